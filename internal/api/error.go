@@ -1,0 +1,105 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// Code is the machine-readable code of an error answer.
+type Code string
+
+// The codes of the contract. One code has exactly one HTTP status.
+const (
+	CodeInvalidRequest          Code = "invalid_request"
+	CodeBatchTooLarge           Code = "batch_too_large"
+	CodeRecordTooLarge          Code = "record_too_large"
+	CodeUnauthorized            Code = "unauthorized"
+	CodeForbidden               Code = "forbidden"
+	CodeTopicNotFound           Code = "topic_not_found"
+	CodeRouterNotFound          Code = "router_not_found"
+	CodeNotFound                Code = "not_found"
+	CodeMethodNotAllowed        Code = "method_not_allowed"
+	CodeNotAcceptable           Code = "not_acceptable"
+	CodeTopicExistsIncompatible Code = "topic_exists_incompatible"
+	CodeTopicNotEmpty           Code = "topic_not_empty"
+	CodeRouterCycle             Code = "router_cycle"
+	CodeNotAQueue               Code = "not_a_queue"
+	CodePayloadTooLarge         Code = "payload_too_large"
+	CodeUnsupportedMediaType    Code = "unsupported_media_type"
+	CodeTopicFull               Code = "topic_full"
+	CodeThrottled               Code = "throttled"
+	CodeInternal                Code = "internal"
+	CodeNotReady                Code = "not_ready"
+	CodeShuttingDown            Code = "shutting_down"
+)
+
+var statusOf = map[Code]int{
+	CodeInvalidRequest:          http.StatusBadRequest,
+	CodeBatchTooLarge:           http.StatusBadRequest,
+	CodeRecordTooLarge:          http.StatusBadRequest,
+	CodeUnauthorized:            http.StatusUnauthorized,
+	CodeForbidden:               http.StatusForbidden,
+	CodeTopicNotFound:           http.StatusNotFound,
+	CodeRouterNotFound:          http.StatusNotFound,
+	CodeNotFound:                http.StatusNotFound,
+	CodeMethodNotAllowed:        http.StatusMethodNotAllowed,
+	CodeNotAcceptable:           http.StatusNotAcceptable,
+	CodeTopicExistsIncompatible: http.StatusConflict,
+	CodeTopicNotEmpty:           http.StatusConflict,
+	CodeRouterCycle:             http.StatusConflict,
+	CodeNotAQueue:               http.StatusConflict,
+	CodePayloadTooLarge:         http.StatusRequestEntityTooLarge,
+	CodeUnsupportedMediaType:    http.StatusUnsupportedMediaType,
+	CodeTopicFull:               http.StatusUnprocessableEntity,
+	CodeThrottled:               http.StatusTooManyRequests,
+	CodeInternal:                http.StatusInternalServerError,
+	CodeNotReady:                http.StatusServiceUnavailable,
+	CodeShuttingDown:            http.StatusServiceUnavailable,
+}
+
+// Status returns the HTTP status that goes with the code; an unknown code is 500.
+func (c Code) Status() int {
+	if s, ok := statusOf[c]; ok {
+		return s
+	}
+	return http.StatusInternalServerError
+}
+
+// Error is an error answer of the contract: a code, a sentence for people that
+// names the field and the fix, and the detail members of the code.
+type Error struct {
+	Code    Code
+	Message string
+	Detail  map[string]any // nil when there is nothing to add
+	Err     error          // the cause, for logs; never sent
+}
+
+func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
+
+// Unwrap returns the cause, nil if there is none.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf makes an Error without detail.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// With adds a detail member and returns the same Error.
+func (e *Error) With(key string, value any) *Error {
+	if e.Detail == nil {
+		e.Detail = make(map[string]any, 2)
+	}
+	e.Detail[key] = value
+	return e
+}
+
+// TopicNotFound is the answer for an absent topic.
+func TopicNotFound(topic string) *Error {
+	return Errorf(CodeTopicNotFound, "topic %q does not exist; create it with PUT or a write", topic).With("topic", topic)
+}
+
+// OverLimit is the answer for a resource cap of section 15: 429 with limit and max.
+func OverLimit(limit string, max int64) *Error {
+	return Errorf(CodeThrottled, "the server's cap %s = %d is reached; free some or raise the cap", limit, max).
+		With("limit", limit).With("max", max)
+}

@@ -1,0 +1,59 @@
+package api
+
+// QueueCounters are the counters of section 11.7.
+type QueueCounters struct {
+	Ready        uint64
+	InFlight     uint64
+	DeadLettered uint64
+}
+
+// ClaimRequest is the body of a claim, defaults and clamps applied.
+type ClaimRequest struct {
+	Node     string
+	Max      int
+	LeaseMS  uint64
+	HasLease bool // false: the topic's lease_ms
+}
+
+// Job is one claimed job. Record's slices are valid only during the visit.
+type Job struct {
+	Record
+	LeaseID    uint64 // written as lease_<hex>
+	Deadline   int64  // Unix ms
+	Deliveries uint64
+}
+
+// ClaimResult is the answer to a claim without its jobs, which are visited.
+type ClaimResult struct {
+	Count int
+	Ready uint64
+}
+
+// SettleRequest is the body of ack, nack and extend.
+type SettleRequest struct {
+	Node     string
+	Seqs     []uint64
+	LeaseIDs []uint64 // empty: match by node only; 0 = no check for that one
+	// NumLeaseIDs is how many lease ids the body had, for the length check.
+	NumLeaseIDs int
+	DelayMS     uint64 // nack only
+	NotStarted  bool   // nack only: no handler began the job
+	LeaseMS     uint64 // extend only, clamped
+}
+
+// SettleResult is the answer to ack, nack and extend.
+type SettleResult struct {
+	Done      int // acked, nacked or extended
+	Skipped   []uint64
+	Deadlines []Deadline // extend only
+	Ready     uint64
+	InFlight  uint64
+	SyncMS    float64
+	Synced    bool // the ack waited for a sync
+}
+
+// Deadline is the new end of one extended lease.
+type Deadline struct {
+	Seq uint64
+	At  int64 // Unix ms
+}

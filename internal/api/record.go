@@ -1,0 +1,128 @@
+package api
+
+import "math"
+
+// Record is one stored record. The byte slices may be borrowed: whoever hands
+// a Record out says for how long they are valid.
+type Record struct {
+	Seq     uint64
+	TS      int64 // Unix ms of the commit
+	HasNode bool
+	HasTag  bool
+	Node    []byte // the decoded string
+	Tag     []byte // the decoded string; may be empty though HasTag is set
+	Data    []byte // compact JSON text, never empty
+	Meta    []byte // compact JSON object, empty if none
+}
+
+// Size is what the record counts in bytes, caps and limits: data plus meta.
+func (r *Record) Size() int { return len(r.Data) + len(r.Meta) }
+
+// WriteRequest is the body of a write. Its records are in their order; their
+// slices may point into the body, which must stay untouched until the write
+// has returned.
+type WriteRequest struct {
+	Records             []Record
+	Node                []byte // default origin, already laid over the records by the decoder
+	IdempotencyKey      []byte
+	HasIdempotencyKey   bool
+	Create              *bool
+	Config              *Config // nil unless given; resolved over the defaults
+	DisableBackpressure bool
+}
+
+// WriteResult is the answer to a write.
+type WriteResult struct {
+	FirstSeq uint64
+	LastSeq  uint64
+	HeadSeq  uint64
+	Count    int
+	Created  bool
+	Deduped  bool
+	AppendMS float64 // time spent handing the group to the operating system
+	SyncMS   float64 // time spent waiting for the sync; 0 unless the class is fsync
+	// ThrottleMS is how long admission held the call; 0 if it did not.
+	ThrottleMS float64
+}
+
+// DiffRequest is the body of a diff, defaults and clamps applied.
+type DiffRequest struct {
+	FromSeq       uint64
+	Limit         int
+	Nodes         []string // empty: no filter
+	IncludeTags   bool
+	IncludeMeta   bool
+	WaitMS        uint32
+	MaxBatchBytes int64
+}
+
+// TombstoneReason says why a range is gone. The range binds, the reason informs.
+type TombstoneReason string
+
+// The reasons of section 5.3.
+const (
+	ReasonCap        TombstoneReason = "cap"
+	ReasonTTL        TombstoneReason = "ttl"
+	ReasonMixed      TombstoneReason = "mixed"
+	ReasonRecreated  TombstoneReason = "recreated"
+	ReasonSourceTrim TombstoneReason = "source_trim"
+	ReasonCrash      TombstoneReason = "crash"
+)
+
+// Tombstone marks a range that was lost against the reader's will.
+type Tombstone struct {
+	GapFrom, GapTo uint64 // inclusive
+	Reason         TombstoneReason
+	MissedEstimate uint64
+	EarliestSeq    uint64
+	HeadSeq        uint64
+}
+
+// DiffResult is the answer to a diff without its records, which are visited.
+type DiffResult struct {
+	NextFromSeq    uint64
+	HeadSeq        uint64
+	EarliestSeq    uint64
+	Tombstone      *Tombstone
+	RecordsScanned int
+}
+
+// CaughtUp reports whether the reader has seen everything up to the head.
+func (r *DiffResult) CaughtUp() bool { return r.NextFromSeq == r.HeadSeq }
+
+// Lag is how many sequence numbers lie between the reader and the head.
+func (r *DiffResult) Lag() uint64 { return r.HeadSeq - r.NextFromSeq }
+
+// Predicate selects records by tag.
+type Predicate struct {
+	Glob  bool
+	Value string // without the star of a Glob
+}
+
+// Match reports whether a record with this tag is selected; a record without
+// a tag never is.
+func (p *Predicate) Match(hasTag bool, tag []byte) bool {
+	if !hasTag {
+		return false
+	}
+	if p.Glob {
+		return len(tag) >= len(p.Value) && string(tag[:len(p.Value)]) == p.Value
+	}
+	return string(tag) == p.Value
+}
+
+// DeleteRequest is the body of delete records; at least one selector is set.
+type DeleteRequest struct {
+	HasBefore bool
+	BeforeSeq uint64
+	Match     *Predicate
+}
+
+// DeleteResult is the answer to delete records.
+type DeleteResult struct {
+	Deleted uint64
+	TopicCounters
+}
+
+// NoSeq is larger than every sequence number.
+const NoSeq uint64 = math.MaxUint64

@@ -1,0 +1,88 @@
+package weirtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+const mainPackage = "github.com/weirmq/weir/cmd/weir"
+
+var binary = sync.OnceValues(build)
+
+// Binary returns the path of the weir binary, building it on the first call.
+// A failed build ends the test with the compiler's output.
+func Binary(t testing.TB) string {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatalf("weirtest: %v", err)
+	}
+	return path
+}
+
+func build() (string, error) {
+	if path := os.Getenv("WEIRTEST_BINARY"); path != "" {
+		return path, nil
+	}
+	dir, err := buildDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "weir")
+	args := []string{"build", "-o", path}
+	if os.Getenv("WEIRTEST_RACE") == "1" {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, mainPackage)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(cmd.Args[1:], " "), err, out)
+	}
+	return path, nil
+}
+
+// buildDir makes the directory of this process's binary and removes those of
+// test processes that are gone: a test process has no hook at its own end.
+func buildDir() (string, error) {
+	const prefix = "weirtest-bin-"
+	old, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	for _, dir := range old {
+		pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), prefix))
+		if err == nil && syscall.Kill(pid, 0) == syscall.ESRCH {
+			os.RemoveAll(dir)
+		}
+	}
+	dir := filepath.Join(os.TempDir(), prefix+strconv.Itoa(os.Getpid()))
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// Run runs the weir binary with args to its end and returns what it printed
+// and its exit code. env entries (KEY=VALUE) come on top of a clean environment.
+func Run(t testing.TB, env []string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errOut strings.Builder
+	cmd := exec.CommandContext(t.Context(), Binary(t), args...)
+	cmd.Env = cleanEnv(env)
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatalf("weirtest: run %v: %v", args, err)
+	}
+	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
+}
+
+// cleanEnv is the test's environment without any WEIR_ variable, plus extra.
+func cleanEnv(extra []string) []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "WEIR_") {
+			env = append(env, kv)
+		}
+	}
+	return append(env, extra...)
+}

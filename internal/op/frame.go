@@ -1,0 +1,115 @@
+package op
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+const (
+	flagTag  = 1 << 0
+	flagNode = 1 << 1
+	flagMeta = 1 << 2
+	// flagHops: reserved for the hidden hop count of router copies.
+	flagKnown = flagTag | flagNode | flagMeta
+)
+
+// ErrFrame is a frame whose lengths do not fit or whose flags are unknown.
+var ErrFrame = errors.New("op: malformed record frame")
+
+// AppendFrame appends the frame of a record to dst. Seq and TS are not part of it.
+func AppendFrame(dst []byte, r *api.Record) []byte {
+	n := 1 + len(r.Data)
+	var flags byte
+	if r.HasTag {
+		flags |= flagTag
+		n += uvarintLen(len(r.Tag)) + len(r.Tag)
+	}
+	if r.HasNode {
+		flags |= flagNode
+		n += uvarintLen(len(r.Node)) + len(r.Node)
+	}
+	if len(r.Meta) > 0 {
+		flags |= flagMeta
+		n += uvarintLen(len(r.Meta)) + len(r.Meta)
+	}
+	dst = binary.AppendUvarint(dst, uint64(n))
+	dst = append(dst, flags)
+	if flags&flagTag != 0 {
+		dst = append(binary.AppendUvarint(dst, uint64(len(r.Tag))), r.Tag...)
+	}
+	if flags&flagNode != 0 {
+		dst = append(binary.AppendUvarint(dst, uint64(len(r.Node))), r.Node...)
+	}
+	if flags&flagMeta != 0 {
+		dst = append(binary.AppendUvarint(dst, uint64(len(r.Meta))), r.Meta...)
+	}
+	return append(dst, r.Data...)
+}
+
+// ReadFrame reads the first frame of b into r, whose slices then point into b,
+// and returns what follows. Seq and TS are left as they are.
+func ReadFrame(b []byte, r *api.Record) ([]byte, error) {
+	n, w := binary.Uvarint(b)
+	if w <= 0 || n < 2 || n > uint64(len(b)-w) {
+		return nil, ErrFrame
+	}
+	f, rest := b[w:w+int(n)], b[w+int(n):]
+	flags := f[0]
+	f = f[1:]
+	if flags&^flagKnown != 0 {
+		return nil, ErrFrame
+	}
+	r.HasTag, r.HasNode = flags&flagTag != 0, flags&flagNode != 0
+	r.Tag, r.Node, r.Meta = nil, nil, nil
+	var ok bool
+	if flags != 0 {
+		if r.HasTag {
+			if r.Tag, f, ok = cut(f); !ok {
+				return nil, ErrFrame
+			}
+		}
+		if r.HasNode {
+			if r.Node, f, ok = cut(f); !ok {
+				return nil, ErrFrame
+			}
+		}
+		if flags&flagMeta != 0 {
+			if r.Meta, f, ok = cut(f); !ok {
+				return nil, ErrFrame
+			}
+		}
+	}
+	if len(f) == 0 {
+		return nil, ErrFrame
+	}
+	r.Data = f
+	return rest, nil
+}
+
+// SkipFrame returns what follows the first frame of b.
+func SkipFrame(b []byte) ([]byte, error) {
+	n, w := binary.Uvarint(b)
+	if w <= 0 || n < 2 || n > uint64(len(b)-w) {
+		return nil, ErrFrame
+	}
+	return b[w+int(n):], nil
+}
+
+func cut(b []byte) (head, rest []byte, ok bool) {
+	n, w := binary.Uvarint(b)
+	if w <= 0 || n > uint64(len(b)-w) {
+		return nil, nil, false
+	}
+	return b[w : w+int(n) : w+int(n)], b[w+int(n):], true
+}
+
+func uvarintLen(n int) int {
+	l := 1
+	for n >= 0x80 {
+		n >>= 7
+		l++
+	}
+	return l
+}

@@ -1,0 +1,204 @@
+package op
+
+import "math/bits"
+
+const (
+	pageBits = 12
+	pageSeqs = 1 << pageBits // sequence numbers in a page
+	// PageBytes is the size of a page's bitmap.
+	PageBytes = pageSeqs / 8
+)
+
+type page struct {
+	words [pageSeqs / 64]uint64
+	n     int
+}
+
+// fullPage stands for every page whose numbers are all set.
+var fullPage = &page{n: pageSeqs}
+
+// Holes is a set of sequence numbers: the deleted ones above a topic's start.
+// It takes at most one bit per number between its lowest and highest page, and
+// one map entry for a page that is full. The zero value is an empty set.
+type Holes struct {
+	pages map[uint64]*page
+	low   uint64 // no page below this one
+}
+
+// Add puts seq into the set and reports whether it was new.
+func (h *Holes) Add(seq uint64) bool {
+	idx := seq >> pageBits
+	p := h.pages[idx]
+	if p == fullPage {
+		return false
+	}
+	if p == nil {
+		if h.pages == nil {
+			h.pages = make(map[uint64]*page)
+		}
+		if len(h.pages) == 0 || idx < h.low {
+			h.low = idx
+		}
+		p = new(page)
+		h.pages[idx] = p
+	}
+	w, bit := &p.words[(seq%pageSeqs)/64], uint64(1)<<(seq%64)
+	if *w&bit != 0 {
+		return false
+	}
+	*w |= bit
+	if p.n++; p.n == pageSeqs {
+		h.pages[idx] = fullPage
+	}
+	return true
+}
+
+// AddRange puts from…to into the set.
+func (h *Holes) AddRange(from, to uint64) {
+	for s := from; s <= to; {
+		if s%pageSeqs == 0 && to-s >= pageSeqs-1 {
+			if h.pages == nil {
+				h.pages = make(map[uint64]*page)
+			}
+			idx := s >> pageBits
+			if len(h.pages) == 0 || idx < h.low {
+				h.low = idx
+			}
+			h.pages[idx] = fullPage
+			s += pageSeqs
+			continue
+		}
+		h.Add(s)
+		s++
+	}
+}
+
+// Has reports whether seq is in the set.
+func (h *Holes) Has(seq uint64) bool {
+	p := h.pages[seq>>pageBits]
+	return p != nil && (p == fullPage || p.words[(seq%pageSeqs)/64]&(1<<(seq%64)) != 0)
+}
+
+// NextFree returns the lowest number ≥ seq that is not in the set.
+func (h *Holes) NextFree(seq uint64) uint64 {
+	for len(h.pages) > 0 {
+		p := h.pages[seq>>pageBits]
+		if p == nil {
+			return seq
+		}
+		if p != fullPage {
+			word := (seq % pageSeqs) / 64
+			free := ^p.words[word] &^ (1<<(seq%64) - 1)
+			for {
+				if free != 0 {
+					return seq&^(pageSeqs-1) + word*64 + uint64(bits.TrailingZeros64(free))
+				}
+				if word++; word == pageSeqs/64 {
+					break
+				}
+				free = ^p.words[word]
+			}
+		}
+		seq = seq&^(pageSeqs-1) + pageSeqs
+	}
+	return seq
+}
+
+// DropBelow forgets whole pages below seq.
+func (h *Holes) DropBelow(seq uint64) {
+	idx := seq >> pageBits
+	if idx <= h.low || len(h.pages) == 0 {
+		return
+	}
+	if idx-h.low > uint64(len(h.pages)) {
+		for i := range h.pages {
+			if i < idx {
+				delete(h.pages, i)
+			}
+		}
+	} else {
+		for i := h.low; i < idx; i++ {
+			delete(h.pages, i)
+		}
+	}
+	h.low = idx
+	if len(h.pages) == 0 {
+		h.pages = nil
+	}
+}
+
+// Between counts the members in from…to.
+func (h *Holes) Between(from, to uint64) uint64 {
+	if len(h.pages) == 0 || from > to {
+		return 0
+	}
+	var n uint64
+	for idx := from >> pageBits; idx <= to>>pageBits; idx++ {
+		p := h.pages[idx]
+		if p == nil {
+			continue
+		}
+		lo, hi := idx<<pageBits, idx<<pageBits+pageSeqs-1
+		lo, hi = max(lo, from), min(hi, to)
+		if p == fullPage {
+			n += hi - lo + 1
+			continue
+		}
+		for s := lo; s <= hi; {
+			w := p.words[(s%pageSeqs)/64] >> (s % 64)
+			span := min(64-s%64, hi-s+1)
+			if span < 64 {
+				w &= 1<<span - 1
+			}
+			n += uint64(bits.OnesCount64(w))
+			s += span
+		}
+	}
+	return n
+}
+
+// Pages calls fn for every page: its number and its bitmap, little-endian
+// words, nil for a full page.
+func (h *Holes) Pages(fn func(idx uint64, bitmap []byte)) {
+	for idx, p := range h.pages {
+		if p == fullPage {
+			fn(idx, nil)
+			continue
+		}
+		b := make([]byte, 0, PageBytes)
+		for _, w := range p.words {
+			b = append(b, byte(w), byte(w>>8), byte(w>>16), byte(w>>24), byte(w>>32), byte(w>>40), byte(w>>48), byte(w>>56))
+		}
+		fn(idx, b)
+	}
+}
+
+// SetPage puts a page back as Pages gave it; a bitmap of another length than
+// PageBytes, other than an empty one, is refused.
+func (h *Holes) SetPage(idx uint64, bitmap []byte) bool {
+	if len(bitmap) != 0 && len(bitmap) != PageBytes {
+		return false
+	}
+	if h.pages == nil {
+		h.pages = make(map[uint64]*page)
+	}
+	if len(h.pages) == 0 || idx < h.low {
+		h.low = idx
+	}
+	if len(bitmap) == 0 {
+		h.pages[idx] = fullPage
+		return true
+	}
+	p := new(page)
+	for i := range p.words {
+		for j := 7; j >= 0; j-- {
+			p.words[i] = p.words[i]<<8 | uint64(bitmap[i*8+j])
+		}
+		p.n += bits.OnesCount64(p.words[i])
+	}
+	h.pages[idx] = p
+	if p.n == pageSeqs {
+		h.pages[idx] = fullPage
+	}
+	return true
+}

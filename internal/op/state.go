@@ -1,0 +1,247 @@
+package op
+
+import (
+	"github.com/weirmq/weir/internal/api"
+)
+
+// Range is a span of sequence numbers, both ends included.
+type Range struct{ From, To uint64 }
+
+// Cause says what moved a loss floor or made a range.
+type Cause uint8
+
+// The causes of a loss.
+const (
+	CauseCrash Cause = iota
+	CauseCap
+	CauseTTL
+	CauseTrim
+)
+
+// LostRange is a range lost above live records, announced to every cursor
+// that crosses it.
+type LostRange struct {
+	Range
+	Cause Cause
+}
+
+// State is what the log decides about one topic. Its methods apply parts and
+// expect them in the order of the log.
+type State struct {
+	ID        uint64
+	Name      string
+	Config    api.Config
+	CreatedTS int64 // Unix ms; with ID it tells one life of a name from another
+
+	Head     uint64 // last assigned number
+	Reserved uint64 // numbers up to here may have been shown by a writer that lost them
+	Start    uint64 // nothing at or below is live
+	Count    uint64 // live records
+	Bytes    uint64 // their data plus meta
+
+	Loss   uint64      // loss floor: highest number removed against the reader's will
+	CapTo  uint64      // highest number lost to a cap
+	TTLTo  uint64      // highest number lost to the time to live
+	TrimTo uint64      // highest number lost in a router's source
+	Lost   []LostRange // kept ranges above Loss, ascending, disjoint
+
+	LastTS       int64 // Unix ms of the last append
+	DeadLettered uint64
+
+	Holes Holes // deleted numbers above Start
+}
+
+// Earliest is the first live number, Head+1 if there is none.
+func (s *State) Earliest() uint64 { return s.NextLive(s.Start) }
+
+// NextLive returns the lowest live number above seq, Head+1 if there is none.
+func (s *State) NextLive(seq uint64) uint64 {
+	next := max(seq, s.Start) + 1
+	for next <= s.Head {
+		free := s.Holes.NextFree(next)
+		for _, l := range s.Lost {
+			if free >= l.From && free <= l.To {
+				free = l.To + 1
+			}
+		}
+		if free == next {
+			return next
+		}
+		next = free
+	}
+	return s.Head + 1
+}
+
+// Live reports whether the number holds a live record.
+func (s *State) Live(seq uint64) bool {
+	return seq > s.Start && seq <= s.Head && s.NextLive(seq-1) == seq
+}
+
+// RangeAt returns the kept range that a cursor at from stands in front of or
+// inside of, and whether there is one.
+func (s *State) RangeAt(from uint64) (LostRange, bool) {
+	for _, l := range s.Lost {
+		if l.From-1 <= from && from < l.To {
+			return l, true
+		}
+	}
+	return LostRange{}, false
+}
+
+// RangeAbove returns the first kept range that begins above from+1.
+func (s *State) RangeAbove(from uint64) (LostRange, bool) {
+	for _, l := range s.Lost {
+		if l.From > from+1 {
+			return l, true
+		}
+	}
+	return LostRange{}, false
+}
+
+// Append applies an append of n records of bytes in all at number first.
+func (s *State) Append(first, n, bytes uint64, ts int64) {
+	s.Head = first + n - 1
+	s.Count += n
+	s.Bytes += bytes
+	s.LastTS = max(s.LastTS, ts)
+}
+
+// Delete applies a delete: the numbers in ranges are gone, n of them were
+// live, with bytes in all.
+func (s *State) Delete(ranges []Range, n, bytes uint64) {
+	for _, r := range ranges {
+		if r.From = max(r.From, s.Start+1); r.From <= r.To {
+			if r.From == s.Start+1 {
+				s.Start = r.To
+				continue
+			}
+			s.Holes.AddRange(r.From, r.To)
+		}
+	}
+	s.Count -= min(n, s.Count)
+	s.Bytes -= min(bytes, s.Bytes)
+	s.settle()
+}
+
+// Evict applies a loss of everything up to to, of which n records with bytes
+// in all were live.
+func (s *State) Evict(to uint64, cause Cause, n, bytes uint64) {
+	s.mark(to, cause)
+	s.Loss = max(s.Loss, to)
+	s.Start = max(s.Start, to)
+	s.Count -= min(n, s.Count)
+	s.Bytes -= min(bytes, s.Bytes)
+	s.settle()
+}
+
+// Lose applies the loss of numbers that hold no record: a crash took them or a
+// router burnt them. The head moves over them.
+func (s *State) Lose(from, to uint64, cause Cause) {
+	if to < from {
+		return
+	}
+	s.Head = max(s.Head, to)
+	if s.Count == 0 {
+		s.mark(to, cause)
+		s.Loss = max(s.Loss, to)
+		s.Start = max(s.Start, to)
+		s.settle()
+		return
+	}
+	if k := len(s.Lost); k > 0 && s.Lost[k-1].To+1 >= from && s.Lost[k-1].Cause == cause {
+		s.Lost[k-1].To = max(s.Lost[k-1].To, to)
+	} else {
+		s.Lost = append(s.Lost, LostRange{Range{from, to}, cause})
+	}
+	s.settle()
+}
+
+// Skip applies a silent jump of the head: the numbers hold no record and
+// nothing was lost.
+func (s *State) Skip(to uint64) {
+	if to <= s.Head {
+		return
+	}
+	if s.Start == s.Head {
+		s.Start = to
+	} else {
+		s.Holes.AddRange(s.Head+1, to)
+	}
+	s.Head = to
+	s.settle()
+}
+
+func (s *State) mark(to uint64, cause Cause) {
+	switch cause {
+	case CauseCap:
+		s.CapTo = max(s.CapTo, to)
+	case CauseTTL:
+		s.TTLTo = max(s.TTLTo, to)
+	case CauseTrim:
+		s.TrimTo = max(s.TrimTo, to)
+	}
+}
+
+// settle moves Start over what is not live and lets the loss floor take in the
+// ranges it has reached.
+func (s *State) settle() {
+	s.Start = max(s.Start, s.Loss)
+	for {
+		next := s.Holes.NextFree(s.Start+1) - 1
+		for _, l := range s.Lost {
+			if l.From <= next+1 && next < l.To {
+				next = l.To
+			}
+		}
+		next = min(next, s.Head)
+		if next <= s.Start {
+			break
+		}
+		s.Start = next
+	}
+	for len(s.Lost) > 0 {
+		l := s.Lost[0]
+		if l.From <= s.Loss+1 && s.Start >= l.From-1 {
+			s.mark(l.To, l.Cause)
+			s.Loss = max(s.Loss, l.To)
+		}
+		if s.Loss < l.To {
+			break
+		}
+		s.Lost = s.Lost[1:]
+	}
+	if len(s.Lost) == 0 {
+		s.Lost = nil
+	}
+	s.Start = max(s.Start, s.Loss)
+	s.Holes.DropBelow(s.Start + 1)
+}
+
+// Reason names the cause of a tombstone that begins at gapFrom.
+func (s *State) Reason(gapFrom uint64) api.TombstoneReason {
+	c, t := s.CapTo >= gapFrom, s.TTLTo >= gapFrom
+	switch {
+	case c && t:
+		return api.ReasonMixed
+	case t:
+		return api.ReasonTTL
+	case c:
+		return api.ReasonCap
+	case s.TrimTo >= gapFrom:
+		return api.ReasonSourceTrim
+	}
+	return api.ReasonCrash
+}
+
+// Reason names the cause of a kept range.
+func (l LostRange) Reason() api.TombstoneReason {
+	switch l.Cause {
+	case CauseCap:
+		return api.ReasonCap
+	case CauseTTL:
+		return api.ReasonTTL
+	case CauseTrim:
+		return api.ReasonSourceTrim
+	}
+	return api.ReasonCrash
+}

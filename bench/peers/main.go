@@ -1,0 +1,67 @@
+// Command weirpeers runs the systems weir is measured against that bring
+// libraries of their own: a NATS JetStream server and the publishers of both
+// NATS and Redis. It is a module of its own so that weir's stays lean.
+//
+//	weirpeers nats-serve -dir DIR            serve until SIGTERM; first line of output is the URL
+//	weirpeers nats-load  -url URL  [flags]   publish, then print one line of JSON
+//	weirpeers redis-load -addr HOST:PORT [flags]
+//
+// Flags of the loads: -n publishers, -size bytes, -warmup and -for durations.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "weirpeers:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("give a command: nats-serve, nats-load or redis-load")
+	}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	dir := flags.String("dir", "", "store directory of nats-serve")
+	target := flags.String("url", "", "URL of the NATS server")
+	addr := flags.String("addr", "", "host:port of the Redis server")
+	var plan plan
+	flags.IntVar(&plan.publishers, "n", 64, "publishers, each with one message in flight")
+	size := flags.Int("size", 256, "bytes per message")
+	flags.DurationVar(&plan.warmup, "warmup", 300*time.Millisecond, "time before counting starts")
+	flags.DurationVar(&plan.length, "for", 4*time.Second, "time that is counted")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	payload := strings.Repeat("x", *size)
+	switch args[0] {
+	case "nats-serve":
+		return serveNATS(ctx, *dir)
+	case "nats-load":
+		return printResult(loadNATS(ctx, *target, []byte(payload), plan))
+	case "redis-load":
+		return printResult(loadRedis(ctx, *addr, payload, plan))
+	}
+	return fmt.Errorf("unknown command %q: use nats-serve, nats-load or redis-load", args[0])
+}
+
+// printResult writes what a load measured for the program that started it.
+func printResult(r result, err error) error {
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}

@@ -50,6 +50,18 @@ type Server struct {
 // is killed at the end of the test if it still runs.
 func Start(t testing.TB, opt Options) *Server {
 	t.Helper()
+	s, err := TryStart(t, opt)
+	if err != nil {
+		t.Fatalf("weirtest: %v", err)
+	}
+	return s
+}
+
+// TryStart is Start for servers that may refuse to start: it returns an error
+// that holds the exit code and the standard error if the process ends before it
+// is ready. The Server is returned in both cases.
+func TryStart(t testing.TB, opt Options) (*Server, error) {
+	t.Helper()
 	s := &Server{t: t, opt: opt, Dir: opt.Dir, stderr: &output{}}
 	if s.Dir == "" {
 		s.Dir = t.TempDir()
@@ -60,10 +72,7 @@ func Start(t testing.TB, opt Options) *Server {
 			t.Logf("weirtest: standard error of the server in %s:\n%s", s.Dir, tail(s.Stderr(), 8000))
 		}
 	})
-	if err := s.start(); err != nil {
-		t.Fatalf("weirtest: %v", err)
-	}
-	return s
+	return s, s.start()
 }
 
 // Stop sends SIGTERM, waits for the process to end and returns its exit code.

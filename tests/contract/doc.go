@@ -1,0 +1,67 @@
+// Package contract checks a server of the /v0 contract against text files of
+// requests and expected replies, one case per rule. It runs against any base
+// URL: WEIR_CONTRACT_URL=http://host:port names a foreign server, otherwise the
+// test starts the binary itself, one server per distinct set of `env` lines.
+// Against a foreign server only cases without env and ! lines run.
+//
+// # Adding a case
+//
+// Put it into the file of its area in testdata and run `go test ./tests/contract`:
+//
+//	=== write: an empty batch is refused [§7.1]
+//	PUT /v0/topics/$T {}
+//	> 201
+//	POST /v0/topics/$T {"records":[]}
+//	> 400 invalid_request
+//
+// A case starts with === , a name and the sections it covers. $T, $T1, $T2 … are
+// topic names of this case alone. Lines starting with # are comments.
+//
+// # Requests
+//
+//	METHOD path [body]     the body is sent as application/json
+//	HTTP2 METHOD path …    the same over cleartext HTTP/2
+//	x6 METHOD path …       six times; $i is the round, from 1
+//	Name: value            below a request: a header; Host and
+//	                       Transfer-Encoding: chunked work too
+//	-Name                  below a request: the header is not sent
+//	RAW                    below it lines "| text": sent as they are with CRLF,
+//	                       Go escapes allowed; a last \ suppresses the CRLF
+//
+// Inside a body: @fill(1000, x) repeats a text, @list(10001, {"data":#}) repeats
+// an element with commas (# is its number), @nest(127) is nested arrays, and
+// @hex(efbbbf) is bytes. A body starting with @gzip is compressed and marked so;
+// @empty is no bytes.
+//
+// # Expectations
+//
+//	> 201                          status; 400|405 allows both
+//	> 400 invalid_request          status and code
+//	> 400 bare                     status only: the body may come from the HTTP layer
+//	> body {"count":2,"x":absent}  the members given must match; others may be there
+//	> header Name: value           exactly; Name: * means present
+//	> header Name absent
+//	> text contains some words     in the body as text; also "text lacks some words"
+//	> empty                        no body at all
+//	> closed                       RAW: the server then closes the connection
+//	> after 100ms, > within 1s     how long the answer took
+//	> save lease claimed[0].lease_id    later $lease stands for that value
+//
+// In a body pattern * is any value, *int *number *string *bool *object *array a
+// value of that type, *lease a lease id, absent no such member, 1..9 a number in
+// that range, ~"regexp" a string, ... at the end of an array more elements, ! at
+// the end of an object nothing else. Everything else is exact JSON; arrays have
+// exactly the given length.
+//
+// Checked for every answer without being said: JSON content type, the shape of
+// errors, Retry-After with 429 and 503 alone, `performance` in success bodies of
+// the topic endpoints.
+//
+// # Other lines
+//
+//	env KEY=VALUE        the case's server has this setting (before the first step)
+//	sleep 150ms          only where the contract is about time
+//	!restart, !kill      SIGTERM or SIGKILL, then a start on the same data
+//	!refuses K=V …       the binary with these settings ends with an error
+//	!starts K=V …        the binary with these settings gets ready
+package contract

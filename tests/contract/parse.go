@@ -1,0 +1,257 @@
+package contract
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Case is one named sequence of steps.
+type Case struct {
+	File     string
+	Line     int
+	Name     string
+	Sections []string // without the §
+	Env      []string // sorted as written
+	Steps    []*Step
+}
+
+// NeedsOwn reports whether the case only makes sense on a server started for it.
+func (c *Case) NeedsOwn() bool {
+	if len(c.Env) > 0 {
+		return true
+	}
+	for _, s := range c.Steps {
+		if s.Command != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// Step is a request with what its answer must be, or a command or a pause.
+type Step struct {
+	Line    int
+	Command string   // restart, kill, refuses, starts
+	Args    []string // of refuses and starts
+	Sleep   time.Duration
+
+	Method, Path, Body string
+	HTTP2              bool
+	Times              int
+	Header             [][2]string // value "\x00" removes
+	Raw                []string    // RAW lines; nil for an ordinary request
+	IsRaw              bool
+	Expect             []Expect
+}
+
+// Expect is one line below a request that starts with >.
+type Expect struct {
+	Line int
+	Kind string // status, body, header, text, empty, closed, after, within, save
+	Args []string
+	Body pattern
+	Dur  time.Duration
+}
+
+var (
+	caseLine    = regexp.MustCompile(`^=== (.+?) \[((?:§[0-9.]+ ?)+)\]$`)
+	requestLine = regexp.MustCompile(`^(?:x(\d+) )?(HTTP2 )?([A-Z]+) (/\S*)(?: (.+))?$`)
+	headerLine  = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9-]*): ?(.*)$`)
+	dropLine    = regexp.MustCompile(`^-([A-Za-z][A-Za-z0-9-]*)$`)
+	statusText  = regexp.MustCompile(`^(\d{3}(?:\|\d{3})*)(?: ([a-z_]+))?$`)
+)
+
+// ParseFile reads the cases of one file.
+func ParseFile(path string) ([]*Case, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(filepath.Base(path), string(text))
+}
+
+// Parse reads cases from text; name stands in messages.
+func Parse(name, text string) ([]*Case, error) {
+	var cases []*Case
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimRight(line, " \t")
+		at := i + 1
+		switch {
+		case line == "" || line[0] == '#':
+		case strings.HasPrefix(line, "==="):
+			m := caseLine.FindStringSubmatch(line)
+			if m == nil {
+				return nil, fmt.Errorf("%s:%d: want `=== name [§1.2 §3]`", name, at)
+			}
+			sections := strings.Fields(strings.ReplaceAll(m[2], "§", " "))
+			cases = append(cases, &Case{File: name, Line: at, Name: m[1], Sections: sections})
+		case len(cases) == 0:
+			return nil, fmt.Errorf("%s:%d: a line before the first === line", name, at)
+		default:
+			if err := cases[len(cases)-1].add(at, line); err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", name, at, err)
+			}
+		}
+	}
+	for _, c := range cases {
+		if err := c.check(); err != nil {
+			return nil, err
+		}
+	}
+	return cases, nil
+}
+
+// ParseBlock reads one case without a === line, as in the blocks of a document.
+func ParseBlock(name string, line int, text string) (*Case, error) {
+	c := &Case{File: name, Line: line, Name: fmt.Sprintf("line %d", line)}
+	for i, l := range strings.Split(text, "\n") {
+		l = strings.TrimRight(l, " \t")
+		if l == "" || l[0] == '#' {
+			continue
+		}
+		if err := c.add(line+i, l); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", name, line+i, err)
+		}
+	}
+	return c, c.check()
+}
+
+// check refuses cases that assert nothing.
+func (c *Case) check() error {
+	if len(c.Steps) == 0 {
+		return fmt.Errorf("%s:%d: case without steps", c.File, c.Line)
+	}
+	for _, s := range c.Steps {
+		if s.isRequest() && len(s.Expect) == 0 {
+			return fmt.Errorf("%s:%d: request without a `> status` line", c.File, s.Line)
+		}
+		if s.IsRaw && len(s.Raw) == 0 {
+			return fmt.Errorf("%s:%d: RAW without `| ` lines", c.File, s.Line)
+		}
+	}
+	return nil
+}
+
+func (s *Step) isRequest() bool { return s.Method != "" || s.IsRaw }
+
+// add takes one more line of the case.
+func (c *Case) add(at int, line string) error {
+	var last *Step
+	if n := len(c.Steps); n > 0 {
+		last = c.Steps[n-1]
+	}
+	switch {
+	case strings.HasPrefix(line, "env "):
+		if last != nil {
+			return fmt.Errorf("env lines come before the first step")
+		}
+		c.Env = append(c.Env, strings.TrimPrefix(line, "env "))
+		return nil
+	case line[0] == '>':
+		if last == nil || !last.isRequest() {
+			return fmt.Errorf("an expectation needs a request above it")
+		}
+		return last.addExpect(at, strings.TrimSpace(line[1:]))
+	case line[0] == '|':
+		if last == nil || !last.IsRaw || len(last.Expect) > 0 {
+			return fmt.Errorf("a | line belongs below RAW")
+		}
+		last.Raw = append(last.Raw, strings.TrimPrefix(line[1:], " "))
+		return nil
+	}
+	if step, err := parseStep(line); step != nil || err != nil {
+		if step != nil {
+			step.Line = at
+			c.Steps = append(c.Steps, step)
+		}
+		return err
+	}
+	if last == nil || last.Method == "" || len(last.Expect) > 0 {
+		return fmt.Errorf("unknown line %q", line)
+	}
+	if m := dropLine.FindStringSubmatch(line); m != nil {
+		last.Header = append(last.Header, [2]string{m[1], "\x00"})
+		return nil
+	}
+	if m := headerLine.FindStringSubmatch(line); m != nil {
+		last.Header = append(last.Header, [2]string{m[1], m[2]})
+		return nil
+	}
+	return fmt.Errorf("unknown line %q", line)
+}
+
+// parseStep returns nil and no error for a line that starts no step.
+func parseStep(line string) (*Step, error) {
+	word, rest, _ := strings.Cut(line, " ")
+	switch word {
+	case "RAW":
+		return &Step{IsRaw: true, Times: 1}, nil
+	case "sleep":
+		d, err := time.ParseDuration(rest)
+		return &Step{Sleep: d}, err
+	case "!restart", "!kill":
+		return &Step{Command: word[1:]}, nil
+	case "!refuses", "!starts":
+		return &Step{Command: word[1:], Args: strings.Fields(rest)}, nil
+	}
+	m := requestLine.FindStringSubmatch(line)
+	if m == nil {
+		return nil, nil
+	}
+	s := &Step{Times: 1, HTTP2: m[2] != "", Method: m[3], Path: m[4], Body: m[5]}
+	if m[1] != "" {
+		s.Times, _ = strconv.Atoi(m[1])
+	}
+	return s, nil
+}
+
+func (s *Step) addExpect(at int, line string) error {
+	e := Expect{Line: at}
+	if m := statusText.FindStringSubmatch(line); m != nil {
+		e.Kind, e.Args = "status", m[1:]
+		s.Expect = append(s.Expect, e)
+		return nil
+	}
+	if len(s.Expect) == 0 {
+		return fmt.Errorf("the first expectation is the status")
+	}
+	var rest string
+	var err error
+	e.Kind, rest, _ = strings.Cut(line, " ")
+	switch e.Kind {
+	case "body":
+		e.Args = []string{rest}
+		e.Body, err = parsePattern(rest)
+	case "header":
+		if name, ok := strings.CutSuffix(rest, " absent"); ok {
+			e.Args = []string{name, "\x00"}
+		} else if m := headerLine.FindStringSubmatch(rest); m != nil {
+			e.Args = m[1:]
+		} else {
+			err = fmt.Errorf("want `> header Name: value` or `> header Name absent`")
+		}
+	case "text":
+		op, words, _ := strings.Cut(rest, " ")
+		if op != "contains" && op != "lacks" || words == "" {
+			err = fmt.Errorf("want `> text contains …` or `> text lacks …`")
+		}
+		e.Args = []string{op, words}
+	case "empty", "closed":
+	case "after", "within":
+		e.Dur, err = time.ParseDuration(rest)
+	case "save":
+		e.Args = strings.Fields(rest)
+		if len(e.Args) != 2 || reservedName[e.Args[0]] {
+			err = fmt.Errorf("want `> save name path`, the name not one of the contract's $ fields")
+		}
+	default:
+		err = fmt.Errorf("unknown expectation %q", e.Kind)
+	}
+	s.Expect = append(s.Expect, e)
+	return err
+}

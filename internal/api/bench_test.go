@@ -1,0 +1,51 @@
+package api
+
+import (
+	"strings"
+	"testing"
+)
+
+// writeBody returns a write of n records whose data is one string of size bytes.
+func writeBody(n, size int) []byte {
+	record := `{"data":"` + strings.Repeat("x", size-2) + `"}`
+	return []byte(`{"records":[` + strings.TrimSuffix(strings.Repeat(record+",", n), ",") + `]}`)
+}
+
+func benchmarkDecodeWrite(b *testing.B, records int) {
+	body := writeBody(records, 256)
+	lim := DefaultLimits()
+	var w WriteRequest
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := DecodeWrite(body, &lim, &w); err != nil {
+			b.Fatal(err)
+		}
+		if err := CheckWrite(&w, &lim); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDecodeWrite1x256(b *testing.B)   { benchmarkDecodeWrite(b, 1) }
+func BenchmarkDecodeWrite100x256(b *testing.B) { benchmarkDecodeWrite(b, 100) }
+
+func BenchmarkValidate(b *testing.B) {
+	bodies := map[string][]byte{
+		"100x256": writeBody(100, 256),
+		"objects": []byte(`{"records":[` + strings.TrimSuffix(strings.Repeat(
+			`{"data":{"user":"alice","n":1234,"ok":true,"tags":["a","b"],"price":12.5,"text":"some words in a row"}},`, 200), ",") + `]}`),
+		"cyrillic": []byte(`{"records":[{"data":"` + strings.Repeat("поток ", 2000) + `"}]}`),
+	}
+	for name, body := range bodies {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := Validate(body); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,202 @@
+package api
+
+// Bits of the fields of a config.
+const (
+	configType = 1 << iota
+	configTTL
+	configCapRecords
+	configCapBytes
+	configDiscard
+	configDurable
+	configDurability
+	configPriority
+	configAutoPriority
+	configAutoCreate
+	configWindow
+	configDedupe
+	configLease
+	configJitter
+	configMaxDeliveries
+	configDeadLetter
+	configLeasesDurable
+)
+
+const maxUint64 = 1<<64 - 1
+
+// DecodeConfig reads the body of PUT topic, laid over the defaults and clamped.
+// A body of zero bytes counts as {}. It does the checks of section 2; those of
+// the values are CheckConfig's.
+func DecodeConfig(body []byte) (Config, *Error) {
+	if len(body) == 0 {
+		return DefaultConfig(), nil
+	}
+	s := scanner{b: body, index: -1}
+	s.peek()
+	c, ok := s.config()
+	if !ok {
+		s.notObject()
+	}
+	s.end()
+	if s.err != nil {
+		return Config{}, s.err
+	}
+	return c, nil
+}
+
+// config reads a config object; false if the value is no object.
+func (s *scanner) config() (Config, bool) {
+	c := DefaultConfig()
+	if !s.open('{') {
+		return c, false
+	}
+	var seen uint32
+	var durable, hasDurability bool
+	for {
+		name, ok := s.member()
+		if !ok {
+			break
+		}
+		switch string(name) {
+		case "type":
+			if s.once(&seen, configType, "type") {
+				c.Type = TopicType(s.enum("type", topicTypes[:]))
+			}
+		case "ttl_ms":
+			if s.once(&seen, configTTL, "ttl_ms") {
+				c.TTLMS = s.uint("ttl_ms", maxUint64)
+			}
+		case "cap_records":
+			if s.once(&seen, configCapRecords, "cap_records") {
+				c.CapRecords = s.uint("cap_records", maxUint64)
+			}
+		case "cap_bytes":
+			if s.once(&seen, configCapBytes, "cap_bytes") {
+				c.CapBytes = s.uint("cap_bytes", maxUint64)
+			}
+		case "discard":
+			if s.once(&seen, configDiscard, "discard") {
+				c.Discard = Discard(s.enum("discard", discards[:]))
+			}
+		case "durable":
+			if s.once(&seen, configDurable, "durable") {
+				durable = s.bool("durable")
+			}
+		case "durability":
+			if s.once(&seen, configDurability, "durability") && !s.null() {
+				c.Durability = Durability(s.enum("durability", durabilityNames[:]))
+				hasDurability = true
+			}
+		case "priority":
+			if s.once(&seen, configPriority, "priority") && !s.null() {
+				c.Priority, c.HasPriority = s.int32("priority"), true
+			}
+		case "auto_priority":
+			if s.once(&seen, configAutoPriority, "auto_priority") {
+				c.AutoPriority = s.bool("auto_priority")
+			}
+		case "auto_create":
+			if s.once(&seen, configAutoCreate, "auto_create") {
+				c.AutoCreate = s.bool("auto_create")
+			}
+		case "idempotency_window_ms":
+			if s.once(&seen, configWindow, "idempotency_window_ms") {
+				c.IdempotencyWindowMS = s.uint("idempotency_window_ms", maxUint64)
+			}
+		case "dedupe_node":
+			if s.once(&seen, configDedupe, "dedupe_node") {
+				c.DedupeNode = s.bool("dedupe_node")
+			}
+		default:
+			s.queueConfig(name, &seen, &c)
+		}
+	}
+	if durable && !hasDurability {
+		c.Durability = Fsync
+	}
+	return c, true
+}
+
+// queueConfig reads the fields that only queues heed, and skips unknown ones.
+func (s *scanner) queueConfig(name []byte, seen *uint32, c *Config) {
+	switch string(name) {
+	case "lease_ms":
+		if s.once(seen, configLease, "lease_ms") {
+			c.LeaseMS = clampLease(s.uint("lease_ms", maxUint64))
+		}
+	case "claim_jitter_ms":
+		if s.once(seen, configJitter, "claim_jitter_ms") {
+			c.ClaimJitterMS = min(s.uint("claim_jitter_ms", maxUint64), MaxClaimJitterMS)
+		}
+	case "max_deliveries":
+		if s.once(seen, configMaxDeliveries, "max_deliveries") {
+			c.MaxDeliveries = s.uint("max_deliveries", maxUint64)
+		}
+	case "dead_letter":
+		if s.once(seen, configDeadLetter, "dead_letter") && !s.null() {
+			c.DeadLetter = string(s.text("dead_letter", acceptStringOrNull))
+			c.HasDeadLetter = true
+		}
+	case "leases_durable":
+		if s.once(seen, configLeasesDurable, "leases_durable") {
+			c.LeasesDurable = s.bool("leases_durable")
+		}
+	default:
+		s.skip()
+	}
+}
+
+var (
+	topicTypes = [...]string{TypeLog: "log", TypeQueue: "queue"}
+	discards   = [...]string{DiscardOld: "old", DiscardReject: "reject"}
+)
+
+// enum reads a string field and returns its place among the values.
+func (s *scanner) enum(name string, values []string) int {
+	accepted := func() string {
+		list := "one of"
+		for _, v := range values {
+			list += ` "` + v + `"`
+		}
+		return list
+	}
+	if s.i >= len(s.b) || s.b[s.i] != '"' {
+		s.wrong(name, accepted())
+		return 0
+	}
+	mark := len(s.scratch)
+	got := s.text(name, acceptString)
+	s.scratch = s.scratch[:mark]
+	for i, v := range values {
+		if string(got) == v {
+			return i
+		}
+	}
+	s.wrong(name, accepted())
+	return 0
+}
+
+func clampLease(ms uint64) uint64 { return min(max(ms, MinLeaseMS), MaxLeaseMS) }
+
+// CheckConfig checks the values of a config for the topic name: the dead letter
+// topic must have a valid name and, on a queue, be another topic.
+func CheckConfig(name string, c *Config) *Error {
+	switch {
+	case !c.HasDeadLetter:
+		return nil
+	case !ValidTopicName(c.DeadLetter):
+		return Errorf(CodeInvalidRequest, "field \"dead_letter\" is no topic name: %s", topicNameRule).With("dead_letter", c.DeadLetter)
+	case c.Type == TypeQueue && c.DeadLetter == name:
+		return Errorf(CodeInvalidRequest, "field \"dead_letter\" names the queue itself; name another topic").With("dead_letter", c.DeadLetter)
+	}
+	return nil
+}
+
+const topicNameRule = "1 to 255 letters, digits, dots, underscores, colons and hyphens, the first a letter or digit"
+
+// CheckTopicName checks the name of a topic that is to be created.
+func CheckTopicName(name string) *Error {
+	if ValidTopicName(name) {
+		return nil
+	}
+	return Errorf(CodeInvalidRequest, "%.300q is no topic name: %s", name, topicNameRule)
+}

@@ -1,0 +1,226 @@
+package api
+
+const (
+	acceptString       = "a string"
+	acceptStringOrNull = "a string or null"
+)
+
+// Bits of the known fields of a write, and of one record.
+const (
+	writeRecords = 1 << iota
+	writeNode
+	writeKey
+	writeCreate
+	writeConfig
+	writeBackpressure
+)
+
+const (
+	recordData = 1 << iota
+	recordTag
+	recordNode
+	recordMeta
+)
+
+// DecodeWrite reads the body of a write into w, which it resets first. It does
+// the checks of section 2 and no others; see CheckWrite. The records point into
+// body, and user JSON that holds white space is moved together there: body keeps
+// its meaning but not its bytes. Of a batch that is too large it keeps one
+// record more than lim allows, and checks the others.
+func DecodeWrite(body []byte, lim *Limits, w *WriteRequest) *Error {
+	w.Reset()
+	s := scanner{b: body, index: -1, scratch: w.scratch}
+	s.write(lim, w)
+	s.end()
+	w.scratch = s.scratch
+	if s.err != nil {
+		return s.err
+	}
+	if w.Node != nil {
+		for i := range w.Records {
+			if r := &w.Records[i]; !r.HasNode {
+				r.Node, r.HasNode = w.Node, true
+			}
+		}
+	}
+	return nil
+}
+
+func (s *scanner) write(lim *Limits, w *WriteRequest) {
+	if s.peek(); !s.open('{') {
+		s.notObject()
+		return
+	}
+	var seen uint32
+	for {
+		name, ok := s.member()
+		if !ok {
+			break
+		}
+		switch string(name) {
+		case "records":
+			if s.once(&seen, writeRecords, "records") {
+				s.records(lim, w)
+			}
+		case "node":
+			if s.once(&seen, writeNode, "node") && !s.null() {
+				w.Node = s.text("node", acceptStringOrNull)
+			}
+		case "idempotency_key":
+			if s.once(&seen, writeKey, "idempotency_key") && !s.null() {
+				w.IdempotencyKey = s.text("idempotency_key", acceptStringOrNull)
+				w.HasIdempotencyKey = true
+			}
+		case "create":
+			if s.once(&seen, writeCreate, "create") && !s.null() {
+				w.create = s.bool("create")
+				w.Create = &w.create
+			}
+		case "config":
+			if s.once(&seen, writeConfig, "config") && !s.null() {
+				s.prefix = "config."
+				if w.config, ok = s.config(); !ok {
+					s.prefix = ""
+					s.wrong("config", "an object or null")
+				}
+				s.prefix = ""
+				w.Config = &w.config
+			}
+		case "disable_backpressure":
+			if s.once(&seen, writeBackpressure, "disable_backpressure") {
+				w.DisableBackpressure = s.bool("disable_backpressure")
+			}
+		default:
+			s.skip()
+		}
+	}
+	if seen&writeRecords == 0 {
+		s.missing("records", "an array of records")
+	}
+}
+
+func (s *scanner) records(lim *Limits, w *WriteRequest) {
+	if !s.open('[') {
+		s.wrong("records", "an array of records")
+		return
+	}
+	for s.index = 0; s.element(); s.index++ {
+		if len(w.Records) <= lim.MaxBatchRecords {
+			w.Records = append(w.Records, Record{})
+			s.record(&w.Records[len(w.Records)-1])
+			continue
+		}
+		// The batch is refused later; the rest is only checked.
+		var extra Record
+		mark := len(s.scratch)
+		s.record(&extra)
+		s.scratch = s.scratch[:mark]
+	}
+	s.index = -1
+}
+
+func (s *scanner) record(r *Record) {
+	if !s.open('{') {
+		if s.err == nil {
+			s.err = Errorf(CodeInvalidRequest, "field \"records[%d]\" must be an object with data", s.index)
+		}
+		return
+	}
+	var seen uint32
+	for {
+		name, ok := s.member()
+		if !ok {
+			break
+		}
+		switch string(name) {
+		case "data":
+			if s.once(&seen, recordData, "data") {
+				r.Data = s.raw()
+			}
+		case "tag":
+			if s.once(&seen, recordTag, "tag") && !s.null() {
+				r.Tag, r.HasTag = s.text("tag", acceptStringOrNull), true
+			}
+		case "node":
+			if s.once(&seen, recordNode, "node") && !s.null() {
+				r.Node, r.HasNode = s.text("node", acceptStringOrNull), true
+			}
+		case "meta":
+			if s.once(&seen, recordMeta, "meta") && !s.null() {
+				if s.i < len(s.b) && s.b[s.i] != '{' {
+					s.wrong("meta", "an object or null")
+				}
+				r.Meta = s.raw()
+			}
+		default:
+			s.skip()
+		}
+	}
+	if seen&recordData == 0 {
+		s.missing("data", "any JSON value, null included")
+	}
+}
+
+// CheckWrite checks a decoded write in the order of section 18: no records,
+// batch size, length of the key, then record by record tag, node, size of meta,
+// keys of meta, size of the record. The caller may set an idempotency key from
+// elsewhere in between.
+func CheckWrite(w *WriteRequest, lim *Limits) *Error {
+	if len(w.Records) == 0 {
+		return Errorf(CodeInvalidRequest, "field \"records\" is empty; send at least one record")
+	}
+	if len(w.Records) > lim.MaxBatchRecords {
+		return Errorf(CodeBatchTooLarge, "field \"records\" holds more than %d records; split the batch", lim.MaxBatchRecords)
+	}
+	if n := len(w.IdempotencyKey); n > MaxIdempotencyKeyBytes {
+		return Errorf(CodeInvalidRequest, "field \"idempotency_key\" is %d bytes long; %d are accepted", n, MaxIdempotencyKeyBytes)
+	}
+	for i := range w.Records {
+		if err := checkRecord(&w.Records[i], i, lim); err != nil {
+			return err
+		}
+	}
+	if n := len(w.Node); n > lim.MaxNodeBytes {
+		return Errorf(CodeInvalidRequest, "field \"node\" is %d bytes long; %d are accepted", n, lim.MaxNodeBytes)
+	}
+	return nil
+}
+
+func checkRecord(r *Record, i int, lim *Limits) *Error {
+	if n := len(r.Tag); n > lim.MaxTagBytes {
+		return Errorf(CodeInvalidRequest, "field \"records[%d].tag\" is %d bytes long; %d are accepted", i, n, lim.MaxTagBytes)
+	}
+	if n := len(r.Node); n > lim.MaxNodeBytes {
+		return Errorf(CodeInvalidRequest, "field \"records[%d].node\" is %d bytes long; %d are accepted", i, n, lim.MaxNodeBytes)
+	}
+	if n := len(r.Meta); n > lim.MaxMetaBytes {
+		return Errorf(CodeInvalidRequest, "field \"records[%d].meta\" is %d bytes of compact JSON; %d are accepted", i, n, lim.MaxMetaBytes)
+	}
+	if n := countKeys(r.Meta); n > MaxMetaKeys {
+		return Errorf(CodeInvalidRequest, "field \"records[%d].meta\" has %d keys; %d are accepted", i, n, MaxMetaKeys)
+	}
+	if n := r.Size(); n > lim.MaxRecordBytes {
+		return Errorf(CodeRecordTooLarge, "field \"records[%d]\" is %d bytes of data and meta; %d are accepted", i, n, lim.MaxRecordBytes)
+	}
+	return nil
+}
+
+// shortestManyKeys is the length of the shortest object with one key too many:
+// {"":1,"":1,…}.
+const shortestManyKeys = 1 + (MaxMetaKeys+1)*len(`"":1,`)
+
+// countKeys counts the members of a compact valid object, repetitions
+// included; it may say 0 for one that is too short to have too many.
+func countKeys(object []byte) int {
+	if len(object) < shortestManyKeys {
+		return 0
+	}
+	s := scanner{b: object, index: -1}
+	n := 0
+	for s.open('{'); ; n++ {
+		if _, ok := s.member(); !ok {
+			return n
+		}
+		s.skip()
+	}
+}

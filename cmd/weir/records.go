@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"unicode/utf8"
+)
+
+// maxLineBytes bounds what one line of input may make publish hold.
+const maxLineBytes = 16 << 20
+
+// inputRecord is one message and the place it came from.
+type inputRecord struct {
+	data json.RawMessage
+	file string
+	line int
+}
+
+// inputError names the line that is not a message.
+type inputError struct {
+	file string
+	line int
+	err  error
+}
+
+func (e *inputError) Error() string { return fmt.Sprintf("%s:%d: %v", e.file, e.line, e.err) }
+
+func (e *inputError) Unwrap() error { return e.err }
+
+// recordReader reads messages from one file after the other.
+type recordReader struct {
+	paths  []string // "-" is stdin
+	stdin  io.Reader
+	ndjson bool
+
+	file   *os.File // nil for stdin
+	lines  *bufio.Reader
+	name   string
+	number int
+}
+
+// next returns the next message, io.EOF behind the last one. After an error
+// nothing more can be read.
+func (r *recordReader) next() (inputRecord, error) {
+	for {
+		if r.lines == nil {
+			if err := r.open(); err != nil {
+				return inputRecord{}, err
+			}
+		}
+		line, err := r.readLine()
+		if errors.Is(err, io.EOF) {
+			r.close()
+			continue
+		}
+		if err != nil {
+			return inputRecord{}, &inputError{r.name, r.number, err}
+		}
+		data, err := r.parse(line)
+		if err != nil {
+			return inputRecord{}, &inputError{r.name, r.number, err}
+		}
+		if data == nil {
+			continue
+		}
+		return inputRecord{data: data, file: r.name, line: r.number}, nil
+	}
+}
+
+func (r *recordReader) open() error {
+	if len(r.paths) == 0 {
+		return io.EOF
+	}
+	path := r.paths[0]
+	r.paths = r.paths[1:]
+	r.number = 0
+	if path == "-" {
+		r.name = "stdin"
+		r.lines = bufio.NewReaderSize(r.stdin, 64<<10)
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	r.file, r.name = f, path
+	r.lines = bufio.NewReaderSize(f, 64<<10)
+	return nil
+}
+
+// close lets go of the open file; the next one is opened by next.
+func (r *recordReader) close() {
+	if r.file != nil {
+		r.file.Close()
+	}
+	r.file, r.lines = nil, nil
+}
+
+// readLine returns the next line without its end, \n or \r\n. The last line
+// needs none.
+func (r *recordReader) readLine() ([]byte, error) {
+	var line []byte
+	r.number++
+	for {
+		part, err := r.lines.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > maxLineBytes {
+			return nil, fmt.Errorf("the line is longer than %d bytes", maxLineBytes)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if errors.Is(err, io.EOF) && len(line) > 0 {
+			return line, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		return bytes.TrimSuffix(line[:len(line)-1], []byte("\r")), nil
+	}
+}
+
+// parse turns a line into a JSON value; nil without an error means that the
+// line holds none.
+func (r *recordReader) parse(line []byte) (json.RawMessage, error) {
+	if !utf8.Valid(line) {
+		return nil, errors.New("the line is not valid UTF-8; convert the file (iconv -t UTF-8) or encode the bytes (base64)")
+	}
+	if !r.ndjson {
+		return quote(string(line))
+	}
+	value := bytes.TrimSpace(line)
+	if len(value) == 0 {
+		return nil, nil
+	}
+	var raw json.RawMessage
+	if err := json.Unmarshal(value, &raw); err != nil {
+		return nil, fmt.Errorf("not a JSON value: %w", err)
+	}
+	return value, nil
+}
+
+// quote is the JSON string of s, without the escapes for HTML.
+func quote(s string) (json.RawMessage, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// fedRecord is a record on its way from the reader, or why there are no more.
+type fedRecord struct {
+	inputRecord
+	err error
+}
+
+// feedAhead is how many records are read before they are needed; with all of
+// them taken the reader waits.
+const feedAhead = 256
+
+// feedRecords reads until the first error, io.EOF included, or the end of ctx.
+// A read of stdin cannot be interrupted: there it ends with the process.
+func feedRecords(ctx context.Context, in *recordReader, out chan<- fedRecord) {
+	defer in.close()
+	for {
+		r, err := in.next()
+		select {
+		case out <- fedRecord{r, err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}

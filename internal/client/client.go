@@ -1,0 +1,182 @@
+// Package client is a small typed client of the /v0 HTTP contract: the calls
+// that weir's own commands make, with errors that say whether trying again is
+// of use. It holds no state besides its connections and retries nothing itself.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+const (
+	// callTimeout ends a call that has no waiting of its own.
+	callTimeout = 30 * time.Second
+	// dialTimeout ends an attempt to connect.
+	dialTimeout = 5 * time.Second
+	// maxAnswerBytes bounds what one answer may make the client hold.
+	maxAnswerBytes = 256 << 20
+	// maxErrorBytes bounds how much of an error answer is read.
+	maxErrorBytes = 64 << 10
+)
+
+// Client talks to one server. It is safe for use by many goroutines.
+type Client struct {
+	base string
+	key  string
+	http *http.Client
+}
+
+// New returns a client for the server at base ("http://host:port", without a
+// path). An empty key sends no Authorization header.
+func New(base, key string) *Client {
+	transport := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		MaxIdleConnsPerHost: 16,
+		IdleConnTimeout:     90 * time.Second,
+		TLSHandshakeTimeout: dialTimeout,
+		// The server is mostly one host away or none: CPU is dearer than bytes.
+		DisableCompression: true,
+	}
+	return &Client{
+		base: strings.TrimSuffix(base, "/"),
+		key:  key,
+		http: &http.Client{
+			Transport: transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error {
+				return http.ErrUseLastResponse
+			},
+		},
+	}
+}
+
+// Base returns the server's address as it was given to New; it never holds a key.
+func (c *Client) Base() string { return c.base }
+
+// Close drops the idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+func topicPath(topic, verb string) string {
+	p := "/v0/topics/" + url.PathEscape(topic)
+	if verb != "" {
+		p += "/" + verb
+	}
+	return p
+}
+
+// call sends in (nil: no body) as JSON and decodes a 2xx answer into out.
+func (c *Client) call(ctx context.Context, timeout time.Duration, method, path string, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = encode(in); err != nil {
+			return fmt.Errorf("encode the request: %w", err)
+		}
+	}
+	resp, err := c.send(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
+	if err != nil {
+		return &Unreachable{Err: hideURL(err)}
+	}
+	if len(text) > maxAnswerBytes {
+		return fmt.Errorf("the answer is larger than %d bytes; ask for fewer records at a time", maxAnswerBytes)
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return fmt.Errorf("the answer of %s is not what /v0 says: %w", c.base, err)
+	}
+	return nil
+}
+
+// send makes one request and returns its 2xx answer; the caller closes the body.
+func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	var reader io.Reader
+	if body != nil {
+		reader = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, reader)
+	if err != nil {
+		return nil, errors.New("the server's address is not usable in a request")
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, &Unreachable{Err: hideURL(err)}
+	}
+	if resp.StatusCode/100 != 2 {
+		defer resp.Body.Close()
+		return nil, readError(resp)
+	}
+	return resp, nil
+}
+
+// encode is json.Marshal without the escapes for HTML, so that the text a
+// server stores is the text that was sent.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// hideURL takes the request's address off a transport error.
+func hideURL(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+func readError(resp *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBytes))
+	var body struct {
+		Error struct {
+			Code    api.Code       `json:"code"`
+			Message string         `json:"message"`
+			Detail  map[string]any `json:"detail"`
+		} `json:"error"`
+	}
+	e := &Error{Status: resp.StatusCode}
+	if err := json.Unmarshal(text, &body); err == nil && body.Error.Code != "" {
+		e.Code, e.Message, e.Detail = body.Error.Code, printable(body.Error.Message), body.Error.Detail
+	} else {
+		e.Message = "the answer carries no error of /v0; is this a weir server?"
+	}
+	e.RetryAfter = retryAfter(resp.Header.Get("Retry-After"), e.Detail)
+	return e
+}
+
+// printable drops control characters: the text ends up on a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s)
+}

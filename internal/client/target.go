@@ -1,0 +1,92 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"sort"
+	"strings"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// Target is what an http URL of the command line names.
+type Target struct {
+	Base  string // scheme and host, nothing else
+	Topic string // empty for the server itself
+	Key   string // empty if the URL holds none
+}
+
+// ParseTopicURL reads http://[:key@]host:port/topic. Its errors never repeat
+// the URL, which may hold a key.
+func ParseTopicURL(raw string) (Target, error) {
+	t, path, err := parseURL(raw)
+	if err != nil {
+		return Target{}, err
+	}
+	t.Topic = strings.TrimPrefix(path, "/")
+	if t.Topic == "" {
+		return Target{}, errors.New("the URL names no topic; expected http://[:key@]host:port/topic")
+	}
+	if !api.ValidTopicName(t.Topic) {
+		return Target{}, fmt.Errorf("%q is not a topic name; it starts with a letter or digit and goes on with those or one of . _ : -", t.Topic)
+	}
+	return t, nil
+}
+
+// ParseServerURL reads http://[:key@]host:port.
+func ParseServerURL(raw string) (Target, error) {
+	t, path, err := parseURL(raw)
+	if err != nil {
+		return Target{}, err
+	}
+	if path != "" && path != "/" {
+		return Target{}, errors.New("the URL has a path; this command works on a whole server: http://[:key@]host:port")
+	}
+	return t, nil
+}
+
+func parseURL(raw string) (Target, string, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return Target{}, "", errors.New("the URL cannot be read; expected http://[:key@]host:port/topic")
+	}
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return Target{}, "", fmt.Errorf("unknown URL scheme %q; known: http, https", u.Scheme)
+	}
+	if u.Host == "" || u.Hostname() == "" {
+		return Target{}, "", errors.New("the URL names no host; expected http://[:key@]host:port/topic")
+	}
+	if err := refuseQuery(u); err != nil {
+		return Target{}, "", err
+	}
+	var t Target
+	if u.User != nil {
+		key, ok := u.User.Password()
+		if u.User.Username() != "" || !ok || key == "" {
+			return Target{}, "", errors.New("the key in the URL has to stand alone behind a colon: http://:KEY@host:port/topic")
+		}
+		t.Key = key
+	}
+	t.Base = u.Scheme + "://" + u.Host
+	return t, u.Path, nil
+}
+
+func refuseQuery(u *url.URL) error {
+	if u.Fragment != "" {
+		return errors.New("the URL has a fragment (#…); leave it out")
+	}
+	if u.RawQuery == "" {
+		return nil
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return errors.New("the URL's query cannot be read; http URLs take none")
+	}
+	names := make([]string, 0, len(query))
+	for name := range query {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return fmt.Errorf("unknown URL parameter %q; http URLs take none, use the command's flags", strings.Join(names, ", "))
+}

@@ -1,0 +1,378 @@
+// Package queue is the leases of one queue topic: which jobs are claimable,
+// who holds which, until when. It plans and applies; time is an argument, it
+// does no I/O and takes no lock: the engine holds the topic's lock around
+// every call.
+//
+// A job that was never claimed takes no memory here: everything above fresh is
+// ready if it is live. A job that was claimed has an entry until it is deleted.
+package queue
+
+import (
+	"container/heap"
+	"math"
+	"slices"
+)
+
+type state uint8
+
+const (
+	ready   state = iota // given back; claimable
+	delayed              // given back; claimable later
+	leased
+	settling // an ack or a dead-letter move is on its way to the log
+)
+
+type job struct {
+	seq        uint64
+	id         uint64 // lease id of the current or last delivery
+	deliveries uint64
+	cohort     *cohort
+	until      int64 // delayed: Unix ms from when it is claimable
+	state      state
+}
+
+// cohort is the jobs of one claim: they share holder and deadline, so that a
+// claim of a hundred jobs is one entry among the deadlines.
+type cohort struct {
+	node     string
+	deadline int64
+	jobs     []*job
+	live     int // jobs still under this lease; at 0 the cohort leaves the heap
+	index    int
+}
+
+// Queue is the leases of one queue. The zero value is not usable; see New.
+type Queue struct {
+	fresh    uint64 // numbers above were never claimed
+	jobs     map[uint64]*job
+	returned seqHeap
+	waiting  delayHeap
+	leases   cohortHeap
+	inFlight int // leased or settling
+	delays   int // delayed
+}
+
+// New returns a queue in which every live number above start is ready.
+func New() *Queue { return &Queue{jobs: make(map[uint64]*job)} }
+
+// InFlight is the number of jobs under a lease; call Expire first.
+func (q *Queue) InFlight() uint64 { return uint64(q.inFlight) }
+
+// Delayed is the number of jobs that wait out a nack delay; call Expire first.
+func (q *Queue) Delayed() uint64 { return uint64(q.delays) }
+
+// Expire notices what time has done: leases whose deadline is past and delays
+// that are over. It reports whether a job became claimable.
+func (q *Queue) Expire(now int64) (returned bool) {
+	for len(q.leases) > 0 && q.leases[0].deadline < now {
+		c := heap.Pop(&q.leases).(*cohort)
+		c.index = -1
+		for _, j := range c.jobs {
+			if j.cohort == c && j.state == leased {
+				q.inFlight--
+				q.giveBack(j)
+				returned = true
+			}
+		}
+	}
+	for len(q.waiting) > 0 && q.waiting[0].until <= now {
+		d := heap.Pop(&q.waiting).(delay)
+		if d.job.state == delayed && d.job.until == d.until {
+			q.delays--
+			q.giveBack(d.job)
+			returned = true
+		}
+	}
+	return returned
+}
+
+// NextEvent returns when Expire will have something to do, and whether ever.
+func (q *Queue) NextEvent() (int64, bool) {
+	at := int64(math.MaxInt64)
+	if len(q.leases) > 0 {
+		at = q.leases[0].deadline + 1
+	}
+	if len(q.waiting) > 0 {
+		at = min(at, q.waiting[0].until)
+	}
+	return at, at != math.MaxInt64
+}
+
+func (q *Queue) giveBack(j *job) {
+	q.leave(j)
+	j.state = ready
+	heap.Push(&q.returned, j.seq)
+}
+
+// leave takes the job out of its cohort.
+func (q *Queue) leave(j *job) {
+	c := j.cohort
+	if c == nil {
+		return
+	}
+	j.cohort = nil
+	if c.live--; c.live == 0 && c.index >= 0 {
+		heap.Remove(&q.leases, c.index)
+	}
+}
+
+// Pick is one job picked by Claim.
+type Pick struct {
+	Seq        uint64
+	Deliveries uint64 // deliveries made, this one included
+	ID         uint64 // lease id
+	job        *job
+}
+
+// Claim picks up to max claimable jobs, returned ones first, and leases them
+// to node until deadline; the picks are ascending. nextID is the lease id of
+// the first; the others follow. nextLive returns the lowest live number above
+// its argument that may be handed out. A job that has been delivered limit
+// times already (limit 0: never) is not leased: it is settling and comes back
+// in dead, for Done or Abort.
+func (q *Queue) Claim(picks, dead []Pick, node string, max int, deadline int64, limit, nextID uint64, live func(uint64) bool, nextLive func(uint64) (uint64, bool)) (_, _ []Pick) {
+	start := len(picks)
+	c := &cohort{node: node, deadline: deadline}
+	for len(picks)-start < max && len(q.returned) > 0 {
+		seq := heap.Pop(&q.returned).(uint64)
+		j := q.jobs[seq]
+		if j == nil || j.state != ready || !live(seq) {
+			continue
+		}
+		if limit > 0 && j.deliveries >= limit {
+			j.state = settling
+			q.inFlight++
+			dead = append(dead, Pick{Seq: seq, Deliveries: j.deliveries, job: j})
+			continue
+		}
+		picks = append(picks, Pick{Seq: seq, job: j})
+	}
+	if want := max - (len(picks) - start); want > 0 {
+		var slab []job
+		for ; want > 0; want-- {
+			seq, ok := nextLive(q.fresh)
+			if !ok {
+				break
+			}
+			q.fresh = seq
+			if q.jobs[seq] != nil {
+				want++
+				continue
+			}
+			if len(slab) == 0 {
+				slab = make([]job, want)
+			}
+			j := &slab[0]
+			slab = slab[1:]
+			j.seq = seq
+			q.jobs[seq] = j
+			picks = append(picks, Pick{Seq: seq, job: j})
+		}
+	}
+	mine := picks[start:]
+	slices.SortFunc(mine, func(a, b Pick) int {
+		if a.Seq < b.Seq {
+			return -1
+		}
+		return 1
+	})
+	if len(mine) == 0 {
+		return picks, dead
+	}
+	c.jobs = make([]*job, len(mine))
+	for i := range mine {
+		j := mine[i].job
+		j.state, j.cohort, j.id = leased, c, nextID
+		j.deliveries++
+		nextID++
+		mine[i].Deliveries, mine[i].ID = j.deliveries, j.id
+		c.jobs[i] = j
+	}
+	q.inFlight += len(mine)
+	c.live = len(mine)
+	heap.Push(&q.leases, c)
+	return picks, dead
+}
+
+// Unclaim takes a claim back that could not be answered: the jobs are
+// claimable again and the delivery does not count.
+func (q *Queue) Unclaim(picks []Pick) {
+	for _, p := range picks {
+		if j := q.jobs[p.Seq]; j == p.job && j.state == leased && j.id == p.ID {
+			q.inFlight--
+			j.deliveries--
+			q.giveBack(j)
+		}
+	}
+}
+
+// Held reports whether seq is leased to node and, unless id is 0, under that
+// lease; call Expire first.
+func (q *Queue) Held(seq uint64, node string, id uint64) bool {
+	j := q.jobs[seq]
+	return j != nil && j.state == leased && j.cohort.node == node && (id == 0 || j.id == id)
+}
+
+// Settle marks a held job as settling: it stays in flight, its lease does not
+// end, and nobody else can settle it until Done or Abort.
+func (q *Queue) Settle(seq uint64) {
+	j := q.jobs[seq]
+	q.leave(j)
+	j.state = settling
+}
+
+// Abort makes a settling job claimable again.
+func (q *Queue) Abort(seq uint64) {
+	if j := q.jobs[seq]; j != nil && j.state == settling {
+		q.inFlight--
+		q.giveBack(j)
+	}
+}
+
+// Forget drops what is known of a number that is no longer live.
+func (q *Queue) Forget(seq uint64) {
+	j := q.jobs[seq]
+	if j == nil {
+		return
+	}
+	switch j.state {
+	case leased, settling:
+		q.inFlight--
+	case delayed:
+		q.delays--
+	}
+	q.leave(j)
+	j.state = ready
+	delete(q.jobs, seq)
+}
+
+// ForgetRange is Forget for from…to.
+func (q *Queue) ForgetRange(from, to uint64) {
+	if to-from < uint64(len(q.jobs)) {
+		for seq := from; seq <= to; seq++ {
+			q.Forget(seq)
+		}
+		return
+	}
+	for seq := range q.jobs {
+		if seq >= from && seq <= to {
+			q.Forget(seq)
+		}
+	}
+}
+
+// Nack gives a held job back: claimable at once, or from until on if that is
+// later than now. notStarted takes the delivery back.
+func (q *Queue) Nack(seq uint64, now, until int64, notStarted bool) {
+	j := q.jobs[seq]
+	q.inFlight--
+	if notStarted && j.deliveries > 0 {
+		j.deliveries--
+	}
+	if until <= now {
+		q.giveBack(j)
+		return
+	}
+	q.leave(j)
+	j.state, j.until = delayed, until
+	q.delays++
+	heap.Push(&q.waiting, delay{until, j})
+}
+
+// Extend sets the deadline of held jobs of one holder.
+func (q *Queue) Extend(seqs []uint64, node string, deadline int64) {
+	if len(seqs) == 0 {
+		return
+	}
+	c := &cohort{node: node, deadline: deadline, jobs: make([]*job, 0, len(seqs))}
+	for _, seq := range seqs {
+		j := q.jobs[seq]
+		q.leave(j)
+		j.cohort = c
+		c.jobs = append(c.jobs, j)
+	}
+	c.live = len(c.jobs)
+	heap.Push(&q.leases, c)
+}
+
+// Lease tells what a claimed job's durable lease holds: its id and count.
+func (q *Queue) Lease(seq uint64) (id, deliveries uint64) {
+	if j := q.jobs[seq]; j != nil {
+		return j.id, j.deliveries
+	}
+	return 0, 0
+}
+
+// Restore puts a durable lease back after a restart: held by node until
+// deadline, or, with an empty node, given back and claimable from deadline on.
+func (q *Queue) Restore(seq uint64, node string, id uint64, deadline int64, deliveries uint64) {
+	q.Forget(seq)
+	j := &job{seq: seq, id: id, deliveries: deliveries}
+	q.jobs[seq] = j
+	switch {
+	case node != "":
+		c := &cohort{node: node, deadline: deadline, jobs: []*job{j}, live: 1}
+		j.state, j.cohort = leased, c
+		q.inFlight++
+		heap.Push(&q.leases, c)
+	case deadline > 0:
+		j.state, j.until = delayed, deadline
+		q.delays++
+		heap.Push(&q.waiting, delay{deadline, j})
+	default:
+		q.giveBack(j)
+	}
+}
+
+type seqHeap []uint64
+
+func (h seqHeap) Len() int           { return len(h) }
+func (h seqHeap) Less(i, j int) bool { return h[i] < h[j] }
+func (h seqHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *seqHeap) Push(x any)        { *h = append(*h, x.(uint64)) }
+func (h *seqHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
+
+type delay struct {
+	until int64
+	job   *job
+}
+
+type delayHeap []delay
+
+func (h delayHeap) Len() int           { return len(h) }
+func (h delayHeap) Less(i, j int) bool { return h[i].until < h[j].until }
+func (h delayHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *delayHeap) Push(x any)        { *h = append(*h, x.(delay)) }
+func (h *delayHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	old[len(old)-1] = delay{}
+	*h = old[:len(old)-1]
+	return x
+}
+
+type cohortHeap []*cohort
+
+func (h cohortHeap) Len() int           { return len(h) }
+func (h cohortHeap) Less(i, j int) bool { return h[i].deadline < h[j].deadline }
+func (h cohortHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+func (h *cohortHeap) Push(x any) {
+	c := x.(*cohort)
+	c.index = len(*h)
+	*h = append(*h, c)
+}
+func (h *cohortHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return x
+}

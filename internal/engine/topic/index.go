@@ -1,0 +1,150 @@
+package topic
+
+import "sort"
+
+// InMemory is the segment number of a batch that lies in no segment: the
+// records of an ephemeral topic.
+const InMemory = ^uint32(0)
+
+// Ref says where one batch of records lies in the log that is not sealed yet.
+type Ref struct {
+	First   uint64
+	TS      int64
+	N       uint32
+	Segment uint32
+	Offset  uint32
+	Len     uint32
+}
+
+// Last is the batch's last number.
+func (r *Ref) Last() uint64 { return r.First + uint64(r.N) - 1 }
+
+// Run says which of the topic's numbers a sealed segment holds. Live is the
+// number of its records that were live when it was built or last looked at.
+type Run struct {
+	Segment     uint32
+	First, Last uint64
+	N           uint64 // records stored
+	Bytes       uint64 // their data plus meta
+	Disk        uint64 // bytes they take in the store
+}
+
+// Index finds a topic's records: sealed runs first, then batches of the log
+// and batches held in memory, all ascending by number.
+type Index struct {
+	runs   []Run
+	refs   []Ref
+	memory map[uint64][]byte // frames of the batches held in memory, by first number
+}
+
+// Add puts a batch behind all others.
+func (x *Index) Add(r Ref) { x.refs = append(x.refs, r) }
+
+// Keep holds the frames of a batch in memory.
+func (x *Index) Keep(first uint64, frames []byte) {
+	if x.memory == nil {
+		x.memory = make(map[uint64][]byte)
+	}
+	x.memory[first] = frames
+}
+
+// Frames returns the frames of a batch held in memory.
+func (x *Index) Frames(first uint64) []byte { return x.memory[first] }
+
+// Drop forgets a batch held in memory.
+func (x *Index) Drop(r Ref) { delete(x.memory, r.First) }
+
+// AddRun puts a sealed run behind all others; for recovery.
+func (x *Index) AddRun(r Run) { x.runs = append(x.runs, r) }
+
+// Find returns the place of the number or, if nothing is stored under it, of
+// the first one behind it. Exactly one of the results is valid, none if there
+// is nothing.
+func (x *Index) Find(seq uint64) (ref Ref, run Run, inLog, sealed bool) {
+	if len(x.memory) > 0 {
+		// The class was changed: a batch in memory may lie between sealed ones.
+		j := sort.Search(len(x.refs), func(j int) bool { return x.refs[j].Last() >= seq })
+		if j < len(x.refs) && x.refs[j].First <= seq {
+			return x.refs[j], Run{}, true, false
+		}
+	}
+	i := sort.Search(len(x.runs), func(i int) bool { return x.runs[i].Last >= seq })
+	if i < len(x.runs) {
+		return Ref{}, x.runs[i], false, true
+	}
+	j := sort.Search(len(x.refs), func(j int) bool { return x.refs[j].Last() >= seq })
+	if j < len(x.refs) {
+		return x.refs[j], Run{}, true, false
+	}
+	return Ref{}, Run{}, false, false
+}
+
+// Refs appends the batches that hold numbers in from…to to dst.
+func (x *Index) Refs(dst []Ref, from, to uint64) []Ref {
+	j := sort.Search(len(x.refs), func(j int) bool { return x.refs[j].Last() >= from })
+	for ; j < len(x.refs) && x.refs[j].First <= to; j++ {
+		dst = append(dst, x.refs[j])
+	}
+	return dst
+}
+
+// Runs returns the sealed runs; the slice must not be changed.
+func (x *Index) Runs() []Run { return x.runs }
+
+// Trim forgets the batches of the log and of memory whose numbers are all at
+// or below start. Sealed runs stay until their segment is dropped.
+func (x *Index) Trim(start uint64) {
+	k := 0
+	for k < len(x.refs) && x.refs[k].Last() <= start {
+		if x.refs[k].Segment == InMemory {
+			delete(x.memory, x.refs[k].First)
+		}
+		k++
+	}
+	if k == 0 {
+		return
+	}
+	x.refs = x.refs[k:]
+	if len(x.refs) == 0 {
+		x.refs = nil
+	} else if cap(x.refs) > 64 && cap(x.refs) > 4*len(x.refs) {
+		x.refs = append([]Ref(nil), x.refs...)
+	}
+}
+
+// Seal replaces the batches that lie in a sealed segment by the run that the
+// store made of them; run.N 0 means that none of them was live any more.
+func (x *Index) Seal(segment uint32, run Run) {
+	had := false
+	kept := x.refs[:0]
+	for _, r := range x.refs {
+		if r.Segment == segment {
+			had = true
+			continue
+		}
+		kept = append(kept, r)
+	}
+	if had {
+		x.refs = append([]Ref(nil), kept...)
+		if len(x.refs) == 0 {
+			x.refs = nil
+		}
+	}
+	if run.N > 0 {
+		x.runs = append(x.runs, run)
+	}
+}
+
+// Swap replaces the run of a segment; a run of no records removes it.
+func (x *Index) Swap(segment uint32, run Run) {
+	for i := range x.runs {
+		if x.runs[i].Segment == segment {
+			if run.N > 0 {
+				x.runs[i] = run
+			} else {
+				x.runs = append(x.runs[:i:i], x.runs[i+1:]...)
+			}
+			return
+		}
+	}
+}

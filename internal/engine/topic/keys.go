@@ -1,0 +1,81 @@
+package topic
+
+import "github.com/weirmq/weir/internal/op"
+
+// Key is the remembered result of a write that carried an idempotency key.
+type Key struct {
+	First uint64
+	N     uint32
+	TS    int64
+	// Pending is set until the write is visible; LSN, Gen and Need say what to
+	// wait for.
+	Pending  bool
+	LSN, Gen uint64
+	Need     uint8
+}
+
+// Keys is the idempotency window of a topic, by the hash of the key.
+type Keys struct {
+	m     map[op.KeyHash]Key
+	order []keyAge // by age, oldest first
+}
+
+type keyAge struct {
+	hash op.KeyHash
+	ts   int64
+}
+
+// Get returns the result under the key if it is not older than the window.
+func (k *Keys) Get(hash op.KeyHash, now int64, windowMS uint64) (Key, bool) {
+	e, ok := k.m[hash]
+	if !ok || !e.Pending && outside(e.TS, now, windowMS) {
+		return Key{}, false
+	}
+	return e, true
+}
+
+func outside(ts, now int64, windowMS uint64) bool {
+	return windowMS == 0 || now > ts && uint64(now-ts) > windowMS
+}
+
+// Put remembers a result and forgets those that are older than the window.
+func (k *Keys) Put(hash op.KeyHash, e Key, now int64, windowMS uint64) {
+	if k.m == nil {
+		k.m = make(map[op.KeyHash]Key)
+	}
+	k.Expire(now, windowMS)
+	k.m[hash] = e
+	k.order = append(k.order, keyAge{hash, e.TS})
+}
+
+// Expire forgets what is older than the window.
+func (k *Keys) Expire(now int64, windowMS uint64) {
+	n := 0
+	for n < len(k.order) && outside(k.order[n].ts, now, windowMS) {
+		o := k.order[n]
+		if e, ok := k.m[o.hash]; ok && e.TS == o.ts {
+			if e.Pending {
+				break
+			}
+			delete(k.m, o.hash)
+		}
+		n++
+	}
+	if k.order = k.order[n:]; len(k.order) == 0 {
+		k.order = nil
+	}
+}
+
+// Settle marks a pending result as visible.
+func (k *Keys) Settle(hash op.KeyHash) {
+	if e, ok := k.m[hash]; ok {
+		e.Pending = false
+		k.m[hash] = e
+	}
+}
+
+// Forget removes a result whose write failed.
+func (k *Keys) Forget(hash op.KeyHash) { delete(k.m, hash) }
+
+// Len is the number of results remembered.
+func (k *Keys) Len() int { return len(k.m) }

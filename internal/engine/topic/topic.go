@@ -1,0 +1,234 @@
+// Package topic is one topic in memory: its durable state, the changes that
+// the log has taken but not yet acknowledged, where its records lie, and its
+// idempotency window. It plans and applies; it does no I/O, knows no clock and
+// takes no lock: the engine holds the topic's lock around every call.
+package topic
+
+import (
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/op"
+)
+
+// Topic is one topic. State is what readers see; the planned numbers include
+// what is staged, which the next plan builds on.
+type Topic struct {
+	op.State
+	Index Index
+	Keys  Keys
+
+	plan   plan
+	staged []Staged
+}
+
+// plan is the state as it will be once everything staged has been applied.
+type plan struct {
+	head, start, count, bytes uint64
+	lastTS                    int64
+	doomed                    op.Holes // numbers that a staged delete takes
+}
+
+// Staged is a change that is in the log and waits for its class.
+type Staged struct {
+	LSN, Gen uint64
+	Need     uint8 // the log's class that has to hold for LSN
+
+	// An append; N is 0 for any other change.
+	First, N, Bytes             uint64
+	TS                          int64
+	EvictTo, EvictN, EvictBytes uint64
+	HasKey                      bool
+	Key                         op.KeyHash
+	Ref                         Ref
+	Sizes                       []uint32 // of the records, kept if a cap may evict them before they are visible
+
+	// Apply makes any other change visible; Undo takes back what planning it
+	// marked elsewhere, when the log has failed it. Either may be nil.
+	Apply func()
+	Undo  func()
+}
+
+// Init makes the plan equal to the state; after recovery and creation.
+func (t *Topic) Init() { t.resetPlan() }
+
+func (t *Topic) resetPlan() {
+	t.plan = plan{head: t.Head, start: t.Start, count: t.Count, bytes: t.Bytes, lastTS: t.LastTS}
+}
+
+// PlannedHead is the last number given out, visible or not.
+func (t *Topic) PlannedHead() uint64 { return t.plan.head }
+
+// PlannedCount is the number of live records once everything staged is applied.
+func (t *Topic) PlannedCount() uint64 { return t.plan.count }
+
+// PlannedBytes is their size.
+func (t *Topic) PlannedBytes() uint64 { return t.plan.bytes }
+
+// PlannedTS is the last time stamp given out.
+func (t *Topic) PlannedTS() int64 { return t.plan.lastTS }
+
+// Idle reports whether nothing is staged.
+func (t *Topic) Idle() bool { return len(t.staged) == 0 }
+
+// Stage queues a change behind the earlier ones. A change never becomes
+// visible before an earlier one, so it needs at least what that one needs.
+func (t *Topic) Stage(s Staged) (lsn uint64, need uint8) {
+	if k := len(t.staged); k > 0 {
+		last := &t.staged[k-1]
+		s.Need = max(s.Need, last.Need)
+		if s.LSN == 0 {
+			s.LSN, s.Gen = last.LSN, last.Gen
+		}
+	}
+	if s.N > 0 {
+		t.plan.head = s.First + s.N - 1
+		t.plan.count += s.N
+		t.plan.bytes += s.Bytes
+		t.plan.lastTS = max(t.plan.lastTS, s.TS)
+	}
+	if s.EvictTo > 0 {
+		t.plan.start = max(t.plan.start, s.EvictTo)
+		t.plan.count -= s.EvictN
+		t.plan.bytes -= s.EvictBytes
+	}
+	t.staged = append(t.staged, s)
+	return s.LSN, s.Need
+}
+
+// Doom marks numbers that a delete about to be staged takes, n live records
+// with bytes in all.
+func (t *Topic) Doom(ranges []op.Range, n, bytes uint64) {
+	for _, r := range ranges {
+		t.plan.doomed.AddRange(r.From, r.To)
+	}
+	t.plan.count -= n
+	t.plan.bytes -= bytes
+}
+
+// Free reports whether the number is live and no staged change takes it.
+func (t *Topic) Free(seq uint64) bool {
+	return seq > t.plan.start && t.Live(seq) && !t.plan.doomed.Has(seq)
+}
+
+// NextFree returns the lowest number above seq that is live, visible or
+// staged, and that no staged change takes; PlannedHead+1 if there is none.
+func (t *Topic) NextFree(seq uint64) uint64 {
+	seq = max(seq, t.plan.start)
+	for {
+		if seq >= t.Head {
+			return seq + 1
+		}
+		if seq = t.NextLive(seq); !t.plan.doomed.Has(seq) {
+			return seq
+		}
+	}
+}
+
+// StagedSize returns the size of a record that is staged but not visible.
+func (t *Topic) StagedSize(seq uint64) uint32 {
+	for i := range t.staged {
+		s := &t.staged[i]
+		if s.N > 0 && seq >= s.First && seq < s.First+s.N && len(s.Sizes) > 0 {
+			return s.Sizes[seq-s.First]
+		}
+	}
+	return 0
+}
+
+// Advance applies, in order, the staged changes that done accepts, and drops
+// the rest if the log has failed them. It reports whether records became
+// visible and whether changes were undone; undone records give back bytes.
+func (t *Topic) Advance(done func(*Staged) (ok, failed bool)) (published bool, undone uint64) {
+	n := 0
+	for n < len(t.staged) {
+		s := &t.staged[n]
+		ok, failed := done(s)
+		if failed {
+			undone = t.undo(n)
+			break
+		}
+		if !ok {
+			break
+		}
+		n++
+		published = t.apply(s) || published
+	}
+	if n >= len(t.staged) {
+		clear(t.staged)
+		t.staged = t.staged[:0]
+		t.resetPlan()
+	} else if n > 0 {
+		k := copy(t.staged, t.staged[n:])
+		clear(t.staged[k:])
+		t.staged = t.staged[:k]
+		t.plan.doomed.DropBelow(t.Start)
+	}
+	if cap(t.staged) > 64 && len(t.staged) == 0 {
+		t.staged = nil
+	}
+	return published, undone
+}
+
+func (t *Topic) apply(s *Staged) bool {
+	if s.N > 0 {
+		t.Append(s.First, s.N, s.Bytes, s.TS)
+		if s.Ref.N > 0 {
+			t.Index.Add(s.Ref)
+		}
+		if s.HasKey {
+			t.Keys.Settle(s.Key)
+		}
+	}
+	if s.EvictTo > 0 && s.Apply == nil {
+		t.Evict(s.EvictTo, op.CauseCap, s.EvictN, s.EvictBytes)
+		t.Index.Trim(t.Start)
+	}
+	if s.Apply != nil {
+		s.Apply()
+	}
+	return s.N > 0
+}
+
+// undo forgets the staged changes from number i on, last first.
+func (t *Topic) undo(i int) (bytes uint64) {
+	for k := len(t.staged) - 1; k >= i; k-- {
+		s := &t.staged[k]
+		bytes += s.Bytes
+		if s.HasKey {
+			t.Keys.Forget(s.Key)
+		}
+		if s.Ref.Segment == InMemory {
+			t.Index.Drop(s.Ref)
+		}
+		if s.Undo != nil {
+			s.Undo()
+		}
+	}
+	clear(t.staged[i:])
+	t.staged = t.staged[:i]
+	return bytes
+}
+
+// Eviction is what caps or the time to live take: everything up to To, N live
+// records with Bytes in all, of which LoggedN and LoggedBytes are in the log.
+// To 0 is nothing.
+type Eviction struct {
+	To, N, Bytes         uint64
+	LoggedN, LoggedBytes uint64
+}
+
+// Take adds one live record to the eviction.
+func (e *Eviction) Take(seq uint64, size uint32, logged bool) {
+	e.To = seq
+	e.N++
+	e.Bytes += uint64(size)
+	if logged {
+		e.LoggedN++
+		e.LoggedBytes += uint64(size)
+	}
+}
+
+// OverCap reports whether a topic of this configuration, holding count records
+// of bytes in all, is above a cap.
+func OverCap(c *api.Config, count, bytes uint64) bool {
+	return c.CapRecords > 0 && count > c.CapRecords || c.CapBytes > 0 && bytes > c.CapBytes
+}

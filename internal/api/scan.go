@@ -269,20 +269,40 @@ func special(x uint64) uint64 {
 	return (x | (x - ones*0x20) | ((x ^ ones*'"') - ones) | ((x ^ ones*'\\') - ones)) & highs
 }
 
+// skipPlain passes plain ASCII, 8 bytes at a time and 32 once a string proves
+// to be long. It stops at the first special byte, or near the end of b.
+func skipPlain(b []byte, i int) int {
+	if i+8 <= len(b) {
+		if m := special(binary.LittleEndian.Uint64(b[i:])); m != 0 {
+			return i + bits.TrailingZeros64(m)>>3
+		}
+		i += 8
+	}
+	for len(b)-i >= 32 {
+		q := b[i : i+32 : i+32]
+		m := special(binary.LittleEndian.Uint64(q)) | special(binary.LittleEndian.Uint64(q[8:])) |
+			special(binary.LittleEndian.Uint64(q[16:])) | special(binary.LittleEndian.Uint64(q[24:]))
+		if m != 0 {
+			break
+		}
+		i += 32
+	}
+	for i+8 <= len(b) {
+		if m := special(binary.LittleEndian.Uint64(b[i:])); m != 0 {
+			return i + bits.TrailingZeros64(m)>>3
+		}
+		i += 8
+	}
+	return i
+}
+
 // scanString validates the string whose opening quote is at i and returns the
 // position behind its closing quote, or that of the error.
 func scanString(b []byte, i int) (int, stringState) {
 	st := stringPlain
 	i++
 	for {
-		for i+8 <= len(b) {
-			m := special(binary.LittleEndian.Uint64(b[i:]))
-			if m != 0 {
-				i += bits.TrailingZeros64(m) >> 3
-				break
-			}
-			i += 8
-		}
+		i = skipPlain(b, i)
 		if i >= len(b) {
 			return i, stringOpen
 		}
@@ -301,11 +321,13 @@ func scanString(b []byte, i int) (int, stringState) {
 		case c < 0x80:
 			i++
 		default:
-			n := runeLen(b[i:])
-			if n == 0 {
-				return i, stringUTF8
+			for i < len(b) && b[i] >= 0x80 {
+				n := runeLen(b[i:])
+				if n == 0 {
+					return i, stringUTF8
+				}
+				i += n
 			}
-			i += n
 		}
 	}
 }

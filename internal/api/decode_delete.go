@@ -1,0 +1,86 @@
+package api
+
+const (
+	deleteBefore = 1 << iota
+	deleteMatch
+)
+
+// DecodeDelete reads the body of delete records. Whether a selector is there
+// at all is CheckDelete's.
+func DecodeDelete(body []byte) (DeleteRequest, *Error) {
+	var d DeleteRequest
+	s := scanner{b: body, index: -1}
+	s.delete(&d)
+	s.end()
+	if s.err != nil {
+		return DeleteRequest{}, s.err
+	}
+	return d, nil
+}
+
+func (s *scanner) delete(d *DeleteRequest) {
+	if s.peek(); !s.open('{') {
+		s.notObject()
+		return
+	}
+	var seen uint32
+	for {
+		name, ok := s.member()
+		if !ok {
+			return
+		}
+		switch string(name) {
+		case "before_seq":
+			if s.once(&seen, deleteBefore, "before_seq") && !s.null() {
+				d.BeforeSeq, d.HasBefore = s.uint("before_seq", maxUint64), true
+			}
+		case "match":
+			if s.once(&seen, deleteMatch, "match") && !s.null() {
+				d.Match = s.predicate("match")
+			}
+		default:
+			s.skip()
+		}
+	}
+}
+
+const acceptPredicate = `["tag","Eq",value], ["tag","Glob","prefix*"], a string (with a star at its end: a Glob), or null`
+
+// predicate reads a predicate of section 9; nil with an error.
+func (s *scanner) predicate(field string) *Predicate {
+	if !s.open('[') {
+		v := string(s.text(field, acceptPredicate))
+		if n := len(v); n > 0 && v[n-1] == '*' {
+			return &Predicate{Glob: true, Value: v[:n-1]}
+		}
+		return &Predicate{Value: v}
+	}
+	var parts [3]string
+	n := 0
+	for ; s.element(); n++ {
+		if n == len(parts) {
+			s.wrong(field, acceptPredicate)
+			return nil
+		}
+		parts[n] = string(s.text(field, acceptPredicate))
+	}
+	p := Predicate{Glob: parts[1] == "Glob", Value: parts[2]}
+	last := len(p.Value) - 1
+	if n != len(parts) || parts[0] != "tag" || !p.Glob && parts[1] != "Eq" ||
+		p.Glob && (last < 0 || p.Value[last] != '*') {
+		s.wrong(field, acceptPredicate)
+		return nil
+	}
+	if p.Glob {
+		p.Value = p.Value[:last]
+	}
+	return &p
+}
+
+// CheckDelete refuses a delete without a selector.
+func CheckDelete(d *DeleteRequest) *Error {
+	if !d.HasBefore && d.Match == nil {
+		return Errorf(CodeInvalidRequest, "field \"before_seq\" or \"match\" is needed; send at least one of them")
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package api
+
+// MaxDiffNodes is how many node names the filter of one diff may hold. The
+// contract names no number; without one a body could hold millions, each to be
+// compared with every record.
+const MaxDiffNodes = 10_000
+
+const (
+	diffFrom = 1 << iota
+	diffLimit
+	diffNode
+	diffTags
+	diffMeta
+	diffWait
+	diffBytes
+)
+
+const maxUint32 = 1<<32 - 1
+
+// DecodeDiff reads the body of a diff, defaults and clamps applied. A body of
+// zero bytes counts as {}.
+func DecodeDiff(body []byte, lim *Limits) (DiffRequest, *Error) {
+	d := DiffRequest{
+		Limit:         min(DefaultDiffLimit, lim.MaxLimit),
+		IncludeMeta:   true,
+		MaxBatchBytes: DefaultDiffBytes,
+	}
+	if len(body) == 0 {
+		return d, nil
+	}
+	s := scanner{b: body, index: -1}
+	s.diff(lim, &d)
+	s.end()
+	if s.err != nil {
+		return DiffRequest{}, s.err
+	}
+	return d, nil
+}
+
+func (s *scanner) diff(lim *Limits, d *DiffRequest) {
+	if s.peek(); !s.open('{') {
+		s.notObject()
+		return
+	}
+	var seen uint32
+	for {
+		name, ok := s.member()
+		if !ok {
+			return
+		}
+		switch string(name) {
+		case "from_seq":
+			if s.once(&seen, diffFrom, "from_seq") {
+				d.FromSeq = s.uint("from_seq", maxUint64)
+			}
+		case "limit":
+			if s.once(&seen, diffLimit, "limit") {
+				if v := s.uint("limit", maxUint32); v > 0 {
+					d.Limit = int(min(v, uint64(lim.MaxLimit)))
+				}
+			}
+		case "node":
+			if s.once(&seen, diffNode, "node") && !s.null() {
+				d.Nodes = s.nodes()
+			}
+		case "include_tags":
+			if s.once(&seen, diffTags, "include_tags") {
+				d.IncludeTags = s.bool("include_tags")
+			}
+		case "include_meta":
+			if s.once(&seen, diffMeta, "include_meta") {
+				d.IncludeMeta = s.bool("include_meta")
+			}
+		case "wait_ms":
+			if s.once(&seen, diffWait, "wait_ms") {
+				d.WaitMS = uint32(min(s.uint("wait_ms", maxUint32), MaxWaitMS))
+			}
+		case "max_batch_bytes":
+			if s.once(&seen, diffBytes, "max_batch_bytes") {
+				if v := s.uint("max_batch_bytes", maxUint64); v > 0 {
+					d.MaxBatchBytes = int64(min(v, MaxDiffBytes))
+				}
+			}
+		default:
+			s.skip()
+		}
+	}
+}
+
+// nodes reads a string or an array of strings.
+func (s *scanner) nodes() []string {
+	const accepted = "a string, an array of strings, or null"
+	if !s.open('[') {
+		return []string{string(s.text("node", accepted))}
+	}
+	var nodes []string
+	for s.element() {
+		node := s.text("node", accepted)
+		s.scratch = s.scratch[:0]
+		if len(nodes) == MaxDiffNodes {
+			s.err = Errorf(CodeInvalidRequest, "field \"node\" holds more than %d names", MaxDiffNodes)
+			return nil
+		}
+		nodes = append(nodes, string(node))
+	}
+	return nodes
+}

@@ -1,0 +1,256 @@
+package api
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// The encoders append to dst and allocate only to make dst grow. They write
+// members in the order of the contract's tables.
+
+const hexDigits = "0123456789abcdef"
+
+// AppendString appends v as a JSON string. It escapes what JSON asks for and
+// nothing else; bytes that are not UTF-8 become U+FFFD.
+func AppendString[T string | []byte](dst []byte, v T) []byte {
+	dst = append(dst, '"')
+	from := 0
+	for i := 0; i < len(v); {
+		c := v[i]
+		if c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		if c >= utf8.RuneSelf {
+			n := runeLen([]byte(v[i:min(i+utf8.UTFMax, len(v))]))
+			if n > 0 {
+				i += n
+				continue
+			}
+			dst = append(dst, v[from:i]...)
+			dst = append(dst, "\uFFFD"...)
+		} else {
+			dst = append(dst, v[from:i]...)
+			dst = appendEscape(dst, c)
+		}
+		i++
+		from = i
+	}
+	dst = append(dst, v[from:]...)
+	return append(dst, '"')
+}
+
+func appendEscape(dst []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(dst, '\\', c)
+	case '\n':
+		return append(dst, '\\', 'n')
+	case '\r':
+		return append(dst, '\\', 'r')
+	case '\t':
+		return append(dst, '\\', 't')
+	}
+	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+}
+
+// AppendRecord appends a record as a diff shows it: $seq, $ts, $node, $tag if
+// asked for, data, meta if asked for.
+func AppendRecord(dst []byte, r *Record, includeTags, includeMeta bool) []byte {
+	dst = append(dst, `{"$seq":`...)
+	dst = strconv.AppendUint(dst, r.Seq, 10)
+	dst = append(dst, `,"$ts":`...)
+	dst = strconv.AppendInt(dst, r.TS, 10)
+	if r.HasNode {
+		dst = append(dst, `,"$node":`...)
+		dst = AppendString(dst, r.Node)
+	}
+	if includeTags && r.HasTag {
+		dst = append(dst, `,"$tag":`...)
+		dst = AppendString(dst, r.Tag)
+	}
+	dst = append(dst, `,"data":`...)
+	dst = append(dst, r.Data...)
+	if includeMeta && len(r.Meta) > 0 {
+		dst = append(dst, `,"meta":`...)
+		dst = append(dst, r.Meta...)
+	}
+	return append(dst, '}')
+}
+
+// AppendLeaseID appends the id as the string lease_<hex>.
+func AppendLeaseID(dst []byte, id uint64) []byte {
+	dst = append(dst, `"`+leasePrefix...)
+	dst = strconv.AppendUint(dst, id, 16)
+	return append(dst, '"')
+}
+
+// AppendJob appends a job as a claim shows it: without $node, with what the
+// worker needs to settle it.
+func AppendJob(dst []byte, j *Job) []byte {
+	dst = append(dst, '{')
+	dst = appendJobMembers(dst, j)
+	return append(dst, '}')
+}
+
+func appendJobMembers(dst []byte, j *Job) []byte {
+	dst = append(dst, `"$seq":`...)
+	dst = strconv.AppendUint(dst, j.Seq, 10)
+	dst = append(dst, `,"lease_id":`...)
+	dst = AppendLeaseID(dst, j.LeaseID)
+	dst = append(dst, `,"deadline":`...)
+	dst = strconv.AppendInt(dst, j.Deadline, 10)
+	dst = append(dst, `,"$ts":`...)
+	dst = strconv.AppendInt(dst, j.TS, 10)
+	if j.HasTag {
+		dst = append(dst, `,"$tag":`...)
+		dst = AppendString(dst, j.Tag)
+	}
+	dst = append(dst, `,"deliveries":`...)
+	dst = strconv.AppendUint(dst, j.Deliveries, 10)
+	dst = append(dst, `,"data":`...)
+	dst = append(dst, j.Data...)
+	if len(j.Meta) > 0 {
+		dst = append(dst, `,"meta":`...)
+		dst = append(dst, j.Meta...)
+	}
+	return dst
+}
+
+// Performance is the object of that name in a success body.
+type Performance struct {
+	TotalMS    float64 // server_total_ms
+	HasAppend  bool
+	AppendMS   float64 // wal_append_ms
+	HasSync    bool
+	SyncMS     float64 // fsync_ms
+	HasScanned bool
+	Scanned    int     // records_scanned
+	ThrottleMS float64 // throttle_wait_ms; left out if 0
+}
+
+// AppendPerformance appends the object itself, without its name.
+func AppendPerformance(dst []byte, p *Performance) []byte {
+	dst = append(dst, `{"server_total_ms":`...)
+	dst = appendMS(dst, p.TotalMS)
+	if p.HasAppend {
+		dst = append(dst, `,"wal_append_ms":`...)
+		dst = appendMS(dst, p.AppendMS)
+	}
+	if p.HasSync {
+		dst = append(dst, `,"fsync_ms":`...)
+		dst = appendMS(dst, p.SyncMS)
+	}
+	if p.HasScanned {
+		dst = append(dst, `,"records_scanned":`...)
+		dst = strconv.AppendInt(dst, int64(p.Scanned), 10)
+	}
+	if p.ThrottleMS > 0 {
+		dst = append(dst, `,"throttle_wait_ms":`...)
+		dst = appendMS(dst, p.ThrottleMS)
+	}
+	return append(dst, '}')
+}
+
+// appendEnd closes a success body with its performance.
+func appendEnd(dst []byte, p *Performance) []byte {
+	dst = append(dst, `,"performance":`...)
+	dst = AppendPerformance(dst, p)
+	return append(dst, '}')
+}
+
+// appendMS appends milliseconds with three decimals; what is not a sane
+// duration is 0.
+func appendMS(dst []byte, ms float64) []byte {
+	if !(ms > 0 && ms < math.MaxInt64/2000) {
+		return append(dst, "0.0"...)
+	}
+	us := uint64(ms*1000 + 0.5)
+	dst = strconv.AppendUint(dst, us/1000, 10)
+	us %= 1000
+	return append(dst, '.', byte('0'+us/100), byte('0'+us/10%10), byte('0'+us%10))
+}
+
+func appendUints(dst []byte, values []uint64) []byte {
+	dst = append(dst, '[')
+	for i, v := range values {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendUint(dst, v, 10)
+	}
+	return append(dst, ']')
+}
+
+// appendNamed appends ,"name":v for a name that needs no escape.
+func appendNamed(dst []byte, name string, v uint64) []byte {
+	dst = append(dst, ',', '"')
+	dst = append(dst, name...)
+	dst = append(dst, '"', ':')
+	return strconv.AppendUint(dst, v, 10)
+}
+
+func appendNamedBool(dst []byte, name string, v bool) []byte {
+	dst = append(dst, ',', '"')
+	dst = append(dst, name...)
+	dst = append(dst, '"', ':')
+	return strconv.AppendBool(dst, v)
+}
+
+// AppendError appends the canonical error body of section 3.
+func AppendError(dst []byte, e *Error) []byte {
+	dst = append(dst, `{"error":{"code":`...)
+	dst = AppendString(dst, string(e.Code))
+	dst = append(dst, `,"message":`...)
+	message := e.Message
+	if message == "" {
+		message = string(e.Code)
+	}
+	dst = AppendString(dst, message)
+	if len(e.Detail) > 0 {
+		names := make([]string, 0, len(e.Detail))
+		for name := range e.Detail {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		sep := `,"detail":{`
+		for _, name := range names {
+			dst = append(dst, sep...)
+			dst = AppendString(dst, name)
+			dst = append(dst, ':')
+			dst = appendDetail(dst, e.Detail[name])
+			sep = ","
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, '}', '}')
+}
+
+// appendDetail appends one value of a detail; strings keep < > & as they are.
+func appendDetail(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case string:
+		return AppendString(dst, v)
+	case []string:
+		return appendStrings(dst, v)
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return append(dst, "null"...)
+	}
+	return append(dst, text...)
+}
+
+func appendStrings(dst []byte, values []string) []byte {
+	dst = append(dst, '[')
+	for i, v := range values {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = AppendString(dst, v)
+	}
+	return append(dst, ']')
+}

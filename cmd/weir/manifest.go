@@ -1,0 +1,232 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	manifestName   = "MANIFEST.json"
+	manifestFormat = 1
+	// maxManifestBytes bounds what a manifest may make a command hold.
+	maxManifestBytes = 64 << 20
+)
+
+// manifest says what a backup consists of.
+type manifest struct {
+	Format    int            `json:"format"`
+	LSN       uint64         `json:"lsn"`
+	CreatedMS int64          `json:"created_ms"` // Unix ms
+	Files     []manifestFile `json:"files"`      // every file but the manifest
+}
+
+type manifestFile struct {
+	Name   string `json:"name"` // relative, with slashes
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+func (m *manifest) bytes() int64 {
+	var n int64
+	for _, f := range m.Files {
+		n += f.Size
+	}
+	return n
+}
+
+// readManifest reads and checks the manifest of a backup; no name in it leads
+// out of the directory.
+func readManifest(root *os.Root) (*manifest, error) {
+	f, err := root.Open(manifestName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s holds no %s; it is not a whole backup", root.Name(), manifestName)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxManifestBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxManifestBytes {
+		return nil, fmt.Errorf("%s is larger than %d bytes", manifestName, maxManifestBytes)
+	}
+	m := new(manifest)
+	if err := json.Unmarshal(text, m); err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w", manifestName, err)
+	}
+	if m.Format != manifestFormat {
+		return nil, fmt.Errorf("the backup has format %d, this weir knows format %d", m.Format, manifestFormat)
+	}
+	seen := make(map[string]bool, len(m.Files))
+	for _, f := range m.Files {
+		if !fs.ValidPath(f.Name) || f.Name == "." || f.Name == manifestName || seen[f.Name] {
+			return nil, fmt.Errorf("%s names the file %q, which cannot be", manifestName, f.Name)
+		}
+		seen[f.Name] = true
+	}
+	return m, nil
+}
+
+// checkComplete refuses files that the manifest does not name.
+func (m *manifest) checkComplete(root *os.Root) error {
+	known := map[string]bool{manifestName: true}
+	for _, f := range m.Files {
+		known[f.Name] = true
+	}
+	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || known[name] {
+			return err
+		}
+		return fmt.Errorf("%s: the file %s is not in %s", root.Name(), name, manifestName)
+	})
+}
+
+// copyFile reads one file of the backup into w (io.Discard to verify only) and
+// fails unless size and checksum are the manifest's.
+func (f *manifestFile) copyFile(root *os.Root, w io.Writer) error {
+	in, err := root.Open(f.Name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(sum, w), in)
+	if err != nil {
+		return err
+	}
+	if n != f.Size {
+		return fmt.Errorf("%s/%s has %d bytes, its manifest says %d: the backup is damaged", root.Name(), f.Name, n, f.Size)
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); !strings.EqualFold(got, f.SHA256) {
+		return fmt.Errorf("%s/%s has another checksum than its manifest says: the backup is damaged", root.Name(), f.Name)
+	}
+	return nil
+}
+
+// verify checks every file of the backup in root.
+func verify(root *os.Root) (*manifest, error) {
+	m, err := readManifest(root)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.checkComplete(root); err != nil {
+		return nil, err
+	}
+	for i := range m.Files {
+		if err := m.Files[i].copyFile(root, io.Discard); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// writeFile makes a file of mode 0600 with its directories (0700) and syncs it.
+func writeFile(root *os.Root, name string, fill func(io.Writer) error) error {
+	if dir := path.Dir(name); dir != "." {
+		if err := root.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fill(f), f.Sync(), f.Close())
+}
+
+// syncDirs makes the entries of every directory in root durable.
+func syncDirs(root *os.Root) error {
+	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		return syncDir(filepath.Join(root.Name(), filepath.FromSlash(name)))
+	})
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// freshDir fails unless dir is absent or an empty directory.
+func freshDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("%s is not empty; name a directory that is absent or empty", dir)
+	}
+	return nil
+}
+
+// build lets fill make the content of dir beside it and puts it in place in one
+// step: dir is whole or absent, also after a crash.
+func build(dir string, fill func(root *os.Root) error) (err error) {
+	if err := freshDir(dir); err != nil {
+		return err
+	}
+	parent := filepath.Dir(filepath.Clean(dir))
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(parent, ".weir-partial-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(tmp)
+		}
+	}()
+	root, err := os.OpenRoot(tmp)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := fill(root); err != nil {
+		return err
+	}
+	if err := syncDirs(root); err != nil {
+		return err
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; if it is a mount point, name a directory below it", err)
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return err
+	}
+	return syncDir(parent)
+}
+
+// reportCopy prints the result of backup and restore.
+func reportCopy(out io.Writer, asJSON bool, what, dir string, m *manifest, took time.Duration) {
+	if asJSON {
+		text, _ := json.Marshal(map[string]any{
+			"dir": dir, "files": len(m.Files), "bytes": m.bytes(), "lsn": m.LSN,
+			"created_ms": m.CreatedMS, "elapsed_ms": took.Milliseconds(),
+		})
+		fmt.Fprintf(out, "%s\n", text)
+		return
+	}
+	fmt.Fprintf(out, "%s %s: %d files, %d bytes, up to LSN %d, in %s\n", what, dir, len(m.Files), m.bytes(), m.LSN, took.Round(time.Millisecond))
+}

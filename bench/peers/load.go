@@ -27,8 +27,9 @@ type result struct {
 // publish is one synchronous send: it returns once the server has answered.
 type publish func(ctx context.Context) error
 
-// drive calls every publisher in a loop of its own, counts what starts after
-// the warm-up, and stops all of them at the first error.
+// drive calls every publisher in a loop of its own, prints a line when the
+// warm-up is over, counts what starts after it, and stops all of them at the
+// first error.
 func drive(ctx context.Context, p plan, publishers []publish) (result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -55,6 +56,7 @@ func drive(ctx context.Context, p plan, publishers []publish) (result, error) {
 		})
 	}
 	pause(ctx, p.warmup)
+	fmt.Println("counting")
 	counting.Store(true)
 	begin := time.Now()
 	pause(ctx, p.length)

@@ -3,7 +3,7 @@
 // NATS and Redis. It is a module of its own so that weir's stays lean.
 //
 //	weirpeers nats-serve -dir DIR            serve until SIGTERM; first line of output is the URL
-//	weirpeers nats-load  -url URL  [flags]   publish, then print one line of JSON
+//	weirpeers nats-load  -url URL  [flags]   publish: a line when counting starts, then one of JSON
 //	weirpeers redis-load -addr HOST:PORT [flags]
 //
 // Flags of the loads: -n publishers, -size bytes, -warmup and -for durations.

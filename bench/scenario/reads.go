@@ -1,0 +1,47 @@
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/weirmq/weir/bench/load"
+)
+
+const (
+	readConns = 16
+	readLimit = 1000
+)
+
+var seqField = []byte(`"$seq":`)
+
+// hotDiffs reads the newest readLimit records over and over; the peer answers
+// with a copy of the same response.
+func hotDiffs(ctx context.Context, s *session) (measure, measure, error) {
+	const topic = "hot"
+	w, err := s.freshTopic(ctx, topic, "log", "disk")
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := w.do(ctx, "POST", "/v0/topics/"+topic, writeBody(readLimit), nil); err != nil {
+		return nil, nil, err
+	}
+	path := "/v0/topics/" + topic + "/diff"
+	body := fmt.Appendf(nil, `{"from_seq":0,"limit":%d}`, readLimit)
+	status, answer, err := w.call(ctx, "POST", path, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	if n := bytes.Count(answer, seqField); status != 200 || n != readLimit {
+		return nil, nil, fmt.Errorf("diff: status %d with %d records, want 200 with %d", status, n, readLimit)
+	}
+	file := filepath.Join(s.dir, "answer.json")
+	if err := os.WriteFile(file, answer, 0o644); err != nil {
+		return nil, nil, err
+	}
+	plan := s.timed(w.addr, readConns, everywhere(repeatRequest(load.Request("POST", path, body), readLimit)))
+	peer, err := s.handler(ctx, plan, "bytes", "-file", file)
+	return over(w.proc, plan), peer, err
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/internal/server"
+)
+
+const serveHelp = `Serve runs the server on one data directory until SIGTERM or SIGINT. It then answers
+waiting long polls, lets running requests finish, and ends with exit code 0.
+
+Every flag has a twin in the environment: --data-dir is WEIR_DATA_DIR. A flag wins.
+Keys come from WEIR_API_KEYS alone, since a command line is visible to everyone on
+the machine.`
+
+const serveExample = `  weir serve
+  weir serve --host 0.0.0.0 --data-dir /var/lib/weir    # with WEIR_API_KEYS set`
+
+// serveFlags are the flags of serve; each stands for its environment twin.
+var serveFlags = []struct{ name, usage string }{
+	{"host", "address to listen on, or host:port (default 127.0.0.1)"},
+	{"port", "port to listen on, 0 for any free one (default 4000)"},
+	{"port-file", "file that gets the bound host:port"},
+	{"data-dir", "data directory (default ./weir-data)"},
+	{"disk-flush-ms", "longest time a disk write stays unsynced (default 1000)"},
+	{"ingest-queue", "writes that may wait for the log (default 4096)"},
+	{"allowed-hosts", "host names accepted besides loopback, separated by commas"},
+	{"probe-auth", "true: health and ready need a key too"},
+	{"allow-insecure-no-auth", "true: listen beyond loopback without keys"},
+	{"max-topics", "most topics, 0 for no limit (default 100000)"},
+	{"max-routers", "most routers, 0 for no limit (default 10000)"},
+	{"max-inflight-per-key", "most requests of one key at a time, 0 for no limit (default 1000)"},
+	{"max-inflight-bytes", "most bytes of request bodies at a time, 0 for no limit (default 268435456)"},
+	{"max-total-bytes", "most live bytes of all topics, 0 for no limit (default 0)"},
+	{"max-body-bytes", "largest request body (default 67108864)"},
+	{"max-batch-records", "most records in a write (default 10000)"},
+	{"max-record-bytes", "largest record, data and meta (default 1048576)"},
+	{"max-meta-bytes", "largest meta (default 16384)"},
+	{"max-tag-bytes", "longest tag (default 256)"},
+	{"max-node-bytes", "longest node (default 128)"},
+	{"max-limit", "most records in a diff (default 1000)"},
+	{"max-claim", "most jobs in a claim, ack, nack or extend (default 1000)"},
+}
+
+func newServeCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "serve",
+		Short:   "Run the server",
+		Long:    serveHelp,
+		Example: serveExample,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := server.ConfigFrom(serveLookup(cmd))
+			if err != nil {
+				return err
+			}
+			cmd.SilenceUsage = true
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			// A second signal ends the process at once.
+			context.AfterFunc(ctx, stop)
+			return serve(ctx, cfg, cmd.OutOrStdout(), slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+		},
+	}
+	for _, f := range serveFlags {
+		cmd.Flags().String(f.name, "", f.usage)
+	}
+	return cmd
+}
+
+// serveLookup finds a setting among the flags, then in the environment.
+func serveLookup(cmd *cobra.Command) server.Lookup {
+	return func(name string) (string, bool) {
+		flag := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "WEIR_"), "_", "-"))
+		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed {
+			return f.Value.String(), true
+		}
+		return os.LookupEnv(name)
+	}
+}
+
+// serve runs a server until ctx ends.
+func serve(ctx context.Context, cfg server.Config, out io.Writer, log *slog.Logger) (err error) {
+	if err := cfg.CheckBind(); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", cfg.Addr)
+	if err != nil {
+		return err
+	}
+	srv := server.New(cfg, server.Options{Version: version(), Logger: log})
+	opening := openEngine(ctx, cfg, srv, log)
+	// A data directory that is in use or damaged is known before anything is
+	// served; a long recovery is waited out with the port open.
+	if err := opening.started(); err != nil {
+		return errors.Join(startError(ctx, err), l.Close())
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	err = run(ctx, cfg, srv, l.Addr().String(), opening, served, out)
+	srv.Stop()
+	return errors.Join(err, <-served, opening.close())
+}
+
+// run is the life of the server between its first and its last request.
+func run(ctx context.Context, cfg server.Config, srv *server.Server, addr string, opening *opening, served chan error, out io.Writer) error {
+	if err := writePortFile(cfg.PortFile, addr); err != nil {
+		opening.cancel()
+		return err
+	}
+	select {
+	case <-opening.done:
+		if opening.err != nil {
+			return startError(ctx, opening.err)
+		}
+	case err := <-served:
+		opening.cancel()
+		served <- nil
+		return err
+	}
+	srv.SetEngine(opening.engine)
+	fmt.Fprintf(out, "weir %s is ready at http://%s, data in %s\n", version(), addr, cfg.DataDir)
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-served:
+		served <- nil
+		return err
+	}
+}
+
+// startError is nil for a start that was called off by a signal.
+func startError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("the data directory cannot be opened: %w", err)
+}
+
+// opening is an engine that is being opened.
+type opening struct {
+	recovering chan struct{} // closed once the recovery is under way
+	done       chan struct{} // closed when engine or err is set
+	engine     *engine.Engine
+	err        error
+	cancel     context.CancelFunc
+}
+
+func openEngine(ctx context.Context, cfg server.Config, srv *server.Server, log *slog.Logger) *opening {
+	o := &opening{recovering: make(chan struct{}), done: make(chan struct{})}
+	ctx, o.cancel = context.WithCancel(ctx)
+	var once sync.Once
+	go func() {
+		defer close(o.done)
+		o.engine, o.err = engine.Open(ctx, engine.Options{
+			Dir:         cfg.DataDir,
+			Limits:      cfg.Limits,
+			Logger:      log,
+			DiskFlush:   cfg.DiskFlush,
+			IngestSlots: cfg.IngestSlots,
+			Progress: func(share float64) {
+				srv.SetProgress(share)
+				once.Do(func() { close(o.recovering) })
+			},
+		})
+	}()
+	return o
+}
+
+// started waits until the recovery is under way or has ended.
+func (o *opening) started() error {
+	select {
+	case <-o.recovering:
+		return nil
+	case <-o.done:
+		return o.err
+	}
+}
+
+// close waits for the opening to end and closes what was opened.
+func (o *opening) close() error {
+	o.cancel()
+	<-o.done
+	if o.engine == nil {
+		return nil
+	}
+	start := time.Now()
+	if err := o.engine.Close(); err != nil {
+		return fmt.Errorf("closing the data directory after %s: %w", time.Since(start).Round(time.Millisecond), err)
+	}
+	return nil
+}
+
+// writePortFile writes addr in a way that a reader never sees half of it.
+func writePortFile(path, addr string) error {
+	if path == "" {
+		return nil
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".weir-port-")
+	if err != nil {
+		return fmt.Errorf("port file: %w", err)
+	}
+	_, err = tmp.WriteString(addr)
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("port file: %w", errors.Join(err, os.Remove(tmp.Name())))
+	}
+	return nil
+}
+
+// version is the module version that the binary was built from.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "devel"
+}

@@ -1,0 +1,291 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// bodyRule says what a route does with a request body.
+type bodyRule uint8
+
+const (
+	bodyIgnored    bodyRule = iota
+	bodyRequired            // empty: 415 without a content type, 400 with one
+	bodyMayBeEmpty          // empty counts as {} and needs no content type
+	bodyNotEmpty            // empty: 400 even without a content type
+)
+
+const (
+	// smallBody is what a request can hold without a block of its own.
+	smallBody = 4 << 10
+	// grownBody is the first size of a body whose length was not announced;
+	// it grows fourfold when full.
+	grownBody = 64 << 10
+)
+
+// readBody reads the whole body into q.body, in the order of section 18: size,
+// content type, and then whatever the bytes themselves get wrong. Before it
+// reads it reserves the bytes under max_inflight_bytes.
+func (q *request) readBody(rule bodyRule) *api.Error {
+	r, limit := q.r, q.s.limits.MaxBodyBytes
+	if r.ContentLength == 0 {
+		return q.emptyBody(rule)
+	}
+	coding := r.Header.Get("Content-Encoding")
+	gz := coding == "gzip"
+	if r.ContentLength > 0 && !gz {
+		if r.ContentLength > limit {
+			return errBodySize(limit)
+		}
+		if err := q.checkType(coding); err != nil {
+			return err
+		}
+		return q.readKnown(int(r.ContentLength))
+	}
+	broken := q.readGrowing(gz, int(limit))
+	if broken != nil && broken.Code != api.CodeInvalidRequest {
+		return broken
+	}
+	if broken == nil && len(q.body) == 0 {
+		return q.emptyBody(rule)
+	}
+	if gz {
+		coding = ""
+	}
+	if err := q.checkType(coding); err != nil {
+		return err
+	}
+	return broken
+}
+
+func (q *request) emptyBody(rule bodyRule) *api.Error {
+	q.body = nil
+	if rule == bodyMayBeEmpty {
+		return nil
+	}
+	if rule == bodyRequired {
+		if err := q.checkType(""); err != nil {
+			return err
+		}
+	}
+	return api.Errorf(api.CodeInvalidRequest, "the body is empty; send a JSON object")
+}
+
+func (q *request) checkType(coding string) *api.Error {
+	if coding != "" && coding != "identity" {
+		return api.Errorf(api.CodeUnsupportedMediaType, "Content-Encoding %q is not supported; send the body plain or as gzip", coding)
+	}
+	kind := q.r.Header.Get("Content-Type")
+	if kind == "application/json" || strings.HasPrefix(strings.TrimLeft(kind, " \t"), "application/json") {
+		return nil
+	}
+	return api.Errorf(api.CodeUnsupportedMediaType, "Content-Type %q is not supported; send application/json", kind)
+}
+
+func errBodySize(limit int64) *api.Error {
+	return api.Errorf(api.CodePayloadTooLarge, "the body is larger than %d bytes; send fewer records at once", limit)
+}
+
+// reserve takes n more bytes under max_inflight_bytes until the request ends.
+func (q *request) reserve(n int) *api.Error {
+	s := q.s
+	if !s.inflight.take(int64(n), s.limits.MaxInflightBytes) {
+		return api.OverLimit("max_inflight_bytes", s.limits.MaxInflightBytes)
+	}
+	q.reserved += int64(n)
+	return nil
+}
+
+// readKnown reads a body of n bytes. One that has fully arrived costs one read
+// and no timer.
+func (q *request) readKnown(n int) *api.Error {
+	if err := q.reserve(n); err != nil {
+		return err
+	}
+	buf := q.small[:]
+	if n > len(buf) {
+		q.block = newBlock(n)
+		buf = q.block.b
+	}
+	got, err := q.r.Body.Read(buf[:n])
+	if got < n && err == nil {
+		p := q.pace()
+		p.note(got)
+		var rest int
+		rest, err = io.ReadFull(p, buf[got:n])
+		got += rest
+	}
+	q.bodyDone = got == n
+	if got < n {
+		return q.readFailure(err)
+	}
+	q.body = buf[:n]
+	return nil
+}
+
+// readGrowing reads a body of unknown length or a packed one, at most limit
+// bytes of it unpacked.
+func (q *request) readGrowing(gz bool, limit int) *api.Error {
+	paced := q.pace()
+	var src io.Reader = paced
+	if gz {
+		// A member of incompressible bytes is a little longer than they are.
+		packed := &io.LimitedReader{R: paced, N: int64(limit) + int64(limit)>>8 + 4096}
+		zr, err := openGzip(packed)
+		if err != nil {
+			return q.gzipFailure(err, packed, limit)
+		}
+		defer closeGzip(zr)
+		src = zr
+	}
+	buf, n := q.small[:min(smallBody, limit+1)], 0
+	if err := q.reserve(len(buf)); err != nil {
+		return err
+	}
+	for {
+		if n == len(buf) {
+			var err *api.Error
+			if buf, err = q.growBody(buf, limit); err != nil {
+				return err
+			}
+		}
+		got, err := src.Read(buf[n:])
+		n += got
+		if n > limit {
+			return errBodySize(int64(limit))
+		}
+		if err == io.EOF {
+			q.body, q.bodyDone = buf[:n], true
+			return nil
+		}
+		if err != nil && gz {
+			return q.gzipFailure(err, nil, limit)
+		}
+		if err != nil {
+			return q.readFailure(err)
+		}
+	}
+}
+
+// growBody moves the body into the next larger block, one byte larger than the
+// limit at most, so that the byte too many is seen.
+func (q *request) growBody(buf []byte, limit int) ([]byte, *api.Error) {
+	size := min(max(4*len(buf), grownBody), limit+1)
+	if err := q.reserve(size - len(buf)); err != nil {
+		return nil, err
+	}
+	next := newBlock(size)
+	copy(next.b, buf)
+	if q.block != nil {
+		q.block.free()
+	}
+	q.block = next
+	return next.b[:size], nil
+}
+
+// readFailure says why a body could not be read. The connection is of no use
+// afterwards.
+func (q *request) readFailure(err error) *api.Error {
+	q.w.Header()["Connection"] = headerClose
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return api.Errorf(api.CodeInvalidRequest, "the body came too slowly; send at least %d bytes per second", slowestBody)
+	}
+	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+		return api.Errorf(api.CodeInvalidRequest, "the body is shorter than announced")
+	}
+	return &api.Error{Code: api.CodeInvalidRequest, Message: "the body could not be read; check its framing", Err: err}
+}
+
+func (q *request) gzipFailure(err error, packed *io.LimitedReader, limit int) *api.Error {
+	if packed != nil && packed.N <= 0 {
+		return errBodySize(int64(limit))
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return q.readFailure(err)
+	}
+	return &api.Error{Code: api.CodeInvalidRequest, Message: "the body is not valid gzip", Err: err}
+}
+
+// The speed that a body has to keep up.
+const (
+	slowestBody = 1 << 10 // bytes per second, over any paceWindow
+	paceWindow  = 10 * time.Second
+	longestBody = 10 * time.Minute
+	paceSteps   = int64(paceWindow / time.Second)
+)
+
+// pacer reads a body under a deadline that moves with what arrives: it lies
+// paceWindow behind the arrival of the byte that is slowestBody × paceWindow
+// bytes back. The first read stands under the server's read timeout.
+type pacer struct {
+	src   io.Reader
+	rc    *http.ResponseController
+	start time.Time
+	now   func() time.Time
+	total int64
+	marks [paceSteps]time.Time // marks[i % paceSteps]: when i × slowestBody bytes had arrived
+	set   time.Time            // the deadline in force; zero: not set here
+}
+
+// pace returns the reader for a body that has not fully arrived.
+func (q *request) pace() *pacer {
+	if q.pacer == nil {
+		q.pacer = &pacer{src: q.r.Body, rc: http.NewResponseController(q.w), start: q.start, now: time.Now}
+	}
+	return q.pacer
+}
+
+// Read reads what is there and moves the deadline on.
+func (p *pacer) Read(b []byte) (int, error) {
+	n, err := p.src.Read(b)
+	if err == nil {
+		p.note(n)
+	}
+	return n, err
+}
+
+func (p *pacer) note(n int) {
+	now := p.now()
+	d := p.deadline(n, now)
+	if d.Sub(p.set) < time.Second {
+		return
+	}
+	// A connection that knows no deadlines is none that net/http serves.
+	if p.rc.SetReadDeadline(d) == nil {
+		p.set = d
+	}
+}
+
+// deadline counts n more bytes and returns until when the next must be there.
+func (p *pacer) deadline(n int, now time.Time) time.Time {
+	before := p.total / slowestBody
+	p.total += int64(n)
+	after := p.total / slowestBody
+	for i := max(before+1, after-paceSteps+1); i <= after; i++ {
+		p.marks[i%paceSteps] = now
+	}
+	from := p.start
+	if after >= paceSteps {
+		from = p.marks[(after+1)%paceSteps]
+	}
+	d := from.Add(paceWindow)
+	if last := p.start.Add(longestBody); d.After(last) {
+		d = last
+	}
+	return d
+}
+
+// stop takes the deadline away once the body is there: what follows may wait.
+func (p *pacer) stop() {
+	if !p.set.IsZero() {
+		// As above; and a connection that is gone needs none.
+		_ = p.rc.SetReadDeadline(time.Time{})
+		p.set = time.Time{}
+	}
+}

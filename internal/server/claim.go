@@ -1,0 +1,63 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine"
+)
+
+// postClaim leases jobs.
+func (q *request) postClaim() error {
+	s, name := q.s, q.topic()
+	req, derr := api.DecodeClaim(q.body, &s.limits)
+	if derr != nil {
+		return derr
+	}
+	if err := api.CheckClaim(&req, &s.limits); err != nil {
+		return q.queueFirst(name, err)
+	}
+	q.out = api.AppendClaimHead(q.out[:0], name)
+	res, err := q.eng.Claim(q.r.Context(), name, &req, func(j *api.Job) {
+		q.out = api.AppendClaimJob(q.out, j)
+	})
+	if err != nil {
+		return err
+	}
+	q.out = api.AppendClaimTail(q.out, &res, q.millis())
+	return q.send(http.StatusOK)
+}
+
+// queueFirst lets what is wrong with the topic win over err.
+func (q *request) queueFirst(name string, err *api.Error) error {
+	state, terr := q.eng.Topic(name, false)
+	if terr != nil {
+		return terr
+	}
+	if state.Config.Type != api.TypeQueue {
+		return api.Errorf(api.CodeNotAQueue, "topic %q is a log; claims need a topic of type queue", name).With("topic", name)
+	}
+	return err
+}
+
+func (q *request) postAck() error { return q.settleJobs(api.SettleAck, (*engine.Engine).Ack) }
+
+func (q *request) postNack() error { return q.settleJobs(api.SettleNack, (*engine.Engine).Nack) }
+
+func (q *request) postExtend() error { return q.settleJobs(api.SettleExtend, (*engine.Engine).Extend) }
+
+type settleVerb func(*engine.Engine, context.Context, string, *api.SettleRequest) (api.SettleResult, error)
+
+// settleJobs completes, gives back or keeps leased jobs.
+func (q *request) settleJobs(kind api.SettleKind, do settleVerb) error {
+	if err := api.DecodeSettle(kind, q.body, &q.s.limits, &q.settle); err != nil {
+		return err
+	}
+	res, err := do(q.eng, q.r.Context(), q.topic(), &q.settle)
+	if err != nil {
+		return err
+	}
+	q.out = api.AppendSettleResult(q.out[:0], kind, q.topic(), &res, q.millis())
+	return q.send(http.StatusOK)
+}

@@ -1,0 +1,93 @@
+package server
+
+import (
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine"
+)
+
+// drainBody is the largest unread body that is taken off the connection when
+// its request is refused, so that the connection can be used again.
+const drainBody = 64 << 10
+
+// asError turns any error into one of the contract.
+func (q *request) asError(err error) *api.Error {
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return e
+	}
+	if errors.Is(err, engine.ErrClosed) {
+		return api.Errorf(api.CodeShuttingDown, "the server is shutting down; try again on the next one")
+	}
+	if q.r.Context().Err() != nil {
+		return &api.Error{Code: api.CodeInternal, Message: "the client left before the answer; whether the call took effect is unknown", Err: err}
+	}
+	return &api.Error{Code: api.CodeInternal, Message: "the server could not do this; its log has the details", Err: err}
+}
+
+// refuse answers with an error. It is the one place where codes become status,
+// headers and body.
+func (q *request) refuse(err error) {
+	e := q.asError(err)
+	status := e.Code.Status()
+	h := q.w.Header()
+	switch status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		h["Retry-After"] = []string{strconv.Itoa(retryAfter(e))}
+	case http.StatusUnauthorized:
+		h["Www-Authenticate"] = headerBearer
+	case http.StatusInternalServerError:
+		q.s.logInternal(q, e)
+	}
+	q.leaveBody()
+	q.out = api.AppendError(q.out[:0], e)
+	// send has nothing to report for a buffered answer.
+	_ = q.send(status)
+}
+
+// retryAfter is the wait in whole seconds that goes with a 429 or 503.
+func retryAfter(e *api.Error) int {
+	var ms float64
+	switch v := e.Detail["retry_after_ms"].(type) {
+	case int:
+		ms = float64(v)
+	case int64:
+		ms = float64(v)
+	case uint64:
+		ms = float64(v)
+	case float64:
+		ms = v
+	}
+	return max(1, int(math.Ceil(ms/1000)))
+}
+
+// leaveBody decides what becomes of a body that nobody read. net/http would
+// wait for it before it sends the answer: a small one may follow within a
+// moment, for anything else the connection is given up.
+func (q *request) leaveBody() {
+	r := q.r
+	if q.bodyDone || r.ContentLength == 0 || r.ProtoMajor != 1 {
+		return
+	}
+	if r.ContentLength > 0 && r.ContentLength <= drainBody && q.pacer == nil {
+		rc := http.NewResponseController(q.w)
+		if rc.SetReadDeadline(time.Now().Add(time.Second)) == nil {
+			return
+		}
+	}
+	q.w.Header()["Connection"] = headerClose
+}
+
+// logInternal logs the cause of a 500, at most once a second: a full disk
+// fails every write.
+func (s *Server) logInternal(q *request, e *api.Error) {
+	now := time.Now().Unix()
+	if last := s.lastLogged.Load(); last == now || !s.lastLogged.CompareAndSwap(last, now) {
+		return
+	}
+	s.log.Error("a request failed", "method", q.r.Method, "path", q.r.URL.Path, "error", e.Message, "cause", e.Err)
+}

@@ -1,0 +1,30 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+)
+
+func (s *Server) uptime() int64 { return time.Since(s.started).Milliseconds() }
+
+// getHealth answers 200 for as long as the process serves.
+func (q *request) getHealth() error {
+	q.out = append(q.out[:0], `{"status":"ok","version":`...)
+	q.out = strconv.AppendQuote(q.out, q.s.version)
+	q.out = append(q.out, `,"uptime_ms":`...)
+	q.out = strconv.AppendInt(q.out, q.s.uptime(), 10)
+	q.out = append(q.out, '}')
+	return q.send(http.StatusOK)
+}
+
+// getReady answers 200 once the state is rebuilt and until the server drains.
+func (q *request) getReady() error {
+	if err := q.s.ready(q); err != nil {
+		return err
+	}
+	q.out = append(q.out[:0], `{"status":"ready","wal_replay_complete":true,"topics":`...)
+	q.out = strconv.AppendInt(q.out, int64(q.eng.Metrics().Topics), 10)
+	q.out = append(q.out, '}')
+	return q.send(http.StatusOK)
+}

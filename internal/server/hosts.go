@@ -1,0 +1,75 @@
+package server
+
+import (
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// hosts decides which Host and Origin a request may come with. A web page that
+// points its own name at a loopback address carries that name as Host, and one
+// that posts across origins carries its Origin; both are refused before
+// anything else is looked at.
+type hosts struct {
+	allowed map[string]bool // lower case, without port
+	anyHost bool            // auth is on: a key is needed anyway
+	origins http.CrossOriginProtection
+}
+
+func newHosts(allowed []string, anyHost bool) *hosts {
+	h := &hosts{allowed: make(map[string]bool, len(allowed)), anyHost: anyHost}
+	for _, name := range allowed {
+		h.allowed[strings.ToLower(hostName(name))] = true
+	}
+	return h
+}
+
+// check refuses a foreign Host while auth is off, and a state-changing request
+// of a foreign Origin.
+func (h *hosts) check(r *http.Request) *api.Error {
+	if !h.anyHost && !h.known(r.Host) {
+		return api.Errorf(api.CodeForbidden, "the Host %q is neither loopback nor listed in WEIR_ALLOWED_HOSTS", r.Host)
+	}
+	if h.origins.Check(r) != nil && !h.trusts(r.Header.Get("Origin")) {
+		return api.Errorf(api.CodeForbidden, "the request comes from a web page of another origin; list its host in WEIR_ALLOWED_HOSTS to allow it")
+	}
+	return nil
+}
+
+func (h *hosts) known(hostport string) bool {
+	if hostport == "" { // HTTP/1.0; no browser sends it
+		return true
+	}
+	name := hostName(hostport)
+	if name == "127.0.0.1" || name == "localhost" {
+		return true
+	}
+	name = strings.ToLower(name)
+	if name == "localhost" || h.allowed[name] {
+		return true
+	}
+	addr, err := netip.ParseAddr(name)
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+func (h *hosts) trusts(origin string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && h.allowed[strings.ToLower(hostName(u.Host))]
+}
+
+// hostName returns a Host without its port and brackets.
+func hostName(hostport string) string {
+	if strings.HasPrefix(hostport, "[") {
+		if end := strings.IndexByte(hostport, ']'); end > 0 {
+			return hostport[1:end]
+		}
+		return hostport
+	}
+	if i := strings.LastIndexByte(hostport, ':'); i >= 0 && i == strings.IndexByte(hostport, ':') {
+		return hostport[:i]
+	}
+	return hostport
+}

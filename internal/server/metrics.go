@@ -1,0 +1,260 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine"
+)
+
+// maxTopicRows bounds the per-topic metrics.
+const maxTopicRows = 1000
+
+// metrics collects the numbers of section 14 at each scrape; nothing is counted
+// here between scrapes.
+type metrics struct {
+	s    *Server
+	page http.Handler
+	desc map[string]*prometheus.Desc
+}
+
+var fsyncBounds = [...]float64{50, 100, 250, 500, 1000, 5000, 10000, 50000, 100000}
+
+// metricNames are the metrics with their help and labels.
+var metricNames = []struct {
+	name, help string
+	labels     []string
+}{
+	{"weir_topics", "Topics that exist.", nil},
+	{"weir_routers", "Routers that exist.", nil},
+	{"weir_records_live", "Live records of all topics.", nil},
+	{"weir_bytes_live", "Bytes of data and meta of all live records.", nil},
+	{"weir_queue_topics", "Topics of type queue.", nil},
+	{"weir_queue_leases_in_flight", "Jobs under an unexpired lease, all queues.", nil},
+	{"weir_sse_connections", "Open SSE streams and WebSockets.", nil},
+	{"weir_watch_sessions", "Watch sessions that exist.", nil},
+	{"weir_ready", "1 once recovery is done and until the server drains.", nil},
+	{"weir_recovery_progress", "Share of the recovery that is done, 0 to 1.", nil},
+	{"weir_uptime_ms", "Milliseconds since the process started to serve.", nil},
+	{"weir_topics_by_class", "Topics by durability class.", []string{"class"}},
+	{"weir_topic_head_seq", "Last assigned number of the topic.", []string{"topic"}},
+	{"weir_topic_earliest_seq", "First record of the topic that can still be read.", []string{"topic"}},
+	{"weir_topic_records_live", "Live records of the topic.", []string{"topic"}},
+	{"weir_topic_bytes_live", "Bytes of data and meta of the topic's live records.", []string{"topic"}},
+	{"weir_topic_queue_ready", "Jobs of the queue that can be claimed now.", []string{"topic"}},
+	{"weir_topic_queue_in_flight", "Jobs of the queue under an unexpired lease.", []string{"topic"}},
+	{"weir_topic_metrics_truncated", "1 if there are more topics than per-topic metrics.", nil},
+	{"weir_wal_frames_total", "Operations written to the log.", nil},
+	{"weir_wal_batches_total", "Groups written to the log, one write each.", nil},
+	{"weir_wal_fsyncs_total", "Syncs of the log.", nil},
+	{"weir_wal_bytes_written_total", "Bytes written to the log.", nil},
+	{"weir_wal_rotations_total", "Log segments begun after the first.", nil},
+	{"weir_wal_submit_full_total", "Submissions that found the ingest queue full.", nil},
+	{"weir_wal_queue_depth", "Submissions waiting for the log.", nil},
+	{"weir_wal_queue_depth_peak", "Most submissions that ever waited for the log.", nil},
+	{"weir_wal_read_only", "1 while the log refuses writes after a failure.", nil},
+	{"weir_wal_fsync_latency_us", "Duration of the log's syncs in microseconds.", nil},
+}
+
+func newMetrics(s *Server) *metrics {
+	m := &metrics{s: s, desc: make(map[string]*prometheus.Desc, len(metricNames))}
+	for _, n := range metricNames {
+		m.desc[n.name] = prometheus.NewDesc(n.name, n.help, n.labels, nil)
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(m)
+	m.page = promhttp.HandlerFor(reg, promhttp.HandlerOpts{DisableCompression: true, ErrorHandling: promhttp.PanicOnError})
+	return m
+}
+
+// Describe sends the descriptions of all metrics.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range m.desc {
+		ch <- d
+	}
+}
+
+// Collect sends the current values.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	put := func(kind prometheus.ValueType, name string, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(m.desc[name], kind, v, labels...)
+	}
+	gauge := func(name string, v float64, labels ...string) { put(prometheus.GaugeValue, name, v, labels...) }
+	n, ready := m.read()
+	gauge("weir_topics", float64(n.Topics))
+	gauge("weir_routers", float64(n.Routers))
+	gauge("weir_records_live", float64(n.RecordsLive))
+	gauge("weir_bytes_live", float64(n.BytesLive))
+	gauge("weir_queue_topics", float64(n.QueueTopics))
+	gauge("weir_queue_leases_in_flight", float64(n.Leases))
+	gauge("weir_sse_connections", 0)
+	gauge("weir_watch_sessions", 0)
+	gauge("weir_ready", number(ready))
+	gauge("weir_recovery_progress", m.s.recovered())
+	put(prometheus.CounterValue, "weir_uptime_ms", float64(m.s.uptime()))
+	for class, count := range n.TopicsByClass {
+		gauge("weir_topics_by_class", float64(count), api.Durability(class).String())
+	}
+	m.collectTopics(gauge)
+	m.collectLog(&n.WAL, put)
+	ch <- m.fsyncLatency(&n.WAL)
+}
+
+func (m *metrics) collectTopics(gauge func(string, float64, ...string)) {
+	var rows []engine.TopicRow
+	var more bool
+	if e := m.s.engine.Load(); e != nil {
+		rows, more = e.TopicRows(maxTopicRows)
+	}
+	for i := range rows {
+		r := &rows[i]
+		gauge("weir_topic_head_seq", float64(r.HeadSeq), r.Topic)
+		gauge("weir_topic_earliest_seq", float64(r.EarliestSeq), r.Topic)
+		gauge("weir_topic_records_live", float64(r.Count), r.Topic)
+		gauge("weir_topic_bytes_live", float64(r.Bytes), r.Topic)
+		if r.Queue {
+			gauge("weir_topic_queue_ready", float64(r.Jobs.Ready), r.Topic)
+			gauge("weir_topic_queue_in_flight", float64(r.Jobs.InFlight), r.Topic)
+		}
+	}
+	gauge("weir_topic_metrics_truncated", number(more))
+}
+
+func (m *metrics) collectLog(w *engine.WALMetrics, put func(prometheus.ValueType, string, float64, ...string)) {
+	for name, v := range map[string]int64{
+		"weir_wal_frames_total":        w.Frames,
+		"weir_wal_batches_total":       w.Batches,
+		"weir_wal_fsyncs_total":        w.Fsyncs,
+		"weir_wal_bytes_written_total": w.BytesWritten,
+		"weir_wal_rotations_total":     w.Rotations,
+		"weir_wal_submit_full_total":   w.SubmitFull,
+	} {
+		put(prometheus.CounterValue, name, float64(v))
+	}
+	put(prometheus.GaugeValue, "weir_wal_queue_depth", float64(w.QueueDepth))
+	put(prometheus.GaugeValue, "weir_wal_queue_depth_peak", float64(w.QueueDepthPeak))
+	put(prometheus.GaugeValue, "weir_wal_read_only", number(w.ReadOnly))
+}
+
+func (m *metrics) fsyncLatency(w *engine.WALMetrics) prometheus.Metric {
+	buckets := make(map[float64]uint64, len(fsyncBounds))
+	var sum uint64
+	for i, bound := range fsyncBounds {
+		sum += uint64(w.FsyncBuckets[i])
+		buckets[bound] = sum
+	}
+	sum += uint64(w.FsyncBuckets[len(fsyncBounds)])
+	return prometheus.MustNewConstHistogram(m.desc["weir_wal_fsync_latency_us"], sum, float64(w.FsyncMicros), buckets)
+}
+
+// read returns the engine's numbers, zero before there is one.
+func (m *metrics) read() (n engine.Metrics, ready bool) {
+	if e := m.s.engine.Load(); e != nil {
+		return e.Metrics(), !m.s.draining.Load()
+	}
+	return engine.Metrics{}, false
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// getMetrics answers with Prometheus text, or with a JSON snapshot if Accept
+// names JSON.
+func (q *request) getMetrics() error {
+	m := q.s.metrics
+	if strings.Contains(strings.Join(q.r.Header.Values("Accept"), ","), "application/json") {
+		b, err := json.Marshal(m.snapshot())
+		if err != nil {
+			return err
+		}
+		q.out = append(q.out[:0], b...)
+		return q.send(http.StatusOK)
+	}
+	page := &pageBuffer{head: make(http.Header)}
+	m.page.ServeHTTP(page, &http.Request{Method: http.MethodGet, Header: http.Header{}})
+	q.out = append(q.out[:0], page.Bytes()...)
+	q.w.Header()["Content-Type"] = headerText
+	return q.sendAs(http.StatusOK)
+}
+
+// pageBuffer takes the text of promhttp, without its headers.
+type pageBuffer struct {
+	bytes.Buffer
+	head http.Header
+}
+
+func (p *pageBuffer) Header() http.Header { return p.head }
+func (p *pageBuffer) WriteHeader(int)     {}
+
+// snapshot is the JSON form of the metrics.
+type snapshot struct {
+	Topics          int     `json:"topics"`
+	TopicsEphemeral int     `json:"topics_ephemeral"`
+	TopicsMemory    int     `json:"topics_memory"`
+	TopicsDisk      int     `json:"topics_disk"`
+	TopicsFsync     int     `json:"topics_fsync"`
+	Routers         int     `json:"routers"`
+	RecordsLive     int64   `json:"records_live"`
+	BytesLive       int64   `json:"bytes_live"`
+	QueueTopics     int     `json:"queue_topics"`
+	Leases          int64   `json:"queue_leases_in_flight"`
+	SSEConnections  int     `json:"sse_connections"`
+	WatchSessions   int     `json:"watch_sessions"`
+	Ready           bool    `json:"ready"`
+	ReplayProgress  float64 `json:"replay_progress"`
+	UptimeMS        int64   `json:"uptime_ms"`
+	WAL             walPart `json:"wal"`
+}
+
+type walPart struct {
+	Fsyncs         int64 `json:"fsyncs"`
+	Frames         int64 `json:"frames"`
+	Batches        int64 `json:"batches"`
+	BytesWritten   int64 `json:"bytes_written"`
+	Rotations      int64 `json:"rotations"`
+	QueueDepth     int64 `json:"queue_depth"`
+	QueueDepthPeak int64 `json:"queue_depth_peak"`
+	SubmitFull     int64 `json:"submit_full_total"`
+	ReadOnly       bool  `json:"read_only"`
+	FsyncCount     int64 `json:"fsync_count"`
+	FsyncMicros    int64 `json:"fsync_micros_total"`
+}
+
+func (m *metrics) snapshot() snapshot {
+	n, ready := m.read()
+	w := &n.WAL
+	var syncs int64
+	for _, b := range w.FsyncBuckets {
+		syncs += b
+	}
+	return snapshot{
+		Topics:          n.Topics,
+		TopicsEphemeral: n.TopicsByClass[api.Ephemeral],
+		TopicsMemory:    n.TopicsByClass[api.Memory],
+		TopicsDisk:      n.TopicsByClass[api.Disk],
+		TopicsFsync:     n.TopicsByClass[api.Fsync],
+		Routers:         n.Routers,
+		RecordsLive:     n.RecordsLive,
+		BytesLive:       n.BytesLive,
+		QueueTopics:     n.QueueTopics,
+		Leases:          n.Leases,
+		Ready:           ready,
+		ReplayProgress:  m.s.recovered(),
+		UptimeMS:        m.s.uptime(),
+		WAL: walPart{
+			Fsyncs: w.Fsyncs, Frames: w.Frames, Batches: w.Batches, BytesWritten: w.BytesWritten,
+			Rotations: w.Rotations, QueueDepth: w.QueueDepth, QueueDepthPeak: w.QueueDepthPeak,
+			SubmitFull: w.SubmitFull, ReadOnly: w.ReadOnly, FsyncCount: syncs, FsyncMicros: w.FsyncMicros,
+		},
+	}
+}

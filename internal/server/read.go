@@ -1,0 +1,84 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// postDiff reads after a cursor, as a long poll if asked to.
+func (q *request) postDiff() error {
+	req, derr := api.DecodeDiff(q.body, &q.s.limits)
+	if derr != nil {
+		return derr
+	}
+	if req.WaitMS > 0 {
+		q.mayWait()
+	}
+	name := q.topic()
+	q.out = api.AppendDiffHead(q.out[:0], name)
+	res, err := q.eng.Diff(q.r.Context(), name, &req, func(r *api.Record) {
+		q.out = api.AppendDiffRecord(q.out, r, req.IncludeTags, req.IncludeMeta)
+	})
+	if err != nil {
+		return err
+	}
+	q.out = api.AppendDiffTail(q.out, &res, q.millis())
+	return q.send(http.StatusOK)
+}
+
+// getTopic answers with the state of a topic.
+func (q *request) getTopic() error {
+	touch, qerr := q.queryBool("touch", true)
+	if qerr != nil {
+		return qerr
+	}
+	state, err := q.eng.Topic(q.topic(), touch)
+	if err != nil {
+		return err
+	}
+	q.out = api.AppendTopicState(q.out[:0], &state, q.millis())
+	return q.send(http.StatusOK)
+}
+
+// listTopics answers with one page of the topics that the key may see.
+func (q *request) listTopics() error {
+	touch, err := q.queryBool("touch", false)
+	if err != nil {
+		return err
+	}
+	v, err := q.query()
+	if err != nil {
+		return err
+	}
+	size, err := pageSize(v.Get("page_size"))
+	if err != nil {
+		return err
+	}
+	var after string
+	if cursor := v.Get("cursor"); cursor != "" {
+		if after, err = api.DecodeCursor(cursor); err != nil {
+			return err
+		}
+	}
+	var allowed func(string) bool
+	if q.key.limited() {
+		allowed = q.key.allows
+	}
+	list := q.eng.Topics(v.Get("prefix"), after, size, touch, allowed)
+	q.out = api.AppendTopicList(q.out[:0], &list, q.millis())
+	return q.send(http.StatusOK)
+}
+
+// pageSize reads the page_size of a list; absent it is the default.
+func pageSize(s string) (int, *api.Error) {
+	if s == "" {
+		return api.DefaultPageSize, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return 0, api.Errorf(api.CodeInvalidRequest, "query parameter page_size is %q; use a whole number from 1 to %d", s, api.MaxPageSize)
+	}
+	return int(min(max(n, 1), api.MaxPageSize)), nil
+}

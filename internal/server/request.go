@@ -1,0 +1,167 @@
+package server
+
+import (
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine"
+)
+
+// keptAnswer is the largest answer buffer that a request keeps for the next.
+const keptAnswer = 512 << 10
+
+// Header values that are shared by all answers and never changed.
+var (
+	headerJSON   = []string{"application/json"}
+	headerText   = []string{"text/plain; version=0.0.4"}
+	headerTar    = []string{"application/x-tar"}
+	headerClose  = []string{"close"}
+	headerGzip   = []string{"gzip"}
+	headerVary   = []string{"Accept-Encoding"}
+	headerBearer = []string{"Bearer"}
+)
+
+// request is one request on its way through the server, reused afterwards.
+type request struct {
+	s     *Server
+	w     http.ResponseWriter
+	r     *http.Request
+	start time.Time
+	path  path
+	key   *apiKey        // nil: auth is off, or the path is open
+	eng   *engine.Engine // set for every route that is not early
+
+	body     []byte // the whole body; lies in small or block
+	bodyDone bool   // nothing of the body is left on the connection
+	block    *block
+	pacer    *pacer
+	reserved int64 // bytes taken under max_inflight_bytes
+
+	out    []byte // the answer
+	packed []byte // the same, packed
+	sent   bool   // the answer's head is on its way
+
+	write  api.WriteRequest // reused, for its records
+	settle api.SettleRequest
+	small  [smallBody]byte
+}
+
+// topic returns the name in the path.
+func (q *request) topic() string { return q.path.seg[2] }
+
+// millis is the time spent on the request so far, for performance.
+func (q *request) millis() float64 { return float64(time.Since(q.start)) / float64(time.Millisecond) }
+
+// end pays back what the request took. A panic of a verb becomes a 500 with
+// its stack in the log; nothing of that request is used again, since others
+// may still hold parts of it.
+func (q *request) end() {
+	v := recover()
+	defer q.s.running.Add(-1)
+	if q.key != nil {
+		q.key.inflight.give(1)
+	}
+	q.s.inflight.give(q.reserved)
+	if v == nil {
+		q.recycle()
+		return
+	}
+	if v == http.ErrAbortHandler {
+		panic(v)
+	}
+	q.s.log.Error("a request panicked", "method", q.r.Method, "panic", v, "stack", string(debug.Stack()))
+	if q.sent {
+		panic(http.ErrAbortHandler)
+	}
+	q.refuse(api.Errorf(api.CodeInternal, "the server made a mistake; its log has the details"))
+}
+
+func (q *request) recycle() {
+	s := q.s
+	if q.block != nil {
+		q.block.free()
+		q.block = nil
+	}
+	q.w, q.r, q.key, q.eng, q.pacer = nil, nil, nil, nil, nil
+	q.body, q.bodyDone, q.reserved, q.sent = nil, false, 0, false
+	if cap(q.out) > keptAnswer {
+		q.out = nil
+	}
+	if cap(q.packed) > keptAnswer {
+		q.packed = nil
+	}
+	s.requests.Put(q)
+}
+
+// send sends q.out as JSON, packed if that is asked for and worth it.
+func (q *request) send(status int) error {
+	q.w.Header()["Content-Type"] = headerJSON
+	return q.sendAs(status)
+}
+
+// sendAs sends q.out as the content type that is already set.
+func (q *request) sendAs(status int) error {
+	h, b := q.w.Header(), q.out
+	if len(b) >= gzipFrom {
+		h["Vary"] = headerVary
+		if wantsGzip(q.r.Header.Get("Accept-Encoding")) {
+			q.packed = appendGzip(q.packed[:0], b)
+			b = q.packed
+			h["Content-Encoding"] = headerGzip
+		}
+		// net/http finds the length of smaller ones out by itself.
+		h["Content-Length"] = []string{strconv.Itoa(len(b))}
+	}
+	if len(b) >= answerDeadlineAt {
+		patience := 30*time.Second + time.Duration(len(b)/slowestAnswer)*time.Second
+		// A connection that knows no deadlines is none that net/http serves.
+		_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(patience))
+	}
+	q.sent = true
+	if status != http.StatusOK {
+		q.w.WriteHeader(status)
+	}
+	// A client that has gone needs no answer.
+	_, _ = q.w.Write(b)
+	return nil
+}
+
+// mayWait takes the read timeout away from a request that may run longer.
+func (q *request) mayWait() {
+	// As in sendAs.
+	_ = http.NewResponseController(q.w).SetReadDeadline(time.Time{})
+}
+
+// query returns the parameters of the request, nil if it has none.
+func (q *request) query() (url.Values, *api.Error) {
+	if q.r.URL.RawQuery == "" {
+		return nil, nil
+	}
+	v, err := url.ParseQuery(q.r.URL.RawQuery)
+	if err != nil {
+		return nil, &api.Error{Code: api.CodeInvalidRequest, Message: "the query of the URL is not form-encoded; check its escapes", Err: err}
+	}
+	return v, nil
+}
+
+// queryBool reads the parameter name; absent or empty it is def.
+func (q *request) queryBool(name string, def bool) (bool, *api.Error) {
+	v, err := q.query()
+	if err != nil {
+		return false, err
+	}
+	switch s := v.Get(name); s {
+	case "":
+		return def, nil
+	case "true", "1":
+		return true, nil
+	case "false", "0":
+		return false, nil
+	default:
+		return false, api.Errorf(api.CodeInvalidRequest, "query parameter %s is %q; use true, 1, false or 0", name, s)
+	}
+}

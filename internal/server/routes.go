@@ -1,0 +1,200 @@
+package server
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// route is one call of the contract.
+type route struct {
+	method string
+	path   string // a segment that starts with a colon is a name
+	need   scope
+	open   bool // answers without a key, unless WEIR_PROBE_AUTH is set
+	early  bool // answers before the recovery is done and while draining
+	body   bodyRule
+	do     func(*request) error
+}
+
+// routes are all calls that this server answers; HEAD comes with GET.
+var routes = []route{
+	{method: "GET", path: "/v0/health", open: true, early: true, do: (*request).getHealth},
+	{method: "GET", path: "/healthz", open: true, early: true, do: (*request).getHealth},
+	{method: "GET", path: "/v0/ready", open: true, early: true, do: (*request).getReady},
+	{method: "GET", path: "/readyz", open: true, early: true, do: (*request).getReady},
+	{method: "GET", path: "/v0/metrics", need: scopeRead, early: true, do: (*request).getMetrics},
+
+	{method: "GET", path: "/v0/topics", need: scopeRead, do: (*request).listTopics},
+	{method: "PUT", path: "/v0/topics/:topic", need: scopeAdmin, body: bodyMayBeEmpty, do: (*request).putTopic},
+	{method: "GET", path: "/v0/topics/:topic", need: scopeRead, do: (*request).getTopic},
+	{method: "DELETE", path: "/v0/topics/:topic", need: scopeDelete, do: (*request).deleteTopic},
+	{method: "POST", path: "/v0/topics/:topic", need: scopeWrite, body: bodyRequired, do: (*request).postWrite},
+	{method: "POST", path: "/v0/topics/:topic/diff", need: scopeRead, body: bodyMayBeEmpty, do: (*request).postDiff},
+	{method: "POST", path: "/v0/topics/:topic/delete", need: scopeDelete, body: bodyRequired, do: (*request).postDelete},
+	{method: "POST", path: "/v0/topics/:topic/claim", need: scopeRead | scopeWrite, body: bodyNotEmpty, do: (*request).postClaim},
+	{method: "POST", path: "/v0/topics/:topic/ack", need: scopeWrite, body: bodyRequired, do: (*request).postAck},
+	{method: "POST", path: "/v0/topics/:topic/nack", need: scopeWrite, body: bodyRequired, do: (*request).postNack},
+	{method: "POST", path: "/v0/topics/:topic/extend", need: scopeWrite, body: bodyRequired, do: (*request).postExtend},
+
+	{method: "POST", path: "/admin/backup", need: scopeAdmin, do: (*request).postBackup},
+}
+
+// maxSegments is the depth of the deepest path that can be found, plus one.
+const maxSegments = 5
+
+// path is a request path, cut at its slashes, each segment decoded once.
+type path struct {
+	seg [maxSegments]string
+	n   int // segments; 0: not a path at all
+}
+
+// split cuts a path. Nothing is cleaned: empty segments stay.
+func (p *path) split(u *url.URL) {
+	p.n = 0
+	rest, raw := u.Path, u.RawPath != ""
+	if raw {
+		rest = u.EscapedPath()
+	}
+	if rest == "" || rest[0] != '/' {
+		return
+	}
+	for more := true; more && p.n < maxSegments; p.n++ {
+		rest = rest[1:]
+		end := strings.IndexByte(rest, '/')
+		if more = end >= 0; !more {
+			end = len(rest)
+		}
+		s := rest[:end]
+		if raw {
+			// The escapes are sound, or the path would not have been parsed.
+			s, _ = url.PathUnescape(s)
+		}
+		p.seg[p.n], rest = s, rest[end:]
+	}
+}
+
+// name returns the segment that prefix limits apply to.
+func (p *path) name() (string, bool) {
+	if p.n < 3 || p.strictScope() == 0 {
+		return "", false
+	}
+	return p.seg[2], true
+}
+
+// strictScope is what a path needs that no route describes.
+func (p *path) strictScope() scope {
+	if p.n >= 2 && p.seg[0] == "v0" {
+		switch p.seg[1] {
+		case "topics":
+			return scopeWrite
+		case "routers":
+			return scopeAdmin
+		}
+	}
+	return 0
+}
+
+func (p *path) isPage() bool {
+	return p.n == 1 && p.seg[0] == "" || p.n >= 2 && p.seg[0] == "ui"
+}
+
+// spot is one path of the table with the methods it has.
+type spot struct {
+	seg   []string // "" where a name stands
+	open  bool
+	allow []string // the value of Allow
+	calls []*route // GET also stands under HEAD
+	heads *route
+}
+
+func (p *spot) route(method string) *route {
+	if p == nil {
+		return nil
+	}
+	if method == http.MethodHead {
+		return p.heads
+	}
+	for _, r := range p.calls {
+		if r.method == method {
+			return r
+		}
+	}
+	return nil
+}
+
+// table finds a path by its number of segments.
+type table [maxSegments][]*spot
+
+func newTable(routes []route) table {
+	var t table
+	byPath := make(map[string]*spot)
+	for i := range routes {
+		r := &routes[i]
+		p := byPath[r.path]
+		if p == nil {
+			p = &spot{open: r.open}
+			for _, s := range strings.Split(r.path[1:], "/") {
+				if strings.HasPrefix(s, ":") {
+					s = ""
+				}
+				p.seg = append(p.seg, s)
+			}
+			byPath[r.path] = p
+			t[len(p.seg)] = append(t[len(p.seg)], p)
+		}
+		p.calls = append(p.calls, r)
+		if r.method == http.MethodGet {
+			p.heads = r
+		}
+	}
+	for _, p := range byPath {
+		p.allow = []string{p.methods()}
+	}
+	return t
+}
+
+func (p *spot) methods() string {
+	var all []string
+	for _, r := range p.calls {
+		all = append(all, r.method)
+	}
+	if p.heads != nil {
+		all = append(all, http.MethodHead)
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+func (t *table) find(p *path) *spot {
+	if p.n >= maxSegments {
+		return nil
+	}
+	for _, s := range t[p.n] {
+		if s.matches(p) {
+			return s
+		}
+	}
+	return nil
+}
+
+func (p *spot) matches(at *path) bool {
+	for i, s := range p.seg {
+		if s != at.seg[i] && (s != "" || at.seg[i] == "") {
+			return false
+		}
+	}
+	return true
+}
+
+// errRoute is the answer for a path without this method, or for no path.
+func errRoute(q *request, at *spot) *api.Error {
+	if at == nil {
+		return api.Errorf(api.CodeNotFound, "there is nothing at this path")
+	}
+	q.w.Header()["Allow"] = at.allow
+	return api.Errorf(api.CodeMethodNotAllowed, "the path does not know %s; use one of %s", q.r.Method, at.allow[0])
+}

@@ -1,0 +1,263 @@
+// Package server speaks the HTTP of /v0: it finds the route, checks who asks
+// and what for, reads the body, hands api nouns to the engine and encodes what
+// the engine answers. It keeps no state of its own beyond counters of what is
+// in flight.
+//
+// A request goes through the checks of section 18 in their order; see
+// Server.answer. All routes stand in one table, routes.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine"
+)
+
+// What a connection may cost. A request whose body is still arriving at its
+// readTimeout goes on under a pacer's deadline.
+const (
+	readTimeout      = 10 * time.Second
+	idleTimeout      = 120 * time.Second
+	maxHeaderBytes   = 32 << 10
+	maxStreams       = 250
+	pingAfter        = 20 * time.Second
+	runningAtStop    = 10 * time.Second
+	quietAtStop      = 250 * time.Millisecond
+	slowestAnswer    = 16 << 10 // bytes per second that a reader has to take
+	answerDeadlineAt = 64 << 10 // answers below this fit in socket buffers
+)
+
+// Options are what a server needs besides its Config.
+type Options struct {
+	Version string
+	Logger  *slog.Logger // default: discards
+}
+
+// Server serves /v0. It may serve before it has an engine: the port is open
+// then, and what needs one is answered 503 not_ready.
+type Server struct {
+	limits    api.Limits
+	keys      *Keys
+	probeAuth bool
+	dataDir   string
+	version   string
+	log       *slog.Logger
+	hosts     *hosts
+	table     table
+	metrics   *metrics
+	http      *http.Server
+	started   time.Time
+
+	engine   atomic.Pointer[engine.Engine]
+	progress atomic.Uint64 // math.Float64bits of the recovered share
+	draining atomic.Bool
+	running  atomic.Int64 // requests being answered
+	inflight gauge        // bytes of bodies
+	requests sync.Pool
+
+	lastLogged atomic.Int64 // Unix second of the last logged 500
+}
+
+// New makes a server. It serves once Serve is called.
+func New(c Config, opt Options) *Server {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{
+		limits:    c.Limits,
+		keys:      c.Keys,
+		probeAuth: c.ProbeAuth,
+		dataDir:   c.DataDir,
+		version:   opt.Version,
+		log:       opt.Logger,
+		hosts:     newHosts(c.AllowedHosts, c.Keys != nil),
+		table:     newTable(routes),
+		started:   time.Now(),
+	}
+	s.metrics = newMetrics(s)
+	s.requests.New = func() any { return &request{s: s} }
+	s.http = &http.Server{
+		Handler: s,
+		// The read timeout covers header and body together; equal to the
+		// header's it costs nothing. A pacer moves it on for slow bodies.
+		ReadHeaderTimeout:            readTimeout,
+		ReadTimeout:                  readTimeout,
+		IdleTimeout:                  idleTimeout,
+		MaxHeaderBytes:               maxHeaderBytes,
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     slog.NewLogLogger(opt.Logger.Handler(), slog.LevelDebug),
+		Protocols:                    new(http.Protocols),
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter},
+	}
+	s.http.Protocols.SetHTTP1(true)
+	s.http.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}
+
+// SetEngine makes the server ready. The engine stays the caller's to close.
+func (s *Server) SetEngine(e *engine.Engine) {
+	s.SetProgress(1)
+	s.engine.Store(e)
+}
+
+// SetProgress tells how much of the recovery is done, 0 to 1.
+func (s *Server) SetProgress(share float64) { s.progress.Store(math.Float64bits(share)) }
+
+func (s *Server) recovered() float64 { return math.Float64frombits(s.progress.Load()) }
+
+// Serve answers connections of l until Stop; it closes l.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Drain turns new requests away with 503 shutting_down and has waiting long
+// polls answered at once. Running requests go on.
+func (s *Server) Drain() {
+	s.draining.Store(true)
+	if e := s.engine.Load(); e != nil {
+		e.Drain()
+	}
+}
+
+// Stop drains, stops accepting, gives running requests 10 s, and closes what is
+// left. The engine may be closed afterwards.
+func (s *Server) Stop() {
+	s.Drain()
+	ctx, cancel := context.WithTimeout(context.Background(), runningAtStop)
+	defer cancel()
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.http.Shutdown(ctx) }()
+	// Shutdown waits seconds for a connection on which nothing was asked yet;
+	// once nothing has run for a while, nobody is left to wait for.
+	check := time.NewTicker(quietAtStop / 5)
+	defer check.Stop()
+	for quiet := 0; quiet < 5; quiet++ {
+		select {
+		case err := <-stopped:
+			s.closeLeft(err)
+			return
+		case <-check.C:
+			if s.running.Load() > 0 {
+				quiet = -1
+			}
+		}
+	}
+	cancel()
+	<-stopped
+	s.closeLeft(nil)
+}
+
+func (s *Server) closeLeft(err error) {
+	if err != nil {
+		s.log.Warn("requests are cut off", "running", s.running.Load(), "after", runningAtStop)
+	}
+	if err := s.http.Close(); err != nil {
+		s.log.Warn("closing connections", "error", err)
+	}
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q := s.requests.Get().(*request)
+	q.w, q.r, q.start = w, r, time.Now()
+	s.running.Add(1)
+	defer q.end()
+	if err := s.answer(q); err != nil {
+		q.refuse(err)
+	}
+}
+
+// answer makes the checks that all calls have in common, in the order of
+// section 18, and then runs the verb. An error means that nothing has been sent.
+func (s *Server) answer(q *request) error {
+	if len(q.r.TransferEncoding) > 0 {
+		// Nothing behind a body of this framing is read: a second length could
+		// have been meant for someone else.
+		q.w.Header()["Connection"] = headerClose
+	}
+	if err := s.hosts.check(q.r); err != nil {
+		return err
+	}
+	q.path.split(q.r.URL)
+	spot := s.table.find(&q.path)
+	rt := spot.route(q.r.Method)
+	if err := s.admit(q, spot, rt); err != nil {
+		return err
+	}
+	if rt == nil {
+		return errRoute(q, spot)
+	}
+	if !rt.early {
+		if err := s.ready(q); err != nil {
+			return err
+		}
+	}
+	if rt.body != bodyIgnored {
+		err := q.readBody(rt.body)
+		if q.pacer != nil {
+			q.pacer.stop()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return rt.do(q)
+}
+
+// admit checks the key, its requests in flight, its scopes and its prefixes.
+func (s *Server) admit(q *request, spot *spot, rt *route) error {
+	if s.keys == nil || s.isOpen(q, spot) {
+		return nil
+	}
+	key, err := s.keys.authenticate(q.r)
+	if err != nil {
+		return err
+	}
+	if !key.inflight.take(1, s.limits.MaxInflightPerKey) {
+		return api.OverLimit("max_inflight_per_key", s.limits.MaxInflightPerKey)
+	}
+	q.key = key
+	need := q.path.strictScope()
+	if rt != nil {
+		need = rt.need
+	}
+	if !key.has(need) {
+		return errScope(need)
+	}
+	if name, ok := q.path.name(); ok && !key.allows(name) {
+		return errPrefix()
+	}
+	return nil
+}
+
+// isOpen reports whether the path answers without a key: the probes, and what
+// a dashboard would load before anyone has logged in.
+func (s *Server) isOpen(q *request, spot *spot) bool {
+	if spot != nil && spot.open {
+		return !s.probeAuth
+	}
+	return q.path.isPage() && (q.r.Method == http.MethodGet || q.r.Method == http.MethodHead)
+}
+
+func (s *Server) ready(q *request) *api.Error {
+	if s.draining.Load() {
+		return api.Errorf(api.CodeShuttingDown, "the server is shutting down; try again on the next one")
+	}
+	if q.eng = s.engine.Load(); q.eng == nil {
+		return api.Errorf(api.CodeNotReady, "recovery is still running; try again soon").With("replay_progress", s.recovered())
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// putTopic creates a topic or replaces its config.
+func (q *request) putTopic() error {
+	name := q.topic()
+	cfg, cerr := api.DecodeConfig(q.body)
+	if cerr != nil {
+		return cerr
+	}
+	if err := q.checkDeadLetter(&cfg); err != nil {
+		return err
+	}
+	if err := api.CheckTopicName(name); err != nil {
+		return err
+	}
+	if err := api.CheckConfig(name, &cfg); err != nil {
+		return err
+	}
+	res, err := q.eng.PutTopic(q.r.Context(), name, cfg)
+	if err != nil {
+		return err
+	}
+	q.out = api.AppendPutTopic(q.out[:0], name, &res, q.millis())
+	status := http.StatusOK
+	if res.Created {
+		status = http.StatusCreated
+	}
+	return q.send(status)
+}
+
+// deleteTopic removes a topic with all it holds.
+func (q *request) deleteTopic() error {
+	ifEmpty, qerr := q.queryBool("if_empty", false)
+	if qerr != nil {
+		return qerr
+	}
+	res, err := q.eng.DeleteTopic(q.r.Context(), q.topic(), ifEmpty)
+	if err != nil {
+		return err
+	}
+	q.out = api.AppendDeleteTopic(q.out[:0], q.topic(), &res, q.millis())
+	return q.send(http.StatusOK)
+}

@@ -1,0 +1,68 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// postWrite appends a batch of records.
+func (q *request) postWrite() error {
+	s, name, w := q.s, q.topic(), &q.write
+	withSeqs, err := q.queryBool("return_seqs", true)
+	if err != nil {
+		return err
+	}
+	if err := api.DecodeWrite(q.body, &s.limits, w); err != nil {
+		return err
+	}
+	if key := q.r.Header.Get("Idempotency-Key"); key != "" && !w.HasIdempotencyKey {
+		w.IdempotencyKey, w.HasIdempotencyKey = []byte(key), true
+	}
+	if w.Config != nil && q.key != nil {
+		if err := q.checkInlineConfig(name, w); err != nil {
+			return err
+		}
+	}
+	if err := api.CheckWrite(w, &s.limits); err != nil {
+		return err
+	}
+	if w.DisableBackpressure {
+		q.mayWait()
+	}
+	res, werr := q.eng.Write(q.r.Context(), name, w)
+	if werr != nil {
+		return werr
+	}
+	q.out = api.AppendWriteResult(q.out[:0], name, &res, withSeqs, q.millis())
+	status := http.StatusOK
+	if res.Created {
+		status = http.StatusCreated
+	}
+	return q.send(status)
+}
+
+// checkInlineConfig checks the rights that a config in a write needs if the
+// write is to create the topic. Of a key with fewer rights than all, a config
+// that the topic does not need now is dropped: should the topic go away in
+// between, the key must not bring it back with a config it may not set.
+func (q *request) checkInlineConfig(name string, w *api.WriteRequest) *api.Error {
+	if q.eng.TopicExists(name) {
+		if !q.key.has(scopeAdmin) || q.key.limited() {
+			w.Config = nil
+		}
+		return nil
+	}
+	if !q.key.has(scopeAdmin) {
+		return api.Errorf(api.CodeForbidden, "a write with config creates topic %q, which needs the scope admin; leave config out or create the topic first", name)
+	}
+	return q.checkDeadLetter(w.Config)
+}
+
+// checkDeadLetter keeps the dead letters of a topic inside the key's prefixes.
+func (q *request) checkDeadLetter(c *api.Config) *api.Error {
+	if c.HasDeadLetter && !q.key.allows(c.DeadLetter) {
+		return errBodyPrefix("dead_letter", c.DeadLetter)
+	}
+	return nil
+}

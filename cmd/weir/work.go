@@ -145,7 +145,7 @@ func runWork(cmd *cobra.Command, opt *workOptions, args []string) error {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	err = p.run(cmd.Context(), signals)
-	p.report(cmd.OutOrStdout())
+	p.report(cmd.OutOrStdout(), cmd.ErrOrStderr())
 	return err
 }
 
@@ -163,15 +163,16 @@ func defaultNode() string {
 	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), hex.EncodeToString(b[:]))
 }
 
-// report prints the summary.
-func (p *pool) report(out io.Writer) {
+// report prints the summary: JSON to out, text to log, where it does not mix
+// with what the commands print.
+func (p *pool) report(out, log io.Writer) {
 	n := p.counts()
 	if p.opt.json {
 		fmt.Fprintf(out, `{"topic":%q,"node":%q,"acked":%d,"nacked":%d,"reclaimed":%d,"lost":%d,"returned":%d}`+"\n",
 			p.topic, p.node, n.acked, n.nacked, n.reclaimed, n.lost, n.returned)
 		return
 	}
-	fmt.Fprintf(out, "%d acked, %d nacked, %d reclaimed (had been delivered before), %d leases lost, %d returned unstarted\n",
+	fmt.Fprintf(log, "weir work: %d acked, %d nacked, %d reclaimed (had been delivered before), %d leases lost, %d returned unstarted\n",
 		n.acked, n.nacked, n.reclaimed, n.lost, n.returned)
 }
 

@@ -1,0 +1,377 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fakeServer is as much of a /v0 server as the commands call, with switches for
+// what a real one does only on bad days.
+type fakeServer struct {
+	*httptest.Server
+
+	mu     sync.Mutex
+	topics map[string]*fakeTopic
+	wake   chan struct{} // closed and replaced at each change
+
+	fault   func(verb string) fault // asked once per request
+	verbs   map[string]int          // requests by verb
+	refuse  string                  // a write with this text in a record is 400
+	authz   []string                // Authorization headers seen
+	forgets bool                    // reported leases are skipped, as after a restart
+}
+
+// fault is what happens to one request.
+type fault int
+
+const (
+	faultNone       fault = iota
+	faultDrop             // the connection breaks before anything is done
+	faultLoseAnswer       // it is done and the connection breaks
+	faultThrottle         // 429
+	faultNotReady         // 503
+)
+
+type fakeTopic struct {
+	config  map[string]any
+	records []json.RawMessage // by seq−1; nil = deleted
+	keys    map[string]map[string]any
+	jobs    map[uint64]*fakeLease
+	gaps    []map[string]any // tombstones to hand out, first come
+	dead    int
+}
+
+type fakeLease struct {
+	id         string
+	node       string
+	until      time.Time
+	due        time.Time
+	deliveries int
+	held       bool
+}
+
+func newFakeServer(t *testing.T) *fakeServer {
+	f := &fakeServer{
+		topics: map[string]*fakeTopic{}, verbs: map[string]int{},
+		wake:  make(chan struct{}),
+		fault: func(string) fault { return faultNone },
+	}
+	f.Server = httptest.NewServer(f)
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *fakeServer) topic(name string) *fakeTopic {
+	t := f.topics[name]
+	if t == nil {
+		t = &fakeTopic{keys: map[string]map[string]any{}, jobs: map[uint64]*fakeLease{}, config: map[string]any{}}
+		f.topics[name] = t
+	}
+	return t
+}
+
+// data are the live records of a topic in order.
+func (f *fakeServer) data(name string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []string
+	for _, r := range f.topic(name).records {
+		if r != nil {
+			out = append(out, string(r))
+		}
+	}
+	return out
+}
+
+func (f *fakeServer) add(name string, values ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := f.topic(name)
+	for _, v := range values {
+		t.records = append(t.records, json.RawMessage(v))
+	}
+	f.changed()
+}
+
+func (f *fakeServer) changed() {
+	close(f.wake)
+	f.wake = make(chan struct{})
+}
+
+func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, verb, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v0/topics/"), "/")
+	if verb == "" {
+		verb = r.Method
+	}
+	var body map[string]json.RawMessage
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	f.mu.Lock()
+	f.verbs[verb]++
+	f.authz = append(f.authz, r.Header.Get("Authorization"))
+	trouble := f.fault(verb)
+	f.mu.Unlock()
+	switch trouble {
+	case faultDrop:
+		panic(http.ErrAbortHandler)
+	case faultThrottle:
+		w.Header().Set("Retry-After", "1")
+		answerError(w, 429, "throttled", map[string]any{"retry_after_ms": 20})
+		return
+	case faultNotReady:
+		answerError(w, 503, "not_ready", nil)
+		return
+	}
+	if verb == "diff" {
+		f.waitFor(r, name, body)
+	}
+	f.mu.Lock()
+	status, out := f.handle(name, verb, body)
+	f.mu.Unlock()
+	if trouble == faultLoseAnswer {
+		panic(http.ErrAbortHandler)
+	}
+	if status/100 != 2 {
+		answerError(w, status, out["code"].(string), nil)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(out)
+}
+
+func answerError(w http.ResponseWriter, status int, code string, detail map[string]any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": code, "message": "as the test wants it", "detail": detail}})
+}
+
+func field[T any](body map[string]json.RawMessage, name string) (v T) {
+	if raw, ok := body[name]; ok {
+		if err := json.Unmarshal(raw, &v); err != nil {
+			panic(fmt.Sprintf("field %s: %v", name, err))
+		}
+	}
+	return v
+}
+
+func (f *fakeServer) waitFor(r *http.Request, name string, body map[string]json.RawMessage) {
+	end := time.After(time.Duration(field[int](body, "wait_ms")) * time.Millisecond)
+	for {
+		f.mu.Lock()
+		t := f.topics[name]
+		ready := t == nil || uint64(len(t.records)) > field[uint64](body, "from_seq") || len(t.gaps) > 0
+		wake := f.wake
+		f.mu.Unlock()
+		if ready {
+			return
+		}
+		select {
+		case <-wake:
+		case <-end:
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+func (f *fakeServer) handle(name, verb string, body map[string]json.RawMessage) (int, map[string]any) {
+	t := f.topics[name]
+	if t == nil && verb != "PUT" && verb != "POST" {
+		return 404, map[string]any{"code": "topic_not_found"}
+	}
+	switch verb {
+	case "PUT":
+		f.topic(name).config = fieldsOf(body)
+		return 201, map[string]any{}
+	case "GET":
+		return 200, t.state(name)
+	case "POST":
+		return f.write(name, body)
+	case "diff":
+		return 200, t.diff(body)
+	case "claim":
+		if t.config["type"] == "log" {
+			return 409, map[string]any{"code": "not_a_queue"}
+		}
+		return 200, f.claim(name, t, body)
+	default:
+		return 200, f.settle(t, verb, body)
+	}
+}
+
+func fieldsOf(body map[string]json.RawMessage) map[string]any {
+	out := map[string]any{}
+	for k, raw := range body {
+		var v any
+		_ = json.Unmarshal(raw, &v)
+		out[k] = v
+	}
+	return out
+}
+
+func (t *fakeTopic) state(name string) map[string]any {
+	count := 0
+	for _, r := range t.records {
+		if r != nil {
+			count++
+		}
+	}
+	return map[string]any{"topic": name, "head_seq": len(t.records), "count": count,
+		"config": map[string]any{"idempotency_window_ms": 120000}, "queue": map[string]any{"dead_lettered": t.dead}}
+}
+
+func (f *fakeServer) write(name string, body map[string]json.RawMessage) (int, map[string]any) {
+	records := field[[]struct{ Data json.RawMessage }](body, "records")
+	for _, r := range records {
+		if f.refuse != "" && strings.Contains(string(r.Data), f.refuse) {
+			return 400, map[string]any{"code": "invalid_request"}
+		}
+	}
+	if f.topics[name] == nil {
+		f.topic(name).config = field[map[string]any](body, "config")
+	}
+	t := f.topic(name)
+	key := field[string](body, "idempotency_key")
+	if first, ok := t.keys[key]; ok && key != "" {
+		first["deduped"] = true
+		return 200, first
+	}
+	for _, r := range records {
+		t.records = append(t.records, r.Data)
+	}
+	out := map[string]any{"count": len(records), "last_seq": len(t.records)}
+	t.keys[key] = out
+	f.changed()
+	return 200, out
+}
+
+func (t *fakeTopic) diff(body map[string]json.RawMessage) map[string]any {
+	from, limit := field[uint64](body, "from_seq"), field[int](body, "limit")
+	out := map[string]any{"tombstone": nil, "head_seq": len(t.records)}
+	if len(t.gaps) > 0 {
+		out["tombstone"] = t.gaps[0]
+		from = uint64(t.gaps[0]["gap_to"].(int))
+		t.gaps = t.gaps[1:]
+	}
+	records := []map[string]any{}
+	for from < uint64(len(t.records)) && len(records) < limit {
+		from++
+		if r := t.records[from-1]; r != nil {
+			records = append(records, map[string]any{"$seq": from, "$ts": 1, "data": r})
+		}
+	}
+	out["records"], out["next_from_seq"], out["caught_up"] = records, from, from == uint64(len(t.records))
+	return out
+}
+
+func (f *fakeServer) claim(name string, t *fakeTopic, body map[string]json.RawMessage) map[string]any {
+	node, maximum := field[string](body, "node"), field[int](body, "max")
+	lease := time.Duration(field[int](body, "lease_ms")) * time.Millisecond
+	limit, _ := t.config["max_deliveries"].(float64)
+	now := time.Now()
+	claimed := []map[string]any{}
+	for i, r := range t.records {
+		seq := uint64(i + 1)
+		j := t.jobs[seq]
+		if j == nil {
+			j = &fakeLease{}
+			t.jobs[seq] = j
+		}
+		if r == nil || len(claimed) == maximum || j.held && now.Before(j.until) || now.Before(j.due) {
+			continue
+		}
+		if limit > 0 && j.deliveries >= int(limit) {
+			dead, _ := t.config["dead_letter"].(string)
+			d := f.topic(dead)
+			d.records = append(d.records, r)
+			t.records[i] = nil
+			t.dead++
+			continue
+		}
+		j.deliveries++
+		j.id = fmt.Sprintf("lease_%x", seq<<8+uint64(j.deliveries))
+		j.node, j.held, j.until = node, true, now.Add(lease)
+		claimed = append(claimed, map[string]any{"$seq": seq, "lease_id": j.id, "deliveries": j.deliveries,
+			"deadline": j.until.UnixMilli(), "data": r, "$tag": "a tag", "meta": map[string]any{"k": "v"}})
+	}
+	return map[string]any{"topic": name, "claimed": claimed, "count": len(claimed), "ready": 0}
+}
+
+func (f *fakeServer) settle(t *fakeTopic, verb string, body map[string]json.RawMessage) map[string]any {
+	leases := field[[]string](body, "lease_ids")
+	skipped := []uint64{}
+	now := time.Now()
+	for i, seq := range field[[]uint64](body, "seqs") {
+		j := t.jobs[seq]
+		if f.forgets || j == nil || !j.held || now.After(j.until) || j.id != leases[i] || j.node != field[string](body, "node") || t.records[seq-1] == nil {
+			skipped = append(skipped, seq)
+			continue
+		}
+		switch verb {
+		case "ack":
+			t.records[seq-1] = nil
+		case "nack":
+			j.held = false
+			j.due = now.Add(time.Duration(field[int](body, "delay_ms")) * time.Millisecond)
+			if raw, ok := body["started"]; ok && string(raw) == "false" {
+				j.deliveries--
+			}
+		case "extend":
+			j.until = now.Add(time.Duration(field[int](body, "lease_ms")) * time.Millisecond)
+		}
+	}
+	return map[string]any{"skipped": skipped}
+}
+
+// count is how many requests of a verb have come.
+func (f *fakeServer) count(verb string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.verbs[verb]
+}
+
+// lockedBuffer collects output of several goroutines.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// result is what a command printed and returned.
+type result struct {
+	stdout, stderr string
+	err            error
+}
+
+// runWeir runs a command line in this process.
+func runWeir(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	var out, errOut lockedBuffer
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(strings.NewReader(stdin))
+	root.SetOut(&out)
+	root.SetErr(&errOut)
+	err := root.ExecuteContext(t.Context())
+	return result{out.String(), errOut.String(), err}
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func writeLines(t *testing.T, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "input.log")
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func numbered(n int) (lines, quoted []string) {
+	for i := range n {
+		lines = append(lines, fmt.Sprintf("line %d <&>", i))
+		quoted = append(quoted, fmt.Sprintf("%q", lines[i]))
+	}
+	return lines, quoted
+}
+
+func TestPublishSendsEachLineAsAStringInOrder(t *testing.T) {
+	f := newFakeServer(t)
+	lines, want := numbered(1234)
+	res := runWeir(t, "", "publish", f.URL+"/in", writeLines(t, lines...))
+	if res.err != nil {
+		t.Fatal(res.err)
+	}
+	if got := f.data("in"); !slices.Equal(got, want) {
+		t.Fatalf("%d records, want %d in order", len(got), len(want))
+	}
+	if !strings.HasPrefix(res.stdout, "1234 records published to in ") {
+		t.Errorf("last line %q", res.stdout)
+	}
+	if n := f.count("POST"); n != 3 {
+		t.Errorf("%d writes, want 3 of at most 500 records", n)
+	}
+}
+
+func TestPublishCreatesAQueueWithDeadLetters(t *testing.T) {
+	f := newFakeServer(t)
+	if res := runWeir(t, "a\r\n\nb", "publish", f.URL+"/in"); res.err != nil {
+		t.Fatal(res.err)
+	}
+	if got, want := f.data("in"), []string{`"a"`, `""`, `"b"`}; !slices.Equal(got, want) {
+		t.Errorf("records %v, want %v", got, want)
+	}
+	cfg := f.topics["in"].config
+	if cfg["type"] != "queue" || cfg["dead_letter"] != "in.dlq" || cfg["max_deliveries"] != 3.0 || cfg["durability"] != "disk" {
+		t.Errorf("configuration %v", cfg)
+	}
+	if res := runWeir(t, "a", "publish", f.URL+"/log", "--type", "log", "--durability", "fsync"); res.err != nil {
+		t.Fatal(res.err)
+	}
+	cfg = f.topics["log"].config
+	if cfg["type"] != "log" || cfg["dead_letter"] != nil || cfg["durability"] != "fsync" {
+		t.Errorf("configuration %v", cfg)
+	}
+}
+
+func TestPublishStoresOnceThroughLostAnswersAndOverload(t *testing.T) {
+	f := newFakeServer(t)
+	troubles := []fault{faultLoseAnswer, faultDrop, faultNotReady, faultNone, faultThrottle, faultLoseAnswer, faultNone}
+	f.fault = func(string) fault {
+		if len(troubles) == 0 {
+			return faultNone
+		}
+		next := troubles[0]
+		troubles = troubles[1:]
+		return next
+	}
+	lines, want := numbered(100)
+	res := runWeir(t, "", "publish", "--batch", "30", "--json", f.URL+"/in", writeLines(t, lines...))
+	if res.err != nil {
+		t.Fatal(res.err)
+	}
+	if got := f.data("in"); !slices.Equal(got, want) {
+		t.Fatalf("%d records %v, want %d once each", len(got), got, len(want))
+	}
+	if !strings.Contains(res.stdout, `"deduped":60`) || !strings.Contains(res.stdout, `"waits":5`) {
+		t.Errorf("result %s", res.stdout)
+	}
+}
+
+func TestPublishTwiceStoresTwice(t *testing.T) {
+	f := newFakeServer(t)
+	path := writeLines(t, "a")
+	for range 2 {
+		if res := runWeir(t, "", "publish", f.URL+"/in", path); res.err != nil {
+			t.Fatal(res.err)
+		}
+	}
+	if got := f.data("in"); len(got) != 2 {
+		t.Errorf("records %v, want two", got)
+	}
+}
+
+func TestPublishResumesWhereAKilledRunStood(t *testing.T) {
+	f := newFakeServer(t)
+	lines, want := numbered(100)
+	path, place := writeLines(t, lines[:90]...), filepath.Join(t.TempDir(), "place")
+	// The third write is stored, its answer is lost, and then nobody answers.
+	f.fault = func(string) fault {
+		switch n := f.verbs["POST"]; {
+		case n == 3:
+			return faultLoseAnswer
+		case n > 3:
+			return faultDrop
+		}
+		return faultNone
+	}
+	args := []string{"publish", "--resume", place, "--give-up", "50ms", f.URL + "/in", path}
+	if res := runWeir(t, "", append(args, "--batch", "20")...); res.err == nil {
+		t.Fatal("publish succeeded although nobody answered")
+	}
+	f.mu.Lock()
+	f.fault = func(string) fault { return faultNone }
+	f.mu.Unlock()
+	for _, batch := range []string{"7", "500"} { // other sizes than the write that was under way
+		if res := runWeir(t, "", append(args, "--batch", batch)...); res.err != nil {
+			t.Fatal(res.err)
+		}
+	}
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if res := runWeir(t, "", args...); res.err != nil {
+		t.Fatal(res.err)
+	}
+	if got := f.data("in"); !slices.Equal(got, want) {
+		t.Fatalf("%d records, want %d once each, in order", len(got), len(want))
+	}
+	if err := os.WriteFile(path, []byte("something else\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if res := runWeir(t, "", args...); res.err == nil || !strings.Contains(res.err.Error(), "not the same input") {
+		t.Errorf("another input gave %v", res.err)
+	}
+}
+
+func TestPublishNamesTheLineItCannotSend(t *testing.T) {
+	for name, c := range map[string]struct {
+		flags  []string
+		line   string
+		refuse string
+	}{
+		"not JSON":           {[]string{"--ndjson"}, `{"a":`, ""},
+		"two values":         {[]string{"--ndjson"}, `1 2`, ""},
+		"not UTF-8":          {nil, "caf\xe9", ""},
+		"refused by servers": {[]string{"--ndjson"}, `"poison"`, "poison"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeServer(t)
+			f.refuse = c.refuse
+			path := writeLines(t, "1", "2", "3", c.line, "5")
+			res := runWeir(t, "", append([]string{"publish", f.URL + "/in", path}, c.flags...)...)
+			if res.err == nil || !strings.Contains(res.err.Error(), path+":4: ") {
+				t.Errorf("error %v, want it to name %s:4", res.err, path)
+			}
+			if got := f.data("in"); len(got) != 3 {
+				t.Errorf("records %v, want the three before the line", got)
+			}
+		})
+	}
+}
+
+func TestPublishKeepsTheKeyOutOfErrors(t *testing.T) {
+	f := newFakeServer(t)
+	host := strings.TrimPrefix(f.URL, "http://")
+	f.Close()
+	for _, url := range []string{
+		"http://:s3cret@" + host + "/in", "http://s3cret@" + host + "/in", "http://:s3cret@" + host + ":x/in",
+		"http://:s3cret@" + host + "/in?x=1", "ftp://:s3cret@" + host + "/in", "http://:s3cret@" + host + "/", "http://:s3cret @%zz/in",
+	} {
+		res := runWeir(t, "a", "publish", "--give-up", "1ms", url)
+		if res.err == nil {
+			t.Errorf("no error for a URL without a server")
+			continue
+		}
+		if all := res.err.Error() + res.stdout + res.stderr; strings.Contains(all, "s3cret") {
+			t.Errorf("the key stands in %q", all)
+		}
+	}
+}
+
+func TestKeysComeFromURLFileAndEnvironmentInThatOrder(t *testing.T) {
+	f := newFakeServer(t)
+	file := writeLines(t, "from-file")
+	t.Setenv("WEIR_API_KEY", "from-env")
+	withKey := strings.Replace(f.URL, "http://", "http://:from-url@", 1)
+	for _, c := range [][]string{
+		{"Bearer from-env", f.URL + "/in"},
+		{"Bearer from-file", f.URL + "/in", "--api-key-file", file},
+		{"Bearer from-url", withKey + "/in", "--api-key-file", file},
+	} {
+		if res := runWeir(t, "a", append([]string{"publish"}, c[1:]...)...); res.err != nil {
+			t.Fatal(res.err)
+		}
+		if got := f.authz[len(f.authz)-1]; got != c[0] {
+			t.Errorf("%v sent %q, want %q", c[1:], got, c[0])
+		}
+	}
+}
+
+func TestFlagsBeatTheirEnvironmentTwins(t *testing.T) {
+	f := newFakeServer(t)
+	t.Setenv("WEIR_DURABILITY", "memory")
+	runWeir(t, "a", "publish", f.URL+"/one")
+	runWeir(t, "a", "publish", f.URL+"/two", "--durability", "fsync")
+	if got := f.topics["one"].config["durability"]; got != "memory" {
+		t.Errorf("durability %v, want the environment's", got)
+	}
+	if got := f.topics["two"].config["durability"]; got != "fsync" {
+		t.Errorf("durability %v, want the flag's", got)
+	}
+	t.Setenv("WEIR_BATCH", "many")
+	if res := runWeir(t, "a", "publish", f.URL+"/one"); res.err == nil || !strings.Contains(res.err.Error(), "WEIR_BATCH") {
+		t.Errorf("error %v, want it to name WEIR_BATCH", res.err)
+	}
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestTailPrintsOneLinePerRecord(t *testing.T) {
+	f := newFakeServer(t)
+	f.add("log", `"plain <text>"`, `{"a":1}`, `"two\nlines\u001b[31m"`)
+	res := runWeir(t, "", "tail", f.URL+"/log", "--from", "0", "--no-follow")
+	if res.err != nil {
+		t.Fatal(res.err)
+	}
+	want := "plain <text>\n{\"a\":1}\ntwo\\nlines\\u001b[31m\n"
+	if res.stdout != want {
+		t.Errorf("printed %q, want %q", res.stdout, want)
+	}
+}
+
+func TestTailStartsAtTheHeadAndFollows(t *testing.T) {
+	f := newFakeServer(t)
+	f.add("log", `"old"`)
+	done := make(chan result, 1)
+	go func() { done <- runWeir(t, "", "tail", f.URL+"/log", "--count", "2") }()
+	eventually(t, "tail waits", func() bool { return f.count("diff") > 0 })
+	f.add("log", `"new 1"`, `"new 2"`, `"new 3"`)
+	if res := <-done; res.err != nil || res.stdout != "new 1\nnew 2\n" {
+		t.Errorf("printed %q, %v", res.stdout, res.err)
+	}
+}
+
+func TestTailShowsTheLastRecordsAsJSON(t *testing.T) {
+	f := newFakeServer(t)
+	f.add("log", `"a"`, `"b <"`, `"c"`)
+	res := runWeir(t, "", "tail", f.URL+"/log", "-n", "2", "--no-follow", "--json")
+	if res.err != nil || res.stdout != "{\"$seq\":2,\"$ts\":1,\"data\":\"b <\"}\n{\"$seq\":3,\"$ts\":1,\"data\":\"c\"}\n" {
+		t.Errorf("printed %q, %v", res.stdout, res.err)
+	}
+}
+
+func TestTailTellsGaps(t *testing.T) {
+	f := newFakeServer(t)
+	f.add("log", `"a"`, `"b"`, `"c"`)
+	gap := map[string]any{"gap_from": 1, "gap_to": 2, "reason": "cap", "missed_estimate": 2}
+	f.topics["log"].gaps = []map[string]any{gap, gap}
+	res := runWeir(t, "", "tail", f.URL+"/log", "--from", "0", "--no-follow")
+	if res.err != nil || res.stderr != "gap 1–2 (cap)\n" || res.stdout != "c\n" {
+		t.Errorf("printed %q and %q, %v", res.stdout, res.stderr, res.err)
+	}
+	res = runWeir(t, "", "tail", f.URL+"/log", "--from", "0", "--no-follow", "--json")
+	if !strings.HasPrefix(res.stdout, `{"tombstone":{"gap_from":1,"gap_to":2,"reason":"cap"`) {
+		t.Errorf("printed %q", res.stdout)
+	}
+}
+
+func TestTailGoesOnAfterLostConnectionsWithoutRepeats(t *testing.T) {
+	f := newFakeServer(t)
+	f.add("log", `"a"`, `"b"`)
+	n := 0
+	f.fault = func(string) fault {
+		n++
+		return [...]fault{faultDrop, faultLoseAnswer, faultNotReady, faultNone}[n%4]
+	}
+	done := make(chan result, 1)
+	go func() { done <- runWeir(t, "", "tail", f.URL+"/log", "--from", "0", "--count", "3") }()
+	eventually(t, "two records are read", func() bool { return f.count("diff") > 3 })
+	f.add("log", `"c"`)
+	if res := <-done; res.err != nil || res.stdout != "a\nb\nc\n" {
+		t.Errorf("printed %q, %v", res.stdout, res.err)
+	}
+}
+
+func TestTailOfAnAbsentTopicSaysSo(t *testing.T) {
+	f := newFakeServer(t)
+	res := runWeir(t, "", "tail", f.URL+"/nothing")
+	if res.err == nil || !strings.Contains(res.err.Error(), `"nothing" does not exist`) {
+		t.Errorf("error %v", res.err)
+	}
+}

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/internal/client"
+)
+
+// worker is a pool that runs in this process, with signals the test sends.
+type worker struct {
+	*pool
+	signals chan os.Signal
+	done    chan error
+	logs    *lockedBuffer
+}
+
+// startWork runs `weir work` with a shell script as its command. A zero option is
+// the command's default, made short.
+func startWork(t *testing.T, f *fakeServer, opt workOptions, script string) *worker {
+	t.Helper()
+	set := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	set(&opt.block, 50*time.Millisecond)
+	set(&opt.lease, 5*time.Second)
+	set(&opt.retryBase, 20*time.Millisecond)
+	set(&opt.retryMax, time.Second)
+	set(&opt.drainTimeout, 10*time.Second)
+	opt.ackLinger = time.Millisecond
+	opt.workers, opt.batch = max(opt.workers, 1), max(opt.batch, 10)
+	opt.topic = topicFlags{kind: "queue", durability: "disk"}
+	cfg, err := opt.topic.config("jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs := &lockedBuffer{}
+	p := newPool(&opt, client.New(f.URL, ""), "jobs", "node", cfg)
+	p.log = logs
+	p.handler = &handler{path: "/bin/sh", args: []string{"sh", "-c", script}, topic: "jobs", timeout: opt.handlerTimeout, stdout: logs, stderr: logs}
+	w := &worker{p, make(chan os.Signal, 2), make(chan error, 1), logs}
+	go func() { w.done <- p.run(t.Context(), w.signals) }()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("output of weir work:\n%s", logs)
+		}
+	})
+	return w
+}
+
+func (w *worker) wait(t *testing.T) {
+	t.Helper()
+	select {
+	case err := <-w.done:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("weir work did not end")
+	}
+}
+
+// eventually waits for a condition that another process or goroutine brings about.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	for !ok() {
+		if client.Sleep(ctx, 2*time.Millisecond) != nil {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestWorkGivesPayloadAndEnvironmentAndAcksOnZero(t *testing.T) {
+	f := newFakeServer(t)
+	dir := t.TempDir()
+	f.add("jobs", `"a \"text\"\nof two lines"`, `{"n": 1}`)
+	res := runWeir(t, "", "work", f.URL+"/jobs", "--until-empty", "50ms", "--json", "--workers", "2", "--",
+		"sh", "-c", `cat > `+dir+`/$WEIR_SEQ; echo "$WEIR_TOPIC $WEIR_DELIVERIES $WEIR_TAG $WEIR_META" >> `+dir+`/env.$WEIR_SEQ`)
+	if res.err != nil {
+		t.Fatal(res.err)
+	}
+	if got := readFile(t, dir+"/1"); got != "a \"text\"\nof two lines" {
+		t.Errorf("payload %q", got)
+	}
+	if got := readFile(t, dir+"/2"); got != `{"n":1}` && got != `{"n": 1}` {
+		t.Errorf("payload %q", got)
+	}
+	if got := readFile(t, dir+"/env.1"); got != "jobs 1 a tag {\"k\":\"v\"}\n" {
+		t.Errorf("environment %q", got)
+	}
+	if !strings.Contains(res.stdout, `"acked":2,"nacked":0`) {
+		t.Errorf("summary %s", res.stdout)
+	}
+	if left := f.data("jobs"); len(left) > 0 {
+		t.Errorf("left in the queue: %v", left)
+	}
+}
+
+func TestWorkCreatesAnAbsentQueueAndWakesForNewMessages(t *testing.T) {
+	f := newFakeServer(t)
+	w := startWork(t, f, workOptions{block: 10 * time.Second}, "cat > /dev/null")
+	eventually(t, "the queue is there and watched", func() bool { return f.count("diff") > 0 })
+	f.add("jobs", "1")
+	eventually(t, "the message is done", func() bool { return len(f.data("jobs")) == 0 })
+	w.signals <- syscall.SIGTERM
+	w.wait(t)
+	if cfg := f.topics["jobs"].config; cfg["type"] != "queue" || cfg["dead_letter"] != "jobs.dlq" {
+		t.Errorf("configuration %v", cfg)
+	}
+}
+
+func TestWorkRefusesALog(t *testing.T) {
+	f := newFakeServer(t)
+	f.topic("jobs").config["type"] = "log"
+	res := runWeir(t, "", "work", f.URL+"/jobs", "--", "true")
+	if res.err == nil || !strings.Contains(res.err.Error(), "is a log") {
+		t.Errorf("error %v", res.err)
+	}
+}
+
+func TestWorkRetriesFailuresAndDeadLettersThem(t *testing.T) {
+	f := newFakeServer(t)
+	f.topic("jobs").config = map[string]any{"max_deliveries": 3.0, "dead_letter": "jobs.dlq"}
+	f.add("jobs", `"good"`, `"bad"`)
+	w := startWork(t, f, workOptions{untilEmpty: 100 * time.Millisecond}, `[ "$(cat)" = good ]`)
+	w.wait(t)
+	if n := w.counts(); n.acked != 1 || n.nacked != 3 || n.reclaimed != 2 {
+		t.Errorf("summary %+v, want 1 acked, 3 nacked, 2 reclaimed", n)
+	}
+	if got := f.data("jobs.dlq"); len(got) != 1 || got[0] != `"bad"` {
+		t.Errorf("dead letters %v", got)
+	}
+}
+
+func TestWorkDrainsOnSIGTERM(t *testing.T) {
+	f := newFakeServer(t)
+	dir := t.TempDir()
+	f.add("jobs", "1", "2", "3", "4", "5")
+	w := startWork(t, f, workOptions{}, `touch `+dir+`/begun.$WEIR_SEQ; while [ ! -e `+dir+`/go ]; do sleep 0.01; done`)
+	eventually(t, "a handler runs", func() bool { return readable(dir + "/begun.1") })
+	w.signals <- syscall.SIGTERM
+	eventually(t, "the pool drains", w.stopping)
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.wait(t)
+	if n := w.counts(); n.acked != 1 || n.returned != 4 {
+		t.Errorf("summary %+v, want 1 acked and 4 returned", n)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for seq := uint64(2); seq <= 5; seq++ {
+		if j := f.topics["jobs"].jobs[seq]; j.held || j.deliveries != 0 {
+			t.Errorf("seq %d: held %v, %d deliveries; want it given back as not begun", seq, j.held, j.deliveries)
+		}
+	}
+}
+
+func readable(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func TestASecondSignalKillsTheProcessGroup(t *testing.T) {
+	f := newFakeServer(t)
+	dir := t.TempDir()
+	f.add("jobs", "1")
+	w := startWork(t, f, workOptions{}, `sleep 1000 & echo $! > `+dir+`/child; touch `+dir+`/begun; wait`)
+	eventually(t, "a handler runs", func() bool { return readable(dir + "/begun") })
+	w.signals <- syscall.SIGTERM
+	w.signals <- syscall.SIGINT
+	w.wait(t)
+	if n := w.counts(); n.nacked != 1 {
+		t.Errorf("summary %+v, want the message given back", n)
+	}
+	var child int
+	if _, err := fmt.Sscan(readFile(t, dir+"/child"), &child); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the handler's child is gone", func() bool { return !running(child) })
+}
+
+// running reports whether the process is there and not a zombie.
+func running(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+func TestWorkKeepsALeaseLongerThanItself(t *testing.T) {
+	f := newFakeServer(t)
+	f.add("jobs", "1", "2")
+	w := startWork(t, f, workOptions{lease: 300 * time.Millisecond, untilEmpty: 50 * time.Millisecond}, `sleep 0.8`)
+	w.wait(t)
+	if n := w.counts(); n.acked != 2 || n.lost != 0 || n.reclaimed != 0 {
+		t.Errorf("summary %+v, want both acked at their first delivery", n)
+	}
+}
+
+func TestWorkKillsAHandlerWhoseLeaseIsLost(t *testing.T) {
+	f := newFakeServer(t)
+	dir := t.TempDir()
+	f.forgets = true
+	f.add("jobs", "1")
+	w := startWork(t, f, workOptions{lease: 200 * time.Millisecond}, `touch `+dir+`/begun; exec sleep 1000`)
+	eventually(t, "a handler runs", func() bool { return readable(dir + "/begun") })
+	eventually(t, "the lease is given up", func() bool { return w.counts().lost > 0 })
+	w.signals <- syscall.SIGTERM
+	w.signals <- syscall.SIGTERM
+	w.wait(t)
+}
+
+func TestHandlerTimeoutGivesTheMessageBack(t *testing.T) {
+	f := newFakeServer(t)
+	f.topic("jobs").config = map[string]any{"max_deliveries": 1.0, "dead_letter": "jobs.dlq"}
+	f.add("jobs", "1")
+	w := startWork(t, f, workOptions{handlerTimeout: 100 * time.Millisecond, untilEmpty: 50 * time.Millisecond}, `sleep 1000`)
+	w.wait(t)
+	if n := w.counts(); n.nacked != 1 || len(f.data("jobs.dlq")) != 1 {
+		t.Errorf("summary %+v, dead letters %v", n, f.data("jobs.dlq"))
+	}
+}
+
+func TestWorkOutlivesAnAbsentServer(t *testing.T) {
+	f := newFakeServer(t)
+	n := 0
+	f.fault = func(string) fault {
+		n++
+		return [...]fault{faultDrop, faultNotReady, faultNone, faultThrottle, faultNone, faultLoseAnswer, faultNone}[n%7]
+	}
+	var want int
+	for i := range 60 {
+		f.add("jobs", fmt.Sprint(i))
+		want++
+	}
+	dir := t.TempDir()
+	w := startWork(t, f, workOptions{workers: 4, lease: 500 * time.Millisecond, untilEmpty: 50 * time.Millisecond}, `touch `+dir+`/$WEIR_SEQ`)
+	w.wait(t)
+	done, err := os.ReadDir(dir)
+	if err != nil || len(done) != want {
+		t.Errorf("%d messages handled, want %d (%v)", len(done), want, err)
+	}
+}
+
+func TestWorkNamesACommandThatIsNotThere(t *testing.T) {
+	f := newFakeServer(t)
+	res := runWeir(t, "", "work", f.URL+"/jobs", "--", "no-such-command-anywhere")
+	if res.err == nil || !strings.Contains(res.err.Error(), "no-such-command-anywhere") {
+		t.Errorf("error %v", res.err)
+	}
+	if f.count("claim") > 0 {
+		t.Error("messages were claimed for a command that cannot run")
+	}
+}

@@ -169,6 +169,10 @@ func (a *answer) checkOne(e *Expect, v *vars) error {
 		}
 	case "header":
 		return a.checkHeader(e.Args[0], v.fill(e.Args[1]))
+	case "header has":
+		if value := strings.Join(a.header.Values(e.Args[0]), ", "); !strings.Contains(value, e.Args[1]) {
+			return a.wrong("header %s is %q, want %q in it", e.Args[0], value, e.Args[1])
+		}
 	case "text":
 		if strings.Contains(string(a.body), v.fill(e.Args[1])) != (e.Args[0] == "contains") {
 			return a.wrong("want the text to have: %s %q", e.Args[0], v.fill(e.Args[1]))

@@ -15,7 +15,7 @@
 //	> 400 invalid_request
 //
 // A case starts with === , a name and the sections it covers. $T, $T1, $T2 … are
-// topic names of this case alone. Lines starting with # are comments.
+// topic names of this case alone, $HOST is the server's host:port. Lines starting with # are comments.
 //
 // # Requests
 //
@@ -28,7 +28,7 @@
 //	RAW                    below it lines "| text": sent as they are with CRLF,
 //	                       Go escapes allowed; a last \ suppresses the CRLF
 //
-// Inside a body: @fill(1000, x) repeats a text, @list(10001, {"data":#}) repeats
+// Inside a body (the first also in a path): @fill(1000, x) repeats a text, @list(10001, {"data":#}) repeats
 // an element with commas (# is its number), @nest(127) is nested arrays, and
 // @hex(efbbbf) is bytes. A body starting with @gzip is compressed and marked so;
 // @empty is no bytes.
@@ -41,6 +41,7 @@
 //	> body {"count":2,"x":absent}  the members given must match; others may be there
 //	> header Name: value           exactly; Name: * means present
 //	> header Name absent
+//	> header Name has text         the text is somewhere in the value
 //	> text contains some words     in the body as text; also "text lacks some words"
 //	> empty                        no body at all
 //	> closed                       RAW: the server then closes the connection
@@ -59,6 +60,7 @@
 //
 // # Other lines
 //
+//	each $V in a | b     one case per value, put in for $V (any letter but T)
 //	env KEY=VALUE        the case's server has this setting (before the first step)
 //	sleep 150ms          only where the contract is about time
 //	!restart, !kill      SIGTERM or SIGKILL, then a start on the same data

@@ -23,6 +23,7 @@ type vars struct {
 	prefix string // of the topic names
 	saved  map[string]string
 	round  int
+	host   string // host:port of the server
 }
 
 // fill replaces $T, $T1 …, $i and saved names; the contract's own $ fields stay.
@@ -34,6 +35,9 @@ func (v *vars) fill(text string) string {
 		}
 		if word == "i" {
 			return strconv.Itoa(v.round)
+		}
+		if word == "HOST" {
+			return v.host
 		}
 		if word[0] == 'T' && strings.Trim(word[1:], "0123456789") == "" {
 			return v.prefix + word[1:]

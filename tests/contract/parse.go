@@ -60,7 +60,7 @@ type Expect struct {
 
 var (
 	caseLine    = regexp.MustCompile(`^=== (.+?) \[((?:§[0-9.]+ ?)+)\]$`)
-	requestLine = regexp.MustCompile(`^(?:x(\d+) )?(HTTP2 )?([A-Z]+) (/\S*)(?: (.+))?$`)
+	requestLine = regexp.MustCompile(`^(?:x(\d+) )?(HTTP2 )?([A-Z]+) (/(?:@fill\(\d+, \w\)|\S)*)(?: (.+))?$`)
 	headerLine  = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9-]*): ?(.*)$`)
 	dropLine    = regexp.MustCompile(`^-([A-Za-z][A-Za-z0-9-]*)$`)
 	statusText  = regexp.MustCompile(`^(\d{3}(?:\|\d{3})*)(?: ([a-z_]+))?$`)
@@ -78,32 +78,90 @@ func ParseFile(path string) ([]*Case, error) {
 // Parse reads cases from text; name stands in messages.
 func Parse(name, text string) ([]*Case, error) {
 	var cases []*Case
+	var open *block
 	for i, line := range strings.Split(text, "\n") {
 		line = strings.TrimRight(line, " \t")
 		at := i + 1
 		switch {
 		case line == "" || line[0] == '#':
 		case strings.HasPrefix(line, "==="):
+			more, err := open.cases(name)
+			if err != nil {
+				return nil, err
+			}
+			cases = append(cases, more...)
 			m := caseLine.FindStringSubmatch(line)
 			if m == nil {
 				return nil, fmt.Errorf("%s:%d: want `=== name [§1.2 §3]`", name, at)
 			}
 			sections := strings.Fields(strings.ReplaceAll(m[2], "§", " "))
-			cases = append(cases, &Case{File: name, Line: at, Name: m[1], Sections: sections})
-		case len(cases) == 0:
+			open = &block{line: at, name: m[1], sections: sections}
+		case open == nil:
 			return nil, fmt.Errorf("%s:%d: a line before the first === line", name, at)
 		default:
-			if err := cases[len(cases)-1].add(at, line); err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", name, at, err)
+			open.lines = append(open.lines, numbered{at, line})
+		}
+	}
+	more, err := open.cases(name)
+	return append(cases, more...), err
+}
+
+// block is the text of one case before its each lines are applied.
+type block struct {
+	line     int
+	name     string
+	sections []string
+	lines    []numbered
+}
+
+type numbered struct {
+	at   int
+	text string
+}
+
+var (
+	eachLine     = regexp.MustCompile(`^each (\$[A-SU-Z]) in (.+)$`)
+	unknownUpper = regexp.MustCompile(`\$[A-SU-Z]\b`)
+)
+
+// cases makes one case for each combination of the values in the each lines.
+func (b *block) cases(file string) ([]*Case, error) {
+	if b == nil {
+		return nil, nil
+	}
+	for i, line := range b.lines {
+		m := eachLine.FindStringSubmatch(line.text)
+		if m == nil {
+			continue
+		}
+		var all []*Case
+		for _, value := range strings.Split(m[2], " | ") {
+			one := *b
+			one.name += " " + value
+			one.lines = nil
+			for j, l := range b.lines {
+				if j != i {
+					one.lines = append(one.lines, numbered{l.at, strings.ReplaceAll(l.text, m[1], value)})
+				}
 			}
+			more, err := one.cases(file)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, more...)
+		}
+		return all, nil
+	}
+	c := &Case{File: file, Line: b.line, Name: b.name, Sections: b.sections}
+	for _, line := range b.lines {
+		if name := unknownUpper.FindString(line.text); name != "" {
+			return nil, fmt.Errorf("%s:%d: %s has no each line", file, line.at, name)
+		}
+		if err := c.add(line.at, line.text); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", file, line.at, err)
 		}
 	}
-	for _, c := range cases {
-		if err := c.check(); err != nil {
-			return nil, err
-		}
-	}
-	return cases, nil
+	return []*Case{c}, c.check()
 }
 
 // ParseBlock reads one case without a === line, as in the blocks of a document.
@@ -230,6 +288,9 @@ func (s *Step) addExpect(at int, line string) error {
 	case "header":
 		if name, ok := strings.CutSuffix(rest, " absent"); ok {
 			e.Args = []string{name, "\x00"}
+		} else if name, words, ok := strings.Cut(rest, " has "); ok {
+			e.Args = []string{name, words}
+			e.Kind = "header has"
 		} else if m := headerLine.FindStringSubmatch(rest); m != nil {
 			e.Args = m[1:]
 		} else {

@@ -91,6 +91,7 @@ func (r *Runner) step(t testing.TB, s *Step, target Target, v *vars) error {
 		}
 		return nil
 	}
+	v.host = strings.TrimPrefix(target.URL(), "http://")
 	for v.round = 1; v.round <= s.Times; v.round++ {
 		a, err := r.exchange(t, s, target, v)
 		if err == nil {
@@ -129,7 +130,7 @@ func (r *Runner) exchange(t testing.TB, s *Step, target Target, v *vars) (*answe
 	ctx, cancel := context.WithTimeout(t.Context(), requestTimeout)
 	defer cancel()
 	if s.IsRaw {
-		return exchangeRaw(ctx, s, target, v)
+		return exchangeRaw(ctx, s, v)
 	}
 	req, err := newRequest(ctx, s, target.URL(), v)
 	if err != nil {
@@ -177,8 +178,12 @@ func newRequest(ctx context.Context, s *Step, base string, v *vars) (*http.Reque
 	if err != nil {
 		return nil, err
 	}
+	path, _, err := expandBody(v.fill(s.Path))
+	if err != nil {
+		return nil, err
+	}
 	// An opaque URL is sent as written: double slashes and escapes survive.
-	req.URL = &url.URL{Scheme: u.Scheme, Host: u.Host, Opaque: v.fill(s.Path)}
+	req.URL = &url.URL{Scheme: u.Scheme, Host: u.Host, Opaque: string(path)}
 	if len(body) > 0 {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -202,10 +207,9 @@ func newRequest(ctx context.Context, s *Step, base string, v *vars) (*http.Reque
 }
 
 // exchangeRaw sends the lines of a RAW step and reads one answer.
-func exchangeRaw(ctx context.Context, s *Step, target Target, v *vars) (*answer, error) {
-	host := strings.TrimPrefix(target.URL(), "http://")
+func exchangeRaw(ctx context.Context, s *Step, v *vars) (*answer, error) {
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", host)
+	conn, err := dialer.DialContext(ctx, "tcp", v.host)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,352 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weirmq/weir/internal/op"
+)
+
+// Op is one operation of the log.
+type Op struct {
+	LSN     uint64
+	Payload []byte
+}
+
+// View is what the running engine knows beyond a sealed segment. Its methods
+// are called from the goroutine that builds, with no lock of the store that a
+// reader needs.
+type View interface {
+	// Snapshot returns which numbers of the topic are deleted or evicted by now,
+	// so that their records need not be kept; all of them if the topic is
+	// dropped. A nil func means none.
+	Snapshot(topic uint64) (gone func(seq uint64) bool)
+	// Sync makes everything durable that the snapshots relied on. It is called
+	// once, before the tables are taken in.
+	Sync() error
+}
+
+// errBroken is the state after a failed write of the manifest: nobody knows
+// which of two versions is on disk until the store is opened again.
+var errBroken = errors.New("the manifest could not be written; the store must be opened again")
+
+// Seal takes in one sealed segment of the log: scan calls back for each of its
+// operations in the order of their LSN, and their payloads stay valid and
+// unchanged until Seal returns. Operations up to Applied are passed over.
+// Records that are gone, by the operations of the segment or by the view, are
+// left out. It returns what the segment holds now, ascending by topic, and the
+// topics that were dropped in it. After an error nothing has changed.
+func (s *Store) Seal(ctx context.Context, segment uint32, lastLSN uint64, scan func(func(Op) error) error, view View, pace Pacer) ([]Run, []uint64, error) {
+	s.change.Lock()
+	defer s.change.Unlock()
+	runs, dropped, err := s.seal(ctx, segment, lastLSN, scan, view, pace)
+	if err != nil {
+		return nil, nil, fmt.Errorf("store: sealing segment %d: %w", segment, err)
+	}
+	return runs, dropped, nil
+}
+
+func (s *Store) seal(ctx context.Context, segment uint32, lastLSN uint64, scan func(func(Op) error) error, view View, pace Pacer) ([]Run, []uint64, error) {
+	if s.broken.Load() {
+		return nil, nil, errBroken
+	}
+	if _, ok := s.segment(segment); ok {
+		return nil, nil, errors.New("it is in the store already")
+	}
+	applied := s.applied.Load()
+	if lastLSN < applied {
+		return nil, nil, fmt.Errorf("its last operation is %d, the store is at %d", lastLSN, applied)
+	}
+	parts := partIndex{topics: make(map[uint64]*partList)}
+	if err := parts.collect(ctx, applied, scan); err != nil {
+		return nil, nil, err
+	}
+	sh, err := s.newShadow()
+	if err != nil {
+		return nil, nil, err
+	}
+	t := &tables{ctx: ctx, s: s, pace: pace}
+	b := &sealer{shadow: sh, parts: &parts, view: view,
+		data: dataWriter{tb: t.table(dataBlockBytes), limit: s.opt.MaxTableBytes, segment: segment},
+		keys: t.table(metaBlockBytes), meta: t.table(metaBlockBytes)}
+	err = b.build(lastLSN)
+	if err = errors.Join(err, sh.close()); err == nil && view != nil {
+		err = view.Sync()
+	}
+	if err == nil {
+		err = s.ingest(ctx, t, nil, nil)
+	}
+	if err != nil {
+		t.abandon(b.data.tb, b.keys, b.meta)
+		return nil, nil, err
+	}
+	s.applied.Store(lastLSN)
+	s.setSegment(segment, b.total)
+	return b.runs, b.dropped, nil
+}
+
+// partRef is one part of an operation.
+type partRef struct {
+	payload []byte
+	part    uint32
+	next    int32 // of the same topic, -1 at the end
+}
+
+type partList struct{ head, tail int32 }
+
+// partIndex holds the parts of a segment by topic, in the order of the log. It
+// refers to the payloads.
+type partIndex struct {
+	topics map[uint64]*partList
+	blocks [][]partRef
+	n      int32
+}
+
+const partBlock = 1 << 12
+
+func (x *partIndex) at(i int32) *partRef { return &x.blocks[i/partBlock][i%partBlock] }
+
+func (x *partIndex) add(topic uint64, payload []byte, part uint32) {
+	if int(x.n/partBlock) == len(x.blocks) {
+		x.blocks = append(x.blocks, make([]partRef, partBlock))
+	}
+	i := x.n
+	x.n++
+	*x.at(i) = partRef{payload: payload, part: part, next: -1}
+	l := x.topics[topic]
+	if l == nil {
+		x.topics[topic] = &partList{head: i, tail: i}
+		return
+	}
+	x.at(l.tail).next = i
+	l.tail = i
+}
+
+func (x *partIndex) collect(ctx context.Context, applied uint64, scan func(func(Op) error) error) error {
+	var p op.Part
+	size := 0
+	return scan(func(o Op) error {
+		if o.LSN <= applied {
+			return nil
+		}
+		if size += len(o.Payload); size > paceEvery {
+			size = 0
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+		r := op.NewReader(o.Payload)
+		for part := uint32(0); r.Next(&p); part++ {
+			x.add(p.Topic, o.Payload, part)
+		}
+		if err := r.Err(); err != nil {
+			return fmt.Errorf("operation %d: %w", o.LSN, err)
+		}
+		return nil
+	})
+}
+
+// sorted returns the topics in ascending order.
+func (x *partIndex) sorted() []uint64 {
+	list := make([]uint64, 0, len(x.topics))
+	for t := range x.topics {
+		list = append(list, t)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// sealer builds the tables of one segment, topic by topic.
+type sealer struct {
+	shadow *shadow
+	parts  *partIndex
+	view   View
+	data   dataWriter
+	keys   *table
+	meta   *table
+
+	metas, leases, runKeys, pages entries
+
+	appends []appendRef
+	total   segmentInfo
+	runs    []Run
+	dropped []uint64
+	scratch []byte
+}
+
+// appendRef is an append of the topic being built.
+type appendRef struct {
+	first, n uint64
+	ts       int64
+	frames   []byte
+	hasKey   bool
+	key      op.KeyHash
+}
+
+func (b *sealer) build(lastLSN uint64) error {
+	for _, topic := range b.parts.sorted() {
+		if err := b.topic(topic); err != nil {
+			return fmt.Errorf("topic %d: %w", topic, err)
+		}
+	}
+	b.total.Disk = b.data.disk
+	var format, applied, totals entries
+	format.set([]byte{prefixFormat}, appendUints(nil, FormatVersion))
+	applied.set([]byte{prefixApplied}, appendUints(nil, lastLSN))
+	if b.total != (segmentInfo{}) {
+		totals.total(b.data.segment, b.total)
+	}
+	for _, e := range []*entries{&b.metas, &format, &b.leases, &b.runKeys, &totals, &b.pages, &applied} {
+		if err := e.write(b.meta); err != nil {
+			return err
+		}
+	}
+	for _, tb := range []*table{b.data.tb, b.keys, b.meta} {
+		if err := tb.close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// topic applies all parts of one topic and writes what is left of it.
+func (b *sealer) topic(id uint64) error {
+	st, existed, err := b.shadow.load(id)
+	if err != nil {
+		return err
+	}
+	if st, err = b.apply(id, st); err != nil {
+		return err
+	}
+	if st == nil {
+		if existed {
+			return b.drop(id)
+		}
+		return nil
+	}
+	d := dead{state: st}
+	if b.view != nil {
+		d.gone = b.view.Snapshot(id)
+	}
+	if err := b.records(id, &d); err != nil {
+		return err
+	}
+	if err := b.keyEntries(id); err != nil {
+		return err
+	}
+	b.scratch = st.EncodeState(b.scratch[:0])
+	b.metas.set(topicKey(nil, prefixTopic, id), b.scratch)
+	if err := b.shadow.pagesDiff(st, &b.pages); err != nil {
+		return err
+	}
+	b.shadow.leaseDiff(st, &b.leases)
+	return nil
+}
+
+// apply runs the parts of the topic over its state, nil if it does not exist,
+// and gathers its appends; nil when the topic is dropped in the end.
+func (b *sealer) apply(id uint64, st *op.State) (*op.State, error) {
+	b.appends = b.appends[:0]
+	var p op.Part
+	for i := b.parts.topics[id].head; i >= 0; {
+		ref := b.parts.at(i)
+		i = ref.next
+		r := op.NewReader(ref.payload)
+		for n := uint32(0); n <= ref.part; n++ {
+			r.Next(&p)
+		}
+		switch {
+		case p.Kind == op.KindDrop:
+			if st != nil {
+				b.dropped = append(b.dropped, id)
+			}
+			st, b.appends = nil, b.appends[:0]
+			b.shadow.forgetLeases()
+			continue
+		case p.Kind == op.KindCreate:
+			st = new(op.State)
+		case st == nil:
+			continue
+		case p.Kind == op.KindAppend:
+			b.appends = append(b.appends, appendRef{p.First, p.N, p.TS, r.Frames, p.HasKey, p.Key})
+		case p.Kind == op.KindLease || p.Kind == op.KindRelease:
+			b.shadow.lease(&p)
+		}
+		st.Apply(&p)
+	}
+	return st, nil
+}
+
+func (b *sealer) records(id uint64, d *dead) error {
+	if len(b.appends) == 0 {
+		return nil
+	}
+	b.data.begin(id)
+	for i := range b.appends {
+		a := &b.appends[i]
+		n, err := b.data.append(a.first, a.ts, a.frames, d)
+		if err != nil {
+			return err
+		}
+		if n != a.n {
+			return fmt.Errorf("the append at number %d says it has %d records and has %d", a.first, a.n, n)
+		}
+	}
+	run, err := b.data.end()
+	if err != nil || run.N == 0 {
+		return err
+	}
+	b.runs = append(b.runs, run)
+	b.scratch = run.encode(b.scratch[:0])
+	b.runKeys.set(runKey(nil, id, run.Segment), b.scratch)
+	return nil
+}
+
+// keyEntries writes the idempotency keys of the topic; of two equal ones the
+// later counts.
+func (b *sealer) keyEntries(id uint64) error {
+	var list []Key
+	for i := range b.appends {
+		if a := &b.appends[i]; a.hasKey {
+			list = append(list, Key{Topic: id, Hash: a.key, First: a.first, N: a.n, TS: a.ts})
+		}
+	}
+	slices.SortStableFunc(list, func(x, y Key) int { return slices.Compare(x.Hash[:], y.Hash[:]) })
+	var k []byte
+	for i := range list {
+		if i+1 < len(list) && list[i+1].Hash == list[i].Hash {
+			continue
+		}
+		k = idempotencyKey(k[:0], b.data.segment, id, &list[i].Hash)
+		b.scratch = list[i].encode(b.scratch[:0])
+		if err := b.keys.set(k, b.scratch); err != nil {
+			return err
+		}
+		if b.total.Keys == 0 || list[i].TS > b.total.KeyTS {
+			b.total.KeyTS = list[i].TS
+		}
+		b.total.Keys++
+	}
+	return nil
+}
+
+// drop deletes all keys of a topic but those of its segments, which go with them.
+func (b *sealer) drop(id uint64) error {
+	b.metas.delete(topicKey(nil, prefixTopic, id))
+	for _, p := range []struct {
+		prefix byte
+		to     *entries
+	}{{prefixLease, &b.leases}, {prefixRun, &b.runKeys}, {prefixPage, &b.pages}} {
+		from := topicKey(nil, p.prefix, id)
+		until := append(topicNumberKey(nil, p.prefix, id, 1<<64-1), 0)
+		if err := b.shadow.s.scan(from, until, func(k, _ []byte) error {
+			p.to.delete(k)
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

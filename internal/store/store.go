@@ -1,0 +1,330 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/sstable/block"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// pebbleFormat pins what Pebble writes; a higher one needs a new FormatVersion.
+const pebbleFormat = pebble.FormatFlushableIngestExcises
+
+// Options configure a store. The zero value of a field means its default.
+type Options struct {
+	FS     vfs.FS       // default: the operating system's
+	Dir    string       // data directory; the store lives in its kv and stage
+	Logger *slog.Logger // default: discards
+	// CacheBytes bounds the cache of table blocks; default 8 MiB.
+	CacheBytes int64
+	// ChunkCacheBytes bounds the cache of chunks that were read; default 8 MiB.
+	ChunkCacheBytes int64
+	// MaxTableBytes is where a table of records ends and another begins;
+	// default 128 MiB.
+	MaxTableBytes int
+}
+
+// Store holds the sealed segments. Load, Read, Checkpoint and Metrics may run
+// at any time; the methods that change it wait for each other.
+type Store struct {
+	opt   Options
+	fs    vfs.FS
+	dir   string // <data>/kv
+	stage string // <data>/stage
+	log   *slog.Logger
+	cache *pebble.Cache
+	db    *pebble.DB
+
+	change   sync.Mutex // held by whatever builds tables
+	staged   int        // tables begun since Open; guarded by change
+	applied  atomic.Uint64
+	broken   atomic.Bool // see errBroken
+	segments struct {
+		sync.Mutex
+		m map[uint32]segmentInfo
+	}
+	chunks chunkCache
+}
+
+// Open opens the store of a data directory, or an empty one. What is left in
+// the stage is removed. Damage is an error that names the file.
+func Open(opt Options) (*Store, error) {
+	if opt.FS == nil {
+		opt.FS = vfs.Default
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opt.CacheBytes == 0 {
+		opt.CacheBytes = 8 << 20
+	}
+	if opt.ChunkCacheBytes == 0 {
+		opt.ChunkCacheBytes = 8 << 20
+	}
+	if opt.MaxTableBytes == 0 {
+		opt.MaxTableBytes = 128 << 20
+	}
+	s := &Store{opt: opt, fs: opt.FS, log: opt.Logger,
+		dir: opt.FS.PathJoin(opt.Dir, "kv"), stage: opt.FS.PathJoin(opt.Dir, "stage")}
+	s.segments.m = make(map[uint32]segmentInfo)
+	s.chunks.init(opt.ChunkCacheBytes)
+	if err := s.emptyStage(); err != nil {
+		return nil, fmt.Errorf("store: cannot empty %s: %w", s.stage, err)
+	}
+	s.cache = pebble.NewCache(opt.CacheBytes)
+	db, err := openPebble(s.dir, s.pebbleOptions())
+	if err != nil {
+		s.cache.Unref()
+		return nil, fmt.Errorf("store: cannot open %s: %w", s.dir, err)
+	}
+	s.db = db
+	if err := s.readHeader(); err != nil {
+		return nil, errors.Join(fmt.Errorf("store: %s: %w", s.dir, err), s.Close())
+	}
+	return s, nil
+}
+
+// fatal is what Pebble cannot go on after, a failed write of its manifest.
+type fatal string
+
+func (f fatal) Error() string { return string(f) }
+
+// caught turns the panic of a fatal error into an error.
+func caught(err *error) {
+	switch p := recover().(type) {
+	case nil:
+	case fatal:
+		*err = p
+	default:
+		panic(p)
+	}
+}
+
+func openPebble(dir string, opts *pebble.Options) (db *pebble.DB, err error) {
+	defer caught(&err)
+	return pebble.Open(dir, opts)
+}
+
+func (s *Store) pebbleOptions() *pebble.Options {
+	o := &pebble.Options{
+		FS:                          s.fs,
+		Cache:                       s.cache,
+		DisableWAL:                  true,
+		FormatMajorVersion:          pebbleFormat,
+		MemTableSize:                64 << 10,
+		MemTableStopWritesThreshold: 2,
+		MaxOpenFiles:                512,
+		MaxManifestFileSize:         1 << 20,
+		DisableTableStats:           true,
+		Logger:                      pebbleLogger{s.log},
+	}
+	o.Experimental.ReadSamplingMultiplier = -1
+	o.Experimental.FileCacheShards = 2
+	for i := range o.Levels {
+		o.Levels[i].BlockSize = metaBlockBytes
+		o.Levels[i].Compression = func() *sstable.CompressionProfile { return block.NoCompression }
+	}
+	return o
+}
+
+// pebbleLogger passes on what Pebble reports; its chatter is of no use to an
+// operator.
+type pebbleLogger struct{ log *slog.Logger }
+
+func (l pebbleLogger) Infof(string, ...interface{}) {}
+
+func (l pebbleLogger) Errorf(format string, args ...interface{}) {
+	l.log.Warn("storage", "detail", fmt.Sprintf(format, args...))
+}
+
+func (l pebbleLogger) Fatalf(format string, args ...interface{}) {
+	msg := fmt.Sprintf(format, args...)
+	l.log.Error("storage cannot go on", "detail", msg)
+	panic(fatal(msg))
+}
+
+func (s *Store) emptyStage() error {
+	if err := s.fs.MkdirAll(s.stage, 0o755); err != nil {
+		return err
+	}
+	names, err := s.fs.List(s.stage)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := s.fs.Remove(s.fs.PathJoin(s.stage, n)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// readHeader reads what must be known before anything else: the version, the
+// last operation and the totals of the segments.
+func (s *Store) readHeader() error {
+	version, found, err := s.getUint([]byte{prefixFormat})
+	if err != nil {
+		return err
+	}
+	if !found {
+		empty, err := s.empty()
+		if err == nil && !empty {
+			err = errors.New("it holds records but no format version")
+		}
+		return err
+	}
+	if version != FormatVersion {
+		return fmt.Errorf("its format is %d, this program reads %d; use a newer weir", version, FormatVersion)
+	}
+	applied, found, err := s.getUint([]byte{prefixApplied})
+	if err != nil {
+		return err
+	}
+	if !found {
+		return errors.New("the number of its last operation is missing")
+	}
+	s.applied.Store(applied)
+	return s.scan([]byte{prefixSegment}, []byte{prefixSegment + 1}, func(k, v []byte) error {
+		segment, info, err := parseSegment(k, v)
+		if err == nil {
+			s.segments.m[segment] = info
+		}
+		return err
+	})
+}
+
+func (s *Store) getUint(key []byte) (v uint64, found bool, err error) {
+	b, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	v, w := binary.Uvarint(b)
+	if w != len(b) || w == 0 {
+		err = badValue(key)
+	}
+	return v, true, errors.Join(err, closer.Close())
+}
+
+func (s *Store) empty() (bool, error) {
+	it, err := s.db.NewIter(nil)
+	if err != nil {
+		return false, err
+	}
+	found := it.First()
+	return !found, errors.Join(it.Error(), it.Close())
+}
+
+// scan calls fn for every key from from up to but without to.
+func (s *Store) scan(from, to []byte, fn func(k, v []byte) error) error {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		v, err := it.ValueAndErr()
+		if err == nil {
+			err = fn(it.Key(), v)
+		}
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+	}
+	return errors.Join(it.Error(), it.Close())
+}
+
+// Applied returns the number of the last operation that is in the store.
+func (s *Store) Applied() uint64 { return s.applied.Load() }
+
+// Segment is the total of one segment.
+type Segment struct {
+	Segment uint32
+	Disk    uint64 // bytes of its chunks; 0: none left
+	Keys    uint64 // its idempotency keys; 0: none left
+}
+
+// Segments returns the segments of which something is left, in no order.
+func (s *Store) Segments() []Segment {
+	s.segments.Lock()
+	defer s.segments.Unlock()
+	list := make([]Segment, 0, len(s.segments.m))
+	for n, i := range s.segments.m {
+		list = append(list, Segment{Segment: n, Disk: i.Disk, Keys: i.Keys})
+	}
+	return list
+}
+
+func (s *Store) segment(n uint32) (segmentInfo, bool) {
+	s.segments.Lock()
+	defer s.segments.Unlock()
+	i, ok := s.segments.m[n]
+	return i, ok
+}
+
+func (s *Store) setSegment(n uint32, i segmentInfo) {
+	s.segments.Lock()
+	defer s.segments.Unlock()
+	if i.Disk == 0 && i.Keys == 0 {
+		delete(s.segments.m, n)
+		return
+	}
+	s.segments.m[n] = i
+}
+
+// Metrics are the sizes of the store.
+type Metrics struct {
+	DiskBytes int64 // all files of the store
+	Tables    int64 // tables in use
+	Obsolete  int64 // bytes of tables that are about to be removed
+}
+
+// Metrics returns the current sizes.
+func (s *Store) Metrics() Metrics {
+	m := s.db.Metrics()
+	total := m.Total()
+	return Metrics{DiskBytes: int64(m.DiskSpaceUsage()), Tables: total.TablesCount, Obsolete: int64(m.Table.ObsoleteSize + m.Table.ZombieSize)}
+}
+
+// Checkpoint makes a copy of the store in dir, which must not exist; tables are
+// linked where the file system can.
+func (s *Store) Checkpoint(dir string) error {
+	if err := s.db.Checkpoint(dir); err != nil {
+		return fmt.Errorf("store: checkpoint in %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Close releases the directory. No other method may run or be called again.
+func (s *Store) Close() error {
+	err := s.db.Close()
+	s.cache.Unref()
+	return err
+}
+
+// ingest takes the tables in and, if a span is given, everything in it out, in
+// one step.
+func (s *Store) ingest(ctx context.Context, t *tables, from, to []byte) (err error) {
+	defer func() {
+		var f fatal
+		if errors.As(err, &f) {
+			s.broken.Store(true)
+		}
+	}()
+	defer caught(&err)
+	if from == nil {
+		return s.db.Ingest(ctx, t.paths)
+	}
+	_, err = s.db.IngestAndExcise(ctx, t.paths, nil, nil, pebble.KeyRange{Start: from, End: to})
+	return err
+}

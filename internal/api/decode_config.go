@@ -184,7 +184,8 @@ func CheckConfig(name string, c *Config) *Error {
 	case !c.HasDeadLetter:
 		return nil
 	case !ValidTopicName(c.DeadLetter):
-		return Errorf(CodeInvalidRequest, "field \"dead_letter\" is no topic name: %s", topicNameRule).With("dead_letter", c.DeadLetter)
+		return Errorf(CodeInvalidRequest, "field \"dead_letter\" is no topic name: %s", topicNameRule).
+			With("dead_letter", c.DeadLetter[:min(len(c.DeadLetter), 256)])
 	case c.Type == TypeQueue && c.DeadLetter == name:
 		return Errorf(CodeInvalidRequest, "field \"dead_letter\" names the queue itself; name another topic").With("dead_letter", c.DeadLetter)
 	}

@@ -61,9 +61,9 @@ func appendEscape(dst []byte, c byte) []byte {
 // asked for, data, meta if asked for.
 func AppendRecord(dst []byte, r *Record, includeTags, includeMeta bool) []byte {
 	dst = append(dst, `{"$seq":`...)
-	dst = strconv.AppendUint(dst, r.Seq, 10)
+	dst = appendUint(dst, r.Seq)
 	dst = append(dst, `,"$ts":`...)
-	dst = strconv.AppendInt(dst, r.TS, 10)
+	dst = appendInt(dst, r.TS)
 	if r.HasNode {
 		dst = append(dst, `,"$node":`...)
 		dst = AppendString(dst, r.Node)
@@ -98,19 +98,19 @@ func AppendJob(dst []byte, j *Job) []byte {
 
 func appendJobMembers(dst []byte, j *Job) []byte {
 	dst = append(dst, `"$seq":`...)
-	dst = strconv.AppendUint(dst, j.Seq, 10)
+	dst = appendUint(dst, j.Seq)
 	dst = append(dst, `,"lease_id":`...)
 	dst = AppendLeaseID(dst, j.LeaseID)
 	dst = append(dst, `,"deadline":`...)
-	dst = strconv.AppendInt(dst, j.Deadline, 10)
+	dst = appendInt(dst, j.Deadline)
 	dst = append(dst, `,"$ts":`...)
-	dst = strconv.AppendInt(dst, j.TS, 10)
+	dst = appendInt(dst, j.TS)
 	if j.HasTag {
 		dst = append(dst, `,"$tag":`...)
 		dst = AppendString(dst, j.Tag)
 	}
 	dst = append(dst, `,"deliveries":`...)
-	dst = strconv.AppendUint(dst, j.Deliveries, 10)
+	dst = appendUint(dst, j.Deliveries)
 	dst = append(dst, `,"data":`...)
 	dst = append(dst, j.Data...)
 	if len(j.Meta) > 0 {
@@ -146,7 +146,7 @@ func AppendPerformance(dst []byte, p *Performance) []byte {
 	}
 	if p.HasScanned {
 		dst = append(dst, `,"records_scanned":`...)
-		dst = strconv.AppendInt(dst, int64(p.Scanned), 10)
+		dst = appendInt(dst, int64(p.Scanned))
 	}
 	if p.ThrottleMS > 0 {
 		dst = append(dst, `,"throttle_wait_ms":`...)
@@ -169,7 +169,7 @@ func appendMS(dst []byte, ms float64) []byte {
 		return append(dst, "0.0"...)
 	}
 	us := uint64(ms*1000 + 0.5)
-	dst = strconv.AppendUint(dst, us/1000, 10)
+	dst = appendUint(dst, us/1000)
 	us %= 1000
 	return append(dst, '.', byte('0'+us/100), byte('0'+us/10%10), byte('0'+us%10))
 }
@@ -180,7 +180,7 @@ func appendUints(dst []byte, values []uint64) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = strconv.AppendUint(dst, v, 10)
+		dst = appendUint(dst, v)
 	}
 	return append(dst, ']')
 }
@@ -190,7 +190,7 @@ func appendNamed(dst []byte, name string, v uint64) []byte {
 	dst = append(dst, ',', '"')
 	dst = append(dst, name...)
 	dst = append(dst, '"', ':')
-	return strconv.AppendUint(dst, v, 10)
+	return appendUint(dst, v)
 }
 
 func appendNamedBool(dst []byte, name string, v bool) []byte {

@@ -1,7 +1,5 @@
 package api
 
-import "strconv"
-
 // AppendWriteResult appends the answer to a write; withSeqs as return_seqs says.
 func AppendWriteResult(dst []byte, topic string, r *WriteResult, withSeqs bool, totalMS float64) []byte {
 	dst = appendTopic(dst, topic)
@@ -13,7 +11,7 @@ func AppendWriteResult(dst []byte, topic string, r *WriteResult, withSeqs bool, 
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = strconv.AppendUint(dst, r.FirstSeq+i, 10)
+			dst = appendUint(dst, r.FirstSeq+i)
 		}
 		dst = append(dst, ']')
 	}
@@ -73,7 +71,7 @@ func AppendTombstone(dst []byte, t *Tombstone) []byte {
 		return append(dst, "null"...)
 	}
 	dst = append(dst, `{"gap_from":`...)
-	dst = strconv.AppendUint(dst, t.GapFrom, 10)
+	dst = appendUint(dst, t.GapFrom)
 	dst = appendNamed(dst, "gap_to", t.GapTo)
 	dst = append(dst, `,"reason":`...)
 	dst = AppendString(dst, string(t.Reason))
@@ -134,9 +132,9 @@ func appendDeadlines(dst []byte, deadlines []Deadline) []byte {
 			dst = append(dst, ',')
 		}
 		dst = append(dst, '"')
-		dst = strconv.AppendUint(dst, d.Seq, 10)
+		dst = appendUint(dst, d.Seq)
 		dst = append(dst, '"', ':')
-		dst = strconv.AppendInt(dst, d.At, 10)
+		dst = appendInt(dst, d.At)
 	}
 	return append(dst, '}')
 }

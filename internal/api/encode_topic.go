@@ -2,7 +2,6 @@ package api
 
 import (
 	"encoding/base64"
-	"strconv"
 )
 
 // AppendConfig appends a config with all fields.
@@ -21,7 +20,7 @@ func AppendConfig(dst []byte, c *Config) []byte {
 	dst = append(dst, c.Durability.String()...)
 	dst = append(dst, `","priority":`...)
 	if c.HasPriority {
-		dst = strconv.AppendInt(dst, int64(c.Priority), 10)
+		dst = appendInt(dst, int64(c.Priority))
 	} else {
 		dst = append(dst, "null"...)
 	}
@@ -65,14 +64,14 @@ func AppendTopicState(dst []byte, t *TopicState, totalMS float64) []byte {
 	dst = append(dst, `,"config":`...)
 	dst = AppendConfig(dst, &t.Config)
 	dst = append(dst, `,"effective_priority":`...)
-	dst = strconv.AppendInt(dst, t.EffectivePriority, 10)
+	dst = appendInt(dst, t.EffectivePriority)
 	dst = append(dst, `,"last_write_ts":`...)
 	dst = appendTS(dst, t.LastWriteTS)
 	dst = append(dst, `,"last_read_ts":`...)
 	dst = appendTS(dst, t.LastReadTS)
 	if t.Config.Type == TypeQueue {
 		dst = append(dst, `,"queue":{"ready":`...)
-		dst = strconv.AppendUint(dst, t.Queue.Ready, 10)
+		dst = appendUint(dst, t.Queue.Ready)
 		dst = appendNamed(dst, "in_flight", t.Queue.InFlight)
 		dst = appendNamed(dst, "dead_lettered", t.Queue.DeadLettered)
 		dst = append(dst, '}')
@@ -85,7 +84,7 @@ func appendTS(dst []byte, ts int64) []byte {
 	if ts == 0 {
 		return append(dst, "null"...)
 	}
-	return strconv.AppendInt(dst, ts, 10)
+	return appendInt(dst, ts)
 }
 
 // AppendTopicList appends one page of the topic list.
@@ -100,7 +99,7 @@ func AppendTopicList(dst []byte, l *TopicList, totalMS float64) []byte {
 		dst = appendNamed(dst, "bytes", t.Bytes)
 		dst = appendNamedBool(dst, "durable", t.Durable)
 		dst = append(dst, `,"effective_priority":`...)
-		dst = strconv.AppendInt(dst, t.EffectivePriority, 10)
+		dst = appendInt(dst, t.EffectivePriority)
 		dst = append(dst, '}')
 	}
 	dst = append(dst, ']')

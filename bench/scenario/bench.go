@@ -122,13 +122,15 @@ func Run(ctx context.Context, c Config) (*report.Report, error) {
 		b.built[weirProgram.name] = c.Weir
 	}
 	begin := time.Now()
-	r := &report.Report{Started: begin.UTC(), Machine: report.ThisMachine(c.Out)}
-	report.PrintMachine(c.Table, r.Machine)
+	r := &report.Report{Started: begin.UTC(), Quick: c.Quick, Machine: report.ThisMachine(c.Out)}
+	b.table().Machine(r.Machine)
 	b.runRatios(ctx, r)
 	b.runFigures(ctx, r)
 	r.Seconds = time.Since(begin).Seconds()
 	return r, ctx.Err()
 }
+
+func (b *bench) table() report.Table { return report.Table{W: b.Table, Judged: !b.Quick} }
 
 // program is a binary built from the repository.
 type program struct {

@@ -57,11 +57,11 @@ func (b *bench) runFigures(ctx context.Context, r *report.Report) {
 			continue
 		}
 		if !header {
-			report.PrintFigureHeader(b.Table)
+			b.table().FigureHeader()
 			header = true
 		}
 		for _, row := range b.runFigure(ctx, f) {
-			row.Print(b.Table)
+			b.table().Figure(&row)
 			r.Figures = append(r.Figures, row)
 		}
 	}
@@ -82,19 +82,9 @@ func (b *bench) runFigure(ctx context.Context, f figure) []report.Figure {
 		} else {
 			rows[i].Value, rows[i].Note = values[i].amount, values[i].note
 		}
-		if b.Quick && err == nil {
-			rows[i].Note = joinNotes("quick: not at this size", rows[i].Note)
-		}
 		rows[i].Judge()
 	}
 	return rows
-}
-
-func joinNotes(a, b string) string {
-	if b == "" {
-		return a
-	}
-	return a + "; " + b
 }
 
 // restingMemory is the larger of the resident set now and once the server has

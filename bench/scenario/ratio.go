@@ -39,11 +39,11 @@ func (b *bench) runRatios(ctx context.Context, r *report.Report) {
 			continue
 		}
 		if !header {
-			report.PrintRatioHeader(b.Table)
+			b.table().RatioHeader()
 			header = true
 		}
 		result := b.runRatio(ctx, row)
-		result.Print(b.Table)
+		b.table().Ratio(&result)
 		r.Ratios = append(r.Ratios, result)
 	}
 }

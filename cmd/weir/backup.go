@@ -30,7 +30,7 @@ name, so DIR is a whole backup or is not there.
 
 A file:// URL names the data directory of a server that is not running.
 
-With keys configured the key needs every scope and no prefix.`
+With keys configured the key needs the admin scope and no prefixes.`
 
 const backupExample = `  weir backup http://127.0.0.1:4000 /backups/weir-monday
   weir backup file:///var/lib/weir /backups/weir-monday`
@@ -99,7 +99,7 @@ func backupSource(cmd *cobra.Command, ctx context.Context, from string) (func(*o
 		defer c.Close()
 		stream, err := c.Backup(ctx)
 		if client.IsStatus(err, http.StatusForbidden) {
-			return fmt.Errorf("the key may not make a backup; it needs every scope and no prefix: %w", err)
+			return fmt.Errorf("the key may not make a backup; it needs the admin scope and no prefixes: %w", err)
 		}
 		if err != nil {
 			return err

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/tests/weirtest"
+)
+
+func TestWorkDrainsWithoutARepeat(t *testing.T) {
+	lines := accessLog(t)[:400]
+	srv := weirtest.Start(t, weirtest.Options{})
+	url := srv.URL + "/requests"
+	must(t, "publish", url, writeLines(t, lines))
+	record := filepath.Join(t.TempDir(), "record")
+	t.Setenv("RECORD", record)
+	w := run(t, "work", url, "--", "sh", "-c", recordLine)
+	eventually(t, "some are handled", func() bool { return handled(record) >= 50 })
+	w.signal(syscall.SIGTERM)
+	w.succeed()
+	if st := topicState(t, srv, "requests"); st.Queue.InFlight != 0 || int(st.Count) != len(lines)-handled(record) {
+		t.Errorf("after the drain %d handled and %+v left", handled(record), st)
+	}
+	must(t, "work", url, "--until-empty", "100ms", "--", "sh", "-c", recordLine)
+	if repeats := checkRecord(t, record, lines); repeats > 0 {
+		t.Errorf("%d repeats, want none", repeats)
+	}
+}
+
+func TestWorkMovesWhatAlwaysFailsToTheDeadLetters(t *testing.T) {
+	srv := weirtest.Start(t, weirtest.Options{})
+	url := srv.URL + "/requests"
+	must(t, "publish", url, writeLines(t, []string{"good", "bad", "good"}))
+	out := must(t, "work", url, "--until-empty", "100ms", "--retry-base", "10ms", "--json", "--", "sh", "-c", `[ "$(cat)" = good ]`)
+	if !strings.Contains(out, `"acked":2,"nacked":3,"reclaimed":2`) {
+		t.Errorf("summary %s", out)
+	}
+	if got := must(t, "tail", url+".dlq", "--from", "0", "--no-follow"); got != "bad\n" {
+		t.Errorf("dead letters %q", got)
+	}
+}
+
+func TestTailFollowsOverAKillOfTheServer(t *testing.T) {
+	lines := accessLog(t)[:200]
+	srv := weirtest.Start(t, weirtest.Options{})
+	url := srv.URL + "/log"
+	put(t, srv, "log", `{"type":"log"}`)
+	tail := run(t, "tail", url, "--from", "0", "--count", "200")
+	must(t, "publish", url, writeLines(t, lines[:100]))
+	eventually(t, "tail has printed the first half", func() bool { return strings.Count(tail.stdout.String(), "\n") >= 100 })
+	srv.Kill()
+	restartInPlace(srv)
+	must(t, "publish", url, writeLines(t, lines[100:]))
+	if got := tail.succeed(); got != strings.Join(lines, "\n")+"\n" {
+		t.Errorf("tail printed %d lines that differ from the 200 published", strings.Count(got, "\n"))
+	}
+}
+
+func TestTailTellsWhatACapHasTaken(t *testing.T) {
+	srv := weirtest.Start(t, weirtest.Options{})
+	put(t, srv, "log", `{"cap_records":3}`)
+	must(t, "publish", srv.URL+"/log", writeLines(t, []string{"1", "2", "3", "4", "5"}))
+	stdout, stderr, code := weirtest.Run(t, nil, "tail", srv.URL+"/log", "--from", "0", "--no-follow")
+	if code != 0 || stdout != "3\n4\n5\n" || stderr != "gap 1–2 (cap)\n" {
+		t.Errorf("code %d, printed %q and %q", code, stdout, stderr)
+	}
+}
+
+func TestABackupMadeUnderLoadHoldsAllThatWasAcknowledged(t *testing.T) {
+	lines := accessLog(t)
+	srv := weirtest.Start(t, weirtest.Options{})
+	base := t.TempDir()
+	must(t, "publish", srv.URL+"/before", "testdata/access.log")
+	load := run(t, "publish", "--batch", "1", srv.URL+"/load", "testdata/access.log")
+	eventually(t, "the load runs", func() bool { return topicState(t, srv, "load").HeadSeq > 200 })
+
+	backup, data := filepath.Join(base, "backup"), filepath.Join(base, "data")
+	mark := topicState(t, srv, "load").HeadSeq // acknowledged before the backup began
+	start := time.Now()
+	out := must(t, "backup", srv.URL, backup)
+	t.Logf("%s (whole command: %v)", strings.TrimSpace(out), time.Since(start).Round(time.Millisecond))
+	srv.Kill()
+	load.signal(syscall.SIGKILL)
+
+	must(t, "restore", backup, "--data-dir", data)
+	restored := weirtest.Start(t, weirtest.Options{Dir: data})
+	checkTopic(t, restored.URL+"/before", lines)
+	head := topicState(t, restored, "load").HeadSeq
+	if head < mark {
+		t.Fatalf("the restored topic ends at %d, %d were acknowledged before the backup", head, mark)
+	}
+	checkTopic(t, restored.URL+"/load", lines[:topicState(t, restored, "load").Count])
+	if st, err := os.Stat(data); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("the data directory has mode %v (%v), want 700", st.Mode(), err)
+	}
+}

@@ -262,7 +262,10 @@ func (m *model) cut() (lastLSN uint64, scan func(func(Op) error) error) {
 	ops := m.ops
 	m.ops = nil
 	return m.lsn, func(fn func(Op) error) error {
+		var buf []byte // reused, as the log does
 		for _, o := range ops {
+			buf = append(buf[:0], o.Payload...)
+			o.Payload = buf
 			if err := fn(o); err != nil {
 				return err
 			}
@@ -401,4 +404,27 @@ func openStore(t testing.TB, opt Options) *Store {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// runs lists all runs of the store.
+func (m *model) runs(t testing.TB, s *Store) (list []Run) {
+	t.Helper()
+	err := s.Load(func(*op.State) error { return nil }, func(r Run) error { list = append(list, r); return nil },
+		func(Key) error { return nil }, func(Lease) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// deleteRange deletes what is live from from to to.
+func (m *model) deleteRange(t *modelTopic, from, to uint64) {
+	p := &op.Part{Kind: op.KindDelete, Topic: t.st.ID, Ranges: []op.Range{{From: from, To: to}}}
+	for seq, r := range t.live {
+		if from <= seq && seq <= to {
+			p.N++
+			p.Bytes += uint64(len(r.data))
+		}
+	}
+	m.operation(nil, p)
 }

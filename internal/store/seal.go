@@ -1,10 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/weirmq/weir/internal/op"
 )
@@ -33,8 +35,8 @@ type View interface {
 var errBroken = errors.New("the manifest could not be written; the store must be opened again")
 
 // Seal takes in one sealed segment of the log: scan calls back for each of its
-// operations in the order of their LSN, and their payloads stay valid and
-// unchanged until Seal returns. Operations up to Applied are passed over.
+// operations in the order of their LSN; a payload need only be valid during the
+// call. Operations up to Applied are passed over.
 // Records that are gone, by the operations of the segment or by the view, are
 // left out. It returns what the segment holds now, ascending by topic, and the
 // topics that were dropped in it. After an error nothing has changed.
@@ -60,6 +62,7 @@ func (s *Store) seal(ctx context.Context, segment uint32, lastLSN uint64, scan f
 		return nil, nil, fmt.Errorf("its last operation is %d, the store is at %d", lastLSN, applied)
 	}
 	parts := partIndex{topics: make(map[uint64]*partList)}
+	defer parts.free()
 	if err := parts.collect(ctx, applied, scan); err != nil {
 		return nil, nil, err
 	}
@@ -96,12 +99,39 @@ type partRef struct {
 
 type partList struct{ head, tail int32 }
 
-// partIndex holds the parts of a segment by topic, in the order of the log. It
-// refers to the payloads.
+// partIndex holds the parts of a segment by topic, in the order of the log.
 type partIndex struct {
-	topics map[uint64]*partList
-	blocks [][]partRef
-	n      int32
+	topics   map[uint64]*partList
+	blocks   [][]partRef
+	n        int32
+	payloads []*payloadBlock
+	used     int // bytes of the last block
+}
+
+// payloadBlock holds copies of payloads; one that is larger has its own memory.
+type payloadBlock [1 << 20]byte
+
+// payloadBlocks keeps the memory between two segments that follow closely.
+var payloadBlocks = sync.Pool{New: func() any { return new(payloadBlock) }}
+
+func (x *partIndex) keep(payload []byte) []byte {
+	if len(payload) > len(payloadBlock{})/4 {
+		return bytes.Clone(payload)
+	}
+	if len(x.payloads) == 0 || x.used+len(payload) > len(payloadBlock{}) {
+		x.payloads = append(x.payloads, payloadBlocks.Get().(*payloadBlock))
+		x.used = 0
+	}
+	b := x.payloads[len(x.payloads)-1][x.used:]
+	x.used += len(payload)
+	return b[:copy(b, payload):len(payload)]
+}
+
+func (x *partIndex) free() {
+	for _, b := range x.payloads {
+		payloadBlocks.Put(b)
+	}
+	x.payloads = nil
 }
 
 const partBlock = 1 << 12
@@ -137,9 +167,10 @@ func (x *partIndex) collect(ctx context.Context, applied uint64, scan func(func(
 				return err
 			}
 		}
-		r := op.NewReader(o.Payload)
+		payload := x.keep(o.Payload)
+		r := op.NewReader(payload)
 		for part := uint32(0); r.Next(&p); part++ {
-			x.add(p.Topic, o.Payload, part)
+			x.add(p.Topic, payload, part)
 		}
 		if err := r.Err(); err != nil {
 			return fmt.Errorf("operation %d: %w", o.LSN, err)

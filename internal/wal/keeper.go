@@ -1,0 +1,311 @@
+package wal
+
+import (
+	"crypto/rand"
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// flushTick is the longest time that an operation of class Memory stays in the
+// process, and how often the mark file follows the log while it is busy.
+const flushTick = 10 * time.Millisecond
+
+// spareFile is a segment prepared for use: prewritten, synced, and already
+// under the name of the segment that comes after the tail.
+type spareFile struct {
+	number uint32
+	size   int64
+	file   vfs.File
+}
+
+func (l *Log) path(name string) string { return l.opt.FS.PathJoin(l.opt.Dir, name) }
+
+func (l *Log) syncDir() error {
+	d, err := l.opt.FS.OpenDir(l.opt.Dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// takeSpare gives the writer the file of a new segment, waiting for the keeper
+// if it is not ready.
+func (l *Log) takeSpare(seg *segment, gen uint64) (vfs.File, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.gen.Load() == gen {
+		if sp := l.mu.spare; sp != nil && sp.number == seg.number {
+			l.mu.spare = nil
+			return sp.file, nil
+		}
+		if err := l.mu.spareErr; err != nil {
+			l.mu.spareErr = nil
+			return nil, err
+		}
+		l.mu.spareWanted = true
+		wait := join(&l.mu.spareReady)
+		l.mu.Unlock()
+		l.kick()
+		<-wait
+		l.mu.Lock()
+	}
+	return nil, ErrStale
+}
+
+// kick lets the keeper look for work.
+func (l *Log) kick() {
+	select {
+	case l.keep <- struct{}{}:
+	default:
+	}
+}
+
+// runKeeper prepares the next segment, recycles released ones and replaces
+// failed ones.
+func (l *Log) runKeeper() {
+	defer l.wg.Done()
+	defer l.settleAll()
+	retry := time.NewTimer(time.Hour)
+	retry.Stop()
+	defer retry.Stop()
+	for {
+		select {
+		case <-l.keep:
+		case <-retry.C:
+		case <-l.stop:
+			return
+		}
+		if l.heal() {
+			l.recycle()
+			l.prepare()
+		} else {
+			retry.Reset(l.opt.RetryEvery)
+		}
+	}
+}
+
+// prepare makes the spare once the tail is half full.
+func (l *Log) prepare() {
+	l.mu.Lock()
+	wanted := l.mu.spareWanted
+	number := uint32(0)
+	if active := l.activeLocked(); active != nil && (wanted || active.end.Load() >= active.size/2) {
+		number = active.number
+	}
+	have := l.mu.spare != nil
+	l.mu.Unlock()
+	if number == 0 || have {
+		return
+	}
+	sp, err := l.prepareFile(number + 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.mu.spare = sp
+	case wanted || l.mu.spareWanted:
+		l.mu.spareErr = err
+	default:
+		l.opt.Logger.Warn("log segment could not be prepared", slog.Any("error", err))
+	}
+	if err == nil || l.mu.spareErr != nil {
+		l.mu.spareWanted = false
+		release(&l.mu.spareReady)
+	}
+}
+
+// activeLocked returns the newest segment that has a file.
+func (l *Log) activeLocked() *segment {
+	for i := len(l.mu.segs) - 1; i >= 0; i-- {
+		if l.mu.segs[i].file.Load() != nil {
+			return l.mu.segs[i]
+		}
+	}
+	return nil
+}
+
+// prepareFile makes a prewritten and synced file named number.
+func (l *Log) prepareFile(number uint32) (*spareFile, error) {
+	size := l.opt.SegmentBytes
+	f, err := l.createZeroed(tempName, size)
+	if err != nil {
+		return nil, err
+	}
+	if err = l.opt.FS.Rename(l.path(tempName), l.path(segName(number))); err == nil {
+		err = l.syncDir()
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &spareFile{number: number, size: size, file: f}, nil
+}
+
+// createZeroed makes a file of size zeros and syncs it, so that later syncs
+// need not change its blocks or its length.
+func (l *Log) createZeroed(name string, size int64) (vfs.File, error) {
+	path := l.path(name)
+	f, err := l.opt.FS.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	if err = f.Close(); err != nil {
+		return nil, err
+	}
+	if f, err = l.opt.FS.OpenReadWrite(path, vfs.WriteCategoryUnspecified); err != nil {
+		return nil, err
+	}
+	// Reserving the blocks is only a help for the file system.
+	_ = f.Preallocate(0, size)
+	zeros := make([]byte, min(size, 1<<20))
+	for off := int64(0); off < size && err == nil; off += int64(len(zeros)) {
+		_, err = f.WriteAt(zeros[:min(int64(len(zeros)), size-off)], off)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		f.Close()
+		_ = l.opt.FS.Remove(path) // gives the space back; Open removes it too
+		return nil, err
+	}
+	return f, nil
+}
+
+// recycle makes the spare from a released segment, or deletes it.
+func (l *Log) recycle() {
+	for {
+		l.mu.Lock()
+		if len(l.mu.retired) == 0 {
+			l.mu.Unlock()
+			return
+		}
+		s := l.mu.retired[0]
+		l.mu.retired = l.mu.retired[1:]
+		var next uint32
+		if active := l.activeLocked(); active != nil {
+			next = active.number + 1
+		}
+		h := s.file.Load()
+		reuse := l.mu.spare == nil && !s.failed && s.size == l.opt.SegmentBytes && next > 0
+		l.mu.Unlock()
+		if h == nil {
+			continue
+		}
+		from := l.path(segName(s.number))
+		var err error
+		if reuse {
+			if err = l.opt.FS.Rename(from, l.path(segName(next))); err == nil {
+				err = l.syncDir()
+			}
+			if err == nil {
+				l.mu.Lock()
+				l.mu.spare = &spareFile{number: next, size: s.size, file: h.File}
+				l.mu.spareWanted = false
+				release(&l.mu.spareReady)
+				l.mu.Unlock()
+				continue
+			}
+		}
+		h.Close()
+		if err == nil {
+			err = l.opt.FS.Remove(from)
+		}
+		if err != nil {
+			l.opt.Logger.Warn("released log segment could not be removed", slog.String("file", from), slog.Any("error", err))
+		}
+	}
+}
+
+// markFile is the open mark; nil after it failed.
+type markFile struct {
+	file  vfs.File
+	lsn   uint64
+	since time.Time // when lsn last changed
+}
+
+// writeMark notes what is durable. Only the flusher and Close call it.
+func (l *Log) writeMark(sync bool) {
+	m := &l.marks
+	var err error
+	if lsn := l.synced.Load(); lsn > m.lsn {
+		m.lsn, m.since = lsn, time.Now()
+		if m.file == nil {
+			return
+		}
+		var b [markSize]byte
+		encodeMark(b[:], l.id, lsn)
+		_, err = m.file.WriteAt(b[:], 0)
+	}
+	if err == nil && sync && m.file != nil {
+		err = m.file.SyncData()
+	}
+	if err != nil {
+		l.opt.Logger.Warn("log mark could not be written", slog.Any("error", err))
+		m.file.Close()
+		m.file = nil
+	}
+}
+
+// runFlusher bounds how long bytes stay unwritten and unsynced. It sleeps
+// while the log is idle.
+func (l *Log) runFlusher() {
+	defer l.wg.Done()
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	defer timer.Stop()
+	for {
+		select {
+		case <-l.arm:
+		case <-l.stop:
+			return
+		}
+		for busy := true; busy; {
+			timer.Reset(flushTick)
+			select {
+			case <-timer.C:
+			case <-l.stop:
+				return
+			}
+			busy = l.flushTurn()
+		}
+	}
+}
+
+// flushTurn writes what is buffered, syncs what is due and returns false once
+// nothing is left to do.
+func (l *Log) flushTurn() bool {
+	l.mu.Lock()
+	if !l.mu.writing && (l.mu.group.chunk != nil || len(l.mu.pending) > 0) {
+		l.mu.writing = true
+		l.writeTurnsLocked(leaderTurns)
+		l.mu.Lock()
+	}
+	due := l.written.Load() > l.synced.Load() && !l.mu.dirtySince.IsZero() &&
+		time.Since(l.mu.dirtySince) >= l.opt.FlushEvery
+	if due && !l.mu.syncing && l.mu.broken == nil {
+		l.mu.syncing = true
+		l.wg.Add(1)
+		go l.syncLoop()
+	}
+	idle := l.mu.broken != nil || l.mu.nextLSN-1 == l.synced.Load() && !l.mu.writing && !l.mu.syncing &&
+		l.marks.lsn == l.mu.nextLSN-1 && time.Since(l.marks.since) >= l.opt.FlushEvery
+	if idle {
+		l.mu.armed = false
+	}
+	l.mu.Unlock()
+	l.writeMark(idle)
+	return !idle
+}
+
+func newID() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return le.Uint64(b[:]) | 1
+}

@@ -1,0 +1,310 @@
+package wal
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+const (
+	blockBytes  = 256 << 10 // one read ahead for sequential readers
+	cacheBlocks = 8
+	nearBytes   = 64 << 10 // a read this close behind the last one is sequential
+)
+
+// Read appends the payload (head‖body) at pos to dst. It comes from memory
+// while hot, else from the file, verified; bytes that fail their checksum are
+// a *CorruptError. ErrReleased means that the segment was released: look again
+// where the operation is.
+func (l *Log) Read(pos Pos, dst []byte) ([]byte, error) {
+	if out, ok := l.readHot(pos, dst); ok {
+		return out, nil
+	}
+	s := l.segment(pos.Segment)
+	if s == nil || !s.pin() {
+		return dst, ErrReleased
+	}
+	defer l.unpin(s)
+	if ranges := s.moved.Load(); ranges != nil {
+		for _, m := range *ranges {
+			if off := int64(pos.Offset); off >= m.from && off < m.to {
+				pos.Offset = uint32(off + m.delta)
+				return l.readCold(m.dst, pos, dst)
+			}
+		}
+	}
+	return l.readCold(s, pos, dst)
+}
+
+func (l *Log) readHot(pos Pos, dst []byte) ([]byte, bool) {
+	p := l.hot.Load()
+	if p == nil {
+		return dst, false
+	}
+	list := *p
+	i := sort.Search(len(list), func(i int) bool {
+		c := list[i]
+		return c.seg.number > pos.Segment || c.seg.number == pos.Segment && c.base > int64(pos.Offset)
+	}) - 1
+	if i < 0 {
+		return dst, false
+	}
+	c := list[i]
+	off := int64(pos.Offset) - c.base
+	if c.seg.number != pos.Segment || off+int64(pos.Len) > int64(len(c.buf)) {
+		return dst, false
+	}
+	c.pins.Add(1)
+	defer c.pins.Add(-1)
+	if c.retired.Load() {
+		return dst, false
+	}
+	return append(dst, c.buf[off:off+int64(pos.Len)]...), true
+}
+
+func (s *segment) pin() bool {
+	for {
+		n := s.refs.Load()
+		if n <= 0 {
+			return false
+		}
+		if s.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+func (l *Log) unpin(s *segment) {
+	if s.refs.Add(-1) == 0 {
+		l.mu.Lock()
+		l.retireSegmentLocked(s)
+		l.mu.Unlock()
+	}
+}
+
+func (l *Log) dropRefLocked(s *segment) {
+	if s.refs.Add(-1) == 0 {
+		l.retireSegmentLocked(s)
+	}
+}
+
+// retireSegmentLocked hands a segment that nobody reads any more to the keeper.
+func (l *Log) retireSegmentLocked(s *segment) {
+	l.mu.retired = append(l.mu.retired, s)
+	if ranges := s.moved.Load(); ranges != nil {
+		l.dropRefLocked((*ranges)[0].dst)
+	}
+	l.kick()
+}
+
+// readCold reads from a pinned segment's file.
+func (l *Log) readCold(s *segment, pos Pos, dst []byte) ([]byte, error) {
+	from, n := int64(pos.Offset)-opHeaderSize, opHeaderSize+int(pos.Len)
+	h := s.file.Load()
+	if h == nil || from < segHeaderSize || from+int64(n) > s.end.Load() {
+		return dst, l.badRead(s, pos, "no operation at this place")
+	}
+	if out, ok := l.cache.read(s, h, from, n, dst); ok {
+		return out, nil
+	}
+	start := len(dst)
+	dst = slices.Grow(dst, n)[:start+n]
+	if _, err := h.ReadAt(dst[start:], from); err != nil && err != io.EOF {
+		return dst[:start], fmt.Errorf("wal: %s: %w", segName(s.number), err)
+	}
+	payload, _, _, ok := decodeOp(dst[start:])
+	if !ok || len(payload) != int(pos.Len) {
+		return dst[:start], l.badRead(s, pos, "checksum of an operation does not match")
+	}
+	copy(dst[start:], payload)
+	return dst[:start+len(payload)], nil
+}
+
+func (l *Log) badRead(s *segment, pos Pos, reason string) error {
+	return &CorruptError{File: l.path(segName(s.number)), Offset: int64(pos.Offset), Reason: reason}
+}
+
+// blockCache makes sequential reads cheap: one block read serves the
+// operations that follow.
+type blockCache struct {
+	sync.Mutex
+	blocks [cacheBlocks]block
+	recent [cacheBlocks]place // ends of the last reads that found no block
+	next   int
+}
+
+type place struct {
+	seg uint32
+	end int64
+}
+
+type block struct {
+	seg  uint32
+	from int64
+	data []byte
+}
+
+// read serves a range from a cached block, or reads one if the range follows
+// an earlier read. It returns false if the caller should read the range alone.
+func (c *blockCache) read(s *segment, h *handle, from int64, n int, dst []byte) ([]byte, bool) {
+	if n > blockBytes/2 {
+		return dst, false
+	}
+	c.Lock()
+	defer c.Unlock()
+	sequential := false
+	for i := range c.blocks {
+		b := &c.blocks[i]
+		if b.seg != s.number {
+			continue
+		}
+		if from >= b.from && from+int64(n) <= b.from+int64(len(b.data)) {
+			payload, _, _, ok := decodeOp(b.data[from-b.from:])
+			if !ok || len(payload) != n-opHeaderSize {
+				return dst, false
+			}
+			return append(dst, payload...), true
+		}
+		end := b.from + int64(len(b.data))
+		sequential = sequential || from > b.from && from <= end+nearBytes
+	}
+	for _, p := range c.recent {
+		sequential = sequential || p.seg == s.number && from >= p.end && from <= p.end+nearBytes
+	}
+	if !sequential {
+		c.recent[c.next] = place{s.number, from + int64(n)}
+		c.next = (c.next + 1) % cacheBlocks
+		return dst, false
+	}
+	b := &c.blocks[c.next]
+	c.next = (c.next + 1) % cacheBlocks
+	if b.data == nil {
+		b.data = make([]byte, 0, blockBytes)
+	}
+	size := min(blockBytes, s.end.Load()-from)
+	b.seg, b.from, b.data = s.number, from, b.data[:size]
+	if m, err := h.ReadAt(b.data, from); err != nil || m < len(b.data) {
+		b.seg, b.data = 0, b.data[:0]
+		return dst, false
+	}
+	payload, _, _, ok := decodeOp(b.data)
+	if !ok || len(payload) != n-opHeaderSize {
+		return dst, false
+	}
+	return append(dst, payload...), true
+}
+
+// OldestSealed returns the segment that is to be taken over by the store and
+// released next.
+func (l *Log) OldestSealed() (SegmentInfo, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.mu.segs {
+		if s.released {
+			continue
+		}
+		if !s.sealed {
+			break
+		}
+		return SegmentInfo{Number: s.number, FirstLSN: max(s.live, l.after+1), LastLSN: s.last, Bytes: s.end.Load()}, true
+	}
+	return SegmentInfo{}, false
+}
+
+// Release gives a sealed segment back: the store holds what is in it. Its file
+// is used again once no reader is in it.
+func (l *Log) Release(number uint32) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.mu.segs, func(s *segment) bool { return s.number == number })
+	if i < 0 {
+		return ErrReleased
+	}
+	s := l.mu.segs[i]
+	if !s.sealed {
+		return fmt.Errorf("wal: segment %d is not sealed", number)
+	}
+	s.released = true
+	l.mu.segs = slices.Delete(slices.Clone(l.mu.segs), i, i+1)
+	l.publishTable()
+	l.dropRefLocked(s)
+	l.checkSealedLocked()
+	return nil
+}
+
+// Scan reads the operations of a sealed segment in LSN order, verified.
+// Operations at or below the LSN that Open was given are left out.
+func (l *Log) Scan(number uint32, fn func(Op) error) error {
+	s := l.segment(number)
+	if s == nil || !s.pin() {
+		return ErrReleased
+	}
+	defer l.unpin(s)
+	l.mu.Lock()
+	sealed, last, limit := s.sealed, s.last, s.limit
+	l.mu.Unlock()
+	if !sealed {
+		return fmt.Errorf("wal: segment %d is not sealed", number)
+	}
+	from := max(s.live, l.after+1)
+	show := func(op Op, void bool) error {
+		if void || op.LSN < from {
+			return nil
+		}
+		return fn(op)
+	}
+	if h := s.file.Load(); h != nil {
+		own := last
+		if limit > 0 {
+			own = min(own, limit-1)
+		}
+		if err := l.scanFile(s, h, own, show); err != nil {
+			return err
+		}
+	}
+	if ranges := s.moved.Load(); ranges != nil {
+		for _, m := range *ranges {
+			if err := l.scanMoved(s, m, show); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *Log) scanFile(s *segment, f vfs.File, last uint64, show func(Op, bool) error) error {
+	r := groupReader{file: f, seed: l.seed, off: segHeaderSize, size: s.end.Load()}
+	for at := s.first; at <= last; {
+		off := r.off
+		h, body, ok, err := r.next()
+		if err != nil {
+			return fmt.Errorf("wal: %s: %w", segName(s.number), err)
+		}
+		if !ok || h.first != at || h.segment != s.number {
+			return &CorruptError{File: l.path(segName(s.number)), Offset: off, LSN: at, Reason: "a group of a sealed segment cannot be read"}
+		}
+		if err := eachOp(h, off, body, show); err != nil {
+			return err
+		}
+		at += uint64(h.count)
+	}
+	return nil
+}
+
+// scanMoved shows a copied group at the places it had before.
+func (l *Log) scanMoved(s *segment, m movedRange, show func(Op, bool) error) error {
+	r := groupReader{file: m.dst.file.Load(), seed: l.seed, off: m.from + m.delta, size: m.to + m.delta}
+	h, body, ok, err := r.next()
+	if err != nil {
+		return fmt.Errorf("wal: %s: %w", segName(m.dst.number), err)
+	}
+	if !ok {
+		return &CorruptError{File: l.path(segName(m.dst.number)), Offset: m.from + m.delta, Reason: "a group of a sealed segment cannot be read"}
+	}
+	h.segment = s.number
+	return eachOp(h, m.from, body, show)
+}

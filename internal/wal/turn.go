@@ -1,0 +1,413 @@
+package wal
+
+import (
+	"time"
+)
+
+// leaderTurns is how many writes a caller does before it hands the work to a
+// goroutine of the log: one for itself and one for those that came meanwhile.
+const leaderTurns = 2
+
+// Wait blocks until class holds for the operation that Append, called with
+// gen, numbered lsn. After a failure of the log it returns a *WriteError,
+// unless class held before. class must not be above the class given to Append:
+// an operation that was appended with a lower class survives a failure of the
+// log and moves to a new file, but its Wait for a higher class fails.
+func (l *Log) Wait(lsn, gen uint64, class Class) error {
+	for class != Memory {
+		if l.Durable(lsn) >= class && l.gen.Load() == gen {
+			return nil
+		}
+		l.mu.Lock()
+		if l.gen.Load() != gen {
+			l.mu.Unlock()
+			return l.verdict(lsn, gen, class)
+		}
+		if l.mu.done && l.Durable(lsn) < class {
+			l.mu.Unlock()
+			return ErrClosed
+		}
+		var wait chan struct{}
+		if class == Written {
+			wait = l.joinWriteLocked(lsn)
+		} else {
+			wait = l.joinSyncLocked(lsn)
+		}
+		if wait != nil {
+			<-wait
+		}
+	}
+	return nil
+}
+
+func join(ch *chan struct{}) chan struct{} {
+	if *ch == nil {
+		*ch = make(chan struct{})
+	}
+	return *ch
+}
+
+func release(ch *chan struct{}) {
+	if *ch != nil {
+		close(*ch)
+		*ch = nil
+	}
+}
+
+// joinWriteLocked either does a turn as the writer and returns nil, or returns
+// what will be closed when the turn that covers lsn is over. It unlocks mu.
+func (l *Log) joinWriteLocked(lsn uint64) chan struct{} {
+	if lsn <= l.written.Load() {
+		l.mu.Unlock()
+		return nil
+	}
+	if !l.mu.writing {
+		l.mu.writing = true
+		l.writeTurnsLocked(leaderTurns)
+		return nil
+	}
+	ch := &l.mu.writeNext
+	if lsn <= l.mu.writeTarget {
+		ch = &l.mu.writeNow
+	}
+	wait := join(ch)
+	l.mu.Unlock()
+	return wait
+}
+
+// writeTurnsLocked writes what is pending, at most turns times; then a
+// goroutine goes on if more has come. The caller has set mu.writing and holds
+// mu, which is released.
+func (l *Log) writeTurnsLocked(turns int) {
+	for l.mu.group.chunk != nil || len(l.mu.pending) > 0 {
+		if turns == 0 {
+			l.wg.Add(1)
+			l.mu.Unlock()
+			go l.writeLoop()
+			return
+		}
+		turns--
+		l.writeTurnLocked()
+	}
+	l.mu.writing = false
+	l.mu.Unlock()
+}
+
+func (l *Log) writeLoop() {
+	defer l.wg.Done()
+	l.mu.Lock()
+	l.writeTurnsLocked(-1)
+}
+
+// writeTurnLocked does one write for everything appended so far and releases
+// those who wait for it. mu is released during the write and held again after.
+func (l *Log) writeTurnLocked() {
+	gen := l.gen.Load()
+	l.closeGroup()
+	batch := l.mu.pending
+	l.mu.pending = l.scratch[:0]
+	l.scratch = batch
+	target := batch[len(batch)-1].last()
+	l.mu.writeTarget = target
+	l.mu.writeNow, l.mu.writeNext = l.mu.writeNext, nil
+	l.mu.Unlock()
+
+	slots, bytes := 0, int64(0)
+	var err error
+	var seg *segment
+	for i := range batch {
+		slots += batch[i].slots
+		bytes += batch[i].bytes()
+		if err == nil {
+			seg = batch[i].chunk.seg
+			err = l.writeGroup(&batch[i], gen)
+		}
+	}
+	l.m.batches.Add(int64(len(batch)))
+	l.m.bytes.Add(bytes)
+
+	l.mu.Lock()
+	if l.gen.Load() == gen {
+		if err == nil {
+			l.written.Store(target)
+			l.touchDirtyLocked()
+			release(&l.mu.writeNow)
+			l.wantSyncLocked()
+		} else {
+			l.failLocked("write", seg, err)
+		}
+	}
+	clear(batch)
+	if slots > 0 {
+		l.freeSlots(slots)
+	}
+}
+
+// writeGroup writes one group, first opening the next segment if it begins one.
+func (l *Log) writeGroup(g *group, gen uint64) error {
+	c := g.chunk
+	h := c.seg.file.Load()
+	if h == nil {
+		f, err := l.takeSpare(c.seg, gen)
+		if err != nil {
+			return err
+		}
+		h = &handle{f}
+		c.seg.file.Store(h)
+		l.m.rotations.Add(1)
+	}
+	c.pins.Add(1) // a hung write to a failed file still reads from it
+	defer c.pins.Add(-1)
+	off := c.base + int64(g.start)
+	if _, err := h.WriteAt(c.buf[g.start:g.end:g.end], off); err != nil {
+		return err
+	}
+	end := c.base + int64(g.end)
+	c.seg.end.Store(end)
+	if half := c.seg.size / 2; off < half && end >= half {
+		l.kick()
+	}
+	return nil
+}
+
+// wantSyncLocked starts a sync when too much is unsynced or a full segment
+// waits to be sealed.
+func (l *Log) wantSyncLocked() {
+	if l.mu.syncing || l.mu.broken != nil {
+		return
+	}
+	if l.needSyncLocked() {
+		l.mu.syncing = true
+		l.wg.Add(1)
+		go l.syncLoop()
+	}
+}
+
+func (l *Log) needSyncLocked() bool {
+	if l.mu.dirty >= l.opt.FlushBytes/2 {
+		return true
+	}
+	for _, s := range l.mu.segs {
+		if s.closed && !s.sealed && s.last <= l.written.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// joinSyncLocked either does a round as the syncer and returns nil, or returns
+// what will be closed when the round that covers lsn is over. It unlocks mu.
+func (l *Log) joinSyncLocked(lsn uint64) chan struct{} {
+	if lsn <= l.synced.Load() {
+		l.mu.Unlock()
+		return nil
+	}
+	if l.mu.syncing && lsn <= l.mu.syncTarget {
+		wait := join(&l.mu.syncNow)
+		l.mu.Unlock()
+		return wait
+	}
+	l.mu.syncWaiters++
+	if l.mu.syncing {
+		if l.mu.gather != nil && l.mu.syncWaiters >= l.mu.gatherGoal {
+			release(&l.mu.gather)
+		}
+		wait := join(&l.mu.syncNext)
+		l.mu.Unlock()
+		return wait
+	}
+	l.mu.syncing = true
+	l.syncRoundLocked()
+	l.endSyncLocked()
+	return nil
+}
+
+// endSyncLocked gives up the syncer's place, or to a goroutine of the log if
+// more wait. It unlocks mu.
+func (l *Log) endSyncLocked() {
+	if l.mu.syncWaiters > 0 || l.needSyncLocked() && l.mu.broken == nil {
+		l.wg.Add(1)
+		go l.syncLoop()
+	} else {
+		l.mu.syncing = false
+	}
+	l.mu.Unlock()
+}
+
+func (l *Log) syncLoop() {
+	defer l.wg.Done()
+	l.mu.Lock()
+	for {
+		l.syncRoundLocked()
+		if l.mu.broken != nil || l.mu.syncWaiters == 0 && !l.needSyncLocked() {
+			l.mu.syncing = false
+			l.mu.Unlock()
+			return
+		}
+	}
+}
+
+// syncRoundLocked gathers company, writes what is buffered, syncs once and
+// releases all whom that covers. The caller has set mu.syncing and holds mu,
+// which is released meanwhile and held again after.
+func (l *Log) syncRoundLocked() {
+	l.gatherLocked()
+	gen := l.gen.Load()
+	target := l.mu.nextLSN - 1
+	released := l.mu.syncWaiters
+	l.mu.syncTarget = target
+	l.mu.syncWaiters = 0
+	l.mu.syncNow, l.mu.syncNext = l.mu.syncNext, nil
+	if l.mu.broken == nil && l.writeUpToLocked(target, gen) {
+		l.syncFilesLocked(gen)
+	}
+	if l.gen.Load() == gen {
+		release(&l.mu.syncNow)
+		l.mu.lastReleased = released
+	}
+	l.mu.syncTarget = 0
+}
+
+// gatherLocked waits until as many syncs are wanted as the last round
+// released, or the window is over. Alone, or with a window of 0, it does not
+// wait; with a window above the default it waits the window out.
+func (l *Log) gatherLocked() {
+	window := time.Duration(l.window.Load())
+	goal := l.mu.lastReleased
+	if window <= 0 || l.mu.syncWaiters == 0 || goal <= 1 && l.mu.syncWaiters == 1 {
+		return
+	}
+	if window > defaultWindow {
+		goal = 1 << 30
+	}
+	if l.mu.syncWaiters >= goal {
+		return
+	}
+	l.mu.gatherGoal = goal
+	wait := join(&l.mu.gather)
+	l.mu.Unlock()
+	timer := time.NewTimer(window)
+	select {
+	case <-wait:
+		timer.Stop()
+	case <-timer.C:
+	}
+	l.mu.Lock()
+	l.mu.gather = nil
+}
+
+// writeUpToLocked returns true once everything up to target is written, with
+// mu held; false if the log failed.
+func (l *Log) writeUpToLocked(target, gen uint64) bool {
+	for l.gen.Load() == gen {
+		if l.written.Load() >= target {
+			return true
+		}
+		wait := l.joinWriteLocked(target)
+		if wait != nil {
+			<-wait
+		}
+		l.mu.Lock()
+	}
+	return false
+}
+
+// syncFilesLocked syncs every file that holds written bytes not yet synced,
+// oldest first, and seals what is full.
+func (l *Log) syncFilesLocked(gen uint64) {
+	target := l.written.Load()
+	if target <= l.synced.Load() && !l.needSyncLocked() {
+		return
+	}
+	l.mu.syncTarget = max(l.mu.syncTarget, target)
+	l.mu.dirtySince = time.Time{}
+	var files []*segment
+	for _, s := range l.mu.segs {
+		if !s.sealed && !s.failed && s.first <= target && s.file.Load() != nil {
+			files = append(files, s)
+		}
+	}
+	l.mu.Unlock()
+	var err error
+	var bad *segment
+	for _, s := range files {
+		start := time.Now()
+		if err = s.file.Load().SyncData(); err != nil {
+			bad = s
+			break
+		}
+		l.m.fsync(time.Since(start))
+	}
+	l.mu.Lock()
+	if l.gen.Load() != gen {
+		return
+	}
+	if err != nil {
+		l.failLocked("sync", bad, err)
+		return
+	}
+	l.synced.Store(target)
+	l.trimUnsyncedLocked(target)
+	l.sealLocked(target)
+}
+
+func (l *Log) trimUnsyncedLocked(target uint64) {
+	u := l.mu.unsynced
+	k := 0
+	for k < len(u) && u[k].last() <= target {
+		l.mu.dirty -= u[k].bytes()
+		k++
+	}
+	n := copy(u, u[k:])
+	clear(u[n:])
+	l.mu.unsynced = u[:n]
+	if l.mu.dirty < l.opt.FlushBytes {
+		l.unblock(blockUnsynced)
+	}
+}
+
+// sealLocked seals the full segments that end at or before target.
+func (l *Log) sealLocked(target uint64) {
+	any := false
+	for _, s := range l.mu.segs {
+		if s.closed && !s.sealed && s.last <= target {
+			s.sealed = true
+			any = true
+		}
+	}
+	if any && l.opt.Sealed != nil {
+		l.opt.Sealed()
+	}
+}
+
+// Sync returns once everything appended so far is written and synced.
+func (l *Log) Sync() error {
+	l.mu.Lock()
+	lsn, gen := l.mu.nextLSN-1, l.gen.Load()
+	err := l.appendableLocked(gen)
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return l.Wait(lsn, gen, Synced)
+}
+
+// Rotate seals the active segment if it holds anything and waits until that is
+// on disk.
+func (l *Log) Rotate() error {
+	l.mu.Lock()
+	gen := l.gen.Load()
+	if err := l.appendableLocked(gen); err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	last := l.mu.seg.last
+	if last < l.mu.seg.first {
+		l.mu.Unlock()
+		return l.Sync()
+	}
+	l.closeGroup()
+	l.startSegment(l.mu.seg.number+1, nil)
+	l.mu.Unlock()
+	return l.Wait(last, gen, Synced)
+}

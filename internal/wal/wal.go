@@ -1,0 +1,284 @@
+// Package wal is the one shared log of the server: it alone decides every
+// acknowledgement. Operations are opaque bytes with consecutive LSNs.
+//
+// Three rules hold at any moment:
+//
+//  1. What Wait reported as Synced is read again after any crash, and what it
+//     reported as Written after any kill of the process.
+//  2. A file in which a write or a sync failed is never written again. What
+//     was acknowledged but not yet synced moves to a new file first.
+//  3. Reopening cuts only what no evidence says was ever durable; anything
+//     else is a *CorruptError that names file and offset.
+//
+// Append copies an operation into the image of the file's tail in memory. The
+// first caller of Wait becomes the writer (one write for all that gathered) or
+// the syncer (one fdatasync for all that wait); the others sleep until their
+// LSN is covered. A write never waits for a sync. Segments are prepared,
+// recycled and replaced by the keeper, off the hot path.
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Class says how safe an operation is.
+type Class uint8
+
+const (
+	// Memory: encoded into the group buffer.
+	Memory Class = iota
+	// Written: write(2) of its group has returned.
+	Written
+	// Synced: an fdatasync that covers its LSN has returned.
+	Synced
+)
+
+// Pos is the place of one operation's payload (head‖body) in the log. Segment
+// numbers grow and are never reused.
+type Pos struct {
+	Segment uint32
+	Offset  uint32 // bytes from the start of the file
+	Len     uint32 // bytes of head and body
+}
+
+// Op is one operation as replay and Scan show it.
+type Op struct {
+	LSN     uint64
+	Pos     Pos
+	Payload []byte // head‖body, valid only during the call
+}
+
+// SegmentInfo describes a sealed segment.
+type SegmentInfo struct {
+	Number            uint32
+	FirstLSN, LastLSN uint64
+	Bytes             int64
+}
+
+var (
+	// ErrFull is returned by Reserve when no slot came free in time.
+	ErrFull = errors.New("wal: the log accepts no more operations right now")
+	// ErrReadOnly is returned while no file can be written; it is joined with the cause.
+	ErrReadOnly = errors.New("wal: read-only until the log can be written again")
+	// ErrStale is returned by Append when the log failed since gen was taken.
+	ErrStale = errors.New("wal: the log failed since this operation was planned")
+	// ErrReleased is returned by Read when the segment was released: its
+	// operations are found in the store now.
+	ErrReleased = errors.New("wal: segment was released")
+	// ErrClosed is returned after Close.
+	ErrClosed = errors.New("wal: closed")
+	// ErrTooLarge is returned by Append for a payload above 1 GiB or a head above 16 MiB.
+	ErrTooLarge = errors.New("wal: operation too large")
+)
+
+// WriteError says that a write or a sync of the log failed. The operation it
+// is returned for is not in the log.
+type WriteError struct {
+	Op    string // "write" or "sync"
+	Errno syscall.Errno
+	Err   error
+}
+
+func (e *WriteError) Error() string { return "wal: " + e.Op + " failed: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *WriteError) Unwrap() error { return e.Err }
+
+func newWriteError(op string, err error) *WriteError {
+	we := &WriteError{Op: op, Err: err}
+	errors.As(err, &we.Errno)
+	return we
+}
+
+// CorruptError says that the log is damaged before data that was durable.
+type CorruptError struct {
+	File   string
+	Offset int64
+	LSN    uint64 // the first LSN that cannot be read
+	Reason string
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("wal: %s is damaged at offset %d (LSN %d): %s; start refused, see `weir repair`",
+		e.File, e.Offset, e.LSN, e.Reason)
+}
+
+// Options configure a log. The zero value of a field means its default.
+type Options struct {
+	FS  vfs.FS // default: the operating system's
+	Dir string // the log's own directory, created if absent
+
+	SegmentBytes int64         // prewritten size of a segment, default 64 MiB
+	FlushEvery   time.Duration // longest time written bytes stay unsynced, default 1 s
+	FlushBytes   int64         // most bytes that stay unsynced, default 8 MiB; beyond it Reserve waits
+	Slots        int           // operations not yet written, default 4096
+	MaxSealed    int           // full segments waiting for Release, default 4; beyond it Reserve waits
+	HotBytes     int64         // newest bytes kept in memory, default 16 MiB
+	Window       time.Duration // how long a sync gathers company, default 500 µs
+	RetryEvery   time.Duration // how often a read-only log tries again, default 1 s
+
+	// SameBoot says that the machine has not restarted since the log was last
+	// written, so that nothing written can be missing.
+	SameBoot bool
+	// Sealed is called when a segment became sealed. It must not block and not
+	// call the log.
+	Sealed func()
+	// Progress is told how many of the bytes to replay are done.
+	Progress func(done, total int64)
+	// Gap is told of LSNs that Open skips because `weir repair` marked them as lost.
+	Gap func(from, to uint64)
+	// Logger gets failures and recoveries; default discards.
+	Logger *slog.Logger
+}
+
+// WithDefaults returns o with defaults in place of zero values.
+func (o Options) WithDefaults() Options {
+	def := func(v *int64, d int64) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	def(&o.SegmentBytes, 64<<20)
+	def((*int64)(&o.FlushEvery), int64(time.Second))
+	def(&o.FlushBytes, 8<<20)
+	def(&o.HotBytes, 16<<20)
+	def((*int64)(&o.Window), int64(defaultWindow))
+	def((*int64)(&o.RetryEvery), int64(time.Second))
+	if o.Slots <= 0 {
+		o.Slots = 4096
+	}
+	if o.MaxSealed <= 0 {
+		o.MaxSealed = 4
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+const defaultWindow = 500 * time.Microsecond
+
+// Reasons for Reserve to wait, as bits of Log.blocked.
+const (
+	blockSealed   = 1 << iota // MaxSealed segments wait for Release
+	blockUnsynced             // FlushBytes are not synced
+	blockHealing              // a failed file is being replaced for the first time
+	blockReadOnly             // and that failed
+	blockClosed
+)
+
+// Log is an open log. Its methods may be called concurrently.
+type Log struct {
+	opt  Options
+	id   uint64 // of the directory, in every segment
+	seed uint32
+
+	gen     atomic.Uint64
+	written atomic.Uint64
+	synced  atomic.Uint64
+	window  atomic.Int64
+
+	slots       atomic.Int64
+	blocked     atomic.Uint32
+	roomWaiting atomic.Int32
+	room        roomQueue
+
+	hot   atomic.Pointer[[]*chunk]
+	table atomic.Pointer[map[uint32]*segment]
+	cache blockCache
+	m     counters
+
+	after uint64 // LSNs up to here were applied before Open
+
+	mu struct {
+		sync.Mutex
+		epoch   uint64
+		nextLSN uint64
+		cause   error // why the log is read-only
+
+		// The tail: the chunk that takes operations and the group open in it.
+		seg   *segment
+		chunk *chunk
+		group group
+
+		pending  []group // closed, not yet written
+		unsynced []group // closed, not yet synced, in LSN order, pending included
+		dirty    int64   // bytes of unsynced
+		hotBytes int64
+		free     [][]byte // chunk buffers for reuse
+
+		writing      bool
+		writeTarget  uint64 // last LSN of the write in flight
+		writeNow     chan struct{}
+		writeNext    chan struct{}
+		syncing      bool
+		syncTarget   uint64
+		syncNow      chan struct{}
+		syncNext     chan struct{}
+		syncWaiters  int
+		lastReleased int
+		gatherGoal   int
+		gather       chan struct{}
+		dirtySince   time.Time
+
+		segs  []*segment // oldest first, the tail last
+		spare *spareFile
+		// spareWanted is set while the writer waits for a spare.
+		spareWanted bool
+		spareErr    error
+		spareReady  chan struct{}
+
+		failures []failure
+		broken   *failure // being healed
+		armed    bool
+		retired  []*segment // released, no reader left: to be used again
+		closed   bool
+		done     bool // all is written and synced for the last time
+	}
+	arm     chan struct{}
+	keep    chan struct{}
+	stop    chan struct{}
+	marks   markFile
+	wg      sync.WaitGroup
+	scratch []group // the writer's other buffer of groups
+}
+
+// Gen returns the number of failures of the log so far.
+func (l *Log) Gen() uint64 { return l.gen.Load() }
+
+// SetWindow changes how long a sync gathers company. Above 500 µs a group of
+// two or more waits the window out.
+func (l *Log) SetWindow(d time.Duration) { l.window.Store(int64(d)) }
+
+// Durable returns what holds for an LSN now. LSNs of operations that failed
+// are not meaningful.
+func (l *Log) Durable(lsn uint64) Class {
+	switch {
+	case lsn <= l.synced.Load():
+		return Synced
+	case lsn <= l.written.Load():
+		return Written
+	}
+	return Memory
+}
+
+func (l *Log) segment(number uint32) *segment { return (*l.table.Load())[number] }
+
+func (l *Log) publishTable() {
+	t := make(map[uint32]*segment, len(l.mu.segs))
+	for _, s := range l.mu.segs {
+		t[s.number] = s
+	}
+	l.table.Store(&t)
+}

@@ -1,0 +1,224 @@
+package wal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+type stored struct {
+	pos  Pos
+	data string
+}
+
+// state is what a replay showed, by LSN.
+type state struct {
+	ops  map[uint64]stored
+	last uint64
+}
+
+func openLog(t testing.TB, opt Options, after uint64) (*Log, state, Recovery) {
+	t.Helper()
+	l, st, rec, err := tryOpen(opt, after)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	return l, st, rec
+}
+
+func tryOpen(opt Options, after uint64) (*Log, state, Recovery, error) {
+	st := state{ops: map[uint64]stored{}, last: after}
+	if opt.Dir == "" {
+		opt.Dir = "wal"
+	}
+	var order error
+	l, rec, err := Open(opt, after, func(op Op) error {
+		if op.LSN <= st.last {
+			order = fmt.Errorf("LSN %d came after %d", op.LSN, st.last)
+		}
+		st.last = op.LSN
+		st.ops[op.LSN] = stored{op.Pos, string(op.Payload)}
+		return nil
+	})
+	return l, st, rec, errors.Join(order, err)
+}
+
+func add(t testing.TB, l *Log, head, body string, class Class) (uint64, Pos) {
+	t.Helper()
+	lsn, pos, err := tryAdd(l, head, body, class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lsn, pos
+}
+
+func tryAdd(l *Log, head, body string, class Class) (uint64, Pos, error) {
+	gen := l.Gen()
+	if err := l.Reserve(context.Background(), 10*time.Second); err != nil {
+		return 0, Pos{}, err
+	}
+	lsn, pos, err := l.Append(gen, []byte(head), []byte(body), Checksum([]byte(body)), class)
+	if err != nil {
+		return 0, Pos{}, err
+	}
+	return lsn, pos, l.Wait(lsn, gen, class)
+}
+
+func mustClose(t testing.TB, l *Log) {
+	t.Helper()
+	if err := l.Close(); err != nil {
+		t.Fatalf("close: %v", err)
+	}
+}
+
+func payload(rng *rand.Rand, n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return string(b)
+}
+
+func TestOperationsComeBackAfterReopen(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	opt := Options{FS: fs, SegmentBytes: 64 << 10}
+	l, _, _ := openLog(t, opt, 0)
+	rng := rand.New(rand.NewPCG(1, 1))
+	want := map[uint64]stored{}
+	for i := range 2000 {
+		head, body := payload(rng, rng.IntN(40)), payload(rng, rng.IntN(300))
+		lsn, pos := add(t, l, head, body, Class(i%3))
+		want[lsn] = stored{pos, head + body}
+		if got, err := l.Read(pos, nil); err != nil || string(got) != head+body {
+			t.Fatalf("read %d: %v", lsn, err)
+		}
+		if s, ok := l.OldestSealed(); ok && i%2 == 0 {
+			n := s.FirstLSN
+			if err := l.Scan(s.Number, func(op Op) error {
+				if op.LSN != n || want[n] != (stored{op.Pos, string(op.Payload)}) {
+					t.Fatalf("scan of %d shows %d", n, op.LSN)
+				}
+				n++
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if n != s.LastLSN+1 {
+				t.Fatalf("scan ended at %d of %d", n, s.LastLSN)
+			}
+			if err := l.Release(s.Number); err != nil {
+				t.Fatal(err)
+			}
+			for lsn := s.FirstLSN; lsn <= s.LastLSN; lsn++ {
+				delete(want, lsn)
+			}
+		}
+	}
+	after := uint64(2000 - len(want))
+	for range 2 {
+		mustClose(t, l)
+		var st state
+		l, st, _ = openLog(t, opt, after)
+		if len(st.ops) != len(want) {
+			t.Fatalf("%d operations came back, want %d", len(st.ops), len(want))
+		}
+		for lsn, w := range want {
+			if st.ops[lsn] != w {
+				t.Fatalf("operation %d differs", lsn)
+			}
+			if got, err := l.Read(w.pos, nil); err != nil || string(got) != w.data {
+				t.Fatalf("read %d: %v", lsn, err)
+			}
+		}
+	}
+	mustClose(t, l)
+}
+
+func TestGroupLargerThanASegment(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	opt := Options{FS: fs, SegmentBytes: 8 << 10}
+	l, _, _ := openLog(t, opt, 0)
+	rng := rand.New(rand.NewPCG(2, 2))
+	big := payload(rng, 700<<10)
+	_, small := add(t, l, "h", "small", Synced)
+	_, pos := add(t, l, "head", big, Synced)
+	_, next := add(t, l, "h", "next", Written)
+	check := func() {
+		t.Helper()
+		for p, want := range map[Pos]string{small: "hsmall", pos: "head" + big, next: "hnext"} {
+			if got, err := l.Read(p, []byte("x")); err != nil || string(got) != "x"+want {
+				t.Fatalf("read at %v: %v", p, err)
+			}
+		}
+	}
+	check()
+	mustClose(t, l)
+	l, st, _ := openLog(t, opt, 0)
+	if len(st.ops) != 3 || !bytes.Equal([]byte(st.ops[2].data), []byte("head"+big)) {
+		t.Fatal("the large operation did not come back")
+	}
+	check()
+	mustClose(t, l)
+}
+
+func TestManyWritersOfAllClasses(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	opt := Options{FS: fs, SegmentBytes: 256 << 10, HotBytes: 64 << 10, Slots: 16}
+	var mu sync.Mutex
+	want := map[uint64]stored{}
+	var l *Log
+	released := uint64(0)
+	opt.Sealed = func() {}
+	l, _, _ = openLog(t, opt, 0)
+	var wg sync.WaitGroup
+	for w := range 24 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(3, uint64(w)))
+			for i := range 150 {
+				body := payload(rng, rng.IntN(400))
+				lsn, pos, err := tryAdd(l, "head", body, Class(i%3))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got, err := l.Read(pos, nil); !errors.Is(err, ErrReleased) && (err != nil || string(got) != "head"+body) {
+					t.Errorf("read: %v", err)
+				}
+				mu.Lock()
+				if _, twice := want[lsn]; twice {
+					t.Errorf("LSN %d was given twice", lsn)
+				}
+				want[lsn] = stored{pos, "head" + body}
+				if s, ok := l.OldestSealed(); ok {
+					released = s.LastLSN
+					if err := l.Release(s.Number); err != nil {
+						t.Error(err)
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if n := l.Metrics().QueueDepth; n < 0 || n > 16 {
+		t.Errorf("queue depth %d", n)
+	}
+	mustClose(t, l)
+	if n := l.Metrics().QueueDepth; n != 0 {
+		t.Errorf("%d slots were not given back", n)
+	}
+	l, st, _ := openLog(t, opt, released)
+	for lsn, w := range want {
+		if lsn > released && st.ops[lsn] != w {
+			t.Fatalf("operation %d differs", lsn)
+		}
+	}
+	mustClose(t, l)
+}

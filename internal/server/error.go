@@ -12,8 +12,12 @@ import (
 )
 
 // drainBody is the largest unread body that is taken off the connection when
-// its request is refused, so that the connection can be used again.
-const drainBody = 64 << 10
+// its request is refused, so that the connection can be used again; drainTime
+// is how long that may take.
+const (
+	drainBody = 64 << 10
+	drainTime = time.Second
+)
 
 // asError turns any error into one of the contract.
 func (q *request) asError(err error) *api.Error {
@@ -65,21 +69,20 @@ func retryAfter(e *api.Error) int {
 	return max(1, int(math.Ceil(ms/1000)))
 }
 
-// leaveBody decides what becomes of a body that nobody read. net/http would
-// wait for it before it sends the answer: a small one may follow within a
-// moment, for anything else the connection is given up.
+// leaveBody decides what becomes of a body that nobody read to its end.
+// net/http takes what is left off the connection and would wait for it: it gets
+// a moment. Only a small one is worth keeping the connection for; with any
+// other the answer goes out first.
 func (q *request) leaveBody() {
 	r := q.r
 	if q.bodyDone || r.ContentLength == 0 || r.ProtoMajor != 1 {
 		return
 	}
-	if r.ContentLength > 0 && r.ContentLength <= drainBody && q.pacer == nil {
-		rc := http.NewResponseController(q.w)
-		if rc.SetReadDeadline(time.Now().Add(time.Second)) == nil {
-			return
-		}
+	// A connection that knows no deadlines is none that net/http serves.
+	_ = http.NewResponseController(q.w).SetReadDeadline(time.Now().Add(drainTime))
+	if r.ContentLength < 0 || r.ContentLength > drainBody || q.pacer != nil {
+		q.w.Header()["Connection"] = headerClose
 	}
-	q.w.Header()["Connection"] = headerClose
 }
 
 // logInternal logs the cause of a 500, at most once a second: a full disk

@@ -183,7 +183,7 @@ func (t *table) find(p *path) *spot {
 
 func (p *spot) matches(at *path) bool {
 	for i, s := range p.seg {
-		if s != at.seg[i] && (s != "" || at.seg[i] == "") {
+		if at.seg[i] == "" || s != "" && s != at.seg[i] {
 			return false
 		}
 	}

@@ -1,0 +1,79 @@
+package rounds
+
+import (
+	"context"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/tests/oracle/fake"
+)
+
+// fakeHost runs the fake server; a kill cuts its connections.
+type fakeHost struct {
+	server *fake.Server
+	http   *httptest.Server
+	power  bool
+}
+
+func (h *fakeHost) Start(context.Context) (string, error) {
+	h.http = httptest.NewServer(h.server)
+	return h.http.URL, nil
+}
+
+func (h *fakeHost) StartKilled(time.Duration) error {
+	h.server.Crash(h.power)
+	return nil
+}
+
+func (h *fakeHost) Kill() {
+	h.http.CloseClientConnections()
+	h.http.Close()
+	h.server.Crash(h.power)
+}
+
+func runFake(t *testing.T, breaks string, power bool, rounds int) *Summary {
+	t.Helper()
+	host := &fakeHost{server: fake.New(time.Now), power: power}
+	host.server.Break = breaks
+	sum, err := Run(t.Context(), Options{
+		Host: host, Rounds: rounds, Deadline: time.Now().Add(20 * time.Second), Seed: 7, Power: power,
+		DiskFlush: time.Second, HistoryDir: t.TempDir(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+func TestLoopPassesAServerThatKeepsItsPromises(t *testing.T) {
+	for _, power := range []bool{false, true} {
+		sum := runFake(t, "", power, 4)
+		if err := sum.Err(); err != nil {
+			t.Errorf("power cuts %v: %v", power, err)
+			for _, v := range sum.Violations[:min(10, len(sum.Violations))] {
+				t.Log(v)
+			}
+		}
+		if sum.Rounds == 0 {
+			t.Errorf("power cuts %v: no round counted", power)
+		}
+		t.Log(sum)
+	}
+}
+
+func TestLoopFindsABrokenPromise(t *testing.T) {
+	for _, breaks := range []string{
+		fake.LoseFsync, fake.LoseDisk, fake.ReuseSeqs, fake.StaleAck, fake.DoubleLease, fake.ForgetKeys,
+		fake.EvictBySeq, fake.SilentLoss, fake.HalfBatch, fake.NullData, fake.ExtraDelivery, fake.LoseDeadLetter,
+	} {
+		t.Run(breaks, func(t *testing.T) {
+			sum := runFake(t, breaks, breaks == fake.HalfBatch, 12)
+			if sum.Err() == nil {
+				t.Errorf("not found in %d rounds", sum.Rounds+sum.Repeated)
+				return
+			}
+			t.Log(sum.Rounds, sum.Err())
+		})
+	}
+}

@@ -24,6 +24,7 @@ type fakeServer struct {
 	verbs   map[string]int          // requests by verb
 	refuse  string                  // a write with this text in a record is 400
 	authz   []string                // Authorization headers seen
+	window  int                     // the topics' idempotency_window_ms
 	forgets bool                    // reported leases are skipped, as after a restart
 }
 
@@ -59,7 +60,7 @@ type fakeLease struct {
 func newFakeServer(t *testing.T) *fakeServer {
 	f := &fakeServer{
 		topics: map[string]*fakeTopic{}, verbs: map[string]int{},
-		wake:  make(chan struct{}),
+		wake: make(chan struct{}), window: 120_000,
 		fault: func(string) fault { return faultNone },
 	}
 	f.Server = httptest.NewServer(f)
@@ -193,7 +194,7 @@ func (f *fakeServer) handle(name, verb string, body map[string]json.RawMessage) 
 		f.topic(name).config = fieldsOf(body)
 		return 201, map[string]any{}
 	case "GET":
-		return 200, t.state(name)
+		return 200, f.state(t, name)
 	case "POST":
 		return f.write(name, body)
 	case "diff":
@@ -218,7 +219,7 @@ func fieldsOf(body map[string]json.RawMessage) map[string]any {
 	return out
 }
 
-func (t *fakeTopic) state(name string) map[string]any {
+func (f *fakeServer) state(t *fakeTopic, name string) map[string]any {
 	count := 0
 	for _, r := range t.records {
 		if r != nil {
@@ -226,7 +227,7 @@ func (t *fakeTopic) state(name string) map[string]any {
 		}
 	}
 	return map[string]any{"topic": name, "head_seq": len(t.records), "count": count,
-		"config": map[string]any{"idempotency_window_ms": 120000}, "queue": map[string]any{"dead_lettered": t.dead}}
+		"config": map[string]any{"idempotency_window_ms": f.window}, "queue": map[string]any{"dead_lettered": t.dead}}
 }
 
 func (f *fakeServer) write(name string, body map[string]json.RawMessage) (int, map[string]any) {
@@ -330,6 +331,13 @@ func (f *fakeServer) settle(t *fakeTopic, verb string, body map[string]json.RawM
 		}
 	}
 	return map[string]any{"skipped": skipped}
+}
+
+// setFault changes what happens to the requests from now on.
+func (f *fakeServer) setFault(fault func(verb string) fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fault = fault
 }
 
 // count is how many requests of a verb have come.

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // place is how far a publish has come: the records acknowledged and a hash over
@@ -24,6 +25,10 @@ type place struct {
 
 	want    uint64 // what the file said
 	wantSum string
+
+	// sending is when the write under way began, zero if none is. A run that was
+	// killed leaves it in the file: nobody knows whether that write was stored.
+	sending time.Time
 }
 
 type placeFile struct {
@@ -31,7 +36,8 @@ type placeFile struct {
 	Topic   string `json:"topic"`
 	Run     string `json:"run"`
 	Records uint64 `json:"records"`
-	SHA256  string `json:"sha256"` // over the records, each behind its length
+	SHA256  string `json:"sha256"`               // over the records, each behind its length
+	Sending int64  `json:"sending_ms,omitempty"` // Unix ms at which the write under way began
 }
 
 const placeFormat = 1
@@ -75,6 +81,9 @@ func (p *place) load() error {
 		return fmt.Errorf("--resume %s: the file belongs to topic %q, the URL names %q", p.path, f.Topic, p.topic)
 	}
 	p.run, p.want, p.wantSum = f.Run, f.Records, f.SHA256
+	if f.Sending > 0 {
+		p.sending = time.UnixMilli(f.Sending)
+	}
 	return nil
 }
 
@@ -86,12 +95,32 @@ func (p *place) check() error {
 	return fmt.Errorf("--resume %s: the first %d records of the input are not those that were sent; it is not the same input", p.path, p.want)
 }
 
+// begin notes that a write is under way and returns when a write of an earlier
+// run began that may be the same, zero if there is none.
+func (p *place) begin(now time.Time) (earlier time.Time, err error) {
+	earlier, p.sending = p.sending, now
+	if !earlier.IsZero() {
+		p.sending = earlier // still not known: an interrupted run has to find it again
+	}
+	return earlier, p.save()
+}
+
+// end notes that no write is under way.
+func (p *place) end() error {
+	p.sending = time.Time{}
+	return p.save()
+}
+
 // save replaces the file in one step.
 func (p *place) save() error {
 	if p.path == "" {
 		return nil
 	}
-	text, err := json.Marshal(placeFile{placeFormat, p.topic, p.run, p.count, p.digest()})
+	content := placeFile{Format: placeFormat, Topic: p.topic, Run: p.run, Records: p.count, SHA256: p.digest()}
+	if !p.sending.IsZero() {
+		content.Sending = p.sending.UnixMilli()
+	}
+	text, err := json.Marshal(content)
 	if err != nil {
 		return err
 	}

@@ -270,59 +270,81 @@ func (p *publisher) send(ctx context.Context, batch []inputRecord) error {
 	for i, r := range batch {
 		w.Records[i].Data = r.data
 	}
+	unsure, err := p.place.begin(time.Now())
+	if err != nil {
+		return err
+	}
+	res, unsure, err := p.try(ctx, w, unsure)
+	if err == nil {
+		return p.acknowledged(ctx, res, len(batch))
+	}
+	if unsure.IsZero() { // certainly not stored
+		err = errors.Join(err, p.place.end())
+	}
+	return err
+}
+
+// try makes the write until it is answered. unsure is when a try was made first
+// whose outcome is not known, zero if there was none.
+func (p *publisher) try(ctx context.Context, w client.Write, unsure time.Time) (client.WriteResult, time.Time, error) {
 	begin := time.Now()
-	var unsure time.Time // when a try was made whose outcome is not known
 	for try := 1; ; try++ {
 		at := time.Now()
-		if err := p.checkWindow(ctx, unsure); err != nil {
-			return err
-		}
-		res, err := p.client.Write(ctx, p.topic, w)
+		err := p.checkWindow(ctx, unsure)
 		if err == nil {
-			return p.acknowledged(ctx, res, len(batch))
+			var res client.WriteResult
+			if res, err = p.client.Write(ctx, p.topic, w); err == nil {
+				return res, unsure, nil
+			}
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if !client.Retryable(err) {
-			return err
-		}
-		if client.Ambiguous(err) {
+		if client.Ambiguous(err) && unsure.IsZero() {
 			unsure = at
 		}
-		if p.opt.giveUp > 0 && time.Since(begin) > p.opt.giveUp {
-			return fmt.Errorf("gave up after %s without progress (--give-up): %w", p.opt.giveUp, err)
+		switch {
+		case ctx.Err() != nil:
+			return client.WriteResult{}, unsure, ctx.Err()
+		case !client.Retryable(err):
+			return client.WriteResult{}, unsure, err
+		case p.opt.giveUp > 0 && time.Since(begin) > p.opt.giveUp:
+			return client.WriteResult{}, unsure, fmt.Errorf("gave up after %s without progress (--give-up): %w", p.opt.giveUp, err)
 		}
 		wait := max(client.Backoff(try, p.retryMin, p.retryMax), client.RetryAfter(err))
 		p.progress.waiting(err, wait)
 		if err := client.Sleep(ctx, wait); err != nil {
-			return err
+			return client.WriteResult{}, unsure, err
 		}
 	}
 }
 
-// windowMargin is kept free at the end of the idempotency window: clocks
-// differ and a request takes its time.
-const windowMargin = 10 * time.Second
+const (
+	// windowMargin is kept free at the end of the idempotency window: a request
+	// takes its time.
+	windowMargin = 10 * time.Second
+	// unknownWindow is taken for a topic that the key may not read.
+	unknownWindow = 2 * time.Minute
+)
 
 // checkWindow refuses to repeat a write whose outcome is not known once the
 // topic may have forgotten its key: storing twice is worse than asking.
 func (p *publisher) checkWindow(ctx context.Context, unsure time.Time) error {
-	age := time.Since(unsure)
-	if unsure.IsZero() || age < windowMargin {
+	if unsure.IsZero() {
 		return nil
 	}
-	window := 2 * time.Minute // of a topic whose configuration names none
-	if st, err := p.client.Topic(ctx, p.topic); err == nil {
+	window := unknownWindow
+	switch st, err := p.client.Topic(ctx, p.topic); {
+	case err == nil:
 		window = time.Duration(st.Config.IdempotencyWindowMS) * time.Millisecond
-	} else if client.Retryable(err) {
-		return nil // the write would not get through either
+	case client.IsCode(err, api.CodeTopicNotFound):
+		return nil // nothing was stored, or it is gone
+	case client.Retryable(err):
+		return err
 	}
-	if age < window-windowMargin {
+	age := time.Since(unsure)
+	if age < window-min(windowMargin, window/2) {
 		return nil
 	}
-	return fmt.Errorf("the answer to the batch that starts at %s:%d was lost %s ago and the topic remembers keys for %s; look at the topic's end before sending the rest",
-		p.pending[0].file, p.pending[0].line, age.Round(time.Second), window)
+	return fmt.Errorf("the answer to the write that begins at %s:%d was lost %s ago and the topic remembers a write for %s; look at the topic's end whether it was stored, then publish the rest",
+		p.pending[0].file, p.pending[0].line, age.Round(time.Millisecond), window)
 }
 
 // acknowledged moves the place behind what is stored. A repeat answers with
@@ -343,7 +365,7 @@ func (p *publisher) acknowledged(ctx context.Context, res client.WriteResult, n 
 	p.sent += uint64(n)
 	p.last = res
 	p.progress.update(p.sent, p.started)
-	return p.place.save()
+	return p.place.end()
 }
 
 // readUpTo reads on until n records are pending.

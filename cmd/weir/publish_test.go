@@ -68,8 +68,8 @@ func TestPublishCreatesAQueueWithDeadLetters(t *testing.T) {
 func TestPublishStoresOnceThroughLostAnswersAndOverload(t *testing.T) {
 	f := newFakeServer(t)
 	troubles := []fault{faultLoseAnswer, faultDrop, faultNotReady, faultNone, faultThrottle, faultLoseAnswer, faultNone}
-	f.fault = func(string) fault {
-		if len(troubles) == 0 {
+	f.fault = func(verb string) fault {
+		if verb != "POST" || len(troubles) == 0 {
 			return faultNone
 		}
 		next := troubles[0]
@@ -86,6 +86,27 @@ func TestPublishStoresOnceThroughLostAnswersAndOverload(t *testing.T) {
 	}
 	if !strings.Contains(res.stdout, `"deduped":60`) || !strings.Contains(res.stdout, `"waits":5`) {
 		t.Errorf("result %s", res.stdout)
+	}
+}
+
+func TestPublishAsksRatherThanStoringTwiceWhenTheKeyMayBeForgotten(t *testing.T) {
+	f := newFakeServer(t)
+	f.window = 0 // the topic remembers nothing
+	f.fault = func(verb string) fault {
+		if verb == "POST" && f.verbs[verb] == 2 {
+			return faultLoseAnswer
+		}
+		return faultNone
+	}
+	path, place := writeLines(t, "a", "b", "c"), filepath.Join(t.TempDir(), "place")
+	for range 2 { // a rerun knows no more
+		res := runWeir(t, "", "publish", "--batch", "1", "--resume", place, f.URL+"/in", path)
+		if res.err == nil || !strings.Contains(res.err.Error(), path+":2 ") {
+			t.Errorf("error %v, want it to name %s:2", res.err, path)
+		}
+	}
+	if got := f.data("in"); !slices.Equal(got, []string{`"a"`, `"b"`}) {
+		t.Errorf("records %v", got)
 	}
 }
 
@@ -120,9 +141,7 @@ func TestPublishResumesWhereAKilledRunStood(t *testing.T) {
 	if res := runWeir(t, "", append(args, "--batch", "20")...); res.err == nil {
 		t.Fatal("publish succeeded although nobody answered")
 	}
-	f.mu.Lock()
-	f.fault = func(string) fault { return faultNone }
-	f.mu.Unlock()
+	f.setFault(func(string) fault { return faultNone })
 	for _, batch := range []string{"7", "500"} { // other sizes than the write that was under way
 		if res := runWeir(t, "", append(args, "--batch", batch)...); res.err != nil {
 			t.Fatal(res.err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -78,7 +79,8 @@ func Retryable(err error) bool {
 func Ambiguous(err error) bool {
 	var u *Unreachable
 	if errors.As(err, &u) {
-		return true
+		var op *net.OpError
+		return !errors.As(u.Err, &op) || op.Op != "dial" // not connected, not sent
 	}
 	var e *Error
 	return errors.As(err, &e) && e.Status >= 500 && e.Status != http.StatusServiceUnavailable

@@ -1,0 +1,131 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+func TestTopicURLs(t *testing.T) {
+	for raw, want := range map[string]Target{
+		"http://127.0.0.1:4000/requests":  {Base: "http://127.0.0.1:4000", Topic: "requests"},
+		"https://:k3y@queue.example/a:b":  {Base: "https://queue.example", Topic: "a:b", Key: "k3y"},
+		"http://:a%2Fb@[::1]:4000/x%3Ay":  {Base: "http://[::1]:4000", Topic: "x:y", Key: "a/b"},
+		"http://queue.example:4000/a.dlq": {Base: "http://queue.example:4000", Topic: "a.dlq"},
+	} {
+		if got, err := ParseTopicURL(raw); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", raw, got, err)
+		}
+	}
+	for raw, hint := range map[string]string{
+		"redis://h/x":             `unknown URL scheme "redis"`,
+		"127.0.0.1:4000/x":        "cannot be read",
+		"http://h:4000":           "names no topic",
+		"http://h:4000/a/b":       "is not a topic name",
+		"http://h:4000/-a":        "is not a topic name",
+		"http:///x":               "names no host",
+		"http://h/x?durability=1": `unknown URL parameter "durability"`,
+		"http://user:pw@h/x":      "behind a colon",
+		"http://key@h/x":          "behind a colon",
+		"http://h/x#frag":         "fragment",
+	} {
+		if _, err := ParseTopicURL(raw); err == nil || !strings.Contains(err.Error(), hint) {
+			t.Errorf("%s: %v, want %q", raw, err, hint)
+		}
+	}
+	if _, err := ParseServerURL("http://h:4000/x"); err == nil {
+		t.Error("a server URL with a path was taken")
+	}
+}
+
+func answering(t *testing.T, status int, header, body string) *Client {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if header != "" {
+			w.Header().Set("Retry-After", header)
+		}
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}))
+	t.Cleanup(srv.Close)
+	return New(srv.URL, "")
+}
+
+func TestErrorsSayWhetherAndWhenToTryAgain(t *testing.T) {
+	for _, c := range []struct {
+		status           int
+		header, body     string
+		retry, ambiguous bool
+		after            time.Duration
+	}{
+		{429, "1", `{"error":{"code":"throttled","message":"m","detail":{"retry_after_ms":250}}}`, true, false, 250 * time.Millisecond},
+		{429, "2", `{"error":{"code":"throttled","message":"m"}}`, true, false, 2 * time.Second},
+		{429, "999999", `{"error":{"code":"throttled","message":"m"}}`, true, false, maxRetryAfter},
+		{503, "1", `{"error":{"code":"not_ready","message":"m"}}`, true, false, time.Second},
+		{500, "", `{"error":{"code":"internal","message":"m"}}`, true, true, 0},
+		{422, "", `{"error":{"code":"topic_full","message":"m"}}`, true, false, 0},
+		{400, "", `{"error":{"code":"invalid_request","message":"m"}}`, false, false, 0},
+		{404, "", `<html>`, false, false, 0},
+		{200, "", `<html>`, false, false, 0},
+	} {
+		_, err := answering(t, c.status, c.header, c.body).Topic(t.Context(), "x")
+		if err == nil || Retryable(err) != c.retry || Ambiguous(err) != c.ambiguous || RetryAfter(err) != c.after {
+			t.Errorf("%d %s: %v, retry %v, ambiguous %v, after %v", c.status, c.body, err, Retryable(err), Ambiguous(err), RetryAfter(err))
+		}
+	}
+}
+
+func TestARefusedConnectionIsCertainAndALostAnswerIsNot(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	c := New(srv.URL, "s3cret")
+	_, err := c.Write(t.Context(), "x", Write{})
+	if !Retryable(err) || !Ambiguous(err) {
+		t.Errorf("a lost answer: %v", err)
+	}
+	srv.Close()
+	_, err = c.Write(t.Context(), "x", Write{})
+	if !Retryable(err) || Ambiguous(err) {
+		t.Errorf("a refused connection: %v", err)
+	}
+}
+
+func TestErrorsOfTheServerAreSafeToPrint(t *testing.T) {
+	_, err := answering(t, 400, "", `{"error":{"code":"invalid_request","message":"a\u001b[31mb\nc"}}`).Topic(t.Context(), "x")
+	if !IsCode(err, api.CodeInvalidRequest) || strings.ContainsAny(err.Error(), "\x1b\n") {
+		t.Errorf("error %q", err)
+	}
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	reached := false
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
+	defer other.Close()
+	srv := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	defer srv.Close()
+	if _, err := New(srv.URL, "s3cret").Topic(t.Context(), "x"); err == nil || reached {
+		t.Errorf("the key travelled to another server (%v)", err)
+	}
+}
+
+func TestBackoffGrowsToItsLimit(t *testing.T) {
+	for n := range 70 {
+		d := Backoff(n, time.Second, time.Minute)
+		if d < time.Second/2 || d > time.Minute || n > 10 && d < 30*time.Second {
+			t.Errorf("try %d waits %v", n, d)
+		}
+	}
+}
+
+func TestSleepEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Sleep(ctx, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -33,7 +33,7 @@ func (l *loader) states(fn func(*op.State) error) error {
 	if err != nil {
 		return err
 	}
-	err = l.s.scan([]byte{prefixTopic}, []byte{prefixTopic + 1}, func(k, v []byte) error {
+	err = l.s.kv.Load().scan([]byte{prefixTopic}, []byte{prefixTopic + 1}, func(k, v []byte) error {
 		topic, err := keyTopic(k, topicKeyLen)
 		if err != nil {
 			return err
@@ -71,7 +71,7 @@ type pageReader struct {
 }
 
 func (s *Store) pages() (*pageReader, error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixPage}, UpperBound: []byte{prefixPage + 1}})
+	it, err := s.kv.Load().NewIter(&pebble.IterOptions{LowerBound: []byte{prefixPage}, UpperBound: []byte{prefixPage + 1}})
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (l *loader) exists(topic uint64) bool {
 }
 
 func (l *loader) runs(fn func(Run) error) error {
-	return l.s.scan([]byte{prefixRun}, []byte{prefixRun + 1}, func(k, v []byte) error {
+	return l.s.kv.Load().scan([]byte{prefixRun}, []byte{prefixRun + 1}, func(k, v []byte) error {
 		r, err := parseRun(k, v)
 		if err != nil || !l.exists(r.Topic) {
 			return err
@@ -126,7 +126,7 @@ func (l *loader) runs(fn func(Run) error) error {
 }
 
 func (l *loader) keys(fn func(Key) error) error {
-	return l.s.scan([]byte{prefixKey}, []byte{prefixKey + 1}, func(k, v []byte) error {
+	return l.s.kv.Load().scan([]byte{prefixKey}, []byte{prefixKey + 1}, func(k, v []byte) error {
 		key, err := parseIdempotency(k, v)
 		if err != nil || !l.exists(key.Topic) {
 			return err
@@ -136,7 +136,7 @@ func (l *loader) keys(fn func(Key) error) error {
 }
 
 func (l *loader) leases(fn func(Lease) error) error {
-	return l.s.scan([]byte{prefixLease}, []byte{prefixLease + 1}, func(k, v []byte) error {
+	return l.s.kv.Load().scan([]byte{prefixLease}, []byte{prefixLease + 1}, func(k, v []byte) error {
 		lease, err := parseLease(k, v)
 		if err != nil || !l.exists(lease.Topic) {
 			return err

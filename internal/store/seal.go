@@ -39,7 +39,8 @@ var errBroken = errors.New("the manifest could not be written; the store must be
 // call. Operations up to Applied are passed over.
 // Records that are gone, by the operations of the segment or by the view, are
 // left out. It returns what the segment holds now, ascending by topic, and the
-// topics that were dropped in it. After an error nothing has changed.
+// topics that were dropped in it. After an error nothing has changed, unless the
+// error is that nobody knows; call again with the same segment in any case.
 func (s *Store) Seal(ctx context.Context, segment uint32, lastLSN uint64, scan func(func(Op) error) error, view View, pace Pacer) ([]Run, []uint64, error) {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -51,15 +52,15 @@ func (s *Store) Seal(ctx context.Context, segment uint32, lastLSN uint64, scan f
 }
 
 func (s *Store) seal(ctx context.Context, segment uint32, lastLSN uint64, scan func(func(Op) error) error, view View, pace Pacer) ([]Run, []uint64, error) {
-	if s.broken.Load() {
-		return nil, nil, errBroken
-	}
-	if _, ok := s.segment(segment); ok {
-		return nil, nil, errors.New("it is in the store already")
+	if err := s.usable(); err != nil {
+		return nil, nil, err
 	}
 	applied := s.applied.Load()
-	if lastLSN < applied {
-		return nil, nil, fmt.Errorf("its last operation is %d, the store is at %d", lastLSN, applied)
+	if lastLSN == applied && applied > 0 {
+		return s.sealed(segment, scan)
+	}
+	if _, ok := s.segment(segment); ok || lastLSN < applied {
+		return nil, nil, fmt.Errorf("its last operation is %d, but the store is at %d", lastLSN, applied)
 	}
 	parts := partIndex{topics: make(map[uint64]*partList)}
 	defer parts.free()
@@ -88,6 +89,33 @@ func (s *Store) seal(ctx context.Context, segment uint32, lastLSN uint64, scan f
 	s.applied.Store(lastLSN)
 	s.setSegment(segment, b.total)
 	return b.runs, b.dropped, nil
+}
+
+// sealed answers for a segment that is in the store: its seal was made, but the
+// write that said so was reported as failed.
+func (s *Store) sealed(segment uint32, scan func(func(Op) error) error) (runs []Run, dropped []uint64, err error) {
+	err = s.kv.Load().scan([]byte{prefixRun}, []byte{prefixRun + 1}, func(k, v []byte) error {
+		r, err := parseRun(k, v)
+		if err == nil && r.Segment == segment {
+			runs = append(runs, r)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	var p op.Part
+	err = scan(func(o Op) error {
+		r := op.NewReader(o.Payload)
+		for r.Next(&p) {
+			if p.Kind == op.KindDrop {
+				dropped = append(dropped, p.Topic)
+			}
+		}
+		return r.Err()
+	})
+	slices.Sort(dropped)
+	return runs, dropped, err
 }
 
 // partRef is one part of an operation.
@@ -372,7 +400,7 @@ func (b *sealer) drop(id uint64) error {
 	}{{prefixLease, &b.leases}, {prefixRun, &b.runKeys}, {prefixPage, &b.pages}} {
 		from := topicKey(nil, p.prefix, id)
 		until := append(topicNumberKey(nil, p.prefix, id, 1<<64-1), 0)
-		if err := b.shadow.s.scan(from, until, func(k, _ []byte) error {
+		if err := b.shadow.s.kv.Load().scan(from, until, func(k, _ []byte) error {
 			p.to.delete(k)
 			return nil
 		}); err != nil {

@@ -14,6 +14,9 @@ import (
 func (s *Store) DropSegment(segment uint32) error {
 	s.change.Lock()
 	defer s.change.Unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
 	info, ok := s.segment(segment)
 	if !ok || info.Disk == 0 {
 		return nil
@@ -43,6 +46,9 @@ func (s *Store) dropSegment(ctx context.Context, segment uint32, info segmentInf
 func (s *Store) ExpireKeys(before int64) (removed uint64, err error) {
 	s.change.Lock()
 	defer s.change.Unlock()
+	if err := s.usable(); err != nil {
+		return 0, err
+	}
 	var old []uint32
 	s.segments.Lock()
 	for n, i := range s.segments.m {
@@ -87,9 +93,6 @@ type change struct {
 
 // swap makes a change in one step. The files of the old tables are removed at once.
 func (s *Store) swap(ctx context.Context, c *change) error {
-	if s.broken.Load() {
-		return errBroken
-	}
 	t := c.t
 	if t == nil {
 		t = &tables{ctx: ctx, s: s}
@@ -118,7 +121,7 @@ func (s *Store) swap(ctx context.Context, c *change) error {
 // segmentTopics lists the topics that have records in a segment, ascending.
 func (s *Store) segmentTopics(segment uint32) ([]uint64, error) {
 	from, to := segmentSpan(prefixData, segment)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	it, err := s.kv.Load().NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
 		return nil, err
 	}
@@ -142,6 +145,9 @@ func (s *Store) segmentTopics(segment uint32) ([]uint64, error) {
 func (s *Store) Rewrite(ctx context.Context, segment uint32, view View, pace Pacer) ([]Run, error) {
 	s.change.Lock()
 	defer s.change.Unlock()
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
 	info, ok := s.segment(segment)
 	if !ok || info.Disk == 0 {
 		return nil, nil
@@ -178,7 +184,7 @@ func (s *Store) rewrite(ctx context.Context, segment uint32, info segmentInfo, v
 
 func (s *Store) copyChunks(segment uint32, w *rewriter) error {
 	from, to := segmentSpan(prefixData, segment)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	it, err := s.kv.Load().NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func (s *Store) newShadow() (*shadow, error) {
 			return nil
 		}
 		var it *pebble.Iterator
-		it, err = s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefix}, UpperBound: []byte{prefix + 1}})
+		it, err = s.kv.Load().NewIter(&pebble.IterOptions{LowerBound: []byte{prefix}, UpperBound: []byte{prefix + 1}})
 		return it
 	}
 	sh.metas, sh.diff, sh.leases = open(prefixTopic), open(prefixPage), open(prefixLease)

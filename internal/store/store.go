@@ -42,12 +42,11 @@ type Store struct {
 	stage string // <data>/stage
 	log   *slog.Logger
 	cache *pebble.Cache
-	db    *pebble.DB
+	kv    atomic.Pointer[kv]
 
 	change   sync.Mutex // held by whatever builds tables
 	staged   int        // tables begun since Open; guarded by change
 	applied  atomic.Uint64
-	broken   atomic.Bool // see errBroken
 	segments struct {
 		sync.Mutex
 		m map[uint32]segmentInfo
@@ -55,8 +54,9 @@ type Store struct {
 	chunks chunkCache
 }
 
-// Open opens the store of a data directory, or an empty one. What is left in
-// the stage is removed. Damage is an error that names the file.
+// Open opens the store of a data directory, whose lock the caller holds, or an
+// empty one. What is left in the stage is removed. Damage is an error that
+// names the file.
 func Open(opt Options) (*Store, error) {
 	if opt.FS == nil {
 		opt.FS = vfs.Default
@@ -81,42 +81,41 @@ func Open(opt Options) (*Store, error) {
 		return nil, fmt.Errorf("store: cannot empty %s: %w", s.stage, err)
 	}
 	s.cache = pebble.NewCache(opt.CacheBytes)
-	db, err := openPebble(s.dir, s.pebbleOptions())
-	if err != nil {
+	if err := s.open(); err != nil {
 		s.cache.Unref()
-		return nil, fmt.Errorf("store: cannot open %s: %w", s.dir, err)
-	}
-	s.db = db
-	if err := s.readHeader(); err != nil {
-		return nil, errors.Join(fmt.Errorf("store: %s: %w", s.dir, err), s.Close())
+		return nil, err
 	}
 	return s, nil
 }
 
-// fatal is what Pebble cannot go on after, a failed write of its manifest.
-type fatal string
-
-func (f fatal) Error() string { return string(f) }
-
-// caught turns the panic of a fatal error into an error.
-func caught(err *error) {
-	switch p := recover().(type) {
-	case nil:
-	case fatal:
-		*err = p
-	default:
-		panic(p)
+// open opens Pebble and reads what must be known before anything else.
+func (s *Store) open() error {
+	k := &kv{fence: &fence{FS: s.fs}}
+	err := guarded(func() (err error) {
+		k.DB, err = pebble.Open(s.dir, s.pebbleOptions(k.fence))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("store: cannot open %s: %w", s.dir, err)
 	}
+	if err := s.readHeader(k); err != nil {
+		return errors.Join(fmt.Errorf("store: %s: %w", s.dir, err), k.Close())
+	}
+	s.kv.Store(k)
+	return nil
 }
 
-func openPebble(dir string, opts *pebble.Options) (db *pebble.DB, err error) {
-	defer caught(&err)
-	return pebble.Open(dir, opts)
+// usable opens Pebble again if the one in use is dead.
+func (s *Store) usable() error {
+	if !s.kv.Load().fence.dead.Load() {
+		return nil
+	}
+	return s.open()
 }
 
-func (s *Store) pebbleOptions() *pebble.Options {
+func (s *Store) pebbleOptions(f *fence) *pebble.Options {
 	o := &pebble.Options{
-		FS:                          s.fs,
+		FS:                          f,
 		Cache:                       s.cache,
 		DisableWAL:                  true,
 		FormatMajorVersion:          pebbleFormat,
@@ -125,7 +124,7 @@ func (s *Store) pebbleOptions() *pebble.Options {
 		MaxOpenFiles:                512,
 		MaxManifestFileSize:         1 << 20,
 		DisableTableStats:           true,
-		Logger:                      pebbleLogger{s.log},
+		Logger:                      pebbleLogger{s.log, f},
 	}
 	o.Experimental.ReadSamplingMultiplier = -1
 	o.Experimental.FileCacheShards = 2
@@ -138,7 +137,10 @@ func (s *Store) pebbleOptions() *pebble.Options {
 
 // pebbleLogger passes on what Pebble reports; its chatter is of no use to an
 // operator.
-type pebbleLogger struct{ log *slog.Logger }
+type pebbleLogger struct {
+	log   *slog.Logger
+	fence *fence
+}
 
 func (l pebbleLogger) Infof(string, ...interface{}) {}
 
@@ -147,9 +149,8 @@ func (l pebbleLogger) Errorf(format string, args ...interface{}) {
 }
 
 func (l pebbleLogger) Fatalf(format string, args ...interface{}) {
-	msg := fmt.Sprintf(format, args...)
-	l.log.Error("storage cannot go on", "detail", msg)
-	panic(fatal(msg))
+	l.log.Error("storage: the store must be opened again", "detail", fmt.Sprintf(format, args...))
+	l.fence.die()
 }
 
 func (s *Store) emptyStage() error {
@@ -168,15 +169,14 @@ func (s *Store) emptyStage() error {
 	return nil
 }
 
-// readHeader reads what must be known before anything else: the version, the
-// last operation and the totals of the segments.
-func (s *Store) readHeader() error {
-	version, found, err := s.getUint([]byte{prefixFormat})
+// readHeader reads the version, the last operation and the totals of the segments.
+func (s *Store) readHeader(k *kv) error {
+	version, found, err := k.getUint([]byte{prefixFormat})
 	if err != nil {
 		return err
 	}
 	if !found {
-		empty, err := s.empty()
+		empty, err := k.empty()
 		if err == nil && !empty {
 			err = errors.New("it holds records but no format version")
 		}
@@ -185,25 +185,33 @@ func (s *Store) readHeader() error {
 	if version != FormatVersion {
 		return fmt.Errorf("its format is %d, this program reads %d; use a newer weir", version, FormatVersion)
 	}
-	applied, found, err := s.getUint([]byte{prefixApplied})
+	applied, found, err := k.getUint([]byte{prefixApplied})
 	if err != nil {
 		return err
 	}
 	if !found {
 		return errors.New("the number of its last operation is missing")
 	}
-	s.applied.Store(applied)
-	return s.scan([]byte{prefixSegment}, []byte{prefixSegment + 1}, func(k, v []byte) error {
+	segments := make(map[uint32]segmentInfo)
+	err = k.scan([]byte{prefixSegment}, []byte{prefixSegment + 1}, func(k, v []byte) error {
 		segment, info, err := parseSegment(k, v)
 		if err == nil {
-			s.segments.m[segment] = info
+			segments[segment] = info
 		}
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	s.applied.Store(applied)
+	s.segments.Lock()
+	defer s.segments.Unlock()
+	s.segments.m = segments
+	return nil
 }
 
-func (s *Store) getUint(key []byte) (v uint64, found bool, err error) {
-	b, closer, err := s.db.Get(key)
+func (k *kv) getUint(key []byte) (v uint64, found bool, err error) {
+	b, closer, err := k.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return 0, false, nil
 	}
@@ -217,8 +225,8 @@ func (s *Store) getUint(key []byte) (v uint64, found bool, err error) {
 	return v, true, errors.Join(err, closer.Close())
 }
 
-func (s *Store) empty() (bool, error) {
-	it, err := s.db.NewIter(nil)
+func (k *kv) empty() (bool, error) {
+	it, err := k.NewIter(nil)
 	if err != nil {
 		return false, err
 	}
@@ -227,8 +235,8 @@ func (s *Store) empty() (bool, error) {
 }
 
 // scan calls fn for every key from from up to but without to.
-func (s *Store) scan(from, to []byte, fn func(k, v []byte) error) error {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+func (k *kv) scan(from, to []byte, fn func(k, v []byte) error) error {
+	it, err := k.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
 		return err
 	}
@@ -291,7 +299,7 @@ type Metrics struct {
 
 // Metrics returns the current sizes.
 func (s *Store) Metrics() Metrics {
-	m := s.db.Metrics()
+	m := s.kv.Load().Metrics()
 	total := m.Total()
 	return Metrics{DiskBytes: int64(m.DiskSpaceUsage()), Tables: total.TablesCount, Obsolete: int64(m.Table.ObsoleteSize + m.Table.ZombieSize)}
 }
@@ -299,7 +307,7 @@ func (s *Store) Metrics() Metrics {
 // Checkpoint makes a copy of the store in dir, which must not exist; tables are
 // linked where the file system can.
 func (s *Store) Checkpoint(dir string) error {
-	if err := s.db.Checkpoint(dir); err != nil {
+	if err := guarded(func() error { return s.kv.Load().Checkpoint(dir) }); err != nil {
 		return fmt.Errorf("store: checkpoint in %s: %w", dir, err)
 	}
 	return nil
@@ -307,24 +315,24 @@ func (s *Store) Checkpoint(dir string) error {
 
 // Close releases the directory. No other method may run or be called again.
 func (s *Store) Close() error {
-	err := s.db.Close()
+	k := s.kv.Load()
+	if k.fence.dead.Load() {
+		return nil // it could wait for a goroutine that has ended
+	}
+	err := k.DB.Close()
 	s.cache.Unref()
 	return err
 }
 
 // ingest takes the tables in and, if a span is given, everything in it out, in
 // one step.
-func (s *Store) ingest(ctx context.Context, t *tables, from, to []byte) (err error) {
-	defer func() {
-		var f fatal
-		if errors.As(err, &f) {
-			s.broken.Store(true)
+func (s *Store) ingest(ctx context.Context, t *tables, from, to []byte) error {
+	return guarded(func() error {
+		db := s.kv.Load()
+		if from == nil {
+			return db.Ingest(ctx, t.paths)
 		}
-	}()
-	defer caught(&err)
-	if from == nil {
-		return s.db.Ingest(ctx, t.paths)
-	}
-	_, err = s.db.IngestAndExcise(ctx, t.paths, nil, nil, pebble.KeyRange{Start: from, End: to})
-	return err
+		_, err := db.IngestAndExcise(ctx, t.paths, nil, nil, pebble.KeyRange{Start: from, End: to})
+		return err
+	})
 }

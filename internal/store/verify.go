@@ -13,7 +13,7 @@ import (
 // table and nil if it is sound, the name (empty if it is not known) and what is
 // wrong otherwise. It goes on behind damage where it can.
 func (s *Store) Verify(report func(table string, err error)) {
-	levels, err := s.db.SSTables()
+	levels, err := s.kv.Load().SSTables()
 	if err != nil {
 		report("", err)
 		return
@@ -30,7 +30,7 @@ func (s *Store) Verify(report func(table string, err error)) {
 
 // verifySpan reads all keys from from up to but without to.
 func (s *Store) verifySpan(from, to []byte) error {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	it, err := s.kv.Load().NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,161 @@
+package store
+
+import (
+	"io"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// failurePause is how late a failed write is answered, since Pebble tries a
+// compaction again at once.
+const failurePause = 50 * time.Millisecond
+
+// kv is one opened Pebble. When a write of its manifest fails it is dead:
+// nobody knows which version is on disk, and what it holds in memory may be
+// neither. It is then fenced off from the disk, still read from, and replaced
+// by opening the directory again.
+type kv struct {
+	*pebble.DB
+	fence *fence
+}
+
+// fence stands between a Pebble and the file system. Once dead, every call that
+// would change a file ends its goroutine.
+type fence struct {
+	vfs.FS
+	dead atomic.Bool
+}
+
+// die is called by Pebble when it cannot go on, and must not return.
+func (f *fence) die() {
+	f.dead.Store(true)
+	runtime.Goexit()
+}
+
+func (f *fence) check() {
+	if f.dead.Load() {
+		runtime.Goexit()
+	}
+}
+
+// guarded runs fn in a goroutine of its own, which may be ended in the middle,
+// and waits for it.
+func guarded(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		err := errBroken
+		defer func() { done <- err }()
+		err = fn()
+	}()
+	return <-done
+}
+
+func late(err error) error {
+	if err != nil {
+		time.Sleep(failurePause)
+	}
+	return err
+}
+
+func (f *fence) file(h vfs.File, err error) (vfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return fencedFile{h, f}, nil
+}
+
+func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f.check()
+	h, err := f.FS.Create(name, c)
+	return f.file(h, late(err))
+}
+
+func (f *fence) Link(oldname, newname string) error {
+	f.check()
+	return f.FS.Link(oldname, newname)
+}
+
+func (f *fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	f.check()
+	h, err := f.FS.OpenReadWrite(name, c, opts...)
+	return f.file(h, err)
+}
+
+func (f *fence) OpenDir(name string) (vfs.File, error) {
+	h, err := f.FS.OpenDir(name)
+	return f.file(h, err)
+}
+
+func (f *fence) Remove(name string) error {
+	f.check()
+	return f.FS.Remove(name)
+}
+
+func (f *fence) RemoveAll(name string) error {
+	f.check()
+	return f.FS.RemoveAll(name)
+}
+
+func (f *fence) Rename(oldname, newname string) error {
+	f.check()
+	return f.FS.Rename(oldname, newname)
+}
+
+func (f *fence) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f.check()
+	h, err := f.FS.ReuseForWrite(oldname, newname, c)
+	return f.file(h, err)
+}
+
+func (f *fence) MkdirAll(dir string, perm os.FileMode) error {
+	f.check()
+	return f.FS.MkdirAll(dir, perm)
+}
+
+// Lock does nothing: the caller of Open holds the lock of the data directory,
+// and a dead Pebble must not keep the next one out.
+func (f *fence) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+func (f *fence) Unwrap() vfs.FS { return f.FS }
+
+// fencedFile is a file behind a fence.
+type fencedFile struct {
+	vfs.File
+	fence *fence
+}
+
+func (h fencedFile) Write(p []byte) (int, error) {
+	h.fence.check()
+	n, err := h.File.Write(p)
+	return n, late(err)
+}
+
+func (h fencedFile) WriteAt(p []byte, off int64) (int, error) {
+	h.fence.check()
+	return h.File.WriteAt(p, off)
+}
+
+func (h fencedFile) Preallocate(off, length int64) error {
+	h.fence.check()
+	return h.File.Preallocate(off, length)
+}
+
+func (h fencedFile) Sync() error {
+	h.fence.check()
+	return late(h.File.Sync())
+}
+
+func (h fencedFile) SyncData() error {
+	h.fence.check()
+	return late(h.File.SyncData())
+}
+
+func (h fencedFile) SyncTo(length int64) (bool, error) {
+	h.fence.check()
+	return h.File.SyncTo(length)
+}

@@ -58,6 +58,7 @@ type segment struct {
 	closed   bool   // takes no more operations
 	sealed   bool   // and all of it is synced
 	released bool
+	anchored bool // its header is on disk, though perhaps nothing else
 	failed   bool // a write or sync failed: never written again
 }
 

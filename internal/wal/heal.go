@@ -60,7 +60,9 @@ func (l *Log) failLocked(op string, seg *segment, err error) {
 	l.gen.Add(1)
 	l.mu.broken = f
 	l.mu.cause = f.err
-	l.mu.failures = append(l.mu.failures, *f)
+	told := *f
+	told.groups = nil
+	l.mu.failures = append(l.mu.failures, told)
 	if len(l.mu.failures) > maxFailures {
 		l.mu.failures = l.mu.failures[1:]
 	}

@@ -22,8 +22,10 @@ type spareFile struct {
 
 func (l *Log) path(name string) string { return l.opt.FS.PathJoin(l.opt.Dir, name) }
 
-func (l *Log) syncDir() error {
-	d, err := l.opt.FS.OpenDir(l.opt.Dir)
+func (l *Log) syncDir() error { return l.syncPath(l.opt.Dir) }
+
+func (l *Log) syncPath(dir string) error {
+	d, err := l.opt.FS.OpenDir(dir)
 	if err != nil {
 		return err
 	}
@@ -84,6 +86,12 @@ func (l *Log) runKeeper() {
 		if l.heal() {
 			l.recycle()
 			l.prepare()
+			l.mu.Lock()
+			again := len(l.mu.retired) > 0
+			l.mu.Unlock()
+			if again {
+				retry.Reset(flushTick)
+			}
 		} else {
 			retry.Reset(l.opt.RetryEvery)
 		}
@@ -192,6 +200,11 @@ func (l *Log) recycle() {
 		if active := l.activeLocked(); active != nil {
 			next = active.number + 1
 		}
+		if !l.anchorLocked() {
+			l.mu.retired = append([]*segment{s}, l.mu.retired...)
+			l.mu.Unlock()
+			return
+		}
 		h := s.file.Load()
 		reuse := l.mu.spare == nil && !s.failed && s.size == l.opt.SegmentBytes && next > 0
 		l.mu.Unlock()
@@ -221,6 +234,30 @@ func (l *Log) recycle() {
 			l.opt.Logger.Warn("released log segment could not be removed", slog.String("file", from), slog.Any("error", err))
 		}
 	}
+}
+
+// anchorLocked makes sure that the newest file's header is on disk before an
+// older file goes: a log must have one intact header at any time. It returns
+// false if the log failed.
+func (l *Log) anchorLocked() bool {
+	gen := l.gen.Load()
+	s := l.activeLocked()
+	if s == nil || l.synced.Load() >= s.first || s.anchored {
+		return l.mu.broken == nil
+	}
+	h := s.file.Load()
+	l.mu.Unlock()
+	err := h.SyncData()
+	l.mu.Lock()
+	if l.gen.Load() != gen {
+		return false
+	}
+	if err != nil {
+		l.failLocked("sync", s, err)
+		return false
+	}
+	s.anchored = s.end.Load() > 0
+	return s.anchored
 }
 
 // markFile is the open mark; nil after it failed.

@@ -612,7 +612,8 @@ func (l *Log) openMark() error {
 		return errors.Join(err, f.Close())
 	}
 	l.marks.file = f
-	return nil
+	// The directory itself may be as new as what is in it.
+	return l.syncPath(l.opt.FS.PathDir(l.opt.Dir))
 }
 
 // Close writes and syncs everything appended, releases all who wait and

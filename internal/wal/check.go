@@ -1,0 +1,31 @@
+package wal
+
+// Check is Wait without waiting: ok says that class holds for the operation,
+// failed that it never will; neither says that it is not decided yet.
+func (l *Log) Check(lsn, gen uint64, class Class) (ok, failed bool) {
+	if class == Memory {
+		return true, false
+	}
+	met := l.Durable(lsn) >= class
+	if l.gen.Load() == gen {
+		return met, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.mu.failures {
+		f := &l.mu.failures[i]
+		if f.gen != gen {
+			continue
+		}
+		if class == Written && lsn <= f.written || class == Synced && lsn <= f.synced {
+			return true, false
+		}
+		select {
+		case <-f.settled:
+			return false, true
+		default:
+			return false, false
+		}
+	}
+	return false, true
+}

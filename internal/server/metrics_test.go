@@ -1,0 +1,68 @@
+package server
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestMetricsBeforeTheServerIsReady(t *testing.T) {
+	s := serveTest(t, nil)
+	s.SetProgress(0.5)
+	r := s.ask("GET", "/v0/metrics", "", nil)
+	if r.status != 200 || r.header.Get("Content-Type") != "text/plain; version=0.0.4" {
+		t.Fatalf("got %d %q", r.status, r.header.Get("Content-Type"))
+	}
+	for _, line := range []string{
+		"# TYPE weir_topics gauge", "# TYPE weir_routers gauge", "# TYPE weir_records_live gauge", "# TYPE weir_bytes_live gauge",
+		"# TYPE weir_queue_topics gauge", "# TYPE weir_queue_leases_in_flight gauge", "# TYPE weir_sse_connections gauge",
+		"# TYPE weir_watch_sessions gauge", "# TYPE weir_uptime_ms counter", "# TYPE weir_topics_by_class gauge",
+		"# TYPE weir_wal_frames_total counter", "# TYPE weir_wal_batches_total counter", "# TYPE weir_wal_fsyncs_total counter",
+		"# TYPE weir_wal_bytes_written_total counter", "# TYPE weir_wal_rotations_total counter", "# TYPE weir_wal_submit_full_total counter",
+		"# TYPE weir_wal_queue_depth gauge", "# TYPE weir_wal_queue_depth_peak gauge", "# TYPE weir_wal_fsync_latency_us histogram",
+		"weir_ready 0", "weir_recovery_progress 0.5", "weir_topic_metrics_truncated 0", "weir_wal_read_only 0",
+		`weir_topics_by_class{class="ephemeral"} 0`, `weir_topics_by_class{class="memory"} 0`,
+		`weir_topics_by_class{class="disk"} 0`, `weir_topics_by_class{class="fsync"} 0`,
+		`weir_wal_fsync_latency_us_bucket{le="50"} 0`, `weir_wal_fsync_latency_us_bucket{le="100000"} 0`,
+		`weir_wal_fsync_latency_us_bucket{le="+Inf"} 0`, "weir_wal_fsync_latency_us_sum 0", "weir_wal_fsync_latency_us_count 0",
+	} {
+		if !strings.Contains(r.body, line+"\n") {
+			t.Errorf("%q is missing", line)
+		}
+	}
+	for line := range strings.Lines(r.body) {
+		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "weir_") {
+			t.Errorf("a foreign metric: %s", line)
+		}
+	}
+}
+
+func TestMetricsAsJSON(t *testing.T) {
+	s := serveTest(t, nil)
+	r := s.ask("GET", "/v0/metrics", "", header{"Accept": "text/html, application/json;q=0.9"})
+	var m map[string]any
+	if err := json.Unmarshal([]byte(r.body), &m); err != nil || r.header.Get("Content-Type") != "application/json" {
+		t.Fatalf("%v: %q %s", err, r.header.Get("Content-Type"), r.body)
+	}
+	for _, name := range strings.Fields("topics topics_ephemeral topics_memory topics_disk topics_fsync routers records_live bytes_live " +
+		"queue_topics queue_leases_in_flight sse_connections watch_sessions ready replay_progress uptime_ms") {
+		if _, ok := m[name]; !ok {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	wal, _ := m["wal"].(map[string]any)
+	for _, name := range strings.Fields("fsyncs frames batches bytes_written rotations queue_depth queue_depth_peak submit_full_total " +
+		"read_only fsync_count fsync_micros_total") {
+		if _, ok := wal[name]; !ok {
+			t.Errorf("wal.%s is missing", name)
+		}
+	}
+}
+
+func TestHealthNamesVersionAndUptime(t *testing.T) {
+	s := serveTest(t, nil)
+	r := s.ask("GET", "/v0/health", "", nil)
+	if !strings.HasPrefix(r.body, `{"status":"ok","version":"test","uptime_ms":`) {
+		t.Errorf("got %s", r.body)
+	}
+}

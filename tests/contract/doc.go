@@ -49,7 +49,7 @@
 //	> save lease claimed[0].lease_id    later $lease stands for that value
 //
 // In a body pattern * is any value, *int *number *string *bool *object *array a
-// value of that type, *lease a lease id, absent no such member, 1..9 a number in
+// value of that type, *lease a lease id, now+500 a time in ms about that far from now, absent no such member, 1..9 a number in
 // that range, ~"regexp" a string, ... at the end of an array more elements, ! at
 // the end of an object nothing else. Everything else is exact JSON; arrays have
 // exactly the given length.

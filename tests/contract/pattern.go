@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // pattern matches a decoded JSON value; numbers are json.Number. It returns ""
@@ -111,6 +112,19 @@ func (p array) match(path string, v any) string {
 		}
 	}
 	return ""
+}
+
+// nowTolerance is how far the clocks and the answer's way may put a time off.
+const nowTolerance = 5000
+
+// nearNow matches a time in Unix ms that is about offset ms from now.
+func nearNow(offset int64) pattern {
+	return typed{fmt.Sprintf("a time %d ms from now", offset), func(v any) bool {
+		n, ok := v.(json.Number)
+		at, err := n.Int64()
+		off := at - offset - time.Now().UnixMilli()
+		return ok && err == nil && off > -nowTolerance && off < nowTolerance
+	}}
 }
 
 func show(v any) string {
@@ -231,8 +245,12 @@ func (p *patternParser) word() (pattern, error) {
 	if w, ok := wildcards[word]; ok {
 		return w, nil
 	}
-	if strings.HasPrefix(word, "$") { // filled in before the pattern is used
+	if strings.Contains(word, "$") { // filled in before the pattern is used
 		return anyValue{}, nil
+	}
+	if offset, ok := strings.CutPrefix(word, "now+"); ok {
+		ms, err := strconv.ParseInt(offset, 10, 64)
+		return nearNow(ms), err
 	}
 	if low, high, ok := strings.Cut(word, ".."); ok {
 		a, err1 := strconv.ParseFloat(low, 64)

@@ -81,15 +81,7 @@ func (r *Runner) step(t testing.TB, s *Step, target Target, v *vars) error {
 		r.Close()
 		return nil
 	case s.Command != "":
-		want := s.Command == "starts"
-		ready, stderr := target.Starts(t, s.Args)
-		if ready != want {
-			return fmt.Errorf("%s %v: ready is %v; standard error: %s", s.Command, s.Args, ready, stderr)
-		}
-		if !want && strings.TrimSpace(stderr) == "" {
-			return fmt.Errorf("refuses %v: nothing on standard error", s.Args)
-		}
-		return nil
+		return s.start(t, target, v)
 	}
 	v.host = strings.TrimPrefix(target.URL(), "http://")
 	for v.round = 1; v.round <= s.Times; v.round++ {
@@ -100,6 +92,24 @@ func (r *Runner) step(t testing.TB, s *Step, target Target, v *vars) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.describe(v), err)
 		}
+	}
+	return nil
+}
+
+// start runs a !starts or !refuses line.
+func (s *Step) start(t testing.TB, target Target, v *vars) error {
+	v.host = strings.TrimPrefix(target.URL(), "http://")
+	env := make([]string, len(s.Args))
+	for i, kv := range s.Args {
+		env[i] = v.fill(kv)
+	}
+	want := s.Command == "starts"
+	ready, stderr := target.Starts(t, env)
+	if ready != want {
+		return fmt.Errorf("%s %v: ready is %v; standard error: %s", s.Command, env, ready, stderr)
+	}
+	if !want && strings.TrimSpace(stderr) == "" {
+		return fmt.Errorf("refuses %v: nothing on standard error", env)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 )
@@ -102,4 +103,10 @@ func TopicNotFound(topic string) *Error {
 func OverLimit(limit string, max int64) *Error {
 	return Errorf(CodeThrottled, "the server's cap %s = %d is reached; free some or raise the cap", limit, max).
 		With("limit", limit).With("max", max)
+}
+
+// IsCode reports whether err is an Error with the code.
+func IsCode(err error, code Code) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Code == code
 }

@@ -5,21 +5,28 @@
 // The verbs of the contract are methods of Engine, one file per verb. Each
 // returns *api.Error values for what the contract names, and api.CodeInternal
 // with detail "storage" for a failed write or sync of the log.
+//
+// Locks: registry → topic (by id) → nothing. No lock is held while waiting for
+// the log; a topic's lock may be held while a record that a cap takes is read.
 package engine
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/store"
+	"github.com/weirmq/weir/internal/wal"
 )
-
-// ErrClosed is returned by every verb after Close has begun.
-var ErrClosed = errors.New("engine: closed")
 
 // Options configure an engine. The zero value of a field means its default.
 type Options struct {
@@ -38,133 +45,161 @@ type Options struct {
 	Progress func(float64)
 }
 
-// PutTopic creates a topic or replaces the configuration of an existing one.
-func (e *Engine) PutTopic(ctx context.Context, name string, cfg api.Config) (api.PutTopicResult, error) {
-	return api.PutTopicResult{}, errStub
+func (o Options) withDefaults() Options {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Limits == (api.Limits{}) {
+		o.Limits = api.DefaultLimits()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.SegmentBytes == 0 {
+		o.SegmentBytes = 64 << 20
+	}
+	if o.DiskFlush == 0 {
+		o.DiskFlush = time.Second
+	}
+	if o.IngestSlots == 0 {
+		o.IngestSlots = 4096
+	}
+	if o.IngestTimeout == 0 {
+		o.IngestTimeout = time.Second
+	}
+	if o.BootID == "" {
+		o.BootID = machineBootID()
+	}
+	if o.Progress == nil {
+		o.Progress = func(float64) {}
+	}
+	return o
 }
 
-// Topic returns the state of a topic; touch marks it as just read.
-func (e *Engine) Topic(name string, touch bool) (api.TopicState, error) {
-	return api.TopicState{}, errStub
+// machineBootID tells one start of the machine from another; where the system
+// has no such id, every start counts as another one.
+func machineBootID() string {
+	if b, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		return strings.TrimSpace(string(b))
+	}
+	return fmt.Sprintf("unknown-%016x", rand.Uint64())
 }
 
-// TopicExists reports whether the topic exists now.
-func (e *Engine) TopicExists(name string) bool { return false }
+// Engine is one open data directory.
+type Engine struct {
+	opt   Options
+	log   *wal.Log
+	store *store.Store
+	dir   *directory
+	reg   registry
 
-// Topics returns one page of the topic list in the order of the names' bytes:
-// names with the prefix, behind the name after, that allowed accepts (nil: all).
-func (e *Engine) Topics(prefix, after string, pageSize int, touch bool, allowed func(string) bool) api.TopicList {
-	return api.TopicList{}
+	startAt time.Time // with a monotonic reading
+	startMS int64     // the wall clock then, or the highest time in the log
+
+	lastTS    atomic.Int64 // highest server time seen, Unix ms
+	nextTopic atomic.Uint64
+	nextLease atomic.Uint64
+
+	records     atomic.Int64
+	bytes       atomic.Int64 // live and staged
+	queueTopics atomic.Int64
+	ingested    atomic.Int64 // bytes given to the log
+	byClass     [4]atomic.Int64
+
+	sealing sync.Mutex // held while a segment moves to the store, and by Backup
+	shrink  chan struct{}
+	sealed  chan struct{}
+	drain   chan struct{}
+	drained sync.Once
+	stop    context.Context
+	cancel  context.CancelFunc
+	loops   sync.WaitGroup
+	closed  atomic.Bool
 }
-
-// DeleteTopic removes a topic with everything it holds; an absent one is no error.
-func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (api.DeleteTopicResult, error) {
-	return api.DeleteTopicResult{}, errStub
-}
-
-// Write appends a batch, all or nothing, and returns once the topic's class is
-// met and the records are visible. The request was checked by the decoder
-// (JSON and the per-record limits). An absent topic: created if req.Create,
-// else if it is nil and the inline config's auto_create (default true) allows.
-func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) (api.WriteResult, error) {
-	return api.WriteResult{}, errStub
-}
-
-// Diff reads after a cursor, waiting up to req.WaitMS for something to answer.
-// visit is called for each record in ascending order, after all waiting is
-// done; the record is valid only during the call.
-func (e *Engine) Diff(ctx context.Context, name string, req *api.DiffRequest, visit func(*api.Record)) (api.DiffResult, error) {
-	return api.DiffResult{}, errStub
-}
-
-// DeleteRecords removes the records that match at the time of the call.
-func (e *Engine) DeleteRecords(ctx context.Context, name string, req *api.DeleteRequest) (api.DeleteResult, error) {
-	return api.DeleteResult{}, errStub
-}
-
-// Claim leases up to req.Max jobs, expired and returned ones first. visit is
-// called for each job in ascending order of seq; the job is valid only during
-// the call.
-func (e *Engine) Claim(ctx context.Context, name string, req *api.ClaimRequest, visit func(*api.Job)) (api.ClaimResult, error) {
-	return api.ClaimResult{}, errStub
-}
-
-// Ack completes leased jobs: they are permanently deleted.
-func (e *Engine) Ack(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
-	return api.SettleResult{}, errStub
-}
-
-// Nack gives leased jobs back, at once or after req.DelayMS.
-func (e *Engine) Nack(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
-	return api.SettleResult{}, errStub
-}
-
-// Extend sets the deadline of leased jobs to now plus req.LeaseMS.
-func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
-	return api.SettleResult{}, errStub
-}
-
-// Backup writes a consistent copy of the data directory into dir, which must
-// not exist, while the engine goes on. Everything acknowledged before the call
-// is in it.
-func (e *Engine) Backup(ctx context.Context, dir string) error { return errStub }
-
-// SetCommitWindow changes the time a group of synced writes may gather company.
-func (e *Engine) SetCommitWindow(d time.Duration) {}
-
-// Metrics are the numbers behind /v0/metrics, all read without a topic lock
-// except the per-topic rows.
-type Metrics struct {
-	Topics        int
-	TopicsByClass [4]int // by api.Durability
-	Routers       int
-	RecordsLive   int64
-	BytesLive     int64
-	QueueTopics   int
-	Leases        int64
-
-	WAL WALMetrics
-}
-
-// WALMetrics are the counters of the log.
-type WALMetrics struct {
-	Frames, Batches, Fsyncs, BytesWritten, Rotations int64
-	SubmitFull                                       int64
-	QueueDepth, QueueDepthPeak                       int64
-	ReadOnly                                         bool
-	FsyncMicros                                      int64
-	FsyncBuckets                                     [10]int64 // not cumulative: ≤50, 100, 250, 500, 1000, 5000, 10000, 50000, 100000 µs, +Inf
-	DebtSegments                                     int       // sealed segments waiting for the builder
-}
-
-// Metrics returns the current numbers.
-func (e *Engine) Metrics() Metrics { return Metrics{} }
-
-// TopicRow is one line of the per-topic metrics.
-type TopicRow struct {
-	Topic string
-	Queue bool
-	api.TopicCounters
-	Jobs api.QueueCounters
-}
-
-// TopicRows returns at most max rows in name order and whether there are more.
-func (e *Engine) TopicRows(max int) ([]TopicRow, bool) { return nil, false }
-
-// Drain answers all waiting long polls at once and lets no new one wait; the
-// other verbs go on. It is the first step of a graceful stop.
-func (e *Engine) Drain() {}
-
-// Close stops the background work, syncs the log, writes what makes the next
-// start quick, and releases the data directory.
-func (e *Engine) Close() error { return nil }
 
 // Open recovers the data directory and starts the engine. It fails if another
 // process holds the directory, if its format is newer, or if it is damaged
 // (naming file and offset).
-func Open(ctx context.Context, opt Options) (*Engine, error) { return nil, errStub }
+func Open(ctx context.Context, opt Options) (*Engine, error) {
+	opt = opt.withDefaults()
+	if opt.Dir == "" {
+		return nil, fmt.Errorf("engine: Options.Dir is empty; name the data directory")
+	}
+	dir, err := openDirectory(opt.FS, opt.Dir, opt.BootID)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{opt: opt, dir: dir, shrink: make(chan struct{}, 1), sealed: make(chan struct{}, 1), drain: make(chan struct{})}
+	e.stop, e.cancel = context.WithCancel(context.Background())
+	e.reg.init()
+	e.nextLease.Store(uint64(opt.Now().UnixNano()))
+	if err := e.recover(ctx); err != nil {
+		e.cancel()
+		if e.log != nil {
+			e.log.Close()
+		}
+		if e.store != nil {
+			e.store.Close()
+		}
+		dir.release()
+		return nil, err
+	}
+	e.start()
+	return e, nil
+}
 
-// Engine is one open data directory.
-type Engine struct{}
+// Drain answers all waiting long polls at once and lets no new one wait; the
+// other verbs go on. It is the first step of a graceful stop.
+func (e *Engine) Drain() { e.drained.Do(func() { close(e.drain) }) }
 
-var errStub = errors.New("engine: not there yet")
+// Close stops the background work, syncs the log, writes what makes the next
+// start quick, and releases the data directory. Verbs called afterwards fail
+// with the code shutting_down.
+func (e *Engine) Close() error {
+	if e.closed.Swap(true) {
+		return nil
+	}
+	e.Drain()
+	e.cancel()
+	e.loops.Wait()
+	err := e.settleHeads()
+	if cerr := e.log.Close(); err == nil {
+		err = cerr
+	}
+	if cerr := e.store.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = e.dir.markClean()
+	}
+	e.dir.release()
+	return err
+}
+
+// SetCommitWindow changes the time a group of synced writes may gather company.
+func (e *Engine) SetCommitWindow(d time.Duration) { e.log.SetWindow(d) }
+
+// clock is the server's time in Unix ms; it never goes back, not even over a
+// restart, so neither do time stamps and nothing that has expired revives.
+func (e *Engine) clock() int64 {
+	now := e.opt.Now().UnixMilli()
+	for {
+		last := e.lastTS.Load()
+		if now <= last {
+			return last
+		}
+		if e.lastTS.CompareAndSwap(last, now) {
+			return now
+		}
+	}
+}
+
+func (e *Engine) usable() error {
+	if e.closed.Load() {
+		return api.Errorf(api.CodeShuttingDown, "the server is shutting down; connect again in a moment")
+	}
+	return nil
+}

@@ -99,7 +99,12 @@ func (s *State) RangeAbove(from uint64) (LostRange, bool) {
 }
 
 // Append applies an append of n records of bytes in all at number first.
+// Numbers between the head and first were records that the log does not hold:
+// those of a topic that was ephemeral for a while.
 func (s *State) Append(first, n, bytes uint64, ts int64) {
+	if first > s.Head+1 {
+		s.Lose(s.Head+1, first-1, CauseCrash)
+	}
 	s.Head = first + n - 1
 	s.Count += n
 	s.Bytes += bytes
@@ -244,4 +249,22 @@ func (l LostRange) Reason() api.TombstoneReason {
 		return api.ReasonSourceTrim
 	}
 	return api.ReasonCrash
+}
+
+// LiveRange returns the first live number above pos and the last one up to
+// which all are live, at most end; from > end if there is none.
+func (s *State) LiveRange(pos, end uint64) (from, to uint64) {
+	end = min(end, s.Head)
+	from = s.NextLive(pos)
+	if from > end {
+		return from, from
+	}
+	if len(s.Holes.pages) == 0 && len(s.Lost) == 0 {
+		return from, end
+	}
+	to = from
+	for to < end && s.NextLive(to) == to+1 {
+		to++
+	}
+	return from, to
 }

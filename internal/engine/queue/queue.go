@@ -279,20 +279,30 @@ func (q *Queue) Nack(seq uint64, now, until int64, notStarted bool) {
 	heap.Push(&q.waiting, delay{until, j})
 }
 
-// Extend sets the deadline of held jobs of one holder.
-func (q *Queue) Extend(seqs []uint64, node string, deadline int64) {
-	if len(seqs) == 0 {
-		return
-	}
-	c := &cohort{node: node, deadline: deadline, jobs: make([]*job, 0, len(seqs))}
-	for _, seq := range seqs {
+// Extend sets the deadline of the jobs that node holds, under the given lease
+// if ids is not empty (0 = any); every other number, and a second mention, is
+// appended to skipped.
+func (q *Queue) Extend(done, skipped, seqs, ids []uint64, node string, deadline int64) (_, _ []uint64) {
+	c := &cohort{node: node, deadline: deadline, index: -1}
+	for i, seq := range seqs {
+		id := uint64(0)
+		if len(ids) > 0 {
+			id = ids[i]
+		}
 		j := q.jobs[seq]
+		if !q.Held(seq, node, id) || j.cohort == c {
+			skipped = append(skipped, seq)
+			continue
+		}
 		q.leave(j)
 		j.cohort = c
 		c.jobs = append(c.jobs, j)
+		done = append(done, seq)
 	}
-	c.live = len(c.jobs)
-	heap.Push(&q.leases, c)
+	if c.live = len(c.jobs); c.live > 0 {
+		heap.Push(&q.leases, c)
+	}
+	return done, skipped
 }
 
 // Lease tells what a claimed job's durable lease holds: its id and count.

@@ -148,3 +148,6 @@ func (x *Index) Swap(segment uint32, run Run) {
 		}
 	}
 }
+
+// InMemory reports whether any batch is held in memory only.
+func (x *Index) InMemory() bool { return len(x.memory) > 0 }

@@ -69,9 +69,20 @@ func (t *Topic) PlannedTS() int64 { return t.plan.lastTS }
 // Idle reports whether nothing is staged.
 func (t *Topic) Idle() bool { return len(t.staged) == 0 }
 
+// Pending returns where the last staged change stands in the log, and what it
+// needs there; zeros if nothing is staged.
+func (t *Topic) Pending() (lsn, gen uint64, need uint8) {
+	if k := len(t.staged); k > 0 {
+		s := &t.staged[k-1]
+		return s.LSN, s.Gen, s.Need
+	}
+	return 0, 0, 0
+}
+
 // Stage queues a change behind the earlier ones. A change never becomes
-// visible before an earlier one, so it needs at least what that one needs.
-func (t *Topic) Stage(s Staged) (lsn uint64, need uint8) {
+// visible before an earlier one, so it needs at least what that one needs. The
+// result says what to wait for.
+func (t *Topic) Stage(s Staged) (lsn, gen uint64, need uint8) {
 	if k := len(t.staged); k > 0 {
 		last := &t.staged[k-1]
 		s.Need = max(s.Need, last.Need)
@@ -91,7 +102,7 @@ func (t *Topic) Stage(s Staged) (lsn uint64, need uint8) {
 		t.plan.bytes -= s.EvictBytes
 	}
 	t.staged = append(t.staged, s)
-	return s.LSN, s.Need
+	return s.LSN, s.Gen, s.Need
 }
 
 // Doom marks numbers that a delete about to be staged takes, n live records
@@ -136,14 +147,14 @@ func (t *Topic) StagedSize(seq uint64) uint32 {
 
 // Advance applies, in order, the staged changes that done accepts, and drops
 // the rest if the log has failed them. It reports whether records became
-// visible and whether changes were undone; undone records give back bytes.
-func (t *Topic) Advance(done func(*Staged) (ok, failed bool)) (published bool, undone uint64) {
+// visible.
+func (t *Topic) Advance(done func(*Staged) (ok, failed bool)) (published bool) {
 	n := 0
 	for n < len(t.staged) {
 		s := &t.staged[n]
 		ok, failed := done(s)
 		if failed {
-			undone = t.undo(n)
+			t.undo(n)
 			break
 		}
 		if !ok {
@@ -165,7 +176,7 @@ func (t *Topic) Advance(done func(*Staged) (ok, failed bool)) (published bool, u
 	if cap(t.staged) > 64 && len(t.staged) == 0 {
 		t.staged = nil
 	}
-	return published, undone
+	return published
 }
 
 func (t *Topic) apply(s *Staged) bool {
@@ -189,10 +200,9 @@ func (t *Topic) apply(s *Staged) bool {
 }
 
 // undo forgets the staged changes from number i on, last first.
-func (t *Topic) undo(i int) (bytes uint64) {
+func (t *Topic) undo(i int) {
 	for k := len(t.staged) - 1; k >= i; k-- {
 		s := &t.staged[k]
-		bytes += s.Bytes
 		if s.HasKey {
 			t.Keys.Forget(s.Key)
 		}
@@ -205,15 +215,14 @@ func (t *Topic) undo(i int) (bytes uint64) {
 	}
 	clear(t.staged[i:])
 	t.staged = t.staged[:i]
-	return bytes
 }
 
 // Eviction is what caps or the time to live take: everything up to To, N live
 // records with Bytes in all, of which LoggedN and LoggedBytes are in the log.
 // To 0 is nothing.
 type Eviction struct {
-	To, N, Bytes         uint64
-	LoggedN, LoggedBytes uint64
+	To, N, Bytes                   uint64
+	LoggedTo, LoggedN, LoggedBytes uint64
 }
 
 // Take adds one live record to the eviction.
@@ -222,6 +231,7 @@ func (e *Eviction) Take(seq uint64, size uint32, logged bool) {
 	e.N++
 	e.Bytes += uint64(size)
 	if logged {
+		e.LoggedTo = seq
 		e.LoggedN++
 		e.LoggedBytes += uint64(size)
 	}

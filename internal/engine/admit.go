@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/topic"
+	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/wal"
+)
+
+// admit takes a slot of the bounded ingest queue. It waits up to the ingest
+// timeout for one, without end if the writer asked not to be refused, and
+// answers throttled with the estimated drain time otherwise.
+func (e *Engine) admit(ctx context.Context, patient bool) error {
+	timeout := e.opt.IngestTimeout
+	if patient {
+		timeout = math.MaxInt64
+	}
+	err := e.log.Reserve(ctx, timeout)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, wal.ErrFull):
+		return api.Errorf(api.CodeThrottled, "the ingest queue is full; try again after retry_after_ms").
+			With("retry_after_ms", e.drainTimeMS())
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return storageError(err)
+}
+
+// drainTimeMS estimates how long the ingest queue takes to empty, within
+// [100, 5000]: a queue that stayed full for a whole timeout moves slowly.
+func (e *Engine) drainTimeMS() int64 {
+	m := e.log.Metrics()
+	perSync := time.Millisecond
+	if m.Fsyncs > 0 {
+		perSync = time.Duration(m.FsyncMicros/m.Fsyncs) * time.Microsecond
+	}
+	return min(5000, max(100, (time.Duration(m.QueueDepth)*perSync).Milliseconds()))
+}
+
+// roomFor checks a topic that refuses instead of evicting.
+func (e *Engine) roomFor(t *entry, b *batch, now int64) error {
+	if err := e.expire(t, now); err != nil {
+		return err
+	}
+	c := &t.Config
+	if c.Discard != api.DiscardReject || c.CapRecords == 0 && c.CapBytes == 0 {
+		return nil
+	}
+	if topic.OverCap(c, uint64(b.n), b.bytes) {
+		return api.Errorf(api.CodeRecordTooLarge, "the write (%d records, %d bytes) is larger than topic %q may ever hold (cap_records %d, cap_bytes %d)",
+			b.n, b.bytes, t.Name, c.CapRecords, c.CapBytes)
+	}
+	if topic.OverCap(c, t.PlannedCount()+uint64(b.n), t.PlannedBytes()+b.bytes) {
+		return api.Errorf(api.CodeTopicFull, "topic %q is full; try again when its readers have made room", t.Name).
+			With("topic", t.Name).With("cap_records", c.CapRecords).With("cap_bytes", c.CapBytes).
+			With("head_seq", t.Head).With("earliest_seq", t.Earliest())
+	}
+	return nil
+}
+
+// takeBytes counts the bytes of a client's write against the total cap; racing
+// writers never exceed it.
+func (e *Engine) takeBytes(t *entry, n int64) bool {
+	limit := e.opt.Limits.MaxTotalBytes
+	if limit <= 0 {
+		return true
+	}
+	if e.bytes.Add(n) > limit {
+		e.bytes.Add(-n)
+		return false
+	}
+	t.accounted += uint64(n)
+	return true
+}
+
+// reserve is how far ahead of a topic's head numbers are safe to hand out: a
+// number beyond may be given twice if the machine loses power, because the
+// write that took it may be lost after its acknowledgement.
+type reserve struct {
+	safe    uint64 // numbers up to here are covered by a synced reservation
+	next    uint64 // covered once what is logged at lsn is synced
+	lsn     uint64
+	gen     uint64
+	step    uint64
+	pending bool // next was put into an operation that has no place yet
+}
+
+const (
+	minReserve = 1 << 10
+	maxReserve = 1 << 24
+)
+
+func (r *reserve) logged(lsn, gen uint64) {
+	if r.pending {
+		r.lsn, r.gen, r.pending = lsn, gen, false
+	}
+}
+
+// reserveHead adds a reservation to an operation if the topic's class can lose
+// acknowledged writes and last comes near the end of the one before. synced
+// says that the operation has to be synced before it is acknowledged, because
+// last lies beyond what is covered.
+func (e *Engine) reserveHead(head []byte, t *entry, last uint64) (_ []byte, synced bool) {
+	if t.Config.Durability == api.Fsync {
+		return head, false
+	}
+	r := &t.reserve
+	if r.next > r.safe {
+		if r.gen != e.log.Gen() {
+			r.next = r.safe // the log has failed since: it may not be there
+		} else if e.log.Durable(r.lsn) >= wal.Synced {
+			r.safe = r.next
+		}
+	}
+	if r.step == 0 {
+		r.step = minReserve
+	}
+	if r.safe >= last+r.step/2 || r.next >= last+r.step/2 {
+		return head, last > r.safe
+	}
+	if last > r.safe {
+		r.step = min(maxReserve, max(2*r.step, 4*(last-t.Head)))
+	}
+	r.next, r.pending = last+r.step, true
+	part := op.Part{Kind: op.KindReserve, Topic: t.ID, To: r.next}
+	return part.Encode(head), last > r.safe
+}
+
+// storageError turns a failed write or sync of the log into the contract's
+// answer, which names the operation and the system's error.
+func storageError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *api.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	storage := map[string]any{"operation": "log", "error": "failed"}
+	var w *wal.WriteError
+	if errors.As(err, &w) {
+		storage["operation"] = w.Op
+		storage["error"] = fmt.Sprint(w.Err)
+		if w.Errno != 0 {
+			storage["errno"] = int(w.Errno)
+			storage["error"] = w.Errno.Error()
+		}
+	}
+	return &api.Error{Code: api.CodeInternal, Message: "the log could not be written; nothing of this call has taken effect", Err: err,
+		Detail: map[string]any{"storage": storage}}
+}
+
+// storageOr is storageError, but leaves wal.ErrStale alone: the caller looks
+// again and retries.
+func storageOr(err error) error {
+	if errors.Is(err, wal.ErrStale) {
+		return wal.ErrStale
+	}
+	return storageError(err)
+}
+
+func badTopicName(name string) error {
+	return api.Errorf(api.CodeInvalidRequest, "topic name %q is not valid; use 1 to 255 of A-Z a-z 0-9 . _ : - and begin with a letter or digit", name)
+}

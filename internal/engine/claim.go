@@ -1,0 +1,310 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/queue"
+	"github.com/weirmq/weir/internal/engine/topic"
+	"github.com/weirmq/weir/internal/op"
+)
+
+// lockQueue is lock for a queue topic, with the leases that have ended given
+// back; now is the time that leases live by.
+func (e *Engine) lockQueue(name string) (t *entry, now int64, err error) {
+	t, err = e.lock(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if t.q == nil {
+		t.mu.Unlock()
+		return nil, 0, api.Errorf(api.CodeNotAQueue, "topic %q is a log; jobs can be claimed only from a topic of type queue", name).With("topic", name)
+	}
+	now = e.leaseClock()
+	t.q.Expire(now)
+	return t, now, nil
+}
+
+// leaseClock is the time leases live by: the wall clock as it was at the
+// start, plus what has passed since on the monotonic clock, so that a step of
+// the wall clock neither ends nor prolongs a lease.
+func (e *Engine) leaseClock() int64 { return e.startMS + time.Since(e.startAt).Milliseconds() }
+
+// wallOf turns a time of the lease clock into one of the wall clock.
+func (e *Engine) wallOf(at, now int64) int64 { return at - now + e.opt.Now().UnixMilli() }
+
+// Claim leases up to req.Max jobs, expired and returned ones first. visit is
+// called for each job in ascending order of seq; the job is valid only during
+// the call.
+func (e *Engine) Claim(ctx context.Context, name string, req *api.ClaimRequest, visit func(*api.Job)) (api.ClaimResult, error) {
+	t, now, err := e.lockQueue(name)
+	if err != nil {
+		return api.ClaimResult{}, err
+	}
+	if err := api.CheckClaim(req, &e.opt.Limits); err != nil {
+		t.mu.Unlock()
+		return api.ClaimResult{}, err
+	}
+	c := &claim{e: e, t: t, req: req}
+	if t.Config.ClaimJitterMS > 0 {
+		if err := c.joinWindow(name, now); err != nil {
+			return api.ClaimResult{}, err
+		}
+	} else if err := c.take(ctx, name, now); err != nil {
+		return api.ClaimResult{}, err
+	}
+	return c.deliver(ctx, visit)
+}
+
+// claim is one claim in the making.
+type claim struct {
+	e        *Engine
+	t        *entry
+	req      *api.ClaimRequest
+	picks    []queue.Pick
+	now      int64 // lease clock
+	deadline int64 // lease clock
+	ready    uint64
+	log      ticket // durable leases: what to wait for
+	err      error
+	dealt    chan struct{} // coalesced: closed when picks is final
+}
+
+// pick leases up to max more jobs; dead ones it returns. The topic's lock is
+// held.
+func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
+	t, cfg := c.t, &c.t.Config
+	lease := cfg.LeaseMS
+	if c.req.HasLease {
+		lease = c.req.LeaseMS
+	}
+	limit := cfg.MaxDeliveries
+	if !cfg.HasDeadLetter {
+		limit = 0
+	}
+	before := len(c.picks)
+	c.now, c.deadline = now, now+int64(lease)
+	base := c.e.nextLease.Add(uint64(max)) - uint64(max)
+	c.picks, dead = t.q.Claim(c.picks, nil, c.req.Node, max, c.deadline, limit, base, t.Free, func(fresh uint64) (uint64, bool) {
+		seq := t.NextFree(fresh)
+		return seq, seq <= t.Head
+	})
+	if before > 0 {
+		slices.SortFunc(c.picks, func(a, b queue.Pick) int {
+			if a.Seq < b.Seq {
+				return -1
+			}
+			return 1
+		})
+	}
+	return dead
+}
+
+// take claims now. The topic's lock is held and released.
+func (c *claim) take(ctx context.Context, name string, now int64) error {
+	var failed []queue.Pick
+	for {
+		dead := c.pick(c.req.Max-len(c.picks), now)
+		if len(dead) == 0 {
+			break
+		}
+		c.t.mu.Unlock()
+		if err := c.e.moveDead(ctx, c.t, dead); err != nil {
+			c.e.opt.Logger.Warn("dead letters could not be moved; the jobs stay ready", "topic", name, "jobs", len(dead), "error", err)
+			failed = append(failed, dead...)
+		}
+		c.t.mu.Lock()
+		now = c.e.leaseClock()
+		if len(c.picks) >= c.req.Max {
+			break
+		}
+	}
+	for _, p := range failed {
+		c.t.q.Abort(p.Seq)
+	}
+	c.ready = c.t.jobs(now).Ready
+	err := c.logLeases()
+	c.t.mu.Unlock()
+	return err
+}
+
+// logLeases logs what was picked if the queue's leases are durable. The
+// topic's lock is held.
+func (c *claim) logLeases() error {
+	if !c.t.Config.LeasesDurable || len(c.picks) == 0 {
+		return nil
+	}
+	leases := make([]op.Lease, len(c.picks))
+	for i, p := range c.picks {
+		leases[i] = op.Lease{Seq: p.Seq, ID: p.ID, Deadline: c.e.wallOf(c.deadline, c.now), Deliveries: p.Deliveries}
+	}
+	tk, err := c.e.stageLeases(c.t, op.KindLease, c.req.Node, leases)
+	if err != nil {
+		c.t.q.Unclaim(c.picks)
+		return err
+	}
+	c.log = tk
+	return nil
+}
+
+// stageLeases logs lease events of a queue whose leases are durable.
+func (e *Engine) stageLeases(t *entry, kind op.Kind, node string, leases []op.Lease) (ticket, error) {
+	part := op.Part{Kind: kind, Topic: t.ID, Node: node, Leases: leases}
+	st := topic.Staged{Apply: func() {}}
+	if err := e.logPart(t, &st, &part, classOf(t.Config.Durability)); err != nil {
+		return ticket{}, storageError(err)
+	}
+	return t.stage(st), nil
+}
+
+// deliver reads the picked jobs and hands them to visit; if one cannot be
+// read, all are given back.
+func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimResult, error) {
+	giveBack := func() {
+		c.t.mu.Lock()
+		c.t.q.Unclaim(c.picks)
+		c.t.mu.Unlock()
+	}
+	if err := c.e.commitIf(c.t, c.log); err != nil {
+		giveBack()
+		return api.ClaimResult{}, storageError(err)
+	}
+	if ctx.Err() != nil {
+		giveBack()
+		return api.ClaimResult{}, ctx.Err()
+	}
+	job := api.Job{Deadline: c.e.wallOf(c.deadline, c.now)}
+	p := plans.Get().(*plan)
+	defer plans.Put(p)
+	at, n := 0, 0
+	for at < len(c.picks) {
+		c.locate(p, at)
+		if len(p.ranges) == 0 {
+			break
+		}
+		err := p.read(c.e, c.t, func(r *api.Record) bool {
+			for c.picks[at].Seq < r.Seq {
+				at++
+			}
+			job.Record, job.LeaseID, job.Deliveries = *r, c.picks[at].ID, c.picks[at].Deliveries
+			visit(&job)
+			at++
+			n++
+			return true
+		})
+		if err == nil {
+			break
+		}
+		if err != errMoved {
+			giveBack()
+			return api.ClaimResult{}, err
+		}
+	}
+	return api.ClaimResult{Count: n, Ready: c.ready}, nil
+}
+
+// locate plans the reading of the picks from number at on that are still live.
+func (c *claim) locate(p *plan, at int) {
+	p.ranges, p.places = p.ranges[:0], p.places[:0]
+	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
+	for _, pick := range c.picks[at:] {
+		if !c.t.Live(pick.Seq) {
+			continue
+		}
+		if k := len(p.ranges); k > 0 && p.ranges[k-1].To+1 == pick.Seq {
+			p.ranges[k-1].To = pick.Seq
+		} else {
+			p.ranges = append(p.ranges, op.Range{From: pick.Seq, To: pick.Seq})
+		}
+	}
+	for _, r := range p.ranges {
+		p.locate(c.t, r)
+	}
+}
+
+func (e *Engine) commitIf(t *entry, tk ticket) error {
+	if tk.lsn == 0 {
+		return nil
+	}
+	return e.commit(t, tk)
+}
+
+// claimWindow gathers the claims that arrive within a queue's claim_jitter_ms.
+type claimWindow struct {
+	claims []*claim
+}
+
+// joinWindow takes part in the queue's open window, or opens one, and returns
+// when the jobs were dealt. The topic's lock is held and released.
+func (c *claim) joinWindow(name string, now int64) error {
+	t := c.t
+	c.dealt = make(chan struct{})
+	if w := t.claims; w != nil {
+		w.claims = append(w.claims, c)
+		t.mu.Unlock()
+		<-c.dealt // the opener deals within the window, whatever happens
+		return c.err
+	}
+	w := &claimWindow{claims: []*claim{c}}
+	t.claims = w
+	jitter := time.Duration(t.Config.ClaimJitterMS) * time.Millisecond
+	t.mu.Unlock()
+	timer := time.NewTimer(jitter)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.e.drain:
+	}
+	w.deal(c.e, t, name)
+	return c.err
+}
+
+// deal ends the window: the jobs go round-robin, one at a time in the order of
+// arrival, to each claimer up to its own max.
+func (w *claimWindow) deal(e *Engine, t *entry, name string) {
+	t.mu.Lock()
+	t.claims = nil
+	err := e.usable()
+	if t.dropped {
+		err = api.TopicNotFound(name)
+	}
+	now := e.leaseClock()
+	t.q.Expire(now)
+	var failed []queue.Pick
+	for more := err == nil; more; {
+		more = false
+		for _, c := range w.claims {
+			if len(c.picks) == c.req.Max {
+				continue
+			}
+			had := len(c.picks)
+			dead := c.pick(1, now)
+			if len(dead) > 0 {
+				t.mu.Unlock()
+				if merr := e.moveDead(context.Background(), t, dead); merr != nil {
+					e.opt.Logger.Warn("dead letters could not be moved; the jobs stay ready", "topic", name, "jobs", len(dead), "error", merr)
+					failed = append(failed, dead...)
+				}
+				t.mu.Lock()
+			}
+			more = more || len(dead) > 0 || len(c.picks) > had
+		}
+	}
+	for _, p := range failed {
+		t.q.Abort(p.Seq)
+	}
+	ready := t.jobs(now).Ready
+	for _, c := range w.claims {
+		c.err, c.ready = err, ready
+		if err == nil {
+			c.err = c.logLeases()
+		}
+	}
+	t.mu.Unlock()
+	for _, c := range w.claims {
+		close(c.dealt)
+	}
+}

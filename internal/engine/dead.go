@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/queue"
+	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/wal"
+)
+
+func sortRanges(rm *removal) {
+	byFrom := func(a, b op.Range) int { return cmp.Compare(a.From, b.From) }
+	if !slices.IsSortedFunc(rm.ranges, byFrom) {
+		slices.SortFunc(rm.ranges, byFrom)
+	}
+}
+
+// moveDead moves settling jobs to the dead-letter topic: one operation appends
+// them there and deletes them here. After an error nothing has moved and the
+// jobs are still settling.
+func (e *Engine) moveDead(ctx context.Context, t *entry, dead []queue.Pick) error {
+	slices.SortFunc(dead, func(a, b queue.Pick) int { return cmp.Compare(a.Seq, b.Seq) })
+	for {
+		records, rm, err := e.readDead(t, dead)
+		if err != nil || rm.n == 0 {
+			return err
+		}
+		t.mu.Lock()
+		target, cfg := t.Config.DeadLetter, api.DefaultConfig()
+		cfg.Durability = t.Config.Durability
+		t.mu.Unlock()
+		d, err := e.ensureTopic(ctx, target, cfg)
+		if err != nil {
+			return err
+		}
+		b := newBatch(records)
+		err = e.logDead(t, d, b, &rm)
+		b.put()
+		if err != wal.ErrStale {
+			return err
+		}
+		e.unstale(t)
+		e.unstale(d)
+	}
+}
+
+// readDead makes the copies of the jobs that are still there.
+func (e *Engine) readDead(t *entry, dead []queue.Pick) ([]api.Record, removal, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var records []api.Record
+	var rm removal
+	for _, p := range dead {
+		if !t.Free(p.Seq) {
+			continue
+		}
+		it, err := e.item(t, p.Seq)
+		if err != nil {
+			return nil, rm, err
+		}
+		err = e.readBatch(t, p.Seq, func(r *api.Record) bool {
+			if r.Seq == p.Seq {
+				records = append(records, deadLetter(t.Name, p, r))
+			}
+			return r.Seq < p.Seq
+		})
+		if err != nil {
+			return nil, rm, err
+		}
+		rm.add(it)
+		rm.dead++
+	}
+	return records, rm, nil
+}
+
+// deadLetter is the copy of a job with where it comes from in its meta.
+func deadLetter(queueName string, p queue.Pick, r *api.Record) api.Record {
+	c := api.Record{HasNode: r.HasNode, HasTag: r.HasTag, Node: slices.Clone(r.Node), Tag: slices.Clone(r.Tag), Data: slices.Clone(r.Data)}
+	meta := []byte{'{'}
+	if len(r.Meta) > 2 {
+		meta = append(meta, r.Meta[1:len(r.Meta)-1]...)
+		meta = append(meta, ',')
+	}
+	meta = append(meta, `"$dead_letter_from":`...)
+	meta = api.AppendString(meta, queueName)
+	meta = append(meta, `,"$dead_letter_deliveries":"`...)
+	meta = strconv.AppendUint(meta, p.Deliveries, 10)
+	meta = append(meta, `","$dead_letter_src_seq":"`...)
+	meta = strconv.AppendUint(meta, p.Seq, 10)
+	c.Meta = append(meta, '"', '}')
+	return c
+}
+
+// ensureTopic returns the topic, creating it durably if it is absent.
+func (e *Engine) ensureTopic(ctx context.Context, name string, cfg api.Config) (*entry, error) {
+	for {
+		if t := e.reg.get(name); t != nil {
+			t.mu.Lock()
+			wait, ok := t.unsettled()
+			t.mu.Unlock()
+			if !ok {
+				return t, nil
+			}
+			e.settle(t, wait)
+			continue
+		}
+		if _, err := e.PutTopic(ctx, name, cfg); err != nil && !api.IsCode(err, api.CodeTopicExistsIncompatible) {
+			return nil, err
+		}
+	}
+}
+
+// logDead logs and stages the move in both topics and waits for both.
+func (e *Engine) logDead(t, d *entry, b *batch, rm *removal) error {
+	lockBoth(t, d)
+	tk, dtk, err := e.stageDead(t, d, b, rm)
+	unlockBoth(t, d)
+	if err != nil {
+		return err
+	}
+	if err := e.commit(d, dtk); err != nil {
+		return err
+	}
+	return e.commit(t, tk)
+}
+
+func (e *Engine) stageDead(t, d *entry, b *batch, rm *removal) (tk, dtk ticket, err error) {
+	if t.dropped || d.dropped || !d.created.Load() {
+		return tk, dtk, api.Errorf(api.CodeTopicNotFound, "queue %q or its dead-letter topic %q has just been deleted", t.Name, d.Name)
+	}
+	e.advance(t)
+	e.advance(d)
+	for _, g := range rm.ranges {
+		for seq := g.From; seq <= g.To; seq++ {
+			if !t.Free(seq) {
+				return tk, dtk, wal.ErrStale // evicted or deleted meanwhile: look again
+			}
+		}
+	}
+	now := e.clock()
+	if err := e.roomFor(d, b, now); err != nil {
+		return tk, dtk, err
+	}
+	a := appending{batch: b, now: now, before: []op.Part{removalPart(t, rm)}}
+	dtk, _, err = e.stageAppend(d, &a)
+	e.account(d)
+	if err != nil {
+		return tk, dtk, err
+	}
+	d.lastWrite = now
+	st := e.removalOf(t, rm, nil)
+	st.LSN, st.Gen, st.Need = dtk.lsn, dtk.gen, uint8(max(classOf(t.Config.Durability), dtk.need))
+	return e.stageDoomed(t, rm, st), dtk, nil
+}
+
+// lockBoth takes two topics' locks in the order of their numbers.
+func lockBoth(a, b *entry) {
+	if a.ID > b.ID {
+		a, b = b, a
+	}
+	a.mu.Lock()
+	b.mu.Lock()
+}
+
+func unlockBoth(a, b *entry) {
+	a.mu.Unlock()
+	b.mu.Unlock()
+}

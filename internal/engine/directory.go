@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// FormatVersion is the version of the data directory's layout as a whole.
+const FormatVersion = 1
+
+// format is the content of the file FORMAT.
+type format struct {
+	Format int    `json:"format"`
+	Boot   string `json:"boot"`  // boot id of the last writer
+	Clean  bool   `json:"clean"` // the last writer closed the directory
+}
+
+// directory is a data directory that this process holds.
+type directory struct {
+	fs       vfs.FS
+	path     string
+	lock     io.Closer
+	boot     string
+	fresh    bool // nothing was in it
+	clean    bool // the last writer closed it
+	sameBoot bool // the machine has not restarted since the last writer
+}
+
+// openDirectory takes the directory's lock and reads its FORMAT. A directory
+// that is in use, of a newer format, or not weir's is refused.
+func openDirectory(fs vfs.FS, path, boot string) (*directory, error) {
+	if err := fs.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	d := &directory{fs: fs, path: path, boot: boot}
+	lock, err := fs.Lock(fs.PathJoin(path, "LOCK"))
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s is in use by another process (its LOCK is held%s): stop that process or name another directory: %w", path, d.holder(), err)
+	}
+	d.lock = lock
+	if err := d.readFormat(); err != nil {
+		d.release()
+		return nil, err
+	}
+	if err := d.write(false); err != nil {
+		d.release()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *directory) file(name string) string { return d.fs.PathJoin(d.path, name) }
+
+// holder names the process that holds the lock, if it wrote its number.
+func (d *directory) holder() string {
+	b, err := readFile(d.fs, d.file("PID"))
+	if err != nil || len(b) == 0 {
+		return ""
+	}
+	return " by pid " + string(b)
+}
+
+func (d *directory) readFormat() error {
+	b, err := readFile(d.fs, d.file("FORMAT"))
+	if errors.Is(err, os.ErrNotExist) {
+		names, err := d.fs.List(d.path)
+		if err != nil {
+			return fmt.Errorf("data directory: %w", err)
+		}
+		for _, n := range names {
+			if n == "wal" || n == "kv" {
+				return fmt.Errorf("data directory %s holds %s but no FORMAT file: run `weir repair %s` or restore a backup", d.path, n, d.path)
+			}
+		}
+		d.fresh, d.clean = true, true
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	var f format
+	if err := json.Unmarshal(b, &f); err != nil || f.Format < 1 {
+		return fmt.Errorf("data directory %s: FORMAT is damaged: run `weir repair %s`", d.path, d.path)
+	}
+	if f.Format > FormatVersion {
+		return fmt.Errorf("data directory %s has format %d, this weir reads up to format %d: use a newer weir", d.path, f.Format, FormatVersion)
+	}
+	d.clean, d.sameBoot = f.Clean, f.Boot == d.boot
+	return nil
+}
+
+// write replaces FORMAT in one step.
+func (d *directory) write(clean bool) error {
+	b, err := json.Marshal(format{Format: FormatVersion, Boot: d.boot, Clean: clean})
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(d.fs, d.path, "FORMAT", append(b, '\n')); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	return replaceFile(d.fs, d.path, "PID", fmt.Append(nil, os.Getpid()))
+}
+
+func (d *directory) markClean() error { return d.write(true) }
+
+func (d *directory) release() { d.lock.Close() }
+
+func readFile(fs vfs.FS, name string) ([]byte, error) {
+	f, err := fs.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// replaceFile writes a file of the directory durably, all or nothing.
+func replaceFile(fs vfs.FS, dir, name string, content []byte) error {
+	tmp := fs.PathJoin(dir, name+".tmp")
+	f, err := fs.Create(tmp, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	if err := fs.Rename(tmp, fs.PathJoin(dir, name)); err != nil {
+		return err
+	}
+	return syncDir(fs, dir)
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

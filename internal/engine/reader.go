@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/topic"
+	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/wal"
+)
+
+// errMoved says that a batch moved from the log to the store while it was
+// being read; the caller looks it up again.
+var errMoved = errors.New("engine: the segment was sealed meanwhile")
+
+// reader reads batches and chunks; it owns the buffer they are read into.
+type reader struct {
+	buf  []byte
+	part op.Part
+	rec  api.Record
+}
+
+var readers = sync.Pool{New: func() any { return new(reader) }}
+
+func getReader() *reader { return readers.Get().(*reader) }
+
+func (rd *reader) put() {
+	if cap(rd.buf) <= maxPooled {
+		readers.Put(rd)
+	}
+}
+
+// batch visits the records of one batch of the log or of memory, as long as
+// visit wants more.
+func (rd *reader) batch(e *Engine, t *entry, ref topic.Ref, visit func(*api.Record) bool) error {
+	if ref.Segment == topic.InMemory {
+		return rd.frames(t, t.Index.Frames(ref.First), ref, visit)
+	}
+	frames, err := rd.load(e, t, ref)
+	if err != nil {
+		return err
+	}
+	return rd.frames(t, frames, ref, visit)
+}
+
+// load returns the frames of a batch that lies in the log.
+func (rd *reader) load(e *Engine, t *entry, ref topic.Ref) ([]byte, error) {
+	var err error
+	rd.buf, err = e.log.Read(wal.Pos{Segment: ref.Segment, Offset: ref.Offset, Len: ref.Len}, rd.buf[:0])
+	if errors.Is(err, wal.ErrReleased) {
+		return nil, errMoved
+	}
+	if err != nil {
+		return nil, unreadable(t, ref.First, err)
+	}
+	parts := op.NewReader(rd.buf)
+	for parts.Next(&rd.part) {
+		if rd.part.Kind == op.KindAppend && rd.part.First == ref.First && rd.part.Topic == t.ID {
+			return parts.Frames, nil
+		}
+	}
+	return nil, unreadable(t, ref.First, parts.Err())
+}
+
+func (rd *reader) frames(t *entry, frames []byte, ref topic.Ref, visit func(*api.Record) bool) error {
+	r := &rd.rec
+	r.TS = ref.TS
+	var err error
+	for seq := ref.First; seq <= ref.Last(); seq++ {
+		if frames, err = op.ReadFrame(frames, r); err != nil {
+			return unreadable(t, seq, err)
+		}
+		r.Seq = seq
+		if !visit(r) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// chunk visits the records of the sealed chunk that holds seq or comes next.
+func (rd *reader) chunk(e *Engine, t *entry, segment uint32, seq uint64, visit func(*api.Record) bool) error {
+	c, err := e.store.Read(segment, t.ID, seq)
+	if err != nil {
+		return unreadable(t, seq, err)
+	}
+	if c == nil {
+		return errMoved
+	}
+	it := c.Seek(0)
+	for it.Next(&rd.rec) {
+		if !visit(&rd.rec) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func unreadable(t *entry, seq uint64, err error) error {
+	if err == nil {
+		err = fmt.Errorf("record %d of topic %q is not where the index says", seq, t.Name)
+	}
+	return &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("record %d of topic %q cannot be read", seq, t.Name), Err: err,
+		Detail: map[string]any{"storage": map[string]any{"operation": "read", "error": err.Error()}}}
+}
+
+// place says where some of a topic's numbers lie.
+type place struct {
+	ref    topic.Ref
+	run    topic.Run
+	frames []byte // of a batch in memory
+	sealed bool
+}
+
+// plan is a piece of a topic that can be read without its lock: ranges of live
+// numbers and where they lie.
+type plan struct {
+	ranges []op.Range
+	places []place
+}
+
+var plans = sync.Pool{New: func() any { return new(plan) }}
+
+// piece plans the reading of up to n live numbers above pos and up to end,
+// and returns the last number that is covered.
+func (p *plan) piece(t *entry, pos, end uint64, n int) {
+	p.ranges, p.places = p.ranges[:0], p.places[:0]
+	for n > 0 && pos < end {
+		from, to := t.LiveRange(pos, end)
+		if from > end {
+			break
+		}
+		to = min(to, from+uint64(n)-1)
+		n -= int(to - from + 1)
+		if k := len(p.ranges); k > 0 && p.ranges[k-1].To+1 == from {
+			p.ranges[k-1].To = to
+		} else {
+			p.ranges = append(p.ranges, op.Range{From: from, To: to})
+		}
+		pos = to
+	}
+	for _, r := range p.ranges {
+		p.locate(t, r)
+	}
+}
+
+// locate adds the places of one range.
+func (p *plan) locate(t *entry, r op.Range) {
+	for seq := r.From; seq <= r.To; {
+		ref, run, inLog, sealed := t.Index.Find(seq)
+		switch {
+		case inLog:
+			if k := len(p.places); k == 0 || p.places[k-1].sealed || p.places[k-1].ref != ref {
+				pl := place{ref: ref}
+				if ref.Segment == topic.InMemory {
+					pl.frames = t.Index.Frames(ref.First)
+				}
+				p.places = append(p.places, pl)
+			}
+			seq = ref.Last() + 1
+		case sealed:
+			if k := len(p.places); k == 0 || !p.places[k-1].sealed || p.places[k-1].run.Segment != run.Segment {
+				p.places = append(p.places, place{run: run, sealed: true})
+			}
+			seq = run.Last + 1
+		default:
+			return
+		}
+	}
+}
+
+// read visits the planned records in order, as long as visit wants more. Every
+// planned number is visited or the reading fails; errMoved says that what was
+// not visited yet has to be planned again.
+func (p *plan) read(e *Engine, t *entry, visit func(*api.Record) bool) error {
+	rd := getReader()
+	defer rd.put()
+	ranges := p.ranges
+	if len(ranges) == 0 {
+		return nil
+	}
+	want, more := ranges[0].From, true
+	take := func(r *api.Record) bool {
+		if r.Seq != want {
+			return r.Seq < want
+		}
+		if more = visit(r); !more {
+			return false
+		}
+		if want++; want > ranges[0].To {
+			if ranges = ranges[1:]; len(ranges) == 0 {
+				return false
+			}
+			want = ranges[0].From
+		}
+		return true
+	}
+	for i := range p.places {
+		pl := &p.places[i]
+		if err := p.readPlace(e, t, rd, pl, &want, &ranges, take); err != nil {
+			return err
+		}
+		if !more || len(ranges) == 0 {
+			return nil
+		}
+	}
+	return unreadable(t, want, nil)
+}
+
+func (p *plan) readPlace(e *Engine, t *entry, rd *reader, pl *place, want *uint64, ranges *[]op.Range, take func(*api.Record) bool) error {
+	if !pl.sealed {
+		if pl.ref.Segment == topic.InMemory {
+			return rd.frames(t, pl.frames, pl.ref, take)
+		}
+		frames, err := rd.load(e, t, pl.ref)
+		if err != nil {
+			return err
+		}
+		return rd.frames(t, frames, pl.ref, take)
+	}
+	for len(*ranges) > 0 && *want <= pl.run.Last {
+		before := *want
+		c, err := e.store.Read(pl.run.Segment, t.ID, *want)
+		if err != nil {
+			return unreadable(t, *want, err)
+		}
+		if c == nil {
+			return errMoved
+		}
+		it := c.Seek(*want)
+		for it.Next(&rd.rec) {
+			if !take(&rd.rec) {
+				return nil
+			}
+		}
+		if *want == before {
+			return unreadable(t, *want, nil)
+		}
+	}
+	return nil
+}

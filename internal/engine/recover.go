@@ -1,0 +1,248 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/topic"
+	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/store"
+	"github.com/weirmq/weir/internal/wal"
+)
+
+// recover loads what the store holds and applies the operations of the log
+// behind it. It plans nothing: every number and loss is as it was logged.
+func (e *Engine) recover(ctx context.Context) error {
+	var err error
+	e.store, err = store.Open(store.Options{FS: e.opt.FS, Dir: e.opt.Dir, Logger: e.opt.Logger})
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
+	}
+	if err := e.load(); err != nil {
+		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
+	}
+	r := replay{e: e, leases: make(map[uint64]map[uint64]store.Lease)}
+	var was wal.Recovery
+	e.log, was, err = wal.Open(wal.Options{
+		FS: e.opt.FS, Dir: e.opt.FS.PathJoin(e.opt.Dir, "wal"), SegmentBytes: e.opt.SegmentBytes, FlushEvery: e.opt.DiskFlush,
+		Slots: e.opt.IngestSlots, SameBoot: e.dir.sameBoot, Logger: e.opt.Logger, Sealed: func() { signal(e.sealed) },
+		Gap: func(from, to uint64) { r.gap = true },
+		Progress: func(done, total int64) {
+			if total > 0 {
+				e.opt.Progress(float64(done) / float64(total))
+			}
+		},
+	}, e.store.Applied(), func(o wal.Op) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return r.apply(o)
+	})
+	if err != nil {
+		var bad *wal.CorruptError
+		if errors.As(err, &bad) {
+			return fmt.Errorf("%w; `weir repair %s` says what can be saved", err, e.opt.Dir)
+		}
+		return err
+	}
+	e.opt.Logger.Info("log replayed", "recovery", was)
+	e.startAt, e.startMS = time.Now(), e.clock()
+	return e.finish(&r)
+}
+
+// load reads the topics of the store.
+func (e *Engine) load() error {
+	var runOf *entry
+	return e.store.Load(func(s *op.State) error {
+		t := &entry{}
+		t.State = *s
+		e.adopt(t)
+		return nil
+	}, func(r store.Run) error {
+		if runOf == nil || runOf.ID != r.Topic {
+			runOf = e.reg.byID[r.Topic]
+		}
+		if runOf != nil {
+			runOf.Index.AddRun(topicRun(r))
+		}
+		return nil
+	}, func(k store.Key) error {
+		if t := e.reg.byID[k.Topic]; t != nil {
+			t.Keys.Put(k.Hash, topic.Key{First: k.First, N: uint32(k.N), TS: k.TS}, k.TS, t.Config.IdempotencyWindowMS)
+		}
+		return nil
+	}, func(l store.Lease) error {
+		if t := e.reg.byID[l.Topic]; t != nil && t.q != nil {
+			e.restoreLease(t, l)
+		}
+		return nil
+	})
+}
+
+// adopt registers a recovered topic.
+func (e *Engine) adopt(t *entry) {
+	t.created.Store(true)
+	t.ensureQueue()
+	e.reg.byName[t.Name] = t
+	e.reg.byID[t.ID] = t
+	e.nextTopic.Store(max(e.nextTopic.Load(), t.ID))
+	e.lastTS.Store(max(e.lastTS.Load(), t.LastTS))
+}
+
+func (e *Engine) restoreLease(t *entry, l store.Lease) {
+	node := l.Node
+	if l.Released {
+		node = ""
+	}
+	t.q.Restore(l.Seq, node, l.ID, l.Deadline, l.Deliveries)
+	e.nextLease.Store(max(e.nextLease.Load(), l.ID))
+}
+
+// replay applies operations of the log to the topics.
+type replay struct {
+	e      *Engine
+	part   op.Part
+	leases map[uint64]map[uint64]store.Lease
+	gap    bool // operations were lost, and marked so by weir repair
+}
+
+func (r *replay) apply(o wal.Op) error {
+	parts := op.NewReader(o.Payload)
+	for parts.Next(&r.part) {
+		if err := r.applyPart(o, &r.part); err != nil {
+			return fmt.Errorf("log operation %d: %w", o.LSN, err)
+		}
+	}
+	if err := parts.Err(); err != nil {
+		return fmt.Errorf("log operation %d: %w", o.LSN, err)
+	}
+	return nil
+}
+
+func (r *replay) applyPart(o wal.Op, p *op.Part) error {
+	e := r.e
+	if p.Kind == op.KindCreate {
+		t := &entry{}
+		t.State.Apply(p)
+		e.adopt(t)
+		return nil
+	}
+	t := e.reg.byID[p.Topic]
+	if t == nil {
+		if r.gap {
+			return nil
+		}
+		return fmt.Errorf("part of kind %d names topic %d, which does not exist", p.Kind, p.Topic)
+	}
+	e.lastTS.Store(max(e.lastTS.Load(), p.TS))
+	switch p.Kind {
+	case op.KindDrop:
+		e.reg.remove(t)
+		return nil
+	case op.KindAppend:
+		t.Index.Add(topic.Ref{First: p.First, TS: p.TS, N: uint32(p.N), Segment: o.Pos.Segment, Offset: o.Pos.Offset, Len: o.Pos.Len})
+		if p.HasKey {
+			t.Keys.Put(p.Key, topic.Key{First: p.First, N: uint32(p.N), TS: p.TS}, p.TS, t.Config.IdempotencyWindowMS)
+		}
+	case op.KindDelete:
+		if t.q != nil {
+			for _, g := range p.Ranges {
+				t.q.ForgetRange(g.From, g.To)
+			}
+		}
+	case op.KindLease, op.KindRelease:
+		for _, l := range p.Leases {
+			if t.q != nil && t.Live(l.Seq) {
+				e.restoreLease(t, store.Lease{Topic: t.ID, Node: p.Node, Lease: l, Released: p.Kind == op.KindRelease})
+			}
+		}
+	}
+	t.State.Apply(p)
+	t.Index.Trim(t.Start)
+	return nil
+}
+
+// finish brings every topic to where it goes on: what a crash took is
+// announced, the rest is counted.
+func (e *Engine) finish(r *replay) error {
+	lost := !e.dir.clean
+	for _, t := range e.reg.all() {
+		if r.gap || lost && losesTail(&t.Config, e.dir.sameBoot) {
+			if err := e.loseTail(t); err != nil {
+				return err
+			}
+		}
+		t.reserve.safe, t.reserve.next = t.Reserved, t.Reserved
+		if t.q != nil && !t.Config.LeasesDurable {
+			t.q = nil
+			t.ensureQueue()
+		}
+		t.loggedHead, t.lastWrite = t.Head, t.LastTS
+		t.Init()
+		e.account(t)
+		e.records.Add(int64(t.Count))
+		e.byClass[t.Config.Durability].Add(1)
+		if t.q != nil {
+			e.queueTopics.Add(1)
+		}
+	}
+	return e.log.Sync()
+}
+
+// losesTail reports whether a topic may have lost numbers that were handed out
+// when its server was killed, or its machine lost power.
+func losesTail(c *api.Config, sameBoot bool) bool {
+	switch c.Durability {
+	case api.Fsync:
+		return false
+	case api.Disk:
+		return !sameBoot
+	}
+	return true
+}
+
+// loseTail announces the numbers that may have been handed out and lost.
+func (e *Engine) loseTail(t *entry) error {
+	if t.Reserved <= t.Head {
+		return nil
+	}
+	part := op.Part{Kind: op.KindLose, Topic: t.ID, From: t.Head + 1, To: t.Reserved, Cause: op.CauseCrash}
+	if _, _, err := e.log.AppendUnslotted(e.log.Gen(), part.Encode(nil), nil, noFrames, wal.Memory); err != nil {
+		return err
+	}
+	t.State.Apply(&part)
+	return nil
+}
+
+// settleHeads logs where the heads of the topics stand whose records the log
+// does not hold, so that a clean restart continues behind them.
+func (e *Engine) settleHeads() error {
+	for _, t := range e.reg.all() {
+		t.mu.Lock()
+		if t.Config.Durability == api.Ephemeral && t.created.Load() && !t.dropped && t.Head > 0 {
+			part := op.Part{Kind: op.KindLose, Topic: t.ID, From: t.loggedHead + 1, To: t.Head, Cause: op.CauseCrash}
+			if part.From <= part.To {
+				if _, _, err := e.log.AppendUnslotted(e.log.Gen(), part.Encode(nil), nil, noFrames, wal.Memory); err != nil {
+					t.mu.Unlock()
+					return storageError(err)
+				}
+			}
+		}
+		t.mu.Unlock()
+	}
+	return nil
+}
+
+func topicRun(r store.Run) topic.Run {
+	return topic.Run{Segment: r.Segment, First: r.First, Last: r.Last, N: r.N, Bytes: r.Bytes, Disk: r.Disk}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,276 @@
+package engine
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/queue"
+	"github.com/weirmq/weir/internal/engine/topic"
+	"github.com/weirmq/weir/internal/wal"
+)
+
+// entry is one topic with its lock and what the engine keeps beside it.
+type entry struct {
+	mu sync.Mutex
+	topic.Topic
+	q *queue.Queue // nil unless it is a queue
+
+	created atomic.Bool // false until its creation is durable
+	dropped bool        // its end is in the log
+	end     ticket      // what to wait for if dropped
+	begin   ticket      // what to wait for unless created
+
+	changed chan struct{} // closed when records become visible or the topic ends; nil while nobody waits
+
+	front      front // sizes and times of the oldest records
+	nextExpiry int64 // no record expires before, Unix ms
+	expiring   ticket
+	reserve    reserve
+	lastRead   atomic.Int64
+	lastWrite  int64
+	loggedHead uint64 // the head as the log knows it; behind Head on an ephemeral topic
+	accounted  uint64 // planned bytes that the engine's total holds
+	claims     *claimWindow
+	dirty      bool // records went since the last look at disk space
+}
+
+// ticket is a place in the log and the class that has to hold there.
+type ticket struct {
+	lsn, gen uint64
+	need     wal.Class
+}
+
+// registry finds topics by name and by number.
+type registry struct {
+	mu     sync.RWMutex
+	byName map[string]*entry
+	byID   map[uint64]*entry
+	sorted []string // all names in order; nil after a change
+}
+
+func (r *registry) init() {
+	r.byName = make(map[string]*entry)
+	r.byID = make(map[uint64]*entry)
+}
+
+func (r *registry) get(name string) *entry {
+	r.mu.RLock()
+	t := r.byName[name]
+	r.mu.RUnlock()
+	return t
+}
+
+func (r *registry) id(id uint64) *entry {
+	r.mu.RLock()
+	t := r.byID[id]
+	r.mu.RUnlock()
+	return t
+}
+
+// add registers a topic unless the name is taken (then it returns the holder)
+// or the cap is reached (then nil).
+func (r *registry) add(name string, t *entry, limit int64) (*entry, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if have := r.byName[name]; have != nil {
+		return have, false
+	}
+	if limit > 0 && int64(len(r.byName)) >= limit {
+		return nil, false
+	}
+	r.byName[name] = t
+	r.byID[t.ID] = t
+	r.sorted = nil
+	return t, true
+}
+
+// remove takes a topic out; doing it twice is harmless.
+func (r *registry) remove(t *entry) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byID[t.ID] != t {
+		return false
+	}
+	delete(r.byID, t.ID)
+	if r.byName[t.Name] == t {
+		delete(r.byName, t.Name)
+	}
+	r.sorted = nil
+	return true
+}
+
+// names returns all names in order; the slice must not be changed.
+func (r *registry) names() []string {
+	r.mu.RLock()
+	s := r.sorted
+	r.mu.RUnlock()
+	if s != nil {
+		return s
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sorted == nil {
+		r.sorted = make([]string, 0, len(r.byName))
+		for name := range r.byName {
+			r.sorted = append(r.sorted, name)
+		}
+		slices.Sort(r.sorted)
+	}
+	return r.sorted
+}
+
+func (r *registry) all() []*entry {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	all := make([]*entry, 0, len(r.byID))
+	for _, t := range r.byID {
+		all = append(all, t)
+	}
+	return all
+}
+
+func (r *registry) len() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.byName)
+}
+
+// lock returns the topic of that name with its lock held, its staged changes
+// applied as far as the log allows, and what has expired taken out. It waits
+// for a creation or an end that is on its way, so that nobody acts on what is
+// not durable.
+func (e *Engine) lock(name string) (*entry, error) {
+	if err := e.usable(); err != nil {
+		return nil, err
+	}
+	for {
+		t := e.reg.get(name)
+		if t == nil {
+			return nil, api.TopicNotFound(name)
+		}
+		t.mu.Lock()
+		if wait, ok := t.unsettled(); ok {
+			t.mu.Unlock()
+			e.settle(t, wait)
+			continue
+		}
+		e.advance(t)
+		if err := e.expire(t, e.clock()); err != nil {
+			t.mu.Unlock()
+			if err == wal.ErrStale {
+				e.unstale(t)
+				continue
+			}
+			return nil, err
+		}
+		if t.expiring.lsn != 0 {
+			wait := t.expiring
+			t.mu.Unlock()
+			e.settle(t, wait)
+			continue
+		}
+		return t, nil
+	}
+}
+
+// unsettled reports what has to be waited for before the topic can be used.
+func (t *entry) unsettled() (ticket, bool) {
+	if t.dropped {
+		return t.end, true
+	}
+	if !t.created.Load() {
+		return t.begin, true
+	}
+	return ticket{}, false
+}
+
+// settle waits for a ticket of the topic, lets it take effect and takes a
+// topic that has ended, or never began, out of the registry.
+func (e *Engine) settle(t *entry, wait ticket) error {
+	err := e.wait(wait)
+	t.mu.Lock()
+	e.advance(t)
+	gone := t.dropped || !t.created.Load()
+	if t.expiring == wait {
+		t.expiring = ticket{}
+	}
+	t.mu.Unlock()
+	if gone {
+		e.unregister(t)
+	}
+	return err
+}
+
+func (e *Engine) unregister(t *entry) {
+	if !e.reg.remove(t) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.created.Load() {
+		e.records.Add(-int64(t.Count))
+		e.bytes.Add(-int64(t.accounted))
+		t.accounted = 0
+		e.byClass[t.Config.Durability].Add(-1)
+		if t.q != nil {
+			e.queueTopics.Add(-1)
+		}
+	}
+	t.wake()
+	e.markDirty(t)
+}
+
+// wake lets the long polls of the topic look again.
+func (t *entry) wake() {
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
+}
+
+// advance applies what the log has met and undoes what it has failed.
+func (e *Engine) advance(t *entry) {
+	if t.Idle() {
+		return
+	}
+	count := t.Count
+	published := t.Advance(func(s *topic.Staged) (ok, failed bool) {
+		if s.LSN == 0 {
+			return true, false
+		}
+		return e.log.Check(s.LSN, s.Gen, wal.Class(s.Need))
+	})
+	if d := int64(t.Count - count); d != 0 {
+		e.records.Add(d)
+		if d < 0 {
+			e.markDirty(t)
+		}
+	}
+	e.account(t)
+	if published {
+		t.wake()
+	}
+}
+
+// account carries a change of the topic's planned bytes over to the total.
+func (e *Engine) account(t *entry) {
+	if d := int64(t.PlannedBytes() - t.accounted); d != 0 {
+		t.accounted += uint64(d)
+		e.bytes.Add(d)
+	}
+}
+
+// withTTL returns the topics whose records end with time.
+func (r *registry) withTTL() []*entry {
+	var some []*entry
+	for _, t := range r.all() {
+		t.mu.Lock()
+		if t.Config.TTLMS > 0 {
+			some = append(some, t)
+		}
+		t.mu.Unlock()
+	}
+	return some
+}

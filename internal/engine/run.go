@@ -1,0 +1,36 @@
+package engine
+
+import "time"
+
+// start begins the engine's background loops; Close ends them and waits.
+func (e *Engine) start() {
+	e.loops.Add(3)
+	go func() { defer e.loops.Done(); e.sealLoop() }()
+	go func() { defer e.loops.Done(); e.shrinkLoop() }()
+	go func() { defer e.loops.Done(); e.tickLoop() }()
+	signal(e.sealed) // segments that were waiting when the engine stopped
+	signal(e.shrink)
+}
+
+// tickLoop notices once a second what time alone has done on topics nobody
+// looks at: records that outlived their time give their space back.
+func (e *Engine) tickLoop() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.stop.Done():
+			return
+		case <-tick.C:
+		}
+		now := e.clock()
+		for _, t := range e.reg.withTTL() {
+			t.mu.Lock()
+			if t.created.Load() && !t.dropped {
+				e.advance(t)
+				e.expire(t, now)
+			}
+			t.mu.Unlock()
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirmq/weir/internal/engine/topic"
+	"github.com/weirmq/weir/internal/store"
+	"github.com/weirmq/weir/internal/wal"
+)
+
+// sealLoop moves sealed segments of the log to the store, one at a time.
+func (e *Engine) sealLoop() {
+	for {
+		select {
+		case <-e.stop.Done():
+			return
+		case <-e.sealed:
+		}
+		for {
+			seg, ok := e.log.OldestSealed()
+			if !ok {
+				break
+			}
+			err := e.seal(seg)
+			if e.stop.Err() != nil {
+				return
+			}
+			if err != nil {
+				e.opt.Logger.Error("a sealed segment could not be moved to the store; trying again in a second",
+					"segment", seg.Number, "error", err)
+				select {
+				case <-e.stop.Done():
+					return
+				case <-time.After(time.Second):
+				}
+			}
+		}
+	}
+}
+
+// seal moves one segment to the store, points the topics at it and gives the
+// log its file back.
+func (e *Engine) seal(seg wal.SegmentInfo) error {
+	e.sealing.Lock()
+	defer e.sealing.Unlock()
+	runs, _, err := e.store.Seal(e.stop, seg.Number, seg.LastLSN, func(fn func(store.Op) error) error {
+		return e.log.Scan(seg.Number, func(o wal.Op) error {
+			return fn(store.Op{LSN: o.LSN, Payload: o.Payload})
+		})
+	}, view{e}, newPacer(&e.ingested))
+	if err != nil {
+		return err
+	}
+	byTopic := make(map[uint64]topic.Run, len(runs))
+	for _, r := range runs {
+		byTopic[r.Topic] = topicRun(r)
+	}
+	for _, t := range e.reg.all() {
+		t.mu.Lock()
+		t.Index.Seal(seg.Number, byTopic[t.ID])
+		t.mu.Unlock()
+	}
+	signal(e.shrink)
+	if err := e.log.Release(seg.Number); err != nil {
+		return fmt.Errorf("release log segment %d: %w", seg.Number, err)
+	}
+	return nil
+}
+
+// view tells the store what is gone by now.
+type view struct{ e *Engine }
+
+// Snapshot returns which numbers of the topic need not be kept.
+func (v view) Snapshot(id uint64) func(seq uint64) bool {
+	t := v.e.reg.id(id)
+	if t == nil {
+		return func(uint64) bool { return true }
+	}
+	return func(seq uint64) bool {
+		t.mu.Lock()
+		gone := seq <= t.Start || seq <= t.Head && t.Holes.Has(seq)
+		t.mu.Unlock()
+		return gone
+	}
+}
+
+// Sync makes what Snapshot relied on durable.
+func (v view) Sync() error { return v.e.log.Sync() }
+
+// shrinkLoop gives back the disk space of what is gone, soon after it went.
+func (e *Engine) shrinkLoop() {
+	for {
+		select {
+		case <-e.stop.Done():
+			return
+		case <-e.shrink:
+		}
+		if err := e.shrinkStore(); err != nil && !errors.Is(err, context.Canceled) {
+			e.opt.Logger.Error("disk space could not be given back; trying again with the next change", "error", err)
+		}
+		// What goes in the meantime is dealt with in one round.
+		select {
+		case <-e.stop.Done():
+			return
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// markDirty notes that records of the topic went. Its lock is held.
+func (e *Engine) markDirty(t *entry) {
+	if !t.dirty {
+		t.dirty = true
+		signal(e.shrink)
+	}
+}
+
+// A segment is rewritten once less than this share of it is live.
+const rewriteBelow = 0.8
+
+// shrinkStore drops sealed segments in which nothing is live and rewrites
+// those with few live bytes.
+func (e *Engine) shrinkStore() error {
+	live := make(map[uint32]float64)
+	for _, t := range e.reg.all() {
+		t.mu.Lock()
+		t.dirty = false
+		for _, r := range t.Index.Runs() {
+			live[r.Segment] += t.liveShare(r) * float64(r.Disk)
+		}
+		t.mu.Unlock()
+	}
+	for _, s := range e.store.Segments() {
+		if e.stop.Err() != nil {
+			return e.stop.Err()
+		}
+		if s.Disk == 0 || live[s.Segment] >= rewriteBelow*float64(s.Disk) {
+			continue
+		}
+		if err := e.shrinkSegment(s.Segment, live[s.Segment] == 0); err != nil {
+			return err
+		}
+	}
+	_, err := e.store.ExpireKeys(e.clock() - e.longestWindow())
+	return err
+}
+
+// liveShare is the share of a run's records that are still live.
+func (t *entry) liveShare(r topic.Run) float64 {
+	if r.Last <= t.Start || r.N == 0 {
+		return 0
+	}
+	from := max(r.First, t.Start+1)
+	span := float64(r.Last - r.First + 1)
+	gone := float64(from-r.First) + float64(t.Holes.Between(from, r.Last))
+	// The run may be sparse already: numbers that were gone when it was built
+	// take no space.
+	left := span - gone
+	return min(1, max(0, left/float64(r.N)))
+}
+
+func (e *Engine) shrinkSegment(segment uint32, empty bool) error {
+	e.sealing.Lock()
+	defer e.sealing.Unlock()
+	if empty {
+		if err := e.log.Sync(); err != nil {
+			return err
+		}
+		if err := e.store.DropSegment(segment); err != nil {
+			return err
+		}
+		e.swapRuns(segment, nil)
+		return nil
+	}
+	runs, err := e.store.Rewrite(e.stop, segment, view{e}, newPacer(&e.ingested))
+	if err != nil {
+		return err
+	}
+	byTopic := make(map[uint64]topic.Run, len(runs))
+	for _, r := range runs {
+		byTopic[r.Topic] = topicRun(r)
+	}
+	e.swapRuns(segment, byTopic)
+	return nil
+}
+
+func (e *Engine) swapRuns(segment uint32, runs map[uint64]topic.Run) {
+	for _, t := range e.reg.all() {
+		t.mu.Lock()
+		t.Index.Swap(segment, runs[t.ID])
+		t.mu.Unlock()
+	}
+}
+
+// longestWindow is the longest idempotency window of any topic, ms.
+func (e *Engine) longestWindow() int64 {
+	var longest uint64
+	for _, t := range e.reg.all() {
+		t.mu.Lock()
+		longest = max(longest, t.Config.IdempotencyWindowMS)
+		t.mu.Unlock()
+	}
+	return int64(min(longest, 1<<60))
+}

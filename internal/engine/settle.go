@@ -1,0 +1,162 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/wal"
+)
+
+func leaseIDAt(req *api.SettleRequest, i int) uint64 {
+	if len(req.LeaseIDs) == 0 {
+		return 0
+	}
+	return req.LeaseIDs[i]
+}
+
+// Ack completes leased jobs: they are permanently deleted.
+func (e *Engine) Ack(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
+	for {
+		t, _, err := e.lockQueue(name)
+		if err != nil {
+			return api.SettleResult{}, err
+		}
+		var res api.SettleResult
+		rm, err := e.planAck(t, req, &res)
+		if err != nil || rm.n == 0 {
+			e.settleResult(t, &res)
+			t.mu.Unlock()
+			return res, err
+		}
+		abort := func() {
+			for _, g := range rm.ranges {
+				for seq := g.From; seq <= g.To; seq++ {
+					t.q.Abort(seq)
+				}
+			}
+		}
+		tk, err := e.stageRemoval(t, &rm, abort)
+		if err != nil {
+			abort()
+		}
+		t.mu.Unlock()
+		if err == wal.ErrStale {
+			e.unstale(t)
+			continue
+		}
+		if err != nil {
+			return api.SettleResult{}, err
+		}
+		begin := time.Now()
+		if err := e.commit(t, tk); err != nil {
+			return api.SettleResult{}, storageError(err)
+		}
+		if res.Synced = tk.need == wal.Synced; res.Synced {
+			res.SyncMS = ms(time.Since(begin))
+		}
+		res.Done = int(rm.n)
+		t.mu.Lock()
+		e.settleResult(t, &res)
+		t.mu.Unlock()
+		return res, nil
+	}
+}
+
+// planAck marks the jobs that the node holds as settling. The topic's lock is
+// held.
+func (e *Engine) planAck(t *entry, req *api.SettleRequest, res *api.SettleResult) (removal, error) {
+	var rm removal
+	for i, seq := range req.Seqs {
+		if !t.q.Held(seq, req.Node, leaseIDAt(req, i)) || !t.Free(seq) {
+			res.Skipped = append(res.Skipped, seq)
+			continue
+		}
+		it, err := e.item(t, seq)
+		if err != nil {
+			for _, g := range rm.ranges {
+				for s := g.From; s <= g.To; s++ {
+					t.q.Abort(s)
+				}
+			}
+			return removal{}, err
+		}
+		t.q.Settle(seq)
+		rm.add(it)
+	}
+	sortRanges(&rm)
+	return rm, nil
+}
+
+func (e *Engine) settleResult(t *entry, res *api.SettleResult) {
+	c := t.jobs(e.leaseClock())
+	res.Ready, res.InFlight = c.Ready, c.InFlight
+}
+
+// Nack gives leased jobs back, at once or after req.DelayMS.
+func (e *Engine) Nack(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
+	t, now, err := e.lockQueue(name)
+	if err != nil {
+		return api.SettleResult{}, err
+	}
+	var res api.SettleResult
+	var back []op.Lease
+	until := now + int64(req.DelayMS)
+	for i, seq := range req.Seqs {
+		if !t.q.Held(seq, req.Node, leaseIDAt(req, i)) {
+			res.Skipped = append(res.Skipped, seq)
+			continue
+		}
+		t.q.Nack(seq, now, until, req.NotStarted)
+		res.Done++
+		if t.Config.LeasesDurable {
+			id, n := t.q.Lease(seq)
+			l := op.Lease{Seq: seq, ID: id, Deliveries: n}
+			if req.DelayMS > 0 {
+				l.Deadline = e.wallOf(until, now)
+			}
+			back = append(back, l)
+		}
+	}
+	return e.finishLeases(t, op.KindRelease, "", back, res)
+}
+
+// Extend sets the deadline of leased jobs to now plus req.LeaseMS.
+func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
+	t, now, err := e.lockQueue(name)
+	if err != nil {
+		return api.SettleResult{}, err
+	}
+	var res api.SettleResult
+	var kept []op.Lease
+	deadline := now + int64(req.LeaseMS)
+	wall := e.wallOf(deadline, now)
+	var done []uint64
+	done, res.Skipped = t.q.Extend(nil, nil, req.Seqs, req.LeaseIDs, req.Node, deadline)
+	res.Done = len(done)
+	for _, seq := range done {
+		res.Deadlines = append(res.Deadlines, api.Deadline{Seq: seq, At: wall})
+		if t.Config.LeasesDurable {
+			id, n := t.q.Lease(seq)
+			kept = append(kept, op.Lease{Seq: seq, ID: id, Deadline: wall, Deliveries: n})
+		}
+	}
+	return e.finishLeases(t, op.KindLease, req.Node, kept, res)
+}
+
+// finishLeases logs lease events if there are any, and fills in the counters.
+// The topic's lock is held and released.
+func (e *Engine) finishLeases(t *entry, kind op.Kind, node string, leases []op.Lease, res api.SettleResult) (api.SettleResult, error) {
+	e.settleResult(t, &res)
+	var tk ticket
+	var err error
+	if len(leases) > 0 {
+		tk, err = e.stageLeases(t, kind, node, leases)
+	}
+	t.mu.Unlock()
+	if err == nil {
+		err = e.commitIf(t, tk)
+	}
+	return res, storageError(err)
+}

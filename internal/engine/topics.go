@@ -1,0 +1,328 @@
+package engine
+
+import (
+	"context"
+	"sort"
+	"strings"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/queue"
+	"github.com/weirmq/weir/internal/engine/topic"
+	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/wal"
+)
+
+// PutTopic creates a topic or replaces the configuration of an existing one.
+func (e *Engine) PutTopic(ctx context.Context, name string, cfg api.Config) (api.PutTopicResult, error) {
+	if err := e.usable(); err != nil {
+		return api.PutTopicResult{}, err
+	}
+	if !api.ValidTopicName(name) {
+		return api.PutTopicResult{}, badTopicName(name)
+	}
+	if err := api.CheckConfig(name, &cfg); err != nil {
+		return api.PutTopicResult{}, err
+	}
+	for {
+		t, created, err := e.register(name, cfg)
+		if err != nil {
+			return api.PutTopicResult{}, err
+		}
+		var tk ticket
+		if created {
+			tk, err = e.logCreate(t)
+		} else {
+			if wait, ok := t.unsettled(); ok {
+				t.mu.Unlock()
+				e.settle(t, wait)
+				continue
+			}
+			e.advance(t)
+			if t.Config.Type != cfg.Type {
+				have := t.Config.Type
+				t.mu.Unlock()
+				return api.PutTopicResult{}, incompatible(name, have, cfg.Type)
+			}
+			tk, err = e.logConfig(t, cfg)
+		}
+		if err != nil {
+			t.dropped = t.dropped || created
+			t.mu.Unlock()
+			if created {
+				e.reg.remove(t)
+			}
+			if err == wal.ErrStale {
+				e.unstale(t)
+				continue
+			}
+			return api.PutTopicResult{}, err
+		}
+		t.mu.Unlock()
+		if err := e.commit(t, tk); err != nil {
+			if created {
+				e.unregister(t)
+			}
+			return api.PutTopicResult{}, storageError(err)
+		}
+		return api.PutTopicResult{Created: created, Config: cfg}, nil
+	}
+}
+
+func incompatible(name string, have, want api.TopicType) error {
+	return api.Errorf(api.CodeTopicExistsIncompatible, "topic %q is a %s and cannot become a %s; the type is fixed at creation", name, have, want).
+		With("topic", name).With("existing_type", have.String()).With("requested_type", want.String())
+}
+
+// createParts encodes the beginning of a topic.
+func createParts(dst []byte, t *entry) []byte {
+	part := op.Part{Kind: op.KindCreate, Topic: t.ID, Name: t.Name, Config: t.Config, TS: t.CreatedTS}
+	return part.Encode(dst)
+}
+
+// stageCreate makes the topic usable once what is logged at lsn is durable.
+func (e *Engine) stageCreate(t *entry, lsn, gen uint64) {
+	t.begin = ticket{lsn, gen, wal.Synced}
+	t.Stage(topic.Staged{LSN: lsn, Gen: gen, Need: uint8(wal.Synced),
+		Apply: func() {
+			t.created.Store(true)
+			e.byClass[t.Config.Durability].Add(1)
+			if t.q != nil {
+				e.queueTopics.Add(1)
+			}
+		},
+		Undo: func() { t.dropped = true },
+	})
+}
+
+// logCreate logs the beginning of a topic that gets no records yet. The
+// topic's lock is held.
+func (e *Engine) logCreate(t *entry) (ticket, error) {
+	head, _ := e.reserveHead(createParts(nil, t), t, t.PlannedHead())
+	tk, _, err := e.append(t, head, nil, noFrames, wal.Synced, nil)
+	if err != nil {
+		return ticket{}, err
+	}
+	t.reserve.logged(tk.lsn, tk.gen)
+	e.stageCreate(t, tk.lsn, tk.gen)
+	return t.begin, nil
+}
+
+// logConfig logs a configuration and what its caps take at once. The topic's
+// lock is held.
+func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
+	ev, err := e.planCap(t, &cfg, 0, 0, nil)
+	if err != nil {
+		return ticket{}, err
+	}
+	part := op.Part{Kind: op.KindConfig, Topic: t.ID, Config: cfg}
+	head := part.Encode(nil)
+	if ev.LoggedN > 0 {
+		evict := op.Part{Kind: op.KindEvict, Topic: t.ID, To: ev.LoggedTo, Cause: op.CauseCap, N: ev.LoggedN, Bytes: ev.LoggedBytes, TS: e.clock()}
+		head = evict.Encode(head)
+	}
+	tk, _, err := e.append(t, head, nil, noFrames, wal.Synced, nil)
+	if err != nil {
+		return ticket{}, err
+	}
+	t.Stage(topic.Staged{LSN: tk.lsn, Gen: tk.gen, Need: uint8(wal.Synced), EvictTo: ev.To, EvictN: ev.N, EvictBytes: ev.Bytes, Apply: func() {
+		e.byClass[t.Config.Durability].Add(-1)
+		e.byClass[cfg.Durability].Add(1)
+		t.Config = cfg
+		t.nextExpiry = 0
+		if ev.To > 0 {
+			e.forgetJobs(t, ev.To)
+			t.Evict(ev.To, op.CauseCap, ev.N, ev.Bytes)
+			t.Index.Trim(t.Start)
+		}
+	}})
+	e.account(t)
+	return tk, nil
+}
+
+// append puts one operation of a topic into the log. It needs at least the
+// class of what is staged before it, so that both meet the same fate if the
+// log fails. *slot says whether the caller holds a slot of the ingest queue,
+// and is cleared once the log has it. The topic's lock is held.
+func (e *Engine) append(t *entry, head, frames []byte, crc uint32, need wal.Class, slot *bool) (ticket, wal.Pos, error) {
+	gen := e.log.Gen()
+	if _, pendingGen, pending := t.Pending(); !t.Idle() {
+		if pendingGen != gen {
+			return ticket{}, wal.Pos{}, wal.ErrStale
+		}
+		need = max(need, wal.Class(pending))
+	}
+	log := e.log.AppendUnslotted
+	if slot != nil && *slot {
+		log, *slot = e.log.Append, false
+	}
+	lsn, pos, err := log(gen, head, frames, crc, need)
+	if err != nil {
+		return ticket{}, wal.Pos{}, storageOr(err)
+	}
+	e.ingested.Add(int64(len(head) + len(frames)))
+	return ticket{lsn, gen, need}, pos, nil
+}
+
+// stage queues a change of the topic and returns what to wait for.
+func (t *entry) stage(s topic.Staged) ticket {
+	lsn, gen, need := t.Stage(s)
+	return ticket{lsn, gen, wal.Class(need)}
+}
+
+var noFrames = wal.Checksum(nil)
+
+// logPart logs one part without a slot, for a change that is staged with it.
+func (e *Engine) logPart(t *entry, st *topic.Staged, part *op.Part, class wal.Class) error {
+	tk, _, err := e.append(t, part.Encode(nil), nil, noFrames, class, nil)
+	st.LSN, st.Gen, st.Need = tk.lsn, tk.gen, uint8(tk.need)
+	return err
+}
+
+// unstale waits until the fate of what the log failed is decided, before a
+// plan that built on it is made again.
+func (e *Engine) unstale(t *entry) {
+	t.mu.Lock()
+	lsn, gen, need := t.Pending()
+	t.mu.Unlock()
+	e.commit(t, ticket{lsn, gen, wal.Class(need)})
+}
+
+// Topic returns the state of a topic; touch marks it as just read.
+func (e *Engine) Topic(name string, touch bool) (api.TopicState, error) {
+	t, err := e.lock(name)
+	if err != nil {
+		return api.TopicState{}, err
+	}
+	defer t.mu.Unlock()
+	if touch {
+		t.lastRead.Store(e.clock())
+	}
+	s := api.TopicState{Topic: t.Name, Config: t.Config, LastWriteTS: t.lastWrite, LastReadTS: t.lastRead.Load(), TopicCounters: t.counters()}
+	s.EffectivePriority = effectivePriority(&t.Config, s.LastReadTS, e.clock())
+	if t.q != nil {
+		s.Queue = t.jobs(e.clock())
+	}
+	return s, nil
+}
+
+func (t *entry) counters() api.TopicCounters {
+	return api.TopicCounters{HeadSeq: t.Head, EarliestSeq: t.Earliest(), Count: t.Count, Bytes: t.Bytes}
+}
+
+// jobs returns the counters of a queue. The topic's lock is held.
+func (t *entry) jobs(now int64) api.QueueCounters {
+	t.q.Expire(now)
+	c := api.QueueCounters{InFlight: t.q.InFlight(), DeadLettered: t.DeadLettered}
+	if busy := c.InFlight + t.q.Delayed(); busy < t.Count {
+		c.Ready = t.Count - busy
+	}
+	return c
+}
+
+// TopicExists reports whether the topic exists now.
+func (e *Engine) TopicExists(name string) bool {
+	for {
+		t := e.reg.get(name)
+		if t == nil {
+			return false
+		}
+		t.mu.Lock()
+		wait, ok := t.unsettled()
+		t.mu.Unlock()
+		if !ok {
+			return true
+		}
+		e.settle(t, wait)
+	}
+}
+
+// Topics returns one page of the topic list in the order of the names' bytes:
+// names with the prefix, behind the name after, that allowed accepts (nil: all).
+func (e *Engine) Topics(prefix, after string, pageSize int, touch bool, allowed func(string) bool) api.TopicList {
+	var list api.TopicList
+	names := e.reg.names()
+	i := sort.SearchStrings(names, prefix)
+	if after >= prefix {
+		i = sort.Search(len(names), func(i int) bool { return names[i] > after })
+	}
+	for ; i < len(names) && strings.HasPrefix(names[i], prefix); i++ {
+		if allowed != nil && !allowed(names[i]) {
+			continue
+		}
+		if len(list.Topics) == pageSize {
+			list.More = true
+			break
+		}
+		t, err := e.lock(names[i])
+		if err != nil {
+			continue
+		}
+		if touch {
+			t.lastRead.Store(e.clock())
+		}
+		list.Topics = append(list.Topics, api.TopicEntry{Topic: t.Name, Durable: t.Config.Durability == api.Fsync,
+			EffectivePriority: effectivePriority(&t.Config, t.lastRead.Load(), e.clock()), TopicCounters: t.counters()})
+		list.Last = t.Name
+		t.mu.Unlock()
+	}
+	return list
+}
+
+// DeleteTopic removes a topic with everything it holds; an absent one is no error.
+func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (api.DeleteTopicResult, error) {
+	for {
+		t, err := e.lock(name)
+		if err != nil {
+			if api.IsCode(err, api.CodeTopicNotFound) {
+				return api.DeleteTopicResult{}, nil
+			}
+			return api.DeleteTopicResult{}, err
+		}
+		if ifEmpty && t.PlannedCount() > 0 {
+			count := t.Count
+			t.mu.Unlock()
+			return api.DeleteTopicResult{}, api.Errorf(api.CodeTopicNotEmpty, "topic %q holds %d records; delete them first or leave out if_empty", name, count).
+				With("topic", name).With("count", count)
+		}
+		part := op.Part{Kind: op.KindDrop, Topic: t.ID}
+		wait, _, err := e.append(t, part.Encode(nil), nil, noFrames, wal.Synced, nil)
+		if err != nil {
+			t.mu.Unlock()
+			if err == wal.ErrStale {
+				e.unstale(t)
+				continue
+			}
+			return api.DeleteTopicResult{}, err
+		}
+		t.dropped, t.end = true, wait
+		t.mu.Unlock()
+		if err := e.wait(wait); err != nil {
+			t.mu.Lock()
+			t.dropped = false
+			t.mu.Unlock()
+			return api.DeleteTopicResult{}, storageError(err)
+		}
+		e.unregister(t)
+		return api.DeleteTopicResult{Deleted: true}, nil
+	}
+}
+
+// effectivePriority is what the contract shows for a topic that is not queued
+// for dispatch: the clamped manual value, or the recency term of an automatic
+// one (500 at a read, halving every 30 s, 0 from 300 s on).
+func effectivePriority(c *api.Config, lastRead, now int64) int64 {
+	if c.HasPriority {
+		return int64(max(-1000, min(1000, c.Priority)))
+	}
+	if !c.AutoPriority || lastRead == 0 {
+		return 0
+	}
+	return recency(now - lastRead)
+}
+
+// ensureQueue makes the leases of a queue topic.
+func (t *entry) ensureQueue() {
+	if t.Config.Type == api.TypeQueue && t.q == nil {
+		t.q = queue.New()
+	}
+}

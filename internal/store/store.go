@@ -126,6 +126,10 @@ func (s *Store) pebbleOptions(f *fence) *pebble.Options {
 		DisableTableStats:           true,
 		Logger:                      pebbleLogger{s.log, f},
 	}
+	// Pebble would end the process; here whoever reads gets the error.
+	o.EventListener = &pebble.EventListener{DataCorruption: func(i pebble.DataCorruptionInfo) {
+		s.log.Error("storage: damaged file", "path", i.Path, "detail", i.Details)
+	}}
 	o.Experimental.ReadSamplingMultiplier = -1
 	o.Experimental.FileCacheShards = 2
 	for i := range o.Levels {

@@ -144,6 +144,9 @@ func storageError(err error) error {
 	if errors.As(err, &known) {
 		return known
 	}
+	if errors.Is(err, wal.ErrClosed) {
+		return api.Errorf(api.CodeShuttingDown, "the server is shutting down; connect again in a moment")
+	}
 	storage := map[string]any{"operation": "log", "error": "failed"}
 	var w *wal.WriteError
 	if errors.As(err, &w) {

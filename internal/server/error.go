@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
-	"github.com/weirmq/weir/internal/engine"
 )
 
 // drainBody is the largest unread body that is taken off the connection when
@@ -23,9 +22,6 @@ const (
 func (q *request) asError(err error) *api.Error {
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e
-	}
-	if errors.Is(err, engine.ErrClosed) {
-		return api.Errorf(api.CodeShuttingDown, "the server is shutting down; try again on the next one")
 	}
 	if q.r.Context().Err() != nil {
 		return &api.Error{Code: api.CodeInternal, Message: "the client left before the answer; whether the call took effect is unknown", Err: err}

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -114,6 +115,8 @@ func (l *lease) earliestEnd(now int64) int64 {
 	end := l.deadline
 	for _, u := range l.uses {
 		switch {
+		case u.kind == Extend && u.outcome == Unknown: // it may have shortened it
+			end = min(end, ms(u.lo))
 		case u.kind != Extend || !u.accepted:
 		case u.hi <= now:
 			end = u.deadline
@@ -128,7 +131,11 @@ func (l *lease) earliestEnd(now int64) int64 {
 func (l *lease) latestEnd(now int64) int64 {
 	end := l.deadline
 	for _, u := range l.uses {
-		if u.kind == Extend && u.accepted && u.lo < now {
+		switch {
+		case u.kind != Extend || u.lo >= now:
+		case u.outcome == Unknown:
+			return math.MaxInt64 - clockSlack
+		case u.accepted:
 			end = max(end, u.deadline)
 		}
 	}

@@ -174,6 +174,11 @@ func (t *topic) judgeShown(b *binding, r *Rec, e *Event, spans []span) {
 		q.maxSurvivor = max(q.maxSurvivor, r.Seq)
 	}
 	b.mayLost = false
+	if src := t.c.topics[b.id.from]; src != nil && !src.lossy() {
+		if job := src.bySeq[b.id.fromSeq]; job != nil && job.acked {
+			t.violation("Q4", r.Seq, "is job %d of %s, which was acknowledged as done", b.id.fromSeq, b.id.from)
+		}
+	}
 	if dead := t.deadLetterOf(r.Seq); dead != nil && !t.lossy() {
 		t.violation("Q5", r.Seq, "is live and also a dead letter")
 	}
@@ -204,7 +209,7 @@ func (t *topic) judgeAbsent(e *Event, shown map[BatchID]bool) {
 			continue
 		}
 		switch {
-		case shown[b.id.batch] && b.id.from == "":
+		case b.id.from == "" && (shown[b.id.batch] || e.Quiet && t.quiet.shown[b.id.batch] > 0):
 			t.violation("D6", seq, "record %d of batch %v is missing, others of it are there", b.id.i, b.id.batch)
 		case b.known > e.Invoke:
 		case b.lost || b.mayLost:
@@ -307,7 +312,7 @@ func (t *topic) judgeState(e *Event) {
 	t.judgeCap(q)
 	t.judgeLosses(q)
 	for _, b := range t.batches {
-		if b.first == 0 && t.crashes > 0 {
+		if b.first == 0 && t.crashes > 0 && b.sent <= e.Invoke {
 			b.absent = true
 		}
 	}

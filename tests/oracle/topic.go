@@ -33,6 +33,7 @@ type binding struct {
 	known   int64 // acknowledged or shown by then
 	gone    int64 // surely removed by then; 0 = not
 	mayGone int64 // perhaps removed from then on; 0 = not
+	acked   bool  // acknowledged as done by a worker
 	mayLost bool  // a crash may have taken it, and no quiet read has looked yet
 	lost    bool  // a crash took it, as a tombstone said
 }
@@ -41,6 +42,7 @@ type batch struct {
 	size     int
 	first    uint64 // 0 = not seen
 	invoke   int64
+	sent     int64 // end of the last attempt
 	attempts int
 	failed   bool // every attempt failed: it must not exist
 	absent   bool // a quiet read after a crash did not find it
@@ -127,7 +129,7 @@ func (t *topic) bindWrite(e *Event) {
 		t.batches[e.Batch] = b
 	}
 	b.attempts++
-	b.invoke = min(b.invoke, e.Invoke)
+	b.invoke, b.sent = min(b.invoke, e.Invoke), max(b.sent, e.Return)
 	switch e.Outcome {
 	case Fail:
 		return
@@ -287,6 +289,7 @@ func (t *topic) removals(events []*Event) {
 				if b := t.bySeq[it.Seq]; b != nil && (it.Accepted || e.Outcome == Unknown) {
 					t.removing = true
 					b.remove(e)
+					b.acked = b.acked || e.Outcome == OK
 				}
 			}
 		}

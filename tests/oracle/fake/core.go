@@ -5,6 +5,7 @@
 package fake
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -315,4 +316,36 @@ func indexOf(s, sub string) int {
 		}
 	}
 	return -1
+}
+
+// Put creates a topic or replaces its configuration.
+func (s *Server) Put(name string, c Config) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.topics[name]; t != nil {
+		t.cfg = c
+		return
+	}
+	s.topics[name] = newTopic(c)
+}
+
+// State returns the counters of a topic.
+func (s *Server) State(name string) (head, earliest, count, bytes uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.topics[name]
+	return t.head, t.earliest(), uint64(len(t.live)), t.bytes()
+}
+
+// DeadLetterSource tells from which queue and number a dead letter came.
+func DeadLetterSource(r *Record) (queue string, seq uint64, ok bool) {
+	var m struct {
+		From string `json:"$dead_letter_from"`
+		Seq  string `json:"$dead_letter_src_seq"`
+	}
+	if err := json.Unmarshal([]byte(r.Meta), &m); err != nil || m.From == "" {
+		return "", 0, false
+	}
+	_, err := fmt.Sscanf(m.Seq, "%d", &seq)
+	return m.From, seq, err == nil
 }

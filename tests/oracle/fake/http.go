@@ -24,13 +24,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case r.Method == http.MethodPut:
-		s.mu.Lock()
-		if t := s.topics[name]; t != nil {
-			t.cfg = body.Config
-		} else {
-			s.topics[name] = newTopic(body.Config)
-		}
-		s.mu.Unlock()
+		s.Put(name, body.Config)
 		answer(w, 201, object{"topic": name})
 	case r.Method == http.MethodDelete:
 		s.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -180,7 +181,14 @@ func (s *Server) awaitPort(file string) error {
 		if err != nil {
 			return err
 		}
-		s.Addr = strings.TrimSpace(string(addr))
+		host, port, err := net.SplitHostPort(strings.TrimSpace(string(addr)))
+		if err != nil {
+			return err
+		}
+		if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+			host = "127.0.0.1"
+		}
+		s.Addr = net.JoinHostPort(host, port)
 		s.URL = "http://" + s.Addr
 		return nil
 	})

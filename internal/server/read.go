@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 
@@ -16,16 +17,27 @@ func (q *request) postDiff() error {
 	if req.WaitMS > 0 {
 		q.mayWait()
 	}
-	name := q.topic()
-	q.out = api.AppendDiffHead(q.out[:0], name)
-	res, err := q.eng.Diff(q.r.Context(), name, &req, func(r *api.Record) {
-		q.out = api.AppendDiffRecord(q.out, r, req.IncludeTags, req.IncludeMeta)
-	})
+	name, ctx := q.topic(), q.r.Context()
+	res, err := q.diff(ctx, name, &req)
+	if err != nil && ctx.Err() != nil {
+		// net/http takes a client that will send nothing more for one that
+		// has gone; it may still read, so it gets what is there now.
+		req.WaitMS = 0
+		res, err = q.diff(context.WithoutCancel(ctx), name, &req)
+	}
 	if err != nil {
 		return err
 	}
 	q.out = api.AppendDiffTail(q.out, &res, q.millis())
 	return q.send(http.StatusOK)
+}
+
+// diff writes the answer to a diff up to its tail into q.out.
+func (q *request) diff(ctx context.Context, name string, req *api.DiffRequest) (api.DiffResult, error) {
+	q.out = api.AppendDiffHead(q.out[:0], name)
+	return q.eng.Diff(ctx, name, req, func(r *api.Record) {
+		q.out = api.AppendDiffRecord(q.out, r, req.IncludeTags, req.IncludeMeta)
+	})
 }
 
 // getTopic answers with the state of a topic.

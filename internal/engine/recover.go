@@ -48,7 +48,10 @@ func (e *Engine) recover(ctx context.Context) error {
 		}
 		return err
 	}
-	e.opt.Logger.Info("log replayed", "recovery", was)
+	e.opt.Logger.Debug("log replayed", "first_lsn", was.First, "last_lsn", was.Last, "bytes", was.Bytes, "torn", was.Torn)
+	if was.Torn {
+		e.opt.Logger.Warn("the end of the log was torn and is cut off; nothing acknowledged was in it", "file", was.TornFile, "offset", was.TornOffset, "bytes", was.TornBytes)
+	}
 	e.startAt, e.startMS = time.Now(), e.clock()
 	return e.finish(&r)
 }

@@ -43,7 +43,9 @@ func (e *Engine) PutTopic(ctx context.Context, name string, cfg api.Config) (api
 				t.mu.Unlock()
 				return api.PutTopicResult{}, incompatible(name, have, cfg.Type)
 			}
-			tk, err = e.logConfig(t, cfg)
+			if err = e.expire(t, e.clock()); err == nil {
+				tk, err = e.logConfig(t, cfg)
+			}
 		}
 		if err != nil {
 			t.dropped = t.dropped || created

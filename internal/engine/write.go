@@ -126,6 +126,7 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 			return res, err
 		}
 		t.lastWrite = now
+		fsync := t.Config.Durability == api.Fsync
 		t.mu.Unlock()
 
 		begin = time.Now()
@@ -136,7 +137,7 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 			return res, storageError(err)
 		}
 		waited := ms(time.Since(begin))
-		if tk.need == wal.Synced {
+		if fsync {
 			res.SyncMS = waited
 		} else {
 			res.AppendMS = waited

@@ -3,6 +3,7 @@ package scenario
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,4 +45,39 @@ func hotDiffs(ctx context.Context, s *session) (measure, measure, error) {
 	plan := s.timed(w.addr, readConns, everywhere(repeatRequest(load.Request("POST", path, body), readLimit)))
 	peer, err := s.handler(ctx, plan, "bytes", "-file", file)
 	return over(w.proc, plan), peer, err
+}
+
+// countReadable reads a topic from its beginning to its head and counts the
+// records whose data is what this benchmark writes. What a server says it
+// holds is not taken for what it can hand out.
+func countReadable(ctx context.Context, w *weir, topic string) (int64, error) {
+	c, err := load.Dial(ctx, w.addr)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	want := append([]byte(`"data":`), recordData()...)
+	var total int64
+	for from := uint64(0); ; {
+		body := fmt.Appendf(nil, `{"from_seq":%d,"limit":%d}`, from, readLimit)
+		status, answer, err := c.Fetch(load.Request("POST", "/v0/topics/"+topic+"/diff", body))
+		if err != nil || status != 200 {
+			return total, fmt.Errorf("diff from %d: status %d, error %v", from, status, err)
+		}
+		var page struct {
+			Next     uint64 `json:"next_from_seq"`
+			CaughtUp bool   `json:"caught_up"`
+		}
+		if err := json.Unmarshal(answer, &page); err != nil {
+			return total, fmt.Errorf("diff from %d: %w", from, err)
+		}
+		total += int64(bytes.Count(answer, want))
+		if page.CaughtUp {
+			return total, nil
+		}
+		if page.Next <= from {
+			return total, fmt.Errorf("diff from %d does not move on", from)
+		}
+		from = page.Next
+	}
 }

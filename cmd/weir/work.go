@@ -23,7 +23,7 @@ import (
 
 const workHelp = `Work claims messages from a queue and runs CMD once for each. The payload is on
 CMD's standard input: a JSON string as its text and nothing added, any other JSON
-value as JSON. Exit code 0 completes the message; any other gives it back, to be
+value as JSON; all of it is there before CMD starts. Exit code 0 completes the message; any other gives it back, to be
 tried again after a delay that grows with each delivery.
 
 CMD's environment has WEIR_TOPIC, WEIR_SEQ and WEIR_DELIVERIES, and WEIR_TAG and

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,10 +40,15 @@ type handler struct {
 // run executes the command for one message and waits for it. The error is nil
 // on exit code 0; the end of ctx kills the whole process group.
 func (h *handler) run(ctx context.Context, job *client.Job) error {
-	input, err := payload(job.Data)
+	text, err := payload(job.Data)
 	if err != nil {
 		return err
 	}
+	input, err := inputFile(text)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCannotStart, err)
+	}
+	defer input.Close()
 	if h.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, h.timeout, errHandlerTimeout)
@@ -53,7 +57,7 @@ func (h *handler) run(ctx context.Context, job *client.Job) error {
 	cmd := exec.CommandContext(ctx, h.path, h.args[1:]...)
 	cmd.Args[0] = h.args[0]
 	cmd.Env = append(os.Environ(), h.environment(job)...)
-	cmd.Stdin = bytes.NewReader(input)
+	cmd.Stdin = input
 	cmd.Stdout, cmd.Stderr = h.stdout, h.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
@@ -72,6 +76,28 @@ func (h *handler) run(ctx context.Context, job *client.Job) error {
 		return nil // it ended well and left a child behind that holds its output
 	}
 	return err
+}
+
+// inputFile is a file without a name that holds the payload, to be read from its
+// start. A pipe would not do: if this process is killed while it fills one, CMD
+// takes the part that is there, or nothing at all, for the whole message.
+func inputFile(payload []byte) (*os.File, error) {
+	f, err := os.CreateTemp("", "weir-payload-*")
+	if err != nil {
+		return nil, err
+	}
+	err = os.Remove(f.Name())
+	if err == nil {
+		_, err = f.Write(payload)
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 func killGroup(pid int) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -63,6 +64,7 @@ type pool struct {
 	// draining ends when nothing new may begin.
 	draining     context.Context
 	stopClaiming context.CancelFunc
+	doubt        chan struct{} // the server is back: the leases have to be confirmed
 
 	mu struct {
 		sync.Mutex
@@ -71,6 +73,10 @@ type pool struct {
 		nextDue time.Time // when the first job this pool gave back is due again
 		fatal   error     // why the pool ends by itself
 		away    bool      // the server does not answer
+		// gate is there while leases are in doubt, and closed when they are
+		// confirmed: a server that restarts forgets leases, and what begins under
+		// a forgotten one is done twice.
+		gate chan struct{}
 	}
 }
 
@@ -88,6 +94,7 @@ func newPool(opt *workOptions, c *client.Client, topic, node string, cfg client.
 		waiting:  make(chan *heldJob, opt.batch),
 		finished: make(chan outcome, opt.batch),
 		taken:    make(chan struct{}, 1),
+		doubt:    make(chan struct{}, 1),
 	}
 	p.draining, p.stopClaiming = context.WithCancel(context.Background())
 	p.mu.held = make(map[uint64]*heldJob)
@@ -188,6 +195,7 @@ func (p *pool) workLoop(ctx context.Context) {
 func (p *pool) workOne(ctx context.Context, job *heldJob) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	p.awaitGate(ctx)
 	if p.stopping() || ctx.Err() != nil {
 		p.finish(outcome{job: job})
 		return
@@ -262,10 +270,35 @@ func (p *pool) counts() tally {
 	return p.mu.tally
 }
 
-// setAway says once when the server stops answering and once when it is back.
+// awaitGate waits while leases are in doubt, unless nothing may begin any more.
+func (p *pool) awaitGate(ctx context.Context) {
+	p.mu.Lock()
+	gate := p.mu.gate
+	p.mu.Unlock()
+	if gate == nil {
+		return
+	}
+	select {
+	case <-gate:
+	case <-p.draining.Done():
+	case <-ctx.Done():
+	}
+}
+
+// setAway is told how a call to the server ended. It says once when the server
+// stops answering and once when it is back.
 func (p *pool) setAway(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if leasesInDoubt(err) && p.mu.gate == nil {
+		p.mu.gate = make(chan struct{})
+	}
+	if err == nil && p.mu.gate != nil {
+		select {
+		case p.doubt <- struct{}{}:
+		default:
+		}
+	}
 	if (err != nil) == p.mu.away {
 		return
 	}
@@ -275,4 +308,10 @@ func (p *pool) setAway(err error) {
 		return
 	}
 	fmt.Fprintln(p.log, "weir work: the server is back")
+}
+
+// leasesInDoubt reports whether err may mean that the server restarts.
+func leasesInDoubt(err error) bool {
+	var gone *client.Unreachable
+	return errors.As(err, &gone) || client.IsStatus(err, http.StatusServiceUnavailable)
 }

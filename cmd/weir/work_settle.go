@@ -150,24 +150,39 @@ func (p *pool) extendLoop(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			p.extend(ctx)
+			p.extend(ctx, false)
+		case <-p.doubt:
+			p.extend(ctx, true)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// extend renews what is due and gives up what is lost.
-func (p *pool) extend(ctx context.Context) {
-	due := p.due()
-	for len(due) > 0 {
+// extend renews what is due, or with all every lease, and gives up what is lost.
+// Leases that were in doubt are confirmed once all are renewed.
+func (p *pool) extend(ctx context.Context, all bool) {
+	p.mu.Lock()
+	gate := p.mu.gate
+	p.mu.Unlock()
+	all = all || gate != nil
+	for due := p.due(all); len(due) > 0; {
 		n := min(len(due), maxSettle)
-		p.extendSome(ctx, due[:n])
+		if err := p.extendSome(ctx, due[:n]); err != nil {
+			return // the next tick tries again; the deadline decides
+		}
 		due = due[n:]
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if gate != nil && gate == p.mu.gate && !p.mu.away {
+		close(gate)
+		p.mu.gate = nil
 	}
 }
 
-func (p *pool) due() []*heldJob {
+// due are the jobs to extend; those whose time is over are given up.
+func (p *pool) due(all bool) []*heldJob {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -178,23 +193,26 @@ func (p *pool) due() []*heldJob {
 		}
 		if now.After(j.deadline) {
 			j.giveUp()
-		} else if j.deadline.Sub(now) <= p.opt.lease*2/3 {
+		} else if all || j.deadline.Sub(now) <= p.opt.lease*2/3 {
 			due = append(due, j)
 		}
 	}
 	return due
 }
 
-func (p *pool) extendSome(ctx context.Context, jobs []*heldJob) {
+func (p *pool) extendSome(ctx context.Context, jobs []*heldJob) error {
 	req := client.Settle{Node: p.node, LeaseMS: p.opt.lease.Milliseconds()}
 	req.Seqs, req.LeaseIDs = names(jobs)
 	// A call that takes as long as the lease is of no use any more.
-	ctx, cancel := context.WithTimeout(ctx, p.opt.lease/3)
+	call, cancel := context.WithTimeout(ctx, p.opt.lease/3)
 	defer cancel()
 	at := time.Now()
-	res, err := p.client.Extend(ctx, p.topic, req)
+	res, err := p.client.Extend(call, p.topic, req)
+	if ctx.Err() == nil {
+		p.setAway(err)
+	}
 	if err != nil {
-		return // the next tick tries again; the deadline decides
+		return err
 	}
 	skipped := make(map[uint64]bool, len(res.Skipped))
 	for _, seq := range res.Skipped {
@@ -211,6 +229,7 @@ func (p *pool) extendSome(ctx context.Context, jobs []*heldJob) {
 			j.deadline = at.Add(p.opt.lease)
 		}
 	}
+	return nil
 }
 
 // giveUp marks the lease as lost and kills the handler; the pool's mu is held.

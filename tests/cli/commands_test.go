@@ -31,6 +31,25 @@ func TestWorkDrainsWithoutARepeat(t *testing.T) {
 	}
 }
 
+func TestACommandWhoseWorkerIsKilledStillHasItsWholeMessage(t *testing.T) {
+	srv := weirtest.Start(t, weirtest.Options{})
+	url, dir := srv.URL+"/requests", t.TempDir()
+	line := strings.Repeat("a long line ", 50_000)
+	must(t, "publish", url, writeLines(t, []string{line}))
+	w := run(t, "work", url, "--", "sh", "-c",
+		`touch `+dir+`/begun; while [ ! -e `+dir+`/go ]; do sleep 0.01; done; cat > `+dir+`/part; mv `+dir+`/part `+dir+`/whole`)
+	eventually(t, "the command runs", func() bool { return exists(dir + "/begun") })
+	w.signal(syscall.SIGKILL)
+	eventually(t, "the worker is gone", func() bool { return !w.running() })
+	if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the command has read its message", func() bool { return exists(dir + "/whole") })
+	if got, err := os.ReadFile(dir + "/whole"); err != nil || string(got) != line {
+		t.Errorf("the command read %d bytes of %d (%v)", len(got), len(line), err)
+	}
+}
+
 func TestWorkMovesWhatAlwaysFailsToTheDeadLetters(t *testing.T) {
 	srv := weirtest.Start(t, weirtest.Options{})
 	url := srv.URL + "/requests"

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -76,6 +77,18 @@ func run(t *testing.T, args ...string) *process {
 }
 
 func (p *process) signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) } // it may have ended
+
+// running reports whether the process is there and not a zombie.
+func (p *process) running() bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+// exists reports whether there is such a file.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
 
 // wait waits for the end and returns the exit code.
 func (p *process) wait() int {

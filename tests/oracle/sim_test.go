@@ -31,6 +31,7 @@ func (s *sim) do(e Event, op func(e *Event)) *Event {
 	op(&e)
 	s.now = s.now.Add(time.Millisecond)
 	e.Return = s.now.UnixNano()
+	s.now = s.now.Add(time.Microsecond) // the next one is sent after this answer
 	s.log = append(s.log, e)
 	return &s.log[len(s.log)-1]
 }

@@ -42,11 +42,12 @@ type Options struct {
 // Summary is what a run reached.
 type Summary struct {
 	Seed       uint64
-	Rounds     int // that count
-	Repeated   int // with fewer than MinAcked records
-	EarlyKills int // starts killed before they were ready
-	Twice      int // comparisons of repeated recoveries
-	Internal   int // answers with status 500
+	Rounds     int      // that count
+	Repeated   int      // with fewer than MinAcked records
+	EarlyKills int      // starts killed before they were ready
+	Twice      int      // comparisons of repeated recoveries
+	Internal   int      // answers with status 500
+	FirstNotes []string // what the first of them said
 	Acked      map[string]int
 	Lost       map[string]int
 	Violations []oracle.Violation
@@ -63,8 +64,8 @@ func (s *Summary) Err() error {
 }
 
 func (s *Summary) String() string {
-	return fmt.Sprintf("rounds %d (repeated %d, killed while starting %d, recovered twice %d), slowest start %v, status 500: %d, seed %d\nacked by class: %v\nlost by class:  %v",
-		s.Rounds, s.Repeated, s.EarlyKills, s.Twice, s.SlowStart.Round(time.Millisecond), s.Internal, s.Seed, s.Acked, s.Lost)
+	return fmt.Sprintf("rounds %d (repeated %d, killed while starting %d, recovered twice %d), slowest start %v, status 500: %d %q, seed %d\nacked by class: %v\nlost by class:  %v",
+		s.Rounds, s.Repeated, s.EarlyKills, s.Twice, s.SlowStart.Round(time.Millisecond), s.Internal, s.FirstNotes, s.Seed, s.Acked, s.Lost)
 }
 
 // maxKept bounds the events that are kept for the history of a violation.
@@ -281,6 +282,7 @@ func (l *Loop) load(ctx context.Context, d time.Duration) (acked int) {
 			}
 		}
 		l.sum.Internal += a.broken
+		l.sum.FirstNotes = append(l.sum.FirstNotes, a.notes...)[:min(5, len(l.sum.FirstNotes)+len(a.notes))]
 		l.retries = append(l.retries, a.retry...)
 		for _, c := range a.churned {
 			l.churned(c)

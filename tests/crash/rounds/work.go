@@ -19,8 +19,9 @@ type actor struct {
 	id     uint32
 	events []oracle.Event
 	retry  []retry
-	stale  []held // leases kept to be used too late
-	broken int    // answers with status 500
+	stale  []held   // leases kept to be used too late
+	broken int      // answers with status 500
+	notes  []string // what the first of them said
 
 	churned []churned
 }
@@ -53,6 +54,9 @@ func (a *actor) record(e oracle.Event, err error) bool {
 	a.events = append(a.events, e)
 	if err == nil && e.Outcome == oracle.Unknown {
 		a.broken++
+		if len(a.notes) < 2 {
+			a.notes = append(a.notes, fmt.Sprintf("%s %s: %s", e.Kind, e.Topic, e.Note))
+		}
 	}
 	return err == nil
 }

@@ -124,9 +124,9 @@ const (
 	idempotencyLen    = 1 + 4 + 8 + 16
 )
 
-func badKey(k []byte) error { return fmt.Errorf("unknown key %x", k) }
+func badKey(k []byte) error { return fmt.Errorf("%w: unknown key %x", errMalformed, k) }
 
-func badValue(k []byte) error { return fmt.Errorf("malformed value of key %x", k) }
+func badValue(k []byte) error { return fmt.Errorf("%w: value of key %x", errMalformed, k) }
 
 // values reads the varints of a value; after the first bad one all read as 0.
 type values struct {

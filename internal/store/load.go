@@ -1,7 +1,7 @@
 package store
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -16,9 +16,15 @@ import (
 // state belongs to the callback. An error of a callback ends the load.
 func (s *Store) Load(state func(*op.State) error, run func(Run) error, key func(Key) error, lease func(Lease) error) error {
 	l := loader{s: s}
-	err := errors.Join(l.states(state), l.runs(run), l.keys(key), l.leases(lease))
-	if err != nil {
-		return fmt.Errorf("store: %s: %w", s.dir, err)
+	for _, step := range []func() error{
+		func() error { return l.states(state) },
+		func() error { return l.runs(run) },
+		func() error { return l.keys(key) },
+		func() error { return l.leases(lease) },
+	} {
+		if err := step(); err != nil {
+			return fmt.Errorf("store: %s: %w", s.dir, plain{err})
+		}
 	}
 	return nil
 }
@@ -48,16 +54,16 @@ func (l *loader) states(fn func(*op.State) error) error {
 		l.topics = append(l.topics, topic)
 		return fn(st)
 	})
-	return errors.Join(err, pages.it.Close())
+	return cmp.Or(err, pages.it.Close())
 }
 
 func decodeState(topic uint64, v []byte) (*op.State, error) {
 	st, err := op.DecodeState(v)
 	if err != nil {
-		return nil, fmt.Errorf("topic %d: %w", topic, err)
+		return nil, fmt.Errorf("%w: topic %d: %w", errMalformed, topic, err)
 	}
 	if st.ID != topic {
-		return nil, fmt.Errorf("topic %d: its state is that of topic %d", topic, st.ID)
+		return nil, fmt.Errorf("%w: the state of topic %d is that of topic %d", errMalformed, topic, st.ID)
 	}
 	return st, nil
 }

@@ -1,8 +1,8 @@
 package store
 
 import (
+	"cmp"
 	"container/list"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -18,7 +18,7 @@ func (s *Store) Read(segment uint32, topic, seq uint64) (*Chunk, error) {
 	}
 	c, err := s.readChunk(segment, topic, seq)
 	if err != nil {
-		return nil, fmt.Errorf("store: %s: segment %d, topic %d, number %d: %w", s.dir, segment, topic, seq, err)
+		return nil, fmt.Errorf("store: %s: segment %d, topic %d, number %d: %w", s.dir, segment, topic, seq, plain{err})
 	}
 	if c != nil {
 		s.chunks.put(segment, topic, seq, c)
@@ -34,10 +34,10 @@ func (s *Store) readChunk(segment uint32, topic, seq uint64) (*Chunk, error) {
 		return nil, err
 	}
 	if !it.First() {
-		return nil, errors.Join(it.Error(), it.Close())
+		return nil, cmp.Or(it.Error(), it.Close())
 	}
 	c, err := chunkAt(it)
-	return c, errors.Join(err, it.Close())
+	return c, cmp.Or(err, it.Close())
 }
 
 // chunkAt copies the chunk an iterator stands on and checks it.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func (s *Store) Seal(ctx context.Context, segment uint32, lastLSN uint64, scan f
 	defer s.change.Unlock()
 	runs, dropped, err := s.seal(ctx, segment, lastLSN, scan, view, pace)
 	if err != nil {
-		return nil, nil, fmt.Errorf("store: sealing segment %d: %w", segment, err)
+		return nil, nil, fmt.Errorf("store: sealing segment %d: %w", segment, plain{err})
 	}
 	return runs, dropped, nil
 }
@@ -76,7 +77,7 @@ func (s *Store) seal(ctx context.Context, segment uint32, lastLSN uint64, scan f
 		data: dataWriter{tb: t.table(dataBlockBytes), limit: s.opt.MaxTableBytes, segment: segment},
 		keys: t.table(metaBlockBytes), meta: t.table(metaBlockBytes)}
 	err = b.build(lastLSN)
-	if err = errors.Join(err, sh.close()); err == nil && view != nil {
+	if err = cmp.Or(err, sh.close()); err == nil && view != nil {
 		err = view.Sync()
 	}
 	if err == nil {

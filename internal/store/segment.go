@@ -1,8 +1,8 @@
 package store
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -22,7 +22,7 @@ func (s *Store) DropSegment(segment uint32) error {
 		return nil
 	}
 	if err := s.dropSegment(context.Background(), segment, info); err != nil {
-		return fmt.Errorf("store: dropping segment %d: %w", segment, err)
+		return fmt.Errorf("store: dropping segment %d: %w", segment, plain{err})
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func (s *Store) ExpireKeys(before int64) (removed uint64, err error) {
 		var totals entries
 		totals.total(segment, info)
 		if err := s.swap(context.Background(), &change{segment: segment, prefix: prefixKey, entries: []*entries{&totals}, info: info}); err != nil {
-			return removed, fmt.Errorf("store: expiring the keys of segment %d: %w", segment, err)
+			return removed, fmt.Errorf("store: expiring the keys of segment %d: %w", segment, plain{err})
 		}
 		removed += n
 	}
@@ -100,9 +100,9 @@ func (s *Store) swap(ctx context.Context, c *change) error {
 	meta := t.table(metaBlockBytes)
 	var err error
 	for _, e := range c.entries {
-		err = errors.Join(err, e.write(meta))
+		err = cmp.Or(err, e.write(meta))
 	}
-	err = errors.Join(err, meta.close())
+	err = cmp.Or(err, meta.close())
 	if err == nil {
 		from, to := segmentSpan(c.prefix, c.segment)
 		err = s.ingest(ctx, t, from, to)
@@ -130,13 +130,13 @@ func (s *Store) segmentTopics(segment uint32) ([]uint64, error) {
 	for ok := it.First(); ok; {
 		_, topic, _, err := parseDataKey(it.Key())
 		if err != nil {
-			return nil, errors.Join(err, it.Close())
+			return nil, cmp.Or(err, it.Close())
 		}
 		topics = append(topics, topic)
 		k = append(dataKey(k[:0], segment, topic, 1<<64-1), 0)
 		ok = it.SeekGE(k)
 	}
-	return topics, errors.Join(it.Error(), it.Close())
+	return topics, cmp.Or(it.Error(), it.Close())
 }
 
 // Rewrite keeps of a segment only the records that are not gone by the view and
@@ -154,7 +154,7 @@ func (s *Store) Rewrite(ctx context.Context, segment uint32, view View, pace Pac
 	}
 	runs, err := s.rewrite(ctx, segment, info, view, pace)
 	if err != nil {
-		return nil, fmt.Errorf("store: rewriting segment %d: %w", segment, err)
+		return nil, fmt.Errorf("store: rewriting segment %d: %w", segment, plain{err})
 	}
 	return runs, nil
 }
@@ -164,7 +164,7 @@ func (s *Store) rewrite(ctx context.Context, segment uint32, info segmentInfo, v
 	w := &rewriter{view: view, data: dataWriter{tb: t.table(dataBlockBytes), limit: s.opt.MaxTableBytes, segment: segment}}
 	err := s.copyChunks(segment, w)
 	if err == nil {
-		err = errors.Join(w.endTopic(), w.data.tb.close())
+		err = cmp.Or(w.endTopic(), w.data.tb.close())
 	}
 	if err == nil {
 		err = view.Sync()
@@ -194,10 +194,10 @@ func (s *Store) copyChunks(segment uint32, w *rewriter) error {
 			err = w.chunk(topic, it)
 		}
 		if err != nil {
-			return errors.Join(err, it.Close())
+			return cmp.Or(err, it.Close())
 		}
 	}
-	return errors.Join(it.Error(), it.Close())
+	return cmp.Or(it.Error(), it.Close())
 }
 
 // rewriter copies the survivors of a segment.

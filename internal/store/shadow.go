@@ -2,7 +2,7 @@ package store
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -75,7 +75,7 @@ func (s *Store) newShadow() (*shadow, error) {
 	sh.metas, sh.diff, sh.leases = open(prefixTopic), open(prefixPage), open(prefixLease)
 	sh.pages = &pageReader{it: open(prefixPage)}
 	if err != nil {
-		return nil, errors.Join(err, sh.close())
+		return nil, cmp.Or(err, sh.close())
 	}
 	return sh, nil
 }
@@ -84,7 +84,7 @@ func (sh *shadow) close() error {
 	var err error
 	for _, it := range []*pebble.Iterator{sh.metas, sh.diff, sh.leases, sh.pages.it} {
 		if it != nil {
-			err = errors.Join(err, it.Close())
+			err = cmp.Or(err, it.Close())
 		}
 	}
 	return err

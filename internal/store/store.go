@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -96,10 +97,10 @@ func (s *Store) open() error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("store: cannot open %s: %w", s.dir, err)
+		return fmt.Errorf("store: cannot open %s: %w", s.dir, plain{err})
 	}
 	if err := s.readHeader(k); err != nil {
-		return errors.Join(fmt.Errorf("store: %s: %w", s.dir, err), k.Close())
+		return cmp.Or(fmt.Errorf("store: %s: %w", s.dir, plain{err}), k.Close())
 	}
 	s.kv.Store(k)
 	return nil
@@ -226,7 +227,7 @@ func (k *kv) getUint(key []byte) (v uint64, found bool, err error) {
 	if w != len(b) || w == 0 {
 		err = badValue(key)
 	}
-	return v, true, errors.Join(err, closer.Close())
+	return v, true, cmp.Or(err, closer.Close())
 }
 
 func (k *kv) empty() (bool, error) {
@@ -235,7 +236,7 @@ func (k *kv) empty() (bool, error) {
 		return false, err
 	}
 	found := it.First()
-	return !found, errors.Join(it.Error(), it.Close())
+	return !found, cmp.Or(it.Error(), it.Close())
 }
 
 // scan calls fn for every key from from up to but without to.
@@ -250,10 +251,10 @@ func (k *kv) scan(from, to []byte, fn func(k, v []byte) error) error {
 			err = fn(it.Key(), v)
 		}
 		if err != nil {
-			return errors.Join(err, it.Close())
+			return cmp.Or(err, it.Close())
 		}
 	}
-	return errors.Join(it.Error(), it.Close())
+	return cmp.Or(it.Error(), it.Close())
 }
 
 // Applied returns the number of the last operation that is in the store.

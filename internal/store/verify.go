@@ -1,7 +1,7 @@
 package store
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -23,7 +23,11 @@ func (s *Store) Verify(report func(table string, err error)) {
 			name := fmt.Sprintf("%s.sst", info.BackingSSTNum)
 			from := info.Smallest.UserKey
 			to := append(append([]byte(nil), info.Largest.UserKey...), 0)
-			report(name, s.verifySpan(from, to))
+			err := s.verifySpan(from, to)
+			if err != nil {
+				err = plain{err}
+			}
+			report(name, err)
 		}
 	}
 }
@@ -40,7 +44,7 @@ func (s *Store) verifySpan(from, to []byte) error {
 			bad = err
 		}
 	}
-	return errors.Join(bad, it.Error(), it.Close())
+	return cmp.Or(bad, it.Error(), it.Close())
 }
 
 func verifyKey(it *pebble.Iterator) error {

@@ -151,7 +151,7 @@ func backupDir(ctx context.Context, data string, root *os.Root) (err error) {
 			return err
 		}
 	}
-	return root.Remove(inner)
+	return errors.Join(root.Remove(inner), makePrivate(root))
 }
 
 // unpack writes the files of a tar stream into root. Names that lead out of it

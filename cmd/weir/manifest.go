@@ -25,7 +25,7 @@ const (
 // manifest says what a backup consists of.
 type manifest struct {
 	Format    int            `json:"format"`
-	LSN       uint64         `json:"lsn"`
+	LSN       uint64         `json:"lsn"`        // last operation in the store; the log behind it is among the files
 	CreatedMS int64          `json:"created_ms"` // Unix ms
 	Files     []manifestFile `json:"files"`      // every file but the manifest
 }
@@ -146,6 +146,19 @@ func writeFile(root *os.Root, name string, fill func(io.Writer) error) error {
 	return errors.Join(fill(f), f.Sync(), f.Close())
 }
 
+// makePrivate takes the rights of others off everything in root.
+func makePrivate(root *os.Root) error {
+	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return root.Chmod(name, 0o700)
+		}
+		return root.Chmod(name, 0o600)
+	})
+}
+
 // syncDirs makes the entries of every directory in root durable.
 func syncDirs(root *os.Root) error {
 	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
@@ -228,5 +241,5 @@ func reportCopy(out io.Writer, asJSON bool, what, dir string, m *manifest, took 
 		fmt.Fprintf(out, "%s\n", text)
 		return
 	}
-	fmt.Fprintf(out, "%s %s: %d files, %d bytes, up to LSN %d, in %s\n", what, dir, len(m.Files), m.bytes(), m.LSN, took.Round(time.Millisecond))
+	fmt.Fprintf(out, "%s %s: %d files, %d bytes, in %s\n", what, dir, len(m.Files), m.bytes(), took.Round(time.Millisecond))
 }

@@ -117,3 +117,27 @@ func TestABackupMadeUnderLoadHoldsAllThatWasAcknowledged(t *testing.T) {
 		t.Errorf("the data directory has mode %v (%v), want 700", st.Mode(), err)
 	}
 }
+
+func TestAStoppedServersDirectoryIsBackedUpByItsFileURL(t *testing.T) {
+	lines := accessLog(t)[:500]
+	srv := weirtest.Start(t, weirtest.Options{})
+	must(t, "publish", srv.URL+"/in", writeLines(t, lines))
+	base := t.TempDir()
+	backup, data := filepath.Join(base, "backup"), filepath.Join(base, "data")
+	if _, stderr, code := weirtest.Run(t, nil, "backup", "file://"+srv.Dir, backup); code == 0 || !strings.Contains(stderr, "in use") {
+		t.Errorf("the directory of a running server: code %d, %q", code, stderr)
+	}
+	srv.Stop()
+	must(t, "backup", "file://"+srv.Dir, backup)
+	must(t, "restore", backup, "--data-dir", data)
+	err := filepath.WalkDir(backup, func(path string, d os.DirEntry, err error) error {
+		if st, statErr := os.Stat(path); statErr == nil && st.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v, want nothing for others", path, st.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkTopic(t, weirtest.Start(t, weirtest.Options{Dir: data}).URL+"/in", lines)
+}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"crypto/sha256"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,9 +29,19 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // maxPooled is the largest buffer that is kept for the next call.
 const maxPooled = 1 << 20
 
+// frameRoom is about what a frame needs besides its strings: growing a batch of
+// 64 MiB step by step would take several times its size.
+const frameRoom = 32
+
 func newBatch(records []api.Record) *batch {
 	b := batches.Get().(*batch)
 	b.frames, b.sizes, b.bytes, b.n = b.frames[:0], b.sizes[:0], 0, len(records)
+	need := 0
+	for i := range records {
+		r := &records[i]
+		need += r.Size() + len(r.Node) + len(r.Tag) + frameRoom
+	}
+	b.frames = slices.Grow(b.frames, need)
 	for i := range records {
 		r := &records[i]
 		b.frames = op.AppendFrame(b.frames, r)

@@ -61,8 +61,9 @@ type Server struct {
 	engine   atomic.Pointer[engine.Engine]
 	progress atomic.Uint64 // math.Float64bits of the recovered share
 	draining atomic.Bool
-	running  atomic.Int64 // requests being answered
-	inflight gauge        // bytes of bodies
+	running  atomic.Int64  // requests being answered
+	inflight gauge         // bytes of bodies
+	large    chan struct{} // holds the large write that is with the engine
 	requests sync.Pool
 
 	lastLogged atomic.Int64 // Unix second of the last logged 500
@@ -83,6 +84,7 @@ func New(c Config, opt Options) *Server {
 		hosts:     newHosts(c.AllowedHosts, c.Keys != nil),
 		table:     newTable(routes),
 		started:   time.Now(),
+		large:     make(chan struct{}, 1),
 	}
 	s.metrics = newMetrics(s)
 	s.requests.New = func() any { return &request{s: s} }

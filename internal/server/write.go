@@ -2,8 +2,16 @@ package server
 
 import (
 	"net/http"
+	"runtime"
 
 	"github.com/weirmq/weir/internal/api"
+)
+
+// largeWrite is the length of a body from which writes wait for each other, and
+// hugeWrite that from which the copies of one are collected before the next.
+const (
+	largeWrite = 4 << 20
+	hugeWrite  = 32 << 20
 )
 
 // postWrite appends a batch of records.
@@ -30,7 +38,7 @@ func (q *request) postWrite() error {
 	if w.DisableBackpressure {
 		q.mayWait()
 	}
-	res, werr := q.eng.Write(q.r.Context(), name, w)
+	res, werr := q.append(name)
 	if werr != nil {
 		return werr
 	}
@@ -40,6 +48,29 @@ func (q *request) postWrite() error {
 		status = http.StatusCreated
 	}
 	return q.send(status)
+}
+
+// append hands the batch to the engine. The engine needs a large one some more
+// times in memory, so these go one at a time.
+func (q *request) append(name string) (api.WriteResult, error) {
+	ctx := q.r.Context()
+	if len(q.body) < largeWrite {
+		return q.eng.Write(ctx, name, &q.write)
+	}
+	select {
+	case q.s.large <- struct{}{}:
+		defer q.afterLarge()
+		return q.eng.Write(ctx, name, &q.write)
+	case <-ctx.Done():
+		return api.WriteResult{}, ctx.Err()
+	}
+}
+
+func (q *request) afterLarge() {
+	if len(q.body) >= hugeWrite {
+		runtime.GC()
+	}
+	<-q.s.large
 }
 
 // checkInlineConfig checks the rights that a config in a write needs if the

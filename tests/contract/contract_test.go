@@ -17,7 +17,7 @@ var inScope = strings.Fields(`1 2 3 4 5.1 5.2 5.3 5.4 5.5 6.1 6.2 6.3 6.4 7.1 7.
 	8.1 8.2 8.3 9 11.1 11.2 11.3 11.4 11.5 11.6 11.7 14 15 16 17 18 19`)
 
 // minCases guards against files that silently stop being read.
-const minCases = 350
+const minCases = 1250
 
 func readCases(t *testing.T) (cases []*Case, files int) {
 	t.Helper()

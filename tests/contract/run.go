@@ -246,6 +246,9 @@ func exchangeRaw(ctx context.Context, s *Step, v *vars) (*answer, error) {
 		return nil, err
 	}
 	a.took = time.Since(begin)
+	if resp.Close { // net/http takes the header away
+		a.header.Set("Connection", "close")
+	}
 	if s.expects("closed") {
 		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
 		_, err = in.ReadByte()

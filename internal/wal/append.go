@@ -13,6 +13,7 @@ const (
 	chunkBytes   = 256 << 10
 	firstChunk   = 16 << 10
 	maxFreeBufs  = 16
+	lazyGroups   = 4 // so many full groups are written though nobody waits for them
 	ownChunkFrom = chunkBytes / 2 // larger operations get a chunk of their own
 )
 
@@ -189,6 +190,11 @@ func (l *Log) closeGroup() {
 	l.mu.pending = append(l.mu.pending, *g)
 	l.mu.unsynced = append(l.mu.unsynced, *g)
 	l.mu.dirty += g.bytes()
+	if !l.mu.writing && len(l.mu.pending) >= lazyGroups && l.mu.broken == nil {
+		l.mu.writing = true
+		l.wg.Add(1)
+		go l.writeLoop()
+	}
 	if l.mu.dirty >= l.opt.FlushBytes {
 		l.block(blockUnsynced)
 	}

@@ -227,10 +227,11 @@ func injectAt(n int, inj injection, seed uint64) (hit bool, err error) {
 
 // resumed waits until the log can be written.
 func resumed(l *Log) error {
+	var err error
 	for start := time.Now(); time.Since(start) < 5*time.Second; time.Sleep(time.Millisecond) {
-		if l.blocked.Load()&(blockReadOnly|blockHealing) == 0 {
+		if err = l.Sync(); err == nil {
 			return nil
 		}
 	}
-	return errors.New("writes did not resume")
+	return fmt.Errorf("writes did not resume: %w", err)
 }

@@ -117,12 +117,12 @@ func (l *Log) prepare() {
 	switch {
 	case err == nil:
 		l.mu.spare = sp
-	case wanted || l.mu.spareWanted:
+	case l.mu.spareWanted:
 		l.mu.spareErr = err
 	default:
 		l.opt.Logger.Warn("log segment could not be prepared", slog.Any("error", err))
 	}
-	if err == nil || l.mu.spareErr != nil {
+	if err == nil || l.mu.spareWanted {
 		l.mu.spareWanted = false
 		release(&l.mu.spareReady)
 	}

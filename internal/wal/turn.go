@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"runtime"
 	"time"
 )
 
@@ -62,7 +63,11 @@ func (l *Log) joinWriteLocked(lsn uint64) chan struct{} {
 		return nil
 	}
 	if !l.mu.writing {
+		// Those who are about to append come along if they can run now.
 		l.mu.writing = true
+		l.mu.Unlock()
+		runtime.Gosched()
+		l.mu.Lock()
 		l.writeTurnsLocked(leaderTurns)
 		return nil
 	}

@@ -27,6 +27,8 @@ const (
 	// grownBody is the first size of a body whose length was not announced;
 	// it grows fourfold when full.
 	grownBody = 64 << 10
+	// movedBody is the largest body of that kind that moves as it grows.
+	movedBody = 256 << 10
 )
 
 // readBody reads the whole body into q.body, in the order of section 18: size,
@@ -173,14 +175,23 @@ func (q *request) readGrowing(gz bool, limit int) *api.Error {
 	}
 }
 
-// growBody moves the body into the next larger block, one byte larger than the
-// limit at most, so that the byte too many is seen.
+// growBody makes room for four times as much, one byte more than the limit at
+// most, so that the byte too many is seen. A body that has become large moves
+// for the last time: its block has room for the limit, and costs what is
+// written to it.
 func (q *request) growBody(buf []byte, limit int) ([]byte, *api.Error) {
 	size := min(max(4*len(buf), grownBody), limit+1)
 	if err := q.reserve(size - len(buf)); err != nil {
 		return nil, err
 	}
-	next := newBlock(size)
+	if q.block != nil && len(q.block.b) >= size {
+		return q.block.b[:size], nil
+	}
+	room := size
+	if size > movedBody {
+		room = limit + 1
+	}
+	next := newBlock(room)
 	copy(next.b, buf)
 	if q.block != nil {
 		q.block.free()

@@ -13,7 +13,7 @@ const (
 	chunkBytes   = 256 << 10
 	firstChunk   = 16 << 10
 	maxFreeBufs  = 16
-	lazyGroups   = 4 // so many full groups are written though nobody waits for them
+	lazyGroups   = 4              // so many full groups are written though nobody waits for them
 	ownChunkFrom = chunkBytes / 2 // larger operations get a chunk of their own
 )
 

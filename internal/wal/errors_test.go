@@ -235,3 +235,85 @@ func resumed(l *Log) error {
 	}
 	return fmt.Errorf("writes did not resume: %w", err)
 }
+
+// While the disk is full writes fail at once with the cause, reads go on, and
+// writes resume when space returns.
+func TestReadOnlyWhileNoFileCanBeWritten(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	fs := newFaultFS(mem, nil)
+	l, _, _ := openLog(t, Options{FS: fs, SegmentBytes: 8 << 10, RetryEvery: 5 * time.Millisecond}, 0)
+	_, pos := add(t, l, "h", "kept", Written)
+	fs.set(func(c call) error { return syscall.ENOSPC })
+	_, _, err := tryAdd(l, "h", "fails", Synced)
+	var we *WriteError
+	if !errors.As(err, &we) || we.Errno != syscall.ENOSPC || we.Op != "write" {
+		t.Fatalf("the failed write says %v", err)
+	}
+	for {
+		_, _, err := tryAdd(l, "h", "refused", Synced)
+		if errors.Is(err, ErrReadOnly) && errors.Is(err, syscall.ENOSPC) {
+			break
+		}
+		if err == nil {
+			t.Fatal("a write succeeded on a full disk")
+		}
+	}
+	if !l.Metrics().ReadOnly {
+		t.Error("metrics do not say read-only")
+	}
+	if got, err := l.Read(pos, nil); err != nil || string(got) != "hkept" {
+		t.Fatalf("read while read-only: %q, %v", got, err)
+	}
+	fs.set(nil)
+	if err := resumed(l); err != nil {
+		t.Fatal(err)
+	}
+	add(t, l, "h", "again", Synced)
+	mustClose(t, l)
+	l, st, _ := openLog(t, Options{FS: mem, SegmentBytes: 8 << 10}, 0)
+	if len(st.ops) != 2 || st.ops[1].data != "hkept" || st.ops[2].data != "hagain" {
+		t.Errorf("reopen shows %v", st.ops)
+	}
+	mustClose(t, l)
+}
+
+// Many writers, and every 25th call of the file system fails.
+func TestManyWritersOverManyFailures(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	fs := newFaultFS(mem, nil)
+	opt := Options{FS: fs, SegmentBytes: 8 << 10, HotBytes: 8 << 10, FlushEvery: time.Millisecond,
+		RetryEvery: time.Millisecond, MaxSealed: 1 << 20}
+	l, _, _ := openLog(t, opt, 0)
+	base := fs.n
+	fs.set(func(c call) error {
+		if n := c.n - base; n%25 == 24 && n < 2000 {
+			return syscall.EIO
+		}
+		return nil
+	})
+	b := newLedger()
+	var wg sync.WaitGroup
+	for w := range 6 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(6, uint64(w)))
+			for range 120 {
+				_ = b.burst(l, rng, fmt.Sprint(w))
+			}
+		})
+	}
+	wg.Wait()
+	fs.set(nil)
+	if err := resumed(l); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.Gen(); n < 3 {
+		t.Errorf("the log failed only %d times", n)
+	}
+	if err := b.checkLive(l); err != nil {
+		t.Error(err)
+	}
+	mustClose(t, l)
+	if err := b.checkReopened(mem, opt); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,185 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// small writes a log of a few segments and returns its files.
+func small(t testing.TB, closed bool) (o *oracle, files map[string][]byte) {
+	t.Helper()
+	mem := vfs.NewCrashableMem()
+	o = newOracle()
+	l, _, _ := openLog(t, Options{FS: mem, SegmentBytes: 2 << 10}, 0)
+	rng := rand.New(rand.NewPCG(4, 4))
+	for i := range 24 {
+		if err := o.put(l, rng, Class(1+i%2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if closed {
+		mustClose(t, l)
+	} else {
+		t.Cleanup(func() { mustClose(t, l) })
+	}
+	files = map[string][]byte{}
+	names, err := mem.List("wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		b, err := mem.UnsafeGetFileDataBuffer("wal/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = append([]byte(nil), b...)
+	}
+	return o, files
+}
+
+func restore(t testing.TB, files map[string][]byte) vfs.FS {
+	t.Helper()
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("wal", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range files {
+		f, err := mem.OpenReadWrite("wal/"+name, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(data, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return mem
+}
+
+// damaged opens a damaged log: it must refuse and name a file, or show exactly
+// what was acknowledged.
+func (o *oracle) damaged(fs vfs.FS, sameBoot bool) error {
+	l, st, _, err := tryOpen(Options{FS: fs, SegmentBytes: 2 << 10, SameBoot: sameBoot}, 0)
+	if err != nil {
+		var ce *CorruptError
+		if !errors.As(err, &ce) || ce.File == "" {
+			return fmt.Errorf("refused without naming a file: %w", err)
+		}
+		return nil
+	}
+	defer l.Close()
+	for lsn := range o.acked {
+		if st.ops[lsn].data != o.tried[lsn] {
+			return fmt.Errorf("operation %d is gone or changed and nobody was told", lsn)
+		}
+	}
+	if len(st.ops) != len(o.acked) {
+		return fmt.Errorf("%d operations of %d", len(st.ops), len(o.acked))
+	}
+	return nil
+}
+
+func TestNoFlippedByteChangesOrHidesAnOperation(t *testing.T) {
+	o, files := small(t, true)
+	for name, data := range files {
+		for at := range data {
+			data[at] ^= 1 << (at % 8)
+			if err := o.damaged(restore(t, files), at%2 == 0); err != nil {
+				t.Errorf("%s, byte %d of %d: %v", name, at, len(data), err)
+			}
+			data[at] ^= 1 << (at % 8)
+		}
+	}
+}
+
+func TestNoTruncationOrZeroedSectorHidesAnOperation(t *testing.T) {
+	o, files := small(t, true)
+	for name, data := range files {
+		for n := range data {
+			files[name] = data[:n]
+			if err := o.damaged(restore(t, files), n%2 == 0); err != nil {
+				t.Errorf("%s cut at %d of %d: %v", name, n, len(data), err)
+			}
+		}
+		files[name] = data
+		for at := 0; at < len(data); at += 512 {
+			zeroed := append([]byte(nil), data...)
+			clear(zeroed[at:min(at+512, len(zeroed))])
+			files[name] = zeroed
+			if err := o.damaged(restore(t, files), false); err != nil {
+				t.Errorf("%s, sector at %d zeroed: %v", name, at, err)
+			}
+		}
+		delete(files, name)
+		if err := o.damaged(restore(t, files), false); err != nil {
+			t.Errorf("%s deleted: %v", name, err)
+		}
+		files[name] = data
+	}
+}
+
+// Without the mark file only the last group can be mistaken for a torn one.
+func TestDamageIsFoundWithoutTheMark(t *testing.T) {
+	o, files := small(t, true)
+	delete(files, markName)
+	lost := 0
+	for name, data := range files {
+		for at := 0; at < len(data); at += 3 {
+			data[at] ^= 0x10
+			l, st, _, err := tryOpen(Options{FS: restore(t, files), SegmentBytes: 2 << 10}, 0)
+			data[at] ^= 0x10
+			if err != nil {
+				continue
+			}
+			for lsn, op := range st.ops {
+				if op.data != o.tried[lsn] {
+					t.Fatalf("%s, byte %d: operation %d changed", name, at, lsn)
+				}
+			}
+			lost = max(lost, len(o.acked)-len(st.ops))
+			mustClose(t, l)
+		}
+	}
+	// Operations 23 and 24 share the evidence of the one sync that covers them.
+	if lost > 2 {
+		t.Errorf("%d operations were cut silently", lost)
+	}
+}
+
+// What a reader is given was verified; damage on the way is an error.
+func TestReadNeverReturnsDamagedBytes(t *testing.T) {
+	mem := vfs.NewMem()
+	opt := Options{FS: mem, SegmentBytes: 32 << 10, HotBytes: 1}
+	l, _, _ := openLog(t, opt, 0)
+	o := newOracle()
+	rng := rand.New(rand.NewPCG(8, 8))
+	for range 60 {
+		if err := o.put(l, rng, Synced); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, l)
+	l, st, _ := openLog(t, opt, 0)
+	defer l.Close()
+	b, err := mem.UnsafeGetFileDataBuffer("wal/" + segName(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[st.ops[7].pos.Offset] ^= 1
+	for lsn, op := range st.ops {
+		got, err := l.Read(op.pos, nil)
+		var ce *CorruptError
+		if lsn == 7 && op.pos.Segment == 1 && (!errors.As(err, &ce) || len(got) != 0) {
+			t.Errorf("damaged operation: %q, %v", got, err)
+		}
+		if lsn != 7 && (err != nil || string(got) != op.data) {
+			t.Errorf("operation %d: %v", lsn, err)
+		}
+	}
+}

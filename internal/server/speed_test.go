@@ -1,0 +1,108 @@
+package server
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine"
+)
+
+// BenchmarkWriteRequest compares a write of one record with a handler that
+// reads the same body and answers nothing, over the same connections.
+func BenchmarkWriteRequest(b *testing.B) {
+	body := `{"records":[{"data":"` + strings.Repeat("x", 254) + `"}]}`
+	b.Run("empty", func(b *testing.B) {
+		l := listen(b)
+		h := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+		})}
+		go func() { _ = h.Serve(l) }()
+		defer h.Close()
+		hammer(b, l.Addr().String(), body)
+	})
+	b.Run("weir", func(b *testing.B) {
+		s := benchServer(b)
+		hammer(b, s, body)
+	})
+}
+
+func listen(b *testing.B) net.Listener {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return l
+}
+
+// hammer sends the body b.N times over 64 connections.
+func hammer(b *testing.B, addr, body string) {
+	b.Helper()
+	text := []byte(fmt.Sprintf("POST /v0/topics/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+	b.SetParallelism(32)
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		defer c.Close()
+		r := bufio.NewReader(c)
+		for pb.Next() {
+			if _, err := c.Write(text); err != nil {
+				b.Error(err)
+				return
+			}
+			length := 0
+			for {
+				line, err := r.ReadSlice('\n')
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				if len(line) == 2 {
+					break
+				}
+				if n, ok := strings.CutPrefix(string(line), "Content-Length: "); ok {
+					if _, err := fmt.Sscanf(n, "%d", &length); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			}
+			if _, err := r.Discard(length); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}
+
+// benchServer starts a server on an engine of its own and returns its address.
+func benchServer(b *testing.B) string {
+	b.Helper()
+	cfg := Config{DataDir: b.TempDir(), Limits: api.DefaultLimits()}
+	e, err := engine.Open(b.Context(), engine.Options{Dir: cfg.DataDir, Limits: cfg.Limits})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := New(cfg, Options{})
+	s.SetEngine(e)
+	l := listen(b)
+	go func() { _ = s.Serve(l) }()
+	b.Cleanup(func() {
+		s.Stop()
+		if err := e.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return l.Addr().String()
+}

@@ -307,28 +307,44 @@ func (l *Loop) cast() (jobs []func(context.Context, *actor)) {
 	logs := l.byRole("log-")
 	queues := l.byRole("q-")
 	hot := l.byRole("hot-")
-	every := append(append(append(l.byRole("many"), l.byRole("cap")...), logs...), queues...)
+	many, capped := l.byRole("many"), l.byRole("cap")
+	if l.opt.Power && l.rnd.IntN(2) == 0 { // no fsync write that syncs the others too
+		logs, queues, hot, many, capped = unsynced(logs), unsynced(queues), unsynced(hot), unsynced(many), unsynced(capped)
+	}
+	every := append(append(append(append([]*target(nil), many...), capped...), logs...), queues...)
 	hottest := hot[l.rnd.IntN(len(hot)):][:1]
 	write := func(ts []*target) func(context.Context, *actor) {
 		return func(ctx context.Context, a *actor) { a.writer(ctx, ts) }
 	}
-	jobs = append(jobs, write(l.byRole("many")), write(queues), write(l.byRole("cap")), write(logs))
+	jobs = append(jobs, write(many), write(queues), write(capped), write(logs))
 	for range 2 + l.rnd.IntN(11) {
 		jobs = append(jobs, write([][]*target{hottest, every, logs}[l.rnd.IntN(3)]))
 	}
 	work := func(ctx context.Context, a *actor) { a.worker(ctx, queues) }
 	jobs = append(jobs, work, work, work)
 	var deletable []*target
-	for _, t := range l.targets {
+	for _, t := range every {
 		if t.deletes {
 			deletable = append(deletable, t)
 		}
 	}
 	jobs = append(jobs,
 		func(ctx context.Context, a *actor) { a.deleter(ctx, deletable) },
-		func(ctx context.Context, a *actor) { a.reader(ctx, append(every, hot...)) },
-		func(ctx context.Context, a *actor) { a.churner(ctx) })
+		func(ctx context.Context, a *actor) { a.reader(ctx, append(every, hot...)) })
+	if !l.opt.Power {
+		jobs = append(jobs, func(ctx context.Context, a *actor) { a.churner(ctx) })
+	}
 	return jobs
+}
+
+// unsynced are the targets whose writes need no sync.
+func unsynced(ts []*target) (out []*target) {
+	for _, t := range ts {
+		if t.cfg.Class != oracle.Fsync {
+			out = append(out, t)
+		}
+	}
+	return out
 }
 
 func (l *Loop) byRole(prefix string) (ts []*target) {

@@ -179,6 +179,7 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 	p := plans.Get().(*plan)
 	defer plans.Put(p)
 	at, n := 0, 0
+	sizes := make([]uint32, len(c.picks))
 	for at < len(c.picks) {
 		c.locate(p, at)
 		if len(p.ranges) == 0 {
@@ -190,6 +191,7 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 			}
 			job.Record, job.LeaseID, job.Deliveries = *r, c.picks[at].ID, c.picks[at].Deliveries
 			visit(&job)
+			sizes[at] = uint32(r.Size())
 			at++
 			n++
 			return true
@@ -202,6 +204,11 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 			return api.ClaimResult{}, err
 		}
 	}
+	c.t.mu.Lock()
+	for i := range c.picks {
+		c.picks[i].SetSize(sizes[i])
+	}
+	c.t.mu.Unlock()
 	return api.ClaimResult{Count: n, Ready: c.ready}, nil
 }
 

@@ -31,6 +31,14 @@ func (r *removal) add(it item) {
 	}
 }
 
+func (r *removal) eachSeq(fn func(uint64)) {
+	for _, g := range r.ranges {
+		for seq := g.From; seq <= g.To; seq++ {
+			fn(seq)
+		}
+	}
+}
+
 // DeleteRecords removes the records that match at the time of the call.
 func (e *Engine) DeleteRecords(ctx context.Context, name string, req *api.DeleteRequest) (api.DeleteResult, error) {
 	for {

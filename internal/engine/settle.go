@@ -30,13 +30,7 @@ func (e *Engine) Ack(ctx context.Context, name string, req *api.SettleRequest) (
 			t.mu.Unlock()
 			return res, err
 		}
-		abort := func() {
-			for _, g := range rm.ranges {
-				for seq := g.From; seq <= g.To; seq++ {
-					t.q.Abort(seq)
-				}
-			}
-		}
+		abort := func() { rm.eachSeq(t.q.Abort) }
 		tk, err := e.stageRemoval(t, &rm, abort)
 		if err != nil {
 			abort()
@@ -69,20 +63,24 @@ func (e *Engine) Ack(ctx context.Context, name string, req *api.SettleRequest) (
 func (e *Engine) planAck(t *entry, req *api.SettleRequest, res *api.SettleResult) (removal, error) {
 	var rm removal
 	for i, seq := range req.Seqs {
-		if !t.q.Held(seq, req.Node, leaseIDAt(req, i)) || !t.Free(seq) {
+		size, ok := t.q.Settle(seq, req.Node, leaseIDAt(req, i))
+		if ok && !t.Free(seq) {
+			t.q.Abort(seq) // a delete on its way to the log takes it
+			ok = false
+		}
+		if !ok {
 			res.Skipped = append(res.Skipped, seq)
 			continue
 		}
-		it, err := e.item(t, seq)
-		if err != nil {
-			for _, g := range rm.ranges {
-				for s := g.From; s <= g.To; s++ {
-					t.q.Abort(s)
-				}
+		it := item{seq: seq, size: size, logged: true}
+		if size == 0 || t.Index.InMemory() {
+			var err error
+			if it, err = e.item(t, seq); err != nil {
+				t.q.Abort(seq)
+				rm.eachSeq(t.q.Abort)
+				return removal{}, err
 			}
-			return removal{}, err
 		}
-		t.q.Settle(seq)
 		rm.add(it)
 	}
 	sortRanges(&rm)

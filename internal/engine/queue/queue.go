@@ -26,6 +26,7 @@ type job struct {
 	seq        uint64
 	id         uint64 // lease id of the current or last delivery
 	deliveries uint64
+	size       uint32 // data plus meta; 0 = not known
 	cohort     *cohort
 	until      int64 // delayed: Unix ms from when it is claimable
 	state      state
@@ -213,13 +214,22 @@ func (q *Queue) Held(seq uint64, node string, id uint64) bool {
 	return j != nil && j.state == leased && j.cohort.node == node && (id == 0 || j.id == id)
 }
 
-// Settle marks a held job as settling: it stays in flight, its lease does not
-// end, and nobody else can settle it until Done or Abort.
-func (q *Queue) Settle(seq uint64) {
+// Settle marks the job as settling if Held would accept it: it stays in
+// flight, its lease does not end, and nobody else can settle it until Forget
+// or Abort. size is what SetSize was told, 0 if nothing.
+func (q *Queue) Settle(seq uint64, node string, id uint64) (size uint32, ok bool) {
 	j := q.jobs[seq]
+	if j == nil || j.state != leased || j.cohort.node != node || id != 0 && j.id != id {
+		return 0, false
+	}
 	q.leave(j)
 	j.state = settling
+	return j.size, true
 }
+
+// SetSize remembers the size of a picked job's record, so that its ack needs
+// not look it up.
+func (p *Pick) SetSize(size uint32) { p.job.size = size }
 
 // Abort makes a settling job claimable again.
 func (q *Queue) Abort(seq uint64) {

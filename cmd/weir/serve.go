@@ -104,6 +104,8 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer, log *slog.Logg
 	if err != nil {
 		return err
 	}
+	// What the data directory holds is nobody else's to read.
+	syscall.Umask(0o077)
 	srv := server.New(cfg, server.Options{Version: version(), Logger: log})
 	opening := openEngine(ctx, cfg, srv, log)
 	// A data directory that is in use or damaged is known before anything is

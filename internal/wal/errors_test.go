@@ -175,14 +175,18 @@ func injectAt(n int, inj injection, seed uint64) (hit bool, err error) {
 	base := fs.n
 	left := inj.times
 	var kind string
+	var fired bool
+	var mu sync.Mutex
 	fs.set(func(c call) error {
+		mu.Lock()
+		defer mu.Unlock()
 		if c.n < base+n || left == 0 {
 			return nil
 		}
-		if !hit {
+		if !fired {
 			kind = c.kind + " " + c.path
 		}
-		hit = true
+		fired = true
 		left--
 		if inj.short && c.kind == "write" {
 			c.part(c.size / 2)
@@ -193,6 +197,9 @@ func injectAt(n int, inj injection, seed uint64) (hit bool, err error) {
 	rng := rand.New(rand.NewPCG(seed, 5))
 	for range 60 {
 		err := b.burst(l, rng, "a")
+		mu.Lock()
+		kind, hit := kind, fired
+		mu.Unlock()
 		var we *WriteError
 		if err != nil && !errors.Is(err, ErrReadOnly) && !errors.Is(err, ErrStale) && !errors.As(err, &we) {
 			return hit, fmt.Errorf("%s: unexpected %w", kind, err)
@@ -201,9 +208,10 @@ func injectAt(n int, inj injection, seed uint64) (hit bool, err error) {
 			return hit, fmt.Errorf("%s: cause is not told: %w", kind, err)
 		}
 	}
-	fs.mu.Lock()
+	mu.Lock()
 	left = 0
-	fs.mu.Unlock()
+	hit = fired
+	mu.Unlock()
 	if err := resumed(l); err != nil {
 		return hit, fmt.Errorf("%s: %w", kind, err)
 	}

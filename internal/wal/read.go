@@ -284,6 +284,10 @@ func (l *Log) scanFile(s *segment, f vfs.File, last uint64, show func(Op, bool) 
 		if err != nil {
 			return fmt.Errorf("wal: %s: %w", segName(s.number), err)
 		}
+		if d, lost := skip(l.accepted, s.number, off, at); lost && (!ok || h.first != at) {
+			at, r.off = d.To+1, d.Next
+			continue
+		}
 		if !ok || h.first != at || h.segment != s.number {
 			return &CorruptError{File: l.path(segName(s.number)), Offset: off, LSN: at, Reason: "a group of a sealed segment cannot be read"}
 		}

@@ -156,7 +156,8 @@ type recovery struct {
 	result  Recovery
 	read    int64
 	total   int64
-	unused  []*segFile
+	extra   []Damage // accepted as lost
+	badFile *segFile // where cut refused
 }
 
 func (r *recovery) close() {
@@ -182,6 +183,13 @@ func (r *recovery) load() error {
 				return err
 			}
 			continue
+		}
+		if name == skipName {
+			skips, err := readSkips(r.opt.FS, path)
+			if err != nil {
+				return err
+			}
+			r.extra = append(r.extra, skips...)
 		}
 		number, ok := parseSegName(name)
 		if !ok {
@@ -349,6 +357,13 @@ func (r *recovery) readSegment(f *segFile, replay func(Op) error) (done bool, gr
 		end := h.first + uint64(h.count)
 		if !ok || h.segment != f.number || h.first != r.next || h.epoch < epoch || f.limit != 0 && end > f.limit {
 			gr.off = off
+			if d, ok := skip(r.extra, f.number, off, r.next); ok {
+				if r.opt.Gap != nil && d.To >= d.From {
+					r.opt.Gap(d.From, d.To)
+				}
+				r.next, gr.off, f.end = d.To+1, d.Next, d.Next
+				continue
+			}
 			return false, gr, nil
 		}
 		epoch = h.epoch
@@ -376,6 +391,7 @@ func (r *recovery) readSegment(f *segFile, replay func(Op) error) (done bool, gr
 // that LSN r.next was durable, or, if the machine has not restarted, written.
 func (r *recovery) cut(f *segFile, later []*segFile, gr *groupReader) error {
 	bad := &CorruptError{File: f.name, Offset: f.end, LSN: r.next}
+	r.badFile = f
 	if r.durable >= r.next {
 		bad.Reason = fmt.Sprintf("LSN %d was durable", r.durable)
 		return bad
@@ -453,7 +469,7 @@ func (r *recovery) start() (*Log, error) {
 		r.id = newID()
 		r.seed = idSeed(r.id)
 	}
-	l := &Log{opt: opt, id: r.id, seed: r.seed, after: r.after,
+	l := &Log{opt: opt, id: r.id, seed: r.seed, after: r.after, accepted: r.extra,
 		arm: make(chan struct{}, 1), keep: make(chan struct{}, 1), stop: make(chan struct{})}
 	l.window.Store(int64(opt.Window))
 	l.mu.epoch = r.epoch + 1

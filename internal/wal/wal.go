@@ -199,7 +199,8 @@ type Log struct {
 	cache blockCache
 	m     counters
 
-	after uint64 // LSNs up to here were applied before Open
+	after    uint64   // LSNs up to here were applied before Open
+	accepted []Damage // marked as lost
 
 	mu struct {
 		sync.Mutex

@@ -12,6 +12,7 @@ type call struct {
 	n    int    // counted from 0
 	kind string // create open remove rename write sync dirsync
 	path string
+	to   string // of a rename
 	// part does the first n bytes of a write.
 	part func(n int)
 	size int // of a write
@@ -74,7 +75,7 @@ func (f *faultFS) Remove(name string) error {
 }
 
 func (f *faultFS) Rename(from, to string) error {
-	if err := f.at(call{kind: "rename", path: from}); err != nil {
+	if err := f.at(call{kind: "rename", path: from, to: to}); err != nil {
 		return err
 	}
 	return f.FS.Rename(from, to)

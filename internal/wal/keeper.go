@@ -38,13 +38,17 @@ func (l *Log) syncPath(dir string) error {
 
 // takeSpare gives the writer the file of a new segment, waiting for the keeper
 // if it is not ready.
-func (l *Log) takeSpare(seg *segment, gen uint64) (vfs.File, error) {
+func (l *Log) takeSpare(seg *segment, gen uint64) (*handle, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.gen.Load() == gen {
 		if sp := l.mu.spare; sp != nil && sp.number == seg.number {
+			// In one step: a keeper that saw neither a spare nor this segment's
+			// file would prepare another one under the same name.
+			h := &handle{sp.file}
+			seg.file.Store(h)
 			l.mu.spare = nil
-			return sp.file, nil
+			return h, nil
 		}
 		if err := l.mu.spareErr; err != nil {
 			l.mu.spareErr = nil

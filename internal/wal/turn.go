@@ -153,12 +153,10 @@ func (l *Log) writeGroup(g *group, gen uint64) error {
 	c := g.chunk
 	h := c.seg.file.Load()
 	if h == nil {
-		f, err := l.takeSpare(c.seg, gen)
-		if err != nil {
+		var err error
+		if h, err = l.takeSpare(c.seg, gen); err != nil {
 			return err
 		}
-		h = &handle{f}
-		c.seg.file.Store(h)
 		l.m.rotations.Add(1)
 	}
 	c.pins.Add(1) // a hung write to a failed file still reads from it

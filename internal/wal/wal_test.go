@@ -175,7 +175,6 @@ func TestManyWritersOfAllClasses(t *testing.T) {
 	want := map[uint64]stored{}
 	var l *Log
 	released := uint64(0)
-	opt.Sealed = func() {}
 	l, _, _ = openLog(t, opt, 0)
 	var wg sync.WaitGroup
 	for w := range 24 {
@@ -219,6 +218,31 @@ func TestManyWritersOfAllClasses(t *testing.T) {
 		if lsn > released && st.ops[lsn] != w {
 			t.Fatalf("operation %d differs", lsn)
 		}
+	}
+	mustClose(t, l)
+}
+
+// A segment prepared ahead must never take the name of one that is in use: its
+// operations would be gone after a restart.
+func TestPreparedSegmentNeverReplacesOneInUse(t *testing.T) {
+	mem := vfs.NewMem()
+	fs := newFaultFS(mem, nil)
+	fs.set(func(c call) error {
+		if _, err := mem.Stat(c.to); c.kind == "rename" && err == nil {
+			t.Errorf("%s takes the place of %s", c.path, c.to)
+		}
+		return nil
+	})
+	l, _, _ := openLog(t, Options{FS: fs, SegmentBytes: 1 << 10, MaxSealed: 1 << 20}, 0)
+	const n = 3000
+	body := string(make([]byte, 300))
+	for range n {
+		add(t, l, "h", body, Written)
+	}
+	mustClose(t, l)
+	l, st, _ := openLog(t, Options{FS: mem, SegmentBytes: 1 << 10, MaxSealed: 1 << 20}, 0)
+	if len(st.ops) != n {
+		t.Errorf("%d of %d operations came back", len(st.ops), n)
 	}
 	mustClose(t, l)
 }

@@ -129,3 +129,23 @@ func TestQueueHandsOutEachJobOnce(t *testing.T) {
 		t.Fatal(ack, err)
 	}
 }
+
+func TestBackupHoldsWhatWasAcknowledged(t *testing.T) {
+	e := open(t, t.TempDir())
+	for i := range 100 {
+		write(t, e, "a", fmt.Sprint(i))
+	}
+	dir := t.TempDir() + "/b"
+	if err := e.Backup(context.Background(), dir); err != nil {
+		t.Fatal(err)
+	}
+	write(t, e, "a", "1000")
+	r := open(t, dir)
+	got, d := read(t, r, "a", 0)
+	if len(got) != 100 || got[99] != "100=99" || d.Tombstone != nil {
+		t.Fatal(len(got), d)
+	}
+	if res := write(t, r, "a", "7"); res.FirstSeq <= 100 {
+		t.Fatal(res)
+	}
+}

@@ -41,11 +41,19 @@ func (e *Engine) sealLoop() {
 	}
 }
 
-// seal moves one segment to the store, points the topics at it and gives the
-// log its file back.
 func (e *Engine) seal(seg wal.SegmentInfo) error {
 	e.sealing.Lock()
 	defer e.sealing.Unlock()
+	return e.sealHeld(seg)
+}
+
+// sealHeld moves one segment to the store, points the topics at it and gives
+// the log its file back. It is for the holder of sealing; a segment that has
+// moved meanwhile is no error.
+func (e *Engine) sealHeld(seg wal.SegmentInfo) error {
+	if oldest, ok := e.log.OldestSealed(); !ok || oldest.Number != seg.Number {
+		return nil
+	}
 	runs, _, err := e.store.Seal(e.stop, seg.Number, seg.LastLSN, func(fn func(store.Op) error) error {
 		return e.log.Scan(seg.Number, func(o wal.Op) error {
 			return fn(store.Op{LSN: o.LSN, Payload: o.Payload})
@@ -124,28 +132,42 @@ const rewriteBelow = 0.8
 // shrinkStore drops sealed segments in which nothing is live and rewrites
 // those with few live bytes.
 func (e *Engine) shrinkStore() error {
-	live := make(map[uint32]float64)
 	for _, t := range e.reg.all() {
 		t.mu.Lock()
 		t.dirty = false
-		for _, r := range t.Index.Runs() {
-			live[r.Segment] += t.liveShare(r) * float64(r.Disk)
-		}
 		t.mu.Unlock()
 	}
-	for _, s := range e.store.Segments() {
+	e.sealing.Lock()
+	segments, live := e.store.Segments(), e.liveBytes()
+	e.sealing.Unlock()
+	for _, s := range segments {
 		if e.stop.Err() != nil {
 			return e.stop.Err()
 		}
 		if s.Disk == 0 || live[s.Segment] >= rewriteBelow*float64(s.Disk) {
 			continue
 		}
-		if err := e.shrinkSegment(s.Segment, live[s.Segment] == 0); err != nil {
+		if err := e.shrinkSegment(s.Segment); err != nil {
 			return err
 		}
 	}
 	_, err := e.store.ExpireKeys(e.clock() - e.longestWindow())
 	return err
+}
+
+// liveBytes estimates how many bytes of each sealed segment are live. The
+// holder of sealing gets an answer that holds: a segment is in the store and
+// in the topics' indexes, or in neither, and what is gone stays gone.
+func (e *Engine) liveBytes() map[uint32]float64 {
+	live := make(map[uint32]float64)
+	for _, t := range e.reg.all() {
+		t.mu.Lock()
+		for _, r := range t.Index.Runs() {
+			live[r.Segment] += t.liveShare(r) * float64(r.Disk)
+		}
+		t.mu.Unlock()
+	}
+	return live
 }
 
 // liveShare is the share of a run's records that are still live.
@@ -162,10 +184,10 @@ func (t *entry) liveShare(r topic.Run) float64 {
 	return min(1, max(0, left/float64(r.N)))
 }
 
-func (e *Engine) shrinkSegment(segment uint32, empty bool) error {
+func (e *Engine) shrinkSegment(segment uint32) error {
 	e.sealing.Lock()
 	defer e.sealing.Unlock()
-	if empty {
+	if e.liveBytes()[segment] == 0 {
 		if err := e.log.Sync(); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -190,6 +191,7 @@ func (e *Engine) lockForWrite(name string, req *api.WriteRequest) (t *entry, cre
 // that has the name by now.
 func (e *Engine) register(name string, cfg api.Config) (t *entry, created bool, err error) {
 	t = &entry{}
+	name = strings.Clone(name) // it may be a piece of a request that must not live on
 	t.State = op.State{ID: e.nextTopic.Add(1), Name: name, Config: cfg, CreatedTS: e.clock()}
 	t.Init()
 	if cfg.Type == api.TypeQueue {

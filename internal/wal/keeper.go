@@ -48,6 +48,7 @@ func (l *Log) takeSpare(seg *segment, gen uint64) (*handle, error) {
 			h := &handle{sp.file}
 			seg.file.Store(h)
 			l.mu.spare = nil
+			l.kick() // a segment that waited for this one to have a file may go
 			return h, nil
 		}
 		if err := l.mu.spareErr; err != nil {
@@ -91,7 +92,7 @@ func (l *Log) runKeeper() {
 			l.recycle()
 			l.prepare()
 			l.mu.Lock()
-			again := len(l.mu.retired) > 0
+			again := len(l.mu.retired) > 0 && l.activeLocked() != nil
 			l.mu.Unlock()
 			if again {
 				retry.Reset(flushTick)
@@ -107,15 +108,17 @@ func (l *Log) prepare() {
 	l.mu.Lock()
 	wanted := l.mu.spareWanted
 	number := uint32(0)
-	if active := l.activeLocked(); active != nil && (wanted || active.end.Load() >= active.size/2) {
-		number = active.number
+	if active := l.activeLocked(); active == nil && wanted {
+		number = l.mu.segs[0].number
+	} else if active != nil && (wanted || active.end.Load() >= active.size/2) {
+		number = active.number + 1
 	}
 	have := l.mu.spare != nil
 	l.mu.Unlock()
 	if number == 0 || have {
 		return
 	}
-	sp, err := l.prepareFile(number + 1)
+	sp, err := l.prepareFile(number)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -190,27 +193,27 @@ func (l *Log) createZeroed(name string, size int64) (vfs.File, error) {
 	return f, nil
 }
 
-// recycle makes the spare from a released segment, or deletes it.
+// recycle makes the spare from a released segment, or deletes it. While no
+// newer segment has a file, as after Rotate, the released one stays: a log
+// must have one intact header at any time.
 func (l *Log) recycle() {
 	for {
 		l.mu.Lock()
-		if len(l.mu.retired) == 0 {
+		active := l.activeLocked()
+		if len(l.mu.retired) == 0 || active == nil {
 			l.mu.Unlock()
 			return
 		}
 		s := l.mu.retired[0]
 		l.mu.retired = l.mu.retired[1:]
-		var next uint32
-		if active := l.activeLocked(); active != nil {
-			next = active.number + 1
-		}
+		next := active.number + 1
 		if !l.anchorLocked() {
 			l.mu.retired = append([]*segment{s}, l.mu.retired...)
 			l.mu.Unlock()
 			return
 		}
 		h := s.file.Load()
-		reuse := l.mu.spare == nil && !s.failed && s.size == l.opt.SegmentBytes && next > 0
+		reuse := l.mu.spare == nil && !s.failed && s.size == l.opt.SegmentBytes
 		l.mu.Unlock()
 		if h == nil {
 			continue

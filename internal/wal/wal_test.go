@@ -246,3 +246,39 @@ func TestPreparedSegmentNeverReplacesOneInUse(t *testing.T) {
 	}
 	mustClose(t, l)
 }
+
+func TestLogGoesOnAfterRotateAndReleaseOfEverything(t *testing.T) {
+	fs := vfs.NewMem()
+	opt := Options{FS: fs, Dir: "wal", SegmentBytes: 64 << 10}
+	var after uint64
+	for round := range 3 {
+		l, _, err := Open(opt, after, func(Op) error { return nil })
+		if err != nil {
+			t.Fatal(round, err)
+		}
+		for range 3 {
+			lsn, _, err := l.AppendUnslotted(l.Gen(), []byte("head"), nil, Checksum(nil), Written)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Wait(lsn, l.Gen(), Written); err != nil {
+				t.Fatal(err)
+			}
+			if lsn != after+1 {
+				t.Fatalf("LSN %d after %d", lsn, after)
+			}
+			after = lsn
+			if err := l.Rotate(); err != nil {
+				t.Fatal(err)
+			}
+			for seg, ok := l.OldestSealed(); ok; seg, ok = l.OldestSealed() {
+				if err := l.Release(seg.Number); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

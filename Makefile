@@ -1,0 +1,53 @@
+# Everything that is done to this repository is a target here; `make` lists them.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# The tools are pinned by a module of their own, so that weir's stays lean.
+TOOL := go tool -modfile=tools/go.mod
+# Fuzzing time per target, and the sizes of the long crash loops.
+FUZZTIME ?= 10s
+KILLS ?= 300
+CUTS ?= 40
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: deps
+deps: ## install what is missing (apt on Linux); silent when nothing is
+	@scripts/deps.sh
+
+.PHONY: build
+build: ## build bin/weir, static, without cgo
+	CGO_ENABLED=0 go build -trimpath -o bin/weir ./cmd/weir
+
+.PHONY: check
+check: ## gofmt, vet, staticcheck, layout and unit tests: before every commit
+	@scripts/test.sh lint unit
+
+.PHONY: test
+test: deps ## everything: lint, race, contract, commands, overload, crash, bench at a tiny size
+	@scripts/test.sh lint race oracle contract cli overload crash bench
+
+.PHONY: vuln
+vuln: ## look the dependencies up in Go's vulnerability database
+	@scripts/test.sh vuln
+
+.PHONY: cross
+cross: ## vet and build for linux and macOS
+	@scripts/test.sh cross
+
+.PHONY: bench
+bench: deps ## the whole benchmark beside its peers; writes bench/out/bench.json
+	go run ./bench/cmd/weirbench
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	@scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: soak
+soak: deps ## KILLS (300) kill -9 rounds, CUTS (40) power cuts (needs /dev/fuse), a minute per fuzz target
+	go run ./tests/crash/kill -n $(KILLS)
+	cd tests/crash/cut && go run . -n $(CUTS)
+	@scripts/fuzz.sh 1m

@@ -1,0 +1,251 @@
+package weir_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/weirmq/weir"
+
+// maxLines is where a file has grown a second noun. Generated files are exempt.
+const maxLines = 700
+
+const (
+	vfs     = "github.com/cockroachdb/pebble/v2/vfs"
+	errorfs = "github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	pebble  = "github.com/cockroachdb/pebble/v2/..."
+	gzip    = "github.com/klauspost/compress/gzip"
+	metrics = "github.com/prometheus/client_golang/prometheus/..."
+	cobra   = "github.com/spf13/cobra"
+	pflag   = "github.com/spf13/pflag"
+	term    = "golang.org/x/term"
+	rapid   = "pgregory.net/rapid"
+	goleak  = "go.uber.org/goleak"
+)
+
+// rule says what a package may import beyond the standard library. Paths without
+// a dot in their first element are folders of this repository; a path that ends
+// in /... stands for everything below it too.
+type rule struct {
+	code  string // files of the package, and its tests
+	tests string // its tests alone
+}
+
+// table is the only place where an import is allowed; docs/decisions/0001 tells
+// the reasons. A package that is not here fails the test.
+var table = map[string]rule{
+	".": {},
+
+	"internal/api":          {tests: rapid},
+	"internal/op":           {code: "internal/api", tests: rapid},
+	"internal/wal":          {code: vfs, tests: rapid},
+	"internal/store":        {code: "internal/api internal/op " + pebble, tests: rapid},
+	"internal/engine/topic": {code: "internal/api internal/op", tests: rapid},
+	"internal/engine/queue": {code: "internal/api internal/op", tests: rapid},
+	"internal/engine": {
+		code: "internal/api internal/op internal/wal internal/store " +
+			"internal/engine/topic internal/engine/queue " + vfs,
+		tests: rapid + " " + goleak + " " + errorfs,
+	},
+	"internal/server": {code: "internal/api internal/engine " + gzip + " " + metrics, tests: vfs + " " + goleak},
+	"internal/client": {code: "internal/api"},
+	"cmd/weir":        {code: "internal/api internal/client internal/engine internal/server " + cobra + " " + pflag + " " + term},
+
+	"bench/handlers":      {code: "internal/api"},
+	"bench/load":          {},
+	"bench/report":        {},
+	"bench/scenario":      {code: "bench/load bench/report"},
+	"bench/cmd/weirbench": {code: "bench/scenario"},
+	"bench":               {tests: "bench/report bench/scenario"},
+	"bench/peers": {code: "github.com/nats-io/nats-server/v2/server github.com/nats-io/nats.go/... " +
+		"github.com/redis/go-redis/v9"},
+
+	"tests/weirtest":     {},
+	"tests/contract":     {tests: "tests/weirtest"},
+	"tests/cli":          {tests: "tests/weirtest"},
+	"tests/overload":     {tests: "tests/weirtest"},
+	"tests/oracle":       {tests: "tests/oracle/fake " + rapid},
+	"tests/oracle/fake":  {},
+	"tests/crash":        {tests: "tests/crash/rounds tests/oracle tests/weirtest github.com/anishathalye/porcupine"},
+	"tests/crash/rounds": {code: "tests/oracle", tests: "tests/oracle/fake"},
+	"tests/crash/kill":   {code: "tests/crash/rounds"},
+	"tests/crash/cut":    {code: "tests/crash/rounds github.com/hanwen/go-fuse/v2/..."},
+}
+
+// source is one parsed Go file of the repository.
+type source struct {
+	path string // slash-separated, from the root
+	file *ast.File
+	fset *token.FileSet
+}
+
+func (s source) dir() string           { return path.Dir(s.path) }
+func (s source) test() bool            { return strings.HasSuffix(s.path, "_test.go") }
+func (s source) lines() int            { return s.fset.File(s.file.FileStart).LineCount() }
+func (s source) at(p token.Pos) string { return s.fset.Position(p).String() }
+
+// sources parses every Go file of the repository, those of the nested modules too.
+func sources(t *testing.T) (all []source) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"),
+			d.IsDir() && (name == "bin" || name == filepath.Join("bench", "out")):
+			return fs.SkipDir
+		case d.IsDir() || filepath.Ext(name) != ".go":
+			return nil
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		all = append(all, source{filepath.ToSlash(name), file, fset})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 100 {
+		t.Fatalf("found %d Go files: the walk misses the repository", len(all))
+	}
+	return all
+}
+
+func TestImportsFollowTheTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range sources(t) {
+		allowed, known := table[s.dir()]
+		if !known && !seen[s.dir()] {
+			t.Errorf("package %s is not in the table of layout_test.go: add it with what it may import", s.dir())
+		}
+		seen[s.dir()] = true
+		list := allowed.code
+		if s.test() {
+			list += " " + allowed.tests + " " + s.dir()
+		}
+		for _, spec := range s.file.Imports {
+			name := strings.Trim(spec.Path.Value, `"`)
+			if name == "C" {
+				t.Errorf("%s imports C: weir is built without cgo", s.at(spec.Pos()))
+				continue
+			}
+			if known && !standard(name) && !slices.ContainsFunc(strings.Fields(list), matches(name)) {
+				t.Errorf("%s: %s may not import %s (table of layout_test.go)", s.at(spec.Pos()), s.dir(), name)
+			}
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(table)) {
+		if !seen[dir] {
+			t.Errorf("the table names %s, which is gone", dir)
+		}
+	}
+}
+
+func standard(name string) bool {
+	first, _, _ := strings.Cut(name, "/")
+	return !strings.Contains(first, ".")
+}
+
+// matches returns whether an entry of the table covers the import path name.
+func matches(name string) func(entry string) bool {
+	name = strings.TrimPrefix(name, module+"/")
+	return func(entry string) bool {
+		base, below := strings.CutSuffix(entry, "/...")
+		return name == base || below && strings.HasPrefix(name, base+"/")
+	}
+}
+
+func TestRoomsOfTheEngineDoNotKnowEachOther(t *testing.T) {
+	const floor = "internal/engine"
+	for _, s := range sources(t) {
+		if path.Dir(s.dir()) != floor {
+			continue
+		}
+		for _, spec := range s.file.Imports {
+			name := strings.TrimPrefix(strings.Trim(spec.Path.Value, `"`), module+"/")
+			if (name == floor || strings.HasPrefix(name, floor+"/")) && name != s.dir() {
+				t.Errorf("%s: room %s imports %s: what it needs from there is an argument or a plan",
+					s.at(spec.Pos()), s.dir(), name)
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIs(t *testing.T) {
+	said := map[string]bool{}
+	for _, s := range sources(t) {
+		start := "Package " + s.file.Name.Name + " "
+		if s.file.Name.Name == "main" {
+			start = "Command "
+		}
+		said[s.dir()] = said[s.dir()] || strings.HasPrefix(s.file.Doc.Text(), start)
+	}
+	for _, dir := range slices.Sorted(maps.Keys(said)) {
+		if !said[dir] {
+			t.Errorf("%s has no comment that starts with Package or Command and a name", dir)
+		}
+	}
+}
+
+func TestNoPackageIsADrawerForAnything(t *testing.T) {
+	for _, s := range sources(t) {
+		switch name := path.Base(s.dir()); name {
+		case "util", "utils", "common", "helper", "helpers", "misc", "shared", "base":
+			t.Errorf("%s: %q says nothing: name the package for what it holds", s.path, name)
+		}
+	}
+}
+
+func TestFilesStayReadable(t *testing.T) {
+	for _, s := range sources(t) {
+		if n := s.lines(); n > maxLines && !ast.IsGenerated(s.file) {
+			t.Errorf("%s has %d lines, at most %d: look for its second noun", s.path, n, maxLines)
+		}
+	}
+}
+
+// A server without a deadline for headers is held open by anyone who sends one
+// byte a minute. (A test's own server has only the test for a client.)
+func TestEveryHTTPServerHasAHeaderDeadline(t *testing.T) {
+	for _, s := range sources(t) {
+		if s.test() {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			lit, ok := n.(*ast.CompositeLit)
+			if !ok || !isHTTPServer(lit.Type) {
+				return true
+			}
+			if !slices.ContainsFunc(lit.Elts, setsHeaderDeadline) {
+				t.Errorf("%s: this http.Server has no ReadHeaderTimeout", s.at(lit.Pos()))
+			}
+			return true
+		})
+	}
+}
+
+func isHTTPServer(e ast.Expr) bool {
+	sel, ok := e.(*ast.SelectorExpr)
+	if !ok || sel.Sel.Name != "Server" {
+		return false
+	}
+	pkg, ok := sel.X.(*ast.Ident)
+	return ok && pkg.Name == "http"
+}
+
+func setsHeaderDeadline(e ast.Expr) bool {
+	kv, ok := e.(*ast.KeyValueExpr)
+	if !ok {
+		return false
+	}
+	key, ok := kv.Key.(*ast.Ident)
+	return ok && key.Name == "ReadHeaderTimeout"
+}

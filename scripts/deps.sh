@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Installs what the tests need and this machine lacks. Says nothing when all is there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() { echo "deps: $*" >&2; exit 1; }
+
+command -v go >/dev/null || fail "Go 1.26 or newer is needed: https://go.dev/dl"
+
+missing=()
+command -v gcc >/dev/null || missing+=(gcc libc6-dev)             # the race detector links with it
+command -v redis-server >/dev/null || missing+=(redis-server)     # a peer of the benchmark
+if ((${#missing[@]})); then
+	if [[ $(uname) == Darwin ]]; then
+		fail "please install: xcode-select --install (compiler), brew install redis"
+	fi
+	command -v apt-get >/dev/null || fail "please install: ${missing[*]}"
+	as_root=()
+	if ((EUID != 0)); then
+		command -v sudo >/dev/null || fail "please install as root: apt-get install ${missing[*]}"
+		as_root=(sudo)
+	fi
+	log=$(mktemp)
+	echo "deps: installing ${missing[*]}"
+	"${as_root[@]}" apt-get update -qq >"$log" 2>&1 || { cat "$log" >&2; fail "apt-get update failed"; }
+	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >"$log" 2>&1 ||
+		{ cat "$log" >&2; fail "apt-get install ${missing[*]} failed"; }
+	rm -f "$log"
+fi
+
+for dir in . tools bench/peers tests/crash/cut; do
+	go -C "$dir" mod download
+done

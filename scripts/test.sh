@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Runs the named parts of the test suite one after the other, each under a
+# heading and followed by its time. Every part runs even if one before it
+# failed; the exit status is 1 if any did.
+#
+# Parts that start servers run one package at a time (-p 1), so that they do not
+# fight for the machine, and uncached (-count=1), because Go's test cache does
+# not see the binary they drive.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+modules=(. bench/peers tests/crash/cut)
+staticcheck() { go tool -modfile=tools/go.mod staticcheck "$@"; }
+driven() { go test -count=1 -p 1 -timeout 10m "$@"; }
+
+lint() {
+	local status=0 unformatted
+	unformatted=$(gofmt -l .)
+	if [[ -n $unformatted ]]; then
+		echo "not formatted, run gofmt -w:"
+		echo "$unformatted"
+		status=1
+	fi
+	for dir in "${modules[@]}"; do
+		go -C "$dir" vet ./... || status=1
+	done
+	staticcheck ./... || status=1
+	return $status
+}
+
+layout() { go test .; }
+unit() { go test . ./internal/... ./cmd/...; }
+
+# race holds what runs inside one process; the layout test is part of it.
+race() { go test -race -timeout 15m . ./internal/... ./cmd/...; }
+oracle() { go test ./tests/oracle/... ./tests/crash/rounds/...; }
+
+# contract runs in its folder: only there go test shows the number of cases of a
+# run that passed.
+contract() { (cd tests/contract && driven); }
+cli() { driven ./tests/cli; }
+overload() { driven ./tests/overload; }
+crash() { driven ./tests/crash; }
+bench() { driven ./bench/...; }
+
+cross() {
+	local status=0
+	for os in linux darwin; do
+		echo "$os"
+		for dir in "${modules[@]}"; do
+			GOOS=$os CGO_ENABLED=0 go -C "$dir" vet ./... || status=1
+		done
+		GOOS=$os CGO_ENABLED=0 go build -o /dev/null ./cmd/weir || status=1
+	done
+	return $status
+}
+
+# vuln needs vuln.go.dev. A machine that cannot reach it cannot be judged, and
+# says so; anything else that govulncheck reports is a failure.
+vuln() {
+	local out status=0
+	out=$(go tool -modfile=tools/go.mod govulncheck ./... 2>&1) || status=$?
+	if ((status)) && grep -q 'fetching vulnerabilities' <<<"$out"; then
+		echo "vuln: not checked, the vulnerability database cannot be reached from here"
+		return 0
+	fi
+	echo "$out"
+	return $status
+}
+
+failed=() times=()
+for part in "$@"; do
+	echo "=== $part"
+	begin=$SECONDS
+	"$part" </dev/null || failed+=("$part")
+	times+=("$part $((SECONDS - begin)) s")
+	echo "=== ${times[-1]}"
+done
+printf '\n'
+printf 'time: %s\n' "${times[@]}"
+if ((${#failed[@]})); then
+	echo "FAILED: ${failed[*]}"
+	exit 1
+fi
+echo "all parts passed in $SECONDS s: $*"

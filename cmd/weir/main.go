@@ -26,7 +26,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		newServeCmd(),
 		newPublishCmd(), newWorkCmd(), newTailCmd(),
-		newBackupCmd(), newRestoreCmd(),
+		newBackupCmd(), newRestoreCmd(), newRepairCmd(),
 	)
 	return root
 }

@@ -37,12 +37,10 @@ func openDirectory(fs vfs.FS, path, boot string) (*directory, error) {
 	if err := fs.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	d := &directory{fs: fs, path: path, boot: boot}
-	lock, err := fs.Lock(fs.PathJoin(path, "LOCK"))
+	d, err := lockDirectory(fs, path, boot)
 	if err != nil {
-		return nil, fmt.Errorf("data directory %s is in use by another process (its LOCK is held%s): stop that process or name another directory: %w", path, d.holder(), err)
+		return nil, err
 	}
-	d.lock = lock
 	if err := d.readFormat(); err != nil {
 		d.release()
 		return nil, err
@@ -51,6 +49,17 @@ func openDirectory(fs vfs.FS, path, boot string) (*directory, error) {
 		d.release()
 		return nil, err
 	}
+	return d, nil
+}
+
+// lockDirectory takes the lock of an existing data directory.
+func lockDirectory(fs vfs.FS, path, boot string) (*directory, error) {
+	d := &directory{fs: fs, path: path, boot: boot}
+	lock, err := fs.Lock(fs.PathJoin(path, "LOCK"))
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s is in use by another process (its LOCK is held%s): stop that process or name another directory: %w", path, d.holder(), err)
+	}
+	d.lock = lock
 	return d, nil
 }
 

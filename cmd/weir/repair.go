@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirmq/weir/internal/engine"
+)
+
+// newRepairCmd returns `weir repair`: what is damaged in a data directory, and
+// with --mark a log that starts again.
+func newRepairCmd() *cobra.Command {
+	var mark bool
+	cmd := &cobra.Command{
+		Use:   "repair DIR",
+		Short: "Say what is damaged in a data directory that no server uses",
+		Long: `Reads the whole data directory DIR and prints every damaged place with file
+and offset. The exit code is 0 if nothing is damaged and 1 otherwise.
+
+With --mark, damage in the log is accepted: the next start goes on behind it,
+and readers get a tombstone with reason "crash" for the numbers that may be
+lost. Copy DIR first: what is marked is given up. Damage in the tables of
+sealed records is only reported; restore a backup for it.`,
+		Example: "  weir repair ./weir-data\n  weir repair --mark ./weir-data",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cmd.SilenceUsage = true
+			dir := args[0]
+			if _, err := os.Stat(filepath.Join(dir, "wal")); errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("%s is not a data directory of weir: it has no wal folder", dir)
+			}
+			n, err := engine.Repair(engine.Options{Dir: dir}, mark, cmd.OutOrStdout())
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				fmt.Fprintln(cmd.OutOrStdout(), "nothing is damaged")
+				return nil
+			}
+			if mark {
+				return nil
+			}
+			return fmt.Errorf("%d damaged places in %s; --mark accepts what is lost in the log", n, dir)
+		},
+	}
+	cmd.Flags().BoolVar(&mark, "mark", false, "accept the damage in the log, so that the server starts again")
+	return cmd
+}

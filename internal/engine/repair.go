@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/weirmq/weir/internal/store"
+	"github.com/weirmq/weir/internal/wal"
+)
+
+// Repair looks through a data directory that no server holds and writes what
+// is damaged, with file and offset, to report. It returns the number of
+// damaged places. With mark it also accepts the damage in the log: the next
+// start goes on behind it and announces the lost numbers as tombstones with
+// reason crash. Damage in the store's tables cannot be marked, only reported:
+// records in a damaged table answer with an error until a backup is restored.
+// An error means that the directory could not be looked through.
+func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
+	opt = opt.withDefaults()
+	d, err := lockDirectory(opt.FS, opt.Dir, opt.BootID)
+	if err != nil {
+		return 0, err
+	}
+	defer d.release()
+	if err := d.readFormat(); err != nil {
+		fmt.Fprintln(report, err)
+		damaged++
+		if mark {
+			if err := d.write(false); err != nil {
+				return damaged, err
+			}
+			fmt.Fprintln(report, "FORMAT: written anew")
+		}
+	}
+	bad, applied, err := verifyStore(opt, report)
+	if damaged += bad; err != nil {
+		return damaged, err
+	}
+	logOptions := wal.Options{FS: opt.FS, Dir: opt.FS.PathJoin(opt.Dir, "wal"), SegmentBytes: opt.SegmentBytes, SameBoot: d.sameBoot}
+	found, err := wal.Inspect(logOptions, applied)
+	for _, p := range found {
+		fmt.Fprintf(report, "%s: offset %d: operations %d to %d are lost: %s\n", p.File, p.Offset, p.From, p.To, p.Reason)
+	}
+	if damaged += len(found); err != nil {
+		return damaged, fmt.Errorf("the log cannot be repaired, restore a backup: %w", err)
+	}
+	if mark && len(found) > 0 {
+		if err := wal.MarkLost(logOptions, found); err != nil {
+			return damaged, err
+		}
+		fmt.Fprintln(report, "log: marked; the next start goes on behind the damage and announces what is lost")
+	}
+	return damaged, nil
+}
+
+func verifyStore(opt Options, report io.Writer) (bad int, applied uint64, err error) {
+	s, err := store.Open(store.Options{FS: opt.FS, Dir: opt.Dir, Logger: opt.Logger})
+	if err != nil {
+		return 0, 0, fmt.Errorf("the store cannot be opened, restore a backup: %w", err)
+	}
+	defer s.Close()
+	s.Verify(func(table string, err error) {
+		if err == nil {
+			return
+		}
+		bad++
+		if table == "" {
+			table = "kv"
+		}
+		fmt.Fprintf(report, "%s: %v; it cannot be marked, restore a backup\n", table, err)
+	})
+	return bad, s.Applied(), nil
+}

@@ -199,21 +199,22 @@ func (l *Log) createZeroed(name string, size int64) (vfs.File, error) {
 func (l *Log) recycle() {
 	for {
 		l.mu.Lock()
-		active := l.activeLocked()
-		if len(l.mu.retired) == 0 || active == nil {
+		if len(l.mu.retired) == 0 || l.activeLocked() == nil {
 			l.mu.Unlock()
 			return
 		}
 		s := l.mu.retired[0]
 		l.mu.retired = l.mu.retired[1:]
-		next := active.number + 1
 		if !l.anchorLocked() {
 			l.mu.retired = append([]*segment{s}, l.mu.retired...)
 			l.mu.Unlock()
 			return
 		}
 		h := s.file.Load()
+		// Only now: while the header was being synced the writer may have taken
+		// the spare. While there is none, the number of the next one stands.
 		reuse := l.mu.spare == nil && !s.failed && s.size == l.opt.SegmentBytes
+		next := l.activeLocked().number + 1
 		l.mu.Unlock()
 		if h == nil {
 			continue

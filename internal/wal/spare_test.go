@@ -1,0 +1,72 @@
+package wal
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// While the keeper syncs the header of the newest file, on a disk that takes
+// its time, the writer may go on to the next one: a released file must not
+// take its name, and the writer must not wait for a number that never comes.
+func TestAReleasedFileNeverTakesTheNameOfOneInUse(t *testing.T) {
+	fs := newFaultFS(vfs.NewMem(), func(c call) error {
+		if c.kind == "sync" {
+			time.Sleep(300 * time.Microsecond)
+		}
+		return nil
+	})
+	opt := Options{FS: fs, SegmentBytes: 8 << 10, MaxSealed: 4}
+	l, _, _ := openLog(t, opt, 0)
+	done := make(chan error, 1)
+	want := map[uint64]string{}
+	go func() {
+		for i := range 3000 {
+			body := []byte(fmt.Sprintf("%06d%0500d", i, i))
+			gen := l.Gen()
+			lsn, _, err := l.AppendUnslotted(gen, nil, body, Checksum(body), Written)
+			if err == nil {
+				err = l.Wait(lsn, gen, Written)
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+			want[lsn] = string(body)
+			for s, ok := l.OldestSealed(); ok; s, ok = l.OldestSealed() {
+				if err := l.Release(s.Number); err != nil {
+					done <- err
+					return
+				}
+				for lsn := range want {
+					if lsn <= s.LastLSN {
+						delete(want, lsn)
+					}
+				}
+			}
+		}
+		done <- nil
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the writer waits for a file that never comes")
+	}
+	mustClose(t, l)
+	first := ^uint64(0)
+	for lsn := range want {
+		first = min(first, lsn)
+	}
+	l, again, _ := openLog(t, opt, first-1)
+	defer mustClose(t, l)
+	for lsn, data := range want {
+		if again.ops[lsn].data != data {
+			t.Fatalf("operation %d is lost", lsn)
+		}
+	}
+}

@@ -178,6 +178,7 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 	job := api.Job{Deadline: c.e.wallOf(c.deadline, c.now)}
 	p := plans.Get().(*plan)
 	defer plans.Put(p)
+	var tries replans
 	at, n := 0, 0
 	sizes := make([]uint32, len(c.picks))
 	for at < len(c.picks) {
@@ -199,7 +200,7 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 		if err == nil {
 			break
 		}
-		if err != errMoved {
+		if ok, err := tries.again(c.t, c.picks[at].Seq, err); !ok {
 			giveBack()
 			return api.ClaimResult{}, err
 		}

@@ -91,10 +91,10 @@ func (e *Engine) planDelete(t *entry, req *api.DeleteRequest) (removal, error) {
 	for seq := t.NextFree(0); seq <= end; {
 		last := seq
 		err := e.readBatch(t, seq, func(r *api.Record) bool {
-			last = r.Seq
-			if r.Seq > end {
-				return false
+			if r.Seq > end || r.Seq > t.NextFree(last) {
+				return false // what lies between is held elsewhere
 			}
+			last = max(last, r.Seq)
 			if r.Seq >= seq && t.Free(r.Seq) && (req.Match == nil || req.Match.Match(r.HasTag, r.Tag)) {
 				rm.add(item{seq: r.Seq, ts: r.TS, size: uint32(r.Size()), logged: t.isLogged(r.Seq)})
 			}

@@ -34,7 +34,7 @@ type directory struct {
 // openDirectory takes the directory's lock and reads its FORMAT. A directory
 // that is in use, of a newer format, or not weir's is refused.
 func openDirectory(fs vfs.FS, path, boot string) (*directory, error) {
-	if err := fs.MkdirAll(path, 0o700); err != nil {
+	if err := makeDirectory(fs, path); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	d, err := lockDirectory(fs, path, boot)
@@ -45,11 +45,38 @@ func openDirectory(fs vfs.FS, path, boot string) (*directory, error) {
 		d.release()
 		return nil, err
 	}
-	if err := d.write(false); err != nil {
-		d.release()
-		return nil, err
+	if d.fresh {
+		if err := d.write(true); err != nil {
+			d.release()
+			return nil, err
+		}
 	}
 	return d, nil
+}
+
+// markOpen says that this process writes the directory now. It comes after
+// the recovery: one that was killed halfway has to be made again with what the
+// last writer left, not with what this one would have.
+func (d *directory) markOpen() error { return d.write(false) }
+
+// makeDirectory creates a directory that survives a power cut.
+func makeDirectory(fs vfs.FS, path string) error {
+	var created []string
+	for p := path; ; p = fs.PathDir(p) {
+		if _, err := fs.Stat(p); err == nil || p == fs.PathDir(p) {
+			break
+		}
+		created = append(created, p)
+	}
+	if err := fs.MkdirAll(path, 0o700); err != nil {
+		return err
+	}
+	for _, p := range created {
+		if err := syncDir(fs, fs.PathDir(p)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lockDirectory takes the lock of an existing data directory.

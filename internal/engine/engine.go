@@ -140,18 +140,27 @@ func Open(ctx context.Context, opt Options) (*Engine, error) {
 	e.reg.init()
 	e.nextLease.Store(uint64(opt.Now().UnixNano()))
 	if err := e.recover(ctx); err != nil {
-		e.cancel()
-		if e.log != nil {
-			e.log.Close()
-		}
-		if e.store != nil {
-			e.store.Close()
-		}
-		dir.release()
+		e.abandon()
+		return nil, err
+	}
+	if err := dir.markOpen(); err != nil {
+		e.abandon()
 		return nil, err
 	}
 	e.start()
 	return e, nil
+}
+
+// abandon gives up an engine that did not start.
+func (e *Engine) abandon() {
+	e.cancel()
+	if e.log != nil {
+		e.log.Close()
+	}
+	if e.store != nil {
+		e.store.Close()
+	}
+	e.dir.release()
 }
 
 // Drain answers all waiting long polls at once and lets no new one wait; the

@@ -67,13 +67,17 @@ func (e *Engine) readBatch(t *entry, seq uint64, visit func(*api.Record) bool) e
 	ref, run, inLog, sealed := t.Index.Find(seq)
 	rd := getReader()
 	defer rd.put()
+	err := errMoved
 	switch {
 	case inLog:
-		return rd.batch(e, t, ref, visit)
+		err = rd.batch(e, t, ref, visit)
 	case sealed:
-		return rd.chunk(e, t, run.Segment, seq, visit)
+		err = rd.chunk(e, t, run.Segment, seq, visit)
 	}
-	return unreadable(t, seq, nil)
+	if err == errMoved { // nothing moves while the topic's lock is held
+		err = unreadable(t, seq, nil)
+	}
+	return err
 }
 
 // planCap plans what the caps take once add records have come, whose sizes

@@ -122,6 +122,7 @@ func (d *diff) bound() {
 func (d *diff) run(ctx context.Context) (api.DiffResult, error) {
 	p := plans.Get().(*plan)
 	defer plans.Put(p)
+	var tries replans
 	for {
 		p.piece(d.t, d.pos, d.end, d.req.Limit-d.n)
 		d.t.mu.Unlock()
@@ -129,7 +130,8 @@ func (d *diff) run(ctx context.Context) (api.DiffResult, error) {
 			d.pos = max(d.pos, d.end)
 			break
 		}
-		if err := p.read(d.e, d.t, d.take); err != nil && err != errMoved {
+		err := p.read(d.e, d.t, d.take)
+		if ok, err := tries.again(d.t, d.pos+1, err); !ok {
 			return d.res, err
 		}
 		if d.full {

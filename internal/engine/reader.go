@@ -11,9 +11,34 @@ import (
 	"github.com/weirmq/weir/internal/wal"
 )
 
-// errMoved says that a batch moved from the log to the store while it was
-// being read; the caller looks it up again.
-var errMoved = errors.New("engine: the segment was sealed meanwhile")
+// errMoved says that a record was not where the plan said: its segment was
+// sealed or rewritten meanwhile, so the caller plans again.
+var errMoved = errors.New("engine: the record moved meanwhile")
+
+// maxReplans is how often a reader plans again without getting on before the
+// record counts as unreadable.
+const maxReplans = 10
+
+// replans counts the plans that got nowhere.
+type replans struct {
+	at uint64
+	n  int
+}
+
+// again reports whether a reader that stopped in front of seq with err may
+// plan again; otherwise it returns the error to answer with.
+func (r *replans) again(t *entry, seq uint64, err error) (bool, error) {
+	if err == nil || err != errMoved {
+		return err == nil, err
+	}
+	if r.at != seq {
+		r.at, r.n = seq, 0
+	}
+	if r.n++; r.n > maxReplans {
+		return false, unreadable(t, seq, nil)
+	}
+	return true, nil
+}
 
 // reader reads batches and chunks; it owns the buffer they are read into.
 type reader struct {
@@ -161,6 +186,9 @@ func (p *plan) locate(t *entry, r op.Range) {
 			}
 			seq = ref.Last() + 1
 		case sealed:
+			if at, ok := t.Index.NextInMemory(seq); ok && at <= run.Last {
+				run.Last = at - 1
+			}
 			if k := len(p.places); k == 0 || !p.places[k-1].sealed || p.places[k-1].run.Segment != run.Segment {
 				p.places = append(p.places, place{run: run, sealed: true})
 			}
@@ -206,7 +234,7 @@ func (p *plan) read(e *Engine, t *entry, visit func(*api.Record) bool) error {
 			return nil
 		}
 	}
-	return unreadable(t, want, nil)
+	return errMoved
 }
 
 func (p *plan) readPlace(e *Engine, t *entry, rd *reader, pl *place, want *uint64, ranges *[]op.Range, take func(*api.Record) bool) error {
@@ -236,7 +264,7 @@ func (p *plan) readPlace(e *Engine, t *entry, rd *reader, pl *place, want *uint6
 			}
 		}
 		if *want == before {
-			return unreadable(t, *want, nil)
+			return errMoved
 		}
 	}
 	return nil

@@ -187,10 +187,7 @@ func (e *Engine) finish(r *replay) error {
 		t.Init()
 		e.account(t)
 		e.records.Add(int64(t.Count))
-		e.byClass[t.Config.Durability].Add(1)
-		if t.q != nil {
-			e.queueTopics.Add(1)
-		}
+		e.count(t, 1)
 	}
 	return e.log.Sync()
 }

@@ -27,6 +27,7 @@ type entry struct {
 	front      front // sizes and times of the oldest records
 	nextExpiry int64 // no record expires before, Unix ms
 	expiring   ticket
+	leaving    ticket // the class stops being ephemeral; nothing is staged behind it
 	reserve    reserve
 	lastRead   atomic.Int64
 	lastWrite  int64
@@ -47,7 +48,8 @@ type registry struct {
 	mu     sync.RWMutex
 	byName map[string]*entry
 	byID   map[uint64]*entry
-	sorted []string // all names in order; nil after a change
+	timed  atomic.Int64 // topics with a time to live
+	sorted []string     // all names in order; nil after a change
 }
 
 func (r *registry) init() {
@@ -183,6 +185,9 @@ func (t *entry) unsettled() (ticket, bool) {
 	if !t.created.Load() {
 		return t.begin, true
 	}
+	if t.leaving.lsn != 0 {
+		return t.leaving, true
+	}
 	return ticket{}, false
 }
 
@@ -195,6 +200,9 @@ func (e *Engine) settle(t *entry, wait ticket) error {
 	gone := t.dropped || !t.created.Load()
 	if t.expiring == wait {
 		t.expiring = ticket{}
+	}
+	if t.leaving == wait {
+		t.leaving = ticket{}
 	}
 	t.mu.Unlock()
 	if gone {
@@ -213,10 +221,7 @@ func (e *Engine) unregister(t *entry) {
 		e.records.Add(-int64(t.Count))
 		e.bytes.Add(-int64(t.accounted))
 		t.accounted = 0
-		e.byClass[t.Config.Durability].Add(-1)
-		if t.q != nil {
-			e.queueTopics.Add(-1)
-		}
+		e.count(t, -1)
 	}
 	t.wake()
 	e.markDirty(t)
@@ -264,6 +269,9 @@ func (e *Engine) account(t *entry) {
 
 // withTTL returns the topics whose records end with time.
 func (r *registry) withTTL() []*entry {
+	if r.timed.Load() == 0 {
+		return nil
+	}
 	var some []*entry
 	for _, t := range r.all() {
 		t.mu.Lock()
@@ -273,4 +281,15 @@ func (r *registry) withTTL() []*entry {
 		t.mu.Unlock()
 	}
 	return some
+}
+
+// count adds a topic to the totals, or takes it out with -1.
+func (e *Engine) count(t *entry, by int64) {
+	e.byClass[t.Config.Durability].Add(by)
+	if t.Config.Type == api.TypeQueue {
+		e.queueTopics.Add(by)
+	}
+	if t.Config.TTLMS > 0 {
+		e.reg.timed.Add(by)
+	}
 }

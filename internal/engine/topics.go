@@ -87,10 +87,7 @@ func (e *Engine) stageCreate(t *entry, lsn, gen uint64) {
 	t.Stage(topic.Staged{LSN: lsn, Gen: gen, Need: uint8(wal.Synced),
 		Apply: func() {
 			t.created.Store(true)
-			e.byClass[t.Config.Durability].Add(1)
-			if t.q != nil {
-				e.queueTopics.Add(1)
-			}
+			e.count(t, 1)
 		},
 		Undo: func() { t.dropped = true },
 	})
@@ -118,6 +115,13 @@ func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 	}
 	part := op.Part{Kind: op.KindConfig, Topic: t.ID, Config: cfg}
 	head := part.Encode(nil)
+	leaves := t.Config.Durability == api.Ephemeral && cfg.Durability != api.Ephemeral
+	last := t.PlannedHead()
+	if leaves && last > t.loggedHead {
+		// From here on the log has to know which numbers were given out.
+		lost := op.Part{Kind: op.KindLose, Topic: t.ID, From: t.loggedHead + 1, To: last, Cause: op.CauseCrash}
+		head = lost.Encode(head)
+	}
 	if ev.LoggedN > 0 {
 		evict := op.Part{Kind: op.KindEvict, Topic: t.ID, To: ev.LoggedTo, Cause: op.CauseCap, N: ev.LoggedN, Bytes: ev.LoggedBytes, TS: e.clock()}
 		head = evict.Encode(head)
@@ -126,11 +130,17 @@ func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 	if err != nil {
 		return ticket{}, err
 	}
+	if leaves {
+		t.leaving = tk
+	}
 	t.Stage(topic.Staged{LSN: tk.lsn, Gen: tk.gen, Need: uint8(wal.Synced), EvictTo: ev.To, EvictN: ev.N, EvictBytes: ev.Bytes, Apply: func() {
-		e.byClass[t.Config.Durability].Add(-1)
-		e.byClass[cfg.Durability].Add(1)
+		e.count(t, -1)
 		t.Config = cfg
+		e.count(t, 1)
 		t.nextExpiry = 0
+		if leaves {
+			t.loggedHead = last
+		}
 		if ev.To > 0 {
 			e.forgetJobs(t, ev.To)
 			t.Evict(ev.To, op.CauseCap, ev.N, ev.Bytes)
@@ -202,7 +212,7 @@ func (e *Engine) Topic(name string, touch bool) (api.TopicState, error) {
 	s := api.TopicState{Topic: t.Name, Config: t.Config, LastWriteTS: t.lastWrite, LastReadTS: t.lastRead.Load(), TopicCounters: t.counters()}
 	s.EffectivePriority = effectivePriority(&t.Config, s.LastReadTS, e.clock())
 	if t.q != nil {
-		s.Queue = t.jobs(e.clock())
+		s.Queue = t.jobs(e.leaseClock())
 	}
 	return s, nil
 }

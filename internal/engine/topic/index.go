@@ -149,5 +149,20 @@ func (x *Index) Swap(segment uint32, run Run) {
 	}
 }
 
+// NextInMemory returns the first number at or above seq that a batch held in
+// memory has, and whether there is one.
+func (x *Index) NextInMemory(seq uint64) (uint64, bool) {
+	if len(x.memory) == 0 {
+		return 0, false
+	}
+	j := sort.Search(len(x.refs), func(j int) bool { return x.refs[j].Last() >= seq })
+	for ; j < len(x.refs); j++ {
+		if x.refs[j].Segment == InMemory {
+			return max(seq, x.refs[j].First), true
+		}
+	}
+	return 0, false
+}
+
 // InMemory reports whether any batch is held in memory only.
 func (x *Index) InMemory() bool { return len(x.memory) > 0 }

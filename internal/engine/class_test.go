@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// A topic that was ephemeral for a while has a hole in the log: no number of
+// the hole may be given out again.
+func TestNumbersOfAnEphemeralTimeAreNotReused(t *testing.T) {
+	for _, class := range []api.Durability{api.Memory, api.Disk, api.Fsync} {
+		for _, clean := range []bool{true, false} {
+			t.Run(fmt.Sprint(class, " clean ", clean), func(t *testing.T) {
+				mem := vfs.NewCrashableMem()
+				e := openOn(t, mem, "a")
+				put(t, e, "t", configOf(api.Ephemeral))
+				write(t, e, "t", "1", "2", "3")
+				put(t, e, "t", configOf(class))
+				fs := vfs.FS(mem.CrashClone(vfs.CrashCloneCfg{}))
+				if clean {
+					if err := e.Close(); err != nil {
+						t.Fatal(err)
+					}
+					fs = mem
+				}
+				e = openOn(t, fs, "a")
+				if _, gaps := mustFull(t, e, "t"); fmt.Sprint(gaps) == "[]" {
+					t.Error("the lost records are not announced")
+				}
+				if res := write(t, e, "t", "4"); res.FirstSeq < 4 {
+					t.Fatalf("number %d was given out twice", res.FirstSeq)
+				}
+			})
+		}
+	}
+}
+
+// Records in memory may lie between records of one sealed segment.
+func TestRecordsOfAnEphemeralTimeAreReadBetweenSealedOnes(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a")
+	write(t, e, "t", "1", "2")
+	put(t, e, "t", configOf(api.Ephemeral))
+	write(t, e, "t", "3", "4")
+	put(t, e, "t", configOf(api.Disk))
+	write(t, e, "t", "5", "6")
+	sealNow(t, e)
+	if got, gaps := mustFull(t, e, "t"); fmt.Sprint(got, gaps) != "[1=1 2=2 3=3 4=4 5=5 6=6] []" {
+		t.Fatal(got, gaps)
+	}
+	res, err := e.DeleteRecords(bg, "t", &api.DeleteRequest{HasBefore: true, BeforeSeq: 6})
+	if err != nil || res.Deleted != 5 || res.Count != 1 || res.Bytes != 1 {
+		t.Fatal(res, err)
+	}
+	if got, gaps := mustFull(t, e, "t"); fmt.Sprint(got, gaps) != "[6=6] []" {
+		t.Fatal(got, gaps)
+	}
+}

@@ -1,0 +1,41 @@
+package engine
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+func TestWallClockJumpsDoNotEndLeases(t *testing.T) {
+	for _, jump := range []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			w := &wall{}
+			e := openOn(t, vfs.NewMem(), "a", w.set)
+			defer e.Close()
+			put(t, e, "q", configOf(api.Disk, queueConfig))
+			write(t, e, "q", "1", "2")
+			if got := seqsOf(claimJobs(t, e, "q", "w", 2)); got != "[1 2]" {
+				t.Fatal(got)
+			}
+			w.jump(jump)
+			if s := stateOf(t, e, "q"); s.Queue.InFlight != 2 || s.Queue.Ready != 0 {
+				t.Fatalf("after a jump of %v: %+v", jump, s.Queue)
+			}
+			if got := claimJobs(t, e, "q", "v", 2); len(got) != 0 {
+				t.Fatalf("after a jump of %v, jobs under a lease were handed out: %v", jump, seqsOf(got))
+			}
+			time.Sleep(30 * time.Second) // the lease has ended once now > deadline
+			if got := claimJobs(t, e, "q", "v", 2); len(got) != 0 {
+				t.Fatalf("at the deadline jobs were handed out: %v", seqsOf(got))
+			}
+			time.Sleep(time.Millisecond)
+			if got := seqsOf(claimJobs(t, e, "q", "v", 2)); got != "[1 2]" {
+				t.Fatalf("after a jump of %v and the lease's end: %v", jump, got)
+			}
+		})
+	}
+}

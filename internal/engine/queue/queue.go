@@ -146,6 +146,7 @@ func (q *Queue) Claim(picks, dead []Pick, node string, max int, deadline int64, 
 			dead = append(dead, Pick{Seq: seq, Deliveries: j.deliveries, job: j})
 			continue
 		}
+		j.state = leased // a number may stand among the returned ones twice
 		picks = append(picks, Pick{Seq: seq, job: j})
 	}
 	if want := max - (len(picks) - start); want > 0 {

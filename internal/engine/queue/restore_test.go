@@ -1,0 +1,16 @@
+package queue
+
+import "testing"
+
+// A lease that was given back, taken again and then ended leaves its number
+// among the returned ones twice after a restart.
+func TestRestoredJobIsHandedOutOnce(t *testing.T) {
+	q := New()
+	q.Restore(1, "", 7, 0, 1)
+	q.Restore(1, "w", 8, 100, 2)
+	q.Expire(101)
+	picks, _ := q.Claim(nil, nil, "w", 10, 200, 0, 9, func(uint64) bool { return true }, func(uint64) (uint64, bool) { return 0, false })
+	if len(picks) != 1 || picks[0].Seq != 1 || picks[0].Deliveries != 3 {
+		t.Fatalf("%+v", picks)
+	}
+}

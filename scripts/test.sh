@@ -43,15 +43,13 @@ overload() { driven ./tests/overload; }
 crash() { driven ./tests/crash; }
 bench() { driven ./bench/...; }
 
+# cross: weir and its tests have to build on macOS too. bench and tests/crash/cut
+# need what only Linux has (fdatasync, /proc, FUSE).
 cross() {
 	local status=0
-	for os in linux darwin; do
-		echo "$os"
-		for dir in "${modules[@]}"; do
-			GOOS=$os CGO_ENABLED=0 go -C "$dir" vet ./... || status=1
-		done
-		GOOS=$os CGO_ENABLED=0 go build -o /dev/null ./cmd/weir || status=1
-	done
+	CGO_ENABLED=0 go build -o /dev/null ./cmd/weir || status=1
+	GOOS=darwin CGO_ENABLED=0 go build -o /dev/null ./cmd/weir || status=1
+	GOOS=darwin CGO_ENABLED=0 go vet . ./internal/... ./cmd/... ./tests/... || status=1
 	return $status
 }
 

@@ -28,7 +28,6 @@ const (
 	pflag   = "github.com/spf13/pflag"
 	term    = "golang.org/x/term"
 	rapid   = "pgregory.net/rapid"
-	goleak  = "go.uber.org/goleak"
 )
 
 // rule says what a package may import beyond the standard library. Paths without
@@ -53,9 +52,9 @@ var table = map[string]rule{
 	"internal/engine": {
 		code: "internal/api internal/op internal/wal internal/store " +
 			"internal/engine/topic internal/engine/queue " + vfs,
-		tests: rapid + " " + goleak + " " + errorfs,
+		tests: rapid + " " + errorfs,
 	},
-	"internal/server": {code: "internal/api internal/engine " + gzip + " " + metrics, tests: vfs + " " + goleak},
+	"internal/server": {code: "internal/api internal/engine " + gzip + " " + metrics, tests: vfs},
 	"internal/client": {code: "internal/api"},
 	"cmd/weir":        {code: "internal/api internal/client internal/engine internal/server " + cobra + " " + pflag + " " + term},
 

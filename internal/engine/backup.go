@@ -54,7 +54,7 @@ func (e *Engine) Backup(ctx context.Context, dir string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := e.sealHeld(seg); err != nil {
+		if err := e.sealHeld(seg, paceBackup); err != nil {
 			return fmt.Errorf("backup: %w", err)
 		}
 	}

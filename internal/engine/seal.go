@@ -44,13 +44,13 @@ func (e *Engine) sealLoop() {
 func (e *Engine) seal(seg wal.SegmentInfo) error {
 	e.sealing.Lock()
 	defer e.sealing.Unlock()
-	return e.sealHeld(seg)
+	return e.sealHeld(seg, paceSeal)
 }
 
 // sealHeld moves one segment to the store, points the topics at it and gives
 // the log its file back. It is for the holder of sealing; a segment that has
 // moved meanwhile is no error.
-func (e *Engine) sealHeld(seg wal.SegmentInfo) error {
+func (e *Engine) sealHeld(seg wal.SegmentInfo, pace float64) error {
 	if oldest, ok := e.log.OldestSealed(); !ok || oldest.Number != seg.Number {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (e *Engine) sealHeld(seg wal.SegmentInfo) error {
 		return e.log.Scan(seg.Number, func(o wal.Op) error {
 			return fn(store.Op{LSN: o.LSN, Payload: o.Payload})
 		})
-	}, view{e}, newPacer(&e.ingested))
+	}, view{e}, newPacer(&e.ingested, pace))
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (e *Engine) shrinkSegment(segment uint32) error {
 		e.swapRuns(segment, nil)
 		return nil
 	}
-	runs, err := e.store.Rewrite(e.stop, segment, view{e}, newPacer(&e.ingested))
+	runs, err := e.store.Rewrite(e.stop, segment, view{e}, newPacer(&e.ingested, paceShrink))
 	if err != nil {
 		return err
 	}

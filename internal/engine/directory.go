@@ -16,7 +16,7 @@ const FormatVersion = 1
 // format is the content of the file FORMAT.
 type format struct {
 	Format int    `json:"format"`
-	Boot   string `json:"boot"`  // boot id of the last writer
+	Boot   string `json:"boot"`  // boot id of the last writer; empty until one has served
 	Clean  bool   `json:"clean"` // the last writer closed the directory
 }
 
@@ -45,13 +45,27 @@ func openDirectory(fs vfs.FS, path, boot string) (*directory, error) {
 		d.release()
 		return nil, err
 	}
-	if d.fresh {
-		if err := d.write(true); err != nil {
-			d.release()
-			return nil, err
-		}
+	if err := d.begin(); err != nil {
+		d.release()
+		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	return d, nil
+}
+
+// begin notes who holds the directory and, if it was never open, starts it
+// anew: what a first start left that was cut short served nobody.
+func (d *directory) begin() error {
+	if d.fresh {
+		for _, name := range []string{"wal", "kv", "stage"} {
+			if err := d.fs.RemoveAll(d.file(name)); err != nil {
+				return err
+			}
+		}
+		if err := d.writeFormat(format{Format: FormatVersion, Clean: true}); err != nil {
+			return err
+		}
+	}
+	return replaceFile(d.fs, d.path, "PID", fmt.Append(nil, os.Getpid()))
 }
 
 // markOpen says that this process writes the directory now. It comes after
@@ -126,20 +140,24 @@ func (d *directory) readFormat() error {
 	if f.Format > FormatVersion {
 		return fmt.Errorf("data directory %s has format %d, this weir reads up to format %d: use a newer weir", d.path, f.Format, FormatVersion)
 	}
-	d.clean, d.sameBoot = f.Clean, f.Boot == d.boot
+	d.fresh, d.clean, d.sameBoot = f.Boot == "", f.Clean, f.Boot == d.boot
 	return nil
 }
 
-// write replaces FORMAT in one step.
 func (d *directory) write(clean bool) error {
-	b, err := json.Marshal(format{Format: FormatVersion, Boot: d.boot, Clean: clean})
+	return d.writeFormat(format{Format: FormatVersion, Boot: d.boot, Clean: clean})
+}
+
+// writeFormat replaces FORMAT in one step.
+func (d *directory) writeFormat(f format) error {
+	b, err := json.Marshal(f)
 	if err != nil {
 		return err
 	}
 	if err := replaceFile(d.fs, d.path, "FORMAT", append(b, '\n')); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	return replaceFile(d.fs, d.path, "PID", fmt.Append(nil, os.Getpid()))
+	return nil
 }
 
 func (d *directory) markClean() error { return d.write(true) }

@@ -208,7 +208,7 @@ func running(pid int) bool {
 func TestWorkKeepsALeaseLongerThanItself(t *testing.T) {
 	f := newFakeServer(t)
 	f.add("jobs", "1", "2")
-	w := startWork(t, f, workOptions{lease: 300 * time.Millisecond, untilEmpty: 50 * time.Millisecond}, `sleep 0.8`)
+	w := startWork(t, f, workOptions{workers: 2, lease: time.Second, untilEmpty: 50 * time.Millisecond}, `sleep 2.5`)
 	w.wait(t)
 	if n := w.counts(); n.acked != 2 || n.lost != 0 || n.reclaimed != 0 {
 		t.Errorf("summary %+v, want both acked at their first delivery", n)

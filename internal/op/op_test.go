@@ -70,10 +70,9 @@ func TestHolesAgreeWithASetOfNumbers(t *testing.T) {
 
 // naive is a topic as a list of what happened to each number.
 type naive struct {
-	head  uint64
-	live  map[uint64]bool
-	bytes uint64
-	loss  uint64
+	head uint64
+	live map[uint64]bool
+	loss uint64
 }
 
 func TestStateAgreesWithANaiveTopic(t *testing.T) {

@@ -41,7 +41,6 @@ type job struct {
 	deadline    int64 // epoch ms
 	notBefore   int64
 	deliveries  int
-	returned    bool
 }
 
 type written struct{ first, last uint64 }
@@ -70,7 +69,6 @@ type Server struct {
 	topics map[string]*topic
 	leases uint64
 	now    func() time.Time
-	down   bool
 }
 
 // Promises that Break can name.

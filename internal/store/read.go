@@ -27,6 +27,8 @@ func (s *Store) Read(segment uint32, topic, seq uint64) (*Chunk, error) {
 }
 
 func (s *Store) readChunk(segment uint32, topic, seq uint64) (*Chunk, error) {
+	s.excise.RLock()
+	defer s.excise.RUnlock()
 	var from, to [dataKeyLen + 1]byte
 	upper := append(dataKey(to[:0], segment, topic, 1<<64-1), 0)
 	it, err := s.kv.Load().NewIter(&pebble.IterOptions{LowerBound: dataKey(from[:0], segment, topic, seq), UpperBound: upper})

@@ -45,8 +45,9 @@ type Store struct {
 	cache *pebble.Cache
 	kv    atomic.Pointer[kv]
 
-	change   sync.Mutex // held by whatever builds tables
-	staged   int        // tables begun since Open; guarded by change
+	change   sync.Mutex   // held by whatever builds tables
+	excise   sync.RWMutex // see ingest; held to read while a chunk is read
+	staged   int          // tables begun since Open; guarded by change
 	applied  atomic.Uint64
 	segments struct {
 		sync.Mutex
@@ -332,6 +333,11 @@ func (s *Store) Close() error {
 // ingest takes the tables in and, if a span is given, everything in it out, in
 // one step.
 func (s *Store) ingest(ctx context.Context, t *tables, from, to []byte) error {
+	if from != nil {
+		// Pebble takes the old keys out a moment before it shows the new ones.
+		s.excise.Lock()
+		defer s.excise.Unlock()
+	}
 	return guarded(func() error {
 		db := s.kv.Load()
 		if from == nil {

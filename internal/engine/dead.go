@@ -145,7 +145,16 @@ func (e *Engine) stageDead(t, d *entry, b *batch, rm *removal) (tk, dtk ticket, 
 	if err := e.roomFor(d, b, now); err != nil {
 		return tk, dtk, err
 	}
-	a := appending{batch: b, now: now, before: []op.Part{removalPart(t, rm)}}
+	// One operation serves both topics, so it needs what either waits for:
+	// else a log that fails could keep it in one and undo it in the other.
+	least := classOf(t.Config.Durability)
+	if _, gen, need := t.Pending(); !t.Idle() {
+		if gen != e.log.Gen() {
+			return tk, dtk, wal.ErrStale
+		}
+		least = max(least, wal.Class(need))
+	}
+	a := appending{batch: b, now: now, before: []op.Part{removalPart(t, rm)}, least: least}
 	dtk, _, err = e.stageAppend(d, &a)
 	e.account(d)
 	if err != nil {

@@ -197,6 +197,9 @@ func (e *Engine) settle(t *entry, wait ticket) error {
 	err := e.wait(wait)
 	t.mu.Lock()
 	e.advance(t)
+	if err != nil && t.dropped && t.end == wait {
+		t.dropped = false // its end is not in the log: it goes on
+	}
 	gone := t.dropped || !t.created.Load()
 	if t.expiring == wait {
 		t.expiring = ticket{}

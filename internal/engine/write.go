@@ -234,6 +234,7 @@ type appending struct {
 	hasKey  bool
 	key     op.KeyHash
 	before  []op.Part // further parts of the same operation, in front
+	least   wal.Class // what those parts need
 }
 
 // stageAppend gives the batch its numbers, plans what the caps take for it,
@@ -251,7 +252,7 @@ func (e *Engine) stageAppend(t *entry, a *appending) (ticket, uint64, error) {
 		st.Sizes = append([]uint32(nil), a.sizes...)
 	}
 	last := st.First + st.N - 1
-	need := classOf(cfg.Durability)
+	need := max(classOf(cfg.Durability), a.least)
 	head := a.head[:0]
 	if a.created {
 		head = createParts(head, t)

@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// Ten jobs and three claimers who ask for 10, 10 and 1 within the window.
+func TestCoalescedClaimsShareTheJobsRoundRobin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openOn(t, vfs.NewMem(), "a")
+		defer e.Close()
+		put(t, e, "q", configOf(api.Disk, queueConfig, func(c *api.Config) { c.ClaimJitterMS = 50 }))
+		write(t, e, "q", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10")
+		var wg sync.WaitGroup
+		var got [3]int
+		for i, max := range []int{10, 10, 1} {
+			wg.Go(func() { got[i] = len(claimJobs(t, e, "q", fmt.Sprint("w", i), max)) })
+			time.Sleep(time.Millisecond)
+		}
+		wg.Wait()
+		if fmt.Sprint(got) != "[5 4 1]" {
+			t.Fatal(got)
+		}
+	})
+}
+
+func TestANackDelayAndADeliveryLimitAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openOn(t, vfs.NewMem(), "a")
+		defer e.Close()
+		put(t, e, "q", configOf(api.Disk, queueConfig, func(c *api.Config) { c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter = 2, true, "dead" }))
+		write(t, e, "q", "1")
+		for n := uint64(1); n <= 2; n++ {
+			if jobs := claimJobs(t, e, "q", "w", 1); len(jobs) != 1 || jobs[0].Deliveries != n {
+				t.Fatal(n, jobs)
+			}
+			if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{1}, DelayMS: 500}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(499 * time.Millisecond)
+			if jobs := claimJobs(t, e, "q", "w", 1); len(jobs) != 0 {
+				t.Fatal("a job came back before its delay was over")
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if jobs := claimJobs(t, e, "q", "w", 1); len(jobs) != 0 {
+			t.Fatal("a job was handed out beyond its limit")
+		}
+		if got, _ := mustFull(t, e, "dead"); fmt.Sprint(got) != "[1=1]" {
+			t.Fatal(got)
+		}
+		if s := stateOf(t, e, "q"); s.Count != 0 || s.Queue.DeadLettered != 1 {
+			t.Fatalf("%+v", s)
+		}
+	})
+}
+
+func TestAClaimStormHandsOutEachJobOnce(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a")
+	put(t, e, "q", configOf(api.Disk, queueConfig))
+	for range 20 {
+		write(t, e, "q", slices.Repeat([]string{"1"}, 50)...)
+	}
+	var mu sync.Mutex
+	seen := map[uint64]int{}
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			node := fmt.Sprint("w", w)
+			for {
+				jobs := claimJobs(t, e, "q", node, 7)
+				if len(jobs) == 0 {
+					return
+				}
+				var seqs []uint64
+				mu.Lock()
+				for _, j := range jobs {
+					seen[j.Seq]++
+					seqs = append(seqs, j.Seq)
+				}
+				mu.Unlock()
+				if res := ack(t, e, "q", node, seqs...); res.Done != len(seqs) {
+					t.Errorf("of %d acks %d were done", len(seqs), res.Done)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for seq := uint64(1); seq <= 1000; seq++ {
+		if seen[seq] != 1 {
+			t.Fatalf("job %d was handed out %d times", seq, seen[seq])
+		}
+	}
+	if s := stateOf(t, e, "q"); s.Count != 0 || s.Bytes != 0 || s.Queue.InFlight != 0 || s.Queue.Ready != 0 {
+		t.Fatalf("%+v", s)
+	}
+}

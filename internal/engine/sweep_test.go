@@ -363,13 +363,16 @@ func (p *point) options(fs vfs.FS, boot string) Options {
 // recover opens what the crash left and returns its answers, and what a kill
 // right then leaves.
 func (p *point) recover(fs *vfs.MemFS, boot string) (map[string]*answer, *vfs.MemFS, error) {
-	e, err := Open(bg, p.options(fs, boot))
+	links := &linkFS{FS: fs}
+	e, err := Open(bg, p.options(links, boot))
 	if err != nil {
 		return nil, nil, fmt.Errorf("open: %w", err)
 	}
 	answers, err := askAll(e)
 	rng := rand.New(rand.NewPCG(1, 1))
+	links.mu.Lock()
 	crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng})
+	links.mu.Unlock()
 	return answers, crashed, errors.Join(err, e.Close())
 }
 

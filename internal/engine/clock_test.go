@@ -39,3 +39,27 @@ func TestWallClockJumpsDoNotEndLeases(t *testing.T) {
 		})
 	}
 }
+
+func TestAClockSetBackOverARestartRepeatsNoLeaseID(t *testing.T) {
+	fs := vfs.NewMem()
+	seen := map[uint64]bool{}
+	start := time.Now()
+	for range 3 {
+		e := openOn(t, fs, "a", func(o *Options) { o.Now = func() time.Time { return start } })
+		put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.LeasesDurable = true }))
+		write(t, e, "q", "1")
+		for _, j := range claimJobs(t, e, "q", "w", 1) {
+			if seen[j.LeaseID] {
+				t.Fatalf("lease id %x was given out twice", j.LeaseID)
+			}
+			seen[j.LeaseID] = true
+			ack(t, e, "q", "w", j.Seq)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(seen) != 3 {
+		t.Fatalf("%d jobs were claimed, want 3", len(seen))
+	}
+}

@@ -112,7 +112,7 @@ type Engine struct {
 	ingested    atomic.Int64 // bytes given to the log
 	byClass     [4]atomic.Int64
 
-	sealing sync.Mutex // held while a segment moves to the store, and by Backup
+	sealing turn // held while a segment moves to the store, and by Backup
 	shrink  chan struct{}
 	sealed  chan struct{}
 	drain   chan struct{}
@@ -135,10 +135,11 @@ func Open(ctx context.Context, opt Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opt: opt, dir: dir, shrink: make(chan struct{}, 1), sealed: make(chan struct{}, 1), drain: make(chan struct{})}
+	e := &Engine{opt: opt, dir: dir, sealing: make(turn, 1), shrink: make(chan struct{}, 1), sealed: make(chan struct{}, 1), drain: make(chan struct{})}
 	e.stop, e.cancel = context.WithCancel(context.Background())
 	e.reg.init()
-	e.nextLease.Store(uint64(opt.Now().UnixNano()))
+	// Ids of former lives are not met again, wherever the clock was set to.
+	e.nextLease.Store(rand.Uint64() >> 1)
 	if err := e.recover(ctx); err != nil {
 		e.abandon()
 		return nil, err

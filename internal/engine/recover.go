@@ -101,7 +101,6 @@ func (e *Engine) restoreLease(t *entry, l store.Lease) {
 		node = ""
 	}
 	t.q.Restore(l.Seq, node, l.ID, l.Deadline, l.Deliveries)
-	e.nextLease.Store(max(e.nextLease.Load(), l.ID))
 }
 
 // replay applies operations of the log to the topics.

@@ -11,6 +11,14 @@ import (
 	"github.com/weirmq/weir/internal/wal"
 )
 
+// turn is a lock that is held for long and while time passes: a channel, so that
+// waiting for it lets the clock of a simulation go on.
+type turn chan struct{}
+
+func (t turn) Lock() { t <- struct{}{} }
+
+func (t turn) Unlock() { <-t }
+
 // sealLoop moves sealed segments of the log to the store, one at a time.
 func (e *Engine) sealLoop() {
 	for {
@@ -151,6 +159,8 @@ func (e *Engine) shrinkStore() error {
 			return err
 		}
 	}
+	e.sealing.Lock()
+	defer e.sealing.Unlock()
 	_, err := e.store.ExpireKeys(e.clock() - e.longestWindow())
 	return err
 }

@@ -138,6 +138,7 @@ type segFile struct {
 	valid  bool   // header is intact and names this number
 	limit  uint64 // LSNs from here on are void: a later segment holds them
 	end    int64  // behind the last good group
+	epoch  uint64 // of the last good group
 	last   uint64
 	used   bool // part of the log
 }
@@ -343,7 +344,7 @@ func (r *recovery) missing(first *segFile) error {
 // hold was read: up to its limit.
 func (r *recovery) readSegment(f *segFile, replay func(Op) error) (done bool, gr *groupReader, err error) {
 	gr = &groupReader{file: f.file, seed: r.seed, off: segHeaderSize, size: f.size}
-	epoch := f.header.epoch
+	f.epoch = f.header.epoch
 	defer func() {
 		f.last = r.next - 1
 		r.read += f.size
@@ -355,7 +356,7 @@ func (r *recovery) readSegment(f *segFile, replay func(Op) error) (done bool, gr
 			return false, gr, fmt.Errorf("wal: %s: %w", f.name, err)
 		}
 		end := h.first + uint64(h.count)
-		if !ok || h.segment != f.number || h.first != r.next || h.epoch < epoch || f.limit != 0 && end > f.limit {
+		if !ok || h.segment != f.number || h.first != r.next || h.epoch < f.epoch || f.limit != 0 && end > f.limit {
 			gr.off = off
 			if d, ok := skip(r.extra, f.number, off, r.next); ok {
 				if r.opt.Gap != nil && d.To >= d.From {
@@ -366,8 +367,8 @@ func (r *recovery) readSegment(f *segFile, replay func(Op) error) (done bool, gr
 			}
 			return false, gr, nil
 		}
-		epoch = h.epoch
-		r.epoch = max(r.epoch, epoch)
+		f.epoch = h.epoch
+		r.epoch = max(r.epoch, h.epoch)
 		err = eachOp(h, off, body, func(op Op, void bool) error {
 			if void || op.LSN <= r.after {
 				return nil
@@ -396,7 +397,9 @@ func (r *recovery) cut(f *segFile, later []*segFile, gr *groupReader) error {
 		bad.Reason = fmt.Sprintf("LSN %d was durable", r.durable)
 		return bad
 	}
-	epoch := f.header.epoch
+	// What an earlier life left behind the place where a later one went on is
+	// no evidence: that place was found torn.
+	epoch := f.epoch
 	search := append([]*segFile{f}, later...)
 	for i, s := range search {
 		if i > 0 && (s.header.durable >= r.next || r.opt.SameBoot) {

@@ -58,7 +58,7 @@ func (r *recovery) damage(bad *CorruptError) (Damage, error) {
 	}
 	g := groupReader{file: f.file, seed: r.seed, off: f.end + 1, size: f.size}
 	err := g.search(func(off int64, h groupHeader, whole func() bool) bool {
-		if h.segment != f.number || h.epoch < f.header.epoch || h.first < r.next || f.limit > 0 && h.first >= f.limit {
+		if h.segment != f.number || h.epoch < f.epoch || h.first < r.next || f.limit > 0 && h.first >= f.limit {
 			return true
 		}
 		if f.limit == 0 {

@@ -282,3 +282,57 @@ func TestLogGoesOnAfterRotateAndReleaseOfEverything(t *testing.T) {
 		}
 	}
 }
+
+// A power cut tears one group and keeps a later one; the log goes on in place
+// of the torn one. A kill after that must not take the later one for evidence.
+func TestWhatATornLogLeftBehindIsNoEvidenceLater(t *testing.T) {
+	fs := vfs.NewMem()
+	opt := Options{FS: fs, Dir: "wal", SegmentBytes: 64 << 10}
+	l, _, err := Open(opt, 0, func(Op) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at []Pos
+	for range 3 {
+		lsn, pos, err := l.AppendUnslotted(l.Gen(), []byte("operation"), nil, Checksum(nil), Written)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Wait(lsn, l.Gen(), Written); err != nil {
+			t.Fatal(err)
+		}
+		at = append(at, pos)
+	}
+	// What follows is the disk after a power cut: the mark is gone and so is a
+	// sector in the middle.
+	torn := vfs.NewMem()
+	if ok, err := vfs.Clone(fs, torn, "wal", "wal"); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	l.Close()
+	if err := torn.Remove("wal/" + markName); err != nil {
+		t.Fatal(err)
+	}
+	f, err := torn.OpenReadWrite("wal/"+segName(at[1].Segment), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{0xff}, int64(at[1].Offset)); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	opt.FS = torn
+	for range 3 {
+		n := 0
+		l, was, err := Open(opt, 0, func(Op) error { n++; return nil })
+		if err != nil || n != 1 {
+			t.Fatal(n, was, err)
+		}
+		killed := vfs.NewMem()
+		if ok, err := vfs.Clone(torn, killed, "wal", "wal"); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		l.Close()
+		torn, opt.FS, opt.SameBoot = killed, killed, true
+	}
+}

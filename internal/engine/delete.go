@@ -136,7 +136,14 @@ func removalPart(t *entry, rm *removal) op.Part {
 // removalOf is the staged change that makes a removal visible.
 func (e *Engine) removalOf(t *entry, rm *removal, undo func()) topic.Staged {
 	r := *rm
-	return topic.Staged{Undo: undo, Apply: func() {
+	return topic.Staged{Undo: func() {
+		if t.q != nil {
+			t.q.Rewind(r.ranges[0].From)
+		}
+		if undo != nil {
+			undo()
+		}
+	}, Apply: func() {
 		if t.q != nil {
 			for _, g := range r.ranges {
 				t.q.ForgetRange(g.From, g.To)

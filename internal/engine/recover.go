@@ -78,7 +78,7 @@ func (e *Engine) load() error {
 		}
 		return nil
 	}, func(l store.Lease) error {
-		if t := e.reg.byID[l.Topic]; t != nil && t.q != nil {
+		if t := e.reg.byID[l.Topic]; t != nil && t.q != nil && t.Live(l.Seq) {
 			e.restoreLease(t, l)
 		}
 		return nil
@@ -162,8 +162,12 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 			}
 		}
 	}
+	start := t.Start
 	t.State.Apply(p)
 	t.Index.Trim(t.Start)
+	if t.q != nil && t.Start > start {
+		t.q.ForgetRange(start+1, t.Start)
+	}
 	return nil
 }
 

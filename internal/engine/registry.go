@@ -160,12 +160,14 @@ func (e *Engine) lock(name string) (*entry, error) {
 		}
 		e.advance(t)
 		if err := e.expire(t, e.clock()); err != nil {
-			t.mu.Unlock()
 			if err == wal.ErrStale {
+				t.mu.Unlock()
 				e.unstale(t)
 				continue
 			}
-			return nil, err
+			// While nothing can be logged reads go on with what is there; a
+			// write meets the same error by itself.
+			return t, nil
 		}
 		if t.expiring.lsn != 0 {
 			wait := t.expiring

@@ -300,6 +300,7 @@ func (e *Engine) stageAppend(t *entry, a *appending) (ticket, uint64, error) {
 		t.Index.Keep(st.First, append([]byte(nil), a.frames...))
 	}
 	if ev.To > 0 && t.q != nil {
+		st.Undo = func() { t.q.Rewind(1) }
 		st.Apply = func() {
 			e.forgetJobs(t, ev.To)
 			t.Evict(ev.To, op.CauseCap, ev.N, ev.Bytes)

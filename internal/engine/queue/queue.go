@@ -240,6 +240,10 @@ func (q *Queue) Abort(seq uint64) {
 	}
 }
 
+// Rewind lets Claim look at the numbers from seq on again: a change that would
+// have taken some of them has failed.
+func (q *Queue) Rewind(seq uint64) { q.fresh = min(q.fresh, seq-1) }
+
 // Forget drops what is known of a number that is no longer live.
 func (q *Queue) Forget(seq uint64) {
 	j := q.jobs[seq]

@@ -517,7 +517,7 @@ func (r *recovery) tidy(l *Log) error {
 	for _, f := range slices.Backward(r.files) {
 		switch {
 		case f.used:
-		case !f.valid && f.number == spare && f.size == r.opt.SegmentBytes && r.next > r.after:
+		case !f.valid && f.number == spare && f.size == r.opt.SegmentBytes && !r.finished():
 			l.mu.spare = &spareFile{number: f.number, size: f.size, file: f.file}
 		default:
 			f.file.Close()
@@ -573,8 +573,17 @@ func (r *recovery) openTail(l *Log, durable uint64) error {
 		at += groupHeaderSize
 		l.mu.seg.end.Store(at)
 	}
+	if r.finished() {
+		return r.firstSegment(l)
+	}
 	l.newChunk(l.mu.seg, at, groupHeaderSize, nil)
 	return nil
+}
+
+// finished reports whether the log goes on in a new segment: everything in the
+// newest one was sealed, and a sealed number is not used again.
+func (r *recovery) finished() bool {
+	return r.next <= r.after || r.tail != nil && r.tail.last >= r.tail.header.first && r.tail.last <= r.after
 }
 
 // firstSegment creates a segment whose header is durable before it has its name.

@@ -124,26 +124,30 @@ func (e *Engine) expire(t *entry, now int64) error {
 		return nil
 	}
 	var ev topic.Eviction
+	next := t.nextExpiry
 	for seq := t.NextFree(0); seq <= t.Head; seq = t.NextFree(seq) {
 		it, err := e.item(t, seq)
 		if err != nil {
 			return err
 		}
 		if now <= it.ts || uint64(now-it.ts) <= ttl {
-			t.nextExpiry = it.ts + int64(min(ttl, 1<<62))
+			next = it.ts + int64(min(ttl, 1<<62))
 			break
 		}
 		ev.Take(seq, it.size, it.logged)
 	}
-	if ev.To == 0 {
-		return nil
+	if ev.To > 0 {
+		if err := e.stageEvict(t, ev, op.CauseTTL, now); err != nil {
+			return err
+		}
 	}
-	return e.stageEvict(t, ev, op.CauseTTL, now)
+	t.nextExpiry = next
+	return nil
 }
 
 // stageEvict logs and stages the loss of the oldest records by itself.
 func (e *Engine) stageEvict(t *entry, ev topic.Eviction, cause op.Cause, now int64) error {
-	st := topic.Staged{EvictTo: ev.To, EvictN: ev.N, EvictBytes: ev.Bytes, Apply: func() {
+	st := topic.Staged{EvictTo: ev.To, EvictN: ev.N, EvictBytes: ev.Bytes, Undo: func() { t.nextExpiry = 0 }, Apply: func() {
 		e.forgetJobs(t, ev.To)
 		t.Evict(ev.To, cause, ev.N, ev.Bytes)
 		t.Index.Trim(t.Start)

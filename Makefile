@@ -28,7 +28,7 @@ check: ## gofmt, vet, staticcheck, layout and unit tests: before every commit
 
 .PHONY: test
 test: deps ## everything: lint, race, contract, commands, overload, crash, bench at a tiny size
-	@scripts/test.sh lint race oracle contract cli overload crash bench
+	@scripts/test.sh lint race oracle sim contract cli overload crash bench
 
 .PHONY: vuln
 vuln: ## look the dependencies up in Go's vulnerability database

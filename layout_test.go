@@ -73,6 +73,7 @@ var table = map[string]rule{
 	"tests/overload":     {tests: "tests/weirtest"},
 	"tests/oracle":       {tests: "tests/oracle/fake " + rapid},
 	"tests/oracle/fake":  {},
+	"tests/sim":          {tests: "internal/api internal/engine " + vfs + " " + errorfs},
 	"tests/crash":        {tests: "tests/crash/rounds tests/oracle tests/weirtest github.com/anishathalye/porcupine"},
 	"tests/crash/rounds": {code: "tests/oracle", tests: "tests/oracle/fake"},
 	"tests/crash/kill":   {code: "tests/crash/rounds"},

@@ -24,6 +24,11 @@ func (e *Engine) recover(ctx context.Context) error {
 	if err := e.load(); err != nil {
 		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
 	}
+	highest, err := e.store.HighestTopic()
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
+	}
+	e.nextTopic.Store(max(e.nextTopic.Load(), highest))
 	r := replay{e: e, leases: make(map[uint64]map[uint64]store.Lease)}
 	var was wal.Recovery
 	e.log, was, err = wal.Open(wal.Options{

@@ -32,8 +32,13 @@ func (e *Engine) lockQueue(name string) (t *entry, now int64, err error) {
 // the wall clock neither ends nor prolongs a lease.
 func (e *Engine) leaseClock() int64 { return e.startMS + time.Since(e.startAt).Milliseconds() }
 
-// wallOf turns a time of the lease clock into one of the wall clock.
-func (e *Engine) wallOf(at, now int64) int64 { return at - now + e.opt.Now().UnixMilli() }
+// wallOf turns a time of the lease clock into one of the wall clock, never a
+// later one: now was read from the lease clock a moment ago, and what has
+// passed since must not be promised to the holder of a lease.
+func (e *Engine) wallOf(at, now int64) int64 {
+	wall := e.opt.Now().UnixMilli()
+	return wall + at - max(now, e.leaseClock())
+}
 
 // Claim leases up to req.Max jobs, expired and returned ones first. visit is
 // called for each job in ascending order of seq; the job is valid only during
@@ -64,8 +69,7 @@ type claim struct {
 	t        *entry
 	req      *api.ClaimRequest
 	picks    []queue.Pick
-	now      int64 // lease clock
-	deadline int64 // lease clock
+	deadline int64 // Unix ms, as the claimer is told
 	ready    uint64
 	log      ticket // durable leases: what to wait for
 	err      error
@@ -85,9 +89,10 @@ func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
 		limit = 0
 	}
 	before := len(c.picks)
-	c.now, c.deadline = now, now+int64(lease)
+	deadline := now + int64(lease)
+	c.deadline = c.e.wallOf(deadline, now)
 	base := c.e.nextLease.Add(uint64(max)) - uint64(max)
-	c.picks, dead = t.q.Claim(c.picks, nil, c.req.Node, max, c.deadline, limit, base, t.Free, func(fresh uint64) (uint64, bool) {
+	c.picks, dead = t.q.Claim(c.picks, nil, c.req.Node, max, deadline, limit, base, t.Free, func(fresh uint64) (uint64, bool) {
 		seq := t.NextFree(fresh)
 		return seq, seq <= t.Head
 	})
@@ -138,7 +143,7 @@ func (c *claim) logLeases() error {
 	}
 	leases := make([]op.Lease, len(c.picks))
 	for i, p := range c.picks {
-		leases[i] = op.Lease{Seq: p.Seq, ID: p.ID, Deadline: c.e.wallOf(c.deadline, c.now), Deliveries: p.Deliveries}
+		leases[i] = op.Lease{Seq: p.Seq, ID: p.ID, Deadline: c.deadline, Deliveries: p.Deliveries}
 	}
 	tk, err := c.e.stageLeases(c.t, op.KindLease, c.req.Node, leases)
 	if err != nil {
@@ -175,7 +180,7 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 		giveBack()
 		return api.ClaimResult{}, ctx.Err()
 	}
-	job := api.Job{Deadline: c.e.wallOf(c.deadline, c.now)}
+	job := api.Job{Deadline: c.deadline}
 	p := plans.Get().(*plan)
 	defer plans.Put(p)
 	var tries replans

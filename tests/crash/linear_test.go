@@ -281,6 +281,7 @@ func (r *linearRun) playClient(ctx context.Context, c int) (events []oracle.Even
 	rnd := rand.New(rand.NewPCG(r.seed, uint64(c)))
 	node := fmt.Sprintf("n%d", c)
 	var held []oracle.Job
+	var seen uint64 // highest number this client knows of
 	for i := range linearOps {
 		var e oracle.Event
 		n := rnd.IntN(100)
@@ -289,7 +290,7 @@ func (r *linearRun) playClient(ctx context.Context, c int) (events []oracle.Even
 			id := oracle.BatchID{Writer: uint32(c), N: uint64(i)}
 			e, err = r.client.Write(ctx, r.name, id, 1+rnd.IntN(2), "")
 		case n < 10:
-			e, _, err = r.client.Diff(ctx, r.name, rnd.Uint64N(linearJobs), 1000)
+			e, _, err = r.client.Diff(ctx, r.name, rnd.Uint64N(seen+1), 1000)
 		case n < 45 || len(held) == 0:
 			lease := time.Duration(100+rnd.IntN(200)) * time.Millisecond
 			e, err = r.client.Claim(ctx, r.name, node, 1+rnd.IntN(3), lease)
@@ -305,6 +306,7 @@ func (r *linearRun) playClient(ctx context.Context, c int) (events []oracle.Even
 		if err != nil || e.Outcome != oracle.OK {
 			return nil, fmt.Errorf("%s: %s %w", e.Kind, e.Note, err)
 		}
+		seen = max(seen, e.Head, e.Last)
 		events = append(events, e)
 		time.Sleep(time.Duration(rnd.IntN(40)) * time.Millisecond) // so that leases end
 	}

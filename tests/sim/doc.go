@@ -1,0 +1,9 @@
+// Package sim is the deterministic simulation of the engine: one seed drives
+// operations, time, clock jumps, failing disks, kills and power cuts over a
+// file system in memory, and a model in plain Go says what every answer must
+// be. Its code is in the tests:
+//
+//	go test ./tests/sim -seeds 100     # that many seeds
+//	go test ./tests/sim -seed 17 -v    # replay one
+//	go test ./tests/sim -for 8h -timeout 9h -first 1000
+package sim

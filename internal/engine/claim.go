@@ -90,7 +90,9 @@ func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
 	}
 	before := len(c.picks)
 	deadline := now + int64(lease)
-	c.deadline = c.e.wallOf(deadline, now)
+	if told := c.e.wallOf(deadline, now); c.deadline == 0 || told < c.deadline {
+		c.deadline = told // moving dead letters takes time; the first picks end first
+	}
 	base := c.e.nextLease.Add(uint64(max)) - uint64(max)
 	c.picks, dead = t.q.Claim(c.picks, nil, c.req.Node, max, deadline, limit, base, t.Free, func(fresh uint64) (uint64, bool) {
 		seq := t.NextFree(fresh)

@@ -31,6 +31,8 @@ type plan struct {
 	code  api.Code // "ok", or how it is refused
 	after map[string]*topic
 	class api.Durability
+	// first is what it has synced before the rest of it.
+	first map[string]*topic
 	// silent changes are not in the log: leases that are not durable.
 	silent bool
 	// check compares the answer.
@@ -102,8 +104,16 @@ func (s *sim) judge(c *call) {
 		}
 	}
 	s.adopt(c, p.after)
+	s.note(c, p, time.Now(), false)
+}
+
+// note puts what a call has done into the journal.
+func (s *sim) note(c *call, p plan, at time.Time, open bool) {
+	if p.first != nil {
+		s.journal.add(change{name: c.name, class: api.Fsync, at: at, after: p.first, open: open})
+	}
 	if !p.silent {
-		s.journal.add(change{name: c.name, class: p.class, at: time.Now(), after: maps.Clone(p.after)})
+		s.journal.add(change{name: c.name, class: p.class, at: at, after: maps.Clone(p.after), open: open})
 	}
 }
 

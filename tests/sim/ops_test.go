@@ -302,11 +302,11 @@ func (t *topic) q() map[uint64]job {
 // bury moves jobs to the dead-letter topic, unless that is full.
 func (s *sim) bury(c *call, name string, t *topic, dead []uint64, p *plan) {
 	d := s.now(c, t.cfg.DeadLetter)
-	class := t.cfg.Durability
-	if d == nil {
+	if d == nil { // it is created first, and synced
 		cfg := api.DefaultConfig()
 		cfg.Durability = t.cfg.Durability
-		d, class = newTopic(cfg), api.Fsync
+		d = newTopic(cfg)
+		p.first = map[string]*topic{t.cfg.DeadLetter: d.clone()}
 	}
 	copies, bytes := make([]rec, 0, len(dead)), uint64(0)
 	for _, seq := range dead {
@@ -322,7 +322,7 @@ func (s *sim) bury(c *call, name string, t *topic, dead []uint64, p *plan) {
 	t.keep(func(r *rec) bool { return !slices.Contains(dead, r.seq) })
 	t.dead += uint64(len(dead))
 	p.after[t.cfg.DeadLetter] = d
-	p.class = max(class, d.cfg.Durability)
+	p.class = max(p.class, d.cfg.Durability)
 	s.count["dead letter"]++
 }
 

@@ -315,9 +315,7 @@ func (s *sim) assume(c *call, at time.Time, open bool) {
 			s.topics[name] = t
 		}
 	}
-	if !p.silent {
-		s.journal.add(change{name: c.name, class: p.class, at: at, after: maps.Clone(p.after), open: open})
-	}
+	s.note(c, p, at, open)
 }
 
 // least is the place in the journal up to which a crash can have taken nothing.

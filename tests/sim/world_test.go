@@ -184,24 +184,33 @@ func (a *aftermath) after(name string, t *topic, s *sight) (*topic, error) {
 	}
 	var first error
 	for ; n <= most; n++ {
-		c := t.clone()
-		if n > 0 && c.cfg.Durability != api.Ephemeral {
-			c.evict(t.recs[n-1].seq)
-		}
-		err := a.judge(c, s)
-		if err == nil {
-			return c, nil
-		}
-		if first == nil {
-			first = err
+		for logged := n; logged >= 0; logged-- {
+			c, err := a.judge(t.clone(), s, logged, n)
+			if err == nil {
+				return c, nil
+			}
+			if first == nil {
+				first = err
+			}
 		}
 	}
 	return nil, first
 }
 
-func (a *aftermath) judge(c *topic, s *sight) error {
+// evictFirst takes the n oldest records.
+func (t *topic) evictFirst(n int) {
+	if n > 0 {
+		t.evict(t.recs[n-1].seq)
+	}
+}
+
+// judge makes of c what the restart must have left, if the loss of the oldest
+// logged records was in the log and expired of them had expired at the look.
+func (a *aftermath) judge(c *topic, s *sight, logged, expired int) (*topic, error) {
+	c.evictFirst(logged)
 	if c.cfg.Durability == api.Ephemeral {
 		c.recs, c.lost, c.jobs, c.keys = nil, nil, map[uint64]job{}, map[string]keyed{}
+		c.dead = min(c.dead, s.state.Queue.DeadLettered)
 	}
 	if a.loses(c.cfg.Durability) {
 		c.crash(c.head+1, s.state.HeadSeq)
@@ -211,6 +220,9 @@ func (a *aftermath) judge(c *topic, s *sight) error {
 	} else if a.how == killed && c.cfg.Durability == api.Disk {
 		c.head = s.state.HeadSeq // a silent jump is allowed
 	}
+	if len(c.recs) > 0 {
+		c.evictFirst(expired - logged)
+	}
 	if !c.cfg.LeasesDurable {
 		c.jobs = map[uint64]job{}
 	}
@@ -218,7 +230,7 @@ func (a *aftermath) judge(c *topic, s *sight) error {
 		j.until = j.wall
 		c.jobs[seq] = j
 	}
-	return s.is(c)
+	return c, s.is(c)
 }
 
 // is compares a topic with the model: all of it, from cursor 0 on.
@@ -245,6 +257,9 @@ func (s *sight) is(c *topic) error {
 	}
 	if !slices.Equal(tombs, s.tombs) {
 		return fmt.Errorf("the tombstones should be %v, they are %v (head %d)", tombs, s.tombs, c.head)
+	}
+	if c.dead != s.state.Queue.DeadLettered {
+		return fmt.Errorf("%d dead letters should have been counted, it is %d", c.dead, s.state.Queue.DeadLettered)
 	}
 	if want, have := c.counters(), s.state.TopicCounters; want != have {
 		return fmt.Errorf("counters should be %+v, they are %+v", want, have)

@@ -61,7 +61,7 @@ func (im image) with(file string, content []byte) (vfs.FS, error) {
 		if err != nil {
 			return nil, err
 		}
-		_, err = f.Write(b)
+		_, err = f.Write(bytes.Clone(b)) // a write under -race spoils its argument
 		if err = errors.Join(err, f.Close()); err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,25 @@ type format struct {
 	Format int    `json:"format"`
 	Boot   string `json:"boot"`  // boot id of the last writer; empty until one has served
 	Clean  bool   `json:"clean"` // the last writer closed the directory
+}
+
+// decodeFormat is strict: a FORMAT with a key missing or unknown is damaged,
+// and must not be taken for that of a directory that was never used.
+func decodeFormat(b []byte) (format, error) {
+	var f struct {
+		Format *int    `json:"format"`
+		Boot   *string `json:"boot"`
+		Clean  *bool   `json:"clean"`
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil {
+		return format{}, err
+	}
+	if f.Format == nil || f.Boot == nil || f.Clean == nil {
+		return format{}, errors.New("a key is missing")
+	}
+	return format{Format: *f.Format, Boot: *f.Boot, Clean: *f.Clean}, nil
 }
 
 // directory is a data directory that this process holds.
@@ -133,8 +153,8 @@ func (d *directory) readFormat() error {
 	if err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	var f format
-	if err := json.Unmarshal(b, &f); err != nil || f.Format < 1 {
+	f, err := decodeFormat(b)
+	if err != nil || f.Format < 1 {
 		return fmt.Errorf("data directory %s: FORMAT is damaged: run `weir repair %s`", d.path, d.path)
 	}
 	if f.Format > FormatVersion {

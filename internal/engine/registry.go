@@ -19,6 +19,7 @@ type entry struct {
 
 	created atomic.Bool // false until its creation is durable
 	dropped bool        // its end is in the log
+	gone    bool        // it left the registry, and the totals with it
 	end     ticket      // what to wait for if dropped
 	begin   ticket      // what to wait for unless created
 
@@ -222,6 +223,7 @@ func (e *Engine) unregister(t *entry) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.gone = true
 	if t.created.Load() {
 		e.records.Add(-int64(t.Count))
 		e.bytes.Add(-int64(t.accounted))
@@ -252,7 +254,7 @@ func (e *Engine) advance(t *entry) {
 		}
 		return e.log.Check(s.LSN, s.Gen, wal.Class(s.Need))
 	})
-	if d := int64(t.Count - count); d != 0 {
+	if d := int64(t.Count - count); d != 0 && !t.gone {
 		e.records.Add(d)
 		if d < 0 {
 			e.markDirty(t)
@@ -266,7 +268,7 @@ func (e *Engine) advance(t *entry) {
 
 // account carries a change of the topic's planned bytes over to the total.
 func (e *Engine) account(t *entry) {
-	if d := int64(t.PlannedBytes() - t.accounted); d != 0 {
+	if d := int64(t.PlannedBytes() - t.accounted); d != 0 && !t.gone {
 		t.accounted += uint64(d)
 		e.bytes.Add(d)
 	}

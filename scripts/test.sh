@@ -36,7 +36,7 @@ race() { go test -race -timeout 15m . ./internal/... ./cmd/...; }
 oracle() { go test ./tests/oracle/... ./tests/crash/rounds/...; }
 
 # sim is the whole engine in virtual time; without the race detector, for more seeds.
-sim() { driven ./tests/sim; }
+sim() { driven ./tests/sim -seeds 24; }
 
 # contract runs in its folder: only there go test shows the number of cases of a
 # run that passed.

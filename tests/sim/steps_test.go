@@ -33,6 +33,8 @@ var coverage = []string{
 
 // step makes one step of the simulation.
 func (s *sim) step() {
+	// Whether a sync waited for company or not, every step begins at the same time.
+	time.Sleep(stepGrid - time.Since(epoch)%stepGrid)
 	switch n := s.rng.IntN(1000); {
 	case n < 4:
 		s.restart(closed)
@@ -56,6 +58,8 @@ func (s *sim) step() {
 		s.do(s.any())
 	}
 }
+
+const stepGrid = 5 * time.Millisecond
 
 // any draws one call.
 func (s *sim) any() *call {
@@ -174,7 +178,8 @@ func (s *sim) failing() {
 		case n < 8:
 			s.do(s.put(name))
 		case n < 9:
-			if slices.Contains(queues, name) {
+			// What a refused ack leaves of a durable lease is seen after a restart only.
+			if slices.Contains(queues, name) && name != "queue-a" {
 				s.do(s.settle("ack", name))
 			}
 		default:

@@ -53,11 +53,13 @@ type sim struct {
 	journal journal
 	expired map[string][]noted
 	serial  int
+	steps   int
 	era     int             // of idempotency keys: a crash may leave open which it knows
 	lives   map[string]bool // lease ids given out
 
 	hash  hash.Hash64
 	trace []string
+	keep  int // lines of the trace
 	count map[string]int
 }
 
@@ -91,7 +93,7 @@ func (s *sim) fail(format string, args ...any) {
 func (s *sim) tell(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	_, _ = s.hash.Write([]byte(line))
-	if len(s.trace) >= 30 {
+	if len(s.trace) >= s.keep {
 		s.trace = slices.Delete(s.trace, 0, 1)
 	}
 	s.trace = append(s.trace, fmt.Sprintf("%v %s", time.Since(epoch), line))
@@ -110,11 +112,14 @@ type result struct {
 	trace []string
 }
 
+// traceLines is how much of its history a broken seed shows.
+const traceLines = 30
+
 // run runs one seed in a bubble of its own.
-func run(t *testing.T, seed uint64, steps int) (r result) {
+func run(t *testing.T, seed uint64, steps, keep int) (r result) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 0x5eed)), topics: world{}, journal: journal{base: world{}},
-			expired: map[string][]noted{}, lives: map[string]bool{}, hash: fnv.New64a(), count: map[string]int{}}
+			expired: map[string][]noted{}, lives: map[string]bool{}, hash: fnv.New64a(), keep: keep, count: map[string]int{}}
 		s.disk = newDisk(vfs.NewCrashableMem())
 		func() {
 			defer func() {
@@ -149,7 +154,7 @@ func (r *result) report(t *testing.T) {
 
 func TestSimulation(t *testing.T) {
 	if *seedFlag != 0 {
-		if r := run(t, *seedFlag, *opsFlag); r.err != nil {
+		if r := run(t, *seedFlag, *opsFlag, traceLines); r.err != nil {
 			r.report(t)
 		} else {
 			t.Logf("seed %d: %d steps, hash %016x, %v", r.seed, r.steps, r.hash, r.count)
@@ -173,7 +178,7 @@ func TestSimulation(t *testing.T) {
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for seed, ok := more(); ok; seed, ok = more() {
-				r := run(t, seed, *opsFlag)
+				r := run(t, seed, *opsFlag, traceLines)
 				mu.Lock()
 				seeds++
 				for k, n := range r.count {
@@ -205,14 +210,15 @@ func TestSimulation(t *testing.T) {
 
 func TestASeedRepeatsItself(t *testing.T) {
 	for seed := uint64(1); seed <= 3; seed++ {
-		a, b := run(t, seed, 600), run(t, seed, 600)
+		a, b := run(t, seed, 600, 1<<20), run(t, seed, 600, 1<<20)
 		if a.hash != b.hash {
 			i := 0
 			for i < min(len(a.trace), len(b.trace)) && a.trace[i] == b.trace[i] {
 				i++
 			}
-			t.Errorf("seed %d makes two histories, %016x and %016x; last steps of one:\n  %s\nof the other:\n  %s", seed, a.hash, b.hash,
-				strings.Join(a.trace[max(0, i-2):], "\n  "), strings.Join(b.trace[max(0, i-2):], "\n  "))
+			from, to := max(0, i-5), i+3
+			t.Errorf("seed %d makes two histories, %016x and %016x; one:\n  %s\nthe other:\n  %s", seed, a.hash, b.hash,
+				strings.Join(a.trace[from:min(to, len(a.trace))], "\n  "), strings.Join(b.trace[from:min(to, len(b.trace))], "\n  "))
 		}
 	}
 }

@@ -33,8 +33,10 @@ var coverage = []string{
 
 // step makes one step of the simulation.
 func (s *sim) step() {
-	// Whether a sync waited for company or not, every step begins at the same time.
-	time.Sleep(stepGrid - time.Since(epoch)%stepGrid)
+	// Whether a sync waited for company or not, every step begins at the same
+	// time, and at none at which a timer that an earlier one set goes off.
+	s.steps++
+	time.Sleep(stepGrid - time.Since(epoch)%stepGrid + time.Duration(s.steps*137)%stepGrid)
 	switch n := s.rng.IntN(1000); {
 	case n < 4:
 		s.restart(closed)

@@ -16,7 +16,6 @@ type modelJob struct {
 	id         uint64
 	deadline   int64 // of a lease, or the end of a delay
 	deliveries uint64
-	picked     bool // its claim may still be taken back
 }
 
 // model is the same queue in the slowest way: every question looks at all jobs.

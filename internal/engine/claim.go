@@ -118,10 +118,7 @@ func (c *claim) take(ctx context.Context, name string, now int64) error {
 			break
 		}
 		c.t.mu.Unlock()
-		if err := c.e.moveDead(ctx, c.t, dead); err != nil {
-			c.e.opt.Logger.Warn("dead letters could not be moved; the jobs stay ready", "topic", name, "jobs", len(dead), "error", err)
-			failed = append(failed, dead...)
-		}
+		failed = append(failed, c.e.tryMoveDead(ctx, c.t, name, dead)...)
 		c.t.mu.Lock()
 		now = c.e.leaseClock()
 		if len(c.picks) >= c.req.Max {
@@ -299,10 +296,7 @@ func (w *claimWindow) deal(e *Engine, t *entry, name string) {
 			dead := c.pick(1, now)
 			if len(dead) > 0 {
 				t.mu.Unlock()
-				if merr := e.moveDead(context.Background(), t, dead); merr != nil {
-					e.opt.Logger.Warn("dead letters could not be moved; the jobs stay ready", "topic", name, "jobs", len(dead), "error", merr)
-					failed = append(failed, dead...)
-				}
+				failed = append(failed, e.tryMoveDead(context.Background(), t, name, dead)...)
 				t.mu.Lock()
 			}
 			more = more || len(dead) > 0 || len(c.picks) > had

@@ -19,6 +19,16 @@ func sortRanges(rm *removal) {
 	}
 }
 
+// tryMoveDead is moveDead for a claim, which goes on without the jobs that
+// could not be moved: it returns them, still settling, for the claim's end.
+func (e *Engine) tryMoveDead(ctx context.Context, t *entry, name string, dead []queue.Pick) (failed []queue.Pick) {
+	if err := e.moveDead(ctx, t, dead); err != nil {
+		e.opt.Logger.Warn("dead letters could not be moved; the jobs stay ready", "topic", name, "jobs", len(dead), "error", err)
+		return dead
+	}
+	return nil
+}
+
 // moveDead moves settling jobs to the dead-letter topic: one operation appends
 // them there and deletes them here. After an error nothing has moved and the
 // jobs are still settling.

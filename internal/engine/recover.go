@@ -29,7 +29,7 @@ func (e *Engine) recover(ctx context.Context) error {
 		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
 	}
 	e.nextTopic.Store(max(e.nextTopic.Load(), highest))
-	r := replay{e: e, leases: make(map[uint64]map[uint64]store.Lease)}
+	r := replay{e: e}
 	var was wal.Recovery
 	e.log, was, err = wal.Open(wal.Options{
 		FS: e.opt.FS, Dir: e.opt.FS.PathJoin(e.opt.Dir, "wal"), SegmentBytes: e.opt.SegmentBytes, FlushEvery: e.opt.DiskFlush,
@@ -110,10 +110,9 @@ func (e *Engine) restoreLease(t *entry, l store.Lease) {
 
 // replay applies operations of the log to the topics.
 type replay struct {
-	e      *Engine
-	part   op.Part
-	leases map[uint64]map[uint64]store.Lease
-	gap    bool // operations were lost, and marked so by weir repair
+	e    *Engine
+	part op.Part
+	gap  bool // operations were lost, and marked so by weir repair
 }
 
 func (r *replay) apply(o wal.Op) error {

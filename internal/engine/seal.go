@@ -70,10 +70,7 @@ func (e *Engine) sealHeld(seg wal.SegmentInfo, pace float64) error {
 	if err != nil {
 		return err
 	}
-	byTopic := make(map[uint64]topic.Run, len(runs))
-	for _, r := range runs {
-		byTopic[r.Topic] = topicRun(r)
-	}
+	byTopic := runsByTopic(runs)
 	for _, t := range e.reg.all() {
 		t.mu.Lock()
 		t.Index.Seal(seg.Number, byTopic[t.ID])
@@ -84,6 +81,14 @@ func (e *Engine) sealHeld(seg wal.SegmentInfo, pace float64) error {
 		return fmt.Errorf("release log segment %d: %w", seg.Number, err)
 	}
 	return nil
+}
+
+func runsByTopic(runs []store.Run) map[uint64]topic.Run {
+	byTopic := make(map[uint64]topic.Run, len(runs))
+	for _, r := range runs {
+		byTopic[r.Topic] = topicRun(r)
+	}
+	return byTopic
 }
 
 // view tells the store what is gone by now.
@@ -211,10 +216,7 @@ func (e *Engine) shrinkSegment(segment uint32) error {
 	if err != nil {
 		return err
 	}
-	byTopic := make(map[uint64]topic.Run, len(runs))
-	for _, r := range runs {
-		byTopic[r.Topic] = topicRun(r)
-	}
+	byTopic := runsByTopic(runs)
 	e.swapRuns(segment, byTopic)
 	return nil
 }

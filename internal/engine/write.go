@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
-	"github.com/weirmq/weir/internal/engine/queue"
 	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/op"
 	"github.com/weirmq/weir/internal/wal"
@@ -194,9 +193,7 @@ func (e *Engine) register(name string, cfg api.Config) (t *entry, created bool, 
 	name = strings.Clone(name) // it may be a piece of a request that must not live on
 	t.State = op.State{ID: e.nextTopic.Add(1), Name: name, Config: cfg, CreatedTS: e.clock()}
 	t.Init()
-	if cfg.Type == api.TypeQueue {
-		t.q = queue.New()
-	}
+	t.ensureQueue()
 	t.mu.Lock()
 	have, added := e.reg.add(name, t, e.opt.Limits.MaxTopics)
 	if added {

@@ -53,6 +53,7 @@ type apiKey struct {
 	scopes   scope
 	prefixes []string // empty: any name
 	inflight gauge
+	streams  int64 // guarded by Server.streams
 }
 
 func (k *apiKey) has(need scope) bool { return k == nil || k.scopes&need == need }
@@ -138,9 +139,13 @@ func (ks *Keys) find(secret string) *apiKey {
 	return found
 }
 
-// authenticate finds the key of a request.
-func (ks *Keys) authenticate(r *http.Request) (*apiKey, *api.Error) {
+// authenticate finds the key of a request; with token it may also stand in the
+// query, where a client that cannot set headers puts it.
+func (ks *Keys) authenticate(r *http.Request, token bool) (*apiKey, *api.Error) {
 	secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok && token {
+		secret, ok = r.URL.Query().Get("token"), true
+	}
 	if secret = strings.TrimSpace(secret); !ok || secret == "" {
 		return nil, api.Errorf(api.CodeUnauthorized, "this server needs a key; send the header Authorization: Bearer <key>")
 	}

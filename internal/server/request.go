@@ -44,6 +44,7 @@ type request struct {
 	out    []byte // the answer
 	packed []byte // the same, packed
 	sent   bool   // the answer's head is on its way
+	stream func() // runs when the request has ended; takes nothing of it along
 
 	write  api.WriteRequest // reused, for its records
 	settle api.SettleRequest
@@ -86,7 +87,7 @@ func (q *request) recycle() {
 		q.block.free()
 		q.block = nil
 	}
-	q.w, q.r, q.key, q.eng, q.pacer = nil, nil, nil, nil, nil
+	q.w, q.r, q.key, q.eng, q.pacer, q.stream = nil, nil, nil, nil, nil, nil
 	q.body, q.bodyDone, q.reserved, q.sent = nil, false, 0, false
 	if cap(q.out) > keptAnswer {
 		q.out = nil

@@ -16,9 +16,19 @@ type route struct {
 	need   scope
 	open   bool // answers without a key, unless WEIR_PROBE_AUTH is set
 	early  bool // answers before the recovery is done and while draining
+	auth   authRule
 	body   bodyRule
 	do     func(*request) error
 }
+
+// authRule says where the key of a request may stand and who checks it.
+type authRule uint8
+
+const (
+	authHeader authRule = iota // in the header
+	authToken                  // in the header or as ?token=
+	authItself                 // the verb checks it
+)
 
 // routes are all calls that this server answers; HEAD comes with GET.
 var routes = []route{

@@ -15,6 +15,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,7 +62,10 @@ type Server struct {
 	engine   atomic.Pointer[engine.Engine]
 	progress atomic.Uint64 // math.Float64bits of the recovered share
 	draining atomic.Bool
-	running  atomic.Int64  // requests being answered
+	drained  chan struct{} // closed by the first Drain
+	drain    sync.Once
+	running  atomic.Int64 // requests being answered, streams left out
+	streams  streams
 	inflight gauge         // bytes of bodies
 	large    chan struct{} // holds the large write that is with the engine
 	requests sync.Pool
@@ -85,6 +89,7 @@ func New(c Config, opt Options) *Server {
 		table:     newTable(routes),
 		started:   time.Now(),
 		large:     make(chan struct{}, 1),
+		drained:   make(chan struct{}),
 	}
 	s.metrics = newMetrics(s)
 	s.requests.New = func() any { return &request{s: s} }
@@ -125,17 +130,19 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Drain turns new requests away with 503 shutting_down and has waiting long
-// polls answered at once. Running requests go on.
+// Drain turns new requests away with 503 shutting_down, has waiting long polls
+// answered at once and ends every stream with the shutdown error. Running
+// requests go on.
 func (s *Server) Drain() {
 	s.draining.Store(true)
+	s.drain.Do(func() { close(s.drained) })
 	if e := s.engine.Load(); e != nil {
 		e.Drain()
 	}
 }
 
-// Stop drains, stops accepting, gives running requests 10 s, and closes what is
-// left. The engine may be closed afterwards.
+// Stop drains, stops accepting, gives running requests and streams 10 s, and
+// closes what is left. The engine may be closed afterwards.
 func (s *Server) Stop() {
 	s.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), runningAtStop)
@@ -149,30 +156,46 @@ func (s *Server) Stop() {
 	for quiet := 0; quiet < 5; quiet++ {
 		select {
 		case err := <-stopped:
-			s.closeLeft(err)
+			if err != nil || s.streams.count() == 0 {
+				s.closeLeft(err)
+				return
+			}
+			stopped = nil // WebSockets are not among what Shutdown waits for
+		case <-ctx.Done():
+			s.closeLeft(ctx.Err())
 			return
 		case <-check.C:
-			if s.running.Load() > 0 {
+			if s.running.Load() > 0 || s.streams.count() > 0 {
 				quiet = -1
 			}
 		}
 	}
 	cancel()
-	<-stopped
+	if stopped != nil {
+		<-stopped
+	}
 	s.closeLeft(nil)
 }
 
 func (s *Server) closeLeft(err error) {
 	if err != nil {
-		s.log.Warn("requests are cut off", "running", s.running.Load(), "after", runningAtStop)
+		s.log.Warn("requests are cut off", "running", s.running.Load(), "streams", s.streams.count(), "after", runningAtStop)
 	}
 	if err := s.http.Close(); err != nil {
 		s.log.Warn("closing connections", "error", err)
 	}
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP answers one request. What a request holds is given back before its
+// stream runs, if it has one.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if stream := s.call(w, r); stream != nil {
+		s.runStream(stream)
+	}
+}
+
+// call answers one request, or returns what goes on as a stream.
+func (s *Server) call(w http.ResponseWriter, r *http.Request) (stream func()) {
 	q := s.requests.Get().(*request)
 	q.w, q.r, q.start = w, r, time.Now()
 	s.running.Add(1)
@@ -180,6 +203,22 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := s.answer(q); err != nil {
 		q.refuse(err)
 	}
+	return q.stream
+}
+
+// runStream runs a stream; one that panics is cut off and logged.
+func (s *Server) runStream(stream func()) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		if v != http.ErrAbortHandler {
+			s.log.Error("a stream panicked", "panic", v, "stack", string(debug.Stack()))
+		}
+		panic(http.ErrAbortHandler)
+	}()
+	stream()
 }
 
 // answer makes the checks that all calls have in common, in the order of
@@ -221,10 +260,10 @@ func (s *Server) answer(q *request) error {
 
 // admit checks the key, its requests in flight, its scopes and its prefixes.
 func (s *Server) admit(q *request, spot *spot, rt *route) error {
-	if s.keys == nil || s.isOpen(q, spot) {
+	if s.keys == nil || s.isOpen(q, spot) || rt != nil && rt.auth == authItself {
 		return nil
 	}
-	key, err := s.keys.authenticate(q.r)
+	key, err := s.keys.authenticate(q.r, rt != nil && rt.auth == authToken)
 	if err != nil {
 		return err
 	}

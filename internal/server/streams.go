@@ -1,0 +1,265 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+const (
+	// streamPatience is how long a client may take nothing of a stream.
+	streamPatience = 30 * time.Second
+	// streamPiece is written under one deadline, so that a slow client is not
+	// taken for one that takes nothing.
+	streamPiece = 32 << 10
+	// streamRetry opens every event stream.
+	streamRetry = "retry: 2000\n\n"
+	// goodbye is the last frame of a watch stream when the server stops.
+	goodbye = "event: error\ndata: {\"code\":\"server_shutting_down\",\"error\":\"" + goodbyeText + "\",\"message\":\"" + goodbyeText + "\"}\n\n"
+
+	goodbyeText = "the server is shutting down; connect again soon"
+)
+
+var (
+	headerEvents  = []string{"text/event-stream"}
+	headerNoStore = []string{"no-store"}
+	headerNo      = []string{"no"}
+)
+
+// streams counts the connections that stay open: watch streams, work streams
+// and WebSockets.
+type streams struct {
+	mu   sync.Mutex // also guards apiKey.streams
+	open int64
+	slow atomic.Int64 // closed because nothing could be written
+}
+
+// take counts one more stream of key, nil for a server without keys. It checks
+// both caps in one step, so that neither is passed nor refuses what would fit.
+func (t *streams) take(key *apiKey, l *api.Limits) *api.Error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.room(key, l); err != nil {
+		return err
+	}
+	t.open++
+	if key != nil {
+		key.streams++
+	}
+	return nil
+}
+
+func (t *streams) give(key *apiKey) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.open--
+	if key != nil {
+		key.streams--
+	}
+}
+
+// room says which cap one more stream would pass; the caller holds mu.
+func (t *streams) room(key *apiKey, l *api.Limits) *api.Error {
+	if l.MaxSSEConnections > 0 && t.open >= l.MaxSSEConnections {
+		return api.OverLimit("max_sse_connections", l.MaxSSEConnections)
+	}
+	if key != nil && l.MaxSSEConnectionsPerKey > 0 && key.streams >= l.MaxSSEConnectionsPerKey {
+		return api.OverLimit("max_sse_connections_per_key", l.MaxSSEConnectionsPerKey)
+	}
+	return nil
+}
+
+// count is how many streams are open.
+func (t *streams) count() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.open
+}
+
+// openStream takes a place for a stream that counts for key. Whoever gets no
+// error calls release once, however the stream ends.
+func (q *request) openStream(key *apiKey) (release func(), err *api.Error) {
+	t := &q.s.streams
+	if err := t.take(key, &q.s.limits); err != nil {
+		return nil, err
+	}
+	return func() { t.give(key) }, nil
+}
+
+// headStream answers a HEAD on a stream: the caps are looked at, nothing is
+// counted.
+func (q *request) headStream(key *apiKey) error {
+	t := &q.s.streams
+	t.mu.Lock()
+	err := t.room(key, &q.s.limits)
+	t.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	eventHeaders(q.w.Header())
+	q.sent = true
+	q.w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+func eventHeaders(h http.Header) {
+	h["Content-Type"] = headerEvents
+	h["Cache-Control"] = headerNoStore
+	h["X-Accel-Buffering"] = headerNo
+}
+
+// acceptsEvents refuses a client that asks for something else than events.
+func (q *request) acceptsEvents() *api.Error {
+	accept := strings.ToLower(strings.Join(q.r.Header.Values("Accept"), ","))
+	if accept == "" || strings.Contains(accept, "text/event-stream") || strings.Contains(accept, "*/*") {
+		return nil
+	}
+	return api.Errorf(api.CodeNotAcceptable, "Accept %q leaves out text/event-stream; this path answers with events only", accept)
+}
+
+// eventSource is what an event stream sends. Its methods are called by one
+// goroutine.
+type eventSource interface {
+	// Ready receives when Next may have something.
+	Ready() <-chan struct{}
+	// Next appends whole frames that are due; nothing is due if dst comes back
+	// as it was.
+	Next(ctx context.Context, dst []byte) ([]byte, error)
+	// Sent tells that what Next returned last was written.
+	Sent()
+	// Ended reports that no frame will come any more.
+	Ended() bool
+}
+
+// eventStream writes one event stream. It holds little while nothing is due:
+// its buffers belong to a pool.
+type eventStream struct {
+	s     *Server
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	ctx   context.Context
+	h2    bool
+	beat  time.Duration
+	alarm *time.Timer // when the next heartbeat is due
+}
+
+// newEventStream prepares the answer of q as an event stream. The request may be
+// recycled before it runs.
+func (q *request) newEventStream(beat time.Duration) *eventStream {
+	q.mayWait()
+	eventHeaders(q.w.Header())
+	q.sent = true
+	return &eventStream{
+		s: q.s, w: q.w, rc: http.NewResponseController(q.w), ctx: q.r.Context(),
+		h2: q.r.ProtoMajor == 2, beat: beat,
+	}
+}
+
+// run sends what src has until src ends, the client goes, takes nothing for
+// streamPatience, or the server stops; bye is the last frame then.
+func (e *eventStream) run(src eventSource, bye string) {
+	e.alarm = time.NewTimer(e.beat)
+	defer e.alarm.Stop()
+	if !e.write([]byte(streamRetry)) {
+		return
+	}
+	for {
+		sent, ok := e.sendDue(src)
+		if !ok || src.Ended() {
+			return
+		}
+		if sent {
+			select {
+			case <-e.s.drained:
+				e.write([]byte(bye))
+				return
+			default:
+				continue
+			}
+		}
+		select {
+		case <-src.Ready():
+		case now := <-e.alarm.C:
+			ok = e.heartbeat(now)
+		case <-e.ctx.Done():
+			ok = false
+		case <-e.s.drained:
+			e.write([]byte(bye))
+			ok = false
+		}
+		if !ok {
+			return
+		}
+	}
+}
+
+// sendDue writes what is due now; sent is false if that was nothing.
+func (e *eventStream) sendDue(src eventSource) (sent, ok bool) {
+	buf := streamBuffers.Get().(*[]byte)
+	defer func() {
+		if cap(*buf) <= keptAnswer {
+			streamBuffers.Put(buf)
+		}
+	}()
+	frames, err := src.Next(e.ctx, (*buf)[:0])
+	*buf = frames
+	if err != nil {
+		if e.ctx.Err() == nil {
+			e.s.log.Error("a stream ends early", "cause", err)
+		}
+		return false, false
+	}
+	if len(frames) == 0 {
+		return false, true
+	}
+	if !e.write(frames) {
+		return false, false
+	}
+	src.Sent()
+	return true, true
+}
+
+// streamBuffers hold frames on their way out.
+var streamBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// heartbeat sends a comment.
+func (e *eventStream) heartbeat(now time.Time) bool {
+	var room [48]byte
+	b := append(room[:0], ": hb "...)
+	b = strconv.AppendInt(b, now.UnixMilli(), 10)
+	return e.write(append(b, "\n\n"...))
+}
+
+// write sends b and puts the next heartbeat off. It reports false once the
+// connection is of no use: after a part of a frame no error frame can follow.
+func (e *eventStream) write(b []byte) bool {
+	for len(b) > 0 {
+		n := min(len(b), streamPiece)
+		start := time.Now()
+		// A connection that knows no deadlines is none that net/http serves.
+		_ = e.rc.SetWriteDeadline(start.Add(streamPatience))
+		_, err := e.w.Write(b[:n])
+		if err == nil {
+			err = e.rc.Flush()
+		}
+		if err != nil {
+			if time.Since(start) >= streamPatience {
+				e.s.streams.slow.Add(1)
+			}
+			return false
+		}
+		b = b[n:]
+	}
+	if e.h2 {
+		// HTTP/2 ends a stream whose deadline passes though nothing is written.
+		_ = e.rc.SetWriteDeadline(time.Time{})
+	}
+	e.alarm.Reset(e.beat)
+	return true
+}

@@ -68,6 +68,7 @@ type claim struct {
 	e        *Engine
 	t        *entry
 	req      *api.ClaimRequest
+	work     *Work // nil unless it is a work stream that refills
 	picks    []queue.Pick
 	deadline int64 // Unix ms, as the claimer is told
 	ready    uint64
@@ -129,7 +130,9 @@ func (c *claim) take(ctx context.Context, name string, now int64) error {
 		c.t.q.Abort(p.Seq)
 	}
 	c.ready = c.t.jobs(now).Ready
+	c.dealtToWork()
 	err := c.logLeases()
+	c.e.watchLeases(c.t)
 	c.t.mu.Unlock()
 	return err
 }
@@ -169,6 +172,7 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 	giveBack := func() {
 		c.t.mu.Lock()
 		c.t.q.Unclaim(c.picks)
+		c.e.wakeWorkers(c.t)
 		c.t.mu.Unlock()
 	}
 	if err := c.e.commitIf(c.t, c.log); err != nil {
@@ -309,9 +313,11 @@ func (w *claimWindow) deal(e *Engine, t *entry, name string) {
 	for _, c := range w.claims {
 		c.err, c.ready = err, ready
 		if err == nil {
+			c.dealtToWork()
 			c.err = c.logLeases()
 		}
 	}
+	e.watchLeases(t)
 	t.mu.Unlock()
 	for _, c := range w.claims {
 		close(c.dealt)

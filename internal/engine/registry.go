@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/queue"
+	"github.com/weirmq/weir/internal/engine/sched"
 	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/wal"
 )
@@ -23,6 +24,10 @@ type entry struct {
 	end     ticket      // what to wait for if dropped
 	begin   ticket      // what to wait for unless created
 
+	task     sched.Task   // its place in the ready set
+	watchers watchers     // subs of open streams
+	standing atomic.Int64 // what the configuration says of its priority; see setPriority
+
 	changed chan struct{} // closed when records become visible or the topic ends; nil while nobody waits
 
 	front      front // sizes and times of the oldest records
@@ -35,7 +40,8 @@ type entry struct {
 	loggedHead uint64 // the head as the log knows it; behind Head on an ephemeral topic
 	accounted  uint64 // planned bytes that the engine's total holds
 	claims     *claimWindow
-	dirty      bool // records went since the last look at disk space
+	workers    *workers // nil unless jobs are pushed
+	dirty      bool     // records went since the last look at disk space
 }
 
 // ticket is a place in the log and the class that has to hold there.
@@ -231,6 +237,7 @@ func (e *Engine) unregister(t *entry) {
 		e.count(t, -1)
 	}
 	t.wake()
+	t.endWorkers()
 	e.markDirty(t)
 }
 
@@ -263,7 +270,9 @@ func (e *Engine) advance(t *entry) {
 	e.account(t)
 	if published {
 		t.wake()
+		e.mark(t)
 	}
+	e.wakeWorkers(t)
 }
 
 // account carries a change of the topic's planned bytes over to the total.

@@ -34,6 +34,7 @@ func (e *Engine) Ack(ctx context.Context, name string, req *api.SettleRequest) (
 		tk, err := e.stageRemoval(t, &rm, abort)
 		if err != nil {
 			abort()
+			e.wakeWorkers(t)
 		}
 		t.mu.Unlock()
 		if err == wal.ErrStale {
@@ -152,6 +153,7 @@ func (e *Engine) finishLeases(t *entry, kind op.Kind, node string, leases []op.L
 	if len(leases) > 0 {
 		tk, err = e.stageLeases(t, kind, node, leases)
 	}
+	e.wakeWorkers(t)
 	t.mu.Unlock()
 	if err == nil {
 		err = e.commitIf(t, tk)

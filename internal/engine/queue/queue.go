@@ -28,7 +28,8 @@ type job struct {
 	deliveries uint64
 	size       uint32 // data plus meta; 0 = not known
 	cohort     *cohort
-	until      int64 // delayed: Unix ms from when it is claimable
+	holder     *Holder // nil unless it was pushed
+	until      int64   // delayed: Unix ms from when it is claimable
 	state      state
 }
 
@@ -101,6 +102,7 @@ func (q *Queue) NextEvent() (int64, bool) {
 
 func (q *Queue) giveBack(j *job) {
 	q.leave(j)
+	j.free()
 	j.state = ready
 	heap.Push(&q.returned, j.seq)
 }
@@ -257,6 +259,7 @@ func (q *Queue) Forget(seq uint64) {
 		q.delays--
 	}
 	q.leave(j)
+	j.free()
 	j.state = ready
 	delete(q.jobs, seq)
 }
@@ -289,6 +292,7 @@ func (q *Queue) Nack(seq uint64, now, until int64, notStarted bool) {
 		return
 	}
 	q.leave(j)
+	j.free()
 	j.state, j.until = delayed, until
 	q.delays++
 	heap.Push(&q.waiting, delay{until, j})

@@ -1,0 +1,265 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/queue"
+	"github.com/weirmq/weir/internal/op"
+)
+
+const (
+	// workRetry is how long a job may lie claimable while workers wait: who was
+	// woken for it may be busy writing, or its dead letter could not be moved.
+	workRetry = 250 * time.Millisecond
+	// workPiece bounds the bytes that are pushed in one go.
+	workPiece = 1 << 20
+)
+
+// Work is the jobs that are leased to one connection. Next is for one
+// goroutine; Close may come at any time.
+type Work struct {
+	e      *Engine
+	t      *entry
+	req    api.ClaimRequest
+	ready  chan struct{}
+	forget func() bool // stops watching the connection's context
+
+	// Under the topic's lock:
+	held    *queue.Holder
+	waiting bool // stands in line for jobs
+	closed  bool
+}
+
+// workers are the work streams of one queue. The topic's lock guards them.
+type workers struct {
+	all  map[*Work]struct{}
+	line []*Work     // those that have room, longest waiting first
+	wake *time.Timer // looks again when time alone makes a job claimable
+	at   int64       // when it does, by the lease clock; 0: it rests
+}
+
+// OpenWork begins to push jobs of a queue to a connection, up to req.Max at a
+// time. The leases end with ctx or Close. The error is the contract's for an
+// absent topic, a log or a bad node.
+func (e *Engine) OpenWork(ctx context.Context, name string, req *api.ClaimRequest) (*Work, error) {
+	t, _, err := e.lockQueue(name)
+	if err != nil {
+		return nil, err
+	}
+	defer t.mu.Unlock()
+	if err := api.CheckClaim(req, &e.opt.Limits); err != nil {
+		return nil, err
+	}
+	w := &Work{e: e, t: t, req: *req, ready: make(chan struct{}, 1)}
+	w.held = queue.NewHolder(w.lineUp)
+	if t.workers == nil {
+		t.workers = &workers{all: make(map[*Work]struct{})}
+		t.workers.wake = time.AfterFunc(time.Hour, func() { e.workDue(t) })
+		t.workers.wake.Stop()
+	}
+	t.workers.all[w] = struct{}{}
+	w.forget = context.AfterFunc(ctx, w.release)
+	return w, nil
+}
+
+// Ready receives when Next may have something.
+func (w *Work) Ready() <-chan struct{} { return w.ready }
+
+// Next leases what the connection has room for and calls visit for each job in
+// ascending order of seq; the job is valid only during the call. n is 0 if
+// nothing is claimable: Ready tells when to call again. After the queue's end
+// the error is topic_not_found.
+func (w *Work) Next(ctx context.Context, visit func(*api.Job)) (n int, err error) {
+	for {
+		t, now, err := w.e.lockQueue(w.t.Name)
+		if err != nil {
+			return 0, err
+		}
+		if t != w.t {
+			t.mu.Unlock()
+			return 0, api.TopicNotFound(w.t.Name)
+		}
+		req := w.req
+		req.Max = w.room()
+		if req.Max <= 0 || w.closed {
+			t.mu.Unlock()
+			return 0, ctx.Err()
+		}
+		c := &claim{e: w.e, t: t, req: &req, work: w}
+		if t.Config.ClaimJitterMS > 0 {
+			err = c.joinWindow(t.Name, now)
+		} else {
+			req.Max = min(req.Max, t.fitting(workPiece))
+			err = c.take(ctx, t.Name, now)
+		}
+		if err != nil {
+			return 0, err
+		}
+		res, err := c.deliver(ctx, visit)
+		if err != nil || res.Count > 0 || len(c.picks) == 0 {
+			return res.Count, err
+		}
+	}
+}
+
+// Close gives everything back that the connection still holds. Jobs that its
+// node claimed by itself stay with it.
+func (w *Work) Close() {
+	w.forget()
+	w.release()
+}
+
+func (w *Work) release() {
+	e, t := w.e, w.t
+	t.mu.Lock()
+	if w.closed {
+		t.mu.Unlock()
+		return
+	}
+	w.closed = true
+	seqs := t.q.Drop(w.held)
+	t.leaveWorkers(w)
+	var tk ticket
+	var err error
+	if t.Config.LeasesDurable && len(seqs) > 0 && !t.gone && !t.dropped {
+		back := make([]op.Lease, len(seqs))
+		for i, seq := range seqs {
+			id, n := t.q.Lease(seq)
+			back[i] = op.Lease{Seq: seq, ID: id, Deliveries: n}
+		}
+		tk, err = e.stageLeases(t, op.KindRelease, "", back)
+	}
+	e.wakeWorkers(t)
+	t.mu.Unlock()
+	if err == nil {
+		err = e.commitIf(t, tk)
+	}
+	if err != nil {
+		e.opt.Logger.Warn("the end of a work stream's leases could not be logged; after a restart they last until their deadline",
+			"topic", t.Name, "jobs", len(seqs), "error", err)
+	}
+}
+
+// room is how many jobs the connection can take. The topic's lock is held.
+func (w *Work) room() int { return w.req.Max - w.held.Len() }
+
+// lineUp puts the connection last in line for jobs. The topic's lock is held.
+func (w *Work) lineUp() {
+	if w.closed || w.waiting {
+		return
+	}
+	w.waiting = true
+	w.t.workers.line = append(w.t.workers.line, w)
+}
+
+// dealtToWork books what a claim picked for a work stream, before it is logged; a
+// stream that still has room waits for more. The topic's lock is held.
+func (c *claim) dealtToWork() {
+	w := c.work
+	switch {
+	case w == nil:
+	case w.closed:
+		c.t.q.Unclaim(c.picks)
+		c.picks = nil
+	default:
+		c.t.q.Hold(w.held, c.picks)
+		if len(c.picks) < c.req.Max {
+			w.lineUp()
+		}
+		if len(c.picks) > 0 {
+			c.t.lastRead.Store(c.e.clock())
+		}
+	}
+}
+
+// fitting is how many of the topic's records make up about so many bytes, at
+// least one. The topic's lock is held.
+func (t *entry) fitting(bytes uint64) int {
+	if t.Bytes <= bytes {
+		return int(max(t.Count, 1))
+	}
+	return int(max(1, bytes*t.Count/t.Bytes))
+}
+
+func (t *entry) leaveWorkers(w *Work) {
+	ws := t.workers
+	delete(ws.all, w)
+	if w.waiting {
+		w.waiting = false
+		ws.line = slices.DeleteFunc(ws.line, func(o *Work) bool { return o == w })
+	}
+	if len(ws.all) == 0 {
+		ws.wake.Stop()
+		t.workers = nil
+	}
+}
+
+// wakeWorkers wakes as many of the waiting connections as there are claimable
+// jobs for, the longest waiting first. The topic's lock is held.
+func (e *Engine) wakeWorkers(t *entry) {
+	ws := t.workers
+	if ws == nil || t.q == nil {
+		return
+	}
+	ready := t.jobs(e.leaseClock()).Ready
+	n := 0
+	for ; n < len(ws.line) && ready > 0; n++ {
+		w := ws.line[n]
+		w.waiting = false
+		if w.room() <= 0 {
+			continue
+		}
+		signal(w.ready)
+		if t.Config.ClaimJitterMS > 0 {
+			ready-- // the window shares the jobs out one by one
+		} else {
+			ready -= min(ready, uint64(w.room()))
+		}
+	}
+	ws.line = slices.Delete(ws.line, 0, n)
+	e.watchLeases(t)
+}
+
+// watchLeases sets the timer for what time alone will make claimable, and for
+// jobs that lie claimable though somebody waits. The topic's lock is held.
+func (e *Engine) watchLeases(t *entry) {
+	ws := t.workers
+	if ws == nil {
+		return
+	}
+	now := e.leaseClock()
+	at, ok := t.q.NextEvent()
+	if len(ws.line) > 0 && t.jobs(now).Ready > 0 {
+		at, ok = min(at, now+workRetry.Milliseconds()), true
+	}
+	if !ok || ws.at != 0 && ws.at <= at {
+		return
+	}
+	ws.at = at
+	ws.wake.Reset(time.Duration(max(at-now, 1)) * time.Millisecond)
+}
+
+// workDue is what the timer of a queue's work streams does.
+func (e *Engine) workDue(t *entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.workers == nil {
+		return
+	}
+	t.workers.at = 0
+	e.wakeWorkers(t)
+}
+
+// endWorkers wakes all work streams of a queue that has ended. The topic's
+// lock is held.
+func (t *entry) endWorkers() {
+	if t.workers == nil {
+		return
+	}
+	for w := range t.workers.all {
+		signal(w.ready)
+	}
+}

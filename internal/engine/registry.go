@@ -7,7 +7,6 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/queue"
-	"github.com/weirmq/weir/internal/engine/sched"
 	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/wal"
 )
@@ -23,10 +22,6 @@ type entry struct {
 	gone    bool        // it left the registry, and the totals with it
 	end     ticket      // what to wait for if dropped
 	begin   ticket      // what to wait for unless created
-
-	task     sched.Task   // its place in the ready set
-	watchers watchers     // subs of open streams
-	standing atomic.Int64 // what the configuration says of its priority; see setPriority
 
 	changed chan struct{} // closed when records become visible or the topic ends; nil while nobody waits
 
@@ -270,7 +265,6 @@ func (e *Engine) advance(t *entry) {
 	e.account(t)
 	if published {
 		t.wake()
-		e.mark(t)
 	}
 	e.wakeWorkers(t)
 }

@@ -49,6 +49,10 @@ var table = map[string]rule{
 	"internal/store":        {code: "internal/api internal/op " + pebble, tests: rapid},
 	"internal/engine/topic": {code: "internal/api internal/op", tests: rapid},
 	"internal/engine/queue": {code: "internal/api internal/op", tests: rapid},
+
+	"internal/engine/sched":    {},
+	"internal/engine/governor": {},
+
 	"internal/engine": {
 		code: "internal/api internal/op internal/wal internal/store " +
 			"internal/engine/topic internal/engine/queue " + vfs,

@@ -86,7 +86,7 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, path s
 			return fmt.Errorf("encode the request: %w", err)
 		}
 	}
-	resp, err := c.send(ctx, method, path, body)
+	resp, err := c.send(ctx, method, path, nil, body)
 	if err != nil {
 		return err
 	}
@@ -104,8 +104,9 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, path s
 	return nil
 }
 
-// send makes one request and returns its 2xx answer; the caller closes the body.
-func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+// send makes one request and returns its 2xx answer; the caller closes the
+// body. header (may be nil) is the start of the request's.
+func (c *Client) send(ctx context.Context, method, path string, header http.Header, body []byte) (*http.Response, error) {
 	var reader io.Reader
 	if body != nil {
 		reader = bytes.NewReader(body)
@@ -113,6 +114,9 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte) (*h
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, reader)
 	if err != nil {
 		return nil, errors.New("the server's address is not usable in a request")
+	}
+	if header != nil {
+		req.Header = header
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")

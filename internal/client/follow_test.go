@@ -1,0 +1,362 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// badServer answers watches with a script: the nth stream gets the nth entry.
+type badServer struct {
+	*Client
+	streams []func(w http.ResponseWriter, r *http.Request)
+
+	mu       sync.Mutex
+	sessions []map[string]uint64 // where each POST watch began
+	lastIDs  []string            // of each stream
+}
+
+func startBadServer(t *testing.T, streams ...func(http.ResponseWriter, *http.Request)) *badServer {
+	b := &badServer{streams: streams}
+	srv := httptest.NewServer(b)
+	t.Cleanup(srv.Close)
+	b.Client = New(srv.URL, "k3y")
+	t.Cleanup(b.Client.Close)
+	return b
+}
+
+func (b *badServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") != "Bearer k3y" {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	b.mu.Lock()
+	if r.Method == http.MethodPost {
+		defer b.mu.Unlock()
+		var body struct {
+			Topics map[string]struct {
+				FromSeq uint64 `json:"from_seq"`
+			} `json:"topics"`
+		}
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		from := map[string]uint64{}
+		for topic, o := range body.Topics {
+			from[topic] = o.FromSeq
+		}
+		b.sessions = append(b.sessions, from)
+		if _, ok := from["absent"]; ok {
+			refuse(w, 404, `{"error":{"code":"topic_not_found","message":"m","detail":{"topic":"absent"}}}`)
+			return
+		}
+		fmt.Fprintf(w, `{"wid":"wid_%d"}`, len(b.sessions))
+		return
+	}
+	n := len(b.lastIDs)
+	b.lastIDs = append(b.lastIDs, r.Header.Get("Last-Event-ID"))
+	b.mu.Unlock()
+	b.streams[min(n, len(b.streams)-1)](w, r)
+}
+
+func refuse(w http.ResponseWriter, status int, body string) {
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body)
+}
+
+// sends is a stream that sends the text and ends cleanly.
+func sends(text string) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+// cutAfter is a stream that breaks behind the text.
+func cutAfter(text string) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
+		sends(text)(w, r)
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func refuses(status int, body string) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) { refuse(w, status, body) }
+}
+
+const hint = "retry: 60\n\n"
+
+func records(topic string, from, to uint64) string {
+	var list []string
+	for seq := from + 1; seq <= to; seq++ {
+		list = append(list, fmt.Sprintf(`{"$seq":%d,"$ts":1,"data":%d}`, seq, seq))
+	}
+	return fmt.Sprintf("id: %s%d\nevent: record\ndata: {\"topic\":%q,\"from_seq\":%d,\"head_seq\":%d,\"records\":[%s],\"to_seq\":%d}\n\n",
+		topic, to, topic, from, to, strings.Join(list, ","), to)
+}
+
+func gone(topic string) string {
+	return fmt.Sprintf("event: topic-deleted\ndata: {\"topic\":%q,\"head_seq\":0,\"reason\":\"deleted\"}\n\n", topic)
+}
+
+// told collects what Follow tells.
+type told struct {
+	seqs    []uint64
+	gaps    []WatchTombstone
+	deleted []string
+	advice  []WatchAdvice
+	lost    []error
+	opened  int
+}
+
+func (o *told) events() WatchEvents {
+	return WatchEvents{
+		Records: func(e WatchRecords) error {
+			for _, r := range e.Records {
+				o.seqs = append(o.seqs, r.Seq)
+			}
+			return nil
+		},
+		Tombstone: func(e WatchTombstone) error { o.gaps = append(o.gaps, e); return nil },
+		Deleted:   func(e WatchTopic) error { o.deleted = append(o.deleted, e.Topic); return nil },
+		Advice:    func(e WatchAdvice) { o.advice = append(o.advice, e) },
+		Connected: func() { o.opened++ },
+		Lost:      func(err error) { o.lost = append(o.lost, err) },
+	}
+}
+
+func (b *badServer) follow(t *testing.T, from map[string]uint64) (*told, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	o := &told{}
+	err := b.Follow(ctx, Watch{From: from}, o.events())
+	return o, err
+}
+
+func wantSeqs(t *testing.T, o *told, want ...uint64) {
+	t.Helper()
+	if !reflect.DeepEqual(o.seqs, want) {
+		t.Errorf("delivered %v, want %v", o.seqs, want)
+	}
+}
+
+func TestAStreamCutInsideAFrameGoesOnBehindTheLastWholeOne(t *testing.T) {
+	second := records("a", 2, 4)
+	b := startBadServer(t,
+		cutAfter(hint+records("a", 0, 2)+second[:len(second)-1]),
+		sends(hint+second+gone("a")))
+	o, err := b.follow(t, map[string]uint64{"a": 0})
+	if err != nil || o.opened != 2 || len(o.lost) != 1 {
+		t.Errorf("%v; opened %d, lost %v", err, o.opened, o.lost)
+	}
+	wantSeqs(t, o, 1, 2, 3, 4)
+	if want := []string{"", "a2"}; !reflect.DeepEqual(b.lastIDs, want) {
+		t.Errorf("Last-Event-IDs %q, want %q", b.lastIDs, want)
+	}
+	if len(b.sessions) != 1 {
+		t.Errorf("%d sessions, want one", len(b.sessions))
+	}
+}
+
+func TestALostSessionIsMadeAnewFromTheLastPositions(t *testing.T) {
+	gap := "id: b7\nevent: tombstone\ndata: {\"topic\":\"b\",\"reason\":\"cap\",\"gap_from\":1,\"gap_to\":7,\"earliest_seq\":8,\"head_seq\":9}\n\n"
+	b := startBadServer(t,
+		cutAfter(hint+records("a", 0, 2)+gap),
+		refuses(404, `{"error":{"code":"not_found","message":"m"}}`),
+		sends(hint+records("a", 2, 3)+gone("a")+gone("b")))
+	o, err := b.follow(t, map[string]uint64{"a": 0, "b": 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSeqs(t, o, 1, 2, 3)
+	if want := (map[string]uint64{"a": 2, "b": 7}); len(b.sessions) != 2 || !maps.Equal(b.sessions[1], want) {
+		t.Errorf("sessions %v, the second from %v", b.sessions, want)
+	}
+	if want := []string{"", "b7", ""}; !reflect.DeepEqual(b.lastIDs, want) {
+		t.Errorf("Last-Event-IDs %q, want %q", b.lastIDs, want)
+	}
+	if len(o.gaps) != 1 || o.gaps[0].Recreated() {
+		t.Errorf("gaps %+v", o.gaps)
+	}
+}
+
+func TestAStreamThatBrokeBeforeItsFirstIDIsNotResumed(t *testing.T) {
+	b := startBadServer(t, cutAfter(hint), sends(records("a", 5, 6)+gone("a")))
+	o, err := b.follow(t, map[string]uint64{"a": 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSeqs(t, o, 6)
+	if len(b.sessions) != 2 || b.sessions[1]["a"] != 5 {
+		t.Errorf("sessions %v: the server may have sent what never came", b.sessions)
+	}
+}
+
+func TestATopicCreatedAgainIsReadFromItsStart(t *testing.T) {
+	again := "id: x\nevent: tombstone\ndata: {\"topic\":\"a\",\"reason\":\"from_seq_too_old\",\"gap_from\":1,\"gap_to\":3,\"earliest_seq\":1,\"head_seq\":3}\n\n"
+	b := startBadServer(t, cutAfter(again), refuses(404, `{}`), sends(records("a", 0, 3)+gone("a")))
+	o, err := b.follow(t, map[string]uint64{"a": 9})
+	if err != nil || len(o.gaps) != 1 || !o.gaps[0].Recreated() {
+		t.Errorf("%v, gaps %+v", err, o.gaps)
+	}
+	wantSeqs(t, o, 1, 2, 3)
+	if len(b.sessions) != 2 || b.sessions[1]["a"] != 0 {
+		t.Errorf("sessions %v", b.sessions)
+	}
+}
+
+func TestErrorFramesAreAdviceOrTheReasonOfTheEnd(t *testing.T) {
+	b := startBadServer(t,
+		sends(hint+"event: error\ndata: {\"code\":429,\"error\":\"e\",\"retry_after_ms\":1500,\"topics\":[\"a\"]}\n\n"+records("a", 0, 1)+
+			"event: error\ndata: {\"code\":\"slow_consumer\",\"error\":\"e\",\"message\":\"too\\u001bslow\"}\n\n"),
+		sends(hint+"event: error\ndata: {\"code\":410,\"error\":\"e\",\"message\":\"m\"}\n\n"),
+		sends("event: error\ndata: {\"code\":\"server_shutting_down\",\"error\":\"e\",\"message\":\"m\"}\n\n"),
+		sends(": a comment\r\n\r\nevent: news\ndata: of a later version\n\n"+records("a", 1, 2)+gone("a")))
+	o, err := b.follow(t, map[string]uint64{"a": 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSeqs(t, o, 1, 2)
+	if want := []WatchAdvice{{[]string{"a"}, 1500 * time.Millisecond}}; !reflect.DeepEqual(o.advice, want) {
+		t.Errorf("advice %v", o.advice)
+	}
+	var codes []string
+	for _, err := range o.lost {
+		var end *StreamEnded
+		if errors.As(err, &end) {
+			codes = append(codes, end.Code)
+		}
+		if strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("error %q steers a terminal", err)
+		}
+	}
+	if want := []string{"slow_consumer", "410", "server_shutting_down"}; !reflect.DeepEqual(codes, want) {
+		t.Errorf("reasons %v, want %v", codes, want)
+	}
+	if len(b.sessions) < 2 {
+		t.Error("the dropped session was used again")
+	}
+}
+
+func TestATopicThatIsGoneLeavesTheOthersWatched(t *testing.T) {
+	b := startBadServer(t, sends(hint+gone("b")+records("a", 0, 1)), sends(gone("b")+records("a", 1, 2)+gone("a")))
+	o, err := b.follow(t, map[string]uint64{"a": 0, "b": 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSeqs(t, o, 1, 2)
+}
+
+func TestAnAbsentTopicIsAnErrorAtTheStartOnly(t *testing.T) {
+	b := startBadServer(t, sends(hint))
+	if _, err := b.follow(t, map[string]uint64{"absent": 0}); !IsCode(err, "topic_not_found") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestRefusalsThatStayEndTheWatch(t *testing.T) {
+	b := startBadServer(t, refuses(403, `{"error":{"code":"forbidden","message":"m"}}`))
+	if o, err := b.follow(t, map[string]uint64{"a": 0}); !IsCode(err, "forbidden") || len(o.lost) > 0 {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAFullOrRecoveringServerIsTriedAgain(t *testing.T) {
+	b := startBadServer(t,
+		refuses(503, `{"error":{"code":"not_ready","message":"m"}}`),
+		refuses(429, `{"error":{"code":"throttled","message":"m","detail":{"limit":"max_sse_connections","max":1,"retry_after_ms":20}}}`),
+		sends(records("a", 0, 1)+gone("a")))
+	o, err := b.follow(t, map[string]uint64{"a": 0})
+	if err != nil || len(o.lost) != 2 {
+		t.Errorf("%v, lost %v", err, o.lost)
+	}
+	wantSeqs(t, o, 1)
+}
+
+func TestAnErrorOfAnEventEndsTheWatch(t *testing.T) {
+	full := errors.New("the disk is full")
+	b := startBadServer(t, sends(records("a", 0, 1)))
+	err := b.Follow(t.Context(), Watch{From: map[string]uint64{"a": 0}}, WatchEvents{Records: func(WatchRecords) error { return full }})
+	if err != full {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestAFrameThatIsTooLargeIsNotAskedForAgain(t *testing.T) {
+	for name, text := range map[string]string{
+		"a line":  "data: " + strings.Repeat("x", 200),
+		"a frame": strings.Repeat("data: "+strings.Repeat("x", 20)+"\n", 10),
+	} {
+		b := startBadServer(t, sends(text))
+		f := testFollower(b)
+		if err := f.connect(t.Context()); !errors.Is(err, errFrameTooLarge) || lostStream(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestASilentStreamCountsAsLost(t *testing.T) {
+	b := startBadServer(t, func(w http.ResponseWriter, r *http.Request) {
+		sends(hint)(w, r)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	f := testFollower(b)
+	f.silence = 20 * time.Millisecond
+	if err := f.connect(t.Context()); !errors.Is(err, errSilent) || !lostStream(err) {
+		t.Errorf("error %v", err)
+	}
+	if f.retry != 60*time.Millisecond {
+		t.Errorf("the hint is taken as %v", f.retry)
+	}
+}
+
+func TestAWatchEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	b := startBadServer(t, func(w http.ResponseWriter, r *http.Request) {
+		sends(hint)(w, r)
+		w.(http.Flusher).Flush()
+		cancel()
+		<-r.Context().Done()
+	})
+	if err := b.Follow(ctx, Watch{From: map[string]uint64{"a": 0}}, WatchEvents{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func testFollower(b *badServer) *follower {
+	return &follower{client: b.Client, at: map[string]uint64{"a": 0}, retry: watchRetryLimit, maxFrame: 100, silence: watchSilence}
+}
+
+func TestFramesAreReadHoweverTheyAreCut(t *testing.T) {
+	const text = ": hb 1\n\nretry: 5\nretry: x\n\nid: 1\nevent: e\ndata: {\ndata:}\n\nid: without data\n\ndata: last\r\n\r\ndata: cut off"
+	for name, r := range map[string]io.Reader{"whole": strings.NewReader(text), "by byte": &oneByte{strings.NewReader(text)}} {
+		fr := newFrameReader(r, 100)
+		for _, want := range []frame{{"1", "e", []byte("{\n}")}, {"", "", []byte("last")}} {
+			if got, err := fr.next(); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: frame %q, %v, want %q", name, got, err, want)
+			}
+		}
+		if got, err := fr.next(); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: behind the end: %q, %v", name, got, err)
+		}
+		if fr.retry != minRetry {
+			t.Errorf("%s: retry %v, want %v", name, fr.retry, minRetry)
+		}
+	}
+}
+
+// oneByte reads a byte at a time.
+type oneByte struct{ r io.Reader }
+
+func (o *oneByte) Read(p []byte) (int, error) { return o.r.Read(p[:1]) }

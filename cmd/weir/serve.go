@@ -38,6 +38,7 @@ var serveFlags = []struct{ name, usage string }{
 	{"port", "port to listen on, 0 for any free one (default 4000)"},
 	{"port-file", "file that gets the bound host:port"},
 	{"data-dir", "data directory (default ./weir-data)"},
+	{"log-format", "form of the log on standard error: text or json (default text)"},
 	{"disk-flush-ms", "longest time a disk write stays unsynced (default 1000)"},
 	{"ingest-queue", "writes that may wait for the log (default 4096)"},
 	{"allowed-hosts", "host names accepted besides loopback, separated by commas"},
@@ -70,12 +71,16 @@ func newServeCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			log, err := newLogger(cmd.ErrOrStderr(), serveLookup(cmd))
+			if err != nil {
+				return err
+			}
 			cmd.SilenceUsage = true
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			// A second signal ends the process at once.
 			context.AfterFunc(ctx, stop)
-			return serve(ctx, cfg, cmd.OutOrStdout(), slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+			return serve(ctx, cfg, cmd.OutOrStdout(), log)
 		},
 	}
 	for _, f := range serveFlags {
@@ -93,6 +98,18 @@ func serveLookup(cmd *cobra.Command) server.Lookup {
 		}
 		return os.LookupEnv(name)
 	}
+}
+
+// newLogger makes the log of a server; WEIR_LOG_FORMAT says in which form.
+func newLogger(out io.Writer, lookup server.Lookup) (*slog.Logger, error) {
+	format, _ := lookup("WEIR_LOG_FORMAT")
+	switch format {
+	case "", "text":
+		return slog.New(slog.NewTextHandler(out, nil)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(out, nil)), nil
+	}
+	return nil, fmt.Errorf("WEIR_LOG_FORMAT=%q: want text or json", format)
 }
 
 // serve runs a server until ctx ends.

@@ -23,6 +23,7 @@ const (
 	errorfs = "github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	pebble  = "github.com/cockroachdb/pebble/v2/..."
 	gzip    = "github.com/klauspost/compress/gzip"
+	socket  = "github.com/coder/websocket"
 	metrics = "github.com/prometheus/client_golang/prometheus/..."
 	cobra   = "github.com/spf13/cobra"
 	pflag   = "github.com/spf13/pflag"
@@ -52,18 +53,21 @@ var table = map[string]rule{
 
 	"internal/engine/sched":    {},
 	"internal/engine/governor": {},
+	"internal/engine/watch":    {code: "internal/api"},
 
 	"internal/engine": {
 		code: "internal/api internal/op internal/wal internal/store " +
-			"internal/engine/topic internal/engine/queue " + vfs,
+			"internal/engine/topic internal/engine/queue internal/engine/sched " +
+			"internal/engine/governor internal/engine/watch " + vfs,
 		tests: rapid + " " + errorfs,
 	},
-	"internal/server": {code: "internal/api internal/engine " + gzip + " " + metrics, tests: vfs},
+	"internal/server": {code: "internal/api internal/engine " + gzip + " " + metrics + " " + socket, tests: vfs},
 	"internal/client": {code: "internal/api"},
 	"cmd/weir":        {code: "internal/api internal/client internal/engine internal/server " + cobra + " " + pflag + " " + term},
 
 	"bench/handlers":      {code: "internal/api"},
 	"bench/load":          {},
+	"bench/watchers":      {code: "bench/load"},
 	"bench/report":        {},
 	"bench/scenario":      {code: "bench/load bench/report"},
 	"bench/cmd/weirbench": {code: "bench/scenario"},
@@ -71,17 +75,21 @@ var table = map[string]rule{
 	"bench/peers": {code: "github.com/nats-io/nats-server/v2/server github.com/nats-io/nats.go/... " +
 		"github.com/redis/go-redis/v9"},
 
-	"tests/weirtest":     {},
-	"tests/contract":     {tests: "tests/weirtest"},
-	"tests/cli":          {tests: "tests/weirtest"},
-	"tests/overload":     {tests: "tests/weirtest"},
-	"tests/oracle":       {tests: "tests/oracle/fake " + rapid},
-	"tests/oracle/fake":  {},
-	"tests/sim":          {tests: "internal/api internal/engine " + vfs + " " + errorfs},
-	"tests/crash":        {tests: "tests/crash/rounds tests/oracle tests/weirtest github.com/anishathalye/porcupine"},
-	"tests/crash/rounds": {code: "tests/oracle", tests: "tests/oracle/fake"},
-	"tests/crash/kill":   {code: "tests/crash/rounds"},
-	"tests/crash/cut":    {code: "tests/crash/rounds github.com/hanwen/go-fuse/v2/..."},
+	"tests/weirtest":        {},
+	"tests/contract":        {tests: "tests/weirtest"},
+	"tests/cli":             {tests: "tests/weirtest"},
+	"tests/overload":        {tests: "tests/weirtest"},
+	"tests/oracle":          {tests: "tests/oracle/fake " + rapid},
+	"tests/oracle/fake":     {},
+	"tests/push":            {tests: "tests/push/runs tests/weirtest"},
+	"tests/push/runs":       {code: "bench/load"},
+	"tests/push/slow":       {code: "tests/push/runs"},
+	"tests/sim":             {tests: "internal/api internal/engine " + vfs + " " + errorfs},
+	"tests/crash":           {tests: "tests/crash/rounds tests/oracle tests/weirtest github.com/anishathalye/porcupine"},
+	"tests/crash/rounds":    {code: "tests/oracle", tests: "tests/oracle/fake"},
+	"tests/crash/kill":      {code: "tests/crash/rounds"},
+	"tests/push/saturation": {code: "tests/push/runs"},
+	"tests/crash/cut":       {code: "tests/crash/rounds github.com/hanwen/go-fuse/v2/..."},
 }
 
 // source is one parsed Go file of the repository.

@@ -91,6 +91,8 @@ const (
 	ReasonRecreated  TombstoneReason = "recreated"
 	ReasonSourceTrim TombstoneReason = "source_trim"
 	ReasonCrash      TombstoneReason = "crash"
+	// ReasonFromSeqTooOld stands on the first gap that a stream announces.
+	ReasonFromSeqTooOld TombstoneReason = "from_seq_too_old"
 )
 
 // Tombstone marks a range that was lost against the reader's will.

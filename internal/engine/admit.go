@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/governor"
 	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/op"
 	"github.com/weirmq/weir/internal/wal"
@@ -18,6 +19,9 @@ import (
 // answers throttled with the estimated drain time otherwise.
 func (e *Engine) admit(ctx context.Context, patient bool) error {
 	timeout := e.opt.IngestTimeout
+	if governor.Refuses(e.governor.State().Pressure) {
+		timeout = 0
+	}
 	if patient {
 		timeout = math.MaxInt64
 	}
@@ -26,6 +30,7 @@ func (e *Engine) admit(ctx context.Context, patient bool) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, wal.ErrFull):
+		e.push.throttled.Add(1)
 		return api.Errorf(api.CodeThrottled, "the ingest queue is full; try again after retry_after_ms").
 			With("retry_after_ms", e.drainTimeMS())
 	case ctx.Err() != nil:

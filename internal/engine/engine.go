@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/governor"
+	"github.com/weirmq/weir/internal/engine/sched"
 	"github.com/weirmq/weir/internal/store"
 	"github.com/weirmq/weir/internal/wal"
 )
@@ -41,6 +44,7 @@ type Options struct {
 	IngestSlots   int           // submissions waiting for the log; default 4096
 	IngestTimeout time.Duration // how long a write waits for a slot; default 1 s
 	BootID        string        // default: the machine's boot id
+	Workers       int           // dispatch workers, one shard each; default the number of CPUs
 	// Progress is told the share of the recovery that is done, 0 to 1.
 	Progress func(float64)
 }
@@ -72,6 +76,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.BootID == "" {
 		o.BootID = machineBootID()
+	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
 	}
 	if o.Progress == nil {
 		o.Progress = func(float64) {}
@@ -112,6 +119,12 @@ type Engine struct {
 	ingested    atomic.Int64 // bytes given to the log
 	byClass     [4]atomic.Int64
 
+	sched    *sched.Scheduler
+	governor *governor.Governor
+	sessions sessions
+	push     pushCounters
+	visiting func(topic string, kind sched.Kind) // a test's view of every visit; nil
+
 	sealing turn // held while a segment moves to the store, and by Backup
 	shrink  chan struct{}
 	sealed  chan struct{}
@@ -138,6 +151,12 @@ func Open(ctx context.Context, opt Options) (*Engine, error) {
 	e := &Engine{opt: opt, dir: dir, sealing: make(turn, 1), shrink: make(chan struct{}, 1), sealed: make(chan struct{}, 1), drain: make(chan struct{})}
 	e.stop, e.cancel = context.WithCancel(context.Background())
 	e.reg.init()
+	e.sched = sched.New(opt.Workers, 0)
+	e.governor = governor.New()
+	if err := e.pinPressure(); err != nil {
+		e.abandon()
+		return nil, err
+	}
 	// Ids of former lives are not met again, wherever the clock was set to.
 	e.nextLease.Store(rand.Uint64() >> 1)
 	if err := e.recover(ctx); err != nil {
@@ -192,8 +211,8 @@ func (e *Engine) Close() error {
 	return err
 }
 
-// SetCommitWindow changes the time a group of synced writes may gather company.
-func (e *Engine) SetCommitWindow(d time.Duration) { e.log.SetWindow(d) }
+// Draining is closed once Drain was called: every stream has to end.
+func (e *Engine) Draining() <-chan struct{} { return e.drain }
 
 // clock is the server's time in Unix ms; it never goes back, not even over a
 // restart, so neither do time stamps and nothing that has expired revives.

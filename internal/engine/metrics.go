@@ -2,6 +2,7 @@ package engine
 
 import (
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/sched"
 )
 
 // Metrics are the numbers behind /v0/metrics, all read without a topic lock
@@ -15,7 +16,53 @@ type Metrics struct {
 	QueueTopics   int
 	Leases        int64
 
-	WAL WALMetrics
+	WAL  WALMetrics
+	Push PushMetrics
+}
+
+// PushMetrics are the numbers of the scheduler, the governor and the streams
+// (scheduler.md §9).
+type PushMetrics struct {
+	Pressure                         float64
+	DepthSignal, LatencySignal, Pool float64 // the three inputs, 0 to 1
+	Rung                             int     // 0 to 4
+	CoalesceMS, CommitMS             float64
+	Ready                            [sched.Bands]int   // waiting with credit, B0 first
+	Deferred                         int                // waiting without credit
+	Visits                           [sched.Bands]int64 // by band
+	Promotions                       int64
+	Waits                            [len(sched.WaitBounds) + 1]int64 // pick-ups by wait, not cumulative; see WaitBoundsMS
+	WaitSumMS                        float64
+	Throttled                        int64 // writes refused for pressure or a full ingest queue
+	WatchSessions                    int
+	Lagged                           int64 // streams that are behind their outbox now
+	LaggedTotal                      int64
+	DroppedSlow                      int64 // streams closed because nothing could be written
+}
+
+// WaitBoundsMS are the upper bounds of PushMetrics.Waits; one bucket more holds
+// the rest.
+func WaitBoundsMS() []float64 {
+	bounds := make([]float64, len(sched.WaitBounds))
+	for i, b := range sched.WaitBounds {
+		bounds[i] = ms(b)
+	}
+	return bounds
+}
+
+// DroppedSlow counts a stream that was closed because nothing could be written
+// to its connection for too long.
+func (e *Engine) DroppedSlow() { e.push.droppedSlow.Add(1) }
+
+func (e *Engine) pushMetrics() PushMetrics {
+	g, s := e.governor.State(), e.sched.Stats()
+	return PushMetrics{
+		Pressure: g.Pressure, DepthSignal: g.Depth, LatencySignal: g.Latency, Pool: g.Pool, Rung: g.Rung,
+		CoalesceMS: ms(g.CoalesceWindow), CommitMS: ms(g.CommitWindow),
+		Ready: s.Ready, Deferred: s.Deferred, Visits: s.Visits, Promotions: s.Promotions, Waits: s.Waits, WaitSumMS: ms(s.WaitSum),
+		Throttled: e.push.throttled.Load(), WatchSessions: e.WatchSessions(),
+		Lagged: e.push.lagged.Load(), LaggedTotal: e.push.laggedTotal.Load(), DroppedSlow: e.push.droppedSlow.Load(),
+	}
 }
 
 // WALMetrics are the counters of the log.
@@ -52,6 +99,7 @@ func (e *Engine) Metrics() Metrics {
 			t.mu.Unlock()
 		}
 	}
+	m.Push = e.pushMetrics()
 	w := e.log.Metrics()
 	m.WAL = WALMetrics{Frames: w.Frames, Batches: w.Batches, Fsyncs: w.Fsyncs, BytesWritten: w.Bytes, Rotations: w.Rotations,
 		SubmitFull: w.SubmitFull, QueueDepth: w.QueueDepth, QueueDepthPeak: w.QueueDepthPeak, ReadOnly: w.ReadOnly,

@@ -94,6 +94,7 @@ func (e *Engine) load() error {
 func (e *Engine) adopt(t *entry) {
 	t.created.Store(true)
 	t.ensureQueue()
+	e.enlist(t)
 	e.reg.byName[t.Name] = t
 	e.reg.byID[t.ID] = t
 	e.nextTopic.Store(max(e.nextTopic.Load(), t.ID))
@@ -191,6 +192,7 @@ func (e *Engine) finish(r *replay) error {
 			t.ensureQueue()
 		}
 		t.loggedHead, t.lastWrite = t.Head, t.LastTS
+		t.setPriority()
 		t.Init()
 		e.account(t)
 		e.records.Add(int64(t.Count))

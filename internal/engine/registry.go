@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/queue"
+	"github.com/weirmq/weir/internal/engine/sched"
 	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/wal"
 )
@@ -22,6 +23,10 @@ type entry struct {
 	gone    bool        // it left the registry, and the totals with it
 	end     ticket      // what to wait for if dropped
 	begin   ticket      // what to wait for unless created
+
+	task     sched.Task   // its place in the ready set
+	watchers watchers     // subs of open streams
+	standing atomic.Int64 // what the configuration says of its priority; see setPriority
 
 	changed chan struct{} // closed when records become visible or the topic ends; nil while nobody waits
 
@@ -232,6 +237,8 @@ func (e *Engine) unregister(t *entry) {
 		e.count(t, -1)
 	}
 	t.wake()
+	e.sched.Remove(&t.task)
+	t.ended()
 	t.endWorkers()
 	e.markDirty(t)
 }
@@ -265,6 +272,7 @@ func (e *Engine) advance(t *entry) {
 	e.account(t)
 	if published {
 		t.wake()
+		e.mark(t)
 	}
 	e.wakeWorkers(t)
 }

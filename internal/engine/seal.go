@@ -32,7 +32,9 @@ func (e *Engine) sealLoop() {
 			if !ok {
 				break
 			}
+			begin := time.Now()
 			err := e.seal(seg)
+			e.push.sealing.Add(int64(time.Since(begin)))
 			if e.stop.Err() != nil {
 				return
 			}

@@ -136,6 +136,7 @@ func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 	t.Stage(topic.Staged{LSN: tk.lsn, Gen: tk.gen, Need: uint8(wal.Synced), EvictTo: ev.To, EvictN: ev.N, EvictBytes: ev.Bytes, Apply: func() {
 		e.count(t, -1)
 		t.Config = cfg
+		t.setPriority()
 		e.count(t, 1)
 		t.nextExpiry = 0
 		if leaves {
@@ -210,7 +211,7 @@ func (e *Engine) Topic(name string, touch bool) (api.TopicState, error) {
 		t.lastRead.Store(e.clock())
 	}
 	s := api.TopicState{Topic: t.Name, Config: t.Config, LastWriteTS: t.lastWrite, LastReadTS: t.lastRead.Load(), TopicCounters: t.counters()}
-	s.EffectivePriority = effectivePriority(&t.Config, s.LastReadTS, e.clock())
+	s.EffectivePriority = e.effectivePriority(t)
 	if t.q != nil {
 		s.Queue = t.jobs(e.leaseClock())
 	}
@@ -273,7 +274,7 @@ func (e *Engine) Topics(prefix, after string, pageSize int, touch bool, allowed 
 			t.lastRead.Store(e.clock())
 		}
 		list.Topics = append(list.Topics, api.TopicEntry{Topic: t.Name, Durable: t.Config.Durability == api.Fsync,
-			EffectivePriority: effectivePriority(&t.Config, t.lastRead.Load(), e.clock()), TopicCounters: t.counters()})
+			EffectivePriority: e.effectivePriority(t), TopicCounters: t.counters()})
 		list.Last = t.Name
 		t.mu.Unlock()
 	}
@@ -317,19 +318,6 @@ func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (ap
 		e.unregister(t)
 		return api.DeleteTopicResult{Deleted: true}, nil
 	}
-}
-
-// effectivePriority is what the contract shows for a topic that is not queued
-// for dispatch: the clamped manual value, or the recency term of an automatic
-// one (500 at a read, halving every 30 s, 0 from 300 s on).
-func effectivePriority(c *api.Config, lastRead, now int64) int64 {
-	if c.HasPriority {
-		return int64(max(-1000, min(1000, c.Priority)))
-	}
-	if !c.AutoPriority || lastRead == 0 {
-		return 0
-	}
-	return recency(now - lastRead)
 }
 
 // ensureQueue makes the leases of a queue topic.

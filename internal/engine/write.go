@@ -194,6 +194,7 @@ func (e *Engine) register(name string, cfg api.Config) (t *entry, created bool, 
 	t.State = op.State{ID: e.nextTopic.Add(1), Name: name, Config: cfg, CreatedTS: e.clock()}
 	t.Init()
 	t.ensureQueue()
+	e.enlist(t)
 	t.mu.Lock()
 	have, added := e.reg.add(name, t, e.opt.Limits.MaxTopics)
 	if added {

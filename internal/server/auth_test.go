@@ -33,7 +33,7 @@ var verdicts = map[string]struct {
 	"POST /admin/backup":             {need: "a"},
 	"PATCH /v0/topics":               {need: "w"},
 	"PATCH /v0/topics/:topic":        {need: "w", prefix: true},
-	"GET /v0/topics/:topic/work":     {need: "w", prefix: true},
+	"GET /v0/topics/:topic/work":     {need: "rw", prefix: true},
 	"GET /v0/topics/:topic/diff":     {need: "w", prefix: true},
 	"POST /v0/topics/:topic/x/y/z":   {need: "w", prefix: true},
 	"GET /v0/topics/:topic/":         {need: "w", prefix: true},

@@ -49,6 +49,7 @@ var routes = []route{
 	{method: "POST", path: "/v0/topics/:topic/ack", need: scopeWrite, body: bodyRequired, do: (*request).postAck},
 	{method: "POST", path: "/v0/topics/:topic/nack", need: scopeWrite, body: bodyRequired, do: (*request).postNack},
 	{method: "POST", path: "/v0/topics/:topic/extend", need: scopeWrite, body: bodyRequired, do: (*request).postExtend},
+	{method: "GET", path: "/v0/topics/:topic/work", need: scopeRead | scopeWrite, auth: authToken, do: (*request).getWork},
 
 	{method: "POST", path: "/admin/backup", need: scopeAdmin, do: (*request).postBackup},
 }

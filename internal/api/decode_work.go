@@ -1,0 +1,35 @@
+package api
+
+import (
+	"errors"
+	"net/url"
+	"strconv"
+)
+
+// DecodeWork reads the query of a work stream, defaults and clamps applied.
+func DecodeWork(query url.Values, lim *Limits) (ClaimRequest, *Error) {
+	c := ClaimRequest{Node: query.Get("node"), Max: 1}
+	if err := CheckClaim(&c, lim); err != nil {
+		err.Message = "query parameter node must be the name of the worker: not empty, at most " + strconv.Itoa(lim.MaxNodeBytes) + " bytes"
+		return ClaimRequest{}, err
+	}
+	if text := query.Get("max"); text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil && !errors.Is(err, strconv.ErrRange) {
+			return ClaimRequest{}, errQueryNumber("max", text)
+		}
+		c.Max = int(max(1, min(n, int64(lim.MaxClaim))))
+	}
+	if text := query.Get("lease_ms"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil && !errors.Is(err, strconv.ErrRange) {
+			return ClaimRequest{}, errQueryNumber("lease_ms", text)
+		}
+		c.LeaseMS, c.HasLease = clampLease(n), true
+	}
+	return c, nil
+}
+
+func errQueryNumber(name, text string) *Error {
+	return Errorf(CodeInvalidRequest, "query parameter %s is %q; it must be a whole number", name, text)
+}

@@ -68,6 +68,7 @@ var table = map[string]rule{
 	"bench/handlers":      {code: "internal/api"},
 	"bench/load":          {},
 	"bench/watchers":      {code: "bench/load"},
+	"bench/watchers":      {code: "bench/load"},
 	"bench/report":        {},
 	"bench/scenario":      {code: "bench/load bench/report"},
 	"bench/cmd/weirbench": {code: "bench/scenario"},

@@ -6,6 +6,8 @@
 //	handlers validate            read the body, validate it with weir's scanner, drop it
 //	handlers bytes -file F       read the body, answer with the bytes of F from memory
 //	handlers syncfile -file F    read the body, write it to the prewritten file F, fdatasync
+//	handlers hub                 GET: a stream of events; else: send the record in the body to all streams
+//	handlers idle                a stream on which nothing happens
 //
 // Every request path gets the same answer. The first line of output is
 // host:port; SIGTERM ends it.
@@ -13,7 +15,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -23,6 +24,8 @@ import (
 	"syscall"
 	"time"
 )
+
+const names = "empty, validate, bytes, syncfile, hub or idle"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -35,7 +38,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("name a handler: empty, validate, bytes or syncfile")
+		return fmt.Errorf("name a handler: %s", names)
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	file := flags.String("file", "", "what bytes answers with, or what syncfile writes to")
@@ -63,8 +66,12 @@ func choose(name, file string) (http.Handler, error) {
 		return fixed(body), nil
 	case "syncfile":
 		return openSyncFile(file)
+	case "hub":
+		return newHub(), nil
+	case "idle":
+		return http.HandlerFunc(idle), nil
 	}
-	return nil, fmt.Errorf("unknown handler %q: use empty, validate, bytes or syncfile", name)
+	return nil, fmt.Errorf("unknown handler %q: use %s", name, names)
 }
 
 // serve answers with h on a free loopback port until ctx ends.

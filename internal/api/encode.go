@@ -202,7 +202,12 @@ func appendNamedBool(dst []byte, name string, v bool) []byte {
 
 // AppendError appends the canonical error body of section 3.
 func AppendError(dst []byte, e *Error) []byte {
-	dst = append(dst, `{"error":{"code":`...)
+	dst = append(dst, `{"error":{`...)
+	return append(appendErrorMembers(dst, e), '}', '}')
+}
+
+func appendErrorMembers(dst []byte, e *Error) []byte {
+	dst = append(dst, `"code":`...)
 	dst = AppendString(dst, string(e.Code))
 	dst = append(dst, `,"message":`...)
 	message := e.Message
@@ -226,7 +231,7 @@ func AppendError(dst []byte, e *Error) []byte {
 		}
 		dst = append(dst, '}')
 	}
-	return append(dst, '}', '}')
+	return dst
 }
 
 // appendDetail appends one value of a detail; strings keep < > & as they are.

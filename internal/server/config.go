@@ -24,6 +24,8 @@ type Config struct {
 	ProbeAuth     bool     // the health paths need a key too
 	AllowInsecure bool     // a bind beyond loopback without keys is wanted
 
+	MinHeartbeatMS int64 // shortest heartbeat of a stream; 0: the contract's
+
 	Limits api.Limits
 }
 
@@ -36,15 +38,16 @@ type Lookup func(name string) (value string, ok bool)
 func ConfigFrom(lookup Lookup) (Config, error) {
 	r := settings{lookup: lookup}
 	c := Config{
-		Addr:          r.addr(),
-		PortFile:      r.text("WEIR_PORT_FILE", ""),
-		DataDir:       r.text("WEIR_DATA_DIR", "./weir-data"),
-		DiskFlush:     time.Duration(r.number("WEIR_DISK_FLUSH_MS", 1000, 1, 3_600_000)) * time.Millisecond,
-		IngestSlots:   int(r.number("WEIR_INGEST_QUEUE", 4096, 1, 1<<20)),
-		AllowedHosts:  splitTrim(r.text("WEIR_ALLOWED_HOSTS", ""), ","),
-		ProbeAuth:     r.flag("WEIR_PROBE_AUTH"),
-		AllowInsecure: r.flag("WEIR_ALLOW_INSECURE_NO_AUTH"),
-		Limits:        r.limits(),
+		Addr:           r.addr(),
+		PortFile:       r.text("WEIR_PORT_FILE", ""),
+		DataDir:        r.text("WEIR_DATA_DIR", "./weir-data"),
+		DiskFlush:      time.Duration(r.number("WEIR_DISK_FLUSH_MS", 1000, 1, 3_600_000)) * time.Millisecond,
+		IngestSlots:    int(r.number("WEIR_INGEST_QUEUE", 4096, 1, 1<<20)),
+		AllowedHosts:   splitTrim(r.text("WEIR_ALLOWED_HOSTS", ""), ","),
+		ProbeAuth:      r.flag("WEIR_PROBE_AUTH"),
+		AllowInsecure:  r.flag("WEIR_ALLOW_INSECURE_NO_AUTH"),
+		Limits:         r.limits(),
+		MinHeartbeatMS: r.number("WEIR_TEST_MIN_HEARTBEAT_MS", api.MinHeartbeatMS, 1, api.MinHeartbeatMS),
 	}
 	if r.err != nil {
 		return Config{}, r.err

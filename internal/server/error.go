@@ -33,6 +33,7 @@ func (q *request) asError(err error) *api.Error {
 // headers and body.
 func (q *request) refuse(err error) {
 	e := q.asError(err)
+	q.s.throttles.count(e)
 	status := e.Code.Status()
 	h := q.w.Header()
 	switch status {
@@ -41,7 +42,7 @@ func (q *request) refuse(err error) {
 	case http.StatusUnauthorized:
 		h["Www-Authenticate"] = headerBearer
 	case http.StatusInternalServerError:
-		q.s.logInternal(q, e)
+		q.s.logInternal(q.r.Method, q.r.URL.Path, e)
 	}
 	q.leaveBody()
 	q.out = api.AppendError(q.out[:0], e)
@@ -83,10 +84,10 @@ func (q *request) leaveBody() {
 
 // logInternal logs the cause of a 500, at most once a second: a full disk
 // fails every write.
-func (s *Server) logInternal(q *request, e *api.Error) {
+func (s *Server) logInternal(method, path string, e *api.Error) {
 	now := time.Now().Unix()
 	if last := s.lastLogged.Load(); last == now || !s.lastLogged.CompareAndSwap(last, now) {
 		return
 	}
-	s.log.Error("a request failed", "method", q.r.Method, "path", q.r.URL.Path, "error", e.Message, "cause", e.Err)
+	s.log.Error("a request failed", "method", method, "path", path, "error", e.Message, "cause", e.Err)
 }

@@ -27,8 +27,9 @@ func newHosts(allowed []string, anyHost bool) *hosts {
 	return h
 }
 
-// check refuses a foreign Host while auth is off, and a state-changing request
-// of a foreign Origin.
+// check refuses a foreign Host while auth is off, a state-changing request of a
+// foreign Origin, and while auth is off a WebSocket of one too: what goes over
+// it may change state as well.
 func (h *hosts) check(r *http.Request) *api.Error {
 	if !h.anyHost && !h.known(r.Host) {
 		return api.Errorf(api.CodeForbidden, "the Host %q is neither loopback nor listed in WEIR_ALLOWED_HOSTS", r.Host)
@@ -36,7 +37,15 @@ func (h *hosts) check(r *http.Request) *api.Error {
 	if h.origins.Check(r) != nil && !h.trusts(r.Header.Get("Origin")) {
 		return api.Errorf(api.CodeForbidden, "the request comes from a web page of another origin; list its host in WEIR_ALLOWED_HOSTS to allow it")
 	}
+	if origin := r.Header.Get("Origin"); origin != "" && !h.anyHost && isUpgrade(r) && !sameOrigin(origin, r.Host) && !h.trusts(origin) {
+		return api.Errorf(api.CodeForbidden, "the WebSocket is asked for by a web page of another origin; list its host in WEIR_ALLOWED_HOSTS to allow it")
+	}
 	return nil
+}
+
+func sameOrigin(origin, host string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
 }
 
 func (h *hosts) known(hostport string) bool {

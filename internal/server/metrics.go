@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,6 +60,20 @@ var metricNames = []struct {
 	{"weir_wal_queue_depth", "Submissions waiting for the log.", nil},
 	{"weir_wal_queue_depth_peak", "Most submissions that ever waited for the log.", nil},
 	{"weir_wal_read_only", "1 while the log refuses writes after a failure.", nil},
+	{"weir_pressure", "Load of the server, 0 to 1.", nil},
+	{"weir_pressure_signal", "What the pressure is made of, 0 to 1 each.", []string{"signal"}},
+	{"weir_governor_rung", "Measures against load that are in force, 0 to 4.", nil},
+	{"weir_coalesce_window_ms", "Milliseconds that pushes wait for company.", nil},
+	{"weir_commit_window_ms", "Milliseconds that synced writes wait for company.", nil},
+	{"weir_sched_ready", "Topics that wait for their push, by band.", []string{"band"}},
+	{"weir_sched_deferred", "Topics whose push is put off under load.", nil},
+	{"weir_sched_visits_total", "Pushes of topics, by band.", []string{"band"}},
+	{"weir_sched_promotions_total", "Topics that were pushed early because they had waited long.", nil},
+	{"weir_sched_wait_ms", "Milliseconds from a topic's first new record to its push.", nil},
+	{"weir_throttled_total", "Answers of 429, by reason.", []string{"reason"}},
+	{"weir_sse_lagged", "Streams whose client is behind what is queued for it.", nil},
+	{"weir_sse_lagged_total", "Times that a stream's client fell behind.", nil},
+	{"weir_sse_dropped_slow_total", "Streams that were closed because their client took nothing.", nil},
 	{"weir_wal_fsync_latency_us", "Duration of the log's syncs in microseconds.", nil},
 }
 
@@ -93,8 +108,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge("weir_bytes_live", float64(n.BytesLive))
 	gauge("weir_queue_topics", float64(n.QueueTopics))
 	gauge("weir_queue_leases_in_flight", float64(n.Leases))
-	gauge("weir_sse_connections", 0)
-	gauge("weir_watch_sessions", 0)
+	gauge("weir_sse_connections", float64(m.s.streams.count()))
+	gauge("weir_watch_sessions", float64(n.Push.WatchSessions))
 	gauge("weir_ready", number(ready))
 	gauge("weir_recovery_progress", m.s.recovered())
 	put(prometheus.CounterValue, "weir_uptime_ms", float64(m.s.uptime()))
@@ -102,7 +117,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge("weir_topics_by_class", float64(count), api.Durability(class).String())
 	}
 	m.collectTopics(gauge)
+	m.collectPush(&n.Push, put)
 	m.collectLog(&n.WAL, put)
+	ch <- m.schedWait(&n.Push)
 	ch <- m.fsyncLatency(&n.WAL)
 }
 
@@ -124,6 +141,46 @@ func (m *metrics) collectTopics(gauge func(string, float64, ...string)) {
 		}
 	}
 	gauge("weir_topic_metrics_truncated", number(more))
+}
+
+// collectPush sends the numbers of scheduler.md §9, but for the histogram.
+func (m *metrics) collectPush(p *engine.PushMetrics, put func(prometheus.ValueType, string, float64, ...string)) {
+	gauge := func(name string, v float64, labels ...string) { put(prometheus.GaugeValue, name, v, labels...) }
+	count := func(name string, v int64, labels ...string) {
+		put(prometheus.CounterValue, name, float64(v), labels...)
+	}
+	gauge("weir_pressure", p.Pressure)
+	gauge("weir_pressure_signal", p.DepthSignal, "depth")
+	gauge("weir_pressure_signal", p.LatencySignal, "latency")
+	gauge("weir_pressure_signal", p.Pool, "pool")
+	gauge("weir_governor_rung", float64(p.Rung))
+	gauge("weir_coalesce_window_ms", p.CoalesceMS)
+	gauge("weir_commit_window_ms", p.CommitMS)
+	for band := range p.Ready {
+		name := "B" + strconv.Itoa(band)
+		gauge("weir_sched_ready", float64(p.Ready[band]), name)
+		count("weir_sched_visits_total", p.Visits[band], name)
+	}
+	gauge("weir_sched_deferred", float64(p.Deferred))
+	count("weir_sched_promotions_total", p.Promotions)
+	for _, reason := range throttleReasons {
+		count("weir_throttled_total", m.s.throttles[reason].Load(), reason)
+	}
+	gauge("weir_sse_lagged", float64(p.Lagged))
+	count("weir_sse_lagged_total", p.LaggedTotal)
+	count("weir_sse_dropped_slow_total", p.DroppedSlow)
+}
+
+func (m *metrics) schedWait(p *engine.PushMetrics) prometheus.Metric {
+	bounds := engine.WaitBoundsMS()
+	buckets := make(map[float64]uint64, len(bounds))
+	var sum uint64
+	for i, bound := range bounds {
+		sum += uint64(p.Waits[i])
+		buckets[bound] = sum
+	}
+	sum += uint64(p.Waits[len(bounds)])
+	return prometheus.MustNewConstHistogram(m.desc["weir_sched_wait_ms"], sum, p.WaitSumMS, buckets)
 }
 
 func (m *metrics) collectLog(w *engine.WALMetrics, put func(prometheus.ValueType, string, float64, ...string)) {
@@ -208,7 +265,7 @@ type snapshot struct {
 	BytesLive       int64   `json:"bytes_live"`
 	QueueTopics     int     `json:"queue_topics"`
 	Leases          int64   `json:"queue_leases_in_flight"`
-	SSEConnections  int     `json:"sse_connections"`
+	SSEConnections  int64   `json:"sse_connections"`
 	WatchSessions   int     `json:"watch_sessions"`
 	Ready           bool    `json:"ready"`
 	ReplayProgress  float64 `json:"replay_progress"`
@@ -248,6 +305,8 @@ func (m *metrics) snapshot() snapshot {
 		BytesLive:       n.BytesLive,
 		QueueTopics:     n.QueueTopics,
 		Leases:          n.Leases,
+		SSEConnections:  m.s.streams.count(),
+		WatchSessions:   n.Push.WatchSessions,
 		Ready:           ready,
 		ReplayProgress:  m.s.recovered(),
 		UptimeMS:        m.s.uptime(),

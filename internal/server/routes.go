@@ -51,6 +51,10 @@ var routes = []route{
 	{method: "POST", path: "/v0/topics/:topic/extend", need: scopeWrite, body: bodyRequired, do: (*request).postExtend},
 	{method: "GET", path: "/v0/topics/:topic/work", need: scopeRead | scopeWrite, auth: authToken, do: (*request).getWork},
 
+	{method: "POST", path: "/v0/watch", need: scopeRead, body: bodyRequired, do: (*request).postWatch},
+	{method: "GET", path: "/v0/watch/:wid", auth: authItself, do: (*request).getWatch},
+	{method: "GET", path: "/v0/ws", do: (*request).getSocket},
+
 	{method: "POST", path: "/admin/backup", need: scopeAdmin, do: (*request).postBackup},
 }
 

@@ -8,6 +8,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,28 +48,30 @@ type Options struct {
 // Server serves /v0. It may serve before it has an engine: the port is open
 // then, and what needs one is answered 503 not_ready.
 type Server struct {
-	limits    api.Limits
-	keys      *Keys
-	probeAuth bool
-	dataDir   string
-	version   string
-	log       *slog.Logger
-	hosts     *hosts
-	table     table
-	metrics   *metrics
-	http      *http.Server
-	started   time.Time
+	limits         api.Limits
+	keys           *Keys
+	probeAuth      bool
+	minHeartbeatMS int64
+	dataDir        string
+	version        string
+	log            *slog.Logger
+	hosts          *hosts
+	table          table
+	metrics        *metrics
+	http           *http.Server
+	started        time.Time
 
-	engine   atomic.Pointer[engine.Engine]
-	progress atomic.Uint64 // math.Float64bits of the recovered share
-	draining atomic.Bool
-	drained  chan struct{} // closed by the first Drain
-	drain    sync.Once
-	running  atomic.Int64 // requests being answered, streams left out
-	streams  streams
-	inflight gauge         // bytes of bodies
-	large    chan struct{} // holds the large write that is with the engine
-	requests sync.Pool
+	engine    atomic.Pointer[engine.Engine]
+	progress  atomic.Uint64 // math.Float64bits of the recovered share
+	draining  atomic.Bool
+	drained   chan struct{} // closed by the first Drain
+	drain     sync.Once
+	running   atomic.Int64 // requests being answered, streams left out
+	streams   streams
+	throttles throttles
+	inflight  gauge         // bytes of bodies
+	large     chan struct{} // holds the large write that is with the engine
+	requests  sync.Pool
 
 	lastLogged atomic.Int64 // Unix second of the last logged 500
 }
@@ -79,18 +82,20 @@ func New(c Config, opt Options) *Server {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		limits:    c.Limits,
-		keys:      c.Keys,
-		probeAuth: c.ProbeAuth,
-		dataDir:   c.DataDir,
-		version:   opt.Version,
-		log:       opt.Logger,
-		hosts:     newHosts(c.AllowedHosts, c.Keys != nil),
-		table:     newTable(routes),
-		started:   time.Now(),
-		large:     make(chan struct{}, 1),
-		drained:   make(chan struct{}),
+		limits:         c.Limits,
+		keys:           c.Keys,
+		probeAuth:      c.ProbeAuth,
+		minHeartbeatMS: cmp.Or(c.MinHeartbeatMS, api.MinHeartbeatMS),
+		dataDir:        c.DataDir,
+		version:        opt.Version,
+		log:            opt.Logger,
+		hosts:          newHosts(c.AllowedHosts, c.Keys != nil),
+		table:          newTable(routes),
+		started:        time.Now(),
+		large:          make(chan struct{}, 1),
+		drained:        make(chan struct{}),
 	}
+	s.throttles = newThrottles()
 	s.metrics = newMetrics(s)
 	s.requests.New = func() any { return &request{s: s} }
 	s.http = &http.Server{
@@ -206,19 +211,23 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) (stream func()) {
 	return q.stream
 }
 
-// runStream runs a stream; one that panics is cut off and logged.
+// runStream runs a stream and cuts off one that panics.
 func (s *Server) runStream(stream func()) {
-	defer func() {
-		v := recover()
-		if v == nil {
-			return
-		}
-		if v != http.ErrAbortHandler {
-			s.log.Error("a stream panicked", "panic", v, "stack", string(debug.Stack()))
-		}
+	if s.guard(stream) {
 		panic(http.ErrAbortHandler)
+	}
+}
+
+// guard runs a part of a stream and logs its panic, if it has one.
+func (s *Server) guard(part func()) (panicked bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.log.Error("a stream panicked", "panic", v, "stack", string(debug.Stack()))
+			panicked = true
+		}
 	}()
-	stream()
+	part()
+	return false
 }
 
 // answer makes the checks that all calls have in common, in the order of

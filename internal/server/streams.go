@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
@@ -37,7 +36,6 @@ var (
 type streams struct {
 	mu   sync.Mutex // also guards apiKey.streams
 	open int64
-	slow atomic.Int64 // closed because nothing could be written
 }
 
 // take counts one more stream of key, nil for a server without keys. It checks
@@ -250,7 +248,7 @@ func (e *eventStream) write(b []byte) bool {
 		}
 		if err != nil {
 			if time.Since(start) >= streamPatience {
-				e.s.streams.slow.Add(1)
+				e.s.engine.Load().DroppedSlow()
 			}
 			return false
 		}

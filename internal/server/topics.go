@@ -13,7 +13,7 @@ func (q *request) putTopic() error {
 	if cerr != nil {
 		return cerr
 	}
-	if err := q.checkDeadLetter(&cfg); err != nil {
+	if err := q.key.allowsDeadLetter(&cfg); err != nil {
 		return err
 	}
 	if err := api.CheckTopicName(name); err != nil {

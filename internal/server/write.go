@@ -1,10 +1,12 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"runtime"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine"
 )
 
 // largeWrite is the length of a body from which writes wait for each other, and
@@ -28,7 +30,7 @@ func (q *request) postWrite() error {
 		w.IdempotencyKey, w.HasIdempotencyKey = []byte(key), true
 	}
 	if w.Config != nil && q.key != nil {
-		if err := q.checkInlineConfig(name, w); err != nil {
+		if err := checkInlineConfig(q.eng, q.key, name, w); err != nil {
 			return err
 		}
 	}
@@ -38,7 +40,7 @@ func (q *request) postWrite() error {
 	if w.DisableBackpressure {
 		q.mayWait()
 	}
-	res, werr := q.append(name)
+	res, werr := s.append(q.r.Context(), q.eng, name, w, len(q.body))
 	if werr != nil {
 		return werr
 	}
@@ -50,49 +52,48 @@ func (q *request) postWrite() error {
 	return q.send(status)
 }
 
-// append hands the batch to the engine. The engine needs a large one some more
-// times in memory, so these go one at a time.
-func (q *request) append(name string) (api.WriteResult, error) {
-	ctx := q.r.Context()
-	if len(q.body) < largeWrite {
-		return q.eng.Write(ctx, name, &q.write)
+// append hands a batch whose body has size bytes to the engine. The engine needs
+// a large one some more times in memory, so these go one at a time.
+func (s *Server) append(ctx context.Context, eng *engine.Engine, name string, w *api.WriteRequest, size int) (api.WriteResult, error) {
+	if size < largeWrite {
+		return eng.Write(ctx, name, w)
 	}
 	select {
-	case q.s.large <- struct{}{}:
-		defer q.afterLarge()
-		return q.eng.Write(ctx, name, &q.write)
+	case s.large <- struct{}{}:
+		defer s.afterLarge(size)
+		return eng.Write(ctx, name, w)
 	case <-ctx.Done():
 		return api.WriteResult{}, ctx.Err()
 	}
 }
 
-func (q *request) afterLarge() {
-	if len(q.body) >= hugeWrite {
+func (s *Server) afterLarge(size int) {
+	if size >= hugeWrite {
 		runtime.GC()
 	}
-	<-q.s.large
+	<-s.large
 }
 
 // checkInlineConfig checks the rights that a config in a write needs if the
 // write is to create the topic. Of a key with fewer rights than all, a config
 // that the topic does not need now is dropped: should the topic go away in
 // between, the key must not bring it back with a config it may not set.
-func (q *request) checkInlineConfig(name string, w *api.WriteRequest) *api.Error {
-	if q.eng.TopicExists(name) {
-		if !q.key.has(scopeAdmin) || q.key.limited() {
+func checkInlineConfig(eng *engine.Engine, key *apiKey, name string, w *api.WriteRequest) *api.Error {
+	if eng.TopicExists(name) {
+		if !key.has(scopeAdmin) || key.limited() {
 			w.Config = nil
 		}
 		return nil
 	}
-	if !q.key.has(scopeAdmin) {
+	if !key.has(scopeAdmin) {
 		return api.Errorf(api.CodeForbidden, "a write with config creates topic %q, which needs the scope admin; leave config out or create the topic first", name)
 	}
-	return q.checkDeadLetter(w.Config)
+	return key.allowsDeadLetter(w.Config)
 }
 
-// checkDeadLetter keeps the dead letters of a topic inside the key's prefixes.
-func (q *request) checkDeadLetter(c *api.Config) *api.Error {
-	if c.HasDeadLetter && !q.key.allows(c.DeadLetter) {
+// allowsDeadLetter keeps the dead letters of a topic inside the key's prefixes.
+func (k *apiKey) allowsDeadLetter(c *api.Config) *api.Error {
+	if c.HasDeadLetter && !k.allows(c.DeadLetter) {
 		return errBodyPrefix("dead_letter", c.DeadLetter)
 	}
 	return nil

@@ -1,0 +1,244 @@
+package api
+
+// SocketOp is what a WebSocket message asks for.
+type SocketOp uint8
+
+// The messages of section 13 that a client sends.
+const (
+	SocketSubscribe SocketOp = iota + 1
+	SocketUnsubscribe
+	SocketPublish
+	SocketPing
+)
+
+var socketOps = map[string]SocketOp{
+	"subscribe": SocketSubscribe, "unsubscribe": SocketUnsubscribe, "publish": SocketPublish, "ping": SocketPing,
+}
+
+// SocketMessage is one message of a WebSocket client.
+type SocketMessage struct {
+	Op        SocketOp
+	RequestID []byte // compact JSON, a copy; nil if there is none
+	Topic     string // of a publish
+	Seqs      bool   // a publish wants its numbers back
+	// Watch is a subscribe; no topics if neither topic nor topics was there.
+	Watch WatchRequest
+	Names []string // of an unsubscribe, as asked for
+}
+
+// CodeInvalidJSON and the two below stand in WebSocket errors only.
+const (
+	CodeInvalidJSON        Code = "invalid_json"
+	CodeUnsupportedMessage Code = "unsupported_message"
+	CodeServerShuttingDown Code = "server_shutting_down"
+)
+
+// DecodeSocket reads one message; that of a publish goes on into w, whose records
+// point into body as DecodeWrite says, unchecked by CheckWrite. An error is of
+// the code invalid_json.
+func DecodeSocket(body []byte, lim *Limits, w *WriteRequest) (SocketMessage, *Error) {
+	m := SocketMessage{Seqs: true}
+	s := scanner{b: body, index: -1}
+	m.Op = s.socketOp()
+	s.end()
+	s.i, s.depth, s.scratch = 0, 0, s.scratch[:0]
+	switch m.Op {
+	case SocketSubscribe:
+		m.Watch.WatchOptions = WatchOptions{
+			Limit: min(DefaultSocketLimit, lim.MaxLimit), MaxBatchBytes: DefaultDiffBytes, HeartbeatMS: DefaultHeartbeatMS,
+			IncludeMeta: true, IncludeData: true,
+		}
+		s.subscribe(lim, &m)
+	case SocketUnsubscribe:
+		s.unsubscribe(lim, &m)
+	default:
+		s.publishHead(&m)
+	}
+	if s.err == nil && m.Op == SocketPublish {
+		s.err = DecodeWrite(body, lim, w)
+	}
+	if s.err != nil {
+		s.err.Code = CodeInvalidJSON
+		return SocketMessage{}, s.err
+	}
+	return m, nil
+}
+
+// socketOp validates the whole message and returns what it asks for.
+func (s *scanner) socketOp() (op SocketOp) {
+	if s.peek(); !s.open('{') {
+		s.notObject()
+		return 0
+	}
+	var seen uint32
+	for {
+		name, ok := s.member()
+		if !ok {
+			break
+		}
+		if string(name) != "op" {
+			s.skip()
+			continue
+		}
+		if s.once(&seen, socketOp, "op") {
+			const accepted = "subscribe, unsubscribe, publish or ping"
+			if op = socketOps[string(s.text("op", accepted))]; op == 0 {
+				s.wrong("op", accepted)
+			}
+			s.scratch = s.scratch[:0]
+		}
+	}
+	if seen&socketOp == 0 {
+		s.missing("op", "subscribe, unsubscribe, publish or ping")
+	}
+	return op
+}
+
+// each calls field for the members of the message; what neither it nor
+// request_id reads is skipped.
+func (s *scanner) each(m *SocketMessage, seen *uint32, field func(name []byte) bool) {
+	if s.err != nil {
+		return
+	}
+	if s.peek(); !s.open('{') {
+		s.notObject()
+		return
+	}
+	for {
+		name, ok := s.member()
+		switch {
+		case !ok:
+			return
+		case string(name) == "request_id":
+			if s.once(seen, socketRequest, "request_id") {
+				m.RequestID = append([]byte(nil), s.raw()...)
+			}
+		case !field(name):
+			s.skip()
+		}
+	}
+}
+
+func (s *scanner) subscribe(lim *Limits, m *SocketMessage) {
+	var seen uint32
+	var one WatchTopic
+	w := &m.Watch
+	s.each(m, &seen, func(name []byte) bool {
+		switch string(name) {
+		case "topic":
+			if s.once(&seen, socketTopic, "topic") {
+				one.Topic = string(s.text("topic", acceptString))
+				s.scratch = s.scratch[:0]
+			}
+		case "topics":
+			if s.once(&seen, watchTopics, "topics") {
+				s.topics(lim, w)
+			}
+		case "from_seq":
+			if s.once(&seen, socketFrom, "from_seq") {
+				one.FromSeq = s.uint("from_seq", maxUint64)
+			}
+		case "tail":
+			if s.once(&seen, socketTail, "tail") {
+				one.Tail = s.bool("tail")
+			}
+		case "lenient":
+			if s.once(&seen, socketLenient, "lenient") {
+				w.Lenient = s.bool("lenient")
+			}
+		default:
+			return s.frames(name, &seen, lim, &w.WatchOptions)
+		}
+		return true
+	})
+	if seen&socketTopic != 0 && !w.has(one.Topic) {
+		w.Topics = append(w.Topics, one)
+	}
+}
+
+func (w *WatchRequest) has(topic string) bool {
+	for i := range w.Topics {
+		if w.Topics[i].Topic == topic {
+			return true
+		}
+	}
+	return false
+}
+
+// CheckSubscribe checks how many topics a subscribe names, sorts them, and that
+// none is there twice.
+func CheckSubscribe(w *WatchRequest, lim *Limits) *Error {
+	if len(w.Topics) == 0 {
+		return Errorf(CodeInvalidRequest, "a subscribe needs field \"topic\" or field \"topics\" with at least one topic")
+	}
+	return w.settle(lim)
+}
+
+func (s *scanner) unsubscribe(lim *Limits, m *SocketMessage) {
+	var seen uint32
+	const accepted = "an array of strings"
+	s.each(m, &seen, func(name []byte) bool {
+		switch string(name) {
+		case "topic":
+			if s.once(&seen, socketTopic, "topic") {
+				m.Names = append(m.Names, string(s.text("topic", acceptString)))
+				s.scratch = s.scratch[:0]
+			}
+		case "topics":
+			if !s.once(&seen, watchTopics, "topics") {
+				return true
+			}
+			if !s.open('[') {
+				s.wrong("topics", accepted)
+			}
+			for s.element() {
+				text := s.text("topics", accepted)
+				s.scratch = s.scratch[:0]
+				if len(m.Names) <= lim.MaxWatchTopics {
+					m.Names = append(m.Names, string(text))
+				}
+			}
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+// CheckUnsubscribe checks how many topics an unsubscribe names.
+func CheckUnsubscribe(names []string, lim *Limits) *Error {
+	switch {
+	case len(names) == 0:
+		return Errorf(CodeInvalidRequest, "an unsubscribe needs field \"topic\" or field \"topics\" with at least one topic")
+	case len(names) > lim.MaxWatchTopics:
+		return Errorf(CodeInvalidRequest, "field \"topics\" names more than %d topics; use several messages", lim.MaxWatchTopics)
+	}
+	return nil
+}
+
+// publishHead reads what a publish has besides a write, and all of a ping.
+func (s *scanner) publishHead(m *SocketMessage) {
+	var seen uint32
+	s.each(m, &seen, func(name []byte) bool {
+		if m.Op != SocketPublish {
+			return false
+		}
+		switch string(name) {
+		case "topic":
+			if s.once(&seen, socketTopic, "topic") {
+				m.Topic = string(s.text("topic", acceptString))
+				s.scratch = s.scratch[:0]
+			}
+		case "return_seqs":
+			if s.once(&seen, socketSeqs, "return_seqs") {
+				m.Seqs = s.bool("return_seqs")
+			}
+		default:
+			return false
+		}
+		return true
+	})
+	if m.Op == SocketPublish && seen&socketTopic == 0 {
+		s.missing("topic", "the name of the topic")
+	}
+}

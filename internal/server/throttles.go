@@ -1,0 +1,40 @@
+package server
+
+import (
+	"sync/atomic"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// byPressure is the reason of a 429 that no cap of section 15 caused.
+const byPressure = "pressure"
+
+// throttleReasons are why anything is answered 429.
+var throttleReasons = []string{
+	byPressure, "max_topics", "max_routers", "max_watch_sessions", "max_sse_connections",
+	"max_sse_connections_per_key", "max_inflight_per_key", "max_inflight_bytes", "max_total_bytes",
+}
+
+// throttles counts the 429 answers by reason. The map is never changed.
+type throttles map[string]*atomic.Int64
+
+func newThrottles() throttles {
+	t := make(throttles, len(throttleReasons))
+	for _, reason := range throttleReasons {
+		t[reason] = new(atomic.Int64)
+	}
+	return t
+}
+
+// count counts e if it is a 429.
+func (t throttles) count(e *api.Error) {
+	if e.Code != api.CodeThrottled {
+		return
+	}
+	limit, _ := e.Detail["limit"].(string)
+	n := t[limit]
+	if n == nil {
+		n = t[byPressure]
+	}
+	n.Add(1)
+}

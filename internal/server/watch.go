@@ -1,0 +1,90 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// postWatch makes a watch session. It belongs to the key that made it.
+func (q *request) postWatch() error {
+	s := q.s
+	lenient, qerr := q.queryBool("lenient", false)
+	if qerr != nil {
+		return qerr
+	}
+	req, derr := api.DecodeWatch(q.body, &s.limits, s.minHeartbeatMS)
+	if derr != nil {
+		return derr
+	}
+	req.Lenient = lenient
+	if err := q.key.allowsAll(req.Topics); err != nil {
+		return err
+	}
+	res, err := q.eng.OpenSession(&req, q.key)
+	if err != nil {
+		return err
+	}
+	q.out = api.AppendWatchResult(q.out[:0], &res, q.millis())
+	return q.send(http.StatusOK)
+}
+
+// allowsAll refuses the first topic outside of the key's prefixes.
+func (k *apiKey) allowsAll(topics []api.WatchTopic) *api.Error {
+	for i := range topics {
+		if !k.allows(topics[i].Topic) {
+			return errBodyPrefix("topics", topics[i].Topic)
+		}
+	}
+	return nil
+}
+
+// getWatch opens a stream on a session.
+func (q *request) getWatch() error {
+	if err := q.acceptsEvents(); err != nil {
+		return err
+	}
+	wid := q.path.seg[2]
+	owner, ok := q.eng.SessionOwner(wid)
+	if !ok {
+		return api.Errorf(api.CodeNotFound, "there is no watch session %q; make a new one with POST /v0/watch", wid)
+	}
+	key, err := q.sessionKey(owner)
+	if err != nil {
+		return err
+	}
+	if q.r.Method == http.MethodHead {
+		return q.headStream(key)
+	}
+	release, err := q.openStream(key)
+	if err != nil {
+		return err
+	}
+	src, oerr := q.eng.OpenStream(q.r.Context(), wid, q.r.Header.Get("Last-Event-ID"))
+	if oerr != nil {
+		release()
+		return oerr
+	}
+	stream := q.newEventStream(src.Heartbeat())
+	q.stream = func() {
+		defer release()
+		defer src.Close()
+		stream.run(src, goodbye)
+	}
+	return nil
+}
+
+// sessionKey returns the key that made the session if the request has it.
+func (q *request) sessionKey(owner any) (*apiKey, *api.Error) {
+	if q.s.keys == nil {
+		return nil, nil
+	}
+	key, err := q.s.keys.authenticate(q.r, true)
+	if err != nil {
+		return nil, err
+	}
+	if owner != any(key) {
+		return nil, api.Errorf(api.CodeUnauthorized, "the watch session belongs to another key; make one with this key")
+	}
+	return key, nil
+}

@@ -1,0 +1,411 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine"
+)
+
+const (
+	// socketAnswers is how many answers may wait for the socket, and
+	// socketAnswerBytes what they may hold before the next message is read.
+	socketAnswers     = 4
+	socketAnswerBytes = 64 << 10
+	// socketFarewell is how long the last message and the close may take.
+	socketFarewell = 5 * time.Second
+)
+
+// getSocket turns the request into a WebSocket.
+func (q *request) getSocket() error {
+	if err := q.upgrades(); err != nil {
+		return err
+	}
+	release, err := q.openStream(q.key)
+	if err != nil {
+		return err
+	}
+	q.sent = true
+	// Origins are the business of hosts.check.
+	conn, aerr := websocket.Accept(q.w, q.r, &websocket.AcceptOptions{InsecureSkipVerify: true})
+	if aerr != nil {
+		release()
+		q.s.log.Debug("a WebSocket was not opened", "error", aerr)
+		return nil
+	}
+	k := &socket{s: q.s, conn: conn, key: q.key, eng: q.eng, src: q.eng.NewSocket(), more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	q.stream = func() {
+		defer release()
+		k.run()
+	}
+	return nil
+}
+
+// upgrades refuses what is no WebSocket handshake.
+func (q *request) upgrades() *api.Error {
+	r := q.r
+	nonce, err := base64.StdEncoding.DecodeString(strings.TrimSpace(r.Header.Get("Sec-WebSocket-Key")))
+	if r.Method == http.MethodGet && r.ProtoMajor == 1 && r.ProtoMinor >= 1 && isUpgrade(r) &&
+		r.Header.Get("Sec-WebSocket-Version") == "13" && len(r.Header.Values("Sec-WebSocket-Key")) == 1 && err == nil && len(nonce) == 16 {
+		return nil
+	}
+	return api.Errorf(api.CodeInvalidRequest, "this path is a WebSocket; send a GET over HTTP/1.1 with Upgrade: websocket, version 13")
+}
+
+func isUpgrade(r *http.Request) bool {
+	return hasToken(r.Header, "Connection", "upgrade") && hasToken(r.Header, "Upgrade", "websocket")
+}
+
+// hasToken reports whether a comma-separated header holds the word.
+func hasToken(h http.Header, name, word string) bool {
+	for _, v := range h.Values(name) {
+		for item := range strings.SplitSeq(v, ",") {
+			if strings.EqualFold(strings.TrimSpace(item), word) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// socket is one WebSocket. The goroutine of its request reads messages and does
+// what they ask; a second one, which run waits for, writes answers and records.
+type socket struct {
+	s    *Server
+	conn *websocket.Conn
+	key  *apiKey
+	eng  *engine.Engine
+
+	more chan struct{} // an answer was queued
+	room chan struct{} // an answer was taken
+
+	// mu keeps the order on the wire: what changes the stream and queues the
+	// answer does both under it, and so does who takes the next message.
+	mu      sync.Mutex
+	src     *engine.Stream
+	answers [][]byte
+	bytes   int // in answers
+	leaving bool
+}
+
+// run serves the socket until either side closes it.
+func (k *socket) run() {
+	defer k.src.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		defer cancel()
+		k.s.guard(func() { k.send(ctx) })
+	})
+	k.conn.SetReadLimit(k.s.limits.MaxBodyBytes)
+	for k.receive(ctx) {
+	}
+	cancel()
+	writer.Wait()
+	// The peer may be gone already.
+	_ = k.conn.CloseNow()
+}
+
+// send writes what is queued until ctx ends, the client takes nothing for
+// streamPatience, or the server stops.
+func (k *socket) send(ctx context.Context) {
+	var buf []byte
+	for {
+		select {
+		case <-k.s.drained:
+			k.farewell(ctx)
+			return
+		default:
+		}
+		var err error
+		if buf, err = k.next(ctx, buf[:0]); err != nil {
+			if ctx.Err() == nil {
+				k.s.log.Error("a WebSocket ends early", "cause", err)
+				_ = k.conn.Close(websocket.StatusInternalError, "the server could not read a record")
+			}
+			return
+		}
+		if len(buf) > 0 {
+			if !k.write(ctx, buf) {
+				return
+			}
+			continue
+		}
+		buf = nil
+		select {
+		case <-k.src.Ready():
+		case <-k.more:
+		case <-k.s.drained:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// next takes the message to send next: an answer, else what the stream has.
+func (k *socket) next(ctx context.Context, buf []byte) ([]byte, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.answers) == 0 {
+		return k.src.Next(ctx, buf)
+	}
+	buf = append(buf, k.answers[0]...)
+	k.bytes -= len(k.answers[0])
+	k.answers[0] = nil
+	k.answers = k.answers[1:]
+	wake(k.room)
+	return buf, nil
+}
+
+func (k *socket) write(ctx context.Context, msg []byte) bool {
+	ctx, cancel := context.WithTimeout(ctx, streamPatience)
+	defer cancel()
+	err := k.conn.Write(ctx, websocket.MessageText, msg)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		k.eng.DroppedSlow()
+	}
+	return err == nil
+}
+
+// farewell tells the client that the server stops, and closes.
+func (k *socket) farewell(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, socketFarewell)
+	defer cancel()
+	bye := api.AppendSocketError(nil, nil, api.Errorf(api.CodeServerShuttingDown, goodbyeText))
+	if k.conn.Write(ctx, websocket.MessageText, bye) == nil {
+		// The client may not answer the close.
+		_ = k.conn.Close(websocket.StatusGoingAway, "the server is shutting down")
+	}
+}
+
+// wake puts a token into a channel of one, if there is none.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// ready waits until the next answer has room; only the reader queues any.
+func (k *socket) ready(ctx context.Context) bool {
+	for {
+		k.mu.Lock()
+		free := len(k.answers) < socketAnswers && k.bytes < socketAnswerBytes
+		k.mu.Unlock()
+		if free {
+			return true
+		}
+		select {
+		case <-k.room:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// queue puts an answer behind the others; mu is held.
+func (k *socket) queue(msg []byte) {
+	k.answers = append(k.answers, msg)
+	k.bytes += len(msg)
+	wake(k.more)
+}
+
+func (k *socket) answer(msg []byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.queue(msg)
+}
+
+func (k *socket) refuse(requestID []byte, err error) {
+	k.answer(api.AppendSocketError(nil, requestID, k.asError(err)))
+}
+
+func (k *socket) asError(err error) *api.Error {
+	e, ok := errors.AsType[*api.Error](err)
+	if !ok {
+		e = &api.Error{Code: api.CodeInternal, Message: "the server could not do this; its log has the details", Err: err}
+	}
+	k.s.throttles.count(e)
+	if e.Code == api.CodeInternal {
+		k.s.logInternal("WebSocket", "/v0/ws", e)
+	}
+	return e
+}
+
+// receive reads one message and does what it asks; false once the socket ends.
+func (k *socket) receive(ctx context.Context) bool {
+	if !k.ready(ctx) {
+		return false
+	}
+	kind, r, err := k.conn.Reader(ctx)
+	if err != nil {
+		return false
+	}
+	if kind != websocket.MessageText {
+		if _, err := io.Copy(io.Discard, r); err != nil {
+			return false
+		}
+		k.refuse(nil, api.Errorf(api.CodeUnsupportedMessage, "binary messages are not supported; send JSON as text"))
+		return true
+	}
+	var in inbox
+	defer in.free(k.s)
+	if refused, err := in.read(k.s, r); err != nil {
+		return false
+	} else if refused != nil {
+		k.refuse(nil, refused)
+		return true
+	}
+	k.handle(ctx, in.body)
+	return true
+}
+
+// inbox holds one message under max_inflight_bytes.
+type inbox struct {
+	body     []byte
+	block    *block
+	reserved int64
+}
+
+// read reads a message to its end. One that does not fit under
+// max_inflight_bytes is passed over and refused.
+func (in *inbox) read(s *Server, r io.Reader) (refused *api.Error, err error) {
+	var buf []byte
+	n := 0
+	for {
+		if n == len(buf) {
+			size := min(int64(max(4*len(buf), smallBody)), s.limits.MaxBodyBytes+1)
+			if !s.inflight.take(size-int64(len(buf)), s.limits.MaxInflightBytes) {
+				_, err := io.Copy(io.Discard, r)
+				return api.OverLimit("max_inflight_bytes", s.limits.MaxInflightBytes), err
+			}
+			in.reserved = size
+			next := newBlock(int(size))
+			copy(next.b, buf[:n])
+			if in.block != nil {
+				in.block.free()
+			}
+			in.block, buf = next, next.b[:size]
+		}
+		got, err := r.Read(buf[n:])
+		n += got
+		if err == io.EOF {
+			in.body = buf[:n]
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (in *inbox) free(s *Server) {
+	if in.block != nil {
+		in.block.free()
+	}
+	s.inflight.give(in.reserved)
+}
+
+// handle does what a message asks.
+func (k *socket) handle(ctx context.Context, body []byte) {
+	w := writePool.Get().(*api.WriteRequest)
+	defer func() {
+		w.Reset()
+		writePool.Put(w)
+	}()
+	m, err := api.DecodeSocket(body, &k.s.limits, w)
+	if err != nil {
+		k.refuse(nil, err)
+		return
+	}
+	switch m.Op {
+	case api.SocketSubscribe:
+		k.subscribe(ctx, &m)
+	case api.SocketUnsubscribe:
+		k.unsubscribe(&m)
+	case api.SocketPublish:
+		k.publish(ctx, &m, w, len(body))
+	default:
+		k.answer(api.AppendPong(nil, m.RequestID))
+	}
+}
+
+var writePool = sync.Pool{New: func() any { return new(api.WriteRequest) }}
+
+func (k *socket) subscribe(ctx context.Context, m *api.SocketMessage) {
+	err := api.CheckSubscribe(&m.Watch, &k.s.limits)
+	if !k.key.has(scopeRead) {
+		err = errScope(scopeRead)
+	}
+	if err == nil {
+		err = k.key.allowsAll(m.Watch.Topics)
+	}
+	if err != nil {
+		k.refuse(m.RequestID, err)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	topics, serr := k.src.Subscribe(ctx, &m.Watch)
+	if serr != nil {
+		k.queue(api.AppendSocketError(nil, m.RequestID, k.asError(serr)))
+		return
+	}
+	k.queue(api.AppendSubscribed(nil, m.RequestID, topics))
+}
+
+func (k *socket) unsubscribe(m *api.SocketMessage) {
+	if err := api.CheckUnsubscribe(m.Names, &k.s.limits); err != nil {
+		k.refuse(m.RequestID, err)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.src.Unsubscribe(m.Names)
+	k.queue(api.AppendUnsubscribed(nil, m.RequestID, m.Names))
+}
+
+func (k *socket) publish(ctx context.Context, m *api.SocketMessage, w *api.WriteRequest, size int) {
+	start := time.Now()
+	if err := k.mayPublish(m.Topic, w); err != nil {
+		k.refuse(m.RequestID, err)
+		return
+	}
+	res, err := k.s.append(ctx, k.eng, m.Topic, w, size)
+	if err != nil {
+		k.refuse(m.RequestID, err)
+		return
+	}
+	took := float64(time.Since(start)) / float64(time.Millisecond)
+	k.answer(api.AppendSocketAck(nil, m.RequestID, m.Topic, &res, m.Seqs, took))
+}
+
+// mayPublish makes the checks of a write that come before the engine's.
+func (k *socket) mayPublish(topic string, w *api.WriteRequest) *api.Error {
+	need := scopeWrite
+	if w.Config != nil {
+		need |= scopeAdmin
+	}
+	if !k.key.has(need) {
+		return errScope(need)
+	}
+	if !k.key.allows(topic) {
+		return errBodyPrefix("topic", topic)
+	}
+	if w.Config != nil && k.key != nil {
+		if err := checkInlineConfig(k.eng, k.key, topic, w); err != nil {
+			return err
+		}
+	}
+	return api.CheckWrite(w, &k.s.limits)
+}

@@ -54,6 +54,33 @@
 // the end of an object nothing else. Everything else is exact JSON; arrays have
 // exactly the given length.
 //
+// # Streams
+//
+//	OPEN s /v0/watch/$wid          a GET whose event stream stays open under the
+//	                               name s; headers and HTTP2 as for a request
+//	WS w                           an upgrade of /v0/ws, or of the path behind it
+//	ON s                           more expectations about an open stream
+//	ON w {"op":"ping"}             sends a message first; @binary, @ping, @close 1000
+//	                               and @halves (two fragments) stand before its text
+//	CLOSE s                        drops the connection; the case's end does too
+//
+// Below OPEN and WS the first expectation is the status. If it is not that of an
+// open stream, the answer is checked like any other. Then, in this order or below ON:
+//
+//	> frame record {"to_seq":2}    the next event and a pattern for its data;
+//	                               hb is a heartbeat (passed over otherwise), pong a pong
+//	> message {"op":"pong"}        the next message of a WebSocket
+//	> among {"op":"ack"}           the oldest one like this; others stay for later lines
+//	> id {"$T":2}                  the last frame's id, decoded, with just these positions
+//	> raw-id 7                     the last frame's id as it stands
+//	> save-id last                 later $last stands for it
+//	> quiet 200ms                  nothing but heartbeats for that time
+//	> end, > end 1000              the stream is over (a WebSocket with that code)
+//
+// text, save, after and within speak of the last frame and of the time since the
+// line OPEN, WS or ON. @id({"$T":2}) is the id of these positions. The block retry,
+// the framing and compact data are checked without being said.
+//
 // Checked for every answer without being said: JSON content type, the shape of
 // errors, Retry-After with 429 and 503 alone, `performance` in success bodies of
 // the topic endpoints.

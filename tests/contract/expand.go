@@ -3,6 +3,7 @@ package contract
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"regexp"
@@ -24,10 +25,28 @@ type vars struct {
 	saved  map[string]string
 	round  int
 	host   string // host:port of the server
+
+	streams map[string]*stream // open ones, by their name in the case
+}
+
+func (v *vars) closeStreams() {
+	for _, s := range v.streams {
+		s.close()
+	}
 }
 
 // fill replaces $T, $T1 …, $i and saved names; the contract's own $ fields stay.
+// Around a JSON object of positions, @id( ) makes an event id of it.
 func (v *vars) fill(text string) string {
+	text = v.fillNames(text)
+	return idCall.ReplaceAllStringFunc(text, func(call string) string {
+		return base64.RawURLEncoding.EncodeToString([]byte(idCall.FindStringSubmatch(call)[1]))
+	})
+}
+
+var idCall = regexp.MustCompile(`@id\(([^()]*)\)`)
+
+func (v *vars) fillNames(text string) string {
 	return variable.ReplaceAllStringFunc(text, func(name string) string {
 		word := name[1:]
 		if value, ok := v.saved[word]; ok {

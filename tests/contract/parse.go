@@ -46,13 +46,15 @@ type Step struct {
 	Header             [][2]string // value "\x00" removes
 	Raw                []string    // RAW lines; nil for an ordinary request
 	IsRaw              bool
+	Stream             string // OPEN, WS, ON or CLOSE; then Name says which stream
+	Name               string
 	Expect             []Expect
 }
 
 // Expect is one line below a request that starts with >.
 type Expect struct {
 	Line int
-	Kind string // status, body, header, text, empty, closed, after, within, save
+	Kind string // the first word; status for a number
 	Args []string
 	Body pattern
 	Dur  time.Duration
@@ -63,6 +65,7 @@ var (
 	requestLine = regexp.MustCompile(`^(?:x(\d+) )?(HTTP2 )?([A-Z]+) (/(?:@fill\(\d+, \w\)|\S)*)(?: (.+))?$`)
 	headerLine  = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9-]*): ?(.*)$`)
 	dropLine    = regexp.MustCompile(`^-([A-Za-z][A-Za-z0-9-]*)$`)
+	streamLine  = regexp.MustCompile(`^(HTTP2 )?(OPEN) ([a-z]\w*) (/\S*)$|^(WS) ([a-z]\w*)(?: (/\S*))?$|^(ON) ([a-z]\w*)(?: (.+))?$|^(CLOSE) ([a-z]\w*)$`)
 	statusText  = regexp.MustCompile(`^(\d{3}(?:\|\d{3})*)(?: ([a-z_]+))?$`)
 )
 
@@ -197,6 +200,9 @@ func (c *Case) check() error {
 
 func (s *Step) isRequest() bool { return s.Method != "" || s.IsRaw }
 
+// onStream reports whether frames can be expected below the step.
+func (s *Step) onStream() bool { return s.Stream != "" && s.Stream != "CLOSE" }
+
 // add takes one more line of the case.
 func (c *Case) add(at int, line string) error {
 	var last *Step
@@ -211,7 +217,7 @@ func (c *Case) add(at int, line string) error {
 		c.Env = append(c.Env, strings.TrimPrefix(line, "env "))
 		return nil
 	case line[0] == '>':
-		if last == nil || !last.isRequest() {
+		if last == nil || !last.isRequest() && !last.onStream() {
 			return fmt.Errorf("an expectation needs a request above it")
 		}
 		return last.addExpect(at, strings.TrimSpace(line[1:]))
@@ -257,6 +263,9 @@ func parseStep(line string) (*Step, error) {
 	case "!refuses", "!starts":
 		return &Step{Command: word[1:], Args: strings.Fields(rest)}, nil
 	}
+	if m := streamLine.FindStringSubmatch(line); m != nil {
+		return streamStep(m), nil
+	}
 	m := requestLine.FindStringSubmatch(line)
 	if m == nil {
 		return nil, nil
@@ -268,6 +277,23 @@ func parseStep(line string) (*Step, error) {
 	return s, nil
 }
 
+// streamStep makes a step of the groups of a streamLine.
+func streamStep(m []string) *Step {
+	switch {
+	case m[2] != "":
+		return &Step{Stream: m[2], Name: m[3], Method: "GET", Path: m[4], HTTP2: m[1] != "", Times: 1}
+	case m[5] != "":
+		s := &Step{Stream: m[5], Name: m[6], Method: "GET", Path: m[7], Times: 1}
+		if s.Path == "" {
+			s.Path = "/v0/ws"
+		}
+		return s
+	case m[8] != "":
+		return &Step{Stream: m[8], Name: m[9], Body: m[10], Times: 1}
+	}
+	return &Step{Stream: m[11], Name: m[12], Times: 1}
+}
+
 func (s *Step) addExpect(at int, line string) error {
 	e := Expect{Line: at}
 	if m := statusText.FindStringSubmatch(line); m != nil {
@@ -275,7 +301,7 @@ func (s *Step) addExpect(at int, line string) error {
 		s.Expect = append(s.Expect, e)
 		return nil
 	}
-	if len(s.Expect) == 0 {
+	if len(s.Expect) == 0 && s.Stream != "ON" {
 		return fmt.Errorf("the first expectation is the status")
 	}
 	var rest string
@@ -303,7 +329,9 @@ func (s *Step) addExpect(at int, line string) error {
 		}
 		e.Args = []string{op, words}
 	case "empty", "closed":
-	case "after", "within":
+	case "frame", "message", "among", "id", "raw-id", "end", "save-id":
+		return s.addFrame(e, rest)
+	case "after", "within", "quiet":
 		e.Dur, err = time.ParseDuration(rest)
 	case "save":
 		e.Args = strings.Fields(rest)
@@ -312,6 +340,30 @@ func (s *Step) addExpect(at int, line string) error {
 		}
 	default:
 		err = fmt.Errorf("unknown expectation %q", e.Kind)
+	}
+	s.Expect = append(s.Expect, e)
+	return err
+}
+
+// addFrame takes an expectation about a stream.
+func (s *Step) addFrame(e Expect, rest string) error {
+	if !s.onStream() {
+		return fmt.Errorf("> %s belongs below OPEN, WS or ON", e.Kind)
+	}
+	text := rest
+	switch e.Kind {
+	case "frame":
+		var event string
+		event, text, _ = strings.Cut(rest, " ")
+		e.Args = []string{event, text}
+	case "message":
+		e.Args = []string{"message", rest}
+	default:
+		e.Args = []string{rest}
+	}
+	var err error
+	if text != "" && (e.Kind == "frame" || e.Kind == "message" || e.Kind == "among" || e.Kind == "id") {
+		_, err = parsePattern(text)
 	}
 	s.Expect = append(s.Expect, e)
 	return err

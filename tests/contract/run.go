@@ -62,7 +62,8 @@ func (r *Runner) Close() {
 func (r *Runner) Run(t testing.TB, c *Case, target Target) {
 	t.Helper()
 	r.count++
-	v := &vars{prefix: fmt.Sprintf("%s-%d-", r.stamp, r.count), saved: map[string]string{}}
+	v := &vars{prefix: fmt.Sprintf("%s-%d-", r.stamp, r.count), saved: map[string]string{}, streams: map[string]*stream{}}
+	defer v.closeStreams()
 	for _, s := range c.Steps {
 		if err := r.step(t, s, target, v); err != nil {
 			t.Errorf("%s:%d: %v", c.File, s.Line, err)
@@ -84,6 +85,12 @@ func (r *Runner) step(t testing.TB, s *Step, target Target, v *vars) error {
 		return s.start(t, target, v)
 	}
 	v.host = strings.TrimPrefix(target.URL(), "http://")
+	if s.Stream != "" {
+		if err := r.streamStep(s, target, v); err != nil {
+			return fmt.Errorf("%s: %w", s.describe(v), err)
+		}
+		return nil
+	}
 	for v.round = 1; v.round <= s.Times; v.round++ {
 		a, err := r.exchange(t, s, target, v)
 		if err == nil {
@@ -122,7 +129,7 @@ func (s *Step) describe(v *vars) string {
 	if len(body) > 200 {
 		body = body[:200] + "…"
 	}
-	return s.Method + " " + v.fill(s.Path+" "+body)
+	return strings.TrimSpace(s.Stream+" "+s.Name+" "+s.Method) + " " + v.fill(s.Path+" "+body)
 }
 
 // answer is what came back.

@@ -1,0 +1,119 @@
+package contract
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// openSSE sends the GET of an OPEN step. The stream is nil unless it began.
+func (r *Runner) openSSE(s *Step, target Target, v *vars) (*answer, *stream, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	req, err := newRequest(ctx, s, target.URL(), v)
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	client := r.h1
+	if s.HTTP2 {
+		client = r.h2
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	if resp.StatusCode != 200 {
+		defer cancel()
+		a, err := readAnswer(resp)
+		return a, nil, err
+	}
+	st := &stream{in: make(chan frame, 256), cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(st.done)
+		defer resp.Body.Close()
+		readSSE(ctx, resp.Body, st.in)
+	}()
+	return &answer{status: resp.StatusCode, header: resp.Header}, st, nil
+}
+
+// readSSE sends every frame of an event stream, and at last its end.
+func readSSE(ctx context.Context, body io.Reader, to chan<- frame) {
+	put := func(f frame) bool {
+		select {
+		case to <- f:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	in := bufio.NewReaderSize(body, 1<<16)
+	var lines []string
+	for first := true; ; {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			if len(lines) > 0 || line != "" {
+				put(frame{event: "torn", err: fmt.Errorf("the stream ends inside a frame: %q %q", lines, line)})
+			}
+			put(frame{event: "end"})
+			return
+		}
+		if line = strings.TrimSuffix(line, "\n"); line != "" {
+			lines = append(lines, line)
+			continue
+		}
+		if first {
+			if strings.Join(lines, "\n") != "retry: 2000" && !put(frame{event: "bad", err: fmt.Errorf("the first block is %q, want retry: 2000", lines)}) {
+				return
+			}
+			first = false
+		} else if !put(parseFrame(lines)) {
+			return
+		}
+		lines = nil
+	}
+}
+
+// parseFrame reads one block strictly: `name: value`, one data line of compact JSON.
+func parseFrame(lines []string) frame {
+	bad := func(format string, args ...any) frame {
+		return frame{event: "bad", err: fmt.Errorf("block %q: "+format, append([]any{lines}, args...)...)}
+	}
+	var f frame
+	seen := map[string]bool{}
+	for _, line := range lines {
+		if strings.HasPrefix(line, ":") {
+			if len(lines) > 1 {
+				return bad("a comment inside a frame")
+			}
+			return frame{event: "hb", data: []byte(line)}
+		}
+		name, value, ok := strings.Cut(line, ": ")
+		if !ok || seen[name] || strings.ContainsRune(line, '\r') {
+			return bad("line %q", line)
+		}
+		seen[name] = true
+		switch name {
+		case "event":
+			f.event = value
+		case "id":
+			f.id = value
+		case "data":
+			f.data = []byte(value)
+		default:
+			return bad("field %q", name)
+		}
+	}
+	if f.event == "" || f.data == nil {
+		return bad("no event or no data")
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, f.data); err != nil || !bytes.Equal(compact.Bytes(), f.data) {
+		return bad("data is not compact JSON")
+	}
+	return f
+}

@@ -183,6 +183,7 @@ func deliver[E any](fr frame, event func(E) error, then func(E)) error {
 func (f *follower) move(topic string, seq uint64) {
 	if _, ok := f.at[topic]; ok {
 		f.at[topic] = seq
+		delete(f.gone, topic) // it was created again
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,13 @@ type fakeServer struct {
 	authz   []string                // Authorization headers seen
 	window  int                     // the topics' idempotency_window_ms
 	forgets bool                    // reported leases are skipped, as after a restart
+	watches []fakeWatch             // watch sessions; the wid is the number
+}
+
+// fakeWatch is a watch session of one topic.
+type fakeWatch struct {
+	topic string
+	from  int
 }
 
 // fault is what happens to one request.
@@ -110,6 +118,9 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if verb == "" {
 		verb = r.Method
 	}
+	if strings.HasPrefix(r.URL.Path, "/v0/watch") {
+		name, verb = strings.TrimPrefix(r.URL.Path, "/v0/watch/"), "watch"
+	}
 	var body map[string]json.RawMessage
 	_ = json.NewDecoder(r.Body).Decode(&body)
 	f.mu.Lock()
@@ -128,8 +139,12 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answerError(w, 503, "not_ready", nil)
 		return
 	}
-	if verb == "diff" {
+	switch {
+	case verb == "diff":
 		f.waitFor(r, name, body)
+	case verb == "watch" && r.Method == http.MethodGet:
+		f.stream(w, r, name)
+		return
 	}
 	f.mu.Lock()
 	status, out := f.handle(name, verb, body)
@@ -186,6 +201,9 @@ func (f *fakeServer) waitFor(r *http.Request, name string, body map[string]json.
 
 func (f *fakeServer) handle(name, verb string, body map[string]json.RawMessage) (int, map[string]any) {
 	t := f.topics[name]
+	if verb == "watch" {
+		return f.openWatch(body)
+	}
 	if t == nil && verb != "PUT" && verb != "POST" {
 		return 404, map[string]any{"code": "topic_not_found"}
 	}
@@ -272,6 +290,88 @@ func (t *fakeTopic) diff(body map[string]json.RawMessage) map[string]any {
 	}
 	out["records"], out["next_from_seq"], out["caught_up"] = records, from, from == uint64(len(t.records))
 	return out
+}
+
+func (f *fakeServer) openWatch(body map[string]json.RawMessage) (int, map[string]any) {
+	for topic, o := range field[map[string]map[string]int](body, "topics") {
+		if f.topics[topic] == nil {
+			return 404, map[string]any{"code": "topic_not_found"}
+		}
+		f.watches = append(f.watches, fakeWatch{topic, o["from_seq"]})
+	}
+	return 200, map[string]any{"wid": strconv.Itoa(len(f.watches) - 1)}
+}
+
+// stream pushes one record a frame until the connection or the topic ends; ids
+// are the positions. With a fault it breaks behind the next frame.
+func (f *fakeServer) stream(w http.ResponseWriter, r *http.Request, wid string) {
+	f.mu.Lock()
+	n, err := strconv.Atoi(wid)
+	if err != nil || n >= len(f.watches) {
+		f.mu.Unlock()
+		answerError(w, 404, "not_found", nil)
+		return
+	}
+	watch := f.watches[n]
+	f.mu.Unlock()
+	at := watch.from
+	if last, err := strconv.Atoi(r.Header.Get("Last-Event-ID")); err == nil {
+		at = last
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	fmt.Fprint(w, "retry: 50\n\n")
+	for {
+		w.(http.Flusher).Flush()
+		f.mu.Lock()
+		frame, next := f.nextFrame(watch.topic, at)
+		wake, trouble := f.wake, f.fault("frame")
+		f.mu.Unlock()
+		if frame == "" {
+			select {
+			case <-wake:
+				continue
+			case <-r.Context().Done():
+				return
+			}
+		}
+		at = next
+		fmt.Fprintf(w, "id: %d\n%s\n\n", at, frame)
+		if next < 0 {
+			return
+		}
+		if trouble != faultNone {
+			fmt.Fprint(w, "event: record\ndata: {\"topic\":")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// nextFrame is the frame behind the position at, empty if there is none yet; a
+// position of -1 is the end.
+func (f *fakeServer) nextFrame(name string, at int) (frame string, next int) {
+	t := f.topics[name]
+	switch {
+	case t == nil:
+		return fmt.Sprintf("event: topic-deleted\ndata: {\"topic\":%q,\"head_seq\":0,\"reason\":\"deleted\"}", name), -1
+	case len(t.gaps) > 0:
+		gap := t.gaps[0]
+		t.gaps = t.gaps[1:]
+		return fmt.Sprintf("event: tombstone\ndata: {\"topic\":%q,\"reason\":%q,\"gap_from\":%d,\"gap_to\":%d,\"earliest_seq\":%d,\"head_seq\":%d}",
+			name, gap["reason"], gap["gap_from"], gap["gap_to"], gap["gap_to"].(int)+1, len(t.records)), gap["gap_to"].(int)
+	case at >= len(t.records):
+		return "", at
+	}
+	return fmt.Sprintf("event: record\ndata: {\"topic\":%q,\"from_seq\":%d,\"to_seq\":%d,\"head_seq\":%d,\"records\":[{\"$seq\":%d,\"$ts\":1,\"data\":%s}]}",
+		name, at, at+1, len(t.records), at+1, t.records[at]), at + 1
+}
+
+// drop deletes a topic.
+func (f *fakeServer) drop(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.topics, name)
+	f.changed()
 }
 
 func (f *fakeServer) claim(name string, t *fakeTopic, body map[string]json.RawMessage) map[string]any {

@@ -24,10 +24,12 @@ string as its text with control characters escaped, any other value as JSON. Wit
 --json a line is the whole record.
 
 Without --from or --last it starts behind the newest record. It goes on after lost
-connections and restarts of the server where it was. Records that were lost before
+connections and restarts of the server where it was. It ends with an error when the
+topic is deleted. Records that were lost before
 they could be read (a cap, a TTL, a crash) are told on standard error as
 "gap A–B (reason)", and with --json also as a line {"tombstone":…}; records that
-were acked or deleted are no gap.
+were acked or deleted are no gap. A gap in front of the first record read over a
+connection has the reason from_seq_too_old, whatever took it.
 
 Reading takes nothing away from a queue.`
 
@@ -90,8 +92,8 @@ func runTail(cmd *cobra.Command, opt *tailOptions, url string) error {
 	return err
 }
 
-// tailWaitMS is how long one long poll waits for a record.
-const tailWaitMS = 20_000
+// tailLimit is the most records that tail asks for at once.
+const tailLimit = 1000
 
 // tailer follows one topic from a cursor.
 type tailer struct {
@@ -113,24 +115,57 @@ func (t *tailer) run(ctx context.Context, fromGiven bool) error {
 			return err
 		}
 	}
+	if t.opt.noFollow {
+		return t.read(ctx)
+	}
+	return t.follow(ctx)
+}
+
+// read prints what is there.
+func (t *tailer) read(ctx context.Context) error {
 	for {
 		res, err := retrying(ctx, t, func() (client.DiffResult, error) {
-			return t.client.Diff(ctx, t.topic, t.request())
+			return t.client.Diff(ctx, t.topic, client.Diff{FromSeq: t.cursor, Limit: t.limit(), IncludeTags: true})
 		})
 		if err != nil {
 			return err
 		}
-		done, err := t.print(res)
-		if err != nil || done {
-			return err
+		if res.Tombstone != nil {
+			if err := t.printGap(res.Tombstone, res.Tombstone.Reason == api.ReasonRecreated); err != nil {
+				return err
+			}
 		}
-		if err := t.out.Flush(); err != nil {
-			return err
-		}
-		if t.opt.noFollow && res.CaughtUp {
+		err = t.printRecords(res.Records)
+		if errors.Is(err, errCounted) {
 			return nil
 		}
+		if err != nil || res.CaughtUp {
+			return err
+		}
+		t.cursor = res.NextFromSeq
 	}
+}
+
+// follow prints what is there and what comes.
+func (t *tailer) follow(ctx context.Context) error {
+	watch := client.Watch{From: map[string]uint64{t.topic: t.cursor}, Limit: t.limit(), IncludeTags: true}
+	err := t.client.Follow(ctx, watch, client.WatchEvents{
+		Records: func(e client.WatchRecords) error { return t.printRecords(e.Records) },
+		Tombstone: func(e client.WatchTombstone) error {
+			gap := client.Tombstone{GapFrom: e.GapFrom, GapTo: e.GapTo, Reason: e.Reason, MissedEstimate: e.GapTo - e.GapFrom + 1}
+			return t.printGap(&gap, e.Recreated())
+		},
+		Deleted:   func(client.WatchTopic) error { return fmt.Errorf("topic %q was deleted", t.topic) },
+		Connected: func() { t.setAway(nil) },
+		Lost:      t.setAway,
+	})
+	switch {
+	case errors.Is(err, errCounted):
+		return nil
+	case client.IsCode(err, api.CodeTopicNotFound):
+		return fmt.Errorf("topic %q does not exist", t.topic)
+	}
+	return err
 }
 
 func (t *tailer) startAtHead(ctx context.Context) error {
@@ -144,15 +179,12 @@ func (t *tailer) startAtHead(ctx context.Context) error {
 	return nil
 }
 
-func (t *tailer) request() client.Diff {
-	d := client.Diff{FromSeq: t.cursor, Limit: 1000, WaitMS: tailWaitMS, IncludeTags: true}
-	if t.opt.noFollow {
-		d.WaitMS = 0
+// limit is how many records to ask for at once.
+func (t *tailer) limit() int {
+	if left := t.opt.count - t.printed; t.opt.count > 0 && left < tailLimit {
+		return int(left)
 	}
-	if left := t.opt.count - t.printed; t.opt.count > 0 && left < 1000 {
-		d.Limit = int(left)
-	}
-	return d
+	return tailLimit
 }
 
 // retrying makes the call until it is answered, waiting while the server is away.
@@ -192,32 +224,27 @@ func (t *tailer) setAway(err error) {
 	fmt.Fprintln(t.log, "weir tail: the server is back")
 }
 
-// print writes one answer and moves the cursor; true means --count is reached.
-func (t *tailer) print(res client.DiffResult) (bool, error) {
-	if g := res.Tombstone; g != nil {
-		if err := t.printGap(g); err != nil {
-			return false, err
+// errCounted means that --count is reached.
+var errCounted = errors.New("as many records as were asked for")
+
+func (t *tailer) printRecords(records []client.Record) error {
+	for i := range records {
+		if err := t.printRecord(&records[i]); err != nil {
+			return err
 		}
-	}
-	for i := range res.Records {
-		if err := t.printRecord(&res.Records[i]); err != nil {
-			return false, err
-		}
-		t.cursor = res.Records[i].Seq
 		t.printed++
 		if t.opt.count > 0 && t.printed == t.opt.count {
-			return true, nil
+			return errCounted
 		}
 	}
-	t.cursor = res.NextFromSeq
-	return false, nil
+	return t.out.Flush()
 }
 
-func (t *tailer) printGap(g *client.Tombstone) error {
+func (t *tailer) printGap(g *client.Tombstone, recreated bool) error {
 	if err := t.out.Flush(); err != nil { // the gap stands between what it parts
 		return err
 	}
-	if g.Reason == api.ReasonRecreated {
+	if recreated {
 		fmt.Fprintf(t.log, "gap %d–%d (%s): the topic was created again; going on at its start\n", g.GapFrom, g.GapTo, g.Reason)
 	} else {
 		fmt.Fprintf(t.log, "gap %d–%d (%s)\n", g.GapFrom, g.GapTo, g.Reason)

@@ -23,7 +23,7 @@ func TestTailStartsAtTheHeadAndFollows(t *testing.T) {
 	f.add("log", `"old"`)
 	done := make(chan result, 1)
 	go func() { done <- runWeir(t, "", "tail", f.URL+"/log", "--count", "2") }()
-	eventually(t, "tail waits", func() bool { return f.count("diff") > 0 })
+	eventually(t, "tail waits", func() bool { return f.count("watch") > 1 })
 	f.add("log", `"new 1"`, `"new 2"`, `"new 3"`)
 	if res := <-done; res.err != nil || res.stdout != "new 1\nnew 2\n" {
 		t.Errorf("printed %q, %v", res.stdout, res.err)
@@ -60,21 +60,50 @@ func TestTailGoesOnAfterLostConnectionsWithoutRepeats(t *testing.T) {
 	n := 0
 	f.fault = func(string) fault {
 		n++
-		return [...]fault{faultDrop, faultLoseAnswer, faultNotReady, faultNone}[n%4]
+		return [...]fault{faultDrop, faultNone, faultNotReady, faultNone}[n%4]
 	}
 	done := make(chan result, 1)
 	go func() { done <- runWeir(t, "", "tail", f.URL+"/log", "--from", "0", "--count", "3") }()
-	eventually(t, "two records are read", func() bool { return f.count("diff") > 3 })
+	eventually(t, "two records are sent", func() bool { return f.count("watch") > 3 })
 	f.add("log", `"c"`)
-	if res := <-done; res.err != nil || res.stdout != "a\nb\nc\n" {
+	res := <-done
+	if res.err != nil || res.stdout != "a\nb\nc\n" {
+		t.Errorf("printed %q, %v", res.stdout, res.err)
+	}
+	if away, back := strings.Count(res.stderr, "waiting for the server"), strings.Count(res.stderr, "the server is back"); away == 0 || away != back {
+		t.Errorf("told %d losses and %d returns: %q", away, back, res.stderr)
+	}
+}
+
+func TestTailTellsGapsOfTheStreamInTheirPlace(t *testing.T) {
+	f := newFakeServer(t)
+	f.add("log", `"a"`, `"b"`, `"c"`)
+	f.topics["log"].gaps = []map[string]any{{"gap_from": 1, "gap_to": 2, "reason": "cap"}}
+	res := runWeir(t, "", "tail", f.URL+"/log", "--from", "0", "--count", "1", "--json")
+	want := `{"tombstone":{"gap_from":1,"gap_to":2,"reason":"cap","missed_estimate":2}}` + "\n" + `{"$seq":3,"$ts":1,"data":"c"}` + "\n"
+	if res.err != nil || res.stdout != want || res.stderr != "gap 1–2 (cap)\n" {
+		t.Errorf("printed %q and %q, %v", res.stdout, res.stderr, res.err)
+	}
+}
+
+func TestTailEndsWhenItsTopicIsDeleted(t *testing.T) {
+	f := newFakeServer(t)
+	f.add("log", `"a"`)
+	done := make(chan result, 1)
+	go func() { done <- runWeir(t, "", "tail", f.URL+"/log", "--from", "0") }()
+	eventually(t, "tail follows", func() bool { return f.count("watch") > 1 })
+	f.drop("log")
+	if res := <-done; res.err == nil || !strings.Contains(res.err.Error(), `"log" was deleted`) || res.stdout != "a\n" {
 		t.Errorf("printed %q, %v", res.stdout, res.err)
 	}
 }
 
 func TestTailOfAnAbsentTopicSaysSo(t *testing.T) {
 	f := newFakeServer(t)
-	res := runWeir(t, "", "tail", f.URL+"/nothing")
-	if res.err == nil || !strings.Contains(res.err.Error(), `"nothing" does not exist`) {
-		t.Errorf("error %v", res.err)
+	for _, args := range [][]string{{}, {"--from", "0"}, {"--from", "0", "--no-follow"}} {
+		res := runWeir(t, "", append([]string{"tail", f.URL + "/nothing"}, args...)...)
+		if res.err == nil || !strings.Contains(res.err.Error(), `"nothing" does not exist`) {
+			t.Errorf("%v: error %v", args, res.err)
+		}
 	}
 }

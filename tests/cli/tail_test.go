@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/weirmq/weir/tests/weirtest"
+)
+
+func TestTailFollowsOverKillsAndRestartsWithoutAGapOrARepeat(t *testing.T) {
+	lines := accessLog(t)
+	srv := weirtest.Start(t, weirtest.Options{})
+	url := srv.URL + "/log"
+	put(t, srv, "log", `{"type":"log"}`)
+	tail := run(t, "tail", url, "--from", "0")
+	load := run(t, "publish", "--batch", "1", url, "testdata/access.log")
+	printed := func() int { return strings.Count(tail.stdout.String(), "\n") }
+	for round := range 3 {
+		more := printed() + 50
+		eventually(t, "tail goes on", func() bool { return printed() >= min(more, len(lines)) })
+		if round == 1 {
+			srv.Stop()
+		} else {
+			srv.Kill()
+		}
+		restartInPlace(srv)
+	}
+	load.succeed()
+	eventually(t, "tail has printed everything", func() bool { return printed() >= len(lines) })
+	tail.signal(syscall.SIGINT)
+	if got := tail.succeed(); got != strings.Join(lines, "\n")+"\n" {
+		t.Errorf("tail printed %d lines that differ from the %d published", strings.Count(got, "\n"), len(lines))
+	}
+	told := tail.stderr.String()
+	away, back := strings.Count(told, "waiting for the server"), strings.Count(told, "the server is back")
+	if away != 3 || back != 3 || strings.Count(told, "\n") != 6 {
+		t.Errorf("tail told of 3 restarts:\n%s", told)
+	}
+}
+
+func TestTailEndsWithItsTopic(t *testing.T) {
+	srv := weirtest.Start(t, weirtest.Options{})
+	url := srv.URL + "/log"
+	must(t, "publish", "--type", "log", url, writeLines(t, []string{"only"}))
+	tail := run(t, "tail", url, "--from", "0")
+	eventually(t, "tail has printed", func() bool { return tail.stdout.String() == "only\n" })
+	if !request(t, http.MethodDelete, srv.URL+"/v0/topics/log", "", new(struct{})) {
+		t.Fatal("the topic could not be deleted")
+	}
+	if code := tail.wait(); code != 1 || !strings.Contains(tail.stderr.String(), `topic "log" was deleted`) {
+		t.Errorf("code %d: %s", code, tail.stderr.String())
+	}
+}
+
+func TestAnUnknownLogFormatEndsTheStart(t *testing.T) {
+	_, stderr, code := weirtest.Run(t, []string{"WEIR_LOG_FORMAT=xml", "WEIR_DATA_DIR=" + t.TempDir()}, "serve", "--port", "0")
+	if code != 1 || !strings.Contains(stderr, `WEIR_LOG_FORMAT="xml": want text or json`) {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+}

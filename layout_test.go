@@ -51,7 +51,7 @@ var table = map[string]rule{
 	"internal/engine/topic": {code: "internal/api internal/op", tests: rapid},
 	"internal/engine/queue": {code: "internal/api internal/op", tests: rapid},
 
-	"internal/engine/sched":    {},
+	"internal/engine/sched":    {tests: rapid},
 	"internal/engine/governor": {},
 	"internal/engine/watch":    {code: "internal/api"},
 
@@ -67,7 +67,6 @@ var table = map[string]rule{
 
 	"bench/handlers":      {code: "internal/api"},
 	"bench/load":          {},
-	"bench/watchers":      {code: "bench/load"},
 	"bench/watchers":      {code: "bench/load"},
 	"bench/report":        {},
 	"bench/scenario":      {code: "bench/load bench/report"},

@@ -123,8 +123,8 @@ func (s *Scheduler) Next(shard int, now time.Duration) (t *Task, kind Kind, ok b
 // NextDue. It is buffered; one signal may stand for many marks.
 func (s *Scheduler) Park(shard int) <-chan struct{} { return s.shards[shard].wake }
 
-// NextDue returns in how much time the first topic that the window holds may be
-// visited, 0 if it may be now, and whether there is one.
+// NextDue returns when the first topic that the window holds may be visited, now
+// at the earliest, and whether there is one.
 func (s *Scheduler) NextDue(shard int, now time.Duration) (time.Duration, bool) {
 	sh := s.shards[shard]
 	sh.mu.Lock()
@@ -132,7 +132,7 @@ func (s *Scheduler) NextDue(shard int, now time.Duration) (time.Duration, bool) 
 	if len(sh.held) == 0 {
 		return 0, false
 	}
-	return max(sh.held[0].at+s.holding()-now, 0), true
+	return max(sh.held[0].at+s.holding(), now), true
 }
 
 // SetWindow holds every topic that is marked until d has passed since its last

@@ -71,8 +71,8 @@ func (e *Engine) deliverLoop(shard int) {
 		task, kind, ok := e.sched.Next(shard, now)
 		if ok {
 			t := task.Owner().(*entry)
-			if e.visiting != nil {
-				e.visiting(t.Name, kind)
+			if e.hooks.begin != nil {
+				e.hooks.begin(t.Name)
 			}
 			e.visit(&v, t, kind)
 			continue
@@ -89,6 +89,13 @@ func (e *Engine) deliverLoop(shard int) {
 		case <-timer.C:
 		}
 	}
+}
+
+// visitHooks let a test stand between the steps of a visit; nil otherwise. They
+// are set before anything is dirty.
+type visitHooks struct {
+	begin    func(topic string) // the topic was picked up
+	headRead func(topic string) // the visit knows how far it goes
 }
 
 // visit is what one worker keeps from visit to visit.
@@ -144,6 +151,9 @@ func (e *Engine) deliver(v *visit, t *entry) {
 	t.mu.Unlock()
 	if gone {
 		return
+	}
+	if e.hooks.headRead != nil {
+		e.hooks.headRead(t.Name)
 	}
 	t.lastRead.Store(now)
 	v.subs = t.watchers.list(v.subs[:0])

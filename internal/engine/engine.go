@@ -123,7 +123,7 @@ type Engine struct {
 	governor *governor.Governor
 	sessions sessions
 	push     pushCounters
-	visiting func(topic string, kind sched.Kind) // a test's view of every visit; nil
+	hooks    visitHooks
 
 	sealing turn // held while a segment moves to the store, and by Backup
 	shrink  chan struct{}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -91,11 +92,18 @@ func openStream(t testing.TB, e *Engine, wid, last string) *Stream {
 	return s
 }
 
+// leftover is what a stream sent beyond what a test has asked for so far.
+var leftover sync.Map // *Stream → []event
+
 // events returns the next n events of the stream.
-func events(t testing.TB, s *Stream, n int) (all []event) {
+func events(t testing.TB, s *Stream, n int) []event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(bg, 10*time.Second)
+	ctx, cancel := context.WithTimeout(bg, 30*time.Second)
 	defer cancel()
+	var all []event
+	if had, ok := leftover.LoadAndDelete(s); ok {
+		all = had.([]event)
+	}
 	for len(all) < n {
 		b, err := s.Next(ctx, nil)
 		if err != nil {
@@ -112,7 +120,10 @@ func events(t testing.TB, s *Stream, n int) (all []event) {
 			t.Fatalf("%d events instead of %d: %v", len(all), n, all)
 		}
 	}
-	return all
+	if len(all) > n {
+		leftover.Store(s, all[n:])
+	}
+	return all[:n]
 }
 
 // follow reads until the record seq has come.
@@ -154,7 +165,7 @@ func TestAStreamSendsWhatLiesBehindAndThenWhatComes(t *testing.T) {
 	}
 }
 
-func TestASessionGoesOnWhereItsLastStreamHadWritten(t *testing.T) {
+func TestT27ASessionGoesOnWhereItsLastStreamHadWritten(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "b")
 	put(t, e, "a", configOf(api.Disk))
 	put(t, e, "b", configOf(api.Disk))
@@ -187,7 +198,7 @@ func TestASessionGoesOnWhereItsLastStreamHadWritten(t *testing.T) {
 	expect(t, s, "a 2-3", "a caught-up", "b caught-up")
 }
 
-func TestALaggedStreamReadsOnWithoutAGap(t *testing.T) {
+func TestT25ALaggedStreamReadsOnWithoutAGap(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "b")
 	put(t, e, "a", configOf(api.Memory))
 	stalled := openStream(t, e, newSession(t, e, api.WatchTopic{Topic: "a"}), "")
@@ -219,7 +230,7 @@ func TestALaggedStreamReadsOnWithoutAGap(t *testing.T) {
 	}
 }
 
-func TestALaggedStreamOfACappedTopicSeesOneGap(t *testing.T) {
+func TestT26ALaggedStreamOfACappedTopicSeesOneGap(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "b")
 	put(t, e, "a", configOf(api.Memory, func(c *api.Config) { c.CapRecords = 100 }))
 	s := openStream(t, e, newSession(t, e, api.WatchTopic{Topic: "a"}), "")

@@ -46,6 +46,9 @@ var serveFlags = []struct{ name, usage string }{
 	{"allow-insecure-no-auth", "true: listen beyond loopback without keys"},
 	{"max-topics", "most topics, 0 for no limit (default 100000)"},
 	{"max-routers", "most routers, 0 for no limit (default 10000)"},
+	{"max-watch-sessions", "most watch sessions, 0 for no limit (default 10000)"},
+	{"max-sse-connections", "most event streams and WebSockets at a time, 0 for no limit (default 10000)"},
+	{"max-sse-connections-per-key", "most of them of one key, 0 for no limit (default 1000)"},
 	{"max-inflight-per-key", "most requests of one key at a time, 0 for no limit (default 1000)"},
 	{"max-inflight-bytes", "most bytes of request bodies at a time, 0 for no limit (default 268435456)"},
 	{"max-total-bytes", "most live bytes of all topics, 0 for no limit (default 0)"},
@@ -55,6 +58,7 @@ var serveFlags = []struct{ name, usage string }{
 	{"max-meta-bytes", "largest meta (default 16384)"},
 	{"max-tag-bytes", "longest tag (default 256)"},
 	{"max-node-bytes", "longest node (default 128)"},
+	{"max-watch-topics", "most topics of a watch (default 256)"},
 	{"max-limit", "most records in a diff (default 1000)"},
 	{"max-claim", "most jobs in a claim, ack, nack or extend (default 1000)"},
 }

@@ -28,7 +28,9 @@ func TestTailFollowsOverKillsAndRestartsWithoutAGapOrARepeat(t *testing.T) {
 		restartInPlace(srv)
 	}
 	load.succeed()
-	eventually(t, "tail has printed everything", func() bool { return printed() >= len(lines) })
+	eventually(t, "tail has printed everything and is back", func() bool {
+		return printed() >= len(lines) && strings.Count(tail.stderr.String(), "the server is back") >= 3
+	})
 	tail.signal(syscall.SIGINT)
 	if got := tail.succeed(); got != strings.Join(lines, "\n")+"\n" {
 		t.Errorf("tail printed %d lines that differ from the %d published", strings.Count(got, "\n"), len(lines))

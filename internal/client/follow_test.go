@@ -54,9 +54,11 @@ func (b *badServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			from[topic] = o.FromSeq
 		}
 		b.sessions = append(b.sessions, from)
-		if _, ok := from["absent"]; ok {
-			refuse(w, 404, `{"error":{"code":"topic_not_found","message":"m","detail":{"topic":"absent"}}}`)
-			return
+		for _, topic := range []string{"absent", "leaves"} { // the second is there for the first session
+			if _, ok := from[topic]; ok && (topic == "absent" || len(b.sessions) > 1) {
+				refuse(w, 404, fmt.Sprintf(`{"error":{"code":"topic_not_found","message":"m","detail":{"topic":%q}}}`, topic))
+				return
+			}
 		}
 		fmt.Fprintf(w, `{"wid":"wid_%d"}`, len(b.sessions))
 		return
@@ -262,6 +264,15 @@ func TestAnAbsentTopicIsAnErrorAtTheStartOnly(t *testing.T) {
 	if _, err := b.follow(t, map[string]uint64{"absent": 0}); !IsCode(err, "topic_not_found") {
 		t.Errorf("error %v", err)
 	}
+}
+
+func TestATopicThatWentWithTheSessionIsToldAsDeleted(t *testing.T) {
+	b := startBadServer(t, cutAfter(hint+records("a", 0, 1)), refuses(404, `{}`), sends(records("a", 1, 2)+gone("a")))
+	o, err := b.follow(t, map[string]uint64{"a": 0, "leaves": 3})
+	if err != nil || !reflect.DeepEqual(o.deleted, []string{"leaves", "a"}) {
+		t.Errorf("%v, deleted %v", err, o.deleted)
+	}
+	wantSeqs(t, o, 1, 2)
 }
 
 func TestRefusalsThatStayEndTheWatch(t *testing.T) {

@@ -27,8 +27,8 @@ check: ## gofmt, vet, staticcheck, layout and unit tests: before every commit
 	@scripts/test.sh lint unit
 
 .PHONY: test
-test: deps ## everything: lint, race, contract, commands, overload, crash, bench at a tiny size
-	@scripts/test.sh lint race oracle sim contract cli overload crash bench
+test: deps ## everything: lint, race, contract, commands, overload, crash, push, bench at a tiny size
+	@scripts/test.sh lint race oracle sim contract cli overload crash push bench
 
 .PHONY: vuln
 vuln: ## look the dependencies up in Go's vulnerability database
@@ -41,6 +41,11 @@ cross: ## vet and build for linux and macOS
 .PHONY: bench
 bench: deps ## the whole benchmark beside its peers; writes bench/out/bench.json
 	go run ./bench/cmd/weirbench
+
+.PHONY: saturation
+saturation: ## more load than the machine can do for 20 s, and a stalled reader; prints what happens
+	go run ./tests/push/saturation
+	go run ./tests/push/slow
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s)

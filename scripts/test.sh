@@ -44,6 +44,9 @@ contract() { (cd tests/contract && driven); }
 cli() { driven ./tests/cli; }
 overload() { driven ./tests/overload; }
 crash() { driven ./tests/crash; }
+
+# push runs in its folder too: its tables are worth reading.
+push() { (cd tests/push && driven ./...); }
 bench() { driven ./bench/...; }
 
 # cross: weir and its tests have to build on macOS too. bench and tests/crash/cut

@@ -83,6 +83,8 @@ type sizes struct {
 	deleted     int64 // records deleted to get their space back
 	kept        int64 // records that stay beside them
 	polls       int   // long polls open at a stop
+	watchers    int   // streams of one topic
+	streams     int   // idle streams
 	warmup      time.Duration
 	underLoad   time.Duration // how long a server is loaded before it is stopped
 }
@@ -94,6 +96,7 @@ func (c Config) sizes() sizes {
 		return sizes{
 			bulk: 20_000, jobs: 5_000, manyWaiting: 20_000, fewWaiting: 2_000, burst: 1_000,
 			stored: 20_000, topics: 500, deleted: 20_000, kept: 2_000, polls: 20,
+			watchers: 20, streams: 300,
 			warmup: 20 * time.Millisecond, underLoad: 100 * time.Millisecond,
 		}
 	}
@@ -102,6 +105,7 @@ func (c Config) sizes() sizes {
 		sealed: sealed, bulk: sealed * segmentBytes / recordSize,
 		jobs: 1_000_000, manyWaiting: 1_000_000, fewWaiting: 10_000, burst: 5_000,
 		stored: 1_000_000, topics: 100_000, deleted: 4_000_000, kept: 200_000, polls: 200,
+		watchers: 1_000, streams: 10_000,
 		warmup: 300 * time.Millisecond, underLoad: time.Second,
 	}
 }
@@ -140,6 +144,7 @@ type program struct {
 var (
 	weirProgram     = program{"weir", ".", "./cmd/weir"}
 	handlersProgram = program{"handlers", ".", "./bench/handlers"}
+	watchersProgram = program{"watchers", ".", "./bench/watchers"}
 	peersProgram    = program{"weirpeers", "bench/peers", "."}
 )
 

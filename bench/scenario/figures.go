@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -26,7 +27,10 @@ type figure struct {
 	measure func(ctx context.Context, s *session) ([]value, error)
 }
 
-var figures = []figure{
+// figures is the table of figures, in the order they are printed.
+var figures = slices.Concat(lifeFigures, pushFigures, loopFigures)
+
+var lifeFigures = []figure{
 	{rows: []report.Figure{
 		{Name: "restart-ready", Title: "1,000,000 records, kill -9, ready again", Unit: "s", Goal: 1},
 		{Name: "restart-memory", Title: "memory after that restart", Unit: "MiB", Goal: 150},

@@ -43,6 +43,8 @@ var ratios = []ratio{
 		peer: "pwrite + fdatasync", goal: 0.8, setup: oneSyncedWriter},
 	{name: "sync-scale", title: "1 record, fsync, 64 conns", unit: "records", weirName: "64 writers",
 		peer: "1 writer", goal: 6, setup: manySyncedWriters},
+	{name: "fan-flat", title: "1,000 watchers, writes flat out", unit: "records", weirName: "weir",
+		peer: "bare hub", goal: 0.8, setup: manyWatchers},
 }
 
 // freshTopic starts a server that has one topic.

@@ -1,0 +1,48 @@
+// Command saturation gives a weir server more work than the machine can do and
+// prints how it slows down: a line every 250 ms with pressure, rung, coalescing
+// and commit window, resident set and push delay per band. Afterwards it checks
+// that nothing acknowledged is missing, that every gap a reader saw was
+// announced, that no topic waited too long, that memory was bounded and that
+// the pressure is gone two seconds after the load. It ends with 1 if not.
+//
+//	go run ./tests/push/saturation -d 20s
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/weirmq/weir/tests/push/runs"
+)
+
+func main() {
+	length := flag.Duration("d", 20*time.Second, "length of the load")
+	low := flag.Int("low", 1000, "topics of negative priority")
+	bulk := flag.Int("bulk", 12, "connections that write batches without pause")
+	routers := flag.Int("routers", 0, "routers, each with a source and a destination of its own")
+	memory := flag.Float64("mib", 1024, "bound of the resident set in MiB")
+	pressure := flag.String("pressure", "", "pin the pressure to this value between 0 and 1")
+	binary := flag.String("weir", "", "binary to run (default: built from the tree)")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	var env []string
+	if *pressure != "" {
+		env = append(env, "WEIR_TEST_PRESSURE="+*pressure)
+	}
+	err := runs.WithServer(ctx, *binary, env, func(t runs.Target) error {
+		return runs.Saturate(ctx, t, runs.SaturateOptions{
+			Length: *length, Low: *low, Bulk: *bulk, Routers: *routers, MaxMiB: *memory, Pinned: *pressure != "", Out: os.Stdout,
+		})
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "saturation:", err)
+		os.Exit(1)
+	}
+	fmt.Println("every promise was kept")
+}

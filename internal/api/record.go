@@ -13,6 +13,7 @@ type Record struct {
 	Tag     []byte // the decoded string; may be empty though HasTag is set
 	Data    []byte // compact JSON text, never empty
 	Meta    []byte // compact JSON object, empty if none
+	Hops    uint8  // how often a router has copied it; never sent
 }
 
 // Size is what the record counts in bytes, caps and limits: data plus meta.

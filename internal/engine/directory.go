@@ -11,8 +11,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// FormatVersion is the version of the data directory's layout as a whole.
-const FormatVersion = 1
+// FormatVersion is the version of the data directory's layout as a whole. All
+// versions from 1 on are read; 2 added routers and the copies they make.
+const FormatVersion = 2
 
 // format is the content of the file FORMAT.
 type format struct {

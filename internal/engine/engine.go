@@ -100,11 +100,12 @@ func machineBootID() string {
 
 // Engine is one open data directory.
 type Engine struct {
-	opt   Options
-	log   *wal.Log
-	store *store.Store
-	dir   *directory
-	reg   registry
+	opt    Options
+	log    *wal.Log
+	store  *store.Store
+	dir    *directory
+	reg    registry
+	routes routes
 
 	startAt time.Time // with a monotonic reading
 	startMS int64     // the wall clock then, or the highest time in the log
@@ -151,6 +152,7 @@ func Open(ctx context.Context, opt Options) (*Engine, error) {
 	e := &Engine{opt: opt, dir: dir, sealing: make(turn, 1), shrink: make(chan struct{}, 1), sealed: make(chan struct{}, 1), drain: make(chan struct{})}
 	e.stop, e.cancel = context.WithCancel(context.Background())
 	e.reg.init()
+	e.routes.init()
 	e.sched = sched.New(opt.Workers, 0)
 	e.governor = governor.New()
 	if err := e.pinPressure(); err != nil {

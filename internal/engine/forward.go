@@ -1,10 +1,382 @@
 package engine
 
-import "context"
+import (
+	"context"
+	"errors"
+	"slices"
 
-// Nothing is routed yet.
-func (t *entry) hasRouters() bool { return false }
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/topic"
+	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/wal"
+)
 
-func (e *Engine) forward(context.Context, *entry, int) (more bool) { return false }
+const (
+	// forwardStep is the most source records of one operation.
+	forwardStep = 1024
+	// forwardBytes is about the most data and meta of one operation.
+	forwardBytes = 1 << 20
+)
 
-func (e *Engine) pull(context.Context, string) error { return nil }
+// errFull says that the destination has no room.
+var errFull = errors.New("engine: the destination of a router is full")
+
+// forward advances all routers of the source up to its head as it is now, each
+// by at most budget records, and reports whether there is more.
+func (e *Engine) forward(ctx context.Context, t *entry, budget int) (more bool) {
+	for _, r := range listOf(&t.routers) {
+		left, err := e.advanceRouter(ctx, r, budget)
+		if err != nil && ctx.Err() == nil {
+			e.opt.Logger.Warn("a router could not copy; it goes on with the next change of its topics", "router", r.name, "error", err)
+		}
+		more = more || left && err == nil
+	}
+	return more
+}
+
+// unlimited is a budget that no router uses up.
+const unlimited = int(^uint(0) >> 1)
+
+// pull brings a destination up to what its sources have acknowledged, before it
+// is read. A topic that no router feeds costs one look.
+// What could not be copied is left for later; only the end of ctx is an error.
+func (e *Engine) pull(ctx context.Context, name string) error {
+	t := e.reg.get(name)
+	if t == nil || t.feeders.Load() == nil {
+		return nil
+	}
+	e.pullInto(ctx, t, map[*entry]bool{t: true})
+	return ctx.Err()
+}
+
+func (t *entry) hasRouters() bool { return t.routers.Load() != nil }
+
+func (e *Engine) pullInto(ctx context.Context, t *entry, seen map[*entry]bool) {
+	for _, r := range listOf(&t.feeders) {
+		if !seen[r.source] {
+			seen[r.source] = true
+			e.pullInto(ctx, r.source, seen)
+		}
+		if _, err := e.advanceRouter(ctx, r, unlimited); err != nil && ctx.Err() == nil {
+			e.opt.Logger.Debug("a reader goes on without the copies that could not be made", "router", r.name, "error", err)
+		}
+	}
+}
+
+// advanceRouter copies up to the head of the source as it is now, at most
+// budget source records, and reports whether there is more. A destination
+// without room is no error: the router goes on once there is some.
+func (e *Engine) advanceRouter(ctx context.Context, r *router, budget int) (more bool, err error) {
+	if err := r.turn.take(ctx); err != nil {
+		return false, err
+	}
+	defer r.turn.Unlock()
+	r.source.mu.Lock()
+	e.advance(r.source)
+	head := r.source.Head
+	r.source.mu.Unlock()
+	var tries replans
+	for !r.gone.Load() && r.pos.Load() < head {
+		if budget <= 0 {
+			return true, nil
+		}
+		n, err := e.forwardOnce(r, head, min(budget, forwardStep))
+		budget -= n
+		switch {
+		case err == errFull:
+			r.waiting.Store(true)
+			e.dropBehind(r.source)
+			return false, nil
+		case err == errMoved:
+			if ok, err := tries.again(r.source, r.pos.Load()+1, err); !ok {
+				return false, err
+			}
+		case err != nil:
+			return false, err
+		}
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+	}
+	r.waiting.Store(false)
+	return false, nil
+}
+
+// copying is one step of a router: what it copies, and where it stands then.
+type copying struct {
+	r       *router
+	records []api.Record
+	seqs    []uint64 // of the records, in the source
+	bytes   int
+	pos     uint64 // last number of the source that is dealt with
+}
+
+// forwardOnce makes one step of at most n source records and returns how many
+// it has looked at.
+func (e *Engine) forwardOnce(r *router, head uint64, n int) (looked int, err error) {
+	t := r.source
+	p := plans.Get().(*plan)
+	defer plans.Put(p)
+	t.mu.Lock()
+	pos, lost, end := e.planStep(r, p, head, n)
+	t.mu.Unlock()
+	if lost > 0 {
+		if err := e.burn(r, lost, pos); err != nil {
+			return 0, err
+		}
+	}
+	c := copying{r: r, pos: pos}
+	full := false
+	if len(p.ranges) > 0 {
+		err := p.read(e, t, func(rec *api.Record) bool {
+			looked++
+			c.take(rec)
+			full = c.bytes >= forwardBytes
+			return !full
+		})
+		if err != nil && (err != errMoved || looked == 0) {
+			if err == errMoved {
+				e.dropUnreadable(t, pos)
+			}
+			return looked, err
+		}
+		full = full || err == errMoved
+	}
+	if !full {
+		c.pos = max(c.pos, end)
+	}
+	return max(looked, 1), e.copyOut(&c)
+}
+
+// planStep plans what the router looks at next: it stands at pos once the lost
+// numbers are burnt, and at end once what p holds has been read. The source's
+// lock is held.
+func (e *Engine) planStep(r *router, p *plan, head uint64, n int) (pos, lost, end uint64) {
+	t := r.source
+	pos = r.pos.Load()
+	p.ranges, p.places = p.ranges[:0], p.places[:0]
+	if pos < t.Loss {
+		gone, g, ok := t.behind.Next(pos, t.Loss)
+		if ok && p.stillThere(t, g, n) {
+			last := p.ranges[0].To
+			return g.From - 1, gone, last
+		}
+		if !ok && g.From <= t.Loss {
+			return g.From - 1, gone, g.From - 1
+		}
+		return t.Loss, t.Loss - pos, t.Loss
+	}
+	if l, inside := t.RangeAt(pos); inside {
+		return l.To, l.To - pos, l.To
+	}
+	end = head
+	if l, ok := t.RangeAbove(pos); ok {
+		end = min(end, l.From-1)
+	}
+	p.piece(t, pos, end, n)
+	if k := len(p.ranges); k > 0 {
+		if last := p.ranges[k-1].To; t.NextLive(last) <= end {
+			end = last
+		}
+	}
+	return pos, 0, end
+}
+
+// stillThere plans the reading of a range that a cap took; false if part of it
+// has gone with its segment of the log.
+func (p *plan) stillThere(t *entry, g op.Range, n int) bool {
+	g.To = min(g.To, g.From+uint64(n)-1)
+	for seq := g.From; seq <= g.To; {
+		ref, _, inLog, _ := t.Index.Find(seq)
+		if !inLog || ref.First > seq {
+			return false
+		}
+		seq = ref.Last() + 1
+	}
+	p.ranges = append(p.ranges, g)
+	p.locate(t, g)
+	return true
+}
+
+// take makes the copy of a record, if the router copies it.
+func (c *copying) take(rec *api.Record) {
+	c.pos = rec.Seq
+	cfg := c.r.cfg.Load()
+	if rec.Hops >= api.MaxHops || cfg.Filter != nil && !cfg.Filter.Match(rec.HasTag, rec.Tag) {
+		return
+	}
+	d := api.Record{Data: slices.Clone(rec.Data), Hops: rec.Hops + 1}
+	if cfg.PreserveNode && rec.HasNode {
+		d.HasNode, d.Node = true, slices.Clone(rec.Node)
+	}
+	if cfg.PreserveTag && rec.HasTag {
+		d.HasTag, d.Tag = true, slices.Clone(rec.Tag)
+	}
+	if cfg.Guarantee == api.ExactlyOnce {
+		s := c.r.source
+		d.Meta = api.AppendStampedMeta(nil, rec.Meta, &api.Origin{Router: c.r.name, Source: s.Name, ID: s.ID, Epoch: s.CreatedTS, Seq: rec.Seq})
+	} else {
+		d.Meta = slices.Clone(rec.Meta)
+	}
+	c.records = append(c.records, d)
+	c.seqs = append(c.seqs, rec.Seq)
+	c.bytes += d.Size()
+}
+
+// copyOut appends the copies to the destination and moves the router, in one
+// operation: a restart finds both or neither, so no copy is made twice.
+func (e *Engine) copyOut(c *copying) error {
+	if len(c.records) == 0 {
+		return e.moveCursor(c.r, c.pos)
+	}
+	full := false
+	for {
+		b := newBatch(c.records)
+		fits, tk, err := e.stageCopies(c, b)
+		b.put()
+		switch {
+		case err == wal.ErrStale:
+			e.unstale(c.r.dest)
+			continue
+		case err != nil:
+			return err
+		case fits == 0:
+			return errFull
+		case fits < len(c.records):
+			full = true
+			c.pos = c.seqs[fits] - 1
+			c.records, c.seqs = c.records[:fits], c.seqs[:fits]
+			continue
+		}
+		if err := e.commit(c.r.dest, tk); err != nil {
+			return storageError(err)
+		}
+		c.moved(e, uint64(len(c.records)))
+		if full {
+			return errFull
+		}
+		return nil
+	}
+}
+
+// moved notes that the router has got on.
+func (c *copying) moved(e *Engine, copies uint64) {
+	c.r.total.Add(copies)
+	c.r.pos.Store(c.pos)
+	e.releaseBehind(c.r.source)
+}
+
+// stageCopies stages the copies and the router's new position; fits is how many
+// of the copies have room, and nothing is staged unless all have.
+func (e *Engine) stageCopies(c *copying, b *batch) (fits int, tk ticket, err error) {
+	d := c.r.dest
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dropped || !d.created.Load() {
+		return 0, tk, api.TopicNotFound(d.Name)
+	}
+	e.advance(d)
+	now := e.clock()
+	if err := e.expire(d, now); err != nil {
+		return 0, tk, err
+	}
+	if fits = d.roomForFirst(b.sizes); fits < b.n {
+		return fits, tk, nil
+	}
+	cursor := op.Part{Kind: op.KindCursor, Topic: c.r.source.ID, Router: c.r.id, To: c.pos, Count: c.r.total.Load() + uint64(b.n)}
+	a := appending{batch: b, now: now, before: []op.Part{cursor}}
+	tk, _, err = e.stageAppend(d, &a)
+	e.account(d)
+	if err == nil {
+		d.lastWrite = now
+	}
+	return fits, tk, err
+}
+
+// roomForFirst returns how many records of these sizes the topic takes now.
+func (t *entry) roomForFirst(sizes []uint32) int {
+	if t.Config.Discard != api.DiscardReject {
+		return len(sizes)
+	}
+	bytes := t.PlannedBytes()
+	for i, size := range sizes {
+		bytes += uint64(size)
+		if topic.OverCap(&t.Config, t.PlannedCount()+uint64(i)+1, bytes) {
+			return i
+		}
+	}
+	return len(sizes)
+}
+
+// moveCursor moves a router over what it does not copy. A restart that does
+// not find it passes over the same numbers again.
+func (e *Engine) moveCursor(r *router, pos uint64) error {
+	if pos <= r.pos.Load() {
+		return nil
+	}
+	part := op.Part{Kind: op.KindCursor, Topic: r.source.ID, Router: r.id, To: pos, Count: r.total.Load()}
+	if _, _, err := e.log.AppendUnslotted(e.log.Gen(), part.Encode(nil), nil, noFrames, wal.Memory); err != nil {
+		return storageError(err)
+	}
+	r.pos.Store(pos)
+	e.releaseBehind(r.source)
+	return nil
+}
+
+// burn takes n numbers of the destination for as many that the source lost, and
+// moves the router to pos.
+func (e *Engine) burn(r *router, n, pos uint64) error {
+	for {
+		tk, err := e.stageBurn(r, n, pos)
+		if err == wal.ErrStale {
+			e.unstale(r.dest)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := e.commit(r.dest, tk); err != nil {
+			return storageError(err)
+		}
+		r.pos.Store(pos)
+		e.releaseBehind(r.source)
+		return nil
+	}
+}
+
+func (e *Engine) stageBurn(r *router, n, pos uint64) (ticket, error) {
+	d := r.dest
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dropped || !d.created.Load() {
+		return ticket{}, api.TopicNotFound(d.Name)
+	}
+	e.advance(d)
+	from := d.PlannedHead() + 1
+	to := from + n - 1
+	reserved := d.reserve
+	head, synced := e.reserveHead(nil, d, to)
+	need := classOf(d.Config.Durability)
+	if synced {
+		need = wal.Synced
+	}
+	if d.Config.Durability != api.Ephemeral {
+		lose := op.Part{Kind: op.KindLose, Topic: d.ID, From: from, To: to, Cause: op.CauseTrim}
+		head = lose.Encode(head)
+	}
+	cursor := op.Part{Kind: op.KindCursor, Topic: r.source.ID, Router: r.id, To: pos, Count: r.total.Load()}
+	tk, _, err := e.append(d, cursor.Encode(head), nil, noFrames, need, nil)
+	if err != nil {
+		d.reserve = reserved
+		return ticket{}, err
+	}
+	d.reserve.logged(tk.lsn, tk.gen)
+	if d.Config.Durability != api.Ephemeral {
+		d.loggedHead = to
+	}
+	return d.stage(topic.Staged{LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need), BurnFrom: from, BurnTo: to, Apply: func() {
+		d.Lose(from, to, op.CauseTrim)
+		d.wake()
+		e.mark(d)
+	}}), nil
+}

@@ -80,6 +80,7 @@ type WALMetrics struct {
 func (e *Engine) Metrics() Metrics {
 	m := Metrics{
 		Topics:      e.reg.len(),
+		Routers:     e.routes.len(),
 		RecordsLive: e.records.Load(),
 		BytesLive:   e.bytes.Load(),
 		QueueTopics: int(e.queueTopics.Load()),

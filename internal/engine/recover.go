@@ -24,6 +24,9 @@ func (e *Engine) recover(ctx context.Context) error {
 	if err := e.load(); err != nil {
 		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
 	}
+	if err := e.store.Routes(func(r op.Route) error { e.routes.restore(r); return nil }); err != nil {
+		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
+	}
 	highest, err := e.store.HighestTopic()
 	if err != nil {
 		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
@@ -137,6 +140,9 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 		e.adopt(t)
 		return nil
 	}
+	if e.routes.replay(p) {
+		return nil
+	}
 	t := e.reg.byID[p.Topic]
 	if t == nil {
 		if r.gap {
@@ -198,6 +204,7 @@ func (e *Engine) finish(r *replay) error {
 		e.records.Add(int64(t.Count))
 		e.count(t, 1)
 	}
+	e.adoptRouters()
 	return e.log.Sync()
 }
 

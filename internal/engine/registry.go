@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/queue"
+	rooms "github.com/weirmq/weir/internal/engine/router"
 	"github.com/weirmq/weir/internal/engine/sched"
 	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/wal"
@@ -42,6 +43,10 @@ type entry struct {
 	claims     *claimWindow
 	workers    *workers // nil unless jobs are pushed
 	dirty      bool     // records went since the last look at disk space
+
+	routers atomic.Pointer[[]*router] // that have it as their source; nil if there is none
+	feeders atomic.Pointer[[]*router] // that have it as their destination; nil if there is none
+	behind  rooms.Behind              // what caps took before the routers came to it
 }
 
 // ticket is a place in the log and the class that has to hold there.
@@ -274,6 +279,7 @@ func (e *Engine) advance(t *entry) {
 		t.wake()
 		e.mark(t)
 	}
+	e.madeRoom(t)
 	e.wakeWorkers(t)
 }
 

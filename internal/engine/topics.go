@@ -143,6 +143,7 @@ func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 			t.loggedHead = last
 		}
 		if ev.To > 0 {
+			t.keepForRouters(ev.To)
 			e.forgetJobs(t, ev.To)
 			t.Evict(ev.To, op.CauseCap, ev.N, ev.Bytes)
 			t.Index.Trim(t.Start)
@@ -202,6 +203,9 @@ func (e *Engine) unstale(t *entry) {
 
 // Topic returns the state of a topic; touch marks it as just read.
 func (e *Engine) Topic(name string, touch bool) (api.TopicState, error) {
+	if err := e.pull(e.stop, name); err != nil {
+		return api.TopicState{}, e.usable()
+	}
 	t, err := e.lock(name)
 	if err != nil {
 		return api.TopicState{}, err
@@ -283,6 +287,12 @@ func (e *Engine) Topics(prefix, after string, pageSize int, touch bool, allowed 
 
 // DeleteTopic removes a topic with everything it holds; an absent one is no error.
 func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (api.DeleteTopicResult, error) {
+	changing := false // the routers' turn is held
+	defer func() {
+		if changing {
+			e.routes.change.Unlock()
+		}
+	}()
 	for {
 		t, err := e.lock(name)
 		if err != nil {
@@ -297,8 +307,16 @@ func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (ap
 			return api.DeleteTopicResult{}, api.Errorf(api.CodeTopicNotEmpty, "topic %q holds %d records; delete them first or leave out if_empty", name, count).
 				With("topic", name).With("count", count)
 		}
-		part := op.Part{Kind: op.KindDrop, Topic: t.ID}
-		wait, _, err := e.append(t, part.Encode(nil), nil, noFrames, wal.Synced, nil)
+		routers := t.routersOf()
+		if len(routers) > 0 && !changing {
+			t.mu.Unlock()
+			if err := e.routes.change.take(ctx); err != nil {
+				return api.DeleteTopicResult{}, err
+			}
+			changing = true
+			continue
+		}
+		wait, _, err := e.append(t, dropParts(t, routers), nil, noFrames, wal.Synced, nil)
 		if err != nil {
 			t.mu.Unlock()
 			if err == wal.ErrStale {
@@ -315,8 +333,9 @@ func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (ap
 			t.mu.Unlock()
 			return api.DeleteTopicResult{}, storageError(err)
 		}
+		res := api.DeleteTopicResult{Deleted: true, RoutersRemoved: e.removeRouters(routers)}
 		e.unregister(t)
-		return api.DeleteTopicResult{Deleted: true}, nil
+		return res, nil
 	}
 }
 

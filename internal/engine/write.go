@@ -297,9 +297,14 @@ func (e *Engine) stageAppend(t *entry, a *appending) (ticket, uint64, error) {
 	if st.Ref.Segment == topic.InMemory {
 		t.Index.Keep(st.First, append([]byte(nil), a.frames...))
 	}
-	if ev.To > 0 && t.q != nil {
-		st.Undo = func() { t.q.Rewind(1) }
+	if ev.To > 0 && (t.q != nil || t.routers.Load() != nil) {
+		st.Undo = func() {
+			if t.q != nil {
+				t.q.Rewind(1)
+			}
+		}
 		st.Apply = func() {
+			t.keepForRouters(ev.To)
 			e.forgetJobs(t, ev.To)
 			t.Evict(ev.To, op.CauseCap, ev.N, ev.Bytes)
 			t.Index.Trim(t.Start)

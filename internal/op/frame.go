@@ -11,8 +11,9 @@ const (
 	flagTag  = 1 << 0
 	flagNode = 1 << 1
 	flagMeta = 1 << 2
-	// flagHops: reserved for the hidden hop count of router copies.
-	flagKnown = flagTag | flagNode | flagMeta
+	flagHops = 1 << 3 // a router has made it; a byte says how often it was copied
+
+	flagKnown = flagTag | flagNode | flagMeta | flagHops
 )
 
 // ErrFrame is a frame whose lengths do not fit or whose flags are unknown.
@@ -34,8 +35,15 @@ func AppendFrame(dst []byte, r *api.Record) []byte {
 		flags |= flagMeta
 		n += uvarintLen(len(r.Meta)) + len(r.Meta)
 	}
+	if r.Hops > 0 {
+		flags |= flagHops
+		n++
+	}
 	dst = binary.AppendUvarint(dst, uint64(n))
 	dst = append(dst, flags)
+	if r.Hops > 0 {
+		dst = append(dst, r.Hops)
+	}
 	if flags&flagTag != 0 {
 		dst = append(binary.AppendUvarint(dst, uint64(len(r.Tag))), r.Tag...)
 	}
@@ -62,9 +70,15 @@ func ReadFrame(b []byte, r *api.Record) ([]byte, error) {
 		return nil, ErrFrame
 	}
 	r.HasTag, r.HasNode = flags&flagTag != 0, flags&flagNode != 0
-	r.Tag, r.Node, r.Meta = nil, nil, nil
+	r.Tag, r.Node, r.Meta, r.Hops = nil, nil, nil, 0
 	var ok bool
 	if flags != 0 {
+		if flags&flagHops != 0 {
+			if len(f) == 0 || f[0] == 0 {
+				return nil, ErrFrame
+			}
+			r.Hops, f = f[0], f[1:]
+		}
 		if r.HasTag {
 			if r.Tag, f, ok = cut(f); !ok {
 				return nil, ErrFrame

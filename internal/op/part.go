@@ -25,6 +25,10 @@ const (
 	KindLease    Kind = 10 // durable leases taken or extended
 	KindRelease  Kind = 11 // durable leases given back
 	KindCounters Kind = 12 // count and bytes, absolute
+
+	KindRouter     Kind = 13 // a router of this source begins or is changed
+	KindRouterDrop Kind = 14 // it ends
+	KindCursor     Kind = 15 // it has come to a number of its source
 )
 
 // Lease is one durable lease.
@@ -58,7 +62,7 @@ type Part struct {
 	EvictN     uint64
 	EvictBytes uint64
 
-	To    uint64 // evict, lose, skip, reserve
+	To    uint64 // evict, lose, skip, reserve, cursor
 	From  uint64 // lose
 	Cause Cause  // evict, lose
 
@@ -67,7 +71,10 @@ type Part struct {
 	Node   string  // lease
 	Leases []Lease // lease, release
 
-	Count uint64 // counters
+	Count uint64 // counters; cursor: copies made so far
+
+	Router uint64 // router, router drop, cursor: its number; Topic is its source
+	Route  *Route // router
 }
 
 // Encode appends the part to dst. Frames, if it is an append, follow it.
@@ -111,6 +118,12 @@ func (p *Part) Encode(dst []byte) []byte {
 		}
 	case KindCounters:
 		f = appendUvarints(f, p.Count, p.Bytes)
+	case KindRouter:
+		f = p.Route.appendFields(appendUvarints(f, p.Router))
+	case KindRouterDrop:
+		f = appendUvarints(f, p.Router)
+	case KindCursor:
+		f = appendUvarints(f, p.Router, p.To, p.Count)
 	default:
 		panic(fmt.Sprintf("op: part of unknown kind %d", p.Kind))
 	}
@@ -191,6 +204,14 @@ func (r *Reader) Next(p *Part) bool {
 		}
 	case KindCounters:
 		p.Count, p.Bytes = d.uvarint(), d.uvarint()
+	case KindRouter:
+		p.Router = d.uvarint()
+		p.Route = &Route{ID: p.Router, Source: p.Topic}
+		d.route(p.Route)
+	case KindRouterDrop:
+		p.Router = d.uvarint()
+	case KindCursor:
+		p.Router, p.To, p.Count = d.uvarint(), d.uvarint(), d.uvarint()
 	default:
 		r.err = fmt.Errorf("%w: kind %d", ErrPart, p.Kind)
 		return false
@@ -204,7 +225,8 @@ func (r *Reader) Next(p *Part) bool {
 }
 
 // Apply applies a part to the state of its topic. Create sets the state up;
-// drop, leases and releases leave it as it is: they belong to the caller.
+// drop, leases, releases and what belongs to routers leave it as it is: they
+// are the caller's.
 func (s *State) Apply(p *Part) {
 	switch p.Kind {
 	case KindCreate:

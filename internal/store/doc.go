@@ -12,6 +12,7 @@
 //	m · topic u64                               → topic state without its holes
 //	n                                           → format version of this layout
 //	q · topic u64 · seq u64                     → durable lease
+//	r · source u64 · router u64                 → router with its position
 //	s · topic u64 · segment u32                 → Run: what of a topic is in a segment
 //	t · segment u32                             → totals of a segment
 //	x · topic u64 · page u64                    → bitmap of deleted numbers

@@ -18,6 +18,7 @@ const (
 	prefixTopic   = 'm'
 	prefixFormat  = 'n'
 	prefixLease   = 'q'
+	prefixRouter  = 'r'
 	prefixRun     = 's'
 	prefixSegment = 't'
 	prefixPage    = 'x'

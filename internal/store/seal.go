@@ -227,7 +227,7 @@ type sealer struct {
 	keys   *table
 	meta   *table
 
-	metas, leases, runKeys, pages entries
+	metas, leases, routers, runKeys, pages entries
 
 	appends []appendRef
 	total   segmentInfo
@@ -258,7 +258,7 @@ func (b *sealer) build(lastLSN uint64) error {
 	if b.total != (segmentInfo{}) {
 		totals.total(b.data.segment, b.total)
 	}
-	for _, e := range []*entries{&b.metas, &format, &b.leases, &b.runKeys, &totals, &b.pages, &applied} {
+	for _, e := range []*entries{&b.metas, &format, &b.leases, &b.routers, &b.runKeys, &totals, &b.pages, &applied} {
 		if err := e.write(b.meta); err != nil {
 			return err
 		}
@@ -302,6 +302,7 @@ func (b *sealer) topic(id uint64) error {
 		return err
 	}
 	b.shadow.leaseDiff(st, &b.leases)
+	b.shadow.routesDiff(id, &b.routers)
 	return nil
 }
 
@@ -324,6 +325,7 @@ func (b *sealer) apply(id uint64, st *op.State) (*op.State, error) {
 			}
 			st, b.appends = nil, b.appends[:0]
 			b.shadow.forgetLeases()
+			b.shadow.forgetRoutes()
 			continue
 		case p.Kind == op.KindCreate:
 			st = new(op.State)
@@ -333,6 +335,9 @@ func (b *sealer) apply(id uint64, st *op.State) (*op.State, error) {
 			b.appends = append(b.appends, appendRef{p.First, p.N, p.TS, r.Frames, p.HasKey, p.Key})
 		case p.Kind == op.KindLease || p.Kind == op.KindRelease:
 			b.shadow.lease(&p)
+		case p.Kind == op.KindRouter || p.Kind == op.KindRouterDrop || p.Kind == op.KindCursor:
+			b.shadow.route(&p)
+			continue
 		}
 		st.Apply(&p)
 	}
@@ -398,7 +403,7 @@ func (b *sealer) drop(id uint64) error {
 	for _, p := range []struct {
 		prefix byte
 		to     *entries
-	}{{prefixLease, &b.leases}, {prefixRun, &b.runKeys}, {prefixPage, &b.pages}} {
+	}{{prefixLease, &b.leases}, {prefixRouter, &b.routers}, {prefixRun, &b.runKeys}, {prefixPage, &b.pages}} {
 		from := topicKey(nil, p.prefix, id)
 		until := append(topicNumberKey(nil, p.prefix, id, 1<<64-1), 0)
 		if err := b.shadow.s.kv.Load().scan(from, until, func(k, _ []byte) error {

@@ -56,13 +56,18 @@ type shadow struct {
 	pages  *pageReader
 	diff   *pebble.Iterator // pages once more, to compare
 	leases *pebble.Iterator
+	routes *pebble.Iterator
 
 	stored map[uint64]Lease // of the topic loaded last
 	now    map[uint64]Lease // changes; by number
+
+	routers map[uint64]op.Route // of the topic loaded last, changes applied; by number
+	changed map[uint64]bool     // routers to write, or to delete if they are not in routers
 }
 
 func (s *Store) newShadow() (*shadow, error) {
-	sh := &shadow{s: s, stored: make(map[uint64]Lease), now: make(map[uint64]Lease)}
+	sh := &shadow{s: s, stored: make(map[uint64]Lease), now: make(map[uint64]Lease),
+		routers: make(map[uint64]op.Route), changed: make(map[uint64]bool)}
 	var err error
 	open := func(prefix byte) *pebble.Iterator {
 		if err != nil {
@@ -72,7 +77,7 @@ func (s *Store) newShadow() (*shadow, error) {
 		it, err = s.kv.Load().NewIter(&pebble.IterOptions{LowerBound: []byte{prefix}, UpperBound: []byte{prefix + 1}})
 		return it
 	}
-	sh.metas, sh.diff, sh.leases = open(prefixTopic), open(prefixPage), open(prefixLease)
+	sh.metas, sh.diff, sh.leases, sh.routes = open(prefixTopic), open(prefixPage), open(prefixLease), open(prefixRouter)
 	sh.pages = &pageReader{it: open(prefixPage)}
 	if err != nil {
 		return nil, cmp.Or(err, sh.close())
@@ -82,7 +87,7 @@ func (s *Store) newShadow() (*shadow, error) {
 
 func (sh *shadow) close() error {
 	var err error
-	for _, it := range []*pebble.Iterator{sh.metas, sh.diff, sh.leases, sh.pages.it} {
+	for _, it := range []*pebble.Iterator{sh.metas, sh.diff, sh.leases, sh.routes, sh.pages.it} {
 		if it != nil {
 			err = cmp.Or(err, it.Close())
 		}
@@ -95,6 +100,8 @@ func (sh *shadow) close() error {
 func (sh *shadow) load(topic uint64) (st *op.State, existed bool, err error) {
 	clear(sh.stored)
 	clear(sh.now)
+	clear(sh.routers)
+	clear(sh.changed)
 	var buf [topicKeyLen]byte
 	k := topicKey(buf[:0], prefixTopic, topic)
 	if !sh.metas.SeekGE(k) || !bytes.Equal(sh.metas.Key(), k) {
@@ -121,7 +128,10 @@ func (sh *shadow) load(topic uint64) (st *op.State, existed bool, err error) {
 		}
 		sh.stored[l.Seq] = l
 	}
-	return st, true, sh.leases.Error()
+	if err := sh.leases.Error(); err != nil {
+		return nil, false, err
+	}
+	return st, true, sh.loadRoutes(topic)
 }
 
 // lease applies a part that takes, extends or gives back leases.

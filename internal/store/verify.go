@@ -65,6 +65,8 @@ func verifyKey(it *pebble.Iterator) error {
 		}
 	case prefixLease:
 		_, err = parseLease(k, v)
+	case prefixRouter:
+		_, err = parseRoute(k, v)
 	case prefixRun:
 		_, err = parseRun(k, v)
 	case prefixSegment:

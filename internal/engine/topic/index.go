@@ -35,6 +35,7 @@ type Index struct {
 	runs   []Run
 	refs   []Ref
 	memory map[uint64][]byte // frames of the batches held in memory, by first number
+	hold   uint64            // the lowest number that Trim keeps; 0: none
 }
 
 // Add puts a batch behind all others.
@@ -92,8 +93,12 @@ func (x *Index) Refs(dst []Ref, from, to uint64) []Ref {
 func (x *Index) Runs() []Run { return x.runs }
 
 // Trim forgets the batches of the log and of memory whose numbers are all at
-// or below start. Sealed runs stay until their segment is dropped.
+// or below start, but for those that Hold keeps. Sealed runs stay until their
+// segment is dropped.
 func (x *Index) Trim(start uint64) {
+	if x.hold > 0 {
+		start = min(start, x.hold-1)
+	}
 	k := 0
 	for k < len(x.refs) && x.refs[k].Last() <= start {
 		if x.refs[k].Segment == InMemory {
@@ -111,6 +116,12 @@ func (x *Index) Trim(start uint64) {
 		x.refs = append([]Ref(nil), x.refs...)
 	}
 }
+
+// Hold keeps the numbers above pos from being trimmed though they are gone.
+func (x *Index) Hold(pos uint64) { x.hold = pos + 1 }
+
+// Unhold lets Trim take everything again.
+func (x *Index) Unhold() { x.hold = 0 }
 
 // Seal replaces the batches that lie in a sealed segment by the run that the
 // store made of them; run.N 0 means that none of them was live any more.

@@ -36,6 +36,7 @@ type Staged struct {
 	First, N, Bytes             uint64
 	TS                          int64
 	EvictTo, EvictN, EvictBytes uint64
+	BurnFrom, BurnTo            uint64 // numbers that hold no record; BurnTo 0 is none
 	HasKey                      bool
 	Key                         op.KeyHash
 	Ref                         Ref
@@ -96,6 +97,9 @@ func (t *Topic) Stage(s Staged) (lsn, gen uint64, need uint8) {
 		t.plan.bytes += s.Bytes
 		t.plan.lastTS = max(t.plan.lastTS, s.TS)
 	}
+	if s.BurnTo > 0 {
+		t.plan.head = max(t.plan.head, s.BurnTo)
+	}
 	if s.EvictTo > 0 {
 		t.plan.start = max(t.plan.start, s.EvictTo)
 		t.plan.count -= s.EvictN
@@ -126,12 +130,24 @@ func (t *Topic) NextFree(seq uint64) uint64 {
 	seq = max(seq, t.plan.start)
 	for {
 		if seq >= t.Head {
-			return seq + 1
+			return t.afterBurnt(seq + 1)
 		}
-		if seq = t.NextLive(seq); !t.plan.doomed.Has(seq) {
+		if seq = t.NextLive(seq); seq > t.Head {
+			return t.afterBurnt(seq)
+		} else if !t.plan.doomed.Has(seq) {
 			return seq
 		}
 	}
+}
+
+// afterBurnt returns the first number from seq on that no staged change burns.
+func (t *Topic) afterBurnt(seq uint64) uint64 {
+	for i := range t.staged {
+		if s := &t.staged[i]; seq >= s.BurnFrom && seq <= s.BurnTo {
+			seq = s.BurnTo + 1
+		}
+	}
+	return seq
 }
 
 // StagedSize returns the size of a record that is staged but not visible.

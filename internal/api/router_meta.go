@@ -1,0 +1,82 @@
+package api
+
+import "strconv"
+
+const (
+	stampKey    = "_topics_router"
+	originalKey = "_topics_original_meta"
+)
+
+// Origin says where a copy of an exactly_once router comes from.
+type Origin struct {
+	Router string
+	Source string
+	ID     uint64 // the source's number
+	Epoch  int64  // Unix ms at which the source was created
+	Seq    uint64 // the record's number there
+}
+
+// AppendStampedMeta appends the meta of a copy: the members of meta, a compact
+// JSON object or nothing, and the stamp of the router. A stamp of an earlier
+// router is replaced; a meta without room for the stamp moves beside it.
+func AppendStampedMeta(dst, meta []byte, o *Origin) []byte {
+	dst = append(dst, '{')
+	kept, n, isObject := membersBut(meta, stampKey)
+	switch {
+	case !isObject || n >= MaxMetaKeys:
+		dst = append(dst, `"`+originalKey+`":`...)
+		dst = append(append(dst, meta...), ',')
+	case n > 0:
+		dst = append(append(dst, kept...), ',')
+	}
+	return append(appendStamp(dst, o), '}')
+}
+
+func appendStamp(dst []byte, o *Origin) []byte {
+	id := strconv.FormatUint(o.ID, 10)
+	epoch := strconv.FormatInt(o.Epoch, 10)
+	seq := strconv.FormatUint(o.Seq, 10)
+	dst = append(dst, `"`+stampKey+`":{"idempotency_key":`...)
+	dst = AppendString(dst, o.Router+"/"+id+"/"+epoch+"/"+seq)
+	dst = append(dst, `,"router":`...)
+	dst = AppendString(dst, o.Router)
+	dst = append(dst, `,"source_topic":`...)
+	dst = AppendString(dst, o.Source)
+	dst = append(dst, `,"source_topic_id":`+id+`,"source_epoch":`+epoch+`,"source_seq":`+seq...)
+	return append(dst, '}')
+}
+
+// membersBut returns the members of a compact object without the one of that
+// name, separated by commas, and how many they are. No text counts as {}.
+func membersBut(object []byte, name string) (members []byte, n int, isObject bool) {
+	if len(object) == 0 {
+		return nil, 0, true
+	}
+	s := scanner{b: object, index: -1}
+	if s.peek(); !s.open('{') {
+		return nil, 0, false
+	}
+	for {
+		from := s.i + 1
+		if object[s.i] != ',' { // the first member has none in front
+			from = s.i
+		}
+		key, ok := s.member()
+		if !ok {
+			break
+		}
+		drop := string(key) == name
+		if !s.skip() {
+			return nil, 0, false
+		}
+		if drop {
+			continue
+		}
+		if n > 0 {
+			members = append(members, ',')
+		}
+		members = append(members, object[from:s.i]...)
+		n++
+	}
+	return members, n, s.err == nil
+}

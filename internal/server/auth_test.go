@@ -37,8 +37,12 @@ var verdicts = map[string]struct {
 	"GET /v0/topics/:topic/diff":     {need: "w", prefix: true},
 	"POST /v0/topics/:topic/x/y/z":   {need: "w", prefix: true},
 	"GET /v0/topics/:topic/":         {need: "w", prefix: true},
-	"GET /v0/routers":                {need: "a"},
-	"PUT /v0/routers/:topic":         {need: "a", prefix: true},
+	"GET /v0/routers":                {need: "r"},
+	"PUT /v0/routers/:router":        {need: "a", prefix: true},
+	"GET /v0/routers/:router":        {need: "r", prefix: true},
+	"DELETE /v0/routers/:router":     {need: "d", prefix: true},
+	"POST /v0/routers/:router":       {need: "a", prefix: true},
+	"PATCH /v0/routers":              {need: "a"},
 	"POST /v0/watch":                 {need: "r"},
 	"GET /v0/watch/:wid":             {open: true},
 	"POST /v0/watch/:wid":            {},
@@ -86,7 +90,7 @@ func TestEveryRouteIsOpenToTheRightKeysOnly(t *testing.T) {
 			if key != "" {
 				head["Authorization"] = "Bearer " + key
 			}
-			r := s.ask(method, strings.Replace(path, ":topic", topic, 1), "", head)
+			r := s.ask(method, strings.NewReplacer(":topic", topic, ":router", topic).Replace(path), "", head)
 			got := r.status
 			if got != http.StatusUnauthorized && got != http.StatusForbidden {
 				got = http.StatusOK

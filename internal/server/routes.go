@@ -51,6 +51,11 @@ var routes = []route{
 	{method: "POST", path: "/v0/topics/:topic/extend", need: scopeWrite, body: bodyRequired, do: (*request).postExtend},
 	{method: "GET", path: "/v0/topics/:topic/work", need: scopeRead | scopeWrite, auth: authToken, do: (*request).getWork},
 
+	{method: "GET", path: "/v0/routers", need: scopeRead, do: (*request).listRouters},
+	{method: "PUT", path: "/v0/routers/:router", need: scopeAdmin, body: bodyRequired, do: (*request).putRouter},
+	{method: "GET", path: "/v0/routers/:router", need: scopeRead, do: (*request).getRouter},
+	{method: "DELETE", path: "/v0/routers/:router", need: scopeDelete, do: (*request).deleteRouter},
+
 	{method: "POST", path: "/v0/watch", need: scopeRead, body: bodyRequired, do: (*request).postWatch},
 	{method: "GET", path: "/v0/watch/:wid", auth: authItself, do: (*request).getWatch},
 	{method: "GET", path: "/v0/ws", do: (*request).getSocket},

@@ -1,0 +1,103 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// putRouter creates a router or replaces the fields that may change.
+func (q *request) putRouter() error {
+	name := q.path.seg[2]
+	cfg, derr := api.DecodeRouter(q.body)
+	if derr != nil {
+		return derr
+	}
+	if err := q.key.allowsEnds(cfg.Source, cfg.Dest); err != nil {
+		return err
+	}
+	if err := api.CheckRouter(name, &cfg); err != nil {
+		return err
+	}
+	res, err := q.eng.PutRouter(q.r.Context(), name, cfg)
+	if err != nil {
+		return err
+	}
+	q.out = api.AppendPutRouter(q.out[:0], name, &res, q.millis())
+	status := http.StatusOK
+	if res.Created {
+		status = http.StatusCreated
+	}
+	return q.send(status)
+}
+
+// allowsEnds refuses a router with a topic outside the key's prefixes.
+func (k *apiKey) allowsEnds(source, dest string) error {
+	if !k.allows(source) {
+		return errBodyPrefix("source", source)
+	}
+	if !k.allows(dest) {
+		return errBodyPrefix("dest", dest)
+	}
+	return nil
+}
+
+// checkEnds is allowsEnds for the router in the path, if it exists.
+func (q *request) checkEnds() error {
+	if source, dest, ok := q.eng.RouterEnds(q.path.seg[2]); ok {
+		return q.key.allowsEnds(source, dest)
+	}
+	return nil
+}
+
+// getRouter answers with the state of a router.
+func (q *request) getRouter() error {
+	if err := q.checkEnds(); err != nil {
+		return err
+	}
+	state, err := q.eng.Router(q.r.Context(), q.path.seg[2])
+	if err != nil {
+		return err
+	}
+	q.out = api.AppendRouterState(q.out[:0], &state, q.millis())
+	return q.send(http.StatusOK)
+}
+
+// listRouters answers with one page of the routers that the key may see.
+func (q *request) listRouters() error {
+	v, qerr := q.query()
+	if qerr != nil {
+		return qerr
+	}
+	size, qerr := pageSize(v.Get("page_size"))
+	if qerr != nil {
+		return qerr
+	}
+	var after string
+	if cursor := v.Get("cursor"); cursor != "" {
+		if after, qerr = api.DecodeCursor(cursor); qerr != nil {
+			return qerr
+		}
+	}
+	var allowed func(string) bool
+	if q.key.limited() {
+		allowed = q.key.allows
+	}
+	list := q.eng.Routers(v.Get("prefix"), v.Get("source"), v.Get("dest"), after, size, allowed)
+	q.out = api.AppendRouterList(q.out[:0], &list, q.millis())
+	return q.send(http.StatusOK)
+}
+
+// deleteRouter ends a router; its copies stay.
+func (q *request) deleteRouter() error {
+	if err := q.checkEnds(); err != nil {
+		return err
+	}
+	name := q.path.seg[2]
+	deleted, err := q.eng.DeleteRouter(q.r.Context(), name)
+	if err != nil {
+		return err
+	}
+	q.out = api.AppendDeleteRouter(q.out[:0], name, deleted, q.millis())
+	return q.send(http.StatusOK)
+}

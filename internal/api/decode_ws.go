@@ -122,11 +122,13 @@ func (s *scanner) each(m *SocketMessage, seen *uint32, field func(name []byte) b
 func (s *scanner) subscribe(lim *Limits, m *SocketMessage) {
 	var seen uint32
 	var one WatchTopic
+	var named bool
 	w := &m.Watch
 	s.each(m, &seen, func(name []byte) bool {
 		switch string(name) {
 		case "topic":
-			if s.once(&seen, socketTopic, "topic") {
+			if s.once(&seen, socketTopic, "topic") && !s.null() {
+				named = true
 				one.Topic = string(s.text("topic", acceptString))
 				s.scratch = s.scratch[:0]
 			}
@@ -151,7 +153,7 @@ func (s *scanner) subscribe(lim *Limits, m *SocketMessage) {
 		}
 		return true
 	})
-	if seen&socketTopic != 0 && !w.has(one.Topic) {
+	if named && !w.has(one.Topic) {
 		w.Topics = append(w.Topics, one)
 	}
 }
@@ -180,7 +182,7 @@ func (s *scanner) unsubscribe(lim *Limits, m *SocketMessage) {
 	s.each(m, &seen, func(name []byte) bool {
 		switch string(name) {
 		case "topic":
-			if s.once(&seen, socketTopic, "topic") {
+			if s.once(&seen, socketTopic, "topic") && !s.null() {
 				m.Names = append(m.Names, string(s.text("topic", acceptString)))
 				s.scratch = s.scratch[:0]
 			}

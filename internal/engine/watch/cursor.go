@@ -43,8 +43,16 @@ func ParseID(id string) (positions map[string]uint64, ok bool) {
 	if err != nil {
 		return nil, false
 	}
-	if err := json.Unmarshal(js, &positions); err != nil || positions == nil {
+	var at map[string]*uint64 // a pointer tells null from 0
+	if err := json.Unmarshal(js, &at); err != nil || at == nil {
 		return nil, false
+	}
+	positions = make(map[string]uint64, len(at))
+	for name, pos := range at {
+		if pos == nil {
+			return nil, false
+		}
+		positions[name] = *pos
 	}
 	return positions, true
 }

@@ -55,6 +55,7 @@ func TestAnUnusableSettingIsNamed(t *testing.T) {
 		"WEIR_DISK_FLUSH_MS":          {"0", "-1", "1s", "1e3"},
 		"WEIR_INGEST_QUEUE":           {"0", "x"},
 		"WEIR_PROBE_AUTH":             {"yes", "2"},
+		"WEIR_TEST_MIN_HEARTBEAT_MS":  {"0", "1001", "1s"},
 		"WEIR_ALLOW_INSECURE_NO_AUTH": {"please"},
 		"WEIR_API_KEYS":               {"k:wrong", ":r", "k,k"},
 		"WEIR_MAX_BODY_BYTES":         {"0", "64MiB"},

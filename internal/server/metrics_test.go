@@ -66,3 +66,18 @@ func TestHealthNamesVersionAndUptime(t *testing.T) {
 		t.Errorf("got %s", r.body)
 	}
 }
+
+func TestTheNumbersOfTheSchedulerAreThereBeforeAnythingHappened(t *testing.T) {
+	s := serveEngine(t, nil)
+	text := s.ask("GET", "/v0/metrics", "", nil).body
+	for _, name := range []string{
+		"weir_pressure", `weir_pressure_signal{signal="depth"}`, `weir_pressure_signal{signal="latency"}`, `weir_pressure_signal{signal="pool"}`,
+		"weir_governor_rung", "weir_coalesce_window_ms", "weir_commit_window_ms", `weir_sched_ready{band="B4"}`, "weir_sched_deferred",
+		`weir_sched_visits_total{band="B0"}`, "weir_sched_promotions_total", "weir_sched_wait_ms_count", `weir_throttled_total{reason="pressure"}`,
+		`weir_throttled_total{reason="max_topics"}`, "weir_sse_lagged", "weir_sse_lagged_total", "weir_sse_dropped_slow_total",
+	} {
+		if !strings.Contains(text, "\n"+name+" ") {
+			t.Errorf("the metrics lack %s", name)
+		}
+	}
+}

@@ -94,7 +94,6 @@ type socket struct {
 	src     *engine.Stream
 	answers [][]byte
 	bytes   int // in answers
-	leaving bool
 }
 
 // run serves the socket until either side closes it.

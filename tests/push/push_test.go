@@ -36,14 +36,14 @@ func slowReader(t *testing.T, limit uint64) {
 // A short saturation: everything acknowledged is there, gaps are announced, and
 // the pressure goes when the load does.
 func TestSaturatedServerKeepsItsPromises(t *testing.T) {
-	saturate(t, start(t), runs.SaturateOptions{Length: 6 * time.Second})
+	saturate(t, start(t), runs.SaturateOptions{Length: 6 * time.Second, Routers: 4})
 }
 
 // With the pressure pinned above the third rung, topics of negative priority
 // are pushed by the ten-second rule alone, and lose nothing.
 func TestPausedTopicsArePushedWithinTenSeconds(t *testing.T) {
 	saturate(t, start(t, "WEIR_TEST_PRESSURE=0.9"), runs.SaturateOptions{
-		Length: 2 * time.Second, Bulk: 1, BulkBatch: 10, Pinned: true,
+		Length: 2 * time.Second, Bulk: 1, BulkBatch: 10, LowRate: 1000, Routers: 4, Pinned: true,
 	})
 }
 

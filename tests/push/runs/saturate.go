@@ -20,8 +20,8 @@ type SaturateOptions struct {
 	Low       int           // topics of negative priority; default 1000
 	MaxMiB    float64       // bound of the resident set; default 1024
 	Pinned    bool          // the pressure is pinned by the server's environment: it is not judged
-	LowRate   int           // writes per second to the low topics together; default 1000
-	Bulk      int           // connections that write batches without pause; default 12
+	LowRate   int           // writes per second to the low topics together; default 6000
+	Bulk      int           // connections that write batches without pause; default 48
 	BulkBatch int           // records in one of those; default 100
 	Routers   int           // each with a source and a destination of its own; default none
 	Out       io.Writer     // the table; default: nowhere
@@ -34,8 +34,8 @@ func (o SaturateOptions) withDefaults() SaturateOptions {
 		}
 	}
 	set(&o.Low, 1000)
-	set(&o.LowRate, 1000)
-	set(&o.Bulk, 12)
+	set(&o.LowRate, 6000)
+	set(&o.Bulk, 48)
 	set(&o.BulkBatch, 100)
 	if o.Length == 0 {
 		o.Length = 20 * time.Second
@@ -50,13 +50,13 @@ func (o SaturateOptions) withDefaults() SaturateOptions {
 }
 
 const (
-	bulkTopics    = 4 // half of them capped
+	bulkTopics    = 4 // half of them capped and fsync, the others disk
 	bulkCap       = 20_000
 	bulkReaders   = 2 // streams of each bulk topic
 	feedBatch     = 10
 	feedPace      = 5 * time.Millisecond
 	probePace     = 20 * time.Millisecond
-	lowWriters    = 2
+	lowWriters    = 16
 	perStream     = 250 // low topics of one stream
 	sampleStep    = 250 * time.Millisecond
 	drainLimit    = 90 * time.Second
@@ -87,7 +87,7 @@ type saturation struct {
 	acked   atomic.Int64
 	failed  firstOf
 	peakMiB float64
-	visits  float64 // per second, mean over the load
+	visits  float64 // per second, the most of a sample
 	highest float64 // pressure
 	rungs   map[int]int
 }
@@ -118,7 +118,7 @@ func (s *saturation) prepare(ctx context.Context) error {
 	for i := range bulkTopics {
 		g := &given{name: fmt.Sprintf("bulk-%d", i), config: `{}`, pad: pad}
 		if i%2 == 1 {
-			g.cap, g.config = bulkCap, fmt.Sprintf(`{"cap_records":%d}`, bulkCap)
+			g.cap, g.config = bulkCap, fmt.Sprintf(`{"cap_records":%d,"durability":"fsync"}`, bulkCap)
 		}
 		s.bulk = append(s.bulk, g)
 	}

@@ -23,8 +23,8 @@ import (
 func main() {
 	length := flag.Duration("d", 20*time.Second, "length of the load")
 	low := flag.Int("low", 1000, "topics of negative priority")
-	bulk := flag.Int("bulk", 12, "connections that write batches without pause")
-	routers := flag.Int("routers", 0, "routers, each with a source and a destination of its own")
+	bulk := flag.Int("bulk", 48, "connections that write batches without pause")
+	routers := flag.Int("routers", 4, "routers, each with a source and a destination of its own")
 	memory := flag.Float64("mib", 1024, "bound of the resident set in MiB")
 	pressure := flag.String("pressure", "", "pin the pressure to this value between 0 and 1")
 	binary := flag.String("weir", "", "binary to run (default: built from the tree)")

@@ -319,3 +319,44 @@ func make1(n int) []string {
 	}
 	return all
 }
+
+func TestT18PressureWidensTheCommitWindowOfTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct{ pressure, window float64 }{{0.4, 0.5}, {0.7, 5.25}, {1, 10}} {
+			e := openOn(t, vfs.NewMem(), "b")
+			e.governor.Pin(c.pressure)
+			time.Sleep(2 * governorPeriod)
+			want := time.Duration(c.window * float64(time.Millisecond))
+			if got := e.log.Window(); (got - want).Abs() > 10*time.Microsecond {
+				t.Errorf("pressure %v: window %v instead of %v", c.pressure, got, want)
+			}
+			e.Close()
+		}
+	})
+}
+
+func TestT22UnderDeferralStreamsKeepTheirBandAndRouterWorkGoesOneLower(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openOn(t, vfs.NewMem(), "b", oneWorker)
+		put(t, e, "in", configOf(api.Memory, func(c *api.Config) { c.HasPriority, c.Priority = true, 600 }))
+		if _, err := e.PutRouter(bg, "r", api.RouterConfig{Source: "in", Dest: "out", CreateDest: true}); err != nil {
+			t.Fatal(err)
+		}
+		e.governor.Pin(0.85)
+		time.Sleep(2 * governorPeriod)
+		in := watched(t, e, "in")
+		before := e.Metrics().Push.Visits
+		tryWrite(e, "in", "1")
+		if got, _ := read(t, e, "out", 0); len(got) != 1 {
+			t.Fatalf("a diff of the destination sees %d records", len(got))
+		}
+		follow(t, in, 1)
+		synctest.Wait()
+		after := e.Metrics().Push.Visits
+		if after[3]-before[3] != 1 || after[2]-before[2] != 1 {
+			t.Fatalf("visits by band %v, before %v", after, before)
+		}
+		in.Close()
+		e.Close()
+	})
+}

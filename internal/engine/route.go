@@ -112,6 +112,7 @@ func (x *routes) add(r *router) {
 	x.mu.Unlock()
 	link(&r.source.routers, r)
 	link(&r.dest.feeders, r)
+	r.source.task.SetRouted(true)
 }
 
 // remove takes a router out.
@@ -124,6 +125,7 @@ func (x *routes) remove(r *router) {
 	x.mu.Unlock()
 	unlink(&r.source.routers, r)
 	unlink(&r.dest.feeders, r)
+	r.source.task.SetRouted(r.source.hasRouters())
 }
 
 // link and unlink replace a list, since others read it; change is held.

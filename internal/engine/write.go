@@ -150,6 +150,7 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 		waited := ms(time.Since(begin))
 		if fsync {
 			res.SyncMS = waited
+			res.ThrottleMS += min(waited, ms(e.log.Gathered()))
 		} else {
 			res.AppendMS = waited
 		}

@@ -277,6 +277,7 @@ func (l *Log) syncRoundLocked() {
 func (l *Log) gatherLocked() {
 	window := time.Duration(l.window.Load())
 	goal := l.mu.lastReleased
+	l.gathered.Store(0)
 	if window <= 0 || l.mu.syncWaiters == 0 || goal <= 1 && l.mu.syncWaiters == 1 {
 		return
 	}
@@ -289,11 +290,15 @@ func (l *Log) gatherLocked() {
 	l.mu.gatherGoal = goal
 	wait := join(&l.mu.gather)
 	l.mu.Unlock()
+	begin := time.Now()
 	timer := time.NewTimer(window)
 	select {
 	case <-wait:
 		timer.Stop()
 	case <-timer.C:
+	}
+	if window > defaultWindow {
+		l.gathered.Store(int64(time.Since(begin)))
 	}
 	l.mu.Lock()
 	l.mu.gather = nil

@@ -188,6 +188,9 @@ type Log struct {
 	written atomic.Uint64
 	synced  atomic.Uint64
 	window  atomic.Int64
+	// gathered is how long the last sync waited for company because the window
+	// was widened, ns.
+	gathered atomic.Int64
 
 	slots       atomic.Int64
 	blocked     atomic.Uint32
@@ -261,6 +264,13 @@ func (l *Log) Gen() uint64 { return l.gen.Load() }
 // SetWindow changes how long a sync gathers company. Above 500 µs a group of
 // two or more waits the window out.
 func (l *Log) SetWindow(d time.Duration) { l.window.Store(int64(d)) }
+
+// Window returns what SetWindow has set, 500 µs before.
+func (l *Log) Window() time.Duration { return time.Duration(l.window.Load()) }
+
+// Gathered returns how long the last sync waited for company in a window above
+// 500 µs; 0 if it did not.
+func (l *Log) Gathered() time.Duration { return time.Duration(l.gathered.Load()) }
 
 // Durable returns what holds for an LSN now. LSNs of operations that failed
 // are not meaningful.

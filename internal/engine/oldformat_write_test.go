@@ -64,6 +64,15 @@ func createAll(t *testing.T, e *Engine) {
 	put(t, e, "timed", configOf(api.Disk, func(c *api.Config) { c.TTLMS = 1 }))
 	put(t, e, "trimmed", configOf(api.Fsync, func(c *api.Config) { c.Priority, c.HasPriority = -3, true }))
 	put(t, e, "dead", configOf(api.Disk))
+	for name, c := range map[string]api.RouterConfig{
+		"plain":  {Source: "log-disk", Dest: "routed", PreserveNode: true, PreserveTag: true, CreateDest: true},
+		"tagged": {Source: "trimmed", Dest: "routed-tagged", PreserveTag: true, CreateDest: true, Guarantee: api.ExactlyOnce, Filter: &api.Predicate{Value: "keep"}},
+		"chain":  {Source: "routed", Dest: "routed-on", PreserveNode: true, CreateDest: true},
+	} {
+		if _, err := e.PutRouter(bg, name, c); err != nil {
+			t.Fatal(err)
+		}
+	}
 	mortal := func(c *api.Config) {
 		c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter, c.LeaseMS = 1, true, "dead", 3_600_000
 	}

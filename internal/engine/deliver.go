@@ -147,7 +147,7 @@ const visitBudget = 1024
 func (e *Engine) deliver(v *visit, t *entry) {
 	now := e.clock()
 	t.mu.Lock()
-	head, gone := t.Head, t.gone || t.dropped
+	head, gone := t.Head, t.gone
 	t.mu.Unlock()
 	if gone {
 		return
@@ -212,7 +212,7 @@ const maxGroups = 64
 func (e *Engine) feed(v *visit, t *entry, g *group, head uint64) {
 	for pos := g.pos; pos < head && len(g.subs) > 0; {
 		t.mu.Lock()
-		if t.gone || t.dropped {
+		if t.gone {
 			t.mu.Unlock()
 			return
 		}

@@ -12,12 +12,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirmq/weir/internal/engine"
 )
 
 // tarOf packs files, with a manifest unless there is one.
 func tarOf(t *testing.T, files map[string]string) []byte {
 	t.Helper()
-	m := manifest{Format: manifestFormat, LSN: 42}
+	m := manifest{Format: engine.FormatVersion, LSN: 42}
 	for name, text := range files {
 		sum := sha256.Sum256([]byte(text))
 		m.Files = append(m.Files, manifestFile{name, int64(len(text)), hex.EncodeToString(sum[:])})
@@ -121,7 +123,8 @@ func TestABrokenBackupLeavesNothingBehind(t *testing.T) {
 	for name, stream := range map[string][]byte{
 		"broken off":         whole[:len(whole)/2],
 		"no manifest":        tarRaw(t, someFiles, ""),
-		"another format":     tarRaw(t, nil, `{"format":2}`),
+		"a newer format":     tarRaw(t, nil, `{"format":99}`),
+		"no format":          tarRaw(t, nil, `{}`),
 		"an unknown file":    tarRaw(t, someFiles, `{"format":1,"files":[]}`),
 		"a missing file":     tarRaw(t, nil, `{"format":1,"files":[{"name":"a","size":1,"sha256":"00"}]}`),
 		"another checksum":   bytes.Replace(whole, []byte("table"), []byte("tabel"), 1),

@@ -13,18 +13,19 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/weirmq/weir/internal/engine"
 )
 
 const (
-	manifestName   = "MANIFEST.json"
-	manifestFormat = 1
+	manifestName = "MANIFEST.json"
 	// maxManifestBytes bounds what a manifest may make a command hold.
 	maxManifestBytes = 64 << 20
 )
 
 // manifest says what a backup consists of.
 type manifest struct {
-	Format    int            `json:"format"`
+	Format    int            `json:"format"`     // of the data directory it holds
 	LSN       uint64         `json:"lsn"`        // last operation in the store; the log behind it is among the files
 	CreatedMS int64          `json:"created_ms"` // Unix ms
 	Files     []manifestFile `json:"files"`      // every file but the manifest
@@ -66,8 +67,8 @@ func readManifest(root *os.Root) (*manifest, error) {
 	if err := json.Unmarshal(text, m); err != nil {
 		return nil, fmt.Errorf("%s cannot be read: %w", manifestName, err)
 	}
-	if m.Format != manifestFormat {
-		return nil, fmt.Errorf("the backup has format %d, this weir knows format %d", m.Format, manifestFormat)
+	if m.Format < 1 || m.Format > engine.FormatVersion {
+		return nil, fmt.Errorf("the backup has format %d, this weir reads formats 1 to %d: use a newer weir", m.Format, engine.FormatVersion)
 	}
 	seen := make(map[string]bool, len(m.Files))
 	for _, f := range m.Files {

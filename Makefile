@@ -44,7 +44,7 @@ bench: deps ## the whole benchmark beside its peers; writes bench/out/bench.json
 
 .PHONY: saturation
 saturation: ## more load than the machine can do for 20 s, and a stalled reader; prints what happens
-	go run ./tests/push/saturation
+	go run ./tests/push/saturation -bulk 256 -low 4000
 	go run ./tests/push/slow
 
 .PHONY: fuzz

@@ -1,8 +1,9 @@
-// Package weir is the root of a durable stream queue: topics that keep records
-// in order and queues that hand jobs to workers, in one process, over HTTP.
+// Package weir is a stream queue that stays quick and loses nothing when there
+// is more work than workers.
 //
-// Today the root holds no code of its own: the server and its commands are in
-// cmd/weir (`go run ./cmd/weir serve`), the engine is in internal/engine, and
-// docs/ARCHITECTURE.md maps the rest. layout_test.go, beside this file, keeps
-// the map true.
+// A Stream is opened by a URL, on Redis Streams, on a weir server or in this
+// process. A Producer publishes to it behind a guard, which slows down, waits and in the end
+// refuses when the workers are behind. A Pool runs a handler for each message; every worker
+// also takes over what crashed workers left, and what fails too often is moved to
+// the dead letters.
 package weir

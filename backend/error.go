@@ -1,0 +1,62 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors that callers test for with errors.Is.
+var (
+	// ErrOutcomeUnknown: the server may or may not have done what was asked. An
+	// append with an idempotency key can be repeated safely.
+	ErrOutcomeUnknown = errors.New("outcome unknown")
+	// ErrUnavailable: the server did not do it and may later (not reachable, loading,
+	// read-only replica, failing over).
+	ErrUnavailable = errors.New("backend not available")
+	// ErrLeaseLost: somebody else holds the message, or it is done.
+	ErrLeaseLost = errors.New("lease lost")
+	// ErrStreamNotFound: there is no such stream or topic.
+	ErrStreamNotFound = errors.New("stream not found")
+	// ErrGroupNotFound: the stream has no such group.
+	ErrGroupNotFound = errors.New("group not found")
+	// ErrNotFound: there is no such dead letter.
+	ErrNotFound = errors.New("not found")
+	// ErrClosed: the backend was closed.
+	ErrClosed = errors.New("closed")
+)
+
+// FullError is a refusal by the server itself: it has no room or too much to
+// do. Nothing was stored.
+type FullError struct {
+	Reason     string        // ReasonQueueFull or ReasonBufferFull
+	RetryAfter time.Duration // what the server asks for; 0: it did not say
+	Err        error         // what the server said
+}
+
+// Reasons of a refusal, here and in the library's QueueFullError.
+const (
+	ReasonLoadShedding = "load_shedding"
+	ReasonBufferFull   = "buffer_full"
+	ReasonQueueFull    = "queue_full"
+)
+
+func (e *FullError) Error() string { return fmt.Sprintf("%s: %v", e.Reason, e.Err) }
+
+// Unwrap returns what the server said.
+func (e *FullError) Unwrap() error { return e.Err }
+
+// Retryable is the one place that decides whether the same call may help
+// later. A repeated append may store twice if err is ErrOutcomeUnknown and the
+// messages have no idempotency key.
+func Retryable(err error) bool {
+	var full *FullError
+	switch {
+	case err == nil, errors.Is(err, ErrClosed), errors.Is(err, context.Canceled):
+		return false
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrOutcomeUnknown), errors.As(err, &full):
+		return true
+	}
+	return errors.Is(err, context.DeadlineExceeded)
+}

@@ -1,0 +1,27 @@
+package backend
+
+// Headers that weir writes itself. Everything else in a message's headers is
+// its producer's.
+const (
+	HeaderPrefix   = "weir-"
+	HeaderPriority = "weir-priority" // a tier's name; absent: normal
+	HeaderFairKey  = "weir-fair-key"
+	HeaderTag      = "weir-tag"    // the record's tag on a weir server
+	HeaderTrace    = "traceparent" // W3C trace context
+
+	// FieldEnqueued is when the message was published, in Unix milliseconds.
+	FieldEnqueued = "enqueue_ts"
+)
+
+// Headers of a dead letter, on top of the message's own.
+const (
+	HeaderDeadStream   = "weir-dead-stream"
+	HeaderDeadGroup    = "weir-dead-group"
+	HeaderDeadID       = "weir-dead-id"
+	HeaderDeadAttempts = "weir-dead-attempts"
+	HeaderDeadReason   = "weir-dead-reason"
+	HeaderDeadError    = "weir-dead-error"
+	HeaderDeadConsumer = "weir-dead-consumer"
+	HeaderDeadAt       = "weir-dead-at"  // Unix ms
+	HeaderRedrives     = "weir-redrives" // stays on the message that is sent back
+)

@@ -1,0 +1,40 @@
+package backend
+
+import "fmt"
+
+// Priority is the tier of a message: who is kept waiting or refused first when
+// there is too much. The zero value is Normal.
+type Priority int8
+
+// The six tiers, the most important first.
+const (
+	Critical   Priority = 2
+	High       Priority = 1
+	Normal     Priority = 0
+	Low        Priority = -1
+	Bulk       Priority = -2
+	Background Priority = -3
+)
+
+var priorityNames = [...]string{"background", "bulk", "low", "normal", "high", "critical"}
+
+// Valid reports whether p is one of the six tiers.
+func (p Priority) Valid() bool { return p >= Background && p <= Critical }
+
+// String returns the tier's name, as the header weir-priority holds it.
+func (p Priority) String() string {
+	if !p.Valid() {
+		return fmt.Sprintf("priority(%d)", int8(p))
+	}
+	return priorityNames[p-Background]
+}
+
+// ParsePriority reads a tier's name.
+func ParsePriority(name string) (Priority, error) {
+	for i, n := range priorityNames {
+		if n == name {
+			return Background + Priority(i), nil
+		}
+	}
+	return Normal, fmt.Errorf("priority %q is unknown; known: %v", name, priorityNames)
+}

@@ -1,0 +1,75 @@
+package weir
+
+import "time"
+
+// Hooks are called when something happens; nil ones are left out. They run
+// where it happens, so they have to be quick and must not call back into weir.
+// No hook is told a message's own data: what it counts has few labels.
+type Hooks struct {
+	// PublishAttempt is called once for each message that enters Publish,
+	// TryPublish or PublishBatch.
+	PublishAttempt func(s StreamName, messages int)
+	// Published is called for messages that are stored.
+	Published func(s StreamName, messages int, took time.Duration)
+	// PublishFailed is called for messages that are not stored for certain. reason
+	// is a Reason, "outcome_unknown", "unavailable", "cancelled" or "error".
+	PublishFailed func(s StreamName, messages int, reason string)
+	// Slowed is called after a soft sleep or a pause of a publish.
+	Slowed func(s StreamName, kind SlowKind, d time.Duration)
+	// BackpressureRetry is called each time that a publish looks at the depth again.
+	BackpressureRetry func(s StreamName, try int)
+	// Shadowed is called for what a guard in shadow mode would have done: a
+	// SlowKind or a Reason.
+	Shadowed func(s StreamName, decision string)
+	// SignalKnown is called when the guard's signal becomes known or unknown.
+	SignalKnown func(s StreamName, known bool)
+	// Measured is called with each reading that the guard, a pool or a sample takes.
+	Measured func(s StreamName, m Measurement)
+
+	// Settled is called for deliveries when they end.
+	Settled func(s StreamName, o Outcome, messages int)
+	// Handled is called when a handler returns.
+	Handled func(s StreamName, took time.Duration, err error)
+	// Reclaimed is called with the number of deliveries taken over from others.
+	Reclaimed func(s StreamName, messages int)
+	// Workers is called when a pool's number of workers, or of those at work, changes.
+	Workers func(s StreamName, workers, busy int)
+}
+
+// StreamName names a stream in hooks and metrics.
+type StreamName struct {
+	Kind   string // "redis", "kafka", "embedded" or "http"
+	Stream string
+	Group  string
+}
+
+// SlowKind is how a publish was kept waiting.
+type SlowKind string
+
+// The ways a publish is kept waiting.
+const (
+	SoftSleep SlowKind = "sleep" // once, above the soft limit
+	HardPause SlowKind = "pause" // above the hard limit
+	DepthWait SlowKind = "depth" // before another look at the depth
+)
+
+// Outcome is how a delivery ended.
+type Outcome string
+
+// The outcomes of deliveries.
+const (
+	Acked    Outcome = "acked"
+	Retried  Outcome = "retried"  // given back to be tried again
+	Returned Outcome = "returned" // given back unstarted
+	Dead     Outcome = "dead"     // moved to the dead letters
+	Lost     Outcome = "lost"     // somebody else had it by then, or its data was gone
+)
+
+// Measurement is what was read of a stream; nil is not known.
+type Measurement struct {
+	Depth       int64 // backlog; XLen where lag is not known
+	Pending     *int64
+	Lag         *int64
+	OldestAge   *time.Duration
+	DeadLetters *int64
+}

@@ -1,0 +1,48 @@
+package weir
+
+import (
+	"github.com/weirmq/weir/backend"
+)
+
+// The nouns that library and backends share.
+type (
+	// Message is what a Producer publishes.
+	Message = backend.Message
+	// Delivery is one handing of a message to a handler.
+	Delivery = backend.Delivery
+	// Priority is the tier of a message.
+	Priority = backend.Priority
+	// DeadLetter is a message that was moved aside.
+	DeadLetter = backend.DeadLetter
+)
+
+// The six tiers, the most important first; Normal is the zero value.
+const (
+	Critical   = backend.Critical
+	High       = backend.High
+	Normal     = backend.Normal
+	Low        = backend.Low
+	Bulk       = backend.Bulk
+	Background = backend.Background
+)
+
+// Stream is a stream or queue on any backend, and one group on it. It is safe
+// for use by many goroutines. Producers and Pools made of it end before it is closed.
+type Stream struct {
+	backend backend.Backend
+	info    backend.Info
+}
+
+// New returns the stream that b holds. Closing the stream closes b.
+func New(b backend.Backend) *Stream {
+	return &Stream{backend: b, info: b.Info()}
+}
+
+// Info describes the stream and its backend. It holds no secret.
+func (s *Stream) Info() backend.Info { return s.info }
+
+// Backend returns what the stream was made of, for what only one backend can do.
+func (s *Stream) Backend() backend.Backend { return s.backend }
+
+// Close closes the backend. It does not wait for Producers and Pools.
+func (s *Stream) Close() error { return s.backend.Close() }

@@ -60,6 +60,10 @@ func appendEscape(dst []byte, c byte) []byte {
 // AppendRecord appends a record as a diff shows it: $seq, $ts, $node, $tag if
 // asked for, data, meta if asked for.
 func AppendRecord(dst []byte, r *Record, includeTags, includeMeta bool) []byte {
+	return appendRecord(dst, r, includeTags, true, includeMeta)
+}
+
+func appendRecord(dst []byte, r *Record, tags, data, meta bool) []byte {
 	dst = append(dst, `{"$seq":`...)
 	dst = appendUint(dst, r.Seq)
 	dst = append(dst, `,"$ts":`...)
@@ -68,13 +72,15 @@ func AppendRecord(dst []byte, r *Record, includeTags, includeMeta bool) []byte {
 		dst = append(dst, `,"$node":`...)
 		dst = AppendString(dst, r.Node)
 	}
-	if includeTags && r.HasTag {
+	if tags && r.HasTag {
 		dst = append(dst, `,"$tag":`...)
 		dst = AppendString(dst, r.Tag)
 	}
-	dst = append(dst, `,"data":`...)
-	dst = append(dst, r.Data...)
-	if includeMeta && len(r.Meta) > 0 {
+	if data {
+		dst = append(dst, `,"data":`...)
+		dst = append(dst, r.Data...)
+	}
+	if meta && len(r.Meta) > 0 {
 		dst = append(dst, `,"meta":`...)
 		dst = append(dst, r.Meta...)
 	}

@@ -41,27 +41,7 @@ func (s FrameStyle) AppendRecordsHead(dst []byte, topic string, fromSeq, headSeq
 
 // AppendFrameRecord appends the next record behind AppendRecordsHead.
 func AppendFrameRecord(dst []byte, r *Record, o *WatchOptions) []byte {
-	dst = appendComma(dst)
-	if o.IncludeData {
-		return AppendRecord(dst, r, o.IncludeTags, o.IncludeMeta)
-	}
-	dst = append(dst, `{"$seq":`...)
-	dst = appendUint(dst, r.Seq)
-	dst = append(dst, `,"$ts":`...)
-	dst = appendInt(dst, r.TS)
-	if r.HasNode {
-		dst = append(dst, `,"$node":`...)
-		dst = AppendString(dst, r.Node)
-	}
-	if o.IncludeTags && r.HasTag {
-		dst = append(dst, `,"$tag":`...)
-		dst = AppendString(dst, r.Tag)
-	}
-	if o.IncludeMeta && len(r.Meta) > 0 {
-		dst = append(dst, `,"meta":`...)
-		dst = append(dst, r.Meta...)
-	}
-	return append(dst, '}')
+	return appendRecord(appendComma(dst), r, o.IncludeTags, o.IncludeData, o.IncludeMeta)
 }
 
 // AppendRecordsTail closes a record frame; toSeq is the last number examined.

@@ -30,7 +30,6 @@ func (e *Engine) admit(ctx context.Context, patient bool) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, wal.ErrFull):
-		e.push.throttled.Add(1)
 		return api.Errorf(api.CodeThrottled, "the ingest queue is full; try again after retry_after_ms").
 			With("retry_after_ms", e.drainTimeMS())
 	case ctx.Err() != nil:

@@ -250,7 +250,7 @@ func (g *group) frames(name string, rd *reading) []*watch.Frame {
 		frames = append(frames, &watch.Frame{Body: g.style.AppendTombstoneFrame(nil, name, rd.tomb), Pos: rd.from, Kind: watch.Tombstone})
 	}
 	if rd.n > 0 {
-		return append(frames, &watch.Frame{Body: slices.Clone(rd.body), Pos: rd.next, Kind: watch.Records, Count: rd.n})
+		return append(frames, &watch.Frame{Body: slices.Clone(rd.body), Pos: rd.next, Kind: watch.Records})
 	}
 	return append(frames, &watch.Frame{Pos: rd.next, Kind: watch.Position})
 }
@@ -313,7 +313,6 @@ func (t *entry) ended() {
 // pushCounters are the numbers of the push half.
 type pushCounters struct {
 	lagged, laggedTotal, droppedSlow atomic.Int64
-	throttled                        atomic.Int64
 	routing                          atomic.Int64 // ns spent forwarding
 	sealing                          atomic.Int64 // ns spent moving segments to the store
 }

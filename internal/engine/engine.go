@@ -153,7 +153,7 @@ func Open(ctx context.Context, opt Options) (*Engine, error) {
 	e.stop, e.cancel = context.WithCancel(context.Background())
 	e.reg.init()
 	e.routes.init()
-	e.sched = sched.New(opt.Workers, 0)
+	e.sched = sched.New(opt.Workers)
 	e.governor = governor.New()
 	if err := e.pinPressure(); err != nil {
 		e.abandon()

@@ -75,7 +75,7 @@ func (g *governing) step() {
 		Depth: sample.Depth, Workers: e.sched.Shards(),
 		MeanWait: sample.MeanWait, OldestWait: sample.OldestWait, PickUps: sample.PickUps,
 		BusyShare: g.busy(now, w.FsyncMicros*1000), DebtSegments: w.DebtSegments,
-	}, e.ingestFull())
+	}, w.QueueDepth >= int64(e.opt.IngestSlots)) // a write would have to wait for a slot
 	if st.CoalesceWindow != g.last.CoalesceWindow {
 		e.sched.SetWindow(st.CoalesceWindow)
 	}
@@ -111,11 +111,6 @@ func (g *governing) busy(now time.Time, syncing int64) float64 {
 	}
 	slots := 2 + g.e.sched.Shards()
 	return min(1, float64(used)/float64(span)/float64(slots))
-}
-
-// ingestFull reports whether a write would have to wait for a slot.
-func (e *Engine) ingestFull() bool {
-	return e.log.Metrics().QueueDepth >= int64(e.opt.IngestSlots)
 }
 
 // advise tells the streams of deferred topics that their pushes are paced.

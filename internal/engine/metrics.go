@@ -33,7 +33,6 @@ type PushMetrics struct {
 	Promotions                       int64
 	Waits                            [len(sched.WaitBounds) + 1]int64 // pick-ups by wait, not cumulative; see WaitBoundsMS
 	WaitSumMS                        float64
-	Throttled                        int64 // writes refused for pressure or a full ingest queue
 	WatchSessions                    int
 	Lagged                           int64 // streams that are behind their outbox now
 	LaggedTotal                      int64
@@ -60,8 +59,8 @@ func (e *Engine) pushMetrics() PushMetrics {
 		Pressure: g.Pressure, DepthSignal: g.Depth, LatencySignal: g.Latency, Pool: g.Pool, Rung: g.Rung,
 		CoalesceMS: ms(g.CoalesceWindow), CommitMS: ms(g.CommitWindow),
 		Ready: s.Ready, Deferred: s.Deferred, Visits: s.Visits, Promotions: s.Promotions, Waits: s.Waits, WaitSumMS: ms(s.WaitSum),
-		Throttled: e.push.throttled.Load(), WatchSessions: e.WatchSessions(),
-		Lagged: e.push.lagged.Load(), LaggedTotal: e.push.laggedTotal.Load(), DroppedSlow: e.push.droppedSlow.Load(),
+		WatchSessions: e.WatchSessions(),
+		Lagged:        e.push.lagged.Load(), LaggedTotal: e.push.laggedTotal.Load(), DroppedSlow: e.push.droppedSlow.Load(),
 	}
 }
 

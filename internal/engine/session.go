@@ -93,20 +93,34 @@ func (e *Engine) resolve(ctx context.Context, w api.WatchTopic) (api.WatchPositi
 
 // expireLocked forgets the sessions that had no stream for too long.
 func (ss *sessions) expireLocked() {
-	ended := time.Now().Add(-api.SessionTTLMS * time.Millisecond)
-	maps.DeleteFunc(ss.byID, func(_ string, s *session) bool { return s.open == 0 && s.idle.Before(ended) })
+	now := time.Now()
+	maps.DeleteFunc(ss.byID, func(_ string, s *session) bool { return s.ended(now) })
 }
 
-// SessionOwner returns who made the session; ok is false if there is none.
-func (e *Engine) SessionOwner(wid string) (owner any, ok bool) {
+// SessionOwner returns who made the session. The error is not_found for a
+// session that does not exist.
+func (e *Engine) SessionOwner(wid string) (owner any, err error) {
 	e.sessions.mu.Lock()
 	defer e.sessions.mu.Unlock()
-	e.sessions.expireLocked()
-	s := e.sessions.byID[wid]
-	if s == nil {
-		return nil, false
+	s, err := e.sessions.findLocked(wid)
+	if err != nil {
+		return nil, err
 	}
-	return s.owner, true
+	return s.owner, nil
+}
+
+// findLocked returns a session, or the error for one that is not there or had
+// no stream for too long.
+func (ss *sessions) findLocked(wid string) (*session, error) {
+	s := ss.byID[wid]
+	if s == nil || s.ended(time.Now()) {
+		return nil, api.Errorf(api.CodeNotFound, "there is no watch session %q; make a new one with POST /v0/watch", wid)
+	}
+	return s, nil
+}
+
+func (s *session) ended(now time.Time) bool {
+	return s.open == 0 && now.Sub(s.idle) > api.SessionTTLMS*time.Millisecond
 }
 
 // WatchSessions is the number of sessions that exist.
@@ -136,10 +150,9 @@ func (e *Engine) OpenStream(ctx context.Context, wid, lastEventID string) (*Stre
 	back, _ := watch.ParseID(lastEventID)
 	e.sessions.mu.Lock()
 	defer e.sessions.mu.Unlock()
-	e.sessions.expireLocked()
-	ss := e.sessions.byID[wid]
-	if ss == nil {
-		return nil, api.Errorf(api.CodeNotFound, "there is no watch session %q; make a new one with POST /v0/watch", wid)
+	ss, err := e.sessions.findLocked(wid)
+	if err != nil {
+		return nil, err
 	}
 	s := &Stream{e: e, session: ss, opt: &ss.opt, style: api.SSE, ready: make(chan struct{}, 1)}
 	s.out = watch.NewOutbox[*sub](sseFrames, sseBytes)

@@ -45,9 +45,9 @@ func (q *request) getWatch() error {
 		return err
 	}
 	wid := q.path.seg[2]
-	owner, ok := q.eng.SessionOwner(wid)
-	if !ok {
-		return api.Errorf(api.CodeNotFound, "there is no watch session %q; make a new one with POST /v0/watch", wid)
+	owner, oerr := q.eng.SessionOwner(wid)
+	if oerr != nil {
+		return oerr
 	}
 	key, err := q.sessionKey(owner)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 )
 
 func BenchmarkMarkDirtyAgain(b *testing.B) {
-	s, tp := New(1, 0), newTopic("", 0)
+	s, tp := New(1), newTopic("", 0)
 	s.Mark(&tp.Task, 0)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -17,7 +17,7 @@ func BenchmarkMarkDirtyAgain(b *testing.B) {
 func BenchmarkNext(b *testing.B) {
 	for name, topics := range map[string]int{"one": 1, "100k": 100_000} {
 		b.Run(name, func(b *testing.B) {
-			s, now := New(1, 0), time.Duration(0)
+			s, now := New(1), time.Duration(0)
 			for i := range topics {
 				tp := newTopic("", bases[i%Bands])
 				s.Mark(&tp.Task, now)
@@ -35,7 +35,7 @@ func BenchmarkNext(b *testing.B) {
 const crowd = 100_000 // topics
 
 func BenchmarkTick100k(b *testing.B) {
-	s, now := New(1, 0), time.Duration(0)
+	s, now := New(1), time.Duration(0)
 	for range crowd {
 		s.Mark(&newTopic("", 0).Task, now)
 	}
@@ -49,7 +49,7 @@ func BenchmarkTick100k(b *testing.B) {
 
 // BenchmarkTickMoves100k moves every entry to another band.
 func BenchmarkTickMoves100k(b *testing.B) {
-	s, base := New(1, 0), 0
+	s, base := New(1), 0
 	for range crowd {
 		tp := newTopic("", 0)
 		tp.Init(ids, tp, func() int { return base })
@@ -68,7 +68,7 @@ func reportHold(b *testing.B) {
 }
 
 func BenchmarkSample(b *testing.B) {
-	s := New(2, 0)
+	s := New(2)
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Sample(0)

@@ -40,7 +40,7 @@ type Scheduler struct {
 
 // New returns a scheduler with as many ready sets as there are workers; now is
 // the time on the caller's monotonic clock.
-func New(shards int, _ time.Duration) *Scheduler {
+func New(shards int) *Scheduler {
 	s := &Scheduler{shards: make([]*shard, max(shards, 1))}
 	for i := range s.shards {
 		s.shards[i] = newShard()

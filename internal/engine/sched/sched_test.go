@@ -15,7 +15,7 @@ type room struct {
 }
 
 func newRoom(t *testing.T) *room {
-	return &room{T: t, Scheduler: New(1, 0)}
+	return &room{T: t, Scheduler: New(1)}
 }
 
 // topic is a stand-in for a topic of the engine.

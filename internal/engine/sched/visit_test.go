@@ -77,7 +77,7 @@ func TestT02AWriteDuringAVisitIsVisitedToo(t *testing.T) {
 
 func TestNoMarkOfManyWritersIsLost(t *testing.T) {
 	const writers, writes = 4, 5000
-	s := New(1, 0)
+	s := New(1)
 	tp := newTopic("a", 0)
 	var mu sync.Mutex
 	head, read := 0, 0
@@ -256,7 +256,7 @@ func TestAWorkerThatFoundNothingIsWokenByAMark(t *testing.T) {
 }
 
 func TestTheIDPicksTheShardEvenly(t *testing.T) {
-	s := New(4, 0)
+	s := New(4)
 	for range 4000 {
 		tp := newTopic("", 0)
 		s.Mark(&tp.Task, 0)

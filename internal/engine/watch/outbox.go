@@ -2,10 +2,9 @@ package watch
 
 // Frame is one encoded frame without its id, shared by all streams it goes to.
 type Frame struct {
-	Body  []byte // empty: only the position moves
-	Pos   uint64 // the topic's position once it was sent
-	Kind  Kind
-	Count int // records in it
+	Body []byte // empty: only the position moves
+	Pos  uint64 // the topic's position once it was sent
+	Kind Kind
 }
 
 // Kind is what a frame says.

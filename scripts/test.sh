@@ -29,10 +29,14 @@ lint() {
 }
 
 layout() { go test .; }
-unit() { go test . ./internal/... ./cmd/...; }
+unit() { go test . ./backend/... ./internal/... ./cmd/...; }
 
 # race holds what runs inside one process; the layout test is part of it.
 race() { go test -race -timeout 15m . ./internal/... ./cmd/...; }
+
+# backends is the one suite every backend has to pass, on every server there is.
+# It runs by itself: its leases are short.
+backends() { driven -race ./backend/...; }
 oracle() { go test ./tests/oracle/... ./tests/crash/rounds/...; }
 
 # sim is the whole engine in virtual time; without the race detector, for more seeds.
@@ -55,7 +59,7 @@ cross() {
 	local status=0
 	CGO_ENABLED=0 go build -o /dev/null ./cmd/weir || status=1
 	GOOS=darwin CGO_ENABLED=0 go build -o /dev/null ./cmd/weir || status=1
-	GOOS=darwin CGO_ENABLED=0 go vet . ./internal/... ./cmd/... ./tests/... || status=1
+	GOOS=darwin CGO_ENABLED=0 go vet . ./backend/... ./internal/... ./cmd/... ./tests/... || status=1
 	return $status
 }
 

@@ -1,0 +1,100 @@
+package weir
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// Pressure is one reading of how loaded a stream is for its workers.
+type Pressure struct {
+	Stream string
+	Group  string
+	backend.Stats
+}
+
+// Pressure takes one reading. ErrStreamNotFound and ErrGroupNotFound say what is
+// missing, ErrUnavailable that nobody answered.
+func (s *Stream) Pressure(ctx context.Context) (Pressure, error) {
+	stats, err := s.backend.Stats(ctx)
+	if err != nil {
+		return Pressure{}, err
+	}
+	return Pressure{Stream: s.info.Stream, Group: s.info.Group, Stats: stats}, nil
+}
+
+// Backlog is the work that is left: what is pending and what nobody has taken
+// yet. known is false where the server does not know the latter; then only the
+// entries stored can stand for it.
+func (p Pressure) Backlog() (messages int64, known bool) {
+	if p.Lag == nil {
+		return p.XLen, false
+	}
+	return p.Pending + *p.Lag, true
+}
+
+// Measurement is the reading as Hooks.Measured takes it.
+func (p Pressure) Measurement() Measurement {
+	depth, _ := p.Backlog()
+	m := Measurement{Depth: depth, Pending: &p.Pending, Lag: p.Lag, DeadLetters: p.DeadLetters}
+	if p.OldestSource != backend.AgeUnknown {
+		m.OldestAge = &p.OldestAge
+	}
+	return m
+}
+
+// AppendJSON appends the reading as one JSON object without a line end. It has
+// ten fields, always the same and in this order:
+//
+//	ts_ms               when it was taken, Unix milliseconds of the server's clock
+//	stream_key, group   what was read
+//	xlen                entries stored; reading and acknowledging do not lower it
+//	pending             delivered, not acknowledged
+//	lag                 not delivered yet; null: the server does not know, which is not 0
+//	lag_valid           whether lag is a number
+//	oldest_age_ms       age of the oldest message with work left, 0 if there is none
+//	oldest_age_source   where the age was read, see backend.AgeSource
+//	approx              whether the age is an estimate
+func (p Pressure) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"ts_ms":`...)
+	dst = strconv.AppendInt(dst, p.At.UnixMilli(), 10)
+	dst = append(dst, `,"stream_key":`...)
+	dst = appendString(dst, p.Stream)
+	dst = append(dst, `,"group":`...)
+	dst = appendString(dst, p.Group)
+	dst = append(dst, `,"xlen":`...)
+	dst = strconv.AppendInt(dst, p.XLen, 10)
+	dst = append(dst, `,"pending":`...)
+	dst = strconv.AppendInt(dst, p.Pending, 10)
+	dst = append(dst, `,"lag":`...)
+	if p.Lag == nil {
+		dst = append(dst, `null,"lag_valid":false`...)
+	} else {
+		dst = strconv.AppendInt(dst, *p.Lag, 10)
+		dst = append(dst, `,"lag_valid":true`...)
+	}
+	dst = append(dst, `,"oldest_age_ms":`...)
+	dst = strconv.AppendInt(dst, int64(max(p.OldestAge, 0)/time.Millisecond), 10)
+	dst = append(dst, `,"oldest_age_source":`...)
+	dst = appendString(dst, string(p.OldestSource))
+	dst = append(dst, `,"approx":`...)
+	dst = strconv.AppendBool(dst, p.Approx)
+	return append(dst, '}')
+}
+
+// MarshalJSON is AppendJSON.
+func (p Pressure) MarshalJSON() ([]byte, error) { return p.AppendJSON(nil), nil }
+
+// appendString appends s as a JSON string with the characters of a URL or key
+// left as they are.
+func appendString(dst []byte, s string) []byte {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // a string can always be written
+	return append(dst, bytes.TrimSuffix(text.Bytes(), []byte("\n"))...)
+}

@@ -1,0 +1,238 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// TB is what redistest needs of a test; every testing.TB is one, and a program
+// can bring its own.
+type TB interface {
+	Helper()
+	TempDir() string
+	Cleanup(func())
+	Failed() bool
+	Logf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// How long a server may take to answer and to end after a signal.
+const (
+	startTimeout = 15 * time.Second
+	stopTimeout  = 10 * time.Second
+	pollEvery    = 5 * time.Millisecond
+)
+
+// Options of a server. The zero value is the system's redis-server with nothing
+// persisted.
+type Options struct {
+	Version string   // one of Versions; empty: System
+	Args    []string // more arguments, such as "--appendonly", "yes"
+	Dir     string   // its directory; empty: a temporary one of the test
+}
+
+// Server is one redis-server, replaced by a new process at Restart. Its methods
+// are for one goroutine at a time, except Addr and URL.
+type Server struct {
+	t      TB
+	opt    Options
+	binary string
+	port   int
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// Start starts a server, waits until it answers and ends it with the test.
+func Start(t TB, opt Options) *Server {
+	t.Helper()
+	s := prepare(t, opt)
+	if err := s.launch(); err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	return s
+}
+
+func prepare(t TB, opt Options) *Server {
+	t.Helper()
+	binary, err := Binary(opt.Version)
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	if opt.Dir == "" {
+		opt.Dir = t.TempDir()
+	}
+	s := &Server{t: t, opt: opt, binary: binary}
+	t.Cleanup(func() {
+		s.end(syscall.SIGKILL)
+		if t.Failed() {
+			t.Logf("redistest: log of the server on %s:\n%s", s.Addr(), s.logTail())
+		}
+	})
+	return s
+}
+
+// launch starts the process on a port that is free, trying others if somebody
+// was quicker to take it.
+func (s *Server) launch() error {
+	for try := 0; ; try++ {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		s.port = port
+		if err = s.run(); err == nil || try == 4 || !strings.Contains(s.logTail(), "in use") {
+			return err
+		}
+	}
+}
+
+// Addr is host:port.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// URL is the server's address as a URL without a stream: redis://host:port/0.
+func (s *Server) URL() string { return "redis://" + s.Addr() + "/0" }
+
+// Dir is the server's directory; redis.log in it is its log.
+func (s *Server) Dir() string { return s.opt.Dir }
+
+// PID is the process id of the current process.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
+// Kill ends the process with SIGKILL.
+func (s *Server) Kill() { s.end(syscall.SIGKILL) }
+
+// Stop ends the process with SIGTERM, which lets it write what is to be kept.
+func (s *Server) Stop() { s.end(syscall.SIGTERM) }
+
+// Pause freezes the process: its connections stay open and nothing answers.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume lets a frozen process go on.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+// Restart starts a new process on the same port and directory, after stopping
+// the current one if it still runs, and waits until it answers.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Stop()
+	if err := s.run(); err != nil {
+		s.t.Fatalf("redistest: restart: %v", err)
+	}
+}
+
+// SetArgs replaces Options.Args for the next Restart.
+func (s *Server) SetArgs(args ...string) { s.opt.Args = args }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatalf("redistest: %v to %s: %v", sig, s.Addr(), err)
+	}
+}
+
+func (s *Server) run() error {
+	args := append([]string{
+		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.opt.Dir,
+		"--logfile", s.logPath(), "--save", "", "--daemonize", "no",
+	}, s.opt.Args...)
+	return s.exec(args)
+}
+
+func (s *Server) exec(args []string) error {
+	cmd := exec.Command(s.binary, args...)
+	cmd.SysProcAttr = dieWithParent()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // the state is read from cmd.ProcessState
+		close(exited)
+	}()
+	s.cmd, s.exited = cmd, exited
+	return s.awaitAnswer()
+}
+
+// awaitAnswer waits for a PONG; a server that loads its data gives none.
+func (s *Server) awaitAnswer() error {
+	deadline := time.Now().Add(startTimeout)
+	for {
+		err := ping(s.Addr())
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.exited:
+			return fmt.Errorf("%s ended with %v:\n%s", s.binary, s.cmd.ProcessState, s.logTail())
+		case <-time.After(pollEvery):
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s does not answer within %v: %w\n%s", s.binary, startTimeout, err, s.logTail())
+		}
+	}
+}
+
+func ping(addr string) error {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second)) // a failure shows in what follows
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		return err
+	}
+	answer := make([]byte, 128)
+	n, err := conn.Read(answer)
+	switch text := string(answer[:n]); {
+	case err != nil:
+		return err
+	case strings.HasPrefix(text, "+PONG"), strings.HasPrefix(text, "-NOAUTH"):
+		return nil
+	default:
+		return errors.New(strings.TrimSpace(text))
+	}
+}
+
+// end signals the process, frozen or not, and waits until it is gone.
+func (s *Server) end(sig syscall.Signal) {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Signal(sig) // an error means that it has ended already
+	_ = s.cmd.Process.Signal(syscall.SIGCONT)
+	select {
+	case <-s.exited:
+	case <-time.After(stopTimeout):
+		_ = s.cmd.Process.Kill()
+		<-s.exited
+	}
+}
+
+func (s *Server) logPath() string { return filepath.Join(s.opt.Dir, "redis.log") }
+
+func (s *Server) logTail() string {
+	const most = 4000
+	text, err := os.ReadFile(s.logPath())
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-most):])
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

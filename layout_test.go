@@ -45,6 +45,8 @@ var table = map[string]rule{
 	".":       {code: "backend"},
 	"backend": {},
 
+	"backend/backendtest": {code: "backend"},
+
 	"internal/api":          {tests: rapid},
 	"internal/op":           {code: "internal/api", tests: rapid},
 	"internal/wal":          {code: vfs, tests: rapid},

@@ -1,0 +1,276 @@
+package backendtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// FakeOptions configures a Fake. The zero value of a field is its default.
+type FakeOptions struct {
+	Kind   string // "fake"
+	Stream string // "jobs"
+	Group  string // "weir"
+}
+
+// Fake is a backend in memory that can be told to misbehave. It waits on channels
+// and timers only, so that it works under testing/synctest (made within the bubble). It is as lazy as a
+// backend may be: a waiting claim wakes for a new message, not for an orphan or
+// a message that was given back.
+type Fake struct {
+	*fakeStream
+	info   backend.Info
+	closed chan struct{}
+
+	mu     sync.Mutex
+	once   sync.Once
+	faults map[Op][]*injected
+	calls  map[Op]int
+	active map[Op]int
+}
+
+var (
+	_ backend.Backend     = (*Fake)(nil)
+	_ backend.Signaler    = (*Fake)(nil)
+	_ backend.Reader      = (*Fake)(nil)
+	_ backend.DeadLetters = (*Fake)(nil)
+	_ backend.Trimmer     = (*Fake)(nil)
+)
+
+// NewFake makes an empty stream and a handle on it.
+func NewFake(o FakeOptions) *Fake {
+	info := backend.Info{Kind: o.Kind, Stream: o.Stream, Group: o.Group, Durability: "ephemeral", Server: "fake"}
+	for field, value := range map[*string]string{&info.Kind: "fake", &info.Stream: "jobs", &info.Group: "weir"} {
+		if *field == "" {
+			*field = value
+		}
+	}
+	info.DeadLetter = info.Stream + ".dlq"
+	return newHandle(info, &fakeStream{
+		wake: make(chan struct{}), pending: map[string]*fakePending{}, keys: map[string]string{},
+		workers: map[string]bool{}, letters: map[string][]backend.DeadLetter{},
+	})
+}
+
+func newHandle(info backend.Info, s *fakeStream) *Fake {
+	return &Fake{
+		fakeStream: s, info: info, closed: make(chan struct{}),
+		faults: map[Op][]*injected{}, calls: map[Op]int{}, active: map[Op]int{},
+	}
+}
+
+// Again returns another handle on the same stream, as another process would
+// have: with faults and an end of its own.
+func (f *Fake) Again() *Fake { return newHandle(f.info, f.fakeStream) }
+
+// Info describes the fake.
+func (f *Fake) Info() backend.Info { return f.info }
+
+// Close ends the calls of this handle with ErrClosed.
+func (f *Fake) Close() error {
+	f.once.Do(func() { close(f.closed) })
+	return nil
+}
+
+// fakeStream is one stream with its group and its dead letters.
+type fakeStream struct {
+	state sync.Mutex // never held while something waits
+
+	wake      chan struct{} // closed and replaced when a message is appended
+	entries   []*fakeEntry  // by number; trimmed ones are gone from the front
+	next      int           // number of the next entry
+	delivered int           // number of the last entry that was handed out
+	pending   map[string]*fakePending
+	keys      map[string]string // idempotency key → ID
+	workers   map[string]bool   // consumers that have claimed
+	letters   map[string][]backend.DeadLetter
+	letterID  int
+	acked     []string
+
+	signal     *int64 // what the workers published
+	signalEnds time.Time
+	lagUnknown bool
+	pretended  *backend.Signal
+}
+
+// fakeEntry is a stored message.
+type fakeEntry struct {
+	number int
+	id     string
+	data   []byte
+	header map[string]string
+	at     time.Time
+}
+
+// fakePending is a message that was handed out and is not done.
+type fakePending struct {
+	entry    *fakeEntry
+	consumer string
+	attempt  int
+	free     time.Time // from when anybody may claim it
+	err      string
+}
+
+// Append stores messages in order.
+func (f *Fake) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
+	var results []backend.Appended
+	err := f.call(ctx, OpAppend, func(in *injected) error {
+		f.state.Lock()
+		defer f.state.Unlock()
+		results = make([]backend.Appended, len(msgs))
+		for i, m := range msgs {
+			if in.Err != nil && i >= in.Stored {
+				results[i].Err = in.Err
+				continue
+			}
+			results[i] = f.append(m)
+		}
+		return in.Err
+	})
+	if errors.Is(err, backend.ErrOutcomeUnknown) {
+		results = nil
+	}
+	return results, err
+}
+
+func (s *fakeStream) append(m backend.Message) backend.Appended {
+	if id, known := s.keys[m.IdempotencyKey]; known && m.IdempotencyKey != "" {
+		return backend.Appended{ID: id, Deduped: true}
+	}
+	header := maps.Clone(m.Headers)
+	set := func(name, value string) {
+		if header == nil {
+			header = map[string]string{}
+		}
+		header[name] = value
+	}
+	if m.Priority != backend.Normal {
+		set(backend.HeaderPriority, m.Priority.String())
+	}
+	if m.FairKey != "" {
+		set(backend.HeaderFairKey, m.FairKey)
+	}
+	s.next++
+	e := &fakeEntry{number: s.next, id: strconv.Itoa(s.next), data: bytes.Clone(m.Data), header: header, at: time.Now()}
+	s.entries = append(s.entries, e)
+	if m.IdempotencyKey != "" {
+		s.keys[m.IdempotencyKey] = e.id
+	}
+	close(s.wake)
+	s.wake = make(chan struct{})
+	return backend.Appended{ID: e.id}
+}
+
+// Claim hands out orphans first, then new messages.
+func (f *Fake) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
+	if req.Consumer == "" || req.Max < 1 || req.ReclaimAfter <= 0 {
+		return backend.Claimed{}, fmt.Errorf("fake: claim needs Consumer, Max and ReclaimAfter, got %+v", req)
+	}
+	end := time.NewTimer(req.Block)
+	defer end.Stop()
+	var got backend.Claimed
+	var wake <-chan struct{}
+	// Only the first look is a call that a fault can hit; the others are the same call's wait.
+	err := f.call(ctx, OpClaim, func(in *injected) error {
+		for {
+			got, wake = f.claim(req, in.Repeat)
+			if len(got.Deliveries)+len(got.Dead)+len(got.Lost) > 0 || req.Block <= 0 {
+				return nil
+			}
+			select {
+			case <-wake:
+			case <-end.C:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-f.closed:
+				return backend.ErrClosed
+			}
+		}
+	})
+	if err != nil {
+		return backend.Claimed{}, err // what a lost answer held becomes an orphan
+	}
+	return got, nil
+}
+
+// claim takes what there is now; wake ends when there may be more.
+func (f *Fake) claim(req backend.ClaimRequest, repeat bool) (got backend.Claimed, wake <-chan struct{}) {
+	f.state.Lock()
+	defer f.state.Unlock()
+	now := time.Now()
+	f.workers[req.Consumer] = true
+	for _, p := range f.held() {
+		if len(got.Deliveries) == req.Max {
+			return got, f.wake
+		}
+		if !repeat && p.free.After(now) {
+			continue
+		}
+		switch {
+		case f.find(p.entry.id) == nil:
+			got.Lost = append(got.Lost, p.entry.id)
+			delete(f.pending, p.entry.id)
+		case req.MaxDeliveries > 0 && p.attempt >= req.MaxDeliveries:
+			cause := backend.Cause{Reason: backend.ReasonMaxDeliveries, Error: p.err}
+			got.Dead = append(got.Dead, f.bury(p, f.target(req.DeadLetter), cause, now))
+		default:
+			got.Deliveries = append(got.Deliveries, p.hand(req, now))
+			got.Reclaimed++
+		}
+	}
+	for _, e := range f.entries {
+		if len(got.Deliveries) == req.Max {
+			break
+		}
+		if e.number > f.delivered {
+			f.delivered = e.number
+			p := &fakePending{entry: e}
+			f.pending[e.id] = p
+			got.Deliveries = append(got.Deliveries, p.hand(req, now))
+		}
+	}
+	return got, f.wake
+}
+
+// held returns what is pending, oldest message first.
+func (s *fakeStream) held() []*fakePending {
+	return slices.SortedFunc(maps.Values(s.pending), func(a, b *fakePending) int { return a.entry.number - b.entry.number })
+}
+
+func (s *fakeStream) find(id string) *fakeEntry {
+	for _, e := range s.entries {
+		if e.id == id {
+			return e
+		}
+	}
+	return nil
+}
+
+// hand gives p to the claimer.
+func (p *fakePending) hand(req backend.ClaimRequest, now time.Time) *backend.Delivery {
+	p.consumer, p.free = req.Consumer, now.Add(req.ReclaimAfter)
+	p.attempt++
+	return &backend.Delivery{
+		Lease: backend.Lease{ID: p.entry.id, Token: p.token(), Consumer: p.consumer, Attempt: p.attempt, Since: now},
+		Data:  bytes.Clone(p.entry.data), Headers: maps.Clone(p.entry.header), Enqueued: p.entry.at,
+	}
+}
+
+// token is the fence: it changes with each delivery.
+func (p *fakePending) token() string { return fmt.Sprintf("%s/%d", p.consumer, p.attempt) }
+
+func (f *Fake) target(to string) string {
+	if to == "" {
+		return f.info.DeadLetter
+	}
+	return to
+}

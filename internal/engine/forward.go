@@ -251,7 +251,8 @@ func (e *Engine) copyOut(c *copying) error {
 		if err := e.commit(c.r.dest, tk); err != nil {
 			return storageError(err)
 		}
-		c.moved(e, uint64(len(c.records)))
+		c.r.total.Add(uint64(len(c.records)))
+		e.movedTo(c.r, c.pos)
 		if full {
 			return errFull
 		}
@@ -259,11 +260,15 @@ func (e *Engine) copyOut(c *copying) error {
 	}
 }
 
-// moved notes that the router has got on.
-func (c *copying) moved(e *Engine, copies uint64) {
-	c.r.total.Add(copies)
-	c.r.pos.Store(c.pos)
-	e.releaseBehind(c.r.source)
+// movedTo notes that the router has got on.
+func (e *Engine) movedTo(r *router, pos uint64) {
+	r.pos.Store(pos)
+	e.releaseBehind(r.source)
+}
+
+// cursorAt is the operation that moves the router, behind so many more copies.
+func (r *router) cursorAt(pos uint64, copies int) op.Part {
+	return op.Part{Kind: op.KindCursor, Topic: r.source.ID, Router: r.id, To: pos, Count: r.total.Load() + uint64(copies)}
 }
 
 // stageCopies stages the copies and the router's new position; fits is how many
@@ -283,8 +288,7 @@ func (e *Engine) stageCopies(c *copying, b *batch) (fits int, tk ticket, err err
 	if fits = d.roomForFirst(b.sizes); fits < b.n {
 		return fits, tk, nil
 	}
-	cursor := op.Part{Kind: op.KindCursor, Topic: c.r.source.ID, Router: c.r.id, To: c.pos, Count: c.r.total.Load() + uint64(b.n)}
-	a := appending{batch: b, now: now, before: []op.Part{cursor}}
+	a := appending{batch: b, now: now, before: []op.Part{c.r.cursorAt(c.pos, b.n)}}
 	tk, _, err = e.stageAppend(d, &a)
 	e.account(d)
 	if err == nil {
@@ -314,12 +318,11 @@ func (e *Engine) moveCursor(r *router, pos uint64) error {
 	if pos <= r.pos.Load() {
 		return nil
 	}
-	part := op.Part{Kind: op.KindCursor, Topic: r.source.ID, Router: r.id, To: pos, Count: r.total.Load()}
+	part := r.cursorAt(pos, 0)
 	if _, _, err := e.log.AppendUnslotted(e.log.Gen(), part.Encode(nil), nil, noFrames, wal.Memory); err != nil {
 		return storageError(err)
 	}
-	r.pos.Store(pos)
-	e.releaseBehind(r.source)
+	e.movedTo(r, pos)
 	return nil
 }
 
@@ -338,8 +341,7 @@ func (e *Engine) burn(r *router, n, pos uint64) error {
 		if err := e.commit(r.dest, tk); err != nil {
 			return storageError(err)
 		}
-		r.pos.Store(pos)
-		e.releaseBehind(r.source)
+		e.movedTo(r, pos)
 		return nil
 	}
 }
@@ -364,7 +366,7 @@ func (e *Engine) stageBurn(r *router, n, pos uint64) (ticket, error) {
 		lose := op.Part{Kind: op.KindLose, Topic: d.ID, From: from, To: to, Cause: op.CauseTrim}
 		head = lose.Encode(head)
 	}
-	cursor := op.Part{Kind: op.KindCursor, Topic: r.source.ID, Router: r.id, To: pos, Count: r.total.Load()}
+	cursor := r.cursorAt(pos, 0)
 	tk, _, err := e.append(d, cursor.Encode(head), nil, noFrames, need, nil)
 	if err != nil {
 		d.reserve = reserved

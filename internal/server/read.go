@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strconv"
 
 	"github.com/weirmq/weir/internal/api"
@@ -64,23 +65,37 @@ func (q *request) listTopics() error {
 	if err != nil {
 		return err
 	}
-	size, err := pageSize(v.Get("page_size"))
+	p, err := q.page(v)
 	if err != nil {
 		return err
 	}
-	var after string
-	if cursor := v.Get("cursor"); cursor != "" {
-		if after, err = api.DecodeCursor(cursor); err != nil {
-			return err
-		}
-	}
-	var allowed func(string) bool
-	if q.key.limited() {
-		allowed = q.key.allows
-	}
-	list := q.eng.Topics(v.Get("prefix"), after, size, touch, allowed)
+	list := q.eng.Topics(p.prefix, p.after, p.size, touch, p.allowed)
 	q.out = api.AppendTopicList(q.out[:0], &list, q.millis())
 	return q.send(http.StatusOK)
+}
+
+// page is which part of a list a request asks for, and what of it its key may see.
+type page struct {
+	prefix, after string
+	size          int
+	allowed       func(name string) bool // nil: everything
+}
+
+func (q *request) page(v url.Values) (page, *api.Error) {
+	size, err := pageSize(v.Get("page_size"))
+	if err != nil {
+		return page{}, err
+	}
+	p := page{prefix: v.Get("prefix"), size: size}
+	if cursor := v.Get("cursor"); cursor != "" {
+		if p.after, err = api.DecodeCursor(cursor); err != nil {
+			return page{}, err
+		}
+	}
+	if q.key.limited() {
+		p.allowed = q.key.allows
+	}
+	return p, nil
 }
 
 // pageSize reads the page_size of a list; absent it is the default.

@@ -69,21 +69,11 @@ func (q *request) listRouters() error {
 	if qerr != nil {
 		return qerr
 	}
-	size, qerr := pageSize(v.Get("page_size"))
+	p, qerr := q.page(v)
 	if qerr != nil {
 		return qerr
 	}
-	var after string
-	if cursor := v.Get("cursor"); cursor != "" {
-		if after, qerr = api.DecodeCursor(cursor); qerr != nil {
-			return qerr
-		}
-	}
-	var allowed func(string) bool
-	if q.key.limited() {
-		allowed = q.key.allows
-	}
-	list := q.eng.Routers(v.Get("prefix"), v.Get("source"), v.Get("dest"), after, size, allowed)
+	list := q.eng.Routers(p.prefix, v.Get("source"), v.Get("dest"), p.after, p.size, p.allowed)
 	q.out = api.AppendRouterList(q.out[:0], &list, q.millis())
 	return q.send(http.StatusOK)
 }

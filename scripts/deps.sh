@@ -9,10 +9,13 @@ command -v go >/dev/null || fail "Go 1.26 or newer is needed: https://go.dev/dl"
 
 missing=()
 command -v gcc >/dev/null || missing+=(gcc libc6-dev)             # the race detector links with it
-command -v redis-server >/dev/null || missing+=(redis-server)     # a peer of the benchmark
+command -v redis-server >/dev/null || missing+=(redis-server)     # what the library's tests run against
+command -v make >/dev/null || missing+=(make)
+command -v unzip >/dev/null || missing+=(unzip)
+python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip) # packages that hold other versions of Redis
 if ((${#missing[@]})); then
 	if [[ $(uname) == Darwin ]]; then
-		fail "please install: xcode-select --install (compiler), brew install redis"
+		fail "please install: xcode-select --install (compiler, make, python3), brew install redis"
 	fi
 	command -v apt-get >/dev/null || fail "please install: ${missing[*]}"
 	as_root=()
@@ -28,6 +31,8 @@ if ((${#missing[@]})); then
 		{ cat "$log" >&2; fail "apt-get install ${missing[*]} failed"; }
 	rm -f "$log"
 fi
+
+scripts/redis.sh
 
 for dir in . tools bench/peers tests/crash/cut; do
 	go -C "$dir" mod download

@@ -47,6 +47,8 @@ var table = map[string]rule{
 
 	"backend/backendtest": {code: "backend"},
 
+	"telemetry": {code: module + " " + metrics},
+
 	"internal/api":          {tests: rapid},
 	"internal/op":           {code: "internal/api", tests: rapid},
 	"internal/wal":          {code: vfs, tests: rapid},

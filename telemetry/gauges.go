@@ -1,0 +1,97 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// gauges collects the readings at each scrape: what is not known, or not known
+// any more, has no sample.
+type gauges struct{ p *Prometheus }
+
+func gauge(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, streamLabels, nil)
+}
+
+var (
+	depthDesc = prometheus.NewDesc("sse_queue_depth",
+		"Messages that are not done, of the group that is furthest behind; entries stored where the server does not know.",
+		[]string{"queue_name"}, nil)
+	pendingDesc     = gauge("weir_stream_pending", "Messages delivered and not acknowledged.")
+	lagDesc         = gauge("weir_stream_lag", "Messages not delivered yet; absent while the server does not know.")
+	lagKnownDesc    = gauge("weir_stream_lag_known", "1 if the last reading had a lag, 0 if the server did not know it.")
+	ageDesc         = gauge("weir_stream_oldest_age_seconds", "Age of the oldest message that is not done.")
+	deadDesc        = gauge("weir_stream_dead_letters", "Messages in the dead letters.")
+	signalDesc      = gauge("weir_stream_signal_known", "1 while the guard's signal is known, 0 while its workers say nothing.")
+	workersDesc     = gauge("weir_stream_workers", "Workers of this process's pools.")
+	busyDesc        = gauge("weir_stream_workers_busy", "Workers of this process's pools that are at work.")
+	truncatedDesc   = prometheus.NewDesc("weir_stream_metrics_truncated", "1 if there are more streams than metrics of their own.", nil, nil)
+	everyGaugesDesc = []*prometheus.Desc{
+		depthDesc, pendingDesc, lagDesc, lagKnownDesc, ageDesc, deadDesc, signalDesc, workersDesc, busyDesc, truncatedDesc,
+	}
+)
+
+// Describe sends the descriptions of the gauges.
+func (g gauges) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range everyGaugesDesc {
+		ch <- d
+	}
+}
+
+// Collect sends the values that are known.
+func (g gauges) Collect(ch chan<- prometheus.Metric) {
+	now := time.Now()
+	all := *g.p.series.Load()
+	depths := map[string]int64{}
+	for _, s := range all {
+		if s.name.Stream == other {
+			continue
+		}
+		if r := s.last(); fresh(now, r.at) {
+			depths[s.name.Stream] = max(depths[s.name.Stream], r.depth)
+		}
+		s.collect(now, func(d *prometheus.Desc, v float64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, s.labels()...)
+		})
+	}
+	for name, depth := range depths {
+		ch <- prometheus.MustNewConstMetric(depthDesc, prometheus.GaugeValue, float64(depth), name)
+	}
+	ch <- prometheus.MustNewConstMetric(truncatedDesc, prometheus.GaugeValue, flag(len(all) >= MaxStreams))
+}
+
+func (s *series) collect(now time.Time, put func(*prometheus.Desc, float64)) {
+	r := s.last()
+	if fresh(now, r.at) {
+		put(lagKnownDesc, flag(r.lag != nil))
+		if r.lag != nil {
+			put(lagDesc, float64(*r.lag))
+		}
+	}
+	if fresh(now, r.pendingAt) {
+		put(pendingDesc, float64(r.pending))
+	}
+	if fresh(now, r.ageAt) {
+		put(ageDesc, r.age.Seconds())
+	}
+	if fresh(now, r.deadAt) {
+		put(deadDesc, float64(r.dead))
+	}
+	if known := s.signalKnown.Load(); known != 0 {
+		put(signalDesc, flag(known == signalKnown))
+	}
+	if w := s.workers.Load(); w != nil {
+		put(workersDesc, float64(w.workers))
+		put(busyDesc, float64(w.busy))
+	}
+}
+
+func fresh(now, at time.Time) bool { return !at.IsZero() && now.Sub(at) < StaleAfter }
+
+func flag(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,129 @@
+// Package telemetry turns weir's hooks into Prometheus metrics.
+//
+// Give the hooks of one Prometheus to every Producer and Pool of the process:
+//
+//	m, err := telemetry.NewPrometheus(registry)
+//	p := weir.NewProducer(s, weir.ProducerConfig{Hooks: m.Hooks()})
+//
+// The sse_queue_ metrics have the names and labels that dashboards and alerts for
+// guarded queues use; the weir_stream_ metrics are weir's own. No label holds a
+// message's ID, key or text, and the number of streams is bounded by MaxStreams.
+package telemetry
+
+import (
+	"errors"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirmq/weir"
+)
+
+// MaxStreams is how many pairs of stream and group have metrics of their own.
+// What the others count is put together under the stream "_other"; they have no gauges.
+const MaxStreams = 1000
+
+// StaleAfter is how old a reading may be to be shown. A stream that nobody reads
+// any more has no depth, rather than its last one for ever.
+const StaleAfter = time.Minute
+
+// Prometheus counts what happens to streams.
+type Prometheus struct {
+	vecs vectors
+
+	// series is replaced, never changed: hooks read it without a lock.
+	series atomic.Pointer[map[weir.StreamName]*series]
+	mu     sync.Mutex // held to replace series
+}
+
+// NewPrometheus registers the metrics with reg. A registry takes them once.
+func NewPrometheus(reg prometheus.Registerer) (*Prometheus, error) {
+	p := &Prometheus{vecs: newVectors()}
+	p.series.Store(&map[weir.StreamName]*series{})
+	var registered []prometheus.Collector
+	for _, c := range append(p.vecs.all(), gauges{p}) {
+		if err := reg.Register(c); err != nil {
+			for _, r := range registered {
+				reg.Unregister(r)
+			}
+			var twice prometheus.AlreadyRegisteredError
+			if errors.As(err, &twice) {
+				return nil, errors.New("weir's metrics are already in this registry: use the Hooks of the first Prometheus")
+			}
+			return nil, err
+		}
+		registered = append(registered, c)
+	}
+	return p, nil
+}
+
+// Hooks returns the hooks that count. They may be shared by any number of
+// Producers and Pools.
+func (p *Prometheus) Hooks() weir.Hooks {
+	return weir.Hooks{
+		PublishAttempt: func(s weir.StreamName, n int) { p.of(s).attempts.Add(float64(n)) },
+		Published: func(s weir.StreamName, n int, took time.Duration) {
+			row := p.of(s)
+			row.stored.Add(float64(n))
+			row.publish.Observe(took.Seconds())
+		},
+		PublishFailed: func(s weir.StreamName, n int, reason string) {
+			p.vecs.failures.WithLabelValues(s.Kind, reason).Add(float64(n))
+		},
+		BackpressureRetry: func(s weir.StreamName, _ int) { p.vecs.retries.WithLabelValues(s.Kind).Inc() },
+		Slowed: func(s weir.StreamName, kind weir.SlowKind, d time.Duration) {
+			labels := p.of(s).labels(string(kind))
+			p.vecs.slowed.WithLabelValues(labels...).Inc()
+			p.vecs.slowedSeconds.WithLabelValues(labels...).Add(d.Seconds())
+		},
+		Shadowed: func(s weir.StreamName, decision string) {
+			p.vecs.shadowed.WithLabelValues(p.of(s).labels(decision)...).Inc()
+		},
+		SignalKnown: func(s weir.StreamName, known bool) { p.of(s).signalKnown.Store(state(known)) },
+		Measured:    func(s weir.StreamName, m weir.Measurement) { p.of(s).measured(time.Now(), m) },
+		Settled: func(s weir.StreamName, o weir.Outcome, n int) {
+			p.of(s).settled(&p.vecs, o).Add(float64(n))
+		},
+		Handled: func(s weir.StreamName, took time.Duration, err error) {
+			p.of(s).handled(err).Observe(took.Seconds())
+		},
+		Reclaimed: func(s weir.StreamName, n int) { p.of(s).reclaimed.Add(float64(n)) },
+		Workers: func(s weir.StreamName, workers, busy int) {
+			p.of(s).workers.Store(&workerCount{workers: workers, busy: busy})
+		},
+	}
+}
+
+// other is the name of what is past MaxStreams.
+const other = "_other"
+
+// of returns the series of a stream.
+func (p *Prometheus) of(s weir.StreamName) *series {
+	if row := (*p.series.Load())[s]; row != nil {
+		return row
+	}
+	return p.add(s)
+}
+
+func (p *Prometheus) add(s weir.StreamName) *series {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := *p.series.Load()
+	if row := now[s]; row != nil {
+		return row
+	}
+	if len(now) >= MaxStreams {
+		s = weir.StreamName{Kind: s.Kind, Stream: other, Group: other}
+		if row := now[s]; row != nil {
+			return row
+		}
+	}
+	row := newSeries(s, &p.vecs)
+	next := maps.Clone(now)
+	next[s] = row
+	p.series.Store(&next)
+	return row
+}

@@ -1,0 +1,168 @@
+package telemetry
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirmq/weir"
+)
+
+// streamLabels are the labels of weir's own metrics; a fourth one says what kind
+// of thing was counted.
+var streamLabels = []string{"queue_type", "stream", "group"}
+
+// vectors are the counters and histograms.
+type vectors struct {
+	attempts, stored, failures, retries *prometheus.CounterVec
+
+	messages, reclaimed, slowed, slowedSeconds, shadowed *prometheus.CounterVec
+	publish, handler                                     *prometheus.HistogramVec
+}
+
+func newVectors() vectors {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	own := func(name, help string, more ...string) *prometheus.CounterVec {
+		return counter(name, help, append(streamLabels[:3:3], more...)...)
+	}
+	times := func(name, help string, more ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 4, 10), // 0.5 ms to 131 s
+		}, append(streamLabels[:3:3], more...))
+	}
+	return vectors{
+		attempts: counter("sse_queue_produce_attempts_total", "Messages that were to be published.", "queue_type"),
+		stored:   counter("sse_queue_produce_success_total", "Messages that were stored.", "queue_type"),
+		failures: counter("sse_queue_produce_failures_total", "Messages that were not stored for certain, by reason.", "queue_type", "reason"),
+		retries:  counter("sse_queue_backpressure_retries_total", "Times that a publish waited and looked at the depth again.", "queue_type"),
+
+		messages:      own("weir_stream_messages_total", "Deliveries that ended: acked, retried, returned unstarted, dead, lost.", "outcome"),
+		reclaimed:     own("weir_stream_reclaimed_total", "Deliveries taken over from workers that gave no sign of life."),
+		slowed:        own("weir_stream_slowed_total", "Times that a publish was kept waiting: sleep, pause, depth.", "kind"),
+		slowedSeconds: own("weir_stream_slowed_seconds_total", "Seconds that publishes were kept waiting.", "kind"),
+		shadowed:      own("weir_stream_shadow_decisions_total", "What a guard in shadow mode would have done.", "decision"),
+		publish:       times("weir_stream_publish_seconds", "Seconds of a publish that stored, waiting included."),
+		handler:       times("weir_stream_handler_seconds", "Seconds of a handler, by how it returned: ok, error.", "result"),
+	}
+}
+
+func (v *vectors) all() []prometheus.Collector {
+	return []prometheus.Collector{
+		v.attempts, v.stored, v.failures, v.retries,
+		v.messages, v.reclaimed, v.slowed, v.slowedSeconds, v.shadowed, v.publish, v.handler,
+	}
+}
+
+// series is what is counted for one stream and group.
+type series struct {
+	name weir.StreamName
+
+	attempts, stored, reclaimed prometheus.Counter
+	acked, retried, dead        prometheus.Counter
+	publish, handlerOK          prometheus.Observer
+	handlerFailed               prometheus.Observer
+
+	workers     atomic.Pointer[workerCount]
+	signalKnown atomic.Int32 // 0: never said
+
+	mu      sync.Mutex
+	reading reading
+}
+
+// newSeries also makes the counters that have not counted yet appear as 0, so
+// that a rate sees their first event.
+func newSeries(name weir.StreamName, v *vectors) *series {
+	s := &series{name: name}
+	s.attempts = v.attempts.WithLabelValues(name.Kind)
+	s.stored = v.stored.WithLabelValues(name.Kind)
+	v.retries.WithLabelValues(name.Kind)
+	for _, reason := range []weir.Reason{weir.LoadShedding, weir.BufferFull, weir.QueueFull} {
+		v.failures.WithLabelValues(name.Kind, string(reason))
+	}
+	s.reclaimed = v.reclaimed.WithLabelValues(s.labels()...)
+	s.acked = v.messages.WithLabelValues(s.labels(string(weir.Acked))...)
+	s.retried = v.messages.WithLabelValues(s.labels(string(weir.Retried))...)
+	s.dead = v.messages.WithLabelValues(s.labels(string(weir.Dead))...)
+	v.messages.WithLabelValues(s.labels(string(weir.Lost))...)
+	s.publish = v.publish.WithLabelValues(s.labels()...)
+	s.handlerOK = v.handler.WithLabelValues(s.labels("ok")...)
+	s.handlerFailed = v.handler.WithLabelValues(s.labels("error")...)
+	return s
+}
+
+// labels are the values of streamLabels and of one more label.
+func (s *series) labels(more ...string) []string {
+	return append([]string{s.name.Kind, s.name.Stream, s.name.Group}, more...)
+}
+
+func (s *series) settled(v *vectors, o weir.Outcome) prometheus.Counter {
+	switch o {
+	case weir.Acked:
+		return s.acked
+	case weir.Retried:
+		return s.retried
+	case weir.Dead:
+		return s.dead
+	}
+	return v.messages.WithLabelValues(s.labels(string(o))...)
+}
+
+func (s *series) handled(err error) prometheus.Observer {
+	if err != nil {
+		return s.handlerFailed
+	}
+	return s.handlerOK
+}
+
+// workerCount is the size of a pool.
+type workerCount struct{ workers, busy int }
+
+// The states of signalKnown.
+const (
+	signalUnknown = 1
+	signalKnown   = 2
+)
+
+func state(known bool) int32 {
+	if known {
+		return signalKnown
+	}
+	return signalUnknown
+}
+
+// reading is the last that is known of a stream. A reading without lag is one of
+// a server that does not know it, so it takes the lag away; the other fields that
+// a reading leaves out were only not asked for.
+type reading struct {
+	at, pendingAt, ageAt, deadAt time.Time
+
+	depth, pending, dead int64
+	lag                  *int64
+	age                  time.Duration
+}
+
+func (s *series) measured(now time.Time, m weir.Measurement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &s.reading
+	r.at, r.depth, r.lag = now, m.Depth, m.Lag
+	if m.Pending != nil {
+		r.pendingAt, r.pending = now, *m.Pending
+	}
+	if m.OldestAge != nil {
+		r.ageAt, r.age = now, *m.OldestAge
+	}
+	if m.DeadLetters != nil {
+		r.deadAt, r.dead = now, *m.DeadLetters
+	}
+}
+
+func (s *series) last() reading {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reading
+}

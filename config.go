@@ -20,6 +20,7 @@ const (
 	GuardProportional GuardMode = "proportional" // the sleep grows with the signal
 	GuardOff          GuardMode = "off"          // publishes straight through, still measures
 	GuardShadow       GuardMode = "shadow"       // decides as ShadowOf says, does nothing, counts and logs
+	GuardAdaptive     GuardMode = "adaptive"     // holds the wait below WaitSLO; not built yet, so it is refused
 )
 
 // SignalKind is the number that the lag limits are compared with.
@@ -103,6 +104,9 @@ func (c ProducerConfig) WithDefaults() ProducerConfig {
 // the field and what it may be.
 func (c ProducerConfig) Validate() error {
 	modes := []GuardMode{GuardStatic, GuardProportional, GuardOff, GuardShadow}
+	if c.Guard == GuardAdaptive || c.ShadowOf == GuardAdaptive {
+		return fmt.Errorf("the guard %q is not built yet: use %q or %q", GuardAdaptive, GuardProportional, GuardStatic)
+	}
 	return firstError(
 		oneOf("Guard", c.Guard, modes...),
 		oneOf("ShadowOf", c.ShadowOf, modes[:3]...),

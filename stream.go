@@ -31,11 +31,17 @@ const (
 type Stream struct {
 	backend backend.Backend
 	info    backend.Info
+	signals *signals  // the last reading for all producers of this stream
+	stages  *stageLog // the lines that they write at most once a second
 }
 
 // New returns the stream that b holds. Closing the stream closes b.
 func New(b backend.Backend) *Stream {
-	return &Stream{backend: b, info: b.Info()}
+	info := b.Info()
+	return &Stream{
+		backend: b, info: info,
+		signals: &signals{backend: b}, stages: &stageLog{stream: info.Stream},
+	}
 }
 
 // Info describes the stream and its backend. It holds no secret.

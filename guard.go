@@ -1,0 +1,451 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// maxSoftSleep bounds the sleep of the proportional guard where no hard limit does.
+const maxSoftSleep = time.Minute
+
+// guard decides whether and when a publish may go on. In this order: the gate
+// and the window refuse at once; the lag limits let it sleep once or pause until
+// the workers have caught up; the depth lets it look again a few times and then
+// refuses. Settings can be exchanged while publishes wait: they apply from their
+// next look on.
+type guard struct {
+	name     StreamName
+	hooks    Hooks
+	signals  *signals
+	stages   *stageLog
+	owner    *owner
+	settings atomic.Pointer[settings]
+	shed     shedder
+
+	known     atomic.Int32 // what was said about the signal last: 0 nothing, else signalKnown or signalUnknown
+	fullSince atomic.Int64 // Unix ns since when shadow has seen no room; 0: there was some
+}
+
+const (
+	signalKnown   = 1
+	signalUnknown = 2
+)
+
+// settings is a ProducerConfig with what follows from it.
+type settings struct {
+	ProducerConfig
+	rules  GuardMode // by which decisions are made: never GuardShadow
+	shadow bool      // decisions are counted and logged, not carried out
+	limit  int64     // the depth from which there is no room
+}
+
+func newSettings(c ProducerConfig) *settings {
+	s := &settings{ProducerConfig: c, rules: c.Guard}
+	if c.Guard == GuardShadow {
+		s.rules, s.shadow = c.ShadowOf, true
+	}
+	// The share of a depth is seldom exact in binary: 0.07 of 100 is 7, not 7.000000000000001.
+	s.limit = max(1, int64(math.Ceil(float64(c.MaxDepth)*c.BackpressureThreshold*(1-1e-12))))
+	return s
+}
+
+// level is how a signal stands to the lag limits.
+type level int
+
+const (
+	nominal  level = iota
+	elevated       // above LagWarn: one sleep
+	critical       // above LagPause: a pause
+)
+
+// visit is a publish on its way past the guard.
+type visit struct {
+	ctx  context.Context
+	now  time.Time // when it came
+	try  bool      // it never waits
+	done bool      // in shadow: it would have been refused, there is nothing more to decide
+	n    int64     // messages
+	r    *reading  // what it was judged by last; nil: nothing is known
+}
+
+// enter is the first door. A publish that got in has to leave the gate later.
+func (g *guard) enter(v *visit) error {
+	set, limit := g.settings.Load(), 0
+	sheds := set.rules != GuardOff && !set.DisableLoadShedding
+	if sheds {
+		limit = set.ShedConcurrency
+	}
+	if !g.shed.enter(limit) {
+		if err := g.shedding(set, v, "too many publishes at once", set.BackpressureBaseDelay); err != nil {
+			return err
+		}
+		g.shed.enter(0)
+		return nil
+	}
+	if !sheds {
+		return nil
+	}
+	left, ok := g.shed.request(v.now, set.ShedWindow, set.LoadSheddingMaxRequests)
+	if ok {
+		return nil
+	}
+	err := g.shedding(set, v, "too many requests in the window", left)
+	if err != nil {
+		g.shed.leave()
+	}
+	return err
+}
+
+// shedding tells of a refusal at the door; it returns nil in shadow.
+func (g *guard) shedding(set *settings, v *visit, why string, retryAfter time.Duration) error {
+	v.r = g.signals.last.Load()
+	g.note(stageShedding, set, v, event{text: "publish refused: " + why, decision: string(LoadShedding)})
+	if set.shadow {
+		v.done = true
+		return nil
+	}
+	return g.refusal(set, v, LoadShedding, retryAfter, nil)
+}
+
+func (g *guard) refusal(set *settings, v *visit, reason Reason, retryAfter time.Duration, cause error) error {
+	depth, _ := v.r.depth()
+	return &QueueFullError{
+		Queue: g.name.Stream, Depth: depth, MaxDepth: set.MaxDepth,
+		Reason: reason, RetryAfter: max(retryAfter, time.Millisecond), Err: cause,
+	}
+}
+
+// lag applies the soft and the hard limit. A pause goes on while the signal is
+// above the hard limit; what comes behind it publishes without a sleep.
+func (g *guard) lag(v *visit) error {
+	set := g.settings.Load()
+	if v.done {
+		return nil
+	}
+	if set.rules == GuardOff {
+		g.measure(set, v)
+		return nil
+	}
+	var err error
+	if v.r, err = g.look(v.ctx, v.now, set.LagCache); err != nil {
+		return g.stopped(v, err)
+	}
+	is, signal := g.judge(set, v.r, v.now)
+	switch {
+	case is == nominal:
+	case set.shadow:
+		kind := SoftSleep
+		if is == critical {
+			kind = HardPause
+		}
+		g.note(stageBackpressure, set, v, event{text: "publish would wait for the workers", decision: string(kind)})
+	case is == critical && v.try:
+		g.note(stageBackpressure, set, v, event{text: "publish refused: lag above the hard limit", decision: string(QueueFull)})
+		return g.refusal(set, v, QueueFull, set.LagPoll, nil)
+	case is == critical:
+		return g.pause(set, v)
+	case !v.try:
+		d := set.softSleep(signal)
+		g.note(stageBackpressure, set, v, event{text: "publish sleeps: lag above the soft limit", decision: string(SoftSleep), wait: d})
+		return g.sleep(v, SoftSleep, d)
+	}
+	return nil
+}
+
+// measure keeps the readings coming where nothing is decided by them.
+func (g *guard) measure(set *settings, v *visit) {
+	r, soon := g.signals.current(v.now, set.LagCache)
+	if soon {
+		g.refresh()
+	}
+	if v.r = r; r != nil {
+		g.judge(set, r, v.now)
+	}
+}
+
+// pause waits while the signal is above the hard limit.
+func (g *guard) pause(set *settings, v *visit) error {
+	g.note(stageBackpressure, set, v, event{text: "publish pauses: lag above the hard limit", decision: string(HardPause)})
+	began := time.Now()
+	defer func() { g.slowed(HardPause, time.Since(began)) }()
+	for {
+		if err := g.wait(v, set.LagPoll); err != nil {
+			return err
+		}
+		if set = g.settings.Load(); set.rules == GuardOff || set.shadow {
+			return nil
+		}
+		if err := g.newer(v); err != nil {
+			return err
+		}
+		if is, _ := g.judge(set, v.r, time.Now()); is != critical {
+			return nil
+		}
+	}
+}
+
+// newer replaces the visit's reading by one that was begun after it.
+func (g *guard) newer(v *visit) (err error) {
+	var number int64
+	if v.r != nil {
+		number = v.r.number
+	}
+	r, err := g.await(v.ctx, number, time.Time{})
+	if err != nil {
+		return g.stopped(v, err)
+	}
+	v.r = r
+	return nil
+}
+
+// judge compares the signal with the lag limits; an unknown one is what the
+// policy makes of it. It tells once when the signal becomes known or unknown.
+func (g *guard) judge(set *settings, r *reading, now time.Time) (is level, signal int64) {
+	signal, known := r.signal(set.LagSignal)
+	g.tellKnown(set, r, known)
+	switch {
+	case known:
+	case set.LagUnknown == UnknownHold:
+		if set.LagPause >= 0 || set.LagWarn >= 0 {
+			return critical, signal
+		}
+		return nominal, signal
+	case set.LagUnknown == UnknownDecay:
+		signal = r.decayed(set.LagSignal, now, set.LagTTL)
+	default:
+		return nominal, signal
+	}
+	switch {
+	case set.LagPause >= 0 && signal > set.LagPause:
+		return critical, signal
+	case set.LagWarn >= 0 && signal > set.LagWarn:
+		return elevated, signal
+	}
+	return nominal, signal
+}
+
+// tellKnown logs and counts each change between a known and an unknown signal.
+func (g *guard) tellKnown(set *settings, r *reading, known bool) {
+	state := int32(signalUnknown)
+	if known {
+		state = signalKnown
+	}
+	before := g.known.Load()
+	if before == state || !g.known.CompareAndSwap(before, state) {
+		return
+	}
+	if g.hooks.SignalKnown != nil {
+		g.hooks.SignalKnown(g.name, known)
+	}
+	switch {
+	case known && before == signalUnknown:
+		set.Logger.Info("the guard's signal is known again", "stream", g.name.Stream)
+	case !known:
+		why := "the workers are off or do not publish it"
+		switch {
+		case r.err != nil:
+			why = r.err.Error()
+		case set.LagSignal == SignalBacklog:
+			why = "the backend does not know how many messages wait"
+		}
+		set.Logger.Warn("the guard's signal is not known",
+			"stream", g.name.Stream, "policy", string(set.LagUnknown), "reason", why)
+	}
+}
+
+// softSleep is how long a publish sleeps above the soft limit.
+func (s *settings) softSleep(signal int64) time.Duration {
+	if s.rules != GuardProportional {
+		return s.LagWarnSleep
+	}
+	d := float64(s.LagWarnSleep) * float64(signal) / float64(max(s.LagWarn, 1))
+	return time.Duration(min(d, float64(max(maxSoftSleep, s.LagWarnSleep))))
+}
+
+// room takes n messages' room from what the last reading leaves below the limit.
+// Where that is used up it reads anew, so that one process overshoots the limit by no more than
+// what it has under way, however old a reading may be.
+func (g *guard) room(set *settings, v *visit) (bool, error) {
+	for {
+		depth, known := v.r.depth()
+		if !known {
+			return true, nil
+		}
+		need := min(v.n, set.limit)
+		if depth+need > set.limit {
+			return false, nil
+		}
+		if depth+g.signals.appended.Add(need)-v.r.appended <= set.limit {
+			return true, nil
+		}
+		g.signals.appended.Add(-need)
+		if err := g.newer(v); err != nil {
+			return false, err
+		}
+	}
+}
+
+// depth is the last door: whether there is room for the visit's messages. In
+// shadow and while the guard is off there always is.
+func (g *guard) depth(v *visit) (room bool, err error) {
+	set := g.settings.Load()
+	if v.done || set.rules == GuardOff {
+		return true, nil
+	}
+	room, err = g.room(set, v)
+	if err != nil {
+		return false, err
+	}
+	if set.shadow {
+		g.shadowDepth(set, v, room)
+		return true, nil
+	}
+	if !room {
+		g.note(stageWarning, set, v, event{text: "the queue comes near its capacity", decision: string(DepthWait)})
+	}
+	return room, nil
+}
+
+// again keeps a publish that found no room waiting before its next look, the
+// try-th, or refuses it. If it was the server that had no room, server is what it said: its
+// own delay is the wait then.
+func (g *guard) again(v *visit, try int, server *backend.FullError) error {
+	set := g.settings.Load()
+	delay, reason := jittered(set.BackpressureBaseDelay<<(try-1)), QueueFull
+	var cause error
+	if server != nil {
+		reason, cause = Reason(server.Reason), server
+		if server.RetryAfter > 0 {
+			delay = server.RetryAfter
+		}
+	}
+	if v.try || set.shadow || set.rules == GuardOff || try > set.BackpressureRetries {
+		g.note(stageBackpressure, set, v, event{text: "publish refused: the queue is full", decision: string(reason)})
+		return g.refusal(set, v, reason, delay, cause)
+	}
+	g.note(stageRetry, set, v, event{text: "publish waits for room in the queue", decision: string(DepthWait), try: try, wait: delay})
+	if err := g.sleep(v, DepthWait, delay); err != nil {
+		return err
+	}
+	if g.hooks.BackpressureRetry != nil {
+		g.hooks.BackpressureRetry(g.name, try)
+	}
+	return g.newer(v)
+}
+
+// shadowDepth counts what a guard without room would do: wait, and refuse once
+// there has been none for as long as all its waits take.
+func (g *guard) shadowDepth(set *settings, v *visit, room bool) {
+	if room {
+		g.fullSince.Store(0)
+		return
+	}
+	now := v.now.UnixNano()
+	since := now
+	if !g.fullSince.CompareAndSwap(0, now) {
+		since = g.fullSince.Load()
+	}
+	waits := set.BackpressureBaseDelay * (1<<max(set.BackpressureRetries, 0) - 1)
+	decision := string(DepthWait)
+	if time.Duration(now-since) >= waits {
+		decision = string(QueueFull)
+	}
+	g.note(stageWarning, set, v, event{text: "publish would wait for room in the queue", decision: decision})
+}
+
+// sleep keeps a publish waiting for d and tells how long it was.
+func (g *guard) sleep(v *visit, kind SlowKind, d time.Duration) error {
+	began := time.Now()
+	err := g.wait(v, d)
+	g.slowed(kind, time.Since(began))
+	return err
+}
+
+// wait returns after d, or at once when the context ends or the producer is closed.
+func (g *guard) wait(v *visit, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-v.ctx.Done():
+		return g.stopped(v, v.ctx.Err())
+	case <-g.owner.life.Done():
+		return g.stopped(v, ErrClosed)
+	}
+}
+
+// stopped is the error of a publish that ended while it was kept waiting.
+func (g *guard) stopped(v *visit, err error) error {
+	if errors.Is(err, ErrClosed) {
+		return fmt.Errorf("publish to %q: producer %w", g.name.Stream, err)
+	}
+	return fmt.Errorf("publish to %q was kept waiting, nothing is stored: %w", g.name.Stream, err)
+}
+
+func (g *guard) slowed(kind SlowKind, d time.Duration) {
+	if g.hooks.Slowed != nil {
+		g.hooks.Slowed(g.name, kind, d)
+	}
+}
+
+// note fills in what the visit knows and gives the event to the log of stages;
+// in shadow it counts the decision.
+func (g *guard) note(which stage, set *settings, v *visit, e event) {
+	e.logger, e.shadow, e.max = set.Logger, set.shadow, set.MaxDepth
+	e.depth, _ = v.r.depth()
+	e.signal, _ = v.r.signal(set.LagSignal)
+	if set.shadow && g.hooks.Shadowed != nil {
+		g.hooks.Shadowed(g.name, e.decision)
+	}
+	g.stages.note(which, e)
+}
+
+// jittered is d ± 50 %.
+func jittered(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.5 + rand.Float64()))
+}
+
+// owner holds the goroutines of one Producer.
+type owner struct {
+	life context.Context
+	end  context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	wg     sync.WaitGroup
+}
+
+func newOwner() *owner {
+	o := &owner{}
+	o.life, o.end = context.WithCancel(context.Background())
+	return o
+}
+
+// start runs do in a goroutine of its own unless the owner is closed.
+func (o *owner) start(do func(life context.Context)) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return false
+	}
+	o.wg.Go(func() { do(o.life) })
+	return true
+}
+
+// close ends all goroutines and waits for them.
+func (o *owner) close() {
+	o.mu.Lock()
+	o.closed = true
+	o.mu.Unlock()
+	o.end()
+	o.wg.Wait()
+}

@@ -1,0 +1,225 @@
+package weir
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+const (
+	// readTimeout is how long a backend may take to answer a guard before its
+	// signal is unknown.
+	readTimeout = time.Second
+	// refreshAhead is the part of LagCache, at its end, in which a publish that
+	// comes by starts the next reading without waiting for it.
+	refreshAhead = 8
+)
+
+// signals holds the last reading of a stream for all its producers. One reading
+// is under way at most. A publish uses one that was begun no longer than
+// LagCache ago, or waits for the next; where reading takes longer than LagCache
+// itself, the first that arrives. A publish whose waiting is over looks at a
+// reading newer than the one that made it wait.
+type signals struct {
+	backend  backend.Backend
+	last     atomic.Pointer[reading]
+	flight   atomic.Pointer[flight]
+	appended atomic.Int64 // messages that producers of this process were allowed to append
+}
+
+// flight is a reading under way; done is closed when it is over.
+type flight struct{ done chan struct{} }
+
+// reading is what the backend answered. It does not change.
+type reading struct {
+	number   int64     // of this reading, from 1
+	at       time.Time // when it was begun
+	appended int64     // signals.appended at that time
+	err      error     // the backend did not answer; sig is zero
+	sig      backend.Signal
+
+	pending, backlog past // what was known last, this reading included
+}
+
+// past is a number that was known once; at is zero if it never was.
+type past struct {
+	value int64
+	at    time.Time
+}
+
+// depth is what waits or is being worked on, and all that is stored where the
+// backend does not know how much waits.
+func (r *reading) depth() (depth int64, known bool) {
+	switch {
+	case r == nil || r.err != nil:
+		return -1, false
+	case r.sig.Lag == nil:
+		return r.sig.XLen, true
+	}
+	return r.sig.Pending + *r.sig.Lag, true
+}
+
+// signal returns the number that the lag limits look at, now.
+func (r *reading) signal(kind SignalKind) (value int64, known bool) {
+	switch {
+	case r == nil || r.err != nil:
+		return -1, false
+	case kind == SignalPending && r.sig.Workers != nil:
+		return *r.sig.Workers, true
+	case kind == SignalBacklog && r.sig.Lag != nil:
+		return r.sig.Pending + *r.sig.Lag, true
+	}
+	return -1, false
+}
+
+// decayed is the last known signal, halved for every ttl that has gone by since;
+// what was never known is 0.
+func (r *reading) decayed(kind SignalKind, now time.Time, ttl time.Duration) int64 {
+	last := r.pending
+	if kind == SignalBacklog {
+		last = r.backlog
+	}
+	if last.at.IsZero() {
+		return 0
+	}
+	halvings := float64(max(now.Sub(last.at), 0)) / float64(ttl)
+	return int64(float64(last.value) * math.Exp2(-halvings))
+}
+
+// follow returns the reading behind r that was begun at.
+func (r *reading) follow(at time.Time, appended int64, sig backend.Signal, err error) *reading {
+	next := &reading{number: 1, at: at, appended: appended, sig: sig, err: err}
+	if r != nil {
+		next.number, next.pending, next.backlog = r.number+1, r.pending, r.backlog
+	}
+	if value, known := next.signal(SignalPending); known {
+		next.pending = past{value, at}
+	}
+	if value, known := next.signal(SignalBacklog); known {
+		next.backlog = past{value, at}
+	}
+	return next
+}
+
+// ask reads the signal that workers publish, or else the stream's own numbers,
+// where workers are off if the backend knows that there are none.
+func (s *signals) ask(ctx context.Context) (backend.Signal, error) {
+	if b, ok := s.backend.(backend.Signaler); ok {
+		return b.Signal(ctx)
+	}
+	stats, err := s.backend.Stats(ctx)
+	if err != nil {
+		return backend.Signal{}, err
+	}
+	sig := backend.Signal{Pending: stats.Pending, Lag: stats.Lag, XLen: stats.XLen}
+	if stats.Workers == nil || *stats.Workers > 0 {
+		sig.Workers = &sig.Pending
+	}
+	return sig, nil
+}
+
+// current returns the last reading if it may still be used at now, else nil. A
+// failed one may be used until there is another: waiting for a backend that does
+// not answer helps nobody. soon says that the next one should be begun.
+func (s *signals) current(now time.Time, cache time.Duration) (r *reading, soon bool) {
+	r = s.last.Load()
+	if r == nil {
+		return nil, true
+	}
+	age := now.Sub(r.at)
+	switch {
+	case cache > 0 && age < cache:
+		return r, age >= cache-cache/refreshAhead
+	case r.err != nil:
+		return r, true
+	}
+	return nil, true
+}
+
+// refresh begins a reading unless one is under way, and returns that. The
+// reading belongs to the guard that began it; nil if that is closed.
+func (g *guard) refresh() *flight {
+	s := g.signals
+	for {
+		if f := s.flight.Load(); f != nil {
+			return f
+		}
+		f := &flight{done: make(chan struct{})}
+		if !s.flight.CompareAndSwap(nil, f) {
+			continue
+		}
+		if g.owner.start(func(ctx context.Context) { g.read(ctx, f) }) {
+			return f
+		}
+		s.flight.Store(nil)
+		close(f.done)
+		return nil
+	}
+}
+
+// read takes one reading. One that its owner's end cut short says nothing.
+func (g *guard) read(life context.Context, f *flight) {
+	s := g.signals
+	defer func() {
+		s.flight.Store(nil)
+		close(f.done)
+	}()
+	ctx, cancel := context.WithTimeout(life, readTimeout)
+	defer cancel()
+	at, appended := time.Now(), s.appended.Load()
+	sig, err := s.ask(ctx)
+	if err != nil && life.Err() != nil {
+		return
+	}
+	r := s.last.Load().follow(at, appended, sig, err)
+	s.last.Store(r)
+	if depth, known := r.depth(); known && g.hooks.Measured != nil {
+		g.hooks.Measured(g.name, Measurement{Depth: depth, Pending: &r.sig.Pending, Lag: r.sig.Lag})
+	}
+}
+
+// await returns the first reading with more than the number, begun at since or
+// later. It ends with the context's error or, if the producer is closed, ErrClosed.
+func (g *guard) await(ctx context.Context, number int64, since time.Time) (*reading, error) {
+	for {
+		if r := g.signals.last.Load(); r != nil && r.number > number && !r.at.Before(since) {
+			return r, nil
+		}
+		f := g.refresh()
+		if f == nil {
+			return nil, ErrClosed
+		}
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-g.owner.life.Done():
+			return nil, ErrClosed
+		}
+	}
+}
+
+// look returns the reading that a publish which came at now is judged by.
+func (g *guard) look(ctx context.Context, now time.Time, cache time.Duration) (*reading, error) {
+	r, soon := g.signals.current(now, cache)
+	if r != nil {
+		if soon {
+			g.refresh()
+		}
+		return r, nil
+	}
+	if cache < 0 {
+		return g.await(ctx, 0, now)
+	}
+	var number int64
+	if r = g.signals.last.Load(); r != nil {
+		if now.Sub(r.at) < cache {
+			return r, nil // it has just come
+		}
+		number = r.number
+	}
+	return g.await(ctx, number, time.Time{})
+}

@@ -1,0 +1,278 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// Producer publishes to a stream behind a guard. It is safe for use by many
+// goroutines. The guard's window and gate are its own; what it knows of the
+// stream it shares with the other producers of the same Stream.
+type Producer struct {
+	stream *Stream
+	guard  *guard
+	single sync.Pool // of *[1]Message: Append takes a slice
+}
+
+// NewProducer returns a producer for s. The error names the field of c that
+// cannot be.
+func NewProducer(s *Stream, c ProducerConfig) (*Producer, error) {
+	c = c.WithDefaults()
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("producer of %q: %w", s.info.Stream, err)
+	}
+	g := &guard{
+		name:  StreamName{Kind: s.info.Kind, Stream: s.info.Stream, Group: s.info.Group},
+		hooks: c.Hooks, signals: s.signals, stages: s.stages, owner: newOwner(),
+	}
+	g.settings.Store(newSettings(c))
+	p := &Producer{stream: s, guard: g}
+	p.single.New = func() any { return new([1]Message) }
+	return p, nil
+}
+
+// Reconfigure exchanges the settings while the producer works; publishes that
+// wait obey them from their next look on. Hooks and Logger stay as they are. On
+// an error nothing has changed.
+func (p *Producer) Reconfigure(c ProducerConfig) error {
+	c = c.WithDefaults()
+	if err := c.Validate(); err != nil {
+		return fmt.Errorf("producer of %q: %w", p.stream.info.Stream, err)
+	}
+	c.Hooks, c.Logger = p.guard.hooks, p.guard.settings.Load().Logger
+	p.guard.settings.Store(newSettings(c))
+	return nil
+}
+
+// Close ends publishes that the guard keeps waiting with ErrClosed and waits for
+// what the producer runs itself. Calls that are past the guard end on their own. It is safe to call
+// more than once.
+func (p *Producer) Close() error {
+	p.guard.owner.close()
+	p.guard.stages.flush()
+	return nil
+}
+
+// Publish stores m. It is kept waiting while the workers are behind, no longer
+// than ctx allows; the error then wraps the context's.
+//
+// A *QueueFullError says that m was refused for load. ErrOutcomeUnknown says that it may be
+// stored: a message with an IdempotencyKey has then been sent a second time
+// already, one without has not. Any other error says that m is not stored.
+func (p *Producer) Publish(ctx context.Context, m Message) error {
+	return p.one(ctx, m, false)
+}
+
+// TryPublish stores m as Publish does, but is never kept waiting: above the hard
+// limit, without room and where the policy for an unknown signal is to hold it returns a
+// *QueueFullError with the reason QueueFull. The soft limit does not apply to it.
+func (p *Producer) TryPublish(ctx context.Context, m Message) error {
+	return p.one(ctx, m, true)
+}
+
+func (p *Producer) one(ctx context.Context, m Message, try bool) error {
+	if err := checkMessage(&m); err != nil {
+		return p.refuseInvalid(1, err)
+	}
+	box := p.single.Get().(*[1]Message)
+	box[0] = m
+	err := p.publish(ctx, box[:], try)
+	box[0] = Message{}
+	p.single.Put(box)
+	return err
+}
+
+// PublishBatch stores messages in order, as one publish does: for the gate and
+// the window it is one request, for the depth all its messages count. A batch of
+// more messages than the depth's limit waits for an empty queue.
+//
+// An error that holds for all messages is returned as it is; a *BatchError says
+// for each what became of it. An empty batch does nothing.
+func (p *Producer) PublishBatch(ctx context.Context, msgs []Message) error {
+	for i := range msgs {
+		if err := checkMessage(&msgs[i]); err != nil {
+			return p.refuseInvalid(len(msgs), fmt.Errorf("message %d: %w", i, err))
+		}
+	}
+	if len(msgs) == 0 {
+		return nil
+	}
+	return p.publish(ctx, msgs, false)
+}
+
+func (p *Producer) refuseInvalid(n int, err error) error {
+	p.attempted(n)
+	p.failed(n, "error")
+	return fmt.Errorf("publish to %q: %w", p.stream.info.Stream, err)
+}
+
+// publish takes messages past the guard and stores them.
+func (p *Producer) publish(ctx context.Context, msgs []Message, try bool) error {
+	began := time.Now()
+	p.attempted(len(msgs))
+	b := batch{left: msgs, total: len(msgs)}
+	p.guarded(&visit{ctx: ctx, now: began, try: try, n: int64(len(msgs))}, &b)
+	if h := p.guard.hooks.Published; h != nil && b.failed < b.total {
+		h(p.guard.name, b.total-b.failed, time.Since(began))
+	}
+	return p.outcome(&b)
+}
+
+func (p *Producer) guarded(v *visit, b *batch) {
+	if err := p.closedOr(v.ctx); err != nil {
+		b.fail(err)
+		return
+	}
+	if err := p.guard.enter(v); err != nil {
+		b.fail(err)
+		return
+	}
+	defer p.guard.shed.leave()
+	if err := p.guard.lag(v); err != nil {
+		b.fail(err)
+		return
+	}
+	p.store(v, b)
+}
+
+// store appends what there is room for. What the server refuses for want of room
+// counts as one more look at a full queue.
+func (p *Producer) store(v *visit, b *batch) {
+	for try := 1; ; try++ {
+		room, err := p.guard.depth(v)
+		var full *backend.FullError
+		if room {
+			full = p.append(v.ctx, b)
+			if len(b.left) == 0 {
+				return
+			}
+			v.n = int64(len(b.left))
+		}
+		if err == nil {
+			err = p.guard.again(v, try, full)
+		}
+		if err != nil {
+			b.fail(err)
+			return
+		}
+	}
+}
+
+// append stores what is left of b, and sends what has a key once more if the answer was
+// lost. What stays left was refused by the server for want of room.
+func (p *Producer) append(ctx context.Context, b *batch) (full *backend.FullError) {
+	for {
+		results, err := p.stream.backend.Append(ctx, b.left)
+		if err == nil {
+			b.left = nil
+			return nil
+		}
+		var repeat bool
+		if full, repeat = b.settle(results, err, ctx.Err() == nil); !repeat {
+			return full
+		}
+	}
+}
+
+func (p *Producer) closedOr(ctx context.Context) error {
+	if p.guard.owner.life.Err() != nil {
+		return fmt.Errorf("publish to %q: producer %w", p.stream.info.Stream, ErrClosed)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("publish to %q: %w", p.stream.info.Stream, err)
+	}
+	return nil
+}
+
+// outcome counts the failures of b and returns the error for the caller.
+func (p *Producer) outcome(b *batch) error {
+	switch {
+	case b.failed == 0:
+		return nil
+	case b.whole != nil:
+		p.failed(b.total, failureReason(b.whole))
+		return b.whole
+	}
+	counts := map[string]int{}
+	for _, err := range b.errs {
+		if err != nil {
+			counts[failureReason(err)]++
+		}
+	}
+	for reason, n := range counts {
+		p.failed(n, reason)
+	}
+	if b.total == 1 {
+		return b.errs[0]
+	}
+	return &BatchError{Errs: b.errs}
+}
+
+func (p *Producer) attempted(n int) {
+	if h := p.guard.hooks.PublishAttempt; h != nil {
+		h(p.guard.name, n)
+	}
+}
+
+func (p *Producer) failed(n int, reason string) {
+	if h := p.guard.hooks.PublishFailed; h != nil {
+		h(p.guard.name, n, reason)
+	}
+}
+
+// failureReason is the label under which a failed publish is counted.
+func failureReason(err error) string {
+	var full *QueueFullError
+	switch {
+	case errors.Is(err, ErrOutcomeUnknown):
+		return "outcome_unknown"
+	case errors.As(err, &full):
+		return string(full.Reason)
+	case errors.Is(err, ErrUnavailable):
+		return "unavailable"
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "cancelled"
+	}
+	return "error"
+}
+
+// Limits of a message's names and keys, in bytes, for every backend.
+const (
+	maxHeaders  = 60 // a weir server takes 64 with its own
+	maxKeyBytes = 256
+)
+
+// checkMessage returns an error that names the field which cannot be published
+// on every backend, and what it may be.
+func checkMessage(m *Message) error {
+	switch {
+	case !m.Priority.Valid():
+		return fmt.Errorf("Priority %d is none of the six: use %d (background) to %d (critical)", m.Priority, Background, Critical)
+	case len(m.FairKey) > maxKeyBytes || !utf8.ValidString(m.FairKey):
+		return fmt.Errorf("FairKey has to be UTF-8 of at most %d bytes", maxKeyBytes)
+	case len(m.IdempotencyKey) > maxKeyBytes || !utf8.ValidString(m.IdempotencyKey):
+		return fmt.Errorf("IdempotencyKey has to be UTF-8 of at most %d bytes", maxKeyBytes)
+	case len(m.Headers) > maxHeaders:
+		return fmt.Errorf("Headers has %d entries, at most %d", len(m.Headers), maxHeaders)
+	}
+	for name, value := range m.Headers {
+		switch {
+		case name == "" || len(name) > maxKeyBytes || !utf8.ValidString(name):
+			return fmt.Errorf("header %.64q: a name has to be UTF-8 of 1 to %d bytes", name, maxKeyBytes)
+		case strings.HasPrefix(name, backend.HeaderPrefix):
+			return fmt.Errorf("header %q: names that start with %q are weir's own", name, backend.HeaderPrefix)
+		case name == "data" || name == backend.FieldEnqueued:
+			return fmt.Errorf("header %q: weir writes this field itself", name)
+		case !utf8.ValidString(value):
+			return fmt.Errorf("header %q: a value has to be UTF-8; other bytes belong into Data", name)
+		}
+	}
+	return nil
+}

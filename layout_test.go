@@ -28,6 +28,7 @@ const (
 	cobra   = "github.com/spf13/cobra"
 	pflag   = "github.com/spf13/pflag"
 	term    = "golang.org/x/term"
+	koanf   = "github.com/knadh/koanf/..."
 	rapid   = "pgregory.net/rapid"
 )
 
@@ -48,6 +49,7 @@ var table = map[string]rule{
 	"backend/backendtest": {code: "backend"},
 
 	"telemetry": {code: module + " " + metrics},
+	"config":    {code: module + " " + pflag + " " + koanf},
 
 	"internal/api":          {tests: rapid},
 	"internal/op":           {code: "internal/api", tests: rapid},

@@ -34,18 +34,17 @@ func Watch(ctx context.Context, o Options, now Settings, log *slog.Logger, apply
 	defer signal.Stop(hup)
 	look := time.NewTicker(LookEvery)
 	defer look.Stop()
-	w := watcher{options: o, settings: now, log: log, apply: apply, read: stat(path)}
-	w.seen = w.read
+	w := watcher{options: o, settings: now, log: log, apply: apply}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hup:
 			w.read = stat(path)
-			w.reload("SIGHUP")
+			w.reload(slog.LevelInfo)
 		case <-look.C:
 			if w.settled(stat(path)) {
-				w.reload("file changed")
+				w.reload(slog.LevelDebug)
 			}
 		}
 	}
@@ -57,7 +56,9 @@ type watcher struct {
 	log      *slog.Logger
 	apply    func(Settings)
 
-	read os.FileInfo // as the file was when it was read
+	// read is the file as it was when it was read. It starts as nil, so that a
+	// change between Load and Watch is not missed.
+	read os.FileInfo
 	seen os.FileInfo // as it was at the last look
 }
 
@@ -73,17 +74,19 @@ func (w *watcher) settled(found os.FileInfo) bool {
 	return true
 }
 
-func (w *watcher) reload(why string) {
+// reload reads the settings; unchanged is the level at which it says that they are
+// the same.
+func (w *watcher) reload(unchanged slog.Level) {
 	next, err := Load(w.options)
 	switch {
 	case err != nil:
-		w.log.Error("settings not reloaded; the old ones stay", "why", why, "file", w.options.File, "error", err)
+		w.log.Error("settings not reloaded; the old ones stay", "file", w.options.File, "error", err)
 	case reflect.DeepEqual(next, w.settings):
-		w.log.Info("settings reloaded; nothing changed", "why", why, "file", w.options.File)
+		w.log.Log(context.Background(), unchanged, "settings reloaded; nothing changed", "file", w.options.File)
 	default:
 		w.settings = next
 		w.apply(next)
-		w.log.Info("settings reloaded", "why", why, "file", w.options.File)
+		w.log.Info("settings reloaded", "file", w.options.File)
 	}
 }
 

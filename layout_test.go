@@ -84,7 +84,7 @@ var table = map[string]rule{
 		"github.com/redis/go-redis/v9"},
 
 	"tests/weirtest":        {},
-	"tests/redistest":       {},
+	"tests/redistest":       {code: "github.com/redis/go-redis/v9"},
 	"tests/contract":        {tests: "tests/weirtest"},
 	"tests/cli":             {tests: "tests/weirtest"},
 	"tests/overload":        {tests: "tests/weirtest"},

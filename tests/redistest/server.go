@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // TB is what redistest needs of a test; every testing.TB is one, and a program
@@ -46,6 +48,7 @@ type Server struct {
 	opt    Options
 	binary string
 	port   int
+	args   func() []string // of the next process
 	cmd    *exec.Cmd
 	exited chan struct{}
 }
@@ -54,10 +57,19 @@ type Server struct {
 func Start(t TB, opt Options) *Server {
 	t.Helper()
 	s := prepare(t, opt)
-	if err := s.launch(); err != nil {
+	s.args = s.serverArgs
+	if err := s.launch(freePort); err != nil {
 		t.Fatalf("redistest: %v", err)
 	}
 	return s
+}
+
+// Client returns a client of the server, without retries, that is closed with
+// the test.
+func (s *Server) Client() *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: s.Addr(), Protocol: 2, MaxRetries: -1, DisableIdentity: true})
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 func prepare(t TB, opt Options) *Server {
@@ -81,9 +93,9 @@ func prepare(t TB, opt Options) *Server {
 
 // launch starts the process on a port that is free, trying others if somebody
 // was quicker to take it.
-func (s *Server) launch() error {
+func (s *Server) launch(choose func() (int, error)) error {
 	for try := 0; ; try++ {
-		port, err := freePort()
+		port, err := choose()
 		if err != nil {
 			return err
 		}
@@ -138,16 +150,15 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-func (s *Server) run() error {
-	args := append([]string{
+func (s *Server) serverArgs() []string {
+	return append([]string{
 		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.opt.Dir,
 		"--logfile", s.logPath(), "--save", "", "--daemonize", "no",
 	}, s.opt.Args...)
-	return s.exec(args)
 }
 
-func (s *Server) exec(args []string) error {
-	cmd := exec.Command(s.binary, args...)
+func (s *Server) run() error {
+	cmd := exec.Command(s.binary, s.args()...)
 	cmd.SysProcAttr = dieWithParent()
 	if err := cmd.Start(); err != nil {
 		return err
@@ -226,6 +237,22 @@ func (s *Server) logTail() string {
 		return err.Error()
 	}
 	return string(text[max(0, len(text)-most):])
+}
+
+// eventually waits until check returns nil.
+func eventually(t TB, what string, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(startTimeout)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("redistest: no %s within %v: %v", what, startTimeout, err)
+		}
+		time.Sleep(pollEvery)
+	}
 }
 
 func freePort() (int, error) {

@@ -149,6 +149,9 @@ type PoolConfig struct {
 	// TrimEvery is how often what every group has acknowledged is removed from the
 	// stream: 0 = never, for others may read it. A weir server removes it anyway.
 	TrimEvery time.Duration
+	// UntilEmpty ends Run once the stream has had no work for this long, neither
+	// undelivered nor pending: 0 = never.
+	UntilEmpty time.Duration
 
 	Hooks  Hooks
 	Logger *slog.Logger // slog.Default()
@@ -192,6 +195,7 @@ func (c PoolConfig) Validate() error {
 		between("RetryMax", c.RetryMax, time.Millisecond, 24*time.Hour),
 		between("LagTTL", c.LagTTL, time.Second, 24*time.Hour),
 		between("TrimEvery", c.TrimEvery, 0, 24*time.Hour),
+		between("UntilEmpty", c.UntilEmpty, 0, 24*time.Hour),
 	)
 	switch {
 	case err != nil:

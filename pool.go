@@ -1,0 +1,317 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+const (
+	// cutDelay is how long the backend is waited for once handlers have been cancelled.
+	cutDelay = 5 * time.Second
+	// claimGrace is how long a claim under way may go on once the pool stops: one
+	// that is cut off can leave messages with nobody for ReclaimAfter.
+	claimGrace = 250 * time.Millisecond
+	// callTimeout bounds one call of the backend, a claim's Block not counted.
+	callTimeout = 10 * time.Second
+	// stuckGrace is how long a cancelled handler may take to return before it is
+	// given up, or a third of ReclaimAfter if that is less.
+	stuckGrace = 5 * time.Second
+	// maxSettle is how many messages one ack, nack or extend names.
+	maxSettle = 1000
+	// maxUnsettled is how many messages may wait for their ack before no more are claimed.
+	maxUnsettled = 4 * maxSettle
+)
+
+// errPoolStopped is the cause of the context of a handler that outlasts
+// DrainTimeout or is told to stop by Cancel.
+var errPoolStopped = errors.New("the pool was stopped")
+
+// Pool runs a handler for the messages of a stream. One reader claims for all
+// workers: first what workers that crashed have left, then what is new.
+//
+// A message goes claimer → waiting → worker → acks or returns. It is in held from
+// the claim to the answer of its ack or nack, and its lease is extended as long
+// as it waits or is worked on.
+//
+// A handler that ignores its context cannot be ended. It is given up: its message
+// goes elsewhere and another worker takes its place, for at most as many handlers
+// at a time as there are Workers. What hangs beyond that takes a worker away, and
+// a pool without a worker claims nothing until a handler returns.
+type Pool struct {
+	stream  *Stream
+	backend backend.Backend
+	handler Handler
+	cfg     PoolConfig
+	name    StreamName
+	log     *slog.Logger
+
+	started  atomic.Bool
+	stopped  chan struct{} // closed when nothing new may begin
+	killed   chan struct{} // closed by Cancel
+	stopOnce sync.Once
+	killOnce sync.Once
+
+	work    context.Context // the parent of the handlers' contexts
+	calls   context.Context // what settles ends with it
+	endWork context.CancelCauseFunc
+	acks    lane // handled messages
+	returns lane // failed, unstarted and lost ones
+	extend  chan struct{}
+	watch   chan struct{}
+	beat    chan struct{}
+
+	mu struct {
+		sync.Mutex
+		hasWork sync.Cond // workers wait for a message
+		hasRoom sync.Cond // the claimer waits for room
+		ended   sync.Cond // Run waits for the last worker
+
+		waiting  jobQueue
+		held     jobList
+		running  int  // handlers under way, those given up not counted
+		settling int  // jobs in a lane or in its call
+		live     int  // workers, those with a replaced job not counted
+		idle     int  // of these, waiting for work
+		waking   bool // an idle or new worker is on its way to the queue
+		stuck    int  // handlers given up whose workers have been replaced
+		blocked  int  // live workers whose handlers were given up and who were not replaced
+		stopping bool
+		killed   time.Time // when the handlers were told to stop
+		doubts   int       // how often the leases came into doubt
+		doubted  bool      // they are; nothing begins until they are confirmed
+		away     trouble   // calls that the backend does not answer
+		due      dueTimes
+		failures lineLimit // of the lines about failed deliveries
+		extendAt time.Time // when the heartbeat looks next
+		fatal    error     // why the pool ends by itself
+		stats    PoolStats
+	}
+}
+
+// PoolStats counts what a pool has done and tells what it is doing.
+type PoolStats struct {
+	Acked       uint64 // handled
+	Retried     uint64 // failed and given back
+	Returned    uint64 // given back unstarted
+	Dead        uint64 // moved to the dead letters
+	Lost        uint64 // somebody else had it by then, or its data was gone
+	Reclaimed   uint64 // deliveries taken over from others
+	Redelivered uint64 // handlers begun on messages that had been delivered before
+
+	Workers int // PoolConfig.Workers
+	Busy    int // handlers at work
+	Waiting int // messages claimed ahead
+	Stuck   int // handlers that ignore their context
+}
+
+// NewPool makes a pool of workers for s. The error names the field of c that is
+// out of range.
+func NewPool(s *Stream, h Handler, c PoolConfig) (*Pool, error) {
+	if s == nil || h == nil {
+		return nil, errors.New("weir: a pool needs a stream and a handler")
+	}
+	c = c.WithDefaults()
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("weir: PoolConfig: %w", err)
+	}
+	p := &Pool{
+		stream: s, backend: s.backend, handler: h, cfg: c, log: c.Logger,
+		name:    StreamName{Kind: s.info.Kind, Stream: s.info.Stream, Group: s.info.Group},
+		stopped: make(chan struct{}), killed: make(chan struct{}),
+		acks: newLane(), returns: newLane(),
+		extend: make(chan struct{}, 1), watch: make(chan struct{}, 1), beat: make(chan struct{}, 1),
+	}
+	p.mu.hasWork.L, p.mu.hasRoom.L, p.mu.ended.L = &p.mu, &p.mu, &p.mu
+	return p, nil
+}
+
+// Consumer is the name under which the pool claims.
+func (p *Pool) Consumer() string { return p.cfg.Consumer }
+
+// Stats returns the counts up to now.
+func (p *Pool) Stats() PoolStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.mu.stats
+	s.Workers, s.Busy, s.Waiting, s.Stuck = p.cfg.Workers, p.mu.running, p.mu.waiting.len(), p.mu.stuck+p.mu.blocked
+	return s
+}
+
+// Cancel stops the pool at once: handlers are cancelled and their messages given
+// back. It does not wait; Run returns when it is done.
+func (p *Pool) Cancel() {
+	p.killOnce.Do(func() { close(p.killed) })
+	p.stop()
+}
+
+// Run works until ctx ends, or with UntilEmpty until the stream is empty. Then
+// it reads no more, gives back what no handler has begun and waits DrainTimeout for
+// the handlers under way; what is not done by then is cancelled and given back.
+// Values of ctx reach the handlers, its end does not.
+//
+// The error is nil unless a first claim is refused for a reason that waiting does
+// not mend, or something could not be ended or settled in time. A pool runs once.
+func (p *Pool) Run(ctx context.Context) error {
+	if p.started.Swap(true) {
+		return errors.New("weir: this pool has run; a pool runs once")
+	}
+	p.work, p.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
+	defer p.endWork(context.Canceled)
+	calls, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	p.calls = calls
+	claims, cutClaims := context.WithCancel(calls)
+	defer cutClaims()
+	rest, stopRest := context.WithCancel(calls)
+	defer stopRest()
+
+	var claimer, settlers, others sync.WaitGroup
+	claimer.Go(func() { p.claimLoop(claims) })
+	settlers.Go(func() { p.ackLoop(calls) })
+	settlers.Go(func() { p.returnLoop(calls) })
+	others.Go(func() { p.extendLoop(rest) })
+	others.Go(func() { p.watchLoop(rest) })
+	others.Go(func() { p.beatLoop(rest, calls) })
+	p.startPeriodic(rest, &others)
+	others.Go(func() { p.stopLoop(ctx, rest, cutClaims, cut) })
+
+	claimer.Wait()
+	p.awaitWorkers()
+	p.acks.close()
+	p.returns.close()
+	settlers.Wait()
+	stopRest()
+	others.Wait()
+	return p.result()
+}
+
+// awaitWorkers returns when no worker is left but those that cannot be ended.
+func (p *Pool) awaitWorkers() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.mu.live > p.mu.blocked {
+		p.mu.ended.Wait()
+	}
+}
+
+// result is what Run returns once all is done.
+func (p *Pool) result() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.mu.fatal
+	if n := p.mu.stuck + p.mu.blocked; n > 0 {
+		err = errors.Join(err, fmt.Errorf("weir: %d handlers ignore their context and still run", n))
+	}
+	if n := p.mu.held.len; n > 0 {
+		err = errors.Join(err, fmt.Errorf("weir: the backend did not answer in time for %d messages; others get them after %s", n, p.cfg.ReclaimAfter))
+	}
+	return err
+}
+
+// stopLoop turns the end of ctx into a drain, and Cancel or the end of
+// DrainTimeout into the end of the handlers.
+func (p *Pool) stopLoop(ctx, done context.Context, cutClaims, cut func()) {
+	select {
+	case <-ctx.Done():
+		p.stop()
+	case <-p.stopped:
+	}
+	grace := time.AfterFunc(claimGrace, cutClaims)
+	defer grace.Stop()
+	timeout := time.NewTimer(p.cfg.DrainTimeout)
+	defer timeout.Stop()
+	select {
+	case <-p.killed:
+	case <-timeout.C:
+	case <-done.Done():
+		return
+	}
+	p.kill()
+	last := time.NewTimer(p.grace() + cutDelay)
+	defer last.Stop()
+	select {
+	case <-last.C:
+		cut()
+	case <-done.Done():
+	}
+}
+
+// stop lets nothing begin any more and gives back what waits; stopLoop does the rest.
+func (p *Pool) stop() {
+	p.stopOnce.Do(func() {
+		close(p.stopped)
+		p.drain()
+	})
+}
+
+func (p *Pool) drain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.stopping = true
+	p.returnWaiting()
+	p.mu.hasWork.Broadcast()
+	p.mu.hasRoom.Broadcast()
+}
+
+// returnWaiting gives back every message that no handler has begun; the lock is held.
+func (p *Pool) returnWaiting() {
+	for p.mu.waiting.len() > 0 {
+		j := p.mu.waiting.pop()
+		if j.lost {
+			p.leave(j, verdictLost)
+		} else {
+			p.leave(j, verdictUnstarted)
+		}
+	}
+}
+
+// kill cancels the handlers.
+func (p *Pool) kill() {
+	p.mu.Lock()
+	p.mu.killed = time.Now()
+	n := p.mu.running
+	p.mu.Unlock()
+	if n > 0 {
+		p.log.Warn("weir: pool stops: cancelling handlers", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "handlers", n)
+	}
+	p.endWork(errPoolStopped)
+	kick(p.watch)
+}
+
+// fail ends the pool because of err.
+func (p *Pool) fail(err error) {
+	p.mu.Lock()
+	if p.mu.fatal == nil {
+		p.mu.fatal = err
+	}
+	p.mu.Unlock()
+	p.stop()
+}
+
+// grace is how long a cancelled handler may take to return.
+func (p *Pool) grace() time.Duration { return min(stuckGrace, p.cfg.ReclaimAfter/3) }
+
+// kick wakes the one who waits on c; a kick that is there already is enough.
+func kick(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,255 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+const (
+	reconnectMin = 50 * time.Millisecond
+	reconnectMax = 2 * time.Second
+	// emptyPause is waited after a claim that came back empty before its Block
+	// was over, so that a backend that does not wait is not asked without end.
+	emptyPause = 10 * time.Millisecond
+	// maxDue is how many messages given back are remembered by their time; those
+	// beyond it are found within Block.
+	maxDue = 128
+)
+
+// claimer is the state of the claim loop.
+type claimer struct {
+	pool       *Pool
+	worked     bool      // a claim has been answered
+	failures   int       // calls in a row without an answer
+	emptySince time.Time // when the stream was first seen empty; zero if it is not
+}
+
+// claimLoop keeps the workers supplied until the pool stops.
+func (p *Pool) claimLoop(ctx context.Context) {
+	c := claimer{pool: p}
+	for {
+		limit := p.awaitRoom()
+		if limit == 0 {
+			return
+		}
+		c.claim(ctx, limit)
+	}
+}
+
+// room is how many messages may be claimed now: a message for each worker and a
+// batch ahead. The lock is held.
+func (p *Pool) room() int {
+	workers := p.cfg.Workers - p.mu.blocked
+	if workers <= 0 || p.mu.settling >= maxUnsettled {
+		return 0
+	}
+	return workers + p.cfg.Batch - p.mu.running - p.mu.waiting.len()
+}
+
+// roomMade wakes the claimer if a claim is worth its call: half a batch is free.
+func (p *Pool) roomMade() {
+	if p.room() >= (p.cfg.Batch+1)/2 {
+		p.mu.hasRoom.Signal()
+	}
+}
+
+// awaitRoom returns how many messages to claim, 0 once the pool stops.
+func (p *Pool) awaitRoom() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for !p.mu.stopping {
+		if n := p.room(); n >= (p.cfg.Batch+1)/2 {
+			return min(n, p.cfg.Batch)
+		}
+		p.mu.hasRoom.Wait()
+	}
+	return 0
+}
+
+// claim asks once, hands on what it gets, and waits if it is of no use to ask
+// again at once.
+func (c *claimer) claim(ctx context.Context, limit int) {
+	p := c.pool
+	req := backend.ClaimRequest{
+		Consumer: p.cfg.Consumer, Max: limit, Block: c.block(), ReclaimAfter: p.cfg.ReclaimAfter,
+		MaxDeliveries: max(p.cfg.MaxDeliveries, 0), DeadLetter: p.cfg.DeadLetter,
+	}
+	start := time.Now()
+	call, cancel := context.WithTimeout(ctx, req.Block+callTimeout)
+	got, err := p.backend.Claim(call, req)
+	cancel()
+	p.accept(got)
+	switch {
+	case err != nil:
+		c.failed(ctx, err)
+		return
+	case len(got.Deliveries)+len(got.Dead)+len(got.Lost) > 0:
+		c.emptySince = time.Time{}
+	default:
+		c.checkEmpty(ctx)
+		if time.Since(start) < req.Block/2 {
+			c.pause(emptyPause)
+		}
+	}
+	c.worked, c.failures = true, 0
+	p.answered(claims, nil)
+	kick(p.beat)
+}
+
+// failed deals with a claim that was not answered, or refused.
+func (c *claimer) failed(ctx context.Context, err error) {
+	p := c.pool
+	if ctx.Err() != nil {
+		return // the pool stops
+	}
+	c.emptySince = time.Time{}
+	if errors.Is(err, ErrClosed) || !c.worked && !backend.Retryable(err) {
+		p.fail(err)
+		return
+	}
+	// A pool that has worked does not end because of what happens to its server.
+	p.answered(claims, err)
+	c.failures++
+	c.pause(wait(c.failures, err))
+}
+
+// pause waits for d or until the pool stops.
+func (c *claimer) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.pool.stopped:
+	}
+}
+
+// block is how long the next claim waits: not beyond the time when a message
+// that this pool gave back is due, and never so long that a lease's age would be
+// in doubt.
+func (c *claimer) block() time.Duration {
+	p := c.pool
+	d := min(p.cfg.Block, p.cfg.ReclaimAfter/4)
+	if p.cfg.UntilEmpty > 0 {
+		d = min(d, max(p.cfg.UntilEmpty/2, emptyPause))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.due.until(d)
+}
+
+// accept makes jobs of what was claimed and wakes the workers.
+func (p *Pool) accept(got backend.Claimed) {
+	p.noteClaimed(got)
+	if len(got.Deliveries) == 0 {
+		return
+	}
+	jobs := make([]job, len(got.Deliveries))
+	for i, d := range got.Deliveries {
+		jobs[i].delivery, jobs[i].lease, jobs[i].ctx.parent = d, d.Lease, p.work
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.stats.Reclaimed += uint64(got.Reclaimed)
+	if got.Reclaimed > 0 {
+		p.loseOlder(got.Deliveries)
+	}
+	for i := range jobs {
+		p.mu.held.add(&jobs[i])
+		p.mu.waiting.push(&jobs[i])
+	}
+	if p.mu.stopping {
+		p.returnWaiting()
+		return
+	}
+	if jobs[0].lease.Since.Add(p.cfg.ReclaimAfter / 3).Before(p.mu.extendAt) {
+		kick(p.extend)
+	}
+	p.wake()
+}
+
+// loseOlder gives up what this pool holds of messages that it has just been
+// given again; the lock is held.
+func (p *Pool) loseOlder(deliveries []*Delivery) {
+	again := make(map[string]bool, len(deliveries))
+	for _, d := range deliveries {
+		if d.Attempt > 1 {
+			again[d.ID] = true
+		}
+	}
+	for j := p.mu.held.first; j != nil; j = j.next {
+		if again[j.lease.ID] {
+			p.lose(j)
+		}
+	}
+}
+
+// checkEmpty ends the pool once the stream has been empty for UntilEmpty. A
+// claim has just found nothing that may be taken.
+func (c *claimer) checkEmpty(ctx context.Context) {
+	p := c.pool
+	if p.cfg.UntilEmpty <= 0 {
+		return
+	}
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	pressure, err := p.stream.Pressure(call)
+	if err != nil || pressure.Pending > 0 || pressure.Lag != nil && *pressure.Lag > 0 {
+		c.emptySince = time.Time{}
+		return
+	}
+	now := time.Now()
+	if c.emptySince.IsZero() {
+		c.emptySince = now
+	}
+	if now.Sub(c.emptySince) >= p.cfg.UntilEmpty {
+		p.stop()
+	}
+}
+
+// wait is how long to wait after a failed call: as long as the server asks for,
+// and longer with each call that fails.
+func wait(failures int, err error) time.Duration {
+	d := backoff(failures, reconnectMin, reconnectMax)
+	var full *backend.FullError
+	if errors.As(err, &full) {
+		d = max(d, full.RetryAfter)
+	}
+	return d
+}
+
+// backoff doubles base with each further try, up to most, and takes ±50 % of it.
+func backoff(try int, base, most time.Duration) time.Duration {
+	d := most
+	if shift := try - 1; shift < 32 && base<<shift < most && base<<shift > 0 {
+		d = base << shift
+	}
+	return d/2 + rand.N(d+1)
+}
+
+// dueTimes are the times when messages that were given back are due, the first one first.
+type dueTimes struct{ at []time.Time }
+
+func (t *dueTimes) add(at time.Time) {
+	i, _ := slices.BinarySearchFunc(t.at, at, time.Time.Compare)
+	if i < maxDue {
+		t.at = slices.Insert(t.at[:min(len(t.at), maxDue-1)], i, at)
+	}
+}
+
+// until is the time to the first one, at most d, and forgets what is over.
+func (t *dueTimes) until(d time.Duration) time.Duration {
+	now := time.Now()
+	for len(t.at) > 0 && !t.at[0].After(now) {
+		t.at = t.at[1:]
+	}
+	if len(t.at) > 0 {
+		// One millisecond more, for servers that count in them.
+		d = min(d, t.at[0].Sub(now)+time.Millisecond)
+	}
+	return max(d, time.Millisecond)
+}

@@ -1,0 +1,162 @@
+package weir
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+type jobState uint8
+
+const (
+	jobWaiting   jobState = iota // claimed ahead, no handler began
+	jobRunning                   // a handler has it
+	jobAbandoned                 // its handler ignores its context; the message was given back without it
+	jobSettling                  // its ack, nack or dead letter is under way; the heartbeat leaves it alone
+)
+
+// verdict is how a job left its worker.
+type verdict uint8
+
+const (
+	verdictAck       verdict = iota
+	verdictFailed            // tried again after a delay, or dead
+	verdictStopped           // cancelled by the end of the pool: due again at once
+	verdictUnstarted         // given back without counting
+	verdictLost              // somebody else has it
+)
+
+// job is a delivery that this pool holds. Its fields are guarded by the pool's
+// lock, but for what the worker alone uses while it runs.
+type job struct {
+	delivery *Delivery // the handler's; nil once it is settled
+	lease    backend.Lease
+	ctx      jobContext
+
+	next, prev *job // in the list of what is held
+	state      jobState
+	verdict    verdict
+	lost       bool
+	timedOut   bool      // its heartbeat has stopped
+	replaced   bool      // abandoned, and another worker took the place of its worker
+	started    time.Time // when its handler began
+	cancelled  time.Time // when its handler was told to stop; zero if it was not
+	goroutine  int64     // number of its worker, to find its stack
+	err        error     // what the handler returned
+}
+
+// end is when the lease runs out at the earliest, by this process's clock.
+func (j *job) end(reclaimAfter time.Duration) time.Time { return j.lease.Since.Add(reclaimAfter) }
+
+// stop cancels the handler; the pool's lock is held.
+func (j *job) stop(now time.Time, cause error) {
+	if j.cancelled.IsZero() {
+		j.cancelled = now
+	}
+	j.ctx.cancel(cause)
+}
+
+// jobContext is the context of one handler. Most of a context's price, its
+// channel and its place in its parent's list, is paid only by handlers that look
+// at it. It behaves as the one of context.WithCancelCause that it then makes.
+type jobContext struct {
+	parent   context.Context
+	deadline time.Time // zero: none
+
+	mu    sync.Mutex
+	inner context.Context
+	stop  context.CancelCauseFunc
+	ended bool
+	cause error
+}
+
+// Deadline is when the pool cancels the context for HandlerTimeout.
+func (c *jobContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
+
+func (c *jobContext) Done() <-chan struct{} { return c.standard().Done() }
+func (c *jobContext) Err() error            { return c.standard().Err() }
+
+// Value answers for the inner context, so that context.Cause finds its cause.
+func (c *jobContext) Value(key any) any { return c.standard().Value(key) }
+
+func (c *jobContext) standard() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner == nil {
+		c.inner, c.stop = context.WithCancelCause(c.parent)
+		if c.ended {
+			c.stop(c.cause)
+		}
+	}
+	return c.inner
+}
+
+// cancel ends the context; the first cause stays.
+func (c *jobContext) cancel(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
+	c.ended, c.cause = true, cause
+	if c.stop != nil {
+		c.stop(cause)
+	}
+}
+
+// jobList is a list of jobs; the zero value is empty.
+type jobList struct {
+	first *job
+	len   int
+}
+
+func (l *jobList) add(j *job) {
+	j.next, j.prev = l.first, nil
+	if l.first != nil {
+		l.first.prev = j
+	}
+	l.first = j
+	l.len++
+}
+
+func (l *jobList) remove(j *job) {
+	if j.prev != nil {
+		j.prev.next = j.next
+	} else {
+		l.first = j.next
+	}
+	if j.next != nil {
+		j.next.prev = j.prev
+	}
+	j.next, j.prev = nil, nil
+	l.len--
+}
+
+// jobQueue hands out jobs in the order in which they came.
+type jobQueue struct {
+	jobs []*job
+	head int
+}
+
+func (q *jobQueue) len() int { return len(q.jobs) - q.head }
+
+func (q *jobQueue) push(j *job) {
+	if q.head > 0 && len(q.jobs) == cap(q.jobs) {
+		n := copy(q.jobs, q.jobs[q.head:])
+		clear(q.jobs[n:])
+		q.jobs, q.head = q.jobs[:n], 0
+	}
+	q.jobs = append(q.jobs, j)
+}
+
+func (q *jobQueue) pop() *job {
+	j := q.jobs[q.head]
+	q.jobs[q.head] = nil
+	q.head++
+	if q.head == len(q.jobs) {
+		q.jobs, q.head = q.jobs[:0], 0
+	}
+	return j
+}

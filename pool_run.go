@@ -1,0 +1,217 @@
+package weir
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"time"
+)
+
+// errGoexit is what a handler that ended its goroutine is taken to have returned.
+var errGoexit = errors.New("the handler called runtime.Goexit")
+
+// panicError is what a handler that panicked is taken to have returned.
+type panicError struct{ value any }
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}
+
+// wake sees to it that somebody takes what waits. One worker at a time is on its
+// way; it wakes the next one when it finds more. The lock is held.
+func (p *Pool) wake() {
+	switch {
+	case p.mu.waiting.len() == 0 || p.mu.waking || p.mu.doubted || p.mu.stopping:
+	case p.mu.idle > 0:
+		p.mu.waking = true
+		p.mu.hasWork.Signal()
+	case p.mu.live < p.cfg.Workers:
+		p.mu.waking = true
+		p.mu.live++
+		go p.workLoop()
+	}
+}
+
+// worker is one goroutine that runs handlers.
+type worker struct {
+	pool      *Pool
+	goroutine int64
+	job       *job
+	ended     bool // nobody counts it any more
+}
+
+// workLoop runs handlers until the pool stops. Workers are started when there is
+// work for them; Run waits for them.
+func (p *Pool) workLoop() {
+	w := worker{pool: p, goroutine: goroutineNumber()}
+	defer w.end()
+	for w.next() {
+		w.handle()
+	}
+}
+
+// next settles the last job and takes another one. It returns false when the
+// worker has to end.
+func (w *worker) next() bool {
+	p := w.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !w.finish() {
+		return false
+	}
+	for {
+		p.mu.waking = false
+		if p.mu.stopping {
+			return false
+		}
+		if !p.mu.doubted && w.take() {
+			return true
+		}
+		p.mu.idle++
+		p.mu.hasWork.Wait()
+		p.mu.idle--
+	}
+}
+
+// take makes the first job that is still ours the worker's.
+func (w *worker) take() bool {
+	p := w.pool
+	for p.mu.waiting.len() > 0 {
+		j := p.mu.waiting.pop()
+		p.roomMade()
+		now := time.Now()
+		if j.lost || now.After(j.end(p.cfg.ReclaimAfter)) {
+			p.leave(j, verdictLost)
+			continue
+		}
+		j.state, j.started, j.goroutine = jobRunning, now, w.goroutine
+		if p.cfg.HandlerTimeout > 0 {
+			j.ctx.deadline = now.Add(p.cfg.HandlerTimeout)
+		}
+		if j.lease.Attempt > 1 {
+			p.mu.stats.Redelivered++
+		}
+		p.mu.running++
+		w.job = j
+		p.wake()
+		p.busyChanged()
+		return true
+	}
+	return false
+}
+
+// finish lets go of the worker's job. It returns false when another worker has
+// taken this one's place.
+func (w *worker) finish() bool {
+	p, j := w.pool, w.job
+	w.job = nil
+	switch {
+	case j == nil:
+	case j.state != jobAbandoned:
+		p.mu.running--
+		p.leave(j, p.judge(j))
+		p.roomMade()
+		p.busyChanged()
+	case j.replaced:
+		p.mu.stuck--
+		w.ended = true
+		return false
+	default:
+		p.mu.blocked--
+		p.roomMade()
+	}
+	return true
+}
+
+// judge says what becomes of a job whose handler has returned.
+func (p *Pool) judge(j *job) verdict {
+	var poison *poisonError
+	switch {
+	case j.lost:
+		return verdictLost
+	case j.timedOut:
+		j.err = timeoutError(p.cfg.HandlerTimeout, j.err)
+		return verdictFailed
+	case j.err == nil:
+		return verdictAck
+	case !p.mu.killed.IsZero() && !errors.As(j.err, &poison):
+		return verdictStopped
+	}
+	return verdictFailed
+}
+
+// timeoutError says that a handler ran too long, and what it returned after that.
+func timeoutError(after time.Duration, err error) error {
+	if err == nil || errors.Is(err, ErrHandlerTimeout) || errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%w after %s", ErrHandlerTimeout, after)
+	}
+	return fmt.Errorf("%w after %s: %w", ErrHandlerTimeout, after, err)
+}
+
+// end is the last thing that a worker does, whether it returns or its handler
+// ended its goroutine.
+func (w *worker) end() {
+	p := w.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.finish()
+	if w.ended {
+		return
+	}
+	p.mu.live--
+	p.mu.waking = false
+	p.wake()
+	p.mu.ended.Broadcast()
+}
+
+// handle runs the handler for the worker's job.
+func (w *worker) handle() {
+	p, j := w.pool, w.job
+	handled := p.cfg.Hooks.Handled
+	j.err = errGoexit // unless it returns
+	defer func() {
+		j.ctx.cancel(context.Canceled)
+		if handled != nil {
+			handled(p.name, time.Since(j.started), j.err)
+		}
+	}()
+	j.err = p.call(j)
+}
+
+// call turns a panic of the handler into its error.
+func (p *Pool) call(j *job) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicError{v}
+			p.log.Error("weir: handler panicked", append(p.about(j), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))...)
+		}
+	}()
+	return p.handler(&j.ctx, j.delivery)
+}
+
+// leave hands a job to the lane that settles it; the lock is held.
+func (p *Pool) leave(j *job, v verdict) {
+	j.verdict, j.state = v, jobSettling
+	p.mu.settling++
+	if v == verdictAck {
+		p.acks.add(j)
+	} else {
+		p.returns.add(j)
+	}
+}
+
+// goroutineNumber is the number that stack traces give the calling goroutine.
+func goroutineNumber() int64 {
+	var buf [64]byte
+	text, _ := bytes.CutPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))
+	number, _, _ := bytes.Cut(text, []byte(" "))
+	n, _ := strconv.ParseInt(string(number), 10, 64)
+	return n
+}

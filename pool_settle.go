@@ -1,0 +1,324 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// ackBatch is how many handled messages are acked without waiting for more.
+const ackBatch = 500
+
+// lane gathers jobs for one settling loop. jobs is guarded by the pool's lock.
+type lane struct {
+	jobs  []*job
+	spare []*job
+	kick  chan struct{}
+	done  chan struct{} // closed when no job comes any more
+}
+
+func newLane() lane { return lane{kick: make(chan struct{}, 1), done: make(chan struct{})} }
+
+func (l *lane) add(j *job) {
+	l.jobs = append(l.jobs, j)
+	if n := len(l.jobs); n == 1 || n == ackBatch {
+		kick(l.kick)
+	}
+}
+
+func (l *lane) close() { close(l.done) }
+
+// drainLane takes what is in l. The slice is valid until the next call.
+func (p *Pool) drainLane(l *lane) []*job {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	jobs := l.jobs
+	clear(l.spare)
+	l.jobs, l.spare = l.spare[:0], jobs
+	return jobs
+}
+
+func (p *Pool) laneLen(l *lane) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(l.jobs)
+}
+
+// ackLoop acks what workers have handled, in groups.
+func (p *Pool) ackLoop(ctx context.Context) {
+	linger := time.NewTimer(p.cfg.AckLinger)
+	defer linger.Stop()
+	var leases []backend.Lease
+	for open := true; open; {
+		open = p.gather(&p.acks, linger)
+		jobs := p.drainLane(&p.acks)
+		for len(jobs) > 0 {
+			n := min(len(jobs), maxSettle)
+			leases = appendLeases(leases[:0], jobs[:n])
+			lost, ok := p.tell(ctx, jobs[:n], func(ctx context.Context) ([]string, error) {
+				return p.backend.Ack(ctx, leases)
+			})
+			p.settled(jobs[:n], lost, ok, Acked)
+			jobs = jobs[n:]
+		}
+	}
+}
+
+// gather waits for a job and then AckLinger for others. It returns false when no
+// more come.
+func (p *Pool) gather(l *lane, linger *time.Timer) (open bool) {
+	select {
+	case <-l.kick:
+	case <-l.done:
+		return false
+	}
+	if p.cfg.AckLinger <= 0 || p.laneLen(l) >= ackBatch {
+		return true
+	}
+	linger.Reset(p.cfg.AckLinger)
+	select {
+	case <-linger.C:
+	case <-l.kick:
+	case <-l.done:
+	case <-p.stopped:
+	}
+	return true
+}
+
+// returnLoop gives back what failed or was not begun, and buries what is dead.
+func (p *Pool) returnLoop(ctx context.Context) {
+	for open := true; open; {
+		select {
+		case <-p.returns.kick:
+		case <-p.returns.done:
+			open = false
+		}
+		jobs := p.drainLane(&p.returns)
+		for len(jobs) > 0 {
+			n := min(len(jobs), maxSettle)
+			p.giveBack(ctx, jobs[:n])
+			jobs = jobs[n:]
+		}
+	}
+}
+
+// giveBack sorts jobs by what becomes of them and tells the backend.
+func (p *Pool) giveBack(ctx context.Context, jobs []*job) {
+	var lost, retried, unstarted, dead []*job
+	for _, j := range jobs {
+		switch {
+		case j.verdict == verdictLost:
+			lost = append(lost, j)
+		case j.verdict == verdictUnstarted:
+			unstarted = append(unstarted, j)
+		case j.verdict == verdictFailed && p.isDead(j):
+			dead = append(dead, j)
+		default:
+			retried = append(retried, j)
+		}
+	}
+	for _, j := range lost {
+		p.logLost(j, "weir: lease lost: the message is somebody else's", j.err)
+	}
+	p.settled(lost, nil, true, Lost)
+	p.nack(ctx, unstarted, Returned)
+	p.nack(ctx, retried, Retried)
+	for _, j := range dead {
+		p.bury(ctx, j)
+	}
+}
+
+// isDead reports whether no further delivery may be tried.
+func (p *Pool) isDead(j *job) bool {
+	var poison *poisonError
+	return errors.As(j.err, &poison) || p.cfg.MaxDeliveries > 0 && j.lease.Attempt >= p.cfg.MaxDeliveries
+}
+
+func (p *Pool) nack(ctx context.Context, jobs []*job, o Outcome) {
+	if len(jobs) == 0 {
+		return
+	}
+	returns := make([]backend.Return, len(jobs))
+	for i, j := range jobs {
+		returns[i] = backend.Return{Lease: j.lease, NotStarted: j.verdict == verdictUnstarted}
+		if j.verdict == verdictFailed {
+			returns[i].Delay = p.retryDelay(j)
+			p.logFailed(j, returns[i].Delay)
+		}
+		if j.err != nil {
+			returns[i].Error = errorText(j.err)
+		}
+	}
+	lost, ok := p.tell(ctx, jobs, func(ctx context.Context) ([]string, error) {
+		return p.backend.Nack(ctx, returns)
+	})
+	p.settled(jobs, lost, ok, o)
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range returns {
+		if r.Delay > 0 {
+			p.mu.due.add(now.Add(r.Delay))
+		}
+	}
+}
+
+// retryDelay is what the handler asked for, or grows with the deliveries.
+func (p *Pool) retryDelay(j *job) time.Duration {
+	var retry *retryError
+	if errors.As(j.err, &retry) {
+		return max(retry.delay, 0)
+	}
+	return backoff(j.lease.Attempt, p.cfg.RetryBase, p.cfg.RetryMax)
+}
+
+// errorText is the text of err as it is stored with a message.
+func errorText(err error) string {
+	text := err.Error()
+	return strings.ToValidUTF8(text[:min(len(text), backend.MaxErrorBytes)], "")
+}
+
+// bury moves a message to the dead letters.
+func (p *Pool) bury(ctx context.Context, j *job) {
+	cause := backend.Cause{Reason: backend.ReasonMaxDeliveries, Error: errorText(j.err)}
+	var poison *poisonError
+	if errors.As(j.err, &poison) {
+		cause.Reason = backend.ReasonPoison
+	}
+	delivery := *j.delivery
+	delivery.Lease = j.lease
+	lost, ok := p.tell(ctx, []*job{j}, func(ctx context.Context) ([]string, error) {
+		err := p.backend.DeadLetter(ctx, &delivery, p.cfg.DeadLetter, cause)
+		if errors.Is(err, ErrLeaseLost) {
+			return []string{j.lease.ID}, nil
+		}
+		return nil, err
+	})
+	if ok && len(lost) == 0 {
+		p.logDead(j, cause)
+	}
+	p.settled([]*job{j}, lost, ok, Dead)
+}
+
+// tell makes a call until the backend answers it, for as long as one of the
+// leases may still be held. ok is false if it was never answered; what becomes
+// of the messages is then decided by whoever claims them next.
+//
+// A repeat of a call whose answer was lost may be told that the leases are gone.
+// As nobody else can have them before they run out, the first try did it.
+func (p *Pool) tell(ctx context.Context, jobs []*job, call func(context.Context) ([]string, error)) (lost []string, ok bool) {
+	end := p.latestEnd(jobs)
+	unknown := false
+	for try := 1; ; try++ {
+		single, cancel := context.WithTimeout(ctx, min(callTimeout, p.cfg.ReclaimAfter/3))
+		lost, err := call(single)
+		cancel()
+		if err == nil {
+			p.answered(settles, nil)
+			if unknown {
+				lost = p.lostFor(jobs, lost)
+			}
+			return lost, true
+		}
+		unknown = unknown || errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)
+		if ctx.Err() != nil || !backend.Retryable(err) || time.Now().After(end) {
+			p.gaveUp(err, len(jobs))
+			return nil, false
+		}
+		p.answered(settles, err)
+		sleep(ctx, wait(try, err))
+	}
+}
+
+// lostFor leaves of the lost ones those whose leases have run out.
+func (p *Pool) lostFor(jobs []*job, lost []string) []string {
+	if len(lost) == 0 {
+		return nil
+	}
+	now := time.Now()
+	over := make(map[string]bool)
+	for _, j := range jobs {
+		if now.After(j.end(p.cfg.ReclaimAfter)) {
+			over[j.lease.ID] = true
+		}
+	}
+	var left []string
+	for _, id := range lost {
+		if over[id] {
+			left = append(left, id)
+		}
+	}
+	return left
+}
+
+func (p *Pool) latestEnd(jobs []*job) time.Time {
+	var t time.Time
+	for _, j := range jobs {
+		if end := j.end(p.cfg.ReclaimAfter); end.After(t) {
+			t = end
+		}
+	}
+	return t
+}
+
+func appendLeases(leases []backend.Lease, jobs []*job) []backend.Lease {
+	for _, j := range jobs {
+		leases = append(leases, j.lease)
+	}
+	return leases
+}
+
+// settled lets go of the jobs and counts them. Jobs whose call was cut off by
+// the end of the pool stay held, for Run to tell.
+func (p *Pool) settled(jobs []*job, lost []string, ok bool, o Outcome) {
+	if len(jobs) == 0 || !ok && p.calls.Err() != nil {
+		return
+	}
+	gone := len(lost)
+	if !ok {
+		gone = len(jobs)
+	}
+	p.mu.Lock()
+	for _, j := range jobs {
+		p.mu.held.remove(j)
+		j.delivery = nil
+	}
+	p.mu.settling -= len(jobs)
+	p.mu.stats.add(o, len(jobs)-gone)
+	p.mu.stats.add(Lost, gone)
+	if p.mu.settling < maxUnsettled {
+		p.roomMade()
+	}
+	p.mu.Unlock()
+	p.countHook(o, len(jobs)-gone)
+	p.countHook(Lost, gone)
+	if ok && gone > 0 {
+		p.log.Warn("weir: leases lost before they were settled", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "messages", gone, "message_id", lost[0])
+	}
+	kick(p.beat)
+}
+
+func (p *Pool) countHook(o Outcome, n int) {
+	if n > 0 && p.cfg.Hooks.Settled != nil {
+		p.cfg.Hooks.Settled(p.name, o, n)
+	}
+}
+
+// add counts n messages.
+func (s *PoolStats) add(o Outcome, n int) {
+	switch o {
+	case Acked:
+		s.Acked += uint64(n)
+	case Retried:
+		s.Retried += uint64(n)
+	case Returned:
+		s.Returned += uint64(n)
+	case Dead:
+		s.Dead += uint64(n)
+	case Lost:
+		s.Lost += uint64(n)
+	}
+}

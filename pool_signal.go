@@ -1,0 +1,113 @@
+package weir
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+const (
+	signalEvery  = 50 * time.Millisecond // between two publications at least
+	signalBeat   = 3 * time.Second       // between two publications at most while handlers run
+	measureEvery = 5 * time.Second       // between two readings for Hooks.Measured
+)
+
+// beatLoop tells producers and hooks how busy the pool is: after what changes
+// it, and from time to time while handlers run. What happens while it waits is
+// told after the wait, so the last value is right.
+func (p *Pool) beatLoop(ctx, calls context.Context) {
+	signaler, _ := p.backend.(backend.Signaler)
+	tick := time.NewTicker(min(signalBeat, p.cfg.LagTTL/3))
+	defer tick.Stop()
+	b := beater{pool: p, signaler: signaler, busy: -1}
+	for {
+		select {
+		case <-p.beat:
+		case <-tick.C:
+			if p.Stats().Busy == 0 {
+				continue
+			}
+		case <-ctx.Done():
+			b.beat(calls) // what the last ack changed
+			return
+		}
+		b.beat(calls)
+		sleep(ctx, signalEvery)
+	}
+}
+
+// beater is the state of the beat loop.
+type beater struct {
+	pool     *Pool
+	signaler backend.Signaler // nil: the backend has none
+	busy     int              // as it was last told
+	failed   bool
+}
+
+func (b *beater) beat(ctx context.Context) {
+	p := b.pool
+	if told := p.cfg.Hooks.Workers; told != nil {
+		if busy := p.Stats().Busy; busy != b.busy {
+			b.busy = busy
+			told(p.name, p.cfg.Workers, busy)
+		}
+	}
+	if b.signaler == nil || ctx.Err() != nil {
+		return
+	}
+	call, cancel := context.WithTimeout(ctx, cutDelay/2)
+	defer cancel()
+	err := b.signaler.PublishSignal(call, p.cfg.LagTTL)
+	// An outage is the claimer's to tell.
+	if err != nil && !b.failed && !backend.Retryable(err) && ctx.Err() == nil {
+		p.log.Warn("weir: the workers' signal cannot be published: producers do not see the load", "stream", p.name.Stream, "error", err)
+	}
+	b.failed = err != nil
+}
+
+// busyChanged is called when a handler begins or ends.
+func (p *Pool) busyChanged() {
+	if p.cfg.Hooks.Workers != nil {
+		kick(p.beat)
+	}
+}
+
+// startPeriodic starts what a pool does from time to time if it is asked to.
+func (p *Pool) startPeriodic(ctx context.Context, group *sync.WaitGroup) {
+	if trimmer, can := p.backend.(backend.Trimmer); can && p.cfg.TrimEvery > 0 {
+		group.Go(func() { p.every(ctx, p.cfg.TrimEvery, func(ctx context.Context) { p.trim(ctx, trimmer) }) })
+	}
+	if p.cfg.Hooks.Measured != nil {
+		group.Go(func() { p.every(ctx, measureEvery, p.measure) })
+	}
+}
+
+// every calls do until ctx ends.
+func (p *Pool) every(ctx context.Context, d time.Duration, do func(context.Context)) {
+	tick := time.NewTicker(d)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		do(call)
+		cancel()
+	}
+}
+
+func (p *Pool) trim(ctx context.Context, t backend.Trimmer) {
+	if _, err := t.Trim(ctx, backend.TrimRequest{}); err != nil && !backend.Retryable(err) {
+		p.log.Warn("weir: acknowledged messages cannot be removed", "stream", p.name.Stream, "error", err)
+	}
+}
+
+func (p *Pool) measure(ctx context.Context) {
+	if pressure, err := p.stream.Pressure(ctx); err == nil {
+		p.cfg.Hooks.Measured(p.name, pressure.Measurement())
+	}
+}

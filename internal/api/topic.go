@@ -1,5 +1,7 @@
 package api
 
+import "slices"
+
 // TopicType says whether a topic is a plain log or a queue with leases.
 type TopicType uint8
 
@@ -50,6 +52,12 @@ var durabilityNames = [...]string{"ephemeral", "memory", "disk", "fsync"}
 
 // String returns the class as it stands in JSON.
 func (d Durability) String() string { return durabilityNames[d] }
+
+// ParseDurability reads the name of a class; false if there is none of that name.
+func ParseDurability(name string) (Durability, bool) {
+	i := slices.Index(durabilityNames[:], name)
+	return Durability(max(i, 0)), i >= 0
+}
 
 // Config is the configuration of a topic, every field resolved.
 type Config struct {

@@ -9,8 +9,8 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// Config is the part of a topic's configuration that the commands set and
-// read. Zero fields are left out of a request.
+// Config is the part of a topic's configuration that weir's own programs set
+// and read. Zero fields are left out of a request.
 type Config struct {
 	Type                string `json:"type,omitempty"`
 	Durability          string `json:"durability,omitempty"`
@@ -18,6 +18,11 @@ type Config struct {
 	LeaseMS             uint64 `json:"lease_ms,omitempty"`
 	MaxDeliveries       uint64 `json:"max_deliveries,omitempty"`
 	DeadLetter          string `json:"dead_letter,omitempty"`
+	LeasesDurable       bool   `json:"leases_durable,omitempty"`
+	TTLMS               uint64 `json:"ttl_ms,omitempty"`
+	CapRecords          uint64 `json:"cap_records,omitempty"`
+	CapBytes            uint64 `json:"cap_bytes,omitempty"`
+	Discard             string `json:"discard,omitempty"`
 }
 
 // QueueCounters are a queue's jobs: claimable now, leased, and moved aside.
@@ -56,11 +61,14 @@ type Write struct {
 	Records        []WriteRecord `json:"records"`
 	IdempotencyKey string        `json:"idempotency_key,omitempty"`
 	Config         *Config       `json:"config,omitempty"` // used if the call creates the topic
+	Create         *bool         `json:"create,omitempty"` // nil: the configuration's auto_create
 }
 
 // WriteRecord is one record to write.
 type WriteRecord struct {
 	Data json.RawMessage `json:"data"`
+	Tag  *string         `json:"tag,omitempty"`
+	Meta json.RawMessage `json:"meta,omitempty"` // an object
 }
 
 // WriteResult is the answer to a write. Count is the number of records of the
@@ -112,6 +120,7 @@ type DiffResult struct {
 	Records     []Record   `json:"records"`
 	NextFromSeq uint64     `json:"next_from_seq"`
 	HeadSeq     uint64     `json:"head_seq"`
+	EarliestSeq uint64     `json:"earliest_seq"`
 	CaughtUp    bool       `json:"caught_up"`
 	Tombstone   *Tombstone `json:"tombstone"`
 }
@@ -121,5 +130,24 @@ func (c *Client) Diff(ctx context.Context, topic string, d Diff) (DiffResult, er
 	timeout := callTimeout + time.Duration(d.WaitMS)*time.Millisecond
 	var out DiffResult
 	err := c.call(ctx, timeout, http.MethodPost, topicPath(topic, "diff"), d, &out)
+	return out, err
+}
+
+// Delete is the body of delete records: those below BeforeSeq (if not nil) whose
+// tag matches Match (if not nil).
+type Delete struct {
+	BeforeSeq *uint64  `json:"before_seq,omitempty"`
+	Match     []string `json:"match,omitempty"` // "tag", "Eq" or "Glob", value
+}
+
+// DeleteResult is the answer to delete records.
+type DeleteResult struct {
+	Deleted uint64 `json:"deleted"`
+}
+
+// DeleteRecords removes records for good.
+func (c *Client) DeleteRecords(ctx context.Context, topic string, d Delete) (DeleteResult, error) {
+	var out DeleteResult
+	err := c.call(ctx, callTimeout, http.MethodPost, topicPath(topic, "delete"), d, &out)
 	return out, err
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
+// ErrInUse is wrapped by the error of Open for a directory that another process holds.
+var ErrInUse = errors.New("in use by another process")
+
 // FormatVersion is the version of the data directory's layout as a whole. All
 // versions from 1 on are read; 2 added routers and the copies they make.
 const FormatVersion = 2
@@ -119,7 +122,7 @@ func lockDirectory(fs vfs.FS, path, boot string) (*directory, error) {
 	d := &directory{fs: fs, path: path, boot: boot}
 	lock, err := fs.Lock(fs.PathJoin(path, "LOCK"))
 	if err != nil {
-		return nil, fmt.Errorf("data directory %s is in use by another process (its LOCK is held%s): stop that process or name another directory: %w", path, d.holder(), err)
+		return nil, fmt.Errorf("data directory %s is %w (its LOCK is held%s): stop that process or name another directory: %w", path, ErrInUse, d.holder(), err)
 	}
 	d.lock = lock
 	return d, nil

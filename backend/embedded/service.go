@@ -1,0 +1,87 @@
+package embedded
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/weirmq/weir/backend/topics"
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine"
+)
+
+// service makes the calls of a server on the engine itself.
+type service struct{ e *engine.Engine }
+
+func (s service) Topic(ctx context.Context, name string) (api.TopicState, error) {
+	if err := ctx.Err(); err != nil {
+		return api.TopicState{}, err
+	}
+	return s.e.Topic(name, false)
+}
+
+func (s service) PutTopic(ctx context.Context, name string, cfg api.Config) error {
+	_, err := s.e.PutTopic(ctx, name, cfg)
+	return err
+}
+
+func (s service) Write(ctx context.Context, name string, req *api.WriteRequest) (api.WriteResult, error) {
+	return s.e.Write(ctx, name, req)
+}
+
+func (s service) Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]topics.Job, error) {
+	var jobs []topics.Job
+	_, err := s.e.Claim(ctx, name, req, func(j *api.Job) {
+		jobs = append(jobs, topics.Job{
+			Record: own(&j.Record), Lease: strconv.FormatUint(j.LeaseID, 16), Deliveries: j.Deliveries,
+		})
+	})
+	return jobs, err
+}
+
+// own copies a record that is valid only during a visit.
+func own(r *api.Record) api.Record {
+	c := *r
+	c.Node, c.Tag, c.Data, c.Meta = nil, slices.Clone(r.Tag), slices.Clone(r.Data), slices.Clone(r.Meta)
+	return c
+}
+
+func (s service) Settle(ctx context.Context, name string, req *topics.Settle) ([]uint64, error) {
+	call := api.SettleRequest{
+		Node: req.Node, Seqs: req.Seqs, LeaseIDs: make([]uint64, len(req.Leases)), NumLeaseIDs: len(req.Leases),
+		DelayMS: min(uint64(req.Delay.Milliseconds()), api.MaxNackDelayMS), NotStarted: req.NotStarted,
+		LeaseMS: min(max(uint64(req.Lease.Milliseconds()), api.MinLeaseMS), api.MaxLeaseMS),
+	}
+	for i, lease := range req.Leases {
+		call.LeaseIDs[i] = leaseID(lease)
+	}
+	do := s.e.Ack
+	switch req.Kind {
+	case api.SettleNack:
+		do = s.e.Nack
+	case api.SettleExtend:
+		do = s.e.Extend
+	}
+	res, err := do(ctx, name, &call)
+	return res.Skipped, err
+}
+
+// leaseID reads what Claim wrote; anything else is the lease of nobody.
+func leaseID(s string) uint64 {
+	id, err := strconv.ParseUint(s, 16, 64)
+	if err != nil || id == 0 {
+		return api.NoLease
+	}
+	return id
+}
+
+func (s service) Diff(ctx context.Context, name string, req *api.DiffRequest) ([]api.Record, api.DiffResult, error) {
+	var records []api.Record
+	res, err := s.e.Diff(ctx, name, req, func(r *api.Record) { records = append(records, own(r)) })
+	return records, res, err
+}
+
+func (s service) Delete(ctx context.Context, name string, req *api.DeleteRequest) (uint64, error) {
+	res, err := s.e.DeleteRecords(ctx, name, req)
+	return res.Deleted, err
+}

@@ -1,0 +1,101 @@
+// Package remote makes a backend of a queue on a weir server, over its HTTP
+// API: http://[:KEY@]HOST:PORT/QUEUE, or https.
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirmq/weir/backend/topics"
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/client"
+)
+
+// idempotencyWindow is how long a created queue knows a message's key.
+const idempotencyWindow = time.Hour
+
+// noLimit stands for limits that only the server knows.
+const noLimit = 1 << 30
+
+// Open opens http://[:KEY@]HOST:PORT/TOPIC or https with the query keys group
+// (only "weir") and durability (fsync, disk, memory or ephemeral; the class of a
+// topic that is created, default disk). The server need not be up yet. The calls
+// need a key with the scopes read and write, admin to create an absent topic, and
+// delete to send dead letters back. No error repeats the URL or the key.
+func Open(ctx context.Context, u *url.URL) (*topics.Backend, error) {
+	class, err := parseQuery(u)
+	if err != nil {
+		return nil, err
+	}
+	bare := *u
+	bare.RawQuery, bare.ForceQuery = "", false
+	target, err := client.ParseTopicURL(bare.String())
+	if err != nil {
+		return nil, err
+	}
+	cfg := api.DefaultConfig()
+	cfg.Type = api.TypeQueue
+	cfg.Durability = class
+	cfg.IdempotencyWindowMS = uint64(idempotencyWindow.Milliseconds())
+	cfg.LeasesDurable = class >= api.Disk // a server that restarts goes on counting deliveries
+	limits := api.DefaultLimits()
+	limits.MaxRecordBytes, limits.MaxTagBytes = noLimit, noLimit
+	c := client.New(target.Base, target.Key)
+	b, err := topics.New(ctx, service{c}, topics.Options{
+		Topic: target.Topic, Config: cfg, Limits: limits, Kind: "http", Server: target.Base,
+		Release: func() error { c.Close(); return nil },
+	})
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func parseQuery(u *url.URL) (api.Durability, error) {
+	known := []string{"group", "durability"}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return 0, fmt.Errorf("the query of the %s URL cannot be read; known keys: %s", u.Scheme, strings.Join(known, ", "))
+	}
+	for key, values := range query {
+		if !slices.Contains(known, key) {
+			return 0, fmt.Errorf("unknown key %q in the %s URL; known: %s", key, u.Scheme, strings.Join(known, ", "))
+		}
+		if len(values) > 1 {
+			return 0, fmt.Errorf("key %q stands twice in the %s URL", key, u.Scheme)
+		}
+	}
+	if g := query.Get("group"); g != "" && g != topics.Group {
+		return 0, fmt.Errorf("group %q: a queue on a weir server has one group, %q, for now; leave group out", g, topics.Group)
+	}
+	name := query.Get("durability")
+	if name == "" {
+		return api.Disk, nil
+	}
+	class, ok := api.ParseDurability(name)
+	if !ok {
+		return 0, fmt.Errorf("durability %q is unknown; known: fsync, disk, memory, ephemeral", name)
+	}
+	return class, nil
+}
+
+// WithKey returns rawURL with key in it, for a key that comes from a file or the
+// environment. A URL of another scheme, one that has a key, and an empty key leave
+// it as it is.
+func WithKey(rawURL, key string) (string, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return "", errors.New("the URL cannot be read; special characters in a user name, password or key need percent-encoding")
+	}
+	if key == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return rawURL, nil
+	}
+	u.User = url.UserPassword("", key)
+	return u.String(), nil
+}

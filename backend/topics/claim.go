@@ -1,0 +1,245 @@
+package topics
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/api"
+)
+
+const (
+	// maxClaim is the most jobs of one claim.
+	maxClaim = 1000
+	// recheck is how often a waiting claim looks for what nothing announces: a
+	// job whose delay or whose holder's lease has ended.
+	recheck = 250 * time.Millisecond
+)
+
+// idle is what is known about the queue while there is nothing to claim.
+type idle struct {
+	sync.Mutex
+	cursor uint64 // a head that was read before a claim found nothing
+	known  bool
+	live   bool          // there may be jobs that are leased or put off
+	due    time.Time     // when the first job that this process put off is claimable; zero: none known
+	back   chan struct{} // closed when this process gives jobs back
+}
+
+func (i *idle) init() { i.back = make(chan struct{}) }
+
+// returned notes that jobs were given back, claimable after delay.
+func (i *idle) returned(delay time.Duration) {
+	i.Lock()
+	defer i.Unlock()
+	i.live = true
+	if due := time.Now().Add(delay); i.due.Before(time.Now()) || due.Before(i.due) {
+		i.due = due
+	}
+	close(i.back)
+	i.back = make(chan struct{})
+}
+
+// Claim leases jobs, the ones that were delivered before first. The server
+// neither tells a job given back from one whose lease ended: both count as
+// reclaimed. A waiting claim wakes at once for a new job and for one that this
+// process gives back, and within 250 ms for what others gave back or lost.
+// ReclaimAfter is clamped to 100 ms … 24 h.
+func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
+	ctx, leave, err := b.enter(ctx)
+	if err != nil {
+		return backend.Claimed{}, err
+	}
+	defer leave()
+	b.reclaimAfter.Store(int64(req.ReclaimAfter))
+	end := time.Now().Add(req.Block)
+	for {
+		b.idle.Lock()
+		back := b.idle.back // before the look, so that nothing is missed
+		b.idle.Unlock()
+		out, err := b.claimOnce(ctx, &req)
+		if len(out.Deliveries) > 0 || len(out.Dead) > 0 || err != nil || time.Until(end) <= 0 {
+			return out, err
+		}
+		if err := b.await(ctx, end, back); err != nil {
+			return backend.Claimed{}, b.fail(err, false)
+		}
+	}
+}
+
+// claimOnce claims without waiting. Jobs past the limit go to the dead letters,
+// and others are claimed in their place.
+func (b *Backend) claimOnce(ctx context.Context, req *backend.ClaimRequest) (backend.Claimed, error) {
+	var out backend.Claimed
+	for {
+		want := min(req.Max-len(out.Deliveries), maxClaim)
+		jobs, since, err := b.lease(ctx, req, want)
+		if err != nil {
+			if len(out.Deliveries) > 0 || len(out.Dead) > 0 {
+				err = nil // the next claim meets the same trouble
+			}
+			b.firstReclaimed(&out)
+			return out, err
+		}
+		moved := 0
+		for i := range jobs {
+			d := delivery(&jobs[i], req.Consumer, since)
+			if req.MaxDeliveries > 0 && d.Attempt > req.MaxDeliveries {
+				moved++
+				err = errors.Join(err, b.moveInClaim(ctx, &out, d, req.DeadLetter))
+				continue
+			}
+			out.Deliveries = append(out.Deliveries, d)
+		}
+		if moved == 0 || len(jobs) < want || err != nil {
+			if len(out.Deliveries) > 0 || len(out.Dead) > 0 {
+				err = nil // a job that cannot be moved stays leased and is tried again when its lease ends
+			}
+			b.firstReclaimed(&out)
+			return out, err
+		}
+	}
+}
+
+// lease makes one claim, creating the queue if it is absent.
+func (b *Backend) lease(ctx context.Context, req *backend.ClaimRequest, limit int) ([]Job, time.Time, error) {
+	call := api.ClaimRequest{Node: req.Consumer, Max: max(limit, 1), LeaseMS: leaseMS(req.ReclaimAfter), HasLease: true}
+	if err := api.CheckClaim(&call, &b.opt.Limits); err != nil {
+		return nil, time.Time{}, err
+	}
+	since := time.Now()
+	jobs, err := b.svc.Claim(ctx, b.opt.Topic, &call)
+	if api.IsCode(err, api.CodeTopicNotFound) {
+		if err = b.create(ctx); err == nil {
+			since = time.Now()
+			jobs, err = b.svc.Claim(ctx, b.opt.Topic, &call)
+		}
+	}
+	if err != nil {
+		return nil, since, b.fail(err, false)
+	}
+	if len(jobs) > 0 {
+		b.idle.Lock()
+		b.idle.known = false
+		b.idle.Unlock()
+	}
+	return jobs, since, nil
+}
+
+func leaseMS(d time.Duration) uint64 {
+	return uint64(min(max(d.Milliseconds(), api.MinLeaseMS), api.MaxLeaseMS))
+}
+
+func delivery(j *Job, consumer string, since time.Time) *backend.Delivery {
+	d := &backend.Delivery{
+		Lease:    backend.Lease{ID: formatSeq(j.Seq), Token: j.Lease, Consumer: consumer, Attempt: int(j.Deliveries), Since: since},
+		Enqueued: at(j.TS),
+	}
+	d.Data, d.Headers = decode(&j.Record)
+	return d
+}
+
+// firstReclaimed puts the deliveries that are not the first of their message in front.
+func (b *Backend) firstReclaimed(out *backend.Claimed) {
+	slices.SortStableFunc(out.Deliveries, func(x, y *backend.Delivery) int {
+		return rank(x) - rank(y)
+	})
+	for out.Reclaimed < len(out.Deliveries) && out.Deliveries[out.Reclaimed].Attempt > 1 {
+		out.Reclaimed++
+	}
+}
+
+func rank(d *backend.Delivery) int {
+	if d.Attempt > 1 {
+		return 0
+	}
+	return 1
+}
+
+// moveInClaim moves a job past the limit to the dead letters. One whose lease
+// is lost by now is somebody else's to move.
+func (b *Backend) moveInClaim(ctx context.Context, out *backend.Claimed, d *backend.Delivery, to string) error {
+	d.Attempt-- // this delivery was never handed to anybody
+	letter, err := b.moveDead(ctx, d, to, backend.Cause{Reason: backend.ReasonMaxDeliveries, Error: b.errs.get(d.ID)})
+	switch {
+	case err == nil:
+		out.Dead = append(out.Dead, letter)
+	case errors.Is(err, backend.ErrLeaseLost):
+		return nil
+	}
+	return err
+}
+
+// await returns when a claim may find something, at the latest at end. back is
+// closed when this process gives something back.
+func (b *Backend) await(ctx context.Context, end time.Time, back <-chan struct{}) error {
+	i := &b.idle
+	i.Lock()
+	known := i.known
+	i.Unlock()
+	if !known {
+		// The cursor has to be older than the claim that finds nothing: it is
+		// read now, and the caller claims once more before it waits.
+		st, err := b.svc.Topic(ctx, b.opt.Topic)
+		if err != nil {
+			return err
+		}
+		i.Lock()
+		i.cursor, i.known, i.live = st.HeadSeq, true, st.Count > 0
+		i.Unlock()
+		return nil
+	}
+	i.Lock()
+	wait, cursor := time.Until(end), i.cursor
+	if i.live {
+		wait = min(wait, recheck)
+	}
+	if left := time.Until(i.due); left > 0 {
+		wait = min(wait, left)
+	}
+	i.Unlock()
+	return b.awaitNews(ctx, cursor, max(wait, time.Millisecond), back)
+}
+
+// awaitNews waits for a record behind the cursor, for back, or for d.
+func (b *Backend) awaitNews(ctx context.Context, cursor uint64, d time.Duration, back <-chan struct{}) error {
+	wait, cancel := context.WithCancel(ctx)
+	defer cancel()
+	woken := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case <-back:
+			close(woken)
+			cancel()
+		case <-wait.Done():
+		}
+	}()
+	_, res, err := b.svc.Diff(wait, b.opt.Topic, &api.DiffRequest{
+		FromSeq: cursor, Limit: 1, MaxBatchBytes: 1, WaitMS: uint32(min((d + time.Millisecond - 1).Milliseconds(), api.MaxWaitMS)),
+	})
+	cancel()
+	<-stopped
+	b.idle.Lock()
+	defer b.idle.Unlock()
+	select {
+	case <-woken:
+		return ctx.Err()
+	default:
+	}
+	if err != nil {
+		b.idle.known = false
+		if api.IsCode(err, api.CodeTopicNotFound) {
+			return nil // the next claim creates it
+		}
+		return err
+	}
+	if res.HeadSeq != cursor || res.NextFromSeq != cursor {
+		b.idle.cursor, b.idle.known, b.idle.live = res.NextFromSeq, res.CaughtUp(), true
+	}
+	return nil
+}

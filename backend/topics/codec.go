@@ -1,0 +1,197 @@
+package topics
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/api"
+)
+
+// The member of meta that says how data stands for the payload, where the data
+// itself does not tell.
+const (
+	headerEncoding = "weir-encoding"
+	encodingBase64 = "base64"    // a string: the bytes in standard base64
+	encodingLine   = "json-line" // any value: its text with a line feed behind it
+)
+
+// What a message leaves free in meta for its dead letter.
+const (
+	deadMetaKeys  = 12
+	deadMetaBytes = 4 << 10
+)
+
+// encode makes the record of a message.
+func (b *Backend) encode(m *backend.Message) (api.Record, error) {
+	headers := maps.Clone(m.Headers)
+	if headers == nil {
+		headers = make(map[string]string, 2)
+	}
+	if !m.Priority.Valid() {
+		return api.Record{}, fmt.Errorf("Priority %d is unknown; use one from Background to Critical", m.Priority)
+	}
+	if m.Priority != backend.Normal {
+		headers[backend.HeaderPriority] = m.Priority.String()
+	}
+	if m.FairKey != "" {
+		headers[backend.HeaderFairKey] = m.FairKey
+	}
+	r, err := encodeRecord(m.Data, headers)
+	if err != nil {
+		return r, err
+	}
+	limits := b.opt.Limits
+	limits.MaxMetaBytes -= deadMetaBytes
+	if len(headers) > api.MaxMetaKeys-deadMetaKeys {
+		return r, fmt.Errorf("the message has %d headers; at most %d fit", len(headers), api.MaxMetaKeys-deadMetaKeys)
+	}
+	if err := api.CheckWrite(&api.WriteRequest{Records: []api.Record{r}}, &limits); err != nil {
+		return r, err
+	}
+	return r, nil
+}
+
+// encodeRecord makes a record of a payload and headers; it changes headers.
+func encodeRecord(data []byte, headers map[string]string) (api.Record, error) {
+	var r api.Record
+	delete(headers, headerEncoding)
+	if tag, ok := headers[backend.HeaderTag]; ok {
+		r.Tag, r.HasTag = []byte(tag), true
+		delete(headers, backend.HeaderTag)
+	}
+	line := data
+	if n := len(data) - 1; n > 0 && data[n] == '\n' {
+		line = data[:n]
+	}
+	switch {
+	case isValue(line):
+		r.Data = slices.Clone(line)
+		if len(line) < len(data) {
+			headers[headerEncoding] = encodingLine
+		}
+	case utf8.Valid(data):
+		r.Data = api.AppendString(make([]byte, 0, len(data)+2), data)
+	default:
+		r.Data = append(base64.StdEncoding.AppendEncode([]byte{'"'}, data), '"')
+		headers[headerEncoding] = encodingBase64
+	}
+	var err error
+	r.Meta, err = encodeMeta(headers)
+	return r, err
+}
+
+// isValue reports whether data is what a server would store and give back byte
+// for byte: one value of the contract's JSON that is not a string.
+func isValue(data []byte) bool {
+	if len(data) == 0 || data[0] == '"' {
+		return false
+	}
+	const before, behind = `{"records":[{"data":`, `}]}`
+	body := make([]byte, 0, len(before)+len(data)+len(behind))
+	body = append(append(append(body, before...), data...), behind...)
+	limits := api.Limits{MaxBatchRecords: 1}
+	var w api.WriteRequest
+	if err := api.DecodeWrite(body, &limits, &w); err != nil {
+		return false
+	}
+	return len(w.Records) == 1 && bytes.Equal(w.Records[0].Data, data)
+}
+
+// encodeMeta makes the object of the headers, in the order of their names; nil
+// if there are none.
+func encodeMeta(headers map[string]string) ([]byte, error) {
+	if len(headers) == 0 {
+		return nil, nil
+	}
+	meta := []byte{'{'}
+	for i, name := range slices.Sorted(maps.Keys(headers)) {
+		if !utf8.ValidString(name) || !utf8.ValidString(headers[name]) {
+			return nil, fmt.Errorf("header %q is not UTF-8, which a weir queue needs; encode it", name)
+		}
+		if i > 0 {
+			meta = append(meta, ',')
+		}
+		meta = append(api.AppendString(meta, name), ':')
+		meta = api.AppendString(meta, headers[name])
+	}
+	return append(meta, '}'), nil
+}
+
+// decode turns a record into payload and headers; weir-encoding is not among
+// them, the record's tag is.
+func decode(r *api.Record) ([]byte, map[string]string) {
+	headers := decodeMeta(r.Meta)
+	encoding := headers[headerEncoding]
+	delete(headers, headerEncoding)
+	if r.HasTag {
+		if headers == nil {
+			headers = make(map[string]string, 1)
+		}
+		headers[backend.HeaderTag] = string(r.Tag)
+	}
+	if len(headers) == 0 {
+		headers = nil
+	}
+	return decodeData(r.Data, encoding), headers
+}
+
+func decodeData(data []byte, encoding string) []byte {
+	if len(data) == 0 || data[0] != '"' {
+		if encoding == encodingLine {
+			return append(slices.Clip(data), '\n')
+		}
+		return data
+	}
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return data // not what a server sends; better than nothing
+	}
+	if encoding == encodingBase64 {
+		if raw, err := base64.StdEncoding.DecodeString(text); err == nil {
+			return raw
+		}
+	}
+	return []byte(text)
+}
+
+// decodeMeta reads the string members of meta; nil if there are none.
+func decodeMeta(meta []byte) map[string]string {
+	if len(meta) <= len("{}") {
+		return nil
+	}
+	var members map[string]any
+	if err := json.Unmarshal(meta, &members); err != nil {
+		return nil
+	}
+	headers := make(map[string]string, len(members))
+	for name, v := range members {
+		if s, ok := v.(string); ok {
+			headers[name] = s
+		}
+	}
+	return headers
+}
+
+func formatSeq(seq uint64) string { return strconv.FormatUint(seq, 10) }
+
+// parseSeq reads the ID of a message.
+func parseSeq(id string) (uint64, bool) {
+	seq, err := strconv.ParseUint(id, 10, 64)
+	return seq, err == nil && seq > 0
+}
+
+// at is the time of a record.
+func at(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}

@@ -1,0 +1,239 @@
+package topics
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/api"
+)
+
+// tagDead is the beginning of the tag that names one dead letter, so that it can
+// be deleted by itself. The message's own tag is kept in its headers meanwhile.
+const tagDead = "weir-dlq:"
+
+// headerDeadEnqueued is when the message of a dead letter was published, Unix ms.
+const headerDeadEnqueued = "weir-dead-enqueued"
+
+// DeadLetter moves a delivery to the topic to: its lease is renewed, a copy is
+// written there under an idempotency key, and only then is it acknowledged. If the
+// lease ends in between, both are there and the error wraps ErrOutcomeUnknown.
+func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string, cause backend.Cause) error {
+	ctx, leave, err := b.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	_, err = b.moveDead(ctx, d, to, cause)
+	return err
+}
+
+func (b *Backend) moveDead(ctx context.Context, d *backend.Delivery, to string, cause backend.Cause) (backend.DeadLetter, error) {
+	to = cmp.Or(to, b.info.DeadLetter)
+	letter := backend.DeadLetter{
+		Data: d.Data, Headers: d.Headers, Stream: b.opt.Topic, Group: Group, OriginID: d.ID, Attempts: d.Attempt,
+		Reason: cause.Reason, Error: cutError(cause.Error), Consumer: d.Consumer, Enqueued: d.Enqueued, DeadAt: time.Now(),
+	}
+	letter.Redrives, _ = strconv.Atoi(d.Headers[backend.HeaderRedrives])
+	lost, err := b.settleOne(ctx, d, Settle{Kind: api.SettleExtend, Lease: time.Duration(b.reclaimAfter.Load())})
+	if err != nil || lost {
+		return letter, orLost(err, d.ID)
+	}
+	res, err := b.writeLetter(ctx, to, &letter)
+	if err != nil {
+		return letter, fmt.Errorf("dead letter of message %s to %q: %w", d.ID, to, b.fail(err, true))
+	}
+	letter.ID = formatSeq(res.FirstSeq)
+	lost, err = b.settleOne(ctx, d, Settle{Kind: api.SettleAck})
+	if err == nil && lost {
+		err = backend.ErrOutcomeUnknown
+	}
+	if err != nil {
+		return letter, fmt.Errorf("the dead letter of message %s is stored in %q, but the message may be there still: %w", d.ID, to, err)
+	}
+	b.errs.forget([]backend.Lease{d.Lease})
+	return letter, nil
+}
+
+func orLost(err error, id string) error {
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("message %s: %w", id, backend.ErrLeaseLost)
+}
+
+func (b *Backend) settleOne(ctx context.Context, d *backend.Delivery, call Settle) (lost bool, err error) {
+	seq, ok := parseSeq(d.ID)
+	if !ok {
+		return false, badLease(d.ID)
+	}
+	call.Node, call.Seqs, call.Leases = d.Consumer, []uint64{seq}, []string{d.Token}
+	skipped, err := b.svc.Settle(ctx, b.opt.Topic, &call)
+	if api.IsCode(err, api.CodeTopicNotFound) {
+		return true, nil
+	}
+	return len(skipped) > 0, b.fail(err, true)
+}
+
+// writeLetter appends a dead letter. The key holds the time of publishing, for
+// the numbers of a queue that is deleted and made again start over.
+func (b *Backend) writeLetter(ctx context.Context, to string, l *backend.DeadLetter) (api.WriteResult, error) {
+	if !api.ValidTopicName(to) {
+		return api.WriteResult{}, fmt.Errorf("%q is not a topic name", to)
+	}
+	if to == b.opt.Topic {
+		return api.WriteResult{}, fmt.Errorf("%q is the queue itself; dead letters need another topic", to)
+	}
+	name := fmt.Sprintf("%s:%s-%d", l.Stream, l.OriginID, l.Enqueued.UnixMilli())
+	record, err := letterRecord(l)
+	if err != nil {
+		return api.WriteResult{}, err
+	}
+	record.Tag, record.HasTag = fmt.Appendf(nil, "%s%s-%d", tagDead, l.OriginID, l.Enqueued.UnixMilli()), true
+	return b.writeTo(ctx, to, &api.WriteRequest{
+		Records: []api.Record{record}, IdempotencyKey: []byte(shortKey("dlq:" + name)), HasIdempotencyKey: true,
+	}, false)
+}
+
+// letterRecord makes the record of a dead letter. What is too much for a record
+// of the contract is left out, the error's text first: a message that cannot be
+// moved would be delivered for ever.
+func letterRecord(l *backend.DeadLetter) (api.Record, error) {
+	headers := maps.Clone(l.Headers)
+	if headers == nil {
+		headers = make(map[string]string, 8)
+	}
+	tag, tagged := headers[backend.HeaderTag]
+	headers[backend.HeaderDeadStream] = l.Stream
+	headers[backend.HeaderDeadGroup] = l.Group
+	headers[backend.HeaderDeadID] = l.OriginID
+	headers[backend.HeaderDeadAttempts] = strconv.Itoa(l.Attempts)
+	headers[backend.HeaderDeadReason] = l.Reason
+	headers[backend.HeaderDeadConsumer] = l.Consumer
+	headers[backend.HeaderDeadAt] = strconv.FormatInt(l.DeadAt.UnixMilli(), 10)
+	if l.Error != "" {
+		headers[backend.HeaderDeadError] = l.Error
+	}
+	if !l.Enqueued.IsZero() {
+		headers[headerDeadEnqueued] = strconv.FormatInt(l.Enqueued.UnixMilli(), 10)
+	}
+	for {
+		r, err := encodeRecord(l.Data, headers)
+		if err != nil {
+			return r, err
+		}
+		if tagged {
+			headers[backend.HeaderTag] = tag
+			if r.Meta, err = encodeMeta(headers); err != nil {
+				return r, err
+			}
+		}
+		limits := api.DefaultLimits()
+		if len(r.Meta) <= limits.MaxMetaBytes && len(headers) <= api.MaxMetaKeys && r.Size() <= limits.MaxRecordBytes || !dropHeader(headers) {
+			return r, nil
+		}
+	}
+}
+
+// dropHeader removes the error's text, or else the longest header that is not
+// weir's; false: there is nothing to remove.
+func dropHeader(headers map[string]string) bool {
+	if _, ok := headers[backend.HeaderDeadError]; ok {
+		delete(headers, backend.HeaderDeadError)
+		return true
+	}
+	longest := ""
+	for name, v := range headers {
+		if !strings.HasPrefix(name, backend.HeaderPrefix) && (longest == "" || len(name)+len(v) > len(longest)+len(headers[longest])) {
+			longest = name
+		}
+	}
+	delete(headers, longest)
+	return longest != ""
+}
+
+// cutError bounds a text that is stored with a message, between two characters.
+func cutError(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= backend.MaxErrorBytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:backend.MaxErrorBytes], "")
+}
+
+// deadHeaders are the headers that a dead letter has beyond its message's.
+var deadHeaders = []string{
+	backend.HeaderDeadStream, backend.HeaderDeadGroup, backend.HeaderDeadID, backend.HeaderDeadAttempts,
+	backend.HeaderDeadReason, backend.HeaderDeadError, backend.HeaderDeadConsumer, backend.HeaderDeadAt,
+	headerDeadEnqueued, metaDeadFrom, metaDeadDeliveries, metaDeadSeq,
+}
+
+// Members of meta in a dead letter that the server itself moved.
+const (
+	metaDeadFrom       = "$dead_letter_from"
+	metaDeadDeliveries = "$dead_letter_deliveries"
+	metaDeadSeq        = "$dead_letter_src_seq"
+)
+
+// readLetter turns a record of a dead-letter topic into a letter.
+func readLetter(r *api.Record) backend.DeadLetter {
+	own := isOwnLetter(r)
+	data, h := decodeLetter(r, own)
+	l := backend.DeadLetter{
+		ID: formatSeq(r.Seq), Data: data, Stream: h[backend.HeaderDeadStream], Group: h[backend.HeaderDeadGroup], OriginID: h[backend.HeaderDeadID],
+		Reason: h[backend.HeaderDeadReason], Error: h[backend.HeaderDeadError], Consumer: h[backend.HeaderDeadConsumer], DeadAt: at(r.TS),
+	}
+	l.Attempts, _ = strconv.Atoi(h[backend.HeaderDeadAttempts])
+	l.Redrives, _ = strconv.Atoi(h[backend.HeaderRedrives])
+	if ms, err := strconv.ParseInt(h[headerDeadEnqueued], 10, 64); err == nil {
+		l.Enqueued = at(ms)
+	}
+	if from, ok := h[metaDeadFrom]; ok && !own {
+		l.Stream, l.Group, l.OriginID, l.Reason = from, Group, h[metaDeadSeq], backend.ReasonMaxDeliveries
+		l.Attempts, _ = strconv.Atoi(h[metaDeadDeliveries])
+	}
+	for _, name := range deadHeaders {
+		delete(h, name)
+	}
+	if len(h) > 0 {
+		l.Headers = h
+	}
+	return l
+}
+
+// isOwnLetter reports whether this library wrote the letter: its tag is its alone.
+func isOwnLetter(r *api.Record) bool {
+	return r.HasTag && strings.HasPrefix(string(r.Tag), tagDead)
+}
+
+func decodeLetter(r *api.Record, own bool) ([]byte, map[string]string) {
+	plain := *r
+	if own {
+		plain.HasTag = false // the message's own is among the headers
+	}
+	data, h := decode(&plain)
+	if h == nil {
+		h = make(map[string]string)
+	}
+	return data, h
+}
+
+// sortedIDs are the numbers of ids, in their order.
+func sortedIDs(ids []string) ([]uint64, error) {
+	seqs := make([]uint64, len(ids))
+	for i, id := range ids {
+		seq, ok := parseSeq(id)
+		if !ok {
+			return nil, fmt.Errorf("%q is not the ID of a dead letter; it is a number", id)
+		}
+		seqs[i] = seq
+	}
+	slices.Sort(seqs)
+	return slices.Compact(seqs), nil
+}

@@ -1,0 +1,60 @@
+package topics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/api"
+)
+
+// translate puts an error of the service under the names of package backend.
+func translate(err error, write bool) error {
+	var e *api.Error
+	if !errors.As(err, &e) {
+		if !write && errors.Is(err, backend.ErrOutcomeUnknown) && !isContext(err) {
+			return fmt.Errorf("%w: %v", backend.ErrUnavailable, err) // a read changes nothing
+		}
+		return err
+	}
+	switch e.Code {
+	case api.CodeTopicNotFound:
+		return fmt.Errorf("%w: %w", backend.ErrStreamNotFound, err)
+	case api.CodeNotAQueue:
+		return fmt.Errorf("%w: %w; open a topic of type queue, or follow this one with a reader", backend.ErrGroupNotFound, err)
+	case api.CodeTopicFull, api.CodeThrottled:
+		return &backend.FullError{Reason: backend.ReasonQueueFull, RetryAfter: retryAfter(e), Err: err}
+	case api.CodeNotReady, api.CodeShuttingDown:
+		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	case api.CodeInternal:
+		if write {
+			return fmt.Errorf("%w: %w", backend.ErrOutcomeUnknown, err)
+		}
+		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+	}
+	return err
+}
+
+func isContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// retryAfter reads what the server asks to wait; 0 if it does not say.
+func retryAfter(e *api.Error) time.Duration {
+	switch ms := e.Detail["retry_after_ms"].(type) {
+	case float64:
+		return time.Duration(ms) * time.Millisecond
+	case int64:
+		return time.Duration(ms) * time.Millisecond
+	case int:
+		return time.Duration(ms) * time.Millisecond
+	}
+	return 0
+}
+
+// badLease is a lease that this package has not made.
+func badLease(id string) error {
+	return fmt.Errorf("%q is not the ID of a message of a weir queue; it is a number", id)
+}

@@ -1,0 +1,194 @@
+package topics
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/api"
+)
+
+// List returns dead letters behind the ID after, oldest first. The ones that the
+// server itself moved are among them.
+func (b *Backend) List(ctx context.Context, from, after string, limit int) ([]backend.DeadLetter, error) {
+	ctx, leave, err := b.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	var cursor uint64
+	if after != "" {
+		var ok bool
+		if cursor, ok = parseSeq(after); !ok {
+			return nil, fmt.Errorf("%q is not the ID of a dead letter; it is a number", after)
+		}
+	}
+	var letters []backend.DeadLetter
+	for len(letters) < limit {
+		records, res, err := b.page(ctx, cmp.Or(from, b.info.DeadLetter), cursor, limit-len(letters))
+		if api.IsCode(err, api.CodeTopicNotFound) {
+			return letters, nil
+		}
+		if err != nil {
+			return letters, b.fail(err, false)
+		}
+		for i := range records {
+			letters = append(letters, readLetter(&records[i]))
+		}
+		if cursor = res.NextFromSeq; res.CaughtUp() {
+			break
+		}
+	}
+	return letters, nil
+}
+
+func (b *Backend) page(ctx context.Context, topic string, cursor uint64, limit int) ([]api.Record, api.DiffResult, error) {
+	return b.svc.Diff(ctx, topic, &api.DiffRequest{
+		FromSeq: cursor, Limit: min(max(limit, 1), maxClaim), IncludeTags: true, IncludeMeta: true, MaxBatchBytes: api.MaxDiffBytes,
+	})
+}
+
+// errNotSingle explains why one dead letter cannot be removed.
+var errNotSingle = errors.New("the server itself moved this dead letter, so it has no tag of its own and can be removed only as the oldest one there is: go through them from the oldest on, or delete them by number with the server's delete call")
+
+// Redrive appends the stored message to the queue it came from, under an
+// idempotency key that holds for as long as that queue's window, and then removes
+// the letter. What is in letter besides its ID is not looked at.
+func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadLetter) error {
+	ctx, leave, err := b.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	from = cmp.Or(from, b.info.DeadLetter)
+	r, oldest, err := b.find(ctx, from, letter.ID)
+	if err != nil {
+		return err
+	}
+	if !oldest && !isOwnLetter(r) {
+		return fmt.Errorf("dead letter %s: %w", letter.ID, errNotSingle)
+	}
+	l := readLetter(r)
+	to := cmp.Or(l.Stream, b.opt.Topic)
+	if l.Headers == nil {
+		l.Headers = make(map[string]string, 1)
+	}
+	l.Headers[backend.HeaderRedrives] = strconv.Itoa(l.Redrives + 1)
+	back, err := encodeRecord(l.Data, l.Headers)
+	if err != nil {
+		return err
+	}
+	key := fmt.Sprintf("redrive:%s:%s-%d", from, letter.ID, r.TS)
+	if _, err := b.writeTo(ctx, to, &api.WriteRequest{
+		Records: []api.Record{back}, IdempotencyKey: []byte(shortKey(key)), HasIdempotencyKey: true,
+	}, true); err != nil {
+		return fmt.Errorf("redrive dead letter %s to %q: %w", letter.ID, to, b.fail(err, true))
+	}
+	if _, err := b.remove(ctx, from, r); err != nil {
+		return fmt.Errorf("dead letter %s was sent to %q but not removed; redrive it again soon, which stores nothing twice: %w", letter.ID, to, err)
+	}
+	return nil
+}
+
+// find reads one record of a dead-letter topic; oldest: none is before it.
+func (b *Backend) find(ctx context.Context, from, id string) (r *api.Record, oldest bool, err error) {
+	seq, ok := parseSeq(id)
+	if !ok {
+		return nil, false, fmt.Errorf("%q is not the ID of a dead letter; it is a number", id)
+	}
+	records, res, err := b.page(ctx, from, seq-1, 1)
+	if api.IsCode(err, api.CodeTopicNotFound) {
+		return nil, false, fmt.Errorf("dead letter %s: %w", id, backend.ErrNotFound)
+	}
+	if err != nil {
+		return nil, false, b.fail(err, false)
+	}
+	if len(records) == 0 || records[0].Seq != seq {
+		return nil, false, fmt.Errorf("dead letter %s: %w", id, backend.ErrNotFound)
+	}
+	return &records[0], res.EarliestSeq >= seq, nil
+}
+
+// remove deletes one record: by its tag, or as the oldest one.
+func (b *Backend) remove(ctx context.Context, from string, r *api.Record) (uint64, error) {
+	req := &api.DeleteRequest{HasBefore: true, BeforeSeq: r.Seq + 1}
+	if isOwnLetter(r) {
+		req.Match = &api.Predicate{Value: string(r.Tag)}
+	}
+	n, err := b.svc.Delete(ctx, from, req)
+	return n, b.fail(err, true)
+}
+
+// Purge removes dead letters. The oldest ones go together, others one by one.
+func (b *Backend) Purge(ctx context.Context, from string, ids []string) (int, error) {
+	ctx, leave, err := b.enter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	seqs, err := sortedIDs(ids)
+	if err != nil {
+		return 0, err
+	}
+	from = cmp.Or(from, b.info.DeadLetter)
+	removed, rest, err := b.purgeOldest(ctx, from, seqs)
+	if err != nil {
+		return removed, err
+	}
+	for _, seq := range rest {
+		r, oldest, err := b.find(ctx, from, formatSeq(seq))
+		switch {
+		case errors.Is(err, backend.ErrNotFound):
+			continue
+		case err != nil:
+			return removed, err
+		case !oldest && !isOwnLetter(r):
+			return removed, fmt.Errorf("dead letter %d: %w", seq, errNotSingle)
+		}
+		n, err := b.remove(ctx, from, r)
+		removed += int(n)
+		if err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+// purgeOldest deletes the beginning of the topic as far as seqs holds all of it,
+// and returns which are left.
+func (b *Backend) purgeOldest(ctx context.Context, from string, seqs []uint64) (removed int, rest []uint64, err error) {
+	var cursor, last uint64
+	same := true
+	for left := seqs; same && len(left) > 0; {
+		records, res, err := b.page(ctx, from, cursor, len(left))
+		if api.IsCode(err, api.CodeTopicNotFound) {
+			return 0, nil, nil
+		}
+		if err != nil {
+			return 0, nil, b.fail(err, false)
+		}
+		for i := range records {
+			for len(left) > 0 && left[0] < records[i].Seq {
+				left = left[1:] // gone already
+			}
+			if same = len(left) > 0 && left[0] == records[i].Seq; !same {
+				break
+			}
+			last, left = records[i].Seq, left[1:]
+		}
+		if cursor = res.NextFromSeq; res.CaughtUp() {
+			break
+		}
+	}
+	for rest = seqs; len(rest) > 0 && rest[0] <= last; {
+		rest = rest[1:]
+	}
+	if last == 0 {
+		return 0, rest, nil
+	}
+	n, err := b.svc.Delete(ctx, from, &api.DeleteRequest{HasBefore: true, BeforeSeq: last + 1})
+	return int(n), rest, b.fail(err, true)
+}

@@ -1,0 +1,132 @@
+package topics
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/api"
+)
+
+// Ack completes deliveries. Every lease is checked.
+func (b *Backend) Ack(ctx context.Context, leases []backend.Lease) (lost []string, err error) {
+	lost, err = b.settle(ctx, leases, Settle{Kind: api.SettleAck})
+	if err == nil {
+		b.errs.forget(leases)
+	}
+	return lost, err
+}
+
+// Extend keeps leases for d, which is clamped to 100 ms … 24 h.
+func (b *Backend) Extend(ctx context.Context, leases []backend.Lease, d time.Duration) (lost []string, err error) {
+	return b.settle(ctx, leases, Settle{Kind: api.SettleExtend, Lease: d})
+}
+
+// Nack gives deliveries back, those with the same delay in one call. A delay is
+// at most 24 h.
+func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []string, err error) {
+	type how struct {
+		delay      time.Duration
+		notStarted bool
+	}
+	groups := make(map[how][]backend.Lease)
+	var order []how
+	for _, r := range returns {
+		h := how{max(r.Delay, 0), r.NotStarted}
+		if groups[h] == nil {
+			order = append(order, h)
+		}
+		groups[h] = append(groups[h], r.Lease)
+		b.errs.put(r.ID, r.Error)
+	}
+	for _, h := range order {
+		gone, err := b.settle(ctx, groups[h], Settle{Kind: api.SettleNack, Delay: h.delay, NotStarted: h.notStarted})
+		lost = append(lost, gone...)
+		if err != nil {
+			return lost, err
+		}
+		b.idle.returned(h.delay)
+	}
+	return lost, nil
+}
+
+// settle makes the calls for leases, which may belong to several consumers.
+func (b *Backend) settle(ctx context.Context, leases []backend.Lease, how Settle) (lost []string, err error) {
+	ctx, leave, err := b.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	for len(leases) > 0 {
+		call := how
+		call.Node = leases[0].Consumer
+		n := 0
+		for n < len(leases) && n < maxClaim && leases[n].Consumer == call.Node {
+			seq, ok := parseSeq(leases[n].ID)
+			if !ok {
+				return lost, badLease(leases[n].ID)
+			}
+			call.Seqs, call.Leases = append(call.Seqs, seq), append(call.Leases, leases[n].Token)
+			n++
+		}
+		skipped, err := b.svc.Settle(ctx, b.opt.Topic, &call)
+		if api.IsCode(err, api.CodeTopicNotFound) {
+			skipped, err = call.Seqs, nil // the queue was deleted, and its jobs with it
+		}
+		if err != nil {
+			return lost, b.fail(err, true)
+		}
+		for _, seq := range skipped {
+			lost = append(lost, formatSeq(seq))
+		}
+		leases = leases[n:]
+	}
+	return lost, nil
+}
+
+// maxLastErrors bounds how many errors of handlers are remembered.
+const maxLastErrors = 4096
+
+// lastErrors are the texts that messages were given back with. The server has
+// no place for them; a message that then crashes its worker in this process gets
+// its dead letter with the last one. When full, any other one is forgotten.
+type lastErrors struct {
+	sync.Mutex
+	texts map[string]string
+}
+
+func (l *lastErrors) put(id, text string) {
+	if text == "" {
+		return
+	}
+	l.Lock()
+	defer l.Unlock()
+	if l.texts == nil {
+		l.texts = make(map[string]string)
+	}
+	for other := range l.texts {
+		if len(l.texts) < maxLastErrors {
+			break
+		}
+		delete(l.texts, other)
+	}
+	l.texts[id] = cutError(text)
+}
+
+func (l *lastErrors) get(id string) string {
+	l.Lock()
+	defer l.Unlock()
+	return l.texts[id]
+}
+
+func (l *lastErrors) forget(leases []backend.Lease) {
+	l.Lock()
+	defer l.Unlock()
+	if len(l.texts) == 0 {
+		return
+	}
+	for i := range leases {
+		delete(l.texts, leases[i].ID)
+	}
+}

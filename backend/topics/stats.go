@@ -1,0 +1,97 @@
+package topics
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/api"
+)
+
+// Stats reads the queue. Lag is what can be claimed and what waits out a delay:
+// both have to be done and nobody holds them. The age is that of the oldest
+// message that is not done; it counts as pending while any is leased, and is an
+// estimate if none is, as document 004 has it. Times are those of this process's
+// clock against the server's time stamps. A log has no work: ErrGroupNotFound.
+func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
+	ctx, leave, err := b.enter(ctx)
+	if err != nil {
+		return backend.Stats{}, err
+	}
+	defer leave()
+	st, err := b.svc.Topic(ctx, b.opt.Topic)
+	if err != nil {
+		return backend.Stats{}, b.fail(err, false)
+	}
+	if st.Config.Type != api.TypeQueue {
+		return backend.Stats{}, translate(notAQueue(b.opt.Topic), false)
+	}
+	out := backend.Stats{At: time.Now(), OldestSource: backend.AgeNone}
+	out.XLen, out.Pending, out.Lag = numbers(&st)
+	if st.Count > 0 {
+		if err := b.readAge(ctx, &out); err != nil {
+			return backend.Stats{}, b.fail(err, false)
+		}
+	}
+	dead, err := b.svc.Topic(ctx, b.info.DeadLetter)
+	if err != nil && !api.IsCode(err, api.CodeTopicNotFound) {
+		return out, nil // a key that may not read it leaves the number unknown
+	}
+	n := int64(dead.Count)
+	out.DeadLetters = &n
+	return out, nil
+}
+
+func notAQueue(topic string) *api.Error {
+	return api.Errorf(api.CodeNotAQueue, "topic %q is a log and has no work", topic).With("topic", topic)
+}
+
+// numbers are the entries, the leased ones and the others.
+func numbers(st *api.TopicState) (stored, pending int64, lag *int64) {
+	stored, pending = int64(st.Count), int64(st.Queue.InFlight)
+	left := max(stored-pending, 0)
+	return stored, pending, &left
+}
+
+// readAge fills in the age of the first live record.
+func (b *Backend) readAge(ctx context.Context, s *backend.Stats) error {
+	records, _, err := b.svc.Diff(ctx, b.opt.Topic, &api.DiffRequest{Limit: 1, MaxBatchBytes: 1})
+	if err != nil {
+		return err
+	}
+	if len(records) == 0 {
+		return nil // done meanwhile
+	}
+	s.OldestAge = max(s.At.Sub(time.UnixMilli(records[0].TS)), 0)
+	s.OldestSource, s.Approx = backend.AgeBacklog, true
+	if s.Pending > 0 {
+		s.OldestSource, s.Approx = backend.AgePending, false
+	}
+	return nil
+}
+
+// Signal reads the queue's own numbers, which are always known; the pending count
+// is what the workers would have published. An absent queue and a log hold
+// nobody up.
+func (b *Backend) Signal(ctx context.Context) (backend.Signal, error) {
+	ctx, leave, err := b.enter(ctx)
+	if err != nil {
+		return backend.Signal{}, err
+	}
+	defer leave()
+	st, err := b.svc.Topic(ctx, b.opt.Topic)
+	if err != nil && !api.IsCode(err, api.CodeTopicNotFound) {
+		return backend.Signal{}, b.fail(err, false)
+	}
+	var s backend.Signal
+	s.XLen, s.Pending, s.Lag = numbers(&st)
+	if st.Config.Type != api.TypeQueue {
+		*s.Lag = 0
+	}
+	workers := s.Pending
+	s.Workers = &workers
+	return s, nil
+}
+
+// PublishSignal does nothing: the server counts by itself.
+func (b *Backend) PublishSignal(context.Context, time.Duration) error { return nil }

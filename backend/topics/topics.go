@@ -1,0 +1,195 @@
+// Package topics makes a backend of anything that speaks the calls of a weir
+// server: the engine in this process (backend/embedded) or a server elsewhere
+// (backend/remote). It holds the mapping between messages and records, the
+// blocking claim and the dead letters.
+//
+// A message is a record: its headers are the string members of meta, its ID is
+// the record's number. Data that is compact JSON of the contract and not a string
+// is stored as it is, so that everybody who reads the topic sees it; other text
+// becomes a JSON string, other bytes a base64 string with the member
+// weir-encoding. Reading turns it round and gives the same bytes.
+package topics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/api"
+)
+
+// Group is the only group that a queue has.
+const Group = "weir"
+
+// Service is the calls that a queue is made of. Their errors are *api.Error for
+// what the contract names; anything else wraps an error of package backend or is
+// the context's.
+type Service interface {
+	Topic(ctx context.Context, name string) (api.TopicState, error)
+	PutTopic(ctx context.Context, name string, cfg api.Config) error
+	// Write keeps nothing of the request.
+	Write(ctx context.Context, name string, req *api.WriteRequest) (api.WriteResult, error)
+	Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]Job, error)
+	Settle(ctx context.Context, name string, req *Settle) (skipped []uint64, err error)
+	Diff(ctx context.Context, name string, req *api.DiffRequest) ([]api.Record, api.DiffResult, error)
+	Delete(ctx context.Context, name string, req *api.DeleteRequest) (deleted uint64, err error)
+}
+
+// Job is one claimed record; it is the receiver's.
+type Job struct {
+	api.Record
+	Lease      string // the service's fence, opaque
+	Deliveries uint64
+}
+
+// Settle is an ack, a nack or an extension of jobs that one node holds.
+type Settle struct {
+	Kind       api.SettleKind
+	Node       string
+	Seqs       []uint64
+	Leases     []string // one for each of Seqs
+	Delay      time.Duration
+	NotStarted bool
+	Lease      time.Duration
+}
+
+// Options are what a Backend is made with.
+type Options struct {
+	Topic string
+	// Config is what an absent topic is created with, by the first append or claim.
+	Config api.Config
+	// Limits are checked before a message is sent.
+	Limits api.Limits
+	Kind   string // of Info: "embedded" or "http"
+	Server string // of Info
+	// Release is called once, when the last call has ended after Close.
+	Release func() error
+}
+
+// Backend is one topic. It implements backend.Backend, Signaler, Reader,
+// DeadLetters and Doctor.
+type Backend struct {
+	svc  Service
+	opt  Options
+	info backend.Info
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	calls  sync.WaitGroup
+
+	reclaimAfter atomic.Int64 // of the last claim, nanoseconds
+	idle         idle
+	errs         lastErrors
+
+	mu struct {
+		sync.Mutex
+		closed bool
+	}
+}
+
+var (
+	_ backend.Backend     = (*Backend)(nil)
+	_ backend.Signaler    = (*Backend)(nil)
+	_ backend.Reader      = (*Backend)(nil)
+	_ backend.DeadLetters = (*Backend)(nil)
+)
+
+// New returns the backend of one topic. If the topic is there already, Info
+// tells its durability class; what keeps it from being looked at is left to the
+// first call to report.
+func New(ctx context.Context, svc Service, opt Options) (*Backend, error) {
+	if !api.ValidTopicName(opt.Topic) || !api.ValidTopicName(opt.Topic+deadSuffix) {
+		return nil, fmt.Errorf("%q is not a topic name; it starts with a letter or digit, goes on with those or one of . _ : - and has at most %d characters",
+			opt.Topic, 255-len(deadSuffix))
+	}
+	b := &Backend{svc: svc, opt: opt, info: backend.Info{
+		Kind: opt.Kind, Stream: opt.Topic, Group: Group, DeadLetter: opt.Topic + deadSuffix,
+		Durability: opt.Config.Durability.String(), Server: opt.Server,
+	}}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.reclaimAfter.Store(int64(defaultReclaimAfter))
+	b.idle.init()
+	look, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	if st, err := svc.Topic(look, opt.Topic); err == nil {
+		b.info.Durability = st.Config.Durability.String()
+	}
+	return b, ctx.Err()
+}
+
+const (
+	deadSuffix = ".dlq"
+	// lookTimeout bounds the look at the topic while a backend is opened.
+	lookTimeout = 2 * time.Second
+	// defaultReclaimAfter is used by what extends a lease before any claim.
+	defaultReclaimAfter = 30 * time.Second
+)
+
+// Info describes the backend.
+func (b *Backend) Info() backend.Info { return b.info }
+
+// Close ends the calls under way, waits for them and frees what the backend
+// was made of. A second Close does nothing.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	first := !b.mu.closed
+	b.mu.closed = true
+	b.mu.Unlock()
+	b.cancel()
+	b.calls.Wait()
+	if !first || b.opt.Release == nil {
+		return nil
+	}
+	return b.opt.Release()
+}
+
+// enter begins a call: its context also ends with Close. leave has to follow.
+func (b *Backend) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.closed {
+		return nil, nil, backend.ErrClosed
+	}
+	b.calls.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(b.ctx, cancel)
+	return ctx, func() { stop(); cancel(); b.calls.Done() }, nil
+}
+
+// configFor is the configuration of a topic that the backend creates.
+func (b *Backend) configFor(queue bool) api.Config {
+	cfg := b.opt.Config
+	if !queue {
+		cfg.Type, cfg.LeasesDurable = api.TypeLog, false
+	}
+	return cfg
+}
+
+// create makes the queue if it is absent. A topic that somebody else has made
+// meanwhile is left as it is, but for the moment between the two calls.
+func (b *Backend) create(ctx context.Context) error {
+	_, err := b.svc.Topic(ctx, b.opt.Topic)
+	if !api.IsCode(err, api.CodeTopicNotFound) {
+		return err
+	}
+	return b.svc.PutTopic(ctx, b.opt.Topic, b.configFor(true))
+}
+
+// fail turns an error of the service into what the seam promises; write says
+// that the call may have changed something.
+func (b *Backend) fail(err error, write bool) error {
+	if err == nil {
+		return nil
+	}
+	if b.ctx.Err() != nil && !errors.Is(err, backend.ErrOutcomeUnknown) {
+		return fmt.Errorf("%w: %w", backend.ErrClosed, err)
+	}
+	return translate(err, write)
+}

@@ -1,0 +1,52 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/embedded"
+	"github.com/weirmq/weir/backend/remote"
+)
+
+// schemes are the URL schemes that Open knows.
+var schemes = []string{"mem", "file", "redis", "rediss", "http", "https"}
+
+// Open opens the stream that a URL names:
+//
+//	mem://orders                                        in memory, in this process
+//	file:///var/lib/weir?topic=orders                   in a directory, by this process
+//	redis://[user:pass@]host:6379/0?stream=orders       Redis Streams; rediss:// over TLS
+//	http://[:key@]host:4000/orders                      a weir server; https:// over TLS
+//
+// group=NAME names the consumer group, "weir" by default. The other query keys
+// are those of the backend's own Open. An unknown scheme or key is an error that
+// lists the known ones; no error repeats the URL, which may hold a secret.
+func Open(ctx context.Context, rawURL string) (*Stream, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, errors.New("weir: the URL cannot be read; special characters in a user name, password or key need percent-encoding")
+	}
+	b, err := openBackend(ctx, u)
+	if err != nil {
+		return nil, fmt.Errorf("weir: %w", err)
+	}
+	return New(b), nil
+}
+
+func openBackend(ctx context.Context, u *url.URL) (backend.Backend, error) {
+	switch u.Scheme {
+	case "mem", "file":
+		return embedded.Open(ctx, u)
+	case "http", "https":
+		return remote.Open(ctx, u)
+	case "redis", "rediss":
+		return nil, errors.New("this build has no redis backend yet")
+	case "kafka":
+		return nil, fmt.Errorf("kafka URLs are not supported yet; known schemes: %s", strings.Join(schemes, ", "))
+	}
+	return nil, fmt.Errorf("unknown URL scheme %q; known: %s", u.Scheme, strings.Join(schemes, ", "))
+}

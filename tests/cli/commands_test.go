@@ -20,8 +20,8 @@ func TestWorkDrainsWithoutARepeat(t *testing.T) {
 	t.Setenv("RECORD", record)
 	w := run(t, "work", url, "--", "sh", "-c", recordLine)
 	eventually(t, "some are handled", func() bool { return handled(record) >= 50 })
-	w.signal(syscall.SIGTERM)
-	w.succeed()
+	w.Signal(syscall.SIGTERM)
+	w.Succeed()
 	if st := topicState(t, srv, "requests"); st.Queue.InFlight != 0 || int(st.Count) != len(lines)-handled(record) {
 		t.Errorf("after the drain %d handled and %+v left", handled(record), st)
 	}
@@ -39,8 +39,8 @@ func TestACommandWhoseWorkerIsKilledStillHasItsWholeMessage(t *testing.T) {
 	w := run(t, "work", url, "--", "sh", "-c",
 		`touch `+dir+`/begun; while [ ! -e `+dir+`/go ]; do sleep 0.01; done; cat > `+dir+`/part; mv `+dir+`/part `+dir+`/whole`)
 	eventually(t, "the command runs", func() bool { return exists(dir + "/begun") })
-	w.signal(syscall.SIGKILL)
-	eventually(t, "the worker is gone", func() bool { return !w.running() })
+	w.Signal(syscall.SIGKILL)
+	eventually(t, "the worker is gone", func() bool { return !w.Running() })
 	if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -70,11 +70,11 @@ func TestTailFollowsOverAKillOfTheServer(t *testing.T) {
 	put(t, srv, "log", `{"type":"log"}`)
 	tail := run(t, "tail", url, "--from", "0", "--count", "200")
 	must(t, "publish", url, writeLines(t, lines[:100]))
-	eventually(t, "tail has printed the first half", func() bool { return strings.Count(tail.stdout.String(), "\n") >= 100 })
+	eventually(t, "tail has printed the first half", func() bool { return strings.Count(tail.Stdout.String(), "\n") >= 100 })
 	srv.Kill()
 	restartInPlace(srv)
 	must(t, "publish", url, writeLines(t, lines[100:]))
-	if got := tail.succeed(); got != strings.Join(lines, "\n")+"\n" {
+	if got := tail.Succeed(); got != strings.Join(lines, "\n")+"\n" {
 		t.Errorf("tail printed %d lines that differ from the 200 published", strings.Count(got, "\n"))
 	}
 }
@@ -103,7 +103,7 @@ func TestABackupMadeUnderLoadHoldsAllThatWasAcknowledged(t *testing.T) {
 	out := must(t, "backup", srv.URL, backup)
 	t.Logf("%s (whole command: %v)", strings.TrimSpace(out), time.Since(start).Round(time.Millisecond))
 	srv.Kill()
-	load.signal(syscall.SIGKILL)
+	load.Signal(syscall.SIGKILL)
 
 	must(t, "restore", backup, "--data-dir", data)
 	restored := weirtest.Start(t, weirtest.Options{Dir: data})

@@ -57,10 +57,10 @@ func checkRecord(t *testing.T, path string, lines []string) (repeats int) {
 
 // inFlight stops the workers, so that nothing moves, and returns how many jobs
 // are leased.
-func inFlight(t *testing.T, srv *weirtest.Server, workers []*process) int {
+func inFlight(t *testing.T, srv *weirtest.Server, workers []*weirtest.Process) int {
 	t.Helper()
 	for _, w := range workers {
-		w.signal(syscall.SIGSTOP)
+		w.Signal(syscall.SIGSTOP)
 	}
 	// Requests that were on their way may still arrive: two equal answers.
 	last := topicState(t, srv, "requests").Queue
@@ -73,9 +73,9 @@ func inFlight(t *testing.T, srv *weirtest.Server, workers []*process) int {
 	return int(last.InFlight)
 }
 
-func resume(workers []*process) {
+func resume(workers []*weirtest.Process) {
 	for _, w := range workers {
-		w.signal(syscall.SIGCONT)
+		w.Signal(syscall.SIGCONT)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestEveryLineIsHandledThoughAWorkerAndTheServerAreKilled(t *testing.T) {
 
 	record := filepath.Join(t.TempDir(), "record")
 	t.Setenv("RECORD", record)
-	var workers []*process
+	var workers []*weirtest.Process
 	for range 3 {
 		workers = append(workers, run(t, "work", url, "--workers", "4", "--lease", "5s",
 			"--until-empty", "500ms", "--json", "--", "sh", "-c", recordLine))
@@ -95,8 +95,8 @@ func TestEveryLineIsHandledThoughAWorkerAndTheServerAreKilled(t *testing.T) {
 
 	eventually(t, "a quarter is handled", func() bool { return handled(record) >= len(lines)/4 })
 	atWorkerKill := inFlight(t, srv, workers)
-	workers[0].signal(syscall.SIGKILL)
-	<-workers[0].exited
+	workers[0].Signal(syscall.SIGKILL)
+	<-workers[0].Exited()
 	workers = workers[1:]
 	resume(workers)
 
@@ -108,7 +108,7 @@ func TestEveryLineIsHandledThoughAWorkerAndTheServerAreKilled(t *testing.T) {
 
 	for _, w := range workers {
 		var sum struct{ Acked, Nacked, Reclaimed, Lost int }
-		if err := json.Unmarshal([]byte(w.succeed()), &sum); err != nil {
+		if err := json.Unmarshal([]byte(w.Succeed()), &sum); err != nil {
 			t.Fatalf("summary: %v", err)
 		}
 		t.Logf("worker: %+v", sum)
@@ -133,7 +133,7 @@ func TestPublishStoresEachLineOnceOverKillsOfTheServer(t *testing.T) {
 		srv.Kill()
 		restartInPlace(srv)
 	}
-	p.succeed()
+	p.Succeed()
 	checkTopic(t, url, lines)
 }
 
@@ -144,8 +144,8 @@ func TestPublishGoesOnWhereAKilledPublishStood(t *testing.T) {
 	for _, mark := range []uint64{400, 1000, 1700} {
 		p := run(t, "publish", "--batch", "3", "--resume", place, url, file)
 		eventually(t, "a part is stored", func() bool { return topicState(t, srv, "in").HeadSeq >= mark })
-		p.signal(syscall.SIGKILL)
-		<-p.exited
+		p.Signal(syscall.SIGKILL)
+		<-p.Exited()
 	}
 	must(t, "publish", "--batch", "3", "--resume", place, url, file)
 	checkTopic(t, url, lines)

@@ -1,19 +1,12 @@
 package cli
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/weirmq/weir/tests/weirtest"
 )
@@ -38,105 +31,22 @@ func writeLines(t *testing.T, lines []string) string {
 	return path
 }
 
-// process is a weir command that runs beside the test.
-type process struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	stdout output
-	stderr output
-	exited chan struct{}
-}
-
 // run starts `weir args…` and kills it at the end of the test if it still runs.
-func run(t *testing.T, args ...string) *process {
+func run(t *testing.T, args ...string) *weirtest.Process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(weirtest.Binary(t), args...), exited: make(chan struct{})}
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "WEIR_") {
-			p.cmd.Env = append(p.cmd.Env, kv)
-		}
-	}
-	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	p.cmd.WaitDelay = 5 * time.Second // handlers of a killed worker hold its output
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = p.cmd.Wait() // the state is read from cmd.ProcessState
-		close(p.exited)
-	}()
-	t.Cleanup(func() {
-		p.signal(syscall.SIGCONT)
-		p.signal(syscall.SIGKILL)
-		<-p.exited
-		if t.Failed() {
-			t.Logf("weir %s:\n%s%s", strings.Join(args, " "), p.stdout.String(), p.stderr.String())
-		}
-	})
-	return p
+	return weirtest.Go(t, nil, args...)
 }
 
-func (p *process) signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) } // it may have ended
-
-// running reports whether the process is there and not a zombie.
-func (p *process) running() bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	return err == nil && !strings.Contains(string(stat), ") Z ")
+// must runs a command to its end and returns its standard output.
+func must(t *testing.T, args ...string) string {
+	t.Helper()
+	return weirtest.Must(t, args...)
 }
 
 // exists reports whether there is such a file.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
-}
-
-// wait waits for the end and returns the exit code.
-func (p *process) wait() int {
-	p.t.Helper()
-	select {
-	case <-p.exited:
-		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(2 * time.Minute):
-		p.t.Fatalf("weir %v did not end", p.cmd.Args[1:])
-		return -1
-	}
-}
-
-// succeed waits for the end and fails the test unless the exit code is 0.
-func (p *process) succeed() string {
-	p.t.Helper()
-	if code := p.wait(); code != 0 {
-		p.t.Fatalf("weir %v ended with code %d", p.cmd.Args[1:], code)
-	}
-	return p.stdout.String()
-}
-
-// output collects what a process prints.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-// must runs a command to its end and returns its standard output.
-func must(t *testing.T, args ...string) string {
-	t.Helper()
-	stdout, stderr, code := weirtest.Run(t, nil, args...)
-	if code != 0 {
-		t.Fatalf("weir %v ended with code %d: %s", args, code, stderr)
-	}
-	return stdout
 }
 
 // state is what GET topic answers, as far as the tests look.
@@ -198,15 +108,5 @@ func restartInPlace(srv *weirtest.Server) {
 // eventually waits for what other processes bring about.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
+	weirtest.Eventually(t, what, ok)
 }

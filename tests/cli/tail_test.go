@@ -16,7 +16,7 @@ func TestTailFollowsOverKillsAndRestartsWithoutAGapOrARepeat(t *testing.T) {
 	put(t, srv, "log", `{"type":"log"}`)
 	tail := run(t, "tail", url, "--from", "0")
 	load := run(t, "publish", "--batch", "1", url, "testdata/access.log")
-	printed := func() int { return strings.Count(tail.stdout.String(), "\n") }
+	printed := func() int { return strings.Count(tail.Stdout.String(), "\n") }
 	for round := range 3 {
 		more := printed() + 50
 		eventually(t, "tail goes on", func() bool { return printed() >= min(more, len(lines)) })
@@ -27,15 +27,15 @@ func TestTailFollowsOverKillsAndRestartsWithoutAGapOrARepeat(t *testing.T) {
 		}
 		restartInPlace(srv)
 	}
-	load.succeed()
+	load.Succeed()
 	eventually(t, "tail has printed everything and is back", func() bool {
-		return printed() >= len(lines) && strings.Count(tail.stderr.String(), "the server is back") >= 3
+		return printed() >= len(lines) && strings.Count(tail.Stderr.String(), "the server is back") >= 3
 	})
-	tail.signal(syscall.SIGINT)
-	if got := tail.succeed(); got != strings.Join(lines, "\n")+"\n" {
+	tail.Signal(syscall.SIGINT)
+	if got := tail.Succeed(); got != strings.Join(lines, "\n")+"\n" {
 		t.Errorf("tail printed %d lines that differ from the %d published", strings.Count(got, "\n"), len(lines))
 	}
-	told := tail.stderr.String()
+	told := tail.Stderr.String()
 	away, back := strings.Count(told, "waiting for the server"), strings.Count(told, "the server is back")
 	if away != 3 || back != 3 || strings.Count(told, "\n") != 6 {
 		t.Errorf("tail told of 3 restarts:\n%s", told)
@@ -47,12 +47,12 @@ func TestTailEndsWithItsTopic(t *testing.T) {
 	url := srv.URL + "/log"
 	must(t, "publish", "--type", "log", url, writeLines(t, []string{"only"}))
 	tail := run(t, "tail", url, "--from", "0")
-	eventually(t, "tail has printed", func() bool { return tail.stdout.String() == "only\n" })
+	eventually(t, "tail has printed", func() bool { return tail.Stdout.String() == "only\n" })
 	if !request(t, http.MethodDelete, srv.URL+"/v0/topics/log", "", new(struct{})) {
 		t.Fatal("the topic could not be deleted")
 	}
-	if code := tail.wait(); code != 1 || !strings.Contains(tail.stderr.String(), `topic "log" was deleted`) {
-		t.Errorf("code %d: %s", code, tail.stderr.String())
+	if code := tail.Wait(); code != 1 || !strings.Contains(tail.Stderr.String(), `topic "log" was deleted`) {
+		t.Errorf("code %d: %s", code, tail.Stderr.String())
 	}
 }
 

@@ -42,7 +42,7 @@ type Server struct {
 
 	t      testing.TB
 	opt    Options
-	stderr *output
+	stderr *Output
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when cmd has ended
 }
@@ -63,7 +63,7 @@ func Start(t testing.TB, opt Options) *Server {
 // is ready. The Server is returned in both cases.
 func TryStart(t testing.TB, opt Options) (*Server, error) {
 	t.Helper()
-	s := &Server{t: t, opt: opt, Dir: opt.Dir, stderr: &output{}}
+	s := &Server{t: t, opt: opt, Dir: opt.Dir, stderr: &Output{}}
 	if s.Dir == "" {
 		s.Dir = t.TempDir()
 	}
@@ -256,15 +256,16 @@ func tail(s string, n int) string {
 	return s
 }
 
-// output collects what processes print, keeping the last megabyte.
-type output struct {
+// Output collects what processes print, keeping the last 16 MiB.
+type Output struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-const outputBound = 1 << 20
+const outputBound = 16 << 20
 
-func (o *output) Write(p []byte) (int, error) {
+// Write adds what a process printed.
+func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if os.Getenv("WEIRTEST_STDERR") == "1" {
@@ -277,7 +278,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (o *output) String() string {
+// String is what was printed up to now.
+func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return string(o.text)

@@ -11,7 +11,7 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-func request(consumer string) backend.ClaimRequest {
+func probe(consumer string) backend.ClaimRequest {
 	return backend.ClaimRequest{Consumer: consumer, Max: 10, ReclaimAfter: time.Second}
 }
 
@@ -106,13 +106,13 @@ func TestFaultHangsUntilTheContextEndsOrItIsRemoved(t *testing.T) {
 func TestFaultRepeatsADeliveryThatIsHeld(t *testing.T) {
 	f := NewFake(FakeOptions{})
 	id := stored(t, f)
-	first, _ := f.Claim(t.Context(), request("a"))
+	first, _ := f.Claim(t.Context(), probe("a"))
 	f.Inject(OpClaim, Fault{Repeat: true, Times: 1})
-	second, _ := f.Again().Claim(t.Context(), request("b"))
+	second, _ := f.Again().Claim(t.Context(), probe("b"))
 	if len(second.Deliveries) != 0 {
 		t.Fatal("a fault of one handle hit another")
 	}
-	second, err := f.Claim(t.Context(), request("b"))
+	second, err := f.Claim(t.Context(), probe("b"))
 	if err != nil || len(second.Deliveries) != 1 || second.Deliveries[0].ID != id || second.Deliveries[0].Attempt != 2 {
 		t.Fatalf("got %+v, %v", second, err)
 	}
@@ -125,7 +125,7 @@ func TestFakeClaimWakesForAMessageAndEndsAtItsBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewFake(FakeOptions{})
 		time.AfterFunc(time.Second, func() { stored(t, f) })
-		req := request("a")
+		req := probe("a")
 		req.Block = 3 * time.Second
 		start := time.Now()
 		if got, err := f.Claim(t.Context(), req); err != nil || len(got.Deliveries) != 1 || time.Since(start) != time.Second {
@@ -143,7 +143,7 @@ func TestFakeTellsTheLoadItIsToldToPretend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewFake(FakeOptions{})
 		stored(t, f)
-		f.Claim(t.Context(), request("a"))
+		f.Claim(t.Context(), probe("a"))
 		f.PublishSignal(t.Context(), time.Second)
 		if got, _ := f.Signal(t.Context()); got.Workers == nil || *got.Workers != 1 || got.Pending != 1 || *got.Lag != 0 {
 			t.Errorf("one message is held: %+v", got)

@@ -1,0 +1,264 @@
+package backendtest
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+func (s *suite) appendCases() []testCase {
+	return []testCase{
+		{"headers come back as they were", headersComeBack},
+		{"priority and fair key come back as headers", priorityComesBack},
+		{"messages come in the order of their appends", orderIsKept},
+		{"an append neither keeps nor changes its data", appendKeepsNothing},
+		{"an empty append does nothing", emptyAppend},
+		{"a key stores its message once", keyStoresOnce},
+		{"a key stores its message once within a batch", keyStoresOnceInABatch},
+		{"a key stores its message once among many appends", keyStoresOnceAmongMany},
+		{"what was appended before the first claim is delivered", appendBeforeTheGroup},
+		{"a batch of 1000 is stored whole", bigBatch},
+	}
+}
+
+// payloads are what a backend might mistake for something else.
+func payloads() map[string][]byte {
+	random := rand.NewChaCha8([32]byte{1})
+	big := make([]byte, 512<<10)
+	random.Read(big)
+	every := make([]byte, 256)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	return map[string][]byte{
+		"empty":                {},
+		"text":                 []byte("hello\r\nworld\t \x00 end"),
+		"unicode":              []byte("grüße 🙂 \u2028"),
+		"every byte":           every,
+		"not UTF-8":            {0xff, 0xfe, 0, 0xc3},
+		"JSON object":          []byte(`{"b":1, "a":[true,null,1.50e+3] , "$seq":9,"data":"x"}`),
+		"JSON array":           []byte(` [1, 2,3]`),
+		"JSON string":          []byte(`"quoted \u00e9 \" text"`),
+		"JSON number":          []byte(`12345678901234567890.10`),
+		"JSON huge number":     []byte(`1e400`),
+		"JSON null":            []byte(`null`),
+		"JSON false":           []byte(`false`),
+		"JSON same key twice":  []byte(`{"a":1,"a":2}`),
+		"JSON lone surrogate":  []byte(`{"a":"\ud800"}`),
+		"JSON broken":          []byte(`{"a":`),
+		"JSON very deep":       []byte(strings.Repeat("[", 300) + strings.Repeat("]", 300)),
+		"looks like base64":    []byte("aGVsbG8="),
+		"512 KiB of bytes":     big,
+		"512 KiB of text":      bytes.Repeat([]byte("weir "), 512<<10/5),
+		"512 KiB JSON":         []byte(`{"a":"` + strings.Repeat("x", 512<<10-8) + `"}`),
+		"one space":            []byte(" "),
+		"a byte order mark":    []byte("\ufeff{}"),
+		"escaped control JSON": []byte("{\"a\":\"\\u0000\\n\"}"),
+	}
+}
+
+func (s *suite) payloadCases() []testCase {
+	var cases []testCase
+	for name, data := range payloads() {
+		cases = append(cases, testCase{"payload comes back: " + name, func(f *fixture) { payloadComesBack(f, data) }})
+	}
+	return cases
+}
+
+func payloadComesBack(f *fixture, data []byte) {
+	b := f.open()
+	f.publish(b, backend.Message{Data: data}, backend.Message{Data: data, Headers: map[string]string{"k": "v"}})
+	for _, d := range f.claim(f.open(), "a", 2) {
+		if !bytes.Equal(d.Data, data) {
+			f.Errorf("%.80q came back as %.80q (%d and %d bytes)", data, d.Data, len(data), len(d.Data))
+		}
+		f.ack(b, d)
+	}
+}
+
+func headersComeBack(f *fixture) {
+	b := f.open()
+	headers := map[string]string{
+		"content-type": "application/json", "X-Upper": "Y", "ünï": "ç 🙂", "with space": " v ", "empty": "",
+		"line": "a\nb", "quote": `"\`, "number": "12", backend.HeaderTrace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+	}
+	many := map[string]string{}
+	for i := range 30 {
+		many[fmt.Sprintf("name-%d", i)] = strings.Repeat("v", i)
+	}
+	given := []map[string]string{headers, many, nil}
+	for _, h := range given {
+		f.publish(b, backend.Message{Data: []byte("x"), Headers: maps.Clone(h)})
+	}
+	for i, d := range f.claim(b, "a", len(given)) {
+		if !maps.Equal(d.Headers, given[i]) {
+			f.Errorf("headers %q came back as %q", given[i], d.Headers)
+		}
+	}
+}
+
+func priorityComesBack(f *fixture) {
+	b := f.open()
+	for p := backend.Background; p <= backend.Critical; p++ {
+		f.publish(b, backend.Message{Priority: p, FairKey: "tenant 7", Headers: map[string]string{"k": "v"}})
+	}
+	got := f.claim(b, "a", 6)
+	for i, d := range got {
+		want := map[string]string{"k": "v", backend.HeaderFairKey: "tenant 7"}
+		if p := backend.Background + backend.Priority(i); p != backend.Normal {
+			want[backend.HeaderPriority] = p.String()
+		}
+		if !maps.Equal(d.Headers, want) {
+			f.Errorf("headers are %q, want %q", d.Headers, want)
+		}
+	}
+}
+
+func orderIsKept(f *fixture) {
+	b, other := f.open(), f.open()
+	ids := f.publish(b, numbered(0, 60)...)
+	for i := 60; i < 80; i++ {
+		ids = append(ids, f.publish([]backend.Backend{b, other}[i%2], numbered(i, i+1)...)...)
+	}
+	unique := map[string]bool{}
+	start := time.Now()
+	for i, d := range f.claim(f.open(), "a", 80) {
+		unique[d.ID] = true
+		if want := fmt.Sprintf("message %d", i); string(d.Data) != want || d.ID != ids[i] {
+			f.Fatalf("delivery %d is %q with ID %s, want %q with ID %s", i, d.Data, d.ID, want, ids[i])
+		}
+		if d.Attempt != 1 || d.Consumer != "a" || d.Since.Before(start) || d.Since.After(time.Now()) {
+			f.Fatalf("lease %+v of a first delivery to a, claimed after %s", d.Lease, start)
+		}
+		if age := time.Since(d.Enqueued); age < -5*time.Second || age > patience {
+			f.Fatalf("message published just now says that was %s ago (%s)", age, d.Enqueued)
+		}
+	}
+	if len(unique) != 80 {
+		f.Errorf("80 messages have %d IDs", len(unique))
+	}
+}
+
+func appendKeepsNothing(f *fixture) {
+	b := f.open()
+	m := backend.Message{Data: []byte(`{"a":1}`), Headers: map[string]string{"k": "v"}, Priority: backend.High}
+	f.publish(b, m)
+	if string(m.Data) != `{"a":1}` || !maps.Equal(m.Headers, map[string]string{"k": "v"}) {
+		f.Errorf("the append changed its message to %q %q", m.Data, m.Headers)
+	}
+	copy(m.Data, "XXXXXXX")
+	m.Headers["k"] = "changed"
+	d := f.claim(b, "a", 1)[0]
+	if string(d.Data) != `{"a":1}` || d.Headers["k"] != "v" {
+		f.Errorf("a change after the append is stored: %q %q", d.Data, d.Headers)
+	}
+	copy(d.Data, "YYYYYYY")
+	f.nack(b, backend.Return{Lease: d.Lease})
+	if again := f.claim(b, "a", 1)[0]; string(again.Data) != `{"a":1}` {
+		f.Errorf("what one receiver wrote into its data came to the next: %q", again.Data)
+	}
+}
+
+func emptyAppend(f *fixture) {
+	b := f.open()
+	if got, err := b.Append(f.ctx(), nil); err != nil || len(got) != 0 {
+		f.Errorf("got %v, %v", got, err)
+	}
+	f.nothing(b, request("a", 1), "nothing was appended")
+}
+
+func keyStoresOnce(f *fixture) {
+	b, other := f.open(), f.open()
+	m := backend.Message{Data: []byte("first"), IdempotencyKey: "order 17 🙂"}
+	first, err := b.Append(f.ctx(), []backend.Message{m})
+	if err != nil || first[0].Deduped {
+		f.Fatalf("first append with a key: %+v, %v", first, err)
+	}
+	m.Data = []byte("second")
+	again, err := other.Append(f.ctx(), []backend.Message{m})
+	if err != nil || !again[0].Deduped || again[0].ID != first[0].ID {
+		f.Errorf("first %+v, its repeat %+v, %v", first, again, err)
+	}
+	f.publish(b, backend.Message{Data: []byte("other"), IdempotencyKey: "order 18"}, backend.Message{Data: []byte("none")}, backend.Message{Data: []byte("none")})
+	var all []string
+	for _, d := range f.claim(b, "a", 4) {
+		all = append(all, string(d.Data))
+	}
+	if got := strings.Join(all, " "); got != "first other none none" {
+		f.Errorf("stored: %s", got)
+	}
+	f.nothing(b, request("a", 5), "four of five appends stored")
+}
+
+func keyStoresOnceInABatch(f *fixture) {
+	b := f.open()
+	f.publish(b, backend.Message{Data: []byte("a"), IdempotencyKey: "a"})
+	batch := []backend.Message{
+		{Data: []byte("b"), IdempotencyKey: "b"}, {Data: []byte("a2"), IdempotencyKey: "a"},
+		{Data: []byte("c")}, {Data: []byte("b2"), IdempotencyKey: "b"},
+	}
+	got, err := b.Append(f.ctx(), batch)
+	if err != nil || len(got) != 4 {
+		f.Fatalf("got %+v, %v", got, err)
+	}
+	for i, deduped := range []bool{false, true, false, true} {
+		if got[i].Deduped != deduped || got[i].ID == "" {
+			f.Errorf("message %d of the batch: %+v, want deduped %t", i, got[i], deduped)
+		}
+	}
+	if got[3].ID != got[0].ID {
+		f.Errorf("one key in a batch has the IDs %s and %s", got[0].ID, got[3].ID)
+	}
+	f.claim(b, "a", 3)
+	f.nothing(b, request("a", 5), "three of five were stored")
+}
+
+func keyStoresOnceAmongMany(f *fixture) {
+	const many = 16
+	var ids [many]string
+	var all sync.WaitGroup
+	for i := range many {
+		b := f.open()
+		all.Go(func() {
+			got, err := b.Append(f.ctx(), []backend.Message{{Data: []byte("x"), IdempotencyKey: "k"}})
+			if err != nil || len(got) != 1 {
+				f.Errorf("append: %v, %v", got, err)
+				return
+			}
+			ids[i] = got[0].ID
+		})
+	}
+	all.Wait()
+	for _, id := range ids {
+		if id != ids[0] {
+			f.Fatalf("appends at once of one key gave the IDs %q", ids)
+		}
+	}
+	b := f.open()
+	f.claim(b, "a", 1)
+	f.nothing(b, request("a", 5), "one key was appended")
+}
+
+func appendBeforeTheGroup(f *fixture) {
+	f.publish(f.open(), numbered(0, 3)...)
+	if got := f.claim(f.open(), "a", 3); string(got[0].Data) != "message 0" {
+		f.Errorf("the first message is %q", got[0].Data)
+	}
+}
+
+func bigBatch(f *fixture) {
+	b := f.open()
+	f.publish(b, numbered(0, 1000)...)
+	got := f.gather(b, request("a", 1000), 1000)
+	if last := got.Deliveries[999]; string(last.Data) != "message 999" {
+		f.Errorf("the last of 1000 is %q", last.Data)
+	}
+	f.ack(b, got.Deliveries...)
+	f.done(b)
+}

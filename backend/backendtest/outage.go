@@ -1,0 +1,218 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+func (s *suite) outageCases() []testCase {
+	var cases []testCase
+	if s.h.Faulty != nil {
+		cases = append(cases,
+			testCase{"an append whose answer is lost is unknown, its repeat stores nothing twice", lostAppend},
+			testCase{"an append without a key whose answer is lost is unknown", lostPlainAppend},
+			testCase{"an ack whose answer is lost can be repeated", lostAck},
+			testCase{"a claim whose answer is lost leaves its messages to others", lostClaim},
+			testCase{"a dead letter whose answer is lost is there once", lostDeadLetter},
+			testCase{"a redrive whose answer is lost sends back once", lostRedrive},
+			testCase{"every call ends with its context while nothing answers", contextEndsSilence},
+		)
+	}
+	if s.h.Unreachable != nil {
+		cases = append(cases, testCase{"what did not reach the server is an error and never done, and then all goes on", unreachable})
+	}
+	return cases
+}
+
+// silence is how long a call waits for an answer that does not come.
+const silence = 300 * time.Millisecond
+
+// faulty opens a handle that can lose answers, and another that cannot.
+func (f *fixture) faulty() (bad, good backend.Backend, lose func() (heal func())) {
+	f.Helper()
+	bad, lose = f.h.Faulty(f, f.stream)
+	f.Cleanup(func() { bad.Close() })
+	good = f.open()
+	f.nothing(bad, request("a", 1), "the stream is new") // has its connection and its group now
+	return bad, good, lose
+}
+
+// unanswered makes a call that gets no answer and checks that it ends with its
+// context and says that its outcome is not known.
+func (f *fixture) unanswered(what string, lose func() func(), do func(ctx context.Context) error) {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.ctx(), silence)
+	defer cancel()
+	heal := lose()
+	start := time.Now()
+	err := do(ctx)
+	took := time.Since(start)
+	heal()
+	if !errors.Is(err, backend.ErrOutcomeUnknown) {
+		f.Errorf("%s without an answer: %v, want ErrOutcomeUnknown", what, err)
+	}
+	if took > silence+prompt/2 {
+		f.Errorf("%s without an answer took %s, its context %s", what, took, silence)
+	}
+}
+
+func lostAppend(f *fixture) {
+	bad, good, lose := f.faulty()
+	msgs := []backend.Message{{Data: []byte("a"), IdempotencyKey: "a"}, {Data: []byte("b"), IdempotencyKey: "b"}}
+	f.unanswered("an append", lose, func(ctx context.Context) error {
+		results, err := bad.Append(ctx, msgs)
+		for _, r := range results {
+			if r.Err == nil {
+				f.Errorf("a message whose answer is lost is said to be stored: %+v", r)
+			}
+		}
+		return err
+	})
+	got, err := bad.Append(f.ctx(), msgs)
+	if err != nil || len(got) != 2 || got[0].ID == "" || got[1].ID == "" {
+		f.Fatalf("the repeat: %+v, %v", got, err)
+	}
+	if !got[0].Deduped || !got[1].Deduped {
+		f.Errorf("the server had stored both, the repeat says %+v", got)
+	}
+	f.ack(good, f.claim(good, "a", 2)...)
+	f.done(good)
+}
+
+func lostPlainAppend(f *fixture) {
+	bad, good, lose := f.faulty()
+	f.unanswered("an append", lose, func(ctx context.Context) error {
+		_, err := bad.Append(ctx, text("x"))
+		return err
+	})
+	f.ack(good, f.claim(good, "a", 1)...)
+	f.done(good)
+}
+
+func lostAck(f *fixture) {
+	bad, good, lose := f.faulty()
+	f.publish(bad, text("x")...)
+	d := f.claim(bad, "a", 1)
+	f.unanswered("an ack", lose, func(ctx context.Context) error {
+		_, err := bad.Ack(ctx, leases(d))
+		return err
+	})
+	if _, err := bad.Ack(f.ctx(), leases(d)); err != nil {
+		f.Errorf("the repeat: %v", err)
+	}
+	f.done(good)
+}
+
+func lostClaim(f *fixture) {
+	bad, good, lose := f.faulty()
+	f.publish(bad, numbered(0, 3)...)
+	ctx, cancel := context.WithTimeout(f.ctx(), silence)
+	defer cancel()
+	heal := lose()
+	got, err := bad.Claim(ctx, f.shortRequest("a", 3))
+	heal()
+	if err == nil || len(got.Deliveries) > 0 {
+		f.Errorf("a claim without an answer gave %s, %v", describe(got.Deliveries), err)
+	}
+	start := time.Now()
+	f.ack(good, f.gather(good, f.shortRequest("b", 3), 3).Deliveries...)
+	if took := time.Since(start); took > f.short+prompt {
+		f.Errorf("they came after %s", took)
+	}
+	f.done(good)
+}
+
+func lostDeadLetter(f *fixture) {
+	bad, good, lose := f.faulty()
+	f.publish(bad, text("x")...)
+	d := f.claim(bad, "a", 1)[0]
+	cause := backend.Cause{Reason: backend.ReasonPoison}
+	f.unanswered("a dead letter", lose, func(ctx context.Context) error { return bad.DeadLetter(ctx, d, "", cause) })
+	if err := bad.DeadLetter(f.ctx(), d, "", cause); err != nil && !errors.Is(err, backend.ErrLeaseLost) {
+		f.Errorf("the repeat: %v", err)
+	}
+	if list, can := f.letters(good, ""); can && len(list) != 1 {
+		f.Errorf("one message is dead, the letters are %+v", list)
+	}
+	f.done(good)
+}
+
+func lostRedrive(f *fixture) {
+	bad, good, lose := f.faulty()
+	shelf, can := bad.(backend.DeadLetters)
+	if !can {
+		return
+	}
+	letter := f.bury(bad, numbered(0, 1)...)[0]
+	f.unanswered("a redrive", lose, func(ctx context.Context) error { return shelf.Redrive(ctx, "", letter) })
+	if err := shelf.Redrive(f.ctx(), "", letter); err != nil && !errors.Is(err, backend.ErrNotFound) {
+		f.Errorf("the repeat: %v", err)
+	}
+	if list, _ := f.letters(good, ""); len(list) > 0 {
+		f.Errorf("the letter is still there: %+v", list)
+	}
+	f.ack(good, f.claim(good, "a", 1)...)
+	f.done(good)
+}
+
+func contextEndsSilence(f *fixture) {
+	bad, _, lose := f.faulty()
+	f.publish(bad, text("x")...)
+	d := f.claim(bad, "a", 1)[0]
+	heal := lose()
+	defer heal()
+	for _, c := range calls(d) {
+		ctx, cancel := context.WithTimeout(f.ctx(), silence)
+		start := time.Now()
+		err := c.do(ctx, bad)
+		took := time.Since(start)
+		cancel()
+		if err == nil || took > silence+prompt/2 {
+			f.Errorf("%s without an answer: %v after %s, its context %s", c.name, err, took, silence)
+		}
+	}
+}
+
+func unreachable(f *fixture) {
+	bad, cut := f.h.Unreachable(f, f.stream)
+	f.Cleanup(func() { bad.Close() })
+	good := f.open()
+	f.publish(bad, text("before")...)
+	d := f.claim(bad, "a", 1)[0]
+	heal := cut()
+	for _, c := range calls(d) {
+		ctx, cancel := context.WithTimeout(f.ctx(), silence)
+		start := time.Now()
+		err := c.do(ctx, bad)
+		took := time.Since(start)
+		cancel()
+		if err == nil || took > silence+prompt/2 {
+			f.Errorf("%s of an unreachable server: %v after %s", c.name, err, took)
+		}
+		if c.name == "append" && !errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, backend.ErrOutcomeUnknown) {
+			f.Errorf("an append to an unreachable server: %v, want ErrUnavailable or ErrOutcomeUnknown", err)
+		}
+	}
+	if stats := f.stats(good); stats.Pending != 1 || stats.Lag != nil && *stats.Lag != 0 {
+		f.Errorf("one message is held and nothing came since: pending %d, lag %s", stats.Pending, number(stats.Lag))
+	}
+	heal()
+	for start := time.Now(); ; {
+		ctx, cancel := context.WithTimeout(f.ctx(), silence)
+		_, err := bad.Append(ctx, []backend.Message{{Data: []byte("after"), IdempotencyKey: "after"}})
+		cancel()
+		if err == nil {
+			break
+		}
+		if time.Since(start) > patience/2 {
+			f.Fatalf("%s after the server is back: %v", time.Since(start), err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	f.ack(bad, f.claim(bad, "a", 1)...)
+	f.ack(bad, d)
+	f.done(good)
+}

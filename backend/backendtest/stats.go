@@ -1,0 +1,166 @@
+package backendtest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+func (s *suite) statsCases() []testCase {
+	cases := []testCase{
+		{"the info names stream, group and durability", infoIsWhole},
+		{"the numbers follow every step of the work", statsFollow},
+		{"the oldest age is that of work left", ageFollows},
+		{"the workers' signal is what they count, for its time", signalExpires},
+		{"the signal's numbers are those of the stats", signalAgrees},
+	}
+	if !s.h.CreatesStream {
+		cases = append(cases, testCase{"a missing stream is an error", streamMissing})
+	}
+	if s.h.OpenGroup != nil {
+		cases = append(cases, testCase{"a missing group is an error", groupMissing})
+	}
+	return cases
+}
+
+func infoIsWhole(f *fixture) {
+	info := f.open().Info()
+	known := map[string]bool{"fsync": true, "disk": true, "memory": true, "ephemeral": true}
+	if info.Kind == "" || info.Stream != f.stream || info.Group != "weir" || info.DeadLetter == "" || !known[info.Durability] || info.Server == "" {
+		f.Errorf("info of stream %s is %+v", f.stream, info)
+	}
+}
+
+func statsFollow(f *fixture) {
+	b, other := f.open(), f.open()
+	f.nothing(b, request("a", 1), "the stream is new")
+	check := func(step string, pending, lag int64) {
+		f.Helper()
+		stats := f.stats(other)
+		if stats.Pending != pending || f.h.NoLag != (stats.Lag == nil) || stats.Lag != nil && *stats.Lag != lag {
+			f.Errorf("%s: pending %d, lag %s; want %d and %d", step, stats.Pending, number(stats.Lag), pending, lag)
+		}
+		if stats.XLen < pending+lag {
+			f.Errorf("%s: %d entries are stored, %d have work left", step, stats.XLen, pending+lag)
+		}
+		if off := time.Since(stats.At); off < -5*time.Second || off > 5*time.Second {
+			f.Errorf("%s: read just now at %s", step, stats.At)
+		}
+	}
+	check("nothing appended", 0, 0)
+	f.publish(b, numbered(0, 10)...)
+	check("10 appended", 0, 10)
+	got := f.claim(b, "a", 6)
+	check("6 claimed", 6, 4)
+	f.ack(b, got[:4]...)
+	check("4 acked", 2, 4)
+	if err := b.DeadLetter(f.ctx(), got[4], "", backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+		f.Fatal(err)
+	}
+	check("1 dead", 1, 4)
+	stats := f.stats(other)
+	if stats.DeadLetters != nil && *stats.DeadLetters != 1 || stats.Workers != nil && *stats.Workers < 1 {
+		f.Errorf("one dead letter, one worker: %s and %s", number(stats.DeadLetters), number(stats.Workers))
+	}
+	f.ack(b, got[5])
+	f.ack(b, f.claim(b, "a", 4)...)
+	check("all acked", 0, 0)
+}
+
+func ageFollows(f *fixture) {
+	const age = 300 * time.Millisecond
+	b := f.open()
+	f.nothing(b, request("a", 1), "the stream is new")
+	check := func(step string, since time.Time, sources ...backend.AgeSource) {
+		f.Helper()
+		stats := f.stats(b)
+		known := false
+		for _, source := range sources {
+			known = known || stats.OldestSource == source
+		}
+		low, high := time.Duration(0), time.Duration(0)
+		if !since.IsZero() {
+			high = time.Since(since) + 100*time.Millisecond
+			low = min(age, high) - 100*time.Millisecond
+		}
+		if !known || stats.OldestAge < low || stats.OldestAge > high {
+			f.Errorf("%s: age %s from %q, want %s to %s from one of %q", step, stats.OldestAge, stats.OldestSource, low, high, sources)
+		}
+	}
+	check("no work", time.Time{}, backend.AgeNone)
+	start := time.Now()
+	f.publish(b, numbered(0, 1)...)
+	time.Sleep(age)
+	f.publish(b, numbered(1, 2)...)
+	check("two waiting", start, backend.AgeBacklog, backend.AgeBacklogID)
+	d := f.claim(b, "a", 1)[0]
+	check("the oldest taken", start, backend.AgePending, backend.AgePendingID)
+	f.ack(b, d)
+	f.ack(b, f.claim(b, "a", 1)...)
+	check("all done", time.Time{}, backend.AgeNone)
+}
+
+func signalExpires(f *fixture) {
+	b, other := f.open(), f.open()
+	workers, can := b.(backend.Signaler)
+	if !can {
+		return
+	}
+	f.publish(b, numbered(0, 5)...)
+	f.claim(b, "a", 3)
+	producer := other.(backend.Signaler)
+	if got, err := producer.Signal(f.ctx()); err != nil || got.Workers != nil {
+		f.Fatalf("no worker has published, the signal is %s, %v", number(got.Workers), err)
+	}
+	if err := workers.PublishSignal(f.ctx(), time.Second); err != nil {
+		f.Fatal(err)
+	}
+	start := time.Now()
+	got, err := producer.Signal(f.ctx())
+	if took := time.Since(start); took < time.Second && (err != nil || got.Workers == nil || *got.Workers != 3) {
+		f.Errorf("3 are held, the workers' signal is %s, %v", number(got.Workers), err)
+	}
+	for got.Workers != nil {
+		if got, err = producer.Signal(f.ctx()); err != nil {
+			f.Fatal(err)
+		}
+		if time.Since(start) > time.Second+prompt {
+			f.Fatalf("a signal for a second is there after %s", time.Since(start))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if took := time.Since(start); took < 900*time.Millisecond {
+		f.Errorf("a signal for a second was gone after %s", took)
+	}
+}
+
+func signalAgrees(f *fixture) {
+	b := f.open()
+	s, can := b.(backend.Signaler)
+	if !can {
+		return
+	}
+	f.publish(b, numbered(0, 5)...)
+	f.claim(b, "a", 2)
+	got, err := s.Signal(f.ctx())
+	stats := f.stats(b)
+	if err != nil || got.Pending != stats.Pending || got.XLen != stats.XLen || number(got.Lag) != number(stats.Lag) || got.Pending != 2 {
+		f.Errorf("signal %+v (lag %s), %v; stats %+v (lag %s)", got, number(got.Lag), err, stats, number(stats.Lag))
+	}
+}
+
+func streamMissing(f *fixture) {
+	if _, err := f.open().Stats(f.ctx()); !errors.Is(err, backend.ErrStreamNotFound) {
+		f.Errorf("stats of a stream that is not there: %v", err)
+	}
+}
+
+func groupMissing(f *fixture) {
+	f.publish(f.open(), numbered(0, 1)...)
+	b := f.h.OpenGroup(f, f.stream, "nobody")
+	defer b.Close()
+	if _, err := b.Stats(f.ctx()); !errors.Is(err, backend.ErrGroupNotFound) {
+		f.Errorf("stats of a group that is not there: %v", err)
+	}
+}

@@ -1,0 +1,307 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// Harness is what the suite has to know of a backend. Name and Open are required.
+type Harness struct {
+	Name string // of the backend, for people: "redis 7.0.15"
+
+	// Open opens a handle on a stream and the group "weir"; a name that was not
+	// used before is an empty stream. Names hold a-z, 0-9 and "-". The suite closes handles.
+	Open func(t testing.TB, stream string) backend.Backend
+	// OpenGroup opens a handle on another group of the stream; nil: there is one group only.
+	OpenGroup func(t testing.TB, stream, group string) backend.Backend
+	// Faulty opens a handle whose answers can be lost: from lose to heal, what is
+	// called reaches the server and nothing comes back. nil: that cannot happen.
+	Faulty func(t testing.TB, stream string) (b backend.Backend, lose func() (heal func()))
+	// Unreachable opens a handle whose server can be made unreachable in the
+	// same way: nothing that is called gets there. nil: that cannot happen.
+	Unreachable func(t testing.TB, stream string) (b backend.Backend, cut func() (heal func()))
+
+	// ReclaimAfter is a short one that the backend can do; 300ms if it is 0.
+	ReclaimAfter time.Duration
+	// CreatesStream says that opening or reading a stream creates it, so that none is missing.
+	CreatesStream bool
+	// NoLag says that the server never knows the lag.
+	NoLag bool
+	// KeepsErrors says that what a Return tells of its error is in the letter that
+	// a later claim makes of the message.
+	KeepsErrors bool
+}
+
+// atOnce bounds the cases that run at the same time: most of them wait.
+const atOnce = 8
+
+// Limits of what the suite waits for. A busy machine needs more than a call takes.
+const (
+	held     = 30 * time.Second // ReclaimAfter of claims that nobody shall take over
+	patience = 20 * time.Second // for what has to happen
+	prompt   = 2 * time.Second  // for what has to happen soon
+)
+
+// Run puts a backend through every case that its harness allows and prints how
+// many there were. No other test may run beside it: the last case counts goroutines.
+func Run(t *testing.T, h Harness) {
+	if h.ReclaimAfter == 0 {
+		h.ReclaimAfter = 300 * time.Millisecond
+	}
+	s := &suite{h: h, unique: fmt.Sprintf("%x", time.Now().UnixNano()&0xffffff)}
+	var all []testCase
+	for _, group := range []func(*suite) []testCase{
+		(*suite).appendCases, (*suite).payloadCases, (*suite).claimCases, (*suite).reclaimCases, (*suite).settleCases,
+		(*suite).nackCases, (*suite).deadCases, (*suite).letterCases, (*suite).statsCases, (*suite).readCases,
+		(*suite).contextCases, (*suite).outageCases, (*suite).propertyCases,
+	} {
+		all = append(all, group(s)...)
+	}
+	todo := make(chan testCase)
+	var workers sync.WaitGroup
+	for range atOnce {
+		workers.Go(func() {
+			for c := range todo {
+				s.run(t, c)
+			}
+		})
+	}
+	for _, c := range all {
+		todo <- c
+	}
+	close(todo)
+	workers.Wait()
+	s.run(t, testCase{"a closed handle leaves no goroutine", noGoroutineLeft})
+	fmt.Printf("backendtest: %d cases on %s\n", s.ran.Load(), h.Name)
+}
+
+// testCase is one sentence and what shows it.
+type testCase struct {
+	name string
+	do   func(*fixture)
+}
+
+type suite struct {
+	h      Harness
+	unique string
+	ran    atomic.Int64
+	number atomic.Int64
+}
+
+func (s *suite) run(t *testing.T, c testCase) {
+	t.Run(c.name, func(t *testing.T) {
+		s.ran.Add(1)
+		c.do(s.fixture(t))
+	})
+}
+
+func (s *suite) fixture(t *testing.T) *fixture {
+	return &fixture{T: t, h: s.h, suite: s, stream: s.name(), short: s.h.ReclaimAfter}
+}
+
+func (s *suite) name() string { return fmt.Sprintf("t%s-%d", s.unique, s.number.Add(1)) }
+
+// fixture is a case's own stream.
+type fixture struct {
+	*testing.T
+	h      Harness
+	suite  *suite
+	stream string
+	short  time.Duration // ReclaimAfter of claims that run out
+}
+
+// fresh goes on with another, empty stream.
+func (f *fixture) fresh() { f.stream = f.suite.name() }
+
+// open returns another handle on the case's stream.
+func (f *fixture) open() backend.Backend {
+	f.Helper()
+	b := f.h.Open(f, f.stream)
+	f.Cleanup(func() { b.Close() })
+	return b
+}
+
+// ctx ends a call that does not come back.
+func (f *fixture) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	f.Cleanup(cancel)
+	return ctx
+}
+
+// publish appends messages and returns their IDs.
+func (f *fixture) publish(b backend.Backend, msgs ...backend.Message) []string {
+	f.Helper()
+	got, err := b.Append(f.ctx(), msgs)
+	if err != nil {
+		f.Fatalf("append of %d messages: %v", len(msgs), err)
+	}
+	if len(got) != len(msgs) {
+		f.Fatalf("append of %d messages gave %d results", len(msgs), len(got))
+	}
+	ids := make([]string, len(got))
+	for i, a := range got {
+		if a.Err != nil || a.ID == "" {
+			f.Fatalf("append without an error: result %d is %+v", i, a)
+		}
+		ids[i] = a.ID
+	}
+	return ids
+}
+
+// text makes messages of texts.
+func text(texts ...string) []backend.Message {
+	msgs := make([]backend.Message, len(texts))
+	for i, data := range texts {
+		msgs[i].Data = []byte(data)
+	}
+	return msgs
+}
+
+// numbered makes messages with the texts of from, from+1 … to-1.
+func numbered(from, to int) []backend.Message {
+	var msgs []backend.Message
+	for i := from; i < to; i++ {
+		msgs = append(msgs, backend.Message{Data: fmt.Appendf(nil, "message %d", i)})
+	}
+	return msgs
+}
+
+// request is a claim that nobody takes over within the case.
+func request(consumer string, limit int) backend.ClaimRequest {
+	return backend.ClaimRequest{Consumer: consumer, Max: limit, Block: 50 * time.Millisecond, ReclaimAfter: held}
+}
+
+// shortRequest is one that runs out soon.
+func (f *fixture) shortRequest(consumer string, limit int) backend.ClaimRequest {
+	req := request(consumer, limit)
+	req.ReclaimAfter = f.short
+	return req
+}
+
+// gather claims until n messages have come, delivered, dead or lost.
+func (f *fixture) gather(b backend.Backend, req backend.ClaimRequest, n int) backend.Claimed {
+	f.Helper()
+	var all backend.Claimed
+	for start := time.Now(); len(all.Deliveries)+len(all.Dead)+len(all.Lost) < n; {
+		if time.Since(start) > patience {
+			f.Fatalf("%d of %d messages came in %s: %d deliveries, dead %v, lost %v",
+				len(all.Deliveries)+len(all.Dead)+len(all.Lost), n, patience, len(all.Deliveries), all.Dead, all.Lost)
+		}
+		got, err := b.Claim(f.ctx(), req)
+		if err != nil {
+			f.Fatalf("claim: %v", err)
+		}
+		if len(got.Deliveries) > req.Max {
+			f.Fatalf("a claim of %d gave %d", req.Max, len(got.Deliveries))
+		}
+		all.Deliveries = append(all.Deliveries, got.Deliveries...)
+		all.Dead = append(all.Dead, got.Dead...)
+		all.Lost = append(all.Lost, got.Lost...)
+		all.Reclaimed += got.Reclaimed
+	}
+	return all
+}
+
+// claim gathers n deliveries that nobody takes over.
+func (f *fixture) claim(b backend.Backend, consumer string, n int) []*backend.Delivery {
+	f.Helper()
+	got := f.gather(b, request(consumer, n), n)
+	if len(got.Deliveries) != n {
+		f.Fatalf("asked for %d deliveries, got %d, dead %v, lost %v", n, len(got.Deliveries), got.Dead, got.Lost)
+	}
+	return got.Deliveries
+}
+
+// nothing checks that there is nothing to claim now.
+func (f *fixture) nothing(b backend.Backend, req backend.ClaimRequest, why string) {
+	f.Helper()
+	req.Block = 0
+	got, err := b.Claim(f.ctx(), req)
+	if err != nil || len(got.Deliveries)+len(got.Dead)+len(got.Lost) > 0 {
+		f.Fatalf("%s, but a claim gave %s, dead %v, lost %v, error %v", why, describe(got.Deliveries), got.Dead, got.Lost, err)
+	}
+}
+
+// ack completes deliveries that are held.
+func (f *fixture) ack(b backend.Backend, deliveries ...*backend.Delivery) {
+	f.Helper()
+	if lost, err := b.Ack(f.ctx(), leases(deliveries)); err != nil || len(lost) > 0 {
+		f.Fatalf("ack of %s: lost %v, error %v", describe(deliveries), lost, err)
+	}
+}
+
+// nack gives one delivery back that is held.
+func (f *fixture) nack(b backend.Backend, r backend.Return) {
+	f.Helper()
+	if lost, err := b.Nack(f.ctx(), []backend.Return{r}); err != nil || len(lost) > 0 {
+		f.Fatalf("nack of %s: lost %v, error %v", r.ID, lost, err)
+	}
+}
+
+func (f *fixture) stats(b backend.Backend) backend.Stats {
+	f.Helper()
+	stats, err := b.Stats(f.ctx())
+	if err != nil {
+		f.Fatalf("stats: %v", err)
+	}
+	return stats
+}
+
+// done checks that no work is left: nothing pending, nothing to claim.
+func (f *fixture) done(b backend.Backend) {
+	f.Helper()
+	f.nothing(b, request("done", 10), "all work is done")
+	if stats := f.stats(b); stats.Pending != 0 || stats.Lag != nil && *stats.Lag != 0 {
+		f.Errorf("all work is done, but pending is %d and lag %s", stats.Pending, number(stats.Lag))
+	}
+}
+
+// inTime runs do, on a fresh stream each time, until it shows something: do
+// returns what is wrong and how long it depended on a lease that runs out. What is
+// wrong counts only if that was well within the lease; a stalled machine gets another try.
+func (f *fixture) inTime(lease time.Duration, do func() (wrong string, took time.Duration)) {
+	f.Helper()
+	for range 10 {
+		wrong, took := do()
+		if wrong == "" {
+			return
+		}
+		if took < lease/2 {
+			f.Fatal(wrong)
+		}
+		f.fresh()
+	}
+	f.Fatalf("in 10 tries the machine was never quick enough for a lease of %s", lease)
+}
+
+func leases(deliveries []*backend.Delivery) []backend.Lease {
+	list := make([]backend.Lease, len(deliveries))
+	for i, d := range deliveries {
+		list[i] = d.Lease
+	}
+	return list
+}
+
+func describe(deliveries []*backend.Delivery) string {
+	list := ""
+	for i, d := range deliveries {
+		if i == 5 {
+			return fmt.Sprintf("%d deliveries:%s …", len(deliveries), list)
+		}
+		list += fmt.Sprintf(" %s (attempt %d, %s)", d.ID, d.Attempt, d.Consumer)
+	}
+	return fmt.Sprintf("%d deliveries:%s", len(deliveries), list)
+}
+
+func number(n *int64) string {
+	if n == nil {
+		return "unknown"
+	}
+	return fmt.Sprint(*n)
+}

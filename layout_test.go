@@ -43,7 +43,7 @@ type rule struct {
 // table is the only place where an import is allowed; docs/decisions/0001 tells
 // the reasons. A package that is not here fails the test.
 var table = map[string]rule{
-	".":       {code: "backend backend/embedded backend/remote", tests: "github.com/weirmq/weir backend/backendtest"},
+	".":       {code: "backend backend/embedded backend/redis backend/remote", tests: "github.com/weirmq/weir backend/backendtest"},
 	"backend": {},
 
 	"backend/backendtest": {code: "backend"},
@@ -51,8 +51,9 @@ var table = map[string]rule{
 	"backend/embedded":    {code: "backend backend/topics internal/api internal/engine " + vfs, tests: "backend/backendtest"},
 	"backend/remote":      {code: "backend backend/topics internal/api internal/client", tests: "backend/backendtest tests/weirtest"},
 
-	"telemetry": {code: module + " " + metrics},
-	"config":    {code: module + " " + pflag + " " + koanf},
+	"telemetry":     {code: module + " " + metrics},
+	"config":        {code: module + " " + pflag + " " + koanf},
+	"backend/redis": {code: "backend github.com/redis/go-redis/v9", tests: "backend/backendtest tests/redistest"},
 
 	"internal/api":          {tests: rapid},
 	"internal/op":           {code: "internal/api", tests: rapid},

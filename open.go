@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/embedded"
+	"github.com/weirmq/weir/backend/redis"
 	"github.com/weirmq/weir/backend/remote"
 )
 
@@ -44,7 +45,7 @@ func openBackend(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	case "http", "https":
 		return remote.Open(ctx, u)
 	case "redis", "rediss":
-		return nil, errors.New("this build has no redis backend yet")
+		return redis.Open(ctx, u)
 	case "kafka":
 		return nil, fmt.Errorf("kafka URLs are not supported yet; known schemes: %s", strings.Join(schemes, ", "))
 	}

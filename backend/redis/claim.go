@@ -1,0 +1,196 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
+)
+
+const (
+	cursorStart = "0-0"
+	// scanFor bounds the time that a claim without work looks through the pending
+	// entries for orphans before it waits for a new message.
+	scanFor = 50 * time.Millisecond
+	// anyone is an idle time that lets everybody claim: the longest ReclaimAfter.
+	anyone = 24 * time.Hour
+)
+
+// claim is one call of Claim.
+type claim struct {
+	*backend.ClaimRequest
+	got   backend.Claimed
+	since time.Time
+}
+
+// room returns how many more deliveries may be handed out.
+func (c *claim) room() int { return c.Max - len(c.got.Deliveries) }
+
+// Claim hands out deliveries that were given up first, then new messages. If
+// neither is there it waits for new messages alone, at most for Block.
+func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
+	b.reclaimAfter.Store(int64(req.ReclaimAfter))
+	c := &claim{ClaimRequest: &req, since: time.Now()}
+	err := b.claim(ctx, c)
+	if errors.Is(err, backend.ErrGroupNotFound) {
+		if err = b.createGroup(ctx); err == nil {
+			err = b.claim(ctx, c)
+		}
+	}
+	if len(c.got.Deliveries) > 0 {
+		return c.got, nil // what was claimed has to be worked on
+	}
+	return c.got, err
+}
+
+func (b *Backend) claim(ctx context.Context, c *claim) error {
+	if b.orphans.Load() {
+		if err := b.reclaim(ctx, c); err != nil || c.room() <= 0 {
+			return err
+		}
+		return b.readNew(ctx, c)
+	}
+	if err := b.reclaimAndRead(ctx, c); err != nil || c.any() {
+		return err
+	}
+	for start := time.Now(); !b.scanned() && time.Since(start) < scanFor; {
+		if err := b.reclaim(ctx, c); err != nil || c.any() {
+			return err
+		}
+	}
+	if c.Block <= 0 {
+		return nil
+	}
+	return b.waitNew(ctx, c)
+}
+
+func (c *claim) any() bool {
+	return len(c.got.Deliveries)+len(c.got.Dead)+len(c.got.Lost) > 0
+}
+
+// reclaimAndRead looks for orphans and reads new messages in one round trip. If
+// there turn out to be more than asked for, the new ones go back unstarted.
+func (b *Backend) reclaimAndRead(ctx context.Context, c *claim) error {
+	scan, read := b.scanCmd(ctx, c), b.readCmd(ctx, c, c.Max)
+	err := b.do(ctx, scan, read)
+	fresh, readErr := b.parseRead(c, read)
+	if err = errors.Join(err, readErr); err != nil && len(fresh) == 0 {
+		return err
+	}
+	ids, err := b.parseScan(scan, c)
+	if err == nil && len(ids) > 0 {
+		err = b.take(ctx, c, ids)
+	}
+	keep := min(max(c.room(), 0), len(fresh))
+	c.got.Deliveries = append(c.got.Deliveries, fresh[:keep]...)
+	if keep < len(fresh) {
+		err = errors.Join(err, b.handBack(ctx, fresh[keep:]))
+	}
+	return err
+}
+
+// reclaim looks for orphans in the next part of what is pending.
+func (b *Backend) reclaim(ctx context.Context, c *claim) error {
+	scan := b.scanCmd(ctx, c)
+	if err := b.do(ctx, scan); err != nil {
+		return err
+	}
+	ids, err := b.parseScan(scan, c)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	return b.take(ctx, c, ids)
+}
+
+// readNew reads new messages that are there already.
+func (b *Backend) readNew(ctx context.Context, c *claim) error {
+	read := b.readCmd(ctx, c, c.room())
+	if err := b.do(ctx, read); err != nil {
+		return err
+	}
+	fresh, err := b.parseRead(c, read)
+	c.got.Deliveries = append(c.got.Deliveries, fresh...)
+	return err
+}
+
+func (b *Backend) readCmd(ctx context.Context, c *claim, count int) *redis.RawCmd {
+	return redis.NewRawCmd(ctx, "XREADGROUP", "GROUP", b.keys.group, c.Consumer,
+		"COUNT", count, "STREAMS", b.keys.stream, ">")
+}
+
+// parseRead reads the answer of an XREADGROUP: [[stream, [entry, ...]]] or null.
+func (b *Backend) parseRead(c *claim, cmd *redis.RawCmd) ([]*backend.Delivery, error) {
+	if cmd.Err() != nil {
+		return nil, nil
+	}
+	r := replyReader{cmd.Val()}
+	n, err := r.array()
+	if err != nil || n < 1 {
+		return nil, err
+	}
+	if _, err = r.array(); err != nil {
+		return nil, err
+	}
+	if _, err = r.bytes(); err != nil {
+		return nil, err
+	}
+	if n, err = r.array(); err != nil {
+		return nil, err
+	}
+	deliveries := make([]*backend.Delivery, 0, n)
+	store := make([]backend.Delivery, n)
+	var fields []field
+	for i := range n {
+		name, found, err := r.entry(fields)
+		if err != nil {
+			return deliveries, err
+		}
+		fields = found
+		d := &store[i]
+		c.fill(d, string(name), 1, found)
+		b.acked.took(d.ID)
+		deliveries = append(deliveries, d)
+	}
+	return deliveries, nil
+}
+
+func (c *claim) fill(d *backend.Delivery, id string, attempt int, fields []field) {
+	meaning := decode(fields)
+	d.Lease = backend.Lease{ID: id, Consumer: c.Consumer, Attempt: attempt, Since: c.since}
+	d.Data, d.Headers, d.Enqueued = meaning.data, meaning.headers, meaning.enqueued
+}
+
+// handBack gives up new deliveries as if they had not been read.
+func (b *Backend) handBack(ctx context.Context, deliveries []*backend.Delivery) error {
+	returns := make([]backend.Return, len(deliveries))
+	for i, d := range deliveries {
+		returns[i] = backend.Return{Lease: d.Lease, NotStarted: true}
+	}
+	_, err := b.Nack(ctx, returns)
+	return err
+}
+
+// createGroup makes the group, and the stream with it. A new group starts at the
+// first entry; one that was there before, behind what this process has done.
+func (b *Backend) createGroup(ctx context.Context) error {
+	position := b.acked.position()
+	create := redis.NewStatusCmd(ctx, "XGROUP", "CREATE", b.keys.stream, b.keys.group, position, "MKSTREAM")
+	err := b.do(ctx, create)
+	if code, _ := replyCode(err); code == "BUSYGROUP" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	empty := cursorStart
+	b.cursor.Store(&empty)
+	if position != "0" {
+		return fmt.Errorf("redis: %w: group %q was gone and has been made again behind %s: %w",
+			backend.ErrUnavailable, b.keys.group, position, backend.ErrGroupNotFound)
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// classes of durability, the best first.
+var classes = []string{"fsync", "disk", "memory", "ephemeral"}
+
+// detectEvery is the least time between two detections on a live backend.
+const detectEvery = time.Second
+
+// features are what the server was found to be. Versions are not asked, for
+// Valkey gives the number of the Redis that it came from.
+type features struct {
+	autoclaim  bool // XAUTOCLAIM, and with it ranges that leave their start out (6.2)
+	ackdel     bool // XACKDEL, XDELEX and trimming by acknowledged (8.2)
+	cluster    bool
+	durability string
+	replicas   int
+	eviction   string // the policy, if it may remove a stream
+	server     string // product and version, for people
+}
+
+// detect asks the server what it can and is, and remembers it.
+func (b *Backend) detect(ctx context.Context) (*features, error) {
+	b.stale.Store(false)
+	b.detected.Store(time.Now().UnixNano())
+	commands := redis.NewSliceCmd(ctx, "COMMAND", "INFO", "xautoclaim", "xackdel")
+	info := redis.NewStringCmd(ctx, "INFO", "server")
+	replication := redis.NewStringCmd(ctx, "INFO", "replication")
+	clusterInfo := redis.NewStringCmd(ctx, "INFO", "cluster")
+	config := make([]*redis.MapStringStringCmd, 0, 5)
+	all := []redis.Cmder{info, replication, clusterInfo, commands}
+	for _, name := range []string{"appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy"} {
+		cmd := redis.NewMapStringStringCmd(ctx, "CONFIG", "GET", name)
+		config, all = append(config, cmd), append(all, cmd)
+	}
+	_ = b.do(ctx, all...)
+	// CONFIG and COMMAND may be forbidden to a user, INFO says whether the server is there.
+	if err := info.Err(); err != nil {
+		return nil, err
+	}
+	known := map[string]string{}
+	for _, cmd := range config {
+		for name, value := range cmd.Val() {
+			known[name] = value
+		}
+	}
+	f := &features{
+		autoclaim:  present(commands.Val(), 0),
+		ackdel:     present(commands.Val(), 1),
+		cluster:    infoField(clusterInfo.Val(), "cluster_enabled") == "1",
+		durability: durabilityOf(known),
+		eviction:   evictionOf(known),
+		server:     serverOf(info.Val()),
+	}
+	f.replicas, _ = strconv.Atoi(infoField(replication.Val(), "connected_slaves"))
+	b.features.Store(f)
+	return f, nil
+}
+
+// current returns the features, detected again if connections were made since:
+// a failover may have brought another version.
+func (b *Backend) current(ctx context.Context) *features {
+	if b.stale.Load() && time.Now().UnixNano()-b.detected.Load() > int64(detectEvery) {
+		_, _ = b.detect(ctx) // what is not known stays as it was
+	}
+	return b.features.Load()
+}
+
+// check refuses a server that does not keep what the URL asks for.
+func (f *features) check(s settings) error {
+	if f.eviction != "" {
+		return fmt.Errorf("maxmemory-policy %s may evict the stream; set it to noeviction or a volatile policy", f.eviction)
+	}
+	if s.durability != "" && slices.Index(classes, f.durability) > slices.Index(classes, s.durability) {
+		return fmt.Errorf("durability %s is asked for and the server keeps %s; set appendonly yes and appendfsync (always for fsync, everysec for disk)", s.durability, f.durability)
+	}
+	return nil
+}
+
+// durabilityOf returns what an acknowledged append survives. What is not known is "memory".
+func durabilityOf(config map[string]string) string {
+	switch appendonly := config["appendonly"]; {
+	case appendonly == "yes" && config["appendfsync"] == "always":
+		return "fsync"
+	case appendonly == "yes" && config["appendfsync"] == "everysec":
+		return "disk"
+	case appendonly == "no":
+		if save, ok := config["save"]; ok && save == "" {
+			return "ephemeral"
+		}
+	}
+	return "memory"
+}
+
+// evictionOf returns the policy if it may remove keys without an expiry.
+func evictionOf(config map[string]string) string {
+	policy := config["maxmemory-policy"]
+	if limit := config["maxmemory"]; limit == "" || limit == "0" || !strings.HasPrefix(policy, "allkeys-") {
+		return ""
+	}
+	return policy
+}
+
+func serverOf(info string) string {
+	for _, product := range []string{"valkey", "redis"} {
+		if version := infoField(info, product+"_version"); version != "" {
+			return product + " " + version
+		}
+	}
+	return "redis"
+}
+
+// infoField returns a field of an INFO reply.
+func infoField(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// present returns whether COMMAND INFO describes its i-th command.
+func present(described []any, i int) bool {
+	if i >= len(described) {
+		return false
+	}
+	about, ok := described[i].([]any)
+	return ok && len(about) > 0
+}
+
+// server names where the stream is, without secrets.
+func (s settings) server() string { return strings.Join(s.addrs, ",") }

@@ -1,0 +1,52 @@
+package redis
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Fields of an entry that are not headers.
+const (
+	fieldData = "data"
+)
+
+// keys are the names of everything that weir keeps for one stream and group.
+// All of them are in the slot of the stream, so that scripts may use them together.
+type keys struct {
+	stream string // as the user wrote it
+	group  string
+	lag    string // pending count, written by workers (string, expires)
+	dead   string // dead letters (stream)
+	retry  string // what is known of failed deliveries (hash: ID -> "<due ms> <error>")
+	idem   string // prefix of one key per idempotency key (string: ID of the entry, expires)
+}
+
+// keysOf names the keys for a stream and a group.
+func keysOf(stream, group string) (keys, error) {
+	prefix, err := slotPrefix(stream)
+	if err != nil {
+		return keys{}, err
+	}
+	return keys{
+		stream: stream,
+		group:  group,
+		lag:    prefix + ":lag:" + group,
+		dead:   prefix + ":dlq",
+		retry:  prefix + ":retry:" + group,
+		idem:   prefix + ":idem:",
+	}, nil
+}
+
+// slotPrefix returns a prefix whose keys all hash to the slot of stream: a hash
+// tag made of the name, or the name itself if it has a tag.
+func slotPrefix(stream string) (string, error) {
+	if !strings.ContainsAny(stream, "{}") {
+		return "{" + stream + "}", nil
+	}
+	_, rest, _ := strings.Cut(stream, "{")
+	tag, _, closed := strings.Cut(rest, "}")
+	if !closed || tag == "" || strings.Count(stream, "{") != strings.Count(stream, "}") {
+		return "", fmt.Errorf("stream %q: a brace without its partner or around nothing is no hash tag; use {tag} once or no braces", stream)
+	}
+	return stream, nil
+}

@@ -1,0 +1,35 @@
+-- Moves a pending entry to the dead letters, if it is still held.
+-- KEYS: stream, retry hash, dead letters.
+-- ARGV: group, ID, consumer, count, attempts to write down, reason, error, who had it.
+-- Returns {ID there, error, time in ms} or nothing if somebody else holds it.
+redis.replicate_commands()
+local stream, retry, dead = KEYS[1], KEYS[2], KEYS[3]
+local group, id, consumer, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local p = redis.call('XPENDING', stream, group, id, id, 1)[1]
+if not p or p[2] ~= consumer or p[4] ~= count then
+  return {}
+end
+local text = ARGV[7]
+if text == '' then
+  text = string.match(redis.call('HGET', retry, id) or '', '^%d+ (.*)$') or ''
+end
+local time = redis.call('TIME')
+local now = string.format('%d', time[1] * 1000 + math.floor(time[2] / 1000))
+local fields = {}
+local entry = redis.call('XRANGE', stream, id, id)[1]
+if entry then
+  fields = entry[2]
+end
+for _, extra in ipairs({
+  {'weir-dead-stream', stream}, {'weir-dead-group', group}, {'weir-dead-id', id},
+  {'weir-dead-attempts', ARGV[5]}, {'weir-dead-reason', ARGV[6]}, {'weir-dead-error', text},
+  {'weir-dead-consumer', ARGV[8]}, {'weir-dead-at', now},
+}) do
+  fields[#fields + 1] = extra[1]
+  fields[#fields + 1] = extra[2]
+end
+-- The letter first, the acknowledgement last: a script that fails is not undone.
+local letter = redis.call('XADD', dead, '*', unpack(fields))
+redis.call('XACK', stream, group, id)
+redis.call('HDEL', retry, id)
+return {letter, text, now}

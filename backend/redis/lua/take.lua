@@ -1,0 +1,46 @@
+-- Decides what becomes of pending entries, and counts a delivery for those that are handed out.
+-- KEYS: stream, retry hash.
+-- ARGV: group, consumer, least idle time in ms (-1: they are the consumer's already),
+--       reclaim_after in ms, delivery limit (0: none), IDs.
+-- Returns for each entry that was taken {ID, kind, count, fields, last error}; kinds:
+--   'd' delivered, count included   'x' at the limit, still pending and the consumer's
+--   'l' lost: acknowledged, for its data is gone
+redis.replicate_commands()
+local stream, retry, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local least, reclaim, limit = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local taken = {}
+
+local function mine(p)
+  if least < 0 then
+    return p[2] == consumer
+  end
+  return p[3] >= least
+end
+
+for i = 6, #ARGV do
+  local id = ARGV[i]
+  local p = redis.call('XPENDING', stream, group, id, id, 1)[1]
+  if p and mine(p) then
+    local note = redis.call('HGET', retry, id) or '0 '
+    local due, text = string.match(note, '^(%d+) (.*)$')
+    local left = (tonumber(due) or 0) - now
+    local entry = redis.call('XRANGE', stream, id, id)[1]
+    if not entry then
+      redis.call('XACK', stream, group, id)
+      redis.call('HDEL', retry, id)
+      taken[#taken + 1] = {id, 'l', p[4], {}, ''}
+    elseif left > 0 then
+      -- Not due: pending again so that it is found when it is, at the latest after reclaim_after.
+      redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', math.max(0, reclaim - left), 'RETRYCOUNT', p[4], 'JUSTID')
+    elseif limit > 0 and p[4] >= limit then
+      redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', 0, 'RETRYCOUNT', p[4], 'JUSTID')
+      taken[#taken + 1] = {id, 'x', p[4], entry[2], text or ''}
+    else
+      redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', 0, 'RETRYCOUNT', p[4] + 1, 'JUSTID')
+      taken[#taken + 1] = {id, 'd', p[4] + 1, entry[2], text or ''}
+    end
+  end
+end
+return taken

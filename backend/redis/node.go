@@ -1,0 +1,280 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// A command that the server refused is sent again this often, after these waits
+// (a redirection at once).
+var retryWaits = [...]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 150 * time.Millisecond}
+
+// do sends commands in one round trip, in order and to the master of the
+// stream's slot. What the server refused without doing anything is sent again a
+// few times. Afterwards each command holds an error of package backend, and do
+// returns the first. A missing value (redis.Nil) is no error of do.
+func (b *Backend) do(ctx context.Context, cmds ...redis.Cmder) error {
+	rest := cmds
+	for try := 0; ; try++ {
+		ask := b.once(ctx, rest)
+		refused, wait := b.sort(rest)
+		if len(refused) == 0 || try == len(retryWaits) {
+			break
+		}
+		if wait && !pause(ctx, retryWaits[try]) {
+			break
+		}
+		rest = refused
+		if ask != "" {
+			b.asking(ctx, ask, rest)
+			break
+		}
+	}
+	return b.settleErrors(ctx, cmds)
+}
+
+// once sends the commands and looks at raw replies, whose errors the client
+// does not see. It returns where to ask if the slot is on its way to another node.
+func (b *Backend) once(ctx context.Context, cmds []redis.Cmder) (ask string) {
+	if err := ctx.Err(); err != nil {
+		setError(cmds, &notSent{err})
+		return ""
+	}
+	c, err := b.master(ctx)
+	if err != nil {
+		setError(cmds, &notSent{err})
+		return ""
+	}
+	send(ctx, c, cmds)
+	for _, cmd := range cmds {
+		if code, rest := replyCode(cmd.Err()); code == "ASK" {
+			_, ask, _ = strings.Cut(rest, " ")
+		}
+	}
+	return ask
+}
+
+// session is a client or one connection of it.
+type session interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+	Pipeline() redis.Pipeliner
+}
+
+func send(ctx context.Context, c session, cmds []redis.Cmder) {
+	for _, cmd := range cmds {
+		cmd.SetErr(nil)
+	}
+	if len(cmds) == 1 {
+		_ = c.Process(ctx, cmds[0])
+	} else {
+		pipe := c.Pipeline()
+		for _, cmd := range cmds {
+			_ = pipe.Process(ctx, cmd)
+		}
+		_, _ = pipe.Exec(ctx)
+	}
+	for _, cmd := range cmds {
+		if raw, ok := cmd.(*redis.RawCmd); ok && raw.Err() == nil && len(raw.Val()) > 0 && raw.Val()[0] == '-' {
+			raw.SetErr(replyError(strings.TrimRight(string(raw.Val()[1:]), "\r\n")))
+		}
+	}
+}
+
+// master returns the node that has the stream.
+func (b *Backend) master(ctx context.Context) (*redis.Client, error) {
+	if b.cluster == nil {
+		return b.client.(*redis.Client), nil
+	}
+	if c := b.node.Load(); c != nil {
+		return c, nil
+	}
+	c, err := b.cluster.MasterForKey(ctx, b.keys.stream)
+	if err == nil {
+		b.node.Store(c)
+	}
+	return c, err
+}
+
+// moved forgets where the stream is.
+func (b *Backend) moved(ctx context.Context) {
+	if b.cluster != nil {
+		b.node.Store(nil)
+		b.cluster.ReloadState(ctx)
+	}
+}
+
+// asking sends commands to the node that takes over the slot, each behind an ASKING.
+func (b *Backend) asking(ctx context.Context, addr string, cmds []redis.Cmder) {
+	var target *redis.Client
+	_ = b.cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+		if c.Options().Addr == addr {
+			target = c
+		}
+		return nil
+	})
+	if target == nil {
+		return
+	}
+	both := make([]redis.Cmder, 0, 2*len(cmds))
+	for _, cmd := range cmds {
+		both = append(both, redis.NewCmd(ctx, "ASKING"), cmd)
+	}
+	send(ctx, target, both)
+}
+
+// sort returns the commands that were refused without effect and may work if
+// they are sent again, and whether to wait before that.
+func (b *Backend) sort(cmds []redis.Cmder) (refused []redis.Cmder, wait bool) {
+	wait = true
+	for _, cmd := range cmds {
+		err := cmd.Err()
+		if err == nil {
+			continue
+		}
+		code, _ := replyCode(err)
+		switch code {
+		case "MOVED":
+			b.moved(b.closing)
+			wait = false
+		case "ASK":
+			wait = false
+		case "NOSCRIPT":
+			loadScript(cmd)
+			wait = false
+		case "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "UNBLOCKED":
+			if code != "TRYAGAIN" && code != "LOADING" {
+				b.moved(b.closing)
+			}
+		default:
+			if b.closing.Err() != nil || !neverSent(err) || ended(err) {
+				continue
+			}
+			b.moved(b.closing)
+		}
+		refused = append(refused, cmd)
+	}
+	return refused, wait
+}
+
+// settleErrors turns the commands' errors into those of package backend.
+func (b *Backend) settleErrors(ctx context.Context, cmds []redis.Cmder) (first error) {
+	for _, cmd := range cmds {
+		err := cmd.Err()
+		if err == nil || err == redis.Nil {
+			continue
+		}
+		err = b.explain(ctx, err)
+		cmd.SetErr(err)
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// explain wraps an error of the client in the one of package backend that fits.
+func (b *Backend) explain(ctx context.Context, err error) error {
+	code, _ := replyCode(err)
+	switch {
+	case b.closing.Err() != nil:
+		return fmt.Errorf("redis: %w", backend.ErrClosed)
+	case code != "":
+		return explainReply(code, err)
+	case neverSent(err) && ctx.Err() != nil:
+		return fmt.Errorf("redis: not sent: %w", context.Cause(ctx))
+	case neverSent(err):
+		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
+	}
+	b.moved(b.closing)
+	return fmt.Errorf("redis: %w: %w", backend.ErrOutcomeUnknown, err)
+}
+
+func explainReply(code string, err error) error {
+	switch code {
+	case "OOM":
+		return &backend.FullError{Reason: backend.ReasonQueueFull, Err: err}
+	case "NOGROUP":
+		return fmt.Errorf("redis: %w: %w", backend.ErrGroupNotFound, err)
+	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "UNBLOCKED",
+		"NOREPLICAS", "BUSY", "MISCONF":
+		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
+	case "CROSSSLOT":
+		return fmt.Errorf("redis: a key is in another slot than the stream; give its name the stream's hash tag: %w", err)
+	}
+	if strings.HasPrefix(err.Error(), "ERR max number of clients") {
+		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
+	}
+	return fmt.Errorf("redis: %w", err)
+}
+
+// replyError is an error that the server answered to a raw command.
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+
+// RedisError makes it an error like the client's own.
+func (replyError) RedisError() {}
+
+// replyCode returns the first word of an error that the server answered and the
+// rest, or nothing.
+func replyCode(err error) (code, rest string) {
+	var reply redis.Error
+	if err == nil || err == redis.Nil || !errors.As(err, &reply) {
+		return "", ""
+	}
+	code, rest, _ = strings.Cut(reply.Error(), " ")
+	return code, rest
+}
+
+// notSent is a failure before anything was written.
+type notSent struct{ error }
+
+func (e *notSent) Unwrap() error { return e.error }
+
+// neverSent returns whether err came before the command was written.
+func neverSent(err error) bool {
+	var (
+		before *notSent
+		op     *net.OpError
+	)
+	switch {
+	case errors.As(err, &before), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+		return true
+	case errors.As(err, &op) && op.Op == "dial", strings.HasPrefix(err.Error(), "failed to initialize connection"):
+		return true
+	}
+	return ended(err)
+}
+
+// ended returns whether the context ended before the command was written: later
+// the client reports a timeout of the connection instead.
+func ended(err error) bool {
+	return (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) && !errors.Is(err, io.EOF)
+}
+
+func setError(cmds []redis.Cmder, err error) {
+	for _, cmd := range cmds {
+		cmd.SetErr(err)
+	}
+}
+
+// pause waits for d and returns false if ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,229 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// pagePerDelivery is how many pending entries are looked at for each one that is
+// wanted; XAUTOCLAIM does the same.
+const pagePerDelivery = 10
+
+// scanCmd looks through the next part of the pending entries for orphans. Where
+// the last scan ended is kept: from the start each time, many busy entries in
+// front would hide the orphans behind them for ever.
+func (b *Backend) scanCmd(ctx context.Context, c *claim) *redis.RawCmd {
+	cursor := *b.cursor.Load()
+	if b.current(ctx).autoclaim {
+		return redis.NewRawCmd(ctx, "XAUTOCLAIM", b.keys.stream, b.keys.group, c.Consumer,
+			c.ReclaimAfter.Milliseconds(), cursor, "COUNT", c.Max, "JUSTID")
+	}
+	// Without IDLE, which looks at all that is pending and is newer than 5.0 anyway.
+	return redis.NewRawCmd(ctx, "XPENDING", b.keys.stream, b.keys.group, cursor, "+", c.Max*pagePerDelivery)
+}
+
+// scanned returns whether the last scan reached the end.
+func (b *Backend) scanned() bool { return *b.cursor.Load() == cursorStart }
+
+// parseScan reads the answer of scanCmd and moves the cursor.
+func (b *Backend) parseScan(cmd *redis.RawCmd, c *claim) (ids []string, err error) {
+	if cmd.Err() != nil {
+		return nil, nil
+	}
+	r := &replyReader{cmd.Val()}
+	var next string
+	if isAutoclaim(cmd) {
+		next, ids, err = c.parseAutoclaim(r)
+	} else {
+		next, ids, err = c.parsePending(r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.cursor.Store(&next)
+	b.orphans.Store(len(ids) > 0 || b.orphans.Load() && next != cursorStart)
+	return ids, nil
+}
+
+func isAutoclaim(cmd redis.Cmder) bool { return cmd.Args()[0] == "XAUTOCLAIM" }
+
+// parseAutoclaim reads [cursor, [ID, ...], [deleted ID, ...]], the last since 7.0.
+// Before that the IDs of deleted entries are among the others.
+func (c *claim) parseAutoclaim(r *replyReader) (next string, ids []string, err error) {
+	parts, err := r.array()
+	if err != nil {
+		return "", nil, err
+	}
+	if next, err = r.text(); err != nil {
+		return "", nil, err
+	}
+	if ids, err = r.texts(nil); err != nil || parts < 3 {
+		return next, ids, err
+	}
+	c.got.Lost, err = r.texts(c.got.Lost)
+	return next, ids, err
+}
+
+// parsePending reads [[ID, consumer, idle, count], ...], a page of what is pending.
+func (c *claim) parsePending(r *replyReader) (next string, ids []string, err error) {
+	n, err := r.array()
+	if err != nil {
+		return "", nil, err
+	}
+	last := ""
+	for range n {
+		name, idle, err := r.pending()
+		if err != nil {
+			return "", nil, err
+		}
+		if len(ids) == c.Max {
+			return after(last), ids, nil
+		}
+		if last = name; int64(idle) >= c.ReclaimAfter.Milliseconds() {
+			ids = append(ids, name)
+		}
+	}
+	if n < c.Max*pagePerDelivery {
+		return cursorStart, ids, nil
+	}
+	return after(last), ids, nil
+}
+
+// pending reads [ID, consumer, idle, count].
+func (r *replyReader) pending() (name string, idle int, err error) {
+	if _, err = r.array(); err != nil {
+		return "", 0, err
+	}
+	if name, err = r.text(); err != nil {
+		return "", 0, err
+	}
+	if _, err = r.bytes(); err != nil {
+		return "", 0, err
+	}
+	if idle, err = r.int(); err != nil {
+		return "", 0, err
+	}
+	_, err = r.bytes()
+	return name, idle, err
+}
+
+// after returns the first ID behind one.
+func after(name string) string {
+	v, err := parseID(name)
+	if err != nil {
+		return cursorStart
+	}
+	return v.next().String()
+}
+
+// texts reads [string, ...] and appends it to list.
+func (r *replyReader) texts(list []string) ([]string, error) {
+	n, err := r.array()
+	if err != nil {
+		return list, err
+	}
+	for range n {
+		text, err := r.text()
+		if err != nil {
+			return list, err
+		}
+		list = append(list, text)
+	}
+	return list, nil
+}
+
+// take counts a delivery for each orphan and sorts out those that are lost, not
+// due or past the limit.
+func (b *Backend) take(ctx context.Context, c *claim, ids []string) error {
+	least := int64(-1)
+	if !b.current(ctx).autoclaim {
+		least = c.ReclaimAfter.Milliseconds()
+	}
+	args := []any{b.keys.group, c.Consumer, least, c.ReclaimAfter.Milliseconds(), max(c.MaxDeliveries, 0)}
+	for _, name := range ids {
+		args = append(args, name)
+	}
+	cmd := takeScript.cmd(ctx, []string{b.keys.stream, b.keys.retry}, args...)
+	if err := b.do(ctx, cmd); err != nil {
+		return err
+	}
+	r := &replyReader{cmd.Val()}
+	n, err := r.array()
+	if err != nil {
+		return err
+	}
+	var past []taken
+	for range n {
+		t, err := r.taken()
+		if err != nil {
+			return err
+		}
+		switch t.kind {
+		case "d":
+			d := &backend.Delivery{}
+			c.fill(d, t.id, t.count, t.fields)
+			b.acked.took(t.id)
+			c.got.Deliveries = append(c.got.Deliveries, d)
+			c.got.Reclaimed++
+		case "l":
+			c.got.Lost = append(c.got.Lost, t.id)
+			b.acked.finished(t.id)
+		default:
+			past = append(past, t)
+		}
+	}
+	return b.bury(ctx, c, past)
+}
+
+// taken is what became of one orphan.
+type taken struct {
+	id, kind string
+	count    int
+	fields   []field
+	err      string
+}
+
+func (r *replyReader) taken() (t taken, err error) {
+	if _, err = r.array(); err != nil {
+		return t, err
+	}
+	if t.id, err = r.text(); err != nil {
+		return t, err
+	}
+	if t.kind, err = r.text(); err != nil {
+		return t, err
+	}
+	if t.count, err = r.int(); err != nil {
+		return t, err
+	}
+	if t.fields, err = r.fields(nil); err != nil {
+		return t, err
+	}
+	t.err, err = r.text()
+	return t, err
+}
+
+// bury moves orphans that have been delivered as often as allowed to the dead letters.
+func (b *Backend) bury(ctx context.Context, c *claim, past []taken) error {
+	for _, t := range past {
+		d := &backend.Delivery{}
+		c.fill(d, t.id, t.count, t.fields)
+		letter, err := b.moveDead(ctx, burial{
+			delivery: d, to: c.DeadLetter, attempts: t.count,
+			cause: backend.Cause{Reason: backend.ReasonMaxDeliveries, Error: t.err},
+		})
+		if errors.Is(err, backend.ErrLeaseLost) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("dead letter of %s: %w", t.id, err)
+		}
+		c.got.Dead = append(c.got.Dead, letter)
+	}
+	return nil
+}

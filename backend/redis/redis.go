@@ -1,0 +1,140 @@
+// Package redis is a stream on Redis Streams or Valkey and one consumer group
+// on it, on a single server, behind Sentinel or in a Cluster.
+//
+// A message is an entry: its field data is the payload, enqueue_ts when it was
+// published (Unix ms), every other field a header. An entry of somebody else
+// without data is delivered as the JSON object of its fields. The group is an
+// ordinary one: other programs may read, acknowledge and claim in it.
+package redis
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	// callTimeout bounds a round trip whose context has no earlier deadline.
+	callTimeout = 5 * time.Second
+	// defaultReclaim is what leases are taken to last until a claim has said so.
+	defaultReclaim = 30 * time.Second
+)
+
+// Backend is a stream and a group on Redis. Make it with Open.
+type Backend struct {
+	set      settings
+	keys     keys
+	client   redis.UniversalClient
+	cluster  *redis.ClusterClient // nil: not a Cluster
+	features atomic.Pointer[features]
+
+	// node is the master of the stream's slot in a Cluster; nil: to be looked up.
+	node atomic.Pointer[redis.Client]
+	// stale is set with each new connection: behind it may be another server.
+	stale    atomic.Bool
+	detected atomic.Int64 // Unix ns of the last detection
+
+	reclaimAfter atomic.Int64 // ns, of the last claim
+	cursor       atomic.Pointer[string]
+	orphans      atomic.Bool // the last claim found some: reclaim first, then read
+	acked        progress
+
+	closing context.Context
+	close   context.CancelFunc
+	calls   sync.WaitGroup // goroutines of calls whose callers may have gone
+}
+
+var _ backend.Backend = (*Backend)(nil)
+
+// Open connects to the server of a URL:
+//
+//	redis://[user:pass@]host:6379/0?stream=orders&group=billing
+//	redis://a:6379,b:6379,c:6379?stream=orders            a Cluster
+//	redis://s1:26379,s2:26379/0?master=main&stream=orders  a Sentinel's master
+//
+// and rediss:// for TLS. Query keys: stream; group (default "weir"); master, the
+// name that the Sentinels know; durability, the least class ("fsync", "disk",
+// "memory" or "ephemeral") that is accepted, where fsync also waits for one
+// replica with each append if there are any; signal, another name for the key of
+// the workers' signal. It creates nothing: the first append makes the stream, the
+// first claim the group, which starts at the stream's first entry.
+//
+// A server that may evict streams (maxmemory with an allkeys policy) is refused.
+// ErrUnavailable: the server cannot be reached or is not ready.
+func Open(ctx context.Context, u *url.URL) (*Backend, error) {
+	set, err := parse(u)
+	if err != nil {
+		return nil, fmt.Errorf("redis URL: %w", err)
+	}
+	b := &Backend{set: set, keys: set.keys}
+	b.closing, b.close = context.WithCancel(context.Background())
+	b.reclaimAfter.Store(int64(defaultReclaim))
+	start := cursorStart
+	b.cursor.Store(&start)
+	b.connect(set.cluster())
+	if err = b.settle(ctx); err != nil {
+		_ = b.Close()
+		return nil, fmt.Errorf("open %s: %w", set.server(), err)
+	}
+	return b, nil
+}
+
+// connect makes the client; nothing is dialed yet.
+func (b *Backend) connect(cluster bool) {
+	opt := b.set.options()
+	opt.IsClusterMode = cluster
+	opt.OnConnect = func(context.Context, *redis.Conn) error {
+		b.stale.Store(true)
+		return nil
+	}
+	b.client = redis.NewUniversalClient(opt)
+	b.cluster, _ = b.client.(*redis.ClusterClient)
+}
+
+// settle detects what the server is and refuses it if it is not good enough.
+func (b *Backend) settle(ctx context.Context) error {
+	f, err := b.detect(ctx)
+	if err != nil {
+		return err
+	}
+	if f.cluster && b.cluster == nil && b.set.master == "" {
+		_ = b.client.Close()
+		b.connect(true)
+		if f, err = b.detect(ctx); err != nil {
+			return err
+		}
+	}
+	return f.check(b.set)
+}
+
+// Info describes the stream.
+func (b *Backend) Info() backend.Info {
+	f := b.features.Load()
+	return backend.Info{
+		Kind:       "redis",
+		Stream:     b.keys.stream,
+		Group:      b.keys.group,
+		DeadLetter: b.keys.dead,
+		Durability: f.durability,
+		Server:     f.server,
+	}
+}
+
+// Close closes all connections and waits for calls that their contexts ended.
+func (b *Backend) Close() error {
+	if b.closing.Err() != nil {
+		return nil
+	}
+	b.close()
+	err := b.client.Close()
+	b.calls.Wait()
+	return err
+}

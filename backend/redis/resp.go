@@ -1,0 +1,143 @@
+package redis
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// errReply is a reply that is not what the command answers.
+var errReply = errors.New("redis: reply of an unknown shape")
+
+// replyReader reads a raw reply (RESP, version 2) without copying it.
+type replyReader struct{ rest []byte }
+
+// line returns the kind and the text of the next line.
+func (r *replyReader) line() (kind byte, text []byte, err error) {
+	end := bytes.IndexByte(r.rest, '\n')
+	if end < 2 {
+		return 0, nil, errReply
+	}
+	kind, text = r.rest[0], r.rest[1:end-1]
+	r.rest = r.rest[end+1:]
+	return kind, text, nil
+}
+
+// array returns the length of the array that follows, -1 for null.
+func (r *replyReader) array() (int, error) {
+	kind, text, err := r.line()
+	if err != nil {
+		return 0, err
+	}
+	n, err := parseInt(text)
+	switch {
+	case err != nil:
+		return 0, err
+	case kind == '*', kind == '$' && n < 0:
+		return n, nil
+	}
+	return 0, fmt.Errorf("%w: %q for an array", errReply, kind)
+}
+
+// bytes returns the string or number that follows, nil for null. It is a part of the reply.
+func (r *replyReader) bytes() ([]byte, error) {
+	kind, text, err := r.line()
+	if err != nil || kind == '+' || kind == ':' {
+		return text, err
+	}
+	n, err := parseInt(text)
+	switch {
+	case err != nil:
+		return nil, err
+	case n < 0:
+		return nil, nil
+	case kind != '$' || len(r.rest) < n+2:
+		return nil, fmt.Errorf("%w: %q for a string", errReply, kind)
+	}
+	value := r.rest[:n:n]
+	r.rest = r.rest[n+2:]
+	return value, nil
+}
+
+func (r *replyReader) text() (string, error) {
+	value, err := r.bytes()
+	return string(value), err
+}
+
+func (r *replyReader) int() (int, error) {
+	value, err := r.bytes()
+	if err != nil {
+		return 0, err
+	}
+	return parseInt(value)
+}
+
+// parseInt reads a decimal number without making a string of it.
+func parseInt(text []byte) (int, error) {
+	negative := len(text) > 1 && text[0] == '-'
+	digits := text
+	if negative {
+		digits = text[1:]
+	}
+	if len(digits) == 0 || len(digits) > 18 {
+		return 0, fmt.Errorf("%w: number %q", errReply, text)
+	}
+	n := 0
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return 0, fmt.Errorf("%w: number %q", errReply, text)
+		}
+		n = n*10 + int(c-'0')
+	}
+	if negative {
+		n = -n
+	}
+	return n, nil
+}
+
+// id is the ID of an entry.
+type id struct{ ms, seq uint64 }
+
+func parseID(text string) (id, error) {
+	ms, seq, both := strings.Cut(text, "-")
+	var (
+		v   id
+		err error
+	)
+	if v.ms, err = strconv.ParseUint(ms, 10, 64); err != nil {
+		return id{}, fmt.Errorf("ID %q is not of a stream: %w", text, err)
+	}
+	if both {
+		if v.seq, err = strconv.ParseUint(seq, 10, 64); err != nil {
+			return id{}, fmt.Errorf("ID %q is not of a stream: %w", text, err)
+		}
+	}
+	return v, nil
+}
+
+func (v id) String() string {
+	return strconv.FormatUint(v.ms, 10) + "-" + strconv.FormatUint(v.seq, 10)
+}
+
+func (v id) less(w id) bool { return v.ms < w.ms || v.ms == w.ms && v.seq < w.seq }
+
+// next returns the ID behind v: before 6.2 a range cannot leave its start out.
+func (v id) next() id {
+	if v.seq++; v.seq == 0 {
+		v.ms++
+	}
+	return v
+}
+
+// previous returns the ID before v.
+func (v id) previous() id {
+	switch {
+	case v.seq > 0:
+		v.seq--
+	case v.ms > 0:
+		v = id{v.ms - 1, 1<<64 - 1}
+	}
+	return v
+}

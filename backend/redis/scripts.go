@@ -1,0 +1,64 @@
+package redis
+
+import (
+	"context"
+	"crypto/sha1" // the server's name for a script, not a protection
+	_ "embed"
+	"encoding/hex"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lua/append.lua
+var appendSource string
+
+//go:embed lua/take.lua
+var takeSource string
+
+//go:embed lua/settle.lua
+var settleSource string
+
+//go:embed lua/dead.lua
+var deadSource string
+
+//go:embed lua/signal.lua
+var signalSource string
+
+// script is a Lua script that the server runs as one step.
+type script struct{ source, digest string }
+
+// scripts are all of them, by digest.
+var scripts = map[string]script{}
+
+var (
+	appendScript = newScript(appendSource)
+	takeScript   = newScript(takeSource)
+	settleScript = newScript(settleSource)
+	deadScript   = newScript(deadSource)
+	signalScript = newScript(signalSource)
+)
+
+func newScript(source string) script {
+	sum := sha1.Sum([]byte(source))
+	s := script{source, hex.EncodeToString(sum[:])}
+	scripts[s.digest] = s
+	return s
+}
+
+// cmd returns the command that runs the script. Its reply is raw: see replyReader.
+func (s script) cmd(ctx context.Context, keys []string, args ...any) *redis.RawCmd {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, "EVALSHA", s.digest, len(keys))
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	return redis.NewRawCmd(ctx, append(all, args...)...)
+}
+
+// loadScript makes a command that the server did not know carry its script.
+func loadScript(cmd redis.Cmder) {
+	args := cmd.Args()
+	if s, ok := scripts[args[1].(string)]; ok {
+		args[0], args[1] = "EVAL", s.source
+	}
+}

@@ -1,0 +1,143 @@
+package redis
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// Ack completes deliveries: young ones by one plain XACK, those held longer than
+// half of the last claim's ReclaimAfter only if they are still held.
+func (b *Backend) Ack(ctx context.Context, leases []backend.Lease) (lost []string, err error) {
+	var (
+		fence = time.Duration(b.reclaimAfter.Load()) / 2
+		now   = time.Now()
+		plain = make([]any, 0, 3+len(leases))
+		notes []any // fields of the retry hash: only a repeated delivery has one
+		old   []lease
+	)
+	plain = append(plain, "XACK", b.keys.stream, b.keys.group)
+	for _, l := range leases {
+		if now.Sub(l.Since) > fence {
+			old = append(old, lease{Lease: l})
+			continue
+		}
+		plain = append(plain, l.ID)
+		if l.Attempt > 1 {
+			notes = append(notes, l.ID)
+		}
+	}
+	var cmds []redis.Cmder
+	if len(plain) > 3 {
+		cmds = append(cmds, redis.NewIntCmd(ctx, plain...))
+	}
+	if len(notes) > 0 {
+		cmds = append(cmds, redis.NewIntCmd(ctx, append([]any{"HDEL", b.keys.retry}, notes...)...))
+	}
+	if len(old) > 0 {
+		fenced := b.settleCmd(ctx, "ack", old)
+		cmds = append(cmds, fenced)
+		if err = b.do(ctx, cmds...); err != nil {
+			return nil, err
+		}
+		lost, err = parseLost(fenced)
+	} else if len(cmds) > 0 {
+		err = b.do(ctx, cmds...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range leases {
+		b.acked.finished(l.ID)
+	}
+	return lost, nil
+}
+
+// Extend keeps leases for d from now on. d is cut to the last claim's
+// ReclaimAfter, which is when others take a message however long it was to be kept.
+func (b *Backend) Extend(ctx context.Context, leases []backend.Lease, d time.Duration) (lost []string, err error) {
+	idle := max(0, time.Duration(b.reclaimAfter.Load())-d)
+	list := make([]lease, len(leases))
+	for i, l := range leases {
+		list[i] = lease{Lease: l, idle: idle, count: l.Attempt}
+	}
+	if lost, err = b.settleAll(ctx, "extend", list); err != nil {
+		return nil, err
+	}
+	for _, name := range lost {
+		b.acked.forgot(name)
+	}
+	return lost, nil
+}
+
+// Nack gives deliveries back, each to be claimed after its delay.
+func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []string, err error) {
+	reclaim := time.Duration(b.reclaimAfter.Load())
+	list := make([]lease, len(returns))
+	for i, r := range returns {
+		l := lease{Lease: r.Lease, idle: max(0, reclaim-r.Delay), count: r.Attempt, err: cut(r.Error)}
+		if r.NotStarted {
+			l.count = max(0, r.Attempt-1)
+		}
+		switch {
+		case r.Delay <= 0:
+			l.idle = anyone
+		case r.Delay > reclaim:
+			l.due = time.Now().Add(r.Delay)
+		}
+		list[i] = l
+	}
+	if lost, err = b.settleAll(ctx, "nack", list); err != nil {
+		return nil, err
+	}
+	for _, r := range returns {
+		b.acked.gaveBack(r.ID)
+	}
+	return lost, nil
+}
+
+// lease is one lease and what is to become of it.
+type lease struct {
+	backend.Lease
+	idle  time.Duration
+	count int       // deliveries, from now on
+	due   time.Time // zero: idle alone says when
+	err   string
+}
+
+func (b *Backend) settleAll(ctx context.Context, verb string, list []lease) ([]string, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	cmd := b.settleCmd(ctx, verb, list)
+	if err := b.do(ctx, cmd); err != nil {
+		return nil, err
+	}
+	return parseLost(cmd)
+}
+
+func (b *Backend) settleCmd(ctx context.Context, verb string, list []lease) *redis.RawCmd {
+	args := make([]any, 0, 2+7*len(list))
+	args = append(args, b.keys.group, verb)
+	for _, l := range list {
+		due := int64(0)
+		if !l.due.IsZero() {
+			due = l.due.UnixMilli()
+		}
+		args = append(args, l.ID, l.Consumer, l.Attempt, l.idle.Milliseconds(), l.count, due, l.err)
+	}
+	return settleScript.cmd(ctx, []string{b.keys.stream, b.keys.retry}, args...)
+}
+
+func parseLost(cmd *redis.RawCmd) ([]string, error) {
+	r := replyReader{cmd.Val()}
+	return r.texts(nil)
+}
+
+// cut bounds an error's text.
+func cut(text string) string {
+	return text[:min(len(text), backend.MaxErrorBytes)]
+}

@@ -1,0 +1,180 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// Stats reads the stream in one round trip, and the age of its oldest work in a
+// second one. It creates nothing.
+func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
+	clock := redis.NewTimeCmd(ctx, "TIME")
+	length := redis.NewIntCmd(ctx, "XLEN", b.keys.stream)
+	groups := redis.NewRawCmd(ctx, "XINFO", "GROUPS", b.keys.stream)
+	oldest := redis.NewRawCmd(ctx, "XPENDING", b.keys.stream, b.keys.group, "-", "+", 1)
+	letters := redis.NewIntCmd(ctx, "XLEN", b.keys.dead)
+	_ = b.do(ctx, clock, length, groups, oldest, letters)
+	for _, cmd := range []redis.Cmder{clock, length} {
+		if cmd.Err() != nil {
+			return backend.Stats{}, cmd.Err()
+		}
+	}
+	group, err := b.findGroup(groups)
+	if err != nil {
+		return backend.Stats{}, err
+	}
+	s := backend.Stats{
+		At: clock.Val(), XLen: length.Val(), Pending: group.pending, Lag: group.lag,
+		Workers: &group.consumers, OldestSource: backend.AgeNone,
+	}
+	if letters.Err() == nil {
+		count := letters.Val()
+		s.DeadLetters = &count
+	}
+	return s, b.readAge(ctx, &s, group, oldest)
+}
+
+// group is what XINFO GROUPS says of one.
+type group struct {
+	consumers, pending int64
+	lag                *int64 // nil: not known. The client's own type would make it 0.
+	last               string // last-delivered-id
+}
+
+// findGroup reads the group out of an XINFO GROUPS reply: [[name, value, ...], ...].
+func (b *Backend) findGroup(cmd *redis.RawCmd) (group, error) {
+	if err := cmd.Err(); err != nil {
+		if strings.Contains(err.Error(), "no such key") {
+			return group{}, fmt.Errorf("redis: %w: %q", backend.ErrStreamNotFound, b.keys.stream)
+		}
+		return group{}, err
+	}
+	r := replyReader{cmd.Val()}
+	n, err := r.array()
+	if err != nil {
+		return group{}, err
+	}
+	for range n {
+		name, g, err := r.group()
+		if err != nil || name == b.keys.group {
+			return g, err
+		}
+	}
+	return group{}, fmt.Errorf("redis: %w: %q of stream %q", backend.ErrGroupNotFound, b.keys.group, b.keys.stream)
+}
+
+func (r *replyReader) group() (name string, g group, err error) {
+	n, err := r.array()
+	if err != nil {
+		return "", g, err
+	}
+	for range n / 2 {
+		key, err := r.text()
+		if err != nil {
+			return "", g, err
+		}
+		value, err := r.bytes()
+		if err != nil {
+			return "", g, err
+		}
+		number, _ := strconv.ParseInt(string(value), 10, 64)
+		switch key {
+		case "name":
+			name = string(value)
+		case "consumers":
+			g.consumers = number
+		case "pending":
+			g.pending = number
+		case "last-delivered-id":
+			g.last = string(value)
+		case "lag":
+			if value != nil {
+				g.lag = &number
+			}
+		}
+	}
+	return name, g, nil
+}
+
+// readAge finds how old the oldest message with work left is. A pending one comes
+// first; its time of publishing is exact, the others are estimates.
+func (b *Backend) readAge(ctx context.Context, s *backend.Stats, g group, oldest *redis.RawCmd) error {
+	from, to, byTime, byID := "", "", backend.AgePending, backend.AgePendingID
+	switch {
+	case s.Pending > 0:
+		r := replyReader{oldest.Val()}
+		if n, err := r.array(); oldest.Err() == nil && err == nil && n > 0 {
+			from, _, _ = r.pending()
+			to = from
+		}
+	case s.Lag == nil || *s.Lag > 0:
+		from, to, byTime, byID = after(g.last), "+", backend.AgeBacklog, backend.AgeBacklogID
+	default:
+		return nil
+	}
+	if from == "" {
+		s.OldestSource, s.Approx = backend.AgeUnknown, true
+		return nil
+	}
+	entry := redis.NewRawCmd(ctx, "XRANGE", b.keys.stream, from, to, "COUNT", 1)
+	if err := b.do(ctx, entry); err != nil {
+		return err
+	}
+	name, meaning, err := firstEntry(entry)
+	switch {
+	case err != nil:
+		return err
+	case name == "" && s.Pending == 0 && s.Lag == nil:
+		return nil // the server does not know the lag, and nothing is there
+	case name == "" && s.Pending == 0:
+		s.OldestSource, s.Approx = backend.AgeUnknown, true
+		return nil
+	case name == "":
+		name = from // its data is gone, its ID still tells the time
+	}
+	setAge(s, name, meaning, byTime, byID)
+	return nil
+}
+
+// firstEntry reads the first of [entry, ...]; no name if there is none.
+func firstEntry(cmd *redis.RawCmd) (name string, c content, err error) {
+	r := replyReader{cmd.Val()}
+	n, err := r.array()
+	if err != nil || n < 1 {
+		return "", c, err
+	}
+	text, fields, err := r.entry(nil)
+	if err != nil {
+		return "", c, err
+	}
+	return string(text), decode(fields), nil
+}
+
+// setAge takes the age from the time of publishing, or else from an entry's ID.
+func setAge(s *backend.Stats, name string, c content, byTime, byID backend.AgeSource) {
+	at := c.enqueued
+	s.OldestSource, s.Approx = byTime, byTime == backend.AgeBacklog
+	if at.IsZero() {
+		v, err := parseID(name)
+		if err != nil {
+			s.OldestSource, s.Approx = backend.AgeUnknown, true
+			return
+		}
+		at = time.UnixMilli(int64(v.ms))
+		s.OldestSource, s.Approx = byID, true
+	}
+	s.OldestAge = max(0, s.At.Sub(at))
+}
+
+// missing returns whether a stream or group is not there.
+func missing(err error) bool {
+	return errors.Is(err, backend.ErrStreamNotFound) || errors.Is(err, backend.ErrGroupNotFound)
+}

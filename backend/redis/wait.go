@@ -1,0 +1,99 @@
+package redis
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// blockMargin is how much later than BLOCK asked the answer may come.
+	blockMargin = 2 * time.Second
+	// unblockFor is how long a claim whose context has ended waits for the server
+	// to end the blocking read, so that nothing is read that nobody gets.
+	unblockFor   = 30 * time.Millisecond
+	unblockEvery = 5 * time.Millisecond
+)
+
+// waitNew reads new messages and waits for the first. When ctx ends, the server
+// is told to answer now. If it does not, it may deliver to a reader that is gone:
+// such messages are handed back when its answer comes, or are orphans later.
+func (b *Backend) waitNew(ctx context.Context, c *claim) error {
+	master, err := b.master(ctx)
+	if err != nil {
+		return b.explain(ctx, &notSent{err})
+	}
+	blocking, stop := context.WithTimeout(b.closing, c.Block+blockMargin)
+	conn := master.WithTimeout(c.Block + blockMargin).Conn()
+	number := redis.NewIntCmd(ctx, "CLIENT", "ID")
+	if err = conn.Process(ctx, number); err != nil {
+		stop()
+		_ = conn.Close()
+		return b.explain(ctx, err)
+	}
+	read := redis.NewRawCmd(blocking, "XREADGROUP", "GROUP", b.keys.group, c.Consumer,
+		"COUNT", c.room(), "BLOCK", max(1, c.Block.Milliseconds()), "STREAMS", b.keys.stream, ">")
+	answered := make(chan struct{})
+	left := make(chan bool, 1) // whether the caller has gone
+	b.calls.Go(func() {
+		defer stop()
+		send(blocking, conn, []redis.Cmder{read})
+		_ = conn.Close()
+		close(answered)
+		if <-left {
+			b.returnLate(c, read)
+		}
+	})
+	select {
+	case <-answered:
+	case <-ctx.Done():
+		if !b.unblock(master, number.Val(), answered) {
+			left <- true
+			stop()
+			return b.explain(ctx, &notSent{ctx.Err()})
+		}
+	}
+	left <- false
+	return b.waited(ctx, c, read)
+}
+
+// waited reads the answer of a blocking read.
+func (b *Backend) waited(ctx context.Context, c *claim, read *redis.RawCmd) error {
+	if err := b.settleErrors(ctx, []redis.Cmder{read}); err != nil {
+		return err
+	}
+	fresh, err := b.parseRead(c, read)
+	c.got.Deliveries = append(c.got.Deliveries, fresh...)
+	if len(fresh) == 0 && err == nil {
+		err = ctx.Err()
+	}
+	return err
+}
+
+// unblock tells the server to answer a blocking read until it has.
+func (b *Backend) unblock(master *redis.Client, conn int64, answered <-chan struct{}) bool {
+	ctx, stop := context.WithTimeout(b.closing, unblockFor)
+	defer stop()
+	for {
+		_ = master.ClientUnblock(ctx, conn).Err() // without effect if the read has not begun to wait
+		select {
+		case <-answered:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-time.After(unblockEvery):
+		}
+	}
+}
+
+// returnLate hands back what was read for a caller that had gone.
+func (b *Backend) returnLate(c *claim, read *redis.RawCmd) {
+	fresh, _ := b.parseRead(c, read)
+	if len(fresh) == 0 {
+		return
+	}
+	ctx, stop := context.WithTimeout(b.closing, callTimeout)
+	defer stop()
+	_ = b.handBack(ctx, fresh) // else they are orphans after ReclaimAfter
+}

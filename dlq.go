@@ -1,0 +1,135 @@
+package weir
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// DeadLetters is a handle on messages that were moved aside: to look at them, to
+// send them back once their handler is mended, or to remove them. It is safe for
+// use by many goroutines.
+type DeadLetters struct {
+	stream  *Stream
+	name    string
+	letters backend.DeadLetters
+}
+
+// DeadLetters returns the handle on the dead letters in name; empty: where the
+// stream's own go. ErrUnsupported: the backend has none that can be looked at.
+func (s *Stream) DeadLetters(name string) (*DeadLetters, error) {
+	letters, ok := s.backend.(backend.DeadLetters)
+	if !ok {
+		return nil, fmt.Errorf("dead letters of a %s stream: %w", s.info.Kind, ErrUnsupported)
+	}
+	if name == "" {
+		name = s.info.DeadLetter
+	}
+	return &DeadLetters{stream: s, name: name, letters: letters}, nil
+}
+
+// Name is where the dead letters are.
+func (d *DeadLetters) Name() string { return d.name }
+
+// LetterFilter chooses dead letters. The zero value chooses all.
+type LetterFilter struct {
+	IDs           []string      // these ones
+	Reason        string        // with this reason
+	ErrorContains string        // whose last error has this in it
+	OlderThan     time.Duration // dead for longer than this
+	NewerThan     time.Duration // dead for less than this; 0: no limit
+}
+
+// matches reports whether the filter chooses a letter at a time of the server's clock.
+func (f *LetterFilter) matches(l *DeadLetter, now time.Time) bool {
+	age := now.Sub(l.DeadAt)
+	return (len(f.IDs) == 0 || slices.Contains(f.IDs, l.ID)) &&
+		(f.Reason == "" || l.Reason == f.Reason) &&
+		strings.Contains(l.Error, f.ErrorContains) &&
+		(f.OlderThan <= 0 || age > f.OlderThan) &&
+		(f.NewerThan <= 0 || age < f.NewerThan)
+}
+
+// letterPage is how many dead letters are read or removed in one call.
+const letterPage = 100
+
+// List goes over the dead letters that the filter chooses, oldest first. An error
+// is the last thing it yields.
+func (d *DeadLetters) List(ctx context.Context, filter LetterFilter) iter.Seq2[DeadLetter, error] {
+	return func(yield func(DeadLetter, error) bool) {
+		clock := d.clock(ctx)
+		after, left := "", len(filter.IDs)
+		for {
+			page, err := d.letters.List(ctx, d.name, after, letterPage)
+			if err != nil {
+				yield(DeadLetter{}, fmt.Errorf("dead letters of %q: %w", d.name, err))
+				return
+			}
+			for i := range page {
+				if !filter.matches(&page[i], clock.now()) {
+					continue
+				}
+				if !yield(page[i], nil) {
+					return
+				}
+				if left--; left == 0 {
+					return
+				}
+			}
+			if len(page) < letterPage {
+				return
+			}
+			after = page[len(page)-1].ID
+		}
+	}
+}
+
+// Purge removes the dead letters that the filter chooses and returns how many
+// there were, also with an error.
+func (d *DeadLetters) Purge(ctx context.Context, filter LetterFilter) (int, error) {
+	removed := 0
+	var ids []string
+	remove := func() error {
+		n, err := d.letters.Purge(ctx, d.name, ids)
+		removed += n
+		ids = ids[:0]
+		if err != nil {
+			return fmt.Errorf("dead letters of %q: %w", d.name, err)
+		}
+		return nil
+	}
+	for letter, err := range d.List(ctx, filter) {
+		if err != nil {
+			return removed, err
+		}
+		if ids = append(ids, letter.ID); len(ids) == letterPage {
+			if err := remove(); err != nil {
+				return removed, err
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return removed, nil
+	}
+	return removed, remove()
+}
+
+// serverClock is this process's clock, set by the server's.
+type serverClock struct{ ahead time.Duration }
+
+func (c serverClock) now() time.Time { return time.Now().Add(c.ahead) }
+
+// clock reads the server's clock, by which letters die. Where it cannot be read,
+// this process's has to do.
+func (d *DeadLetters) clock(ctx context.Context) serverClock {
+	stats, err := d.stream.backend.Stats(ctx)
+	if err != nil || stats.At.IsZero() {
+		return serverClock{}
+	}
+	return serverClock{ahead: time.Until(stats.At)}
+}

@@ -1,0 +1,332 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+)
+
+// bury publishes messages called m0, m1 … and moves them to the dead letters,
+// each with an error that names it.
+func bury(t *testing.T, f *backendtest.Fake, n int, reason string) {
+	t.Helper()
+	msgs := make([]backend.Message, n)
+	for i := range msgs {
+		msgs[i].Data = fmt.Append(nil, "m", i)
+	}
+	if _, err := f.Append(t.Context(), msgs); err != nil {
+		t.Fatal(err)
+	}
+	killAll(t, f, reason)
+}
+
+// killAll claims what there is and moves it to the dead letters.
+func killAll(t *testing.T, f *backendtest.Fake, reason string) (killed int) {
+	t.Helper()
+	got, err := f.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 1000, ReclaimAfter: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range got.Deliveries {
+		if err := f.DeadLetter(t.Context(), d, "", backend.Cause{Reason: reason, Error: "cannot do " + string(d.Data)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return len(got.Deliveries)
+}
+
+func deadLetters(t *testing.T, f *backendtest.Fake) *DeadLetters {
+	t.Helper()
+	d, err := New(f).DeadLetters("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func texts(t *testing.T, d *DeadLetters, filter LetterFilter) (all []string) {
+	t.Helper()
+	for l, err := range d.List(t.Context(), filter) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, string(l.Data))
+	}
+	return all
+}
+
+func TestDeadLettersAreChosenByTheFilter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		bury(t, f, 2, backend.ReasonMaxDeliveries)
+		time.Sleep(time.Hour)
+		bury(t, f, 1, backend.ReasonPoison)
+		d := deadLetters(t, f)
+		ids := map[string]string{}
+		for l := range d.List(t.Context(), LetterFilter{}) {
+			ids[string(l.Data)+l.Reason] = l.ID
+		}
+		cases := []struct {
+			name   string
+			filter LetterFilter
+			want   []string
+		}{
+			{"all", LetterFilter{}, []string{"m0", "m1", "m0"}},
+			{"reason", LetterFilter{Reason: backend.ReasonMaxDeliveries}, []string{"m0", "m1"}},
+			{"error", LetterFilter{ErrorContains: "do m1"}, []string{"m1"}},
+			{"old", LetterFilter{OlderThan: time.Minute}, []string{"m0", "m1"}},
+			{"new", LetterFilter{NewerThan: time.Minute}, []string{"m0"}},
+			{"id", LetterFilter{IDs: []string{ids["m1"+backend.ReasonMaxDeliveries]}}, []string{"m1"}},
+			{"none", LetterFilter{IDs: []string{"nobody"}}, nil},
+		}
+		for _, c := range cases {
+			if got := texts(t, d, c.filter); !slices.Equal(got, c.want) {
+				t.Errorf("%s: %v, want %v", c.name, got, c.want)
+			}
+		}
+	})
+}
+
+func TestListGoesOverEveryPage(t *testing.T) {
+	f := backendtest.NewFake(backendtest.FakeOptions{})
+	bury(t, f, 2*letterPage+1, backend.ReasonPoison)
+	d := deadLetters(t, f)
+	if n := len(texts(t, d, LetterFilter{})); n != 2*letterPage+1 {
+		t.Errorf("%d letters listed", n)
+	}
+	f.Inject(backendtest.OpList, backendtest.Fault{Skip: 1, Err: backend.ErrUnavailable})
+	seen := 0
+	var last error
+	for _, err := range d.List(t.Context(), LetterFilter{}) {
+		seen++
+		last = err
+	}
+	if seen != letterPage+1 || !errors.Is(last, ErrUnavailable) {
+		t.Errorf("%d items, the last with error %v; want a page and an error", seen, last)
+	}
+}
+
+func TestPurgeRemovesWhatIsChosenOnly(t *testing.T) {
+	f := backendtest.NewFake(backendtest.FakeOptions{})
+	bury(t, f, letterPage+5, backend.ReasonPoison)
+	bury(t, f, 3, backend.ReasonMaxDeliveries)
+	d := deadLetters(t, f)
+	n, err := d.Purge(t.Context(), LetterFilter{Reason: backend.ReasonPoison})
+	if n != letterPage+5 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	if left := texts(t, d, LetterFilter{}); len(left) != 3 {
+		t.Errorf("left %v", left)
+	}
+	if n, err := d.Purge(t.Context(), LetterFilter{Reason: backend.ReasonPoison}); n != 0 || err != nil {
+		t.Errorf("again: %d, %v", n, err)
+	}
+}
+
+func TestTheDelayOfARedriveDoublesUpToItsLimit(t *testing.T) {
+	cfg := RedriveConfig{Delay: time.Second, MaxDelay: 10 * time.Second}
+	for redrives, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
+		if got := cfg.delay(redrives); got != want*time.Second {
+			t.Errorf("after %d redrives: %s, want %s", redrives, got, want*time.Second)
+		}
+	}
+	if got := cfg.delay(1 << 30); got != 10*time.Second {
+		t.Errorf("after very many redrives: %s", got)
+	}
+	off := RedriveConfig{Delay: -1}.WithDefaults()
+	if got := off.delay(9); got != 0 {
+		t.Errorf("switched off: %s", got)
+	}
+}
+
+// A message whose handler always fails comes back later each time: after 1, 2, 4
+// and 8 seconds.
+func TestAMessageThatKeepsFailingIsSentBackLaterEachTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		bury(t, f, 1, backend.ReasonPoison)
+		ctx, stop := context.WithCancel(t.Context())
+		died := time.Now()
+		var waits []time.Duration
+		done := make(chan Redriven)
+		d := deadLetters(t, f)
+		go func() {
+			r, _ := d.Redrive(ctx, RedriveConfig{Follow: true, Progress: func(l *DeadLetter, err error) {
+				waits = append(waits, time.Since(died))
+				died = time.Now()
+			}})
+			done <- r
+		}()
+		sends := 0
+		for sends < 4 {
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+			sends += killAll(t, f, backend.ReasonPoison)
+		}
+		stop()
+		if r := <-done; r.Sent != 4 {
+			t.Errorf("result %+v", r)
+		}
+		for i, w := range waits {
+			want := time.Second << i
+			// A letter that appears right after a look is seen at the next one.
+			if w < want-10*time.Millisecond || w > want+followPoll {
+				t.Errorf("redrive %d after %s, want %s", i, w, want)
+			}
+		}
+	})
+}
+
+func TestARedriveThatEndsLeavesWhatDiesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		bury(t, f, 3, backend.ReasonPoison)
+		time.Sleep(time.Minute)
+		d := deadLetters(t, f)
+		sent := 0
+		r, err := d.Redrive(t.Context(), RedriveConfig{Delay: -1, Progress: func(*DeadLetter, error) {
+			time.Sleep(time.Millisecond)
+			if sent++; sent > 3 {
+				t.Fatal("what died again was sent back again")
+			}
+			killAll(t, f, backend.ReasonPoison)
+		}})
+		if r.Sent != 3 || err != nil {
+			t.Errorf("%+v, %v", r, err)
+		}
+		var redrives []int
+		for l := range d.List(t.Context(), LetterFilter{}) {
+			redrives = append(redrives, l.Redrives)
+		}
+		if !slices.Equal(redrives, []int{1, 1, 1}) {
+			t.Errorf("redrives of what is left: %v", redrives)
+		}
+	})
+}
+
+func TestWhatIsNotDueIsLeftOrWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		bury(t, f, 2, backend.ReasonPoison)
+		d, began := deadLetters(t, f), time.Now()
+		r, err := d.Redrive(t.Context(), RedriveConfig{Delay: time.Minute})
+		if err != nil || r.Sent != 0 || r.Early != 2 || !r.Next.Equal(began.Add(time.Minute)) {
+			t.Errorf("%+v, %v", r, err)
+		}
+		told := 0
+		r, err = d.Redrive(t.Context(), RedriveConfig{Delay: time.Minute, Wait: true, Waiting: func(n int, next time.Time) { told = n }})
+		if err != nil || r.Sent != 2 || r.Early != 0 || told != 2 || time.Since(began) != time.Minute {
+			t.Errorf("%+v, %v after %s", r, err, time.Since(began))
+		}
+	})
+}
+
+func TestTheRateOfARedrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		bury(t, f, 11, backend.ReasonPoison)
+		time.Sleep(time.Minute)
+		began := time.Now()
+		r, err := deadLetters(t, f).Redrive(t.Context(), RedriveConfig{Rate: 5})
+		if took := time.Since(began); r.Sent != 11 || err != nil || took != 2*time.Second {
+			t.Errorf("%+v, %v in %s; want 11 at 5 a second in 2s", r, err, took)
+		}
+	})
+}
+
+func TestADryRunSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		bury(t, f, 3, backend.ReasonPoison)
+		time.Sleep(time.Minute)
+		shown := 0
+		d := deadLetters(t, f)
+		r, err := d.Redrive(t.Context(), RedriveConfig{DryRun: true, Progress: func(*DeadLetter, error) { shown++ }})
+		if r.Sent != 3 || shown != 3 || err != nil || f.Calls(backendtest.OpRedrive) != 0 || len(texts(t, d, LetterFilter{})) != 3 {
+			t.Errorf("%+v, %v, %d shown", r, err, shown)
+		}
+	})
+}
+
+// Lost answers, refusals and an end in the middle: each message is sent once.
+func TestAnInterruptedRedriveNeitherLosesNorDoubles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		const n = 20
+		bury(t, f, n, backend.ReasonPoison)
+		time.Sleep(time.Minute)
+		d := deadLetters(t, f)
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Skip: 2, Times: 1, LoseAnswer: true})
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Skip: 4, Times: 2, Err: backend.ErrUnavailable})
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Skip: 5, Times: 1, Err: backendtest.Full(backend.ReasonQueueFull, 7*time.Second)})
+		ctx, stop := context.WithCancel(t.Context())
+		count := 0
+		first, err := d.Redrive(ctx, RedriveConfig{Progress: func(*DeadLetter, error) {
+			if count++; count == 12 {
+				stop()
+			}
+		}})
+		if !errors.Is(err, context.Canceled) || first.Sent != 12 {
+			t.Fatalf("%+v, %v", first, err)
+		}
+		second, err := d.Redrive(t.Context(), RedriveConfig{})
+		if err != nil || first.Sent+second.Sent != n {
+			t.Errorf("%+v and %+v, %v", first, second, err)
+		}
+		if f.Calls(backendtest.OpRedrive) < n+4 { // four faults, each tried again
+			t.Fatal("the faults did not happen")
+		}
+		got, err := f.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 1000, ReclaimAfter: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]int{}
+		for _, m := range got.Deliveries {
+			seen[string(m.Data)]++
+		}
+		for i := range n {
+			if name := fmt.Sprint("m", i); seen[name] != 1 {
+				t.Errorf("%s was sent back %d times", name, seen[name])
+			}
+		}
+	})
+}
+
+func TestARedriveEndsWhenNobodyAnswersAndGoesOnBehindALetterItCannotSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		bury(t, f, 3, backend.ReasonPoison)
+		time.Sleep(time.Minute)
+		d := deadLetters(t, f)
+		remove := f.Inject(backendtest.OpRedrive, backendtest.Fault{Err: backend.ErrUnavailable})
+		r, err := d.Redrive(t.Context(), RedriveConfig{})
+		if r.Sent != 0 || !errors.Is(err, ErrUnavailable) || f.Calls(backendtest.OpRedrive) != redriveTries {
+			t.Errorf("%+v, %v after %d tries", r, err, f.Calls(backendtest.OpRedrive))
+		}
+		remove()
+		broken := errors.New("cannot be removed singly")
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Times: 1, Err: broken})
+		r, err = d.Redrive(t.Context(), RedriveConfig{})
+		if r.Sent != 2 || r.Failed != 1 || !errors.Is(err, broken) || !strings.Contains(err.Error(), "1 dead letters") {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+// bare is a backend without anything optional.
+type bare struct{ backend.Backend }
+
+func TestABackendWithoutDeadLettersSaysSo(t *testing.T) {
+	_, err := New(bare{backendtest.NewFake(backendtest.FakeOptions{})}).DeadLetters("")
+	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "fake") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,270 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// RedriveConfig says which dead letters are sent back, and how fast. The zero
+// value of a field is its default, given behind it.
+type RedriveConfig struct {
+	Filter LetterFilter // all
+
+	// Delay is how long a letter stays dead before it is sent back: 1s, doubled
+	// for each time that it has been sent back before; -1 = not at all.
+	Delay time.Duration
+	// MaxDelay is the longest that becomes: 1h.
+	MaxDelay time.Duration
+	// Rate is the most messages in a second; 0 = as fast as it goes.
+	Rate float64
+	// Wait waits for letters whose delay is not over instead of leaving them. Letters
+	// that die while a redrive is under way are not its business.
+	Wait bool
+	// Follow never ends by itself: it also sends back what dies later.
+	Follow bool
+	// DryRun sends nothing.
+	DryRun bool
+
+	// Progress is called for each letter that was, or with DryRun would be, sent
+	// back, and with an error for one that could not be.
+	Progress func(l *DeadLetter, err error)
+	// Waiting is called before the redrive waits for letters that are not due.
+	Waiting func(letters int, next time.Time)
+}
+
+// WithDefaults returns the configuration with every zero field replaced.
+func (c RedriveConfig) WithDefaults() RedriveConfig {
+	or(&c.Delay, time.Second)
+	or(&c.MaxDelay, time.Hour)
+	if c.Progress == nil {
+		c.Progress = func(*DeadLetter, error) {}
+	}
+	if c.Waiting == nil {
+		c.Waiting = func(int, time.Time) {}
+	}
+	return c
+}
+
+// Validate returns the first error of a configuration with defaults; it names
+// the field and what it may be.
+func (c RedriveConfig) Validate() error {
+	err := firstError(
+		between("Delay", c.Delay, -1, 30*24*time.Hour),
+		between("MaxDelay", c.MaxDelay, time.Millisecond, 30*24*time.Hour),
+		between("Rate", c.Rate, 0, 1e6),
+	)
+	if err == nil && c.DryRun && c.Follow {
+		return errors.New("a redrive cannot Follow with DryRun, which sees what is there now")
+	}
+	return err
+}
+
+// delay is how long a letter with that many redrives stays dead.
+func (c *RedriveConfig) delay(redrives int) time.Duration {
+	d := max(c.Delay, 0)
+	for range redrives {
+		if d >= c.MaxDelay || d == 0 {
+			break
+		}
+		d *= 2
+	}
+	return min(d, c.MaxDelay)
+}
+
+// Redriven is what a redrive did.
+type Redriven struct {
+	Sent   int       // sent back; with DryRun would be
+	Early  int       // left because their delay is not over
+	Failed int       // could not be sent back
+	Next   time.Time // when the first of Early is due, by the server's clock; zero if there is none
+}
+
+const (
+	// followPoll is how often a redrive that follows looks for new letters.
+	followPoll = 2 * time.Second
+	// redriveTries and redriveBackoff are how often and how fast the same letter is
+	// tried while the backend is not available: about 13 s in all.
+	redriveTries   = 8
+	redriveBackoff = 100 * time.Millisecond
+	// maxRedriveFailures is how many letters may fail before the rest is not tried.
+	maxRedriveFailures = 100
+)
+
+// Redrive sends dead letters back to their stream, each behind a delay that
+// doubles with every time that it comes back. Messages keep their payload and
+// headers and count their redrives in the header weir-redrives. They are not held back by a
+// guard; Rate is what limits them.
+//
+// It can be stopped at any time and run again, also by several at once: a letter is
+// sent back and removed in one step, or, where the backend has no such step, so that
+// a repeat stores nothing twice. The result counts what was done, also with an error.
+func (d *DeadLetters) Redrive(ctx context.Context, cfg RedriveConfig) (Redriven, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return Redriven{}, fmt.Errorf("redrive: %w", err)
+	}
+	clock := d.clock(ctx)
+	r := &redrive{letters: d, cfg: cfg, clock: clock, began: clock.now()}
+	for {
+		if err := r.pass(ctx); err != nil {
+			return r.done, err
+		}
+		if !cfg.Follow && (!cfg.Wait || r.done.Early == 0 || cfg.DryRun) {
+			return r.done, r.failure()
+		}
+		if err := r.rest(ctx); err != nil {
+			return r.done, err
+		}
+	}
+}
+
+// redrive is one run of Redrive.
+type redrive struct {
+	letters *DeadLetters
+	cfg     RedriveConfig
+	clock   serverClock
+	began   time.Time
+	next    time.Time // when the rate lets the next message go
+	done    Redriven
+	failed  map[string]bool // letters that could not be sent back are tried once
+	first   error           // why the first of them could not
+}
+
+// pass sends back what is due.
+func (r *redrive) pass(ctx context.Context) error {
+	r.done.Early, r.done.Next = 0, time.Time{}
+	for letter, err := range r.letters.List(ctx, r.cfg.Filter) {
+		if err != nil {
+			return err
+		}
+		// A letter that a handler sends here again and again must not keep a redrive
+		// going that is to end.
+		if letter.DeadAt.After(r.began) && !r.cfg.Follow || r.failed[letter.ID] {
+			continue
+		}
+		if due := letter.DeadAt.Add(r.cfg.delay(letter.Redrives)); due.After(r.clock.now()) {
+			r.done.Early++
+			if r.done.Next.IsZero() || due.Before(r.done.Next) {
+				r.done.Next = due
+			}
+			continue
+		}
+		if err := r.send(ctx, &letter); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rest waits until a letter is due, or for the next look.
+func (r *redrive) rest(ctx context.Context) error {
+	wait := followPoll
+	if r.done.Early > 0 {
+		r.cfg.Waiting(r.done.Early, r.done.Next)
+		due := r.done.Next.Sub(r.clock.now())
+		if !r.cfg.Follow || due < wait {
+			wait = due
+		}
+	}
+	return pause(ctx, wait)
+}
+
+// send sends one letter back. An error ends the redrive.
+func (r *redrive) send(ctx context.Context, letter *DeadLetter) error {
+	if r.cfg.DryRun {
+		r.done.Sent++
+		r.cfg.Progress(letter, nil)
+		return nil
+	}
+	if err := r.throttle(ctx); err != nil {
+		return err
+	}
+	err := r.try(ctx, letter)
+	switch {
+	case err == nil:
+		r.done.Sent++
+		r.cfg.Progress(letter, nil)
+		return nil
+	case errors.Is(err, backend.ErrNotFound): // somebody else was quicker
+		return nil
+	case ctx.Err() != nil, errors.Is(err, ErrClosed), backend.Retryable(err):
+		return fmt.Errorf("dead letter %s of %q: %w", letter.ID, r.letters.name, err)
+	}
+	r.cfg.Progress(letter, err)
+	if r.failed == nil {
+		r.failed, r.first = map[string]bool{}, fmt.Errorf("dead letter %s: %w", letter.ID, err)
+	}
+	r.failed[letter.ID] = true
+	r.done.Failed = len(r.failed)
+	if r.done.Failed >= maxRedriveFailures {
+		return r.failure()
+	}
+	return nil
+}
+
+// try sends one letter back and tries again while that may help. A letter that
+// is gone after an answer was lost has been sent.
+func (r *redrive) try(ctx context.Context, letter *DeadLetter) error {
+	lost := false
+	for try := 1; ; try++ {
+		err := r.letters.letters.Redrive(ctx, r.letters.name, *letter)
+		switch {
+		case lost && errors.Is(err, backend.ErrNotFound):
+			return nil
+		case !backend.Retryable(err), try == redriveTries, ctx.Err() != nil:
+			return err
+		}
+		lost = lost || errors.Is(err, ErrOutcomeUnknown)
+		wait := redriveBackoff << (try - 1)
+		var full *backend.FullError
+		if errors.As(err, &full) {
+			wait = max(wait, full.RetryAfter)
+		}
+		if pause(ctx, wait) != nil {
+			return err
+		}
+	}
+}
+
+// throttle waits until the rate lets one message go.
+func (r *redrive) throttle(ctx context.Context) error {
+	if r.cfg.Rate == 0 {
+		return ctx.Err()
+	}
+	if err := pause(ctx, time.Until(r.next)); err != nil {
+		return err
+	}
+	gap := time.Duration(float64(time.Second) / r.cfg.Rate)
+	if now := time.Now(); r.next.Before(now.Add(-gap)) {
+		r.next = now // what was not used before is not made up for
+	}
+	r.next = r.next.Add(gap)
+	return nil
+}
+
+// failure is the error of a redrive that could not send some letters back.
+func (r *redrive) failure() error {
+	if r.done.Failed == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d dead letters could not be sent back, the first: %w", r.done.Failed, r.first)
+}
+
+// pause waits for d, or returns the context's error as soon as it has ended.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -162,12 +162,11 @@ func (g *guard) lag(v *visit) error {
 
 // measure keeps the readings coming where nothing is decided by them.
 func (g *guard) measure(set *settings, v *visit) {
-	r, soon := g.signals.current(v.now, set.LagCache)
-	if soon {
+	if _, soon := g.signals.current(v.now, set.LagCache); soon {
 		g.refresh()
 	}
-	if v.r = r; r != nil {
-		g.judge(set, r, v.now)
+	if v.r = g.signals.last.Load(); v.r != nil {
+		g.judge(set, v.r, v.now)
 	}
 }
 

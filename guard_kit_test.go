@@ -1,0 +1,140 @@
+package weir_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+)
+
+// guarded is a producer over a fake and what it told its hooks and its logger.
+type guarded struct {
+	*weir.Producer
+	fake *backendtest.Fake
+	log  *stageLines
+
+	mu       sync.Mutex
+	slowed   map[weir.SlowKind][]time.Duration
+	tries    []int
+	shadowed []string
+	known    []bool
+	failed   map[string]int
+	stored   int
+	attempts int
+}
+
+// guard makes one. It belongs into a bubble of synctest.
+func guard(t *testing.T, c weir.ProducerConfig) *guarded {
+	t.Helper()
+	g := &guarded{
+		fake: backendtest.NewFake(backendtest.FakeOptions{}), log: &stageLines{},
+		slowed: map[weir.SlowKind][]time.Duration{}, failed: map[string]int{},
+	}
+	c.Logger = slog.New(g.log)
+	c.Hooks = g.hooks()
+	p, err := weir.NewProducer(weir.New(g.fake), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Producer = p
+	t.Cleanup(func() { _ = p.Close() })
+	return g
+}
+
+func (g *guarded) hooks() weir.Hooks {
+	locked := func(do func()) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		do()
+	}
+	return weir.Hooks{
+		PublishAttempt: func(_ weir.StreamName, n int) { locked(func() { g.attempts += n }) },
+		Published:      func(_ weir.StreamName, n int, _ time.Duration) { locked(func() { g.stored += n }) },
+		PublishFailed:  func(_ weir.StreamName, n int, why string) { locked(func() { g.failed[why] += n }) },
+		Slowed: func(_ weir.StreamName, k weir.SlowKind, d time.Duration) {
+			locked(func() { g.slowed[k] = append(g.slowed[k], d) })
+		},
+		BackpressureRetry: func(_ weir.StreamName, try int) { locked(func() { g.tries = append(g.tries, try) }) },
+		Shadowed:          func(_ weir.StreamName, d string) { locked(func() { g.shadowed = append(g.shadowed, d) }) },
+		SignalKnown:       func(_ weir.StreamName, known bool) { locked(func() { g.known = append(g.known, known) }) },
+	}
+}
+
+// pretend sets the numbers of the stream: what workers published, and how many wait.
+func (g *guarded) pretend(workers, lag int64) {
+	g.fake.Pretend(&backend.Signal{Workers: &workers, Pending: workers, Lag: &lag, XLen: workers + lag})
+}
+
+// timed publishes one message and returns how long it took.
+func (g *guarded) timed(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	err := g.Publish(ctx, weir.Message{Data: []byte("x")})
+	return time.Since(began), err
+}
+
+// entries is how many messages the fake holds.
+func (g *guarded) entries(t *testing.T) int64 {
+	t.Helper()
+	g.fake.Pretend(nil)
+	s, err := g.fake.Stats(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.XLen
+}
+
+// stageLines is a slog.Handler that keeps what it is given.
+type stageLines struct {
+	mu  sync.Mutex
+	all []slog.Record
+}
+
+func (l *stageLines) Enabled(context.Context, slog.Level) bool { return true }
+func (l *stageLines) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *stageLines) WithGroup(string) slog.Handler            { return l }
+func (l *stageLines) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, r.Clone())
+	return nil
+}
+
+// stageLine is a record's time and attributes.
+type stageLine struct {
+	at    time.Time
+	text  string
+	attrs map[string]slog.Value
+}
+
+// of returns the lines of a stage; "" is those without one.
+func (l *stageLines) of(stage string) (found []stageLine) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.all {
+		one := stageLine{r.Time, r.Message, map[string]slog.Value{}}
+		r.Attrs(func(a slog.Attr) bool {
+			one.attrs[a.Key] = a.Value
+			return true
+		})
+		if got, ok := one.attrs["stage"]; ok && got.String() == stage || !ok && stage == "" {
+			found = append(found, one)
+		}
+	}
+	return found
+}
+
+func wantList[T comparable](t *testing.T, what string, got, want []T) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// quiet is a logger for tests that do not look at lines.
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

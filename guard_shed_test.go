@@ -1,0 +1,190 @@
+package weir_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+)
+
+func TestRequest1001OfAWindowIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{MaxDepth: 1 << 30})
+		time.Sleep(700 * time.Millisecond) // the window begins with its first request, whenever that is
+		for i := range 1000 {
+			if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+				t.Fatalf("request %d: %v", i+1, err)
+			}
+			if i == 499 {
+				time.Sleep(600 * time.Millisecond)
+			}
+		}
+		for range 500 {
+			took, err := g.timed(t.Context())
+			full := refusedFor(t, err, weir.LoadShedding)
+			if took != 0 || full.RetryAfter != 400*time.Millisecond || full.MaxDepth != 1<<30 {
+				t.Fatalf("refused after %s with %+v, want at once, to come back in 400ms", took, full)
+			}
+		}
+		time.Sleep(399 * time.Millisecond)
+		refusedFor(t, g.Publish(t.Context(), weir.Message{}), weir.LoadShedding)
+		time.Sleep(time.Millisecond)
+		if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+			t.Errorf("in the next window: %v", err)
+		}
+		if g.attempts != 1502 || g.stored != 1001 || g.failed["load_shedding"] != 501 {
+			t.Errorf("told of %d attempts, %d stored, %v failed", g.attempts, g.stored, g.failed)
+		}
+		if n := g.fake.Calls(backendtest.OpAppend); n != 1001 {
+			t.Errorf("%d appends", n)
+		}
+	})
+}
+
+func TestWindowRefusesBeforeTheLagIsLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 1, ShedWindow: time.Minute})
+		g.pretend(201, 9000)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := g.Publish(ctx, weir.Message{}); ctx.Err() == nil {
+			t.Fatalf("not paused: %v", err)
+		}
+		took, err := g.timed(t.Context())
+		if full := refusedFor(t, err, weir.LoadShedding); took != 0 || full.Depth != 9201 {
+			t.Errorf("got %+v after %s, want at once with the depth read last", full, took)
+		}
+	})
+}
+
+func TestBatchIsOneRequestOfTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 2})
+		for range 2 {
+			if err := g.PublishBatch(t.Context(), make([]weir.Message, 100)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		refusedFor(t, g.PublishBatch(t.Context(), make([]weir.Message, 1)), weir.LoadShedding)
+		if g.stored != 200 || g.failed["load_shedding"] != 1 {
+			t.Errorf("stored %d, failed %v", g.stored, g.failed)
+		}
+	})
+}
+
+func TestWaitingPublishKeepsItsPlaceInTheGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{ShedConcurrency: 2})
+		g.pretend(201, 0)
+		var done sync.WaitGroup
+		for range 2 {
+			done.Go(func() {
+				if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+					t.Errorf("a paused publish: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		time.Sleep(30 * time.Second)
+		took, err := g.timed(t.Context())
+		if refusedFor(t, err, weir.LoadShedding); took != 0 {
+			t.Errorf("refused after %s", took)
+		}
+		g.pretend(0, 0)
+		done.Wait()
+		if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+			t.Errorf("with the places free again: %v", err)
+		}
+	})
+}
+
+// watcher counts the appends that are under way.
+type watcher struct {
+	*backendtest.Fake
+	now, most, over atomic.Int64
+	limit           int64
+}
+
+func (w *watcher) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
+	n := w.now.Add(1)
+	defer w.now.Add(-1)
+	if n > w.limit {
+		w.over.Add(1)
+	}
+	for {
+		most := w.most.Load()
+		if n <= most || w.most.CompareAndSwap(most, n) {
+			break
+		}
+	}
+	return w.Fake.Append(ctx, msgs)
+}
+
+func TestGateHoldsAtEveryInstant(t *testing.T) {
+	w := &watcher{Fake: backendtest.NewFake(backendtest.FakeOptions{}), limit: 4}
+	p, err := weir.NewProducer(weir.New(w), weir.ProducerConfig{
+		ShedConcurrency: 4, LoadSheddingMaxRequests: 1 << 30, MaxDepth: 1 << 30, Logger: quiet(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	w.Inject(backendtest.OpAppend, backendtest.Fault{Delay: 100 * time.Microsecond})
+	var stored, refused atomic.Int64
+	var slowest atomic.Int64
+	var done sync.WaitGroup
+	for range 32 {
+		done.Go(func() {
+			for range 200 {
+				began := time.Now()
+				if err := p.Publish(t.Context(), weir.Message{}); err == nil {
+					stored.Add(1)
+					continue
+				}
+				refused.Add(1)
+				if took := int64(time.Since(began)); took > slowest.Load() {
+					slowest.Store(took)
+				}
+			}
+		})
+	}
+	done.Wait()
+	if w.over.Load() > 0 || w.most.Load() != 4 {
+		t.Errorf("%d appends began beyond 4, most at once %d", w.over.Load(), w.most.Load())
+	}
+	if stored.Load() == 0 || refused.Load() == 0 || stored.Load()+refused.Load() != 6400 {
+		t.Errorf("%d stored, %d refused of 6400", stored.Load(), refused.Load())
+	}
+	t.Logf("%d stored, %d refused, slowest refusal %s", stored.Load(), refused.Load(), time.Duration(slowest.Load()))
+}
+
+func TestLoadSheddingCanBeSwitchedOffAndOnAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := weir.ProducerConfig{LoadSheddingMaxRequests: 1, ShedWindow: time.Hour, ShedConcurrency: 1}
+		g := guard(t, c)
+		if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+			t.Fatal(err)
+		}
+		refusedFor(t, g.Publish(t.Context(), weir.Message{}), weir.LoadShedding)
+		off := c
+		off.DisableLoadShedding = true
+		if err := g.Reconfigure(off); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+				t.Fatalf("switched off: %v", err)
+			}
+		}
+		if err := g.Reconfigure(c); err != nil {
+			t.Fatal(err)
+		}
+		refusedFor(t, g.Publish(t.Context(), weir.Message{}), weir.LoadShedding)
+	})
+}

@@ -1,0 +1,311 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+)
+
+func TestReadingIsSharedAndNeverOlderThanItMayBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 1 << 30, MaxDepth: 1 << 30})
+		second, err := weir.NewProducer(weir.New(g.fake), weir.ProducerConfig{Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer second.Close()
+		var done sync.WaitGroup
+		for range 16 {
+			done.Go(func() {
+				for range 2000 {
+					if _, err := g.timed(t.Context()); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		done.Wait()
+		// 2 s, read every 88 ms: from 7/8 of the 100 ms on, the next reading is begun.
+		if n := g.fake.Calls(backendtest.OpSignal); n < 20 || n > 24 {
+			t.Errorf("%d readings in 2s, want about 23", n)
+		}
+		g.pretend(51, 0)
+		time.Sleep(100 * time.Millisecond)
+		if took, _ := g.timed(t.Context()); took != 500*time.Millisecond {
+			t.Errorf("100ms later the new signal was not looked at: took %s", took)
+		}
+	})
+}
+
+func TestReadingCanBeTakenForEveryPublish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{LagCache: -1})
+		g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Delay: time.Millisecond})
+		for i := range 10 {
+			if took, err := g.timed(t.Context()); err != nil || took != time.Millisecond {
+				t.Fatalf("publish %d: %v after %s", i, err, took)
+			}
+		}
+		if n := g.fake.Calls(backendtest.OpSignal); n != 10 {
+			t.Errorf("%d readings for 10 publishes", n)
+		}
+	})
+}
+
+func TestSlowReadingIsWaitedForOnceAndThenUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Delay: 300 * time.Millisecond})
+		var done sync.WaitGroup
+		for range 50 {
+			done.Go(func() {
+				if took, err := g.timed(t.Context()); err != nil || took != 300*time.Millisecond {
+					t.Errorf("%v after %s, want with the one reading that is under way", err, took)
+				}
+			})
+		}
+		done.Wait()
+		if n := g.fake.Calls(backendtest.OpSignal); n != 1 {
+			t.Errorf("%d readings for 50 publishes at once", n)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if took, err := g.timed(ctx); !errors.Is(err, context.DeadlineExceeded) || took != 20*time.Millisecond {
+			t.Errorf("%v after %s: want no wait for a reading past the context", err, took)
+		}
+	})
+}
+
+func TestBackendThatDoesNotAnswerIsAnUnknownSignal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.pretend(201, 9000)
+		remove := g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Hang: true})
+		if took, err := g.timed(t.Context()); err != nil || took != time.Second {
+			t.Fatalf("%v after %s, want the policy open after 1s", err, took)
+		}
+		for range 20 {
+			if took, err := g.timed(t.Context()); err != nil || took != 0 {
+				t.Fatalf("%v after %s: a second publish waits too", err, took)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		g.pretend(0, 0)
+		remove()
+		time.Sleep(time.Second)
+		if _, err := g.timed(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantList(t, "changes", g.known, []bool{false, true})
+		if said := g.log.of(""); len(said) != 2 {
+			t.Errorf("%d lines, want one for each of the two changes: %v", len(said), said)
+		}
+	})
+}
+
+func TestUnknownSignalDoesWhatThePolicySays(t *testing.T) {
+	dead := &backend.Signal{Pending: 500, Lag: new(int64), XLen: 500}
+	t.Run("open", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g := guard(t, weir.ProducerConfig{})
+			g.fake.Pretend(dead)
+			if took, err := g.timed(t.Context()); err != nil || took != 0 {
+				t.Errorf("%v after %s", err, took)
+			}
+			wantList(t, "changes", g.known, []bool{false})
+		})
+	})
+	t.Run("hold", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g := guard(t, weir.ProducerConfig{LagUnknown: weir.UnknownHold})
+			g.fake.Pretend(dead)
+			time.AfterFunc(2350*time.Millisecond, func() { g.pretend(200, 0) })
+			if took, err := g.timed(t.Context()); err != nil || took != 2400*time.Millisecond {
+				t.Errorf("%v after %s, want it held until the workers are on", err, took)
+			}
+			wantList(t, "changes", g.known, []bool{false, true})
+		})
+	})
+	t.Run("decay", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g := guard(t, weir.ProducerConfig{LagUnknown: weir.UnknownDecay})
+			g.pretend(800, 0)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			_ = g.Publish(ctx, weir.Message{}) // reads the 800 at 0
+			g.fake.Pretend(dead)
+			took, err := g.timed(t.Context())
+			// 800, 400, 200 after two TTLs of 10 s: above 200 until then, for a fraction in whole numbers.
+			if err != nil || took < 19*time.Second || took > 20*time.Second {
+				t.Errorf("%v after %s, want a pause until 800 has halved twice", err, took)
+			}
+			time.Sleep(10 * time.Second) // 100: above the soft limit
+			if took, _ := g.timed(t.Context()); took != 500*time.Millisecond {
+				t.Errorf("at 100 it took %s", took)
+			}
+			time.Sleep(10 * time.Second) // less than 50
+			if took, _ := g.timed(t.Context()); took != 0 {
+				t.Errorf("below 50 it took %s", took)
+			}
+		})
+	})
+	t.Run("decay of what was never known", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g := guard(t, weir.ProducerConfig{LagUnknown: weir.UnknownDecay})
+			g.fake.Pretend(dead)
+			if took, err := g.timed(t.Context()); err != nil || took != 0 {
+				t.Errorf("%v after %s", err, took)
+			}
+		})
+	})
+	t.Run("backlog without a lag", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g := guard(t, weir.ProducerConfig{LagSignal: weir.SignalBacklog})
+			g.fake.Pretend(&backend.Signal{Pending: 500, XLen: 500})
+			if took, err := g.timed(t.Context()); err != nil || took != 0 {
+				t.Errorf("%v after %s", err, took)
+			}
+			wantList(t, "changes", g.known, []bool{false})
+		})
+	})
+}
+
+// plain is a backend without a signal of its workers.
+type plain struct{ backend.Backend }
+
+func TestBackendWithoutASignalIsReadByItsStats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		p, err := weir.NewProducer(weir.New(plain{f}), weir.ProducerConfig{
+			LagWarn: 1, Logger: quiet(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		for range 3 {
+			if err := p.Publish(t.Context(), weir.Message{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		claim := backend.ClaimRequest{Consumer: "c", Max: 3, ReclaimAfter: time.Minute}
+		if _, err := f.Claim(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		began := time.Now()
+		if err := p.Publish(t.Context(), weir.Message{}); err != nil || time.Since(began) != 500*time.Millisecond {
+			t.Errorf("%v after %s, want one sleep for 3 pending", err, time.Since(began))
+		}
+	})
+}
+
+func TestModeOffMeasuresAndStopsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{Guard: weir.GuardOff, LoadSheddingMaxRequests: 1, ShedConcurrency: 1})
+		g.pretend(201, 9000)
+		remove := g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Hang: true})
+		for range 5 {
+			if took, err := g.timed(t.Context()); err != nil || took != 0 {
+				t.Fatalf("%v after %s", err, took)
+			}
+		}
+		remove()
+		for range 10 {
+			time.Sleep(100 * time.Millisecond)
+			if took, err := g.timed(t.Context()); err != nil || took != 0 {
+				t.Fatalf("%v after %s", err, took)
+			}
+		}
+		wantList(t, "changes", g.known, []bool{true})
+		if n := g.fake.Calls(backendtest.OpSignal); n < 9 {
+			t.Errorf("%d readings in a second: it does not measure", n)
+		}
+		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backendtest.Full(backend.ReasonQueueFull, 0)})
+		took, err := g.timed(t.Context())
+		if full := refusedFor(t, err, weir.QueueFull); took != 0 || full.Err == nil {
+			t.Errorf("the server's own refusal: %+v after %s", full, took)
+		}
+	})
+}
+
+func TestShadowOnlyTellsWhatItWouldHaveDone(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		workers, lag int64
+		config       weir.ProducerConfig
+		want         []string
+	}{
+		{name: "nothing"},
+		{name: "soft", workers: 51, want: []string{"sleep"}},
+		{name: "hard", workers: 201, want: []string{"pause"}},
+		{name: "depth", lag: 8000, want: []string{"depth"}},
+		{name: "both", workers: 201, lag: 8000, want: []string{"pause", "depth"}},
+		{name: "of off", workers: 201, lag: 8000, config: weir.ProducerConfig{ShadowOf: weir.GuardOff}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.config.Guard = weir.GuardShadow
+				g := guard(t, c.config)
+				g.pretend(c.workers, c.lag)
+				if took, err := g.timed(t.Context()); err != nil || took != 0 {
+					t.Errorf("%v after %s: it acted", err, took)
+				}
+				wantList(t, "decisions", g.shadowed, c.want)
+				for _, l := range append(g.log.of("QUEUE.BACKPRESSURE"), g.log.of("QUEUE.WARNING")...) {
+					if !l.attrs["shadow"].Bool() {
+						t.Errorf("a line without shadow=true: %v", l)
+					}
+				}
+				if len(g.slowed)+len(g.failed) != 0 {
+					t.Errorf("slowed %v, failed %v", g.slowed, g.failed)
+				}
+			})
+		})
+	}
+	t.Run("window, gate and a full queue", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g := guard(t, weir.ProducerConfig{Guard: weir.GuardShadow, LoadSheddingMaxRequests: 2})
+			g.pretend(0, 8000)
+			for range 3 {
+				if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Second) // longer than 0.1 + 0.2 + 0.4 s without room
+			if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+				t.Fatal(err)
+			}
+			wantList(t, "decisions", g.shadowed, []string{"depth", "depth", "load_shedding", "queue_full"})
+		})
+	})
+}
+
+func TestSettingsAreExchangedWhileAPublishWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.pretend(300, 0)
+		time.AfterFunc(350*time.Millisecond, func() {
+			if err := g.Reconfigure(weir.ProducerConfig{LagPause: 300}); err != nil {
+				t.Error(err)
+			}
+		})
+		if took, err := g.timed(t.Context()); err != nil || took != 400*time.Millisecond {
+			t.Errorf("%v after %s, want it let go at the next poll", err, took)
+		}
+		if err := g.Reconfigure(weir.ProducerConfig{LagPoll: time.Hour}); err == nil {
+			t.Error("a poll of an hour was taken")
+		}
+		if took, _ := g.timed(t.Context()); took != 500*time.Millisecond {
+			t.Errorf("took %s: the refused settings changed something", took)
+		}
+	})
+}

@@ -1,0 +1,298 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+)
+
+// refusedFor fails the test unless err is a complete refusal for the reason.
+func refusedFor(t *testing.T, err error, reason weir.Reason) *weir.QueueFullError {
+	t.Helper()
+	var full *weir.QueueFullError
+	if !errors.As(err, &full) {
+		t.Fatalf("got %v, want a QueueFullError", err)
+	}
+	if full.Reason != reason || full.Queue != "jobs" || full.RetryAfter <= 0 {
+		t.Fatalf("got %+v, want reason %s, queue jobs and a RetryAfter", full, reason)
+	}
+	return full
+}
+
+func TestSoftLimitSleepsOnce(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		config weir.ProducerConfig
+		signal int64
+		want   time.Duration
+	}{
+		{"at the limit", weir.ProducerConfig{}, 50, 0},
+		{"just above", weir.ProducerConfig{}, 51, 500 * time.Millisecond},
+		{"far above", weir.ProducerConfig{}, 200, 500 * time.Millisecond},
+		{"other numbers", weir.ProducerConfig{LagWarn: 5, LagWarnSleep: time.Second}, 6, time.Second},
+		{"limit off", weir.ProducerConfig{LagWarn: -1}, 200, 0},
+		{"proportional, at the limit", weir.ProducerConfig{Guard: weir.GuardProportional}, 50, 0},
+		{"proportional, just above", weir.ProducerConfig{Guard: weir.GuardProportional}, 51, 510 * time.Millisecond},
+		{"proportional, far above", weir.ProducerConfig{Guard: weir.GuardProportional}, 200, 2 * time.Second},
+		{"proportional, no hard limit", weir.ProducerConfig{Guard: weir.GuardProportional, LagPause: -1}, 1e9, time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := guard(t, c.config)
+				g.pretend(c.signal, 0)
+				c.config.MaxDepth = 1 << 40
+				if err := g.Reconfigure(c.config); err != nil {
+					t.Fatal(err)
+				}
+				took, err := g.timed(t.Context())
+				if err != nil || took != c.want {
+					t.Fatalf("signal %d: %v after %s, want %s", c.signal, err, took, c.want)
+				}
+				var slept []time.Duration
+				if c.want > 0 {
+					slept = append(slept, c.want)
+				}
+				wantList(t, "sleeps told", g.slowed[weir.SoftSleep], slept)
+			})
+		})
+	}
+}
+
+func TestHardLimitPollsUntilTheSignalIsNotAboveIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.pretend(201, 0)
+		began := time.Now()
+		time.AfterFunc(750*time.Millisecond, func() { g.pretend(200, 0) })
+		if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+			t.Fatal(err)
+		}
+		// 200 is above the soft limit, but who has paused does not sleep too.
+		if took := time.Since(began); took != 800*time.Millisecond {
+			t.Errorf("paused for %s, want 800ms", took)
+		}
+		if reads := g.fake.Calls(backendtest.OpSignal); reads != 9 {
+			t.Errorf("%d readings, want one at once and 8 polls", reads)
+		}
+		wantList(t, "pauses told", g.slowed[weir.HardPause], []time.Duration{800 * time.Millisecond})
+		wantList(t, "sleeps told", g.slowed[weir.SoftSleep], nil)
+	})
+}
+
+func TestBacklogCanBeTheSignal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{Guard: weir.GuardProportional, LagSignal: weir.SignalBacklog})
+		g.pretend(10, 90)
+		if took, err := g.timed(t.Context()); err != nil || took != time.Second {
+			t.Errorf("%v after %s, want 1s for a backlog of 100", err, took)
+		}
+	})
+}
+
+// What keeps a publish waiting, and the settings for it.
+var waits = map[string]struct {
+	config       weir.ProducerConfig
+	workers, lag int64
+	fault        error
+}{
+	"soft sleep":  {workers: 51},
+	"hard pause":  {workers: 201},
+	"depth":       {lag: 8000},
+	"hold":        {config: weir.ProducerConfig{LagUnknown: weir.UnknownHold}, workers: -1},
+	"server full": {fault: backendtest.Full(backend.ReasonQueueFull, time.Minute)},
+}
+
+func TestEveryWaitEndsWithItsContext(t *testing.T) {
+	for name, c := range waits {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := guard(t, c.config)
+				g.pretend(c.workers, c.lag)
+				if c.workers < 0 {
+					g.fake.Pretend(&backend.Signal{})
+				}
+				g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: c.fault})
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(23*time.Millisecond, cancel)
+				took, err := g.timed(ctx)
+				if !errors.Is(err, context.Canceled) || took != 23*time.Millisecond {
+					t.Errorf("ended with %v after %s, want the context's error after 23ms", err, took)
+				}
+				if n := g.entries(t); n != 0 || g.failed["cancelled"] != 1 {
+					t.Errorf("%d stored, failures %v: want none stored and one cancelled", n, g.failed)
+				}
+			})
+		})
+	}
+}
+
+func TestEveryWaitEndsWithItsProducer(t *testing.T) {
+	for name, c := range waits {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := guard(t, c.config)
+				g.pretend(c.workers, c.lag)
+				if c.workers < 0 {
+					g.fake.Pretend(&backend.Signal{})
+				}
+				g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: c.fault})
+				time.AfterFunc(23*time.Millisecond, func() { _ = g.Close() })
+				took, err := g.timed(t.Context())
+				if !errors.Is(err, weir.ErrClosed) || took != 23*time.Millisecond {
+					t.Errorf("ended with %v after %s, want ErrClosed after 23ms", err, took)
+				}
+				if err := g.Publish(t.Context(), weir.Message{}); !errors.Is(err, weir.ErrClosed) {
+					t.Errorf("a publish after Close: %v, want ErrClosed", err)
+				}
+				if n := g.entries(t); n != 0 {
+					t.Errorf("%d stored", n)
+				}
+			})
+		})
+	}
+}
+
+func TestTryPublishNeverWaits(t *testing.T) {
+	for name, c := range waits {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := guard(t, c.config)
+				g.pretend(c.workers, c.lag)
+				if c.workers < 0 {
+					g.fake.Pretend(&backend.Signal{})
+				}
+				g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: c.fault})
+				began := time.Now()
+				err := g.TryPublish(t.Context(), weir.Message{})
+				if took := time.Since(began); took != 0 {
+					t.Errorf("waited %s", took)
+				}
+				if name == "soft sleep" {
+					if err != nil {
+						t.Errorf("the soft limit refused: %v", err)
+					}
+					return
+				}
+				refusedFor(t, err, weir.QueueFull)
+			})
+		})
+	}
+}
+
+func TestDepthIsLookedAtAgainThreeTimesThenRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.pretend(0, 7999)
+		if took, err := g.timed(t.Context()); err != nil || took != 0 {
+			t.Fatalf("below the limit: %v after %s", err, took)
+		}
+		different := map[time.Duration]bool{}
+		for range 20 {
+			time.Sleep(time.Second)
+			g.pretend(0, 8000)
+			g.slowed, g.tries = map[weir.SlowKind][]time.Duration{}, nil
+			reads := g.fake.Calls(backendtest.OpSignal)
+			took, err := g.timed(t.Context())
+			full := refusedFor(t, err, weir.QueueFull)
+			if full.Depth != 8000 || full.MaxDepth != 10_000 || full.Err != nil {
+				t.Fatalf("got %+v", full)
+			}
+			wantList(t, "tries told", g.tries, []int{1, 2, 3})
+			if n := g.fake.Calls(backendtest.OpSignal) - reads; n != 4 {
+				t.Errorf("%d readings, want one for each look", n)
+			}
+			sum := time.Duration(0)
+			for i, base := range []time.Duration{100, 200, 400} {
+				d := g.slowed[weir.DepthWait][i]
+				if base *= time.Millisecond; d < base/2 || d > base*3/2 {
+					t.Errorf("wait %d was %s, want %s ± 50 %%", i+1, d, base)
+				}
+				sum += d
+				different[d] = true
+			}
+			if took != sum {
+				t.Errorf("took %s, its waits %s", took, sum)
+			}
+		}
+		if len(different) < 50 {
+			t.Errorf("60 waits had %d different lengths: no jitter", len(different))
+		}
+		if n := g.fake.Calls(backendtest.OpAppend); n != 1 {
+			t.Errorf("%d appends, want the first one's only", n)
+		}
+	})
+}
+
+func TestRoomThatComesInTimeIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.pretend(0, 9000)
+		time.AfterFunc(200*time.Millisecond, func() { g.pretend(0, 10) })
+		if _, err := g.timed(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(g.tries) == 0 || len(g.tries) > 3 || g.stored != 1 {
+			t.Errorf("tries %v, stored %d", g.tries, g.stored)
+		}
+	})
+}
+
+func TestDepthIsWhatIsStoredOnlyWhereLagIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{BackpressureRetries: -1})
+		zero := int64(0)
+		g.fake.Pretend(&backend.Signal{Workers: &zero, Lag: &zero, XLen: 50_000})
+		if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+			t.Fatalf("a long stream without work: %v", err)
+		}
+		time.Sleep(time.Second)
+		g.fake.Pretend(&backend.Signal{Workers: &zero, XLen: 50_000})
+		took, err := g.timed(t.Context())
+		if full := refusedFor(t, err, weir.QueueFull); full.Depth != 50_000 || took != 0 {
+			t.Errorf("got %+v after %s, want depth 50000 at once", full, took)
+		}
+	})
+}
+
+// A reading may be old, but one producer cannot rush past the limit with it.
+func TestOneReadingGivesOutNoMoreRoomThanItSaw(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{MaxDepth: 100, DisableLoadShedding: true, LagCache: time.Minute, BackpressureRetries: -1})
+		var err error
+		stored := 0
+		for err == nil {
+			if err = g.Publish(t.Context(), weir.Message{}); err == nil {
+				stored++
+			}
+		}
+		if full := refusedFor(t, err, weir.QueueFull); stored != 80 || full.Depth != 80 {
+			t.Errorf("%d stored, refused at %d: want 80", stored, full.Depth)
+		}
+		if n := g.fake.Calls(backendtest.OpSignal); n != 2 {
+			t.Errorf("%d readings, want the first and one when its room was used up", n)
+		}
+	})
+}
+
+func TestBatchNeedsRoomForAllItsMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{MaxDepth: 100, BackpressureRetries: -1})
+		g.pretend(0, 71)
+		if err := g.PublishBatch(t.Context(), make([]weir.Message, 9)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		refusedFor(t, g.PublishBatch(t.Context(), make([]weir.Message, 10)), weir.QueueFull)
+		g.pretend(0, 0)
+		time.Sleep(time.Second)
+		if err := g.PublishBatch(t.Context(), make([]weir.Message, 81)); err != nil {
+			t.Errorf("a batch beyond the limit into an empty queue: %v", err)
+		}
+	})
+}

@@ -33,6 +33,9 @@ type Harness struct {
 	CreatesStream bool
 	// NoLag says that the server never knows the lag.
 	NoLag bool
+	// CountsItself says that the server counts what is pending by itself, so that
+	// the workers' signal is known though none has published it.
+	CountsItself bool
 	// KeepsErrors says that what a Return tells of its error is in the letter that
 	// a later claim makes of the message.
 	KeepsErrors bool

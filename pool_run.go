@@ -132,7 +132,6 @@ func (w *worker) finish() bool {
 
 // judge says what becomes of a job whose handler has returned.
 func (p *Pool) judge(j *job) verdict {
-	var poison *poisonError
 	switch {
 	case j.lost:
 		return verdictLost
@@ -141,7 +140,7 @@ func (p *Pool) judge(j *job) verdict {
 		return verdictFailed
 	case j.err == nil:
 		return verdictAck
-	case !p.mu.killed.IsZero() && !errors.As(j.err, &poison):
+	case !p.mu.killed.IsZero() && !isPoison(j.err):
 		return verdictStopped
 	}
 	return verdictFailed

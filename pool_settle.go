@@ -133,8 +133,12 @@ func (p *Pool) giveBack(ctx context.Context, jobs []*job) {
 
 // isDead reports whether no further delivery may be tried.
 func (p *Pool) isDead(j *job) bool {
+	return isPoison(j.err) || p.cfg.MaxDeliveries > 0 && j.lease.Attempt >= p.cfg.MaxDeliveries
+}
+
+func isPoison(err error) bool {
 	var poison *poisonError
-	return errors.As(j.err, &poison) || p.cfg.MaxDeliveries > 0 && j.lease.Attempt >= p.cfg.MaxDeliveries
+	return errors.As(err, &poison)
 }
 
 func (p *Pool) nack(ctx context.Context, jobs []*job, o Outcome) {
@@ -184,8 +188,7 @@ func errorText(err error) string {
 // bury moves a message to the dead letters.
 func (p *Pool) bury(ctx context.Context, j *job) {
 	cause := backend.Cause{Reason: backend.ReasonMaxDeliveries, Error: errorText(j.err)}
-	var poison *poisonError
-	if errors.As(j.err, &poison) {
+	if isPoison(j.err) {
 		cause.Reason = backend.ReasonPoison
 	}
 	delivery := *j.delivery

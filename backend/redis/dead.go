@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strconv"
 	"time"
 
@@ -46,10 +45,11 @@ func (b *Backend) moveDead(ctx context.Context, m burial) (backend.DeadLetter, e
 	}
 	b.acked.finished(d.ID)
 	letter := backend.DeadLetter{
-		Data: d.Data, Headers: maps.Clone(d.Headers), Stream: b.keys.stream, Group: b.keys.group,
+		Data: d.Data, Headers: d.Headers, Stream: b.keys.stream, Group: b.keys.group,
 		OriginID: d.ID, Attempts: m.attempts, Reason: m.cause.Reason, Consumer: m.consumer, Enqueued: d.Enqueued,
 	}
 	letter.Redrives, _ = strconv.Atoi(d.Headers[backend.HeaderRedrives])
+	delete(letter.Headers, backend.HeaderRedrives) // the field says it
 	if letter.ID, err = r.text(); err != nil {
 		return letter, err
 	}

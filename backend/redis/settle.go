@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -139,5 +140,5 @@ func parseLost(cmd *redis.RawCmd) ([]string, error) {
 
 // cut bounds an error's text.
 func cut(text string) string {
-	return text[:min(len(text), backend.MaxErrorBytes)]
+	return strings.ToValidUTF8(text[:min(len(text), backend.MaxErrorBytes)], "")
 }

@@ -1,0 +1,60 @@
+package redis_test
+
+import (
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/backend/redis"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+func TestConformance(t *testing.T) {
+	for _, version := range redistest.Versions() {
+		t.Run(version, func(t *testing.T) {
+			s := redistest.Start(t, redistest.Options{Version: version})
+			noLag := version[0] < '7' && version != redistest.System
+			backendtest.Run(t, backendtest.Harness{
+				Name: "redis " + version,
+				Open: func(t testing.TB, stream string) backend.Backend {
+					return openOn(t, s.URL()+"?stream="+stream)
+				},
+				OpenGroup: func(t testing.TB, stream, group string) backend.Backend {
+					return openOn(t, s.URL()+"?stream="+stream+"&group="+group)
+				},
+				Faulty: func(t testing.TB, stream string) (backend.Backend, func() func()) {
+					own := redistest.NewProxy(t, s.Addr())
+					return openOn(t, own.URL()+"?stream="+stream), func() func() {
+						own.Set(redistest.Fault{HoldDown: true})
+						return own.Heal
+					}
+				},
+				Unreachable: func(t testing.TB, stream string) (backend.Backend, func() func()) {
+					own := redistest.NewProxy(t, s.Addr())
+					return openOn(t, own.URL()+"?stream="+stream), func() func() {
+						own.Refuse()
+						return own.Heal
+					}
+				},
+				ReclaimAfter: 300 * time.Millisecond,
+				NoLag:        noLag,
+				KeepsErrors:  true,
+			})
+		})
+	}
+}
+
+func openOn(t testing.TB, rawURL string) *redis.Backend {
+	t.Helper()
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := redis.Open(t.Context(), u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

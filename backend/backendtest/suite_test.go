@@ -1,44 +1,59 @@
 package backendtest
 
 import (
+	"os"
 	"sync"
 	"testing"
 
 	"github.com/weirmq/weir/backend"
 )
 
-// The suite itself is tested on the fake: with it every case has to pass.
+// The suite itself is tested on the fake: with it every case has to pass, and
+// with a fault planted in it the cases that are there for the fault have to fail.
 func TestFakePassesTheSuite(t *testing.T) {
-	var mu sync.Mutex
-	streams := map[string]*Fake{}
-	open := func(_ testing.TB, stream string) backend.Backend {
-		mu.Lock()
-		defer mu.Unlock()
-		if f, known := streams[stream]; known {
-			return f.Again()
-		}
-		streams[stream] = NewFake(FakeOptions{Stream: stream})
-		return streams[stream]
+	Run(t, fakeHarness(os.Getenv(plantedVar)))
+}
+
+// shelf holds the streams of one run.
+type shelf struct {
+	mu      sync.Mutex
+	streams map[string]*Fake
+}
+
+func (s *shelf) open(stream string) *Fake {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f, known := s.streams[stream]; known {
+		return f.Again()
 	}
+	s.streams[stream] = NewFake(FakeOptions{Stream: stream})
+	return s.streams[stream]
+}
+
+func fakeHarness(planted string) Harness {
+	s := &shelf{streams: map[string]*Fake{}}
 	inject := func(fault Fault) func(t testing.TB, stream string) (backend.Backend, func() func()) {
 		return func(t testing.TB, stream string) (backend.Backend, func() func()) {
-			f := open(t, stream).(*Fake)
-			return f, func() func() {
-				var removes []func()
-				for _, op := range []Op{OpAppend, OpClaim, OpExtend, OpAck, OpNack, OpDeadLetter, OpStats, OpSignal, OpPublishSignal, OpRead, OpList, OpRedrive, OpTrim} {
-					removes = append(removes, f.Inject(op, fault))
-				}
-				return func() {
-					for _, remove := range removes {
-						remove()
-					}
-				}
-			}
+			f := s.open(stream)
+			return plant(f, planted), func() func() { return injectAll(f, fault) }
 		}
 	}
-	Run(t, Harness{
-		Name: "the fake", Open: open, CreatesStream: true, KeepsErrors: true,
+	return Harness{
+		Name: "the fake", CreatesStream: true, KeepsErrors: true,
+		Open:        func(_ testing.TB, stream string) backend.Backend { return plant(s.open(stream), planted) },
 		Faulty:      inject(Fault{LoseAnswer: true, Hang: true}),
 		Unreachable: inject(Fault{Err: backend.ErrUnavailable}),
-	})
+	}
+}
+
+func injectAll(f *Fake, fault Fault) (heal func()) {
+	var removes []func()
+	for _, op := range []Op{OpAppend, OpClaim, OpExtend, OpAck, OpNack, OpDeadLetter, OpStats, OpSignal, OpPublishSignal, OpRead, OpList, OpRedrive, OpTrim} {
+		removes = append(removes, f.Inject(op, fault))
+	}
+	return func() {
+		for _, remove := range removes {
+			remove()
+		}
+	}
 }

@@ -13,12 +13,13 @@ const (
 // keys are the names of everything that weir keeps for one stream and group.
 // All of them are in the slot of the stream, so that scripts may use them together.
 type keys struct {
-	stream string // as the user wrote it
-	group  string
-	lag    string // pending count, written by workers (string, expires)
-	dead   string // dead letters (stream)
-	retry  string // what is known of failed deliveries (hash: ID -> "<due ms> <error>")
-	idem   string // prefix of one key per idempotency key (string: ID of the entry, expires)
+	stream  string // as the user wrote it
+	group   string
+	lag     string // pending count, written by workers (string, expires)
+	dead    string // dead letters (stream)
+	retry   string // what is known of failed deliveries (hash: ID -> "<due ms> <error>")
+	trimmed string // what weir has removed from the stream (hash)
+	idem    string // prefix of one key per idempotency key (string: ID of the entry, expires)
 }
 
 // keysOf names the keys for a stream and a group.
@@ -28,12 +29,13 @@ func keysOf(stream, group string) (keys, error) {
 		return keys{}, err
 	}
 	return keys{
-		stream: stream,
-		group:  group,
-		lag:    prefix + ":lag:" + group,
-		dead:   prefix + ":dlq",
-		retry:  prefix + ":retry:" + group,
-		idem:   prefix + ":idem:",
+		stream:  stream,
+		group:   group,
+		lag:     prefix + ":lag:" + group,
+		dead:    prefix + ":dlq",
+		retry:   prefix + ":retry:" + group,
+		trimmed: prefix + ":trimmed",
+		idem:    prefix + ":idem:",
 	}, nil
 }
 

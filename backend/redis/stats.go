@@ -46,6 +46,8 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 type group struct {
 	consumers, pending int64
 	lag                *int64 // nil: not known. The client's own type would make it 0.
+	hasLag             bool   // the server tells a lag, if only that it is not known (7.0)
+	read               *int64 // how many entries it has read; nil: not known
 	last               string // last-delivered-id
 }
 
@@ -95,7 +97,12 @@ func (r *replyReader) group() (name string, g group, err error) {
 			g.pending = number
 		case "last-delivered-id":
 			g.last = string(value)
+		case "entries-read":
+			if value != nil {
+				g.read = &number
+			}
 		case "lag":
+			g.hasLag = true
 			if value != nil {
 				g.lag = &number
 			}

@@ -1,0 +1,242 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// From where on the doctor calls something a trouble.
+const (
+	stuckAfter   = 5 * time.Minute // without a sign of life, several times any usual reclaim_after
+	deadConsumer = time.Hour       // without a command, nothing pending
+	manyTimes    = 10              // deliveries without an end
+	manyEntries  = 100_000         // stored
+	mostlyDone   = 10              // stored entries for each one with work left
+	memoryFull   = 0.9             // of maxmemory
+)
+
+var _ backend.Doctor = (*Backend)(nil)
+
+// Examine looks for the known troubles of streams, with some ten reads that stay
+// cheap on a large stream. It changes nothing.
+func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
+	e, err := b.exam(ctx)
+	if err != nil {
+		return nil, err
+	}
+	checks := []func(*exam) []backend.Finding{checkStream}
+	if e.kind == "stream" {
+		checks = append(checks, checkGroup, checkTrims)
+	}
+	if e.group != nil {
+		checks = append(checks, checkPending, checkLag, checkConsumers, checkWorkers)
+	}
+	checks = append(checks, checkDead, checkMemory, checkDurability)
+	found := []backend.Finding{}
+	for _, check := range checks {
+		found = append(found, check(e)...)
+	}
+	return found, nil
+}
+
+// Severities of findings.
+const (
+	bad  = "error"
+	warn = "warning"
+	note = "info"
+)
+
+func one(code, severity, advice, problem string, args ...any) []backend.Finding {
+	return []backend.Finding{{Code: code, Severity: severity, Problem: fmt.Sprintf(problem, args...), Advice: advice}}
+}
+
+func checkStream(e *exam) []backend.Finding {
+	switch e.kind {
+	case "stream":
+		return nil
+	case "none":
+		return one("stream_missing", warn, "publish once, or correct the name in the URL",
+			"there is no stream %q", e.keys.stream)
+	}
+	return one("wrong_type", bad, "choose another name for the stream",
+		"the key %q holds a %s, not a stream", e.keys.stream, e.kind)
+}
+
+func checkGroup(e *exam) (found []backend.Finding) {
+	if e.group == nil {
+		found = one("group_missing", warn,
+			"start a worker, which creates it at the first entry, or correct the name in the URL",
+			"the stream has no group %q; it has: %s", e.keys.group, strings.Join(e.groups, ", "))
+	}
+	if done := e.length - e.work(); e.group != nil && e.length > manyEntries && done > mostlyDone*max(1, e.work()) {
+		found = append(found, one("stream_grows", warn,
+			"let a pool trim (TrimEvery): it removes what every group has acknowledged",
+			"%d entries are stored for %d with work left, %d MB", e.length, e.work(), e.bytes>>20)...)
+	}
+	return found
+}
+
+// checkTrims finds entries that were removed before everybody was done with them.
+func checkTrims(e *exam) (found []backend.Finding) {
+	if e.dropped > 0 {
+		found = append(found, one("dropped_unacked", warn,
+			"keep more (MaxLen), or bound the stream by refusing publishes",
+			"%d entries up to %s were removed on request before every group had acknowledged them", e.dropped, e.droppedLast)...)
+	}
+	if e.group == nil {
+		return found
+	}
+	if e.goneCount > 0 {
+		found = append(found, one("trimmed_unacked", bad,
+			"look for XADD MAXLEN, XTRIM or XDEL in other programs: the data of these messages is lost; a worker that reclaims them removes them from the pending list and reports them as lost",
+			"the data of at least %d pending entries is gone, the first is %s", e.goneCount, e.goneFirst)...)
+	}
+	if e.added != nil && e.group.read != nil {
+		if unread := *e.added - e.length - *e.group.read; unread > 0 {
+			found = append(found, one("trimmed_unread", bad,
+				"look for XADD MAXLEN, XTRIM or XDEL in other programs, and bound the stream by refusing publishes instead",
+				"at least %d entries were removed before the group read them", unread)...)
+		}
+	}
+	if foreign := e.removed(); foreign > 0 {
+		found = append(found, one("removed_by_others", note,
+			"make sure that it is done after the acknowledgement alone (MAXLEN on a work queue drops what is not done)",
+			"%d entries were removed by other programs than weir", foreign)...)
+	}
+	return found
+}
+
+func checkPending(e *exam) (found []backend.Finding) {
+	var idle, often int
+	var first pendingEntry
+	for _, p := range e.pending {
+		if p.idle >= stuckAfter {
+			if idle++; idle == 1 {
+				first = p
+			}
+		}
+		if p.count >= manyTimes {
+			often++
+		}
+	}
+	if idle > 0 {
+		found = append(found, one("stuck_pending", warn,
+			"start a weir worker on this group: it reclaims what is left behind",
+			"%d of the %d oldest pending entries have had no sign of life for %s or longer, the first is %s of consumer %q",
+			idle, len(e.pending), stuckAfter, first.id, first.consumer)...)
+	}
+	if often > 0 {
+		found = append(found, one("no_limit", warn,
+			"give every consumer of the group a delivery limit, as weir's pools have (MaxDeliveries)",
+			"%d of the %d oldest pending entries have been delivered %d times or more", often, len(e.pending), manyTimes)...)
+	}
+	return found
+}
+
+func checkLag(e *exam) []backend.Finding {
+	if e.group.lag != nil {
+		return nil
+	}
+	if !e.group.hasLag {
+		return one("lag_unsupported", note, "upgrade to Redis 7 or Valkey to have it",
+			"this server does not tell how much a group has not read; depth counts what is stored instead")
+	}
+	return one("lag_unknown", warn,
+		"it comes back once the group has read up to the newest entry; avoid XDEL of entries that are not read",
+		"the server has lost count of what the group has not read: unread entries were deleted, or the group was made in the middle of the stream")
+}
+
+func checkConsumers(e *exam) (found []backend.Finding) {
+	var gone, holding []string
+	for _, c := range e.consumers {
+		switch {
+		case c.pending == 0 && c.idle >= deadConsumer:
+			gone = append(gone, c.name)
+		case c.pending > 0 && c.idle >= stuckAfter:
+			holding = append(holding, c.name)
+		}
+	}
+	if len(gone) > 0 {
+		found = append(found, one("dead_consumers", note, "remove them with XGROUP DELCONSUMER: nothing is pending for them",
+			"%d of %d consumers have done nothing for %s or longer: %s", len(gone), len(e.consumers), deadConsumer, some(gone))...)
+	}
+	if len(holding) > 0 {
+		found = append(found, one("dead_consumers_hold", warn,
+			"let a weir worker reclaim what they hold; do not remove them before, for that drops it",
+			"%d consumers that have done nothing for %s or longer hold messages: %s", len(holding), stuckAfter, some(holding))...)
+	}
+	return found
+}
+
+// some lists the first few names.
+func some(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+}
+
+func checkWorkers(e *exam) []backend.Finding {
+	if e.signal || e.work() == 0 {
+		return nil
+	}
+	return one("no_workers", warn, "start workers; with hand-written consumers alone this is as expected",
+		"%d messages have work left and no weir worker has published its load in %q", e.work(), e.keys.lag)
+}
+
+func checkDead(e *exam) (found []backend.Finding) {
+	switch e.deadKind {
+	case "stream":
+		if e.letters > 0 {
+			found = one("dead_letters", note, "look at them with weir dlq ls, send them back with weir dlq redrive",
+				"%d dead letters wait in %q", e.letters, e.keys.dead)
+		}
+	case "none":
+		for _, p := range e.pending {
+			if p.count > e.limit {
+				return one("no_dead_letter", warn,
+					"let weir workers do the group's reclaiming: they move such a message to the dead letters",
+					"entry %s has been delivered %d times and there is no dead-letter stream %q", p.id, p.count, e.keys.dead)
+			}
+		}
+	default:
+		found = one("dead_letter_type", bad, "remove or rename that key: dead letters cannot be stored",
+			"the key %q holds a %s, not a stream", e.keys.dead, e.deadKind)
+	}
+	return found
+}
+
+func checkMemory(e *exam) (found []backend.Finding) {
+	if e.features.eviction != "" {
+		found = one("eviction", bad, "set maxmemory-policy to noeviction: a full server then refuses to publish instead",
+			"maxmemory-policy %s may remove the whole stream when memory runs out", e.features.eviction)
+	}
+	used, _ := strconv.ParseFloat(infoField(e.memory, "used_memory"), 64)
+	limit, _ := strconv.ParseFloat(infoField(e.memory, "maxmemory"), 64)
+	if limit > 0 && used > memoryFull*limit {
+		found = append(found, one("memory_full", warn, "trim, raise maxmemory, or find what else uses it",
+			"%.0f of %.0f MB of maxmemory are used: publishes will be refused", used/(1<<20), limit/(1<<20))...)
+	}
+	return found
+}
+
+func checkDurability(e *exam) []backend.Finding {
+	const advice = "set appendonly yes and appendfsync always (fsync) or everysec (disk)"
+	switch e.features.durability {
+	case "fsync":
+		return nil
+	case "disk":
+		return one("durability", note, "set appendfsync always if that second matters",
+			"a power cut loses up to the last second of acknowledged messages (appendfsync everysec)")
+	case "ephemeral":
+		return one("durability", warn, advice, "a restart of the server loses every message: nothing is persisted")
+	}
+	return one("durability", warn, advice,
+		"a crash of the server loses acknowledged messages: there is no append-only file, or CONFIG GET does not tell")
+}

@@ -1,0 +1,281 @@
+package redis
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// How much the doctor looks at.
+const (
+	examPending   = 100 // oldest pending entries
+	examConsumers = 1000
+	defaultLimit  = 3 // deliveries
+)
+
+// exam is what the doctor reads of a stream.
+type exam struct {
+	keys     keys
+	features *features
+	limit    int // deliveries, as pools have it by default
+
+	kind        string // of the stream's key: "stream", "none" or another type
+	length      int64
+	added       *int64 // entries ever added; nil before 7.0
+	bytes       int64  // memory of the stream
+	trims       int64  // entries that weir removed
+	dropped     int64  // of these, not acknowledged
+	droppedLast string
+
+	groups    []string
+	group     *group // nil: not there
+	pending   []pendingEntry
+	goneFirst string // the first pending entry whose data is gone
+	goneCount int
+	consumers []consumer
+	signal    bool // the workers' signal is there
+
+	deadKind string
+	letters  int64
+	memory   string // INFO memory
+}
+
+// pendingEntry is what XPENDING tells of one.
+type pendingEntry struct {
+	id, consumer string
+	idle         time.Duration
+	count        int
+}
+
+// consumer is what XINFO CONSUMERS tells of one.
+type consumer struct {
+	name    string
+	pending int
+	idle    time.Duration
+}
+
+// work is how many messages are not done, as far as the server tells.
+func (e *exam) work() int64 {
+	if e.group == nil {
+		return 0
+	}
+	if e.group.lag == nil {
+		return e.group.pending
+	}
+	return e.group.pending + *e.group.lag
+}
+
+// removed is how many entries others than weir have removed; 0 if not known.
+func (e *exam) removed() int64 {
+	if e.added == nil {
+		return 0
+	}
+	return *e.added - e.length - e.trims
+}
+
+// exam reads everything in two round trips.
+func (b *Backend) exam(ctx context.Context) (*exam, error) {
+	f, err := b.detect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k := b.keys
+	var (
+		kind      = redis.NewStatusCmd(ctx, "TYPE", k.stream)
+		deadKind  = redis.NewStatusCmd(ctx, "TYPE", k.dead)
+		stream    = redis.NewRawCmd(ctx, "XINFO", "STREAM", k.stream)
+		groups    = redis.NewRawCmd(ctx, "XINFO", "GROUPS", k.stream)
+		pending   = redis.NewRawCmd(ctx, "XPENDING", k.stream, k.group, "-", "+", examPending)
+		consumers = redis.NewRawCmd(ctx, "XINFO", "CONSUMERS", k.stream, k.group)
+		bytes     = redis.NewIntCmd(ctx, "MEMORY", "USAGE", k.stream, "SAMPLES", 5)
+		trims     = redis.NewMapStringStringCmd(ctx, "HGETALL", k.trimmed)
+		signal    = redis.NewIntCmd(ctx, "EXISTS", k.lag)
+		letters   = redis.NewIntCmd(ctx, "XLEN", k.dead)
+		memory    = redis.NewStringCmd(ctx, "INFO", "memory")
+	)
+	_ = b.do(ctx, kind, deadKind, stream, groups, pending, consumers, bytes, trims, signal, letters, memory)
+	// The others may fail for what is missing or forbidden: then they tell nothing.
+	for _, cmd := range []redis.Cmder{kind, deadKind} {
+		if err := cmd.Err(); err != nil {
+			return nil, err
+		}
+	}
+	e := &exam{
+		keys: k, features: f, limit: defaultLimit, kind: kind.Val(), deadKind: deadKind.Val(),
+		bytes: bytes.Val(), signal: signal.Val() == 1, letters: letters.Val(), memory: memory.Val(),
+		droppedLast: trims.Val()["dropped_last"],
+	}
+	e.trims, _ = strconv.ParseInt(trims.Val()["removed"], 10, 64)
+	e.dropped, _ = strconv.ParseInt(trims.Val()["dropped"], 10, 64)
+	if e.kind != "stream" {
+		return e, nil
+	}
+	if err := e.readStream(stream, groups); err != nil || e.group == nil {
+		return e, err
+	}
+	if err := e.readGroup(pending, consumers); err != nil {
+		return e, err
+	}
+	return e, b.lookForGone(ctx, e)
+}
+
+func (e *exam) readStream(stream, groups *redis.RawCmd) error {
+	info, err := parseInfo(stream)
+	if err != nil {
+		return err
+	}
+	e.length, _ = strconv.ParseInt(info["length"], 10, 64)
+	if text, known := info["entries-added"]; known {
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+			e.added = &n
+		}
+	}
+	if err := groups.Err(); err != nil {
+		return err
+	}
+	r := replyReader{groups.Val()}
+	n, err := r.array()
+	for range n {
+		name, g, err := r.group()
+		if err != nil {
+			return err
+		}
+		e.groups = append(e.groups, name)
+		if name == e.keys.group {
+			e.group = &g
+		}
+	}
+	return err
+}
+
+func (e *exam) readGroup(pending, consumers *redis.RawCmd) error {
+	if err := pending.Err(); err != nil {
+		return err
+	}
+	r := &replyReader{pending.Val()}
+	n, err := r.array()
+	for range n {
+		p, err := r.pendingEntry()
+		if err != nil {
+			return err
+		}
+		e.pending = append(e.pending, p)
+	}
+	if err != nil || consumers.Err() != nil {
+		return err
+	}
+	r = &replyReader{consumers.Val()}
+	n, err = r.array()
+	for range min(n, examConsumers) {
+		info, err := r.info()
+		if err != nil {
+			return err
+		}
+		c := consumer{name: info["name"]}
+		c.pending, _ = strconv.Atoi(info["pending"])
+		idle, _ := strconv.ParseInt(info["idle"], 10, 64)
+		c.idle = time.Duration(idle) * time.Millisecond
+		e.consumers = append(e.consumers, c)
+	}
+	return err
+}
+
+// lookForGone finds pending entries whose data is gone.
+func (b *Backend) lookForGone(ctx context.Context, e *exam) error {
+	if len(e.pending) == 0 {
+		return nil
+	}
+	cmds := make([]redis.Cmder, len(e.pending))
+	for i, p := range e.pending {
+		cmds[i] = redis.NewRawCmd(ctx, "XRANGE", e.keys.stream, p.id, p.id, "COUNT", 1)
+	}
+	if err := b.do(ctx, cmds...); err != nil {
+		return err
+	}
+	for i, cmd := range cmds {
+		name, _, err := firstEntry(cmd.(*redis.RawCmd))
+		if err != nil {
+			return err
+		}
+		if name == "" {
+			if e.goneCount++; e.goneCount == 1 {
+				e.goneFirst = e.pending[i].id
+			}
+		}
+	}
+	return nil
+}
+
+// pendingEntry reads [ID, consumer, idle, count].
+func (r *replyReader) pendingEntry() (p pendingEntry, err error) {
+	if _, err = r.array(); err != nil {
+		return p, err
+	}
+	if p.id, err = r.text(); err != nil {
+		return p, err
+	}
+	if p.consumer, err = r.text(); err != nil {
+		return p, err
+	}
+	idle, err := r.int()
+	if err != nil {
+		return p, err
+	}
+	p.idle = time.Duration(idle) * time.Millisecond
+	p.count, err = r.int()
+	return p, err
+}
+
+// parseInfo reads the answer of XINFO STREAM.
+func parseInfo(cmd *redis.RawCmd) (map[string]string, error) {
+	if err := cmd.Err(); err != nil {
+		return nil, err
+	}
+	r := replyReader{cmd.Val()}
+	return r.info()
+}
+
+// info reads [name, value, ...] and leaves out values that are lists.
+func (r *replyReader) info() (map[string]string, error) {
+	n, err := r.array()
+	if err != nil {
+		return nil, err
+	}
+	info := make(map[string]string, n/2)
+	for range n / 2 {
+		name, err := r.text()
+		if err != nil {
+			return nil, err
+		}
+		if len(r.rest) > 0 && r.rest[0] == '*' {
+			err = r.skip()
+		} else {
+			info[name], err = r.text()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return info, nil
+}
+
+// skip passes over a value of any shape.
+func (r *replyReader) skip() error {
+	if len(r.rest) == 0 || r.rest[0] != '*' {
+		_, err := r.bytes()
+		return err
+	}
+	n, err := r.array()
+	for range n {
+		if err := r.skip(); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// noSuchKey returns whether XINFO was asked about a stream that is not there.
+func noSuchKey(err error) bool { return err != nil && strings.Contains(err.Error(), "no such key") }

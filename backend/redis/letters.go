@@ -1,0 +1,143 @@
+package redis
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// purgeStep bounds the IDs of one command.
+const purgeStep = 1000
+
+//go:embed lua/redrive.lua
+var redriveSource string
+
+var redriveScript = newScript(redriveSource)
+
+var _ backend.DeadLetters = (*Backend)(nil)
+
+// List returns dead letters. An entry that somebody else put there has no origin.
+func (b *Backend) List(ctx context.Context, from, after string, most int) ([]backend.DeadLetter, error) {
+	start := "-"
+	if after != "" {
+		last, err := parseID(after)
+		if err != nil {
+			return nil, err
+		}
+		start = last.next().String()
+	}
+	cmd := redis.NewRawCmd(ctx, "XRANGE", b.deadKey(from), start, "+", "COUNT", max(1, most))
+	if err := b.do(ctx, cmd); err != nil {
+		return nil, err
+	}
+	var letters []backend.DeadLetter
+	err := eachEntry(cmd, func(name string, c content) {
+		letters = append(letters, letterOf(name, c))
+	})
+	return letters, err
+}
+
+func (b *Backend) deadKey(name string) string {
+	if name == "" {
+		return b.keys.dead
+	}
+	return name
+}
+
+// eachEntry calls f for the entries of an XRANGE reply.
+func eachEntry(cmd *redis.RawCmd, f func(name string, c content)) error {
+	r := replyReader{cmd.Val()}
+	n, err := r.array()
+	if err != nil {
+		return err
+	}
+	var fields []field
+	for range n {
+		name, found, err := r.entry(fields)
+		if err != nil {
+			return err
+		}
+		fields = found
+		f(string(name), decode(found))
+	}
+	return nil
+}
+
+// letterOf takes the headers that tell a letter's history out of the others.
+func letterOf(name string, c content) backend.DeadLetter {
+	take := func(header string) string {
+		value := c.headers[header]
+		delete(c.headers, header)
+		return value
+	}
+	l := backend.DeadLetter{
+		ID:       name,
+		Data:     c.data,
+		Stream:   take(backend.HeaderDeadStream),
+		Group:    take(backend.HeaderDeadGroup),
+		OriginID: take(backend.HeaderDeadID),
+		Reason:   take(backend.HeaderDeadReason),
+		Error:    take(backend.HeaderDeadError),
+		Consumer: take(backend.HeaderDeadConsumer),
+		Enqueued: c.enqueued,
+	}
+	// What is not a number was not written by weir, and counts as nothing.
+	l.Attempts, _ = strconv.Atoi(take(backend.HeaderDeadAttempts))
+	l.Redrives, _ = strconv.Atoi(take(backend.HeaderRedrives))
+	if ms, err := strconv.ParseInt(take(backend.HeaderDeadAt), 10, 64); err == nil {
+		l.DeadAt = time.UnixMilli(ms)
+	} else if v, err := parseID(name); err == nil {
+		l.DeadAt = time.UnixMilli(int64(v.ms))
+	}
+	if len(c.headers) > 0 {
+		l.Headers = c.headers
+	}
+	return l
+}
+
+// Redrive appends the message, published anew, to the stream it came from and
+// removes the letter, in one step. A letter of nobody goes to this stream.
+func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadLetter) error {
+	to := letter.Stream
+	if to == "" {
+		to = b.keys.stream
+	}
+	cmd := redriveScript.cmd(ctx, []string{b.deadKey(from), to}, letter.ID)
+	if err := b.do(ctx, cmd); err != nil {
+		return err
+	}
+	r := replyReader{cmd.Val()}
+	n, err := r.array()
+	if err == nil && n == 0 {
+		err = fmt.Errorf("redis: dead letter %s of %q: %w", letter.ID, b.deadKey(from), backend.ErrNotFound)
+	}
+	return err
+}
+
+// Purge removes dead letters. On an error some may be gone; those are counted.
+func (b *Backend) Purge(ctx context.Context, from string, ids []string) (int, error) {
+	removed := 0
+	for len(ids) > 0 {
+		n := min(len(ids), purgeStep)
+		args := []any{"XDEL", b.deadKey(from)}
+		for _, name := range ids[:n] {
+			if _, err := parseID(name); err != nil {
+				return removed, err
+			}
+			args = append(args, name)
+		}
+		cmd := redis.NewIntCmd(ctx, args...)
+		if err := b.do(ctx, cmd); err != nil {
+			return removed, err
+		}
+		removed += int(cmd.Val())
+		ids = ids[n:]
+	}
+	return removed, nil
+}

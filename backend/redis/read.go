@@ -1,0 +1,155 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// readSlice bounds one blocking read: so long a reader whose context has ended
+// may keep a connection.
+const readSlice = time.Second
+
+// Reasons of gaps.
+const (
+	gapTrimmed = "trimmed" // by weir, once every group had acknowledged
+	gapDropped = "dropped" // by weir, when it was asked to keep no more than so many
+	gapRemoved = "removed" // by somebody else
+)
+
+var _ backend.Reader = (*Backend)(nil)
+
+// Read returns entries behind an ID without any group. What was trimmed between
+// the cursor and the first entry is a gap. Entries that somebody deleted one by
+// one in the middle of the stream leave no trace that could be found.
+func (b *Backend) Read(ctx context.Context, req backend.ReadRequest) (backend.Records, error) {
+	after, err := b.cursorID(ctx, req.After)
+	if err != nil {
+		return backend.Records{}, err
+	}
+	deadline := time.Now().Add(req.Block)
+	for {
+		got, err := b.read(ctx, after, req)
+		left := time.Until(deadline)
+		if err != nil || len(got.Records) > 0 || got.Gap != nil || left < time.Millisecond {
+			return got, err
+		}
+		if err = b.waitBehind(ctx, after, min(left, readSlice)); err != nil {
+			return backend.Records{}, err
+		}
+	}
+}
+
+// cursorID returns the ID that a cursor stands behind.
+func (b *Backend) cursorID(ctx context.Context, cursor string) (id, error) {
+	switch cursor {
+	case backend.CursorStart:
+		return id{}, nil
+	case backend.CursorEnd:
+		cmd := redis.NewRawCmd(ctx, "XINFO", "STREAM", b.keys.stream)
+		err := b.do(ctx, cmd)
+		if noSuchKey(err) {
+			return id{}, nil
+		}
+		if err != nil {
+			return id{}, err
+		}
+		info, err := parseInfo(cmd)
+		if err != nil {
+			return id{}, err
+		}
+		return parseID(info["last-generated-id"])
+	}
+	after, err := parseID(cursor)
+	if err != nil {
+		err = fmt.Errorf("cursor: %w", err)
+	}
+	return after, err
+}
+
+// read returns what is there behind an ID, looking for gaps in the same round trip.
+func (b *Backend) read(ctx context.Context, after id, req backend.ReadRequest) (backend.Records, error) {
+	trims := redis.NewSliceCmd(ctx, "HMGET", b.keys.trimmed, "last", "dropped_last")
+	first := redis.NewRawCmd(ctx, "XRANGE", b.keys.stream, "-", "+", "COUNT", 1)
+	behind := redis.NewRawCmd(ctx, "XRANGE", b.keys.stream, after.next().String(), "+", "COUNT", max(1, req.Max))
+	if err := b.do(ctx, trims, first, behind); err != nil {
+		return backend.Records{}, err
+	}
+	got := backend.Records{Next: after.String()}
+	err := eachEntry(behind, func(name string, c content) {
+		r := backend.Record{ID: name, Data: c.data, Headers: c.headers}
+		if v, err := parseID(name); err == nil {
+			r.At = time.UnixMilli(int64(v.ms))
+		}
+		got.Records = append(got.Records, r)
+		got.Next = name
+	})
+	if err != nil {
+		return backend.Records{}, err
+	}
+	oldest, _, err := firstEntry(first)
+	if err != nil {
+		return backend.Records{}, err
+	}
+	got.Gap = gapBehind(after, oldest, recordedID(trims, 0), recordedID(trims, 1))
+	if got.Gap != nil && len(got.Records) == 0 {
+		got.Next = got.Gap.To
+	}
+	return got, nil
+}
+
+// recordedID returns an ID out of the record of trims, zero if it is not there.
+func recordedID(cmd *redis.SliceCmd, i int) id {
+	if i >= len(cmd.Val()) {
+		return id{}
+	}
+	text, _ := cmd.Val()[i].(string)
+	v, err := parseID(text)
+	if err != nil {
+		return id{} // nobody but weir writes there
+	}
+	return v
+}
+
+// gapBehind returns the gap between a cursor and the oldest entry there is.
+// trimmed and dropped are the newest entries that weir has removed. At the start
+// only what was dropped counts: done messages are nobody's loss.
+func gapBehind(after id, oldest string, trimmed, dropped id) *backend.Gap {
+	gap := &backend.Gap{From: after.String()}
+	first, err := parseID(oldest)
+	switch start := after == (id{}); {
+	case after.less(dropped):
+		gap.To, gap.Reason = dropped.String(), gapDropped
+		if start {
+			gap.From = backend.CursorStart
+		}
+	case start:
+		return nil
+	case after.less(trimmed):
+		gap.To, gap.Reason = trimmed.String(), gapTrimmed
+	case err == nil && after.less(first) && after != trimmed:
+		// The entry of the cursor is gone, and weir did not remove it.
+		gap.To, gap.Reason = first.previous().String(), gapRemoved
+	default:
+		return nil
+	}
+	return gap
+}
+
+// waitBehind waits up to d for an entry behind an ID. A ctx that ends ends it at
+// once; the connection is free again after d.
+func (b *Backend) waitBehind(ctx context.Context, after id, d time.Duration) error {
+	cmd := redis.NewRawCmd(ctx, "XREAD", "BLOCK", max(1, d.Milliseconds()), "COUNT", 1, "STREAMS", b.keys.stream, after.String())
+	answered := make(chan error, 1)
+	b.calls.Go(func() { answered <- b.do(ctx, cmd) })
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,228 @@
+package redis_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/redis"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+// everyVersion runs a test against each server that is installed.
+func everyVersion(t *testing.T, test func(t *testing.T, s *redistest.Server)) {
+	for _, version := range redistest.Versions() {
+		t.Run(version, func(t *testing.T) {
+			test(t, redistest.Start(t, redistest.Options{Version: version}))
+		})
+	}
+}
+
+// take claims n new messages.
+func take(t *testing.T, b *redis.Backend, n int) []*backend.Delivery {
+	t.Helper()
+	got := claim(t, b, backend.ClaimRequest{Max: n, MaxDeliveries: 3})
+	if len(got.Deliveries) != n {
+		t.Fatalf("claimed %d, want %d", len(got.Deliveries), n)
+	}
+	return got.Deliveries
+}
+
+func ack(t *testing.T, b *redis.Backend, deliveries ...*backend.Delivery) {
+	t.Helper()
+	for _, d := range deliveries {
+		if lost, err := b.Ack(t.Context(), []backend.Lease{d.Lease}); err != nil || len(lost) > 0 {
+			t.Fatalf("ack: lost %v, %v", lost, err)
+		}
+	}
+}
+
+func trim(t *testing.T, b *redis.Backend, maxLen int64) backend.Trimmed {
+	t.Helper()
+	got, err := b.Trim(t.Context(), backend.TrimRequest{MaxLen: maxLen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestTrimKeepsWhatSomeGroupHasNotAcknowledged(t *testing.T) {
+	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+		b, other := open(t, s.Addr(), "stream=jobs"), open(t, s.Addr(), "stream=jobs&group=billing")
+		publish(t, b, 500)
+		if got := trim(t, b, 0); got != (backend.Trimmed{}) {
+			t.Fatalf("a stream without a group: %+v", got)
+		}
+		first := take(t, b, 300)
+		if got := trim(t, b, 0); got != (backend.Trimmed{}) {
+			t.Fatalf("nothing is acknowledged: %+v", got)
+		}
+		ack(t, b, first[:201]...)
+		ack(t, b, first[250])
+		take(t, other, 150) // the other group has them, and none done
+		if got := trim(t, b, 0); got != (backend.Trimmed{}) {
+			t.Fatalf("the other group has done nothing: %+v", got)
+		}
+		for _, d := range first[:150] {
+			if _, err := other.Ack(t.Context(), []backend.Lease{{ID: d.ID, Since: time.Now()}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := trim(t, b, 0); got != (backend.Trimmed{Removed: 150}) {
+			t.Fatalf("the other group is at 150: %+v", got)
+		}
+		rest := take(t, other, 350)
+		ack(t, other, rest...)
+		if got := trim(t, b, 0); got != (backend.Trimmed{Removed: 51}) {
+			t.Fatalf("this group has done 201 of the first: %+v", got)
+		}
+		ack(t, b, append(append([]*backend.Delivery(nil), first[201:250]...), first[251:]...)...)
+		ack(t, b, take(t, b, 200)...)
+		if got := trim(t, b, 0); got != (backend.Trimmed{Removed: 299}) {
+			t.Fatalf("everything is done: %+v", got)
+		}
+		publish(t, b, 1)
+		stats, err := b.Stats(t.Context())
+		if err != nil || stats.XLen != 1 || stats.Pending != 0 {
+			t.Fatalf("%+v, %v", stats, err)
+		}
+		// The server's own count must have survived the trims.
+		if stats.Lag != nil && *stats.Lag != 1 {
+			t.Errorf("lag is %d", *stats.Lag)
+		}
+	})
+}
+
+func TestTrimToALengthCountsWhatItDrops(t *testing.T) {
+	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		ids := publish(t, b, 400)
+		held := take(t, b, 100)
+		ack(t, b, held[10:20]...)
+		if got := trim(t, b, 150); got != (backend.Trimmed{Removed: 250, Dropped: 240}) {
+			t.Fatalf("%+v", got)
+		}
+		stats, err := b.Stats(t.Context())
+		if err != nil || stats.XLen != 150 {
+			t.Fatalf("%+v, %v", stats, err)
+		}
+		got, err := b.Read(t.Context(), backend.ReadRequest{After: ids[5], Max: 10})
+		if err != nil || got.Gap == nil || got.Gap.Reason != "dropped" || got.Gap.From != ids[5] || got.Gap.To != ids[249] {
+			t.Fatalf("reader inside of what was dropped: %+v, %v", got.Gap, err)
+		}
+		if len(got.Records) != 10 || got.Records[0].ID != ids[250] || string(got.Records[0].Data) != "m250" {
+			t.Fatalf("records behind the gap: %+v", got.Records)
+		}
+		if got, err = b.Read(t.Context(), backend.ReadRequest{Max: 1}); err != nil || got.Gap == nil || got.Gap.From != "" {
+			t.Fatalf("reader at the start: %+v, %v", got.Gap, err)
+		}
+		if got, err = b.Read(t.Context(), backend.ReadRequest{After: ids[249], Max: 1}); err != nil || got.Gap != nil {
+			t.Fatalf("reader at the end of what was dropped: %+v, %v", got.Gap, err)
+		}
+		find(t, b, "dropped_unacked", "trimmed_unacked")
+	})
+}
+
+func TestReaderFollowsAndSeesWhatIsGone(t *testing.T) {
+	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		if got, err := b.Read(t.Context(), backend.ReadRequest{After: backend.CursorEnd, Max: 1}); err != nil || len(got.Records) != 0 || got.Gap != nil {
+			t.Fatalf("no stream: %+v, %v", got, err)
+		}
+		ids := publish(t, b, 10)
+		end, err := b.Read(t.Context(), backend.ReadRequest{After: backend.CursorEnd, Max: 1})
+		if err != nil || end.Next != ids[9] || len(end.Records) != 0 {
+			t.Fatalf("the end: %+v, %v", end, err)
+		}
+		ack(t, b, take(t, b, 10)...)
+		trim(t, b, 0)
+		type answer struct {
+			backend.Records
+			err error
+		}
+		answers := make(chan answer, 1)
+		go func() {
+			got, err := b.Read(t.Context(), backend.ReadRequest{After: end.Next, Max: 5, Block: 10 * time.Second})
+			answers <- answer{got, err}
+		}()
+		next := publish(t, b, 1)
+		if got := <-answers; got.err != nil || got.Gap != nil || len(got.Records.Records) != 1 || got.Records.Records[0].ID != next[0] {
+			t.Fatalf("a follower at the end, behind a trim: %+v", got)
+		}
+		if got, err := b.Read(t.Context(), backend.ReadRequest{After: ids[4], Max: 5}); err != nil || got.Gap == nil || got.Gap.Reason != "trimmed" || got.Gap.To != ids[9] {
+			t.Fatalf("a reader that a trim overtook: %+v, %v", got.Gap, err)
+		}
+		publish(t, b, 20)
+		if err := s.Client().XTrimMaxLen(t.Context(), "jobs", 5).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := b.Read(t.Context(), backend.ReadRequest{After: next[0], Max: 5}); err != nil || got.Gap == nil || got.Gap.Reason != "removed" || len(got.Records) != 5 {
+			t.Fatalf("a reader that another program's MAXLEN overtook: %+v, %v", got.Gap, err)
+		}
+	})
+}
+
+func TestReadEndsWithItsContext(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	b := open(t, s.Addr(), "stream=jobs")
+	ctx, stop := withCancelIn(t, 50*time.Millisecond)
+	defer stop()
+	begin := time.Now()
+	_, err := b.Read(ctx, backend.ReadRequest{Max: 1, Block: 10 * time.Second})
+	if took := time.Since(begin); err == nil || took > 150*time.Millisecond {
+		t.Errorf("ended after %v with %v", took, err)
+	}
+}
+
+func TestDeadLettersAreListedSentBackAndPurged(t *testing.T) {
+	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		msg := backend.Message{Data: []byte("poison"), Headers: map[string]string{"k": "v"}, Priority: backend.High}
+		if _, err := b.Append(t.Context(), []backend.Message{msg, msg, msg}); err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range take(t, b, 3) {
+			cause := backend.Cause{Reason: backend.ReasonPoison, Error: "no such account"}
+			if err := b.DeadLetter(t.Context(), d, "", cause); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list, err := b.List(t.Context(), "", "", 2)
+		if err != nil || len(list) != 2 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		l := list[0]
+		if string(l.Data) != "poison" || fmt.Sprint(l.Headers) != "map[k:v weir-priority:high]" || l.Stream != "jobs" || l.Group != "weir" ||
+			l.Attempts != 1 || l.Reason != backend.ReasonPoison || l.Error != "no such account" || l.Consumer != "c" ||
+			l.Redrives != 0 || l.Enqueued.IsZero() || time.Since(l.DeadAt) > time.Minute {
+			t.Fatalf("%+v", l)
+		}
+		if list, err = b.List(t.Context(), "", list[1].ID, 10); err != nil || len(list) != 1 {
+			t.Fatalf("behind the second: %+v, %v", list, err)
+		}
+		find(t, b, "dead_letters")
+		if err := b.Redrive(t.Context(), "", l); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Redrive(t.Context(), "", l); !isNotFound(err) {
+			t.Fatalf("a letter that has gone: %v", err)
+		}
+		again := take(t, b, 1)[0]
+		if string(again.Data) != "poison" || again.Attempt != 1 || fmt.Sprint(again.Headers) != "map[k:v weir-priority:high weir-redrives:1]" || again.Enqueued.Before(l.Enqueued) {
+			t.Fatalf("sent back: %+v", again)
+		}
+		if err := b.DeadLetter(t.Context(), again, "", backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+			t.Fatal(err)
+		}
+		if list, err = b.List(t.Context(), "", "", 10); err != nil || len(list) != 3 || list[2].Redrives != 1 || fmt.Sprint(list[2].Headers) != "map[k:v weir-priority:high]" {
+			t.Fatalf("dead again: %+v, %v", list, err)
+		}
+		if n, err := b.Purge(t.Context(), "", []string{list[0].ID, list[1].ID, "1-1"}); err != nil || n != 2 {
+			t.Fatalf("purged %d, %v", n, err)
+		}
+		if list, err = b.List(t.Context(), "", "", 10); err != nil || len(list) != 1 {
+			t.Fatalf("left: %+v, %v", list, err)
+		}
+	})
+}

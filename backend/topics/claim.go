@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// maxClaim is the most jobs of one claim.
-	maxClaim = 1000
+	// maxClaim is the most jobs of one claim: as many as an answer holds if each
+	// is as large as a record may be.
+	maxClaim = 200
 	// recheck is how often a waiting claim looks for what nothing announces: a
 	// job whose delay or whose holder's lease has ended.
 	recheck = 250 * time.Millisecond
@@ -36,6 +37,7 @@ func (i *idle) returned(delay time.Duration) {
 	i.Lock()
 	defer i.Unlock()
 	i.live = true
+	delay += time.Millisecond // the server counts in whole ones
 	if due := time.Now().Add(delay); i.due.Before(time.Now()) || due.Before(i.due) {
 		i.due = due
 	}
@@ -54,6 +56,9 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 		return backend.Claimed{}, err
 	}
 	defer leave()
+	if req.Consumer == "" || req.Max < 1 || req.ReclaimAfter <= 0 {
+		return backend.Claimed{}, errors.New("a claim needs Consumer, Max and ReclaimAfter, each more than nothing")
+	}
 	b.reclaimAfter.Store(int64(req.ReclaimAfter))
 	end := time.Now().Add(req.Block)
 	for {
@@ -159,11 +164,11 @@ func rank(d *backend.Delivery) int {
 	return 1
 }
 
-// moveInClaim moves a job past the limit to the dead letters. One whose lease
-// is lost by now is somebody else's to move.
+// moveInClaim moves a job past the limit to the dead letters; who held it last
+// is not known. One whose lease is lost by now is somebody else's to move.
 func (b *Backend) moveInClaim(ctx context.Context, out *backend.Claimed, d *backend.Delivery, to string) error {
 	d.Attempt-- // this delivery was never handed to anybody
-	letter, err := b.moveDead(ctx, d, to, backend.Cause{Reason: backend.ReasonMaxDeliveries, Error: b.errs.get(d.ID)})
+	letter, err := b.moveDead(ctx, d, "", to, backend.Cause{Reason: backend.ReasonMaxDeliveries, Error: b.errs.get(d.ID)})
 	switch {
 	case err == nil:
 		out.Dead = append(out.Dead, letter)
@@ -219,9 +224,13 @@ func (b *Backend) awaitNews(ctx context.Context, cursor uint64, d time.Duration,
 		case <-wait.Done():
 		}
 	}()
+	begin := time.Now()
 	_, res, err := b.svc.Diff(wait, b.opt.Topic, &api.DiffRequest{
 		FromSeq: cursor, Limit: 1, MaxBatchBytes: 1, WaitMS: uint32(min((d + time.Millisecond - 1).Milliseconds(), api.MaxWaitMS)),
 	})
+	if err == nil && res.NextFromSeq == cursor && time.Since(begin) < d/2 {
+		sleep(wait, min(d, minPause)) // the server answers long polls at once: it is draining
+	}
 	cancel()
 	<-stopped
 	b.idle.Lock()
@@ -242,4 +251,16 @@ func (b *Backend) awaitNews(ctx context.Context, cursor uint64, d time.Duration,
 		b.idle.cursor, b.idle.known, b.idle.live = res.NextFromSeq, res.CaughtUp(), true
 	}
 	return nil
+}
+
+// minPause is the shortest time between two looks that nothing has caused.
+const minPause = 20 * time.Millisecond
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }

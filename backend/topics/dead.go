@@ -30,17 +30,19 @@ func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string
 		return err
 	}
 	defer leave()
-	_, err = b.moveDead(ctx, d, to, cause)
+	_, err = b.moveDead(ctx, d, d.Consumer, to, cause)
 	return err
 }
 
-func (b *Backend) moveDead(ctx context.Context, d *backend.Delivery, to string, cause backend.Cause) (backend.DeadLetter, error) {
+// moveDead is DeadLetter within a call; holder is who had the message last.
+func (b *Backend) moveDead(ctx context.Context, d *backend.Delivery, holder, to string, cause backend.Cause) (backend.DeadLetter, error) {
 	to = cmp.Or(to, b.info.DeadLetter)
 	letter := backend.DeadLetter{
-		Data: d.Data, Headers: d.Headers, Stream: b.opt.Topic, Group: Group, OriginID: d.ID, Attempts: d.Attempt,
-		Reason: cause.Reason, Error: cutError(cause.Error), Consumer: d.Consumer, Enqueued: d.Enqueued, DeadAt: time.Now(),
+		Data: d.Data, Headers: maps.Clone(d.Headers), Stream: b.opt.Topic, Group: Group, OriginID: d.ID, Attempts: d.Attempt,
+		Reason: cause.Reason, Error: cutError(cause.Error), Consumer: holder, Enqueued: d.Enqueued, DeadAt: time.Now(),
 	}
 	letter.Redrives, _ = strconv.Atoi(d.Headers[backend.HeaderRedrives])
+	delete(letter.Headers, backend.HeaderRedrives)
 	lost, err := b.settleOne(ctx, d, Settle{Kind: api.SettleExtend, Lease: time.Duration(b.reclaimAfter.Load())})
 	if err != nil || lost {
 		return letter, orLost(err, d.ID)
@@ -115,10 +117,15 @@ func letterRecord(l *backend.DeadLetter) (api.Record, error) {
 	headers[backend.HeaderDeadID] = l.OriginID
 	headers[backend.HeaderDeadAttempts] = strconv.Itoa(l.Attempts)
 	headers[backend.HeaderDeadReason] = l.Reason
-	headers[backend.HeaderDeadConsumer] = l.Consumer
 	headers[backend.HeaderDeadAt] = strconv.FormatInt(l.DeadAt.UnixMilli(), 10)
 	if l.Error != "" {
 		headers[backend.HeaderDeadError] = l.Error
+	}
+	if l.Consumer != "" {
+		headers[backend.HeaderDeadConsumer] = l.Consumer
+	}
+	if l.Redrives > 0 {
+		headers[backend.HeaderRedrives] = strconv.Itoa(l.Redrives)
 	}
 	if !l.Enqueued.IsZero() {
 		headers[headerDeadEnqueued] = strconv.FormatInt(l.Enqueued.UnixMilli(), 10)
@@ -171,7 +178,7 @@ func cutError(text string) string {
 var deadHeaders = []string{
 	backend.HeaderDeadStream, backend.HeaderDeadGroup, backend.HeaderDeadID, backend.HeaderDeadAttempts,
 	backend.HeaderDeadReason, backend.HeaderDeadError, backend.HeaderDeadConsumer, backend.HeaderDeadAt,
-	headerDeadEnqueued, metaDeadFrom, metaDeadDeliveries, metaDeadSeq,
+	headerDeadEnqueued, backend.HeaderRedrives, metaDeadFrom, metaDeadDeliveries, metaDeadSeq,
 }
 
 // Members of meta in a dead letter that the server itself moved.

@@ -45,9 +45,12 @@ func (b *Backend) List(ctx context.Context, from, after string, limit int) ([]ba
 	return letters, nil
 }
 
+// maxPage is how many records one read may ask for.
+const maxPage = 1000
+
 func (b *Backend) page(ctx context.Context, topic string, cursor uint64, limit int) ([]api.Record, api.DiffResult, error) {
 	return b.svc.Diff(ctx, topic, &api.DiffRequest{
-		FromSeq: cursor, Limit: min(max(limit, 1), maxClaim), IncludeTags: true, IncludeMeta: true, MaxBatchBytes: api.MaxDiffBytes,
+		FromSeq: cursor, Limit: min(max(limit, 1), maxPage), IncludeTags: true, IncludeMeta: true, MaxBatchBytes: api.MaxDiffBytes,
 	})
 }
 

@@ -25,7 +25,7 @@ func (b *Backend) Read(ctx context.Context, req backend.ReadRequest) (backend.Re
 	for {
 		wait := min(max(time.Until(end), 0).Milliseconds(), api.MaxWaitMS)
 		records, res, err := b.svc.Diff(ctx, b.opt.Topic, &api.DiffRequest{
-			FromSeq: cursor, Limit: min(max(req.Max, 1), maxClaim), IncludeTags: true, IncludeMeta: true,
+			FromSeq: cursor, Limit: min(max(req.Max, 1), maxPage), IncludeTags: true, IncludeMeta: true,
 			MaxBatchBytes: api.DefaultDiffBytes, WaitMS: uint32(wait),
 		})
 		if err != nil {

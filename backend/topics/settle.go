@@ -9,6 +9,9 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
+// maxSettle is how many jobs one ack, nack or extend may name.
+const maxSettle = 1000
+
 // Ack completes deliveries. Every lease is checked.
 func (b *Backend) Ack(ctx context.Context, leases []backend.Lease) (lost []string, err error) {
 	lost, err = b.settle(ctx, leases, Settle{Kind: api.SettleAck})
@@ -62,7 +65,7 @@ func (b *Backend) settle(ctx context.Context, leases []backend.Lease, how Settle
 		call := how
 		call.Node = leases[0].Consumer
 		n := 0
-		for n < len(leases) && n < maxClaim && leases[n].Consumer == call.Node {
+		for n < len(leases) && n < maxSettle && leases[n].Consumer == call.Node {
 			seq, ok := parseSeq(leases[n].ID)
 			if !ok {
 				return lost, badLease(leases[n].ID)

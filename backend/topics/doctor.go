@@ -1,0 +1,131 @@
+package topics
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/api"
+)
+
+var _ backend.Doctor = (*Backend)(nil)
+
+// Severities of findings.
+const (
+	severe  = "error"
+	warning = "warning"
+	info    = "info"
+)
+
+// noWorker is how old the oldest message may be while nobody holds any.
+const noWorker = time.Minute
+
+// Examine looks at the configuration of the queue and of its dead-letter topic,
+// and at what is in them.
+func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
+	ctx, leave, err := b.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	st, err := b.svc.Topic(ctx, b.opt.Topic)
+	if err != nil {
+		return nil, b.fail(err, false)
+	}
+	found := findings{}
+	if st.Config.Type != api.TypeQueue {
+		found.add("log_topic", severe, "the topic is a log: nothing can be claimed from it", "a topic's type is fixed when it is created; publish to a topic of type queue, or follow this one with `weir tail`")
+		return found, nil
+	}
+	found.config(&st.Config)
+	if err := b.examineRecords(ctx, &found, &st); err != nil {
+		return nil, b.fail(err, false)
+	}
+	dead, err := b.svc.Topic(ctx, b.info.DeadLetter)
+	switch {
+	case err == nil:
+		found.deadLetters(b.info.DeadLetter, &dead)
+	case !api.IsCode(err, api.CodeTopicNotFound):
+		found.add("dead_letter_unreadable", warning, "the dead-letter topic cannot be looked at: "+err.Error(), "give the key access to the names that begin with the queue's")
+	}
+	return found, nil
+}
+
+type findings []backend.Finding
+
+func (f *findings) add(code, severity, problem, advice string) {
+	*f = append(*f, backend.Finding{Code: code, Severity: severity, Problem: problem, Advice: advice})
+}
+
+// config looks for settings that lose messages or hide that they are lost.
+func (f *findings) config(c *api.Config) {
+	if c.TTLMS > 0 {
+		f.add("queue_ttl", severe, fmt.Sprintf("messages are removed %s after they were published, done or not", time.Duration(c.TTLMS)*time.Millisecond),
+			"set ttl_ms to 0 and watch the oldest age instead")
+	}
+	if c.CapRecords > 0 || c.CapBytes > 0 {
+		if c.Discard == api.DiscardReject {
+			f.add("queue_cap_refuses", info, fmt.Sprintf("publishing is refused (422) above %s", capText(c)), "keep the guard's limits below it")
+		} else {
+			f.add("queue_cap_evicts", severe, fmt.Sprintf("above %s the oldest messages are removed, done or not", capText(c)), "set discard to reject, or remove the cap")
+		}
+	}
+	if c.MaxDeliveries > 0 && !c.HasDeadLetter {
+		f.add("limit_without_dead_letter", warning, fmt.Sprintf("max_deliveries is %d but there is no dead_letter, so the server delivers without end", c.MaxDeliveries),
+			"set dead_letter, or leave the limit to the pool's MaxDeliveries")
+	}
+	if c.MaxDeliveries > 0 && c.HasDeadLetter {
+		f.add("server_moves_dead_letters", info, fmt.Sprintf("the server itself moves messages to %q after %d deliveries, without the handler's error", c.DeadLetter, c.MaxDeliveries),
+			"leave the limit to the pool's MaxDeliveries (max_deliveries 0): its dead letters tell the error and can be sent back one by one")
+	}
+	if c.IdempotencyWindowMS == 0 {
+		f.add("no_idempotency", warning, "idempotency keys are ignored: a publish that is repeated after a lost answer stores twice", "set idempotency_window_ms")
+	}
+	if c.Durability < api.Disk {
+		f.add("not_durable", info, fmt.Sprintf("the class is %s: messages do not survive the end of the server's process", c.Durability), "set durability to disk or fsync if they have to")
+	} else if !c.LeasesDurable {
+		f.add("leases_not_durable", info, "a restart of the server forgets leases and counts deliveries from 0", "set leases_durable if a message may crash its workers or take longer than a restart")
+	}
+}
+
+func capText(c *api.Config) string {
+	switch {
+	case c.CapBytes == 0:
+		return fmt.Sprintf("%d records", c.CapRecords)
+	case c.CapRecords == 0:
+		return fmt.Sprintf("%d bytes", c.CapBytes)
+	}
+	return fmt.Sprintf("%d records or %d bytes", c.CapRecords, c.CapBytes)
+}
+
+// examineRecords looks for losses, and for work that nobody does.
+func (b *Backend) examineRecords(ctx context.Context, f *findings, st *api.TopicState) error {
+	records, res, err := b.svc.Diff(ctx, b.opt.Topic, &api.DiffRequest{Limit: 1, MaxBatchBytes: 1})
+	if err != nil {
+		return err
+	}
+	if t := res.Tombstone; t != nil {
+		f.add("messages_lost", severe, fmt.Sprintf("the messages %d to %d were removed before they were done, as far as they were not (%s)", t.GapFrom, t.GapTo, t.Reason),
+			"remove the cause; what is gone has to be published again from its source")
+	}
+	if len(records) == 0 || st.Queue.InFlight > 0 {
+		return nil
+	}
+	if age := time.Since(time.UnixMilli(records[0].TS)); age > noWorker {
+		f.add("no_worker", warning, fmt.Sprintf("%d messages wait, the oldest for %s, and nobody holds any", st.Count, age.Round(time.Second)),
+			"start workers, or look why they do not claim")
+	}
+	return nil
+}
+
+// deadLetters looks at the topic of the dead letters.
+func (f *findings) deadLetters(name string, st *api.TopicState) {
+	c := &st.Config
+	if c.TTLMS > 0 || (c.CapRecords > 0 || c.CapBytes > 0) && c.Discard == api.DiscardOld {
+		f.add("dead_letters_expire", warning, fmt.Sprintf("dead letters in %q are removed by a time to live or a cap", name), "remove ttl_ms and the caps, or purge what was looked at")
+	}
+	if st.Count > 0 {
+		f.add("dead_letters", warning, fmt.Sprintf("%d dead letters in %q", st.Count, name), "look at them with `weir dlq ls`, then redrive or purge them")
+	}
+}

@@ -47,9 +47,12 @@ var table = map[string]rule{
 	"backend": {},
 
 	"backend/backendtest": {code: "backend"},
-	"backend/topics":      {code: "backend internal/api"},
-	"backend/embedded":    {code: "backend backend/topics internal/api internal/engine " + vfs, tests: "backend/backendtest"},
-	"backend/remote":      {code: "backend backend/topics internal/api internal/client", tests: "backend/backendtest tests/weirtest"},
+	"backend/topics": {
+		code:  "backend internal/api",
+		tests: "backend/backendtest backend/embedded backend/remote internal/engine internal/server tests/weirtest " + vfs,
+	},
+	"backend/embedded": {code: "backend backend/topics internal/api internal/engine " + vfs, tests: "backend/backendtest"},
+	"backend/remote":   {code: "backend backend/topics internal/api internal/client", tests: "backend/backendtest tests/weirtest"},
 
 	"telemetry":     {code: module + " " + metrics},
 	"config":        {code: module + " " + pflag + " " + koanf},

@@ -14,10 +14,10 @@ import (
 func translate(err error, write bool) error {
 	var e *api.Error
 	if !errors.As(err, &e) {
-		if !write && errors.Is(err, backend.ErrOutcomeUnknown) && !isContext(err) {
-			return fmt.Errorf("%w: %v", backend.ErrUnavailable, err) // a read changes nothing
+		if write || !errors.Is(err, backend.ErrOutcomeUnknown) {
+			return err
 		}
-		return err
+		return fmt.Errorf("%w: %v", nameOfRead(err), err) // a read changes nothing
 	}
 	switch e.Code {
 	case api.CodeTopicNotFound:
@@ -37,8 +37,14 @@ func translate(err error, write bool) error {
 	return err
 }
 
-func isContext(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+// nameOfRead is what a read that got no answer failed with.
+func nameOfRead(err error) error {
+	for _, ended := range []error{context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, ended) {
+			return ended
+		}
+	}
+	return backend.ErrUnavailable
 }
 
 // retryAfter reads what the server asks to wait; 0 if it does not say.

@@ -12,7 +12,6 @@ package topics
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -188,8 +187,9 @@ func (b *Backend) fail(err error, write bool) error {
 	if err == nil {
 		return nil
 	}
-	if b.ctx.Err() != nil && !errors.Is(err, backend.ErrOutcomeUnknown) {
+	err = translate(err, write)
+	if b.ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", backend.ErrClosed, err)
 	}
-	return translate(err, write)
+	return err
 }

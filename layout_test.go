@@ -49,7 +49,7 @@ var table = map[string]rule{
 	"backend/backendtest": {code: "backend"},
 	"backend/topics": {
 		code:  "backend internal/api",
-		tests: "backend/backendtest backend/embedded backend/remote internal/engine internal/server tests/weirtest " + vfs,
+		tests: "backend/backendtest backend/embedded backend/remote internal/engine internal/server tests/weirtest tests/redistest " + vfs,
 	},
 	"backend/embedded": {code: "backend backend/topics internal/api internal/engine " + vfs, tests: "backend/backendtest"},
 	"backend/remote":   {code: "backend backend/topics internal/api internal/client", tests: "backend/backendtest tests/weirtest"},

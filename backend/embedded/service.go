@@ -25,7 +25,10 @@ func (s service) PutTopic(ctx context.Context, name string, cfg api.Config) erro
 	return err
 }
 
+// Write waits for room while the log is behind, as long as ctx lasts: there is no
+// connection that has to be answered.
 func (s service) Write(ctx context.Context, name string, req *api.WriteRequest) (api.WriteResult, error) {
+	req.DisableBackpressure = true
 	return s.e.Write(ctx, name, req)
 }
 

@@ -51,7 +51,7 @@ func everywhere(t *testing.T, test func(t *testing.T, h *host)) {
 func (h *host) serve(keys string) {
 	t := h.t
 	t.Helper()
-	e, err := engine.Open(t.Context(), engine.Options{Dir: "/data", FS: vfs.NewMem(), SegmentBytes: 1 << 20})
+	e, err := engine.Open(t.Context(), engine.Options{Dir: "/data", FS: vfs.NewMem(), SegmentBytes: 1 << 20, IngestTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,7 +107,7 @@ func (b *Backend) find(ctx context.Context, from, id string) (r *api.Record, old
 		return nil, false, fmt.Errorf("dead letter %s: %w", id, backend.ErrNotFound)
 	}
 	if err != nil {
-		return nil, false, b.fail(err, false)
+		return nil, false, b.fail(err, true) // as the call that it is a part of
 	}
 	if len(records) == 0 || records[0].Seq != seq {
 		return nil, false, fmt.Errorf("dead letter %s: %w", id, backend.ErrNotFound)

@@ -94,4 +94,11 @@ func (b *Backend) Signal(ctx context.Context) (backend.Signal, error) {
 }
 
 // PublishSignal does nothing: the server counts by itself.
-func (b *Backend) PublishSignal(context.Context, time.Duration) error { return nil }
+func (b *Backend) PublishSignal(ctx context.Context, _ time.Duration) error {
+	_, leave, err := b.enter(ctx)
+	if err != nil {
+		return err
+	}
+	leave()
+	return nil
+}

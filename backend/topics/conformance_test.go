@@ -1,0 +1,64 @@
+package topics_test
+
+import (
+	"testing"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+// A queue in memory ends with its last handle, so each is held open for the
+// length of the test.
+func TestConformanceInMemory(t *testing.T) {
+	h := &host{t: t, kind: "mem"}
+	backendtest.Run(t, backendtest.Harness{
+		Name: "mem", KeepsErrors: true, CountsItself: true,
+		Open: func(t testing.TB, stream string) backend.Backend { return h.openFor(t, stream) },
+	})
+}
+
+func TestConformanceInADirectory(t *testing.T) {
+	h := &host{t: t, kind: "file", dir: t.TempDir()}
+	backendtest.Run(t, backendtest.Harness{
+		Name: "file", KeepsErrors: true, CountsItself: true,
+		Open: func(t testing.TB, stream string) backend.Backend { return h.openFor(t, stream) },
+	})
+}
+
+func TestConformanceOverHTTP(t *testing.T) {
+	t.Setenv("WEIR_TEST_PRESSURE", "0") // a busy machine is not what is tested
+	h := &host{t: t, kind: "http"}
+	h.serve("")
+	behind := func(t testing.TB, stream string) (backend.Backend, *redistest.Proxy) {
+		p := redistest.NewProxy(t, h.addr)
+		far := &host{kind: "http", addr: p.Addr()}
+		return far.openFor(t, stream), p
+	}
+	backendtest.Run(t, backendtest.Harness{
+		Name: "http", KeepsErrors: true, CountsItself: true,
+		Open: func(t testing.TB, stream string) backend.Backend { return h.openFor(t, stream) },
+		Faulty: func(t testing.TB, stream string) (backend.Backend, func() func()) {
+			b, p := behind(t, stream)
+			return b, func() func() {
+				p.Set(redistest.Fault{HoldDown: true})
+				return p.Heal
+			}
+		},
+		Unreachable: func(t testing.TB, stream string) (backend.Backend, func() func()) {
+			b, p := behind(t, stream)
+			return b, func() func() { p.Refuse(); return p.Heal }
+		},
+	})
+}
+
+// openFor opens a queue that the caller closes.
+func (h *host) openFor(t testing.TB, name string) backend.Backend {
+	t.Helper()
+	b, err := openURL(t.Context(), h.url(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+

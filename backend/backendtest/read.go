@@ -79,12 +79,14 @@ func readAtEnd(f *fixture, b backend.Backend, r backend.Reader) {
 	if err != nil || len(at.Records) > 0 || at.Next == "" {
 		f.Fatalf("at the end: %+v, %v", at, err)
 	}
-	timer := time.AfterFunc(100*time.Millisecond, func() {
+	appended := make(chan struct{})
+	time.AfterFunc(100*time.Millisecond, func() {
+		defer close(appended)
 		if _, err := b.Append(f.ctx(), numbered(3, 4)); err != nil {
 			f.Errorf("append: %v", err)
 		}
 	})
-	defer timer.Stop()
+	defer func() { <-appended }() // the reader may see it before the writer is told
 	start := time.Now()
 	next, err := f.open().(backend.Reader).Read(f.ctx(), backend.ReadRequest{After: at.Next, Max: 4, Block: 10 * time.Second})
 	if err != nil || len(next.Records) != 1 || string(next.Records[0].Data) != "message 3" || time.Since(start) > prompt {

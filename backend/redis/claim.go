@@ -25,6 +25,7 @@ type claim struct {
 	*backend.ClaimRequest
 	got   backend.Claimed
 	since time.Time
+	scan  int // COUNT of a scan for orphans
 }
 
 // room returns how many more deliveries may be handed out.
@@ -34,7 +35,7 @@ func (c *claim) room() int { return c.Max - len(c.got.Deliveries) }
 // neither is there it waits for new messages alone, at most for Block.
 func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
 	b.reclaimAfter.Store(int64(req.ReclaimAfter))
-	c := &claim{ClaimRequest: &req, since: time.Now()}
+	c := &claim{ClaimRequest: &req, since: time.Now(), scan: req.Max}
 	err := b.claim(ctx, c)
 	if errors.Is(err, backend.ErrGroupNotFound) {
 		if err = b.createGroup(ctx); err == nil {
@@ -75,6 +76,7 @@ func (c *claim) any() bool {
 // reclaimAndRead looks for orphans and reads new messages in one round trip. If
 // there turn out to be more than asked for, the new ones go back unstarted.
 func (b *Backend) reclaimAndRead(ctx context.Context, c *claim) error {
+	c.scan = b.scanShare(c)
 	scan, read := b.scanCmd(ctx, c), b.readCmd(ctx, c, c.Max)
 	err := b.do(ctx, scan, read)
 	fresh, readErr := b.parseRead(c, read)
@@ -85,6 +87,11 @@ func (b *Backend) reclaimAndRead(ctx context.Context, c *claim) error {
 	if err == nil && len(ids) > 0 {
 		err = b.take(ctx, c, ids)
 	}
+	if short := c.scan < c.Max; err == nil && short && len(ids) > 0 && c.room() > 0 {
+		c.scan = c.Max // where one orphan was there are more
+		err = b.reclaim(ctx, c)
+	}
+	c.scan = c.Max
 	keep := min(max(c.room(), 0), len(fresh))
 	c.got.Deliveries = append(c.got.Deliveries, fresh[:keep]...)
 	if keep < len(fresh) {

@@ -43,6 +43,7 @@ type Backend struct {
 	detected atomic.Int64 // Unix ns of the last detection
 
 	reclaimAfter atomic.Int64 // ns, of the last claim
+	scannedAt    atomic.Int64 // Unix ns of the last scan beside a read
 	cursor       atomic.Pointer[string]
 	orphans      atomic.Bool // the last claim found some: reclaim first, then read
 	acked        progress

@@ -25,11 +25,12 @@ var schemes = []string{"mem", "file", "redis", "rediss", "http", "https"}
 //
 // group=NAME names the consumer group, "weir" by default. The other query keys
 // are those of the backend's own Open. An unknown scheme or key is an error that
-// lists the known ones; no error repeats the URL, which may hold a secret.
+// lists the known ones; such errors are a *backend.URLError.
+// No error repeats the URL, which may hold a secret.
 func Open(ctx context.Context, rawURL string) (*Stream, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, errors.New("weir: the URL cannot be read; special characters in a user name, password or key need percent-encoding")
+		return nil, &backend.URLError{Err: errors.New("weir: the URL cannot be read; special characters in a user name, password or key need percent-encoding")}
 	}
 	b, err := openBackend(ctx, u)
 	if err != nil {
@@ -47,7 +48,7 @@ func openBackend(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	case "redis", "rediss":
 		return redis.Open(ctx, u)
 	case "kafka":
-		return nil, fmt.Errorf("kafka URLs are not supported yet; known schemes: %s", strings.Join(schemes, ", "))
+		return nil, &backend.URLError{Err: fmt.Errorf("kafka URLs are not supported yet; known schemes: %s", strings.Join(schemes, ", "))}
 	}
-	return nil, fmt.Errorf("unknown URL scheme %q; known: %s", u.Scheme, strings.Join(schemes, ", "))
+	return nil, &backend.URLError{Err: fmt.Errorf("unknown URL scheme %q; known: %s", u.Scheme, strings.Join(schemes, ", "))}
 }

@@ -59,7 +59,15 @@ func (p Pressure) Measurement() Measurement {
 //	oldest_age_ms       age of the oldest message with work left, 0 if there is none
 //	oldest_age_source   where the age was read, see backend.AgeSource
 //	approx              whether the age is an estimate
+//
+// An age needs something that says there is work: pending messages, or a lag. With
+// nothing pending and a lag that is not known it is 0 and its source "none",
+// though Stats.OldestAge may tell more.
 func (p Pressure) AppendJSON(dst []byte) []byte {
+	age, source, approx := max(p.OldestAge, 0), p.OldestSource, p.Approx
+	if p.Pending == 0 && p.Lag == nil {
+		age, source, approx = 0, backend.AgeNone, false
+	}
 	dst = append(dst, `{"ts_ms":`...)
 	dst = strconv.AppendInt(dst, p.At.UnixMilli(), 10)
 	dst = append(dst, `,"stream_key":`...)
@@ -78,11 +86,11 @@ func (p Pressure) AppendJSON(dst []byte) []byte {
 		dst = append(dst, `,"lag_valid":true`...)
 	}
 	dst = append(dst, `,"oldest_age_ms":`...)
-	dst = strconv.AppendInt(dst, int64(max(p.OldestAge, 0)/time.Millisecond), 10)
+	dst = strconv.AppendInt(dst, int64(age/time.Millisecond), 10)
 	dst = append(dst, `,"oldest_age_source":`...)
-	dst = appendString(dst, string(p.OldestSource))
+	dst = appendString(dst, string(source))
 	dst = append(dst, `,"approx":`...)
-	dst = strconv.AppendBool(dst, p.Approx)
+	dst = strconv.AppendBool(dst, approx)
 	return append(dst, '}')
 }
 

@@ -21,8 +21,10 @@ func TestPressureIsWrittenAsTenFieldsInOrder(t *testing.T) {
 			`{"ts_ms":1771090569852,"stream_key":"deepoj:jobs","group":"deepoj:workers","xlen":0,"pending":0,"lag":0,"lag_valid":true,"oldest_age_ms":0,"oldest_age_source":"none","approx":false}`},
 		{"backlog", Pressure{"deepoj:jobs", "deepoj:workers", backend.Stats{At: at, XLen: 30, Lag: known(30), OldestAge: 130220*time.Millisecond + 900*time.Microsecond, OldestSource: backend.AgeBacklog, Approx: true}},
 			`{"ts_ms":1771090569852,"stream_key":"deepoj:jobs","group":"deepoj:workers","xlen":30,"pending":0,"lag":30,"lag_valid":true,"oldest_age_ms":130220,"oldest_age_source":"backlog","approx":true}`},
-		{"unknown lag, odd names, an age from the future", Pressure{"a\"<b>&\n", "g", backend.Stats{At: at, XLen: 1, OldestAge: -time.Second, OldestSource: backend.AgeUnknown, Approx: true}},
-			`{"ts_ms":1771090569852,"stream_key":"a\"<b>&\n","group":"g","xlen":1,"pending":0,"lag":null,"lag_valid":false,"oldest_age_ms":0,"oldest_age_source":"unknown","approx":true}`},
+		{"unknown lag and nothing that says there is work", Pressure{"s", "g", backend.Stats{At: at, XLen: 9, OldestAge: time.Second, OldestSource: backend.AgeBacklog, Approx: true}},
+			`{"ts_ms":1771090569852,"stream_key":"s","group":"g","xlen":9,"pending":0,"lag":null,"lag_valid":false,"oldest_age_ms":0,"oldest_age_source":"none","approx":false}`},
+		{"unknown lag, odd names, an age from the future", Pressure{"a\"<b>&\n", "g", backend.Stats{At: at, XLen: 1, Pending: 1, OldestAge: -time.Second, OldestSource: backend.AgeUnknown, Approx: true}},
+			`{"ts_ms":1771090569852,"stream_key":"a\"<b>&\n","group":"g","xlen":1,"pending":1,"lag":null,"lag_valid":false,"oldest_age_ms":0,"oldest_age_source":"unknown","approx":true}`},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -35,6 +35,15 @@ type FullError struct {
 	Err        error         // what the server said
 }
 
+// URLError is an error in what a URL says, unlike one in reaching what it names.
+// It holds no secret of the URL.
+type URLError struct{ Err error }
+
+func (e *URLError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *URLError) Unwrap() error { return e.Err }
+
 // Reasons of a refusal, here and in the library's QueueFullError.
 const (
 	ReasonLoadShedding = "load_shedding"

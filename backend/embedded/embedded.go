@@ -41,7 +41,7 @@ const (
 func Open(ctx context.Context, u *url.URL) (*topics.Backend, error) {
 	p, err := parse(u)
 	if err != nil {
-		return nil, err
+		return nil, &backend.URLError{Err: err}
 	}
 	s, err := share(ctx, p.key, p.options)
 	if err != nil {

@@ -73,7 +73,7 @@ var _ backend.Backend = (*Backend)(nil)
 func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	set, err := parse(u)
 	if err != nil {
-		return nil, fmt.Errorf("redis URL: %w", err)
+		return nil, &backend.URLError{Err: fmt.Errorf("redis URL: %w", err)}
 	}
 	b := &Backend{set: set, keys: set.keys}
 	b.closing, b.close = context.WithCancel(context.Background())

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/topics"
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/client"
@@ -30,13 +31,13 @@ const noLimit = 1 << 30
 func Open(ctx context.Context, u *url.URL) (*topics.Backend, error) {
 	class, err := parseQuery(u)
 	if err != nil {
-		return nil, err
+		return nil, &backend.URLError{Err: err}
 	}
 	bare := *u
 	bare.RawQuery, bare.ForceQuery = "", false
 	target, err := client.ParseTopicURL(bare.String())
 	if err != nil {
-		return nil, err
+		return nil, &backend.URLError{Err: err}
 	}
 	cfg := api.DefaultConfig()
 	cfg.Type = api.TypeQueue

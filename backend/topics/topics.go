@@ -102,8 +102,8 @@ var (
 // first call to report.
 func New(ctx context.Context, svc Service, opt Options) (*Backend, error) {
 	if !api.ValidTopicName(opt.Topic) || !api.ValidTopicName(opt.Topic+deadSuffix) {
-		return nil, fmt.Errorf("%q is not a topic name; it starts with a letter or digit, goes on with those or one of . _ : - and has at most %d characters",
-			opt.Topic, 255-len(deadSuffix))
+		return nil, &backend.URLError{Err: fmt.Errorf("%q is not a topic name; it starts with a letter or digit, goes on with those or one of . _ : - and has at most %d characters",
+			opt.Topic, 255-len(deadSuffix))}
 	}
 	b := &Backend{svc: svc, opt: opt, info: backend.Info{
 		Kind: opt.Kind, Stream: opt.Topic, Group: Group, DeadLetter: opt.Topic + deadSuffix,

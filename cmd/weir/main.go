@@ -3,16 +3,22 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 )
 
 func main() {
+	logging.Disable() // errors are told by the commands
 	if err := newRoot().Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "weir:", err)
-		os.Exit(1)
+		if !errors.Is(err, errSaid) {
+			fmt.Fprintln(os.Stderr, "weir:", strings.TrimPrefix(err.Error(), "weir: "))
+		}
+		os.Exit(exitCode(err))
 	}
 }
 
@@ -24,7 +30,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		newServeCmd(),
+		newServeCmd(), newSampleCmd(),
 		newPublishCmd(), newWorkCmd(), newTailCmd(),
 		newBackupCmd(), newRestoreCmd(), newRepairCmd(),
 	)

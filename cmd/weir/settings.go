@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weirmq/weir/config"
 	"github.com/weirmq/weir/internal/client"
 )
 
@@ -24,7 +25,7 @@ func envName(flag string) string {
 func applyEnv(cmd *cobra.Command) error {
 	var first error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed || f.Name == "help" || first != nil {
+		if f.Changed || f.Name == "help" || config.Reads(f) || first != nil {
 			return
 		}
 		value := os.Getenv(envName(f.Name))
@@ -62,19 +63,29 @@ const maxKeyFileBytes = 64 << 10
 // the key file, then WEIR_API_KEY.
 func connect(cmd *cobra.Command, target client.Target) (*client.Client, error) {
 	key := target.Key
-	if path, _ := cmd.Flags().GetString(apiKeyFileFlag); key == "" && path != "" {
+	if key == "" {
 		var err error
-		if key, err = readKey(path); err != nil {
+		if key, err = apiKey(cmd); err != nil {
 			return nil, err
+		}
+	}
+	return client.New(target.Base, key), nil
+}
+
+// apiKey is the key of the key file or the environment, empty if there is none.
+func apiKey(cmd *cobra.Command) (key string, err error) {
+	if path, _ := cmd.Flags().GetString(apiKeyFileFlag); path != "" {
+		if key, err = readKey(path); err != nil {
+			return "", err
 		}
 	}
 	if key == "" {
 		key = strings.TrimSpace(os.Getenv("WEIR_API_KEY"))
 	}
 	if strings.ContainsFunc(key, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
-		return nil, errors.New("the API key holds a control character; it has to be one line of text")
+		return "", errors.New("the API key holds a control character; it has to be one line of text")
 	}
-	return client.New(target.Base, key), nil
+	return key, nil
 }
 
 func readKey(path string) (string, error) {

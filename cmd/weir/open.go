@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/remote"
+)
+
+// open opens the stream of a URL, with the API key of the flags or the
+// environment if the URL has none.
+func open(ctx context.Context, cmd *cobra.Command, rawURL string) (*weir.Stream, error) {
+	if u, err := url.Parse(rawURL); err == nil && u.Scheme == "mem" {
+		return nil, &backend.URLError{Err: errors.New("a mem URL belongs to one process and would be empty here; use file:///DIR?topic=NAME, or weir serve and http://")}
+	}
+	key, err := apiKey(cmd)
+	if err != nil {
+		return nil, err
+	}
+	rawURL, err = remote.WithKey(rawURL, key)
+	if err != nil {
+		return nil, &backend.URLError{Err: err}
+	}
+	return weir.Open(ctx, rawURL)
+}
+
+// openExisting is open for commands that only look: it makes no directory.
+func openExisting(ctx context.Context, cmd *cobra.Command, rawURL string) (*weir.Stream, error) {
+	if u, err := url.Parse(rawURL); err == nil && u.Scheme == "file" {
+		u.RawQuery = ""
+		if _, err := dataDir(u.String()); errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("%w: %w", weir.ErrStreamNotFound, err)
+		}
+	}
+	return open(ctx, cmd, rawURL)
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,7 +81,11 @@ func send(ctx context.Context, c session, cmds []redis.Cmder) {
 		for _, cmd := range cmds {
 			_ = pipe.Process(ctx, cmd)
 		}
-		_, _ = pipe.Exec(ctx)
+		// A connection that cannot be set up (a wrong password) leaves the commands
+		// without an error of their own.
+		if _, err := pipe.Exec(ctx); err != nil && !slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil }) {
+			setError(cmds, err)
+		}
 	}
 	for _, cmd := range cmds {
 		if raw, ok := cmd.(*redis.RawCmd); ok && raw.Err() == nil && len(raw.Val()) > 0 && raw.Val()[0] == '-' {

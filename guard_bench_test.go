@@ -11,7 +11,7 @@ import (
 // stub stores nothing, as fast as can be.
 type stub struct {
 	backend.Backend
-	workers, lag int64
+	lag int64
 }
 
 func (s *stub) Info() backend.Info { return backend.Info{Kind: "stub", Stream: "jobs", Group: "weir"} }

@@ -254,13 +254,13 @@ const (
 func checkMessage(m *Message) error {
 	switch {
 	case !m.Priority.Valid():
-		return fmt.Errorf("Priority %d is none of the six: use %d (background) to %d (critical)", m.Priority, Background, Critical)
+		return fmt.Errorf("field Priority: %d is none of the six, use %d (background) to %d (critical)", m.Priority, Background, Critical)
 	case len(m.FairKey) > maxKeyBytes || !utf8.ValidString(m.FairKey):
-		return fmt.Errorf("FairKey has to be UTF-8 of at most %d bytes", maxKeyBytes)
+		return fmt.Errorf("field FairKey: has to be UTF-8 of at most %d bytes", maxKeyBytes)
 	case len(m.IdempotencyKey) > maxKeyBytes || !utf8.ValidString(m.IdempotencyKey):
-		return fmt.Errorf("IdempotencyKey has to be UTF-8 of at most %d bytes", maxKeyBytes)
+		return fmt.Errorf("field IdempotencyKey: has to be UTF-8 of at most %d bytes", maxKeyBytes)
 	case len(m.Headers) > maxHeaders:
-		return fmt.Errorf("Headers has %d entries, at most %d", len(m.Headers), maxHeaders)
+		return fmt.Errorf("field Headers: %d entries, at most %d", len(m.Headers), maxHeaders)
 	}
 	for name, value := range m.Headers {
 		switch {

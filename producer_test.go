@@ -54,8 +54,8 @@ func TestMessageThatCannotBeIsRefusedWithTheField(t *testing.T) {
 		many[strings.Repeat("h", i+1)] = ""
 	}
 	for want, m := range map[string]weir.Message{
-		"Priority 3":     {Priority: 3},
-		"Priority -4":    {Priority: -4},
+		"Priority: 3":    {Priority: 3},
+		"Priority: -4":   {Priority: -4},
 		"FairKey":        {FairKey: long},
 		"IdempotencyKey": {IdempotencyKey: "\xff"},
 		`"weir-tag"`:     {Headers: map[string]string{"weir-tag": "a"}},

@@ -147,16 +147,26 @@ func (g *guard) lag(v *visit) error {
 			kind = HardPause
 		}
 		g.note(stageBackpressure, set, v, event{text: "publish would wait for the workers", decision: string(kind)})
-	case is == critical && v.try:
-		g.note(stageBackpressure, set, v, event{text: "publish refused: lag above the hard limit", decision: string(QueueFull)})
-		return g.refusal(set, v, QueueFull, set.LagPoll, nil)
 	case is == critical:
-		return g.pause(set, v)
+		return g.halt(set, v)
 	case !v.try:
-		d := set.softSleep(signal)
-		g.note(stageBackpressure, set, v, event{text: "publish sleeps: lag above the soft limit", decision: string(SoftSleep), wait: d})
-		return g.sleep(v, SoftSleep, d)
+		return g.nudge(set, v, signal)
 	}
+	return nil
+}
+
+// nudge is the one sleep above the soft limit; the depth is looked at behind it.
+func (g *guard) nudge(set *settings, v *visit, signal int64) error {
+	d := set.softSleep(signal)
+	g.note(stageBackpressure, set, v, event{text: "publish sleeps: lag above the soft limit", decision: string(SoftSleep), wait: d})
+	if err := g.sleep(v, SoftSleep, d); err != nil {
+		return err
+	}
+	r, err := g.look(v.ctx, time.Now(), set.LagCache)
+	if err != nil {
+		return g.stopped(v, err)
+	}
+	v.r = r
 	return nil
 }
 
@@ -269,9 +279,10 @@ func (s *settings) softSleep(signal int64) time.Duration {
 	return time.Duration(min(d, float64(max(maxSoftSleep, s.LagWarnSleep))))
 }
 
-// room takes n messages' room from what the last reading leaves below the limit.
-// Where that is used up it reads anew, so that one process overshoots the limit by no more than
-// what it has under way, however old a reading may be.
+// room takes the messages' room from what the last reading leaves below the
+// limits. Where that is used up it reads anew, so that one process overshoots a
+// limit by no more than what it has under way, however old a reading may be, and
+// callers that a pause lets go at once do not all pass by the same number.
 func (g *guard) room(set *settings, v *visit) (bool, error) {
 	for {
 		depth, known := v.r.depth()
@@ -282,14 +293,45 @@ func (g *guard) room(set *settings, v *visit) (bool, error) {
 		if depth+need > set.limit {
 			return false, nil
 		}
-		if depth+g.signals.appended.Add(need)-v.r.appended <= set.limit {
+		others := g.signals.appended.Add(need) - need - v.r.appended
+		paused := !set.shadow && others > 0 && set.pausesAt(v.r, others)
+		if !paused && depth+others+need <= set.limit {
 			return true, nil
 		}
 		g.signals.appended.Add(-need)
-		if err := g.newer(v); err != nil {
+		err := g.newer(v)
+		if err == nil && paused {
+			err = g.obey(v)
+		}
+		if err != nil {
 			return false, err
 		}
 	}
+}
+
+// pausesAt reports whether the backlog is above the hard limit if that many
+// messages came since it was read. Of pending messages nothing can be said like that.
+func (s *settings) pausesAt(r *reading, since int64) bool {
+	backlog, known := r.signal(SignalBacklog)
+	return s.LagSignal == SignalBacklog && s.LagPause >= 0 && known && backlog+since > s.LagPause
+}
+
+// obey pauses a visit whose newest reading is above the hard limit.
+func (g *guard) obey(v *visit) error {
+	set := g.settings.Load()
+	if is, _ := g.judge(set, v.r, time.Now()); is != critical || set.shadow {
+		return nil
+	}
+	return g.halt(set, v)
+}
+
+// halt keeps a publish above the hard limit waiting, or refuses it if it may not wait.
+func (g *guard) halt(set *settings, v *visit) error {
+	if v.try {
+		g.note(stageBackpressure, set, v, event{text: "publish refused: lag above the hard limit", decision: string(QueueFull)})
+		return g.refusal(set, v, QueueFull, set.LagPoll, nil)
+	}
+	return g.pause(set, v)
 }
 
 // depth is the last door: whether there is room for the visit's messages. In

@@ -309,3 +309,40 @@ func TestSettingsAreExchangedWhileAPublishWaits(t *testing.T) {
 		}
 	})
 }
+
+// Many callers that one pause has held would otherwise all pass by the first
+// reading that lets one pass.
+func TestPauseDoesNotLetEveryoneGoAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{
+			LagSignal: weir.SignalBacklog, LagWarn: -1, LagPause: 20, LoadSheddingMaxRequests: 1 << 20,
+		})
+		g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Delay: time.Millisecond})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var done sync.WaitGroup
+		for range 500 {
+			done.Go(func() { _ = g.Publish(ctx, weir.Message{}) })
+		}
+		done.Wait()
+		// Nobody works: 21 is the first backlog above the limit.
+		if n := g.entries(t); n != 21 {
+			t.Errorf("%d stored, want 21", n)
+		}
+		if n := g.fake.Calls(backendtest.OpSignal); n > 120 {
+			t.Errorf("%d readings in 10s", n)
+		}
+	})
+}
+
+func TestSleepersLookAtTheDepthAfterTheirSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{BackpressureRetries: -1})
+		g.pretend(60, 0)
+		time.AfterFunc(250*time.Millisecond, func() { g.pretend(60, 9000) })
+		took, err := g.timed(t.Context())
+		if full := refusedFor(t, err, weir.QueueFull); full.Depth != 9060 || took != 500*time.Millisecond {
+			t.Errorf("%+v after %s", full, took)
+		}
+	})
+}

@@ -87,6 +87,8 @@ var table = map[string]rule{
 	"bench/scenario":      {code: "bench/load bench/report"},
 	"bench/cmd/weirbench": {code: "bench/scenario"},
 	"bench":               {tests: "bench/report bench/scenario"},
+	"bench/sawtooth":      {code: "github.com/weirmq/weir github.com/redis/go-redis/v9"},
+	"bench/sawtooth/plot": {code: "gonum.org/v1/plot/..."},
 	"bench/peers": {code: "github.com/nats-io/nats-server/v2/server github.com/nats-io/nats.go/... " +
 		"github.com/redis/go-redis/v9"},
 

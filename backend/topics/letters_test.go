@@ -1,0 +1,217 @@
+package topics_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/topics"
+	"github.com/weirmq/weir/internal/api"
+)
+
+// crash claims what there is and leaves it to others.
+func crash(t *testing.T, b backend.Backend) {
+	t.Helper()
+	got := take(t, b, func(r *backend.ClaimRequest) {
+		r.Block, r.ReclaimAfter = 5*time.Second, 100*time.Millisecond
+	})
+	if len(got.Deliveries) == 0 {
+		t.Fatalf("nothing to crash with: %+v", got)
+	}
+}
+
+func TestADeadLetterTellsItsStory(t *testing.T) {
+	everywhere(t, func(t *testing.T, h *host) {
+		b := h.open(fresh())
+		_, err := b.Append(t.Context(), []backend.Message{{
+			Data: []byte("\xffbody"), Headers: map[string]string{"a": "b", backend.HeaderTag: "mine"}, Priority: backend.Low,
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := one(t, b)
+		giveBack(t, b, d, 0) // with "not today"
+		crash(t, b)
+		got := take(t, b, func(r *backend.ClaimRequest) { r.Block, r.MaxDeliveries = 5*time.Second, 2 })
+		if len(got.Dead) != 1 || len(got.Deliveries) != 0 {
+			t.Fatalf("claimed %+v", got)
+		}
+		list, err := b.List(t.Context(), "", "", 10)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("letters %+v, %v", list, err)
+		}
+		l := list[0]
+		if string(l.Data) != "\xffbody" || l.Stream != b.Info().Stream || l.Group != "weir" || l.OriginID != d.ID || l.Attempts != 2 ||
+			l.Reason != backend.ReasonMaxDeliveries || l.Error != "not today" || l.Redrives != 0 || !l.Enqueued.Equal(d.Enqueued) || time.Since(l.DeadAt) > time.Minute {
+			t.Errorf("letter %+v", l)
+		}
+		if len(l.Headers) != 3 || l.Headers["a"] != "b" || l.Headers[backend.HeaderTag] != "mine" || l.Headers[backend.HeaderPriority] != "low" {
+			t.Errorf("headers %v", l.Headers)
+		}
+		if got.Dead[0].ID != l.ID || got.Dead[0].OriginID != d.ID {
+			t.Errorf("the claim said %+v", got.Dead[0])
+		}
+	})
+}
+
+func TestARedrivenMessageIsWhatItWas(t *testing.T) {
+	everywhere(t, func(t *testing.T, h *host) {
+		b := h.open(fresh())
+		if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte(`{"a":1}`), Headers: map[string]string{"a": "b", backend.HeaderTag: "mine"}}}); err != nil {
+			t.Fatal(err)
+		}
+		for round := 1; round <= 2; round++ {
+			if err := b.DeadLetter(t.Context(), one(t, b), "", backend.Cause{Reason: backend.ReasonPoison, Error: strings.Repeat("é", 2000)}); err != nil {
+				t.Fatal(err)
+			}
+			list, err := b.List(t.Context(), "", "", 10)
+			if err != nil || len(list) != 1 || list[0].Redrives != round-1 || len(list[0].Error) > backend.MaxErrorBytes || len(list[0].Error) < 1000 {
+				t.Fatalf("letters %+v, %v", list, err)
+			}
+			if err := b.Redrive(t.Context(), "", list[0]); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Redrive(t.Context(), "", list[0]); !errors.Is(err, backend.ErrNotFound) {
+				t.Errorf("the second redrive: %v", err)
+			}
+		}
+		d := one(t, b)
+		if string(d.Data) != `{"a":1}` || d.Attempt != 1 || d.Headers["a"] != "b" || d.Headers[backend.HeaderTag] != "mine" ||
+			d.Headers[backend.HeaderRedrives] != "2" || len(d.Headers) != 3 {
+			t.Errorf("delivered %+v", d)
+		}
+		if got := take(t, b, nil); len(got.Deliveries) > 0 {
+			t.Errorf("stored twice: %+v", got)
+		}
+	})
+}
+
+func TestALetterAsLargeAsARecordIsStillMoved(t *testing.T) {
+	everywhere(t, func(t *testing.T, h *host) {
+		b := h.open(fresh())
+		headers := map[string]string{}
+		for i := range 40 {
+			headers[fmt.Sprintf("h%d", i)] = strings.Repeat("x", 250)
+		}
+		if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte(strings.Repeat("x", 900<<10)), Headers: headers}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.DeadLetter(t.Context(), one(t, b), "", backend.Cause{Reason: backend.ReasonPoison, Error: strings.Repeat("\x01", 1024)}); err != nil {
+			t.Fatal(err)
+		}
+		list, err := b.List(t.Context(), "", "", 10)
+		if err != nil || len(list) != 1 || len(list[0].Data) != 900<<10 || list[0].Reason != backend.ReasonPoison {
+			t.Errorf("%d letters, %v", len(list), err)
+		}
+	})
+}
+
+// serverLetters makes n dead letters as the server itself does: without a tag of
+// their own.
+func serverLetters(t *testing.T, h *host, queue string, n int) *topics.Backend {
+	t.Helper()
+	cfg := api.DefaultConfig()
+	cfg.Type, cfg.MaxDeliveries, cfg.DeadLetter, cfg.HasDeadLetter = api.TypeQueue, 1, queue+".dlq", true
+	if _, err := h.eng.PutTopic(t.Context(), queue, cfg); err != nil {
+		t.Fatal(err)
+	}
+	b := h.open(queue)
+	for i := range n {
+		publish(t, b, fmt.Sprint("body ", i))
+	}
+	take(t, b, func(r *backend.ClaimRequest) { r.ReclaimAfter, r.Max = 100*time.Millisecond, n })
+	for {
+		take(t, b, func(r *backend.ClaimRequest) { r.Block = 50 * time.Millisecond })
+		if s, err := b.Stats(t.Context()); err != nil {
+			t.Fatal(err)
+		} else if *s.DeadLetters == int64(n) {
+			return b
+		}
+	}
+}
+
+func TestLettersOfTheServerGoOldestFirst(t *testing.T) {
+	h := &host{t: t, kind: "http"}
+	h.serve("")
+	queue := fresh()
+	b := serverLetters(t, h, queue, 4)
+	list, err := b.List(t.Context(), "", "", 10)
+	if err != nil || len(list) != 4 {
+		t.Fatalf("letters %+v, %v", list, err)
+	}
+	if l := list[1]; string(l.Data) != "body 1" || l.Stream != queue || l.OriginID != "2" || l.Attempts != 1 || l.Reason != backend.ReasonMaxDeliveries || l.Headers != nil {
+		t.Errorf("letter %+v", l)
+	}
+	if err := b.Redrive(t.Context(), "", list[1]); err == nil || !strings.Contains(err.Error(), "oldest") {
+		t.Errorf("the second of four was sent back: %v", err)
+	}
+	if n, err := b.Purge(t.Context(), "", []string{list[2].ID}); err == nil || n != 0 {
+		t.Errorf("the third of four was purged: %d, %v", n, err)
+	}
+	if err := b.Redrive(t.Context(), "", list[0]); err != nil {
+		t.Error(err)
+	}
+	if d := one(t, b); string(d.Data) != "body 0" || d.Headers[backend.HeaderRedrives] != "1" {
+		t.Errorf("delivered %+v", d)
+	}
+	if n, err := b.Purge(t.Context(), "", []string{list[2].ID, list[1].ID, list[0].ID}); err != nil || n != 2 {
+		t.Errorf("purged %d, %v", n, err)
+	}
+	if left, err := b.List(t.Context(), "", "", 10); err != nil || len(left) != 1 || left[0].ID != list[3].ID {
+		t.Errorf("left %+v, %v", left, err)
+	}
+}
+
+func TestPurgeTakesWhatItIsGivenAndNothingElse(t *testing.T) {
+	everywhere(t, func(t *testing.T, h *host) {
+		b := h.open(fresh())
+		publish(t, b, "0", "1", "2", "3", "4", "5")
+		for _, d := range take(t, b, nil).Deliveries {
+			if err := b.DeadLetter(t.Context(), d, "", backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list, err := b.List(t.Context(), "", "", 10)
+		if err != nil || len(list) != 6 {
+			t.Fatalf("letters %+v, %v", list, err)
+		}
+		if n, err := b.Purge(t.Context(), "", []string{list[4].ID, list[0].ID, list[1].ID, "99"}); err != nil || n != 3 {
+			t.Errorf("purged %d, %v", n, err)
+		}
+		var left string
+		rest, err := b.List(t.Context(), "", list[0].ID, 2)
+		for _, l := range rest {
+			left += string(l.Data)
+		}
+		if err != nil || left != "23" {
+			t.Errorf("left %q, %v", left, err)
+		}
+		if n, err := b.Purge(t.Context(), "not-there", []string{"1"}); err != nil || n != 0 {
+			t.Errorf("a dead-letter topic that is not there: %d, %v", n, err)
+		}
+	})
+}
+
+func TestALetterOfTheSameNumberInANewLifeIsStored(t *testing.T) {
+	h := &host{t: t, kind: "http"}
+	h.serve("")
+	queue := fresh()
+	b := h.open(queue)
+	for life := range 2 {
+		publish(t, b, fmt.Sprint("life ", life))
+		if err := b.DeadLetter(t.Context(), one(t, b), "", backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.eng.DeleteTopic(t.Context(), queue, false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Millisecond) // the time stamps of both lives have to differ
+	}
+	list, err := b.List(t.Context(), "", "", 10)
+	if err != nil || len(list) != 2 || string(list[1].Data) != "life 1" {
+		t.Errorf("letters %+v, %v", list, err)
+	}
+}

@@ -24,6 +24,15 @@ var retryWaits = [...]time.Duration{10 * time.Millisecond, 50 * time.Millisecond
 // few times. Afterwards each command holds an error of package backend, and do
 // returns the first. A missing value (redis.Nil) is no error of do.
 func (b *Backend) do(ctx context.Context, cmds ...redis.Cmder) error {
+	if ctx.Done() != nil {
+		w := b.calls.watch(ctx, callTimeout)
+		defer w.end()
+		ctx = w
+	}
+	return b.try(ctx, cmds)
+}
+
+func (b *Backend) try(ctx context.Context, cmds []redis.Cmder) error {
 	rest := cmds
 	for try := 0; ; try++ {
 		ask := b.once(ctx, rest)
@@ -200,6 +209,9 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
 	}
 	b.moved(b.closing)
+	if ctx.Err() != nil {
+		return fmt.Errorf("redis: %w: %w: %w", backend.ErrOutcomeUnknown, context.Cause(ctx), err)
+	}
 	return fmt.Errorf("redis: %w: %w", backend.ErrOutcomeUnknown, err)
 }
 

@@ -50,7 +50,8 @@ type Backend struct {
 
 	closing context.Context
 	close   context.CancelFunc
-	calls   sync.WaitGroup // goroutines of calls whose callers may have gone
+	calls   calls
+	readers sync.WaitGroup // blocking reads
 }
 
 var _ backend.Backend = (*Backend)(nil)
@@ -92,6 +93,7 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 func (b *Backend) connect(cluster bool) {
 	opt := b.set.options()
 	opt.IsClusterMode = cluster
+	opt.Dialer = b.calls.dialer(opt.TLSConfig)
 	opt.OnConnect = func(context.Context, *redis.Conn) error {
 		b.stale.Store(true)
 		return nil
@@ -136,6 +138,6 @@ func (b *Backend) Close() error {
 	}
 	b.close()
 	err := b.client.Close()
-	b.calls.Wait()
+	b.readers.Wait()
 	return err
 }

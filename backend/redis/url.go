@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -157,18 +158,15 @@ func (s settings) options() *redis.UniversalOptions {
 		MaxRetries:            -1,
 		DialerRetries:         1,
 		DialTimeout:           dialTimeout,
-		ReadTimeout:           callTimeout,
-		WriteTimeout:          callTimeout,
+		ReadTimeout:           callTimeout + time.Second, // later than a watched call's deadline
+		WriteTimeout:          callTimeout + time.Second,
 		PoolTimeout:           callTimeout,
 		ContextTimeoutEnabled: true,
 		DisableIdentity:       true,
 		IsClusterMode:         s.cluster(),
 	}
 	if s.tls {
-		opt.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-		if len(s.addrs) == 1 {
-			opt.TLSConfig.ServerName, _, _ = net.SplitHostPort(s.addrs[0])
-		}
+		opt.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12} // for the name that is dialed
 	}
 	return opt
 }

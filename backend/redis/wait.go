@@ -24,21 +24,22 @@ func (b *Backend) waitNew(ctx context.Context, c *claim) error {
 	if err != nil {
 		return b.explain(ctx, &notSent{err})
 	}
-	blocking, stop := context.WithTimeout(b.closing, c.Block+blockMargin)
-	conn := master.WithTimeout(c.Block + blockMargin).Conn()
-	number := redis.NewIntCmd(ctx, "CLIENT", "ID")
-	if err = conn.Process(ctx, number); err != nil {
-		stop()
+	conn := master.WithTimeout(c.Block + 2*blockMargin).Conn()
+	number, err := b.connNumber(ctx, conn)
+	if err != nil {
 		_ = conn.Close()
 		return b.explain(ctx, err)
 	}
+	blocking, stop := context.WithCancel(b.closing)
 	read := redis.NewRawCmd(blocking, "XREADGROUP", "GROUP", b.keys.group, c.Consumer,
 		"COUNT", c.room(), "BLOCK", max(1, c.Block.Milliseconds()), "STREAMS", b.keys.stream, ">")
 	answered := make(chan struct{})
 	left := make(chan bool, 1) // whether the caller has gone
-	b.calls.Go(func() {
+	b.readers.Go(func() {
 		defer stop()
-		send(blocking, conn, []redis.Cmder{read})
+		w := b.calls.watch(blocking, c.Block+blockMargin)
+		send(w, conn, []redis.Cmder{read})
+		w.end()
 		_ = conn.Close()
 		close(answered)
 		if <-left {
@@ -48,7 +49,7 @@ func (b *Backend) waitNew(ctx context.Context, c *claim) error {
 	select {
 	case <-answered:
 	case <-ctx.Done():
-		if !b.unblock(master, number.Val(), answered) {
+		if !b.unblock(master, number, answered) {
 			left <- true
 			stop()
 			return b.explain(ctx, &notSent{ctx.Err()})
@@ -56,6 +57,15 @@ func (b *Backend) waitNew(ctx context.Context, c *claim) error {
 	}
 	left <- false
 	return b.waited(ctx, c, read)
+}
+
+// connNumber asks what the server calls a connection.
+func (b *Backend) connNumber(ctx context.Context, conn *redis.Conn) (int64, error) {
+	w := b.calls.watch(ctx, callTimeout)
+	defer w.end()
+	number := redis.NewIntCmd(w, "CLIENT", "ID")
+	err := conn.Process(w, number)
+	return number.Val(), err
 }
 
 // waited reads the answer of a blocking read.

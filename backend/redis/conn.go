@@ -1,0 +1,151 @@
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// The client gives a context's deadline to the connection and does not look at
+// the context's end while it waits for an answer. A goroutine for each call could,
+// but was measured to double the cost of an append. So each watched call has a
+// deadline of its own, which tells the connection whose call it serves; when the
+// context ends, that connection's deadline is moved to the near future.
+
+// maxWatched bounds the watched calls at one time; more of them are not watched
+// and end with their deadline.
+const maxWatched = 1 << 12
+
+// lastMoment is how long a call goes on after its context has ended: a server
+// that is well has answered by then, and nothing it did is lost or unknown.
+const lastMoment = 20 * time.Millisecond
+
+// calls are those that are watched, each in a slot that its deadline names.
+type calls struct {
+	slots [maxWatched]atomic.Pointer[call]
+	next  atomic.Uint64
+}
+
+// call is the context of one call. Its deadline is a multiple of maxWatched ns,
+// plus its slot.
+type call struct {
+	context.Context
+	calls    *calls
+	deadline time.Time
+	conn     atomic.Pointer[conn] // what serves it now
+	unwatch  func() bool
+}
+
+// watch returns a context that ends with ctx, at the latest after limit, and then
+// gives its connection a last moment. The caller calls end when the call is over.
+func (all *calls) watch(ctx context.Context, limit time.Duration) *call {
+	deadline := time.Now().Add(limit)
+	if sooner, ok := ctx.Deadline(); ok && sooner.Add(lastMoment).Before(deadline) {
+		deadline = sooner.Add(lastMoment)
+	}
+	slot := int64(all.next.Add(1) % maxWatched)
+	c := &call{Context: ctx, calls: all, deadline: time.Unix(0, deadline.UnixNano()/maxWatched*maxWatched+slot)}
+	if all.slots[slot].CompareAndSwap(nil, c) {
+		c.unwatch = context.AfterFunc(ctx, c.abort)
+	}
+	return c
+}
+
+// Deadline is what the client hands to the connection.
+func (c *call) Deadline() (time.Time, bool) { return c.deadline, true }
+
+func (c *call) end() {
+	if c.unwatch != nil {
+		c.unwatch()
+		c.calls.slots[c.deadline.UnixNano()%maxWatched].Store(nil)
+	}
+}
+
+func (c *call) abort() {
+	if served := c.conn.Load(); served != nil {
+		served.abort(c)
+	}
+}
+
+// of returns the call that has a deadline, nil if it is none of a watched call.
+func (all *calls) of(deadline time.Time) *call {
+	if deadline.IsZero() {
+		return nil
+	}
+	c := all.slots[deadline.UnixNano()%maxWatched].Load()
+	if c == nil || !c.deadline.Equal(deadline) {
+		return nil
+	}
+	return c
+}
+
+// conn is a connection that knows which call it serves.
+type conn struct {
+	net.Conn
+	calls *calls
+	mu    sync.Mutex
+	call  *call // guarded by mu; the one that set a deadline last
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error  { return c.serve(t, c.Conn.SetReadDeadline) }
+func (c *conn) SetWriteDeadline(t time.Time) error { return c.serve(t, c.Conn.SetWriteDeadline) }
+
+func (c *conn) serve(t time.Time, set func(time.Time) error) error {
+	served := c.calls.of(t)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.call = served
+	if served != nil {
+		// In this order: a context that ends after the look finds the connection.
+		if served.conn.Store(c); served.Err() != nil {
+			t = soon()
+		}
+	}
+	return set(t)
+}
+
+// abort ends what the connection does for a call, unless it serves another by now.
+func (c *conn) abort(served *call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.call == served {
+		_ = c.SetDeadline(soon())
+	}
+}
+
+func soon() time.Time { return time.Now().Add(lastMoment) }
+
+// socket is a conn without TLS. The client looks at it between calls, to find
+// out in time that the server has closed it.
+type socket struct {
+	*conn
+	syscall.Conn
+}
+
+// dialer returns what opens connections: like the client's own, but one whose
+// TLS handshake ends with the context too.
+func (all *calls) dialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	plain := &net.Dialer{Timeout: dialTimeout}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if config != nil {
+			inner, err := (&tls.Dialer{NetDialer: plain, Config: config}).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &conn{Conn: inner, calls: all}, nil
+		}
+		inner, err := plain.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		served := &conn{Conn: inner, calls: all}
+		if raw, ok := inner.(syscall.Conn); ok {
+			return socket{served, raw}, nil
+		}
+		return served, nil
+	}
+}

@@ -1,0 +1,104 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+// late is how much later than its context a call may end.
+const late = 50 * time.Millisecond
+
+// Every call ends with its context though the server is stopped, be it a
+// deadline or a cancellation, and says that what was sent may have been done.
+func TestCallsEndWithTheirContextWhileTheServerIsFrozen(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	b := open(t, s.Addr(), "stream=jobs")
+	publish(t, b, 1)
+	d := claim(t, b, backend.ClaimRequest{Max: 1}).Deliveries[0]
+	calls := map[string]func(ctx context.Context) error{
+		"append": func(ctx context.Context) error {
+			_, err := b.Append(ctx, []backend.Message{{Data: []byte("x")}})
+			return err
+		},
+		"claim": func(ctx context.Context) error {
+			_, err := b.Claim(ctx, backend.ClaimRequest{Consumer: "c", Max: 1, Block: 10 * time.Second, ReclaimAfter: time.Minute})
+			return err
+		},
+		"ack": func(ctx context.Context) error {
+			_, err := b.Ack(ctx, []backend.Lease{d.Lease})
+			return err
+		},
+		"extend": func(ctx context.Context) error {
+			_, err := b.Extend(ctx, []backend.Lease{d.Lease}, time.Second)
+			return err
+		},
+		"stats": func(ctx context.Context) error {
+			_, err := b.Stats(ctx)
+			return err
+		},
+	}
+	for name, call := range calls {
+		s.Pause()
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
+		check(t, name+" with a deadline", ctx, call)
+		cancel()
+		ctx, cancel = context.WithCancel(t.Context())
+		timer := time.AfterFunc(60*time.Millisecond, cancel)
+		check(t, name+" that is cancelled", ctx, call)
+		timer.Stop()
+		s.Resume()
+		wait(t, "the server answers again", func() bool { _, err := b.Stats(t.Context()); return err == nil })
+	}
+}
+
+func check(t *testing.T, what string, ctx context.Context, call func(ctx context.Context) error) {
+	t.Helper()
+	ended := make(chan time.Time, 1)
+	context.AfterFunc(ctx, func() { ended <- time.Now() })
+	err := call(ctx)
+	if took := time.Since(<-ended); took > late {
+		t.Errorf("%s ended %s after its context", what, took)
+	}
+	if !errors.Is(err, backend.ErrOutcomeUnknown) && !errors.Is(err, ctx.Err()) {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// A claim that waits holds nothing when its context ends: what is appended right
+// then goes to it or stays for others, and nothing has to be reclaimed.
+func TestCancelledClaimsLeaveNothingBehind(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	b, other := open(t, s.Addr(), "stream=jobs"), open(t, s.Addr(), "stream=jobs")
+	claim(t, b, backend.ClaimRequest{Max: 1})
+	const rounds = 100
+	got := 0
+	for i := range rounds {
+		ctx, cancel := context.WithCancel(t.Context())
+		appended := make(chan struct{})
+		go func() {
+			defer close(appended)
+			time.Sleep(time.Duration(i%20) * 100 * time.Microsecond)
+			cancel()
+			_, _ = other.Append(t.Context(), []backend.Message{{Data: []byte("x")}})
+		}()
+		c, err := b.Claim(ctx, backend.ClaimRequest{Consumer: "c", Max: 10, Block: 10 * time.Second, ReclaimAfter: time.Minute})
+		if len(c.Deliveries) == 0 && !errors.Is(err, context.Canceled) {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		got += len(c.Deliveries)
+		<-appended
+	}
+	wait(t, "every message is delivered", func() bool {
+		c := claim(t, other, backend.ClaimRequest{Max: 100, Consumer: "d"})
+		got += len(c.Deliveries)
+		return got == rounds
+	})
+	if stats, err := b.Stats(t.Context()); err != nil || stats.Pending != rounds {
+		t.Fatalf("%+v %v", stats, err)
+	}
+}

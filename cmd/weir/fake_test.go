@@ -238,14 +238,23 @@ func fieldsOf(body map[string]json.RawMessage) map[string]any {
 }
 
 func (f *fakeServer) state(t *fakeTopic, name string) map[string]any {
-	count := 0
-	for _, r := range t.records {
-		if r != nil {
-			count++
+	count, leased := 0, 0
+	for i, r := range t.records {
+		if r == nil {
+			continue
+		}
+		count++
+		if j := t.jobs[uint64(i+1)]; j != nil && j.held && time.Now().Before(j.until) {
+			leased++
 		}
 	}
-	return map[string]any{"topic": name, "head_seq": len(t.records), "count": count,
-		"config": map[string]any{"idempotency_window_ms": f.window}, "queue": map[string]any{"dead_lettered": t.dead}}
+	kind := "queue"
+	if t.config["type"] == "log" {
+		kind = "log"
+	}
+	return map[string]any{"topic": name, "type": kind, "head_seq": len(t.records), "count": count,
+		"config": map[string]any{"type": kind, "idempotency_window_ms": f.window},
+		"queue":  map[string]any{"dead_lettered": t.dead, "in_flight": leased, "ready": count - leased}}
 }
 
 func (f *fakeServer) write(name string, body map[string]json.RawMessage) (int, map[string]any) {
@@ -256,6 +265,9 @@ func (f *fakeServer) write(name string, body map[string]json.RawMessage) (int, m
 		}
 	}
 	if f.topics[name] == nil {
+		if raw, ok := body["create"]; ok && string(raw) == "false" {
+			return 404, map[string]any{"code": "topic_not_found"}
+		}
 		f.topic(name).config = field[map[string]any](body, "config")
 	}
 	t := f.topic(name)
@@ -267,7 +279,7 @@ func (f *fakeServer) write(name string, body map[string]json.RawMessage) (int, m
 	for _, r := range records {
 		t.records = append(t.records, r.Data)
 	}
-	out := map[string]any{"count": len(records), "last_seq": len(t.records)}
+	out := map[string]any{"count": len(records), "first_seq": len(t.records) - len(records) + 1, "last_seq": len(t.records)}
 	t.keys[key] = out
 	f.changed()
 	return 200, out

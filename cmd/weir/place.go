@@ -18,7 +18,7 @@ import (
 // them. With a path it is kept in a file, so that another run can go on.
 type place struct {
 	path  string // empty: not kept
-	topic string
+	topic string // or stream
 	run   string // names the run in its idempotency keys
 	count uint64 // records added
 	sum   hash.Hash
@@ -46,8 +46,8 @@ func newPlace(path, topic, run string) *place {
 	return &place{path: path, topic: topic, run: run, sum: sha256.New()}
 }
 
-// key is the idempotency key of the write that starts at this place.
-func (p *place) key() string { return fmt.Sprintf("publish:%s:%d", p.run, p.count) }
+// key is the idempotency key of the message that comes after n more behind this place.
+func (p *place) key(n uint64) string { return fmt.Sprintf("publish:%s:%d", p.run, p.count+n) }
 
 // add moves the place behind one record.
 func (p *place) add(data []byte) {
@@ -78,7 +78,7 @@ func (p *place) load() error {
 		return fmt.Errorf("--resume %s: this is not a file that weir publish wrote", p.path)
 	}
 	if f.Topic != p.topic {
-		return fmt.Errorf("--resume %s: the file belongs to topic %q, the URL names %q", p.path, f.Topic, p.topic)
+		return fmt.Errorf("--resume %s: the file belongs to stream %q, the URL names %q", p.path, f.Topic, p.topic)
 	}
 	p.run, p.want, p.wantSum = f.Run, f.Records, f.SHA256
 	if f.Sending > 0 {

@@ -4,25 +4,31 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/weirmq/weir"
 )
 
 // progressEvery is how often the line on a terminal is drawn.
 const progressEvery = 100 * time.Millisecond
 
 // progress shows on a terminal how far a publish has come. Anywhere else it
-// says only when the server starts and stops answering.
+// says only when a wait begins and ends. It is also what the guard's log is
+// written through, so that the two do not mix.
 type progress struct {
 	out      io.Writer
 	terminal bool
-	drawn    time.Time
-	sent     uint64
-	rate     float64
-	waits    int
-	waited   time.Duration
-	outage   string // what was last said about waiting
+
+	mu     sync.Mutex
+	drawn  time.Time
+	sent   uint64
+	rate   float64
+	waits  int
+	waited time.Duration
+	outage string // what was last said about waiting
 }
 
 func newProgress(out io.Writer) *progress {
@@ -32,6 +38,8 @@ func newProgress(out io.Writer) *progress {
 
 // update is told how much has been acknowledged since the start.
 func (p *progress) update(sent uint64, started time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.sent = sent
 	p.rate = float64(sent) / max(time.Since(started).Seconds(), 1e-9)
 	if p.outage != "" && !p.terminal {
@@ -43,6 +51,8 @@ func (p *progress) update(sent uint64, started time.Time) {
 
 // waiting is told why the next try is put off.
 func (p *progress) waiting(err error, d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.waits++
 	p.waited += d
 	text := err.Error()
@@ -54,16 +64,46 @@ func (p *progress) waiting(err error, d time.Duration) {
 	p.draw(" — " + text)
 }
 
+// slowed is the guard's hook: it has kept a publish waiting.
+func (p *progress) slowed(_ weir.StreamName, kind weir.SlowKind, d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waits++
+	p.waited += d
+	p.drawn = time.Time{}
+	p.draw(fmt.Sprintf(" — the workers are behind: %s of %s", kind, d.Round(time.Millisecond)))
+}
+
+// totals are how often and how long the publish was kept waiting.
+func (p *progress) totals() (waits int, waited time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waits, p.waited
+}
+
+// Write prints a line of the log above the one that is drawn.
+func (p *progress) Write(line []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.terminal {
+		fmt.Fprint(p.out, "\r\x1b[K")
+		p.drawn = time.Time{}
+	}
+	return p.out.Write(line)
+}
+
 func (p *progress) draw(tail string) {
 	if !p.terminal || time.Since(p.drawn) < progressEvery {
 		return
 	}
 	p.drawn = time.Now()
-	fmt.Fprintf(p.out, "\r\x1b[K%d sent, %.0f/s, %d waits%s", p.sent, p.rate, p.waits, tail)
+	fmt.Fprintf(p.out, "\r\x1b[K%d sent, %.0f/s, %d waits (%s)%s", p.sent, p.rate, p.waits, p.waited.Round(time.Second), tail)
 }
 
 // finish leaves the terminal's line empty for what follows.
 func (p *progress) finish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.terminal {
 		fmt.Fprint(p.out, "\r\x1b[K")
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net/url"
 	"os"
 	"strings"
 
@@ -105,43 +107,36 @@ func readKey(path string) (string, error) {
 	return key, nil
 }
 
-// The configuration that publish and work give to a topic they create.
-const (
-	createdMaxDeliveries = 3
-	// A retry can only be recognised inside the window, so it covers an outage
-	// of an hour.
-	createdIdempotencyWindowMS = 3_600_000
-)
+const durabilityFlag = "durability"
 
-type topicFlags struct {
-	kind       string
-	durability string
+func addDurability(f *pflag.FlagSet) {
+	f.String(durabilityFlag, "disk", "durability class of a topic that has to be created: ephemeral, memory, disk or fsync")
 }
 
-func (f *topicFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.kind, "type", "queue", "type of the topic if it has to be created: queue or log")
-	f.addDurability(cmd)
-}
-
-func (f *topicFlags) addDurability(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.durability, "durability", "disk", "durability class of the topic if it has to be created: ephemeral, memory, disk or fsync")
-}
-
-// config is the configuration for a new topic of that name.
-func (f *topicFlags) config(topic string) (client.Config, error) {
-	switch f.durability {
-	case "ephemeral", "memory", "disk", "fsync":
-	default:
-		return client.Config{}, fmt.Errorf("--durability %q is unknown; known: ephemeral, memory, disk, fsync", f.durability)
+// withDurability adds what --durability says to a URL that does not say it. On
+// Redis the class is the server's own affair.
+func withDurability(cmd *cobra.Command, raw string) string {
+	class := cmd.Flags().Lookup(durabilityFlag)
+	u, err := url.Parse(raw)
+	if err != nil || !class.Changed || u.Query().Has(durabilityFlag) || u.Scheme != "file" && !isHTTP(raw) {
+		return raw
 	}
-	cfg := client.Config{Type: f.kind, Durability: f.durability, IdempotencyWindowMS: createdIdempotencyWindowMS}
-	switch f.kind {
-	case "log":
-	case "queue":
-		cfg.MaxDeliveries = createdMaxDeliveries
-		cfg.DeadLetter = topic + ".dlq"
-	default:
-		return client.Config{}, fmt.Errorf("--type %q is unknown; known: queue, log", f.kind)
-	}
-	return cfg, nil
+	query := u.Query()
+	query.Set(durabilityFlag, class.Value.String())
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+func isHTTP(raw string) bool {
+	scheme, _, _ := strings.Cut(raw, ":")
+	return scheme == "http" || scheme == "https"
+}
+
+func addLogFormat(f *pflag.FlagSet, format *string) {
+	f.StringVar(format, "log-format", "text", "form of the log on standard error: text or json")
+}
+
+// commandLog is the log of a command.
+func commandLog(out io.Writer, format string) (*slog.Logger, error) {
+	return newLogger(out, func(string) (string, bool) { return format, true })
 }

@@ -6,63 +6,51 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/weirmq/weir/internal/client"
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
 )
 
 // killDelay is how long the output of a killed CMD may stay open, held by a
 // process that left its group, before it is closed.
 const killDelay = time.Second
 
-var (
-	errLeaseLost      = errors.New("the lease was lost")
-	errHandlerTimeout = errors.New("the handler timeout ran out")
-	errDrainTimeout   = errors.New("the drain timeout ran out")
-	// errCannotStart says that CMD never ran: not the message's fault.
-	errCannotStart = errors.New("the command could not be started")
-)
+// errCannotStart says that CMD never ran: not the message's fault.
+var errCannotStart = errors.New("the command could not be started")
 
 // handler runs the command of weir work.
 type handler struct {
-	path    string
-	args    []string // args[0] is the name as it was typed
-	topic   string
-	timeout time.Duration // 0 = none
-	stdout  io.Writer
-	stderr  io.Writer
+	path   string
+	args   []string // args[0] is the name as it was typed
+	info   backend.Info
+	stdout io.Writer
+	stderr io.Writer
 }
 
 // run executes the command for one message and waits for it. The error is nil
 // on exit code 0; the end of ctx kills the whole process group.
-func (h *handler) run(ctx context.Context, job *client.Job) error {
-	text, err := payload(job.Data)
-	if err != nil {
-		return err
-	}
-	input, err := inputFile(text)
+func (h *handler) run(ctx context.Context, d *weir.Delivery) error {
+	input, err := inputFile(d.Data)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errCannotStart, err)
 	}
 	defer input.Close()
-	if h.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, h.timeout, errHandlerTimeout)
-		defer cancel()
-	}
 	cmd := exec.CommandContext(ctx, h.path, h.args[1:]...)
 	cmd.Args[0] = h.args[0]
-	cmd.Env = append(os.Environ(), h.environment(job)...)
+	cmd.Env = append(os.Environ(), h.environment(d)...)
 	cmd.Stdin = input
 	cmd.Stdout, cmd.Stderr = h.stdout, h.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = killDelay
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if err := cmd.Start(); err != nil {
@@ -107,30 +95,53 @@ func killGroup(pid int) error {
 	return nil
 }
 
-// payload is what stands on the command's standard input.
-func payload(data json.RawMessage) ([]byte, error) {
-	if len(data) == 0 || data[0] != '"' {
-		return data, nil
+// environment is what CMD is told about its message. The names in the second
+// half are those of weir's own queues, kept for commands written for them.
+func (h *handler) environment(d *weir.Delivery) []string {
+	var env []string
+	set := func(name, value string) {
+		env = append(env, name+"="+strings.ReplaceAll(value, "\x00", "\uFFFD")) // no NUL fits in
 	}
-	var s string
-	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, fmt.Errorf("the payload cannot be read: %w", err)
+	set("WEIR_STREAM", h.info.Stream)
+	set("WEIR_GROUP", h.info.Group)
+	set("WEIR_ID", d.ID)
+	set("WEIR_ATTEMPT", fmt.Sprint(d.Attempt))
+	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
+		set("WEIR_HEADER_"+envWord(name), d.Headers[name])
 	}
-	return []byte(s), nil
-}
-
-func (h *handler) environment(job *client.Job) []string {
-	env := []string{
-		"WEIR_TOPIC=" + h.topic,
-		fmt.Sprintf("WEIR_SEQ=%d", job.Seq),
-		fmt.Sprintf("WEIR_DELIVERIES=%d", job.Deliveries),
+	set("WEIR_TOPIC", h.info.Stream)
+	set("WEIR_SEQ", d.ID)
+	set("WEIR_DELIVERIES", fmt.Sprint(d.Attempt))
+	if tag, ok := d.Headers[backend.HeaderTag]; ok {
+		set("WEIR_TAG", tag)
 	}
-	if job.Tag != nil {
-		// An environment cannot hold a NUL.
-		env = append(env, "WEIR_TAG="+strings.ReplaceAll(*job.Tag, "\x00", "\uFFFD"))
-	}
-	if len(job.Meta) > 0 {
-		env = append(env, "WEIR_META="+string(job.Meta))
+	if meta := ownHeaders(d.Headers); len(meta) > 0 {
+		text, _ := json.Marshal(meta) // strings always have a JSON form
+		set("WEIR_META", string(text))
 	}
 	return env
+}
+
+// ownHeaders are the headers that the producer set.
+func ownHeaders(all map[string]string) map[string]string {
+	own := make(map[string]string, len(all))
+	for name, value := range all {
+		if !strings.HasPrefix(name, backend.HeaderPrefix) {
+			own[name] = value
+		}
+	}
+	return own
+}
+
+// envWord makes a header's name a part of a variable's: trace-id is TRACE_ID.
+func envWord(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		}
+		return '_'
+	}, name)
 }

@@ -93,8 +93,8 @@ func TestABackupMadeUnderLoadHoldsAllThatWasAcknowledged(t *testing.T) {
 	lines := accessLog(t)
 	srv := weirtest.Start(t, weirtest.Options{})
 	base := t.TempDir()
-	must(t, "publish", srv.URL+"/before", "testdata/access.log")
-	load := run(t, "publish", "--batch", "1", srv.URL+"/load", "testdata/access.log")
+	must(t, "publish", "--guard", "off", srv.URL+"/before", "testdata/access.log")
+	load := run(t, "publish", "--guard", "off", "--batch", "1", srv.URL+"/load", "testdata/access.log")
 	eventually(t, "the load runs", func() bool { return topicState(t, srv, "load").HeadSeq > 200 })
 
 	backup, data := filepath.Join(base, "backup"), filepath.Join(base, "data")

@@ -83,7 +83,7 @@ func TestEveryLineIsHandledThoughAWorkerAndTheServerAreKilled(t *testing.T) {
 	lines := accessLog(t)
 	srv := weirtest.Start(t, weirtest.Options{})
 	url := srv.URL + "/requests"
-	must(t, "publish", url, "testdata/access.log")
+	must(t, "publish", "--guard", "off", url, "testdata/access.log")
 
 	record := filepath.Join(t.TempDir(), "record")
 	t.Setenv("RECORD", record)
@@ -127,7 +127,7 @@ func TestPublishStoresEachLineOnceOverKillsOfTheServer(t *testing.T) {
 	lines := accessLog(t)[:3000]
 	srv := weirtest.Start(t, weirtest.Options{})
 	url := srv.URL + "/in"
-	p := run(t, "publish", "--batch", "2", url, writeLines(t, lines))
+	p := run(t, "publish", "--guard", "off", "--batch", "2", url, writeLines(t, lines))
 	for _, mark := range []uint64{500, 1200, 2000} {
 		eventually(t, "a part is stored", func() bool { return topicState(t, srv, "in").HeadSeq >= mark })
 		srv.Kill()

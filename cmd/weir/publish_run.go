@@ -1,0 +1,274 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/client"
+)
+
+// maxBatchBytes ends a batch; a single larger record travels alone.
+const maxBatchBytes = 1 << 20
+
+// publisher sends one input to one stream, one batch in flight.
+type publisher struct {
+	opt      *publishOptions
+	producer *weir.Producer
+	courier  *courier
+	stream   string
+	input    *recordReader
+	place    *place
+	progress *progress
+
+	retryMin, retryMax time.Duration
+
+	feed    chan fedRecord
+	pending []inputRecord // read and not yet acknowledged
+	held    error         // why reading ended, io.EOF included; reported once pending is sent
+	sent    uint64        // records acknowledged in this run
+	skipped uint64        // records an earlier run had sent
+	deduped uint64        // of sent: stored by a try whose answer was lost
+	started time.Time
+	lastID  string
+}
+
+// run reads, sends and stops at the end of the input or the first error.
+func (p *publisher) run(ctx context.Context) error {
+	p.started = time.Now()
+	if err := p.place.load(); err != nil {
+		return err
+	}
+	if err := p.skip(ctx); err != nil {
+		return err
+	}
+	p.feed = make(chan fedRecord, feedAhead)
+	go feedRecords(ctx, p.input, p.feed)
+	limit := p.opt.batch
+	for {
+		p.fill(ctx, limit)
+		if len(p.pending) == 0 && errors.Is(p.held, io.EOF) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if len(p.pending) == 0 {
+			return p.held
+		}
+		n := batchLen(p.pending, limit)
+		err := p.send(ctx, p.pending[:n])
+		if refused(err) && n > 1 {
+			limit = n / 2 // narrow down to the record that is refused
+			continue
+		}
+		if refused(err) {
+			r := p.pending[0]
+			return &inputError{r.file, r.line, fmt.Errorf("the server refuses this record: %w", err)}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// refused reports an answer that blames the content of the batch.
+func refused(err error) bool {
+	return client.IsCode(err, api.CodeInvalidRequest) || client.IsCode(err, api.CodeRecordTooLarge) ||
+		client.IsCode(err, api.CodeBatchTooLarge) || client.IsStatus(err, http.StatusRequestEntityTooLarge)
+}
+
+// skip reads over what an earlier run has sent and checks that it is the same.
+func (p *publisher) skip(ctx context.Context) error {
+	for p.skipped < p.place.want {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r, err := p.input.next()
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("--resume %s: %d records were sent and the input has only %d; it is not the same input", p.opt.resume, p.place.want, p.skipped)
+		}
+		if err != nil {
+			return err
+		}
+		p.place.add(r.data)
+		p.skipped++
+	}
+	return p.place.check()
+}
+
+// batchLinger is how long a batch that has begun waits for company: input that
+// trickles in, such as tail -F, is sent as it comes.
+const batchLinger = 50 * time.Millisecond
+
+// fill adds to pending until a batch is together, the input pauses or ends.
+func (p *publisher) fill(ctx context.Context, limit int) {
+	size := 0
+	for _, r := range p.pending {
+		size += len(r.data)
+	}
+	linger := time.NewTimer(batchLinger)
+	defer linger.Stop()
+	for p.held == nil && len(p.pending) < limit && size < maxBatchBytes {
+		var pause <-chan time.Time
+		if len(p.pending) > 0 {
+			pause = linger.C
+		}
+		select {
+		case r := <-p.feed:
+			p.take(r)
+			size += len(r.data)
+		case <-pause:
+			return
+		case <-ctx.Done():
+			p.held = ctx.Err()
+		}
+	}
+}
+
+// take adds what the feed delivered: a record or the reason why it ended.
+func (p *publisher) take(r fedRecord) {
+	if r.err != nil {
+		p.held = r.err
+		return
+	}
+	p.pending = append(p.pending, r.inputRecord)
+}
+
+// batchLen is how many of the records make the next write.
+func batchLen(records []inputRecord, limit int) int {
+	n, size := 0, 0
+	for n < len(records) && n < limit {
+		size += len(records[n].data)
+		if n > 0 && size > maxBatchBytes {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// send publishes one batch, trying again for as long as that is of use. A
+// message's key is made of the run and the record's number.
+func (p *publisher) send(ctx context.Context, batch []inputRecord) error {
+	msgs := make([]weir.Message, len(batch))
+	for i, r := range batch {
+		msgs[i] = weir.Message{Data: p.courier.payload(r.data), IdempotencyKey: p.place.key(uint64(i))}
+	}
+	err := p.try(ctx, msgs)
+	if err == nil {
+		return p.acknowledged(ctx, len(batch))
+	}
+	if p.courier.unsure.IsZero() { // certainly not stored
+		err = errors.Join(err, p.place.end())
+	}
+	return err
+}
+
+// try publishes until it is answered, or --give-up has passed.
+func (p *publisher) try(ctx context.Context, msgs []weir.Message) error {
+	begin := time.Now()
+	p.courier.begin()
+	limited, cancel := ctx, context.CancelFunc(func() {})
+	if p.opt.giveUp > 0 {
+		limited, cancel = context.WithTimeout(ctx, p.opt.giveUp)
+	}
+	defer cancel()
+	var last error
+	for try := 1; ; try++ {
+		err := p.producer.PublishBatch(limited, msgs)
+		if err == nil {
+			return nil
+		}
+		if limited.Err() == nil {
+			last = err
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case limited.Err() != nil || p.opt.giveUp > 0 && time.Since(begin) > p.opt.giveUp:
+			return fmt.Errorf("gave up after %s without progress (--give-up): %w", p.opt.giveUp, cmp.Or(last, err))
+		case !retryable(err):
+			return err
+		}
+		wait := max(client.Backoff(try, p.retryMin, p.retryMax), retryAfter(err))
+		p.progress.waiting(err, wait)
+		if client.Sleep(limited, wait) != nil && ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// acknowledged moves the place behind what is stored. A server answers the repeat
+// of a write with the count of the first try, which may have held fewer records,
+// or more if it was an earlier run's.
+func (p *publisher) acknowledged(ctx context.Context, n int) error {
+	c := p.courier
+	if c.topic != nil && c.stored != n {
+		n = c.stored
+		if err := p.readUpTo(ctx, n); err != nil {
+			return err
+		}
+	}
+	p.deduped += uint64(c.deduped)
+	for _, r := range p.pending[:n] {
+		p.place.add(r.data)
+	}
+	p.pending = p.pending[:copy(p.pending, p.pending[n:])]
+	p.sent += uint64(n)
+	p.lastID = c.lastID
+	p.progress.update(p.sent, p.started)
+	return p.place.end()
+}
+
+// readUpTo reads on until n records are pending.
+func (p *publisher) readUpTo(ctx context.Context, n int) error {
+	for len(p.pending) < n && p.held == nil {
+		select {
+		case r := <-p.feed:
+			p.take(r)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if len(p.pending) < n {
+		return fmt.Errorf("--resume %s: the write that was under way had %d records and the input has only %d left; it is not the same input", p.opt.resume, n, len(p.pending))
+	}
+	return nil
+}
+
+// report prints the last line, also after an error.
+func (p *publisher) report(out io.Writer, err error) {
+	took := time.Since(p.started)
+	rate := float64(p.sent) / max(took.Seconds(), 1e-9)
+	waits, waited := p.progress.totals()
+	if !p.opt.json {
+		fmt.Fprintf(out, "%d records published to %s in %s (%.0f/s)", p.sent, p.stream, took.Round(time.Millisecond), rate)
+		if p.skipped > 0 {
+			fmt.Fprintf(out, ", %d were there from an earlier run", p.skipped)
+		}
+		if waits > 0 {
+			fmt.Fprintf(out, ", waited %d times (%s)", waits, waited.Round(time.Millisecond))
+		}
+		fmt.Fprintln(out)
+		return
+	}
+	line := map[string]any{
+		"topic": p.stream, "published": p.sent, "skipped": p.skipped, "deduped": p.deduped,
+		"last_id": p.lastID, "elapsed_ms": took.Milliseconds(), "rate": rate,
+		"waits": waits, "waited_ms": waited.Milliseconds(), "complete": err == nil,
+	}
+	if seq, err := strconv.ParseUint(p.lastID, 10, 64); err == nil { // a weir queue's
+		line["last_seq"] = seq
+	}
+	text, _ := json.Marshal(line) // of strings, numbers and a bool
+	fmt.Fprintf(out, "%s\n", text)
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/client"
+)
+
+// topicTailer follows one topic of a weir server from a cursor.
+type topicTailer struct {
+	*printer
+	client *client.Client
+	topic  string
+	cursor uint64
+}
+
+func (t *topicTailer) run(ctx context.Context) error {
+	if t.opt.from == "" {
+		if err := t.startAtHead(ctx); err != nil {
+			return err
+		}
+	} else {
+		seq, err := strconv.ParseUint(t.opt.from, 10, 64)
+		if err != nil {
+			return fmt.Errorf("--from %q is not a seq; use a number, 0 for everything", t.opt.from)
+		}
+		t.cursor = seq
+	}
+	if t.opt.noFollow {
+		return t.read(ctx)
+	}
+	return t.follow(ctx)
+}
+
+// read prints what is there.
+func (t *topicTailer) read(ctx context.Context) error {
+	for {
+		res, err := retrying(ctx, t, func() (client.DiffResult, error) {
+			return t.client.Diff(ctx, t.topic, client.Diff{FromSeq: t.cursor, Limit: t.limit(), IncludeTags: true})
+		})
+		if err != nil {
+			return err
+		}
+		if res.Tombstone != nil {
+			if err := t.printGap(res.Tombstone, res.Tombstone.Reason == api.ReasonRecreated); err != nil {
+				return err
+			}
+		}
+		if err := t.printRecords(res.Records); err != nil || res.CaughtUp {
+			return err
+		}
+		t.cursor = res.NextFromSeq
+	}
+}
+
+// follow prints what is there and what comes.
+func (t *topicTailer) follow(ctx context.Context) error {
+	watch := client.Watch{From: map[string]uint64{t.topic: t.cursor}, Limit: t.limit(), IncludeTags: true}
+	err := t.client.Follow(ctx, watch, client.WatchEvents{
+		Records: func(e client.WatchRecords) error { return t.printRecords(e.Records) },
+		Tombstone: func(e client.WatchTombstone) error {
+			gap := client.Tombstone{GapFrom: e.GapFrom, GapTo: e.GapTo, Reason: e.Reason, MissedEstimate: e.GapTo - e.GapFrom + 1}
+			return t.printGap(&gap, e.Recreated())
+		},
+		Deleted:   func(client.WatchTopic) error { return fmt.Errorf("topic %q was deleted", t.topic) },
+		Connected: func() { t.setAway(nil) },
+		Lost:      t.setAway,
+	})
+	if client.IsCode(err, api.CodeTopicNotFound) {
+		return fmt.Errorf("topic %q does not exist", t.topic)
+	}
+	return err
+}
+
+func (t *topicTailer) startAtHead(ctx context.Context) error {
+	st, err := retrying(ctx, t, func() (client.TopicState, error) {
+		return t.client.Topic(ctx, t.topic)
+	})
+	if err != nil {
+		return err
+	}
+	t.cursor = st.HeadSeq - min(t.opt.last, st.HeadSeq)
+	return nil
+}
+
+// retrying makes the call until it is answered, waiting while the server is away.
+func retrying[T any](ctx context.Context, t *topicTailer, call func() (T, error)) (T, error) {
+	for try := 1; ; try++ {
+		res, err := call()
+		if err == nil {
+			t.setAway(nil)
+			return res, nil
+		}
+		if client.IsCode(err, api.CodeTopicNotFound) {
+			return res, fmt.Errorf("topic %q does not exist", t.topic)
+		}
+		if ctx.Err() != nil {
+			return res, ctx.Err()
+		}
+		if !client.Retryable(err) {
+			return res, err
+		}
+		t.setAway(err)
+		wait := max(client.Backoff(try, reconnectMin, reconnectMax), client.RetryAfter(err))
+		if err := client.Sleep(ctx, wait); err != nil {
+			return res, err
+		}
+	}
+}
+
+// How long to wait between tries while a server is away.
+const (
+	reconnectMin = 50 * time.Millisecond
+	reconnectMax = 2 * time.Second
+)
+
+func (t *topicTailer) printRecords(records []client.Record) error {
+	for i := range records {
+		if err := t.printRecord(&records[i]); err != nil {
+			return err
+		}
+		if err := t.counted(); err != nil {
+			return err
+		}
+	}
+	return t.out.Flush()
+}
+
+func (t *topicTailer) printRecord(r *client.Record) error {
+	if t.opt.json {
+		return t.json(r)
+	}
+	if len(r.Data) > 0 && r.Data[0] == '"' {
+		var s string
+		if err := json.Unmarshal(r.Data, &s); err != nil {
+			return fmt.Errorf("seq %d: the payload cannot be read: %w", r.Seq, err)
+		}
+		return t.text(s)
+	}
+	_, err := t.out.Write(append(r.Data, '\n'))
+	return err
+}
+
+func (t *topicTailer) printGap(g *client.Tombstone, recreated bool) error {
+	line := fmt.Sprintf("gap %d–%d (%s)", g.GapFrom, g.GapTo, g.Reason)
+	if recreated {
+		line += ": the topic was created again; going on at its start"
+	}
+	return t.gap(line, "tombstone", g)
+}

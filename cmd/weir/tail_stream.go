@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/client"
+)
+
+// tailStream follows a stream through the library.
+func tailStream(ctx context.Context, cmd *cobra.Command, p *printer, url string) error {
+	s, err := openExisting(ctx, cmd, url)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	reader, ok := s.Backend().(backend.Reader)
+	if !ok {
+		return fmt.Errorf("tail: %w", weir.ErrUnsupported)
+	}
+	t := &streamTailer{printer: p, reader: reader, name: s.Info().Stream}
+	return t.run(ctx)
+}
+
+// tailBlock is how long a tail at the end of a stream waits in one read.
+const tailBlock = 2 * time.Second
+
+// streamTailer follows a stream from a cursor.
+type streamTailer struct {
+	*printer
+	reader backend.Reader
+	name   string
+	cursor string
+}
+
+func (t *streamTailer) run(ctx context.Context) error {
+	switch {
+	case t.opt.from == "0":
+		t.cursor = backend.CursorStart
+	case t.opt.from != "":
+		t.cursor = t.opt.from
+	case t.opt.last > 0:
+		if err := t.printLast(ctx); err != nil {
+			return err
+		}
+	default:
+		t.cursor = backend.CursorEnd
+	}
+	block := tailBlock
+	if t.opt.noFollow {
+		block = 0
+	}
+	for {
+		res, err := t.read(ctx, t.limit(), block)
+		if err != nil {
+			return err
+		}
+		if res.Gap != nil {
+			if err := t.printGap(res.Gap); err != nil {
+				return err
+			}
+		}
+		if err := t.printRecords(res.Records); err != nil {
+			return err
+		}
+		if t.opt.noFollow && len(res.Records) == 0 {
+			return nil
+		}
+	}
+}
+
+// read makes one read from the cursor and moves it, waiting while the server is away.
+func (t *streamTailer) read(ctx context.Context, limit int, block time.Duration) (backend.Records, error) {
+	for try := 1; ; try++ {
+		res, err := t.reader.Read(ctx, backend.ReadRequest{After: t.cursor, Max: limit, Block: block})
+		switch {
+		case err == nil:
+			t.setAway(nil)
+			t.cursor = res.Next
+			return res, nil
+		case ctx.Err() != nil:
+			return res, ctx.Err()
+		case errors.Is(err, backend.ErrStreamNotFound):
+			return res, fmt.Errorf("stream %q does not exist", t.name)
+		case !backend.Retryable(err):
+			return res, err
+		}
+		t.setAway(err)
+		if err := client.Sleep(ctx, client.Backoff(try, reconnectMin, reconnectMax)); err != nil {
+			return res, err
+		}
+	}
+}
+
+// printLast reads the stream to its end and prints the last of it: a stream
+// cannot be read backwards through the library.
+func (t *streamTailer) printLast(ctx context.Context) error {
+	var last []backend.Record
+	keep := int(min(t.opt.last, maxLast))
+	for {
+		res, err := t.read(ctx, tailLimit, 0)
+		if err != nil {
+			return err
+		}
+		if len(res.Records) == 0 {
+			return t.printRecords(last)
+		}
+		last = append(last, res.Records...)
+		last = last[max(0, len(last)-keep):]
+	}
+}
+
+// maxLast bounds what --last holds in memory.
+const maxLast = 100_000
+
+func (t *streamTailer) printRecords(records []backend.Record) error {
+	for i := range records {
+		if err := t.printRecord(&records[i]); err != nil {
+			return err
+		}
+		if err := t.counted(); err != nil {
+			return err
+		}
+	}
+	return t.out.Flush()
+}
+
+// streamRecord is a line of --json. A payload that is not text is in DataBase64.
+type streamRecord struct {
+	ID         string            `json:"id"`
+	TS         int64             `json:"ts,omitempty"` // Unix ms
+	Headers    map[string]string `json:"headers,omitempty"`
+	Data       *string           `json:"data,omitempty"`
+	DataBase64 string            `json:"data_base64,omitempty"`
+}
+
+func (t *streamTailer) printRecord(r *backend.Record) error {
+	if !t.opt.json {
+		return t.text(string(r.Data))
+	}
+	line := streamRecord{ID: r.ID, Headers: r.Headers}
+	if !r.At.IsZero() {
+		line.TS = r.At.UnixMilli()
+	}
+	if utf8.Valid(r.Data) {
+		text := string(r.Data)
+		line.Data = &text
+	} else {
+		line.DataBase64 = base64.StdEncoding.EncodeToString(r.Data)
+	}
+	return t.json(line)
+}
+
+func (t *streamTailer) printGap(g *backend.Gap) error {
+	text := fmt.Sprintf("gap %s–%s (%s)", orUnknown(g.From), orUnknown(g.To), g.Reason)
+	if g.Missed != nil {
+		text += fmt.Sprintf(": %d messages", *g.Missed)
+	}
+	return t.gap(text, "gap", struct {
+		From   string `json:"from"`
+		To     string `json:"to"`
+		Reason string `json:"reason"`
+		Missed *int64 `json:"missed"`
+	}{g.From, g.To, g.Reason, g.Missed})
+}
+
+func orUnknown(cursor string) string {
+	if cursor == "" {
+		return "?"
+	}
+	return cursor
+}

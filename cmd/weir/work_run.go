@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/config"
+)
+
+func runWork(cmd *cobra.Command, opt *workOptions, args []string) error {
+	settings, err := config.Load(config.Options{Flags: cmd.Flags()})
+	if err != nil {
+		return err
+	}
+	path, err := exec.LookPath(args[1])
+	if err != nil {
+		return fmt.Errorf("the command to run cannot be found: %w", err)
+	}
+	log, err := commandLog(cmd.ErrOrStderr(), opt.logFormat)
+	if err != nil {
+		return err
+	}
+	s, err := open(cmd.Context(), cmd, withDurability(cmd, args[0]))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	w := &worker{
+		stream: s, log: cmd.ErrOrStderr(),
+		handler: &handler{
+			path: path, args: args[1:], info: s.Info(),
+			stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
+		},
+	}
+	settings.Pool.Logger, settings.Pool.UntilEmpty = log, opt.untilEmpty
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	if w.pool, err = weir.NewPool(s, w.handle, settings.Pool); err != nil {
+		return err
+	}
+	err = w.run(cmd.Context(), signals)
+	w.report(cmd.OutOrStdout(), opt.json)
+	return err
+}
+
+// worker is one run of weir work: a pool whose handler is a command.
+type worker struct {
+	stream  *weir.Stream
+	handler *handler
+	log     io.Writer
+	pool    *weir.Pool
+	drain   context.CancelCauseFunc // ends the claiming
+}
+
+// run works until a signal, the end of ctx, an empty stream (--until-empty) or an
+// error that waiting does not mend.
+func (w *worker) run(ctx context.Context, signals <-chan os.Signal) error {
+	ctx, w.drain = context.WithCancelCause(ctx)
+	defer w.drain(nil)
+	done := make(chan struct{})
+	var helpers sync.WaitGroup
+	helpers.Go(func() { w.watchSignals(signals, done) })
+	err := w.pool.Run(ctx)
+	close(done)
+	w.drain(nil)
+	helpers.Wait()
+	if cause := context.Cause(ctx); errors.Is(cause, errCannotStart) {
+		return cause
+	}
+	return err
+}
+
+// handle is the pool's handler.
+func (w *worker) handle(ctx context.Context, d *weir.Delivery) error {
+	err := w.handler.run(ctx, d)
+	if errors.Is(err, errCannotStart) {
+		w.drain(err) // it would fail for every message
+	}
+	return err
+}
+
+// watchSignals turns the first signal into a drain and the second into a kill.
+func (w *worker) watchSignals(signals <-chan os.Signal, done <-chan struct{}) {
+	select {
+	case <-signals:
+	case <-done:
+		return
+	}
+	fmt.Fprintln(w.log, "weir work: draining; a second signal ends the running commands")
+	w.drain(nil)
+	select {
+	case <-signals:
+		w.pool.Cancel()
+	case <-done:
+	}
+}
+
+// report prints the summary: JSON to out, text to the log, where it does not mix
+// with what the commands print.
+func (w *worker) report(out io.Writer, asJSON bool) {
+	n, info := w.pool.Stats(), w.stream.Info()
+	if asJSON {
+		fmt.Fprintf(out, `{"topic":%q,"group":%q,"node":%q,"acked":%d,"nacked":%d,"reclaimed":%d,"lost":%d,"returned":%d,"dead":%d}`+"\n",
+			info.Stream, info.Group, w.pool.Consumer(), n.Acked, n.Retried+n.Dead, n.Redelivered, n.Lost, n.Returned, n.Dead)
+		return
+	}
+	fmt.Fprintf(w.log, "weir work: %d acked, %d failed (%d of them dead letters now), %d reclaimed (had been delivered before), %d lost to others, %d returned unstarted\n",
+		n.Acked, n.Retried+n.Dead, n.Dead, n.Redelivered, n.Lost, n.Returned)
+}

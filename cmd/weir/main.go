@@ -30,7 +30,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		newServeCmd(), newSampleCmd(),
+		newServeCmd(), newSampleCmd(), newDoctorCmd(), newDLQCmd(),
 		newPublishCmd(), newWorkCmd(), newTailCmd(),
 		newBackupCmd(), newRestoreCmd(), newRepairCmd(),
 	)

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirmq/weir"
+)
+
+const purgeHelp = `Purge removes dead letters for ever. On a terminal it asks before; anywhere else
+it needs --yes. Without any ID or filter it takes all.`
+
+const purgeExample = `  weir dlq purge --older-than 720h --dry-run 'redis://127.0.0.1:6379/0?stream=orders&group=billing'
+  weir dlq purge --older-than 720h --yes http://127.0.0.1:4000/orders`
+
+func newDLQPurgeCmd() *cobra.Command {
+	var opt letterFlags
+	var yes, dryRun bool
+	cmd := &cobra.Command{
+		Use:     "purge URL [ID…]",
+		Short:   "Remove dead letters for ever",
+		Long:    purgeHelp,
+		Example: purgeExample,
+		Args:    cobra.MinimumNArgs(1),
+	}
+	opt.add(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would be removed")
+	cmd.RunE = opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
+		if !yes && !dryRun && !isTerminal(cmd.InOrStdin()) {
+			return &usageError{errors.New("purge removes for ever and nobody can be asked: add --yes, or --dry-run to look first")}
+		}
+		if dryRun {
+			return previewPurge(ctx, cmd.OutOrStdout(), d, &opt)
+		}
+		if !yes {
+			sure, err := confirmPurge(ctx, cmd, d, opt.filter)
+			if err != nil || !sure {
+				return err
+			}
+		}
+		n, err := d.Purge(ctx, opt.filter)
+		return errors.Join(reportPurge(cmd.OutOrStdout(), d.Name(), n, false, opt.json), err)
+	})
+	return tellsUsage(cmd)
+}
+
+func previewPurge(ctx context.Context, out io.Writer, d *weir.DeadLetters, opt *letterFlags) error {
+	p := newLetterPrinter(out, opt.json)
+	for l, err := range d.List(ctx, opt.filter) {
+		if err != nil {
+			return errors.Join(p.end(), err)
+		}
+		if err := p.row(&l); err != nil {
+			return err
+		}
+	}
+	if err := p.end(); err != nil {
+		return err
+	}
+	return reportPurge(out, d.Name(), p.rows, true, opt.json)
+}
+
+// confirmPurge asks whoever sits at the terminal.
+func confirmPurge(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, filter weir.LetterFilter) (bool, error) {
+	n := 0
+	for _, err := range d.List(ctx, filter) {
+		if err != nil {
+			return false, err
+		}
+		n++
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "Remove %d dead letters of %s for ever? [y/N] ", n, oneLine(d.Name()))
+	answer := make(chan string, 1)
+	go func() { // it ends with the process if nobody answers
+		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+		answer <- line
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(cmd.ErrOrStderr())
+	case line := <-answer:
+		if text := strings.ToLower(strings.TrimSpace(line)); text == "y" || text == "yes" {
+			return true, nil
+		}
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), "nothing was removed")
+	return false, nil
+}
+
+func reportPurge(out io.Writer, name string, n int, dryRun, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(out).Encode(struct {
+			DeadLetter string `json:"dead_letter"`
+			DryRun     bool   `json:"dry_run"`
+			Removed    int    `json:"removed"`
+		}{name, dryRun, n})
+	}
+	verb := "removed"
+	if dryRun {
+		verb = "would be removed"
+	}
+	_, err := fmt.Fprintf(out, "%d %s from %s\n", n, verb, oneLine(name))
+	return err
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/term"
+)
+
+// paint colours text for a terminal; anywhere else, and where NO_COLOR is set, it
+// leaves it plain.
+type paint struct{ on bool }
+
+func newPaint(out io.Writer) paint {
+	return paint{on: isTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+}
+
+// isTerminal reports whether somebody looks at what is written or types what is read.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// The colours, as a terminal knows them.
+const (
+	red    = 31
+	green  = 32
+	yellow = 33
+	blue   = 34
+)
+
+func (p paint) in(colour int, text string) string {
+	if !p.on {
+		return text
+	}
+	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", colour, text)
+}
+
+func (p paint) good(text string) string { return p.in(green, text) }
+
+// severity is a finding's severity, as wide as the widest.
+func (p paint) severity(name string) string {
+	colour := map[string]int{"error": red, "warning": yellow, "info": blue}[name]
+	return p.in(colour, fmt.Sprintf("%-7s", name))
+}

@@ -29,6 +29,9 @@ var (
 	// ErrHandlerTimeout is the cause of the context of a handler that ran past
 	// PoolConfig.HandlerTimeout.
 	ErrHandlerTimeout = errors.New("handler timeout")
+	// ErrStopped is the cause of the context of a handler that outlasts
+	// PoolConfig.DrainTimeout or is ended by Pool.Cancel.
+	ErrStopped = errors.New("the pool was stopped")
 )
 
 // Reason says why a publish was refused.

@@ -29,10 +29,6 @@ const (
 	maxUnsettled = 4 * maxSettle
 )
 
-// errPoolStopped is the cause of the context of a handler that outlasts
-// DrainTimeout or is told to stop by Cancel.
-var errPoolStopped = errors.New("the pool was stopped")
-
 // Pool runs a handler for the messages of a stream. One reader claims for all
 // workers: first what workers that crashed have left, then what is new.
 //
@@ -281,7 +277,7 @@ func (p *Pool) kill() {
 	if n > 0 {
 		p.log.Warn("weir: pool stops: cancelling handlers", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "handlers", n)
 	}
-	p.endWork(errPoolStopped)
+	p.endWork(ErrStopped)
 	kick(p.watch)
 }
 

@@ -173,7 +173,7 @@ func (p *Pool) watchJob(j *job, now time.Time, stuck *[]stuckHandler) time.Time 
 		return end
 	}
 	if !p.mu.killed.IsZero() {
-		j.stop(now, errPoolStopped)
+		j.stop(now, ErrStopped)
 	}
 	if at := j.started.Add(p.cfg.HandlerTimeout); p.cfg.HandlerTimeout > 0 && !at.After(now) && j.cancelled.IsZero() {
 		j.timedOut = true
@@ -223,7 +223,7 @@ func (p *Pool) abandon(j *job) stuckHandler {
 	case j.timedOut:
 		own.err = timeoutError(p.cfg.HandlerTimeout, nil)
 	default:
-		v, own.err = verdictStopped, errPoolStopped
+		v, own.err = verdictStopped, ErrStopped
 	}
 	p.leave(own, v)
 	j.state = jobAbandoned

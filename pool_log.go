@@ -2,6 +2,8 @@ package weir
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -37,8 +39,10 @@ func (p *Pool) answered(call trouble, err error) {
 	switch {
 	case err != nil:
 		p.mu.away |= call
-		p.mu.doubts++
-		p.mu.doubted = true
+		if leasesInDoubt(err) {
+			p.mu.doubts++
+			p.mu.doubted = true
+		}
 	case call == claims:
 		p.mu.away &^= claims | extends
 	default:
@@ -55,6 +59,11 @@ func (p *Pool) answered(call trouble, err error) {
 	case was != 0 && is == 0:
 		p.log.Info("weir: the backend is back", "stream", p.name.Stream, "consumer", p.cfg.Consumer)
 	}
+}
+
+// leasesInDoubt reports whether err may mean that the server has restarted.
+func leasesInDoubt(err error) bool {
+	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // gaveUp is told that a settling call was not answered while the leases held.

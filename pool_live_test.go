@@ -1,0 +1,233 @@
+package weir_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+// mortal is a backend that can be cut off from its pool: what the pool does then
+// reaches nobody, as if its process had been killed.
+type mortal struct {
+	backend.Backend
+	dead atomic.Bool
+}
+
+func (m *mortal) end() error {
+	if m.dead.Load() {
+		return backend.ErrClosed
+	}
+	return nil
+}
+
+func (m *mortal) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
+	if err := m.end(); err != nil {
+		return backend.Claimed{}, err
+	}
+	got, err := m.Backend.Claim(ctx, req)
+	if m.end() != nil {
+		return backend.Claimed{}, m.end()
+	}
+	return got, err
+}
+
+func (m *mortal) Extend(ctx context.Context, leases []backend.Lease, d time.Duration) ([]string, error) {
+	if err := m.end(); err != nil {
+		return nil, err
+	}
+	return m.Backend.Extend(ctx, leases, d)
+}
+
+func (m *mortal) Ack(ctx context.Context, leases []backend.Lease) ([]string, error) {
+	if err := m.end(); err != nil {
+		return nil, err
+	}
+	return m.Backend.Ack(ctx, leases)
+}
+
+func (m *mortal) Nack(ctx context.Context, returns []backend.Return) ([]string, error) {
+	if err := m.end(); err != nil {
+		return nil, err
+	}
+	return m.Backend.Nack(ctx, returns)
+}
+
+func TestPoolsTakeOverFromDeadOnes(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	for name, url := range map[string]string{
+		"mem":   "mem://healing",
+		"redis": redis.URL() + "?stream=healing",
+	} {
+		t.Run(name, func(t *testing.T) { takeOver(t, url) })
+	}
+}
+
+// takeOver runs five pools, of which two die with messages in their hands.
+func takeOver(t *testing.T, url string) {
+	const messages, pools, dying = 400, 5, 2
+	const reclaim, block = time.Second, 100 * time.Millisecond
+	publisher := openStream(t, url)
+	work := make([]weir.Message, messages)
+	for i := range work {
+		work[i].Data = fmt.Appendf(nil, "%d", i)
+	}
+	if _, err := publisher.Backend().Append(t.Context(), work); err != nil {
+		t.Fatal(err)
+	}
+
+	var mu sync.Mutex
+	done, again := map[string]int{}, 0
+	var running sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	mortals := make([]*mortal, pools)
+	for i := range pools {
+		m := &mortal{Backend: openStream(t, url).Backend()}
+		mortals[i] = m
+		p, err := weir.NewPool(weir.New(m), func(_ context.Context, d *weir.Delivery) error {
+			time.Sleep(20 * time.Millisecond)
+			if m.end() == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				if done[string(d.Data)]++; d.Attempt > 1 {
+					again++
+				}
+			}
+			return nil
+		}, weir.PoolConfig{
+			Workers: 4, ReclaimAfter: reclaim, Block: block, Consumer: fmt.Sprint("pool-", i),
+			Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() {
+			if err := p.Run(ctx); err != nil && m.end() == nil {
+				t.Errorf("a pool that lives ended with %v", err)
+			}
+		})
+	}
+	handled := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(done)
+	}
+	waitFor(t, "a fifth is done", func() bool { return handled() > messages/5 })
+	for _, m := range mortals[:dying] {
+		m.dead.Store(true)
+	}
+	died := time.Now()
+	waitFor(t, "all is done", func() bool {
+		s, err := publisher.Pressure(t.Context())
+		return err == nil && s.Pending == 0 && handled() == messages
+	})
+	// The work that is left takes 3 pools about half a second.
+	if took := time.Since(died); took > reclaim+block+3*time.Second {
+		t.Errorf("all was done %s after two pools died", took)
+	}
+	stop()
+	running.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	if again == 0 {
+		t.Error("the dead pools left nothing to take over: nothing was tested")
+	}
+	for data, n := range done {
+		// One that was handled just before its pool died may be handled again.
+		if n > 2 {
+			t.Errorf("message %s was handled %d times", data, n)
+		}
+	}
+}
+
+// hangs, by its name in a stack, is a handler that ignores its context.
+func hangs(release <-chan struct{}) { <-release }
+
+func TestAMessageWhoseHandlerHangsIsDoneElsewhere(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	for name, url := range map[string]string{
+		"mem":   "mem://hanging",
+		"redis": redis.URL() + "?stream=hanging",
+	} {
+		t.Run(name, func(t *testing.T) { hangAndHeal(t, url) })
+	}
+}
+
+func hangAndHeal(t *testing.T, url string) {
+	const timeout, reclaim, block = 300 * time.Millisecond, time.Second, 100 * time.Millisecond
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	release := make(chan struct{})
+	began, done := make(chan time.Time, 1), make(chan time.Duration, 1)
+	var running sync.WaitGroup
+	for i := range 2 {
+		p, err := weir.NewPool(openStream(t, url), func(_ context.Context, d *weir.Delivery) error {
+			if d.Attempt == 1 {
+				began <- time.Now()
+				hangs(release)
+			} else {
+				done <- time.Since(<-began)
+			}
+			return nil
+		}, weir.PoolConfig{
+			Workers: 1, HandlerTimeout: timeout, ReclaimAfter: reclaim, Block: block, RetryBase: 10 * time.Millisecond,
+			Consumer: fmt.Sprint("pool-", i), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() {
+			if err := p.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if _, err := openStream(t, url).Backend().Append(t.Context(), []weir.Message{{Data: []byte("x")}}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case took := <-done:
+		// A loaded machine gets half a second more.
+		if took > timeout+reclaim+block+time.Second/2 {
+			t.Errorf("done elsewhere after %s, want handler timeout + ReclaimAfter + one loop", took)
+		}
+		t.Logf("done elsewhere after %s", took)
+	case <-time.After(20 * time.Second):
+		t.Error("the message is not done")
+	}
+	close(release)
+	stop()
+	running.Wait()
+}
+
+func openStream(t *testing.T, url string) *weir.Stream {
+	t.Helper()
+	s, err := weir.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}

@@ -104,10 +104,8 @@ func (c ProducerConfig) WithDefaults() ProducerConfig {
 // the field and what it may be.
 func (c ProducerConfig) Validate() error {
 	modes := []GuardMode{GuardStatic, GuardProportional, GuardOff, GuardShadow}
-	if c.Guard == GuardAdaptive || c.ShadowOf == GuardAdaptive {
-		return fmt.Errorf("the guard %q is not built yet: use %q or %q", GuardAdaptive, GuardProportional, GuardStatic)
-	}
 	return firstError(
+		built("Guard", c.Guard), built("ShadowOf", c.ShadowOf),
 		oneOf("Guard", c.Guard, modes...),
 		oneOf("ShadowOf", c.ShadowOf, modes[:3]...),
 		oneOf("LagSignal", c.LagSignal, SignalPending, SignalBacklog),
@@ -227,6 +225,13 @@ func or[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
+}
+
+func built(field string, mode GuardMode) error {
+	if mode != GuardAdaptive {
+		return nil
+	}
+	return fmt.Errorf("%s %q is not built yet: use %q or %q", field, mode, GuardProportional, GuardStatic)
 }
 
 func oneOf[T ~string](field string, value T, known ...T) error {

@@ -95,6 +95,7 @@ var table = map[string]rule{
 	"tests/weirtest":        {},
 	"tests/redistest":       {code: "github.com/redis/go-redis/v9"},
 	"tests/contract":        {tests: "tests/weirtest"},
+	"tests/library":         {tests: "github.com/weirmq/weir backend config telemetry tests/redistest " + metrics},
 	"tests/cli":             {tests: "tests/weirtest"},
 	"tests/overload":        {tests: "tests/weirtest"},
 	"tests/oracle":          {tests: "tests/oracle/fake " + rapid},

@@ -15,34 +15,46 @@ func TestConformance(t *testing.T) {
 	for _, version := range redistest.Versions() {
 		t.Run(version, func(t *testing.T) {
 			s := redistest.Start(t, redistest.Options{Version: version})
-			noLag := version[0] < '7' && version != redistest.System
-			backendtest.Run(t, backendtest.Harness{
-				Name: "redis " + version,
-				Open: func(t testing.TB, stream string) backend.Backend {
-					return openOn(t, s.URL()+"?stream="+stream)
-				},
-				OpenGroup: func(t testing.TB, stream, group string) backend.Backend {
-					return openOn(t, s.URL()+"?stream="+stream+"&group="+group)
-				},
-				Faulty: func(t testing.TB, stream string) (backend.Backend, func() func()) {
-					own := redistest.NewProxy(t, s.Addr())
-					return openOn(t, own.URL()+"?stream="+stream), func() func() {
-						own.Set(redistest.Fault{HoldDown: true})
-						return own.Heal
-					}
-				},
-				Unreachable: func(t testing.TB, stream string) (backend.Backend, func() func()) {
-					own := redistest.NewProxy(t, s.Addr())
-					return openOn(t, own.URL()+"?stream="+stream), func() func() {
-						own.Refuse()
-						return own.Heal
-					}
-				},
-				ReclaimAfter: 300 * time.Millisecond,
-				NoLag:        noLag,
-				KeepsErrors:  true,
-			})
+			h := harness("redis "+version, s.URL()+"?")
+			h.NoLag = version[0] < '7' && version != redistest.System
+			h.Faulty = func(t testing.TB, stream string) (backend.Backend, func() func()) {
+				own := redistest.NewProxy(t, s.Addr())
+				return openOn(t, own.URL()+"?stream="+stream), func() func() {
+					own.Set(redistest.Fault{HoldDown: true})
+					return own.Heal
+				}
+			}
+			h.Unreachable = func(t testing.TB, stream string) (backend.Backend, func() func()) {
+				own := redistest.NewProxy(t, s.Addr())
+				return openOn(t, own.URL()+"?stream="+stream), func() func() {
+					own.Refuse()
+					return own.Heal
+				}
+			}
+			backendtest.Run(t, h)
 		})
+	}
+}
+
+func TestConformanceOfACluster(t *testing.T) {
+	backendtest.Run(t, harness("a redis cluster", redistest.StartCluster(t, 0, redistest.Options{}).URL()+"?"))
+}
+
+func TestConformanceBehindSentinels(t *testing.T) {
+	backendtest.Run(t, harness("redis behind sentinels", redistest.StartSentinel(t, redistest.Options{}).URL()+"&"))
+}
+
+func harness(name, prefix string) backendtest.Harness {
+	return backendtest.Harness{
+		Name: name,
+		Open: func(t testing.TB, stream string) backend.Backend {
+			return openOn(t, prefix+"stream="+stream)
+		},
+		OpenGroup: func(t testing.TB, stream, group string) backend.Backend {
+			return openOn(t, prefix+"stream="+stream+"&group="+group)
+		},
+		ReclaimAfter: 300 * time.Millisecond,
+		KeepsErrors:  true,
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,7 +18,9 @@ import (
 
 // A command that the server refused is sent again this often, after these waits
 // (a redirection at once).
-var retryWaits = [...]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 150 * time.Millisecond}
+var retryWaits = [...]time.Duration{
+	5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
+}
 
 // do sends commands in one round trip, in order and to the master of the
 // stream's slot. What the server refused without doing anything is sent again a
@@ -33,44 +36,49 @@ func (b *Backend) do(ctx context.Context, cmds ...redis.Cmder) error {
 }
 
 func (b *Backend) try(ctx context.Context, cmds []redis.Cmder) error {
-	rest := cmds
-	for try := 0; ; try++ {
-		ask := b.once(ctx, rest)
-		refused, wait := b.sort(rest)
-		if len(refused) == 0 || try == len(retryWaits) {
+	var v verdict
+	for n, rest := 0, cmds; ; n++ {
+		b.once(ctx, rest, v.ask)
+		v = b.judge(ctx, rest)
+		if rest = v.refused; len(rest) == 0 || n == len(retryWaits) {
 			break
 		}
-		if wait && !pause(ctx, retryWaits[try]) {
-			break
-		}
-		rest = refused
-		if ask != "" {
-			b.asking(ctx, ask, rest)
+		if v.wait && !pause(ctx, retryWaits[n]) {
 			break
 		}
 	}
 	return b.settleErrors(ctx, cmds)
 }
 
-// once sends the commands and looks at raw replies, whose errors the client
-// does not see. It returns where to ask if the slot is on its way to another node.
-func (b *Backend) once(ctx context.Context, cmds []redis.Cmder) (ask string) {
+// once sends the commands to the master of the slot, or to the node that is
+// taking the slot over.
+func (b *Backend) once(ctx context.Context, cmds []redis.Cmder, taking string) {
 	if err := ctx.Err(); err != nil {
 		setError(cmds, &notSent{err})
-		return ""
+		return
+	}
+	if taking != "" && b.cluster != nil {
+		if c := b.nodeAt(ctx, taking); c != nil {
+			send(ctx, c, asking(ctx, cmds))
+			return
+		}
 	}
 	c, err := b.master(ctx)
 	if err != nil {
 		setError(cmds, &notSent{err})
-		return ""
+		return
 	}
 	send(ctx, c, cmds)
+}
+
+// asking puts an ASKING in front of each command: without it a node says no to
+// keys that are still being moved to it.
+func asking(ctx context.Context, cmds []redis.Cmder) []redis.Cmder {
+	both := make([]redis.Cmder, 0, 2*len(cmds))
 	for _, cmd := range cmds {
-		if code, rest := replyCode(cmd.Err()); code == "ASK" {
-			_, ask, _ = strings.Cut(rest, " ")
-		}
+		both = append(both, redis.NewCmd(ctx, "ASKING"), cmd)
 	}
-	return ask
+	return both
 }
 
 // session is a client or one connection of it.
@@ -119,64 +127,76 @@ func (b *Backend) master(ctx context.Context) (*redis.Client, error) {
 }
 
 // moved forgets where the stream is.
-func (b *Backend) moved(ctx context.Context) {
+func (b *Backend) moved() {
 	if b.cluster != nil {
 		b.node.Store(nil)
-		b.cluster.ReloadState(ctx)
+		b.cluster.ReloadState(b.closing)
 	}
 }
 
-// asking sends commands to the node that takes over the slot, each behind an ASKING.
-func (b *Backend) asking(ctx context.Context, addr string, cmds []redis.Cmder) {
-	var target *redis.Client
+// movedTo remembers where the stream is, if the node is known already.
+func (b *Backend) movedTo(ctx context.Context, addr string) bool {
+	b.moved()
+	if b.cluster == nil {
+		return false
+	}
+	c := b.nodeAt(ctx, addr)
+	b.node.Store(c)
+	return c != nil
+}
+
+// nodeAt returns the client of a Cluster's master, nil if it is not known yet.
+func (b *Backend) nodeAt(ctx context.Context, addr string) (target *redis.Client) {
+	var mu sync.Mutex
 	_ = b.cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
 		if c.Options().Addr == addr {
 			target = c
 		}
 		return nil
 	})
-	if target == nil {
-		return
-	}
-	both := make([]redis.Cmder, 0, 2*len(cmds))
-	for _, cmd := range cmds {
-		both = append(both, redis.NewCmd(ctx, "ASKING"), cmd)
-	}
-	send(ctx, target, both)
+	return target
 }
 
-// sort returns the commands that were refused without effect and may work if
-// they are sent again, and whether to wait before that.
-func (b *Backend) sort(cmds []redis.Cmder) (refused []redis.Cmder, wait bool) {
-	wait = true
+// verdict is what to do about commands that have been sent.
+type verdict struct {
+	refused []redis.Cmder // without effect, and they may work if they are sent again
+	wait    bool          // not at once
+	ask     string        // the node that is taking the slot over
+}
+
+func (b *Backend) judge(ctx context.Context, cmds []redis.Cmder) verdict {
+	v := verdict{}
 	for _, cmd := range cmds {
 		err := cmd.Err()
 		if err == nil {
 			continue
 		}
-		code, _ := replyCode(err)
+		code, rest := replyCode(err)
+		addr := rest[strings.LastIndexByte(rest, ' ')+1:]
 		switch code {
 		case "MOVED":
-			b.moved(b.closing)
-			wait = false
+			v.wait = !b.movedTo(ctx, addr) || v.wait
 		case "ASK":
-			wait = false
+			v.ask = addr
 		case "NOSCRIPT":
 			loadScript(cmd)
-			wait = false
-		case "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "UNBLOCKED":
-			if code != "TRYAGAIN" && code != "LOADING" {
-				b.moved(b.closing)
-			}
+		case "TRYAGAIN", "LOADING":
+			v.wait = true
+		case "CLUSTERDOWN", "READONLY", "MASTERDOWN", "UNBLOCKED":
+			v.wait = true
+			b.moved()
 		default:
 			if b.closing.Err() != nil || !neverSent(err) || ended(err) {
 				continue
 			}
-			b.moved(b.closing)
+			v.wait = true
+			b.moved()
 		}
-		refused = append(refused, cmd)
+		v.refused = append(v.refused, cmd)
 	}
-	return refused, wait
+	return v
 }
 
 // settleErrors turns the commands' errors into those of package backend.
@@ -208,7 +228,7 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 	case neverSent(err):
 		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
 	}
-	b.moved(b.closing)
+	b.moved()
 	if ctx.Err() != nil {
 		return fmt.Errorf("redis: %w: %w: %w", backend.ErrOutcomeUnknown, context.Cause(ctx), err)
 	}

@@ -1,0 +1,241 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/redistest"
+	"github.com/weirmq/weir/tests/weirtest"
+)
+
+// openStream opens a URL for the length of the test.
+func openStream(t *testing.T, url string) *weir.Stream {
+	t.Helper()
+	s, err := weir.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// bury publishes n messages called m0, m1 … and moves each to the dead letters.
+func bury(t *testing.T, s *weir.Stream, n int, reason string) {
+	t.Helper()
+	msgs := make([]backend.Message, n)
+	for i := range msgs {
+		msgs[i] = backend.Message{Data: fmt.Append(nil, "m", i), Headers: map[string]string{"tenant": "acme"}}
+	}
+	if _, err := s.Backend().Append(t.Context(), msgs); err != nil {
+		t.Fatal(err)
+	}
+	killAll(t, s, n, reason)
+}
+
+// killAll claims n messages and moves them to the dead letters.
+func killAll(t *testing.T, s *weir.Stream, n int, reason string) {
+	t.Helper()
+	for _, d := range take(t, s, n) {
+		if err := s.Backend().DeadLetter(t.Context(), d, "", backend.Cause{Reason: reason, Error: "cannot do " + string(d.Data)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// take claims n messages.
+func take(t *testing.T, s *weir.Stream, n int) (all []*weir.Delivery) {
+	t.Helper()
+	req := backend.ClaimRequest{Consumer: "w", Max: 500, Block: 100 * time.Millisecond, ReclaimAfter: time.Hour}
+	weirtest.Eventually(t, "messages to claim", func() bool {
+		got, err := s.Backend().Claim(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, got.Deliveries...)
+		return len(all) >= n
+	})
+	if len(all) != n {
+		t.Fatalf("claimed %d messages, want %d", len(all), n)
+	}
+	return all
+}
+
+// eachBackend runs a test on Redis and on a weir server.
+func eachBackend(t *testing.T, test func(t *testing.T, url string)) {
+	t.Run("redis", func(t *testing.T) {
+		test(t, redisURL(redistest.Start(t, redistest.Options{}).Addr(), "jobs", "weir"))
+	})
+	t.Run("http", func(t *testing.T) {
+		test(t, weirtest.Start(t, weirtest.Options{}).URL+"/jobs")
+	})
+}
+
+func lettersOf(t *testing.T, args ...string) (all []map[string]any) {
+	t.Helper()
+	for line := range strings.Lines(must(t, append([]string{"dlq", "ls", "--json"}, args...)...)) {
+		var l map[string]any
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+func TestADeadLetterIsShownWithItsHistory(t *testing.T) {
+	eachBackend(t, func(t *testing.T, url string) {
+		s := openStream(t, url)
+		bury(t, s, 3, backend.ReasonPoison)
+		all := lettersOf(t, url)
+		if len(all) != 3 {
+			t.Fatalf("%d letters: %v", len(all), all)
+		}
+		l := all[1]
+		for field, want := range map[string]any{
+			"data": "m1", "reason": "poison", "error": "cannot do m1", "attempts": 1.0, "redrives": 0.0, "stream": "jobs", "group": "weir", "consumer": "w",
+		} {
+			if l[field] != want {
+				t.Errorf("%s is %v, want %v", field, l[field], want)
+			}
+		}
+		if l["headers"].(map[string]any)["tenant"] != "acme" || l["origin_id"] == "" || l["enqueued_ms"] == nil {
+			t.Errorf("letter %v", l)
+		}
+		id := l["id"].(string)
+		show := must(t, "dlq", "show", url, id)
+		for _, text := range []string{"id         " + id, "error      cannot do m1", "header     tenant: acme", "data       m1"} {
+			if !strings.Contains(show, text+"\n") {
+				t.Errorf("%q is not in\n%s", text, show)
+			}
+		}
+		table := must(t, "dlq", "ls", "--error=do m2", url)
+		if !strings.Contains(table, "cannot do m2") || strings.Count(table, "\n") != 2 || strings.Contains(table, "\x1b") {
+			t.Errorf("the table of one letter is\n%s", table)
+		}
+		if _, stderr, code := weirtest.Run(t, nil, "dlq", "show", url, "999999-0"); code != 1 || stderr == "" {
+			t.Errorf("an ID that is not there: exit code %d, %s", code, stderr)
+		}
+	})
+}
+
+func TestRedriveSendsBackWhatIsDueAndPurgeRemovesTheRest(t *testing.T) {
+	eachBackend(t, func(t *testing.T, url string) {
+		s := openStream(t, url)
+		bury(t, s, 5, backend.ReasonPoison)
+		if out := must(t, "dlq", "redrive", "--delay=1h", url); !strings.HasPrefix(out, "0 sent back") || !strings.Contains(out, "5 not due yet") {
+			t.Errorf("before the delay is over: %s", out)
+		}
+		if out := must(t, "dlq", "redrive", "--delay=0", "--dry-run", url); !strings.Contains(out, "5 would be sent back") || len(lettersOf(t, url)) != 5 {
+			t.Errorf("dry run: %s", out)
+		}
+		began := time.Now()
+		if out := must(t, "dlq", "redrive", "--delay=0", "--rate=20", "--json", url); !strings.Contains(out, `"sent":5,"early":0,"failed":0,"next_ms":null`) {
+			t.Errorf("redrive: %s", out)
+		}
+		if took := time.Since(began); took < 200*time.Millisecond {
+			t.Errorf("5 messages at 20 a second took %s", took)
+		}
+		back := take(t, s, 5)
+		for _, d := range back {
+			if d.Headers["weir-redrives"] != "1" || d.Headers["tenant"] != "acme" || d.Attempt != 1 {
+				t.Errorf("sent back as %s, attempt %d with headers %v", d.Data, d.Attempt, d.Headers)
+			}
+			if err := s.Backend().DeadLetter(t.Context(), d, "", backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again := lettersOf(t, url)
+		if len(again) != 5 || again[0]["redrives"] != 1.0 {
+			t.Fatalf("dead again: %v", again)
+		}
+		if _, stderr, code := weirtest.Run(t, nil, "dlq", "purge", url); code != 2 || !strings.Contains(stderr, "--yes") {
+			t.Errorf("purge without anybody to ask: exit code %d, %s", code, stderr)
+		}
+		if out := must(t, "dlq", "purge", "--dry-run", url); !strings.Contains(out, "5 would be removed") {
+			t.Errorf("dry run: %s", out)
+		}
+		if out := must(t, "dlq", "purge", "--yes", "--json", url, again[0]["id"].(string)); !strings.Contains(out, `"removed":1`) {
+			t.Errorf("purge of one: %s", out)
+		}
+		if out := must(t, "dlq", "purge", "--yes", url); !strings.HasPrefix(out, "4 removed") || len(lettersOf(t, url)) != 0 {
+			t.Errorf("purge: %s", out)
+		}
+	})
+}
+
+// A redrive that is killed again and again until it is through: each message is
+// back once, and no letter is left.
+func TestAKilledRedriveNeitherLosesNorDoubles(t *testing.T) {
+	eachBackend(t, func(t *testing.T, url string) {
+		s := openStream(t, url)
+		const n = 300
+		bury(t, s, n, backend.ReasonPoison)
+		kills := 0
+		for left := n; left > 0; {
+			p := run(t, "dlq", "redrive", "--delay=0", "--rate=2000", url)
+			at := left - 60
+			weirtest.Eventually(t, "some letters sent back", func() bool {
+				left = countLetters(t, s)
+				return left <= at || left == 0
+			})
+			if p.Running() {
+				kills++
+			}
+			p.Signal(syscall.SIGKILL)
+			p.Wait()
+		}
+		if kills < 3 {
+			t.Errorf("the redrive was killed %d times only", kills)
+		}
+		seen := map[string]int{}
+		for _, d := range take(t, s, n) {
+			seen[string(bytes.Clone(d.Data))]++
+		}
+		for i := range n {
+			if name := fmt.Sprint("m", i); seen[name] != 1 {
+				t.Errorf("%s is back %d times", name, seen[name])
+			}
+		}
+	})
+}
+
+func countLetters(t *testing.T, s *weir.Stream) int {
+	t.Helper()
+	p, err := s.Pressure(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.DeadLetters == nil {
+		t.Fatal("the number of dead letters is not known")
+	}
+	return int(*p.DeadLetters)
+}
+
+// A redrive that follows is a worker that retries with growing delays.
+func TestARedriveThatFollowsSendsBackWhatDiesLater(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	url := redisURL(server.Addr(), "jobs", "weir")
+	s := openStream(t, url)
+	bury(t, s, 1, backend.ReasonPoison)
+	p := run(t, "dlq", "redrive", "--follow", "--delay=100ms", "--json", url)
+	for redrives := 1; redrives <= 3; redrives++ {
+		d := take(t, s, 1)[0]
+		if got := d.Headers["weir-redrives"]; got != fmt.Sprint(redrives) {
+			t.Fatalf("redrive %d says it is redrive %s", redrives, got)
+		}
+		if err := s.Backend().DeadLetter(t.Context(), d, "", backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Signal(syscall.SIGTERM)
+	if out := p.Succeed(); !strings.Contains(out, `"sent":3`) {
+		t.Errorf("it said %s", out)
+	}
+}

@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/redistest"
+	"github.com/weirmq/weir/tests/weirtest"
+)
+
+// Entries that were trimmed before they were done are lost work: doctor says so
+// and fails.
+func TestDoctorFindsTrimmedWork(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	c := server.Client()
+	url := redisURL(server.Addr(), "jobs", "workers")
+	command(t, c, "XGROUP", "CREATE", "jobs", "workers", "0", "MKSTREAM")
+	for i := range 20 {
+		command(t, c, "XADD", "jobs", "*", "data", i)
+	}
+	if out, stderr, code := weirtest.Run(t, nil, "doctor", url); code != 0 {
+		t.Errorf("a stream without trouble: exit code %d, %s%s", code, out, stderr)
+	}
+	command(t, c, "XREADGROUP", "GROUP", "workers", "c", "COUNT", 10, "STREAMS", "jobs", ">")
+	command(t, c, "XTRIM", "jobs", "MAXLEN", 5)
+	out, _, code := weirtest.Run(t, nil, "doctor", url)
+	if code != 1 || !strings.Contains(out, "error ") {
+		t.Errorf("after a trim of pending entries: exit code %d\n%s", code, out)
+	}
+	out, _, code = weirtest.Run(t, nil, "doctor", "--json", url)
+	var d struct {
+		Stream   string
+		Findings []backend.Finding
+	}
+	if err := json.Unmarshal([]byte(out), &d); err != nil || code != 1 || d.Stream != "jobs" || len(d.Findings) == 0 {
+		t.Errorf("--json: exit code %d, %v, %s", code, err, out)
+	}
+	for _, f := range d.Findings {
+		if f.Code == "" || f.Problem == "" || f.Advice == "" {
+			t.Errorf("finding %+v", f)
+		}
+	}
+	if _, stderr, code := weirtest.Run(t, nil, "doctor", redisURL("127.0.0.1:1", "jobs", "workers")); code != 1 || stderr == "" {
+		t.Errorf("nobody there: exit code %d, %s", code, stderr)
+	}
+	if _, _, code := weirtest.Run(t, nil, "doctor"); code != 2 {
+		t.Errorf("no URL: exit code %d", code)
+	}
+}
+
+func TestDoctorOfAQueueOnAWeirServer(t *testing.T) {
+	url := weirtest.Start(t, weirtest.Options{}).URL + "/jobs"
+	s := openStream(t, url)
+	bury(t, s, 1, backend.ReasonPoison)
+	out, stderr, code := weirtest.Run(t, nil, "doctor", url)
+	if code != 0 || !strings.Contains(out, "weir dlq") {
+		t.Errorf("a dead letter: exit code %d\n%s%s", code, out, stderr)
+	}
+}

@@ -49,10 +49,10 @@ var table = map[string]rule{
 	"backend/backendtest": {code: "backend"},
 	"backend/topics": {
 		code:  "backend internal/api",
-		tests: "backend/backendtest backend/embedded backend/remote internal/engine internal/server tests/weirtest tests/redistest " + vfs,
+		tests: "backend/backendtest backend/embedded backend/remote internal/engine internal/server tests/redistest " + vfs,
 	},
-	"backend/embedded": {code: "backend backend/topics internal/api internal/engine " + vfs, tests: "backend/backendtest"},
-	"backend/remote":   {code: "backend backend/topics internal/api internal/client", tests: "backend/backendtest tests/weirtest"},
+	"backend/embedded": {code: "backend backend/topics internal/api internal/engine " + vfs, tests: errorfs},
+	"backend/remote":   {code: "backend backend/topics internal/api internal/client", tests: "tests/weirtest"},
 
 	"telemetry":     {code: module + " " + metrics},
 	"config":        {code: module + " " + pflag + " " + koanf},

@@ -54,7 +54,7 @@ func Open(ctx context.Context, u *url.URL) (*topics.Backend, error) {
 	// Deliveries have to be counted over the crash of a worker, which here takes
 	// the engine with it.
 	cfg.LeasesDurable = p.durability >= api.Disk
-	b, err := topics.New(ctx, service{s.engine}, topics.Options{
+	b, err := topics.New(ctx, service{s.engine, &s.late}, topics.Options{
 		Topic: p.topic, Config: cfg, Limits: api.DefaultLimits(), Kind: "embedded", Server: p.server, Release: s.release,
 	})
 	if err != nil {

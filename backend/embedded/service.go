@@ -2,44 +2,78 @@ package embedded
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/topics"
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
 )
 
-// service makes the calls of a server on the engine itself.
-type service struct{ e *engine.Engine }
+// service makes the calls of a server on the engine itself. Verbs that wait for the
+// log go on behind a call whose context has ended: a disk that hangs holds nobody
+// up who has a deadline.
+type service struct {
+	e    *engine.Engine
+	late *sync.WaitGroup // verbs under way; the engine is closed behind them
+}
+
+// promptly runs a verb and returns what it says or, once ctx has ended, that its
+// outcome is not known.
+func promptly[T any](ctx context.Context, s service, verb func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	done := make(chan answer, 1)
+	s.late.Go(func() {
+		var a answer
+		a.value, a.err = verb()
+		done <- a
+	})
+	select {
+	case a := <-done:
+		return a.value, a.err
+	case <-ctx.Done():
+	}
+	select {
+	case a := <-done: // both at once: what is known is better
+		return a.value, a.err
+	default:
+		var none T
+		return none, fmt.Errorf("%w: %w", backend.ErrOutcomeUnknown, ctx.Err())
+	}
+}
 
 func (s service) Topic(ctx context.Context, name string) (api.TopicState, error) {
-	if err := ctx.Err(); err != nil {
-		return api.TopicState{}, err
-	}
-	return s.e.Topic(name, false)
+	return promptly(ctx, s, func() (api.TopicState, error) { return s.e.Topic(name, false) })
 }
 
 func (s service) PutTopic(ctx context.Context, name string, cfg api.Config) error {
-	_, err := s.e.PutTopic(ctx, name, cfg)
+	_, err := promptly(ctx, s, func() (api.PutTopicResult, error) { return s.e.PutTopic(ctx, name, cfg) })
 	return err
 }
 
 // Write waits for room while the log is behind, as long as ctx lasts: there is no
 // connection that has to be answered.
 func (s service) Write(ctx context.Context, name string, req *api.WriteRequest) (api.WriteResult, error) {
-	req.DisableBackpressure = true
-	return s.e.Write(ctx, name, req)
+	own := *req
+	own.DisableBackpressure = true
+	return promptly(ctx, s, func() (api.WriteResult, error) { return s.e.Write(ctx, name, &own) })
 }
 
 func (s service) Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]topics.Job, error) {
-	var jobs []topics.Job
-	_, err := s.e.Claim(ctx, name, req, func(j *api.Job) {
-		jobs = append(jobs, topics.Job{
-			Record: own(&j.Record), Lease: strconv.FormatUint(j.LeaseID, 16), Deliveries: j.Deliveries,
+	return promptly(ctx, s, func() (jobs []topics.Job, err error) {
+		_, err = s.e.Claim(ctx, name, req, func(j *api.Job) {
+			jobs = append(jobs, topics.Job{
+				Record: own(&j.Record), Lease: strconv.FormatUint(j.LeaseID, 16), Deliveries: j.Deliveries,
+			})
 		})
+		return jobs, err
 	})
-	return jobs, err
 }
 
 // own copies a record that is valid only during a visit.
@@ -65,8 +99,10 @@ func (s service) Settle(ctx context.Context, name string, req *topics.Settle) ([
 	case api.SettleExtend:
 		do = s.e.Extend
 	}
-	res, err := do(ctx, name, &call)
-	return res.Skipped, err
+	return promptly(ctx, s, func() ([]uint64, error) {
+		res, err := do(ctx, name, &call)
+		return res.Skipped, err
+	})
 }
 
 // leaseID reads what Claim wrote; anything else is the lease of nobody.
@@ -78,6 +114,7 @@ func leaseID(s string) uint64 {
 	return id
 }
 
+// Diff ends with ctx by itself.
 func (s service) Diff(ctx context.Context, name string, req *api.DiffRequest) ([]api.Record, api.DiffResult, error) {
 	var records []api.Record
 	res, err := s.e.Diff(ctx, name, req, func(r *api.Record) { records = append(records, own(r)) })
@@ -85,6 +122,8 @@ func (s service) Diff(ctx context.Context, name string, req *api.DiffRequest) ([
 }
 
 func (s service) Delete(ctx context.Context, name string, req *api.DeleteRequest) (uint64, error) {
-	res, err := s.e.DeleteRecords(ctx, name, req)
-	return res.Deleted, err
+	return promptly(ctx, s, func() (uint64, error) {
+		res, err := s.e.DeleteRecords(ctx, name, req)
+		return res.Deleted, err
+	})
 }

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"sync"
 
 	"github.com/weirmq/weir/internal/engine"
 )
@@ -10,6 +11,7 @@ import (
 type shared struct {
 	key    string
 	engine *engine.Engine
+	late   sync.WaitGroup // verbs that their callers may have left
 	users  int
 }
 
@@ -49,6 +51,7 @@ func (s *shared) release() error {
 	if s.users--; s.users > 0 {
 		return nil
 	}
+	s.late.Wait()
 	delete(engines.open, s.key)
 	return s.engine.Close()
 }

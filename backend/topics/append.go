@@ -85,7 +85,7 @@ func (a *appending) flush(ctx context.Context, key string) {
 		}
 		a.out[i] = backend.Appended{ID: formatSeq(res.FirstSeq + uint64(n)), Deduped: res.Deduped}
 	}
-	a.records, a.index, a.bytes = a.records[:0], a.index[:0], 0
+	a.records, a.index, a.bytes = nil, nil, 0 // the service may still read them
 }
 
 // stopped returns an error if an earlier write of the same Append failed.

@@ -36,7 +36,7 @@ func (b *Backend) encode(m *backend.Message) (api.Record, error) {
 		headers = make(map[string]string, 2)
 	}
 	if !m.Priority.Valid() {
-		return api.Record{}, fmt.Errorf("Priority %d is unknown; use one from Background to Critical", m.Priority)
+		return api.Record{}, fmt.Errorf("priority %d is unknown; use one from Background to Critical", m.Priority)
 	}
 	if m.Priority != backend.Normal {
 		headers[backend.HeaderPriority] = m.Priority.String()

@@ -61,4 +61,3 @@ func (h *host) openFor(t testing.TB, name string) backend.Backend {
 	}
 	return b
 }
-

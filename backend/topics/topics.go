@@ -24,13 +24,13 @@ import (
 // Group is the only group that a queue has.
 const Group = "weir"
 
-// Service is the calls that a queue is made of. Their errors are *api.Error for
+// Service is the calls that a queue is made of. A call that returned because its
+// context ended may go on reading its request. Their errors are *api.Error for
 // what the contract names; anything else wraps an error of package backend or is
 // the context's.
 type Service interface {
 	Topic(ctx context.Context, name string) (api.TopicState, error)
 	PutTopic(ctx context.Context, name string, cfg api.Config) error
-	// Write keeps nothing of the request.
 	Write(ctx context.Context, name string, req *api.WriteRequest) (api.WriteResult, error)
 	Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]Job, error)
 	Settle(ctx context.Context, name string, req *Settle) (skipped []uint64, err error)

@@ -89,8 +89,10 @@ var table = map[string]rule{
 	"bench":               {tests: "bench/report bench/scenario"},
 	"bench/sawtooth":      {code: "github.com/weirmq/weir github.com/redis/go-redis/v9"},
 	"bench/sawtooth/plot": {code: "gonum.org/v1/plot/..."},
+	"bench/library":       {code: module + " github.com/redis/go-redis/v9"},
 	"bench/peers": {code: "github.com/nats-io/nats-server/v2/server github.com/nats-io/nats.go/... " +
-		"github.com/redis/go-redis/v9"},
+		"github.com/redis/go-redis/v9 github.com/hibiken/asynq github.com/ThreeDotsLabs/watermill github.com/ThreeDotsLabs/watermill/message " +
+		"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"},
 
 	"tests/weirtest":        {},
 	"tests/redistest":       {code: "github.com/redis/go-redis/v9"},

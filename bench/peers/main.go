@@ -1,12 +1,17 @@
 // Command weirpeers runs the systems weir is measured against that bring
-// libraries of their own: a NATS JetStream server and the publishers of both
-// NATS and Redis. It is a module of its own so that weir's stays lean.
+// libraries of their own: a NATS JetStream server, the publishers of both NATS
+// and Redis, and three ways to work on jobs in Redis. It is a module of its own
+// so that weir's stays lean.
 //
 //	weirpeers nats-serve -dir DIR            serve until SIGTERM; first line of output is the URL
 //	weirpeers nats-load  -url URL  [flags]   publish: a line when counting starts, then one of JSON
 //	weirpeers redis-load -addr HOST:PORT [flags]
+//	weirpeers redis-work | asynq-work | watermill-work -addr HOST:PORT [flags]
 //
-// Flags of the loads: -n publishers, -size bytes, -warmup and -for durations.
+// Flags of the loads: -n publishers, -size bytes, -warmup and -for durations;
+// -batch messages of a pipeline. The works put -jobs jobs into the emptied database
+// and time how long -n workers take for them; redis-work reads -batch at a time and
+// acknowledges each batch with one command, or with -single each message with one.
 package main
 
 import (
@@ -32,7 +37,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("give a command: nats-serve, nats-load or redis-load")
+		return fmt.Errorf("give a command: nats-serve, nats-load, redis-load, redis-work, asynq-work or watermill-work")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	dir := flags.String("dir", "", "store directory of nats-serve")
@@ -41,21 +46,31 @@ func run(ctx context.Context, args []string) error {
 	var plan plan
 	flags.IntVar(&plan.publishers, "n", 64, "publishers, each with one message in flight")
 	size := flags.Int("size", 256, "bytes per message")
+	count := flags.Int("jobs", 10_000, "jobs of a work")
+	batch := flags.Int("batch", 1, "messages of a pipeline or a read")
+	single := flags.Bool("single", false, "acknowledge each message with a command of its own")
 	flags.DurationVar(&plan.warmup, "warmup", 300*time.Millisecond, "time before counting starts")
 	flags.DurationVar(&plan.length, "for", 4*time.Second, "time that is counted")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
 	payload := strings.Repeat("x", *size)
+	jobs := jobs{addr: *addr, count: *count, workers: plan.publishers, batch: *batch, single: *single, payload: payload}
 	switch args[0] {
 	case "nats-serve":
 		return serveNATS(ctx, *dir)
 	case "nats-load":
 		return printResult(loadNATS(ctx, *target, []byte(payload), plan))
 	case "redis-load":
-		return printResult(loadRedis(ctx, *addr, payload, plan))
+		return printResult(loadRedis(ctx, *addr, payload, *batch, plan))
+	case "redis-work":
+		return printResult(jobs.redis(ctx))
+	case "asynq-work":
+		return printResult(jobs.asynq(ctx))
+	case "watermill-work":
+		return printResult(jobs.watermill(ctx))
 	}
-	return fmt.Errorf("unknown command %q: use nats-serve, nats-load or redis-load", args[0])
+	return fmt.Errorf("unknown command %q: use nats-serve, nats-load, redis-load, redis-work, asynq-work or watermill-work", args[0])
 }
 
 // printResult writes what a load measured for the program that started it.

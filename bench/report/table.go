@@ -71,7 +71,12 @@ func note(text string) string {
 	return "  (" + text + ")"
 }
 
-func (s *Side) latency() string { return micros(s.P50us) + "/" + micros(s.P99us) }
+func (s *Side) latency() string {
+	if s.P50us == 0 && s.P99us == 0 {
+		return "" // a row without requests that could be timed
+	}
+	return micros(s.P50us) + "/" + micros(s.P99us)
+}
 
 func micros(us float64) string {
 	d := time.Duration(us * float64(time.Microsecond))

@@ -85,6 +85,8 @@ type sizes struct {
 	polls       int   // long polls open at a stop
 	watchers    int   // streams of one topic
 	streams     int   // idle streams
+	pooled      int   // jobs that a pool drains from Redis
+	backlog     int   // messages that wait in Redis
 	warmup      time.Duration
 	underLoad   time.Duration // how long a server is loaded before it is stopped
 }
@@ -96,7 +98,7 @@ func (c Config) sizes() sizes {
 		return sizes{
 			bulk: 20_000, jobs: 5_000, manyWaiting: 20_000, fewWaiting: 2_000, burst: 1_000,
 			stored: 20_000, topics: 500, deleted: 20_000, kept: 2_000, polls: 20,
-			watchers: 20, streams: 300,
+			watchers: 20, streams: 300, pooled: 2_000, backlog: 10_000,
 			warmup: 20 * time.Millisecond, underLoad: 100 * time.Millisecond,
 		}
 	}
@@ -105,7 +107,7 @@ func (c Config) sizes() sizes {
 		sealed: sealed, bulk: sealed * segmentBytes / recordSize,
 		jobs: 1_000_000, manyWaiting: 1_000_000, fewWaiting: 10_000, burst: 5_000,
 		stored: 1_000_000, topics: 100_000, deleted: 4_000_000, kept: 200_000, polls: 200,
-		watchers: 1_000, streams: 10_000,
+		watchers: 1_000, streams: 10_000, pooled: 600_000, backlog: 1_000_000,
 		warmup: 300 * time.Millisecond, underLoad: time.Second,
 	}
 }
@@ -146,6 +148,7 @@ var (
 	handlersProgram = program{"handlers", ".", "./bench/handlers"}
 	watchersProgram = program{"watchers", ".", "./bench/watchers"}
 	peersProgram    = program{"weirpeers", "bench/peers", "."}
+	libraryProgram  = program{"library", ".", "./bench/library"}
 )
 
 // binary builds p on first use and returns its path.

@@ -47,6 +47,16 @@ func againstNATS(ctx context.Context, s *session) (measure, measure, error) {
 // redis starts a Redis server that syncs its append-only file before every
 // answer and does nothing else with the disk.
 func (s *session) redis(ctx context.Context) (*proc, string, error) {
+	return s.redisServer(ctx, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
+}
+
+// memoryRedis starts one that never writes to the disk: what its clients do
+// shows most beside it.
+func (s *session) memoryRedis(ctx context.Context) (*proc, string, error) {
+	return s.redisServer(ctx, "--appendonly", "no")
+}
+
+func (s *session) redisServer(ctx context.Context, args ...string) (*proc, string, error) {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: install redis-server", err)
@@ -59,10 +69,8 @@ func (s *session) redis(ctx context.Context) (*proc, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	server, err := startProc(path, []string{
-		"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir, "--save", "",
-		"--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0",
-	}, nil)
+	args = append([]string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir, "--save", ""}, args...)
+	server, err := startProc(path, args, nil)
 	if err != nil {
 		return nil, "", err
 	}
@@ -98,52 +106,68 @@ func waitForPort(ctx context.Context, server *proc, addr string) error {
 	}
 }
 
-// foreignResult is what weirpeers prints.
+// foreignResult is what a client process prints.
 type foreignResult struct {
 	Ops     int64   `json:"ops"`
 	Seconds float64 `json:"seconds"`
 	P50us   float64 `json:"p50_us"`
 	P99us   float64 `json:"p99_us"`
+	Value   float64 `json:"value"`
+	Note    string  `json:"note"`
 }
 
-// foreign measures a load that weirpeers makes on server. The client prints a
-// line when its warm-up is over and its result when it is done.
+// foreign measures a load that weirpeers makes on server.
 func (s *session) foreign(server *proc, args ...string) measure {
-	args = append(args, "-n", strconv.Itoa(manyConns), "-size", strconv.Itoa(recordSize),
-		"-warmup", s.size.warmup.String(), "-for", s.Sample.String())
+	return s.client(peersProgram, server, append(args, "-n", strconv.Itoa(manyConns))...)
+}
+
+// client measures a load that a process of its own makes on server.
+func (s *session) client(p program, server *proc, args ...string) measure {
 	return func(ctx context.Context) (measured, error) {
-		path, err := s.binary(ctx, peersProgram)
+		r, cpu, err := s.runClient(ctx, p, server, args...)
 		if err != nil {
 			return measured{}, err
 		}
-		server.settle(ctx)
-		client := exec.CommandContext(ctx, path, args...)
-		var errors tail
-		client.Stderr = &errors
-		out, err := client.StdoutPipe()
-		if err != nil {
-			return measured{}, err
-		}
-		if err := client.Start(); err != nil {
-			return measured{}, err
-		}
-		lines := bufio.NewReader(out)
-		_, beginErr := lines.ReadString('\n')
-		before := server.cpu()
-		var r foreignResult
-		decodeErr := json.NewDecoder(lines).Decode(&r)
-		if err := client.Wait(); err != nil {
-			return measured{}, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, errors.String())
-		}
-		if beginErr != nil || decodeErr != nil {
-			return measured{}, fmt.Errorf("%s: output: %v, %v", args[0], beginErr, decodeErr)
-		}
-		server.settle(ctx)
 		return measured{
 			rate:          float64(r.Ops) / r.Seconds,
-			cpuPerMillion: perMillion(server.cpu()-before, r.Ops),
+			cpuPerMillion: perMillion(cpu, r.Ops),
 			p50:           time.Duration(r.P50us * float64(time.Microsecond)),
 			p99:           time.Duration(r.P99us * float64(time.Microsecond)),
+			note:          r.Note,
 		}, nil
 	}
+}
+
+// runClient runs a client to its end. It prints a line when its warm-up is over
+// and its result when it is done; cpu is what server has used in between.
+func (s *session) runClient(ctx context.Context, p program, server *proc, args ...string) (r foreignResult, cpu time.Duration, err error) {
+	path, err := s.binary(ctx, p)
+	if err != nil {
+		return r, 0, err
+	}
+	server.settle(ctx)
+	args = append(args, "-size", strconv.Itoa(recordSize), "-warmup", s.size.warmup.String(), "-for", s.Sample.String())
+	client := exec.CommandContext(ctx, path, args...)
+	client.Env = cleanEnv()
+	var errors tail
+	client.Stderr = &errors
+	out, err := client.StdoutPipe()
+	if err != nil {
+		return r, 0, err
+	}
+	if err := client.Start(); err != nil {
+		return r, 0, err
+	}
+	lines := bufio.NewReader(out)
+	_, beginErr := lines.ReadString('\n')
+	before := server.cpu()
+	decodeErr := json.NewDecoder(lines).Decode(&r)
+	if err := client.Wait(); err != nil {
+		return r, 0, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, errors.String())
+	}
+	if beginErr != nil || decodeErr != nil {
+		return r, 0, fmt.Errorf("%s: output: %v, %v", args[0], beginErr, decodeErr)
+	}
+	server.settle(ctx)
+	return r, server.cpu() - before, nil
 }

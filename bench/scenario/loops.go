@@ -24,7 +24,7 @@ var loopFigures = []figure{
 // goBenchmark runs one benchmark of a package and scales its nanoseconds.
 func goBenchmark(pkg, name string, scale float64) func(context.Context, *session) ([]value, error) {
 	return func(ctx context.Context, s *session) ([]value, error) {
-		test := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^"+name+"$",
+		test := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^"+strings.ReplaceAll(name, "/", "$/^")+"$",
 			"-benchmem", "-benchtime", s.Sample.String(), pkg)
 		test.Dir = s.Root
 		text, err := test.CombinedOutput()

@@ -29,6 +29,7 @@ type ratio struct {
 	name, title, unit string
 	weirName, peer    string
 	goal              float64
+	runs              int // samples of each side; 0: as many as the config says
 	setup             func(ctx context.Context, s *session) (weir, peer measure, err error)
 }
 
@@ -49,7 +50,7 @@ func (b *bench) runRatios(ctx context.Context, r *report.Report) {
 }
 
 // runRatio takes the samples in the order weir, peer, weir, peer, …, weir, so
-// that a drift of the machine meets both.
+// that a drift of the machine meets both. A row with runs of its own ends with the peer.
 func (b *bench) runRatio(ctx context.Context, row ratio) report.Ratio {
 	out := report.Ratio{
 		Name: row.name, Title: row.title, Unit: row.unit, Goal: row.goal,
@@ -61,11 +62,15 @@ func (b *bench) runRatio(ctx context.Context, row ratio) report.Ratio {
 			return err
 		}
 		var weirs, peers []measured
-		for i := range b.Rounds {
+		rounds, even := b.Rounds, b.Rounds == 1
+		if row.runs > 0 && !b.Quick {
+			rounds, even = max(row.runs, b.Rounds), true
+		}
+		for i := range rounds {
 			if weirs, err = appendSample(ctx, weirs, weirSide); err != nil {
 				return fmt.Errorf("weir: %w", err)
 			}
-			if i > 0 && i == b.Rounds-1 {
+			if !even && i == rounds-1 {
 				break
 			}
 			if peers, err = appendSample(ctx, peers, peerSide); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/weirmq/weir/bench/load"
 )
@@ -18,7 +19,9 @@ const (
 // ratios is the table of comparisons, in the order they are printed. Reading
 // of the terse ones: in one-topic and many-topics each of 64 connections
 // writes batches of 100 records.
-var ratios = []ratio{
+var ratios = slices.Concat(serverRatios, libraryRatios)
+
+var serverRatios = []ratio{
 	{name: "write-disk", title: "1 record, 64 conns, disk", unit: "records", weirName: "weir disk",
 		peer: "empty handler", goal: 0.65, setup: singleWrites("disk")},
 	{name: "write-fsync", title: "1 record, 64 conns, fsync", unit: "records", weirName: "weir fsync",

@@ -41,7 +41,7 @@ func (s *stallingFS) stall() (release func()) {
 
 func TestACallEndsWithItsContextThoughTheDiskHangs(t *testing.T) {
 	fs := newStallingFS()
-	s, err := share(t.Context(), "test:stall", engine.Options{Dir: "/data", FS: fs})
+	s, err := share(t.Context(), "test:stall", engine.Options{Dir: "/data", FS: fs, SegmentBytes: memSegment})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,6 @@ const (
 	readAtOnce  = 10
 	sampleEvery = 100 * time.Millisecond
 	lagTTL      = 10 * time.Second
-	byHandLimit = 200
 )
 
 // result is what one arm did.
@@ -76,13 +75,18 @@ func measure(ctx context.Context, o options, a arm, client *redis.Client, addr s
 	for i := range o.workers {
 		all.Go(func() { r.work(ctx, o, client, key, strconv.Itoa(i), warm, &acked) })
 	}
+	var hand *onOff
+	if a.byHand {
+		hand = &onOff{open: make(chan struct{})}
+		all.Go(func() { hand.run(ctx, client, key) })
+	}
 	capacity := float64(o.workers) / o.service.Seconds()
 	think := float64(o.callers) / (capacity * o.load)
 	for range o.callers {
 		all.Go(func() {
 			for sleep(ctx, time.Duration(rand.ExpFloat64()*think*float64(time.Second))) {
-				if a.byHand {
-					r.await(ctx, client, key, warm)
+				if hand != nil {
+					r.held(hand.await(ctx), warm)
 				}
 				if err := p.Publish(ctx, weir.Message{Data: []byte("work")}); err == nil {
 					published.Add(1)
@@ -93,6 +97,16 @@ func measure(ctx context.Context, o options, a arm, client *redis.Client, addr s
 	r.watch(ctx, client, key, began, &published, &acked)
 	all.Wait()
 	return r, nil
+}
+
+// held counts a pause of the guard by hand.
+func (r *result) held(d time.Duration, warm time.Time) {
+	if d = min(d, time.Since(warm)); d > 0 {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.paused += d
+		r.hard += d
+	}
 }
 
 func (r *result) guard(c weir.ProducerConfig, warm time.Time) weir.ProducerConfig {
@@ -111,24 +125,6 @@ func (r *result) guard(c weir.ProducerConfig, warm time.Time) weir.ProducerConfi
 		}
 	}
 	return c
-}
-
-// await is the guard by hand.
-func (r *result) await(ctx context.Context, client *redis.Client, key string, warm time.Time) {
-	began := time.Now()
-	for {
-		groups, err := client.XInfoGroups(ctx, key).Result()
-		if err != nil || groups[0].Lag <= byHandLimit {
-			break
-		}
-		sleep(ctx, sampleEvery)
-	}
-	if d := min(time.Since(began), time.Since(warm)); d >= sampleEvery {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.paused += d
-		r.hard += d
-	}
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -30,9 +30,7 @@ import (
 type arm struct {
 	name, what string
 	config     weir.ProducerConfig
-	// byHand stops above a depth and goes on below it, as guards begin: what waits to be
-	// read is looked at before each publish, and every 100 ms while it is too much.
-	byHand bool
+	byHand     bool // guarded by onOff
 }
 
 // noDepth keeps the depth limit out of the comparison: it is about lag.

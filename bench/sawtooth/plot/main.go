@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"image/color"
 	"log"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,31 +24,32 @@ var titles = []struct {
 	top         float64 // of the vertical axis; 0: whatever comes
 }{
 	{"off", "off", 0},
-	{"onoff", "on/off, written by hand: stop above 200 unread", 700},
-	{"static", "static: soft 50, hard 200, pending", 700},
-	{"proportional", "proportional: soft 50, hard 200, pending", 700},
-	{"backlog", "proportional: soft 50, hard 200, backlog", 700},
+	{"onoff", "on/off: stop above 200 unread, go below", 1200},
+	{"static", "static: soft 50, hard 200, pending", 0},
+	{"proportional", "proportional: soft 50, hard 200, pending", 1200},
+	{"backlog", "proportional: soft 50, hard 200, backlog", 1200},
 }
 
 func main() {
 	log.SetFlags(0)
 	dir := flag.String("dir", "docs/sawtooth", "folder of the CSV files and the pictures")
+	format := flag.String("format", "svg", "svg or png")
 	flag.Parse()
 	for _, t := range titles {
-		if err := draw(filepath.Join(*dir, t.name), t.title, t.top); err != nil {
+		if err := draw(filepath.Join(*dir, t.name), *format, t.title, t.top); err != nil {
 			log.Fatalf("plot: %s: %v", t.name, err)
 		}
 	}
 }
 
-func draw(base, title string, top float64) error {
+func draw(base, format, title string, top float64) error {
 	backlog, pending, err := read(base + ".csv")
 	if err != nil {
 		return err
 	}
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, "seconds", "messages"
-	p.Y.Min, p.BackgroundColor = 0, color.White
+	p.BackgroundColor = color.White
 	p.Add(plotter.NewGrid())
 	for _, l := range []struct {
 		name   string
@@ -66,11 +68,29 @@ func draw(base, title string, top float64) error {
 		p.Legend.Add(l.name, line)
 	}
 	p.Legend.Top, p.Legend.Left = true, true
-	p.Y.Min = 0
+	p.Y.Min, p.X.Min = 0, 0
+	p.X.Max = math.Ceil(backlog[len(backlog)-1].X)
+	p.X.Tick.Marker, p.Y.Tick.Marker = whole{}, whole{}
 	if top > 0 {
 		p.Y.Max = max(top, p.Y.Max)
 	}
-	return p.Save(16*vg.Centimeter, 7*vg.Centimeter, base+".svg")
+	return p.Save(16*vg.Centimeter, 7*vg.Centimeter, base+"."+format)
+}
+
+// whole puts marks at whole numbers: about five, at 1, 2 or 5 times a power of ten.
+type whole struct{}
+
+func (whole) Ticks(low, high float64) (ticks []plot.Tick) {
+	step := math.Pow(10, math.Floor(math.Log10((high-low)/2)))
+	for _, more := range []float64{2, 2.5, 2} {
+		if (high-low)/step > 8 {
+			step *= more
+		}
+	}
+	for v := math.Ceil(low/step) * step; v <= high; v += step {
+		ticks = append(ticks, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'f', -1, 64)})
+	}
+	return ticks
 }
 
 // read returns the backlog and the pending messages over time.

@@ -31,7 +31,8 @@ SIGHUP, or a change of the --config file, puts new settings into effect.
 
 Lost connections, restarts, refusals for load and a full stream are waited out; after
 --give-up without progress the command ends with an error. A write whose answer was
-lost is repeated under the same idempotency key, so it is stored once.
+lost is repeated under the same idempotency key, so it is stored once. On Redis each
+key takes some memory for a day; --at-least-once does without.
 
 With --resume FILE the command keeps its place in FILE after each write. Run again
 with the same FILE it goes on there, also after it was killed itself; input that
@@ -53,6 +54,7 @@ type publishOptions struct {
 	batch  int
 	resume string
 	giveUp time.Duration
+	noKeys bool
 
 	logFormat string
 }
@@ -76,6 +78,7 @@ func newPublishCmd() *cobra.Command {
 	f.BoolVar(&opt.json, "json", false, "print the result as one JSON line")
 	f.IntVar(&opt.batch, "batch", 500, "messages per write at most (1 to 10000); a write also ends at 1 MiB")
 	f.StringVar(&opt.resume, "resume", "", "file that keeps the place, to go on there when run again")
+	f.BoolVar(&opt.noKeys, "at-least-once", false, "send no idempotency keys: a write whose answer was lost may be stored twice")
 	f.DurationVar(&opt.giveUp, "give-up", 10*time.Minute, "end with an error after this long without progress; 0 = never")
 	config.AddFlags(f, config.Producer)
 	addLogFormat(f, &opt.logFormat)

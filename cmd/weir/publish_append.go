@@ -159,20 +159,25 @@ const (
 	windowMargin = 10 * time.Second
 	// unknownWindow is taken where the window cannot be read.
 	unknownWindow = 2 * time.Minute
+	// redisWindow is how long the Redis backend keeps a key (docs/REDIS.md).
+	redisWindow = 24 * time.Hour
 )
 
 // checkWindow refuses to repeat a write whose outcome is not known once its key
 // may be forgotten: storing twice is worse than asking.
 func (c *courier) checkWindow(ctx context.Context) error {
-	if c.unsure.IsZero() {
+	if c.unsure.IsZero() || c.publisher.opt.noKeys {
 		return nil
 	}
 	window := unknownWindow
-	if c.topic != nil {
+	switch {
+	case c.topic != nil:
 		var err error
 		if window, err = c.topic.window(ctx); err != nil {
 			return err
 		}
+	case c.Info().Kind == "redis":
+		window = redisWindow
 	}
 	age := time.Since(c.unsure)
 	if age < window-min(windowMargin, window/2) {

@@ -161,7 +161,10 @@ func batchLen(records []inputRecord, limit int) int {
 func (p *publisher) send(ctx context.Context, batch []inputRecord) error {
 	msgs := make([]weir.Message, len(batch))
 	for i, r := range batch {
-		msgs[i] = weir.Message{Data: p.courier.payload(r.data), IdempotencyKey: p.place.key(uint64(i))}
+		msgs[i].Data = p.courier.payload(r.data)
+		if !p.opt.noKeys {
+			msgs[i].IdempotencyKey = p.place.key(uint64(i))
+		}
 	}
 	err := p.try(ctx, msgs)
 	if err == nil {

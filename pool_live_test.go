@@ -149,6 +149,66 @@ func takeOver(t *testing.T, url string) {
 	}
 }
 
+func TestPoolOutlivesItsServer(t *testing.T) {
+	const messages = 1500
+	server := redistest.Start(t, redistest.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
+	s := openStream(t, server.URL()+"?stream=outliving")
+	work := make([]weir.Message, messages)
+	for i := range work {
+		work[i].Data = fmt.Appendf(nil, "%d", i)
+	}
+	if _, err := s.Backend().Append(t.Context(), work); err != nil {
+		t.Fatal(err)
+	}
+	var acked, runs atomic.Int64
+	p, err := weir.NewPool(s, func(context.Context, *weir.Delivery) error {
+		runs.Add(1)
+		time.Sleep(5 * time.Millisecond)
+		return nil
+	}, weir.PoolConfig{
+		Workers: 4, ReclaimAfter: 2 * time.Second, Block: 200 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Hooks: weir.Hooks{Settled: func(_ weir.StreamName, o weir.Outcome, n int) {
+			if o == weir.Acked {
+				acked.Add(int64(n))
+			}
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+
+	waitFor(t, "a tenth is done", func() bool { return acked.Load() > messages/10 })
+	server.Kill()
+	time.Sleep(time.Second / 2) // the outage
+	server.Restart()
+	back := time.Now()
+	had := acked.Load()
+	waitFor(t, "acks go on", func() bool { return acked.Load() > had+messages/10 })
+	t.Logf("acks went on %s after the restart", time.Since(back))
+	server.Pause()
+	time.Sleep(time.Second)
+	server.Resume()
+	waitFor(t, "all is done", func() bool {
+		state, err := s.Pressure(t.Context())
+		return err == nil && state.Pending == 0 && state.Lag != nil && *state.Lag == 0
+	})
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	// At most what was held when the server died or paused is done twice.
+	if n := runs.Load(); n < messages || n > messages+200 {
+		t.Errorf("%d messages took %d runs", messages, n)
+	}
+	if got := p.Stats(); got.Acked+got.Lost < messages || got.Dead > 0 {
+		t.Errorf("counts: %+v", got)
+	}
+}
+
 // hangs, by its name in a stack, is a handler that ignores its context.
 func hangs(release <-chan struct{}) { <-release }
 

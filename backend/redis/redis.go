@@ -59,7 +59,7 @@ var _ backend.Backend = (*Backend)(nil)
 // Open connects to the server of a URL:
 //
 //	redis://[user:pass@]host:6379/0?stream=orders&group=billing
-//	redis://a:6379,b:6379,c:6379?stream=orders            a Cluster
+//	redis://a:6379,b:6379,c:6379?stream=orders            a Cluster, each host with its port
 //	redis://s1:26379,s2:26379/0?master=main&stream=orders  a Sentinel's master
 //
 // and rediss:// for TLS. Query keys: stream; group (default "weir"); master, the
@@ -72,6 +72,7 @@ var _ backend.Backend = (*Backend)(nil)
 // A server that may evict streams (maxmemory with an allkeys policy) is refused.
 // ErrUnavailable: the server cannot be reached or is not ready.
 func Open(ctx context.Context, u *url.URL) (*Backend, error) {
+	silence()
 	set, err := parse(u)
 	if err != nil {
 		return nil, &backend.URLError{Err: fmt.Errorf("redis URL: %w", err)}
@@ -88,6 +89,15 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	}
 	return b, nil
 }
+
+// silence keeps the client library from printing to standard error, for the
+// whole process: every failure that it prints is returned as an error too. Its
+// SetLogger brings the lines back after the first Open.
+var silence = sync.OnceFunc(func() { redis.SetLogger(quiet{}) })
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
 
 // connect makes the client; nothing is dialed yet.
 func (b *Backend) connect(cluster bool) {

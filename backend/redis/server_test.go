@@ -3,45 +3,20 @@ package redis_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
-	"os"
-	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/redis"
+	"github.com/weirmq/weir/tests/redistest"
 )
 
-// startServer runs a redis-server until the test ends and returns its address.
-func startServer(t *testing.T, args ...string) (addr string, process *os.Process) {
+// startServer runs the system's redis-server until the test ends.
+func startServer(t *testing.T, args ...string) (addr string, s *redistest.Server) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = listener.Addr().String()
-	_ = listener.Close()
-	_, port, _ := net.SplitHostPort(addr)
-	args = append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir()}, args...)
-	cmd := exec.Command("redis-server", args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGCONT)
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	c := goredis.NewClient(&goredis.Options{Addr: addr, Protocol: 2})
-	defer func() { _ = c.Close() }()
-	wait(t, "the server answers", func() bool { return c.Ping(t.Context()).Err() == nil })
-	return addr, cmd.Process
+	s = redistest.Start(t, redistest.Options{Args: args})
+	return s.Addr(), s
 }
 
 func wait(t *testing.T, what string, done func() bool) {

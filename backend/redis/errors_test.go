@@ -1,0 +1,198 @@
+package redis_test
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/redis"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+func TestFullServerRefusesAndStoresNothing(t *testing.T) {
+	addr, s := startServer(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
+	b := open(t, addr, "stream=jobs")
+	claim(t, b, backend.ClaimRequest{Max: 1})
+	var (
+		stored int64
+		full   *backend.FullError
+		err    error
+	)
+	for err == nil && stored < 10_000 {
+		if _, err = b.Append(t.Context(), []backend.Message{{Data: make([]byte, 10_000)}}); err == nil {
+			stored++
+		}
+	}
+	if !errors.As(err, &full) || full.Reason != backend.ReasonQueueFull || !backend.Retryable(err) {
+		t.Fatalf("after %d: %v", stored, err)
+	}
+	keyed := []backend.Message{{Data: []byte("x"), IdempotencyKey: "k"}}
+	if _, err = b.Append(t.Context(), keyed); !errors.As(err, &full) {
+		t.Fatalf("with a key: %v", err)
+	}
+	if n := s.Client().XLen(t.Context(), "jobs").Val(); n != stored {
+		t.Errorf("%d are stored, %d were acknowledged", n, stored)
+	}
+	if err := s.Client().ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := b.Append(t.Context(), keyed); err != nil || r[0].Deduped {
+		t.Errorf("the repeat of a refused append: %+v %v", r, err)
+	}
+}
+
+func TestReadOnlyReplicaIsNotAvailableAndStoresNothing(t *testing.T) {
+	addr, s := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	publish(t, b, 1)
+	admin := s.Client()
+	if err := admin.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"", "k"} {
+		_, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x"), IdempotencyKey: key}})
+		if !errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrOutcomeUnknown) {
+			t.Errorf("append with key %q to a replica: %v", key, err)
+		}
+	}
+	if _, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 1, ReclaimAfter: time.Minute}); !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("claim on a replica: %v", err)
+	}
+	if err := admin.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n := admin.XLen(t.Context(), "jobs").Val(); n != 1 {
+		t.Errorf("%d entries, one was acknowledged", n)
+	}
+	publish(t, b, 1)
+}
+
+// A claim that waits when its server becomes a replica, or when its stream is
+// deleted, is told so by the server and ends with an error that can be retried.
+func TestWaitingClaimSurvivesWhatTheServerTurnsInto(t *testing.T) {
+	addr, s := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	admin := s.Client()
+	for _, change := range [][]any{{"REPLICAOF", "127.0.0.1", "1"}, {"DEL", "jobs"}} {
+		claim(t, b, backend.ClaimRequest{Max: 1})
+		ended := make(chan error, 1)
+		go func() {
+			_, err := b.Claim(background, backend.ClaimRequest{Consumer: "c", Max: 1, Block: 20 * time.Second, ReclaimAfter: time.Minute})
+			ended <- err
+		}()
+		wait(t, "the claim waits", func() bool {
+			return strings.Contains(admin.Info(t.Context(), "clients").Val(), "blocked_clients:1")
+		})
+		if err := admin.Do(t.Context(), change...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			if err != nil && !backend.Retryable(err) {
+				t.Errorf("after %v: %v", change, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("after %v the claim goes on to wait", change)
+		}
+		_ = admin.Do(t.Context(), "REPLICAOF", "NO", "ONE")
+	}
+	publish(t, b, 1)
+	wait(t, "claims go on", func() bool {
+		got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 1, ReclaimAfter: time.Minute})
+		return err == nil && len(got.Deliveries) == 1
+	})
+}
+
+func TestMissingStreamAndGroupAreSaidAndNotMade(t *testing.T) {
+	addr, s := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	if _, err := b.Stats(t.Context()); !errors.Is(err, backend.ErrStreamNotFound) {
+		t.Errorf("stats of nothing: %v", err)
+	}
+	if signal, err := b.Signal(t.Context()); err != nil || signal.XLen != 0 || signal.Lag != nil {
+		t.Errorf("signal of nothing: %+v %v", signal, err)
+	}
+	if n := s.Client().Exists(t.Context(), "jobs").Val(); n != 0 {
+		t.Error("reading made the stream")
+	}
+	publish(t, b, 1)
+	if _, err := b.Stats(t.Context()); !errors.Is(err, backend.ErrGroupNotFound) {
+		t.Errorf("stats without a group: %v", err)
+	}
+}
+
+func TestOpenRefusesWhatItCannotKeep(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		args  []string
+		query string
+		want  string // in the error; empty: it opens
+		class string
+	}{
+		{"nothing persisted", nil, "", "", "ephemeral"},
+		{"snapshots", []string{"--save", "3600 1"}, "", "", "memory"},
+		{"a log, synced each second", []string{"--appendonly", "yes"}, "&durability=disk", "", "disk"},
+		{"a log, always synced", []string{"--appendonly", "yes", "--appendfsync", "always"}, "&durability=fsync", "", "fsync"},
+		{"fsync of a log that is not", []string{"--appendonly", "yes"}, "&durability=fsync", "appendfsync", ""},
+		{"disk without a log", nil, "&durability=disk", "appendonly", ""},
+		{"eviction of everything", []string{"--maxmemory", "20mb", "--maxmemory-policy", "allkeys-lru"}, "", "allkeys-lru", ""},
+		{"eviction without a limit", []string{"--maxmemory-policy", "allkeys-lru"}, "", "", "ephemeral"},
+		{"eviction of what expires", []string{"--maxmemory", "20mb", "--maxmemory-policy", "volatile-lru"}, "", "", "ephemeral"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := redistest.Start(t, redistest.Options{Args: c.args})
+			u, _ := url.Parse(s.URL() + "?stream=jobs" + c.query)
+			b, err := redis.Open(t.Context(), u)
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Fatalf("got %v, want an error that names %s", err, c.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = b.Close() }()
+			if got := b.Info().Durability; got != c.class {
+				t.Errorf("durability is %s, want %s", got, c.class)
+			}
+		})
+	}
+}
+
+func TestNobodyListening(t *testing.T) {
+	u, _ := url.Parse("redis://user:secret@127.0.0.1:1/0?stream=jobs")
+	_, err := redis.Open(t.Context(), u)
+	if !errors.Is(err, backend.ErrUnavailable) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("open: %v", err)
+	}
+	addr, s := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	s.Kill()
+	if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); !errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, backend.ErrOutcomeUnknown) {
+		t.Errorf("the first append after the kill: %v", err)
+	}
+	if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); !errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("the next: %v", err)
+	}
+	s.Restart()
+	publish(t, b, 1)
+}
+
+func TestWrongPasswordIsSaid(t *testing.T) {
+	addr, _ := startServer(t, "--requirepass", "right")
+	u, _ := url.Parse("redis://:wrong@" + addr + "?stream=jobs")
+	if _, err := redis.Open(t.Context(), u); err == nil || strings.Contains(err.Error(), "wrong@") || errors.Is(err, backend.ErrUnavailable) {
+		t.Errorf("open with a wrong password: %v", err)
+	}
+	u, _ = url.Parse("redis://:right@" + addr + "?stream=jobs")
+	b, err := redis.Open(t.Context(), u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, b, 1)
+	_ = b.Close()
+}

@@ -196,7 +196,7 @@ func (b *Backend) lookForGone(ctx context.Context, e *exam) error {
 		return err
 	}
 	for i, cmd := range cmds {
-		name, _, err := firstEntry(cmd.(*redis.RawCmd))
+		name, _, err := firstEntry(cmd.(*redis.RawCmd), "")
 		if err != nil {
 			return err
 		}

@@ -91,7 +91,7 @@ func (b *Backend) read(ctx context.Context, after id, req backend.ReadRequest) (
 	if err != nil {
 		return backend.Records{}, err
 	}
-	oldest, _, err := firstEntry(first)
+	oldest, _, err := firstEntry(first, "")
 	if err != nil {
 		return backend.Records{}, err
 	}

@@ -66,7 +66,8 @@ var _ backend.Backend = (*Backend)(nil)
 // name that the Sentinels know; durability, the least class ("fsync", "disk",
 // "memory" or "ephemeral") that is accepted, where fsync also waits for one
 // replica with each append if there are any; signal, another name for the key of
-// the workers' signal. It creates nothing: the first append makes the stream, the
+// the workers' signal; enqueue_field, the field with the time of publishing in Unix
+// ms that Stats takes ages from (default "enqueue_ts"). It creates nothing: the first append makes the stream, the
 // first claim the group, which starts at the stream's first entry.
 //
 // A server that may evict streams (maxmemory with an allkeys policy) is refused.

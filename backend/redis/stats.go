@@ -135,7 +135,7 @@ func (b *Backend) readAge(ctx context.Context, s *backend.Stats, g group, oldest
 	if err := b.do(ctx, entry); err != nil {
 		return err
 	}
-	name, meaning, err := firstEntry(entry)
+	name, at, err := firstEntry(entry, b.set.enqueued)
 	switch {
 	case err != nil:
 		return err
@@ -147,27 +147,33 @@ func (b *Backend) readAge(ctx context.Context, s *backend.Stats, g group, oldest
 	case name == "":
 		name = from // its data is gone, its ID still tells the time
 	}
-	setAge(s, name, meaning, byTime, byID)
+	setAge(s, name, at, byTime, byID)
 	return nil
 }
 
-// firstEntry reads the first of [entry, ...]; no name if there is none.
-func firstEntry(cmd *redis.RawCmd) (name string, c content, err error) {
+// firstEntry reads the first of [entry, ...] and when it was published by the
+// field enqueued; no name if there is none, a zero time if the field does not tell.
+func firstEntry(cmd *redis.RawCmd, enqueued string) (name string, at time.Time, err error) {
 	r := replyReader{cmd.Val()}
 	n, err := r.array()
 	if err != nil || n < 1 {
-		return "", c, err
+		return "", at, err
 	}
 	text, fields, err := r.entry(nil)
 	if err != nil {
-		return "", c, err
+		return "", at, err
 	}
-	return string(text), decode(fields), nil
+	var c content
+	for _, f := range fields {
+		if string(f.name) == enqueued {
+			c.setEnqueued(f.value)
+		}
+	}
+	return string(text), c.enqueued, nil
 }
 
 // setAge takes the age from the time of publishing, or else from an entry's ID.
-func setAge(s *backend.Stats, name string, c content, byTime, byID backend.AgeSource) {
-	at := c.enqueued
+func setAge(s *backend.Stats, name string, at time.Time, byTime, byID backend.AgeSource) {
 	s.OldestSource, s.Approx = byTime, byTime == backend.AgeBacklog
 	if at.IsZero() {
 		v, err := parseID(name)

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
 )
 
 const (
@@ -21,7 +24,7 @@ const (
 )
 
 // known are the query keys of a redis URL.
-var known = []string{"stream", "group", "master", "durability", "signal"}
+var known = []string{"stream", "group", "master", "durability", "signal", "enqueue_field"}
 
 // settings are what a URL says.
 type settings struct {
@@ -32,6 +35,7 @@ type settings struct {
 	tls        bool
 	master     string
 	durability string // least class that is accepted; empty: any
+	enqueued   string // the field that Stats takes ages from
 }
 
 // parse reads a URL. Its errors never hold the user's name or password.
@@ -58,6 +62,7 @@ func parse(u *url.URL) (settings, error) {
 	if s.cluster() && s.db != 0 {
 		return s, fmt.Errorf("database %d: a Cluster (several hosts without master=) has database 0 alone", s.db)
 	}
+	s.enqueued = cmp.Or(query["enqueue_field"], backend.FieldEnqueued)
 	s.durability = query["durability"]
 	if s.durability != "" && !slices.Contains(classes, s.durability) {
 		return s, fmt.Errorf("durability %q is unknown; known: %s", s.durability, strings.Join(classes, ", "))

@@ -45,8 +45,9 @@ const sampleExample = `  weir sample 'redis://127.0.0.1:6379/0?stream=jobs&group
   REDIS_HOST=10.0.0.5 STREAM_KEY=jobs GROUP=workers weir sample | jq .lag`
 
 type sampleOptions struct {
-	every time.Duration
-	count int
+	every        time.Duration
+	count        int
+	enqueueField string
 }
 
 // sampleTimeout bounds one sample.
@@ -65,6 +66,9 @@ func newSampleCmd() *cobra.Command {
 				return &usageError{err}
 			}
 			from, err := sampleURL(args)
+			if err == nil {
+				from, err = opt.withField(from)
+			}
 			if err != nil {
 				return &usageError{err}
 			}
@@ -74,8 +78,24 @@ func newSampleCmd() *cobra.Command {
 	f := cmd.Flags()
 	f.DurationVar(&opt.every, "every", 0, "take a sample this often")
 	f.IntVar(&opt.count, "count", 0, "end after this many samples (default 1, or without end with --every)")
+	f.StringVar(&opt.enqueueField, "enqueue-field", "", "field of a Redis entry that holds when it was published, in Unix ms (default enqueue_ts)")
 	addKeyFlag(cmd)
 	return tellsUsage(cmd)
+}
+
+// withField puts the field for ages into a URL of Redis.
+func (o *sampleOptions) withField(from string) (string, error) {
+	u, err := url.Parse(from)
+	if err != nil || o.enqueueField == "" {
+		return from, nil // open says what is wrong with a URL
+	}
+	if u.Scheme != "redis" && u.Scheme != "rediss" {
+		return "", errors.New("--enqueue-field is for Redis; a weir server knows when a message was published")
+	}
+	query := u.Query()
+	query.Set("enqueue_field", o.enqueueField)
+	u.RawQuery = query.Encode()
+	return u.String(), nil
 }
 
 // check completes the options.

@@ -128,6 +128,24 @@ func TestALagThatTheServerDoesNotKnowIsNull(t *testing.T) {
 	}
 }
 
+func TestTheFieldThatTellsAgesCanBeChosen(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	c := server.Client()
+	command(t, c, "XGROUP", "CREATE", "jobs", "workers", "0", "MKSTREAM")
+	command(t, c, "XADD", "jobs", "*", "created_ms", time.Now().Add(-time.Hour).UnixMilli(), "enqueue_ts", "yesterday")
+	url := redisURL(server.Addr(), "jobs", "workers")
+	if s := readSample(t, must(t, "sample", url)); s.Source != "backlog_stream_id" || s.AgeMS > 60_000 || !s.Approx {
+		t.Errorf("an enqueue_ts that is no number: %+v", s)
+	}
+	out, _, _ := weirtest.Run(t, []string{"WEIR_ENQUEUE_FIELD=created_ms"}, "sample", url)
+	if s := readSample(t, out); s.Source != "backlog" || s.AgeMS < 3_600_000 {
+		t.Errorf("with the field created_ms: %+v", s)
+	}
+	if _, stderr, code := weirtest.Run(t, nil, "sample", "--enqueue-field=a", "http://127.0.0.1:1/a"); code != 2 {
+		t.Errorf("on a weir server: exit code %d, %s", code, stderr)
+	}
+}
+
 func TestSampleTellsByItsExitCode(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
 	c := server.Client()

@@ -56,7 +56,7 @@ var table = map[string]rule{
 
 	"telemetry":     {code: module + " " + metrics},
 	"config":        {code: module + " " + pflag + " " + koanf},
-	"backend/redis": {code: "backend github.com/redis/go-redis/v9", tests: "backend/backendtest tests/redistest"},
+	"backend/redis": {code: "backend github.com/redis/go-redis/v9", tests: "backend/backendtest tests/redistest github.com/weirmq/weir"},
 
 	"internal/api":          {tests: rapid},
 	"internal/op":           {code: "internal/api", tests: rapid},

@@ -35,6 +35,9 @@ func (c *claim) room() int { return c.Max - len(c.got.Deliveries) }
 // neither is there it waits for new messages alone, at most for Block.
 func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
 	b.reclaimAfter.Store(int64(req.ReclaimAfter))
+	if untold := b.untold.Swap(nil); untold != nil {
+		return backend.Claimed{}, *untold
+	}
 	c := &claim{ClaimRequest: &req, since: time.Now(), scan: req.Max}
 	err := b.claim(ctx, c)
 	if errors.Is(err, backend.ErrGroupNotFound) {
@@ -43,6 +46,9 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 		}
 	}
 	if len(c.got.Deliveries) > 0 {
+		if errors.Is(err, backend.ErrGroupNotFound) {
+			b.untold.Store(&err)
+		}
 		return c.got, nil // what was claimed has to be worked on
 	}
 	return c.got, err

@@ -236,13 +236,16 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 }
 
 func explainReply(code string, err error) error {
+	if code == "UNBLOCKED" && strings.Contains(err.Error(), "no longer exists") {
+		code = "NOGROUP" // what 7.2 and later say of a stream that is deleted under a blocking read
+	}
 	switch code {
 	case "OOM":
 		return &backend.FullError{Reason: backend.ReasonQueueFull, Err: err}
 	case "NOGROUP":
 		return fmt.Errorf("redis: %w: %w", backend.ErrGroupNotFound, err)
 	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "UNBLOCKED",
-		"NOREPLICAS", "BUSY", "MISCONF":
+		"NOREPLICAS", "BUSY", "MISCONF", "NOSCRIPT":
 		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
 	case "CROSSSLOT":
 		return fmt.Errorf("redis: a key is in another slot than the stream; give its name the stream's hash tag: %w", err)

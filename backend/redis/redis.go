@@ -47,6 +47,9 @@ type Backend struct {
 	cursor       atomic.Pointer[string]
 	orphans      atomic.Bool // the last claim found some: reclaim first, then read
 	acked        progress
+	// untold is the loss of a group that the last claim could not report because
+	// it had something to hand out; the next one does.
+	untold atomic.Pointer[error]
 
 	closing context.Context
 	close   context.CancelFunc

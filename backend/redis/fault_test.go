@@ -1,0 +1,215 @@
+package redis_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+// scene is one server under attack. The workload reaches it through the proxy if
+// that is what is disturbed, the attacker directly.
+type scene struct {
+	t      *testing.T
+	rig    *rig
+	server *redistest.Server
+	proxy  *redistest.Proxy
+	direct *goredis.Client
+}
+
+func (s *scene) do(args ...any) {
+	s.t.Helper()
+	if err := s.direct.Do(context.Background(), args...).Err(); err != nil {
+		s.t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// hold lets a fault last.
+func hold(d time.Duration) { time.Sleep(d) }
+
+// faults are the attacks. Each returns once it is over; afterwards everything has
+// to work again by itself.
+var faults = []struct {
+	name   string
+	attack func(s *scene)
+	verdict
+}{
+	{"kill -9 and restart", func(s *scene) {
+		s.server.Kill()
+		hold(500 * time.Millisecond)
+		s.server.Restart()
+	}, verdict{sees: backend.ErrUnavailable}},
+	{"frozen for 5 s", func(s *scene) {
+		s.server.Pause()
+		hold(5 * time.Second)
+		s.server.Resume()
+	}, verdict{sees: backend.ErrOutcomeUnknown}},
+	{"CLIENT PAUSE for writes", func(s *scene) {
+		s.do("CLIENT", "PAUSE", 1000, "WRITE")
+		hold(time.Second)
+	}, verdict{sees: backend.ErrOutcomeUnknown}},
+	{"CLIENT KILL of all", func(s *scene) {
+		for range 20 {
+			s.do("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+			hold(20 * time.Millisecond)
+		}
+	}, verdict{}},
+	{"DEBUG SLEEP", func(s *scene) { s.do("DEBUG", "SLEEP", "1.5") }, verdict{sees: backend.ErrOutcomeUnknown}},
+	{"DEBUG RELOAD", func(s *scene) { s.do("DEBUG", "RELOAD") }, verdict{}},
+	{"SCRIPT FLUSH", func(s *scene) {
+		for range 20 {
+			s.do("SCRIPT", "FLUSH")
+			hold(10 * time.Millisecond)
+		}
+	}, verdict{}},
+	{"XGROUP DESTROY", func(s *scene) { s.do("XGROUP", "DESTROY", "jobs", "weir") }, verdict{logs: []string{"was gone and has been made again"}}},
+	{"DEL of the stream", func(s *scene) { s.do("DEL", "jobs") }, verdict{loses: true, logs: []string{"was gone and has been made again"}}},
+	{"FLUSHALL", func(s *scene) { s.do("FLUSHALL") }, verdict{loses: true, logs: []string{"was gone and has been made again"}}},
+	{"out of memory", func(s *scene) {
+		s.do("CONFIG", "SET", "maxmemory", "1mb")
+		hold(500 * time.Millisecond)
+		s.do("CONFIG", "SET", "maxmemory", "0")
+	}, verdict{full: true}},
+	{"made a read-only replica", func(s *scene) {
+		other := redistest.Start(s.t, redistest.Options{})
+		host, port, _ := strings.Cut(other.Addr(), ":")
+		other.Pause() // so that nothing is replaced by its data
+		s.do("REPLICAOF", host, port)
+		hold(500 * time.Millisecond)
+		s.do("REPLICAOF", "NO", "ONE")
+	}, verdict{sees: backend.ErrUnavailable}},
+	{"cut before the answer", func(s *scene) {
+		s.proxy.Set(redistest.Fault{HoldDown: true})
+		hold(100 * time.Millisecond)
+		s.proxy.Cut()
+		s.proxy.Heal()
+	}, verdict{proxied: true, sees: backend.ErrOutcomeUnknown}},
+	{"cut amid requests", func(s *scene) {
+		s.proxy.Set(redistest.Fault{Rate: 2000, Slice: 7})
+		for range 5 {
+			hold(100 * time.Millisecond)
+			s.proxy.Cut()
+		}
+		s.proxy.Heal()
+	}, verdict{proxied: true}},
+	{"reset", func(s *scene) {
+		for range 10 {
+			s.proxy.Reset()
+			hold(20 * time.Millisecond)
+		}
+	}, verdict{proxied: true}},
+	{"refused", func(s *scene) {
+		s.proxy.Refuse()
+		hold(500 * time.Millisecond)
+		s.proxy.Heal()
+	}, verdict{proxied: true}},
+	{"latency of 100 ms", func(s *scene) {
+		s.proxy.Set(redistest.Fault{Latency: 100 * time.Millisecond})
+		hold(1500 * time.Millisecond)
+		s.proxy.Heal()
+	}, verdict{proxied: true}},
+	{"10 KB a second", func(s *scene) {
+		s.proxy.Set(redistest.Fault{Rate: 10_000})
+		hold(1500 * time.Millisecond)
+		s.proxy.Heal()
+	}, verdict{proxied: true}},
+	{"slices of 3 bytes", func(s *scene) {
+		s.proxy.Set(redistest.Fault{Slice: 3})
+		hold(500 * time.Millisecond)
+		s.proxy.Heal()
+	}, verdict{proxied: true}},
+	{"black hole for 2 s", func(s *scene) {
+		s.proxy.Set(redistest.Blackhole)
+		hold(2 * time.Second)
+		s.proxy.Heal()
+	}, verdict{proxied: true, sees: backend.ErrOutcomeUnknown}},
+	{"half-open for 2 s", func(s *scene) {
+		s.proxy.Set(redistest.Fault{HoldDown: true})
+		hold(2 * time.Second)
+		s.proxy.Heal()
+	}, verdict{proxied: true, sees: backend.ErrOutcomeUnknown}},
+}
+
+// TestFaults: producers and a pool go through every fault. No publish outlasts
+// its context by more than 50 ms; what was acknowledged is stored and handled;
+// what was refused is never found; with an idempotency key nothing is stored
+// twice; nothing stays pending; no goroutine is left.
+func TestFaults(t *testing.T) {
+	t.Run("each", func(t *testing.T) {
+		for _, fault := range faults {
+			t.Run(fault.name, func(t *testing.T) {
+				t.Parallel()
+				s := &scene{t: t, server: redistest.Start(t, redistest.Options{Args: []string{
+					"--appendonly", "yes", "--appendfsync", "always", "--enable-debug-command", "local",
+				}})}
+				s.proxy = redistest.NewProxy(t, s.server.Addr())
+				s.direct = goredis.NewClient(&goredis.Options{Addr: s.server.Addr(), Protocol: 2})
+				t.Cleanup(func() { _ = s.direct.Close() })
+				address := s.server.URL()
+				if fault.proxied {
+					address = s.proxy.URL()
+				}
+				s.rig = startRig(t, address+"?stream=jobs&durability=fsync")
+				s.rig.until(50)
+				fault.attack(s)
+				begin := time.Now()
+				s.rig.until(1)
+				t.Logf("works again %v after the fault", time.Since(begin).Round(time.Millisecond))
+				s.rig.finish(s.direct, fault.verdict)
+			})
+		}
+	})
+	awaitNoGoroutines(t)
+}
+
+var ours = regexp.MustCompile(`weir/backend/redis\.|weir\.\(\*|go-redis/v9\.|go-redis/v9/internal/pool`)
+
+// awaitNoGoroutines fails if a goroutine of a backend, a pool or the client is left.
+func awaitNoGoroutines(t *testing.T) {
+	t.Helper()
+	var left []string
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		left = nil
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		for stack := range bytes.SplitSeq(stacks, []byte("\n\n")) {
+			if ours.Match(stack) && !bytes.Contains(stack, []byte("awaitNoGoroutines")) {
+				left = append(left, string(stack))
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+	}
+	t.Errorf("%d goroutines are left:\n%s", len(left), strings.Join(left, "\n\n"))
+}
+
+// TestPublishEndsWithACancelledContext: a cancel, unlike a deadline, is not known
+// to the connection beforehand.
+func TestPublishEndsWithACancelledContext(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	b := open(t, s.Addr(), "stream=jobs")
+	publish(t, b, 1)
+	s.Pause()
+	for i := range 3 {
+		ctx, stop := withCancelIn(t, 50*time.Millisecond)
+		ended := make(chan time.Time, 1)
+		release := context.AfterFunc(ctx, func() { ended <- time.Now() })
+		_, err := b.Append(ctx, []backend.Message{{Data: fmt.Append(nil, i)}})
+		if late := time.Since(<-ended); err == nil || late > rigLate {
+			t.Errorf("returned %v after the cancel with %v", late, err)
+		}
+		release()
+		stop()
+	}
+	s.Resume()
+}

@@ -1,0 +1,363 @@
+package redis_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/redis"
+)
+
+const (
+	rigReclaim  = 500 * time.Millisecond
+	rigDeadline = 300 * time.Millisecond // of one publish
+	rigLate     = 50 * time.Millisecond  // how much later than its context a call may return
+	rigWriters  = 4                      // every other one with idempotency keys
+)
+
+// rig is producers and a pool at work on one stream while something goes wrong,
+// and what each of them was told.
+type rig struct {
+	t       *testing.T
+	url     string // of the stream, as the workload sees the server
+	pool    *weir.Pool
+	log     lines
+	stop    context.CancelFunc // of the pool
+	stopped chan error
+	quit    chan struct{} // of the producers
+	writers sync.WaitGroup
+
+	mu      sync.Mutex
+	stored  map[string]time.Time // payload → when the producer was told that it is stored
+	unknown map[string]bool      // payload → nobody knows
+	refused map[string]bool      // payload → not stored
+	handled map[string]time.Time // payload → when it was handled first
+	errs    []error
+	latest  time.Duration // by how much the slowest call outlasted its context
+	jitter  time.Duration // by how much this machine was late to wake somebody up
+}
+
+// startRig opens the stream twice, as producers and workers in different programs do.
+func startRig(t *testing.T, rawURL string) *rig {
+	t.Helper()
+	r := &rig{
+		t: t, url: rawURL, quit: make(chan struct{}), stopped: make(chan error, 1),
+		stored: map[string]time.Time{}, unknown: map[string]bool{}, refused: map[string]bool{}, handled: map[string]time.Time{},
+	}
+	producer, worker := r.open(), r.open()
+	pool, err := weir.NewPool(weir.New(worker), r.handle, weir.PoolConfig{
+		Workers: 4, Batch: 20, Block: 200 * time.Millisecond, ReclaimAfter: rigReclaim, MaxDeliveries: -1,
+		RetryBase: 20 * time.Millisecond, RetryMax: 100 * time.Millisecond, DrainTimeout: 5 * time.Second,
+		Logger: slog.New(slog.NewTextHandler(&r.log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.pool = pool
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	go func() { r.stopped <- pool.Run(ctx) }()
+	for i := range rigWriters {
+		r.writers.Go(func() { r.write(producer, i) })
+	}
+	r.writers.Go(r.measureJitter)
+	t.Cleanup(func() {
+		r.stopWriters()
+		stop()
+	})
+	return r
+}
+
+func (r *rig) open() *redis.Backend {
+	r.t.Helper()
+	u, err := url.Parse(r.url)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	b, err := redis.Open(r.t.Context(), u)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// handle fails the first delivery of some messages, so that retries are part of the load.
+func (r *rig) handle(_ context.Context, d *weir.Delivery) error {
+	if d.Attempt == 1 && bytes.HasSuffix(d.Data, []byte("7")) {
+		return errors.New("not at the first try")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, again := r.handled[string(d.Data)]; !again {
+		r.handled[string(d.Data)] = time.Now()
+	}
+	return nil
+}
+
+// write publishes until told to stop, one message after the other. A writer with
+// keys repeats a message whose fate is not known; the others go on.
+func (r *rig) write(b *redis.Backend, writer int) {
+	keyed := writer%2 == 0
+	for i := 0; ; i++ {
+		payload := fmt.Sprintf("%d-%d", writer, i)
+		msg := backend.Message{Data: []byte(payload)}
+		if keyed {
+			msg.IdempotencyKey = payload
+		}
+		for r.publish(b, msg) != nil && keyed {
+			if !r.rest(20 * time.Millisecond) {
+				return
+			}
+		}
+		if !r.rest(2 * time.Millisecond) {
+			return
+		}
+	}
+}
+
+func (r *rig) rest(d time.Duration) bool {
+	select {
+	case <-r.quit:
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// measureJitter finds out what a late return says about this machine instead.
+func (r *rig) measureJitter() {
+	const d = 5 * time.Millisecond
+	for begin := time.Now(); r.rest(d); begin = time.Now() {
+		late := time.Since(begin) - d
+		r.mu.Lock()
+		r.jitter = max(r.jitter, late)
+		r.mu.Unlock()
+	}
+}
+
+func (r *rig) publish(b *redis.Backend, msg backend.Message) error {
+	ctx, cancel := context.WithTimeout(context.Background(), rigDeadline)
+	defer cancel()
+	ended := make(chan time.Time, 1)
+	defer context.AfterFunc(ctx, func() { ended <- time.Now() })()
+	results, err := b.Append(ctx, []backend.Message{msg})
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case at := <-ended:
+		r.latest = max(r.latest, now.Sub(at))
+	default:
+	}
+	payload := string(msg.Data)
+	delete(r.unknown, payload)
+	switch {
+	case err == nil:
+		delete(r.refused, payload)
+		r.stored[payload] = now
+		if results[0].ID == "" {
+			r.t.Errorf("%s is stored without an ID", payload)
+		}
+		return nil
+	case errors.Is(err, backend.ErrOutcomeUnknown):
+		r.unknown[payload] = true
+		delete(r.refused, payload)
+	case msg.IdempotencyKey == "":
+		r.refused[payload] = true
+	}
+	r.errs = append(r.errs, err)
+	return err
+}
+
+// until waits until the workload has done n more messages from end to end.
+func (r *rig) until(n int) time.Duration {
+	r.t.Helper()
+	begin, count := time.Now(), 0
+	wait(r.t, fmt.Sprintf("%d more messages are published and handled", n), func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		count = 0
+		for payload, at := range r.stored {
+			if done, ok := r.handled[payload]; ok && at.After(begin) && done.After(begin) {
+				count++
+			}
+		}
+		return count >= n
+	})
+	return time.Since(begin)
+}
+
+func (r *rig) stopWriters() {
+	select {
+	case <-r.quit:
+	default:
+		close(r.quit)
+	}
+	r.writers.Wait()
+}
+
+// verdict is what is asked of a run.
+type verdict struct {
+	proxied bool     // the fault is in the network
+	sees    error    // an error that some publish must have been told; nil: any or none
+	full    bool     // some publish must have been refused by a backend.FullError
+	logs    []string // what the pool's log must say
+	loses   bool     // the fault itself destroys data
+}
+
+// finish lets everything come to rest and judges the run.
+func (r *rig) finish(server goredis.UniversalClient, v verdict) {
+	r.t.Helper()
+	r.until(20) // everything works again
+	r.stopWriters()
+	r.awaitHandled(v.loses)
+	r.awaitSettled(server)
+	r.stop()
+	if err := <-r.stopped; err != nil && !errors.Is(err, context.Canceled) {
+		r.t.Errorf("the pool ended with %v", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.judgeStream(server, v)
+	if r.latest > rigLate+r.jitter {
+		r.t.Errorf("a publish returned %v after its context had ended; timers of this machine are late by %v at most", r.latest, r.jitter)
+	}
+	if v.sees != nil && !slices.ContainsFunc(r.errs, func(err error) bool { return errors.Is(err, v.sees) }) {
+		r.t.Errorf("no publish was told %q; told: %v", v.sees, r.kinds())
+	}
+	var full *backend.FullError
+	if v.full && !slices.ContainsFunc(r.errs, func(err error) bool { return errors.As(err, &full) }) {
+		r.t.Errorf("no publish was refused as full; told: %v", r.kinds())
+	}
+	for _, text := range v.logs {
+		if !strings.Contains(r.log.String(), text) {
+			r.t.Errorf("the pool's log does not say %q:\n%s", text, r.log.String())
+		}
+	}
+	r.t.Logf("stored %d, not known %d, refused %d, handled %d; slowest return %v after its context (jitter %v); told: %v",
+		len(r.stored), len(r.unknown), len(r.refused), len(r.handled), r.latest.Round(time.Millisecond), r.jitter.Round(time.Millisecond), r.kinds())
+}
+
+// awaitHandled waits until all that producers were told is stored has been handled.
+func (r *rig) awaitHandled(loses bool) {
+	r.t.Helper()
+	if loses {
+		return
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		var lost []string
+		r.mu.Lock()
+		for payload := range r.stored {
+			if _, ok := r.handled[payload]; !ok {
+				lost = append(lost, payload)
+			}
+		}
+		r.mu.Unlock()
+		if len(lost) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("%d acknowledged messages were never handled: %.10v\n%s", len(lost), lost, r.log.String())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// awaitSettled waits until nothing is stuck in the group's pending list.
+func (r *rig) awaitSettled(server goredis.UniversalClient) {
+	r.t.Helper()
+	var last any
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		groups, err := server.XInfoGroups(context.Background(), "jobs").Result()
+		if err == nil && len(groups) == 1 && groups[0].Pending == 0 && groups[0].Lag <= 0 {
+			return
+		}
+		if last = groups; time.Now().After(deadline) {
+			r.t.Fatalf("work is left: %+v, %v", last, err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// judgeStream compares what is stored with what the producers were told.
+func (r *rig) judgeStream(server goredis.UniversalClient, v verdict) {
+	r.t.Helper()
+	entries, err := server.XRange(context.Background(), "jobs", "-", "+").Result()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	there := map[string]int{}
+	for _, e := range entries {
+		there[e.Values["data"].(string)]++
+	}
+	for payload := range r.stored {
+		if there[payload] == 0 && !v.loses {
+			r.t.Errorf("%s was acknowledged and is not there", payload)
+		}
+	}
+	for payload, n := range there {
+		if r.refused[payload] {
+			r.t.Errorf("%s was said to be not stored, and is", payload)
+		}
+		if n > 1 {
+			r.t.Errorf("%s is stored %d times", payload, n)
+		}
+	}
+	if len(r.stored) < 50 {
+		r.t.Errorf("only %d messages were stored: no load, no verdict", len(r.stored))
+	}
+}
+
+// kinds counts the errors by their kind.
+func (r *rig) kinds() map[string]int {
+	kinds := map[string]int{}
+	for _, err := range r.errs {
+		var full *backend.FullError
+		switch {
+		case errors.As(err, &full):
+			kinds[full.Reason]++
+		case errors.Is(err, backend.ErrOutcomeUnknown):
+			kinds["outcome unknown"]++
+		case errors.Is(err, backend.ErrUnavailable):
+			kinds["not available"]++
+		case errors.Is(err, context.DeadlineExceeded):
+			kinds["not sent in time"]++
+		default:
+			kinds[err.Error()]++
+		}
+	}
+	return kinds
+}
+
+// lines is a log that is read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}

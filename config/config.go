@@ -57,7 +57,9 @@ type Options struct {
 	// File is a YAML or JSON file; empty: what --config or WEIR_CONFIG names, if
 	// anything.
 	File string
-	// Flags is a parsed set that AddFlags has added to; nil: no flags.
+	// Flags is a parsed set that AddFlags has added to; nil: no flags. With a set only
+	// its settings are read, wherever they stand: those of other commands may stand
+	// in the same file.
 	Flags *pflag.FlagSet
 	// Lookup reads the environment; nil: os.LookupEnv.
 	Lookup func(name string) (string, bool)
@@ -75,7 +77,7 @@ const maxFileBytes = 1 << 20
 func Load(o Options) (Settings, error) {
 	r := reader{k: koanf.New("."), from: map[string]string{}}
 	for _, layer := range []func() error{
-		func() error { return r.readFile(o.file()) },
+		func() error { return r.readFile(o) },
 		func() error { return r.readEnv(o) },
 		func() error { return r.readFlags(o.Flags) },
 	} {
@@ -110,6 +112,15 @@ func (o Options) env(name string) (string, bool) {
 	return text, text != ""
 }
 
+// wants reports whether a setting is one of those to read.
+func (o Options) wants(s *setting) bool {
+	if o.Flags == nil {
+		return true
+	}
+	f := o.Flags.Lookup(s.flag())
+	return f != nil && Reads(f) // another flag of the same name is something else
+}
+
 // reader puts the layers on top of each other.
 type reader struct {
 	k    *koanf.Koanf
@@ -121,7 +132,8 @@ func (r *reader) add(values map[string]any) error {
 	return r.k.Load(confmap.Provider(values, ""), nil)
 }
 
-func (r *reader) readFile(path string) error {
+func (r *reader) readFile(o Options) error {
+	path := o.file()
 	if path == "" {
 		return nil
 	}
@@ -138,6 +150,9 @@ func (r *reader) readFile(path string) error {
 		s := find(key)
 		if s == nil {
 			return fmt.Errorf("config file %s: key %q is unknown; known: %s", path, key, strings.Join(keys(), ", "))
+		}
+		if !o.wants(s) {
+			continue
 		}
 		where := fmt.Sprintf("config file %s: key %s", path, key)
 		value, err := scalar(raw)
@@ -169,7 +184,7 @@ func (r *reader) readEnv(o Options) error {
 	values := map[string]any{}
 	for _, s := range table {
 		text, ok := o.env(s.variable())
-		if !ok {
+		if !ok || !o.wants(s) {
 			continue
 		}
 		where := "environment variable " + s.variable()
@@ -188,11 +203,8 @@ func (r *reader) readFlags(flags *pflag.FlagSet) error {
 	values := map[string]any{}
 	for _, s := range table {
 		f := flags.Lookup(s.flag())
-		if f == nil || !f.Changed {
-			continue
-		}
-		if v, ours := f.Value.(*value); ours {
-			values[s.key], r.from[s.key] = v.text, "flag --"+s.flag()
+		if f != nil && f.Changed && Reads(f) {
+			values[s.key], r.from[s.key] = f.Value.String(), "flag --"+s.flag()
 		}
 	}
 	return r.add(values)

@@ -219,6 +219,22 @@ func TestErrorsNameThePlaceAndTheFix(t *testing.T) {
 	}
 }
 
+// A command reads its own settings: what stands beside them for another command, or
+// has the same name there, is not its business.
+func TestSettingsOfOtherCommandsAreLeftAlone(t *testing.T) {
+	set := pflag.NewFlagSet("publish", pflag.ContinueOnError)
+	AddFlags(set, Producer)
+	batch := set.Int("batch", 500, "something else")
+	if err := set.Parse([]string{"--batch=7000", "--lag-warn=4"}); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Flags: set, File: file(t, "workers: many\nlag_pause: 5\n"), Lookup: environment("WEIR_BATCH=5000", "WEIR_RETRY_MAX=1ms")}
+	got, err := Load(o)
+	if err != nil || got.Producer.LagWarn != 4 || got.Producer.LagPause != 5 || !reflect.DeepEqual(got.Pool, weir.PoolConfig{}) || *batch != 7000 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestAFileThatIsNamedHasToBeThere(t *testing.T) {
 	_, err := Load(Options{Lookup: environment("WEIR_CONFIG=" + filepath.Join(t.TempDir(), "gone.yaml"))})
 	if err == nil || !strings.Contains(err.Error(), "gone.yaml") {

@@ -27,12 +27,14 @@ type idle struct {
 	known  bool
 	live   bool          // there may be jobs that are leased or put off
 	due    time.Time     // when the first job that this process put off is claimable; zero: none known
-	back   chan struct{} // closed when this process gives jobs back
+	back   chan struct{} // closed when this process gives jobs back that are due soon
 }
 
 func (i *idle) init() { i.back = make(chan struct{}) }
 
-// returned notes that jobs were given back, claimable after delay.
+// returned notes that jobs were given back, claimable after delay. A waiting claim
+// is interrupted only if it would not look in time by itself: over HTTP that costs
+// a connection.
 func (i *idle) returned(delay time.Duration) {
 	i.Lock()
 	defer i.Unlock()
@@ -41,8 +43,10 @@ func (i *idle) returned(delay time.Duration) {
 	if due := time.Now().Add(delay); i.due.Before(time.Now()) || due.Before(i.due) {
 		i.due = due
 	}
-	close(i.back)
-	i.back = make(chan struct{})
+	if delay < recheck {
+		close(i.back)
+		i.back = make(chan struct{})
+	}
 }
 
 // Claim leases jobs, the ones that were delivered before first. The server
@@ -164,16 +168,13 @@ func rank(d *backend.Delivery) int {
 	return 1
 }
 
-// moveInClaim moves a job past the limit to the dead letters; who held it last
-// is not known. One whose lease is lost by now is somebody else's to move.
+// moveInClaim moves a job past the limit to the dead letters; who held it last is
+// not known. If the move takes longer than the lease, the next claim goes on with it.
 func (b *Backend) moveInClaim(ctx context.Context, out *backend.Claimed, d *backend.Delivery, to string) error {
 	d.Attempt-- // this delivery was never handed to anybody
 	letter, err := b.moveDead(ctx, d, "", to, backend.Cause{Reason: backend.ReasonMaxDeliveries, Error: b.errs.get(d.ID)})
-	switch {
-	case err == nil:
+	if err == nil {
 		out.Dead = append(out.Dead, letter)
-	case errors.Is(err, backend.ErrLeaseLost):
-		return nil
 	}
 	return err
 }

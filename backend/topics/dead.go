@@ -30,11 +30,19 @@ func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string
 		return err
 	}
 	defer leave()
+	lost, err := b.settleOne(ctx, d, Settle{Kind: api.SettleExtend, Lease: time.Duration(b.reclaimAfter.Load())})
+	if err != nil {
+		return err
+	}
+	if lost {
+		return fmt.Errorf("message %s: %w", d.ID, backend.ErrLeaseLost)
+	}
 	_, err = b.moveDead(ctx, d, d.Consumer, to, cause)
 	return err
 }
 
-// moveDead is DeadLetter within a call; holder is who had the message last.
+// moveDead moves a delivery whose lease has just begun; holder is who had the
+// message last.
 func (b *Backend) moveDead(ctx context.Context, d *backend.Delivery, holder, to string, cause backend.Cause) (backend.DeadLetter, error) {
 	to = cmp.Or(to, b.info.DeadLetter)
 	letter := backend.DeadLetter{
@@ -43,16 +51,12 @@ func (b *Backend) moveDead(ctx context.Context, d *backend.Delivery, holder, to 
 	}
 	letter.Redrives, _ = strconv.Atoi(d.Headers[backend.HeaderRedrives])
 	delete(letter.Headers, backend.HeaderRedrives)
-	lost, err := b.settleOne(ctx, d, Settle{Kind: api.SettleExtend, Lease: time.Duration(b.reclaimAfter.Load())})
-	if err != nil || lost {
-		return letter, orLost(err, d.ID)
-	}
 	res, err := b.writeLetter(ctx, to, &letter)
 	if err != nil {
 		return letter, fmt.Errorf("dead letter of message %s to %q: %w", d.ID, to, b.fail(err, true))
 	}
 	letter.ID = formatSeq(res.FirstSeq)
-	lost, err = b.settleOne(ctx, d, Settle{Kind: api.SettleAck})
+	lost, err := b.settleOne(ctx, d, Settle{Kind: api.SettleAck})
 	if err == nil && lost {
 		err = backend.ErrOutcomeUnknown
 	}
@@ -61,13 +65,6 @@ func (b *Backend) moveDead(ctx context.Context, d *backend.Delivery, holder, to 
 	}
 	b.errs.forget([]backend.Lease{d.Lease})
 	return letter, nil
-}
-
-func orLost(err error, id string) error {
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("message %s: %w", id, backend.ErrLeaseLost)
 }
 
 func (b *Backend) settleOne(ctx context.Context, d *backend.Delivery, call Settle) (lost bool, err error) {

@@ -24,6 +24,9 @@ const (
 	callTimeout = 30 * time.Second
 	// dialTimeout ends an attempt to connect.
 	dialTimeout = 5 * time.Second
+	// maxIdleConns is how many goroutines can call at once and again without
+	// connecting anew.
+	maxIdleConns = 128
 	// maxAnswerBytes bounds what one answer may make the client hold.
 	maxAnswerBytes = 256 << 20
 	// maxErrorBytes bounds how much of an error answer is read.
@@ -43,7 +46,7 @@ func New(base, key string) *Client {
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		MaxIdleConnsPerHost: 16,
+		MaxIdleConnsPerHost: maxIdleConns,
 		IdleConnTimeout:     90 * time.Second,
 		TLSHandshakeTimeout: dialTimeout,
 		// The server is mostly one host away or none: CPU is dearer than bytes.

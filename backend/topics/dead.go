@@ -18,6 +18,9 @@ import (
 // be deleted by itself. The message's own tag is kept in its headers meanwhile.
 const tagDead = "weir-dlq:"
 
+// moveLease is the least time that a move to the dead letters has.
+const moveLease = 10 * time.Second
+
 // headerDeadEnqueued is when the message of a dead letter was published, Unix ms.
 const headerDeadEnqueued = "weir-dead-enqueued"
 
@@ -30,7 +33,7 @@ func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string
 		return err
 	}
 	defer leave()
-	lost, err := b.settleOne(ctx, d, Settle{Kind: api.SettleExtend, Lease: time.Duration(b.reclaimAfter.Load())})
+	lost, err := b.settleOne(ctx, d, Settle{Kind: api.SettleExtend, Lease: max(time.Duration(b.reclaimAfter.Load()), moveLease)})
 	if err != nil {
 		return err
 	}

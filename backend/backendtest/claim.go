@@ -296,7 +296,9 @@ func orphansBehindBusyOnes(f *fixture) {
 						return fmt.Sprintf("a busy message was taken over: %s", describe(got.Deliveries)), longest
 					}
 				}
-				f.ack(b, got.Deliveries...)
+				if lost, err := b.Ack(f.ctx(), leases(got.Deliveries)); err != nil || len(lost) > 0 {
+					return fmt.Sprintf("ack: lost %v, %v", lost, err), time.Since(got.Deliveries[0].Since)
+				}
 			}
 			time.Sleep(lease / 20)
 		}

@@ -108,7 +108,7 @@ func limitOfNacks(f *fixture) {
 	b := f.open()
 	m := backend.Message{Data: []byte("x"), Headers: map[string]string{"k": "v"}}
 	id := f.publish(b, m)[0]
-	req := f.shortRequest("a", 5)
+	req := request("a", 5)
 	req.MaxDeliveries = 3
 	for attempt := 1; attempt <= 3; attempt++ {
 		got := f.gather(b, req, 1)
@@ -155,32 +155,39 @@ func noLimit(f *fixture) {
 
 // deadBesideLiving: every second of 20 orphans has had all its deliveries.
 func deadBesideLiving(f *fixture) {
-	b := f.open()
-	f.publish(b, numbered(0, 20)...)
-	req := f.shortRequest("a", 20)
-	req.MaxDeliveries = 1
-	var back []backend.Return
-	for i, d := range f.gather(b, req, 20).Deliveries {
-		if i%2 == 0 {
-			back = append(back, backend.Return{Lease: d.Lease, NotStarted: true})
+	lease := max(f.short, time.Second)
+	f.inTime(lease, func() (string, time.Duration) {
+		b := f.open()
+		f.publish(b, numbered(0, 20)...)
+		req := f.shortRequest("a", 20)
+		req.ReclaimAfter, req.MaxDeliveries = lease, 1
+		var back []backend.Return
+		first := f.gather(b, req, 20).Deliveries
+		for i, d := range first {
+			if i%2 == 0 {
+				back = append(back, backend.Return{Lease: d.Lease, NotStarted: true})
+			}
 		}
-	}
-	if lost, err := b.Nack(f.ctx(), back); err != nil {
-		f.Fatalf("nack: lost %v, %v", lost, err)
-	}
-	alive, dead := 0, 0
-	for alive+dead < 20 {
-		got := f.gather(b, req, 1)
-		f.ack(b, got.Deliveries...)
-		alive, dead = alive+len(got.Deliveries), dead+len(got.Dead)
-	}
-	if alive != 10 || dead != 10 {
-		f.Errorf("of 10 unstarted and 10 that had their delivery %d were alive and %d dead", alive, dead)
-	}
-	if stats := f.stats(b); stats.DeadLetters != nil && *stats.DeadLetters != 10 {
-		f.Errorf("10 dead letters are counted as %d", *stats.DeadLetters)
-	}
-	f.done(b)
+		if lost, err := b.Nack(f.ctx(), back); err != nil || len(lost) > 0 {
+			return fmt.Sprintf("nack: lost %v, %v", lost, err), time.Since(first[0].Since)
+		}
+		alive, dead := 0, 0
+		for alive+dead < 20 {
+			got := f.gather(b, req, 1)
+			if lost, err := b.Ack(f.ctx(), leases(got.Deliveries)); err != nil || len(lost) > 0 {
+				return fmt.Sprintf("ack: lost %v, %v", lost, err), time.Since(got.Deliveries[0].Since)
+			}
+			alive, dead = alive+len(got.Deliveries), dead+len(got.Dead)
+		}
+		if alive != 10 || dead != 10 {
+			return fmt.Sprintf("of 10 unstarted and 10 that had their delivery %d were alive and %d dead", alive, dead), 0
+		}
+		if stats := f.stats(b); stats.DeadLetters != nil && *stats.DeadLetters != 10 {
+			return fmt.Sprintf("10 dead letters are counted as %d", *stats.DeadLetters), 0
+		}
+		f.done(b)
+		return "", 0
+	})
 }
 
 func poison(f *fixture) {
@@ -239,8 +246,7 @@ func deadElsewhere(f *fixture) {
 	f.publish(b, numbered(0, 2)...)
 	req := f.shortRequest("a", 1)
 	req.MaxDeliveries, req.DeadLetter = 1, to
-	d := f.gather(b, req, 1).Deliveries[0]
-	if err := b.DeadLetter(f.ctx(), d, to, backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+	if err := b.DeadLetter(f.ctx(), f.claim(b, "a", 1)[0], to, backend.Cause{Reason: backend.ReasonPoison}); err != nil {
 		f.Fatal(err)
 	}
 	f.gather(b, req, 1)

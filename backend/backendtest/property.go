@@ -45,7 +45,7 @@ func (l *ledger) count() (ended, wrong int) {
 // settle too late, at random, until all messages have ended.
 func eachEndsOnce(f *fixture, seed uint64) {
 	const workers, messages, limit = 4, 120, 4
-	lease := max(f.short, 700*time.Millisecond) // a machine may stall for half of it and no fence is needed
+	lease := max(f.short, 1500*time.Millisecond) // a machine may stall for half of it and no fence is needed
 	producer := f.open()
 	f.publish(producer, numbered(0, messages)...)
 	l := &ledger{ended: map[string]string{}}

@@ -26,9 +26,10 @@ func (s *suite) settleCases() []testCase {
 func ackedIsGone(f *fixture) {
 	a, b := f.open(), f.open()
 	f.publish(a, numbered(0, 2)...)
-	got := f.gather(a, f.shortRequest("a", 2), 2).Deliveries
+	got := f.claim(a, "a", 2)
 	f.ack(a, got[0])
-	again := f.gather(b, f.shortRequest("b", 5), 1).Deliveries
+	f.nack(a, backend.Return{Lease: got[1].Lease})
+	again := f.gather(b, request("b", 5), 1).Deliveries
 	if len(again) != 1 || again[0].ID != got[1].ID {
 		f.Errorf("of %s the first was acked, then came %s", describe(got), describe(again))
 	}
@@ -201,38 +202,45 @@ func nackAtOnce(f *fixture) {
 }
 
 func nackDelay(f *fixture, delay, lease time.Duration) {
-	a, b := f.open(), f.open()
-	f.publish(a, text("x")...)
-	req := request("a", 1)
-	req.ReclaimAfter = lease
-	var last time.Duration
-	for attempt := 1; attempt <= 2; attempt++ {
-		d := f.gather(a, req, 1).Deliveries[0]
-		given := time.Now()
-		f.nack(a, backend.Return{Lease: d.Lease, Delay: delay, Error: "later"})
-		req.Consumer, req.Block = "b", 20*time.Millisecond
-		next := f.gather(b, req, 1).Deliveries[0]
-		last = time.Since(given)
-		if last < delay-5*time.Millisecond || last > delay+lease+prompt {
-			f.Errorf("delay %s, ReclaimAfter %s: came after %s", delay, lease, last)
+	f.inTime(lease, func() (string, time.Duration) {
+		a, b := f.open(), f.open()
+		f.publish(a, text("x")...)
+		req := request("a", 1)
+		req.ReclaimAfter = lease
+		for range 2 {
+			req.Consumer = "a"
+			d := f.gather(a, req, 1).Deliveries[0]
+			given := time.Now()
+			if lost, err := a.Nack(f.ctx(), []backend.Return{{Lease: d.Lease, Delay: delay, Error: "later"}}); err != nil || len(lost) > 0 {
+				return fmt.Sprintf("nack: lost %v, %v", lost, err), time.Since(d.Since)
+			}
+			req.Consumer, req.Block = "b", 20*time.Millisecond
+			next := f.gather(b, req, 1).Deliveries[0]
+			if took := time.Since(given); took < delay-5*time.Millisecond || took > delay+lease+prompt {
+				return fmt.Sprintf("delay %s, ReclaimAfter %s: came after %s", delay, lease, took), 0
+			}
+			if next.ID != d.ID || next.Attempt != d.Attempt+1 || string(next.Data) != "x" {
+				return fmt.Sprintf("after %+v came %+v", d.Lease, next.Lease), 0
+			}
+			if lost, err := b.Nack(f.ctx(), []backend.Return{{Lease: next.Lease}}); err != nil || len(lost) > 0 {
+				return fmt.Sprintf("nack: lost %v, %v", lost, err), time.Since(next.Since)
+			}
 		}
-		if next.ID != d.ID || next.Attempt != d.Attempt+1 || string(next.Data) != "x" {
-			f.Errorf("after %+v came %+v", d.Lease, next.Lease)
-		}
-		f.nack(b, backend.Return{Lease: next.Lease})
-		req.Consumer = "a"
-	}
+		return "", 0
+	})
 }
 
 func nackDelaysOne(f *fixture) {
 	b := f.open()
 	f.publish(b, numbered(0, 2)...)
-	got := f.gather(b, f.shortRequest("a", 2), 2).Deliveries
-	f.nack(b, backend.Return{Lease: got[0].Lease, Delay: time.Hour})
-	f.nack(b, backend.Return{Lease: got[1].Lease})
+	got := f.claim(b, "a", 2)
+	lost, err := b.Nack(f.ctx(), []backend.Return{{Lease: got[0].Lease, Delay: time.Hour}, {Lease: got[1].Lease}})
+	if err != nil || slices.Contains(lost, got[0].ID) {
+		f.Fatalf("nack: lost %v, %v", lost, err)
+	}
 	f.publish(b, numbered(2, 3)...)
 	rest := f.gather(b, f.shortRequest("b", 2), 2).Deliveries
-	f.ack(b, rest...)
+	f.finish(b, f.shortRequest("b", 2), rest...)
 	for _, d := range rest {
 		if d.ID == got[0].ID {
 			f.Error("a message delayed for an hour came at once")
@@ -261,22 +269,22 @@ func notStarted(f *fixture) {
 func nackBatch(f *fixture) {
 	b := f.open()
 	f.publish(b, numbered(0, 3)...)
-	got := f.gather(b, f.shortRequest("a", 3), 3).Deliveries
-	start := time.Now()
+	got := f.claim(b, "a", 3)
+	start, delay := time.Now(), 3*f.short
 	lost, err := b.Nack(f.ctx(), []backend.Return{
-		{Lease: got[0].Lease, Delay: time.Hour}, {Lease: got[1].Lease, Delay: 3 * f.short}, {Lease: got[2].Lease, NotStarted: true},
+		{Lease: got[0].Lease, Delay: time.Hour}, {Lease: got[1].Lease, Delay: delay}, {Lease: got[2].Lease, NotStarted: true},
 	})
 	if err != nil || len(lost) > 0 {
 		f.Fatalf("nack: lost %v, %v", lost, err)
 	}
-	next := f.gather(b, f.shortRequest("b", 1), 1).Deliveries[0]
+	next := f.claim(b, "b", 1)[0]
 	f.ack(b, next)
 	if next.ID != got[2].ID || next.Attempt != 1 {
 		f.Errorf("first came %+v, want %s unstarted", next.Lease, got[2].ID)
 	}
-	next = f.gather(b, f.shortRequest("b", 1), 1).Deliveries[0]
-	if took := time.Since(start); next.ID != got[1].ID || next.Attempt != 2 || took < 3*f.short {
-		f.Errorf("after %s came %+v, want %s", took, next.Lease, got[1].ID)
+	next = f.claim(b, "b", 1)[0]
+	if took := time.Since(start); next.ID != got[1].ID || next.Attempt != 2 || took < delay-5*time.Millisecond {
+		f.Errorf("after %s came %+v, want %s after %s", took, next.Lease, got[1].ID, delay)
 	}
 }
 

@@ -3,6 +3,7 @@ package backendtest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,8 +48,8 @@ const atOnce = 8
 // Limits of what the suite waits for. A busy machine needs more than a call takes.
 const (
 	held     = 30 * time.Second // ReclaimAfter of claims that nobody shall take over
-	patience = 20 * time.Second // for what has to happen
-	prompt   = 2 * time.Second  // for what has to happen soon
+	patience = 30 * time.Second // for what has to happen
+	prompt   = 5 * time.Second  // for what has to happen soon
 )
 
 // Run puts a backend through every case that its harness allows and prints how
@@ -236,6 +237,28 @@ func (f *fixture) ack(b backend.Backend, deliveries ...*backend.Delivery) {
 	f.Helper()
 	if lost, err := b.Ack(f.ctx(), leases(deliveries)); err != nil || len(lost) > 0 {
 		f.Fatalf("ack of %s: lost %v, error %v", describe(deliveries), lost, err)
+	}
+}
+
+// finish completes deliveries whose leases run out soon: one that did, because
+// the machine stalled, is claimed again with req and completed then.
+func (f *fixture) finish(b backend.Backend, req backend.ClaimRequest, deliveries ...*backend.Delivery) {
+	f.Helper()
+	for start := time.Now(); len(deliveries) > 0; {
+		lost, err := b.Ack(f.ctx(), leases(deliveries))
+		if err != nil || time.Since(start) > patience {
+			f.Fatalf("ack of %s: lost %v, error %v", describe(deliveries), lost, err)
+		}
+		var again []*backend.Delivery
+		for _, d := range deliveries {
+			if age := time.Since(d.Since); slices.Contains(lost, d.ID) && age < req.ReclaimAfter/2 {
+				f.Fatalf("message %s was lost %s after its claim", d.ID, age)
+			}
+		}
+		if len(lost) > 0 {
+			again = f.gather(b, req, len(lost)).Deliveries
+		}
+		deliveries = again
 	}
 }
 

@@ -71,6 +71,7 @@ type Pool struct {
 
 		waiting  jobQueue
 		held     jobList
+		free     freeJobs
 		running  int  // handlers under way, those given up not counted
 		settling int  // jobs in a lane or in its call
 		live     int  // workers, those with a replaced job not counted

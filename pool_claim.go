@@ -148,9 +148,9 @@ func (p *Pool) accept(got backend.Claimed) {
 	if len(got.Deliveries) == 0 {
 		return
 	}
-	jobs := make([]job, len(got.Deliveries))
-	for i, d := range got.Deliveries {
-		jobs[i].delivery, jobs[i].lease, jobs[i].ctx.parent = d, d.Lease, p.work
+	contexts := make([]jobContext, len(got.Deliveries))
+	for i := range contexts {
+		contexts[i].parent = p.work
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,15 +158,17 @@ func (p *Pool) accept(got backend.Claimed) {
 	if got.Reclaimed > 0 {
 		p.loseOlder(got.Deliveries)
 	}
-	for i := range jobs {
-		p.mu.held.add(&jobs[i])
-		p.mu.waiting.push(&jobs[i])
+	for i, d := range got.Deliveries {
+		j := p.mu.free.take()
+		j.delivery, j.lease, j.ctx = d, d.Lease, &contexts[i]
+		p.mu.held.add(j)
+		p.mu.waiting.push(j)
 	}
 	if p.mu.stopping {
 		p.returnWaiting()
 		return
 	}
-	if jobs[0].lease.Since.Add(p.cfg.ReclaimAfter / 3).Before(p.mu.extendAt) {
+	if got.Deliveries[0].Since.Add(p.cfg.ReclaimAfter / 3).Before(p.mu.extendAt) {
 		kick(p.extend)
 	}
 	p.wake()

@@ -29,11 +29,12 @@ const (
 )
 
 // job is a delivery that this pool holds. Its fields are guarded by the pool's
-// lock, but for what the worker alone uses while it runs.
+// lock, but for what the worker alone uses while it runs. It is used again for
+// another delivery once it is settled; the handler never sees it.
 type job struct {
-	delivery *Delivery // the handler's; nil once it is settled
+	delivery *Delivery // the handler's
 	lease    backend.Lease
-	ctx      jobContext
+	ctx      *jobContext // the handler's
 
 	next, prev *job // in the list of what is held
 	state      jobState
@@ -63,17 +64,25 @@ func (j *job) stop(now time.Time, cause error) {
 // at it. It behaves as the one of context.WithCancelCause that it then makes.
 type jobContext struct {
 	parent   context.Context
-	deadline time.Time // zero: none
+	deadline int64 // Unix ns; 0: none
 
 	mu    sync.Mutex
-	inner context.Context
-	stop  context.CancelCauseFunc
-	ended bool
-	cause error
+	inner *standardContext // nil until somebody looks
+	cause error            // why it has ended; nil: it has not
+}
+
+type standardContext struct {
+	context.Context
+	stop context.CancelCauseFunc
 }
 
 // Deadline is when the pool cancels the context for HandlerTimeout.
-func (c *jobContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
+func (c *jobContext) Deadline() (time.Time, bool) {
+	if c.deadline == 0 {
+		return time.Time{}, false
+	}
+	return time.Unix(0, c.deadline), true
+}
 
 func (c *jobContext) Done() <-chan struct{} { return c.standard().Done() }
 func (c *jobContext) Err() error            { return c.standard().Err() }
@@ -85,24 +94,25 @@ func (c *jobContext) standard() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.inner == nil {
-		c.inner, c.stop = context.WithCancelCause(c.parent)
-		if c.ended {
-			c.stop(c.cause)
+		inner, stop := context.WithCancelCause(c.parent)
+		c.inner = &standardContext{inner, stop}
+		if c.cause != nil {
+			stop(c.cause)
 		}
 	}
-	return c.inner
+	return c.inner.Context
 }
 
 // cancel ends the context; the first cause stays.
 func (c *jobContext) cancel(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended {
+	if c.cause != nil {
 		return
 	}
-	c.ended, c.cause = true, cause
-	if c.stop != nil {
-		c.stop(cause)
+	c.cause = cause
+	if c.inner != nil {
+		c.inner.stop(cause)
 	}
 }
 
@@ -159,4 +169,22 @@ func (q *jobQueue) pop() *job {
 		q.jobs, q.head = q.jobs[:0], 0
 	}
 	return j
+}
+
+// freeJobs are jobs to be used again.
+type freeJobs struct{ first *job }
+
+func (f *freeJobs) take() *job {
+	j := f.first
+	if j == nil {
+		return new(job)
+	}
+	f.first, j.next = j.next, nil
+	return j
+}
+
+// give takes back a job that nothing points to any more but a heartbeat under way.
+func (f *freeJobs) give(j *job) {
+	*j = job{next: f.first}
+	f.first = j
 }

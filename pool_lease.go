@@ -96,8 +96,9 @@ func (p *Pool) extendSome(ctx context.Context, jobs []*job) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, j := range jobs {
+	for i, j := range jobs {
 		switch {
+		case j.lease.ID != leases[i].ID || j.lease.Token != leases[i].Token || j.lease.Attempt != leases[i].Attempt: // used again
 		case j.state == jobSettling || j.state == jobAbandoned: // its ack may have been quicker
 		case gone[j.lease.ID]:
 			p.lose(j)

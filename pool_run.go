@@ -93,7 +93,7 @@ func (w *worker) take() bool {
 		}
 		j.state, j.started, j.goroutine = jobRunning, now, w.goroutine
 		if p.cfg.HandlerTimeout > 0 {
-			j.ctx.deadline = now.Add(p.cfg.HandlerTimeout)
+			j.ctx.deadline = now.Add(p.cfg.HandlerTimeout).UnixNano()
 		}
 		if j.lease.Attempt > 1 {
 			p.mu.stats.Redelivered++
@@ -192,7 +192,7 @@ func (p *Pool) call(j *job) (err error) {
 			p.log.Error("weir: handler panicked", append(p.about(j), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))...)
 		}
 	}()
-	return p.handler(&j.ctx, j.delivery)
+	return p.handler(j.ctx, j.delivery)
 }
 
 // leave hands a job to the lane that settles it; the lock is held.

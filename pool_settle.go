@@ -287,7 +287,7 @@ func (p *Pool) settled(jobs []*job, lost []string, ok bool, o Outcome) {
 	p.mu.Lock()
 	for _, j := range jobs {
 		p.mu.held.remove(j)
-		j.delivery = nil
+		p.mu.free.give(j)
 	}
 	p.mu.settling -= len(jobs)
 	p.mu.stats.add(o, len(jobs)-gone)

@@ -32,7 +32,7 @@ func (b *Backend) scanCmd(ctx context.Context, c *claim) *redis.RawCmd {
 // each pending entry up, for about 2 µs: readers that follow each other closely look at
 // fewer, so that it spends a tenth of its time on it at most.
 func (b *Backend) scanShare(c *claim) int {
-	const perDelivery = pagePerDelivery * 20 * time.Microsecond
+	const perDelivery = pagePerDelivery * 50 * time.Microsecond
 	last := time.Unix(0, b.scannedAt.Swap(c.since.UnixNano()))
 	return int(min(max(c.since.Sub(last)/perDelivery, 1), time.Duration(c.Max)))
 }

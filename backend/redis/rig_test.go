@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ const (
 	rigReclaim  = 500 * time.Millisecond
 	rigDeadline = 300 * time.Millisecond // of one publish
 	rigLate     = 50 * time.Millisecond  // how much later than its context a call may return
+	rigPatience = 30 * time.Second       // until a workload goes on
 	rigWriters  = 4                      // every other one with idempotency keys
 )
 
@@ -45,6 +47,8 @@ type rig struct {
 	refused map[string]bool      // payload → not stored
 	handled map[string]time.Time // payload → when it was handled first
 	errs    []error
+	lost    int           // acknowledged and not there in the end
+	undone  int           // of these, never handled
 	latest  time.Duration // by how much the slowest call outlasted its context
 	jitter  time.Duration // by how much this machine was late to wake somebody up
 }
@@ -183,21 +187,47 @@ func (r *rig) publish(b *redis.Backend, msg backend.Message) error {
 }
 
 // until waits until the workload has done n more messages from end to end.
-func (r *rig) until(n int) time.Duration {
+func (r *rig) until(n int) {
 	r.t.Helper()
-	begin, count := time.Now(), 0
-	wait(r.t, fmt.Sprintf("%d more messages are published and handled", n), func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		count = 0
-		for payload, at := range r.stored {
-			if done, ok := r.handled[payload]; ok && at.After(begin) && done.After(begin) {
-				count++
-			}
+	begin := time.Now()
+	for deadline := begin.Add(rigPatience); r.doneSince(begin) < n; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.mu.Lock()
+			told := r.kinds()
+			r.mu.Unlock()
+			r.t.Fatalf("within %v only %d of %d more messages were published and handled; told: %v\n%s",
+				rigPatience, r.doneSince(begin), n, told, r.log.String())
 		}
-		return count >= n
-	})
-	return time.Since(begin)
+	}
+}
+
+func (r *rig) doneSince(begin time.Time) (count int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for payload, at := range r.stored {
+		if done, ok := r.handled[payload]; ok && at.After(begin) && done.After(begin) {
+			count++
+		}
+	}
+	return count
+}
+
+// pauses returns the longest times since begin without a message being stored and handled.
+func (r *rig) pauses(begin time.Time) (stored, handled time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return longestPause(r.stored, begin), longestPause(r.handled, begin)
+}
+
+func longestPause(events map[string]time.Time, begin time.Time) (longest time.Duration) {
+	times := slices.SortedFunc(maps.Values(events), time.Time.Compare)
+	for _, at := range times {
+		if at.After(begin) {
+			longest = max(longest, at.Sub(begin))
+			begin = at
+		}
+	}
+	return longest
 }
 
 func (r *rig) stopWriters() {
@@ -306,9 +336,16 @@ func (r *rig) judgeStream(server goredis.UniversalClient, v verdict) {
 		there[e.Values["data"].(string)]++
 	}
 	for payload := range r.stored {
-		if there[payload] == 0 && !v.loses {
-			r.t.Errorf("%s was acknowledged and is not there", payload)
+		if there[payload] > 0 {
+			continue
 		}
+		r.lost++
+		if _, done := r.handled[payload]; !done {
+			r.undone++
+		}
+	}
+	if r.lost > 0 && !v.loses {
+		r.t.Errorf("%d messages were acknowledged and are not there", r.lost)
 	}
 	for payload, n := range there {
 		if r.refused[payload] {

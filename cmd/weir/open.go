@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -31,12 +32,17 @@ func open(ctx context.Context, cmd *cobra.Command, rawURL string) (*weir.Stream,
 	return weir.Open(ctx, rawURL)
 }
 
-// openExisting is open for commands that only look: it makes no directory.
+// openExisting is open for commands that only look: where there is no data they
+// make none.
 func openExisting(ctx context.Context, cmd *cobra.Command, rawURL string) (*weir.Stream, error) {
 	if u, err := url.Parse(rawURL); err == nil && u.Scheme == "file" {
 		u.RawQuery = ""
-		if _, err := dataDir(u.String()); errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("%w: %w", weir.ErrStreamNotFound, err)
+		dir, err := dataDir(u.String())
+		if err == nil {
+			_, err = os.Stat(filepath.Join(dir, "FORMAT")) // what every data directory has
+		}
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("%w: no data of weir is there: %w", weir.ErrStreamNotFound, err)
 		}
 	}
 	return open(ctx, cmd, rawURL)

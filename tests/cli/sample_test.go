@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"os"
 	"regexp"
 	"strings"
 	"syscall"
@@ -215,6 +216,31 @@ func TestSamplingGoesOnWhenTheServerIsBack(t *testing.T) {
 	p.Succeed()
 	if n := strings.Count(p.Stderr.String(), "\n"); n != 2 {
 		t.Errorf("%d lines about one outage:\n%s", n, p.Stderr.String())
+	}
+}
+
+func TestSampleMakesNothing(t *testing.T) {
+	dir := t.TempDir()
+	_, stderr, code := weirtest.Run(t, nil, "sample", "file:"+dir+"?topic=a")
+	left, err := os.ReadDir(dir)
+	if code != 1 || !strings.Contains(stderr, "stream not found") || err != nil || len(left) != 0 {
+		t.Errorf("an empty directory: exit code %d, %s, now in it: %v, %v", code, stderr, left, err)
+	}
+	server := redistest.Start(t, redistest.Options{})
+	url := redisURL(server.Addr(), "jobs", "workers")
+	if _, _, code := weirtest.Run(t, nil, "sample", url); code != 1 {
+		t.Errorf("an absent stream: exit code %d", code)
+	}
+	command(t, server.Client(), "XADD", "jobs", "*", "a", "b")
+	if _, _, code := weirtest.Run(t, nil, "sample", url); code != 1 {
+		t.Errorf("an absent group: exit code %d", code)
+	}
+	if groups := command(t, server.Client(), "XINFO", "GROUPS", "jobs").([]any); len(groups) != 0 {
+		t.Errorf("groups after a sample: %v", groups)
+	}
+	must(t, "publish", "file:"+dir+"?topic=a", writeLines(t, []string{"a"}))
+	if s := readSample(t, must(t, "sample", "file:"+dir+"?topic=a")); s.XLen != 1 || s.Source != "backlog" {
+		t.Errorf("one message in a directory: %+v", s)
 	}
 }
 

@@ -34,6 +34,6 @@ fi
 
 scripts/redis.sh
 
-for dir in . tools bench/peers tests/crash/cut; do
+for dir in . tools bench/peers bench/sawtooth/plot tests/crash/cut; do
 	go -C "$dir" mod download
 done

@@ -9,7 +9,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-modules=(. bench/peers tests/crash/cut)
+modules=(. bench/peers bench/sawtooth/plot tests/crash/cut)
 staticcheck() { go tool -modfile=tools/go.mod staticcheck "$@"; }
 driven() { go test -count=1 -p 1 -timeout 10m "$@"; }
 
@@ -29,14 +29,19 @@ lint() {
 }
 
 layout() { go test .; }
-unit() { go test . ./backend/... ./internal/... ./cmd/...; }
+unit() { go test . ./config ./telemetry ./backend/... ./internal/... ./cmd/...; }
 
-# race holds what runs inside one process; the layout test is part of it.
-race() { go test -race -timeout 15m . ./internal/... ./cmd/...; }
+# race holds what runs inside one process.
+race() { go test -race -timeout 15m ./internal/... ./cmd/...; }
 
-# backends is the one suite every backend has to pass, on every server there is.
-# It runs by itself: its leases are short.
-backends() { driven -race ./backend/...; }
+# library is the library in one process, beside every server there is: the suite
+# that all backends pass, the faults of Redis, and in the root the layout test. Its
+# leases are short, so it runs by itself.
+library() { driven -race . ./config ./telemetry ./backend/... ./tests/redistest; }
+
+# live is the library as built commands on real servers. It prints what it measured.
+live() { (cd tests/library && driven -v); }
+
 oracle() { go test ./tests/oracle/... ./tests/crash/rounds/...; }
 
 # sim is the whole engine in virtual time; without the race detector, for more seeds.
@@ -59,7 +64,7 @@ cross() {
 	local status=0
 	CGO_ENABLED=0 go build -o /dev/null ./cmd/weir || status=1
 	GOOS=darwin CGO_ENABLED=0 go build -o /dev/null ./cmd/weir || status=1
-	GOOS=darwin CGO_ENABLED=0 go vet . ./backend/... ./internal/... ./cmd/... ./tests/... || status=1
+	GOOS=darwin CGO_ENABLED=0 go vet . ./config ./telemetry ./backend/... ./internal/... ./cmd/... ./tests/... || status=1
 	return $status
 }
 

@@ -29,10 +29,8 @@ func newSite(t *testing.T, stream, group string) *site {
 	t.Helper()
 	weirtest.Binary(t) // built before anything is timed
 	srv := redistest.Start(t, redistest.Options{})
-	c := redis.NewClient(&redis.Options{Addr: srv.Addr(), Protocol: 2})
-	t.Cleanup(func() { c.Close() })
 	return &site{
-		Server: srv, t: t, client: c, stream: stream, group: group,
+		Server: srv, t: t, client: srv.Client(), stream: stream, group: group,
 		url:    fmt.Sprintf("%s?stream=%s&group=%s", srv.URL(), stream, group),
 		record: filepath.Join(t.TempDir(), "record"),
 	}

@@ -16,6 +16,9 @@ const (
 	// scanFor bounds the time that a claim without work looks through the pending
 	// entries for orphans before it waits for a new message.
 	scanFor = 50 * time.Millisecond
+	// waitsPerLease and shortestWait bound one blocking read of a claim.
+	waitsPerLease = 4
+	shortestWait  = 10 * time.Millisecond
 	// anyone is an idle time that lets everybody claim: the longest ReclaimAfter.
 	anyone = 24 * time.Hour
 )
@@ -35,6 +38,7 @@ func (c *claim) room() int { return c.Max - len(c.got.Deliveries) }
 // neither is there it waits for new messages alone, at most for Block.
 func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
 	b.reclaimAfter.Store(int64(req.ReclaimAfter))
+	b.names.add(req.Consumer)
 	if untold := b.untold.Swap(nil); untold != nil {
 		return backend.Claimed{}, *untold
 	}
@@ -54,25 +58,45 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 	return c.got, err
 }
 
+// claim looks and waits in turns until something is there. It never waits for
+// longer than a part of ReclaimAfter: when in a wait a message was delivered is not
+// known, so its lease counts from the start of the wait; and orphans are looked for.
 func (b *Backend) claim(ctx context.Context, c *claim) error {
+	for end := c.since.Add(c.Block); ; {
+		if err := b.look(ctx, c); err != nil || c.any() {
+			return err
+		}
+		left := min(time.Until(end), max(c.ReclaimAfter/waitsPerLease, shortestWait))
+		if left <= 0 {
+			return nil
+		}
+		c.since = time.Now()
+		if err := b.waitNew(ctx, c, left); err != nil || c.any() {
+			return err
+		}
+		c.since = time.Now()
+	}
+}
+
+// look claims what is there now.
+func (b *Backend) look(ctx context.Context, c *claim) error {
+	start := time.Now()
 	if b.orphans.Load() {
 		if err := b.reclaim(ctx, c); err != nil || c.room() <= 0 {
 			return err
 		}
-		return b.readNew(ctx, c)
-	}
-	if err := b.reclaimAndRead(ctx, c); err != nil || c.any() {
+		if err := b.readNew(ctx, c); err != nil || c.any() {
+			return err
+		}
+	} else if err := b.reclaimAndRead(ctx, c); err != nil || c.any() {
 		return err
 	}
-	for start := time.Now(); !b.scanned() && time.Since(start) < scanFor; {
+	for !b.scanned() && time.Since(start) < scanFor {
 		if err := b.reclaim(ctx, c); err != nil || c.any() {
 			return err
 		}
 	}
-	if c.Block <= 0 {
-		return nil
-	}
-	return b.waitNew(ctx, c)
+	return nil
 }
 
 func (c *claim) any() bool {

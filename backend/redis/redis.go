@@ -47,11 +47,13 @@ type Backend struct {
 	cursor       atomic.Pointer[string]
 	orphans      atomic.Bool // the last claim found some: reclaim first, then read
 	acked        progress
+	names        consumers
 	// untold is the loss of a group that the last claim could not report because
 	// it had something to hand out; the next one does.
 	untold atomic.Pointer[error]
 
-	closing context.Context
+	ended   atomic.Bool     // Close was called
+	closing context.Context // ends with the connections
 	close   context.CancelFunc
 	calls   calls
 	readers sync.WaitGroup // blocking reads
@@ -145,11 +147,13 @@ func (b *Backend) Info() backend.Info {
 	}
 }
 
-// Close closes all connections and waits for calls that their contexts ended.
+// Close takes the consumers that hold nothing out of the group, closes all
+// connections and waits for the calls that use them.
 func (b *Backend) Close() error {
-	if b.closing.Err() != nil {
+	if b.ended.Swap(true) {
 		return nil
 	}
+	b.leave()
 	b.close()
 	err := b.client.Close()
 	b.readers.Wait()

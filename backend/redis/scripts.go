@@ -21,6 +21,9 @@ var settleSource string
 //go:embed lua/dead.lua
 var deadSource string
 
+//go:embed lua/leave.lua
+var leaveSource string
+
 //go:embed lua/signal.lua
 var signalSource string
 
@@ -35,6 +38,7 @@ var (
 	takeScript   = newScript(takeSource)
 	settleScript = newScript(settleSource)
 	deadScript   = newScript(deadSource)
+	leaveScript  = newScript(leaveSource)
 	signalScript = newScript(signalSource)
 )
 

@@ -218,3 +218,35 @@ func TestDestroyedGroupGoesOnWhereItWas(t *testing.T) {
 		t.Errorf("delivered again: %v, the first that is not done is %s", again, ids[2])
 	}
 }
+
+// Each process has other consumers. Those that hold nothing leave with it; with
+// one that holds something its messages would go too.
+func TestConsumersThatHoldNothingLeave(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b, other := openOn(t, s.URL()+"?stream=jobs"), open(t, s.Addr(), "stream=jobs")
+		publish(t, b, 2)
+		done := claim(t, b, backend.ClaimRequest{Consumer: "done", Max: 1}).Deliveries[0]
+		claim(t, b, backend.ClaimRequest{Consumer: "holds", Max: 1})
+		claim(t, other, backend.ClaimRequest{Consumer: "stays", Max: 1})
+		if _, err := b.Ack(t.Context(), []backend.Lease{done.Lease}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		left, err := s.Client().XInfoConsumers(t.Context(), "jobs", "weir").Result()
+		var names []string
+		for _, c := range left {
+			names = append(names, c.Name)
+		}
+		slices.Sort(names)
+		// Before 7.2 a consumer is not there until it has been given something.
+		names = slices.DeleteFunc(names, func(name string) bool { return name == "stays" })
+		if err != nil || !slices.Equal(names, []string{"holds"}) {
+			t.Errorf("left are %v, %v", names, err)
+		}
+		if stats, err := other.Stats(t.Context()); err != nil || stats.Pending != 1 {
+			t.Errorf("%+v %v", stats, err)
+		}
+	})
+}

@@ -16,15 +16,15 @@ const (
 	unblockEvery = 5 * time.Millisecond
 )
 
-// waitNew reads new messages and waits for the first. When ctx ends, the server
+// waitNew reads new messages and waits for the first, at most for d. When ctx ends, the server
 // is told to answer now. If it does not, it may deliver to a reader that is gone:
 // such messages are handed back when its answer comes, or are orphans later.
-func (b *Backend) waitNew(ctx context.Context, c *claim) error {
+func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error {
 	master, err := b.master(ctx)
 	if err != nil {
 		return b.explain(ctx, &notSent{err})
 	}
-	conn := master.WithTimeout(c.Block + 2*blockMargin).Conn()
+	conn := master.WithTimeout(d + 2*blockMargin).Conn()
 	number, err := b.connNumber(ctx, conn)
 	if err != nil {
 		_ = conn.Close()
@@ -32,12 +32,12 @@ func (b *Backend) waitNew(ctx context.Context, c *claim) error {
 	}
 	blocking, stop := context.WithCancel(b.closing)
 	read := redis.NewRawCmd(blocking, "XREADGROUP", "GROUP", b.keys.group, c.Consumer,
-		"COUNT", c.room(), "BLOCK", max(1, c.Block.Milliseconds()), "STREAMS", b.keys.stream, ">")
+		"COUNT", c.room(), "BLOCK", max(1, d.Milliseconds()), "STREAMS", b.keys.stream, ">")
 	answered := make(chan struct{})
 	left := make(chan bool, 1) // whether the caller has gone
 	b.readers.Go(func() {
 		defer stop()
-		w := b.calls.watch(blocking, c.Block+blockMargin)
+		w := b.calls.watch(blocking, d+blockMargin)
 		send(w, conn, []redis.Cmder{read})
 		w.end()
 		_ = conn.Close()

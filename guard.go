@@ -293,12 +293,12 @@ func (g *guard) room(set *settings, v *visit) (bool, error) {
 		if depth+need > set.limit {
 			return false, nil
 		}
-		others := g.signals.appended.Add(need) - need - v.r.appended
+		others := g.signals.appended.Add(v.n) - v.n - v.r.appended
 		paused := !set.shadow && others > 0 && set.pausesAt(v.r, others)
 		if !paused && depth+others+need <= set.limit {
 			return true, nil
 		}
-		g.signals.appended.Add(-need)
+		g.signals.appended.Add(-v.n)
 		err := g.newer(v)
 		if err == nil && paused {
 			err = g.obey(v)

@@ -321,7 +321,7 @@ func TestPauseDoesNotLetEveryoneGoAtOnce(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		var done sync.WaitGroup
-		for range 500 {
+		for range 100 {
 			done.Go(func() { _ = g.Publish(ctx, weir.Message{}) })
 		}
 		done.Wait()

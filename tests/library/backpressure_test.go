@@ -286,3 +286,6 @@ func (l *lines) of(stage string) (events, count int) {
 	}
 	return events, count
 }
+
+// quiet is a logger for what a test does not look at.
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

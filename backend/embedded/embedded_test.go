@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -170,7 +169,6 @@ func TestADirectoryOfAnotherProcessIsRefusedWithItsPID(t *testing.T) {
 	raw := "file://" + t.TempDir() + "?topic=a"
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), holdVar+"="+raw)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

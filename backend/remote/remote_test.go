@@ -97,6 +97,23 @@ func TestWhatTheServerAnswersBecomesAnErrorOfTheSeam(t *testing.T) {
 	}
 }
 
+func TestAnAgeIsByTheServersClock(t *testing.T) {
+	ahead := time.Now().Add(time.Hour)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Date", ahead.UTC().Format(http.TimeFormat))
+		if strings.HasSuffix(r.URL.Path, "/diff") {
+			fmt.Fprintf(w, `{"records":[{"$seq":1,"$ts":%d,"data":1}],"next_from_seq":1,"head_seq":1,"earliest_seq":1,"caught_up":true,"tombstone":null}`, ahead.Add(-time.Minute).UnixMilli())
+			return
+		}
+		fmt.Fprint(w, `{"topic":"jobs","type":"queue","head_seq":1,"count":1,"config":{"type":"queue"},"queue":{"ready":1,"in_flight":0,"dead_lettered":0}}`)
+	}))
+	t.Cleanup(s.Close)
+	st, err := open(t, s.URL+"/jobs").Stats(t.Context())
+	if err != nil || st.OldestAge < 58*time.Second || st.OldestAge > 2*time.Minute || st.At.Before(ahead.Add(-2*time.Second)) {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
 func TestAServerThatIsNotThereIsUnavailable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/topics"
@@ -14,6 +15,9 @@ import (
 
 // service makes the calls over HTTP.
 type service struct{ c *client.Client }
+
+// Now is the time by the server's clock.
+func (s service) Now() time.Time { return s.c.Now() }
 
 func (s service) Topic(ctx context.Context, name string) (api.TopicState, error) {
 	st, err := ask(ctx, func() (client.TopicState, error) { return s.c.Topic(ctx, name) })

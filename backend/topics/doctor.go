@@ -112,7 +112,7 @@ func (b *Backend) examineRecords(ctx context.Context, f *findings, st *api.Topic
 	if len(records) == 0 || st.Queue.InFlight > 0 {
 		return nil
 	}
-	if age := time.Since(time.UnixMilli(records[0].TS)); age > noWorker {
+	if age := b.now().Sub(time.UnixMilli(records[0].TS)); age > noWorker {
 		f.add("no_worker", warning, fmt.Sprintf("%d messages wait, the oldest for %s, and nobody holds any", st.Count, age.Round(time.Second)),
 			"start workers, or look why they do not claim")
 	}

@@ -11,8 +11,7 @@ import (
 // Stats reads the queue. Lag is what can be claimed and what waits out a delay:
 // both have to be done and nobody holds them. The age is that of the oldest
 // message that is not done; it counts as pending while any is leased, and is an
-// estimate if none is, as document 004 has it. Times are those of this process's
-// clock against the server's time stamps. A log has no work: ErrGroupNotFound.
+// estimate if none is. A log has no work: ErrGroupNotFound.
 func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -26,7 +25,7 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	if st.Config.Type != api.TypeQueue {
 		return backend.Stats{}, translate(notAQueue(b.opt.Topic), false)
 	}
-	out := backend.Stats{At: time.Now(), OldestSource: backend.AgeNone}
+	out := backend.Stats{At: b.now(), OldestSource: backend.AgeNone}
 	out.XLen, out.Pending, out.Lag = numbers(&st)
 	if st.Count > 0 {
 		if err := b.readAge(ctx, &out); err != nil {
@@ -40,6 +39,17 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	n := int64(dead.Count)
 	out.DeadLetters = &n
 	return out, nil
+}
+
+// clock is a Service that has a clock of its own.
+type clock interface{ Now() time.Time }
+
+// now is the time that the records' time stamps are compared with.
+func (b *Backend) now() time.Time {
+	if c, ok := b.svc.(clock); ok {
+		return c.Now()
+	}
+	return time.Now()
 }
 
 func notAQueue(topic string) *api.Error {

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
@@ -38,6 +39,7 @@ type Client struct {
 	base string
 	key  string
 	http *http.Client
+	skew atomic.Int64 // nanoseconds that the server's clock is ahead, by its last answer
 }
 
 // New returns a client for the server at base ("http://host:port", without a
@@ -66,6 +68,26 @@ func New(base, key string) *Client {
 
 // Base returns the server's address as it was given to New; it never holds a key.
 func (c *Client) Base() string { return c.base }
+
+// minSkew is what a clock is told to be wrong by: an answer names whole seconds.
+const minSkew = 2 * time.Second
+
+// Now is the time by the server's clock as far as its answers tell: this
+// process's own unless they are seconds apart, and then within a second.
+func (c *Client) Now() time.Time {
+	now := time.Now()
+	if skew := time.Duration(c.skew.Load()); skew.Abs() >= minSkew {
+		return now.Add(skew)
+	}
+	return now
+}
+
+// noteDate compares the clocks.
+func (c *Client) noteDate(h http.Header) {
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		c.skew.Store(int64(time.Until(date.Add(500 * time.Millisecond))))
+	}
+}
 
 // Close drops the idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
@@ -131,6 +153,7 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	if err != nil {
 		return nil, &Unreachable{Err: hideURL(err)}
 	}
+	c.noteDate(resp.Header)
 	if resp.StatusCode/100 != 2 {
 		defer resp.Body.Close()
 		return nil, readError(resp)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -107,8 +108,10 @@ func (d *DeadLetters) Redrive(ctx context.Context, cfg RedriveConfig) (Redriven,
 	if err := cfg.Validate(); err != nil {
 		return Redriven{}, fmt.Errorf("redrive: %w", err)
 	}
-	clock := d.clock(ctx)
-	r := &redrive{letters: d, cfg: cfg, clock: clock, began: clock.now()}
+	r := &redrive{letters: d, cfg: cfg, clock: d.clock(ctx)}
+	if err := r.count(ctx); err != nil {
+		return Redriven{}, err
+	}
 	for {
 		if err := r.pass(ctx); err != nil {
 			return r.done, err
@@ -127,30 +130,46 @@ type redrive struct {
 	letters *DeadLetters
 	cfg     RedriveConfig
 	clock   serverClock
-	began   time.Time
+	there   int       // letters there were at the start and have not been sent; no limit with Follow
 	next    time.Time // when the rate lets the next message go
 	done    Redriven
 	failed  map[string]bool // letters that could not be sent back are tried once
 	first   error           // why the first of them could not
 }
 
-// pass sends back what is due.
-func (r *redrive) pass(ctx context.Context) error {
-	r.done.Early, r.done.Next = 0, time.Time{}
-	for letter, err := range r.letters.List(ctx, r.cfg.Filter) {
+// count finds out how many letters there are. What dies from now on stands behind
+// them in the list: a letter that a handler sends here again and again must not
+// keep a redrive going that is to end.
+func (r *redrive) count(ctx context.Context) error {
+	if r.cfg.Follow {
+		r.there = math.MaxInt
+		return nil
+	}
+	for _, err := range r.letters.List(ctx, LetterFilter{}) {
 		if err != nil {
 			return err
 		}
-		// A letter that a handler sends here again and again must not keep a redrive
-		// going that is to end.
-		if letter.DeadAt.After(r.began) && !r.cfg.Follow || r.failed[letter.ID] {
+		r.there++
+	}
+	return nil
+}
+
+// pass sends back what is due.
+func (r *redrive) pass(ctx context.Context) error {
+	r.done.Early, r.done.Next = 0, time.Time{}
+	left := r.there
+	for letter, err := range r.letters.List(ctx, LetterFilter{}) {
+		if err != nil {
+			return err
+		}
+		if left--; left < 0 {
+			break
+		}
+		if r.failed[letter.ID] || !r.cfg.Filter.matches(&letter, r.clock.now()) {
 			continue
 		}
 		if due := letter.DeadAt.Add(r.cfg.delay(letter.Redrives)); due.After(r.clock.now()) {
-			r.done.Early++
-			if r.done.Next.IsZero() || due.Before(r.done.Next) {
-				r.done.Next = due
-			}
+			r.early(due)
 			continue
 		}
 		if err := r.send(ctx, &letter); err != nil {
@@ -158,6 +177,14 @@ func (r *redrive) pass(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// early notes a letter whose delay is not over.
+func (r *redrive) early(due time.Time) {
+	r.done.Early++
+	if r.done.Next.IsZero() || due.Before(r.done.Next) {
+		r.done.Next = due
+	}
 }
 
 // rest waits until a letter is due, or for the next look.
@@ -186,10 +213,12 @@ func (r *redrive) send(ctx context.Context, letter *DeadLetter) error {
 	err := r.try(ctx, letter)
 	switch {
 	case err == nil:
+		r.there--
 		r.done.Sent++
 		r.cfg.Progress(letter, nil)
 		return nil
 	case errors.Is(err, backend.ErrNotFound): // somebody else was quicker
+		r.there--
 		return nil
 	case ctx.Err() != nil, errors.Is(err, ErrClosed), backend.Retryable(err):
 		return fmt.Errorf("dead letter %s of %q: %w", letter.ID, r.letters.name, err)

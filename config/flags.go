@@ -9,7 +9,11 @@ func AddFlags(flags *pflag.FlagSet, parts Part, without ...string) {
 	for _, name := range without {
 		skip[name] = true
 	}
-	flags.String(fileFlag, "", "YAML or JSON file of settings, read again when it changes and on SIGHUP")
+	help := "YAML or JSON file of settings"
+	if parts&Producer != 0 {
+		help += ", read again when it changes and on SIGHUP"
+	}
+	flags.String(fileFlag, "", help)
 	mark(flags.Lookup(fileFlag))
 	for _, s := range table {
 		if s.part&parts == 0 || skip[s.flag()] {

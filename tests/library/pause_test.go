@@ -41,7 +41,7 @@ func TestSIGTERMEndsAPausedPublishAtOnce(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("ended %s after SIGTERM with exit code %d: %s", took, code, p.Stderr.String())
 	// 100 ms are promised for the pause; the rest is a busy machine ending a process.
-	if took > 500*time.Millisecond || code == 0 || stored() != 0 {
+	if took > time.Second || code == 0 || stored() != 0 {
 		t.Errorf("took %s, exit code %d, %d stored: want an end at once, not 0 and nothing stored", took, code, stored())
 	}
 }

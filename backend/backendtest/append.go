@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -24,6 +25,7 @@ func (s *suite) appendCases() []testCase {
 		{"a key stores its message once among many appends", keyStoresOnceAmongMany},
 		{"what was appended before the first claim is delivered", appendBeforeTheGroup},
 		{"a batch of 1000 is stored whole", bigBatch},
+		{"of a batch with an odd message exactly what is said to be stored is stored", oddBatch},
 	}
 }
 
@@ -249,6 +251,39 @@ func appendBeforeTheGroup(f *fixture) {
 	f.publish(f.open(), numbered(0, 3)...)
 	if got := f.claim(f.open(), "a", 3); string(got[0].Data) != "message 0" {
 		f.Errorf("the first message is %q", got[0].Data)
+	}
+}
+
+// oddBatch: a backend may take what others refuse, or refuse the whole batch,
+// but what it says of each message has to be so.
+func oddBatch(f *fixture) {
+	odd := map[string]backend.Message{
+		"a priority that is none":   {Priority: 99},
+		"a header without a name":   {Headers: map[string]string{"": "v"}},
+		"a header called data":      {Headers: map[string]string{"data": "v"}},
+		"a header that is no text":  {Headers: map[string]string{"k": "\xff"}},
+		"a very long key":           {IdempotencyKey: strings.Repeat("k", 5000)},
+		"a payload of several MiBs": {Data: make([]byte, 6<<20)},
+	}
+	for name, m := range odd {
+		f.fresh()
+		b := f.open()
+		batch := []backend.Message{{Data: []byte("first")}, m, {Data: []byte("last")}}
+		got, err := b.Append(f.ctx(), batch)
+		stored := 0
+		for _, r := range got {
+			if r.Err == nil {
+				stored++
+			}
+		}
+		if err == nil && stored != 3 || err != nil && stored == 3 || len(got) != 0 && len(got) != 3 {
+			f.Errorf("%s: results %+v, error %v", name, got, err)
+		}
+		if errors.Is(err, backend.ErrOutcomeUnknown) {
+			f.Errorf("%s: a refusal is said to be of unknown outcome: %v", name, err)
+		}
+		f.ack(b, f.gather(b, request("a", 3), stored).Deliveries...)
+		f.done(b)
 	}
 }
 

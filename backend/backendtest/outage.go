@@ -17,9 +17,11 @@ func (s *suite) outageCases() []testCase {
 			testCase{"an ack whose answer is lost can be repeated", lostAck},
 			testCase{"a claim whose answer is lost leaves its messages to others", lostClaim},
 			testCase{"a dead letter whose answer is lost is there once", lostDeadLetter},
-			testCase{"a redrive whose answer is lost sends back once", lostRedrive},
 			testCase{"every call ends with its context while nothing answers", contextEndsSilence},
 		)
+	}
+	if _, shown := s.offered.(backend.DeadLetters); shown && s.h.Faulty != nil {
+		cases = append(cases, testCase{"a redrive whose answer is lost sends back once", lostRedrive})
 	}
 	if s.h.Unreachable != nil {
 		cases = append(cases, testCase{"what did not reach the server is an error and never done, and then all goes on", unreachable})
@@ -146,10 +148,7 @@ func lostDeadLetter(f *fixture) {
 
 func lostRedrive(f *fixture) {
 	bad, good, lose := f.faulty()
-	shelf, can := bad.(backend.DeadLetters)
-	if !can {
-		return
-	}
+	shelf := bad.(backend.DeadLetters)
 	letter := f.bury(bad, numbered(0, 1)...)[0]
 	f.unanswered("a redrive", lose, func(ctx context.Context) error { return shelf.Redrive(ctx, "", letter) })
 	if err := shelf.Redrive(f.ctx(), "", letter); err != nil && !errors.Is(err, backend.ErrNotFound) {

@@ -58,7 +58,11 @@ func Run(t *testing.T, h Harness) {
 	if h.ReclaimAfter == 0 {
 		h.ReclaimAfter = 300 * time.Millisecond
 	}
-	s := &suite{h: h, unique: fmt.Sprintf("%x", time.Now().UnixNano()&0xffffff)}
+	probe := h.Open(t, "probe")
+	s := &suite{h: h, offered: probe, unique: fmt.Sprintf("%x", time.Now().UnixNano()&0xffffff)}
+	if err := probe.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
 	var all []testCase
 	for _, group := range []func(*suite) []testCase{
 		(*suite).appendCases, (*suite).payloadCases, (*suite).claimCases, (*suite).reclaimCases, (*suite).settleCases,
@@ -92,7 +96,10 @@ type testCase struct {
 }
 
 type suite struct {
-	h      Harness
+	h Harness
+	// offered is a closed handle: what it can do besides a Backend's calls has cases.
+	offered backend.Backend
+
 	unique string
 	ran    atomic.Int64
 	number atomic.Int64
@@ -107,6 +114,14 @@ func (s *suite) run(t *testing.T, c testCase) {
 
 func (s *suite) fixture(t *testing.T) *fixture {
 	return &fixture{T: t, h: s.h, suite: s, stream: s.name(), short: s.h.ReclaimAfter}
+}
+
+// only returns cases if there is what they need.
+func only(there bool, cases ...testCase) []testCase {
+	if !there {
+		return nil
+	}
+	return cases
 }
 
 func (s *suite) name() string { return fmt.Sprintf("t%s-%d", s.unique, s.number.Add(1)) }

@@ -49,13 +49,16 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 			err = b.claim(ctx, c)
 		}
 	}
-	if len(c.got.Deliveries) > 0 {
-		if errors.Is(err, backend.ErrGroupNotFound) {
-			b.untold.Store(&err)
-		}
-		return c.got, nil // what was claimed has to be worked on
+	if len(c.got.Lost) > 0 {
+		_ = b.forget(ctx, c.got.Lost) // notes that stay harm nobody
 	}
-	return c.got, err
+	if !c.any() {
+		return c.got, err
+	}
+	if errors.Is(err, backend.ErrGroupNotFound) {
+		b.untold.Store(&err)
+	}
+	return c.got, nil // what was claimed has to be worked on, a trouble comes again
 }
 
 // claim looks and waits in turns until something is there. It never waits for

@@ -22,11 +22,14 @@ func (b *Backend) scanCmd(ctx context.Context, c *claim) *redis.RawCmd {
 	cursor := *b.cursor.Load()
 	if b.current(ctx).autoclaim {
 		return redis.NewRawCmd(ctx, "XAUTOCLAIM", b.keys.stream, b.keys.group, c.Consumer,
-			c.ReclaimAfter.Milliseconds(), cursor, "COUNT", c.scan, "JUSTID")
+			c.ReclaimAfter.Milliseconds(), cursor, "COUNT", c.wanted(), "JUSTID")
 	}
 	// Without IDLE, which looks at all that is pending and is newer than 5.0 anyway.
-	return redis.NewRawCmd(ctx, "XPENDING", b.keys.stream, b.keys.group, cursor, "+", c.scan*pagePerDelivery)
+	return redis.NewRawCmd(ctx, "XPENDING", b.keys.stream, b.keys.group, cursor, "+", c.wanted()*pagePerDelivery)
 }
+
+// wanted returns how many orphans a scan may find.
+func (c *claim) wanted() int { return max(1, min(c.scan, c.room())) }
 
 // scanShare is how far a scan goes that is made beside a read. A server looks
 // each pending entry up, for about 2 µs: readers that follow each other closely look at
@@ -60,6 +63,16 @@ func (b *Backend) parseScan(cmd *redis.RawCmd, c *claim) (ids []string, err erro
 	return ids, nil
 }
 
+// forget removes what is known of deliveries whose entries the server found gone.
+func (b *Backend) forget(ctx context.Context, lost []string) error {
+	args := []any{"HDEL", b.keys.retry}
+	for _, name := range lost {
+		b.acked.finished(name)
+		args = append(args, name)
+	}
+	return b.do(ctx, redis.NewIntCmd(ctx, args...))
+}
+
 func isAutoclaim(cmd redis.Cmder) bool { return cmd.Args()[0] == "XAUTOCLAIM" }
 
 // parseAutoclaim reads [cursor, [ID, ...], [deleted ID, ...]], the last since 7.0.
@@ -91,14 +104,14 @@ func (c *claim) parsePending(r *replyReader) (next string, ids []string, err err
 		if err != nil {
 			return "", nil, err
 		}
-		if len(ids) == c.Max {
+		if len(ids) == c.wanted() {
 			return after(last), ids, nil
 		}
 		if last = name; int64(idle) >= c.ReclaimAfter.Milliseconds() {
 			ids = append(ids, name)
 		}
 	}
-	if n < c.scan*pagePerDelivery {
+	if n < c.wanted()*pagePerDelivery {
 		return cursorStart, ids, nil
 	}
 	return after(last), ids, nil
@@ -182,7 +195,6 @@ func (b *Backend) take(ctx context.Context, c *claim, ids []string) error {
 			c.got.Reclaimed++
 		case "l":
 			c.got.Lost = append(c.got.Lost, t.id)
-			b.acked.finished(t.id)
 		default:
 			past = append(past, t)
 		}

@@ -67,7 +67,8 @@ var _ backend.Backend = (*Backend)(nil)
 //	redis://a:6379,b:6379,c:6379?stream=orders            a Cluster, each host with its port
 //	redis://s1:26379,s2:26379/0?master=main&stream=orders  a Sentinel's master
 //
-// and rediss:// for TLS. Query keys: stream; group (default "weir"); master, the
+// and rediss:// for TLS. One host of a Cluster is enough. User and password are
+// those of the servers, not of the Sentinels. Query keys: stream; group (default "weir"); master, the
 // name that the Sentinels know; durability, the least class ("fsync", "disk",
 // "memory" or "ephemeral") that is accepted, where fsync also waits for one
 // replica with each append if there are any; signal, another name for the key of

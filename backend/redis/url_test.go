@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/weirmq/weir/backend"
 )
 
 func TestURLs(t *testing.T) {
@@ -23,6 +25,7 @@ func TestURLs(t *testing.T) {
 		}
 		got, err := parse(u)
 		want.keys, _ = keysOf("s", "weir")
+		want.enqueued = backend.FieldEnqueued
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", raw, got, err, want)
 		}

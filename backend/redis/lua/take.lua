@@ -29,7 +29,6 @@ for i = 6, #ARGV do
     local entry = redis.call('XRANGE', stream, id, id)[1]
     if not entry then
       redis.call('XACK', stream, group, id)
-      redis.call('HDEL', retry, id)
       taken[#taken + 1] = {id, 'l', p[4], {}, ''}
     elseif left > 0 then
       -- Not due: pending again so that it is found when it is, at the latest after reclaim_after.
@@ -39,6 +38,9 @@ for i = 6, #ARGV do
       taken[#taken + 1] = {id, 'x', p[4], entry[2], text or ''}
     else
       redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', 0, 'RETRYCOUNT', p[4] + 1, 'JUSTID')
+      if text == '' then
+        redis.call('HDEL', retry, id) -- it told only when
+      end
       taken[#taken + 1] = {id, 'd', p[4] + 1, entry[2], text or ''}
     end
   end

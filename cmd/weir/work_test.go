@@ -69,7 +69,7 @@ func (w *running) wait(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("weir work did not end")
 	}
 }
@@ -77,7 +77,7 @@ func (w *running) wait(t *testing.T) {
 // eventually waits for a condition that another process or goroutine brings about.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for !ok() {
 		if client.Sleep(ctx, 2*time.Millisecond) != nil {
@@ -247,7 +247,7 @@ func TestWorkOutlivesAnAbsentServer(t *testing.T) {
 	f := newFakeServer(t)
 	n := 0
 	f.fault = func(string) fault {
-		if n++; n > 100 {
+		if n++; n > 35 {
 			return faultNone
 		}
 		return [...]fault{faultDrop, faultNotReady, faultNone, faultThrottle, faultNone, faultLoseAnswer, faultNone}[n%7]

@@ -32,7 +32,8 @@ type Hooks struct {
 	Handled func(s StreamName, took time.Duration, err error)
 	// Reclaimed is called with the number of deliveries taken over from others.
 	Reclaimed func(s StreamName, messages int)
-	// Workers is called when a pool's number of workers, or of those at work, changes.
+	// Workers is called when a pool's number of workers, or of those at work, changes:
+	// also when it starts, and with 0 when it has ended.
 	Workers func(s StreamName, workers, busy int)
 }
 

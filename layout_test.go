@@ -54,7 +54,7 @@ var table = map[string]rule{
 	"backend/embedded": {code: "backend backend/topics internal/api internal/engine " + vfs, tests: errorfs},
 	"backend/remote":   {code: "backend backend/topics internal/api internal/client", tests: "tests/weirtest"},
 
-	"telemetry":     {code: module + " " + metrics},
+	"telemetry":     {code: module + " " + metrics, tests: "backend/backendtest"},
 	"config":        {code: module + " " + pflag + " " + koanf},
 	"backend/redis": {code: "backend github.com/redis/go-redis/v9", tests: "backend/backendtest tests/redistest github.com/weirmq/weir"},
 

@@ -22,6 +22,7 @@ func (p *Pool) beatLoop(ctx, calls context.Context) {
 	tick := time.NewTicker(min(signalBeat, p.cfg.LagTTL/3))
 	defer tick.Stop()
 	b := beater{pool: p, signaler: signaler, busy: -1}
+	b.tell() // that there are workers, though there be no work
 	for {
 		select {
 		case <-p.beat:
@@ -31,6 +32,9 @@ func (p *Pool) beatLoop(ctx, calls context.Context) {
 			}
 		case <-ctx.Done():
 			b.beat(calls) // what the last ack changed
+			if told := p.cfg.Hooks.Workers; told != nil {
+				told(p.name, 0, 0)
+			}
 			return
 		}
 		b.beat(calls)
@@ -46,7 +50,8 @@ type beater struct {
 	failed   bool
 }
 
-func (b *beater) beat(ctx context.Context) {
+// tell tells the hook if there is something new.
+func (b *beater) tell() {
 	p := b.pool
 	if told := p.cfg.Hooks.Workers; told != nil {
 		if busy := p.Stats().Busy; busy != b.busy {
@@ -54,6 +59,11 @@ func (b *beater) beat(ctx context.Context) {
 			told(p.name, p.cfg.Workers, busy)
 		}
 	}
+}
+
+func (b *beater) beat(ctx context.Context) {
+	p := b.pool
+	b.tell()
 	if b.signaler == nil || ctx.Err() != nil {
 		return
 	}

@@ -1,0 +1,68 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend/backendtest"
+)
+
+// What a producer and a pool do arrives in the metrics: five messages, one of
+// them poison, and then a refusal.
+func TestAProducerAndAPoolAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg, hooks := open(t)
+		s := weir.New(backendtest.NewFake(backendtest.FakeOptions{Kind: "redis", Stream: "orders", Group: "billing"}))
+		quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+		p, err := weir.NewProducer(s, weir.ProducerConfig{LoadSheddingMaxRequests: 5, Hooks: hooks, Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		for i := range 6 {
+			err := p.Publish(t.Context(), weir.Message{Data: []byte{byte('0' + i)}})
+			var full *weir.QueueFullError
+			if refused := errors.As(err, &full); refused != (i == 5) {
+				t.Fatalf("publish %d: %v", i, err)
+			}
+		}
+		handle := func(_ context.Context, d *weir.Delivery) error {
+			if d.Data[0] == '3' {
+				return weir.Poison(errors.New("not an order"))
+			}
+			return nil
+		}
+		pool, err := weir.NewPool(s, handle, weir.PoolConfig{Workers: 2, Hooks: hooks, Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
+		defer stop()
+		if err := pool.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		scrape(t, reg, `# TYPE sse_queue_produce_attempts_total counter
+sse_queue_produce_attempts_total{queue_type="redis"} 6
+# TYPE sse_queue_produce_failures_total counter
+sse_queue_produce_failures_total{queue_type="redis",reason="buffer_full"} 0
+sse_queue_produce_failures_total{queue_type="redis",reason="load_shedding"} 1
+sse_queue_produce_failures_total{queue_type="redis",reason="queue_full"} 0
+# TYPE sse_queue_produce_success_total counter
+sse_queue_produce_success_total{queue_type="redis"} 5
+# TYPE weir_stream_messages_total counter
+weir_stream_messages_total{group="billing",outcome="acked",queue_type="redis",stream="orders"} 4
+weir_stream_messages_total{group="billing",outcome="dead",queue_type="redis",stream="orders"} 1
+weir_stream_messages_total{group="billing",outcome="lost",queue_type="redis",stream="orders"} 0
+weir_stream_messages_total{group="billing",outcome="retried",queue_type="redis",stream="orders"} 0
+# TYPE weir_stream_workers gauge
+weir_stream_workers{group="billing",queue_type="redis",stream="orders"} 0
+`, "sse_queue_produce_attempts_total", "sse_queue_produce_failures_total", "sse_queue_produce_success_total",
+			"weir_stream_messages_total", "weir_stream_workers")
+	})
+}

@@ -52,6 +52,9 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 	if len(c.got.Lost) > 0 {
 		_ = b.forget(ctx, c.got.Lost) // notes that stay harm nobody
 	}
+	if err == nil || c.any() {
+		b.grouped.Store(true)
+	}
 	if !c.any() {
 		return c.got, err
 	}
@@ -228,7 +231,7 @@ func (b *Backend) createGroup(ctx context.Context) error {
 	}
 	empty := cursorStart
 	b.cursor.Store(&empty)
-	if position != "0" {
+	if b.grouped.Load() {
 		return fmt.Errorf("redis: %w: group %q was gone and has been made again behind %s: %w",
 			backend.ErrUnavailable, b.keys.group, position, backend.ErrGroupNotFound)
 	}

@@ -47,7 +47,7 @@ var faults = []struct {
 		s.server.Kill()
 		hold(500 * time.Millisecond)
 		s.server.Restart()
-	}, verdict{sees: backend.ErrUnavailable}},
+	}, verdict{fails: true}},
 	{"frozen for 5 s", func(s *scene) {
 		s.server.Pause()
 		hold(5 * time.Second)

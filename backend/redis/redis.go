@@ -48,6 +48,7 @@ type Backend struct {
 	orphans      atomic.Bool // the last claim found some: reclaim first, then read
 	acked        progress
 	names        consumers
+	grouped      atomic.Bool // the group has been there: that it is missing is news
 	// untold is the loss of a group that the last claim could not report because
 	// it had something to hand out; the next one does.
 	untold atomic.Pointer[error]

@@ -242,6 +242,7 @@ func (r *rig) stopWriters() {
 // verdict is what is asked of a run.
 type verdict struct {
 	proxied bool     // the fault is in the network
+	fails   bool     // some publish must have been told an error
 	sees    error    // an error that some publish must have been told; nil: any or none
 	full    bool     // some publish must have been refused by a backend.FullError
 	logs    []string // what the pool's log must say
@@ -264,6 +265,9 @@ func (r *rig) finish(server goredis.UniversalClient, v verdict) {
 	r.judgeStream(server, v)
 	if r.latest > rigLate+r.jitter {
 		r.t.Errorf("a publish returned %v after its context had ended; timers of this machine are late by %v at most", r.latest, r.jitter)
+	}
+	if v.fails && len(r.errs) == 0 {
+		r.t.Error("no publish failed: the fault did nothing")
 	}
 	if v.sees != nil && !slices.ContainsFunc(r.errs, func(err error) bool { return errors.Is(err, v.sees) }) {
 		r.t.Errorf("no publish was told %q; told: %v", v.sees, r.kinds())

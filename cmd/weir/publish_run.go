@@ -170,7 +170,7 @@ func (p *publisher) send(ctx context.Context, batch []inputRecord) error {
 	if err == nil {
 		return p.acknowledged(ctx, len(batch))
 	}
-	if p.courier.unsure.IsZero() { // certainly not stored
+	if p.courier.noted && p.courier.unsure.IsZero() { // certainly not stored
 		err = errors.Join(err, p.place.end())
 	}
 	return err

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
 )
 
 func writeLines(t *testing.T, lines ...string) string {
@@ -108,6 +114,35 @@ func TestPublishAsksRatherThanStoringTwiceWhenTheKeyMayBeForgotten(t *testing.T)
 	}
 	if got := f.data("in"); !slices.Equal(got, []string{`"a"`, `"b"`}) {
 		t.Errorf("records %v", got)
+	}
+}
+
+// silent is a backend that is never reached.
+type silent struct{ backend.Backend }
+
+func (silent) Info() backend.Info { return backend.Info{Kind: "redis", Stream: "in"} }
+
+func TestAPublishThatNeverBeganAWriteLeavesTheMarkOfAnEarlierOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "place")
+	earlier := newPlace(path, "in", "run")
+	if _, err := earlier.begin(time.Now()); err != nil { // and then the run was killed
+		t.Fatal(err)
+	}
+	p := &publisher{opt: &publishOptions{giveUp: time.Minute}, place: newPlace(path, "in", "another"), progress: newProgress(io.Discard)}
+	p.courier = &courier{Backend: silent{}, publisher: p}
+	var err error
+	if p.producer, err = weir.NewProducer(weir.New(p.courier.asBackend()), weir.ProducerConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	p.producer.Close() // every publish ends at the guard
+	if err := p.place.load(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.send(t.Context(), []inputRecord{{data: json.RawMessage(`"a"`)}}); err == nil {
+		t.Fatal("published through a closed producer")
+	}
+	if text := readFile(t, path); !strings.Contains(text, `"sending_ms"`) {
+		t.Errorf("the place is %s, want the mark of the write that may have been stored", text)
 	}
 }
 

@@ -223,8 +223,8 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("redis: %w", backend.ErrClosed)
 	case code != "":
 		return explainReply(code, err)
-	case neverSent(err) && ctx.Err() != nil:
-		return fmt.Errorf("redis: not sent: %w", context.Cause(ctx))
+	case ended(err) && ctx.Err() != nil:
+		return fmt.Errorf("redis: not sent: %w", err)
 	case neverSent(err):
 		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
 	}

@@ -9,7 +9,7 @@
 //	weirpeers redis-work | asynq-work | watermill-work -addr HOST:PORT [flags]
 //
 // Flags of the loads: -n publishers, -size bytes, -warmup and -for durations;
-// -batch messages of a pipeline. The works put -jobs jobs into the emptied database
+// -batch messages of a pipeline, -stamped entries with a field enqueue_ts. The works put -jobs jobs into the emptied database
 // and time how long -n workers take for them; redis-work reads -batch at a time and
 // acknowledges each batch with one command, or with -single each message with one.
 package main
@@ -49,6 +49,7 @@ func run(ctx context.Context, args []string) error {
 	count := flags.Int("jobs", 10_000, "jobs of a work")
 	batch := flags.Int("batch", 1, "messages of a pipeline or a read")
 	single := flags.Bool("single", false, "acknowledge each message with a command of its own")
+	stamped := flags.Bool("stamped", false, "redis-load: entries have a field enqueue_ts")
 	flags.DurationVar(&plan.warmup, "warmup", 300*time.Millisecond, "time before counting starts")
 	flags.DurationVar(&plan.length, "for", 4*time.Second, "time that is counted")
 	if err := flags.Parse(args[1:]); err != nil {
@@ -62,7 +63,7 @@ func run(ctx context.Context, args []string) error {
 	case "nats-load":
 		return printResult(loadNATS(ctx, *target, []byte(payload), plan))
 	case "redis-load":
-		return printResult(loadRedis(ctx, *addr, payload, *batch, plan))
+		return printResult(loadRedis(ctx, *addr, payload, *batch, *stamped, plan))
 	case "redis-work":
 		return printResult(jobs.redis(ctx))
 	case "asynq-work":

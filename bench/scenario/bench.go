@@ -107,7 +107,7 @@ func (c Config) sizes() sizes {
 		sealed: sealed, bulk: sealed * segmentBytes / recordSize,
 		jobs: 1_000_000, manyWaiting: 1_000_000, fewWaiting: 10_000, burst: 5_000,
 		stored: 1_000_000, topics: 100_000, deleted: 4_000_000, kept: 200_000, polls: 200,
-		watchers: 1_000, streams: 10_000, pooled: 600_000, backlog: 1_000_000,
+		watchers: 1_000, streams: 10_000, pooled: 400_000, backlog: 1_000_000,
 		warmup: 300 * time.Millisecond, underLoad: time.Second,
 	}
 }

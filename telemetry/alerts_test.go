@@ -3,22 +3,24 @@ package telemetry
 import (
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/weirmq/weir"
 )
 
-// An alert over a metric that does not exist never fires.
-func TestTheAlertsAreOverMetricsThatExist(t *testing.T) {
-	rules, err := os.ReadFile("../docs/alerts.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+// everyMetric returns the names of all metrics there are once everything has
+// happened.
+func everyMetric(t *testing.T) map[string]bool {
+	t.Helper()
 	reg, h := open(t)
 	age := time.Second
 	h.Measured(orders, weir.Measurement{Depth: 1, Pending: lagOf(1), Lag: lagOf(1), OldestAge: &age, DeadLetters: lagOf(1)})
 	h.SignalKnown(orders, true)
+	h.Workers(orders, 1, 0)
+	h.Slowed(orders, weir.SoftSleep, time.Second)
+	h.Shadowed(orders, string(weir.SoftSleep))
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -27,6 +29,16 @@ func TestTheAlertsAreOverMetricsThatExist(t *testing.T) {
 	for _, f := range families {
 		have[f.GetName()] = true
 	}
+	return have
+}
+
+// An alert over a metric that does not exist never fires.
+func TestTheAlertsAreOverMetricsThatExist(t *testing.T) {
+	rules, err := os.ReadFile("../docs/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := everyMetric(t)
 	names := regexp.MustCompile(`\b(sse_queue|weir_stream)_\w+`).FindAllString(string(rules), -1)
 	if len(names) < 8 {
 		t.Fatalf("found only %v", names)
@@ -34,6 +46,18 @@ func TestTheAlertsAreOverMetricsThatExist(t *testing.T) {
 	for _, name := range names {
 		if !have[name] {
 			t.Errorf("%s is in the alerts and not among the metrics", name)
+		}
+	}
+}
+
+func TestEveryMetricIsDescribed(t *testing.T) {
+	page, err := os.ReadFile("../docs/OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range everyMetric(t) {
+		if !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("docs/OPERATIONS.md does not say when to look at %s", name)
 		}
 	}
 }

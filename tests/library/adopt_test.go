@@ -85,7 +85,11 @@ func (s *site) producer(ctx context.Context, name string, sent *atomic.Int64, li
 }
 
 func TestWeirJoinsAGroupOfHandWrittenConsumersAndLeavesItAgain(t *testing.T) {
-	const reclaimAfter = 1500 * time.Millisecond
+	const (
+		reclaimAfter = 1500 * time.Millisecond
+		block        = 200 * time.Millisecond
+		slack        = 1500 * time.Millisecond // processes have to start, on a loaded machine
+	)
 	s := newSite(t, "orders", "billing")
 	ctx := t.Context()
 	if err := s.client.XGroupCreateMkStream(ctx, s.stream, s.group, "0").Err(); err != nil {
@@ -116,9 +120,12 @@ func TestWeirJoinsAGroupOfHandWrittenConsumersAndLeavesItAgain(t *testing.T) {
 
 	// Weir joins.
 	joined := time.Now()
-	flags := []string{"--workers", "4", "--reclaim-after", reclaimAfter.String(), "--block", "200ms"}
+	flags := []string{"--workers", "4", "--reclaim-after", reclaimAfter.String(), "--block", block.String()}
 	weirs := []*weirtest.Process{s.work("weir-1", recordLine, flags...), s.work("weir-2", recordLine, flags...)}
 	orphans := s.since(joined, "weir has the orphans", func() bool { return s.pendingOf()["hand-crashed"] == 0 })
+	if orphans > reclaimAfter+block+slack {
+		t.Errorf("weir had the orphans %s after it joined, want %s + one loop of %s", orphans, reclaimAfter, block)
+	}
 
 	// One producer after the other is switched.
 	stop1()

@@ -2,18 +2,12 @@ package redis
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"net"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/weirmq/weir/backend"
 )
 
 // A command that the server refused is sent again this often, after these waits
@@ -197,108 +191,6 @@ func (b *Backend) judge(ctx context.Context, cmds []redis.Cmder) verdict {
 		v.refused = append(v.refused, cmd)
 	}
 	return v
-}
-
-// settleErrors turns the commands' errors into those of package backend.
-func (b *Backend) settleErrors(ctx context.Context, cmds []redis.Cmder) (first error) {
-	for _, cmd := range cmds {
-		err := cmd.Err()
-		if err == nil || err == redis.Nil {
-			continue
-		}
-		err = b.explain(ctx, err)
-		cmd.SetErr(err)
-		if first == nil {
-			first = err
-		}
-	}
-	return first
-}
-
-// explain wraps an error of the client in the one of package backend that fits.
-func (b *Backend) explain(ctx context.Context, err error) error {
-	code, _ := replyCode(err)
-	switch {
-	case b.closing.Err() != nil:
-		return fmt.Errorf("redis: %w", backend.ErrClosed)
-	case code != "":
-		return explainReply(code, err)
-	case ended(err) && ctx.Err() != nil:
-		return fmt.Errorf("redis: not sent: %w", err)
-	case neverSent(err):
-		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
-	}
-	b.moved()
-	if ctx.Err() != nil {
-		return fmt.Errorf("redis: %w: %w: %w", backend.ErrOutcomeUnknown, context.Cause(ctx), err)
-	}
-	return fmt.Errorf("redis: %w: %w", backend.ErrOutcomeUnknown, err)
-}
-
-func explainReply(code string, err error) error {
-	if code == "UNBLOCKED" && strings.Contains(err.Error(), "no longer exists") {
-		code = "NOGROUP" // what 7.2 and later say of a stream that is deleted under a blocking read
-	}
-	switch code {
-	case "OOM":
-		return &backend.FullError{Reason: backend.ReasonQueueFull, Err: err}
-	case "NOGROUP":
-		return fmt.Errorf("redis: %w: %w", backend.ErrGroupNotFound, err)
-	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "UNBLOCKED",
-		"NOREPLICAS", "BUSY", "MISCONF", "NOSCRIPT":
-		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
-	case "CROSSSLOT":
-		return fmt.Errorf("redis: a key is in another slot than the stream; give its name the stream's hash tag: %w", err)
-	}
-	if strings.HasPrefix(err.Error(), "ERR max number of clients") {
-		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
-	}
-	return fmt.Errorf("redis: %w", err)
-}
-
-// replyError is an error that the server answered to a raw command.
-type replyError string
-
-func (e replyError) Error() string { return string(e) }
-
-// RedisError makes it an error like the client's own.
-func (replyError) RedisError() {}
-
-// replyCode returns the first word of an error that the server answered and the
-// rest, or nothing.
-func replyCode(err error) (code, rest string) {
-	var reply redis.Error
-	if err == nil || err == redis.Nil || !errors.As(err, &reply) {
-		return "", ""
-	}
-	code, rest, _ = strings.Cut(reply.Error(), " ")
-	return code, rest
-}
-
-// notSent is a failure before anything was written.
-type notSent struct{ error }
-
-func (e *notSent) Unwrap() error { return e.error }
-
-// neverSent returns whether err came before the command was written.
-func neverSent(err error) bool {
-	var (
-		before *notSent
-		op     *net.OpError
-	)
-	switch {
-	case errors.As(err, &before), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
-		return true
-	case errors.As(err, &op) && op.Op == "dial", strings.HasPrefix(err.Error(), "failed to initialize connection"):
-		return true
-	}
-	return ended(err)
-}
-
-// ended returns whether the context ended before the command was written: later
-// the client reports a timeout of the connection instead.
-func ended(err error) bool {
-	return (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) && !errors.Is(err, io.EOF)
 }
 
 func setError(cmds []redis.Cmder, err error) {

@@ -14,39 +14,44 @@ import (
 // half of the last claim's ReclaimAfter only if they are still held.
 func (b *Backend) Ack(ctx context.Context, leases []backend.Lease) (lost []string, err error) {
 	var (
-		fence = time.Duration(b.reclaimAfter.Load()) / 2
-		now   = time.Now()
-		plain = make([]any, 0, 3+len(leases))
-		notes []any // fields of the retry hash: only a repeated delivery has one
-		old   []lease
+		fence  = time.Duration(b.reclaimAfter.Load()) / 2
+		now    = time.Now()
+		ack    = append(make([]any, 0, 3+len(leases)), "XACK", b.keys.stream, b.keys.group)
+		notes  = []any{"HDEL", b.keys.retry} // only a repeated delivery has one
+		old    []lease
+		fenced *redis.RawCmd
+		cmds   []redis.Cmder
 	)
-	plain = append(plain, "XACK", b.keys.stream, b.keys.group)
 	for _, l := range leases {
 		if now.Sub(l.Since) > fence {
 			old = append(old, lease{Lease: l})
 			continue
 		}
-		plain = append(plain, l.ID)
-		if l.Attempt > 1 {
+		if ack = append(ack, l.ID); l.Attempt > 1 {
 			notes = append(notes, l.ID)
 		}
 	}
-	var cmds []redis.Cmder
-	if len(plain) > 3 {
-		cmds = append(cmds, redis.NewIntCmd(ctx, plain...))
+	if len(ack) > 3 {
+		cmds = append(cmds, redis.NewIntCmd(ctx, ack...))
 	}
-	if len(notes) > 0 {
-		cmds = append(cmds, redis.NewIntCmd(ctx, append([]any{"HDEL", b.keys.retry}, notes...)...))
+	if len(notes) > 2 {
+		cmds = append(cmds, redis.NewIntCmd(ctx, notes...))
 	}
 	if len(old) > 0 {
-		fenced := b.settleCmd(ctx, "ack", old)
+		fenced = b.settleCmd(ctx, "ack", old)
 		cmds = append(cmds, fenced)
-		if err = b.do(ctx, cmds...); err != nil {
-			return nil, err
-		}
+	}
+	return b.acknowledge(ctx, leases, cmds, fenced)
+}
+
+// acknowledge sends the commands of an Ack, of which fenced names the lost ones;
+// nil: none needed the fence.
+func (b *Backend) acknowledge(ctx context.Context, leases []backend.Lease, cmds []redis.Cmder, fenced *redis.RawCmd) (lost []string, err error) {
+	if len(cmds) == 0 {
+		return nil, nil
+	}
+	if err = b.do(ctx, cmds...); err == nil && fenced != nil {
 		lost, err = parseLost(fenced)
-	} else if len(cmds) > 0 {
-		err = b.do(ctx, cmds...)
 	}
 	if err != nil {
 		return nil, err

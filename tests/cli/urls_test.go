@@ -115,3 +115,34 @@ func TestURLsThatNoCommandCanUseAreRefusedWithTheReason(t *testing.T) {
 		}
 	}
 }
+
+func TestPublishToRedisStoresEachLineOnceThroughKillsOfEither(t *testing.T) {
+	lines := accessLog(t)[:3000]
+	srv := redistest.Start(t, redistest.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
+	c := srv.Client()
+	stored := func() int64 { return c.XLen(t.Context(), "in").Val() }
+	args := []string{"publish", "--guard", "off", "--batch", "20", "--resume", filepath.Join(t.TempDir(), "place"), srv.URL() + "?stream=in", writeLines(t, lines)}
+	for round, mark := range []int64{400, 1000, 1600, 2200} {
+		p := run(t, args...)
+		eventually(t, "a part is stored", func() bool { return stored() >= mark })
+		if round%2 == 0 {
+			srv.Kill()
+			srv.Restart()
+		}
+		p.Signal(syscall.SIGKILL)
+		<-p.Exited()
+	}
+	if n := stored(); n == int64(len(lines)) {
+		t.Fatal("everything was stored before the last kill")
+	}
+	must(t, args...)
+	entries, err := c.XRange(t.Context(), "in", "-", "+").Result()
+	if err != nil || len(entries) != len(lines) {
+		t.Fatalf("%d entries, %v, want %d", len(entries), err, len(lines))
+	}
+	for i, e := range entries {
+		if e.Values["data"] != lines[i] {
+			t.Fatalf("entry %d is %q, want %q", i, e.Values["data"], lines[i])
+		}
+	}
+}

@@ -32,6 +32,13 @@ type idle struct {
 
 func (i *idle) init() { i.back = make(chan struct{}) }
 
+// forget makes the next empty claim read the head anew.
+func (i *idle) forget() {
+	i.Lock()
+	defer i.Unlock()
+	i.known = false
+}
+
 // returned notes that jobs were given back, claimable after delay. A waiting claim
 // is interrupted only if it would not look in time by itself: over HTTP that costs
 // a connection.
@@ -74,7 +81,10 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 			return out, err
 		}
 		if err := b.await(ctx, end, back); err != nil {
-			return backend.Claimed{}, b.fail(err, false)
+			// The claim was answered; what goes wrong while it waits is the next one's to tell.
+			b.idle.forget()
+			sleep(ctx, min(time.Until(end), recheck))
+			return out, b.fail(ctx.Err(), false)
 		}
 	}
 }
@@ -131,9 +141,7 @@ func (b *Backend) lease(ctx context.Context, req *backend.ClaimRequest, limit in
 		return nil, since, b.fail(err, false)
 	}
 	if len(jobs) > 0 {
-		b.idle.Lock()
-		b.idle.known = false
-		b.idle.Unlock()
+		b.idle.forget()
 	}
 	return jobs, since, nil
 }

@@ -258,7 +258,8 @@ func TestWorkOutlivesAnAbsentServer(t *testing.T) {
 		want++
 	}
 	dir := t.TempDir()
-	w := startWork(t, f, weir.PoolConfig{Workers: 4, ReclaimAfter: 500 * time.Millisecond, UntilEmpty: 50 * time.Millisecond}, `touch `+dir+`/$WEIR_SEQ`)
+	w := startWork(t, f, weir.PoolConfig{Workers: 4, ReclaimAfter: 500 * time.Millisecond, UntilEmpty: 50 * time.Millisecond,
+		MaxDeliveries: -1}, `touch `+dir+`/$WEIR_SEQ`) // lost answers use deliveries up
 	w.wait(t)
 	done, err := os.ReadDir(dir)
 	if err != nil || len(done) != want {

@@ -77,7 +77,7 @@ func encodeRecord(data []byte, headers map[string]string) (api.Record, error) {
 		if len(line) < len(data) {
 			headers[headerEncoding] = encodingLine
 		}
-	case utf8.Valid(data):
+	case isText(data):
 		r.Data = api.AppendString(make([]byte, 0, len(data)+2), data)
 	default:
 		r.Data = append(base64.StdEncoding.AppendEncode([]byte{'"'}, data), '"')
@@ -86,6 +86,18 @@ func encodeRecord(data []byte, headers map[string]string) (api.Record, error) {
 	var err error
 	r.Meta, err = encodeMeta(headers)
 	return r, err
+}
+
+// isText reports whether data is UTF-8 that is not longer as a JSON string than
+// in base64: a control character takes six bytes there, except white space.
+func isText(data []byte) bool {
+	controls := 0
+	for _, c := range data {
+		if c < ' ' && c != '\n' && c != '\t' && c != '\r' {
+			controls++
+		}
+	}
+	return 15*controls <= len(data) && utf8.Valid(data)
 }
 
 // isValue reports whether data is what a server would store and give back byte

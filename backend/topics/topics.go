@@ -6,7 +6,7 @@
 // A message is a record: its headers are the string members of meta, its ID is
 // the record's number. Data that is compact JSON of the contract and not a string
 // is stored as it is, so that everybody who reads the topic sees it; other text
-// becomes a JSON string, other bytes a base64 string with the member
+// becomes a JSON string, bytes that are no text a base64 string with the member
 // weir-encoding. Reading turns it round and gives the same bytes.
 package topics
 

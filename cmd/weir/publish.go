@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -110,10 +111,11 @@ func runPublish(cmd *cobra.Command, opt *publishOptions, args []string) error {
 		return err
 	}
 	defer p.courier.close()
-	if err := p.guarded(ctx, cmd, settings); err != nil {
+	unguard, err := p.guarded(ctx, cmd, settings)
+	if err != nil {
 		return err
 	}
-	defer p.producer.Close()
+	defer unguard()
 	err = p.run(ctx)
 	p.progress.finish()
 	p.report(cmd.OutOrStdout(), err)
@@ -124,22 +126,30 @@ func runPublish(cmd *cobra.Command, opt *publishOptions, args []string) error {
 }
 
 // guarded makes the producer, whose settings follow the --config file and SIGHUP
-// until ctx ends.
-func (p *publisher) guarded(ctx context.Context, cmd *cobra.Command, settings config.Settings) error {
+// until unguard is called, which also closes it.
+func (p *publisher) guarded(ctx context.Context, cmd *cobra.Command, settings config.Settings) (unguard func(), err error) {
 	log, err := commandLog(p.progress, p.opt.logFormat)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cfg := settings.Producer
 	cfg.Logger, cfg.Hooks.Slowed = log, p.progress.slowed
 	p.producer, err = weir.NewProducer(weir.New(p.courier.asBackend()), cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	go config.Watch(ctx, config.Options{Flags: cmd.Flags()}, settings, log, func(next config.Settings) {
-		if err := p.producer.Reconfigure(next.Producer); err != nil {
-			log.Error("weir publish: new settings refused", "error", err)
-		}
+	ctx, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		config.Watch(ctx, config.Options{Flags: cmd.Flags()}, settings, log, func(next config.Settings) {
+			if err := p.producer.Reconfigure(next.Producer); err != nil {
+				log.Error("weir publish: new settings refused", "error", err)
+			}
+		})
 	})
-	return nil
+	return func() {
+		stop()
+		watch.Wait()
+		_ = p.producer.Close() // has nothing to report
+	}, nil
 }

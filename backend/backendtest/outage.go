@@ -30,10 +30,11 @@ func (s *suite) outageCases() []testCase {
 }
 
 // How long a call waits for an answer that does not come, and how long one does
-// that the server has to have finished.
+// that the server is to have finished.
 const (
 	silence     = 300 * time.Millisecond
 	longSilence = 800 * time.Millisecond
+	overdue     = 50 * time.Millisecond // how much later than its context a call may end
 )
 
 // faulty opens a handle that can lose answers, and another that cannot.
@@ -171,15 +172,29 @@ func contextEndsSilence(f *fixture) {
 		if c.name == "publish signal" && f.h.CountsItself {
 			continue // asks nobody
 		}
-		ctx, cancel := context.WithTimeout(f.ctx(), silence)
-		start := time.Now()
-		err := c.do(ctx, bad)
-		took := time.Since(start)
-		cancel()
-		if err == nil || took > silence+prompt/2 {
-			f.Errorf("%s without an answer: %v after %s, its context %s", c.name, err, took, silence)
+		if took, err := quickest(f, c, bad); err == nil || took > silence+overdue {
+			f.Errorf("%s without an answer: %v after %s at best, its context %s", c.name, err, took, silence)
 		}
 	}
+}
+
+// quickest makes a call that gets no answer until it is over in time, at most ten
+// times: a machine may be late now and then, a backend that is late always is.
+func quickest(f *fixture, c call, b backend.Backend) (best time.Duration, err error) {
+	for try := 0; try < 10 && (try == 0 || best > silence+overdue); try++ {
+		ctx, cancel := context.WithTimeout(f.ctx(), silence)
+		start := time.Now()
+		err = c.do(ctx, b)
+		took := time.Since(start)
+		cancel()
+		if err == nil {
+			return took, nil
+		}
+		if try == 0 || took < best {
+			best = took
+		}
+	}
+	return best, err
 }
 
 func unreachable(f *fixture) {

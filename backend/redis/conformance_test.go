@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,10 @@ func TestConformance(t *testing.T) {
 
 func TestConformanceOfACluster(t *testing.T) {
 	c := redistest.StartCluster(t, 0, redistest.Options{})
+	u, _ := url.Parse(c.URL() + "?stream=jobs&signal=pressure")
+	if _, err := redis.Open(t.Context(), u); err == nil || !strings.Contains(err.Error(), "slot") {
+		t.Errorf("a signal in another slot: %v", err)
+	}
 	backendtest.Run(t, harness("a redis cluster", c.Masters[0].URL()+"?")) // its others are found
 }
 

@@ -133,7 +133,23 @@ func (b *Backend) settle(ctx context.Context) error {
 			return err
 		}
 	}
-	return f.check(b.set)
+	if err = f.check(b.set); err != nil || b.cluster == nil {
+		return err
+	}
+	return b.checkSlots(ctx)
+}
+
+// checkSlots refuses a signal that a Cluster keeps elsewhere than the stream.
+func (b *Backend) checkSlots(ctx context.Context) error {
+	stream := redis.NewIntCmd(ctx, "CLUSTER", "KEYSLOT", b.keys.stream)
+	signal := redis.NewIntCmd(ctx, "CLUSTER", "KEYSLOT", b.keys.lag)
+	if err := b.do(ctx, stream, signal); err != nil {
+		return err
+	}
+	if stream.Val() != signal.Val() {
+		return fmt.Errorf("signal %q is not in the slot of stream %q: give both the same {tag}", b.keys.lag, b.keys.stream)
+	}
+	return nil
 }
 
 // Info describes the stream.

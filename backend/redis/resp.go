@@ -14,6 +14,9 @@ var errReply = errors.New("redis: reply of an unknown shape")
 // replyReader reads a raw reply (RESP, version 2) without copying it.
 type replyReader struct{ rest []byte }
 
+// shortestElement is the length of ":0\r\n": no array has more elements than fit.
+const shortestElement = 4
+
 // line returns the kind and the text of the next line.
 func (r *replyReader) line() (kind byte, text []byte, err error) {
 	end := bytes.IndexByte(r.rest, '\n')
@@ -35,7 +38,7 @@ func (r *replyReader) array() (int, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case kind == '*', kind == '$' && n < 0:
+	case kind == '*' && n <= len(r.rest)/shortestElement, kind == '$' && n < 0:
 		return n, nil
 	}
 	return 0, fmt.Errorf("%w: %q for an array", errReply, kind)
@@ -53,7 +56,7 @@ func (r *replyReader) bytes() ([]byte, error) {
 		return nil, err
 	case n < 0:
 		return nil, nil
-	case kind != '$' || len(r.rest) < n+2:
+	case kind != '$' || n > len(r.rest)-2:
 		return nil, fmt.Errorf("%w: %q for a string", errReply, kind)
 	}
 	value := r.rest[:n:n]

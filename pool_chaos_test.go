@@ -147,6 +147,8 @@ func randomFault(random *rand.Rand) (backendtest.Op, backendtest.Fault) {
 
 func (h *history) check(t *testing.T, f *backendtest.Fake) {
 	t.Helper()
+	h.mu.Lock() // a handler that was given up may still run
+	defer h.mu.Unlock()
 	letters, err := f.List(context.Background(), "", "", 10*chaosMessages)
 	if err != nil {
 		t.Fatal(err)

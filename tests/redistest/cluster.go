@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 
@@ -14,7 +13,6 @@ import (
 const (
 	masters = 3
 	slots   = 16384
-	busGap  = 10000 // between a node's port and its cluster bus
 )
 
 // Cluster is three masters that share the slots, and a replica for each of the
@@ -39,7 +37,7 @@ func StartCluster(t TB, replicas int, opt Options) *Cluster {
 		opt.Dir = "" // each has its own
 		s := prepare(t, opt)
 		s.args = s.serverArgs
-		if err := s.launch(clusterPort); err != nil {
+		if err := s.launch(freePort); err != nil {
 			t.Fatalf("redistest: node %d: %v", i, err)
 		}
 		if i < masters {
@@ -50,23 +48,6 @@ func StartCluster(t TB, replicas int, opt Options) *Cluster {
 	}
 	c.form()
 	return c
-}
-
-// clusterPort returns a port that is free together with its bus.
-func clusterPort() (int, error) {
-	for range 100 {
-		port, err := freePort()
-		if err != nil {
-			return 0, err
-		}
-		if port+busGap > 65535 {
-			continue
-		}
-		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+busGap)); err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, errors.New("no port is free together with the one 10000 above it")
 }
 
 // Nodes are all servers.

@@ -3,6 +3,7 @@ package redistest
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -255,11 +256,33 @@ func eventually(t TB, what string, check func() error) {
 	}
 }
 
+// Ports are taken from below those that systems give to outgoing connections: one
+// of these could have a server's port by the time that it comes back.
+const (
+	firstPort = 10_000
+	ports     = 10_000
+	busGap    = 10_000 // between a node's port and its cluster bus
+)
+
+// freePort returns a port that is free together with its bus.
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	var err error
+	for range 100 {
+		port := firstPort + rand.IntN(ports)
+		if err = free(port); err == nil {
+			err = free(port + busGap)
+		}
+		if err == nil {
+			return port, nil
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, err
+}
+
+func free(port int) error {
+	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }

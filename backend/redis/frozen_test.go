@@ -44,28 +44,40 @@ func TestCallsEndWithTheirContextWhileTheServerIsFrozen(t *testing.T) {
 	}
 	for name, call := range calls {
 		s.Pause()
-		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
-		check(t, name+" with a deadline", ctx, call)
-		cancel()
-		ctx, cancel = context.WithCancel(t.Context())
-		timer := time.AfterFunc(60*time.Millisecond, cancel)
-		check(t, name+" that is cancelled", ctx, call)
-		timer.Stop()
+		check(t, name+" with a deadline", call, func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(t.Context(), 60*time.Millisecond)
+		})
+		check(t, name+" that is cancelled", call, func() (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(60*time.Millisecond, cancel)
+			return ctx, cancel
+		})
 		s.Resume()
 		wait(t, "the server answers again", func() bool { _, err := b.Stats(t.Context()); return err == nil })
 	}
 }
 
-func check(t *testing.T, what string, ctx context.Context, call func(ctx context.Context) error) {
+// check makes a call with a context that ends. On a busy machine one may be late
+// for want of a processor; not several in a row.
+func check(t *testing.T, what string, call func(ctx context.Context) error, begin func() (context.Context, context.CancelFunc)) {
 	t.Helper()
-	ended := make(chan time.Time, 1)
-	context.AfterFunc(ctx, func() { ended <- time.Now() })
-	err := call(ctx)
-	if took := time.Since(<-ended); took > late {
-		t.Errorf("%s ended %s after its context", what, took)
-	}
-	if !errors.Is(err, backend.ErrOutcomeUnknown) && !errors.Is(err, ctx.Err()) {
-		t.Errorf("%s: %v", what, err)
+	for try := 1; ; try++ {
+		ctx, cancel := begin()
+		ended := make(chan time.Time, 1)
+		context.AfterFunc(ctx, func() { ended <- time.Now() })
+		err := call(ctx)
+		took := time.Since(<-ended)
+		cancel()
+		if !errors.Is(err, backend.ErrOutcomeUnknown) && !errors.Is(err, ctx.Err()) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if took <= late {
+			return
+		}
+		if try == 5 {
+			t.Errorf("%s ended %s after its context", what, took)
+			return
+		}
 	}
 }
 

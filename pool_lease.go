@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -77,8 +78,13 @@ func (p *Pool) dueLeases() (due []*job, doubts int, doubted bool) {
 
 func (p *Pool) extendSome(ctx context.Context, jobs []*job) error {
 	p.mu.Lock()
+	// An earlier batch took its time: some may be settled by now, and used again.
+	jobs = slices.DeleteFunc(jobs, func(j *job) bool { return j.lease.ID == "" || !j.extendable() })
 	leases := appendLeases(make([]backend.Lease, 0, len(jobs)), jobs)
 	p.mu.Unlock()
+	if len(jobs) == 0 {
+		return nil
+	}
 	call, cancel := context.WithTimeout(ctx, min(callTimeout, p.cfg.ReclaimAfter/3))
 	defer cancel()
 	at := time.Now()

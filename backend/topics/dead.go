@@ -3,6 +3,8 @@ package topics
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -97,10 +99,20 @@ func (b *Backend) writeLetter(ctx context.Context, to string, l *backend.DeadLet
 	if err != nil {
 		return api.WriteResult{}, err
 	}
-	record.Tag, record.HasTag = fmt.Appendf(nil, "%s%s-%d", tagDead, l.OriginID, l.Enqueued.UnixMilli()), true
+	record.Tag, record.HasTag = []byte(deadTag(name)), true
 	return b.writeTo(ctx, to, &api.WriteRequest{
 		Records: []api.Record{record}, IdempotencyKey: []byte(shortKey("dlq:" + name)), HasIdempotencyKey: true,
 	}, false)
+}
+
+// deadTag makes the tag of a letter. Several queues may share a topic of dead
+// letters, so name says which queue's message it is.
+func deadTag(name string) string {
+	if tag := tagDead + name; len(tag) <= api.DefaultLimits().MaxTagBytes {
+		return tag
+	}
+	sum := sha256.Sum256([]byte(name))
+	return tagDead + hex.EncodeToString(sum[:])
 }
 
 // letterRecord makes the record of a dead letter. What is too much for a record

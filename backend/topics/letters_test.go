@@ -215,3 +215,30 @@ func TestALetterOfTheSameNumberInANewLifeIsStored(t *testing.T) {
 		t.Errorf("letters %+v, %v", list, err)
 	}
 }
+
+func TestLettersOfTwoQueuesInOneTopicStayApart(t *testing.T) {
+	h := &host{t: t, kind: "http"}
+	h.serve("")
+	const dead = "all-letters"
+	at := time.UnixMilli(1_795_000_000_000)
+	var b *topics.Backend
+	for _, queue := range []string{fresh(), strings.Repeat("q", 250)} {
+		b = h.open(queue)
+		publish(t, b, queue[:1])
+		d := one(t, b)
+		d.Enqueued = at // both messages have the same number and time
+		if err := b.DeadLetter(t.Context(), d, dead, backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := b.List(t.Context(), dead, "", 10)
+	if err != nil || len(list) != 2 {
+		t.Fatalf("letters %+v, %v", list, err)
+	}
+	if n, err := b.Purge(t.Context(), dead, []string{list[1].ID}); err != nil || n != 1 {
+		t.Errorf("purged %d, %v", n, err)
+	}
+	if rest, err := b.List(t.Context(), dead, "", 10); err != nil || len(rest) != 1 || rest[0].ID != list[0].ID {
+		t.Errorf("left %+v, %v", rest, err)
+	}
+}

@@ -2,6 +2,7 @@ package topics
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -43,9 +44,13 @@ func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []st
 		groups[h] = append(groups[h], r.Lease)
 		b.errs.put(r.ID, r.Error)
 	}
-	for _, h := range order {
+	for i, h := range order {
 		gone, err := b.settle(ctx, groups[h], Settle{Kind: api.SettleNack, Delay: h.delay, NotStarted: h.notStarted})
 		lost = append(lost, gone...)
+		if err != nil && i > 0 {
+			// A repeat finds the leases of the calls before gone, and has to know why.
+			err = fmt.Errorf("%w for some: %w", backend.ErrOutcomeUnknown, err)
+		}
 		if err != nil {
 			return lost, err
 		}

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,24 +12,30 @@ import (
 // idempotencyWindow is how long a key makes a repeated append harmless.
 const idempotencyWindow = 24 * time.Hour
 
-// replicaWait is how long an append waits for a replica if the URL asks for
-// fsync and there are replicas. Without one in time its outcome is unknown.
-const replicaWait = 2 * time.Second
-
 // Append stores messages in one round trip: a plain XADD each, or with an
 // idempotency key a script that stores it once within 24 hours.
 func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
 	cmds := make([]redis.Cmder, 0, len(msgs)+1)
 	now := time.Now()
+	keyed := -1 // the first
+	plain := false
 	for i := range msgs {
 		cmd, err := b.appendCmd(ctx, &msgs[i], now)
 		if err != nil {
 			return nil, err
 		}
 		cmds = append(cmds, cmd)
+		if msgs[i].IdempotencyKey == "" {
+			plain = true
+		} else if keyed < 0 {
+			keyed = i
+		}
 	}
 	if len(msgs) == 0 {
 		return nil, nil
+	}
+	if plain && keyed >= 0 {
+		loadScript(cmds[keyed]) // if it were not known, plain messages would overtake those with a key
 	}
 	wait := b.replicaWait(ctx)
 	if wait != nil {
@@ -67,7 +72,7 @@ func (b *Backend) appended(msgs []backend.Message, cmds []redis.Cmder, wait *red
 			}
 		}
 		if r.Err == nil && wait != nil {
-			r.Err = replicated(wait)
+			r.Err = b.replicated(wait)
 		}
 		if r.Err != nil && first == nil {
 			first = r.Err
@@ -86,23 +91,4 @@ func parseAppended(reply []byte) (id string, deduped bool, err error) {
 	}
 	was, err := r.int()
 	return id, was == 1, err
-}
-
-// replicaWait returns the command that waits for a replica, nil if nobody asked for it.
-func (b *Backend) replicaWait(ctx context.Context) *redis.IntCmd {
-	if b.set.durability != classes[0] || b.current(ctx).replicas == 0 {
-		return nil
-	}
-	return redis.NewIntCmd(ctx, "WAIT", 1, replicaWait.Milliseconds())
-}
-
-// replicated returns why a stored message may be lost all the same.
-func replicated(wait *redis.IntCmd) error {
-	switch {
-	case wait.Err() != nil:
-		return fmt.Errorf("redis: stored, not known to be on a replica: %w: %w", backend.ErrOutcomeUnknown, wait.Err())
-	case wait.Val() < 1:
-		return fmt.Errorf("redis: stored, no replica has it after %s: %w", replicaWait, backend.ErrOutcomeUnknown)
-	}
-	return nil
 }

@@ -39,6 +39,7 @@ func (c *claim) room() int { return c.Max - len(c.got.Deliveries) }
 func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
 	b.reclaimAfter.Store(int64(req.ReclaimAfter))
 	b.names.add(req.Consumer)
+	b.acked.expire(time.Now(), req.ReclaimAfter)
 	if untold := b.untold.Swap(nil); untold != nil {
 		return backend.Claimed{}, *untold
 	}
@@ -116,10 +117,11 @@ func (b *Backend) reclaimAndRead(ctx context.Context, c *claim) error {
 	scan, read := b.scanCmd(ctx, c), b.readCmd(ctx, c, c.Max)
 	err := b.do(ctx, scan, read)
 	fresh, readErr := b.parseRead(c, read)
-	if err = errors.Join(err, readErr); err != nil && len(fresh) == 0 {
-		return err
+	failed := errors.Join(err, readErr)
+	if failed != nil && len(fresh) == 0 && scan.Err() != nil {
+		return failed
 	}
-	ids, err := b.parseScan(scan, c)
+	ids, err := b.parseScan(scan, c) // which may have taken orphans over, whatever became of the read
 	if err == nil && len(ids) > 0 {
 		err = b.take(ctx, c, ids)
 	}
@@ -133,7 +135,7 @@ func (b *Backend) reclaimAndRead(ctx context.Context, c *claim) error {
 	if keep < len(fresh) {
 		err = errors.Join(err, b.handBack(ctx, fresh[keep:]))
 	}
-	return err
+	return errors.Join(failed, err)
 }
 
 // reclaim looks for orphans in the next part of what is pending.
@@ -195,7 +197,7 @@ func (b *Backend) parseRead(c *claim, cmd *redis.RawCmd) ([]*backend.Delivery, e
 		fields = found
 		d := &store[i]
 		c.fill(d, string(name), 1, found)
-		b.acked.took(d.ID)
+		b.acked.took(d.ID, d.Since)
 		deliveries = append(deliveries, d)
 	}
 	return deliveries, nil
@@ -229,6 +231,7 @@ func (b *Backend) createGroup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	_ = b.do(ctx, redis.NewIntCmd(ctx, "DEL", b.keys.retry)) // what was known is of the old one
 	empty := cursorStart
 	b.cursor.Store(&empty)
 	if b.grouped.Load() {

@@ -134,13 +134,13 @@ func (all *calls) dialer(config *tls.Config) func(ctx context.Context, network, 
 		if config != nil {
 			inner, err := (&tls.Dialer{NetDialer: plain, Config: config}).DialContext(ctx, network, addr)
 			if err != nil {
-				return nil, err
+				return nil, &notSent{err}
 			}
 			return &conn{Conn: inner, calls: all}, nil
 		}
 		inner, err := plain.DialContext(ctx, network, addr)
 		if err != nil {
-			return nil, err
+			return nil, &notSent{err}
 		}
 		served := &conn{Conn: inner, calls: all}
 		if raw, ok := inner.(syscall.Conn); ok {

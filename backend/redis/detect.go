@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,7 +23,6 @@ type features struct {
 	ackdel     bool // XACKDEL, XDELEX and trimming by acknowledged (8.2)
 	cluster    bool
 	durability string
-	replicas   int
 	eviction   string // the policy, if it may remove a stream
 	server     string // product and version, for people
 }
@@ -62,7 +60,9 @@ func (b *Backend) detect(ctx context.Context) (*features, error) {
 		eviction:   evictionOf(known),
 		server:     serverOf(info.Val()),
 	}
-	f.replicas, _ = strconv.Atoi(infoField(replication.Val(), "connected_slaves"))
+	if replication.Err() == nil {
+		b.replicas.set(replication.Val())
+	}
 	b.features.Store(f)
 	return f, nil
 }

@@ -33,8 +33,10 @@ func (b *Backend) settleErrors(ctx context.Context, cmds []redis.Cmder) (first e
 func (b *Backend) explain(ctx context.Context, err error) error {
 	code, _ := replyCode(err)
 	switch {
-	case b.closing.Err() != nil:
+	case b.closing.Err() != nil && (code != "" || neverSent(err)):
 		return fmt.Errorf("redis: %w", backend.ErrClosed)
+	case b.closing.Err() != nil:
+		return fmt.Errorf("redis: %w: %w: %w", backend.ErrClosed, backend.ErrOutcomeUnknown, err)
 	case code != "":
 		return explainReply(code, err)
 	case ended(err) && ctx.Err() != nil:
@@ -85,8 +87,27 @@ func replyCode(err error) (code, rest string) {
 	if err == nil || err == redis.Nil || !errors.As(err, &reply) {
 		return "", ""
 	}
-	code, rest, _ = strings.Cut(reply.Error(), " ")
+	code, rest, _ = strings.Cut(withinScript(reply.Error()), " ")
 	return code, rest
+}
+
+// withinScript returns the error of the command that made a script fail. Before
+// 7.0 it is wrapped: "ERR Error running script (call to f_…): @user_script:10:
+// @user_script: 10: -OOM command not allowed …", or once: "@user_script:10: NOGROUP …".
+func withinScript(text string) string {
+	const place = "@user_script:"
+	if !strings.HasPrefix(text, "ERR Error running script") {
+		return text
+	}
+	at := strings.LastIndex(text, place)
+	if at < 0 {
+		return text
+	}
+	_, inner, found := strings.Cut(text[at+len(place):], ": ") // behind the line's number
+	if !found {
+		return text
+	}
+	return strings.TrimPrefix(inner, "-")
 }
 
 // notSent is a failure before anything was written.
@@ -101,7 +122,8 @@ func neverSent(err error) bool {
 		op     *net.OpError
 	)
 	switch {
-	case errors.As(err, &before), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+	case errors.As(err, &before), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
+		errors.Is(err, redis.ErrClosed): // of a node that has left the Cluster
 		return true
 	case errors.As(err, &op) && op.Op == "dial", strings.HasPrefix(err.Error(), "failed to initialize connection"):
 		return true

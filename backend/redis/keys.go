@@ -17,7 +17,7 @@ type keys struct {
 	group   string
 	lag     string // pending count, written by workers (string, expires)
 	dead    string // dead letters (stream)
-	retry   string // what is known of failed deliveries (hash: ID -> "<due ms> <error>")
+	retry   string // what is known of failed deliveries (hash: ID -> "<due ms> <error>", see settle.lua)
 	trimmed string // what weir has removed from the stream (hash)
 	idem    string // prefix of one key per idempotency key (string: ID of the entry, expires)
 }

@@ -31,16 +31,20 @@ func (b *Backend) do(ctx context.Context, cmds ...redis.Cmder) error {
 
 func (b *Backend) try(ctx context.Context, cmds []redis.Cmder) error {
 	var v verdict
+	said := confirmation{wait: waitOf(cmds)}
 	for n, rest := 0, cmds; ; n++ {
 		b.once(ctx, rest, v.ask)
 		v = b.judge(ctx, rest)
+		said.hear(rest)
 		if rest = v.refused; len(rest) == 0 || n == len(retryWaits) {
 			break
 		}
 		if v.wait && !pause(ctx, retryWaits[n]) {
 			break
 		}
+		rest = said.with(rest)
 	}
+	said.settle()
 	return b.settleErrors(ctx, cmds)
 }
 
@@ -188,7 +192,9 @@ func (b *Backend) judge(ctx context.Context, cmds []redis.Cmder) verdict {
 			v.wait = true
 			b.moved()
 		}
-		v.refused = append(v.refused, cmd)
+		if !isWait(cmd) { // it says nothing without what it waits for
+			v.refused = append(v.refused, cmd)
+		}
 	}
 	return v
 }

@@ -1,30 +1,72 @@
 package redis
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // maxReturned bounds each of the two generations of returned deliveries that are
 // remembered: others may finish them without this process being told.
 const maxReturned = 10_000
+
+// heldLeases is after how many leases without a sign of life a delivery is taken
+// to be somebody else's: leases that end by time alone are told to nobody.
+const heldLeases = 4
 
 // progress remembers how far this process got, so that a group which somebody
 // destroyed can be made again there.
 type progress struct {
 	mu struct {
 		sync.Mutex
-		held            map[string]struct{} // delivered, not settled
+		held            map[string]holding  // delivered, not settled
+		swept           time.Time           // when held was last looked through
 		returned, older map[string]struct{} // given back, to be done by anybody
 		acked           id                  // the highest acknowledged
 	}
 }
 
+// holding is since when this process has a delivery, and when it last said so.
+type holding struct{ since, seen time.Time }
+
 // took notes a delivery.
-func (p *progress) took(text string) {
+func (p *progress) took(text string, since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.held == nil {
-		p.mu.held = map[string]struct{}{}
+		p.mu.held = map[string]holding{}
 	}
-	p.mu.held[text] = struct{}{}
+	p.mu.held[text] = holding{since, since}
+}
+
+// extended notes that this process goes on with a delivery.
+func (p *progress) extended(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h, ok := p.mu.held[text]; ok {
+		p.mu.held[text] = holding{h.since, time.Now()}
+	}
+}
+
+// again returns whether this process has got the delivery once more after since.
+func (p *progress) again(text string, since time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.held[text].since.After(since)
+}
+
+// expire drops what was not heard of for several leases.
+func (p *progress) expire(now time.Time, lease time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Sub(p.mu.swept) < lease {
+		return
+	}
+	p.mu.swept = now
+	for text, h := range p.mu.held {
+		if now.Sub(h.seen) > heldLeases*lease {
+			delete(p.mu.held, text)
+		}
+	}
 }
 
 // gaveBack notes a delivery that this process does not hold any more, undone.
@@ -63,11 +105,17 @@ func (p *progress) position() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	start := p.mu.acked
-	for _, open := range []map[string]struct{}{p.mu.held, p.mu.returned, p.mu.older} {
-		for text := range open {
-			if v, err := parseID(text); err == nil && !start.less(v) {
-				start = v.previous()
-			}
+	notDone := func(text string) {
+		if v, err := parseID(text); err == nil && !start.less(v) {
+			start = v.previous()
+		}
+	}
+	for text := range p.mu.held {
+		notDone(text)
+	}
+	for _, returned := range []map[string]struct{}{p.mu.returned, p.mu.older} {
+		for text := range returned {
+			notDone(text)
 		}
 	}
 	if start == (id{}) {

@@ -190,7 +190,7 @@ func (b *Backend) take(ctx context.Context, c *claim, ids []string) error {
 		case "d":
 			d := &backend.Delivery{}
 			c.fill(d, t.id, t.count, t.fields)
-			b.acked.took(t.id)
+			b.acked.took(t.id, d.Since)
 			c.got.Deliveries = append(c.got.Deliveries, d)
 			c.got.Reclaimed++
 		case "l":

@@ -41,6 +41,7 @@ type Backend struct {
 	// stale is set with each new connection: behind it may be another server.
 	stale    atomic.Bool
 	detected atomic.Int64 // Unix ns of the last detection
+	replicas replicas
 
 	reclaimAfter atomic.Int64 // ns, of the last claim
 	scannedAt    atomic.Int64 // Unix ns of the last scan beside a read
@@ -86,6 +87,7 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	}
 	b := &Backend{set: set, keys: set.keys}
 	b.closing, b.close = context.WithCancel(context.Background())
+	b.replicas.counting = make(chan struct{}, 1)
 	b.reclaimAfter.Store(int64(defaultReclaim))
 	start := cursorStart
 	b.cursor.Store(&start)

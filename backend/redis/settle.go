@@ -73,6 +73,9 @@ func (b *Backend) Extend(ctx context.Context, leases []backend.Lease, d time.Dur
 	if lost, err = b.settleAll(ctx, "extend", list); err != nil {
 		return nil, err
 	}
+	for _, l := range leases {
+		b.acked.extended(l.ID)
+	}
 	for _, name := range lost {
 		b.acked.forgot(name)
 	}
@@ -82,8 +85,13 @@ func (b *Backend) Extend(ctx context.Context, leases []backend.Lease, d time.Dur
 // Nack gives deliveries back, each to be claimed after its delay.
 func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []string, err error) {
 	reclaim := time.Duration(b.reclaimAfter.Load())
-	list := make([]lease, len(returns))
-	for i, r := range returns {
+	list := make([]lease, 0, len(returns))
+	var again []string
+	for _, r := range returns {
+		if b.acked.again(r.ID, r.Since) { // the fence would not tell an unstarted one from the next
+			again = append(again, r.ID)
+			continue
+		}
 		l := lease{Lease: r.Lease, idle: max(0, reclaim-r.Delay), count: r.Attempt, err: cut(r.Error)}
 		if r.NotStarted {
 			l.count = max(0, r.Attempt-1)
@@ -92,25 +100,25 @@ func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []st
 		case r.Delay <= 0:
 			l.idle = anyone
 		case r.Delay > reclaim:
-			l.due = time.Now().Add(r.Delay)
+			l.delay = r.Delay
 		}
-		list[i] = l
+		list = append(list, l)
 	}
 	if lost, err = b.settleAll(ctx, "nack", list); err != nil {
 		return nil, err
 	}
-	for _, r := range returns {
-		b.acked.gaveBack(r.ID)
+	for _, l := range list {
+		b.acked.gaveBack(l.ID)
 	}
-	return lost, nil
+	return append(lost, again...), nil
 }
 
 // lease is one lease and what is to become of it.
 type lease struct {
 	backend.Lease
 	idle  time.Duration
-	count int       // deliveries, from now on
-	due   time.Time // zero: idle alone says when
+	count int           // deliveries, from now on
+	delay time.Duration // 0: idle alone says when
 	err   string
 }
 
@@ -129,11 +137,7 @@ func (b *Backend) settleCmd(ctx context.Context, verb string, list []lease) *red
 	args := make([]any, 0, 2+7*len(list))
 	args = append(args, b.keys.group, verb)
 	for _, l := range list {
-		due := int64(0)
-		if !l.due.IsZero() {
-			due = l.due.UnixMilli()
-		}
-		args = append(args, l.ID, l.Consumer, l.Attempt, l.idle.Milliseconds(), l.count, due, l.err)
+		args = append(args, l.ID, l.Consumer, l.Attempt, l.idle.Milliseconds(), l.count, l.delay.Milliseconds(), l.err)
 	}
 	return settleScript.cmd(ctx, []string{b.keys.stream, b.keys.retry}, args...)
 }

@@ -3,6 +3,7 @@ package redis
 import (
 	"cmp"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -43,6 +44,10 @@ func parse(u *url.URL) (settings, error) {
 	s := settings{tls: u.Scheme == "rediss"}
 	if u.Scheme != "redis" && u.Scheme != "rediss" {
 		return s, fmt.Errorf("scheme %q is not redis or rediss", u.Scheme)
+	}
+	if strings.Contains(u.EscapedPath()+u.RawQuery+u.EscapedFragment(), "@") {
+		// A password with a / ? or # ends up there: nothing of it may be in the error.
+		return s, errors.New("an @ behind the host: special characters in a user name, password or name need percent-encoding")
 	}
 	query, err := parseQuery(u.RawQuery)
 	if err != nil {

@@ -51,6 +51,9 @@ func TestURLsThatAreRefused(t *testing.T) {
 		"redis://h?stream=a}{b":                    "brace",
 		"kafka://h?stream=s":                       "scheme",
 		"redis://u:secret@h?stream=s&x=1":          "x",
+		"redis://user:12/secret@h:6379/0?stream=s": "percent-encoding",
+		"redis://user:12?secret@h/0?stream=s":      "percent-encoding",
+		"redis://user:12#secret@h/0?stream=s":      "percent-encoding",
 		"redis://h?stream=" + long(maxNameBytes+1): "bytes",
 	} {
 		u, err := url.Parse(raw)

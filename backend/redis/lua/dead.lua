@@ -6,12 +6,13 @@ redis.replicate_commands()
 local stream, retry, dead = KEYS[1], KEYS[2], KEYS[3]
 local group, id, consumer, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local p = redis.call('XPENDING', stream, group, id, id, 1)[1]
-if not p or p[2] ~= consumer or p[4] ~= count then
+local note = redis.call('HGET', retry, id) or ''
+if not p or p[2] ~= consumer or p[4] ~= count or string.sub(note, 1, 1) == '!' then
   return {}
 end
 local text = ARGV[7]
 if text == '' then
-  text = string.match(redis.call('HGET', retry, id) or '', '^%d+ (.*)$') or ''
+  text = string.match(note, '^%d+ (.*)$') or ''
 end
 local time = redis.call('TIME')
 local now = string.format('%d', time[1] * 1000 + math.floor(time[2] / 1000))

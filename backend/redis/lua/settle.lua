@@ -1,22 +1,32 @@
--- Settles deliveries that are still held: by the same consumer, with the same count.
+-- Settles deliveries that are still held: by the same consumer, with the same count, and not given back.
 -- KEYS: stream, retry hash.
--- ARGV: group, verb, then for each lease: ID, consumer, count, idle in ms, new count, due in ms (0: at once), error.
+-- ARGV: group, verb, then for each lease: ID, consumer, count, idle in ms, new count,
+--       delay in ms (0: the idle time alone says when), error.
 -- Verbs: 'ack', 'extend', 'nack'. Returns the IDs of the leases that are lost.
+-- A note in the retry hash is '<due in ms> <last error>', behind a '!' while nobody has the delivery.
 redis.replicate_commands()
 local stream, retry, group, verb = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local lost = {}
 for i = 3, #ARGV, 7 do
   local id, consumer, count = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   local p = redis.call('XPENDING', stream, group, id, id, 1)[1]
-  if not p or p[2] ~= consumer or p[4] ~= count then
+  local note = redis.call('HGET', retry, id) or ''
+  if not p or p[2] ~= consumer or p[4] ~= count or string.sub(note, 1, 1) == '!' then
     lost[#lost + 1] = id
   elseif verb == 'ack' then
     redis.call('XACK', stream, group, id)
     redis.call('HDEL', retry, id)
   else
     redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', ARGV[i + 3], 'RETRYCOUNT', ARGV[i + 4], 'JUSTID')
-    if verb == 'nack' and (ARGV[i + 5] ~= '0' or ARGV[i + 6] ~= '') then
-      redis.call('HSET', retry, id, ARGV[i + 5] .. ' ' .. ARGV[i + 6])
+    if verb == 'nack' then
+      local delay, text = tonumber(ARGV[i + 5]), ARGV[i + 6]
+      local due = delay > 0 and now + delay or 0
+      if text == '' then
+        text = string.match(note, '^%d+ (.*)$') or ''
+      end
+      redis.call('HSET', retry, id, string.format('!%d ', due) .. text)
     end
   end
 end

@@ -12,6 +12,15 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local taken = {}
 
+-- From now on somebody has it again; of the note the error stays.
+local function handOut(id, note, text)
+  if not text or text == '' then
+    redis.call('HDEL', retry, id)
+  elseif string.sub(note, 1, 1) == '!' then
+    redis.call('HSET', retry, id, '0 ' .. text)
+  end
+end
+
 local function mine(p)
   if least < 0 then
     return p[2] == consumer
@@ -24,7 +33,7 @@ for i = 6, #ARGV do
   local p = redis.call('XPENDING', stream, group, id, id, 1)[1]
   if p and mine(p) then
     local note = redis.call('HGET', retry, id) or '0 '
-    local due, text = string.match(note, '^(%d+) (.*)$')
+    local due, text = string.match(note, '^!?(%d+) (.*)$')
     local left = (tonumber(due) or 0) - now
     local entry = redis.call('XRANGE', stream, id, id)[1]
     if not entry then
@@ -35,12 +44,11 @@ for i = 6, #ARGV do
       redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', math.max(0, reclaim - left), 'RETRYCOUNT', p[4], 'JUSTID')
     elseif limit > 0 and p[4] >= limit then
       redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', 0, 'RETRYCOUNT', p[4], 'JUSTID')
+      handOut(id, note, text)
       taken[#taken + 1] = {id, 'x', p[4], entry[2], text or ''}
     else
       redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', 0, 'RETRYCOUNT', p[4] + 1, 'JUSTID')
-      if text == '' then
-        redis.call('HDEL', retry, id) -- it told only when
-      end
+      handOut(id, note, text)
       taken[#taken + 1] = {id, 'd', p[4] + 1, entry[2], text or ''}
     end
   end

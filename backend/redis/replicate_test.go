@@ -1,0 +1,118 @@
+package redis_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+// With durability=fsync an append is stored if a replica has it. A replica may
+// come and go while the connection stays, a script may have to be sent again, and
+// the repeat of a stored key writes no entry: none of that may make up a yes.
+func TestAppendIsNotReplicatedBeforeAReplicaHasIt(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t, redistest.Options{Args: append([]string{"--repl-diskless-sync-delay", "0"}, durable...)})
+	b := open(t, primary.Addr(), "stream=jobs&durability=fsync")
+	publish(t, b, 1)
+	host, port, _ := net.SplitHostPort(primary.Addr())
+	replica := redistest.Start(t, redistest.Options{Args: []string{"--replicaof", host + " " + port}})
+	wait(t, "the replica has everything", func() bool {
+		return primary.Client().Wait(t.Context(), 1, 100*time.Millisecond).Val() == 1
+	})
+	replica.Pause()
+	wait(t, "the new replica is waited for", func() bool {
+		_, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}})
+		return errors.Is(err, backend.ErrOutcomeUnknown)
+	})
+	keyed := []backend.Message{{Data: []byte("x"), IdempotencyKey: "k"}}
+	for _, what := range []string{"the script has to be sent again", "the key is known"} {
+		fresh := open(t, primary.Addr(), "stream=jobs&durability=fsync")
+		if r, err := fresh.Append(t.Context(), keyed); !errors.Is(err, backend.ErrOutcomeUnknown) {
+			t.Errorf("%s, no replica answers: %+v %v", what, r, err)
+		}
+	}
+	replica.Resume()
+	replica.Kill()
+	wait(t, "appends no longer wait for the replica that is gone", func() bool {
+		start := time.Now()
+		_, err := b.Append(t.Context(), keyed)
+		return err == nil && time.Since(start) < time.Second
+	})
+}
+
+// Before 7.0 a script's error is wrapped. What it means is the same.
+func TestErrorsWithinScriptsMeanTheSame(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		admin := s.Client()
+		publish(t, b, 1)
+		d := claim(t, b, backend.ClaimRequest{Max: 1}).Deliveries[0]
+		set := func(args ...any) {
+			t.Helper()
+			if err := admin.Do(t.Context(), args...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set("CONFIG", "SET", "maxmemory", "1")
+		var full *backend.FullError
+		if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x"), IdempotencyKey: "k"}}); !errors.As(err, &full) {
+			t.Errorf("out of memory: %v", err)
+		}
+		set("CONFIG", "SET", "maxmemory", "0")
+		set("REPLICAOF", "127.0.0.1", "1")
+		if _, err := b.Nack(t.Context(), []backend.Return{{Lease: d.Lease}}); !errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("a replica: %v", err)
+		}
+		set("REPLICAOF", "NO", "ONE")
+		set("XGROUP", "DESTROY", "jobs", "weir")
+		if _, err := b.Extend(t.Context(), []backend.Lease{d.Lease}, time.Second); !errors.Is(err, backend.ErrGroupNotFound) {
+			t.Errorf("no group: %v", err)
+		}
+	})
+}
+
+// Messages with and without a key stay in order though the server has forgotten the script.
+func TestMixedBatchStaysInOrder(t *testing.T) {
+	addr, _ := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	msgs := make([]backend.Message, 4)
+	for i := range msgs {
+		if msgs[i].Data = fmt.Append(nil, i); i%2 == 0 {
+			msgs[i].IdempotencyKey = fmt.Sprint(i)
+		}
+	}
+	if _, err := b.Append(t.Context(), msgs); err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range claim(t, b, backend.ClaimRequest{Max: 4}).Deliveries {
+		if string(d.Data) != fmt.Sprint(i) {
+			t.Errorf("at %d is %s", i, d.Data)
+		}
+	}
+}
+
+// Whoever closes under an append is told that it may be stored.
+func TestAppendThatCloseCutsOffIsUnknown(t *testing.T) {
+	addr, s := startServer(t)
+	b := openOn(t, "redis://"+addr+"?stream=jobs")
+	publish(t, b, 1)
+	s.Pause()
+	defer s.Resume()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := b.Append(background, []backend.Message{{Data: []byte("x")}})
+		ended <- err
+	}()
+	hold(100 * time.Millisecond)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, backend.ErrClosed) || !errors.Is(err, backend.ErrOutcomeUnknown) {
+		t.Errorf("the append: %v", err)
+	}
+}

@@ -1,0 +1,61 @@
+package redis_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// What is given back is nobody's: the lease it had holds nothing any more.
+func TestALeaseEndsWithItsNack(t *testing.T) {
+	addr, _ := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	publish(t, b, 1)
+	d := claim(t, b, backend.ClaimRequest{Max: 1}).Deliveries[0]
+	nack := func(d *backend.Delivery, wantLost int) {
+		t.Helper()
+		if lost, err := b.Nack(t.Context(), []backend.Return{{Lease: d.Lease, NotStarted: true, Error: "why"}}); err != nil || len(lost) != wantLost {
+			t.Errorf("nack: lost %v, %v; want %d lost", lost, err, wantLost)
+		}
+	}
+	nack(d, 0)
+	nack(d, 1)
+	if lost, err := b.Extend(t.Context(), []backend.Lease{d.Lease}, time.Minute); err != nil || len(lost) != 1 {
+		t.Errorf("extend after the nack: lost %v, %v", lost, err)
+	}
+	if err := b.DeadLetter(t.Context(), d, "", backend.Cause{}); !errors.Is(err, backend.ErrLeaseLost) {
+		t.Errorf("dead letter after the nack: %v", err)
+	}
+	next := claim(t, b, backend.ClaimRequest{Max: 1}).Deliveries
+	if len(next) != 1 || next[0].Attempt != d.Attempt || next[0].Consumer != d.Consumer {
+		t.Fatalf("claimed again: %+v", next)
+	}
+	nack(d, 1) // late, and in all but its time like the next
+	if lost, err := b.Extend(t.Context(), []backend.Lease{next[0].Lease}, time.Minute); err != nil || len(lost) != 0 {
+		t.Errorf("extend of the next: lost %v, %v", lost, err)
+	}
+	nack(next[0], 0)
+}
+
+// A delay longer than ReclaimAfter ends by the server's clock.
+func TestLongDelayIsByTheServersClock(t *testing.T) {
+	addr, s := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	publish(t, b, 1)
+	d := claim(t, b, backend.ClaimRequest{Max: 1, ReclaimAfter: 10 * time.Millisecond}).Deliveries[0]
+	if _, err := b.Nack(t.Context(), []backend.Return{{Lease: d.Lease, Delay: 100 * time.Millisecond}}); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	wait(t, "it comes again", func() bool {
+		return len(claim(t, b, backend.ClaimRequest{Max: 1, ReclaimAfter: 10 * time.Millisecond}).Deliveries) == 1
+	})
+	if took := time.Since(start); took < 80*time.Millisecond || took > 2*time.Second {
+		t.Errorf("it came after %v", took)
+	}
+	if n := s.Client().Exists(t.Context(), "{jobs}:retry:weir").Val(); n != 0 {
+		t.Error("its note is left")
+	}
+}

@@ -4,11 +4,6 @@
 redis.replicate_commands()
 local known = redis.call('GET', KEYS[2])
 if known then
-  -- A WAIT waits for what its connection wrote: without a write it would say yes at once.
-  local left = redis.call('PTTL', KEYS[2])
-  if left > 0 then
-    redis.call('PEXPIRE', KEYS[2], left)
-  end
   return {known, 1}
 end
 -- The entry first: if there is no memory for it, the key must not be left behind.

@@ -30,7 +30,9 @@ const (
 )
 
 // Pool runs a handler for the messages of a stream. One reader claims for all
-// workers: first what workers that crashed have left, then what is new.
+// workers, a second one beside it while the stream is busy: first what workers that
+// crashed have left, then what is new. A pool of one worker has one reader, so
+// that it gets new messages in their order.
 //
 // A message goes claimer → waiting → worker → acks or returns. It is in held from
 // the claim to the answer of its ack or nack, and its lease is extended as long
@@ -70,6 +72,8 @@ type Pool struct {
 		ended   sync.Cond // Run waits for the last worker
 
 		waiting  jobQueue
+		claiming int  // asked for in claims under way
+		busy     bool // the last claim came back full
 		held     jobList
 		free     freeJobs
 		running  int  // handlers under way, those given up not counted
@@ -171,6 +175,9 @@ func (p *Pool) Run(ctx context.Context) error {
 
 	var claimer, settlers, others sync.WaitGroup
 	claimer.Go(func() { p.claimLoop(claims) })
+	if p.cfg.Workers > 1 { // one worker gets its messages in order
+		claimer.Go(func() { p.assistLoop(claims) })
+	}
 	settlers.Go(func() { p.ackLoop(calls) })
 	settlers.Go(func() { p.returnLoop(calls) })
 	others.Go(func() { p.extendLoop(rest) })

@@ -38,7 +38,61 @@ func (p *Pool) claimLoop(ctx context.Context) {
 			return
 		}
 		c.claim(ctx, limit)
+		p.claimed(limit)
 	}
+}
+
+// assistLoop has a second claim under way while the stream is busy: the time of a
+// round trip is otherwise lost between two claims. It never waits for messages, and leaves
+// failures to claimLoop.
+func (p *Pool) assistLoop(ctx context.Context) {
+	for {
+		limit := p.awaitBusy()
+		if limit == 0 {
+			return
+		}
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		got, err := p.backend.Claim(call, p.request(limit, 0))
+		cancel()
+		p.accept(got)
+		p.noteBusy(err == nil && len(got.Deliveries) == limit)
+		p.claimed(limit)
+		if err == nil {
+			kick(p.beat)
+		}
+	}
+}
+
+// awaitBusy is awaitRoom for the second claim: it also waits until the last claim came back full.
+func (p *Pool) awaitBusy() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for !p.mu.stopping {
+		if p.mu.busy {
+			if n := p.reserve(); n > 0 {
+				return n
+			}
+		}
+		p.mu.hasRoom.Wait()
+	}
+	return 0
+}
+
+// noteBusy notes whether there was as much to claim as was asked for.
+func (p *Pool) noteBusy(full bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.busy = full; full {
+		p.mu.hasRoom.Broadcast()
+	}
+}
+
+// claimed gives back the room that a claim had reserved.
+func (p *Pool) claimed(limit int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.claiming -= limit
+	p.roomMade()
 }
 
 // room is how many messages may be claimed now: a message for each worker and a
@@ -48,13 +102,24 @@ func (p *Pool) room() int {
 	if workers <= 0 || p.mu.settling >= maxUnsettled {
 		return 0
 	}
-	return workers + p.cfg.Batch - p.mu.running - p.mu.waiting.len()
+	return workers + p.cfg.Batch - p.mu.running - p.mu.waiting.len() - p.mu.claiming
 }
 
-// roomMade wakes the claimer if a claim is worth its call: half a batch is free.
+// reserve takes the room for a claim, 0 if there is not enough of it. The lock is held.
+func (p *Pool) reserve() int {
+	n := p.room()
+	if n < (p.cfg.Batch+1)/2 {
+		return 0
+	}
+	n = min(n, p.cfg.Batch)
+	p.mu.claiming += n
+	return n
+}
+
+// roomMade wakes the claimers if a claim is worth its call: half a batch is free.
 func (p *Pool) roomMade() {
 	if p.room() >= (p.cfg.Batch+1)/2 {
-		p.mu.hasRoom.Signal()
+		p.mu.hasRoom.Broadcast()
 	}
 }
 
@@ -63,8 +128,8 @@ func (p *Pool) awaitRoom() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for !p.mu.stopping {
-		if n := p.room(); n >= (p.cfg.Batch+1)/2 {
-			return min(n, p.cfg.Batch)
+		if n := p.reserve(); n > 0 {
+			return n
 		}
 		p.mu.hasRoom.Wait()
 	}
@@ -75,15 +140,13 @@ func (p *Pool) awaitRoom() int {
 // again at once.
 func (c *claimer) claim(ctx context.Context, limit int) {
 	p := c.pool
-	req := backend.ClaimRequest{
-		Consumer: p.cfg.Consumer, Max: limit, Block: c.block(), ReclaimAfter: p.cfg.ReclaimAfter,
-		MaxDeliveries: max(p.cfg.MaxDeliveries, 0), DeadLetter: p.cfg.DeadLetter,
-	}
+	req := p.request(limit, c.block())
 	start := time.Now()
 	call, cancel := context.WithTimeout(ctx, req.Block+callTimeout)
 	got, err := p.backend.Claim(call, req)
 	cancel()
 	p.accept(got)
+	p.noteBusy(err == nil && len(got.Deliveries) == limit)
 	switch {
 	case err != nil:
 		c.failed(ctx, err)
@@ -99,6 +162,13 @@ func (c *claimer) claim(ctx context.Context, limit int) {
 	c.worked, c.failures = true, 0
 	p.answered(claims, nil)
 	kick(p.beat)
+}
+
+func (p *Pool) request(limit int, block time.Duration) backend.ClaimRequest {
+	return backend.ClaimRequest{
+		Consumer: p.cfg.Consumer, Max: limit, Block: block, ReclaimAfter: p.cfg.ReclaimAfter,
+		MaxDeliveries: max(p.cfg.MaxDeliveries, 0), DeadLetter: p.cfg.DeadLetter,
+	}
 }
 
 // failed deals with a claim that was not answered, or refused.

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,11 +30,16 @@ type kv struct {
 type fence struct {
 	vfs.FS
 	dead atomic.Bool
+	once sync.Once
+	gone chan struct{} // closed with dead
 }
+
+func newFence(fs vfs.FS) *fence { return &fence{FS: fs, gone: make(chan struct{})} }
 
 // die is called by Pebble when it cannot go on, and must not return.
 func (f *fence) die() {
 	f.dead.Store(true)
+	f.once.Do(func() { close(f.gone) })
 	runtime.Goexit()
 }
 

@@ -92,7 +92,7 @@ func Open(opt Options) (*Store, error) {
 
 // open opens Pebble and reads what must be known before anything else.
 func (s *Store) open() error {
-	k := &kv{fence: &fence{FS: s.fs}}
+	k := &kv{fence: newFence(s.fs)}
 	err := guarded(func() (err error) {
 		k.DB, err = pebble.Open(s.dir, s.pebbleOptions(k.fence))
 		return err
@@ -325,9 +325,15 @@ func (s *Store) Close() error {
 	if k.fence.dead.Load() {
 		return nil // it could wait for a goroutine that has ended
 	}
-	err := k.DB.Close()
-	s.cache.Unref()
-	return err
+	done := make(chan error, 1)
+	go func() { done <- guarded(k.DB.Close) }()
+	select {
+	case err := <-done:
+		s.cache.Unref()
+		return err
+	case <-k.fence.gone:
+		return nil // it died meanwhile: Pebble may wait for ever for the goroutine that has ended
+	}
 }
 
 // ingest takes the tables in and, if a span is given, everything in it out, in

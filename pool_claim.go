@@ -38,7 +38,6 @@ func (p *Pool) claimLoop(ctx context.Context) {
 			return
 		}
 		c.claim(ctx, limit)
-		p.claimed(limit)
 	}
 }
 
@@ -54,9 +53,7 @@ func (p *Pool) assistLoop(ctx context.Context) {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		got, err := p.backend.Claim(call, p.request(limit, 0))
 		cancel()
-		p.accept(got)
-		p.noteBusy(err == nil && len(got.Deliveries) == limit)
-		p.claimed(limit)
+		p.accept(got, limit)
 		if err == nil {
 			kick(p.beat)
 		}
@@ -76,23 +73,6 @@ func (p *Pool) awaitBusy() int {
 		p.mu.hasRoom.Wait()
 	}
 	return 0
-}
-
-// noteBusy notes whether there was as much to claim as was asked for.
-func (p *Pool) noteBusy(full bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.busy = full; full {
-		p.mu.hasRoom.Broadcast()
-	}
-}
-
-// claimed gives back the room that a claim had reserved.
-func (p *Pool) claimed(limit int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.claiming -= limit
-	p.roomMade()
 }
 
 // room is how many messages may be claimed now: a message for each worker and a
@@ -145,8 +125,7 @@ func (c *claimer) claim(ctx context.Context, limit int) {
 	call, cancel := context.WithTimeout(ctx, req.Block+callTimeout)
 	got, err := p.backend.Claim(call, req)
 	cancel()
-	p.accept(got)
-	p.noteBusy(err == nil && len(got.Deliveries) == limit)
+	p.accept(got, limit)
 	switch {
 	case err != nil:
 		c.failed(ctx, err)
@@ -212,18 +191,22 @@ func (c *claimer) block() time.Duration {
 	return p.mu.due.until(d)
 }
 
-// accept makes jobs of what was claimed and wakes the workers.
-func (p *Pool) accept(got backend.Claimed) {
+// accept makes jobs of what a claim of at most limit has brought, gives back the
+// room that it had reserved, and wakes the workers.
+func (p *Pool) accept(got backend.Claimed, limit int) {
 	p.noteClaimed(got)
-	if len(got.Deliveries) == 0 {
-		return
-	}
 	contexts := make([]jobContext, len(got.Deliveries))
 	for i := range contexts {
 		contexts[i].parent = p.work
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.mu.claiming -= limit
+	p.mu.busy = len(got.Deliveries) == limit
+	defer p.roomMade()
+	if len(got.Deliveries) == 0 {
+		return
+	}
 	p.mu.stats.Reclaimed += uint64(got.Reclaimed)
 	if got.Reclaimed > 0 {
 		p.loseOlder(got.Deliveries)

@@ -232,7 +232,7 @@ func (p *Pool) tell(ctx context.Context, jobs []*job, call func(context.Context)
 			return nil, false
 		}
 		p.answered(settles, err)
-		sleep(ctx, wait(try, err))
+		_ = pause(ctx, wait(try, err))
 	}
 }
 

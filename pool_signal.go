@@ -38,7 +38,7 @@ func (p *Pool) beatLoop(ctx, calls context.Context) {
 			return
 		}
 		b.beat(calls)
-		sleep(ctx, signalEvery)
+		_ = pause(ctx, signalEvery)
 	}
 }
 

@@ -123,7 +123,9 @@ func (c *claim) take(ctx context.Context, name string, now int64) error {
 		}
 		c.t.mu.Unlock()
 		failed = append(failed, c.e.tryMoveDead(ctx, c.t, name, dead)...)
-		c.t.mu.Lock()
+		if err := c.e.relock(c.t); err != nil {
+			return err
+		}
 		now = c.e.leaseClock()
 		if len(c.picks) >= c.req.Max {
 			break
@@ -281,19 +283,33 @@ func (c *claim) joinWindow(name string, now int64) error {
 	return c.err
 }
 
-// deal ends the window: the jobs go round-robin, one at a time in the order of
-// arrival, to each claimer up to its own max.
+// deal ends the window and answers everyone who is in it.
 func (w *claimWindow) deal(e *Engine, t *entry, name string) {
 	t.mu.Lock()
 	t.claims = nil
+	t.mu.Unlock()
 	err := e.usable()
-	if t.dropped {
-		err = api.TopicNotFound(name)
+	if err == nil {
+		err = w.share(e, t, name)
+	}
+	for _, c := range w.claims {
+		if err != nil {
+			c.err = err
+		}
+		close(c.dealt)
+	}
+}
+
+// share gives the jobs out round-robin, one at a time in the order of arrival,
+// to each claimer up to its own max. An error is for all of them.
+func (w *claimWindow) share(e *Engine, t *entry, name string) error {
+	if err := e.relock(t); err != nil {
+		return err
 	}
 	now := e.leaseClock()
 	t.q.Expire(now)
 	var failed []queue.Pick
-	for more := err == nil; more; {
+	for more := true; more; {
 		more = false
 		for _, c := range w.claims {
 			if len(c.picks) == c.req.Max {
@@ -304,7 +320,9 @@ func (w *claimWindow) deal(e *Engine, t *entry, name string) {
 			if len(dead) > 0 {
 				t.mu.Unlock()
 				failed = append(failed, e.tryMoveDead(context.Background(), t, name, dead)...)
-				t.mu.Lock()
+				if err := e.relock(t); err != nil {
+					return err
+				}
 			}
 			more = more || len(dead) > 0 || len(c.picks) > had
 		}
@@ -314,15 +332,11 @@ func (w *claimWindow) deal(e *Engine, t *entry, name string) {
 	}
 	ready := t.jobs(now).Ready
 	for _, c := range w.claims {
-		c.err, c.ready = err, ready
-		if err == nil {
-			c.dealtToWork()
-			c.err = c.logLeases()
-		}
+		c.ready = ready
+		c.dealtToWork()
+		c.err = c.logLeases()
 	}
 	e.watchLeases(t)
 	t.mu.Unlock()
-	for _, c := range w.claims {
-		close(c.dealt)
-	}
+	return nil
 }

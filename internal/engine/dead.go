@@ -23,6 +23,9 @@ func sortRanges(rm *removal) {
 // could not be moved: it returns them, still settling, for the claim's end.
 func (e *Engine) tryMoveDead(ctx context.Context, t *entry, name string, dead []queue.Pick) (failed []queue.Pick) {
 	if err := e.moveDead(ctx, t, dead); err != nil {
+		if t.isGone() {
+			return dead // the claim will notice, and there is nothing to warn of
+		}
 		e.opt.Logger.Warn("dead letters could not be moved; the jobs stay ready", "topic", name, "jobs", len(dead), "error", err)
 		return dead
 	}
@@ -39,7 +42,9 @@ func (e *Engine) moveDead(ctx context.Context, t *entry, dead []queue.Pick) erro
 		if err != nil || rm.n == 0 {
 			return err
 		}
-		t.mu.Lock()
+		if err := e.relock(t); err != nil {
+			return err
+		}
 		target, cfg := t.Config.DeadLetter, api.DefaultConfig()
 		cfg.Durability = t.Config.Durability
 		t.mu.Unlock()
@@ -140,7 +145,7 @@ func (e *Engine) logDead(t, d *entry, b *batch, rm *removal) error {
 
 func (e *Engine) stageDead(t, d *entry, b *batch, rm *removal) (tk, dtk ticket, err error) {
 	if t.dropped || d.dropped || !d.created.Load() {
-		return tk, dtk, api.Errorf(api.CodeTopicNotFound, "queue %q or its dead-letter topic %q has just been deleted", t.Name, d.Name)
+		return tk, dtk, wal.ErrStale // either has ended meanwhile: look again
 	}
 	e.advance(t)
 	e.advance(d)

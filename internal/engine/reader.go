@@ -26,10 +26,14 @@ type replans struct {
 }
 
 // again reports whether a reader that stopped in front of seq with err may
-// plan again; otherwise it returns the error to answer with.
+// plan again; otherwise it returns the error to answer with. The records of a
+// topic that has ended are nowhere: that is no damage. The topic's lock is free.
 func (r *replans) again(t *entry, seq uint64, err error) (bool, error) {
 	if err == nil || err != errMoved {
 		return err == nil, err
+	}
+	if t.isGone() {
+		return false, api.TopicNotFound(t.Name)
 	}
 	if r.at != seq {
 		r.at, r.n = seq, 0

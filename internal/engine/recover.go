@@ -24,14 +24,6 @@ func (e *Engine) recover(ctx context.Context) error {
 	if err := e.load(); err != nil {
 		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
 	}
-	if err := e.store.Routes(func(r op.Route) error { e.routes.restore(r); return nil }); err != nil {
-		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
-	}
-	highest, err := e.store.HighestTopic()
-	if err != nil {
-		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
-	}
-	e.nextTopic.Store(max(e.nextTopic.Load(), highest))
 	r := replay{e: e}
 	var was wal.Recovery
 	e.log, was, err = wal.Open(wal.Options{
@@ -57,6 +49,9 @@ func (e *Engine) recover(ctx context.Context) error {
 		return err
 	}
 	e.opt.Logger.Debug("log replayed", "first_lsn", was.First, "last_lsn", was.Last, "bytes", was.Bytes, "torn", was.Torn)
+	if r.stray > 0 {
+		e.opt.Logger.Warn("parts of the log that came behind the end of their topic were left out; they hold no record", "parts", r.stray)
+	}
 	if was.Torn {
 		e.opt.Logger.Warn("the end of the log was torn and is cut off; nothing acknowledged was in it", "file", was.TornFile, "offset", was.TornOffset, "bytes", was.TornBytes)
 	}
@@ -64,8 +59,20 @@ func (e *Engine) recover(ctx context.Context) error {
 	return e.finish(&r)
 }
 
-// load reads the topics of the store.
+// load reads the topics and the routers of the store.
 func (e *Engine) load() error {
+	if err := e.loadTopics(); err != nil {
+		return err
+	}
+	if err := e.store.Routes(func(r op.Route) error { e.routes.restore(r); return nil }); err != nil {
+		return err
+	}
+	highest, err := e.store.HighestTopic()
+	e.nextTopic.Store(max(e.nextTopic.Load(), highest))
+	return err
+}
+
+func (e *Engine) loadTopics() error {
 	var runOf *entry
 	return e.store.Load(func(s *op.State) error {
 		t := &entry{}
@@ -117,6 +124,8 @@ type replay struct {
 	e    *Engine
 	part op.Part
 	gap  bool // operations were lost, and marked so by weir repair
+
+	stray int // parts left out that name a topic which has ended
 }
 
 func (r *replay) apply(o wal.Op) error {
@@ -145,7 +154,14 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 	}
 	t := e.reg.byID[p.Topic]
 	if t == nil {
+		// Like the store when it seals: what came behind the end of a topic
+		// concerns nobody. Records are another matter, unless their topic is
+		// known to have been there.
 		if r.gap {
+			return nil
+		}
+		if p.Kind != op.KindAppend || p.Topic <= e.nextTopic.Load() {
+			r.stray++
 			return nil
 		}
 		return fmt.Errorf("part of kind %d names topic %d, which does not exist", p.Kind, p.Topic)

@@ -205,6 +205,32 @@ func (t *entry) unsettled() (ticket, bool) {
 	return ticket{}, false
 }
 
+// relock takes the lock of a topic again that a verb has let go of meanwhile.
+// Without an error the lock is held and the topic is still there; with one,
+// topic_not_found, it has ended for good.
+func (e *Engine) relock(t *entry) error {
+	for {
+		t.mu.Lock()
+		if t.gone {
+			t.mu.Unlock()
+			return api.TopicNotFound(t.Name)
+		}
+		wait, ok := t.unsettled()
+		if !ok {
+			return nil
+		}
+		t.mu.Unlock()
+		e.settle(t, wait)
+	}
+}
+
+// isGone reports whether the topic has left the registry. Its lock is free.
+func (t *entry) isGone() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.gone
+}
+
 // settle waits for a ticket of the topic, lets it take effect and takes a
 // topic that has ended, or never began, out of the registry.
 func (e *Engine) settle(t *entry, wait ticket) error {

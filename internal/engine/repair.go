@@ -32,12 +32,25 @@ func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
 			fmt.Fprintln(report, "FORMAT: written anew")
 		}
 	}
-	bad, applied, err := verifyStore(opt, report)
-	if damaged += bad; err != nil {
-		return damaged, err
+	s, err := store.Open(store.Options{FS: opt.FS, Dir: opt.Dir, Logger: opt.Logger})
+	if err != nil {
+		return damaged, fmt.Errorf("the store cannot be opened, restore a backup: %w", err)
 	}
+	defer s.Close()
+	damaged += verifyStore(s, report)
 	logOptions := wal.Options{FS: opt.FS, Dir: opt.FS.PathJoin(opt.Dir, "wal"), SegmentBytes: opt.SegmentBytes, SameBoot: d.sameBoot}
-	found, err := wal.Inspect(logOptions, applied)
+	var loadErr error
+	found, err := wal.Inspect(logOptions, s.Applied(), func() (func(wal.Op) error, func(from, to uint64)) {
+		e := &Engine{opt: opt, store: s} // on whose topics the start is tried
+		e.reg.init()
+		e.routes.init()
+		r := replay{e: e}
+		loadErr = e.load()
+		return r.apply, func(_, _ uint64) { r.gap = true }
+	})
+	if err == nil && loadErr != nil {
+		return damaged, fmt.Errorf("the store cannot be read, restore a backup: %w", loadErr)
+	}
 	for _, p := range found {
 		fmt.Fprintf(report, "%s: offset %d: operations %d to %d are lost: %s\n", p.File, p.Offset, p.From, p.To, p.Reason)
 	}
@@ -53,12 +66,7 @@ func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
 	return damaged, nil
 }
 
-func verifyStore(opt Options, report io.Writer) (bad int, applied uint64, err error) {
-	s, err := store.Open(store.Options{FS: opt.FS, Dir: opt.Dir, Logger: opt.Logger})
-	if err != nil {
-		return 0, 0, fmt.Errorf("the store cannot be opened, restore a backup: %w", err)
-	}
-	defer s.Close()
+func verifyStore(s *store.Store, report io.Writer) (bad int) {
 	s.Verify(func(table string, err error) {
 		if err == nil {
 			return
@@ -69,5 +77,5 @@ func verifyStore(opt Options, report io.Writer) (bad int, applied uint64, err er
 		}
 		fmt.Fprintf(report, "%s: %v; it cannot be marked, restore a backup\n", table, err)
 	})
-	return bad, s.Applied(), nil
+	return bad
 }

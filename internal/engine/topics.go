@@ -153,11 +153,14 @@ func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 	return tk, nil
 }
 
-// append puts one operation of a topic into the log. It needs at least the
-// class of what is staged before it, so that both meet the same fate if the
-// log fails. *slot says whether the caller holds a slot of the ingest queue,
+// append puts one operation of a topic into the log; behind the topic's end it
+// refuses with topic_not_found. It needs at least the class of what is staged
+// before it, so that both meet the same fate if the log fails. *slot says whether the caller holds a slot of the ingest queue,
 // and is cleared once the log has it. The topic's lock is held.
 func (e *Engine) append(t *entry, head, frames []byte, crc uint32, need wal.Class, slot *bool) (ticket, wal.Pos, error) {
+	if t.dropped {
+		return ticket{}, wal.Pos{}, api.TopicNotFound(t.Name)
+	}
 	gen := e.log.Gen()
 	if _, pendingGen, pending := t.Pending(); !t.Idle() {
 		if pendingGen != gen {
@@ -328,9 +331,7 @@ func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (ap
 		t.dropped, t.end = true, wait
 		t.mu.Unlock()
 		if err := e.wait(wait); err != nil {
-			t.mu.Lock()
-			t.dropped = false
-			t.mu.Unlock()
+			e.settle(t, wait) // another call may have ended it by now: only this end is undone
 			return api.DeleteTopicResult{}, storageError(err)
 		}
 		res := api.DeleteTopicResult{Deleted: true, RoutersRemoved: e.removeRouters(routers)}

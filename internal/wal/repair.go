@@ -23,16 +23,20 @@ type Damage struct {
 }
 
 // Inspect reads the whole log behind after, changes nothing, and returns every
-// place at which Open would refuse to start. The error is for damage that
-// cannot be marked: of a segment's header or length.
-func Inspect(opt Options, after uint64) ([]Damage, error) {
+// place at which Open would refuse to start. Each reading begins with a call of
+// begin, which returns what replays the operations and what is told of gaps, as
+// for Open. The error is the replay's, or for damage that cannot be marked: of a
+// segment's header or length.
+func Inspect(opt Options, after uint64, begin func() (replay func(Op) error, gap func(from, to uint64))) ([]Damage, error) {
 	opt = opt.WithDefaults()
 	var found []Damage
 	for {
+		var replay func(Op) error
+		replay, opt.Gap = begin()
 		r := &recovery{opt: opt, after: after, extra: found}
 		err := r.load()
 		if err == nil {
-			err = r.walk(func(Op) error { return nil })
+			err = r.walk(replay)
 		}
 		var bad *CorruptError
 		if !errors.As(err, &bad) || r.badFile == nil {

@@ -20,7 +20,7 @@ func TestMarkedDamageIsSkippedAndNamed(t *testing.T) {
 					lost[lsn] = true
 				}
 			}}
-			damage, err := Inspect(opt, 0)
+			damage, err := Inspect(opt, 0, func() (func(Op) error, func(_, _ uint64)) { return func(Op) error { return nil }, opt.Gap })
 			if err != nil {
 				t.Fatalf("segment %d, byte %d: inspect: %v", number, at, err)
 			}

@@ -28,6 +28,7 @@ type signals struct {
 	last     atomic.Pointer[reading]
 	flight   atomic.Pointer[flight]
 	appended atomic.Int64 // messages that producers of this process were allowed to append
+	deepest  atomic.Int64 // the highest depth limit of a producer that has asked
 }
 
 // flight is a reading under way; done is closed when it is over.
@@ -50,14 +51,14 @@ type past struct {
 	at    time.Time
 }
 
-// depth is what waits or is being worked on, and all that is stored where the
-// backend does not know how much waits.
+// depth is what waits or is being worked on. Where the backend does not know how
+// much waits it has counted that, as far as the limits go.
 func (r *reading) depth() (depth int64, known bool) {
 	switch {
 	case r == nil || r.err != nil:
 		return -1, false
 	case r.sig.Lag == nil:
-		return r.sig.XLen, true
+		return r.sig.Pending + r.sig.Behind, true
 	}
 	return r.sig.Pending + *r.sig.Lag, true
 }
@@ -105,20 +106,31 @@ func (r *reading) follow(at time.Time, appended int64, sig backend.Signal, err e
 }
 
 // ask reads the signal that workers publish, or else the stream's own numbers,
-// where workers are off if the backend knows that there are none.
-func (s *signals) ask(ctx context.Context) (backend.Signal, error) {
+// where workers are off if the backend knows that there are none. limit is the
+// depth at which the caller refuses.
+func (s *signals) ask(ctx context.Context, limit int64) (backend.Signal, error) {
 	if b, ok := s.backend.(backend.Signaler); ok {
-		return b.Signal(ctx)
+		return b.Signal(ctx, s.deepen(limit))
 	}
 	stats, err := s.backend.Stats(ctx)
 	if err != nil {
 		return backend.Signal{}, err
 	}
-	sig := backend.Signal{Pending: stats.Pending, Lag: stats.Lag, XLen: stats.XLen}
+	sig := backend.Signal{Pending: stats.Pending, Lag: stats.Lag, Behind: stats.Behind, XLen: stats.XLen}
 	if stats.Workers == nil || *stats.Workers > 0 {
 		sig.Workers = &sig.Pending
 	}
 	return sig, nil
+}
+
+// deepen returns the highest limit of all that have asked: they share the readings.
+func (s *signals) deepen(limit int64) int64 {
+	for {
+		deepest := s.deepest.Load()
+		if limit <= deepest || s.deepest.CompareAndSwap(deepest, limit) {
+			return max(limit, deepest)
+		}
+	}
 }
 
 // current returns the last reading if it may still be used at now, else nil. A
@@ -170,7 +182,7 @@ func (g *guard) read(life context.Context, f *flight) {
 	ctx, cancel := context.WithTimeout(life, readTimeout)
 	defer cancel()
 	at, appended := time.Now(), s.appended.Load()
-	sig, err := s.ask(ctx)
+	sig, err := s.ask(ctx, g.settings.Load().limit)
 	if err != nil && life.Err() != nil {
 		return
 	}

@@ -243,7 +243,7 @@ func TestRoomThatComesInTimeIsUsed(t *testing.T) {
 	})
 }
 
-func TestDepthIsWhatIsStoredOnlyWhereLagIsUnknown(t *testing.T) {
+func TestDepthIsTheWorkAndNeverWhatIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{BackpressureRetries: -1})
 		zero := int64(0)
@@ -253,9 +253,14 @@ func TestDepthIsWhatIsStoredOnlyWhereLagIsUnknown(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		g.fake.Pretend(&backend.Signal{Workers: &zero, XLen: 50_000})
+		if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+			t.Fatalf("the same with a lag that is not known: %v", err)
+		}
+		time.Sleep(time.Second)
+		g.fake.Pretend(&backend.Signal{Workers: &zero, Pending: 100, Behind: 9900, XLen: 50_000})
 		took, err := g.timed(t.Context())
-		if full := refusedFor(t, err, weir.QueueFull); full.Depth != 50_000 || took != 0 {
-			t.Errorf("got %+v after %s, want depth 50000 at once", full, took)
+		if full := refusedFor(t, err, weir.QueueFull); full.Depth != 10_000 || took != 0 {
+			t.Errorf("got %+v after %s, want depth 10000 at once", full, took)
 		}
 	})
 }

@@ -253,7 +253,8 @@ func (c *claimer) checkEmpty(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	pressure, err := p.stream.Pressure(call)
-	if err != nil || pressure.Pending > 0 || pressure.Lag != nil && *pressure.Lag > 0 {
+	left, _ := pressure.Backlog()
+	if err != nil || left > 0 {
 		c.emptySince = time.Time{}
 		return
 	}

@@ -450,7 +450,7 @@ func TestPoolTellsProducersItsLoad(t *testing.T) {
 		time.Sleep(time.Second)
 		for range 55 {
 			time.Sleep(time.Second)
-			if s, _ := f.Signal(t.Context()); s.Workers == nil || *s.Workers != 3 {
+			if s, _ := f.Signal(t.Context(), 100); s.Workers == nil || *s.Workers != 3 {
 				t.Fatalf("while 3 handlers run the signal is %v", s.Workers)
 			}
 		}
@@ -459,11 +459,11 @@ func TestPoolTellsProducersItsLoad(t *testing.T) {
 		}
 		before := f.Calls(backendtest.OpPublishSignal)
 		time.Sleep(9 * time.Second)
-		if s, _ := f.Signal(t.Context()); s.Workers == nil || *s.Workers != 0 {
+		if s, _ := f.Signal(t.Context(), 100); s.Workers == nil || *s.Workers != 0 {
 			t.Errorf("after the last ack the signal is %v", s.Workers)
 		}
 		p.finish()
-		if s, _ := f.Signal(t.Context()); s.Workers == nil || *s.Workers != 0 {
+		if s, _ := f.Signal(t.Context(), 100); s.Workers == nil || *s.Workers != 0 {
 			t.Errorf("after the stop the signal is %v", s.Workers)
 		}
 		if f.Calls(backendtest.OpPublishSignal) == before {

@@ -28,11 +28,11 @@ func (s *Stream) Pressure(ctx context.Context) (Pressure, error) {
 }
 
 // Backlog is the work that is left: what is pending and what nobody has taken
-// yet. known is false where the server does not know the latter; then only the
-// entries stored can stand for it.
+// yet. known is false where the server does not know the latter; then it was counted
+// as far as Behind goes.
 func (p Pressure) Backlog() (messages int64, known bool) {
 	if p.Lag == nil {
-		return p.XLen, false
+		return p.Pending + p.Behind, false
 	}
 	return p.Pending + *p.Lag, true
 }
@@ -59,15 +59,8 @@ func (p Pressure) Measurement() Measurement {
 //	oldest_age_ms       age of the oldest message with work left, 0 if there is none
 //	oldest_age_source   where the age was read, see backend.AgeSource
 //	approx              whether the age is an estimate
-//
-// An age needs something that says there is work: pending messages, or a lag. With
-// nothing pending and a lag that is not known it is 0 and its source "none",
-// though Stats.OldestAge may tell more.
 func (p Pressure) AppendJSON(dst []byte) []byte {
 	age, source, approx := max(p.OldestAge, 0), p.OldestSource, p.Approx
-	if p.Pending == 0 && p.Lag == nil {
-		age, source, approx = 0, backend.AgeNone, false
-	}
 	dst = append(dst, `{"ts_ms":`...)
 	dst = strconv.AppendInt(dst, p.At.UnixMilli(), 10)
 	dst = append(dst, `,"stream_key":`...)

@@ -118,6 +118,9 @@ type Stats struct {
 	XLen    int64     // entries stored, done ones included: storage, not work
 	Pending int64     // delivered, not acknowledged
 	Lag     *int64    // not delivered yet; nil: the server does not know, which is not 0
+	// Behind is, where Lag is nil, how many entries were counted behind the last
+	// delivered one; counting ends at some thousands.
+	Behind int64
 
 	OldestAge    time.Duration // of the oldest message with work left; 0 with AgeNone and AgeUnknown
 	OldestSource AgeSource
@@ -211,8 +214,9 @@ type Cause struct {
 // Signaler is a backend through which workers tell producers how loaded they
 // are. Without it a producer reads Stats.
 type Signaler interface {
-	// Signal reads, in one round trip, what a guard needs.
-	Signal(ctx context.Context) (Signal, error)
+	// Signal reads, in one round trip, what a guard needs. A backend that does not
+	// know its lag counts what was not delivered, up to most messages.
+	Signal(ctx context.Context, most int64) (Signal, error)
 	// PublishSignal counts the pending messages and stores the number for ttl.
 	PublishSignal(ctx context.Context, ttl time.Duration) error
 }
@@ -224,7 +228,10 @@ type Signal struct {
 	Workers *int64
 	Pending int64
 	Lag     *int64 // nil: not known
-	XLen    int64
+	// Behind is, where Lag is nil, how many messages were counted that are not
+	// delivered yet.
+	Behind int64
+	XLen   int64
 }
 
 // Reader is a backend whose records can be followed without a group.

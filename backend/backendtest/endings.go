@@ -69,7 +69,7 @@ func optionalCalls() []call {
 	return []call{
 		{"signal", func(ctx context.Context, b backend.Backend) error {
 			if s, can := b.(backend.Signaler); can {
-				_, err := s.Signal(ctx)
+				_, err := s.Signal(ctx, 100)
 				return err
 			}
 			return errNotThere

@@ -145,11 +145,11 @@ func TestFakeTellsTheLoadItIsToldToPretend(t *testing.T) {
 		stored(t, f)
 		f.Claim(t.Context(), probe("a"))
 		f.PublishSignal(t.Context(), time.Second)
-		if got, _ := f.Signal(t.Context()); got.Workers == nil || *got.Workers != 1 || got.Pending != 1 || *got.Lag != 0 {
+		if got, _ := f.Signal(t.Context(), 100); got.Workers == nil || *got.Workers != 1 || got.Pending != 1 || *got.Lag != 0 {
 			t.Errorf("one message is held: %+v", got)
 		}
 		time.Sleep(time.Second)
-		if got, _ := f.Signal(t.Context()); got.Workers != nil {
+		if got, _ := f.Signal(t.Context(), 100); got.Workers != nil {
 			t.Errorf("the published number outlives its second: %d", *got.Workers)
 		}
 		f.SetLagUnknown(true)
@@ -157,11 +157,11 @@ func TestFakeTellsTheLoadItIsToldToPretend(t *testing.T) {
 			t.Errorf("an unknown lag is %d", *got.Lag)
 		}
 		f.Pretend(&backend.Signal{Pending: 201})
-		if got, _ := f.Signal(t.Context()); got.Pending != 201 {
+		if got, _ := f.Signal(t.Context(), 100); got.Pending != 201 {
 			t.Errorf("told to pretend 201, got %+v", got)
 		}
 		f.Pretend(nil)
-		if got, _ := f.Signal(t.Context()); got.Pending != 1 {
+		if got, _ := f.Signal(t.Context(), 100); got.Pending != 1 {
 			t.Errorf("the real load is 1, got %+v", got)
 		}
 	})

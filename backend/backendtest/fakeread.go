@@ -49,7 +49,7 @@ func (f *Fake) Stats(ctx context.Context) (stats backend.Stats, err error) {
 		f.state.Lock()
 		defer f.state.Unlock()
 		signal := f.numbers()
-		stats = backend.Stats{At: time.Now(), XLen: signal.XLen, Pending: signal.Pending, Lag: signal.Lag, OldestSource: backend.AgeNone}
+		stats = backend.Stats{At: time.Now(), XLen: signal.XLen, Pending: signal.Pending, Lag: signal.Lag, Behind: signal.Behind, OldestSource: backend.AgeNone}
 		stats.OldestAge, stats.OldestSource = f.age(stats.At)
 		workers, letters := int64(len(f.workers)), int64(len(f.letters[f.info.DeadLetter]))
 		stats.Workers, stats.DeadLetters = &workers, &letters
@@ -71,7 +71,7 @@ func (s *fakeStream) age(now time.Time) (time.Duration, backend.AgeSource) {
 }
 
 // Signal reads what a guard needs.
-func (f *Fake) Signal(ctx context.Context) (signal backend.Signal, err error) {
+func (f *Fake) Signal(ctx context.Context, _ int64) (signal backend.Signal, err error) {
 	err = f.call(ctx, OpSignal, func(*injected) error {
 		f.state.Lock()
 		defer f.state.Unlock()
@@ -91,8 +91,9 @@ func (s *fakeStream) numbers() backend.Signal {
 		workers := *s.signal
 		signal.Workers = &workers
 	}
-	if !s.lagUnknown {
-		lag := int64(s.next - s.delivered)
+	if lag := int64(s.next - s.delivered); s.lagUnknown {
+		signal.Behind = lag
+	} else {
 		signal.Lag = &lag
 	}
 	return signal

@@ -40,8 +40,12 @@ func statsFollow(f *fixture) {
 	check := func(step string, pending, lag int64) {
 		f.Helper()
 		stats := f.stats(other)
-		if stats.Pending != pending || f.h.NoLag != (stats.Lag == nil) || stats.Lag != nil && *stats.Lag != lag {
-			f.Errorf("%s: pending %d, lag %s; want %d and %d", step, stats.Pending, number(stats.Lag), pending, lag)
+		unknown, waiting := f.h.NoLag && lag > 0, stats.Behind
+		if !unknown {
+			waiting = value(stats.Lag)
+		}
+		if stats.Pending != pending || unknown != (stats.Lag == nil) || waiting != lag {
+			f.Errorf("%s: pending %d, lag %s, behind %d; want %d and %d", step, stats.Pending, number(stats.Lag), stats.Behind, pending, lag)
 		}
 		if stats.XLen < pending+lag {
 			f.Errorf("%s: %d entries are stored, %d have work left", step, stats.XLen, pending+lag)
@@ -110,24 +114,24 @@ func signalExpires(f *fixture) {
 	f.claim(b, "a", 3)
 	producer := other.(backend.Signaler)
 	if f.h.CountsItself {
-		if got, err := producer.Signal(f.ctx()); err != nil || got.Workers == nil || *got.Workers != 3 {
+		if got, err := producer.Signal(f.ctx(), 100); err != nil || got.Workers == nil || *got.Workers != 3 {
 			f.Errorf("3 are held, the server's count is %s, %v", number(got.Workers), err)
 		}
 		return
 	}
-	if got, err := producer.Signal(f.ctx()); err != nil || got.Workers != nil {
+	if got, err := producer.Signal(f.ctx(), 100); err != nil || got.Workers != nil {
 		f.Fatalf("no worker has published, the signal is %s, %v", number(got.Workers), err)
 	}
 	if err := workers.PublishSignal(f.ctx(), time.Second); err != nil {
 		f.Fatal(err)
 	}
 	start := time.Now()
-	got, err := producer.Signal(f.ctx())
+	got, err := producer.Signal(f.ctx(), 100)
 	if took := time.Since(start); took < time.Second && (err != nil || got.Workers == nil || *got.Workers != 3) {
 		f.Errorf("3 are held, the workers' signal is %s, %v", number(got.Workers), err)
 	}
 	for got.Workers != nil {
-		if got, err = producer.Signal(f.ctx()); err != nil {
+		if got, err = producer.Signal(f.ctx(), 100); err != nil {
 			f.Fatal(err)
 		}
 		if time.Since(start) > time.Second+prompt {
@@ -145,7 +149,7 @@ func signalAgrees(f *fixture) {
 	s := b.(backend.Signaler)
 	f.publish(b, numbered(0, 5)...)
 	f.claim(b, "a", 2)
-	got, err := s.Signal(f.ctx())
+	got, err := s.Signal(f.ctx(), 100)
 	stats := f.stats(b)
 	if err != nil || got.Pending != stats.Pending || got.XLen != stats.XLen || number(got.Lag) != number(stats.Lag) || got.Pending != 2 {
 		f.Errorf("signal %+v (lag %s), %v; stats %+v (lag %s)", got, number(got.Lag), err, stats, number(stats.Lag))

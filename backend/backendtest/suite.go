@@ -32,7 +32,7 @@ type Harness struct {
 	ReclaimAfter time.Duration
 	// CreatesStream says that opening or reading a stream creates it, so that none is missing.
 	CreatesStream bool
-	// NoLag says that the server never knows the lag.
+	// NoLag says that the server never knows the lag, except that nothing waits.
 	NoLag bool
 	// CountsItself says that the server counts what is pending by itself, so that
 	// the workers' signal is known though none has published it.

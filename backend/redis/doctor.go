@@ -144,7 +144,7 @@ func checkLag(e *exam) []backend.Finding {
 	}
 	if !e.group.hasLag {
 		return one("lag_unsupported", note, "upgrade to Redis 7 or Valkey to have it",
-			"this server does not tell how much a group has not read; depth counts what is stored instead")
+			"this server does not tell how much a group has not read; producers count what lies behind its last delivered entry instead")
 	}
 	return one("lag_unknown", warn,
 		"it comes back once the group has read up to the newest entry; avoid XDEL of entries that are not read",

@@ -115,7 +115,7 @@ func TestMissingStreamAndGroupAreSaidAndNotMade(t *testing.T) {
 	if _, err := b.Stats(t.Context()); !errors.Is(err, backend.ErrStreamNotFound) {
 		t.Errorf("stats of nothing: %v", err)
 	}
-	if signal, err := b.Signal(t.Context()); err != nil || signal.XLen != 0 || signal.Lag != nil {
+	if signal, err := b.Signal(t.Context(), 100); err != nil || signal.XLen != 0 || signal.Lag != nil {
 		t.Errorf("signal of nothing: %+v %v", signal, err)
 	}
 	if n := s.Client().Exists(t.Context(), "jobs").Val(); n != 0 {

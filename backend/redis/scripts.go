@@ -27,6 +27,9 @@ var leaveSource string
 //go:embed lua/signal.lua
 var signalSource string
 
+//go:embed lua/lag.lua
+var lagSource string
+
 // script is a Lua script that the server runs as one step.
 type script struct{ source, digest string }
 
@@ -40,6 +43,7 @@ var (
 	deadScript   = newScript(deadSource)
 	leaveScript  = newScript(leaveSource)
 	signalScript = newScript(signalSource)
+	lagScript    = newScript(lagSource)
 )
 
 func newScript(source string) script {

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -12,17 +13,14 @@ import (
 
 var _ backend.Signaler = (*Backend)(nil)
 
-// Signal reads what a guard needs in one round trip. A stream or group that is
-// not there yet has nothing pending and no known lag.
-func (b *Backend) Signal(ctx context.Context) (backend.Signal, error) {
+// Signal reads what a guard needs in one round trip. A stream that is not there
+// yet has nothing; a group that is not there yet has all that is stored before it.
+func (b *Backend) Signal(ctx context.Context, most int64) (backend.Signal, error) {
+	at := time.Now()
 	published := redis.NewStringCmd(ctx, "GET", b.keys.lag)
-	length := redis.NewIntCmd(ctx, "XLEN", b.keys.stream)
-	groups := redis.NewRawCmd(ctx, "XINFO", "GROUPS", b.keys.stream)
-	_ = b.do(ctx, published, length, groups)
-	if err := length.Err(); err != nil {
-		return backend.Signal{}, err
-	}
-	s := backend.Signal{XLen: length.Val()}
+	waits := b.count.lagCmd(ctx, &b.keys, most, at)
+	_ = b.do(ctx, published, waits)
+	var s backend.Signal
 	switch text, err := published.Result(); {
 	case err == nil:
 		// What is not a number was not written by a worker: not known.
@@ -32,14 +30,14 @@ func (b *Backend) Signal(ctx context.Context) (backend.Signal, error) {
 	case err != redis.Nil:
 		return backend.Signal{}, err
 	}
-	g, err := b.findGroup(groups)
+	got, err := b.count.read(waits, &b.keys, at)
 	switch {
-	case missing(err):
-		return s, nil
-	case err != nil:
+	case errors.Is(err, backend.ErrGroupNotFound):
+		got.behind = got.xlen
+	case err != nil && !missing(err):
 		return backend.Signal{}, err
 	}
-	s.Pending, s.Lag = g.pending, g.lag
+	s.XLen, s.Pending, s.Lag, s.Behind = got.xlen, got.pending, got.lag, got.behind
 	return s, nil
 }
 

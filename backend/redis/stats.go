@@ -3,9 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,32 +12,30 @@ import (
 )
 
 // Stats reads the stream in one round trip, and the age of its oldest work in a
-// second one. It creates nothing.
+// second one. It creates nothing. A lag that cannot be true is not passed on.
 func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
+	at := time.Now()
 	clock := redis.NewTimeCmd(ctx, "TIME")
-	length := redis.NewIntCmd(ctx, "XLEN", b.keys.stream)
-	groups := redis.NewRawCmd(ctx, "XINFO", "GROUPS", b.keys.stream)
+	waits := b.count.lagCmd(ctx, &b.keys, countMost, at)
 	oldest := redis.NewRawCmd(ctx, "XPENDING", b.keys.stream, b.keys.group, "-", "+", 1)
 	letters := redis.NewIntCmd(ctx, "XLEN", b.keys.dead)
-	_ = b.do(ctx, clock, length, groups, oldest, letters)
-	for _, cmd := range []redis.Cmder{clock, length} {
-		if cmd.Err() != nil {
-			return backend.Stats{}, cmd.Err()
-		}
+	_ = b.do(ctx, clock, waits, oldest, letters)
+	if err := clock.Err(); err != nil {
+		return backend.Stats{}, err
 	}
-	group, err := b.findGroup(groups)
+	got, err := b.count.read(waits, &b.keys, at)
 	if err != nil {
 		return backend.Stats{}, err
 	}
 	s := backend.Stats{
-		At: clock.Val(), XLen: length.Val(), Pending: group.pending, Lag: group.lag,
-		Workers: &group.consumers, OldestSource: backend.AgeNone,
+		At: clock.Val(), XLen: got.xlen, Pending: got.pending, Lag: got.lag, Behind: got.behind,
+		Workers: &got.consumers, OldestSource: backend.AgeNone,
 	}
 	if letters.Err() == nil {
 		count := letters.Val()
 		s.DeadLetters = &count
 	}
-	return s, b.readAge(ctx, &s, group, oldest)
+	return s, b.readAge(ctx, &s, got.last, oldest)
 }
 
 // group is what XINFO GROUPS says of one.
@@ -51,28 +47,7 @@ type group struct {
 	last               string // last-delivered-id
 }
 
-// findGroup reads the group out of an XINFO GROUPS reply: [[name, value, ...], ...].
-func (b *Backend) findGroup(cmd *redis.RawCmd) (group, error) {
-	if err := cmd.Err(); err != nil {
-		if strings.Contains(err.Error(), "no such key") {
-			return group{}, fmt.Errorf("redis: %w: %q", backend.ErrStreamNotFound, b.keys.stream)
-		}
-		return group{}, err
-	}
-	r := replyReader{cmd.Val()}
-	n, err := r.array()
-	if err != nil {
-		return group{}, err
-	}
-	for range n {
-		name, g, err := r.group()
-		if err != nil || name == b.keys.group {
-			return g, err
-		}
-	}
-	return group{}, fmt.Errorf("redis: %w: %q of stream %q", backend.ErrGroupNotFound, b.keys.group, b.keys.stream)
-}
-
+// group reads [name, value, ...].
 func (r *replyReader) group() (name string, g group, err error) {
 	n, err := r.array()
 	if err != nil {
@@ -113,7 +88,7 @@ func (r *replyReader) group() (name string, g group, err error) {
 
 // readAge finds how old the oldest message with work left is. A pending one comes
 // first; its time of publishing is exact, the others are estimates.
-func (b *Backend) readAge(ctx context.Context, s *backend.Stats, g group, oldest *redis.RawCmd) error {
+func (b *Backend) readAge(ctx context.Context, s *backend.Stats, last string, oldest *redis.RawCmd) error {
 	from, to, byTime, byID := "", "", backend.AgePending, backend.AgePendingID
 	switch {
 	case s.Pending > 0:
@@ -122,8 +97,8 @@ func (b *Backend) readAge(ctx context.Context, s *backend.Stats, g group, oldest
 			from, _, _ = r.pending()
 			to = from
 		}
-	case s.Lag == nil || *s.Lag > 0:
-		from, to, byTime, byID = after(g.last), "+", backend.AgeBacklog, backend.AgeBacklogID
+	case s.Behind > 0:
+		from, to, byTime, byID = after(last), "+", backend.AgeBacklog, backend.AgeBacklogID
 	default:
 		return nil
 	}
@@ -139,8 +114,6 @@ func (b *Backend) readAge(ctx context.Context, s *backend.Stats, g group, oldest
 	switch {
 	case err != nil:
 		return err
-	case name == "" && s.Pending == 0 && s.Lag == nil:
-		return nil // the server does not know the lag, and nothing is there
 	case name == "" && s.Pending == 0:
 		s.OldestSource, s.Approx = backend.AgeUnknown, true
 		return nil

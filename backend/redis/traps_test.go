@@ -74,7 +74,7 @@ func TestUnknownLagIsNotZero(t *testing.T) {
 		if err != nil || stats.Lag != nil || stats.OldestSource != backend.AgePending {
 			t.Errorf("%+v %v", stats, err)
 		}
-		signal, err := b.Signal(t.Context())
+		signal, err := b.Signal(t.Context(), 100)
 		if err != nil || signal.Lag != nil || signal.Pending != 1 || signal.XLen != 2 {
 			t.Errorf("%+v %v", signal, err)
 		}
@@ -180,7 +180,7 @@ func TestSignalOfOthersIsReadOrUnknown(t *testing.T) {
 		if err := s.Client().Set(t.Context(), "pressure", value, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		got, err := b.Signal(t.Context())
+		got, err := b.Signal(t.Context(), 100)
 		if err != nil || (got.Workers == nil) != (want < 0) || got.Workers != nil && *got.Workers != want {
 			t.Errorf("%q is read as %v, %v", value, got.Workers, err)
 		}

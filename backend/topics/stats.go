@@ -83,7 +83,7 @@ func (b *Backend) readAge(ctx context.Context, s *backend.Stats) error {
 // Signal reads the queue's own numbers, which are always known; the pending count
 // is what the workers would have published. An absent queue and a log hold
 // nobody up.
-func (b *Backend) Signal(ctx context.Context) (backend.Signal, error) {
+func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
 		return backend.Signal{}, err

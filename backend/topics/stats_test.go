@@ -17,7 +17,7 @@ func TestStatsAreTheNumbersOfTheQueue(t *testing.T) {
 		if _, err := b.Stats(t.Context()); !errors.Is(err, backend.ErrStreamNotFound) {
 			t.Errorf("stats of what is not there: %v", err)
 		}
-		if s, err := b.Signal(t.Context()); err != nil || *s.Workers != 0 || *s.Lag != 0 {
+		if s, err := b.Signal(t.Context(), 100); err != nil || *s.Workers != 0 || *s.Lag != 0 {
 			t.Errorf("signal of what is not there: %+v, %v", s, err)
 		}
 		check := func(when string, stored, pending, lag int64, source backend.AgeSource, approx bool) {
@@ -29,7 +29,7 @@ func TestStatsAreTheNumbersOfTheQueue(t *testing.T) {
 			if s.XLen != stored || s.Pending != pending || *s.Lag != lag || s.OldestSource != source || s.Approx != approx || s.OldestAge < 0 || s.OldestAge > time.Minute {
 				t.Errorf("%s: %+v, lag %d", when, s, *s.Lag)
 			}
-			sig, err := b.Signal(t.Context())
+			sig, err := b.Signal(t.Context(), 100)
 			if err != nil || *sig.Workers != pending || sig.Pending != pending || *sig.Lag != lag || sig.XLen != stored {
 				t.Errorf("%s: signal %+v, %v", when, sig, err)
 			}
@@ -68,7 +68,7 @@ func TestALogIsWrittenAndReadButHasNoWork(t *testing.T) {
 	if _, err := b.Stats(t.Context()); !errors.Is(err, backend.ErrGroupNotFound) {
 		t.Errorf("stats: %v", err)
 	}
-	if s, err := b.Signal(t.Context()); err != nil || *s.Lag != 0 || s.XLen != 2 {
+	if s, err := b.Signal(t.Context(), 100); err != nil || *s.Lag != 0 || s.XLen != 2 {
 		t.Errorf("signal: %+v, %v", s, err)
 	}
 	got, err := b.Read(t.Context(), backend.ReadRequest{Max: 10})

@@ -1,0 +1,118 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
+)
+
+const (
+	// countFor bounds how long one reading keeps a server busy with counting; the
+	// next one goes on where it stopped.
+	countFor = 5 * time.Millisecond
+	// countAnew is how old a count, or the proof of a server's own number, may
+	// become: entries that are deleted in the middle are not noticed before.
+	countAnew = 10 * time.Second
+	// countMost is how far Stats counts.
+	countMost = 10_000
+)
+
+// count is where counting what lies behind the group's last delivered entry
+// stands, carried from one reading to the next.
+type count struct {
+	mu       sync.Mutex
+	from, to string    // the IDs between which n was counted; empty: nothing yet
+	n        int64     // entries
+	since    time.Time // when the count was begun
+	believed time.Time // when the server's own number was found to be true
+}
+
+// reading is what waits for the group, in one step.
+type reading struct {
+	xlen, pending, consumers int64
+	last                     string // last-delivered-id
+	lag                      *int64 // nil: the server does not know, or says what cannot be
+	behind                   int64  // entries behind last, as far as was counted
+}
+
+// The first element of the script's answer.
+const (
+	thereIsNothing = 0
+	thereIsAStream = 1
+)
+
+// lagCmd returns the command that reads what waits, counting up to most.
+func (c *count) lagCmd(ctx context.Context, k *keys, most int64, now time.Time) *redis.RawCmd {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	from, to, n, check := c.from, c.to, c.n, 0
+	if now.Sub(c.since) > countAnew {
+		from, to, n = "", "", 0
+	}
+	if now.Sub(c.believed) > countAnew {
+		check = 1
+	}
+	return lagScript.cmd(ctx, []string{k.stream}, k.group, from, to, n, most, countFor.Microseconds(), check)
+}
+
+// read takes the answer of lagCmd, which was sent at. ErrStreamNotFound and
+// ErrGroupNotFound come with what is known all the same.
+func (c *count) read(cmd *redis.RawCmd, k *keys, at time.Time) (got reading, err error) {
+	if err := cmd.Err(); err != nil {
+		return got, err
+	}
+	r := replyReader{cmd.Val()}
+	if _, err = r.array(); err != nil {
+		return got, err
+	}
+	number := func() (n int64) {
+		if err == nil {
+			var v int
+			v, err = r.int()
+			n = int64(v)
+		}
+		return n
+	}
+	text := func() (s string) {
+		if err == nil {
+			s, err = r.text()
+		}
+		return s
+	}
+	found := number()
+	got = reading{xlen: number(), pending: number(), consumers: number(), last: text()}
+	lag, behind, from, to, believed := number(), number(), text(), text(), number()
+	switch {
+	case err != nil:
+		return got, err
+	case found == thereIsNothing:
+		return got, fmt.Errorf("redis: %w: %q", backend.ErrStreamNotFound, k.stream)
+	case found == thereIsAStream:
+		return got, fmt.Errorf("redis: %w: %q of stream %q", backend.ErrGroupNotFound, k.group, k.stream)
+	}
+	if got.behind = behind; lag >= 0 {
+		got.lag = &lag
+	}
+	c.keep(from, to, behind, believed == 1, at)
+	return got, nil
+}
+
+func (c *count) keep(from, to string, n int64, believed bool, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.from == "" || at.Sub(c.since) > countAnew {
+		c.since = at
+	}
+	c.from, c.to, c.n = from, to, n
+	switch {
+	case !believed:
+		c.believed = time.Time{}
+	case at.Sub(c.believed) > countAnew:
+		c.believed = at
+	}
+}

@@ -1,0 +1,120 @@
+-- Reads what waits for a group: the server's own number if it can be true, and where there is none or it has to be
+-- checked, a count of what lies behind the last delivered entry, continued from one call to the next.
+-- KEYS: stream. ARGV: group; from, to, n: an earlier count (n entries behind from up to to), empty if there is none;
+-- the most to count; the longest time to count for in us; 1 to check the server's number.
+-- Returns {what is there (0 nothing, 1 the stream, 2 the group), entries stored, pending, consumers, last-delivered-id,
+-- lag (-1: not known), counted, from, to, whether the server's number may be believed for a while}.
+redis.replicate_commands()
+local stream = KEYS[1]
+local wanted, from, to, n = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local most, budget, check = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
+local page = 50 -- entries, whatever their size: what is copied between two looks at the clock
+
+local function pairsOf(list)
+  local map = {}
+  for i = 1, #list, 2 do
+    map[list[i]] = list[i + 1]
+  end
+  return map
+end
+
+-- IDs are compared as text: their numbers may be larger than a double holds.
+local function less(a, b)
+  local am, as = string.match(a, '(%d+)-(%d+)')
+  local bm, bs = string.match(b, '(%d+)-(%d+)')
+  if am ~= bm then
+    return #am < #bm or #am == #bm and am < bm
+  end
+  return #as < #bs or #as == #bs and as < bs
+end
+
+local info = redis.pcall('XINFO', 'STREAM', stream)
+if info.err then
+  if string.find(info.err, 'no such key', 1, true) then
+    return {0, 0, 0, 0, '', -1, 0, '', '', 0}
+  end
+  return info
+end
+info = pairsOf(info)
+local length = info['length']
+local group
+for _, g in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+  g = pairsOf(g)
+  if g['name'] == wanted then
+    group = g
+  end
+end
+if not group then
+  return {1, length, 0, 0, '', -1, 0, '', '', 0}
+end
+local last = group['last-delivered-id']
+local lag = group['lag'] or -1
+
+local function answer(lag, counted, believed)
+  return {2, length, group['pending'], group['consumers'], last, lag, counted, from, to, believed}
+end
+
+-- What the ends of the stream tell for nothing.
+if length == 0 or not less(last, info['last-entry'][1]) then
+  from, to = '', ''
+  return answer(0, 0, 1)
+end
+local unread = less(last, info['first-entry'][1]) -- all of it
+local possible = lag > 0 and lag <= length and (not unread or lag == length)
+-- A server that has never removed an entry has not miscounted them.
+if possible and (unread or not check or info['entries-added'] == length) then
+  return answer(lag, lag, 1)
+end
+if unread then
+  from, to = '', ''
+  return answer(lag >= 0 and length or -1, length, 0)
+end
+
+local function clock()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+local began = clock()
+
+-- Counts entries behind one ID, up to and with another or to the end, until enough or out of time.
+-- Returns how many, where it stopped, and whether that is all.
+local function count(after, upTo, enough)
+  local counted = 0
+  while counted < enough do
+    local entries = redis.call('XRANGE', stream, after, upTo, 'COUNT', page)
+    local fresh = #entries
+    if fresh > 0 and entries[1][1] == after then
+      fresh = fresh - 1
+    end
+    counted = counted + fresh
+    if #entries > 0 then
+      after = entries[#entries][1]
+    end
+    if #entries < page then
+      return counted, after, true
+    end
+    if clock() - began > budget then
+      break
+    end
+  end
+  return counted, after, false
+end
+
+if from == '' or less(last, from) or less(to, last) then
+  from, to, n = last, last, 0
+end
+if less(from, last) then -- delivered since
+  local gone, at, all = count(from, last, most)
+  n = math.max(0, n - gone)
+  from = all and last or at
+end
+local more, at, all = count(to, '+', most - n)
+n, to = math.min(n + more, length), at
+
+if all then
+  return answer(lag >= 0 and n or -1, n, lag == n and 1 or 0)
+end
+if possible and lag >= n then
+  return answer(lag, n, 1)
+end
+return answer(-1, n, 0)

@@ -220,16 +220,29 @@ func (b *Backend) handBack(ctx context.Context, deliveries []*backend.Delivery) 
 }
 
 // createGroup makes the group, and the stream with it. A new group starts at the
-// first entry; one that was there before, behind what this process has done.
+// first entry; one that was there before, behind what this process has done,
+// unless the stream is a new one too: its IDs say nothing of the old one's.
 func (b *Backend) createGroup(ctx context.Context) error {
-	position := b.acked.position()
-	create := redis.NewStatusCmd(ctx, "XGROUP", "CREATE", b.keys.stream, b.keys.group, position, "MKSTREAM")
+	position, seen := b.acked.position()
+	create := groupScript.cmd(ctx, []string{b.keys.stream}, b.keys.group, position, seen)
 	err := b.do(ctx, create)
 	if code, _ := replyCode(err); code == "BUSYGROUP" {
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	r := replyReader{create.Val()}
+	if _, err = r.array(); err != nil {
+		return err
+	}
+	took, err := r.text()
+	if err != nil {
+		return err
+	}
+	if took != position {
+		position = took
+		b.acked.restart()
 	}
 	_ = b.do(ctx, redis.NewIntCmd(ctx, "DEL", b.keys.retry)) // what was known is of the old one
 	empty := cursorStart

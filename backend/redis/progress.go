@@ -22,6 +22,7 @@ type progress struct {
 		swept           time.Time           // when held was last looked through
 		returned, older map[string]struct{} // given back, to be done by anybody
 		acked           id                  // the highest acknowledged
+		seen            id                  // the highest delivered
 	}
 }
 
@@ -36,6 +37,17 @@ func (p *progress) took(text string, since time.Time) {
 		p.mu.held = map[string]holding{}
 	}
 	p.mu.held[text] = holding{since, since}
+	if v, err := parseID(text); err == nil && p.mu.seen.less(v) {
+		p.mu.seen = v
+	}
+}
+
+// restart forgets everything: the stream is another one.
+func (p *progress) restart() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.held, p.mu.returned, p.mu.older = nil, nil, nil
+	p.mu.acked, p.mu.seen = id{}, id{}
 }
 
 // extended notes that this process goes on with a delivery.
@@ -100,8 +112,8 @@ func (p *progress) forgot(text string) {
 }
 
 // position returns the ID behind which a new group has to start to deliver
-// everything that this process has not acknowledged.
-func (p *progress) position() string {
+// everything that this process has not acknowledged, and the newest that it has seen.
+func (p *progress) position() (behind, seen string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	start := p.mu.acked
@@ -119,7 +131,7 @@ func (p *progress) position() string {
 		}
 	}
 	if start == (id{}) {
-		return "0"
+		return "0", p.mu.seen.String()
 	}
-	return start.String()
+	return start.String(), p.mu.seen.String()
 }

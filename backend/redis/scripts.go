@@ -27,8 +27,16 @@ var leaveSource string
 //go:embed lua/signal.lua
 var signalSource string
 
+// lessSource is a function that several scripts begin with.
+//
+//go:embed lua/less.lua
+var lessSource string
+
 //go:embed lua/lag.lua
 var lagSource string
+
+//go:embed lua/group.lua
+var groupSource string
 
 // script is a Lua script that the server runs as one step.
 type script struct{ source, digest string }
@@ -43,7 +51,8 @@ var (
 	deadScript   = newScript(deadSource)
 	leaveScript  = newScript(leaveSource)
 	signalScript = newScript(signalSource)
-	lagScript    = newScript(lagSource)
+	lagScript    = newScript(lessSource + lagSource)
+	groupScript  = newScript(lessSource + groupSource)
 )
 
 func newScript(source string) script {

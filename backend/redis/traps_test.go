@@ -219,6 +219,41 @@ func TestDestroyedGroupGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
+// A stream that was deleted, or restored on a server whose clock is behind, gives
+// its messages lower IDs than the old one's: a group behind those would deliver nothing.
+func TestAGroupOfANewStreamBeginsAtItsFirstEntry(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		for _, when := range []string{"before the next message", "behind the next messages"} {
+			stream := strings.ReplaceAll("jobs "+when, " ", "-")
+			b := open(t, s.Addr(), "stream="+stream)
+			ahead := fmt.Sprintf("%d-0", time.Now().Add(time.Hour).UnixMilli())
+			if err := s.Client().XAdd(t.Context(), &goredis.XAddArgs{Stream: stream, ID: ahead, Values: []any{"data", "x"}}).Err(); err != nil {
+				t.Fatal(err)
+			}
+			old := claim(t, b, backend.ClaimRequest{Max: 10})
+			if _, err := b.Ack(t.Context(), []backend.Lease{old.Deliveries[0].Lease}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Client().Del(t.Context(), stream).Err(); err != nil {
+				t.Fatal(err)
+			}
+			req := backend.ClaimRequest{Consumer: "c", Max: 10, ReclaimAfter: time.Minute}
+			if when == "before the next message" {
+				_, _ = b.Claim(t.Context(), req)
+			}
+			publish(t, b, 10)
+			delivered := 0
+			for range 2 { // one claim tells that the group was gone
+				got, _ := b.Claim(t.Context(), req)
+				delivered += len(got.Deliveries)
+			}
+			if delivered != 10 {
+				t.Errorf("the group made %s: %d of 10 messages of the new stream are delivered", when, delivered)
+			}
+		}
+	})
+}
+
 // Each process has other consumers. Those that hold nothing leave with it; with
 // one that holds something its messages would go too.
 func TestConsumersThatHoldNothingLeave(t *testing.T) {

@@ -14,7 +14,7 @@ const trimStep = 100
 //go:embed lua/trim.lua
 var trimSource string
 
-var trimScript = newScript(trimSource)
+var trimScript = newScript(lessSource + trimSource)
 
 var _ backend.Trimmer = (*Backend)(nil)
 

@@ -18,16 +18,6 @@ local function pairsOf(list)
   return map
 end
 
--- IDs are compared as text: their numbers may be larger than a double holds.
-local function less(a, b)
-  local am, as = string.match(a, '(%d+)-(%d+)')
-  local bm, bs = string.match(b, '(%d+)-(%d+)')
-  if am ~= bm then
-    return #am < #bm or #am == #bm and am < bm
-  end
-  return #as < #bs or #as == #bs and as < bs
-end
-
 local info = redis.pcall('XINFO', 'STREAM', stream)
 if info.err then
   if string.find(info.err, 'no such key', 1, true) then

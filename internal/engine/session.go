@@ -19,22 +19,54 @@ type sessions struct {
 	byID map[string]*session
 }
 
-// session is one watch session. Its fields are guarded by sessions.mu.
+// session is one watch session. Order of locks: sessions.mu, session.mu.
 type session struct {
-	wid    string
-	owner  any
-	opt    api.WatchOptions
+	wid   string
+	owner any
+	opt   api.WatchOptions
+
+	// Guarded by sessions.mu.
+	open int       // streams on it
+	idle time.Time // since when open is 0
+
+	mu     sync.Mutex // guards what follows; of the session, for it is taken with every frame
 	topics []standing
-	open   int       // streams on it
-	idle   time.Time // since when open is 0
-	newest *Stream   // whose position is the session's
+	newest *Stream // whose position is the session's
 }
 
-// standing is a position in one life of a topic.
+// standing is how far a session has come in one topic. What is written counts
+// for a client that does not say what it has. One that does may name a frame
+// before the write of it has returned here: it is believed up to what any of
+// the session's streams was handed.
 type standing struct {
-	name string
+	name            string
+	handed, written position
+}
+
+// position is a place in one life of a topic.
+type position struct {
 	life uint64 // the topic's number
-	pos  uint64
+	seq  uint64
+}
+
+// before reports whether p lies in front of q; a later life lies behind.
+func (p position) before(q position) bool {
+	return p.life < q.life || p.life == q.life && p.seq < q.seq
+}
+
+// start is where a stream begins whose client gave a position, or none.
+func (st *standing) start(given uint64, ok bool) position {
+	at := st.written
+	if ok {
+		most := st.handed
+		if most.life != at.life {
+			// The number may belong to either life. To announce the new one
+			// twice is better than never.
+			most = at
+		}
+		at.seq = min(most.seq, given)
+	}
+	return at
 }
 
 // OpenSession makes a watch session for owner, who alone may open its streams.
@@ -54,7 +86,8 @@ func (e *Engine) OpenSession(req *api.WatchRequest, owner any) (api.WatchResult,
 			return api.WatchResult{}, err
 		}
 		res.Topics = append(res.Topics, p)
-		ss.topics = append(ss.topics, standing{name: p.Topic, life: life, pos: p.FromSeq})
+		at := position{life, p.FromSeq}
+		ss.topics = append(ss.topics, standing{name: p.Topic, handed: at, written: at})
 	}
 	var random [16]byte
 	rand.Read(random[:])
@@ -140,9 +173,10 @@ const (
 	wsBytes   = 4 << 20
 )
 
-// OpenStream opens a stream on a session. It begins at the session's
-// positions; lastEventID may only move them back. The error is not_found for
-// a session that does not exist. The stream has to be closed.
+// OpenStream opens a stream on a session. It begins behind what was written to
+// the session's newest stream, or where lastEventID says, but never beyond what
+// the session was handed. The error is not_found for a session that does not
+// exist. The stream has to be closed.
 func (e *Engine) OpenStream(ctx context.Context, wid, lastEventID string) (*Stream, error) {
 	if err := e.usable(); err != nil {
 		return nil, err
@@ -154,15 +188,17 @@ func (e *Engine) OpenStream(ctx context.Context, wid, lastEventID string) (*Stre
 	if err != nil {
 		return nil, err
 	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	s := &Stream{e: e, session: ss, opt: &ss.opt, style: api.SSE, ready: make(chan struct{}, 1)}
 	s.out = watch.NewOutbox[*sub](sseFrames, sseBytes)
 	s.subs = make([]*sub, len(ss.topics))
 	for i := range ss.topics {
 		st := &ss.topics[i]
-		if given, ok := back[st.name]; ok && given < st.pos {
-			st.pos = given
-		}
-		w := &sub{s: s, name: st.name, life: st.life, pos: st.pos, sent: st.pos, at: i, first: true, owes: true, opt: s.opt}
+		given, ok := back[st.name]
+		at := st.start(given, ok)
+		st.written = at
+		w := &sub{s: s, name: st.name, life: at.life, pos: at.seq, sent: at.seq, at: i, first: true, owes: true, opt: s.opt}
 		s.subs[i] = w
 		s.pulls = append(s.pulls, w)
 	}
@@ -172,20 +208,37 @@ func (e *Engine) OpenStream(ctx context.Context, wid, lastEventID string) (*Stre
 	return s, nil
 }
 
-// saw moves the session to what its newest stream has sent.
-func (s *Stream) saw(moved []*sub) {
-	if s.session == nil {
+// hands notes what the stream is about to write, in front of the write: whoever
+// has read it may be back before the write returns.
+func (s *Stream) hands() {
+	ss := s.session
+	if ss == nil || len(s.moved) == 0 {
 		return
 	}
-	all := &s.e.sessions
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if s.session.newest != s {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for _, w := range s.moved {
+		st := &ss.topics[w.at]
+		if at := (position{w.life, w.sent}); st.handed.before(at) {
+			st.handed = at
+		}
+	}
+}
+
+// Sent tells that what the last Next returned was written to the socket. The
+// session moves with its newest stream.
+func (s *Stream) Sent() {
+	ss := s.session
+	if ss == nil || len(s.moved) == 0 {
 		return
 	}
-	for _, w := range moved {
-		st := &s.session.topics[w.at]
-		st.life, st.pos = w.life, w.sent
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.newest != s {
+		return
+	}
+	for _, w := range s.moved {
+		ss.topics[w.at].written = position{w.life, w.sent}
 	}
 }
 
@@ -199,6 +252,8 @@ func (s *Stream) leaveSession() {
 	defer all.mu.Unlock()
 	if s.session.open--; s.session.open == 0 {
 		s.session.idle = time.Now()
+		s.session.mu.Lock()
+		defer s.session.mu.Unlock()
 		s.session.newest = nil
 	}
 }

@@ -86,6 +86,7 @@ func (s *Stream) Next(ctx context.Context, dst []byte) ([]byte, error) {
 	for {
 		var pull *sub
 		dst, pull = s.take(dst)
+		s.hands()
 		if len(dst) > start {
 			return dst, nil
 		}
@@ -95,7 +96,9 @@ func (s *Stream) Next(ctx context.Context, dst []byte) ([]byte, error) {
 		}
 		s.moved = s.moved[:0]
 		var err error
-		if dst, err = s.pull(ctx, pull, dst); err != nil || len(dst) > start {
+		dst, err = s.pull(ctx, pull, dst)
+		s.hands()
+		if err != nil || len(dst) > start {
 			return dst, err
 		}
 		if ctx.Err() != nil {
@@ -326,13 +329,6 @@ func (s *Stream) recreated(w *sub, t *entry, dst []byte) []byte {
 	s.mu.Unlock()
 	s.note(w)
 	return s.frame(dst, s.style.AppendTombstoneFrame(nil, w.name, &tomb))
-}
-
-// Sent tells that what the last Next returned was written to the socket.
-func (s *Stream) Sent() {
-	if len(s.moved) > 0 {
-		s.saw(s.moved)
-	}
 }
 
 // Close ends the stream; its session lives on for its time.

@@ -193,9 +193,80 @@ func TestT27ASessionGoesOnWhereItsLastStreamHadWritten(t *testing.T) {
 	s = openStream(t, e, wid, "")
 	expect(t, s, "a caught-up", "b 1-1", "b caught-up")
 	s.Close()
-	lastID, _ := watch.AppendID(nil, nil, 1, func(int) (string, uint64) { return "a", 1 })
-	s = openStream(t, e, wid, string(lastID))
+	s = openStream(t, e, wid, idOf("a", 1))
 	expect(t, s, "a 2-3", "a caught-up", "b caught-up")
+}
+
+// unsent takes what is due without telling that it was written.
+func unsent(t testing.TB, s *Stream) []event {
+	t.Helper()
+	for {
+		b, err := s.Next(bg, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(b) > 0 {
+			return parseEvents(t, b)
+		}
+		<-s.Ready()
+	}
+}
+
+func idOf(topic string, seq uint64) string {
+	id, _ := watch.AppendID(nil, nil, 1, func(int) (string, uint64) { return topic, seq })
+	return string(id)
+}
+
+// The client may have read a frame, and be back, before the write of it has
+// returned here.
+func TestAClientIsBelievedWhatItsSessionWasHanded(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "b")
+	put(t, e, "a", configOf(api.Disk))
+	tryWrite(e, "a", "1", "2", "3")
+	wid := newSession(t, e, api.WatchTopic{Topic: "a"})
+	s := openStream(t, e, wid, "")
+	unsent(t, s)
+	for range 2 {
+		expect(t, openStream(t, e, wid, idOf("a", 3)), "a caught-up")
+	}
+	expect(t, openStream(t, e, wid, idOf("a", 1)), "a 2-3", "a caught-up")
+	expect(t, openStream(t, e, wid, idOf("a", 9)), "a caught-up") // what it never was handed moves nothing
+	expect(t, openStream(t, e, wid, ""), "a caught-up")
+}
+
+func TestAnOlderStreamOfTheSessionIsBelievedToo(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "b")
+	put(t, e, "a", configOf(api.Disk))
+	tryWrite(e, "a", "1")
+	wid := newSession(t, e, api.WatchTopic{Topic: "a"})
+	older := openStream(t, e, wid, "")
+	expect(t, older, "a 1-1", "a caught-up")
+	newer := openStream(t, e, wid, idOf("a", 0))
+	tryWrite(e, "a", "2")
+	expect(t, older, "a 2-2", "a caught-up")
+	newer.Close()
+	expect(t, openStream(t, e, wid, idOf("a", 2)), "a caught-up")
+	expect(t, openStream(t, e, wid, idOf("a", 1)), "a 2-2", "a caught-up")
+}
+
+// A number says nothing of the life it belongs to: until the announcement is
+// written, it is made again.
+func TestAnAnnouncementThatMayBeLostIsMadeAgain(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "b")
+	put(t, e, "a", configOf(api.Disk))
+	tryWrite(e, "a", "1", "2")
+	wid := newSession(t, e, api.WatchTopic{Topic: "a"})
+	s := openStream(t, e, wid, "")
+	expect(t, s, "a 1-2", "a caught-up")
+	e.DeleteTopic(bg, "a", false)
+	put(t, e, "a", configOf(api.Disk))
+	tryWrite(e, "a", "1", "2", "3")
+	s = openStream(t, e, wid, idOf("a", 2))
+	if got := unsent(t, s); got[0].data.Reason != "recreated" {
+		t.Fatalf("got %v", got)
+	}
+	expect(t, openStream(t, e, wid, idOf("a", 2)), "a gap 1-3 recreated", "a 1-3", "a caught-up")
+	expect(t, openStream(t, e, wid, idOf("a", 2)), "a 3-3", "a caught-up")
 }
 
 func TestT25ALaggedStreamReadsOnWithoutAGap(t *testing.T) {

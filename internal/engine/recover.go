@@ -17,11 +17,7 @@ import (
 // behind it. It plans nothing: every number and loss is as it was logged.
 func (e *Engine) recover(ctx context.Context) error {
 	var err error
-	e.store, err = store.Open(store.Options{FS: e.opt.FS, Dir: e.opt.Dir, Logger: e.opt.Logger})
-	if err != nil {
-		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
-	}
-	if err := e.load(); err != nil {
+	if err := e.openStore(); err != nil {
 		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
 	}
 	r := replay{e: e}
@@ -42,11 +38,15 @@ func (e *Engine) recover(ctx context.Context) error {
 		return r.apply(o)
 	})
 	if err != nil {
-		var bad *wal.CorruptError
-		if errors.As(err, &bad) {
-			return fmt.Errorf("%w; `weir repair %s` says what can be saved", err, e.opt.Dir)
-		}
-		return err
+		return e.logError(err)
+	}
+	if bad := e.store.Manifest(); bad != nil {
+		e.opt.Logger.Warn("the log holds all that the damaged list of tables does not name; nothing is lost", "file", bad.File, "offset", bad.Offset)
+	}
+	// Only now, since the log goes on where the store ends, is the store known
+	// to be whole: what it does not name may go.
+	if err := e.store.Writable(); err != nil {
+		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
 	}
 	e.opt.Logger.Debug("log replayed", "first_lsn", was.First, "last_lsn", was.Last, "bytes", was.Bytes, "torn", was.Torn)
 	if r.stray > 0 {
@@ -57,6 +57,42 @@ func (e *Engine) recover(ctx context.Context) error {
 	}
 	e.startAt, e.startMS = time.Now(), e.clock()
 	return e.finish(&r)
+}
+
+// openStore loads what the store holds. The store of a directory that was used
+// is not changed yet.
+func (e *Engine) openStore() (err error) {
+	e.store, err = store.Open(store.Options{FS: e.opt.FS, Dir: e.opt.Dir, Logger: e.opt.Logger, ReadOnly: !e.dir.fresh})
+	if err != nil {
+		return err
+	}
+	return e.load()
+}
+
+// logError says of a log that does not open what can be done, and whether it is
+// the store that ends too early for it.
+func (e *Engine) logError(err error) error {
+	var bad *wal.CorruptError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	if early := storeTooOld(e.store, bad); early != nil {
+		return fmt.Errorf("data directory %s: %w: %w", e.opt.Dir, early, err)
+	}
+	return fmt.Errorf("%w; `weir repair %s` says what can be saved", err, e.opt.Dir)
+}
+
+// storeTooOld names the store's list of tables if the log begins behind where
+// the store ends: then that list is not the newest one, or not all of it.
+func storeTooOld(s *store.Store, bad *wal.CorruptError) error {
+	at := s.Applied()
+	if bad.LSN != at+1 {
+		return nil
+	}
+	if m := s.Manifest(); m != nil {
+		return fmt.Errorf("%w, and the log does not hold what is missing: restore a backup, or that file", m)
+	}
+	return fmt.Errorf("the store ends at operation %d by %s and the log goes on elsewhere: if a file was removed or is older than the others, put it back; else restore a backup", at, s.Listed())
 }
 
 // load reads the topics and the routers of the store.

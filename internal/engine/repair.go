@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -32,12 +33,12 @@ func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
 			fmt.Fprintln(report, "FORMAT: written anew")
 		}
 	}
-	s, err := store.Open(store.Options{FS: opt.FS, Dir: opt.Dir, Logger: opt.Logger})
+	s, err := store.Open(store.Options{FS: opt.FS, Dir: opt.Dir, Logger: opt.Logger, ReadOnly: true})
 	if err != nil {
 		return damaged, fmt.Errorf("the store cannot be opened, restore a backup: %w", err)
 	}
 	defer s.Close()
-	damaged += verifyStore(s, report)
+	damaged += verifyStore(s, d, report)
 	logOptions := wal.Options{FS: opt.FS, Dir: opt.FS.PathJoin(opt.Dir, "wal"), SegmentBytes: opt.SegmentBytes, SameBoot: d.sameBoot}
 	var loadErr error
 	found, err := wal.Inspect(logOptions, s.Applied(), func() (func(wal.Op) error, func(from, to uint64)) {
@@ -55,6 +56,12 @@ func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
 		fmt.Fprintf(report, "%s: offset %d: operations %d to %d are lost: %s\n", p.File, p.Offset, p.From, p.To, p.Reason)
 	}
 	if damaged += len(found); err != nil {
+		var bad *wal.CorruptError
+		if errors.As(err, &bad) {
+			if early := storeTooOld(s, bad); early != nil {
+				return damaged, fmt.Errorf("%w: %w", early, err)
+			}
+		}
 		return damaged, fmt.Errorf("the log cannot be repaired, restore a backup: %w", err)
 	}
 	if mark && len(found) > 0 {
@@ -66,7 +73,13 @@ func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
 	return damaged, nil
 }
 
-func verifyStore(s *store.Store, report io.Writer) (bad int) {
+// verifyStore reads all of the store. A torn end of its list of tables is
+// damage only if the last server closed the directory.
+func verifyStore(s *store.Store, d *directory, report io.Writer) (bad int) {
+	if m := s.Manifest(); m != nil && (!m.Torn || d.clean) {
+		bad++
+		fmt.Fprintf(report, "%v; it cannot be marked, restore a backup, or that file\n", m)
+	}
 	s.Verify(func(table string, err error) {
 		if err == nil {
 			return

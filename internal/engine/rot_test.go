@@ -185,12 +185,8 @@ func (r rot) check(im image, want map[string]*answer) (refused bool, err error) 
 }
 
 // refused checks a start that failed: its error names the file, and no other
-// file of records has suffered. What cuts the store's MANIFEST short is taken
-// for a torn end of it, so that the log is named, which has no beginning then.
+// file of records has suffered.
 func (r rot) refused(im image, no *refusal) error {
-	if strings.HasPrefix(path.Base(r.file), "MANIFEST") {
-		return nil
-	}
 	// Of the store its folder is enough: it is restored as a whole.
 	if said := no.Error(); !strings.Contains(strings.ToUpper(said), strings.ToUpper(path.Base(r.file))) && !strings.Contains(said, "/data/kv") {
 		return fmt.Errorf("the refusal does not name the file: %w", no)

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,14 +30,25 @@ type kv struct {
 
 // fence stands between a Pebble and the file system. Once dead, every call that
 // would change a file ends its goroutine.
+//
+// It also keeps every table and manifest until Pebble has written a manifest of
+// its own: the one that it read may be damaged, name less than there is, and
+// be mended by somebody.
 type fence struct {
 	vfs.FS
+	dir  string // of the Pebble
 	dead atomic.Bool
 	once sync.Once
 	gone chan struct{} // closed with dead
+
+	mu      sync.Mutex
+	renewed bool     // it has a manifest of its own
+	kept    []string // to be removed then
 }
 
-func newFence(fs vfs.FS) *fence { return &fence{FS: fs, gone: make(chan struct{})} }
+func newFence(fs vfs.FS, dir string) *fence {
+	return &fence{FS: fs, dir: dir, gone: make(chan struct{})}
+}
 
 // die is called by Pebble when it cannot go on, and must not return.
 func (f *fence) die() {
@@ -99,7 +113,37 @@ func (f *fence) OpenDir(name string) (vfs.File, error) {
 
 func (f *fence) Remove(name string) error {
 	f.check()
+	if f.keep(name) {
+		return nil
+	}
 	return f.FS.Remove(name)
+}
+
+// keep reports whether a file that Pebble has no use for stays for now.
+func (f *fence) keep(name string) bool {
+	base := f.FS.PathBase(name)
+	if f.FS.PathDir(name) != f.dir || !strings.HasSuffix(base, ".sst") && !strings.HasPrefix(base, "MANIFEST-") {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.renewed {
+		f.kept = append(f.kept, name)
+	}
+	return !f.renewed
+}
+
+// release removes what was kept. What it misses is found by the next Open.
+func (f *fence) release(log *slog.Logger) {
+	f.mu.Lock()
+	kept := f.kept
+	f.kept, f.renewed = nil, true
+	f.mu.Unlock()
+	for _, name := range kept {
+		if err := f.FS.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			log.Warn("storage: a file that is not needed could not be removed; the next start tries again", "file", name, "error", err)
+		}
+	}
 }
 
 func (f *fence) RemoveAll(name string) error {

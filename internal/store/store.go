@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 )
 
 // pebbleFormat pins what Pebble writes; a higher one needs a new FormatVersion.
@@ -25,6 +26,9 @@ type Options struct {
 	FS     vfs.FS       // default: the operating system's
 	Dir    string       // data directory; the store lives in its kv and stage
 	Logger *slog.Logger // default: discards
+	// ReadOnly opens the store, which has to be there, without changing a file,
+	// until Writable is called.
+	ReadOnly bool
 	// CacheBytes bounds the cache of table blocks; default 8 MiB.
 	CacheBytes int64
 	// ChunkCacheBytes bounds the cache of chunks that were read; default 8 MiB.
@@ -44,6 +48,8 @@ type Store struct {
 	log   *slog.Logger
 	cache *pebble.Cache
 	kv    atomic.Pointer[kv]
+
+	manifest *ManifestError // nil: nothing is wrong with it
 
 	change   sync.Mutex   // held by whatever builds tables
 	excise   sync.RWMutex // see ingest; held to read while a chunk is read
@@ -79,26 +85,61 @@ func Open(opt Options) (*Store, error) {
 		dir: opt.FS.PathJoin(opt.Dir, "kv"), stage: opt.FS.PathJoin(opt.Dir, "stage")}
 	s.segments.m = make(map[uint32]segmentInfo)
 	s.chunks.init(opt.ChunkCacheBytes)
-	if err := s.emptyStage(); err != nil {
-		return nil, fmt.Errorf("store: cannot empty %s: %w", s.stage, err)
+	if !opt.ReadOnly {
+		if err := s.emptyStage(); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if s.manifest, err = checkManifest(s.fs, s.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("store: %w", err)
 	}
 	s.cache = pebble.NewCache(opt.CacheBytes)
-	if err := s.open(); err != nil {
+	if err := s.open(opt.ReadOnly); err != nil {
 		s.cache.Unref()
+		if s.manifest != nil {
+			return nil, fmt.Errorf("store: %w: %w", s.manifest, err)
+		}
 		return nil, err
 	}
 	return s, nil
 }
 
+// Writable lets a store that was opened for reading be changed. Before it
+// nobody may know the store as newer than it says: what its list of tables
+// does not name is removed some time after.
+func (s *Store) Writable() error {
+	if !s.opt.ReadOnly {
+		return nil
+	}
+	if err := s.emptyStage(); err != nil {
+		return err
+	}
+	old := s.kv.Load()
+	if err := s.open(false); err != nil {
+		return err
+	}
+	return guarded(old.Close)
+}
+
+// Manifest says what is wrong with the list of the store's tables; nil if all
+// of it was read.
+func (s *Store) Manifest() *ManifestError { return s.manifest }
+
 // open opens Pebble and reads what must be known before anything else.
-func (s *Store) open() error {
-	k := &kv{fence: newFence(s.fs)}
+func (s *Store) open(readOnly bool) error {
+	k := &kv{fence: newFence(s.fs, s.dir)}
+	opt := s.pebbleOptions(k.fence)
+	opt.ReadOnly = readOnly
 	err := guarded(func() (err error) {
-		k.DB, err = pebble.Open(s.dir, s.pebbleOptions(k.fence))
+		k.DB, err = pebble.Open(s.dir, opt)
 		return err
 	})
+	if errors.Is(err, pebble.ErrDBDoesNotExist) {
+		return fmt.Errorf("store: %s: it has no list of its tables (MANIFEST)", s.dir)
+	}
 	if err != nil {
-		return fmt.Errorf("store: cannot open %s: %w", s.dir, plain{err})
+		return fmt.Errorf("store: cannot open %s: %w", s.Listed(), plain{err})
 	}
 	if err := s.readHeader(k); err != nil {
 		return cmp.Or(fmt.Errorf("store: %s: %w", s.dir, plain{err}), k.Close())
@@ -112,7 +153,16 @@ func (s *Store) usable() error {
 	if !s.kv.Load().fence.dead.Load() {
 		return nil
 	}
-	return s.open()
+	return s.open(false)
+}
+
+// Listed returns the file that lists the store's tables, for errors; the
+// store's directory if there is none.
+func (s *Store) Listed() string {
+	if name, err := atomicfs.ReadMarker(s.fs, s.dir, "manifest"); err == nil && name != "" {
+		return s.fs.PathJoin(s.dir, name)
+	}
+	return s.dir
 }
 
 func (s *Store) pebbleOptions(f *fence) *pebble.Options {
@@ -131,6 +181,10 @@ func (s *Store) pebbleOptions(f *fence) *pebble.Options {
 	// Pebble would end the process; here whoever reads gets the error.
 	o.EventListener = &pebble.EventListener{DataCorruption: func(i pebble.DataCorruptionInfo) {
 		s.log.Error("storage: damaged file", "path", i.Path, "detail", i.Details)
+	}, ManifestCreated: func(i pebble.ManifestCreateInfo) {
+		if i.Err == nil {
+			f.release(s.log)
+		}
 	}}
 	o.Experimental.ReadSamplingMultiplier = -1
 	o.Experimental.FileCacheShards = 2
@@ -161,15 +215,15 @@ func (l pebbleLogger) Fatalf(format string, args ...interface{}) {
 
 func (s *Store) emptyStage() error {
 	if err := s.fs.MkdirAll(s.stage, 0o755); err != nil {
-		return err
+		return fmt.Errorf("store: cannot make %s: %w", s.stage, err)
 	}
 	names, err := s.fs.List(s.stage)
 	if err != nil {
-		return err
+		return fmt.Errorf("store: cannot empty %s: %w", s.stage, err)
 	}
 	for _, n := range names {
 		if err := s.fs.Remove(s.fs.PathJoin(s.stage, n)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+			return fmt.Errorf("store: cannot empty %s: %w", s.stage, err)
 		}
 	}
 	return nil

@@ -54,7 +54,7 @@ func (e *Engine) roomFor(t *entry, b *batch, now int64) error {
 	if err := e.expire(t, now); err != nil {
 		return err
 	}
-	c := &t.Config
+	c := t.plannedConfig()
 	if c.Discard != api.DiscardReject || c.CapRecords == 0 && c.CapBytes == 0 {
 		return nil
 	}

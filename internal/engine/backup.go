@@ -36,6 +36,7 @@ const ManifestName = "MANIFEST.json"
 // not exist, while the engine goes on. Everything acknowledged before the call
 // is in it. On an error dir may hold a part of a backup, without a manifest.
 func (e *Engine) Backup(ctx context.Context, dir string) error {
+	defer guard()
 	if err := e.usable(); err != nil {
 		return err
 	}

@@ -44,6 +44,7 @@ func (e *Engine) wallOf(at, now int64) int64 {
 // called for each job in ascending order of seq; the job is valid only during
 // the call.
 func (e *Engine) Claim(ctx context.Context, name string, req *api.ClaimRequest, visit func(*api.Job)) (api.ClaimResult, error) {
+	defer guard()
 	if err := e.pull(ctx, name); err != nil {
 		return api.ClaimResult{}, err
 	}

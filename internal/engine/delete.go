@@ -41,6 +41,7 @@ func (r *removal) eachSeq(fn func(uint64)) {
 
 // DeleteRecords removes the records that match at the time of the call.
 func (e *Engine) DeleteRecords(ctx context.Context, name string, req *api.DeleteRequest) (api.DeleteResult, error) {
+	defer guard()
 	for {
 		t, err := e.lock(name)
 		if err != nil {

@@ -141,6 +141,7 @@ type Engine struct {
 // process holds the directory, if its format is newer, or if it is damaged
 // (naming file and offset).
 func Open(ctx context.Context, opt Options) (*Engine, error) {
+	defer guard()
 	opt = opt.withDefaults()
 	if opt.Dir == "" {
 		return nil, fmt.Errorf("engine: Options.Dir is empty; name the data directory")
@@ -193,6 +194,7 @@ func (e *Engine) Drain() { e.drained.Do(func() { close(e.drain) }) }
 // start quick, and releases the data directory. Verbs called afterwards fail
 // with the code shutting_down.
 func (e *Engine) Close() error {
+	defer guard()
 	if e.closed.Swap(true) {
 		return nil
 	}

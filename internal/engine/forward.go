@@ -299,13 +299,14 @@ func (e *Engine) stageCopies(c *copying, b *batch) (fits int, tk ticket, err err
 
 // roomForFirst returns how many records of these sizes the topic takes now.
 func (t *entry) roomForFirst(sizes []uint32) int {
-	if t.Config.Discard != api.DiscardReject {
+	caps := t.plannedConfig()
+	if caps.Discard != api.DiscardReject {
 		return len(sizes)
 	}
 	bytes := t.PlannedBytes()
 	for i, size := range sizes {
 		bytes += uint64(size)
-		if topic.OverCap(&t.Config, t.PlannedCount()+uint64(i)+1, bytes) {
+		if topic.OverCap(caps, t.PlannedCount()+uint64(i)+1, bytes) {
 			return i
 		}
 	}

@@ -80,37 +80,70 @@ func (e *Engine) readBatch(t *entry, seq uint64, visit func(*api.Record) bool) e
 	return err
 }
 
-// planCap plans what the caps take once add records have come, whose sizes
-// sizes holds: the oldest first, the new ones last.
-func (e *Engine) planCap(t *entry, cfg *api.Config, add int, addBytes uint64, sizes []uint32) (topic.Eviction, error) {
+// stagedItem is item for a record that is staged but not visible. The sizes of
+// its batch are read back from the log unless they were kept: a cap that comes
+// while batches are in flight is rare, and keeping them would cost every write.
+func (e *Engine) stagedItem(t *entry, seq uint64) (item, error) {
+	s := t.StagedBatch(seq)
+	if s == nil {
+		return item{}, unreadable(t, seq, nil)
+	}
+	if s.Sizes == nil {
+		rd := getReader()
+		defer rd.put()
+		sizes := make([]uint32, 0, s.N)
+		err := rd.batch(e, t, s.Ref, func(r *api.Record) bool {
+			sizes = append(sizes, uint32(r.Size()))
+			return true
+		})
+		if s.Gen != e.log.Gen() {
+			return item{}, wal.ErrStale
+		}
+		if err != nil {
+			return item{}, err
+		}
+		s.Sizes = sizes
+	}
+	return item{seq, s.TS, s.Sizes[seq-s.First], s.Ref.Segment != topic.InMemory}, nil
+}
+
+// planCap plans what the caps take once the records of the batch have come, if
+// there is one: the oldest first, the new ones last.
+func (e *Engine) planCap(t *entry, caps *api.Config, b *batch) (topic.Eviction, error) {
 	var ev topic.Eviction
-	count, bytes := t.PlannedCount()+uint64(add), t.PlannedBytes()+addBytes
-	if cfg.Discard != api.DiscardOld {
+	head, count, bytes := t.PlannedHead(), t.PlannedCount(), t.PlannedBytes()
+	last := head
+	if b != nil {
+		last, count, bytes = head+uint64(b.n), count+uint64(b.n), bytes+b.bytes
+	}
+	if caps.Discard != api.DiscardOld {
 		return ev, nil
 	}
-	head := t.PlannedHead()
-	for seq := uint64(0); topic.OverCap(cfg, count, bytes); {
+	for seq := uint64(0); topic.OverCap(caps, count, bytes); {
 		if seq < head {
 			seq = t.NextFree(seq)
 		} else {
 			seq++
 		}
-		size, logged := uint32(0), cfg.Durability != api.Ephemeral
+		if seq > last {
+			break // nothing is left to take
+		}
+		var it item
+		var err error
 		switch {
 		case seq <= t.Head:
-			it, err := e.item(t, seq)
-			if err != nil {
-				return ev, err
-			}
-			size, logged = it.size, it.logged
+			it, err = e.item(t, seq)
 		case seq <= head:
-			size = t.StagedSize(seq)
+			it, err = e.stagedItem(t, seq)
 		default:
-			size = sizes[seq-head-1]
+			it = item{size: b.sizes[seq-head-1], logged: t.Config.Durability != api.Ephemeral}
 		}
-		ev.Take(seq, size, logged)
+		if err != nil {
+			return ev, err
+		}
+		ev.Take(seq, it.size, it.logged)
 		count--
-		bytes -= uint64(size)
+		bytes -= uint64(it.size)
 	}
 	return ev, nil
 }

@@ -77,6 +77,7 @@ type WALMetrics struct {
 
 // Metrics returns the current numbers.
 func (e *Engine) Metrics() Metrics {
+	defer guard()
 	m := Metrics{
 		Topics:      e.reg.len(),
 		Routers:     e.routes.len(),
@@ -117,6 +118,7 @@ type TopicRow struct {
 
 // TopicRows returns at most max rows in name order and whether there are more.
 func (e *Engine) TopicRows(max int) ([]TopicRow, bool) {
+	defer guard()
 	names := e.reg.names()
 	rows := make([]TopicRow, 0, min(max, len(names)))
 	for _, name := range names {

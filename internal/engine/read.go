@@ -11,6 +11,7 @@ import (
 // visit is called for each record in ascending order, after all waiting is
 // done; the record is valid only during the call.
 func (e *Engine) Diff(ctx context.Context, name string, req *api.DiffRequest, visit func(*api.Record)) (api.DiffResult, error) {
+	defer guard()
 	if req.WaitMS > 0 {
 		if err := e.awaitNews(ctx, name, req); err != nil {
 			return api.DiffResult{}, err

@@ -34,7 +34,8 @@ type entry struct {
 	front      front // sizes and times of the oldest records
 	nextExpiry int64 // no record expires before, Unix ms
 	expiring   ticket
-	leaving    ticket // the class stops being ephemeral; nothing is staged behind it
+	leaving    ticket      // the class stops being ephemeral; nothing is staged behind it
+	next       *api.Config // the configuration staged last; nil if none is
 	reserve    reserve
 	lastRead   atomic.Int64
 	lastWrite  int64
@@ -47,6 +48,15 @@ type entry struct {
 	routers atomic.Pointer[[]*router] // that have it as their source; nil if there is none
 	feeders atomic.Pointer[[]*router] // that have it as their destination; nil if there is none
 	behind  rooms.Behind              // what caps took before the routers came to it
+}
+
+// plannedConfig is the configuration that holds for what is staged next: its
+// caps count from here on, though readers see it only once it is synced.
+func (t *entry) plannedConfig() *api.Config {
+	if t.next != nil {
+		return t.next
+	}
+	return &t.Config
 }
 
 // ticket is a place in the log and the class that has to hold there.

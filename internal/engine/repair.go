@@ -17,6 +17,7 @@ import (
 // records in a damaged table answer with an error until a backup is restored.
 // An error means that the directory could not be looked through.
 func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
+	defer guard()
 	opt = opt.withDefaults()
 	d, err := lockDirectory(opt.FS, opt.Dir, opt.BootID)
 	if err != nil {

@@ -163,6 +163,7 @@ func (t turn) take(ctx context.Context) error {
 // PutRouter creates a router or replaces the fields of an existing one that may
 // change. Topics that are missing are created with it, in one operation.
 func (e *Engine) PutRouter(ctx context.Context, name string, cfg api.RouterConfig) (api.PutRouterResult, error) {
+	defer guard()
 	if err := e.usable(); err != nil {
 		return api.PutRouterResult{}, err
 	}
@@ -243,6 +244,7 @@ func (e *Engine) logControl(parts []byte) error {
 // Router returns the state of a router, with all that was acknowledged in its
 // source counted.
 func (e *Engine) Router(ctx context.Context, name string) (api.RouterState, error) {
+	defer guard()
 	if err := e.usable(); err != nil {
 		return api.RouterState{}, err
 	}
@@ -258,6 +260,7 @@ func (e *Engine) Router(ctx context.Context, name string) (api.RouterState, erro
 // with the prefix, behind the name after, from source to dest (empty: any), all
 // of whose names allowed accepts (nil: all).
 func (e *Engine) Routers(prefix, source, dest, after string, pageSize int, allowed func(string) bool) api.RouterList {
+	defer guard()
 	var list api.RouterList
 	for _, r := range e.routes.sorted() {
 		if r.name <= after || !strings.HasPrefix(r.name, prefix) || source != "" && r.source.Name != source || dest != "" && r.dest.Name != dest {
@@ -278,6 +281,7 @@ func (e *Engine) Routers(prefix, source, dest, after string, pageSize int, allow
 
 // RouterEnds returns the topics of a router, for those who limit who may see it.
 func (e *Engine) RouterEnds(name string) (source, dest string, ok bool) {
+	defer guard()
 	if r := e.routes.get(name); r != nil {
 		return r.source.Name, r.dest.Name, true
 	}
@@ -286,6 +290,7 @@ func (e *Engine) RouterEnds(name string) (source, dest string, ok bool) {
 
 // DeleteRouter ends a router; an absent one is no error. Its copies stay.
 func (e *Engine) DeleteRouter(ctx context.Context, name string) (deleted bool, err error) {
+	defer guard()
 	if err := e.usable(); err != nil {
 		return false, err
 	}

@@ -72,6 +72,7 @@ func (st *standing) start(given uint64, ok bool) position {
 // OpenSession makes a watch session for owner, who alone may open its streams.
 // An unknown topic is 404 unless req.Lenient; too many sessions are 429.
 func (e *Engine) OpenSession(req *api.WatchRequest, owner any) (api.WatchResult, error) {
+	defer guard()
 	if err := e.usable(); err != nil {
 		return api.WatchResult{}, err
 	}
@@ -133,6 +134,7 @@ func (ss *sessions) expireLocked() {
 // SessionOwner returns who made the session. The error is not_found for a
 // session that does not exist.
 func (e *Engine) SessionOwner(wid string) (owner any, err error) {
+	defer guard()
 	e.sessions.mu.Lock()
 	defer e.sessions.mu.Unlock()
 	s, err := e.sessions.findLocked(wid)
@@ -158,6 +160,7 @@ func (s *session) ended(now time.Time) bool {
 
 // WatchSessions is the number of sessions that exist.
 func (e *Engine) WatchSessions() int {
+	defer guard()
 	e.sessions.mu.Lock()
 	defer e.sessions.mu.Unlock()
 	e.sessions.expireLocked()
@@ -178,6 +181,7 @@ const (
 // the session was handed. The error is not_found for a session that does not
 // exist. The stream has to be closed.
 func (e *Engine) OpenStream(ctx context.Context, wid, lastEventID string) (*Stream, error) {
+	defer guard()
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
@@ -228,6 +232,7 @@ func (s *Stream) hands() {
 // Sent tells that what the last Next returned was written to the socket. The
 // session moves with its newest stream.
 func (s *Stream) Sent() {
+	defer guard()
 	ss := s.session
 	if ss == nil || len(s.moved) == 0 {
 		return

@@ -18,6 +18,7 @@ func leaseIDAt(req *api.SettleRequest, i int) uint64 {
 
 // Ack completes leased jobs: they are permanently deleted.
 func (e *Engine) Ack(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
+	defer guard()
 	for {
 		t, _, err := e.lockQueue(name)
 		if err != nil {
@@ -95,6 +96,7 @@ func (e *Engine) settleResult(t *entry, res *api.SettleResult) {
 
 // Nack gives leased jobs back, at once or after req.DelayMS.
 func (e *Engine) Nack(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
+	defer guard()
 	t, now, err := e.lockQueue(name)
 	if err != nil {
 		return api.SettleResult{}, err
@@ -123,6 +125,7 @@ func (e *Engine) Nack(ctx context.Context, name string, req *api.SettleRequest) 
 
 // Extend sets the deadline of leased jobs to now plus req.LeaseMS.
 func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
+	defer guard()
 	t, now, err := e.lockQueue(name)
 	if err != nil {
 		return api.SettleResult{}, err

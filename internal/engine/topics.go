@@ -14,6 +14,7 @@ import (
 
 // PutTopic creates a topic or replaces the configuration of an existing one.
 func (e *Engine) PutTopic(ctx context.Context, name string, cfg api.Config) (api.PutTopicResult, error) {
+	defer guard()
 	if err := e.usable(); err != nil {
 		return api.PutTopicResult{}, err
 	}
@@ -109,13 +110,13 @@ func (e *Engine) logCreate(t *entry) (ticket, error) {
 // logConfig logs a configuration and what its caps take at once. The topic's
 // lock is held.
 func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
-	ev, err := e.planCap(t, &cfg, 0, 0, nil)
+	ev, err := e.planCap(t, &cfg, nil)
 	if err != nil {
 		return ticket{}, err
 	}
 	part := op.Part{Kind: op.KindConfig, Topic: t.ID, Config: cfg}
 	head := part.Encode(nil)
-	leaves := t.Config.Durability == api.Ephemeral && cfg.Durability != api.Ephemeral
+	leaves := t.plannedConfig().Durability == api.Ephemeral && cfg.Durability != api.Ephemeral
 	last := t.PlannedHead()
 	if leaves && last > t.loggedHead {
 		// From here on the log has to know which numbers were given out.
@@ -133,7 +134,11 @@ func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 	if leaves {
 		t.leaving = tk
 	}
-	t.Stage(topic.Staged{LSN: tk.lsn, Gen: tk.gen, Need: uint8(wal.Synced), EvictTo: ev.To, EvictN: ev.N, EvictBytes: ev.Bytes, Apply: func() {
+	t.next = &cfg
+	t.Stage(topic.Staged{LSN: tk.lsn, Gen: tk.gen, Need: uint8(wal.Synced), EvictTo: ev.To, EvictN: ev.N, EvictBytes: ev.Bytes, Undo: func() { t.next = nil }, Apply: func() {
+		if t.next == &cfg {
+			t.next = nil
+		}
 		e.count(t, -1)
 		t.Config = cfg
 		t.setPriority()
@@ -206,6 +211,7 @@ func (e *Engine) unstale(t *entry) {
 
 // Topic returns the state of a topic; touch marks it as just read.
 func (e *Engine) Topic(name string, touch bool) (api.TopicState, error) {
+	defer guard()
 	if err := e.pull(e.stop, name); err != nil {
 		return api.TopicState{}, e.usable()
 	}
@@ -241,6 +247,7 @@ func (t *entry) jobs(now int64) api.QueueCounters {
 
 // TopicExists reports whether the topic exists now.
 func (e *Engine) TopicExists(name string) bool {
+	defer guard()
 	for {
 		t := e.reg.get(name)
 		if t == nil {
@@ -259,6 +266,7 @@ func (e *Engine) TopicExists(name string) bool {
 // Topics returns one page of the topic list in the order of the names' bytes:
 // names with the prefix, behind the name after, that allowed accepts (nil: all).
 func (e *Engine) Topics(prefix, after string, pageSize int, touch bool, allowed func(string) bool) api.TopicList {
+	defer guard()
 	var list api.TopicList
 	names := e.reg.names()
 	i := sort.SearchStrings(names, prefix)
@@ -290,6 +298,7 @@ func (e *Engine) Topics(prefix, after string, pageSize int, touch bool, allowed 
 
 // DeleteTopic removes a topic with everything it holds; an absent one is no error.
 func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (api.DeleteTopicResult, error) {
+	defer guard()
 	changing := false // the routers' turn is held
 	defer func() {
 		if changing {

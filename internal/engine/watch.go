@@ -81,6 +81,7 @@ const fullAnswer = 64 << 10
 // it appends one message. If nothing is due, dst comes back as it was. An
 // error ends the stream: a record could not be read, or the engine is closed.
 func (s *Stream) Next(ctx context.Context, dst []byte) ([]byte, error) {
+	defer guard()
 	s.moved = s.moved[:0]
 	start := len(dst)
 	for {
@@ -333,6 +334,7 @@ func (s *Stream) recreated(w *sub, t *entry, dst []byte) []byte {
 
 // Close ends the stream; its session lives on for its time.
 func (s *Stream) Close() {
+	defer guard()
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -355,6 +357,7 @@ func (s *Stream) Close() {
 // NewSocket returns the stream of a WebSocket; it watches nothing yet and has
 // to be closed.
 func (e *Engine) NewSocket() *Stream {
+	defer guard()
 	s := &Stream{e: e, opt: &api.WatchOptions{}, style: api.WebSocket, ready: make(chan struct{}, 1)}
 	s.out = watch.NewOutbox[*sub](wsFrames, wsBytes)
 	return s
@@ -363,6 +366,7 @@ func (e *Engine) NewSocket() *Stream {
 // Subscribe adds topics to a WebSocket's stream, all or none; a topic that is
 // watched already is watched anew. It returns where each begins.
 func (s *Stream) Subscribe(ctx context.Context, req *api.WatchRequest) ([]api.WatchPosition, error) {
+	defer guard()
 	var all []api.WatchPosition
 	var added []*sub
 	opt := req.WatchOptions
@@ -404,6 +408,7 @@ func (s *Stream) Subscribe(ctx context.Context, req *api.WatchRequest) ([]api.Wa
 
 // Unsubscribe ends the watching of topics; no frame of them follows.
 func (s *Stream) Unsubscribe(topics []string) {
+	defer guard()
 	for _, w := range s.subs {
 		if !w.ended && slices.Contains(topics, w.name) {
 			s.end(w)

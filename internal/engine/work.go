@@ -45,6 +45,7 @@ type workers struct {
 // time. The leases end with ctx or Close. The error is the contract's for an
 // absent topic, a log or a bad node.
 func (e *Engine) OpenWork(ctx context.Context, name string, req *api.ClaimRequest) (*Work, error) {
+	defer guard()
 	t, _, err := e.lockQueue(name)
 	if err != nil {
 		return nil, err
@@ -73,6 +74,7 @@ func (w *Work) Ready() <-chan struct{} { return w.ready }
 // nothing is claimable: Ready tells when to call again. After the queue's end
 // the error is topic_not_found.
 func (w *Work) Next(ctx context.Context, visit func(*api.Job)) (n int, err error) {
+	defer guard()
 	for {
 		t, now, err := w.e.lockQueue(w.t.Name)
 		if err != nil {
@@ -108,6 +110,7 @@ func (w *Work) Next(ctx context.Context, visit func(*api.Job)) (n int, err error
 // Close gives everything back that the connection still holds. Jobs that its
 // node claimed by itself stay with it.
 func (w *Work) Close() {
+	defer guard()
 	w.forget()
 	w.release()
 }

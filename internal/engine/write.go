@@ -63,6 +63,7 @@ func (b *batch) put() {
 // (JSON and the per-record limits). An absent topic: created if req.Create,
 // else if it is nil and the inline config's auto_create (default true) allows.
 func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) (api.WriteResult, error) {
+	defer guard()
 	var res api.WriteResult
 	if err := e.usable(); err != nil {
 		return res, err
@@ -241,13 +242,14 @@ type appending struct {
 // is held; the batch becomes visible once commit has returned for the ticket.
 func (e *Engine) stageAppend(t *entry, a *appending) (ticket, uint64, error) {
 	cfg := &t.Config
-	ev, err := e.planCap(t, cfg, a.n, a.bytes, a.sizes)
+	caps := t.plannedConfig()
+	ev, err := e.planCap(t, caps, a.batch)
 	if err != nil {
 		return ticket{}, 0, err
 	}
 	st := topic.Staged{First: t.PlannedHead() + 1, N: uint64(a.n), Bytes: a.bytes, TS: max(a.now, t.PlannedTS()),
 		EvictTo: ev.To, EvictN: ev.N, EvictBytes: ev.Bytes, HasKey: a.hasKey, Key: a.key}
-	if cfg.CapBytes > 0 || cfg.CapRecords > 0 || cfg.TTLMS > 0 {
+	if caps.CapBytes > 0 || caps.CapRecords > 0 {
 		st.Sizes = append([]uint32(nil), a.sizes...)
 	}
 	last := st.First + st.N - 1

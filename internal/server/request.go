@@ -57,8 +57,8 @@ func (q *request) topic() string { return q.path.seg[2] }
 // millis is the time spent on the request so far, for performance.
 func (q *request) millis() float64 { return float64(time.Since(q.start)) / float64(time.Millisecond) }
 
-// end pays back what the request took. A panic of a verb becomes a 500 with
-// its stack in the log; nothing of that request is used again, since others
+// end pays back what the request took. A panic of the server's own code becomes
+// a 500 with its stack in the log (one inside the engine ends the process); nothing of that request is used again, since others
 // may still hold parts of it.
 func (q *request) end() {
 	v := recover()

@@ -40,7 +40,7 @@ type Staged struct {
 	HasKey                      bool
 	Key                         op.KeyHash
 	Ref                         Ref
-	Sizes                       []uint32 // of the records, kept if a cap may evict them before they are visible
+	Sizes                       []uint32 // of the records; nil unless a cap may need them before they are visible
 
 	// Apply makes any other change visible; Undo takes back what planning it
 	// marked elsewhere, when the log has failed it. Either may be nil.
@@ -150,15 +150,15 @@ func (t *Topic) afterBurnt(seq uint64) uint64 {
 	return seq
 }
 
-// StagedSize returns the size of a record that is staged but not visible.
-func (t *Topic) StagedSize(seq uint64) uint32 {
+// StagedBatch returns the staged append that holds the number, nil if none
+// does. It is valid until the next change is staged or applied.
+func (t *Topic) StagedBatch(seq uint64) *Staged {
 	for i := range t.staged {
-		s := &t.staged[i]
-		if s.N > 0 && seq >= s.First && seq < s.First+s.N && len(s.Sizes) > 0 {
-			return s.Sizes[seq-s.First]
+		if s := &t.staged[i]; s.N > 0 && seq >= s.First && seq < s.First+s.N {
+			return s
 		}
 	}
-	return 0
+	return nil
 }
 
 // Advance applies, in order, the staged changes that done accepts, and drops

@@ -1,0 +1,22 @@
+package engine
+
+import (
+	"fmt"
+	"runtime/debug"
+)
+
+// guard ends the process if the verb that defers it panics, with the panic and
+// its stack as Go prints them and exit code 2. Whoever called the verb must not
+// go on: a lock may be held for ever and what it guards be half changed, while
+// net/http, and any caller that recovers, would answer the next request. The
+// log makes the end safe: everything acknowledged is there at the next start.
+// The engine's own goroutines need no guard, since nobody recovers there.
+func guard() {
+	v := recover()
+	if v == nil {
+		return
+	}
+	end := fmt.Sprintf("the engine panicked, so the process ends: %v\n\n%s", v, debug.Stack())
+	go func() { panic(end) }() // on a goroutine of its own nobody can recover it
+	select {}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -18,7 +19,8 @@ import (
 type Producer struct {
 	stream *Stream
 	guard  *guard
-	single sync.Pool // of *[1]Message: Append takes a slice
+	single sync.Pool   // of *[1]Message: Append takes a slice
+	away   atomic.Bool // the last publish failed: the backend cannot be used
 }
 
 // NewProducer returns a producer for s. The error names the field of c that
@@ -195,15 +197,18 @@ func (p *Producer) closedOr(ctx context.Context) error {
 func (p *Producer) outcome(b *batch) error {
 	switch {
 	case b.failed == 0:
+		p.tellAway(nil)
 		return nil
 	case b.whole != nil:
 		p.failed(b.total, failureReason(b.whole))
+		p.tellAway(b.whole)
 		return b.whole
 	}
 	counts := map[string]int{}
 	for _, err := range b.errs {
 		if err != nil {
 			counts[failureReason(err)]++
+			p.tellAway(err)
 		}
 	}
 	for reason, n := range counts {
@@ -213,6 +218,20 @@ func (p *Producer) outcome(b *batch) error {
 		return b.errs[0]
 	}
 	return &BatchError{Errs: b.errs}
+}
+
+// tellAway logs once when the backend cannot be used and once when it can again.
+func (p *Producer) tellAway(err error) {
+	away := err != nil && failureReason(err) == reasonUnavailable
+	if err != nil && !away || p.away.Load() == away || !p.away.CompareAndSwap(!away, away) {
+		return
+	}
+	log := p.guard.settings.Load().Logger
+	if away {
+		log.Warn("weir: publishing fails", "stream", p.stream.info.Stream, "error", err)
+		return
+	}
+	log.Info("weir: publishing works again", "stream", p.stream.info.Stream)
 }
 
 func (p *Producer) attempted(n int) {
@@ -227,6 +246,10 @@ func (p *Producer) failed(n int, reason string) {
 	}
 }
 
+// reasonUnavailable is the label of publishes that the backend did not take because
+// it cannot be reached, is not ready or keeps less than was asked for.
+const reasonUnavailable = "unavailable"
+
 // failureReason is the label under which a failed publish is counted.
 func failureReason(err error) string {
 	var full *QueueFullError
@@ -236,7 +259,7 @@ func failureReason(err error) string {
 	case errors.As(err, &full):
 		return string(full.Reason)
 	case errors.Is(err, ErrUnavailable):
-		return "unavailable"
+		return reasonUnavailable
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return "cancelled"
 	}

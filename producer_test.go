@@ -278,3 +278,24 @@ func TestBatchThatFailsAsOneReturnsOneError(t *testing.T) {
 		})
 	}
 }
+
+func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{Guard: weir.GuardOff})
+		for range 3 {
+			g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backend.ErrUnavailable})
+			if err := g.Publish(t.Context(), weir.Message{}); !errors.Is(err, weir.ErrUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		said := g.log.of("")
+		if len(said) != 2 || said[0].text != "weir: publishing fails" || said[1].text != "weir: publishing works again" {
+			t.Errorf("logged %v", said)
+		}
+	})
+}

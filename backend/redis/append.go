@@ -37,7 +37,10 @@ func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	if plain && keyed >= 0 {
 		loadScript(cmds[keyed]) // if it were not known, plain messages would overtake those with a key
 	}
-	wait := b.replicaWait(ctx)
+	wait, err := b.guarantee(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if wait != nil {
 		cmds = append(cmds, wait)
 	}

@@ -31,40 +31,93 @@ type features struct {
 func (b *Backend) detect(ctx context.Context) (*features, error) {
 	b.stale.Store(false)
 	b.detected.Store(time.Now().UnixNano())
-	commands := redis.NewSliceCmd(ctx, "COMMAND", "INFO", "xautoclaim", "xackdel")
-	info := redis.NewStringCmd(ctx, "INFO", "server")
-	replication := redis.NewStringCmd(ctx, "INFO", "replication")
-	clusterInfo := redis.NewStringCmd(ctx, "INFO", "cluster")
-	config := make([]*redis.MapStringStringCmd, 0, 5)
-	all := []redis.Cmder{info, replication, clusterInfo, commands}
+	q := newInquiry(ctx)
+	_ = b.do(ctx, q.all...)
+	return b.learn(q)
+}
+
+// connected looks at the server behind a new connection: it may be another one
+// than before, or the same with other settings. One that does not keep what the
+// URL asks for is refused before anything is sent to it. The client takes the outer
+// layer off the error.
+func (b *Backend) connected(ctx context.Context, c *redis.Conn) error {
+	b.stale.Store(true)
+	if !b.opened.Load() {
+		return nil // Open looks by itself
+	}
+	q := newInquiry(ctx)
+	send(ctx, c, q.all)
+	f, err := q.features()
+	if err != nil {
+		return fmt.Errorf("new connection: %w", &notSent{err})
+	}
+	if infoField(q.replication.Val(), "role") == "slave" {
+		return nil
+	}
+	if b.cluster == nil { // there it may be another node than the stream's
+		f, _ = b.learn(q)
+	}
+	if err = f.check(b.set); err != nil {
+		return fmt.Errorf("new connection: %w", &notSent{fmt.Errorf("the server has changed: %w", err)})
+	}
+	return nil
+}
+
+func (b *Backend) learn(q *inquiry) (*features, error) {
+	f, err := q.features()
+	if err != nil {
+		return nil, err
+	}
+	if q.replication.Err() == nil {
+		b.replicas.set(q.replication.Val())
+	}
+	b.features.Store(f)
+	return f, nil
+}
+
+// inquiry is what a server is asked about itself.
+type inquiry struct {
+	all                          []redis.Cmder
+	commands                     *redis.SliceCmd
+	info, replication, clustered *redis.StringCmd
+	config                       []*redis.MapStringStringCmd
+}
+
+func newInquiry(ctx context.Context) *inquiry {
+	q := &inquiry{
+		commands:    redis.NewSliceCmd(ctx, "COMMAND", "INFO", "xautoclaim", "xackdel"),
+		info:        redis.NewStringCmd(ctx, "INFO", "server"),
+		replication: redis.NewStringCmd(ctx, "INFO", "replication"),
+		clustered:   redis.NewStringCmd(ctx, "INFO", "cluster"),
+	}
+	q.all = []redis.Cmder{q.info, q.replication, q.clustered, q.commands}
 	for _, name := range []string{"appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy"} {
 		cmd := redis.NewMapStringStringCmd(ctx, "CONFIG", "GET", name)
-		config, all = append(config, cmd), append(all, cmd)
+		q.config, q.all = append(q.config, cmd), append(q.all, cmd)
 	}
-	_ = b.do(ctx, all...)
-	// CONFIG and COMMAND may be forbidden to a user, INFO says whether the server is there.
-	if err := info.Err(); err != nil {
+	return q
+}
+
+// features reads the answers. CONFIG and COMMAND may be forbidden to a user, INFO
+// says whether the server is there.
+func (q *inquiry) features() (*features, error) {
+	if err := q.info.Err(); err != nil {
 		return nil, err
 	}
 	known := map[string]string{}
-	for _, cmd := range config {
+	for _, cmd := range q.config {
 		for name, value := range cmd.Val() {
 			known[name] = value
 		}
 	}
-	f := &features{
-		autoclaim:  present(commands.Val(), 0),
-		ackdel:     present(commands.Val(), 1),
-		cluster:    infoField(clusterInfo.Val(), "cluster_enabled") == "1",
+	return &features{
+		autoclaim:  present(q.commands.Val(), 0),
+		ackdel:     present(q.commands.Val(), 1),
+		cluster:    infoField(q.clustered.Val(), "cluster_enabled") == "1",
 		durability: durabilityOf(known),
 		eviction:   evictionOf(known),
-		server:     serverOf(info.Val()),
-	}
-	if replication.Err() == nil {
-		b.replicas.set(replication.Val())
-	}
-	b.features.Store(f)
-	return f, nil
+		server:     serverOf(q.info.Val()),
+	}, nil
 }
 
 // current returns the features, detected again if connections were made since:

@@ -166,6 +166,66 @@ func TestOpenRefusesWhatItCannotKeep(t *testing.T) {
 	}
 }
 
+// What was asked for at Open is asked for as long as the stream is open: of a
+// server that takes the place of the first, and of the same one with other settings.
+func TestAServerThatKeepsLessThanAskedForIsRefusedLater(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		refused := func(b *redis.Backend, what, names string) {
+			t.Helper()
+			wait(t, what, func() bool {
+				_, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}})
+				if err != nil && (!errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrOutcomeUnknown)) {
+					t.Fatalf("%s: %v", what, err)
+				}
+				return err != nil && strings.Contains(err.Error(), names)
+			})
+		}
+		accepted := func(b *redis.Backend, what string) {
+			t.Helper()
+			wait(t, what, func() bool {
+				_, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}})
+				return err == nil
+			})
+		}
+		admin := s.Client()
+		s.SetArgs("--appendonly", "yes", "--appendfsync", "always")
+		s.Restart()
+		u, _ := url.Parse(s.URL() + "?stream=jobs&durability=fsync")
+		b, err := redis.Open(t.Context(), u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = b.Close() }()
+		accepted(b, "the first server takes it")
+		s.SetArgs()
+		s.Restart()
+		if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err == nil {
+			t.Error("one without a log in its place: the first publish was accepted")
+		}
+		refused(b, "one without a log in its place", "durability fsync is asked for")
+		if n := admin.XLen(t.Context(), "jobs").Val(); n != 0 {
+			t.Errorf("%d messages are stored on it", n)
+		}
+		if got := b.Info().Durability; got == "fsync" {
+			t.Errorf("its class is said to be %s", got)
+		}
+		s.SetArgs("--appendonly", "yes", "--appendfsync", "always")
+		s.Restart()
+		accepted(b, "one like the first again")
+		if err := admin.ConfigSet(t.Context(), "appendfsync", "no").Err(); err != nil {
+			t.Fatal(err)
+		}
+		refused(b, "the same with another setting", "durability fsync is asked for")
+		if err := admin.ConfigSet(t.Context(), "appendfsync", "always").Err(); err != nil {
+			t.Fatal(err)
+		}
+		accepted(b, "the setting is back")
+		s.SetArgs("--appendonly", "yes", "--appendfsync", "always", "--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
+		s.Restart()
+		refused(b, "one that evicts", "may evict the stream")
+	})
+}
+
 func TestNobodyListening(t *testing.T) {
 	u, _ := url.Parse("redis://user:secret@127.0.0.1:1/0?stream=jobs")
 	_, err := redis.Open(t.Context(), u)

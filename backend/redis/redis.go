@@ -55,6 +55,7 @@ type Backend struct {
 	// it had something to hand out; the next one does.
 	untold atomic.Pointer[error]
 
+	opened  atomic.Bool     // the server was good enough when it was opened
 	ended   atomic.Bool     // Close was called
 	closing context.Context // ends with the connections
 	close   context.CancelFunc
@@ -79,7 +80,9 @@ var _ backend.Backend = (*Backend)(nil)
 // ms that Stats takes ages from (default "enqueue_ts"). It creates nothing: the first append makes the stream, the
 // first claim the group, which starts at the stream's first entry.
 //
-// A server that may evict streams (maxmemory with an allkeys policy) is refused.
+// A server that may evict streams (maxmemory with an allkeys policy) is refused, and so
+// is one with less than the durability asked for: at Open with an error, later, behind any new
+// connection, with ErrUnavailable.
 // ErrUnavailable: the server cannot be reached or is not ready.
 func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	set, err := parse(u)
@@ -97,6 +100,7 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 		_ = b.Close()
 		return nil, fmt.Errorf("open %s: %w", set.server(), err)
 	}
+	b.opened.Store(true)
 	return b, nil
 }
 
@@ -105,10 +109,7 @@ func (b *Backend) connect(cluster bool) {
 	opt := b.set.options()
 	opt.IsClusterMode = cluster
 	opt.Dialer = b.calls.dialer(opt.TLSConfig)
-	opt.OnConnect = func(context.Context, *redis.Conn) error {
-		b.stale.Store(true)
-		return nil
-	}
+	opt.OnConnect = b.connected
 	b.client = redis.NewUniversalClient(opt)
 	b.cluster, _ = b.client.(*redis.ClusterClient)
 }

@@ -16,7 +16,8 @@ const (
 	// replicaWait is how long an append waits for a replica if the URL asks for
 	// fsync and there are replicas. Without one in time its outcome is unknown.
 	replicaWait = 2 * time.Second
-	// countEvery is how old the number of replicas may be.
+	// countEvery is how old the number of replicas, and what is known of the server's
+	// durability, may be where the URL asks for one.
 	countEvery = time.Second
 )
 
@@ -37,22 +38,25 @@ func (r *replicas) fresh() bool {
 	return time.Now().UnixNano()-r.at.Load() < int64(countEvery)
 }
 
-// replicaWait returns the command that waits for a replica, nil if nobody asked
-// for it or there is none.
-func (b *Backend) replicaWait(ctx context.Context) *redis.IntCmd {
-	if b.set.durability != classes[0] {
-		return nil
+// guarantee makes sure that the server keeps what the URL asks for, and returns
+// the command that waits for a replica, nil if nobody asked for it or there is none.
+func (b *Backend) guarantee(ctx context.Context) (wait *redis.IntCmd, err error) {
+	if b.set.durability == "" {
+		return nil, nil
 	}
-	b.current(ctx)
-	if b.countReplicas(ctx); b.replicas.number.Load() == 0 {
-		return nil
+	b.lookAgain(ctx)
+	if err := b.features.Load().check(b.set); err != nil {
+		return nil, fmt.Errorf("redis: %w: the server has changed: %w", backend.ErrUnavailable, err)
 	}
-	return redis.NewIntCmd(ctx, "WAIT", 1, replicaWait.Milliseconds())
+	if b.set.durability != classes[0] || b.replicas.number.Load() == 0 {
+		return nil, nil
+	}
+	return redis.NewIntCmd(ctx, "WAIT", 1, replicaWait.Milliseconds()), nil
 }
 
-// countReplicas asks for the number of replicas if it is not fresh: they come and
-// go without a connection of this process ending. What cannot be asked stays.
-func (b *Backend) countReplicas(ctx context.Context) {
+// lookAgain detects the server's settings and replicas anew if they are not fresh:
+// both change without a connection of this process ending. What cannot be asked stays.
+func (b *Backend) lookAgain(ctx context.Context) {
 	if b.replicas.fresh() {
 		return
 	}
@@ -65,10 +69,7 @@ func (b *Backend) countReplicas(ctx context.Context) {
 	if b.replicas.fresh() {
 		return
 	}
-	info := redis.NewStringCmd(ctx, "INFO", "replication")
-	if b.do(ctx, info) == nil {
-		b.replicas.set(info.Val())
-	}
+	_, _ = b.detect(ctx)
 	b.replicas.at.Store(time.Now().UnixNano())
 }
 

@@ -282,12 +282,13 @@ func TestBatchThatFailsAsOneReturnsOneError(t *testing.T) {
 func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{Guard: weir.GuardOff})
+		remove := g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backend.ErrUnavailable})
 		for range 3 {
-			g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backend.ErrUnavailable})
 			if err := g.Publish(t.Context(), weir.Message{}); !errors.Is(err, weir.ErrUnavailable) {
 				t.Fatal(err)
 			}
 		}
+		remove()
 		for range 3 {
 			if err := g.Publish(t.Context(), weir.Message{}); err != nil {
 				t.Fatal(err)

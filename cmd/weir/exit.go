@@ -12,6 +12,8 @@ import (
 const (
 	exitFailed = 1 // what was asked for could not be done
 	exitUsage  = 2 // it was not asked for in a way that can be understood
+
+	exitStalled = 75 // the log of serve stood still; starting again may help
 )
 
 // usageError is an error in the command line or its environment, for commands

@@ -40,6 +40,7 @@ var serveFlags = []struct{ name, usage string }{
 	{"data-dir", "data directory (default ./weir-data)"},
 	{"log-format", "form of the log on standard error: text or json (default text)"},
 	{"disk-flush-ms", "longest time a disk write stays unsynced (default 1000)"},
+	{"stall-after", "how long the log may stand still with work waiting before the process ends with code 75, 0s for ever (default 30s)"},
 	{"ingest-queue", "writes that may wait for the log (default 4096)"},
 	{"allowed-hosts", "host names accepted besides loopback, separated by commas"},
 	{"probe-auth", "true: health and ready need a key too"},
@@ -128,7 +129,7 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer, log *slog.Logg
 	// What the data directory holds is nobody else's to read.
 	syscall.Umask(0o077)
 	srv := server.New(cfg, server.Options{Version: version(), Logger: log})
-	opening := openEngine(ctx, cfg, srv, log)
+	opening := openEngine(ctx, cfg, srv, log, endStalled(log, cfg.StallAfter, os.Stderr))
 	// A data directory that is in use or damaged is known before anything is
 	// served; a long recovery is waited out with the port open.
 	if err := opening.started(); err != nil {
@@ -185,7 +186,7 @@ type opening struct {
 	cancel     context.CancelFunc
 }
 
-func openEngine(ctx context.Context, cfg server.Config, srv *server.Server, log *slog.Logger) *opening {
+func openEngine(ctx context.Context, cfg server.Config, srv *server.Server, log *slog.Logger, stalled func(what string)) *opening {
 	o := &opening{recovering: make(chan struct{}), done: make(chan struct{})}
 	ctx, o.cancel = context.WithCancel(ctx)
 	var once sync.Once
@@ -197,6 +198,8 @@ func openEngine(ctx context.Context, cfg server.Config, srv *server.Server, log 
 			Logger:      log,
 			DiskFlush:   cfg.DiskFlush,
 			IngestSlots: cfg.IngestSlots,
+			StallAfter:  cfg.StallAfter,
+			Stalled:     stalled,
 			Progress: func(share float64) {
 				srv.SetProgress(share)
 				once.Do(func() { close(o.recovering) })

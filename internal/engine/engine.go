@@ -44,7 +44,11 @@ type Options struct {
 	IngestSlots   int           // submissions waiting for the log; default 4096
 	IngestTimeout time.Duration // how long a write waits for a slot; default 1 s
 	BootID        string        // default: the machine's boot id
-	Workers       int           // dispatch workers, one shard each; default the number of CPUs
+	// StallAfter is how long the log may stand still with work waiting before
+	// Stalled is told what stands still; 0: for ever. Stalled should end the process.
+	StallAfter time.Duration
+	Stalled    func(what string)
+	Workers    int // dispatch workers, one shard each; default the number of CPUs
 	// Progress is told the share of the recovery that is done, 0 to 1.
 	Progress func(float64)
 }

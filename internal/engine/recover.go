@@ -25,6 +25,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	e.log, was, err = wal.Open(wal.Options{
 		FS: e.opt.FS, Dir: e.opt.FS.PathJoin(e.opt.Dir, "wal"), SegmentBytes: e.opt.SegmentBytes, FlushEvery: e.opt.DiskFlush,
 		Slots: e.opt.IngestSlots, SameBoot: e.dir.sameBoot, Logger: e.opt.Logger, Sealed: func() { signal(e.sealed) },
+		StallAfter: e.opt.StallAfter, Stalled: e.opt.Stalled,
 		Gap: func(from, to uint64) { r.gap = true },
 		Progress: func(done, total int64) {
 			if total > 0 {

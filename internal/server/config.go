@@ -18,6 +18,7 @@ type Config struct {
 	DataDir     string        // the engine's directory
 	DiskFlush   time.Duration // longest time a disk write stays unsynced
 	IngestSlots int           // submissions that may wait for the log
+	StallAfter  time.Duration // how long the log may stand still with work waiting; 0: for ever
 
 	AllowedHosts  []string // host names accepted besides loopback
 	Keys          *Keys    // nil: auth is off
@@ -43,6 +44,7 @@ func ConfigFrom(lookup Lookup) (Config, error) {
 		DataDir:        r.text("WEIR_DATA_DIR", "./weir-data"),
 		DiskFlush:      time.Duration(r.number("WEIR_DISK_FLUSH_MS", 1000, 1, 3_600_000)) * time.Millisecond,
 		IngestSlots:    int(r.number("WEIR_INGEST_QUEUE", 4096, 1, 1<<20)),
+		StallAfter:     r.duration("WEIR_STALL_AFTER", 30*time.Second, time.Second, 24*time.Hour),
 		AllowedHosts:   splitTrim(r.text("WEIR_ALLOWED_HOSTS", ""), ","),
 		ProbeAuth:      r.flag("WEIR_PROBE_AUTH"),
 		AllowInsecure:  r.flag("WEIR_ALLOW_INSECURE_NO_AUTH"),
@@ -123,6 +125,20 @@ func (r *settings) number(name string, def, low, high int64) int64 {
 		return def
 	}
 	return n
+}
+
+// duration reads a time like 30s; 0s is off.
+func (r *settings) duration(name string, def, low, high time.Duration) time.Duration {
+	v := r.text(name, "")
+	if v == "" {
+		return def
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil || d != 0 && d < low || d > high {
+		r.refuse(name, v, fmt.Sprintf("a time from %s to %s such as 30s, or 0s for never", low, high))
+		return def
+	}
+	return d
 }
 
 func (r *settings) flag(name string) bool {

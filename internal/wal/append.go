@@ -98,6 +98,7 @@ func (l *Log) append(gen uint64, head, body []byte, bodyCRC uint32, class Class,
 		copy(p[copy(p, head):], body)
 	}
 
+	defer dieOfPanic()
 	l.mu.Lock()
 	if err := l.appendableLocked(gen); err != nil {
 		l.mu.Unlock()

@@ -116,7 +116,9 @@ func (l *Log) verdict(lsn, gen uint64, class Class) error {
 	if class == Written && lsn <= v.written || class == Synced && lsn <= v.synced {
 		return nil
 	}
+	l.callers.Add(1)
 	<-v.settled
+	l.callers.Add(-1)
 	return v.err
 }
 

@@ -77,7 +77,6 @@ func (l *Log) kick() {
 // failed ones.
 func (l *Log) runKeeper() {
 	defer l.wg.Done()
-	defer l.settleAll()
 	retry := time.NewTimer(time.Hour)
 	retry.Stop()
 	defer retry.Stop()
@@ -86,6 +85,7 @@ func (l *Log) runKeeper() {
 		case <-l.keep:
 		case <-retry.C:
 		case <-l.stop:
+			l.settleAll() // not deferred: a panic must not wait for mu
 			return
 		}
 		if l.heal() {
@@ -181,9 +181,11 @@ func (l *Log) createZeroed(name string, size int64) (vfs.File, error) {
 	zeros := make([]byte, min(size, 1<<20))
 	for off := int64(0); off < size && err == nil; off += int64(len(zeros)) {
 		_, err = f.WriteAt(zeros[:min(int64(len(zeros)), size-off)], off)
+		l.steps.Add(1) // a disk may be slow and still move
 	}
 	if err == nil {
 		err = f.Sync()
+		l.steps.Add(1)
 	}
 	if err != nil {
 		f.Close()
@@ -193,67 +195,78 @@ func (l *Log) createZeroed(name string, size int64) (vfs.File, error) {
 	return f, nil
 }
 
-// recycle makes the spare from a released segment, or deletes it. While no
-// newer segment has a file, as after Rotate, the released one stays: a log
-// must have one intact header at any time.
+// recycle makes the spare from released segments, or deletes them.
 func (l *Log) recycle() {
-	for {
-		l.mu.Lock()
-		if len(l.mu.retired) == 0 || l.activeLocked() == nil {
-			l.mu.Unlock()
-			return
-		}
-		s := l.mu.retired[0]
-		l.mu.retired = l.mu.retired[1:]
-		if !l.anchorLocked() {
-			l.mu.retired = append([]*segment{s}, l.mu.retired...)
-			l.mu.Unlock()
-			return
-		}
-		h := s.file.Load()
-		// Only now: while the header was being synced the writer may have taken
-		// the spare. While there is none, the number of the next one stands.
-		reuse := l.mu.spare == nil && !s.failed && s.size == l.opt.SegmentBytes
-		next := l.activeLocked().number + 1
+	for l.recycleOne() {
+	}
+}
+
+// recycleOne deals with the segment released first and reports whether another
+// one may follow. While no newer segment has a file, as after Rotate, the
+// released one stays: a log must have one intact header at any time.
+func (l *Log) recycleOne() bool {
+	l.mu.Lock()
+	if len(l.mu.retired) == 0 || !l.anchorLocked() {
 		l.mu.Unlock()
-		if h == nil {
-			continue
+		return false
+	}
+	// Looked at only now: while the header was being synced the writer may have
+	// taken the spare, and the newest file may have been released as well.
+	active := l.activeLocked()
+	if active == nil {
+		l.mu.Unlock()
+		return false
+	}
+	next := active.number + 1
+	s := l.mu.retired[0]
+	l.mu.retired = l.mu.retired[1:]
+	h := s.file.Load()
+	// While there is no spare, the number of the next one stands.
+	reuse := l.mu.spare == nil && !s.failed && s.size == l.opt.SegmentBytes
+	l.mu.Unlock()
+	if h == nil {
+		return true
+	}
+	from := l.path(segName(s.number))
+	var err error
+	if reuse {
+		if err = l.opt.FS.Rename(from, l.path(segName(next))); err == nil {
+			err = l.syncDir()
 		}
-		from := l.path(segName(s.number))
-		var err error
-		if reuse {
-			if err = l.opt.FS.Rename(from, l.path(segName(next))); err == nil {
-				err = l.syncDir()
-			}
-			if err == nil {
-				l.mu.Lock()
-				l.mu.spare = &spareFile{number: next, size: s.size, file: h.File}
-				l.mu.spareWanted = false
-				release(&l.mu.spareReady)
-				l.mu.Unlock()
-				continue
-			}
-		}
-		h.Close()
 		if err == nil {
-			err = l.opt.FS.Remove(from)
-		}
-		if err != nil {
-			l.opt.Logger.Warn("released log segment could not be removed", slog.String("file", from), slog.Any("error", err))
+			l.mu.Lock()
+			l.mu.spare = &spareFile{number: next, size: s.size, file: h.File}
+			l.mu.spareWanted = false
+			release(&l.mu.spareReady)
+			l.mu.Unlock()
+			return true
 		}
 	}
+	h.Close()
+	if err == nil {
+		err = l.opt.FS.Remove(from)
+	}
+	if err != nil {
+		l.opt.Logger.Warn("released log segment could not be removed", slog.String("file", from), slog.Any("error", err))
+	}
+	return true
 }
 
 // anchorLocked makes sure that the newest file's header is on disk before an
 // older file goes: a log must have one intact header at any time. It returns
-// false if the log failed.
+// false if there is none yet or the log failed. mu is released meanwhile, so
+// that file may be another one, or gone, when it returns.
 func (l *Log) anchorLocked() bool {
 	gen := l.gen.Load()
 	s := l.activeLocked()
-	if s == nil || l.synced.Load() >= s.first || s.anchored {
-		return l.mu.broken == nil
+	if s == nil || l.mu.broken != nil {
+		return false
+	}
+	if s.anchored || l.synced.Load() >= s.first {
+		return true
 	}
 	h := s.file.Load()
+	begun := s.end.Load() > 0 // a header written during the sync is not covered by it
 	l.mu.Unlock()
 	err := h.SyncData()
 	l.mu.Lock()
@@ -264,8 +277,8 @@ func (l *Log) anchorLocked() bool {
 		l.failLocked("sync", s, err)
 		return false
 	}
-	s.anchored = s.end.Load() > 0
-	return s.anchored
+	s.anchored = begun
+	return begun
 }
 
 // markFile is the open mark; nil after it failed.

@@ -218,6 +218,7 @@ func (l *Log) OldestSealed() (SegmentInfo, bool) {
 // Release gives a sealed segment back: the store holds what is in it. Its file
 // is used again once no reader is in it.
 func (l *Log) Release(number uint32) error {
+	defer dieOfPanic()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	i := slices.IndexFunc(l.mu.segs, func(s *segment) bool { return s.number == number })

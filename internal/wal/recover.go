@@ -503,6 +503,10 @@ func (r *recovery) start() (*Log, error) {
 	l.wg.Add(2)
 	go l.runKeeper()
 	go l.runFlusher()
+	if opt.StallAfter > 0 && opt.Stalled != nil {
+		l.unwatch, l.watched = make(chan struct{}), make(chan struct{})
+		go l.runWatch()
+	}
 	l.kick()
 	return l, nil
 }
@@ -642,53 +646,4 @@ func (l *Log) openMark() error {
 	l.marks.file = f
 	// The directory itself may be as new as what is in it.
 	return l.syncPath(l.opt.FS.PathDir(l.opt.Dir))
-}
-
-// Close writes and syncs everything appended, releases all who wait and
-// returns once nothing of the log runs any more.
-func (l *Log) Close() error {
-	l.mu.Lock()
-	if l.mu.closed {
-		l.mu.Unlock()
-		return ErrClosed
-	}
-	l.mu.closed = true
-	l.block(blockClosed)
-	lsn, gen := l.mu.nextLSN-1, l.gen.Load()
-	var err error
-	if l.mu.broken != nil {
-		err = l.mu.cause
-	}
-	l.mu.Unlock()
-	l.wakeAll()
-	if err == nil {
-		err = l.Wait(lsn, gen, Synced)
-	}
-	l.mu.Lock()
-	l.mu.done = true
-	l.mu.Unlock()
-	close(l.stop)
-	l.wg.Wait()
-	l.writeMark(true)
-	return errors.Join(err, l.closeFiles())
-}
-
-func (l *Log) closeFiles() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var errs []error
-	if l.marks.file != nil {
-		errs = append(errs, l.marks.file.Close())
-	}
-	if l.mu.spare != nil {
-		errs = append(errs, l.mu.spare.file.Close())
-	}
-	for _, s := range append(l.mu.segs, l.mu.retired...) {
-		if h := s.file.Load(); h != nil {
-			errs = append(errs, h.Close())
-		}
-	}
-	empty := map[uint32]*segment{}
-	l.table.Store(&empty)
-	return errors.Join(errs...)
 }

@@ -15,6 +15,7 @@ const leaderTurns = 2
 // an operation that was appended with a lower class survives a failure of the
 // log and moves to a new file, but its Wait for a higher class fails.
 func (l *Log) Wait(lsn, gen uint64, class Class) error {
+	defer dieOfPanic()
 	for class != Memory {
 		if l.Durable(lsn) >= class && l.gen.Load() == gen {
 			return nil
@@ -35,7 +36,9 @@ func (l *Log) Wait(lsn, gen uint64, class Class) error {
 			wait = l.joinSyncLocked(lsn)
 		}
 		if wait != nil {
+			l.callers.Add(1)
 			<-wait
+			l.callers.Add(-1)
 		}
 	}
 	return nil
@@ -340,6 +343,7 @@ func (l *Log) syncFilesLocked(gen uint64) {
 	var bad *segment
 	for _, s := range files {
 		start := time.Now()
+		l.syncs.Add(1)
 		if err = s.file.Load().SyncData(); err != nil {
 			bad = s
 			break
@@ -403,6 +407,7 @@ func (l *Log) Sync() error {
 // Rotate seals the active segment if it holds anything and waits until that is
 // on disk.
 func (l *Log) Rotate() error {
+	defer dieOfPanic()
 	l.mu.Lock()
 	gen := l.gen.Load()
 	if err := l.appendableLocked(gen); err != nil {

@@ -125,6 +125,14 @@ type Options struct {
 	Window       time.Duration // how long a sync gathers company, default 500 µs
 	RetryEvery   time.Duration // how often a read-only log tries again, default 1 s
 
+	// StallAfter is how long the log may stand still although work waits for it
+	// before Stalled is called; 0: for ever. A log that is read-only with a cause
+	// does not stand still, and time for which the process was suspended does not
+	// count.
+	StallAfter time.Duration
+	// Stalled is told what stands still, once, and should end the process.
+	Stalled func(what string)
+
 	// SameBoot says that the machine has not restarted since the log was last
 	// written, so that nothing written can be missing.
 	SameBoot bool
@@ -201,6 +209,10 @@ type Log struct {
 	table atomic.Pointer[map[uint32]*segment]
 	cache blockCache
 	m     counters
+	// For the watchdog: callers asleep in Wait, steps of preparing files, syncs begun.
+	callers atomic.Int32
+	steps   atomic.Uint64
+	syncs   atomic.Uint64
 
 	after    uint64   // LSNs up to here were applied before Open
 	accepted []Damage // marked as lost
@@ -253,6 +265,8 @@ type Log struct {
 	arm     chan struct{}
 	keep    chan struct{}
 	stop    chan struct{}
+	unwatch chan struct{}
+	watched chan struct{} // nil: no watchdog
 	marks   markFile
 	wg      sync.WaitGroup
 	scratch []group // the writer's other buffer of groups

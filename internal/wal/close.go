@@ -1,0 +1,57 @@
+package wal
+
+import "errors"
+
+// Close writes and syncs everything appended, releases all who wait and
+// returns once nothing of the log runs any more.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	if l.mu.closed {
+		l.mu.Unlock()
+		return ErrClosed
+	}
+	l.mu.closed = true
+	l.block(blockClosed)
+	lsn, gen := l.mu.nextLSN-1, l.gen.Load()
+	var err error
+	if l.mu.broken != nil {
+		err = l.mu.cause
+	}
+	l.mu.Unlock()
+	l.wakeAll()
+	if err == nil {
+		err = l.Wait(lsn, gen, Synced)
+	}
+	l.mu.Lock()
+	l.mu.done = true
+	l.mu.Unlock()
+	close(l.stop)
+	l.wg.Wait()
+	l.writeMark(true)
+	err = errors.Join(err, l.closeFiles())
+	if l.watched != nil {
+		close(l.unwatch)
+		<-l.watched
+	}
+	return err
+}
+
+func (l *Log) closeFiles() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var errs []error
+	if l.marks.file != nil {
+		errs = append(errs, l.marks.file.Close())
+	}
+	if l.mu.spare != nil {
+		errs = append(errs, l.mu.spare.file.Close())
+	}
+	for _, s := range append(l.mu.segs, l.mu.retired...) {
+		if h := s.file.Load(); h != nil {
+			errs = append(errs, h.Close())
+		}
+	}
+	empty := map[uint32]*segment{}
+	l.table.Store(&empty)
+	return errors.Join(errs...)
+}

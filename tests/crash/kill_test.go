@@ -29,6 +29,9 @@ func TestKilledServerKeepsWhatItAcknowledged(t *testing.T) {
 	for _, v := range sum.Violations {
 		t.Error(v)
 	}
+	if err := sum.Err(); err != nil {
+		t.Error(err)
+	}
 	if sum.Internal > 0 {
 		t.Errorf("%d answers with status 500 from a server that lacked nothing", sum.Internal)
 	}

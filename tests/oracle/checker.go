@@ -3,13 +3,14 @@ package oracle
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
 
 // Violation is one broken promise.
 type Violation struct {
-	Rule  string // D1 … D8, Q1 … Q6, "cap", "idempotency", "order"
+	Rule  string // D1 … D8, Q1 … Q6, "cap", "ttl", "config", "life", "route", "backup", "idempotency", "order", "state"
 	Topic string
 	Seq   uint64 // 0 if it is not about one record
 	Text  string
@@ -29,10 +30,14 @@ const maxViolations = 200
 // both cut to whole milliseconds.
 const clockSlack = 2
 
-// Tally counts records by durability class.
+// Tally counts records by durability class, and what else was judged.
 type Tally struct {
-	Acked map[string]int // acknowledged
-	Lost  map[string]int // acknowledged or shown, and taken by a crash
+	Acked   map[string]int // acknowledged
+	Lost    map[string]int // acknowledged or shown, and taken by a crash
+	Copies  int            // records that a router had to copy, and did
+	Lives   int            // of topics that were made again
+	Changes int            // of a configuration
+	Backups int            // with records in them
 }
 
 // Checker holds a history against the promises. Events are added in any order
@@ -42,7 +47,10 @@ type Checker struct {
 	// DiskFlush is the longest time a disk record may stay unsynced.
 	diskFlush time.Duration
 
-	topics  map[string]*topic
+	topics  map[string]*topic   // by name, the life that is or may be there
+	ended   map[string][]*topic // while settling: lives that ended meanwhile
+	feeds   map[string]*route   // by destination
+	seen    map[string]bool     // names that were ever created
 	pending []Event
 	found   []Violation
 	life    int // crashes so far
@@ -54,6 +62,8 @@ func New(diskFlush time.Duration) *Checker {
 	return &Checker{
 		diskFlush: diskFlush,
 		topics:    map[string]*topic{},
+		feeds:     map[string]*route{},
+		seen:      map[string]bool{},
 		tally:     Tally{Acked: map[string]int{}, Lost: map[string]int{}},
 	}
 }
@@ -97,31 +107,52 @@ func (c *Checker) Settle() {
 	c.pending = nil
 	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.Return, b.Return) })
 	byTopic := map[string][]*Event{}
+	var backups []*Event
 	for i := range events {
 		e := &events[i]
-		if e.Topic == "" {
-			continue
-		}
-		t := c.topic(e.Topic)
-		if e.Kind == Put && e.Outcome != Fail {
-			c.configure(t, e.Config)
-		}
-		byTopic[e.Topic] = append(byTopic[e.Topic], e)
-	}
-	for name, list := range byTopic {
-		c.topics[name].bindAll(list)
-	}
-	for name, list := range byTopic {
-		c.topics[name].removals(list)
-	}
-	for name, list := range byTopic {
-		c.topics[name].judge(list)
-	}
-	for name, list := range byTopic {
-		if slices.ContainsFunc(list, func(e *Event) bool { return e.Kind == Drop && e.Outcome != Fail }) {
-			delete(c.topics, name)
+		switch {
+		case e.Kind == Route && e.Outcome != Fail:
+			c.feeds[e.Router.Dest] = &route{Router: *e.Router, lo: e.Invoke, hi: e.Return, until: math.MaxInt64, life: c.life}
+		case e.Kind == Unroute && e.Outcome != Fail:
+			if f := c.feeds[e.Router.Dest]; f != nil && f.Name == e.Router.Name {
+				f.until = e.Invoke
+			}
+		case e.Kind == Route || e.Kind == Unroute:
+		case e.Kind == Backup:
+			backups = append(backups, e)
+		case e.Topic != "":
+			byTopic[e.Topic] = append(byTopic[e.Topic], e)
 		}
 	}
+	c.ended = map[string][]*topic{}
+	var parts []life
+	for name, list := range byTopic {
+		parts = append(parts, c.livesOf(name, list)...)
+	}
+	// What a router copies is known before its copies are.
+	slices.SortStableFunc(parts, func(a, b life) int { return cmp.Compare(c.depth(a.t.name), c.depth(b.t.name)) })
+	for i := range parts {
+		parts[i].t.feed = c.feeds[parts[i].t.name]
+		parts[i].t.bindAll(parts[i].events)
+	}
+	for i := range parts {
+		parts[i].t.removals(parts[i].events)
+	}
+	for i := range parts {
+		parts[i].t.judge(parts[i].events)
+		parts[i].t.settled(parts[i].events)
+	}
+	c.judgeRoutes()
+	for _, e := range backups {
+		c.judgeBackup(e, parts)
+	}
+	for i := range parts {
+		if l := &parts[i]; l.over && c.topics[l.t.name] == l.t {
+			delete(c.topics, l.t.name)
+			delete(c.feeds, l.t.name)
+		}
+	}
+	c.ended = nil
 }
 
 func (c *Checker) topic(name string) *topic {
@@ -131,16 +162,6 @@ func (c *Checker) topic(name string) *topic {
 		c.topics[name] = t
 	}
 	return t
-}
-
-func (c *Checker) configure(t *topic, cfg *Config) {
-	t.cfg = *cfg
-	if cfg.CapRecords > 0 && !cfg.Reject && (t.minCap == 0 || cfg.CapRecords < t.minCap) {
-		t.minCap = cfg.CapRecords
-	}
-	if cfg.DeadLetter != "" {
-		c.topic(cfg.DeadLetter).deadLetters = true
-	}
 }
 
 func (t *topic) violation(rule string, seq uint64, format string, args ...any) {

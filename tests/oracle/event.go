@@ -5,18 +5,21 @@ type Kind string
 
 // The operations of a history.
 const (
-	Put    Kind = "put"    // create a topic or replace its configuration
-	Drop   Kind = "drop"   // delete a topic
-	Write  Kind = "write"  // append one batch
-	Delete Kind = "delete" // delete records by number or tag
-	Claim  Kind = "claim"
-	Ack    Kind = "ack"
-	Nack   Kind = "nack"
-	Extend Kind = "extend"
-	Read   Kind = "read"  // one diff
-	State  Kind = "state" // GET of a topic
-	Crash  Kind = "crash" // the server was killed, or the power was cut
-	Ready  Kind = "ready" // the server answers again
+	Put     Kind = "put"     // create a topic or replace its configuration
+	Drop    Kind = "drop"    // delete a topic
+	Route   Kind = "route"   // create a router
+	Unroute Kind = "unroute" // delete a router
+	Backup  Kind = "backup"  // a backup was taken, restored and read
+	Write   Kind = "write"   // append one batch
+	Delete  Kind = "delete"  // delete records by number or tag
+	Claim   Kind = "claim"
+	Ack     Kind = "ack"
+	Nack    Kind = "nack"
+	Extend  Kind = "extend"
+	Read    Kind = "read"  // one diff
+	State   Kind = "state" // GET of a topic
+	Crash   Kind = "crash" // the server was killed, or the power was cut
+	Ready   Kind = "ready" // the server answers again
 )
 
 // Outcome is what the client knows about an operation afterwards.
@@ -51,6 +54,22 @@ type Rec struct {
 	// Of a dead letter: the queue it came from and its number there.
 	From    string `json:"dl_from,omitempty"`
 	FromSeq uint64 `json:"dl_seq,omitempty"`
+
+	// Of a copy that an exactly_once router made: the router, its source and
+	// the number there. Copies of other routers carry no mark.
+	Router    string `json:"router,omitempty"`
+	Source    string `json:"src,omitempty"`
+	SourceSeq uint64 `json:"src_seq,omitempty"`
+}
+
+// Router is the part of a router's configuration that the checker needs.
+type Router struct {
+	Name        string `json:"name"`
+	Source      string `json:"source"`
+	Dest        string `json:"dest"`
+	Tag         string `json:"tag,omitempty"` // only records with this tag are copied
+	DropNode    bool   `json:"drop_node,omitempty"`
+	ExactlyOnce bool   `json:"exactly_once,omitempty"`
 }
 
 // Job is a claimed record with its lease.
@@ -81,6 +100,8 @@ type Config struct {
 	Queue         bool   `json:"queue,omitempty"`
 	Class         string `json:"class"` // ephemeral, memory, disk, fsync
 	CapRecords    uint64 `json:"cap_records,omitempty"`
+	CapBytes      uint64 `json:"cap_bytes,omitempty"`
+	TTLMS         uint64 `json:"ttl_ms,omitempty"`
 	Reject        bool   `json:"reject,omitempty"`
 	MaxDeliveries int    `json:"max_deliveries,omitempty"`
 	DeadLetter    string `json:"dead_letter,omitempty"`
@@ -100,7 +121,12 @@ type Event struct {
 	Outcome Outcome `json:"outcome"`
 	Note    string  `json:"note,omitempty"` // status or error of the answer
 
-	Config *Config `json:"config,omitempty"` // put
+	Config *Config `json:"config,omitempty"` // put, and state if the answer told it
+	Router *Router `json:"router,omitempty"` // route, unroute
+
+	// Copy is what a restored backup answers: reads of each topic from cursor 0
+	// on, and its state, as quiet events without times.
+	Copy []Event `json:"copy,omitempty"`
 
 	Batch   BatchID `json:"batch,omitzero"` // write
 	Size    int     `json:"size,omitempty"`
@@ -126,7 +152,8 @@ type Event struct {
 	Bytes uint64 `json:"bytes,omitempty"`
 
 	// Quiet marks a read or state while no other operation ran. Quiet reads of
-	// a topic come in order from cursor 0 on, and its quiet state after them.
+	// a topic come in order from cursor 0 on, and its quiet state after them. A
+	// quiet state that fails says that the topic is not there.
 	Quiet bool `json:"quiet,omitempty"`
 
 	Power bool `json:"power,omitempty"` // crash: unsynced bytes are gone too

@@ -75,10 +75,26 @@ func (h *history) state(n int, topic string) *Event {
 	return h.find(n, func(e *Event) bool { return e.Kind == State && e.Topic == topic })
 }
 
-// everywhere changes every later showing of a number.
-func (h *history) everywhere(topic string, seq uint64, change func(r *Rec)) {
+// all goes over the events, those of backups included.
+func (h *history) all(yield func(e *Event) bool) {
 	for i := range h.events {
 		e := &h.events[i]
+		if !yield(e) {
+			return
+		}
+		for k := range e.Copy {
+			c := &e.Copy[k]
+			c.Invoke = e.Invoke
+			if !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+// everywhere changes every later showing of a number.
+func (h *history) everywhere(topic string, seq uint64, change func(r *Rec)) {
+	for e := range h.all {
 		for k := range e.Recs {
 			if e.Topic == topic && e.Recs[k].Seq == seq {
 				change(&e.Recs[k])
@@ -89,8 +105,7 @@ func (h *history) everywhere(topic string, seq uint64, change func(r *Rec)) {
 
 // hide takes a number out of every read after a time, counters included.
 func (h *history) hide(topic string, seq uint64, after int64) {
-	for i := range h.events {
-		e := &h.events[i]
+	for e := range h.all {
 		if e.Topic != topic || e.Invoke < after {
 			continue
 		}
@@ -167,15 +182,14 @@ var faults = []fault{
 		p.Recs[1].Bad = "null"
 	}},
 	{"one byte of data differs", "D1", func(h *history) { h.page(0, "d", 2).Recs[0].Hash ^= 4 }},
-	{"$ts changes", "D1", func(h *history) { h.page(-1, "f", 1).Recs[0].TS++ }},
+	{"$ts changes", "D1", func(h *history) { h.page(0, "f", 1).Recs[0].TS++ }},
 	{"half of an acknowledged batch is shown", "D6", func(h *history) {
 		e := h.op(-1, Write, "f")
 		h.hide("f", e.First+1, firstCrash(h))
 	}},
 	{"half of a batch of unknown outcome is there", "D6", func(h *history) {
 		e := h.find(0, func(e *Event) bool { return e.Kind == Write && e.Outcome == Unknown })
-		for i := range h.events {
-			r := &h.events[i]
+		for r := range h.all {
 			r.Recs = slices.DeleteFunc(slices.Clone(r.Recs), func(r Rec) bool { return r.Batch == e.Batch && r.I > 1 })
 		}
 	}},
@@ -206,13 +220,13 @@ var faults = []fault{
 		p.Recs = append([]Rec{old}, p.Recs...)
 	}},
 	{"an acked job is claimed again", "D7", func(h *history) {
-		acked := h.find(0, func(e *Event) bool { return e.Kind == Claim && len(e.Jobs) > 0 }).Jobs[0]
+		acked := h.find(0, func(e *Event) bool { return e.Kind == Claim && e.Topic == "q" && len(e.Jobs) > 0 }).Jobs[0]
 		last := h.find(-1, func(e *Event) bool { return e.Kind == Claim && e.Topic == "q" && len(e.Jobs) > 0 })
 		acked.Lease = "lease_ffff"
 		last.Jobs = append([]Job{acked}, last.Jobs...)
 	}},
 	{"a job is under two live leases", "Q1", func(h *history) {
-		first := h.find(0, func(e *Event) bool { return e.Kind == Claim && len(e.Jobs) > 0 })
+		first := h.find(0, func(e *Event) bool { return e.Kind == Claim && e.Topic == "q" && len(e.Jobs) > 0 })
 		h.insertClaim(first, "lease_fffe")
 	}},
 	{"an ack with a superseded lease is accepted", "Q2", func(h *history) {
@@ -221,7 +235,7 @@ var faults = []fault{
 	}},
 	{"an ended lease is extended", "Q2", func(h *history) {
 		_, it := item(h, 0, Extend, true)
-		e := h.find(0, func(e *Event) bool { return e.Kind == Extend })
+		e := h.find(0, func(e *Event) bool { return e.Kind == Extend && e.Topic == "q" })
 		e.Invoke += int64(time.Hour)
 		e.Return += int64(time.Hour)
 		it.Deadline += 3_600_000
@@ -231,7 +245,7 @@ var faults = []fault{
 		it.Accepted = false
 	}},
 	{"a lease id is given twice", "Q2", func(h *history) {
-		e := h.find(0, func(e *Event) bool { return e.Kind == Claim && len(e.Jobs) > 2 })
+		e := h.find(0, func(e *Event) bool { return e.Kind == Claim && e.Topic == "q" && len(e.Jobs) > 2 })
 		e.Jobs[2].Lease = e.Jobs[1].Lease
 	}},
 	{"a job is acked and also a dead letter", "Q4", func(h *history) {
@@ -250,7 +264,7 @@ var faults = []fault{
 		h.everywhere("q.dlq", p.Recs[1].Seq, func(r *Rec) { r.FromSeq, r.Batch, r.I = id.FromSeq, id.Batch, id.I })
 	}},
 	{"a job is delivered too often", "Q6", func(h *history) {
-		h.find(1, func(e *Event) bool { return e.Kind == Claim && len(e.Jobs) > 0 && e.Topic == "q" }).Jobs[0].Deliveries = 3
+		h.find(1, func(e *Event) bool { return e.Kind == Claim && e.Topic == "q" && len(e.Jobs) > 0 }).Jobs[0].Deliveries = 3
 	}},
 	{"a repeat with a key is stored again", "idempotency", func(h *history) {
 		e := h.find(0, func(e *Event) bool { return e.Deduped })
@@ -280,7 +294,8 @@ var faults = []fault{
 }
 
 func TestEveryPlantedFaultIsFound(t *testing.T) {
-	for _, f := range faults {
+	all := slices.Concat(faults, faultsOfRouters, faultsOfLives, faultsOfSettings, faultsOfBackups)
+	for _, f := range all {
 		t.Run(f.name, func(t *testing.T) {
 			h := &history{t: t, events: story()}
 			f.plant(h)
@@ -290,7 +305,7 @@ func TestEveryPlantedFaultIsFound(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d faults planted", len(faults))
+	t.Logf("%d faults planted", len(all))
 }
 
 // slowFlush moves all writes of d before the power cut two seconds further from it.
@@ -343,8 +358,7 @@ func (h *history) insertClaim(e *Event, id string) {
 func (h *history) ghost() {
 	e := h.find(0, func(e *Event) bool { return e.Kind == Write && e.Outcome == Unknown })
 	crashes := 0
-	for i := range h.events {
-		r := &h.events[i]
+	for r := range h.all {
 		if r.Kind == Crash {
 			crashes++
 		}

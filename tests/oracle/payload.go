@@ -3,6 +3,7 @@ package oracle
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 )
 
 // Payload is everything a writer sends for one record, derived from its id.
@@ -103,5 +104,36 @@ func NewDeadLetter(seq uint64, ts int64, seen Payload, from string, fromSeq uint
 	seen.Meta = ""
 	r := NewRec(seq, ts, seen)
 	r.Bytes, r.From, r.FromSeq = bytes, from, fromSeq
+	return r
+}
+
+// mark is what an exactly_once router adds to the meta of a copy.
+const mark = `"_topics_router":`
+
+// StripMark takes the mark of a router out of a record's meta.
+func StripMark(meta string) (plain, router, source string, seq uint64, marked bool) {
+	at := strings.Index(meta, mark)
+	if at < 0 {
+		return meta, "", "", 0, false
+	}
+	var m struct {
+		Router string `json:"router"`
+		Source string `json:"source_topic"`
+		Seq    uint64 `json:"source_seq"`
+	}
+	if err := json.NewDecoder(strings.NewReader(meta[at+len(mark):])).Decode(&m); err != nil {
+		return meta, "", "", 0, false
+	}
+	if plain = strings.TrimSuffix(meta[:at], ","); plain != "{" {
+		return plain + "}", m.Router, m.Source, m.Seq, true
+	}
+	return "", m.Router, m.Source, m.Seq, true
+}
+
+// NewCopy reduces what an exactly_once router made to a Rec; seen is without the
+// mark in its meta, bytes the length of data and meta with it.
+func NewCopy(seq uint64, ts int64, seen Payload, bytes int, router, source string, sourceSeq uint64) Rec {
+	r := NewRec(seq, ts, seen)
+	r.Bytes, r.Router, r.Source, r.SourceSeq = bytes, router, source, sourceSeq
 	return r
 }

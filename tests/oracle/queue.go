@@ -13,6 +13,7 @@ type lease struct {
 	lo, hi   int64 // granted between these times
 	deadline int64 // epoch ms
 	former   bool  // granted before a crash that ended it
+	unsure   bool  // that crash may have left it
 	uses     []use
 }
 
@@ -40,7 +41,7 @@ func (t *topic) judgeQueue(events []*Event) {
 			for _, it := range e.Items {
 				if l := t.leases[it.Lease]; l != nil && l.seq == it.Seq {
 					l.uses = append(l.uses, use{e.Kind, e.Invoke, e.Return, e.Outcome, it.Accepted, it.Deadline})
-				} else if it.Accepted {
+				} else if it.Accepted && !t.loose[it.Lease] {
 					t.violation("Q2", it.Seq, "%s with lease %q, which was not granted for it, was accepted", e.Kind, it.Lease)
 				}
 			}
@@ -77,8 +78,8 @@ func (t *topic) grant(j *Job, e *Event) {
 			t.violation("D4", j.Seq, "announced as lost, and claimed")
 		}
 	}
-	if j.Deliveries < 1 || t.cfg.MaxDeliveries > 0 && t.cfg.DeadLetter != "" && j.Deliveries > t.cfg.MaxDeliveries {
-		t.violation("Q6", j.Seq, "delivery %d of at most %d", j.Deliveries, t.cfg.MaxDeliveries)
+	if most := t.mostDeliveries(e.Invoke, e.Return); j.Deliveries < 1 || most > 0 && j.Deliveries > most {
+		t.violation("Q6", j.Seq, "delivery %d of at most %d", j.Deliveries, most)
 	}
 	if d := t.deadLetterOf(j.Seq); d != nil && d.known <= e.Invoke && !t.lossy() {
 		t.violation("Q5", j.Seq, "is a dead letter, and claimed")
@@ -148,6 +149,9 @@ func (t *topic) judgeUse(l *lease, e *Event, it Item) {
 		t.judgeRefused(l, e)
 		return
 	}
+	if l.unsure {
+		return
+	}
 	if l.former {
 		t.violation("Q2", l.seq, "%s with lease %s from before the crash was accepted", e.Kind, l.id)
 	}
@@ -174,7 +178,7 @@ func (t *topic) judgeUse(l *lease, e *Event, it Item) {
 // judgeRefused finds a holder that was sent away while its lease surely lived.
 func (t *topic) judgeRefused(l *lease, e *Event) {
 	b := t.bySeq[l.seq]
-	if l.former || b == nil || t.minCap > 0 || l.earliestEnd(e.Invoke) <= ms(e.Return)+clockSlack {
+	if l.former || b == nil || t.capped() || l.earliestEnd(e.Invoke) <= ms(e.Return)+clockSlack {
 		return
 	}
 	for _, u := range l.uses {

@@ -83,7 +83,7 @@ func (t *topic) judgeHead(e *Event, floors floorsByTime) {
 // judgeRead checks one diff.
 func (t *topic) judgeRead(e *Event, spans []span) {
 	if e.Quiet && e.From == 0 {
-		t.quiet = quietScan{open: true, shown: map[BatchID]uint64{}}
+		t.quiet = quietScan{open: true, shown: map[BatchID]uint64{}, seqs: map[uint64]bool{}}
 	}
 	t.judgeShape(e)
 	t.judgeTombstone(e)
@@ -132,6 +132,9 @@ func (t *topic) judgeTombstone(e *Event) {
 	if g == nil {
 		return
 	}
+	if g.Reason == "recreated" && t.again && e.From > e.Head {
+		return // a cursor of the life before
+	}
 	if g.Reason == "recreated" {
 		t.violation("D3", 0, "cursor %d was answered as beyond the end (head %d): the topic forgot numbers", e.From, e.Head)
 		return
@@ -139,7 +142,10 @@ func (t *topic) judgeTombstone(e *Event) {
 	if g.From != e.From+1 || g.To < g.From || g.To > e.Head {
 		t.violation("order", g.From, "tombstone %d to %d does not fit cursor %d and head %d", g.From, g.To, e.From, e.Head)
 	}
-	if !t.lossy() && (t.minCap == 0 || g.Reason == "crash") && !(t.cfg.Class == Fsync && t.powerCuts > 0) {
+	if g.Reason == "source_trim" && t.sourceLoses() {
+		return
+	}
+	if !t.lossy() && (!t.capped() && !t.sourceLoses() || g.Reason == "crash") && !(t.ever.weakest == Fsync && t.powerCuts > 0) {
 		t.violation("D4", g.From, "tombstone to %d (%s) although nothing can be lost: class %s, no power cut", g.To, g.Reason, t.cfg.Class)
 	}
 }
@@ -151,8 +157,11 @@ func (t *topic) judgeShown(b *binding, r *Rec, e *Event, spans []span) {
 		t.violation("D7", r.Seq, "removed, and shown again %d ms later", ms(e.Invoke-b.gone))
 	case b.lost:
 		t.violation("D4", r.Seq, "announced as lost, and shown again")
-	case e.Quiet && b.mayLost && t.cfg.Class == Ephemeral:
+	case e.Quiet && b.mayLost && b.class == Ephemeral && t.cfg.Class == Ephemeral:
 		t.violation("D5", r.Seq, "an ephemeral record outlived the crash")
+	}
+	if ttl := t.surelyTTL(e.Invoke, e.Return); ttl > 0 && ms(e.Invoke)-r.TS > int64(ttl)+clockSlack {
+		t.violation("ttl", r.Seq, "shown %d ms after its time; ttl_ms is %d", ms(e.Invoke)-r.TS, ttl)
 	}
 	for _, s := range spans {
 		if s.from <= r.Seq && r.Seq <= s.to && s.at <= e.Invoke {
@@ -166,6 +175,7 @@ func (t *topic) judgeShown(b *binding, r *Rec, e *Event, spans []span) {
 	q := &t.quiet
 	q.count++
 	q.shown[r.Batch] = r.Seq
+	q.seqs[r.Seq] = true
 	q.bytes += uint64(r.Bytes)
 	if q.first == 0 {
 		q.first = r.Seq
@@ -174,7 +184,7 @@ func (t *topic) judgeShown(b *binding, r *Rec, e *Event, spans []span) {
 		q.maxSurvivor = max(q.maxSurvivor, r.Seq)
 	}
 	b.mayLost = false
-	if src := t.c.topics[b.id.from]; src != nil && !src.lossy() {
+	if src := t.c.lifeWith(b.id.from, b.id.batch); src != nil && !src.lossy() {
 		if job := src.bySeq[b.id.fromSeq]; job != nil && job.acked {
 			t.violation("Q4", r.Seq, "is job %d of %s, which was acknowledged as done", b.id.fromSeq, b.id.from)
 		}
@@ -186,7 +196,7 @@ func (t *topic) judgeShown(b *binding, r *Rec, e *Event, spans []span) {
 
 // judgeAbsent checks every known record that a read passed over.
 func (t *topic) judgeAbsent(e *Event, shown map[BatchID]bool) {
-	i, covered := 0, e.From
+	i, covered, evictable := 0, e.From, t.evictable(e.Return, e.Return)
 	if e.Tomb != nil && e.Tomb.Reason != "recreated" {
 		covered = e.Tomb.To
 	}
@@ -205,7 +215,7 @@ func (t *topic) judgeAbsent(e *Event, shown map[BatchID]bool) {
 			continue
 		}
 		if seq <= covered {
-			t.judgeCovered(b, seq, e)
+			t.judgeCovered(b, seq, e, evictable)
 			continue
 		}
 		switch {
@@ -213,20 +223,20 @@ func (t *topic) judgeAbsent(e *Event, shown map[BatchID]bool) {
 			t.violation("D6", seq, "record %d of batch %v is missing, others of it are there", b.id.i, b.id.batch)
 		case b.known > e.Invoke:
 		case b.lost || b.mayLost:
-			t.violation(t.lossRule(), seq, "lost in a crash and not announced to cursor %d", e.From)
+			t.violation(b.lossRule(), seq, "lost in a crash and not announced to cursor %d", e.From)
 			b.forgive(e)
 		default:
-			t.violation(t.lossRule(), seq, "acknowledged or shown, and missing without tombstone (record %d of batch %v)", b.id.i, b.id.batch)
+			t.violation(b.lossRule(), seq, "acknowledged or shown, and missing without tombstone (record %d of batch %v)", b.id.i, b.id.batch)
 			b.forgive(e)
 		}
 	}
 }
 
 // judgeCovered checks that a record under a tombstone may be lost.
-func (t *topic) judgeCovered(b *binding, seq uint64, e *Event) {
+func (t *topic) judgeCovered(b *binding, seq uint64, e *Event, evictable uint64) {
 	switch {
 	case b.lost:
-	case t.minCap > 0 && t.above(seq) >= t.minCap:
+	case seq <= evictable:
 		b.mayLost = false
 	case b.mayLost:
 		if e.Quiet {
@@ -234,11 +244,11 @@ func (t *topic) judgeCovered(b *binding, seq uint64, e *Event) {
 			t.quiet.lost = append(t.quiet.lost, seq)
 			t.c.tally.Lost[t.cfg.Class]++
 		}
-	case t.minCap > 0:
-		t.violation("cap", seq, "evicted although only %d records can lie above it (cap %d)", t.above(seq), t.minCap)
+	case t.capped():
+		t.violation("cap", seq, "evicted although only %d records can lie above it (limits %+v)", len(t.order)-t.index(seq), t.ever)
 		b.forgive(e)
 	case b.known <= e.Invoke:
-		t.violation(t.lossRule(), seq, "lost (tombstone %+v) although class %s keeps it", *e.Tomb, t.cfg.Class)
+		t.violation(b.lossRule(), seq, "lost (tombstone %+v) although class %s keeps it", *e.Tomb, t.cfg.Class)
 		b.forgive(e)
 	}
 }
@@ -246,22 +256,11 @@ func (t *topic) judgeCovered(b *binding, seq uint64, e *Event) {
 // forgive keeps one loss from being reported by every later read.
 func (b *binding) forgive(e *Event) { b.mayGone, b.mayLost = e.Invoke, false }
 
-// above is how many records can have been stored above seq.
-func (t *topic) above(seq uint64) uint64 {
-	n := uint64(len(t.order) - t.index(seq))
-	for _, b := range t.batches {
-		if b.first == 0 && !b.failed {
-			n += uint64(b.size)
-		}
-	}
-	return n
-}
-
 func (t *topic) mayBeGone(b *binding, seq uint64, e *Event) bool {
 	if b.mayGone != 0 && b.mayGone <= e.Return {
 		return true
 	}
-	if t.cfg.DeadLetter == "" || t.cfg.MaxDeliveries == 0 {
+	if t.ever.deadLetter == "" {
 		return false
 	}
 	return !e.Quiet || t.deadLetterOf(seq) != nil
@@ -269,18 +268,15 @@ func (t *topic) mayBeGone(b *binding, seq uint64, e *Event) bool {
 
 // deadLetterOf is the dead letter made of job seq of this queue, nil if none.
 func (t *topic) deadLetterOf(seq uint64) *binding {
-	if t.cfg.DeadLetter == "" {
+	d, job := t.c.topics[t.ever.deadLetter], t.bySeq[seq]
+	if t.ever.deadLetter == "" || d == nil || job == nil {
 		return nil
 	}
-	d := t.c.topics[t.cfg.DeadLetter]
-	if d == nil {
-		return nil
-	}
-	return d.bySeq[d.bySrc[recID{from: t.name, fromSeq: seq}]]
+	return d.bySeq[d.bySrc[recID{batch: job.id.batch, i: job.id.i, from: t.name, fromSeq: seq}]]
 }
 
-func (t *topic) lossRule() string {
-	switch t.cfg.Class {
+func (b *binding) lossRule() string {
+	switch b.class {
 	case Fsync:
 		return "D1"
 	case Disk:
@@ -291,22 +287,20 @@ func (t *topic) lossRule() string {
 
 // judgeState checks the counters of a topic; after a quiet read, exactly.
 func (t *topic) judgeState(e *Event) {
-	if t.cfg.CapRecords > 0 && t.cfg.CapRecords == t.minCap && e.Count > t.cfg.CapRecords ||
-		t.cfg.Reject && t.cfg.CapRecords > 0 && e.Count > t.cfg.CapRecords {
-		t.violation("cap", 0, "count is %d, the cap %d", e.Count, t.cfg.CapRecords)
-	}
+	t.judgeSettings(e)
 	if !e.Quiet || !t.quiet.open {
 		return
 	}
 	q := &t.quiet
-	if e.Count != q.count || e.Bytes != q.bytes {
+	aging := t.ever.ttl > 0 // records may have gone since
+	if (e.Count != q.count || e.Bytes != q.bytes) && !(aging && e.Count <= q.count && e.Bytes <= q.bytes) {
 		t.violation("state", 0, "count %d and bytes %d, a full read shows %d and %d", e.Count, e.Bytes, q.count, q.bytes)
 	}
 	first := q.first
 	if first == 0 {
 		first = e.Head + 1
 	}
-	if e.Earliest != first {
+	if e.Earliest != first && !(aging && e.Earliest > first) {
 		t.violation("state", 0, "earliest_seq is %d, a full read starts at %d", e.Earliest, first)
 	}
 	t.judgeCap(q)
@@ -316,30 +310,32 @@ func (t *topic) judgeState(e *Event) {
 			b.absent = true
 		}
 	}
+	t.scanned = q.seqs
 	t.crashes, t.mixed, t.writes = 0, false, false
 	*q = quietScan{}
 }
 
 // judgeCap checks that a capped topic without deletes holds exactly its newest.
 func (t *topic) judgeCap(q *quietScan) {
-	if t.minCap == 0 || t.minCap != t.cfg.CapRecords || t.removing || t.lossy() || t.cfg.Queue {
+	least := t.ever.capRecords
+	if least == 0 || least != t.cfg.CapRecords || t.ever.changed || t.ever.capBytes > 0 || t.ever.ttl > 0 || t.removing || t.lossy() || t.cfg.Queue {
 		return
 	}
-	if want := min(t.minCap, uint64(len(t.order))); q.count != want {
-		t.violation("cap", 0, "holds %d records, %d were stored and the cap is %d: want %d", q.count, len(t.order), t.minCap, want)
+	if want := min(least, uint64(len(t.order))); q.count != want {
+		t.violation("cap", 0, "holds %d records, %d were stored and the cap is %d: want %d", q.count, len(t.order), least, want)
 	}
 }
 
 // judgeLosses checks that a crash took the newest records only and no part of
 // a batch.
 func (t *topic) judgeLosses(q *quietScan) {
-	if t.minCap > 0 {
+	if t.capped() {
 		return
 	}
 	for _, seq := range q.lost {
 		b := t.bySeq[seq]
 		if seq < q.maxSurvivor && !t.mixed {
-			t.violation(t.lossRule(), seq, "lost in a crash that kept the later %d", q.maxSurvivor)
+			t.violation(b.lossRule(), seq, "lost in a crash that kept the later %d", q.maxSurvivor)
 		}
 		if at, ok := q.shown[b.id.batch]; ok && b.id.from == "" {
 			t.violation("D6", seq, "record %d of batch %v is lost in a crash, seq %d of it is there", b.id.i, b.id.batch, at)

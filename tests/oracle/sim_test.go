@@ -15,6 +15,7 @@ type sim struct {
 	server *fake.Server
 	log    []Event
 	n      uint64
+	cfg    Config // of the topic whose configuration changes
 }
 
 func newSim() *sim {
@@ -39,7 +40,7 @@ func (s *sim) do(e Event, op func(e *Event)) *Event {
 func (s *sim) put(name string, c Config) {
 	s.do(Event{Kind: Put, Topic: name, Config: &c}, func(*Event) {
 		fc := fake.Config{Type: "log", Durability: c.Class, CapRecords: c.CapRecords, LeaseMS: int64(c.LeaseMS),
-			MaxDeliveries: c.MaxDeliveries, LeasesDurable: c.LeasesDurable}
+			MaxDeliveries: c.MaxDeliveries, LeasesDurable: c.LeasesDurable, CapBytes: c.CapBytes, TTLMS: c.TTLMS}
 		if c.Queue {
 			fc.Type = "queue"
 		}
@@ -84,6 +85,40 @@ func (s *sim) deleteBefore(name string, before uint64) {
 		s.server.Delete(name, before, nil)
 		e.Head, _, _, _ = s.server.State(name)
 	})
+}
+
+// drop deletes a topic.
+func (s *sim) drop(name string) {
+	s.do(Event{Kind: Drop, Topic: name}, func(*Event) { s.server.Drop(name) })
+}
+
+// route makes a router.
+func (s *sim) route(r Router) {
+	s.do(Event{Kind: Route, Router: &r}, func(*Event) {
+		f := fake.Router{Name: r.Name, Source: r.Source, Dest: r.Dest, PreserveNode: !r.DropNode}
+		if r.Tag != "" {
+			f.Filter = []string{"tag", "Eq", r.Tag}
+		}
+		if r.ExactlyOnce {
+			f.Guarantee = "exactly_once"
+		}
+		s.server.PutRouter(f)
+	})
+}
+
+// backup takes a backup while two topics are written, and reads it.
+func (s *sim) backup(names ...string) {
+	e := Event{Kind: Backup, Outcome: OK, Invoke: s.now.UnixNano()}
+	s.write("f", 2)
+	s.write("d", 2)
+	copied := s.server.Copy()
+	s.write("f", 3)
+	e.Return = s.now.UnixNano()
+	reader := &sim{now: s.now, server: copied}
+	reader.quiet(names...)
+	e.Copy = reader.log
+	s.log = append(s.log, e)
+	s.now = s.now.Add(time.Microsecond)
 }
 
 func payload(r *fake.Record, node bool) Payload {
@@ -144,6 +179,11 @@ func shownRec(r *fake.Record) Rec {
 	if from, seq, ok := fake.DeadLetterSource(r); ok {
 		return NewDeadLetter(r.Seq, r.TS, payload(r, true), from, seq)
 	}
+	if plain, router, source, seq, ok := StripMark(r.Meta); ok {
+		p := payload(r, true)
+		p.Meta = plain
+		return NewCopy(r.Seq, r.TS, p, len(r.Data)+len(r.Meta), router, source, seq)
+	}
 	return NewRec(r.Seq, r.TS, payload(r, true))
 }
 
@@ -159,11 +199,15 @@ func (s *sim) quiet(names ...string) {
 		}
 		s.do(Event{Kind: State, Topic: name, Quiet: true}, func(e *Event) {
 			e.Head, e.Earliest, e.Count, e.Bytes = s.server.State(name)
+			if name == "cfg" {
+				c := s.cfg
+				e.Config = &c
+			}
 		})
 	}
 }
 
-var simTopics = []string{"f", "d", "m", "e", "cap", "rej", "q", "q.dlq"}
+var simTopics = []string{"f", "d", "m", "e", "cap", "rej", "q", "q.dlq", "src", "copies", "some", "cfg", "again", "cls"}
 
 // story is a history with everything in it: two crashes, a power cut, every
 // class, caps, deletes, repeats and all that can happen to a job.
@@ -177,8 +221,24 @@ func story() []Event {
 	s.put("rej", Config{Queue: true, Class: Fsync, CapRecords: 8, Reject: true})
 	s.put("q.dlq", Config{Class: Fsync})
 	s.put("q", Config{Queue: true, Class: Fsync, MaxDeliveries: 2, DeadLetter: "q.dlq", LeaseMS: 100})
+	s.put("src", Config{Class: Disk})
+	s.write("src", 3)
+	s.put("cls", Config{Class: Fsync})
+	s.write("cls", 3)
+	s.put("cls", Config{Class: Memory})
+	s.write("cls", 3)
+	s.put("gone", Config{Class: Fsync})
+	s.write("gone", 2)
+	s.drop("gone")
+	s.put("copies", Config{Class: Disk})
+	s.put("some", Config{Class: Fsync})
+	s.route(Router{Name: "all", Source: "src", Dest: "copies", ExactlyOnce: true})
+	s.route(Router{Name: "few", Source: "src", Dest: "some", Tag: "t1", DropNode: true})
 	for round := range 3 {
+		s.life(round)
+		s.change(round)
 		for range 4 {
+			s.write("src", 5)
 			for _, name := range []string{"f", "d", "m", "e", "cap", "rej"} {
 				s.write(name, 3)
 				s.read(name, 0, 100, false)
@@ -194,11 +254,52 @@ func story() []Event {
 		s.n++
 		lost := s.writeBatch("d", BatchID{1, s.n}, 4, "")
 		lost.Outcome, lost.First, lost.Last, lost.Head = Unknown, 0, 0, 0
+		s.backup(simTopics...)
 		s.crash(round == 1)
 		s.quiet(simTopics...)
+		s.do(Event{Kind: State, Topic: "gone", Quiet: true}, func(e *Event) { e.Outcome, e.Note = Fail, "404 topic_not_found" })
 		s.now = s.now.Add(3 * time.Second)
 	}
 	return s.log
+}
+
+// life deletes a queue and makes it again; what was written before the deletion
+// is written again with its key.
+func (s *sim) life(round int) {
+	c := Config{Queue: true, Class: Fsync, LeaseMS: 1000}
+	if round > 0 {
+		s.drop("again")
+	}
+	s.put("again", c)
+	s.n++
+	id := BatchID{1, s.n}
+	s.writeBatch("again", id, 3, "key")
+	s.claim("again", 2)
+	s.drop("again")
+	s.put("again", c)
+	s.writeBatch("again", id, 3, "key")
+	s.write("again", 3)
+	s.settle(Ack, "again", s.claim("again", 2)...)
+}
+
+// change tightens and loosens what a topic may hold.
+func (s *sim) change(round int) {
+	for _, c := range []Config{
+		{Class: Fsync}, {Class: Fsync, CapRecords: uint64(20 - round)}, {Class: Disk, CapBytes: 3000},
+		{Class: Fsync, CapRecords: 12}, {Class: Fsync, TTLMS: 20},
+	} {
+		s.cfg = c
+		s.put("cfg", c)
+		for range 6 {
+			s.write("cfg", 3)
+		}
+		s.now = s.now.Add(30 * time.Millisecond)
+		s.read("cfg", 0, 100, false)
+		s.do(Event{Kind: State, Topic: "cfg"}, func(e *Event) { e.Head, e.Earliest, e.Count, e.Bytes = s.server.State("cfg") })
+	}
+	s.cfg = Config{Class: Fsync, CapRecords: 10}
+	s.put("cfg", s.cfg)
+	s.write("cfg", 3)
 }
 
 // jobs takes jobs of q through every path, and refills rej.

@@ -14,7 +14,8 @@ const (
 	Fsync     = "fsync"
 )
 
-// recID names one record: for a dead letter, the queue and number it came from.
+// recID names one record: for a dead letter, the queue and number it came from,
+// too; for what a router copied, from is copied.
 type recID struct {
 	batch   BatchID
 	i       int
@@ -29,13 +30,14 @@ type binding struct {
 	hash    uint64
 	bytes   int
 	ts      int64
-	born    int64 // earliest time it can have been stored
-	known   int64 // acknowledged or shown by then
-	gone    int64 // surely removed by then; 0 = not
-	mayGone int64 // perhaps removed from then on; 0 = not
-	acked   bool  // acknowledged as done by a worker
-	mayLost bool  // a crash may have taken it, and no quiet read has looked yet
-	lost    bool  // a crash took it, as a tombstone said
+	born    int64  // earliest time it can have been stored
+	known   int64  // acknowledged or shown by then
+	gone    int64  // surely removed by then; 0 = not
+	mayGone int64  // perhaps removed from then on; 0 = not
+	acked   bool   // acknowledged as done by a worker
+	class   string // the weakest in force when it may have been written
+	mayLost bool   // a crash may have taken it, and no quiet read has looked yet
+	lost    bool   // a crash took it, as a tombstone said
 }
 
 type batch struct {
@@ -58,9 +60,16 @@ type span struct {
 type topic struct {
 	c           *Checker
 	name        string
-	cfg         Config
-	minCap      uint64 // smallest cap_records with discard old so far; 0 = none
-	deadLetters bool   // it receives the dead letters of some queue
+	cfg         Config // the newest
+	settings    []setting
+	ever        extremes
+	before      extremes        // when the checker settled last
+	deadLetters bool            // it receives the dead letters of some queue
+	again       bool            // the name had a life before
+	maybe       bool            // nobody knows whether it is there: its drop or creation was cut off
+	loose       map[string]bool // leases granted by claims of nobody knows which life
+	deletes     []*Event        // that may have removed what nobody has seen yet
+	feed        *route          // the router that copies into it, nil if none
 
 	bySeq   map[uint64]*binding
 	order   []uint64 // the keys of bySeq, ascending
@@ -73,8 +82,11 @@ type topic struct {
 	crashes   int // since the last quiet read
 	crashAt   int64
 	removing  bool // some delete was sent
+	deleting  bool // by number or tag: perhaps what nobody ever saw
 	writes    bool // something was stored since the last crash
 	mixed     bool // stored between two crashes that no quiet read separates
+
+	scanned map[uint64]bool // what the last quiet read showed; nil if none since the last crash
 
 	leases map[string]*lease   // by id
 	bySeqL map[uint64][]*lease // of this life (or durable), in order of grant
@@ -90,13 +102,15 @@ type quietScan struct {
 	lost         []uint64 // lost in the crash before
 	maxSurvivor  uint64
 	shown        map[BatchID]uint64 // a record of each batch that is there
+	seqs         map[uint64]bool    // what is there
 }
 
 func newTopic(c *Checker, name string) *topic {
 	return &topic{
 		c: c, name: name, cfg: Config{Class: Disk},
 		bySeq: map[uint64]*binding{}, batches: map[BatchID]*batch{}, bySrc: map[recID]uint64{},
-		leases: map[string]*lease{}, bySeqL: map[uint64][]*lease{},
+		leases: map[string]*lease{}, bySeqL: map[uint64][]*lease{}, loose: map[string]bool{},
+		ever: extremes{weakest: Fsync},
 	}
 }
 
@@ -119,8 +133,10 @@ func (t *topic) bindAll(events []*Event) {
 			}
 		}
 	}
-	slices.Sort(t.order)
+	t.sortOrder()
 }
+
+func (t *topic) sortOrder() { slices.Sort(t.order) }
 
 func (t *topic) bindWrite(e *Event) {
 	b := t.batches[e.Batch]
@@ -174,6 +190,10 @@ func (t *topic) bindSeen(r *Rec, e *Event) {
 		return
 	}
 	b := t.batches[r.Batch]
+	if r.Router != "" || b == nil && t.feed != nil {
+		t.bindCopy(r, e)
+		return
+	}
 	switch {
 	case b == nil:
 		t.violation("D3", r.Seq, "record %d of batch %v was never written here, or was forgotten as deleted", r.I, r.Batch)
@@ -200,7 +220,7 @@ func (t *topic) bindSeen(r *Rec, e *Event) {
 }
 
 func (t *topic) bindDead(r *Rec, e *Event) {
-	id := recID{from: r.From, fromSeq: r.FromSeq}
+	id := recID{batch: r.Batch, i: r.I, from: r.From, fromSeq: r.FromSeq}
 	if at, ok := t.bySrc[id]; ok && at != r.Seq {
 		if old := t.bySeq[at]; !old.lost && !old.mayLost {
 			t.violation("Q5", r.Seq, "job %d of %s is also dead letter %d", r.FromSeq, r.From, at)
@@ -212,7 +232,7 @@ func (t *topic) bindDead(r *Rec, e *Event) {
 		t.bySrc[id] = r.Seq
 		p := PayloadOf(r.Batch, r.I, r.Size)
 		p.Meta = ""
-		t.bySeq[r.Seq] = &binding{id: id, size: 1, hash: p.Hash(), bytes: r.Bytes, ts: r.TS, born: e.Invoke, known: e.Return}
+		t.bySeq[r.Seq] = &binding{id: id, size: r.Size, hash: p.Hash(), bytes: r.Bytes, ts: r.TS, born: e.Invoke, known: e.Return, class: t.ever.weakest}
 		t.order = append(t.order, r.Seq)
 	case b.id != id:
 		t.violation("D3", r.Seq, "held job %d of %s and now job %d of %s", b.id.fromSeq, b.id.from, r.FromSeq, r.From)
@@ -240,7 +260,8 @@ func (t *topic) bind(seq uint64, id recID, size int, b *batch, e *Event) {
 		b.first = first
 	}
 	p := PayloadOf(id.batch, id.i, size)
-	t.bySeq[seq] = &binding{id: id, size: size, hash: p.Hash(), bytes: len(p.Data) + len(p.Meta), born: b.invoke, known: e.Return}
+	t.bySeq[seq] = &binding{id: id, size: size, hash: p.Hash(), bytes: len(p.Data) + len(p.Meta), born: b.invoke, known: e.Return,
+		class: t.weakest(b.invoke, max(b.sent, e.Return))}
 	t.order = append(t.order, seq)
 }
 
@@ -269,11 +290,12 @@ func (t *topic) sameRecord(r *Rec, e *Event) {
 
 // removals learns from deletes and acks which records are gone.
 func (t *topic) removals(events []*Event) {
-	for _, e := range events {
+	defer func(now []*Event) { t.deletes = slices.DeleteFunc(append(t.deletes, now...), t.whole) }(events)
+	for _, e := range append(slices.Clone(t.deletes), events...) {
 		switch {
 		case e.Outcome == Fail:
 		case e.Kind == Delete:
-			t.removing = true
+			t.removing, t.deleting = true, true
 			for _, seq := range t.order {
 				b := t.bySeq[seq]
 				if e.Before > 0 && seq >= e.Before {
@@ -296,6 +318,20 @@ func (t *topic) removals(events []*Event) {
 	}
 }
 
+// whole says of an event that it is no delete, or that all it can have removed
+// is known by now: a write of unknown outcome may not have been seen yet.
+func (t *topic) whole(e *Event) bool {
+	if e.Kind != Delete || e.Outcome == Fail {
+		return true
+	}
+	for _, b := range t.batches {
+		if b.first == 0 && !b.failed && !b.absent && b.invoke < e.Return {
+			return false
+		}
+	}
+	return true
+}
+
 func (b *binding) remove(e *Event) {
 	if b.born > e.Return {
 		return
@@ -312,38 +348,56 @@ func (b *binding) remove(e *Event) {
 func (t *topic) crash(e *Event) {
 	t.crashes++
 	t.crashAt = e.Invoke
+	t.scanned = nil
 	if e.Power {
 		t.powerCuts++
 	}
-	if !t.cfg.LeasesDurable {
-		for _, l := range t.leases {
-			l.former = true
-		}
-		clear(t.bySeqL)
-	}
-	if t.cfg.Class == Fsync || t.cfg.Class == Disk && !e.Power {
-		return
-	}
-	since := int64(0)
-	if t.cfg.Class == Disk {
-		since = e.Invoke - int64(t.c.diskFlush)
-	}
+	t.crashLeases()
 	for _, b := range t.bySeq {
-		if b.known >= since && !b.lost {
+		if since, may := t.taken(b.class, e); may && b.known >= since && !b.lost {
 			b.mayLost = true
 		}
+	}
+	since, may := t.taken(t.ever.weakest, e)
+	if !may {
+		return
+	}
+	for _, b := range t.bySeq {
 		if b.gone >= since {
 			b.gone = 0
 		}
 	}
-	if t.minCap > 0 {
+	if t.capped() {
 		t.announced = nil // the write that moved the floor may be undone with it
 	}
 }
 
+// taken says whether a crash may take what was written in a class, and since when.
+func (t *topic) taken(class string, e *Event) (since int64, may bool) {
+	switch class {
+	case Fsync:
+		return 0, false
+	case Disk:
+		return e.Invoke - int64(t.c.diskFlush), e.Power
+	}
+	return 0, true
+}
+
+// crashLeases ends the leases of a crash, unless they are durable. If that was
+// changed since they may have been granted, nobody knows.
+func (t *topic) crashLeases() {
+	if t.ever.durable && !t.ever.volatile {
+		return
+	}
+	for _, l := range t.leases {
+		l.former, l.unsure = true, t.ever.durable
+	}
+	clear(t.bySeqL)
+}
+
 // lossy reports whether the crashes so far can have taken records.
 func (t *topic) lossy() bool {
-	switch t.cfg.Class {
+	switch t.ever.weakest {
 	case Fsync:
 		return false
 	case Disk:

@@ -29,8 +29,9 @@ func main() {
 	n := flag.Int("n", 40, "cuts that must count")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the load, the moments and the survivors")
 	verbose := flag.Bool("v", false, "print a line per cut")
+	backups := flag.Bool("backups", true, "take backups under load, restore them and judge what they hold")
 	flag.Parse()
-	err := run(*n, *seed, *verbose)
+	err := run(*n, *seed, *verbose, *backups)
 	switch {
 	case errors.Is(err, errMount):
 		fmt.Fprintln(os.Stderr, "cut:", err)
@@ -73,7 +74,7 @@ func (v *volume) cut() {
 	v.failed = errors.Join(v.failed, v.mount())
 }
 
-func run(n int, seed uint64, verbose bool) (err error) {
+func run(n int, seed uint64, verbose, backups bool) (err error) {
 	dir, err := os.MkdirTemp("", "weir-cut-*")
 	if err != nil {
 		return err
@@ -100,9 +101,14 @@ func run(n int, seed uint64, verbose bool) (err error) {
 		Binary: binary, Dir: filepath.Join(v.at, "data"), Killed: v.cut,
 		Env: func() []string { return []string{fmt.Sprintf("WEIR_TEST_BOOT_ID=boot-%d", v.cuts)} },
 	}
+	var backup rounds.Backup
+	if backups {
+		backup = rounds.CommandBackup(binary, dir)
+	}
 	begin := time.Now()
 	sum, err := rounds.Run(context.Background(), rounds.Options{
 		Host: process, Rounds: n, Seed: seed, Power: true, DiskFlush: 1200 * time.Millisecond, HistoryDir: dir, Log: log,
+		Backup: backup,
 	})
 	fmt.Printf("%v\npower cuts %d, took %v\n", sum, v.cuts, time.Since(begin).Round(time.Second))
 	for _, violation := range sum.Violations {

@@ -25,15 +25,16 @@ func main() {
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of the load and of the moments of the kills")
 	every := flag.Int("twice", 25, "rounds between two comparisons of repeated recoveries")
 	verbose := flag.Bool("v", false, "print a line per round")
+	backups := flag.Bool("backups", true, "take backups under load, restore them and judge what they hold")
 	keep := flag.Bool("keep", false, "keep the data directory")
 	flag.Parse()
-	if err := run(*n, *seed, *every, *verbose, *keep); err != nil {
+	if err := run(*n, *seed, *every, *verbose, *keep, *backups); err != nil {
 		fmt.Fprintln(os.Stderr, "kill:", err)
 		os.Exit(1)
 	}
 }
 
-func run(n int, seed uint64, every int, verbose, keep bool) (err error) {
+func run(n int, seed uint64, every int, verbose, keep, backups bool) (err error) {
 	dir, err := os.MkdirTemp("", "weir-kill-*")
 	if err != nil {
 		return err
@@ -53,12 +54,17 @@ func run(n int, seed uint64, every int, verbose, keep bool) (err error) {
 	if verbose {
 		log = os.Stdout
 	}
+	var backup rounds.Backup
+	if backups {
+		backup = rounds.CommandBackup(binary, dir)
+	}
 	begin := time.Now()
 	data := filepath.Join(dir, "data")
 	process := &rounds.Process{Binary: binary, Dir: data}
 	sum, err := rounds.Run(context.Background(), rounds.Options{
 		Host: process, Rounds: n, Seed: seed, DiskFlush: time.Second,
-		Twice: rounds.Twice(binary, data, dir, nil), TwiceEvery: every, HistoryDir: dir, Log: log,
+		Backup: backup,
+		Twice:  rounds.Twice(binary, data, dir, nil), TwiceEvery: every, HistoryDir: dir, Log: log,
 	})
 	fmt.Printf("%v\ntook %v\n", sum, time.Since(begin).Round(time.Second))
 	for _, v := range sum.Violations {

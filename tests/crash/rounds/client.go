@@ -97,6 +97,7 @@ func topicPath(name, verb string) string { return "/v0/topics/" + name + verb }
 func (c *Client) Put(ctx context.Context, name string, cfg oracle.Config) (oracle.Event, error) {
 	e := oracle.Event{Kind: oracle.Put, Topic: name, Config: &cfg}
 	body := map[string]any{"type": "log", "durability": cfg.Class, "cap_records": cfg.CapRecords,
+		"cap_bytes": cfg.CapBytes, "ttl_ms": cfg.TTLMS,
 		"max_deliveries": cfg.MaxDeliveries, "leases_durable": cfg.LeasesDurable}
 	if cfg.Queue {
 		body["type"] = "queue"
@@ -121,6 +122,41 @@ func (c *Client) Put(ctx context.Context, name string, cfg oracle.Config) (oracl
 func (c *Client) Drop(ctx context.Context, name string) (oracle.Event, error) {
 	e := oracle.Event{Kind: oracle.Drop, Topic: name}
 	return e, c.call(ctx, &e, http.MethodDelete, topicPath(name, ""), nil, &struct{}{})
+}
+
+// PutRouter creates a router; its destination is created with it if absent.
+func (c *Client) PutRouter(ctx context.Context, r oracle.Router) (oracle.Event, error) {
+	e := oracle.Event{Kind: oracle.Route, Router: &r}
+	body := map[string]any{"source": r.Source, "dest": r.Dest, "preserve_node": !r.DropNode}
+	if r.Tag != "" {
+		body["filter"] = []string{"tag", "Eq", r.Tag}
+	}
+	if r.ExactlyOnce {
+		body["guarantee"] = "exactly_once"
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return e, err
+	}
+	return e, c.call(ctx, &e, http.MethodPut, "/v0/routers/"+r.Name, text, &struct{}{})
+}
+
+// DropRouter deletes a router.
+func (c *Client) DropRouter(ctx context.Context, r oracle.Router) (oracle.Event, error) {
+	e := oracle.Event{Kind: oracle.Unroute, Router: &r}
+	return e, c.call(ctx, &e, http.MethodDelete, "/v0/routers/"+r.Name, nil, &struct{}{})
+}
+
+// hasRouter asks for a router.
+func (c *Client) hasRouter(ctx context.Context, name string) (bool, error) {
+	var e oracle.Event
+	if err := c.call(ctx, &e, http.MethodGet, "/v0/routers/"+name, nil, &struct{}{}); err != nil {
+		return false, err
+	}
+	if e.Outcome == oracle.Unknown {
+		return false, fmt.Errorf("router %s: %s", name, e.Note)
+	}
+	return e.Outcome == oracle.OK, nil
 }
 
 // Write appends a batch of size records; key may be empty.
@@ -202,6 +238,11 @@ func (s *seen) payload() oracle.Payload {
 
 // rec reduces a shown record; a dead letter names its queue in meta.
 func (s *seen) rec() oracle.Rec {
+	if plain, router, source, seq, ok := oracle.StripMark(string(s.Meta)); ok {
+		p := s.payload()
+		p.Meta = plain
+		return oracle.NewCopy(s.Seq, s.TS, p, len(s.Data)+len(s.Meta), router, source, seq)
+	}
 	if !bytes.Contains(s.Meta, []byte(`"$dead_letter_from"`)) {
 		return oracle.NewRec(s.Seq, s.TS, s.payload())
 	}
@@ -247,7 +288,32 @@ func (c *Client) Diff(ctx context.Context, name string, from uint64, limit int) 
 	return e, reply.CaughtUp, err
 }
 
-// State reads the counters of a topic.
+// shownConfig is a configuration as a state shows it.
+type shownConfig struct {
+	Type          string  `json:"type"`
+	Durability    string  `json:"durability"`
+	CapRecords    uint64  `json:"cap_records"`
+	CapBytes      uint64  `json:"cap_bytes"`
+	TTLMS         uint64  `json:"ttl_ms"`
+	Discard       string  `json:"discard"`
+	MaxDeliveries int     `json:"max_deliveries"`
+	DeadLetter    *string `json:"dead_letter"`
+	LeasesDurable bool    `json:"leases_durable"`
+	LeaseMS       int     `json:"lease_ms"`
+}
+
+func (s *shownConfig) config() *oracle.Config {
+	c := &oracle.Config{
+		Queue: s.Type == "queue", Class: s.Durability, CapRecords: s.CapRecords, CapBytes: s.CapBytes, TTLMS: s.TTLMS,
+		Reject: s.Discard == "reject", MaxDeliveries: s.MaxDeliveries, LeasesDurable: s.LeasesDurable, LeaseMS: s.LeaseMS,
+	}
+	if s.DeadLetter != nil {
+		c.DeadLetter = *s.DeadLetter
+	}
+	return c
+}
+
+// State reads the counters and the configuration of a topic.
 func (c *Client) State(ctx context.Context, name string) (oracle.Event, error) {
 	e := oracle.Event{Kind: oracle.State, Topic: name}
 	var reply struct {
@@ -255,8 +321,13 @@ func (c *Client) State(ctx context.Context, name string) (oracle.Event, error) {
 		Earliest uint64 `json:"earliest_seq"`
 		Count    uint64 `json:"count"`
 		Bytes    uint64 `json:"bytes"`
+
+		Config shownConfig `json:"config"`
 	}
 	err := c.call(ctx, &e, http.MethodGet, topicPath(name, "")+"?touch=false", nil, &reply)
+	if e.Outcome == oracle.OK {
+		e.Config = reply.Config.config()
+	}
 	e.Head, e.Earliest, e.Count, e.Bytes = reply.Head, reply.Earliest, reply.Count, reply.Bytes
 	return e, err
 }

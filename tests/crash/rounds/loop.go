@@ -31,6 +31,8 @@ type Options struct {
 	// Twice recovers a copy of the data directory in several ways every so many
 	// rounds and compares the answers; nil for never.
 	Twice func(ctx context.Context) error
+	// Backup takes a backup under load every few rounds; nil for never.
+	Backup Backup
 	// TwiceEvery is the number of rounds between two calls of Twice.
 	TwiceEvery int
 	// HistoryDir receives the history of a violation; empty: the working directory.
@@ -46,26 +48,49 @@ type Summary struct {
 	Repeated   int      // with fewer than MinAcked records
 	EarlyKills int      // starts killed before they were ready
 	Twice      int      // comparisons of repeated recoveries
+	CutBackups int      // backups that the kill cut off
 	Internal   int      // answers with status 500
 	FirstNotes []string // what the first of them said
-	Acked      map[string]int
-	Lost       map[string]int
+	oracle.Tally
+	backups    bool // were asked for
 	Violations []oracle.Violation
 	History    string // file with the history of the violations
 	SlowStart  time.Duration
 }
 
-// Err is not nil if a promise was broken.
+// Err is not nil if a promise was broken, or if too little was done to tell.
 func (s *Summary) Err() error {
 	if len(s.Violations) == 0 {
-		return nil
+		return s.thin()
 	}
 	return fmt.Errorf("%d violations, the first: %v (history: %s)", len(s.Violations), s.Violations[0], s.History)
 }
 
+// thin finds traffic that a run has to have and did not.
+func (s *Summary) thin() error {
+	for _, k := range []struct {
+		what        string
+		have, least int
+	}{
+		{"records copied by routers", s.Copies, 10 * s.Rounds},
+		{"topics made again under load", s.Lives, s.Rounds / 2},
+		{"configurations changed under load", s.Changes, s.Rounds},
+		{"backups restored and judged", s.Backups, s.Rounds / 10},
+	} {
+		if k.have < k.least && (k.what != "backups restored and judged" || s.backups) {
+			return fmt.Errorf("only %d %s in %d rounds, want %d", k.have, k.what, s.Rounds, k.least)
+		}
+	}
+	return nil
+}
+
 func (s *Summary) String() string {
-	return fmt.Sprintf("rounds %d (repeated %d, killed while starting %d, recovered twice %d), slowest start %v, status 500: %d %q, seed %d\nacked by class: %v\nlost by class:  %v",
-		s.Rounds, s.Repeated, s.EarlyKills, s.Twice, s.SlowStart.Round(time.Millisecond), s.Internal, s.FirstNotes, s.Seed, s.Acked, s.Lost)
+	return fmt.Sprintf(`rounds %d (repeated %d, killed while starting %d, recovered twice %d), slowest start %v, status 500: %d %q, seed %d
+acked by class: %v
+lost by class:  %v
+copies of routers %d, topics made again %d, configurations changed %d, backups restored %d (cut off %d)`,
+		s.Rounds, s.Repeated, s.EarlyKills, s.Twice, s.SlowStart.Round(time.Millisecond), s.Internal, s.FirstNotes, s.Seed,
+		s.Acked, s.Lost, s.Copies, s.Lives, s.Changes, s.Backups, s.CutBackups)
 }
 
 // maxKept bounds the events that are kept for the history of a violation.
@@ -79,12 +104,15 @@ type Loop struct {
 	client  *Client
 	targets []*target
 	retries []retry
+	routing *routing
 	gone    []string // topics whose drop was acknowledged, newest last
-	names   int
-	actors  uint32
-	sum     Summary
-	kept    []oracle.Event
-	lastAt  time.Duration // how long the last start took
+
+	goneRouters []string
+	names       int
+	actors      uint32
+	sum         Summary
+	kept        []oracle.Event
+	lastAt      time.Duration // how long the last start took
 }
 
 // Run runs rounds until enough of them count, the deadline passes or a promise
@@ -94,10 +122,9 @@ func Run(ctx context.Context, opt Options) (*Summary, error) {
 		opt.Log = io.Discard
 	}
 	l := &Loop{opt: opt, rnd: rand.New(rand.NewPCG(opt.Seed, 1)), checker: oracle.New(opt.DiskFlush)}
-	l.sum.Seed = opt.Seed
+	l.sum.Seed, l.sum.backups = opt.Seed, opt.Backup != nil
 	err := l.run(ctx)
-	t := l.checker.Tally()
-	l.sum.Acked, l.sum.Lost, l.sum.Violations = t.Acked, t.Lost, l.checker.Violations()
+	l.sum.Tally, l.sum.Violations = l.checker.Tally(), l.checker.Violations()
 	if len(l.sum.Violations) > 0 {
 		err = errors.Join(err, l.saveHistory())
 	}
@@ -126,7 +153,10 @@ func (l *Loop) round(ctx context.Context) error {
 		return err
 	}
 	load := time.Duration(5+l.rnd.IntN(596)) * time.Millisecond
-	acked := l.load(ctx, load)
+	acked, err := l.load(ctx, load)
+	if err != nil {
+		return err
+	}
 	if l.opt.Twice != nil && (l.sum.Rounds+1)%l.opt.TwiceEvery == 0 {
 		if err := l.opt.Twice(ctx); err != nil {
 			return err
@@ -177,6 +207,9 @@ func (l *Loop) start(ctx context.Context) error {
 // prepare makes sure that every role has its topic, replacing some, and sends
 // half of the writes of unknown outcome again.
 func (l *Loop) prepare(ctx context.Context) error {
+	if err := l.prepareRoutes(ctx); err != nil {
+		return err
+	}
 	have := map[string]int{}
 	for i, t := range l.targets {
 		have[t.role] = i
@@ -257,8 +290,8 @@ func (l *Loop) add(e oracle.Event) {
 
 // load runs the clients for about d, then kills the server under them. It
 // returns how many records were acknowledged.
-func (l *Loop) load(ctx context.Context, d time.Duration) (acked int) {
-	ctx, stop := context.WithCancel(ctx)
+func (l *Loop) load(outer context.Context, d time.Duration) (acked int, err error) {
+	ctx, stop := context.WithCancel(outer)
 	defer stop()
 	var wg sync.WaitGroup
 	var actors []*actor
@@ -268,7 +301,11 @@ func (l *Loop) load(ctx context.Context, d time.Duration) (acked int) {
 		actors = append(actors, a)
 		wg.Go(func() { job(ctx, a) })
 	}
+	saver := l.saver(ctx, &wg)
 	time.Sleep(d)
+	if saver != nil && l.rnd.IntN(4) > 0 { // the others are cut off, if they are still under way
+		<-saver.saved
+	}
 	crash := oracle.Event{Kind: oracle.Crash, Invoke: time.Now().UnixNano(), Outcome: oracle.OK, Power: l.opt.Power}
 	l.opt.Host.Kill()
 	crash.Return = time.Now().UnixNano()
@@ -287,9 +324,28 @@ func (l *Loop) load(ctx context.Context, d time.Duration) (acked int) {
 		for _, c := range a.churned {
 			l.churned(c)
 		}
+		for _, r := range a.rewired {
+			if r.dropped {
+				l.goneRouters = append(l.goneRouters, r.router)
+			}
+		}
+	}
+	if saver != nil {
+		err = l.judgeBackup(outer, saver, crash.Invoke)
 	}
 	l.add(crash)
-	return acked
+	return acked, err
+}
+
+// saver starts the client that takes a backup, in one round of three.
+func (l *Loop) saver(ctx context.Context, wg *sync.WaitGroup) *actor {
+	if l.opt.Backup == nil || l.rnd.IntN(3) > 0 {
+		return nil
+	}
+	l.actors++
+	a := &actor{client: l.client, id: l.actors, rnd: rand.New(rand.NewPCG(l.opt.Seed, uint64(l.actors)<<8)), saved: make(chan struct{})}
+	wg.Go(func() { a.saver(ctx, l.opt.Backup) })
+	return a
 }
 
 // churned remembers a topic that was made and dropped under load.
@@ -308,6 +364,7 @@ func (l *Loop) cast() (jobs []func(context.Context, *actor)) {
 	queues := l.byRole("q-")
 	hot := l.byRole("hot-")
 	many, capped := l.byRole("many"), l.byRole("cap")
+	sources, tuned, again := l.byRole("src-"), l.byRole("tuned-"), l.byRole("again-")
 	if l.opt.Power && l.rnd.IntN(2) == 0 { // no fsync write that syncs the others too
 		logs, queues, hot, many, capped = unsynced(logs), unsynced(queues), unsynced(hot), unsynced(many), unsynced(capped)
 	}
@@ -321,7 +378,14 @@ func (l *Loop) cast() (jobs []func(context.Context, *actor)) {
 		jobs = append(jobs, write([][]*target{hottest, every, logs}[l.rnd.IntN(3)]))
 	}
 	work := func(ctx context.Context, a *actor) { a.worker(ctx, queues) }
-	jobs = append(jobs, work, work, work)
+	jobs = append(jobs, work, work, work, write(sources), write(tuned), write(again))
+	lively := append(append(l.byRole("rtq-"), l.byRole("tuned-queue")...), l.byRole("again-queue")...)
+	jobs = append(jobs,
+		func(ctx context.Context, a *actor) { a.worker(ctx, lively) },
+		func(ctx context.Context, a *actor) { a.worker(ctx, lively) },
+		func(ctx context.Context, a *actor) { a.tuner(ctx, tuned) },
+		func(ctx context.Context, a *actor) { a.reborner(ctx, again) })
+	every = append(append(append(every, tuned...), again...), append(sources, l.byRole("rt")...)...)
 	var deletable []*target
 	for _, t := range every {
 		if t.deletes {
@@ -332,7 +396,9 @@ func (l *Loop) cast() (jobs []func(context.Context, *actor)) {
 		func(ctx context.Context, a *actor) { a.deleter(ctx, deletable) },
 		func(ctx context.Context, a *actor) { a.reader(ctx, append(every, hot...)) })
 	if !l.opt.Power {
-		jobs = append(jobs, func(ctx context.Context, a *actor) { a.churner(ctx) })
+		jobs = append(jobs,
+			func(ctx context.Context, a *actor) { a.churner(ctx) },
+			func(ctx context.Context, a *actor) { a.rewirer(ctx, hot) })
 	}
 	return jobs
 }

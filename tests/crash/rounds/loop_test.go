@@ -2,6 +2,7 @@ package rounds
 
 import (
 	"context"
+	"errors"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -32,24 +33,25 @@ func (h *fakeHost) Kill() {
 	h.server.Crash(h.power)
 }
 
-func runFake(t *testing.T, breaks string, power bool, rounds int) *Summary {
+func runFake(t *testing.T, breaks string, power bool, rounds int) (*Summary, error) {
 	t.Helper()
 	host := &fakeHost{server: fake.New(time.Now), power: power}
 	host.server.Break = breaks
-	sum, err := Run(t.Context(), Options{
-		Host: host, Rounds: rounds, Deadline: time.Now().Add(20 * time.Second), Seed: 7, Power: power,
-		DiskFlush: time.Second, HistoryDir: t.TempDir(),
-	})
-	if err != nil {
-		t.Fatal(err)
+	backup := func(context.Context, string) (Restore, error) {
+		copied := httptest.NewServer(host.server.Copy())
+		t.Cleanup(copied.Close)
+		return func(context.Context) (string, func(), error) { return copied.URL, copied.Close, nil }, nil
 	}
-	return sum
+	return Run(t.Context(), Options{
+		Host: host, Rounds: rounds, Deadline: time.Now().Add(30 * time.Second), Seed: 7, Power: power,
+		DiskFlush: time.Second, HistoryDir: t.TempDir(), Backup: backup,
+	})
 }
 
 func TestLoopPassesAServerThatKeepsItsPromises(t *testing.T) {
 	for _, power := range []bool{false, true} {
-		sum := runFake(t, "", power, 4)
-		if err := sum.Err(); err != nil {
+		sum, err := runFake(t, "", power, 4)
+		if err := errors.Join(err, sum.Err()); err != nil {
 			t.Errorf("power cuts %v: %v", power, err)
 			for _, v := range sum.Violations[:min(10, len(sum.Violations))] {
 				t.Log(v)
@@ -66,14 +68,15 @@ func TestLoopFindsABrokenPromise(t *testing.T) {
 	for _, breaks := range []string{
 		fake.LoseFsync, fake.LoseDisk, fake.ReuseSeqs, fake.StaleAck, fake.DoubleLease, fake.ForgetKeys,
 		fake.EvictBySeq, fake.SilentLoss, fake.HalfBatch, fake.NullData, fake.ExtraDelivery, fake.LoseDeadLetter,
+		fake.SkipCopy, fake.CopyTwice, fake.KeepKeys, fake.Undead, fake.ForgetConfig, fake.IgnoreTTL, fake.PartialBackup, fake.LateBackup,
 	} {
 		t.Run(breaks, func(t *testing.T) {
-			sum := runFake(t, breaks, breaks == fake.HalfBatch, 12)
-			if sum.Err() == nil {
+			sum, err := runFake(t, breaks, breaks == fake.HalfBatch, 25)
+			if err == nil && len(sum.Violations) == 0 {
 				t.Errorf("not found in %d rounds", sum.Rounds+sum.Repeated)
 				return
 			}
-			t.Log(sum.Rounds, sum.Err())
+			t.Log(sum.Rounds, sum.Err(), err)
 		})
 	}
 }

@@ -3,6 +3,7 @@ package rounds
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 
 	"github.com/weirmq/weir/tests/oracle"
@@ -14,7 +15,13 @@ type target struct {
 	role    string
 	cfg     oracle.Config
 	deletes bool          // records may be deleted by number and tag
+	reborn  bool          // it is deleted and made again under load
 	head    atomic.Uint64 // highest number seen
+}
+
+// routed says whether the topic is the source or the destination of routers.
+func (t *target) routed() bool {
+	return strings.HasPrefix(t.role, "src-") || strings.HasPrefix(t.role, "rt")
 }
 
 // role describes a topic that the load always keeps one of.
@@ -42,6 +49,14 @@ func roles() []role {
 		{"q-reject", oracle.Config{Queue: true, Class: oracle.Fsync, CapRecords: 100, Reject: true, LeaseMS: 300}, false},
 		{"q-reject-disk", oracle.Config{Queue: true, Class: oracle.Disk, CapRecords: 60, Reject: true, LeaseMS: 200}, true},
 	}
+	tuned := oracle.Config{Queue: true, Class: oracle.Disk, MaxDeliveries: 3, DeadLetter: "*", LeaseMS: 200}
+	again := oracle.Config{Queue: true, Class: oracle.Disk, MaxDeliveries: 2, DeadLetter: "*", LeaseMS: 120, LeasesDurable: true}
+	rs = append(rs,
+		role{"tuned-log", oracle.Config{Class: oracle.Fsync}, false},
+		role{"tuned-deleted", oracle.Config{Class: oracle.Disk}, true},
+		role{"tuned-queue", tuned, false},
+		role{"again-log", oracle.Config{Class: oracle.Fsync}, true},
+		role{"again-queue", again, false})
 	classes := []string{oracle.Disk, oracle.Fsync, oracle.Disk, oracle.Memory}
 	for i := range manyTopics {
 		class := classes[i%len(classes)]
@@ -56,7 +71,7 @@ const manyTopics = 12
 // newTarget makes the next topic of a role, with a name never used before.
 func (l *Loop) newTarget(r role) *target {
 	l.names++
-	t := &target{name: fmt.Sprintf("%s.%d", r.name, l.names), role: r.name, cfg: r.cfg, deletes: r.deletes}
+	t := &target{name: fmt.Sprintf("%s.%d", r.name, l.names), role: r.name, cfg: r.cfg, deletes: r.deletes, reborn: strings.HasPrefix(r.name, "again-")}
 	if t.cfg.DeadLetter != "" {
 		t.cfg.DeadLetter = t.name + ".dlq"
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +18,11 @@ const rememberGone = 20
 
 // verify reads every topic while nothing else runs, and settles the checker.
 func (l *Loop) verify(ctx context.Context) error {
-	if err := l.stayGone(ctx); err != nil {
+	if err := errors.Join(l.stayGone(ctx), l.routersStay(ctx)); err != nil {
+		return err
+	}
+	absent, err := l.lookAgain(ctx)
+	if err != nil {
 		return err
 	}
 	names := map[string]bool{}
@@ -26,7 +31,9 @@ func (l *Loop) verify(ctx context.Context) error {
 		if t.role == "churned" {
 			continue
 		}
-		queues = append(queues, t.name)
+		if !slices.Contains(absent, t) {
+			queues = append(queues, t.name)
+		}
 		if t.cfg.DeadLetter != "" {
 			names[t.cfg.DeadLetter] = true
 		}
@@ -39,6 +46,9 @@ func (l *Loop) verify(ctx context.Context) error {
 		l.add(e)
 	}
 	l.checker.Settle()
+	for _, t := range absent {
+		err = errors.Join(err, l.must(l.client.Put(ctx, t.name, t.cfg)))
+	}
 	return err
 }
 
@@ -52,7 +62,7 @@ func (l *Loop) readAll(ctx context.Context, names []string) ([]oracle.Event, err
 	for range 2 {
 		wg.Go(func() {
 			for name := range work {
-				events, err := l.readTopic(ctx, name)
+				events, err := l.client.readTopic(ctx, name)
 				mu.Lock()
 				all, failed = append(all, events...), errors.Join(failed, err)
 				mu.Unlock()
@@ -91,7 +101,7 @@ func (l *Loop) readAll(ctx context.Context, names []string) ([]oracle.Event, err
 }
 
 // readTopic reads a topic from cursor 0 to its end, and its state.
-func (l *Loop) readTopic(ctx context.Context, name string) (events []oracle.Event, err error) {
+func (c *Client) readTopic(ctx context.Context, name string) (events []oracle.Event, err error) {
 	keep := func(e oracle.Event, err error) error {
 		if err == nil && e.Outcome != oracle.OK {
 			err = fmt.Errorf("%s of %s: %s", e.Kind, name, e.Note)
@@ -101,7 +111,7 @@ func (l *Loop) readTopic(ctx context.Context, name string) (events []oracle.Even
 		return err
 	}
 	for from := uint64(0); ; {
-		e, caughtUp, err := l.client.Diff(ctx, name, from, 1000)
+		e, caughtUp, err := c.Diff(ctx, name, from, 1000)
 		if err := keep(e, err); err != nil {
 			return events, err
 		}
@@ -113,7 +123,7 @@ func (l *Loop) readTopic(ctx context.Context, name string) (events []oracle.Even
 		}
 		from = e.Next
 	}
-	e, err := l.client.State(ctx, name)
+	e, err := c.State(ctx, name)
 	return events, keep(e, err)
 }
 
@@ -156,6 +166,11 @@ func (l *Loop) retire(ctx context.Context, t *target) error {
 	if t.cfg.DeadLetter != "" {
 		names = append(names, t.cfg.DeadLetter)
 	}
+	return l.judgeAndDrop(ctx, names)
+}
+
+// judgeAndDrop reads topics once more, settles the checker, and deletes them.
+func (l *Loop) judgeAndDrop(ctx context.Context, names []string) error {
 	events, err := l.readAll(ctx, names)
 	for _, e := range events {
 		l.add(e)

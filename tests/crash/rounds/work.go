@@ -24,6 +24,12 @@ type actor struct {
 	notes  []string // what the first of them said
 
 	churned []churned
+	rewired []rewired
+
+	saved   chan struct{} // closed once the backup was answered; of a saver
+	backup  oracle.Event
+	restore Restore
+	failed  error
 }
 
 // churned is a topic made and dropped under load.

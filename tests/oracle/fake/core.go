@@ -22,6 +22,7 @@ type Record struct {
 	Node   *string
 	Meta   string // JSON text, "" for none
 	synced int64  // epoch ms of the commit, for power cuts
+	class  string // of the topic then
 }
 
 // Config is what the fake heeds of a topic's configuration.
@@ -29,6 +30,8 @@ type Config struct {
 	Type          string  `json:"type"`
 	Durability    string  `json:"durability"`
 	CapRecords    uint64  `json:"cap_records"`
+	CapBytes      uint64  `json:"cap_bytes"`
+	TTLMS         uint64  `json:"ttl_ms"`
 	Discard       string  `json:"discard"`
 	LeaseMS       int64   `json:"lease_ms"`
 	MaxDeliveries int     `json:"max_deliveries"`
@@ -54,8 +57,10 @@ type topic struct {
 	keys    map[string]written
 	jobs    map[uint64]*job
 	dead    uint64
-	buried  bool   // it received dead letters
-	lostTo  uint64 // end of the last range lost to a crash
+	buried  bool    // it received dead letters
+	was     *Config // the first configuration
+	routed  bool    // a router reads it, or writes to it
+	lostTo  uint64  // end of the last range lost to a crash
 }
 
 // Server is the state of one fake server. Its methods are safe for concurrent use.
@@ -65,10 +70,13 @@ type Server struct {
 	// DiskFlush is how much of a disk topic a power cut takes, in ms.
 	DiskFlush int64
 
-	mu     sync.Mutex
-	topics map[string]*topic
-	leases uint64
-	now    func() time.Time
+	calls   sync.Mutex // one call of HTTP at a time
+	mu      sync.Mutex
+	topics  map[string]*topic
+	routers map[string]*Router
+	buried  map[string]*topic // deleted ones, for Undead and KeepKeys
+	leases  uint64
+	now     func() time.Time
 }
 
 // Promises that Break can name.
@@ -86,11 +94,19 @@ const (
 	NullData       = "null-data"       // now and then data is null
 	ExtraDelivery  = "extra-delivery"  // one delivery more than max_deliveries
 	LoseDeadLetter = "lose-deadletter" // the move deletes and does not append
+	SkipCopy       = "skip-copy"       // a router skips a record now and then
+	CopyTwice      = "copy-twice"      // a router copies a record twice now and then
+	KeepKeys       = "keep-keys"       // a deleted topic's idempotency keys stay
+	Undead         = "undead"          // a crash brings a deleted topic back
+	ForgetConfig   = "forget-config"   // a crash sets a changed configuration back
+	IgnoreTTL      = "ignore-ttl"      // records outlive their time
+	PartialBackup  = "partial-backup"  // a backup lacks what was just written
+	LateBackup     = "late-backup"     // a backup holds topics at different places
 )
 
 // New returns an empty server that reads the time from now.
 func New(now func() time.Time) *Server {
-	return &Server{topics: map[string]*topic{}, now: now, DiskFlush: 1000}
+	return &Server{topics: map[string]*topic{}, routers: map[string]*Router{}, buried: map[string]*topic{}, now: now, DiskFlush: 1000}
 }
 
 func (s *Server) ms() int64 { return s.now().UnixMilli() }
@@ -103,7 +119,7 @@ func newTopic(c Config) *topic {
 func (s *Server) Write(name, key string, recs []Record) (first, last, head uint64, deduped, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.topics[name]
+	t := s.topic(name)
 	if t == nil {
 		t = newTopic(Config{Durability: "disk"})
 		s.topics[name] = t
@@ -111,18 +127,24 @@ func (s *Server) Write(name, key string, recs []Record) (first, last, head uint6
 	if w, have := t.keys[key]; key != "" && have && s.Break != ForgetKeys {
 		return w.first, w.last, w.last, true, true
 	}
-	if t.cfg.Discard == "reject" && t.cfg.CapRecords > 0 && uint64(len(t.live)+len(recs)) > t.cfg.CapRecords {
+	bytes := t.bytes()
+	for _, r := range recs {
+		bytes += uint64(len(r.Data) + len(r.Meta))
+	}
+	if t.cfg.Discard == "reject" && t.over(uint64(len(t.live)+len(recs)), bytes) {
 		return 0, 0, t.head, false, false
 	}
 	first = t.head + 1
 	for _, r := range recs {
 		t.append(r, s.ms())
 	}
+	last, head = t.head, t.head
 	if key != "" {
 		t.keys[key] = written{first, t.head}
 	}
+	s.forward()
 	t.evict(s.Break == EvictBySeq)
-	return first, first + uint64(len(recs)) - 1, t.head, false, true
+	return first, last, head, false, true
 }
 
 func (t *topic) append(r Record, now int64) {
@@ -130,17 +152,17 @@ func (t *topic) append(r Record, now int64) {
 	if n := len(t.live); n > 0 {
 		now = max(now, t.live[n-1].TS)
 	}
-	r.Seq, r.TS, r.synced = t.head, now, now
+	r.Seq, r.TS, r.synced, r.class = t.head, now, now, t.cfg.Durability
 	t.live = append(t.live, &r)
 }
 
 func (t *topic) evict(bySeq bool) {
-	if t.cfg.CapRecords == 0 || t.cfg.Discard == "reject" && !bySeq {
+	if t.cfg.CapRecords == 0 && t.cfg.CapBytes == 0 || t.cfg.Discard == "reject" && !bySeq {
 		return
 	}
 	for len(t.live) > 0 {
-		over := uint64(len(t.live)) > t.cfg.CapRecords
-		if bySeq {
+		over := t.over(uint64(len(t.live)), t.bytes())
+		if bySeq && t.cfg.CapRecords > 0 {
 			over = t.live[0].Seq+t.cfg.CapRecords <= t.head
 		}
 		if !over {
@@ -150,6 +172,27 @@ func (t *topic) evict(bySeq bool) {
 		delete(t.jobs, t.live[0].Seq)
 		t.live = t.live[1:]
 	}
+}
+
+func (t *topic) over(records, bytes uint64) bool {
+	return t.cfg.CapRecords > 0 && records > t.cfg.CapRecords || t.cfg.CapBytes > 0 && bytes > t.cfg.CapBytes
+}
+
+// expire takes what has outlived its time.
+func (t *topic) expire(now int64) {
+	for t.cfg.TTLMS > 0 && len(t.live) > 0 && now-t.live[0].TS > int64(t.cfg.TTLMS) {
+		t.floor = max(t.floor, t.live[0].Seq)
+		t.remove(t.live[0].Seq)
+	}
+}
+
+// topic returns a topic as it is now, nil if it is absent. s.mu is held.
+func (s *Server) topic(name string) *topic {
+	t := s.topics[name]
+	if t != nil && s.Break != IgnoreTTL {
+		t.expire(s.ms())
+	}
+	return t
 }
 
 func (t *topic) earliest() uint64 {
@@ -169,7 +212,7 @@ func (t *topic) bytes() (n uint64) {
 // gap is the tombstone for a cursor; to is 0 if there is none.
 func (t *topic) gap(from uint64) (to uint64, reason string) {
 	if from < t.floor {
-		if t.cfg.CapRecords > 0 && t.floor > t.lostTo {
+		if t.floor > t.lostTo {
 			return t.floor, "cap"
 		}
 		return t.floor, "crash"
@@ -186,7 +229,7 @@ func (t *topic) gap(from uint64) (to uint64, reason string) {
 func (s *Server) Diff(name string, from uint64, limit int) (recs []Record, next, head, earliest, gapTo uint64, reason string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.topics[name]
+	t := s.topic(name)
 	if t == nil {
 		return nil, 0, 0, 0, 0, "", false
 	}
@@ -219,7 +262,7 @@ func (s *Server) Diff(name string, from uint64, limit int) (recs []Record, next,
 func (s *Server) Delete(name string, before uint64, tag *string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.topics[name]
+	t := s.topic(name)
 	n := len(t.live)
 	t.live = slices.DeleteFunc(t.live, func(r *Record) bool {
 		hit := (before == 0 || r.Seq < before) && (tag == nil || r.Tag != nil && *r.Tag == *tag)
@@ -228,7 +271,9 @@ func (s *Server) Delete(name string, before uint64, tag *string) int {
 		}
 		return hit
 	})
-	return n - len(t.live)
+	n -= len(t.live)
+	s.forward()
+	return n
 }
 
 // Crash is a kill -9 or a power cut: it takes what each class allows.
@@ -236,22 +281,30 @@ func (s *Server) Crash(power bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.ms()
+	for name, t := range s.buried {
+		if s.Break == Undead && s.topics[name] == nil {
+			s.topics[name] = t
+		}
+	}
 	for _, t := range s.topics {
 		if !t.cfg.LeasesDurable {
 			clear(t.jobs)
 		}
 		lost := 0
-		if t.buried {
+		if s.Break == ForgetConfig && t.was != nil {
+			t.cfg = *t.was
+		}
+		if t.buried || t.routed {
 			continue // a move is atomic, and the queue's side of it is kept
 		}
 		switch t.cfg.Durability {
 		case "ephemeral":
-			lost = len(t.live)
+			lost = t.newest("ephemeral")
 		case "memory":
-			lost = rand.IntN(len(t.live) + 1)
+			lost = rand.IntN(t.newest("memory") + 1)
 		case "disk":
 			if power {
-				for lost < len(t.live) && t.live[len(t.live)-1-lost].synced > now-s.DiskFlush/2 {
+				for lost < t.newest("disk") && t.live[len(t.live)-1-lost].synced > now-s.DiskFlush/2 {
 					lost++
 				}
 			} else if s.Break == LoseDisk {
@@ -264,6 +317,14 @@ func (s *Server) Crash(power bool) {
 		}
 		t.lose(lost, s.Break)
 	}
+}
+
+// newest is how many records at the end were written in a class.
+func (t *topic) newest(class string) (n int) {
+	for n < len(t.live) && t.live[len(t.live)-1-n].class == class {
+		n++
+	}
+	return n
 }
 
 // lose drops the last n records, widened to whole batches of the writers.
@@ -320,18 +381,41 @@ func indexOf(s, sub string) int {
 func (s *Server) Put(name string, c Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t := s.topics[name]; t != nil {
+	if t := s.topic(name); t != nil {
+		if t.was == nil {
+			t.was = &Config{}
+			*t.was = t.cfg
+		}
 		t.cfg = c
+		t.evict(false)
 		return
 	}
 	s.topics[name] = newTopic(c)
+	if old := s.buried[name]; old != nil && s.Break == KeepKeys {
+		s.topics[name].keys = old.keys
+	}
+}
+
+// Drop deletes a topic with its routers.
+func (s *Server) Drop(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.topics[name]; t != nil {
+		s.buried[name] = t
+	}
+	delete(s.topics, name)
+	for id, r := range s.routers {
+		if r.Source == name || r.Dest == name {
+			delete(s.routers, id)
+		}
+	}
 }
 
 // State returns the counters of a topic.
 func (s *Server) State(name string) (head, earliest, count, bytes uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.topics[name]
+	t := s.topic(name)
 	return t.head, t.earliest(), uint64(len(t.live)), t.bytes()
 }
 

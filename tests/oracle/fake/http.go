@@ -14,6 +14,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, 200, object{"status": "ready"})
 		return
 	}
+	if name, ok := strings.CutPrefix(r.URL.Path, "/v0/routers/"); ok {
+		s.router(w, r, name)
+		return
+	}
 	name, verb, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v0/topics/"), "/")
 	var body request
 	if r.Method == http.MethodPost || r.Method == http.MethodPut {
@@ -22,14 +26,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	s.calls.Lock()
+	defer s.calls.Unlock()
 	switch {
 	case r.Method == http.MethodPut:
 		s.Put(name, body.Config)
 		answer(w, 201, object{"topic": name})
 	case r.Method == http.MethodDelete:
-		s.mu.Lock()
-		delete(s.topics, name)
-		s.mu.Unlock()
+		s.Drop(name)
 		answer(w, 200, object{"topic": name, "deleted": true})
 	case r.Method == http.MethodGet && name == "":
 		s.list(w)
@@ -135,7 +139,7 @@ func (s *Server) diff(w http.ResponseWriter, name string, body *request) {
 		out = append(out, recs[i].object(true))
 	}
 	var tomb any
-	if gapTo > 0 {
+	if gapTo > 0 || reason == "recreated" {
 		tomb = object{"gap_from": body.From + 1, "gap_to": gapTo, "reason": reason}
 	}
 	answer(w, 200, object{"topic": name, "records": out, "next_from_seq": next, "head_seq": head,
@@ -144,8 +148,13 @@ func (s *Server) diff(w http.ResponseWriter, name string, body *request) {
 
 func (s *Server) state(w http.ResponseWriter, name string) {
 	s.mu.Lock()
-	t := s.topics[name]
-	reply := object{"topic": name, "type": t.cfg.Type, "head_seq": t.head, "earliest_seq": t.earliest(), "count": len(t.live), "bytes": t.bytes()}
+	t := s.topic(name)
+	if t == nil {
+		s.mu.Unlock()
+		refuse(w, 404, "topic_not_found", "no topic "+name)
+		return
+	}
+	reply := object{"topic": name, "type": t.cfg.Type, "head_seq": t.head, "earliest_seq": t.earliest(), "count": len(t.live), "bytes": t.bytes(), "config": t.cfg}
 	s.mu.Unlock()
 	answer(w, 200, reply)
 }

@@ -27,7 +27,7 @@ func (t *topic) job(seq uint64) *job {
 func (s *Server) Claim(name, node string, n int, leaseMS int64) (out []Claimed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t, now := s.topics[name], s.ms()
+	t, now := s.topic(name), s.ms()
 	if leaseMS == 0 {
 		leaseMS = max(t.cfg.LeaseMS, 100)
 	}
@@ -87,7 +87,8 @@ func (t *topic) remove(seq uint64) {
 func (s *Server) Settle(verb, name, node string, seqs []uint64, leases []string, delay, leaseMS int64) (skipped []uint64, deadline int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t, now := s.topics[name], s.ms()
+	defer s.forward()
+	t, now := s.topic(name), s.ms()
 	skipped = []uint64{}
 	for i, seq := range seqs {
 		j := t.jobs[seq]

@@ -25,6 +25,8 @@ const (
 	stuckGrace = 5 * time.Second
 	// maxSettle is how many messages one ack, nack or extend names.
 	maxSettle = 1000
+	// maxUnacked is how many handled messages are remembered whose acks were refused.
+	maxUnacked = 10_000
 	// maxUnsettled is how many messages may wait for their ack before no more are claimed.
 	maxUnsettled = 4 * maxSettle
 )
@@ -76,13 +78,15 @@ type Pool struct {
 		busy     bool // the last claim came back full
 		held     jobList
 		free     freeJobs
-		running  int  // handlers under way, those given up not counted
-		settling int  // jobs in a lane or in its call
-		live     int  // workers, those with a replaced job not counted
-		idle     int  // of these, waiting for work
-		waking   bool // an idle or new worker is on its way to the queue
-		stuck    int  // handlers given up whose workers have been replaced
-		blocked  int  // live workers whose handlers were given up and who were not replaced
+		running  int   // handlers under way, those given up not counted
+		settling int   // jobs in a lane or in its call
+		overdue  bool  // an ack is not answered; nothing is claimed before it is
+		unacked  idSet // handled messages whose acks were given up
+		live     int   // workers, those with a replaced job not counted
+		idle     int   // of these, waiting for work
+		waking   bool  // an idle or new worker is on its way to the queue
+		stuck    int   // handlers given up whose workers have been replaced
+		blocked  int   // live workers whose handlers were given up and who were not replaced
 		stopping bool
 		killed   time.Time // when the handlers were told to stop
 		doubts   int       // how often the leases came into doubt

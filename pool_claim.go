@@ -79,7 +79,7 @@ func (p *Pool) awaitBusy() int {
 // batch ahead. The lock is held.
 func (p *Pool) room() int {
 	workers := p.cfg.Workers - p.mu.blocked
-	if workers <= 0 || p.mu.settling >= maxUnsettled {
+	if workers <= 0 || p.mu.settling >= maxUnsettled || p.mu.overdue {
 		return 0
 	}
 	return workers + p.cfg.Batch - p.mu.running - p.mu.waiting.len() - p.mu.claiming
@@ -211,11 +211,19 @@ func (p *Pool) accept(got backend.Claimed, limit int) {
 	if got.Reclaimed > 0 {
 		p.loseOlder(got.Deliveries)
 	}
+	var done map[string]bool
+	if got.Reclaimed > 0 {
+		done = p.handled(got.Deliveries)
+	}
 	for i, d := range got.Deliveries {
 		j := p.mu.free.take()
 		j.delivery, j.lease, j.ctx = d, d.Lease, &contexts[i]
 		p.mu.held.add(j)
-		p.mu.waiting.push(j)
+		if done[d.ID] {
+			p.leave(j, verdictAck)
+		} else {
+			p.mu.waiting.push(j)
+		}
 	}
 	if p.mu.stopping {
 		p.returnWaiting()
@@ -225,6 +233,25 @@ func (p *Pool) accept(got backend.Claimed, limit int) {
 		kick(p.extend)
 	}
 	p.wake()
+}
+
+// handled returns which of the messages that a claim has brought this pool has
+// handled already and could not acknowledge: they must not run again. The lock is held.
+func (p *Pool) handled(deliveries []*Delivery) map[string]bool {
+	done := map[string]bool{}
+	again := make(map[string]bool, len(deliveries))
+	for _, d := range deliveries {
+		again[d.ID] = true
+		if p.mu.unacked.has(d.ID) {
+			done[d.ID] = true
+		}
+	}
+	for j := p.mu.held.first; j != nil; j = j.next {
+		if again[j.lease.ID] && j.state == jobSettling && j.verdict == verdictAck {
+			j.superseded, done[j.lease.ID] = true, true
+		}
+	}
+	return done
 }
 
 // loseOlder gives up what this pool holds of messages that it has just been

@@ -318,6 +318,59 @@ func TestPoolEndsIfItsFirstClaimIsRefusedForGood(t *testing.T) {
 	})
 }
 
+// What a pool has done it does not do again, however long the server did not
+// take its acks, and nothing of it ends as a dead letter.
+func TestPoolNeverRunsAgainWhatItHasHandled(t *testing.T) {
+	for name, acks := range map[string]backendtest.Fault{
+		"the server is away":             {Err: backend.ErrUnavailable},
+		"the server hangs":               {Hang: true},
+		"the server refuses acks":        {Err: errors.New("no permission"), Times: 1},
+		"a claim overtakes the late ack": {Err: backend.ErrUnavailable, Times: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := backendtest.NewFake(backendtest.FakeOptions{})
+				publish(t, f, 30)
+				var mu sync.Mutex
+				runs := map[string]int{}
+				p := startPool(t, f, func(_ context.Context, d *Delivery) error {
+					mu.Lock()
+					defer mu.Unlock()
+					runs[string(d.Data)]++
+					return nil
+				}, PoolConfig{Workers: 2, Batch: 5, Block: 100 * time.Millisecond, ReclaimAfter: time.Second, MaxDeliveries: 2})
+				heal := f.Inject(backendtest.OpAck, acks)
+				var back func()
+				if strings.HasPrefix(name, "the server is") || strings.HasPrefix(name, "the server hangs") {
+					back = f.Inject(backendtest.OpExtend, acks)
+				}
+				if strings.HasPrefix(name, "a claim") {
+					f.Inject(backendtest.OpClaim, backendtest.Fault{Skip: 1, Times: 1, Repeat: true})
+				}
+				time.Sleep(20 * time.Second)
+				heal()
+				if back != nil {
+					back()
+				}
+				time.Sleep(time.Minute)
+				p.finish()
+				mu.Lock()
+				defer mu.Unlock()
+				for data, n := range runs {
+					if n != 1 {
+						t.Errorf("message %s was handled %d times", data, n)
+					}
+				}
+				letters, _ := f.List(t.Context(), "", "", 10)
+				stats, _ := f.Stats(t.Context())
+				if len(runs) != 30 || len(f.Acked()) != 30 || len(letters) != 0 || stats.Pending != 0 {
+					t.Errorf("%d handled, %d acked, %d dead, %d pending", len(runs), len(f.Acked()), len(letters), stats.Pending)
+				}
+			})
+		})
+	}
+}
+
 func TestPoolRepeatsAnAckWhoseAnswerWasLost(t *testing.T) {
 	for _, fault := range []backendtest.Fault{
 		{LoseAnswer: true, Times: 2}, {Err: backend.ErrUnavailable, Times: 3}, {Hang: true, Times: 1}, {Hang: true, LoseAnswer: true, Times: 1},

@@ -40,6 +40,7 @@ type job struct {
 	state      jobState
 	verdict    verdict
 	lost       bool
+	superseded bool      // handled, and claimed once more before its ack got through: another job carries that
 	timedOut   bool      // its heartbeat has stopped
 	replaced   bool      // abandoned, and another worker took the place of its worker
 	started    time.Time // when its handler began
@@ -142,6 +143,24 @@ func (l *jobList) remove(j *job) {
 	}
 	j.next, j.prev = nil, nil
 	l.len--
+}
+
+// idSet is a set of message IDs of bounded size: what comes when it is full is
+// not remembered. The zero value is empty.
+type idSet struct{ ids map[string]struct{} }
+
+func (s *idSet) has(id string) bool {
+	_, ok := s.ids[id]
+	return ok
+}
+
+func (s *idSet) add(id string, most int) {
+	if s.ids == nil {
+		s.ids = map[string]struct{}{}
+	}
+	if len(s.ids) < most {
+		s.ids[id] = struct{}{}
+	}
 }
 
 // jobQueue hands out jobs in the order in which they came.

@@ -58,13 +58,30 @@ func (p *Pool) ackLoop(ctx context.Context) {
 		for len(jobs) > 0 {
 			n := min(len(jobs), maxSettle)
 			leases = appendLeases(leases[:0], jobs[:n])
-			lost, ok := p.tell(ctx, jobs[:n], func(ctx context.Context) ([]string, error) {
+			lost, ok := p.tell(ctx, jobs[:n], true, func(ctx context.Context) ([]string, error) {
 				return p.backend.Ack(ctx, leases)
 			})
-			p.settled(jobs[:n], lost, ok, Acked)
+			p.acked(jobs[:n], lost, ok)
 			jobs = jobs[n:]
 		}
 	}
+}
+
+// acked lets go of handled jobs. What is handled and could not be acknowledged is
+// remembered: a message that comes back is acknowledged then, and not run again.
+func (p *Pool) acked(jobs []*job, lost []string, ok bool) {
+	p.mu.Lock()
+	p.mu.overdue = false
+	for _, j := range jobs {
+		if !ok {
+			p.mu.unacked.add(j.lease.ID, maxUnacked)
+		} else if len(p.mu.unacked.ids) > 0 {
+			delete(p.mu.unacked.ids, j.lease.ID)
+		}
+	}
+	p.roomMade()
+	p.mu.Unlock()
+	p.settled(jobs, lost, ok, Acked)
 }
 
 // gather waits for a job and then AckLinger for others. It returns false when no
@@ -156,7 +173,7 @@ func (p *Pool) nack(ctx context.Context, jobs []*job, o Outcome) {
 			returns[i].Error = errorText(j.err)
 		}
 	}
-	lost, ok := p.tell(ctx, jobs, func(ctx context.Context) ([]string, error) {
+	lost, ok := p.tell(ctx, jobs, false, func(ctx context.Context) ([]string, error) {
 		return p.backend.Nack(ctx, returns)
 	})
 	p.settled(jobs, lost, ok, o)
@@ -193,7 +210,7 @@ func (p *Pool) bury(ctx context.Context, j *job) {
 	}
 	delivery := *j.delivery
 	delivery.Lease = j.lease
-	lost, ok := p.tell(ctx, []*job{j}, func(ctx context.Context) ([]string, error) {
+	lost, ok := p.tell(ctx, []*job{j}, false, func(ctx context.Context) ([]string, error) {
 		err := p.backend.DeadLetter(ctx, &delivery, p.cfg.DeadLetter, cause)
 		if errors.Is(err, ErrLeaseLost) {
 			return []string{j.lease.ID}, nil
@@ -207,12 +224,14 @@ func (p *Pool) bury(ctx context.Context, j *job) {
 }
 
 // tell makes a call until the backend answers it, for as long as one of the
-// leases may still be held. ok is false if it was never answered; what becomes
-// of the messages is then decided by whoever claims them next.
+// leases may still be held, or for an ack until the pool ends: what is done is done, and
+// if nobody has claimed it meanwhile, it is still this pool's. Nothing is claimed
+// before that is known. ok is false if the call was never answered; what becomes of the
+// messages is then decided by whoever claims them next.
 //
 // A repeat of a call whose answer was lost may be told that the leases are gone.
 // As nobody else can have them before they run out, the first try did it.
-func (p *Pool) tell(ctx context.Context, jobs []*job, call func(context.Context) ([]string, error)) (lost []string, ok bool) {
+func (p *Pool) tell(ctx context.Context, jobs []*job, ack bool, call func(context.Context) ([]string, error)) (lost []string, ok bool) {
 	end := p.latestEnd(jobs)
 	unknown := false
 	for try := 1; ; try++ {
@@ -227,13 +246,23 @@ func (p *Pool) tell(ctx context.Context, jobs []*job, call func(context.Context)
 			return lost, true
 		}
 		unknown = unknown || errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)
-		if ctx.Err() != nil || !backend.Retryable(err) || time.Now().After(end) {
+		if ctx.Err() != nil || !backend.Retryable(err) || !ack && time.Now().After(end) {
 			p.gaveUp(err, len(jobs))
 			return nil, false
+		}
+		if ack {
+			p.holdClaims()
 		}
 		p.answered(settles, err)
 		_ = pause(ctx, wait(try, err))
 	}
+}
+
+// holdClaims lets no claim begin before the acks under way are answered.
+func (p *Pool) holdClaims() {
+	p.mu.Lock()
+	p.mu.overdue = true
+	p.mu.Unlock()
 }
 
 // lostFor leaves of the lost ones those whose leases have run out.
@@ -280,23 +309,28 @@ func (p *Pool) settled(jobs []*job, lost []string, ok bool, o Outcome) {
 	if len(jobs) == 0 || !ok && p.calls.Err() != nil {
 		return
 	}
-	gone := len(lost)
+	gone, again := len(lost), 0
 	if !ok {
 		gone = len(jobs)
 	}
 	p.mu.Lock()
 	for _, j := range jobs {
+		if j.superseded {
+			again++ // and lost, to the job that carries it now
+		}
 		p.mu.held.remove(j)
 		p.mu.free.give(j)
 	}
 	p.mu.settling -= len(jobs)
-	p.mu.stats.add(o, len(jobs)-gone)
+	done := len(jobs) - max(gone, again)
+	gone = max(gone-again, 0)
+	p.mu.stats.add(o, done)
 	p.mu.stats.add(Lost, gone)
 	if p.mu.settling < maxUnsettled {
 		p.roomMade()
 	}
 	p.mu.Unlock()
-	p.countHook(o, len(jobs)-gone)
+	p.countHook(o, done)
 	p.countHook(Lost, gone)
 	if ok && gone > 0 {
 		p.log.Warn("weir: leases lost before they were settled", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "messages", gone, "message_id", lost[0])

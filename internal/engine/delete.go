@@ -2,6 +2,9 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/topic"
@@ -39,7 +42,10 @@ func (r *removal) eachSeq(fn func(uint64)) {
 	}
 }
 
-// DeleteRecords removes the records that match at the time of the call.
+// DeleteRecords removes the records that match and were there at the time of
+// the call. A call that finds many removes them in several operations: others
+// use the topic meanwhile, and if one of them fails the error's detail says how
+// many are deleted by then.
 func (e *Engine) DeleteRecords(ctx context.Context, name string, req *api.DeleteRequest) (api.DeleteResult, error) {
 	defer guard()
 	for {
@@ -47,10 +53,11 @@ func (e *Engine) DeleteRecords(ctx context.Context, name string, req *api.Delete
 		if err != nil {
 			return api.DeleteResult{}, err
 		}
-		rm, err := e.planDelete(t, req)
-		if err != nil {
-			t.mu.Unlock()
-			return api.DeleteResult{}, err
+		rm, whole := t.wholeTopic(req)
+		if !whole {
+			d := deletion{e: e, t: t, req: req}
+			err := d.run(ctx)
+			return d.res, err
 		}
 		if rm.n == 0 {
 			res := api.DeleteResult{TopicCounters: t.counters()}
@@ -76,37 +83,134 @@ func (e *Engine) DeleteRecords(ctx context.Context, name string, req *api.Delete
 	}
 }
 
-// planDelete finds what the selectors mean now. The topic's lock is held.
-func (e *Engine) planDelete(t *entry, req *api.DeleteRequest) (removal, error) {
-	var rm removal
-	end := t.Head
+// deleteEnd is the last number that the selectors can mean now.
+func (t *entry) deleteEnd(req *api.DeleteRequest) uint64 {
 	if req.HasBefore {
-		end = min(end, max(req.BeforeSeq, 1)-1)
+		return min(t.Head, max(req.BeforeSeq, 1)-1)
 	}
-	if req.Match == nil && end == t.Head && t.Idle() && !t.Index.InMemory() {
-		if t.Count > 0 {
-			rm = removal{ranges: []op.Range{{From: t.Earliest(), To: t.Head}}, n: t.Count, bytes: t.Bytes, loggedN: t.Count, loggedBytes: t.Bytes}
+	return t.Head
+}
+
+// wholeTopic is the removal of all there is, if the selectors mean that and no
+// record has to be looked at for it. The topic's lock is held.
+func (t *entry) wholeTopic(req *api.DeleteRequest) (rm removal, ok bool) {
+	if req.Match != nil || t.deleteEnd(req) != t.Head || !t.Idle() || t.Index.InMemory() {
+		return rm, false
+	}
+	if t.Count > 0 {
+		rm = removal{ranges: []op.Range{{From: t.Earliest(), To: t.Head}}, n: t.Count, bytes: t.Bytes, loggedN: t.Count, loggedBytes: t.Bytes}
+	}
+	return rm, true
+}
+
+const (
+	// deletePiece is how many records a delete looks at before it looks at the
+	// topic again.
+	deletePiece = 4096
+	// deleteBatch is about the most records that one operation deletes: their
+	// numbers take some ten KiB of the log, and planning it a few ms.
+	deleteBatch = 2 * deletePiece
+)
+
+// deletion is a call that has to look at records: it reads without the topic's
+// lock, as a diff does, and takes the lock to plan and for each operation.
+type deletion struct {
+	e     *Engine
+	t     *entry
+	req   *api.DeleteRequest
+	pos   uint64 // last number looked at
+	end   uint64 // the last one to look at
+	found []item // what matches, not deleted yet
+	res   api.DeleteResult
+}
+
+// run deletes. The topic's lock is held and released.
+func (d *deletion) run(ctx context.Context) error {
+	d.end = d.t.deleteEnd(d.req)
+	p := plans.Get().(*plan)
+	defer plans.Put(p)
+	var tries replans
+	for {
+		p.piece(d.t, d.pos, d.end, deletePiece)
+		d.t.mu.Unlock()
+		if len(p.ranges) == 0 {
+			return d.flush()
 		}
-		return rm, nil
+		err := p.read(d.e, d.t, d.take)
+		if ok, err := tries.again(d.t, d.pos+1, err); !ok {
+			return err
+		}
+		if len(d.found) >= d.e.opt.deleteBatch {
+			if err := d.flush(); err != nil {
+				return err
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := d.e.relock(d.t); err != nil {
+			return err
+		}
 	}
-	for seq := t.NextFree(0); seq <= end; {
-		last := seq
-		err := e.readBatch(t, seq, func(r *api.Record) bool {
-			if r.Seq > end || r.Seq > t.NextFree(last) {
-				return false // what lies between is held elsewhere
+}
+
+func (d *deletion) take(r *api.Record) bool {
+	if d.req.Match == nil || d.req.Match.Match(r.HasTag, r.Tag) {
+		d.found = append(d.found, item{seq: r.Seq, size: uint32(r.Size())})
+	}
+	d.pos = r.Seq
+	return true
+}
+
+// flush deletes what was found and is still there, in one operation.
+func (d *deletion) flush() error {
+	for {
+		if err := d.e.relock(d.t); err != nil {
+			return err
+		}
+		d.e.advance(d.t)
+		var rm removal
+		for _, it := range d.found {
+			if d.t.Free(it.seq) {
+				it.logged = d.t.isLogged(it.seq)
+				rm.add(it)
 			}
-			last = max(last, r.Seq)
-			if r.Seq >= seq && t.Free(r.Seq) && (req.Match == nil || req.Match.Match(r.HasTag, r.Tag)) {
-				rm.add(item{seq: r.Seq, ts: r.TS, size: uint32(r.Size()), logged: t.isLogged(r.Seq)})
-			}
-			return true
-		})
+		}
+		var tk ticket
+		var err error
+		if rm.n > 0 {
+			tk, err = d.e.stageRemoval(d.t, &rm, nil)
+		}
+		d.t.mu.Unlock()
+		if err == wal.ErrStale {
+			d.e.unstale(d.t)
+			continue
+		}
+		if err == nil {
+			err = d.e.commitIf(d.t, tk)
+		}
 		if err != nil {
-			return rm, err
+			return d.failed(storageError(err))
 		}
-		seq = t.NextFree(max(last, seq))
+		d.t.mu.Lock()
+		d.res.Deleted += rm.n
+		d.res.TopicCounters = d.t.counters()
+		d.t.mu.Unlock()
+		d.found = d.found[:0]
+		return nil
 	}
-	return rm, nil
+}
+
+// failed says in the error what has been deleted before.
+func (d *deletion) failed(err error) error {
+	var known *api.Error
+	if d.res.Deleted == 0 || !errors.As(err, &known) || known.Code != api.CodeInternal {
+		return err
+	}
+	part := *known
+	part.Message = fmt.Sprintf("%d records are deleted; send the call again for the rest, for then the log could not be written", d.res.Deleted)
+	part.Detail = maps.Clone(known.Detail)
+	return part.With("deleted", d.res.Deleted)
 }
 
 func (t *entry) isLogged(seq uint64) bool {

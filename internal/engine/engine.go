@@ -49,6 +49,8 @@ type Options struct {
 	StallAfter time.Duration
 	Stalled    func(what string)
 	Workers    int // dispatch workers, one shard each; default the number of CPUs
+
+	deleteBatch int // see the constant; a test makes it small
 	// Progress is told the share of the recovery that is done, 0 to 1.
 	Progress func(float64)
 }
@@ -83,6 +85,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.deleteBatch == 0 {
+		o.deleteBatch = deleteBatch
 	}
 	if o.Progress == nil {
 		o.Progress = func(float64) {}

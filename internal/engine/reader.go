@@ -157,11 +157,12 @@ var plans = sync.Pool{New: func() any { return new(plan) }}
 func (p *plan) piece(t *entry, pos, end uint64, n int) {
 	p.ranges, p.places = p.ranges[:0], p.places[:0]
 	for n > 0 && pos < end {
-		from, to := t.LiveRange(pos, end)
+		from := t.NextLive(pos)
 		if from > end {
 			break
 		}
-		to = min(to, from+uint64(n)-1)
+		// Looking further than what is wanted would walk over the whole topic.
+		from, to := t.LiveRange(pos, min(end, from+uint64(n)-1))
 		n -= int(to - from + 1)
 		if k := len(p.ranges); k > 0 && p.ranges[k-1].To+1 == from {
 			p.ranges[k-1].To = to

@@ -41,7 +41,7 @@ type Reason string
 const (
 	LoadShedding Reason = backend.ReasonLoadShedding // too many requests at once or in the window
 	BufferFull   Reason = backend.ReasonBufferFull   // the client's own buffer is full
-	QueueFull    Reason = backend.ReasonQueueFull    // the queue stayed too deep for too long
+	QueueFull    Reason = backend.ReasonQueueFull    // the queue stayed too deep for too long, or the server has no room
 )
 
 // QueueFullError is the one way in which a publish is refused for load. The

@@ -65,6 +65,7 @@ func TestWhatTheServerAnswersBecomesAnErrorOfTheSeam(t *testing.T) {
 	}{
 		"overload":     {status: 429, header: "2", body: body("throttled", `"retry_after_ms":1500`), full: 1500 * time.Millisecond},
 		"cap":          {status: 429, header: "1", body: body("throttled", `"limit":"max_topics","max":5`), full: time.Second},
+		"disk full":    {status: 507, header: "5", body: body("disk_full", `"free_bytes":1,"reserve_bytes":2`), full: 5 * time.Second},
 		"topic full":   {status: 422, body: body("topic_full", `"topic":"jobs"`), full: -1},
 		"not ready":    {status: 503, header: "1", body: body("not_ready", ""), write: backend.ErrUnavailable, read: backend.ErrUnavailable},
 		"draining":     {status: 503, header: "1", body: body("shutting_down", ""), write: backend.ErrUnavailable, read: backend.ErrUnavailable},

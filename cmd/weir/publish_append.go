@@ -268,7 +268,7 @@ func (t *topicWriter) window(ctx context.Context) (time.Duration, error) {
 // translate puts an answer of a server to a write under the names of package backend.
 func translate(err error) error {
 	switch {
-	case client.IsCode(err, api.CodeThrottled), client.IsCode(err, api.CodeTopicFull):
+	case client.IsCode(err, api.CodeThrottled), client.IsCode(err, api.CodeTopicFull), client.IsCode(err, api.CodeDiskFull):
 		return &backend.FullError{Reason: backend.ReasonQueueFull, RetryAfter: client.RetryAfter(err), Err: err}
 	case client.Ambiguous(err):
 		return fmt.Errorf("%w: %w", backend.ErrOutcomeUnknown, err)

@@ -41,6 +41,7 @@ var serveFlags = []struct{ name, usage string }{
 	{"log-format", "form of the log on standard error: text or json (default text)"},
 	{"disk-flush-ms", "longest time a disk write stays unsynced (default 1000)"},
 	{"stall-after", "how long the log may stand still with work waiting before the process ends with code 75, 0s for ever (default 30s)"},
+	{"disk-reserve", "free space below which writes are refused, in bytes or as 512MiB, 0 for none (default: the smaller of 192MiB and a tenth of the disk)"},
 	{"ingest-queue", "writes that may wait for the log (default 4096)"},
 	{"allowed-hosts", "host names accepted besides loopback, separated by commas"},
 	{"probe-auth", "true: health and ready need a key too"},
@@ -200,6 +201,7 @@ func openEngine(ctx context.Context, cfg server.Config, srv *server.Server, log 
 			IngestSlots: cfg.IngestSlots,
 			StallAfter:  cfg.StallAfter,
 			Stalled:     stalled,
+			DiskReserve: cfg.DiskReserve,
 			Progress: func(share float64) {
 				srv.SetProgress(share)
 				once.Do(func() { close(o.recovering) })

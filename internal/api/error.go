@@ -30,6 +30,7 @@ const (
 	CodeTopicFull               Code = "topic_full"
 	CodeThrottled               Code = "throttled"
 	CodeInternal                Code = "internal"
+	CodeDiskFull                Code = "disk_full"
 	CodeNotReady                Code = "not_ready"
 	CodeShuttingDown            Code = "shutting_down"
 )
@@ -54,6 +55,7 @@ var statusOf = map[Code]int{
 	CodeTopicFull:               http.StatusUnprocessableEntity,
 	CodeThrottled:               http.StatusTooManyRequests,
 	CodeInternal:                http.StatusInternalServerError,
+	CodeDiskFull:                http.StatusInsufficientStorage,
 	CodeNotReady:                http.StatusServiceUnavailable,
 	CodeShuttingDown:            http.StatusServiceUnavailable,
 }

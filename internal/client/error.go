@@ -67,6 +67,8 @@ func Retryable(err error) bool {
 		return true
 	case http.StatusUnprocessableEntity: // the topic is full until work is done
 		return e.Code == api.CodeTopicFull
+	case http.StatusInsufficientStorage: // the disk is full until something is deleted
+		return e.Code == api.CodeDiskFull
 	case http.StatusInternalServerError: // a failed disk may come back
 		return true
 	case http.StatusBadGateway, http.StatusGatewayTimeout: // a proxy whose server is away
@@ -83,7 +85,7 @@ func Ambiguous(err error) bool {
 		return !errors.As(u.Err, &op) || op.Op != "dial" // not connected, not sent
 	}
 	var e *Error
-	return errors.As(err, &e) && e.Status >= 500 && e.Status != http.StatusServiceUnavailable
+	return errors.As(err, &e) && e.Status >= 500 && e.Status != http.StatusServiceUnavailable && e.Code != api.CodeDiskFull
 }
 
 // RetryAfter is how long the server asked to wait before the next try, 0 if

@@ -14,10 +14,14 @@ import (
 	"github.com/weirmq/weir/internal/wal"
 )
 
-// admit takes a slot of the bounded ingest queue. It waits up to the ingest
-// timeout for one, without end if the writer asked not to be refused, and
-// answers throttled with the estimated drain time otherwise.
-func (e *Engine) admit(ctx context.Context, patient bool) error {
+// admit takes a slot of the bounded ingest queue for a write of so many encoded
+// bytes. It waits up to the ingest timeout for one, without end if the writer
+// asked not to be refused, and answers throttled with the estimated drain time
+// otherwise. A disk without room for the write is no matter of waiting.
+func (e *Engine) admit(ctx context.Context, bytes int64, patient bool) error {
+	if err := e.space.room(bytes); err != nil {
+		return err
+	}
 	timeout := e.opt.IngestTimeout
 	if governor.Refuses(e.governor.State().Pressure) {
 		timeout = 0

@@ -23,8 +23,11 @@ func sortRanges(rm *removal) {
 // could not be moved: it returns them, still settling, for the claim's end.
 func (e *Engine) tryMoveDead(ctx context.Context, t *entry, name string, dead []queue.Pick) (failed []queue.Pick) {
 	if err := e.moveDead(ctx, t, dead); err != nil {
-		if t.isGone() {
-			return dead // the claim will notice, and there is nothing to warn of
+		switch {
+		case t.isGone(): // the claim will notice
+			return dead
+		case api.IsCode(err, api.CodeDiskFull): // the log says so once for all
+			return dead
 		}
 		e.opt.Logger.Warn("dead letters could not be moved; the jobs stay ready", "topic", name, "jobs", len(dead), "error", err)
 		return dead
@@ -53,7 +56,9 @@ func (e *Engine) moveDead(ctx context.Context, t *entry, dead []queue.Pick) erro
 			return err
 		}
 		b := newBatch(records)
-		err = e.logDead(t, d, b, &rm)
+		if err = e.space.room(int64(len(b.frames))); err == nil {
+			err = e.logDead(t, d, b, &rm)
+		}
 		b.put()
 		if err != wal.ErrStale {
 			return err

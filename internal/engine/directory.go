@@ -53,6 +53,7 @@ type directory struct {
 	fresh    bool // nothing was in it
 	clean    bool // the last writer closed it
 	sameBoot bool // the machine has not restarted since the last writer
+	prepared bool // what markClean writes stands ready
 }
 
 // openDirectory takes the directory's lock and reads its FORMAT. A directory
@@ -95,7 +96,19 @@ func (d *directory) begin() error {
 // markOpen says that this process writes the directory now. It comes after
 // the recovery: one that was killed halfway has to be made again with what the
 // last writer left, not with what this one would have.
-func (d *directory) markOpen() error { return d.write(false) }
+func (d *directory) markOpen() error {
+	if err := d.write(false); err != nil {
+		return err
+	}
+	// A disk that is full by then must not turn a stop into a crash: what says that
+	// the directory was closed is written now, and a rename takes no space.
+	b, err := d.formatBytes(true)
+	if err == nil {
+		err = writeSynced(d.fs, d.file("FORMAT.tmp"), b)
+	}
+	d.prepared = err == nil
+	return nil
+}
 
 // makeDirectory creates a directory that survives a power cut.
 func makeDirectory(fs vfs.FS, path string) error {
@@ -172,6 +185,11 @@ func (d *directory) write(clean bool) error {
 	return d.writeFormat(format{Format: FormatVersion, Boot: d.boot, Clean: clean})
 }
 
+func (d *directory) formatBytes(clean bool) ([]byte, error) {
+	b, err := json.Marshal(format{Format: FormatVersion, Boot: d.boot, Clean: clean})
+	return append(b, '\n'), err
+}
+
 // writeFormat replaces FORMAT in one step.
 func (d *directory) writeFormat(f format) error {
 	b, err := json.Marshal(f)
@@ -184,7 +202,17 @@ func (d *directory) writeFormat(f format) error {
 	return nil
 }
 
-func (d *directory) markClean() error { return d.write(true) }
+// markClean says that the directory was closed.
+func (d *directory) markClean() error {
+	if !d.prepared {
+		return d.write(true)
+	}
+	d.prepared = false
+	if err := d.fs.Rename(d.file("FORMAT.tmp"), d.file("FORMAT")); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	return syncDir(d.fs, d.path)
+}
 
 func (d *directory) release() { d.lock.Close() }
 
@@ -200,7 +228,18 @@ func readFile(fs vfs.FS, name string) ([]byte, error) {
 // replaceFile writes a file of the directory durably, all or nothing.
 func replaceFile(fs vfs.FS, dir, name string, content []byte) error {
 	tmp := fs.PathJoin(dir, name+".tmp")
-	f, err := fs.Create(tmp, vfs.WriteCategoryUnspecified)
+	if err := writeSynced(fs, tmp, content); err != nil {
+		return err
+	}
+	if err := fs.Rename(tmp, fs.PathJoin(dir, name)); err != nil {
+		return err
+	}
+	return syncDir(fs, dir)
+}
+
+// writeSynced writes a whole file and syncs it.
+func writeSynced(fs vfs.FS, name string, content []byte) error {
+	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
@@ -211,13 +250,7 @@ func replaceFile(fs vfs.FS, dir, name string, content []byte) error {
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	if err != nil {
-		return err
-	}
-	if err := fs.Rename(tmp, fs.PathJoin(dir, name)); err != nil {
-		return err
-	}
-	return syncDir(fs, dir)
+	return err
 }
 
 func syncDir(fs vfs.FS, dir string) error {

@@ -12,6 +12,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -20,6 +21,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -39,7 +41,7 @@ type Options struct {
 	Limits api.Limits       // default: api.DefaultLimits
 	Logger *slog.Logger     // default: discards
 
-	SegmentBytes  int64         // size of a log segment; default 64 MiB
+	SegmentBytes  int64         // size of a log segment; default 64 MiB, at most a third of the disk reserve
 	DiskFlush     time.Duration // longest time a disk write stays unsynced; default 1 s
 	IngestSlots   int           // submissions waiting for the log; default 4096
 	IngestTimeout time.Duration // how long a write waits for a slot; default 1 s
@@ -49,10 +51,13 @@ type Options struct {
 	StallAfter time.Duration
 	Stalled    func(what string)
 	Workers    int // dispatch workers, one shard each; default the number of CPUs
-
-	deleteBatch int // see the constant; a test makes it small
+	// DiskReserve is how many bytes of the file system client writes leave free;
+	// default the smaller of 192 MiB and a tenth of it, none if negative.
+	DiskReserve int64
 	// Progress is told the share of the recovery that is done, 0 to 1.
 	Progress func(float64)
+
+	deleteBatch int // see the constant; a test makes it small
 }
 
 func (o Options) withDefaults() Options {
@@ -67,9 +72,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.SegmentBytes == 0 {
-		o.SegmentBytes = 64 << 20
 	}
 	if o.DiskFlush == 0 {
 		o.DiskFlush = time.Second
@@ -113,6 +115,7 @@ type Engine struct {
 	log    *wal.Log
 	store  *store.Store
 	dir    *directory
+	space  *space
 	reg    registry
 	routes routes
 
@@ -160,6 +163,8 @@ func Open(ctx context.Context, opt Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{opt: opt, dir: dir, sealing: make(turn, 1), shrink: make(chan struct{}, 1), sealed: make(chan struct{}, 1), drain: make(chan struct{})}
+	e.space = openSpace(&opt, &e.ingested)
+	e.opt.SegmentBytes = e.space.segment
 	e.stop, e.cancel = context.WithCancel(context.Background())
 	e.reg.init()
 	e.routes.init()
@@ -221,6 +226,12 @@ func (e *Engine) Close() error {
 		err = e.dir.markClean()
 	}
 	e.dir.release()
+	if errors.Is(err, syscall.ENOSPC) {
+		// Nothing that was acknowledged hangs on it: the next start recovers it from
+		// the log as after a kill.
+		e.opt.Logger.Warn("the disk is full: the data directory could not be marked as closed, so the next start replays the log", "error", err)
+		return nil
+	}
 	return err
 }
 

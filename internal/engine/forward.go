@@ -18,7 +18,7 @@ const (
 	forwardBytes = 1 << 20
 )
 
-// errFull says that the destination has no room.
+// errFull says that the destination, or the disk, has no room.
 var errFull = errors.New("engine: the destination of a router is full")
 
 // forward advances all routers of the source up to its head as it is now, each
@@ -232,6 +232,10 @@ func (e *Engine) copyOut(c *copying) error {
 	full := false
 	for {
 		b := newBatch(c.records)
+		if e.space.room(int64(len(b.frames))) != nil {
+			b.put()
+			return errFull
+		}
 		fits, tk, err := e.stageCopies(c, b)
 		b.put()
 		switch {

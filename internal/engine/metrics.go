@@ -15,6 +15,9 @@ type Metrics struct {
 	BytesLive     int64
 	QueueTopics   int
 	Leases        int64
+	DiskFree      int64 // bytes of the data directory's file system; -1: it does not say
+	DiskReserve   int64 // bytes of it that client writes leave free; 0: none
+	Writable      bool  // false while writes are refused for the disk or the log
 
 	WAL  WALMetrics
 	Push PushMetrics
@@ -84,6 +87,8 @@ func (e *Engine) Metrics() Metrics {
 		RecordsLive: e.records.Load(),
 		BytesLive:   e.bytes.Load(),
 		QueueTopics: int(e.queueTopics.Load()),
+		DiskFree:    e.space.free.Load(),
+		DiskReserve: e.space.reserve,
 	}
 	for i := range m.TopicsByClass {
 		m.TopicsByClass[i] = int(e.byClass[i].Load())
@@ -105,6 +110,7 @@ func (e *Engine) Metrics() Metrics {
 	m.WAL = WALMetrics{Frames: w.Frames, Batches: w.Batches, Fsyncs: w.Fsyncs, BytesWritten: w.Bytes, Rotations: w.Rotations,
 		SubmitFull: w.SubmitFull, QueueDepth: w.QueueDepth, QueueDepthPeak: w.QueueDepthPeak, ReadOnly: w.ReadOnly,
 		FsyncMicros: w.FsyncMicros, FsyncBuckets: w.FsyncBuckets, DebtSegments: w.DebtSegments}
+	m.Writable = !w.ReadOnly && !e.space.low.Load()
 	return m
 }
 

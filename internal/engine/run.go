@@ -4,13 +4,14 @@ import "time"
 
 // start begins the engine's background loops; Close ends them and waits.
 func (e *Engine) start() {
-	e.loops.Add(5 + e.sched.Shards())
+	e.loops.Add(6 + e.sched.Shards())
 	for i := range e.sched.Shards() {
 		go func() { defer e.loops.Done(); e.deliverLoop(i) }()
 	}
 	go func() { defer e.loops.Done(); e.agingLoop() }()
 	go func() { defer e.loops.Done(); e.governLoop() }()
 	go func() { defer e.loops.Done(); e.sealLoop() }()
+	go func() { defer e.loops.Done(); e.spaceLoop() }()
 	go func() { defer e.loops.Done(); e.shrinkLoop() }()
 	go func() { defer e.loops.Done(); e.tickLoop() }()
 	signal(e.sealed) // segments that were waiting when the engine stopped

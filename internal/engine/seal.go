@@ -1,9 +1,12 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/weirmq/weir/internal/engine/topic"
@@ -39,6 +42,7 @@ func (e *Engine) sealLoop() {
 				return
 			}
 			if err != nil {
+				e.freeForTable(err)
 				e.opt.Logger.Error("a sealed segment could not be moved to the store; trying again in a second",
 					"segment", seg.Number, "error", err)
 				select {
@@ -122,6 +126,10 @@ func (e *Engine) shrinkLoop() {
 		case <-e.shrink:
 		}
 		if err := e.shrinkStore(); err != nil && !errors.Is(err, context.Canceled) {
+			e.freeForTable(err)
+			if e.space.low.Load() {
+				signal(e.shrink)
+			}
 			e.opt.Logger.Error("disk space could not be given back; trying again with the next change", "error", err)
 		}
 		// What goes in the meantime is dealt with in one round.
@@ -141,11 +149,16 @@ func (e *Engine) markDirty(t *entry) {
 	}
 }
 
-// A segment is rewritten once less than this share of it is live.
-const rewriteBelow = 0.8
+// A segment is rewritten once less than this share of it is live; on a disk that
+// is nearly full, where every byte counts, already below the second share.
+const (
+	rewriteBelow    = 0.8
+	rewriteBelowLow = 0.98
+)
 
 // shrinkStore drops sealed segments in which nothing is live and rewrites
-// those with few live bytes.
+// those with few live bytes. What gives most comes first, since a rewrite needs
+// space of its own for a while; one that fails does not hold up the others.
 func (e *Engine) shrinkStore() error {
 	for _, t := range e.reg.all() {
 		t.mu.Lock()
@@ -155,21 +168,35 @@ func (e *Engine) shrinkStore() error {
 	e.sealing.Lock()
 	segments, live := e.store.Segments(), e.liveBytes()
 	e.sealing.Unlock()
+	slices.SortFunc(segments, func(a, b store.Segment) int { return cmp.Compare(live[a.Segment], live[b.Segment]) })
+	below := rewriteBelow
+	if e.space.low.Load() {
+		below = rewriteBelowLow
+	}
+	var failed error
 	for _, s := range segments {
 		if e.stop.Err() != nil {
 			return e.stop.Err()
 		}
-		if s.Disk == 0 || live[s.Segment] >= rewriteBelow*float64(s.Disk) {
+		if s.Disk == 0 || live[s.Segment] >= below*float64(s.Disk) {
 			continue
 		}
 		if err := e.shrinkSegment(s.Segment); err != nil {
-			return err
+			failed = cmp.Or(failed, err)
 		}
 	}
 	e.sealing.Lock()
 	defer e.sealing.Unlock()
 	_, err := e.store.ExpireKeys(e.clock() - e.longestWindow())
-	return err
+	return cmp.Or(failed, err)
+}
+
+// freeForTable makes room for a table that a full disk did not take: it gives
+// back what it replaces, and the next try finds the space.
+func (e *Engine) freeForTable(err error) {
+	if errors.Is(err, syscall.ENOSPC) {
+		e.log.GiveSpare()
+	}
 }
 
 // liveBytes estimates how many bytes of each sealed segment are live. The

@@ -76,7 +76,7 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 		key = op.KeyHash(sum[:])
 	}
 	begin := time.Now()
-	full := e.admit(ctx, req.DisableBackpressure)
+	full := e.admit(ctx, int64(len(b.frames)), req.DisableBackpressure)
 	if waited := time.Since(begin); waited > time.Millisecond {
 		res.ThrottleMS = ms(waited)
 	}

@@ -19,6 +19,7 @@ type Config struct {
 	DiskFlush   time.Duration // longest time a disk write stays unsynced
 	IngestSlots int           // submissions that may wait for the log
 	StallAfter  time.Duration // how long the log may stand still with work waiting; 0: for ever
+	DiskReserve int64         // bytes of the disk that writes leave free; 0: the engine's default, negative: none
 
 	AllowedHosts  []string // host names accepted besides loopback
 	Keys          *Keys    // nil: auth is off
@@ -45,6 +46,7 @@ func ConfigFrom(lookup Lookup) (Config, error) {
 		DiskFlush:      time.Duration(r.number("WEIR_DISK_FLUSH_MS", 1000, 1, 3_600_000)) * time.Millisecond,
 		IngestSlots:    int(r.number("WEIR_INGEST_QUEUE", 4096, 1, 1<<20)),
 		StallAfter:     r.duration("WEIR_STALL_AFTER", 30*time.Second, time.Second, 24*time.Hour),
+		DiskReserve:    r.diskReserve(),
 		AllowedHosts:   splitTrim(r.text("WEIR_ALLOWED_HOSTS", ""), ","),
 		ProbeAuth:      r.flag("WEIR_PROBE_AUTH"),
 		AllowInsecure:  r.flag("WEIR_ALLOW_INSECURE_NO_AUTH"),
@@ -139,6 +141,30 @@ func (r *settings) duration(name string, def, low, high time.Duration) time.Dura
 		return def
 	}
 	return d
+}
+
+// diskReserve is a size, with 0 for none.
+func (r *settings) diskReserve() int64 {
+	const name = "WEIR_DISK_RESERVE"
+	v := r.text(name, "")
+	if v == "" {
+		return 0
+	}
+	digits, unit := v, int64(1)
+	for suffix, bytes := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40} {
+		if d, ok := strings.CutSuffix(v, suffix); ok {
+			digits, unit = strings.TrimSpace(d), bytes
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 0 || n > (1<<60)/unit {
+		r.refuse(name, v, "bytes, or a number with KiB, MiB, GiB or TiB, such as 192MiB; 0 for none")
+		return 0
+	}
+	if n == 0 {
+		return -1
+	}
+	return n * unit
 }
 
 func (r *settings) flag(name string) bool {

@@ -54,6 +54,7 @@ func TestAnUnusableSettingIsNamed(t *testing.T) {
 		"WEIR_HOST":                   {"a:b", "1.2.3.4:", "1.2.3.4:99999", "a:1:2"},
 		"WEIR_DISK_FLUSH_MS":          {"0", "-1", "1s", "1e3"},
 		"WEIR_INGEST_QUEUE":           {"0", "x"},
+		"WEIR_DISK_RESERVE":           {"-1", "1.5GiB", "MiB", "10MB", "99999999999TiB", "half"},
 		"WEIR_PROBE_AUTH":             {"yes", "2"},
 		"WEIR_TEST_MIN_HEARTBEAT_MS":  {"0", "1001", "1s"},
 		"WEIR_ALLOW_INSECURE_NO_AUTH": {"please"},
@@ -71,6 +72,15 @@ func TestAnUnusableSettingIsNamed(t *testing.T) {
 			if _, err := ConfigFrom(lookup(map[string]string{name: v})); err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s=%q: the error is %v", name, v, err)
 			}
+		}
+	}
+}
+
+func TestTheDiskReserveIsASize(t *testing.T) {
+	for v, want := range map[string]int64{"": 0, "0": -1, "0MiB": -1, "4096": 4096, "3KiB": 3 << 10, "192MiB": 192 << 20, "2 GiB": 2 << 30, "1TiB": 1 << 40} {
+		c, err := ConfigFrom(lookup(map[string]string{"WEIR_DISK_RESERVE": v}))
+		if err != nil || c.DiskReserve != want {
+			t.Errorf("%q: got %d, %v, want %d", v, c.DiskReserve, err, want)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (q *request) refuse(err error) {
 	status := e.Code.Status()
 	h := q.w.Header()
 	switch status {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInsufficientStorage:
 		h["Retry-After"] = []string{strconv.Itoa(retryAfter(e))}
 	case http.StatusUnauthorized:
 		h["Www-Authenticate"] = headerBearer
@@ -50,7 +50,7 @@ func (q *request) refuse(err error) {
 	_ = q.send(status)
 }
 
-// retryAfter is the wait in whole seconds that goes with a 429 or 503.
+// retryAfter is the wait in whole seconds that goes with a 429, 503 or 507.
 func retryAfter(e *api.Error) int {
 	var ms float64
 	switch v := e.Detail["retry_after_ms"].(type) {

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/weirmq/weir/internal/api"
 )
 
 func (s *Server) uptime() int64 { return time.Since(s.started).Milliseconds() }
@@ -18,13 +20,19 @@ func (q *request) getHealth() error {
 	return q.send(http.StatusOK)
 }
 
-// getReady answers 200 once the state is rebuilt and until the server drains.
+// getReady answers 200 once the state is rebuilt and until the server drains,
+// also while writes are refused for want of disk space: deletes and acks have to
+// come through, so nobody may take the server out of service.
 func (q *request) getReady() error {
 	if err := q.s.ready(q); err != nil {
 		return err
 	}
 	q.out = append(q.out[:0], `{"status":"ready","wal_replay_complete":true,"topics":`...)
 	q.out = strconv.AppendInt(q.out, int64(q.eng.Metrics().Topics), 10)
+	if ok, reason := q.eng.Writable(); !ok {
+		q.out = append(q.out, `,"writable":false,"reason":`...)
+		q.out = api.AppendString(q.out, reason)
+	}
 	q.out = append(q.out, '}')
 	return q.send(http.StatusOK)
 }

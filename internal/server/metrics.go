@@ -38,6 +38,9 @@ var metricNames = []struct {
 	{"weir_bytes_live", "Bytes of data and meta of all live records.", nil},
 	{"weir_queue_topics", "Topics of type queue.", nil},
 	{"weir_queue_leases_in_flight", "Jobs under an unexpired lease, all queues.", nil},
+	{"weir_disk_free_bytes", "Free bytes of the data directory's file system.", nil},
+	{"weir_disk_reserve_bytes", "Free bytes below which writes are refused.", nil},
+	{"weir_writable", "0 while writes are refused because of the disk or the log.", nil},
 	{"weir_sse_connections", "Open SSE streams and WebSockets.", nil},
 	{"weir_watch_sessions", "Watch sessions that exist.", nil},
 	{"weir_ready", "1 once recovery is done and until the server drains.", nil},
@@ -108,6 +111,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge("weir_bytes_live", float64(n.BytesLive))
 	gauge("weir_queue_topics", float64(n.QueueTopics))
 	gauge("weir_queue_leases_in_flight", float64(n.Leases))
+	m.collectDisk(&n, gauge)
 	gauge("weir_sse_connections", float64(m.s.streams.count()))
 	gauge("weir_watch_sessions", float64(n.Push.WatchSessions))
 	gauge("weir_ready", number(ready))
@@ -121,6 +125,17 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.collectLog(&n.WAL, put)
 	ch <- m.schedWait(&n.Push)
 	ch <- m.fsyncLatency(&n.WAL)
+}
+
+func (m *metrics) collectDisk(n *engine.Metrics, gauge func(string, float64, ...string)) {
+	if m.s.engine.Load() == nil {
+		return // not known yet
+	}
+	if n.DiskFree >= 0 {
+		gauge("weir_disk_free_bytes", float64(n.DiskFree))
+	}
+	gauge("weir_disk_reserve_bytes", float64(n.DiskReserve))
+	gauge("weir_writable", number(n.Writable))
 }
 
 func (m *metrics) collectTopics(gauge func(string, float64, ...string)) {
@@ -269,6 +284,9 @@ type snapshot struct {
 	WatchSessions   int     `json:"watch_sessions"`
 	Ready           bool    `json:"ready"`
 	ReplayProgress  float64 `json:"replay_progress"`
+	DiskFree        int64   `json:"disk_free_bytes,omitempty"`
+	DiskReserve     int64   `json:"disk_reserve_bytes"`
+	Writable        bool    `json:"writable"`
 	UptimeMS        int64   `json:"uptime_ms"`
 	WAL             walPart `json:"wal"`
 }
@@ -309,6 +327,9 @@ func (m *metrics) snapshot() snapshot {
 		WatchSessions:   n.Push.WatchSessions,
 		Ready:           ready,
 		ReplayProgress:  m.s.recovered(),
+		DiskFree:        max(0, n.DiskFree),
+		DiskReserve:     n.DiskReserve,
+		Writable:        n.Writable,
 		UptimeMS:        m.s.uptime(),
 		WAL: walPart{
 			Fsyncs: w.Fsyncs, Frames: w.Frames, Batches: w.Batches, BytesWritten: w.BytesWritten,

@@ -90,6 +90,7 @@ func (l *Log) runKeeper() {
 		}
 		if l.heal() {
 			l.recycle()
+			l.dropSpare()
 			l.prepare()
 			l.mu.Lock()
 			again := len(l.mu.retired) > 0 && l.activeLocked() != nil
@@ -103,14 +104,54 @@ func (l *Log) runKeeper() {
 	}
 }
 
-// prepare makes the spare once the tail is half full.
+// Provide has the next segment's file made now and not only once the tail is
+// half full, when a disk that fills up may not take it any more.
+func (l *Log) Provide() {
+	l.mu.Lock()
+	want := l.mu.spare == nil && l.mu.broken == nil
+	l.mu.spareEarly, l.mu.spareGone = want, false
+	l.mu.Unlock()
+	if want {
+		l.kick()
+	}
+}
+
+// GiveSpare gives the space of the next segment's file back, if there is one, to
+// something that frees more. Until Provide asks for it, that file is then made
+// only when the log cannot go on without. It returns at once; the keeper does it.
+func (l *Log) GiveSpare() {
+	l.mu.Lock()
+	l.mu.spareGone = true
+	l.mu.Unlock()
+	l.kick()
+}
+
+// dropSpare does what GiveSpare asks for. Only the keeper gives a file the name
+// of the next segment, so it alone may remove it.
+func (l *Log) dropSpare() {
+	l.mu.Lock()
+	sp := l.mu.spare
+	if !l.mu.spareGone || sp == nil {
+		l.mu.Unlock()
+		return
+	}
+	l.mu.spare = nil
+	l.mu.Unlock()
+	sp.file.Close()
+	if err := l.opt.FS.Remove(l.path(segName(sp.number))); err != nil {
+		l.opt.Logger.Warn("the prepared log segment could not be removed", slog.Any("error", err))
+	}
+}
+
+// prepare makes the spare once the tail is half full, or earlier if it is asked to.
 func (l *Log) prepare() {
 	l.mu.Lock()
-	wanted := l.mu.spareWanted
+	wanted, early := l.mu.spareWanted, l.mu.spareEarly
+	l.mu.spareEarly = false
 	number := uint32(0)
 	if active := l.activeLocked(); active == nil && wanted {
 		number = l.mu.segs[0].number
-	} else if active != nil && (wanted || active.end.Load() >= active.size/2) {
+	} else if active != nil && (wanted || early || active.end.Load() >= active.size/2 && !l.mu.spareGone) {
 		number = active.number + 1
 	}
 	have := l.mu.spare != nil
@@ -124,6 +165,7 @@ func (l *Log) prepare() {
 	switch {
 	case err == nil:
 		l.mu.spare = sp
+		l.mu.spareGone = l.mu.spareGone && !l.mu.spareWanted // the writer is about to take it
 	case l.mu.spareWanted:
 		l.mu.spareErr = err
 	default:
@@ -236,6 +278,7 @@ func (l *Log) recycleOne() bool {
 		if err == nil {
 			l.mu.Lock()
 			l.mu.spare = &spareFile{number: next, size: s.size, file: h.File}
+			l.mu.spareGone = l.mu.spareGone && !l.mu.spareWanted
 			l.mu.spareWanted = false
 			release(&l.mu.spareReady)
 			l.mu.Unlock()

@@ -70,3 +70,53 @@ func TestAReleasedFileNeverTakesTheNameOfOneInUse(t *testing.T) {
 		}
 	}
 }
+
+// The next file can be had early, while there is space for it, and given back
+// to something more urgent; the log goes on in either case.
+func TestTheNextFileIsMadeEarlyAndGivenBack(t *testing.T) {
+	fs := vfs.NewMem()
+	l, _, _ := openLog(t, Options{FS: fs, SegmentBytes: 8 << 10}, 0)
+	defer mustClose(t, l)
+	next := l.path(segName(2))
+	has := func() bool { _, err := fs.Stat(next); return err == nil }
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("not within five seconds: " + what)
+			}
+		}
+	}
+	write := func(n int) {
+		t.Helper()
+		for range n {
+			gen := l.Gen()
+			lsn, _, err := l.AppendUnslotted(gen, nil, make([]byte, 1000), Checksum(make([]byte, 1000)), Written)
+			if err == nil {
+				err = l.Wait(lsn, gen, Written)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if has() {
+		t.Fatal("there is a second file before anything was written")
+	}
+	l.Provide()
+	until("the next file is made", has)
+	l.GiveSpare()
+	until("it is given back", func() bool { return !has() })
+	write(5) // past the half, where it would be made again
+	l.mu.Lock()
+	held := l.mu.spare == nil
+	l.mu.Unlock()
+	if has() || !held {
+		t.Error("the space was taken again at once")
+	}
+	write(10)
+	until("the log goes on in it", has)
+	if f := l.Metrics().Failures; f != 0 {
+		t.Errorf("the log failed %d times", f)
+	}
+}

@@ -253,7 +253,11 @@ type Log struct {
 		// spareWanted is set while the writer waits for a spare.
 		spareWanted bool
 		spareErr    error
-		spareReady  chan struct{}
+		// spareEarly asks the keeper to make the spare before the tail is half full,
+		// spareGone to remove it and to make none until it is needed or asked for;
+		// see Provide and GiveSpare.
+		spareEarly, spareGone bool
+		spareReady            chan struct{}
 
 		failures []failure
 		broken   *failure // being healed

@@ -1,0 +1,193 @@
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+const (
+	// maxDiskReserve is the default reserve of a file system that is large enough.
+	maxDiskReserve = 192 << 20
+	// spaceSegments is how many log segments fit into the reserve. Below it no
+	// client's records come in, and what goes on needs at most one segment for the
+	// log, which makes its next file, and one for a table that is built before the
+	// records it replaces are given back. The third is left for what lies between
+	// two looks and for small files.
+	spaceSegments = 3
+
+	minSegmentBytes = 1 << 20
+	maxSegmentBytes = 64 << 20
+
+	spacePeriod    = 100 * time.Millisecond
+	spaceTold      = 10 * time.Second // between two lines about it in the log
+	diskRetryAfter = 5 * time.Second
+)
+
+// space knows how full the file system of the data directory is, and whether
+// client writes may take more of it. What frees space never asks.
+type space struct {
+	fs       vfs.FS
+	dir      string
+	reserve  int64 // bytes that client writes leave free; 0: none
+	segment  int64 // bytes of a log segment
+	ingested *atomic.Int64
+
+	free atomic.Int64 // at the last look; -1: the file system does not say
+	seen atomic.Int64 // what had been ingested then
+	low  atomic.Bool  // writes are refused
+
+	look sync.Mutex // held while looking
+}
+
+// openSpace takes the first look and settles the reserve: want bytes, by
+// default (0) the smaller of 192 MiB and a tenth of the file system, none if
+// want is negative or the file system does not say how full it is.
+func openSpace(opt *Options, ingested *atomic.Int64) *space {
+	s := &space{fs: opt.FS, dir: opt.Dir, ingested: ingested}
+	s.free.Store(-1)
+	usage, err := s.fs.GetDiskUsage(s.dir)
+	if err == nil && opt.DiskReserve >= 0 {
+		s.reserve = opt.DiskReserve
+		if s.reserve == 0 {
+			s.reserve = min(maxDiskReserve, int64(usage.TotalBytes/10))
+		}
+	}
+	s.segment = opt.SegmentBytes
+	if s.segment == 0 {
+		s.segment = maxSegmentBytes
+		if s.reserve > 0 {
+			s.segment = min(maxSegmentBytes, max(minSegmentBytes, s.reserve/spaceSegments)) &^ 4095
+		}
+	}
+	s.sample()
+	return s
+}
+
+// sample looks at the file system.
+func (s *space) sample() {
+	s.look.Lock()
+	defer s.look.Unlock()
+	ingested := s.ingested.Load()
+	usage, err := s.fs.GetDiskUsage(s.dir)
+	if err != nil {
+		s.free.Store(-1)
+		s.low.Store(false)
+		return
+	}
+	free := int64(min(usage.AvailBytes, 1<<62))
+	s.seen.Store(ingested)
+	s.free.Store(free)
+	switch {
+	case s.reserve == 0:
+	case free < s.reserve:
+		s.low.Store(true)
+	case free >= s.reserve+s.segment/3: // a table that is being built must not switch it back and forth
+		s.low.Store(false)
+	}
+}
+
+// room refuses a write of n encoded bytes that would not leave the reserve
+// free. What has been written since the last look counts as if it had taken
+// space, though most of it goes to files that were made before; only if that is
+// too much is the file system looked at again.
+func (s *space) room(n int64) error {
+	if s.reserve == 0 {
+		return nil
+	}
+	if n > s.segment {
+		n *= 2 // its file grows by it, and so does the table made from it
+	}
+	if !s.low.Load() {
+		if s.free.Load()-(s.ingested.Load()-s.seen.Load())-n >= s.reserve {
+			return nil
+		}
+		s.sample()
+		free := s.free.Load()
+		if !s.low.Load() && (free < 0 || free-n >= s.reserve) {
+			return nil
+		}
+	}
+	return s.refusal()
+}
+
+func (s *space) refusal() error {
+	free := s.free.Load()
+	return api.Errorf(api.CodeDiskFull, "the disk has %s free and %s are kept for what frees space: delete or ack records, or make the disk larger; reads, deletes and acks go on",
+		mib(free), mib(s.reserve)).
+		With("free_bytes", free).With("reserve_bytes", s.reserve).With("retry_after_ms", diskRetryAfter.Milliseconds())
+}
+
+func mib(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+
+// spaceLoop keeps the engine's knowledge of the disk fresh. While writes are
+// refused the log has a file in hand, so that deletes can go on even if someone
+// else takes the rest.
+func (e *Engine) spaceLoop() {
+	tick := time.NewTicker(spacePeriod)
+	defer tick.Stop()
+	s := e.space
+	was, told, at := false, false, time.Time{}
+	for {
+		s.sample()
+		low := s.low.Load()
+		switch {
+		case low && !was:
+			signal(e.shrink)
+		case !low && was:
+			e.log.Provide()
+			e.diskHasRoom()
+		}
+		was = low
+		// Where caps free what writers take, it may go back and forth all the time.
+		if low != told && time.Since(at) >= spaceTold {
+			told, at = low, time.Now()
+			s.tell(e.opt.Logger, low)
+		}
+		if low && s.free.Load() > 2*s.segment {
+			e.log.Provide()
+		}
+		select {
+		case <-e.stop.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *space) tell(log *slog.Logger, low bool) {
+	if low {
+		log.Warn("the disk is nearly full: writes are refused; reads, deletes and acks go on", "free", mib(s.free.Load()), "reserve", mib(s.reserve))
+		return
+	}
+	log.Info("the disk has room again: writes go on", "free", mib(s.free.Load()), "reserve", mib(s.reserve))
+}
+
+// diskHasRoom lets the routers go on that found the disk full.
+func (e *Engine) diskHasRoom() {
+	for _, t := range e.reg.all() {
+		if t.feeders.Load() == nil {
+			continue
+		}
+		t.mu.Lock()
+		e.madeRoom(t)
+		t.mu.Unlock()
+	}
+}
+
+// Writable reports whether the engine takes writes, and why it does not.
+func (e *Engine) Writable() (ok bool, reason string) {
+	if s := e.space; s.low.Load() {
+		return false, fmt.Sprintf("the disk has %s free and %s are kept for what frees space (--disk-reserve)", mib(s.free.Load()), mib(s.reserve))
+	}
+	if e.log.Metrics().ReadOnly {
+		return false, "the log cannot be written at the moment; the server's log names the error"
+	}
+	return true, ""
+}

@@ -22,8 +22,9 @@ func TestWhatTheSourceLostIsBurntInTheDestination(t *testing.T) {
 	e := openOn(t, fs, "1")
 	put(t, e, "in", configOf(api.Disk, func(c *api.Config) { c.CapRecords = 3 }))
 	putRouter(t, e, "r", "in", "out")
-	write(t, e, "in", "1")
+	// In this order: the router copies as soon as it gets to run.
 	write(t, e, "out", "90")
+	write(t, e, "in", "1")
 	mustFull(t, e, "out")
 	release := hold(e, "r")
 	write(t, e, "in", "2", "3", "4", "5", "6")

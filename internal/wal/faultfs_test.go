@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -96,10 +97,14 @@ func (f *faultFS) wrap(name string) func(vfs.File, error) (vfs.File, error) {
 	}
 }
 
+// A faultFile forgets like a file of the operating system: after a sync that
+// failed, what was not on the disk counts as clean, and later syncs succeed
+// without writing it.
 type faultFile struct {
 	vfs.File
-	fs   *faultFS
-	name string
+	fs     *faultFS
+	name   string
+	forgot atomic.Bool
 }
 
 func (f *faultFile) WriteAt(b []byte, off int64) (int, error) {
@@ -117,10 +122,14 @@ func (f *faultFile) Sync() error {
 	}
 	switch err := f.fs.at(call{kind: kind, path: f.name, sync: f.File.Sync}); err {
 	case nil:
+		if f.forgot.Load() {
+			return nil
+		}
 		return f.File.Sync()
 	case errDone:
 		return nil
 	default:
+		f.forgot.Store(true)
 		return err
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// disk is a file system in memory that can fail and lose power.
+// disk is a file system in memory that can fail and lose power. Like that of an
+// operating system it forgets: see forgetful.
 type disk struct {
 	vfs.FS
 	mem  *vfs.MemFS
@@ -21,14 +22,57 @@ type disk struct {
 
 func newDisk(mem *vfs.MemFS) *disk {
 	d := &disk{mem: mem}
-	d.FS = errorfs.Wrap(mem, errorfs.InjectorFunc(func(o errorfs.Op) error {
+	d.FS = forgetful{errorfs.Wrap(mem, errorfs.InjectorFunc(func(o errorfs.Op) error {
 		if h := d.hook.Load(); h != nil && mutates(o.Kind) {
 			return (*h)(o)
 		}
 		return nil
-	}))
+	}))}
 	return d
 }
+
+// forgetful is a file system on which a failed sync leaves what was not on the
+// disk marked as clean: later syncs of that file succeed and write nothing.
+type forgetful struct{ vfs.FS }
+
+type forgetfulFile struct {
+	vfs.File
+	forgot atomic.Bool
+}
+
+func (f forgetful) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return forgetting(f.FS.Create(name, c))
+}
+
+func (f forgetful) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	return forgetting(f.FS.OpenReadWrite(name, c, opts...))
+}
+
+func (f forgetful) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return forgetting(f.FS.ReuseForWrite(from, to, c))
+}
+
+func forgetting(file vfs.File, err error) (vfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &forgetfulFile{File: file}, nil
+}
+
+func (f *forgetfulFile) synced(sync func() error) error {
+	if f.forgot.Load() {
+		return nil
+	}
+	err := sync()
+	if err != nil {
+		f.forgot.Store(true)
+	}
+	return err
+}
+
+func (f *forgetfulFile) Sync() error { return f.synced(f.File.Sync) }
+
+func (f *forgetfulFile) SyncData() error { return f.synced(f.File.SyncData) }
 
 func mutates(k errorfs.OpKind) bool {
 	switch k {
@@ -54,12 +98,16 @@ func (d *disk) failing(kind string, err error) {
 		if !strings.Contains(o.Path, "/wal") {
 			return nil
 		}
-		sync := o.Kind == errorfs.OpFileSync || o.Kind == errorfs.OpFileSyncData
+		sync := isSync(o.Kind)
 		if kind == "syncs" && !sync || kind == "writes" && sync {
 			return nil
 		}
 		return err
 	})
+}
+
+func isSync(k errorfs.OpKind) bool {
+	return k == errorfs.OpFileSync || k == errorfs.OpFileSyncData
 }
 
 // sector is the unit in which an unsynced write survives.

@@ -27,7 +27,7 @@ var coverage = []string{
 	"the clock jumps by 24h0m0s", "the clock jumps by -24h0m0s", "the clock goes back over a restart",
 	"calls at once", "a long poll", "crash while calls are open", "backup", "close", "kill",
 	"power cut keeping 0 %", "power cut keeping 30 %", "power cut keeping 70 %", "power cut lost changes", "crash in recovery", "recovered twice",
-	"disk fails all", "disk fails writes", "disk fails syncs", "disk fails once", "refused by a failing disk", "crash while the disk fails",
+	"disk fails all", "disk fails writes", "disk fails syncs", "disk fails once", "disk fails one sync", "refused by a failing disk", "crash while the disk fails",
 	"sealed", "rotated",
 }
 
@@ -150,15 +150,15 @@ func (s *sim) together() {
 // failing lets the log's files fail for a while.
 func (s *sim) failing() {
 	s.guard()
-	kind := pickOf(s, []string{"all", "writes", "syncs", "once"})
+	kind := pickOf(s, []string{"all", "writes", "syncs", "once", "one sync"})
 	errno := pickOf(s, []syscall.Errno{syscall.EIO, syscall.ENOSPC})
 	s.tell("the disk fails: %s, %v", kind, errno)
 	s.count["disk fails "+kind]++
 	s.faulty = true
-	if kind == "once" {
+	if kind == "once" || kind == "one sync" {
 		d := s.disk
 		d.set(func(o errorfs.Op) error {
-			if !strings.Contains(o.Path, "/wal") {
+			if !strings.Contains(o.Path, "/wal") || kind == "one sync" && !isSync(o.Kind) {
 				return nil
 			}
 			d.set(nil)

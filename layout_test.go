@@ -61,7 +61,7 @@ var table = map[string]rule{
 	"internal/api":          {tests: rapid},
 	"internal/op":           {code: "internal/api", tests: rapid},
 	"internal/wal":          {code: vfs, tests: rapid},
-	"internal/store":        {code: "internal/api internal/op " + pebble, tests: rapid},
+	"internal/store":        {code: "internal/api internal/op internal/wal " + pebble, tests: rapid},
 	"internal/engine/topic": {code: "internal/api internal/op", tests: rapid},
 	"internal/engine/queue": {code: "internal/api internal/op", tests: rapid},
 

@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/weirmq/weir/internal/op"
+import (
+	"errors"
+
+	"github.com/weirmq/weir/internal/op"
+)
 
 // slowest returns the lowest position of the topic's routers.
 func (t *entry) slowest() (pos uint64, any bool) {
@@ -70,8 +74,12 @@ func (e *Engine) dropBehind(t *entry) {
 }
 
 // dropUnreadable gives up what a cap took if the router at pos is among it and
-// found it moved.
-func (e *Engine) dropUnreadable(t *entry, pos uint64) {
+// found it moved or damaged.
+func (e *Engine) dropUnreadable(t *entry, pos uint64, err error) {
+	var d *damaged
+	if err != errMoved && !errors.As(err, &d) {
+		return
+	}
 	t.mu.Lock()
 	gone := pos < t.Loss
 	t.mu.Unlock()

@@ -48,23 +48,36 @@ func (e *Engine) Claim(ctx context.Context, name string, req *api.ClaimRequest, 
 	if err := e.pull(ctx, name); err != nil {
 		return api.ClaimResult{}, err
 	}
+	for {
+		res, lost, err := e.claimOnce(ctx, name, req, visit)
+		if err != nil || res.Count > 0 || !lost {
+			return res, err
+		}
+	}
+}
+
+// claimOnce is one claim; lost says that it met damage, so that there may be
+// jobs though it brought none.
+func (e *Engine) claimOnce(ctx context.Context, name string, req *api.ClaimRequest, visit func(*api.Job)) (res api.ClaimResult, lost bool, err error) {
 	t, now, err := e.lockQueue(name)
 	if err != nil {
-		return api.ClaimResult{}, err
+		return res, false, err
 	}
 	if err := api.CheckClaim(req, &e.opt.Limits); err != nil {
 		t.mu.Unlock()
-		return api.ClaimResult{}, err
+		return res, false, err
 	}
 	c := &claim{e: e, t: t, req: req}
 	if t.Config.ClaimJitterMS > 0 {
-		if err := c.joinWindow(name, now); err != nil {
-			return api.ClaimResult{}, err
-		}
-	} else if err := c.take(ctx, name, now); err != nil {
-		return api.ClaimResult{}, err
+		err = c.joinWindow(name, now)
+	} else {
+		err = c.take(ctx, name, now)
 	}
-	return c.deliver(ctx, visit)
+	if err != nil {
+		return res, false, err
+	}
+	res, err = c.deliver(ctx, visit)
+	return res, c.lost, err
 }
 
 // claim is one claim in the making.
@@ -76,6 +89,7 @@ type claim struct {
 	picks    []queue.Pick
 	deadline int64 // Unix ms, as the claimer is told
 	ready    uint64
+	lost     bool   // some of picks were damaged
 	log      ticket // durable leases: what to wait for
 	err      error
 	dealt    chan struct{} // coalesced: closed when picks is final
@@ -214,12 +228,16 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 		if err == nil {
 			break
 		}
-		if ok, err := tries.again(c.t, c.picks[at].Seq, err); !ok {
+		if ok, err := tries.again(c.e, c.t, c.picks[at].Seq, err); !ok {
 			giveBack()
 			return api.ClaimResult{}, err
 		}
+		c.lost = c.lost || err != errMoved
 	}
 	c.t.mu.Lock()
+	if c.lost {
+		c.ready = c.t.jobs(c.e.leaseClock()).Ready
+	}
 	for i := range c.picks {
 		c.picks[i].SetSize(sizes[i])
 	}

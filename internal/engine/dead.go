@@ -79,17 +79,19 @@ func (e *Engine) readDead(t *entry, dead []queue.Pick) ([]api.Record, removal, e
 			continue
 		}
 		it, err := e.item(t, p.Seq)
-		if err != nil {
-			return nil, rm, err
+		if err == nil {
+			err = e.readBatch(t, p.Seq, func(r *api.Record) bool {
+				if r.Seq == p.Seq {
+					records = append(records, deadLetter(t.Name, p, r))
+				}
+				return r.Seq < p.Seq
+			})
 		}
-		err = e.readBatch(t, p.Seq, func(r *api.Record) bool {
-			if r.Seq == p.Seq {
-				records = append(records, deadLetter(t.Name, p, r))
-			}
-			return r.Seq < p.Seq
-		})
 		if err != nil {
-			return nil, rm, err
+			if err = e.stepOverHeld(t, err); err != nil {
+				return nil, rm, err
+			}
+			continue // it is lost, and no letter
 		}
 		rm.add(it)
 		rm.dead++

@@ -137,7 +137,7 @@ func (d *deletion) run(ctx context.Context) error {
 			return d.flush()
 		}
 		err := p.read(d.e, d.t, d.take)
-		if ok, err := tries.again(d.t, d.pos+1, err); !ok {
+		if ok, err := tries.again(d.e, d.t, d.pos+1, err); !ok {
 			return err
 		}
 		if len(d.found) >= d.e.opt.deleteBatch {

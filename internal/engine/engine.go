@@ -136,6 +136,7 @@ type Engine struct {
 	governor *governor.Governor
 	sessions sessions
 	push     pushCounters
+	damage   damageRecord
 	hooks    visitHooks
 
 	sealing turn // held while a segment moves to the store, and by Backup

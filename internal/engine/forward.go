@@ -87,12 +87,10 @@ func (e *Engine) advanceRouter(ctx context.Context, r *router, budget int) (more
 			r.waiting.Store(true)
 			e.dropBehind(r.source)
 			return false, nil
-		case err == errMoved:
-			if ok, err := tries.again(r.source, r.pos.Load()+1, err); !ok {
+		case err != nil:
+			if ok, err := tries.again(e, r.source, r.pos.Load()+1, err); !ok {
 				return false, err
 			}
-		case err != nil:
-			return false, err
 		}
 		if err := ctx.Err(); err != nil {
 			return false, err
@@ -135,9 +133,7 @@ func (e *Engine) forwardOnce(r *router, head uint64, n int) (looked int, err err
 			return !full
 		})
 		if err != nil && (err != errMoved || looked == 0) {
-			if err == errMoved {
-				e.dropUnreadable(t, pos)
-			}
+			e.dropUnreadable(t, pos, err)
 			return looked, err
 		}
 		full = full || err == errMoved

@@ -72,7 +72,7 @@ func (e *Engine) readBatch(t *entry, seq uint64, visit func(*api.Record) bool) e
 	case inLog:
 		err = rd.batch(e, t, ref, visit)
 	case sealed:
-		err = rd.chunk(e, t, run.Segment, seq, visit)
+		err = rd.chunk(e, t, run, seq, visit)
 	}
 	if err == errMoved { // nothing moves while the topic's lock is held
 		err = unreadable(t, seq, nil)
@@ -108,8 +108,21 @@ func (e *Engine) stagedItem(t *entry, seq uint64) (item, error) {
 }
 
 // planCap plans what the caps take once the records of the batch have come, if
-// there is one: the oldest first, the new ones last.
+// there is one: the oldest first, the new ones last. What is damaged is lost
+// before, and that may make room enough.
 func (e *Engine) planCap(t *entry, caps *api.Config, b *batch) (topic.Eviction, error) {
+	for {
+		ev, err := e.planEvict(t, caps, b)
+		if err == nil {
+			return ev, nil
+		}
+		if err = e.stepOverHeld(t, err); err != nil {
+			return ev, err
+		}
+	}
+}
+
+func (e *Engine) planEvict(t *entry, caps *api.Config, b *batch) (topic.Eviction, error) {
 	var ev topic.Eviction
 	head, count, bytes := t.PlannedHead(), t.PlannedCount(), t.PlannedBytes()
 	last := head
@@ -161,7 +174,11 @@ func (e *Engine) expire(t *entry, now int64) error {
 	for seq := t.NextFree(0); seq <= t.Head; seq = t.NextFree(seq) {
 		it, err := e.item(t, seq)
 		if err != nil {
-			return err
+			if err = e.stepOverHeld(t, err); err != nil {
+				return err
+			}
+			t.awaitLoss()
+			continue
 		}
 		if now <= it.ts || uint64(now-it.ts) <= ttl {
 			next = it.ts + int64(min(ttl, 1<<62))
@@ -176,6 +193,13 @@ func (e *Engine) expire(t *entry, now int64) error {
 	}
 	t.nextExpiry = next
 	return nil
+}
+
+// awaitLoss lets readers wait until a loss that was just staged is visible.
+func (t *entry) awaitLoss() {
+	if lsn, gen, need := t.Pending(); lsn != 0 {
+		t.expiring = ticket{lsn, gen, wal.Class(need)}
+	}
 }
 
 // stageEvict logs and stages the loss of the oldest records by itself.

@@ -19,8 +19,11 @@ type Metrics struct {
 	DiskReserve   int64 // bytes of it that client writes leave free; 0: none
 	Writable      bool  // false while writes are refused for the disk or the log
 
-	WAL  WALMetrics
-	Push PushMetrics
+	// What a damaged place has cost since the start: ranges that were announced as
+	// lost, and the records in them.
+	DamageRanges, DamageRecords uint64
+	WAL                         WALMetrics
+	Push                        PushMetrics
 }
 
 // PushMetrics are the numbers of the scheduler, the governor and the streams
@@ -106,6 +109,7 @@ func (e *Engine) Metrics() Metrics {
 		}
 	}
 	m.Push = e.pushMetrics()
+	m.DamageRanges, m.DamageRecords = e.damage.totals()
 	w := e.log.Metrics()
 	m.WAL = WALMetrics{Frames: w.Frames, Batches: w.Batches, Fsyncs: w.Fsyncs, BytesWritten: w.Bytes, Rotations: w.Rotations,
 		SubmitFull: w.SubmitFull, QueueDepth: w.QueueDepth, QueueDepthPeak: w.QueueDepthPeak, ReadOnly: w.ReadOnly,

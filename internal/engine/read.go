@@ -79,8 +79,10 @@ type diff struct {
 	visit func(*api.Record)
 	nodes []string
 	res   api.DiffResult
+	from  uint64 // cursor behind the tombstone, if there is one
 	pos   uint64 // last number examined
 	end   uint64 // reading goes no further
+	upTo  uint64 // if set, nor further than this
 	n     int    // records visited
 	bytes int64
 	full  bool // the limit or the byte budget is used up
@@ -106,7 +108,22 @@ func (d *diff) start() {
 	if d.res.Tombstone != nil {
 		d.res.Tombstone.HeadSeq = t.Head
 	}
+	d.from = d.pos
 	d.bound()
+}
+
+// resume fits the answer to what went while the lock was not held: the cursor
+// must not pass a loss that it has not announced.
+func (d *diff) resume() {
+	_, inside := d.t.RangeAt(d.pos)
+	switch {
+	case d.pos >= d.t.Loss && !inside:
+		d.bound()
+	case d.pos == d.req.FromSeq && d.res.Tombstone == nil:
+		d.start()
+	default:
+		d.end = d.pos // the next read announces it
+	}
 }
 
 func (d *diff) tombstone(from, to uint64, reason api.TombstoneReason) {
@@ -123,6 +140,9 @@ func (d *diff) bound() {
 	if l, ok := d.t.RangeAt(d.pos); ok && d.res.Tombstone != nil && l.From-1 == d.pos {
 		d.end = d.pos
 	}
+	if d.upTo > 0 {
+		d.end = min(d.end, max(d.upTo, d.pos))
+	}
 }
 
 // run reads piece by piece, each planned under the lock and read without it.
@@ -138,7 +158,7 @@ func (d *diff) run(ctx context.Context) (api.DiffResult, error) {
 			break
 		}
 		err := p.read(d.e, d.t, d.take)
-		if ok, err := tries.again(d.t, d.pos+1, err); !ok {
+		if ok, err := tries.again(d.e, d.t, d.pos+1, err); !ok {
 			return d.res, err
 		}
 		if d.full {
@@ -148,6 +168,7 @@ func (d *diff) run(ctx context.Context) (api.DiffResult, error) {
 			return d.res, ctx.Err()
 		}
 		d.t.mu.Lock()
+		d.resume()
 	}
 	d.res.NextFromSeq = d.pos
 	return d.res, nil

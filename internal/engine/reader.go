@@ -26,13 +26,22 @@ type replans struct {
 }
 
 // again reports whether a reader that stopped in front of seq with err may
-// plan again; otherwise it returns the error to answer with. The records of a
+// plan again; otherwise it returns the error to answer with. What is damaged is
+// announced as lost, and stepped over. The records of a
 // topic that has ended are nowhere: that is no damage. The topic's lock is free.
-func (r *replans) again(t *entry, seq uint64, err error) (bool, error) {
-	if err == nil || err != errMoved {
-		return err == nil, err
-	}
-	if t.isGone() {
+func (r *replans) again(e *Engine, t *entry, seq uint64, err error) (bool, error) {
+	var d *damaged
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.As(err, &d):
+		seq = d.from
+		if err := e.stepOver(t, d); err != nil {
+			return false, err
+		}
+	case err != errMoved:
+		return false, err
+	case t.isGone():
 		return false, api.TopicNotFound(t.Name)
 	}
 	if r.at != seq {
@@ -82,7 +91,7 @@ func (rd *reader) load(e *Engine, t *entry, ref topic.Ref) ([]byte, error) {
 		return nil, errMoved
 	}
 	if err != nil {
-		return nil, unreadable(t, ref.First, err)
+		return nil, unreadableRef(t, ref, err)
 	}
 	parts := op.NewReader(rd.buf)
 	for parts.Next(&rd.part) {
@@ -110,10 +119,10 @@ func (rd *reader) frames(t *entry, frames []byte, ref topic.Ref, visit func(*api
 }
 
 // chunk visits the records of the sealed chunk that holds seq or comes next.
-func (rd *reader) chunk(e *Engine, t *entry, segment uint32, seq uint64, visit func(*api.Record) bool) error {
-	c, err := e.store.Read(segment, t.ID, seq)
+func (rd *reader) chunk(e *Engine, t *entry, run topic.Run, seq uint64, visit func(*api.Record) bool) error {
+	c, err := e.store.Read(run.Segment, t.ID, seq)
 	if err != nil {
-		return unreadable(t, seq, err)
+		return unreadableRun(t, run, seq, err)
 	}
 	if c == nil {
 		return errMoved
@@ -257,7 +266,7 @@ func (p *plan) readPlace(e *Engine, t *entry, rd *reader, pl *place, want *uint6
 		before := *want
 		c, err := e.store.Read(pl.run.Segment, t.ID, *want)
 		if err != nil {
-			return unreadable(t, *want, err)
+			return unreadableRun(t, pl.run, *want, err)
 		}
 		if c == nil {
 			return errMoved

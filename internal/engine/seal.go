@@ -178,10 +178,15 @@ func (e *Engine) shrinkStore() error {
 		if e.stop.Err() != nil {
 			return e.stop.Err()
 		}
-		if s.Disk == 0 || live[s.Segment] >= below*float64(s.Disk) {
+		if s.Disk == 0 || live[s.Segment] >= below*float64(s.Disk) || e.damage.has(s.Segment) {
 			continue
 		}
-		if err := e.shrinkSegment(s.Segment); err != nil {
+		err := e.shrinkSegment(s.Segment)
+		switch {
+		case err != nil && store.IsDamage(err):
+			e.damage.add(s.Segment, true, 0, 0)
+			e.opt.Logger.Error("a segment is damaged; its bytes stay until `weir repair --mark`", "segment", s.Segment, "error", err.Error())
+		case err != nil:
 			failed = cmp.Or(failed, err)
 		}
 	}

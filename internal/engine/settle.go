@@ -77,7 +77,7 @@ func (e *Engine) planAck(t *entry, req *api.SettleRequest, res *api.SettleResult
 		it := item{seq: seq, size: size, logged: true}
 		if size == 0 || t.Index.InMemory() {
 			var err error
-			if it, err = e.item(t, seq); err != nil {
+			if it, err = e.itemOrGuess(t, seq); err != nil {
 				t.q.Abort(seq)
 				rm.eachSeq(t.q.Abort)
 				return removal{}, err

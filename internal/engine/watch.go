@@ -451,16 +451,14 @@ type reading struct {
 // run reads from the cursor pos on. The topic's lock is held and released.
 func (r *reading) run(ctx context.Context, pos uint64) error {
 	req := api.DiffRequest{FromSeq: pos, Limit: r.opt.Limit, MaxBatchBytes: r.opt.MaxBatchBytes}
-	d := diff{e: r.e, t: r.t, req: &req}
+	d := diff{e: r.e, t: r.t, req: &req, upTo: r.upTo}
 	if r.t.Config.DedupeNode {
 		d.nodes = r.opt.Nodes
 	}
 	d.start()
-	d.end = min(d.end, max(r.upTo, d.pos))
-	r.from, r.tomb, r.head = d.pos, d.res.Tombstone, d.res.HeadSeq
 	d.visit = func(rec *api.Record) {
 		if r.n == 0 {
-			r.body = r.style.AppendRecordsHead(r.body, r.t.Name, r.from, r.head)
+			r.body = r.style.AppendRecordsHead(r.body, r.t.Name, d.from, d.res.HeadSeq)
 		}
 		r.body = api.AppendFrameRecord(r.body, rec, r.opt)
 		r.n++
@@ -469,6 +467,7 @@ func (r *reading) run(ctx context.Context, pos uint64) error {
 	if err != nil {
 		return err
 	}
+	r.from, r.tomb, r.head = d.from, res.Tombstone, res.HeadSeq
 	if r.next = res.NextFromSeq; r.n > 0 {
 		r.body = r.style.AppendRecordsTail(r.body, r.next)
 	}

@@ -1,6 +1,8 @@
 package op
 
 import (
+	"slices"
+
 	"github.com/weirmq/weir/internal/api"
 )
 
@@ -123,8 +125,7 @@ func (s *State) Delete(ranges []Range, n, bytes uint64) {
 			s.Holes.AddRange(r.From, r.To)
 		}
 	}
-	s.Count -= min(n, s.Count)
-	s.Bytes -= min(bytes, s.Bytes)
+	s.uncount(n, bytes)
 	s.settle()
 }
 
@@ -134,13 +135,22 @@ func (s *State) Evict(to uint64, cause Cause, n, bytes uint64) {
 	s.mark(to, cause)
 	s.Loss = max(s.Loss, to)
 	s.Start = max(s.Start, to)
-	s.Count -= min(n, s.Count)
-	s.Bytes -= min(bytes, s.Bytes)
+	s.uncount(n, bytes)
 	s.settle()
 }
 
-// Lose applies the loss of numbers that hold no record: a crash took them or a
-// router burnt them. The head moves over them.
+// uncount takes n records with bytes in all from the totals. The size of what
+// cannot be read is a guess, so the last record takes all bytes that are left.
+func (s *State) uncount(n, bytes uint64) {
+	s.Count -= min(n, s.Count)
+	if s.Bytes -= min(bytes, s.Bytes); s.Count == 0 {
+		s.Bytes = 0
+	}
+}
+
+// Lose applies the loss of numbers that hold no record: a crash took them, a
+// router burnt them, or the disk has damaged them. The head moves over those
+// above it; those at or below it must not be counted any more.
 func (s *State) Lose(from, to uint64, cause Cause) {
 	if to < from {
 		return
@@ -153,12 +163,29 @@ func (s *State) Lose(from, to uint64, cause Cause) {
 		s.settle()
 		return
 	}
-	if k := len(s.Lost); k > 0 && s.Lost[k-1].To+1 >= from && s.Lost[k-1].Cause == cause {
-		s.Lost[k-1].To = max(s.Lost[k-1].To, to)
-	} else {
-		s.Lost = append(s.Lost, LostRange{Range{from, to}, cause})
+	if from = max(from, s.Start+1); from <= to {
+		s.keep(LostRange{Range{from, to}, cause})
 	}
 	s.settle()
+}
+
+// keep adds a range to the kept ones, at its place, and joins it with those of
+// the same cause that it meets.
+func (s *State) keep(l LostRange) {
+	k := len(s.Lost)
+	for k > 0 && s.Lost[k-1].From > l.From {
+		k--
+	}
+	if k > 0 && s.Lost[k-1].To+1 >= l.From && s.Lost[k-1].Cause == l.Cause {
+		k--
+		s.Lost[k].To = max(s.Lost[k].To, l.To)
+	} else {
+		s.Lost = slices.Insert(s.Lost, k, l)
+	}
+	for k+1 < len(s.Lost) && s.Lost[k].To+1 >= s.Lost[k+1].From && s.Lost[k].Cause == s.Lost[k+1].Cause {
+		s.Lost[k].To = max(s.Lost[k].To, s.Lost[k+1].To)
+		s.Lost = slices.Delete(s.Lost, k+1, k+2)
+	}
 }
 
 // Skip applies a silent jump of the head: the numbers hold no record and

@@ -63,6 +63,8 @@ var metricNames = []struct {
 	{"weir_wal_queue_depth", "Submissions waiting for the log.", nil},
 	{"weir_wal_queue_depth_peak", "Most submissions that ever waited for the log.", nil},
 	{"weir_wal_read_only", "1 while the log refuses writes after a failure.", nil},
+	{"weir_damage_ranges_total", "Ranges of numbers announced as lost because the disk has damaged them.", nil},
+	{"weir_damage_records_total", "Records in those ranges.", nil},
 	{"weir_pressure", "Load of the server, 0 to 1.", nil},
 	{"weir_pressure_signal", "What the pressure is made of, 0 to 1 each.", []string{"signal"}},
 	{"weir_governor_rung", "Measures against load that are in force, 0 to 4.", nil},
@@ -120,6 +122,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for class, count := range n.TopicsByClass {
 		gauge("weir_topics_by_class", float64(count), api.Durability(class).String())
 	}
+	put(prometheus.CounterValue, "weir_damage_ranges_total", float64(n.DamageRanges))
+	put(prometheus.CounterValue, "weir_damage_records_total", float64(n.DamageRecords))
 	m.collectTopics(gauge)
 	m.collectPush(&n.Push, put)
 	m.collectLog(&n.WAL, put)

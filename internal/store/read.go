@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"container/list"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -10,13 +11,17 @@ import (
 )
 
 // Read returns the chunk of a topic in a segment that holds the number seq or,
-// if none does, the first one behind it; nil if there is none. What cannot be
-// read is an error that names the file.
+// if none does, the first one behind it; nil if there is none. A place that is
+// damaged is a *Damage, which names the file and says how far it goes.
 func (s *Store) Read(segment uint32, topic, seq uint64) (*Chunk, error) {
 	if c := s.chunks.get(segment, topic, seq); c != nil {
 		return c, nil
 	}
 	c, err := s.readChunk(segment, topic, seq)
+	var bad *Damage
+	if errors.As(err, &bad) {
+		return nil, bad
+	}
 	if err != nil {
 		return nil, fmt.Errorf("store: %s: segment %d, topic %d, number %d: %w", s.dir, segment, topic, seq, plain{err})
 	}
@@ -29,6 +34,14 @@ func (s *Store) Read(segment uint32, topic, seq uint64) (*Chunk, error) {
 func (s *Store) readChunk(segment uint32, topic, seq uint64) (*Chunk, error) {
 	s.excise.RLock()
 	defer s.excise.RUnlock()
+	c, err := s.seekChunk(segment, topic, seq)
+	if err != nil && IsDamage(err) {
+		return s.readAgain(segment, topic, seq)
+	}
+	return c, err
+}
+
+func (s *Store) seekChunk(segment uint32, topic, seq uint64) (*Chunk, error) {
 	var from, to [dataKeyLen + 1]byte
 	upper := append(dataKey(to[:0], segment, topic, 1<<64-1), 0)
 	it, err := s.kv.Load().NewIter(&pebble.IterOptions{LowerBound: dataKey(from[:0], segment, topic, seq), UpperBound: upper})
@@ -44,17 +57,22 @@ func (s *Store) readChunk(segment uint32, topic, seq uint64) (*Chunk, error) {
 
 // chunkAt copies the chunk an iterator stands on and checks it.
 func chunkAt(it *pebble.Iterator) (*Chunk, error) {
-	_, _, last, err := parseDataKey(it.Key())
+	v, err := it.ValueAndErr()
 	if err != nil {
 		return nil, err
 	}
-	v, err := it.ValueAndErr()
+	return chunkOf(it.Key(), v)
+}
+
+// chunkOf copies a chunk and checks it.
+func chunkOf(k, v []byte) (*Chunk, error) {
+	_, _, last, err := parseDataKey(k)
 	if err != nil {
 		return nil, err
 	}
 	c, err := ParseChunk(append([]byte(nil), v...))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the chunk that ends at %d: %w", last, err)
 	}
 	if c.Last != last {
 		return nil, fmt.Errorf("%w: its key says it ends at %d, it ends at %d", ErrChunk, last, c.Last)

@@ -178,9 +178,10 @@ func (s *Store) pebbleOptions(f *fence) *pebble.Options {
 		DisableTableStats:           true,
 		Logger:                      pebbleLogger{s.log, f},
 	}
-	// Pebble would end the process; here whoever reads gets the error.
+	// Pebble would end the process; here whoever reads gets the error, and says so
+	// once: a read that failed may be repeated.
 	o.EventListener = &pebble.EventListener{DataCorruption: func(i pebble.DataCorruptionInfo) {
-		s.log.Error("storage: damaged file", "path", i.Path, "detail", i.Details)
+		s.log.Debug("storage: damaged file", "path", i.Path, "detail", plain{i.Details}.Error())
 	}, ManifestCreated: func(i pebble.ManifestCreateInfo) {
 		if i.Err == nil {
 			f.release(s.log)

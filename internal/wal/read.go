@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -17,8 +18,9 @@ const (
 )
 
 // Read appends the payload (head‖body) at pos to dst. It comes from memory
-// while hot, else from the file, verified; bytes that fail their checksum are
-// a *CorruptError. ErrReleased means that the segment was released: look again
+// while hot, else from the file, verified; bytes that fail their checksum, also
+// when the file is opened anew and read past all caches, are a *CorruptError.
+// ErrReleased means that the segment was released: look again
 // where the operation is.
 func (l *Log) Read(pos Pos, dst []byte) ([]byte, error) {
 	if out, ok := l.readHot(pos, dst); ok {
@@ -106,7 +108,7 @@ func (l *Log) readCold(s *segment, pos Pos, dst []byte) ([]byte, error) {
 	from, n := int64(pos.Offset)-opHeaderSize, opHeaderSize+int(pos.Len)
 	h := s.file.Load()
 	if h == nil || from < segHeaderSize || from+int64(n) > s.end.Load() {
-		return dst, l.badRead(s, pos, "no operation at this place")
+		return dst, fmt.Errorf("wal: %s: there is no operation at offset %d", l.path(segName(s.number)), pos.Offset)
 	}
 	if out, ok := l.cache.read(s, h, from, n, dst); ok {
 		return out, nil
@@ -118,14 +120,33 @@ func (l *Log) readCold(s *segment, pos Pos, dst []byte) ([]byte, error) {
 	}
 	payload, _, _, ok := decodeOp(dst[start:])
 	if !ok || len(payload) != int(pos.Len) {
-		return dst[:start], l.badRead(s, pos, "checksum of an operation does not match")
+		if err := l.readAgain(s, from, dst[start:]); err != nil {
+			return dst[:start], err
+		}
+		if payload, _, _, ok = decodeOp(dst[start:]); !ok || len(payload) != int(pos.Len) {
+			return dst[:start], &CorruptError{File: l.path(segName(s.number)), Offset: int64(pos.Offset), Reason: "the checksum of an operation does not match"}
+		}
 	}
 	copy(dst[start:], payload)
 	return dst[:start+len(payload)], nil
 }
 
-func (l *Log) badRead(s *segment, pos Pos, reason string) error {
-	return &CorruptError{File: l.path(segName(s.number)), Offset: int64(pos.Offset), Reason: reason}
+// readAgain fills b from a file opened for it alone, and without what the
+// system keeps of it in memory. What the file does not hold is left zero.
+func (l *Log) readAgain(s *segment, from int64, b []byte) error {
+	f, err := l.opt.FS.Open(l.path(segName(s.number)))
+	if err != nil {
+		return fmt.Errorf("wal: %w", err)
+	}
+	ForgetCached(f.Fd())
+	clear(b)
+	if _, err = f.ReadAt(b, from); err == io.EOF {
+		err = nil
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("wal: %s: %w", segName(s.number), err)
+	}
+	return nil
 }
 
 // blockCache makes sequential reads cheap: one block read serves the

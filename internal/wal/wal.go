@@ -102,11 +102,14 @@ func newWriteError(op string, err error) *WriteError {
 type CorruptError struct {
 	File   string
 	Offset int64
-	LSN    uint64 // the first LSN that cannot be read
+	LSN    uint64 // the first LSN that cannot be read; 0 if a read names its place
 	Reason string
 }
 
 func (e *CorruptError) Error() string {
+	if e.LSN == 0 {
+		return fmt.Sprintf("wal: %s is damaged at offset %d: %s", e.File, e.Offset, e.Reason)
+	}
 	return fmt.Sprintf("wal: %s is damaged at offset %d (LSN %d): %s; start refused, see `weir repair`",
 		e.File, e.Offset, e.LSN, e.Reason)
 }

@@ -102,8 +102,7 @@ func (t *Topic) Stage(s Staged) (lsn, gen uint64, need uint8) {
 	}
 	if s.EvictTo > 0 {
 		t.plan.start = max(t.plan.start, s.EvictTo)
-		t.plan.count -= s.EvictN
-		t.plan.bytes -= s.EvictBytes
+		t.uncount(s.EvictN, s.EvictBytes)
 	}
 	t.staged = append(t.staged, s)
 	return s.LSN, s.Gen, s.Need
@@ -115,8 +114,15 @@ func (t *Topic) Doom(ranges []op.Range, n, bytes uint64) {
 	for _, r := range ranges {
 		t.plan.doomed.AddRange(r.From, r.To)
 	}
-	t.plan.count -= n
-	t.plan.bytes -= bytes
+	t.uncount(n, bytes)
+}
+
+// uncount takes records from the planned totals, as op.State does later.
+func (t *Topic) uncount(n, bytes uint64) {
+	t.plan.count -= min(n, t.plan.count)
+	if t.plan.bytes -= min(bytes, t.plan.bytes); t.plan.count == 0 {
+		t.plan.bytes = 0
+	}
 }
 
 // Free reports whether the number is live and no staged change takes it.

@@ -1,0 +1,193 @@
+package engine
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/weirmq/weir/internal/engine/topic"
+	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/store"
+	"github.com/weirmq/weir/internal/wal"
+)
+
+// damaged is the error of a read at a place of the disk that is damaged: no
+// checksum matches there, however it is read. What the topic has under the
+// numbers from from to to cannot be read any more.
+type damaged struct {
+	from, to uint64
+	segment  uint32
+	sealed   bool
+	file     string
+	size     float64 // about the data and meta of each record
+	err      error
+}
+
+func (d *damaged) Error() string { return d.err.Error() }
+
+// damageRecord is what is known of the damage found since the start.
+type damageRecord struct {
+	mu       sync.Mutex
+	segments map[uint32]bool // sealed ones that hold a damaged place
+	ranges   uint64          // lost, as they were announced
+	records  uint64          // in them
+}
+
+func (r *damageRecord) add(segment uint32, sealed bool, ranges, records uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ranges += ranges
+	r.records += records
+	if !sealed {
+		return
+	}
+	if r.segments == nil {
+		r.segments = make(map[uint32]bool)
+	}
+	r.segments[segment] = true
+}
+
+// has reports whether a sealed segment holds a damaged place: its bytes stay as
+// they are until `weir repair --mark`.
+func (r *damageRecord) has(segment uint32) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.segments[segment]
+}
+
+func (r *damageRecord) totals() (ranges, records uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ranges, r.records
+}
+
+// unreadableRun is the error of a read of a sealed run at seq.
+func unreadableRun(t *entry, run topic.Run, seq uint64, err error) error {
+	var d *store.Damage
+	if !errors.As(err, &d) {
+		return unreadable(t, seq, err)
+	}
+	return &damaged{from: seq, to: min(d.To, run.Last), segment: run.Segment, sealed: true, file: d.Table,
+		size: float64(run.Bytes) / float64(max(run.N, 1)), err: err}
+}
+
+// unreadableRef is the error of a read of a batch in the log.
+func unreadableRef(t *entry, ref topic.Ref, err error) error {
+	var c *wal.CorruptError
+	if !errors.As(err, &c) {
+		return unreadable(t, ref.First, err)
+	}
+	return &damaged{from: ref.First, to: ref.Last(), segment: ref.Segment, file: c.File,
+		size: float64(ref.Len) / float64(ref.N), err: err}
+}
+
+// stillAt reports whether the damaged place is where the topic's index still
+// looks for its numbers. The topic's lock is held.
+func (d *damaged) stillAt(t *entry) bool {
+	ref, run, inLog, sealed := t.Index.Find(d.from)
+	if d.sealed {
+		return sealed && run.Segment == d.segment
+	}
+	return inLog && ref.Segment == d.segment
+}
+
+// lose announces the loss of the live numbers at a damaged place, as a crash's:
+// it logs and stages it, so that every verb steps over them from here on, and
+// returns what to wait for until readers see it, and how many numbers it took.
+// The topic's lock is held.
+func (e *Engine) lose(t *entry, d *damaged) (wait ticket, n uint64, err error) {
+	e.advance(t)
+	if d.stillAt(t) {
+		if n, err = e.stageLoss(t, d); err != nil {
+			return ticket{}, 0, err
+		}
+		e.advance(t)
+	}
+	lsn, gen, need := t.Pending()
+	return ticket{lsn, gen, wal.Class(need)}, n, nil
+}
+
+func (e *Engine) stageLoss(t *entry, d *damaged) (n uint64, err error) {
+	to := min(d.to, t.Head)
+	if at, ok := t.Index.NextInMemory(d.from); ok && at <= to {
+		to = at - 1 // of another place
+	}
+	var lost op.Range
+	for seq := t.NextFree(d.from - 1); seq <= to; seq = t.NextFree(seq) {
+		if n++; n == 1 {
+			lost.From = seq
+		}
+		lost.To = seq
+	}
+	if n == 0 {
+		return 0, nil // deleted or announced meanwhile
+	}
+	size := min(uint64(d.size*float64(n)), t.PlannedBytes())
+	if n == t.PlannedCount() {
+		size = t.PlannedBytes()
+	}
+	// What they counted goes, and then the range is one that holds no record.
+	count := op.Part{Kind: op.KindDelete, Topic: t.ID, N: n, Bytes: size}
+	gap := op.Part{Kind: op.KindLose, Topic: t.ID, From: lost.From, To: lost.To, Cause: op.CauseCrash}
+	tk, _, err := e.append(t, gap.Encode(count.Encode(nil)), nil, noFrames, wal.Memory, nil)
+	if err != nil {
+		return 0, err
+	}
+	t.Doom([]op.Range{lost}, n, size)
+	t.stage(topic.Staged{LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need), Apply: func() {
+		if t.q != nil {
+			t.q.ForgetRange(lost.From, lost.To)
+		}
+		t.State.Delete(nil, n, size)
+		t.Lose(lost.From, lost.To, op.CauseCrash)
+		t.Index.Trim(t.Start)
+	}})
+	e.account(t)
+	e.damage.add(d.segment, d.sealed, 1, n)
+	e.opt.Logger.Error("records cannot be read and are announced as lost; the bytes stay until `weir repair --mark`",
+		"topic", t.Name, "from_seq", lost.From, "to_seq", lost.To, "records", n, "file", d.file, "error", d.err.Error())
+	return n, nil
+}
+
+// stepOver announces the loss of what a reader met, and returns once it is
+// visible. The topic's lock is free.
+func (e *Engine) stepOver(t *entry, d *damaged) error {
+	if err := e.relock(t); err != nil {
+		return err
+	}
+	tk, _, err := e.lose(t, d)
+	t.mu.Unlock()
+	if err == wal.ErrStale {
+		e.unstale(t)
+		return nil
+	}
+	if err == nil {
+		err = e.commitIf(t, tk)
+	}
+	return storageError(err)
+}
+
+// stepOverHeld is for a plan in the making that met err: if that is damage, it
+// announces the loss, and the plan may look again without an error. The topic's
+// lock is held.
+func (e *Engine) stepOverHeld(t *entry, err error) error {
+	var d *damaged
+	if !errors.As(err, &d) {
+		return err
+	}
+	_, n, err := e.lose(t, d)
+	if err == nil && n == 0 {
+		return unreadable(t, d.from, d.err) // it is not visible yet
+	}
+	return err
+}
+
+// itemOrGuess is item for a record that goes by its number, whether it can be
+// read or not. The topic's lock is held.
+func (e *Engine) itemOrGuess(t *entry, seq uint64) (item, error) {
+	it, err := e.item(t, seq)
+	var d *damaged
+	if errors.As(err, &d) {
+		return item{seq: seq, size: uint32(d.size), logged: true}, nil
+	}
+	return it, err
+}

@@ -50,7 +50,7 @@ func (p *Pool) assistLoop(ctx context.Context) {
 		if limit == 0 {
 			return
 		}
-		call, cancel := context.WithTimeout(ctx, callTimeout)
+		call, cancel := context.WithTimeout(ctx, p.claimTimeout())
 		got, err := p.backend.Claim(call, p.request(limit, 0))
 		cancel()
 		p.accept(got, limit)
@@ -122,7 +122,7 @@ func (c *claimer) claim(ctx context.Context, limit int) {
 	p := c.pool
 	req := p.request(limit, c.block())
 	start := time.Now()
-	call, cancel := context.WithTimeout(ctx, req.Block+callTimeout)
+	call, cancel := context.WithTimeout(ctx, req.Block+p.claimTimeout())
 	got, err := p.backend.Claim(call, req)
 	cancel()
 	p.accept(got, limit)
@@ -142,6 +142,10 @@ func (c *claimer) claim(ctx context.Context, limit int) {
 	p.answered(claims, nil)
 	kick(p.beat)
 }
+
+// claimTimeout bounds a claim, its Block not counted. A large answer may take long
+// as long as its leases hold; a backend that hears nothing ends the call itself.
+func (p *Pool) claimTimeout() time.Duration { return max(callTimeout, p.cfg.ReclaimAfter) }
 
 func (p *Pool) request(limit int, block time.Duration) backend.ClaimRequest {
 	return backend.ClaimRequest{

@@ -67,7 +67,8 @@ type Claimed struct {
 	Deliveries []*Delivery
 	// Reclaimed is how many of the Deliveries another delivery was given up for.
 	Reclaimed int
-	// Dead are the messages that this claim moved to the dead letters.
+	// Dead are the messages that this claim moved to the dead letters. A large one
+	// may come without its Data.
 	Dead []DeadLetter
 	// Lost are the IDs of messages whose data was gone when they were reclaimed:
 	// somebody trimmed or deleted them before they were acknowledged.

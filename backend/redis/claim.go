@@ -43,8 +43,17 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 	if untold := b.untold.Swap(nil); untold != nil {
 		return backend.Claimed{}, *untold
 	}
+	if err := b.recoverMissed(ctx, req.Consumer); err != nil && !errors.Is(err, backend.ErrGroupNotFound) {
+		return backend.Claimed{}, err
+	}
+	b.missed.claims.RLock()
+	defer b.missed.claims.RUnlock()
+	want := req.Max
+	req.Max = b.missed.limit(want)
 	c := &claim{ClaimRequest: &req, since: time.Now(), scan: req.Max}
+	start := c.since
 	err := b.claim(ctx, c)
+	b.missed.ended(req.Max, want, start, err)
 	if errors.Is(err, backend.ErrGroupNotFound) {
 		if err = b.createGroup(ctx); err == nil {
 			err = b.claim(ctx, c)

@@ -36,19 +36,28 @@ type call struct {
 	context.Context
 	calls    *calls
 	deadline time.Time
+	limit    time.Duration        // how long an answer may make no progress
+	last     time.Time            // when the call ends whatever the progress; zero: never
 	conn     atomic.Pointer[conn] // what serves it now
 	unwatch  func() bool
 }
 
-// watch returns a context that ends with ctx, at the latest after limit, and then
-// gives its connection a last moment. The caller calls end when the call is over.
+// watch returns a context that ends with ctx, at the latest when nothing has
+// come for limit, and then gives its connection a last moment. The caller calls end
+// when the call is over.
 func (all *calls) watch(ctx context.Context, limit time.Duration) *call {
 	deadline := time.Now().Add(limit)
-	if sooner, ok := ctx.Deadline(); ok && sooner.Add(lastMoment).Before(deadline) {
-		deadline = sooner.Add(lastMoment)
+	last, ends := ctx.Deadline()
+	if ends {
+		if last = last.Add(lastMoment); last.Before(deadline) {
+			deadline = last
+		}
 	}
 	slot := int64(all.next.Add(1) % maxWatched)
-	c := &call{Context: ctx, calls: all, deadline: time.Unix(0, deadline.UnixNano()/maxWatched*maxWatched+slot)}
+	c := &call{
+		Context: ctx, calls: all, limit: limit, last: last,
+		deadline: time.Unix(0, deadline.UnixNano()/maxWatched*maxWatched+slot),
+	}
 	if all.slots[slot].CompareAndSwap(nil, c) {
 		c.unwatch = context.AfterFunc(ctx, c.abort)
 	}
@@ -88,7 +97,31 @@ type conn struct {
 	net.Conn
 	calls *calls
 	mu    sync.Mutex
-	call  *call // guarded by mu; the one that set a deadline last
+	call  *call     // guarded by mu; the one that set a deadline last
+	until time.Time // guarded by mu; when a read ends that makes no progress
+}
+
+// Read gives a call more time with each part of its answer that comes: over a slow
+// link a large one takes longer than a server that is there may be silent.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.progressed(time.Now())
+	}
+	return n, err
+}
+
+func (c *conn) progressed(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	served := c.call
+	if served == nil || c.until.Sub(now) > served.limit/2 || served.Err() != nil {
+		return
+	}
+	if c.until = now.Add(served.limit); !served.last.IsZero() && served.last.Before(c.until) {
+		c.until = served.last
+	}
+	_ = c.Conn.SetReadDeadline(c.until)
 }
 
 func (c *conn) SetReadDeadline(t time.Time) error  { return c.serve(t, c.Conn.SetReadDeadline) }
@@ -98,7 +131,7 @@ func (c *conn) serve(t time.Time, set func(time.Time) error) error {
 	served := c.calls.of(t)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.call = served
+	c.call, c.until = served, t
 	if served != nil {
 		// In this order: a context that ends after the look finds the connection.
 		if served.conn.Store(c); served.Err() != nil {

@@ -50,6 +50,14 @@ func (p *progress) restart() {
 	p.mu.acked, p.mu.seen = id{}, id{}
 }
 
+// holds reports whether this process has a delivery that it has not settled.
+func (p *progress) holds(text string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.mu.held[text]
+	return ok
+}
+
 // extended notes that this process goes on with a delivery.
 func (p *progress) extended(text string) {
 	p.mu.Lock()

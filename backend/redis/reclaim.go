@@ -235,6 +235,9 @@ func (b *Backend) bury(ctx context.Context, c *claim, past []taken) error {
 	for _, t := range past {
 		d := &backend.Delivery{}
 		c.fill(d, t.id, t.count, t.fields)
+		if t.kind == "c" {
+			d.Data = nil
+		}
 		letter, err := b.moveDead(ctx, burial{
 			delivery: d, to: c.DeadLetter, attempts: t.count,
 			cause: backend.Cause{Reason: backend.ReasonMaxDeliveries, Error: t.err},

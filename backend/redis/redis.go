@@ -49,6 +49,7 @@ type Backend struct {
 	orphans      atomic.Bool // the last claim found some: reclaim first, then read
 	acked        progress
 	count        count
+	missed       missed
 	names        consumers
 	grouped      atomic.Bool // the group has been there: that it is missing is news
 	// untold is the loss of a group that the last claim could not report because

@@ -3,7 +3,7 @@
 -- ARGV: group, consumer, least idle time in ms (-1: they are the consumer's already),
 --       reclaim_after in ms, delivery limit (0: none), IDs.
 -- Returns for each entry that was taken {ID, kind, count, fields, last error}; kinds:
---   'd' delivered, count included   'x' at the limit, still pending and the consumer's
+--   'd' delivered, count included   'x' at the limit, still pending and the consumer's   'c' the same, large fields left out
 --   'l' lost: acknowledged, for its data is gone
 redis.replicate_commands()
 local stream, retry, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
@@ -28,6 +28,18 @@ local function mine(p)
   return p[3] >= least
 end
 
+-- What only moves within the server is not sent if it is large.
+local function small(fields)
+  local kept = {}
+  for i = 1, math.min(#fields, 200), 2 do
+    if #fields[i + 1] <= 1024 then
+      kept[#kept + 1] = fields[i]
+      kept[#kept + 1] = fields[i + 1]
+    end
+  end
+  return kept, #kept == #fields and 'x' or 'c'
+end
+
 for i = 6, #ARGV do
   local id = ARGV[i]
   local p = redis.call('XPENDING', stream, group, id, id, 1)[1]
@@ -45,7 +57,8 @@ for i = 6, #ARGV do
     elseif limit > 0 and p[4] >= limit then
       redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', 0, 'RETRYCOUNT', p[4], 'JUSTID')
       handOut(id, note, text)
-      taken[#taken + 1] = {id, 'x', p[4], entry[2], text or ''}
+      local kept, kind = small(entry[2])
+      taken[#taken + 1] = {id, kind, p[4], kept, text or ''}
     else
       redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', 0, 'RETRYCOUNT', p[4] + 1, 'JUSTID')
       handOut(id, note, text)

@@ -1,0 +1,143 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+// A claim whose answer does not come has cost its messages nothing: the next one
+// gets them at once, as if for the first time.
+func TestAClaimWithoutAnAnswerDoesNotCount(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		proxy := redistest.NewProxy(t, s.Addr())
+		b := openOn(t, proxy.URL()+"?stream=jobs")
+		defer func() { _ = b.Close() }()
+		publish(t, b, 5)
+		claim(t, b, backend.ClaimRequest{Consumer: "other", Max: 1}) // makes the group
+		req := backend.ClaimRequest{Consumer: "c", Max: 10, ReclaimAfter: time.Minute, MaxDeliveries: 2}
+		for round := range 4 {
+			proxy.Set(redistest.Fault{HoldDown: true})
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			got, err := b.Claim(ctx, req)
+			cancel()
+			if err == nil || len(got.Deliveries) > 0 {
+				t.Fatalf("round %d: a claim that hears nothing gave %d, %v", round, len(got.Deliveries), err)
+			}
+			proxy.Cut()
+			proxy.Heal()
+		}
+		seen := map[string]int{}
+		wait(t, "the four others are delivered", func() bool {
+			got, err := b.Claim(t.Context(), req)
+			if err != nil {
+				t.Logf("%v", err)
+			}
+			for _, d := range got.Deliveries {
+				seen[d.ID] = d.Attempt
+			}
+			if len(got.Dead) > 0 {
+				t.Fatalf("dead letters of messages that nobody saw: %+v", got.Dead)
+			}
+			return len(seen) == 4
+		})
+		for id, attempt := range seen {
+			if attempt != 1 {
+				t.Errorf("%s is said to be delivered for time %d, it is the first", id, attempt)
+			}
+		}
+		if stats, err := b.Stats(t.Context()); err != nil || stats.Pending != 5 {
+			t.Errorf("%+v %v", stats, err)
+		}
+	})
+}
+
+// A claim that waits for its first message loses its connection with the answer.
+func TestAConnectionLostInABlockingClaimDoesNotCount(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		proxy := redistest.NewProxy(t, s.Addr())
+		b, direct := openOn(t, proxy.URL()+"?stream=jobs"), open(t, s.Addr(), "stream=jobs")
+		defer func() { _ = b.Close() }()
+		req := backend.ClaimRequest{Consumer: "c", Max: 10, ReclaimAfter: time.Minute, MaxDeliveries: 1}
+		claim(t, b, backend.ClaimRequest{Consumer: "c", Max: 1})
+		done := make(chan error, 1)
+		go func() {
+			long := req
+			long.Block = 20 * time.Second
+			_, err := b.Claim(context.Background(), long)
+			done <- err
+		}()
+		wait(t, "a read waits", func() bool { return blocked(s) == 1 })
+		proxy.Set(redistest.Fault{HoldDown: true})
+		publish(t, direct, 1)
+		wait(t, "the message is delivered", func() bool { return blocked(s) == 0 })
+		proxy.Cut()
+		proxy.Heal()
+		if err := <-done; err == nil {
+			t.Error("a claim whose connection was cut returned no error")
+		}
+		got := claim(t, b, req)
+		if len(got.Deliveries) != 1 || got.Deliveries[0].Attempt != 1 || len(got.Dead) != 0 {
+			t.Errorf("the next claim gave %d deliveries, %d dead", len(got.Deliveries), len(got.Dead))
+		}
+	})
+}
+
+// blocked is how many clients wait in a blocking read.
+func blocked(s *redistest.Server) (n int) {
+	info := s.Client().Info(context.Background(), "clients").Val()
+	for line := range strings.Lines(info) {
+		if _, err := fmt.Sscanf(line, "blocked_clients:%d", &n); err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
+// Over a slow link an answer may take longer than a silent server is waited for:
+// 12 messages of 1 MB at 1.5 MB a second, with a delivery limit of 3.
+func TestLargeMessagesOverASlowLinkAreHandledNotBuried(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	proxy := redistest.NewProxy(t, s.Addr())
+	direct, slow := open(t, s.Addr(), "stream=jobs"), openOn(t, proxy.URL()+"?stream=jobs")
+	defer func() { _ = slow.Close() }()
+	data := make([]byte, 1<<20)
+	for range 12 {
+		if _, err := direct.Append(t.Context(), []backend.Message{{Data: data}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proxy.Set(redistest.Fault{Rate: 1_500_000})
+	var mu sync.Mutex
+	handled := map[string]int{}
+	p, err := weir.NewPool(weir.New(slow), func(_ context.Context, d *weir.Delivery) error {
+		mu.Lock()
+		defer mu.Unlock()
+		handled[d.ID]++
+		return nil
+	}, weir.PoolConfig{Workers: 2, Batch: 12, MaxDeliveries: 3, ReclaimAfter: 12 * time.Second, UntilEmpty: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	if err := p.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	stats, err := direct.Stats(t.Context())
+	if err != nil || len(handled) != 12 || stats.Pending != 0 || *stats.DeadLetters != 0 {
+		t.Errorf("%d of 12 handled, %+v, %v", len(handled), stats, err)
+	}
+	for id, n := range handled {
+		if n != 1 {
+			t.Errorf("%s was handled %d times", id, n)
+		}
+	}
+}

@@ -126,12 +126,16 @@ type TopicRow struct {
 	Jobs api.QueueCounters
 }
 
-// TopicRows returns at most max rows in name order and whether there are more.
-func (e *Engine) TopicRows(max int) ([]TopicRow, bool) {
+// TopicRows returns at most max rows in name order, of the topics that allowed
+// accepts (nil: all), and whether there are more.
+func (e *Engine) TopicRows(max int, allowed func(string) bool) ([]TopicRow, bool) {
 	defer guard()
 	names := e.reg.names()
 	rows := make([]TopicRow, 0, min(max, len(names)))
 	for _, name := range names {
+		if allowed != nil && !allowed(name) {
+			continue
+		}
 		if len(rows) == max {
 			return rows, true
 		}

@@ -21,8 +21,10 @@ const maxTopicRows = 1000
 // here between scrapes.
 type metrics struct {
 	s    *Server
-	page http.Handler
+	page http.Handler // for who may see every topic
 	desc map[string]*prometheus.Desc
+
+	allowed func(topic string) bool // whose rows are shown; nil: all
 }
 
 var fsyncBounds = [...]float64{50, 100, 250, 500, 1000, 5000, 10000, 50000, 100000}
@@ -87,10 +89,23 @@ func newMetrics(s *Server) *metrics {
 	for _, n := range metricNames {
 		m.desc[n.name] = prometheus.NewDesc(n.name, n.help, n.labels, nil)
 	}
+	m.page = m.handler()
+	return m
+}
+
+func (m *metrics) handler() http.Handler {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(m)
-	m.page = promhttp.HandlerFor(reg, promhttp.HandlerOpts{DisableCompression: true, ErrorHandling: promhttp.PanicOnError})
-	return m
+	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{DisableCompression: true, ErrorHandling: promhttp.PanicOnError})
+}
+
+// pageFor is the page with the rows of the topics that the key may know of.
+func (m *metrics) pageFor(k *apiKey) http.Handler {
+	if !k.limited() {
+		return m.page
+	}
+	own := &metrics{s: m.s, desc: m.desc, allowed: k.allows}
+	return own.handler()
 }
 
 // Describe sends the descriptions of all metrics.
@@ -146,7 +161,7 @@ func (m *metrics) collectTopics(gauge func(string, float64, ...string)) {
 	var rows []engine.TopicRow
 	var more bool
 	if e := m.s.engine.Load(); e != nil {
-		rows, more = e.TopicRows(maxTopicRows)
+		rows, more = e.TopicRows(maxTopicRows, m.allowed)
 	}
 	for i := range rows {
 		r := &rows[i]
@@ -257,7 +272,7 @@ func (q *request) getMetrics() error {
 		return q.send(http.StatusOK)
 	}
 	page := &pageBuffer{head: make(http.Header)}
-	m.page.ServeHTTP(page, &http.Request{Method: http.MethodGet, Header: http.Header{}})
+	m.pageFor(q.key).ServeHTTP(page, &http.Request{Method: http.MethodGet, Header: http.Header{}})
 	q.out = append(q.out[:0], page.Bytes()...)
 	q.w.Header()["Content-Type"] = headerText
 	return q.sendAs(http.StatusOK)

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -16,12 +18,15 @@ func (q *request) putRouter() error {
 	if err := q.key.allowsEnds(cfg.Source, cfg.Dest); err != nil {
 		return err
 	}
+	if q.checkEnds() != nil { // as it is now; its topics are not the client's own words
+		return api.Errorf(api.CodeForbidden, "the router has a topic outside the prefixes of the key")
+	}
 	if err := api.CheckRouter(name, &cfg); err != nil {
 		return err
 	}
 	res, err := q.eng.PutRouter(q.r.Context(), name, cfg)
 	if err != nil {
-		return err
+		return q.key.withoutNames(err)
 	}
 	q.out = api.AppendPutRouter(q.out[:0], name, &res, q.millis())
 	status := http.StatusOK
@@ -48,6 +53,27 @@ func (q *request) checkEnds() error {
 		return q.key.allowsEnds(source, dest)
 	}
 	return nil
+}
+
+// withoutNames takes the routers and topics of others out of a refusal by the
+// graph of the routers, if the key is not to know them.
+func (k *apiKey) withoutNames(err error) error {
+	e, ok := errors.AsType[*api.Error](err)
+	if !ok || !k.limited() {
+		return err
+	}
+	switch {
+	case e.Code == api.CodeRouterCycle:
+		names, _ := e.Detail["cycle"].([]string)
+		own := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !k.allows(name) })
+		if len(own) < len(names) {
+			return api.Errorf(e.Code, "the router is part of a loop, some of it outside the prefixes of the key; send \"allow_cycle\": true if that is meant").
+				With("cycle", own)
+		}
+	case e.Detail["reason"] == "router_dest_fan_in":
+		return &api.Error{Code: e.Code, Message: "another router feeds dest already; give each source a destination of its own", Detail: e.Detail}
+	}
+	return err
 }
 
 // getRouter answers with the state of a router.

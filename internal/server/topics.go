@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -43,6 +44,9 @@ func (q *request) deleteTopic() error {
 	res, err := q.eng.DeleteTopic(q.r.Context(), q.topic(), ifEmpty)
 	if err != nil {
 		return err
+	}
+	if q.key.limited() {
+		res.RoutersRemoved = slices.DeleteFunc(res.RoutersRemoved, func(name string) bool { return !q.key.allows(name) })
 	}
 	q.out = api.AppendDeleteTopic(q.out[:0], q.topic(), &res, q.millis())
 	return q.send(http.StatusOK)

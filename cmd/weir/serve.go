@@ -54,6 +54,7 @@ var serveFlags = []struct{ name, usage string }{
 	{"max-inflight-per-key", "most requests of one key at a time, 0 for no limit (default 1000)"},
 	{"max-inflight-bytes", "most bytes of request bodies at a time, 0 for no limit (default 268435456)"},
 	{"max-total-bytes", "most live bytes of all topics, 0 for no limit (default 0)"},
+	{"max-idempotency-keys", "most idempotency keys remembered, 0 for no limit (default 5000000)"},
 	{"max-body-bytes", "largest request body (default 67108864)"},
 	{"max-batch-records", "most records in a write (default 10000)"},
 	{"max-record-bytes", "largest record, data and meta (default 1048576)"},

@@ -11,6 +11,7 @@ type Limits struct {
 	MaxInflightPerKey       int64
 	MaxInflightBytes        int64
 	MaxTotalBytes           int64
+	MaxIdempotencyKeys      int64
 
 	MaxBodyBytes    int64
 	MaxBatchRecords int
@@ -33,6 +34,7 @@ func DefaultLimits() Limits {
 		MaxSSEConnectionsPerKey: 1_000,
 		MaxInflightPerKey:       1_000,
 		MaxInflightBytes:        256 << 20,
+		MaxIdempotencyKeys:      5_000_000,
 		MaxBodyBytes:            64 << 20,
 		MaxBatchRecords:         10_000,
 		MaxRecordBytes:          1 << 20,

@@ -89,6 +89,22 @@ func (e *Engine) takeBytes(t *entry, n int64) bool {
 	return true
 }
 
+// takeKey counts a key that is about to be remembered against the limit, and is
+// exact as takeBytes is. Keys that the log brings back are counted, not refused.
+func (e *Engine) takeKey(t *entry, now int64) bool {
+	limit := e.opt.Limits.MaxIdempotencyKeys
+	if e.keys.Load() >= limit && limit > 0 {
+		t.Keys.Expire(now, t.Config.IdempotencyWindowMS, keysPerTurn)
+		e.countKeys(t)
+	}
+	if e.keys.Add(1) > limit && limit > 0 {
+		e.keys.Add(-1)
+		return false
+	}
+	t.keyed.Add(1)
+	return true
+}
+
 // reserve is how far ahead of a topic's head numbers are safe to hand out: a
 // number beyond may be given twice if the machine loses power, because the
 // write that took it may be lost after its acknowledgement.

@@ -129,6 +129,7 @@ type Engine struct {
 	records     atomic.Int64
 	bytes       atomic.Int64 // live and staged
 	queueTopics atomic.Int64
+	keys        atomic.Int64 // idempotency keys, remembered or about to be
 	ingested    atomic.Int64 // bytes given to the log
 	byClass     [4]atomic.Int64
 

@@ -24,6 +24,8 @@ type Metrics struct {
 	DamageRanges, DamageRecords uint64
 	WAL                         WALMetrics
 	Push                        PushMetrics
+
+	IdempotencyKeys int64 // remembered
 }
 
 // PushMetrics are the numbers of the scheduler, the governor and the streams
@@ -92,6 +94,8 @@ func (e *Engine) Metrics() Metrics {
 		QueueTopics: int(e.queueTopics.Load()),
 		DiskFree:    e.space.free.Load(),
 		DiskReserve: e.space.reserve,
+
+		IdempotencyKeys: e.keys.Load(),
 	}
 	for i := range m.TopicsByClass {
 		m.TopicsByClass[i] = int(e.byClass[i].Load())

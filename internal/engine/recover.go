@@ -126,7 +126,7 @@ func (e *Engine) loadTopics() error {
 		return nil
 	}, func(k store.Key) error {
 		if t := e.reg.byID[k.Topic]; t != nil {
-			t.Keys.Put(k.Hash, topic.Key{First: k.First, N: uint32(k.N), TS: k.TS}, k.TS, t.Config.IdempotencyWindowMS)
+			t.Keys.Put(k.Hash, topic.Key{First: k.First, N: uint32(k.N), TS: k.TS})
 		}
 		return nil
 	}, func(l store.Lease) error {
@@ -211,7 +211,7 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 	case op.KindAppend:
 		t.Index.Add(topic.Ref{First: p.First, TS: p.TS, N: uint32(p.N), Segment: o.Pos.Segment, Offset: o.Pos.Offset, Len: o.Pos.Len})
 		if p.HasKey {
-			t.Keys.Put(p.Key, topic.Key{First: p.First, N: uint32(p.N), TS: p.TS}, p.TS, t.Config.IdempotencyWindowMS)
+			t.Keys.Put(p.Key, topic.Key{First: p.First, N: uint32(p.N), TS: p.TS})
 		}
 	case op.KindDelete:
 		if t.q != nil {
@@ -254,6 +254,7 @@ func (e *Engine) finish(r *replay) error {
 		t.setPriority()
 		t.Init()
 		e.account(t)
+		e.countKeys(t)
 		e.records.Add(int64(t.Count))
 		e.count(t, 1)
 	}

@@ -39,8 +39,9 @@ type entry struct {
 	reserve    reserve
 	lastRead   atomic.Int64
 	lastWrite  int64
-	loggedHead uint64 // the head as the log knows it; behind Head on an ephemeral topic
-	accounted  uint64 // planned bytes that the engine's total holds
+	loggedHead uint64       // the head as the log knows it; behind Head on an ephemeral topic
+	accounted  uint64       // planned bytes that the engine's total holds
+	keyed      atomic.Int64 // idempotency keys that the engine's total holds
 	claims     *claimWindow
 	workers    *workers // nil unless jobs are pushed
 	dirty      bool     // records went since the last look at disk space
@@ -271,6 +272,7 @@ func (e *Engine) unregister(t *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.gone = true
+	e.keys.Add(-t.keyed.Swap(0))
 	if t.created.Load() {
 		e.records.Add(-int64(t.Count))
 		e.bytes.Add(-int64(t.accounted))
@@ -311,6 +313,7 @@ func (e *Engine) advance(t *entry) {
 		}
 	}
 	e.account(t)
+	e.countKeys(t)
 	if published {
 		t.wake()
 		e.mark(t)
@@ -324,6 +327,13 @@ func (e *Engine) account(t *entry) {
 	if d := int64(t.PlannedBytes() - t.accounted); d != 0 && !t.gone {
 		t.accounted += uint64(d)
 		e.bytes.Add(d)
+	}
+}
+
+// countKeys carries a change of the topic's idempotency keys over to the total.
+func (e *Engine) countKeys(t *entry) {
+	if n := int64(t.Keys.Len()); n != t.keyed.Load() && !t.gone {
+		e.keys.Add(n - t.keyed.Swap(n))
 	}
 }
 

@@ -19,7 +19,8 @@ func (e *Engine) start() {
 }
 
 // tickLoop notices once a second what time alone has done on topics nobody
-// looks at: records that outlived their time give their space back.
+// looks at: records that outlived their time give their space back, and
+// idempotency keys their memory.
 func (e *Engine) tickLoop() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -36,6 +37,31 @@ func (e *Engine) tickLoop() {
 				e.advance(t)
 				e.expire(t, now)
 			}
+			t.mu.Unlock()
+		}
+		e.forgetKeys()
+	}
+}
+
+const (
+	// keysPerWrite is how many idempotency keys a keyed write forgets: more than
+	// the one it brings.
+	keysPerWrite = 8
+	// keysPerTurn is how many are forgotten under one hold of a topic's lock.
+	keysPerTurn = 1 << 12
+)
+
+// forgetKeys forgets the idempotency keys that are past their window.
+func (e *Engine) forgetKeys() {
+	if e.keys.Load() == 0 {
+		return
+	}
+	for _, t := range e.reg.all() {
+		for more := t.keyed.Load() > 0; more && e.stop.Err() == nil; {
+			t.mu.Lock()
+			e.advance(t)
+			more = t.Keys.Expire(e.clock(), t.Config.IdempotencyWindowMS, keysPerTurn)
+			e.countKeys(t)
 			t.mu.Unlock()
 		}
 	}

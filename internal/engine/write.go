@@ -113,6 +113,9 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 		if err == nil {
 			err = full
 		}
+		if err == nil && req.HasIdempotencyKey && !e.takeKey(t, now) {
+			err = api.OverLimit("max_idempotency_keys", e.opt.Limits.MaxIdempotencyKeys)
+		}
 		if err == nil && !e.takeBytes(t, int64(b.bytes)) {
 			err = api.OverLimit("max_total_bytes", e.opt.Limits.MaxTotalBytes)
 		}
@@ -123,6 +126,7 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 			tk, first, err = e.stageAppend(t, &a)
 			e.account(t)
 		}
+		e.countKeys(t)
 		if err != nil {
 			if created {
 				t.dropped = true
@@ -318,7 +322,8 @@ func (e *Engine) stageAppend(t *entry, a *appending) (ticket, uint64, error) {
 	}
 	tk := t.stage(st)
 	if a.hasKey {
-		t.Keys.Put(a.key, topic.Key{First: st.First, N: uint32(a.n), TS: st.TS, Pending: true, LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need)}, a.now, cfg.IdempotencyWindowMS)
+		t.Keys.Expire(a.now, cfg.IdempotencyWindowMS, keysPerWrite)
+		t.Keys.Put(a.key, topic.Key{First: st.First, N: uint32(a.n), TS: st.TS, Pending: true, LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need)})
 	}
 	return tk, st.First, nil
 }

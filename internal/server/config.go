@@ -214,6 +214,7 @@ func (r *settings) limits() api.Limits {
 		{"WEIR_MAX_INFLIGHT_PER_KEY", &l.MaxInflightPerKey},
 		{"WEIR_MAX_INFLIGHT_BYTES", &l.MaxInflightBytes},
 		{"WEIR_MAX_TOTAL_BYTES", &l.MaxTotalBytes},
+		{"WEIR_MAX_IDEMPOTENCY_KEYS", &l.MaxIdempotencyKeys},
 	} {
 		*v.at = r.number(v.name, *v.at, 0, most)
 	}

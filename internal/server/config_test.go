@@ -89,13 +89,13 @@ func TestEveryLimitCanBeSet(t *testing.T) {
 	c, err := ConfigFrom(lookup(map[string]string{
 		"WEIR_MAX_TOPICS": "1", "WEIR_MAX_ROUTERS": "2", "WEIR_MAX_WATCH_SESSIONS": "3", "WEIR_MAX_SSE_CONNECTIONS": "4",
 		"WEIR_MAX_SSE_CONNECTIONS_PER_KEY": "5", "WEIR_MAX_INFLIGHT_PER_KEY": "6", "WEIR_MAX_INFLIGHT_BYTES": "0",
-		"WEIR_MAX_TOTAL_BYTES": "8", "WEIR_MAX_BODY_BYTES": "9", "WEIR_MAX_BATCH_RECORDS": "10", "WEIR_MAX_RECORD_BYTES": "11",
+		"WEIR_MAX_TOTAL_BYTES": "8", "WEIR_MAX_IDEMPOTENCY_KEYS": "18", "WEIR_MAX_BODY_BYTES": "9", "WEIR_MAX_BATCH_RECORDS": "10", "WEIR_MAX_RECORD_BYTES": "11",
 		"WEIR_MAX_META_BYTES": "12", "WEIR_MAX_TAG_BYTES": "13", "WEIR_MAX_NODE_BYTES": "14", "WEIR_MAX_LIMIT": "15",
 		"WEIR_MAX_CLAIM": "16", "WEIR_MAX_WATCH_TOPICS": "17",
 	}))
 	want := api.Limits{
 		MaxTopics: 1, MaxRouters: 2, MaxWatchSessions: 3, MaxSSEConnections: 4, MaxSSEConnectionsPerKey: 5, MaxInflightPerKey: 6,
-		MaxInflightBytes: 0, MaxTotalBytes: 8, MaxBodyBytes: 9, MaxBatchRecords: 10, MaxRecordBytes: 11, MaxMetaBytes: 12,
+		MaxInflightBytes: 0, MaxTotalBytes: 8, MaxIdempotencyKeys: 18, MaxBodyBytes: 9, MaxBatchRecords: 10, MaxRecordBytes: 11, MaxMetaBytes: 12,
 		MaxTagBytes: 13, MaxNodeBytes: 14, MaxLimit: 15, MaxClaim: 16, MaxWatchTopics: 17,
 	}
 	if err != nil || c.Limits != want {

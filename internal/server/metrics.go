@@ -38,6 +38,7 @@ var metricNames = []struct {
 	{"weir_routers", "Routers that exist.", nil},
 	{"weir_records_live", "Live records of all topics.", nil},
 	{"weir_bytes_live", "Bytes of data and meta of all live records.", nil},
+	{"weir_idempotency_keys", "Idempotency keys that are remembered, all topics.", nil},
 	{"weir_queue_topics", "Topics of type queue.", nil},
 	{"weir_queue_leases_in_flight", "Jobs under an unexpired lease, all queues.", nil},
 	{"weir_disk_free_bytes", "Free bytes of the data directory's file system.", nil},
@@ -126,6 +127,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge("weir_routers", float64(n.Routers))
 	gauge("weir_records_live", float64(n.RecordsLive))
 	gauge("weir_bytes_live", float64(n.BytesLive))
+	gauge("weir_idempotency_keys", float64(n.IdempotencyKeys))
 	gauge("weir_queue_topics", float64(n.QueueTopics))
 	gauge("weir_queue_leases_in_flight", float64(n.Leases))
 	m.collectDisk(&n, gauge)
@@ -297,6 +299,7 @@ type snapshot struct {
 	Routers         int     `json:"routers"`
 	RecordsLive     int64   `json:"records_live"`
 	BytesLive       int64   `json:"bytes_live"`
+	IdempotencyKeys int64   `json:"idempotency_keys"`
 	QueueTopics     int     `json:"queue_topics"`
 	Leases          int64   `json:"queue_leases_in_flight"`
 	SSEConnections  int64   `json:"sse_connections"`
@@ -340,6 +343,7 @@ func (m *metrics) snapshot() snapshot {
 		Routers:         n.Routers,
 		RecordsLive:     n.RecordsLive,
 		BytesLive:       n.BytesLive,
+		IdempotencyKeys: n.IdempotencyKeys,
 		QueueTopics:     n.QueueTopics,
 		Leases:          n.Leases,
 		SSEConnections:  m.s.streams.count(),

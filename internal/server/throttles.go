@@ -13,6 +13,7 @@ const byPressure = "pressure"
 var throttleReasons = []string{
 	byPressure, "max_topics", "max_routers", "max_watch_sessions", "max_sse_connections",
 	"max_sse_connections_per_key", "max_inflight_per_key", "max_inflight_bytes", "max_total_bytes",
+	"max_idempotency_keys",
 }
 
 // throttles counts the 429 answers by reason. The map is never changed.

@@ -1,6 +1,10 @@
 package topic
 
-import "github.com/weirmq/weir/internal/op"
+import (
+	"slices"
+
+	"github.com/weirmq/weir/internal/op"
+)
 
 // Key is the remembered result of a write that carried an idempotency key.
 type Key struct {
@@ -18,6 +22,7 @@ type Key struct {
 type Keys struct {
 	m     map[op.KeyHash]Key
 	order []keyAge // by age, oldest first
+	most  int      // results that m was made for
 }
 
 type keyAge struct {
@@ -38,20 +43,24 @@ func outside(ts, now int64, windowMS uint64) bool {
 	return windowMS == 0 || now > ts && uint64(now-ts) > windowMS
 }
 
-// Put remembers a result and forgets those that are older than the window.
-func (k *Keys) Put(hash op.KeyHash, e Key, now int64, windowMS uint64) {
+// Put remembers a result.
+func (k *Keys) Put(hash op.KeyHash, e Key) {
 	if k.m == nil {
 		k.m = make(map[op.KeyHash]Key)
 	}
-	k.Expire(now, windowMS)
 	k.m[hash] = e
+	k.most = max(k.most, len(k.m))
 	k.order = append(k.order, keyAge{hash, e.TS})
 }
 
-// Expire forgets what is older than the window.
-func (k *Keys) Expire(now int64, windowMS uint64) {
+// Expire forgets what is older than the window, at most so many results, and
+// reports whether there is more.
+func (k *Keys) Expire(now int64, windowMS uint64, most int) (more bool) {
 	n := 0
 	for n < len(k.order) && outside(k.order[n].ts, now, windowMS) {
+		if more = n == most; more {
+			break
+		}
 		o := k.order[n]
 		if e, ok := k.m[o.hash]; ok && e.TS == o.ts {
 			if e.Pending {
@@ -61,8 +70,27 @@ func (k *Keys) Expire(now int64, windowMS uint64) {
 		}
 		n++
 	}
-	if k.order = k.order[n:]; len(k.order) == 0 {
+	k.order = k.order[n:]
+	k.shrink(n)
+	return more
+}
+
+// shrink gives memory back: a map never does by itself, and a slice keeps what
+// was cut off in front.
+func (k *Keys) shrink(cut int) {
+	if len(k.m) == 0 {
+		k.m, k.most = nil, 0
+	} else if k.most > 1024 && len(k.m) < k.most/8 {
+		m := make(map[op.KeyHash]Key, len(k.m))
+		for hash, e := range k.m { // a clone would keep the size
+			m[hash] = e
+		}
+		k.m, k.most = m, len(m)
+	}
+	if len(k.order) == 0 {
 		k.order = nil
+	} else if cut > len(k.order) {
+		k.order = slices.Clone(k.order)
 	}
 }
 

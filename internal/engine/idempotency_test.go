@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+func keyed(e *Engine, topic, key string) (api.WriteResult, error) {
+	return e.Write(bg, topic, &api.WriteRequest{Records: []api.Record{{Data: []byte("1")}}, HasIdempotencyKey: true, IdempotencyKey: []byte(key)})
+}
+
+// What is past its window is forgotten by itself, and its memory with it,
+// though nobody writes with a key again.
+func TestKeysPastTheirWindowAreForgottenThoughNobodyWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openOn(t, vfs.NewMem(), "a", func(o *Options) { o.SegmentBytes = 16 << 20 })
+		put(t, e, "t", configOf(api.Disk, func(c *api.Config) { c.IdempotencyWindowMS = 1000 }))
+		put(t, e, "long", configOf(api.Disk))
+		heap := func() int64 {
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc)
+		}
+		const n = 20_000
+		for i := range n {
+			if _, err := keyed(e, "t", fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := keyed(e, "long", "k"); err != nil {
+			t.Fatal(err)
+		}
+		if k := e.Metrics().IdempotencyKeys; k != n+1 {
+			t.Fatalf("%d keys", k)
+		}
+		with := heap()
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if k := e.Metrics().IdempotencyKeys; k != 1 {
+			t.Errorf("%d keys two seconds after their window", k)
+		}
+		if freed := with - heap(); freed < n*64 {
+			t.Errorf("%d bytes came free", freed)
+		}
+		if res, err := keyed(e, "long", "k"); err != nil || !res.Deduped {
+			t.Errorf("a key within its window: %+v %v", res, err)
+		}
+		if res, err := keyed(e, "t", "1"); err != nil || res.Deduped {
+			t.Errorf("a key past its window: %+v %v", res, err)
+		}
+	})
+}
+
+// The bound holds against racing writers; a repeat passes, and what ends gives
+// its keys back: time, the topic, a write that fails.
+func TestTheServerKeepsAsManyKeysAsItMay(t *testing.T) {
+	limits := api.DefaultLimits()
+	limits.MaxIdempotencyKeys = 100
+	fs := vfs.NewMem()
+	bounded := func(o *Options) { o.Limits = limits }
+	e := openOn(t, fs, "a", bounded)
+	put(t, e, "a", configOf(api.Disk))
+	put(t, e, "b", configOf(api.Disk, func(c *api.Config) { c.CapRecords, c.Discard = 1, api.DiscardReject }))
+	var stored atomic.Int64
+	race(t, 8, func(i int) {
+		for k := range 40 {
+			res, err := keyed(e, "a", fmt.Sprint(i, " ", k))
+			var known *api.Error
+			switch {
+			case err == nil && !res.Deduped:
+				stored.Add(1)
+			case api.IsCode(err, api.CodeThrottled):
+				known = err.(*api.Error)
+				if known.Detail["limit"] != "max_idempotency_keys" || known.Detail["max"] != int64(100) {
+					t.Errorf("%v %v", err, known.Detail)
+				}
+			default:
+				t.Errorf("%+v %v", res, err)
+			}
+		}
+	})
+	if n := e.Metrics().IdempotencyKeys; stored.Load() != 100 || n != 100 {
+		t.Fatalf("%d keyed writes were stored, %d keys are counted", stored.Load(), n)
+	}
+	if _, err := tryWrite(e, "a", "1"); err != nil {
+		t.Errorf("a write without a key: %v", err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = openOn(t, fs, "a", bounded)
+	if n := e.Metrics().IdempotencyKeys; n != 100 {
+		t.Errorf("%d keys after a restart", n)
+	}
+	repeats := 0
+	for i := range 8 {
+		for k := range 40 {
+			if res, err := keyed(e, "a", fmt.Sprint(i, " ", k)); err == nil && res.Deduped {
+				repeats++
+			}
+		}
+	}
+	if repeats != 100 {
+		t.Errorf("%d of 100 repeats pass", repeats)
+	}
+	if _, err := e.DeleteTopic(bg, "a", false); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.Metrics().IdempotencyKeys; n != 0 {
+		t.Errorf("%d keys are left of a topic that has ended", n)
+	}
+	for i := range 200 { // one fits, the others are refused and keep nothing
+		if _, err := keyed(e, "b", fmt.Sprint(i)); (err != nil) != (i > 0) {
+			t.Fatal(i, err)
+		}
+	}
+	if n := e.Metrics().IdempotencyKeys; n != 1 {
+		t.Errorf("%d keys after writes that were refused", n)
+	}
+}

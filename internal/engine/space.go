@@ -183,6 +183,7 @@ func (e *Engine) diskHasRoom() {
 
 // Writable reports whether the engine takes writes, and why it does not.
 func (e *Engine) Writable() (ok bool, reason string) {
+	defer guard()
 	if s := e.space; s.low.Load() {
 		return false, fmt.Sprintf("the disk has %s free and %s are kept for what frees space (--disk-reserve)", mib(s.free.Load()), mib(s.reserve))
 	}

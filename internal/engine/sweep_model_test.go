@@ -24,6 +24,59 @@ type modelTopic struct {
 	batches [][2]uint64
 	key     string // an idempotency key that was used
 	keySeq  uint64
+
+	held   bool   // its leases outlive a restart
+	feeds  []feed // routers that read it
+	copies uint64 // that its router has made; of a router
+	router bool   // not a topic
+}
+
+// feed is a router of the model.
+type feed struct {
+	router, dest string
+	only         string // part of the data that it copies; "" is all
+}
+
+// routerName is where a router stands in a world: no topic can have the name.
+func routerName(router string) string { return "router " + router }
+
+// route makes a router between two topics that are there.
+func (w world) route(source string, f feed) {
+	w[source].feeds = append(w[source].feeds, f)
+	w[routerName(f.router)] = &modelTopic{router: true}
+}
+
+// drop takes a topic away, with its routers.
+func (w world) drop(name string) {
+	for _, m := range w {
+		m.feeds = slices.DeleteFunc(m.feeds, func(f feed) bool {
+			if m == w[name] || f.dest == name {
+				delete(w, routerName(f.router))
+				return true
+			}
+			return false
+		})
+	}
+	delete(w, name)
+}
+
+// appendTo appends to a topic, and what its routers copy behind it.
+func (w world) appendTo(name string, data ...string) {
+	w[name].append(data...)
+	for _, f := range w[name].feeds {
+		for _, d := range data {
+			if strings.Contains(d, f.only) && w.takes(f.dest) {
+				w.appendTo(f.dest, d)
+				w[routerName(f.router)].copies++
+			}
+		}
+	}
+}
+
+// takes says whether a topic has room for one more.
+func (w world) takes(name string) bool {
+	m := w[name]
+	return m.cfg.Discard != api.DiscardReject || uint64(len(m.live)) < m.cfg.CapRecords
 }
 
 func (w world) clone() world {
@@ -31,7 +84,7 @@ func (w world) clone() world {
 	for name, m := range c {
 		k := *m
 		k.all, k.live, k.lost = maps.Clone(m.all), maps.Clone(m.live), maps.Clone(m.lost)
-		k.batches = slices.Clone(m.batches)
+		k.batches, k.feeds = slices.Clone(m.batches), slices.Clone(m.feeds)
 		c[name] = &k
 	}
 	return c
@@ -51,11 +104,19 @@ func (m *modelTopic) append(data ...string) {
 }
 
 func (m *modelTopic) cap() {
-	if m.cfg.Discard == api.DiscardOld && m.cfg.CapRecords > 0 {
-		for n := uint64(1); uint64(len(m.live)) > m.cfg.CapRecords; n++ {
+	if m.cfg.Discard == api.DiscardOld {
+		for n := uint64(1); m.over(); n++ {
 			m.lose(n)
 		}
 	}
+}
+
+func (m *modelTopic) over() bool {
+	bytes := uint64(0)
+	for n := range m.live {
+		bytes += uint64(len(m.all[n]))
+	}
+	return m.cfg.CapRecords > 0 && uint64(len(m.live)) > m.cfg.CapRecords || m.cfg.CapBytes > 0 && bytes > m.cfg.CapBytes
 }
 
 func (m *modelTopic) lose(n uint64) {
@@ -83,6 +144,7 @@ func ask(e *Engine, name string) (*answer, error) {
 	}
 	a := &answer{state: s, records: map[uint64]string{}, gaps: map[uint64]bool{}}
 	var b strings.Builder
+	s.EffectivePriority = 0 // depends on what is queued for routers
 	fmt.Fprintf(&b, "%+v\n", s)
 	for from := uint64(0); ; {
 		res, err := e.Diff(bg, name, &api.DiffRequest{FromSeq: from, Limit: 13, MaxBatchBytes: 8 << 20}, func(r *api.Record) {
@@ -142,6 +204,28 @@ func (m *modelTopic) exact(a *answer) error {
 	return nil
 }
 
+// restored checks a topic of a backup: nothing may be missing, but numbers that
+// may have been given out after it are announced as lost.
+func (m *modelTopic) restored(a *answer) error {
+	if m.cfg.Durability == api.Ephemeral {
+		return nil
+	}
+	if err := m.lossy(a); err != nil {
+		return err
+	}
+	for n := range m.live {
+		if _, ok := a.records[n]; !ok {
+			return fmt.Errorf("record %d is missing", n)
+		}
+	}
+	for n := range a.records {
+		if !m.live[n] {
+			return fmt.Errorf("record %d is there, and is gone", n)
+		}
+	}
+	return nil
+}
+
 // lossy checks a topic that may have lost its end: what is there is right, and
 // what is missing is announced.
 func (m *modelTopic) lossy(a *answer) error {
@@ -192,6 +276,12 @@ func (w world) check(answers map[string]*answer, killed bool) error {
 		a := answers[name]
 		if a == nil {
 			return fmt.Errorf("topic %s is missing", name)
+		}
+		if m.router {
+			if a.state.Count != m.copies {
+				return fmt.Errorf("%s has made %d copies, want %d", name, a.state.Count, m.copies)
+			}
+			continue
 		}
 		if a.state.Config != m.cfg {
 			return fmt.Errorf("topic %s: config is %+v, want %+v", name, a.state.Config, m.cfg)

@@ -19,12 +19,13 @@ import (
 
 // point is the file system as a crash leaves it, and what was acknowledged.
 type point struct {
-	what          string
-	fs            *vfs.MemFS
-	before, after world // after is nil if no call was under way
-	now           int64
-	killed        bool // the process only, not the machine
-	closing       bool // all calls are over
+	what    string
+	fs      *vfs.MemFS
+	before  world
+	after   []world // what the calls under way may come to
+	now     int64
+	killed  bool // the process only, not the machine
+	closing bool // all calls are over
 }
 
 // linkFS keeps links and pictures apart: MemFS takes one lock twice in Link and
@@ -50,11 +51,16 @@ type sweep struct {
 	points chan point
 	n      atomic.Int64
 	calls  int
+	every  int // so many calls are one with a picture in front of it
 
 	mu    sync.Mutex
 	cur   world
-	next  world
+	next  []world
 	doing string
+
+	backing atomic.Pointer[backing]
+	past    []world // since a backup began
+	backups int     // taken while something was done
 }
 
 func (s *sweep) clock() time.Time { return time.UnixMilli(s.now.Load()) }
@@ -63,9 +69,15 @@ func (s *sweep) MaybeError(o errorfs.Op) error {
 	if !mutates(o.Kind) {
 		return nil
 	}
+	if b := s.backing.Load(); b != nil {
+		b.meet(o.Path)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls++
+	if s.calls%s.every != 0 {
+		return nil
+	}
 	s.links.mu.Lock()
 	defer s.links.mu.Unlock()
 	what := fmt.Sprintf("call %d (kind %d %s) of %s", s.calls, o.Kind, o.Path, s.doing)
@@ -91,13 +103,14 @@ func (s *sweep) step(what string, change func(world), run func() error) {
 	s.mu.Lock()
 	next := s.cur.clone()
 	change(next)
-	s.next, s.doing = next, what
+	s.next, s.doing = []world{next}, what
 	s.mu.Unlock()
 	if err := run(); err != nil {
 		s.t.Fatalf("%s: %v", what, err)
 	}
 	s.mu.Lock()
 	s.cur, s.next, s.doing = next, nil, "nothing"
+	s.past = append(s.past, next)
 	s.mu.Unlock()
 }
 
@@ -118,7 +131,7 @@ func TestSweepOfCrashPoints(t *testing.T) {
 }
 
 func sweepOnce(t *testing.T, seed uint64) int64 {
-	s := &sweep{t: t, mem: vfs.NewCrashableMem(), rng: rand.New(rand.NewPCG(seed, 3)), points: make(chan point, 16), cur: world{}}
+	s := &sweep{t: t, mem: vfs.NewCrashableMem(), rng: rand.New(rand.NewPCG(seed, 3)), points: make(chan point, 16), cur: world{}, every: 1 + 3*int(min(seed, 1))}
 	s.links = &linkFS{FS: s.mem}
 	s.now.Store(1_800_000_000_000)
 	var wg sync.WaitGroup
@@ -165,7 +178,7 @@ func (s *sweep) script(e *Engine, rng *rand.Rand) {
 	}
 	append := func(name string, n int) {
 		d := data(n)
-		s.step("append to "+name, func(w world) { w[name].append(d...) }, func() error { _, err := tryWrite(e, name, d...); return err })
+		s.step("append to "+name, func(w world) { w.appendTo(name, d...) }, func() error { _, err := tryWrite(e, name, d...); return err })
 	}
 	remove := func(name string, what string, req *api.DeleteRequest, pick func(seq uint64, data string) bool) {
 		s.step("delete "+what+" of "+name, func(w world) {
@@ -185,6 +198,8 @@ func (s *sweep) script(e *Engine, rng *rand.Rand) {
 	put("dead", configOf(api.Fsync))
 	put("jobs", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter = 1, true, "dead" }))
 	put("full", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.CapRecords, c.Discard = 6, api.DiscardReject }))
+	more := sweepMore{sweep: s, e: e, put: put, append: append}
+	more.create()
 	put("timed", configOf(api.Fsync, func(c *api.Config) { c.TTLMS = 3_600_000 }))
 	for round := range 3 {
 		for _, name := range classes {
@@ -212,14 +227,18 @@ func (s *sweep) script(e *Engine, rng *rand.Rand) {
 			}, func() error { s.now.Add(4_000_000); _, err := e.Topic("timed", false); return err })
 		}
 		if round > 0 {
-			s.step("drop", func(w world) { delete(w, "again") }, func() error { _, err := e.DeleteTopic(bg, "again", false); return err })
+			s.step("drop", func(w world) { w.drop("again") }, func() error { _, err := e.DeleteTopic(bg, "again", false); return err })
 		}
 		put("again", configOf(api.Disk))
 		append("again", 2)
 		s.step("rotate", func(world) {}, e.log.Rotate)
-		if round == 2 {
-			s.step("backup", func(world) {}, func() error { return e.Backup(bg, "/backup") })
-		}
+		more.routers(round)
+		more.settings(round)
+		more.lives(round)
+		append("jobs", 4)
+		s.ackAndKill(e)
+		more.backup(fmt.Sprint("/backup", round), nil)
+
 	}
 }
 
@@ -385,6 +404,18 @@ func askAll(e *Engine) (map[string]*answer, error) {
 		}
 		answers[t.Topic] = a
 	}
+	for _, r := range e.Routers("", "", "", "", 1000, nil).Routers {
+		s, err := e.Router(bg, r.Router)
+		if err != nil {
+			return nil, err
+		}
+		a := &answer{}
+		a.state.Count = s.ForwardedTotal
+		filter := s.Config.Filter
+		s.Config.Filter = nil
+		a.text = fmt.Sprintf("%+v %+v", s, filter)
+		answers[routerName(r.Router)] = a
+	}
 	return answers, nil
 }
 
@@ -394,12 +425,12 @@ func (p *point) side(answers map[string]*answer) (world, error) {
 	if err == nil {
 		return p.before, nil
 	}
-	if p.after != nil {
-		if again := p.after.check(answers, p.killed); again == nil {
-			return p.after, nil
-		} else {
-			err = fmt.Errorf("neither the state before (%w) nor after (%w)", err, again)
+	for _, after := range p.after {
+		again := after.check(answers, p.killed)
+		if again == nil {
+			return after, nil
 		}
+		err = fmt.Errorf("neither the state before (%w) nor after (%w)", err, again)
 	}
 	return nil, err
 }
@@ -407,6 +438,9 @@ func (p *point) side(answers map[string]*answer) (world, error) {
 // goOn checks what is promised about the calls that come after a recovery.
 func (w world) goOn(e *Engine) error {
 	for name, m := range w {
+		if m.router {
+			continue
+		}
 		if m.key != "" {
 			req := &api.WriteRequest{IdempotencyKey: []byte(m.key), HasIdempotencyKey: true, Records: []api.Record{{Data: []byte("1")}}}
 			if res, err := e.Write(bg, name, req); err != nil || !res.Deduped || res.FirstSeq != m.keySeq {
@@ -418,8 +452,8 @@ func (w world) goOn(e *Engine) error {
 			if _, err := e.Claim(bg, name, &api.ClaimRequest{Node: "v", Max: 1000}, func(j *api.Job) { seqs = append(seqs, j.Seq) }); err != nil {
 				return err
 			}
-			if !slices.Equal(seqs, m.liveSeqs()) {
-				return fmt.Errorf("jobs %v can be claimed, want %v", seqs, m.liveSeqs())
+			if !m.held && !slices.Equal(seqs, m.liveSeqs()) {
+				return fmt.Errorf("jobs %v of %s can be claimed, want %v", seqs, name, m.liveSeqs())
 			}
 		}
 		if m.cfg.Discard == api.DiscardReject {

@@ -25,8 +25,9 @@ const (
 	stuckGrace = 5 * time.Second
 	// maxSettle is how many messages one ack, nack or extend names.
 	maxSettle = 1000
-	// maxUnacked is how many handled messages are remembered whose acks were refused.
-	maxUnacked = 10_000
+	// maxRemembered is how many messages are remembered whose acks were refused, or which
+	// this pool has given back itself.
+	maxRemembered = 10_000
 	// maxUnsettled is how many messages may wait for their ack before no more are claimed.
 	maxUnsettled = 4 * maxSettle
 )
@@ -82,11 +83,13 @@ type Pool struct {
 		settling int   // jobs in a lane or in its call
 		overdue  bool  // an ack is not answered; nothing is claimed before it is
 		unacked  idSet // handled messages whose acks were given up
-		live     int   // workers, those with a replaced job not counted
-		idle     int   // of these, waiting for work
-		waking   bool  // an idle or new worker is on its way to the queue
-		stuck    int   // handlers given up whose workers have been replaced
-		blocked  int   // live workers whose handlers were given up and who were not replaced
+		returned idSet // messages given back, not claimed again yet
+		wait     claimWait
+		live     int  // workers, those with a replaced job not counted
+		idle     int  // of these, waiting for work
+		waking   bool // an idle or new worker is on its way to the queue
+		stuck    int  // handlers given up whose workers have been replaced
+		blocked  int  // live workers whose handlers were given up and who were not replaced
 		stopping bool
 		killed   time.Time // when the handlers were told to stop
 		doubts   int       // how often the leases came into doubt

@@ -53,7 +53,7 @@ func (p *Pool) assistLoop(ctx context.Context) {
 		call, cancel := context.WithTimeout(ctx, p.claimTimeout())
 		got, err := p.backend.Claim(call, p.request(limit, 0))
 		cancel()
-		p.accept(got, limit)
+		p.accept(&got, limit)
 		if err == nil {
 			kick(p.beat)
 		}
@@ -123,10 +123,13 @@ func (c *claimer) claim(ctx context.Context, limit int) {
 	req := p.request(limit, c.block())
 	start := time.Now()
 	call, cancel := context.WithTimeout(ctx, req.Block+p.claimTimeout())
+	p.waits(start.Add(req.Block), cancel)
 	got, err := p.backend.Claim(call, req)
+	cut := p.waits(time.Time{}, nil)
 	cancel()
-	p.accept(got, limit)
+	p.accept(&got, limit)
 	switch {
+	case err != nil && cut && errors.Is(err, context.Canceled):
 	case err != nil:
 		c.failed(ctx, err)
 		return
@@ -197,8 +200,9 @@ func (c *claimer) block() time.Duration {
 
 // accept makes jobs of what a claim of at most limit has brought, gives back the
 // room that it had reserved, and wakes the workers.
-func (p *Pool) accept(got backend.Claimed, limit int) {
-	p.noteClaimed(got)
+func (p *Pool) accept(got *backend.Claimed, limit int) {
+	reclaimed := p.takenOver(got)
+	p.noteClaimed(got, reclaimed)
 	contexts := make([]jobContext, len(got.Deliveries))
 	for i := range contexts {
 		contexts[i].parent = p.work
@@ -211,7 +215,7 @@ func (p *Pool) accept(got backend.Claimed, limit int) {
 	if len(got.Deliveries) == 0 {
 		return
 	}
-	p.mu.stats.Reclaimed += uint64(got.Reclaimed)
+	p.mu.stats.Reclaimed += uint64(reclaimed)
 	if got.Reclaimed > 0 {
 		p.loseOlder(got.Deliveries)
 	}
@@ -237,6 +241,47 @@ func (p *Pool) accept(got backend.Claimed, limit int) {
 		kick(p.extend)
 	}
 	p.wake()
+}
+
+// takenOver counts the deliveries that were somebody else's, or this pool's and
+// given up: not those that it gave back itself.
+func (p *Pool) takenOver(got *backend.Claimed) int {
+	n := got.Reclaimed
+	if n == 0 {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range got.Deliveries[:got.Reclaimed] {
+		if p.mu.returned.take(d.ID) {
+			n--
+		}
+	}
+	return n
+}
+
+// claimWait is the claim under way, for who has to end it before its Block is over.
+type claimWait struct {
+	until time.Time // when it ends by itself; zero: there is none
+	end   context.CancelFunc
+	ended bool
+}
+
+// cut ends the claim if it would still wait at a time when a message is due.
+func (w *claimWait) cut(due time.Time) {
+	if w.end != nil && due.Before(w.until) {
+		w.ended = true
+		w.end()
+	}
+}
+
+// waits notes the claim under way, and reports whether the one before was cut short.
+func (p *Pool) waits(until time.Time, end context.CancelFunc) (cut bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cut = p.mu.wait.ended
+	p.mu.wait = claimWait{until: until, end: end}
+	return cut
 }
 
 // handled returns which of the messages that a claim has brought this pool has

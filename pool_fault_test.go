@@ -256,7 +256,7 @@ func TestPoolOutlivesPanicsAndGoexit(t *testing.T) {
 			t.Errorf("3 panics were logged as %q", lines)
 		}
 		dead := log.lines("dead letters")
-		for _, attribute := range []string{"stream=jobs", "message_id=8", "attempt=3", "consumer=me", "trace_id=", "delivery_limit=3"} {
+		for _, attribute := range []string{"stream=jobs", "message_id=8", "attempt=3", "consumer=me", "delivery_limit=3"} {
 			if len(dead) != 2 || !strings.Contains(dead[0]+dead[1], attribute) {
 				t.Errorf("the lines of the dead letters lack %s: %q", attribute, dead)
 			}

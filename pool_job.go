@@ -145,8 +145,8 @@ func (l *jobList) remove(j *job) {
 	l.len--
 }
 
-// idSet is a set of message IDs of bounded size: what comes when it is full is
-// not remembered. The zero value is empty.
+// idSet is a set of at most maxRemembered message IDs: what comes when it is full
+// is not remembered. The zero value is empty.
 type idSet struct{ ids map[string]struct{} }
 
 func (s *idSet) has(id string) bool {
@@ -154,13 +154,20 @@ func (s *idSet) has(id string) bool {
 	return ok
 }
 
-func (s *idSet) add(id string, most int) {
+func (s *idSet) add(id string) {
 	if s.ids == nil {
 		s.ids = map[string]struct{}{}
 	}
-	if len(s.ids) < most {
+	if len(s.ids) < maxRemembered {
 		s.ids[id] = struct{}{}
 	}
+}
+
+// take removes an ID and reports whether it was there.
+func (s *idSet) take(id string) bool {
+	was := s.has(id)
+	delete(s.ids, id)
+	return was
 }
 
 // jobQueue hands out jobs in the order in which they came.

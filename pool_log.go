@@ -80,10 +80,11 @@ func (p *Pool) about(j *job) []any {
 }
 
 func (p *Pool) attributes(id string, attempt int, consumer string, headers map[string]string) []any {
-	return []any{
-		"stream", p.name.Stream, "message_id", id, "attempt", attempt, "consumer", consumer,
-		"trace_id", traceID(headers[backend.HeaderTrace]),
+	line := []any{"stream", p.name.Stream, "message_id", id, "attempt", attempt, "consumer", consumer}
+	if trace := traceID(headers[backend.HeaderTrace]); trace != "" {
+		line = append(line, "trace_id", trace)
 	}
+	return line
 }
 
 // traceID is the trace of a W3C traceparent header; empty if there is none.
@@ -124,17 +125,21 @@ func (p *Pool) logLost(j *job, text string, err error) {
 }
 
 // noteClaimed counts and logs what a claim did beside handing out messages.
-func (p *Pool) noteClaimed(got backend.Claimed) {
-	if got.Reclaimed > 0 && p.cfg.Hooks.Reclaimed != nil {
-		p.cfg.Hooks.Reclaimed(p.name, got.Reclaimed)
+func (p *Pool) noteClaimed(got *backend.Claimed, reclaimed int) {
+	if reclaimed > 0 && p.cfg.Hooks.Reclaimed != nil {
+		p.cfg.Hooks.Reclaimed(p.name, reclaimed)
 	}
 	if len(got.Dead)+len(got.Lost) == 0 {
 		return
 	}
 	for i := range got.Dead {
 		d := &got.Dead[i]
-		p.log.Error("weir: message moved to the dead letters", append(p.attributes(d.OriginID, d.Attempts, d.Consumer, d.Headers),
-			"delivery_limit", p.cfg.MaxDeliveries, "reason", d.Reason, "error", d.Error)...)
+		line := append(p.attributes(d.OriginID, d.Attempts, p.cfg.Consumer, d.Headers),
+			"delivery_limit", p.cfg.MaxDeliveries, "reason", d.Reason, "error", d.Error)
+		if d.Consumer != "" {
+			line = append(line, "last_consumer", d.Consumer)
+		}
+		p.log.Error("weir: message moved to the dead letters", line...)
 	}
 	for _, id := range got.Lost {
 		p.log.Error("weir: message lost: it was removed from the stream before it was acknowledged",

@@ -74,8 +74,8 @@ func (p *Pool) acked(jobs []*job, lost []string, ok bool) {
 	p.mu.overdue = false
 	for _, j := range jobs {
 		if !ok {
-			p.mu.unacked.add(j.lease.ID, maxUnacked)
-		} else if len(p.mu.unacked.ids) > 0 {
+			p.mu.unacked.add(j.lease.ID)
+		} else {
 			delete(p.mu.unacked.ids, j.lease.ID)
 		}
 	}
@@ -173,6 +173,7 @@ func (p *Pool) nack(ctx context.Context, jobs []*job, o Outcome) {
 			returns[i].Error = errorText(j.err)
 		}
 	}
+	p.noteReturned(returns)
 	lost, ok := p.tell(ctx, jobs, false, func(ctx context.Context) ([]string, error) {
 		return p.backend.Nack(ctx, returns)
 	})
@@ -183,7 +184,18 @@ func (p *Pool) nack(ctx context.Context, jobs []*job, o Outcome) {
 	for _, r := range returns {
 		if r.Delay > 0 {
 			p.mu.due.add(now.Add(r.Delay))
+			p.mu.wait.cut(now.Add(r.Delay))
 		}
+	}
+}
+
+// noteReturned remembers what comes back to this pool without having been
+// anybody else's.
+func (p *Pool) noteReturned(returns []backend.Return) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range returns {
+		p.mu.returned.add(r.ID)
 	}
 }
 

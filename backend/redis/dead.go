@@ -3,8 +3,11 @@ package redis
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weirmq/weir/backend"
 )
@@ -23,6 +26,54 @@ type burial struct {
 	attempts int    // how often a handler had it
 	consumer string // who had it last, empty if that is not known
 	cause    backend.Cause
+	fields   []any // what the letter holds instead of the entry's fields, names and values; nil: those
+}
+
+// runDead runs the script. It answers with one element where the entry is too wide for it.
+func (b *Backend) runDead(ctx context.Context, m *burial, to string) (r replyReader, n int, err error) {
+	d := m.delivery
+	args := []any{b.keys.group, d.ID, d.Consumer, d.Attempt, m.attempts, m.cause.Reason, cut(m.cause.Error), m.consumer}
+	if m.fields != nil {
+		args = append(append(args, len(m.fields)), m.fields...)
+	}
+	cmd := deadScript.cmd(ctx, []string{b.keys.stream, b.keys.retry, to}, args...)
+	if err = b.do(ctx, cmd); err != nil {
+		return r, 0, err
+	}
+	r = replyReader{cmd.Val()}
+	n, err = r.array()
+	return r, n, err
+}
+
+// fieldRest holds, as a JSON object, what does not fit beside the data of a very
+// wide entry's dead letter.
+const fieldRest = "fields"
+
+// packed returns an entry with more fields than a script can pass on as few: the
+// data as it is delivered, and the other fields in one.
+func (b *Backend) packed(ctx context.Context, id string) ([]any, error) {
+	cmd := redis.NewRawCmd(ctx, "XRANGE", b.keys.stream, id, id)
+	if err := b.do(ctx, cmd); err != nil {
+		return nil, err
+	}
+	r := replyReader{cmd.Val()}
+	if n, err := r.array(); err != nil || n < 1 {
+		return []any{}, err
+	}
+	_, fields, err := r.entry(nil)
+	if err != nil {
+		return nil, err
+	}
+	rest := slices.DeleteFunc(slices.Clone(fields), func(f field) bool { return string(f.name) == fieldData })
+	c := decode(fields)
+	packed := []any{fieldData, c.data}
+	if len(rest) < len(fields) {
+		packed = append(packed, fieldRest, objectOf(rest))
+	}
+	if !c.enqueued.IsZero() {
+		packed = append(packed, backend.FieldEnqueued, c.enqueued.UnixMilli())
+	}
+	return packed, nil
 }
 
 func (b *Backend) moveDead(ctx context.Context, m burial) (backend.DeadLetter, error) {
@@ -30,13 +81,12 @@ func (b *Backend) moveDead(ctx context.Context, m burial) (backend.DeadLetter, e
 	if to == "" {
 		to = b.keys.dead
 	}
-	cmd := deadScript.cmd(ctx, []string{b.keys.stream, b.keys.retry, to},
-		b.keys.group, d.ID, d.Consumer, d.Attempt, m.attempts, m.cause.Reason, cut(m.cause.Error), m.consumer)
-	if err := b.do(ctx, cmd); err != nil {
-		return backend.DeadLetter{}, err
+	r, n, err := b.runDead(ctx, &m, to)
+	if err == nil && n == 1 {
+		if m.fields, err = b.packed(ctx, d.ID); err == nil {
+			r, n, err = b.runDead(ctx, &m, to)
+		}
 	}
-	r := replyReader{cmd.Val()}
-	n, err := r.array()
 	switch {
 	case err != nil:
 		return backend.DeadLetter{}, err

@@ -50,8 +50,11 @@ func (m *missed) ended(n, want int, start time.Time, err error) {
 		}
 		return
 	}
-	if errors.Is(err, backend.ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) {
+	late := errors.Is(err, backend.ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)
+	if late || errors.Is(err, context.Canceled) {
 		m.since.CompareAndSwap(0, start.UnixNano())
+	}
+	if late {
 		m.most.Store(int64(max(1, n/2)))
 	}
 }

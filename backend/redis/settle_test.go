@@ -1,11 +1,15 @@
 package redis_test
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/redistest"
 )
 
 // What is given back is nobody's: the lease it had holds nothing any more.
@@ -58,4 +62,41 @@ func TestLongDelayIsByTheServersClock(t *testing.T) {
 	if n := s.Client().Exists(t.Context(), "{jobs}:retry:weir").Val(); n != 0 {
 		t.Error("its note is left")
 	}
+}
+
+// A message that its handler wants back soon is there soon, also on a stream where
+// nothing else happens, and a pool's own retries are taken over from nobody.
+func TestARetryOnAnIdleStreamComesInItsTime(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		began := make(chan time.Time, 3)
+		p, err := weir.NewPool(weir.New(b), func(_ context.Context, d *weir.Delivery) error {
+			began <- time.Now()
+			if d.Attempt < 3 {
+				return weir.RetryIn(100*time.Millisecond, errors.New("not yet"))
+			}
+			return nil
+		}, weir.PoolConfig{Workers: 2, Block: 20 * time.Second, ReclaimAfter: 5 * time.Minute, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx) }()
+		publish(t, b, 1)
+		first := <-began
+		<-began
+		if took := (<-began).Sub(first); took < 200*time.Millisecond || took > 10*time.Second {
+			t.Errorf("two retries in 100 ms each took %s", took)
+		}
+		wait(t, "it is done", func() bool { return p.Stats().Acked == 1 })
+		if got := p.Stats(); got.Reclaimed != 0 || got.Retried != 2 {
+			t.Errorf("%+v", got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

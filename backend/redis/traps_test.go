@@ -172,6 +172,48 @@ func TestForeignEntriesAreDeliveredAsObjects(t *testing.T) {
 	}
 }
 
+// A script cannot pass on more than some 4,000 fields: the letter of a wider entry
+// holds what a handler would have been given.
+func TestAVeryWideForeignEntryIsBuriedAndSentBack(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		for name, data := range map[string]string{"without data": "", "with data": "payload"} {
+			stream := "jobs-" + strings.ReplaceAll(name, " ", "-")
+			b := open(t, s.Addr(), "stream="+stream)
+			values := make([]any, 0, 12_002)
+			for i := range 6000 {
+				values = append(values, fmt.Sprint("f", i), fmt.Sprint(i))
+			}
+			if data != "" {
+				values = append(values, "data", data)
+			}
+			if err := s.Client().XAdd(t.Context(), &goredis.XAddArgs{Stream: stream, Values: values}).Err(); err != nil {
+				t.Fatal(err)
+			}
+			publish(t, b, 1)
+			first := claim(t, b, backend.ClaimRequest{Max: 1, MaxDeliveries: 1}).Deliveries[0]
+			var got backend.Claimed
+			wait(t, name+": it is buried and the next is delivered", func() bool {
+				more := claim(t, b, backend.ClaimRequest{Consumer: "d", Max: 5, MaxDeliveries: 1, ReclaimAfter: time.Millisecond})
+				got.Dead, got.Deliveries = append(got.Dead, more.Dead...), append(got.Deliveries, more.Deliveries...)
+				return len(got.Dead) > 0 && len(got.Deliveries) > 0
+			})
+			letters, err := b.List(t.Context(), "", "", 10)
+			if err != nil || len(letters) == 0 || string(letters[0].Data) != string(first.Data) {
+				t.Fatalf("%s: %d letters, %v", name, len(letters), err)
+			}
+			if data != "" && !strings.Contains(letters[0].Headers["fields"], `"f5999":"5999"`) {
+				t.Errorf("%s: the other fields are gone: %.80q", name, letters[0].Headers["fields"])
+			}
+			if err := b.Redrive(t.Context(), "", letters[0]); err != nil {
+				t.Fatal(err)
+			}
+			if again := claim(t, b, backend.ClaimRequest{Max: 1}).Deliveries; len(again) != 1 || string(again[0].Data) != string(first.Data) {
+				t.Errorf("%s: sent back came %d", name, len(again))
+			}
+		}
+	})
+}
+
 // What is in the signal's key and is no count is not a count.
 func TestSignalOfOthersIsReadOrUnknown(t *testing.T) {
 	addr, s := startServer(t)

@@ -1,7 +1,9 @@
 -- Moves a pending entry to the dead letters, if it is still held.
 -- KEYS: stream, retry hash, dead letters.
--- ARGV: group, ID, consumer, count, attempts to write down, reason, error, who had it.
--- Returns {ID there, error, time in ms} or nothing if somebody else holds it.
+-- ARGV: group, ID, consumer, count, attempts to write down, reason, error, who had it,
+--       the fields to write instead of the entry's: their number, name, value, ...
+-- Returns {ID there, error, time in ms}, nothing if somebody else holds it, or {'wide'} if the entry has more
+-- fields than a script can pass on.
 redis.replicate_commands()
 local stream, retry, dead = KEYS[1], KEYS[2], KEYS[3]
 local group, id, consumer, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -18,8 +20,15 @@ local time = redis.call('TIME')
 local now = string.format('%d', time[1] * 1000 + math.floor(time[2] / 1000))
 local fields = {}
 local entry = redis.call('XRANGE', stream, id, id)[1]
-if entry then
+if ARGV[9] then
+  for i = 10, 9 + tonumber(ARGV[9]) do
+    fields[#fields + 1] = ARGV[i]
+  end
+elseif entry then
   fields = entry[2]
+end
+if #fields > 7900 then -- unpack gives out at 8000
+  return {'wide'}
 end
 for _, extra in ipairs({
   {'weir-dead-stream', stream}, {'weir-dead-group', group}, {'weir-dead-id', id},

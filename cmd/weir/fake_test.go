@@ -45,6 +45,8 @@ const (
 	faultLoseAnswer       // it is done and the connection breaks
 	faultThrottle         // 429
 	faultNotReady         // 503
+	faultUnreadable       // 500: a record cannot be read
+	faultLog              // 500: the log cannot be written
 )
 
 type fakeTopic struct {
@@ -137,6 +139,12 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case faultNotReady:
 		answerError(w, 503, "not_ready", nil)
+		return
+	case faultUnreadable:
+		answerError(w, 500, "internal", map[string]any{"storage": map[string]any{"operation": "read", "error": "EIO"}})
+		return
+	case faultLog:
+		answerError(w, 500, "internal", map[string]any{"storage": map[string]any{"operation": "write", "error": "EIO"}})
 		return
 	}
 	switch {

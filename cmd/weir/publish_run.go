@@ -186,6 +186,7 @@ func (p *publisher) try(ctx context.Context, msgs []weir.Message) error {
 	}
 	defer cancel()
 	var last error
+	var failing stubborn
 	for try := 1; ; try++ {
 		err := p.producer.PublishBatch(limited, msgs)
 		if err == nil {
@@ -199,7 +200,7 @@ func (p *publisher) try(ctx context.Context, msgs []weir.Message) error {
 			return ctx.Err()
 		case limited.Err() != nil || p.opt.giveUp > 0 && time.Since(begin) > p.opt.giveUp:
 			return fmt.Errorf("gave up after %s without progress (--give-up): %w", p.opt.giveUp, cmp.Or(last, err))
-		case !retryable(err):
+		case !retryable(err) || failing.last(err):
 			return err
 		}
 		wait := max(client.Backoff(try, p.retryMin, p.retryMax), retryAfter(err))

@@ -90,6 +90,7 @@ func (t *topicTailer) startAtHead(ctx context.Context) error {
 
 // retrying makes the call until it is answered, waiting while the server is away.
 func retrying[T any](ctx context.Context, t *topicTailer, call func() (T, error)) (T, error) {
+	var failing stubborn
 	for try := 1; ; try++ {
 		res, err := call()
 		if err == nil {
@@ -102,7 +103,7 @@ func retrying[T any](ctx context.Context, t *topicTailer, call func() (T, error)
 		if ctx.Err() != nil {
 			return res, ctx.Err()
 		}
-		if !client.Retryable(err) {
+		if !client.Retryable(err) || failing.last(err) {
 			return res, err
 		}
 		t.setAway(err)

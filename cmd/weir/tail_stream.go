@@ -79,6 +79,7 @@ func (t *streamTailer) run(ctx context.Context) error {
 
 // read makes one read from the cursor and moves it, waiting while the server is away.
 func (t *streamTailer) read(ctx context.Context, limit int, block time.Duration) (backend.Records, error) {
+	var failing stubborn
 	for try := 1; ; try++ {
 		res, err := t.reader.Read(ctx, backend.ReadRequest{After: t.cursor, Max: limit, Block: block})
 		switch {
@@ -90,7 +91,7 @@ func (t *streamTailer) read(ctx context.Context, limit int, block time.Duration)
 			return res, ctx.Err()
 		case errors.Is(err, backend.ErrStreamNotFound):
 			return res, fmt.Errorf("stream %q does not exist", t.name)
-		case !backend.Retryable(err):
+		case !backend.Retryable(err) || failing.last(err):
 			return res, err
 		}
 		t.setAway(err)

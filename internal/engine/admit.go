@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
@@ -17,40 +18,56 @@ import (
 // admit takes a slot of the bounded ingest queue for a write of so many encoded
 // bytes. It waits up to the ingest timeout for one, without end if the writer
 // asked not to be refused, and answers throttled with the estimated drain time
-// otherwise. A disk without room for the write is no matter of waiting.
-func (e *Engine) admit(ctx context.Context, bytes int64, patient bool) error {
+// otherwise. A disk without room for the write is no matter of waiting. waited is
+// without what others are refused for at once.
+func (e *Engine) admit(ctx context.Context, bytes int64, patient bool) (refused error, waited time.Duration) {
 	if err := e.space.room(bytes); err != nil {
-		return err
+		return err, 0
 	}
 	timeout := e.opt.IngestTimeout
-	if governor.Refuses(e.governor.State().Pressure) {
+	refuses := governor.Refuses(e.governor.State().Pressure)
+	if refuses && e.log.Full() {
 		timeout = 0
 	}
 	if patient {
 		timeout = math.MaxInt64
 	}
+	begin := time.Now()
 	err := e.log.Reserve(ctx, timeout)
+	if !refuses && !governor.Refuses(e.governor.State().Pressure) {
+		waited = time.Since(begin)
+	}
+	return e.refusal(ctx, err), waited
+}
+
+// refusal turns what Reserve returned into the answer.
+func (e *Engine) refusal(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, wal.ErrFull):
 		return api.Errorf(api.CodeThrottled, "the ingest queue is full; try again after retry_after_ms").
-			With("retry_after_ms", e.drainTimeMS())
+			With("retry_after_ms", spread(e.drainTimeMS()))
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
 	return storageError(err)
 }
 
-// drainTimeMS estimates how long the ingest queue takes to empty, within
-// [100, 5000]: a queue that stayed full for a whole timeout moves slowly.
+// drainTimeMS estimates how long the ingest queue takes to empty at the rate of
+// the last sample, within [100, 5000].
 func (e *Engine) drainTimeMS() int64 {
-	m := e.log.Metrics()
-	perSync := time.Millisecond
-	if m.Fsyncs > 0 {
-		perSync = time.Duration(m.FsyncMicros/m.Fsyncs) * time.Microsecond
+	depth, rate := e.log.Metrics().QueueDepth, e.rate.Load()
+	if depth > 0 && rate == 0 {
+		return 5000 // nothing moves
 	}
-	return min(5000, max(100, (time.Duration(m.QueueDepth)*perSync).Milliseconds()))
+	return min(5000, max(100, 1000*depth/max(1, rate)))
+}
+
+// spread moves a time by up to half, within the bounds of drainTimeMS: writers
+// that were refused together must not come back together.
+func spread(ms int64) int64 {
+	return min(5000, max(100, ms/2+rand.Int64N(ms)))
 }
 
 // roomFor checks a topic that refuses instead of evicting.

@@ -314,5 +314,5 @@ func (t *entry) ended() {
 type pushCounters struct {
 	lagged, laggedTotal, droppedSlow atomic.Int64
 	routing                          atomic.Int64 // ns spent forwarding
-	sealing                          atomic.Int64 // ns spent moving segments to the store
+	sealing                          atomic.Int64 // ns spent building tables, without the pacer's waits
 }

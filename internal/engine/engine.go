@@ -138,6 +138,8 @@ type Engine struct {
 	sessions sessions
 	push     pushCounters
 	damage   damageRecord
+	waits    writeWaits
+	rate     atomic.Int64 // operations into the log per second, at the last sample
 	hooks    visitHooks
 
 	sealing turn // held while a segment moves to the store, and by Backup

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/engine/governor"
+	"github.com/weirmq/weir/internal/wal"
 )
 
 const (
@@ -44,38 +45,40 @@ func (e *Engine) pinPressure() error {
 
 // governLoop samples the pressure and moves what it governs.
 func (e *Engine) governLoop() {
-	tick := time.NewTicker(governorPeriod)
-	defer tick.Stop()
+	// No ticker: on a busy machine one that was late would fire again at once,
+	// and a sample of no time says nothing.
+	timer := time.NewTimer(governorPeriod)
+	defer timer.Stop()
 	g := governing{e: e, at: time.Now()}
 	for {
 		g.step()
+		timer.Reset(governorPeriod)
 		select {
 		case <-e.stop.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
 		}
 	}
 }
 
 // governing is what the governor's loop keeps from sample to sample.
 type governing struct {
-	e                         *Engine
-	at                        time.Time
-	syncing, sealing, routing int64 // totals at the last sample
-	last                      governor.State
-	advised                   time.Time
+	e       *Engine
+	at      time.Time
+	log     wal.Metrics // at the last sample
+	spent   spent
+	last    governor.State
+	advised time.Time
 }
 
 func (g *governing) step() {
 	e := g.e
 	now := time.Now()
-	w := e.log.Metrics()
 	sample := e.sched.Sample(e.mono())
-	st := e.governor.Sample(governor.Inputs{
-		Depth: sample.Depth, Workers: e.sched.Shards(),
-		MeanWait: sample.MeanWait, OldestWait: sample.OldestWait, PickUps: sample.PickUps,
-		BusyShare: g.busy(now, w.FsyncMicros*1000), DebtSegments: w.DebtSegments,
-	}, w.QueueDepth >= int64(e.opt.IngestSlots)) // a write would have to wait for a slot
+	in := governor.Inputs{Depth: sample.Depth, Workers: e.sched.Shards(),
+		MeanWait: sample.MeanWait, OldestWait: sample.OldestWait, PickUps: sample.PickUps}
+	full := g.measure(now, &in)
+	st := e.governor.Sample(in, full)
 	if st.CoalesceWindow != g.last.CoalesceWindow {
 		e.sched.SetWindow(st.CoalesceWindow)
 	}
@@ -97,21 +100,53 @@ func (g *governing) step() {
 	g.last = st
 }
 
-// busy is the share of the slots for blocking work that was in use since the
-// last sample: the log's syncer, the segment builder, the dispatch workers
-// while they copy for routers. The log's writer is one of its callers and
-// counts with the syncer.
-func (g *governing) busy(now time.Time, syncing int64) float64 {
-	sealing, routing := g.e.push.sealing.Load(), g.e.push.routing.Load()
-	used := syncing - g.syncing + sealing - g.sealing + routing - g.routing
-	span := now.Sub(g.at)
-	g.at, g.syncing, g.sealing, g.routing = now, syncing, sealing, routing
-	if span <= 0 {
-		return 0
-	}
-	slots := 2 + g.e.sched.Shards()
-	return min(1, float64(used)/float64(span)/float64(slots))
+// spent is time used since the start.
+type spent struct {
+	sealing, routing time.Duration
+	waits            [2]waited
+	still            time.Duration // in which no write was done though some were under way
 }
+
+// measure takes the inputs of the pool signal: each is what happened since the
+// sample before. full says that a write would have to wait for room, or was
+// refused.
+func (g *governing) measure(now time.Time, in *governor.Inputs) (full bool) {
+	e := g.e
+	log := e.log.Metrics()
+	next := spent{sealing: time.Duration(e.push.sealing.Load()), routing: time.Duration(e.push.routing.Load())}
+	for i := range e.waits.done {
+		next.waits[i] = e.waits.done[i].now()
+	}
+	if e.waits.under.Load() > 0 && next.waits == g.spent.waits {
+		next.still = g.spent.still + now.Sub(g.at)
+	}
+	before, was := g.spent, g.log
+	span := float64(now.Sub(g.at))
+	g.at, g.spent, g.log = now, next, log
+	refused := log.SubmitFull != was.SubmitFull
+	full = refused || log.QueueDepth >= int64(e.opt.IngestSlots)
+	in.DebtSegments = log.DebtSegments
+	if span <= 0 {
+		return full
+	}
+	e.rate.Store(int64(float64(log.Frames-was.Frames) * float64(time.Second) / span))
+	in.BusyShare = max(log.Writing-was.Writing, log.Syncing-was.Syncing, next.sealing-before.sealing,
+		(next.routing-before.routing)/time.Duration(in.Workers)).Seconds() * float64(time.Second) / span
+	in.Fill = float64(log.Full-was.Full) / span
+	if refused {
+		in.Fill = 1 // those who are turned away do not fill it
+	}
+	own := time.Duration(0) // what a sync takes of the wait of a write that nothing holds up
+	if n := log.Fsyncs - was.Fsyncs; n > 0 {
+		own = min(ownSync, 2*time.Duration((log.FsyncMicros-was.FsyncMicros)/n)*time.Microsecond)
+	}
+	in.WriteWait = max(next.still-governorPeriod, next.waits[waitSynced].mean(before.waits[waitSynced])-own, next.waits[waitOther].mean(before.waits[waitOther]))
+	return full
+}
+
+// ownSync is the most that is held to be the disk's own: a write that comes
+// during a sync waits for that and for its own.
+const ownSync = 50 * time.Millisecond
 
 // advise tells the streams of deferred topics that their pushes are paced.
 func (e *Engine) advise(now time.Time) {

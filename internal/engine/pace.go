@@ -16,6 +16,8 @@ type pacer struct {
 	start    time.Time
 	from     int64
 	built    int64
+	work     *atomic.Int64 // ns between the waits
+	resumed  time.Time
 }
 
 const (
@@ -31,13 +33,17 @@ const (
 	paceBackup = 4 << 30
 )
 
-func newPacer(ingested *atomic.Int64, idle float64) *pacer {
-	return &pacer{ingested: ingested, idle: idle, start: time.Now(), from: ingested.Load()}
+// newPacer returns a pacer that adds the time between its waits to work.
+func newPacer(ingested *atomic.Int64, idle float64, work *atomic.Int64) *pacer {
+	now := time.Now()
+	return &pacer{ingested: ingested, idle: idle, start: now, from: ingested.Load(), work: work, resumed: now}
 }
 
 // Wait returns when n more bytes may be built, or with the context's error.
 func (p *pacer) Wait(ctx context.Context, n int) error {
 	p.built += int64(n)
+	p.work.Add(int64(time.Since(p.resumed)))
+	defer func() { p.resumed = time.Now() }()
 	for {
 		allowed := paceFactor*float64(p.ingested.Load()-p.from) + p.idle*time.Since(p.start).Seconds()
 		if float64(p.built) <= allowed {

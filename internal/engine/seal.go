@@ -35,9 +35,7 @@ func (e *Engine) sealLoop() {
 			if !ok {
 				break
 			}
-			begin := time.Now()
 			err := e.seal(seg)
-			e.push.sealing.Add(int64(time.Since(begin)))
 			if e.stop.Err() != nil {
 				return
 			}
@@ -72,7 +70,7 @@ func (e *Engine) sealHeld(seg wal.SegmentInfo, pace float64) error {
 		return e.log.Scan(seg.Number, func(o wal.Op) error {
 			return fn(store.Op{LSN: o.LSN, Payload: o.Payload})
 		})
-	}, view{e}, newPacer(&e.ingested, pace))
+	}, view{e}, newPacer(&e.ingested, pace, &e.push.sealing))
 	if err != nil {
 		return err
 	}
@@ -246,7 +244,7 @@ func (e *Engine) shrinkSegment(segment uint32) error {
 		e.swapRuns(segment, nil)
 		return nil
 	}
-	runs, err := e.store.Rewrite(e.stop, segment, view{e}, newPacer(&e.ingested, paceShrink))
+	runs, err := e.store.Rewrite(e.stop, segment, view{e}, newPacer(&e.ingested, paceShrink, &e.push.sealing))
 	if err != nil {
 		return err
 	}

@@ -75,8 +75,10 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 		sum := sha256.Sum256(req.IdempotencyKey)
 		key = op.KeyHash(sum[:])
 	}
+	e.waits.under.Add(1)
+	defer e.waits.under.Add(-1)
 	begin := time.Now()
-	full := e.admit(ctx, int64(len(b.frames)), req.DisableBackpressure)
+	full, late := e.admit(ctx, int64(len(b.frames)), req.DisableBackpressure)
 	if waited := time.Since(begin); waited > time.Millisecond {
 		res.ThrottleMS = ms(waited)
 	}
@@ -152,12 +154,15 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 			}
 			return res, storageError(err)
 		}
-		waited := ms(time.Since(begin))
+		waited := time.Since(begin)
 		if fsync {
-			res.SyncMS = waited
-			res.ThrottleMS += min(waited, ms(e.log.Gathered()))
+			gathered := min(waited, e.log.Gathered())
+			res.SyncMS = ms(waited)
+			res.ThrottleMS += ms(gathered)
+			e.waits.add(waitSynced, late+waited-gathered)
 		} else {
-			res.AppendMS = waited
+			res.AppendMS = ms(waited)
+			e.waits.add(waitOther, late+waited)
 		}
 		res.FirstSeq, res.LastSeq = first, first+uint64(b.n)-1
 		res.HeadSeq, res.Count, res.Created = res.LastSeq, b.n, created

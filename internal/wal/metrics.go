@@ -27,6 +27,10 @@ type Metrics struct {
 	FsyncBuckets               [10]int64 // not cumulative: ≤ 50, 100, 250, 500, 1000, 5000, 10000, 50000, 100000 µs, +Inf
 	DebtSegments               int       // full segments not yet released
 	UnsyncedBytes              int64
+
+	// Time spent since Open: Writing in writes, Syncing in syncs while writers
+	// were held up by them, Full with a full queue (half the time at half full).
+	Writing, Syncing, Full time.Duration
 }
 
 type counters struct {
@@ -59,8 +63,11 @@ func (l *Log) Metrics() Metrics {
 	for i := range l.m.buckets {
 		m.FsyncBuckets[i] = l.m.buckets[i].Load()
 	}
+	m.Writing, m.Syncing = l.writing.sum(l.start), l.syncing.sum(l.start)
 	l.mu.Lock()
 	m.UnsyncedBytes = l.mu.dirty
+	l.noteFillLocked()
+	m.Full = time.Duration(l.mu.fill.total)
 	l.mu.Unlock()
 	return m
 }

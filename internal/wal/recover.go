@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -472,7 +473,7 @@ func (r *recovery) start() (*Log, error) {
 		r.id = newID()
 		r.seed = idSeed(r.id)
 	}
-	l := &Log{opt: opt, id: r.id, seed: r.seed, after: r.after, accepted: r.extra,
+	l := &Log{opt: opt, start: time.Now(), id: r.id, seed: r.seed, after: r.after, accepted: r.extra,
 		arm: make(chan struct{}, 1), keep: make(chan struct{}, 1), stop: make(chan struct{})}
 	l.window.Store(int64(opt.Window))
 	l.mu.epoch = r.epoch + 1

@@ -60,15 +60,20 @@ func (l *Log) tryReserve() bool {
 	if l.blocked.Load() != 0 {
 		return false
 	}
-	n := l.slots.Add(1)
-	if n > int64(l.opt.Slots) {
-		l.freeSlots(1)
-		return false
+	// Never one too many, not even for a moment: to give that one back would
+	// wake somebody who waits, in vain, and he the next.
+	for {
+		n := l.slots.Load()
+		if n >= int64(l.opt.Slots) {
+			return false
+		}
+		if l.slots.CompareAndSwap(n, n+1) {
+			if n+1 > l.m.depthPeak.Load() {
+				l.m.depthPeak.Store(n + 1)
+			}
+			return true
+		}
 	}
-	if n > l.m.depthPeak.Load() {
-		l.m.depthPeak.Store(n)
-	}
-	return true
 }
 
 func (l *Log) refusal() error {

@@ -123,6 +123,7 @@ func (l *Log) writeTurnLocked() {
 	slots, bytes := 0, int64(0)
 	var err error
 	var seg *segment
+	l.writing.begin(l.start)
 	for i := range batch {
 		slots += batch[i].slots
 		bytes += batch[i].bytes()
@@ -131,6 +132,7 @@ func (l *Log) writeTurnLocked() {
 			err = l.writeGroup(&batch[i], gen)
 		}
 	}
+	l.writing.end(l.start)
 	l.m.batches.Add(int64(len(batch)))
 	l.m.bytes.Add(bytes)
 
@@ -147,7 +149,9 @@ func (l *Log) writeTurnLocked() {
 	}
 	clear(batch)
 	if slots > 0 {
+		l.noteFillLocked()
 		l.freeSlots(slots)
+		l.mu.fill.last = l.fillNow() // it falls at once
 	}
 }
 
@@ -280,8 +284,11 @@ func (l *Log) syncRoundLocked() {
 func (l *Log) gatherLocked() {
 	window := time.Duration(l.window.Load())
 	goal := l.mu.lastReleased
-	l.gathered.Store(0)
+	if window <= defaultWindow {
+		l.gathered.Store(0)
+	}
 	if window <= 0 || l.mu.syncWaiters == 0 || goal <= 1 && l.mu.syncWaiters == 1 {
+		l.gathered.Store(0)
 		return
 	}
 	if window > defaultWindow {
@@ -332,6 +339,10 @@ func (l *Log) syncFilesLocked(gen uint64) {
 	}
 	l.mu.syncTarget = max(l.mu.syncTarget, target)
 	l.mu.dirtySince = time.Time{}
+	if l.crowdedLocked() {
+		l.syncing.begin(l.start)
+		defer l.syncing.end(l.start)
+	}
 	var files []*segment
 	for _, s := range l.mu.segs {
 		if !s.sealed && !s.failed && s.first <= target && s.file.Load() != nil {

@@ -208,6 +208,9 @@ type Log struct {
 	roomWaiting atomic.Int32
 	room        roomQueue
 
+	start            time.Time // what busyClocks count from
+	writing, syncing busyClock // syncing: only while writers are held up by it
+
 	hot   atomic.Pointer[[]*chunk]
 	table atomic.Pointer[map[uint32]*segment]
 	cache blockCache
@@ -261,6 +264,8 @@ type Log struct {
 		// see Provide and GiveSpare.
 		spareEarly, spareGone bool
 		spareReady            chan struct{}
+
+		fill fillClock
 
 		failures []failure
 		broken   *failure // being healed

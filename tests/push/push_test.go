@@ -53,3 +53,14 @@ func saturate(t *testing.T, target runs.Target, o runs.SaturateOptions) {
 		t.Error(err)
 	}
 }
+
+// Ten times the writers that the queue has slots for: the governor sees them
+// before it refuses any, and its ladder does not swing.
+func TestTheLadderClimbsOnceBeforeAWriteIsRefused(t *testing.T) {
+	err := runs.Overload(t.Context(), start(t, "WEIR_INGEST_QUEUE=32"), runs.OverloadOptions{
+		Writers: 320, Length: 3 * time.Second, Calm: 2 * time.Second, Out: t.Output(),
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

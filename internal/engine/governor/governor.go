@@ -18,8 +18,14 @@ type Inputs struct {
 	// MeanWait is how long these had waited, OldestWait how long the oldest
 	// entry that could be visited waits by now.
 	MeanWait, OldestWait time.Duration
-	BusyShare            float64 // of the slots for blocking work, 0 to 1
-	DebtSegments         int     // full log segments that wait to be sealed
+	// BusyShare is of the time since the sample before, 0 to 1: of whatever does
+	// blocking work and was busy most.
+	BusyShare    float64
+	Fill         float64 // of the ingest queue, 0 to 1
+	DebtSegments int     // full log segments that wait to be sealed
+	// WriteWait is how long writes waited for their acknowledgement because of
+	// other writes.
+	WriteWait time.Duration
 }
 
 // State is what a sample resulted in.
@@ -34,7 +40,7 @@ type State struct {
 
 const (
 	depthPerWorker = 256                   // entries that fill the depth signal
-	latencyFull    = 25 * time.Millisecond // wait that fills the latency signal
+	latencyFull    = 25 * time.Millisecond // wait for a visit, or of a write, that fills its signal
 	debtFull       = 4                     // segments that fill the pool signal
 )
 
@@ -42,6 +48,7 @@ const (
 type Governor struct {
 	mu       sync.Mutex
 	waited   float64 // ns, smoothed
+	pool     float64 // of the last sample
 	pressure float64
 	pinned   bool
 	full     bool // the ingest queue, at the last sample
@@ -67,8 +74,9 @@ func (g *Governor) Sample(in Inputs, ingestFull bool) State {
 	st := State{
 		Depth:   unit(float64(in.Depth) / float64(depthPerWorker*max(in.Workers, 1))),
 		Latency: g.latency(in),
-		Pool:    max(unit((in.BusyShare-0.5)*2), unit(float64(in.DebtSegments)/debtFull)),
 	}
+	now := pool(in)
+	st.Pool, g.pool = max(now, g.pool), now
 	g.full = ingestFull
 	if !g.pinned {
 		g.pressure = (g.pressure + max(st.Depth, st.Latency, st.Pool)) / 2
@@ -94,6 +102,14 @@ func (g *Governor) publish(st State) State {
 	st.Rung = rung(g.pressure, st.Deferring, g.full)
 	g.state.Store(&st)
 	return st
+}
+
+// pool is the largest of the signals of blocking work. What is used up to half
+// is not short. Load comes in waves, of a group that is released and comes back;
+// so the larger of two samples counts: between two waves it is not calm.
+func pool(in Inputs) float64 {
+	return max(unit((in.BusyShare-0.5)*2), unit((in.Fill-0.5)*2),
+		unit(float64(in.DebtSegments)/debtFull), unit(float64(in.WriteWait)/float64(latencyFull)))
 }
 
 // latency smooths the wait for a visit, with a half-life of one sample. What

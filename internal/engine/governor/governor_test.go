@@ -20,6 +20,8 @@ var loads = map[string]Inputs{
 	"oldest wait": {Workers: 2, OldestWait: 25 * ms},
 	"busy":        {Workers: 2, BusyShare: 1},
 	"debt":        {Workers: 2, DebtSegments: 4},
+	"fill":        {Workers: 2, Fill: 1},
+	"write wait":  {Workers: 2, WriteWait: 25 * ms},
 }
 
 func sample(g *Governor, in Inputs, n int) (all []float64) {
@@ -52,8 +54,8 @@ func TestT16PressureRisesAndFallsWithEachInput(t *testing.T) {
 func TestT16PressureStaysBetweenNoneAndFull(t *testing.T) {
 	g := New()
 	for _, in := range []Inputs{
-		{Depth: math.MaxInt, Workers: -1, MeanWait: math.MaxInt64, OldestWait: math.MaxInt64, PickUps: math.MaxInt, BusyShare: math.Inf(1), DebtSegments: math.MaxInt},
-		{Depth: math.MinInt, MeanWait: math.MinInt64, OldestWait: math.MinInt64, PickUps: 1, BusyShare: math.NaN(), DebtSegments: math.MinInt},
+		{Depth: math.MaxInt, Workers: -1, MeanWait: math.MaxInt64, OldestWait: math.MaxInt64, PickUps: math.MaxInt, BusyShare: math.Inf(1), Fill: math.Inf(1), WriteWait: math.MaxInt64, DebtSegments: math.MaxInt},
+		{Depth: math.MinInt, MeanWait: math.MinInt64, OldestWait: math.MinInt64, PickUps: 1, BusyShare: math.NaN(), Fill: math.NaN(), WriteWait: math.MinInt64, DebtSegments: math.MinInt},
 		{},
 	} {
 		for range 100 {
@@ -71,6 +73,8 @@ func TestT16MoreLoadIsNeverLessPressure(t *testing.T) {
 		"oldest wait": func(in *Inputs, i int) { in.OldestWait = time.Duration(i) * ms / 2 },
 		"busy":        func(in *Inputs, i int) { in.BusyShare = float64(i) / 64 },
 		"debt":        func(in *Inputs, i int) { in.DebtSegments = i / 10 },
+		"fill":        func(in *Inputs, i int) { in.Fill = float64(i) / 64 },
+		"write wait":  func(in *Inputs, i int) { in.WriteWait = time.Duration(i) * ms / 2 },
 	}
 	for _, before := range loads {
 		for name, set := range raise {
@@ -158,6 +162,18 @@ func TestFiveMillisecondsAreTheBorderOfHealthy(t *testing.T) {
 	sample(g, Inputs{Workers: 2, PickUps: 100, MeanWait: 5 * ms}, 100)
 	if st := g.State(); math.Abs(st.Latency-0.2) > 1e-9 || st.Rung != 0 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// Groups of writers are released together and come back together.
+func TestBetweenTwoWavesItIsNotCalm(t *testing.T) {
+	g := New()
+	sample(g, loads["write wait"], second)
+	for range 50 {
+		if p := sample(g, idle, 1)[0]; p < 0.95 {
+			t.Fatalf("pressure %v between two waves", p)
+		}
+		sample(g, loads["write wait"], 1)
 	}
 }
 

@@ -27,11 +27,15 @@ func (d *delays) add(t time.Duration) {
 	d.longest = max(d.longest, t)
 }
 
-// take returns the quantiles since the last take.
-func (d *delays) take() string {
+// take returns the quantiles since the last take, and adds those times to the
+// collections.
+func (d *delays) take(to ...*load.Latency) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	text := quantiles(&d.window)
+	for _, l := range to {
+		l.Merge(&d.window)
+	}
 	d.window = load.Latency{}
 	return text
 }

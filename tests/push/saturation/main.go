@@ -6,6 +6,11 @@
 // the pressure is gone two seconds after the load. It ends with 1 if not.
 //
 //	go run ./tests/push/saturation -d 20s
+//
+// With -writers it shows the ladder instead: a line every 100 ms while so many
+// connections write without pause, and whether the governor saw it coming.
+//
+//	go run ./tests/push/saturation -d 8s -writers 600 -slots 64
 package main
 
 import (
@@ -27,6 +32,10 @@ func main() {
 	routers := flag.Int("routers", 4, "routers, each with a source and a destination of its own")
 	memory := flag.Float64("mib", 1024, "bound of the resident set in MiB")
 	pressure := flag.String("pressure", "", "pin the pressure to this value between 0 and 1")
+	writers := flag.Int("writers", 0, "instead: so many connections that write without pause, and how the ladder answers")
+	class := flag.String("class", "fsync", "with -writers: durability of what they write")
+	pad := flag.Int("pad", 80, "with -writers: bytes in each of their records")
+	slots := flag.String("slots", "", "WEIR_INGEST_QUEUE of the server")
 	binary := flag.String("weir", "", "binary to run (default: built from the tree)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -35,7 +44,13 @@ func main() {
 	if *pressure != "" {
 		env = append(env, "WEIR_TEST_PRESSURE="+*pressure)
 	}
+	if *slots != "" {
+		env = append(env, "WEIR_INGEST_QUEUE="+*slots)
+	}
 	err := runs.WithServer(ctx, *binary, env, func(t runs.Target) error {
+		if *writers > 0 {
+			return runs.Overload(ctx, t, runs.OverloadOptions{Writers: *writers, Class: *class, Pad: *pad, Length: *length, Out: os.Stdout})
+		}
 		return runs.Saturate(ctx, t, runs.SaturateOptions{
 			Length: *length, Low: *low, Bulk: *bulk, Routers: *routers, MaxMiB: *memory, Pinned: *pressure != "", Out: os.Stdout,
 		})

@@ -1,0 +1,66 @@
+package wal
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// busyClock adds up how long something was under way, the present included:
+// what hangs must not look idle. One goroutine at a time begins and ends it; where
+// a failed file was given up, the call that hung on it may end late, and then
+// ends the present one for the clock.
+type busyClock struct {
+	total atomic.Int64 // ns
+	since atomic.Int64 // when the present one began, in ns since start; 0: none
+}
+
+func (b *busyClock) begin(start time.Time) { b.since.Store(int64(time.Since(start)) | 1) }
+
+func (b *busyClock) end(start time.Time) {
+	if from := b.since.Swap(0); from != 0 {
+		b.total.Add(int64(time.Since(start)) - from)
+	}
+}
+
+func (b *busyClock) sum(start time.Time) time.Duration {
+	total := b.total.Load()
+	if from := b.since.Load(); from != 0 {
+		total += int64(time.Since(start)) - from
+	}
+	return time.Duration(total)
+}
+
+// fillClock adds up how full the queue in front of the log was, in time at full.
+// It is guarded by Log.mu.
+type fillClock struct {
+	total float64 // ns
+	last  float64 // share at the time at
+	at    time.Time
+}
+
+// noteFillLocked counts the time since the last look. Whoever waits for room
+// fills the queue as much as who is in it.
+func (l *Log) noteFillLocked() {
+	f := &l.mu.fill
+	share := l.fillNow()
+	now := time.Now()
+	if !f.at.IsZero() {
+		f.total += float64(now.Sub(f.at)) * (f.last + share) / 2
+	}
+	f.last, f.at = share, now
+}
+
+func (l *Log) fillNow() float64 {
+	wanted := l.slots.Load() + int64(l.roomWaiting.Load())
+	return min(1, max(0, float64(wanted)/float64(l.opt.Slots)))
+}
+
+// Full reports whether all slots of the queue are taken.
+func (l *Log) Full() bool { return l.slots.Load() >= int64(l.opt.Slots) }
+
+// crowdedLocked reports whether writers are held up by what the next sync takes
+// away, or soon will be. A syncer is busy with a single writer already; only
+// now it is too slow.
+func (l *Log) crowdedLocked() bool {
+	return 2*l.mu.dirty >= l.opt.FlushBytes || l.roomWaiting.Load() > 0
+}

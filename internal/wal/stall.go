@@ -72,9 +72,10 @@ func (w *stallWatch) look(now time.Time, s stance) string {
 		*n++
 		return *n >= stallLooks
 	}
-	writing := same && !prepared && s.written == last.written
+	wrote := s.written != last.written
+	writing := same && !prepared && !wrote
 	// A sync waits for a write, and that for a file, before it begins.
-	syncing := same && !(prepared && s.unwritten) && s.synced == last.synced && s.syncs == last.syncs
+	syncing := same && !(prepared && s.unwritten && !wrote) && s.synced == last.synced && s.syncs == last.syncs
 	ok := !s.readOnly && !s.healing
 	write := count(&w.write, writing && (s.locked || ok && s.unwritten))
 	sync := count(&w.sync, syncing && (s.locked || ok && s.unsynced))

@@ -110,6 +110,7 @@ var table = map[string]rule{
 	"tests/crash/rounds":    {code: "tests/oracle", tests: "tests/oracle/fake"},
 	"tests/crash/kill":      {code: "tests/crash/rounds"},
 	"tests/push/saturation": {code: "tests/push/runs"},
+	"tests/backup":          {code: "tests/crash/rounds"},
 	"tests/crash/cut":       {code: "tests/crash/rounds github.com/hanwen/go-fuse/v2/..."},
 }
 

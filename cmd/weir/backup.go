@@ -11,8 +11,6 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"path"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -24,19 +22,44 @@ import (
 )
 
 const backupHelp = `Backup copies a server's data into DIR, which has to be absent or empty, while the
-server goes on. Everything that was acknowledged before the command began is in it.
-Each file is checked against the backup's manifest before DIR appears under its
-name, so DIR is a whole backup or is not there.
+server goes on. The copy is the server's state at one moment; everything that was
+acknowledged before the command began is in it. Each file is checked against the
+backup's manifest and every live record is read before DIR appears under its name,
+so DIR is a whole backup or is not there. (If DIR is a mount point, it is filled in
+place: it is a backup once it holds MANIFEST.json.)
 
 A file:// URL names the data directory of a server that is not running.
 
 With keys configured the key needs the admin scope and no prefixes.`
 
 const backupExample = `  weir backup http://127.0.0.1:4000 /backups/weir-monday
-  weir backup file:///var/lib/weir /backups/weir-monday`
+  weir backup file:///var/lib/weir /backups/weir-monday
+  weir backup verify /backups/weir-monday`
+
+// copyOptions are the flags of the commands that copy and check.
+type copyOptions struct {
+	json bool
+	rate int64 // MiB per second; 0 is no limit
+}
+
+// defaultRate is how fast a backup is read, MiB per second: slow enough not to
+// be felt by the clients of a server on the same machine.
+const defaultRate = engine.BackupRate >> 20
+
+func (o *copyOptions) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.json, "json", false, "print the result as one JSON line")
+	cmd.Flags().Int64Var(&o.rate, "rate", defaultRate, "MiB to read a second at most; 0 = no limit")
+}
+
+func (o *copyOptions) check() error {
+	if o.rate < 0 || o.rate > 1<<40 {
+		return &usageError{fmt.Errorf("--rate is %d; give MiB per second, or 0 for no limit", o.rate)}
+	}
+	return nil
+}
 
 func newBackupCmd() *cobra.Command {
-	var asJSON bool
+	var opt copyOptions
 	cmd := &cobra.Command{
 		Use:     "backup URL DIR",
 		Short:   "Copy a server's data while it runs",
@@ -44,48 +67,108 @@ func newBackupCmd() *cobra.Command {
 		Example: backupExample,
 		Args:    cobra.ExactArgs(2),
 		RunE: withEnv(func(cmd *cobra.Command, args []string) error {
-			return runBackup(cmd, args[0], args[1], asJSON)
+			return runBackup(cmd, args[0], args[1], &opt)
 		}),
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON line")
+	opt.flags(cmd)
 	addKeyFlag(cmd)
+	cmd.AddCommand(newBackupVerifyCmd())
 	return cmd
 }
 
-func runBackup(cmd *cobra.Command, from, dir string, asJSON bool) error {
-	if err := freshDir(dir); err != nil {
+func newBackupVerifyCmd() *cobra.Command {
+	opt := copyOptions{}
+	cmd := &cobra.Command{
+		Use:   "verify DIR",
+		Short: "Read a whole backup and say whether it is sound",
+		Long: `Verify checks every file of the backup in DIR against its manifest and reads every
+live record, as a server started on it would. It changes nothing. The exit code is 0
+if the backup is whole and 1 otherwise.`,
+		Example: "  weir backup verify /backups/weir-monday",
+		Args:    cobra.ExactArgs(1),
+		RunE: withEnv(func(cmd *cobra.Command, args []string) error {
+			return runBackupVerify(cmd, args[0], &opt)
+		}),
+	}
+	opt.flags(cmd)
+	return cmd
+}
+
+func runBackup(cmd *cobra.Command, from, dir string, opt *copyOptions) error {
+	if err := opt.check(); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	start := time.Now()
-	fill, err := backupSource(cmd, ctx, from)
+	fill, err := backupSource(cmd, ctx, from, opt.rate<<20)
 	if err != nil {
 		return err
 	}
-	var m *manifest
-	err = build(dir, func(root *os.Root) error {
-		if err := fill(root); err != nil {
+	done := copyResult{what: "backup in", dir: dir}
+	err = build(dir, manifestName, func(root *os.Root) error {
+		written := copied{root: root, files: make(map[string]manifestFile)}
+		if err := fill(&written); err != nil {
 			return err
 		}
-		m, err = verify(root)
+		if done.m, err = written.manifest(); err != nil {
+			return err
+		}
+		done.held, err = readRecords(ctx, root.Name(), done.m, opt.rate<<20)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	reportCopy(cmd.OutOrStdout(), asJSON, "backup in", dir, m, time.Since(start))
-	return nil
+	done.took = time.Since(start)
+	return done.print(cmd.OutOrStdout(), opt.json)
+}
+
+func runBackupVerify(cmd *cobra.Command, dir string, opt *copyOptions) error {
+	if err := opt.check(); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	start := time.Now()
+	done := copyResult{what: "whole backup in", dir: dir}
+	if done.m, err = checkFiles(ctx, root, opt.rate<<20); err != nil {
+		return err
+	}
+	if done.held, err = readRecords(ctx, dir, done.m, opt.rate<<20); err != nil {
+		return err
+	}
+	done.took = time.Since(start)
+	return done.print(cmd.OutOrStdout(), opt.json)
+}
+
+// readRecords reads every live record of the copy in dir.
+func readRecords(ctx context.Context, dir string, m *manifest, rate int64) (engine.Contents, error) {
+	held, err := engine.Verify(ctx, engine.Options{Dir: dir}, rate)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return held, ctx.Err()
+	case err != nil:
+		return held, fmt.Errorf("the backup is damaged: %w", err)
+	case held.LSN != m.LSN:
+		return held, fmt.Errorf("the backup is damaged: it ends at operation %d, its manifest says %d", held.LSN, m.LSN)
+	}
+	return held, nil
 }
 
 // backupSource returns what fills a directory from the URL.
-func backupSource(cmd *cobra.Command, ctx context.Context, from string) (func(*os.Root) error, error) {
+func backupSource(cmd *cobra.Command, ctx context.Context, from string, rate int64) (func(*copied) error, error) {
 	if strings.HasPrefix(from, "file:") {
 		data, err := dataDir(from)
 		if err != nil {
 			return nil, err
 		}
-		return func(root *os.Root) error { return backupDir(ctx, data, root) }, nil
+		return func(to *copied) error { return backupDir(ctx, data, to) }, nil
 	}
 	target, err := client.ParseServerURL(from)
 	if err != nil {
@@ -95,9 +178,9 @@ func backupSource(cmd *cobra.Command, ctx context.Context, from string) (func(*o
 	if err != nil {
 		return nil, err
 	}
-	return func(root *os.Root) error {
+	return func(to *copied) error {
 		defer c.Close()
-		stream, err := c.Backup(ctx)
+		stream, err := c.Backup(ctx, rate)
 		if client.IsStatus(err, http.StatusForbidden) {
 			return fmt.Errorf("the key may not make a backup; it needs the admin scope and no prefixes: %w", err)
 		}
@@ -105,7 +188,7 @@ func backupSource(cmd *cobra.Command, ctx context.Context, from string) (func(*o
 			return err
 		}
 		defer stream.Close()
-		return unpack(stream, root)
+		return unpack(stream, to)
 	}, nil
 }
 
@@ -130,33 +213,24 @@ func dataDir(from string) (string, error) {
 	return dir, nil
 }
 
-// backupDir opens a data directory that no server holds and copies it. The
-// engine wants a directory that is not there yet, so its copy is moved up.
-func backupDir(ctx context.Context, data string, root *os.Root) (err error) {
+// backupDir opens a data directory that no server holds and copies it.
+func backupDir(ctx context.Context, data string, to *copied) (err error) {
 	e, err := engine.Open(ctx, engine.Options{Dir: data})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	const inner = ".engine"
-	if err := e.Backup(ctx, filepath.Join(root.Name(), inner)); err != nil {
-		return err
-	}
-	entries, err := fs.ReadDir(root.FS(), inner)
+	s, err := e.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	for _, entry := range entries {
-		if err := root.Rename(path.Join(inner, entry.Name()), entry.Name()); err != nil {
-			return err
-		}
-	}
-	return errors.Join(root.Remove(inner), makePrivate(root))
+	err = s.Copy(ctx, 0, func(name string, _ int64, content io.Reader) error { return to.add(name, content) })
+	return errors.Join(err, s.Close())
 }
 
-// unpack writes the files of a tar stream into root. Names that lead out of it
+// unpack copies the files of a tar stream. Names that lead out of it
 // and anything but files and directories are refused.
-func unpack(stream io.Reader, root *os.Root) error {
+func unpack(stream io.Reader, to *copied) error {
 	in := tar.NewReader(stream)
 	for {
 		h, err := in.Next()
@@ -173,13 +247,10 @@ func unpack(stream io.Reader, root *os.Root) error {
 		switch h.Typeflag {
 		case tar.TypeDir:
 			if name != "." {
-				err = root.MkdirAll(name, 0o700)
+				err = to.root.MkdirAll(name, 0o700)
 			}
 		case tar.TypeReg:
-			err = writeFile(root, name, func(w io.Writer) error {
-				_, err := io.Copy(w, in)
-				return err
-			})
+			err = to.add(name, in)
 		default:
 			err = fmt.Errorf("the backup stream has %q as something else than a file", name)
 		}

@@ -6,20 +6,59 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
 )
 
-// tarOf packs files, with a manifest unless there is one.
-func tarOf(t *testing.T, files map[string]string) []byte {
+// sound is a backup with records in the store and in the log: its files and the
+// LSN that its manifest names.
+func sound(t *testing.T) (files map[string]string, lsn uint64) {
 	t.Helper()
-	m := manifest{Format: engine.FormatVersion, LSN: 42}
+	e, err := engine.Open(t.Context(), engine.Options{Dir: t.TempDir(), SegmentBytes: 64 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for range 100 {
+		req := api.WriteRequest{Records: []api.Record{{Data: []byte(`"` + strings.Repeat("x", 5000) + `"`)}}}
+		if _, err := e.Write(t.Context(), "topic", &req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for e.Metrics().WAL.DebtSegments > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	dir := filepath.Join(t.TempDir(), "b")
+	if err := e.Backup(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	var m manifest
+	if err := json.Unmarshal([]byte(readFile(t, filepath.Join(dir, manifestName))), &m); err != nil {
+		t.Fatal(err)
+	}
+	files = map[string]string{}
+	for _, f := range m.Files {
+		files[f.Name] = readFile(t, filepath.Join(dir, f.Name))
+	}
+	return files, m.LSN
+}
+
+// tarOf packs files with a manifest.
+func tarOf(t *testing.T, files map[string]string, lsn uint64) []byte {
+	t.Helper()
+	m := manifest{Format: engine.FormatVersion, LSN: lsn}
 	for name, text := range files {
 		sum := sha256.Sum256([]byte(text))
 		m.Files = append(m.Files, manifestFile{name, int64(len(text)), hex.EncodeToString(sum[:])})
@@ -70,25 +109,27 @@ func backupFrom(t *testing.T, stream []byte, dir string) result {
 	return runWeir(t, "", "backup", srv.URL, dir)
 }
 
-var someFiles = map[string]string{"FORMAT": "1", "kv/000001.sst": "table", "log/a/1.wal": strings.Repeat("x", 100_000)}
-
 func TestBackupThenRestoreGivesTheSameFiles(t *testing.T) {
 	base := t.TempDir()
+	files, lsn := sound(t)
 	dir, data := filepath.Join(base, "backups", "monday"), filepath.Join(base, "data")
-	res := backupFrom(t, tarOf(t, someFiles), dir)
+	res := backupFrom(t, tarOf(t, files, lsn), dir)
 	if res.err != nil {
 		t.Fatal(res.err)
 	}
-	if !strings.Contains(res.stdout, "3 files, 100006 bytes, in ") {
+	if !strings.Contains(res.stdout, fmt.Sprintf("%d files, ", len(files))) || !strings.Contains(res.stdout, "100 records in 1 topics read") {
 		t.Errorf("printed %q", res.stdout)
+	}
+	if res := runWeir(t, "", "backup", "verify", dir); res.err != nil || !strings.Contains(res.stdout, "100 records in 1 topics read") {
+		t.Errorf("verify: %v, %q", res.err, res.stdout)
 	}
 	if err := os.Mkdir(data, 0o755); err != nil { // empty is as good as absent
 		t.Fatal(err)
 	}
-	if res := runWeir(t, "", "restore", dir, "--data-dir", data); res.err != nil {
-		t.Fatal(res.err)
+	if res := runWeir(t, "", "restore", dir, "--data-dir", data); res.err != nil || !strings.Contains(res.stdout, "100 records in 1 topics read") {
+		t.Fatal(res.err, res.stdout)
 	}
-	for name, want := range someFiles {
+	for name, want := range files {
 		path := filepath.Join(data, name)
 		if got := readFile(t, path); got != want {
 			t.Errorf("%s: %d bytes, want %d", name, len(got), len(want))
@@ -106,13 +147,29 @@ func TestBackupThenRestoreGivesTheSameFiles(t *testing.T) {
 	if res := runWeir(t, "", "restore", dir, "--data-dir", data); res.err == nil {
 		t.Error("restore wrote over a data directory")
 	}
-	if res := backupFrom(t, tarOf(t, someFiles), dir); res.err == nil {
+	if res := backupFrom(t, tarOf(t, files, lsn), dir); res.err == nil {
 		t.Error("backup wrote over a backup")
 	}
 }
 
 func TestABrokenBackupLeavesNothingBehind(t *testing.T) {
-	whole := tarOf(t, someFiles)
+	files, lsn := sound(t)
+	whole := tarOf(t, files, lsn)
+	with := func(name, text string) map[string]string {
+		m := maps.Clone(files)
+		m[name] = text
+		return m
+	}
+	manifestOf := func(change func(*manifest)) string {
+		m := manifest{Format: engine.FormatVersion, LSN: lsn}
+		for name, text := range files {
+			sum := sha256.Sum256([]byte(text))
+			m.Files = append(m.Files, manifestFile{name, int64(len(text)), hex.EncodeToString(sum[:])})
+		}
+		change(&m)
+		text, _ := json.Marshal(m)
+		return string(text)
+	}
 	link := func() []byte {
 		var buf bytes.Buffer
 		w := tar.NewWriter(&buf)
@@ -120,18 +177,28 @@ func TestABrokenBackupLeavesNothingBehind(t *testing.T) {
 		_ = w.Close()
 		return buf.Bytes()
 	}
+	damaged := maps.Clone(files)
+	for name, text := range files {
+		if strings.HasPrefix(name, "wal/") && len(text) > 10_000 {
+			b := []byte(text)
+			b[len(b)/2] ^= 1
+			damaged[name] = string(b)
+		}
+	}
 	for name, stream := range map[string][]byte{
 		"broken off":         whole[:len(whole)/2],
-		"no manifest":        tarRaw(t, someFiles, ""),
-		"a newer format":     tarRaw(t, nil, `{"format":99}`),
-		"no format":          tarRaw(t, nil, `{}`),
-		"an unknown file":    tarRaw(t, someFiles, `{"format":1,"files":[]}`),
-		"a missing file":     tarRaw(t, nil, `{"format":1,"files":[{"name":"a","size":1,"sha256":"00"}]}`),
-		"another checksum":   bytes.Replace(whole, []byte("table"), []byte("tabel"), 1),
-		"a path outside":     tarOf(t, map[string]string{"../outside": "x"}),
-		"an absolute path":   tarOf(t, map[string]string{"/outside/file": "x"}),
+		"no manifest":        tarRaw(t, files, ""),
+		"a newer format":     tarRaw(t, files, manifestOf(func(m *manifest) { m.Format = 99 })),
+		"no format":          tarRaw(t, files, manifestOf(func(m *manifest) { m.Format = 0 })),
+		"an unknown file":    tarRaw(t, with("kv/more", ""), manifestOf(func(*manifest) {})),
+		"a missing file":     tarRaw(t, files, manifestOf(func(m *manifest) { m.Files = append(m.Files, manifestFile{"a", 1, "00"}) })),
+		"another checksum":   tarRaw(t, with("kv/CURRENT", "x"), manifestOf(func(m *manifest) { m.Files = append(m.Files, manifestFile{"kv/CURRENT", 1, "00"}) })),
+		"a path outside":     tarOf(t, with("../outside", "x"), lsn),
+		"an absolute path":   tarOf(t, with("/outside/file", "x"), lsn),
 		"a link":             link(),
-		"a manifest outside": tarRaw(t, nil, `{"format":1,"files":[{"name":"../x","size":1,"sha256":"00"}]}`),
+		"a manifest outside": tarRaw(t, files, manifestOf(func(m *manifest) { m.Files = append(m.Files, manifestFile{"../x", 1, "00"}) })),
+		"a damaged record":   tarOf(t, damaged, lsn),
+		"another position":   tarOf(t, files, lsn+1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := t.TempDir()
@@ -146,20 +213,124 @@ func TestABrokenBackupLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestRestoreRefusesADamagedBackup(t *testing.T) {
-	base := t.TempDir()
-	dir, data := filepath.Join(base, "backup"), filepath.Join(base, "data")
-	if res := backupFrom(t, tarOf(t, someFiles), dir); res.err != nil {
-		t.Fatal(res.err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "kv/000001.sst"), []byte("tabel"), 0o600); err != nil {
+// putBackup writes a backup without checking it.
+func putBackup(t *testing.T, dir string, files map[string]string, lsn uint64) {
+	t.Helper()
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	res := runWeir(t, "", "restore", dir, "--data-dir", data)
-	if res.err == nil || !strings.Contains(res.err.Error(), "kv/000001.sst") {
-		t.Errorf("error %v, want it to name the file", res.err)
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if readable(data) {
-		t.Error("a data directory was made of a damaged backup")
+	defer root.Close()
+	if err := unpack(bytes.NewReader(tarOf(t, files, lsn)), &copied{root: root, files: map[string]manifestFile{}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestADamagedBackupIsToldAndNotRestored(t *testing.T) {
+	files, lsn := sound(t)
+	for _, of := range []string{"wal/", "kv/"} {
+		name, text := "", ""
+		for n, x := range files {
+			if strings.HasPrefix(n, of) && len(x) > len(text) {
+				name, text = n, x
+			}
+		}
+		for _, known := range []bool{false, true} { // whether the manifest has the damaged file's checksum
+			base := t.TempDir()
+			dir, data := filepath.Join(base, "backup"), filepath.Join(base, "data")
+			b := []byte(text)
+			b[len(b)*2/3] ^= 4
+			bad := maps.Clone(files)
+			bad[name] = string(b)
+			if known {
+				putBackup(t, dir, bad, lsn)
+			} else {
+				putBackup(t, dir, files, lsn)
+				if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			check := runWeir(t, "", "backup", "verify", dir)
+			res := runWeir(t, "", "restore", dir, "--data-dir", data)
+			if check.err == nil || res.err == nil || readable(data) {
+				t.Errorf("%s damaged: verify says %v, restore %v", name, check.err, res.err)
+			}
+			if !known && !strings.Contains(check.err.Error(), name) {
+				t.Errorf("error %v, want it to name %s", check.err, name)
+			}
+		}
+	}
+}
+
+func TestADamagedBackupIsRestoredIfThatIsAskedFor(t *testing.T) {
+	files, lsn := sound(t)
+	base := t.TempDir()
+	dir, data := filepath.Join(base, "backup"), filepath.Join(base, "data")
+	putBackup(t, dir, files, lsn+1)
+	if res := runWeir(t, "", "restore", dir, "--data-dir", data); res.err == nil || !strings.Contains(res.err.Error(), "--no-verify") {
+		t.Errorf("error %v, want it to name --no-verify", res.err)
+	}
+	if res := runWeir(t, "", "restore", "--no-verify", dir, "--data-dir", data); res.err != nil {
+		t.Error(res.err)
+	}
+	e, err := engine.Open(t.Context(), engine.Options{Dir: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatAKilledCommandLeftIsRemovedByTheNext(t *testing.T) {
+	files, lsn := sound(t)
+	base := t.TempDir()
+	left := filepath.Join(base, partialPrefix+"1")
+	if err := os.MkdirAll(filepath.Join(left, "kv"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	running, lock, err := partialDir(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if res := backupFrom(t, tarOf(t, files, lsn), filepath.Join(base, "b")); res.err != nil {
+		t.Fatal(res.err)
+	}
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what a killed command left is there: %v", err)
+	}
+	if _, err := os.Stat(running); err != nil {
+		t.Errorf("what a running command fills is gone: %v", err)
+	}
+	// In the directory itself, as in a mount point.
+	dir := filepath.Join(base, "mount")
+	if err := os.MkdirAll(filepath.Join(dir, partialPrefix+"1", "kv"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if res := backupFrom(t, tarOf(t, files, lsn), dir); res.err != nil {
+		t.Fatal(res.err)
+	}
+	if res := runWeir(t, "", "backup", "verify", dir); res.err != nil {
+		t.Error(res.err)
+	}
+}
+
+func TestADirectoryThatCannotBeReplacedIsFilled(t *testing.T) {
+	files, lsn := sound(t)
+	base := t.TempDir()
+	tmp, dir := filepath.Join(base, "tmp"), filepath.Join(base, "dir")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	putBackup(t, tmp, files, lsn)
+	if err := moveUp(tmp, dir, manifestName); err != nil {
+		t.Fatal(err)
+	}
+	if res := runWeir(t, "", "backup", "verify", dir); res.err != nil {
+		t.Error(res.err)
 	}
 }

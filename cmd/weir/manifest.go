@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -12,7 +13,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/weirmq/weir/internal/engine"
 )
@@ -26,7 +26,7 @@ const (
 // manifest says what a backup consists of.
 type manifest struct {
 	Format    int            `json:"format"`     // of the data directory it holds
-	LSN       uint64         `json:"lsn"`        // last operation in the store; the log behind it is among the files
+	LSN       uint64         `json:"lsn"`        // last operation that is in it
 	CreatedMS int64          `json:"created_ms"` // Unix ms
 	Files     []manifestFile `json:"files"`      // every file but the manifest
 }
@@ -94,7 +94,7 @@ func (m *manifest) checkComplete(root *os.Root) error {
 	})
 }
 
-// copyFile reads one file of the backup into w (io.Discard to verify only) and
+// copyFile reads one file of the backup into w and
 // fails unless size and checksum are the manifest's.
 func (f *manifestFile) copyFile(root *os.Root, w io.Writer) error {
 	in, err := root.Open(f.Name)
@@ -107,17 +107,23 @@ func (f *manifestFile) copyFile(root *os.Root, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if n != f.Size {
-		return fmt.Errorf("%s/%s has %d bytes, its manifest says %d: the backup is damaged", root.Name(), f.Name, n, f.Size)
+	return f.same(root, n, hex.EncodeToString(sum.Sum(nil)))
+}
+
+// same fails unless size and checksum are the manifest's.
+func (f *manifestFile) same(root *os.Root, size int64, sum string) error {
+	if size != f.Size {
+		return fmt.Errorf("%s/%s has %d bytes, its manifest says %d: the backup is damaged", root.Name(), f.Name, size, f.Size)
 	}
-	if got := hex.EncodeToString(sum.Sum(nil)); !strings.EqualFold(got, f.SHA256) {
+	if !strings.EqualFold(sum, f.SHA256) {
 		return fmt.Errorf("%s/%s has another checksum than its manifest says: the backup is damaged", root.Name(), f.Name)
 	}
 	return nil
 }
 
-// verify checks every file of the backup in root.
-func verify(root *os.Root) (*manifest, error) {
+// checkFiles checks every file of the backup in root, reading rate bytes per
+// second at most, 0 for no limit.
+func checkFiles(ctx context.Context, root *os.Root, rate int64) (*manifest, error) {
 	m, err := readManifest(root)
 	if err != nil {
 		return nil, err
@@ -125,8 +131,50 @@ func verify(root *os.Root) (*manifest, error) {
 	if err := m.checkComplete(root); err != nil {
 		return nil, err
 	}
+	p := engine.Pace(ctx, rate)
 	for i := range m.Files {
-		if err := m.Files[i].copyFile(root, io.Discard); err != nil {
+		if err := m.Files[i].copyFile(root, p); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// copied writes the files of a backup and notes what was written.
+type copied struct {
+	root  *os.Root
+	files map[string]manifestFile
+}
+
+func (c *copied) add(name string, content io.Reader) error {
+	sum := sha256.New()
+	f := manifestFile{Name: name}
+	err := writeFile(c.root, name, func(w io.Writer) (err error) {
+		f.Size, err = io.Copy(io.MultiWriter(w, sum), content)
+		return err
+	})
+	f.SHA256 = hex.EncodeToString(sum.Sum(nil))
+	c.files[name] = f
+	return err
+}
+
+// manifest returns the manifest that was written, if the other files are those
+// that it names.
+func (c *copied) manifest() (*manifest, error) {
+	m, err := readManifest(c.root)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.checkComplete(c.root); err != nil {
+		return nil, err
+	}
+	for i := range m.Files {
+		f := &m.Files[i]
+		got, ok := c.files[f.Name]
+		if !ok {
+			return nil, fmt.Errorf("%s names the file %s, which did not come", manifestName, f.Name)
+		}
+		if err := f.same(c.root, got.Size, got.SHA256); err != nil {
 			return nil, err
 		}
 	}
@@ -147,19 +195,6 @@ func writeFile(root *os.Root, name string, fill func(io.Writer) error) error {
 	return errors.Join(fill(f), f.Sync(), f.Close())
 }
 
-// makePrivate takes the rights of others off everything in root.
-func makePrivate(root *os.Root) error {
-	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			return root.Chmod(name, 0o700)
-		}
-		return root.Chmod(name, 0o600)
-	})
-}
-
 // syncDirs makes the entries of every directory in root durable.
 func syncDirs(root *os.Root) error {
 	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
@@ -176,71 +211,4 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-// freshDir fails unless dir is absent or an empty directory.
-func freshDir(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if len(entries) > 0 {
-		return fmt.Errorf("%s is not empty; name a directory that is absent or empty", dir)
-	}
-	return nil
-}
-
-// build lets fill make the content of dir beside it and puts it in place in one
-// step: dir is whole or absent, also after a crash.
-func build(dir string, fill func(root *os.Root) error) (err error) {
-	if err := freshDir(dir); err != nil {
-		return err
-	}
-	parent := filepath.Dir(filepath.Clean(dir))
-	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return err
-	}
-	tmp, err := os.MkdirTemp(parent, ".weir-partial-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.RemoveAll(tmp)
-		}
-	}()
-	root, err := os.OpenRoot(tmp)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	if err := fill(root); err != nil {
-		return err
-	}
-	if err := syncDirs(root); err != nil {
-		return err
-	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w; if it is a mount point, name a directory below it", err)
-	}
-	if err := os.Rename(tmp, dir); err != nil {
-		return err
-	}
-	return syncDir(parent)
-}
-
-// reportCopy prints the result of backup and restore.
-func reportCopy(out io.Writer, asJSON bool, what, dir string, m *manifest, took time.Duration) {
-	if asJSON {
-		text, _ := json.Marshal(map[string]any{
-			"dir": dir, "files": len(m.Files), "bytes": m.bytes(), "lsn": m.LSN,
-			"created_ms": m.CreatedMS, "elapsed_ms": took.Milliseconds(),
-		})
-		fmt.Fprintf(out, "%s\n", text)
-		return
-	}
-	fmt.Fprintf(out, "%s %s: %d files, %d bytes, in %s\n", what, dir, len(m.Files), m.bytes(), took.Round(time.Millisecond))
 }

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,13 +14,16 @@ import (
 
 const restoreHelp = `Restore makes a data directory out of a backup. The data directory has to be absent
 or empty; every file is checked against the backup's manifest while it is copied,
-and the data directory appears under its name only when all of it is there. The
-backup stays as it is.`
+then every live record is read, and the data directory appears under its name only
+when all of it is there. The backup stays as it is.
+
+With --no-verify the records are not read: for a damaged backup when there is no
+other. What cannot be read then answers with an error.`
 
 const restoreExample = `  weir restore /backups/weir-monday --data-dir ./weir-data`
 
 func newRestoreCmd() *cobra.Command {
-	var asJSON bool
+	var asJSON, noVerify bool
 	var dataDir string
 	cmd := &cobra.Command{
 		Use:     "restore DIR",
@@ -25,43 +32,56 @@ func newRestoreCmd() *cobra.Command {
 		Example: restoreExample,
 		Args:    cobra.ExactArgs(1),
 		RunE: withEnv(func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
 			start := time.Now()
-			m, err := restore(args[0], dataDir)
-			if err != nil {
+			done := copyResult{what: "restored into", dir: dataDir}
+			if err := restore(ctx, args[0], noVerify, &done); err != nil {
 				return err
 			}
-			reportCopy(cmd.OutOrStdout(), asJSON, "restored into", dataDir, m, time.Since(start))
-			return nil
+			done.took = time.Since(start)
+			return done.print(cmd.OutOrStdout(), asJSON)
 		}),
 	}
 	cmd.Flags().StringVar(&dataDir, "data-dir", "./weir-data", "data directory to make")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON line")
+	cmd.Flags().BoolVar(&noVerify, "no-verify", false, "do not read the records")
 	return cmd
 }
 
-// restore copies the files of the backup, without its manifest, into dataDir.
-func restore(backup, dataDir string) (*manifest, error) {
+// restore copies the files of the backup, without its manifest, into done.dir.
+func restore(ctx context.Context, backup string, noVerify bool, done *copyResult) error {
 	from, err := os.OpenRoot(backup)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer from.Close()
 	m, err := readManifest(from)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := m.checkComplete(from); err != nil {
-		return nil, err
+		return err
 	}
-	err = build(dataDir, func(root *os.Root) error {
+	done.m = m
+	return build(done.dir, "FORMAT", func(root *os.Root) error {
 		for i := range m.Files {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			f := &m.Files[i]
 			copyOne := func(w io.Writer) error { return f.copyFile(from, w) }
 			if err := writeFile(root, f.Name, copyOne); err != nil {
 				return err
 			}
 		}
-		return nil
+		if noVerify {
+			return nil
+		}
+		done.held, err = readRecords(ctx, root.Name(), m, 0)
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("%w; if there is no other backup, --no-verify restores what can be read", err)
+		}
+		return err
 	})
-	return m, err
 }

@@ -2,14 +2,16 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 )
 
-// Backup starts an online backup and returns it as a tar stream; the caller
-// closes it. A stream that breaks off is noticed by the manifest inside.
-func (c *Client) Backup(ctx context.Context) (io.ReadCloser, error) {
-	resp, err := c.send(ctx, http.MethodPost, "/admin/backup", nil, nil)
+// Backup starts an online backup and returns it as a tar stream that comes no
+// faster than rate bytes per second, 0 for no limit; the caller closes it. A
+// stream that breaks off has no manifest, which is its last file.
+func (c *Client) Backup(ctx context.Context, rate int64) (io.ReadCloser, error) {
+	resp, err := c.send(ctx, http.MethodPost, fmt.Sprintf("/admin/backup?rate=%d", rate), nil, nil)
 	if err != nil {
 		return nil, err
 	}

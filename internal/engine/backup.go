@@ -5,13 +5,18 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/wal"
 )
 
 // Manifest describes a backup: what is in it and how to tell that it is whole.
@@ -32,39 +37,61 @@ type ManifestFile struct {
 // ManifestName is the file that holds the Manifest.
 const ManifestName = "MANIFEST.json"
 
-// Backup writes a consistent copy of the data directory into dir, which must
-// not exist, while the engine goes on. Everything acknowledged before the call
-// is in it. On an error dir may hold a part of a backup, without a manifest.
-func (e *Engine) Backup(ctx context.Context, dir string) error {
+// BackupRate is how fast a server gives a backup away, bytes per second, unless
+// it is told otherwise: slow enough not to be felt by its other clients.
+const BackupRate = 64 << 20
+
+// snapshotDir is where the tables of a snapshot are linked to, in the data
+// directory: so that they can be, and so that the next start finds what a
+// killed process left.
+const snapshotDir = "backup"
+
+// Snapshot is the data directory as it was at one position of the log, while
+// the engine goes on: the store as it was then, and the log behind it up to
+// there. Close gives its space back. One snapshot is open at a time.
+type Snapshot struct {
+	LSN uint64 // last operation that is in it
+
+	e     *Engine
+	dir   string
+	log   *wal.Snapshot
+	files []snapshotFile
+}
+
+type snapshotFile struct {
+	name string // with forward slashes
+	size int64
+	open func() (io.Reader, error) // closed after use if it is an io.Closer
+}
+
+// Snapshot takes one once the one before is closed. Everything acknowledged
+// before the call is in it. Nobody waits for it but what moves segments to the
+// store, for as long as it takes to link files. The caller closes it soon.
+func (e *Engine) Snapshot(ctx context.Context) (*Snapshot, error) {
 	defer guard()
 	if err := e.usable(); err != nil {
+		return nil, err
+	}
+	if err := e.copying.lock(ctx, e.stop); err != nil {
+		return nil, err
+	}
+	s := &Snapshot{e: e, dir: e.dir.file(snapshotDir)}
+	if err := s.take(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Snapshot) take(ctx context.Context) error {
+	fs := s.e.opt.FS
+	if err := fs.RemoveAll(s.dir); err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	if err := fs.MkdirAll(s.dir, 0o700); err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	if err := s.freeze(ctx); err != nil {
 		return err
-	}
-	e.sealing.Lock()
-	defer e.sealing.Unlock()
-	// Everything acknowledged so far moves into the store, which then changes
-	// no more while sealing is held: the backup needs no part of the log.
-	if err := e.log.Rotate(); err != nil {
-		return storageError(err)
-	}
-	for {
-		seg, ok := e.log.OldestSealed()
-		if !ok {
-			break
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := e.sealHeld(seg, paceBackup); err != nil {
-			return fmt.Errorf("backup: %w", err)
-		}
-	}
-	fs := e.opt.FS
-	if err := fs.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("backup: %w", err)
-	}
-	if err := e.store.Checkpoint(fs.PathJoin(dir, "kv")); err != nil {
-		return fmt.Errorf("backup: %w", err)
 	}
 	// The copy counts as not closed, on another machine: what was handed out
 	// after it is announced as lost when it is used.
@@ -72,61 +99,170 @@ func (e *Engine) Backup(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(fs, dir, "FORMAT", append(b, '\n')); err != nil {
-		return fmt.Errorf("backup: %w", err)
+	s.addBytes("FORMAT", append(b, '\n'))
+	for i := range s.log.Files {
+		f := &s.log.Files[i]
+		s.files = append(s.files, snapshotFile{name: path.Join("wal", f.Name), size: f.Size,
+			open: func() (io.Reader, error) { return f.Open(), nil }})
 	}
-	return e.writeManifest(ctx, dir)
+	return s.addStore()
 }
 
-func (e *Engine) writeManifest(ctx context.Context, dir string) error {
-	m := Manifest{Format: FormatVersion, LSN: e.store.Applied(), CreatedMS: time.Now().UnixMilli()}
-	if err := listFiles(ctx, e.opt.FS, dir, "", &m.Files); err != nil {
+// freeze notes the position of the log and links the tables. Sealing is held
+// meanwhile, so that the store is what it was at the position: it leaves out
+// records that are gone by operations that it has not taken in itself, and the
+// log up to the position has them all.
+func (s *Snapshot) freeze(ctx context.Context) error {
+	e := s.e
+	if err := e.sealing.lock(ctx, e.stop); err != nil {
+		return err
+	}
+	defer e.sealing.Unlock()
+	log, err := e.log.Snapshot(e.store.Applied())
+	if err != nil {
+		return storageError(err)
+	}
+	s.log, s.LSN = log, log.LSN
+	if err := e.store.Checkpoint(e.opt.FS.PathJoin(s.dir, "kv")); err != nil {
 		return fmt.Errorf("backup: %w", err)
+	}
+	return nil
+}
+
+func (s *Snapshot) addBytes(name string, b []byte) {
+	s.files = append(s.files, snapshotFile{name: name, size: int64(len(b)),
+		open: func() (io.Reader, error) { return strings.NewReader(string(b)), nil }})
+}
+
+// addStore lists the files of the store.
+func (s *Snapshot) addStore() error {
+	fs := s.e.opt.FS
+	kv := fs.PathJoin(s.dir, "kv")
+	names, err := fs.List(kv)
+	if err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		full := fs.PathJoin(kv, name)
+		info, err := fs.Stat(full)
+		if err != nil {
+			return fmt.Errorf("backup: %w", err)
+		}
+		s.files = append(s.files, snapshotFile{name: path.Join("kv", name), size: info.Size(),
+			open: func() (io.Reader, error) { return fs.Open(full, vfs.SequentialReadsOption) }})
+	}
+	return nil
+}
+
+// Copy hands every file to each: its name with forward slashes, its size, and
+// its content, which each has to read to its end. The last one is the manifest,
+// named ManifestName. Together they are a data directory that can be opened.
+// Copy goes no faster than perSecond bytes; 0 is no limit.
+func (s *Snapshot) Copy(ctx context.Context, perSecond int64, each func(name string, size int64, content io.Reader) error) error {
+	defer guard()
+	m := Manifest{Format: FormatVersion, LSN: s.LSN, CreatedMS: time.Now().UnixMilli()}
+	r := &pacedReader{rate: newRate(ctx, s.e.stop, perSecond)}
+	for i := range s.files {
+		f := &s.files[i]
+		sum, err := s.copyFile(f, r, each)
+		if err != nil {
+			return fmt.Errorf("backup: %s: %w", f.name, err)
+		}
+		m.Files = append(m.Files, ManifestFile{Name: f.name, Size: f.size, SHA256: sum})
 	}
 	b, err := json.MarshalIndent(m, "", " ")
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(e.opt.FS, dir, ManifestName, append(b, '\n')); err != nil {
-		return fmt.Errorf("backup: %w", err)
+	b = append(b, '\n')
+	return each(ManifestName, int64(len(b)), strings.NewReader(string(b)))
+}
+
+func (s *Snapshot) copyFile(f *snapshotFile, r *pacedReader, each func(string, int64, io.Reader) error) (sum string, err error) {
+	from, err := f.open()
+	if err != nil {
+		return "", err
+	}
+	if c, ok := from.(io.Closer); ok {
+		defer func() { err = errors.Join(err, c.Close()) }()
+	}
+	h := sha256.New()
+	r.from, r.n = io.TeeReader(from, h), 0
+	if err := each(f.name, f.size, r); err != nil {
+		return "", err
+	}
+	if r.n != f.size {
+		return "", fmt.Errorf("%d of %d bytes were read", r.n, f.size)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// Close lets go of the files.
+func (s *Snapshot) Close() error {
+	defer guard()
+	if s.log != nil {
+		s.log.Close()
+	}
+	err := s.e.opt.FS.RemoveAll(s.dir)
+	s.e.copying.Unlock()
+	if err != nil {
+		return fmt.Errorf("backup: what was linked for it could not be removed, which the next one does: %w", err)
 	}
 	return nil
 }
 
-// listFiles sums every file below dir.
-func listFiles(ctx context.Context, fs vfs.FS, dir, below string, files *[]ManifestFile) error {
-	names, err := fs.List(fs.PathJoin(dir, below))
+// pacedReader reads one file after the other, at a rate over all of them.
+type pacedReader struct {
+	rate *rate
+	from io.Reader
+	n    int64 // of this file
+}
+
+func (r *pacedReader) Read(p []byte) (int, error) {
+	if err := r.rate.wait(); err != nil {
+		return 0, err
+	}
+	n, err := r.from.Read(p[:min(len(p), paceRead)])
+	r.n += int64(n)
+	r.rate.total += int64(n)
+	return n, err
+}
+
+// Backup writes the engine's data at one position of the log into dir, which
+// must not exist, while the engine goes on. Everything acknowledged before the
+// call is in it. When it returns, all of it is on disk; after an error dir holds
+// a part at most, without a manifest.
+func (e *Engine) Backup(ctx context.Context, dir string) error {
+	defer guard()
+	fs := e.opt.FS
+	if _, err := fs.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		return errors.Join(fmt.Errorf("backup: %s is there already; name a directory that is not", dir), err)
+	}
+	s, err := e.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		rel := path.Join(below, name)
-		full := fs.PathJoin(dir, rel)
-		info, err := fs.Stat(full)
-		if err != nil {
-			return err
-		}
-		if info.IsDir() {
-			if err := listFiles(ctx, fs, dir, rel, files); err != nil {
-				return err
-			}
-			continue
-		}
-		f, err := fs.Open(full)
-		if err != nil {
-			return err
-		}
-		sum := sha256.New()
-		n, err := io.Copy(sum, f)
-		f.Close()
-		if err != nil {
-			return err
-		}
-		*files = append(*files, ManifestFile{Name: rel, Size: n, SHA256: hex.EncodeToString(sum.Sum(nil))})
+	err = s.Copy(ctx, 0, func(name string, _ int64, content io.Reader) error {
+		return writeBackupFile(fs, fs.PathJoin(dir, path.Dir(name)), path.Base(name), content)
+	})
+	return errors.Join(err, s.Close())
+}
+
+func writeBackupFile(fs vfs.FS, dir, name string, content io.Reader) error {
+	if err := makeDirectory(fs, dir); err != nil {
+		return err
 	}
-	return nil
+	f, err := fs.Create(fs.PathJoin(dir, name), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return syncDir(fs, dir)
 }

@@ -90,6 +90,10 @@ func (d *directory) begin() error {
 			return err
 		}
 	}
+	// What a backup had linked when its process was killed keeps space for nobody.
+	if err := d.fs.RemoveAll(d.file(snapshotDir)); err != nil {
+		return err
+	}
 	return replaceFile(d.fs, d.path, "PID", fmt.Append(nil, os.Getpid()))
 }
 
@@ -214,7 +218,11 @@ func (d *directory) markClean() error {
 	return syncDir(d.fs, d.path)
 }
 
-func (d *directory) release() { d.lock.Close() }
+func (d *directory) release() {
+	if d.lock != nil {
+		d.lock.Close()
+	}
+}
 
 func readFile(fs vfs.FS, name string) ([]byte, error) {
 	f, err := fs.Open(name)

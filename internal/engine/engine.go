@@ -142,7 +142,8 @@ type Engine struct {
 	rate     atomic.Int64 // operations into the log per second, at the last sample
 	hooks    visitHooks
 
-	sealing turn // held while a segment moves to the store, and by Backup
+	sealing turn // held while a segment moves to the store, and while a snapshot is taken
+	copying turn // held while a snapshot is open
 	shrink  chan struct{}
 	sealed  chan struct{}
 	drain   chan struct{}
@@ -166,14 +167,9 @@ func Open(ctx context.Context, opt Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opt: opt, dir: dir, sealing: make(turn, 1), shrink: make(chan struct{}, 1), sealed: make(chan struct{}, 1), drain: make(chan struct{})}
+	e := newEngine(opt, dir)
 	e.space = openSpace(&opt, &e.ingested)
 	e.opt.SegmentBytes = e.space.segment
-	e.stop, e.cancel = context.WithCancel(context.Background())
-	e.reg.init()
-	e.routes.init()
-	e.sched = sched.New(opt.Workers)
-	e.governor = governor.New()
 	if err := e.pinPressure(); err != nil {
 		e.abandon()
 		return nil, err
@@ -190,6 +186,16 @@ func Open(ctx context.Context, opt Options) (*Engine, error) {
 	}
 	e.start()
 	return e, nil
+}
+
+func newEngine(opt Options, dir *directory) *Engine {
+	e := &Engine{opt: opt, dir: dir, sealing: make(turn, 1), copying: make(turn, 1), shrink: make(chan struct{}, 1), sealed: make(chan struct{}, 1), drain: make(chan struct{})}
+	e.stop, e.cancel = context.WithCancel(context.Background())
+	e.reg.init()
+	e.routes.init()
+	e.sched = sched.New(opt.Workers)
+	e.governor = governor.New()
+	return e
 }
 
 // abandon gives up an engine that did not start.
@@ -219,6 +225,7 @@ func (e *Engine) Close() error {
 	e.Drain()
 	e.cancel()
 	e.loops.Wait()
+	e.copying.Lock() // an open snapshot reads the files of log and store
 	err := e.settleHeads()
 	if cerr := e.log.Close(); err == nil {
 		err = cerr
@@ -259,7 +266,11 @@ func (e *Engine) clock() int64 {
 
 func (e *Engine) usable() error {
 	if e.closed.Load() {
-		return api.Errorf(api.CodeShuttingDown, "the server is shutting down; connect again in a moment")
+		return errShuttingDown()
 	}
 	return nil
+}
+
+func errShuttingDown() error {
+	return api.Errorf(api.CodeShuttingDown, "the server is shutting down; connect again in a moment")
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"io"
 	"sync/atomic"
 	"time"
 )
@@ -29,8 +30,6 @@ const (
 	paceSeal = 64 << 20
 	// Space is given back within seconds.
 	paceShrink = 256 << 20
-	// A backup waits for the builder.
-	paceBackup = 4 << 30
 )
 
 // newPacer returns a pacer that adds the time between its waits to work.
@@ -55,4 +54,61 @@ func (p *pacer) Wait(ctx context.Context, n int) error {
 		case <-time.After(paceStep):
 		}
 	}
+}
+
+// rate holds a copy to so many bytes per second.
+type rate struct {
+	ctx, stop context.Context
+	perSecond int64 // 0 is no limit
+	begun     time.Time
+	total     int64 // bytes so far
+}
+
+// Of a file that is read at a rate, so much is read at once.
+const paceRead = 1 << 20
+
+func newRate(ctx, stop context.Context, perSecond int64) *rate {
+	return &rate{ctx: ctx, stop: stop, perSecond: perSecond, begun: time.Now()}
+}
+
+// wait returns once what has been copied was due, or with the error of the
+// context that ended.
+func (r *rate) wait() error {
+	if r.stop.Err() != nil {
+		return errShuttingDown()
+	}
+	if r.perSecond <= 0 {
+		return r.ctx.Err()
+	}
+	due := r.begun.Add(time.Duration(float64(r.total) / float64(r.perSecond) * float64(time.Second)))
+	ahead := time.Until(due)
+	if ahead < -time.Second {
+		// What was slow for a while is not made up for in a rush.
+		r.begun = r.begun.Add(-ahead - time.Second)
+	}
+	if ahead < paceStep {
+		return r.ctx.Err()
+	}
+	select {
+	case <-time.After(ahead):
+		return nil
+	case <-r.ctx.Done():
+		return r.ctx.Err()
+	case <-r.stop.Done():
+		return errShuttingDown()
+	}
+}
+
+// Pace returns a writer to nowhere that takes perSecond bytes at most in a
+// second, 0 for no limit, until ctx ends.
+func Pace(ctx context.Context, perSecond int64) io.Writer {
+	defer guard()
+	return &paceWriter{newRate(ctx, context.Background(), perSecond)}
+}
+
+type paceWriter struct{ rate *rate }
+
+func (w *paceWriter) Write(p []byte) (int, error) {
+	w.rate.total += int64(len(p))
+	return len(p), w.rate.wait()
 }

@@ -16,28 +16,13 @@ import (
 // recover loads what the store holds and applies the operations of the log
 // behind it. It plans nothing: every number and loss is as it was logged.
 func (e *Engine) recover(ctx context.Context) error {
-	var err error
-	if err := e.openStore(); err != nil {
-		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
+	if err := e.openStore(!e.dir.fresh); err != nil {
+		return err
 	}
 	r := replay{e: e}
 	var was wal.Recovery
-	e.log, was, err = wal.Open(wal.Options{
-		FS: e.opt.FS, Dir: e.opt.FS.PathJoin(e.opt.Dir, "wal"), SegmentBytes: e.opt.SegmentBytes, FlushEvery: e.opt.DiskFlush,
-		Slots: e.opt.IngestSlots, SameBoot: e.dir.sameBoot, Logger: e.opt.Logger, Sealed: func() { signal(e.sealed) },
-		StallAfter: e.opt.StallAfter, Stalled: e.opt.Stalled,
-		Gap: func(from, to uint64) { r.gap = true },
-		Progress: func(done, total int64) {
-			if total > 0 {
-				e.opt.Progress(float64(done) / float64(total))
-			}
-		},
-	}, e.store.Applied(), func(o wal.Op) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		return r.apply(o)
-	})
+	var err error
+	e.log, was, err = wal.Open(e.logOptions(&r), e.store.Applied(), r.applier(ctx))
 	if err != nil {
 		return e.logError(err)
 	}
@@ -61,13 +46,32 @@ func (e *Engine) recover(ctx context.Context) error {
 }
 
 // openStore loads what the store holds. The store of a directory that was used
-// is not changed yet.
-func (e *Engine) openStore() (err error) {
-	e.store, err = store.Open(store.Options{FS: e.opt.FS, Dir: e.opt.Dir, Logger: e.opt.Logger, ReadOnly: !e.dir.fresh})
-	if err != nil {
-		return err
+// is read only for now.
+func (e *Engine) openStore(readOnly bool) (err error) {
+	if e.store, err = store.Open(store.Options{FS: e.opt.FS, Dir: e.opt.Dir, Logger: e.opt.Logger, ReadOnly: readOnly}); err == nil {
+		err = e.load()
 	}
-	return e.load()
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", e.opt.Dir, err)
+	}
+	return nil
+}
+
+func (e *Engine) logOptions(r *replay) wal.Options {
+	return wal.Options{
+		FS: e.opt.FS, Dir: e.opt.FS.PathJoin(e.opt.Dir, "wal"), SegmentBytes: e.opt.SegmentBytes, FlushEvery: e.opt.DiskFlush,
+		// A directory restored from an old backup has no log, and the numbers of
+		// the segments in its store are taken.
+		FirstSegment: e.store.LastSegment() + 1,
+		Slots:        e.opt.IngestSlots, SameBoot: e.dir.sameBoot, Logger: e.opt.Logger, Sealed: func() { signal(e.sealed) },
+		StallAfter: e.opt.StallAfter, Stalled: e.opt.Stalled,
+		Gap: func(from, to uint64) { r.gap = true },
+		Progress: func(done, total int64) {
+			if total > 0 {
+				e.opt.Progress(float64(done) / float64(total))
+			}
+		},
+	}
 }
 
 // logError says of a log that does not open what can be done, and whether it is
@@ -163,6 +167,16 @@ type replay struct {
 	gap  bool // operations were lost, and marked so by weir repair
 
 	stray int // parts left out that name a topic which has ended
+}
+
+// applier returns apply for as long as ctx allows.
+func (r *replay) applier(ctx context.Context) func(wal.Op) error {
+	return func(o wal.Op) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return r.apply(o)
+	}
 }
 
 func (r *replay) apply(o wal.Op) error {

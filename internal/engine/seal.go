@@ -22,6 +22,18 @@ func (t turn) Lock() { t <- struct{}{} }
 
 func (t turn) Unlock() { <-t }
 
+// lock is Lock for a caller that may give up, or is told to.
+func (t turn) lock(ctx, stop context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-stop.Done():
+		return errShuttingDown()
+	}
+}
+
 // sealLoop moves sealed segments of the log to the store, one at a time.
 func (e *Engine) sealLoop() {
 	for {
@@ -53,16 +65,11 @@ func (e *Engine) sealLoop() {
 	}
 }
 
+// seal moves one segment to the store, points the topics at it and gives the
+// log its file back. A segment that has moved meanwhile is no error.
 func (e *Engine) seal(seg wal.SegmentInfo) error {
 	e.sealing.Lock()
 	defer e.sealing.Unlock()
-	return e.sealHeld(seg, paceSeal)
-}
-
-// sealHeld moves one segment to the store, points the topics at it and gives
-// the log its file back. It is for the holder of sealing; a segment that has
-// moved meanwhile is no error.
-func (e *Engine) sealHeld(seg wal.SegmentInfo, pace float64) error {
 	if oldest, ok := e.log.OldestSealed(); !ok || oldest.Number != seg.Number {
 		return nil
 	}
@@ -70,7 +77,7 @@ func (e *Engine) sealHeld(seg wal.SegmentInfo, pace float64) error {
 		return e.log.Scan(seg.Number, func(o wal.Op) error {
 			return fn(store.Op{LSN: o.LSN, Payload: o.Payload})
 		})
-	}, view{e}, newPacer(&e.ingested, pace, &e.push.sealing))
+	}, view{e}, newPacer(&e.ingested, paceSeal, &e.push.sealing))
 	if err != nil {
 		return err
 	}

@@ -2,51 +2,99 @@ package server
 
 import (
 	"archive/tar"
-	"errors"
-	"fmt"
+	"context"
+	"io"
 	"net/http"
-	"os"
-	"path/filepath"
+	"strconv"
+	"time"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine"
 )
 
-// postBackup streams a consistent copy of the data directory as a tar:
+// backupPatience is how long a client may take nothing of its backup, which
+// keeps the space of what is dropped meanwhile.
+const backupPatience = 5 * time.Minute
+
+// postBackup streams the data directory at one position of the log as a tar:
 //
-//	POST /admin/backup → 200 application/x-tar
+//	POST /admin/backup?rate=BYTES → 200 application/x-tar
 //
 // It needs the admin scope and a key without prefixes, since the copy holds
-// every topic. Everything acknowledged before the call is in it. The tar's
-// paths are relative to the data directory; one that ends without its two
-// blocks of zeros was cut off and is worthless, which is also why a failure
-// under way breaks the connection.
+// every topic. Everything acknowledged before the call is in it. It goes no
+// faster than rate bytes per second, 64 MiB if the parameter is absent; 0 is no
+// limit. The tar's paths are relative to the data directory, and its last file
+// is the manifest; one that ends without its two blocks of zeros was cut off and
+// is worthless, which is also why a failure under way breaks the connection.
 func (q *request) postBackup() error {
 	if q.key.limited() {
 		return api.Errorf(api.CodeForbidden, "a backup holds every topic; use a key without prefixes")
 	}
-	// Beside the data directory, so that the engine can link files into it.
-	tmp, err := os.MkdirTemp(filepath.Dir(filepath.Clean(q.s.dataDir)), ".weir-backup-")
-	if err != nil {
-		return fmt.Errorf("making room for the backup: %w", err)
+	rate, qerr := q.backupRate()
+	if qerr != nil {
+		return qerr
 	}
-	defer q.s.removeBackup(tmp)
 	q.mayWait()
-	dir := filepath.Join(tmp, "data")
-	if err := q.eng.Backup(q.r.Context(), dir); err != nil {
+	s, err := q.eng.Snapshot(q.r.Context())
+	if err != nil {
 		return err
 	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			q.s.log.Error(err.Error())
+		}
+	}()
 	q.w.Header()["Content-Type"] = headerTar
 	q.sent = true
-	tw := tar.NewWriter(q.w)
-	if err = errors.Join(tw.AddFS(os.DirFS(dir)), tw.Close()); err != nil {
+	if err := q.sendBackup(q.r.Context(), s, rate); err != nil {
 		q.s.log.Warn("a backup was cut off", "error", err)
 		panic(http.ErrAbortHandler)
 	}
 	return nil
 }
 
-func (s *Server) removeBackup(dir string) {
-	if err := os.RemoveAll(dir); err != nil {
-		s.log.Error("a finished backup could not be removed; delete it by hand", "dir", dir, "error", err)
+func (q *request) backupRate() (int64, *api.Error) {
+	v, err := q.query()
+	if err != nil {
+		return 0, err
 	}
+	text := v.Get("rate")
+	if text == "" {
+		return engine.BackupRate, nil
+	}
+	rate, perr := strconv.ParseInt(text, 10, 64)
+	if perr != nil || rate < 0 {
+		return 0, api.Errorf(api.CodeInvalidRequest, "rate is %q; give bytes per second as a number, or 0 for no limit", text)
+	}
+	return rate, nil
+}
+
+func (q *request) sendBackup(ctx context.Context, s *engine.Snapshot, rate int64) error {
+	rc := http.NewResponseController(q.w)
+	tw := tar.NewWriter(patient{q.w, rc})
+	begun := time.Now()
+	err := s.Copy(ctx, rate, func(name string, size int64, content io.Reader) error {
+		if err := tw.WriteHeader(&tar.Header{Name: name, Size: size, Mode: 0o600, ModTime: begun, Typeflag: tar.TypeReg}); err != nil {
+			return err
+		}
+		_, err := io.Copy(tw, content)
+		return err
+	})
+	if err == nil {
+		err = tw.Close()
+	}
+	_ = rc.SetWriteDeadline(time.Time{})
+	return err
+}
+
+// patient writes to a client that may rest for backupPatience.
+type patient struct {
+	w  io.Writer
+	rc *http.ResponseController
+}
+
+func (p patient) Write(b []byte) (int, error) {
+	// As in sendAs.
+	_ = p.rc.SetWriteDeadline(time.Now().Add(backupPatience))
+	return p.w.Write(b)
 }

@@ -25,7 +25,8 @@ const failurePause = 50 * time.Millisecond
 // by opening the directory again.
 type kv struct {
 	*pebble.DB
-	fence *fence
+	fence   *fence
+	changed atomic.Bool // something was taken in since it was opened
 }
 
 // fence stands between a Pebble and the file system. Once dead, every call that

@@ -38,8 +38,8 @@ type Options struct {
 	MaxTableBytes int
 }
 
-// Store holds the sealed segments. Load, Read, Checkpoint and Metrics may run
-// at any time; the methods that change it wait for each other.
+// Store holds the sealed segments. Load, Read and Metrics may run at any time;
+// Checkpoint and the methods that change it wait for each other.
 type Store struct {
 	opt   Options
 	fs    vfs.FS
@@ -63,8 +63,8 @@ type Store struct {
 }
 
 // Open opens the store of a data directory, whose lock the caller holds, or an
-// empty one. What is left in the stage is removed. Damage is an error that
-// names the file.
+// empty one. What is left in the stage is removed, unless it is opened to be
+// read. Damage is an error that names the file.
 func Open(opt Options) (*Store, error) {
 	if opt.FS == nil {
 		opt.FS = vfs.Default
@@ -334,6 +334,18 @@ func (s *Store) Segments() []Segment {
 	return list
 }
 
+// LastSegment is the highest number of a segment of which something is left, 0
+// if there is none.
+func (s *Store) LastSegment() uint32 {
+	s.segments.Lock()
+	defer s.segments.Unlock()
+	last := uint32(0)
+	for n := range s.segments.m {
+		last = max(last, n)
+	}
+	return last
+}
+
 func (s *Store) segment(n uint32) (segmentInfo, bool) {
 	s.segments.Lock()
 	defer s.segments.Unlock()
@@ -368,10 +380,37 @@ func (s *Store) Metrics() Metrics {
 // Checkpoint makes a copy of the store in dir, which must not exist; tables are
 // linked where the file system can.
 func (s *Store) Checkpoint(dir string) error {
-	if err := guarded(func() error { return s.kv.Load().Checkpoint(dir) }); err != nil {
-		return fmt.Errorf("store: checkpoint in %s: %w", dir, err)
+	s.change.Lock()
+	defer s.change.Unlock()
+	err := s.usable()
+	if err == nil && !s.kv.Load().changed.Load() {
+		err = s.touch()
+	}
+	if err == nil {
+		err = guarded(func() error { return s.kv.Load().Checkpoint(dir) })
+	}
+	if err != nil {
+		return fmt.Errorf("store: checkpoint in %s: %w", dir, plain{err})
 	}
 	return nil
+}
+
+// touch takes in what is there already. A Pebble begins its manifest with the
+// first change after it was opened, and copies none of it before.
+func (s *Store) touch() error {
+	t := &tables{ctx: context.Background(), s: s}
+	meta := t.table(metaBlockBytes)
+	var header entries
+	header.set([]byte{prefixFormat}, appendUints(nil, FormatVersion))
+	header.set([]byte{prefixApplied}, appendUints(nil, s.applied.Load()))
+	err := cmp.Or(header.write(meta), meta.close())
+	if err == nil {
+		err = s.ingest(t.ctx, t, nil, nil)
+	}
+	if err != nil {
+		t.abandon(meta)
+	}
+	return err
 }
 
 // Close releases the directory. No other method may run or be called again.
@@ -399,12 +438,16 @@ func (s *Store) ingest(ctx context.Context, t *tables, from, to []byte) error {
 		s.excise.Lock()
 		defer s.excise.Unlock()
 	}
-	return guarded(func() error {
-		db := s.kv.Load()
+	db := s.kv.Load()
+	err := guarded(func() error {
 		if from == nil {
 			return db.Ingest(ctx, t.paths)
 		}
 		_, err := db.IngestAndExcise(ctx, t.paths, nil, nil, pebble.KeyRange{Start: from, End: to})
 		return err
 	})
+	if err == nil {
+		db.changed.Store(true)
+	}
+	return err
 }

@@ -5,6 +5,9 @@ import "errors"
 // Close writes and syncs everything appended, releases all who wait and
 // returns once nothing of the log runs any more.
 func (l *Log) Close() error {
+	if l.look {
+		return l.closeFiles()
+	}
 	l.mu.Lock()
 	if l.mu.closed {
 		l.mu.Unlock()

@@ -160,6 +160,7 @@ type recovery struct {
 	total   int64
 	extra   []Damage // accepted as lost
 	badFile *segFile // where cut refused
+	look    bool     // files are opened for reading alone
 }
 
 func (r *recovery) close() {
@@ -199,7 +200,7 @@ func (r *recovery) load() error {
 		}
 		f := &segFile{number: number, name: path, end: segHeaderSize}
 		r.files = append(r.files, f)
-		if err := f.open(r.opt.FS); err != nil {
+		if err := f.open(r.opt.FS, r.look); err != nil {
 			return err
 		}
 	}
@@ -222,9 +223,14 @@ func (r *recovery) load() error {
 	return nil
 }
 
-func (f *segFile) open(fsys vfs.FS) error {
+func (f *segFile) open(fsys vfs.FS, look bool) error {
 	var err error
-	if f.file, err = fsys.OpenReadWrite(f.name, vfs.WriteCategoryUnspecified); err != nil {
+	if look {
+		f.file, err = fsys.Open(f.name)
+	} else {
+		f.file, err = fsys.OpenReadWrite(f.name, vfs.WriteCategoryUnspecified)
+	}
+	if err != nil {
 		return err
 	}
 	info, err := f.file.Stat()
@@ -593,10 +599,10 @@ func (r *recovery) finished() bool {
 
 // firstSegment creates a segment whose header is durable before it has its name.
 func (r *recovery) firstSegment(l *Log) error {
-	number := uint32(1)
+	number := max(1, r.opt.FirstSegment)
 	if l.mu.seg != nil {
 		l.mu.seg.closed, l.mu.seg.sealed = true, true
-		number = l.mu.seg.number + 1
+		number = max(number, l.mu.seg.number+1)
 	}
 	f, err := l.createZeroed(healName, r.opt.SegmentBytes)
 	if err != nil {

@@ -127,6 +127,7 @@ type Options struct {
 	HotBytes     int64         // newest bytes kept in memory, default 16 MiB
 	Window       time.Duration // how long a sync gathers company, default 500 µs
 	RetryEvery   time.Duration // how often a read-only log tries again, default 1 s
+	FirstSegment uint32        // number of the first segment of a log that has none, default 1
 
 	// StallAfter is how long the log may stand still although work waits for it
 	// before Stalled is called; 0: for ever. A log that is read-only with a cause
@@ -220,6 +221,7 @@ type Log struct {
 	steps   atomic.Uint64
 	syncs   atomic.Uint64
 
+	look     bool     // see Look
 	after    uint64   // LSNs up to here were applied before Open
 	accepted []Damage // marked as lost
 

@@ -209,6 +209,7 @@ func (s *sim) backup() {
 	s.guard()
 	s.count["backup"]++
 	s.tell("backup")
+	must(s.disk.RemoveAll("/backup")) // a power cut may have brought it back
 	if err := s.e.Backup(bg, "/backup"); err != nil {
 		s.fail("backup: %v", err)
 	}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weirmq/weir/internal/engine"
+)
+
+// partialPrefix begins the names of directories that a command fills.
+const partialPrefix = ".weir-partial-"
+
+// freshDir fails unless dir is absent or an empty directory; what a killed
+// command left in it does not count.
+func freshDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), partialPrefix) {
+			return fmt.Errorf("%s is not empty; name a directory that is absent or empty", dir)
+		}
+	}
+	return nil
+}
+
+// build lets fill make the content of dir beside it and puts it in place in one
+// step: dir is whole or absent, also after a crash. A mount point cannot be
+// replaced: it is filled from a directory in it, and whole once it holds the
+// file named last.
+func build(dir, last string, fill func(root *os.Root) error) (err error) {
+	if err := freshDir(dir); err != nil {
+		return err
+	}
+	parent := filepath.Dir(filepath.Clean(dir))
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return err
+	}
+	base := parent
+	removeLeftovers(dir)
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		base = dir
+	}
+	removeLeftovers(base)
+	tmp, lock, err := partialDir(base)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	defer func() {
+		if err != nil || base == dir {
+			os.RemoveAll(tmp)
+		}
+	}()
+	root, err := os.OpenRoot(tmp)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := fill(root); err != nil {
+		return err
+	}
+	if err := syncDirs(root); err != nil {
+		return err
+	}
+	if base == dir {
+		return moveUp(tmp, dir, last)
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		return err
+	}
+	return syncDir(parent)
+}
+
+// moveUp moves everything in tmp to dir, the file named last at the end.
+func moveUp(tmp, dir, last string) error {
+	entries, err := os.ReadDir(tmp)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == last {
+			continue
+		}
+		if err := os.Rename(filepath.Join(tmp, e.Name()), filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	if err := syncDir(dir); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(tmp, last), filepath.Join(dir, last)); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// partialDir makes a directory to be filled and locks it for as long as lock is
+// open. A command that cleans up may take it away before it is locked; then
+// another one is made.
+func partialDir(base string) (dir string, lock *os.File, err error) {
+	for {
+		if dir, err = os.MkdirTemp(base, partialPrefix+"*"); err != nil {
+			return "", nil, err
+		}
+		if lock, err = os.Open(dir); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			return "", nil, err
+		}
+		// A file system without locks has none that another command could take.
+		_ = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if _, err = os.Stat(dir); err == nil {
+			return dir, lock, nil
+		}
+		lock.Close()
+	}
+}
+
+// removeLeftovers removes what killed commands left in base. What a running one
+// fills is locked, and what cannot be removed is left.
+func removeLeftovers(base string) {
+	names, _ := filepath.Glob(filepath.Join(base, partialPrefix+"*"))
+	for _, name := range names {
+		dir, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		if syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			os.RemoveAll(name)
+		}
+		dir.Close()
+	}
+}
+
+// copyResult is what a copying command has done.
+type copyResult struct {
+	what, dir string
+	m         *manifest
+	held      engine.Contents
+	took      time.Duration
+}
+
+func (r *copyResult) print(out io.Writer, asJSON bool) error {
+	if asJSON {
+		text, err := json.Marshal(map[string]any{
+			"dir": r.dir, "files": len(r.m.Files), "bytes": r.m.bytes(), "lsn": r.m.LSN,
+			"topics": r.held.Topics, "records": r.held.Records,
+			"created_ms": r.m.CreatedMS, "elapsed_ms": r.took.Milliseconds(),
+		})
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(out, "%s\n", text)
+		return err
+	}
+	_, err := fmt.Fprintf(out, "%s %s: %d files, %d bytes, in %s; %d records in %d topics read\n", r.what, r.dir,
+		len(r.m.Files), r.m.bytes(), r.took.Round(time.Millisecond), r.held.Records, r.held.Topics)
+	return err
+}

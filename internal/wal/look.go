@@ -1,0 +1,38 @@
+package wal
+
+import (
+	"errors"
+	"io/fs"
+)
+
+// Look reads a log that no process has open, behind after, and changes nothing:
+// a torn tail stays and is told in Recovery. replay is called as by Open. Only
+// Read and Close may be called on the log it returns; a directory that is not
+// there is an empty log.
+func Look(opt Options, after uint64, replay func(Op) error) (*Log, Recovery, error) {
+	opt = opt.WithDefaults()
+	r := &recovery{opt: opt, after: after, look: true}
+	err := r.load()
+	if errors.Is(err, fs.ErrNotExist) && len(r.files) == 0 {
+		err = nil
+	}
+	if err == nil {
+		err = r.walk(replay)
+	}
+	if err != nil {
+		r.close()
+		return nil, r.result, err
+	}
+	r.result.Last = r.next - 1
+	l := &Log{opt: opt, id: r.id, seed: r.seed, after: after, accepted: r.extra, look: true}
+	for _, f := range r.files {
+		s := &segment{number: f.number, first: f.header.first, last: f.last, limit: f.limit}
+		s.refs.Store(1)
+		s.file.Store(&handle{f.file})
+		s.end.Store(f.end)
+		l.mu.segs = append(l.mu.segs, s)
+	}
+	r.result.Segments = len(l.mu.segs)
+	l.publishTable()
+	return l, r.result, nil
+}

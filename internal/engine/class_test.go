@@ -59,3 +59,16 @@ func TestRecordsOfAnEphemeralTimeAreReadBetweenSealedOnes(t *testing.T) {
 		t.Fatal(got, gaps)
 	}
 }
+
+// What a delete takes of a topic that lives in memory alone is gone with the
+// answer, though nothing of it goes into the log.
+func TestADeleteFromAnEphemeralTopicIsVisibleWithItsAnswer(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a")
+	put(t, e, "t", configOf(api.Ephemeral))
+	write(t, e, "t", "1", "2", "3")
+	res, err := e.DeleteRecords(bg, "t", &api.DeleteRequest{HasBefore: true, BeforeSeq: 3})
+	if err != nil || res.Deleted != 2 || res.Count != 1 || res.EarliestSeq != 3 {
+		t.Fatalf("%+v %v", res, err)
+	}
+	wantFull(t, e, "t", "[3=3]", "[]")
+}

@@ -186,8 +186,8 @@ func (d *deletion) flush() error {
 			d.e.unstale(d.t)
 			continue
 		}
-		if err == nil {
-			err = d.e.commitIf(d.t, tk)
+		if err == nil && rm.n > 0 { // also what is in no log has to become visible
+			err = d.e.commit(d.t, tk)
 		}
 		if err != nil {
 			return d.failed(storageError(err))

@@ -252,6 +252,7 @@ func (s *sim) create() {
 	if _, err := e.PutTopic(bg, probe, cfg); err != nil {
 		s.fail("the probe: %v", err)
 	}
+	s.createRoutes(e)
 	must(e.Close())
 	s.topics[probe] = newTopic(cfg)
 	s.journal.base[probe] = s.topics[probe]

@@ -28,7 +28,7 @@ var coverage = []string{
 	"calls at once", "a long poll", "crash while calls are open", "backup", "close", "kill",
 	"power cut keeping 0 %", "power cut keeping 30 %", "power cut keeping 70 %", "power cut lost changes", "crash in recovery", "recovered twice",
 	"disk fails all", "disk fails writes", "disk fails syncs", "disk fails once", "disk fails one sync", "refused by a failing disk", "crash while the disk fails",
-	"sealed", "rotated",
+	"sealed", "rotated", "routed", "configured under writes",
 }
 
 // step makes one step of the simulation.
@@ -73,8 +73,12 @@ func (s *sim) any() *call {
 		return s.put(name)
 	case n < 47:
 		return s.drop(name)
-	case n < 55:
+	case n < 53:
 		return s.remove(name)
+	case n < 54:
+		return s.remove(routed)
+	case n < 58:
+		return s.writeRouted()
 	}
 	name = pickOf(s, queues)
 	switch n := s.rng.IntN(10); {
@@ -103,12 +107,22 @@ func (s *sim) together() {
 		if crash && !write && c.topics[0] == "queue-a" {
 			continue // which of its leases are there could not be told
 		}
+		if crash && c.topics[0] == routed {
+			continue // how far its routers were would depend on the machine
+		}
 		for range 1 + s.rng.IntN(2) {
 			calls = append(calls, c)
 			if !write {
 				break
 			}
-			c = s.write(c.topics[0]) // two writers of one topic
+			if len(c.topics) > 1 {
+				break
+			}
+			name := c.topics[0]
+			if c = s.write(name); s.chance(30) { // between two writers of one topic
+				calls = append(calls, s.put(name))
+				s.count["configured under writes"]++
+			}
 		}
 		for _, n := range c.topics {
 			taken[n] = true

@@ -79,9 +79,12 @@ type ProducerConfig struct {
 func (c ProducerConfig) WithDefaults() ProducerConfig {
 	or(&c.Guard, GuardStatic)
 	or(&c.ShadowOf, GuardStatic)
+	or(&c.LagPause, 200)
+	if c.LagWarn == 0 && c.LagPause > 0 {
+		c.LagWarn = min(50, c.LagPause)
+	}
 	or(&c.LagWarn, 50)
 	or(&c.LagWarnSleep, 500*time.Millisecond)
-	or(&c.LagPause, 200)
 	or(&c.LagPoll, 100*time.Millisecond)
 	or(&c.LagTTL, 10*time.Second)
 	or(&c.LagSignal, SignalPending)
@@ -113,6 +116,7 @@ func (c ProducerConfig) Validate() error {
 		between("LagWarn", c.LagWarn, -1, 1<<40),
 		between("LagWarnSleep", c.LagWarnSleep, time.Millisecond, time.Hour),
 		between("LagPause", c.LagPause, -1, 1<<40),
+		ordered("LagWarn", c.LagWarn, "LagPause", c.LagPause),
 		between("LagPoll", c.LagPoll, time.Millisecond, time.Minute),
 		between("LagTTL", c.LagTTL, time.Second, 24*time.Hour),
 		between("LagCache", c.LagCache, -1, time.Minute),
@@ -251,6 +255,15 @@ func between[T int | int64 | float64 | time.Duration](field string, value, low, 
 		return nil
 	}
 	return fmt.Errorf("%s %v is out of range: use %v to %v", field, value, low, high)
+}
+
+// ordered refuses a soft limit that can never be reached before the hard one; a
+// negative one is off.
+func ordered(soft string, warn int64, hard string, pause int64) error {
+	if pause < 0 || warn <= pause {
+		return nil
+	}
+	return fmt.Errorf("%s %d is above %s %d, so it would never be reached: lower it, or turn it off with -1", soft, warn, hard, pause)
 }
 
 func firstError(errs ...error) error {

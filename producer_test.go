@@ -87,15 +87,21 @@ func TestMessageThatCannotBeIsRefusedWithTheField(t *testing.T) {
 func TestConfigurationThatCannotBeIsRefused(t *testing.T) {
 	s := weir.New(backendtest.NewFake(backendtest.FakeOptions{}))
 	for want, c := range map[string]weir.ProducerConfig{
-		"not built yet": {Guard: weir.GuardAdaptive},
-		"Guard":         {Guard: "on"},
-		"ShadowOf":      {ShadowOf: weir.GuardShadow},
-		"LagPoll":       {LagPoll: -1},
+		"not built yet":                     {Guard: weir.GuardAdaptive},
+		"Guard":                             {Guard: "on"},
+		"ShadowOf":                          {ShadowOf: weir.GuardShadow},
+		"LagPoll":                           {LagPoll: -1},
+		"LagWarn 300 is above LagPause 200": {LagWarn: 300},
 	} {
 		if _, err := weir.NewProducer(s, c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want an error with %q", c, err, want)
 		}
 	}
+	p, err := weir.NewProducer(s, weir.ProducerConfig{LagPause: 20})
+	if err != nil {
+		t.Fatalf("a hard limit below the default of the soft one: %v", err)
+	}
+	_ = p.Close()
 }
 
 func TestServerWithoutRoomIsOneMoreFullQueue(t *testing.T) {

@@ -86,6 +86,7 @@ var _ backend.Backend = (*Backend)(nil)
 // connection, with ErrUnavailable.
 // ErrUnavailable: the server cannot be reached or is not ready.
 func Open(ctx context.Context, u *url.URL) (*Backend, error) {
+	silence()
 	set, err := parse(u)
 	if err != nil {
 		return nil, &backend.URLError{Err: fmt.Errorf("redis URL: %w", err)}
@@ -104,6 +105,15 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	b.opened.Store(true)
 	return b, nil
 }
+
+// silence keeps the client library from printing to standard error, for the
+// whole process: every failure that it prints is returned as an error too. Its
+// SetLogger brings the lines back after the first Open.
+var silence = sync.OnceFunc(func() { redis.SetLogger(quiet{}) })
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
 
 // connect makes the client; nothing is dialed yet.
 func (b *Backend) connect(cluster bool) {

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -90,6 +91,10 @@ func (w *worker) handle(ctx context.Context, d *weir.Delivery) error {
 	return err
 }
 
+// sameSignal is how long after the first signal another one is the same: timeout(1)
+// and some shells send one to the process and one to its group.
+const sameSignal = 500 * time.Millisecond
+
 // watchSignals turns the first signal into a drain and the second into a kill.
 func (w *worker) watchSignals(signals <-chan os.Signal, done <-chan struct{}) {
 	select {
@@ -97,12 +102,20 @@ func (w *worker) watchSignals(signals <-chan os.Signal, done <-chan struct{}) {
 	case <-done:
 		return
 	}
+	first := time.Now()
 	fmt.Fprintln(w.log, "weir work: draining; a second signal ends the running commands")
 	w.drain(nil)
-	select {
-	case <-signals:
-		w.pool.Cancel()
-	case <-done:
+	for {
+		select {
+		case <-signals:
+			if time.Since(first) < sameSignal {
+				continue
+			}
+			w.pool.Cancel()
+			return
+		case <-done:
+			return
+		}
 	}
 }
 

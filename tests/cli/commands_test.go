@@ -31,6 +31,25 @@ func TestWorkDrainsWithoutARepeat(t *testing.T) {
 	}
 }
 
+// timeout(1) signals the process and its group: one end, told twice.
+func TestTwoSignalsAtOnceAreOne(t *testing.T) {
+	srv := weirtest.Start(t, weirtest.Options{})
+	url, dir := srv.URL+"/requests", t.TempDir()
+	must(t, "publish", url, writeLines(t, []string{"a"}))
+	w := run(t, "work", url, "--", "sh", "-c", `touch `+dir+`/begun; while [ ! -e `+dir+`/go ]; do sleep 0.01; done`)
+	eventually(t, "the command runs", func() bool { _, err := os.Stat(filepath.Join(dir, "begun")); return err == nil })
+	w.Signal(syscall.SIGTERM)
+	w.Signal(syscall.SIGTERM)
+	time.Sleep(100 * time.Millisecond) // the second one has come
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.Succeed()
+	if st := topicState(t, srv, "requests"); st.Count != 0 {
+		t.Errorf("the command was ended, %+v is left", st)
+	}
+}
+
 func TestACommandWhoseWorkerIsKilledStillHasItsWholeMessage(t *testing.T) {
 	srv := weirtest.Start(t, weirtest.Options{})
 	url, dir := srv.URL+"/requests", t.TempDir()

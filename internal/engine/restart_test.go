@@ -257,3 +257,34 @@ func TestADeadLetterIsAsSafeAsTheSaferTopic(t *testing.T) {
 		})
 	}
 }
+
+// What a dropped topic left in a segment that others keep is nobody's: a topic
+// that is made after a restart is not taken for it.
+func TestATopicMadeAfterARestartInheritsNothing(t *testing.T) {
+	fs := vfs.NewMem()
+	e := openOn(t, fs, "a")
+	again := func() {
+		t.Helper()
+		sealNow(t, e)
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		e = openOn(t, fs, "a")
+	}
+	put(t, e, "stays", configOf(api.Fsync))
+	write(t, e, "stays", "0")
+	put(t, e, "old", configOf(api.Fsync))
+	writeKeyed(t, e, "old", "k", "of the old topic")
+	sealNow(t, e)
+	if _, err := e.DeleteTopic(bg, "old", false); err != nil {
+		t.Fatal(err)
+	}
+	again()
+	put(t, e, "new", configOf(api.Fsync))
+	again()
+	if res := writeKeyed(t, e, "new", "k", "of the new topic"); res.Deduped || res.FirstSeq != 1 {
+		t.Errorf("the first write of a new topic is taken for a repeat: %+v", res)
+	}
+	sameRecords(t, e, "new", []string{"of the new topic"})
+	sameRecords(t, e, "stays", []string{"0"})
+}

@@ -14,7 +14,7 @@ import (
 func TestWhatIsWrittenIsSyncedWithinTheFlushInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := vfs.NewCrashableMem()
-		opt := Options{FS: mem, FlushEvery: time.Second}
+		opt := Options{FS: mem, FlushEvery: time.Second, SegmentBytes: 64 << 10}
 		l, _, _ := openLog(t, opt, 0)
 		safe := func(n uint64) {
 			t.Helper()

@@ -167,21 +167,21 @@ func (c *claim) logLeases() error {
 	for i, p := range c.picks {
 		leases[i] = op.Lease{Seq: p.Seq, ID: p.ID, Deadline: c.deadline, Deliveries: p.Deliveries}
 	}
-	tk, err := c.e.stageLeases(c.t, op.KindLease, c.req.Node, leases)
+	tk, err := c.e.stageLeases(c.t, op.KindLease, c.req.Node, leases, topic.Staged{Apply: func() {}})
 	if err != nil {
 		c.t.q.Unclaim(c.picks)
-		return err
+		return storageError(err)
 	}
 	c.log = tk
 	return nil
 }
 
-// stageLeases logs lease events of a queue whose leases are durable.
-func (e *Engine) stageLeases(t *entry, kind op.Kind, node string, leases []op.Lease) (ticket, error) {
+// stageLeases logs lease events of a queue whose leases are durable; st holds
+// what they do here once they hold, and what if they never will.
+func (e *Engine) stageLeases(t *entry, kind op.Kind, node string, leases []op.Lease, st topic.Staged) (ticket, error) {
 	part := op.Part{Kind: kind, Topic: t.ID, Node: node, Leases: leases}
-	st := topic.Staged{Apply: func() {}}
 	if err := e.logPart(t, &st, &part, classOf(t.Config.Durability)); err != nil {
-		return ticket{}, storageError(err)
+		return ticket{}, err
 	}
 	return t.stage(st), nil
 }

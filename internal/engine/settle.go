@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/op"
 	"github.com/weirmq/weir/internal/wal"
 )
@@ -97,35 +98,81 @@ func (e *Engine) settleResult(t *entry, res *api.SettleResult) {
 // Nack gives leased jobs back, at once or after req.DelayMS.
 func (e *Engine) Nack(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
 	defer guard()
-	t, now, err := e.lockQueue(name)
-	if err != nil {
-		return api.SettleResult{}, err
+	for {
+		t, now, err := e.lockQueue(name)
+		if err != nil {
+			return api.SettleResult{}, err
+		}
+		until := now + int64(req.DelayMS)
+		if t.Config.LeasesDurable {
+			res, err := e.nackDurably(t, req, now, until)
+			if err == wal.ErrStale {
+				continue
+			}
+			return res, err
+		}
+		var res api.SettleResult
+		for i, seq := range req.Seqs {
+			if !t.q.Held(seq, req.Node, leaseIDAt(req, i)) {
+				res.Skipped = append(res.Skipped, seq)
+				continue
+			}
+			t.q.Nack(seq, now, until, req.NotStarted)
+			res.Done++
+		}
+		e.settleResult(t, &res)
+		e.wakeWorkers(t)
+		t.mu.Unlock()
+		return res, nil
 	}
+}
+
+// nackDurably gives jobs back once the log has it: somebody else may have them
+// then, so there is no way back. The topic's lock is held and released.
+func (e *Engine) nackDurably(t *entry, req *api.SettleRequest, now, until int64) (api.SettleResult, error) {
 	var res api.SettleResult
 	var back []op.Lease
-	until := now + int64(req.DelayMS)
 	for i, seq := range req.Seqs {
-		if !t.q.Held(seq, req.Node, leaseIDAt(req, i)) {
+		if _, ok := t.q.Settle(seq, req.Node, leaseIDAt(req, i)); !ok {
 			res.Skipped = append(res.Skipped, seq)
 			continue
 		}
-		t.q.Nack(seq, now, until, req.NotStarted)
-		res.Done++
-		if t.Config.LeasesDurable {
-			id, n := t.q.Lease(seq)
-			l := op.Lease{Seq: seq, ID: id, Deliveries: n}
-			if req.DelayMS > 0 {
-				l.Deadline = e.wallOf(until, now)
-			}
-			back = append(back, l)
+		id, n := t.q.Lease(seq)
+		if req.NotStarted && n > 0 {
+			n--
 		}
+		l := op.Lease{Seq: seq, ID: id, Deliveries: n}
+		if req.DelayMS > 0 {
+			l.Deadline = e.wallOf(until, now)
+		}
+		back = append(back, l)
 	}
-	return e.finishLeases(t, op.KindRelease, "", back, res)
+	res.Done = len(back)
+	return e.finishLeases(t, op.KindRelease, "", back, res, topic.Staged{Apply: func() {
+		for _, l := range back {
+			t.q.Release(l.Seq, e.leaseClock(), until, req.NotStarted)
+		}
+	}, Undo: func() {
+		for _, l := range back {
+			t.q.Abort(l.Seq)
+		}
+	}})
 }
 
 // Extend sets the deadline of leased jobs to now plus req.LeaseMS.
 func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
 	defer guard()
+	for {
+		res, err := e.extend(name, req)
+		if err != wal.ErrStale {
+			return res, err
+		}
+	}
+}
+
+// extend is one attempt. The jobs have the new deadline at once, so that an ack
+// finds them, and the old one again if the log cannot keep it.
+func (e *Engine) extend(name string, req *api.SettleRequest) (api.SettleResult, error) {
 	t, now, err := e.lockQueue(name)
 	if err != nil {
 		return api.SettleResult{}, err
@@ -134,6 +181,14 @@ func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest
 	var kept []op.Lease
 	deadline := now + int64(req.LeaseMS)
 	wall := e.wallOf(deadline, now)
+	before := make(map[uint64]int64)
+	if t.Config.LeasesDurable {
+		for i, seq := range req.Seqs {
+			if t.q.Held(seq, req.Node, leaseIDAt(req, i)) {
+				before[seq] = t.q.Deadline(seq)
+			}
+		}
+	}
 	var done []uint64
 	done, res.Skipped = t.q.Extend(nil, nil, req.Seqs, req.LeaseIDs, req.Node, deadline)
 	res.Done = len(done)
@@ -144,22 +199,38 @@ func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest
 			kept = append(kept, op.Lease{Seq: seq, ID: id, Deadline: wall, Deliveries: n})
 		}
 	}
-	return e.finishLeases(t, op.KindLease, req.Node, kept, res)
+	return e.finishLeases(t, op.KindLease, req.Node, kept, res, topic.Staged{Apply: func() {}, Undo: func() {
+		for _, l := range kept {
+			t.q.Unextend(l.Seq, l.ID, deadline, before[l.Seq])
+		}
+	}})
 }
 
 // finishLeases logs lease events if there are any, and fills in the counters.
+// After an error nothing has changed; wal.ErrStale asks for another attempt.
 // The topic's lock is held and released.
-func (e *Engine) finishLeases(t *entry, kind op.Kind, node string, leases []op.Lease, res api.SettleResult) (api.SettleResult, error) {
-	e.settleResult(t, &res)
+func (e *Engine) finishLeases(t *entry, kind op.Kind, node string, leases []op.Lease, res api.SettleResult, st topic.Staged) (api.SettleResult, error) {
 	var tk ticket
 	var err error
 	if len(leases) > 0 {
-		tk, err = e.stageLeases(t, kind, node, leases)
+		if tk, err = e.stageLeases(t, kind, node, leases, st); err != nil {
+			st.Undo()
+		}
 	}
 	e.wakeWorkers(t)
 	t.mu.Unlock()
+	if err == wal.ErrStale {
+		e.unstale(t)
+		return api.SettleResult{}, err
+	}
 	if err == nil {
 		err = e.commitIf(t, tk)
 	}
-	return res, storageError(err)
+	if err != nil {
+		return api.SettleResult{}, storageError(err)
+	}
+	t.mu.Lock()
+	e.settleResult(t, &res)
+	t.mu.Unlock()
+	return res, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/queue"
+	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/op"
 )
 
@@ -133,7 +134,7 @@ func (w *Work) release() {
 			id, n := t.q.Lease(seq)
 			back[i] = op.Lease{Seq: seq, ID: id, Deliveries: n}
 		}
-		tk, err = e.stageLeases(t, op.KindRelease, "", back)
+		tk, err = e.stageLeases(t, op.KindRelease, "", back, topic.Staged{Apply: func() {}})
 	}
 	e.wakeWorkers(t)
 	t.mu.Unlock()

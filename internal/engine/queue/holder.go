@@ -38,6 +38,7 @@ func (q *Queue) Drop(h *Holder) []uint64 {
 			q.giveBack(j)
 			back = append(back, seq)
 		}
+		j.was = nil // an ack that fails gives it back, too
 	}
 	clear(h.jobs)
 	slices.Sort(back)

@@ -16,6 +16,7 @@ type modelJob struct {
 	id         uint64
 	deadline   int64 // of a lease, or the end of a delay
 	deliveries uint64
+	held       bool // settling: it was under a lease
 }
 
 // model is the same queue in the slowest way: every question looks at all jobs.
@@ -111,7 +112,7 @@ func (m *model) claim(t *rapid.T) {
 		}
 	}
 	for i, seq := range wantDead {
-		m.jobs[seq].state = settling
+		m.jobs[seq].state, m.jobs[seq].held = settling, false
 		m.fix = append(m.fix, seq)
 		if dead[i].Deliveries != m.jobs[seq].deliveries {
 			t.Fatalf("dead %+v, want %+v", dead[i], *m.jobs[seq])
@@ -158,21 +159,32 @@ func (m *model) settleJob(t *rapid.T) {
 		t.Fatalf("Settle of %d is %v, want %v", seq, ok, held)
 	}
 	if held {
-		m.jobs[seq].state = settling
+		m.jobs[seq].state, m.jobs[seq].held = settling, true
 		m.fix = append(m.fix, seq)
 	}
 }
 
-// outcome ends what settles: the removal is in the log, or it failed.
+// outcome ends what settles: the removal is in the log, or the giving back, or
+// it failed.
 func (m *model) outcome(t *rapid.T) {
 	for _, seq := range m.fix {
 		if rapid.Bool().Draw(t, "logged") {
 			m.forget(seq, seq)
 			continue
 		}
-		m.q.Abort(seq)
-		if j := m.jobs[seq]; j != nil && j.state == settling {
+		j := m.jobs[seq]
+		if j == nil || j.state != settling {
+			m.q.Abort(seq)
+			continue
+		}
+		if rapid.Bool().Draw(t, "given back") {
+			m.q.Release(seq, m.now, m.now, false)
 			j.state = ready
+			continue
+		}
+		m.q.Abort(seq)
+		if j.state = ready; j.held {
+			j.state = leased
 		}
 	}
 	m.fix = nil
@@ -227,6 +239,14 @@ func (m *model) extend(t *rapid.T) {
 	done, skipped := m.q.Extend(nil, nil, seqs, ids, node, deadline)
 	if !slices.Equal(done, want) || !slices.Equal(skipped, wantSkipped) {
 		t.Fatalf("extended %v, skipped %v, want %v and %v", done, skipped, want, wantSkipped)
+	}
+	if rapid.Bool().Draw(t, "not logged") {
+		for _, seq := range done {
+			j := m.jobs[seq]
+			m.q.Unextend(seq, j.id+1, deadline, 0) // another lease: nothing
+			m.q.Unextend(seq, j.id, deadline, m.now)
+			j.deadline = m.now
+		}
 	}
 }
 

@@ -28,6 +28,7 @@ type job struct {
 	deliveries uint64
 	size       uint32 // data plus meta; 0 = not known
 	cohort     *cohort
+	was        *cohort // settling: the lease it was under; nil if it was claimable
 	holder     *Holder // nil unless it was pushed
 	until      int64   // delayed: Unix ms from when it is claimable
 	state      state
@@ -103,7 +104,7 @@ func (q *Queue) NextEvent() (int64, bool) {
 func (q *Queue) giveBack(j *job) {
 	q.leave(j)
 	j.free()
-	j.state = ready
+	j.state, j.was = ready, nil
 	heap.Push(&q.returned, j.seq)
 }
 
@@ -225,6 +226,7 @@ func (q *Queue) Settle(seq uint64, node string, id uint64) (size uint32, ok bool
 	if j == nil || j.state != leased || j.cohort.node != node || id != 0 && j.id != id {
 		return 0, false
 	}
+	j.was = j.cohort
 	q.leave(j)
 	j.state = settling
 	return j.size, true
@@ -234,12 +236,49 @@ func (q *Queue) Settle(seq uint64, node string, id uint64) (size uint32, ok bool
 // not look it up.
 func (p *Pick) SetSize(size uint32) { p.job.size = size }
 
-// Abort makes a settling job claimable again.
+// Abort makes a settling job what it was: under the same lease until the same
+// deadline, or claimable.
 func (q *Queue) Abort(seq uint64) {
-	if j := q.jobs[seq]; j != nil && j.state == settling {
+	j := q.jobs[seq]
+	if j == nil || j.state != settling {
+		return
+	}
+	if j.was == nil {
 		q.inFlight--
 		q.giveBack(j)
+		return
 	}
+	j.state = leased
+	q.lease(j, j.was.node, j.was.deadline)
+}
+
+// lease puts a leased job into a cohort of its own.
+func (q *Queue) lease(j *job, node string, deadline int64) {
+	j.was = nil
+	j.cohort = &cohort{node: node, deadline: deadline, jobs: []*job{j}, live: 1}
+	heap.Push(&q.leases, j.cohort)
+}
+
+// Release is Nack for a job that is settling; without one it does nothing.
+func (q *Queue) Release(seq uint64, now, until int64, notStarted bool) {
+	if j := q.jobs[seq]; j != nil && j.state == settling {
+		q.Nack(seq, now, until, notStarted)
+	}
+}
+
+// Deadline returns until when a job is leased; call Held first.
+func (q *Queue) Deadline(seq uint64) int64 { return q.jobs[seq].cohort.deadline }
+
+// Unextend takes an Extend of one job to deadline back, unless its lease has
+// changed since.
+func (q *Queue) Unextend(seq, id uint64, deadline, before int64) {
+	j := q.jobs[seq]
+	if j == nil || j.state != leased || j.id != id || j.cohort.deadline != deadline {
+		return
+	}
+	node := j.cohort.node
+	q.leave(j)
+	q.lease(j, node, before)
 }
 
 // Rewind lets Claim look at the numbers from seq on again: a change that would
@@ -293,7 +332,7 @@ func (q *Queue) Nack(seq uint64, now, until int64, notStarted bool) {
 	}
 	q.leave(j)
 	j.free()
-	j.state, j.until = delayed, until
+	j.state, j.until, j.was = delayed, until, nil
 	q.delays++
 	heap.Push(&q.waiting, delay{until, j})
 }

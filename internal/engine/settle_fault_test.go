@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// A call that settles or extends and answers that it failed has changed nothing:
+// the job is held under its lease as before, and no longer than before.
+func TestASettlingCallThatFailsChangesNothing(t *testing.T) {
+	for name, call := range map[string]func(*Engine, *api.SettleRequest) error{
+		"ack":  func(e *Engine, r *api.SettleRequest) error { _, err := e.Ack(bg, "q", r); return err },
+		"nack": func(e *Engine, r *api.SettleRequest) error { _, err := e.Nack(bg, "q", r); return err },
+		"extend": func(e *Engine, r *api.SettleRequest) error {
+			r.LeaseMS = 3_600_000
+			_, err := e.Extend(bg, "q", r)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fs := newFaults(vfs.NewMem())
+				e := openOn(t, fs, "a")
+				put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.LeasesDurable, c.LeaseMS = true, 60_000 }))
+				write(t, e, "q", "1")
+				if got := seqsOf(claimJobs(t, e, "q", "w", 1)); got != "[1]" {
+					t.Fatal(got)
+				}
+				fs.failing("/wal/", syscall.EIO)
+				for range 2 { // the first finds the failure, the second a log that takes nothing
+					if err := call(e, &api.SettleRequest{Node: "w", Seqs: []uint64{1}}); !api.IsCode(err, api.CodeInternal) {
+						t.Fatalf("on a disk that fails: %v", err)
+					}
+				}
+				fs.set(nil)
+				time.Sleep(5 * time.Second)
+				if got := seqsOf(claimJobs(t, e, "q", "other", 1)); got != "[]" {
+					t.Errorf("%s: another worker gets %s while the lease lasts", name, got)
+				}
+				if s := stateOf(t, e, "q"); s.Queue.InFlight != 1 || s.Queue.Ready != 0 {
+					t.Errorf("%+v", s.Queue)
+				}
+				time.Sleep(56 * time.Second)
+				if got := seqsOf(claimJobs(t, e, "q", "other", 1)); got != "[1]" {
+					t.Errorf("%s: another worker gets %s after the lease", name, got)
+				}
+				if res := ack(t, e, "q", "other", 1); res.Done != 1 {
+					t.Errorf("%+v", res)
+				}
+			})
+		})
+	}
+}

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -31,9 +27,6 @@ sealed records is only reported; restore a backup for it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cmd.SilenceUsage = true
 			dir := args[0]
-			if _, err := os.Stat(filepath.Join(dir, "wal")); errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("%s is not a data directory of weir: it has no wal folder", dir)
-			}
 			n, err := engine.Repair(engine.Options{Dir: dir}, mark, cmd.OutOrStdout())
 			if err != nil {
 				return err

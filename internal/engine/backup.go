@@ -95,7 +95,7 @@ func (s *Snapshot) take(ctx context.Context) error {
 	}
 	// The copy counts as not closed, on another machine: what was handed out
 	// after it is announced as lost when it is used.
-	b, err := json.Marshal(format{Format: FormatVersion, Boot: "backup"})
+	b, err := json.Marshal(format{Format: FormatVersion, Boot: bootOfBackup})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -44,13 +46,23 @@ func decodeFormat(b []byte) (format, error) {
 	return format{Format: *f.Format, Boot: *f.Boot, Clean: *f.Clean}, nil
 }
 
+// Boots of a FORMAT that no machine has.
+const (
+	bootOfBackup = "backup"   // of a copy, which holds no log
+	bootOfRepair = "repaired" // of a FORMAT that had to be made anew
+)
+
+// errFormat says that FORMAT is missing or damaged, which repair can mend.
+var errFormat = errors.New("FORMAT is missing or damaged")
+
 // directory is a data directory that this process holds.
 type directory struct {
 	fs       vfs.FS
 	path     string
-	lock     io.Closer
+	locks    []io.Closer
 	boot     string
 	fresh    bool // nothing was in it
+	copied   bool // it was made from a backup and has not served yet
 	clean    bool // the last writer closed it
 	sameBoot bool // the machine has not restarted since the last writer
 	prepared bool // what markClean writes stands ready
@@ -62,11 +74,19 @@ func openDirectory(fs vfs.FS, path, boot string) (*directory, error) {
 	if err := makeDirectory(fs, path); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
+	// Looked at first, since the lock is a file in it.
+	if _, err := ownDirectory(fs, path); err != nil {
+		return nil, err
+	}
 	d, err := lockDirectory(fs, path, boot)
 	if err != nil {
 		return nil, err
 	}
 	if err := d.readFormat(); err != nil {
+		d.release()
+		return nil, err
+	}
+	if err := d.checkParts(); err != nil {
 		d.release()
 		return nil, err
 	}
@@ -134,15 +154,65 @@ func makeDirectory(fs vfs.FS, path string) error {
 	return nil
 }
 
+// ownDirectory looks whose a directory is: used says that a server has written
+// to it. One that holds something else is refused.
+func ownDirectory(fs vfs.FS, path string) (used bool, err error) {
+	info, err := fs.Stat(path)
+	if err != nil {
+		return false, fmt.Errorf("data directory: %w", err)
+	}
+	if !info.IsDir() {
+		return false, fmt.Errorf("data directory %s is a file: name the directory that holds FORMAT, wal and kv, or a new one", path)
+	}
+	names, err := fs.List(path)
+	if err != nil {
+		return false, fmt.Errorf("data directory: %w", err)
+	}
+	foreign := ""
+	for _, n := range names {
+		switch n = fs.PathBase(n); n {
+		case "FORMAT", "wal", "kv":
+			used = true
+		case "LOCK", "PID", "stage", "FORMAT.tmp", "PID.tmp", "lost+found":
+		default:
+			if !strings.HasPrefix(n, ".") {
+				foreign = n
+			}
+		}
+	}
+	if !used && foreign != "" {
+		return false, fmt.Errorf("data directory %s holds %s and nothing of weir's: name an empty directory, or one that a server has used", path, foreign)
+	}
+	return used, nil
+}
+
 // lockDirectory takes the lock of an existing data directory.
 func lockDirectory(fs vfs.FS, path, boot string) (*directory, error) {
 	d := &directory{fs: fs, path: path, boot: boot}
 	lock, err := fs.Lock(fs.PathJoin(path, "LOCK"))
+	if err == nil {
+		d.locks = append(d.locks, lock)
+		err = d.lockItself()
+	}
 	if err != nil {
+		d.release()
 		return nil, fmt.Errorf("data directory %s is %w (its LOCK is held%s): stop that process or name another directory: %w", path, ErrInUse, d.holder(), err)
 	}
-	d.lock = lock
 	return d, nil
+}
+
+// lockItself locks the directory itself: LOCK is a file, which somebody may
+// remove under a running server. A file system that cannot is left with LOCK.
+func (d *directory) lockItself() error {
+	dir, err := d.fs.OpenDir(d.path)
+	if err != nil {
+		return err
+	}
+	d.locks = append(d.locks, dir)
+	if fd := dir.Fd(); fd != vfs.InvalidFd {
+		return flock(fd)
+	}
+	return nil
 }
 
 func (d *directory) file(name string) string { return d.fs.PathJoin(d.path, name) }
@@ -159,14 +229,10 @@ func (d *directory) holder() string {
 func (d *directory) readFormat() error {
 	b, err := readFile(d.fs, d.file("FORMAT"))
 	if errors.Is(err, os.ErrNotExist) {
-		names, err := d.fs.List(d.path)
-		if err != nil {
-			return fmt.Errorf("data directory: %w", err)
-		}
-		for _, n := range names {
-			if n == "wal" || n == "kv" {
-				return fmt.Errorf("data directory %s holds %s but no FORMAT file: run `weir repair %s` or restore a backup", d.path, n, d.path)
-			}
+		if used, err := ownDirectory(d.fs, d.path); err != nil {
+			return err
+		} else if used {
+			return fmt.Errorf("data directory %s holds records but no FORMAT file (%w): run `weir repair %s` or restore a backup", d.path, errFormat, d.path)
 		}
 		d.fresh, d.clean = true, true
 		return nil
@@ -176,12 +242,36 @@ func (d *directory) readFormat() error {
 	}
 	f, err := decodeFormat(b)
 	if err != nil || f.Format < 1 {
-		return fmt.Errorf("data directory %s: FORMAT is damaged: run `weir repair %s`", d.path, d.path)
+		return fmt.Errorf("data directory %s: %w: run `weir repair %s`", d.path, errFormat, d.path)
 	}
 	if f.Format > FormatVersion {
 		return fmt.Errorf("data directory %s has format %d, this weir reads up to format %d: use a newer weir", d.path, f.Format, FormatVersion)
 	}
-	d.fresh, d.clean, d.sameBoot = f.Boot == "", f.Clean, f.Boot == d.boot
+	d.fresh, d.copied, d.clean, d.sameBoot = f.Boot == "", f.Boot == bootOfBackup, f.Clean, f.Boot == d.boot
+	return nil
+}
+
+// checkParts refuses a directory that a server has used and that lacks a part:
+// it would begin empty, and give out numbers again.
+func (d *directory) checkParts() error {
+	for _, part := range []struct {
+		name, holds string
+		optional    bool
+	}{
+		{"kv", "MANIFEST-", d.fresh},
+		{"wal", ".wal", d.fresh || d.copied},
+	} {
+		if part.optional {
+			continue
+		}
+		names, err := d.fs.List(d.file(part.name))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("data directory: %w", err)
+		}
+		if !slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, part.holds) }) {
+			return fmt.Errorf("data directory %s was used by a server, but its %s is missing or empty: mount it or put it back, or restore a backup into a new directory", d.path, part.name)
+		}
+	}
 	return nil
 }
 
@@ -219,8 +309,8 @@ func (d *directory) markClean() error {
 }
 
 func (d *directory) release() {
-	if d.lock != nil {
-		d.lock.Close()
+	for _, l := range d.locks {
+		l.Close()
 	}
 }
 

@@ -83,8 +83,12 @@ func sameAnswers(want, got map[string]*answer) error {
 		return fmt.Errorf("%d topics, want %d", len(got), len(want))
 	}
 	for name, w := range want {
-		if g := got[name]; g == nil || g.text != w.text {
-			return fmt.Errorf("topic %s answers otherwise: %+v, want %+v", name, g, w)
+		g := got[name]
+		if g == nil {
+			return fmt.Errorf("topic %s does not answer", name)
+		}
+		if g.text != w.text {
+			return fmt.Errorf("topic %s answers otherwise: %.400s, want %.400s", name, g.text, w.text)
 		}
 	}
 	return nil

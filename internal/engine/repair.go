@@ -19,20 +19,35 @@ import (
 func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
 	defer guard()
 	opt = opt.withDefaults()
+	if used, err := ownDirectory(opt.FS, opt.Dir); err != nil {
+		return 0, err
+	} else if !used {
+		return 0, fmt.Errorf("%s is not a data directory of weir: it has no FORMAT, wal or kv", opt.Dir)
+	}
 	d, err := lockDirectory(opt.FS, opt.Dir, opt.BootID)
 	if err != nil {
 		return 0, err
 	}
 	defer d.release()
-	if err := d.readFormat(); err != nil {
+	if err := d.readFormat(); errors.Is(err, errFormat) {
 		fmt.Fprintln(report, err)
 		damaged++
-		if mark {
-			if err := d.write(false); err != nil {
-				return damaged, err
-			}
-			fmt.Fprintln(report, "FORMAT: written anew")
+	} else if err != nil {
+		return 0, err
+	}
+	if d.fresh {
+		fmt.Fprintln(report, "no server has used this directory yet")
+		return 0, nil
+	}
+	if err := d.checkParts(); err != nil {
+		return damaged, err
+	}
+	if mark && damaged > 0 {
+		// Nobody knows which machine wrote last: what may be lost counts as lost.
+		if err := d.writeFormat(format{Format: FormatVersion, Boot: bootOfRepair}); err != nil {
+			return damaged, err
 		}
+		fmt.Fprintln(report, "FORMAT: written anew")
 	}
 	s, err := store.Open(store.Options{FS: opt.FS, Dir: opt.Dir, Logger: opt.Logger, ReadOnly: true})
 	if err != nil {

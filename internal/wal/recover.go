@@ -174,7 +174,7 @@ func (r *recovery) close() {
 // load opens all files of the directory and reads their headers.
 func (r *recovery) load() error {
 	names, err := r.opt.FS.List(r.opt.Dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	slices.Sort(names)
@@ -295,10 +295,28 @@ func (r *recovery) walk(replay func(Op) error) error {
 			return err
 		}
 		if !done {
-			return r.cut(f, chain[i+1:], gr)
+			if err := r.cut(f, chain[i+1:], gr); err != nil {
+				return err
+			}
+			break
 		}
 	}
-	return nil
+	return r.followed()
+}
+
+// followed refuses a log that ends although a file behind its last segment is
+// there: the numbers of the files have no holes at that end, so the one between
+// was removed.
+func (r *recovery) followed() error {
+	if r.tail == nil || len(r.files) == 0 {
+		return nil
+	}
+	next := r.tail.number + 1
+	if r.files[len(r.files)-1].number <= next || slices.ContainsFunc(r.files, func(f *segFile) bool { return f.number == next }) {
+		return nil
+	}
+	r.badFile = nil // what was in it is not known, so it cannot be marked
+	return &CorruptError{File: r.opt.FS.PathJoin(r.opt.Dir, segName(next)), LSN: r.next, Reason: "the file is missing and a later one is there"}
 }
 
 // chain selects the segments that may hold operations behind after, and sets

@@ -48,6 +48,9 @@ func Inspect(opt Options, after uint64, begin func() (replay func(Op) error, gap
 		if err != nil {
 			return found, err
 		}
+		if len(found) > 0 && found[len(found)-1] == d {
+			return found, bad // to skip it does not help
+		}
 		found = append(found, d)
 	}
 }

@@ -1,0 +1,226 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/wal"
+)
+
+// without returns the image without a file, or without a folder.
+func (im image) without(name string) image {
+	less := image{}
+	for p, b := range im {
+		if p != name && !strings.HasPrefix(p, name+"/") {
+			less[p] = b
+		}
+	}
+	return less
+}
+
+// killedInUse makes a directory as a kill leaves it: several sealed segments,
+// several in the log, and the log's file in preparation.
+func killedInUse(t *testing.T) image {
+	t.Helper()
+	fs := vfs.NewCrashableMem()
+	e, err := Open(bg, rotOptions(fs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	put(t, e, "log", configOf(api.Fsync))
+	write(t, e, "log", `"sealed"`)
+	sealNow(t, e)
+	e.sealing.Lock() // what follows stays in the log
+	defer e.sealing.Unlock()
+	for range 9 {
+		write(t, e, "log", `"`+strings.Repeat("x", 5<<10)+`"`)
+	}
+	// The mark follows the log within moments.
+	for {
+		mark, err := readFile(fs, "/data/wal/mark")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := binary.LittleEndian.Uint64(mark[16:]); e.log.Durable(at+1) != wal.Synced {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return imageOf(t, fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))}), "/data")
+}
+
+// A used directory that lacks any part of it (a mount is not there, a copy was
+// made with an exclude) is refused or has everything, and is never begun anew.
+func TestAUsedDirectoryThatLacksAPartIsRefused(t *testing.T) {
+	closed, _ := rotting(t)
+	for kind, im := range map[string]image{"closed": closed, "killed": killedInUse(t)} {
+		want := im.mustAnswer(t)
+		parts := append(slices.Sorted(maps.Keys(im)), "/data/wal", "/data/kv", "/data/stage")
+		refused := 0
+		for _, part := range parts {
+			less := im.without(part)
+			for _, emptied := range []bool{false, true} {
+				fs, err := less.with("", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if emptied && path.Ext(part) == "" {
+					if err := fs.MkdirAll(part, 0o700); err != nil && !im.isFile(part) {
+						t.Fatal(err)
+					}
+				}
+				got, err := answersOf(fs)
+				var no *refusal
+				switch {
+				case err == nil:
+					if err := sameAnswers(want, got); err != nil {
+						t.Errorf("%s, without %s: %v", kind, part, err)
+					}
+				case !errors.As(err, &no):
+					t.Errorf("%s, without %s: %v", kind, part, err)
+				default:
+					refused++
+					if err := less.sameFiles(fs, "", nil); err != nil {
+						t.Errorf("%s, without %s: the start was refused (%v), but %v", kind, part, no, err)
+					}
+					if n, err := Repair(rotOptions(fs), false, &strings.Builder{}); n == 0 && err == nil {
+						t.Errorf("%s, without %s: the start says %v, repair that nothing is damaged", kind, part, no)
+					}
+				}
+			}
+		}
+		t.Logf("%s: %d parts, %d refusals", kind, len(parts), refused)
+		if refused < 8 {
+			t.Error("hardly any part is missed")
+		}
+	}
+}
+
+func (im image) isFile(name string) bool { _, ok := im[name]; return ok }
+
+func TestARestoredDirectoryIsFineWithoutALog(t *testing.T) {
+	fs := vfs.NewMem()
+	e, err := Open(bg, rotOptions(fs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, e, "log", configOf(api.Fsync))
+	write(t, e, "log", `"kept"`)
+	if err := errors.Join(e.Backup(bg, "/copy"), e.Close()); err != nil {
+		t.Fatal(err)
+	}
+	opt := rotOptions(fs)
+	opt.Dir = "/copy"
+	for range 2 {
+		var report strings.Builder
+		if n, err := Repair(opt, true, &report); n != 0 || err != nil {
+			t.Fatal(n, err, report.String())
+		}
+		e, err := Open(bg, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := read(t, e, "log", 0); len(got) != 1 {
+			t.Fatal(got)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := fs.RemoveAll("/copy/wal"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(bg, opt); err == nil || !strings.Contains(err.Error(), "its wal is missing or empty") {
+		t.Fatalf("once a server has used it, its log is part of it: %v", err)
+	}
+}
+
+func TestADirectoryOfSomebodyElseIsRefusedAndLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "thesis.tex")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, file} {
+		if _, err := Open(bg, Options{Dir: path}); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("a server on %s: %v", path, err)
+		}
+		for _, mark := range []bool{false, true} {
+			if n, err := Repair(Options{Dir: path}, mark, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("repair of %s: %d, %v", path, n, err)
+			}
+		}
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil || len(names) != 1 {
+		t.Error(names, err)
+	}
+	for _, path := range []string{filepath.Join(dir, "absent"), t.TempDir()} {
+		if _, err := Repair(Options{Dir: path}, true, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("repair of %s: %v", path, err)
+		}
+	}
+	for _, name := range []string{".snapshot", "lost+found"} { // what file systems put there
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		open(t, dir).Close()
+	}
+}
+
+func TestANewerFormatIsNotRepairedAway(t *testing.T) {
+	dir := t.TempDir()
+	open(t, dir).Close()
+	name := filepath.Join(dir, "FORMAT")
+	newer := []byte(`{"format":99,"boot":"x","clean":true}`)
+	if err := os.WriteFile(name, newer, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Repair(Options{Dir: dir}, true, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "use a newer weir") {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(name); err != nil || string(b) != string(newer) {
+		t.Error(string(b), err)
+	}
+}
+
+// The test reaches the directory by another name, as another process would: a
+// process does not lock itself out of a file.
+func TestASecondServerStaysOutThoughLockIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.Symlink(dir, other); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, dir)
+	if err := os.Remove(filepath.Join(dir, "LOCK")); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := Open(bg, Options{Dir: other}); !errors.Is(err, ErrInUse) {
+		t.Errorf("a second server: %v", err)
+		if err == nil {
+			second.Close()
+		}
+	}
+	if _, err := Repair(Options{Dir: other}, true, &strings.Builder{}); !errors.Is(err, ErrInUse) {
+		t.Errorf("repair: %v", err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, other)
+}

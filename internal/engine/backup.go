@@ -39,7 +39,7 @@ const ManifestName = "MANIFEST.json"
 
 // BackupRate is how fast a server gives a backup away, bytes per second, unless
 // it is told otherwise: slow enough not to be felt by its other clients.
-const BackupRate = 64 << 20
+const BackupRate = 32 << 20
 
 // snapshotDir is where the tables of a snapshot are linked to, in the data
 // directory: so that they can be, and so that the next start finds what a

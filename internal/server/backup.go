@@ -22,7 +22,7 @@ const backupPatience = 5 * time.Minute
 //
 // It needs the admin scope and a key without prefixes, since the copy holds
 // every topic. Everything acknowledged before the call is in it. It goes no
-// faster than rate bytes per second, 64 MiB if the parameter is absent; 0 is no
+// faster than rate bytes per second, 32 MiB if the parameter is absent; 0 is no
 // limit. The tar's paths are relative to the data directory, and its last file
 // is the manifest; one that ends without its two blocks of zeros was cut off and
 // is worthless, which is also why a failure under way breaks the connection.

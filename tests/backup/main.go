@@ -26,7 +26,7 @@ import (
 
 func main() {
 	gib := flag.Float64("gib", 2, "GiB to fill the server with")
-	rate := flag.Int("rate", 64, "--rate of the backup, MiB per second")
+	rate := flag.Int("rate", 32, "--rate of the backup, MiB per second")
 	quiet := flag.Duration("quiet", 30*time.Second, "how long throughput is measured before and after the backup, each")
 	temp := flag.String("dir", "", "where to work; default: the system's temporary directory")
 	flag.Parse()

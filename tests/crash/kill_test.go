@@ -20,7 +20,8 @@ func TestKilledServerKeepsWhatItAcknowledged(t *testing.T) {
 	process := &rounds.Process{Binary: binary, Dir: data}
 	sum, err := rounds.Run(t.Context(), rounds.Options{
 		Host: process, Rounds: 60, Deadline: time.Now().Add(80 * time.Second), Seed: seed, DiskFlush: time.Second,
-		Twice: rounds.Twice(binary, data, dir, nil), TwiceEvery: 15,
+		Backup: rounds.CommandBackup(binary, dir),
+		Twice:  rounds.Twice(binary, data, dir, nil), TwiceEvery: 15,
 	})
 	t.Log(sum)
 	if err != nil {

@@ -290,7 +290,14 @@ func (t *topic) sameRecord(r *Rec, e *Event) {
 
 // removals learns from deletes and acks which records are gone.
 func (t *topic) removals(events []*Event) {
-	defer func(now []*Event) { t.deletes = slices.DeleteFunc(append(t.deletes, now...), t.whole) }(events)
+	defer func() {
+		for _, e := range events {
+			if !t.whole(e) { // a crash may undo it for what was there
+				t.deletes = append(t.deletes, perhaps(e))
+			}
+		}
+		t.deletes = slices.DeleteFunc(t.deletes, t.whole)
+	}()
 	for _, e := range append(slices.Clone(t.deletes), events...) {
 		switch {
 		case e.Outcome == Fail:

@@ -96,17 +96,30 @@ func (k *backedUp) pick(parts []life, e *Event) {
 	}
 }
 
-func (k *backedUp) byBatch(lives []*life) *topic {
+// byBatch is the one life that every shown record was written in. A batch may
+// have been sent to more than one: then nothing can be said.
+func (k *backedUp) byBatch(lives []*life) (found *topic) {
+	for _, l := range lives {
+		if !k.allIn(l.t) {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = l.t
+	}
+	return found
+}
+
+func (k *backedUp) allIn(t *topic) bool {
 	for _, p := range k.events {
 		for i := range p.Recs {
-			for _, l := range lives {
-				if l.t.batches[p.Recs[i].Batch] != nil {
-					return l.t
-				}
+			if t.batches[p.Recs[i].Batch] == nil {
+				return false
 			}
 		}
 	}
-	return nil
+	return true
 }
 
 // judge checks one topic; place is a time by which the place of the log had

@@ -157,6 +157,9 @@ func sweepOnce(t *testing.T, seed uint64) int64 {
 	}
 	s.script(e, rand.New(rand.NewPCG(seed, 5)))
 	s.step("close", func(world) {}, e.Close)
+	if s.backups < 3 {
+		t.Errorf("only %d of three backups met any load", s.backups)
+	}
 	close(s.points)
 	wg.Wait()
 	return s.n.Load()
@@ -236,9 +239,15 @@ func (s *sweep) script(e *Engine, rng *rand.Rand) {
 		more.settings(round)
 		more.lives(round)
 		append("jobs", 4)
-		s.ackAndKill(e)
-		more.backup(fmt.Sprint("/backup", round), nil)
-
+		more.backup(fmt.Sprint("/backup", round), []func(){
+			func() { s.ackAndKill(e); append("capped-disk", 4) },
+			func() {
+				before := uint64(4 + 5*round)
+				remove("disk", "a range", &api.DeleteRequest{HasBefore: true, BeforeSeq: before}, func(n uint64, _ string) bool { return n < before })
+				append("disk", 2)
+			},
+			func() { append("in", 2) },
+		})
 	}
 }
 

@@ -29,6 +29,9 @@ Every flag has a twin in the environment: --data-dir is WEIR_DATA_DIR. A flag wi
 Keys come from WEIR_API_KEYS alone, since a command line is visible to everyone on
 the machine.`
 
+// recoveryTold is how often a recovery that takes long is told.
+const recoveryTold = 5 * time.Second
+
 const serveExample = `  weir serve
   weir serve --host 0.0.0.0 --data-dir /var/lib/weir    # with WEIR_API_KEYS set`
 
@@ -39,6 +42,7 @@ var serveFlags = []struct{ name, usage string }{
 	{"port-file", "file that gets the bound host:port"},
 	{"data-dir", "data directory (default ./weir-data)"},
 	{"log-format", "form of the log on standard error: text or json (default text)"},
+	{"log-level", "least level of its lines: debug, info, warn or error (default info)"},
 	{"disk-flush-ms", "longest time a disk write stays unsynced (default 1000)"},
 	{"stall-after", "how long the log may stand still with work waiting before the process ends with code 75, 0s for ever (default 30s)"},
 	{"disk-reserve", "free space below which writes are refused, in bytes or as 512MiB, 0 for none (default: the smaller of 192MiB and a tenth of the disk)"},
@@ -74,20 +78,28 @@ func newServeCmd() *cobra.Command {
 		Example: serveExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := server.ConfigFrom(serveLookup(cmd))
-			if err != nil {
-				return err
-			}
+			cmd.SilenceUsage = true
+			hangup, end := surviveSignals()
+			defer end()
 			log, err := newLogger(cmd.ErrOrStderr(), serveLookup(cmd))
 			if err != nil {
 				return err
 			}
-			cmd.SilenceUsage = true
+			cfg, err := server.ConfigFrom(serveLookup(cmd))
+			if err != nil {
+				return inLog(log, serveLookup(cmd), err)
+			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			// A second signal ends the process at once.
 			context.AfterFunc(ctx, stop)
-			return serve(ctx, cfg, cmd.OutOrStdout(), log)
+			var reloading sync.WaitGroup
+			reloadCtx, endReload := context.WithCancel(context.Background()) // also while it stops
+			reloading.Go(func() { reloadLoop(reloadCtx, hangup, reloads(), log) })
+			err = serve(ctx, cfg, banner(cmd.OutOrStdout(), serveLookup(cmd)), log)
+			endReload()
+			reloading.Wait()
+			return inLog(log, serveLookup(cmd), err)
 		},
 	}
 	for _, f := range serveFlags {
@@ -107,16 +119,53 @@ func serveLookup(cmd *cobra.Command) server.Lookup {
 	}
 }
 
-// newLogger makes the log of a server; WEIR_LOG_FORMAT says in which form.
+// newLogger makes the log of a server; WEIR_LOG_FORMAT says in which form and
+// WEIR_LOG_LEVEL how much.
 func newLogger(out io.Writer, lookup server.Lookup) (*slog.Logger, error) {
-	format, _ := lookup("WEIR_LOG_FORMAT")
-	switch format {
-	case "", "text":
-		return slog.New(slog.NewTextHandler(out, nil)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(out, nil)), nil
+	var opt slog.HandlerOptions
+	switch level, _ := lookup("WEIR_LOG_LEVEL"); level {
+	case "", "info":
+	case "debug":
+		opt.Level = slog.LevelDebug
+	case "warn":
+		opt.Level = slog.LevelWarn
+	case "error":
+		opt.Level = slog.LevelError
+	default:
+		return nil, fmt.Errorf("WEIR_LOG_LEVEL=%q: want debug, info, warn or error", level)
 	}
-	return nil, fmt.Errorf("WEIR_LOG_FORMAT=%q: want text or json", format)
+	switch format, _ := lookup("WEIR_LOG_FORMAT"); format {
+	case "", "text":
+		return slog.New(slog.NewTextHandler(out, &opt)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(out, &opt)), nil
+	default:
+		return nil, fmt.Errorf("WEIR_LOG_FORMAT=%q: want text or json", format)
+	}
+}
+
+func logsJSON(lookup server.Lookup) bool {
+	format, _ := lookup("WEIR_LOG_FORMAT")
+	return format == "json"
+}
+
+// inLog puts the error that ends a server into its log where that is read by a
+// machine, which would stumble over a line in another form.
+func inLog(log *slog.Logger, lookup server.Lookup, err error) error {
+	if err == nil || !logsJSON(lookup) {
+		return err
+	}
+	log.Error("weir ends", "error", err.Error())
+	return errSaid
+}
+
+// banner is where the line for people goes that says where the server is: nowhere
+// if the output is for machines, whose log says the same.
+func banner(out io.Writer, lookup server.Lookup) io.Writer {
+	if logsJSON(lookup) {
+		return io.Discard
+	}
+	return out
 }
 
 // serve runs a server until ctx ends.
@@ -128,6 +177,8 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer, log *slog.Logg
 	if err != nil {
 		return err
 	}
+	tellStart(cfg, log)
+	log.Info("listening", "address", l.Addr().String())
 	// What the data directory holds is nobody else's to read.
 	syscall.Umask(0o077)
 	srv := server.New(cfg, server.Options{Version: version(), Logger: log})
@@ -139,28 +190,51 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer, log *slog.Logg
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
-	err = run(ctx, cfg, srv, l.Addr().String(), opening, served, out)
+	err = run(ctx, cfg, srv, l.Addr().String(), opening, served, out, log)
+	begin := time.Now()
+	log.Info("stopping: new requests are turned away, running ones have 10 s")
 	srv.Stop()
-	return errors.Join(err, <-served, opening.close())
+	log.Info("no request is running any more; closing the data directory")
+	err = errors.Join(err, <-served, opening.close())
+	log.Info("stopped", "seconds", time.Since(begin).Seconds())
+	return err
+}
+
+// tellStart says what is started and with what rights; never a secret.
+func tellStart(cfg server.Config, log *slog.Logger) {
+	log.Info("weir starts", "version", version(), "pid", os.Getpid(), "data_dir", cfg.DataDir, "settings", cfg.Changed)
+	keys, limited := cfg.Keys.Count()
+	if keys == 0 {
+		log.Info("auth is off: whoever reaches the address has every right")
+		return
+	}
+	log.Info("auth is on", "keys", keys, "limited_to_prefixes", limited)
 }
 
 // run is the life of the server between its first and its last request.
-func run(ctx context.Context, cfg server.Config, srv *server.Server, addr string, opening *opening, served chan error, out io.Writer) error {
+func run(ctx context.Context, cfg server.Config, srv *server.Server, addr string, opening *opening, served chan error, out io.Writer, log *slog.Logger) error {
 	if err := writePortFile(cfg.PortFile, addr); err != nil {
 		opening.cancel()
 		return err
 	}
-	select {
-	case <-opening.done:
-		if opening.err != nil {
-			return startError(ctx, opening.err)
+	tick := time.NewTicker(recoveryTold)
+	defer tick.Stop()
+	for open := false; !open; {
+		select {
+		case <-tick.C:
+			log.Info("the data directory is still being recovered", "share", srv.Recovered())
+		case <-opening.done:
+			if open = true; opening.err != nil {
+				return startError(ctx, opening.err)
+			}
+		case err := <-served:
+			opening.cancel()
+			served <- nil
+			return err
 		}
-	case err := <-served:
-		opening.cancel()
-		served <- nil
-		return err
 	}
 	srv.SetEngine(opening.engine)
+	log.Info("ready", "url", "http://"+addr)
 	fmt.Fprintf(out, "weir %s is ready at http://%s, data in %s\n", version(), addr, cfg.DataDir)
 	select {
 	case <-ctx.Done():

@@ -10,7 +10,12 @@ import (
 func TestTheLogIsTextOrJSON(t *testing.T) {
 	line := func(format string) string {
 		var out bytes.Buffer
-		log, err := newLogger(&out, func(string) (string, bool) { return format, format != "" })
+		log, err := newLogger(&out, func(name string) (string, bool) {
+			if name == "WEIR_LOG_FORMAT" {
+				return format, format != ""
+			}
+			return "", false
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

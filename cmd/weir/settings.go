@@ -138,5 +138,10 @@ func addLogFormat(f *pflag.FlagSet, format *string) {
 
 // commandLog is the log of a command.
 func commandLog(out io.Writer, format string) (*slog.Logger, error) {
-	return newLogger(out, func(string) (string, bool) { return format, true })
+	return newLogger(out, func(name string) (string, bool) {
+		if name == "WEIR_LOG_FORMAT" {
+			return format, true
+		}
+		return "", false
+	})
 }

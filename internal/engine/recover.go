@@ -16,6 +16,7 @@ import (
 // recover loads what the store holds and applies the operations of the log
 // behind it. It plans nothing: every number and loss is as it was logged.
 func (e *Engine) recover(ctx context.Context) error {
+	begin := time.Now()
 	if err := e.openStore(!e.dir.fresh); err != nil {
 		return err
 	}
@@ -42,7 +43,13 @@ func (e *Engine) recover(ctx context.Context) error {
 		e.opt.Logger.Warn("the end of the log was torn and is cut off; nothing acknowledged was in it", "file", was.TornFile, "offset", was.TornOffset, "bytes", was.TornBytes)
 	}
 	e.startAt, e.startMS = time.Now(), e.clock()
-	return e.finish(&r)
+	if err := e.finish(&r); err != nil {
+		return err
+	}
+	e.opt.Logger.Info("the data directory is open", "topics", e.reg.len(), "records", e.records.Load(), "format", FormatVersion,
+		"replayed_operations", r.applied, "replayed_bytes", was.Bytes, "seconds", time.Since(begin).Seconds(),
+		"closed_cleanly", e.dir.clean, "lost_numbers", r.lost)
+	return nil
 }
 
 // openStore loads what the store holds. The store of a directory that was used
@@ -162,9 +169,11 @@ func (e *Engine) restoreLease(t *entry, l store.Lease) {
 
 // replay applies operations of the log to the topics.
 type replay struct {
-	e    *Engine
-	part op.Part
-	gap  bool // operations were lost, and marked so by weir repair
+	e             *Engine
+	part          op.Part
+	applied, lost uint64 // operations, and numbers announced as lost
+
+	gap bool // operations were lost, and marked so by weir repair
 
 	stray int // parts left out that name a topic which has ended
 }
@@ -175,6 +184,7 @@ func (r *replay) applier(ctx context.Context) func(wal.Op) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		r.applied++
 		return r.apply(o)
 	}
 }
@@ -255,6 +265,7 @@ func (e *Engine) finish(r *replay) error {
 	lost := !e.dir.clean
 	for _, t := range e.reg.all() {
 		if r.gap || lost && losesTail(&t.Config, e.dir.sameBoot) {
+			r.lost += max(t.Reserved, t.Head) - t.Head
 			if err := e.loseTail(t); err != nil {
 				return err
 			}

@@ -126,6 +126,20 @@ func parseKey(entry string) (*apiKey, error) {
 	return k, nil
 }
 
+// Count returns how many keys there are and how many of them are limited to
+// prefixes; 0 if auth is off.
+func (ks *Keys) Count() (all, limited int) {
+	if ks == nil {
+		return 0, 0
+	}
+	for _, k := range ks.list {
+		if k.limited() {
+			limited++
+		}
+	}
+	return len(ks.list), limited
+}
+
 // find returns the key with this secret, comparing with all of them in a time
 // that does not depend on which one matches.
 func (ks *Keys) find(secret string) *apiKey {

@@ -29,6 +29,8 @@ type Config struct {
 	MinHeartbeatMS int64 // shortest heartbeat of a stream; 0: the contract's
 
 	Limits api.Limits
+
+	Changed []string // the numbers, sizes, times and switches that differ from their defaults, as NAME=value
 }
 
 // Lookup finds a setting by the name of its environment variable.
@@ -56,6 +58,7 @@ func ConfigFrom(lookup Lookup) (Config, error) {
 	if r.err != nil {
 		return Config{}, r.err
 	}
+	c.Changed = r.changed
 	keys, err := ParseKeys(r.text("WEIR_API_KEYS", ""))
 	if err != nil {
 		return Config{}, fmt.Errorf("WEIR_API_KEYS: %w", err)
@@ -99,8 +102,17 @@ func bindsLoopback(host string) bool {
 
 // settings reads typed values and keeps the first error.
 type settings struct {
-	lookup Lookup
-	err    error
+	lookup  Lookup
+	err     error
+	changed []string
+}
+
+// note keeps a value that differs from its default. Text is not among them: it
+// may be what nobody else is to read.
+func (r *settings) note(name, value string, differs bool) {
+	if differs {
+		r.changed = append(r.changed, name+"="+value)
+	}
 }
 
 func (r *settings) text(name, def string) string {
@@ -126,6 +138,7 @@ func (r *settings) number(name string, def, low, high int64) int64 {
 		r.refuse(name, v, fmt.Sprintf("a whole number from %d to %d", low, high))
 		return def
 	}
+	r.note(name, v, n != def)
 	return n
 }
 
@@ -140,6 +153,7 @@ func (r *settings) duration(name string, def, low, high time.Duration) time.Dura
 		r.refuse(name, v, fmt.Sprintf("a time from %s to %s such as 30s, or 0s for never", low, high))
 		return def
 	}
+	r.note(name, v, d != def)
 	return d
 }
 
@@ -161,6 +175,7 @@ func (r *settings) diskReserve() int64 {
 		r.refuse(name, v, "bytes, or a number with KiB, MiB, GiB or TiB, such as 192MiB; 0 for none")
 		return 0
 	}
+	r.note(name, v, true)
 	if n == 0 {
 		return -1
 	}
@@ -171,6 +186,7 @@ func (r *settings) flag(name string) bool {
 	v := r.text(name, "")
 	switch strings.ToLower(v) {
 	case "1", "true":
+		r.note(name, v, true)
 		return true
 	case "", "0", "false":
 		return false

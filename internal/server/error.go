@@ -1,8 +1,10 @@
 package server
 
 import (
+	"crypto/rand"
 	"errors"
 	"math"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -41,8 +43,10 @@ func (q *request) refuse(err error) {
 		h["Retry-After"] = []string{strconv.Itoa(retryAfter(e))}
 	case http.StatusUnauthorized:
 		h["Www-Authenticate"] = headerBearer
-	case http.StatusInternalServerError:
-		q.s.logInternal(q.r.Method, q.r.URL.Path, e)
+		q.s.logins.add("from", remoteHost(q.r), "path", q.r.URL.Path, "why", e.Message)
+	}
+	if status >= http.StatusInternalServerError {
+		q.logFailure(status, e)
 	}
 	q.leaveBody()
 	q.out = api.AppendError(q.out[:0], e)
@@ -82,12 +86,47 @@ func (q *request) leaveBody() {
 	}
 }
 
-// logInternal logs the cause of a 500, at most once a second: a full disk
-// fails every write.
-func (s *Server) logInternal(method, path string, e *api.Error) {
-	now := time.Now().Unix()
-	if last := s.lastLogged.Load(); last == now || !s.lastLogged.CompareAndSwap(last, now) {
+// logFailure logs a 5xx under the id that its answer carries. A 503 or 507 is no
+// fault and comes in masses, when that is the last thing a log needs: those are
+// for the level debug.
+func (q *request) logFailure(status int, e *api.Error) {
+	id := q.requestID()
+	if status != http.StatusInternalServerError {
+		q.s.log.Debug("a request was refused", "request_id", id, "status", status, "method", q.r.Method, "path", q.r.URL.Path, "error", e.Message)
 		return
 	}
-	s.log.Error("a request failed", "method", method, "path", path, "error", e.Message, "cause", e.Err)
+	q.s.faults.add("request_id", id, "method", q.r.Method, "path", q.r.URL.Path, "error", e.Message, "cause", e.Err)
+}
+
+// requestID is the id of the request: the client's, if it sent a usable one, else
+// one of the server's. It goes with the answer.
+func (q *request) requestID() string {
+	h := q.w.Header()
+	if h["X-Request-Id"] == nil {
+		h["X-Request-Id"] = []string{rand.Text()}
+	}
+	return h["X-Request-Id"][0]
+}
+
+// maxRequestID bounds what of a client's comes back and goes into the log.
+const maxRequestID = 128
+
+func isRequestID(id string) bool {
+	if id == "" || len(id) > maxRequestID {
+		return false
+	}
+	for i := range len(id) {
+		if id[i] <= ' ' || id[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+func remoteHost(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }

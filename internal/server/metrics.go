@@ -134,7 +134,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge("weir_sse_connections", float64(m.s.streams.count()))
 	gauge("weir_watch_sessions", float64(n.Push.WatchSessions))
 	gauge("weir_ready", number(ready))
-	gauge("weir_recovery_progress", m.s.recovered())
+	gauge("weir_recovery_progress", m.s.Recovered())
 	put(prometheus.CounterValue, "weir_uptime_ms", float64(m.s.uptime()))
 	for class, count := range n.TopicsByClass {
 		gauge("weir_topics_by_class", float64(count), api.Durability(class).String())
@@ -349,7 +349,7 @@ func (m *metrics) snapshot() snapshot {
 		SSEConnections:  m.s.streams.count(),
 		WatchSessions:   n.Push.WatchSessions,
 		Ready:           ready,
-		ReplayProgress:  m.s.recovered(),
+		ReplayProgress:  m.s.Recovered(),
 		DiskFree:        max(0, n.DiskFree),
 		DiskReserve:     n.DiskReserve,
 		Writable:        n.Writable,

@@ -74,7 +74,7 @@ func (q *request) end() {
 	if v == http.ErrAbortHandler {
 		panic(v)
 	}
-	q.s.log.Error("a request panicked", "method", q.r.Method, "panic", v, "stack", string(debug.Stack()))
+	q.s.log.Error("a request panicked", "request_id", q.requestID(), "method", q.r.Method, "panic", v, "stack", string(debug.Stack()))
 	if q.sent {
 		panic(http.ErrAbortHandler)
 	}

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"math"
 	"net"
@@ -73,7 +74,7 @@ type Server struct {
 	large     chan struct{} // holds the large write that is with the engine
 	requests  sync.Pool
 
-	lastLogged atomic.Int64 // Unix second of the last logged 500
+	logins, faults, httpErrors lines // see newLines
 }
 
 // New makes a server. It serves once Serve is called.
@@ -96,6 +97,7 @@ func New(c Config, opt Options) *Server {
 		drained:        make(chan struct{}),
 	}
 	s.throttles = newThrottles()
+	s.newLines()
 	s.metrics = newMetrics(s)
 	s.requests.New = func() any { return &request{s: s} }
 	s.http = &http.Server{
@@ -107,13 +109,20 @@ func New(c Config, opt Options) *Server {
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHeaderBytes,
 		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     slog.NewLogLogger(opt.Logger.Handler(), slog.LevelDebug),
+		ErrorLog:                     log.New(&s.httpErrors, "", 0),
 		Protocols:                    new(http.Protocols),
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter},
 	}
 	s.http.Protocols.SetHTTP1(true)
 	s.http.Protocols.SetUnencryptedHTTP2(true)
 	return s
+}
+
+// newLines makes the kinds of lines that clients can cause.
+func (s *Server) newLines() {
+	s.logins = lines{log: s.log, level: slog.LevelWarn, text: "a login was refused", burst: 1}
+	s.faults = lines{log: s.log, level: slog.LevelError, text: "a request failed", burst: 10}
+	s.httpErrors = lines{log: s.log, level: slog.LevelWarn, text: "the HTTP server reports", burst: 10}
 }
 
 // SetEngine makes the server ready. The engine stays the caller's to close.
@@ -125,7 +134,8 @@ func (s *Server) SetEngine(e *engine.Engine) {
 // SetProgress tells how much of the recovery is done, 0 to 1.
 func (s *Server) SetProgress(share float64) { s.progress.Store(math.Float64bits(share)) }
 
-func (s *Server) recovered() float64 { return math.Float64frombits(s.progress.Load()) }
+// Recovered is the share of the recovery that is done, 0 to 1.
+func (s *Server) Recovered() float64 { return math.Float64frombits(s.progress.Load()) }
 
 // Serve answers connections of l until Stop; it closes l.
 func (s *Server) Serve(l net.Listener) error {
@@ -183,6 +193,11 @@ func (s *Server) Stop() {
 }
 
 func (s *Server) closeLeft(err error) {
+	defer func() {
+		for _, l := range []*lines{&s.logins, &s.faults, &s.httpErrors} {
+			l.close()
+		}
+	}()
 	if err != nil {
 		s.log.Warn("requests are cut off", "running", s.running.Load(), "streams", s.streams.count(), "after", runningAtStop)
 	}
@@ -204,6 +219,9 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) (stream func()) {
 	q := s.requests.Get().(*request)
 	q.w, q.r, q.start = w, r, time.Now()
 	s.running.Add(1)
+	if id := r.Header["X-Request-Id"]; id != nil && isRequestID(id[0]) {
+		w.Header()["X-Request-Id"] = id[:1]
+	}
 	defer q.end()
 	if err := s.answer(q); err != nil {
 		q.refuse(err)
@@ -307,7 +325,7 @@ func (s *Server) ready(q *request) *api.Error {
 		return api.Errorf(api.CodeShuttingDown, "the server is shutting down; try again on the next one")
 	}
 	if q.eng = s.engine.Load(); q.eng == nil {
-		return api.Errorf(api.CodeNotReady, "recovery is still running; try again soon").With("replay_progress", s.recovered())
+		return api.Errorf(api.CodeNotReady, "recovery is still running; try again soon").With("replay_progress", s.Recovered())
 	}
 	return nil
 }

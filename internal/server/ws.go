@@ -236,7 +236,7 @@ func (k *socket) asError(err error) *api.Error {
 	}
 	k.s.throttles.count(e)
 	if e.Code == api.CodeInternal {
-		k.s.logInternal("WebSocket", "/v0/ws", e)
+		k.s.faults.add("method", "WebSocket", "path", "/v0/ws", "error", e.Message, "cause", e.Err)
 	}
 	return e
 }

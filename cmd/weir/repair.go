@@ -18,10 +18,11 @@ func newRepairCmd() *cobra.Command {
 		Long: `Reads the whole data directory DIR and prints every damaged place with file
 and offset. The exit code is 0 if nothing is damaged and 1 otherwise.
 
-With --mark, damage in the log is accepted: the next start goes on behind it,
-and readers get a tombstone with reason "crash" for the numbers that may be
-lost. Copy DIR first: what is marked is given up. Damage in the tables of
-sealed records is only reported; restore a backup for it.`,
+With --mark, damage is accepted: the next start goes on behind it, and readers
+get a tombstone with reason "crash" for the numbers that may be lost. Sealed
+segments with a damaged place are written anew without it. Copy DIR first: what
+is marked is given up. The exit code is then 0 if everything is marked, and 1 if
+something cannot be: restore a backup for it.`,
 		Example: "  weir repair ./weir-data\n  weir repair --mark ./weir-data",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -38,9 +39,9 @@ sealed records is only reported; restore a backup for it.`,
 			if mark {
 				return nil
 			}
-			return fmt.Errorf("%d damaged places in %s; --mark accepts what is lost in the log", n, dir)
+			return fmt.Errorf("%d damaged places in %s; --mark accepts what is lost", n, dir)
 		},
 	}
-	cmd.Flags().BoolVar(&mark, "mark", false, "accept the damage in the log, so that the server starts again")
+	cmd.Flags().BoolVar(&mark, "mark", false, "accept the damage, so that the server starts again")
 	return cmd
 }

@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 
+	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/store"
 	"github.com/weirmq/weir/internal/wal"
 )
@@ -13,9 +16,9 @@ import (
 // is damaged, with file and offset, to report. It returns the number of
 // damaged places. With mark it also accepts the damage in the log: the next
 // start goes on behind it and announces the lost numbers as tombstones with
-// reason crash. Damage in the store's tables cannot be marked, only reported:
-// records in a damaged table answer with an error until a backup is restored.
-// An error means that the directory could not be looked through.
+// reason crash. Sealed records that cannot be read are announced alike, and what
+// can be read of their segments is written anew. An error means that the
+// directory could not be looked through, or that not all of it can be marked.
 func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
 	defer guard()
 	opt = opt.withDefaults()
@@ -24,37 +27,47 @@ func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
 	} else if !used {
 		return 0, fmt.Errorf("%s is not a data directory of weir: it has no FORMAT, wal or kv", opt.Dir)
 	}
+	damaged, tables, err := repairLog(opt, mark, report)
+	if err != nil || !mark || tables == 0 {
+		return damaged, err
+	}
+	return damaged, markTables(opt, report)
+}
+
+// repairLog is Repair but for the tables, of which it counts the damaged ones.
+func repairLog(opt Options, mark bool, report io.Writer) (damaged, tables int, err error) {
 	d, err := lockDirectory(opt.FS, opt.Dir, opt.BootID)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer d.release()
 	if err := d.readFormat(); errors.Is(err, errFormat) {
 		fmt.Fprintln(report, err)
 		damaged++
 	} else if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if d.fresh {
 		fmt.Fprintln(report, "no server has used this directory yet")
-		return 0, nil
+		return 0, 0, nil
 	}
 	if err := d.checkParts(); err != nil {
-		return damaged, err
+		return damaged, tables, err
 	}
 	if mark && damaged > 0 {
 		// Nobody knows which machine wrote last: what may be lost counts as lost.
 		if err := d.writeFormat(format{Format: FormatVersion, Boot: bootOfRepair}); err != nil {
-			return damaged, err
+			return damaged, tables, err
 		}
 		fmt.Fprintln(report, "FORMAT: written anew")
 	}
 	s, err := store.Open(store.Options{FS: opt.FS, Dir: opt.Dir, Logger: opt.Logger, ReadOnly: true})
 	if err != nil {
-		return damaged, fmt.Errorf("the store cannot be opened, restore a backup: %w", err)
+		return damaged, tables, fmt.Errorf("the store cannot be opened, restore a backup: %w", err)
 	}
 	defer s.Close()
-	damaged += verifyStore(s, d, report)
+	tables = verifyStore(s, d, report)
+	damaged += tables
 	logOptions := wal.Options{FS: opt.FS, Dir: opt.FS.PathJoin(opt.Dir, "wal"), SegmentBytes: opt.SegmentBytes, SameBoot: d.sameBoot}
 	var loadErr error
 	found, err := wal.Inspect(logOptions, s.Applied(), func() (func(wal.Op) error, func(from, to uint64)) {
@@ -66,7 +79,7 @@ func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
 		return r.apply, func(_, _ uint64) { r.gap = true }
 	})
 	if err == nil && loadErr != nil {
-		return damaged, fmt.Errorf("the store cannot be read, restore a backup: %w", loadErr)
+		return damaged, tables, fmt.Errorf("the store cannot be read, restore a backup: %w", loadErr)
 	}
 	for _, p := range found {
 		fmt.Fprintf(report, "%s: offset %d: operations %d to %d are lost: %s\n", p.File, p.Offset, p.From, p.To, p.Reason)
@@ -75,18 +88,18 @@ func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
 		var bad *wal.CorruptError
 		if errors.As(err, &bad) {
 			if early := storeTooOld(s, bad); early != nil {
-				return damaged, fmt.Errorf("%w: %w", early, err)
+				return damaged, tables, fmt.Errorf("%w: %w", early, err)
 			}
 		}
-		return damaged, fmt.Errorf("the log cannot be repaired, restore a backup: %w", err)
+		return damaged, tables, fmt.Errorf("the log cannot be repaired, restore a backup: %w", err)
 	}
 	if mark && len(found) > 0 {
 		if err := wal.MarkLost(logOptions, found); err != nil {
-			return damaged, err
+			return damaged, tables, err
 		}
 		fmt.Fprintln(report, "log: marked; the next start goes on behind the damage and announces what is lost")
 	}
-	return damaged, nil
+	return damaged, tables, nil
 }
 
 // verifyStore reads all of the store. A torn end of its list of tables is
@@ -104,7 +117,69 @@ func verifyStore(s *store.Store, d *directory, report io.Writer) (bad int) {
 		if table == "" {
 			table = "kv"
 		}
-		fmt.Fprintf(report, "%s: %v; it cannot be marked, restore a backup\n", table, err)
+		fmt.Fprintf(report, "%s: %v; without --mark the server meets it when it reads there\n", table, err)
 	})
 	return bad
+}
+
+// markTables announces the sealed records that cannot be read as lost, the way
+// a server does that meets them, and writes their segments anew without them.
+func markTables(opt Options, report io.Writer) error {
+	opt.Logger = slog.New(slog.NewTextHandler(report, &slog.HandlerOptions{Level: slog.LevelError}))
+	e, err := Open(context.Background(), opt)
+	if err != nil {
+		return fmt.Errorf("the tables cannot be marked, restore a backup: %w", err)
+	}
+	err = errors.Join(e.salvage(), e.Close())
+	if err != nil {
+		return fmt.Errorf("the tables cannot be marked, restore a backup: %w", err)
+	}
+	s, err := store.Open(store.Options{FS: opt.FS, Dir: opt.Dir, Logger: opt.Logger, ReadOnly: true})
+	if err != nil {
+		return fmt.Errorf("the store cannot be opened, restore a backup: %w", err)
+	}
+	defer s.Close()
+	left := 0
+	s.Verify(func(table string, err error) {
+		if err != nil {
+			left++
+			fmt.Fprintf(report, "%s: %v; it cannot be marked, restore a backup\n", table, err)
+		}
+	})
+	if left > 0 {
+		return fmt.Errorf("%d damaged tables cannot be marked, restore a backup", left)
+	}
+	fmt.Fprintln(report, "tables: marked; what could be read of them is written anew")
+	return nil
+}
+
+// salvage reads every live record, so that what is damaged is announced, and
+// takes the damaged places out of the store.
+func (e *Engine) salvage() error {
+	for _, t := range e.reg.all() {
+		for from := uint64(0); ; {
+			res, err := e.Diff(e.stop, t.Name, &api.DiffRequest{FromSeq: from, Limit: 1000, MaxBatchBytes: 8 << 20}, func(*api.Record) {})
+			if err != nil {
+				return err
+			}
+			if res.CaughtUp() {
+				break
+			}
+			from = res.NextFromSeq
+		}
+	}
+	if err := e.log.Sync(); err != nil {
+		return err
+	}
+	e.sealing.Lock()
+	defer e.sealing.Unlock()
+	bad, err := e.store.Damaged()
+	for _, segment := range bad {
+		runs, err := e.store.Salvage(e.stop, segment, view{e})
+		if err != nil {
+			return err
+		}
+		e.swapRuns(segment, runsByTopic(runs))
+	}
+	return err
 }

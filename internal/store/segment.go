@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -159,10 +160,90 @@ func (s *Store) Rewrite(ctx context.Context, segment uint32, view View, pace Pac
 	return runs, nil
 }
 
+// Salvage is Rewrite for a segment with damaged places: what cannot be read is
+// left out.
+func (s *Store) Salvage(ctx context.Context, segment uint32, view View) ([]Run, error) {
+	s.change.Lock()
+	defer s.change.Unlock()
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
+	info, ok := s.segment(segment)
+	if !ok || info.Disk == 0 {
+		return nil, nil
+	}
+	runs, err := s.rewriteBy(ctx, segment, info, view, nil, s.copyReadable)
+	if err != nil {
+		return nil, fmt.Errorf("store: salvaging segment %d: %w", segment, plain{err})
+	}
+	return runs, nil
+}
+
+// copyReadable copies what can be read of the runs of a segment.
+func (s *Store) copyReadable(segment uint32, w *rewriter) error {
+	var runs []Run
+	err := s.kv.Load().scan([]byte{prefixRun}, []byte{prefixRun + 1}, func(k, v []byte) error {
+		r, err := parseRun(k, v)
+		if err == nil && r.Segment == segment {
+			runs = append(runs, r)
+		}
+		return err
+	})
+	for i := 0; i < len(runs) && err == nil; i++ {
+		if err = w.begin(runs[i].Topic); err == nil {
+			err = s.copyRun(runs[i], w)
+		}
+	}
+	return err
+}
+
+func (s *Store) copyRun(r Run, w *rewriter) error {
+	for seq := r.First; seq <= r.Last; {
+		c, err := s.readChunk(r.Segment, r.Topic, seq)
+		var d *Damage
+		if errors.As(err, &d) {
+			if d.To >= r.Last {
+				return nil
+			}
+			seq = d.To + 1
+			continue
+		}
+		if err != nil || c == nil {
+			return err
+		}
+		if err := w.copy(c); err != nil {
+			return err
+		}
+		seq = c.Last + 1
+	}
+	return nil
+}
+
+// Damaged returns the segments of whose records some cannot be read, ascending.
+func (s *Store) Damaged() ([]uint32, error) {
+	var bad []uint32
+	for _, segment := range s.Segments() {
+		from, to := segmentSpan(prefixData, segment.Segment)
+		err := s.verifySpan(from, to)
+		if err != nil && !IsDamage(err) {
+			return nil, fmt.Errorf("store: segment %d: %w", segment.Segment, plain{err})
+		}
+		if err != nil {
+			bad = append(bad, segment.Segment)
+		}
+	}
+	slices.Sort(bad)
+	return bad, nil
+}
+
 func (s *Store) rewrite(ctx context.Context, segment uint32, info segmentInfo, view View, pace Pacer) ([]Run, error) {
+	return s.rewriteBy(ctx, segment, info, view, pace, s.copyChunks)
+}
+
+func (s *Store) rewriteBy(ctx context.Context, segment uint32, info segmentInfo, view View, pace Pacer, copyTo func(uint32, *rewriter) error) ([]Run, error) {
 	t := &tables{ctx: ctx, s: s, pace: pace}
 	w := &rewriter{view: view, data: dataWriter{tb: t.table(dataBlockBytes), limit: s.opt.MaxTableBytes, segment: segment}}
-	err := s.copyChunks(segment, w)
+	err := copyTo(segment, w)
 	if err == nil {
 		err = cmp.Or(w.endTopic(), w.data.tb.close())
 	}
@@ -211,18 +292,31 @@ type rewriter struct {
 }
 
 func (w *rewriter) chunk(topic uint64, it *pebble.Iterator) error {
-	if !w.begun || topic != w.data.run.Topic {
-		if err := w.endTopic(); err != nil {
-			return err
-		}
-		w.begun = true
-		w.data.begin(topic)
-		w.dead = dead{gone: w.view.Snapshot(topic)}
+	if err := w.begin(topic); err != nil {
+		return err
 	}
 	c, err := chunkAt(it)
 	if err != nil {
 		return err
 	}
+	return w.copy(c)
+}
+
+// begin goes over to a topic.
+func (w *rewriter) begin(topic uint64) error {
+	if w.begun && topic == w.data.run.Topic {
+		return nil
+	}
+	if err := w.endTopic(); err != nil {
+		return err
+	}
+	w.begun = true
+	w.data.begin(topic)
+	w.dead = dead{gone: w.view.Snapshot(topic)}
+	return nil
+}
+
+func (w *rewriter) copy(c *Chunk) error {
 	seq, ts := c.First, c.base
 	for rest := c.runs; len(rest) > 0; {
 		skip, n, later, frames, after, _ := runHeader(rest)

@@ -48,7 +48,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	}
 	e.opt.Logger.Info("the data directory is open", "topics", e.reg.len(), "records", e.records.Load(), "format", FormatVersion,
 		"replayed_operations", r.applied, "replayed_bytes", was.Bytes, "seconds", time.Since(begin).Seconds(),
-		"closed_cleanly", e.dir.clean, "lost_numbers", r.lost)
+		"closed_cleanly", e.dir.clean, "lost_numbers", r.announced)
 	return nil
 }
 
@@ -72,7 +72,7 @@ func (e *Engine) logOptions(r *replay) wal.Options {
 		FirstSegment: e.store.LastSegment() + 1,
 		Slots:        e.opt.IngestSlots, SameBoot: e.dir.sameBoot, Logger: e.opt.Logger, Sealed: func() { signal(e.sealed) },
 		StallAfter: e.opt.StallAfter, Stalled: e.opt.Stalled,
-		Gap: func(from, to uint64) { r.gap = true },
+		Gap: r.lost.gap,
 		Progress: func(done, total int64) {
 			if total > 0 {
 				e.opt.Progress(float64(done) / float64(total))
@@ -153,6 +153,12 @@ func (e *Engine) adopt(t *entry) {
 	t.created.Store(true)
 	t.ensureQueue()
 	e.enlist(t)
+	// Two topics of one name: the end of the older one was lost with a damaged
+	// part of the log.
+	if old := e.reg.byName[t.Name]; old != nil && old.ID != t.ID {
+		e.reg.remove(old)
+		e.reg.shadowed = append(e.reg.shadowed, old)
+	}
 	e.reg.byName[t.Name] = t
 	e.reg.byID[t.ID] = t
 	e.nextTopic.Store(max(e.nextTopic.Load(), t.ID))
@@ -169,11 +175,10 @@ func (e *Engine) restoreLease(t *entry, l store.Lease) {
 
 // replay applies operations of the log to the topics.
 type replay struct {
-	e             *Engine
-	part          op.Part
-	applied, lost uint64 // operations, and numbers announced as lost
-
-	gap bool // operations were lost, and marked so by weir repair
+	e                  *Engine
+	part               op.Part
+	applied, announced uint64 // operations, and numbers announced as lost
+	lost               lost   // operations that weir repair marked as lost
 
 	stray int // parts left out that name a topic which has ended
 }
@@ -208,6 +213,7 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 		t := &entry{}
 		t.State.Apply(p)
 		e.adopt(t)
+		r.lost.see(t, p)
 		return nil
 	}
 	if e.routes.replay(p) {
@@ -215,10 +221,13 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 	}
 	t := e.reg.byID[p.Topic]
 	if t == nil {
+		t = r.revive(p)
+	}
+	if t == nil {
 		// Like the store when it seals: what came behind the end of a topic
 		// concerns nobody. Records are another matter, unless their topic is
 		// known to have been there.
-		if r.gap {
+		if r.lost.any() {
 			return nil
 		}
 		if p.Kind != op.KindAppend || p.Topic <= e.nextTopic.Load() {
@@ -228,9 +237,11 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 		return fmt.Errorf("part of kind %d names topic %d, which does not exist", p.Kind, p.Topic)
 	}
 	e.lastTS.Store(max(e.lastTS.Load(), p.TS))
+	r.lost.see(t, p)
 	switch p.Kind {
 	case op.KindDrop:
 		e.reg.remove(t)
+		r.lost.end(t.ID)
 		return nil
 	case op.KindAppend:
 		t.Index.Add(topic.Ref{First: p.First, TS: p.TS, N: uint32(p.N), Segment: o.Pos.Segment, Offset: o.Pos.Offset, Len: o.Pos.Len})
@@ -262,10 +273,16 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 // finish brings every topic to where it goes on: what a crash took is
 // announced, the rest is counted.
 func (e *Engine) finish(r *replay) error {
-	lost := !e.dir.clean
+	if r.lost.any() {
+		if err := e.settleLost(&r.lost); err != nil {
+			return err
+		}
+		r.announced = r.lost.announced
+	}
+	unclean := !e.dir.clean
 	for _, t := range e.reg.all() {
-		if r.gap || lost && losesTail(&t.Config, e.dir.sameBoot) {
-			r.lost += max(t.Reserved, t.Head) - t.Head
+		if unclean && losesTail(&t.Config, e.dir.sameBoot) {
+			r.announced += max(t.Reserved, t.Head) - t.Head
 			if err := e.loseTail(t); err != nil {
 				return err
 			}

@@ -44,6 +44,7 @@ type entry struct {
 	keyed      atomic.Int64 // idempotency keys that the engine's total holds
 	claims     *claimWindow
 	workers    *workers // nil unless jobs are pushed
+	recovered  bool     // its creation was lost: see replay.revive
 	dirty      bool     // records went since the last look at disk space
 
 	routers atomic.Pointer[[]*router] // that have it as their source; nil if there is none
@@ -73,6 +74,8 @@ type registry struct {
 	byID   map[uint64]*entry
 	timed  atomic.Int64 // topics with a time to live
 	sorted []string     // all names in order; nil after a change
+
+	shadowed []*entry // found by the recovery: ended, but the log has lost that
 }
 
 func (r *registry) init() {

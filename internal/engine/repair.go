@@ -70,19 +70,23 @@ func repairLog(opt Options, mark bool, report io.Writer) (damaged, tables int, e
 	damaged += tables
 	logOptions := wal.Options{FS: opt.FS, Dir: opt.FS.PathJoin(opt.Dir, "wal"), SegmentBytes: opt.SegmentBytes, SameBoot: d.sameBoot}
 	var loadErr error
-	found, err := wal.Inspect(logOptions, s.Applied(), func() (func(wal.Op) error, func(from, to uint64)) {
+	var last replay
+	found, err := wal.Inspect(logOptions, s.Applied(), func() (func(wal.Op) error, func(from, to uint64, bytes int64)) {
 		e := &Engine{opt: opt, store: s} // on whose topics the start is tried
 		e.reg.init()
 		e.routes.init()
-		r := replay{e: e}
+		last = replay{e: e}
 		loadErr = e.load()
-		return r.apply, func(_, _ uint64) { r.gap = true }
+		return last.apply, last.lost.gap
 	})
 	if err == nil && loadErr != nil {
 		return damaged, tables, fmt.Errorf("the store cannot be read, restore a backup: %w", loadErr)
 	}
 	for _, p := range found {
 		fmt.Fprintf(report, "%s: offset %d: operations %d to %d are lost: %s\n", p.File, p.Offset, p.From, p.To, p.Reason)
+	}
+	for _, name := range last.lost.names() {
+		fmt.Fprintf(report, "a topic was created there and has records behind: it comes back as %q, with the default configuration\n", name)
 	}
 	if damaged += len(found); err != nil {
 		var bad *wal.CorruptError
@@ -97,7 +101,7 @@ func repairLog(opt Options, mark bool, report io.Writer) (damaged, tables int, e
 		if err := wal.MarkLost(logOptions, found); err != nil {
 			return damaged, tables, err
 		}
-		fmt.Fprintln(report, "log: marked; the next start goes on behind the damage and announces what is lost")
+		fmt.Fprintln(report, "log: marked; the next start goes on behind the damage, and the numbers of every topic jump over what may have been lost: readers get a tombstone. What the lost operations deleted or configured is as before them")
 	}
 	return damaged, tables, nil
 }

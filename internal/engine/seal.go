@@ -119,6 +119,14 @@ func (v view) Snapshot(id uint64) func(seq uint64) bool {
 	}
 }
 
+// Recovered names a topic whose creation was lost.
+func (v view) Recovered(id uint64) (name string, ok bool) {
+	if t := v.e.reg.id(id); t != nil && t.recovered {
+		return t.Name, true
+	}
+	return "", false
+}
+
 // Sync makes what Snapshot relied on durable.
 func (v view) Sync() error { return v.e.log.Sync() }
 

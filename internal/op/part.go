@@ -31,6 +31,10 @@ const (
 	KindCursor     Kind = 15 // it has come to a number of its source
 )
 
+// Revives reports whether a part of this kind brings back a topic whose creation
+// the log lost.
+func Revives(k Kind) bool { return k == KindAppend || k == KindReserve || k == KindConfig }
+
 // Lease is one durable lease.
 type Lease struct {
 	Seq        uint64
@@ -239,9 +243,13 @@ func (s *State) Apply(p *Part) {
 			s.Evict(p.EvictTo, CauseCap, p.EvictN, p.EvictBytes)
 		}
 	case KindDelete:
+		if k := len(p.Ranges); k > 0 {
+			s.reach(p.Ranges[k-1].To)
+		}
 		s.Delete(p.Ranges, p.N, p.Bytes)
 		s.DeadLettered += p.Dead
 	case KindEvict:
+		s.reach(p.To)
 		s.Evict(p.To, p.Cause, p.N, p.Bytes)
 	case KindLose:
 		s.Lose(p.From, p.To, p.Cause)

@@ -155,8 +155,10 @@ func (s *State) Lose(from, to uint64, cause Cause) {
 	if to < from {
 		return
 	}
+	// Not by Count: behind operations that a damaged log lost it may be wrong.
+	none := s.NextLive(s.Start) > s.Head
 	s.Head = max(s.Head, to)
-	if s.Count == 0 {
+	if none {
 		s.mark(to, cause)
 		s.Loss = max(s.Loss, to)
 		s.Start = max(s.Start, to)
@@ -201,6 +203,32 @@ func (s *State) Skip(to uint64) {
 	}
 	s.Head = to
 	s.settle()
+}
+
+// reach makes the head at least seq, which something later in the log names:
+// the operations that gave out the numbers up to it were lost.
+func (s *State) reach(seq uint64) {
+	if seq > s.Head {
+		s.Lose(s.Head+1, seq, CauseCrash)
+	}
+}
+
+// Recovered is the state of a topic whose creation the log lost.
+func Recovered(id uint64, name string) State {
+	return State{ID: id, Name: name, Config: api.DefaultConfig()}
+}
+
+// CountLive counts the live records one by one; Count is the same unless
+// operations were lost.
+func (s *State) CountLive() (n uint64) {
+	for pos := s.Start; ; {
+		from, to := s.LiveRange(pos, s.Head)
+		if from > to || from > s.Head {
+			return n
+		}
+		n += to - from + 1
+		pos = to
+	}
 }
 
 func (s *State) mark(to uint64, cause Cause) {

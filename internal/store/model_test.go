@@ -275,6 +275,8 @@ func (m *model) cut() (lastLSN uint64, scan func(func(Op) error) error) {
 }
 
 // Snapshot and Sync make the model a View.
+func (m *model) Recovered(uint64) (string, bool) { return "", false }
+
 func (m *model) Snapshot(topic uint64) func(uint64) bool {
 	t := m.topics[topic]
 	return func(seq uint64) bool {

@@ -26,6 +26,9 @@ type View interface {
 	// so that their records need not be kept; all of them if the topic is
 	// dropped. A nil func means none.
 	Snapshot(topic uint64) (gone func(seq uint64) bool)
+	// Recovered returns the name of a topic that goes on although the log has lost
+	// its creation.
+	Recovered(topic uint64) (name string, ok bool)
 	// Sync makes everything durable that the snapshots relied on. It is called
 	// once, before the tables are taken in.
 	Sync() error
@@ -317,6 +320,12 @@ func (b *sealer) apply(id uint64, st *op.State) (*op.State, error) {
 		r := op.NewReader(ref.payload)
 		for n := uint32(0); n <= ref.part; n++ {
 			r.Next(&p)
+		}
+		if st == nil && b.view != nil && op.Revives(p.Kind) {
+			if name, ok := b.view.Recovered(id); ok {
+				st = new(op.State)
+				*st = op.Recovered(id, name)
+			}
 		}
 		switch {
 		case p.Kind == op.KindDrop:

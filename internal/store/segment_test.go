@@ -153,6 +153,8 @@ func diskUse(t *testing.T, dir string) (size int64) {
 // everyNth says all numbers are gone but each nth.
 type everyNth uint64
 
+func (n everyNth) Recovered(uint64) (string, bool) { return "", false }
+
 func (n everyNth) Snapshot(uint64) func(uint64) bool {
 	return func(seq uint64) bool { return seq%uint64(n) != 0 }
 }

@@ -384,8 +384,8 @@ func (r *recovery) readSegment(f *segFile, replay func(Op) error) (done bool, gr
 		if !ok || h.segment != f.number || h.first != r.next || h.epoch < f.epoch || f.limit != 0 && end > f.limit {
 			gr.off = off
 			if d, ok := skip(r.extra, f.number, off, r.next); ok {
-				if r.opt.Gap != nil && d.To >= d.From {
-					r.opt.Gap(d.From, d.To)
+				if r.opt.Gap != nil && d.To >= d.From && d.To > r.after {
+					r.opt.Gap(d.From, d.To, r.lostBytes(f, &d))
 				}
 				r.next, gr.off, f.end = d.To+1, d.Next, d.Next
 				continue
@@ -411,6 +411,22 @@ func (r *recovery) readSegment(f *segFile, replay func(Op) error) (done bool, gr
 		}
 	}
 	return true, gr, nil
+}
+
+// lostBytes bounds the bytes of accepted damage that begins in f: up to where f
+// can be read again, or the rest of f and all files up to the next one in use.
+func (r *recovery) lostBytes(f *segFile, d *Damage) int64 {
+	if d.Next > d.Offset {
+		return d.Next - d.Offset
+	}
+	next := f.number + 1
+	for _, s := range r.files {
+		if s.valid && s.number > f.number {
+			next = s.number
+			break
+		}
+	}
+	return f.size - d.Offset + int64(next-f.number-1)*max(f.size, r.opt.SegmentBytes)
 }
 
 // cut decides whether the log may end in f behind f.end: only if nothing says

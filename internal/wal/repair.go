@@ -27,7 +27,7 @@ type Damage struct {
 // begin, which returns what replays the operations and what is told of gaps, as
 // for Open. The error is the replay's, or for damage that cannot be marked: of a
 // segment's header or length.
-func Inspect(opt Options, after uint64, begin func() (replay func(Op) error, gap func(from, to uint64))) ([]Damage, error) {
+func Inspect(opt Options, after uint64, begin func() (replay func(Op) error, gap func(from, to uint64, bytes int64))) ([]Damage, error) {
 	opt = opt.WithDefaults()
 	var found []Damage
 	for {

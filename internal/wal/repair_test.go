@@ -15,12 +15,12 @@ func TestMarkedDamageIsSkippedAndNamed(t *testing.T) {
 			fs := restore(t, files)
 			data[at] ^= 4
 			lost := map[uint64]bool{}
-			opt := Options{FS: fs, Dir: "wal", SegmentBytes: 2 << 10, Gap: func(from, to uint64) {
+			opt := Options{FS: fs, Dir: "wal", SegmentBytes: 2 << 10, Gap: func(from, to uint64, _ int64) {
 				for lsn := from; lsn <= to; lsn++ {
 					lost[lsn] = true
 				}
 			}}
-			damage, err := Inspect(opt, 0, func() (func(Op) error, func(_, _ uint64)) { return func(Op) error { return nil }, opt.Gap })
+			damage, err := Inspect(opt, 0, func() (func(Op) error, func(_, _ uint64, _ int64)) { return func(Op) error { return nil }, opt.Gap })
 			if err != nil {
 				t.Fatalf("segment %d, byte %d: inspect: %v", number, at, err)
 			}

@@ -145,8 +145,9 @@ type Options struct {
 	Sealed func()
 	// Progress is told how many of the bytes to replay are done.
 	Progress func(done, total int64)
-	// Gap is told of LSNs that Open skips because `weir repair` marked them as lost.
-	Gap func(from, to uint64)
+	// Gap is told of LSNs that Open skips because `weir repair` marked them as lost,
+	// and of the most bytes that their operations had.
+	Gap func(from, to uint64, bytes int64)
 	// Logger gets failures and recoveries; default discards.
 	Logger *slog.Logger
 }

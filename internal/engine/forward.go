@@ -76,7 +76,7 @@ func (e *Engine) advanceRouter(ctx context.Context, r *router, budget int) (more
 	head := r.source.Head
 	r.source.mu.Unlock()
 	var tries replans
-	for !r.gone.Load() && r.pos.Load() < head {
+	for r.begun.Load() && !r.gone.Load() && r.pos.Load() < head {
 		if budget <= 0 {
 			return true, nil
 		}
@@ -263,6 +263,7 @@ func (e *Engine) copyOut(c *copying) error {
 // movedTo notes that the router has got on.
 func (e *Engine) movedTo(r *router, pos uint64) {
 	r.pos.Store(pos)
+	r.stopped.Store(false)
 	e.releaseBehind(r.source)
 }
 
@@ -286,6 +287,7 @@ func (e *Engine) stageCopies(c *copying, b *batch) (fits int, tk ticket, err err
 		return 0, tk, err
 	}
 	if fits = d.roomForFirst(b.sizes); fits < b.n {
+		e.noteStop(c.r, fits == 0 && topic.OverCap(d.plannedConfig(), 1, uint64(b.sizes[0])), c.seqs[0])
 		return fits, tk, nil
 	}
 	a := appending{batch: b, now: now, before: []op.Part{c.r.cursorAt(c.pos, b.n)}}
@@ -295,6 +297,16 @@ func (e *Engine) stageCopies(c *copying, b *batch) (fits int, tk ticket, err err
 		d.lastWrite = now
 	}
 	return fits, tk, err
+}
+
+// noteStop notes whether the router stands in front of a record that its
+// destination can never hold as it is configured, and tells it once.
+func (e *Engine) noteStop(r *router, stopped bool, seq uint64) {
+	if r.stopped.Swap(stopped) == stopped || !stopped {
+		return
+	}
+	e.opt.Logger.Warn("a router has stopped: its destination can never hold the next record; raise cap_bytes of the destination, or delete the record",
+		"router", r.name, "source", r.source.Name, "seq", seq, "destination", r.dest.Name)
 }
 
 // roomForFirst returns how many records of these sizes the topic takes now.

@@ -8,16 +8,17 @@ import (
 // Metrics are the numbers behind /v0/metrics, all read without a topic lock
 // except the leases and the per-topic rows.
 type Metrics struct {
-	Topics        int
-	TopicsByClass [4]int // by api.Durability
-	Routers       int
-	RecordsLive   int64
-	BytesLive     int64
-	QueueTopics   int
-	Leases        int64
-	DiskFree      int64 // bytes of the data directory's file system; -1: it does not say
-	DiskReserve   int64 // bytes of it that client writes leave free; 0: none
-	Writable      bool  // false while writes are refused for the disk or the log
+	Topics         int
+	TopicsByClass  [4]int // by api.Durability
+	Routers        int
+	RoutersStopped int // those whose next copy is larger than their destination may ever hold
+	RecordsLive    int64
+	BytesLive      int64
+	QueueTopics    int
+	Leases         int64
+	DiskFree       int64 // bytes of the data directory's file system; -1: it does not say
+	DiskReserve    int64 // bytes of it that client writes leave free; 0: none
+	Writable       bool  // false while writes are refused for the disk or the log
 
 	// What a damaged place has cost since the start: ranges that were announced as
 	// lost, and the records in them.
@@ -110,6 +111,11 @@ func (e *Engine) Metrics() Metrics {
 			t.q.Expire(now)
 			m.Leases += int64(t.q.InFlight())
 			t.mu.Unlock()
+		}
+	}
+	for _, r := range e.routes.sorted() {
+		if r.stopped.Load() {
+			m.RoutersStopped++
 		}
 	}
 	m.Push = e.pushMetrics()

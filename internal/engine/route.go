@@ -25,6 +25,8 @@ type router struct {
 	pos     atomic.Uint64 // last number of the source dealt with; moved under turn
 	total   atomic.Uint64 // copies made
 	gone    atomic.Bool   // it was deleted, or one of its topics was
+	begun   atomic.Bool   // its creation is durable: before, it copies nothing
+	stopped atomic.Bool   // the next copy is larger than its destination may ever hold
 	waiting atomic.Bool   // its destination had no room
 }
 

@@ -54,6 +54,7 @@ func (e *Engine) tryCreateRouter(name string, cfg *api.RouterConfig) (again bool
 	p.unlock()
 	if err := e.wait(tk); err != nil {
 		e.routes.remove(r)
+		e.releaseBehind(r.source)
 		for i, t := range p.t {
 			if p.fresh[i] {
 				e.settle(t, tk)
@@ -66,6 +67,7 @@ func (e *Engine) tryCreateRouter(name string, cfg *api.RouterConfig) (again bool
 			e.commit(t, tk)
 		}
 	}
+	r.begun.Store(true)
 	e.mark(r.source)
 	return false, nil
 }
@@ -184,7 +186,9 @@ func (e *Engine) adoptRouters() {
 	for _, r := range e.routes.recovered {
 		source, dest := e.reg.byID[r.Source], e.reg.byID[r.Dest]
 		if source != nil && dest != nil {
-			e.routes.add(newRouter(r, source, dest))
+			known := newRouter(r, source, dest)
+			known.begun.Store(true)
+			e.routes.add(known)
 			e.mark(source)
 		}
 	}

@@ -36,6 +36,7 @@ var metricNames = []struct {
 }{
 	{"weir_topics", "Topics that exist.", nil},
 	{"weir_routers", "Routers that exist.", nil},
+	{"weir_routers_stopped", "Routers whose next copy is larger than their destination may ever hold.", nil},
 	{"weir_records_live", "Live records of all topics.", nil},
 	{"weir_bytes_live", "Bytes of data and meta of all live records.", nil},
 	{"weir_idempotency_keys", "Idempotency keys that are remembered, all topics.", nil},
@@ -125,6 +126,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	n, ready := m.read()
 	gauge("weir_topics", float64(n.Topics))
 	gauge("weir_routers", float64(n.Routers))
+	gauge("weir_routers_stopped", float64(n.RoutersStopped))
 	gauge("weir_records_live", float64(n.RecordsLive))
 	gauge("weir_bytes_live", float64(n.BytesLive))
 	gauge("weir_idempotency_keys", float64(n.IdempotencyKeys))
@@ -297,6 +299,7 @@ type snapshot struct {
 	TopicsDisk      int     `json:"topics_disk"`
 	TopicsFsync     int     `json:"topics_fsync"`
 	Routers         int     `json:"routers"`
+	RoutersStopped  int     `json:"routers_stopped"`
 	RecordsLive     int64   `json:"records_live"`
 	BytesLive       int64   `json:"bytes_live"`
 	IdempotencyKeys int64   `json:"idempotency_keys"`
@@ -341,6 +344,7 @@ func (m *metrics) snapshot() snapshot {
 		TopicsDisk:      n.TopicsByClass[api.Disk],
 		TopicsFsync:     n.TopicsByClass[api.Fsync],
 		Routers:         n.Routers,
+		RoutersStopped:  n.RoutersStopped,
 		RecordsLive:     n.RecordsLive,
 		BytesLive:       n.BytesLive,
 		IdempotencyKeys: n.IdempotencyKeys,

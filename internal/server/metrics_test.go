@@ -81,3 +81,20 @@ func TestTheNumbersOfTheSchedulerAreThereBeforeAnythingHappened(t *testing.T) {
 		}
 	}
 }
+
+func TestAStoppedRouterIsInTheMetrics(t *testing.T) {
+	s := serveEngine(t, nil)
+	s.expect(201, "PUT", "/v0/topics/out", `{"cap_bytes":10,"discard":"reject"}`, nil)
+	s.expect(201, "PUT", "/v0/routers/r", `{"source":"in","dest":"out"}`, nil)
+	asJSON := header{"Accept": "application/json"}
+	for _, step := range []struct{ data, stopped string }{{`"small"`, "0"}, {`"larger than ten bytes"`, "1"}} {
+		s.expect(200, "POST", "/v0/topics/in", `{"records":[{"data":`+step.data+`}]}`, nil)
+		s.expect(200, "POST", "/v0/topics/out/diff", `{}`, nil)
+		if page := s.ask("GET", "/v0/metrics", "", nil).body; !strings.Contains(page, "\nweir_routers_stopped "+step.stopped+"\n") {
+			t.Errorf("after %s: %s is missing", step.data, "weir_routers_stopped "+step.stopped)
+		}
+		if snap := s.ask("GET", "/v0/metrics", "", asJSON).body; !strings.Contains(snap, `"routers_stopped":`+step.stopped+`,`) {
+			t.Errorf("after %s, as JSON: %s", step.data, snap)
+		}
+	}
+}

@@ -20,9 +20,9 @@ import (
 // asked not to be refused, and answers throttled with the estimated drain time
 // otherwise. A disk without room for the write is no matter of waiting. waited is
 // without what others are refused for at once.
-func (e *Engine) admit(ctx context.Context, bytes int64, patient bool) (refused error, waited time.Duration) {
+func (e *Engine) admit(ctx context.Context, bytes int64, patient bool) (waited time.Duration, refused error) {
 	if err := e.space.room(bytes); err != nil {
-		return err, 0
+		return 0, err
 	}
 	timeout := e.opt.IngestTimeout
 	refuses := governor.Refuses(e.governor.State().Pressure)
@@ -37,7 +37,7 @@ func (e *Engine) admit(ctx context.Context, bytes int64, patient bool) (refused 
 	if !refuses && !governor.Refuses(e.governor.State().Pressure) {
 		waited = time.Since(begin)
 	}
-	return e.refusal(ctx, err), waited
+	return waited, e.refusal(ctx, err)
 }
 
 // refusal turns what Reserve returned into the answer.

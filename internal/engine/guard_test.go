@@ -5,9 +5,9 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -82,12 +82,19 @@ func panicInAVerb(t *testing.T, dir, verb string) {
 // out.
 func TestEveryWayIntoTheEngineIsGuarded(t *testing.T) {
 	harmless := []string{"Drain", "Draining", "DroppedSlow", "Ready", "Heartbeat", "Ended", "WaitBoundsMS"}
-	pkgs, err := parser.ParseDir(token.NewFileSet(), ".", func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, 0)
+	names, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	guarded := 0
-	for _, file := range pkgs["engine"].Files {
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, d := range file.Decls {
 			fn, ok := d.(*ast.FuncDecl)
 			if !ok || !fn.Name.IsExported() || slices.Contains(harmless, fn.Name.Name) || !ownedByTheEngine(fn) {

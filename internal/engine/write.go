@@ -78,7 +78,7 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 	e.waits.under.Add(1)
 	defer e.waits.under.Add(-1)
 	begin := time.Now()
-	full, late := e.admit(ctx, int64(len(b.frames)), req.DisableBackpressure)
+	late, full := e.admit(ctx, int64(len(b.frames)), req.DisableBackpressure)
 	if waited := time.Since(begin); waited > time.Millisecond {
 		res.ThrottleMS = ms(waited)
 	}

@@ -49,6 +49,7 @@ func DefaultLimits() Limits {
 
 // Fixed limits of the contract.
 const (
+	MaxNameBytes           = 255 // of a topic or router
 	MaxMetaKeys            = 64
 	MaxIdempotencyKeyBytes = 256
 	MaxNesting             = 127 // the outer object counts
@@ -71,7 +72,7 @@ func ValidTopicName(s string) bool { return validName(s, false) }
 func ValidRouterName(s string) bool { return validName(s, true) }
 
 func validName(s string, arrow bool) bool {
-	if len(s) == 0 || len(s) > 255 {
+	if len(s) == 0 || len(s) > MaxNameBytes {
 		return false
 	}
 	for i := 0; i < len(s); i++ {

@@ -72,11 +72,16 @@ func (k *apiKey) allows(name string) bool {
 	return false
 }
 
-// ParseKeys reads the entry forms of section 4. It returns nil if the list has
-// no entry, and refuses whatever could grant more than was meant. Its errors
-// tell an entry by its position, never by its secret.
+// ParseKeys reads the entry forms of section 4. It returns nil if the list is
+// blank, and refuses whatever could grant nothing or more than was meant. Its
+// errors tell a part by its position and never quote it: after a wrong separator
+// a secret may stand anywhere.
 func ParseKeys(list string) (*Keys, error) {
+	if strings.TrimSpace(list) == "" {
+		return nil, nil
+	}
 	keys := &Keys{}
+	var places []int // of the keys in the list, counted from 1
 	for i, entry := range strings.Split(list, ",") {
 		if entry = strings.TrimSpace(entry); entry == "" {
 			continue
@@ -85,45 +90,111 @@ func ParseKeys(list string) (*Keys, error) {
 		if err != nil {
 			return nil, fmt.Errorf("entry %d: %w", i+1, err)
 		}
-		for _, other := range keys.list {
+		for n, other := range keys.list {
 			if other.digest == k.digest {
-				return nil, fmt.Errorf("entry %d: the same secret is listed twice", i+1)
+				return nil, fmt.Errorf("entry %d: its secret is that of entry %d; give each key a secret of its own", i+1, places[n])
 			}
 		}
-		keys.list = append(keys.list, k)
+		keys.list, places = append(keys.list, k), append(places, i+1)
 	}
 	if len(keys.list) == 0 {
-		return nil, nil
+		return nil, errors.New("the list holds no key; leave it empty to serve without keys")
 	}
 	return keys, nil
 }
 
+// parseKey reads one entry. A field that is there and empty is refused where it
+// would lift a restriction: it is what an unset variable leaves of a key that
+// was to be limited.
 func parseKey(entry string) (*apiKey, error) {
 	part := strings.SplitN(entry, ":", 3)
-	secret := strings.TrimSpace(part[0])
-	if secret == "" {
-		return nil, errors.New("the secret is empty; write key[:scopes[:prefixes]]")
+	for i := range part {
+		part[i] = strings.TrimSpace(part[i])
 	}
-	k := &apiKey{digest: sha256.Sum256([]byte(secret)), scopes: scopeAll}
-	if len(part) > 1 && strings.TrimSpace(part[1]) != "" {
-		k.scopes = 0
-		for _, word := range splitTrim(part[1], "+") {
-			s, ok := scopeNames[strings.ToLower(word)]
-			if !ok {
-				return nil, fmt.Errorf("unknown scope %q; use read, write, delete, admin or rw, joined by +", word)
-			}
-			k.scopes |= s
-		}
-		if k.scopes == 0 {
-			return nil, errors.New("the scope field names no scope; leave it empty for all four")
-		}
+	k := &apiKey{digest: sha256.Sum256([]byte(part[0])), scopes: scopeAll}
+	err := checkSecret(part[0])
+	if err == nil && (len(part) == 2 || len(part) == 3 && part[1] != "") {
+		k.scopes, err = parseScopes(part[1])
 	}
-	if len(part) > 2 && strings.TrimSpace(part[2]) != "" {
-		if k.prefixes = splitTrim(part[2], "|"); len(k.prefixes) == 0 {
-			return nil, errors.New("the prefix field names no prefix; leave it empty for any name")
-		}
+	if err == nil && len(part) > 2 {
+		k.prefixes, err = parsePrefixes(part[2])
+	}
+	if err != nil {
+		return nil, err
 	}
 	return k, nil
+}
+
+func checkSecret(secret string) error {
+	if secret == "" {
+		return errors.New("the secret is empty; write key, key:scopes, key:scopes:prefixes or key::prefixes")
+	}
+	for i := range len(secret) {
+		if c := secret[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return fmt.Errorf("the secret has a control character at byte %d, which no client can send; separate entries by commas", i+1)
+		}
+	}
+	return nil
+}
+
+func parseScopes(field string) (scope, error) {
+	if field == "" {
+		return 0, errors.New("the scope field is empty; name its scopes, or leave out the colon for a key with all four")
+	}
+	var all scope
+	for i, word := range strings.Split(field, "+") {
+		if word = strings.TrimSpace(word); word == "" {
+			continue
+		}
+		s, ok := scopeNames[strings.ToLower(word)]
+		if !ok {
+			return 0, fmt.Errorf("scope %d of the scope field is unknown; use read, write, delete, admin or rw, joined by +", i+1)
+		}
+		all |= s
+	}
+	if all == 0 {
+		return 0, errors.New("the scope field names no scope; use read, write, delete, admin or rw, joined by +")
+	}
+	return all, nil
+}
+
+func parsePrefixes(field string) ([]string, error) {
+	if field == "" {
+		return nil, errors.New("the prefix field is empty; name its prefixes, or leave out the colon for a key to any name")
+	}
+	var all []string
+	for i, p := range strings.Split(field, "|") {
+		if p = strings.TrimSpace(p); p == "" {
+			continue
+		}
+		if err := checkPrefix(p); err != nil {
+			return nil, fmt.Errorf("prefix %d of the prefix field %w", i+1, err)
+		}
+		all = append(all, p)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("the prefix field names no prefix; write prefixes joined by |")
+	}
+	return all, nil
+}
+
+// checkPrefix refuses what no name of a topic or router begins with.
+func checkPrefix(p string) error {
+	if api.ValidRouterName(p) {
+		return nil
+	}
+	for _, c := range p {
+		switch {
+		case c == '*' || c == '?':
+			return fmt.Errorf("has a %q; write the beginning of the names, without a wildcard", c)
+		case !api.ValidRouterName("a" + string(c)):
+			return fmt.Errorf("has a %q, which no name has; names are letters, digits and . _ : - (routers also >)", c)
+		}
+	}
+	if len(p) > api.MaxNameBytes {
+		return fmt.Errorf("is %d bytes long; names have up to %d", len(p), api.MaxNameBytes)
+	}
+	return fmt.Errorf("begins with %q; names begin with a letter or digit", p[0])
 }
 
 // Count returns how many keys there are and how many of them are limited to

@@ -58,7 +58,7 @@ func TestAnUnusableSettingIsNamed(t *testing.T) {
 		"WEIR_PROBE_AUTH":             {"yes", "2"},
 		"WEIR_TEST_MIN_HEARTBEAT_MS":  {"0", "1001", "1s"},
 		"WEIR_ALLOW_INSECURE_NO_AUTH": {"please"},
-		"WEIR_API_KEYS":               {"k:wrong", ":r", "k,k"},
+		"WEIR_API_KEYS":               {"k:wrong", ":r", "k,k", "x:rw:", "abc:rw:orders-*"},
 		"WEIR_MAX_BODY_BYTES":         {"0", "64MiB"},
 	}
 	for _, name := range []string{

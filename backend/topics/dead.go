@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -88,8 +89,8 @@ func (b *Backend) settleOne(ctx context.Context, d *backend.Delivery, call Settl
 // writeLetter appends a dead letter. The key holds the time of publishing, for
 // the numbers of a queue that is deleted and made again start over.
 func (b *Backend) writeLetter(ctx context.Context, to string, l *backend.DeadLetter) (api.WriteResult, error) {
-	if !api.ValidTopicName(to) {
-		return api.WriteResult{}, fmt.Errorf("%q is not a topic name", to)
+	if err := api.CheckTopicName(to); err != nil {
+		return api.WriteResult{}, errors.New(err.Message)
 	}
 	if to == b.opt.Topic {
 		return api.WriteResult{}, fmt.Errorf("%q is the queue itself; dead letters need another topic", to)

@@ -184,7 +184,7 @@ func CheckConfig(name string, c *Config) *Error {
 	case !c.HasDeadLetter:
 		return nil
 	case !ValidTopicName(c.DeadLetter):
-		return Errorf(CodeInvalidRequest, "field \"dead_letter\" is no topic name: %s", topicNameRule).
+		return Errorf(CodeInvalidRequest, "field \"dead_letter\" is not a topic name, which has %s", topicNameRule).
 			With("dead_letter", c.DeadLetter[:min(len(c.DeadLetter), 256)])
 	case c.Type == TypeQueue && c.DeadLetter == name:
 		return Errorf(CodeInvalidRequest, "field \"dead_letter\" names the queue itself; name another topic").With("dead_letter", c.DeadLetter)
@@ -192,12 +192,16 @@ func CheckConfig(name string, c *Config) *Error {
 	return nil
 }
 
-const topicNameRule = "1 to 255 letters, digits, dots, underscores, colons and hyphens, the first a letter or digit"
+// What a name may be, for the messages about one that cannot be.
+const (
+	topicNameRule  = "1 to 255 of the characters A-Z a-z 0-9 . _ : -, the first a letter or digit"
+	routerNameRule = "1 to 255 of the characters A-Z a-z 0-9 . _ : - >, the first a letter or digit"
+)
 
 // CheckTopicName checks the name of a topic that is to be created.
 func CheckTopicName(name string) *Error {
 	if ValidTopicName(name) {
 		return nil
 	}
-	return Errorf(CodeInvalidRequest, "%.300q is no topic name: %s", name, topicNameRule)
+	return Errorf(CodeInvalidRequest, "%.300q is not a topic name, which has %s", name, topicNameRule)
 }

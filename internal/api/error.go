@@ -96,8 +96,12 @@ func (e *Error) With(key string, value any) *Error {
 	return e
 }
 
-// TopicNotFound is the answer for an absent topic.
+// TopicNotFound is the answer for an absent topic; what it advises depends on
+// whether there can be one of that name.
 func TopicNotFound(topic string) *Error {
+	if !ValidTopicName(topic) {
+		return Errorf(CodeTopicNotFound, "no topic can be named %.300q; a topic name has %s", topic, topicNameRule).With("topic", topic)
+	}
 	return Errorf(CodeTopicNotFound, "topic %q does not exist; create it with PUT or a write", topic).With("topic", topic)
 }
 

@@ -55,19 +55,23 @@ type RouterList struct {
 func CheckRouter(name string, c *RouterConfig) *Error {
 	switch {
 	case !ValidRouterName(name):
-		return Errorf(CodeInvalidRequest, "%.300q is no router name: 1 to 255 letters, digits, dots, underscores, colons, hyphens and '>', the first a letter or digit", name)
+		return Errorf(CodeInvalidRequest, "%.300q is not a router name, which has %s", name, routerNameRule)
 	case c.Source == c.Dest:
 		return Errorf(CodeInvalidRequest, "fields \"source\" and \"dest\" name the same topic; a router needs two").With("topic", c.Source[:min(len(c.Source), 256)])
 	}
 	for _, f := range [...]struct{ field, name string }{{"source", c.Source}, {"dest", c.Dest}} {
 		if !ValidTopicName(f.name) {
-			return Errorf(CodeInvalidRequest, "field %q is no topic name: %s", f.field, topicNameRule).With(f.field, f.name[:min(len(f.name), 256)])
+			return Errorf(CodeInvalidRequest, "field %q is not a topic name, which has %s", f.field, topicNameRule).With(f.field, f.name[:min(len(f.name), 256)])
 		}
 	}
 	return nil
 }
 
-// RouterNotFound is the answer for an absent router.
+// RouterNotFound is the answer for an absent router; what it advises depends on
+// whether there can be one of that name.
 func RouterNotFound(router string) *Error {
+	if !ValidRouterName(router) {
+		return Errorf(CodeRouterNotFound, "no router can be named %.300q; a router name has %s", router, routerNameRule).With("router", router)
+	}
 	return Errorf(CodeRouterNotFound, "router %q does not exist; create it with PUT", router).With("router", router)
 }

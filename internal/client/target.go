@@ -28,8 +28,8 @@ func ParseTopicURL(raw string) (Target, error) {
 	if t.Topic == "" {
 		return Target{}, errors.New("the URL names no topic; expected http://[:key@]host:port/topic")
 	}
-	if !api.ValidTopicName(t.Topic) {
-		return Target{}, fmt.Errorf("%q is not a topic name; it starts with a letter or digit and goes on with those or one of . _ : -", t.Topic)
+	if err := api.CheckTopicName(t.Topic); err != nil {
+		return Target{}, errors.New(err.Message)
 	}
 	return t, nil
 }

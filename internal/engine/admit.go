@@ -210,7 +210,3 @@ func storageOr(err error) error {
 	}
 	return storageError(err)
 }
-
-func badTopicName(name string) error {
-	return api.Errorf(api.CodeInvalidRequest, "topic name %q is not valid; use 1 to 255 of A-Z a-z 0-9 . _ : - and begin with a letter or digit", name)
-}

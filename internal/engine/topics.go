@@ -18,8 +18,8 @@ func (e *Engine) PutTopic(ctx context.Context, name string, cfg api.Config) (api
 	if err := e.usable(); err != nil {
 		return api.PutTopicResult{}, err
 	}
-	if !api.ValidTopicName(name) {
-		return api.PutTopicResult{}, badTopicName(name)
+	if err := api.CheckTopicName(name); err != nil {
+		return api.PutTopicResult{}, err
 	}
 	if err := api.CheckConfig(name, &cfg); err != nil {
 		return api.PutTopicResult{}, err

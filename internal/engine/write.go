@@ -184,8 +184,8 @@ func (e *Engine) lockForWrite(name string, req *api.WriteRequest) (t *entry, cre
 	if !create {
 		return nil, false, api.TopicNotFound(name)
 	}
-	if !api.ValidTopicName(name) {
-		return nil, false, badTopicName(name)
+	if err := api.CheckTopicName(name); err != nil {
+		return nil, false, err
 	}
 	cfg := api.DefaultConfig()
 	if req.Config != nil {

@@ -98,6 +98,7 @@ func TestBackendThatDoesNotAnswerIsAnUnknownSignal(t *testing.T) {
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
+		time.Sleep(50 * time.Millisecond) // in the middle of a reading, which the end of the outage lets through
 		g.pretend(0, 0)
 		remove()
 		time.Sleep(time.Second)

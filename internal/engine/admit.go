@@ -130,7 +130,7 @@ type reserve struct {
 	next    uint64 // covered once what is logged at lsn is synced
 	lsn     uint64
 	gen     uint64
-	step    uint64
+	step    uint32
 	pending bool // next was put into an operation that has no place yet
 }
 
@@ -164,13 +164,13 @@ func (e *Engine) reserveHead(head []byte, t *entry, last uint64) (_ []byte, sync
 	if r.step == 0 {
 		r.step = minReserve
 	}
-	if r.safe >= last+r.step/2 || r.next >= last+r.step/2 {
+	if half := uint64(r.step / 2); r.safe >= last+half || r.next >= last+half {
 		return head, last > r.safe
 	}
 	if last > r.safe {
-		r.step = min(maxReserve, max(2*r.step, 4*(last-t.Head)))
+		r.step = uint32(min(maxReserve, max(2*uint64(r.step), 4*(last-t.Head))))
 	}
-	r.next, r.pending = last+r.step, true
+	r.next, r.pending = last+uint64(r.step), true
 	part := op.Part{Kind: op.KindReserve, Topic: t.ID, To: r.next}
 	return part.Encode(head), last > r.safe
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 
+	rooms "github.com/weirmq/weir/internal/engine/router"
 	"github.com/weirmq/weir/internal/op"
 )
 
@@ -32,6 +33,9 @@ func (t *entry) keepForRouters(to uint64) {
 		}
 		live = append(live, op.Range{From: first, To: last})
 		at = last
+	}
+	if t.behind == nil {
+		t.behind = new(rooms.Behind)
 	}
 	t.behind.Take(from, to, live)
 	t.holdBehind(pos)

@@ -19,11 +19,13 @@ type entry struct {
 	topic.Topic
 	q *queue.Queue // nil unless it is a queue
 
-	created atomic.Bool // false until its creation is durable
-	dropped bool        // its end is in the log
-	gone    bool        // it left the registry, and the totals with it
-	end     ticket      // what to wait for if dropped
-	begin   ticket      // what to wait for unless created
+	created   atomic.Bool // false until its creation is durable
+	dropped   bool        // its end is in the log
+	gone      bool        // it left the registry, and the totals with it
+	recovered bool        // its creation was lost: see replay.revive
+	dirty     bool        // records went since the last look at disk space
+	end       ticket      // what to wait for if dropped
+	begin     logPlace    // what has to be synced unless created
 
 	task     sched.Task   // its place in the ready set
 	watchers watchers     // subs of open streams
@@ -44,12 +46,10 @@ type entry struct {
 	keyed      atomic.Int64 // idempotency keys that the engine's total holds
 	claims     *claimWindow
 	workers    *workers // nil unless jobs are pushed
-	recovered  bool     // its creation was lost: see replay.revive
-	dirty      bool     // records went since the last look at disk space
 
 	routers atomic.Pointer[[]*router] // that have it as their source; nil if there is none
 	feeders atomic.Pointer[[]*router] // that have it as their destination; nil if there is none
-	behind  rooms.Behind              // what caps took before the routers came to it
+	behind  *rooms.Behind             // what caps took before the routers came to it; nil until they did
 }
 
 // plannedConfig is the configuration that holds for what is staged next: its
@@ -66,6 +66,11 @@ type ticket struct {
 	lsn, gen uint64
 	need     wal.Class
 }
+
+// logPlace is one in the log, of an operation that has to be synced.
+type logPlace struct{ lsn, gen uint64 }
+
+func (p logPlace) synced() ticket { return ticket{p.lsn, p.gen, wal.Synced} }
 
 // registry finds topics by name and by number.
 type registry struct {
@@ -211,7 +216,7 @@ func (t *entry) unsettled() (ticket, bool) {
 		return t.end, true
 	}
 	if !t.created.Load() {
-		return t.begin, true
+		return t.begin.synced(), true
 	}
 	if t.leaving.lsn != 0 {
 		return t.leaving, true

@@ -85,6 +85,7 @@ func (e *Engine) seal(seg wal.SegmentInfo) error {
 	for _, t := range e.reg.all() {
 		t.mu.Lock()
 		t.Index.Seal(seg.Number, byTopic[t.ID])
+		t.Rest()
 		t.mu.Unlock()
 	}
 	signal(e.shrink)

@@ -84,7 +84,7 @@ func createParts(dst []byte, t *entry) []byte {
 
 // stageCreate makes the topic usable once what is logged at lsn is durable.
 func (e *Engine) stageCreate(t *entry, lsn, gen uint64) {
-	t.begin = ticket{lsn, gen, wal.Synced}
+	t.begin = logPlace{lsn, gen}
 	t.Stage(topic.Staged{LSN: lsn, Gen: gen, Need: uint8(wal.Synced),
 		Apply: func() {
 			t.created.Store(true)
@@ -104,7 +104,7 @@ func (e *Engine) logCreate(t *entry) (ticket, error) {
 	}
 	t.reserve.logged(tk.lsn, tk.gen)
 	e.stageCreate(t, tk.lsn, tk.gen)
-	return t.begin, nil
+	return t.begin.synced(), nil
 }
 
 // logConfig logs a configuration and what its caps take at once. The topic's

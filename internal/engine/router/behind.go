@@ -15,8 +15,8 @@ type Behind struct {
 	n        uint64
 }
 
-// Empty reports whether nothing waits.
-func (b *Behind) Empty() bool { return len(b.ranges) == 0 }
+// Empty reports whether nothing waits; also of nil.
+func (b *Behind) Empty() bool { return b == nil || len(b.ranges) == 0 }
 
 // Take adds what a cap is about to take: live are the live ranges in from+1…to.
 // What does not follow the rest replaces it, and so does what would make it too

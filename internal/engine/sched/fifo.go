@@ -71,5 +71,5 @@ func (f fifo) down(i int, s slot) {
 
 func (f fifo) set(i int, s slot) {
 	f[i] = s
-	s.e.pos = i
+	s.e.pos = int32(i)
 }

@@ -81,7 +81,7 @@ func (s *Scheduler) Again(t *Task, now time.Duration) {
 	if t.dirty.CompareAndSwap(false, true) {
 		sh.enqueue(t, now, s.holding())
 	} else if t.topic.place == held {
-		sh.held.remove(t.topic.pos)
+		sh.held.remove(int(t.topic.pos))
 		sh.admit(&t.topic, now)
 	}
 }

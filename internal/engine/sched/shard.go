@@ -93,7 +93,7 @@ func (sh *shard) insert(e *entry, band int8) {
 }
 
 func (sh *shard) extract(e *entry) {
-	sh.robin.queues[e.queue()].remove(e.pos)
+	sh.robin.queues[e.queue()].remove(int(e.pos))
 	sh.ready[e.band].Add(-1)
 	sh.publishOldest()
 }
@@ -160,7 +160,7 @@ func (sh *shard) drop(e *entry) {
 	case ready:
 		sh.extract(e)
 	case held:
-		sh.held.remove(e.pos)
+		sh.held.remove(int(e.pos))
 	case parked:
 		sh.parked.Add(-1)
 	}
@@ -169,7 +169,7 @@ func (sh *shard) drop(e *entry) {
 }
 
 func (sh *shard) join(e *entry) {
-	e.index = len(sh.all)
+	e.index = int32(len(sh.all))
 	sh.all = append(sh.all, e)
 }
 

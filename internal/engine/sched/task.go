@@ -9,12 +9,12 @@ import (
 // Task is the scheduler's part of one topic, made to be embedded in it by value.
 // It is ready for use after Init and must not be copied then.
 type Task struct {
-	dirty    atomic.Bool  // the topic is in the ready set, or about to be put there
-	deferred atomic.Bool  // it is there without credit
-	routed   atomic.Bool  // it has routers
+	dirty    atomic.Bool // the topic is in the ready set, or about to be put there
+	deferred atomic.Bool // it is there without credit
+	routed   atomic.Bool // it has routers
+	hash     uint32
 	queued   atomic.Int64 // enqueue time + 1 ns while the topic waits, else 0
 
-	hash  uint32
 	owner any
 	base  func() int
 
@@ -76,8 +76,8 @@ type entry struct {
 	enqueued time.Duration
 	order    uint64        // breaks ties in the order of marking
 	since    time.Duration // it could have been visited from here on
-	index    int           // in shard.all
-	pos      int           // in the queue of its place
+	index    int32         // in shard.all
+	pos      int32         // in the queue of its place
 	band     int8
 	place    place
 	isRouter bool

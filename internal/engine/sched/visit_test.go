@@ -286,7 +286,7 @@ func TestTheQueueOfABandIsInOrderWhateverIsTakenOut(t *testing.T) {
 	}
 	for range 1000 {
 		i := random.IntN(len(all))
-		if got := q.remove(all[i].pos); got != all[i] {
+		if got := q.remove(int(all[i].pos)); got != all[i] {
 			t.Fatal("took out another entry")
 		}
 		all = slices.Delete(all, i, i+1)

@@ -201,6 +201,13 @@ func (t *Topic) Advance(done func(*Staged) (ok, failed bool)) (published bool) {
 	return published
 }
 
+// Rest gives back the memory that staging keeps for the next write.
+func (t *Topic) Rest() {
+	if len(t.staged) == 0 {
+		t.staged = nil
+	}
+}
+
 func (t *Topic) apply(s *Staged) bool {
 	if s.N > 0 {
 		t.Append(s.First, s.N, s.Bytes, s.TS)

@@ -1,0 +1,81 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/topic"
+)
+
+// The law of docs/OPERATIONS.md: a topic takes 1 KiB of memory, and 100 B more
+// for each sealed segment that holds records of it.
+const (
+	topicMemory = 1 << 10
+	runMemory   = 100
+)
+
+// The topics are real and have been written and sealed once; the segments after
+// that are known to the index alone, which does not ask for more.
+func TestTheMemoryOfTopicsAndSegmentsIsWithinTheLaw(t *testing.T) {
+	const topics, segments = 10_000, 200
+	e, err := Open(bg, Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	// The log keeps some buffers once it has needed them; they are not the topics'.
+	put(t, e, "first", configOf(api.Memory))
+	for range 400 {
+		write(t, e, "first", `"`+strings.Repeat("x", 100<<10)+`"`)
+	}
+	sealNow(t, e)
+	before := heap()
+	const makers = 100 // one sync makes as many topics
+	var made sync.WaitGroup
+	for m := range makers {
+		made.Go(func() {
+			for i := m; i < topics; i += makers {
+				name := fmt.Sprintf("topic-%05d", i)
+				if _, err := e.PutTopic(bg, name, configOf(api.Memory)); err != nil {
+					t.Error(err)
+				}
+				if _, err := tryWrite(e, name, "1"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	made.Wait()
+	sealNow(t, e)
+	sealed := heap()
+	for n := uint32(2); n <= segments; n++ {
+		run := topic.Run{Segment: n + 1000, First: uint64(n), Last: uint64(n), N: 1, Bytes: 1, Disk: 1}
+		for _, t := range e.reg.all() {
+			t.mu.Lock()
+			t.Index.Seal(run.Segment, run)
+			t.mu.Unlock()
+		}
+	}
+	all := heap()
+	t.Logf("%d B per topic with one segment, %.0f B per further segment: %.1f MiB for %d topics in %d segments",
+		(sealed-before)/topics, float64(all-sealed)/topics/(segments-1), float64(all-before)/(1<<20), topics, segments)
+	if each := (sealed - before) / topics; each > topicMemory+runMemory {
+		t.Errorf("a topic takes %d B with one segment; %d are promised", each, topicMemory+runMemory)
+	}
+	if each := (all - before) / topics; each > topicMemory+segments*runMemory {
+		t.Errorf("a topic takes %d B with %d segments; %d are promised", each, segments, topicMemory+segments*runMemory)
+	}
+}
+
+// heap returns the bytes in use after all garbage is gone.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -98,7 +98,12 @@ func TestBackendThatDoesNotAnswerIsAnUnknownSignal(t *testing.T) {
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
-		time.Sleep(50 * time.Millisecond) // in the middle of a reading, which the end of the outage lets through
+		// The outage ends in the middle of a reading, which this publish begins if none is under way.
+		time.Sleep(50 * time.Millisecond)
+		if took, err := g.timed(t.Context()); err != nil || took != 0 {
+			t.Fatalf("%v after %s", err, took)
+		}
+		synctest.Wait()
 		g.pretend(0, 0)
 		remove()
 		time.Sleep(time.Second)

@@ -29,6 +29,10 @@ func TestFullServerRefusesAndStoresNothing(t *testing.T) {
 	if !errors.As(err, &full) || full.Reason != backend.ReasonQueueFull || !backend.Retryable(err) {
 		t.Fatalf("after %d: %v", stored, err)
 	}
+	// The server's own buffers shrink again: what is refused next must not hang on them.
+	if err := s.Client().ConfigSet(t.Context(), "maxmemory", "1mb").Err(); err != nil {
+		t.Fatal(err)
+	}
 	keyed := []backend.Message{{Data: []byte("x"), IdempotencyKey: "k"}}
 	if _, err = b.Append(t.Context(), keyed); !errors.As(err, &full) {
 		t.Fatalf("with a key: %v", err)

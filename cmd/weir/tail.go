@@ -21,7 +21,9 @@ const tailHelp = `Tail prints the messages of a stream as they are written, one 
 it is with control characters escaped, on a weir server any other value as JSON. With
 --json a line is the whole record.
 
-Without --from or --last it starts behind the newest message. It goes on where it was
+Without --from or --last it starts behind the newest message. If --from is beyond the
+head of a weir server's topic it says so and waits for what comes; with --no-follow that
+is an error. It goes on where it was
 after lost connections and restarts of the server. It ends with an error when a
 server's topic is deleted. Messages that were lost before they could be read (a cap, a
 TTL, trimming, a crash) are told on standard error as "gap A–B (reason)", and with
@@ -150,6 +152,17 @@ func (p *printer) setAway(err error) {
 		return
 	}
 	fmt.Fprintln(p.log, "weir tail: the server is back")
+}
+
+// beyondHead tells that --from lies behind the last record, of which nobody can
+// say what was meant: an error if tail is not to wait, else a line.
+func (p *printer) beyondHead(head uint64) error {
+	text := fmt.Sprintf("--from %s is beyond the topic's head, which is %d", p.opt.from, head)
+	if p.opt.noFollow {
+		return errors.New(text + "; use --from 0 for everything")
+	}
+	fmt.Fprintf(p.log, "weir tail: %s; waiting for %d (--from 0 is everything)\n", text, head+1)
+	return nil
 }
 
 // gap tells what was lost between what is printed before and after it.

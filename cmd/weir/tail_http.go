@@ -20,16 +20,12 @@ type topicTailer struct {
 }
 
 func (t *topicTailer) run(ctx context.Context) error {
-	if t.opt.from == "" {
-		if err := t.startAtHead(ctx); err != nil {
-			return err
-		}
-	} else {
-		seq, err := strconv.ParseUint(t.opt.from, 10, 64)
-		if err != nil {
-			return fmt.Errorf("--from %q is not a seq; use a number, 0 for everything", t.opt.from)
-		}
-		t.cursor = seq
+	start := t.startAtHead
+	if t.opt.from != "" {
+		start = t.startAtSeq
+	}
+	if err := start(ctx); err != nil {
+		return err
 	}
 	if t.opt.noFollow {
 		return t.read(ctx)
@@ -86,6 +82,28 @@ func (t *topicTailer) startAtHead(ctx context.Context) error {
 	}
 	t.cursor = st.HeadSeq - min(t.opt.last, st.HeadSeq)
 	return nil
+}
+
+// startAtSeq starts behind --from, or at the head if that comes first: the server
+// would take a cursor beyond it for one of an older topic of that name, and start
+// at the beginning.
+func (t *topicTailer) startAtSeq(ctx context.Context) error {
+	seq, err := strconv.ParseUint(t.opt.from, 10, 64)
+	if err != nil {
+		return fmt.Errorf("--from %q is not a seq; use a number, 0 for everything", t.opt.from)
+	}
+	t.cursor = seq
+	if seq == 0 {
+		return nil
+	}
+	st, err := retrying(ctx, t, func() (client.TopicState, error) {
+		return t.client.Topic(ctx, t.topic)
+	})
+	if err != nil || seq <= st.HeadSeq {
+		return err
+	}
+	t.cursor = st.HeadSeq
+	return t.beyondHead(st.HeadSeq)
 }
 
 // retrying makes the call until it is answered, waiting while the server is away.

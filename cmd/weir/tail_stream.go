@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/client"
 )
 
@@ -58,10 +60,17 @@ func (t *streamTailer) run(ctx context.Context) error {
 	if t.opt.noFollow {
 		block = 0
 	}
-	for {
+	for first := true; ; first = false {
 		res, err := t.read(ctx, t.limit(), block)
 		if err != nil {
 			return err
+		}
+		if head, ok := t.headBefore(res.Gap); ok && first {
+			if err := t.beyondHead(head); err != nil {
+				return err
+			}
+			t.cursor = strconv.FormatUint(head, 10)
+			continue
 		}
 		if res.Gap != nil {
 			if err := t.printGap(res.Gap); err != nil {
@@ -75,6 +84,16 @@ func (t *streamTailer) run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// headBefore returns the head of a weir topic that ends before --from: as nothing
+// was read of it before, the gap of another life tells no more.
+func (t *streamTailer) headBefore(g *backend.Gap) (head uint64, ok bool) {
+	if g == nil || t.opt.from == "" || g.Reason != string(api.ReasonRecreated) {
+		return 0, false
+	}
+	head, err := strconv.ParseUint(g.To, 10, 64)
+	return head, err == nil
 }
 
 // read makes one read from the cursor and moves it, waiting while the server is away.

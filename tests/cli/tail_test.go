@@ -57,6 +57,38 @@ func TestTailEndsWithItsTopic(t *testing.T) {
 	}
 }
 
+// A number behind the head is most often mistyped, or of an older topic of the
+// name: tail says where the topic ends instead of telling of a loss, prints
+// nothing again, and goes on with what comes.
+func TestTailFromBeyondTheHeadSaysWhereTheHeadIs(t *testing.T) {
+	srv := weirtest.Start(t, weirtest.Options{})
+	dir := "file://" + t.TempDir() + "?topic=log"
+	for name, url := range map[string]string{"server": srv.URL + "/log", "directory": dir} {
+		must(t, "publish", url, writeLines(t, []string{"one", "two"}))
+		end := run(t, "tail", url, "--from", "99", "--no-follow")
+		if code := end.Wait(); code != 1 || end.Stdout.String() != "" {
+			t.Errorf("%s: code %d, printed %q", name, code, end.Stdout.String())
+		}
+		for _, part := range []string{"--from 99", "head", "2", "--from 0"} {
+			if told := end.Stderr.String(); !strings.Contains(told, part) || strings.Contains(told, "recreated") || strings.Contains(told, "again") {
+				t.Errorf("%s: tail said %q, without %q", name, told, part)
+			}
+		}
+		atHead := run(t, "tail", url, "--from", "2", "--no-follow")
+		if code := atHead.Wait(); code != 0 || atHead.Stdout.String() != "" || atHead.Stderr.String() != "" {
+			t.Errorf("%s: at the head: code %d: %s", name, code, atHead.Stderr.String())
+		}
+	}
+
+	url := srv.URL + "/log"
+	tail := run(t, "tail", url, "--from", "99", "--count", "1")
+	eventually(t, "tail has said that it waits", func() bool { return strings.Contains(tail.Stderr.String(), "waiting for 3") })
+	must(t, "publish", url, writeLines(t, []string{"three"}))
+	if code := tail.Wait(); code != 0 || tail.Stdout.String() != "three\n" || strings.Count(tail.Stderr.String(), "\n") != 1 {
+		t.Errorf("code %d, printed %q and %q", code, tail.Stdout.String(), tail.Stderr.String())
+	}
+}
+
 func TestAnUnknownLogFormatEndsTheStart(t *testing.T) {
 	_, stderr, code := weirtest.Run(t, []string{"WEIR_LOG_FORMAT=xml", "WEIR_DATA_DIR=" + t.TempDir()}, "serve", "--port", "0")
 	if code != 1 || !strings.Contains(stderr, `WEIR_LOG_FORMAT="xml": want text or json`) {

@@ -163,7 +163,7 @@ func (s *scanner) enum(name string, values []string) int {
 		s.wrong(name, accepted())
 		return 0
 	}
-	mark := len(s.scratch)
+	mark, start := len(s.scratch), s.i
 	got := s.text(name, acceptString)
 	s.scratch = s.scratch[:mark]
 	for i, v := range values {
@@ -171,6 +171,7 @@ func (s *scanner) enum(name string, values []string) int {
 			return i
 		}
 	}
+	s.i = start
 	s.wrong(name, accepted())
 	return 0
 }

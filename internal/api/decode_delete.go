@@ -48,6 +48,7 @@ const acceptPredicate = `["tag","Eq",value], ["tag","Glob","prefix*"], a string 
 
 // predicate reads a predicate of section 9; nil with an error.
 func (s *scanner) predicate(field string) *Predicate {
+	start := s.i
 	if !s.open('[') {
 		v := string(s.text(field, acceptPredicate))
 		if n := len(v); n > 0 && v[n-1] == '*' {
@@ -59,6 +60,7 @@ func (s *scanner) predicate(field string) *Predicate {
 	n := 0
 	for ; s.element(); n++ {
 		if n == len(parts) {
+			s.i = start
 			s.wrong(field, acceptPredicate)
 			return nil
 		}
@@ -68,6 +70,7 @@ func (s *scanner) predicate(field string) *Predicate {
 	last := len(p.Value) - 1
 	if n != len(parts) || parts[0] != "tag" || !p.Glob && parts[1] != "Eq" ||
 		p.Glob && (last < 0 || p.Value[last] != '*') {
+		s.i = start
 		s.wrong(field, acceptPredicate)
 		return nil
 	}

@@ -95,10 +95,11 @@ func (s *scanner) nodes() []string {
 	}
 	var nodes []string
 	for s.element() {
+		at := s.i
 		node := s.text("node", accepted)
 		s.scratch = s.scratch[:0]
 		if len(nodes) == MaxDiffNodes {
-			s.err = Errorf(CodeInvalidRequest, "field \"node\" holds more than %d names", MaxDiffNodes)
+			s.err = Errorf(CodeInvalidRequest, "field \"node\" holds more than %d names (at byte %d)", MaxDiffNodes, at)
 			return nil
 		}
 		nodes = append(nodes, string(node))

@@ -157,6 +157,7 @@ func (s *scanner) frames(name []byte, seen *uint32, lim *Limits, o *WatchOptions
 
 func (s *scanner) strong() bool {
 	const accepted = `"eventual" or "strong"`
+	start := s.i
 	text := s.text("consistency", accepted)
 	s.scratch = s.scratch[:0]
 	switch string(text) {
@@ -164,6 +165,7 @@ func (s *scanner) strong() bool {
 		return true
 	case "eventual":
 	default:
+		s.i = start
 		s.wrong("consistency", accepted)
 	}
 	return false

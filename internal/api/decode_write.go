@@ -122,7 +122,7 @@ func (s *scanner) records(lim *Limits, w *WriteRequest) {
 func (s *scanner) record(r *Record) {
 	if !s.open('{') {
 		if s.err == nil {
-			s.err = Errorf(CodeInvalidRequest, "field \"records[%d]\" must be an object with data", s.index)
+			s.err = Errorf(CodeInvalidRequest, "field \"records[%d]\" must be an object with data (at byte %d)", s.index, s.i)
 		}
 		return
 	}

@@ -82,7 +82,9 @@ func (s *scanner) socketOp() (op SocketOp) {
 		}
 		if s.once(&seen, socketOp, "op") {
 			const accepted = "subscribe, unsubscribe, publish or ping"
+			start := s.i
 			if op = socketOps[string(s.text("op", accepted))]; op == 0 {
+				s.i = start
 				s.wrong("op", accepted)
 			}
 			s.scratch = s.scratch[:0]

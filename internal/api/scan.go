@@ -65,7 +65,7 @@ func (s *scanner) notObject() {
 	case len(s.b) >= 3 && s.b[0] == 0xEF && s.b[1] == 0xBB && s.b[2] == 0xBF:
 		s.err = Errorf(CodeInvalidRequest, "body starts with a byte order mark; send plain UTF-8 without one")
 	default:
-		s.err = Errorf(CodeInvalidRequest, "body must be a JSON object")
+		s.err = Errorf(CodeInvalidRequest, "body must be a JSON object (at byte %d)", s.i)
 	}
 }
 

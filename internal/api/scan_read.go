@@ -15,24 +15,24 @@ func (s *scanner) field(name string) string {
 	return s.prefix + name
 }
 
-// wrong records that a field holds something it must not.
+// wrong records that a field holds something it must not, at i.
 func (s *scanner) wrong(name, accepted string) {
 	if s.err == nil {
-		s.err = Errorf(CodeInvalidRequest, "field %q must be %s", s.field(name), accepted)
+		s.err = Errorf(CodeInvalidRequest, "field %q must be %s (at byte %d)", s.field(name), accepted, s.i)
 	}
 }
 
-// missing records that a required field is not there.
+// missing records that a required field is not in the object that has just ended.
 func (s *scanner) missing(name, accepted string) {
 	if s.err == nil {
-		s.err = Errorf(CodeInvalidRequest, "field %q is missing; it must be %s", s.field(name), accepted)
+		s.err = Errorf(CodeInvalidRequest, "field %q is missing; it must be %s (its object ends at byte %d)", s.field(name), accepted, s.i-1)
 	}
 }
 
 // once marks a known field as seen and refuses its repetition.
 func (s *scanner) once(seen *uint32, bit uint32, name string) bool {
 	if *seen&bit != 0 && s.err == nil {
-		s.err = Errorf(CodeInvalidRequest, "field %q is there twice; send it once", s.field(name))
+		s.err = Errorf(CodeInvalidRequest, "field %q is there twice; send it once (again at byte %d)", s.field(name), s.i)
 	}
 	*seen |= bit
 	return s.err == nil

@@ -1,0 +1,57 @@
+package api
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Whatever a decoder finds wrong with the JSON of a body it tells with the byte,
+// counted from 0, where it is: ^ marks it here and is not part of the body.
+func TestAnErrorInABodyNamesItsPosition(t *testing.T) {
+	lim := DefaultLimits()
+	decoders := map[string]func([]byte) *Error{
+		"write":   func(b []byte) *Error { return DecodeWrite(b, &lim, new(WriteRequest)) },
+		"config":  func(b []byte) *Error { _, err := DecodeConfig(b); return err },
+		"diff":    func(b []byte) *Error { _, err := DecodeDiff(b, &lim); return err },
+		"delete":  func(b []byte) *Error { _, err := DecodeDelete(b); return err },
+		"router":  func(b []byte) *Error { _, err := DecodeRouter(b); return err },
+		"claim":   func(b []byte) *Error { _, err := DecodeClaim(b, &lim); return err },
+		"ack":     func(b []byte) *Error { return DecodeSettle(SettleAck, b, &lim, new(SettleRequest)) },
+		"nack":    func(b []byte) *Error { return DecodeSettle(SettleNack, b, &lim, new(SettleRequest)) },
+		"extend":  func(b []byte) *Error { return DecodeSettle(SettleExtend, b, &lim, new(SettleRequest)) },
+		"watch":   func(b []byte) *Error { _, err := DecodeWatch(b, &lim, MinHeartbeatMS); return err },
+		"message": func(b []byte) *Error { _, err := DecodeSocket(b, &lim, new(WriteRequest)); return err },
+	}
+	all := []string{"^[]", " ^null", `^"x"`, `{"x":^tru}`, `{"x":1 ^2}`, `{"x":[1,^]}`}
+	for name, bodies := range map[string][]string{
+		"write": {
+			`{"records":[{"data":1},^7]}`, `{"records": ^{}}`, `{"records":[{"data":1,"tag": ^5}]}`, `{"records":[{ "data" : [1, 2] ,"meta":^[]}]}`,
+			`{"records":[{"data":1,"data":^2}]}`, `{"records":[{"tag":"x"^}]}`, `{"config":^[]}`, `{"config":{"type":^"stack"}}`, `{"create":^1}`, `{"node":"x"^}`,
+		},
+		"config":  {`{"cap_records":^1.5}`, `{"type":"log", "type":^"log"}`, `{"priority":^-0}`, `{"discard":^null}`, `{"dead_letter":^1}`, `{"durability":^"disc"}`},
+		"diff":    {`{"limit":^-1}`, `{"node":["a",^1]}`, `{"include_tags":^"true"}`, `{"from_seq":1,"from_seq":^1}`},
+		"delete":  {`{"match":^5}`, `{"match":^["tag","Eq"]}`, `{"match":^["tag","Has","x"]}`, `{"match":["tag",^1,"x"]}`, `{"match":^["tag","Eq","a","b"]}`},
+		"router":  {`{"source":"a"^}`, `{"source":^1}`, `{"source":"a","dest":"b","guarantee":^"once"}`, `{"filter":^{}}`},
+		"claim":   {`{"max":1^}`, `{"node":^null}`, `{"node":"n","lease_ms":^1.0}`},
+		"ack":     {`{"node":"n","seqs":[1,^"2"]}`, `{"node":"n"^}`, `{"node":"n","seqs":[1],"lease_ids":[^1]}`},
+		"nack":    {`{"node":"n","seqs":[1],"delay_ms":^"1"}`},
+		"extend":  {`{"node":"n","seqs":[1]^}`},
+		"watch":   {`{"topics":^[]}`, `{"topics":{"a":^1}}`, `{"topics":{"a":{"from_seq":^"0"}}}`, `{"topics":{"a":{}},"consistency":^"weak"}`, `{"limit":1^}`},
+		"message": {`{"op":^"shout"}`, `{"topic":"a"^}`, `{"op":"subscribe","topic":^1}`, `{"op":"publish","request_id": [1, 2] ,"topic":"a","records":^1}`, `{"op":"unsubscribe","topics":^1}`},
+	} {
+		for _, marked := range append(bodies, all...) {
+			at := strings.IndexByte(marked, '^')
+			body := strings.Replace(marked, "^", "", 1)
+			err := decoders[name]([]byte(body))
+			if err == nil {
+				t.Errorf("%s: %s was accepted", name, body)
+				continue
+			}
+			if !regexp.MustCompile(fmt.Sprintf(`at byte %d\b`, at)).MatchString(err.Message) {
+				t.Errorf("%s: %s: the message does not name byte %d: %s", name, body, at, err.Message)
+			}
+		}
+	}
+}

@@ -1,6 +1,10 @@
 package topic
 
-import "sort"
+import (
+	"cmp"
+	"slices"
+	"sort"
+)
 
 // InMemory is the segment number of a batch that lies in no segment: the
 // records of an ephemeral topic.
@@ -55,8 +59,25 @@ func (x *Index) Frames(first uint64) []byte { return x.memory[first] }
 // Drop forgets a batch held in memory.
 func (x *Index) Drop(r Ref) { delete(x.memory, r.First) }
 
-// AddRun puts a sealed run behind all others; for recovery.
-func (x *Index) AddRun(r Run) { x.runs = append(x.runs, r) }
+// AddRun takes in a sealed run. Runs ascend by segment as by number, since the
+// log has both in its order.
+func (x *Index) AddRun(r Run) {
+	i, _ := x.place(r.Segment)
+	x.runs = slices.Insert(x.runs, i, r)
+}
+
+// place returns where the run of a segment is or would be, and whether it is.
+func (x *Index) place(segment uint32) (int, bool) {
+	return slices.BinarySearchFunc(x.runs, segment, func(r Run, segment uint32) int { return cmp.Compare(r.Segment, segment) })
+}
+
+// RunIn returns the run of a segment, and whether there is one.
+func (x *Index) RunIn(segment uint32) (Run, bool) {
+	if i, ok := x.place(segment); ok {
+		return x.runs[i], true
+	}
+	return Run{}, false
+}
 
 // Find returns the place of the number or, if nothing is stored under it, of
 // the first one behind it. Exactly one of the results is valid, none if there
@@ -142,21 +163,18 @@ func (x *Index) Seal(segment uint32, run Run) {
 		}
 	}
 	if run.N > 0 {
-		x.runs = append(x.runs, run)
+		x.AddRun(run)
 	}
 }
 
 // Swap replaces the run of a segment; a run of no records removes it.
 func (x *Index) Swap(segment uint32, run Run) {
-	for i := range x.runs {
-		if x.runs[i].Segment == segment {
-			if run.N > 0 {
-				x.runs[i] = run
-			} else {
-				x.runs = append(x.runs[:i:i], x.runs[i+1:]...)
-			}
-			return
-		}
+	i, ok := x.place(segment)
+	switch {
+	case ok && run.N > 0:
+		x.runs[i] = run
+	case ok:
+		x.runs = append(x.runs[:i:i], x.runs[i+1:]...)
 	}
 }
 

@@ -143,7 +143,11 @@ func (e *Engine) stageLoss(t *entry, d *damaged) (n uint64, err error) {
 	}})
 	e.account(t)
 	e.damage.add(d.segment, d.sealed, 1, n)
-	e.opt.Logger.Error("records cannot be read and are announced as lost; the bytes stay until `weir repair --mark`",
+	text := "records cannot be read and are announced as lost"
+	if d.sealed {
+		text += "; the bytes stay until `weir repair --mark`"
+	}
+	e.opt.Logger.Error(text,
 		"topic", t.Name, "from_seq", lost.From, "to_seq", lost.To, "records", n, "file", d.file, "error", d.err.Error())
 	return n, nil
 }

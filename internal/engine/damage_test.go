@@ -388,7 +388,7 @@ var verbs = []verb{
 		}
 		return nil
 	}},
-	{name: "seal", sealed: true, do: func(s *scene) error {
+	{name: "seal", do: func(s *scene) error {
 		if err := s.e.log.Rotate(); err != nil {
 			return err
 		}

@@ -263,6 +263,13 @@ func (e *Engine) removalOf(t *entry, rm *removal, undo func()) topic.Staged {
 // stageDoomed stages a removal that is in the log.
 func (e *Engine) stageDoomed(t *entry, rm *removal, st topic.Staged) ticket {
 	t.Doom(rm.ranges, rm.n, rm.bytes)
+	if dead, apply := rm.dead, st.Apply; dead > 0 {
+		lsn := st.LSN
+		st.Apply = func() {
+			apply()
+			e.buried.add(burial{lsn, t.ID, dead})
+		}
+	}
 	tk := t.stage(st)
 	e.account(t)
 	return tk

@@ -138,6 +138,7 @@ type Engine struct {
 	sessions sessions
 	push     pushCounters
 	damage   damageRecord
+	buried   burials
 	waits    writeWaits
 	rate     atomic.Int64 // operations into the log per second, at the last sample
 	hooks    visitHooks

@@ -212,6 +212,7 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 	if p.Kind == op.KindCreate {
 		t := &entry{}
 		t.State.Apply(p)
+		t.begin.lsn = o.LSN
 		e.adopt(t)
 		r.lost.see(t, p)
 		return nil
@@ -249,6 +250,9 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 			t.Keys.Put(p.Key, topic.Key{First: p.First, N: uint32(p.N), TS: p.TS})
 		}
 	case op.KindDelete:
+		if p.Dead > 0 {
+			e.buried.add(burial{o.LSN, t.ID, p.Dead})
+		}
 		if t.q != nil {
 			for _, g := range p.Ranges {
 				t.q.ForgetRange(g.From, g.To)

@@ -25,7 +25,7 @@ type entry struct {
 	recovered bool        // its creation was lost: see replay.revive
 	dirty     bool        // records went since the last look at disk space
 	end       ticket      // what to wait for if dropped
-	begin     logPlace    // what has to be synced unless created
+	begin     logPlace    // what has to be synced unless created; its lsn is 0 if the store has the creation
 
 	task     sched.Task   // its place in the ready set
 	watchers watchers     // subs of open streams
@@ -50,6 +50,41 @@ type entry struct {
 	routers atomic.Pointer[[]*router] // that have it as their source; nil if there is none
 	feeders atomic.Pointer[[]*router] // that have it as their destination; nil if there is none
 	behind  *rooms.Behind             // what caps took before the routers came to it; nil until they did
+}
+
+// burial says which operation of the log moved how many jobs of a topic to the
+// dead letters.
+type burial struct{ lsn, topic, n uint64 }
+
+// burials are those in segments that are not sealed.
+type burials struct {
+	mu   sync.Mutex
+	list []burial
+}
+
+func (b *burials) add(x burial) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.list = append(b.list, x)
+}
+
+// of returns those of a topic.
+func (b *burials) of(topic uint64) (list []burial) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, x := range b.list {
+		if x.topic == topic {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+// sealed forgets those at or below lsn.
+func (b *burials) sealed(lsn uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.list = slices.DeleteFunc(b.list, func(x burial) bool { return x.lsn <= lsn })
 }
 
 // plannedConfig is the configuration that holds for what is staged next: its
@@ -78,10 +113,14 @@ type registry struct {
 	byName map[string]*entry
 	byID   map[uint64]*entry
 	timed  atomic.Int64 // topics with a time to live
+	ended  []ending     // topics that ended and began in a segment that is not sealed
 	sorted []string     // all names in order; nil after a change
 
 	shadowed []*entry // found by the recovery: ended, but the log has lost that
 }
+
+// ending is a topic that is no more, and where the log has its creation.
+type ending struct{ id, lsn uint64 }
 
 func (r *registry) init() {
 	r.byName = make(map[string]*entry)
@@ -131,7 +170,30 @@ func (r *registry) remove(t *entry) bool {
 		delete(r.byName, t.Name)
 	}
 	r.sorted = nil
+	if t.begin.lsn > 0 {
+		r.ended = append(r.ended, ending{t.ID, t.begin.lsn})
+	}
 	return true
+}
+
+// endings returns the topics that are no more and whose creation the log has at
+// one of from to to.
+func (r *registry) endings(from, to uint64) (ids []uint64) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, x := range r.ended {
+		if x.lsn >= from && x.lsn <= to {
+			ids = append(ids, x.id)
+		}
+	}
+	return ids
+}
+
+// sealed forgets the topics that are no more and whose creation is at or below lsn.
+func (r *registry) sealed(lsn uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = slices.DeleteFunc(r.ended, func(x ending) bool { return x.lsn <= lsn })
 }
 
 // names returns all names in order; the slice must not be changed.

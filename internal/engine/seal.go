@@ -73,11 +73,7 @@ func (e *Engine) seal(seg wal.SegmentInfo) error {
 	if oldest, ok := e.log.OldestSealed(); !ok || oldest.Number != seg.Number {
 		return nil
 	}
-	runs, _, err := e.store.Seal(e.stop, seg.Number, seg.LastLSN, func(fn func(store.Op) error) error {
-		return e.log.Scan(seg.Number, func(o wal.Op) error {
-			return fn(store.Op{LSN: o.LSN, Payload: o.Payload})
-		})
-	}, view{e}, newPacer(&e.ingested, paceSeal, &e.push.sealing))
+	runs, err := e.takeIn(seg)
 	if err != nil {
 		return err
 	}
@@ -88,11 +84,43 @@ func (e *Engine) seal(seg wal.SegmentInfo) error {
 		t.Rest()
 		t.mu.Unlock()
 	}
+	e.reg.sealed(seg.LastLSN)
+	e.buried.sealed(seg.LastLSN)
 	signal(e.shrink)
 	if err := e.log.Release(seg.Number); err != nil {
 		return fmt.Errorf("release log segment %d: %w", seg.Number, err)
 	}
 	return nil
+}
+
+// takeIn has the store take in a segment, all of it that can be read.
+func (e *Engine) takeIn(seg wal.SegmentInfo) ([]store.Run, error) {
+	var bad *wal.CorruptError
+	runs, err := e.storeSegment(seg, func(fn func(store.Op) error) error {
+		err := e.log.Scan(seg.Number, func(o wal.Op) error {
+			return fn(store.Op{LSN: o.LSN, Payload: o.Payload})
+		})
+		errors.As(err, &bad)
+		return err
+	})
+	if err == nil || bad == nil {
+		return runs, err
+	}
+	d := damagedSegment{e: e, seg: seg, kept: make(map[uint32]bool), topics: make(map[uint64]bool), routers: make(map[uint64]uint64)}
+	if e.store.Applied() < seg.LastLSN {
+		if err := d.announce(); err != nil {
+			return nil, fmt.Errorf("step over damage in the log: %w", err)
+		}
+	}
+	if runs, err = e.storeSegment(seg, d.scan); err == nil {
+		d.report()
+	}
+	return runs, err
+}
+
+func (e *Engine) storeSegment(seg wal.SegmentInfo, scan func(func(store.Op) error) error) ([]store.Run, error) {
+	runs, _, err := e.store.Seal(e.stop, seg.Number, seg.LastLSN, scan, view{e}, newPacer(&e.ingested, paceSeal, &e.push.sealing))
+	return runs, err
 }
 
 func runsByTopic(runs []store.Run) map[uint64]topic.Run {

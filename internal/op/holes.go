@@ -1,6 +1,9 @@
 package op
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 const (
 	pageBits = 12
@@ -201,4 +204,40 @@ func (h *Holes) SetPage(idx uint64, bitmap []byte) bool {
 		h.pages[idx] = fullPage
 	}
 	return true
+}
+
+// Ranges calls fn with every span of numbers in the set, ascending.
+func (h *Holes) Ranges(fn func(Range)) {
+	list := make([]uint64, 0, len(h.pages))
+	for idx := range h.pages {
+		list = append(list, idx)
+	}
+	slices.Sort(list)
+	var r Range
+	open := false
+	add := func(from, to uint64) {
+		if open && r.To+1 == from {
+			r.To = to
+			return
+		}
+		if open {
+			fn(r)
+		}
+		r, open = Range{from, to}, true
+	}
+	for _, idx := range list {
+		first := idx << pageBits
+		if h.pages[idx] == fullPage {
+			add(first, first+pageSeqs-1)
+			continue
+		}
+		for i := uint64(0); i < pageSeqs; i++ {
+			if h.Has(first + i) {
+				add(first+i, first+i)
+			}
+		}
+	}
+	if open {
+		fn(r)
+	}
 }

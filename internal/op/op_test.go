@@ -263,3 +263,23 @@ func FuzzState(f *testing.F) {
 		}
 	})
 }
+
+func TestRangesOfHoles(t *testing.T) {
+	for _, want := range [][]Range{
+		nil,
+		{{1, 1}},
+		{{3, 3}, {5, 4095}},
+		{{7, 4096}, {4098, 8191}},
+		{{4000, 3 * 4096}, {5 * 4096, 5*4096 + 1}},
+	} {
+		var h Holes
+		for _, r := range want {
+			h.AddRange(r.From, r.To)
+		}
+		var got []Range
+		h.Ranges(func(r Range) { got = append(got, r) })
+		if !slices.Equal(got, want) {
+			t.Errorf("ranges are %v, want %v", got, want)
+		}
+	}
+}

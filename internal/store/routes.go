@@ -35,6 +35,21 @@ func parseRoute(k, v []byte) (op.Route, error) {
 	return r, nil
 }
 
+// Topics calls fn with the number of every topic that the store has.
+func (s *Store) Topics(fn func(id uint64)) error {
+	err := s.kv.Load().scan([]byte{prefixTopic}, []byte{prefixTopic + 1}, func(k, _ []byte) error {
+		id, err := keyTopic(k, topicKeyLen)
+		if err == nil {
+			fn(id)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("store: %s: %w", s.dir, plain{err})
+	}
+	return nil
+}
+
 // loadRoutes reads the routers of a source.
 func (sh *shadow) loadRoutes(topic uint64) error {
 	var buf [topicKeyLen]byte

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sort"
 	"sync"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 const (
@@ -256,81 +254,4 @@ func (l *Log) Release(number uint32) error {
 	l.dropRefLocked(s)
 	l.checkSealedLocked()
 	return nil
-}
-
-// Scan reads the operations of a sealed segment in LSN order, verified.
-// Operations at or below the LSN that Open was given are left out.
-func (l *Log) Scan(number uint32, fn func(Op) error) error {
-	s := l.segment(number)
-	if s == nil || !s.pin() {
-		return ErrReleased
-	}
-	defer l.unpin(s)
-	l.mu.Lock()
-	sealed, last, limit := s.sealed, s.last, s.limit
-	l.mu.Unlock()
-	if !sealed {
-		return fmt.Errorf("wal: segment %d is not sealed", number)
-	}
-	from := max(s.live, l.after+1)
-	show := func(op Op, void bool) error {
-		if void || op.LSN < from {
-			return nil
-		}
-		return fn(op)
-	}
-	if h := s.file.Load(); h != nil {
-		own := last
-		if limit > 0 {
-			own = min(own, limit-1)
-		}
-		if err := l.scanFile(s, h, own, show); err != nil {
-			return err
-		}
-	}
-	if ranges := s.moved.Load(); ranges != nil {
-		for _, m := range *ranges {
-			if err := l.scanMoved(s, m, show); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (l *Log) scanFile(s *segment, f vfs.File, last uint64, show func(Op, bool) error) error {
-	r := groupReader{file: f, seed: l.seed, off: segHeaderSize, size: s.end.Load()}
-	for at := s.first; at <= last; {
-		off := r.off
-		h, body, ok, err := r.next()
-		if err != nil {
-			return fmt.Errorf("wal: %s: %w", segName(s.number), err)
-		}
-		if d, lost := skip(l.accepted, s.number, off, at); lost && (!ok || h.first != at) {
-			at, r.off = d.To+1, d.Next
-			continue
-		}
-		if !ok || h.first != at || h.segment != s.number {
-			return &CorruptError{File: l.path(segName(s.number)), Offset: off, LSN: at, Reason: "a group of a sealed segment cannot be read"}
-		}
-		if err := eachOp(h, off, body, show); err != nil {
-			return err
-		}
-		at += uint64(h.count)
-	}
-	return nil
-}
-
-// scanMoved shows a copied group at the places it had before.
-func (l *Log) scanMoved(s *segment, m movedRange, show func(Op, bool) error) error {
-	r := groupReader{file: m.dst.file.Load(), seed: l.seed, off: m.from + m.delta, size: m.to + m.delta}
-	h, body, ok, err := r.next()
-	if err != nil {
-		return fmt.Errorf("wal: %s: %w", segName(m.dst.number), err)
-	}
-	if !ok {
-		return &CorruptError{File: l.path(segName(m.dst.number)), Offset: m.from + m.delta, Reason: "a group of a sealed segment cannot be read"}
-	}
-	h.segment = s.number
-	return eachOp(h, m.from, body, show)
 }

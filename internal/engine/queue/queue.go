@@ -392,6 +392,21 @@ func (q *Queue) Restore(seq uint64, node string, id uint64, deadline int64, deli
 	}
 }
 
+// Each calls fn with what Restore would need for every job that was claimed
+// before, but for those on their way to the log: what the log has of them holds.
+func (q *Queue) Each(fn func(seq uint64, node string, id uint64, deadline int64, deliveries uint64)) {
+	for seq, j := range q.jobs {
+		switch j.state {
+		case leased:
+			fn(seq, j.cohort.node, j.id, j.cohort.deadline, j.deliveries)
+		case delayed:
+			fn(seq, "", j.id, j.until, j.deliveries)
+		case ready:
+			fn(seq, "", j.id, 0, j.deliveries)
+		}
+	}
+}
+
 type seqHeap []uint64
 
 func (h seqHeap) Len() int           { return len(h) }

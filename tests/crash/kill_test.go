@@ -19,7 +19,7 @@ func TestKilledServerKeepsWhatItAcknowledged(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	process := &rounds.Process{Binary: binary, Dir: data}
 	sum, err := rounds.Run(t.Context(), rounds.Options{
-		Host: process, Rounds: 60, Deadline: time.Now().Add(80 * time.Second), Seed: seed, DiskFlush: time.Second,
+		Host: process, Rounds: 60, Deadline: time.Now().Add(2 * time.Minute), Seed: seed, DiskFlush: time.Second,
 		Backup: rounds.CommandBackup(binary, dir),
 		Twice:  rounds.Twice(binary, data, dir, nil), TwiceEvery: 15,
 	})

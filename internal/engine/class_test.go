@@ -3,6 +3,8 @@ package engine
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -71,4 +73,27 @@ func TestADeleteFromAnEphemeralTopicIsVisibleWithItsAnswer(t *testing.T) {
 		t.Fatalf("%+v %v", res, err)
 	}
 	wantFull(t, e, "t", "[3=3]", "[]")
+}
+
+// A write answers when its record can be read: behind a change that is still
+// being synced it waits for that, whatever its own class.
+func TestAWriteBehindAnUnsyncedChangeIsVisibleWithItsAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := newSlowDisk(time.Second)
+		e := openOn(t, disk, "a")
+		put(t, e, "t", configOf(api.Disk))
+		done := make(chan error, 1)
+		go func() {
+			_, err := e.PutTopic(bg, "t", configOf(api.Disk, func(c *api.Config) { c.CapRecords = 10 }))
+			done <- err
+		}()
+		time.Sleep(100 * time.Millisecond) // the configuration is staged, its sync under way
+		write(t, e, "t", "1")
+		if records, _ := mustFull(t, e, "t"); fmt.Sprint(records) != "[1=1]" {
+			t.Errorf("a write has answered, a reader finds %v", records)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -287,4 +289,38 @@ func TestATopicMadeAfterARestartInheritsNothing(t *testing.T) {
 	}
 	sameRecords(t, e, "new", []string{"of the new topic"})
 	sameRecords(t, e, "stays", []string{"0"})
+}
+
+// Every class but fsync reserves numbers ahead. A write beyond what is surely
+// reserved waits until more is, else a loss of power would give its numbers out again.
+func TestNoNumberBeyondTheReservationIsGivenOutTwice(t *testing.T) {
+	for _, class := range []api.Durability{api.Disk, api.Memory, api.Ephemeral} {
+		t.Run(fmt.Sprint(class), func(t *testing.T) {
+			mem := vfs.NewCrashableMem()
+			e := openOn(t, mem, "a")
+			put(t, e, "t", configOf(class))
+			batch := slices.Repeat([]string{"1"}, 700)
+			for range 12 {
+				write(t, e, "t", batch...)
+				told := stateOf(t, e, "t").HeadSeq
+				crashed := openOn(t, mem.CrashClone(vfs.CrashCloneCfg{}), "b")
+				if head := stateOf(t, crashed, "t").HeadSeq; head < told {
+					t.Errorf("%d numbers were acknowledged, after a loss of power the head is %d", told, head)
+				}
+				crashed.Close()
+			}
+		})
+	}
+}
+
+// What a lowered cap takes is told by its reason, as what a write takes is.
+func TestALoweredCapIsToldAsACap(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a")
+	put(t, e, "t", configOf(api.Disk))
+	write(t, e, "t", "1", "2", "3", "4")
+	put(t, e, "t", configOf(api.Disk, func(c *api.Config) { c.CapRecords = 1 }))
+	records, gaps := mustFull(t, e, "t")
+	if fmt.Sprint(records) != "[4=4]" || len(gaps) != 1 || !strings.Contains(fmt.Sprint(gaps), "cap") {
+		t.Errorf("records %v, gaps %v", records, gaps)
+	}
 }

@@ -57,3 +57,27 @@ func TestASettlingCallThatFailsChangesNothing(t *testing.T) {
 		})
 	}
 }
+
+// A durable lease that could not be logged is nobody's: it would be gone after a
+// restart, and the job with two workers.
+func TestAClaimThatFailsHandsOutNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := newFaults(vfs.NewMem())
+		e := openOn(t, fs, "a")
+		put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.LeasesDurable, c.LeaseMS = true, 60_000 }))
+		write(t, e, "q", "1", "2")
+		fs.failing("/wal/", syscall.EIO)
+		for range 2 { // the first finds the failure, the second a log that takes nothing
+			var jobs []api.Job
+			_, err := e.Claim(bg, "q", &api.ClaimRequest{Node: "w", Max: 2}, func(j *api.Job) { jobs = append(jobs, *j) })
+			if !api.IsCode(err, api.CodeInternal) || len(jobs) > 0 {
+				t.Errorf("on a disk that fails: %d jobs, %v", len(jobs), err)
+			}
+		}
+		fs.set(nil)
+		time.Sleep(5 * time.Second)
+		if got := seqsOf(claimJobs(t, e, "q", "other", 2)); got != "[1 2]" {
+			t.Errorf("another worker gets %s once the disk is well", got)
+		}
+	})
+}

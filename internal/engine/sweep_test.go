@@ -125,13 +125,13 @@ func TestSweepOfCrashPoints(t *testing.T) {
 	}
 	t.Logf("%d crash points in %v", points, time.Since(begin).Round(time.Second))
 	fmt.Printf("sweep: %d crash points\n", points)
-	if points < 3000 {
+	if points < 3000/sweepShare {
 		t.Errorf("only %d crash points were reached", points)
 	}
 }
 
 func sweepOnce(t *testing.T, seed uint64) int64 {
-	s := &sweep{t: t, mem: vfs.NewCrashableMem(), rng: rand.New(rand.NewPCG(seed, 3)), points: make(chan point, 16), cur: world{}, every: 1 + 3*int(min(seed, 1))}
+	s := &sweep{t: t, mem: vfs.NewCrashableMem(), rng: rand.New(rand.NewPCG(seed, 3)), points: make(chan point, 16), cur: world{}, every: sweepShare * (1 + 3*int(min(seed, 1)))}
 	s.links = &linkFS{FS: s.mem}
 	s.now.Store(1_800_000_000_000)
 	var wg sync.WaitGroup

@@ -305,6 +305,10 @@ func (e *Engine) stageAppend(t *entry, a *appending) (ticket, uint64, error) {
 			st.Ref.Segment, st.Ref.Offset, st.Ref.Len = pos.Segment, pos.Offset, pos.Len
 		}
 		t.reserve.logged(st.LSN, st.Gen)
+	} else if synced && t.Idle() {
+		// Nothing of the batch is in the log, but its numbers are only reserved
+		// once an earlier operation is synced. Behind a staged change it waits with that.
+		st.LSN, st.Gen = t.reserve.lsn, t.reserve.gen
 	}
 	if st.Ref.Segment == topic.InMemory {
 		t.Index.Keep(st.First, append([]byte(nil), a.frames...))

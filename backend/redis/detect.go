@@ -48,10 +48,14 @@ func (b *Backend) connected(ctx context.Context, c *redis.Conn) error {
 	q := newInquiry(ctx)
 	send(ctx, c, q.all)
 	f, err := q.features()
+	if code, _ := replyCode(err); code != "" {
+		return nil // a Sentinel that gives no INFO; a server would have been refused by Open
+	}
 	if err != nil {
 		return fmt.Errorf("new connection: %w", &notSent{err})
 	}
-	if infoField(q.replication.Val(), "role") == "slave" {
+	// The client gives its Sentinels' connections to this function, too.
+	if infoField(q.replication.Val(), "role") != "master" || infoField(q.info.Val(), "redis_mode") == "sentinel" {
 		return nil
 	}
 	if b.cluster == nil { // there it may be another node than the stream's

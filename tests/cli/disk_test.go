@@ -36,7 +36,7 @@ func smallDisk(t *testing.T) (dir string, env []string, mounted bool) {
 	if err := syscall.Statfs(dir, &fs); err != nil {
 		t.Fatal(err)
 	}
-	return dir, []string{fmt.Sprintf("WEIR_DISK_RESERVE=%d", int64(fs.Bavail)*fs.Bsize-400<<20)}, false
+	return dir, []string{fmt.Sprintf("WEIR_DISK_RESERVE=%d", int64(fs.Bavail)*int64(fs.Bsize)-400<<20)}, false
 }
 
 // answer is what a server said.

@@ -34,7 +34,7 @@ func (b *Backend) Signal(ctx context.Context, most int64) (backend.Signal, error
 	switch {
 	case errors.Is(err, backend.ErrGroupNotFound):
 		got.behind = got.xlen
-	case err != nil && !missing(err):
+	case err != nil && !errors.Is(err, backend.ErrStreamNotFound):
 		return backend.Signal{}, err
 	}
 	s.XLen, s.Pending, s.Lag, s.Behind = got.xlen, got.pending, got.lag, got.behind

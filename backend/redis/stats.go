@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
@@ -158,9 +157,4 @@ func setAge(s *backend.Stats, name string, at time.Time, byTime, byID backend.Ag
 		s.OldestSource, s.Approx = byID, true
 	}
 	s.OldestAge = max(0, s.At.Sub(at))
-}
-
-// missing returns whether a stream or group is not there.
-func missing(err error) bool {
-	return errors.Is(err, backend.ErrStreamNotFound) || errors.Is(err, backend.ErrGroupNotFound)
 }

@@ -58,7 +58,8 @@ type overload struct {
 	OverloadOptions
 	topics  []*given
 	probe   *given
-	pushes  delays
+	pushes  delays // of the probe
+	busy    delays // of the first topic that the load is written to
 	writes  delays
 	acked   atomic.Int64
 	refused atomic.Int64
@@ -72,8 +73,8 @@ type overload struct {
 
 // step is what was measured in one range of the pressure.
 type step struct {
-	samples        int
-	writes, beside load.Latency
+	samples              int
+	writes, busy, beside load.Latency
 }
 
 var stepNames = [...]string{"to 0.2", "0.2 to 0.4", "0.4 to 0.8", "above 0.8"}
@@ -121,12 +122,14 @@ func Overload(ctx context.Context, t Target, o OverloadOptions) error {
 	}
 	var readers group
 	defer readers.close()
-	w, err := t.watch(ctx, c, load.StreamOptions{}, r.probe.name)
-	if err != nil {
-		return err
+	for topic, delays := range map[string]*delays{r.probe.name: &r.pushes, r.topics[0].name: &r.busy} {
+		w, err := t.watch(ctx, c, load.StreamOptions{}, topic)
+		if err != nil {
+			return err
+		}
+		w.delays, w.every = delays, true
+		readers.start(w)
 	}
-	w.delays, w.every = &r.pushes, true
-	readers.start(w)
 	if err := r.load(ctx); err != nil {
 		return err
 	}
@@ -138,9 +141,9 @@ func (r *overload) load(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	fmt.Fprintf(r.Out, "%d connections write records of class %s without pause to %d topics, refused ones when they may again;\n"+
-		"a topic of class disk beside them has a stream. Times in ms, p50/p99.\n\n", r.Writers, r.Class, overloadTopics)
-	fmt.Fprintf(r.Out, "%5s %5s %4s %6s %6s %6s %8s %6s %9s %6s %12s %12s\n", "s", "p", "rung", "depth", "laten.", "pool", "coalesce", "commit",
-		"writes/s", "429", "write", "push")
+		"the first of these and a topic of class disk beside them have a stream. Times in ms, p50/p99, from the start of the write.\n\n", r.Writers, r.Class, overloadTopics)
+	fmt.Fprintf(r.Out, "%5s %5s %4s %6s %6s %6s %8s %6s %9s %6s %12s %12s %12s\n", "s", "p", "rung", "depth", "laten.", "pool", "coalesce", "commit",
+		"writes/s", "429", "write", "push", "push beside")
 	r.begin = time.Now()
 	end := r.begin.Add(r.Length)
 	var writers, beside sync.WaitGroup
@@ -246,9 +249,9 @@ func (r *overload) sample(ctx context.Context) error {
 		in := &r.steps[stepOf(s.pressure)]
 		in.samples++
 		signal := func(name string) float64 { return m[`weir_pressure_signal{signal="`+name+`"}`] }
-		fmt.Fprintf(r.Out, "%5.2f %5.2f %4d %6.2f %6.2f %6.2f %8.1f %6.2f %9.0f %6d %12s %12s\n", s.at.Seconds(), s.pressure, s.rung,
+		fmt.Fprintf(r.Out, "%5.2f %5.2f %4d %6.2f %6.2f %6.2f %8.1f %6.2f %9.0f %6d %12s %12s %12s\n", s.at.Seconds(), s.pressure, s.rung,
 			signal("depth"), signal("latency"), signal("pool"), m["weir_coalesce_window_ms"], m["weir_commit_window_ms"],
-			float64(total-acked)/now.Sub(last).Seconds(), r.refused.Load(), r.writes.take(&in.writes), r.pushes.take(&in.beside))
+			float64(total-acked)/now.Sub(last).Seconds(), r.refused.Load(), r.writes.take(&in.writes), r.busy.take(&in.busy), r.pushes.take(&in.beside))
 		acked, last = total, now
 	}
 }
@@ -276,7 +279,7 @@ func (r *overload) judge() error {
 		r.acked.Load(), r.refused.Load(), short(p50), short(p99), short(longest), highest, top)
 	for i := range r.steps {
 		if s := &r.steps[i]; s.samples > 0 {
-			fmt.Fprintf(r.Out, "pressure %-10s %3d samples, writes %s, pushes %s\n", stepNames[i], s.samples, quantiles(&s.writes), quantiles(&s.beside))
+			fmt.Fprintf(r.Out, "pressure %-10s %3d samples, writes %s, pushes %s, beside %s\n", stepNames[i], s.samples, quantiles(&s.writes), quantiles(&s.busy), quantiles(&s.beside))
 		}
 	}
 	if r.refused.Load() > 0 {

@@ -5,10 +5,11 @@ SHELL := /bin/bash
 
 # The tools are pinned by a module of their own, so that weir's stays lean.
 TOOL := go tool -modfile=tools/go.mod
-# Fuzzing time per target, and the sizes of the long crash loops.
+# Fuzzing time per target, and the sizes of the long loops.
 FUZZTIME ?= 10s
 KILLS ?= 300
 CUTS ?= 40
+CHAOS ?= 4m
 
 .PHONY: help
 help: ## list the targets
@@ -52,7 +53,8 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 	@scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: soak
-soak: deps ## KILLS (300) kill -9 rounds, CUTS (40) power cuts (needs /dev/fuse), a minute per fuzz target
+soak: deps ## KILLS (300) kill -9 rounds, CUTS (40) power cuts (needs /dev/fuse), CHAOS (4m) on a real Redis, a minute per fuzz target
 	go run ./tests/crash/kill -n $(KILLS)
+	go run ./tests/library/chaos -d $(CHAOS)
 	cd tests/crash/cut && go run . -n $(CUTS)
 	@scripts/fuzz.sh 1m

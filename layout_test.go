@@ -97,6 +97,7 @@ var table = map[string]rule{
 	"tests/weirtest":        {},
 	"tests/redistest":       {code: "github.com/redis/go-redis/v9"},
 	"tests/contract":        {tests: "tests/weirtest"},
+	"tests/library/chaos":   {code: module + " backend tests/redistest github.com/redis/go-redis/v9"},
 	"tests/library":         {tests: "github.com/weirmq/weir backend config telemetry tests/redistest tests/weirtest github.com/redis/go-redis/v9 " + metrics},
 	"tests/cli":             {tests: module + " backend tests/redistest tests/weirtest github.com/redis/go-redis/v9"},
 	"tests/overload":        {tests: "tests/weirtest"},

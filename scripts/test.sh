@@ -43,7 +43,7 @@ sweep() { driven -run TestSweep ./internal/engine; }
 library() { driven -race . ./config ./telemetry ./backend/... ./tests/redistest; }
 
 # live is the library as built commands on real servers. It prints what it measured.
-live() { (cd tests/library && driven -v); }
+live() { (cd tests/library && driven -v ./...); }
 
 oracle() { go test ./tests/oracle/... ./tests/crash/rounds/...; }
 

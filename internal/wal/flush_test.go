@@ -1,6 +1,9 @@
 package wal
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +44,57 @@ func TestWhatIsWrittenIsSyncedWithinTheFlushInterval(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 			safe(lsn)
+		}
+		mustClose(t, l)
+	})
+}
+
+// However long a sync takes, no more than FlushBytes and what was under way
+// stays unsynced: writers wait, then are told that the log is full. They go on
+// with the sync.
+func TestWhatIsUnsyncedIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		fs := newFaultFS(vfs.NewMem(), nil)
+		opt := Options{FS: fs, FlushBytes: 64 << 10, SegmentBytes: 1 << 20, FlushEvery: time.Second}
+		l, _, _ := openLog(t, opt, 0)
+		fs.set(func(c call) error {
+			if c.kind == "sync" && ofSegment(c) {
+				<-release
+			}
+			return nil
+		})
+		body := strings.Repeat("x", 1000)
+		stored := 0
+		write := func() error {
+			_, _, err := tryAdd(l, "", body, Written)
+			return err
+		}
+		var err error
+		for err == nil && stored < 200 {
+			if err = write(); err == nil {
+				stored++
+			}
+		}
+		if !errors.Is(err, ErrFull) {
+			t.Errorf("after %d operations of 1 KB that no sync covers: %v, want %v", stored, err, ErrFull)
+		}
+		if stored < 60 || stored > 70 {
+			t.Errorf("%d operations of 1 KB were taken without a sync, want the 64 of FlushBytes, give or take", stored)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := l.Reserve(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Reserve during the hung sync: %v, want to wait as long as the context does", err)
+			if err == nil {
+				l.Unreserve()
+			}
+		}
+		close(release)
+		for range 200 {
+			if err := write(); err != nil {
+				t.Fatalf("after the sync: %v", err)
+			}
 		}
 		mustClose(t, l)
 	})

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -149,6 +150,40 @@ func TestDamageIsFoundWithoutTheMark(t *testing.T) {
 	// Operations 23 and 24 share the evidence of the one sync that covers them.
 	if lost > 2 {
 		t.Errorf("%d operations were cut silently", lost)
+	}
+}
+
+// Each group says what was durable when it was written. So even within one
+// segment and without the mark file only the last one can be taken for torn.
+func TestEachGroupIsEvidenceForThoseBeforeIt(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	opt := Options{FS: mem, SegmentBytes: 64 << 10}
+	l, _, _ := openLog(t, opt, 0)
+	var at []int64
+	for range 8 {
+		_, pos := add(t, l, "", "synced before the next is written", Synced)
+		at = append(at, int64(pos.Offset))
+	}
+	mustClose(t, l)
+	name := segName(1)
+	b, err := mem.UnsafeGetFileDataBuffer("wal/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, off := range at {
+		data := bytes.Clone(b)
+		data[off] ^= 1
+		opt.FS = restore(t, map[string][]byte{name: data})
+		l, st, _, err := tryOpen(opt, 0)
+		if err == nil {
+			mustClose(t, l)
+		}
+		last := i == len(at)-1
+		if damaged := new(CorruptError); !last && (!errors.As(err, &damaged) || damaged.LSN != uint64(i+1)) {
+			t.Errorf("group %d of %d damaged: %d operations and %v, want a refusal that names the first one that is lost", i+1, len(at), len(st.ops), err)
+		} else if last && (err != nil || len(st.ops) != i) {
+			t.Errorf("last group damaged: %d operations and %v, want %d", len(st.ops), err, i)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -27,6 +28,7 @@ type modelTopic struct {
 	live   map[uint64]modelRecord
 	leases map[uint64]Lease
 	keys   map[op.KeyHash]Key
+	routes map[uint64]op.Route // routers that this topic is the source of
 }
 
 type modelRecord struct {
@@ -44,7 +46,7 @@ func (m *model) clone() *model {
 	c.ops = nil
 	c.topics = make(map[uint64]*modelTopic)
 	for id, t := range m.topics {
-		n := &modelTopic{live: maps.Clone(t.live), leases: maps.Clone(t.leases), keys: maps.Clone(t.keys)}
+		n := &modelTopic{live: maps.Clone(t.live), leases: maps.Clone(t.leases), keys: maps.Clone(t.keys), routes: maps.Clone(t.routes)}
 		st, err := op.DecodeState(t.st.EncodeState(nil))
 		if err != nil {
 			panic(err)
@@ -72,7 +74,7 @@ func (m *model) operation(frames []byte, parts ...*op.Part) {
 func (m *model) apply(p *op.Part, frames []byte) {
 	switch p.Kind {
 	case op.KindCreate:
-		m.topics[p.Topic] = &modelTopic{live: map[uint64]modelRecord{}, leases: map[uint64]Lease{}, keys: map[op.KeyHash]Key{}}
+		m.topics[p.Topic] = &modelTopic{live: map[uint64]modelRecord{}, leases: map[uint64]Lease{}, keys: map[op.KeyHash]Key{}, routes: map[uint64]op.Route{}}
 	case op.KindDrop:
 		delete(m.topics, p.Topic)
 		return
@@ -109,6 +111,15 @@ func (m *model) apply(p *op.Part, frames []byte) {
 		for _, l := range p.Leases {
 			t.leases[l.Seq] = Lease{Topic: p.Topic, Node: p.Node, Lease: l, Released: p.Kind == op.KindRelease}
 		}
+	case op.KindRouter:
+		t.routes[p.Router] = *p.Route
+	case op.KindCursor:
+		if r, ok := t.routes[p.Router]; ok {
+			r.Apply(p)
+			t.routes[p.Router] = r
+		}
+	case op.KindRouterDrop:
+		delete(t.routes, p.Router)
 	}
 	for seq := range t.leases {
 		if _, ok := t.live[seq]; !ok {
@@ -189,9 +200,24 @@ func (m *model) step() {
 				m.delete(t, other)
 			}
 		}
+	case 12:
+		m.route(t)
 	default:
 		m.append(t, nil)
 	}
+}
+
+// route makes, moves or ends one of a few routers, which may not exist.
+func (m *model) route(t *modelTopic) {
+	p := &op.Part{Kind: op.KindCursor, Topic: t.st.ID, Router: uint64(1 + m.choose(3)), To: t.st.Head, Count: m.lsn}
+	switch m.choose(4) {
+	case 0, 1:
+		p.Kind = op.KindRouter
+		p.Route = &op.Route{ID: p.Router, Source: t.st.ID, Dest: m.pick().st.ID, Name: fmt.Sprint("router-", m.lsn), Pos: t.st.Head}
+	case 2:
+		p.Kind = op.KindRouterDrop
+	}
+	m.operation(nil, p)
 }
 
 func (m *model) delete(t, to *modelTopic) {
@@ -330,6 +356,16 @@ func (m *model) check(s *Store) error {
 	if err != nil {
 		return err
 	}
+	routes := make(map[uint64]map[uint64]op.Route)
+	if err := s.Routes(func(r op.Route) error {
+		if routes[r.Source] == nil {
+			routes[r.Source] = make(map[uint64]op.Route)
+		}
+		routes[r.Source][r.ID] = r
+		return nil
+	}); err != nil {
+		return err
+	}
 	if len(states) != len(m.topics) {
 		return fmt.Errorf("%d topics, want %d", len(states), len(m.topics))
 	}
@@ -350,8 +386,27 @@ func (m *model) check(s *Store) error {
 		if !maps.Equal(leases[id], t.leases) {
 			return fmt.Errorf("topic %d: leases %v, want %v", id, leases[id], t.leases)
 		}
+		if len(routes[id])+len(t.routes) > 0 && !reflect.DeepEqual(routes[id], t.routes) {
+			return fmt.Errorf("topic %d: routers %v, want %v", id, routes[id], t.routes)
+		}
 		if err := t.checkRecords(s, runs[id]); err != nil {
 			return fmt.Errorf("topic %d: %w", id, err)
+		}
+	}
+	return m.checkDropped(s)
+}
+
+// checkDropped looks for what topics that are gone have left behind and nobody
+// would ever remove: their records go with their segments, all else with them.
+func (m *model) checkDropped(s *Store) error {
+	for _, prefix := range []byte{prefixTopic, prefixLease, prefixRouter, prefixRun, prefixPage} {
+		if err := s.kv.Load().scan([]byte{prefix}, []byte{prefix + 1}, func(k, _ []byte) error {
+			if id := binary.BigEndian.Uint64(k[1:]); m.topics[id] == nil {
+				return fmt.Errorf("topic %d is gone, the store still has key %q of it", id, k)
+			}
+			return nil
+		}); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -311,12 +311,41 @@ type Trimmed struct {
 type Doctor interface {
 	// Examine looks for known troubles of the stream; none is an empty slice.
 	Examine(ctx context.Context) ([]Finding, error)
+	// Command is the command line that helps with a finding of this code, with URL
+	// for the stream's URL and CMD for a handler; empty: none.
+	Command(code string) string
+	// Ping returns how long the server takes for a call that does nothing.
+	Ping(ctx context.Context) (time.Duration, error)
 }
 
 // Finding is one trouble and what to do about it.
 type Finding struct {
-	Code     string `json:"code"`     // stable, for scripts
-	Severity string `json:"severity"` // "error", "warning" or "info"
-	Problem  string `json:"problem"`
-	Advice   string `json:"advice"`
+	Code     string  `json:"code"`     // stable, for scripts
+	Severity string  `json:"severity"` // SeverityError, SeverityWarning or SeverityInfo
+	Problem  string  `json:"problem"`
+	Advice   string  `json:"advice"`
+	Command  string  `json:"command,omitempty"` // see Doctor.Command
+	Concern  Concern `json:"-"`
 }
+
+// Severities of findings.
+const (
+	SeverityError   = "error"   // messages are lost, or nothing works
+	SeverityWarning = "warning" // it will come to that if nothing is done
+	SeverityInfo    = "info"
+)
+
+// Concern is what a finding is about. They are told in this order, which is the one
+// in which to look: first who takes messages, last the server.
+type Concern int
+
+// The concerns.
+const (
+	OfStream  Concern = iota // is it there
+	OfLoss                   // messages that nobody will get
+	OfWorkers                // do they keep up: lag
+	OfPending                // do they finish: pending, age, reclaiming
+	OfLag                    // is the lag known
+	OfStorage                // entries stored, memory, dead letters
+	OfServer                 // its round trip and its settings
+)

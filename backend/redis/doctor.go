@@ -46,13 +46,13 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 
 // Severities of findings.
 const (
-	bad  = "error"
-	warn = "warning"
-	note = "info"
+	bad  = backend.SeverityError
+	warn = backend.SeverityWarning
+	note = backend.SeverityInfo
 )
 
 func one(code, severity, advice, problem string, args ...any) []backend.Finding {
-	return []backend.Finding{{Code: code, Severity: severity, Problem: fmt.Sprintf(problem, args...), Advice: advice}}
+	return []backend.Finding{{Code: code, Severity: severity, Problem: fmt.Sprintf(problem, args...), Advice: advice, Concern: remedies[code].concern}}
 }
 
 func checkStream(e *exam) []backend.Finding {
@@ -84,8 +84,8 @@ func checkGroup(e *exam) (found []backend.Finding) {
 // checkTrims finds entries that were removed before everybody was done with them.
 func checkTrims(e *exam) (found []backend.Finding) {
 	if e.dropped > 0 {
-		found = append(found, one("dropped_unacked", warn,
-			"keep more (MaxLen), or bound the stream by refusing publishes",
+		found = append(found, one("dropped_unacked", bad,
+			"keep more (MaxLen), or bound the stream by refusing publishes; once it is dealt with, remove the fields dropped and dropped_last of that hash",
 			"%d entries up to %s were removed on request before every group had acknowledged them", e.dropped, e.droppedLast)...)
 	}
 	if e.group == nil {
@@ -96,26 +96,41 @@ func checkTrims(e *exam) (found []backend.Finding) {
 			"look for XADD MAXLEN, XTRIM or XDEL in other programs: the data of these messages is lost; a worker that reclaims them removes them from the pending list and reports them as lost",
 			"the data of at least %d pending entries is gone, the first is %s", e.goneCount, e.goneFirst)...)
 	}
-	if e.added != nil && e.group.read != nil {
-		if unread := *e.added - e.length - *e.group.read; unread > 0 {
-			found = append(found, one("trimmed_unread", bad,
-				"look for XADD MAXLEN, XTRIM or XDEL in other programs, and bound the stream by refusing publishes instead",
-				"at least %d entries were removed before the group read them", unread)...)
-		}
-	}
-	if foreign := e.removed(); foreign > 0 {
-		found = append(found, one("removed_by_others", note,
+	return append(found, checkRemoved(e)...)
+}
+
+// checkRemoved looks at what other programs have removed.
+func checkRemoved(e *exam) []backend.Finding {
+	unread, perhaps := e.lostUnread()
+	switch removed := e.removed(); {
+	case unread > 0 && !perhaps:
+		return one("trimmed_unread", bad,
+			"look for XADD MAXLEN, XTRIM or XDEL in other programs, and bound the stream by refusing publishes instead",
+			"at least %d of %d entries were removed before the group read them: they are lost", unread, *e.added)
+	case unread > 0:
+		return one("begins_behind", warn,
+			"make sure that others had read them: a group that is made at 0 does not get what was removed before",
+			"the group has read nothing yet, and %d of %d entries are removed already", unread, *e.added)
+	case removed > 0 && e.cut:
+		return one("cut_by_others", warn,
+			"look for XADD MAXLEN or XTRIM in other programs, and let a pool trim instead (TrimEvery): it removes only what every group has acknowledged",
+			"%d of %d entries were cut off by other programs' MAXLEN or MINID; whether they had been read then the server does not tell", removed, *e.added)
+	case removed > 0:
+		return one("removed_by_others", note,
 			"make sure that it is done after the acknowledgement alone (MAXLEN on a work queue drops what is not done)",
-			"%d entries were removed by other programs than weir", foreign)...)
+			"%d entries were removed by other programs than weir", removed)
 	}
-	return found
+	return nil
 }
 
 func checkPending(e *exam) (found []backend.Finding) {
-	var idle, often int
+	var idle, often, returned int
 	var first pendingEntry
 	for _, p := range e.pending {
-		if p.idle >= stuckAfter {
+		switch {
+		case p.returned:
+			returned++
+		case p.idle >= stuckAfter:
 			if idle++; idle == 1 {
 				first = p
 			}
@@ -129,6 +144,11 @@ func checkPending(e *exam) (found []backend.Finding) {
 			"start a weir worker on this group: it reclaims what is left behind",
 			"%d of the %d oldest pending entries have had no sign of life for %s or longer, the first is %s of consumer %q",
 			idle, len(e.pending), stuckAfter, first.id, first.consumer)...)
+	}
+	if returned > 0 {
+		found = append(found, one("given_back", note,
+			"start workers: these messages are due, or become due after their delay",
+			"%d of the %d oldest pending entries were given back and wait for their next delivery", returned, len(e.pending))...)
 	}
 	if often > 0 {
 		found = append(found, one("no_limit", warn,
@@ -144,20 +164,30 @@ func checkLag(e *exam) []backend.Finding {
 	}
 	if !e.group.hasLag {
 		return one("lag_unsupported", note, "upgrade to Redis 7 or Valkey to have it",
-			"this server does not tell how much a group has not read; producers count what lies behind its last delivered entry instead")
+			"this server tells neither how much a group has not read nor what was removed unread; weir counts what lies behind its last delivered entry instead")
+	}
+	behind := fmt.Sprintf("%d or more", countMost)
+	if e.behind != nil {
+		behind = strconv.FormatInt(*e.behind, 10)
 	}
 	return one("lag_unknown", warn,
-		"it comes back once the group has read up to the newest entry; avoid XDEL of entries that are not read",
-		"the server has lost count of what the group has not read: unread entries were deleted, or the group was made in the middle of the stream")
+		"unknown is not 0: look at XPENDING, at the group's last-delivered-id and at XINFO STREAM; it comes back once the group has read up to the newest entry; avoid XDEL and MAXLEN of entries that are not read",
+		"the server has lost count of what the group has not read (%s by counting): unread entries were removed, or the group was made in the middle of the stream", behind)
 }
 
 func checkConsumers(e *exam) (found []backend.Finding) {
 	var gone, holding []string
+	returned := map[string]int{} // by whom; nobody has them
+	for _, p := range e.pending {
+		if p.returned {
+			returned[p.consumer]++
+		}
+	}
 	for _, c := range e.consumers {
 		switch {
 		case c.pending == 0 && c.idle >= deadConsumer:
 			gone = append(gone, c.name)
-		case c.pending > 0 && c.idle >= stuckAfter:
+		case c.pending > returned[c.name] && c.idle >= stuckAfter:
 			holding = append(holding, c.name)
 		}
 	}
@@ -220,8 +250,12 @@ func checkMemory(e *exam) (found []backend.Finding) {
 	used, _ := strconv.ParseFloat(infoField(e.memory, "used_memory"), 64)
 	limit, _ := strconv.ParseFloat(infoField(e.memory, "maxmemory"), 64)
 	if limit > 0 && used > memoryFull*limit {
-		found = append(found, one("memory_full", warn, "trim, raise maxmemory, or find what else uses it",
-			"%.0f of %.0f MB of maxmemory are used: publishes will be refused", used/(1<<20), limit/(1<<20))...)
+		severity, when := warn, "will be"
+		if used >= limit {
+			severity, when = bad, "are"
+		}
+		found = append(found, one("memory_full", severity, "trim, raise maxmemory, or find what else uses it",
+			"%.0f of %.0f MB of maxmemory are used: publishes %s refused", used/(1<<20), limit/(1<<20), when)...)
 	}
 	return found
 }

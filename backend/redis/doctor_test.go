@@ -97,9 +97,21 @@ func TestDoctorFindsEachTrap(t *testing.T) {
 			must(c.XTrimMaxLen(ctx, "trimmed_unread", 2))
 		}},
 		{"removed_by_others", func(b *redis.Backend) {
+			ids := publish(t, b, 3)
+			ack(t, b, take(t, b, 3)...)
+			must(c.XDel(ctx, "removed_by_others", ids[0]))
+		}},
+		{"cut_by_others", func(b *redis.Backend) {
 			publish(t, b, 3)
 			ack(t, b, take(t, b, 3)...)
-			must(c.XTrimMaxLen(ctx, "removed_by_others", 1))
+			must(c.XTrimMaxLen(ctx, "cut_by_others", 1))
+		}},
+		{"dropped_unacked", func(b *redis.Backend) {
+			publish(t, b, 3)
+			take(t, b, 1)
+			if _, err := b.Trim(ctx, backend.TrimRequest{MaxLen: 1}); err != nil {
+				t.Fatal(err)
+			}
 		}},
 		{"stuck_pending", func(b *redis.Backend) {
 			id := publish(t, b, 1)[0]

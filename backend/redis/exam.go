@@ -27,11 +27,14 @@ type exam struct {
 	added       *int64 // entries ever added; nil before 7.0
 	bytes       int64  // memory of the stream
 	trims       int64  // entries that weir removed
+	cut         bool   // what others removed they trimmed: no entry was deleted by its ID
 	dropped     int64  // of these, not acknowledged
 	droppedLast string
 
 	groups    []string
-	group     *group // nil: not there
+	group     *group // nil: not there; lag is what can be believed of it
+	behind    *int64 // entries behind the last delivered one; nil: too many to count
+	others    bool   // other groups have read
 	pending   []pendingEntry
 	goneFirst string // the first pending entry whose data is gone
 	goneCount int
@@ -48,6 +51,7 @@ type pendingEntry struct {
 	id, consumer string
 	idle         time.Duration
 	count        int
+	returned     bool // given back: nobody has it, whatever idle says
 }
 
 // consumer is what XINFO CONSUMERS tells of one.
@@ -57,15 +61,35 @@ type consumer struct {
 	idle    time.Duration
 }
 
-// work is how many messages are not done, as far as the server tells.
+// work is how many messages are not done, as far as they were counted.
 func (e *exam) work() int64 {
 	if e.group == nil {
 		return 0
 	}
-	if e.group.lag == nil {
-		return e.group.pending
+	if e.behind == nil {
+		return e.group.pending + countMost
 	}
-	return e.group.pending + *e.group.lag
+	return e.group.pending + *e.behind
+}
+
+// lostUnread is how many entries others than weir removed before the group read
+// them, 0 if that is not known. perhaps says that other groups may have read them
+// before this one was made.
+func (e *exam) lostUnread() (n int64, perhaps bool) {
+	if e.added == nil || e.group == nil {
+		return 0, false
+	}
+	if e.group.read != nil {
+		behind := e.length
+		if e.behind != nil {
+			behind = *e.behind
+		}
+		return *e.added - *e.group.read - behind - e.dropped, false
+	}
+	if e.group.last == cursorStart {
+		return e.removed(), e.others || e.trims > 0
+	}
+	return 0, false
 }
 
 // removed is how many entries others than weir have removed; 0 if not known.
@@ -95,8 +119,10 @@ func (b *Backend) exam(ctx context.Context) (*exam, error) {
 		signal    = redis.NewIntCmd(ctx, "EXISTS", k.lag)
 		letters   = redis.NewIntCmd(ctx, "XLEN", k.dead)
 		memory    = redis.NewStringCmd(ctx, "INFO", "memory")
+		at        = time.Now()
+		waits     = b.count.lagCmd(ctx, &k, countMost, at)
 	)
-	_ = b.do(ctx, kind, deadKind, stream, groups, pending, consumers, bytes, trims, signal, letters, memory)
+	_ = b.do(ctx, kind, deadKind, stream, groups, pending, consumers, bytes, trims, signal, letters, memory, waits)
 	// The others may fail for what is missing or forbidden: then they tell nothing.
 	for _, cmd := range []redis.Cmder{kind, deadKind} {
 		if err := cmd.Err(); err != nil {
@@ -119,7 +145,16 @@ func (b *Backend) exam(ctx context.Context) (*exam, error) {
 	if err := e.readGroup(pending, consumers); err != nil {
 		return e, err
 	}
-	return e, b.lookForGone(ctx, e)
+	got, err := b.count.read(waits, &k, at)
+	if err != nil {
+		return e, err
+	}
+	if e.group.lag = got.lag; got.lag != nil {
+		e.behind = got.lag
+	} else if got.behind < countMost {
+		e.behind = &got.behind
+	}
+	return e, b.lookAtPending(ctx, e)
 }
 
 func (e *exam) readStream(stream, groups *redis.RawCmd) error {
@@ -133,6 +168,7 @@ func (e *exam) readStream(stream, groups *redis.RawCmd) error {
 			e.added = &n
 		}
 	}
+	e.cut = info["max-deleted-entry-id"] == cursorStart
 	if err := groups.Err(); err != nil {
 		return err
 	}
@@ -146,6 +182,8 @@ func (e *exam) readStream(stream, groups *redis.RawCmd) error {
 		e.groups = append(e.groups, name)
 		if name == e.keys.group {
 			e.group = &g
+		} else if g.last != cursorStart {
+			e.others = true
 		}
 	}
 	return err
@@ -183,16 +221,20 @@ func (e *exam) readGroup(pending, consumers *redis.RawCmd) error {
 	return err
 }
 
-// lookForGone finds pending entries whose data is gone.
-func (b *Backend) lookForGone(ctx context.Context, e *exam) error {
+// lookAtPending finds pending entries whose data is gone, and those that were
+// given back.
+func (b *Backend) lookAtPending(ctx context.Context, e *exam) error {
 	if len(e.pending) == 0 {
 		return nil
 	}
+	notes := []any{"HMGET", e.keys.retry}
 	cmds := make([]redis.Cmder, len(e.pending))
 	for i, p := range e.pending {
 		cmds[i] = redis.NewRawCmd(ctx, "XRANGE", e.keys.stream, p.id, p.id, "COUNT", 1)
+		notes = append(notes, p.id)
 	}
-	if err := b.do(ctx, cmds...); err != nil {
+	said := redis.NewSliceCmd(ctx, notes...)
+	if err := b.do(ctx, append(cmds, said)...); err != nil {
 		return err
 	}
 	for i, cmd := range cmds {
@@ -205,6 +247,8 @@ func (b *Backend) lookForGone(ctx context.Context, e *exam) error {
 				e.goneFirst = e.pending[i].id
 			}
 		}
+		note, _ := said.Val()[i].(string)
+		e.pending[i].returned = strings.HasPrefix(note, "!")
 	}
 	return nil
 }

@@ -13,9 +13,9 @@ var _ backend.Doctor = (*Backend)(nil)
 
 // Severities of findings.
 const (
-	severe  = "error"
-	warning = "warning"
-	info    = "info"
+	severe  = backend.SeverityError
+	warning = backend.SeverityWarning
+	info    = backend.SeverityInfo
 )
 
 // noWorker is how old the oldest message may be while nobody holds any.
@@ -52,10 +52,63 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 	return found, nil
 }
 
+// remedies are what findings are about, and the commands that help.
+var remedies = map[string]struct {
+	concern backend.Concern
+	command string
+}{
+	"log_topic": {backend.OfStream, "weir tail URL"},
+
+	"messages_lost":    {backend.OfLoss, look},
+	"queue_ttl":        {backend.OfLoss, look},
+	"queue_cap_evicts": {backend.OfLoss, look},
+
+	"lag_rising": {backend.OfWorkers, startWorkers},
+	"no_worker":  {backend.OfWorkers, startWorkers},
+
+	"pending_old":               {backend.OfPending, look},
+	"age_over_objective":        {backend.OfPending, look},
+	"limit_without_dead_letter": {backend.OfPending, startWorkers},
+	"server_moves_dead_letters": {backend.OfPending, "weir dlq ls URL"},
+
+	"maxlen_near":            {backend.OfStorage, look},
+	"queue_cap_refuses":      {backend.OfStorage, look},
+	"no_idempotency":         {backend.OfStorage, look},
+	"dead_letter_unreadable": {backend.OfStorage, "weir dlq ls URL"},
+	"dead_letters_expire":    {backend.OfStorage, "weir dlq ls URL"},
+	"dead_letters":           {backend.OfStorage, "weir dlq ls URL"},
+
+	"slow_round_trip":    {backend.OfServer, look},
+	"not_durable":        {backend.OfServer, look},
+	"leases_not_durable": {backend.OfServer, look},
+}
+
+const (
+	look         = "weir sample --every 5s URL"
+	startWorkers = "weir work URL -- CMD"
+)
+
+// Command is the command line that helps with a finding.
+func (b *Backend) Command(code string) string { return remedies[code].command }
+
+// Ping returns how long the service takes for the state of the topic.
+func (b *Backend) Ping(ctx context.Context) (time.Duration, error) {
+	ctx, leave, err := b.enter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
+	began := time.Now()
+	if _, err = b.svc.Topic(ctx, b.opt.Topic); api.IsCode(err, api.CodeTopicNotFound) {
+		err = nil // an answer, too
+	}
+	return time.Since(began), b.fail(err, false)
+}
+
 type findings []backend.Finding
 
 func (f *findings) add(code, severity, problem, advice string) {
-	*f = append(*f, backend.Finding{Code: code, Severity: severity, Problem: problem, Advice: advice})
+	*f = append(*f, backend.Finding{Code: code, Severity: severity, Problem: problem, Advice: advice, Concern: remedies[code].concern})
 }
 
 // config looks for settings that lose messages or hide that they are lost.

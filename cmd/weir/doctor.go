@@ -1,13 +1,16 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,92 +18,168 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-const doctorHelp = `Doctor looks for troubles that streams are known for: entries that were trimmed before
-they were done, messages that are stuck, a lag that the server does not know, dead
-letters that nobody looks at, consumers that are gone, settings that can lose data. It says
-what each means and what to do, and changes nothing.
+const doctorHelp = `Doctor looks for troubles of a stream and says of each what it means, what to do
+and which command helps. It changes nothing. It looks in this order:
 
-Exit codes: 0 no trouble worse than a warning, 1 an error was found or the server
-was not reached, 2 the command line, a variable or the URL cannot be understood.`
+  1. is the stream there, and are messages lost: trimmed or deleted before they were done
+  2. do the workers keep up: a lag that rises between two readings, workers and
+     consumers that are gone
+  3. do they finish: pending messages with their age, an oldest message older than
+     --wait-slo, deliveries that nobody goes on with, deliveries without a limit
+  4. is the lag known: null is not 0
+  5. is there room: entries stored beside --maxlen, memory beside maxmemory, dead letters
+  6. the server: the round trip to it, settings that can lose data
+
+Exit codes: 0 nothing of the severity --fail-on (error) or worse was found, 1 something
+was, or the server was not reached, 2 the command line, a variable or the URL cannot
+be understood. An error is work that is lost or about to be, or that waits ten times
+the objective; a warning is what comes to that if nothing is done.`
 
 const doctorExample = `  weir doctor 'redis://127.0.0.1:6379/0?stream=orders&group=billing'
-  weir doctor --json http://127.0.0.1:4000/orders | jq '.findings[].code'`
+  weir doctor --wait-slo 5m --maxlen 100000 'redis://127.0.0.1:6379/0?stream=jobs&group=workers'
+  weir doctor --json http://127.0.0.1:4000/orders | jq -r '.findings[].command'`
+
+type doctorOptions struct {
+	exam   weir.Exam
+	failOn string
+	json   bool
+}
 
 func newDoctorCmd() *cobra.Command {
-	var asJSON bool
+	var opt doctorOptions
 	cmd := &cobra.Command{
 		Use:     "doctor URL",
 		Short:   "Look for known troubles of a stream and say what to do",
 		Long:    doctorHelp,
 		Example: doctorExample,
 		Args:    cobra.ExactArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return runDoctor(cmd, args[0], asJSON) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := opt.check(cmd); err != nil {
+				return &usageError{err}
+			}
+			return runDoctor(cmd, args[0], &opt)
+		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as one JSON line")
+	f := cmd.Flags()
+	f.BoolVar(&opt.json, "json", false, "print what was found as one JSON line")
+	f.DurationVar(&opt.exam.Interval, "interval", time.Second, "time between the two readings that tell a rising lag; 0 = one reading")
+	f.DurationVar(&opt.exam.WaitSLO, "wait-slo", 30*time.Second, "how old a message that is not done may be; 0 = any age")
+	f.Int64Var(&opt.exam.MaxLen, "maxlen", 0, "MAXLEN that producers trim the stream to (or JOB_STREAM_MAXLEN); 0 = none")
+	f.StringVar(&opt.failOn, "fail-on", backend.SeverityError, "least severity for exit code 1: error, warning or info")
 	addKeyFlag(cmd)
 	return tellsUsage(cmd)
 }
 
-// diagnosis is what doctor prints.
-type diagnosis struct {
-	Stream     string            `json:"stream"`
-	Group      string            `json:"group"`
-	Kind       string            `json:"kind"`
-	Server     string            `json:"server"`
-	Durability string            `json:"durability"`
-	Findings   []backend.Finding `json:"findings"`
+// severities are those of findings, the worst first.
+var severities = []string{backend.SeverityError, backend.SeverityWarning, backend.SeverityInfo}
+
+// check completes the options.
+func (o *doctorOptions) check(cmd *cobra.Command) error {
+	if text := os.Getenv("JOB_STREAM_MAXLEN"); text != "" && !cmd.Flags().Changed("maxlen") {
+		if err := cmd.Flags().Set("maxlen", text); err != nil {
+			return fmt.Errorf("environment variable JOB_STREAM_MAXLEN: %q is not a number of entries", text)
+		}
+	}
+	switch {
+	case o.exam.Interval < 0 || o.exam.Interval > time.Minute:
+		return fmt.Errorf("--interval %s is out of range; use 0s to 1m", o.exam.Interval)
+	case o.exam.WaitSLO < 0:
+		return fmt.Errorf("--wait-slo %s is negative; use 0 for any age", o.exam.WaitSLO)
+	case o.exam.MaxLen < 0:
+		return fmt.Errorf("--maxlen %d is negative; use 0 for none", o.exam.MaxLen)
+	case !slices.Contains(severities, o.failOn):
+		return fmt.Errorf("--fail-on %q is unknown; known: %s", o.failOn, strings.Join(severities, ", "))
+	}
+	return nil
 }
 
-func runDoctor(cmd *cobra.Command, url string, asJSON bool) error {
+// diagnosis is what doctor prints.
+type diagnosis struct {
+	Stream      string            `json:"stream"`
+	Group       string            `json:"group"`
+	Kind        string            `json:"kind"`
+	Server      string            `json:"server"`
+	Durability  string            `json:"durability"`
+	RoundTripMS *float64          `json:"round_trip_ms"`
+	Pressure    *weir.Pressure    `json:"pressure"`
+	Findings    []backend.Finding `json:"findings"`
+}
+
+func runDoctor(cmd *cobra.Command, from string, opt *doctorOptions) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s, err := openExisting(ctx, cmd, url)
+	s, err := openExisting(ctx, cmd, from)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	d, err := examine(ctx, s)
+	found, err := s.Examine(ctx, opt.exam)
 	if err != nil {
 		return err
 	}
-	if asJSON {
+	d := newDiagnosis(s.Info(), &found, from)
+	if opt.json {
 		err = json.NewEncoder(cmd.OutOrStdout()).Encode(d)
 	} else {
 		err = d.print(cmd.OutOrStdout(), newPaint(cmd.OutOrStdout()))
 	}
-	if err == nil && d.worst() == "error" {
+	if worst := d.worst(); err == nil && worst != "" && slices.Index(severities, worst) <= slices.Index(severities, opt.failOn) {
 		return errSaid
 	}
 	return err
 }
 
-func examine(ctx context.Context, s *weir.Stream) (diagnosis, error) {
-	info := s.Info()
-	doctor, ok := s.Backend().(backend.Doctor)
-	if !ok {
-		return diagnosis{}, fmt.Errorf("doctor on a %s stream: %w", info.Kind, weir.ErrUnsupported)
-	}
-	found, err := doctor.Examine(ctx)
-	return diagnosis{
+func newDiagnosis(info backend.Info, found *weir.Diagnosis, from string) *diagnosis {
+	d := &diagnosis{
 		Stream: info.Stream, Group: info.Group, Kind: info.Kind, Server: info.Server, Durability: info.Durability,
-		Findings: append([]backend.Finding{}, found...),
-	}, err
+		Pressure: found.Pressure, Findings: found.Findings,
+	}
+	if found.RoundTrip != nil {
+		ms := float64(found.RoundTrip.Microseconds()) / 1000
+		d.RoundTripMS = &ms
+	}
+	shown := shownURL(from)
+	for i, f := range d.Findings {
+		if strings.HasPrefix(f.Command, "weir ") {
+			d.Findings[i].Command = strings.ReplaceAll(f.Command, "URL", shown)
+		}
+	}
+	return d
+}
+
+// shownURL is a URL as a word of a shell, without its password or key.
+func shownURL(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "URL"
+	}
+	if u.User != nil {
+		u.User = url.UserPassword(u.User.Username(), "PASSWORD")
+	}
+	return "'" + strings.ReplaceAll(u.String(), "'", `'\''`) + "'"
 }
 
 // worst is the worst severity there is, empty if there is no finding.
-func (d *diagnosis) worst() (worst string) {
-	for _, f := range d.Findings {
-		if f.Severity == "error" || worst == "" || worst == "info" {
-			worst = f.Severity
+func (d *diagnosis) worst() string {
+	for _, s := range severities {
+		if slices.ContainsFunc(d.Findings, func(f backend.Finding) bool { return f.Severity == s }) {
+			return s
 		}
 	}
-	return worst
+	return ""
 }
 
 func (d *diagnosis) print(out io.Writer, c paint) error {
-	fmt.Fprintf(out, "stream %s, group %s: %s, durability %s\n", oneLine(d.Stream), oneLine(d.Group), oneLine(d.Server), d.Durability)
+	fmt.Fprintf(out, "stream %s, group %s: %s, durability %s", oneLine(d.Stream), oneLine(d.Group), oneLine(d.Server), d.Durability)
+	if d.RoundTripMS != nil {
+		fmt.Fprintf(out, ", round trip %.2f ms", *d.RoundTripMS)
+	}
+	fmt.Fprintln(out)
 	for _, f := range d.Findings {
 		fmt.Fprintf(out, "%s %s: %s\n        %s\n", c.severity(f.Severity), f.Code, oneLine(f.Problem), oneLine(f.Advice))
+		if f.Command != "" {
+			fmt.Fprintf(out, "        $ %s\n", oneLine(f.Command))
+		}
 	}
 	if len(d.Findings) == 0 {
 		_, err := fmt.Fprintln(out, c.good("no trouble found"))

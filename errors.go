@@ -22,6 +22,8 @@ var (
 	ErrStreamNotFound = backend.ErrStreamNotFound
 	// ErrGroupNotFound: the stream has no such group.
 	ErrGroupNotFound = backend.ErrGroupNotFound
+	// ErrTooLarge: the server never takes a message of this size. It is not stored.
+	ErrTooLarge = backend.ErrTooLarge
 	// ErrUnsupported: the backend cannot do this.
 	ErrUnsupported = errors.New("not supported by this backend")
 	// ErrClosed: the stream was closed.

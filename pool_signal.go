@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -70,8 +71,9 @@ func (b *beater) beat(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, cutDelay/2)
 	defer cancel()
 	err := b.signaler.PublishSignal(call, p.cfg.LagTTL)
-	// An outage is the claimer's to tell.
-	if err != nil && !b.failed && !backend.Retryable(err) && ctx.Err() == nil {
+	// An outage, and that there is no group yet, are the claimer's to tell.
+	ours := !backend.Retryable(err) && !errors.Is(err, ErrStreamNotFound) && !errors.Is(err, ErrGroupNotFound)
+	if err != nil && !b.failed && ours && ctx.Err() == nil {
 		p.log.Warn("weir: the workers' signal cannot be published: producers do not see the load", "stream", p.name.Stream, "error", err)
 	}
 	b.failed = err != nil

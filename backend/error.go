@@ -23,6 +23,8 @@ var (
 	ErrGroupNotFound = errors.New("group not found")
 	// ErrNotFound: there is no such dead letter.
 	ErrNotFound = errors.New("not found")
+	// ErrTooLarge: the server never takes a message of this size. Nothing was stored.
+	ErrTooLarge = errors.New("message too large")
 	// ErrClosed: the backend was closed.
 	ErrClosed = errors.New("closed")
 )

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,10 +17,17 @@ const idempotencyWindow = 24 * time.Hour
 // idempotency key a script that stores it once within 24 hours.
 func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
 	cmds := make([]redis.Cmder, 0, len(msgs)+1)
-	now := time.Now()
+	now, limits := time.Now(), b.features.Load()
 	keyed := -1 // the first
 	plain := false
 	for i := range msgs {
+		err := limits.fit(&msgs[i])
+		if err != nil && len(msgs) > 1 {
+			err = fmt.Errorf("message %d: %w", i, err)
+		}
+		if err != nil {
+			return nil, err
+		}
 		cmd, err := b.appendCmd(ctx, &msgs[i], now)
 		if err != nil {
 			return nil, err

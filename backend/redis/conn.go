@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"net"
@@ -107,6 +108,20 @@ func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		c.progressed(time.Now())
+	}
+	return n, err
+}
+
+// Write keeps what a server has said that closed the connection instead of reading on.
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if !wasReset(err) {
+		return n, err
+	}
+	said := make([]byte, 512)
+	got, _ := c.Conn.Read(said) // what has come; the connection is closed
+	if line, _, ends := bytes.Cut(said[:got], []byte("\r\n")); ends && line[0] == '-' {
+		err = &lastWords{err, string(line[1:])}
 	}
 	return n, err
 }

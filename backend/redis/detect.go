@@ -24,6 +24,8 @@ type features struct {
 	cluster    bool
 	durability string
 	eviction   string // the policy, if it may remove a stream
+	maxField   int64  // largest argument of a command, in bytes
+	maxCommand int64  // largest command
 	server     string // product and version, for people
 }
 
@@ -95,7 +97,7 @@ func newInquiry(ctx context.Context) *inquiry {
 		clustered:   redis.NewStringCmd(ctx, "INFO", "cluster"),
 	}
 	q.all = []redis.Cmder{q.info, q.replication, q.clustered, q.commands}
-	for _, name := range []string{"appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy"} {
+	for _, name := range []string{"appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy", configField, configCommand} {
 		cmd := redis.NewMapStringStringCmd(ctx, "CONFIG", "GET", name)
 		q.config, q.all = append(q.config, cmd), append(q.all, cmd)
 	}
@@ -120,6 +122,8 @@ func (q *inquiry) features() (*features, error) {
 		cluster:    infoField(q.clustered.Val(), "cluster_enabled") == "1",
 		durability: durabilityOf(known),
 		eviction:   evictionOf(known),
+		maxField:   sizeOf(known[configField], defaultField),
+		maxCommand: sizeOf(known[configCommand], defaultCommand),
 		server:     serverOf(q.info.Val()),
 	}, nil
 }

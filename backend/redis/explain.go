@@ -20,7 +20,7 @@ func (b *Backend) settleErrors(ctx context.Context, cmds []redis.Cmder) (first e
 		if err == nil || err == redis.Nil {
 			continue
 		}
-		err = b.explain(ctx, err)
+		err = suspectSize(cmd, b.explain(ctx, err))
 		cmd.SetErr(err)
 		if first == nil {
 			first = err
@@ -39,6 +39,10 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("redis: %w: %w: %w", backend.ErrClosed, backend.ErrOutcomeUnknown, err)
 	case code != "":
 		return explainReply(code, err)
+	case refusal(err) != "":
+		said := replyError(refusal(err))
+		code, _ = replyCode(said)
+		return explainReply(code, said)
 	case ended(err) && ctx.Err() != nil:
 		return fmt.Errorf("redis: not sent: %w", err)
 	case neverSent(err):
@@ -55,9 +59,12 @@ func explainReply(code string, err error) error {
 	if code == "UNBLOCKED" && strings.Contains(err.Error(), "no longer exists") {
 		code = "NOGROUP" // what 7.2 and later say of a stream that is deleted under a blocking read
 	}
+	if _, bare := err.(redis.Error); bare {
+		err = replyError(withoutPlace(err.Error()))
+	}
 	switch code {
 	case "OOM":
-		return &backend.FullError{Reason: backend.ReasonQueueFull, Err: err}
+		return &backend.FullError{Reason: backend.ReasonQueueFull, Err: fmt.Errorf("the server's memory (maxmemory) is full: %w", err)}
 	case "NOGROUP":
 		return fmt.Errorf("redis: %w: %w", backend.ErrGroupNotFound, err)
 	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "UNBLOCKED",
@@ -65,6 +72,9 @@ func explainReply(code string, err error) error {
 		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
 	case "CROSSSLOT":
 		return fmt.Errorf("redis: a key is in another slot than the stream; give its name the stream's hash tag: %w", err)
+	}
+	if isTooLarge(err.Error()) {
+		return tooLarge("the server says %q (%s)", err, configField)
 	}
 	if strings.HasPrefix(err.Error(), "ERR max number of clients") {
 		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
@@ -108,6 +118,13 @@ func withinScript(text string) string {
 		return text
 	}
 	return strings.TrimPrefix(inner, "-")
+}
+
+// withoutPlace returns the error of a script's command without where it stands in
+// the script: from 7.0 on " script: <digest>, on @user_script:10." follows it.
+func withoutPlace(text string) string {
+	text, _, _ = strings.Cut(withinScript(text), " script: ")
+	return text
 }
 
 // notSent is a failure before anything was written.

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -43,5 +44,9 @@ func (b *Backend) Signal(ctx context.Context, most int64) (backend.Signal, error
 
 // PublishSignal counts the pending messages and stores the number for ttl.
 func (b *Backend) PublishSignal(ctx context.Context, ttl time.Duration) error {
-	return b.do(ctx, signalScript.cmd(ctx, []string{b.keys.stream, b.keys.lag}, b.keys.group, ttl.Milliseconds()))
+	err := b.do(ctx, signalScript.cmd(ctx, []string{b.keys.stream, b.keys.lag}, b.keys.group, ttl.Milliseconds()))
+	if noSuchKey(err) {
+		err = fmt.Errorf("redis: %w: %q", backend.ErrStreamNotFound, b.keys.stream)
+	}
+	return err
 }

@@ -54,7 +54,7 @@ func (b *Backend) encode(m *backend.Message) (api.Record, error) {
 		return r, fmt.Errorf("the message has %d headers; at most %d fit", len(headers), api.MaxMetaKeys-deadMetaKeys)
 	}
 	if err := api.CheckWrite(&api.WriteRequest{Records: []api.Record{r}}, &limits); err != nil {
-		return r, err
+		return r, translate(err, true)
 	}
 	return r, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/client"
 )
@@ -82,7 +83,7 @@ func (p *publisher) run(ctx context.Context) error {
 
 // refused reports an answer that blames the content of the batch.
 func refused(err error) bool {
-	return client.IsCode(err, api.CodeInvalidRequest) || client.IsCode(err, api.CodeRecordTooLarge) ||
+	return errors.Is(err, backend.ErrTooLarge) || client.IsCode(err, api.CodeInvalidRequest) || client.IsCode(err, api.CodeRecordTooLarge) ||
 		client.IsCode(err, api.CodeBatchTooLarge) || client.IsStatus(err, http.StatusRequestEntityTooLarge)
 }
 

@@ -330,3 +330,50 @@ func TestABackendWithoutDeadLettersSaysSo(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// sharedFake is a stream that others read too.
+type sharedFake struct {
+	*backendtest.Fake
+	others map[string][]string // by group
+	groups []string            // that letters were sent back to
+	gone   bool                // the group
+}
+
+func (s *sharedFake) Others(_ context.Context, _, group string) ([]string, error) {
+	return s.others[group], nil
+}
+
+func (s *sharedFake) Redrive(ctx context.Context, from string, l backend.DeadLetter) error {
+	s.groups = append(s.groups, l.Group)
+	if s.gone && l.Group != "" {
+		return backend.ErrGroupNotFound
+	}
+	return s.Fake.Redrive(ctx, from, l)
+}
+
+func TestARedriveThatOthersWouldReadIsNotBegunUnasked(t *testing.T) {
+	f := &sharedFake{Fake: backendtest.NewFake(backendtest.FakeOptions{})}
+	bury(t, f.Fake, 3, backend.ReasonPoison)
+	d, err := New(f).DeadLetters("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := f.Info().Group
+	f.others = map[string][]string{group: {"audit", `mail (consumer "by-hand")`}}
+	got, err := d.Redrive(t.Context(), RedriveConfig{Delay: -1})
+	var others *OtherReadersError
+	if !errors.As(err, &others) || others.Group != group || len(others.Others) != 2 || !strings.Contains(err.Error(), "audit, mail") {
+		t.Fatalf("%v", err)
+	}
+	if got.Sent != 0 || len(f.groups) != 0 || len(texts(t, d, LetterFilter{})) != 3 {
+		t.Fatalf("%+v, sent to %v", got, f.groups)
+	}
+	if got, err := d.Redrive(t.Context(), RedriveConfig{Delay: -1, DryRun: true}); err != nil || got.Sent != 3 {
+		t.Errorf("to look at it: %+v, %v", got, err)
+	}
+	f.gone = true
+	got, err = d.Redrive(t.Context(), RedriveConfig{Delay: -1, ToOthers: true})
+	if want := []string{group, "", group, "", group, ""}; err != nil || got.Sent != 3 || !slices.Equal(f.groups, want) {
+		t.Errorf("a group that is gone: %+v, %v, sent to %q", got, err, f.groups)
+	}
+}

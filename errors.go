@@ -3,6 +3,7 @@ package weir
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -67,6 +68,19 @@ func (e *QueueFullError) Error() string {
 
 // Unwrap returns what the server said, if it was the server that refused.
 func (e *QueueFullError) Unwrap() error { return e.Err }
+
+// OtherReadersError says that a redrive would not reach the group alone that its letters failed
+// in, so that it was not begun. RedriveConfig.ToOthers sends them all the same.
+type OtherReadersError struct {
+	Stream string
+	Group  string   // whose letters they are
+	Others []string // who would handle the messages too: groups, some with a consumer that is not weir's
+}
+
+func (e *OtherReadersError) Error() string {
+	return fmt.Sprintf("dead letters of group %q sent back to stream %q would be handled by others too, which weir cannot keep from it: %s",
+		e.Group, e.Stream, strings.Join(e.Others, ", "))
+}
 
 // BatchError is returned by PublishBatch if not every message was stored.
 type BatchError struct {

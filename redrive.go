@@ -25,6 +25,10 @@ type RedriveConfig struct {
 	// Wait waits for letters whose delay is not over instead of leaving them. Letters
 	// that die while a redrive is under way are not its business.
 	Wait bool
+	// ToOthers sends messages back though others than the group they failed in handle
+	// them too: readers that are not weir's, or all groups if that one is gone. Without it
+	// Redrive then returns an OtherReadersError before it sends anything.
+	ToOthers bool
 	// Follow never ends by itself: it also sends back what dies later.
 	Follow bool
 	// DryRun sends nothing.
@@ -98,7 +102,8 @@ const (
 // Redrive sends dead letters back to their stream, each behind a delay that
 // doubles with every time that it comes back. Messages keep their payload and
 // headers and count their redrives in the header weir-redrives. They are not held back by a
-// guard; Rate is what limits them.
+// guard; Rate is what limits them. Where a stream has several groups a message goes to the
+// one it failed in: workers of the others acknowledge it unseen.
 //
 // It can be stopped at any time and run again, also by several at once: a letter is
 // sent back and removed in one step, or, where the backend has no such step, so that
@@ -110,7 +115,7 @@ func (d *DeadLetters) Redrive(ctx context.Context, cfg RedriveConfig) (Redriven,
 	}
 	r := &redrive{letters: d, cfg: cfg, clock: d.clock(ctx)}
 	if err := r.count(ctx); err != nil {
-		return Redriven{}, err
+		return Redriven{}, fmt.Errorf("redrive: %w", err)
 	}
 	for {
 		if err := r.pass(ctx); err != nil {
@@ -133,6 +138,7 @@ type redrive struct {
 	there   int       // letters there were at the start and have not been sent; no limit with Follow
 	next    time.Time // when the rate lets the next message go
 	done    Redriven
+	asked   map[origin]bool // for whose letters it is known that nobody else handles them
 	failed  map[string]bool // letters that could not be sent back are tried once
 	first   error           // why the first of them could not
 }
@@ -141,22 +147,51 @@ type redrive struct {
 // them in the list: a letter that a handler sends here again and again must not
 // keep a redrive going that is to end.
 func (r *redrive) count(ctx context.Context) error {
-	if r.cfg.Follow {
-		r.there = math.MaxInt
-		return nil
-	}
-	for _, err := range r.letters.List(ctx, LetterFilter{}) {
+	for letter, err := range r.letters.List(ctx, LetterFilter{}) {
 		if err != nil {
 			return err
 		}
 		r.there++
+		if r.cfg.Filter.matches(&letter, r.clock.now()) {
+			if err := r.ask(ctx, &letter); err != nil {
+				return err
+			}
+		}
 	}
+	if r.cfg.Follow {
+		r.there = math.MaxInt
+	}
+	return nil
+}
+
+// origin is where letters failed.
+type origin struct{ stream, group string }
+
+// ask returns an OtherReadersError if others than its group would handle a letter too.
+func (r *redrive) ask(ctx context.Context, letter *DeadLetter) error {
+	shared, can := r.letters.stream.backend.(backend.Shared)
+	from := origin{letter.Stream, letter.Group}
+	if !can || r.cfg.ToOthers || r.cfg.DryRun || r.asked[from] {
+		return nil
+	}
+	others, err := shared.Others(ctx, letter.Stream, letter.Group)
+	if err != nil {
+		return fmt.Errorf("who reads stream %q: %w", letter.Stream, err)
+	}
+	if len(others) > 0 {
+		return &OtherReadersError{Stream: letter.Stream, Group: letter.Group, Others: others}
+	}
+	if r.asked == nil {
+		r.asked = map[origin]bool{}
+	}
+	r.asked[from] = true
 	return nil
 }
 
 // pass sends back what is due.
 func (r *redrive) pass(ctx context.Context) error {
 	r.done.Early, r.done.Next = 0, time.Time{}
+	clear(r.asked) // others may have come
 	left := r.there
 	for letter, err := range r.letters.List(ctx, LetterFilter{}) {
 		if err != nil {
@@ -171,6 +206,9 @@ func (r *redrive) pass(ctx context.Context) error {
 		if due := letter.DeadAt.Add(r.cfg.delay(letter.Redrives)); due.After(r.clock.now()) {
 			r.early(due)
 			continue
+		}
+		if err := r.ask(ctx, &letter); err != nil {
+			return err
 		}
 		if err := r.send(ctx, &letter); err != nil {
 			return err
@@ -241,6 +279,10 @@ func (r *redrive) try(ctx context.Context, letter *DeadLetter) error {
 	lost := false
 	for try := 1; ; try++ {
 		err := r.letters.letters.Redrive(ctx, r.letters.name, *letter)
+		if r.cfg.ToOthers && letter.Group != "" && errors.Is(err, ErrGroupNotFound) {
+			letter.Group = "" // all of them
+			continue
+		}
 		switch {
 		case lost && errors.Is(err, backend.ErrNotFound):
 			return nil

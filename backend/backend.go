@@ -283,10 +283,21 @@ type DeadLetters interface {
 	List(ctx context.Context, from, after string, max int) ([]DeadLetter, error)
 	// Redrive appends the message to its stream again and removes the dead letter,
 	// in one step where the backend can, else so that a repeat stores nothing twice.
-	// ErrNotFound: the letter is gone.
+	// A backend with several groups on a stream sends it to letter.Group alone, as far
+	// as their readers are weir's; an empty Group is all of them.
+	// ErrNotFound: the letter is gone. ErrGroupNotFound: the group is gone and others are there.
 	Redrive(ctx context.Context, from string, letter DeadLetter) error
 	// Purge removes dead letters and returns how many there were.
 	Purge(ctx context.Context, from string, ids []string) (int, error)
+}
+
+// Shared is a backend whose streams may have other readers than the group that a dead
+// letter is sent back to.
+type Shared interface {
+	// Others names who beside group would handle a message that is sent back to it in
+	// a stream (empty: this one): groups that weir does not read, or not alone, and all
+	// groups if group is not there.
+	Others(ctx context.Context, stream, group string) ([]string, error)
 }
 
 // Trimmer is a backend that keeps acknowledged messages until it is told.

@@ -24,4 +24,6 @@ const (
 	HeaderDeadConsumer = "weir-dead-consumer"
 	HeaderDeadAt       = "weir-dead-at"  // Unix ms
 	HeaderRedrives     = "weir-redrives" // stays on the message that is sent back
+	// HeaderRedriveGroup is the group that a message was sent back to; handlers do not see it.
+	HeaderRedriveGroup = "weir-redrive-group"
 )

@@ -29,6 +29,8 @@ type claim struct {
 	got   backend.Claimed
 	since time.Time
 	scan  int // COUNT of a scan for orphans
+	// passed is whether something was read that was sent back to another group.
+	passed bool
 }
 
 // room returns how many more deliveries may be handed out.
@@ -48,6 +50,9 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 	}
 	b.missed.claims.RLock()
 	defer b.missed.claims.RUnlock()
+	if err := b.enroll(ctx, &req); err != nil {
+		return backend.Claimed{}, err
+	}
 	want := req.Max
 	req.Max = b.missed.limit(want)
 	c := &claim{ClaimRequest: &req, since: time.Now(), scan: req.Max}
@@ -81,6 +86,10 @@ func (b *Backend) claim(ctx context.Context, c *claim) error {
 	for end := c.since.Add(c.Block); ; {
 		if err := b.look(ctx, c); err != nil || c.any() {
 			return err
+		}
+		if c.passed {
+			c.passed = false
+			continue // there may be more behind what was another group's
 		}
 		left := min(time.Until(end), max(c.ReclaimAfter/waitsPerLease, shortestWait))
 		if left <= 0 {
@@ -125,7 +134,7 @@ func (b *Backend) reclaimAndRead(ctx context.Context, c *claim) error {
 	c.scan = b.scanShare(c)
 	scan, read := b.scanCmd(ctx, c), b.readCmd(ctx, c, c.Max)
 	err := b.do(ctx, scan, read)
-	fresh, readErr := b.parseRead(c, read)
+	fresh, readErr := b.fresh(ctx, c, read)
 	failed := errors.Join(err, readErr)
 	if failed != nil && len(fresh) == 0 && scan.Err() != nil {
 		return failed
@@ -166,9 +175,45 @@ func (b *Backend) readNew(ctx context.Context, c *claim) error {
 	if err := b.do(ctx, read); err != nil {
 		return err
 	}
-	fresh, err := b.parseRead(c, read)
+	fresh, err := b.fresh(ctx, c, read)
 	c.got.Deliveries = append(c.got.Deliveries, fresh...)
 	return err
+}
+
+// fresh reads the answer of an XREADGROUP and acknowledges what was sent back to
+// another group. What that fails for is reclaimed and acknowledged then.
+func (b *Backend) fresh(ctx context.Context, c *claim, read *redis.RawCmd) ([]*backend.Delivery, error) {
+	all, err := b.parseRead(c, read)
+	own := all[:0]
+	ack := []any{"XACK", b.keys.stream, b.keys.group}
+	for _, d := range all {
+		if b.addressed(d) {
+			own = append(own, d)
+			continue
+		}
+		b.acked.forgot(d.ID)
+		ack = append(ack, d.ID)
+	}
+	if len(ack) == 3 {
+		return own, err
+	}
+	c.passed = true
+	if ackErr := b.do(ctx, redis.NewIntCmd(ctx, ack...)); ackErr != nil {
+		return own, errors.Join(err, ackErr)
+	}
+	for _, name := range ack[3:] {
+		b.acked.finished(name.(string))
+	}
+	return own, err
+}
+
+// addressed reports whether a message is for this group, and takes out the header that says so.
+func (b *Backend) addressed(d *backend.Delivery) bool {
+	group, only := d.Headers[backend.HeaderRedriveGroup]
+	if delete(d.Headers, backend.HeaderRedriveGroup); len(d.Headers) == 0 {
+		d.Headers = nil
+	}
+	return !only || group == b.keys.group
 }
 
 func (b *Backend) readCmd(ctx context.Context, c *claim, count int) *redis.RawCmd {

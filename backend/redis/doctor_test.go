@@ -17,6 +17,8 @@ import (
 
 func isNotFound(err error) bool { return errors.Is(err, backend.ErrNotFound) }
 
+func isGroupNotFound(err error) bool { return errors.Is(err, backend.ErrGroupNotFound) }
+
 func withCancelIn(t *testing.T, d time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	timer := time.AfterFunc(d, cancel)

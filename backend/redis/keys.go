@@ -19,6 +19,8 @@ type keys struct {
 	dead    string // dead letters (stream)
 	retry   string // what is known of failed deliveries (hash: ID -> "<due ms> <error>", see settle.lua)
 	trimmed string // what weir has removed from the stream (hash)
+	about   string // what weir knows of the stream (hash, see roster.go)
+	workers string // the consumers of the group that are weir's (hash: name -> how long its leases last in ms)
 	idem    string // prefix of one key per idempotency key (string: ID of the entry, expires)
 }
 
@@ -35,6 +37,8 @@ func keysOf(stream, group string) (keys, error) {
 		dead:    prefix + ":dlq",
 		retry:   prefix + ":retry:" + group,
 		trimmed: prefix + ":trimmed",
+		about:   prefix + ":weir",
+		workers: prefix + ":workers:" + group,
 		idem:    prefix + ":idem:",
 	}, nil
 }

@@ -89,6 +89,7 @@ func letterOf(name string, c content) backend.DeadLetter {
 	}
 	// What is not a number was not written by weir, and counts as nothing.
 	l.Attempts, _ = strconv.Atoi(take(backend.HeaderDeadAttempts))
+	take(backend.HeaderRedriveGroup)
 	l.Redrives, _ = strconv.Atoi(take(backend.HeaderRedrives))
 	if ms, err := strconv.ParseInt(take(backend.HeaderDeadAt), 10, 64); err == nil {
 		l.DeadAt = time.UnixMilli(ms)
@@ -102,20 +103,31 @@ func letterOf(name string, c content) backend.DeadLetter {
 }
 
 // Redrive appends the message, published anew, to the stream it came from and
-// removes the letter, in one step. A letter of nobody goes to this stream.
+// removes the letter, in one step. The entry names the group that it failed in, and
+// weir's workers of other groups acknowledge it unseen. A letter of nobody goes to
+// all groups of this stream. A stream that has no group at all gets the letter's,
+// as by its first claim.
 func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadLetter) error {
 	to := letter.Stream
 	if to == "" {
 		to = b.keys.stream
 	}
-	cmd := redriveScript.cmd(ctx, []string{b.deadKey(from), to}, letter.ID)
+	k, err := keysOf(to, letter.Group)
+	if err != nil {
+		return err
+	}
+	cmd := redriveScript.cmd(ctx, []string{b.deadKey(from), to, k.about}, letter.ID, letter.Group)
 	if err := b.do(ctx, cmd); err != nil {
 		return err
 	}
 	r := replyReader{cmd.Val()}
 	n, err := r.array()
-	if err == nil && n == 0 {
+	switch {
+	case err == nil && n == 0:
 		err = fmt.Errorf("redis: dead letter %s of %q: %w", letter.ID, b.deadKey(from), backend.ErrNotFound)
+	case err == nil && n > 1:
+		err = fmt.Errorf("redis: %w: group %q of stream %q, which dead letter %s failed in, is gone",
+			backend.ErrGroupNotFound, letter.Group, to, letter.ID)
 	}
 	return err
 }

@@ -190,9 +190,12 @@ func (b *Backend) take(ctx context.Context, c *claim, ids []string) error {
 		case "d":
 			d := &backend.Delivery{}
 			c.fill(d, t.id, t.count, t.fields)
+			_ = b.addressed(d) // the script has sorted out what is not
 			b.acked.took(t.id, d.Since)
 			c.got.Deliveries = append(c.got.Deliveries, d)
 			c.got.Reclaimed++
+		case "o":
+			b.acked.finished(t.id)
 		case "l":
 			c.got.Lost = append(c.got.Lost, t.id)
 		default:

@@ -51,6 +51,7 @@ type Backend struct {
 	count        count
 	missed       missed
 	names        consumers
+	roster       roster
 	grouped      atomic.Bool // the group has been there: that it is missing is news
 	// untold is the loss of a group that the last claim could not report because
 	// it had something to hand out; the next one does.

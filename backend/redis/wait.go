@@ -73,7 +73,7 @@ func (b *Backend) waited(ctx context.Context, c *claim, read *redis.RawCmd) erro
 	if err := b.settleErrors(ctx, []redis.Cmder{read}); err != nil {
 		return err
 	}
-	fresh, err := b.parseRead(c, read)
+	fresh, err := b.fresh(ctx, c, read)
 	c.got.Deliveries = append(c.got.Deliveries, fresh...)
 	if len(fresh) == 0 && err == nil {
 		err = ctx.Err()

@@ -77,7 +77,12 @@ func confirmPurge(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, 
 		}
 		n++
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "Remove %d dead letters of %s for ever? [y/N] ", n, oneLine(d.Name()))
+	return confirm(ctx, cmd, fmt.Sprintf("Remove %d dead letters of %s for ever? [y/N] ", n, oneLine(d.Name())), "nothing was removed"), nil
+}
+
+// confirm asks a question; where the answer is not yes it says what follows.
+func confirm(ctx context.Context, cmd *cobra.Command, question, otherwise string) bool {
+	fmt.Fprint(cmd.ErrOrStderr(), question)
 	answer := make(chan string, 1)
 	go func() { // it ends with the process if nobody answers
 		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
@@ -88,11 +93,11 @@ func confirmPurge(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, 
 		fmt.Fprintln(cmd.ErrOrStderr())
 	case line := <-answer:
 		if text := strings.ToLower(strings.TrimSpace(line)); text == "y" || text == "yes" {
-			return true, nil
+			return true
 		}
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), "nothing was removed")
-	return false, nil
+	fmt.Fprintln(cmd.ErrOrStderr(), otherwise)
+	return false
 }
 
 func reportPurge(out io.Writer, name string, n int, dryRun, asJSON bool) error {

@@ -23,7 +23,11 @@ or waited for with --wait. --follow never ends and also sends back what dies lat
 like that, it is a worker that retries with growing delays.
 
 It can be stopped and started again at any time: no message is lost, and none is sent
-twice by it. Without any ID or filter it takes all.`
+twice by it. Without any ID or filter it takes all.
+
+On Redis a letter goes to the group that it failed in. Where others would handle it
+too, which are groups and consumers that are not weir's, redrive names them before it
+sends anything and asks on a terminal; anywhere else it needs --yes.`
 
 const redriveExample = `  weir dlq redrive --dry-run 'redis://127.0.0.1:6379/0?stream=orders&group=billing'
   weir dlq redrive --reason max_deliveries --rate 50 http://127.0.0.1:4000/orders
@@ -47,6 +51,7 @@ func newDLQRedriveCmd() *cobra.Command {
 	f.BoolVar(&cfg.Wait, "wait", false, "wait for letters whose time has not come")
 	f.BoolVar(&cfg.Follow, "follow", false, "never end, and send back what dies later too")
 	f.BoolVar(&cfg.DryRun, "dry-run", false, "only print what would be sent")
+	f.BoolVar(&cfg.ToOthers, "yes", false, "do not ask if others would handle the messages too")
 	cmd.MarkFlagsMutuallyExclusive("follow", "dry-run")
 	cmd.RunE = opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
 		if cfg.Delay == 0 {
@@ -79,6 +84,18 @@ func runRedrive(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, cf
 	cfg.Waiting = watch.waiting
 	result, err := d.Redrive(ctx, cfg)
 	watch.finish()
+	if others := (*weir.OtherReadersError)(nil); errors.As(err, &others) && result.Sent == 0 {
+		if !isTerminal(cmd.InOrStdin()) {
+			return fmt.Errorf("%w; nothing was sent: add --yes to send them to those as well", err)
+		}
+		question := fmt.Sprintf("%s also go to %s. Send them? [y/N] ", oneLine(d.Name()), oneLine(strings.Join(others.Others, ", ")))
+		if !confirm(ctx, cmd, question, "nothing was sent") {
+			return nil
+		}
+		cfg.ToOthers = true
+		result, err = d.Redrive(ctx, cfg)
+		watch.finish()
+	}
 	if ctx.Err() != nil {
 		err = nil // stopped by a signal, which is no failure
 	}

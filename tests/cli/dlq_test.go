@@ -206,6 +206,36 @@ func TestAKilledRedriveNeitherLosesNorDoubles(t *testing.T) {
 	})
 }
 
+// Letters go to the group that they failed in, not to another one of weir's; readers
+// that are not weir's are named before anything is sent.
+func TestRedriveAsksWhereOthersWouldReadTheMessages(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	s := openStream(t, redisURL(server.Addr(), "jobs", "weir"))
+	mail := openStream(t, redisURL(server.Addr(), "jobs", "mail"))
+	take(t, mail, 0)
+	bury(t, s, 2, backend.ReasonPoison)
+	url := redisURL(server.Addr(), "jobs", "weir")
+	id := lettersOf(t, url)[0]["id"].(string)
+	must(t, "dlq", "redrive", "--delay=0", url, id)
+	take(t, s, 1)
+	take(t, mail, 2) // as they were published, and not again
+	if p, err := mail.Pressure(t.Context()); err != nil || p.Pending != 2 || p.Behind != 0 {
+		t.Errorf("the other group: %+v, %v", p, err)
+	}
+	if err := server.Client().XGroupCreate(t.Context(), "jobs", "audit", "$").Err(); err != nil {
+		t.Fatal(err)
+	}
+	p := run(t, "dlq", "redrive", "--delay=0", url)
+	if p.Wait() == 0 || !strings.Contains(p.Stderr.String(), "audit") || !strings.Contains(p.Stderr.String(), "--yes") || countLetters(t, s) != 1 {
+		t.Errorf("it said %s and left %d letters", p.Stderr.String(), countLetters(t, s))
+	}
+	must(t, "dlq", "redrive", "--delay=0", "--yes", url)
+	take(t, s, 1)
+	if n := countLetters(t, s); n != 0 {
+		t.Errorf("%d letters are left", n)
+	}
+}
+
 func countLetters(t *testing.T, s *weir.Stream) int {
 	t.Helper()
 	p, err := s.Pressure(t.Context())

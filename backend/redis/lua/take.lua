@@ -4,7 +4,7 @@
 --       reclaim_after in ms, delivery limit (0: none), IDs.
 -- Returns for each entry that was taken {ID, kind, count, fields, last error}; kinds:
 --   'd' delivered, count included   'x' at the limit, still pending and the consumer's   'c' the same, large fields left out
---   'l' lost: acknowledged, for its data is gone
+--   'l' lost: acknowledged, for its data is gone   'o' acknowledged, for it was sent back to another group
 redis.replicate_commands()
 local stream, retry, group, consumer = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local least, reclaim, limit = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -26,6 +26,14 @@ local function mine(p)
     return p[2] == consumer
   end
   return p[3] >= least
+end
+
+local function elsewhere(fields)
+  for i = 1, #fields, 2 do
+    if fields[i] == 'weir-redrive-group' then
+      return fields[i + 1] ~= group
+    end
+  end
 end
 
 -- What only moves within the server is not sent if it is large.
@@ -51,6 +59,10 @@ for i = 6, #ARGV do
     if not entry then
       redis.call('XACK', stream, group, id)
       taken[#taken + 1] = {id, 'l', p[4], {}, ''}
+    elseif elsewhere(entry[2]) then
+      redis.call('XACK', stream, group, id)
+      redis.call('HDEL', retry, id)
+      taken[#taken + 1] = {id, 'o', p[4], {}, ''}
     elseif left > 0 then
       -- Not due: pending again so that it is found when it is, at the latest after reclaim_after.
       redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', math.max(0, reclaim - left), 'RETRYCOUNT', p[4], 'JUSTID')

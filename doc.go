@@ -1,14 +1,15 @@
 // Package weir is a stream queue that stays quick and loses nothing when there
 // is more work than workers.
 //
-// Open returns a Stream for a URL:
+// Package open returns a Stream for a URL:
 //
 //	mem://orders                                      in this process, gone with it
 //	file:///var/lib/weir?topic=orders                 in this process, durable
 //	redis://localhost:6379/0?stream=orders&group=pay  a Redis stream and a consumer group on it
 //	http://localhost:4000/orders                      a queue of a weir server
 //
-// Everything below works on all of them.
+// Everything below works on all of them. This package imports none of them: a
+// program that knows its backend opens that and calls New, and builds no other.
 //
 // # Publishing
 //

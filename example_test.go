@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/open"
 )
 
 // silent keeps the lines about dead letters and refusals out of the examples.
@@ -21,7 +22,7 @@ var silent = slog.New(slog.DiscardHandler)
 // URLs; mem:// lives and dies with the process.
 func ExampleProducer_Publish() {
 	ctx := context.Background()
-	s, err := weir.Open(ctx, "mem://publish")
+	s, err := open.URL(ctx, "mem://publish")
 	if err != nil {
 		panic(err)
 	}
@@ -45,7 +46,7 @@ func ExampleProducer_Publish() {
 // is not stored, and trying again is of use after RetryAfter.
 func ExampleQueueFullError() {
 	ctx := context.Background()
-	s, err := weir.Open(ctx, "mem://refused")
+	s, err := open.URL(ctx, "mem://refused")
 	if err != nil {
 		panic(err)
 	}
@@ -77,7 +78,7 @@ func ExampleQueueFullError() {
 func ExamplePool() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	s, err := weir.Open(ctx, "mem://pool")
+	s, err := open.URL(ctx, "mem://pool")
 	if err != nil {
 		panic(err)
 	}
@@ -116,7 +117,7 @@ func ExamplePool() {
 func ExamplePool_gracefulStop() {
 	ctx, drain := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer drain()
-	s, err := weir.Open(ctx, "mem://stop")
+	s, err := open.URL(ctx, "mem://stop")
 	if err != nil {
 		panic(err)
 	}
@@ -152,7 +153,7 @@ func ExamplePool_gracefulStop() {
 func ExampleStream_DeadLetters() {
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
 	defer stop()
-	s, err := weir.Open(ctx, "mem://letters")
+	s, err := open.URL(ctx, "mem://letters")
 	if err != nil {
 		panic(err)
 	}
@@ -204,7 +205,7 @@ func ExampleStream_DeadLetters() {
 // One reading of how loaded a stream is for its workers.
 func ExampleStream_Pressure() {
 	ctx := context.Background()
-	s, err := weir.Open(ctx, "mem://pressure")
+	s, err := open.URL(ctx, "mem://pressure")
 	if err != nil {
 		panic(err)
 	}
@@ -241,7 +242,7 @@ func ExampleStream_Pressure() {
 func Example_testYourHandler() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	s, err := weir.Open(ctx, "mem://test")
+	s, err := open.URL(ctx, "mem://test")
 	if err != nil {
 		panic(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -43,7 +44,8 @@ type rule struct {
 // table is the only place where an import is allowed; docs/decisions/0001 tells
 // the reasons. A package that is not here fails the test.
 var table = map[string]rule{
-	".":       {code: "backend backend/embedded backend/redis backend/remote", tests: "github.com/weirmq/weir backend/backendtest tests/redistest"},
+	".":       {code: "backend", tests: module + " open backend/backendtest tests/redistest"},
+	"open":    {code: module + " backend backend/embedded backend/redis backend/remote"},
 	"backend": {},
 
 	"backend/backendtest": {code: "backend"},
@@ -54,7 +56,7 @@ var table = map[string]rule{
 	"backend/embedded": {code: "backend backend/topics internal/api internal/engine " + vfs, tests: errorfs},
 	"backend/remote":   {code: "backend backend/topics internal/api internal/client", tests: "tests/weirtest"},
 
-	"telemetry":     {code: module + " " + metrics, tests: "backend/backendtest"},
+	"telemetry":     {code: module + " " + metrics, tests: "open backend/backendtest"},
 	"config":        {code: module + " " + pflag + " " + koanf},
 	"backend/redis": {code: "backend github.com/redis/go-redis/v9", tests: "backend/backendtest tests/redistest github.com/weirmq/weir"},
 
@@ -78,7 +80,7 @@ var table = map[string]rule{
 	},
 	"internal/server": {code: "internal/api internal/engine " + gzip + " " + metrics + " " + socket, tests: vfs},
 	"internal/client": {code: "internal/api"},
-	"cmd/weir":        {code: module + " backend backend/remote config telemetry internal/api internal/client internal/engine internal/server " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9/logging"},
+	"cmd/weir":        {code: module + " open backend backend/remote config telemetry internal/api internal/client internal/engine internal/server " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9/logging"},
 
 	"bench/handlers":      {code: "internal/api"},
 	"bench/load":          {},
@@ -87,9 +89,9 @@ var table = map[string]rule{
 	"bench/scenario":      {code: "bench/load bench/report"},
 	"bench/cmd/weirbench": {code: "bench/scenario"},
 	"bench":               {tests: "bench/report bench/scenario"},
-	"bench/sawtooth":      {code: "github.com/weirmq/weir github.com/redis/go-redis/v9"},
+	"bench/sawtooth":      {code: module + " open github.com/redis/go-redis/v9"},
 	"bench/sawtooth/plot": {code: "gonum.org/v1/plot/..."},
-	"bench/library":       {code: module + " github.com/redis/go-redis/v9"},
+	"bench/library":       {code: module + " open github.com/redis/go-redis/v9"},
 	"bench/peers": {code: "github.com/nats-io/nats-server/v2/server github.com/nats-io/nats.go/... " +
 		"github.com/redis/go-redis/v9 github.com/hibiken/asynq github.com/ThreeDotsLabs/watermill github.com/ThreeDotsLabs/watermill/message " +
 		"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"},
@@ -97,9 +99,9 @@ var table = map[string]rule{
 	"tests/weirtest":        {},
 	"tests/redistest":       {code: "github.com/redis/go-redis/v9"},
 	"tests/contract":        {tests: "tests/weirtest"},
-	"tests/library/chaos":   {code: module + " backend tests/redistest github.com/redis/go-redis/v9"},
-	"tests/library":         {tests: "github.com/weirmq/weir backend config telemetry tests/redistest tests/weirtest github.com/redis/go-redis/v9 " + metrics},
-	"tests/cli":             {tests: module + " backend tests/redistest tests/weirtest github.com/redis/go-redis/v9"},
+	"tests/library/chaos":   {code: module + " open backend tests/redistest github.com/redis/go-redis/v9"},
+	"tests/library":         {tests: module + " open backend config telemetry tests/redistest tests/weirtest github.com/redis/go-redis/v9 " + metrics},
+	"tests/cli":             {tests: module + " open backend tests/redistest tests/weirtest github.com/redis/go-redis/v9"},
 	"tests/overload":        {tests: "tests/weirtest"},
 	"tests/oracle":          {tests: "tests/oracle/fake " + rapid},
 	"tests/oracle/fake":     {},
@@ -181,6 +183,18 @@ func TestImportsFollowTheTable(t *testing.T) {
 		if !seen[dir] {
 			t.Errorf("the table names %s, which is gone", dir)
 		}
+	}
+}
+
+// A program that uses one backend compiles that one alone: neither the root
+// package nor the seam brings anybody else's code along.
+func TestTheRootPackageHasNoThirdParties(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Fields(string(out)); !slices.Equal(got, []string{module + "/backend", module}) {
+		t.Errorf("go list -deps . prints %v besides the standard library, want the package and %s/backend", got, module)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/open"
 	"github.com/weirmq/weir/tests/redistest"
 )
 
@@ -271,7 +272,7 @@ func hangAndHeal(t *testing.T, url string) {
 
 func openStream(t *testing.T, url string) *weir.Stream {
 	t.Helper()
-	s, err := weir.Open(t.Context(), url)
+	s, err := open.URL(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/open"
 	"github.com/weirmq/weir/telemetry"
 )
 
@@ -21,7 +22,7 @@ func ExampleNewPrometheus() {
 		panic(err)
 	}
 	ctx := context.Background()
-	stream, err := weir.Open(ctx, "mem://orders")
+	stream, err := open.URL(ctx, "mem://orders")
 	if err != nil {
 		panic(err)
 	}

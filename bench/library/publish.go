@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/open"
 )
 
 // stream is the key all loads use.
 const stream = "bench"
 
 func (c config) open(ctx context.Context) (*weir.Stream, error) {
-	return weir.Open(ctx, "redis://"+c.addr+"/0?stream="+stream+"&group=bench")
+	return open.URL(ctx, "redis://"+c.addr+"/0?stream="+stream+"&group=bench")
 }
 
 // unlimited is a guard at work whose limits are never reached.

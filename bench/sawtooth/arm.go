@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/open"
 )
 
 // options is the scenario, the same for every arm.
@@ -54,7 +55,7 @@ func measure(ctx context.Context, o options, a arm, client *redis.Client, addr s
 	if err := client.XGroupCreateMkStream(ctx, key, group, "0").Err(); err != nil {
 		return nil, err
 	}
-	s, err := weir.Open(ctx, fmt.Sprintf("redis://%s/0?stream=%s&group=%s", addr, key, group))
+	s, err := open.URL(ctx, fmt.Sprintf("redis://%s/0?stream=%s&group=%s", addr, key, group))
 	if err != nil {
 		return nil, err
 	}

@@ -13,11 +13,12 @@ import (
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/remote"
+	"github.com/weirmq/weir/open"
 )
 
-// open opens the stream of a URL, with the API key of the flags or the
+// openStream opens the stream of a URL, with the API key of the flags or the
 // environment if the URL has none.
-func open(ctx context.Context, cmd *cobra.Command, rawURL string) (*weir.Stream, error) {
+func openStream(ctx context.Context, cmd *cobra.Command, rawURL string) (*weir.Stream, error) {
 	if u, err := url.Parse(rawURL); err == nil && u.Scheme == "mem" {
 		return nil, &backend.URLError{Err: errors.New("a mem URL belongs to one process and would be empty here; use file:///DIR?topic=NAME, or weir serve and http://")}
 	}
@@ -29,10 +30,10 @@ func open(ctx context.Context, cmd *cobra.Command, rawURL string) (*weir.Stream,
 	if err != nil {
 		return nil, &backend.URLError{Err: err}
 	}
-	return weir.Open(ctx, rawURL)
+	return open.URL(ctx, rawURL)
 }
 
-// openExisting is open for commands that only look: where there is no data they
+// openExisting is openStream for commands that only look: where there is no data they
 // make none.
 func openExisting(ctx context.Context, cmd *cobra.Command, rawURL string) (*weir.Stream, error) {
 	if u, err := url.Parse(rawURL); err == nil && u.Scheme == "file" {
@@ -45,5 +46,5 @@ func openExisting(ctx context.Context, cmd *cobra.Command, rawURL string) (*weir
 			return nil, fmt.Errorf("%w: no data of weir is there: %w", weir.ErrStreamNotFound, err)
 		}
 	}
-	return open(ctx, cmd, rawURL)
+	return openStream(ctx, cmd, rawURL)
 }

@@ -44,7 +44,7 @@ func newCourier(ctx context.Context, cmd *cobra.Command, p *publisher, url strin
 	case p.opt.kind == "log" && !isHTTP(url):
 		return nil, errors.New("--type log is for topics of a weir server; what other URLs name is a queue")
 	}
-	s, err := open(ctx, cmd, url)
+	s, err := openStream(ctx, cmd, url)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ type topicWriter struct {
 // retry can only be recognised inside it, so it covers an outage of an hour.
 const createdIdempotencyWindowMS = 3_600_000
 
-// newTopicWriter connects to the server of a URL that weir.Open has taken. A queue
+// newTopicWriter connects to the server of a URL that open.URL has taken. A queue
 // that is created has no delivery limit of its own: the limit and the dead letters
 // are the workers'.
 func newTopicWriter(cmd *cobra.Command, raw, kind string) (*topicWriter, error) {

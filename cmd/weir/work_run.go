@@ -31,7 +31,7 @@ func runWork(cmd *cobra.Command, opt *workOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	s, err := open(cmd.Context(), cmd, withDurability(cmd, args[0]))
+	s, err := openStream(cmd.Context(), cmd, withDurability(cmd, args[0]))
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/internal/client"
+	"github.com/weirmq/weir/open"
 )
 
 // running is a `weir work` in this process, with signals the test sends.
@@ -39,7 +40,7 @@ func startWork(t *testing.T, f *fakeServer, cfg weir.PoolConfig, script string) 
 	set(&cfg.DrainTimeout, 10*time.Second)
 	set(&cfg.AckLinger, time.Millisecond)
 	cfg.Workers, cfg.Batch = max(cfg.Workers, 1), max(cfg.Batch, 10)
-	s, err := weir.Open(t.Context(), f.URL+"/jobs")
+	s, err := open.URL(t.Context(), f.URL+"/jobs")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/open"
 	"github.com/weirmq/weir/tests/redistest"
 	"github.com/weirmq/weir/tests/weirtest"
 )
@@ -18,7 +19,7 @@ import (
 // openStream opens a URL for the length of the test.
 func openStream(t *testing.T, url string) *weir.Stream {
 	t.Helper()
-	s, err := weir.Open(t.Context(), url)
+	s, err := open.URL(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/config"
+	"github.com/weirmq/weir/open"
 	"github.com/weirmq/weir/telemetry"
 	"github.com/weirmq/weir/tests/redistest"
 )
@@ -60,7 +61,7 @@ func TestGuardIsRolledOutAndBackByEnvironmentAlone(t *testing.T) {
 			if err := server.Client().XGroupCreateMkStream(t.Context(), name, "weir", "0").Err(); err != nil {
 				t.Fatal(err)
 			}
-			shop := open(t, server.URL()+"?stream="+name, s.env)
+			shop := openShop(t, server.URL()+"?stream="+name, s.env)
 			got := shop.rush()
 			t.Logf("of %d requests %d stored, refused %v, shadow %v; slowest refusal at the door %s",
 				requests, got.stored, got.refused, got.shadowed, got.slowestShed.Round(time.Microsecond))
@@ -94,8 +95,8 @@ type shop struct {
 	lines    *lines
 }
 
-// open starts the service over a stream with a backlog.
-func open(t *testing.T, url string, env map[string]string) *shop {
+// openShop starts the service over a stream with a backlog.
+func openShop(t *testing.T, url string, env map[string]string) *shop {
 	t.Helper()
 	settings, err := config.Load(config.Options{Lookup: func(name string) (string, bool) {
 		if text, ok := env[name]; ok || name != "WEIR_SHED_WINDOW" {
@@ -106,7 +107,7 @@ func open(t *testing.T, url string, env map[string]string) *shop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := weir.Open(t.Context(), url)
+	stream, err := open.URL(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}

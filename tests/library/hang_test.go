@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/open"
 )
 
 // lockedBuffer collects a log.
@@ -32,7 +33,7 @@ func (b *lockedBuffer) String() string {
 
 func openStream(t *testing.T, url string) *weir.Stream {
 	t.Helper()
-	s, err := weir.Open(t.Context(), url)
+	s, err := open.URL(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/open"
 	"github.com/weirmq/weir/tests/weirtest"
 )
 
@@ -42,7 +43,7 @@ func refusing(t *testing.T, to string) (proxy string, refused *atomic.Int64) {
 func TestServersRefusalIsOneMoreInputOfTheGuard(t *testing.T) {
 	server := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_MAX_TOTAL_BYTES=20000"}})
 	url, refused := refusing(t, server.URL)
-	s, err := weir.Open(t.Context(), url+"/jobs")
+	s, err := open.URL(t.Context(), url+"/jobs")
 	if err != nil {
 		t.Fatal(err)
 	}

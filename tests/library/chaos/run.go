@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/open"
 	"github.com/weirmq/weir/tests/redistest"
 )
 
@@ -69,7 +70,7 @@ func (a *arena) url() string {
 }
 
 func (a *arena) run(ctx context.Context) (*summary, error) {
-	s, err := weir.Open(ctx, a.url())
+	s, err := open.URL(ctx, a.url())
 	if err != nil {
 		return nil, err
 	}

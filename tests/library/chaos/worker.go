@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/open"
 )
 
 // workerEnv tells a process that it is a worker, and which one.
@@ -103,7 +104,7 @@ func workerMain(text string) error {
 func openPatiently(ctx context.Context, url string) (*weir.Stream, error) {
 	for {
 		call, cancel := context.WithTimeout(ctx, 10*time.Second)
-		s, err := weir.Open(call, url)
+		s, err := open.URL(call, url)
 		cancel()
 		if err == nil || ctx.Err() != nil || !backend.Retryable(err) && !errors.Is(err, context.DeadlineExceeded) {
 			return s, err

@@ -1,4 +1,4 @@
-package weir_test
+package open_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/open"
 )
 
 func TestOpenKnowsTheBackendByItsScheme(t *testing.T) {
@@ -18,7 +19,7 @@ func TestOpenKnowsTheBackendByItsScheme(t *testing.T) {
 		"https://127.0.0.1:1/orders":           "http",
 		"http://127.0.0.1:1/orders?group=weir": "http",
 	} {
-		s, err := weir.Open(t.Context(), raw)
+		s, err := open.URL(t.Context(), raw)
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
 			continue
@@ -46,7 +47,7 @@ func TestOpenNamesWhatIsWrongAndNoSecret(t *testing.T) {
 		"redis://u:pw-secret@127.0.0.1:1/0?stream=x&nope=pw-secret": "nope",
 		"redis://u:pw-secret@127.0.0.1:1/0?stream=x":                "",
 	} {
-		s, err := weir.Open(t.Context(), raw)
+		s, err := open.URL(t.Context(), raw)
 		if err == nil {
 			s.Close()
 			t.Errorf("%q was opened", raw)
@@ -57,7 +58,7 @@ func TestOpenNamesWhatIsWrongAndNoSecret(t *testing.T) {
 }
 
 func TestAStreamInMemoryWorksFromEndToEnd(t *testing.T) {
-	s, err := weir.Open(t.Context(), "mem://end-to-end")
+	s, err := open.URL(t.Context(), "mem://end-to-end")
 	if err != nil {
 		t.Fatal(err)
 	}

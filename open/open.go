@@ -1,4 +1,7 @@
-package weir
+// Package open opens streams by their URLs: the one package that knows all
+// backends. A program that needs only one can open that by itself, as
+// redis.Open does, and give it to weir.New; then it builds nothing of the others.
+package open
 
 import (
 	"context"
@@ -7,16 +10,17 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/embedded"
 	"github.com/weirmq/weir/backend/redis"
 	"github.com/weirmq/weir/backend/remote"
 )
 
-// schemes are the URL schemes that Open knows.
+// schemes are the URL schemes that URL knows.
 var schemes = []string{"mem", "file", "redis", "rediss", "http", "https"}
 
-// Open opens the stream that a URL names:
+// URL opens the stream that a URL names:
 //
 //	mem://orders                                        in memory, in this process
 //	file:///var/lib/weir?topic=orders                   in a directory, by this process
@@ -27,7 +31,7 @@ var schemes = []string{"mem", "file", "redis", "rediss", "http", "https"}
 // are those of the backend's own Open. An unknown scheme or key is an error that
 // lists the known ones; such errors are a *backend.URLError.
 // No error repeats the URL, which may hold a secret.
-func Open(ctx context.Context, rawURL string) (*Stream, error) {
+func URL(ctx context.Context, rawURL string) (*weir.Stream, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, &backend.URLError{Err: errors.New("weir: the URL cannot be read; special characters in a user name, password or key need percent-encoding")}
@@ -36,7 +40,7 @@ func Open(ctx context.Context, rawURL string) (*Stream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("weir: %w", err)
 	}
-	return New(b), nil
+	return weir.New(b), nil
 }
 
 func openBackend(ctx context.Context, u *url.URL) (backend.Backend, error) {

@@ -22,6 +22,7 @@ type features struct {
 	autoclaim  bool // XAUTOCLAIM, and with it ranges that leave their start out (6.2)
 	ackdel     bool // XACKDEL, XDELEX and trimming by acknowledged (8.2)
 	cluster    bool
+	sentinel   bool // no server of streams, but one that knows where they are
 	durability string
 	eviction   string // the policy, if it may remove a stream
 	maxField   int64  // largest argument of a command, in bytes
@@ -120,6 +121,7 @@ func (q *inquiry) features() (*features, error) {
 		autoclaim:  present(q.commands.Val(), 0),
 		ackdel:     present(q.commands.Val(), 1),
 		cluster:    infoField(q.clustered.Val(), "cluster_enabled") == "1",
+		sentinel:   infoField(q.info.Val(), "redis_mode") == "sentinel",
 		durability: durabilityOf(known),
 		eviction:   evictionOf(known),
 		maxField:   sizeOf(known[configField], defaultField),

@@ -74,8 +74,9 @@ var _ backend.Backend = (*Backend)(nil)
 //	redis://s1:26379,s2:26379/0?master=main&stream=orders  a Sentinel's master
 //
 // and rediss:// for TLS. One host of a Cluster is enough. User and password are
-// those of the servers, not of the Sentinels. Query keys: stream; group (default "weir"); master, the
-// name that the Sentinels know; durability, the least class ("fsync", "disk",
+// those of the servers. Query keys: stream; group (default "weir"); master, the
+// name that the Sentinels know; sentinel_user and sentinel_password, if the Sentinels want
+// them; durability, the least class ("fsync", "disk",
 // "memory" or "ephemeral") that is accepted, where fsync also waits for one
 // replica with each append if there are any; signal, another name for the key of
 // the workers' signal; enqueue_field, the field with the time of publishing in Unix
@@ -101,6 +102,9 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	b.connect(set.cluster())
 	if err = b.settle(ctx); err != nil {
 		_ = b.Close()
+		if why := set.misfit(ctx, err); why != nil {
+			err = why
+		}
 		return nil, fmt.Errorf("open %s: %w", set.server(), err)
 	}
 	b.opened.Store(true)
@@ -131,6 +135,9 @@ func (b *Backend) settle(ctx context.Context) error {
 	f, err := b.detect(ctx)
 	if err != nil {
 		return err
+	}
+	if f.sentinel {
+		return fmt.Errorf("%s is a Sentinel; add master=NAME, the name that it has for the servers", b.set.server())
 	}
 	if f.cluster && b.cluster == nil && b.set.master == "" {
 		_ = b.client.Close()

@@ -25,13 +25,14 @@ const (
 )
 
 // known are the query keys of a redis URL.
-var known = []string{"stream", "group", "master", "durability", "signal", "enqueue_field"}
+var known = []string{"stream", "group", "master", "durability", "signal", "enqueue_field", "sentinel_user", "sentinel_password"}
 
 // settings are what a URL says.
 type settings struct {
 	keys       keys
 	addrs      []string
 	user, pass string
+	sentinel   struct{ user, pass string }
 	db         int
 	tls        bool
 	master     string
@@ -58,6 +59,10 @@ func parse(u *url.URL) (settings, error) {
 		s.pass, _ = u.User.Password()
 	}
 	s.master = query["master"]
+	s.sentinel.user, s.sentinel.pass = query["sentinel_user"], query["sentinel_password"]
+	if s.master == "" && s.sentinel.user+s.sentinel.pass != "" {
+		return s, errors.New("sentinel_user and sentinel_password are for Sentinels; add master=NAME, or leave them out")
+	}
 	if s.addrs, err = parseHosts(u.Host, s.master != ""); err != nil {
 		return s, err
 	}
@@ -162,6 +167,9 @@ func (s settings) options() *redis.UniversalOptions {
 		Username:   s.user,
 		Password:   s.pass,
 		DB:         s.db,
+
+		SentinelUsername: s.sentinel.user,
+		SentinelPassword: s.sentinel.pass,
 		// Version 2 is spoken by every server, and its replies are all arrays.
 		Protocol: 2,
 		// Only this package knows what may be repeated (see node.go).

@@ -1,0 +1,105 @@
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// probeFor bounds the look at a server that could not be opened.
+const probeFor = 300 * time.Millisecond
+
+// misfit returns what in the URL does not fit the server, and the way out, if err of
+// opening it tells or a look at the server does; else nil.
+func (s settings) misfit(ctx context.Context, err error) error {
+	text := err.Error()
+	said := func(parts ...string) bool {
+		for _, part := range parts {
+			if strings.Contains(text, part) {
+				return true
+			}
+		}
+		return false
+	}
+	sentinels := s.master != "" && said("sentinels specified")
+	switch {
+	case sentinels && errors.Is(err, redis.Nil):
+		return fmt.Errorf("master=%s: the Sentinels at %s know no master of that name; SENTINEL MASTERS lists those they know", s.master, s.server())
+	case sentinels && said("unknown command"):
+		return fmt.Errorf("master=%s: %s is no Sentinel; name the Sentinels' hosts (port %s), or leave master= out", s.master, s.server(), defaultSentinel)
+	case sentinels && said("NOAUTH", "WRONGPASS", "NOPERM"):
+		return fmt.Errorf("the Sentinels at %s want a user or password that the URL does not give; add sentinel_password=… (and sentinel_user=…), beside the servers' own in front of the host", s.server())
+	case s.cluster() && said("unknown command", "cluster support disabled"):
+		return fmt.Errorf("hosts %s: several hosts are nodes of a Cluster, and these are not; name one host, or add master=NAME if they are Sentinels", s.server())
+	case said("NOAUTH"):
+		return fmt.Errorf("%s wants a password; put USER:PASSWORD@ in front of the host", s.server())
+	case said("WRONGPASS", "invalid password"):
+		return fmt.Errorf("%s does not know the URL's user and password; special characters in them need percent-encoding", s.server())
+	case said("without any password configured", "no password is set"):
+		return fmt.Errorf("%s has no password; leave the one in front of the host out", s.server())
+	case said("DB index is out of range"):
+		return fmt.Errorf("database %d: %s has fewer; use a smaller number behind the host", s.db, s.server())
+	}
+	return s.misfitTLS(ctx, err)
+}
+
+// misfitTLS finds a server that speaks TLS where the URL does not, or the other way
+// round: neither says so.
+func (s settings) misfitTLS(ctx context.Context, err error) error {
+	var (
+		authority x509.UnknownAuthorityError
+		name      x509.HostnameError
+	)
+	if s.tls && (errors.As(err, &authority) || errors.As(err, &name)) {
+		return fmt.Errorf("the certificate of %s is not trusted for that name; use a name that it holds, and put its authority into the system's store or the file that SSL_CERT_FILE names: %w", s.server(), err)
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" && !op.Timeout() {
+		return nil // nobody listens
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeFor)
+	defer cancel()
+	for _, addr := range s.addrs {
+		switch {
+		case s.tls && speaksPlain(ctx, addr):
+			return fmt.Errorf("scheme rediss: %s does not speak TLS; use redis://", addr)
+		case !s.tls && speaksTLS(ctx, addr):
+			return fmt.Errorf("scheme redis: %s speaks TLS; use rediss://", addr)
+		}
+	}
+	return nil
+}
+
+// speaksTLS asks for the handshake alone. Nothing is sent on the connection.
+func speaksTLS(ctx context.Context, addr string) bool {
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // whoever it is, it is not talked to
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
+}
+
+func speaksPlain(ctx context.Context, addr string) bool {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	until, _ := ctx.Deadline()
+	_ = conn.SetDeadline(until) // a failure shows in what follows
+	if _, err = conn.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	answer := make([]byte, 1)
+	_, err = conn.Read(answer)
+	return err == nil && (answer[0] == '+' || answer[0] == '-')
+}

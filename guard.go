@@ -73,6 +73,7 @@ type visit struct {
 	try  bool      // it never waits
 	done bool      // in shadow: it would have been refused, there is nothing more to decide
 	n    int64     // messages
+	took int64     // of the process's share of the room
 	r    *reading  // what it was judged by last; nil: nothing is known
 }
 
@@ -135,7 +136,7 @@ func (g *guard) lag(v *visit) error {
 		return nil
 	}
 	var err error
-	if v.r, err = g.look(v.ctx, v.now, set.LagCache); err != nil {
+	if v.r, err = g.look(v, v.now, set.LagCache); err != nil {
 		return g.stopped(v, err)
 	}
 	is, signal := g.judge(set, v.r, v.now)
@@ -162,7 +163,7 @@ func (g *guard) nudge(set *settings, v *visit, signal int64) error {
 	if err := g.sleep(v, SoftSleep, d); err != nil {
 		return err
 	}
-	r, err := g.look(v.ctx, time.Now(), set.LagCache)
+	r, err := g.look(v, time.Now(), set.LagCache)
 	if err != nil {
 		return g.stopped(v, err)
 	}
@@ -173,7 +174,7 @@ func (g *guard) nudge(set *settings, v *visit, signal int64) error {
 // measure keeps the readings coming where nothing is decided by them.
 func (g *guard) measure(set *settings, v *visit) {
 	if _, soon := g.signals.current(v.now, set.LagCache); soon {
-		g.refresh()
+		g.refresh(v.n)
 	}
 	if v.r = g.signals.last.Load(); v.r != nil {
 		g.judge(set, v.r, v.now)
@@ -195,7 +196,7 @@ func (g *guard) pause(set *settings, v *visit) error {
 		if err := g.newer(v); err != nil {
 			return err
 		}
-		if is, _ := g.judge(set, v.r, time.Now()); is != critical {
+		if is, _ := g.judge(set, v.r, time.Now()); is != critical && !set.crowded(v.r) {
 			return nil
 		}
 	}
@@ -207,7 +208,7 @@ func (g *guard) newer(v *visit) (err error) {
 	if v.r != nil {
 		number = v.r.number
 	}
-	r, err := g.await(v.ctx, number, time.Time{})
+	r, err := g.await(v, number, time.Time{})
 	if err != nil {
 		return g.stopped(v, err)
 	}
@@ -279,52 +280,6 @@ func (s *settings) softSleep(signal int64) time.Duration {
 	return time.Duration(min(d, float64(max(maxSoftSleep, s.LagWarnSleep))))
 }
 
-// room takes the messages' room from what the last reading leaves below the
-// limits. Where that is used up it reads anew, so that one process overshoots a
-// limit by no more than what it has under way, however old a reading may be, and
-// callers that a pause lets go at once do not all pass by the same number.
-func (g *guard) room(set *settings, v *visit) (bool, error) {
-	for {
-		depth, known := v.r.depth()
-		if !known {
-			return true, nil
-		}
-		need := min(v.n, set.limit)
-		if depth+need > set.limit {
-			return false, nil
-		}
-		others := g.signals.appended.Add(v.n) - v.n - v.r.appended
-		paused := !set.shadow && others > 0 && set.pausesAt(v.r, others)
-		if !paused && depth+others+need <= set.limit {
-			return true, nil
-		}
-		g.signals.appended.Add(-v.n)
-		err := g.newer(v)
-		if err == nil && paused {
-			err = g.obey(v)
-		}
-		if err != nil {
-			return false, err
-		}
-	}
-}
-
-// pausesAt reports whether the backlog is above the hard limit if that many
-// messages came since it was read. Of pending messages nothing can be said like that.
-func (s *settings) pausesAt(r *reading, since int64) bool {
-	backlog, known := r.signal(SignalBacklog)
-	return s.LagSignal == SignalBacklog && s.LagPause >= 0 && known && backlog+since > s.LagPause
-}
-
-// obey pauses a visit whose newest reading is above the hard limit.
-func (g *guard) obey(v *visit) error {
-	set := g.settings.Load()
-	if is, _ := g.judge(set, v.r, time.Now()); is != critical || set.shadow {
-		return nil
-	}
-	return g.halt(set, v)
-}
-
 // halt keeps a publish above the hard limit waiting, or refuses it if it may not wait.
 func (g *guard) halt(set *settings, v *visit) error {
 	if v.try {
@@ -332,27 +287,6 @@ func (g *guard) halt(set *settings, v *visit) error {
 		return g.refusal(set, v, QueueFull, set.LagPoll, nil)
 	}
 	return g.pause(set, v)
-}
-
-// depth is the last door: whether there is room for the visit's messages. In
-// shadow and while the guard is off there always is.
-func (g *guard) depth(v *visit) (room bool, err error) {
-	set := g.settings.Load()
-	if v.done || set.rules == GuardOff {
-		return true, nil
-	}
-	room, err = g.room(set, v)
-	if err != nil {
-		return false, err
-	}
-	if set.shadow {
-		g.shadowDepth(set, v, room)
-		return true, nil
-	}
-	if !room {
-		g.note(stageWarning, set, v, event{text: "the queue comes near its capacity", decision: string(DepthWait)})
-	}
-	return room, nil
 }
 
 // again keeps a publish that found no room waiting before its next look, the
@@ -380,26 +314,6 @@ func (g *guard) again(v *visit, try int, server *backend.FullError) error {
 		g.hooks.BackpressureRetry(g.name, try)
 	}
 	return g.newer(v)
-}
-
-// shadowDepth counts what a guard without room would do: wait, and refuse once
-// there has been none for as long as all its waits take.
-func (g *guard) shadowDepth(set *settings, v *visit, room bool) {
-	if room {
-		g.fullSince.Store(0)
-		return
-	}
-	now := v.now.UnixNano()
-	since := now
-	if !g.fullSince.CompareAndSwap(0, now) {
-		since = g.fullSince.Load()
-	}
-	waits := set.BackpressureBaseDelay * (1<<max(set.BackpressureRetries, 0) - 1)
-	decision := string(DepthWait)
-	if time.Duration(now-since) >= waits {
-		decision = string(QueueFull)
-	}
-	g.note(stageWarning, set, v, event{text: "publish would wait for room in the queue", decision: decision})
 }
 
 // sleep keeps a publish waiting for d and tells how long it was.

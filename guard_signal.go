@@ -29,6 +29,7 @@ type signals struct {
 	flight   atomic.Pointer[flight]
 	appended atomic.Int64 // messages that producers of this process were allowed to append
 	deepest  atomic.Int64 // the highest depth limit of a producer that has asked
+	shares
 }
 
 // flight is a reading under way; done is closed when it is over.
@@ -41,6 +42,9 @@ type reading struct {
 	appended int64     // signals.appended at that time
 	err      error     // the backend did not answer; sig is zero
 	sig      backend.Signal
+
+	shared   bool  // the backend shares the room out among all processes
+	promised int64 // what they might append when it was read, without what it gave
 
 	pending, backlog past // what was known last, this reading included
 }
@@ -90,28 +94,43 @@ func (r *reading) decayed(kind SignalKind, now time.Time, ttl time.Duration) int
 	return int64(float64(last.value) * math.Exp2(-halvings))
 }
 
-// follow returns the reading behind r that was begun at.
-func (r *reading) follow(at time.Time, appended int64, sig backend.Signal, err error) *reading {
-	next := &reading{number: 1, at: at, appended: appended, sig: sig, err: err}
+// follow makes next the reading behind r.
+func (r *reading) follow(next *reading) *reading {
+	next.number = 1
 	if r != nil {
 		next.number, next.pending, next.backlog = r.number+1, r.pending, r.backlog
 	}
 	if value, known := next.signal(SignalPending); known {
-		next.pending = past{value, at}
+		next.pending = past{value, next.at}
 	}
 	if value, known := next.signal(SignalBacklog); known {
-		next.backlog = past{value, at}
+		next.backlog = past{value, next.at}
 	}
 	return next
 }
 
 // ask reads the signal that workers publish, or else the stream's own numbers,
-// where workers are off if the backend knows that there are none. limit is the
-// depth at which the caller refuses.
-func (s *signals) ask(ctx context.Context, limit int64) (backend.Signal, error) {
-	if b, ok := s.backend.(backend.Signaler); ok {
-		return b.Signal(ctx, s.deepen(limit))
+// where workers are off if the backend knows that there are none. Where the backend
+// shares room out, it asks for some with which need messages can be appended.
+func (s *signals) ask(ctx context.Context, set *settings, need int64) *reading {
+	r := &reading{at: time.Now(), appended: s.appended.Load()}
+	limit := s.deepen(set.limit)
+	switch b := s.backend.(type) {
+	case backend.Sharer:
+		if set.rules != GuardOff && !set.shadow {
+			s.share(ctx, b, set, need, r)
+			return r
+		}
+		r.sig, r.err = b.(backend.Signaler).Signal(ctx, limit)
+	case backend.Signaler:
+		r.sig, r.err = b.Signal(ctx, limit)
+	default:
+		r.sig, r.err = s.stats(ctx)
 	}
+	return r
+}
+
+func (s *signals) stats(ctx context.Context) (backend.Signal, error) {
 	stats, err := s.backend.Stats(ctx)
 	if err != nil {
 		return backend.Signal{}, err
@@ -151,9 +170,10 @@ func (s *signals) current(now time.Time, cache time.Duration) (r *reading, soon 
 	return nil, true
 }
 
-// refresh begins a reading unless one is under way, and returns that. The
+// refresh begins a reading unless one is under way, and returns that; it asks for room
+// for need messages. The
 // reading belongs to the guard that began it; nil if that is closed.
-func (g *guard) refresh() *flight {
+func (g *guard) refresh(need int64) *flight {
 	s := g.signals
 	for {
 		if f := s.flight.Load(); f != nil {
@@ -163,7 +183,7 @@ func (g *guard) refresh() *flight {
 		if !s.flight.CompareAndSwap(nil, f) {
 			continue
 		}
-		if g.owner.start(func(ctx context.Context) { g.read(ctx, f) }) {
+		if g.owner.start(func(ctx context.Context) { g.read(ctx, f, need) }) {
 			return f
 		}
 		s.flight.Store(nil)
@@ -173,7 +193,7 @@ func (g *guard) refresh() *flight {
 }
 
 // read takes one reading. One that its owner's end cut short says nothing.
-func (g *guard) read(life context.Context, f *flight) {
+func (g *guard) read(life context.Context, f *flight, need int64) {
 	s := g.signals
 	defer func() {
 		s.flight.Store(nil)
@@ -181,13 +201,11 @@ func (g *guard) read(life context.Context, f *flight) {
 	}()
 	ctx, cancel := context.WithTimeout(life, readTimeout)
 	defer cancel()
-	at, appended := time.Now(), s.appended.Load()
-	sig, err := s.ask(ctx, g.settings.Load().limit)
-	if err != nil && life.Err() != nil {
+	r := s.ask(ctx, g.settings.Load(), need)
+	if r.err != nil && life.Err() != nil {
 		return
 	}
-	r := s.last.Load().follow(at, appended, sig, err)
-	s.last.Store(r)
+	s.last.Store(s.last.Load().follow(r))
 	if depth, known := r.depth(); known && g.hooks.Measured != nil {
 		g.hooks.Measured(g.name, Measurement{Depth: depth, Pending: &r.sig.Pending, Lag: r.sig.Lag})
 	}
@@ -195,19 +213,19 @@ func (g *guard) read(life context.Context, f *flight) {
 
 // await returns the first reading with more than the number, begun at since or
 // later. It ends with the context's error or, if the producer is closed, ErrClosed.
-func (g *guard) await(ctx context.Context, number int64, since time.Time) (*reading, error) {
+func (g *guard) await(v *visit, number int64, since time.Time) (*reading, error) {
 	for {
 		if r := g.signals.last.Load(); r != nil && r.number > number && !r.at.Before(since) {
 			return r, nil
 		}
-		f := g.refresh()
+		f := g.refresh(v.n)
 		if f == nil {
 			return nil, ErrClosed
 		}
 		select {
 		case <-f.done:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		case <-v.ctx.Done():
+			return nil, v.ctx.Err()
 		case <-g.owner.life.Done():
 			return nil, ErrClosed
 		}
@@ -215,16 +233,16 @@ func (g *guard) await(ctx context.Context, number int64, since time.Time) (*read
 }
 
 // look returns the reading that a publish which came at now is judged by.
-func (g *guard) look(ctx context.Context, now time.Time, cache time.Duration) (*reading, error) {
+func (g *guard) look(v *visit, now time.Time, cache time.Duration) (*reading, error) {
 	r, soon := g.signals.current(now, cache)
 	if r != nil {
 		if soon {
-			g.refresh()
+			g.refresh(v.n)
 		}
 		return r, nil
 	}
 	if cache < 0 {
-		return g.await(ctx, 0, now)
+		return g.await(v, 0, now)
 	}
 	var number int64
 	if r = g.signals.last.Load(); r != nil {
@@ -233,5 +251,5 @@ func (g *guard) look(ctx context.Context, now time.Time, cache time.Duration) (*
 		}
 		number = r.number
 	}
-	return g.await(ctx, number, time.Time{})
+	return g.await(v, number, time.Time{})
 }

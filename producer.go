@@ -152,6 +152,7 @@ func (p *Producer) store(v *visit, b *batch) {
 		var full *backend.FullError
 		if room {
 			full = p.append(v.ctx, b)
+			p.guard.landed(v)
 			if len(b.left) == 0 {
 				return
 			}

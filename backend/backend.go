@@ -235,6 +235,34 @@ type Signal struct {
 	XLen   int64
 }
 
+// Sharer is a Signaler that shares out the room below a limit among the
+// producers of all processes, so that together they do not pass it.
+type Sharer interface {
+	// Share reads what Signal reads and, in the same step, takes as much of the room
+	// as a fair share of it is. What it gave before is replaced: of that the caller has
+	// Kept left. Room that is not asked for again is given up after Lifetime.
+	Share(ctx context.Context, req RoomRequest) (Signal, Room, error)
+}
+
+// RoomRequest is what a producer wants to append before its next reading.
+type RoomRequest struct {
+	Limit    int64 // the depth that is not to be passed
+	Pause    int64 // the backlog above which nobody begins to append; -1: none
+	Need     int64 // the messages of one append: fewer are of no use
+	Want     int64 // what would be used, as far as it is there
+	Kept     int64 // of what was given before: not used yet, or under way
+	Lifetime time.Duration
+}
+
+// Room is the answer to a RoomRequest.
+type Room struct {
+	Given int64 // what may be appended besides Kept
+	Taken int64 // what the other producers may append at most
+	// Err says why the backend cannot share room out: Given and Taken mean nothing,
+	// and a limit holds for each process by itself. The reading is good all the same.
+	Err error
+}
+
 // Reader is a backend whose records can be followed without a group.
 type Reader interface {
 	// Read returns records behind a cursor, waiting up to Block for the first.

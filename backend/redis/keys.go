@@ -16,6 +16,7 @@ type keys struct {
 	stream  string // as the user wrote it
 	group   string
 	lag     string // pending count, written by workers (string, expires)
+	room    string // what producers may append before they read again (hash, expires; see room.lua)
 	dead    string // dead letters (stream)
 	retry   string // what is known of failed deliveries (hash: ID -> "<due ms> <error>", see settle.lua)
 	trimmed string // what weir has removed from the stream (hash)
@@ -34,6 +35,7 @@ func keysOf(stream, group string) (keys, error) {
 		stream:  stream,
 		group:   group,
 		lag:     prefix + ":lag:" + group,
+		room:    prefix + ":room:" + group,
 		dead:    prefix + ":dlq",
 		retry:   prefix + ":retry:" + group,
 		trimmed: prefix + ":trimmed",

@@ -48,6 +48,11 @@ const (
 
 // lagCmd returns the command that reads what waits, counting up to most.
 func (c *count) lagCmd(ctx context.Context, k *keys, most int64, now time.Time) *redis.RawCmd {
+	return lagScript.cmd(ctx, []string{k.stream}, c.args(k, most, now)...)
+}
+
+// args are those of the script lag.
+func (c *count) args(k *keys, most int64, now time.Time) []any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	from, to, n, check := c.from, c.to, c.n, 0
@@ -57,7 +62,7 @@ func (c *count) lagCmd(ctx context.Context, k *keys, most int64, now time.Time) 
 	if now.Sub(c.believed) > countAnew {
 		check = 1
 	}
-	return lagScript.cmd(ctx, []string{k.stream}, k.group, from, to, n, most, countFor.Microseconds(), check)
+	return []any{k.group, from, to, n, most, countFor.Microseconds(), check}
 }
 
 // read takes the answer of lagCmd, which was sent at. ErrStreamNotFound and
@@ -66,9 +71,15 @@ func (c *count) read(cmd *redis.RawCmd, k *keys, at time.Time) (got reading, err
 	if err := cmd.Err(); err != nil {
 		return got, err
 	}
-	r := replyReader{cmd.Val()}
+	got, _, err = c.parse(cmd.Val(), k, at)
+	return got, err
+}
+
+// parse reads a reply; rest are its elements behind those of the script lag.
+func (c *count) parse(reply []byte, k *keys, at time.Time) (got reading, rest replyReader, err error) {
+	r := replyReader{reply}
 	if _, err = r.array(); err != nil {
-		return got, err
+		return got, r, err
 	}
 	number := func() (n int64) {
 		if err == nil {
@@ -89,17 +100,17 @@ func (c *count) read(cmd *redis.RawCmd, k *keys, at time.Time) (got reading, err
 	lag, behind, from, to, believed := number(), number(), text(), text(), number()
 	switch {
 	case err != nil:
-		return got, err
+		return got, r, err
 	case found == thereIsNothing:
-		return got, fmt.Errorf("redis: %w: %q", backend.ErrStreamNotFound, k.stream)
+		return got, r, fmt.Errorf("redis: %w: %q", backend.ErrStreamNotFound, k.stream)
 	case found == thereIsAStream:
-		return got, fmt.Errorf("redis: %w: %q of stream %q", backend.ErrGroupNotFound, k.group, k.stream)
+		return got, r, fmt.Errorf("redis: %w: %q of stream %q", backend.ErrGroupNotFound, k.group, k.stream)
 	}
 	if got.behind = behind; lag >= 0 {
 		got.lag = &lag
 	}
 	c.keep(from, to, behind, believed == 1, at)
-	return got, nil
+	return got, r, nil
 }
 
 func (c *count) keep(from, to string, n int64, believed bool, at time.Time) {

@@ -9,6 +9,7 @@ package redis
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net/url"
 	"sync"
@@ -49,6 +50,8 @@ type Backend struct {
 	orphans      atomic.Bool // the last claim found some: reclaim first, then read
 	acked        progress
 	count        count
+	producer     string // names this backend in the room's key
+	noRoom       atomic.Pointer[denial]
 	missed       missed
 	names        consumers
 	roster       roster
@@ -93,7 +96,7 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	if err != nil {
 		return nil, &backend.URLError{Err: fmt.Errorf("redis URL: %w", err)}
 	}
-	b := &Backend{set: set, keys: set.keys}
+	b := &Backend{set: set, keys: set.keys, producer: rand.Text()}
 	b.closing, b.close = context.WithCancel(context.Background())
 	b.replicas.counting = make(chan struct{}, 1)
 	b.reclaimAfter.Store(int64(defaultReclaim))

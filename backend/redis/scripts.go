@@ -35,6 +35,9 @@ var lessSource string
 //go:embed lua/lag.lua
 var lagSource string
 
+//go:embed lua/room.lua
+var roomSource string
+
 //go:embed lua/group.lua
 var groupSource string
 
@@ -52,6 +55,7 @@ var (
 	leaveScript  = newScript(leaveSource)
 	signalScript = newScript(signalSource)
 	lagScript    = newScript(lessSource + lagSource)
+	roomScript   = newScript(lessSource + "local function waits()\n" + lagSource + "\nend\n" + roomSource)
 	groupScript  = newScript(lessSource + groupSource)
 )
 

@@ -21,7 +21,13 @@ func (b *Backend) Signal(ctx context.Context, most int64) (backend.Signal, error
 	published := redis.NewStringCmd(ctx, "GET", b.keys.lag)
 	waits := b.count.lagCmd(ctx, &b.keys, most, at)
 	_ = b.do(ctx, published, waits)
-	var s backend.Signal
+	s, _, err := b.signal(published, waits, at)
+	return s, err
+}
+
+// signal reads the answers that were asked for at; rest are the elements of waits'
+// reply behind those of the script lag.
+func (b *Backend) signal(published *redis.StringCmd, waits *redis.RawCmd, at time.Time) (s backend.Signal, rest replyReader, err error) {
 	switch text, err := published.Result(); {
 	case err == nil:
 		// What is not a number was not written by a worker: not known.
@@ -29,17 +35,20 @@ func (b *Backend) Signal(ctx context.Context, most int64) (backend.Signal, error
 			s.Workers = &n
 		}
 	case err != redis.Nil:
-		return backend.Signal{}, err
+		return backend.Signal{}, rest, err
 	}
-	got, err := b.count.read(waits, &b.keys, at)
+	if err := waits.Err(); err != nil {
+		return backend.Signal{}, rest, err
+	}
+	got, rest, err := b.count.parse(waits.Val(), &b.keys, at)
 	switch {
 	case errors.Is(err, backend.ErrGroupNotFound):
 		got.behind = got.xlen
 	case err != nil && !errors.Is(err, backend.ErrStreamNotFound):
-		return backend.Signal{}, err
+		return backend.Signal{}, rest, err
 	}
 	s.XLen, s.Pending, s.Lag, s.Behind = got.xlen, got.pending, got.lag, got.behind
-	return s, nil
+	return s, rest, nil
 }
 
 // PublishSignal counts the pending messages and stores the number for ttl.

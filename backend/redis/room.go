@@ -1,0 +1,76 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
+)
+
+var _ backend.Sharer = (*Backend)(nil)
+
+// askAgain is how long a server that does not let room be shared out is not asked for it.
+const askAgain = time.Minute
+
+// Share reads the signal and takes a share of the room in one round trip. A user
+// who may not write the room's key, and a server without memory for it, leave the
+// reading good and say so in Room.Err.
+func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.Signal, backend.Room, error) {
+	if no := b.noRoom.Load(); no != nil && time.Since(no.at) < askAgain {
+		s, err := b.Signal(ctx, req.Limit)
+		return s, backend.Room{Err: no.err}, err
+	}
+	at := time.Now()
+	published := redis.NewStringCmd(ctx, "GET", b.keys.lag)
+	args := append(b.count.args(&b.keys, req.Limit, at),
+		b.producer, req.Limit, req.Pause, req.Need, req.Want, req.Kept, req.Lifetime.Milliseconds())
+	waits := roomScript.cmd(ctx, []string{b.keys.stream, b.keys.room}, args...)
+	_ = b.do(ctx, published, waits)
+	if code, _ := replyCode(waits.Err()); code == "NOPERM" {
+		return b.roomless(ctx, req, waits.Err())
+	}
+	s, rest, err := b.signal(published, waits, at)
+	if err != nil {
+		return backend.Signal{}, backend.Room{}, err
+	}
+	given, err1 := rest.int()
+	taken, err2 := rest.int()
+	why, err3 := rest.text()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return backend.Signal{}, backend.Room{}, err
+	}
+	if why != "" {
+		return s, backend.Room{Err: b.noShare(errors.New(why))}, nil
+	}
+	return s, backend.Room{Given: int64(given), Taken: int64(taken)}, nil
+}
+
+// roomless reads without the room's key, which the user may not touch.
+func (b *Backend) roomless(ctx context.Context, req backend.RoomRequest, why error) (backend.Signal, backend.Room, error) {
+	s, err := b.Signal(ctx, req.Limit)
+	if err != nil {
+		return s, backend.Room{}, err
+	}
+	return s, backend.Room{Err: b.noShare(why)}, nil
+}
+
+// noShare remembers why no room can be shared out.
+func (b *Backend) noShare(why error) error {
+	err := fmt.Errorf("redis: key %q cannot be written: %w", b.keys.room, why)
+	if code, _ := replyCode(why); code == "NOPERM" || strings.Contains(why.Error(), "run this command") {
+		err = fmt.Errorf("redis: let the ACL user run HMGET, HGETALL, HLEN, HSET, HDEL and PEXPIRE on %q: %w", b.keys.room, why)
+	}
+	b.noRoom.Store(&denial{time.Now(), err})
+	return err
+}
+
+// denial is what a server said and when.
+type denial struct {
+	at  time.Time
+	err error
+}

@@ -1,0 +1,137 @@
+package weir
+
+import (
+	"time"
+)
+
+// depth is the last door: whether there is room for the visit's messages. In
+// shadow and while the guard is off there always is.
+func (g *guard) depth(v *visit) (room bool, err error) {
+	set := g.settings.Load()
+	if v.done || set.rules == GuardOff {
+		return true, nil
+	}
+	room, err = g.room(set, v)
+	if err != nil {
+		return false, err
+	}
+	if set.shadow {
+		g.shadowDepth(set, v, room)
+		return true, nil
+	}
+	if !room {
+		g.note(stageWarning, set, v, event{text: "the queue comes near its capacity", decision: string(DepthWait)})
+	}
+	return room, nil
+}
+
+// room takes the messages' room from what the last reading leaves below the
+// limits. Where that is used up it reads anew, so that one process overshoots a
+// limit by no more than what it has under way, however old a reading may be, and
+// callers that a pause lets go at once do not all pass by the same number.
+//
+// Where the backend shares room out among all processes, a publish takes it from
+// what its process was given; when that is used up it reads anew, which asks for more.
+func (g *guard) room(set *settings, v *visit) (bool, error) {
+	for {
+		depth, known := v.r.depth()
+		if !known {
+			return true, nil
+		}
+		need := min(v.n, set.limit)
+		if depth+need > set.limit {
+			return false, nil
+		}
+		if v.r.shared && !set.shadow {
+			if room, over, err := g.shared(set, v, depth); over || err != nil {
+				return room, err
+			}
+			continue
+		}
+		others := g.signals.appended.Add(v.n) - v.n - v.r.appended
+		paused := !set.shadow && others > 0 && set.pausesAt(v.r, others)
+		if !paused && depth+others+need <= set.limit {
+			return true, nil
+		}
+		g.signals.appended.Add(-v.n)
+		err := g.newer(v)
+		if err == nil && paused {
+			err = g.obey(v)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// pausesAt reports whether the backlog is above the hard limit if that many
+// messages came since it was read. Of pending messages nothing can be said like that.
+func (s *settings) pausesAt(r *reading, since int64) bool {
+	backlog, known := r.signal(SignalBacklog)
+	return s.LagSignal == SignalBacklog && s.LagPause >= 0 && known && backlog+since > s.LagPause
+}
+
+// obey pauses a visit whose newest reading is above the hard limit.
+func (g *guard) obey(v *visit) error {
+	set := g.settings.Load()
+	if is, _ := g.judge(set, v.r, time.Now()); is != critical || set.shadow {
+		return nil
+	}
+	return g.halt(set, v)
+}
+
+// shared takes the messages' room from what this process was given. over is false
+// if the visit has to look again, which has then been done.
+func (g *guard) shared(set *settings, v *visit, depth int64) (room, over bool, err error) {
+	need := min(v.n, set.limit)
+	left, ok := g.signals.take(need)
+	if ok {
+		v.took = need
+		if left < g.signals.low.Load() {
+			g.refresh(need)
+		}
+		return true, true, nil
+	}
+	full, crowded := depth+v.r.promised+need > set.limit, set.crowded(v.r)
+	switch {
+	case !full && !crowded, v.r.at.Before(v.now):
+		return false, false, g.newer(v)
+	case full:
+		return false, true, nil
+	}
+	return false, false, g.halt(g.settings.Load(), v)
+}
+
+// crowded reports whether the backlog is above the hard limit together with what
+// producers may still append to it.
+func (s *settings) crowded(r *reading) bool {
+	return r != nil && r.shared && s.pausesAt(r, r.promised)
+}
+
+// landed gives back what a visit's append had taken; it is in the stream or will never be.
+func (g *guard) landed(v *visit) {
+	if v.took > 0 {
+		g.signals.flying.Add(-v.took)
+		v.took = 0
+	}
+}
+
+// shadowDepth counts what a guard without room would do: wait, and refuse once
+// there has been none for as long as all its waits take.
+func (g *guard) shadowDepth(set *settings, v *visit, room bool) {
+	if room {
+		g.fullSince.Store(0)
+		return
+	}
+	now := v.now.UnixNano()
+	since := now
+	if !g.fullSince.CompareAndSwap(0, now) {
+		since = g.fullSince.Load()
+	}
+	waits := set.BackpressureBaseDelay * (1<<max(set.BackpressureRetries, 0) - 1)
+	decision := string(DepthWait)
+	if time.Duration(now-since) >= waits {
+		decision = string(QueueFull)
+	}
+	g.note(stageWarning, set, v, event{text: "publish would wait for room in the queue", decision: decision})
+}

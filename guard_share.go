@@ -1,0 +1,95 @@
+package weir
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+const (
+	// shareLasts is how long, beyond LagCache, a share of the room is used, and
+	// shareMargin how much longer the backend keeps it: an append that has taken
+	// its room needs that long at most to arrive.
+	shareLasts  = time.Second
+	shareMargin = time.Second
+	// smallShare is used up before the next one is asked for.
+	smallShare = 32
+)
+
+// shares is what this process was given of the room below the limits, on a backend
+// that shares it out. What is left and what is under way never come to more than the
+// backend has written down, whoever takes from it while a reading is under way:
+// the reading first takes away what it does not say that it keeps.
+type shares struct {
+	left   atomic.Int64 // not taken yet
+	flying atomic.Int64 // messages that have taken room and whose append is not over
+	low    atomic.Int64 // below it the next reading is begun, though there is some left
+	alone  atomic.Bool  // it was told that the room cannot be shared out
+
+	// Only the reading under way uses these.
+	size  int64     // of the share when it was given
+	until time.Time // when it is over
+}
+
+// take takes room for n messages and returns what is left.
+func (s *shares) take(n int64) (left int64, ok bool) {
+	s.flying.Add(n) // first: a reading must not miss it
+	for left = s.left.Load(); left >= n; left = s.left.Load() {
+		if s.left.CompareAndSwap(left, left-n) {
+			return left - n, true
+		}
+	}
+	s.flying.Add(-n)
+	return left, false
+}
+
+// keep takes away what of the share is not kept while a reading is under way; used
+// is how much of it was taken.
+func (s *shares) keep(now time.Time) (kept, used int64) {
+	for {
+		left := s.left.Load()
+		kept = min(left, s.size/4)
+		if now.After(s.until) {
+			kept = 0
+		}
+		if s.left.CompareAndSwap(left, kept) {
+			return kept, s.size - left
+		}
+	}
+}
+
+// share reads the signal into r and asks for room for need messages at least, and for
+// twice what was used since the reading before.
+func (s *shares) share(ctx context.Context, b backend.Sharer, set *settings, need int64, r *reading) {
+	kept, used := s.keep(r.at)
+	lasts := max(set.LagCache, 0) + shareLasts
+	req := backend.RoomRequest{
+		Limit: set.limit, Pause: -1, Need: min(need, set.limit), Want: 2 * used,
+		Kept: kept + s.flying.Load(), Lifetime: lasts + shareMargin,
+	}
+	if set.LagSignal == SignalBacklog {
+		req.Pause = set.LagPause
+	}
+	var room backend.Room
+	r.sig, room, r.err = b.Share(ctx, req)
+	s.size = kept
+	switch {
+	case r.err != nil:
+	case room.Err != nil:
+		if !s.alone.Swap(true) {
+			set.Logger.Warn("weir: the limits hold for each process by itself: the room cannot be shared out", "error", room.Err)
+		}
+	default:
+		s.alone.Store(false)
+		r.shared, r.promised = true, room.Taken+req.Kept
+		s.size, s.until = kept+room.Given, r.at.Add(lasts)
+		s.left.Add(room.Given)
+	}
+	low := s.size / 4
+	if s.size < smallShare {
+		low = 0
+	}
+	s.low.Store(low)
+}

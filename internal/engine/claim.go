@@ -265,13 +265,6 @@ func (c *claim) locate(p *plan, at int) {
 	}
 }
 
-func (e *Engine) commitIf(t *entry, tk ticket) error {
-	if tk.lsn == 0 {
-		return nil
-	}
-	return e.commit(t, tk)
-}
-
 // claimWindow gathers the claims that arrive within a queue's claim_jitter_ms.
 type claimWindow struct {
 	claims []*claim

@@ -96,17 +96,6 @@ func (t *entry) plannedConfig() *api.Config {
 	return &t.Config
 }
 
-// ticket is a place in the log and the class that has to hold there.
-type ticket struct {
-	lsn, gen uint64
-	need     wal.Class
-}
-
-// logPlace is one in the log, of an operation that has to be synced.
-type logPlace struct{ lsn, gen uint64 }
-
-func (p logPlace) synced() ticket { return ticket{p.lsn, p.gen, wal.Synced} }
-
 // registry finds topics by name and by number.
 type registry struct {
 	mu     sync.RWMutex
@@ -361,49 +350,6 @@ func (t *entry) wake() {
 	if t.changed != nil {
 		close(t.changed)
 		t.changed = nil
-	}
-}
-
-// advance applies what the log has met and undoes what it has failed.
-func (e *Engine) advance(t *entry) {
-	if t.Idle() {
-		return
-	}
-	count := t.Count
-	published := t.Advance(func(s *topic.Staged) (ok, failed bool) {
-		if s.LSN == 0 {
-			return true, false
-		}
-		return e.log.Check(s.LSN, s.Gen, wal.Class(s.Need))
-	})
-	if d := int64(t.Count - count); d != 0 && !t.gone {
-		e.records.Add(d)
-		if d < 0 {
-			e.markDirty(t)
-		}
-	}
-	e.account(t)
-	e.countKeys(t)
-	if published {
-		t.wake()
-		e.mark(t)
-	}
-	e.madeRoom(t)
-	e.wakeWorkers(t)
-}
-
-// account carries a change of the topic's planned bytes over to the total.
-func (e *Engine) account(t *entry) {
-	if d := int64(t.PlannedBytes() - t.accounted); d != 0 && !t.gone {
-		t.accounted += uint64(d)
-		e.bytes.Add(d)
-	}
-}
-
-// countKeys carries a change of the topic's idempotency keys over to the total.
-func (e *Engine) countKeys(t *entry) {
-	if n := int64(t.Keys.Len()); n != t.keyed.Load() && !t.gone {
-		e.keys.Add(n - t.keyed.Swap(n))
 	}
 }
 

@@ -14,26 +14,6 @@ import (
 	"github.com/weirmq/weir/internal/wal"
 )
 
-// turn is a lock that is held for long and while time passes: a channel, so that
-// waiting for it lets the clock of a simulation go on.
-type turn chan struct{}
-
-func (t turn) Lock() { t <- struct{}{} }
-
-func (t turn) Unlock() { <-t }
-
-// lock is Lock for a caller that may give up, or is told to.
-func (t turn) lock(ctx, stop context.Context) error {
-	select {
-	case t <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-stop.Done():
-		return errShuttingDown()
-	}
-}
-
 // sealLoop moves sealed segments of the log to the store, one at a time.
 func (e *Engine) sealLoop() {
 	for {

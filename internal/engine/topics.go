@@ -158,57 +158,6 @@ func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 	return tk, nil
 }
 
-// append puts one operation of a topic into the log; behind the topic's end it
-// refuses with topic_not_found. It needs at least the class of what is staged
-// before it, so that both meet the same fate if the log fails. *slot says whether the caller holds a slot of the ingest queue,
-// and is cleared once the log has it. The topic's lock is held.
-func (e *Engine) append(t *entry, head, frames []byte, crc uint32, need wal.Class, slot *bool) (ticket, wal.Pos, error) {
-	if t.dropped {
-		return ticket{}, wal.Pos{}, api.TopicNotFound(t.Name)
-	}
-	gen := e.log.Gen()
-	if _, pendingGen, pending := t.Pending(); !t.Idle() {
-		if pendingGen != gen {
-			return ticket{}, wal.Pos{}, wal.ErrStale
-		}
-		need = max(need, wal.Class(pending))
-	}
-	log := e.log.AppendUnslotted
-	if slot != nil && *slot {
-		log, *slot = e.log.Append, false
-	}
-	lsn, pos, err := log(gen, head, frames, crc, need)
-	if err != nil {
-		return ticket{}, wal.Pos{}, storageOr(err)
-	}
-	e.ingested.Add(int64(len(head) + len(frames)))
-	return ticket{lsn, gen, need}, pos, nil
-}
-
-// stage queues a change of the topic and returns what to wait for.
-func (t *entry) stage(s topic.Staged) ticket {
-	lsn, gen, need := t.Stage(s)
-	return ticket{lsn, gen, wal.Class(need)}
-}
-
-var noFrames = wal.Checksum(nil)
-
-// logPart logs one part without a slot, for a change that is staged with it.
-func (e *Engine) logPart(t *entry, st *topic.Staged, part *op.Part, class wal.Class) error {
-	tk, _, err := e.append(t, part.Encode(nil), nil, noFrames, class, nil)
-	st.LSN, st.Gen, st.Need = tk.lsn, tk.gen, uint8(tk.need)
-	return err
-}
-
-// unstale waits until the fate of what the log failed is decided, before a
-// plan that built on it is made again.
-func (e *Engine) unstale(t *entry) {
-	t.mu.Lock()
-	lsn, gen, need := t.Pending()
-	t.mu.Unlock()
-	e.commit(t, ticket{lsn, gen, wal.Class(need)})
-}
-
 // Topic returns the state of a topic; touch marks it as just read.
 func (e *Engine) Topic(name string, touch bool) (api.TopicState, error) {
 	defer guard()

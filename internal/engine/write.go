@@ -337,33 +337,4 @@ func (e *Engine) stageAppend(t *entry, a *appending) (ticket, uint64, error) {
 	return tk, st.First, nil
 }
 
-// commit waits until the class holds at the ticket's place and applies what is
-// due; after nil the change is visible, after an error it never will be.
-func (e *Engine) commit(t *entry, tk ticket) error {
-	err := e.wait(tk)
-	t.mu.Lock()
-	e.advance(t)
-	t.mu.Unlock()
-	return err
-}
-
-// wait returns once the class holds at the ticket's place; a ticket without a
-// place is met already.
-func (e *Engine) wait(tk ticket) error {
-	if tk.lsn == 0 {
-		return nil
-	}
-	return e.log.Wait(tk.lsn, tk.gen, tk.need)
-}
-
-func classOf(d api.Durability) wal.Class {
-	switch d {
-	case api.Disk:
-		return wal.Written
-	case api.Fsync:
-		return wal.Synced
-	}
-	return wal.Memory
-}
-
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,176 @@
+package engine
+
+import (
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/topic"
+	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/wal"
+)
+
+// How every verb changes a topic:
+//
+//	lock the topic                                   // lock, relock
+//	plan: what is there, what is staged, what may be // from PlannedHead and plannedConfig
+//	append the operation to the log                  // append: into memory, never waits
+//	stage the change with its place in the log       // stage
+//	unlock the topic
+//	wait until the class holds at that place         // commit: without a lock, the first waiter works for all
+//	lock the topic, apply what is due, unlock it     // advance: in the order of the log
+//	answer
+//
+// What has to hold meanwhile:
+//
+//   - append and stage follow each other under one hold of the topic's lock, so
+//     the order of the log is the order of the staged changes and of the numbers.
+//   - A change needs at least the class of those staged before it. If the log
+//     fails, all of a topic's changes from some place on have failed.
+//   - A plan that builds on what a failed log undid gets wal.ErrStale. The verb
+//     lets go of the lock, calls unstale and plans again.
+//   - Nobody sees a change before advance has applied it, and whoever holds the
+//     lock may call advance: the one who waits is not always the first to look.
+//   - What waits for the topic (long polls, streams, workers) is told by advance
+//     alone.
+
+// ticket is a place in the log and the class that has to hold there.
+type ticket struct {
+	lsn, gen uint64
+	need     wal.Class
+}
+
+// logPlace is one in the log, of an operation that has to be synced.
+type logPlace struct{ lsn, gen uint64 }
+
+func (p logPlace) synced() ticket { return ticket{p.lsn, p.gen, wal.Synced} }
+
+// append puts one operation of a topic into the log; behind the topic's end it
+// refuses with topic_not_found. It needs at least the class of what is staged
+// before it, so that both meet the same fate if the log fails. *slot says whether
+// the caller holds a slot of the ingest queue, and is cleared once the log has
+// it. The topic's lock is held.
+func (e *Engine) append(t *entry, head, frames []byte, crc uint32, need wal.Class, slot *bool) (ticket, wal.Pos, error) {
+	if t.dropped {
+		return ticket{}, wal.Pos{}, api.TopicNotFound(t.Name)
+	}
+	gen := e.log.Gen()
+	if _, pendingGen, pending := t.Pending(); !t.Idle() {
+		if pendingGen != gen {
+			return ticket{}, wal.Pos{}, wal.ErrStale
+		}
+		need = max(need, wal.Class(pending))
+	}
+	log := e.log.AppendUnslotted
+	if slot != nil && *slot {
+		log, *slot = e.log.Append, false
+	}
+	lsn, pos, err := log(gen, head, frames, crc, need)
+	if err != nil {
+		return ticket{}, wal.Pos{}, storageOr(err)
+	}
+	e.ingested.Add(int64(len(head) + len(frames)))
+	return ticket{lsn, gen, need}, pos, nil
+}
+
+var noFrames = wal.Checksum(nil)
+
+// logPart logs one part without a slot, for a change that is staged with it.
+func (e *Engine) logPart(t *entry, st *topic.Staged, part *op.Part, class wal.Class) error {
+	tk, _, err := e.append(t, part.Encode(nil), nil, noFrames, class, nil)
+	st.LSN, st.Gen, st.Need = tk.lsn, tk.gen, uint8(tk.need)
+	return err
+}
+
+// stage queues a change of the topic and returns what to wait for.
+func (t *entry) stage(s topic.Staged) ticket {
+	lsn, gen, need := t.Stage(s)
+	return ticket{lsn, gen, wal.Class(need)}
+}
+
+// commit waits until the class holds at the ticket's place and applies what is
+// due; after nil the change is visible, after an error it never will be.
+func (e *Engine) commit(t *entry, tk ticket) error {
+	err := e.wait(tk)
+	t.mu.Lock()
+	e.advance(t)
+	t.mu.Unlock()
+	return err
+}
+
+// commitIf is commit for a verb that may have logged nothing.
+func (e *Engine) commitIf(t *entry, tk ticket) error {
+	if tk.lsn == 0 {
+		return nil
+	}
+	return e.commit(t, tk)
+}
+
+// wait returns once the class holds at the ticket's place; a ticket without a
+// place is met already.
+func (e *Engine) wait(tk ticket) error {
+	if tk.lsn == 0 {
+		return nil
+	}
+	return e.log.Wait(tk.lsn, tk.gen, tk.need)
+}
+
+// unstale waits until the fate of what the log failed is decided, before a
+// plan that built on it is made again.
+func (e *Engine) unstale(t *entry) {
+	t.mu.Lock()
+	lsn, gen, need := t.Pending()
+	t.mu.Unlock()
+	e.commit(t, ticket{lsn, gen, wal.Class(need)})
+}
+
+// advance applies what the log has met and undoes what it has failed. The
+// topic's lock is held.
+func (e *Engine) advance(t *entry) {
+	if t.Idle() {
+		return
+	}
+	count := t.Count
+	published := t.Advance(func(s *topic.Staged) (ok, failed bool) {
+		if s.LSN == 0 {
+			return true, false
+		}
+		return e.log.Check(s.LSN, s.Gen, wal.Class(s.Need))
+	})
+	if d := int64(t.Count - count); d != 0 && !t.gone {
+		e.records.Add(d)
+		if d < 0 {
+			e.markDirty(t)
+		}
+	}
+	e.account(t)
+	e.countKeys(t)
+	if published {
+		t.wake()
+		e.mark(t)
+	}
+	e.madeRoom(t)
+	e.wakeWorkers(t)
+}
+
+// account carries a change of the topic's planned bytes over to the total.
+func (e *Engine) account(t *entry) {
+	if d := int64(t.PlannedBytes() - t.accounted); d != 0 && !t.gone {
+		t.accounted += uint64(d)
+		e.bytes.Add(d)
+	}
+}
+
+// countKeys carries a change of the topic's idempotency keys over to the total.
+func (e *Engine) countKeys(t *entry) {
+	if n := int64(t.Keys.Len()); n != t.keyed.Load() && !t.gone {
+		e.keys.Add(n - t.keyed.Swap(n))
+	}
+}
+
+func classOf(d api.Durability) wal.Class {
+	switch d {
+	case api.Disk:
+		return wal.Written
+	case api.Fsync:
+		return wal.Synced
+	}
+	return wal.Memory
+}

@@ -1,0 +1,23 @@
+package engine
+
+import "context"
+
+// turn is a lock that is held for long and while time passes: a channel, so that
+// waiting for it lets the clock of a simulation go on.
+type turn chan struct{}
+
+func (t turn) Lock() { t <- struct{}{} }
+
+func (t turn) Unlock() { <-t }
+
+// lock is Lock for a caller that may give up, or is told to.
+func (t turn) lock(ctx, stop context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-stop.Done():
+		return errShuttingDown()
+	}
+}

@@ -68,9 +68,11 @@ const (
 
 // Measurement is what was read of a stream; nil is not known.
 type Measurement struct {
-	Depth       int64 // backlog; XLen where lag is not known
+	Depth       int64 // backlog; where lag is not known, as far as it was counted
 	Pending     *int64
 	Lag         *int64
 	OldestAge   *time.Duration
 	DeadLetters *int64
+	XLen        *int64         // entries stored
+	RoundTrip   *time.Duration // to the server and back
 }

@@ -80,7 +80,7 @@ var table = map[string]rule{
 	},
 	"internal/server": {code: "internal/api internal/engine " + gzip + " " + metrics + " " + socket, tests: vfs},
 	"internal/client": {code: "internal/api"},
-	"cmd/weir":        {code: module + " open backend backend/remote config telemetry internal/api internal/client internal/engine internal/server " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9/logging"},
+	"cmd/weir":        {code: module + " open backend backend/remote config telemetry " + metrics + " internal/api internal/client internal/engine internal/server " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9/logging"},
 
 	"bench/handlers":      {code: "internal/api"},
 	"bench/load":          {},

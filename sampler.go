@@ -40,7 +40,7 @@ func (p Pressure) Backlog() (messages int64, known bool) {
 // Measurement is the reading as Hooks.Measured takes it.
 func (p Pressure) Measurement() Measurement {
 	depth, _ := p.Backlog()
-	m := Measurement{Depth: depth, Pending: &p.Pending, Lag: p.Lag, DeadLetters: p.DeadLetters}
+	m := Measurement{Depth: depth, Pending: &p.Pending, Lag: p.Lag, DeadLetters: p.DeadLetters, XLen: &p.XLen}
 	if p.OldestSource != backend.AgeUnknown {
 		m.OldestAge = &p.OldestAge
 	}

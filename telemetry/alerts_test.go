@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirmq/weir"
 )
 
@@ -14,9 +16,17 @@ import (
 // happened.
 func everyMetric(t *testing.T) map[string]bool {
 	t.Helper()
-	reg, h := open(t)
+	reg := prometheus.NewPedanticRegistry()
+	p, err := NewPrometheus(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := p.Hooks()
 	age := time.Second
-	h.Measured(orders, weir.Measurement{Depth: 1, Pending: lagOf(1), Lag: lagOf(1), OldestAge: &age, DeadLetters: lagOf(1)})
+	h.Measured(orders, weir.Measurement{
+		Depth: 1, Pending: lagOf(1), Lag: lagOf(1), OldestAge: &age, DeadLetters: lagOf(1), XLen: lagOf(1), RoundTrip: &age,
+	})
+	p.Reached(orders, true)
 	h.SignalKnown(orders, true)
 	h.Workers(orders, 1, 0)
 	h.Slowed(orders, weir.SoftSleep, time.Second)

@@ -44,5 +44,5 @@ func ExampleNewPrometheus() {
 		}
 	}
 	// Output:
-	// sse_queue_produce_success_total{queue_type="embedded"} 1
+	// sse_queue_produce_success_total{queue_type="embedded",stream="orders"} 1
 }

@@ -23,12 +23,15 @@ var (
 	lagKnownDesc    = gauge("weir_stream_lag_known", "1 if the last reading had a lag, 0 if the server did not know it.")
 	ageDesc         = gauge("weir_stream_oldest_age_seconds", "Age of the oldest message that is not done.")
 	deadDesc        = gauge("weir_stream_dead_letters", "Messages in the dead letters.")
+	entriesDesc     = gauge("weir_stream_entries", "Entries stored, done ones included.")
+	tripDesc        = gauge("weir_stream_round_trip_seconds", "Seconds that the server takes for a call that does nothing.")
+	upDesc          = gauge("weir_stream_up", "1 if the last sample of the stream could be taken, else 0.")
 	signalDesc      = gauge("weir_stream_signal_known", "1 while the guard's signal is known, 0 while its workers say nothing.")
 	workersDesc     = gauge("weir_stream_workers", "Workers of this process's pools.")
 	busyDesc        = gauge("weir_stream_workers_busy", "Workers of this process's pools that are at work.")
 	truncatedDesc   = prometheus.NewDesc("weir_stream_metrics_truncated", "1 if there are more streams than metrics of their own.", nil, nil)
 	everyGaugesDesc = []*prometheus.Desc{
-		depthDesc, pendingDesc, lagDesc, lagKnownDesc, ageDesc, deadDesc, signalDesc, workersDesc, busyDesc, truncatedDesc,
+		depthDesc, pendingDesc, lagDesc, lagKnownDesc, ageDesc, deadDesc, entriesDesc, tripDesc, upDesc, signalDesc, workersDesc, busyDesc, truncatedDesc,
 	}
 )
 
@@ -77,6 +80,15 @@ func (s *series) collect(now time.Time, put func(*prometheus.Desc, float64)) {
 	}
 	if fresh(now, r.deadAt) {
 		put(deadDesc, float64(r.dead))
+	}
+	if fresh(now, r.entriesAt) {
+		put(entriesDesc, float64(r.entries))
+	}
+	if fresh(now, r.tripAt) {
+		put(tripDesc, r.trip.Seconds())
+	}
+	if up := s.up.Load(); up != 0 {
+		put(upDesc, flag(up == signalKnown))
 	}
 	if known := s.signalKnown.Load(); known != 0 {
 		put(signalDesc, flag(known == signalKnown))

@@ -48,13 +48,13 @@ func TestAProducerAndAPoolAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		scrape(t, reg, `# TYPE sse_queue_produce_attempts_total counter
-sse_queue_produce_attempts_total{queue_type="redis"} 6
+sse_queue_produce_attempts_total{queue_type="redis",stream="orders"} 6
 # TYPE sse_queue_produce_failures_total counter
-sse_queue_produce_failures_total{queue_type="redis",reason="buffer_full"} 0
-sse_queue_produce_failures_total{queue_type="redis",reason="load_shedding"} 1
-sse_queue_produce_failures_total{queue_type="redis",reason="queue_full"} 0
+sse_queue_produce_failures_total{queue_type="redis",reason="buffer_full",stream="orders"} 0
+sse_queue_produce_failures_total{queue_type="redis",reason="load_shedding",stream="orders"} 1
+sse_queue_produce_failures_total{queue_type="redis",reason="queue_full",stream="orders"} 0
 # TYPE sse_queue_produce_success_total counter
-sse_queue_produce_success_total{queue_type="redis"} 5
+sse_queue_produce_success_total{queue_type="redis",stream="orders"} 5
 # TYPE weir_stream_messages_total counter
 weir_stream_messages_total{group="billing",outcome="acked",queue_type="redis",stream="orders"} 4
 weir_stream_messages_total{group="billing",outcome="dead",queue_type="redis",stream="orders"} 1

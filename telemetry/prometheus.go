@@ -71,9 +71,9 @@ func (p *Prometheus) Hooks() weir.Hooks {
 			row.publish.Observe(took.Seconds())
 		},
 		PublishFailed: func(s weir.StreamName, n int, reason string) {
-			p.vecs.failures.WithLabelValues(s.Kind, reason).Add(float64(n))
+			p.vecs.failures.WithLabelValues(s.Kind, p.of(s).name.Stream, reason).Add(float64(n))
 		},
-		BackpressureRetry: func(s weir.StreamName, _ int) { p.vecs.retries.WithLabelValues(s.Kind).Inc() },
+		BackpressureRetry: func(s weir.StreamName, _ int) { p.of(s).retries.Inc() },
 		Slowed: func(s weir.StreamName, kind weir.SlowKind, d time.Duration) {
 			labels := p.of(s).labels(string(kind))
 			p.vecs.slowed.WithLabelValues(labels...).Inc()
@@ -96,6 +96,9 @@ func (p *Prometheus) Hooks() weir.Hooks {
 		},
 	}
 }
+
+// Reached is told whether a reading of a stream could be taken.
+func (p *Prometheus) Reached(s weir.StreamName, up bool) { p.of(s).up.Store(state(up)) }
 
 // other is the name of what is past MaxStreams.
 const other = "_other"

@@ -62,17 +62,17 @@ func TestThePublicNamesAreExact(t *testing.T) {
 	h.Measured(orders, weir.Measurement{Depth: 8001, Pending: lagOf(1), Lag: lagOf(8000)})
 	h.Measured(weir.StreamName{Kind: "redis", Stream: "orders", Group: "mail"}, weir.Measurement{Depth: 5})
 	scrape(t, reg, `# TYPE sse_queue_backpressure_retries_total counter
-sse_queue_backpressure_retries_total{queue_type="redis"} 2
+sse_queue_backpressure_retries_total{queue_type="redis",stream="orders"} 2
 # TYPE sse_queue_depth gauge
 sse_queue_depth{queue_name="orders"} 8001
 # TYPE sse_queue_produce_attempts_total counter
-sse_queue_produce_attempts_total{queue_type="redis"} 3
+sse_queue_produce_attempts_total{queue_type="redis",stream="orders"} 3
 # TYPE sse_queue_produce_failures_total counter
-sse_queue_produce_failures_total{queue_type="redis",reason="buffer_full"} 0
-sse_queue_produce_failures_total{queue_type="redis",reason="load_shedding"} 0
-sse_queue_produce_failures_total{queue_type="redis",reason="queue_full"} 1
+sse_queue_produce_failures_total{queue_type="redis",reason="buffer_full",stream="orders"} 0
+sse_queue_produce_failures_total{queue_type="redis",reason="load_shedding",stream="orders"} 0
+sse_queue_produce_failures_total{queue_type="redis",reason="queue_full",stream="orders"} 1
 # TYPE sse_queue_produce_success_total counter
-sse_queue_produce_success_total{queue_type="redis"} 2
+sse_queue_produce_success_total{queue_type="redis",stream="orders"} 2
 `, "sse_queue_backpressure_retries_total", "sse_queue_depth", "sse_queue_produce_attempts_total",
 		"sse_queue_produce_failures_total", "sse_queue_produce_success_total")
 }

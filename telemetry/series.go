@@ -35,10 +35,10 @@ func newVectors() vectors {
 		}, append(streamLabels[:3:3], more...))
 	}
 	return vectors{
-		attempts: counter("sse_queue_produce_attempts_total", "Messages that were to be published.", "queue_type"),
-		stored:   counter("sse_queue_produce_success_total", "Messages that were stored.", "queue_type"),
-		failures: counter("sse_queue_produce_failures_total", "Messages that were not stored for certain, by reason.", "queue_type", "reason"),
-		retries:  counter("sse_queue_backpressure_retries_total", "Times that a publish waited and looked at the depth again.", "queue_type"),
+		attempts: counter("sse_queue_produce_attempts_total", "Messages that were to be published.", "queue_type", "stream"),
+		stored:   counter("sse_queue_produce_success_total", "Messages that were stored.", "queue_type", "stream"),
+		failures: counter("sse_queue_produce_failures_total", "Messages that were not stored for certain, by reason.", "queue_type", "stream", "reason"),
+		retries:  counter("sse_queue_backpressure_retries_total", "Times that a publish waited and looked at the depth again.", "queue_type", "stream"),
 
 		messages:      own("weir_stream_messages_total", "Deliveries that ended: acked, retried, returned unstarted, dead, lost.", "outcome"),
 		reclaimed:     own("weir_stream_reclaimed_total", "Deliveries taken over from workers that gave no sign of life."),
@@ -61,13 +61,15 @@ func (v *vectors) all() []prometheus.Collector {
 type series struct {
 	name weir.StreamName
 
-	attempts, stored, reclaimed prometheus.Counter
-	acked, retried, dead        prometheus.Counter
-	publish, handlerOK          prometheus.Observer
-	handlerFailed               prometheus.Observer
+	attempts, stored, retries prometheus.Counter
+	reclaimed                 prometheus.Counter
+	acked, retried, dead      prometheus.Counter
+	publish, handlerOK        prometheus.Observer
+	handlerFailed             prometheus.Observer
 
 	workers     atomic.Pointer[workerCount]
 	signalKnown atomic.Int32 // 0: never said
+	up          atomic.Int32 // the same
 
 	mu      sync.Mutex
 	reading reading
@@ -77,11 +79,11 @@ type series struct {
 // that a rate sees their first event.
 func newSeries(name weir.StreamName, v *vectors) *series {
 	s := &series{name: name}
-	s.attempts = v.attempts.WithLabelValues(name.Kind)
-	s.stored = v.stored.WithLabelValues(name.Kind)
-	v.retries.WithLabelValues(name.Kind)
+	s.attempts = v.attempts.WithLabelValues(name.Kind, name.Stream)
+	s.stored = v.stored.WithLabelValues(name.Kind, name.Stream)
+	s.retries = v.retries.WithLabelValues(name.Kind, name.Stream)
 	for _, reason := range []weir.Reason{weir.LoadShedding, weir.BufferFull, weir.QueueFull} {
-		v.failures.WithLabelValues(name.Kind, string(reason))
+		v.failures.WithLabelValues(name.Kind, name.Stream, string(reason))
 	}
 	s.reclaimed = v.reclaimed.WithLabelValues(s.labels()...)
 	s.acked = v.messages.WithLabelValues(s.labels(string(weir.Acked))...)
@@ -138,11 +140,11 @@ func state(known bool) int32 {
 // a server that does not know it, so it takes the lag away; the other fields that
 // a reading leaves out were only not asked for.
 type reading struct {
-	at, pendingAt, ageAt, deadAt time.Time
+	at, pendingAt, ageAt, deadAt, entriesAt, tripAt time.Time
 
-	depth, pending, dead int64
-	lag                  *int64
-	age                  time.Duration
+	depth, pending, dead, entries int64
+	lag                           *int64
+	age, trip                     time.Duration
 }
 
 func (s *series) measured(now time.Time, m weir.Measurement) {
@@ -158,6 +160,12 @@ func (s *series) measured(now time.Time, m weir.Measurement) {
 	}
 	if m.DeadLetters != nil {
 		r.deadAt, r.dead = now, *m.DeadLetters
+	}
+	if m.XLen != nil {
+		r.entriesAt, r.entries = now, *m.XLen
+	}
+	if m.RoundTrip != nil {
+		r.tripAt, r.trip = now, *m.RoundTrip
 	}
 }
 

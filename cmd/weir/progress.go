@@ -64,8 +64,8 @@ func (p *progress) waiting(err error, d time.Duration) {
 	p.draw(" — " + text)
 }
 
-// slowed is the guard's hook: it has kept a publish waiting.
-func (p *progress) slowed(_ weir.StreamName, kind weir.SlowKind, d time.Duration) {
+// slowed is told that the guard has kept a publish waiting.
+func (p *progress) slowed(kind weir.SlowKind, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waits++

@@ -58,6 +58,7 @@ type publishOptions struct {
 	noKeys bool
 
 	logFormat string
+	metrics   string
 }
 
 func newPublishCmd() *cobra.Command {
@@ -83,6 +84,7 @@ func newPublishCmd() *cobra.Command {
 	f.DurationVar(&opt.giveUp, "give-up", 10*time.Minute, "end with an error after this long without progress; 0 = never")
 	config.AddFlags(f, config.Producer)
 	addLogFormat(f, &opt.logFormat)
+	addMetrics(f, &opt.metrics)
 	addKeyFlag(cmd)
 	return cmd
 }
@@ -107,6 +109,12 @@ func runPublish(cmd *cobra.Command, opt *publishOptions, args []string) error {
 		progress: newProgress(cmd.ErrOrStderr()),
 		retryMin: 50 * time.Millisecond, retryMax: 5 * time.Second,
 	}
+	page, err := serveMetrics(opt.metrics, p.progress)
+	if err != nil {
+		return err
+	}
+	defer page.close()
+	p.hooks = page.hooks()
 	if p.courier, err = newCourier(ctx, cmd, p, withDurability(cmd, args[0])); err != nil {
 		return err
 	}
@@ -133,7 +141,8 @@ func (p *publisher) guarded(ctx context.Context, cmd *cobra.Command, settings co
 		return nil, err
 	}
 	cfg := settings.Producer
-	cfg.Logger, cfg.Hooks.Slowed = log, p.progress.slowed
+	cfg.Logger, cfg.Hooks = log, p.hooks
+	cfg.Hooks.Slowed = p.slowed
 	p.producer, err = weir.NewProducer(weir.New(p.courier.asBackend()), cfg)
 	if err != nil {
 		return nil, err

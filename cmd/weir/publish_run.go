@@ -29,6 +29,7 @@ type publisher struct {
 	input    *recordReader
 	place    *place
 	progress *progress
+	hooks    weir.Hooks // of --metrics
 
 	retryMin, retryMax time.Duration
 
@@ -40,6 +41,14 @@ type publisher struct {
 	deduped uint64        // of sent: stored by a try whose answer was lost
 	started time.Time
 	lastID  string
+}
+
+// slowed is the guard's hook: it has kept a publish waiting.
+func (p *publisher) slowed(s weir.StreamName, kind weir.SlowKind, d time.Duration) {
+	p.progress.slowed(kind, d)
+	if count := p.hooks.Slowed; count != nil {
+		count(s, kind, d)
+	}
 }
 
 // run reads, sends and stops at the end of the input or the first error.

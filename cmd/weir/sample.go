@@ -36,18 +36,24 @@ creates and changes nothing. Without a URL it reads Redis at REDIS_HOST (127.0.0
 REDIS_PORT (6379) with REDIS_PASSWORD, the stream STREAM_KEY or JOB_STREAM_KEY and
 the group GROUP or JOB_STREAM_GROUP (weir).
 
+With --metrics it samples any number of streams every 5 s (--every) and serves the readings
+for Prometheus instead of printing them, until it is stopped. A stream that cannot be read
+is told once on standard error, has weir_stream_up 0, and is tried again.
+
 With --every it goes on until it is stopped, also while the server is away, and says
 so on standard error. Exit codes: 0 sampled, 1 not reached, or no such stream or group,
 2 the command line, a variable or the URL cannot be understood.`
 
 const sampleExample = `  weir sample 'redis://127.0.0.1:6379/0?stream=jobs&group=workers'
   weir sample --every 5s http://127.0.0.1:4000/orders | tee pressure.jsonl
+  weir sample --metrics :9464 'redis://10.0.0.5/0?stream=jobs&group=workers' http://10.0.0.6:4000/orders
   REDIS_HOST=10.0.0.5 STREAM_KEY=jobs GROUP=workers weir sample | jq .lag`
 
 type sampleOptions struct {
 	every        time.Duration
 	count        int
 	enqueueField string
+	metrics      string
 }
 
 // sampleTimeout bounds one sample.
@@ -56,31 +62,51 @@ const sampleTimeout = 10 * time.Second
 func newSampleCmd() *cobra.Command {
 	var opt sampleOptions
 	cmd := &cobra.Command{
-		Use:     "sample [URL]",
+		Use:     "sample [URL…]",
 		Short:   "Print how loaded a stream is, as one JSON line",
 		Long:    sampleHelp,
 		Example: sampleExample,
-		Args:    cobra.MaximumNArgs(1),
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := opt.check(cmd); err != nil {
+			if err := opt.check(cmd, args); err != nil {
 				return &usageError{err}
 			}
-			from, err := sampleURL(args)
-			if err == nil {
-				from, err = opt.withField(from)
-			}
+			from, err := opt.urls(args)
 			if err != nil {
 				return &usageError{err}
 			}
-			return runSample(cmd, opt, from)
+			if opt.metrics != "" {
+				return runExporter(cmd, &opt, from)
+			}
+			return runSample(cmd, opt, from[0])
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&opt.every, "every", 0, "take a sample this often")
+	f.DurationVar(&opt.every, "every", 0, "take a sample this often (5s with --metrics)")
 	f.IntVar(&opt.count, "count", 0, "end after this many samples (default 1, or without end with --every)")
 	f.StringVar(&opt.enqueueField, "enqueue-field", "", "field of a Redis entry that holds when it was published, in Unix ms (default enqueue_ts)")
+	addMetrics(f, &opt.metrics)
 	addKeyFlag(cmd)
 	return tellsUsage(cmd)
+}
+
+// urls are the arguments, or what the environment's variables make.
+func (o *sampleOptions) urls(args []string) ([]string, error) {
+	if len(args) == 0 {
+		from, err := sampleURL()
+		if err != nil {
+			return nil, err
+		}
+		args = []string{from}
+	}
+	all := make([]string, len(args))
+	for i, from := range args {
+		var err error
+		if all[i], err = o.withField(from); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // withField puts the field for ages into a URL of Redis.
@@ -99,13 +125,19 @@ func (o *sampleOptions) withField(from string) (string, error) {
 }
 
 // check completes the options.
-func (o *sampleOptions) check(cmd *cobra.Command) error {
+func (o *sampleOptions) check(cmd *cobra.Command, args []string) error {
 	every, count := cmd.Flags().Changed("every"), cmd.Flags().Changed("count")
 	switch {
+	case o.metrics == "" && len(args) > 1:
+		return fmt.Errorf("accepts at most 1 arg(s), received %d; only with --metrics more than one URL is sampled", len(args))
+	case o.metrics != "" && count:
+		return errors.New("--count is for printed samples; with --metrics there is no end")
 	case every && o.every < time.Millisecond:
 		return fmt.Errorf("--every %s is too often; use 1ms or more", o.every)
 	case count && o.count < 1:
 		return fmt.Errorf("--count %d: use 1 or more; with --every and without --count there is no end", o.count)
+	case !every && o.metrics != "":
+		o.every = exportEvery
 	case !every:
 		o.every = time.Second
 		o.count = max(o.count, 1)
@@ -113,11 +145,8 @@ func (o *sampleOptions) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// sampleURL is the argument, or what the environment's variables make.
-func sampleURL(args []string) (string, error) {
-	if len(args) > 0 {
-		return args[0], nil
-	}
+// sampleURL is the URL that the environment's variables make.
+func sampleURL() (string, error) {
 	stream := cmp.Or(os.Getenv("STREAM_KEY"), os.Getenv("JOB_STREAM_KEY"))
 	if stream == "" {
 		return "", errors.New("no URL, and neither STREAM_KEY nor JOB_STREAM_KEY names a stream; see weir sample --help")

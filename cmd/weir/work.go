@@ -41,6 +41,7 @@ type workOptions struct {
 	untilEmpty time.Duration
 	json       bool
 	logFormat  string
+	metrics    string
 }
 
 func newWorkCmd() *cobra.Command {
@@ -62,6 +63,7 @@ func newWorkCmd() *cobra.Command {
 	f.DurationVar(&opt.untilEmpty, "until-empty", 0, "end once the stream has had no work for this long; 0 = go on for ever")
 	f.BoolVar(&opt.json, "json", false, "print the summary as one JSON line")
 	addLogFormat(f, &opt.logFormat)
+	addMetrics(f, &opt.metrics)
 	addKeyFlag(cmd)
 	return cmd
 }

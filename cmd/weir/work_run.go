@@ -31,6 +31,11 @@ func runWork(cmd *cobra.Command, opt *workOptions, args []string) error {
 	if err != nil {
 		return err
 	}
+	page, err := serveMetrics(opt.metrics, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer page.close()
 	s, err := openStream(cmd.Context(), cmd, withDurability(cmd, args[0]))
 	if err != nil {
 		return err
@@ -43,7 +48,7 @@ func runWork(cmd *cobra.Command, opt *workOptions, args []string) error {
 			stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
 		},
 	}
-	settings.Pool.Logger, settings.Pool.UntilEmpty = log, opt.untilEmpty
+	settings.Pool.Logger, settings.Pool.UntilEmpty, settings.Pool.Hooks = log, opt.untilEmpty, page.hooks()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)

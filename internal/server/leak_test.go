@@ -57,7 +57,8 @@ func TestAPrefixLimitedKeyIsToldNoForeignName(t *testing.T) {
 		}
 	}
 	page := s.ask("GET", "/v0/metrics", "", as("mine")).body
-	for _, row := range []string{`weir_topic_head_seq{topic="own.a"} 1`, `weir_topic_queue_ready{topic="own.q"} 0`, "weir_topic_metrics_truncated 0"} {
+	for _, row := range []string{`weir_topic_head_seq{topic="own.a"} 1`, `weir_topic_queue_ready{topic="own.q"} 0`,
+		`sse_queue_depth{queue_name="own.q"} 0`, `sse_queue_produce_attempts_total{queue_type="weir",stream="own.q"} 0`, "weir_topic_metrics_truncated 0"} {
 		if !strings.Contains(page, row+"\n") {
 			t.Errorf("the key does not see %s", row)
 		}

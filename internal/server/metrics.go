@@ -57,6 +57,10 @@ var metricNames = []struct {
 	{"weir_topic_bytes_live", "Bytes of data and meta of the topic's live records.", []string{"topic"}},
 	{"weir_topic_queue_ready", "Jobs of the queue that can be claimed now.", []string{"topic"}},
 	{"weir_topic_queue_in_flight", "Jobs of the queue under an unexpired lease.", []string{"topic"}},
+	{"sse_queue_depth", "Messages of the queue that are not done.", []string{"queue_name"}},
+	{"sse_queue_produce_attempts_total", "Messages that were to be written to the queue.", []string{"queue_type", "stream"}},
+	{"sse_queue_produce_success_total", "Messages that were written to the queue.", []string{"queue_type", "stream"}},
+	{"sse_queue_produce_failures_total", "Messages that were not written to the queue, by reason.", []string{"queue_type", "stream", "reason"}},
 	{"weir_topic_metrics_truncated", "1 if there are more topics than per-topic metrics.", nil},
 	{"weir_wal_frames_total", "Operations written to the log.", nil},
 	{"weir_wal_batches_total", "Groups written to the log, one write each.", nil},
@@ -143,7 +147,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	put(prometheus.CounterValue, "weir_damage_ranges_total", float64(n.DamageRanges))
 	put(prometheus.CounterValue, "weir_damage_records_total", float64(n.DamageRecords))
-	m.collectTopics(gauge)
+	m.collectTopics(put)
 	m.collectPush(&n.Push, put)
 	m.collectLog(&n.WAL, put)
 	ch <- m.schedWait(&n.Push)
@@ -161,7 +165,11 @@ func (m *metrics) collectDisk(n *engine.Metrics, gauge func(string, float64, ...
 	gauge("weir_writable", number(n.Writable))
 }
 
-func (m *metrics) collectTopics(gauge func(string, float64, ...string)) {
+func (m *metrics) collectTopics(put func(prometheus.ValueType, string, float64, ...string)) {
+	gauge := func(name string, v float64, labels ...string) { put(prometheus.GaugeValue, name, v, labels...) }
+	count := func(name string, v int64, labels ...string) {
+		put(prometheus.CounterValue, name, float64(v), labels...)
+	}
 	var rows []engine.TopicRow
 	var more bool
 	if e := m.s.engine.Load(); e != nil {
@@ -176,6 +184,8 @@ func (m *metrics) collectTopics(gauge func(string, float64, ...string)) {
 		if r.Queue {
 			gauge("weir_topic_queue_ready", float64(r.Jobs.Ready), r.Topic)
 			gauge("weir_topic_queue_in_flight", float64(r.Jobs.InFlight), r.Topic)
+			gauge("sse_queue_depth", float64(r.Count), r.Topic)
+			m.s.produced.collect(r.Topic, count)
 		}
 	}
 	gauge("weir_topic_metrics_truncated", number(more))

@@ -98,3 +98,36 @@ func TestAStoppedRouterIsInTheMetrics(t *testing.T) {
 		}
 	}
 }
+
+// The documents' metrics of queues: what a publisher of the library counts for
+// itself, the server counts for everybody who writes.
+func TestQueuesHaveDepthAndCountsOfWrites(t *testing.T) {
+	s := serveEngine(t, nil)
+	s.expect(201, "PUT", "/v0/topics/jobs", `{"type":"queue","cap_records":3,"discard":"reject"}`, nil)
+	s.expect(200, "POST", "/v0/topics/jobs", `{"records":[{"data":1},{"data":2}]}`, nil)
+	s.want(s.ask("POST", "/v0/topics/jobs", `{"records":[{"data":1},{"data":2}]}`, nil), 422, "topic_full")
+	s.expect(201, "POST", "/v0/topics/log", `{"records":[{"data":1}]}`, nil)
+	for range 3 {
+		s.ask("POST", "/v0/topics/0bad%20name", `{"records":[{"data":1}]}`, nil)
+	}
+	page := s.ask("GET", "/v0/metrics", "", nil).body
+	for _, row := range []string{
+		`sse_queue_depth{queue_name="jobs"} 2`,
+		`sse_queue_produce_attempts_total{queue_type="weir",stream="jobs"} 4`,
+		`sse_queue_produce_success_total{queue_type="weir",stream="jobs"} 2`,
+		`sse_queue_produce_failures_total{queue_type="weir",reason="queue_full",stream="jobs"} 2`,
+		`sse_queue_produce_failures_total{queue_type="weir",reason="load_shedding",stream="jobs"} 0`,
+	} {
+		if !strings.Contains(page, "\n"+row+"\n") {
+			t.Errorf("%s is missing:\n%s", row, linesWith(page, "sse_queue"))
+		}
+	}
+	if strings.Contains(page, `queue_name="log"`) || strings.Contains(page, `stream="log"`) {
+		t.Errorf("a log has a queue's metrics: %s", linesWith(page, "log"))
+	}
+	s.expect(200, "DELETE", "/v0/topics/jobs", "", nil)
+	s.expect(201, "PUT", "/v0/topics/jobs", `{"type":"queue"}`, nil)
+	if page = s.ask("GET", "/v0/metrics", "", nil).body; !strings.Contains(page, `sse_queue_produce_attempts_total{queue_type="weir",stream="jobs"} 0`+"\n") {
+		t.Errorf("a queue that was made again: %s", linesWith(page, "jobs"))
+	}
+}

@@ -221,11 +221,11 @@ func (s *shop) checkMetrics(want step, got outcome) {
 	stream := s.stream.Info().Stream
 	values := s.scrape()
 	for name, n := range map[string]int{
-		`sse_queue_produce_attempts_total{queue_type="redis"}`:                        requests,
-		`sse_queue_produce_success_total{queue_type="redis"}`:                         got.stored,
-		`sse_queue_produce_failures_total{queue_type="redis",reason="load_shedding"}`: want.shed,
-		`sse_queue_produce_failures_total{queue_type="redis",reason="queue_full"}`:    want.full,
-		`sse_queue_backpressure_retries_total{queue_type="redis"}`:                    3 * want.full,
+		`sse_queue_produce_attempts_total{queue_type="redis",stream="` + stream + `"}`:                        requests,
+		`sse_queue_produce_success_total{queue_type="redis",stream="` + stream + `"}`:                         got.stored,
+		`sse_queue_produce_failures_total{queue_type="redis",reason="load_shedding",stream="` + stream + `"}`: want.shed,
+		`sse_queue_produce_failures_total{queue_type="redis",reason="queue_full",stream="` + stream + `"}`:    want.full,
+		`sse_queue_backpressure_retries_total{queue_type="redis",stream="` + stream + `"}`:                    3 * want.full,
 	} {
 		if value, ok := values[name]; !ok || int(value) != n {
 			s.t.Errorf("%s is %v, want %d", name, value, n)

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+)
+
+// exportEvery is how often sample --metrics samples unless told otherwise.
+const exportEvery = 5 * time.Second
+
+// exporter samples streams and serves the readings.
+type exporter struct {
+	cmd   *cobra.Command
+	every time.Duration
+	page  *metricsPage
+
+	mu    sync.Mutex
+	taken map[weir.StreamName]bool
+}
+
+// runExporter samples until a signal, or until a URL proves to be useless.
+func runExporter(cmd *cobra.Command, opt *sampleOptions, urls []string) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	page, err := serveMetrics(opt.metrics, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer page.close()
+	e := &exporter{cmd: cmd, every: opt.every, page: page, taken: map[weir.StreamName]bool{}}
+	useless := make(chan error, len(urls))
+	var running sync.WaitGroup
+	for i, from := range urls {
+		running.Go(func() {
+			if err := e.follow(ctx, i+1, from); err != nil {
+				useless <- err
+				stop()
+			}
+		})
+	}
+	running.Wait()
+	select {
+	case err := <-useless:
+		return err
+	default:
+		return nil
+	}
+}
+
+// follow samples one stream, the n-th, until ctx ends. Only a URL that can never be
+// sampled is an error.
+func (e *exporter) follow(ctx context.Context, n int, from string) error {
+	var s *weir.Stream
+	defer func() {
+		if s != nil {
+			_ = s.Close() // it has only read
+		}
+	}()
+	say := outage{cmd: e.cmd, what: fmt.Sprintf("URL %d", n)}
+	tick := time.NewTicker(e.every)
+	defer tick.Stop()
+	for {
+		var err error
+		if s == nil {
+			if s, err = e.open(ctx, from); isUsage(err) {
+				return fmt.Errorf("URL %d: %w", n, err)
+			}
+		}
+		if s != nil {
+			say.what = "stream " + s.Info().Stream
+			err = e.sample(ctx, s)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		say.tell(err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// open opens a stream that no other URL names: two would take turns in one row.
+func (e *exporter) open(ctx context.Context, from string) (*weir.Stream, error) {
+	s, err := openToSample(ctx, e.cmd, from)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if name := nameOf(s); !e.taken[name] {
+		e.taken[name] = true
+		return s, nil
+	}
+	_ = s.Close() // it has done nothing
+	return nil, &usageError{fmt.Errorf("stream %q with group %q is named twice; run one weir sample for each server", s.Info().Stream, s.Info().Group)}
+}
+
+func nameOf(s *weir.Stream) weir.StreamName {
+	return weir.StreamName{Kind: s.Info().Kind, Stream: s.Info().Stream, Group: s.Info().Group}
+}
+
+func isUsage(err error) bool {
+	var usage *usageError
+	var url *backend.URLError
+	return errors.As(err, &usage) || errors.As(err, &url)
+}
+
+// sample takes one reading and the time to the server.
+func (e *exporter) sample(ctx context.Context, s *weir.Stream) error {
+	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	defer cancel()
+	reading, err := s.Pressure(ctx)
+	e.page.Reached(nameOf(s), err == nil)
+	if err != nil {
+		return err
+	}
+	m := reading.Measurement()
+	if d, can := s.Backend().(backend.Doctor); can {
+		if took, err := d.Ping(ctx); err == nil {
+			m.RoundTrip = &took
+		}
+	}
+	e.page.hooks().Measured(nameOf(s), m)
+	return nil
+}
+
+// outage tells once that something cannot be reached and once that it can again.
+type outage struct {
+	cmd  *cobra.Command
+	what string
+	away bool
+}
+
+func (o *outage) tell(err error) {
+	switch {
+	case err != nil && !o.away:
+		fmt.Fprintf(o.cmd.ErrOrStderr(), "weir sample: %s: waiting: %v\n", o.what, err)
+	case err == nil && o.away:
+		fmt.Fprintf(o.cmd.ErrOrStderr(), "weir sample: %s: going on\n", o.what)
+	}
+	o.away = err != nil
+}

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -60,6 +62,61 @@ func TestANackDelayAndADeliveryLimitAreKept(t *testing.T) {
 		}
 		if s := stateOf(t, e, "q"); s.Count != 0 || s.Queue.DeadLettered != 1 {
 			t.Fatalf("%+v", s)
+		}
+	})
+}
+
+// Without a topic for the dead letters a delivery limit has nowhere to move a
+// job to: it is handed out without end.
+func TestADeliveryLimitWithoutDeadLettersIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openOn(t, vfs.NewMem(), "a")
+		defer e.Close()
+		put(t, e, "q", configOf(api.Disk, queueConfig, func(c *api.Config) { c.MaxDeliveries = 2 }))
+		write(t, e, "q", "1")
+		for n := uint64(1); n <= 5; n++ {
+			if jobs := claimJobs(t, e, "q", "w", 1); len(jobs) != 1 || jobs[0].Deliveries != n {
+				t.Fatalf("delivery %d: %v", n, jobs)
+			}
+			if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{1}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// A claim that moves dead letters on a slow disk leases some of its jobs before
+// and some behind that. The one deadline that it is told holds for all of them.
+func TestTheDeadlineToldHoldsForEveryJobOfTheClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow atomic.Int64 // ns that each sync takes
+		fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(o errorfs.Op) error {
+			if o.Kind == errorfs.OpFileSyncData || o.Kind == errorfs.OpFileSync {
+				time.Sleep(time.Duration(slow.Load()))
+			}
+			return nil
+		}))
+		e := openOn(t, fs, "a")
+		defer e.Close()
+		put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) {
+			c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter, c.LeaseMS = 1, true, "dead", 1000
+		}))
+		write(t, e, "q", "1", "2", "3")
+		claimJobs(t, e, "q", "w", 1)
+		if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{1}}); err != nil {
+			t.Fatal(err)
+		}
+		slow.Store(int64(100 * time.Millisecond))
+		var seqs []uint64
+		var deadline int64
+		_, err := e.Claim(bg, "q", &api.ClaimRequest{Node: "w", Max: 2}, func(j *api.Job) { seqs, deadline = append(seqs, j.Seq), max(deadline, j.Deadline) })
+		if err != nil || fmt.Sprint(seqs) != "[2 3]" {
+			t.Fatal(seqs, err)
+		}
+		slow.Store(0)
+		time.Sleep(time.Until(time.UnixMilli(deadline)) - time.Millisecond)
+		if jobs := claimJobs(t, e, "q", "thief", 2); len(jobs) != 0 {
+			t.Errorf("a millisecond before the deadline that the claim was told, jobs %v are somebody else's", jobs)
 		}
 	})
 }

@@ -42,6 +42,17 @@ const (
 	UnknownDecay UnknownPolicy = "decay" // the last known value, halved every LagTTL
 )
 
+// TrimMode says whether a pool removes what every group has acknowledged from a stream
+// that keeps it until it is told.
+type TrimMode string
+
+// The modes.
+const (
+	TrimAuto TrimMode = "auto" // if weir itself made the stream, a minute later
+	TrimOn   TrimMode = "on"   // from any stream
+	TrimOff  TrimMode = "off"  // never
+)
+
 // ProducerConfig configures a Producer and its guard. The zero value of a field
 // is its default, given behind it; -1 switches a limit off where it says so.
 type ProducerConfig struct {
@@ -148,9 +159,11 @@ type PoolConfig struct {
 	RetryBase      time.Duration // 1s after the first failed delivery, doubled with each, ±50 %
 	RetryMax       time.Duration // 5m
 	LagTTL         time.Duration // 10s: how long the published signal stays valid
-	// TrimEvery is how often what every group has acknowledged is removed from the
-	// stream: 0 = never, for others may read it. A weir server removes it anyway.
-	TrimEvery time.Duration
+	// Trim is whether what every group has acknowledged is removed from the stream: auto,
+	// or on if TrimEvery is given. A URL may say otherwise for auto. A weir server removes
+	// it anyway.
+	Trim      TrimMode
+	TrimEvery time.Duration // 10s: how often that is done; -1 = never
 	// UntilEmpty ends Run once the stream has had no work for this long, neither
 	// undelivered nor pending: 0 = never.
 	UntilEmpty time.Duration
@@ -175,6 +188,14 @@ func (c PoolConfig) WithDefaults() PoolConfig {
 	or(&c.RetryBase, time.Second)
 	or(&c.RetryMax, 5*time.Minute)
 	or(&c.LagTTL, 10*time.Second)
+	switch {
+	case c.TrimEvery < 0:
+		c.Trim = TrimOff
+	case c.TrimEvery > 0:
+		or(&c.Trim, TrimOn)
+	}
+	or(&c.Trim, TrimAuto)
+	or(&c.TrimEvery, 10*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -196,7 +217,8 @@ func (c PoolConfig) Validate() error {
 		between("RetryBase", c.RetryBase, time.Millisecond, 24*time.Hour),
 		between("RetryMax", c.RetryMax, time.Millisecond, 24*time.Hour),
 		between("LagTTL", c.LagTTL, time.Second, 24*time.Hour),
-		between("TrimEvery", c.TrimEvery, 0, 24*time.Hour),
+		oneOf("Trim", c.Trim, TrimAuto, TrimOn, TrimOff),
+		between("TrimEvery", c.TrimEvery, -1, 24*time.Hour),
 		between("UntilEmpty", c.UntilEmpty, 0, 24*time.Hour),
 	)
 	switch {

@@ -88,8 +88,8 @@ func (p *Pool) busyChanged() {
 
 // startPeriodic starts what a pool does from time to time if it is asked to.
 func (p *Pool) startPeriodic(ctx context.Context, group *sync.WaitGroup) {
-	if trimmer, can := p.backend.(backend.Trimmer); can && p.cfg.TrimEvery > 0 {
-		group.Go(func() { p.every(ctx, p.cfg.TrimEvery, func(ctx context.Context) { p.trim(ctx, trimmer) }) })
+	if trimmer, can := p.backend.(backend.Trimmer); can && p.cfg.Trim != TrimOff {
+		group.Go(func() { p.trimLoop(ctx, trimmer) })
 	}
 	if p.cfg.Hooks.Measured != nil {
 		group.Go(func() { p.every(ctx, measureEvery, p.measure) })
@@ -109,12 +109,6 @@ func (p *Pool) every(ctx context.Context, d time.Duration, do func(context.Conte
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		do(call)
 		cancel()
-	}
-}
-
-func (p *Pool) trim(ctx context.Context, t backend.Trimmer) {
-	if _, err := t.Trim(ctx, backend.TrimRequest{}); err != nil && !backend.Retryable(err) {
-		p.log.Warn("weir: acknowledged messages cannot be removed", "stream", p.name.Stream, "error", err)
 	}
 }
 

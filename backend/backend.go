@@ -338,13 +338,28 @@ type TrimRequest struct {
 	// MaxLen > 0 removes the oldest entries beyond it though a group has not
 	// acknowledged them; they are counted and readers see a gap.
 	MaxLen int64
+	// OwnOnly removes nothing unless weir itself made the stream.
+	OwnOnly bool
+	// KeepFor keeps what is younger than that, though every group has acknowledged it.
+	KeepFor time.Duration
 }
 
 // Trimmed is what a trim removed.
 type Trimmed struct {
 	Removed int64 // in all
 	Dropped int64 // of these, not acknowledged by some group
+	Owner   Owner // of a stream that is there, if the backend tells
 }
+
+// Owner is who made a stream.
+type Owner int
+
+// The owners.
+const (
+	OwnerUnknown Owner = iota
+	OwnerWeir
+	OwnerOther // or a version of weir that left no mark
+)
 
 // Doctor is a backend that knows the traps of its server.
 type Doctor interface {

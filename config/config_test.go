@@ -82,6 +82,7 @@ drain_timeout WEIR_DRAIN_TIMEOUT --drain-timeout
 ack_linger WEIR_ACK_LINGER --ack-linger
 retry_base WEIR_RETRY_BASE --retry-base
 retry_max WEIR_RETRY_MAX --retry-max
+trim WEIR_TRIM --trim
 trim_every WEIR_TRIM_EVERY --trim-every
 `
 	var got strings.Builder

@@ -110,7 +110,10 @@ var table = []*setting{
 	{key: "retry_max", field: "RetryMax", part: Pool, kind: "duration", deft: "5m",
 		help: "the longest such delay",
 		set:  duration(zeroIsWrong, func(s *Settings) *time.Duration { return &s.Pool.RetryMax })},
-	{key: "trim_every", field: "TrimEvery", part: Pool, kind: "duration", deft: "0",
-		help: "how often to remove what every group has acknowledged; 0 is never",
-		set:  duration(zeroIsZero, func(s *Settings) *time.Duration { return &s.Pool.TrimEvery })},
+	{key: "trim", field: "Trim", part: Pool, kind: "mode", deft: "auto",
+		help: "remove from a Redis stream what every group has acknowledged: auto (if weir made it; on if trim_every is given), on or off",
+		set:  word(func(s *Settings) *weir.TrimMode { return &s.Pool.Trim })},
+	{key: "trim_every", field: "TrimEvery", part: Pool, kind: "duration", deft: "10s",
+		help: "how often to do that; 0 is never",
+		set:  duration(zeroIsOff, func(s *Settings) *time.Duration { return &s.Pool.TrimEvery })},
 }

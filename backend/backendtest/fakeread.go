@@ -169,12 +169,12 @@ func (f *Fake) read(cursor string, limit int) (records backend.Records, wake <-c
 	return records, f.wake, nil
 }
 
-// Trim removes what is acknowledged, or the oldest beyond a length.
+// Trim removes what is acknowledged, or the oldest beyond a length. Its stream has no owner.
 func (f *Fake) Trim(ctx context.Context, req backend.TrimRequest) (trimmed backend.Trimmed, err error) {
 	err = f.call(ctx, OpTrim, func(*injected) error {
 		f.state.Lock()
 		defer f.state.Unlock()
-		for len(f.entries) > 0 {
+		for len(f.entries) > 0 && !req.OwnOnly {
 			e := f.entries[0]
 			open := e.number > f.delivered || f.pending[e.id] != nil
 			if open && (req.MaxLen <= 0 || int64(len(f.entries)) <= req.MaxLen) {

@@ -13,12 +13,52 @@ import (
 // idempotencyWindow is how long a key makes a repeated append harmless.
 const idempotencyWindow = 24 * time.Hour
 
+// maxScripted is how many headers a message may have that a script stores without need.
+const maxScripted = 1000
+
 // Append stores messages in one round trip: a plain XADD each, or with an
-// idempotency key a script that stores it once within 24 hours.
+// idempotency key a script that stores it once within 24 hours. A script also makes the
+// stream, and notes that weir did.
 func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
+	results, err := b.append(ctx, msgs)
+	var left []int // what found no stream
+	for i := range results {
+		if results[i].Err == redis.Nil {
+			left = append(left, i)
+		}
+	}
+	if len(left) == 0 {
+		if err == nil && len(msgs) > 0 && !b.begun.Load() {
+			b.begun.Store(true)
+		}
+		return results, err
+	}
+	b.begun.Store(false)
+	again := make([]backend.Message, len(left))
+	for i, at := range left {
+		again[i] = msgs[at]
+	}
+	stored, err := b.append(ctx, again)
+	for i, at := range left {
+		if results[at].Err = err; i < len(stored) {
+			results[at] = stored[i]
+		}
+		if results[at].Err == redis.Nil {
+			results[at].Err = fmt.Errorf("redis: %w: stream %q was deleted meanwhile", backend.ErrUnavailable, b.keys.stream)
+		}
+	}
+	for i := range results {
+		if results[i].Err != nil {
+			return results, results[i].Err
+		}
+	}
+	return results, nil
+}
+
+func (b *Backend) append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
 	cmds := make([]redis.Cmder, 0, len(msgs)+1)
 	now, limits := time.Now(), b.features.Load()
-	keyed := -1 // the first
+	keyed := -1 // the first that is a script
 	plain := false
 	for i := range msgs {
 		err := limits.fit(&msgs[i])
@@ -28,12 +68,13 @@ func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend
 		if err != nil {
 			return nil, err
 		}
-		cmd, err := b.appendCmd(ctx, &msgs[i], now)
+		script := msgs[i].IdempotencyKey != "" || i == 0 && !b.begun.Load() && len(msgs[i].Headers) <= maxScripted
+		cmd, err := b.appendCmd(ctx, &msgs[i], now, script)
 		if err != nil {
 			return nil, err
 		}
 		cmds = append(cmds, cmd)
-		if msgs[i].IdempotencyKey == "" {
+		if !script {
 			plain = true
 		} else if keyed < 0 {
 			keyed = i
@@ -56,13 +97,21 @@ func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	return b.appended(msgs, cmds[:len(msgs)], wait)
 }
 
-func (b *Backend) appendCmd(ctx context.Context, m *backend.Message, now time.Time) (redis.Cmder, error) {
-	room := 2*len(m.Headers) + 11
-	if m.IdempotencyKey != "" {
-		args, err := appendFields(append(make([]any, 0, room), idempotencyWindow.Milliseconds()), m, now)
-		return appendScript.cmd(ctx, []string{b.keys.stream, b.keys.idem + m.IdempotencyKey}, args...), err
+func (b *Backend) appendCmd(ctx context.Context, m *backend.Message, now time.Time, script bool) (redis.Cmder, error) {
+	args := make([]any, 0, 2*len(m.Headers)+12)
+	if script {
+		keys := []string{b.keys.stream, b.keys.about}
+		if m.IdempotencyKey != "" {
+			keys = append(keys, b.keys.idem+m.IdempotencyKey)
+		}
+		args, err := appendFields(append(args, idempotencyWindow.Milliseconds()), m, now)
+		return appendScript.cmd(ctx, keys, args...), err
 	}
-	args, err := appendFields(append(make([]any, 0, room), "XADD", b.keys.stream, "*"), m, now)
+	args = append(args, "XADD", b.keys.stream)
+	if b.current(ctx).autoclaim && b.begun.Load() { // servers of that age know this, too
+		args = append(args, "NOMKSTREAM")
+	}
+	args, err := appendFields(append(args, "*"), m, now)
 	if err != nil {
 		return nil, err
 	}

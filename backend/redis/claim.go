@@ -278,7 +278,11 @@ func (b *Backend) handBack(ctx context.Context, deliveries []*backend.Delivery) 
 // unless the stream is a new one too: its IDs say nothing of the old one's.
 func (b *Backend) createGroup(ctx context.Context) error {
 	position, seen := b.acked.position()
-	create := groupScript.cmd(ctx, []string{b.keys.stream}, b.keys.group, position, seen)
+	own := 0
+	if b.own.Load() {
+		own = 1
+	}
+	create := groupScript.cmd(ctx, []string{b.keys.stream, b.keys.about}, b.keys.group, position, seen, own)
 	err := b.do(ctx, create)
 	if code, _ := replyCode(err); code == "BUSYGROUP" {
 		return nil

@@ -75,7 +75,7 @@ func checkGroup(e *exam) (found []backend.Finding) {
 	}
 	if done := e.length - e.work(); e.group != nil && e.length > manyEntries && done > mostlyDone*max(1, e.work()) {
 		found = append(found, one("stream_grows", warn,
-			"let a pool trim (TrimEvery): it removes what every group has acknowledged",
+			"let a pool trim (?trim=on in the URL, --trim on, PoolConfig.Trim): it removes what every group has acknowledged, by default only from a stream that weir made itself",
 			"%d entries are stored for %d with work left, %d MB", e.length, e.work(), e.bytes>>20)...)
 	}
 	return found
@@ -113,7 +113,7 @@ func checkRemoved(e *exam) []backend.Finding {
 			"the group has read nothing yet, and %d of %d entries are removed already", unread, *e.added)
 	case removed > 0 && e.cut:
 		return one("cut_by_others", warn,
-			"look for XADD MAXLEN or XTRIM in other programs, and let a pool trim instead (TrimEvery): it removes only what every group has acknowledged",
+			"look for XADD MAXLEN or XTRIM in other programs, and let a pool trim instead (?trim=on, PoolConfig.Trim): it removes only what every group has acknowledged",
 			"%d of %d entries were cut off by other programs' MAXLEN or MINID; whether they had been read then the server does not tell", removed, *e.added)
 	case removed > 0:
 		return one("removed_by_others", note,

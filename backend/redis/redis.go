@@ -55,6 +55,8 @@ type Backend struct {
 	missed       missed
 	names        consumers
 	roster       roster
+	begun        atomic.Bool // this process has appended: the stream was there then
+	own          atomic.Bool // weir made the stream, by the last trim
 	grouped      atomic.Bool // the group has been there: that it is missing is news
 	// untold is the loss of a group that the last claim could not report because
 	// it had something to hand out; the next one does.
@@ -83,7 +85,9 @@ var _ backend.Backend = (*Backend)(nil)
 // "memory" or "ephemeral") that is accepted, where fsync also waits for one
 // replica with each append if there are any; signal, another name for the key of
 // the workers' signal; enqueue_field, the field with the time of publishing in Unix
-// ms that Stats takes ages from (default "enqueue_ts"). It creates nothing: the first append makes the stream, the
+// ms that Stats takes ages from (default "enqueue_ts"); trim, whether pools that are not
+// told otherwise remove what every group has acknowledged: "auto" (default, if weir made the
+// stream), "on" or "off". It creates nothing: the first append makes the stream, the
 // first claim the group, which starts at the stream's first entry.
 //
 // A server that may evict streams (maxmemory with an allkeys policy) is refused, and so

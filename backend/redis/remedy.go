@@ -51,8 +51,8 @@ var remedies = map[string]remedy{
 	"lag_unsupported": {backend.OfLag, "XPENDING $STREAM $GROUP"},
 	"lag_unknown":     {backend.OfLag, "XINFO STREAM $STREAM FULL COUNT 1"},
 
-	"maxlen_near":      {backend.OfStorage, "weir work --trim-every 1m URL -- CMD"},
-	"stream_grows":     {backend.OfStorage, "weir work --trim-every 1m URL -- CMD"},
+	"maxlen_near":      {backend.OfStorage, "weir work --trim on URL -- CMD"},
+	"stream_grows":     {backend.OfStorage, "weir work --trim on URL -- CMD"},
 	"memory_full":      {backend.OfStorage, "INFO memory"},
 	"dead_letters":     {backend.OfStorage, "weir dlq ls URL"},
 	"dead_letter_type": {backend.OfStorage, "TYPE $DEAD"},

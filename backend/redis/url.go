@@ -25,7 +25,14 @@ const (
 )
 
 // known are the query keys of a redis URL.
-var known = []string{"stream", "group", "master", "durability", "signal", "enqueue_field", "sentinel_user", "sentinel_password"}
+var known = []string{"stream", "group", "master", "durability", "signal", "enqueue_field", "trim", "sentinel_user", "sentinel_password"}
+
+// What trim says in a URL.
+const (
+	trimAuto = "auto"
+	trimOn   = "on"
+	trimOff  = "off"
+)
 
 // settings are what a URL says.
 type settings struct {
@@ -38,6 +45,7 @@ type settings struct {
 	master     string
 	durability string // least class that is accepted; empty: any
 	enqueued   string // the field that Stats takes ages from
+	trim       string // trimAuto, trimOn or trimOff
 }
 
 // parse reads a URL. Its errors never hold the user's name or password.
@@ -76,6 +84,9 @@ func parse(u *url.URL) (settings, error) {
 	s.durability = query["durability"]
 	if s.durability != "" && !slices.Contains(classes, s.durability) {
 		return s, fmt.Errorf("durability %q is unknown; known: %s", s.durability, strings.Join(classes, ", "))
+	}
+	if s.trim = cmp.Or(query["trim"], trimAuto); !slices.Contains([]string{trimAuto, trimOn, trimOff}, s.trim) {
+		return s, fmt.Errorf("trim %q is unknown; use %s, %s or %s", s.trim, trimAuto, trimOn, trimOff)
 	}
 	s.keys, err = parseNames(query)
 	return s, err

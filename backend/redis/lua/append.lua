@@ -1,12 +1,33 @@
--- Appends an entry unless its idempotency key is known.
--- KEYS: stream, key of the idempotency key. ARGV: window in ms, fields of the entry.
+-- Appends an entry unless its idempotency key is known, and notes that weir made the stream if it is the first entry.
+-- KEYS: stream, what weir knows of it, key of the idempotency key if there is one. ARGV: window in ms, fields of the entry.
 -- Returns the entry's ID and whether it was there before (1) or not (0).
 redis.replicate_commands()
-local known = redis.call('GET', KEYS[2])
+local stream, about, key = KEYS[1], KEYS[2], KEYS[3]
+local known = key and redis.call('GET', key)
 if known then
   return {known, 1}
 end
+
+local function isNew()
+  if redis.call('XLEN', stream) > 0 then
+    return false
+  end
+  local info = redis.pcall('XINFO', 'STREAM', stream)
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' then
+      return info[i + 1] == '0-0' -- made by a worker
+    end
+  end
+  return true
+end
+
+local new = isNew()
 -- The entry first: if there is no memory for it, the key must not be left behind.
-local id = redis.call('XADD', KEYS[1], '*', unpack(ARGV, 2))
-redis.call('SET', KEYS[2], id, 'NX', 'PX', ARGV[1])
+local id = redis.call('XADD', stream, '*', unpack(ARGV, 2))
+if key then
+  redis.call('SET', key, id, 'NX', 'PX', ARGV[1])
+end
+if new then
+  redis.call('HSET', about, 'made', id)
+end
 return {id, 0}

@@ -7,6 +7,7 @@ if not letter then
   return {}
 end
 local group = ARGV[2]
+local new = redis.call('EXISTS', KEYS[2]) == 0
 
 -- Whether the group is there or can be made as its first claim would make it.
 local function ready()
@@ -54,4 +55,7 @@ end
 -- The message first, the letter last: a script that fails is not undone.
 local id = redis.call('XADD', KEYS[2], '*', unpack(fields))
 redis.call('XDEL', KEYS[1], ARGV[1])
+if new then
+  redis.call('HSET', KEYS[3], 'made', id)
+end
 return {id}

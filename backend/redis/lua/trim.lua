@@ -1,11 +1,17 @@
 -- Removes the oldest entries: those that every group has acknowledged, and with a limit more.
--- KEYS: stream, record of trims. ARGV: most entries to keep (0: no limit), most to remove in one step.
--- Returns {removed, of these not acknowledged, whether there is more to do}.
+-- KEYS: stream, record of trims, what weir knows of the stream.
+-- ARGV: most entries to keep (0: no limit), most to look at in one step, most to remove in one step (about),
+--       1: only if weir made the stream, how long to keep in ms what is acknowledged.
+-- Returns {removed, of these not acknowledged, whether there is more to do, who made the stream (1 weir, 2 somebody else)}.
 redis.replicate_commands()
 local stream, record = KEYS[1], KEYS[2]
-local keep, most = tonumber(ARGV[1]), tonumber(ARGV[2])
+local keep, most, chunk = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 if redis.call('EXISTS', stream) == 0 then
-  return {0, 0, 0}
+  return {0, 0, 0, 0}
+end
+local owner = redis.call('HEXISTS', KEYS[3], 'made') == 1 and 1 or 2
+if owner == 2 and ARGV[4] == '1' then
+  return {0, 0, 0, owner}
 end
 
 local groups = {}
@@ -72,19 +78,46 @@ for i, group in ipairs(groups) do
     last = bound
   end
 end
+
+local function ms(id)
+  return tonumber(string.match(id, '%d+'))
+end
+
+-- The newest entry that is not younger than a time; nil if there is none.
+local function upTo(time)
+  local entry = redis.call('XREVRANGE', stream, string.format('%d', time), '-', 'COUNT', 1)[1]
+  return entry and entry[1]
+end
+
+local length = redis.call('XLEN', stream)
+if last and tonumber(ARGV[5]) > 0 then
+  local time = redis.call('TIME')
+  local limit = time[1] * 1000 + math.floor(time[2] / 1000) - ARGV[5]
+  if ms(last) > limit then
+    last = upTo(limit)
+  end
+end
+local rest = 0
+if last and length > chunk then -- in steps, by time as if the entries were spread evenly
+  local from = ms(redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1][1])
+  local step = upTo(from + math.floor((ms(last) - from) * chunk / length))
+  if step and less(step, last) then
+    last, rest = step, 1
+  end
+end
 local removed = 0
 if last then
   local all
   removed, all = removeUpTo(last)
   note(last, removed, 0)
-  if not all then
-    return {removed, 0, 1}
+  if not all or rest == 1 then
+    return {removed, 0, 1, owner}
   end
 end
 
-local length = redis.call('XLEN', stream)
+length = redis.call('XLEN', stream)
 if keep == 0 or length <= keep then
-  return {removed, 0, 0}
+  return {removed, 0, 0, owner}
 end
 
 -- What is beyond the limit goes though somebody has not acknowledged it.
@@ -105,4 +138,4 @@ for _, entry in ipairs(batch) do
 end
 redis.call('XTRIM', stream, 'MAXLEN', '=', length - #batch)
 note(batch[#batch][1], #batch, dropped)
-return {removed + #batch, dropped, length - #batch > keep and 1 or 0}
+return {removed + #batch, dropped, length - #batch > keep and 1 or 0, owner}

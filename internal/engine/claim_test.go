@@ -99,14 +99,20 @@ func TestTheDeadlineToldHoldsForEveryJobOfTheClaim(t *testing.T) {
 		e := openOn(t, fs, "a")
 		defer e.Close()
 		put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) {
-			c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter, c.LeaseMS = 1, true, "dead", 1000
+			c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter, c.LeaseMS = 2, true, "dead", 1000
 		}))
-		write(t, e, "q", "1", "2", "3")
-		claimJobs(t, e, "q", "w", 1)
-		if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{1}}); err != nil {
-			t.Fatal(err)
+		write(t, e, "q", "1", "2")
+		for range 2 {
+			claimJobs(t, e, "q", "w", 1)
+			if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{1}}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		slow.Store(int64(100 * time.Millisecond))
+		go func() {
+			time.Sleep(10 * time.Millisecond) // while the topic for the dead letters is made
+			write(t, e, "q", "3")
+		}()
 		var seqs []uint64
 		var deadline int64
 		_, err := e.Claim(bg, "q", &api.ClaimRequest{Node: "w", Max: 2}, func(j *api.Job) { seqs, deadline = append(seqs, j.Seq), max(deadline, j.Deadline) })

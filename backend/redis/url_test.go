@@ -25,7 +25,7 @@ func TestURLs(t *testing.T) {
 		}
 		got, err := parse(u)
 		want.keys, _ = keysOf("s", "weir")
-		want.enqueued = backend.FieldEnqueued
+		want.enqueued, want.trim = backend.FieldEnqueued, trimAuto
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", raw, got, err, want)
 		}
@@ -38,6 +38,7 @@ func TestURLs(t *testing.T) {
 func TestURLsThatAreRefused(t *testing.T) {
 	for raw, want := range map[string]string{
 		"redis://h":                                "?stream=",
+		"redis://h?stream=s&trim=never":            "trim \"never\" is unknown",
 		"redis://h/jobs?stream=s":                  "jobs",
 		"redis://h/-1?stream=s":                    "-1",
 		"redis://h?stream=s&strema=t":              "known: stream, group, master, durability, signal",

@@ -23,6 +23,9 @@ var (
 	ErrStreamNotFound = backend.ErrStreamNotFound
 	// ErrGroupNotFound: the stream has no such group.
 	ErrGroupNotFound = backend.ErrGroupNotFound
+	// ErrForbidden: the user of the URL, or its key, may not do this. The error names what
+	// is missing.
+	ErrForbidden = backend.ErrForbidden
 	// ErrTooLarge: the server never takes a message of this size. It is not stored.
 	ErrTooLarge = backend.ErrTooLarge
 	// ErrUnsupported: the backend cannot do this.

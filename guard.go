@@ -258,6 +258,9 @@ func (g *guard) tellKnown(set *settings, r *reading, known bool) {
 	switch {
 	case known && before == signalUnknown:
 		set.Logger.Info("the guard's signal is known again", "stream", g.name.Stream)
+	case !known && errors.Is(r.err, ErrForbidden):
+		set.Logger.Info("publishing without a guard: this user or key may not read how loaded the queue is",
+			"stream", g.name.Stream, "policy", string(set.LagUnknown), "reason", r.err.Error())
 	case !known:
 		why := "the workers are off or do not publish it"
 		switch {

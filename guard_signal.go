@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,8 @@ const (
 	// refreshAhead is the part of LagCache, at its end, in which a publish that
 	// comes by starts the next reading without waiting for it.
 	refreshAhead = 8
+	// forbiddenFor is how long a reading that the user or key may not take is not tried again.
+	forbiddenFor = time.Minute
 )
 
 // signals holds the last reading of a stream for all its producers. One reading
@@ -164,6 +167,8 @@ func (s *signals) current(now time.Time, cache time.Duration) (r *reading, soon 
 	switch {
 	case cache > 0 && age < cache:
 		return r, age >= cache-cache/refreshAhead
+	case errors.Is(r.err, ErrForbidden) && age < forbiddenFor:
+		return r, false
 	case r.err != nil:
 		return r, true
 	}

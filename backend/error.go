@@ -23,6 +23,8 @@ var (
 	ErrGroupNotFound = errors.New("group not found")
 	// ErrNotFound: there is no such dead letter.
 	ErrNotFound = errors.New("not found")
+	// ErrForbidden: the user or key may not do this. The error names what is missing.
+	ErrForbidden = errors.New("not permitted")
 	// ErrTooLarge: the server never takes a message of this size. Nothing was stored.
 	ErrTooLarge = errors.New("message too large")
 	// ErrClosed: the backend was closed.

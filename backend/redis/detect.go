@@ -2,12 +2,15 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
 )
 
 // classes of durability, the best first.
@@ -105,10 +108,11 @@ func newInquiry(ctx context.Context) *inquiry {
 	return q
 }
 
-// features reads the answers. CONFIG and COMMAND may be forbidden to a user, INFO
-// says whether the server is there.
+// features reads the answers. Any of them may be forbidden to a user, INFO says
+// whether the server is there.
 func (q *inquiry) features() (*features, error) {
-	if err := q.info.Err(); err != nil {
+	err := q.info.Err()
+	if code, _ := replyCode(err); err != nil && code != "NOPERM" && !errors.Is(err, backend.ErrForbidden) {
 		return nil, err
 	}
 	known := map[string]string{}

@@ -20,7 +20,11 @@ func (b *Backend) settleErrors(ctx context.Context, cmds []redis.Cmder) (first e
 		if err == nil || err == redis.Nil {
 			continue
 		}
-		err = suspectSize(cmd, b.explain(ctx, err))
+		if code, _ := replyCode(err); code != "" && isForbidden(code, err.Error()) {
+			err = forbidden(cmd, b.set.user, err.Error())
+		} else {
+			err = suspectSize(cmd, b.explain(ctx, err))
+		}
 		cmd.SetErr(err)
 		if first == nil {
 			first = err

@@ -26,6 +26,8 @@ func translate(err error, write bool) error {
 		return fmt.Errorf("%w: %w; open a topic of type queue, or follow this one with a reader", backend.ErrGroupNotFound, err)
 	case api.CodeTopicFull, api.CodeThrottled, api.CodeDiskFull:
 		return &backend.FullError{Reason: backend.ReasonQueueFull, RetryAfter: retryAfter(e), Err: err}
+	case api.CodeForbidden:
+		return fmt.Errorf("%w: %w", backend.ErrForbidden, err)
 	case api.CodeRecordTooLarge:
 		return fmt.Errorf("%w: %w", backend.ErrTooLarge, err)
 	case api.CodeNotReady, api.CodeShuttingDown:

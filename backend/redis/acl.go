@@ -1,0 +1,102 @@
+package redis
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// role is what a user of the server is for, and the commands that it takes.
+type role struct{ name, commands string }
+
+// any role asks these, of the server and of a Cluster.
+const everyRole = "select hello info command|info config|get cluster|slots cluster|keyslot asking time eval evalsha"
+
+// roles are those with an ACL line in docs/REDIS.md, the one that may least first.
+var roles = []role{
+	{"producer", everyRole + " wait get set xadd xrange xinfo|stream xinfo|groups"},
+	{"worker", everyRole + " client|id client|unblock exists get set del hget hset hdel hincrby xadd xlen xrange xrevrange xtrim" +
+		" xreadgroup xack xclaim xautoclaim xpending xinfo|stream xinfo|groups xinfo|consumers xgroup|create xgroup|delconsumer"},
+	{"operator", everyRole + " type exists memory|usage get hget hset hdel hmget hgetall hincrby xadd xdel xlen xrange xrevrange xread xtrim" +
+		" xpending xinfo|stream xinfo|groups xinfo|consumers xgroup|create xgroup|delconsumer"},
+}
+
+// needs returns the role that may least of those that need a command.
+func needs(command string) string {
+	for _, r := range roles {
+		if slices.Contains(strings.Fields(r.commands), strings.ToLower(command)) {
+			return r.name
+		}
+	}
+	return ""
+}
+
+// What a server says of a command or key that a user may not have, alone and in a script.
+var (
+	forbiddenTexts = []string{"has no permissions", "can't run this command", "can't access at least one of the keys", "can't access one of the keys"}
+	forbiddenName  = regexp.MustCompile(`run the '([^']+)' command`)
+	forbiddenAt    = regexp.MustCompile(`(?:script: |f_)([0-9a-f]{40})(?:.*)@user_script: ?(\d+)`)
+	scriptCall     = regexp.MustCompile(`call\('([A-Z]+)'(?:, '([A-Z]+)')?`)
+)
+
+func isForbidden(code, text string) bool {
+	return code == "NOPERM" || slices.ContainsFunc(forbiddenTexts, func(part string) bool { return strings.Contains(text, part) })
+}
+
+// forbidden says which command a user lacks, and who needs it. command is the one that
+// was sent, which for a script is not the one that was refused.
+func forbidden(cmd redis.Cmder, user, text string) error {
+	if user == "" {
+		user = "default"
+	}
+	if strings.Contains(text, "the keys") || strings.Contains(text, "access") {
+		return fmt.Errorf("redis: %w: user %q may not use one of the stream's keys; its patterns have to be ~STREAM and ~{STREAM}:* (docs/REDIS.md)",
+			backend.ErrForbidden, user)
+	}
+	command := refusedCommand(cmd, text)
+	who := needs(command)
+	if who == "" {
+		return fmt.Errorf("redis: %w: user %q may not run %s", backend.ErrForbidden, user, strings.ToUpper(command))
+	}
+	return fmt.Errorf("redis: %w: user %q may not run %s; a weir-%s needs it, see ACL SETUSER weir-%s in docs/REDIS.md",
+		backend.ErrForbidden, user, strings.ToUpper(strings.ReplaceAll(command, "|", " ")), who, who)
+}
+
+// refusedCommand finds the command that was refused, with its subcommand where there is one.
+func refusedCommand(cmd redis.Cmder, text string) string {
+	if at := forbiddenAt.FindStringSubmatch(text); at != nil {
+		line, _ := strconv.Atoi(at[2])
+		if lines := strings.Split(scripts[at[1]].source, "\n"); line > 0 && line <= len(lines) {
+			if call := scriptCall.FindStringSubmatch(lines[line-1]); call != nil {
+				return withSub(call[1], call[2])
+			}
+		}
+	}
+	if name := forbiddenName.FindStringSubmatch(text); name != nil && !strings.HasPrefix(cmd.Name(), "eval") {
+		if strings.Contains(name[1], "|") {
+			return name[1]
+		}
+	} else if name != nil {
+		return name[1]
+	}
+	sub := ""
+	if args := cmd.Args(); len(args) > 1 {
+		sub, _ = args[1].(string)
+	}
+	return withSub(cmd.Name(), sub)
+}
+
+// withSub returns command|sub if that is what users are allowed, else the command.
+func withSub(command, sub string) string {
+	command = strings.ToLower(command)
+	if both := command + "|" + strings.ToLower(sub); sub != "" && needs(both) != "" {
+		return both
+	}
+	return command
+}

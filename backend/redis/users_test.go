@@ -1,0 +1,55 @@
+package redis_test
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+// Everything that the suite asks of a backend can be had with the lines of docs/REDIS.md:
+// a command or a key that they lack ends in the server's log of refusals.
+func TestConformanceOfTheUsersOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/REDIS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile(` \+\S+`)
+	var rules []any
+	for _, line := range regexp.MustCompile(`(?m)^ACL SETUSER weir-.*$`).FindAllString(string(page), -1) {
+		for _, rule := range commands.FindAllString(line, -1) {
+			rules = append(rules, strings.TrimSpace(rule))
+		}
+	}
+	versions := redistest.Versions()
+	for _, version := range []string{redistest.System, versions[len(versions)-1]} {
+		t.Run(version, func(t *testing.T) {
+			s := redistest.Start(t, redistest.Options{Version: version})
+			admin := s.Client()
+			open := func(t testing.TB, stream, group string) backend.Backend {
+				keys := []any{"ACL", "SETUSER", "weir", "on", ">sesame", "~" + stream, "~{" + stream + "}:*"}
+				if strings.Contains(stream, "{") {
+					keys[6] = "~" + stream + ":*"
+				}
+				if err := admin.Do(t.Context(), append(keys, rules...)...).Err(); err != nil {
+					t.Fatal(err)
+				}
+				return openOn(t, fmt.Sprintf("redis://weir:sesame@%s/0?stream=%s&group=%s", s.Addr(), url.QueryEscape(stream), url.QueryEscape(group)))
+			}
+			h := harness("users of redis "+version, "")
+			h.OpenGroup = open
+			h.Open = func(t testing.TB, stream string) backend.Backend { return open(t, stream, "weir") }
+			backendtest.Run(t, h)
+			refused, err := admin.Do(t.Context(), "ACL", "LOG").Slice()
+			if err != nil || len(refused) > 0 {
+				t.Errorf("refused on the way: %v, %v", refused, err)
+			}
+		})
+	}
+}

@@ -1,36 +1,88 @@
 package weir
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/weirmq/weir/backend"
 )
 
-// batch is the messages of one publish and what has become of them so far.
+// batch is the messages of one publish and what has become of them so far. They
+// are stored in parts, one after the other, as large as the guard has room for.
 type batch struct {
-	total  int
-	left   []Message // not decided yet
+	all    []Message
+	one    bool      // it ends with its first part
+	from   int       // where the part under way begins
+	begun  int       // where it ends; what is behind waits for its turn
+	left   []Message // of the part, not decided yet
 	failed int
 
 	// All three stay nil until something goes wrong.
-	at   []int   // where each of left stands in the caller's slice; nil: the same place
+	at   []int   // where each of left stands in the caller's slice; nil: one behind the other, from the part's begin
 	lost []error // for each of left, that an answer about it was lost; nil: of none
 	errs []error // of those that failed, by the caller's places
 
 	whole error // the one error that all messages failed with
 }
 
-// fail ends what is left with err.
+// next begins a part of n messages.
+func (b *batch) next(n int) {
+	b.from, b.at, b.lost = b.begun, nil, nil
+	b.begun += n
+	b.left = b.all[b.from:b.begun]
+}
+
+// cut leaves out what is behind the part under way if it is the only one.
+func (b *batch) cut() {
+	if b.one && b.begun > 0 {
+		b.all = b.all[:b.begun]
+	}
+}
+
+// halve makes a part of which nothing has been sent half as large. It returns false
+// if it cannot be smaller.
+func (b *batch) halve() bool {
+	n := len(b.left)
+	if n < 2 || n < b.begun-b.from || b.at != nil || b.lost != nil {
+		return false
+	}
+	b.begun = b.from
+	b.next(n / 2)
+	return true
+}
+
+// fail ends with err what is left and what has not begun.
 func (b *batch) fail(err error) {
-	if len(b.left) == b.total && b.lost == nil {
-		b.whole, b.failed, b.left = err, b.total, nil
+	b.cut()
+	if b.from == 0 && len(b.left) == b.begun && b.lost == nil {
+		b.whole, b.failed, b.begun, b.left = err, len(b.all), len(b.all), nil
 		return
 	}
+	b.endLeft(err)
+	b.next(len(b.all) - b.begun)
+	b.endLeft(err)
+}
+
+func (b *batch) endLeft(err error) {
 	for i := range b.left {
 		b.end(i, err)
 	}
 	b.left = nil
+}
+
+// partFailed returns the error of a part of which nothing is stored for a reason
+// that holds for what is behind it, too.
+func (b *batch) partFailed(ctx context.Context) error {
+	if b.whole != nil {
+		return b.whole
+	}
+	for i := b.from; i < b.begun; i++ {
+		if b.errs == nil || b.errs[i] == nil || ctx.Err() == nil && !backend.Retryable(b.errs[i]) {
+			return nil
+		}
+	}
+	return b.errs[b.from]
 }
 
 // end makes err the outcome of the i-th of left. Once an answer was lost, no
@@ -40,7 +92,7 @@ func (b *batch) end(i int, err error) {
 		err = fmt.Errorf("%w; sent again with the same key: %v", b.lost[i], err)
 	}
 	if b.errs == nil {
-		b.errs = make([]error, b.total)
+		b.errs = make([]error, len(b.all))
 	}
 	b.errs[b.place(i)] = err
 	b.failed++
@@ -48,7 +100,7 @@ func (b *batch) end(i int, err error) {
 
 func (b *batch) place(i int) int {
 	if b.at == nil {
-		return i
+		return b.from + i
 	}
 	return b.at[i]
 }
@@ -85,7 +137,7 @@ func (b *batch) settle(results []backend.Appended, err error, may bool) (full *b
 		next.at = append(next.at, b.place(i))
 		next.lost = append(next.lost, before)
 	}
-	if b.failed == b.total && len(results) == 0 && b.lost == nil {
+	if b.failed == len(b.all) && len(results) == 0 && b.lost == nil {
 		b.whole = err
 	}
 	b.left, b.at, b.lost = next.left, next.at, nil

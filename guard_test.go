@@ -284,20 +284,3 @@ func TestOneReadingGivesOutNoMoreRoomThanItSaw(t *testing.T) {
 		}
 	})
 }
-
-func TestBatchNeedsRoomForAllItsMessages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := guard(t, weir.ProducerConfig{MaxDepth: 100, BackpressureRetries: -1})
-		g.pretend(0, 71)
-		if err := g.PublishBatch(t.Context(), make([]weir.Message, 9)); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		refusedFor(t, g.PublishBatch(t.Context(), make([]weir.Message, 10)), weir.QueueFull)
-		g.pretend(0, 0)
-		time.Sleep(time.Second)
-		if err := g.PublishBatch(t.Context(), make([]weir.Message, 81)); err != nil {
-			t.Errorf("a batch beyond the limit into an empty queue: %v", err)
-		}
-	})
-}

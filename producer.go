@@ -91,22 +91,47 @@ func (p *Producer) one(ctx context.Context, m Message, try bool) error {
 	return err
 }
 
-// PublishBatch stores messages in order, as one publish does: for the gate and
-// the window it is one request, for the depth all its messages count. A batch of
-// more messages than the depth's limit waits for an empty queue.
+// PublishBatch stores messages in order, as many at a time as the guard has room
+// for: above the soft limit one by one, each behind its sleep. For the gate and the
+// window it is one request.
 //
 // An error that holds for all messages is returned as it is; a *BatchError says
 // for each what became of it. An empty batch does nothing.
 func (p *Producer) PublishBatch(ctx context.Context, msgs []Message) error {
+	if len(msgs) == 0 {
+		return nil
+	}
+	if err := p.checkAll(msgs); err != nil {
+		return err
+	}
+	return p.publish(ctx, msgs, false)
+}
+
+// PublishSome stores as many of the first messages as there is room for, at least
+// one, in one write, and leaves the others to the caller's next call. For the first
+// one it is kept waiting as Publish is. n is how many were tried; an error is theirs,
+// as of a PublishBatch of them alone.
+func (p *Producer) PublishSome(ctx context.Context, msgs []Message) (n int, err error) {
+	if len(msgs) == 0 {
+		return 0, nil
+	}
+	if err := p.checkAll(msgs); err != nil {
+		return len(msgs), err
+	}
+	began := time.Now()
+	b := batch{all: msgs, one: true}
+	p.guarded(&visit{ctx: ctx, now: began, n: int64(len(msgs))}, &b)
+	p.attempted(len(b.all))
+	return len(b.all), p.finish(&b, began)
+}
+
+func (p *Producer) checkAll(msgs []Message) error {
 	for i := range msgs {
 		if err := checkMessage(&msgs[i]); err != nil {
 			return p.refuseInvalid(len(msgs), fmt.Errorf("message %d: %w", i, err))
 		}
 	}
-	if len(msgs) == 0 {
-		return nil
-	}
-	return p.publish(ctx, msgs, false)
+	return nil
 }
 
 func (p *Producer) refuseInvalid(n int, err error) error {
@@ -119,14 +144,20 @@ func (p *Producer) refuseInvalid(n int, err error) error {
 func (p *Producer) publish(ctx context.Context, msgs []Message, try bool) error {
 	began := time.Now()
 	p.attempted(len(msgs))
-	b := batch{left: msgs, total: len(msgs)}
+	b := batch{all: msgs}
 	p.guarded(&visit{ctx: ctx, now: began, try: try, n: int64(len(msgs))}, &b)
-	if h := p.guard.hooks.Published; h != nil && b.failed < b.total {
-		h(p.guard.name, b.total-b.failed, time.Since(began))
-	}
-	return p.outcome(&b)
+	return p.finish(&b, began)
 }
 
+// finish tells what became of b.
+func (p *Producer) finish(b *batch, began time.Time) error {
+	if h := p.guard.hooks.Published; h != nil && b.failed < len(b.all) {
+		h(p.guard.name, len(b.all)-b.failed, time.Since(began))
+	}
+	return p.outcome(b)
+}
+
+// guarded stores b in parts, each past the doors behind the gate and the window.
 func (p *Producer) guarded(v *visit, b *batch) {
 	if err := p.closedOr(v.ctx); err != nil {
 		b.fail(err)
@@ -137,20 +168,41 @@ func (p *Producer) guarded(v *visit, b *batch) {
 		return
 	}
 	defer p.guard.shed.leave()
-	if err := p.guard.lag(v); err != nil {
-		b.fail(err)
-		return
+	for err := error(nil); ; err = p.guard.newer(v) {
+		if err == nil {
+			err = p.guard.lag(v)
+		}
+		if err != nil {
+			b.fail(err)
+			return
+		}
+		v.n = p.guard.part(v)
+		b.next(int(v.n))
+		p.store(v, b)
+		b.cut()
+		if b.begun == len(b.all) {
+			return
+		}
+		if err := b.partFailed(v.ctx); err != nil {
+			b.fail(err)
+			return
+		}
+		*v = visit{ctx: v.ctx, now: time.Now(), done: v.done, n: int64(len(b.all) - b.begun), r: v.r}
 	}
-	p.store(v, b)
 }
 
-// store appends what there is room for. What the server refuses for want of room
-// counts as one more look at a full queue.
+// store appends the part of b under way, or as much of it as there is room for. What
+// the server refuses for want of room counts as one more look at a full queue.
 func (p *Producer) store(v *visit, b *batch) {
 	for try := 1; ; try++ {
 		room, err := p.guard.depth(v)
+		for !room && err == nil && b.halve() {
+			v.n = int64(len(b.left))
+			room, err = p.guard.depth(v)
+		}
 		var full *backend.FullError
 		if room {
+			b.cut()
 			full = p.append(v.ctx, b)
 			p.guard.landed(v)
 			if len(b.left) == 0 {
@@ -201,7 +253,7 @@ func (p *Producer) outcome(b *batch) error {
 		p.tellAway(nil)
 		return nil
 	case b.whole != nil:
-		p.failed(b.total, failureReason(b.whole))
+		p.failed(len(b.all), failureReason(b.whole))
 		p.tellAway(b.whole)
 		return b.whole
 	}
@@ -215,7 +267,7 @@ func (p *Producer) outcome(b *batch) error {
 	for reason, n := range counts {
 		p.failed(n, reason)
 	}
-	if b.total == 1 {
+	if len(b.all) == 1 {
 		return b.errs[0]
 	}
 	return &BatchError{Errs: b.errs}

@@ -306,3 +306,96 @@ func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItIsOver(t *testing.T) {
 		}
 	})
 }
+
+func TestABatchIsAsLargeAsTheRoom(t *testing.T) {
+	backlog := weir.ProducerConfig{LagSignal: weir.SignalBacklog, LagWarn: -1, LagPause: 200}
+	for name, c := range map[string]struct {
+		config   weir.ProducerConfig
+		workers  int64 // what they publish; -1: nothing, and nobody works
+		messages int
+		stored   int64
+		sleeps   int
+		appends  int
+		takes    time.Duration // until all are stored; 0: they never are
+	}{
+		"no limit near":        {messages: 500, stored: 500, appends: 1},
+		"above the soft limit": {workers: 60, messages: 30, stored: 30, sleeps: 30, appends: 30, takes: 15 * time.Second},
+		"up to the hard limit": {config: backlog, workers: -1, messages: 500, stored: 201, appends: 1},
+		"up to the soft, then one by one": {
+			config:  weir.ProducerConfig{LagSignal: weir.SignalBacklog, LagWarn: 50, LagPause: 60},
+			workers: -1, messages: 500, stored: 61, sleeps: 10, appends: 11,
+		},
+		"up to the depth": {config: weir.ProducerConfig{MaxDepth: 100}, workers: -1, messages: 500, stored: 80, appends: 1},
+		"guard off":       {config: weir.ProducerConfig{Guard: weir.GuardOff}, workers: 600, messages: 500, stored: 500, appends: 1},
+		"shadow":          {config: weir.ProducerConfig{Guard: weir.GuardShadow}, workers: 600, messages: 500, stored: 500, appends: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := guard(t, c.config)
+				if c.workers >= 0 {
+					g.pretend(c.workers, 0)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				began := time.Now()
+				err := g.PublishBatch(ctx, make([]weir.Message, c.messages))
+				took := time.Since(began)
+				if all := c.stored == int64(c.messages); all != (err == nil) || all && took != c.takes {
+					t.Errorf("%v after %s", err, took)
+				}
+				wantFailed(t, err, c.messages-int(c.stored))
+				if n := len(g.slowed[weir.SoftSleep]); n != c.sleeps {
+					t.Errorf("%d sleeps, want %d", n, c.sleeps)
+				}
+				if n := g.fake.Calls(backendtest.OpAppend); n != c.appends {
+					t.Errorf("%d appends, want %d", n, c.appends)
+				}
+				if n := g.entries(t); n != c.stored {
+					t.Errorf("%d stored, want %d", n, c.stored)
+				}
+			})
+		})
+	}
+}
+
+// wantFailed wants the last n messages of a batch to have failed, and no others.
+func wantFailed(t *testing.T, err error, n int) {
+	t.Helper()
+	var batch *weir.BatchError
+	if n == 0 || !errors.As(err, &batch) {
+		if (err == nil) != (n == 0) {
+			t.Errorf("got %v, want a *BatchError with %d failures", err, n)
+		}
+		return
+	}
+	for i, e := range batch.Errs {
+		if (e != nil) != (i >= len(batch.Errs)-n) {
+			t.Fatalf("message %d of %d: %v; want the last %d to fail", i, len(batch.Errs), e, n)
+		}
+	}
+}
+
+func TestPublishSomeLeavesTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.pretend(60, 0)
+		n, err := g.PublishSome(t.Context(), make([]weir.Message, 500))
+		if n != 1 || err != nil || g.attempts != 1 || g.stored != 1 {
+			t.Errorf("above the soft limit: %d tried, %v; hooks say %d and %d stored, want 1", n, err, g.attempts, g.stored)
+		}
+		g.pretend(0, 0)
+		time.Sleep(time.Second)
+		if n, err = g.PublishSome(t.Context(), make([]weir.Message, 500)); n != 500 || err != nil {
+			t.Errorf("with room: %d tried, %v; want 500", n, err)
+		}
+		time.Sleep(time.Second)
+		g.pretend(0, 7900)
+		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backend.ErrUnavailable})
+		time.Sleep(time.Second)
+		n, err = g.PublishSome(t.Context(), make([]weir.Message, 500))
+		var batch *weir.BatchError
+		if n != 100 || !errors.Is(err, weir.ErrUnavailable) || errors.As(err, &batch) {
+			t.Errorf("room for 100 and no server: %d tried, %v", n, err)
+		}
+	})
+}

@@ -263,6 +263,24 @@ type Room struct {
 	Err error
 }
 
+// PlaceKeeper is a backend that keeps, beside the stream, how much of a source it
+// holds: a file that is published line by line, say. Repeats are then harmless at the
+// price of one place, where idempotency keys cost one for each message.
+type PlaceKeeper interface {
+	// AppendAt stores all messages, which are those of source from the at-th on, or
+	// none. If messages behind at are stored already it stores nothing and says how
+	// far they go, which need not be as far as these ones. A place is kept as long as
+	// an idempotency key after its last append.
+	AppendAt(ctx context.Context, source string, at uint64, msgs []Message) (Placed, error)
+}
+
+// Placed is the place of a source.
+type Placed struct {
+	Next   uint64 // the first message that is not stored
+	LastID string // of the one before it
+	Known  bool   // it was there already: nothing was stored
+}
+
 // Reader is a backend whose records can be followed without a group.
 type Reader interface {
 	// Read returns records behind a cursor, waiting up to Block for the first.

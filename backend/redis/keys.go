@@ -22,7 +22,7 @@ type keys struct {
 	trimmed string // what weir has removed from the stream (hash)
 	about   string // what weir knows of the stream (hash, see roster.go)
 	workers string // the consumers of the group that are weir's (hash: name -> how long its leases last in ms)
-	idem    string // prefix of one key per idempotency key (string: ID of the entry, expires)
+	idem    string // prefix of one key per idempotency key (string: ID of the entry, expires) or source (see place.lua)
 }
 
 // keysOf names the keys for a stream and a group.

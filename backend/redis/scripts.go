@@ -12,6 +12,9 @@ import (
 //go:embed lua/append.lua
 var appendSource string
 
+//go:embed lua/place.lua
+var placeSource string
+
 //go:embed lua/take.lua
 var takeSource string
 
@@ -49,6 +52,7 @@ var scripts = map[string]script{}
 
 var (
 	appendScript = newScript(appendSource)
+	placeScript  = newScript(placeSource)
 	takeScript   = newScript(takeSource)
 	settleScript = newScript(settleSource)
 	deadScript   = newScript(deadSource)

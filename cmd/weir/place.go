@@ -46,8 +46,11 @@ func newPlace(path, topic, run string) *place {
 	return &place{path: path, topic: topic, run: run, sum: sha256.New()}
 }
 
+// source names the run's input.
+func (p *place) source() string { return "publish:" + p.run }
+
 // key is the idempotency key of the message that comes after n more behind this place.
-func (p *place) key(n uint64) string { return fmt.Sprintf("publish:%s:%d", p.run, p.count+n) }
+func (p *place) key(n uint64) string { return fmt.Sprintf("%s:%d", p.source(), p.count+n) }
 
 // add moves the place behind one record.
 func (p *place) add(data []byte) {

@@ -28,12 +28,13 @@ stands before it is sent, it and the rest are not.
 Messages keep their order and go through the guard: while the workers are behind,
 publish slows down, pauses, and waits when the stream is too deep (--guard off sends
 straight through; QUEUE_MAX_DEPTH and the lag limits are settings, see --config).
+The limits hold for each message, so a write is as large as there is room for.
 SIGHUP, or a change of the --config file, puts new settings into effect.
 
 Lost connections, restarts, refusals for load and a full stream are waited out; after
 --give-up without progress the command ends with an error. A write whose answer was
-lost is repeated under the same idempotency key, so it is stored once. On Redis each
-key takes some memory for a day; --at-least-once does without.
+lost is repeated under the same idempotency key, so it is stored once; on Redis the
+place of the run is kept in one key for a day. --at-least-once does without.
 
 With --resume FILE the command keeps its place in FILE after each write. Run again
 with the same FILE it goes on there, also after it was killed itself; input that

@@ -28,10 +28,12 @@ type courier struct {
 	publisher *publisher
 	topic     *topicWriter // nil: not a weir server
 
+	places backend.PlaceKeeper // nil: the backend keeps none, each message has a key of its own
+
 	// Of the batch under way.
 	noted   bool
 	unsure  time.Time // when a try was made first whose outcome is not known
-	stored  int       // under a server's key; others store what they are sent
+	stored  int       // by a write of all or none: an earlier try may have had another length
 	deduped int
 	lastID  string
 }
@@ -54,6 +56,9 @@ func newCourier(ctx context.Context, cmd *cobra.Command, p *publisher, url strin
 			_ = s.Close()
 			return nil, err
 		}
+	}
+	if !p.opt.noKeys {
+		c.places, _ = s.Backend().(backend.PlaceKeeper)
 	}
 	p.stream = s.Info().Stream
 	p.place = newPlace(p.opt.resume, p.stream, newRunName())
@@ -109,7 +114,7 @@ func (c *courier) begin() {
 	c.noted, c.unsure, c.stored, c.deduped = false, time.Time{}, 0, 0
 }
 
-// Append writes a batch. Its messages are those of one PublishBatch.
+// Append writes a batch. Its messages are the first ones that are pending.
 func (c *courier) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
 	now := time.Now()
 	if !c.noted {
@@ -124,9 +129,12 @@ func (c *courier) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	}
 	var out []backend.Appended
 	var err error
-	if c.topic != nil {
+	switch {
+	case c.topic != nil:
 		out, err = c.topic.write(ctx, msgs, &c.stored)
-	} else {
+	case c.places != nil:
+		out, err = c.appendAt(ctx, msgs)
+	default:
 		out, err = c.Backend.Append(ctx, msgs)
 	}
 	if errors.Is(err, backend.ErrOutcomeUnknown) && c.unsure.IsZero() {
@@ -138,6 +146,23 @@ func (c *courier) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	return out, err
 }
 
+// appendAt writes a batch behind the place that the backend keeps for the run, all
+// or none. A write of an earlier run that was under way may have moved it already,
+// by fewer messages or by more.
+func (c *courier) appendAt(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
+	place := c.publisher.place
+	placed, err := c.places.AppendAt(ctx, place.source(), place.count, msgs)
+	if err != nil {
+		return nil, err
+	}
+	c.stored = int(placed.Next - place.count)
+	out := make([]backend.Appended, len(msgs))
+	for i := range out {
+		out[i] = backend.Appended{ID: placed.LastID, Deduped: placed.Known}
+	}
+	return out, nil
+}
+
 // count keeps what the answer to a whole batch says.
 func (c *courier) count(out []backend.Appended) {
 	for _, a := range out {
@@ -145,8 +170,8 @@ func (c *courier) count(out []backend.Appended) {
 			c.deduped++
 		}
 	}
-	if c.deduped > 0 && c.topic != nil {
-		c.deduped = c.stored // all under one key
+	if c.deduped > 0 && (c.topic != nil || c.places != nil) {
+		c.deduped = c.stored
 	}
 	if len(out) > 0 {
 		c.lastID = out[len(out)-1].ID

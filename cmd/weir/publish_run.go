@@ -166,8 +166,8 @@ func batchLen(records []inputRecord, limit int) int {
 	return n
 }
 
-// send publishes one batch, trying again for as long as that is of use. A
-// message's key is made of the run and the record's number.
+// send publishes as much of a batch as there is room for, trying again for as long
+// as that is of use. A message's key is made of the run and the record's number.
 func (p *publisher) send(ctx context.Context, batch []inputRecord) error {
 	msgs := make([]weir.Message, len(batch))
 	for i, r := range batch {
@@ -176,9 +176,9 @@ func (p *publisher) send(ctx context.Context, batch []inputRecord) error {
 			msgs[i].IdempotencyKey = p.place.key(uint64(i))
 		}
 	}
-	err := p.try(ctx, msgs)
+	n, err := p.try(ctx, msgs)
 	if err == nil {
-		return p.acknowledged(ctx, len(batch))
+		return p.acknowledged(ctx, n)
 	}
 	if p.courier.noted && p.courier.unsure.IsZero() { // certainly not stored
 		err = errors.Join(err, p.place.end())
@@ -186,8 +186,9 @@ func (p *publisher) send(ctx context.Context, batch []inputRecord) error {
 	return err
 }
 
-// try publishes until it is answered, or --give-up has passed.
-func (p *publisher) try(ctx context.Context, msgs []weir.Message) error {
+// try publishes until it is answered, or --give-up has passed, and returns how many
+// of the messages were sent.
+func (p *publisher) try(ctx context.Context, msgs []weir.Message) (n int, err error) {
 	begin := time.Now()
 	p.courier.begin()
 	limited, cancel := ctx, context.CancelFunc(func() {})
@@ -198,39 +199,39 @@ func (p *publisher) try(ctx context.Context, msgs []weir.Message) error {
 	var last error
 	var failing stubborn
 	for try := 1; ; try++ {
-		err := p.producer.PublishBatch(limited, msgs)
+		n, err := p.producer.PublishSome(limited, msgs)
 		if err == nil {
-			return nil
+			return n, nil
 		}
 		if limited.Err() == nil {
 			last = err
 		}
 		switch {
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return 0, ctx.Err()
 		case limited.Err() != nil || p.opt.giveUp > 0 && time.Since(begin) > p.opt.giveUp:
-			return fmt.Errorf("gave up after %s without progress (--give-up): %w", p.opt.giveUp, cmp.Or(last, err))
+			return 0, fmt.Errorf("gave up after %s without progress (--give-up): %w", p.opt.giveUp, cmp.Or(last, err))
 		case !retryable(err) || failing.last(err):
-			return err
+			return 0, err
 		}
 		wait := max(client.Backoff(try, p.retryMin, p.retryMax), retryAfter(err))
 		p.progress.waiting(err, wait)
 		if client.Sleep(limited, wait) != nil && ctx.Err() != nil {
-			return ctx.Err()
+			return 0, ctx.Err()
 		}
 	}
 }
 
-// acknowledged moves the place behind what is stored. A server answers the repeat
-// of a write with the count of the first try, which may have held fewer records,
-// or more if it was an earlier run's.
+// acknowledged moves the place behind the n records that are stored. The repeat of
+// a whole write is answered with the length of the first try, which may have held
+// fewer records, or more if it was an earlier run's.
 func (p *publisher) acknowledged(ctx context.Context, n int) error {
 	c := p.courier
-	if c.topic != nil && c.stored != n {
+	if c.topic != nil || c.places != nil {
 		n = c.stored
-		if err := p.readUpTo(ctx, n); err != nil {
-			return err
-		}
+	}
+	if err := p.readUpTo(ctx, n); err != nil {
+		return err
 	}
 	p.deduped += uint64(c.deduped)
 	for _, r := range p.pending[:n] {

@@ -1,6 +1,7 @@
 package library
 
 import (
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,10 +43,10 @@ func TestASIGTERMInAPauseEndsPublishAtOnceAndItsPlaceIsKept(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.pressure(60) // above the soft limit: a sleep for each write
+	s.pressure(60) // above the soft limit: a sleep for each message
 	args := []string{"publish", "--resume", place, "--batch", "100", s.url, path}
 	p := weirtest.Go(t, nil, args...)
-	s.eventually("a part is stored", func() bool { return s.client.XLen(t.Context(), s.stream).Val() >= 100 })
+	s.eventually("a part is stored", func() bool { return s.client.XLen(t.Context(), s.stream).Val() >= 1 })
 	s.pressure(500)
 	s.eventually("the guard says that it pauses", func() bool { return strings.Contains(p.Stderr.String(), "QUEUE.BACKPRESSURE") })
 	n := len(s.stored())
@@ -96,4 +97,78 @@ func TestAChangedSettingsFileTakesEffectWhilePublishWaits(t *testing.T) {
 		t.Errorf("stored %v", got)
 	}
 	t.Logf("published %s after the file was changed", time.Since(start).Round(time.Millisecond))
+}
+
+func TestPublishWeighsTheLimitsForEachLine(t *testing.T) {
+	s := newSite(t, "orders", "billing")
+	s.pressure(60)
+	path := s.file(numbered("order", 40)...)
+	out := weirtest.Must(t, "publish", "--json", "--lag-warn-sleep", "5ms", s.url, path)
+	if !strings.Contains(out, `"waits":40}`) || len(s.stored()) != 40 {
+		t.Errorf("40 lines above the soft limit gave %s and %d stored, want a sleep for each", out, len(s.stored()))
+	}
+
+	s = newSite(t, "orders", "billing")
+	if err := s.client.XGroupCreateMkStream(t.Context(), s.stream, s.group, "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	path = s.file(numbered("order", 1000)...)
+	p := weirtest.Go(t, nil, "publish", "--lag-signal", "backlog", "--lag-warn", "-1", "--lag-pause", "200", "--give-up", "1s", s.url, path)
+	if p.Wait() == 0 {
+		t.Error("1,000 lines were published past a hard limit of 200 with nobody at work")
+	}
+	if n := len(s.stored()); n != 201 {
+		t.Errorf("%d messages stored, want 201: the one that reaches the limit passes", n)
+	}
+}
+
+// file writes lines to a new file.
+func (s *site) file(lines ...string) string {
+	s.t.Helper()
+	path := filepath.Join(s.t.TempDir(), "lines")
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+func TestAPublishKilledAtAnyMomentAndRepeatedStoresEveryLineOnce(t *testing.T) {
+	s := newSite(t, "orders", "billing")
+	s.SetArgs("--appendonly", "yes", "--appendfsync", "always")
+	s.Restart()
+	lines := numbered("order", 30_000)
+	path, place := s.file(lines...), filepath.Join(t.TempDir(), "place")
+	random := rand.New(rand.NewPCG(1, 2))
+	kills := 0
+	for done := false; !done; {
+		batch := []string{"1", "7", "100", "500", "2000"}[random.IntN(5)]
+		p := weirtest.Go(t, nil, "publish", "--guard", "off", "--resume", place, "--batch", batch, s.url, path)
+		select {
+		case <-p.Exited():
+			p.Succeed()
+			done = true
+		case <-time.After(time.Duration(20+random.IntN(150)) * time.Millisecond):
+			server := random.IntN(4) == 0
+			if server {
+				s.Kill()
+			}
+			p.Signal(syscall.SIGKILL)
+			<-p.Exited()
+			kills++
+			if server {
+				s.Restart()
+			}
+		}
+	}
+	if got := s.stored(); strings.Join(got, " ") != strings.Join(lines, " ") {
+		t.Errorf("%d messages stored, want the %d once each and in order", len(got), len(lines))
+	}
+	if kills < 5 {
+		t.Errorf("only %d kills", kills)
+	}
+	keys, err := s.client.Keys(t.Context(), "*").Result()
+	if err != nil || len(keys) > 3 {
+		t.Errorf("keys left behind: %v, %v; want the stream and one place", keys, err)
+	}
+	t.Logf("%d lines stored once each over %d kills of weir publish, some of Redis too; keys left: %v", len(lines), kills, keys)
 }

@@ -1,0 +1,71 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
+)
+
+var _ backend.PlaceKeeper = (*Backend)(nil)
+
+// AppendAt stores messages of a source in one script: all or none, also if the
+// server is killed in the middle, since it logs what a script writes as one.
+func (b *Backend) AppendAt(ctx context.Context, source string, at uint64, msgs []backend.Message) (backend.Placed, error) {
+	now, limits := time.Now(), b.features.Load()
+	args := append(make([]any, 0, 2+6*len(msgs)), idempotencyWindow.Milliseconds(), at)
+	for i := range msgs {
+		err := limits.fit(&msgs[i])
+		if err != nil {
+			return backend.Placed{}, fmt.Errorf("message %d: %w", i, err)
+		}
+		n := len(args)
+		if args, err = appendFields(append(args, 0), &msgs[i], now); err != nil {
+			return backend.Placed{}, err
+		}
+		args[n] = len(args) - n - 1
+	}
+	wait, err := b.guarantee(ctx)
+	if err != nil || len(msgs) == 0 {
+		return backend.Placed{Next: at}, err
+	}
+	store := placeScript.cmd(ctx, []string{b.keys.stream, b.keys.idem + source}, args...)
+	cmds := []redis.Cmder{store}
+	if wait != nil {
+		cmds = append(cmds, wait)
+	}
+	_ = b.do(ctx, cmds...)
+	if err = store.Err(); err != nil {
+		return backend.Placed{}, err
+	}
+	placed, err := parsePlaced(store.Val())
+	if err == nil && wait != nil {
+		err = b.replicated(wait)
+	}
+	return placed, err
+}
+
+// parsePlaced reads [next, ID of the last, whether nothing was stored].
+func parsePlaced(reply []byte) (p backend.Placed, err error) {
+	r := replyReader{reply}
+	if _, err = r.array(); err != nil {
+		return p, err
+	}
+	next, err := r.text()
+	if err != nil {
+		return p, err
+	}
+	if p.Next, err = strconv.ParseUint(next, 10, 64); err != nil {
+		return p, fmt.Errorf("redis: place %q: %w", next, err)
+	}
+	if p.LastID, err = r.text(); err != nil {
+		return p, err
+	}
+	known, err := r.int()
+	p.Known = known == 1
+	return p, err
+}

@@ -2,23 +2,42 @@ package weir
 
 import "time"
 
-// part is how many of the visit's messages may go at once, by the reading that it
-// was judged by last: one above the soft limit, where each has its sleep, else as
-// many as fit below the limits. It is 1 at least; whether there is room is for depth.
-func (g *guard) part(v *visit) int64 {
+// part is how many of a visit's next messages may go at once, of which there are
+// most: one above the soft limit, where each has its sleep, else as many as fit below
+// the limits. It is 1 at least; whether there is room is for depth.
+func (g *guard) part(v *visit, most int64) (int64, error) {
 	set := g.settings.Load()
-	if v.n == 1 || v.done || set.shadow || set.rules == GuardOff || v.r == nil {
-		return v.n
+	if most == 1 || v.done || set.shadow || set.rules == GuardOff || v.r == nil {
+		return most, nil
 	}
 	if is, _ := g.judge(set, v.r, time.Now()); is != nominal {
-		return 1
+		return 1, nil
 	}
-	n, since := min(v.n, set.limit), g.signals.appended.Load()-v.r.appended
-	if depth, known := v.r.depth(); known {
-		n = min(n, set.limit-depth-since)
+	if !v.r.shared {
+		return set.fitting(v.r, g.signals.appended.Load()-v.r.appended, most), nil
 	}
-	if backlog, known := v.r.signal(SignalBacklog); known && set.LagSignal == SignalBacklog {
-		for _, limit := range []int64{set.LagWarn, set.LagPause} {
+	n := set.fitting(v.r, v.r.promised, most)
+	if n == most {
+		return n, nil
+	}
+	// Near a limit no more than this process was given.
+	if v.r.at.Before(v.now) {
+		if err := g.newer(v); err != nil {
+			return 0, err
+		}
+	}
+	return max(1, min(set.fitting(v.r, 0, most), g.signals.left.Load())), nil
+}
+
+// fitting is how many of most messages fit below the limits if that many came since
+// the reading, and 1 if none does.
+func (s *settings) fitting(r *reading, since, most int64) int64 {
+	n := min(most, s.limit)
+	if depth, known := r.depth(); known {
+		n = min(n, s.limit-depth-since)
+	}
+	if backlog, known := r.signal(SignalBacklog); known && s.LagSignal == SignalBacklog {
+		for _, limit := range []int64{s.LagWarn, s.LagPause} {
 			if limit >= 0 {
 				n = min(n, limit-backlog-since+1) // the one that reaches a limit passes
 			}

@@ -120,7 +120,7 @@ func (p *Producer) PublishSome(ctx context.Context, msgs []Message) (n int, err 
 	}
 	began := time.Now()
 	b := batch{all: msgs, one: true}
-	p.guarded(&visit{ctx: ctx, now: began, n: int64(len(msgs))}, &b)
+	p.guarded(&visit{ctx: ctx, now: began, n: 1}, &b)
 	p.attempted(len(b.all))
 	return len(b.all), p.finish(&b, began)
 }
@@ -145,7 +145,7 @@ func (p *Producer) publish(ctx context.Context, msgs []Message, try bool) error 
 	began := time.Now()
 	p.attempted(len(msgs))
 	b := batch{all: msgs}
-	p.guarded(&visit{ctx: ctx, now: began, try: try, n: int64(len(msgs))}, &b)
+	p.guarded(&visit{ctx: ctx, now: began, try: try, n: 1}, &b)
 	return p.finish(&b, began)
 }
 
@@ -172,11 +172,13 @@ func (p *Producer) guarded(v *visit, b *batch) {
 		if err == nil {
 			err = p.guard.lag(v)
 		}
+		if err == nil {
+			v.n, err = p.guard.part(v, int64(len(b.all)-b.begun))
+		}
 		if err != nil {
 			b.fail(err)
 			return
 		}
-		v.n = p.guard.part(v)
 		b.next(int(v.n))
 		p.store(v, b)
 		b.cut()
@@ -187,7 +189,7 @@ func (p *Producer) guarded(v *visit, b *batch) {
 			b.fail(err)
 			return
 		}
-		*v = visit{ctx: v.ctx, now: time.Now(), done: v.done, n: int64(len(b.all) - b.begun), r: v.r}
+		*v = visit{ctx: v.ctx, now: time.Now(), done: v.done, n: 1, r: v.r}
 	}
 }
 

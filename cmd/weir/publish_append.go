@@ -86,13 +86,24 @@ type withSignal struct {
 	backend.Signaler
 }
 
+// withShare is a courier whose backend also shares its room out.
+type withShare struct {
+	withSignal
+	backend.Sharer
+}
+
 // asBackend returns the courier with the abilities of its backend that a
 // Producer uses.
 func (c *courier) asBackend() backend.Backend {
-	if s, ok := c.Backend.(backend.Signaler); ok {
-		return withSignal{c, s}
+	signaler, ok := c.Backend.(backend.Signaler)
+	if !ok {
+		return c
 	}
-	return c
+	signals := withSignal{c, signaler}
+	if sharer, ok := c.Backend.(backend.Sharer); ok {
+		return withShare{signals, sharer}
+	}
+	return signals
 }
 
 // payload is what a message carries for a JSON value of the input: a string's

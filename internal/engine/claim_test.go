@@ -89,14 +89,8 @@ func TestADeliveryLimitWithoutDeadLettersIsNone(t *testing.T) {
 // and some behind that. The one deadline that it is told holds for all of them.
 func TestTheDeadlineToldHoldsForEveryJobOfTheClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var slow atomic.Int64 // ns that each sync takes
-		fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(o errorfs.Op) error {
-			if o.Kind == errorfs.OpFileSyncData || o.Kind == errorfs.OpFileSync {
-				time.Sleep(time.Duration(slow.Load()))
-			}
-			return nil
-		}))
-		e := openOn(t, fs, "a")
+		var slow atomic.Int64
+		e := openOn(t, slowSyncs(&slow), "a")
 		defer e.Close()
 		put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) {
 			c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter, c.LeaseMS = 2, true, "dead", 1000
@@ -125,6 +119,51 @@ func TestTheDeadlineToldHoldsForEveryJobOfTheClaim(t *testing.T) {
 			t.Errorf("a millisecond before the deadline that the claim was told, jobs %v are somebody else's", jobs)
 		}
 	})
+}
+
+// A job that is deleted while a claim moves it to the dead letters is deleted,
+// and no letter.
+func TestADeletedJobIsNoDeadLetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow atomic.Int64
+		e := openOn(t, slowSyncs(&slow), "a")
+		defer e.Close()
+		put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) {
+			c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter = 1, true, "dead"
+		}))
+		write(t, e, "q", "1", "2")
+		jobs := claimJobs(t, e, "q", "w", 2)
+		if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{1, 2}}); err != nil || len(jobs) != 2 {
+			t.Fatal(jobs, err)
+		}
+		slow.Store(int64(100 * time.Millisecond))
+		go func() {
+			time.Sleep(10 * time.Millisecond) // while the topic for the dead letters is made
+			if _, err := e.DeleteRecords(bg, "q", &api.DeleteRequest{BeforeSeq: 2, HasBefore: true}); err != nil {
+				t.Error(err)
+			}
+		}()
+		if jobs := claimJobs(t, e, "q", "w", 2); len(jobs) != 0 {
+			t.Error(jobs)
+		}
+		slow.Store(0)
+		if got, _ := mustFull(t, e, "dead"); fmt.Sprint(got) != "[1=2]" {
+			t.Errorf("dead letters %v, want job 2 alone", got)
+		}
+		if s := stateOf(t, e, "q"); s.Count != 0 || s.Queue.DeadLettered != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// slowSyncs is a disk whose syncs take as long as d says, in ns.
+func slowSyncs(d *atomic.Int64) vfs.FS {
+	return errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(o errorfs.Op) error {
+		if o.Kind == errorfs.OpFileSyncData || o.Kind == errorfs.OpFileSync {
+			time.Sleep(time.Duration(d.Load()))
+		}
+		return nil
+	}))
 }
 
 func TestAClaimStormHandsOutEachJobOnce(t *testing.T) {

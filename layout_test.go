@@ -281,6 +281,29 @@ func TestEveryHTTPServerHasAHeaderDeadline(t *testing.T) {
 	}
 }
 
+// What is copied out of the log is taken where it is written, so there is one
+// such place (and zeros, the mark and the list of what is lost are not copied).
+func TestTheLogWritesItsSegmentsInOnePlace(t *testing.T) {
+	writers := map[string]bool{"put": true, "createZeroed": true, "writeMark": true, "openMark": true, "MarkLost": true}
+	for _, s := range sources(t) {
+		if s.test() || s.dir() != "internal/wal" {
+			continue
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || writers[f.Name.Name] {
+				continue
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				if sel, ok := n.(*ast.SelectorExpr); ok && (sel.Sel.Name == "WriteAt" || sel.Sel.Name == "Write") {
+					t.Errorf("%s: %s writes a file itself; segments are written by put", s.at(sel.Pos()), f.Name.Name)
+				}
+				return true
+			})
+		}
+	}
+}
+
 func isHTTPServer(e ast.Expr) bool {
 	sel, ok := e.(*ast.SelectorExpr)
 	if !ok || sel.Sel.Name != "Server" {

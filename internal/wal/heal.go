@@ -252,7 +252,7 @@ func (l *Log) healFile(spare *spareFile, number uint32, image []byte) (vfs.File,
 			return nil, err
 		}
 	}
-	if _, err = file.WriteAt(image, 0); err == nil {
+	if err = put(file, number, 0, image); err == nil {
 		err = file.Sync()
 	}
 	if err == nil {

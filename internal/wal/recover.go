@@ -609,7 +609,7 @@ func (r *recovery) openTail(l *Log, durable uint64) error {
 		var b [groupHeaderSize]byte
 		groupHeader{epoch: l.mu.epoch, first: r.next, durable: durable, segment: l.mu.seg.number}.encode(b[:], l.seed)
 		f := l.mu.seg.file.Load()
-		if _, err := f.WriteAt(b[:], at); err != nil {
+		if err := put(f, l.mu.seg.number, at, b[:]); err != nil {
 			return err
 		}
 		if err := f.SyncData(); err != nil {
@@ -645,7 +645,7 @@ func (r *recovery) firstSegment(l *Log) error {
 	s := &segment{number: number, first: l.mu.nextLSN, last: l.mu.nextLSN - 1, live: l.mu.nextLSN, size: r.opt.SegmentBytes}
 	var b [segHeaderSize]byte
 	segHeader{number: number, first: s.first, epoch: l.mu.epoch, durable: s.last, size: uint64(s.size), id: l.id}.encode(b[:])
-	if _, err = f.WriteAt(b[:], 0); err == nil {
+	if err = put(f, number, 0, b[:]); err == nil {
 		err = f.Sync()
 	}
 	if err == nil {

@@ -24,7 +24,7 @@ type stallCase struct {
 }
 
 // put appends without waiting for the end of it.
-func put(l *Log, class Class) {
+func addOne(l *Log, class Class) {
 	go func() { _, _, _ = tryAdd(l, "", "x", class) }()
 }
 
@@ -43,25 +43,25 @@ var stallCases = []stallCase{
 	{name: "a sync that hangs, with a caller", want: "what was written is not synced",
 		do: func(_ *testing.T, l *Log, disk *faultFS, hang func()) {
 			hangAt(disk, hang, "sync", ofSegment)
-			put(l, Synced)
+			addOne(l, Synced)
 		}},
 	{name: "a sync that hangs behind a disk write", want: "what was written is not synced",
 		do: func(_ *testing.T, l *Log, disk *faultFS, hang func()) {
 			hangAt(disk, hang, "sync", ofSegment)
-			put(l, Written)
+			addOne(l, Written)
 		}},
 	{name: "a write that hangs", want: "what was appended is not written",
 		do: func(_ *testing.T, l *Log, disk *faultFS, hang func()) {
 			hangAt(disk, hang, "write", ofSegment)
-			put(l, Memory)
+			addOne(l, Memory)
 		}},
 	{name: "a sync that hangs while disk writes go on", want: "what was written is not synced",
 		do: func(_ *testing.T, l *Log, disk *faultFS, hang func()) {
 			hangAt(disk, hang, "sync", ofSegment)
-			put(l, Synced)
+			addOne(l, Synced)
 			go func() {
 				for range 100 {
-					put(l, Written)
+					addOne(l, Written)
 					time.Sleep(500 * time.Millisecond)
 				}
 			}()
@@ -72,7 +72,7 @@ var stallCases = []stallCase{
 			if err := backUp(l); err != nil {
 				t.Error(err)
 			}
-			put(l, Written)
+			addOne(l, Written)
 		}},
 	{name: "a failed file is never replaced", want: "a failed file is not replaced",
 		do: func(_ *testing.T, l *Log, disk *faultFS, hang func()) {
@@ -85,7 +85,7 @@ var stallCases = []stallCase{
 				}
 				return nil
 			})
-			put(l, Synced)
+			addOne(l, Synced)
 		}},
 	{name: "a lock that is held", want: "its lock is held",
 		do: func(_ *testing.T, l *Log, _ *faultFS, hang func()) {
@@ -141,8 +141,8 @@ var stallCases = []stallCase{
 			if err := backUp(l); err != nil {
 				t.Error(err)
 			}
-			put(l, Written)
-			put(l, Synced)
+			addOne(l, Written)
+			addOne(l, Synced)
 		}},
 	{name: "a full disk that every write is told of",
 		do: func(_ *testing.T, l *Log, disk *faultFS, _ func()) {
@@ -156,7 +156,7 @@ var stallCases = []stallCase{
 		}},
 	{name: "disk writes that may stay unsynced for five minutes",
 		opt: Options{FlushEvery: 5 * time.Minute},
-		do:  func(_ *testing.T, l *Log, _ *faultFS, _ func()) { put(l, Written) }},
+		do:  func(_ *testing.T, l *Log, _ *faultFS, _ func()) { addOne(l, Written) }},
 }
 
 // A log that does not move while work waits for it says so after 30 s, whatever

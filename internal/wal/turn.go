@@ -1,8 +1,11 @@
 package wal
 
 import (
+	"fmt"
 	"runtime"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // leaderTurns is how many writes a caller does before it hands the work to a
@@ -155,6 +158,17 @@ func (l *Log) writeTurnLocked() {
 	}
 }
 
+// put writes b into the file of a segment. Nothing else writes one: groups, the
+// empty group over a torn tail, the header of a first segment and the image that
+// takes the place of a failed file all come through here. Only createZeroed,
+// which makes the file, writes it before, with zeros.
+func put(f vfs.File, segment uint32, off int64, b []byte) error {
+	if _, err := f.WriteAt(b, off); err != nil {
+		return fmt.Errorf("%s at %d: %w", segName(segment), off, err)
+	}
+	return nil
+}
+
 // writeGroup writes one group, first opening the next segment if it begins one.
 func (l *Log) writeGroup(g *group, gen uint64) error {
 	c := g.chunk
@@ -169,7 +183,7 @@ func (l *Log) writeGroup(g *group, gen uint64) error {
 	c.pins.Add(1) // a hung write to a failed file still reads from it
 	defer c.pins.Add(-1)
 	off := c.base + int64(g.start)
-	if _, err := h.WriteAt(c.buf[g.start:g.end:g.end], off); err != nil {
+	if err := put(h, c.seg.number, off, c.buf[g.start:g.end:g.end]); err != nil {
 		return err
 	}
 	end := c.base + int64(g.end)

@@ -10,12 +10,13 @@ command -v go >/dev/null || fail "Go 1.26 or newer is needed: https://go.dev/dl"
 missing=()
 command -v gcc >/dev/null || missing+=(gcc libc6-dev)             # the race detector links with it
 command -v redis-server >/dev/null || missing+=(redis-server)     # what the library's tests run against
+command -v promtool >/dev/null || missing+=(prometheus)            # what the alerts are tested with
 command -v make >/dev/null || missing+=(make)
 command -v unzip >/dev/null || missing+=(unzip)
 python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip) # packages that hold other versions of Redis
 if ((${#missing[@]})); then
 	if [[ $(uname) == Darwin ]]; then
-		fail "please install: xcode-select --install (compiler, make, python3), brew install redis"
+		fail "please install: xcode-select --install (compiler, make, python3), brew install redis prometheus"
 	fi
 	command -v apt-get >/dev/null || fail "please install: ${missing[*]}"
 	as_root=()
@@ -30,6 +31,10 @@ if ((${#missing[@]})); then
 		apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >"$log" 2>&1 ||
 		{ cat "$log" >&2; fail "apt-get install ${missing[*]} failed"; }
 	rm -f "$log"
+	# The tests start a Prometheus of their own; the package's service is not wanted.
+	if [[ " ${missing[*]} " == *" prometheus "* && -d /run/systemd/system ]]; then
+		"${as_root[@]}" systemctl disable --now prometheus >/dev/null 2>&1 || true
+	fi
 fi
 
 scripts/redis.sh

@@ -1,7 +1,9 @@
 package telemetry
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -69,5 +71,29 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 		if !strings.Contains(string(page), "`"+name+"`") {
 			t.Errorf("docs/OPERATIONS.md does not say when to look at %s", name)
 		}
+	}
+}
+
+// Each rule fires while its trouble lasts, and not before and after.
+func TestEveryAlertFiresAndResolves(t *testing.T) {
+	rules, err := os.ReadFile("../docs/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases, err := os.ReadFile("testdata/alerts_test.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, alert := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(string(rules), -1) {
+		if !strings.Contains(string(cases), "- alertname: "+alert[1]+"\n") {
+			t.Errorf("the alert %s has no test", alert[1])
+		}
+	}
+	out, err := exec.CommandContext(t.Context(), "promtool", "test", "rules", "testdata/alerts_test.yml").CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		t.Fatal("promtool is missing: run make deps, which installs Prometheus")
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

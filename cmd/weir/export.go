@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -76,6 +79,9 @@ func (e *exporter) follow(ctx context.Context, n int, from string) error {
 			if s, err = e.open(ctx, from); isUsage(err) {
 				return fmt.Errorf("URL %d: %w", n, err)
 			}
+			if name, ok := nameIn(from); ok && err != nil {
+				e.page.Reached(name, false)
+			}
 		}
 		if s != nil {
 			say.what = "stream " + s.Info().Stream
@@ -111,6 +117,21 @@ func (e *exporter) open(ctx context.Context, from string) (*weir.Stream, error) 
 
 func nameOf(s *weir.Stream) weir.StreamName {
 	return weir.StreamName{Kind: s.Info().Kind, Stream: s.Info().Stream, Group: s.Info().Group}
+}
+
+// nameIn is the stream that a URL names, for one that cannot be opened yet.
+func nameIn(from string) (name weir.StreamName, ok bool) {
+	u, err := url.Parse(from)
+	if err != nil {
+		return name, false
+	}
+	switch u.Scheme {
+	case "redis", "rediss":
+		name = weir.StreamName{Kind: "redis", Stream: u.Query().Get("stream"), Group: cmp.Or(u.Query().Get("group"), "weir")}
+	case "http", "https":
+		name = weir.StreamName{Kind: "http", Stream: strings.Trim(u.Path, "/"), Group: "weir"}
+	}
+	return name, name.Stream != ""
 }
 
 func isUsage(err error) bool {

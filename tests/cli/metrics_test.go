@@ -90,13 +90,15 @@ func TestSampleExportsTheStreamsOfOthers(t *testing.T) {
 	w.do(readFive)
 	server := weirtest.Start(t, weirtest.Options{})
 	must(t, "publish", server.URL+"/orders", writeLines(t, []string{"a", "b", "c"}))
-	p := run(t, "sample", "--metrics=:0", "--every=20ms", redisURL(redis.Addr(), "jobs", "workers"), server.URL+"/orders", server.URL+"/absent")
+	p := run(t, "sample", "--metrics=:0", "--every=20ms", redisURL(redis.Addr(), "jobs", "workers"), server.URL+"/orders", server.URL+"/absent",
+		redisURL("127.0.0.1:1", "nobody", "there"))
 	page := metricsURL(t, p)
 	jobs, orders := `{group="workers",queue_type="redis",stream="jobs"}`, `{group="weir",queue_type="http",stream="orders"}`
 	shows(t, page,
 		`sse_queue_depth{queue_name="jobs"} 20`, `sse_queue_depth{queue_name="orders"} 3`,
 		`weir_stream_pending`+jobs+` 5`, `weir_stream_entries`+jobs+` 20`, `weir_stream_lag`+orders+` 3`,
-		`weir_stream_up`+jobs+` 1`, `weir_stream_up`+orders+` 1`, `weir_stream_up{group="weir",queue_type="http",stream="absent"} 0`)
+		`weir_stream_up`+jobs+` 1`, `weir_stream_up`+orders+` 1`, `weir_stream_up{group="weir",queue_type="http",stream="absent"} 0`,
+		`weir_stream_up{group="there",queue_type="redis",stream="nobody"} 0`)
 	for _, row := range []string{`weir_stream_round_trip_seconds` + jobs, `weir_stream_round_trip_seconds` + orders, `weir_stream_oldest_age_seconds` + jobs} {
 		if !strings.Contains(scrape(t, page), "\n"+row+" ") {
 			t.Errorf("%s is missing", row)

@@ -216,12 +216,9 @@ func (p *Pool) accept(got *backend.Claimed, limit int) {
 		return
 	}
 	p.mu.stats.Reclaimed += uint64(reclaimed)
-	if got.Reclaimed > 0 {
-		p.loseOlder(got.Deliveries)
-	}
 	var done map[string]bool
 	if got.Reclaimed > 0 {
-		done = p.handled(got.Deliveries)
+		done = p.supersede(got.Deliveries)
 	}
 	for i, d := range got.Deliveries {
 		j := p.mu.free.take()
@@ -284,39 +281,29 @@ func (p *Pool) waits(until time.Time, end context.CancelFunc) (cut bool) {
 	return cut
 }
 
-// handled returns which of the messages that a claim has brought this pool has
-// handled already and could not acknowledge: they must not run again. The lock is held.
-func (p *Pool) handled(deliveries []*Delivery) map[string]bool {
-	done := map[string]bool{}
-	again := make(map[string]bool, len(deliveries))
+// supersede gives up what this pool holds of messages that it has just been given
+// again. It returns which of them it has handled already and could not acknowledge:
+// they must not run again. The lock is held.
+func (p *Pool) supersede(deliveries []*Delivery) (done map[string]bool) {
+	done = map[string]bool{}
+	attempts := make(map[string]int, len(deliveries))
 	for _, d := range deliveries {
-		again[d.ID] = true
+		attempts[d.ID] = d.Attempt
 		if p.mu.unacked.has(d.ID) {
 			done[d.ID] = true
 		}
 	}
 	for j := p.mu.held.first; j != nil; j = j.next {
-		if again[j.lease.ID] && j.state == jobSettling && j.verdict == verdictAck {
+		attempt, again := attempts[j.lease.ID]
+		switch {
+		case !again:
+		case j.state == jobSettling && j.verdict == verdictAck:
 			j.superseded, done[j.lease.ID] = true, true
-		}
-	}
-	return done
-}
-
-// loseOlder gives up what this pool holds of messages that it has just been
-// given again; the lock is held.
-func (p *Pool) loseOlder(deliveries []*Delivery) {
-	again := make(map[string]bool, len(deliveries))
-	for _, d := range deliveries {
-		if d.Attempt > 1 {
-			again[d.ID] = true
-		}
-	}
-	for j := p.mu.held.first; j != nil; j = j.next {
-		if again[j.lease.ID] {
+		case attempt > 1:
 			p.lose(j)
 		}
 	}
+	return done
 }
 
 // checkEmpty ends the pool once the stream has been empty for UntilEmpty. A

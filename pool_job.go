@@ -145,28 +145,31 @@ func (l *jobList) remove(j *job) {
 	l.len--
 }
 
-// idSet is a set of at most maxRemembered message IDs: what comes when it is full
-// is not remembered. The zero value is empty.
-type idSet struct{ ids map[string]struct{} }
+// idSet is a set of message IDs, at most maxRemembered of them and at least half as
+// many of the last: when the young ones are that many, the old ones are forgotten.
+type idSet struct{ young, old map[string]struct{} }
 
 func (s *idSet) has(id string) bool {
-	_, ok := s.ids[id]
-	return ok
+	_, young := s.young[id]
+	_, old := s.old[id]
+	return young || old
 }
 
 func (s *idSet) add(id string) {
-	if s.ids == nil {
-		s.ids = map[string]struct{}{}
+	if len(s.young) >= maxRemembered/2 {
+		s.old, s.young = s.young, nil
 	}
-	if len(s.ids) < maxRemembered {
-		s.ids[id] = struct{}{}
+	if s.young == nil {
+		s.young = map[string]struct{}{}
 	}
+	s.young[id] = struct{}{}
 }
 
 // take removes an ID and reports whether it was there.
 func (s *idSet) take(id string) bool {
 	was := s.has(id)
-	delete(s.ids, id)
+	delete(s.young, id)
+	delete(s.old, id)
 	return was
 }
 

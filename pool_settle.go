@@ -76,7 +76,7 @@ func (p *Pool) acked(jobs []*job, lost []string, ok bool) {
 		if !ok {
 			p.mu.unacked.add(j.lease.ID)
 		} else {
-			delete(p.mu.unacked.ids, j.lease.ID)
+			p.mu.unacked.take(j.lease.ID)
 		}
 	}
 	p.roomMade()

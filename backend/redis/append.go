@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,7 +24,7 @@ func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	results, err := b.append(ctx, msgs)
 	var left []int // what found no stream
 	for i := range results {
-		if results[i].Err == redis.Nil {
+		if results[i].Err == redis.Nil || b.withoutScript(results[i].Err, &msgs[i]) {
 			left = append(left, i)
 		}
 	}
@@ -55,6 +56,16 @@ func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	return results, nil
 }
 
+// withoutScript returns whether a message that a user may not store by script can be stored
+// without one: then nobody notes that weir made the stream.
+func (b *Backend) withoutScript(err error, m *backend.Message) bool {
+	if !errors.Is(err, backend.ErrForbidden) || m.IdempotencyKey != "" {
+		return false
+	}
+	b.unscripted.Store(true)
+	return true
+}
+
 func (b *Backend) append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
 	cmds := make([]redis.Cmder, 0, len(msgs)+1)
 	now, limits := time.Now(), b.features.Load()
@@ -68,7 +79,7 @@ func (b *Backend) append(ctx context.Context, msgs []backend.Message) ([]backend
 		if err != nil {
 			return nil, err
 		}
-		script := msgs[i].IdempotencyKey != "" || i == 0 && !b.begun.Load() && len(msgs[i].Headers) <= maxScripted
+		script := msgs[i].IdempotencyKey != "" || i == 0 && !b.begun.Load() && !b.unscripted.Load() && len(msgs[i].Headers) <= maxScripted
 		cmd, err := b.appendCmd(ctx, &msgs[i], now, script)
 		if err != nil {
 			return nil, err
@@ -108,7 +119,7 @@ func (b *Backend) appendCmd(ctx context.Context, m *backend.Message, now time.Ti
 		return appendScript.cmd(ctx, keys, args...), err
 	}
 	args = append(args, "XADD", b.keys.stream)
-	if b.current(ctx).autoclaim && b.begun.Load() { // servers of that age know this, too
+	if b.current(ctx).autoclaim && b.begun.Load() && !b.unscripted.Load() { // servers of that age know this, too
 		args = append(args, "NOMKSTREAM")
 	}
 	args, err := appendFields(append(args, "*"), m, now)

@@ -56,6 +56,7 @@ type Backend struct {
 	names        consumers
 	roster       roster
 	begun        atomic.Bool // this process has appended: the stream was there then
+	unscripted   atomic.Bool // the user may append, and not by script
 	own          atomic.Bool // weir made the stream, by the last trim
 	grouped      atomic.Bool // the group has been there: that it is missing is news
 	// untold is the loss of a group that the last claim could not report because

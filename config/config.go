@@ -117,7 +117,11 @@ func (o Options) wants(s *setting) bool {
 	if o.Flags == nil {
 		return true
 	}
-	f := o.Flags.Lookup(s.flag())
+	name := s.flag()
+	if s.part == Kafka {
+		name = find("guard").flag() // they have no flag: the commands that publish read them
+	}
+	f := o.Flags.Lookup(name)
 	return f != nil && Reads(f) // another flag of the same name is something else
 }
 

@@ -236,6 +236,18 @@ func TestSettingsOfOtherCommandsAreLeftAlone(t *testing.T) {
 	}
 }
 
+// Settings without a flag are checked by the commands that publish, and by no other.
+func TestSettingsWithoutAFlagAreChecked(t *testing.T) {
+	o := Options{Lookup: environment("KAFKA_BUFFER_MEMORY=lots")}
+	for parts, want := range map[Part]bool{Producer: true, Pool: false} {
+		o.Flags = pflag.NewFlagSet("test", pflag.ContinueOnError)
+		AddFlags(o.Flags, parts)
+		if _, err := Load(o); (err != nil && strings.Contains(err.Error(), "environment variable KAFKA_BUFFER_MEMORY")) != want {
+			t.Errorf("parts %d: %v", parts, err)
+		}
+	}
+}
+
 func TestAFileThatIsNamedHasToBeThere(t *testing.T) {
 	_, err := Load(Options{Lookup: environment("WEIR_CONFIG=" + filepath.Join(t.TempDir(), "gone.yaml"))})
 	if err == nil || !strings.Contains(err.Error(), "gone.yaml") {

@@ -56,3 +56,14 @@ func TestAServerWithoutMemorySaysSoInWords(t *testing.T) {
 		})
 	}
 }
+
+// What SETTINGS.md calls checked is checked by the command, though nothing uses it yet.
+func TestPublishChecksSettingsThatHaveNoFlag(t *testing.T) {
+	for _, setting := range []string{"KAFKA_BUFFER_MEMORY=lots", "KAFKA_MAX_IN_FLIGHT_REQUESTS=0"} {
+		name, _, _ := strings.Cut(setting, "=")
+		_, stderr, code := weirtest.Run(t, []string{setting}, "publish", "redis://127.0.0.1:1/0?stream=jobs", "/dev/null")
+		if code == 0 || !strings.Contains(stderr, "environment variable "+name) {
+			t.Errorf("%s: code %d, %s", setting, code, stderr)
+		}
+	}
+}

@@ -98,6 +98,21 @@ func (b *batch) end(i int, err error) {
 	b.failed++
 }
 
+// silent puts into words that it was the server which did not answer in time, and not
+// the caller who gave up.
+func (b *batch) silent(stream string) {
+	told := func(err error) error {
+		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrOutcomeUnknown) {
+			return fmt.Errorf("publish to %q: %w", stream, errSilent)
+		}
+		return err
+	}
+	b.whole = told(b.whole)
+	for i, err := range b.errs {
+		b.errs[i] = told(err)
+	}
+}
+
 func (b *batch) place(i int) int {
 	if b.at == nil {
 		return b.from + i

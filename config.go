@@ -53,6 +53,15 @@ const (
 	TrimOff  TrimMode = "off"  // never
 )
 
+// ShedScope is whose requests a window counts.
+type ShedScope string
+
+// The scopes.
+const (
+	ShedProcess ShedScope = "process" // those of all producers of the stream in this process
+	ShedStream  ShedScope = "stream"  // those of all processes
+)
+
 // ProducerConfig configures a Producer and its guard. The zero value of a field
 // is its default, given behind it; -1 switches a limit off where it says so.
 type ProducerConfig struct {
@@ -76,6 +85,8 @@ type ProducerConfig struct {
 	DisableLoadShedding     bool          // false
 	LoadSheddingMaxRequests int           // 1000 requests in a window
 	ShedWindow              time.Duration // 1s
+	ShedScope               ShedScope     // process; stream: all processes of the stream share one window
+	ShedWait                bool          // false; true: Publish sleeps until the window ends instead of being refused
 	ShedConcurrency         int           // 0 = off: most publishes under way at once
 
 	// WaitSLO is how long a message may wait for a worker: 30s. It is the goal of
@@ -107,6 +118,7 @@ func (c ProducerConfig) WithDefaults() ProducerConfig {
 	or(&c.BackpressureBaseDelay, 100*time.Millisecond)
 	or(&c.LoadSheddingMaxRequests, 1000)
 	or(&c.ShedWindow, time.Second)
+	or(&c.ShedScope, ShedProcess)
 	or(&c.WaitSLO, 30*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -137,6 +149,7 @@ func (c ProducerConfig) Validate() error {
 		between("BackpressureBaseDelay", c.BackpressureBaseDelay, time.Millisecond, time.Minute),
 		between("LoadSheddingMaxRequests", c.LoadSheddingMaxRequests, 1, 1<<30),
 		between("ShedWindow", c.ShedWindow, time.Millisecond, time.Hour),
+		oneOf("ShedScope", c.ShedScope, ShedProcess, ShedStream),
 		between("ShedConcurrency", c.ShedConcurrency, 0, 1<<20),
 		between("WaitSLO", c.WaitSLO, time.Millisecond, 24*time.Hour),
 	)

@@ -57,12 +57,17 @@ type QueueFullError struct {
 	Depth      int64  // backlog when it was refused; -1 if it was not known
 	MaxDepth   int64  // QUEUE_MAX_DEPTH
 	Reason     Reason
+	Limit      string        // which limit was passed and by what, for people
 	RetryAfter time.Duration // when a try may be of use, more than 0
 	Err        error         // what the server said; nil if the refusal is the guard's own
 }
 
 func (e *QueueFullError) Error() string {
-	text := fmt.Sprintf("queue %q is full: %s, depth %d of %d, try again in %s", e.Queue, e.Reason, e.Depth, e.MaxDepth, e.RetryAfter)
+	limit := e.Limit
+	if limit == "" {
+		limit = "too much load"
+	}
+	text := fmt.Sprintf("publish to %q refused, %s: %s; try again in %s", e.Queue, e.Reason, limit, e.RetryAfter)
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}

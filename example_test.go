@@ -83,7 +83,7 @@ func ExamplePool() {
 		panic(err)
 	}
 	defer s.Close()
-	p, err := weir.NewProducer(s, weir.ProducerConfig{})
+	p, err := weir.NewProducer(s, weir.ProducerConfig{ShedWait: true})
 	if err != nil {
 		panic(err)
 	}

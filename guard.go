@@ -31,6 +31,7 @@ type guard struct {
 	shed     shedder
 
 	known     atomic.Int32 // what was said about the signal last: 0 nothing, else signalKnown or signalUnknown
+	near      atomic.Bool  // it was told that the depth is near its limit
 	fullSince atomic.Int64 // Unix ns since when shadow has seen no room; 0: there was some
 }
 
@@ -45,6 +46,7 @@ type settings struct {
 	rules  GuardMode // by which decisions are made: never GuardShadow
 	shadow bool      // decisions are counted and logged, not carried out
 	limit  int64     // the depth from which there is no room
+	warn   int64     // the depth from which that is near
 }
 
 func newSettings(c ProducerConfig) *settings {
@@ -54,6 +56,7 @@ func newSettings(c ProducerConfig) *settings {
 	}
 	// The share of a depth is seldom exact in binary: 0.07 of 100 is 7, not 7.000000000000001.
 	s.limit = max(1, int64(math.Ceil(float64(c.MaxDepth)*c.BackpressureThreshold*(1-1e-12))))
+	s.warn = int64(math.Ceil(float64(s.limit) * nearCapacity * (1 - 1e-12)))
 	return s
 }
 
@@ -80,47 +83,70 @@ type visit struct {
 // enter is the first door. A publish that got in has to leave the gate later.
 func (g *guard) enter(v *visit) error {
 	set, limit := g.settings.Load(), 0
-	sheds := set.rules != GuardOff && !set.DisableLoadShedding
-	if sheds {
+	if set.sheds() {
 		limit = set.ShedConcurrency
 	}
 	if !g.shed.enter(limit) {
-		if err := g.shedding(set, v, "too many publishes at once", set.BackpressureBaseDelay); err != nil {
+		what := fmt.Sprintf("%d publishes are under way, as many as shed_concurrency allows", limit)
+		if err := g.shedding(set, v, what, set.BackpressureBaseDelay); err != nil {
 			return err
 		}
 		g.shed.enter(0)
 		return nil
 	}
-	if !sheds {
-		return nil
-	}
-	left, ok := g.shed.request(v.now, set.ShedWindow, set.LoadSheddingMaxRequests)
-	if ok {
-		return nil
-	}
-	err := g.shedding(set, v, "too many requests in the window", left)
+	err := g.window(set, v)
 	if err != nil {
 		g.shed.leave()
 	}
 	return err
 }
 
+func (s *settings) sheds() bool { return s.rules != GuardOff && !s.DisableLoadShedding }
+
+// window lets a publish pass, lets it wait for the next window or refuses it.
+func (g *guard) window(set *settings, v *visit) error {
+	for set.sheds() {
+		left, ok, err := g.request(set, v)
+		if ok || err != nil {
+			return err
+		}
+		if v.try || set.shadow || !set.ShedWait {
+			return g.shedding(set, v, set.crowdOfRequests(), left)
+		}
+		g.note(stageShedding, set, v, event{text: "publish waits for the next window of requests", decision: string(WindowWait), wait: left})
+		if err := g.sleep(v, WindowWait, left); err != nil {
+			return err
+		}
+		set, v.now = g.settings.Load(), time.Now()
+	}
+	return nil
+}
+
+func (s *settings) crowdOfRequests() string {
+	whose := "this process"
+	if s.ShedScope == ShedStream {
+		whose = "all processes"
+	}
+	return fmt.Sprintf("%d requests of %s within %s, as many as QUEUE_LOAD_SHEDDING_MAX_REQUESTS allows",
+		s.LoadSheddingMaxRequests, whose, s.ShedWindow)
+}
+
 // shedding tells of a refusal at the door; it returns nil in shadow.
-func (g *guard) shedding(set *settings, v *visit, why string, retryAfter time.Duration) error {
+func (g *guard) shedding(set *settings, v *visit, what string, retryAfter time.Duration) error {
 	v.r = g.signals.last.Load()
-	g.note(stageShedding, set, v, event{text: "publish refused: " + why, decision: string(LoadShedding)})
+	g.note(stageShedding, set, v, event{text: "publish refused: " + what, decision: string(LoadShedding)})
 	if set.shadow {
 		v.done = true
 		return nil
 	}
-	return g.refusal(set, v, LoadShedding, retryAfter, nil)
+	return g.refusal(set, v, LoadShedding, what, retryAfter, nil)
 }
 
-func (g *guard) refusal(set *settings, v *visit, reason Reason, retryAfter time.Duration, cause error) error {
+func (g *guard) refusal(set *settings, v *visit, reason Reason, what string, retryAfter time.Duration, cause error) error {
 	depth, _ := v.r.depth()
 	return &QueueFullError{
 		Queue: g.name.Stream, Depth: depth, MaxDepth: set.MaxDepth,
-		Reason: reason, RetryAfter: max(retryAfter, time.Millisecond), Err: cause,
+		Reason: reason, Limit: what, RetryAfter: max(retryAfter, time.Millisecond), Err: cause,
 	}
 }
 
@@ -286,8 +312,13 @@ func (s *settings) softSleep(signal int64) time.Duration {
 // halt keeps a publish above the hard limit waiting, or refuses it if it may not wait.
 func (g *guard) halt(set *settings, v *visit) error {
 	if v.try {
-		g.note(stageBackpressure, set, v, event{text: "publish refused: lag above the hard limit", decision: string(QueueFull)})
-		return g.refusal(set, v, QueueFull, set.LagPoll, nil)
+		if v.r.err != nil {
+			return fmt.Errorf("publish to %q: %w: nothing is stored, the load cannot be read and lag_unknown is %s: %v",
+				g.name.Stream, ErrUnavailable, set.LagUnknown, v.r.err)
+		}
+		what := set.aboveHard(v.r)
+		g.note(stageBackpressure, set, v, event{text: "publish refused: " + what, decision: string(QueueFull)})
+		return g.refusal(set, v, QueueFull, what, set.LagPoll, nil)
 	}
 	return g.pause(set, v)
 }
@@ -306,8 +337,12 @@ func (g *guard) again(v *visit, try int, server *backend.FullError) error {
 		}
 	}
 	if v.try || set.shadow || set.rules == GuardOff || try > set.BackpressureRetries {
-		g.note(stageBackpressure, set, v, event{text: "publish refused: the queue is full", decision: string(reason)})
-		return g.refusal(set, v, reason, delay, cause)
+		what := "the server has no room"
+		if server == nil {
+			what = set.noRoom(v)
+		}
+		g.note(stageBackpressure, set, v, event{text: "publish refused: " + what, decision: string(reason)})
+		return g.refusal(set, v, reason, what, delay, cause)
 	}
 	g.note(stageRetry, set, v, event{text: "publish waits for room in the queue", decision: string(DepthWait), try: try, wait: delay})
 	if err := g.sleep(v, DepthWait, delay); err != nil {

@@ -24,6 +24,7 @@ type guarded struct {
 	tries    []int
 	shadowed []string
 	known    []bool
+	near     []bool
 	failed   map[string]int
 	stored   int
 	attempts int
@@ -62,6 +63,7 @@ func (g *guarded) hooks() weir.Hooks {
 		},
 		BackpressureRetry: func(_ weir.StreamName, try int) { locked(func() { g.tries = append(g.tries, try) }) },
 		Shadowed:          func(_ weir.StreamName, d string) { locked(func() { g.shadowed = append(g.shadowed, d) }) },
+		NearCapacity:      func(_ weir.StreamName, near bool) { locked(func() { g.near = append(g.near, near) }) },
 		SignalKnown:       func(_ weir.StreamName, known bool) { locked(func() { g.known = append(g.known, known) }) },
 	}
 }

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"fmt"
 	"time"
 )
 
@@ -11,6 +12,7 @@ func (g *guard) depth(v *visit) (room bool, err error) {
 	if v.done || set.rules == GuardOff {
 		return true, nil
 	}
+	g.approach(set, v)
 	room, err = g.room(set, v)
 	if err != nil {
 		return false, err
@@ -20,7 +22,7 @@ func (g *guard) depth(v *visit) (room bool, err error) {
 		return true, nil
 	}
 	if !room {
-		g.note(stageWarning, set, v, event{text: "the queue comes near its capacity", decision: string(DepthWait)})
+		g.note(stageWarning, set, v, event{text: "the queue is at its capacity", decision: string(DepthWait)})
 	}
 	return room, nil
 }
@@ -134,4 +136,55 @@ func (g *guard) shadowDepth(set *settings, v *visit, room bool) {
 		decision = string(QueueFull)
 	}
 	g.note(stageWarning, set, v, event{text: "publish would wait for room in the queue", decision: decision})
+}
+
+// aboveHard says what is above the hard limit.
+func (s *settings) aboveHard(r *reading) string {
+	signal, known := r.signal(s.LagSignal)
+	switch {
+	case !known && s.LagUnknown == UnknownHold:
+		return "the load of the workers is not known and lag_unknown is hold"
+	case !known:
+		return fmt.Sprintf("the load of the workers was above lag_pause %d when it was last known, and lag_unknown is %s", s.LagPause, s.LagUnknown)
+	case s.LagSignal == SignalPending:
+		return fmt.Sprintf("%d messages are pending, more than lag_pause %d", signal, s.LagPause)
+	case signal > s.LagPause:
+		return fmt.Sprintf("the backlog is %d, more than lag_pause %d", signal, s.LagPause)
+	}
+	return fmt.Sprintf("the backlog is %d and %d more are on their way, more than lag_pause %d", signal, r.promised, s.LagPause)
+}
+
+// noRoom says why there is no room below the depth's limit.
+func (s *settings) noRoom(v *visit) string {
+	depth, _ := v.r.depth()
+	text := fmt.Sprintf("depth %d", depth)
+	if depth < s.limit && v.r.shared {
+		text += fmt.Sprintf(" and up to %d more on their way", v.r.promised)
+	}
+	if v.n > 1 {
+		text += fmt.Sprintf(", %d to come", v.n)
+	}
+	return text + fmt.Sprintf("; the limit is %d (QUEUE_BACKPRESSURE_THRESHOLD %v of QUEUE_MAX_DEPTH %d)", s.limit, s.BackpressureThreshold, s.MaxDepth)
+}
+
+// nearCapacity is the share of the depth's limit from which a warning is given.
+const nearCapacity = 0.8
+
+// approach tells once when the depth comes near its limit, and when it has left.
+func (g *guard) approach(set *settings, v *visit) {
+	depth, known := v.r.depth()
+	near := known && depth >= set.warn
+	if g.near.Load() == near || !g.near.CompareAndSwap(!near, near) {
+		return
+	}
+	if g.hooks.NearCapacity != nil {
+		g.hooks.NearCapacity(g.name, near)
+	}
+	if near && depth < set.limit { // at the limit another line says so
+		signal, _ := v.r.signal(set.LagSignal)
+		g.stages.note(stageWarning, event{
+			logger: set.Logger, shadow: set.shadow, max: set.MaxDepth, depth: depth, signal: signal, decision: "near",
+			text: fmt.Sprintf("the queue comes near its capacity: publishes wait from a depth of %d on", set.limit),
+		})
+	}
 }

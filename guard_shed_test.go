@@ -2,6 +2,7 @@ package weir_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -186,5 +187,63 @@ func TestLoadSheddingCanBeSwitchedOffAndOnAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		refusedFor(t, g.Publish(t.Context(), weir.Message{}), weir.LoadShedding)
+	})
+}
+
+func TestAllProducersOfAStreamShareItsWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := weir.New(backendtest.NewFake(backendtest.FakeOptions{}))
+		var stored, refused int
+		for range 4 {
+			p, err := weir.NewProducer(s, weir.ProducerConfig{LoadSheddingMaxRequests: 100, Logger: quiet()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			for i := range 50 {
+				publish := p.Publish
+				if i%2 == 0 {
+					publish = p.TryPublish
+				}
+				if err := publish(t.Context(), weir.Message{}); err == nil {
+					stored++
+				} else if refusedFor(t, err, weir.LoadShedding) != nil {
+					refused++
+				}
+			}
+		}
+		if stored != 100 || refused != 100 {
+			t.Errorf("%d stored, %d refused, want 100 of each", stored, refused)
+		}
+	})
+}
+
+func TestAPublishCanWaitForTheNextWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 100, ShedWait: true, MaxDepth: 1 << 30})
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				for range 50 {
+					if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(began); took != 9*time.Second {
+			t.Errorf("1000 requests took %s, want ten windows", took)
+		}
+		if len(g.failed) > 0 || len(g.slowed[weir.WindowWait]) == 0 || len(g.slowed[weir.WindowWait]) > 200 {
+			t.Errorf("failed %v, %d waits", g.failed, len(g.slowed[weir.WindowWait]))
+		}
+		refusedFor(t, g.TryPublish(t.Context(), weir.Message{}), weir.LoadShedding)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		if took, err := g.timed(ctx); !errors.Is(err, context.DeadlineExceeded) || took != 300*time.Millisecond {
+			t.Errorf("%v after %s, want the wait to end with its context", err, took)
+		}
 	})
 }

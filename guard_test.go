@@ -3,6 +3,8 @@ package weir_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -283,4 +285,75 @@ func TestOneReadingGivesOutNoMoreRoomThanItSaw(t *testing.T) {
 			t.Errorf("%d readings, want the first and one when its room was used up", n)
 		}
 	})
+}
+
+// 80 % of the limit of 8,000 is 6,400.
+func TestAQueueThatComesNearItsCapacityIsToldBeforeAnythingWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		for _, depth := range []int64{6399, 6400, 7999, 6500, 6399, 0, 6400} {
+			g.pretend(0, depth)
+			if took, err := g.timed(t.Context()); err != nil || took != 0 {
+				t.Fatalf("depth %d: %v after %s", depth, err, took)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		wantList(t, "changes", g.near, []bool{true, false, true})
+		said := g.log.of("QUEUE.WARNING")
+		if len(said) != 2 || said[0].attrs["depth"].Int64() != 6400 || said[0].attrs["decision"].String() != "near" {
+			t.Errorf("lines %v, want one for each time that it came near", said)
+		}
+		if err := g.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wantList(t, "changes with the end", g.near, []bool{true, false, true, false})
+	})
+}
+
+func TestARefusalNamesTheLimitThatWasPassedAndNoOther(t *testing.T) {
+	down := fmt.Errorf("connect: %w", weir.ErrUnavailable)
+	for _, c := range []struct {
+		name         string
+		config       weir.ProducerConfig
+		workers, lag int64
+		reading      error
+		appending    error
+		want, not    string
+	}{
+		{name: "window", config: weir.ProducerConfig{LoadSheddingMaxRequests: 1}, want: "1 requests of this process within 1s", not: "depth"},
+		{name: "gate", config: weir.ProducerConfig{ShedConcurrency: 1}, workers: 201, want: "shed_concurrency", not: "depth"},
+		{name: "hard limit", workers: 201, want: "201 messages are pending, more than lag_pause 200", not: "DEPTH"},
+		{name: "hard limit of the backlog", config: weir.ProducerConfig{LagSignal: weir.SignalBacklog}, workers: 1, lag: 200,
+			want: "the backlog is 201, more than lag_pause 200", not: "DEPTH"},
+		{name: "depth", lag: 8000, want: "depth 8000; the limit is 8000 (QUEUE_BACKPRESSURE_THRESHOLD 0.8 of QUEUE_MAX_DEPTH 10000)", not: "lag_pause"},
+		{name: "server", appending: backendtest.Full(backend.ReasonQueueFull, 0), want: "the server has no room", not: "depth"},
+		{name: "nobody answers", reading: down, appending: down, want: "connect", not: "queue_full"},
+		{name: "nobody answers, hold", config: weir.ProducerConfig{LagUnknown: weir.UnknownHold}, reading: down, want: "connect", not: "queue_full"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := guard(t, c.config)
+				g.pretend(c.workers, c.lag)
+				if c.reading != nil {
+					g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: c.reading})
+				}
+				if c.appending != nil {
+					g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: c.appending})
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if c.name == "window" || c.name == "gate" {
+					go func() { _ = g.Publish(ctx, weir.Message{}) }()
+					synctest.Wait()
+				}
+				err := g.TryPublish(ctx, weir.Message{})
+				if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), c.not) || strings.Contains(err.Error(), "is full") {
+					t.Errorf("got %v, want %q and not %q", err, c.want, c.not)
+				}
+				if c.not == "queue_full" && (!errors.Is(err, weir.ErrUnavailable) || g.failed["unavailable"] != 1) {
+					t.Errorf("got %v, counted as %v: want ErrUnavailable", err, g.failed)
+				}
+			})
+		})
+	}
 }

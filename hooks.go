@@ -23,6 +23,9 @@ type Hooks struct {
 	Shadowed func(s StreamName, decision string)
 	// SignalKnown is called when the guard's signal becomes known or unknown.
 	SignalKnown func(s StreamName, known bool)
+	// NearCapacity is called when the depth comes to 80 % of the limit from which a
+	// publish waits, and when it is below again.
+	NearCapacity func(s StreamName, near bool)
 	// Measured is called with each reading that the guard, a pool or a sample takes.
 	Measured func(s StreamName, m Measurement)
 
@@ -49,9 +52,10 @@ type SlowKind string
 
 // The ways a publish is kept waiting.
 const (
-	SoftSleep SlowKind = "sleep" // once, above the soft limit
-	HardPause SlowKind = "pause" // above the hard limit
-	DepthWait SlowKind = "depth" // before another look at the depth
+	SoftSleep  SlowKind = "sleep"  // once, above the soft limit
+	HardPause  SlowKind = "pause"  // above the hard limit
+	DepthWait  SlowKind = "depth"  // before another look at the depth
+	WindowWait SlowKind = "window" // until the window of requests ends
 )
 
 // Outcome is how a delivery ended.

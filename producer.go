@@ -14,8 +14,9 @@ import (
 )
 
 // Producer publishes to a stream behind a guard. It is safe for use by many
-// goroutines. The guard's window and gate are its own; what it knows of the
-// stream it shares with the other producers of the same Stream.
+// goroutines. The guard's gate is its own; its window, and what it knows of the
+// stream, it shares with the other producers of the same Stream. Streams
+// that were opened twice share the window.
 type Producer struct {
 	stream *Stream
 	guard  *guard
@@ -33,6 +34,7 @@ func NewProducer(s *Stream, c ProducerConfig) (*Producer, error) {
 	g := &guard{
 		name:  StreamName{Kind: s.info.Kind, Stream: s.info.Stream, Group: s.info.Group},
 		hooks: c.Hooks, signals: s.signals, stages: s.stages, owner: newOwner(),
+		shed: shedder{window: s.window},
 	}
 	g.settings.Store(newSettings(c))
 	p := &Producer{stream: s, guard: g}
@@ -58,6 +60,9 @@ func (p *Producer) Reconfigure(c ProducerConfig) error {
 // more than once.
 func (p *Producer) Close() error {
 	p.guard.owner.close()
+	if told := p.guard.hooks.NearCapacity; told != nil && p.guard.near.Swap(false) {
+		told(p.guard.name, false)
+	}
 	p.guard.stages.flush()
 	return nil
 }
@@ -75,9 +80,24 @@ func (p *Producer) Publish(ctx context.Context, m Message) error {
 // TryPublish stores m as Publish does, but is never kept waiting: above the hard
 // limit, without room and where the policy for an unknown signal is to hold it returns a
 // *QueueFullError with the reason QueueFull. The soft limit does not apply to it.
+//
+// It answers within 50 ms also where a server is silent: with ErrUnavailable if
+// nothing was sent, else with ErrOutcomeUnknown. A server that takes longer than that
+// when it is well needs Publish.
 func (p *Producer) TryPublish(ctx context.Context, m Message) error {
+	if p.stream.info.Kind != "embedded" { // no server, and a slow disk answers in the end
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, tryTimeout, errSilent)
+		defer cancel()
+	}
 	return p.one(ctx, m, true)
 }
+
+// tryTimeout is after how long TryPublish gives up; a backend may go on for a last
+// moment of 20 ms.
+const tryTimeout = 25 * time.Millisecond
+
+var errSilent = fmt.Errorf("%w: no answer within %s, nothing is stored", ErrUnavailable, tryTimeout)
 
 func (p *Producer) one(ctx context.Context, m Message, try bool) error {
 	if err := checkMessage(&m); err != nil {
@@ -146,6 +166,9 @@ func (p *Producer) publish(ctx context.Context, msgs []Message, try bool) error 
 	p.attempted(len(msgs))
 	b := batch{all: msgs}
 	p.guarded(&visit{ctx: ctx, now: began, try: try, n: 1}, &b)
+	if try && b.failed > 0 && context.Cause(ctx) == errSilent {
+		b.silent(p.stream.info.Stream)
+	}
 	return p.finish(&b, began)
 }
 

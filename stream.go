@@ -32,16 +32,22 @@ type Stream struct {
 	backend backend.Backend
 	info    backend.Info
 	signals *signals  // the last reading for all producers of this stream
+	window  *window   // the requests of all its producers
+	release func()    // ends its use of a window that others share; nil: it is its own
 	stages  *stageLog // the lines that they write at most once a second
 }
 
 // New returns the stream that b holds. Closing the stream closes b.
 func New(b backend.Backend) *Stream {
 	info := b.Info()
-	return &Stream{
+	s := &Stream{
 		backend: b, info: info,
-		signals: &signals{backend: b}, stages: &stageLog{stream: info.Stream},
+		signals: &signals{backend: b}, window: newWindow(), stages: &stageLog{stream: info.Stream},
 	}
+	if p, ok := b.(backend.Locator); ok {
+		s.window, s.release = windows.join(p.Place())
+	}
+	return s
 }
 
 // Info describes the stream and its backend. It holds no secret.
@@ -51,4 +57,9 @@ func (s *Stream) Info() backend.Info { return s.info }
 func (s *Stream) Backend() backend.Backend { return s.backend }
 
 // Close closes the backend. It does not wait for Producers and Pools.
-func (s *Stream) Close() error { return s.backend.Close() }
+func (s *Stream) Close() error {
+	if s.release != nil {
+		s.release()
+	}
+	return s.backend.Close()
+}

@@ -281,6 +281,20 @@ type Placed struct {
 	Known  bool   // it was there already: nothing was stored
 }
 
+// Locator is a backend that says where its stream is: two with the same place are on
+// the same stream.
+type Locator interface {
+	Place() string
+}
+
+// Windower is a backend that counts the requests of all processes in one window.
+type Windower interface {
+	// Window takes up to want of the most requests of the window that is open now, or
+	// of a new one that lasts for length. left is how long it still lasts. None are
+	// given if it has had its most.
+	Window(ctx context.Context, most, want int64, length time.Duration) (given int64, left time.Duration, err error)
+}
+
 // Reader is a backend whose records can be followed without a group.
 type Reader interface {
 	// Read returns records behind a cursor, waiting up to Block for the first.

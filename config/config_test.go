@@ -66,6 +66,8 @@ queue_backpressure_base_delay QUEUE_BACKPRESSURE_BASE_DELAY --queue-backpressure
 queue_load_shedding_enabled QUEUE_LOAD_SHEDDING_ENABLED --queue-load-shedding-enabled
 queue_load_shedding_max_requests QUEUE_LOAD_SHEDDING_MAX_REQUESTS --queue-load-shedding-max-requests
 shed_window WEIR_SHED_WINDOW --shed-window
+shed_scope WEIR_SHED_SCOPE --shed-scope
+shed_wait WEIR_SHED_WAIT --shed-wait
 shed_concurrency WEIR_SHED_CONCURRENCY --shed-concurrency
 wait_slo WEIR_WAIT_SLO --wait-slo
 kafka_buffer_memory KAFKA_BUFFER_MEMORY --kafka-buffer-memory

@@ -154,11 +154,21 @@ func fraction(at func(*Settings) *float64) func(*Settings, string) error {
 // disabled reads whether something is enabled into a field that says the opposite.
 func disabled(at func(*Settings) *bool) func(*Settings, string) error {
 	return func(s *Settings, text string) error {
+		var is bool
+		err := enabled(func(*Settings) *bool { return &is })(s, text)
+		*at(s) = err == nil && !is
+		return err
+	}
+}
+
+// enabled reads true or false.
+func enabled(at func(*Settings) *bool) func(*Settings, string) error {
+	return func(s *Settings, text string) error {
 		switch strings.ToLower(text) {
 		case "true", "1", "yes", "on":
-			*at(s) = false
-		case "false", "0", "no", "off":
 			*at(s) = true
+		case "false", "0", "no", "off":
+			*at(s) = false
 		default:
 			return fmt.Errorf("%q is neither true nor false", text)
 		}

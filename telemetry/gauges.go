@@ -27,11 +27,12 @@ var (
 	tripDesc        = gauge("weir_stream_round_trip_seconds", "Seconds that the server takes for a call that does nothing.")
 	upDesc          = gauge("weir_stream_up", "1 if the last sample of the stream could be taken, else 0.")
 	signalDesc      = gauge("weir_stream_signal_known", "1 while the guard's signal is known, 0 while its workers say nothing.")
+	nearDesc        = gauge("weir_stream_near_capacity", "1 while the depth is at 80 % or more of the limit from which a publish waits, 0 once it has left it.")
 	workersDesc     = gauge("weir_stream_workers", "Workers of this process's pools.")
 	busyDesc        = gauge("weir_stream_workers_busy", "Workers of this process's pools that are at work.")
 	truncatedDesc   = prometheus.NewDesc("weir_stream_metrics_truncated", "1 if there are more streams than metrics of their own.", nil, nil)
 	everyGaugesDesc = []*prometheus.Desc{
-		depthDesc, pendingDesc, lagDesc, lagKnownDesc, ageDesc, deadDesc, entriesDesc, tripDesc, upDesc, signalDesc, workersDesc, busyDesc, truncatedDesc,
+		depthDesc, pendingDesc, lagDesc, lagKnownDesc, ageDesc, deadDesc, entriesDesc, tripDesc, upDesc, signalDesc, nearDesc, workersDesc, busyDesc, truncatedDesc,
 	}
 )
 
@@ -72,6 +73,9 @@ func (s *series) collect(now time.Time, put func(*prometheus.Desc, float64)) {
 			put(lagDesc, float64(*r.lag))
 		}
 	}
+	if near := s.near.Load(); near != 0 && fresh(now, r.at) {
+		put(nearDesc, flag(near == yes))
+	}
 	if fresh(now, r.pendingAt) {
 		put(pendingDesc, float64(r.pending))
 	}
@@ -88,10 +92,10 @@ func (s *series) collect(now time.Time, put func(*prometheus.Desc, float64)) {
 		put(tripDesc, r.trip.Seconds())
 	}
 	if up := s.up.Load(); up != 0 {
-		put(upDesc, flag(up == signalKnown))
+		put(upDesc, flag(up == yes))
 	}
 	if known := s.signalKnown.Load(); known != 0 {
-		put(signalDesc, flag(known == signalKnown))
+		put(signalDesc, flag(known == yes))
 	}
 	if w := s.workers.Load(); w != nil {
 		put(workersDesc, float64(w.workers))

@@ -82,8 +82,9 @@ func (p *Prometheus) Hooks() weir.Hooks {
 		Shadowed: func(s weir.StreamName, decision string) {
 			p.vecs.shadowed.WithLabelValues(p.of(s).labels(decision)...).Inc()
 		},
-		SignalKnown: func(s weir.StreamName, known bool) { p.of(s).signalKnown.Store(state(known)) },
-		Measured:    func(s weir.StreamName, m weir.Measurement) { p.of(s).measured(time.Now(), m) },
+		SignalKnown:  func(s weir.StreamName, known bool) { p.of(s).signalKnown.Store(state(known)) },
+		NearCapacity: func(s weir.StreamName, near bool) { p.of(s).near.Store(state(near)) },
+		Measured:     func(s weir.StreamName, m weir.Measurement) { p.of(s).measured(time.Now(), m) },
 		Settled: func(s weir.StreamName, o weir.Outcome, n int) {
 			p.of(s).settled(&p.vecs, o).Add(float64(n))
 		},

@@ -42,7 +42,7 @@ func newVectors() vectors {
 
 		messages:      own("weir_stream_messages_total", "Deliveries that ended: acked, retried, returned unstarted, dead, lost.", "outcome"),
 		reclaimed:     own("weir_stream_reclaimed_total", "Deliveries taken over from workers that gave no sign of life."),
-		slowed:        own("weir_stream_slowed_total", "Times that a publish was kept waiting: sleep, pause, depth.", "kind"),
+		slowed:        own("weir_stream_slowed_total", "Times that a publish was kept waiting: sleep, pause, depth, window.", "kind"),
 		slowedSeconds: own("weir_stream_slowed_seconds_total", "Seconds that publishes were kept waiting.", "kind"),
 		shadowed:      own("weir_stream_shadow_decisions_total", "What a guard in shadow mode would have done.", "decision"),
 		publish:       times("weir_stream_publish_seconds", "Seconds of a publish that stored, waiting included."),
@@ -70,6 +70,7 @@ type series struct {
 	workers     atomic.Pointer[workerCount]
 	signalKnown atomic.Int32 // 0: never said
 	up          atomic.Int32 // the same
+	near        atomic.Int32 // likewise
 
 	mu      sync.Mutex
 	reading reading
@@ -123,17 +124,17 @@ func (s *series) handled(err error) prometheus.Observer {
 // workerCount is the size of a pool.
 type workerCount struct{ workers, busy int }
 
-// The states of signalKnown.
+// The states of what is yes or no.
 const (
-	signalUnknown = 1
-	signalKnown   = 2
+	no  = 1
+	yes = 2
 )
 
-func state(known bool) int32 {
-	if known {
-		return signalKnown
+func state(is bool) int32 {
+	if is {
+		return yes
 	}
-	return signalUnknown
+	return no
 }
 
 // reading is the last that is known of a stream. A reading without lag is one of

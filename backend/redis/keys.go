@@ -17,6 +17,7 @@ type keys struct {
 	group   string
 	lag     string // pending count, written by workers (string, expires)
 	room    string // what producers may append before they read again (hash, expires; see room.lua)
+	window  string // requests in the window that all processes share (string, expires with the window)
 	dead    string // dead letters (stream)
 	retry   string // what is known of failed deliveries (hash: ID -> "<due ms> <error>", see settle.lua)
 	trimmed string // what weir has removed from the stream (hash)
@@ -36,6 +37,7 @@ func keysOf(stream, group string) (keys, error) {
 		group:   group,
 		lag:     prefix + ":lag:" + group,
 		room:    prefix + ":room:" + group,
+		window:  prefix + ":window",
 		dead:    prefix + ":dlq",
 		retry:   prefix + ":retry:" + group,
 		trimmed: prefix + ":trimmed",

@@ -69,6 +69,29 @@ func (b *Backend) noShare(why error) error {
 	return err
 }
 
+var (
+	_ backend.Locator  = (*Backend)(nil)
+	_ backend.Windower = (*Backend)(nil)
+)
+
+// Place names the servers, the database and the stream.
+func (b *Backend) Place() string {
+	return fmt.Sprintf("redis %s %s/%d %s", b.set.server(), b.set.master, b.set.db, b.keys.stream)
+}
+
+// Window takes requests of the window that all processes share.
+func (b *Backend) Window(ctx context.Context, most, want int64, length time.Duration) (given int64, left time.Duration, err error) {
+	cmd := windowScript.cmd(ctx, []string{b.keys.window}, most, want, length.Milliseconds())
+	if err := b.do(ctx, cmd); err != nil {
+		return 0, 0, err
+	}
+	r := replyReader{cmd.Val()}
+	_, err1 := r.array()
+	n, err2 := r.int()
+	ms, err3 := r.int()
+	return int64(n), time.Duration(ms) * time.Millisecond, errors.Join(err1, err2, err3)
+}
+
 // denial is what a server said and when.
 type denial struct {
 	at  time.Time

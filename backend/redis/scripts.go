@@ -41,6 +41,9 @@ var lagSource string
 //go:embed lua/room.lua
 var roomSource string
 
+//go:embed lua/window.lua
+var windowSource string
+
 //go:embed lua/group.lua
 var groupSource string
 
@@ -60,6 +63,7 @@ var (
 	signalScript = newScript(signalSource)
 	lagScript    = newScript(lessSource + lagSource)
 	roomScript   = newScript(lessSource + "local function waits()\n" + lagSource + "\nend\n" + roomSource)
+	windowScript = newScript(windowSource)
 	groupScript  = newScript(lessSource + groupSource)
 )
 

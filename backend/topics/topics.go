@@ -95,6 +95,7 @@ var (
 	_ backend.Signaler    = (*Backend)(nil)
 	_ backend.Reader      = (*Backend)(nil)
 	_ backend.DeadLetters = (*Backend)(nil)
+	_ backend.Locator     = (*Backend)(nil)
 )
 
 // New returns the backend of one topic. If the topic is there already, Info
@@ -130,6 +131,9 @@ const (
 
 // Info describes the backend.
 func (b *Backend) Info() backend.Info { return b.info }
+
+// Place names what holds the topic, and the topic.
+func (b *Backend) Place() string { return b.opt.Kind + " " + b.opt.Server + " " + b.opt.Topic }
 
 // Close ends the calls under way, waits for them and frees what the backend
 // was made of. A second Close does nothing.

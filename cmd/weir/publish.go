@@ -142,6 +142,7 @@ func (p *publisher) guarded(ctx context.Context, cmd *cobra.Command, settings co
 		return nil, err
 	}
 	cfg := settings.Producer
+	cfg.ShedWait = true // its input can wait
 	cfg.Logger, cfg.Hooks = log, p.hooks
 	cfg.Hooks.Slowed = p.slowed
 	p.producer, err = weir.NewProducer(weir.New(p.courier.asBackend()), cfg)
@@ -152,6 +153,7 @@ func (p *publisher) guarded(ctx context.Context, cmd *cobra.Command, settings co
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		config.Watch(ctx, config.Options{Flags: cmd.Flags()}, settings, log, func(next config.Settings) {
+			next.Producer.ShedWait = true
 			if err := p.producer.Reconfigure(next.Producer); err != nil {
 				log.Error("weir publish: new settings refused", "error", err)
 			}

@@ -86,10 +86,11 @@ type withSignal struct {
 	backend.Signaler
 }
 
-// withShare is a courier whose backend also shares its room out.
+// withShare is a courier whose backend also shares room and window among all processes.
 type withShare struct {
 	withSignal
 	backend.Sharer
+	backend.Windower
 }
 
 // asBackend returns the courier with the abilities of its backend that a
@@ -100,8 +101,10 @@ func (c *courier) asBackend() backend.Backend {
 		return c
 	}
 	signals := withSignal{c, signaler}
-	if sharer, ok := c.Backend.(backend.Sharer); ok {
-		return withShare{signals, sharer}
+	sharer, shares := c.Backend.(backend.Sharer)
+	windower, counts := c.Backend.(backend.Windower)
+	if shares && counts {
+		return withShare{signals, sharer, windower}
 	}
 	return signals
 }

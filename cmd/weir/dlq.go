@@ -36,7 +36,7 @@ func newDLQCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newDLQLsCmd(), newDLQShowCmd(), newDLQRedriveCmd(), newDLQPurgeCmd())
-	return tellsUsage(cmd)
+	return cmd
 }
 
 // letterFlags choose dead letters.
@@ -91,7 +91,7 @@ func newDLQLsCmd() *cobra.Command {
 	}
 	opt.add(cmd)
 	cmd.Flags().IntVar(&limit, "limit", 0, "at most this many; 0 = all")
-	cmd.RunE = opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
+	cmd.RunE = withEnv(opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
 		p := newLetterPrinter(cmd.OutOrStdout(), opt.json)
 		for l, err := range d.List(ctx, opt.filter) {
 			if err != nil {
@@ -105,8 +105,8 @@ func newDLQLsCmd() *cobra.Command {
 			}
 		}
 		return p.end()
-	})
-	return tellsUsage(cmd)
+	}))
+	return cmd
 }
 
 func newDLQShowCmd() *cobra.Command {
@@ -118,7 +118,7 @@ func newDLQShowCmd() *cobra.Command {
 		Args:    cobra.MinimumNArgs(2),
 	}
 	opt.add(cmd)
-	cmd.RunE = opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
+	cmd.RunE = withEnv(opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
 		missing := map[string]bool{}
 		for _, id := range opt.filter.IDs {
 			missing[id] = true
@@ -138,8 +138,8 @@ func newDLQShowCmd() *cobra.Command {
 			return fmt.Errorf("not among the dead letters of %q: %v", d.Name(), slices.Sorted(maps.Keys(missing)))
 		}
 		return out.Flush()
-	})
-	return tellsUsage(cmd)
+	}))
+	return cmd
 }
 
 // letterJSON is a dead letter as --json prints it.

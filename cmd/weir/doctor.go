@@ -53,12 +53,12 @@ func newDoctorCmd() *cobra.Command {
 		Long:    doctorHelp,
 		Example: doctorExample,
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: withEnv(func(cmd *cobra.Command, args []string) error {
 			if err := opt.check(cmd); err != nil {
 				return &usageError{err}
 			}
 			return runDoctor(cmd, args[0], &opt)
-		},
+		}),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&opt.json, "json", false, "print what was found as one JSON line")
@@ -67,7 +67,7 @@ func newDoctorCmd() *cobra.Command {
 	f.Int64Var(&opt.exam.MaxLen, "maxlen", 0, "MAXLEN that producers trim the stream to (or JOB_STREAM_MAXLEN); 0 = none")
 	f.StringVar(&opt.failOn, "fail-on", backend.SeverityError, "least severity for exit code 1: error, warning or info")
 	addKeyFlag(cmd)
-	return tellsUsage(cmd)
+	return cmd
 }
 
 // severities are those of findings, the worst first.

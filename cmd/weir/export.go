@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -132,12 +131,6 @@ func nameIn(from string) (name weir.StreamName, ok bool) {
 		name = weir.StreamName{Kind: "http", Stream: strings.Trim(u.Path, "/"), Group: "weir"}
 	}
 	return name, name.Stream != ""
-}
-
-func isUsage(err error) bool {
-	var usage *usageError
-	var url *backend.URLError
-	return errors.As(err, &usage) || errors.As(err, &url)
 }
 
 // sample takes one reading and the time to the server.

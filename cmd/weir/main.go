@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
+	"runtime"
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
@@ -14,12 +14,14 @@ import (
 
 func main() {
 	logging.Disable() // errors are told by the commands
-	if err := newRoot().Execute(); err != nil {
-		if !errors.Is(err, errSaid) {
-			fmt.Fprintln(os.Stderr, "weir:", strings.TrimPrefix(err.Error(), "weir: "))
-		}
-		os.Exit(exitCode(err))
+	cmd, err := newRoot().ExecuteC()
+	if err == nil {
+		return
 	}
+	if !errors.Is(err, errSaid) {
+		fmt.Fprintln(os.Stderr, "weir:", told(cmd, err))
+	}
+	os.Exit(exitCode(err))
 }
 
 // newRoot returns the command line with every command.
@@ -28,11 +30,29 @@ func newRoot() *cobra.Command {
 		Use:           "weir",
 		Short:         "A durable stream queue in one program",
 		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs, // so that RunE can say what was meant
+		RunE:          noCommand,
+
+		SuggestionsMinimumDistance: maxTypos,
 	}
 	root.AddCommand(
 		newServeCmd(), newSampleCmd(), newDoctorCmd(), newDLQCmd(),
 		newPublishCmd(), newWorkCmd(), newTailCmd(),
-		newBackupCmd(), newRestoreCmd(), newRepairCmd(),
+		newBackupCmd(), newRestoreCmd(), newRepairCmd(), newVersionCmd(),
 	)
+	checkUsage(root)
 	return root
+}
+
+func newVersionCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "weir %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
 }

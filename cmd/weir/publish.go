@@ -92,13 +92,13 @@ func newPublishCmd() *cobra.Command {
 
 func runPublish(cmd *cobra.Command, opt *publishOptions, args []string) error {
 	if opt.batch < 1 || opt.batch > 10_000 {
-		return fmt.Errorf("--batch %d is out of range; use 1 to 10000", opt.batch)
+		return &usageError{fmt.Errorf("--batch %d is out of range; use 1 to 10000", opt.batch)}
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	settings, err := config.Load(config.Options{Flags: cmd.Flags()})
 	if err != nil {
-		return err
+		return &usageError{err}
 	}
 	paths := args[1:]
 	if len(paths) == 0 {

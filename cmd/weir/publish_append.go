@@ -42,7 +42,7 @@ type courier struct {
 func newCourier(ctx context.Context, cmd *cobra.Command, p *publisher, url string) (*courier, error) {
 	switch {
 	case p.opt.kind != "queue" && p.opt.kind != "log":
-		return nil, fmt.Errorf("--type %q is unknown; known: queue, log", p.opt.kind)
+		return nil, &usageError{fmt.Errorf("--type %q is unknown; known: queue, log", p.opt.kind)}
 	case p.opt.kind == "log" && !isHTTP(url):
 		return nil, errors.New("--type log is for topics of a weir server; what other URLs name is a queue")
 	}

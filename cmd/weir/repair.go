@@ -26,7 +26,6 @@ something cannot be: restore a backup for it.`,
 		Example: "  weir repair ./weir-data\n  weir repair --mark ./weir-data",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cmd.SilenceUsage = true
 			dir := args[0]
 			n, err := engine.Repair(engine.Options{Dir: dir}, mark, cmd.OutOrStdout())
 			if err != nil {

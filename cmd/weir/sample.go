@@ -67,7 +67,7 @@ func newSampleCmd() *cobra.Command {
 		Long:    sampleHelp,
 		Example: sampleExample,
 		Args:    cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: withEnv(func(cmd *cobra.Command, args []string) error {
 			if err := opt.check(cmd, args); err != nil {
 				return &usageError{err}
 			}
@@ -79,7 +79,7 @@ func newSampleCmd() *cobra.Command {
 				return runExporter(cmd, &opt, from)
 			}
 			return runSample(cmd, opt, from[0])
-		},
+		}),
 	}
 	f := cmd.Flags()
 	f.DurationVar(&opt.every, "every", 0, "take a sample this often (5s with --metrics)")
@@ -87,7 +87,7 @@ func newSampleCmd() *cobra.Command {
 	f.StringVar(&opt.enqueueField, "enqueue-field", "", "field of a Redis entry that holds when it was published, in Unix ms (default enqueue_ts)")
 	addMetrics(f, &opt.metrics)
 	addKeyFlag(cmd)
-	return tellsUsage(cmd)
+	return cmd
 }
 
 // urls are the arguments, or what the environment's variables make.

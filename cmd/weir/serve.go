@@ -78,7 +78,6 @@ func newServeCmd() *cobra.Command {
 		Example: serveExample,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cmd.SilenceUsage = true
 			hangup, end := surviveSignals()
 			defer end()
 			log, err := newLogger(cmd.ErrOrStderr(), serveLookup(cmd))

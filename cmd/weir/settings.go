@@ -45,9 +45,8 @@ func applyEnv(cmd *cobra.Command) error {
 func withEnv(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := applyEnv(cmd); err != nil {
-			return err
+			return &usageError{err}
 		}
-		cmd.SilenceUsage = true
 		return run(cmd, args)
 	}
 }

@@ -21,7 +21,7 @@ import (
 func runWork(cmd *cobra.Command, opt *workOptions, args []string) error {
 	settings, err := config.Load(config.Options{Flags: cmd.Flags()})
 	if err != nil {
-		return err
+		return &usageError{err}
 	}
 	path, err := exec.LookPath(args[1])
 	if err != nil {

@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirmq/weir/tests/weirtest"
+)
+
+// Whatever is wrong with a command line, the answer is one line that says so and
+// where to read on, and the exit code is 2.
+func TestWrongCommandLinesAreToldInOneLine(t *testing.T) {
+	for line, want := range map[string]string{
+		"publsh http://127.0.0.1:1/x":                  `there is no command "publsh", did you mean publish?; see ` + "`weir --help`",
+		"dlq lss":                                      `unknown command "lss" for "weir dlq"`,
+		"publish --bach 3 http://127.0.0.1:1/x":        "unknown flag: --bach, did you mean --batch?; see `weir publish --help`",
+		"tail --form 0 http://127.0.0.1:1/x":           "did you mean --from?; see `weir tail --help`",
+		"work --lag-tll 1s http://127.0.0.1:1/x":       "unknown flag: --lag-tll, did you mean --lag-ttl?; see `weir work --help`",
+		"publish localhost:4000/orders":                `"localhost:4000/orders" is no URL, did you mean http://localhost:4000/orders?`,
+		"sample 127.0.0.1:4000/orders":                 "did you mean http://127.0.0.1:4000/orders?",
+		"doctor amqp://h/orders":                       `unknown URL scheme "amqp"`,
+		"publish":                                      "weir publish URL",
+		"work http://127.0.0.1:1/x":                    "weir work URL",
+		"publish --batch 0 http://127.0.0.1:1/x":       "--batch 0 is out of range; use 1 to 10000",
+		"publish --lag-pause much http://127.0.0.1:1/": `"much" is not a whole number`,
+		"repair":      "weir repair",
+		"restore a b": "weir restore",
+		"serve now":   `unknown command "now"`,
+		"version now": `unknown command "now"`,
+	} {
+		stdout, stderr, code := weirtest.Run(t, nil, strings.Fields(line)...)
+		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "weir: ") ||
+			!strings.Contains(stderr, want) || !strings.Contains(stderr, "--help`") {
+			t.Errorf("weir %s: exit code %d\n%s%swant one line with %q and code 2", line, code, stdout, stderr, want)
+		}
+	}
+	if stdout, stderr, code := weirtest.Run(t, nil, "version"); code != 0 || !strings.HasPrefix(stdout, "weir ") || stderr != "" {
+		t.Errorf("weir version: exit code %d, %q, %q", code, stdout, stderr)
+	}
+}

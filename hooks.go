@@ -67,7 +67,9 @@ const (
 	Retried  Outcome = "retried"  // given back to be tried again
 	Returned Outcome = "returned" // given back unstarted
 	Dead     Outcome = "dead"     // moved to the dead letters
-	Lost     Outcome = "lost"     // somebody else had it by then, or its data was gone
+	Lost     Outcome = "lost"     // its data was gone before it was done
+	// Unsettled: somebody else had it by then, or the backend did not answer; it is done elsewhere or again.
+	Unsettled Outcome = "unsettled"
 )
 
 // Measurement is what was read of a stream; nil is not known.

@@ -109,7 +109,8 @@ type PoolStats struct {
 	Retried     uint64 // failed and given back
 	Returned    uint64 // given back unstarted
 	Dead        uint64 // moved to the dead letters
-	Lost        uint64 // somebody else had it by then, or its data was gone
+	Lost        uint64 // its data was gone before it was done
+	Unsettled   uint64 // somebody else had it by then, or the backend did not answer: done elsewhere or again
 	Reclaimed   uint64 // deliveries taken over from others
 	Redelivered uint64 // handlers begun on messages that had been delivered before
 
@@ -128,6 +129,11 @@ func NewPool(s *Stream, h Handler, c PoolConfig) (*Pool, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("weir: PoolConfig: %w", err)
+	}
+	if names, can := s.backend.(backend.DeadLetterNames); can {
+		if err := names.CheckDeadLetter(c.DeadLetter); err != nil {
+			return nil, fmt.Errorf("weir: PoolConfig: DeadLetter: %w", err)
+		}
 	}
 	p := &Pool{
 		stream: s, backend: s.backend, handler: h, cfg: c, log: c.Logger,

@@ -107,7 +107,7 @@ func TestPoolCancelsAHandlerWhoseLeaseIsLost(t *testing.T) {
 			t.Errorf("the loss was noticed after %s, want one heartbeat of 10 s", took)
 		}
 		p.finish()
-		p.expect(PoolStats{Lost: 1})
+		p.expect(PoolStats{Unsettled: 1})
 		if len(f.Acked()) != 0 {
 			t.Error("the result of a lost lease was acked")
 		}

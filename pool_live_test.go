@@ -205,7 +205,7 @@ func TestPoolOutlivesItsServer(t *testing.T) {
 	if n := runs.Load(); n < messages || n > messages+200 {
 		t.Errorf("%d messages took %d runs", messages, n)
 	}
-	if got := p.Stats(); got.Acked+got.Lost < messages || got.Dead > 0 {
+	if got := p.Stats(); got.Acked+got.Unsettled < messages || got.Dead > 0 {
 		t.Errorf("counts: %+v", got)
 	}
 }

@@ -140,7 +140,7 @@ func (p *Pool) giveBack(ctx context.Context, jobs []*job) {
 	for _, j := range lost {
 		p.logLost(j, "weir: lease lost: the message is somebody else's", j.err)
 	}
-	p.settled(lost, nil, true, Lost)
+	p.settled(lost, nil, true, Unsettled)
 	p.nack(ctx, unstarted, Returned)
 	p.nack(ctx, retried, Retried)
 	for _, j := range dead {
@@ -337,13 +337,13 @@ func (p *Pool) settled(jobs []*job, lost []string, ok bool, o Outcome) {
 	done := len(jobs) - max(gone, again)
 	gone = max(gone-again, 0)
 	p.mu.stats.add(o, done)
-	p.mu.stats.add(Lost, gone)
+	p.mu.stats.add(Unsettled, gone)
 	if p.mu.settling < maxUnsettled {
 		p.roomMade()
 	}
 	p.mu.Unlock()
 	p.countHook(o, done)
-	p.countHook(Lost, gone)
+	p.countHook(Unsettled, gone)
 	if ok && gone > 0 {
 		p.log.Warn("weir: leases lost before they were settled", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "messages", gone, "message_id", lost[0])
 	}
@@ -369,5 +369,7 @@ func (s *PoolStats) add(o Outcome, n int) {
 		s.Dead += uint64(n)
 	case Lost:
 		s.Lost += uint64(n)
+	case Unsettled:
+		s.Unsettled += uint64(n)
 	}
 }

@@ -360,6 +360,12 @@ type Shared interface {
 	Others(ctx context.Context, stream, group string) ([]string, error)
 }
 
+// DeadLetterNames is a backend that cannot keep dead letters under every name.
+type DeadLetterNames interface {
+	// CheckDeadLetter returns why ClaimRequest.DeadLetter cannot be name, and what can.
+	CheckDeadLetter(name string) error
+}
+
 // Trimmer is a backend that keeps acknowledged messages until it is told.
 type Trimmer interface {
 	Trim(ctx context.Context, req TrimRequest) (Trimmed, error)

@@ -26,9 +26,11 @@ const (
 // claim is one call of Claim.
 type claim struct {
 	*backend.ClaimRequest
-	got   backend.Claimed
-	since time.Time
-	scan  int // COUNT of a scan for orphans
+	got    backend.Claimed
+	since  time.Time
+	scan   int                      // COUNT of a scan for orphans
+	leases map[string]time.Duration // of consumers, where one has another than this claim's; else nil
+	taken  bool                     // the scan took over what it found
 	// passed is whether something was read that was sent back to another group.
 	passed bool
 }
@@ -50,9 +52,6 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 	}
 	b.missed.claims.RLock()
 	defer b.missed.claims.RUnlock()
-	if err := b.enroll(ctx, &req); err != nil {
-		return backend.Claimed{}, err
-	}
 	want := req.Max
 	req.Max = b.missed.limit(want)
 	c := &claim{ClaimRequest: &req, since: time.Now(), scan: req.Max}
@@ -106,6 +105,9 @@ func (b *Backend) claim(ctx context.Context, c *claim) error {
 // look claims what is there now.
 func (b *Backend) look(ctx context.Context, c *claim) error {
 	start := time.Now()
+	if err := b.enroll(ctx, c.ClaimRequest); err != nil {
+		return err
+	}
 	if b.orphans.Load() {
 		if err := b.reclaim(ctx, c); err != nil || c.room() <= 0 {
 			return err

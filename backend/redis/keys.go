@@ -48,7 +48,7 @@ func keysOf(stream, group string) (keys, error) {
 }
 
 // slotPrefix returns a prefix whose keys all hash to the slot of stream: a hash
-// tag made of the name, or the name itself if it has a tag.
+// tag made of the name, or the name itself if it has a tag. No two streams have the same.
 func slotPrefix(stream string) (string, error) {
 	if !strings.ContainsAny(stream, "{}") {
 		return "{" + stream + "}", nil
@@ -57,6 +57,9 @@ func slotPrefix(stream string) (string, error) {
 	tag, _, closed := strings.Cut(rest, "}")
 	if !closed || tag == "" || strings.Count(stream, "{") != strings.Count(stream, "}") {
 		return "", fmt.Errorf("stream %q: a brace without its partner or around nothing is no hash tag; use {tag} once or no braces", stream)
+	}
+	if stream == "{"+tag+"}" {
+		return stream + "}", nil // the name alone is the prefix of the stream tag; no stream can be called this
 	}
 	return stream, nil
 }

@@ -7,9 +7,12 @@ import (
 )
 
 const (
-	// forgetAfter is how long a consumer that holds nothing stays in the group
-	// without being used. One that comes back is simply there again.
-	forgetAfter = 7 * 24 * time.Hour
+	// forgetAfter is how long a consumer of weir's that holds nothing stays in the group
+	// without a sign of life: its process has crashed. One that comes back is simply
+	// there again. Other programs' consumers are theirs to remove.
+	forgetAfter = 24 * time.Hour
+	// forgetEvery is how often a process looks for them.
+	forgetEvery = time.Hour
 	// leaveFor bounds what Close waits for the server.
 	leaveFor = 300 * time.Millisecond
 	// maxNames bounds the consumers that Close removes.
@@ -56,6 +59,12 @@ func (b *Backend) leave() {
 	}
 	ctx, cancel := context.WithTimeout(b.closing, leaveFor)
 	defer cancel()
-	args := append([]any{b.keys.group, forgetAfter.Milliseconds()}, names...)
-	_ = b.do(ctx, leaveScript.cmd(ctx, []string{b.keys.stream}, args...))
+	_ = b.forgetSilent(ctx, names...)
+}
+
+// forgetSilent takes out of the group the named consumers, and those of weir's that
+// have been silent for long, unless they hold something.
+func (b *Backend) forgetSilent(ctx context.Context, names ...any) error {
+	args := append([]any{b.keys.group, b.silence.Milliseconds()}, names...)
+	return b.do(ctx, leaveScript.cmd(ctx, []string{b.keys.stream, b.keys.workers}, args...))
 }

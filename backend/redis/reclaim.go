@@ -20,7 +20,8 @@ const pagePerDelivery = 10
 // front would hide the orphans behind them for ever.
 func (b *Backend) scanCmd(ctx context.Context, c *claim) *redis.RawCmd {
 	cursor := *b.cursor.Load()
-	if b.current(ctx).autoclaim {
+	c.leases = b.roster.others(c.ReclaimAfter)
+	if b.current(ctx).autoclaim && c.leases == nil {
 		return redis.NewRawCmd(ctx, "XAUTOCLAIM", b.keys.stream, b.keys.group, c.Consumer,
 			c.ReclaimAfter.Milliseconds(), cursor, "COUNT", c.wanted(), "JUSTID")
 	}
@@ -50,7 +51,7 @@ func (b *Backend) parseScan(cmd *redis.RawCmd, c *claim) (ids []string, err erro
 	}
 	r := &replyReader{cmd.Val()}
 	var next string
-	if isAutoclaim(cmd) {
+	if c.taken = isAutoclaim(cmd); c.taken {
 		next, ids, err = c.parseAutoclaim(r)
 	} else {
 		next, ids, err = c.parsePending(r)
@@ -100,15 +101,19 @@ func (c *claim) parsePending(r *replyReader) (next string, ids []string, err err
 	}
 	last := ""
 	for range n {
-		name, idle, err := r.pending()
+		p, err := r.pendingEntry()
 		if err != nil {
 			return "", nil, err
 		}
 		if len(ids) == c.wanted() {
 			return after(last), ids, nil
 		}
-		if last = name; int64(idle) >= c.ReclaimAfter.Milliseconds() {
-			ids = append(ids, name)
+		lease, told := c.leases[p.consumer]
+		if !told {
+			lease = c.ReclaimAfter
+		}
+		if last = p.id; p.idle >= lease {
+			ids = append(ids, p.id)
 		}
 	}
 	if n < c.wanted()*pagePerDelivery {
@@ -163,15 +168,15 @@ func (r *replyReader) texts(list []string) ([]string, error) {
 // take counts a delivery for each orphan and sorts out those that are lost, not
 // due or past the limit.
 func (b *Backend) take(ctx context.Context, c *claim, ids []string) error {
-	least := int64(-1)
-	if !b.current(ctx).autoclaim {
-		least = c.ReclaimAfter.Milliseconds()
+	least := c.ReclaimAfter.Milliseconds()
+	if c.taken {
+		least = -1
 	}
 	args := []any{b.keys.group, c.Consumer, least, c.ReclaimAfter.Milliseconds(), max(c.MaxDeliveries, 0)}
 	for _, name := range ids {
 		args = append(args, name)
 	}
-	cmd := takeScript.cmd(ctx, []string{b.keys.stream, b.keys.retry}, args...)
+	cmd := takeScript.cmd(ctx, []string{b.keys.stream, b.keys.retry, b.keys.workers}, args...)
 	if err := b.do(ctx, cmd); err != nil {
 		return err
 	}

@@ -55,10 +55,11 @@ type Backend struct {
 	missed       missed
 	names        consumers
 	roster       roster
-	begun        atomic.Bool // this process has appended: the stream was there then
-	unscripted   atomic.Bool // the user may append, and not by script
-	own          atomic.Bool // weir made the stream, by the last trim
-	grouped      atomic.Bool // the group has been there: that it is missing is news
+	begun        atomic.Bool   // this process has appended: the stream was there then
+	unscripted   atomic.Bool   // the user may append, and not by script
+	own          atomic.Bool   // weir made the stream, by the last trim
+	grouped      atomic.Bool   // the group has been there: that it is missing is news
+	silence      time.Duration // forgetAfter
 	// untold is the loss of a group that the last claim could not report because
 	// it had something to hand out; the next one does.
 	untold atomic.Pointer[error]
@@ -101,7 +102,7 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	if err != nil {
 		return nil, &backend.URLError{Err: fmt.Errorf("redis URL: %w", err)}
 	}
-	b := &Backend{set: set, keys: set.keys, producer: rand.Text()}
+	b := &Backend{set: set, keys: set.keys, silence: forgetAfter, producer: rand.Text()}
 	b.closing, b.close = context.WithCancel(context.Background())
 	b.replicas.counting = make(chan struct{}, 1)
 	b.reclaimAfter.Store(int64(defaultReclaim))

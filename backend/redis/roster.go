@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -14,56 +15,91 @@ import (
 // fieldGroup and a name are a field of the hash {stream}:weir: weir reads that group.
 const fieldGroup = "group:"
 
-// roster is what this process has told of its consumers: other processes know by
-// it which consumers and groups are weir's.
+// rosterEvery is the longest that what other processes told is relied on.
+const rosterEvery = 5 * time.Second
+
+// roster is what this process has told of its consumers, and knows of the others: by
+// it processes know which consumers and groups are weir's, and how long each one's
+// leases last.
 type roster struct {
-	mu   sync.Mutex
-	told map[string]time.Duration // consumer -> how long its leases last
-	read time.Time                // when the hash of consumers was read last
+	mu     sync.Mutex
+	told   map[string]time.Duration // consumer -> how long its leases last
+	leases map[string]time.Duration // of all consumers, as they were read
+	read   time.Time                // when that was
+	looked time.Time                // when silent consumers were looked for, or the first enrolled
 }
 
-// due reports whether the hash has to be looked at before a claim: for a consumer
-// that is not in it yet, and from time to time, since somebody may have removed it.
-func (r *roster) due(consumer string, lease time.Duration, now time.Time) (fresh, due bool) {
+// others returns the leases of all consumers if one of them is not as long as own.
+func (r *roster) others(own time.Duration) map[string]time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, lease := range r.leases {
+		if lease != own {
+			return r.leases
+		}
+	}
+	return nil
+}
+
+// due reports whether the hash has to be read before a scan: for a consumer that is
+// not in it yet, and so often that a consumer which came later is known before its
+// first delivery is as old as lease.
+func (r *roster) due(consumer string, lease time.Duration) (fresh, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fresh = r.told[consumer] != lease
-	return fresh, fresh || now.Sub(r.read) > lease/2
+	return fresh, fresh || time.Since(r.read) > min(lease/2, rosterEvery)
 }
 
-func (r *roster) enrolled(consumer string, lease time.Duration, now time.Time) {
+// enrolled notes what has been told and read. It reports whether it is time to look
+// for consumers that are silent.
+func (r *roster) enrolled(consumer string, lease time.Duration, all map[string]string, at time.Time) (look bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if look = at.Sub(r.looked) > forgetEvery && !r.looked.IsZero(); look || r.looked.IsZero() {
+		r.looked = at
+	}
 	if r.told == nil || len(r.told) >= maxNames {
 		r.told = map[string]time.Duration{}
 	}
-	r.told[consumer], r.read = lease, now
+	r.told[consumer], r.read = lease, at
+	r.leases = make(map[string]time.Duration, len(all))
+	for name, text := range all {
+		if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms > 0 {
+			r.leases[name] = time.Duration(ms) * time.Millisecond
+		}
+	}
+	return look
 }
 
-// enroll tells the group's other processes of a consumer before it claims. What
-// the server refuses is not asked for again before the next time it is due.
+// enroll tells the group's other processes of a consumer before it claims, and reads
+// what they told. What the server refuses is asked for again when it is due.
 func (b *Backend) enroll(ctx context.Context, req *backend.ClaimRequest) error {
-	now := time.Now()
-	fresh, due := b.roster.due(req.Consumer, req.ReclaimAfter, now)
+	fresh, due := b.roster.due(req.Consumer, req.ReclaimAfter)
 	if !due {
 		return nil
 	}
+	now := time.Now()
+	ms := strconv.FormatInt(req.ReclaimAfter.Milliseconds(), 10)
+	all := redis.NewMapStringStringCmd(ctx, "HGETALL", b.keys.workers)
+	tell := []redis.Cmder{
+		redis.NewIntCmd(ctx, "HSET", b.keys.workers, req.Consumer, ms),
+		redis.NewIntCmd(ctx, "HSET", b.keys.about, fieldGroup+b.keys.group, 1),
+		all,
+	}
 	if !fresh {
-		have := redis.NewStringCmd(ctx, "HGET", b.keys.workers, req.Consumer)
-		if err := unlessRefused(b.do(ctx, have)); err != nil {
-			return err
-		}
-		fresh = have.Err() == redis.Nil
-	}
-	if fresh {
-		err := b.do(ctx,
-			redis.NewIntCmd(ctx, "HSET", b.keys.workers, req.Consumer, req.ReclaimAfter.Milliseconds()),
-			redis.NewIntCmd(ctx, "HSET", b.keys.about, fieldGroup+b.keys.group, 1))
-		if err = unlessRefused(err); err != nil {
+		if err := unlessRefused(b.do(ctx, all)); err != nil {
 			return err
 		}
 	}
-	b.roster.enrolled(req.Consumer, req.ReclaimAfter, now)
+	if fresh || all.Val()[req.Consumer] != ms {
+		if err := unlessRefused(b.do(ctx, tell...)); err != nil {
+			return err
+		}
+	}
+	if b.roster.enrolled(req.Consumer, req.ReclaimAfter, all.Val(), now) {
+		_ = b.forgetSilent(ctx) // else the next time
+	}
 	return nil
 }
 

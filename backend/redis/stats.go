@@ -144,17 +144,29 @@ func firstEntry(cmd *redis.RawCmd, enqueued string) (name string, at time.Time, 
 	return string(text), c.enqueued, nil
 }
 
-// setAge takes the age from the time of publishing, or else from an entry's ID.
+// clockSlack is how far apart clocks are that are in step, and earliest a time
+// before which no server gave an ID.
+const clockSlack = time.Second
+
+var earliest = time.Date(2017, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// setAge takes the age from the time of publishing, or else from an entry's ID: also
+// where the former is later, by a producer's clock that is ahead.
 func setAge(s *backend.Stats, name string, at time.Time, byTime, byID backend.AgeSource) {
 	s.OldestSource, s.Approx = byTime, byTime == backend.AgeBacklog
-	if at.IsZero() {
-		v, err := parseID(name)
-		if err != nil {
-			s.OldestSource, s.Approx = backend.AgeUnknown, true
-			return
-		}
-		at = time.UnixMilli(int64(v.ms))
-		s.OldestSource, s.Approx = byID, true
+	var stored time.Time // by the server's clock, unless the producer chose the ID
+	if v, err := parseID(name); err == nil {
+		stored = time.UnixMilli(int64(v.ms))
+	}
+	plausible := stored.After(earliest) && !stored.After(s.At.Add(clockSlack))
+	switch fast := at.Sub(stored) > clockSlack; {
+	case at.IsZero() && stored.IsZero(), at.After(s.At.Add(clockSlack)) && !plausible:
+		s.OldestSource, s.Approx = backend.AgeUnknown, true
+		return
+	case at.IsZero(), fast && plausible: // nothing is published after it is stored
+		at, s.OldestSource, s.Approx = stored, byID, true
+	case fast:
+		s.Approx = true
 	}
 	s.OldestAge = max(0, s.At.Sub(at))
 }

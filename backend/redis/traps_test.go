@@ -27,7 +27,7 @@ func TestDeletedPendingEntriesAreLostAndTheOthersReclaimed(t *testing.T) {
 	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
 		b := open(t, s.Addr(), "stream=jobs")
 		ids := publish(t, b, 6)
-		if got := claim(t, b, backend.ClaimRequest{Max: 6}); len(got.Deliveries) != 6 {
+		if got := claim(t, b, backend.ClaimRequest{Max: 6, ReclaimAfter: 10 * time.Millisecond}); len(got.Deliveries) != 6 {
 			t.Fatalf("claimed %d of 6", len(got.Deliveries))
 		}
 		gone := []string{ids[0], ids[2], ids[5]}
@@ -190,7 +190,7 @@ func TestAVeryWideForeignEntryIsBuriedAndSentBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			publish(t, b, 1)
-			first := claim(t, b, backend.ClaimRequest{Max: 1, MaxDeliveries: 1}).Deliveries[0]
+			first := claim(t, b, backend.ClaimRequest{Max: 1, MaxDeliveries: 1, ReclaimAfter: time.Millisecond}).Deliveries[0]
 			var got backend.Claimed
 			wait(t, name+": it is buried and the next is delivered", func() bool {
 				more := claim(t, b, backend.ClaimRequest{Consumer: "d", Max: 5, MaxDeliveries: 1, ReclaimAfter: time.Millisecond})
@@ -204,6 +204,7 @@ func TestAVeryWideForeignEntryIsBuriedAndSentBack(t *testing.T) {
 			if data != "" && !strings.Contains(letters[0].Headers["fields"], `"f5999":"5999"`) {
 				t.Errorf("%s: the other fields are gone: %.80q", name, letters[0].Headers["fields"])
 			}
+			ack(t, b, got.Deliveries...)
 			if err := b.Redrive(t.Context(), "", letters[0]); err != nil {
 				t.Fatal(err)
 			}

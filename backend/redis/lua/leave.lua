@@ -1,6 +1,6 @@
--- Removes consumers that hold nothing: the named ones, and any that nobody has used for long.
+-- Removes consumers that hold nothing: the named ones, and any of weir's that has been silent for long.
 -- With what it holds pending a consumer would take its messages along.
--- KEYS: stream. ARGV: group, idle time in ms after which one is forgotten, names.
+-- KEYS: stream, weir's consumers. ARGV: group, idle time in ms after which one is forgotten, names.
 redis.replicate_commands()
 local own = {}
 for i = 3, #ARGV do
@@ -12,9 +12,16 @@ for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   for i = 1, #consumer, 2 do
     about[consumer[i]] = consumer[i + 1]
   end
-  if about['pending'] == 0 and (own[about['name']] or about['idle'] > tonumber(ARGV[2])) then
-    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], about['name'])
+  local name = about['name']
+  local gone = own[name] or about['idle'] > tonumber(ARGV[2]) and redis.call('HEXISTS', KEYS[2], name) == 1
+  own[name] = nil
+  if about['pending'] == 0 and gone then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], name)
+    redis.call('HDEL', KEYS[2], name)
     removed = removed + 1
   end
+end
+for name in pairs(own) do -- what never got anything is no consumer on old servers
+  redis.call('HDEL', KEYS[2], name)
 end
 return removed

@@ -1,6 +1,6 @@
 -- Decides what becomes of pending entries, and counts a delivery for those that are handed out.
--- KEYS: stream, retry hash.
--- ARGV: group, consumer, least idle time in ms (-1: they are the consumer's already),
+-- KEYS: stream, retry hash, leases of weir's consumers.
+-- ARGV: group, consumer, least idle time in ms where the holder's lease is not known (-1: they are the consumer's already),
 --       reclaim_after in ms, delivery limit (0: none), IDs.
 -- Returns for each entry that was taken {ID, kind, count, fields, last error}; kinds:
 --   'd' delivered, count included   'x' at the limit, still pending and the consumer's   'c' the same, large fields left out
@@ -25,7 +25,7 @@ local function mine(p)
   if least < 0 then
     return p[2] == consumer
   end
-  return p[3] >= least
+  return p[3] >= (tonumber(redis.call('HGET', KEYS[3], p[2]) or '') or least)
 end
 
 local function elsewhere(fields)

@@ -25,6 +25,8 @@ type roster struct {
 	mu     sync.Mutex
 	told   map[string]time.Duration // consumer -> how long its leases last
 	leases map[string]time.Duration // of all consumers, as they were read
+	least  time.Duration            // of leases
+	most   time.Duration            // of leases
 	read   time.Time                // when that was
 	looked time.Time                // when silent consumers were looked for, or the first enrolled
 }
@@ -33,12 +35,10 @@ type roster struct {
 func (r *roster) others(own time.Duration) map[string]time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, lease := range r.leases {
-		if lease != own {
-			return r.leases
-		}
+	if len(r.leases) == 0 || r.least == own && r.most == own {
+		return nil
 	}
-	return nil
+	return r.leases
 }
 
 // due reports whether the hash has to be read before a scan: for a consumer that is
@@ -68,6 +68,10 @@ func (r *roster) enrolled(consumer string, lease time.Duration, all map[string]s
 		if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms > 0 {
 			r.leases[name] = time.Duration(ms) * time.Millisecond
 		}
+	}
+	r.least, r.most = lease, lease
+	for _, other := range r.leases {
+		r.least, r.most = min(r.least, other), max(r.most, other)
 	}
 	return look
 }

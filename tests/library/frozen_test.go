@@ -70,18 +70,23 @@ func TestTryPublishAnswersSoonOnAFrozenRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Pause()
+		least := time.Hour // the machine may be busy with other things in one round, not in all
 		for range 3 {
 			worst, stall, errs := frozen(t, soon, func(context.Context) error {
 				return p.TryPublish(t.Context(), weir.Message{Data: []byte("x")})
 			})
 			t.Logf("guard %s, unknown %s, scope %s, signal %s: the last of 16 answered %s after 50ms (%v); the machine stalled for %s",
 				c.Guard, c.LagUnknown, c.ShedScope, c.LagSignal, worst.Round(time.Millisecond), errs, stall.Round(time.Millisecond))
-			if worst > stall {
+			least = min(least, worst-stall)
+			if worst > stall+300*time.Millisecond {
 				t.Errorf("a TryPublish took %s longer than 50ms", worst)
 			}
 			if errs["unavailable"]+errs["outcome unknown"] != 16 {
 				t.Errorf("answered %v, want unavailable or outcome unknown", errs)
 			}
+		}
+		if least > 0 {
+			t.Errorf("a TryPublish took %s longer than 50ms in each of three rounds", least)
 		}
 		s.Resume()
 	}

@@ -79,11 +79,12 @@ type Pool struct {
 		busy     bool // the last claim came back full
 		held     jobList
 		free     freeJobs
-		running  int   // handlers under way, those given up not counted
-		settling int   // jobs in a lane or in its call
-		overdue  bool  // an ack is not answered; nothing is claimed before it is
-		unacked  idSet // handled messages whose acks were given up
-		returned idSet // messages given back, not claimed again yet
+		running  int             // handlers under way, those given up not counted
+		settling int             // jobs in a lane or in its call
+		overdue  bool            // an ack is not answered; nothing is claimed before it is
+		unacked  idSet           // handled messages whose acks were given up or refused
+		parked   map[string]*job // claimed again while their handlers still run; by message ID
+		returned idSet           // messages given back, not claimed again yet
 		wait     claimWait
 		live     int  // workers, those with a replaced job not counted
 		idle     int  // of these, waiting for work

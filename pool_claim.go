@@ -216,17 +216,17 @@ func (p *Pool) accept(got *backend.Claimed, limit int) {
 		return
 	}
 	p.mu.stats.Reclaimed += uint64(reclaimed)
-	var done map[string]bool
-	if got.Reclaimed > 0 {
-		done = p.supersede(got.Deliveries)
-	}
+	known := p.supersede(got.Deliveries[:got.Reclaimed])
 	for i, d := range got.Deliveries {
 		j := p.mu.free.take()
 		j.delivery, j.lease, j.ctx = d, d.Lease, &contexts[i]
 		p.mu.held.add(j)
-		if done[d.ID] {
+		switch known[d.ID] {
+		case handled:
 			p.leave(j, verdictAck)
-		} else {
+		case underWay:
+			p.park(j)
+		default:
 			p.mu.waiting.push(j)
 		}
 	}
@@ -281,29 +281,76 @@ func (p *Pool) waits(until time.Time, end context.CancelFunc) (cut bool) {
 	return cut
 }
 
+// fate is what this pool has made of a message that it is given again.
+type fate uint8
+
+const (
+	underWay fate = iota + 1 // its handler still runs
+	handled                  // its ack did not get through
+)
+
 // supersede gives up what this pool holds of messages that it has just been given
-// again. It returns which of them it has handled already and could not acknowledge:
-// they must not run again. The lock is held.
-func (p *Pool) supersede(deliveries []*Delivery) (done map[string]bool) {
-	done = map[string]bool{}
-	attempts := make(map[string]int, len(deliveries))
-	for _, d := range deliveries {
-		attempts[d.ID] = d.Attempt
+// again, and returns what it has made of them: what is handled must not run again, and
+// no message has two handlers at a time. The lock is held.
+func (p *Pool) supersede(again []*Delivery) map[string]fate {
+	if len(again) == 0 {
+		return nil
+	}
+	known := make(map[string]fate, len(again))
+	for _, d := range again {
+		known[d.ID] = 0
 		if p.mu.unacked.has(d.ID) {
-			done[d.ID] = true
+			known[d.ID] = handled
 		}
 	}
 	for j := p.mu.held.first; j != nil; j = j.next {
-		attempt, again := attempts[j.lease.ID]
+		was, again := known[j.lease.ID]
 		switch {
 		case !again:
 		case j.state == jobSettling && j.verdict == verdictAck:
-			j.superseded, done[j.lease.ID] = true, true
-		case attempt > 1:
+			j.superseded, known[j.lease.ID] = true, handled
+		case j.state == jobRunning:
+			known[j.lease.ID] = max(was, underWay)
+			j.superseded = true
+			p.lose(j)
+		case j.state == jobWaiting:
+			j.superseded = true
 			p.lose(j)
 		}
 	}
-	return done
+	return known
+}
+
+// park keeps j until the handler that has its message ends. The lock is held.
+func (p *Pool) park(j *job) {
+	if older := p.mu.parked[j.lease.ID]; older != nil {
+		p.leave(older, verdictLost)
+	}
+	if p.mu.parked == nil {
+		p.mu.parked = map[string]*job{}
+	}
+	p.mu.parked[j.lease.ID] = j
+}
+
+// unpark goes on with what was parked behind j, whose handler has ended or was given
+// up. The lock is held.
+func (p *Pool) unpark(j *job, v verdict) {
+	next := p.mu.parked[j.lease.ID]
+	if next == nil {
+		return
+	}
+	delete(p.mu.parked, j.lease.ID)
+	switch {
+	case v == verdictAck:
+		p.leave(next, verdictAck)
+	case next.lost:
+		p.leave(next, verdictLost)
+	case p.mu.stopping:
+		p.leave(next, verdictUnstarted)
+	default:
+		p.mu.waiting.push(next)
+		p.wake()
+	}
 }
 
 // checkEmpty ends the pool once the stream has been empty for UntilEmpty. A

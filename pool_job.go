@@ -40,7 +40,7 @@ type job struct {
 	state      jobState
 	verdict    verdict
 	lost       bool
-	superseded bool      // handled, and claimed once more before its ack got through: another job carries that
+	superseded bool      // claimed once more while this pool had it: another job carries that
 	timedOut   bool      // its heartbeat has stopped
 	replaced   bool      // abandoned, and another worker took the place of its worker
 	started    time.Time // when its handler began

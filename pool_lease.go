@@ -219,7 +219,7 @@ type stuckHandler struct {
 // The lock is held.
 func (p *Pool) abandon(j *job) stuckHandler {
 	delivery := *j.delivery
-	own := &job{delivery: &delivery, lease: j.lease, lost: j.lost, timedOut: j.timedOut, started: j.started}
+	own := &job{delivery: &delivery, lease: j.lease, lost: j.lost, superseded: j.superseded, timedOut: j.timedOut, started: j.started}
 	p.mu.held.remove(j)
 	p.mu.held.add(own)
 	p.mu.running--
@@ -233,6 +233,7 @@ func (p *Pool) abandon(j *job) stuckHandler {
 		v, own.err = verdictStopped, ErrStopped
 	}
 	p.leave(own, v)
+	p.unpark(own, v)
 	j.state = jobAbandoned
 	if j.replaced = p.mu.stuck < p.cfg.Workers && !p.mu.stopping; j.replaced {
 		p.mu.stuck++

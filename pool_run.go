@@ -116,7 +116,9 @@ func (w *worker) finish() bool {
 	case j == nil:
 	case j.state != jobAbandoned:
 		p.mu.running--
-		p.leave(j, p.judge(j))
+		v := p.judge(j)
+		p.leave(j, v)
+		p.unpark(j, v)
 		p.roomMade()
 		p.busyChanged()
 	case j.replaced:
@@ -133,13 +135,13 @@ func (w *worker) finish() bool {
 // judge says what becomes of a job whose handler has returned.
 func (p *Pool) judge(j *job) verdict {
 	switch {
+	case j.err == nil && !j.timedOut:
+		return verdictAck // though the lease may be lost: what is done is done
 	case j.lost:
 		return verdictLost
 	case j.timedOut:
 		j.err = timeoutError(p.cfg.HandlerTimeout, j.err)
 		return verdictFailed
-	case j.err == nil:
-		return verdictAck
 	case !p.mu.killed.IsZero() && !isPoison(j.err):
 		return verdictStopped
 	}

@@ -68,7 +68,9 @@ func (p *Pool) ackLoop(ctx context.Context) {
 }
 
 // acked lets go of handled jobs. What is handled and could not be acknowledged is
-// remembered: a message that comes back is acknowledged then, and not run again.
+// remembered: a message that comes back is acknowledged then, and not run again. A
+// refused ack is remembered too: the claim that took the lease may be this pool's own,
+// its answer under way.
 func (p *Pool) acked(jobs []*job, lost []string, ok bool) {
 	p.mu.Lock()
 	p.mu.overdue = false
@@ -78,6 +80,9 @@ func (p *Pool) acked(jobs []*job, lost []string, ok bool) {
 		} else {
 			p.mu.unacked.take(j.lease.ID)
 		}
+	}
+	for _, id := range lost {
+		p.mu.unacked.add(id)
 	}
 	p.roomMade()
 	p.mu.Unlock()
@@ -138,6 +143,9 @@ func (p *Pool) giveBack(ctx context.Context, jobs []*job) {
 		}
 	}
 	for _, j := range lost {
+		if j.superseded {
+			continue
+		}
 		p.logLost(j, "weir: lease lost: the message is somebody else's", j.err)
 	}
 	p.settled(lost, nil, true, Unsettled)

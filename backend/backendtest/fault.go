@@ -46,6 +46,8 @@ type Fault struct {
 	// Repeat, for a claim, makes every held message an orphan, as if ReclaimAfter
 	// had gone by: the holder goes on and another has the message too.
 	Repeat bool
+	// Late is waited once all is done, before the answer.
+	Late time.Duration
 	// LoseAnswer does what was asked and returns ErrOutcomeUnknown.
 	LoseAnswer bool
 	// Hang waits until the context ends or the fault is removed: before anything is done, or after it with
@@ -138,6 +140,9 @@ func (f *Fake) call(ctx context.Context, op Op, do func(*injected) error) error 
 		return in.Err
 	}
 	err := do(in)
+	if err == nil {
+		err = f.wait(ctx, in.Late, false, in.removed)
+	}
 	if err != nil || !in.LoseAnswer {
 		return err
 	}

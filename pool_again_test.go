@@ -1,0 +1,92 @@
+package weir
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+)
+
+// A claim may return to a pool what it works on: its lease was lost, or taken by a claim
+// whose answer is on its way. What the handler ends well is done, and nothing has two
+// handlers at a time.
+func TestPoolThatIsGivenItsOwnMessagesAgain(t *testing.T) {
+	away := backendtest.Fault{Err: backend.ErrUnavailable}
+	for name, c := range map[string]struct {
+		faults map[backendtest.Op]backendtest.Fault
+		takes  time.Duration // a handler
+		fails  bool          // it ends with its context's cause once that has ended
+		runs   int           // of each of the first five messages
+		lost   uint64        // leases
+	}{
+		"the handlers end while the claim's answer is on its way": {
+			faults: map[backendtest.Op]backendtest.Fault{backendtest.OpClaim: {Skip: 1, Times: 1, Repeat: true, Late: time.Second}},
+			takes:  100 * time.Millisecond, runs: 1, lost: 5,
+		},
+		"the handlers run, and end well": {
+			faults: map[backendtest.Op]backendtest.Fault{backendtest.OpClaim: {Skip: 1, Times: 1, Delay: 500 * time.Millisecond, Repeat: true}},
+			takes:  time.Second, runs: 1,
+		},
+		"the handlers run, and fail": {
+			faults: map[backendtest.Op]backendtest.Fault{backendtest.OpClaim: {Skip: 1, Times: 1, Delay: 500 * time.Millisecond, Repeat: true}},
+			takes:  time.Second, fails: true, runs: 2,
+		},
+		"the handlers outlast their leases, and end well": {
+			faults: map[backendtest.Op]backendtest.Fault{backendtest.OpExtend: away, backendtest.OpAck: away},
+			takes:  3500 * time.Millisecond, runs: 1, lost: 5,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := backendtest.NewFake(backendtest.FakeOptions{})
+				publish(t, f, 10)
+				var heals []func()
+				for op, fault := range c.faults {
+					heals = append(heals, f.Inject(op, fault))
+				}
+				var mu sync.Mutex
+				runs, atWork := map[string]int{}, map[string]bool{}
+				p := startPool(t, f, func(ctx context.Context, d *Delivery) error {
+					mu.Lock()
+					if atWork[d.ID] {
+						t.Errorf("message %s has two handlers", d.ID)
+					}
+					atWork[d.ID] = true
+					runs[d.ID]++
+					mu.Unlock()
+					time.Sleep(c.takes)
+					mu.Lock()
+					defer mu.Unlock()
+					atWork[d.ID] = false
+					if c.fails {
+						return context.Cause(ctx)
+					}
+					return nil
+				}, PoolConfig{Workers: 5, Batch: 5, ReclaimAfter: 3 * time.Second, MaxDeliveries: 10})
+				time.Sleep(10 * time.Second)
+				for _, heal := range heals {
+					heal()
+				}
+				time.Sleep(time.Minute)
+				p.finish()
+				for id, n := range runs {
+					want := 1
+					if len(id) == 1 && id <= "5" {
+						want = c.runs
+					}
+					if n != want {
+						t.Errorf("message %s was handled %d times, want %d", id, n, want)
+					}
+				}
+				p.expect(PoolStats{Acked: 10, Lost: c.lost})
+				if len(runs) != 10 || len(f.Acked()) != 10 {
+					t.Errorf("%d handled, %d acked", len(runs), len(f.Acked()))
+				}
+			})
+		})
+	}
+}

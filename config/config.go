@@ -117,11 +117,10 @@ func (o Options) wants(s *setting) bool {
 	if o.Flags == nil {
 		return true
 	}
-	name := s.flag()
-	if s.part == Kafka {
-		name = find("guard").flag() // they have no flag: the commands that publish read them
+	if s.part == Kafka { // they have no flag: every command with a setting of weir's reads them
+		return slices.ContainsFunc(table, func(other *setting) bool { return other.part != Kafka && o.wants(other) })
 	}
-	f := o.Flags.Lookup(name)
+	f := o.Flags.Lookup(s.flag())
 	return f != nil && Reads(f) // another flag of the same name is something else
 }
 

@@ -238,10 +238,10 @@ func TestSettingsOfOtherCommandsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// Settings without a flag are checked by the commands that publish, and by no other.
+// Settings without a flag are checked by the commands that publish or work, and by no other.
 func TestSettingsWithoutAFlagAreChecked(t *testing.T) {
 	o := Options{Lookup: environment("KAFKA_BUFFER_MEMORY=lots")}
-	for parts, want := range map[Part]bool{Producer: true, Pool: false} {
+	for parts, want := range map[Part]bool{Producer: true, Pool: true, 0: false} {
 		o.Flags = pflag.NewFlagSet("test", pflag.ContinueOnError)
 		AddFlags(o.Flags, parts)
 		if _, err := Load(o); (err != nil && strings.Contains(err.Error(), "environment variable KAFKA_BUFFER_MEMORY")) != want {

@@ -57,13 +57,18 @@ func TestAServerWithoutMemorySaysSoInWords(t *testing.T) {
 	}
 }
 
-// What SETTINGS.md calls checked is checked by the command, though nothing uses it yet.
-func TestPublishChecksSettingsThatHaveNoFlag(t *testing.T) {
+// What SETTINGS.md calls checked is checked by the commands, though nothing uses it yet.
+func TestPublishAndWorkCheckSettingsThatHaveNoFlag(t *testing.T) {
 	for _, setting := range []string{"KAFKA_BUFFER_MEMORY=lots", "KAFKA_MAX_IN_FLIGHT_REQUESTS=0"} {
 		name, _, _ := strings.Cut(setting, "=")
-		_, stderr, code := weirtest.Run(t, []string{setting}, "publish", "redis://127.0.0.1:1/0?stream=jobs", "/dev/null")
-		if code == 0 || !strings.Contains(stderr, "environment variable "+name) {
-			t.Errorf("%s: code %d, %s", setting, code, stderr)
+		for _, args := range [][]string{
+			{"publish", "redis://127.0.0.1:1/0?stream=jobs", "/dev/null"},
+			{"work", "redis://127.0.0.1:1/0?stream=jobs", "--", "true"},
+		} {
+			_, stderr, code := weirtest.Run(t, []string{setting}, args...)
+			if code != 2 || !strings.Contains(stderr, "environment variable "+name) {
+				t.Errorf("%s %s: code %d, %s", setting, args[0], code, stderr)
+			}
 		}
 	}
 }

@@ -17,15 +17,15 @@ import (
 func TestPoolThatIsGivenItsOwnMessagesAgain(t *testing.T) {
 	away := backendtest.Fault{Err: backend.ErrUnavailable}
 	for name, c := range map[string]struct {
-		faults map[backendtest.Op]backendtest.Fault
-		takes  time.Duration // a handler
-		fails  bool          // it ends with its context's cause once that has ended
-		runs   int           // of each of the first five messages
-		lost   uint64        // leases
+		faults    map[backendtest.Op]backendtest.Fault
+		takes     time.Duration // a handler
+		fails     bool          // it ends with its context's cause once that has ended
+		runs      int           // of each of the first five messages
+		unsettled uint64        // deliveries
 	}{
 		"the handlers end while the claim's answer is on its way": {
 			faults: map[backendtest.Op]backendtest.Fault{backendtest.OpClaim: {Skip: 1, Times: 1, Repeat: true, Late: time.Second}},
-			takes:  100 * time.Millisecond, runs: 1, lost: 5,
+			takes:  100 * time.Millisecond, runs: 1, unsettled: 5,
 		},
 		"the handlers run, and end well": {
 			faults: map[backendtest.Op]backendtest.Fault{backendtest.OpClaim: {Skip: 1, Times: 1, Delay: 500 * time.Millisecond, Repeat: true}},
@@ -37,7 +37,7 @@ func TestPoolThatIsGivenItsOwnMessagesAgain(t *testing.T) {
 		},
 		"the handlers outlast their leases, and end well": {
 			faults: map[backendtest.Op]backendtest.Fault{backendtest.OpExtend: away, backendtest.OpAck: away},
-			takes:  3500 * time.Millisecond, runs: 1, lost: 5,
+			takes:  3500 * time.Millisecond, runs: 1, unsettled: 5,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestPoolThatIsGivenItsOwnMessagesAgain(t *testing.T) {
 						t.Errorf("message %s was handled %d times, want %d", id, n, want)
 					}
 				}
-				p.expect(PoolStats{Acked: 10, Lost: c.lost})
+				p.expect(PoolStats{Acked: 10, Unsettled: c.unsettled})
 				if len(runs) != 10 || len(f.Acked()) != 10 {
 					t.Errorf("%d handled, %d acked", len(runs), len(f.Acked()))
 				}

@@ -146,6 +146,31 @@ func TestPoolCancelsAHandlerThatRunsTooLong(t *testing.T) {
 	})
 }
 
+// A message whose handler ran too long is anybody's after ReclaimAfter, though nobody
+// takes it back and the handler goes on.
+func TestPoolDoesNotKeepWhatRunsTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, 1)
+		end := make(chan struct{})
+		p := startPool(t, f, func(context.Context, *Delivery) error { <-end; return nil },
+			PoolConfig{Workers: 1, ReclaimAfter: 30 * time.Second, HandlerTimeout: 57 * time.Second})
+		synctest.Wait() // the handler has begun
+		f.Inject(backendtest.OpNack, backendtest.Fault{Err: backend.ErrUnavailable})
+		f.Inject(backendtest.OpClaim, backendtest.Fault{Err: backend.ErrUnavailable})
+		time.Sleep(57 * time.Second)
+		if got := claimAll(t, f); len(got) > 0 {
+			t.Error("the message is not kept until HandlerTimeout")
+		}
+		time.Sleep(30 * time.Second)
+		if got := claimAll(t, f); len(got) != 1 {
+			t.Error("ReclaimAfter after HandlerTimeout nobody else gets the message")
+		}
+		close(end)
+		p.finish()
+	})
+}
+
 func TestPoolGoesOnWithoutAHandlerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})

@@ -244,6 +244,31 @@ func TestPoolRetriesWithBackoffAndThenBuries(t *testing.T) {
 	})
 }
 
+// What failed together does not come back together.
+func TestPoolSpreadsRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, 50)
+		var mu sync.Mutex
+		at := map[time.Time]int{}
+		p := startPool(t, f, func(_ context.Context, d *Delivery) error {
+			if d.Attempt == 1 {
+				return errors.New("not yet")
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			at[time.Now()]++
+			return nil
+		}, PoolConfig{Workers: 50, Batch: 50, RetryBase: 10 * time.Second})
+		time.Sleep(time.Minute)
+		p.finish()
+		p.expect(PoolStats{Acked: 50, Retried: 50})
+		if len(at) < 25 {
+			t.Errorf("50 messages that failed at the same time came back at %d times", len(at))
+		}
+	})
+}
+
 func TestPoolDoesAsTheHandlersErrorSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})

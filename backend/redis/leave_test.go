@@ -79,10 +79,11 @@ func TestOnlyEmptyNamesOfWeirAreRemoved(t *testing.T) {
 			}
 			names("one has left", "by-hand crashed holding")
 			b.silence = -time.Millisecond // everybody is
-			if err := b.forgetSilent(t.Context()); err != nil {
+			b.roster.looked, b.roster.read = time.Now().Add(-2*forgetEvery), time.Time{}
+			if _, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "holding", Max: 1, ReclaimAfter: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
-			names("silent for a day", "by-hand holding")
+			names("silent for a day, and another one claims", "by-hand holding")
 		})
 	}
 }

@@ -6,8 +6,11 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
+// lastID is the last ID that there can be: a stream with it takes no more.
+const lastID = "18446744073709551615-18446744073709551615"
+
 // A script that fails in its middle is not undone: what it has done by then has to
-// be harmless. Here the key that it writes to last, or first, is of another type.
+// be harmless. Here the key that it writes to last, or first, is of another type or full.
 func TestAScriptThatFailsInItsMiddleLosesNothing(t *testing.T) {
 	addr, s := startServer(t)
 	admin := s.Client()
@@ -38,9 +41,9 @@ func TestAScriptThatFailsInItsMiddleLosesNothing(t *testing.T) {
 	t.Run("a key whose message was not stored does not count", func(t *testing.T) {
 		b := open(t, addr, "stream=keyed")
 		keyed := []backend.Message{{Data: []byte("x"), IdempotencyKey: "k"}}
-		do("SET", "keyed", "not a stream")
+		do("XADD", "keyed", lastID, "a", "b")
 		if _, err := b.Append(t.Context(), keyed); err == nil {
-			t.Error("an entry was stored in a string")
+			t.Error("an entry was stored behind the last ID")
 		}
 		do("DEL", "keyed")
 		if r, err := b.Append(t.Context(), keyed); err != nil || r[0].Deduped {
@@ -62,7 +65,7 @@ func TestAScriptThatFailsInItsMiddleLosesNothing(t *testing.T) {
 		if err != nil || len(letters) != 1 {
 			t.Fatal(letters, err)
 		}
-		do("XADD", "back", "18446744073709551615-18446744073709551615", "a", "b") // the last ID that there can be
+		do("XADD", "back", lastID, "a", "b")
 		if err := b.Redrive(t.Context(), "", letters[0]); err == nil {
 			t.Error("an entry was stored behind the last ID")
 		}
@@ -70,5 +73,4 @@ func TestAScriptThatFailsInItsMiddleLosesNothing(t *testing.T) {
 			t.Errorf("the letter is gone: %v, %v", left, err)
 		}
 	})
-
 }

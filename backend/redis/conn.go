@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -106,6 +108,9 @@ type conn struct {
 // link a large one takes longer than a server that is there may be silent.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && c.lookAgain() {
+		n, err = c.Conn.Read(b)
+	}
 	if n > 0 {
 		c.progressed(time.Now())
 	}
@@ -124,6 +129,17 @@ func (c *conn) Write(b []byte) (int, error) {
 		err = &lastWords{err, string(line[1:])}
 	}
 	return n, err
+}
+
+// lookAgain gives a call whose time is over a last moment, unless its context has ended:
+// when this process stood still, the answer may have been here for long.
+func (c *conn) lookAgain() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.call == nil || c.call.Err() != nil {
+		return false
+	}
+	return c.Conn.SetReadDeadline(soon()) == nil
 }
 
 func (c *conn) progressed(now time.Time) {

@@ -141,3 +141,25 @@ func TestLargeMessagesOverASlowLinkAreHandledNotBuried(t *testing.T) {
 		}
 	}
 }
+
+// A server that stands still for less than a call may take fails no call, a claim that
+// waits for messages as little as any other.
+func TestAClaimBearsASilenceThatOtherCallsBear(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	proxy := redistest.NewProxy(t, s.Addr())
+	b := openOn(t, proxy.URL()+"?stream=jobs")
+	defer func() { _ = b.Close() }()
+	req := backend.ClaimRequest{Consumer: "c", Max: 1, Block: time.Second, ReclaimAfter: time.Minute}
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.Claim(context.Background(), req)
+		done <- err
+	}()
+	wait(t, "the claim waits", func() bool { return blocked(s) == 1 })
+	proxy.Set(redistest.Fault{HoldDown: true})
+	heal := time.AfterFunc(4*time.Second, proxy.Heal)
+	defer heal.Stop()
+	if err := <-done; err != nil {
+		t.Errorf("a claim of a second, and four seconds of silence: %v", err)
+	}
+}

@@ -8,8 +8,6 @@ import (
 )
 
 const (
-	// blockMargin is how much later than BLOCK asked the answer may come.
-	blockMargin = 2 * time.Second
 	// unblockFor is how long a claim whose context has ended waits for the server
 	// to end the blocking read, so that nothing is read that nobody gets.
 	unblockFor   = 30 * time.Millisecond
@@ -24,7 +22,7 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 	if err != nil {
 		return b.explain(ctx, &notSent{err})
 	}
-	conn := master.WithTimeout(d + 2*blockMargin).Conn()
+	conn := master.WithTimeout(d + 2*callTimeout).Conn()
 	number, err := b.connNumber(ctx, conn)
 	if err != nil {
 		_ = conn.Close()
@@ -37,7 +35,7 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 	left := make(chan bool, 1) // whether the caller has gone
 	b.readers.Go(func() {
 		defer stop()
-		w := b.calls.watch(blocking, d+blockMargin)
+		w := b.calls.watch(blocking, d+callTimeout) // BLOCK begins when the server gets to it
 		send(w, conn, []redis.Cmder{read})
 		w.end()
 		_ = conn.Close()

@@ -1,0 +1,44 @@
+package redis
+
+import (
+	"net"
+	"testing"
+	"time"
+)
+
+// An answer that has come in time is taken, though this process stood still until
+// its time was over.
+func TestAnAnswerIsTakenThoughThisProcessStoodStill(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const answer = "+OK\r\n"
+	dialed, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	var all calls
+	c := &conn{Conn: dialed, calls: &all}
+	defer c.Close()
+	w := all.watch(t.Context(), time.Millisecond)
+	defer w.end()
+	deadline, _ := w.Deadline()
+	if err := c.SetReadDeadline(deadline); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Write([]byte(answer)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Until(deadline) + 5*time.Millisecond) // as if stopped
+	got := make([]byte, 64)
+	if n, err := c.Read(got); err != nil || string(got[:n]) != answer {
+		t.Errorf("%q, %v", got[:n], err)
+	}
+}

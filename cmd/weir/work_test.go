@@ -228,7 +228,7 @@ func TestWorkKillsAHandlerWhoseLeaseIsLost(t *testing.T) {
 	f.add("jobs", "1")
 	w := startWork(t, f, weir.PoolConfig{ReclaimAfter: 200 * time.Millisecond}, `touch `+dir+`/begun; exec sleep 1000`)
 	eventually(t, "a handler runs", func() bool { return readable(dir + "/begun") })
-	eventually(t, "the lease is given up", func() bool { return w.pool.Stats().Lost > 0 })
+	eventually(t, "the lease is given up", func() bool { return w.pool.Stats().Unsettled > 0 })
 	w.signals <- syscall.SIGTERM
 	w.signals <- syscall.SIGTERM
 	w.wait(t)

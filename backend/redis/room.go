@@ -31,7 +31,7 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 		b.producer, req.Limit, req.Pause, req.Need, req.Want, req.Kept, req.Lifetime.Milliseconds())
 	waits := roomScript.cmd(ctx, []string{b.keys.stream, b.keys.room}, args...)
 	_ = b.do(ctx, published, waits)
-	if code, _ := replyCode(waits.Err()); code == "NOPERM" {
+	if errors.Is(waits.Err(), backend.ErrForbidden) {
 		return b.roomless(ctx, req, waits.Err())
 	}
 	s, rest, err := b.signal(published, waits, at)
@@ -62,7 +62,7 @@ func (b *Backend) roomless(ctx context.Context, req backend.RoomRequest, why err
 // noShare remembers why no room can be shared out.
 func (b *Backend) noShare(why error) error {
 	err := fmt.Errorf("redis: key %q cannot be written: %w", b.keys.room, why)
-	if code, _ := replyCode(why); code == "NOPERM" || strings.Contains(why.Error(), "run this command") {
+	if errors.Is(why, backend.ErrForbidden) || strings.Contains(why.Error(), "run this command") {
 		err = fmt.Errorf("redis: let the ACL user run HMGET, HGETALL, HLEN, HSET, HDEL and PEXPIRE on %q: %w", b.keys.room, why)
 	}
 	b.noRoom.Store(&denial{time.Now(), err})

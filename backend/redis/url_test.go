@@ -69,7 +69,7 @@ func TestURLsThatAreRefused(t *testing.T) {
 
 func TestKeysShareTheSlotOfTheStream(t *testing.T) {
 	for stream, dead := range map[string]string{
-		"orders": "{orders}:dlq", "a:{b}:c": "a:{b}:c:dlq", "{b}": "{b}:dlq", "ü": "{ü}:dlq",
+		"orders": "{orders}:dlq", "a:{b}:c": "a:{b}:c:dlq", "{b}": "{b}}:dlq", "ü": "{ü}:dlq",
 	} {
 		k, err := keysOf(stream, "g")
 		if err != nil || k.dead != dead {

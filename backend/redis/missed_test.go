@@ -163,3 +163,48 @@ func TestAClaimBearsASilenceThatOtherCallsBear(t *testing.T) {
 		t.Errorf("a claim of a second, and four seconds of silence: %v", err)
 	}
 }
+
+// What a claim is given that has just been cancelled, over a link that is slower than
+// that, is given back when it comes: others need not wait for ReclaimAfter.
+func TestALateAnswerOfACancelledClaimIsGivenBack(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	proxy := redistest.NewProxy(t, s.Addr())
+	inTime := false
+	for round := 0; round < 10 && !inTime; round++ {
+		stream := fmt.Sprintf("stream=jobs%d", round)
+		b, direct := openOn(t, proxy.URL()+"?"+stream), open(t, s.Addr(), stream)
+		t.Cleanup(func() { _ = b.Close() })
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := b.Claim(ctx, backend.ClaimRequest{Consumer: "c", Max: 1, Block: 20 * time.Second, ReclaimAfter: time.Minute})
+			done <- err
+		}()
+		wait(t, "a read waits", func() bool { return blocked(s) == 1 })
+		proxy.Set(redistest.Fault{HoldDown: true})
+		publish(t, direct, 1)
+		wait(t, "the message is delivered", func() bool { return blocked(s) == 0 })
+		start := time.Now()
+		cancel()
+		if err := <-done; err == nil {
+			t.Fatal("a claim that hears nothing returned no error")
+		}
+		time.Sleep(100 * time.Millisecond) // the link is that slow
+		proxy.Heal()
+		inTime = time.Since(start) < 250*time.Millisecond // else this machine stood still
+		if !inTime {
+			continue
+		}
+		var got backend.Claimed
+		wait(t, "another worker gets the message", func() bool {
+			got = claim(t, direct, backend.ClaimRequest{Consumer: "other", Max: 1})
+			return len(got.Deliveries) > 0
+		})
+		if got.Deliveries[0].Attempt != 1 {
+			t.Errorf("a delivery that nobody saw has counted: it is number %d", got.Deliveries[0].Attempt)
+		}
+	}
+	if !inTime {
+		t.Error("in 10 tries this machine was never quick enough")
+	}
+}

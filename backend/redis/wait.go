@@ -12,6 +12,8 @@ const (
 	// to end the blocking read, so that nothing is read that nobody gets.
 	unblockFor   = 30 * time.Millisecond
 	unblockEvery = 5 * time.Millisecond
+	// lateFor is how long the answer is waited for that did not come even then.
+	lateFor = 500 * time.Millisecond
 )
 
 // waitNew reads new messages and waits for the first, at most for d. When ctx ends, the server
@@ -49,7 +51,7 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 	case <-ctx.Done():
 		if !b.unblock(master, number, answered) {
 			left <- true
-			stop()
+			time.AfterFunc(lateFor, stop)
 			return b.explain(ctx, &notSent{ctx.Err()})
 		}
 	}

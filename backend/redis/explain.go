@@ -108,9 +108,10 @@ func replyCode(err error) (code, rest string) {
 // withinScript returns the error of the command that made a script fail. Before
 // 7.0 it is wrapped: "ERR Error running script (call to f_…): @user_script:10:
 // @user_script: 10: -OOM command not allowed …", or once: "@user_script:10: NOGROUP …".
+// What a script itself caught begins with the place.
 func withinScript(text string) string {
 	const place = "@user_script:"
-	if !strings.HasPrefix(text, "ERR Error running script") {
+	if !strings.HasPrefix(text, "ERR Error running script") && !strings.HasPrefix(text, place) {
 		return text
 	}
 	at := strings.LastIndex(text, place)

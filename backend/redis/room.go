@@ -45,7 +45,7 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 		return backend.Signal{}, backend.Room{}, err
 	}
 	if why != "" {
-		return s, backend.Room{Err: b.noShare(errors.New(why))}, nil
+		return s, backend.Room{Err: b.noShare(errors.New(withoutPlace(strings.TrimSpace(why))))}, nil
 	}
 	return s, backend.Room{Given: int64(given), Taken: int64(taken)}, nil
 }

@@ -167,8 +167,8 @@ func TestSampleTellsByItsExitCode(t *testing.T) {
 	}{
 		{"sampled", nil, []string{with("right", "jobs", "workers")}, 0, ""},
 		{"nobody there", nil, []string{redisURL(gone, "jobs", "workers")}, 1, gone},
-		{"wrong password", nil, []string{with("wr0ng", "jobs", "workers")}, 1, "WRONGPASS"},
-		{"no password", nil, []string{redisURL(server.Addr(), "jobs", "workers")}, 1, "NOAUTH"},
+		{"wrong password", nil, []string{with("wr0ng", "jobs", "workers")}, 1, "does not know the URL's user and password"},
+		{"no password", nil, []string{redisURL(server.Addr(), "jobs", "workers")}, 1, "wants a password"},
 		{"no stream", nil, []string{with("right", "nothing", "workers")}, 1, `stream not found: "nothing"`},
 		{"no group", nil, []string{with("right", "jobs", "nobody")}, 1, `group not found: "nobody"`},
 		{"another type", nil, []string{with("right", "text", "workers")}, 1, "WRONGTYPE"},

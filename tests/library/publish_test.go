@@ -1,6 +1,7 @@
 package library
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -146,14 +147,16 @@ func TestAPublishKilledAtAnyMomentAndRepeatedStoresEveryLineOnce(t *testing.T) {
 	path, place := s.file(lines...), filepath.Join(t.TempDir(), "place")
 	random := rand.New(rand.NewPCG(1, 2))
 	kills := 0
+	life := 20 // ms that a publish has at most; more where that is too short to get anywhere
 	for done := false; !done; {
+		was, _ := os.ReadFile(place)
 		batch := []string{"1", "7", "100", "500", "2000"}[random.IntN(5)]
 		p := weirtest.Go(t, nil, "publish", "--guard", "off", "--resume", place, "--batch", batch, s.url, path)
 		select {
 		case <-p.Exited():
 			p.Succeed()
 			done = true
-		case <-time.After(time.Duration(20+random.IntN(150)) * time.Millisecond):
+		case <-time.After(time.Duration(random.IntN(life)) * time.Millisecond):
 			server := random.IntN(4) == 0
 			if server {
 				s.Kill()
@@ -163,6 +166,9 @@ func TestAPublishKilledAtAnyMomentAndRepeatedStoresEveryLineOnce(t *testing.T) {
 			kills++
 			if server {
 				s.Restart()
+			}
+			if is, _ := os.ReadFile(place); bytes.Equal(is, was) {
+				life += 10
 			}
 		}
 	}

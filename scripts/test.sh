@@ -34,8 +34,8 @@ unit() { go test . ./config ./telemetry ./backend/... ./internal/... ./cmd/...; 
 # race holds what runs inside one process.
 race() { go test -race -timeout 15m ./internal/... ./cmd/...; }
 
-# sweep tries every crash point of the engine and every flipped byte of the store, of which race tries a part.
-sweep() { driven -run 'TestSweep|TestFlipped' ./internal/engine ./internal/store; }
+# sweep tries every crash point and every damage of the engine and the store, of which race tries a part.
+sweep() { driven -run 'TestSweep|TestRot|TestFlipped' ./internal/engine ./internal/store; }
 
 # library is the library in one process, beside every server there is: the suite
 # that all backends pass, the faults of Redis, and in the root the layout test. Its

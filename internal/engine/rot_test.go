@@ -250,7 +250,7 @@ func TestRotIsNeverSilent(t *testing.T) {
 		if !strings.HasPrefix(file, "/data/kv/") && !strings.HasPrefix(file, "/data/wal/") || path.Base(file) == "LOCK" {
 			continue // only these two hold what was acknowledged
 		}
-		stride := 1 + len(bytes.TrimRight(b, "\x00"))/1500
+		stride := sweepShare * (1 + len(bytes.TrimRight(b, "\x00"))/1500)
 		for _, r := range rots(file, b, stride) {
 			work <- r
 		}

@@ -2,6 +2,6 @@
 
 package engine
 
-// sweepShare is how many crash points there are for each one that is tried: the race
+// sweepShare is how many crash points and damages there are for each one that is tried: the race
 // detector makes them ten times as slow, and scripts/test.sh tries all without it.
 const sweepShare = 4

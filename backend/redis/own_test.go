@@ -59,6 +59,11 @@ func TestOnlyAStreamThatWeirMadeIsTrimmedUnasked(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, true},
+		{"a publish that keeps its place", func(t *testing.T, b *redis.Backend, _ goredis.UniversalClient) {
+			if _, err := b.AppendAt(t.Context(), "lines", 0, []backend.Message{{Data: []byte("x")}, {Data: []byte("y")}}); err != nil {
+				t.Fatal(err)
+			}
+		}, true},
 		{"a worker, then a publish", func(t *testing.T, b *redis.Backend, _ goredis.UniversalClient) {
 			take(t, b, 0)
 			publish(t, b, 2)

@@ -33,7 +33,7 @@ func (b *Backend) AppendAt(ctx context.Context, source string, at uint64, msgs [
 	if err != nil || len(msgs) == 0 {
 		return backend.Placed{Next: at}, err
 	}
-	store := placeScript.cmd(ctx, []string{b.keys.stream, b.keys.idem + source}, args...)
+	store := placeScript.cmd(ctx, []string{b.keys.stream, b.keys.idem + source, b.keys.about}, args...)
 	cmds := []redis.Cmder{store}
 	if wait != nil {
 		cmds = append(cmds, wait)

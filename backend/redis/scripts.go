@@ -9,6 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+//go:embed lua/made.lua
+var madeSource string
+
 //go:embed lua/append.lua
 var appendSource string
 
@@ -54,8 +57,8 @@ type script struct{ source, digest string }
 var scripts = map[string]script{}
 
 var (
-	appendScript = newScript(appendSource)
-	placeScript  = newScript(placeSource)
+	appendScript = newScript(madeSource + appendSource)
+	placeScript  = newScript(madeSource + placeSource)
 	takeScript   = newScript(takeSource)
 	settleScript = newScript(settleSource)
 	deadScript   = newScript(deadSource)

@@ -8,20 +8,7 @@ if known then
   return {known, 1}
 end
 
-local function isNew()
-  if redis.call('XLEN', stream) > 0 then
-    return false
-  end
-  local info = redis.pcall('XINFO', 'STREAM', stream)
-  for i = 1, #info, 2 do
-    if info[i] == 'last-generated-id' then
-      return info[i + 1] == '0-0' -- made by a worker
-    end
-  end
-  return true
-end
-
-local new = isNew()
+local new = isNew(stream)
 -- The entry first: if there is no memory for it, the key must not be left behind.
 local id = redis.call('XADD', stream, '*', unpack(ARGV, 2))
 if key then

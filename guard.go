@@ -54,10 +54,15 @@ func newSettings(c ProducerConfig) *settings {
 	if c.Guard == GuardShadow {
 		s.rules, s.shadow = c.ShadowOf, true
 	}
-	// The share of a depth is seldom exact in binary: 0.07 of 100 is 7, not 7.000000000000001.
-	s.limit = max(1, int64(math.Ceil(float64(c.MaxDepth)*c.BackpressureThreshold*(1-1e-12))))
-	s.warn = int64(math.Ceil(float64(s.limit) * nearCapacity * (1 - 1e-12)))
+	s.limit = max(1, shareOf(c.MaxDepth, c.BackpressureThreshold))
+	s.warn = shareOf(s.limit, nearCapacity)
 	return s
+}
+
+// shareOf is a share of a depth, rounded up. It is seldom exact in binary: 0.07 of
+// 100 is 7, not 7.000000000000001.
+func shareOf(depth int64, share float64) int64 {
+	return int64(math.Ceil(float64(depth) * share * (1 - 1e-12)))
 }
 
 // level is how a signal stands to the lag limits.

@@ -175,9 +175,9 @@ func (s *signals) current(now time.Time, cache time.Duration) (r *reading, soon 
 	return nil, true
 }
 
-// refresh begins a reading unless one is under way, and returns that; it asks for room
-// for need messages. The
-// reading belongs to the guard that began it; nil if that is closed.
+// refresh begins a reading unless one is under way, and returns that; it asks for
+// room for need messages. The reading belongs to the guard that began it; nil if
+// that is closed.
 func (g *guard) refresh(need int64) *flight {
 	s := g.signals
 	for {

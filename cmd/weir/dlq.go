@@ -59,7 +59,7 @@ func (f *letterFlags) add(cmd *cobra.Command) {
 
 // run calls do with the dead letters of the URL in args; more args are IDs.
 func (f *letterFlags) run(do func(ctx context.Context, d *weir.DeadLetters) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
+	return withEnv(func(cmd *cobra.Command, args []string) error {
 		if f.filter.OlderThan < 0 || f.filter.NewerThan < 0 {
 			return &usageError{errors.New("--older-than and --newer-than are ages, 0 or more")}
 		}
@@ -76,7 +76,7 @@ func (f *letterFlags) run(do func(ctx context.Context, d *weir.DeadLetters) erro
 		}
 		f.filter.IDs = args[1:]
 		return do(ctx, d)
-	}
+	})
 }
 
 func newDLQLsCmd() *cobra.Command {
@@ -91,7 +91,7 @@ func newDLQLsCmd() *cobra.Command {
 	}
 	opt.add(cmd)
 	cmd.Flags().IntVar(&limit, "limit", 0, "at most this many; 0 = all")
-	cmd.RunE = withEnv(opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
+	cmd.RunE = opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
 		p := newLetterPrinter(cmd.OutOrStdout(), opt.json)
 		for l, err := range d.List(ctx, opt.filter) {
 			if err != nil {
@@ -105,7 +105,7 @@ func newDLQLsCmd() *cobra.Command {
 			}
 		}
 		return p.end()
-	}))
+	})
 	return cmd
 }
 
@@ -118,7 +118,7 @@ func newDLQShowCmd() *cobra.Command {
 		Args:    cobra.MinimumNArgs(2),
 	}
 	opt.add(cmd)
-	cmd.RunE = withEnv(opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
+	cmd.RunE = opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
 		missing := map[string]bool{}
 		for _, id := range opt.filter.IDs {
 			missing[id] = true
@@ -138,7 +138,7 @@ func newDLQShowCmd() *cobra.Command {
 			return fmt.Errorf("not among the dead letters of %q: %v", d.Name(), slices.Sorted(maps.Keys(missing)))
 		}
 		return out.Flush()
-	}))
+	})
 	return cmd
 }
 

@@ -33,7 +33,7 @@ func newDLQPurgeCmd() *cobra.Command {
 	opt.add(cmd)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would be removed")
-	cmd.RunE = withEnv(opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
+	cmd.RunE = opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
 		if !yes && !dryRun && !isTerminal(cmd.InOrStdin()) {
 			return &usageError{errors.New("purge removes for ever and nobody can be asked: add --yes, or --dry-run to look first")}
 		}
@@ -48,7 +48,7 @@ func newDLQPurgeCmd() *cobra.Command {
 		}
 		n, err := d.Purge(ctx, opt.filter)
 		return errors.Join(reportPurge(cmd.OutOrStdout(), d.Name(), n, false, opt.json), err)
-	}))
+	})
 	return cmd
 }
 

@@ -53,7 +53,7 @@ func newDLQRedriveCmd() *cobra.Command {
 	f.BoolVar(&cfg.DryRun, "dry-run", false, "only print what would be sent")
 	f.BoolVar(&cfg.ToOthers, "yes", false, "do not ask if others would handle the messages too")
 	cmd.MarkFlagsMutuallyExclusive("follow", "dry-run")
-	cmd.RunE = withEnv(opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
+	cmd.RunE = opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
 		if cfg.Delay == 0 {
 			cfg.Delay = -1
 		}
@@ -63,7 +63,7 @@ func newDLQRedriveCmd() *cobra.Command {
 		}
 		cfg.Filter = opt.filter
 		return runRedrive(ctx, cmd, d, cfg, opt.json)
-	}))
+	})
 	return cmd
 }
 

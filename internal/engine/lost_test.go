@@ -84,6 +84,11 @@ func acknowledged(t *testing.T) (image, world) {
 	write("log", 1)
 	write("disk", 1)
 	write("sealed", 1)
+	// Nobody reads a segment that the store holds, but until its file is used again it is there.
+	eventually(t, "the file of the sealed segment is used again", func() bool {
+		_, err := fs.Stat("/data/wal/0000000001.wal")
+		return err != nil
+	})
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}

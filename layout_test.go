@@ -49,12 +49,12 @@ var table = map[string]rule{
 	"backend": {},
 
 	"backend/backendtest": {code: "backend"},
-	"backend/topics": {
+	"backend/internal/queue": {
 		code:  "backend internal/api",
 		tests: "backend/backendtest backend/embedded backend/remote internal/engine internal/server tests/redistest " + vfs,
 	},
-	"backend/embedded": {code: "backend backend/topics internal/api internal/engine " + vfs, tests: errorfs},
-	"backend/remote":   {code: "backend backend/topics internal/api internal/client", tests: "tests/weirtest"},
+	"backend/embedded": {code: "backend backend/internal/queue internal/api internal/engine " + vfs, tests: errorfs},
+	"backend/remote":   {code: "backend backend/internal/queue internal/api internal/client", tests: "tests/weirtest"},
 
 	"telemetry":     {code: module + " " + metrics, tests: "open backend/backendtest"},
 	"config":        {code: module + " " + pflag + " " + koanf},

@@ -16,7 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/backend"
-	"github.com/weirmq/weir/backend/topics"
+	"github.com/weirmq/weir/backend/internal/queue"
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
 )
@@ -38,7 +38,7 @@ const (
 // default disk). A mem queue is of the class ephemeral and lives as long as
 // somebody in this process has it open. A directory that another process holds is
 // an error that names the process.
-func Open(ctx context.Context, u *url.URL) (*topics.Backend, error) {
+func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	p, err := parse(u)
 	if err != nil {
 		return nil, &backend.URLError{Err: err}
@@ -54,7 +54,7 @@ func Open(ctx context.Context, u *url.URL) (*topics.Backend, error) {
 	// Deliveries have to be counted over the crash of a worker, which here takes
 	// the engine with it.
 	cfg.LeasesDurable = p.durability >= api.Disk
-	b, err := topics.New(ctx, service{s.engine, &s.late}, topics.Options{
+	b, err := queue.New(ctx, service{s.engine, &s.late}, queue.Options{
 		Topic: p.topic, Config: cfg, Limits: api.DefaultLimits(), Kind: "embedded", Server: p.server, Release: s.release,
 	})
 	if err != nil {
@@ -92,8 +92,8 @@ func parse(u *url.URL) (place, error) {
 	if u.User != nil || u.Fragment != "" {
 		return place{}, fmt.Errorf("a %s URL has neither user nor fragment (#…)", u.Scheme)
 	}
-	if g := query.Get("group"); g != "" && g != topics.Group {
-		return place{}, fmt.Errorf("group %q: an embedded queue has one group, %q, for now; leave group out", g, topics.Group)
+	if g := query.Get("group"); g != "" && g != queue.Group {
+		return place{}, fmt.Errorf("group %q: an embedded queue has one group, %q, for now; leave group out", g, queue.Group)
 	}
 	if u.Scheme == "mem" {
 		return parseMem(u)

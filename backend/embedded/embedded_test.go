@@ -16,7 +16,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/embedded"
-	"github.com/weirmq/weir/backend/topics"
+	"github.com/weirmq/weir/backend/internal/queue"
 )
 
 // holdVar makes this test binary hold the directory it names until its standard
@@ -50,7 +50,7 @@ func hold(raw string) int {
 	return 3 // without Close, as a crash
 }
 
-func open(t *testing.T, raw string) *topics.Backend {
+func open(t *testing.T, raw string) *queue.Backend {
 	t.Helper()
 	b, err := try(raw)
 	if err != nil {
@@ -60,12 +60,16 @@ func open(t *testing.T, raw string) *topics.Backend {
 	return b
 }
 
-func try(raw string) (*topics.Backend, error) {
+func try(raw string) (*queue.Backend, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
-	return embedded.Open(context.Background(), u)
+	b, err := embedded.Open(context.Background(), u)
+	if err != nil {
+		return nil, err
+	}
+	return b.(*queue.Backend), nil
 }
 
 func publish(t *testing.T, b backend.Backend, body string) {

@@ -11,7 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/weirmq/weir/backend"
-	"github.com/weirmq/weir/backend/topics"
+	"github.com/weirmq/weir/backend/internal/queue"
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
 )
@@ -47,7 +47,7 @@ func TestACallEndsWithItsContextThoughTheDiskHangs(t *testing.T) {
 	}
 	cfg := api.DefaultConfig()
 	cfg.Type, cfg.Durability, cfg.LeasesDurable = api.TypeQueue, api.Fsync, true
-	b, err := topics.New(t.Context(), service{s.engine, &s.late}, topics.Options{
+	b, err := queue.New(t.Context(), service{s.engine, &s.late}, queue.Options{
 		Topic: "jobs", Config: cfg, Limits: api.DefaultLimits(), Kind: "embedded", Release: s.release,
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/backend"
-	"github.com/weirmq/weir/backend/topics"
+	"github.com/weirmq/weir/backend/internal/queue"
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/client"
 )
@@ -28,7 +28,7 @@ const noLimit = 1 << 30
 // topic that is created, default disk). The server need not be up yet. The calls
 // need a key with the scopes read and write, admin to create an absent topic, and
 // delete to send dead letters back. No error repeats the URL or the key.
-func Open(ctx context.Context, u *url.URL) (*topics.Backend, error) {
+func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	class, err := parseQuery(u)
 	if err != nil {
 		return nil, &backend.URLError{Err: err}
@@ -47,7 +47,7 @@ func Open(ctx context.Context, u *url.URL) (*topics.Backend, error) {
 	limits := api.DefaultLimits()
 	limits.MaxRecordBytes, limits.MaxTagBytes = noLimit, noLimit
 	c := client.New(target.Base, target.Key)
-	b, err := topics.New(ctx, service{c}, topics.Options{
+	b, err := queue.New(ctx, service{c}, queue.Options{
 		Topic: target.Topic, Config: cfg, Limits: limits, Kind: "http", Server: target.Base,
 		Release: func() error { c.Close(); return nil },
 	})
@@ -72,8 +72,8 @@ func parseQuery(u *url.URL) (api.Durability, error) {
 			return 0, fmt.Errorf("key %q stands twice in the %s URL", key, u.Scheme)
 		}
 	}
-	if g := query.Get("group"); g != "" && g != topics.Group {
-		return 0, fmt.Errorf("group %q: a queue on a weir server has one group, %q, for now; leave group out", g, topics.Group)
+	if g := query.Get("group"); g != "" && g != queue.Group {
+		return 0, fmt.Errorf("group %q: a queue on a weir server has one group, %q, for now; leave group out", g, queue.Group)
 	}
 	name := query.Get("durability")
 	if name == "" {

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/internal/queue"
 	"github.com/weirmq/weir/backend/remote"
-	"github.com/weirmq/weir/backend/topics"
 	"github.com/weirmq/weir/tests/weirtest"
 )
 
-func open(t *testing.T, raw string) *topics.Backend {
+func open(t *testing.T, raw string) *queue.Backend {
 	t.Helper()
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -29,7 +29,7 @@ func open(t *testing.T, raw string) *topics.Backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	return b
+	return b.(*queue.Backend)
 }
 
 var message = []backend.Message{{Data: []byte("x")}}

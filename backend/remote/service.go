@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/backend"
-	"github.com/weirmq/weir/backend/topics"
+	"github.com/weirmq/weir/backend/internal/queue"
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/client"
 )
@@ -76,14 +76,14 @@ func (s service) Write(ctx context.Context, name string, req *api.WriteRequest) 
 	return api.WriteResult{FirstSeq: res.FirstSeq, LastSeq: res.LastSeq, Count: res.Count, Created: res.Created, Deduped: res.Deduped}, err
 }
 
-func (s service) Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]topics.Job, error) {
+func (s service) Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]queue.Job, error) {
 	res, err := ask(ctx, func() (client.ClaimResult, error) {
 		return s.c.Claim(ctx, name, client.Claim{Node: req.Node, Max: req.Max, LeaseMS: int64(req.LeaseMS)})
 	})
-	jobs := make([]topics.Job, len(res.Claimed))
+	jobs := make([]queue.Job, len(res.Claimed))
 	for i := range res.Claimed {
 		j := &res.Claimed[i]
-		jobs[i] = topics.Job{Record: record(j.Seq, j.TS, j.Tag, j.Data, j.Meta), Lease: j.LeaseID, Deliveries: j.Deliveries}
+		jobs[i] = queue.Job{Record: record(j.Seq, j.TS, j.Tag, j.Data, j.Meta), Lease: j.LeaseID, Deliveries: j.Deliveries}
 	}
 	return jobs, err
 }
@@ -96,7 +96,7 @@ func record(seq uint64, ts int64, tag *string, data, meta json.RawMessage) api.R
 	return r
 }
 
-func (s service) Settle(ctx context.Context, name string, req *topics.Settle) ([]uint64, error) {
+func (s service) Settle(ctx context.Context, name string, req *queue.Settle) ([]uint64, error) {
 	call := client.Settle{Node: req.Node, Seqs: req.Seqs, LeaseIDs: req.Leases}
 	do := s.c.Ack
 	switch req.Kind {

@@ -1,4 +1,4 @@
-// Package topics makes a backend of anything that speaks the calls of a weir
+// Package queue makes a backend of anything that speaks the calls of a weir
 // server: the engine in this process (backend/embedded) or a server elsewhere
 // (backend/remote). It holds the mapping between messages and records, the
 // blocking claim and the dead letters.
@@ -8,7 +8,7 @@
 // is stored as it is, so that everybody who reads the topic sees it; other text
 // becomes a JSON string, bytes that are no text a base64 string with the member
 // weir-encoding. Reading turns it round and gives the same bytes.
-package topics
+package queue
 
 import (
 	"context"

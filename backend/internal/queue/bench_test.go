@@ -1,4 +1,4 @@
-package topics_test
+package queue_test
 
 import (
 	"testing"

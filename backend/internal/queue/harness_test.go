@@ -1,4 +1,4 @@
-package topics_test
+package queue_test
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/embedded"
+	"github.com/weirmq/weir/backend/internal/queue"
 	"github.com/weirmq/weir/backend/remote"
-	"github.com/weirmq/weir/backend/topics"
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
 	"github.com/weirmq/weir/internal/server"
@@ -93,7 +93,7 @@ func (h *host) url(name string) string {
 }
 
 // open opens a queue; it is closed when the test ends.
-func (h *host) open(name string) *topics.Backend {
+func (h *host) open(name string) *queue.Backend {
 	h.t.Helper()
 	b, err := openURL(h.t.Context(), h.url(name))
 	if err != nil {
@@ -103,15 +103,20 @@ func (h *host) open(name string) *topics.Backend {
 	return b
 }
 
-func openURL(ctx context.Context, raw string) (*topics.Backend, error) {
+func openURL(ctx context.Context, raw string) (*queue.Backend, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
+	open := embedded.Open
 	if u.Scheme == "http" {
-		return remote.Open(ctx, u)
+		open = remote.Open
 	}
-	return embedded.Open(ctx, u)
+	b, err := open(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	return b.(*queue.Backend), nil
 }
 
 // request is a claim as most tests make it.

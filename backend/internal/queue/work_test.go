@@ -1,4 +1,4 @@
-package topics_test
+package queue_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/backend"
-	"github.com/weirmq/weir/backend/topics"
+	"github.com/weirmq/weir/backend/internal/queue"
 )
 
 func TestPayloadsComeBackByteForByte(t *testing.T) {
@@ -98,20 +98,20 @@ func TestAWaitingClaimWakes(t *testing.T) {
 	const soon = 5 * time.Second // far below the block of the claim
 	wakes := map[string]struct {
 		before int // jobs there are when the claim begins
-		wake   func(t *testing.T, b, other *topics.Backend)
+		wake   func(t *testing.T, b, other *queue.Backend)
 	}{
-		"for a new job": {0, func(t *testing.T, b, other *topics.Backend) { publish(t, other, "x") }},
-		"for a job put off elsewhere": {1, func(t *testing.T, b, other *topics.Backend) {
+		"for a new job": {0, func(t *testing.T, b, other *queue.Backend) { publish(t, other, "x") }},
+		"for a job put off elsewhere": {1, func(t *testing.T, b, other *queue.Backend) {
 			for _, d := range take(t, other, nil).Deliveries {
 				giveBack(t, other, d, 300*time.Millisecond)
 			}
 		}},
-		"for a job given back here": {1, func(t *testing.T, b, other *topics.Backend) {
+		"for a job given back here": {1, func(t *testing.T, b, other *queue.Backend) {
 			for _, d := range take(t, other, nil).Deliveries {
 				giveBack(t, b, d, 300*time.Millisecond)
 			}
 		}},
-		"for a lease that ends": {1, func(t *testing.T, b, other *topics.Backend) {
+		"for a lease that ends": {1, func(t *testing.T, b, other *queue.Backend) {
 			take(t, other, func(r *backend.ClaimRequest) { r.Consumer, r.ReclaimAfter = "crashed", 300*time.Millisecond })
 		}},
 	}

@@ -1,4 +1,4 @@
-package topics_test
+package queue_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/backend"
-	"github.com/weirmq/weir/backend/topics"
+	"github.com/weirmq/weir/backend/internal/queue"
 	"github.com/weirmq/weir/internal/api"
 )
 
@@ -111,7 +111,7 @@ func TestALetterAsLargeAsARecordIsStillMoved(t *testing.T) {
 
 // serverLetters makes n dead letters as the server itself does: without a tag of
 // their own.
-func serverLetters(t *testing.T, h *host, queue string, n int) *topics.Backend {
+func serverLetters(t *testing.T, h *host, queue string, n int) *queue.Backend {
 	t.Helper()
 	cfg := api.DefaultConfig()
 	cfg.Type, cfg.MaxDeliveries, cfg.DeadLetter, cfg.HasDeadLetter = api.TypeQueue, 1, queue+".dlq", true
@@ -221,7 +221,7 @@ func TestLettersOfTwoQueuesInOneTopicStayApart(t *testing.T) {
 	h.serve("")
 	const dead = "all-letters"
 	at := time.UnixMilli(1_795_000_000_000)
-	var b *topics.Backend
+	var b *queue.Backend
 	for _, queue := range []string{fresh(), strings.Repeat("q", 250)} {
 		b = h.open(queue)
 		publish(t, b, queue[:1])

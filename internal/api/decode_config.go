@@ -24,7 +24,7 @@ const (
 const maxUint64 = 1<<64 - 1
 
 // DecodeConfig reads the body of PUT topic, laid over the defaults and clamped.
-// A body of zero bytes counts as {}. It does the checks of section 2; those of
+// A body of zero bytes counts as {}. It does the checks of contract 2; those of
 // the values are CheckConfig's.
 func DecodeConfig(body []byte) (Config, *Error) {
 	if len(body) == 0 {

@@ -46,7 +46,7 @@ func (s *scanner) delete(d *DeleteRequest) {
 
 const acceptPredicate = `["tag","Eq",value], ["tag","Glob","prefix*"], a string (with a star at its end: a Glob), or null`
 
-// predicate reads a predicate of section 9; nil with an error.
+// predicate reads a predicate of contract 9; nil with an error.
 func (s *scanner) predicate(field string) *Predicate {
 	start := s.i
 	if !s.open('[') {

@@ -60,7 +60,7 @@ func (s *scanner) claim(lim *Limits, c *ClaimRequest) {
 
 const acceptNode = "the name of the worker, a string that is not empty"
 
-// CheckClaim checks the node of a claim; the topic comes first (section 18).
+// CheckClaim checks the node of a claim; the topic comes first (contract 18).
 func CheckClaim(c *ClaimRequest, lim *Limits) *Error {
 	switch n := len(c.Node); {
 	case n == 0:
@@ -100,7 +100,7 @@ type settleState struct {
 
 // DecodeSettle reads the body of ack, nack or extend into r, which it empties
 // first but whose slices it reuses. It does all checks before the topic's, in
-// the order of section 18: JSON, form of the lease ids, empty node, too many
+// the order of contract 18: JSON, form of the lease ids, empty node, too many
 // seqs, length of lease_ids.
 func DecodeSettle(kind SettleKind, body []byte, lim *Limits, r *SettleRequest) *Error {
 	*r = SettleRequest{Seqs: r.Seqs[:0], LeaseIDs: r.LeaseIDs[:0]}

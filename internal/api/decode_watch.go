@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// The numbers of section 12 for the frames of a stream.
+// The numbers of contract 12 for the frames of a stream.
 const (
 	DefaultWatchBytes  = 256 << 10
 	DefaultHeartbeatMS = 15_000

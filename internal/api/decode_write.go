@@ -23,7 +23,7 @@ const (
 )
 
 // DecodeWrite reads the body of a write into w, which it resets first. It does
-// the checks of section 2 and no others; see CheckWrite. The records point into
+// the checks of contract 2 and no others; see CheckWrite. The records point into
 // body, and user JSON that holds white space is moved together there: body keeps
 // its meaning but not its bytes. Of a batch that is too large it keeps one
 // record more than lim allows, and checks the others.
@@ -161,7 +161,7 @@ func (s *scanner) record(r *Record) {
 	}
 }
 
-// CheckWrite checks a decoded write in the order of section 18: no records,
+// CheckWrite checks a decoded write in the order of contract 18: no records,
 // batch size, length of the key, then record by record tag, node, size of meta,
 // keys of meta, size of the record. The caller may set an idempotency key from
 // elsewhere in between.

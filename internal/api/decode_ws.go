@@ -3,7 +3,7 @@ package api
 // SocketOp is what a WebSocket message asks for.
 type SocketOp uint8
 
-// The messages of section 13 that a client sends.
+// The messages of contract 13 that a client sends.
 const (
 	SocketSubscribe SocketOp = iota + 1
 	SocketUnsubscribe

@@ -206,7 +206,7 @@ func appendNamedBool(dst []byte, name string, v bool) []byte {
 	return strconv.AppendBool(dst, v)
 }
 
-// AppendError appends the canonical error body of section 3.
+// AppendError appends the canonical error body of contract 3.
 func AppendError(dst []byte, e *Error) []byte {
 	dst = append(dst, `{"error":{`...)
 	return append(appendErrorMembers(dst, e), '}', '}')

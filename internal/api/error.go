@@ -105,7 +105,7 @@ func TopicNotFound(topic string) *Error {
 	return Errorf(CodeTopicNotFound, "topic %q does not exist; create it with PUT or a write", topic).With("topic", topic)
 }
 
-// OverLimit is the answer for a resource cap of section 15: 429 with limit and max.
+// OverLimit is the answer for a resource cap of contract 15: 429 with limit and max.
 func OverLimit(limit string, max int64) *Error {
 	return Errorf(CodeThrottled, "the server's cap %s = %d is reached; free some or raise the cap", limit, max).
 		With("limit", limit).With("max", max)

@@ -12,7 +12,7 @@ import (
 )
 
 // strictlyValid says what Validate has to say, with encoding/json and the
-// stricter rules of section 2 on top; sure is false where it cannot tell a lone
+// stricter rules of contract 2 on top; sure is false where it cannot tell a lone
 // surrogate from a replacement character that was sent.
 func strictlyValid(body []byte) (ok, sure bool) {
 	if !json.Valid(body) || !utf8.Valid(body) || !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) {

@@ -1,6 +1,6 @@
 package api
 
-// Limits are the numbers of section 15 that a server can be started with.
+// Limits are the numbers of contract 15 that a server can be started with.
 // For the resource caps 0 means unlimited.
 type Limits struct {
 	MaxTopics               int64

@@ -1,6 +1,6 @@
 package api
 
-// QueueCounters are the counters of section 11.7.
+// QueueCounters are the counters of contract 11.7.
 type QueueCounters struct {
 	Ready        uint64
 	InFlight     uint64

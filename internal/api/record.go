@@ -84,7 +84,7 @@ type DiffRequest struct {
 // TombstoneReason says why a range is gone. The range binds, the reason informs.
 type TombstoneReason string
 
-// The reasons of section 5.3.
+// The reasons of contract 5.3.
 const (
 	ReasonCap        TombstoneReason = "cap"
 	ReasonTTL        TombstoneReason = "ttl"

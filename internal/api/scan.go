@@ -1,7 +1,7 @@
 package api
 
 // scanner reads one request body in a single pass. It is both the validator of
-// section 2 and the cursor of the decoders: whatever a decoder does not read
+// contract 2 and the cursor of the decoders: whatever a decoder does not read
 // field by field goes through skip, so no byte of a body is left unchecked.
 //
 // The first error stops everything: every method is a no-op that reports
@@ -19,7 +19,7 @@ type scanner struct {
 	scratch []byte // strings that had escapes, decoded
 }
 
-// Validate checks that body is one JSON object by the rules of section 2: valid
+// Validate checks that body is one JSON object by the rules of contract 2: valid
 // JSON and UTF-8, no lone surrogates, no number beyond float64, at most
 // MaxNesting levels, nothing behind it. The error is an *Error.
 func Validate(body []byte) error {

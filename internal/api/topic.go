@@ -93,7 +93,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// TopicCounters are the numbers of section 5.1, exact at the moment of the answer.
+// TopicCounters are the numbers of contract 5.1, exact at the moment of the answer.
 type TopicCounters struct {
 	HeadSeq     uint64
 	EarliestSeq uint64

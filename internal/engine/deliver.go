@@ -139,7 +139,7 @@ func (e *Engine) visit(v *visit, t *entry, kind sched.Kind) {
 }
 
 // visitBudget is how many source records a visit copies for each router
-// (scheduler.md 2.9).
+// (scheduler 2.9).
 const visitBudget = 1024
 
 // deliver puts what is new into the outboxes of the topic's live subs, each

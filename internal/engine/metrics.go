@@ -30,7 +30,7 @@ type Metrics struct {
 }
 
 // PushMetrics are the numbers of the scheduler, the governor and the streams
-// (scheduler.md §9).
+// (scheduler 9).
 type PushMetrics struct {
 	Pressure                         float64
 	DepthSignal, LatencySignal, Pool float64 // the three inputs, 0 to 1

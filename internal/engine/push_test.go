@@ -24,7 +24,7 @@ func watched(t testing.TB, e *Engine, topic string) *Stream {
 	return s
 }
 
-func TestT01ABurstOfWritesIsOneVisit(t *testing.T) {
+func TestABurstOfWritesIsOneVisit(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "b", oneWorker)
 	put(t, e, "plug", configOf(api.Memory))
 	put(t, e, "a", configOf(api.Memory))
@@ -53,7 +53,7 @@ func TestT01ABurstOfWritesIsOneVisit(t *testing.T) {
 	}
 }
 
-func TestT02AWriteBehindTheHeadOfAVisitGetsAnotherVisit(t *testing.T) {
+func TestAWriteBehindTheHeadOfAVisitGetsAnotherVisit(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "b", oneWorker)
 	put(t, e, "a", configOf(api.Memory))
 	var heads atomic.Int32
@@ -70,7 +70,7 @@ func TestT02AWriteBehindTheHeadOfAVisitGetsAnotherVisit(t *testing.T) {
 	}
 }
 
-func TestT17PressureWidensTheCoalescingWindowAndLosesNothing(t *testing.T) {
+func TestPressureWidensTheCoalescingWindowAndLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct{ pressure, window float64 }{{0.19, 0}, {0.3, 2.5}, {0.6, 10}, {1, 20}} {
 			e := openOn(t, vfs.NewMem(), "b")
@@ -112,7 +112,7 @@ func TestT17PressureWidensTheCoalescingWindowAndLosesNothing(t *testing.T) {
 	})
 }
 
-func TestT21APausedTopicIsCompleteForReadersAndPushedOnRelease(t *testing.T) {
+func TestAPausedTopicIsCompleteForReadersAndPushedOnRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := openOn(t, vfs.NewMem(), "b")
 		put(t, e, "low", configOf(api.Memory, func(c *api.Config) { c.HasPriority, c.Priority = true, -1 }))
@@ -146,7 +146,7 @@ func TestT21APausedTopicIsCompleteForReadersAndPushedOnRelease(t *testing.T) {
 	})
 }
 
-func TestT23AFullServerRefusesAtOnceUnlessAskedToBePatient(t *testing.T) {
+func TestAFullServerRefusesAtOnceUnlessAskedToBePatient(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "b", func(o *Options) { o.IngestSlots = 1 })
 	put(t, e, "a", configOf(api.Memory))
 	e.governor.Pin(1)
@@ -185,7 +185,7 @@ func asAPI(err error, to **api.Error) bool {
 	return ok
 }
 
-func TestT24PressureAloneRefusesNothing(t *testing.T) {
+func TestPressureAloneRefusesNothing(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "b")
 	put(t, e, "a", configOf(api.Disk))
 	e.governor.Pin(1)
@@ -241,7 +241,7 @@ func (r *tiler) see(v event) error {
 	return nil
 }
 
-func TestT28WhateverHappensAReaderSeesEveryNumberOnceOrAsAGap(t *testing.T) {
+func TestWhateverHappensAReaderSeesEveryNumberOnceOrAsAGap(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		e := openOn(t, vfs.NewMem(), "b")
@@ -320,7 +320,7 @@ func make1(n int) []string {
 	return all
 }
 
-func TestT18PressureWidensTheCommitWindowOfTheLog(t *testing.T) {
+func TestPressureWidensTheCommitWindowOfTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct{ pressure, window float64 }{{0.4, 0.5}, {0.7, 5.25}, {1, 10}} {
 			e := openOn(t, vfs.NewMem(), "b")
@@ -335,7 +335,7 @@ func TestT18PressureWidensTheCommitWindowOfTheLog(t *testing.T) {
 	})
 }
 
-func TestT22UnderDeferralStreamsKeepTheirBandAndRouterWorkGoesOneLower(t *testing.T) {
+func TestUnderDeferralStreamsKeepTheirBandAndRouterWorkGoesOneLower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := openOn(t, vfs.NewMem(), "b", oneWorker)
 		put(t, e, "in", configOf(api.Memory, func(c *api.Config) { c.HasPriority, c.Priority = true, 600 }))

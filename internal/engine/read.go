@@ -88,7 +88,7 @@ type diff struct {
 	full  bool // the limit or the byte budget is used up
 }
 
-// start resolves the cursor (section 5.3). The topic's lock is held.
+// start resolves the cursor (contract 5.3). The topic's lock is held.
 func (d *diff) start() {
 	t, from := d.t, d.req.FromSeq
 	d.res.HeadSeq, d.res.EarliestSeq = t.Head, t.Earliest()

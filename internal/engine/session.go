@@ -168,7 +168,7 @@ func (e *Engine) WatchSessions() int {
 }
 
 // sseFrames and sseBytes bound what waits for the socket of an SSE stream
-// (scheduler.md 7.1), wsFrames what waits for a WebSocket.
+// (scheduler 7.1), wsFrames what waits for a WebSocket.
 const (
 	sseFrames = 1024
 	sseBytes  = 4 << 20

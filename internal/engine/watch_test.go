@@ -165,7 +165,7 @@ func TestAStreamSendsWhatLiesBehindAndThenWhatComes(t *testing.T) {
 	}
 }
 
-func TestT27ASessionGoesOnWhereItsLastStreamHadWritten(t *testing.T) {
+func TestASessionGoesOnWhereItsLastStreamHadWritten(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "b")
 	put(t, e, "a", configOf(api.Disk))
 	put(t, e, "b", configOf(api.Disk))
@@ -269,7 +269,7 @@ func TestAnAnnouncementThatMayBeLostIsMadeAgain(t *testing.T) {
 	expect(t, openStream(t, e, wid, idOf("a", 2)), "a 3-3", "a caught-up")
 }
 
-func TestT25ALaggedStreamReadsOnWithoutAGap(t *testing.T) {
+func TestALaggedStreamReadsOnWithoutAGap(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "b")
 	put(t, e, "a", configOf(api.Memory))
 	stalled := openStream(t, e, newSession(t, e, api.WatchTopic{Topic: "a"}), "")
@@ -301,7 +301,7 @@ func TestT25ALaggedStreamReadsOnWithoutAGap(t *testing.T) {
 	}
 }
 
-func TestT26ALaggedStreamOfACappedTopicSeesOneGap(t *testing.T) {
+func TestALaggedStreamOfACappedTopicSeesOneGap(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "b")
 	put(t, e, "a", configOf(api.Memory, func(c *api.Config) { c.CapRecords = 100 }))
 	s := openStream(t, e, newSession(t, e, api.WatchTopic{Topic: "a"}), "")

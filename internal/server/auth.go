@@ -72,7 +72,7 @@ func (k *apiKey) allows(name string) bool {
 	return false
 }
 
-// ParseKeys reads the entry forms of section 4. It returns nil if the list is
+// ParseKeys reads the entry forms of docs/API.md, Keys. It returns nil if the list is
 // blank, and refuses whatever could grant nothing or more than was meant. Its
 // errors tell a part by its position and never quote it: after a wrong separator
 // a secret may stand anywhere.

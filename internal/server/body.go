@@ -31,7 +31,7 @@ const (
 	movedBody = 256 << 10
 )
 
-// readBody reads the whole body into q.body, in the order of section 18: size,
+// readBody reads the whole body into q.body, in the order of contract 18: size,
 // content type, and then whatever the bytes themselves get wrong. Before it
 // reads it reserves the bytes under max_inflight_bytes.
 func (q *request) readBody(rule bodyRule) *api.Error {

@@ -36,7 +36,7 @@ type Config struct {
 // Lookup finds a setting by the name of its environment variable.
 type Lookup func(name string) (value string, ok bool)
 
-// ConfigFrom reads the settings of section 16 and the limits of section 15. Its
+// ConfigFrom reads the settings and limits of docs/API.md. Its
 // error names the variable that cannot be used; a variable that is set to
 // nothing counts as not set.
 func ConfigFrom(lookup Lookup) (Config, error) {

@@ -17,7 +17,7 @@ import (
 // maxTopicRows bounds the per-topic metrics.
 const maxTopicRows = 1000
 
-// metrics collects the numbers of section 14 at each scrape; nothing is counted
+// metrics collects the numbers of contract 14 at each scrape; nothing is counted
 // here between scrapes.
 type metrics struct {
 	s    *Server
@@ -191,7 +191,7 @@ func (m *metrics) collectTopics(put func(prometheus.ValueType, string, float64, 
 	gauge("weir_topic_metrics_truncated", number(more))
 }
 
-// collectPush sends the numbers of scheduler.md §9, but for the histogram.
+// collectPush sends the numbers of scheduler 9, but for the histogram.
 func (m *metrics) collectPush(p *engine.PushMetrics, put func(prometheus.ValueType, string, float64, ...string)) {
 	gauge := func(name string, v float64, labels ...string) { put(prometheus.GaugeValue, name, v, labels...) }
 	count := func(name string, v int64, labels ...string) {

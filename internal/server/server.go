@@ -3,7 +3,7 @@
 // the engine answers. It keeps no state of its own beyond counters of what is
 // in flight.
 //
-// A request goes through the checks of section 18 in their order; see
+// A request goes through the checks of contract 18 in their order; see
 // Server.answer. All routes stand in one table, routes.
 package server
 
@@ -250,7 +250,7 @@ func (s *Server) guard(part func()) (panicked bool) {
 }
 
 // answer makes the checks that all calls have in common, in the order of
-// section 18, and then runs the verb. An error means that nothing has been sent.
+// contract 18, and then runs the verb. An error means that nothing has been sent.
 func (s *Server) answer(q *request) error {
 	if len(q.r.TransferEncoding) > 0 {
 		// Nothing behind a body of this framing is read: a second length could

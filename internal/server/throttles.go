@@ -6,7 +6,7 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// byPressure is the reason of a 429 that no cap of section 15 caused.
+// byPressure is the reason of a 429 that no cap of contract 15 caused.
 const byPressure = "pressure"
 
 // throttleReasons are why anything is answered 429.

@@ -14,7 +14,7 @@
 //	POST /v0/topics/$T {"records":[]}
 //	> 400 invalid_request
 //
-// A case starts with === , a name and the sections it covers. $T, $T1, $T2 … are
+// A case starts with === , a name and the sections of docs/CONTRACT.md it covers. $T, $T1, $T2 … are
 // topic names of this case alone, $HOST is the server's host:port. Lines starting with # are comments.
 //
 // # Requests

@@ -43,7 +43,7 @@ func (h *home) move(addr string) {
 	h.moved = make(chan struct{})
 }
 
-// restless is a client that keeps to §12.2 and stays nowhere for long: it takes
+// restless is a client that keeps to contract 12.2 and stays nowhere for long: it takes
 // a few records, drops the connection and connects again at once with the id it
 // got last. Nothing that it says it has may come again, and nothing may be left
 // out.

@@ -211,7 +211,7 @@ type page struct {
 	next uint64
 }
 
-// read is section 5.3 and 8.2 of the contract.
+// read is contract 5.3 and 8.2.
 func (t *topic) read(from uint64, limit int, nodes []string) page {
 	pos, end, p := from, t.head, page{}
 	switch in := slices.IndexFunc(t.lost, func(l span) bool { return l.from-1 <= from && from < l.to }); {

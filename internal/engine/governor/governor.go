@@ -1,7 +1,8 @@
 // Package governor turns how busy the server is into one number, the pressure,
 // and the pressure into steps that slow down what can wait: gathering pushes,
 // gathering commits, pausing the least important pushes, and at last refusing
-// writes. It only computes; others do what State says.
+// writes. It only computes; others do what State says. The numbers are those of
+// scheduler 6.
 package governor
 
 import (

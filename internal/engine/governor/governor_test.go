@@ -31,7 +31,7 @@ func sample(g *Governor, in Inputs, n int) (all []float64) {
 	return all
 }
 
-func TestT16PressureRisesAndFallsWithEachInput(t *testing.T) {
+func TestPressureRisesAndFallsWithEachInput(t *testing.T) {
 	for name, load := range loads {
 		g := New()
 		up := sample(g, load, second)
@@ -51,7 +51,7 @@ func TestT16PressureRisesAndFallsWithEachInput(t *testing.T) {
 	}
 }
 
-func TestT16PressureStaysBetweenNoneAndFull(t *testing.T) {
+func TestPressureStaysBetweenNoneAndFull(t *testing.T) {
 	g := New()
 	for _, in := range []Inputs{
 		{Depth: math.MaxInt, Workers: -1, MeanWait: math.MaxInt64, OldestWait: math.MaxInt64, PickUps: math.MaxInt, BusyShare: math.Inf(1), Fill: math.Inf(1), WriteWait: math.MaxInt64, DebtSegments: math.MaxInt},
@@ -66,7 +66,7 @@ func TestT16PressureStaysBetweenNoneAndFull(t *testing.T) {
 	}
 }
 
-func TestT16MoreLoadIsNeverLessPressure(t *testing.T) {
+func TestMoreLoadIsNeverLessPressure(t *testing.T) {
 	raise := map[string]func(*Inputs, int){
 		"depth":       func(in *Inputs, i int) { in.Depth = i * 8 },
 		"mean wait":   func(in *Inputs, i int) { in.PickUps, in.MeanWait = 1, time.Duration(i)*ms/2 },
@@ -93,7 +93,7 @@ func TestT16MoreLoadIsNeverLessPressure(t *testing.T) {
 	}
 }
 
-func TestT16ConstantInputsSettleWithinASecond(t *testing.T) {
+func TestConstantInputsSettleWithinASecond(t *testing.T) {
 	for _, from := range []Inputs{idle, loads["depth"], loads["oldest wait"]} {
 		for _, in := range []Inputs{
 			{Workers: 2, Depth: 100}, {Workers: 2, OldestWait: 10 * ms}, {Workers: 2, BusyShare: 0.8},
@@ -131,7 +131,7 @@ func turns(all []float64) (n int) {
 	return n
 }
 
-func TestT16AVisitThatHangsKeepsThePressureUp(t *testing.T) {
+func TestAVisitThatHangsKeepsThePressureUp(t *testing.T) {
 	g, last := New(), 0.0
 	for i := range 100 {
 		p := g.Sample(Inputs{Workers: 2, Depth: 1, OldestWait: time.Duration(i) * 100 * ms}, false).Pressure
@@ -145,7 +145,7 @@ func TestT16AVisitThatHangsKeepsThePressureUp(t *testing.T) {
 	}
 }
 
-func TestT16PausedTopicsDoNotHoldThePause(t *testing.T) {
+func TestPausedTopicsDoNotHoldThePause(t *testing.T) {
 	g := New()
 	sample(g, loads["depth"], 50)
 	if !g.State().Deferring {

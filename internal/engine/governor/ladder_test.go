@@ -7,7 +7,7 @@ import (
 
 func near(got, want time.Duration) bool { return (got - want).Abs() <= time.Microsecond }
 
-func TestT17TheCoalescingWindowGrowsWithThePressure(t *testing.T) {
+func TestTheCoalescingWindowGrowsWithThePressure(t *testing.T) {
 	for p, want := range map[float64]time.Duration{0: 0, 0.19: 0, 0.2: 0, 0.3: 2500 * time.Microsecond, 0.6: 10 * ms, 1: 20 * ms} {
 		g := New()
 		g.Pin(p)
@@ -17,7 +17,7 @@ func TestT17TheCoalescingWindowGrowsWithThePressure(t *testing.T) {
 	}
 }
 
-func TestT18TheCommitWindowGrowsWithThePressure(t *testing.T) {
+func TestTheCommitWindowGrowsWithThePressure(t *testing.T) {
 	for p, want := range map[float64]time.Duration{0: 500 * time.Microsecond, 0.4: 500 * time.Microsecond, 0.7: 5250 * time.Microsecond, 1: 10 * ms} {
 		g := New()
 		g.Pin(p)
@@ -38,14 +38,14 @@ func (l *ladder) steps(p float64, n int) (on bool) {
 	return on
 }
 
-func TestT19TwoSamplesOfHighPressureDoNotDefer(t *testing.T) {
+func TestTwoSamplesOfHighPressureDoNotDefer(t *testing.T) {
 	var l ladder
 	if l.steps(0.85, 2) || l.steps(0.7, 1) || l.steps(0.85, 2) || l.steps(0.8, 50) {
 		t.Error("defers without three samples in a row above 0.8")
 	}
 }
 
-func TestT20ThePauseEndsBelowTheLowerThreshold(t *testing.T) {
+func TestThePauseEndsBelowTheLowerThreshold(t *testing.T) {
 	var l ladder
 	if !l.steps(0.85, 3) {
 		t.Fatal("three samples above 0.8 do not defer")
@@ -66,7 +66,7 @@ func TestT20ThePauseEndsBelowTheLowerThreshold(t *testing.T) {
 	}
 }
 
-func TestT23WritesAreRefusedOnlyAtFullPressureAndWithAFullQueue(t *testing.T) {
+func TestWritesAreRefusedOnlyAtFullPressureAndWithAFullQueue(t *testing.T) {
 	for _, c := range []struct {
 		pressure float64
 		full     bool

@@ -22,7 +22,7 @@ func (r *room) reaches(tp *topic, band int, at time.Duration) {
 	}
 }
 
-func TestT12AWaitingTopicClimbs(t *testing.T) {
+func TestAWaitingTopicClimbs(t *testing.T) {
 	r, a := newRoom(t), newTopic("a", 0)
 	r.now = 10 * ms // between two ticks
 	r.mark(a)
@@ -34,7 +34,7 @@ func TestT12AWaitingTopicClimbs(t *testing.T) {
 	}
 }
 
-func TestT13TenSecondsBringTheLeastTopicToTheTop(t *testing.T) {
+func TestTenSecondsBringTheLeastTopicToTheTop(t *testing.T) {
 	r, least := newRoom(t), newTopic("least", -1000)
 	r.mark(least)
 	r.pass(9 * time.Second)
@@ -50,7 +50,7 @@ func TestT13TenSecondsBringTheLeastTopicToTheTop(t *testing.T) {
 	}
 }
 
-func TestT14APromotedTopicKeepsItsAge(t *testing.T) {
+func TestAPromotedTopicKeepsItsAge(t *testing.T) {
 	r := newRoom(t)
 	old, between, young := newTopic("old", 0), newTopic("between", 260), newTopic("young", 251)
 	r.mark(old)
@@ -67,7 +67,7 @@ func TestT14APromotedTopicKeepsItsAge(t *testing.T) {
 	r.expect("old", "young", "between", "-")
 }
 
-func TestT15TheLeastTopicIsPushedWithinTenSecondsUnderLoad(t *testing.T) {
+func TestTheLeastTopicIsPushedWithinTenSecondsUnderLoad(t *testing.T) {
 	for _, deferring := range []bool{false, true} {
 		t.Run(fmt.Sprint("deferring ", deferring), func(t *testing.T) {
 			r, least := newRoom(t), newTopic("least", -1000)

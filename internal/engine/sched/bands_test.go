@@ -40,7 +40,7 @@ func count(bands []int) (n [Bands]int) {
 	return n
 }
 
-func TestT08FiveBandsShareEverySixteenVisits(t *testing.T) {
+func TestFiveBandsShareEverySixteenVisits(t *testing.T) {
 	r := newRoom(t)
 	r.backlog(100, 0, 1, 2, 3, 4)
 	visits := r.round(1600)
@@ -51,7 +51,7 @@ func TestT08FiveBandsShareEverySixteenVisits(t *testing.T) {
 	}
 }
 
-func TestT09TwoBandsShareByTheirWeights(t *testing.T) {
+func TestTwoBandsShareByTheirWeights(t *testing.T) {
 	for high := range Bands {
 		for low := range high {
 			r := newRoom(t)
@@ -67,7 +67,7 @@ func TestT09TwoBandsShareByTheirWeights(t *testing.T) {
 	}
 }
 
-func TestT10AnEmptyBandSavesNothingUp(t *testing.T) {
+func TestAnEmptyBandSavesNothingUp(t *testing.T) {
 	r := newRoom(t)
 	r.backlog(100, 0, 1, 2, 3)
 	r.round(800) // a hundred rounds

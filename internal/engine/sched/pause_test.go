@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestT17AWindowHoldsATopicAfterItsVisit(t *testing.T) {
+func TestAWindowHoldsATopicAfterItsVisit(t *testing.T) {
 	r, a := newRoom(t), newTopic("a", 0)
 	r.SetWindow(20 * ms)
 	r.mark(a)
@@ -46,7 +46,7 @@ func TestWindowsThatShrinkLetGoEarlier(t *testing.T) {
 	r.expect("a")
 }
 
-func TestT21ANegativePriorityWaitsTenSeconds(t *testing.T) {
+func TestANegativePriorityWaitsTenSeconds(t *testing.T) {
 	r, low := newRoom(t), newTopic("low", -1)
 	r.SetDefer(true, r.now)
 	r.mark(low)
@@ -115,7 +115,7 @@ func TestReleasedTopicsAreServedOldestFirst(t *testing.T) {
 	}
 }
 
-func TestT22RoutersFollowOneBandLower(t *testing.T) {
+func TestRoutersFollowOneBandLower(t *testing.T) {
 	r, a := newRoom(t), newTopic("a", 600)
 	a.SetRouted(true)
 	r.mark(a)
@@ -251,7 +251,7 @@ func TestAtMostEveryEighthVisitGoesToAPausedTopic(t *testing.T) {
 	}
 }
 
-func TestT16TopicsThatHangShowAsWaiting(t *testing.T) {
+func TestTopicsThatHangShowAsWaiting(t *testing.T) {
 	r, a, b := newRoom(t), newTopic("a", 0), newTopic("b", 0)
 	r.mark(a)
 	r.expect("a") // and the visit hangs
@@ -272,7 +272,7 @@ func TestT16TopicsThatHangShowAsWaiting(t *testing.T) {
 	}
 }
 
-func TestT16AThousandPausedTopicsAreNoLoad(t *testing.T) {
+func TestAThousandPausedTopicsAreNoLoad(t *testing.T) {
 	r := newRoom(t)
 	for range 1000 {
 		r.mark(newTopic("", -1))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestT05ClampsManualPriority(t *testing.T) {
+func TestAManualPriorityIsHeldToAThousand(t *testing.T) {
 	for given, want := range map[int64]int{5000: 1000, -5000: -1000, 0: 0, -7: -7, math.MaxInt64: 1000, math.MinInt64: -1000} {
 		if got := Base(given, true, true, 0); got != want {
 			t.Errorf("priority %d, read just now: base %d, want %d", given, got, want)
@@ -22,7 +22,7 @@ func TestT05ClampsManualPriority(t *testing.T) {
 	}
 }
 
-func TestT06RecencyHalvesEveryThirtySeconds(t *testing.T) {
+func TestRecencyHalvesEveryThirtySeconds(t *testing.T) {
 	for idle, want := range map[int64]int{-5: 500, 0: 500, 15000: 354, 30000: 250, 60000: 125, 120000: 31, 299999: 0, 300000: 0, math.MaxInt64: 0} {
 		if got := Recency(idle); got != want {
 			t.Errorf("read %d ms ago: %d points, want %d", idle, got, want)
@@ -36,7 +36,7 @@ func TestT06RecencyHalvesEveryThirtySeconds(t *testing.T) {
 	}
 }
 
-func TestT07BandsBeginAtTheirBorders(t *testing.T) {
+func TestBandsBeginAtTheirBorders(t *testing.T) {
 	r := newRoom(t)
 	for priority, want := range map[int]int{
 		1000: 4, 750: 4, 749: 3, 500: 3, 499: 2, 250: 2, 249: 1, 0: 1, -1: 0, -1000: 0,

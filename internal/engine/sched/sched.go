@@ -1,5 +1,6 @@
 // Package sched decides when the push work of a topic is done: which topic with
-// news is visited next, by which worker. It never decides what is pushed.
+// news is visited next, by which worker. It never decides what is pushed. What it
+// guarantees is in docs/SCHEDULER.md, 2 to 5.
 //
 // A topic with news is dirty. Marking it puts it into the ready set of one shard,
 // once, however often it is marked; the worker of that shard takes it out with

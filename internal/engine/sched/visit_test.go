@@ -45,7 +45,7 @@ func (r *room) work(logs ...*log) *log {
 	return l
 }
 
-func TestT01AThousandWritesAreOneVisit(t *testing.T) {
+func TestAThousandWritesAreOneVisit(t *testing.T) {
 	r, a := newRoom(t), newLog("a")
 	for range 1000 {
 		r.write(a, 1)
@@ -59,7 +59,7 @@ func TestT01AThousandWritesAreOneVisit(t *testing.T) {
 	r.expect("-")
 }
 
-func TestT02AWriteDuringAVisitIsVisitedToo(t *testing.T) {
+func TestAWriteDuringAVisitIsVisitedToo(t *testing.T) {
 	r, a := newRoom(t), newLog("a")
 	a.afterHead = func() {
 		a.afterHead = nil
@@ -107,7 +107,7 @@ func TestNoMarkOfManyWritersIsLost(t *testing.T) {
 	<-done
 }
 
-func TestT03AStreamOfWritesDoesNotKeepTheWorker(t *testing.T) {
+func TestAStreamOfWritesDoesNotKeepTheWorker(t *testing.T) {
 	r, busy, quiet := newRoom(t), newLog("busy"), newLog("quiet")
 	busy.afterHead = func() { r.write(busy, 1) }
 	r.write(busy, 1)
@@ -120,7 +120,7 @@ func TestT03AStreamOfWritesDoesNotKeepTheWorker(t *testing.T) {
 	}
 }
 
-func TestT04ALongCopyLetsOthersIn(t *testing.T) {
+func TestALongCopyLetsOthersIn(t *testing.T) {
 	r, long := newRoom(t), newLog("long")
 	others := []*log{newLog("b"), newLog("c"), newLog("d"), newLog("e")}
 	all := append([]*log{long}, others...)
@@ -151,7 +151,7 @@ func TestT04ALongCopyLetsOthersIn(t *testing.T) {
 	r.expect("-")
 }
 
-func TestT11AWriteKeepsThePlaceInTheQueue(t *testing.T) {
+func TestAWriteKeepsThePlaceInTheQueue(t *testing.T) {
 	r := newRoom(t)
 	a, b, c := newTopic("a", 0), newTopic("b", 0), newTopic("c", 0)
 	for _, tp := range []*topic{a, b, c, a} {

@@ -1,0 +1,143 @@
+package weir_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// texts returns the text files of the repository whose names end in one of the
+// endings, by their path from the root.
+func texts(t *testing.T, endings ...string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && strings.HasPrefix(d.Name(), "."),
+			d.IsDir() && (name == "bin" || name == "weir-data" || name == filepath.Join("bench", "out")):
+			return fs.SkipDir
+		case d.IsDir():
+			return nil
+		}
+		for _, ending := range endings {
+			if strings.HasSuffix(name, ending) {
+				text, err := os.ReadFile(name)
+				all[filepath.ToSlash(name)] = string(text)
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) == 0 {
+		t.Fatalf("no file ends in %v: the walk misses the repository", endings)
+	}
+	return all
+}
+
+// numbered returns what a page can be cited by: its sections, the rows of its
+// tables and the items of its lists that have a number.
+func numbered(t *testing.T, page string) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, section := map[string]bool{}, ""
+	for line := range strings.Lines(string(text)) {
+		if m := regexp.MustCompile(`^#+ (\d+(?:\.\d+)*)\.? `).FindStringSubmatch(line); m != nil {
+			section = m[1]
+			known[section] = true
+		} else if m := regexp.MustCompile(`^(\d+)\. `).FindStringSubmatch(line); m != nil {
+			known[section+"."+m[1]] = true
+		} else if m := regexp.MustCompile(`^\| (\d+(?:\.\d+)+) \|`).FindStringSubmatch(line); m != nil {
+			known[m[1]] = true
+		}
+	}
+	if len(known) < 20 {
+		t.Fatalf("%s has the numbers %v", page, known)
+	}
+	return known
+}
+
+// What a comment or a page refers to can be read by whoever has the repository.
+func TestCitationsLeadSomewhere(t *testing.T) {
+	pages := map[string]map[string]bool{
+		"contract":  numbered(t, "docs/CONTRACT.md"),
+		"scheduler": numbered(t, "docs/SCHEDULER.md"),
+	}
+	cited := regexp.MustCompile(`\b(contract|scheduler) (\d+(?:\.\d+)*)\b`)
+	homeless := regexp.MustCompile(`(?i)// .*\bsections? \d|\bdocument \d`)
+	paper := regexp.MustCompile(`[\w./-]*\w\.md\b`)
+	markdown := texts(t, ".md")
+	all := texts(t, ".go", ".md", ".sh", ".yml", "Makefile")
+	delete(all, "docs_test.go")
+	for name, text := range all {
+		at := 0
+		for line := range strings.Lines(text) {
+			at++
+			where := fmt.Sprintf("%s:%d", name, at)
+			for _, m := range cited.FindAllStringSubmatch(line, -1) {
+				if !pages[m[1]][m[2]] {
+					t.Errorf("%s: docs/%s.md has no %s", where, strings.ToUpper(m[1]), m[2])
+				}
+			}
+			if m := homeless.FindString(line); m != "" {
+				t.Errorf("%s: %q of what? Write contract N or scheduler N, or say what it says", where, m)
+			}
+			for _, m := range paper.FindAllString(line, -1) {
+				if !endsIn(markdown, m) {
+					t.Errorf("%s: there is no %s in the repository", where, m)
+				}
+			}
+		}
+	}
+}
+
+// endsIn reports whether one of the paths is name or ends in it.
+func endsIn(paths map[string]string, name string) bool {
+	name = strings.TrimLeft(name, "./")
+	for p := range paths {
+		if p == name || strings.HasSuffix(p, "/"+name) {
+			return true
+		}
+	}
+	return false
+}
+
+// A page that names a test as its proof names one that there is; … stands for
+// the end of a name.
+func TestTheTestsThatPagesNameExist(t *testing.T) {
+	known := []string{}
+	for _, text := range texts(t, "_test.go") {
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllStringSubmatch(text, -1) {
+			known = append(known, m[1])
+		}
+	}
+	for name, text := range texts(t, ".md") {
+		for _, m := range regexp.MustCompile(`\b(Test[A-Z]\w+)(…?)`).FindAllStringSubmatch(text, -1) {
+			if !slices.ContainsFunc(known, func(k string) bool { return k == m[1] || m[2] != "" && strings.HasPrefix(k, m[1]) }) {
+				t.Errorf("%s names %s, which is gone", name, m[0])
+			}
+		}
+	}
+}
+
+// A test is named for what it shows, not after a list that it was taken from.
+func TestTestsAreNamedForWhatTheyShow(t *testing.T) {
+	coded := regexp.MustCompile(`(?m)^func (Test[A-Z]?\d{1,2}[A-Z_]\w*)`)
+	for name, text := range texts(t, "_test.go") {
+		for _, m := range coded.FindAllStringSubmatch(text, -1) {
+			t.Errorf("%s: %s: say what it shows", name, m[1])
+		}
+	}
+}

@@ -3,7 +3,7 @@
 // Give the hooks of one Prometheus to every Producer and Pool of the process:
 //
 //	m, err := telemetry.NewPrometheus(registry)
-//	p := weir.NewProducer(s, weir.ProducerConfig{Hooks: m.Hooks()})
+//	p, err := weir.NewProducer(s, weir.ProducerConfig{Hooks: m.Hooks()})
 //
 // The sse_queue_ metrics have the names and labels that dashboards and alerts for
 // guarded queues use; the weir_stream_ metrics are weir's own. No label holds a

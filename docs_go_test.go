@@ -1,0 +1,131 @@
+package weir_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// known are the packages that Go in the documents may use; a fragment imports
+// those that it names.
+var known = map[string]string{
+	"backend": module + "/backend", "config": module + "/config", "context": "context", "errors": "errors", "fmt": "fmt",
+	"http": "net/http", "log": "log", "open": module + "/open", "prometheus": "github.com/prometheus/client_golang/prometheus",
+	"redis": module + "/backend/redis", "slog": "log/slog", "telemetry": module + "/telemetry", "time": "time", "weir": module,
+}
+
+// given are what a fragment may use without declaring it.
+const given = "ctx context.Context, s *weir.Stream, body []byte, handle weir.Handler, registry prometheus.Registerer"
+
+// goBlocks returns the Go in the documents and in the package comments, by where
+// it begins.
+func goBlocks(t *testing.T) map[string]string {
+	t.Helper()
+	blocks := map[string]string{}
+	fenced := regexp.MustCompile("(?ms)^ *```go\n(.*?)^ *```$")
+	for name, text := range texts(t, ".md") {
+		for _, m := range fenced.FindAllStringSubmatchIndex(text, -1) {
+			at := fmt.Sprintf("%s:%d", name, 1+strings.Count(text[:m[2]], "\n"))
+			blocks[at] = text[m[2]:m[3]]
+		}
+	}
+	for _, s := range sources(t) {
+		if s.test() || s.file.Name.Name == "main" || strings.HasPrefix(s.dir(), "internal") || strings.HasPrefix(s.dir(), "tests") {
+			continue
+		}
+		for _, paragraph := range strings.Split(s.file.Doc.Text(), "\n\n") {
+			if strings.HasPrefix(paragraph, "\t") && strings.Contains(paragraph, " := ") {
+				blocks[s.path] = paragraph
+			}
+		}
+	}
+	return blocks
+}
+
+// program makes a file of a block: a program is one already, a fragment becomes
+// the body of a function.
+func program(block string) (string, error) {
+	if strings.HasPrefix(strings.TrimSpace(block), "package ") {
+		return block, nil
+	}
+	body := "package p\nfunc _(" + given + ") {\n" + block
+	file, err := parser.ParseFile(token.NewFileSet(), "", body+"\n}", parser.SkipObjectResolution)
+	if err != nil {
+		return "", err
+	}
+	imports, unused := map[string]bool{}, ""
+	ast.Inspect(file, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := sel.X.(*ast.Ident); ok && known[x.Name] != "" {
+				imports[x.Name] = true
+			}
+		}
+		return true
+	})
+	for _, st := range file.Decls[0].(*ast.FuncDecl).Body.List {
+		if assign, ok := st.(*ast.AssignStmt); ok && assign.Tok == token.DEFINE {
+			for _, name := range assign.Lhs {
+				unused += "\n_ = " + name.(*ast.Ident).Name
+			}
+		}
+	}
+	head := ""
+	for _, name := range slices.Sorted(maps.Keys(imports)) {
+		head += fmt.Sprintf("import %s %q\n", name, known[name])
+	}
+	return strings.Replace(body, "\n", "\n"+head, 1) + unused + "\n}\n", nil
+}
+
+// Whoever copies an example gets something that compiles.
+func TestGoInTheDocumentsCompiles(t *testing.T) {
+	root, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	scratch := t.TempDir()
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	names, blocks := map[string]string{}, goBlocks(t)
+	if len(blocks) < 3 {
+		t.Fatalf("found %d blocks of Go: the search misses them", len(blocks))
+	}
+	args := []string{"build", "-overlay", filepath.Join(scratch, "overlay.json")}
+	for i, at := range slices.Sorted(maps.Keys(blocks)) {
+		text, err := program(blocks[at])
+		if err != nil {
+			t.Errorf("%s: %v", at, err)
+			continue
+		}
+		folder := fmt.Sprintf("docs/go%d", i)
+		file := filepath.Join(scratch, fmt.Sprintf("%d.go", i))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		overlay.Replace[filepath.Join(root, folder, "block.go")] = file
+		names[folder+"/"] = at
+		args = append(args, "./"+folder)
+	}
+	data, err := json.Marshal(overlay)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(scratch, "overlay.json"), data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		said := string(out)
+		for folder, at := range names {
+			said = strings.ReplaceAll(said, folder, at+" in ")
+		}
+		t.Errorf("%v\n%s", err, said)
+	}
+}

@@ -1,14 +1,18 @@
 package weir_test
 
 import (
+	"cmp"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"maps"
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -210,6 +214,134 @@ func matches(name string) func(entry string) bool {
 		base, below := strings.CutSuffix(entry, "/...")
 		return name == base || below && strings.HasPrefix(name, base+"/")
 	}
+}
+
+// section returns the part of a page below a heading, up to the next heading of
+// any level.
+func section(t *testing.T, page, heading string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), "\n"+heading+"\n")
+	if !found {
+		t.Fatalf("%s has no %q", page, heading)
+	}
+	rest, _, _ = strings.Cut(rest, "\n#")
+	return rest
+}
+
+var quoted = regexp.MustCompile("`([^`]+)`")
+
+// The file map names every folder with Go code, no other, and files to begin with
+// that are there.
+func TestEveryPackageIsOnTheMap(t *testing.T) {
+	const page = "docs/ARCHITECTURE.md"
+	mapped := map[string]bool{}
+	for row := range strings.Lines(section(t, page, "## File map")) {
+		cells := strings.Split(row, "|")
+		if len(cells) != 5 {
+			continue
+		}
+		folder := ""
+		for _, m := range quoted.FindAllStringSubmatch(cells[1], -1) {
+			folder = cmp.Or(folder, m[1])
+			mapped[m[1]] = true
+		}
+		for _, m := range quoted.FindAllStringSubmatch(cells[3], -1) {
+			if _, err := os.Stat(filepath.Join(folder, m[1])); err != nil && folder != "" {
+				t.Errorf("%s: %s is to begin with %s, which is gone", page, folder, m[1])
+			}
+		}
+	}
+	there := map[string]bool{"tools": true} // a module without code
+	for _, s := range sources(t) {
+		there[s.dir()] = true
+	}
+	for _, dir := range slices.Sorted(maps.Keys(there)) {
+		if !mapped[dir] {
+			t.Errorf("%s: the file map lacks %s", page, dir)
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(mapped)) {
+		if !there[dir] {
+			t.Errorf("%s: the file map names %s, which is gone", page, dir)
+		}
+	}
+}
+
+// A module is a decision: what go.mod requires directly is what 0004 tells the
+// reason of, at that version.
+func TestImportsFromOutsideAreDecided(t *testing.T) {
+	const page = "docs/decisions/0004-dependencies.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided, _, _ := strings.Cut(string(text), "In modules of their own") // they are no requirements
+	reasons := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^\| ([\w./-]+\.[\w./-]+) \| (v\S+) \|`).FindAllStringSubmatch(decided, -1) {
+		reasons[m[1]] = m[2]
+	}
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	required := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^(?:require)?\s+(\S+) (v\S+)( // indirect)?$`).FindAllStringSubmatch(string(mod), -1) {
+		if m[3] == "" {
+			required[m[1]] = m[2]
+		}
+	}
+	for module, where := range users(t, slices.Collect(maps.Keys(required))) {
+		if row := fmt.Sprintf("| %s | %s | ", module, required[module]); !slices.Equal(where, folders(decided, row)) {
+			t.Errorf("%s: %s is used in %v", page, module, where)
+		}
+	}
+	if !maps.Equal(reasons, required) {
+		t.Errorf("go.mod requires %v\n%s gives reasons for %v", required, page, reasons)
+	}
+}
+
+// users returns the folders of the product that import each of the modules.
+func users(t *testing.T, modules []string) map[string][]string {
+	t.Helper()
+	found := map[string][]string{}
+	for _, s := range sources(t) {
+		if top, _, _ := strings.Cut(s.path, "/"); s.test() || top == "bench" || top == "tests" {
+			continue
+		}
+		for _, spec := range s.file.Imports {
+			name, best := strings.Trim(spec.Path.Value, `"`), ""
+			for _, m := range modules {
+				if (name == m || strings.HasPrefix(name, m+"/")) && len(m) > len(best) {
+					best = m
+				}
+			}
+			if best != "" && !slices.Contains(found[best], s.dir()) {
+				found[best] = append(found[best], s.dir())
+			}
+		}
+	}
+	for _, m := range modules {
+		slices.Sort(found[m])
+	}
+	return found
+}
+
+// folders returns what the cell behind the start of a row quotes, but names of
+// packages.
+func folders(page, row string) (all []string) {
+	_, rest, _ := strings.Cut(page, row)
+	cell, _, _ := strings.Cut(rest, "|")
+	for _, m := range quoted.FindAllStringSubmatch(cell, -1) {
+		if strings.Contains(m[1], "/") || table[m[1]].code != "" {
+			all = append(all, m[1])
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 func TestRoomsOfTheEngineDoNotKnowEachOther(t *testing.T) {

@@ -67,35 +67,12 @@ func (b *Backend) withoutScript(err error, m *backend.Message) bool {
 }
 
 func (b *Backend) append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
-	cmds := make([]redis.Cmder, 0, len(msgs)+1)
-	now, limits := time.Now(), b.features.Load()
-	keyed := -1 // the first that is a script
-	plain := false
-	for i := range msgs {
-		err := limits.fit(&msgs[i])
-		if err != nil && len(msgs) > 1 {
-			err = fmt.Errorf("message %d: %w", i, err)
-		}
-		if err != nil {
-			return nil, err
-		}
-		script := msgs[i].IdempotencyKey != "" || i == 0 && !b.begun.Load() && !b.unscripted.Load() && len(msgs[i].Headers) <= maxScripted
-		cmd, err := b.appendCmd(ctx, &msgs[i], now, script)
-		if err != nil {
-			return nil, err
-		}
-		cmds = append(cmds, cmd)
-		if !script {
-			plain = true
-		} else if keyed < 0 {
-			keyed = i
-		}
-	}
 	if len(msgs) == 0 {
 		return nil, nil
 	}
-	if plain && keyed >= 0 {
-		loadScript(cmds[keyed]) // if it were not known, plain messages would overtake those with a key
+	cmds, err := b.appendCmds(ctx, msgs)
+	if err != nil {
+		return nil, err
 	}
 	wait, err := b.guarantee(ctx)
 	if err != nil {
@@ -108,25 +85,66 @@ func (b *Backend) append(ctx context.Context, msgs []backend.Message) ([]backend
 	return b.appended(msgs, cmds[:len(msgs)], wait)
 }
 
-func (b *Backend) appendCmd(ctx context.Context, m *backend.Message, now time.Time, script bool) (redis.Cmder, error) {
-	args := make([]any, 0, 2*len(m.Headers)+12)
-	if script {
-		keys := []string{b.keys.stream, b.keys.about}
-		if m.IdempotencyKey != "" {
-			keys = append(keys, b.keys.idem+m.IdempotencyKey)
+// appendCmds returns a command for each message.
+func (b *Backend) appendCmds(ctx context.Context, msgs []backend.Message) ([]redis.Cmder, error) {
+	cmds := make([]redis.Cmder, 0, len(msgs)+1)
+	limits, begun, unscripted := b.features.Load(), b.begun.Load(), b.unscripted.Load()
+	now := any(time.Now().UnixMilli())
+	head := append(make([]any, 0, 4), "XADD", b.keys.stream)
+	if begun && !unscripted && b.current(ctx).autoclaim { // servers of that age know this, too
+		head = append(head, "NOMKSTREAM")
+	}
+	head = append(head, "*")
+	args := make([]any, 0, countArgs(msgs)) // of all XADDs
+	keyed, plain := -1, false               // the first that is a script, whether there is one that is not
+	for i := range msgs {
+		m := &msgs[i]
+		err := limits.fit(m)
+		if err != nil && len(msgs) > 1 {
+			err = fmt.Errorf("message %d: %w", i, err)
 		}
-		args, err := appendFields(append(args, idempotencyWindow.Milliseconds()), m, now)
-		return appendScript.cmd(ctx, keys, args...), err
+		if err != nil {
+			return nil, err
+		}
+		if m.IdempotencyKey != "" || i == 0 && !begun && !unscripted && len(m.Headers) <= maxScripted {
+			cmd, err := b.scriptedAppend(ctx, m, now)
+			if err != nil {
+				return nil, err
+			}
+			if cmds = append(cmds, cmd); keyed < 0 {
+				keyed = i
+			}
+			continue
+		}
+		from := len(args)
+		if args, err = appendFields(append(args, head...), m, now); err != nil {
+			return nil, err
+		}
+		cmds, plain = append(cmds, redis.NewStringCmd(ctx, args[from:len(args):len(args)]...)), true
 	}
-	args = append(args, "XADD", b.keys.stream)
-	if b.current(ctx).autoclaim && b.begun.Load() && !b.unscripted.Load() { // servers of that age know this, too
-		args = append(args, "NOMKSTREAM")
+	if plain && keyed >= 0 {
+		loadScript(cmds[keyed]) // if it were not known, plain messages would overtake those with a key
 	}
-	args, err := appendFields(append(args, "*"), m, now)
-	if err != nil {
-		return nil, err
+	return cmds, nil
+}
+
+// countArgs returns how many arguments the XADDs of messages have at most.
+func countArgs(msgs []backend.Message) int {
+	n := 12 * len(msgs)
+	for i := range msgs {
+		n += 2 * len(msgs[i].Headers)
 	}
-	return redis.NewStringCmd(ctx, args...), nil
+	return n
+}
+
+func (b *Backend) scriptedAppend(ctx context.Context, m *backend.Message, now any) (redis.Cmder, error) {
+	keys := []string{b.keys.stream, b.keys.about}
+	if m.IdempotencyKey != "" {
+		keys = append(keys, b.keys.idem+m.IdempotencyKey)
+	}
+	args := append(make([]any, 0, 2*len(m.Headers)+9), idempotencyWindow.Milliseconds())
+	args, err := appendFields(args, m, now)
+	return appendScript.cmd(ctx, keys, args...), err
 }
 
 // appended reads what became of each message.

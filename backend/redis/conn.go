@@ -102,18 +102,20 @@ type conn struct {
 	mu    sync.Mutex
 	call  *call     // guarded by mu; the one that set a deadline last
 	until time.Time // guarded by mu; when a read ends that makes no progress
+	part  bool      // a part of an answer has been read; belongs to who reads
 }
 
 // Read gives a call more time with each part of its answer that comes: over a slow
 // link a large one takes longer than a server that is there may be silent.
 func (c *conn) Read(b []byte) (int, error) {
+	if c.part { // few answers come in parts, and the time is not free
+		c.progressed(time.Now())
+	}
 	n, err := c.Conn.Read(b)
 	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && c.lookAgain() {
 		n, err = c.Conn.Read(b)
 	}
-	if n > 0 {
-		c.progressed(time.Now())
-	}
+	c.part = c.part || n > 0
 	return n, err
 }
 
@@ -155,7 +157,11 @@ func (c *conn) progressed(now time.Time) {
 	_ = c.Conn.SetReadDeadline(c.until)
 }
 
-func (c *conn) SetReadDeadline(t time.Time) error  { return c.serve(t, c.Conn.SetReadDeadline) }
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.part = false
+	return c.serve(t, c.Conn.SetReadDeadline)
+}
+
 func (c *conn) SetWriteDeadline(t time.Time) error { return c.serve(t, c.Conn.SetWriteDeadline) }
 
 func (c *conn) serve(t time.Time, set func(time.Time) error) error {

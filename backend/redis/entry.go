@@ -11,11 +11,11 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// appendFields adds the fields of a message to the arguments of an XADD.
-func appendFields(args []any, m *backend.Message, now time.Time) ([]any, error) {
+// appendFields adds the fields of a message to the arguments of an XADD; now is in Unix ms.
+func appendFields(args []any, m *backend.Message, now any) ([]any, error) {
 	args = append(args, fieldData, m.Data)
 	if _, given := m.Headers[backend.FieldEnqueued]; !given {
-		args = append(args, backend.FieldEnqueued, now.UnixMilli())
+		args = append(args, backend.FieldEnqueued, now)
 	}
 	if m.Priority != backend.Normal {
 		if !m.Priority.Valid() {

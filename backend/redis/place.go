@@ -16,7 +16,7 @@ var _ backend.PlaceKeeper = (*Backend)(nil)
 // AppendAt stores messages of a source in one script: all or none, also if the
 // server is killed in the middle, since it logs what a script writes as one.
 func (b *Backend) AppendAt(ctx context.Context, source string, at uint64, msgs []backend.Message) (backend.Placed, error) {
-	now, limits := time.Now(), b.features.Load()
+	now, limits := any(time.Now().UnixMilli()), b.features.Load()
 	args := append(make([]any, 0, 2+6*len(msgs)), idempotencyWindow.Milliseconds(), at)
 	for i := range msgs {
 		err := limits.fit(&msgs[i])

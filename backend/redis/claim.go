@@ -243,6 +243,7 @@ func (b *Backend) parseRead(c *claim, cmd *redis.RawCmd) ([]*backend.Delivery, e
 		return nil, err
 	}
 	deliveries := make([]*backend.Delivery, 0, n)
+	defer func() { b.acked.took(deliveries...) }() // an answer that breaks off has delivered, too
 	store := make([]backend.Delivery, n)
 	var fields []field
 	for i := range n {
@@ -253,7 +254,6 @@ func (b *Backend) parseRead(c *claim, cmd *redis.RawCmd) ([]*backend.Delivery, e
 		fields = found
 		d := &store[i]
 		c.fill(d, string(name), 1, found)
-		b.acked.took(d.ID, d.Since)
 		deliveries = append(deliveries, d)
 	}
 	return deliveries, nil

@@ -3,6 +3,8 @@ package redis
 import (
 	"sync"
 	"time"
+
+	"github.com/weirmq/weir/backend"
 )
 
 // maxReturned bounds each of the two generations of returned deliveries that are
@@ -29,16 +31,22 @@ type progress struct {
 // holding is since when this process has a delivery, and when it last said so.
 type holding struct{ since, seen time.Time }
 
-// took notes a delivery.
-func (p *progress) took(text string, since time.Time) {
+// took notes deliveries, the highest ID last.
+func (p *progress) took(deliveries ...*backend.Delivery) {
+	if len(deliveries) == 0 {
+		return
+	}
+	last, err := parseID(deliveries[len(deliveries)-1].ID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.held == nil {
 		p.mu.held = map[string]holding{}
 	}
-	p.mu.held[text] = holding{since, since}
-	if v, err := parseID(text); err == nil && p.mu.seen.less(v) {
-		p.mu.seen = v
+	for _, d := range deliveries {
+		p.mu.held[d.ID] = holding{d.Since, d.Since}
+	}
+	if err == nil && p.mu.seen.less(last) {
+		p.mu.seen = last
 	}
 }
 

@@ -3,14 +3,15 @@ package redis
 import (
 	"testing"
 	"time"
+
+	"github.com/weirmq/weir/backend"
 )
 
 // A lease that ended by time alone does not hold a new group back for ever.
 func TestProgressDropsWhatEndedByTime(t *testing.T) {
 	var p progress
 	start := time.Now()
-	p.took("5-0", start)
-	p.took("9-0", start)
+	p.took(&backend.Delivery{Lease: backend.Lease{ID: "5-0", Since: start}}, &backend.Delivery{Lease: backend.Lease{ID: "9-0", Since: start}})
 	p.extended("9-0")
 	p.finished("7-0")
 	p.expire(start.Add(heldLeases*time.Second), time.Second)

@@ -196,7 +196,7 @@ func (b *Backend) take(ctx context.Context, c *claim, ids []string) error {
 			d := &backend.Delivery{}
 			c.fill(d, t.id, t.count, t.fields)
 			_ = b.addressed(d) // the script has sorted out what is not
-			b.acked.took(t.id, d.Since)
+			b.acked.took(d)
 			c.got.Deliveries = append(c.got.Deliveries, d)
 			c.got.Reclaimed++
 		case "o":

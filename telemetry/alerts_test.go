@@ -29,6 +29,7 @@ func everyMetric(t *testing.T) map[string]bool {
 		Depth: 1, Pending: lagOf(1), Lag: lagOf(1), OldestAge: &age, DeadLetters: lagOf(1), XLen: lagOf(1), RoundTrip: &age,
 	})
 	p.Reached(orders, true)
+	h.NearCapacity(orders, true)
 	h.SignalKnown(orders, true)
 	h.Workers(orders, 1, 0)
 	h.Slowed(orders, weir.SoftSleep, time.Second)

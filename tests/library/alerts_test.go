@@ -351,7 +351,7 @@ func TestEveryAlertFiresOnItsTroubleAndResolves(t *testing.T) {
 	weirtest.Eventually(t, "something is sent before the link breaks", func() bool { return r.c.XLen(t.Context(), "cut").Val() > 0 })
 	broken.Refuse()
 	m.see("DeadLetters poison", "EntriesNearMaxLen long", "HighBackpressureRate guarded", "LagRising rising", "LagUnknown holes",
-		"LoadShedding window", "MessagesLost lost", "PublishesFail cut", "PublishesRefused guarded", "QueueApproachingCapacity unguarded",
+		"LoadShedding window", "MessagesLost lost", "NearThreshold guarded", "PublishesFail cut", "PublishesRefused guarded", "QueueApproachingCapacity unguarded",
 		"QueueAtCapacity unguarded", "QueueFilling guarded", "QueueFull guarded", "SlowRoundTrip slow", "StreamUnreachable away",
 		"WaitOverObjective old", "WorkersBehind old", "WorkersOff guarded")
 

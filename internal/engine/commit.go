@@ -9,7 +9,7 @@ import (
 
 // How every verb changes a topic:
 //
-//	lock the topic                                   // lock, relock
+//	lock the topic                                   // lock, relock; change does all of this
 //	plan: what is there, what is staged, what may be // from PlannedHead and plannedConfig
 //	append the operation to the log                  // append: into memory, never waits
 //	stage the change with its place in the log       // stage
@@ -24,12 +24,72 @@ import (
 //     the order of the log is the order of the staged changes and of the numbers.
 //   - A change needs at least the class of those staged before it. If the log
 //     fails, all of a topic's changes from some place on have failed.
-//   - A plan that builds on what a failed log undid gets wal.ErrStale. The verb
-//     lets go of the lock, calls unstale and plans again.
+//   - A plan that builds on what a failed log undid gets wal.ErrStale. change
+//     lets go of the lock, waits until that is undone, and plans again.
 //   - Nobody sees a change before advance has applied it, and whoever holds the
 //     lock may call advance: the one who waits is not always the first to look.
 //   - What waits for the topic (long polls, streams, workers) is told by advance
 //     alone.
+
+// change makes one change of the topic of that name, in the way above, and
+// returns the topic. plan stages the change with the topic's lock held and
+// returns what to wait for; it may be called more than once, each time on what
+// is there by then.
+func (e *Engine) change(name string, plan func(*entry) (ticket, error)) (*entry, error) {
+	return e.changeFound(func() (*entry, error) { return e.lock(name) }, plan)
+}
+
+// changeAgain is change for a verb that had the topic before and let go of it.
+func (e *Engine) changeAgain(t *entry, plan func(*entry) (ticket, error)) error {
+	_, err := e.changeFound(func() (*entry, error) { return t, e.relock(t) }, plan)
+	return err
+}
+
+// changeFound is change of the topic that find returns with its lock held; find
+// may register it.
+func (e *Engine) changeFound(find func() (*entry, error), plan func(*entry) (ticket, error)) (*entry, error) {
+	for {
+		t, err := find()
+		if err != nil {
+			return nil, err
+		}
+		tk, err := plan(t)
+		// Also after an error: what the plan took from the totals goes back.
+		e.account(t)
+		e.countKeys(t)
+		stillborn := err != nil && !t.begun()
+		if stillborn {
+			t.dropped = true // before the lock is free: somebody may wait for it
+		} else if err == nil && tk.lsn == 0 {
+			e.advance(t) // nothing to wait for
+		}
+		t.mu.Unlock()
+		if stillborn {
+			e.reg.remove(t)
+		}
+		if e.again(err, t) {
+			continue
+		}
+		if err == nil && tk.lsn > 0 {
+			if err = storageError(e.commit(t, tk)); err != nil && !t.created.Load() {
+				e.unregister(t)
+			}
+		}
+		return t, err
+	}
+}
+
+// again reports whether a plan of these topics is to be made again, because the
+// log has failed what it built on; by then that is undone. Their locks are free.
+func (e *Engine) again(err error, topics ...*entry) bool {
+	if err != wal.ErrStale {
+		return false
+	}
+	for _, t := range topics {
+		e.unstale(t)
+	}
+	return true
+}
 
 // ticket is a place in the log and the class that has to hold there.
 type ticket struct {

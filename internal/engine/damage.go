@@ -155,19 +155,10 @@ func (e *Engine) stageLoss(t *entry, d *damaged) (n uint64, err error) {
 // stepOver announces the loss of what a reader met, and returns once it is
 // visible. The topic's lock is free.
 func (e *Engine) stepOver(t *entry, d *damaged) error {
-	if err := e.relock(t); err != nil {
-		return err
-	}
-	tk, _, err := e.lose(t, d)
-	t.mu.Unlock()
-	if err == wal.ErrStale {
-		e.unstale(t)
-		return nil
-	}
-	if err == nil {
-		err = e.commitIf(t, tk)
-	}
-	return storageError(err)
+	return e.changeAgain(t, func(t *entry) (ticket, error) {
+		tk, _, err := e.lose(t, d)
+		return tk, err
+	})
 }
 
 // stepOverHeld is for a plan in the making that met err: if that is damage, it

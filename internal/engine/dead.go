@@ -60,11 +60,9 @@ func (e *Engine) moveDead(ctx context.Context, t *entry, dead []queue.Pick) erro
 			err = e.logDead(t, d, b, &rm)
 		}
 		b.put()
-		if err != wal.ErrStale {
+		if !e.again(err, t, d) {
 			return err
 		}
-		e.unstale(t)
-		e.unstale(d)
 	}
 }
 
@@ -122,12 +120,10 @@ func (e *Engine) ensureTopic(ctx context.Context, name string, cfg api.Config) (
 	for {
 		if t := e.reg.get(name); t != nil {
 			t.mu.Lock()
-			wait, ok := t.unsettled()
-			t.mu.Unlock()
-			if !ok {
+			if e.ready(t) {
+				t.mu.Unlock()
 				return t, nil
 			}
-			e.settle(t, wait)
 			continue
 		}
 		if _, err := e.PutTopic(ctx, name, cfg); err != nil && !api.IsCode(err, api.CodeTopicExistsIncompatible) {
@@ -177,7 +173,7 @@ func (e *Engine) stageDead(t, d *entry, b *batch, rm *removal) (tk, dtk ticket, 
 		least = max(least, wal.Class(need))
 	}
 	a := appending{batch: b, now: now, before: []op.Part{removalPart(t, rm)}, least: least}
-	dtk, _, err = e.stageAppend(d, &a)
+	dtk, _, err = e.stageAppend(d, &a, nil)
 	e.account(d)
 	if err != nil {
 		return tk, dtk, err

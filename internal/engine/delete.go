@@ -9,7 +9,6 @@ import (
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/op"
-	"github.com/weirmq/weir/internal/wal"
 )
 
 // removal is a set of live numbers that a delete, an ack or a dead letter
@@ -48,39 +47,29 @@ func (r *removal) eachSeq(fn func(uint64)) {
 // many are deleted by then.
 func (e *Engine) DeleteRecords(ctx context.Context, name string, req *api.DeleteRequest) (api.DeleteResult, error) {
 	defer guard()
-	for {
-		t, err := e.lock(name)
-		if err != nil {
-			return api.DeleteResult{}, err
-		}
-		rm, whole := t.wholeTopic(req)
-		if !whole {
-			d := deletion{e: e, t: t, req: req}
-			err := d.run(ctx)
-			return d.res, err
+	var rm removal
+	whole := false
+	d := deletion{e: e, req: req}
+	t, err := e.change(name, func(t *entry) (ticket, error) {
+		if rm, whole = t.wholeTopic(req); !whole {
+			d.end = t.deleteEnd(req)
 		}
 		if rm.n == 0 {
-			res := api.DeleteResult{TopicCounters: t.counters()}
-			t.mu.Unlock()
-			return res, nil
+			return ticket{}, nil
 		}
-		tk, err := e.stageRemoval(t, &rm, nil)
-		t.mu.Unlock()
-		if err == wal.ErrStale {
-			e.unstale(t)
-			continue
-		}
-		if err != nil {
-			return api.DeleteResult{}, err
-		}
-		if err := e.commit(t, tk); err != nil {
-			return api.DeleteResult{}, storageError(err)
-		}
-		t.mu.Lock()
-		res := api.DeleteResult{Deleted: rm.n, TopicCounters: t.counters()}
-		t.mu.Unlock()
-		return res, nil
+		return e.stageRemoval(t, &rm, nil)
+	})
+	if err != nil {
+		return api.DeleteResult{}, err
 	}
+	if !whole {
+		d.t = t
+		err := d.run(ctx)
+		return d.res, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return api.DeleteResult{Deleted: rm.n, TopicCounters: t.counters()}, nil
 }
 
 // deleteEnd is the last number that the selectors can mean now.
@@ -124,13 +113,15 @@ type deletion struct {
 	res   api.DeleteResult
 }
 
-// run deletes. The topic's lock is held and released.
+// run deletes what there is up to d.end.
 func (d *deletion) run(ctx context.Context) error {
-	d.end = d.t.deleteEnd(d.req)
 	p := plans.Get().(*plan)
 	defer plans.Put(p)
 	var tries replans
 	for {
+		if err := d.e.relock(d.t); err != nil {
+			return err
+		}
 		p.piece(d.t, d.pos, d.end, deletePiece)
 		d.t.mu.Unlock()
 		if len(p.ranges) == 0 {
@@ -148,9 +139,6 @@ func (d *deletion) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := d.e.relock(d.t); err != nil {
-			return err
-		}
 	}
 }
 
@@ -164,41 +152,29 @@ func (d *deletion) take(r *api.Record) bool {
 
 // flush deletes what was found and is still there, in one operation.
 func (d *deletion) flush() error {
-	for {
-		if err := d.e.relock(d.t); err != nil {
-			return err
-		}
-		d.e.advance(d.t)
-		var rm removal
+	var rm removal
+	err := d.e.changeAgain(d.t, func(t *entry) (ticket, error) {
+		rm = removal{}
 		for _, it := range d.found {
-			if d.t.Free(it.seq) {
-				it.logged = d.t.isLogged(it.seq)
+			if t.Free(it.seq) {
+				it.logged = t.isLogged(it.seq)
 				rm.add(it)
 			}
 		}
-		var tk ticket
-		var err error
-		if rm.n > 0 {
-			tk, err = d.e.stageRemoval(d.t, &rm, nil)
+		if rm.n == 0 {
+			return ticket{}, nil
 		}
-		d.t.mu.Unlock()
-		if err == wal.ErrStale {
-			d.e.unstale(d.t)
-			continue
-		}
-		if err == nil && rm.n > 0 { // also what is in no log has to become visible
-			err = d.e.commit(d.t, tk)
-		}
-		if err != nil {
-			return d.failed(storageError(err))
-		}
-		d.t.mu.Lock()
-		d.res.Deleted += rm.n
-		d.res.TopicCounters = d.t.counters()
-		d.t.mu.Unlock()
-		d.found = d.found[:0]
-		return nil
+		return d.e.stageRemoval(t, &rm, nil)
+	})
+	if err != nil {
+		return d.failed(err)
 	}
+	d.t.mu.Lock()
+	defer d.t.mu.Unlock()
+	d.res.Deleted += rm.n
+	d.res.TopicCounters = d.t.counters()
+	d.found = d.found[:0]
+	return nil
 }
 
 // failed says in the error what has been deleted before.

@@ -232,12 +232,9 @@ func (e *Engine) copyOut(c *copying) error {
 			b.put()
 			return errFull
 		}
-		fits, tk, err := e.stageCopies(c, b)
+		fits, err := e.appendCopies(c, b)
 		b.put()
 		switch {
-		case err == wal.ErrStale:
-			e.unstale(c.r.dest)
-			continue
 		case err != nil:
 			return err
 		case fits == 0:
@@ -247,9 +244,6 @@ func (e *Engine) copyOut(c *copying) error {
 			c.pos = c.seqs[fits] - 1
 			c.records, c.seqs = c.records[:fits], c.seqs[:fits]
 			continue
-		}
-		if err := e.commit(c.r.dest, tk); err != nil {
-			return storageError(err)
 		}
 		c.r.total.Add(uint64(len(c.records)))
 		e.movedTo(c.r, c.pos)
@@ -272,31 +266,26 @@ func (r *router) cursorAt(pos uint64, copies int) op.Part {
 	return op.Part{Kind: op.KindCursor, Topic: r.source.ID, Router: r.id, To: pos, Count: r.total.Load() + uint64(copies)}
 }
 
-// stageCopies stages the copies and the router's new position; fits is how many
-// of the copies have room, and nothing is staged unless all have.
-func (e *Engine) stageCopies(c *copying, b *batch) (fits int, tk ticket, err error) {
-	d := c.r.dest
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.dropped || !d.created.Load() {
-		return 0, tk, api.TopicNotFound(d.Name)
-	}
-	e.advance(d)
-	now := e.clock()
-	if err := e.expire(d, now); err != nil {
-		return 0, tk, err
-	}
-	if fits = d.roomForFirst(b.sizes); fits < b.n {
-		e.noteStop(c.r, fits == 0 && topic.OverCap(d.plannedConfig(), 1, uint64(b.sizes[0])), c.seqs[0])
-		return fits, tk, nil
-	}
-	a := appending{batch: b, now: now, before: []op.Part{c.r.cursorAt(c.pos, b.n)}}
-	tk, _, err = e.stageAppend(d, &a)
-	e.account(d)
-	if err == nil {
-		d.lastWrite = now
-	}
-	return fits, tk, err
+// appendCopies appends the copies and moves the router's position in the log;
+// fits is how many of the copies have room, and nothing is done unless all have.
+func (e *Engine) appendCopies(c *copying, b *batch) (fits int, err error) {
+	err = e.changeAgain(c.r.dest, func(d *entry) (ticket, error) {
+		now := e.clock()
+		if err := e.expire(d, now); err != nil {
+			return ticket{}, err
+		}
+		if fits = d.roomForFirst(b.sizes); fits < b.n {
+			e.noteStop(c.r, fits == 0 && topic.OverCap(d.plannedConfig(), 1, uint64(b.sizes[0])), c.seqs[0])
+			return ticket{}, nil
+		}
+		a := appending{batch: b, now: now, before: []op.Part{c.r.cursorAt(c.pos, b.n)}}
+		tk, _, err := e.stageAppend(d, &a, nil)
+		if err == nil {
+			d.lastWrite = now
+		}
+		return tk, err
+	})
+	return fits, err
 }
 
 // noteStop notes whether the router stands in front of a record that its
@@ -342,31 +331,15 @@ func (e *Engine) moveCursor(r *router, pos uint64) error {
 // burn takes n numbers of the destination for as many that the source lost, and
 // moves the router to pos.
 func (e *Engine) burn(r *router, n, pos uint64) error {
-	for {
-		tk, err := e.stageBurn(r, n, pos)
-		if err == wal.ErrStale {
-			e.unstale(r.dest)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if err := e.commit(r.dest, tk); err != nil {
-			return storageError(err)
-		}
+	err := e.changeAgain(r.dest, func(d *entry) (ticket, error) { return e.stageBurn(d, r, n, pos) })
+	if err == nil {
 		e.movedTo(r, pos)
-		return nil
 	}
+	return err
 }
 
-func (e *Engine) stageBurn(r *router, n, pos uint64) (ticket, error) {
-	d := r.dest
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.dropped || !d.created.Load() {
-		return ticket{}, api.TopicNotFound(d.Name)
-	}
-	e.advance(d)
+// stageBurn logs and stages a burn. The destination's lock is held.
+func (e *Engine) stageBurn(d *entry, r *router, n, pos uint64) (ticket, error) {
 	from := d.PlannedHead() + 1
 	to := from + n - 1
 	reserved := d.reserve

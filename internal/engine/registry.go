@@ -235,34 +235,44 @@ func (e *Engine) lock(name string) (*entry, error) {
 			return nil, api.TopicNotFound(name)
 		}
 		t.mu.Lock()
-		if wait, ok := t.unsettled(); ok {
-			t.mu.Unlock()
-			e.settle(t, wait)
+		if !e.ready(t) {
 			continue
 		}
-		e.advance(t)
-		if err := e.expire(t, e.clock()); err != nil {
-			if err == wal.ErrStale {
-				t.mu.Unlock()
-				e.unstale(t)
-				continue
-			}
+		err := e.expire(t, e.clock())
+		if err == nil && t.expiring.lsn == 0 {
+			return t, nil
+		}
+		wait := t.expiring
+		if err != nil && err != wal.ErrStale {
 			// While nothing can be logged reads go on with what is there; a
 			// write meets the same error by itself.
 			return t, nil
 		}
-		if t.expiring.lsn != 0 {
-			wait := t.expiring
-			t.mu.Unlock()
-			e.settle(t, wait)
-			continue
+		t.mu.Unlock()
+		if !e.again(err, t) {
+			e.unblock(t, wait)
 		}
-		return t, nil
 	}
 }
 
-// unsettled reports what has to be waited for before the topic can be used.
-func (t *entry) unsettled() (ticket, bool) {
+// ready reports whether the topic, whose lock is held, can be used now, and lets
+// it take effect what is due. If it cannot, ready has let go of the lock and
+// waited for what stands in the way: the caller looks again.
+func (e *Engine) ready(t *entry) bool {
+	if wait, ok := t.blocked(); ok {
+		t.mu.Unlock()
+		e.unblock(t, wait)
+		return false
+	}
+	e.advance(t)
+	return true
+}
+
+// begun reports whether the log has the topic's creation, durable or not.
+func (t *entry) begun() bool { return t.begin.lsn > 0 || t.created.Load() }
+
+// blocked reports what has to be waited for before the topic can be used.
+func (t *entry) blocked() (ticket, bool) {
 	if t.dropped {
 		return t.end, true
 	}
@@ -285,12 +295,9 @@ func (e *Engine) relock(t *entry) error {
 			t.mu.Unlock()
 			return api.TopicNotFound(t.Name)
 		}
-		wait, ok := t.unsettled()
-		if !ok {
+		if e.ready(t) {
 			return nil
 		}
-		t.mu.Unlock()
-		e.settle(t, wait)
 	}
 }
 
@@ -301,9 +308,9 @@ func (t *entry) isGone() bool {
 	return t.gone
 }
 
-// settle waits for a ticket of the topic, lets it take effect and takes a
+// unblock waits for what blocks the topic, lets it take effect and takes a
 // topic that has ended, or never began, out of the registry.
-func (e *Engine) settle(t *entry, wait ticket) error {
+func (e *Engine) unblock(t *entry, wait ticket) error {
 	err := e.wait(wait)
 	t.mu.Lock()
 	e.advance(t)

@@ -41,14 +41,14 @@ func (e *Engine) tryCreateRouter(name string, cfg *api.RouterConfig) (again bool
 	}
 	if wait, t := p.lockOld(e); t != nil {
 		p.end(e)
-		e.settle(t, wait)
+		e.unblock(t, wait)
 		return true, nil
 	}
 	e.routes.lastID++
 	r := newRouter(&op.Route{ID: e.routes.lastID, Name: name, Config: *cfg, Pos: p.t[0].Head}, p.t[0], p.t[1])
 	tk, err := e.logRouter(&p, r, cfg)
 	if err != nil {
-		return err == wal.ErrStale, err
+		return e.again(err), err
 	}
 	e.routes.add(r)
 	p.unlock()
@@ -57,7 +57,7 @@ func (e *Engine) tryCreateRouter(name string, cfg *api.RouterConfig) (again bool
 		e.releaseBehind(r.source)
 		for i, t := range p.t {
 			if p.fresh[i] {
-				e.settle(t, tk)
+				e.unblock(t, tk)
 			}
 		}
 		return false, storageError(err)
@@ -108,7 +108,7 @@ type pair struct {
 }
 
 // lockOld takes the locks of the topics that were there already, in the order
-// of their numbers; a topic that is not settled is returned with what to wait
+// of their numbers; a topic that is blocked is returned with what to wait
 // for.
 func (p *pair) lockOld(e *Engine) (ticket, *entry) {
 	order := [2]int{0, 1}
@@ -122,7 +122,7 @@ func (p *pair) lockOld(e *Engine) (ticket, *entry) {
 		t := p.t[i]
 		t.mu.Lock()
 		p.held[i] = true
-		if wait, ok := t.unsettled(); ok {
+		if wait, ok := t.blocked(); ok {
 			return wait, t
 		}
 		e.advance(t)

@@ -17,48 +17,55 @@ func leaseIDAt(req *api.SettleRequest, i int) uint64 {
 	return req.LeaseIDs[i]
 }
 
+// settle makes the change of a worker's ack, nack or extend, and fills in the
+// queue's counters. plan is given the time that leases live by.
+func (e *Engine) settle(name string, res *api.SettleResult, plan func(t *entry, now int64) (ticket, error)) error {
+	var now int64
+	t, err := e.changeFound(func() (t *entry, err error) {
+		t, now, err = e.lockQueue(name)
+		return t, err
+	}, func(t *entry) (ticket, error) {
+		*res = api.SettleResult{}
+		return plan(t, now)
+	})
+	if err != nil {
+		*res = api.SettleResult{}
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.jobs(e.leaseClock())
+	res.Ready, res.InFlight = c.Ready, c.InFlight
+	return nil
+}
+
 // Ack completes leased jobs: they are permanently deleted.
 func (e *Engine) Ack(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
 	defer guard()
-	for {
-		t, _, err := e.lockQueue(name)
-		if err != nil {
-			return api.SettleResult{}, err
-		}
-		var res api.SettleResult
-		rm, err := e.planAck(t, req, &res)
-		if err != nil || rm.n == 0 {
-			e.settleResult(t, &res)
-			t.mu.Unlock()
-			return res, err
+	var res api.SettleResult
+	var rm removal
+	var tk ticket
+	var begin time.Time
+	err := e.settle(name, &res, func(t *entry, _ int64) (_ ticket, err error) {
+		if rm, err = e.planAck(t, req, &res); err != nil || rm.n == 0 {
+			return ticket{}, err
 		}
 		abort := func() { rm.eachSeq(t.q.Abort) }
-		tk, err := e.stageRemoval(t, &rm, abort)
-		if err != nil {
+		if tk, err = e.stageRemoval(t, &rm, abort); err != nil {
 			abort()
 			e.wakeWorkers(t)
 		}
-		t.mu.Unlock()
-		if err == wal.ErrStale {
-			e.unstale(t)
-			continue
-		}
-		if err != nil {
-			return api.SettleResult{}, err
-		}
-		begin := time.Now()
-		if err := e.commit(t, tk); err != nil {
-			return api.SettleResult{}, storageError(err)
-		}
-		if res.Synced = tk.need == wal.Synced; res.Synced {
-			res.SyncMS = ms(time.Since(begin))
-		}
-		res.Done = int(rm.n)
-		t.mu.Lock()
-		e.settleResult(t, &res)
-		t.mu.Unlock()
-		return res, nil
+		begin = time.Now()
+		return tk, err
+	})
+	if err != nil || rm.n == 0 {
+		return res, err
 	}
+	if res.Synced = tk.need == wal.Synced; res.Synced {
+		res.SyncMS = ms(time.Since(begin))
+	}
+	res.Done = int(rm.n)
+	return res, nil
 }
 
 // planAck marks the jobs that the node holds as settling. The topic's lock is
@@ -90,28 +97,15 @@ func (e *Engine) planAck(t *entry, req *api.SettleRequest, res *api.SettleResult
 	return rm, nil
 }
 
-func (e *Engine) settleResult(t *entry, res *api.SettleResult) {
-	c := t.jobs(e.leaseClock())
-	res.Ready, res.InFlight = c.Ready, c.InFlight
-}
-
 // Nack gives leased jobs back, at once or after req.DelayMS.
 func (e *Engine) Nack(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
 	defer guard()
-	for {
-		t, now, err := e.lockQueue(name)
-		if err != nil {
-			return api.SettleResult{}, err
-		}
+	var res api.SettleResult
+	err := e.settle(name, &res, func(t *entry, now int64) (ticket, error) {
 		until := now + int64(req.DelayMS)
 		if t.Config.LeasesDurable {
-			res, err := e.nackDurably(t, req, now, until)
-			if err == wal.ErrStale {
-				continue
-			}
-			return res, err
+			return e.nackDurably(t, req, now, until, &res)
 		}
-		var res api.SettleResult
 		for i, seq := range req.Seqs {
 			if !t.q.Held(seq, req.Node, leaseIDAt(req, i)) {
 				res.Skipped = append(res.Skipped, seq)
@@ -120,17 +114,15 @@ func (e *Engine) Nack(ctx context.Context, name string, req *api.SettleRequest) 
 			t.q.Nack(seq, now, until, req.NotStarted)
 			res.Done++
 		}
-		e.settleResult(t, &res)
 		e.wakeWorkers(t)
-		t.mu.Unlock()
-		return res, nil
-	}
+		return ticket{}, nil
+	})
+	return res, err
 }
 
 // nackDurably gives jobs back once the log has it: somebody else may have them
-// then, so there is no way back. The topic's lock is held and released.
-func (e *Engine) nackDurably(t *entry, req *api.SettleRequest, now, until int64) (api.SettleResult, error) {
-	var res api.SettleResult
+// then, so there is no way back. The topic's lock is held.
+func (e *Engine) nackDurably(t *entry, req *api.SettleRequest, now, until int64, res *api.SettleResult) (ticket, error) {
 	var back []op.Lease
 	for i, seq := range req.Seqs {
 		if _, ok := t.q.Settle(seq, req.Node, leaseIDAt(req, i)); !ok {
@@ -148,7 +140,7 @@ func (e *Engine) nackDurably(t *entry, req *api.SettleRequest, now, until int64)
 		back = append(back, l)
 	}
 	res.Done = len(back)
-	return e.finishLeases(t, op.KindRelease, "", back, res, topic.Staged{Apply: func() {
+	return e.settleLeases(t, op.KindRelease, "", back, topic.Staged{Apply: func() {
 		for _, l := range back {
 			t.q.Release(l.Seq, e.leaseClock(), until, req.NotStarted)
 		}
@@ -159,78 +151,51 @@ func (e *Engine) nackDurably(t *entry, req *api.SettleRequest, now, until int64)
 	}})
 }
 
-// Extend sets the deadline of leased jobs to now plus req.LeaseMS.
+// Extend sets the deadline of leased jobs to now plus req.LeaseMS. The jobs have
+// it at once, so that an ack finds them, and the old one again if the log cannot
+// keep it.
 func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
 	defer guard()
-	for {
-		res, err := e.extend(name, req)
-		if err != wal.ErrStale {
-			return res, err
-		}
-	}
-}
-
-// extend is one attempt. The jobs have the new deadline at once, so that an ack
-// finds them, and the old one again if the log cannot keep it.
-func (e *Engine) extend(name string, req *api.SettleRequest) (api.SettleResult, error) {
-	t, now, err := e.lockQueue(name)
-	if err != nil {
-		return api.SettleResult{}, err
-	}
 	var res api.SettleResult
-	var kept []op.Lease
-	deadline := now + int64(req.LeaseMS)
-	wall := e.wallOf(deadline, now)
-	before := make(map[uint64]int64)
-	if t.Config.LeasesDurable {
-		for i, seq := range req.Seqs {
-			if t.q.Held(seq, req.Node, leaseIDAt(req, i)) {
-				before[seq] = t.q.Deadline(seq)
+	err := e.settle(name, &res, func(t *entry, now int64) (ticket, error) {
+		var kept []op.Lease
+		deadline := now + int64(req.LeaseMS)
+		wall := e.wallOf(deadline, now)
+		before := make(map[uint64]int64)
+		if t.Config.LeasesDurable {
+			for i, seq := range req.Seqs {
+				if t.q.Held(seq, req.Node, leaseIDAt(req, i)) {
+					before[seq] = t.q.Deadline(seq)
+				}
 			}
 		}
-	}
-	var done []uint64
-	done, res.Skipped = t.q.Extend(nil, nil, req.Seqs, req.LeaseIDs, req.Node, deadline)
-	res.Done = len(done)
-	for _, seq := range done {
-		res.Deadlines = append(res.Deadlines, api.Deadline{Seq: seq, At: wall})
-		if t.Config.LeasesDurable {
-			id, n := t.q.Lease(seq)
-			kept = append(kept, op.Lease{Seq: seq, ID: id, Deadline: wall, Deliveries: n})
+		var done []uint64
+		done, res.Skipped = t.q.Extend(nil, nil, req.Seqs, req.LeaseIDs, req.Node, deadline)
+		res.Done = len(done)
+		for _, seq := range done {
+			res.Deadlines = append(res.Deadlines, api.Deadline{Seq: seq, At: wall})
+			if t.Config.LeasesDurable {
+				id, n := t.q.Lease(seq)
+				kept = append(kept, op.Lease{Seq: seq, ID: id, Deadline: wall, Deliveries: n})
+			}
 		}
-	}
-	return e.finishLeases(t, op.KindLease, req.Node, kept, res, topic.Staged{Apply: func() {}, Undo: func() {
-		for _, l := range kept {
-			t.q.Unextend(l.Seq, l.ID, deadline, before[l.Seq])
-		}
-	}})
+		return e.settleLeases(t, op.KindLease, req.Node, kept, topic.Staged{Apply: func() {}, Undo: func() {
+			for _, l := range kept {
+				t.q.Unextend(l.Seq, l.ID, deadline, before[l.Seq])
+			}
+		}})
+	})
+	return res, err
 }
 
-// finishLeases logs lease events if there are any, and fills in the counters.
-// After an error nothing has changed; wal.ErrStale asks for another attempt.
-// The topic's lock is held and released.
-func (e *Engine) finishLeases(t *entry, kind op.Kind, node string, leases []op.Lease, res api.SettleResult, st topic.Staged) (api.SettleResult, error) {
-	var tk ticket
-	var err error
+// settleLeases logs and stages lease events if there are any; after an error
+// nothing has changed. The topic's lock is held.
+func (e *Engine) settleLeases(t *entry, kind op.Kind, node string, leases []op.Lease, st topic.Staged) (tk ticket, err error) {
 	if len(leases) > 0 {
 		if tk, err = e.stageLeases(t, kind, node, leases, st); err != nil {
 			st.Undo()
 		}
 	}
 	e.wakeWorkers(t)
-	t.mu.Unlock()
-	if err == wal.ErrStale {
-		e.unstale(t)
-		return api.SettleResult{}, err
-	}
-	if err == nil {
-		err = e.commitIf(t, tk)
-	}
-	if err != nil {
-		return api.SettleResult{}, storageError(err)
-	}
-	t.mu.Lock()
-	e.settleResult(t, &res)
-	t.mu.Unlock()
-	return res, nil
+	return tk, err
 }

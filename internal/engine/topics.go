@@ -24,51 +24,29 @@ func (e *Engine) PutTopic(ctx context.Context, name string, cfg api.Config) (api
 	if err := api.CheckConfig(name, &cfg); err != nil {
 		return api.PutTopicResult{}, err
 	}
-	for {
-		t, created, err := e.register(name, cfg)
-		if err != nil {
-			return api.PutTopicResult{}, err
+	created := false
+	_, err := e.changeFound(func() (t *entry, err error) {
+		for {
+			if t, created, err = e.register(name, cfg); err != nil || created || e.ready(t) {
+				return t, err
+			}
 		}
-		var tk ticket
+	}, func(t *entry) (ticket, error) {
 		if created {
-			tk, err = e.logCreate(t)
-		} else {
-			if wait, ok := t.unsettled(); ok {
-				t.mu.Unlock()
-				e.settle(t, wait)
-				continue
-			}
-			e.advance(t)
-			if t.Config.Type != cfg.Type {
-				have := t.Config.Type
-				t.mu.Unlock()
-				return api.PutTopicResult{}, incompatible(name, have, cfg.Type)
-			}
-			if err = e.expire(t, e.clock()); err == nil {
-				tk, err = e.logConfig(t, cfg)
-			}
+			return e.logCreate(t)
 		}
-		if err != nil {
-			t.dropped = t.dropped || created
-			t.mu.Unlock()
-			if created {
-				e.reg.remove(t)
-			}
-			if err == wal.ErrStale {
-				e.unstale(t)
-				continue
-			}
-			return api.PutTopicResult{}, err
+		if have := t.Config.Type; have != cfg.Type {
+			return ticket{}, incompatible(name, have, cfg.Type)
 		}
-		t.mu.Unlock()
-		if err := e.commit(t, tk); err != nil {
-			if created {
-				e.unregister(t)
-			}
-			return api.PutTopicResult{}, storageError(err)
+		if err := e.expire(t, e.clock()); err != nil {
+			return ticket{}, err
 		}
-		return api.PutTopicResult{Created: created, Config: cfg}, nil
+		return e.logConfig(t, cfg)
+	})
+	if err != nil {
+		return api.PutTopicResult{}, err
 	}
+	return api.PutTopicResult{Created: created, Config: cfg}, nil
 }
 
 func incompatible(name string, have, want api.TopicType) error {
@@ -203,12 +181,10 @@ func (e *Engine) TopicExists(name string) bool {
 			return false
 		}
 		t.mu.Lock()
-		wait, ok := t.unsettled()
-		t.mu.Unlock()
-		if !ok {
+		if e.ready(t) {
+			t.mu.Unlock()
 			return true
 		}
-		e.settle(t, wait)
 	}
 }
 
@@ -255,46 +231,38 @@ func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (ap
 		}
 	}()
 	for {
-		t, err := e.lock(name)
-		if err != nil {
-			if api.IsCode(err, api.CodeTopicNotFound) {
-				return api.DeleteTopicResult{}, nil
+		var routers []*router
+		var end ticket // its end, once that is in the log
+		t, err := e.change(name, func(t *entry) (_ ticket, err error) {
+			if ifEmpty && t.PlannedCount() > 0 {
+				return ticket{}, api.Errorf(api.CodeTopicNotEmpty, "topic %q holds %d records; delete them first or leave out if_empty", name, t.Count).
+					With("topic", name).With("count", t.Count)
 			}
+			if routers = t.routersOf(); len(routers) > 0 && !changing {
+				return ticket{}, nil // their turn comes before the topic's lock
+			}
+			if end, _, err = e.append(t, dropParts(t, routers), nil, noFrames, wal.Synced, nil); err == nil {
+				t.dropped, t.end = true, end
+			}
+			return end, err
+		})
+		switch {
+		case err != nil && end.lsn > 0:
+			e.unblock(t, end) // another call may have ended it by now: only this end is undone
+			return api.DeleteTopicResult{}, err
+		case api.IsCode(err, api.CodeTopicNotFound):
+			return api.DeleteTopicResult{}, nil
+		case err != nil:
+			return api.DeleteTopicResult{}, err
+		case end.lsn > 0:
+			res := api.DeleteTopicResult{Deleted: true, RoutersRemoved: e.removeRouters(routers)}
+			e.unregister(t)
+			return res, nil
+		}
+		if err := e.routes.change.take(ctx); err != nil {
 			return api.DeleteTopicResult{}, err
 		}
-		if ifEmpty && t.PlannedCount() > 0 {
-			count := t.Count
-			t.mu.Unlock()
-			return api.DeleteTopicResult{}, api.Errorf(api.CodeTopicNotEmpty, "topic %q holds %d records; delete them first or leave out if_empty", name, count).
-				With("topic", name).With("count", count)
-		}
-		routers := t.routersOf()
-		if len(routers) > 0 && !changing {
-			t.mu.Unlock()
-			if err := e.routes.change.take(ctx); err != nil {
-				return api.DeleteTopicResult{}, err
-			}
-			changing = true
-			continue
-		}
-		wait, _, err := e.append(t, dropParts(t, routers), nil, noFrames, wal.Synced, nil)
-		if err != nil {
-			t.mu.Unlock()
-			if err == wal.ErrStale {
-				e.unstale(t)
-				continue
-			}
-			return api.DeleteTopicResult{}, err
-		}
-		t.dropped, t.end = true, wait
-		t.mu.Unlock()
-		if err := e.wait(wait); err != nil {
-			e.settle(t, wait) // another call may have ended it by now: only this end is undone
-			return api.DeleteTopicResult{}, storageError(err)
-		}
-		res := api.DeleteTopicResult{Deleted: true, RoutersRemoved: e.removeRouters(routers)}
-		e.unregister(t)
-		return res, nil
+		changing = true
 	}
 }
 

@@ -58,143 +58,152 @@ func (b *batch) put() {
 	}
 }
 
+// writing is one client's write: the append, what refuses it, and its answer.
+type writing struct {
+	appending
+	slot    bool  // it holds a slot of the ingest queue
+	full    error // why it holds none
+	deduped bool  // the key has a result already
+	staged  time.Time
+	fsync   bool
+	res     api.WriteResult
+}
+
 // Write appends a batch, all or nothing, and returns once the topic's class is
 // met and the records are visible. The request was checked by the decoder
 // (JSON and the per-record limits). An absent topic: created if req.Create,
 // else if it is nil and the inline config's auto_create (default true) allows.
 func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) (api.WriteResult, error) {
 	defer guard()
-	var res api.WriteResult
 	if err := e.usable(); err != nil {
-		return res, err
+		return api.WriteResult{}, err
 	}
-	b := newBatch(req.Records)
-	defer b.put()
-	var key op.KeyHash
-	if req.HasIdempotencyKey {
+	// The two steps that take long, encoding and waiting for a slot, come before
+	// the topic's lock: whoever reads or writes there must not wait for them.
+	w := writing{appending: appending{batch: newBatch(req.Records), hasKey: req.HasIdempotencyKey}}
+	defer w.batch.put()
+	if w.hasKey {
 		sum := sha256.Sum256(req.IdempotencyKey)
-		key = op.KeyHash(sum[:])
+		w.key = op.KeyHash(sum[:])
 	}
 	e.waits.under.Add(1)
 	defer e.waits.under.Add(-1)
 	begin := time.Now()
-	late, full := e.admit(ctx, int64(len(b.frames)), req.DisableBackpressure)
-	if waited := time.Since(begin); waited > time.Millisecond {
-		res.ThrottleMS = ms(waited)
-	}
-	slot := full == nil
+	late, full := e.admit(ctx, int64(len(w.frames)), req.DisableBackpressure)
+	throttled := time.Since(begin)
+	// A refusal is kept: the topic may have an answer that comes before it.
+	w.full, w.slot = full, full == nil
 	defer func() {
-		if slot {
+		if w.slot { // the log took it over, or it goes back
 			e.log.Unreserve()
 		}
 	}()
 	for {
-		t, created, err := e.lockForWrite(name, req)
-		if err != nil {
-			return res, err
-		}
-		if wait, ok := t.unsettled(); ok && !created {
-			t.mu.Unlock()
-			e.settle(t, wait)
-			continue
-		}
-		e.advance(t)
-		now := e.clock()
-		if req.HasIdempotencyKey {
-			if k, ok := t.Keys.Get(key, now, t.Config.IdempotencyWindowMS); ok {
-				t.mu.Unlock()
-				if again, err := e.awaitKey(t, k); err != nil {
-					return res, err
-				} else if again {
-					continue
-				}
-				return dedupedResult(k), nil
-			}
-		}
-		err = e.roomFor(t, b, now)
+		_, err := e.changeFound(func() (*entry, error) { return e.lockForWrite(name, req) },
+			func(t *entry) (ticket, error) { return e.planWrite(t, &w) })
 		if err == nil {
-			err = full
+			break
 		}
-		if err == nil && req.HasIdempotencyKey && !e.takeKey(t, now) {
-			err = api.OverLimit("max_idempotency_keys", e.opt.Limits.MaxIdempotencyKeys)
+		if !w.deduped {
+			return api.WriteResult{}, err
 		}
-		if err == nil && !e.takeBytes(t, int64(b.bytes)) {
-			err = api.OverLimit("max_total_bytes", e.opt.Limits.MaxTotalBytes)
-		}
-		var tk ticket
-		var first uint64
-		if err == nil {
-			a := appending{batch: b, now: now, created: created, slot: &slot, hasKey: req.HasIdempotencyKey, key: key}
-			tk, first, err = e.stageAppend(t, &a)
-			e.account(t)
-		}
-		e.countKeys(t)
-		if err != nil {
-			if created {
-				t.dropped = true
-			}
-			t.mu.Unlock()
-			if created {
-				e.reg.remove(t)
-			}
-			if err == wal.ErrStale {
-				e.unstale(t)
-				continue
-			}
-			return res, err
-		}
-		t.lastWrite = now
-		fsync := t.Config.Durability == api.Fsync
-		t.mu.Unlock()
-
-		begin = time.Now()
-		if err := e.commit(t, tk); err != nil {
-			if created {
-				e.unregister(t)
-			}
-			return res, storageError(err)
-		}
-		waited := time.Since(begin)
-		if fsync {
-			gathered := min(waited, e.log.Gathered())
-			res.SyncMS = ms(waited)
-			res.ThrottleMS += ms(gathered)
-			e.waits.add(waitSynced, late+waited-gathered)
-		} else {
-			res.AppendMS = ms(waited)
-			e.waits.add(waitOther, late+waited)
-		}
-		res.FirstSeq, res.LastSeq = first, first+uint64(b.n)-1
-		res.HeadSeq, res.Count, res.Created = res.LastSeq, b.n, created
-		return res, nil
+		// The write that had the key has failed, and the key is free again.
 	}
+	if !w.deduped {
+		e.tellWaits(&w, throttled, late)
+	}
+	return w.res, nil
 }
 
-// lockForWrite returns the topic with its lock held, creating it if the
-// request allows; created says that its creation is still to be logged.
-func (e *Engine) lockForWrite(name string, req *api.WriteRequest) (t *entry, created bool, err error) {
-	if t := e.reg.get(name); t != nil {
-		t.mu.Lock()
-		return t, false, nil
-	}
-	create := req.Config == nil || req.Config.AutoCreate
-	if req.Create != nil {
-		create = *req.Create
-	}
-	if !create {
-		return nil, false, api.TopicNotFound(name)
-	}
-	if err := api.CheckTopicName(name); err != nil {
-		return nil, false, err
-	}
-	cfg := api.DefaultConfig()
-	if req.Config != nil {
-		cfg = *req.Config
-		if err := api.CheckConfig(name, &cfg); err != nil {
-			return nil, false, err
+// planWrite stages a write, or finds that it needs none. The topic's lock is
+// held. The checks stand in the order of their answers: a repeated write gets
+// the first one's result, though the topic or the queue may be full by now;
+// what retrying never mends comes before what passes; and what is counted
+// comes last, so that nothing behind it refuses the write.
+func (e *Engine) planWrite(t *entry, w *writing) (ticket, error) {
+	w.now, w.created = e.clock(), !t.begun()
+	if w.hasKey {
+		var k topic.Key
+		if k, w.deduped = t.Keys.Get(w.key, w.now, t.Config.IdempotencyWindowMS); w.deduped {
+			if w.res = dedupedResult(k); !k.Pending {
+				return ticket{}, nil
+			}
+			return ticket{k.LSN, k.Gen, wal.Class(k.Need)}, nil
 		}
 	}
-	return e.register(name, cfg)
+	if err := e.roomFor(t, w.batch, w.now); err != nil {
+		return ticket{}, err
+	}
+	switch {
+	case w.full != nil:
+		return ticket{}, w.full
+	case w.hasKey && !e.takeKey(t, w.now):
+		return ticket{}, api.OverLimit("max_idempotency_keys", e.opt.Limits.MaxIdempotencyKeys)
+	case !e.takeBytes(t, int64(w.bytes)):
+		return ticket{}, api.OverLimit("max_total_bytes", e.opt.Limits.MaxTotalBytes)
+	}
+	tk, first, err := e.stageAppend(t, &w.appending, &w.slot)
+	if err != nil {
+		return ticket{}, err
+	}
+	t.lastWrite = w.now
+	w.staged, w.fsync = time.Now(), t.Config.Durability == api.Fsync
+	last := first + uint64(w.n) - 1
+	w.res = api.WriteResult{FirstSeq: first, LastSeq: last, HeadSeq: last, Count: w.n, Created: w.created}
+	return tk, nil
+}
+
+// tellWaits says how long a write waited for its slot and for its class: to its
+// client, and to the governor, which counts of the former what is late.
+func (e *Engine) tellWaits(w *writing, throttled, late time.Duration) {
+	if throttled > time.Millisecond {
+		w.res.ThrottleMS = ms(throttled)
+	}
+	waited := time.Since(w.staged)
+	if !w.fsync {
+		w.res.AppendMS = ms(waited)
+		e.waits.add(waitOther, late+waited)
+		return
+	}
+	gathered := min(waited, e.log.Gathered())
+	w.res.SyncMS = ms(waited)
+	w.res.ThrottleMS += ms(gathered)
+	e.waits.add(waitSynced, late+waited-gathered)
+}
+
+// lockForWrite returns the topic with its lock held, registered if it is absent
+// and the request allows.
+func (e *Engine) lockForWrite(name string, req *api.WriteRequest) (*entry, error) {
+	for {
+		if t := e.reg.get(name); t != nil {
+			t.mu.Lock()
+			if e.ready(t) {
+				return t, nil
+			}
+			continue
+		}
+		create := req.Config == nil || req.Config.AutoCreate
+		if req.Create != nil {
+			create = *req.Create
+		}
+		if !create {
+			return nil, api.TopicNotFound(name)
+		}
+		if err := api.CheckTopicName(name); err != nil {
+			return nil, err
+		}
+		cfg := api.DefaultConfig()
+		if req.Config != nil {
+			cfg = *req.Config
+			if err := api.CheckConfig(name, &cfg); err != nil {
+				return nil, err
+			}
+		}
+		t, created, err := e.register(name, cfg)
+		if err != nil || created || e.ready(t) {
+			return t, err
+		}
+	}
 }
 
 // register makes a new topic and returns it with its lock held, or the one
@@ -219,16 +228,6 @@ func (e *Engine) register(name string, cfg api.Config) (t *entry, created bool, 
 	return have, false, nil
 }
 
-// awaitKey waits for the write that holds the key, if it is not visible yet;
-// again says that it failed, so that the caller may try itself.
-func (e *Engine) awaitKey(t *entry, k topic.Key) (again bool, err error) {
-	if !k.Pending {
-		return false, nil
-	}
-	err = e.commit(t, ticket{k.LSN, k.Gen, wal.Class(k.Need)})
-	return err != nil, nil
-}
-
 func dedupedResult(k topic.Key) api.WriteResult {
 	last := k.First + uint64(k.N) - 1
 	return api.WriteResult{FirstSeq: k.First, LastSeq: last, HeadSeq: last, Count: int(k.N), Deduped: true}
@@ -238,8 +237,7 @@ func dedupedResult(k topic.Key) api.WriteResult {
 type appending struct {
 	*batch
 	now     int64
-	created bool  // the topic begins with it
-	slot    *bool // see append
+	created bool // the topic begins with it
 	hasKey  bool
 	key     op.KeyHash
 	before  []op.Part // further parts of the same operation, in front
@@ -249,7 +247,8 @@ type appending struct {
 // stageAppend gives the batch its numbers, plans what the caps take for it,
 // puts both into the log as one operation and stages them. The topic's lock
 // is held; the batch becomes visible once commit has returned for the ticket.
-func (e *Engine) stageAppend(t *entry, a *appending) (ticket, uint64, error) {
+// slot is append's.
+func (e *Engine) stageAppend(t *entry, a *appending, slot *bool) (ticket, uint64, error) {
 	cfg := &t.Config
 	caps := t.plannedConfig()
 	ev, err := e.planCap(t, caps, a.batch)
@@ -294,7 +293,7 @@ func (e *Engine) stageAppend(t *entry, a *appending) (ticket, uint64, error) {
 	}
 	a.head = head
 	if len(head) > 0 {
-		tk, pos, err := e.append(t, head, frames, crc, need, a.slot)
+		tk, pos, err := e.append(t, head, frames, crc, need, slot)
 		if err != nil {
 			t.reserve = reserved
 			return ticket{}, 0, err

@@ -167,7 +167,7 @@ func (c *claim) logLeases() error {
 	for i, p := range c.picks {
 		leases[i] = op.Lease{Seq: p.Seq, ID: p.ID, Deadline: c.deadline, Deliveries: p.Deliveries}
 	}
-	tk, err := c.e.stageLeases(c.t, op.KindLease, c.req.Node, leases, topic.Staged{Apply: func() {}})
+	tk, err := c.e.stageLeases(c.t, op.KindLease, c.req.Node, leases, topic.Staged{})
 	if err != nil {
 		c.t.q.Unclaim(c.picks)
 		return storageError(err)

@@ -187,13 +187,16 @@ func (e *Engine) advance(t *entry) {
 	if t.Idle() {
 		return
 	}
-	count := t.Count
-	published := t.Advance(func(s *topic.Staged) (ok, failed bool) {
+	count, head := t.Count, t.Head
+	undone := t.Advance(func(s *topic.Staged) (ok, failed bool) {
 		if s.LSN == 0 {
 			return true, false
 		}
 		return e.log.Check(s.LSN, s.Gen, wal.Class(s.Need))
-	})
+	}, func(s *topic.Staged) { e.applyStaged(t, s) })
+	if undone {
+		t.replan()
+	}
 	if d := int64(t.Count - count); d != 0 && !t.gone {
 		e.records.Add(d)
 		if d < 0 {
@@ -202,12 +205,74 @@ func (e *Engine) advance(t *entry) {
 	}
 	e.account(t)
 	e.countKeys(t)
-	if published {
+	if t.Head > head {
 		t.wake()
 		e.mark(t)
 	}
 	e.madeRoom(t)
 	e.wakeWorkers(t)
+}
+
+// applyStaged lets a staged change take effect.
+func (e *Engine) applyStaged(t *entry, s *topic.Staged) {
+	if s.N > 0 {
+		p := s.Append()
+		e.apply(t, &p, s.LSN, s.Ref)
+	}
+	for i := range s.Parts {
+		e.apply(t, &s.Parts[i], s.LSN, topic.Ref{})
+	}
+	if s.Then != nil {
+		s.Then()
+	}
+}
+
+// apply lets one part of an operation take effect on its topic: while the
+// engine runs once its class holds, and in a recovery as the log has it. There
+// is no other way to change what a restart has to find again, but for two
+// things: leases, which have effect before the log has them, so that no job is
+// handed out twice, and a router's position, which belongs to whoever moves it.
+func (e *Engine) apply(t *entry, p *op.Part, lsn uint64, ref topic.Ref) {
+	switch p.Kind {
+	case op.KindAppend:
+		if p.EvictTo > 0 {
+			// One after the other: what a cap takes may have come just now, and
+			// is kept for the routers all the same.
+			evict := op.Part{Kind: op.KindEvict, To: p.EvictTo, Cause: op.CauseCap, N: p.EvictN, Bytes: p.EvictBytes}
+			p.EvictTo = 0
+			e.apply(t, p, lsn, ref)
+			e.apply(t, &evict, lsn, topic.Ref{})
+			return
+		}
+	case op.KindDelete:
+		if p.Dead > 0 {
+			e.buried.add(burial{lsn, t.ID, p.Dead})
+		}
+		for _, g := range p.Ranges {
+			t.forgetJobs(g.From, g.To)
+		}
+	case op.KindEvict:
+		if p.Cause == op.CauseCap {
+			t.keepForRouters(p.To)
+		}
+		t.forgetJobs(t.Start+1, p.To)
+	case op.KindLose:
+		t.forgetJobs(p.From, p.To)
+	}
+	t.Apply(p, ref)
+}
+
+// replan takes back what planning has marked beside the staged changes that the
+// log has failed.
+func (t *entry) replan() {
+	if !t.created.Load() {
+		t.dropped = true // its creation is among them
+	}
+	t.next = nil
+	t.nextExpiry = 0
+	if t.q != nil {
+		t.q.Rewind(1) // claims may have passed over what was to go
+	}
 }
 
 // account carries a change of the topic's planned bytes over to the total.

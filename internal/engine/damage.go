@@ -132,15 +132,7 @@ func (e *Engine) stageLoss(t *entry, d *damaged) (n uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	t.Doom([]op.Range{lost}, n, size)
-	t.stage(topic.Staged{LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need), Apply: func() {
-		if t.q != nil {
-			t.q.ForgetRange(lost.From, lost.To)
-		}
-		t.State.Delete(nil, n, size)
-		t.Lose(lost.From, lost.To, op.CauseCrash)
-		t.Index.Trim(t.Start)
-	}})
+	t.stage(topic.Staged{LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need), Parts: []op.Part{count, gap}})
 	e.account(t)
 	e.damage.add(d.segment, d.sealed, 1, n)
 	text := "records cannot be read and are announced as lost"

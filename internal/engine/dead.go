@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/queue"
+	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/op"
 	"github.com/weirmq/weir/internal/wal"
 )
@@ -172,16 +173,16 @@ func (e *Engine) stageDead(t, d *entry, b *batch, rm *removal) (tk, dtk ticket, 
 		}
 		least = max(least, wal.Class(need))
 	}
-	a := appending{batch: b, now: now, before: []op.Part{removalPart(t, rm)}, least: least}
+	a := appending{batch: b, now: now, before: []op.Part{rm.logged(t)}, least: least}
 	dtk, _, err = e.stageAppend(d, &a, nil)
 	e.account(d)
 	if err != nil {
 		return tk, dtk, err
 	}
 	d.lastWrite = now
-	st := e.removalOf(t, rm, nil)
-	st.LSN, st.Gen, st.Need = dtk.lsn, dtk.gen, uint8(max(classOf(t.Config.Durability), dtk.need))
-	return e.stageDoomed(t, rm, st), dtk, nil
+	tk = t.stage(topic.Staged{LSN: dtk.lsn, Gen: dtk.gen, Need: uint8(max(classOf(t.Config.Durability), dtk.need)), Parts: []op.Part{rm.part(t)}})
+	e.account(t)
+	return tk, dtk, nil
 }
 
 // lockBoth takes two topics' locks in the order of their numbers.

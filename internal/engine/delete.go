@@ -200,53 +200,24 @@ func (t *entry) isLogged(seq uint64) bool {
 // stageRemoval logs and stages a removal; undo takes back what planning it
 // marked elsewhere. The topic's lock is held.
 func (e *Engine) stageRemoval(t *entry, rm *removal, undo func()) (ticket, error) {
-	st := e.removalOf(t, rm, undo)
+	st := topic.Staged{Parts: []op.Part{rm.part(t)}, Undo: undo}
 	if rm.loggedN > 0 || rm.dead > 0 {
-		part := removalPart(t, rm)
+		part := rm.logged(t)
 		if err := e.logPart(t, &st, &part, classOf(t.Config.Durability)); err != nil {
 			return ticket{}, err
 		}
 	}
-	return e.stageDoomed(t, rm, st), nil
+	return t.stage(st), nil
 }
 
-func removalPart(t *entry, rm *removal) op.Part {
-	return op.Part{Kind: op.KindDelete, Topic: t.ID, Ranges: rm.ranges, N: rm.loggedN, Bytes: rm.loggedBytes, Dead: rm.dead}
+// part is what a removal does.
+func (rm *removal) part(t *entry) op.Part {
+	return op.Part{Kind: op.KindDelete, Topic: t.ID, Ranges: rm.ranges, N: rm.n, Bytes: rm.bytes, Dead: rm.dead}
 }
 
-// removalOf is the staged change that makes a removal visible.
-func (e *Engine) removalOf(t *entry, rm *removal, undo func()) topic.Staged {
-	r := *rm
-	return topic.Staged{Undo: func() {
-		if t.q != nil {
-			t.q.Rewind(r.ranges[0].From)
-		}
-		if undo != nil {
-			undo()
-		}
-	}, Apply: func() {
-		if t.q != nil {
-			for _, g := range r.ranges {
-				t.q.ForgetRange(g.From, g.To)
-			}
-		}
-		t.State.Delete(r.ranges, r.n, r.bytes)
-		t.DeadLettered += r.dead
-		t.Index.Trim(t.Start)
-	}}
-}
-
-// stageDoomed stages a removal that is in the log.
-func (e *Engine) stageDoomed(t *entry, rm *removal, st topic.Staged) ticket {
-	t.Doom(rm.ranges, rm.n, rm.bytes)
-	if dead, apply := rm.dead, st.Apply; dead > 0 {
-		lsn := st.LSN
-		st.Apply = func() {
-			apply()
-			e.buried.add(burial{lsn, t.ID, dead})
-		}
-	}
-	tk := t.stage(st)
-	e.account(t)
-	return tk
+// logged is what the log is told of it.
+func (rm *removal) logged(t *entry) op.Part {
+	part := rm.part(t)
+	part.N, part.Bytes = rm.loggedN, rm.loggedBytes
+	return part
 }

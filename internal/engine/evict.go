@@ -204,17 +204,15 @@ func (t *entry) awaitLoss() {
 
 // stageEvict logs and stages the loss of the oldest records by itself.
 func (e *Engine) stageEvict(t *entry, ev topic.Eviction, cause op.Cause, now int64) error {
-	st := topic.Staged{EvictTo: ev.To, EvictN: ev.N, EvictBytes: ev.Bytes, Undo: func() { t.nextExpiry = 0 }, Apply: func() {
-		e.forgetJobs(t, ev.To)
-		t.Evict(ev.To, cause, ev.N, ev.Bytes)
-		t.Index.Trim(t.Start)
-	}}
+	part := op.Part{Kind: op.KindEvict, Topic: t.ID, To: ev.LoggedTo, Cause: cause, N: ev.LoggedN, Bytes: ev.LoggedBytes, TS: now}
+	var st topic.Staged
 	if ev.LoggedN > 0 {
-		part := op.Part{Kind: op.KindEvict, Topic: t.ID, To: ev.LoggedTo, Cause: cause, N: ev.LoggedN, Bytes: ev.LoggedBytes, TS: now}
 		if err := e.logPart(t, &st, &part, wal.Memory); err != nil {
 			return err
 		}
 	}
+	part.To, part.N, part.Bytes = ev.To, ev.N, ev.Bytes
+	st.Parts = []op.Part{part}
 	tk := t.stage(st)
 	e.advance(t)
 	if !t.Idle() {
@@ -223,9 +221,9 @@ func (e *Engine) stageEvict(t *entry, ev topic.Eviction, cause op.Cause, now int
 	return nil
 }
 
-// forgetJobs drops the leases of what an eviction takes.
-func (e *Engine) forgetJobs(t *entry, to uint64) {
-	if t.q != nil && to > t.Start {
-		t.q.ForgetRange(t.Start+1, to)
+// forgetJobs drops the leases of numbers that are about to go.
+func (t *entry) forgetJobs(from, to uint64) {
+	if t.q != nil && from <= to {
+		t.q.ForgetRange(from, to)
 	}
 }

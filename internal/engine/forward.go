@@ -348,8 +348,8 @@ func (e *Engine) stageBurn(d *entry, r *router, n, pos uint64) (ticket, error) {
 	if synced {
 		need = wal.Synced
 	}
+	lose := op.Part{Kind: op.KindLose, Topic: d.ID, From: from, To: to, Cause: op.CauseTrim}
 	if d.Config.Durability != api.Ephemeral {
-		lose := op.Part{Kind: op.KindLose, Topic: d.ID, From: from, To: to, Cause: op.CauseTrim}
 		head = lose.Encode(head)
 	}
 	cursor := r.cursorAt(pos, 0)
@@ -362,9 +362,5 @@ func (e *Engine) stageBurn(d *entry, r *router, n, pos uint64) (ticket, error) {
 	if d.Config.Durability != api.Ephemeral {
 		d.loggedHead = to
 	}
-	return d.stage(topic.Staged{LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need), BurnFrom: from, BurnTo: to, Apply: func() {
-		d.Lose(from, to, op.CauseTrim)
-		d.wake()
-		e.mark(d)
-	}}), nil
+	return d.stage(topic.Staged{LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need), Parts: []op.Part{lose}}), nil
 }

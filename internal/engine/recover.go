@@ -244,33 +244,15 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 		e.reg.remove(t)
 		r.lost.end(t.ID)
 		return nil
-	case op.KindAppend:
-		t.Index.Add(topic.Ref{First: p.First, TS: p.TS, N: uint32(p.N), Segment: o.Pos.Segment, Offset: o.Pos.Offset, Len: o.Pos.Len})
-		if p.HasKey {
-			t.Keys.Put(p.Key, topic.Key{First: p.First, N: uint32(p.N), TS: p.TS})
-		}
-	case op.KindDelete:
-		if p.Dead > 0 {
-			e.buried.add(burial{o.LSN, t.ID, p.Dead})
-		}
-		if t.q != nil {
-			for _, g := range p.Ranges {
-				t.q.ForgetRange(g.From, g.To)
-			}
-		}
 	case op.KindLease, op.KindRelease:
 		for _, l := range p.Leases {
 			if t.q != nil && t.Live(l.Seq) {
 				e.restoreLease(t, store.Lease{Topic: t.ID, Node: p.Node, Lease: l, Released: p.Kind == op.KindRelease})
 			}
 		}
+		return nil
 	}
-	start := t.Start
-	t.State.Apply(p)
-	t.Index.Trim(t.Start)
-	if t.q != nil && t.Start > start {
-		t.q.ForgetRange(start+1, t.Start)
-	}
+	e.apply(t, p, o.LSN, topic.Ref{First: p.First, TS: p.TS, N: uint32(p.N), Segment: o.Pos.Segment, Offset: o.Pos.Offset, Len: o.Pos.Len})
 	return nil
 }
 
@@ -302,7 +284,7 @@ func (e *Engine) finish(r *replay) error {
 		e.account(t)
 		e.countKeys(t)
 		e.records.Add(int64(t.Count))
-		e.count(t, 1)
+		e.count(&t.Config, 1)
 	}
 	e.adoptRouters()
 	return e.log.Sync()

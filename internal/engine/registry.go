@@ -343,7 +343,7 @@ func (e *Engine) unregister(t *entry) {
 		e.records.Add(-int64(t.Count))
 		e.bytes.Add(-int64(t.accounted))
 		t.accounted = 0
-		e.count(t, -1)
+		e.count(&t.Config, -1)
 	}
 	t.wake()
 	e.sched.Remove(&t.task)
@@ -376,13 +376,13 @@ func (r *registry) withTTL() []*entry {
 	return some
 }
 
-// count adds a topic to the totals, or takes it out with -1.
-func (e *Engine) count(t *entry, by int64) {
-	e.byClass[t.Config.Durability].Add(by)
-	if t.Config.Type == api.TypeQueue {
+// count adds a topic of this configuration to the totals, or takes it out with -1.
+func (e *Engine) count(c *api.Config, by int64) {
+	e.byClass[c.Durability].Add(by)
+	if c.Type == api.TypeQueue {
 		e.queueTopics.Add(by)
 	}
-	if t.Config.TTLMS > 0 {
+	if c.TTLMS > 0 {
 		e.reg.timed.Add(by)
 	}
 }

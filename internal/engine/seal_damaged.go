@@ -326,7 +326,7 @@ func (e *Engine) restate(t *entry) error {
 		if tk, _, err = e.append(t, head, nil, noFrames, wal.Memory, nil); err != nil {
 			break
 		}
-		tk = t.stage(topic.Staged{LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need), Apply: func() {}})
+		tk = t.stage(topic.Staged{LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need)})
 	}
 	t.mu.Unlock()
 	if err == nil {

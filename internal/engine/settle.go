@@ -140,7 +140,7 @@ func (e *Engine) nackDurably(t *entry, req *api.SettleRequest, now, until int64,
 		back = append(back, l)
 	}
 	res.Done = len(back)
-	return e.settleLeases(t, op.KindRelease, "", back, topic.Staged{Apply: func() {
+	return e.settleLeases(t, op.KindRelease, "", back, topic.Staged{Then: func() {
 		for _, l := range back {
 			t.q.Release(l.Seq, e.leaseClock(), until, req.NotStarted)
 		}
@@ -179,7 +179,7 @@ func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest
 				kept = append(kept, op.Lease{Seq: seq, ID: id, Deadline: wall, Deliveries: n})
 			}
 		}
-		return e.settleLeases(t, op.KindLease, req.Node, kept, topic.Staged{Apply: func() {}, Undo: func() {
+		return e.settleLeases(t, op.KindLease, req.Node, kept, topic.Staged{Undo: func() {
 			for _, l := range kept {
 				t.q.Unextend(l.Seq, l.ID, deadline, before[l.Seq])
 			}

@@ -63,13 +63,10 @@ func createParts(dst []byte, t *entry) []byte {
 // stageCreate makes the topic usable once what is logged at lsn is durable.
 func (e *Engine) stageCreate(t *entry, lsn, gen uint64) {
 	t.begin = logPlace{lsn, gen}
-	t.Stage(topic.Staged{LSN: lsn, Gen: gen, Need: uint8(wal.Synced),
-		Apply: func() {
-			t.created.Store(true)
-			e.count(t, 1)
-		},
-		Undo: func() { t.dropped = true },
-	})
+	t.Stage(topic.Staged{LSN: lsn, Gen: gen, Need: uint8(wal.Synced), Then: func() {
+		t.created.Store(true)
+		e.count(&t.Config, 1)
+	}})
 }
 
 // logCreate logs the beginning of a topic that gets no records yet. The
@@ -93,17 +90,23 @@ func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 		return ticket{}, err
 	}
 	part := op.Part{Kind: op.KindConfig, Topic: t.ID, Config: cfg}
+	st := topic.Staged{Parts: []op.Part{part}}
 	head := part.Encode(nil)
-	leaves := t.plannedConfig().Durability == api.Ephemeral && cfg.Durability != api.Ephemeral
+	before := *t.plannedConfig()
+	leaves := before.Durability == api.Ephemeral && cfg.Durability != api.Ephemeral
 	last := t.PlannedHead()
 	if leaves && last > t.loggedHead {
 		// From here on the log has to know which numbers were given out.
 		lost := op.Part{Kind: op.KindLose, Topic: t.ID, From: t.loggedHead + 1, To: last, Cause: op.CauseCrash}
 		head = lost.Encode(head)
 	}
-	if ev.LoggedN > 0 {
+	if ev.To > 0 {
 		evict := op.Part{Kind: op.KindEvict, Topic: t.ID, To: ev.LoggedTo, Cause: op.CauseCap, N: ev.LoggedN, Bytes: ev.LoggedBytes, TS: e.clock()}
-		head = evict.Encode(head)
+		if ev.LoggedN > 0 {
+			head = evict.Encode(head)
+		}
+		evict.To, evict.N, evict.Bytes = ev.To, ev.N, ev.Bytes
+		st.Parts = append(st.Parts, evict)
 	}
 	tk, _, err := e.append(t, head, nil, noFrames, wal.Synced, nil)
 	if err != nil {
@@ -113,26 +116,20 @@ func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 		t.leaving = tk
 	}
 	t.next = &cfg
-	t.Stage(topic.Staged{LSN: tk.lsn, Gen: tk.gen, Need: uint8(wal.Synced), EvictTo: ev.To, EvictN: ev.N, EvictBytes: ev.Bytes, Undo: func() { t.next = nil }, Apply: func() {
+	st.LSN, st.Gen, st.Need = tk.lsn, tk.gen, uint8(wal.Synced)
+	st.Then = func() {
 		if t.next == &cfg {
 			t.next = nil
 		}
-		e.count(t, -1)
-		t.Config = cfg
+		e.count(&before, -1)
+		e.count(&cfg, 1)
 		t.setPriority()
-		e.count(t, 1)
 		t.nextExpiry = 0
 		if leaves {
 			t.loggedHead = last
 		}
-		if ev.To > 0 {
-			t.keepForRouters(ev.To)
-			e.forgetJobs(t, ev.To)
-			t.Evict(ev.To, op.CauseCap, ev.N, ev.Bytes)
-			t.Index.Trim(t.Start)
-		}
-	}})
-	e.account(t)
+	}
+	t.stage(st)
 	return tk, nil
 }
 

@@ -134,7 +134,7 @@ func (w *Work) release() {
 			id, n := t.q.Lease(seq)
 			back[i] = op.Lease{Seq: seq, ID: id, Deliveries: n}
 		}
-		tk, err = e.stageLeases(t, op.KindRelease, "", back, topic.Staged{Apply: func() {}})
+		tk, err = e.stageLeases(t, op.KindRelease, "", back, topic.Staged{})
 	}
 	e.wakeWorkers(t)
 	t.mu.Unlock()

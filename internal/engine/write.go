@@ -249,7 +249,8 @@ type appending struct {
 // is held; the batch becomes visible once commit has returned for the ticket.
 // slot is append's.
 func (e *Engine) stageAppend(t *entry, a *appending, slot *bool) (ticket, uint64, error) {
-	cfg := &t.Config
+	// What the caps take is planned first: it may read old records, and a plan
+	// that finds damage announces it, which is an operation of its own.
 	caps := t.plannedConfig()
 	ev, err := e.planCap(t, caps, a.batch)
 	if err != nil {
@@ -260,13 +261,43 @@ func (e *Engine) stageAppend(t *entry, a *appending, slot *bool) (ticket, uint64
 	if caps.CapBytes > 0 || caps.CapRecords > 0 {
 		st.Sizes = append([]uint32(nil), a.sizes...)
 	}
-	last := st.First + st.N - 1
-	need := max(classOf(cfg.Durability), a.least)
+	st.Ref = topic.Ref{First: st.First, TS: st.TS, N: uint32(a.n)}
+	if t.Config.Durability == api.Ephemeral {
+		st.Ref.Segment = topic.InMemory
+	}
+	if err := e.logAppend(t, a, &st, &ev, slot); err != nil {
+		return ticket{}, 0, err
+	}
+	// From here on nothing may fail: the log has it. The records are kept before
+	// they are staged, since whoever finds a staged batch may look at them; the
+	// creation is staged in front of them, and the key behind, since it
+	// remembers what the whole change waits for.
+	if st.Ref.Segment == topic.InMemory {
+		t.Index.Keep(st.First, append([]byte(nil), a.frames...))
+	}
+	if a.created {
+		e.stageCreate(t, st.LSN, st.Gen)
+	}
+	tk := t.stage(st)
+	if a.hasKey {
+		t.Keys.Expire(a.now, t.Config.IdempotencyWindowMS, keysPerWrite)
+		t.Keys.Put(a.key, topic.Key{First: st.First, N: uint32(a.n), TS: st.TS, Pending: true, LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need)})
+	}
+	return tk, st.First, nil
+}
+
+// logAppend puts an append into the log, with all that is one operation with
+// it, and notes in st where it stands there. After an error the topic is as it was.
+func (e *Engine) logAppend(t *entry, a *appending, st *topic.Staged, ev *topic.Eviction, slot *bool) error {
+	need := max(classOf(t.Config.Durability), a.least)
 	head := a.head[:0]
 	if a.created {
 		head = createParts(head, t)
 		need = wal.Synced
 	}
+	// The reservation covers the numbers of this very append, so it stands in
+	// the same operation, and in front of it.
+	last := st.First + st.N - 1
 	reserved := t.reserve
 	head, synced := e.reserveHead(head, t, last)
 	if synced {
@@ -276,64 +307,39 @@ func (e *Engine) stageAppend(t *entry, a *appending, slot *bool) (ticket, uint64
 		head = a.before[i].Encode(head)
 	}
 	st.Need = uint8(need)
-	st.Ref = topic.Ref{First: st.First, TS: st.TS, N: uint32(a.n)}
-	part := op.Part{Kind: op.KindAppend, Topic: t.ID, First: st.First, N: st.N, Bytes: st.Bytes, TS: st.TS, HasKey: a.hasKey, Key: a.key,
-		EvictTo: ev.LoggedTo, EvictN: ev.LoggedN, EvictBytes: ev.LoggedBytes}
+	inMemory := st.Ref.Segment == topic.InMemory
 	var frames []byte
 	crc := noFrames
-	if cfg.Durability == api.Ephemeral {
-		st.Ref.Segment = topic.InMemory
-		if ev.LoggedN > 0 {
-			evict := op.Part{Kind: op.KindEvict, Topic: t.ID, To: ev.LoggedTo, Cause: op.CauseCap, N: ev.LoggedN, Bytes: ev.LoggedBytes, TS: st.TS}
-			head = evict.Encode(head)
-		}
-	} else {
-		head = part.Encode(head)
+	if !inMemory {
+		part := st.Append()
+		part.Topic, part.EvictTo, part.EvictN, part.EvictBytes = t.ID, ev.LoggedTo, ev.LoggedN, ev.LoggedBytes
+		head = part.Encode(head) // the last part: the frames follow it
 		frames, crc = a.frames, a.crc
+	} else if ev.LoggedN > 0 {
+		evict := op.Part{Kind: op.KindEvict, Topic: t.ID, To: ev.LoggedTo, Cause: op.CauseCap, N: ev.LoggedN, Bytes: ev.LoggedBytes, TS: st.TS}
+		head = evict.Encode(head)
 	}
 	a.head = head
-	if len(head) > 0 {
-		tk, pos, err := e.append(t, head, frames, crc, need, slot)
-		if err != nil {
-			t.reserve = reserved
-			return ticket{}, 0, err
+	if len(head) == 0 {
+		if synced && t.Idle() {
+			// Nothing of the batch is in the log, but its numbers are only reserved
+			// once an earlier operation is synced. Behind a staged change it waits with that.
+			st.LSN, st.Gen = t.reserve.lsn, t.reserve.gen
 		}
-		st.LSN, st.Gen, st.Need = tk.lsn, tk.gen, uint8(tk.need)
-		if st.Ref.Segment != topic.InMemory {
-			t.loggedHead = last
-			st.Ref.Segment, st.Ref.Offset, st.Ref.Len = pos.Segment, pos.Offset, pos.Len
-		}
-		t.reserve.logged(st.LSN, st.Gen)
-	} else if synced && t.Idle() {
-		// Nothing of the batch is in the log, but its numbers are only reserved
-		// once an earlier operation is synced. Behind a staged change it waits with that.
-		st.LSN, st.Gen = t.reserve.lsn, t.reserve.gen
+		return nil
 	}
-	if st.Ref.Segment == topic.InMemory {
-		t.Index.Keep(st.First, append([]byte(nil), a.frames...))
+	tk, pos, err := e.append(t, head, frames, crc, need, slot)
+	if err != nil {
+		t.reserve = reserved
+		return err
 	}
-	if ev.To > 0 && (t.q != nil || t.routers.Load() != nil) {
-		st.Undo = func() {
-			if t.q != nil {
-				t.q.Rewind(1)
-			}
-		}
-		st.Apply = func() {
-			t.keepForRouters(ev.To)
-			e.forgetJobs(t, ev.To)
-			t.Evict(ev.To, op.CauseCap, ev.N, ev.Bytes)
-			t.Index.Trim(t.Start)
-		}
+	t.reserve.logged(tk.lsn, tk.gen)
+	st.LSN, st.Gen, st.Need = tk.lsn, tk.gen, uint8(tk.need)
+	if !inMemory {
+		t.loggedHead = last
+		st.Ref.Segment, st.Ref.Offset, st.Ref.Len = pos.Segment, pos.Offset, pos.Len
 	}
-	if a.created {
-		e.stageCreate(t, st.LSN, st.Gen)
-	}
-	tk := t.stage(st)
-	if a.hasKey {
-		t.Keys.Expire(a.now, cfg.IdempotencyWindowMS, keysPerWrite)
-		t.Keys.Put(a.key, topic.Key{First: st.First, N: uint32(a.n), TS: st.TS, Pending: true, LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need)})
-	}
-	return tk, st.First, nil
+	return nil
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

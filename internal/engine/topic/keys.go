@@ -94,12 +94,14 @@ func (k *Keys) shrink(cut int) {
 	}
 }
 
-// Settle marks a pending result as visible.
-func (k *Keys) Settle(hash op.KeyHash) {
-	if e, ok := k.m[hash]; ok {
-		e.Pending = false
+// Publish remembers a result that is visible; one that was put as pending is
+// that from here on.
+func (k *Keys) Publish(hash op.KeyHash, e Key) {
+	if have, ok := k.m[hash]; ok && have.Pending {
 		k.m[hash] = e
+		return
 	}
+	k.Put(hash, e)
 }
 
 // Forget removes a result whose write failed.

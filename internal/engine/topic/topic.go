@@ -35,17 +35,28 @@ type Staged struct {
 	// An append; N is 0 for any other change.
 	First, N, Bytes             uint64
 	TS                          int64
-	EvictTo, EvictN, EvictBytes uint64
-	BurnFrom, BurnTo            uint64 // numbers that hold no record; BurnTo 0 is none
+	EvictTo, EvictN, EvictBytes uint64 // what the caps take with it
 	HasKey                      bool
 	Key                         op.KeyHash
 	Ref                         Ref
 	Sizes                       []uint32 // of the records; nil unless a cap may need them before they are visible
 
-	// Apply makes any other change visible; Undo takes back what planning it
-	// marked elsewhere, when the log has failed it. Either may be nil.
-	Apply func()
-	Undo  func()
+	// Parts are what any other change does. The log may know less of it: of
+	// records that it does not hold it is told nothing.
+	Parts []op.Part
+
+	// Then is what goes with the change but concerns no restart; Undo takes back
+	// what planning it marked elsewhere, when the log has failed it. Either may be nil.
+	Then func()
+	Undo func()
+
+	burnFrom, burnTo uint64 // numbers above the planned head that hold no record; burnTo 0 is none
+}
+
+// Append is the append of a change that is one.
+func (s *Staged) Append() op.Part {
+	return op.Part{Kind: op.KindAppend, First: s.First, N: s.N, Bytes: s.Bytes, TS: s.TS, HasKey: s.HasKey, Key: s.Key,
+		EvictTo: s.EvictTo, EvictN: s.EvictN, EvictBytes: s.EvictBytes}
 }
 
 // Init makes the plan equal to the state; after recovery and creation.
@@ -97,23 +108,33 @@ func (t *Topic) Stage(s Staged) (lsn, gen uint64, need uint8) {
 		t.plan.bytes += s.Bytes
 		t.plan.lastTS = max(t.plan.lastTS, s.TS)
 	}
-	if s.BurnTo > 0 {
-		t.plan.head = max(t.plan.head, s.BurnTo)
-	}
 	if s.EvictTo > 0 {
-		t.plan.start = max(t.plan.start, s.EvictTo)
-		t.uncount(s.EvictN, s.EvictBytes)
+		t.planEvict(s.EvictTo, s.EvictN, s.EvictBytes)
+	}
+	for i := range s.Parts {
+		switch p := &s.Parts[i]; p.Kind {
+		case op.KindDelete:
+			for _, r := range p.Ranges {
+				t.plan.doomed.AddRange(r.From, r.To)
+			}
+			t.uncount(p.N, p.Bytes)
+		case op.KindEvict:
+			t.planEvict(p.To, p.N, p.Bytes)
+		case op.KindLose:
+			if p.From > t.plan.head {
+				t.plan.head = p.To
+				s.burnFrom, s.burnTo = p.From, p.To
+			} else {
+				t.plan.doomed.AddRange(p.From, p.To)
+			}
+		}
 	}
 	t.staged = append(t.staged, s)
 	return s.LSN, s.Gen, s.Need
 }
 
-// Doom marks numbers that a delete about to be staged takes, n live records
-// with bytes in all.
-func (t *Topic) Doom(ranges []op.Range, n, bytes uint64) {
-	for _, r := range ranges {
-		t.plan.doomed.AddRange(r.From, r.To)
-	}
+func (t *Topic) planEvict(to, n, bytes uint64) {
+	t.plan.start = max(t.plan.start, to)
 	t.uncount(n, bytes)
 }
 
@@ -149,8 +170,8 @@ func (t *Topic) NextFree(seq uint64) uint64 {
 // afterBurnt returns the first number from seq on that no staged change burns.
 func (t *Topic) afterBurnt(seq uint64) uint64 {
 	for i := range t.staged {
-		if s := &t.staged[i]; seq >= s.BurnFrom && seq <= s.BurnTo {
-			seq = s.BurnTo + 1
+		if s := &t.staged[i]; seq >= s.burnFrom && seq <= s.burnTo {
+			seq = s.burnTo + 1
 		}
 	}
 	return seq
@@ -167,23 +188,23 @@ func (t *Topic) StagedBatch(seq uint64) *Staged {
 	return nil
 }
 
-// Advance applies, in order, the staged changes that done accepts, and drops
-// the rest if the log has failed them. It reports whether records became
-// visible.
-func (t *Topic) Advance(done func(*Staged) (ok, failed bool)) (published bool) {
+// Advance hands, in order, the staged changes that done accepts to apply, and
+// drops the rest if the log has failed them.
+func (t *Topic) Advance(done func(*Staged) (ok, failed bool), apply func(*Staged)) (undone bool) {
 	n := 0
 	for n < len(t.staged) {
 		s := &t.staged[n]
 		ok, failed := done(s)
 		if failed {
 			t.undo(n)
+			undone = true
 			break
 		}
 		if !ok {
 			break
 		}
 		n++
-		published = t.apply(s) || published
+		apply(s)
 	}
 	if n >= len(t.staged) {
 		clear(t.staged)
@@ -198,7 +219,7 @@ func (t *Topic) Advance(done func(*Staged) (ok, failed bool)) (published bool) {
 	if cap(t.staged) > 64 && len(t.staged) == 0 {
 		t.staged = nil
 	}
-	return published
+	return undone
 }
 
 // Rest gives back the memory that staging keeps for the next write.
@@ -208,24 +229,18 @@ func (t *Topic) Rest() {
 	}
 }
 
-func (t *Topic) apply(s *Staged) bool {
-	if s.N > 0 {
-		t.Append(s.First, s.N, s.Bytes, s.TS)
-		if s.Ref.N > 0 {
-			t.Index.Add(s.Ref)
+// Apply lets a part of an operation take effect on the topic, of a change that
+// was staged as of one that a restart finds in the log. ref says where the
+// records of an append lie.
+func (t *Topic) Apply(p *op.Part, ref Ref) {
+	if p.Kind == op.KindAppend {
+		t.Index.Add(ref)
+		if p.HasKey {
+			t.Keys.Publish(p.Key, Key{First: p.First, N: uint32(p.N), TS: p.TS})
 		}
-		if s.HasKey {
-			t.Keys.Settle(s.Key)
-		}
 	}
-	if s.EvictTo > 0 && s.Apply == nil {
-		t.Evict(s.EvictTo, op.CauseCap, s.EvictN, s.EvictBytes)
-		t.Index.Trim(t.Start)
-	}
-	if s.Apply != nil {
-		s.Apply()
-	}
-	return s.N > 0
+	t.State.Apply(p)
+	t.Index.Trim(t.Start)
 }
 
 // undo forgets the staged changes from number i on, last first.

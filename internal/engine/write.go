@@ -99,6 +99,7 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 		}
 	}()
 	for {
+		w.deduped = false // the next look may find no topic at all
 		_, err := e.changeFound(func() (*entry, error) { return e.lockForWrite(name, req) },
 			func(t *entry) (ticket, error) { return e.planWrite(t, &w) })
 		if err == nil {

@@ -142,7 +142,7 @@ func (c *claimer) claim(ctx context.Context, limit int) {
 		}
 	}
 	c.worked, c.failures = true, 0
-	p.answered(claims, nil)
+	p.answered(claimCalls, nil)
 	kick(p.beat)
 }
 
@@ -169,9 +169,9 @@ func (c *claimer) failed(ctx context.Context, err error) {
 		return
 	}
 	// A pool that has worked does not end because of what happens to its server.
-	p.answered(claims, err)
+	p.answered(claimCalls, err)
 	c.failures++
-	c.pause(wait(c.failures, err))
+	c.pause(retryDelay(c.failures, err))
 }
 
 // pause waits for d or until the pool stops.
@@ -377,9 +377,9 @@ func (c *claimer) checkEmpty(ctx context.Context) {
 	}
 }
 
-// wait is how long to wait after a failed call: as long as the server asks for,
+// retryDelay is how long to wait after a failed call: as long as the server asks for,
 // and longer with each call that fails.
-func wait(failures int, err error) time.Duration {
+func retryDelay(failures int, err error) time.Duration {
 	d := backoff(failures, reconnectMin, reconnectMax)
 	var full *backend.FullError
 	if errors.As(err, &full) {

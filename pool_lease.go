@@ -92,7 +92,7 @@ func (p *Pool) extendSome(ctx context.Context, jobs []*job) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	p.answered(extends, err)
+	p.answered(extendCalls, err)
 	if err != nil {
 		return err
 	}

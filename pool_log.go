@@ -24,9 +24,9 @@ const (
 type trouble uint8
 
 const (
-	claims trouble = 1 << iota
-	settles
-	extends
+	claimCalls trouble = 1 << iota
+	settleCalls
+	extendCalls
 )
 
 // answered is told how a call ended. An outage is logged once when it begins
@@ -43,14 +43,14 @@ func (p *Pool) answered(call trouble, err error) {
 			p.mu.doubts++
 			p.mu.doubted = true
 		}
-	case call == claims:
-		p.mu.away &^= claims | extends
+	case call == claimCalls:
+		p.mu.away &^= claimCalls | extendCalls
 	default:
 		p.mu.away &^= call
 	}
 	is, doubted := p.mu.away, p.mu.doubted
 	p.mu.Unlock()
-	if doubted && call != extends {
+	if doubted && call != extendCalls {
 		kick(p.extend)
 	}
 	switch {
@@ -69,7 +69,7 @@ func leasesInDoubt(err error) bool {
 // gaveUp is told that a settling call was not answered while the leases held.
 func (p *Pool) gaveUp(err error, messages int) {
 	p.mu.Lock()
-	p.mu.away &^= settles
+	p.mu.away &^= settleCalls
 	p.mu.Unlock()
 	p.log.Error("weir: messages could not be settled", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "messages", messages, "error", err)
 }

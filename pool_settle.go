@@ -259,7 +259,7 @@ func (p *Pool) tell(ctx context.Context, jobs []*job, ack bool, call func(contex
 		lost, err := call(single)
 		cancel()
 		if err == nil {
-			p.answered(settles, nil)
+			p.answered(settleCalls, nil)
 			if unknown {
 				lost = p.lostFor(jobs, lost)
 			}
@@ -273,8 +273,8 @@ func (p *Pool) tell(ctx context.Context, jobs []*job, ack bool, call func(contex
 		if ack {
 			p.holdClaims()
 		}
-		p.answered(settles, err)
-		_ = pause(ctx, wait(try, err))
+		p.answered(settleCalls, err)
+		_ = pause(ctx, retryDelay(try, err))
 	}
 }
 

@@ -83,7 +83,7 @@ var table = map[string]rule{
 		tests: rapid + " " + errorfs,
 	},
 	"internal/server": {code: "internal/api internal/engine " + gzip + " " + metrics + " " + socket, tests: vfs},
-	"internal/client": {code: "internal/api"},
+	"internal/client": {code: "backend internal/api " + socket},
 	"cmd/weir":        {code: module + " open backend backend/remote config telemetry " + metrics + " internal/api internal/client internal/engine internal/server " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9/logging"},
 
 	"bench/handlers":      {code: "internal/api"},

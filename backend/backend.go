@@ -263,15 +263,18 @@ type Room struct {
 	Err error
 }
 
-// PlaceKeeper is a backend that keeps, beside the stream, how much of a source it
-// holds: a file that is published line by line, say. Repeats are then harmless at the
-// price of one place, where idempotency keys cost one for each message.
+// PlaceKeeper is a backend that keeps how much of a source it holds: a file that is
+// published line by line, say. Repeats are then harmless at the price of one key for
+// many messages, and these are stored in one request.
 type PlaceKeeper interface {
 	// AppendAt stores all messages, which are those of source from the at-th on, or
-	// none. If messages behind at are stored already it stores nothing and says how
-	// far they go, which need not be as far as these ones. A place is kept as long as
-	// an idempotency key after its last append.
+	// none. The appends of a source follow each other: at is 0 or the Next of the one
+	// before. If an append at the same place was stored already it stores nothing and
+	// says how far that one went, which need not be as far as these messages do.
 	AppendAt(ctx context.Context, source string, at uint64, msgs []Message) (Placed, error)
+	// KeyWindow is how long a place is kept after its last append, and an idempotency key
+	// after its own.
+	KeyWindow(ctx context.Context) (time.Duration, error)
 }
 
 // Placed is the place of a source.

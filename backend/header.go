@@ -9,6 +9,10 @@ const (
 	HeaderTag      = "weir-tag"    // the record's tag on a weir server
 	HeaderTrace    = "traceparent" // W3C trace context
 
+	// HeaderJSON says that Data is the JSON value to be stored, also if it is a string.
+	// It is for backends whose records are JSON; they do not store it.
+	HeaderJSON = "weir-json"
+
 	// FieldEnqueued is when the message was published, in Unix milliseconds.
 	FieldEnqueued = "enqueue_ts"
 )

@@ -23,6 +23,7 @@ func (s *suite) appendCases() []testCase {
 		{"a key stores its message once", keyStoresOnce},
 		{"a key stores its message once within a batch", keyStoresOnceInABatch},
 		{"a key stores its message once among many appends", keyStoresOnceAmongMany},
+		{"a batch with keys says of each message what became of it", keyedBatch},
 		{"what was appended before the first claim is delivered", appendBeforeTheGroup},
 		{"a batch of 1000 is stored whole", bigBatch},
 		{"of a batch with an odd message exactly what is said to be stored is stored", oddBatch},
@@ -219,6 +220,58 @@ func keyStoresOnceInABatch(f *fixture) {
 	}
 	f.claim(b, "a", 3)
 	f.nothing(b, request("a", 5), "three of five were stored")
+}
+
+// keyed are n messages with keys; round is in the data, not in the key.
+func keyed(n int, round string) []backend.Message {
+	msgs := numbered(0, n)
+	for i := range msgs {
+		msgs[i].IdempotencyKey = fmt.Sprintf("order %d", i)
+		msgs[i].Data = append(msgs[i].Data, round...)
+	}
+	return msgs
+}
+
+// keyedBatch: some of the messages are stored before, alone and in other company.
+func keyedBatch(f *fixture) {
+	b := f.open()
+	all := keyed(100, "")
+	before := map[int]bool{3: true, 40: true, 41: true, 42: true, 43: true, 44: true, 99: true}
+	f.publish(b, all[3])
+	f.publish(b, all[40:45]...)
+	f.publish(b, all[99])
+	ids := make([]string, len(all))
+	for _, round := range []string{"", " again"} {
+		got, err := f.open().Append(f.ctx(), keyed(100, round))
+		if err != nil || len(got) != len(all) {
+			f.Fatalf("append%s: %d results, %v", round, len(got), err)
+		}
+		for i, r := range got {
+			if want := before[i] || round != ""; r.Err != nil || r.Deduped != want || r.ID == "" {
+				f.Fatalf("message %d%s: %+v, want deduped %v", i, round, r, want)
+			}
+			if round != "" && r.ID != ids[i] {
+				f.Fatalf("message %d has the ID %s and of its repeat %s", i, ids[i], r.ID)
+			}
+			ids[i] = r.ID
+		}
+	}
+	f.eachOnce(b, 100)
+}
+
+// eachOnce checks that each of n keyed messages is there once.
+func (f *fixture) eachOnce(b backend.Backend, n int) {
+	f.Helper()
+	seen := map[string]bool{}
+	got := f.claim(b, "a", n)
+	for _, d := range got {
+		seen[strings.TrimSuffix(string(d.Data), " again")] = true
+	}
+	if len(seen) != n {
+		f.Errorf("%d of %d messages are there", len(seen), n)
+	}
+	f.ack(b, got...)
+	f.done(b)
 }
 
 func keyStoresOnceAmongMany(f *fixture) {

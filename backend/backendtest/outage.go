@@ -13,6 +13,7 @@ func (s *suite) outageCases() []testCase {
 	if s.h.Faulty != nil {
 		cases = append(cases,
 			testCase{"an append whose answer is lost is unknown, its repeat stores nothing twice", lostAppend},
+			testCase{"a batch with keys is stored once, wherever its answers break off", lostKeyedBatch},
 			testCase{"an append without a key whose answer is lost is unknown", lostPlainAppend},
 			testCase{"an ack whose answer is lost can be repeated", lostAck},
 			testCase{"a claim whose answer is lost leaves its messages to others", lostClaim},
@@ -87,6 +88,51 @@ func lostAppend(f *fixture) {
 	}
 	f.ack(good, f.claim(good, "a", 2)...)
 	f.done(good)
+}
+
+// lostKeyedBatch loses the answers before the append and at moments in it. What it
+// says is stored has to be there, and the repeat brings the rest.
+func lostKeyedBatch(f *fixture) {
+	bad, good, lose := f.faulty()
+	const n = 60
+	told := map[string]bool{}
+	for _, after := range []time.Duration{0, 500 * time.Microsecond, time.Millisecond, 2 * time.Millisecond, 4 * time.Millisecond} {
+		msgs := numbered(len(told), len(told)+n)
+		for i := range msgs {
+			msgs[i].IdempotencyKey = string(msgs[i].Data)
+			told[msgs[i].IdempotencyKey] = false
+		}
+		f.publish(good, msgs[7], msgs[30]) // these were stored before
+		ctx, cancel := context.WithTimeout(f.ctx(), silence)
+		healed := make(chan func())
+		go func() {
+			time.Sleep(after) // a moment of the call, whichever it is
+			healed <- lose()
+		}()
+		got, err := bad.Append(ctx, msgs)
+		(<-healed)()
+		cancel()
+		unknown := 0
+		for i, r := range got {
+			told[msgs[i].IdempotencyKey] = r.Err == nil
+			if errors.Is(r.Err, backend.ErrOutcomeUnknown) {
+				unknown++
+			}
+		}
+		if err == nil && unknown > 0 || errors.Is(err, backend.ErrOutcomeUnknown) && unknown == 0 && len(got) > 0 {
+			f.Errorf("answers lost after %s: %d of %d unknown, error %v", after, unknown, n, err)
+		}
+		again, err := good.Append(f.ctx(), msgs)
+		if err != nil {
+			f.Fatalf("the repeat: %v", err)
+		}
+		for i, r := range again {
+			if key := msgs[i].IdempotencyKey; told[key] && (!r.Deduped || r.ID != got[i].ID) {
+				f.Errorf("%s was said to be stored as %+v, its repeat says %+v", key, got[i], r)
+			}
+		}
+	}
+	f.eachOnce(good, len(told))
 }
 
 func lostPlainAppend(f *fixture) {

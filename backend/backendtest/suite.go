@@ -66,7 +66,7 @@ func Run(t *testing.T, h Harness) {
 	var all []testCase
 	for _, group := range []func(*suite) []testCase{
 		(*suite).appendCases, (*suite).payloadCases, (*suite).claimCases, (*suite).reclaimCases, (*suite).settleCases,
-		(*suite).nackCases, (*suite).deadCases, (*suite).letterCases, (*suite).statsCases, (*suite).readCases,
+		(*suite).placeCases, (*suite).nackCases, (*suite).deadCases, (*suite).letterCases, (*suite).statsCases, (*suite).readCases,
 		(*suite).contextCases, (*suite).outageCases, (*suite).propertyCases,
 	} {
 		all = append(all, group(s)...)

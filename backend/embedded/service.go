@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/weirmq/weir/backend"
-	"github.com/weirmq/weir/backend/internal/queue"
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
 )
@@ -65,10 +64,10 @@ func (s service) Write(ctx context.Context, name string, req *api.WriteRequest) 
 	return promptly(ctx, s, func() (api.WriteResult, error) { return s.e.Write(ctx, name, &own) })
 }
 
-func (s service) Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]queue.Job, error) {
-	return promptly(ctx, s, func() (jobs []queue.Job, err error) {
+func (s service) Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]api.HeldJob, error) {
+	return promptly(ctx, s, func() (jobs []api.HeldJob, err error) {
 		_, err = s.e.Claim(ctx, name, req, func(j *api.Job) {
-			jobs = append(jobs, queue.Job{
+			jobs = append(jobs, api.HeldJob{
 				Record: own(&j.Record), Lease: strconv.FormatUint(j.LeaseID, 16), Deliveries: j.Deliveries,
 			})
 		})
@@ -83,7 +82,7 @@ func own(r *api.Record) api.Record {
 	return c
 }
 
-func (s service) Settle(ctx context.Context, name string, req *queue.Settle) ([]uint64, error) {
+func (s service) Settle(ctx context.Context, name string, req *api.Settlement) ([]uint64, error) {
 	call := api.SettleRequest{
 		Node: req.Node, Seqs: req.Seqs, LeaseIDs: make([]uint64, len(req.Leases)), NumLeaseIDs: len(req.Leases),
 		DelayMS: min(uint64(req.Delay.Milliseconds()), api.MaxNackDelayMS), NotStarted: req.NotStarted,

@@ -49,6 +49,9 @@ func (b *Backend) AppendAt(ctx context.Context, source string, at uint64, msgs [
 	return placed, err
 }
 
+// KeyWindow is the same for every stream.
+func (b *Backend) KeyWindow(context.Context) (time.Duration, error) { return idempotencyWindow, nil }
+
 // parsePlaced reads [next, ID of the last, whether nothing was stored].
 func parsePlaced(reply []byte) (p backend.Placed, err error) {
 	r := replyReader{reply}

@@ -24,12 +24,12 @@ const idempotencyWindow = time.Hour
 const noLimit = 1 << 30
 
 // Open opens http://[:KEY@]HOST:PORT/TOPIC or https with the query keys group
-// (only "weir") and durability (fsync, disk, memory or ephemeral; the class of a
-// topic that is created, default disk). The server need not be up yet. The calls
+// (only "weir") and, for a topic that is created, durability (fsync, disk, memory or
+// ephemeral; default disk) and type (queue or log; default queue). The server need not be up yet. The calls
 // need a key with the scopes read and write, admin to create an absent topic, and
 // delete to send dead letters back. No error repeats the URL or the key.
 func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
-	class, err := parseQuery(u)
+	cfg, err := parseQuery(u)
 	if err != nil {
 		return nil, &backend.URLError{Err: err}
 	}
@@ -39,15 +39,10 @@ func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	if err != nil {
 		return nil, &backend.URLError{Err: err}
 	}
-	cfg := api.DefaultConfig()
-	cfg.Type = api.TypeQueue
-	cfg.Durability = class
-	cfg.IdempotencyWindowMS = uint64(idempotencyWindow.Milliseconds())
-	cfg.LeasesDurable = class >= api.Disk // a server that restarts goes on counting deliveries
 	limits := api.DefaultLimits()
 	limits.MaxRecordBytes, limits.MaxTagBytes = noLimit, noLimit
 	c := client.New(target.Base, target.Key)
-	b, err := queue.New(ctx, service{c}, queue.Options{
+	b, err := queue.New(ctx, c, queue.Options{
 		Topic: target.Topic, Config: cfg, Limits: limits, Kind: "http", Server: target.Base,
 		Release: func() error { c.Close(); return nil },
 	})
@@ -58,32 +53,41 @@ func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	return b, nil
 }
 
-func parseQuery(u *url.URL) (api.Durability, error) {
-	known := []string{"group", "durability"}
+// parseQuery returns what an absent topic is created with.
+func parseQuery(u *url.URL) (cfg api.Config, err error) {
+	known := []string{"group", "durability", "type"}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return 0, fmt.Errorf("the query of the %s URL cannot be read; known keys: %s", u.Scheme, strings.Join(known, ", "))
+		return cfg, fmt.Errorf("the query of the %s URL cannot be read; known keys: %s", u.Scheme, strings.Join(known, ", "))
 	}
 	for key, values := range query {
 		if !slices.Contains(known, key) {
-			return 0, fmt.Errorf("unknown key %q in the %s URL; known: %s", key, u.Scheme, strings.Join(known, ", "))
+			return cfg, fmt.Errorf("unknown key %q in the %s URL; known: %s", key, u.Scheme, strings.Join(known, ", "))
 		}
 		if len(values) > 1 {
-			return 0, fmt.Errorf("key %q stands twice in the %s URL", key, u.Scheme)
+			return cfg, fmt.Errorf("key %q stands twice in the %s URL", key, u.Scheme)
 		}
 	}
 	if g := query.Get("group"); g != "" && g != queue.Group {
-		return 0, fmt.Errorf("group %q: a queue on a weir server has one group, %q, for now; leave group out", g, queue.Group)
+		return cfg, fmt.Errorf("group %q: a queue on a weir server has one group, %q, for now; leave group out", g, queue.Group)
 	}
-	name := query.Get("durability")
-	if name == "" {
-		return api.Disk, nil
+	cfg = api.DefaultConfig()
+	cfg.IdempotencyWindowMS = uint64(idempotencyWindow.Milliseconds())
+	if name := query.Get("durability"); name != "" {
+		var ok bool
+		if cfg.Durability, ok = api.ParseDurability(name); !ok {
+			return cfg, fmt.Errorf("durability %q is unknown; known: fsync, disk, memory, ephemeral", name)
+		}
 	}
-	class, ok := api.ParseDurability(name)
-	if !ok {
-		return 0, fmt.Errorf("durability %q is unknown; known: fsync, disk, memory, ephemeral", name)
+	switch kind := query.Get("type"); kind {
+	case "", "queue":
+		cfg.Type = api.TypeQueue
+		cfg.LeasesDurable = cfg.Durability >= api.Disk // a server that restarts goes on counting deliveries
+	case "log":
+	default:
+		return cfg, fmt.Errorf("type %q is unknown; known: queue, log", kind)
 	}
-	return class, nil
+	return cfg, nil
 }
 
 // WithKey returns rawURL with key in it, for a key that comes from a file or the

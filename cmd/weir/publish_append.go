@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -9,15 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
-	"github.com/weirmq/weir/internal/api"
-	"github.com/weirmq/weir/internal/client"
 )
 
 // courier stands between publish's Producer and the backend. It notes in the place
@@ -26,9 +22,9 @@ import (
 type courier struct {
 	backend.Backend
 	publisher *publisher
-	topic     *topicWriter // nil: not a weir server
 
 	places backend.PlaceKeeper // nil: the backend keeps none, each message has a key of its own
+	json   bool                // payloads are JSON values
 
 	// Of the batch under way.
 	noted   bool
@@ -46,23 +42,29 @@ func newCourier(ctx context.Context, cmd *cobra.Command, p *publisher, url strin
 	case p.opt.kind == "log" && !isHTTP(url):
 		return nil, errors.New("--type log is for topics of a weir server; what other URLs name is a queue")
 	}
-	s, err := openStream(ctx, cmd, url)
+	s, err := openStream(ctx, cmd, withType(url, p.opt.kind))
 	if err != nil {
 		return nil, err
 	}
-	c := &courier{Backend: s.Backend(), publisher: p}
-	if isHTTP(url) {
-		if c.topic, err = newTopicWriter(cmd, url, p.opt.kind); err != nil {
-			_ = s.Close()
-			return nil, err
-		}
-	}
+	c := &courier{Backend: s.Backend(), publisher: p, json: isHTTP(url)}
 	if !p.opt.noKeys {
 		c.places, _ = s.Backend().(backend.PlaceKeeper)
 	}
 	p.stream = s.Info().Stream
 	p.place = newPlace(p.opt.resume, p.stream, newRunName())
 	return c, nil
+}
+
+// withType adds to the URL of a weir server the type of a topic that is not there.
+func withType(raw, kind string) string {
+	u, err := url.Parse(raw)
+	if err != nil || kind == "queue" || u.Query().Has("type") {
+		return raw
+	}
+	query := u.Query()
+	query.Set("type", kind)
+	u.RawQuery = query.Encode()
+	return u.String()
 }
 
 // newRunName names a run in its idempotency keys.
@@ -73,12 +75,7 @@ func newRunName() string {
 }
 
 // close ends the connections.
-func (c *courier) close() {
-	if c.topic != nil {
-		c.topic.client.Close()
-	}
-	_ = c.Backend.Close()
-}
+func (c *courier) close() { _ = c.Backend.Close() }
 
 // withSignal is a courier whose backend has a signal for the guard.
 type withSignal struct {
@@ -113,7 +110,7 @@ func (c *courier) asBackend() backend.Backend {
 // text, or the value itself. A weir server is sent the value, so that what looks
 // like JSON in a line stays text.
 func (c *courier) payload(data json.RawMessage) []byte {
-	if c.topic != nil || len(data) == 0 || data[0] != '"' {
+	if c.json || len(data) == 0 || data[0] != '"' {
 		return data
 	}
 	var s string
@@ -141,16 +138,14 @@ func (c *courier) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	if err := c.checkWindow(ctx); err != nil {
 		return nil, err
 	}
-	var out []backend.Appended
-	var err error
-	switch {
-	case c.topic != nil:
-		out, err = c.topic.write(ctx, msgs, &c.stored)
-	case c.places != nil:
-		out, err = c.appendAt(ctx, msgs)
-	default:
-		out, err = c.Backend.Append(ctx, msgs)
+	if c.json {
+		msgs = asJSON(msgs)
 	}
+	appending := c.Backend.Append
+	if c.places != nil {
+		appending = c.appendAt
+	}
+	out, err := appending(ctx, msgs)
 	if errors.Is(err, backend.ErrOutcomeUnknown) && c.unsure.IsZero() {
 		c.unsure = now
 	}
@@ -159,6 +154,18 @@ func (c *courier) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	}
 	return out, err
 }
+
+// asJSON returns the messages marked as values.
+func asJSON(msgs []backend.Message) []backend.Message {
+	marked := make([]backend.Message, len(msgs))
+	for i, m := range msgs {
+		m.Headers = valueHeaders
+		marked[i] = m
+	}
+	return marked
+}
+
+var valueHeaders = map[string]string{backend.HeaderJSON: ""} // no message of publish has others
 
 // appendAt writes a batch behind the place that the backend keeps for the run, all
 // or none. A write of an earlier run that was under way may have moved it already,
@@ -184,7 +191,7 @@ func (c *courier) count(out []backend.Appended) {
 			c.deduped++
 		}
 	}
-	if c.deduped > 0 && (c.topic != nil || c.places != nil) {
+	if c.deduped > 0 && c.places != nil {
 		c.deduped = c.stored
 	}
 	if len(out) > 0 {
@@ -198,8 +205,6 @@ const (
 	windowMargin = 10 * time.Second
 	// unknownWindow is taken where the window cannot be read.
 	unknownWindow = 2 * time.Minute
-	// redisWindow is how long the Redis backend keeps a key (docs/REDIS.md).
-	redisWindow = 24 * time.Hour
 )
 
 // checkWindow refuses to repeat a write whose outcome is not known once its key
@@ -209,14 +214,13 @@ func (c *courier) checkWindow(ctx context.Context) error {
 		return nil
 	}
 	window := unknownWindow
-	switch {
-	case c.topic != nil:
-		var err error
-		if window, err = c.topic.window(ctx); err != nil {
+	if c.places != nil {
+		switch known, err := c.places.KeyWindow(ctx); {
+		case err == nil:
+			window = known
+		case backend.Retryable(err):
 			return err
 		}
-	case c.Info().Kind == "redis":
-		window = redisWindow
 	}
 	age := time.Since(c.unsure)
 	if age < window-min(windowMargin, window/2) {
@@ -225,96 +229,6 @@ func (c *courier) checkWindow(ctx context.Context) error {
 	first := c.publisher.pending[0]
 	return fmt.Errorf("the answer to the write that begins at %s:%d was lost %s ago and the stream remembers a write for %s; look at the stream's end whether it was stored, then publish the rest",
 		first.file, first.line, age.Round(time.Millisecond), window)
-}
-
-// topicWriter writes to a topic of a weir server. A batch goes into one write
-// under the key of its first message: through the library each message with a key
-// of its own would be a request.
-type topicWriter struct {
-	client *client.Client
-	topic  string
-	config client.Config // of a topic that has to be created
-}
-
-// createdIdempotencyWindowMS is the window of a topic that publish creates: a
-// retry can only be recognised inside it, so it covers an outage of an hour.
-const createdIdempotencyWindowMS = 3_600_000
-
-// newTopicWriter connects to the server of a URL that open.URL has taken. A queue
-// that is created has no delivery limit of its own: the limit and the dead letters
-// are the workers'.
-func newTopicWriter(cmd *cobra.Command, raw, kind string) (*topicWriter, error) {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return nil, errors.New("the URL cannot be read")
-	}
-	class := cmp.Or(u.Query().Get(durabilityFlag), "disk")
-	u.RawQuery = ""
-	target, err := client.ParseTopicURL(u.String())
-	if err != nil {
-		return nil, err
-	}
-	c, err := connect(cmd, target)
-	if err != nil {
-		return nil, err
-	}
-	return &topicWriter{client: c, topic: target.Topic, config: client.Config{
-		Type: kind, Durability: class, IdempotencyWindowMS: createdIdempotencyWindowMS,
-		LeasesDurable: kind == "queue" && (class == "disk" || class == "fsync"),
-	}}, nil
-}
-
-// write sends a batch, all or none. stored is set to how many records there are
-// under its key, which a first try of another length may have stored.
-func (t *topicWriter) write(ctx context.Context, msgs []backend.Message, stored *int) ([]backend.Appended, error) {
-	w := client.Write{
-		Records:        make([]client.WriteRecord, len(msgs)),
-		IdempotencyKey: msgs[0].IdempotencyKey,
-		Config:         &t.config,
-	}
-	for i := range msgs {
-		w.Records[i].Data = msgs[i].Data
-	}
-	res, err := t.client.Write(ctx, t.topic, w)
-	if err != nil {
-		return nil, translate(err)
-	}
-	*stored = len(msgs)
-	if res.Deduped {
-		*stored = res.Count
-	}
-	out := make([]backend.Appended, len(msgs))
-	for i := range out {
-		out[i] = backend.Appended{ID: strconv.FormatUint(res.LastSeq, 10), Deduped: res.Deduped}
-	}
-	return out, nil
-}
-
-// window is how long the topic remembers an idempotency key.
-func (t *topicWriter) window(ctx context.Context) (time.Duration, error) {
-	st, err := t.client.Topic(ctx, t.topic)
-	switch {
-	case err == nil:
-		return time.Duration(st.Config.IdempotencyWindowMS) * time.Millisecond, nil
-	case client.IsCode(err, api.CodeTopicNotFound):
-		return time.Duration(1 << 62), nil // nothing was stored, or it is gone
-	case client.Retryable(err):
-		return 0, translate(err)
-	}
-	return unknownWindow, nil // the key may not read it
-}
-
-// translate puts an answer of a server to a write under the names of package backend.
-func translate(err error) error {
-	switch {
-	case client.IsCode(err, api.CodeThrottled), client.IsCode(err, api.CodeTopicFull), client.IsCode(err, api.CodeDiskFull):
-		return &backend.FullError{Reason: backend.ReasonQueueFull, RetryAfter: client.RetryAfter(err), Err: err}
-	case client.Ambiguous(err):
-		return fmt.Errorf("%w: %w", backend.ErrOutcomeUnknown, err)
-	case client.Retryable(err):
-		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
-	}
-	return err
 }
 
 // retryable reports whether publishing the same batch again may be of use.

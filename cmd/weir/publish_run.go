@@ -92,8 +92,8 @@ func (p *publisher) run(ctx context.Context) error {
 
 // refused reports an answer that blames the content of the batch.
 func refused(err error) bool {
-	return errors.Is(err, backend.ErrTooLarge) || client.IsCode(err, api.CodeInvalidRequest) || client.IsCode(err, api.CodeRecordTooLarge) ||
-		client.IsCode(err, api.CodeBatchTooLarge) || client.IsStatus(err, http.StatusRequestEntityTooLarge)
+	return errors.Is(err, backend.ErrTooLarge) || api.IsCode(err, api.CodeInvalidRequest) || api.IsCode(err, api.CodeBatchTooLarge) ||
+		client.IsStatus(err, http.StatusRequestEntityTooLarge)
 }
 
 // skip reads over what an earlier run has sent and checks that it is the same.
@@ -227,7 +227,7 @@ func (p *publisher) try(ctx context.Context, msgs []weir.Message) (n int, err er
 // fewer records, or more if it was an earlier run's.
 func (p *publisher) acknowledged(ctx context.Context, n int) error {
 	c := p.courier
-	if c.topic != nil || c.places != nil {
+	if c.places != nil {
 		n = c.stored
 	}
 	if err := p.readUpTo(ctx, n); err != nil {

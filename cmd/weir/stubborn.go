@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/weirmq/weir/internal/api"
-	"github.com/weirmq/weir/internal/client"
 )
 
 // stubborn tells an error 500 that a repeat will not change from one that
@@ -27,17 +26,10 @@ func (s *stubborn) last(err error) bool {
 }
 
 func isStubborn(err error) bool {
-	var detail map[string]any
-	var e *client.Error
-	var own *api.Error
-	switch {
-	case errors.As(err, &e) && e.Code == api.CodeInternal:
-		detail = e.Detail
-	case errors.As(err, &own) && own.Code == api.CodeInternal:
-		detail = own.Detail
-	default:
+	e, ok := errors.AsType[*api.Error](err)
+	if !ok || e.Code != api.CodeInternal {
 		return false
 	}
-	storage, ok := detail["storage"].(map[string]any)
+	storage, ok := e.Detail["storage"].(map[string]any)
 	return !ok || storage["operation"] == "read"
 }

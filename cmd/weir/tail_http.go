@@ -36,8 +36,10 @@ func (t *topicTailer) run(ctx context.Context) error {
 // read prints what is there.
 func (t *topicTailer) read(ctx context.Context) error {
 	for {
-		res, err := retrying(ctx, t, func() (client.DiffResult, error) {
-			return t.client.Diff(ctx, t.topic, client.Diff{FromSeq: t.cursor, Limit: t.limit(), IncludeTags: true})
+		var records []api.Record
+		res, err := retrying(ctx, t, func() (res api.DiffResult, err error) {
+			records, res, err = t.client.Diff(ctx, t.topic, &api.DiffRequest{FromSeq: t.cursor, Limit: t.limit(), IncludeTags: true, IncludeMeta: true})
+			return res, err
 		})
 		if err != nil {
 			return err
@@ -47,7 +49,7 @@ func (t *topicTailer) read(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := t.printRecords(res.Records); err != nil || res.CaughtUp {
+		if err := t.printRecords(records); err != nil || res.CaughtUp() {
 			return err
 		}
 		t.cursor = res.NextFromSeq
@@ -60,21 +62,21 @@ func (t *topicTailer) follow(ctx context.Context) error {
 	err := t.client.Follow(ctx, watch, client.WatchEvents{
 		Records: func(e client.WatchRecords) error { return t.printRecords(e.Records) },
 		Tombstone: func(e client.WatchTombstone) error {
-			gap := client.Tombstone{GapFrom: e.GapFrom, GapTo: e.GapTo, Reason: e.Reason, MissedEstimate: e.GapTo - e.GapFrom + 1}
+			gap := api.Tombstone{GapFrom: e.GapFrom, GapTo: e.GapTo, Reason: e.Reason, MissedEstimate: e.GapTo - e.GapFrom + 1}
 			return t.printGap(&gap, e.Recreated())
 		},
 		Deleted:   func(client.WatchTopic) error { return fmt.Errorf("topic %q was deleted", t.topic) },
 		Connected: func() { t.setAway(nil) },
 		Lost:      t.setAway,
 	})
-	if client.IsCode(err, api.CodeTopicNotFound) {
+	if api.IsCode(err, api.CodeTopicNotFound) {
 		return fmt.Errorf("topic %q does not exist", t.topic)
 	}
 	return err
 }
 
 func (t *topicTailer) startAtHead(ctx context.Context) error {
-	st, err := retrying(ctx, t, func() (client.TopicState, error) {
+	st, err := retrying(ctx, t, func() (api.TopicState, error) {
 		return t.client.Topic(ctx, t.topic)
 	})
 	if err != nil {
@@ -96,7 +98,7 @@ func (t *topicTailer) startAtSeq(ctx context.Context) error {
 	if seq == 0 {
 		return nil
 	}
-	st, err := retrying(ctx, t, func() (client.TopicState, error) {
+	st, err := retrying(ctx, t, func() (api.TopicState, error) {
 		return t.client.Topic(ctx, t.topic)
 	})
 	if err != nil || seq <= st.HeadSeq {
@@ -115,7 +117,7 @@ func retrying[T any](ctx context.Context, t *topicTailer, call func() (T, error)
 			t.setAway(nil)
 			return res, nil
 		}
-		if client.IsCode(err, api.CodeTopicNotFound) {
+		if api.IsCode(err, api.CodeTopicNotFound) {
 			return res, fmt.Errorf("topic %q does not exist", t.topic)
 		}
 		if ctx.Err() != nil {
@@ -138,7 +140,7 @@ const (
 	reconnectMax = 2 * time.Second
 )
 
-func (t *topicTailer) printRecords(records []client.Record) error {
+func (t *topicTailer) printRecords(records []api.Record) error {
 	for i := range records {
 		if err := t.printRecord(&records[i]); err != nil {
 			return err
@@ -150,9 +152,10 @@ func (t *topicTailer) printRecords(records []client.Record) error {
 	return t.out.Flush()
 }
 
-func (t *topicTailer) printRecord(r *client.Record) error {
+func (t *topicTailer) printRecord(r *api.Record) error {
 	if t.opt.json {
-		return t.json(r)
+		_, err := t.out.Write(append(api.AppendRecord(nil, r, true, true), '\n'))
+		return err
 	}
 	if len(r.Data) > 0 && r.Data[0] == '"' {
 		var s string
@@ -165,10 +168,15 @@ func (t *topicTailer) printRecord(r *client.Record) error {
 	return err
 }
 
-func (t *topicTailer) printGap(g *client.Tombstone, recreated bool) error {
+func (t *topicTailer) printGap(g *api.Tombstone, recreated bool) error {
 	line := fmt.Sprintf("gap %d–%d (%s)", g.GapFrom, g.GapTo, g.Reason)
 	if recreated {
 		line += ": the topic was created again; going on at its start"
 	}
-	return t.gap(line, "tombstone", g)
+	return t.gap(line, "tombstone", struct {
+		GapFrom        uint64              `json:"gap_from"`
+		GapTo          uint64              `json:"gap_to"` // inclusive
+		Reason         api.TombstoneReason `json:"reason"`
+		MissedEstimate uint64              `json:"missed_estimate"`
+	}{g.GapFrom, g.GapTo, g.Reason, g.MissedEstimate})
 }

@@ -221,23 +221,30 @@ func appendErrorMembers(dst []byte, e *Error) []byte {
 		message = string(e.Code)
 	}
 	dst = AppendString(dst, message)
-	if len(e.Detail) > 0 {
-		names := make([]string, 0, len(e.Detail))
-		for name := range e.Detail {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		sep := `,"detail":{`
-		for _, name := range names {
-			dst = append(dst, sep...)
-			dst = AppendString(dst, name)
-			dst = append(dst, ':')
-			dst = appendDetail(dst, e.Detail[name])
-			sep = ","
-		}
-		dst = append(dst, '}')
+	names := make([]string, 0, len(e.Detail)+1)
+	for name := range e.Detail {
+		names = append(names, name)
 	}
-	return dst
+	if e.RetryAfter > 0 {
+		names = append(names, DetailRetryAfter)
+	}
+	if len(names) == 0 {
+		return dst
+	}
+	slices.Sort(names)
+	sep := `,"detail":{`
+	for _, name := range names {
+		dst = append(dst, sep...)
+		dst = AppendString(dst, name)
+		dst = append(dst, ':')
+		if name == DetailRetryAfter {
+			dst = appendInt(dst, e.RetryAfter.Milliseconds())
+		} else {
+			dst = appendDetail(dst, e.Detail[name])
+		}
+		sep = ","
+	}
+	return append(dst, '}')
 }
 
 // appendDetail appends one value of a detail; strings keep < > & as they are.

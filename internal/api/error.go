@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 )
 
 // Code is the machine-readable code of an error answer.
@@ -75,7 +76,14 @@ type Error struct {
 	Message string
 	Detail  map[string]any // nil when there is nothing to add
 	Err     error          // the cause, for logs; never sent
+
+	// RetryAfter is when a try may be of use; 0: nothing says when. It is sent as one
+	// more member of the detail, in milliseconds.
+	RetryAfter time.Duration
 }
+
+// DetailRetryAfter is the detail member of Error.RetryAfter.
+const DetailRetryAfter = "retry_after_ms"
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
@@ -109,6 +117,27 @@ func TopicNotFound(topic string) *Error {
 func OverLimit(limit string, max int64) *Error {
 	return Errorf(CodeThrottled, "the server's cap %s = %d is reached; free some or raise the cap", limit, max).
 		With("limit", limit).With("max", max)
+}
+
+// After sets RetryAfter and returns the same Error.
+func (e *Error) After(d time.Duration) *Error {
+	e.RetryAfter = d
+	return e
+}
+
+// Retryable reports whether the same request may be of use later: after an overload
+// or a reached cap, once work is done or room is made, when the server is ready or its
+// disk is back.
+func (e *Error) Retryable() bool {
+	switch e.Code {
+	case CodeTopicFull, CodeDiskFull:
+		return true
+	}
+	switch e.Code.Status() {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError:
+		return true
+	}
+	return false
 }
 
 // IsCode reports whether err is an Error with the code.

@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // QueueCounters are the counters of contract 11.7.
 type QueueCounters struct {
 	Ready        uint64
@@ -39,6 +41,25 @@ type SettleRequest struct {
 	DelayMS     uint64 // nack only
 	NotStarted  bool   // nack only: no handler began the job
 	LeaseMS     uint64 // extend only, clamped
+}
+
+// HeldJob is a claimed job as the one who works on it has it. It is the receiver's.
+type HeldJob struct {
+	Record
+	Lease      string // the fence, opaque
+	Deliveries uint64
+}
+
+// Settlement is an ack, a nack or an extension as the one who holds the jobs asks
+// for it.
+type Settlement struct {
+	Kind       SettleKind
+	Node       string
+	Seqs       []uint64
+	Leases     []string      // one for each of Seqs
+	Delay      time.Duration // nack only
+	NotStarted bool          // nack only: no handler began the job
+	Lease      time.Duration // extend only
 }
 
 // SettleResult is the answer to ack, nack and extend.

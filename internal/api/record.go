@@ -70,6 +70,12 @@ type WriteResult struct {
 	ThrottleMS float64
 }
 
+// WriteOutcome is what became of one of several writes.
+type WriteOutcome struct {
+	WriteResult
+	Err error // nil if it is stored
+}
+
 // DiffRequest is the body of a diff, defaults and clamps applied.
 type DiffRequest struct {
 	FromSeq       uint64

@@ -1,6 +1,7 @@
-// Package client is a small typed client of the /v0 HTTP contract: the calls
-// that weir's own commands make, with errors that say whether trying again is
-// of use. It holds no state besides its connections and retries nothing itself.
+// Package client is the other end of /v0: the calls that weir's own programs make,
+// in the nouns of package api, with errors that say whether trying again is of use.
+// It is the service of a remote queue. It holds no state besides its connections
+// and retries nothing itself.
 package client
 
 import (
@@ -16,8 +17,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/weirmq/weir/internal/api"
 )
 
 const (
@@ -100,17 +99,26 @@ func topicPath(topic, verb string) string {
 	return p
 }
 
-// call sends in (nil: no body) as JSON and decodes a 2xx answer into out.
-func (c *Client) call(ctx context.Context, timeout time.Duration, method, path string, in, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	var body []byte
-	if in != nil {
-		var err error
-		if body, err = encode(in); err != nil {
-			return fmt.Errorf("encode the request: %w", err)
-		}
+// get makes a call without a body.
+func (c *Client) get(ctx context.Context, path string, out any) error {
+	return c.call(ctx, callTimeout, http.MethodGet, path, nil, out)
+}
+
+// call sends body (nil: none) and decodes a 2xx answer into out.
+func (c *Client) call(ctx context.Context, timeout time.Duration, method, path string, body []byte, out any) error {
+	if err := ctx.Err(); err != nil {
+		return err // nothing was sent
 	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := c.exchange(limited, method, path, body, out)
+	if ended := ctx.Err(); ended != nil && err != nil && !errors.Is(err, ended) {
+		return fmt.Errorf("%w: %w", err, ended) // which is what ended the call
+	}
+	return err
+}
+
+func (c *Client) exchange(ctx context.Context, method, path string, body []byte, out any) error {
 	resp, err := c.send(ctx, method, path, nil, body)
 	if err != nil {
 		return err
@@ -146,9 +154,7 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if c.key != "" {
-		req.Header.Set("Authorization", "Bearer "+c.key)
-	}
+	c.authorize(req.Header)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, &Unreachable{Err: hideURL(err)}
@@ -161,16 +167,16 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	return resp, nil
 }
 
-// encode is json.Marshal without the escapes for HTML, so that the text a
-// server stores is the text that was sent.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
+func (c *Client) authorize(h http.Header) {
+	if c.key != "" {
+		h.Set("Authorization", "Bearer "+c.key)
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// encode is json.Marshal of what cannot fail: numbers, texts and slices of them.
+func encode(v any) []byte {
+	text, _ := json.Marshal(v)
+	return text
 }
 
 // hideURL takes the request's address off a transport error.
@@ -180,33 +186,4 @@ func hideURL(err error) error {
 		return u.Err
 	}
 	return err
-}
-
-func readError(resp *http.Response) error {
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBytes))
-	var body struct {
-		Error struct {
-			Code    api.Code       `json:"code"`
-			Message string         `json:"message"`
-			Detail  map[string]any `json:"detail"`
-		} `json:"error"`
-	}
-	e := &Error{Status: resp.StatusCode}
-	if err := json.Unmarshal(text, &body); err == nil && body.Error.Code != "" {
-		e.Code, e.Message, e.Detail = body.Error.Code, printable(body.Error.Message), body.Error.Detail
-	} else {
-		e.Message = "the answer carries no error of /v0; is this a weir server?"
-	}
-	e.RetryAfter = retryAfter(resp.Header.Get("Retry-After"), e.Detail)
-	return e
-}
-
-// printable drops control characters: the text ends up on a terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < 0x20 || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, s)
 }

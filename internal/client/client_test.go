@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/api"
 )
 
@@ -68,15 +69,16 @@ func TestErrorsSayWhetherAndWhenToTryAgain(t *testing.T) {
 		{429, "2", `{"error":{"code":"throttled","message":"m"}}`, true, false, 2 * time.Second},
 		{429, "999999", `{"error":{"code":"throttled","message":"m"}}`, true, false, maxRetryAfter},
 		{503, "1", `{"error":{"code":"not_ready","message":"m"}}`, true, false, time.Second},
-		{500, "", `{"error":{"code":"internal","message":"m"}}`, true, true, 0},
+		{500, "", `{"error":{"code":"internal","message":"m"}}`, true, false, 0}, // whether it wrote is for the caller to know
+		{502, "", `<html>`, true, true, 0},
 		{422, "", `{"error":{"code":"topic_full","message":"m"}}`, true, false, 0},
 		{400, "", `{"error":{"code":"invalid_request","message":"m"}}`, false, false, 0},
 		{404, "", `<html>`, false, false, 0},
 		{200, "", `<html>`, false, false, 0},
 	} {
 		_, err := answering(t, c.status, c.header, c.body).Topic(t.Context(), "x")
-		if err == nil || Retryable(err) != c.retry || Ambiguous(err) != c.ambiguous || RetryAfter(err) != c.after {
-			t.Errorf("%d %s: %v, retry %v, ambiguous %v, after %v", c.status, c.body, err, Retryable(err), Ambiguous(err), RetryAfter(err))
+		if err == nil || Retryable(err) != c.retry || errors.Is(err, backend.ErrOutcomeUnknown) != c.ambiguous || RetryAfter(err) != c.after {
+			t.Errorf("%d %s: %v, retry %v, ambiguous %v, after %v", c.status, c.body, err, Retryable(err), errors.Is(err, backend.ErrOutcomeUnknown), RetryAfter(err))
 		}
 	}
 }
@@ -84,20 +86,20 @@ func TestErrorsSayWhetherAndWhenToTryAgain(t *testing.T) {
 func TestARefusedConnectionIsCertainAndALostAnswerIsNot(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	c := New(srv.URL, "s3cret")
-	_, err := c.Write(t.Context(), "x", Write{})
-	if !Retryable(err) || !Ambiguous(err) {
+	_, err := c.Write(t.Context(), "x", &api.WriteRequest{})
+	if !Retryable(err) || !errors.Is(err, backend.ErrOutcomeUnknown) {
 		t.Errorf("a lost answer: %v", err)
 	}
 	srv.Close()
-	_, err = c.Write(t.Context(), "x", Write{})
-	if !Retryable(err) || Ambiguous(err) {
+	_, err = c.Write(t.Context(), "x", &api.WriteRequest{})
+	if !Retryable(err) || errors.Is(err, backend.ErrOutcomeUnknown) {
 		t.Errorf("a refused connection: %v", err)
 	}
 }
 
 func TestErrorsOfTheServerAreSafeToPrint(t *testing.T) {
 	_, err := answering(t, 400, "", `{"error":{"code":"invalid_request","message":"a\u001b[31mb\nc"}}`).Topic(t.Context(), "x")
-	if !IsCode(err, api.CodeInvalidRequest) || strings.ContainsAny(err.Error(), "\x1b\n") {
+	if !api.IsCode(err, api.CodeInvalidRequest) || strings.ContainsAny(err.Error(), "\x1b\n") {
 		t.Errorf("error %q", err)
 	}
 }

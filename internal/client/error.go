@@ -1,32 +1,24 @@
 package client
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/api"
 )
 
-// Error is an error answer of the server.
-type Error struct {
-	Status     int      // HTTP status
-	Code       api.Code // empty if the body was not an error of the contract
-	Message    string
-	Detail     map[string]any
-	RetryAfter time.Duration // what the server asks to wait; 0 if it did not say
-}
-
-func (e *Error) Error() string {
-	if e.Code == "" {
-		return fmt.Sprintf("status %d: %s", e.Status, e.Message)
-	}
-	return fmt.Sprintf("%s (%d): %s", e.Code, e.Status, e.Message)
-}
+// The errors of a call are *api.Error for an answer of the contract, *StatusError for
+// one that is not of it, *Unreachable if none came, or the context's. The last two say
+// under the names of package backend whether the call may have taken effect.
 
 // Unreachable means that no answer came: the request may or may not have
 // taken effect.
@@ -37,65 +29,91 @@ func (e *Unreachable) Error() string { return "no answer from the server: " + e.
 // Unwrap returns what the connection said.
 func (e *Unreachable) Unwrap() error { return e.Err }
 
-// IsCode reports whether err is an answer with the code.
-func IsCode(err error, code api.Code) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Code == code
+// Is reports whether target is the error of package backend that fits: not
+// connected is not sent.
+func (e *Unreachable) Is(target error) bool {
+	var op *net.OpError
+	if errors.As(e.Err, &op) && op.Op == "dial" {
+		return target == backend.ErrUnavailable
+	}
+	return target == backend.ErrOutcomeUnknown
 }
 
-// IsStatus reports whether err is an answer with the HTTP status.
-func IsStatus(err error, status int) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Status == status
+// StatusError is an answer that carries no error of the contract, from a proxy,
+// say.
+type StatusError struct {
+	Status     int // HTTP status
+	Message    string
+	RetryAfter time.Duration // what the answer asks to wait; 0 if it does not say
 }
 
-// Retryable is the one place that decides whether the same request may be of
-// use later.
-func Retryable(err error) bool {
-	var u *Unreachable
-	if errors.As(err, &u) {
-		return true // down or restarting
-	}
-	var e *Error
-	if !errors.As(err, &e) {
-		return false
-	}
-	switch e.Status {
-	case http.StatusTooManyRequests: // overload or a resource cap
-		return true
-	case http.StatusServiceUnavailable: // recovering or draining
-		return true
-	case http.StatusUnprocessableEntity: // the topic is full until work is done
-		return e.Code == api.CodeTopicFull
-	case http.StatusInsufficientStorage: // the disk is full until something is deleted
-		return e.Code == api.CodeDiskFull
-	case http.StatusInternalServerError: // a failed disk may come back
-		return true
-	case http.StatusBadGateway, http.StatusGatewayTimeout: // a proxy whose server is away
-		return true
+func (e *StatusError) Error() string { return fmt.Sprintf("status %d: %s", e.Status, e.Message) }
+
+// Is reports whether target is the error of package backend that fits, if one does.
+func (e *StatusError) Is(target error) bool {
+	switch {
+	case e.Status == http.StatusServiceUnavailable, e.Status == http.StatusTooManyRequests:
+		return target == backend.ErrUnavailable
+	case e.Status >= http.StatusInternalServerError:
+		return target == backend.ErrOutcomeUnknown
 	}
 	return false
 }
 
-// Ambiguous reports whether the request behind err may have taken effect.
-func Ambiguous(err error) bool {
-	var u *Unreachable
-	if errors.As(err, &u) {
-		var op *net.OpError
-		return !errors.As(u.Err, &op) || op.Op != "dial" // not connected, not sent
+// IsStatus reports whether err is an answer with the HTTP status.
+func IsStatus(err error, status int) bool {
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return e.Code.Status() == status
 	}
-	var e *Error
-	return errors.As(err, &e) && e.Status >= 500 && e.Status != http.StatusServiceUnavailable && e.Code != api.CodeDiskFull
+	e, ok := errors.AsType[*StatusError](err)
+	return ok && e.Status == status
+}
+
+// Retryable reports whether the same request may be of use later.
+func Retryable(err error) bool {
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return e.Retryable()
+	}
+	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrOutcomeUnknown)
 }
 
 // RetryAfter is how long the server asked to wait before the next try, 0 if
 // it did not say.
 func RetryAfter(err error) time.Duration {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return e.RetryAfter
+	}
+	if e, ok := errors.AsType[*StatusError](err); ok {
 		return e.RetryAfter
 	}
 	return 0
+}
+
+// readError makes an error of an answer that is not 2xx.
+func readError(resp *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBytes))
+	var body struct {
+		Error wireError `json:"error"`
+	}
+	err := json.Unmarshal(text, &body)
+	e := body.Error.noun(resp.Header.Get("Retry-After"))
+	switch {
+	case err != nil || e.Code == "":
+		return &StatusError{Status: resp.StatusCode, Message: "the answer carries no error of /v0; is this a weir server?", RetryAfter: e.RetryAfter}
+	case e.Code.Status() != resp.StatusCode: // a code of a later protocol
+		return &StatusError{Status: resp.StatusCode, Message: e.Error(), RetryAfter: e.RetryAfter}
+	}
+	return e
+}
+
+// printable drops control characters: the text ends up on a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 // maxRetryAfter bounds what a server can make a client wait at once.
@@ -103,8 +121,8 @@ const maxRetryAfter = time.Minute
 
 // retryAfter prefers the milliseconds of the detail to the whole seconds of
 // the header.
-func retryAfter(header string, detail map[string]any) time.Duration {
-	if ms, ok := detail["retry_after_ms"].(float64); ok && ms > 0 {
+func retryAfter(header string, detail any) time.Duration {
+	if ms, ok := detail.(float64); ok && ms > 0 {
 		return time.Duration(math.Min(ms, float64(maxRetryAfter/time.Millisecond))) * time.Millisecond
 	}
 	if s, err := strconv.ParseUint(header, 10, 32); err == nil {

@@ -112,7 +112,7 @@ func (f *follower) open(ctx context.Context) error {
 	var out struct {
 		WID string `json:"wid"`
 	}
-	if err := f.client.call(ctx, callTimeout, http.MethodPost, "/v0/watch", body, &out); err != nil {
+	if err := f.client.call(ctx, callTimeout, http.MethodPost, "/v0/watch", encode(body), &out); err != nil {
 		return err
 	}
 	if out.WID == "" {
@@ -208,7 +208,7 @@ func (f *follower) streamError(fr frame) error {
 	switch code {
 	case streamCodeAdvice:
 		if f.events.Advice != nil {
-			after := retryAfter("", map[string]any{"retry_after_ms": body.RetryAfterMS})
+			after := retryAfter("", body.RetryAfterMS)
 			f.events.Advice(WatchAdvice{Topics: body.Topics, RetryAfter: after})
 		}
 		return nil
@@ -240,8 +240,8 @@ func (f *follower) pause(err error) time.Duration {
 
 // absentTopic is the topic that a refusal names as unknown, or empty.
 func absentTopic(err error) string {
-	var e *Error
-	if !errors.As(err, &e) || e.Code != api.CodeTopicNotFound {
+	e, ok := errors.AsType[*api.Error](err)
+	if !ok || e.Code != api.CodeTopicNotFound {
 		return ""
 	}
 	topic, _ := e.Detail["topic"].(string)

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirmq/weir/internal/api"
 )
 
 // badServer answers watches with a script: the nth stream gets the nth entry.
@@ -261,7 +263,7 @@ func TestATopicThatIsGoneLeavesTheOthersWatched(t *testing.T) {
 
 func TestAnAbsentTopicIsAnErrorAtTheStartOnly(t *testing.T) {
 	b := startBadServer(t, sends(hint))
-	if _, err := b.follow(t, map[string]uint64{"absent": 0}); !IsCode(err, "topic_not_found") {
+	if _, err := b.follow(t, map[string]uint64{"absent": 0}); !api.IsCode(err, "topic_not_found") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -277,7 +279,7 @@ func TestATopicThatWentWithTheSessionIsToldAsDeleted(t *testing.T) {
 
 func TestRefusalsThatStayEndTheWatch(t *testing.T) {
 	b := startBadServer(t, refuses(403, `{"error":{"code":"forbidden","message":"m"}}`))
-	if o, err := b.follow(t, map[string]uint64{"a": 0}); !IsCode(err, "forbidden") || len(o.lost) > 0 {
+	if o, err := b.follow(t, map[string]uint64{"a": 0}); !api.IsCode(err, "forbidden") || len(o.lost) > 0 {
 		t.Errorf("error %v", err)
 	}
 }

@@ -31,11 +31,11 @@ type Watch struct {
 
 // WatchRecords are new records of a topic, in order.
 type WatchRecords struct {
-	Topic   string   `json:"topic"`
-	FromSeq uint64   `json:"from_seq"` // the cursor before
-	ToSeq   uint64   `json:"to_seq"`   // the cursor behind
-	HeadSeq uint64   `json:"head_seq"`
-	Records []Record `json:"records"`
+	Topic   string  `json:"topic"`
+	FromSeq uint64  `json:"from_seq"` // the cursor before
+	ToSeq   uint64  `json:"to_seq"`   // the cursor behind
+	HeadSeq uint64  `json:"head_seq"`
+	Records Records `json:"records"`
 }
 
 // WatchTombstone is a range of a topic that was lost before it could be sent.

@@ -46,7 +46,7 @@ func (e *Engine) refusal(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, wal.ErrFull):
 		return api.Errorf(api.CodeThrottled, "the ingest queue is full; try again after retry_after_ms").
-			With("retry_after_ms", spread(e.drainTimeMS()))
+			After(time.Duration(spread(e.drainTimeMS())) * time.Millisecond)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}

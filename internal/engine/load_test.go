@@ -66,7 +66,7 @@ func (c *crowd) start(t *testing.T, n int) {
 				case asAPI(err, &known) && known.Code == api.CodeThrottled:
 					c.refused.Add(1)
 					c.rungAtRefusal.CompareAndSwap(0, int64(c.e.governor.State().Rung)+1)
-					time.Sleep(time.Duration(known.Detail["retry_after_ms"].(int64)) * time.Millisecond)
+					time.Sleep(known.RetryAfter)
 				default:
 					t.Error(err)
 					return

@@ -159,8 +159,8 @@ func TestAFullServerRefusesAtOnceUnlessAskedToBePatient(t *testing.T) {
 	if !asAPI(err, &known) || known.Code != api.CodeThrottled {
 		t.Fatalf("%v", err)
 	}
-	if after, ok := known.Detail["retry_after_ms"].(int64); !ok || after < 100 || after > 5000 {
-		t.Fatalf("detail %v", known.Detail)
+	if after := known.RetryAfter; after < 100*time.Millisecond || after > 5*time.Second {
+		t.Fatalf("to be tried again after %v", after)
 	}
 	if waited := time.Since(begin); waited > e.opt.IngestTimeout/2 {
 		t.Fatalf("refused only after %v", waited)

@@ -121,7 +121,7 @@ func (s *space) refusal() error {
 	free := s.free.Load()
 	return api.Errorf(api.CodeDiskFull, "the disk has %s free and %s are kept for what frees space: delete or ack records, or make the disk larger; reads, deletes and acks go on",
 		mib(free), mib(s.reserve)).
-		With("free_bytes", free).With("reserve_bytes", s.reserve).With("retry_after_ms", diskRetryAfter.Milliseconds())
+		With("free_bytes", free).With("reserve_bytes", s.reserve).After(diskRetryAfter)
 }
 
 func mib(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }

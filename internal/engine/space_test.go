@@ -85,9 +85,9 @@ func TestBelowTheReserveOnlyWritesAreRefused(t *testing.T) {
 		if !api.IsCode(err, api.CodeDiskFull) {
 			t.Fatalf("a write to %s answers %v", topic, err)
 		}
-		d := err.(*api.Error).Detail
-		if d["free_bytes"] != int64(99*mebi) || d["reserve_bytes"] != int64(100*mebi) || d["retry_after_ms"] != int64(5000) {
-			t.Errorf("detail %v", d)
+		full := err.(*api.Error)
+		if d := full.Detail; d["free_bytes"] != int64(99*mebi) || d["reserve_bytes"] != int64(100*mebi) || full.RetryAfter != 5*time.Second {
+			t.Errorf("detail %v, to be tried again after %v", d, full.RetryAfter)
 		}
 	}
 	if e.TopicExists("new") {

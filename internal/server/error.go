@@ -40,7 +40,7 @@ func (q *request) refuse(err error) {
 	h := q.w.Header()
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInsufficientStorage:
-		h["Retry-After"] = []string{strconv.Itoa(retryAfter(e))}
+		h["Retry-After"] = []string{strconv.Itoa(max(1, int(math.Ceil(e.RetryAfter.Seconds()))))}
 	case http.StatusUnauthorized:
 		h["Www-Authenticate"] = headerBearer
 		q.s.logins.add("from", remoteHost(q.r), "path", q.r.URL.Path, "why", e.Message)
@@ -52,22 +52,6 @@ func (q *request) refuse(err error) {
 	q.out = api.AppendError(q.out[:0], e)
 	// send has nothing to report for a buffered answer.
 	_ = q.send(status)
-}
-
-// retryAfter is the wait in whole seconds that goes with a 429, 503 or 507.
-func retryAfter(e *api.Error) int {
-	var ms float64
-	switch v := e.Detail["retry_after_ms"].(type) {
-	case int:
-		ms = float64(v)
-	case int64:
-		ms = float64(v)
-	case uint64:
-		ms = float64(v)
-	case float64:
-		ms = v
-	}
-	return max(1, int(math.Ceil(ms/1000)))
 }
 
 // leaveBody decides what becomes of a body that nobody read to its end.

@@ -18,7 +18,8 @@ const (
 )
 
 // Append stores messages in order. Neighbours without an idempotency key share
-// a write, which is all or none; one with a key has its own.
+// a write, which is all or none; one with a key has a write of its own, many of which
+// are one request where the service can.
 func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -34,6 +35,7 @@ type appending struct {
 	b       *Backend
 	msgs    []backend.Message
 	out     []backend.Appended
+	keyed   bool // of what is gathered: each has a key of its own; false: none has one
 	records []api.Record
 	index   []int // which message each of records is
 	bytes   int
@@ -48,15 +50,14 @@ func (a *appending) run(ctx context.Context) error {
 			a.lost(i, err)
 			continue
 		}
-		if m.IdempotencyKey != "" || len(a.records) == maxWriteRecords || a.bytes+r.Size() > maxWriteBytes {
-			a.flush(ctx, "")
+		keyed := m.IdempotencyKey != ""
+		if keyed != a.keyed || len(a.records) == maxWriteRecords || a.bytes+r.Size() > maxWriteBytes {
+			a.flush(ctx)
 		}
+		a.keyed = keyed
 		a.records, a.index, a.bytes = append(a.records, r), append(a.index, i), a.bytes+r.Size()
-		if m.IdempotencyKey != "" {
-			a.flush(ctx, shortKey(m.IdempotencyKey))
-		}
 	}
-	a.flush(ctx, "")
+	a.flush(ctx)
 	return a.first
 }
 
@@ -67,25 +68,88 @@ func (a *appending) lost(i int, err error) {
 	}
 }
 
-// flush writes what is gathered. Behind an error nothing more is sent, so that
-// what is stored is a beginning of the batch; invalid messages are left out of it.
-func (a *appending) flush(ctx context.Context, key string) {
-	if len(a.records) == 0 {
-		return
+// flush writes what is gathered.
+func (a *appending) flush(ctx context.Context) {
+	switch {
+	case len(a.records) == 0:
+	case a.keyed:
+		a.each(ctx)
+	default:
+		a.store(ctx, &api.WriteRequest{Records: a.records}, a.index)
 	}
+	a.records, a.index, a.bytes = nil, nil, 0 // the service may still read them
+}
+
+// store makes one write of the messages in index. Behind an error nothing more is
+// sent; invalid messages are left out of that.
+func (a *appending) store(ctx context.Context, req *api.WriteRequest, index []int) {
 	res, err := api.WriteResult{}, a.stopped()
 	if err == nil {
-		res, err = a.b.write(ctx, &api.WriteRequest{Records: a.records, IdempotencyKey: []byte(key), HasIdempotencyKey: key != ""})
-		err = a.b.fail(err, true)
+		res, err = a.b.write(ctx, req)
 	}
-	for n, i := range a.index {
+	a.stored(&res, err, index)
+}
+
+func (a *appending) stored(res *api.WriteResult, err error, index []int) {
+	err = a.b.fail(err, true)
+	for n, i := range index {
 		if err != nil {
 			a.lost(i, err)
 			continue
 		}
 		a.out[i] = backend.Appended{ID: formatSeq(res.FirstSeq + uint64(n)), Deduped: res.Deduped}
 	}
-	a.records, a.index, a.bytes = nil, nil, 0 // the service may still read them
+}
+
+// eachWriter is a Service that makes many writes to one topic in one request, each
+// with an outcome of its own. errors.ErrUnsupported: it cannot now, nothing was sent.
+type eachWriter interface {
+	WriteEach(ctx context.Context, name string, reqs []api.WriteRequest) ([]api.WriteOutcome, error)
+}
+
+// minEach is from how many writes on one request is dearer to open than saved.
+const minEach = 4
+
+// each makes a write of each record, under its message's key. The first of an absent
+// topic is by itself, for it makes the topic.
+func (a *appending) each(ctx context.Context) {
+	reqs := make([]api.WriteRequest, len(a.records))
+	for n := range reqs {
+		reqs[n] = api.WriteRequest{
+			Records: a.records[n : n+1], IdempotencyKey: []byte(shortKey(a.msgs[a.index[n]].IdempotencyKey)), HasIdempotencyKey: true,
+		}
+	}
+	n := 0
+	if a.b.absent.Load() {
+		a.store(ctx, &reqs[n], a.index[n:n+1])
+		n++
+	}
+	if w, ok := a.b.svc.(eachWriter); ok && len(reqs)-n >= minEach && a.stopped() == nil {
+		n += a.together(ctx, w, reqs[n:], a.index[n:])
+	}
+	for ; n < len(reqs); n++ {
+		a.store(ctx, &reqs[n], a.index[n:n+1])
+	}
+}
+
+// together makes the writes in one request, if it can, and returns how many it made.
+func (a *appending) together(ctx context.Context, w eachWriter, reqs []api.WriteRequest, index []int) int {
+	no := false
+	for n := range reqs {
+		reqs[n].Create = &no
+	}
+	out, err := w.WriteEach(ctx, a.b.opt.Topic, reqs)
+	if err != nil {
+		return 0
+	}
+	for n := range out {
+		if api.IsCode(out[n].Err, api.CodeTopicNotFound) {
+			a.store(ctx, &reqs[n], index[n:n+1]) // it was deleted meanwhile
+			continue
+		}
+		a.stored(&out[n].WriteResult, out[n].Err, index[n:n+1])
+	}
+	return len(out)
 }
 
 // stopped returns an error if an earlier write of the same Append failed.
@@ -106,15 +170,22 @@ func (b *Backend) write(ctx context.Context, req *api.WriteRequest) (api.WriteRe
 // writeTo writes to a topic. The configuration goes along only once the topic
 // is known to be absent: with it the call needs more rights.
 func (b *Backend) writeTo(ctx context.Context, name string, req *api.WriteRequest, queue bool) (api.WriteResult, error) {
-	no := false
-	req.Create, req.Config = &no, nil
-	res, err := b.svc.Write(ctx, name, req)
-	if !api.IsCode(err, api.CodeTopicNotFound) {
-		return res, err
+	own := name == b.opt.Topic
+	if !own || !b.absent.Load() {
+		no := false
+		req.Create, req.Config = &no, nil
+		res, err := b.svc.Write(ctx, name, req)
+		if !api.IsCode(err, api.CodeTopicNotFound) {
+			return res, err
+		}
 	}
 	yes, cfg := true, b.configFor(queue)
 	req.Create, req.Config = &yes, &cfg
-	return b.svc.Write(ctx, name, req)
+	res, err := b.svc.Write(ctx, name, req)
+	if own && err == nil {
+		b.absent.Store(false)
+	}
+	return res, err
 }
 
 // shortKey makes a key that the contract takes.

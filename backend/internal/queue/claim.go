@@ -124,7 +124,7 @@ func (b *Backend) claimOnce(ctx context.Context, req *backend.ClaimRequest) (bac
 }
 
 // lease makes one claim, creating the queue if it is absent.
-func (b *Backend) lease(ctx context.Context, req *backend.ClaimRequest, limit int) ([]Job, time.Time, error) {
+func (b *Backend) lease(ctx context.Context, req *backend.ClaimRequest, limit int) ([]api.HeldJob, time.Time, error) {
 	call := api.ClaimRequest{Node: req.Consumer, Max: max(limit, 1), LeaseMS: leaseMS(req.ReclaimAfter), HasLease: true}
 	if err := api.CheckClaim(&call, &b.opt.Limits); err != nil {
 		return nil, time.Time{}, err
@@ -150,7 +150,7 @@ func leaseMS(d time.Duration) uint64 {
 	return uint64(min(max(d.Milliseconds(), api.MinLeaseMS), api.MaxLeaseMS))
 }
 
-func delivery(j *Job, consumer string, since time.Time) *backend.Delivery {
+func delivery(j *api.HeldJob, consumer string, since time.Time) *backend.Delivery {
 	d := &backend.Delivery{
 		Lease:    backend.Lease{ID: formatSeq(j.Seq), Token: j.Lease, Consumer: consumer, Attempt: int(j.Deliveries), Since: since},
 		Enqueued: at(j.TS),

@@ -71,7 +71,11 @@ func encodeRecord(data []byte, headers map[string]string) (api.Record, error) {
 	if n := len(data) - 1; n > 0 && data[n] == '\n' {
 		line = data[:n]
 	}
+	_, asIs := headers[backend.HeaderJSON]
+	delete(headers, backend.HeaderJSON)
 	switch {
+	case asIs && json.Valid(data):
+		r.Data = slices.Clone(data)
 	case isValue(line):
 		r.Data = slices.Clone(line)
 		if len(line) < len(data) {

@@ -36,7 +36,7 @@ func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string
 		return err
 	}
 	defer leave()
-	lost, err := b.settleOne(ctx, d, Settle{Kind: api.SettleExtend, Lease: max(time.Duration(b.reclaimAfter.Load()), moveLease)})
+	lost, err := b.settleOne(ctx, d, api.Settlement{Kind: api.SettleExtend, Lease: max(time.Duration(b.reclaimAfter.Load()), moveLease)})
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (b *Backend) moveDead(ctx context.Context, d *backend.Delivery, holder, to 
 		return letter, fmt.Errorf("dead letter of message %s to %q: %w", d.ID, to, b.fail(err, true))
 	}
 	letter.ID = formatSeq(res.FirstSeq)
-	lost, err := b.settleOne(ctx, d, Settle{Kind: api.SettleAck})
+	lost, err := b.settleOne(ctx, d, api.Settlement{Kind: api.SettleAck})
 	if err == nil && lost {
 		err = backend.ErrOutcomeUnknown
 	}
@@ -73,7 +73,7 @@ func (b *Backend) moveDead(ctx context.Context, d *backend.Delivery, holder, to 
 	return letter, nil
 }
 
-func (b *Backend) settleOne(ctx context.Context, d *backend.Delivery, call Settle) (lost bool, err error) {
+func (b *Backend) settleOne(ctx context.Context, d *backend.Delivery, call api.Settlement) (lost bool, err error) {
 	seq, ok := parseSeq(d.ID)
 	if !ok {
 		return false, badLease(d.ID)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/api"
@@ -25,7 +24,7 @@ func translate(err error, write bool) error {
 	case api.CodeNotAQueue:
 		return fmt.Errorf("%w: %w; open a topic of type queue, or follow this one with a reader", backend.ErrGroupNotFound, err)
 	case api.CodeTopicFull, api.CodeThrottled, api.CodeDiskFull:
-		return &backend.FullError{Reason: backend.ReasonQueueFull, RetryAfter: retryAfter(e), Err: err}
+		return &backend.FullError{Reason: backend.ReasonQueueFull, RetryAfter: e.RetryAfter, Err: err}
 	case api.CodeForbidden:
 		return fmt.Errorf("%w: %w", backend.ErrForbidden, err)
 	case api.CodeRecordTooLarge:
@@ -49,19 +48,6 @@ func nameOfRead(err error) error {
 		}
 	}
 	return backend.ErrUnavailable
-}
-
-// retryAfter reads what the server asks to wait; 0 if it does not say.
-func retryAfter(e *api.Error) time.Duration {
-	switch ms := e.Detail["retry_after_ms"].(type) {
-	case float64:
-		return time.Duration(ms) * time.Millisecond
-	case int64:
-		return time.Duration(ms) * time.Millisecond
-	case int:
-		return time.Duration(ms) * time.Millisecond
-	}
-	return 0
 }
 
 // badLease is a lease that this package has not made.

@@ -32,28 +32,10 @@ type Service interface {
 	Topic(ctx context.Context, name string) (api.TopicState, error)
 	PutTopic(ctx context.Context, name string, cfg api.Config) error
 	Write(ctx context.Context, name string, req *api.WriteRequest) (api.WriteResult, error)
-	Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]Job, error)
-	Settle(ctx context.Context, name string, req *Settle) (skipped []uint64, err error)
+	Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]api.HeldJob, error)
+	Settle(ctx context.Context, name string, req *api.Settlement) (skipped []uint64, err error)
 	Diff(ctx context.Context, name string, req *api.DiffRequest) ([]api.Record, api.DiffResult, error)
 	Delete(ctx context.Context, name string, req *api.DeleteRequest) (deleted uint64, err error)
-}
-
-// Job is one claimed record; it is the receiver's.
-type Job struct {
-	api.Record
-	Lease      string // the service's fence, opaque
-	Deliveries uint64
-}
-
-// Settle is an ack, a nack or an extension of jobs that one node holds.
-type Settle struct {
-	Kind       api.SettleKind
-	Node       string
-	Seqs       []uint64
-	Leases     []string // one for each of Seqs
-	Delay      time.Duration
-	NotStarted bool
-	Lease      time.Duration
 }
 
 // Options are what a Backend is made with.
@@ -80,6 +62,7 @@ type Backend struct {
 	cancel context.CancelFunc
 	calls  sync.WaitGroup
 
+	absent       atomic.Bool  // the topic was, when it was last looked for, and nothing has been written since
 	reclaimAfter atomic.Int64 // of the last claim, nanoseconds
 	idle         idle
 	errs         lastErrors
@@ -115,9 +98,11 @@ func New(ctx context.Context, svc Service, opt Options) (*Backend, error) {
 	b.idle.init()
 	look, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	if st, err := svc.Topic(look, opt.Topic); err == nil {
+	st, err := svc.Topic(look, opt.Topic)
+	if err == nil {
 		b.info.Durability = st.Config.Durability.String()
 	}
+	b.absent.Store(api.IsCode(err, api.CodeTopicNotFound))
 	return b, ctx.Err()
 }
 

@@ -15,7 +15,7 @@ const maxSettle = 1000
 
 // Ack completes deliveries. Every lease is checked.
 func (b *Backend) Ack(ctx context.Context, leases []backend.Lease) (lost []string, err error) {
-	lost, err = b.settle(ctx, leases, Settle{Kind: api.SettleAck})
+	lost, err = b.settle(ctx, leases, api.Settlement{Kind: api.SettleAck})
 	if err == nil {
 		b.errs.forget(leases)
 	}
@@ -24,7 +24,7 @@ func (b *Backend) Ack(ctx context.Context, leases []backend.Lease) (lost []strin
 
 // Extend keeps leases for d, which is clamped to 100 ms … 24 h.
 func (b *Backend) Extend(ctx context.Context, leases []backend.Lease, d time.Duration) (lost []string, err error) {
-	return b.settle(ctx, leases, Settle{Kind: api.SettleExtend, Lease: d})
+	return b.settle(ctx, leases, api.Settlement{Kind: api.SettleExtend, Lease: d})
 }
 
 // Nack gives deliveries back, those with the same delay in one call. A delay is
@@ -45,7 +45,7 @@ func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []st
 		b.errs.put(r.ID, r.Error)
 	}
 	for i, h := range order {
-		gone, err := b.settle(ctx, groups[h], Settle{Kind: api.SettleNack, Delay: h.delay, NotStarted: h.notStarted})
+		gone, err := b.settle(ctx, groups[h], api.Settlement{Kind: api.SettleNack, Delay: h.delay, NotStarted: h.notStarted})
 		lost = append(lost, gone...)
 		if err != nil && i > 0 {
 			// A repeat finds the leases of the calls before gone, and has to know why.
@@ -60,7 +60,7 @@ func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []st
 }
 
 // settle makes the calls for leases, which may belong to several consumers.
-func (b *Backend) settle(ctx context.Context, leases []backend.Lease, how Settle) (lost []string, err error) {
+func (b *Backend) settle(ctx context.Context, leases []backend.Lease, how api.Settlement) (lost []string, err error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,101 @@
+package queue_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// counted puts a proxy in front of the host's server that counts requests; sockets
+// says whether it lets a WebSocket through.
+func (h *host) counted(t *testing.T, sockets bool) (front *host, requests *atomic.Int64) {
+	t.Helper()
+	requests = new(atomic.Int64)
+	forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: h.addr})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		if r.Header.Get("Upgrade") != "" && !sockets {
+			http.Error(w, "no upgrades here", http.StatusBadRequest)
+			return
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return &host{t: t, kind: "http", addr: s.Listener.Addr().String()}, requests
+}
+
+func keyedMessages(from, to int) (msgs []backend.Message) {
+	for i := from; i < to; i++ {
+		msgs = append(msgs, backend.Message{Data: fmt.Append(nil, "m", i), IdempotencyKey: fmt.Sprint("key ", i)})
+	}
+	return msgs
+}
+
+func TestABatchWithKeysIsOneRequest(t *testing.T) {
+	t.Setenv("WEIR_TEST_PRESSURE", "0")
+	h := &host{t: t, kind: "http"}
+	h.serve("")
+	for _, c := range []struct {
+		sockets bool
+		most    int64
+	}{{true, 1}, {false, 101}} { // through a proxy without WebSockets as many as before, and the one that finds out
+		front, requests := h.counted(t, c.sockets)
+		b := front.open(fresh())
+		if _, err := b.Append(t.Context(), append(keyedMessages(0, 1), keyedMessages(50, 52)...)); err != nil {
+			t.Fatal(err)
+		}
+		requests.Store(0)
+		got, err := b.Append(t.Context(), keyedMessages(0, 100))
+		if err != nil || requests.Load() > c.most {
+			t.Errorf("100 messages with keys took %d requests, want at most %d; %v", requests.Load(), c.most, err)
+		}
+		for i, r := range got {
+			if known := i == 0 || i == 50 || i == 51; r.Deduped != known || r.Err != nil || r.ID == "" {
+				t.Errorf("message %d: %+v", i, r)
+			}
+		}
+		s, err := b.Stats(t.Context())
+		if err != nil || s.XLen != 100 {
+			t.Errorf("%d messages are stored, want 100; %v", s.XLen, err)
+		}
+	}
+}
+
+// Messages of both kinds in one batch keep their order, invalid ones are left out,
+// and a topic that is not there is made.
+func TestABatchMayHaveKeysForSomeMessages(t *testing.T) {
+	everywhere(t, func(t *testing.T, h *host) {
+		b := h.open(fresh())
+		var msgs []backend.Message
+		for i := range 40 {
+			m := backend.Message{Data: fmt.Append(nil, i)}
+			if i%20 >= 7 {
+				m.IdempotencyKey = fmt.Sprint(i)
+			}
+			msgs = append(msgs, m)
+		}
+		msgs[12].Priority = 99
+		got, err := b.Append(t.Context(), msgs)
+		if err == nil || got[12].Err == nil {
+			t.Fatalf("the invalid message: %+v, %v", got[12], err)
+		}
+		claimed := take(t, b, func(r *backend.ClaimRequest) { r.Max = 50 }).Deliveries
+		if len(claimed) != 39 {
+			t.Fatalf("%d messages are stored, want 39", len(claimed))
+		}
+		for n, d := range claimed {
+			if n >= 12 {
+				n++
+			}
+			if string(d.Data) != fmt.Sprint(n) || d.ID != got[n].ID {
+				t.Fatalf("message %d is %q with the ID %s, want the ID %s", n, d.Data, d.ID, got[n].ID)
+			}
+		}
+	})
+}

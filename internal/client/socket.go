@@ -1,0 +1,160 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/api"
+)
+
+// errNotSent is the outcome of a write behind one that failed.
+var errNotSent = fmt.Errorf("%w: not sent, because a write before it failed", backend.ErrUnavailable)
+
+// WriteEach makes many writes, each with a result of its own, in one request: they
+// travel over a WebSocket, one behind the other, and the server answers them in order.
+// Once a write has failed for a reason that may pass, what is not on its way is not
+// sent. errors.ErrUnsupported means that the socket could not be opened and nothing
+// was sent.
+func (c *Client) WriteEach(ctx context.Context, topic string, writes []api.WriteRequest) ([]api.WriteOutcome, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
+	}
+	limited, cancel := context.WithCancelCause(ctx)
+	silence := time.AfterFunc(callTimeout, func() { cancel(errSilent) })
+	s := &series{conn: conn, topic: topic, writes: writes, out: make([]api.WriteOutcome, len(writes)), silence: silence}
+	var sender sync.WaitGroup
+	sender.Go(func() { s.send(limited) })
+	err = s.receive(limited)
+	silence.Stop()
+	cancel(nil)
+	switch {
+	case err == nil:
+		_ = conn.Close(websocket.StatusNormalClosure, "") // all is answered
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case context.Cause(limited) == errSilent:
+		err = errSilent
+	}
+	_ = conn.CloseNow()
+	sender.Wait()
+	return s.outcomes(err), nil
+}
+
+// dial opens a socket.
+func (c *Client) dial(ctx context.Context) (*websocket.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	opt := websocket.DialOptions{HTTPClient: c.http, HTTPHeader: http.Header{}}
+	c.authorize(opt.HTTPHeader)
+	conn, resp, err := websocket.Dial(ctx, c.base+"/v0/ws", &opt)
+	if err != nil {
+		return nil, hideURL(err)
+	}
+	c.noteDate(resp.Header)
+	conn.SetReadLimit(maxErrorBytes)
+	return conn, nil
+}
+
+// series is the writes of one socket.
+type series struct {
+	conn    *websocket.Conn
+	topic   string
+	writes  []api.WriteRequest
+	silence *time.Timer // ends the series if no answer comes
+
+	mu       sync.Mutex
+	out      []api.WriteOutcome
+	known    int  // how many are answered: the first ones
+	sent     int  // how many may have reached the server
+	stopping bool // nothing more is to be sent
+}
+
+func (s *series) send(ctx context.Context) {
+	var msg []byte
+	for i := range s.writes {
+		s.mu.Lock()
+		if s.stopping {
+			s.mu.Unlock()
+			return
+		}
+		s.sent = i + 1
+		s.mu.Unlock()
+		msg = strconv.AppendInt(append(msg[:0], `{"op":"publish","return_seqs":false,"request_id":`...), int64(i), 10)
+		msg = api.AppendString(append(msg, `,"topic":`...), s.topic)
+		at := len(msg)
+		msg = appendWrite(msg, &s.writes[i])
+		msg[at] = ',' // its members belong into this object
+		if s.conn.Write(ctx, websocket.MessageText, msg) != nil {
+			return // receive finds out
+		}
+	}
+}
+
+// receive reads answers until there is one for everything that was sent.
+func (s *series) receive(ctx context.Context) error {
+	for {
+		_, text, err := s.conn.Read(ctx)
+		if err != nil {
+			return err
+		}
+		var a answer
+		if err := json.Unmarshal(text, &a); err != nil {
+			return fmt.Errorf("an answer is not what /v0 says: %w", err)
+		}
+		if done, err := s.take(&a); done || err != nil {
+			return err
+		}
+		s.silence.Reset(callTimeout)
+	}
+}
+
+// answer is what the server says to a publish, or an error.
+type answer struct {
+	Op        string `json:"op"`
+	RequestID *int   `json:"request_id"`
+	writeResult
+	wireError
+}
+
+// take notes an answer; done says that it was the last one.
+func (s *series) take(a *answer) (done bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case a.Op == "error" && a.RequestID == nil:
+		return false, fmt.Errorf("the server ended the socket: %v", a.wireError.noun(""))
+	case a.Op != "ack" && a.Op != "error":
+		return false, nil
+	case a.RequestID == nil || *a.RequestID != s.known || s.known >= s.sent:
+		return false, errors.New("the answers are not in the order of the writes")
+	}
+	o := &s.out[s.known]
+	o.WriteResult = a.writeResult.noun()
+	if a.Op == "error" {
+		o.Err = a.wireError.noun("")
+		s.stopping = s.stopping || Retryable(o.Err)
+	}
+	s.known++
+	return s.known == len(s.writes) || s.stopping && s.known == s.sent, nil
+}
+
+// outcomes says what became of each write; err is why there are no more answers.
+func (s *series) outcomes(err error) []api.WriteOutcome {
+	for i := s.known; i < len(s.out); i++ {
+		s.out[i].Err = errNotSent
+		if i < s.sent {
+			s.out[i].Err = &Unreachable{Err: err}
+		}
+	}
+	return s.out
+}

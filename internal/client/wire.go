@@ -1,0 +1,197 @@
+package client
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// What goes over the wire, where the nouns of package api do not say it themselves:
+// requests are appended, answers are read leniently, for a server may be newer.
+
+// appendWrite appends the body of a write. Data and meta of the records are JSON.
+func appendWrite(b []byte, w *api.WriteRequest) []byte {
+	b = append(b, `{"records":[`...)
+	for i := range w.Records {
+		r := &w.Records[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(b, `{"data":`...), r.Data...)
+		if r.HasTag {
+			b = api.AppendString(append(b, `,"tag":`...), r.Tag)
+		}
+		if len(r.Meta) > 0 {
+			b = append(append(b, `,"meta":`...), r.Meta...)
+		}
+		b = append(b, '}')
+	}
+	b = append(b, ']')
+	if w.HasIdempotencyKey {
+		b = api.AppendString(append(b, `,"idempotency_key":`...), w.IdempotencyKey)
+	}
+	if w.Create != nil {
+		b = strconv.AppendBool(append(b, `,"create":`...), *w.Create)
+	}
+	if w.Config != nil {
+		b = appendConfig(append(b, `,"config":`...), w.Config)
+	}
+	return append(b, '}')
+}
+
+// sizeOfWrite is about what appendWrite needs.
+func sizeOfWrite(w *api.WriteRequest) int {
+	n := 512 + len(w.IdempotencyKey)
+	for i := range w.Records {
+		n += w.Records[i].Size() + len(w.Records[i].Tag) + len(`{"data":,"tag":"","meta":},`)
+	}
+	return n
+}
+
+// appendConfig appends what weir's own programs set of a configuration. All else is
+// left to the server's defaults.
+func appendConfig(b []byte, c *api.Config) []byte {
+	b = append(append(b, `{"type":"`...), c.Type.String()...)
+	b = append(append(b, `","durability":"`...), c.Durability.String()...)
+	b = append(b, '"')
+	if c.IdempotencyWindowMS > 0 {
+		b = strconv.AppendUint(append(b, `,"idempotency_window_ms":`...), c.IdempotencyWindowMS, 10)
+	}
+	if c.LeasesDurable {
+		b = append(b, `,"leases_durable":true`...)
+	}
+	return append(b, '}')
+}
+
+// topicState is the answer to GET topic; names that this weir does not know are
+// left out.
+type topicState struct {
+	Topic       string `json:"topic"`
+	Type        string `json:"type"`
+	HeadSeq     uint64 `json:"head_seq"`
+	EarliestSeq uint64 `json:"earliest_seq"`
+	Count       uint64 `json:"count"`
+	Config      struct {
+		Type                string `json:"type"`
+		Durability          string `json:"durability"`
+		IdempotencyWindowMS uint64 `json:"idempotency_window_ms"`
+		LeaseMS             uint64 `json:"lease_ms"`
+		MaxDeliveries       uint64 `json:"max_deliveries"`
+		DeadLetter          string `json:"dead_letter"`
+		LeasesDurable       bool   `json:"leases_durable"`
+		TTLMS               uint64 `json:"ttl_ms"`
+		CapRecords          uint64 `json:"cap_records"`
+		CapBytes            uint64 `json:"cap_bytes"`
+		Discard             string `json:"discard"`
+	} `json:"config"`
+	Queue struct {
+		Ready        uint64 `json:"ready"`
+		InFlight     uint64 `json:"in_flight"`
+		DeadLettered uint64 `json:"dead_lettered"`
+	} `json:"queue"`
+}
+
+func (t *topicState) noun() api.TopicState {
+	c := &t.Config
+	out := api.TopicState{
+		Topic: t.Topic, Queue: api.QueueCounters(t.Queue),
+		TopicCounters: api.TopicCounters{HeadSeq: t.HeadSeq, EarliestSeq: t.EarliestSeq, Count: t.Count},
+		Config: api.Config{
+			TTLMS: c.TTLMS, CapRecords: c.CapRecords, CapBytes: c.CapBytes, IdempotencyWindowMS: c.IdempotencyWindowMS, LeaseMS: c.LeaseMS,
+			MaxDeliveries: c.MaxDeliveries, DeadLetter: c.DeadLetter, HasDeadLetter: c.DeadLetter != "", LeasesDurable: c.LeasesDurable,
+		},
+	}
+	if t.Type == "queue" || c.Type == "queue" {
+		out.Config.Type = api.TypeQueue
+	}
+	if c.Discard == "reject" {
+		out.Config.Discard = api.DiscardReject
+	}
+	out.Config.Durability, _ = api.ParseDurability(c.Durability)
+	return out
+}
+
+// writeResult is the answer to a write.
+type writeResult struct {
+	FirstSeq uint64 `json:"first_seq"`
+	LastSeq  uint64 `json:"last_seq"`
+	HeadSeq  uint64 `json:"head_seq"`
+	Count    int    `json:"count"`
+	Created  bool   `json:"created"`
+	Deduped  bool   `json:"deduped"`
+}
+
+func (r *writeResult) noun() api.WriteResult {
+	return api.WriteResult{FirstSeq: r.FirstSeq, LastSeq: r.LastSeq, HeadSeq: r.HeadSeq, Count: r.Count, Created: r.Created, Deduped: r.Deduped}
+}
+
+// wireError is what every error of the contract says.
+type wireError struct {
+	Code    api.Code       `json:"code"`
+	Message string         `json:"message"`
+	Detail  map[string]any `json:"detail"`
+}
+
+// noun makes the error of it; retry is the header Retry-After.
+func (e *wireError) noun(retry string) *api.Error {
+	after := retryAfter(retry, e.Detail[api.DetailRetryAfter])
+	delete(e.Detail, api.DetailRetryAfter)
+	return &api.Error{Code: e.Code, Message: printable(e.Message), Detail: e.Detail, RetryAfter: after}
+}
+
+// record is one record read; the pointers are nil where it has none.
+type record struct {
+	Seq  uint64          `json:"$seq"`
+	TS   int64           `json:"$ts"` // Unix ms
+	Node *string         `json:"$node"`
+	Tag  *string         `json:"$tag"`
+	Data json.RawMessage `json:"data"`
+	Meta json.RawMessage `json:"meta"`
+}
+
+func (r *record) noun() api.Record {
+	out := api.Record{Seq: r.Seq, TS: r.TS, Data: r.Data, Meta: r.Meta}
+	if r.Node != nil {
+		out.Node, out.HasNode = []byte(*r.Node), true
+	}
+	if r.Tag != nil {
+		out.Tag, out.HasTag = []byte(*r.Tag), true
+	}
+	return out
+}
+
+func nouns(records []record) []api.Record {
+	out := make([]api.Record, len(records))
+	for i := range records {
+		out[i] = records[i].noun()
+	}
+	return out
+}
+
+// Records are the records of a frame.
+type Records []api.Record
+
+// UnmarshalJSON reads them as a server sends them.
+func (r *Records) UnmarshalJSON(text []byte) error {
+	var wire []record
+	err := json.Unmarshal(text, &wire)
+	*r = nouns(wire)
+	return err
+}
+
+type tombstone struct {
+	GapFrom        uint64              `json:"gap_from"`
+	GapTo          uint64              `json:"gap_to"`
+	Reason         api.TombstoneReason `json:"reason"`
+	MissedEstimate uint64              `json:"missed_estimate"`
+	EarliestSeq    uint64              `json:"earliest_seq"`
+	HeadSeq        uint64              `json:"head_seq"`
+}
+
+// job is one claimed job.
+type job struct {
+	record
+	LeaseID    string `json:"lease_id"`
+	Deliveries uint64 `json:"deliveries"`
+}

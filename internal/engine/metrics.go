@@ -133,7 +133,8 @@ type TopicRow struct {
 	Topic string
 	Queue bool
 	api.TopicCounters
-	Jobs api.QueueCounters
+	Jobs     api.QueueCounters
+	Produced Produced
 }
 
 // TopicRows returns at most max rows in name order, of the topics that allowed
@@ -155,7 +156,7 @@ func (e *Engine) TopicRows(max int, allowed func(string) bool) ([]TopicRow, bool
 		}
 		r := TopicRow{Topic: t.Name, Queue: t.q != nil, TopicCounters: t.counters()}
 		if r.Queue {
-			r.Jobs = t.jobs(e.leaseClock())
+			r.Jobs, r.Produced = t.jobs(e.leaseClock()), t.produced.read()
 		}
 		t.mu.Unlock()
 		rows = append(rows, r)

@@ -17,7 +17,8 @@ import (
 type entry struct {
 	mu sync.Mutex
 	topic.Topic
-	q *queue.Queue // nil unless it is a queue
+	q        *queue.Queue // nil unless it is a queue
+	produced *produced    // nil unless it is a queue
 
 	created   atomic.Bool // false until its creation is durable
 	dropped   bool        // its end is in the log

@@ -266,6 +266,6 @@ func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (ap
 // ensureQueue makes the leases of a queue topic.
 func (t *entry) ensureQueue() {
 	if t.Config.Type == api.TypeQueue && t.q == nil {
-		t.q = queue.New()
+		t.q, t.produced = queue.New(), new(produced)
 	}
 }

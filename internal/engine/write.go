@@ -100,8 +100,11 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 	}()
 	for {
 		w.deduped = false // the next look may find no topic at all
-		_, err := e.changeFound(func() (*entry, error) { return e.lockForWrite(name, req) },
+		t, err := e.changeFound(func() (*entry, error) { return e.lockForWrite(name, req) },
 			func(t *entry) (ticket, error) { return e.planWrite(t, &w) })
+		if t != nil && (err == nil || !w.deduped) {
+			t.produced.count(w.n, err)
+		}
 		if err == nil {
 			break
 		}

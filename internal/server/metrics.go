@@ -165,6 +165,8 @@ func (m *metrics) collectDisk(n *engine.Metrics, gauge func(string, float64, ...
 	gauge("weir_writable", number(n.Writable))
 }
 
+const producedFor = "weir" // label queue_type
+
 func (m *metrics) collectTopics(put func(prometheus.ValueType, string, float64, ...string)) {
 	gauge := func(name string, v float64, labels ...string) { put(prometheus.GaugeValue, name, v, labels...) }
 	count := func(name string, v int64, labels ...string) {
@@ -185,7 +187,11 @@ func (m *metrics) collectTopics(put func(prometheus.ValueType, string, float64, 
 			gauge("weir_topic_queue_ready", float64(r.Jobs.Ready), r.Topic)
 			gauge("weir_topic_queue_in_flight", float64(r.Jobs.InFlight), r.Topic)
 			gauge("sse_queue_depth", float64(r.Count), r.Topic)
-			m.s.produced.collect(r.Topic, count)
+			count("sse_queue_produce_attempts_total", r.Produced.Attempts, producedFor, r.Topic)
+			count("sse_queue_produce_success_total", r.Produced.Stored, producedFor, r.Topic)
+			for i, n := range r.Produced.Failed { // zeroes too: a rate has to see the first event
+				count("sse_queue_produce_failures_total", n, producedFor, r.Topic, engine.ProduceReasons[i])
+			}
 		}
 	}
 	gauge("weir_topic_metrics_truncated", number(more))

@@ -70,7 +70,6 @@ type Server struct {
 	running   atomic.Int64 // requests being answered, streams left out
 	streams   streams
 	throttles throttles
-	produced  production
 	inflight  gauge         // bytes of bodies
 	large     chan struct{} // holds the large write that is with the engine
 	requests  sync.Pool

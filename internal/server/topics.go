@@ -45,7 +45,6 @@ func (q *request) deleteTopic() error {
 	if err != nil {
 		return err
 	}
-	q.s.produced.forget(q.topic())
 	if q.key.limited() {
 		res.RoutersRemoved = slices.DeleteFunc(res.RoutersRemoved, func(name string) bool { return !q.key.allows(name) })
 	}

@@ -52,19 +52,9 @@ func (q *request) postWrite() error {
 	return q.send(status)
 }
 
-// append writes a batch whose body has size bytes, and counts it.
-func (s *Server) append(ctx context.Context, eng *engine.Engine, name string, w *api.WriteRequest, size int) (api.WriteResult, error) {
-	n := len(w.Records)
-	res, err := s.commit(ctx, eng, name, w, size)
-	if err == nil || eng.TopicExists(name) { // what is written to any name must not fill the memory
-		s.produced.count(name, n, err)
-	}
-	return res, err
-}
-
-// commit hands a batch to the engine. The engine needs a large one some more times
+// append hands a batch, whose body has size bytes, to the engine. The engine needs a large one some more times
 // in memory, so these go one at a time.
-func (s *Server) commit(ctx context.Context, eng *engine.Engine, name string, w *api.WriteRequest, size int) (api.WriteResult, error) {
+func (s *Server) append(ctx context.Context, eng *engine.Engine, name string, w *api.WriteRequest, size int) (api.WriteResult, error) {
 	if size < largeWrite {
 		return eng.Write(ctx, name, w)
 	}

@@ -35,7 +35,7 @@ unit() { go test . ./config ./telemetry ./backend/... ./internal/... ./cmd/...; 
 race() { go test -race -timeout 15m ./internal/... ./cmd/...; }
 
 # sweep tries every crash point and every damage of the engine and the store, of which race tries a part.
-sweep() { driven -run 'TestSweep|TestRot|TestFlipped' ./internal/engine ./internal/store; }
+sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestASegmentWithAnyDamaged|TestADamagedManifest' ./internal/engine ./internal/store; }
 
 # library is the library in one process, beside every server there is: the suite
 # that all backends pass, the faults of Redis, and in the root the layout test. Its

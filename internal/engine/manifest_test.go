@@ -226,7 +226,7 @@ func TestADamagedManifestCostsNothing(t *testing.T) {
 			im, want := build(t)
 			file := im.manifest()
 			n, started := 0, 0
-			for _, r := range rots(file, im[file], 1) {
+			for _, r := range rots(file, im[file], sweepShare) {
 				for _, repair := range []bool{false, true} {
 					n++
 					ok, err := r.checkManifest(im, want, repair)
@@ -239,7 +239,7 @@ func TestADamagedManifestCostsNothing(t *testing.T) {
 				}
 			}
 			t.Logf("%d damages, %d starts went well", n, started)
-			if n < 300 || (started > 0) != (name == "not released") {
+			if n < 300/sweepShare || (started > 0) != (name == "not released") {
 				t.Error("the damages did not meet what they should")
 			}
 		})

@@ -202,7 +202,10 @@ func TestASegmentWithAnyDamagedOperationIsSealed(t *testing.T) {
 	}
 	for i := range ops {
 		// The payload, the length, the header of the operation's group.
-		for _, where := range []int64{0, -16, -16 - 40} {
+		for n, where := range []int64{0, -16, -16 - 40} {
+			if (3*i+n)%sweepShare != 0 {
+				continue
+			}
 			t.Run(fmt.Sprintf("operation %d %v at %d", i, kindsOf(ops[i]), where), func(t *testing.T) {
 				t.Parallel()
 				sealsOver(t, i, where)

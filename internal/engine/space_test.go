@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -49,16 +50,17 @@ func TestTheDiskReserveIsTheSmallerOf192MiBAndATenth(t *testing.T) {
 		if c.total > 0 {
 			fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: uint64(c.total) * mebi, TotalBytes: uint64(c.total) * mebi})
 		}
-		e := openOn(t, fs, "a", func(o *Options) {
-			o.SegmentBytes = 0
-			o.DiskReserve = c.asked * mebi
-		})
-		if got := e.Metrics().DiskReserve; got != c.reserve*mebi || e.opt.SegmentBytes != c.segment {
-			t.Errorf("%+v: reserve %d, segment %d", c, got, e.opt.SegmentBytes)
+		got := openSpace(&Options{FS: fs, Dir: "/data", DiskReserve: c.asked * mebi}, new(atomic.Int64))
+		if got.reserve != c.reserve*mebi || got.segment != c.segment {
+			t.Errorf("%+v: reserve %d, segment %d", c, got.reserve, got.segment)
 		}
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
+	}
+	fs := vfs.NewMem()
+	setFree(fs, 500)
+	e := openOn(t, fs, "a", func(o *Options) { o.SegmentBytes, o.DiskReserve = 0, mebi })
+	defer e.Close()
+	if got := e.Metrics().DiskReserve; got != mebi || e.opt.SegmentBytes != mebi {
+		t.Errorf("an engine's reserve is %d, its segment %d", got, e.opt.SegmentBytes)
 	}
 }
 

@@ -26,7 +26,7 @@ const maxUint64 = 1<<64 - 1
 // DecodeConfig reads the body of PUT topic, laid over the defaults and clamped.
 // A body of zero bytes counts as {}. It does the checks of contract 2; those of
 // the values are CheckConfig's.
-func DecodeConfig(body []byte) (Config, *Error) {
+func DecodeConfig(body []byte) (Config, error) {
 	if len(body) == 0 {
 		return DefaultConfig(), nil
 	}
@@ -36,26 +36,15 @@ func DecodeConfig(body []byte) (Config, *Error) {
 	if !ok {
 		s.notObject()
 	}
-	s.end()
-	if s.err != nil {
-		return Config{}, s.err
-	}
-	return c, nil
+	return c, s.finish()
 }
 
 // config reads a config object; false if the value is no object.
 func (s *scanner) config() (Config, bool) {
 	c := DefaultConfig()
-	if !s.open('{') {
-		return c, false
-	}
 	var seen uint32
 	var durable, hasDurability bool
-	for {
-		name, ok := s.member()
-		if !ok {
-			break
-		}
+	if !s.object(func(name []byte) bool {
 		switch string(name) {
 		case "type":
 			if s.once(&seen, configType, "type") {
@@ -107,8 +96,11 @@ func (s *scanner) config() (Config, bool) {
 				c.DedupeNode = s.bool("dedupe_node")
 			}
 		default:
-			s.queueConfig(name, &seen, &c)
+			return s.queueConfig(name, &seen, &c)
 		}
+		return true
+	}) {
+		return c, false
 	}
 	if durable && !hasDurability {
 		c.Durability = Fsync
@@ -116,8 +108,8 @@ func (s *scanner) config() (Config, bool) {
 	return c, true
 }
 
-// queueConfig reads the fields that only queues heed, and skips unknown ones.
-func (s *scanner) queueConfig(name []byte, seen *uint32, c *Config) {
+// queueConfig reads the fields that only queues heed.
+func (s *scanner) queueConfig(name []byte, seen *uint32, c *Config) bool {
 	switch string(name) {
 	case "lease_ms":
 		if s.once(seen, configLease, "lease_ms") {
@@ -141,8 +133,9 @@ func (s *scanner) queueConfig(name []byte, seen *uint32, c *Config) {
 			c.LeasesDurable = s.bool("leases_durable")
 		}
 	default:
-		s.skip()
+		return false
 	}
+	return true
 }
 
 var (
@@ -180,7 +173,7 @@ func clampLease(ms uint64) uint64 { return min(max(ms, MinLeaseMS), MaxLeaseMS) 
 
 // CheckConfig checks the values of a config for the topic name: the dead letter
 // topic must have a valid name and, on a queue, be another topic.
-func CheckConfig(name string, c *Config) *Error {
+func CheckConfig(name string, c *Config) error {
 	switch {
 	case !c.HasDeadLetter:
 		return nil
@@ -200,7 +193,7 @@ const (
 )
 
 // CheckTopicName checks the name of a topic that is to be created.
-func CheckTopicName(name string) *Error {
+func CheckTopicName(name string) error {
 	if ValidTopicName(name) {
 		return nil
 	}

@@ -96,14 +96,13 @@ func TestConfigRefusesWrongTypes(t *testing.T) {
 }
 
 func TestDeadLetterNamesAnotherTopic(t *testing.T) {
-	check := func(topic string, typ TopicType, dead string) *Error {
+	check := func(topic string, typ TopicType, dead string) error {
 		return CheckConfig(topic, &Config{Type: typ, DeadLetter: dead, HasDeadLetter: true})
 	}
 	for _, name := range []string{"", "-x", "a b", "a/b", "a>b"} {
-		err := check("q", TypeLog, name)
-		wantError(t, err, CodeInvalidRequest, "dead_letter")
-		if err.Detail["dead_letter"] != name {
-			t.Errorf("%q: detail %v", name, err.Detail)
+		detail := wantError(t, check("q", TypeLog, name), CodeInvalidRequest, "dead_letter")
+		if detail["dead_letter"] != name {
+			t.Errorf("%q: detail %v", name, detail)
 		}
 	}
 	wantError(t, check("q", TypeQueue, "q"), CodeInvalidRequest, "itself")

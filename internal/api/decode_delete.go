@@ -7,28 +7,16 @@ const (
 
 // DecodeDelete reads the body of delete records. Whether a selector is there
 // at all is CheckDelete's.
-func DecodeDelete(body []byte) (DeleteRequest, *Error) {
+func DecodeDelete(body []byte) (DeleteRequest, error) {
 	var d DeleteRequest
 	s := scanner{b: body, index: -1}
 	s.delete(&d)
-	s.end()
-	if s.err != nil {
-		return DeleteRequest{}, s.err
-	}
-	return d, nil
+	return d, s.finish()
 }
 
 func (s *scanner) delete(d *DeleteRequest) {
-	if s.peek(); !s.open('{') {
-		s.notObject()
-		return
-	}
 	var seen uint32
-	for {
-		name, ok := s.member()
-		if !ok {
-			return
-		}
+	s.body(func(name []byte) bool {
 		switch string(name) {
 		case "before_seq":
 			if s.once(&seen, deleteBefore, "before_seq") && !s.null() {
@@ -39,9 +27,10 @@ func (s *scanner) delete(d *DeleteRequest) {
 				d.Match = s.predicate("match")
 			}
 		default:
-			s.skip()
+			return false
 		}
-	}
+		return true
+	})
 }
 
 const acceptPredicate = `["tag","Eq",value], ["tag","Glob","prefix*"], a string (with a star at its end: a Glob), or null`
@@ -81,7 +70,7 @@ func (s *scanner) predicate(field string) *Predicate {
 }
 
 // CheckDelete refuses a delete without a selector.
-func CheckDelete(d *DeleteRequest) *Error {
+func CheckDelete(d *DeleteRequest) error {
 	if !d.HasBefore && d.Match == nil {
 		return Errorf(CodeInvalidRequest, "field \"before_seq\" or \"match\" is needed; send at least one of them")
 	}

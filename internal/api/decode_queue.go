@@ -14,28 +14,16 @@ const (
 
 // DecodeClaim reads the body of a claim, defaults and clamps applied. The value
 // of node is CheckClaim's.
-func DecodeClaim(body []byte, lim *Limits) (ClaimRequest, *Error) {
+func DecodeClaim(body []byte, lim *Limits) (ClaimRequest, error) {
 	c := ClaimRequest{Max: 1}
 	s := scanner{b: body, index: -1}
 	s.claim(lim, &c)
-	s.end()
-	if s.err != nil {
-		return ClaimRequest{}, s.err
-	}
-	return c, nil
+	return c, s.finish()
 }
 
 func (s *scanner) claim(lim *Limits, c *ClaimRequest) {
-	if s.peek(); !s.open('{') {
-		s.notObject()
-		return
-	}
 	var seen uint32
-	for {
-		name, ok := s.member()
-		if !ok {
-			break
-		}
+	s.body(func(name []byte) bool {
 		switch string(name) {
 		case "node":
 			if s.once(&seen, claimNode, "node") {
@@ -50,9 +38,10 @@ func (s *scanner) claim(lim *Limits, c *ClaimRequest) {
 				c.LeaseMS, c.HasLease = clampLease(s.uint("lease_ms", maxUint64)), true
 			}
 		default:
-			s.skip()
+			return false
 		}
-	}
+		return true
+	})
 	if seen&claimNode == 0 {
 		s.missing("node", acceptNode)
 	}
@@ -61,7 +50,7 @@ func (s *scanner) claim(lim *Limits, c *ClaimRequest) {
 const acceptNode = "the name of the worker, a string that is not empty"
 
 // CheckClaim checks the node of a claim; the topic comes first (contract 18).
-func CheckClaim(c *ClaimRequest, lim *Limits) *Error {
+func CheckClaim(c *ClaimRequest, lim *Limits) error {
 	switch n := len(c.Node); {
 	case n == 0:
 		return Errorf(CodeInvalidRequest, "field \"node\" is empty; it must be %s", acceptNode)
@@ -102,7 +91,7 @@ type settleState struct {
 // first but whose slices it reuses. It does all checks before the topic's, in
 // the order of contract 18: JSON, form of the lease ids, empty node, too many
 // seqs, length of lease_ids.
-func DecodeSettle(kind SettleKind, body []byte, lim *Limits, r *SettleRequest) *Error {
+func DecodeSettle(kind SettleKind, body []byte, lim *Limits, r *SettleRequest) error {
 	*r = SettleRequest{Seqs: r.Seqs[:0], LeaseIDs: r.LeaseIDs[:0]}
 	s := scanner{b: body, index: -1}
 	st := settleState{badLease: -1, maxEntries: lim.MaxClaim}
@@ -125,15 +114,7 @@ func DecodeSettle(kind SettleKind, body []byte, lim *Limits, r *SettleRequest) *
 }
 
 func (s *scanner) settle(kind SettleKind, r *SettleRequest, st *settleState) {
-	if s.peek(); !s.open('{') {
-		s.notObject()
-		return
-	}
-	for {
-		name, ok := s.member()
-		if !ok {
-			break
-		}
+	s.body(func(name []byte) bool {
 		switch string(name) {
 		case "node":
 			if s.once(&st.seen, settleNode, "node") {
@@ -148,9 +129,10 @@ func (s *scanner) settle(kind SettleKind, r *SettleRequest, st *settleState) {
 				s.leaseIDs(r, st)
 			}
 		default:
-			s.settleExtra(kind, name, r, st)
+			return s.settleExtra(kind, name, r, st)
 		}
-	}
+		return true
+	})
 	if st.seen&settleNode == 0 {
 		s.missing("node", acceptNode)
 	}
@@ -162,8 +144,8 @@ func (s *scanner) settle(kind SettleKind, r *SettleRequest, st *settleState) {
 	}
 }
 
-// settleExtra reads the fields that only one kind knows, and skips the rest.
-func (s *scanner) settleExtra(kind SettleKind, name []byte, r *SettleRequest, st *settleState) {
+// settleExtra reads the fields that only one kind knows.
+func (s *scanner) settleExtra(kind SettleKind, name []byte, r *SettleRequest, st *settleState) bool {
 	switch {
 	case kind == SettleNack && string(name) == "delay_ms":
 		if s.once(&st.seen, settleDelay, "delay_ms") {
@@ -178,8 +160,9 @@ func (s *scanner) settleExtra(kind SettleKind, name []byte, r *SettleRequest, st
 			r.LeaseMS = clampLease(s.uint("lease_ms", maxUint64))
 		}
 	default:
-		s.skip()
+		return false
 	}
+	return true
 }
 
 const acceptSeqs = "an array of sequence numbers"

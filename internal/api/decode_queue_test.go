@@ -142,9 +142,9 @@ func TestSettleRefusesInTheOrderOfSection18(t *testing.T) {
 		t.Errorf("1000 seqs: %v", err)
 	}
 	err := DecodeSettle(SettleAck, []byte(`{"node":"w","seqs":`+many(50_000)+`}`), &lim, &r)
-	wantError(t, err, CodeBatchTooLarge, "50000")
-	if err.Detail["seqs"] != 50_000 || err.Detail["max"] != 1000 || len(r.Seqs) > 1000 {
-		t.Errorf("detail %v, %d numbers kept", err.Detail, len(r.Seqs))
+	detail := wantError(t, err, CodeBatchTooLarge, "50000")
+	if detail["seqs"] != 50_000 || detail["max"] != 1000 || len(r.Seqs) > 1000 {
+		t.Errorf("detail %v, %d numbers kept", detail, len(r.Seqs))
 	}
 }
 

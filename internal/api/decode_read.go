@@ -19,7 +19,7 @@ const maxUint32 = 1<<32 - 1
 
 // DecodeDiff reads the body of a diff, defaults and clamps applied. A body of
 // zero bytes counts as {}.
-func DecodeDiff(body []byte, lim *Limits) (DiffRequest, *Error) {
+func DecodeDiff(body []byte, lim *Limits) (DiffRequest, error) {
 	d := DiffRequest{
 		Limit:         min(DefaultDiffLimit, lim.MaxLimit),
 		IncludeMeta:   true,
@@ -30,24 +30,12 @@ func DecodeDiff(body []byte, lim *Limits) (DiffRequest, *Error) {
 	}
 	s := scanner{b: body, index: -1}
 	s.diff(lim, &d)
-	s.end()
-	if s.err != nil {
-		return DiffRequest{}, s.err
-	}
-	return d, nil
+	return d, s.finish()
 }
 
 func (s *scanner) diff(lim *Limits, d *DiffRequest) {
-	if s.peek(); !s.open('{') {
-		s.notObject()
-		return
-	}
 	var seen uint32
-	for {
-		name, ok := s.member()
-		if !ok {
-			return
-		}
+	s.body(func(name []byte) bool {
 		switch string(name) {
 		case "from_seq":
 			if s.once(&seen, diffFrom, "from_seq") {
@@ -82,9 +70,10 @@ func (s *scanner) diff(lim *Limits, d *DiffRequest) {
 				}
 			}
 		default:
-			s.skip()
+			return false
 		}
-	}
+		return true
+	})
 }
 
 // nodes reads a string or an array of strings.

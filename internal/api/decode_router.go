@@ -14,28 +14,16 @@ const (
 
 // DecodeRouter reads the body of PUT router, laid over the defaults. The names
 // in it are CheckRouter's.
-func DecodeRouter(body []byte) (RouterConfig, *Error) {
+func DecodeRouter(body []byte) (RouterConfig, error) {
 	c := RouterConfig{PreserveNode: true, PreserveTag: true, CreateDest: true}
 	s := scanner{b: body, index: -1}
 	s.router(&c)
-	s.end()
-	if s.err != nil {
-		return RouterConfig{}, s.err
-	}
-	return c, nil
+	return c, s.finish()
 }
 
 func (s *scanner) router(c *RouterConfig) {
-	if s.peek(); !s.open('{') {
-		s.notObject()
-		return
-	}
 	var seen uint32
-	for {
-		name, ok := s.member()
-		if !ok {
-			break
-		}
+	s.body(func(name []byte) bool {
 		switch string(name) {
 		case "source":
 			if s.once(&seen, routerSource, "source") {
@@ -54,9 +42,10 @@ func (s *scanner) router(c *RouterConfig) {
 				c.Guarantee = Guarantee(s.enum("guarantee", guarantees[:]))
 			}
 		default:
-			s.routerFlag(name, &seen, c)
+			return s.routerFlag(name, &seen, c)
 		}
-	}
+		return true
+	})
 	if seen&routerSource == 0 {
 		s.missing("source", "the name of a topic")
 	}
@@ -65,8 +54,8 @@ func (s *scanner) router(c *RouterConfig) {
 	}
 }
 
-// routerFlag reads the fields that are true or false, and skips unknown ones.
-func (s *scanner) routerFlag(name []byte, seen *uint32, c *RouterConfig) {
+// routerFlag reads the fields that are true or false.
+func (s *scanner) routerFlag(name []byte, seen *uint32, c *RouterConfig) bool {
 	for _, f := range [...]struct {
 		name string
 		bit  uint32
@@ -81,8 +70,8 @@ func (s *scanner) routerFlag(name []byte, seen *uint32, c *RouterConfig) {
 			if s.once(seen, f.bit, f.name) {
 				*f.to = s.bool(f.name)
 			}
-			return
+			return true
 		}
 	}
-	s.skip()
+	return false
 }

@@ -43,7 +43,7 @@ const (
 // DecodeWatch reads the body of a watch, defaults and clamps applied;
 // minHeartbeatMS is the shortest heartbeat, MinHeartbeatMS outside of tests.
 // Lenient is the caller's to set.
-func DecodeWatch(body []byte, lim *Limits, minHeartbeatMS int64) (WatchRequest, *Error) {
+func DecodeWatch(body []byte, lim *Limits, minHeartbeatMS int64) (WatchRequest, error) {
 	w := WatchRequest{WatchOptions: WatchOptions{
 		Limit:         min(DefaultDiffLimit, lim.MaxLimit),
 		MaxBatchBytes: DefaultWatchBytes,
@@ -53,9 +53,8 @@ func DecodeWatch(body []byte, lim *Limits, minHeartbeatMS int64) (WatchRequest, 
 	}}
 	s := scanner{b: body, index: -1}
 	s.watch(lim, &w)
-	s.end()
-	if s.err != nil {
-		return WatchRequest{}, s.err
+	if err := s.finish(); err != nil {
+		return WatchRequest{}, err
 	}
 	w.HeartbeatMS = min(max(w.HeartbeatMS, minHeartbeatMS), MaxHeartbeatMS)
 	if len(w.Topics) == 0 {
@@ -69,7 +68,7 @@ func DecodeWatch(body []byte, lim *Limits, minHeartbeatMS int64) (WatchRequest, 
 
 // settle sorts the topics and checks how many they are, and that none is named
 // twice.
-func (w *WatchRequest) settle(lim *Limits) *Error {
+func (w *WatchRequest) settle(lim *Limits) error {
 	if len(w.Topics) > lim.MaxWatchTopics {
 		return Errorf(CodeInvalidRequest, "field \"topics\" names more than %d topics; use several watches", lim.MaxWatchTopics)
 	}
@@ -83,16 +82,8 @@ func (w *WatchRequest) settle(lim *Limits) *Error {
 }
 
 func (s *scanner) watch(lim *Limits, w *WatchRequest) {
-	if s.peek(); !s.open('{') {
-		s.notObject()
-		return
-	}
 	var seen uint32
-	for {
-		name, ok := s.member()
-		if !ok {
-			break
-		}
+	s.body(func(name []byte) bool {
 		switch string(name) {
 		case "topics":
 			if s.once(&seen, watchTopics, "topics") {
@@ -107,11 +98,10 @@ func (s *scanner) watch(lim *Limits, w *WatchRequest) {
 				w.Strong = s.strong()
 			}
 		default:
-			if !s.frames(name, &seen, lim, &w.WatchOptions) {
-				s.skip()
-			}
+			return s.frames(name, &seen, lim, &w.WatchOptions)
 		}
-	}
+		return true
+	})
 	if seen&watchTopics == 0 {
 		s.missing("topics", acceptTopics)
 	}
@@ -194,16 +184,8 @@ func (s *scanner) topics(lim *Limits, w *WatchRequest) {
 
 // topicStart reads where one topic begins.
 func (s *scanner) topicStart(t *WatchTopic) {
-	if !s.open('{') {
-		s.wrong("topics."+t.Topic, "an object, such as {\"from_seq\":0} or {\"tail\":true}")
-		return
-	}
 	var seen uint32
-	for {
-		name, ok := s.member()
-		if !ok {
-			return
-		}
+	if !s.object(func(name []byte) bool {
 		switch string(name) {
 		case "from_seq":
 			if s.once(&seen, topicFrom, "from_seq") {
@@ -214,8 +196,11 @@ func (s *scanner) topicStart(t *WatchTopic) {
 				t.Tail = s.bool("tail")
 			}
 		default:
-			s.skip()
+			return false
 		}
+		return true
+	}) {
+		s.wrong("topics."+t.Topic, "an object, such as {\"from_seq\":0} or {\"tail\":true}")
 	}
 }
 

@@ -72,7 +72,7 @@ func TestAWatchThatNamesItsTopicsWronglyIsRefused(t *testing.T) {
 		`{"topics":{"a":{}}} x`:                  "unexpected",
 	} {
 		_, err := DecodeWatch([]byte(body), &lim, MinHeartbeatMS)
-		if err == nil || err.Code != CodeInvalidRequest || !strings.Contains(err.Message, word) {
+		if !IsCode(err, CodeInvalidRequest) || !strings.Contains(Sentence(err), word) {
 			t.Errorf("%.60s: %v, want a message with %q", body, err, word)
 		}
 	}

@@ -7,11 +7,10 @@ import (
 )
 
 // DecodeWork reads the query of a work stream, defaults and clamps applied.
-func DecodeWork(query url.Values, lim *Limits) (ClaimRequest, *Error) {
+func DecodeWork(query url.Values, lim *Limits) (ClaimRequest, error) {
 	c := ClaimRequest{Node: query.Get("node"), Max: 1}
-	if err := CheckClaim(&c, lim); err != nil {
-		err.Message = "query parameter node must be the name of the worker: not empty, at most " + strconv.Itoa(lim.MaxNodeBytes) + " bytes"
-		return ClaimRequest{}, err
+	if n := len(c.Node); n == 0 || n > lim.MaxNodeBytes {
+		return ClaimRequest{}, Errorf(CodeInvalidRequest, "query parameter node must be the name of the worker: not empty, at most %d bytes", lim.MaxNodeBytes)
 	}
 	if text := query.Get("max"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -30,6 +29,6 @@ func DecodeWork(query url.Values, lim *Limits) (ClaimRequest, *Error) {
 	return c, nil
 }
 
-func errQueryNumber(name, text string) *Error {
+func errQueryNumber(name, text string) error {
 	return Errorf(CodeInvalidRequest, "query parameter %s is %q; it must be a whole number", name, text)
 }

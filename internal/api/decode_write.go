@@ -27,7 +27,14 @@ const (
 // body, and user JSON that holds white space is moved together there: body keeps
 // its meaning but not its bytes. Of a batch that is too large it keeps one
 // record more than lim allows, and checks the others.
-func DecodeWrite(body []byte, lim *Limits, w *WriteRequest) *Error {
+func DecodeWrite(body []byte, lim *Limits, w *WriteRequest) error {
+	if err := readWrite(body, lim, w); err != nil {
+		return err
+	}
+	return nil
+}
+
+func readWrite(body []byte, lim *Limits, w *WriteRequest) *Error {
 	w.Reset()
 	s := scanner{b: body, index: -1, scratch: w.scratch}
 	s.write(lim, w)
@@ -165,7 +172,7 @@ func (s *scanner) record(r *Record) {
 // batch size, length of the key, then record by record tag, node, size of meta,
 // keys of meta, size of the record. The caller may set an idempotency key from
 // elsewhere in between.
-func CheckWrite(w *WriteRequest, lim *Limits) *Error {
+func CheckWrite(w *WriteRequest, lim *Limits) error {
 	if len(w.Records) == 0 {
 		return Errorf(CodeInvalidRequest, "field \"records\" is empty; send at least one record")
 	}
@@ -186,7 +193,7 @@ func CheckWrite(w *WriteRequest, lim *Limits) *Error {
 	return nil
 }
 
-func checkRecord(r *Record, i int, lim *Limits) *Error {
+func checkRecord(r *Record, i int, lim *Limits) error {
 	if n := len(r.Tag); n > lim.MaxTagBytes {
 		return Errorf(CodeInvalidRequest, "field \"records[%d].tag\" is %d bytes long; %d are accepted", i, n, lim.MaxTagBytes)
 	}

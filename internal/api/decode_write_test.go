@@ -8,7 +8,7 @@ import (
 )
 
 // decodeWrite decodes and checks body under the default limits.
-func decodeWrite(body string) (*WriteRequest, *Error) {
+func decodeWrite(body string) (*WriteRequest, error) {
 	lim := DefaultLimits()
 	w := new(WriteRequest)
 	if err := DecodeWrite([]byte(body), &lim, w); err != nil {
@@ -18,14 +18,15 @@ func decodeWrite(body string) (*WriteRequest, *Error) {
 }
 
 // wantError fails unless err has the code and its message the words.
-func wantError(t *testing.T, err *Error, code Code, words string) {
+func wantError(t *testing.T, err error, code Code, words string) (detail map[string]any) {
 	t.Helper()
 	if err == nil {
 		t.Fatalf("accepted, want %s with %q", code, words)
 	}
-	if err.Code != code || !strings.Contains(err.Message, words) {
+	if !IsCode(err, code) || !strings.Contains(Sentence(err), words) {
 		t.Fatalf("got %v, want %s with %q", err, code, words)
 	}
+	return err.(*Error).Detail
 }
 
 func TestWriteRefusesWhatTheContractRefuses(t *testing.T) {

@@ -36,7 +36,7 @@ const (
 // DecodeSocket reads one message; that of a publish goes on into w, whose records
 // point into body as DecodeWrite says, unchecked by CheckWrite. An error is of
 // the code invalid_json.
-func DecodeSocket(body []byte, lim *Limits, w *WriteRequest) (SocketMessage, *Error) {
+func DecodeSocket(body []byte, lim *Limits, w *WriteRequest) (SocketMessage, error) {
 	m := SocketMessage{Seqs: true}
 	s := scanner{b: body, index: -1}
 	m.Op = s.socketOp()
@@ -55,7 +55,7 @@ func DecodeSocket(body []byte, lim *Limits, w *WriteRequest) (SocketMessage, *Er
 		s.publishHead(&m)
 	}
 	if s.err == nil && m.Op == SocketPublish {
-		s.err = DecodeWrite(body, lim, w)
+		s.err = readWrite(body, lim, w)
 	}
 	if s.err != nil {
 		s.err.Code = CodeInvalidJSON
@@ -66,19 +66,10 @@ func DecodeSocket(body []byte, lim *Limits, w *WriteRequest) (SocketMessage, *Er
 
 // socketOp validates the whole message and returns what it asks for.
 func (s *scanner) socketOp() (op SocketOp) {
-	if s.peek(); !s.open('{') {
-		s.notObject()
-		return 0
-	}
 	var seen uint32
-	for {
-		name, ok := s.member()
-		if !ok {
-			break
-		}
+	s.body(func(name []byte) bool {
 		if string(name) != "op" {
-			s.skip()
-			continue
+			return false
 		}
 		if s.once(&seen, socketOp, "op") {
 			const accepted = "subscribe, unsubscribe, publish or ping"
@@ -89,7 +80,8 @@ func (s *scanner) socketOp() (op SocketOp) {
 			}
 			s.scratch = s.scratch[:0]
 		}
-	}
+		return true
+	})
 	if seen&socketOp == 0 {
 		s.missing("op", "subscribe, unsubscribe, publish or ping")
 	}
@@ -99,26 +91,15 @@ func (s *scanner) socketOp() (op SocketOp) {
 // each calls field for the members of the message; what neither it nor
 // request_id reads is skipped.
 func (s *scanner) each(m *SocketMessage, seen *uint32, field func(name []byte) bool) {
-	if s.err != nil {
-		return
-	}
-	if s.peek(); !s.open('{') {
-		s.notObject()
-		return
-	}
-	for {
-		name, ok := s.member()
-		switch {
-		case !ok:
-			return
-		case string(name) == "request_id":
-			if s.once(seen, socketRequest, "request_id") {
-				m.RequestID = append([]byte(nil), s.raw()...)
-			}
-		case !field(name):
-			s.skip()
+	s.body(func(name []byte) bool {
+		if string(name) != "request_id" {
+			return field(name)
 		}
-	}
+		if s.once(seen, socketRequest, "request_id") {
+			m.RequestID = append([]byte(nil), s.raw()...)
+		}
+		return true
+	})
 }
 
 func (s *scanner) subscribe(lim *Limits, m *SocketMessage) {
@@ -171,7 +152,7 @@ func (w *WatchRequest) has(topic string) bool {
 
 // CheckSubscribe checks how many topics a subscribe names, sorts them, and that
 // none is there twice.
-func CheckSubscribe(w *WatchRequest, lim *Limits) *Error {
+func CheckSubscribe(w *WatchRequest, lim *Limits) error {
 	if len(w.Topics) == 0 {
 		return Errorf(CodeInvalidRequest, "a subscribe needs field \"topic\" or field \"topics\" with at least one topic")
 	}
@@ -210,7 +191,7 @@ func (s *scanner) unsubscribe(lim *Limits, m *SocketMessage) {
 }
 
 // CheckUnsubscribe checks how many topics an unsubscribe names.
-func CheckUnsubscribe(names []string, lim *Limits) *Error {
+func CheckUnsubscribe(names []string, lim *Limits) error {
 	switch {
 	case len(names) == 0:
 		return Errorf(CodeInvalidRequest, "an unsubscribe needs field \"topic\" or field \"topics\" with at least one topic")

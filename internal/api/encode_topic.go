@@ -130,7 +130,7 @@ func EncodeCursor(name string) string {
 }
 
 // DecodeCursor returns the name a cursor stands for.
-func DecodeCursor(cursor string) (string, *Error) {
+func DecodeCursor(cursor string) (string, error) {
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	// The decoder passes over line breaks and stray bits; an own cursor has none.
 	if err != nil || len(b) == 0 || b[0] != cursorVersion || !ValidRouterName(string(b[1:])) ||

@@ -140,6 +140,14 @@ func (e *Error) Retryable() bool {
 	return false
 }
 
+// Sentence returns what err says to people, without its code.
+func Sentence(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Message
+	}
+	return err.Error()
+}
+
 // IsCode reports whether err is an Error with the code.
 func IsCode(err error, code Code) bool {
 	var e *Error

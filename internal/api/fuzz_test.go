@@ -70,7 +70,7 @@ func FuzzWriteBody(f *testing.F) {
 		}
 		var w WriteRequest
 		if refused := DecodeWrite(bytes.Clone(body), &lim, &w); refused != nil {
-			if refused.Code != CodeInvalidRequest || refused.Message == "" {
+			if !IsCode(refused, CodeInvalidRequest) || Sentence(refused) == "" {
 				t.Fatalf("refused with %v", refused)
 			}
 			return

@@ -11,18 +11,18 @@ import (
 // counted from 0, where it is: ^ marks it here and is not part of the body.
 func TestAnErrorInABodyNamesItsPosition(t *testing.T) {
 	lim := DefaultLimits()
-	decoders := map[string]func([]byte) *Error{
-		"write":   func(b []byte) *Error { return DecodeWrite(b, &lim, new(WriteRequest)) },
-		"config":  func(b []byte) *Error { _, err := DecodeConfig(b); return err },
-		"diff":    func(b []byte) *Error { _, err := DecodeDiff(b, &lim); return err },
-		"delete":  func(b []byte) *Error { _, err := DecodeDelete(b); return err },
-		"router":  func(b []byte) *Error { _, err := DecodeRouter(b); return err },
-		"claim":   func(b []byte) *Error { _, err := DecodeClaim(b, &lim); return err },
-		"ack":     func(b []byte) *Error { return DecodeSettle(SettleAck, b, &lim, new(SettleRequest)) },
-		"nack":    func(b []byte) *Error { return DecodeSettle(SettleNack, b, &lim, new(SettleRequest)) },
-		"extend":  func(b []byte) *Error { return DecodeSettle(SettleExtend, b, &lim, new(SettleRequest)) },
-		"watch":   func(b []byte) *Error { _, err := DecodeWatch(b, &lim, MinHeartbeatMS); return err },
-		"message": func(b []byte) *Error { _, err := DecodeSocket(b, &lim, new(WriteRequest)); return err },
+	decoders := map[string]func([]byte) error{
+		"write":   func(b []byte) error { return DecodeWrite(b, &lim, new(WriteRequest)) },
+		"config":  func(b []byte) error { _, err := DecodeConfig(b); return err },
+		"diff":    func(b []byte) error { _, err := DecodeDiff(b, &lim); return err },
+		"delete":  func(b []byte) error { _, err := DecodeDelete(b); return err },
+		"router":  func(b []byte) error { _, err := DecodeRouter(b); return err },
+		"claim":   func(b []byte) error { _, err := DecodeClaim(b, &lim); return err },
+		"ack":     func(b []byte) error { return DecodeSettle(SettleAck, b, &lim, new(SettleRequest)) },
+		"nack":    func(b []byte) error { return DecodeSettle(SettleNack, b, &lim, new(SettleRequest)) },
+		"extend":  func(b []byte) error { return DecodeSettle(SettleExtend, b, &lim, new(SettleRequest)) },
+		"watch":   func(b []byte) error { _, err := DecodeWatch(b, &lim, MinHeartbeatMS); return err },
+		"message": func(b []byte) error { _, err := DecodeSocket(b, &lim, new(WriteRequest)); return err },
 	}
 	all := []string{"^[]", " ^null", `^"x"`, `{"x":^tru}`, `{"x":1 ^2}`, `{"x":[1,^]}`}
 	for name, bodies := range map[string][]string{
@@ -49,8 +49,8 @@ func TestAnErrorInABodyNamesItsPosition(t *testing.T) {
 				t.Errorf("%s: %s was accepted", name, body)
 				continue
 			}
-			if !regexp.MustCompile(fmt.Sprintf(`at byte %d\b`, at)).MatchString(err.Message) {
-				t.Errorf("%s: %s: the message does not name byte %d: %s", name, body, at, err.Message)
+			if !regexp.MustCompile(fmt.Sprintf(`at byte %d\b`, at)).MatchString(Sentence(err)) {
+				t.Errorf("%s: %s: the message does not name byte %d: %s", name, body, at, Sentence(err))
 			}
 		}
 	}

@@ -52,7 +52,7 @@ type RouterList struct {
 }
 
 // CheckRouter checks the names of a router that is to be created or updated.
-func CheckRouter(name string, c *RouterConfig) *Error {
+func CheckRouter(name string, c *RouterConfig) error {
 	switch {
 	case !ValidRouterName(name):
 		return Errorf(CodeInvalidRequest, "%.300q is not a router name, which has %s", name, routerNameRule)

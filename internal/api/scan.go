@@ -26,10 +26,39 @@ func Validate(body []byte) error {
 	s := scanner{b: body, index: -1}
 	if s.peek() != '{' {
 		s.notObject()
-	} else if s.skip() {
-		s.end()
+	} else {
+		s.skip()
 	}
-	if s.err != nil {
+	return s.finish()
+}
+
+// body reads a body that has to be one object: field is called for each member and
+// reads its value, or returns false for one that it does not know, which is skipped.
+func (s *scanner) body(field func(name []byte) bool) {
+	if s.peek(); !s.object(field) {
+		s.notObject()
+	}
+}
+
+// object reads an object as body does; false if the value is none.
+func (s *scanner) object(field func(name []byte) bool) bool {
+	if !s.open('{') {
+		return false
+	}
+	for {
+		name, ok := s.member()
+		if !ok {
+			return true
+		}
+		if !field(name) {
+			s.skip()
+		}
+	}
+}
+
+// finish checks that the body ends here and returns what is wrong with it.
+func (s *scanner) finish() error {
+	if s.end(); s.err != nil {
 		return s.err
 	}
 	return nil

@@ -42,11 +42,11 @@ func TestASubscribeMayNameOneTopicAndAMap(t *testing.T) {
 func TestASubscribeOrUnsubscribeWithoutATopicIsAnInvalidRequestNotInvalidJSON(t *testing.T) {
 	lim := DefaultLimits()
 	m, _ := decodeSocket(t, `{"op":"subscribe","request_id":1}`)
-	if err := CheckSubscribe(&m.Watch, &lim); err == nil || err.Code != CodeInvalidRequest {
+	if err := CheckSubscribe(&m.Watch, &lim); !IsCode(err, CodeInvalidRequest) {
 		t.Errorf("got %v", err)
 	}
 	m, _ = decodeSocket(t, `{"op":"unsubscribe"}`)
-	if err := CheckUnsubscribe(m.Names, &lim); err == nil || err.Code != CodeInvalidRequest {
+	if err := CheckUnsubscribe(m.Names, &lim); !IsCode(err, CodeInvalidRequest) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -76,7 +76,7 @@ func TestWhatIsNoMessageIsInvalidJSON(t *testing.T) {
 		`{"op":"publish","records":[]}`, `{"op":"publish","topic":"a"}`, `{"op":"publish","topic":1,"records":[]}`,
 		`{"op":"subscribe","topics":["a"]}`, `{"op":"subscribe","topic":"a","from_seq":"1"}`, `{"op":"unsubscribe","topics":{}}`,
 	} {
-		if m, err := DecodeSocket([]byte(body), &lim, new(WriteRequest)); err == nil || err.Code != CodeInvalidJSON {
+		if m, err := DecodeSocket([]byte(body), &lim, new(WriteRequest)); !IsCode(err, CodeInvalidJSON) {
 			t.Errorf("%s: %+v, %v", body, m, err)
 		}
 	}

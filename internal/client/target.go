@@ -29,7 +29,7 @@ func ParseTopicURL(raw string) (Target, error) {
 		return Target{}, errors.New("the URL names no topic; expected http://[:key@]host:port/topic")
 	}
 	if err := api.CheckTopicName(t.Topic); err != nil {
-		return Target{}, errors.New(err.Message)
+		return Target{}, errors.New(api.Sentence(err))
 	}
 	return t, nil
 }

@@ -226,7 +226,7 @@ func (ks *Keys) find(secret string) *apiKey {
 
 // authenticate finds the key of a request; with token it may also stand in the
 // query, where a client that cannot set headers puts it.
-func (ks *Keys) authenticate(r *http.Request, token bool) (*apiKey, *api.Error) {
+func (ks *Keys) authenticate(r *http.Request, token bool) (*apiKey, error) {
 	secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok && token {
 		secret, ok = r.URL.Query().Get("token"), true
@@ -240,15 +240,15 @@ func (ks *Keys) authenticate(r *http.Request, token bool) (*apiKey, *api.Error) 
 	return nil, api.Errorf(api.CodeUnauthorized, "the key is not known to this server")
 }
 
-func errScope(need scope) *api.Error {
+func errScope(need scope) error {
 	return api.Errorf(api.CodeForbidden, "the key lacks a scope; this call needs %s", need)
 }
 
-func errPrefix() *api.Error {
+func errPrefix() error {
 	return api.Errorf(api.CodeForbidden, "the name in the path is outside the prefixes of the key")
 }
 
 // errBodyPrefix is the refusal of a name that stands in the body.
-func errBodyPrefix(field, name string) *api.Error {
+func errBodyPrefix(field, name string) error {
 	return api.Errorf(api.CodeForbidden, "%s %q is outside the prefixes of the key", field, name).With("topic", name)
 }

@@ -30,9 +30,9 @@ func (q *request) postBackup() error {
 	if q.key.limited() {
 		return api.Errorf(api.CodeForbidden, "a backup holds every topic; use a key without prefixes")
 	}
-	rate, qerr := q.backupRate()
-	if qerr != nil {
-		return qerr
+	rate, err := q.backupRate()
+	if err != nil {
+		return err
 	}
 	q.mayWait()
 	s, err := q.eng.Snapshot(q.r.Context())
@@ -53,7 +53,7 @@ func (q *request) postBackup() error {
 	return nil
 }
 
-func (q *request) backupRate() (int64, *api.Error) {
+func (q *request) backupRate() (int64, error) {
 	v, err := q.query()
 	if err != nil {
 		return 0, err

@@ -34,7 +34,7 @@ const (
 // readBody reads the whole body into q.body, in the order of contract 18: size,
 // content type, and then whatever the bytes themselves get wrong. Before it
 // reads it reserves the bytes under max_inflight_bytes.
-func (q *request) readBody(rule bodyRule) *api.Error {
+func (q *request) readBody(rule bodyRule) error {
 	r, limit := q.r, q.s.limits.MaxBodyBytes
 	if r.ContentLength == 0 {
 		return q.emptyBody(rule)
@@ -51,7 +51,7 @@ func (q *request) readBody(rule bodyRule) *api.Error {
 		return q.readKnown(int(r.ContentLength))
 	}
 	broken := q.readGrowing(gz, int(limit))
-	if broken != nil && broken.Code != api.CodeInvalidRequest {
+	if broken != nil && !api.IsCode(broken, api.CodeInvalidRequest) {
 		return broken
 	}
 	if broken == nil && len(q.body) == 0 {
@@ -66,7 +66,7 @@ func (q *request) readBody(rule bodyRule) *api.Error {
 	return broken
 }
 
-func (q *request) emptyBody(rule bodyRule) *api.Error {
+func (q *request) emptyBody(rule bodyRule) error {
 	q.body = nil
 	if rule == bodyMayBeEmpty {
 		return nil
@@ -79,7 +79,7 @@ func (q *request) emptyBody(rule bodyRule) *api.Error {
 	return api.Errorf(api.CodeInvalidRequest, "the body is empty; send a JSON object")
 }
 
-func (q *request) checkType(coding string) *api.Error {
+func (q *request) checkType(coding string) error {
 	if coding != "" && coding != "identity" {
 		return api.Errorf(api.CodeUnsupportedMediaType, "Content-Encoding %q is not supported; send the body plain or as gzip", coding)
 	}
@@ -90,12 +90,12 @@ func (q *request) checkType(coding string) *api.Error {
 	return api.Errorf(api.CodeUnsupportedMediaType, "Content-Type %q is not supported; send application/json", kind)
 }
 
-func errBodySize(limit int64) *api.Error {
+func errBodySize(limit int64) error {
 	return api.Errorf(api.CodePayloadTooLarge, "the body is larger than %d bytes; send fewer records at once", limit)
 }
 
 // reserve takes n more bytes under max_inflight_bytes until the request ends.
-func (q *request) reserve(n int) *api.Error {
+func (q *request) reserve(n int) error {
 	s := q.s
 	if !s.inflight.take(int64(n), s.limits.MaxInflightBytes) {
 		return api.OverLimit("max_inflight_bytes", s.limits.MaxInflightBytes)
@@ -106,7 +106,7 @@ func (q *request) reserve(n int) *api.Error {
 
 // readKnown reads a body of n bytes. One that has fully arrived costs one read
 // and no timer.
-func (q *request) readKnown(n int) *api.Error {
+func (q *request) readKnown(n int) error {
 	if err := q.reserve(n); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (q *request) readKnown(n int) *api.Error {
 
 // readGrowing reads a body of unknown length or a packed one, at most limit
 // bytes of it unpacked.
-func (q *request) readGrowing(gz bool, limit int) *api.Error {
+func (q *request) readGrowing(gz bool, limit int) error {
 	paced := q.pace()
 	var src io.Reader = paced
 	if gz {
@@ -152,7 +152,7 @@ func (q *request) readGrowing(gz bool, limit int) *api.Error {
 	}
 	for {
 		if n == len(buf) {
-			var err *api.Error
+			var err error
 			if buf, err = q.growBody(buf, limit); err != nil {
 				return err
 			}
@@ -179,7 +179,7 @@ func (q *request) readGrowing(gz bool, limit int) *api.Error {
 // most, so that the byte too many is seen. A body that has become large moves
 // for the last time: its block has room for the limit, and costs what is
 // written to it.
-func (q *request) growBody(buf []byte, limit int) ([]byte, *api.Error) {
+func (q *request) growBody(buf []byte, limit int) ([]byte, error) {
 	size := min(max(4*len(buf), grownBody), limit+1)
 	if err := q.reserve(size - len(buf)); err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (q *request) growBody(buf []byte, limit int) ([]byte, *api.Error) {
 
 // readFailure says why a body could not be read. The connection is of no use
 // afterwards.
-func (q *request) readFailure(err error) *api.Error {
+func (q *request) readFailure(err error) error {
 	q.w.Header()["Connection"] = headerClose
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return api.Errorf(api.CodeInvalidRequest, "the body came too slowly; send at least %d bytes per second", slowestBody)
@@ -213,7 +213,7 @@ func (q *request) readFailure(err error) *api.Error {
 	return &api.Error{Code: api.CodeInvalidRequest, Message: "the body could not be read; check its framing", Err: err}
 }
 
-func (q *request) gzipFailure(err error, packed *io.LimitedReader, limit int) *api.Error {
+func (q *request) gzipFailure(err error, packed *io.LimitedReader, limit int) error {
 	if packed != nil && packed.N <= 0 {
 		return errBodySize(int64(limit))
 	}

@@ -11,9 +11,9 @@ import (
 // postClaim leases jobs.
 func (q *request) postClaim() error {
 	s, name := q.s, q.topic()
-	req, derr := api.DecodeClaim(q.body, &s.limits)
-	if derr != nil {
-		return derr
+	req, err := api.DecodeClaim(q.body, &s.limits)
+	if err != nil {
+		return err
 	}
 	if err := api.CheckClaim(&req, &s.limits); err != nil {
 		return q.queueFirst(name, err)
@@ -30,7 +30,7 @@ func (q *request) postClaim() error {
 }
 
 // queueFirst lets what is wrong with the topic win over err.
-func (q *request) queueFirst(name string, err *api.Error) error {
+func (q *request) queueFirst(name string, err error) error {
 	state, terr := q.eng.Topic(name, false)
 	if terr != nil {
 		return terr

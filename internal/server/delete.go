@@ -8,9 +8,9 @@ import (
 
 // postDelete removes the records that match.
 func (q *request) postDelete() error {
-	req, derr := api.DecodeDelete(q.body)
-	if derr != nil {
-		return derr
+	req, err := api.DecodeDelete(q.body)
+	if err != nil {
+		return err
 	}
 	if err := api.CheckDelete(&req); err != nil {
 		return err

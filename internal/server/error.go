@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"math"
@@ -20,22 +21,25 @@ const (
 	drainTime = time.Second
 )
 
-// asError turns any error into one of the contract.
-func (q *request) asError(err error) *api.Error {
-	if e, ok := errors.AsType[*api.Error](err); ok {
-		return e
+// answerTo turns any error into one of the contract; a 429 is counted. ctx is the
+// client's.
+func (s *Server) answerTo(ctx context.Context, err error) *api.Error {
+	e, ok := errors.AsType[*api.Error](err)
+	switch {
+	case ok:
+		s.throttles.count(e)
+	case ctx.Err() != nil:
+		e = &api.Error{Code: api.CodeInternal, Message: "the client left before the answer; whether the call took effect is unknown", Err: err}
+	default:
+		e = &api.Error{Code: api.CodeInternal, Message: "the server could not do this; its log has the details", Err: err}
 	}
-	if q.r.Context().Err() != nil {
-		return &api.Error{Code: api.CodeInternal, Message: "the client left before the answer; whether the call took effect is unknown", Err: err}
-	}
-	return &api.Error{Code: api.CodeInternal, Message: "the server could not do this; its log has the details", Err: err}
+	return e
 }
 
 // refuse answers with an error. It is the one place where codes become status,
 // headers and body.
 func (q *request) refuse(err error) {
-	e := q.asError(err)
-	q.s.throttles.count(e)
+	e := q.s.answerTo(q.r.Context(), err)
 	status := e.Code.Status()
 	h := q.w.Header()
 	switch status {

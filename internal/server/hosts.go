@@ -30,7 +30,7 @@ func newHosts(allowed []string, anyHost bool) *hosts {
 // check refuses a foreign Host while auth is off, a state-changing request of a
 // foreign Origin, and while auth is off a WebSocket of one too: what goes over
 // it may change state as well.
-func (h *hosts) check(r *http.Request) *api.Error {
+func (h *hosts) check(r *http.Request) error {
 	if !h.anyHost && !h.known(r.Host) {
 		return api.Errorf(api.CodeForbidden, "the Host %q is neither loopback nor listed in WEIR_ALLOWED_HOSTS", r.Host)
 	}

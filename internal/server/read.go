@@ -11,9 +11,9 @@ import (
 
 // postDiff reads after a cursor, as a long poll if asked to.
 func (q *request) postDiff() error {
-	req, derr := api.DecodeDiff(q.body, &q.s.limits)
-	if derr != nil {
-		return derr
+	req, err := api.DecodeDiff(q.body, &q.s.limits)
+	if err != nil {
+		return err
 	}
 	if req.WaitMS > 0 {
 		q.mayWait()
@@ -43,9 +43,9 @@ func (q *request) diff(ctx context.Context, name string, req *api.DiffRequest) (
 
 // getTopic answers with the state of a topic.
 func (q *request) getTopic() error {
-	touch, qerr := q.queryBool("touch", true)
-	if qerr != nil {
-		return qerr
+	touch, err := q.queryBool("touch", true)
+	if err != nil {
+		return err
 	}
 	state, err := q.eng.Topic(q.topic(), touch)
 	if err != nil {
@@ -81,7 +81,7 @@ type page struct {
 	allowed       func(name string) bool // nil: everything
 }
 
-func (q *request) page(v url.Values) (page, *api.Error) {
+func (q *request) page(v url.Values) (page, error) {
 	size, err := pageSize(v.Get("page_size"))
 	if err != nil {
 		return page{}, err
@@ -99,7 +99,7 @@ func (q *request) page(v url.Values) (page, *api.Error) {
 }
 
 // pageSize reads the page_size of a list; absent it is the default.
-func pageSize(s string) (int, *api.Error) {
+func pageSize(s string) (int, error) {
 	if s == "" {
 		return api.DefaultPageSize, nil
 	}

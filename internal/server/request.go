@@ -138,7 +138,7 @@ func (q *request) mayWait() {
 }
 
 // query returns the parameters of the request, nil if it has none.
-func (q *request) query() (url.Values, *api.Error) {
+func (q *request) query() (url.Values, error) {
 	if q.r.URL.RawQuery == "" {
 		return nil, nil
 	}
@@ -150,7 +150,7 @@ func (q *request) query() (url.Values, *api.Error) {
 }
 
 // queryBool reads the parameter name; absent or empty it is def.
-func (q *request) queryBool(name string, def bool) (bool, *api.Error) {
+func (q *request) queryBool(name string, def bool) (bool, error) {
 	v, err := q.query()
 	if err != nil {
 		return false, err

@@ -11,9 +11,9 @@ import (
 // putRouter creates a router or replaces the fields that may change.
 func (q *request) putRouter() error {
 	name := q.path.seg[2]
-	cfg, derr := api.DecodeRouter(q.body)
-	if derr != nil {
-		return derr
+	cfg, err := api.DecodeRouter(q.body)
+	if err != nil {
+		return err
 	}
 	if err := q.key.allowsEnds(cfg.Source, cfg.Dest); err != nil {
 		return err
@@ -91,13 +91,13 @@ func (q *request) getRouter() error {
 
 // listRouters answers with one page of the routers that the key may see.
 func (q *request) listRouters() error {
-	v, qerr := q.query()
-	if qerr != nil {
-		return qerr
+	v, err := q.query()
+	if err != nil {
+		return err
 	}
-	p, qerr := q.page(v)
-	if qerr != nil {
-		return qerr
+	p, err := q.page(v)
+	if err != nil {
+		return err
 	}
 	list := q.eng.Routers(p.prefix, v.Get("source"), v.Get("dest"), p.after, p.size, p.allowed)
 	q.out = api.AppendRouterList(q.out[:0], &list, q.millis())

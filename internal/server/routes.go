@@ -211,7 +211,7 @@ func (p *spot) matches(at *path) bool {
 }
 
 // errRoute is the answer for a path without this method, or for no path.
-func errRoute(q *request, at *spot) *api.Error {
+func errRoute(q *request, at *spot) error {
 	if at == nil {
 		return api.Errorf(api.CodeNotFound, "there is nothing at this path")
 	}

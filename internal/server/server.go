@@ -320,7 +320,7 @@ func (s *Server) isOpen(q *request, spot *spot) bool {
 	return q.path.isPage() && (q.r.Method == http.MethodGet || q.r.Method == http.MethodHead)
 }
 
-func (s *Server) ready(q *request) *api.Error {
+func (s *Server) ready(q *request) error {
 	if s.draining.Load() {
 		return api.Errorf(api.CodeShuttingDown, "the server is shutting down; try again on the next one")
 	}

@@ -40,7 +40,7 @@ type streams struct {
 
 // take counts one more stream of key, nil for a server without keys. It checks
 // both caps in one step, so that neither is passed nor refuses what would fit.
-func (t *streams) take(key *apiKey, l *api.Limits) *api.Error {
+func (t *streams) take(key *apiKey, l *api.Limits) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.room(key, l); err != nil {
@@ -63,7 +63,7 @@ func (t *streams) give(key *apiKey) {
 }
 
 // room says which cap one more stream would pass; the caller holds mu.
-func (t *streams) room(key *apiKey, l *api.Limits) *api.Error {
+func (t *streams) room(key *apiKey, l *api.Limits) error {
 	if l.MaxSSEConnections > 0 && t.open >= l.MaxSSEConnections {
 		return api.OverLimit("max_sse_connections", l.MaxSSEConnections)
 	}
@@ -82,7 +82,7 @@ func (t *streams) count() int64 {
 
 // openStream takes a place for a stream that counts for key. Whoever gets no
 // error calls release once, however the stream ends.
-func (q *request) openStream(key *apiKey) (release func(), err *api.Error) {
+func (q *request) openStream(key *apiKey) (release func(), err error) {
 	t := &q.s.streams
 	if err := t.take(key, &q.s.limits); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func eventHeaders(h http.Header) {
 }
 
 // acceptsEvents refuses a client that asks for something else than events.
-func (q *request) acceptsEvents() *api.Error {
+func (q *request) acceptsEvents() error {
 	accept := strings.ToLower(strings.Join(q.r.Header.Values("Accept"), ","))
 	if accept == "" || strings.Contains(accept, "text/event-stream") || strings.Contains(accept, "*/*") {
 		return nil

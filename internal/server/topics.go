@@ -37,9 +37,9 @@ func (q *request) putTopic() error {
 
 // deleteTopic removes a topic with all it holds.
 func (q *request) deleteTopic() error {
-	ifEmpty, qerr := q.queryBool("if_empty", false)
-	if qerr != nil {
-		return qerr
+	ifEmpty, err := q.queryBool("if_empty", false)
+	if err != nil {
+		return err
 	}
 	res, err := q.eng.DeleteTopic(q.r.Context(), q.topic(), ifEmpty)
 	if err != nil {

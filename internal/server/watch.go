@@ -9,13 +9,13 @@ import (
 // postWatch makes a watch session. It belongs to the key that made it.
 func (q *request) postWatch() error {
 	s := q.s
-	lenient, qerr := q.queryBool("lenient", false)
-	if qerr != nil {
-		return qerr
+	lenient, err := q.queryBool("lenient", false)
+	if err != nil {
+		return err
 	}
-	req, derr := api.DecodeWatch(q.body, &s.limits, s.minHeartbeatMS)
-	if derr != nil {
-		return derr
+	req, err := api.DecodeWatch(q.body, &s.limits, s.minHeartbeatMS)
+	if err != nil {
+		return err
 	}
 	req.Lenient = lenient
 	if err := q.key.allowsAll(req.Topics); err != nil {
@@ -30,7 +30,7 @@ func (q *request) postWatch() error {
 }
 
 // allowsAll refuses the first topic outside of the key's prefixes.
-func (k *apiKey) allowsAll(topics []api.WatchTopic) *api.Error {
+func (k *apiKey) allowsAll(topics []api.WatchTopic) error {
 	for i := range topics {
 		if !k.allows(topics[i].Topic) {
 			return errBodyPrefix("topics", topics[i].Topic)
@@ -45,9 +45,9 @@ func (q *request) getWatch() error {
 		return err
 	}
 	wid := q.path.seg[2]
-	owner, oerr := q.eng.SessionOwner(wid)
-	if oerr != nil {
-		return oerr
+	owner, err := q.eng.SessionOwner(wid)
+	if err != nil {
+		return err
 	}
 	key, err := q.sessionKey(owner)
 	if err != nil {
@@ -60,10 +60,10 @@ func (q *request) getWatch() error {
 	if err != nil {
 		return err
 	}
-	src, oerr := q.eng.OpenStream(q.r.Context(), wid, q.r.Header.Get("Last-Event-ID"))
-	if oerr != nil {
+	src, err := q.eng.OpenStream(q.r.Context(), wid, q.r.Header.Get("Last-Event-ID"))
+	if err != nil {
 		release()
-		return oerr
+		return err
 	}
 	stream := q.newEventStream(src.Heartbeat())
 	q.stream = func() {
@@ -75,7 +75,7 @@ func (q *request) getWatch() error {
 }
 
 // sessionKey returns the key that made the session if the request has it.
-func (q *request) sessionKey(owner any) (*apiKey, *api.Error) {
+func (q *request) sessionKey(owner any) (*apiKey, error) {
 	if q.s.keys == nil {
 		return nil, nil
 	}

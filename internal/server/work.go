@@ -17,13 +17,13 @@ func (q *request) getWork() error {
 	if err := q.acceptsEvents(); err != nil {
 		return err
 	}
-	query, derr := q.query()
-	if derr != nil {
-		return derr
+	query, err := q.query()
+	if err != nil {
+		return err
 	}
-	req, derr := api.DecodeWork(query, &q.s.limits)
-	if derr != nil {
-		return derr
+	req, err := api.DecodeWork(query, &q.s.limits)
+	if err != nil {
+		return err
 	}
 	name := q.topic()
 	work, err := q.eng.OpenWork(q.r.Context(), name, &req)
@@ -34,10 +34,10 @@ func (q *request) getWork() error {
 		work.Close()
 		return q.headStream(q.key)
 	}
-	release, derr := q.openStream(q.key)
-	if derr != nil {
+	release, err := q.openStream(q.key)
+	if err != nil {
 		work.Close()
-		return derr
+		return err
 	}
 	stream := q.newEventStream(workBeat)
 	q.stream = func() {

@@ -40,9 +40,9 @@ func (q *request) postWrite() error {
 	if w.DisableBackpressure {
 		q.mayWait()
 	}
-	res, werr := s.append(q.r.Context(), q.eng, name, w, len(q.body))
-	if werr != nil {
-		return werr
+	res, err := s.append(q.r.Context(), q.eng, name, w, len(q.body))
+	if err != nil {
+		return err
 	}
 	q.out = api.AppendWriteResult(q.out[:0], name, &res, withSeqs, q.millis())
 	status := http.StatusOK
@@ -78,7 +78,7 @@ func (s *Server) afterLarge(size int) {
 // write is to create the topic. Of a key with fewer rights than all, a config
 // that the topic does not need now is dropped: should the topic go away in
 // between, the key must not bring it back with a config it may not set.
-func checkInlineConfig(eng *engine.Engine, key *apiKey, name string, w *api.WriteRequest) *api.Error {
+func checkInlineConfig(eng *engine.Engine, key *apiKey, name string, w *api.WriteRequest) error {
 	if eng.TopicExists(name) {
 		if !key.has(scopeAdmin) || key.limited() {
 			w.Config = nil
@@ -92,7 +92,7 @@ func checkInlineConfig(eng *engine.Engine, key *apiKey, name string, w *api.Writ
 }
 
 // allowsDeadLetter keeps the dead letters of a topic inside the key's prefixes.
-func (k *apiKey) allowsDeadLetter(c *api.Config) *api.Error {
+func (k *apiKey) allowsDeadLetter(c *api.Config) error {
 	if c.HasDeadLetter && !k.allows(c.DeadLetter) {
 		return errBodyPrefix("dead_letter", c.DeadLetter)
 	}

@@ -51,7 +51,7 @@ func (q *request) getSocket() error {
 }
 
 // upgrades refuses what is no WebSocket handshake.
-func (q *request) upgrades() *api.Error {
+func (q *request) upgrades() error {
 	r := q.r
 	nonce, err := base64.StdEncoding.DecodeString(strings.TrimSpace(r.Header.Get("Sec-WebSocket-Key")))
 	if r.Method == http.MethodGet && r.ProtoMajor == 1 && r.ProtoMinor >= 1 && isUpgrade(r) &&
@@ -230,11 +230,7 @@ func (k *socket) refuse(requestID []byte, err error) {
 }
 
 func (k *socket) asError(err error) *api.Error {
-	e, ok := errors.AsType[*api.Error](err)
-	if !ok {
-		e = &api.Error{Code: api.CodeInternal, Message: "the server could not do this; its log has the details", Err: err}
-	}
-	k.s.throttles.count(e)
+	e := k.s.answerTo(context.Background(), err)
 	if e.Code == api.CodeInternal {
 		k.s.faults.add("method", "WebSocket", "path", "/v0/ws", "error", e.Message, "cause", e.Err)
 	}
@@ -278,7 +274,7 @@ type inbox struct {
 
 // read reads a message to its end. One that does not fit under
 // max_inflight_bytes is passed over and refused.
-func (in *inbox) read(s *Server, r io.Reader) (refused *api.Error, err error) {
+func (in *inbox) read(s *Server, r io.Reader) (refused, err error) {
 	var buf []byte
 	n := 0
 	for {
@@ -355,9 +351,9 @@ func (k *socket) subscribe(ctx context.Context, m *api.SocketMessage) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	topics, serr := k.src.Subscribe(ctx, &m.Watch)
-	if serr != nil {
-		k.queue(api.AppendSocketError(nil, m.RequestID, k.asError(serr)))
+	topics, err := k.src.Subscribe(ctx, &m.Watch)
+	if err != nil {
+		k.queue(api.AppendSocketError(nil, m.RequestID, k.asError(err)))
 		return
 	}
 	k.queue(api.AppendSubscribed(nil, m.RequestID, topics))
@@ -390,7 +386,7 @@ func (k *socket) publish(ctx context.Context, m *api.SocketMessage, w *api.Write
 }
 
 // mayPublish makes the checks of a write that come before the engine's.
-func (k *socket) mayPublish(topic string, w *api.WriteRequest) *api.Error {
+func (k *socket) mayPublish(topic string, w *api.WriteRequest) error {
 	need := scopeWrite
 	if w.Config != nil {
 		need |= scopeAdmin

@@ -90,7 +90,7 @@ func (b *Backend) settleOne(ctx context.Context, d *backend.Delivery, call api.S
 // the numbers of a queue that is deleted and made again start over.
 func (b *Backend) writeLetter(ctx context.Context, to string, l *backend.DeadLetter) (api.WriteResult, error) {
 	if err := api.CheckTopicName(to); err != nil {
-		return api.WriteResult{}, errors.New(err.Message)
+		return api.WriteResult{}, errors.New(api.Sentence(err))
 	}
 	if to == b.opt.Topic {
 		return api.WriteResult{}, fmt.Errorf("%q is the queue itself; dead letters need another topic", to)

@@ -33,8 +33,9 @@ const (
 	cobra   = "github.com/spf13/cobra"
 	pflag   = "github.com/spf13/pflag"
 	term    = "golang.org/x/term"
-	koanf   = "github.com/knadh/koanf/..."
-	rapid   = "pgregory.net/rapid"
+
+	yaml  = "go.yaml.in/yaml/v3"
+	rapid = "pgregory.net/rapid"
 )
 
 // rule says what a package may import beyond the standard library. Paths without
@@ -61,7 +62,7 @@ var table = map[string]rule{
 	"backend/remote":   {code: "backend backend/internal/queue internal/api internal/client", tests: "tests/weirtest"},
 
 	"telemetry":     {code: module + " " + metrics, tests: "open backend/backendtest"},
-	"config":        {code: module + " " + pflag + " " + koanf},
+	"config":        {code: module + " internal/settings"},
 	"backend/redis": {code: "backend github.com/redis/go-redis/v9", tests: "backend/backendtest tests/redistest github.com/weirmq/weir"},
 
 	"internal/api":          {tests: rapid},
@@ -82,9 +83,10 @@ var table = map[string]rule{
 			"internal/engine/governor internal/engine/watch internal/engine/router " + vfs,
 		tests: rapid + " " + errorfs,
 	},
-	"internal/server": {code: "internal/api internal/engine " + gzip + " " + metrics + " " + socket, tests: vfs},
-	"internal/client": {code: "backend internal/api " + socket},
-	"cmd/weir":        {code: module + " open backend backend/remote config telemetry " + metrics + " internal/api internal/client internal/engine internal/server " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9/logging"},
+	"internal/server":   {code: "internal/api internal/engine " + gzip + " " + metrics + " " + socket, tests: vfs},
+	"internal/client":   {code: "backend internal/api " + socket},
+	"internal/settings": {code: module + " " + pflag + " " + yaml, tests: "internal/api"},
+	"cmd/weir":          {code: module + " open backend backend/remote telemetry " + metrics + " internal/api internal/client internal/engine internal/server internal/settings " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9/logging"},
 
 	"bench/handlers":      {code: "internal/api"},
 	"bench/load":          {},

@@ -48,6 +48,17 @@ func (e *URLError) Error() string { return e.Err.Error() }
 // Unwrap returns what is wrong.
 func (e *URLError) Unwrap() error { return e.Err }
 
+// OpenError says that the stream of a URL could not be reached.
+type OpenError struct {
+	Info Info // Kind, Stream and Group: what the URL names
+	Err  error
+}
+
+func (e *OpenError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what went wrong.
+func (e *OpenError) Unwrap() error { return e.Err }
+
 // Reasons of a refusal, here and in the library's QueueFullError.
 const (
 	ReasonLoadShedding = "load_shedding"

@@ -35,5 +35,5 @@ func ExampleLoad() {
 	fmt.Println(err)
 	// Output:
 	// proportional 80 500 100ms
-	// environment variable QUEUE_MAX_DEPTH: "plenty" is not a whole number
+	// environment variable QUEUE_MAX_DEPTH: "plenty" is not a whole number from 1 to 1099511627776
 }

@@ -114,7 +114,10 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 		if why := set.misfit(ctx, err); why != nil {
 			err = why
 		}
-		return nil, fmt.Errorf("open %s: %w", set.server(), err)
+		return nil, &backend.OpenError{
+			Info: backend.Info{Kind: "redis", Stream: b.keys.stream, Group: b.keys.group},
+			Err:  fmt.Errorf("open %s: %w", set.server(), err),
+		}
 	}
 	b.opened.Store(true)
 	return b, nil

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirmq/weir/internal/client"
 	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/internal/settings"
 )
 
 const backupHelp = `Backup copies a server's data into DIR, which has to be absent or empty, while the
@@ -36,48 +37,44 @@ const backupExample = `  weir backup http://127.0.0.1:4000 /backups/weir-monday
   weir backup file:///var/lib/weir /backups/weir-monday
   weir backup verify /backups/weir-monday`
 
-// copyOptions are the flags of the commands that copy and check.
+// copyOptions are the settings of the commands that copy and check.
 type copyOptions struct {
 	json bool
-	rate int64 // MiB per second; 0 is no limit
+	rate int64 // bytes per second; 0 is no limit
+	keys keyOptions
 }
 
-// defaultRate is how fast a backup is read, MiB per second: slow enough not to
-// be felt by the clients of a server on the same machine.
-const defaultRate = engine.BackupRate >> 20
-
-func (o *copyOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.json, "json", false, "print the result as one JSON line")
-	cmd.Flags().Int64Var(&o.rate, "rate", defaultRate, "MiB to read a second at most; 0 = no limit")
-}
-
-func (o *copyOptions) check() error {
-	if o.rate < 0 || o.rate > 1<<40 {
-		return &usageError{fmt.Errorf("--rate is %d; give MiB per second, or 0 for no limit", o.rate)}
+func (o *copyOptions) load(cmd *cobra.Command, c settings.Command) error {
+	fields := settings.Fields{"json": &o.json, "rate": &o.rate}
+	if c == settings.Backup {
+		fields = o.keys.fields(fields)
 	}
-	return nil
+	err := load(cmd, c, fields)
+	o.rate <<= 20 // the setting is in MiB
+	return err
 }
 
 func newBackupCmd() *cobra.Command {
-	var opt copyOptions
 	cmd := &cobra.Command{
 		Use:     "backup URL DIR",
 		Short:   "Copy a server's data while it runs",
 		Long:    backupHelp,
 		Example: backupExample,
 		Args:    cobra.ExactArgs(2),
-		RunE: withEnv(func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var opt copyOptions
+			if err := opt.load(cmd, settings.Backup); err != nil {
+				return err
+			}
 			return runBackup(cmd, args[0], args[1], &opt)
-		}),
+		},
 	}
-	opt.flags(cmd)
-	addKeyFlag(cmd)
+	settings.AddFlags(cmd.Flags(), settings.Backup)
 	cmd.AddCommand(newBackupVerifyCmd())
 	return cmd
 }
 
 func newBackupVerifyCmd() *cobra.Command {
-	opt := copyOptions{}
 	cmd := &cobra.Command{
 		Use:   "verify DIR",
 		Short: "Read a whole backup and say whether it is sound",
@@ -86,22 +83,23 @@ live record, as a server started on it would. It changes nothing. The exit code 
 if the backup is whole and 1 otherwise.`,
 		Example: "  weir backup verify /backups/weir-monday",
 		Args:    cobra.ExactArgs(1),
-		RunE: withEnv(func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var opt copyOptions
+			if err := opt.load(cmd, settings.Verify); err != nil {
+				return err
+			}
 			return runBackupVerify(cmd, args[0], &opt)
-		}),
+		},
 	}
-	opt.flags(cmd)
+	settings.AddFlags(cmd.Flags(), settings.Verify)
 	return cmd
 }
 
 func runBackup(cmd *cobra.Command, from, dir string, opt *copyOptions) error {
-	if err := opt.check(); err != nil {
-		return err
-	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	start := time.Now()
-	fill, err := backupSource(cmd, ctx, from, opt.rate<<20)
+	fill, err := backupSource(ctx, from, opt)
 	if err != nil {
 		return err
 	}
@@ -114,7 +112,7 @@ func runBackup(cmd *cobra.Command, from, dir string, opt *copyOptions) error {
 		if done.m, err = written.manifest(); err != nil {
 			return err
 		}
-		done.held, err = readRecords(ctx, root.Name(), done.m, opt.rate<<20)
+		done.held, err = readRecords(ctx, root.Name(), done.m, opt.rate)
 		return err
 	})
 	if err != nil {
@@ -125,9 +123,6 @@ func runBackup(cmd *cobra.Command, from, dir string, opt *copyOptions) error {
 }
 
 func runBackupVerify(cmd *cobra.Command, dir string, opt *copyOptions) error {
-	if err := opt.check(); err != nil {
-		return err
-	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root, err := os.OpenRoot(dir)
@@ -137,10 +132,10 @@ func runBackupVerify(cmd *cobra.Command, dir string, opt *copyOptions) error {
 	defer root.Close()
 	start := time.Now()
 	done := copyResult{what: "whole backup in", dir: dir}
-	if done.m, err = checkFiles(ctx, root, opt.rate<<20); err != nil {
+	if done.m, err = checkFiles(ctx, root, opt.rate); err != nil {
 		return err
 	}
-	if done.held, err = readRecords(ctx, dir, done.m, opt.rate<<20); err != nil {
+	if done.held, err = readRecords(ctx, dir, done.m, opt.rate); err != nil {
 		return err
 	}
 	done.took = time.Since(start)
@@ -162,7 +157,7 @@ func readRecords(ctx context.Context, dir string, m *manifest, rate int64) (engi
 }
 
 // backupSource returns what fills a directory from the URL.
-func backupSource(cmd *cobra.Command, ctx context.Context, from string, rate int64) (func(*copied) error, error) {
+func backupSource(ctx context.Context, from string, opt *copyOptions) (func(*copied) error, error) {
 	if strings.HasPrefix(from, "file:") {
 		data, err := dataDir(from)
 		if err != nil {
@@ -172,15 +167,15 @@ func backupSource(cmd *cobra.Command, ctx context.Context, from string, rate int
 	}
 	target, err := client.ParseServerURL(from)
 	if err != nil {
-		return nil, err
+		return nil, &usageError{err}
 	}
-	c, err := connect(cmd, target)
+	c, err := opt.keys.connect(target)
 	if err != nil {
 		return nil, err
 	}
 	return func(to *copied) error {
 		defer c.Close()
-		stream, err := c.Backup(ctx, rate)
+		stream, err := c.Backup(ctx, opt.rate)
 		if client.IsStatus(err, http.StatusForbidden) {
 			return fmt.Errorf("the key may not make a backup; it needs the admin scope and no prefixes: %w", err)
 		}
@@ -196,14 +191,14 @@ func backupSource(cmd *cobra.Command, ctx context.Context, from string, rate int
 func dataDir(from string) (string, error) {
 	u, err := url.Parse(from)
 	if err != nil || u.Host != "" || u.RawQuery != "" {
-		return "", errors.New("the file URL cannot be read; expected file:///path/of/weir-data")
+		return "", &usageError{errors.New("the file URL cannot be read; expected file:///path/of/weir-data")}
 	}
 	dir := u.Path
 	if u.Opaque != "" {
 		dir = u.Opaque
 	}
 	if dir == "" {
-		return "", errors.New("the file URL names no directory; expected file:///path/of/weir-data")
+		return "", &usageError{errors.New("the file URL names no directory; expected file:///path/of/weir-data")}
 	}
 	if st, err := os.Stat(dir); err != nil {
 		return "", err

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/internal/settings"
 )
 
 const purgeHelp = `Purge removes dead letters for ever. On a terminal it asks before; anywhere else
@@ -21,22 +22,28 @@ const purgeExample = `  weir dlq purge --older-than 720h --dry-run 'redis://127.
   weir dlq purge --older-than 720h --yes http://127.0.0.1:4000/orders`
 
 func newDLQPurgeCmd() *cobra.Command {
-	var opt letterFlags
-	var yes, dryRun bool
 	cmd := &cobra.Command{
 		Use:     "purge URL [ID…]",
 		Short:   "Remove dead letters for ever",
 		Long:    purgeHelp,
 		Example: purgeExample,
 		Args:    cobra.MinimumNArgs(1),
+		RunE:    runPurge,
 	}
-	opt.add(cmd)
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would be removed")
-	cmd.RunE = opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
-		if !yes && !dryRun && !isTerminal(cmd.InOrStdin()) {
-			return &usageError{errors.New("purge removes for ever and nobody can be asked: add --yes, or --dry-run to look first")}
-		}
+	settings.AddFlags(cmd.Flags(), settings.Purge)
+	return cmd
+}
+
+func runPurge(cmd *cobra.Command, args []string) error {
+	var opt letterOptions
+	var yes, dryRun bool
+	if err := load(cmd, settings.Purge, opt.fields(settings.Fields{"yes": &yes, "dry-run": &dryRun})); err != nil {
+		return err
+	}
+	if !yes && !dryRun && !isTerminal(cmd.InOrStdin()) {
+		return &usageError{errors.New("purge is final and there is no terminal to ask on: add --yes, or --dry-run to look first")}
+	}
+	return opt.run(cmd, args, func(ctx context.Context, d *weir.DeadLetters) error {
 		if dryRun {
 			return previewPurge(ctx, cmd.OutOrStdout(), d, &opt)
 		}
@@ -49,10 +56,9 @@ func newDLQPurgeCmd() *cobra.Command {
 		n, err := d.Purge(ctx, opt.filter)
 		return errors.Join(reportPurge(cmd.OutOrStdout(), d.Name(), n, false, opt.json), err)
 	})
-	return cmd
 }
 
-func previewPurge(ctx context.Context, out io.Writer, d *weir.DeadLetters, opt *letterFlags) error {
+func previewPurge(ctx context.Context, out io.Writer, d *weir.DeadLetters, opt *letterOptions) error {
 	p := newLetterPrinter(out, opt.json)
 	for l, err := range d.List(ctx, opt.filter) {
 		if err != nil {

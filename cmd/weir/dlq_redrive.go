@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/internal/settings"
 )
 
 const redriveHelp = `Redrive sends dead letters back to their stream, where workers take them like new
@@ -34,36 +35,31 @@ const redriveExample = `  weir dlq redrive --dry-run 'redis://127.0.0.1:6379/0?s
   weir dlq redrive --follow --delay 1m --max-delay 6h http://127.0.0.1:4000/orders`
 
 func newDLQRedriveCmd() *cobra.Command {
-	var opt letterFlags
-	var cfg weir.RedriveConfig
 	cmd := &cobra.Command{
 		Use:     "redrive URL [ID…]",
 		Short:   "Send dead letters back to their stream",
 		Long:    redriveHelp,
 		Example: redriveExample,
 		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var opt letterOptions
+			var cfg weir.RedriveConfig
+			if err := load(cmd, settings.Redrive, opt.fields(settings.Fields{
+				"delay": &cfg.Delay, "max-delay": &cfg.MaxDelay, "rate": &cfg.Rate, "wait": &cfg.Wait,
+				"follow": &cfg.Follow, "dry-run": &cfg.DryRun, "yes": &cfg.ToOthers,
+			})); err != nil {
+				return err
+			}
+			if cfg.Follow && cfg.DryRun {
+				return &usageError{errors.New("--follow and --dry-run exclude each other")}
+			}
+			return opt.run(cmd, args, func(ctx context.Context, d *weir.DeadLetters) error {
+				cfg.Filter = opt.filter
+				return runRedrive(ctx, cmd, d, cfg, opt.json)
+			})
+		},
 	}
-	opt.add(cmd)
-	f := cmd.Flags()
-	f.DurationVar(&cfg.Delay, "delay", time.Second, "how long a letter stays dead, doubled with each redrive; 0 = not at all")
-	f.DurationVar(&cfg.MaxDelay, "max-delay", time.Hour, "the longest such delay")
-	f.Float64Var(&cfg.Rate, "rate", 0, "most messages a second; 0 = no limit")
-	f.BoolVar(&cfg.Wait, "wait", false, "wait for letters whose time has not come")
-	f.BoolVar(&cfg.Follow, "follow", false, "never end, and send back what dies later too")
-	f.BoolVar(&cfg.DryRun, "dry-run", false, "only print what would be sent")
-	f.BoolVar(&cfg.ToOthers, "yes", false, "do not ask if others would handle the messages too")
-	cmd.MarkFlagsMutuallyExclusive("follow", "dry-run")
-	cmd.RunE = opt.run(func(ctx context.Context, d *weir.DeadLetters) error {
-		if cfg.Delay == 0 {
-			cfg.Delay = -1
-		}
-		if err := cfg.WithDefaults().Validate(); err != nil {
-			named := strings.NewReplacer("MaxDelay", "--max-delay", "Delay", "--delay", "Rate", "--rate")
-			return &usageError{errors.New(named.Replace(err.Error()))}
-		}
-		cfg.Filter = opt.filter
-		return runRedrive(ctx, cmd, d, cfg, opt.json)
-	})
+	settings.AddFlags(cmd.Flags(), settings.Redrive)
 	return cmd
 }
 

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/settings"
 )
 
 const doctorHelp = `Doctor looks for troubles of a stream and says of each what it means, what to do
@@ -43,55 +43,36 @@ type doctorOptions struct {
 	exam   weir.Exam
 	failOn string
 	json   bool
+	keys   keyOptions
+}
+
+func (o *doctorOptions) fields() settings.Fields {
+	return o.keys.fields(settings.Fields{
+		"json": &o.json, "interval": &o.exam.Interval, "wait-slo": &o.exam.WaitSLO, "maxlen": &o.exam.MaxLen, "fail-on": &o.failOn,
+	})
 }
 
 func newDoctorCmd() *cobra.Command {
-	var opt doctorOptions
 	cmd := &cobra.Command{
 		Use:     "doctor URL",
 		Short:   "Look for known troubles of a stream and say what to do",
 		Long:    doctorHelp,
 		Example: doctorExample,
 		Args:    cobra.ExactArgs(1),
-		RunE: withEnv(func(cmd *cobra.Command, args []string) error {
-			if err := opt.check(cmd); err != nil {
-				return &usageError{err}
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var opt doctorOptions
+			if err := load(cmd, settings.Doctor, opt.fields()); err != nil {
+				return err
 			}
 			return runDoctor(cmd, args[0], &opt)
-		}),
+		},
 	}
-	f := cmd.Flags()
-	f.BoolVar(&opt.json, "json", false, "print what was found as one JSON line")
-	f.DurationVar(&opt.exam.Interval, "interval", time.Second, "time between the two readings that tell a rising lag; 0 = one reading")
-	f.DurationVar(&opt.exam.WaitSLO, "wait-slo", 30*time.Second, "how old a message that is not done may be; 0 = any age")
-	f.Int64Var(&opt.exam.MaxLen, "maxlen", 0, "MAXLEN that producers trim the stream to (or JOB_STREAM_MAXLEN); 0 = none")
-	f.StringVar(&opt.failOn, "fail-on", backend.SeverityError, "least severity for exit code 1: error, warning or info")
-	addKeyFlag(cmd)
+	settings.AddFlags(cmd.Flags(), settings.Doctor)
 	return cmd
 }
 
 // severities are those of findings, the worst first.
 var severities = []string{backend.SeverityError, backend.SeverityWarning, backend.SeverityInfo}
-
-// check completes the options.
-func (o *doctorOptions) check(cmd *cobra.Command) error {
-	if text := os.Getenv("JOB_STREAM_MAXLEN"); text != "" && !cmd.Flags().Changed("maxlen") {
-		if err := cmd.Flags().Set("maxlen", text); err != nil {
-			return fmt.Errorf("environment variable JOB_STREAM_MAXLEN: %q is not a number of entries", text)
-		}
-	}
-	switch {
-	case o.exam.Interval < 0 || o.exam.Interval > time.Minute:
-		return fmt.Errorf("--interval %s is out of range; use 0s to 1m", o.exam.Interval)
-	case o.exam.WaitSLO < 0:
-		return fmt.Errorf("--wait-slo %s is negative; use 0 for any age", o.exam.WaitSLO)
-	case o.exam.MaxLen < 0:
-		return fmt.Errorf("--maxlen %d is negative; use 0 for none", o.exam.MaxLen)
-	case !slices.Contains(severities, o.failOn):
-		return fmt.Errorf("--fail-on %q is unknown; known: %s", o.failOn, strings.Join(severities, ", "))
-	}
-	return nil
-}
 
 // diagnosis is what doctor prints.
 type diagnosis struct {
@@ -108,7 +89,7 @@ type diagnosis struct {
 func runDoctor(cmd *cobra.Command, from string, opt *doctorOptions) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s, err := openExisting(ctx, cmd, from)
+	s, err := openExisting(ctx, &opt.keys, from)
 	if err != nil {
 		return err
 	}

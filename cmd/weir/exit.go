@@ -3,34 +3,35 @@ package main
 import (
 	"errors"
 	"fmt"
-	"regexp"
+	"io"
+	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/settings"
 )
 
 // Exit codes besides 0.
 const (
-	exitFailed = 1 // what was asked for could not be done
-	exitUsage  = 2 // it was not asked for in a way that can be understood
+	exitFailed = 1 // the command could not do what was asked
+	exitUsage  = 2 // the command line, a variable, the file of settings or a URL is wrong
 
-	exitStalled = 75 // the log of serve stood still; starting again may help
+	exitStalled = 75 // the log of serve made no progress; starting again may help
 )
 
-// usageError is an error in the command line or its environment, for commands
-// that tell it by their exit code.
+// usageError is an error in the command line, the environment or the file of settings.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
-// errSaid ends a command with exitFailed when all has been said.
+// errSaid ends a command with exitFailed after it has printed everything.
 var errSaid = errors.New("failed")
 
-// exitCode is the code that an error of a command ends the process with.
+// exitCode is the code with which an error of a command ends the process.
 func exitCode(err error) int {
 	if isUsage(err) {
 		return exitUsage
@@ -38,11 +39,28 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// isUsage reports whether the command line, a variable or a URL is at fault.
+// isUsage reports whether the command line, a setting or a URL is at fault.
 func isUsage(err error) bool {
 	var usage *usageError
 	var url *backend.URLError
 	return errors.As(err, &usage) || errors.As(err, &url)
+}
+
+// tell prints the error that ends a command: a line for people, or an entry of the
+// log where that is read by a machine.
+func tell(out io.Writer, cmd *cobra.Command, err error) {
+	switch {
+	case errors.Is(err, errSaid):
+	case logsJSON(cmd):
+		newLog(out, jsonFormat, slog.LevelInfo).Error("weir ends", "error", told(cmd, err))
+	default:
+		fmt.Fprintln(out, "weir:", told(cmd, err))
+	}
+}
+
+// logsJSON reports whether the command is a server whose standard error is a log in JSON.
+func logsJSON(cmd *cobra.Command) bool {
+	return cmd.Name() == "serve" && settings.Text(source(cmd, settings.Serve), "log-format") == jsonFormat
 }
 
 // told is the one line that says what went wrong and, if it is the way it was
@@ -55,23 +73,24 @@ func told(cmd *cobra.Command, err error) string {
 	return text
 }
 
-// maxTypos is how many letters may be wrong in what a user is told he meant.
-const maxTypos = 2
-
-// noCommand runs where no command was named, or one that there is not.
+// noCommand runs where no command is named, or one that does not exist.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	return &usageError{fmt.Errorf("there is no command %q%s", args[0], meant("", cmd.SuggestionsFor(args[0])))}
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	return &usageError{fmt.Errorf("there is no command %q%s", args[0], meant("", settings.Nearest(args[0], names)))}
 }
 
-// meant asks whether the first of some names was meant.
-func meant(prefix string, names []string) string {
-	if len(names) == 0 {
+// meant asks whether a name was meant.
+func meant(prefix, name string) string {
+	if name == "" {
 		return ""
 	}
-	return fmt.Sprintf(", did you mean %s%s?", prefix, names[0])
+	return fmt.Sprintf(", did you mean %s%s?", prefix, name)
 }
 
 // checkUsage makes errors of usage the same in a command and all below it: one
@@ -84,7 +103,7 @@ func checkUsage(cmd *cobra.Command) {
 			if err := args(cmd, list); err != nil {
 				return &usageError{fmt.Errorf("%w: %s", err, cmd.UseLine())}
 			}
-			return nakedHost(cmd, list)
+			return checkURLs(cmd, list)
 		}
 	}
 	for _, c := range cmd.Commands() {
@@ -92,27 +111,21 @@ func checkUsage(cmd *cobra.Command) {
 	}
 }
 
-// flagError adds the flag that was meant to the error of one that there is not.
+// flagError says of an unknown flag which one was meant, and of a wrong value what is valid.
 func flagError(cmd *cobra.Command, err error) error {
 	var missing *pflag.NotExistError
-	if !errors.As(err, &missing) {
-		return &usageError{err}
+	var invalid *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &invalid):
+		why := invalid.Unwrap()
+		if !settings.Owns(invalid.GetFlag()) { // it is a bool of cobra's
+			why = fmt.Errorf("%q is not true or false", invalid.GetValue())
+		}
+		err = fmt.Errorf("flag --%s: %w", invalid.GetFlag().Name, why)
+	case errors.As(err, &missing):
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		err = fmt.Errorf("%w%s", err, meant("--", settings.Nearest(missing.GetSpecifiedName(), names)))
 	}
-	// Cobra has the distance between names of commands only.
-	names := &cobra.Command{SuggestionsMinimumDistance: maxTypos}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
-	})
-	return &usageError{fmt.Errorf("%w%s", err, meant("--", names.SuggestionsFor(missing.GetSpecifiedName())))}
-}
-
-// hostFirst is a URL that lacks its scheme. It holds no secret.
-var hostFirst = regexp.MustCompile(`^[A-Za-z0-9.-]+:[0-9]+(/[^?@]*)?$`)
-
-// nakedHost refuses host:port/name as a URL and says what it should be.
-func nakedHost(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 && strings.Contains(cmd.Use, "URL") && hostFirst.MatchString(args[0]) {
-		return &usageError{fmt.Errorf("%q is no URL, did you mean http://%s?", args[0], args[0])}
-	}
-	return nil
+	return &usageError{err}
 }

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,6 +22,7 @@ const exportEvery = 5 * time.Second
 // exporter samples streams and serves the readings.
 type exporter struct {
 	cmd   *cobra.Command
+	keys  *keyOptions
 	every time.Duration
 	page  *metricsPage
 
@@ -40,7 +39,7 @@ func runExporter(cmd *cobra.Command, opt *sampleOptions, urls []string) error {
 		return err
 	}
 	defer page.close()
-	e := &exporter{cmd: cmd, every: opt.every, page: page, taken: map[weir.StreamName]bool{}}
+	e := &exporter{cmd: cmd, keys: &opt.keys, every: opt.every, page: page, taken: map[weir.StreamName]bool{}}
 	useless := make(chan error, len(urls))
 	var running sync.WaitGroup
 	for i, from := range urls {
@@ -78,8 +77,8 @@ func (e *exporter) follow(ctx context.Context, n int, from string) error {
 			if s, err = e.open(ctx, from); isUsage(err) {
 				return fmt.Errorf("URL %d: %w", n, err)
 			}
-			if name, ok := nameIn(from); ok && err != nil {
-				e.page.Reached(name, false)
+			if unreached := (*backend.OpenError)(nil); errors.As(err, &unreached) {
+				e.page.Reached(nameOf(unreached.Info), false)
 			}
 		}
 		if s != nil {
@@ -100,13 +99,13 @@ func (e *exporter) follow(ctx context.Context, n int, from string) error {
 
 // open opens a stream that no other URL names: two would take turns in one row.
 func (e *exporter) open(ctx context.Context, from string) (*weir.Stream, error) {
-	s, err := openToSample(ctx, e.cmd, from)
+	s, err := openToSample(ctx, e.keys, from)
 	if err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if name := nameOf(s); !e.taken[name] {
+	if name := nameOf(s.Info()); !e.taken[name] {
 		e.taken[name] = true
 		return s, nil
 	}
@@ -114,23 +113,8 @@ func (e *exporter) open(ctx context.Context, from string) (*weir.Stream, error) 
 	return nil, &usageError{fmt.Errorf("stream %q with group %q is named twice; run one weir sample for each server", s.Info().Stream, s.Info().Group)}
 }
 
-func nameOf(s *weir.Stream) weir.StreamName {
-	return weir.StreamName{Kind: s.Info().Kind, Stream: s.Info().Stream, Group: s.Info().Group}
-}
-
-// nameIn is the stream that a URL names, for one that cannot be opened yet.
-func nameIn(from string) (name weir.StreamName, ok bool) {
-	u, err := url.Parse(from)
-	if err != nil {
-		return name, false
-	}
-	switch u.Scheme {
-	case "redis", "rediss":
-		name = weir.StreamName{Kind: "redis", Stream: u.Query().Get("stream"), Group: cmp.Or(u.Query().Get("group"), "weir")}
-	case "http", "https":
-		name = weir.StreamName{Kind: "http", Stream: strings.Trim(u.Path, "/"), Group: "weir"}
-	}
-	return name, name.Stream != ""
+func nameOf(info backend.Info) weir.StreamName {
+	return weir.StreamName{Kind: info.Kind, Stream: info.Stream, Group: info.Group}
 }
 
 // sample takes one reading and the time to the server.
@@ -138,7 +122,7 @@ func (e *exporter) sample(ctx context.Context, s *weir.Stream) error {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
 	reading, err := s.Pressure(ctx)
-	e.page.Reached(nameOf(s), err == nil)
+	e.page.Reached(nameOf(s.Info()), err == nil)
 	if err != nil {
 		return err
 	}
@@ -148,7 +132,7 @@ func (e *exporter) sample(ctx context.Context, s *weir.Stream) error {
 			m.RoundTrip = &took
 		}
 	}
-	e.page.hooks().Measured(nameOf(s), m)
+	e.page.hooks().Measured(nameOf(s.Info()), m)
 	return nil
 }
 

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -13,15 +12,12 @@ import (
 )
 
 func main() {
-	logging.Disable() // errors are told by the commands
+	logging.Disable() // the commands report errors themselves
 	cmd, err := newRoot().ExecuteC()
-	if err == nil {
-		return
+	if err != nil {
+		tell(os.Stderr, cmd, err)
+		os.Exit(exitCode(err))
 	}
-	if !errors.Is(err, errSaid) {
-		fmt.Fprintln(os.Stderr, "weir:", told(cmd, err))
-	}
-	os.Exit(exitCode(err))
 }
 
 // newRoot returns the command line with every command.
@@ -33,16 +29,38 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs, // so that RunE can say what was meant
 		RunE:          noCommand,
-
-		SuggestionsMinimumDistance: maxTypos,
 	}
 	root.AddCommand(
 		newServeCmd(), newSampleCmd(), newDoctorCmd(), newDLQCmd(),
 		newPublishCmd(), newWorkCmd(), newTailCmd(),
 		newBackupCmd(), newRestoreCmd(), newRepairCmd(), newVersionCmd(),
 	)
+	root.SetHelpCommand(newHelpCmd())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.HasSubCommands() && !cmd.Runnable() {
+			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, noCommand
+		}
+	}
 	checkUsage(root)
 	return root
+}
+
+// newHelpCmd is cobra's help command with an error for a command that does not exist.
+func newHelpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND…]",
+		Short: "Print the help of a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return noCommand(found, rest)
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
 }
 
 func newVersionCmd() *cobra.Command {

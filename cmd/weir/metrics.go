@@ -13,17 +13,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/spf13/pflag"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/telemetry"
 )
-
-const metricsFlag = "metrics"
-
-func addMetrics(f *pflag.FlagSet, addr *string) {
-	f.StringVar(addr, metricsFlag, "", "serve Prometheus metrics at http://ADDR/metrics while the command runs; the host is 127.0.0.1 unless ADDR names one")
-}
 
 // metricsPage serves the metrics of a command.
 type metricsPage struct {
@@ -76,7 +69,7 @@ func listenMetrics(addr string) (net.Listener, error) {
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || port == "" {
-		return nil, &usageError{fmt.Errorf("--%s %q is not host:port, :port or port", metricsFlag, addr)}
+		return nil, &usageError{fmt.Errorf("flag --metrics: %q is not host:port, :port or port", addr)}
 	}
 	if host == "" {
 		host = "127.0.0.1"
@@ -84,9 +77,9 @@ func listenMetrics(addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("--%s: %s:%s is in use by another program; choose another port", metricsFlag, host, port)
+		return nil, fmt.Errorf("--metrics: %s:%s is in use by another program; choose another port", host, port)
 	case err != nil:
-		return nil, fmt.Errorf("--%s: %w", metricsFlag, err)
+		return nil, fmt.Errorf("--metrics: %w", err)
 	}
 	return l, nil
 }

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/spf13/cobra"
-
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/remote"
@@ -18,11 +16,11 @@ import (
 
 // openStream opens the stream of a URL, with the API key of the flags or the
 // environment if the URL has none.
-func openStream(ctx context.Context, cmd *cobra.Command, rawURL string) (*weir.Stream, error) {
+func openStream(ctx context.Context, keys *keyOptions, rawURL string) (*weir.Stream, error) {
 	if u, err := url.Parse(rawURL); err == nil && u.Scheme == "mem" {
 		return nil, &backend.URLError{Err: errors.New("a mem URL belongs to one process and would be empty here; use file:///DIR?topic=NAME, or weir serve and http://")}
 	}
-	key, err := apiKey(cmd)
+	key, err := keys.key()
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +33,7 @@ func openStream(ctx context.Context, cmd *cobra.Command, rawURL string) (*weir.S
 
 // openExisting is openStream for commands that only look: where there is no data they
 // make none.
-func openExisting(ctx context.Context, cmd *cobra.Command, rawURL string) (*weir.Stream, error) {
+func openExisting(ctx context.Context, keys *keyOptions, rawURL string) (*weir.Stream, error) {
 	if u, err := url.Parse(rawURL); err == nil && u.Scheme == "file" {
 		u.RawQuery = ""
 		dir, err := dataDir(u.String())
@@ -46,5 +44,5 @@ func openExisting(ctx context.Context, cmd *cobra.Command, rawURL string) (*weir
 			return nil, fmt.Errorf("%w: no data of weir is there: %w", weir.ErrStreamNotFound, err)
 		}
 	}
-	return openStream(ctx, cmd, rawURL)
+	return openStream(ctx, keys, rawURL)
 }

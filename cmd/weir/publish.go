@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"sync"
@@ -13,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirmq/weir"
-	"github.com/weirmq/weir/config"
+	"github.com/weirmq/weir/internal/settings"
 )
 
 const publishHelp = `Publish sends each line of the files (of stdin if there are none, or for "-")
@@ -50,56 +51,54 @@ const publishExample = `  weir publish http://127.0.0.1:4000/requests access.log
   weir publish --ndjson --resume import.place http://127.0.0.1:4000/orders orders.ndjson`
 
 type publishOptions struct {
-	kind   string
-	ndjson bool
-	json   bool
-	batch  int
-	resume string
-	giveUp time.Duration
-	noKeys bool
+	kind       string
+	durability string // empty: not given
+	ndjson     bool
+	json       bool
+	batch      int
+	resume     string
+	giveUp     time.Duration
+	noKeys     bool
 
 	logFormat string
 	metrics   string
+	keys      keyOptions
+}
+
+// load reads the command's settings and those of its producer.
+func (o *publishOptions) load(cmd *cobra.Command) (weir.ProducerConfig, *settings.Values, error) {
+	c, values, err := settings.LoadConfigs(source(cmd, settings.Publish), o.keys.fields(settings.Fields{
+		"type": &o.kind, "durability": &o.durability, "ndjson": &o.ndjson, "json": &o.json, "batch": &o.batch, "resume": &o.resume,
+		"give-up": &o.giveUp, "at-least-once": &o.noKeys, "log-format": &o.logFormat, "metrics": &o.metrics,
+	}))
+	if err != nil {
+		return c.Producer, values, &usageError{err}
+	}
+	c.Producer.ShedWait = true // its input can wait
+	return c.Producer, values, nil
 }
 
 func newPublishCmd() *cobra.Command {
-	var opt publishOptions
 	cmd := &cobra.Command{
 		Use:     "publish URL [FILE…]",
 		Short:   "Send lines or JSON values to a stream",
 		Long:    publishHelp,
 		Example: publishExample,
 		Args:    cobra.MinimumNArgs(1),
-		RunE: withEnv(func(cmd *cobra.Command, args []string) error {
-			return runPublish(cmd, &opt, args)
-		}),
+		RunE:    runPublish,
 	}
-	f := cmd.Flags()
-	f.StringVar(&opt.kind, "type", "queue", "type of a topic that has to be created: queue, or log on a weir server")
-	addDurability(f)
-	f.BoolVar(&opt.ndjson, "ndjson", false, "a line is a JSON value instead of text")
-	f.BoolVar(&opt.json, "json", false, "print the result as one JSON line")
-	f.IntVar(&opt.batch, "batch", 500, "messages per write at most (1 to 10000); a write also ends at 1 MiB")
-	f.StringVar(&opt.resume, "resume", "", "file that keeps the place, to go on there when run again")
-	f.BoolVar(&opt.noKeys, "at-least-once", false, "send no idempotency keys: a write whose answer was lost may be stored twice")
-	f.DurationVar(&opt.giveUp, "give-up", 10*time.Minute, "end with an error after this long without progress; 0 = never")
-	config.AddFlags(f, config.Producer)
-	addLogFormat(f, &opt.logFormat)
-	addMetrics(f, &opt.metrics)
-	addKeyFlag(cmd)
+	settings.AddFlags(cmd.Flags(), settings.Publish)
 	return cmd
 }
 
-func runPublish(cmd *cobra.Command, opt *publishOptions, args []string) error {
-	if opt.batch < 1 || opt.batch > 10_000 {
-		return &usageError{fmt.Errorf("--batch %d is out of range; use 1 to 10000", opt.batch)}
+func runPublish(cmd *cobra.Command, args []string) error {
+	opt := new(publishOptions)
+	cfg, values, err := opt.load(cmd)
+	if err != nil {
+		return err
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	settings, err := config.Load(config.Options{Flags: cmd.Flags()})
-	if err != nil {
-		return &usageError{err}
-	}
 	paths := args[1:]
 	if len(paths) == 0 {
 		paths = []string{"-"}
@@ -110,17 +109,19 @@ func runPublish(cmd *cobra.Command, opt *publishOptions, args []string) error {
 		progress: newProgress(cmd.ErrOrStderr()),
 		retryMin: 50 * time.Millisecond, retryMax: 5 * time.Second,
 	}
+	p.log = newLog(p.progress, opt.logFormat, slog.LevelInfo)
+	logUnknown(p.log)
 	page, err := serveMetrics(opt.metrics, p.progress)
 	if err != nil {
 		return err
 	}
 	defer page.close()
 	p.hooks = page.hooks()
-	if p.courier, err = newCourier(ctx, cmd, p, withDurability(cmd, args[0])); err != nil {
+	if p.courier, err = newCourier(ctx, p, withDurability(opt.durability, args[0])); err != nil {
 		return err
 	}
 	defer p.courier.close()
-	unguard, err := p.guarded(ctx, cmd, settings)
+	unguard, err := p.guarded(ctx, cmd, cfg, values)
 	if err != nil {
 		return err
 	}
@@ -136,14 +137,8 @@ func runPublish(cmd *cobra.Command, opt *publishOptions, args []string) error {
 
 // guarded makes the producer, whose settings follow the --config file and SIGHUP
 // until unguard is called, which also closes it.
-func (p *publisher) guarded(ctx context.Context, cmd *cobra.Command, settings config.Settings) (unguard func(), err error) {
-	log, err := commandLog(p.progress, p.opt.logFormat)
-	if err != nil {
-		return nil, err
-	}
-	cfg := settings.Producer
-	cfg.ShedWait = true // its input can wait
-	cfg.Logger, cfg.Hooks = log, p.hooks
+func (p *publisher) guarded(ctx context.Context, cmd *cobra.Command, cfg weir.ProducerConfig, values *settings.Values) (unguard func(), err error) {
+	cfg.Logger, cfg.Hooks = p.log, p.hooks
 	cfg.Hooks.Slowed = p.slowed
 	p.producer, err = weir.NewProducer(weir.New(p.courier.asBackend()), cfg)
 	if err != nil {
@@ -151,14 +146,23 @@ func (p *publisher) guarded(ctx context.Context, cmd *cobra.Command, settings co
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
-	watch.Go(func() {
-		config.Watch(ctx, config.Options{Flags: cmd.Flags()}, settings, log, func(next config.Settings) {
-			next.Producer.ShedWait = true
-			if err := p.producer.Reconfigure(next.Producer); err != nil {
-				log.Error("weir publish: new settings refused", "error", err)
-			}
+	if path := source(cmd, settings.Publish).Path(); path != "" {
+		watch.Go(func() {
+			settings.Watch(ctx, path, p.log, func() (bool, error) {
+				next, read, err := new(publishOptions).load(cmd)
+				if err == nil {
+					err = p.producer.Reconfigure(next)
+				}
+				if err != nil {
+					return false, err
+				}
+				changed := !read.Equal(values)
+				warnRestart(p.log, values, read)
+				values = read
+				return changed, nil
+			})
 		})
-	})
+	}
 	return func() {
 		stop()
 		watch.Wait()

@@ -10,8 +10,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 )
@@ -35,14 +33,12 @@ type courier struct {
 }
 
 // newCourier opens the stream that url names, and the publisher's place in it.
-func newCourier(ctx context.Context, cmd *cobra.Command, p *publisher, url string) (*courier, error) {
+func newCourier(ctx context.Context, p *publisher, url string) (*courier, error) {
 	switch {
-	case p.opt.kind != "queue" && p.opt.kind != "log":
-		return nil, &usageError{fmt.Errorf("--type %q is unknown; known: queue, log", p.opt.kind)}
 	case p.opt.kind == "log" && !isHTTP(url):
-		return nil, errors.New("--type log is for topics of a weir server; what other URLs name is a queue")
+		return nil, &usageError{errors.New("--type log is for topics of a weir server; other URLs name a queue")}
 	}
-	s, err := openStream(ctx, cmd, withType(url, p.opt.kind))
+	s, err := openStream(ctx, &p.opt.keys, withType(url, p.opt.kind))
 	if err != nil {
 		return nil, err
 	}

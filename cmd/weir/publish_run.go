@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
@@ -30,6 +31,7 @@ type publisher struct {
 	place    *place
 	progress *progress
 	hooks    weir.Hooks // of --metrics
+	log      *slog.Logger
 
 	retryMin, retryMax time.Duration
 

@@ -6,22 +6,15 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirmq/weir/internal/settings"
 )
 
-// reloadable is something that a running server reads again at SIGHUP.
-type reloadable struct {
-	name string
-	// read reads it again; after an error what was read before stays in force.
-	read func() error
-}
-
-// reloads is what serve reads again at SIGHUP: nothing yet. A file of settings or
-// keys adds itself here.
-func reloads() []reloadable { return nil }
-
-// surviveSignals makes the process outlive the signals that would end it for no
-// reason of its own: SIGHUP of a closed terminal, which is now a request to
-// reload, and SIGPIPE when nobody reads its output any more.
+// surviveSignals makes the process outlive the signals that would end it without
+// anybody wanting that: SIGHUP of a closed terminal, which is a request to
+// reload here, and SIGPIPE when nobody reads its output any more.
 func surviveSignals() (hangup chan os.Signal, stop func()) {
 	hangup = make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
@@ -29,27 +22,46 @@ func surviveSignals() (hangup chan os.Signal, stop func()) {
 	return hangup, func() { signal.Reset(syscall.SIGHUP, syscall.SIGPIPE) }
 }
 
-// reloadLoop reads the list again at each hangup, until ctx ends, and says in one
-// line what it has read.
-func reloadLoop(ctx context.Context, hangup <-chan os.Signal, list []reloadable, log *slog.Logger) {
+// reloader puts changes of the file of settings into effect while a server runs.
+type reloader struct {
+	cmd    *cobra.Command
+	values *settings.Values // as last read
+	level  *slog.LevelVar
+	log    *slog.Logger
+}
+
+// run reloads until ctx ends.
+func (r *reloader) run(ctx context.Context, hangup <-chan os.Signal) {
+	if path := source(r.cmd, settings.Serve).Path(); path != "" {
+		settings.Watch(ctx, path, r.log, r.reload)
+		return
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hangup:
+			r.log.Info("SIGHUP: reloaded nothing, since there is no --config file")
 		}
-		read := []string{}
-		for _, r := range list {
-			if err := r.read(); err != nil {
-				log.Error("SIGHUP: could not be reloaded; what was read before stays in force", "what", r.name, "error", err)
-				continue
-			}
-			read = append(read, r.name)
-		}
-		if len(list) == 0 {
-			log.Info("SIGHUP: reloaded nothing, since nothing can be reloaded; restart to change settings")
-			continue
-		}
-		log.Info("SIGHUP: reloaded", "what", read)
+	}
+}
+
+func (r *reloader) reload() (changed bool, err error) {
+	var opt serveOptions
+	values, err := opt.load(r.cmd)
+	if err != nil {
+		return false, err
+	}
+	changed = !values.Equal(r.values)
+	warnRestart(r.log, r.values, values)
+	r.values = values
+	r.level.Set(levelOf(opt.logLevel))
+	return changed, nil
+}
+
+// warnRestart names the settings of which a running command takes no new value.
+func warnRestart(log *slog.Logger, before, now *settings.Values) {
+	if keys := before.NeedRestart(now); len(keys) > 0 {
+		log.Warn("these settings have changed and need a restart", "keys", keys)
 	}
 }

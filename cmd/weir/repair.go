@@ -6,12 +6,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/internal/settings"
 )
 
 // newRepairCmd returns `weir repair`: what is damaged in a data directory, and
 // with --mark a log that starts again.
 func newRepairCmd() *cobra.Command {
-	var mark bool
 	cmd := &cobra.Command{
 		Use:   "repair DIR",
 		Short: "Say what is damaged in a data directory that no server uses",
@@ -26,6 +26,10 @@ something cannot be: restore a backup for it.`,
 		Example: "  weir repair ./weir-data\n  weir repair --mark ./weir-data",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var mark bool
+			if err := load(cmd, settings.Repair, settings.Fields{"mark": &mark}); err != nil {
+				return err
+			}
 			dir := args[0]
 			n, err := engine.Repair(engine.Options{Dir: dir}, mark, cmd.OutOrStdout())
 			if err != nil {
@@ -41,6 +45,6 @@ something cannot be: restore a backup for it.`,
 			return fmt.Errorf("%d damaged places in %s; --mark accepts what is lost", n, dir)
 		},
 	}
-	cmd.Flags().BoolVar(&mark, "mark", false, "accept the damage, so that the server starts again")
+	settings.AddFlags(cmd.Flags(), settings.Repair)
 	return cmd
 }

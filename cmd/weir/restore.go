@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirmq/weir/internal/settings"
 )
 
 const restoreHelp = `Restore makes a data directory out of a backup. The data directory has to be absent
@@ -23,15 +25,18 @@ other. What cannot be read then answers with an error.`
 const restoreExample = `  weir restore /backups/weir-monday --data-dir ./weir-data`
 
 func newRestoreCmd() *cobra.Command {
-	var asJSON, noVerify bool
-	var dataDir string
 	cmd := &cobra.Command{
 		Use:     "restore DIR",
 		Short:   "Make a data directory out of a backup",
 		Long:    restoreHelp,
 		Example: restoreExample,
 		Args:    cobra.ExactArgs(1),
-		RunE: withEnv(func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var asJSON, noVerify bool
+			var dataDir string
+			if err := load(cmd, settings.Restore, settings.Fields{"data-dir": &dataDir, "json": &asJSON, "no-verify": &noVerify}); err != nil {
+				return err
+			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			start := time.Now()
@@ -41,11 +46,9 @@ func newRestoreCmd() *cobra.Command {
 			}
 			done.took = time.Since(start)
 			return done.print(cmd.OutOrStdout(), asJSON)
-		}),
+		},
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", "./weir-data", "data directory to make")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one JSON line")
-	cmd.Flags().BoolVar(&noVerify, "no-verify", false, "do not read the records")
+	settings.AddFlags(cmd.Flags(), settings.Restore)
 	return cmd
 }
 

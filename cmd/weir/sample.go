@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/internal/settings"
 )
 
 const sampleHelp = `Sample reads how loaded a stream is and prints it as one JSON line:
@@ -50,47 +50,50 @@ const sampleExample = `  weir sample 'redis://127.0.0.1:6379/0?stream=jobs&group
   REDIS_HOST=10.0.0.5 STREAM_KEY=jobs GROUP=workers weir sample | jq .lag`
 
 type sampleOptions struct {
-	every        time.Duration
-	count        int
+	every        time.Duration // 0: not given
+	count        int           // 0: not given
 	enqueueField string
 	metrics      string
+	keys         keyOptions
+}
+
+func (o *sampleOptions) fields() settings.Fields {
+	return o.keys.fields(settings.Fields{"every": &o.every, "count": &o.count, "enqueue-field": &o.enqueueField, "metrics": &o.metrics})
 }
 
 // sampleTimeout bounds one sample.
 const sampleTimeout = 10 * time.Second
 
 func newSampleCmd() *cobra.Command {
-	var opt sampleOptions
 	cmd := &cobra.Command{
 		Use:     "sample [URL…]",
 		Short:   "Print how loaded a stream is, as one JSON line",
 		Long:    sampleHelp,
 		Example: sampleExample,
 		Args:    cobra.ArbitraryArgs,
-		RunE: withEnv(func(cmd *cobra.Command, args []string) error {
-			if err := opt.check(cmd, args); err != nil {
-				return &usageError{err}
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var opt sampleOptions
+			if err := load(cmd, settings.Sample, opt.fields()); err != nil {
+				return err
 			}
 			from, err := opt.urls(args)
+			if err == nil {
+				err = opt.check(len(from))
+			}
 			if err != nil {
 				return &usageError{err}
 			}
 			if opt.metrics != "" {
 				return runExporter(cmd, &opt, from)
 			}
-			return runSample(cmd, opt, from[0])
-		}),
+			return runSample(cmd, &opt, from[0])
+		},
 	}
-	f := cmd.Flags()
-	f.DurationVar(&opt.every, "every", 0, "take a sample this often (5s with --metrics)")
-	f.IntVar(&opt.count, "count", 0, "end after this many samples (default 1, or without end with --every)")
-	f.StringVar(&opt.enqueueField, "enqueue-field", "", "field of a Redis entry that holds when it was published, in Unix ms (default enqueue_ts)")
-	addMetrics(f, &opt.metrics)
-	addKeyFlag(cmd)
+	settings.AddFlags(cmd.Flags(), settings.Sample)
 	return cmd
 }
 
-// urls are the arguments, or what the environment's variables make.
+// urls are the arguments, or the URL that the environment's variables make.
 func (o *sampleOptions) urls(args []string) ([]string, error) {
 	if len(args) == 0 {
 		from, err := sampleURL()
@@ -125,20 +128,15 @@ func (o *sampleOptions) withField(from string) (string, error) {
 }
 
 // check completes the options.
-func (o *sampleOptions) check(cmd *cobra.Command, args []string) error {
-	every, count := cmd.Flags().Changed("every"), cmd.Flags().Changed("count")
+func (o *sampleOptions) check(urls int) error {
 	switch {
-	case o.metrics == "" && len(args) > 1:
-		return fmt.Errorf("accepts at most 1 arg(s), received %d; only with --metrics more than one URL is sampled", len(args))
-	case o.metrics != "" && count:
+	case o.metrics == "" && urls > 1:
+		return fmt.Errorf("accepts at most 1 arg(s), received %d; only with --metrics more than one URL is sampled", urls)
+	case o.metrics != "" && o.count > 0:
 		return errors.New("--count is for printed samples; with --metrics there is no end")
-	case every && o.every < time.Millisecond:
-		return fmt.Errorf("--every %s is too often; use 1ms or more", o.every)
-	case count && o.count < 1:
-		return fmt.Errorf("--count %d: use 1 or more; with --every and without --count there is no end", o.count)
-	case !every && o.metrics != "":
+	case o.every == 0 && o.metrics != "":
 		o.every = exportEvery
-	case !every:
+	case o.every == 0:
 		o.every = time.Second
 		o.count = max(o.count, 1)
 	}
@@ -147,29 +145,32 @@ func (o *sampleOptions) check(cmd *cobra.Command, args []string) error {
 
 // sampleURL is the URL that the environment's variables make.
 func sampleURL() (string, error) {
-	stream := cmp.Or(os.Getenv("STREAM_KEY"), os.Getenv("JOB_STREAM_KEY"))
-	if stream == "" {
-		return "", errors.New("no URL, and neither STREAM_KEY nor JOB_STREAM_KEY names a stream; see weir sample --help")
+	var host, password, stream, group string
+	var port int
+	_, err := settings.Load(settings.Source{Command: settings.SampleRedis}, settings.Fields{
+		"redis-host": &host, "redis-port": &port, "redis-password": &password, "stream-key": &stream, "group": &group,
+	})
+	if err != nil {
+		return "", err
 	}
-	port := cmp.Or(os.Getenv("REDIS_PORT"), "6379")
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		return "", fmt.Errorf("environment variable REDIS_PORT: %q is not a port, 1 to 65535", port)
+	if stream == "" {
+		return "", errors.New("no URL, and neither STREAM_KEY nor JOB_STREAM_KEY names a stream")
 	}
 	u := url.URL{
 		Scheme:   "redis",
-		Host:     net.JoinHostPort(cmp.Or(os.Getenv("REDIS_HOST"), "127.0.0.1"), port),
-		RawQuery: url.Values{"stream": {stream}, "group": {cmp.Or(os.Getenv("GROUP"), os.Getenv("JOB_STREAM_GROUP"), "weir")}}.Encode(),
+		Host:     net.JoinHostPort(host, strconv.Itoa(port)),
+		RawQuery: url.Values{"stream": {stream}, "group": {group}}.Encode(),
 	}
-	if password := os.Getenv("REDIS_PASSWORD"); password != "" {
+	if password != "" {
 		u.User = url.UserPassword("", password)
 	}
 	return u.String(), nil
 }
 
-func runSample(cmd *cobra.Command, opt sampleOptions, from string) error {
+func runSample(cmd *cobra.Command, opt *sampleOptions, from string) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s, err := openToSample(ctx, cmd, from)
+	s, err := openToSample(ctx, &opt.keys, from)
 	if err != nil {
 		return err
 	}
@@ -195,10 +196,10 @@ func runSample(cmd *cobra.Command, opt sampleOptions, from string) error {
 	}
 }
 
-func openToSample(ctx context.Context, cmd *cobra.Command, from string) (*weir.Stream, error) {
+func openToSample(ctx context.Context, keys *keyOptions, from string) (*weir.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
-	return openExisting(ctx, cmd, from)
+	return openExisting(ctx, keys, from)
 }
 
 // sampler prints samples of one stream.

@@ -7,10 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,16 +20,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirmq/weir/internal/engine"
 	"github.com/weirmq/weir/internal/server"
+	"github.com/weirmq/weir/internal/settings"
 )
 
 const serveHelp = `Serve runs the server on one data directory until SIGTERM or SIGINT. It then answers
 waiting long polls, lets running requests finish, and ends with exit code 0.
 
-Every flag has a twin in the environment: --data-dir is WEIR_DATA_DIR. A flag wins.
-Keys come from WEIR_API_KEYS alone, since a command line is visible to everyone on
-the machine.`
+Every flag has a twin in the environment and a key in the --config file: --data-dir
+is WEIR_DATA_DIR and data_dir. A flag beats the environment, which beats the file. API
+keys come from WEIR_API_KEYS alone, since everyone on the machine can see a command
+line. SIGHUP reads the file again; log_level takes effect, the rest needs a restart.`
 
 // recoveryTold is how often a recovery that takes long is told.
 const recoveryTold = 5 * time.Second
@@ -35,39 +38,60 @@ const recoveryTold = 5 * time.Second
 const serveExample = `  weir serve
   weir serve --host 0.0.0.0 --data-dir /var/lib/weir    # with WEIR_API_KEYS set`
 
-// serveFlags are the flags of serve; each stands for its environment twin.
-var serveFlags = []struct{ name, usage string }{
-	{"host", "address to listen on, or host:port (default 127.0.0.1)"},
-	{"port", "port to listen on, 0 for any free one (default 4000)"},
-	{"port-file", "file that gets the bound host:port"},
-	{"data-dir", "data directory (default ./weir-data)"},
-	{"log-format", "form of the log on standard error: text or json (default text)"},
-	{"log-level", "least level of its lines: debug, info, warn or error (default info)"},
-	{"disk-flush-ms", "longest time a disk write stays unsynced (default 1000)"},
-	{"stall-after", "how long the log may stand still with work waiting before the process ends with code 75, 0s for ever (default 30s)"},
-	{"disk-reserve", "free space below which writes are refused, in bytes or as 512MiB, 0 for none (default: the smaller of 192MiB and a tenth of the disk)"},
-	{"ingest-queue", "writes that may wait for the log (default 4096)"},
-	{"allowed-hosts", "host names accepted besides loopback, separated by commas"},
-	{"probe-auth", "true: health and ready need a key too"},
-	{"allow-insecure-no-auth", "true: listen beyond loopback without keys"},
-	{"max-topics", "most topics, 0 for no limit (default 100000)"},
-	{"max-routers", "most routers, 0 for no limit (default 10000)"},
-	{"max-watch-sessions", "most watch sessions, 0 for no limit (default 10000)"},
-	{"max-sse-connections", "most event streams and WebSockets at a time, 0 for no limit (default 10000)"},
-	{"max-sse-connections-per-key", "most of them of one key, 0 for no limit (default 1000)"},
-	{"max-inflight-per-key", "most requests of one key at a time, 0 for no limit (default 1000)"},
-	{"max-inflight-bytes", "most bytes of request bodies at a time, 0 for no limit (default 268435456)"},
-	{"max-total-bytes", "most live bytes of all topics, 0 for no limit (default 0)"},
-	{"max-idempotency-keys", "most idempotency keys remembered, 0 for no limit (default 5000000)"},
-	{"max-body-bytes", "largest request body (default 67108864)"},
-	{"max-batch-records", "most records in a write (default 10000)"},
-	{"max-record-bytes", "largest record, data and meta (default 1048576)"},
-	{"max-meta-bytes", "largest meta (default 16384)"},
-	{"max-tag-bytes", "longest tag (default 256)"},
-	{"max-node-bytes", "longest node (default 128)"},
-	{"max-watch-topics", "most topics of a watch (default 256)"},
-	{"max-limit", "most records in a diff (default 1000)"},
-	{"max-claim", "most jobs in a claim, ack, nack or extend (default 1000)"},
+// serveOptions are the settings of serve that a server.Config holds in another form.
+type serveOptions struct {
+	server.Config
+	host        string
+	port        int
+	diskFlushMS int64
+	apiKeys     string
+	logFormat   string
+	logLevel    string
+}
+
+func (o *serveOptions) fields() settings.Fields {
+	l := &o.Limits
+	return settings.Fields{
+		"host": &o.host, "port": &o.port, "port-file": &o.PortFile, "data-dir": &o.DataDir,
+		"log-format": &o.logFormat, "log-level": &o.logLevel,
+		"disk-flush-ms": &o.diskFlushMS, "stall-after": &o.StallAfter, "disk-reserve": &o.DiskReserve, "ingest-queue": &o.IngestSlots,
+		"allowed-hosts": &o.AllowedHosts, "probe-auth": &o.ProbeAuth, "allow-insecure-no-auth": &o.AllowInsecure, "api-keys": &o.apiKeys,
+		"test-min-heartbeat-ms": &o.MinHeartbeatMS,
+
+		"max-topics": &l.MaxTopics, "max-routers": &l.MaxRouters, "max-watch-sessions": &l.MaxWatchSessions,
+		"max-sse-connections": &l.MaxSSEConnections, "max-sse-connections-per-key": &l.MaxSSEConnectionsPerKey,
+		"max-inflight-per-key": &l.MaxInflightPerKey, "max-inflight-bytes": &l.MaxInflightBytes,
+		"max-total-bytes": &l.MaxTotalBytes, "max-idempotency-keys": &l.MaxIdempotencyKeys, "max-body-bytes": &l.MaxBodyBytes,
+		"max-batch-records": &l.MaxBatchRecords, "max-record-bytes": &l.MaxRecordBytes, "max-meta-bytes": &l.MaxMetaBytes,
+		"max-tag-bytes": &l.MaxTagBytes, "max-node-bytes": &l.MaxNodeBytes, "max-watch-topics": &l.MaxWatchTopics,
+		"max-limit": &l.MaxLimit, "max-claim": &l.MaxClaim,
+	}
+}
+
+// load reads the settings.
+func (o *serveOptions) load(cmd *cobra.Command) (*settings.Values, error) {
+	values, err := settings.Load(source(cmd, settings.Serve), o.fields())
+	if err != nil {
+		return values, &usageError{err}
+	}
+	o.Addr = listenAddress(o.host, o.port)
+	o.DiskFlush = time.Duration(o.diskFlushMS) * time.Millisecond
+	if o.Keys, err = server.ParseKeys(o.apiKeys); err != nil {
+		return values, &usageError{fmt.Errorf("environment variable WEIR_API_KEYS: %w", err)}
+	}
+	if err := o.CheckBind(); err != nil {
+		return values, &usageError{err}
+	}
+	return values, nil
+}
+
+// listenAddress joins a host, which may have a port of its own, and a port.
+func listenAddress(host string, port int) string {
+	bare := strings.Trim(host, "[]")
+	if _, err := netip.ParseAddr(bare); err != nil && strings.Contains(host, ":") {
+		return host
+	}
+	return net.JoinHostPort(bare, strconv.Itoa(port))
 }
 
 func newServeCmd() *cobra.Command {
@@ -80,103 +104,48 @@ func newServeCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			hangup, end := surviveSignals()
 			defer end()
-			log, err := newLogger(cmd.ErrOrStderr(), serveLookup(cmd))
-			if err != nil {
-				return err
-			}
-			cfg, err := server.ConfigFrom(serveLookup(cmd))
-			if err != nil {
-				return inLog(log, serveLookup(cmd), err)
-			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			// A second signal ends the process at once.
-			context.AfterFunc(ctx, stop)
-			var reloading sync.WaitGroup
-			reloadCtx, endReload := context.WithCancel(context.Background()) // also while it stops
-			reloading.Go(func() { reloadLoop(reloadCtx, hangup, reloads(), log) })
-			err = serve(ctx, cfg, banner(cmd.OutOrStdout(), serveLookup(cmd)), log)
-			endReload()
-			reloading.Wait()
-			return inLog(log, serveLookup(cmd), err)
+			return runServe(cmd, hangup)
 		},
 	}
-	for _, f := range serveFlags {
-		cmd.Flags().String(f.name, "", f.usage)
-	}
+	settings.AddFlags(cmd.Flags(), settings.Serve)
 	return cmd
 }
 
-// serveLookup finds a setting among the flags, then in the environment.
-func serveLookup(cmd *cobra.Command) server.Lookup {
-	return func(name string) (string, bool) {
-		flag := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "WEIR_"), "_", "-"))
-		if f := cmd.Flags().Lookup(flag); f != nil && f.Changed {
-			return f.Value.String(), true
-		}
-		return os.LookupEnv(name)
-	}
-}
-
-// newLogger makes the log of a server; WEIR_LOG_FORMAT says in which form and
-// WEIR_LOG_LEVEL how much.
-func newLogger(out io.Writer, lookup server.Lookup) (*slog.Logger, error) {
-	var opt slog.HandlerOptions
-	switch level, _ := lookup("WEIR_LOG_LEVEL"); level {
-	case "", "info":
-	case "debug":
-		opt.Level = slog.LevelDebug
-	case "warn":
-		opt.Level = slog.LevelWarn
-	case "error":
-		opt.Level = slog.LevelError
-	default:
-		return nil, fmt.Errorf("WEIR_LOG_LEVEL=%q: want debug, info, warn or error", level)
-	}
-	switch format, _ := lookup("WEIR_LOG_FORMAT"); format {
-	case "", "text":
-		return slog.New(slog.NewTextHandler(out, &opt)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(out, &opt)), nil
-	default:
-		return nil, fmt.Errorf("WEIR_LOG_FORMAT=%q: want text or json", format)
-	}
-}
-
-func logsJSON(lookup server.Lookup) bool {
-	format, _ := lookup("WEIR_LOG_FORMAT")
-	return format == "json"
-}
-
-// inLog puts the error that ends a server into its log where that is read by a
-// machine, which would stumble over a line in another form.
-func inLog(log *slog.Logger, lookup server.Lookup, err error) error {
-	if err == nil || !logsJSON(lookup) {
+func runServe(cmd *cobra.Command, hangup <-chan os.Signal) error {
+	var opt serveOptions
+	values, err := opt.load(cmd)
+	if err != nil {
 		return err
 	}
-	log.Error("weir ends", "error", err.Error())
-	return errSaid
-}
-
-// banner is where the line for people goes that says where the server is: nowhere
-// if the output is for machines, whose log says the same.
-func banner(out io.Writer, lookup server.Lookup) io.Writer {
-	if logsJSON(lookup) {
-		return io.Discard
+	level := new(slog.LevelVar)
+	level.Set(levelOf(opt.logLevel))
+	log := newLog(cmd.ErrOrStderr(), opt.logFormat, level)
+	logUnknown(log)
+	logStart(&opt, values.Changed(), log)
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// A second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
+	var reloading sync.WaitGroup
+	reloadCtx, endReload := context.WithCancel(context.Background()) // also while it stops
+	r := &reloader{cmd: cmd, values: values, level: level, log: log}
+	reloading.Go(func() { r.run(reloadCtx, hangup) })
+	ready := cmd.OutOrStdout()
+	if opt.logFormat == jsonFormat {
+		ready = io.Discard // the log says the same
 	}
-	return out
+	err = serve(ctx, opt.Config, ready, log)
+	endReload()
+	reloading.Wait()
+	return err
 }
 
 // serve runs a server until ctx ends.
 func serve(ctx context.Context, cfg server.Config, out io.Writer, log *slog.Logger) (err error) {
-	if err := cfg.CheckBind(); err != nil {
-		return err
-	}
 	l, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
 		return err
 	}
-	tellStart(cfg, log)
 	log.Info("listening", "address", l.Addr().String())
 	// What the data directory holds is nobody else's to read.
 	syscall.Umask(0o077)
@@ -199,12 +168,12 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer, log *slog.Logg
 	return err
 }
 
-// tellStart says what is started and with what rights; never a secret.
-func tellStart(cfg server.Config, log *slog.Logger) {
-	log.Info("weir starts", "version", version(), "pid", os.Getpid(), "data_dir", cfg.DataDir, "settings", cfg.Changed)
-	keys, limited := cfg.Keys.Count()
+// logStart logs what is started and with which rights; never a secret.
+func logStart(opt *serveOptions, changed []string, log *slog.Logger) {
+	log.Info("weir starts", "version", version(), "pid", os.Getpid(), "data_dir", opt.DataDir, "settings", changed)
+	keys, limited := opt.Keys.Count()
 	if keys == 0 {
-		log.Info("auth is off: whoever reaches the address has every right")
+		log.Info("auth is off: anyone who can reach the address has full access")
 		return
 	}
 	log.Info("auth is on", "keys", keys, "limited_to_prefixes", limited)
@@ -250,63 +219,6 @@ func startError(ctx context.Context, err error) error {
 		return nil
 	}
 	return fmt.Errorf("the data directory cannot be opened: %w", err)
-}
-
-// opening is an engine that is being opened.
-type opening struct {
-	recovering chan struct{} // closed once the recovery is under way
-	done       chan struct{} // closed when engine or err is set
-	engine     *engine.Engine
-	err        error
-	cancel     context.CancelFunc
-}
-
-func openEngine(ctx context.Context, cfg server.Config, srv *server.Server, log *slog.Logger, stalled func(what string)) *opening {
-	o := &opening{recovering: make(chan struct{}), done: make(chan struct{})}
-	ctx, o.cancel = context.WithCancel(ctx)
-	var once sync.Once
-	go func() {
-		defer close(o.done)
-		o.engine, o.err = engine.Open(ctx, engine.Options{
-			Dir:         cfg.DataDir,
-			Limits:      cfg.Limits,
-			Logger:      log,
-			DiskFlush:   cfg.DiskFlush,
-			IngestSlots: cfg.IngestSlots,
-			StallAfter:  cfg.StallAfter,
-			Stalled:     stalled,
-			DiskReserve: cfg.DiskReserve,
-			Progress: func(share float64) {
-				srv.SetProgress(share)
-				once.Do(func() { close(o.recovering) })
-			},
-		})
-	}()
-	return o
-}
-
-// started waits until the recovery is under way or has ended.
-func (o *opening) started() error {
-	select {
-	case <-o.recovering:
-		return nil
-	case <-o.done:
-		return o.err
-	}
-}
-
-// close waits for the opening to end and closes what was opened.
-func (o *opening) close() error {
-	o.cancel()
-	<-o.done
-	if o.engine == nil {
-		return nil
-	}
-	start := time.Now()
-	if err := o.engine.Close(); err != nil {
-		return fmt.Errorf("closing the data directory after %s: %w", time.Since(start).Round(time.Millisecond), err)
-	}
-	return nil
 }
 
 // writePortFile writes addr in a way that a reader never sees half of it.

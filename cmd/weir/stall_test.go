@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -12,12 +13,8 @@ import (
 // code is one of its own.
 func TestAStallEndsTheProcessWithAllStacks(t *testing.T) {
 	if os.Getenv("WEIR_TEST_END_STALLED") != "" {
-		log, err := newLogger(os.Stderr, func(string) (string, bool) { return "", false })
-		if err != nil {
-			t.Fatal(err)
-		}
 		go standStill()
-		endStalled(log, 30*time.Second, os.Stderr)("what was appended is not written")
+		endStalled(newLog(os.Stderr, "text", slog.LevelInfo), 30*time.Second, os.Stderr)("what was appended is not written")
 	}
 	var out strings.Builder
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestAStallEndsTheProcessWithAllStacks$")

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirmq/weir/internal/client"
+	"github.com/weirmq/weir/internal/settings"
 )
 
 const tailHelp = `Tail prints the messages of a stream as they are written, one line each: text as
@@ -47,28 +48,35 @@ type tailOptions struct {
 	count    uint64
 	json     bool
 	noFollow bool
+	keys     keyOptions
+}
+
+func (o *tailOptions) load(cmd *cobra.Command) error {
+	err := load(cmd, settings.Tail, o.keys.fields(settings.Fields{
+		"from": &o.from, "last": &o.last, "count": &o.count, "json": &o.json, "no-follow": &o.noFollow,
+	}))
+	if err == nil && o.from != "" && o.last > 0 {
+		return &usageError{errors.New("--from and --last exclude each other")}
+	}
+	return err
 }
 
 func newTailCmd() *cobra.Command {
-	var opt tailOptions
 	cmd := &cobra.Command{
 		Use:     "tail URL",
 		Short:   "Follow a stream and print its messages",
 		Long:    tailHelp,
 		Example: tailExample,
 		Args:    cobra.ExactArgs(1),
-		RunE: withEnv(func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var opt tailOptions
+			if err := opt.load(cmd); err != nil {
+				return err
+			}
 			return runTail(cmd, &opt, args[0])
-		}),
+		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&opt.from, "from", "", "print what is after this seq or ID; 0 = everything (default the end)")
-	f.Uint64VarP(&opt.last, "last", "n", 0, "start this many before the end")
-	f.Uint64Var(&opt.count, "count", 0, "end after this many messages; 0 = never")
-	f.BoolVar(&opt.json, "json", false, "print whole records as JSON lines")
-	f.BoolVar(&opt.noFollow, "no-follow", false, "end at the end of the stream instead of waiting for more")
-	addKeyFlag(cmd)
-	cmd.MarkFlagsMutuallyExclusive("from", "last")
+	settings.AddFlags(cmd.Flags(), settings.Tail)
 	return cmd
 }
 
@@ -78,9 +86,9 @@ func runTail(cmd *cobra.Command, opt *tailOptions, url string) error {
 	p := printer{opt: opt, out: bufio.NewWriter(cmd.OutOrStdout()), log: cmd.ErrOrStderr()}
 	var err error
 	if isHTTP(url) {
-		err = tailTopic(ctx, cmd, &p, url)
+		err = tailTopic(ctx, &p, url)
 	} else {
-		err = tailStream(ctx, cmd, &p, url)
+		err = tailStream(ctx, &p, url)
 	}
 	if errors.Is(err, errCounted) {
 		err = nil
@@ -95,12 +103,12 @@ func runTail(cmd *cobra.Command, opt *tailOptions, url string) error {
 }
 
 // tailTopic follows a topic of a weir server by its event stream.
-func tailTopic(ctx context.Context, cmd *cobra.Command, p *printer, url string) error {
+func tailTopic(ctx context.Context, p *printer, url string) error {
 	target, err := client.ParseTopicURL(url)
 	if err != nil {
-		return err
+		return &usageError{err}
 	}
-	c, err := connect(cmd, target)
+	c, err := p.opt.keys.connect(target)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/spf13/cobra"
-
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/api"
@@ -18,8 +16,8 @@ import (
 )
 
 // tailStream follows a stream through the library.
-func tailStream(ctx context.Context, cmd *cobra.Command, p *printer, url string) error {
-	s, err := openExisting(ctx, cmd, url)
+func tailStream(ctx context.Context, p *printer, url string) error {
+	s, err := openExisting(ctx, &p.opt.keys, url)
 	if err != nil {
 		return err
 	}

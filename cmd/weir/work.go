@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weirmq/weir/config"
+	"github.com/weirmq/weir/internal/settings"
 )
 
 const workHelp = `Work takes messages from a stream and runs CMD once for each. The payload is on
@@ -38,33 +38,31 @@ const workExample = `  weir work http://127.0.0.1:4000/requests -- ./handle-requ
   weir work http://127.0.0.1:4000/imports --until-empty 2s -- python3 import.py`
 
 type workOptions struct {
+	durability string // empty: not given
 	untilEmpty time.Duration
 	json       bool
 	logFormat  string
 	metrics    string
+	keys       keyOptions
+}
+
+func (o *workOptions) fields() settings.Fields {
+	return o.keys.fields(settings.Fields{
+		"durability": &o.durability, "until-empty": &o.untilEmpty, "json": &o.json, "log-format": &o.logFormat, "metrics": &o.metrics,
+	})
 }
 
 func newWorkCmd() *cobra.Command {
-	var opt workOptions
 	cmd := &cobra.Command{
 		Use:     "work URL -- CMD [ARG…]",
 		Short:   "Run a command for each message of a stream",
 		Long:    workHelp,
 		Example: workExample,
 		Args:    cobra.MinimumNArgs(2),
-		RunE: withEnv(func(cmd *cobra.Command, args []string) error {
-			return runWork(cmd, &opt, args)
-		}),
+		RunE:    runWork,
 	}
-	f := cmd.Flags()
-	f.SetNormalizeFunc(olderWorkFlags)
-	config.AddFlags(f, config.Pool)
-	addDurability(f)
-	f.DurationVar(&opt.untilEmpty, "until-empty", 0, "end once the stream has had no work for this long; 0 = go on for ever")
-	f.BoolVar(&opt.json, "json", false, "print the summary as one JSON line")
-	addLogFormat(f, &opt.logFormat)
-	addMetrics(f, &opt.metrics)
-	addKeyFlag(cmd)
+	cmd.Flags().SetNormalizeFunc(olderWorkFlags)
+	settings.AddFlags(cmd.Flags(), settings.Work)
 	return cmd
 }
 

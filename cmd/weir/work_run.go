@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -15,28 +16,27 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirmq/weir"
-	"github.com/weirmq/weir/config"
+	"github.com/weirmq/weir/internal/settings"
 )
 
-func runWork(cmd *cobra.Command, opt *workOptions, args []string) error {
-	settings, err := config.Load(config.Options{Flags: cmd.Flags()})
+func runWork(cmd *cobra.Command, args []string) error {
+	var opt workOptions
+	configs, _, err := settings.LoadConfigs(source(cmd, settings.Work), opt.fields())
 	if err != nil {
 		return &usageError{err}
 	}
 	path, err := exec.LookPath(args[1])
 	if err != nil {
-		return fmt.Errorf("the command to run cannot be found: %w", err)
+		return &usageError{fmt.Errorf("cannot find the command to run: %w", err)}
 	}
-	log, err := commandLog(cmd.ErrOrStderr(), opt.logFormat)
-	if err != nil {
-		return err
-	}
+	log := newLog(cmd.ErrOrStderr(), opt.logFormat, slog.LevelInfo)
+	logUnknown(log)
 	page, err := serveMetrics(opt.metrics, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
 	defer page.close()
-	s, err := openStream(cmd.Context(), cmd, withDurability(cmd, args[0]))
+	s, err := openStream(cmd.Context(), &opt.keys, withDurability(opt.durability, args[0]))
 	if err != nil {
 		return err
 	}
@@ -48,11 +48,12 @@ func runWork(cmd *cobra.Command, opt *workOptions, args []string) error {
 			stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
 		},
 	}
-	settings.Pool.Logger, settings.Pool.UntilEmpty, settings.Pool.Hooks = log, opt.untilEmpty, page.hooks()
+	cfg := configs.Pool
+	cfg.Logger, cfg.UntilEmpty, cfg.Hooks = log, opt.untilEmpty, page.hooks()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	if w.pool, err = weir.NewPool(s, w.handle, settings.Pool); err != nil {
+	if w.pool, err = weir.NewPool(s, w.handle, cfg); err != nil {
 		return err
 	}
 	err = w.run(cmd.Context(), signals)

@@ -137,7 +137,7 @@ func TestTheLogHasOneFormAndALevel(t *testing.T) {
 	if all := jsonLines(t, srv.Stderr()); len(all) != 1 || !strings.Contains(all[0]["error"].(string), "WEIR_MAX_TOPICS") || all[0]["level"] != "ERROR" {
 		t.Errorf("%v", all)
 	}
-	if _, err := weirtest.TryStart(t, weirtest.Options{Args: []string{"--log-level", "loud"}}); err == nil || !strings.Contains(err.Error(), `WEIR_LOG_LEVEL="loud": want debug, info, warn or error`) {
+	if _, err := weirtest.TryStart(t, weirtest.Options{Args: []string{"--log-level", "loud"}}); err == nil || !strings.Contains(err.Error(), `flag --log-level: "loud" is not debug, info, warn or error`) {
 		t.Errorf("%v", err)
 	}
 	quiet := weirtest.Start(t, weirtest.Options{Args: []string{"--log-level", "warn"}})

@@ -91,7 +91,7 @@ func TestTailFromBeyondTheHeadSaysWhereTheHeadIs(t *testing.T) {
 
 func TestAnUnknownLogFormatEndsTheStart(t *testing.T) {
 	_, stderr, code := weirtest.Run(t, []string{"WEIR_LOG_FORMAT=xml", "WEIR_DATA_DIR=" + t.TempDir()}, "serve", "--port", "0")
-	if code != 1 || !strings.Contains(stderr, `WEIR_LOG_FORMAT="xml": want text or json`) {
+	if code != 2 || !strings.Contains(stderr, `environment variable WEIR_LOG_FORMAT: "xml" is not text or json`) {
 		t.Errorf("code %d: %s", code, stderr)
 	}
 }

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weirmq/weir"
+)
+
+// letterJSON is a dead letter as --json prints it.
+type letterJSON struct {
+	ID         string            `json:"id"`
+	Stream     string            `json:"stream"`
+	Group      string            `json:"group"`
+	OriginID   string            `json:"origin_id"`
+	Attempts   int               `json:"attempts"`
+	Redrives   int               `json:"redrives"`
+	Reason     string            `json:"reason"`
+	Error      string            `json:"error"`
+	Consumer   string            `json:"consumer"`
+	EnqueuedMS *int64            `json:"enqueued_ms"` // null: not known
+	DeadMS     int64             `json:"dead_ms"`
+	Headers    map[string]string `json:"headers"`
+	Data       *string           `json:"data,omitempty"` // the payload if it is text
+	Base64     []byte            `json:"data_base64,omitempty"`
+}
+
+func letterOf(l *weir.DeadLetter) letterJSON {
+	out := letterJSON{
+		ID: l.ID, Stream: l.Stream, Group: l.Group, OriginID: l.OriginID, Attempts: l.Attempts, Redrives: l.Redrives,
+		Reason: l.Reason, Error: l.Error, Consumer: l.Consumer, DeadMS: l.DeadAt.UnixMilli(), Headers: l.Headers,
+	}
+	if out.Headers == nil {
+		out.Headers = map[string]string{}
+	}
+	if !l.Enqueued.IsZero() {
+		ms := l.Enqueued.UnixMilli()
+		out.EnqueuedMS = &ms
+	}
+	if text := string(l.Data); utf8.ValidString(text) {
+		out.Data = &text
+	} else {
+		out.Base64 = l.Data
+	}
+	return out
+}
+
+func writeLetter(out io.Writer, l *weir.DeadLetter) error {
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(letterOf(l))
+}
+
+// letterPrinter prints dead letters as a table, or as JSON lines.
+type letterPrinter struct {
+	out   *bufio.Writer
+	table *tabwriter.Writer // nil: JSON
+	rows  int
+}
+
+func newLetterPrinter(out io.Writer, asJSON bool) *letterPrinter {
+	p := &letterPrinter{out: bufio.NewWriter(out)}
+	if !asJSON {
+		p.table = tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
+	}
+	return p
+}
+
+// The most characters of a payload and an error in a row, and how many rows are
+// laid out together: a table of any length takes little memory.
+const (
+	rowText  = 40
+	rowGroup = 1000
+)
+
+func (p *letterPrinter) row(l *weir.DeadLetter) error {
+	p.rows++
+	if p.table == nil {
+		return writeLetter(p.out, l)
+	}
+	if p.rows%rowGroup == 1 {
+		if err := p.table.Flush(); err != nil {
+			return err
+		}
+		fmt.Fprintln(p.table, "ID\tDIED\tATTEMPTS\tREDRIVES\tREASON\tERROR\tDATA")
+	}
+	_, err := fmt.Fprintf(p.table, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", oneLine(l.ID), l.DeadAt.Format(time.RFC3339),
+		l.Attempts, l.Redrives, oneLine(l.Reason), short(l.Error), short(string(l.Data)))
+	return err
+}
+
+func (p *letterPrinter) end() error {
+	if p.table != nil {
+		if err := p.table.Flush(); err != nil {
+			return err
+		}
+	}
+	return p.out.Flush()
+}
+
+// short is the beginning of a text, on one line.
+func short(s string) string {
+	if s == "" {
+		return "-"
+	}
+	runes := 0
+	for i := range s {
+		if runes++; runes > rowText {
+			s = s[:i] + "…"
+			break
+		}
+	}
+	return oneCell(s)
+}
+
+func oneCell(s string) string {
+	cell := []rune(oneLine(s))
+	for i, r := range cell {
+		if r == '\t' || r == utf8.RuneError {
+			cell[i] = '.'
+		}
+	}
+	return string(cell)
+}
+
+// showLetter prints everything about one dead letter.
+func showLetter(out io.Writer, l *weir.DeadLetter, asJSON bool) error {
+	if asJSON {
+		return writeLetter(out, l)
+	}
+	enqueued := "not known"
+	if !l.Enqueued.IsZero() {
+		enqueued = l.Enqueued.Format(time.RFC3339Nano)
+	}
+	for _, line := range [][2]string{
+		{"id", l.ID}, {"stream", l.Stream}, {"group", l.Group}, {"origin id", l.OriginID}, {"reason", l.Reason},
+		{"error", l.Error}, {"attempts", fmt.Sprint(l.Attempts)}, {"redrives", fmt.Sprint(l.Redrives)},
+		{"consumer", l.Consumer}, {"published", enqueued}, {"died", l.DeadAt.Format(time.RFC3339Nano)},
+	} {
+		fmt.Fprintf(out, "%-10s %s\n", line[0], oneLine(line[1]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Headers)) {
+		fmt.Fprintf(out, "%-10s %s: %s\n", "header", oneLine(name), oneLine(l.Headers[name]))
+	}
+	_, err := fmt.Fprintf(out, "%-10s %s\n\n", "data", oneLine(string(l.Data)))
+	return err
+}

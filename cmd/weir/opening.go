@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/internal/server"
+)
+
+// opening is an engine that is being opened.
+type opening struct {
+	recovering chan struct{} // closed once the recovery is under way
+	done       chan struct{} // closed when engine or err is set
+	engine     *engine.Engine
+	err        error
+	cancel     context.CancelFunc
+}
+
+func openEngine(ctx context.Context, cfg server.Config, srv *server.Server, log *slog.Logger, stalled func(what string)) *opening {
+	o := &opening{recovering: make(chan struct{}), done: make(chan struct{})}
+	ctx, o.cancel = context.WithCancel(ctx)
+	var once sync.Once
+	go func() {
+		defer close(o.done)
+		o.engine, o.err = engine.Open(ctx, engine.Options{
+			Dir:         cfg.DataDir,
+			Limits:      cfg.Limits,
+			Logger:      log,
+			DiskFlush:   cfg.DiskFlush,
+			IngestSlots: cfg.IngestSlots,
+			StallAfter:  cfg.StallAfter,
+			Stalled:     stalled,
+			DiskReserve: cfg.DiskReserve,
+			Progress: func(share float64) {
+				srv.SetProgress(share)
+				once.Do(func() { close(o.recovering) })
+			},
+		})
+	}()
+	return o
+}
+
+// started waits until the recovery is under way or has ended.
+func (o *opening) started() error {
+	select {
+	case <-o.recovering:
+		return nil
+	case <-o.done:
+		return o.err
+	}
+}
+
+// close waits for the opening to end and closes what was opened.
+func (o *opening) close() error {
+	o.cancel()
+	<-o.done
+	if o.engine == nil {
+		return nil
+	}
+	start := time.Now()
+	if err := o.engine.Close(); err != nil {
+		return fmt.Errorf("closing the data directory after %s: %w", time.Since(start).Round(time.Millisecond), err)
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// checkURLs looks for mistakes in the URLs of a command line that no backend could explain.
+func checkURLs(cmd *cobra.Command, args []string) error {
+	switch {
+	case !strings.Contains(cmd.Use, "URL"):
+		return nil
+	case !strings.Contains(cmd.Use, "URL…"):
+		args = args[:min(1, len(args))]
+	}
+	for _, arg := range args {
+		if err := checkURL(arg); err != nil {
+			return &usageError{err}
+		}
+	}
+	return nil
+}
+
+// hostFirst is a URL that lacks its scheme. It holds no secret.
+var hostFirst = regexp.MustCompile(`^[A-Za-z0-9.-]+:[0-9]+(/[^@]*)?$`)
+
+func checkURL(arg string) error {
+	if hostFirst.MatchString(arg) {
+		scheme := "http"
+		if strings.Contains(arg, "?stream=") || strings.Contains(arg, "&stream=") {
+			scheme = "redis"
+		}
+		return fmt.Errorf("%q is not a URL, did you mean %s://%s?", arg, scheme, arg)
+	}
+	u, err := url.Parse(arg)
+	if err != nil {
+		return nil // opening it says what is wrong
+	}
+	if n, err := strconv.Atoi(u.Port()); err == nil && n > 65535 {
+		return fmt.Errorf("port %d of the URL is not a whole number from 1 to 65535", n)
+	}
+	return nil
+}
+
+func isHTTP(raw string) bool {
+	scheme, _, _ := strings.Cut(raw, ":")
+	return scheme == "http" || scheme == "https"
+}
+
+// withDurability adds a class to a URL that does not name one. On
+// Redis the class is up to the server.
+func withDurability(class, raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || class == "" || u.Query().Has("durability") || u.Scheme != "file" && !isHTTP(raw) {
+		return raw
+	}
+	query := u.Query()
+	query.Set("durability", class)
+	u.RawQuery = query.Encode()
+	return u.String()
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// everyCommand calls do with each command that can be run and its words.
+func everyCommand(do func(cmd *cobra.Command, words []string)) {
+	root := newRoot()
+	root.InitDefaultHelpCmd()
+	var walk func(cmd *cobra.Command, words []string)
+	walk = func(cmd *cobra.Command, words []string) {
+		cmd.InitDefaultHelpFlag()
+		do(cmd, words)
+		for _, c := range cmd.Commands() {
+			walk(c, append(words[:len(words):len(words)], c.Name()))
+		}
+	}
+	walk(root, nil)
+}
+
+// good are arguments that a command takes, without a server behind them.
+func good(cmd *cobra.Command) []string {
+	args := []string{}
+	for _, word := range strings.Fields(cmd.Use)[1:] {
+		switch word {
+		case "URL":
+			args = append(args, "http://127.0.0.1:1/x")
+		case "DIR", "ID…":
+			args = append(args, "x")
+		case "CMD":
+			args = append(args, "true")
+		}
+	}
+	return args
+}
+
+// A mistake in the command line of any command is one line that says where to read on, and
+// exit code 2.
+func TestMistakesAreToldAlikeByEveryCommand(t *testing.T) {
+	wrong := func(words []string, args []string, want string) {
+		t.Helper()
+		line := append(words[:len(words):len(words)], args...)
+		var out, errOut, told bytes.Buffer
+		root := newRoot()
+		root.SetArgs(line)
+		root.SetOut(&out)
+		root.SetErr(&errOut)
+		cmd, err := root.ExecuteContextC(t.Context())
+		if err == nil {
+			t.Errorf("weir %s: no error\n%s%s", strings.Join(line, " "), &out, &errOut)
+			return
+		}
+		tell(&told, cmd, err)
+		if exitCode(err) != exitUsage || out.Len()+errOut.Len() > 0 || strings.Count(told.String(), "\n") != 1 ||
+			!strings.HasPrefix(told.String(), "weir: ") || !strings.HasSuffix(told.String(), "; see `"+cmd.CommandPath()+" --help`\n") || !strings.Contains(told.String(), want) {
+			t.Errorf("weir %s: exit code %d, %q\nwant one line with %q%s%s", strings.Join(line, " "), exitCode(err), told.String(), want, &out, &errOut)
+		}
+	}
+	mistakes := 0
+	everyCommand(func(cmd *cobra.Command, words []string) {
+		wrong(words, append([]string{"--nonsense"}, good(cmd)...), "unknown flag: --nonsense")
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			mistakes++
+			typo := f.Name[:len(f.Name)-1] + "~"
+			wrong(words, append([]string{"--" + typo}, good(cmd)...), "did you mean --")
+			if f.NoOptDefVal == "" {
+				wrong(words, append(good(cmd), "--"+f.Name), "flag needs an argument: --"+f.Name)
+			}
+			if isText := f.Value.Set("no such thing") == nil; !isText {
+				wrong(words, append([]string{"--" + f.Name + "=no such thing"}, good(cmd)...), "flag --"+f.Name+`: "no such thing" is not `)
+			}
+		})
+		if args := good(cmd); len(args) > 0 {
+			wrong(words, args[1:], cmd.UseLine())
+		}
+		if !strings.Contains(cmd.Use, "…") {
+			wrong(words, append(good(cmd), "one", "more"), "")
+		}
+		if strings.Contains(cmd.Use, "URL") {
+			args := append([]string{"localhost:4000/orders"}, good(cmd)[min(1, len(good(cmd))):]...)
+			wrong(words, args, "did you mean http://localhost:4000/orders?")
+			args[0] = "localhost:6379/0?stream=orders&group=g"
+			wrong(words, args, "did you mean redis://localhost:6379/0?stream=orders&group=g?")
+			for _, args[0] = range []string{"http://h:99999/x", "ftp://h/x", "http://u:p@127.0.0.1:1/x", "http://127.0.0.1:1/a?nope=1", "redis://h", "http://h%zz/x", "nonsense"} {
+				wrong(words, args, "")
+			}
+		}
+	})
+	wrong([]string{"help"}, []string{"pubish"}, `there is no command "pubish", did you mean publish?`)
+	wrong([]string{"help"}, []string{"dlq", "lss"}, `there is no command "lss", did you mean ls?`)
+	wrong([]string{"completion"}, []string{"bsh"}, `there is no command "bsh", did you mean bash?`)
+	if mistakes < 100 {
+		t.Errorf("only %d flags were tried", mistakes)
+	}
+}
+
+// Each command reads its settings from the environment and names a wrong one.
+func TestWrongVariablesAreToldAlikeByEveryCommand(t *testing.T) {
+	for name, want := range map[string]string{"WEIR_JSON": "true or false", "WEIR_DURABILITY": "ephemeral, memory, disk or fsync", "WEIR_PORT": "a whole number from 0 to 65535"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, "nonsense")
+			everyCommand(func(cmd *cobra.Command, words []string) {
+				flag := strings.ToLower(strings.TrimPrefix(name, "WEIR_"))
+				if cmd.Flags().Lookup(flag) == nil {
+					return
+				}
+				res := runWeir(t, "", append(words, good(cmd)...)...)
+				if said := "environment variable " + name + `: "nonsense" is not ` + want; res.err == nil || res.err.Error() != said || exitCode(res.err) != exitUsage {
+					t.Errorf("weir %v: %v, want %s", words, res.err, said)
+				}
+			})
+		})
+	}
+}
+
+func TestFlagsThatExcludeEachOther(t *testing.T) {
+	for line, want := range map[string]string{
+		"tail http://127.0.0.1:1/x --from 0 --last 3":              "--from and --last exclude each other",
+		"dlq redrive http://127.0.0.1:1/x --follow --dry-run":      "--follow and --dry-run exclude each other",
+		"sample --metrics :0 --count 3 http://127.0.0.1:1/x":       "--count is for printed samples",
+		"publish --type log file:///tmp/x?topic=a":                 "--type log",
+		"dlq purge http://127.0.0.1:1/x":                           "add --yes",
+		"sample --enqueue-field=a http://127.0.0.1:1/x":            "--enqueue-field is for Redis",
+		"sample http://127.0.0.1:1/x http://127.0.0.1:1/y":         "accepts at most 1 arg",
+		"publish --metrics a:b:c http://127.0.0.1:1/x":             "flag --metrics",
+		"tail http://127.0.0.1:1/x --from nothing":                 "--from",
+		"serve --host 0.0.0.0 --port 0 --data-dir /nowhere/at/all": "refusing to listen",
+	} {
+		res := runWeir(t, "", strings.Fields(line)...)
+		if res.err == nil || exitCode(res.err) != exitUsage || !strings.Contains(res.err.Error(), want) {
+			t.Errorf("weir %s: %v, want %s and exit code 2", line, res.err, want)
+		}
+	}
+}
+
+func TestUnknownVariablesAreWarnedAboutOnce(t *testing.T) {
+	t.Setenv("WEIR_LAG_WRAN", "5")
+	f := newFakeServer(t)
+	f.add("in", "1")
+	for _, args := range [][]string{
+		{"publish", f.URL + "/in"}, {"work", f.URL + "/in", "--until-empty", "10ms", "--block", "10ms", "--", "true"},
+		{"tail", f.URL + "/in", "--no-follow"}, {"repair", t.TempDir()},
+	} {
+		res := runWeir(t, "a", args...)
+		if strings.Count(res.stderr, "unknown environment variable WEIR_LAG_WRAN, did you mean WEIR_LAG_WARN?") != 1 {
+			t.Errorf("weir %v: %v, %q", args, res.err, res.stderr)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package settings
+
+import (
+	"time"
+)
+
+const (
+	letters = List | Show | Redrive | Purge // the commands of weir dlq
+	copies  = Backup | Verify | Restore
+	clients = Publish | Work | Tail | Sample | Doctor | letters | Backup
+)
+
+// commands are the settings of single calls of a command, which no file holds.
+var commands = rows(0, byFlag|byEnv, []*Setting{
+	{name: "config", in: Serve | Publish | Work | Library, kind: name("file"),
+		help: "YAML or JSON file of settings; serve and publish read it again on SIGHUP and when it changes"},
+	{name: "api-key-file", in: clients, kind: name("file"), help: "file that holds the API key (default WEIR_API_KEY, or the URL's :key@)"},
+	{name: "api-key", in: clients, places: byEnv, kind: text("key"), help: "API key"},
+	{name: "json", in: Publish | Work | Tail | Doctor | letters | copies, kind: boolean, deft: "false", help: "print JSON, one object a line"},
+	{name: "log-format", in: Serve | Publish | Work, places: anywhere, kind: choice("format", "text", "json"), deft: "text",
+		help: "form of the log on standard error: text or json"},
+	{name: "metrics", in: Publish | Work | Sample, kind: name("address"),
+		help: "serve Prometheus metrics at http://ADDR/metrics while the command runs; the host is 127.0.0.1 unless ADDR names one"},
+	{name: "durability", in: Publish | Work, kind: choice("class", "ephemeral", "memory", "disk", "fsync"),
+		help: "durability class of a topic that has to be created: ephemeral, memory, disk or fsync (default disk)"},
+
+	{name: "type", in: Publish, kind: choice("type", "queue", "log"), deft: "queue", help: "type of a topic that has to be created: queue, or log on a weir server"},
+	{name: "ndjson", in: Publish, kind: boolean, deft: "false", help: "read JSON values, one per line, instead of text"},
+	{name: "batch", in: Publish, kind: integer("messages", 1, 10_000).kind(), deft: "500", help: "most messages in one write; a write also ends at 1 MiB"},
+	{name: "resume", in: Publish, kind: name("file"), help: "file that remembers how far the command got, to continue there when run again"},
+	{name: "at-least-once", in: Publish, kind: boolean, deft: "false", help: "send no idempotency keys: a write whose answer was lost may be stored twice"},
+	{name: "give-up", in: Publish, kind: duration(0, most).kind(), deft: "10m", help: "fail after this long without progress; 0 is never"},
+
+	{name: "until-empty", in: Work, kind: duration(0, day).kind(), deft: "0", help: "stop once the stream has had no work for this long; 0 is never"},
+
+	{name: "from", in: Tail, kind: name("seq or ID"), help: "print what comes after this seq or ID; 0 is everything (default the end)"},
+	{name: "last", short: "n", in: Tail, kind: integer("messages", 0, most).kind(), deft: "0", help: "start this many messages before the end"},
+	{name: "count", in: Tail, kind: integer("messages", 0, most).kind(), deft: "0", help: "stop after this many messages; 0 is never"},
+	{name: "no-follow", in: Tail, kind: boolean, deft: "false", help: "stop at the end of the stream instead of waiting for more"},
+
+	{name: "every", in: Sample, kind: duration(time.Millisecond, most).kind(), help: "interval between samples (default 5s with --metrics)"},
+	{name: "count", in: Sample, kind: integer("samples", 1, most).kind(), help: "stop after this many samples (default 1, or never with --every)"},
+	{name: "enqueue-field", in: Sample, kind: name("field"), help: "field of a Redis entry that holds its publishing time, in Unix ms (default enqueue_ts)"},
+
+	{name: "interval", in: Doctor, kind: duration(0, time.Minute).kind(), deft: "1s", help: "time between the two readings that show a rising lag; 0 takes one reading"},
+	{name: "wait-slo", in: Doctor, kind: duration(0, most).kind(), deft: "30s", help: "how old an unfinished message may be; 0 is any age"},
+	{name: "maxlen", also: "JOB_STREAM_MAXLEN", in: Doctor, kind: integer("entries", 0, most).kind(), deft: "0", help: "MAXLEN to which producers trim the stream; 0 is none"},
+	{name: "fail-on", in: Doctor, kind: choice("severity", "error", "warning", "info"), deft: "error", help: "lowest severity that ends with exit code 1: error, warning or info"},
+
+	{name: "dead-letter", in: letters, kind: name("name"), help: "where the dead letters are (default the stream's own)"},
+	{name: "reason", in: letters, kind: text("reason"), help: "only those with this reason: max_deliveries or poison"},
+	{name: "error", in: letters, kind: text("text"), help: "only those whose last error contains this text"},
+	{name: "older-than", in: letters, kind: duration(0, most).kind(), deft: "0", help: "only those dead for longer than this"},
+	{name: "newer-than", in: letters, kind: duration(0, most).kind(), deft: "0", help: "only those dead for less than this"},
+	{name: "limit", in: List, kind: integer("letters", 0, most).kind(), deft: "0", help: "most letters to list; 0 is all"},
+	{name: "delay", in: Redrive, kind: duration(1, month).orOff(-1, true), deft: "1s", help: "how long a letter stays dead; doubles with each redrive; 0 is no delay"},
+	{name: "max-delay", in: Redrive, kind: duration(time.Millisecond, month).kind(), deft: "1h", help: "longest such delay"},
+	{name: "rate", in: Redrive, kind: real("rate", "a number of messages a second", 0, 1e6), deft: "0", help: "most messages a second; 0 is no limit"},
+	{name: "wait", in: Redrive, kind: boolean, deft: "false", help: "wait for letters that are not due yet"},
+	{name: "follow", in: Redrive, kind: boolean, deft: "false", help: "never stop, and send back later dead letters too"},
+	{name: "yes", in: Redrive | Purge, kind: boolean, deft: "false", help: "do not ask"},
+	{name: "dry-run", in: Redrive | Purge, kind: boolean, deft: "false", help: "only print what would be done"},
+
+	{name: "rate", in: Backup | Verify, kind: integer("MiB", 0, 1<<40).kind(), deft: "32", help: "most MiB to read per second; 0 is no limit"},
+	{name: "no-verify", in: Restore, kind: boolean, deft: "false", help: "do not read the records"},
+	{name: "mark", in: Repair, places: byFlag, kind: boolean, deft: "false", help: "accept the damage, so that the server starts again"},
+
+	{name: "redis-host", env: "REDIS_HOST", in: SampleRedis, places: byEnv, kind: name("host"), deft: "127.0.0.1", help: "Redis to sample when there is no URL"},
+	{name: "redis-port", env: "REDIS_PORT", in: SampleRedis, places: byEnv, kind: integer("port", 1, 65535).kind(), deft: "6379", help: "its port"},
+	{name: "redis-password", env: "REDIS_PASSWORD", in: SampleRedis, places: byEnv, kind: text("password"), help: "its password"},
+	{name: "stream-key", env: "STREAM_KEY", also: "JOB_STREAM_KEY", in: SampleRedis, places: byEnv, kind: text("name"), help: "the stream"},
+	{name: "group", env: "GROUP", also: "JOB_STREAM_GROUP", in: SampleRedis, places: byEnv, kind: name("name"), deft: "weir", help: "its consumer group"},
+}...)

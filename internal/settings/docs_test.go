@@ -1,0 +1,101 @@
+package settings
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// The page of settings holds the table as it is; on a mismatch the test prints what
+// belongs there.
+func TestThePageOfSettingsIsComplete(t *testing.T) {
+	page, err := os.ReadFile("../../docs/SETTINGS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var library, serve, calls, env strings.Builder
+	for _, s := range table {
+		switch {
+		case strings.HasPrefix(s.name, "test-"):
+		case s.in&Library != 0 && s.places&byFile != 0:
+			fmt.Fprintf(&library, "| %s | %s | %s | %s | %s | %s |\n", s.keyCell(), s.variableCell(), s.flagCell(), s.defaultCell(), s.reloadCell(), s.help)
+		case s.in&Serve != 0 && s.places&byFile != 0 || s.name == "api-keys":
+			fmt.Fprintf(&serve, "| %s | %s | %s | %s | %s | %s |\n", s.keyCell(), s.variableCell(), s.flagCell(), s.defaultCell(), s.reloadCell(), s.help)
+		case s.in == SampleRedis:
+			fmt.Fprintf(&env, "| %s | %s | %s |\n", s.variableCell(), s.defaultCell(), s.help)
+		default:
+			fmt.Fprintf(&calls, "| %s | %s | %s | %s | %s |\n", s.flagCell(), s.variableCell(), s.commands(), s.defaultCell(), s.help)
+		}
+	}
+	for _, rows := range []string{library.String(), serve.String(), calls.String(), env.String()} {
+		if !strings.Contains(string(page)+"\n", "|---|\n"+rows+"\n") {
+			t.Errorf("docs/SETTINGS.md has no table of exactly these rows:\n%s", rows)
+		}
+	}
+}
+
+func code(text string) string {
+	if text == "" {
+		return "–"
+	}
+	return "`" + text + "`"
+}
+
+func (s *Setting) keyCell() string {
+	if s.places&byFile == 0 {
+		return "–"
+	}
+	return code(s.key())
+}
+
+func (s *Setting) flagCell() string {
+	if s.places&byFlag == 0 {
+		return "–"
+	}
+	return code("--" + s.name)
+}
+
+func (s *Setting) variableCell() string {
+	names := s.variables()
+	for i := range names {
+		names[i] = code(names[i])
+	}
+	if len(names) == 0 {
+		return "–"
+	}
+	return strings.Join(names, ", ")
+}
+
+func (s *Setting) defaultCell() string {
+	if s.deft == "" {
+		return "–"
+	}
+	return s.deft
+}
+
+func (s *Setting) reloadCell() string {
+	if s.reloads {
+		return "yes"
+	}
+	return "–"
+}
+
+// commands are those that have the setting.
+func (s *Setting) commands() string {
+	var names []string
+	for _, c := range []struct {
+		of   Command
+		name string
+	}{
+		{Serve, "serve"}, {Publish, "publish"}, {Work, "work"}, {Tail, "tail"}, {Sample, "sample"}, {Doctor, "doctor"},
+		{letters, "dlq"}, {List, "dlq ls"}, {Show, "dlq show"}, {Redrive, "dlq redrive"}, {Purge, "dlq purge"},
+		{Backup, "backup"}, {Verify, "backup verify"}, {Restore, "restore"}, {Repair, "repair"},
+	} {
+		whole := s.in&letters == letters
+		if s.in&c.of == c.of && (!whole || c.of&letters == 0 || c.of == letters) {
+			names = append(names, c.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,113 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxFileBytes bounds a file of settings.
+const maxFileBytes = 1 << 20
+
+// readFile reads the file, if there is one, and returns what it says for the command. Keys of
+// other commands are left alone; every value for this one has to be right, even if a
+// flag beats it.
+func (src Source) readFile() (map[*Setting]given, error) {
+	path := src.Path()
+	if path == "" {
+		return nil, nil
+	}
+	text, err := readAtMost(path, maxFileBytes)
+	if err != nil {
+		return nil, fmt.Errorf("config file: %w", err)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, fmt.Errorf("config file %s is neither YAML nor JSON: %w", path, err)
+	}
+	if len(doc.Content) == 0 {
+		return nil, nil // nothing but comments
+	}
+	top := doc.Content[0]
+	if top.Kind == yaml.ScalarNode && top.Tag == "!!null" {
+		return nil, nil
+	}
+	if top.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("config file %s, line %d: write settings as key: value", path, top.Line)
+	}
+	return src.readKeys(path, top.Content)
+}
+
+// readKeys reads pairs of a key and a value.
+func (src Source) readKeys(path string, pairs []*yaml.Node) (map[*Setting]given, error) {
+	found := map[*Setting]given{}
+	lines := map[string]int{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		key, at := pairs[i].Value, pairs[i].Line
+		where := fmt.Sprintf("config file %s, line %d, key %s", path, at, key)
+		rows := findKey(key)
+		if len(rows) == 0 {
+			return nil, fmt.Errorf("config file %s, line %d: unknown key %q%s", path, at, key, meant(key, fileKeys()))
+		}
+		if before, ok := lines[key]; ok {
+			return nil, fmt.Errorf("%s: already set in line %d", where, before)
+		}
+		lines[key] = at
+		for _, s := range rows {
+			if s.in&src.Command == 0 {
+				continue
+			}
+			text, err := scalar(pairs[i+1])
+			if err == nil {
+				_, err = s.kind.read(text)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", where, err)
+			}
+			found[s] = given{text, where}
+		}
+	}
+	return found, nil
+}
+
+func readAtMost(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("%s is larger than %d bytes", path, most)
+	}
+	return text, err
+}
+
+// scalar is the text of a file's value. Numbers are those of YAML, such as 1e3.
+func scalar(n *yaml.Node) (string, error) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		return "", errors.New("a list or a map is not a value: write text, a number, true or false")
+	case n.Tag == "!!null":
+		return "", errors.New("there is no value: write text, a number, true or false")
+	case n.Tag == "!!int":
+		var i int64
+		if n.Decode(&i) == nil {
+			return strconv.FormatInt(i, 10), nil
+		}
+	case n.Tag == "!!float":
+		var f float64
+		if n.Decode(&f) == nil && !math.IsNaN(f) && !math.IsInf(f, 0) {
+			return strconv.FormatFloat(f, 'f', -1, 64), nil
+		}
+	}
+	return n.Value, nil
+}

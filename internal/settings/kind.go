@@ -1,0 +1,239 @@
+package settings
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// kind is a type of values.
+type kind struct {
+	typ   string // what --help calls it
+	valid string // what a wrong text is not
+	parse func(text string) (value any, ok bool)
+}
+
+// read returns the value of a text, or an error that repeats it and says what is valid.
+func (k kind) read(text string) (any, error) {
+	if v, ok := k.parse(text); ok {
+		return v, nil
+	}
+	return nil, fmt.Errorf("%q is not %s", text, k.valid)
+}
+
+// number is a kind of values that have an order.
+type number struct {
+	typ       string
+	what      string // such as "a whole number"
+	hint      string // how it is written
+	low, high int64
+	parse     func(text string) (int64, bool)
+	show      func(n int64) string
+	value     func(n int64) any // nil: the int64
+}
+
+func (n number) kind() kind {
+	valid := fmt.Sprintf("%s from %s to %s", n.what, n.show(n.low), n.show(n.high))
+	if n.high == math.MaxInt64 {
+		valid = fmt.Sprintf("%s of at least %s", n.what, n.show(n.low))
+	}
+	return kind{n.typ, valid + n.hint, func(text string) (any, bool) {
+		v, ok := n.parse(text)
+		return n.wrap(v), ok && v >= n.low && v <= n.high
+	}}
+}
+
+func (n number) wrap(v int64) any {
+	if n.value == nil {
+		return v
+	}
+	return n.value(v)
+}
+
+// orOff adds "off", which is stored as the value off; so are -1, as in the library's fields,
+// and a 0 if zero is true. A 0 that somebody wrote must not reach a field whose
+// zero stands for its default.
+func (n number) orOff(off int64, zero bool) kind {
+	k := n.kind()
+	in := k.parse
+	if zero {
+		k.valid += ", or 0 for off"
+	} else {
+		k.valid += `, or "off"`
+	}
+	k.parse = func(text string) (any, bool) {
+		v, isNumber := n.parse(text)
+		if text == "off" || isNumber && (v == 0 && zero || text == "-1" && off == -1) {
+			return n.wrap(off), true
+		}
+		return in(text)
+	}
+	return k
+}
+
+// most is no limit above.
+const most = math.MaxInt64
+
+func decimal(text string) (int64, bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil
+}
+
+func showDecimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+// integer is a whole number; typ is what --help calls it.
+func integer(typ string, low, high int64) number {
+	return number{typ: typ, what: "a whole number", low: low, high: high, parse: decimal, show: showDecimal}
+}
+
+func duration(low, high time.Duration) number {
+	return number{
+		typ: "duration", what: "a duration", hint: ", with a unit as in 500ms, 2s or 10m", low: int64(low), high: int64(high),
+		parse: func(text string) (int64, bool) {
+			d, err := time.ParseDuration(text)
+			return int64(d), err == nil
+		},
+		show:  func(n int64) string { return showDuration(time.Duration(n)) },
+		value: func(n int64) any { return time.Duration(n) },
+	}
+}
+
+// showDuration is a duration without the units that are 0.
+func showDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// units of sizes, the largest first.
+var units = []struct {
+	suffix string
+	bytes  int64
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+// size is a number of bytes.
+func size(low, high int64) number {
+	return number{
+		typ: "bytes", what: "a size", hint: ", in bytes or with a unit as in 64KiB, 64MiB or 2GiB", low: low, high: high,
+		parse: parseSize, show: showSize,
+	}
+}
+
+func parseSize(text string) (int64, bool) {
+	digits, unit := text, int64(1)
+	for _, u := range units {
+		if d, ok := strings.CutSuffix(text, u.suffix); ok {
+			digits, unit = strings.TrimRight(d, " "), u.bytes
+		}
+	}
+	n, ok := decimal(digits)
+	return n * unit, ok && n >= 0 && n <= math.MaxInt64/unit
+}
+
+func showSize(n int64) string {
+	for _, u := range units {
+		if n != 0 && n%u.bytes == 0 {
+			return showDecimal(n/u.bytes) + u.suffix
+		}
+	}
+	return showDecimal(n)
+}
+
+// real is a number with a fraction.
+func real(typ, what string, low, high float64) kind {
+	valid := fmt.Sprintf("%s from %v to %v", what, low, high)
+	if math.IsInf(high, 1) {
+		valid = fmt.Sprintf("%s of at least %v", what, low)
+	}
+	return kind{typ, valid, func(text string) (any, bool) {
+		n, err := strconv.ParseFloat(text, 64)
+		return n, err == nil && n >= low && n <= high && !math.IsInf(n, 0)
+	}}
+}
+
+// seconds is a duration, and without a unit a number of seconds.
+func seconds(low, high time.Duration) kind {
+	d := duration(low, high)
+	k := d.kind()
+	k.typ = "seconds"
+	k.valid = fmt.Sprintf("a number of seconds from %v to %v, or a duration with a unit as in 500ms", low.Seconds(), high.Seconds())
+	withUnit := k.parse
+	k.parse = func(text string) (any, bool) {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return withUnit(text)
+		}
+		return time.Duration(n * float64(time.Second)), n >= low.Seconds() && n <= high.Seconds()
+	}
+	return k
+}
+
+var boolean = kind{"bool", "true or false", func(text string) (any, bool) {
+	switch strings.ToLower(text) {
+	case "true", "t", "1", "yes", "on":
+		return true, true
+	case "false", "f", "0", "no", "off":
+		return false, true
+	}
+	return false, false
+}}
+
+// choice is one of some words.
+func choice(typ string, words ...string) kind {
+	last := len(words) - 1
+	valid := strings.Join(words[:last], ", ") + " or " + words[last]
+	return kind{typ, valid, func(text string) (any, bool) {
+		for _, w := range words {
+			if text == w {
+				return text, true
+			}
+		}
+		return nil, false
+	}}
+}
+
+// text is taken as it is.
+func text(typ string) kind {
+	return kind{typ, "text", func(text string) (any, bool) { return text, true }}
+}
+
+// name is a text that is not empty.
+func name(typ string) kind {
+	return kind{typ, "a " + typ + ": it is empty", func(text string) (any, bool) { return text, text != "" }}
+}
+
+// host is a host, or host:port.
+var host = kind{"host", "a host or host:port", func(text string) (any, bool) {
+	if !hasPort(text) {
+		return text, text != ""
+	}
+	_, port, err := net.SplitHostPort(text)
+	n, ok := decimal(port)
+	return text, err == nil && ok && n >= 0 && n <= 65535
+}}
+
+// hasPort reports whether a host has a port behind it.
+func hasPort(text string) bool {
+	_, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	return strings.Contains(text, ":") && err != nil
+}
+
+// list is separated by commas.
+var list = kind{"list", "a list", func(text string) (any, bool) {
+	var all []string
+	for e := range strings.SplitSeq(text, ",") {
+		if e = strings.TrimSpace(e); e != "" {
+			all = append(all, e)
+		}
+	}
+	return all, true
+}}

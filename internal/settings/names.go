@@ -1,0 +1,95 @@
+package settings
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const prefix = "WEIR_"
+
+// ofWork matches the variables that weir work gives to its commands, which may be weir's,
+// and those of weir's own tests.
+var ofWork = regexp.MustCompile(`^WEIR_(STREAM|GROUP|ID|ATTEMPT|TOPIC|SEQ|DELIVERIES|TAG|META|(HEADER|TEST)_.*)$`)
+
+// serviceLink matches the variables that Kubernetes makes for services whose names begin with weir.
+var serviceLink = regexp.MustCompile(`^[A-Z0-9_]+_(SERVICE_(HOST|PORT(_.*)?)|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+// ofKubernetes reports whether Kubernetes has set the variable, for a service that is called
+// like weir or redis: WEIR_PORT=tcp://10.0.0.1:4000 is no port to listen on.
+func ofKubernetes(name, text string) bool {
+	if !serviceLink.MatchString(name) {
+		return false
+	}
+	scheme, _, isURL := strings.Cut(text, "://")
+	return !strings.HasSuffix(name, "_PORT") || strings.HasSuffix(name, "_SERVICE_PORT") || isURL && slices.Contains([]string{"tcp", "udp", "sctp"}, scheme)
+}
+
+// Unknown returns a warning for each variable of an environment, as os.Environ returns it,
+// that begins like weir's and is none.
+func Unknown(environ []string) []string {
+	known := map[string]bool{}
+	for _, s := range table {
+		for _, name := range s.variables() {
+			known[name] = true
+		}
+	}
+	names := slices.Sorted(maps.Keys(known))
+	var warnings []string
+	for _, entry := range environ {
+		name, text, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, prefix) && text != "" && !known[name] && !ofWork.MatchString(name) && !ofKubernetes(name, text) {
+			warnings = append(warnings, "unknown environment variable "+name+meant(name, names))
+		}
+	}
+	return warnings
+}
+
+// meant asks whether the nearest of some names was meant, or lists nothing if none is near.
+func meant(typed string, names []string) string {
+	if near := Nearest(typed, names); near != "" {
+		return fmt.Sprintf(", did you mean %s?", near)
+	}
+	return ""
+}
+
+// maxTypos is how many letters may be wrong in a name that is taken for another.
+const maxTypos = 2
+
+// Nearest returns the name that was probably meant, empty if none is near.
+func Nearest(typed string, names []string) string {
+	best, nearest := maxTypos+1, ""
+	for _, name := range names {
+		if d := distance(typed, name); d < best && d < len(name)/2+1 {
+			best, nearest = d, name
+		}
+	}
+	return nearest
+}
+
+// distance is how many letters have to be added, removed, exchanged or swapped with their
+// neighbour to turn a into b.
+func distance(a, b string) int {
+	var before, last []int
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before, last, row = last, row, make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(last[j]+cost, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,143 @@
+package settings
+
+import (
+	"slices"
+	"time"
+)
+
+// table is every setting there is. Flags, help, errors and docs/SETTINGS.md follow it.
+var table = slices.Concat(producer, pool, server, commands)
+
+const (
+	day   = 24 * time.Hour
+	month = 30 * day
+)
+
+// producer are the settings of weir.ProducerConfig.
+var producer = rows(Publish|Library, anywhere, []*Setting{
+	{name: "guard", reloads: true, field: "Guard", kind: choice("mode", "static", "proportional", "off", "shadow"), deft: "static",
+		help: "what a publish does when workers fall behind: static, proportional, off or shadow"},
+	{name: "shadow-of", reloads: true, field: "ShadowOf", kind: choice("mode", "static", "proportional", "off"), deft: "static",
+		help: "the mode that guard shadow only counts and logs"},
+	{name: "lag-warn", reloads: true, field: "LagWarn", kind: integer("messages", 1, 1<<40).orOff(-1, false), deft: "50",
+		help: "lag above which a publish sleeps once, or off"},
+	{name: "lag-warn-sleep", reloads: true, field: "LagWarnSleep", kind: duration(time.Millisecond, time.Hour).kind(), deft: "500ms",
+		help: "how long it sleeps"},
+	{name: "lag-pause", reloads: true, field: "LagPause", kind: integer("messages", 1, 1<<40).orOff(-1, false), deft: "200",
+		help: "lag above which a publish waits, or off"},
+	{name: "lag-poll", reloads: true, field: "LagPoll", kind: duration(time.Millisecond, time.Minute).kind(), deft: "100ms",
+		help: "how often a waiting publish looks at the lag"},
+	{name: "lag-ttl", reloads: true, in: Publish | Work | Library, field: "LagTTL", kind: duration(time.Second, day).kind(), deft: "10s",
+		help: "how long the load that workers report stays valid"},
+	{name: "lag-signal", reloads: true, field: "LagSignal", kind: choice("signal", "pending", "backlog"), deft: "pending",
+		help: "what lag_warn and lag_pause are compared with: pending or backlog"},
+	{name: "lag-unknown", reloads: true, field: "LagUnknown", kind: choice("policy", "open", "hold", "decay"), deft: "open",
+		help: "what a publish does while the lag is unknown: open, hold or decay"},
+	{name: "lag-cache", reloads: true, field: "LagCache", kind: duration(time.Nanosecond, time.Minute).orOff(-1, true), deft: "100ms",
+		help: "how old a reading of the lag may be; 0 reads before every publish"},
+
+	{name: "queue-max-depth", reloads: true, env: "QUEUE_MAX_DEPTH", field: "MaxDepth", kind: integer("messages", 1, 1<<40).kind(), deft: "10000",
+		help: "how deep the queue may get"},
+	{name: "queue-backpressure-threshold", reloads: true, env: "QUEUE_BACKPRESSURE_THRESHOLD", field: "BackpressureThreshold", kind: real("share", "a share", 0.01, 1), deft: "0.8",
+		help: "share of queue_max_depth from which a publish waits"},
+	{name: "queue-backpressure-max-retries", reloads: true, env: "QUEUE_BACKPRESSURE_MAX_RETRIES", field: "BackpressureRetries", kind: integer("int", 1, 20).orOff(-1, true), deft: "3",
+		help: "how often a publish looks at the depth before it is refused; 0 refuses immediately"},
+	{name: "queue-backpressure-base-delay", reloads: true, env: "QUEUE_BACKPRESSURE_BASE_DELAY", field: "BackpressureBaseDelay", kind: seconds(time.Millisecond, time.Minute), deft: "0.1",
+		help: "seconds before the first of these looks; doubles with each"},
+	{name: "queue-load-shedding-enabled", reloads: true, env: "QUEUE_LOAD_SHEDDING_ENABLED", field: "DisableLoadShedding", kind: boolean, deft: "true",
+		help: "refuse publishes above queue_load_shedding_max_requests"},
+	{name: "queue-load-shedding-max-requests", reloads: true, env: "QUEUE_LOAD_SHEDDING_MAX_REQUESTS", field: "LoadSheddingMaxRequests", kind: integer("requests", 1, 1<<30).kind(), deft: "1000",
+		help: "most publishes in one shed_window"},
+	{name: "shed-window", reloads: true, field: "ShedWindow", kind: duration(time.Millisecond, time.Hour).kind(), deft: "1s",
+		help: "length of the window"},
+	{name: "shed-scope", reloads: true, field: "ShedScope", kind: choice("scope", "process", "stream"), deft: "process",
+		help: "whose publishes the window counts: those of this process, or of everyone who publishes to the stream"},
+	{name: "shed-wait", reloads: true, field: "ShedWait", kind: boolean, deft: "false",
+		help: "wait until the window ends instead of refusing; weir publish always waits"},
+	{name: "shed-concurrency", reloads: true, field: "ShedConcurrency", kind: integer("publishes", 0, 1<<20).orOff(0, true), deft: "0",
+		help: "most publishes in progress at once; 0 is no limit"},
+	{name: "wait-slo", reloads: true, field: "WaitSLO", kind: duration(time.Millisecond, day).kind(), deft: "30s",
+		help: "how long a message may wait for a worker; stored, not used yet"},
+	{name: "kafka-buffer-memory", env: "KAFKA_BUFFER_MEMORY", in: Publish | Work | Library, places: byFile | byEnv, kind: size(1, 1<<50).kind(), deft: "32MiB",
+		help: "buffer of a producer on Kafka; checked, not used yet"},
+	{name: "kafka-max-in-flight-requests", env: "KAFKA_MAX_IN_FLIGHT_REQUESTS", in: Publish | Work | Library, places: byFile | byEnv, kind: integer("requests", 1, 1<<30).kind(), deft: "5",
+		help: "requests in flight on one connection to Kafka; checked, not used yet"},
+}...)
+
+// pool are the settings of weir.PoolConfig.
+var pool = rows(Work|Library, anywhere, []*Setting{
+	{name: "workers", field: "Workers", kind: integer("int", 1, 10_000).kind(),
+		help: "handlers running at once (default the number of CPUs)"},
+	{name: "batch", field: "Batch", kind: integer("messages", 1, 1000).kind(), deft: "10",
+		help: "most messages in one claim"},
+	{name: "block", field: "Block", kind: duration(10*time.Millisecond, 30*time.Second).kind(), deft: "2s",
+		help: "longest wait of one claim"},
+	{name: "reclaim-after", field: "ReclaimAfter", kind: duration(100*time.Millisecond, day).kind(), deft: "30s",
+		help: "how long a worker may be silent before others may take its messages"},
+	{name: "max-deliveries", field: "MaxDeliveries", kind: integer("int", 1, 1<<30).orOff(-1, true), deft: "3",
+		help: "deliveries before a message becomes a dead letter; 0 is no limit"},
+	{name: "dead-letter", field: "DeadLetter", kind: name("name"),
+		help: "stream for dead letters (default the stream's own)"},
+	{name: "consumer", field: "Consumer", kind: name("name"),
+		help: "name of the pool, unique in its group (default host, process and a random number)"},
+	{name: "handler-timeout", field: "HandlerTimeout", kind: duration(time.Nanosecond, day).orOff(-1, true), deft: "10m",
+		help: "how long a handler may run; 0 is no limit"},
+	{name: "drain-timeout", field: "DrainTimeout", kind: duration(time.Millisecond, day).kind(), deft: "30s",
+		help: "how long handlers may continue after the signal to stop"},
+	{name: "ack-linger", field: "AckLinger", kind: duration(time.Nanosecond, time.Second).orOff(1, true), deft: "5ms",
+		help: "how long a finished message waits so that several are acknowledged together"},
+	{name: "retry-base", field: "RetryBase", kind: duration(time.Millisecond, day).kind(), deft: "1s",
+		help: "delay after the first failure; doubles with each"},
+	{name: "retry-max", field: "RetryMax", kind: duration(time.Millisecond, day).kind(), deft: "5m",
+		help: "longest such delay"},
+	{name: "trim", field: "Trim", kind: choice("mode", "auto", "on", "off"), deft: "auto",
+		help: "remove from a Redis stream what every group has acknowledged: auto (if weir made the stream; on if trim_every is given), on or off"},
+	{name: "trim-every", field: "TrimEvery", kind: duration(time.Nanosecond, day).orOff(-1, true), deft: "10s",
+		help: "how often to trim; 0 is never"},
+}...)
+
+// server are the settings of weir serve.
+var server = rows(Serve, anywhere, []*Setting{
+	{name: "host", kind: host, deft: "127.0.0.1", help: "address to listen on, or host:port"},
+	{name: "port", kind: integer("port", 0, 65535).kind(), deft: "4000", help: "port to listen on, unless host names one; 0 is any free one",
+		moot: func(v *Values) bool { return hasPort(v.text("host")) }},
+	{name: "port-file", kind: text("file"), help: "file that receives the bound host:port"},
+	{name: "data-dir", in: Serve | Restore, kind: name("directory"), deft: "./weir-data", help: "data directory, used by one server at a time"},
+	{name: "log-level", kind: choice("level", "debug", "info", "warn", "error"), deft: "info", reloads: true,
+		help: "lowest level that is logged: debug, info, warn or error"},
+	{name: "disk-flush-ms", kind: integer("ms", 1, 3_600_000).kind(), deft: "1000", help: "longest time a disk write stays unsynced"},
+	{name: "stall-after", kind: duration(time.Second, day).orOff(0, true), deft: "30s",
+		help: "how long the log may make no progress while work is waiting before the process exits with code 75; 0 is no limit"},
+	{name: "disk-reserve", kind: size(0, 1<<50).orOff(-1, true),
+		help: "free space below which writes are refused, such as 512MiB; 0 is none (default the smaller of 192MiB and a tenth of the disk)"},
+	{name: "ingest-queue", kind: integer("int", 1, 1<<20).kind(), deft: "4096", help: "writes that may wait for the log"},
+	{name: "allowed-hosts", kind: list, help: "host names accepted besides loopback, separated by commas"},
+	{name: "probe-auth", kind: boolean, deft: "false", help: "require a key for health and ready too"},
+	{name: "allow-insecure-no-auth", kind: boolean, deft: "false", help: "allow listening beyond loopback without keys"},
+	{name: "api-keys", places: byEnv, kind: text("keys"), help: "API keys and their rights; see Keys in API.md"},
+	{name: "test-min-heartbeat-ms", places: byEnv, kind: integer("ms", 1, 1000).kind(), deft: "1000", help: "shortest heartbeat of a stream; for tests"},
+
+	{name: "max-topics", kind: limit, deft: "100000", help: "most topics; 0 is no limit"},
+	{name: "max-routers", kind: limit, deft: "10000", help: "most routers; 0 is no limit"},
+	{name: "max-watch-sessions", kind: limit, deft: "10000", help: "most watch sessions; 0 is no limit"},
+	{name: "max-sse-connections", kind: limit, deft: "10000", help: "most event streams and WebSockets at once; 0 is no limit"},
+	{name: "max-sse-connections-per-key", kind: limit, deft: "1000", help: "most of them for one key; 0 is no limit"},
+	{name: "max-inflight-per-key", kind: limit, deft: "1000", help: "most requests of one key at once; 0 is no limit"},
+	{name: "max-inflight-bytes", kind: size(0, 1<<50).kind(), deft: "256MiB", help: "most bytes of request bodies at once; 0 is no limit"},
+	{name: "max-total-bytes", kind: size(0, 1<<50).kind(), deft: "0", help: "most live bytes of all topics; 0 is no limit"},
+	{name: "max-idempotency-keys", kind: limit, deft: "5000000", help: "most idempotency keys remembered; 0 is no limit"},
+	{name: "max-body-bytes", kind: size(1, 1<<30).kind(), deft: "64MiB", help: "largest request body, decompressed"},
+	{name: "max-batch-records", kind: limit1, deft: "10000", help: "most records in one write"},
+	{name: "max-record-bytes", kind: size(1, 1<<30).kind(), deft: "1MiB", help: "largest record, data and meta together"},
+	{name: "max-meta-bytes", kind: size(1, 1<<30).kind(), deft: "16KiB", help: "largest meta of a record"},
+	{name: "max-tag-bytes", kind: size(1, 1<<30).kind(), deft: "256", help: "longest tag"},
+	{name: "max-node-bytes", kind: size(1, 1<<30).kind(), deft: "128", help: "longest node name"},
+	{name: "max-watch-topics", kind: limit1, deft: "256", help: "most topics of one watch"},
+	{name: "max-limit", kind: limit1, deft: "1000", help: "most records in one diff"},
+	{name: "max-claim", kind: limit1, deft: "1000", help: "most jobs in one claim, ack, nack or extend"},
+}...)
+
+var (
+	limit  = integer("int", 0, 1<<50).kind()
+	limit1 = integer("int", 1, 1<<30).kind()
+)

@@ -75,12 +75,11 @@ var table = map[string]rule{
 	"internal/engine/sched":    {tests: rapid},
 	"internal/engine/governor": {},
 	"internal/engine/watch":    {code: "internal/api"},
-	"internal/engine/router":   {code: "internal/op"},
 
 	"internal/engine": {
 		code: "internal/api internal/op internal/wal internal/store " +
 			"internal/engine/topic internal/engine/queue internal/engine/sched " +
-			"internal/engine/governor internal/engine/watch internal/engine/router " + vfs,
+			"internal/engine/governor internal/engine/watch " + vfs,
 		tests: rapid + " " + errorfs,
 	},
 	"internal/server":   {code: "internal/api internal/engine " + gzip + " " + metrics + " " + socket, tests: vfs},

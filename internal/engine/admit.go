@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -119,40 +118,4 @@ func (e *Engine) takeKey(t *entry, now int64) bool {
 	}
 	t.keyed.Add(1)
 	return true
-}
-
-// storageError turns a failed write or sync of the log into the contract's
-// answer, which names the operation and the system's error.
-func storageError(err error) error {
-	if err == nil {
-		return nil
-	}
-	var known *api.Error
-	if errors.As(err, &known) {
-		return known
-	}
-	if errors.Is(err, wal.ErrClosed) {
-		return api.Errorf(api.CodeShuttingDown, "the server is shutting down; connect again in a moment")
-	}
-	storage := map[string]any{"operation": "log", "error": "failed"}
-	var w *wal.WriteError
-	if errors.As(err, &w) {
-		storage["operation"] = w.Op
-		storage["error"] = fmt.Sprint(w.Err)
-		if w.Errno != 0 {
-			storage["errno"] = int(w.Errno)
-			storage["error"] = w.Errno.Error()
-		}
-	}
-	return &api.Error{Code: api.CodeInternal, Message: "the log could not be written; nothing of this call has taken effect", Err: err,
-		Detail: map[string]any{"storage": storage}}
-}
-
-// storageOr is storageError, but leaves wal.ErrStale alone: the caller looks
-// again and retries.
-func storageOr(err error) error {
-	if errors.Is(err, wal.ErrStale) {
-		return wal.ErrStale
-	}
-	return storageError(err)
 }

@@ -3,13 +3,12 @@ package engine
 import (
 	"errors"
 
-	rooms "github.com/weirmq/weir/internal/engine/router"
 	"github.com/weirmq/weir/internal/op"
 )
 
 // slowest returns the lowest position of the topic's routers.
 func (t *entry) slowest() (pos uint64, any bool) {
-	for _, r := range listOf(&t.routers) {
+	for _, r := range listOf(&t.routes.out) {
 		if at := r.pos.Load(); !any || at < pos {
 			pos, any = at, true
 		}
@@ -17,11 +16,20 @@ func (t *entry) slowest() (pos uint64, any bool) {
 	return pos, any
 }
 
-// keepForRouters notes what a cap is about to take before the routers have come
-// to it, so that they can still copy it. The topic's lock is held.
-func (t *entry) keepForRouters(to uint64) {
+// routeRoom lets routers copy what is published.
+type routeRoom struct{ e *Engine }
+
+// published lets routers go on that found the topic full.
+func (r routeRoom) published(t *entry, _ outcome) { r.e.madeRoom(t) }
+
+func (routeRoom) ended(*entry) {} // routers end in the operation that ends their topic
+
+// evicting notes what a cap is about to take before the routers have come to
+// it, so that they can still copy it.
+func (routeRoom) evicting(t *entry, gone op.Range, capped bool) {
 	pos, any := t.slowest()
-	if !any || pos >= to || len(t.Lost) > 0 {
+	to := gone.To
+	if !capped || !any || pos >= to || len(t.Lost) > 0 {
 		return
 	}
 	from := max(pos, t.Loss)
@@ -34,19 +42,19 @@ func (t *entry) keepForRouters(to uint64) {
 		live = append(live, op.Range{From: first, To: last})
 		at = last
 	}
-	if t.behind == nil {
-		t.behind = new(rooms.Behind)
+	if t.routes.behind == nil {
+		t.routes.behind = new(behind)
 	}
-	t.behind.Take(from, to, live)
+	t.routes.behind.take(from, to, live)
 	t.holdBehind(pos)
 }
 
 // holdBehind keeps the index of what is behind, above pos.
 func (t *entry) holdBehind(pos uint64) {
-	if t.behind.Empty() {
+	if t.routes.behind.empty() {
 		t.Index.Unhold()
 	} else {
-		t.Index.Hold(max(pos, t.behind.From))
+		t.Index.Hold(max(pos, t.routes.behind.from))
 	}
 }
 
@@ -54,14 +62,14 @@ func (t *entry) holdBehind(pos uint64) {
 func (e *Engine) releaseBehind(t *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.behind.Empty() {
+	if t.routes.behind.empty() {
 		return
 	}
 	pos, any := t.slowest()
 	if !any {
-		pos = t.behind.To
+		pos = t.routes.behind.to
 	}
-	t.behind.Release(pos)
+	t.routes.behind.release(pos)
 	t.holdBehind(pos)
 	t.Index.Trim(t.Start)
 }
@@ -70,8 +78,8 @@ func (e *Engine) releaseBehind(t *entry) {
 func (e *Engine) dropBehind(t *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.behind.Empty() {
-		t.behind.Release(t.behind.To)
+	if !t.routes.behind.empty() {
+		t.routes.behind.release(t.routes.behind.to)
 		t.holdBehind(0)
 		t.Index.Trim(t.Start)
 	}
@@ -94,9 +102,74 @@ func (e *Engine) dropUnreadable(t *entry, pos uint64, err error) {
 
 // madeRoom lets routers go on that found the topic full. Its lock is held.
 func (e *Engine) madeRoom(t *entry) {
-	for _, r := range listOf(&t.feeders) {
+	for _, r := range listOf(&t.routes.in) {
 		if r.waiting.CompareAndSwap(true, false) {
 			e.mark(r.source)
 		}
+	}
+}
+
+// maxBehind bounds the records that wait for their routers after a cap took
+// them.
+const maxBehind = 64 << 10
+
+// behind is what caps took from a source before its routers had come to it.
+// Every number in from+1…to that is in no range held no live record any more
+// when the cap came. The zero value is empty.
+type behind struct {
+	from, to uint64
+	ranges   []op.Range
+	n        uint64
+}
+
+// empty reports whether nothing waits; also of nil.
+func (b *behind) empty() bool { return b == nil || len(b.ranges) == 0 }
+
+// take adds what a cap is about to take: live are the live ranges in from+1…to.
+// What does not follow the rest replaces it, and so does what would make it too
+// large; the routers then have lost what was there before.
+func (b *behind) take(from, to uint64, live []op.Range) {
+	var n uint64
+	for _, r := range live {
+		n += r.To - r.From + 1
+	}
+	if b.empty() || from != b.to || b.n+n > maxBehind {
+		*b = behind{from: from}
+	}
+	b.to = to
+	if n > maxBehind {
+		b.from = to
+		return
+	}
+	b.ranges = append(b.ranges, live...)
+	b.n += n
+}
+
+// next returns what a router at pos finds: how many numbers it has lost, and
+// then either a range to read or, if ok is false, where it goes on.
+func (b *behind) next(pos, loss uint64) (lost uint64, r op.Range, ok bool) {
+	if b.empty() || pos >= b.to {
+		return loss - pos, op.Range{From: loss + 1}, false
+	}
+	if pos < b.from {
+		lost, pos = b.from-pos, b.from
+	}
+	for _, r := range b.ranges {
+		if r.To > pos {
+			return lost, op.Range{From: max(r.From, pos+1), To: r.To}, true
+		}
+	}
+	return lost, op.Range{From: b.to + 1}, false
+}
+
+// release forgets what is at or below pos, which all routers have passed.
+func (b *behind) release(pos uint64) {
+	for len(b.ranges) > 0 && b.ranges[0].To <= pos {
+		b.n -= b.ranges[0].To - b.ranges[0].From + 1
+		b.ranges = b.ranges[1:]
+	}
+	b.from = max(b.from, min(pos, b.to))
+	if len(b.ranges) == 0 {
+		*b = behind{}
 	}
 }

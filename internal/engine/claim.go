@@ -11,6 +11,45 @@ import (
 	"github.com/weirmq/weir/internal/op"
 )
 
+// leased is what a topic keeps of its jobs.
+type leased struct {
+	q       *queue.Queue // nil unless it is a queue
+	window  *claimWindow // nil unless claims are being gathered
+	workers *workers     // nil unless jobs are pushed
+
+	produced *produced // nil unless it is a queue
+}
+
+// jobRoom hands the jobs of a queue to its workers.
+type jobRoom struct{ e *Engine }
+
+func (j jobRoom) published(t *entry, what outcome) {
+	if t.jobs.q == nil {
+		return
+	}
+	if what.undone {
+		t.jobs.q.Rewind(1) // claims may have passed over what was to go
+	}
+	j.e.wakeWorkers(t)
+}
+
+// evicting drops the leases of what is about to go.
+func (jobRoom) evicting(t *entry, gone op.Range, _ bool) {
+	if t.jobs.q != nil {
+		t.jobs.q.ForgetRange(gone.From, gone.To)
+	}
+}
+
+// ended lets the work streams find that their queue has ended.
+func (jobRoom) ended(t *entry) {
+	if t.jobs.workers == nil {
+		return
+	}
+	for w := range t.jobs.workers.all {
+		signal(w.ready)
+	}
+}
+
 // lockQueue is lock for a queue topic, with the leases that have ended given
 // back; now is the time that leases live by.
 func (e *Engine) lockQueue(name string) (t *entry, now int64, err error) {
@@ -18,26 +57,13 @@ func (e *Engine) lockQueue(name string) (t *entry, now int64, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if t.q == nil {
+	if t.jobs.q == nil {
 		t.mu.Unlock()
 		return nil, 0, api.Errorf(api.CodeNotAQueue, "topic %q is a log; jobs can be claimed only from a topic of type queue", name).With("topic", name)
 	}
 	now = e.leaseClock()
-	t.q.Expire(now)
+	t.jobs.q.Expire(now)
 	return t, now, nil
-}
-
-// leaseClock is the time leases live by: the wall clock as it was at the
-// start, plus what has passed since on the monotonic clock, so that a step of
-// the wall clock neither ends nor prolongs a lease.
-func (e *Engine) leaseClock() int64 { return e.startMS + time.Since(e.startAt).Milliseconds() }
-
-// wallOf turns a time of the lease clock into one of the wall clock, never a
-// later one: now was read from the lease clock a moment ago, and what has
-// passed since must not be promised to the holder of a lease.
-func (e *Engine) wallOf(at, now int64) int64 {
-	wall := e.opt.Now().UnixMilli()
-	return wall + at - max(now, e.leaseClock())
 }
 
 // Claim leases up to req.Max jobs, expired and returned ones first. visit is
@@ -45,7 +71,7 @@ func (e *Engine) wallOf(at, now int64) int64 {
 // the call.
 func (e *Engine) Claim(ctx context.Context, name string, req *api.ClaimRequest, visit func(*api.Job)) (api.ClaimResult, error) {
 	defer guard()
-	if err := e.pull(ctx, name); err != nil {
+	if err := e.catchUp(ctx, name); err != nil {
 		return api.ClaimResult{}, err
 	}
 	for {
@@ -113,7 +139,7 @@ func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
 		c.deadline = told // moving dead letters takes time; the first picks end first
 	}
 	base := c.e.nextLease.Add(uint64(max)) - uint64(max)
-	c.picks, dead = t.q.Claim(c.picks, nil, c.req.Node, max, deadline, limit, base, t.Free, func(fresh uint64) (uint64, bool) {
+	c.picks, dead = t.jobs.q.Claim(c.picks, nil, c.req.Node, max, deadline, limit, base, t.Free, func(fresh uint64) (uint64, bool) {
 		seq := t.NextFree(fresh)
 		return seq, seq <= t.Head
 	})
@@ -147,9 +173,9 @@ func (c *claim) take(ctx context.Context, name string, now int64) error {
 		}
 	}
 	for _, p := range failed {
-		c.t.q.Abort(p.Seq)
+		c.t.jobs.q.Abort(p.Seq)
 	}
-	c.ready = c.t.jobs(now).Ready
+	c.ready = c.t.jobCounters(now).Ready
 	c.dealtToWork()
 	err := c.logLeases()
 	c.e.watchLeases(c.t)
@@ -169,7 +195,7 @@ func (c *claim) logLeases() error {
 	}
 	tk, err := c.e.stageLeases(c.t, op.KindLease, c.req.Node, leases, topic.Staged{})
 	if err != nil {
-		c.t.q.Unclaim(c.picks)
+		c.t.jobs.q.Unclaim(c.picks)
 		return storageError(err)
 	}
 	c.log = tk
@@ -191,7 +217,7 @@ func (e *Engine) stageLeases(t *entry, kind op.Kind, node string, leases []op.Le
 func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimResult, error) {
 	giveBack := func() {
 		c.t.mu.Lock()
-		c.t.q.Unclaim(c.picks)
+		c.t.jobs.q.Unclaim(c.picks)
 		c.e.wakeWorkers(c.t)
 		c.t.mu.Unlock()
 	}
@@ -236,7 +262,7 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 	}
 	c.t.mu.Lock()
 	if c.lost {
-		c.ready = c.t.jobs(c.e.leaseClock()).Ready
+		c.ready = c.t.jobCounters(c.e.leaseClock()).Ready
 	}
 	for i := range c.picks {
 		c.picks[i].SetSize(sizes[i])
@@ -275,14 +301,14 @@ type claimWindow struct {
 func (c *claim) joinWindow(name string, now int64) error {
 	t := c.t
 	c.dealt = make(chan struct{})
-	if w := t.claims; w != nil {
+	if w := t.jobs.window; w != nil {
 		w.claims = append(w.claims, c)
 		t.mu.Unlock()
 		<-c.dealt // the opener deals within the window, whatever happens
 		return c.err
 	}
 	w := &claimWindow{claims: []*claim{c}}
-	t.claims = w
+	t.jobs.window = w
 	jitter := time.Duration(t.Config.ClaimJitterMS) * time.Millisecond
 	t.mu.Unlock()
 	timer := time.NewTimer(jitter)
@@ -298,7 +324,7 @@ func (c *claim) joinWindow(name string, now int64) error {
 // deal ends the window and answers everyone who is in it.
 func (w *claimWindow) deal(e *Engine, t *entry, name string) {
 	t.mu.Lock()
-	t.claims = nil
+	t.jobs.window = nil
 	t.mu.Unlock()
 	err := e.usable()
 	if err == nil {
@@ -319,7 +345,7 @@ func (w *claimWindow) share(e *Engine, t *entry, name string) error {
 		return err
 	}
 	now := e.leaseClock()
-	t.q.Expire(now)
+	t.jobs.q.Expire(now)
 	var failed []queue.Pick
 	for more := true; more; {
 		more = false
@@ -340,9 +366,9 @@ func (w *claimWindow) share(e *Engine, t *entry, name string) error {
 		}
 	}
 	for _, p := range failed {
-		t.q.Abort(p.Seq)
+		t.jobs.q.Abort(p.Seq)
 	}
-	ready := t.jobs(now).Ready
+	ready := t.jobCounters(now).Ready
 	for _, c := range w.claims {
 		c.ready = ready
 		c.dealtToWork()

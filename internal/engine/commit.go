@@ -91,6 +91,25 @@ func (e *Engine) again(err error, topics ...*entry) bool {
 	return true
 }
 
+// A listener is a room that follows the topics: push, routes and jobs. The
+// kernel calls it with the topic's lock held and knows no more of it. It looks
+// at what the topic shows and at its own part of the entry, and stages nothing.
+type listener interface {
+	// published tells that staged changes took effect, or never will.
+	published(t *entry, what outcome)
+	// evicting tells that numbers are about to go. They are still there; capped
+	// says that a cap takes them.
+	evicting(t *entry, gone op.Range, capped bool)
+	// ended tells that the topic has left the registry.
+	ended(t *entry)
+}
+
+// outcome is what advance has done.
+type outcome struct {
+	news   bool // the head has moved
+	undone bool // the log has failed some of what was staged
+}
+
 // ticket is a place in the log and the class that has to hold there.
 type ticket struct {
 	lsn, gen uint64
@@ -205,12 +224,23 @@ func (e *Engine) advance(t *entry) {
 	}
 	e.account(t)
 	e.countKeys(t)
-	if t.Head > head {
+	news := t.Head > head
+	if news {
 		t.wake()
-		e.mark(t)
 	}
-	e.madeRoom(t)
-	e.wakeWorkers(t)
+	for _, l := range e.listeners {
+		l.published(t, outcome{news, undone})
+	}
+}
+
+// evicting tells the rooms what is about to go.
+func (e *Engine) evicting(t *entry, from, to uint64, capped bool) {
+	if from > to {
+		return
+	}
+	for _, l := range e.listeners {
+		l.evicting(t, op.Range{From: from, To: to}, capped)
+	}
 }
 
 // applyStaged lets a staged change take effect.
@@ -249,15 +279,12 @@ func (e *Engine) apply(t *entry, p *op.Part, lsn uint64, ref topic.Ref) {
 			e.buried.add(burial{lsn, t.ID, p.Dead})
 		}
 		for _, g := range p.Ranges {
-			t.forgetJobs(g.From, g.To)
+			e.evicting(t, g.From, g.To, false)
 		}
 	case op.KindEvict:
-		if p.Cause == op.CauseCap {
-			t.keepForRouters(p.To)
-		}
-		t.forgetJobs(t.Start+1, p.To)
+		e.evicting(t, t.Start+1, p.To, p.Cause == op.CauseCap)
 	case op.KindLose:
-		t.forgetJobs(p.From, p.To)
+		e.evicting(t, p.From, p.To, false)
 	}
 	t.Apply(p, ref)
 }
@@ -270,8 +297,14 @@ func (t *entry) replan() {
 	}
 	t.next = nil
 	t.nextExpiry = 0
-	if t.q != nil {
-		t.q.Rewind(1) // claims may have passed over what was to go
+}
+
+// markDirty notes that records of the topic went, and their space with them.
+// Its lock is held.
+func (e *Engine) markDirty(t *entry) {
+	if !t.dirty {
+		t.dirty = true
+		signal(e.shrink)
 	}
 }
 

@@ -2,64 +2,14 @@ package engine
 
 import (
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/sched"
 	"github.com/weirmq/weir/internal/engine/watch"
+	"github.com/weirmq/weir/internal/op"
 )
-
-// watchers are the subs of one topic. Order of locks: topic, watchers, stream.
-type watchers struct {
-	n    atomic.Int32
-	mu   sync.Mutex
-	subs []*sub
-}
-
-func (ws *watchers) add(w *sub) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w.slot = len(ws.subs)
-	ws.subs = append(ws.subs, w)
-	ws.n.Store(int32(len(ws.subs)))
-}
-
-func (ws *watchers) remove(w *sub) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	last := len(ws.subs) - 1
-	if w.slot > last || ws.subs[w.slot] != w {
-		return
-	}
-	ws.subs[w.slot] = ws.subs[last]
-	ws.subs[w.slot].slot = w.slot
-	ws.subs[last] = nil
-	ws.subs = ws.subs[:last]
-	ws.n.Store(int32(last))
-	if last == 0 {
-		ws.subs = nil
-	}
-}
-
-// list appends the subs to dst.
-func (ws *watchers) list(dst []*sub) []*sub {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	return append(dst, ws.subs...)
-}
-
-// mono is the clock of the scheduler: what has passed since the start.
-func (e *Engine) mono() time.Duration { return time.Since(e.startAt) }
-
-// mark makes the topic dirty if anyone is to be told of its records.
-func (e *Engine) mark(t *entry) {
-	if t.watchers.n.Load() == 0 && !t.hasRouters() || t.task.Dirty() {
-		return
-	}
-	e.sched.Mark(&t.task, e.mono())
-}
 
 // deliverLoop visits the dirty topics of one shard.
 func (e *Engine) deliverLoop(shard int) {
@@ -130,10 +80,10 @@ func (e *Engine) visit(v *visit, t *entry, kind sched.Kind) {
 		more := e.forward(e.stop, t, visitBudget)
 		e.push.routing.Add(int64(time.Since(begin)))
 		if more {
-			e.sched.Again(&t.task, e.mono())
+			e.sched.Again(&t.push.task, e.mono())
 		}
 	}
-	if kind&sched.Streams != 0 && t.watchers.n.Load() > 0 {
+	if kind&sched.Streams != 0 && t.push.watchers.n.Load() > 0 {
 		e.deliver(v, t)
 	}
 }
@@ -156,7 +106,7 @@ func (e *Engine) deliver(v *visit, t *entry) {
 		e.hooks.headRead(t.Name)
 	}
 	t.lastRead.Store(now)
-	v.subs = t.watchers.list(v.subs[:0])
+	v.subs = t.push.watchers.list(v.subs[:0])
 	v.groups = v.groups[:0]
 	for _, w := range v.subs {
 		v.sort(w, head)
@@ -296,9 +246,21 @@ func (w *sub) readAlone(pos uint64) {
 	}
 }
 
-// ended tells the watchers of a topic that it has left the registry.
-func (t *entry) ended() {
-	for _, w := range t.watchers.list(nil) {
+// pushRoom pushes what is published to the streams of its topic.
+type pushRoom struct{ e *Engine }
+
+func (p pushRoom) published(t *entry, what outcome) {
+	if what.news {
+		p.e.mark(t)
+	}
+}
+
+func (pushRoom) evicting(*entry, op.Range, bool) {} // a stream's next read finds the gap
+
+// ended lets the streams find that the topic has ended.
+func (p pushRoom) ended(t *entry) {
+	p.e.sched.Remove(&t.push.task)
+	for _, w := range t.push.watchers.list(nil) {
 		s := w.s
 		s.mu.Lock()
 		if w.live {

@@ -119,6 +119,8 @@ type Engine struct {
 	reg    registry
 	routes routes
 
+	listeners [3]listener
+
 	startAt time.Time // with a monotonic reading
 	startMS int64     // the wall clock then, or the highest time in the log
 
@@ -194,6 +196,7 @@ func newEngine(opt Options, dir *directory) *Engine {
 	e.stop, e.cancel = context.WithCancel(context.Background())
 	e.reg.init()
 	e.routes.init()
+	e.listeners = [...]listener{pushRoom{e}, routeRoom{e}, jobRoom{e}}
 	e.sched = sched.New(opt.Workers)
 	e.governor = governor.New()
 	return e
@@ -227,7 +230,7 @@ func (e *Engine) Close() error {
 	e.cancel()
 	e.loops.Wait()
 	e.copying.Lock() // an open snapshot reads the files of log and store
-	err := e.settleHeads()
+	err := e.logHeads()
 	if cerr := e.log.Close(); err == nil {
 		err = cerr
 	}
@@ -249,29 +252,3 @@ func (e *Engine) Close() error {
 
 // Draining is closed once Drain was called: every stream has to end.
 func (e *Engine) Draining() <-chan struct{} { return e.drain }
-
-// clock is the server's time in Unix ms; it never goes back, not even over a
-// restart, so neither do time stamps and nothing that has expired revives.
-func (e *Engine) clock() int64 {
-	now := e.opt.Now().UnixMilli()
-	for {
-		last := e.lastTS.Load()
-		if now <= last {
-			return last
-		}
-		if e.lastTS.CompareAndSwap(last, now) {
-			return now
-		}
-	}
-}
-
-func (e *Engine) usable() error {
-	if e.closed.Load() {
-		return errShuttingDown()
-	}
-	return nil
-}
-
-func errShuttingDown() error {
-	return api.Errorf(api.CodeShuttingDown, "the server is shutting down; connect again in a moment")
-}

@@ -17,6 +17,13 @@ type item struct {
 	logged bool // its append is in the log
 }
 
+// expiry is what a topic knows of the age of its records.
+type expiry struct {
+	front      front // sizes and times of the oldest records
+	nextExpiry int64 // no record expires before, Unix ms
+	expiring   ticket
+}
+
 // front holds the items of the batch or chunk that the last plan looked at:
 // caps and the time to live take the oldest, one after the other.
 type front struct {
@@ -219,11 +226,4 @@ func (e *Engine) stageEvict(t *entry, ev topic.Eviction, cause op.Cause, now int
 		t.expiring = tk
 	}
 	return nil
-}
-
-// forgetJobs drops the leases of numbers that are about to go.
-func (t *entry) forgetJobs(from, to uint64) {
-	if t.q != nil && from <= to {
-		t.q.ForgetRange(from, to)
-	}
 }

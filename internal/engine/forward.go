@@ -24,7 +24,7 @@ var errFull = errors.New("engine: the destination of a router is full")
 // forward advances all routers of the source up to its head as it is now, each
 // by at most budget records, and reports whether there is more.
 func (e *Engine) forward(ctx context.Context, t *entry, budget int) (more bool) {
-	for _, r := range listOf(&t.routers) {
+	for _, r := range listOf(&t.routes.out) {
 		left, err := e.advanceRouter(ctx, r, budget)
 		if err != nil && ctx.Err() == nil {
 			e.opt.Logger.Warn("a router could not copy; it goes on with the next change of its topics", "router", r.name, "error", err)
@@ -37,25 +37,23 @@ func (e *Engine) forward(ctx context.Context, t *entry, budget int) (more bool) 
 // unlimited is a budget that no router uses up.
 const unlimited = int(^uint(0) >> 1)
 
-// pull brings a destination up to what its sources have acknowledged, before it
+// catchUp brings a destination up to what its sources have acknowledged, before it
 // is read. A topic that no router feeds costs one look.
 // What could not be copied is left for later; only the end of ctx is an error.
-func (e *Engine) pull(ctx context.Context, name string) error {
+func (e *Engine) catchUp(ctx context.Context, name string) error {
 	t := e.reg.get(name)
-	if t == nil || t.feeders.Load() == nil {
+	if t == nil || t.routes.in.Load() == nil {
 		return nil
 	}
-	e.pullInto(ctx, t, map[*entry]bool{t: true})
+	e.catchUpInto(ctx, t, map[*entry]bool{t: true})
 	return ctx.Err()
 }
 
-func (t *entry) hasRouters() bool { return t.routers.Load() != nil }
-
-func (e *Engine) pullInto(ctx context.Context, t *entry, seen map[*entry]bool) {
-	for _, r := range listOf(&t.feeders) {
+func (e *Engine) catchUpInto(ctx context.Context, t *entry, seen map[*entry]bool) {
+	for _, r := range listOf(&t.routes.in) {
 		if !seen[r.source] {
 			seen[r.source] = true
-			e.pullInto(ctx, r.source, seen)
+			e.catchUpInto(ctx, r.source, seen)
 		}
 		if _, err := e.advanceRouter(ctx, r, unlimited); err != nil && ctx.Err() == nil {
 			e.opt.Logger.Debug("a reader goes on without the copies that could not be made", "router", r.name, "error", err)
@@ -152,7 +150,7 @@ func (e *Engine) planStep(r *router, p *plan, head uint64, n int) (pos, lost, en
 	pos = r.pos.Load()
 	p.ranges, p.places = p.ranges[:0], p.places[:0]
 	if pos < t.Loss {
-		gone, g, ok := t.behind.Next(pos, t.Loss)
+		gone, g, ok := t.routes.behind.next(pos, t.Loss)
 		if ok && p.stillThere(t, g, n) {
 			last := p.ranges[0].To
 			return g.From - 1, gone, last

@@ -53,7 +53,7 @@ func TestARouterCopiesBeforeACapTakes(t *testing.T) {
 		if s := stateOf(t, e, "out"); s.HeadSeq != 15 || s.Count != 15 {
 			t.Fatal(s.HeadSeq, s.Count)
 		}
-		if in := e.reg.get("in"); !in.behind.Empty() || len(in.Index.Refs(nil, 0, 100)) > 2 {
+		if in := e.reg.get("in"); !in.routes.behind.empty() || len(in.Index.Refs(nil, 0, 100)) > 2 {
 			t.Fatal("the source keeps what its routers have copied")
 		}
 	}

@@ -151,10 +151,10 @@ const ownSync = 50 * time.Millisecond
 // advise tells the streams of deferred topics that their pushes are paced.
 func (e *Engine) advise(now time.Time) {
 	for _, t := range e.reg.all() {
-		if t.watchers.n.Load() == 0 || !e.sched.Deferred(&t.task) {
+		if t.push.watchers.n.Load() == 0 || !e.sched.Deferred(&t.push.task) {
 			continue
 		}
-		for _, w := range t.watchers.list(nil) {
+		for _, w := range t.push.watchers.list(nil) {
 			w.advise(now)
 		}
 	}

@@ -15,8 +15,8 @@ type lost struct {
 	ops, bytes uint64
 	announced  uint64 // numbers
 	// headKnown are the topics whose head something behind the last gap names,
-	// settled those that a start behind it has dealt with.
-	headKnown, settled map[*entry]bool
+	// dealtWith those that a start behind it has dealt with.
+	headKnown, dealtWith map[*entry]bool
 	// touched are the topics whose counters may be wrong since.
 	touched map[*entry]bool
 	dropped map[uint64]bool // topics whose end was replayed
@@ -27,7 +27,7 @@ type lost struct {
 func (l *lost) gap(from, to uint64, bytes int64) {
 	l.ops += to - from + 1
 	l.bytes += uint64(bytes)
-	l.headKnown, l.settled, l.touched = map[*entry]bool{}, map[*entry]bool{}, map[*entry]bool{}
+	l.headKnown, l.dealtWith, l.touched = map[*entry]bool{}, map[*entry]bool{}, map[*entry]bool{}
 }
 
 func (l *lost) any() bool { return l.ops > 0 }
@@ -39,9 +39,9 @@ func (l *lost) see(t *entry, p *op.Part) {
 	}
 	switch p.Kind {
 	case op.KindCreate:
-		l.headKnown[t], l.settled[t] = true, true
+		l.headKnown[t], l.dealtWith[t] = true, true
 	case op.KindCounters: // only a start behind a gap logs it
-		l.headKnown[t], l.settled[t] = true, true
+		l.headKnown[t], l.dealtWith[t] = true, true
 		delete(l.touched, t)
 	case op.KindAppend:
 		// Of other classes a reservation may be lost too.
@@ -70,16 +70,16 @@ func (r *replay) revive(p *op.Part) *entry {
 	for i := 2; r.e.reg.byName[name] != nil; i++ {
 		name = fmt.Sprintf("recovered-%d-%d", p.Topic, i)
 	}
-	t := &entry{recovered: true}
+	t := &entry{life: life{recovered: true}}
 	t.State = op.Recovered(p.Topic, name)
 	r.e.adopt(t)
 	r.lost.recovered = append(r.lost.recovered, name)
 	return t
 }
 
-// settleLost announces for every topic the numbers that lost operations may have
+// announceLost announces for every topic the numbers that lost operations may have
 // given out, so that they are not given out again, and counts its records anew.
-func (e *Engine) settleLost(l *lost) error {
+func (e *Engine) announceLost(l *lost) error {
 	// What a router would burn in its destination for records its source lost.
 	behind := uint64(0)
 	for _, r := range e.routes.recovered {
@@ -88,10 +88,10 @@ func (e *Engine) settleLost(l *lost) error {
 		}
 	}
 	for _, t := range e.reg.all() {
-		if l.settled[t] {
+		if l.dealtWith[t] {
 			continue
 		}
-		if err := e.settleTopic(t, l, behind); err != nil {
+		if err := e.announceLostOf(t, l, behind); err != nil {
 			return err
 		}
 	}
@@ -108,9 +108,9 @@ func (e *Engine) settleLost(l *lost) error {
 	return nil
 }
 
-// settleTopic logs the jump and the counters in one operation, which tells the
-// next start that the topic is settled.
-func (e *Engine) settleTopic(t *entry, l *lost, behind uint64) error {
+// announceLostOf logs the jump and the counters in one operation, which tells the
+// next start that the topic has been dealt with.
+func (e *Engine) announceLostOf(t *entry, l *lost, behind uint64) error {
 	var parts []byte
 	if !l.headKnown[t] {
 		lose := op.Part{Kind: op.KindLose, Topic: t.ID, From: t.Head + 1, To: max(t.Head, t.Reserved) + l.reach(&t.Config) + behind, Cause: op.CauseCrash}

@@ -104,12 +104,12 @@ func (e *Engine) Metrics() Metrics {
 	if m.QueueTopics > 0 {
 		now := e.leaseClock()
 		for _, t := range e.reg.all() {
-			if t.q == nil {
+			if t.jobs.q == nil {
 				continue
 			}
 			t.mu.Lock()
-			t.q.Expire(now)
-			m.Leases += int64(t.q.InFlight())
+			t.jobs.q.Expire(now)
+			m.Leases += int64(t.jobs.q.InFlight())
 			t.mu.Unlock()
 		}
 	}
@@ -154,9 +154,9 @@ func (e *Engine) TopicRows(max int, allowed func(string) bool) ([]TopicRow, bool
 		if err != nil {
 			continue
 		}
-		r := TopicRow{Topic: t.Name, Queue: t.q != nil, TopicCounters: t.counters()}
+		r := TopicRow{Topic: t.Name, Queue: t.jobs.q != nil, TopicCounters: t.counters()}
 		if r.Queue {
-			r.Jobs, r.Produced = t.jobs(e.leaseClock()), t.produced.read()
+			r.Jobs, r.Produced = t.jobCounters(e.leaseClock()), t.jobs.produced.read()
 		}
 		t.mu.Unlock()
 		rows = append(rows, r)

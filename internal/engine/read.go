@@ -17,7 +17,7 @@ func (e *Engine) Diff(ctx context.Context, name string, req *api.DiffRequest, vi
 			return api.DiffResult{}, err
 		}
 	}
-	if err := e.pull(ctx, name); err != nil {
+	if err := e.catchUp(ctx, name); err != nil {
 		return api.DiffResult{}, err
 	}
 	t, err := e.lock(name)
@@ -40,7 +40,7 @@ func (e *Engine) awaitNews(ctx context.Context, name string, req *api.DiffReques
 	timer := time.NewTimer(time.Duration(req.WaitMS) * time.Millisecond)
 	defer timer.Stop()
 	for first := true; ; first = false {
-		if err := e.pull(ctx, name); err != nil {
+		if err := e.catchUp(ctx, name); err != nil {
 			return err
 		}
 		t, err := e.lock(name)

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/weirmq/weir/internal/api"
@@ -134,14 +133,6 @@ func (rd *reader) chunk(e *Engine, t *entry, run topic.Run, seq uint64, visit fu
 		}
 	}
 	return nil
-}
-
-func unreadable(t *entry, seq uint64, err error) error {
-	if err == nil {
-		err = fmt.Errorf("record %d of topic %q is not where the index says", seq, t.Name)
-	}
-	return &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("record %d of topic %q cannot be read", seq, t.Name), Err: err,
-		Detail: map[string]any{"storage": map[string]any{"operation": "read", "error": err.Error()}}}
 }
 
 // place says where some of a topic's numbers lie.

@@ -141,7 +141,7 @@ func (e *Engine) loadTopics() error {
 		}
 		return nil
 	}, func(l store.Lease) error {
-		if t := e.reg.byID[l.Topic]; t != nil && t.q != nil && t.Live(l.Seq) {
+		if t := e.reg.byID[l.Topic]; t != nil && t.jobs.q != nil && t.Live(l.Seq) {
 			e.restoreLease(t, l)
 		}
 		return nil
@@ -170,7 +170,7 @@ func (e *Engine) restoreLease(t *entry, l store.Lease) {
 	if l.Released {
 		node = ""
 	}
-	t.q.Restore(l.Seq, node, l.ID, l.Deadline, l.Deliveries)
+	t.jobs.q.Restore(l.Seq, node, l.ID, l.Deadline, l.Deliveries)
 }
 
 // replay applies operations of the log to the topics.
@@ -246,7 +246,7 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 		return nil
 	case op.KindLease, op.KindRelease:
 		for _, l := range p.Leases {
-			if t.q != nil && t.Live(l.Seq) {
+			if t.jobs.q != nil && t.Live(l.Seq) {
 				e.restoreLease(t, store.Lease{Topic: t.ID, Node: p.Node, Lease: l, Released: p.Kind == op.KindRelease})
 			}
 		}
@@ -260,7 +260,7 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 // announced, the rest is counted.
 func (e *Engine) finish(r *replay) error {
 	if r.lost.any() {
-		if err := e.settleLost(&r.lost); err != nil {
+		if err := e.announceLost(&r.lost); err != nil {
 			return err
 		}
 		r.announced = r.lost.announced
@@ -274,8 +274,8 @@ func (e *Engine) finish(r *replay) error {
 			}
 		}
 		t.reserve.safe, t.reserve.next = t.Reserved, t.Reserved
-		if t.q != nil && !t.Config.LeasesDurable {
-			t.q = nil
+		if t.jobs.q != nil && !t.Config.LeasesDurable {
+			t.jobs.q = nil
 			t.ensureQueue()
 		}
 		t.loggedHead, t.lastWrite = t.Head, t.LastTS
@@ -315,9 +315,9 @@ func (e *Engine) loseTail(t *entry) error {
 	return nil
 }
 
-// settleHeads logs where the heads of the topics stand whose records the log
+// logHeads logs where the heads of the topics stand whose records the log
 // does not hold, so that a clean restart continues behind them.
-func (e *Engine) settleHeads() error {
+func (e *Engine) logHeads() error {
 	for _, t := range e.reg.all() {
 		t.mu.Lock()
 		if t.Config.Durability == api.Ephemeral && t.created.Load() && !t.dropped && t.Head > 0 {
@@ -336,11 +336,4 @@ func (e *Engine) settleHeads() error {
 
 func topicRun(r store.Run) topic.Run {
 	return topic.Run{Segment: r.Segment, First: r.First, Last: r.Last, N: r.N, Bytes: r.Bytes, Disk: r.Disk}
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -6,51 +6,49 @@ import (
 	"sync/atomic"
 
 	"github.com/weirmq/weir/internal/api"
-	"github.com/weirmq/weir/internal/engine/queue"
-	rooms "github.com/weirmq/weir/internal/engine/router"
-	"github.com/weirmq/weir/internal/engine/sched"
 	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/wal"
 )
 
-// entry is one topic with its lock and what the engine keeps beside it.
+// entry is one topic with its lock, what the kernel keeps beside it, and what
+// each of the rooms that follow it keeps there.
 type entry struct {
 	mu sync.Mutex
 	topic.Topic
-	q        *queue.Queue // nil unless it is a queue
-	produced *produced    // nil unless it is a queue
+	life
+	expiry
+	counted
+
+	next       *api.Config // the configuration staged last; nil if none is
+	reserve    reserve
+	loggedHead uint64 // the head as the log knows it; behind Head on an ephemeral topic
+
+	changed   chan struct{} // closed when records become visible or the topic ends; nil while nobody waits
+	lastRead  atomic.Int64
+	lastWrite int64
+
+	push   pushed
+	jobs   leased
+	routes routed
+}
+
+// life is a topic's way from its creation to its end.
+type life struct {
+	begin   logPlace // what has to be synced unless created; its lsn is 0 if the store has the creation
+	leaving ticket   // the class stops being ephemeral; nothing is staged behind it
+	end     ticket   // what to wait for if dropped
 
 	created   atomic.Bool // false until its creation is durable
 	dropped   bool        // its end is in the log
 	gone      bool        // it left the registry, and the totals with it
 	recovered bool        // its creation was lost: see replay.revive
-	dirty     bool        // records went since the last look at disk space
-	end       ticket      // what to wait for if dropped
-	begin     logPlace    // what has to be synced unless created; its lsn is 0 if the store has the creation
+	dirty     bool        // records of it went since the last look at disk space
+}
 
-	task     sched.Task   // its place in the ready set
-	watchers watchers     // subs of open streams
-	standing atomic.Int64 // what the configuration says of its priority; see setPriority
-
-	changed chan struct{} // closed when records become visible or the topic ends; nil while nobody waits
-
-	front      front // sizes and times of the oldest records
-	nextExpiry int64 // no record expires before, Unix ms
-	expiring   ticket
-	leaving    ticket      // the class stops being ephemeral; nothing is staged behind it
-	next       *api.Config // the configuration staged last; nil if none is
-	reserve    reserve
-	lastRead   atomic.Int64
-	lastWrite  int64
-	loggedHead uint64       // the head as the log knows it; behind Head on an ephemeral topic
-	accounted  uint64       // planned bytes that the engine's total holds
-	keyed      atomic.Int64 // idempotency keys that the engine's total holds
-	claims     *claimWindow
-	workers    *workers // nil unless jobs are pushed
-
-	routers atomic.Pointer[[]*router] // that have it as their source; nil if there is none
-	feeders atomic.Pointer[[]*router] // that have it as their destination; nil if there is none
-	behind  *rooms.Behind             // what caps took before the routers came to it; nil until they did
+// counted is what the engine's totals hold of a topic.
+type counted struct {
+	accounted uint64       // planned bytes
+	keyed     atomic.Int64 // idempotency keys
 }
 
 // burial says which operation of the log moved how many jobs of a topic to the
@@ -347,9 +345,9 @@ func (e *Engine) unregister(t *entry) {
 		e.count(&t.Config, -1)
 	}
 	t.wake()
-	e.sched.Remove(&t.task)
-	t.ended()
-	t.endWorkers()
+	for _, l := range e.listeners {
+		l.ended(t)
+	}
 	e.markDirty(t)
 }
 

@@ -72,9 +72,8 @@ func repairLog(opt Options, mark bool, report io.Writer) (damaged, tables int, e
 	var loadErr error
 	var last replay
 	found, err := wal.Inspect(logOptions, s.Applied(), func() (func(wal.Op) error, func(from, to uint64, bytes int64)) {
-		e := &Engine{opt: opt, store: s} // on whose topics the start is tried
-		e.reg.init()
-		e.routes.init()
+		e := newEngine(opt, d) // on whose topics the start is tried
+		e.store = s
 		last = replay{e: e}
 		loadErr = e.load()
 		return last.apply, last.lost.gap

@@ -2,165 +2,11 @@ package engine
 
 import (
 	"context"
-	"slices"
-	"sort"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/weirmq/weir/internal/api"
-	rooms "github.com/weirmq/weir/internal/engine/router"
-	"github.com/weirmq/weir/internal/op"
 	"github.com/weirmq/weir/internal/wal"
 )
-
-// router copies what is committed to its source into its destination.
-type router struct {
-	id           uint64
-	name         string
-	source, dest *entry
-
-	cfg     atomic.Pointer[api.RouterConfig]
-	turn    turn          // held by whoever moves it
-	pos     atomic.Uint64 // last number of the source dealt with; moved under turn
-	total   atomic.Uint64 // copies made
-	gone    atomic.Bool   // it was deleted, or one of its topics was
-	begun   atomic.Bool   // its creation is durable: before, it copies nothing
-	stopped atomic.Bool   // the next copy is larger than its destination may ever hold
-	waiting atomic.Bool   // its destination had no room
-}
-
-func newRouter(r *op.Route, source, dest *entry) *router {
-	x := &router{id: r.ID, name: r.Name, source: source, dest: dest, turn: make(turn, 1)}
-	cfg := r.Config
-	cfg.Source, cfg.Dest = source.Name, dest.Name
-	x.cfg.Store(&cfg)
-	x.pos.Store(r.Pos)
-	x.total.Store(r.Total)
-	return x
-}
-
-func (r *router) state() api.RouterState {
-	return api.RouterState{Router: r.name, Config: *r.cfg.Load(), ForwardedTotal: r.total.Load()}
-}
-
-// part is what the log says of the router when it begins or changes.
-func (r *router) part(cfg *api.RouterConfig) op.Part {
-	return op.Part{Kind: op.KindRouter, Topic: r.source.ID, Router: r.id, Route: &op.Route{ID: r.id, Source: r.source.ID, Dest: r.dest.ID,
-		Name: r.name, Config: *cfg, Pos: r.pos.Load(), Total: r.total.Load()}}
-}
-
-func (r *router) dropPart() op.Part {
-	return op.Part{Kind: op.KindRouterDrop, Topic: r.source.ID, Router: r.id}
-}
-
-// routes are all routers. A change of them holds change throughout, the lock of
-// the map only for a moment.
-type routes struct {
-	change turn
-	lastID uint64 // guarded by change
-
-	mu     sync.RWMutex
-	byName map[string]*router
-
-	recovered map[uint64]*op.Route // during recovery, by number
-}
-
-func (x *routes) init() {
-	x.change = make(turn, 1)
-	x.byName = make(map[string]*router)
-	x.recovered = make(map[uint64]*op.Route)
-}
-
-func (x *routes) get(name string) *router {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return x.byName[name]
-}
-
-func (x *routes) len() int {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	return len(x.byName)
-}
-
-// sorted returns all routers in the order of their names.
-func (x *routes) sorted() []*router {
-	x.mu.RLock()
-	all := make([]*router, 0, len(x.byName))
-	for _, r := range x.byName {
-		all = append(all, r)
-	}
-	x.mu.RUnlock()
-	sort.Slice(all, func(i, j int) bool { return all[i].name < all[j].name })
-	return all
-}
-
-func (x *routes) edges() []rooms.Edge {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	edges := make([]rooms.Edge, 0, len(x.byName))
-	for _, r := range x.byName {
-		edges = append(edges, rooms.Edge{Router: r.name, Source: r.source.Name, Dest: r.dest.Name})
-	}
-	return edges
-}
-
-// add lets a router work; the locks of its topics are held, or nobody else is
-// there yet.
-func (x *routes) add(r *router) {
-	x.mu.Lock()
-	x.byName[r.name] = r
-	x.mu.Unlock()
-	link(&r.source.routers, r)
-	link(&r.dest.feeders, r)
-	r.source.task.SetRouted(true)
-}
-
-// remove takes a router out.
-func (x *routes) remove(r *router) {
-	r.gone.Store(true)
-	x.mu.Lock()
-	if x.byName[r.name] == r {
-		delete(x.byName, r.name)
-	}
-	x.mu.Unlock()
-	unlink(&r.source.routers, r)
-	unlink(&r.dest.feeders, r)
-	r.source.task.SetRouted(r.source.hasRouters())
-}
-
-// link and unlink replace a list, since others read it; change is held.
-func link(list *atomic.Pointer[[]*router], r *router) {
-	next := append(slices.Clone(listOf(list)), r)
-	list.Store(&next)
-}
-
-func unlink(list *atomic.Pointer[[]*router], r *router) {
-	next := slices.DeleteFunc(slices.Clone(listOf(list)), func(o *router) bool { return o == r })
-	if len(next) == 0 {
-		list.Store(nil)
-		return
-	}
-	list.Store(&next)
-}
-
-func listOf(list *atomic.Pointer[[]*router]) []*router {
-	if p := list.Load(); p != nil {
-		return *p
-	}
-	return nil
-}
-
-// take waits for a turn, or for the end of ctx.
-func (t turn) take(ctx context.Context) error {
-	select {
-	case t <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
 
 // PutRouter creates a router or replaces the fields of an existing one that may
 // change. Topics that are missing are created with it, in one operation.
@@ -199,8 +45,7 @@ func (e *Engine) checkRouter(name string, cfg *api.RouterConfig, have *router) e
 		return api.TopicNotFound(cfg.Dest)
 	}
 	edges := e.routes.edges()
-	edge := rooms.Edge{Router: name, Source: cfg.Source, Dest: cfg.Dest}
-	if other, ok := rooms.FanIn(edges, edge); ok {
+	if other, ok := fanIn(edges, edge{Router: name, Source: cfg.Source, Dest: cfg.Dest}); ok {
 		return api.Errorf(api.CodeTopicExistsIncompatible, "topic %q is fed from %q by router %q already; give each source a destination of its own", cfg.Dest, other.Source, other.Router).
 			With("topic", cfg.Dest).With("reason", "router_dest_fan_in")
 	}
@@ -212,7 +57,7 @@ func (e *Engine) checkRouter(name string, cfg *api.RouterConfig, have *router) e
 	if limit := e.opt.Limits.MaxRouters; have == nil && limit > 0 && int64(len(edges)) >= limit {
 		return api.OverLimit("max_routers", limit)
 	}
-	if cycle := rooms.Cycle(edges, cfg.Source, cfg.Dest); cycle != nil && !cfg.AllowCycle {
+	if cycle := cycleOf(edges, cfg.Source, cfg.Dest); cycle != nil && !cfg.AllowCycle {
 		return api.Errorf(api.CodeRouterCycle, "the router is part of a loop: %s; send \"allow_cycle\": true if that is meant", strings.Join(cycle, " to ")).
 			With("cycle", cycle)
 	}
@@ -254,7 +99,7 @@ func (e *Engine) Router(ctx context.Context, name string) (api.RouterState, erro
 	if r == nil {
 		return api.RouterState{}, api.RouterNotFound(name)
 	}
-	e.pull(ctx, r.dest.Name)
+	e.catchUp(ctx, r.dest.Name)
 	return r.state(), nil
 }
 

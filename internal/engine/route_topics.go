@@ -195,11 +195,6 @@ func (e *Engine) adoptRouters() {
 	e.routes.recovered = nil
 }
 
-// routersOf returns the routers that have the topic as source or destination.
-func (t *entry) routersOf() []*router {
-	return append(append([]*router(nil), listOf(&t.routers)...), listOf(&t.feeders)...)
-}
-
 // dropParts encodes the end of a topic and of its routers.
 func dropParts(t *entry, routers []*router) []byte {
 	var dst []byte

@@ -66,3 +66,50 @@ func (e *Engine) forgetKeys() {
 		}
 	}
 }
+
+// spaceLoop keeps the engine's knowledge of the disk fresh. While writes are
+// refused the log has a file in hand, so that deletes can go on even if someone
+// else takes the rest.
+func (e *Engine) spaceLoop() {
+	tick := time.NewTicker(spacePeriod)
+	defer tick.Stop()
+	s := e.space
+	was, told, at := false, false, time.Time{}
+	for {
+		s.sample()
+		low := s.low.Load()
+		switch {
+		case low && !was:
+			signal(e.shrink)
+		case !low && was:
+			e.log.Provide()
+			e.diskHasRoom()
+		}
+		was = low
+		// Where caps free what writers take, it may go back and forth all the time.
+		if low != told && time.Since(at) >= spaceTold {
+			told, at = low, time.Now()
+			s.tell(e.opt.Logger, low)
+		}
+		if low && s.free.Load() > 2*s.segment {
+			e.log.Provide()
+		}
+		select {
+		case <-e.stop.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// diskHasRoom lets the routers go on that found the disk full.
+func (e *Engine) diskHasRoom() {
+	for _, t := range e.reg.all() {
+		if t.routes.in.Load() == nil {
+			continue
+		}
+		t.mu.Lock()
+		e.madeRoom(t)
+		t.mu.Unlock()
+	}
+}

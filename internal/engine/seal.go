@@ -163,14 +163,6 @@ func (e *Engine) shrinkLoop() {
 	}
 }
 
-// markDirty notes that records of the topic went. Its lock is held.
-func (e *Engine) markDirty(t *entry) {
-	if !t.dirty {
-		t.dirty = true
-		signal(e.shrink)
-	}
-}
-
 // A segment is rewritten once less than this share of it is live; on a disk that
 // is nearly full, where every byte counts, already below the second share.
 const (

@@ -244,11 +244,11 @@ func (d *damagedSegment) topic(t *entry, first bool) (payloads [][]byte) {
 		head = part.Encode(head)
 	}
 	payloads = append(payloads, head)
-	if t.q == nil || !t.Config.LeasesDurable {
+	if t.jobs.q == nil || !t.Config.LeasesDurable {
 		return payloads
 	}
 	now := d.e.leaseClock()
-	t.q.Each(func(seq uint64, node string, id uint64, deadline int64, deliveries uint64) {
+	t.jobs.q.Each(func(seq uint64, node string, id uint64, deadline int64, deliveries uint64) {
 		part := op.Part{Kind: op.KindRelease, Topic: t.ID, Node: node, Leases: []op.Lease{{Seq: seq, ID: id, Deliveries: deliveries}}}
 		if node != "" {
 			part.Kind = op.KindLease
@@ -317,12 +317,12 @@ const restateRanges = 4096
 // restate logs anew where the topic stands: what is not live, its head and its
 // totals. Said of a topic of which the log is whole, it changes nothing.
 func (e *Engine) restate(t *entry) error {
-	if err := e.settled(t); err != nil {
+	if err := e.atRest(t); err != nil {
 		return notGone(err)
 	}
 	var tk ticket
 	var err error
-	for _, head := range e.standing(t) {
+	for _, head := range e.stateParts(t) {
 		if tk, _, err = e.append(t, head, nil, noFrames, wal.Memory, nil); err != nil {
 			break
 		}
@@ -335,9 +335,9 @@ func (e *Engine) restate(t *entry) error {
 	return err
 }
 
-// settled locks the topic. If records of it are in memory alone, nothing of
+// atRest locks the topic. If records of it are in memory alone, nothing of
 // theirs is staged then.
-func (e *Engine) settled(t *entry) error {
+func (e *Engine) atRest(t *entry) error {
 	for range 1000 {
 		if err := e.relock(t); err != nil {
 			return err
@@ -355,8 +355,8 @@ func (e *Engine) settled(t *entry) error {
 	return fmt.Errorf("topic %q is never at rest", t.Name)
 }
 
-// standing encodes what restate says. The topic's lock is held.
-func (e *Engine) standing(t *entry) (heads [][]byte) {
+// stateParts encodes what restate says. The topic's lock is held.
+func (e *Engine) stateParts(t *entry) (heads [][]byte) {
 	end := t.Head // what the log may know of
 	if t.Config.Durability == api.Ephemeral {
 		end = min(end, t.loggedHead)

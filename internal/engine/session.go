@@ -30,15 +30,15 @@ type session struct {
 	idle time.Time // since when open is 0
 
 	mu     sync.Mutex // guards what follows; of the session, for it is taken with every frame
-	topics []standing
+	topics []progress
 	newest *Stream // whose position is the session's
 }
 
-// standing is how far a session has come in one topic. What is written counts
+// progress is how far a session has come in one topic. What is written counts
 // for a client that does not say what it has. One that does may name a frame
 // before the write of it has returned here: it is believed up to what any of
 // the session's streams was handed.
-type standing struct {
+type progress struct {
 	name            string
 	handed, written position
 }
@@ -55,7 +55,7 @@ func (p position) before(q position) bool {
 }
 
 // start is where a stream begins whose client gave a position, or none.
-func (st *standing) start(given uint64, ok bool) position {
+func (st *progress) start(given uint64, ok bool) position {
 	at := st.written
 	if ok {
 		most := st.handed
@@ -88,7 +88,7 @@ func (e *Engine) OpenSession(req *api.WatchRequest, owner any) (api.WatchResult,
 		}
 		res.Topics = append(res.Topics, p)
 		at := position{life, p.FromSeq}
-		ss.topics = append(ss.topics, standing{name: p.Topic, handed: at, written: at})
+		ss.topics = append(ss.topics, progress{name: p.Topic, handed: at, written: at})
 	}
 	var random [16]byte
 	rand.Read(random[:])
@@ -109,7 +109,7 @@ func (e *Engine) OpenSession(req *api.WatchRequest, owner any) (api.WatchResult,
 
 // resolve says where a watch of the topic begins. It counts as a read.
 func (e *Engine) resolve(ctx context.Context, w api.WatchTopic) (api.WatchPosition, uint64, error) {
-	if err := e.pull(ctx, w.Topic); err != nil {
+	if err := e.catchUp(ctx, w.Topic); err != nil {
 		return api.WatchPosition{}, 0, err
 	}
 	t, err := e.lock(w.Topic)

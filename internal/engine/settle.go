@@ -34,7 +34,7 @@ func (e *Engine) settle(name string, res *api.SettleResult, plan func(t *entry, 
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.jobs(e.leaseClock())
+	c := t.jobCounters(e.leaseClock())
 	res.Ready, res.InFlight = c.Ready, c.InFlight
 	return nil
 }
@@ -50,7 +50,7 @@ func (e *Engine) Ack(ctx context.Context, name string, req *api.SettleRequest) (
 		if rm, err = e.planAck(t, req, &res); err != nil || rm.n == 0 {
 			return ticket{}, err
 		}
-		abort := func() { rm.eachSeq(t.q.Abort) }
+		abort := func() { rm.eachSeq(t.jobs.q.Abort) }
 		if tk, err = e.stageRemoval(t, &rm, abort); err != nil {
 			abort()
 			e.wakeWorkers(t)
@@ -73,9 +73,9 @@ func (e *Engine) Ack(ctx context.Context, name string, req *api.SettleRequest) (
 func (e *Engine) planAck(t *entry, req *api.SettleRequest, res *api.SettleResult) (removal, error) {
 	var rm removal
 	for i, seq := range req.Seqs {
-		size, ok := t.q.Settle(seq, req.Node, leaseIDAt(req, i))
+		size, ok := t.jobs.q.Settle(seq, req.Node, leaseIDAt(req, i))
 		if ok && !t.Free(seq) {
-			t.q.Abort(seq) // a delete on its way to the log takes it
+			t.jobs.q.Abort(seq) // a delete on its way to the log takes it
 			ok = false
 		}
 		if !ok {
@@ -86,8 +86,8 @@ func (e *Engine) planAck(t *entry, req *api.SettleRequest, res *api.SettleResult
 		if size == 0 || t.Index.InMemory() {
 			var err error
 			if it, err = e.itemOrGuess(t, seq); err != nil {
-				t.q.Abort(seq)
-				rm.eachSeq(t.q.Abort)
+				t.jobs.q.Abort(seq)
+				rm.eachSeq(t.jobs.q.Abort)
 				return removal{}, err
 			}
 		}
@@ -107,11 +107,11 @@ func (e *Engine) Nack(ctx context.Context, name string, req *api.SettleRequest) 
 			return e.nackDurably(t, req, now, until, &res)
 		}
 		for i, seq := range req.Seqs {
-			if !t.q.Held(seq, req.Node, leaseIDAt(req, i)) {
+			if !t.jobs.q.Held(seq, req.Node, leaseIDAt(req, i)) {
 				res.Skipped = append(res.Skipped, seq)
 				continue
 			}
-			t.q.Nack(seq, now, until, req.NotStarted)
+			t.jobs.q.Nack(seq, now, until, req.NotStarted)
 			res.Done++
 		}
 		e.wakeWorkers(t)
@@ -125,11 +125,11 @@ func (e *Engine) Nack(ctx context.Context, name string, req *api.SettleRequest) 
 func (e *Engine) nackDurably(t *entry, req *api.SettleRequest, now, until int64, res *api.SettleResult) (ticket, error) {
 	var back []op.Lease
 	for i, seq := range req.Seqs {
-		if _, ok := t.q.Settle(seq, req.Node, leaseIDAt(req, i)); !ok {
+		if _, ok := t.jobs.q.Settle(seq, req.Node, leaseIDAt(req, i)); !ok {
 			res.Skipped = append(res.Skipped, seq)
 			continue
 		}
-		id, n := t.q.Lease(seq)
+		id, n := t.jobs.q.Lease(seq)
 		if req.NotStarted && n > 0 {
 			n--
 		}
@@ -142,11 +142,11 @@ func (e *Engine) nackDurably(t *entry, req *api.SettleRequest, now, until int64,
 	res.Done = len(back)
 	return e.settleLeases(t, op.KindRelease, "", back, topic.Staged{Then: func() {
 		for _, l := range back {
-			t.q.Release(l.Seq, e.leaseClock(), until, req.NotStarted)
+			t.jobs.q.Release(l.Seq, e.leaseClock(), until, req.NotStarted)
 		}
 	}, Undo: func() {
 		for _, l := range back {
-			t.q.Abort(l.Seq)
+			t.jobs.q.Abort(l.Seq)
 		}
 	}})
 }
@@ -164,24 +164,24 @@ func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest
 		before := make(map[uint64]int64)
 		if t.Config.LeasesDurable {
 			for i, seq := range req.Seqs {
-				if t.q.Held(seq, req.Node, leaseIDAt(req, i)) {
-					before[seq] = t.q.Deadline(seq)
+				if t.jobs.q.Held(seq, req.Node, leaseIDAt(req, i)) {
+					before[seq] = t.jobs.q.Deadline(seq)
 				}
 			}
 		}
 		var done []uint64
-		done, res.Skipped = t.q.Extend(nil, nil, req.Seqs, req.LeaseIDs, req.Node, deadline)
+		done, res.Skipped = t.jobs.q.Extend(nil, nil, req.Seqs, req.LeaseIDs, req.Node, deadline)
 		res.Done = len(done)
 		for _, seq := range done {
 			res.Deadlines = append(res.Deadlines, api.Deadline{Seq: seq, At: wall})
 			if t.Config.LeasesDurable {
-				id, n := t.q.Lease(seq)
+				id, n := t.jobs.q.Lease(seq)
 				kept = append(kept, op.Lease{Seq: seq, ID: id, Deadline: wall, Deliveries: n})
 			}
 		}
 		return e.settleLeases(t, op.KindLease, req.Node, kept, topic.Staged{Undo: func() {
 			for _, l := range kept {
-				t.q.Unextend(l.Seq, l.ID, deadline, before[l.Seq])
+				t.jobs.q.Unextend(l.Seq, l.ID, deadline, before[l.Seq])
 			}
 		}})
 	})

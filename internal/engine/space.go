@@ -46,7 +46,7 @@ type space struct {
 	look sync.Mutex // held while looking
 }
 
-// openSpace takes the first look and settles the reserve: want bytes, by
+// openSpace takes the first look and fixes the reserve: want bytes, by
 // default (0) the smaller of 192 MiB and a tenth of the file system, none if
 // want is negative or the file system does not say how full it is.
 func openSpace(opt *Options, ingested *atomic.Int64) *space {
@@ -126,59 +126,12 @@ func (s *space) refusal() error {
 
 func mib(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// spaceLoop keeps the engine's knowledge of the disk fresh. While writes are
-// refused the log has a file in hand, so that deletes can go on even if someone
-// else takes the rest.
-func (e *Engine) spaceLoop() {
-	tick := time.NewTicker(spacePeriod)
-	defer tick.Stop()
-	s := e.space
-	was, told, at := false, false, time.Time{}
-	for {
-		s.sample()
-		low := s.low.Load()
-		switch {
-		case low && !was:
-			signal(e.shrink)
-		case !low && was:
-			e.log.Provide()
-			e.diskHasRoom()
-		}
-		was = low
-		// Where caps free what writers take, it may go back and forth all the time.
-		if low != told && time.Since(at) >= spaceTold {
-			told, at = low, time.Now()
-			s.tell(e.opt.Logger, low)
-		}
-		if low && s.free.Load() > 2*s.segment {
-			e.log.Provide()
-		}
-		select {
-		case <-e.stop.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
 func (s *space) tell(log *slog.Logger, low bool) {
 	if low {
 		log.Warn("the disk is nearly full: writes are refused; reads, deletes and acks go on", "free", mib(s.free.Load()), "reserve", mib(s.reserve))
 		return
 	}
 	log.Info("the disk has room again: writes go on", "free", mib(s.free.Load()), "reserve", mib(s.reserve))
-}
-
-// diskHasRoom lets the routers go on that found the disk full.
-func (e *Engine) diskHasRoom() {
-	for _, t := range e.reg.all() {
-		if t.feeders.Load() == nil {
-			continue
-		}
-		t.mu.Lock()
-		e.madeRoom(t)
-		t.mu.Unlock()
-	}
 }
 
 // Writable reports whether the engine takes writes, and why it does not.

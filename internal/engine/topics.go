@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/weirmq/weir/internal/api"
-	"github.com/weirmq/weir/internal/engine/queue"
 	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/op"
 	"github.com/weirmq/weir/internal/wal"
@@ -52,34 +51,6 @@ func (e *Engine) PutTopic(ctx context.Context, name string, cfg api.Config) (api
 func incompatible(name string, have, want api.TopicType) error {
 	return api.Errorf(api.CodeTopicExistsIncompatible, "topic %q is a %s and cannot become a %s; the type is fixed at creation", name, have, want).
 		With("topic", name).With("existing_type", have.String()).With("requested_type", want.String())
-}
-
-// createParts encodes the beginning of a topic.
-func createParts(dst []byte, t *entry) []byte {
-	part := op.Part{Kind: op.KindCreate, Topic: t.ID, Name: t.Name, Config: t.Config, TS: t.CreatedTS}
-	return part.Encode(dst)
-}
-
-// stageCreate makes the topic usable once what is logged at lsn is durable.
-func (e *Engine) stageCreate(t *entry, lsn, gen uint64) {
-	t.begin = logPlace{lsn, gen}
-	t.Stage(topic.Staged{LSN: lsn, Gen: gen, Need: uint8(wal.Synced), Then: func() {
-		t.created.Store(true)
-		e.count(&t.Config, 1)
-	}})
-}
-
-// logCreate logs the beginning of a topic that gets no records yet. The
-// topic's lock is held.
-func (e *Engine) logCreate(t *entry) (ticket, error) {
-	head, _ := e.reserveHead(createParts(nil, t), t, t.PlannedHead())
-	tk, _, err := e.append(t, head, nil, noFrames, wal.Synced, nil)
-	if err != nil {
-		return ticket{}, err
-	}
-	t.reserve.logged(tk.lsn, tk.gen)
-	e.stageCreate(t, tk.lsn, tk.gen)
-	return t.begin.synced(), nil
 }
 
 // logConfig logs a configuration and what its caps take at once. The topic's
@@ -136,7 +107,7 @@ func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 // Topic returns the state of a topic; touch marks it as just read.
 func (e *Engine) Topic(name string, touch bool) (api.TopicState, error) {
 	defer guard()
-	if err := e.pull(e.stop, name); err != nil {
+	if err := e.catchUp(e.stop, name); err != nil {
 		return api.TopicState{}, e.usable()
 	}
 	t, err := e.lock(name)
@@ -149,8 +120,8 @@ func (e *Engine) Topic(name string, touch bool) (api.TopicState, error) {
 	}
 	s := api.TopicState{Topic: t.Name, Config: t.Config, LastWriteTS: t.lastWrite, LastReadTS: t.lastRead.Load(), TopicCounters: t.counters()}
 	s.EffectivePriority = e.effectivePriority(t)
-	if t.q != nil {
-		s.Queue = t.jobs(e.leaseClock())
+	if t.jobs.q != nil {
+		s.Queue = t.jobCounters(e.leaseClock())
 	}
 	return s, nil
 }
@@ -159,30 +130,14 @@ func (t *entry) counters() api.TopicCounters {
 	return api.TopicCounters{HeadSeq: t.Head, EarliestSeq: t.Earliest(), Count: t.Count, Bytes: t.Bytes}
 }
 
-// jobs returns the counters of a queue. The topic's lock is held.
-func (t *entry) jobs(now int64) api.QueueCounters {
-	t.q.Expire(now)
-	c := api.QueueCounters{InFlight: t.q.InFlight(), DeadLettered: t.DeadLettered}
-	if busy := c.InFlight + t.q.Delayed(); busy < t.Count {
+// jobCounters returns the counters of a queue. The topic's lock is held.
+func (t *entry) jobCounters(now int64) api.QueueCounters {
+	t.jobs.q.Expire(now)
+	c := api.QueueCounters{InFlight: t.jobs.q.InFlight(), DeadLettered: t.DeadLettered}
+	if busy := c.InFlight + t.jobs.q.Delayed(); busy < t.Count {
 		c.Ready = t.Count - busy
 	}
 	return c
-}
-
-// TopicExists reports whether the topic exists now.
-func (e *Engine) TopicExists(name string) bool {
-	defer guard()
-	for {
-		t := e.reg.get(name)
-		if t == nil {
-			return false
-		}
-		t.mu.Lock()
-		if e.ready(t) {
-			t.mu.Unlock()
-			return true
-		}
-	}
 }
 
 // Topics returns one page of the topic list in the order of the names' bytes:
@@ -260,12 +215,5 @@ func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (ap
 			return api.DeleteTopicResult{}, err
 		}
 		changing = true
-	}
-}
-
-// ensureQueue makes the leases of a queue topic.
-func (t *entry) ensureQueue() {
-	if t.Config.Type == api.TypeQueue && t.q == nil {
-		t.q, t.produced = queue.New(), new(produced)
 	}
 }

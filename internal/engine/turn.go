@@ -21,3 +21,21 @@ func (t turn) lock(ctx, stop context.Context) error {
 		return errShuttingDown()
 	}
 }
+
+// take waits for a turn, or for the end of ctx.
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// signal leaves word in c, which holds one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -204,7 +204,7 @@ func (s *Stream) pull(ctx context.Context, w *sub, dst []byte) ([]byte, error) {
 		s.mu.Unlock()
 		return dst, nil
 	}
-	if err := s.e.pull(ctx, w.name); err != nil && !api.IsCode(err, api.CodeTopicNotFound) {
+	if err := s.e.catchUp(ctx, w.name); err != nil && !api.IsCode(err, api.CodeTopicNotFound) {
 		return dst, err
 	}
 	t, err := s.e.lock(w.name)
@@ -220,7 +220,7 @@ func (s *Stream) pull(ctx context.Context, w *sub, dst []byte) ([]byte, error) {
 	}
 	if w.t == nil {
 		w.t = t
-		t.watchers.add(w)
+		t.push.watchers.add(w)
 	}
 	upTo := t.Head
 	if w.opt.Strong && t.Config.Durability != api.Fsync && w.pos < upTo {
@@ -309,7 +309,7 @@ func (s *Stream) end(w *sub) {
 	s.dequeue(w)
 	s.mu.Unlock()
 	if w.t != nil {
-		w.t.watchers.remove(w)
+		w.t.push.watchers.remove(w)
 	}
 }
 
@@ -317,10 +317,10 @@ func (s *Stream) end(w *sub) {
 // released.
 func (s *Stream) recreated(w *sub, t *entry, dst []byte) []byte {
 	if w.t != nil {
-		w.t.watchers.remove(w)
+		w.t.push.watchers.remove(w)
 	}
 	w.t, w.life, w.first = t, t.ID, false
-	t.watchers.add(w)
+	t.push.watchers.add(w)
 	earliest := t.Earliest()
 	tomb := api.Tombstone{GapFrom: 1, GapTo: t.Head, Reason: api.ReasonRecreated, EarliestSeq: earliest, HeadSeq: t.Head}
 	t.mu.Unlock()

@@ -57,12 +57,12 @@ func (e *Engine) OpenWork(ctx context.Context, name string, req *api.ClaimReques
 	}
 	w := &Work{e: e, t: t, req: *req, ready: make(chan struct{}, 1)}
 	w.held = queue.NewHolder(w.lineUp)
-	if t.workers == nil {
-		t.workers = &workers{all: make(map[*Work]struct{})}
-		t.workers.wake = time.AfterFunc(time.Hour, func() { e.workDue(t) })
-		t.workers.wake.Stop()
+	if t.jobs.workers == nil {
+		t.jobs.workers = &workers{all: make(map[*Work]struct{})}
+		t.jobs.workers.wake = time.AfterFunc(time.Hour, func() { e.workDue(t) })
+		t.jobs.workers.wake.Stop()
 	}
-	t.workers.all[w] = struct{}{}
+	t.jobs.workers.all[w] = struct{}{}
 	w.forget = context.AfterFunc(ctx, w.release)
 	return w, nil
 }
@@ -124,14 +124,14 @@ func (w *Work) release() {
 		return
 	}
 	w.closed = true
-	seqs := t.q.Drop(w.held)
+	seqs := t.jobs.q.Drop(w.held)
 	t.leaveWorkers(w)
 	var tk ticket
 	var err error
 	if t.Config.LeasesDurable && len(seqs) > 0 && !t.gone && !t.dropped {
 		back := make([]op.Lease, len(seqs))
 		for i, seq := range seqs {
-			id, n := t.q.Lease(seq)
+			id, n := t.jobs.q.Lease(seq)
 			back[i] = op.Lease{Seq: seq, ID: id, Deliveries: n}
 		}
 		tk, err = e.stageLeases(t, op.KindRelease, "", back, topic.Staged{})
@@ -156,7 +156,7 @@ func (w *Work) lineUp() {
 		return
 	}
 	w.waiting = true
-	w.t.workers.line = append(w.t.workers.line, w)
+	w.t.jobs.workers.line = append(w.t.jobs.workers.line, w)
 }
 
 // dealtToWork books what a claim picked for a work stream, before it is logged; a
@@ -166,10 +166,10 @@ func (c *claim) dealtToWork() {
 	switch {
 	case w == nil:
 	case w.closed:
-		c.t.q.Unclaim(c.picks)
+		c.t.jobs.q.Unclaim(c.picks)
 		c.picks = nil
 	default:
-		c.t.q.Hold(w.held, c.picks)
+		c.t.jobs.q.Hold(w.held, c.picks)
 		if len(c.picks) < c.req.Max {
 			w.lineUp()
 		}
@@ -189,7 +189,7 @@ func (t *entry) fitting(bytes uint64) int {
 }
 
 func (t *entry) leaveWorkers(w *Work) {
-	ws := t.workers
+	ws := t.jobs.workers
 	delete(ws.all, w)
 	if w.waiting {
 		w.waiting = false
@@ -197,18 +197,18 @@ func (t *entry) leaveWorkers(w *Work) {
 	}
 	if len(ws.all) == 0 {
 		ws.wake.Stop()
-		t.workers = nil
+		t.jobs.workers = nil
 	}
 }
 
 // wakeWorkers wakes as many of the waiting connections as there are claimable
 // jobs for, the longest waiting first. The topic's lock is held.
 func (e *Engine) wakeWorkers(t *entry) {
-	ws := t.workers
-	if ws == nil || t.q == nil {
+	ws := t.jobs.workers
+	if ws == nil || t.jobs.q == nil {
 		return
 	}
-	ready := t.jobs(e.leaseClock()).Ready
+	ready := t.jobCounters(e.leaseClock()).Ready
 	n := 0
 	for ; n < len(ws.line) && ready > 0; n++ {
 		w := ws.line[n]
@@ -230,13 +230,13 @@ func (e *Engine) wakeWorkers(t *entry) {
 // watchLeases sets the timer for what time alone will make claimable, and for
 // jobs that lie claimable though somebody waits. The topic's lock is held.
 func (e *Engine) watchLeases(t *entry) {
-	ws := t.workers
+	ws := t.jobs.workers
 	if ws == nil {
 		return
 	}
 	now := e.leaseClock()
-	at, ok := t.q.NextEvent()
-	if len(ws.line) > 0 && t.jobs(now).Ready > 0 {
+	at, ok := t.jobs.q.NextEvent()
+	if len(ws.line) > 0 && t.jobCounters(now).Ready > 0 {
 		at, ok = min(at, now+workRetry.Milliseconds()), true
 	}
 	if !ok || ws.at != 0 && ws.at <= at {
@@ -250,20 +250,9 @@ func (e *Engine) watchLeases(t *entry) {
 func (e *Engine) workDue(t *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.workers == nil {
+	if t.jobs.workers == nil {
 		return
 	}
-	t.workers.at = 0
+	t.jobs.workers.at = 0
 	e.wakeWorkers(t)
-}
-
-// endWorkers wakes all work streams of a queue that has ended. The topic's
-// lock is held.
-func (t *entry) endWorkers() {
-	if t.workers == nil {
-		return
-	}
-	for w := range t.workers.all {
-		signal(w.ready)
-	}
 }

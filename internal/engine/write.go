@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -103,7 +102,7 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 		t, err := e.changeFound(func() (*entry, error) { return e.lockForWrite(name, req) },
 			func(t *entry) (ticket, error) { return e.planWrite(t, &w) })
 		if t != nil && (err == nil || !w.deduped) {
-			t.produced.count(w.n, err)
+			t.jobs.produced.count(w.n, err)
 		}
 		if err == nil {
 			break
@@ -208,28 +207,6 @@ func (e *Engine) lockForWrite(name string, req *api.WriteRequest) (*entry, error
 			return t, err
 		}
 	}
-}
-
-// register makes a new topic and returns it with its lock held, or the one
-// that has the name by now.
-func (e *Engine) register(name string, cfg api.Config) (t *entry, created bool, err error) {
-	t = &entry{}
-	name = strings.Clone(name) // it may be a piece of a request that must not live on
-	t.State = op.State{ID: e.nextTopic.Add(1), Name: name, Config: cfg, CreatedTS: e.clock()}
-	t.Init()
-	t.ensureQueue()
-	e.enlist(t)
-	t.mu.Lock()
-	have, added := e.reg.add(name, t, e.opt.Limits.MaxTopics)
-	if added {
-		return t, true, nil
-	}
-	t.mu.Unlock()
-	if have == nil {
-		return nil, false, api.OverLimit("max_topics", e.opt.Limits.MaxTopics)
-	}
-	have.mu.Lock()
-	return have, false, nil
 }
 
 func dedupedResult(k topic.Key) api.WriteResult {

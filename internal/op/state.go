@@ -126,7 +126,7 @@ func (s *State) Delete(ranges []Range, n, bytes uint64) {
 		}
 	}
 	s.uncount(n, bytes)
-	s.settle()
+	s.closeUp()
 }
 
 // Evict applies a loss of everything up to to, of which n records with bytes
@@ -136,7 +136,7 @@ func (s *State) Evict(to uint64, cause Cause, n, bytes uint64) {
 	s.Loss = max(s.Loss, to)
 	s.Start = max(s.Start, to)
 	s.uncount(n, bytes)
-	s.settle()
+	s.closeUp()
 }
 
 // uncount takes n records with bytes in all from the totals. The size of what
@@ -162,13 +162,13 @@ func (s *State) Lose(from, to uint64, cause Cause) {
 		s.mark(to, cause)
 		s.Loss = max(s.Loss, to)
 		s.Start = max(s.Start, to)
-		s.settle()
+		s.closeUp()
 		return
 	}
 	if from = max(from, s.Start+1); from <= to {
 		s.keep(LostRange{Range{from, to}, cause})
 	}
-	s.settle()
+	s.closeUp()
 }
 
 // keep adds a range to the kept ones, at its place, and joins it with those of
@@ -202,7 +202,7 @@ func (s *State) Skip(to uint64) {
 		s.Holes.AddRange(s.Head+1, to)
 	}
 	s.Head = to
-	s.settle()
+	s.closeUp()
 }
 
 // reach makes the head at least seq, which something later in the log names:
@@ -242,9 +242,9 @@ func (s *State) mark(to uint64, cause Cause) {
 	}
 }
 
-// settle moves Start over what is not live and lets the loss floor take in the
+// closeUp moves Start over what is not live and lets the loss floor take in the
 // ranges it has reached.
-func (s *State) settle() {
+func (s *State) closeUp() {
 	s.Start = max(s.Start, s.Loss)
 	for {
 		next := s.Holes.NextFree(s.Start+1) - 1

@@ -2,7 +2,7 @@ package engine
 
 import "github.com/weirmq/weir/internal/engine/sched"
 
-// What entry.standing holds besides the manual priority.
+// What pushed.priority holds besides the manual priority.
 const (
 	manualPriority = 1 << 32
 	autoPriority   = 1 << 33
@@ -18,12 +18,12 @@ func (t *entry) setPriority() {
 	if t.Config.AutoPriority {
 		v |= autoPriority
 	}
-	t.standing.Store(v)
+	t.push.priority.Store(v)
 }
 
 // base is the topic's priority now, without age.
 func (e *Engine) base(t *entry) int {
-	v := t.standing.Load()
+	v := t.push.priority.Load()
 	idle := int64(-1)
 	if read := t.lastRead.Load(); read != 0 {
 		idle = max(0, e.clock()-read)
@@ -34,15 +34,25 @@ func (e *Engine) base(t *entry) int {
 // enlist gives the topic its place in the ready set; before it is found by name.
 func (e *Engine) enlist(t *entry) {
 	t.setPriority()
-	t.task.Init(t.ID, t, func() int { return e.base(t) })
+	t.push.task.Init(t.ID, t, func() int { return e.base(t) })
 }
 
 // effectivePriority is what the contract shows: the base, and the age while
 // the topic is queued.
 func (e *Engine) effectivePriority(t *entry) int64 {
 	p := e.base(t)
-	if age, queued := e.sched.Age(&t.task, e.mono()); queued {
+	if age, queued := e.sched.Age(&t.push.task, e.mono()); queued {
 		p += age
 	}
 	return int64(p)
 }
+
+// mark makes the topic dirty if anyone is to be told of its records.
+func (e *Engine) mark(t *entry) {
+	if t.push.watchers.n.Load() == 0 && !t.hasRouters() || t.push.task.Dirty() {
+		return
+	}
+	e.sched.Mark(&t.push.task, e.mono())
+}
+
+func (t *entry) hasRouters() bool { return t.routes.out.Load() != nil }

@@ -1,0 +1,34 @@
+package engine
+
+import "time"
+
+// clock is the server's time in Unix ms; it never goes back, not even over a
+// restart, so neither do time stamps and nothing that has expired revives.
+func (e *Engine) clock() int64 {
+	now := e.opt.Now().UnixMilli()
+	for {
+		last := e.lastTS.Load()
+		if now <= last {
+			return last
+		}
+		if e.lastTS.CompareAndSwap(last, now) {
+			return now
+		}
+	}
+}
+
+// leaseClock is the time leases live by: the wall clock as it was at the
+// start, plus what has passed since on the monotonic clock, so that a step of
+// the wall clock neither ends nor prolongs a lease.
+func (e *Engine) leaseClock() int64 { return e.startMS + time.Since(e.startAt).Milliseconds() }
+
+// wallOf turns a time of the lease clock into one of the wall clock, never a
+// later one: now was read from the lease clock a moment ago, and what has
+// passed since must not be promised to the holder of a lease.
+func (e *Engine) wallOf(at, now int64) int64 {
+	wall := e.opt.Now().UnixMilli()
+	return wall + at - max(now, e.leaseClock())
+}
+
+// mono is the clock of the scheduler: what has passed since the start.
+func (e *Engine) mono() time.Duration { return time.Since(e.startAt) }

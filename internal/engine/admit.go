@@ -14,10 +14,10 @@ import (
 )
 
 // admit takes a slot of the bounded ingest queue for a write of so many encoded
-// bytes. It waits up to the ingest timeout for one, without end if the writer
-// asked not to be refused, and answers throttled with the estimated drain time
-// otherwise. A disk without room for the write is no matter of waiting. waited is
-// without what others are refused for at once.
+// bytes. It waits up to the ingest timeout, or for ever if the writer asked not
+// to be refused, and then answers throttled with the estimated drain time. A
+// write that the disk has no room for is refused at once. waited excludes the
+// time a patient writer waited where others are refused.
 func (e *Engine) admit(ctx context.Context, bytes int64, patient bool) (waited time.Duration, refused error) {
 	if err := e.space.room(bytes); err != nil {
 		return 0, err
@@ -63,12 +63,12 @@ func (e *Engine) drainTimeMS() int64 {
 }
 
 // spread moves a time by up to half, within the bounds of drainTimeMS: writers
-// that were refused together must not come back together.
+// that were refused together must not all come back at the same moment.
 func spread(ms int64) int64 {
 	return min(5000, max(100, ms/2+rand.Int64N(ms)))
 }
 
-// roomFor checks a topic that refuses instead of evicting.
+// roomFor refuses a write that does not fit into a topic with discard "reject".
 func (e *Engine) roomFor(t *entry, b *batch, now int64) error {
 	if err := e.expire(t, now); err != nil {
 		return err
@@ -105,7 +105,8 @@ func (e *Engine) takeBytes(t *entry, n int64) bool {
 }
 
 // takeKey counts a key that is about to be remembered against the limit, and is
-// exact as takeBytes is. Keys that the log brings back are counted, not refused.
+// as exact as takeBytes. Keys recovered from the log are counted, never
+// refused.
 func (e *Engine) takeKey(t *entry, now int64) bool {
 	limit := e.opt.Limits.MaxIdempotencyKeys
 	if e.keys.Load() >= limit && limit > 0 {

@@ -37,13 +37,13 @@ type ManifestFile struct {
 // ManifestName is the file that holds the Manifest.
 const ManifestName = "MANIFEST.json"
 
-// BackupRate is how fast a server gives a backup away, bytes per second, unless
-// it is told otherwise: slow enough not to be felt by its other clients.
+// BackupRate is the default rate at which a server sends a backup, in bytes per
+// second: slow enough that other clients do not notice.
 const BackupRate = 32 << 20
 
-// snapshotDir is where the tables of a snapshot are linked to, in the data
-// directory: so that they can be, and so that the next start finds what a
-// killed process left.
+// snapshotDir is where a snapshot links its tables. It lies in the data
+// directory, since links do not cross file systems and the next start removes
+// what a killed process left.
 const snapshotDir = "backup"
 
 // Snapshot is the data directory as it was at one position of the log, while
@@ -64,9 +64,9 @@ type snapshotFile struct {
 	open func() (io.Reader, error) // closed after use if it is an io.Closer
 }
 
-// Snapshot takes one once the one before is closed. Everything acknowledged
-// before the call is in it. Nobody waits for it but what moves segments to the
-// store, for as long as it takes to link files. The caller closes it soon.
+// Snapshot takes a snapshot once the previous one is closed. It holds
+// everything acknowledged before the call. Only the sealing of segments waits
+// for it, while files are being linked. The caller must close it soon.
 func (e *Engine) Snapshot(ctx context.Context) (*Snapshot, error) {
 	defer guard()
 	if err := e.usable(); err != nil {
@@ -93,8 +93,8 @@ func (s *Snapshot) take(ctx context.Context) error {
 	if err := s.freeze(ctx); err != nil {
 		return err
 	}
-	// The copy counts as not closed, on another machine: what was handed out
-	// after it is announced as lost when it is used.
+	// The copy counts as one that was not closed, from another machine: when it
+	// is opened, numbers handed out after the snapshot are announced as lost.
 	b, err := json.Marshal(format{Format: FormatVersion, Boot: bootOfBackup})
 	if err != nil {
 		return err
@@ -109,9 +109,9 @@ func (s *Snapshot) take(ctx context.Context) error {
 }
 
 // freeze notes the position of the log and links the tables. Sealing is held
-// meanwhile, so that the store is what it was at the position: it leaves out
-// records that are gone by operations that it has not taken in itself, and the
-// log up to the position has them all.
+// meanwhile, so that the store matches the position: its tables leave out
+// records deleted by operations that only the log has, and the log up to the
+// position has all of those.
 func (s *Snapshot) freeze(ctx context.Context) error {
 	e := s.e
 	if err := e.sealing.lock(ctx, e.stop); err != nil {
@@ -155,10 +155,10 @@ func (s *Snapshot) addStore() error {
 	return nil
 }
 
-// Copy hands every file to each: its name with forward slashes, its size, and
-// its content, which each has to read to its end. The last one is the manifest,
+// Copy calls each for every file with its name (forward slashes), its size and
+// its content, which each must read to the end. The last one is the manifest,
 // named ManifestName. Together they are a data directory that can be opened.
-// Copy goes no faster than perSecond bytes; 0 is no limit.
+// Copy reads at most perSecond bytes per second; 0 is no limit.
 func (s *Snapshot) Copy(ctx context.Context, perSecond int64, each func(name string, size int64, content io.Reader) error) error {
 	defer guard()
 	m := Manifest{Format: FormatVersion, LSN: s.LSN, CreatedMS: time.Now().UnixMilli()}
@@ -198,7 +198,7 @@ func (s *Snapshot) copyFile(f *snapshotFile, r *pacedReader, each func(string, i
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// Close lets go of the files.
+// Close removes the links and lets the next snapshot begin.
 func (s *Snapshot) Close() error {
 	defer guard()
 	if s.log != nil {
@@ -207,7 +207,7 @@ func (s *Snapshot) Close() error {
 	err := s.e.opt.FS.RemoveAll(s.dir)
 	s.e.copying.Unlock()
 	if err != nil {
-		return fmt.Errorf("backup: what was linked for it could not be removed, which the next one does: %w", err)
+		return fmt.Errorf("backup: its links could not be removed (the next backup tries again): %w", err)
 	}
 	return nil
 }
@@ -230,14 +230,14 @@ func (r *pacedReader) Read(p []byte) (int, error) {
 }
 
 // Backup writes the engine's data at one position of the log into dir, which
-// must not exist, while the engine goes on. Everything acknowledged before the
-// call is in it. When it returns, all of it is on disk; after an error dir holds
-// a part at most, without a manifest.
+// must not exist, while the engine goes on. It holds everything acknowledged
+// before the call. When Backup returns, all of it is on disk; after an error
+// dir may hold a part, without a manifest.
 func (e *Engine) Backup(ctx context.Context, dir string) error {
 	defer guard()
 	fs := e.opt.FS
 	if _, err := fs.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		return errors.Join(fmt.Errorf("backup: %s is there already; name a directory that is not", dir), err)
+		return errors.Join(fmt.Errorf("backup: %s exists; name a directory that does not", dir), err)
 	}
 	s, err := e.Snapshot(ctx)
 	if err != nil {

@@ -19,7 +19,7 @@ func (t *entry) slowest() (pos uint64, any bool) {
 // routeRoom lets routers copy what is published.
 type routeRoom struct{ e *Engine }
 
-// published lets routers go on that found the topic full.
+// published wakes routers that found the topic full.
 func (r routeRoom) published(t *entry, _ outcome) { r.e.madeRoom(t) }
 
 func (routeRoom) ended(*entry) {} // routers end in the operation that ends their topic
@@ -49,7 +49,7 @@ func (routeRoom) evicting(t *entry, gone op.Range, capped bool) {
 	t.holdBehind(pos)
 }
 
-// holdBehind keeps the index of what is behind, above pos.
+// holdBehind keeps the index entries of what is behind, above pos.
 func (t *entry) holdBehind(pos uint64) {
 	if t.routes.behind.empty() {
 		t.Index.Unhold()
@@ -85,8 +85,8 @@ func (e *Engine) dropBehind(t *entry) {
 	}
 }
 
-// dropUnreadable gives up what a cap took if the router at pos is among it and
-// found it moved or damaged.
+// dropUnreadable gives up what a cap took if the router at pos stands in it and
+// found a record moved or damaged.
 func (e *Engine) dropUnreadable(t *entry, pos uint64, err error) {
 	var d *damaged
 	if err != errMoved && !errors.As(err, &d) {
@@ -100,7 +100,7 @@ func (e *Engine) dropUnreadable(t *entry, pos uint64, err error) {
 	}
 }
 
-// madeRoom lets routers go on that found the topic full. Its lock is held.
+// madeRoom wakes routers that found the topic full. Its lock is held.
 func (e *Engine) madeRoom(t *entry) {
 	for _, r := range listOf(&t.routes.in) {
 		if r.waiting.CompareAndSwap(true, false) {
@@ -109,13 +109,12 @@ func (e *Engine) madeRoom(t *entry) {
 	}
 }
 
-// maxBehind bounds the records that wait for their routers after a cap took
-// them.
+// maxBehind bounds the records kept for routers after a cap took them.
 const maxBehind = 64 << 10
 
-// behind is what caps took from a source before its routers had come to it.
-// Every number in from+1…to that is in no range held no live record any more
-// when the cap came. The zero value is empty.
+// behind is what caps took from a source before its routers had come to it. A
+// number in from+1…to that is in no range held no live record when the cap took
+// it. The zero value is empty.
 type behind struct {
 	from, to uint64
 	ranges   []op.Range
@@ -126,8 +125,8 @@ type behind struct {
 func (b *behind) empty() bool { return b == nil || len(b.ranges) == 0 }
 
 // take adds what a cap is about to take: live are the live ranges in from+1…to.
-// What does not follow the rest replaces it, and so does what would make it too
-// large; the routers then have lost what was there before.
+// It replaces what is there if it does not follow it, or if both together would
+// be too much; routers have then lost the earlier part.
 func (b *behind) take(from, to uint64, live []op.Range) {
 	var n uint64
 	for _, r := range live {

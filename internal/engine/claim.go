@@ -50,8 +50,8 @@ func (jobRoom) ended(t *entry) {
 	}
 }
 
-// lockQueue is lock for a queue topic, with the leases that have ended given
-// back; now is the time that leases live by.
+// lockQueue is lock for a queue topic, after giving back expired leases; now is
+// a time of the lease clock.
 func (e *Engine) lockQueue(name string) (t *entry, now int64, err error) {
 	t, err = e.lock(name)
 	if err != nil {
@@ -82,8 +82,8 @@ func (e *Engine) Claim(ctx context.Context, name string, req *api.ClaimRequest, 
 	}
 }
 
-// claimOnce is one claim; lost says that it met damage, so that there may be
-// jobs though it brought none.
+// claimOnce is one claim; lost says that it met damage, so there may be jobs
+// even if it returned none.
 func (e *Engine) claimOnce(ctx context.Context, name string, req *api.ClaimRequest, visit func(*api.Job)) (res api.ClaimResult, lost bool, err error) {
 	t, now, err := e.lockQueue(name)
 	if err != nil {
@@ -121,8 +121,8 @@ type claim struct {
 	dealt    chan struct{} // coalesced: closed when picks is final
 }
 
-// pick leases up to max more jobs; dead ones it returns. The topic's lock is
-// held.
+// pick leases up to max more jobs and returns those that are dead. The topic's
+// lock is held.
 func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
 	t, cfg := c.t, &c.t.Config
 	lease := cfg.LeaseMS
@@ -138,11 +138,13 @@ func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
 	if told := c.e.wallOf(deadline, now); c.deadline == 0 || told < c.deadline {
 		c.deadline = told // moving dead letters takes time; the first picks end first
 	}
-	base := c.e.nextLease.Add(uint64(max)) - uint64(max)
-	c.picks, dead = t.jobs.q.Claim(c.picks, nil, c.req.Node, max, deadline, limit, base, t.Free, func(fresh uint64) (uint64, bool) {
-		seq := t.NextFree(fresh)
-		return seq, seq <= t.Head
-	})
+	c.picks, dead = t.jobs.q.Claim(c.picks, nil, &queue.Claim{Node: c.req.Node, Max: max, Deadline: deadline, Limit: limit,
+		FirstID: c.e.nextLease.Add(uint64(max)) - uint64(max),
+		Live:    t.Free,
+		NextLive: func(seq uint64) (uint64, bool) {
+			seq = t.NextFree(seq)
+			return seq, seq <= t.Head
+		}})
 	if before > 0 {
 		slices.SortFunc(c.picks, func(a, b queue.Pick) int {
 			if a.Seq < b.Seq {
@@ -202,8 +204,8 @@ func (c *claim) logLeases() error {
 	return nil
 }
 
-// stageLeases logs lease events of a queue whose leases are durable; st holds
-// what they do here once they hold, and what if they never will.
+// stageLeases logs lease events of a queue whose leases are durable; st says
+// what to do once the log has them, and what if it fails.
 func (e *Engine) stageLeases(t *entry, kind op.Kind, node string, leases []op.Lease, st topic.Staged) (ticket, error) {
 	part := op.Part{Kind: kind, Topic: t.ID, Node: node, Leases: leases}
 	if err := e.logPart(t, &st, &part, classOf(t.Config.Durability)); err != nil {
@@ -296,8 +298,8 @@ type claimWindow struct {
 	claims []*claim
 }
 
-// joinWindow takes part in the queue's open window, or opens one, and returns
-// when the jobs were dealt. The topic's lock is held and released.
+// joinWindow joins the queue's open window, or opens one, and returns when the
+// jobs have been dealt. The topic's lock is held and released.
 func (c *claim) joinWindow(name string, now int64) error {
 	t := c.t
 	c.dealt = make(chan struct{})
@@ -323,6 +325,10 @@ func (c *claim) joinWindow(name string, now int64) error {
 
 // deal ends the window and answers everyone who is in it.
 func (w *claimWindow) deal(e *Engine, t *entry, name string) {
+	// First the window is closed, under the lock that joinWindow joins it under:
+	// from here on w.claims is nobody else's, and whoever comes later opens a
+	// window of their own. Everyone who joined is answered, also if the queue has
+	// ended or the engine closes: they wait for nothing but dealt.
 	t.mu.Lock()
 	t.jobs.window = nil
 	t.mu.Unlock()
@@ -346,6 +352,9 @@ func (w *claimWindow) share(e *Engine, t *entry, name string) error {
 	}
 	now := e.leaseClock()
 	t.jobs.q.Expire(now)
+	// Burying dead jobs lets go of the lock, so others may claim between two
+	// rounds; picks are leased as they are made and stay so. Jobs that could not be
+	// buried go back only when all is dealt: they would be picked again at once.
 	var failed []queue.Pick
 	for more := true; more; {
 		more = false

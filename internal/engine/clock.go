@@ -2,8 +2,8 @@ package engine
 
 import "time"
 
-// clock is the server's time in Unix ms; it never goes back, not even over a
-// restart, so neither do time stamps and nothing that has expired revives.
+// clock is the server's time in Unix ms. It never goes back, not even across a
+// restart, so time stamps do not either and nothing expired comes back.
 func (e *Engine) clock() int64 {
 	now := e.opt.Now().UnixMilli()
 	for {

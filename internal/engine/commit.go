@@ -21,15 +21,14 @@ import (
 // What has to hold meanwhile:
 //
 //   - append and stage follow each other under one hold of the topic's lock, so
-//     the order of the log is the order of the staged changes and of the numbers.
-//   - A change needs at least the class of those staged before it. If the log
-//     fails, all of a topic's changes from some place on have failed.
-//   - A plan that builds on what a failed log undid gets wal.ErrStale. change
-//     lets go of the lock, waits until that is undone, and plans again.
-//   - Nobody sees a change before advance has applied it, and whoever holds the
-//     lock may call advance: the one who waits is not always the first to look.
-//   - What waits for the topic (long polls, streams, workers) is told by advance
-//     alone.
+// the order of the log is the order of the staged changes and of the numbers.
+// - A change needs at least the class of those staged before it. If the log
+// fails, all of a topic's changes from some place on have failed.   - A plan
+// that builds on what a failed log undid gets wal.ErrStale. change     lets go
+// of the lock, waits until that is undone, and plans again.   - Nobody sees a
+// change before advance has applied it, and whoever holds the     lock may call
+// advance: the waiter is not always the first to look.   - What waits for the
+// topic (long polls, streams, workers) is told by advance     alone.
 
 // change makes one change of the topic of that name, in the way above, and
 // returns the topic. plan stages the change with the topic's lock held and
@@ -121,11 +120,11 @@ type logPlace struct{ lsn, gen uint64 }
 
 func (p logPlace) synced() ticket { return ticket{p.lsn, p.gen, wal.Synced} }
 
-// append puts one operation of a topic into the log; behind the topic's end it
-// refuses with topic_not_found. It needs at least the class of what is staged
-// before it, so that both meet the same fate if the log fails. *slot says whether
-// the caller holds a slot of the ingest queue, and is cleared once the log has
-// it. The topic's lock is held.
+// append puts one operation of a topic into the log; once the topic has ended
+// it refuses with topic_not_found. It needs at least the class of what is
+// staged before it, so that both meet the same fate if the log fails. *slot
+// says whether the caller holds a slot of the ingest queue, and is cleared once
+// the log has it. The topic's lock is held.
 func (e *Engine) append(t *entry, head, frames []byte, crc uint32, need wal.Class, slot *bool) (ticket, wal.Pos, error) {
 	if t.dropped {
 		return ticket{}, wal.Pos{}, api.TopicNotFound(t.Name)
@@ -183,7 +182,7 @@ func (e *Engine) commitIf(t *entry, tk ticket) error {
 }
 
 // wait returns once the class holds at the ticket's place; a ticket without a
-// place is met already.
+// place needs no wait.
 func (e *Engine) wait(tk ticket) error {
 	if tk.lsn == 0 {
 		return nil
@@ -191,8 +190,8 @@ func (e *Engine) wait(tk ticket) error {
 	return e.log.Wait(tk.lsn, tk.gen, tk.need)
 }
 
-// unstale waits until the fate of what the log failed is decided, before a
-// plan that built on it is made again.
+// unstale waits until it is decided what a failed log keeps, before a plan that
+// built on it is made again.
 func (e *Engine) unstale(t *entry) {
 	t.mu.Lock()
 	lsn, gen, need := t.Pending()

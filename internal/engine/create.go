@@ -10,8 +10,8 @@ import (
 	"github.com/weirmq/weir/internal/wal"
 )
 
-// register makes a new topic and returns it with its lock held, or the one
-// that has the name by now.
+// register makes a topic and returns it with its lock held; if the name is
+// taken it returns the topic that has it.
 func (e *Engine) register(name string, cfg api.Config) (t *entry, created bool, err error) {
 	t = &entry{}
 	name = strings.Clone(name) // it may be a piece of a request that must not live on

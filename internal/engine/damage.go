@@ -10,9 +10,9 @@ import (
 	"github.com/weirmq/weir/internal/wal"
 )
 
-// damaged is the error of a read at a place of the disk that is damaged: no
-// checksum matches there, however it is read. What the topic has under the
-// numbers from from to to cannot be read any more.
+// damaged is the error of a read at a damaged place of the disk: no checksum
+// matches there, however it is read. The topic's records from … to cannot be
+// read any more.
 type damaged struct {
 	from, to uint64
 	segment  uint32
@@ -90,10 +90,10 @@ func (d *damaged) stillAt(t *entry) bool {
 	return inLog && ref.Segment == d.segment
 }
 
-// lose announces the loss of the live numbers at a damaged place, as a crash's:
-// it logs and stages it, so that every verb steps over them from here on, and
-// returns what to wait for until readers see it, and how many numbers it took.
-// The topic's lock is held.
+// lose announces the live numbers at a damaged place as lost, with the reason
+// crash. It logs and stages the loss, so that every verb skips them from here
+// on, and returns what to wait for until readers see it, and how many numbers
+// it took. The topic's lock is held.
 func (e *Engine) lose(t *entry, d *damaged) (wait ticket, n uint64, err error) {
 	e.advance(t)
 	if d.stillAt(t) {
@@ -125,7 +125,7 @@ func (e *Engine) stageLoss(t *entry, d *damaged) (n uint64, err error) {
 	if n == t.PlannedCount() {
 		size = t.PlannedBytes()
 	}
-	// What they counted goes, and then the range is one that holds no record.
+	// First their count goes; then the range holds no record and can be lost.
 	count := op.Part{Kind: op.KindDelete, Topic: t.ID, N: n, Bytes: size}
 	gap := op.Part{Kind: op.KindLose, Topic: t.ID, From: lost.From, To: lost.To, Cause: op.CauseCrash}
 	tk, _, err := e.append(t, gap.Encode(count.Encode(nil)), nil, noFrames, wal.Memory, nil)
@@ -144,8 +144,8 @@ func (e *Engine) stageLoss(t *entry, d *damaged) (n uint64, err error) {
 	return n, nil
 }
 
-// stepOver announces the loss of what a reader met, and returns once it is
-// visible. The topic's lock is free.
+// stepOver announces the loss of damaged records that a reader met, and returns
+// once it is visible. The topic's lock is free.
 func (e *Engine) stepOver(t *entry, d *damaged) error {
 	return e.changeAgain(t, func(t *entry) (ticket, error) {
 		tk, _, err := e.lose(t, d)
@@ -153,8 +153,8 @@ func (e *Engine) stepOver(t *entry, d *damaged) error {
 	})
 }
 
-// stepOverHeld is for a plan in the making that met err: if that is damage, it
-// announces the loss, and the plan may look again without an error. The topic's
+// stepOverHeld is stepOver within a plan that met err: if that is damage it
+// announces the loss and returns nil, and the plan looks again. The topic's
 // lock is held.
 func (e *Engine) stepOverHeld(t *entry, err error) error {
 	var d *damaged
@@ -168,8 +168,8 @@ func (e *Engine) stepOverHeld(t *entry, err error) error {
 	return err
 }
 
-// itemOrGuess is item for a record that goes by its number, whether it can be
-// read or not. The topic's lock is held.
+// itemOrGuess is item for a record that is removed by number, readable or not.
+// The topic's lock is held.
 func (e *Engine) itemOrGuess(t *entry, seq uint64) (item, error) {
 	it, err := e.item(t, seq)
 	var d *damaged

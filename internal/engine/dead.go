@@ -67,7 +67,7 @@ func (e *Engine) moveDead(ctx context.Context, t *entry, dead []queue.Pick) erro
 	}
 }
 
-// readDead makes the copies of the jobs that are still there.
+// readDead makes the copies of those jobs that still exist.
 func (e *Engine) readDead(t *entry, dead []queue.Pick) ([]api.Record, removal, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,7 +98,7 @@ func (e *Engine) readDead(t *entry, dead []queue.Pick) ([]api.Record, removal, e
 	return records, rm, nil
 }
 
-// deadLetter is the copy of a job with where it comes from in its meta.
+// deadLetter is the copy of a job; its meta says where the job comes from.
 func deadLetter(queueName string, p queue.Pick, r *api.Record) api.Record {
 	c := api.Record{HasNode: r.HasNode, HasTag: r.HasTag, Node: slices.Clone(r.Node), Tag: slices.Clone(r.Tag), Data: slices.Clone(r.Data)}
 	meta := []byte{'{'}

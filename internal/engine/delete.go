@@ -12,7 +12,7 @@ import (
 )
 
 // removal is a set of live numbers that a delete, an ack or a dead letter
-// takes, and what they count.
+// takes, with their count and size.
 type removal struct {
 	ranges                         []op.Range
 	n, bytes, loggedN, loggedBytes uint64
@@ -42,9 +42,9 @@ func (r *removal) eachSeq(fn func(uint64)) {
 }
 
 // DeleteRecords removes the records that match and were there at the time of
-// the call. A call that finds many removes them in several operations: others
-// use the topic meanwhile, and if one of them fails the error's detail says how
-// many are deleted by then.
+// the call. Many records are removed in several operations, between which
+// others use the topic; if one fails, the error's detail says how many are
+// deleted.
 func (e *Engine) DeleteRecords(ctx context.Context, name string, req *api.DeleteRequest) (api.DeleteResult, error) {
 	defer guard()
 	var rm removal
@@ -80,8 +80,8 @@ func (t *entry) deleteEnd(req *api.DeleteRequest) uint64 {
 	return t.Head
 }
 
-// wholeTopic is the removal of all there is, if the selectors mean that and no
-// record has to be looked at for it. The topic's lock is held.
+// wholeTopic is the removal of everything, if the selectors mean that and no
+// record needs to be read for it. The topic's lock is held.
 func (t *entry) wholeTopic(req *api.DeleteRequest) (rm removal, ok bool) {
 	if req.Match != nil || t.deleteEnd(req) != t.Head || !t.Idle() || t.Index.InMemory() {
 		return rm, false
@@ -93,15 +93,15 @@ func (t *entry) wholeTopic(req *api.DeleteRequest) (rm removal, ok bool) {
 }
 
 const (
-	// deletePiece is how many records a delete looks at before it looks at the
-	// topic again.
+	// deletePiece is how many records a delete reads before it takes the
+	// topic's lock again.
 	deletePiece = 4096
 	// deleteBatch is about the most records that one operation deletes: their
 	// numbers take some ten KiB of the log, and planning it a few ms.
 	deleteBatch = 2 * deletePiece
 )
 
-// deletion is a call that has to look at records: it reads without the topic's
+// deletion is a call that needs to read records. It reads without the topic's
 // lock, as a diff does, and takes the lock to plan and for each operation.
 type deletion struct {
 	e     *Engine
@@ -177,14 +177,14 @@ func (d *deletion) flush() error {
 	return nil
 }
 
-// failed says in the error what has been deleted before.
+// failed adds to the error how many records were deleted before it.
 func (d *deletion) failed(err error) error {
 	var known *api.Error
 	if d.res.Deleted == 0 || !errors.As(err, &known) || known.Code != api.CodeInternal {
 		return err
 	}
 	part := *known
-	part.Message = fmt.Sprintf("%d records are deleted; send the call again for the rest, for then the log could not be written", d.res.Deleted)
+	part.Message = fmt.Sprintf("%d records were deleted, then the log could not be written; send the call again for the rest", d.res.Deleted)
 	part.Detail = maps.Clone(known.Detail)
 	return part.With("deleted", d.res.Deleted)
 }

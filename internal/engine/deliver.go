@@ -41,8 +41,8 @@ func (e *Engine) deliverLoop(shard int) {
 	}
 }
 
-// visitHooks let a test stand between the steps of a visit; nil otherwise. They
-// are set before anything is dirty.
+// visitHooks let a test run between the steps of a visit; they are nil
+// otherwise. They are set before any topic is dirty.
 type visitHooks struct {
 	begin    func(topic string) // the topic was picked up
 	headRead func(topic string) // the visit knows how far it goes
@@ -118,8 +118,8 @@ func (e *Engine) deliver(v *visit, t *entry) {
 	clear(v.groups)
 }
 
-// sort puts a live sub that is behind into its group; one that must not see
-// what is not synced yet reads for itself.
+// sort puts a live sub that is behind into its group; a strong watch, which
+// must see synced records only, reads for itself.
 func (v *visit) sort(w *sub, head uint64) {
 	s := w.s
 	s.mu.Lock()
@@ -154,8 +154,8 @@ func (v *visit) sort(w *sub, head uint64) {
 	v.groups = append(v.groups, group{opt: w.opt, style: s.style, pos: w.pos, subs: []*sub{w}})
 }
 
-// maxGroups bounds the different kinds of frames that a visit makes; whoever
-// would need one more reads for itself.
+// maxGroups bounds the different kinds of frames that a visit makes; a sub that
+// needs another kind reads for itself.
 const maxGroups = 64
 
 // feed reads from the group's cursor up to the head and offers the frames.

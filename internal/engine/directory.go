@@ -27,8 +27,8 @@ type format struct {
 	Clean  bool   `json:"clean"` // the last writer closed the directory
 }
 
-// decodeFormat is strict: a FORMAT with a key missing or unknown is damaged,
-// and must not be taken for that of a directory that was never used.
+// decodeFormat is strict: a FORMAT with a missing or unknown key is damaged,
+// and must not be mistaken for that of an unused directory.
 func decodeFormat(b []byte) (format, error) {
 	var f struct {
 		Format *int    `json:"format"`
@@ -97,8 +97,8 @@ func openDirectory(fs vfs.FS, path, boot string) (*directory, error) {
 	return d, nil
 }
 
-// begin notes who holds the directory and, if it was never open, starts it
-// anew: what a first start left that was cut short served nobody.
+// begin notes who holds the directory. If no server has used it yet, it clears
+// what an interrupted first start left.
 func (d *directory) begin() error {
 	if d.fresh {
 		for _, name := range []string{"wal", "kv", "stage"} {
@@ -110,22 +110,22 @@ func (d *directory) begin() error {
 			return err
 		}
 	}
-	// What a backup had linked when its process was killed keeps space for nobody.
+	// Links of a backup whose process was killed would keep space in use.
 	if err := d.fs.RemoveAll(d.file(snapshotDir)); err != nil {
 		return err
 	}
 	return replaceFile(d.fs, d.path, "PID", fmt.Append(nil, os.Getpid()))
 }
 
-// markOpen says that this process writes the directory now. It comes after
-// the recovery: one that was killed halfway has to be made again with what the
-// last writer left, not with what this one would have.
+// markOpen says that this process writes the directory now. It comes after the
+// recovery: if this process is killed before, the next one must recover from
+// what the last writer left, not this one.
 func (d *directory) markOpen() error {
 	if err := d.write(false); err != nil {
 		return err
 	}
-	// A disk that is full by then must not turn a stop into a crash: what says that
-	// the directory was closed is written now, and a rename takes no space.
+	// A full disk must not turn a stop into a crash: the FORMAT of a closed
+	// directory is written now, and the rename at the stop takes no space.
 	b, err := d.formatBytes(true)
 	if err == nil {
 		err = writeSynced(d.fs, d.file("FORMAT.tmp"), b)
@@ -134,7 +134,7 @@ func (d *directory) markOpen() error {
 	return nil
 }
 
-// makeDirectory creates a directory that survives a power cut.
+// makeDirectory creates a directory so that it survives a power cut.
 func makeDirectory(fs vfs.FS, path string) error {
 	var created []string
 	for p := path; ; p = fs.PathDir(p) {
@@ -154,8 +154,8 @@ func makeDirectory(fs vfs.FS, path string) error {
 	return nil
 }
 
-// ownDirectory looks whose a directory is: used says that a server has written
-// to it. One that holds something else is refused.
+// ownDirectory reports whether a server has used the directory. One that holds
+// something else is refused.
 func ownDirectory(fs vfs.FS, path string) (used bool, err error) {
 	info, err := fs.Stat(path)
 	if err != nil {
@@ -201,8 +201,9 @@ func lockDirectory(fs vfs.FS, path, boot string) (*directory, error) {
 	return d, nil
 }
 
-// lockItself locks the directory itself: LOCK is a file, which somebody may
-// remove under a running server. A file system that cannot is left with LOCK.
+// lockItself locks the directory itself: LOCK is a file that somebody may
+// remove under a running server. On file systems that cannot lock a directory,
+// LOCK is all there is.
 func (d *directory) lockItself() error {
 	dir, err := d.fs.OpenDir(d.path)
 	if err != nil {
@@ -251,8 +252,8 @@ func (d *directory) readFormat() error {
 	return nil
 }
 
-// checkParts refuses a directory that a server has used and that lacks a part:
-// it would begin empty, and give out numbers again.
+// checkParts refuses a used directory that lacks a part: it would start empty
+// and give out numbers again.
 func (d *directory) checkParts() error {
 	for _, part := range []struct {
 		name, holds string

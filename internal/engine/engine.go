@@ -29,6 +29,7 @@ import (
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/governor"
 	"github.com/weirmq/weir/internal/engine/sched"
+	"github.com/weirmq/weir/internal/op"
 	"github.com/weirmq/weir/internal/store"
 	"github.com/weirmq/weir/internal/wal"
 )
@@ -97,8 +98,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// machineBootID tells one start of the machine from another; where the system
-// has no such id, every start counts as another one.
+// machineBootID identifies this boot of the machine; on systems without such an
+// id every start of the engine counts as another boot.
 func machineBootID() string {
 	if id := os.Getenv("WEIR_TEST_BOOT_ID"); id != "" {
 		return id // lets a test stand for a machine that has restarted
@@ -177,7 +178,7 @@ func Open(ctx context.Context, opt Options) (*Engine, error) {
 		e.abandon()
 		return nil, err
 	}
-	// Ids of former lives are not met again, wherever the clock was set to.
+	// Lease ids of earlier runs do not come back, wherever the clock was set.
 	e.nextLease.Store(rand.Uint64() >> 1)
 	if err := e.recover(ctx); err != nil {
 		e.abandon()
@@ -242,12 +243,31 @@ func (e *Engine) Close() error {
 	}
 	e.dir.release()
 	if errors.Is(err, syscall.ENOSPC) {
-		// Nothing that was acknowledged hangs on it: the next start recovers it from
-		// the log as after a kill.
+		// Nothing acknowledged depends on it: the next start recovers from the
+		// log as after a kill.
 		e.opt.Logger.Warn("the disk is full: the data directory could not be marked as closed, so the next start replays the log", "error", err)
 		return nil
 	}
 	return err
+}
+
+// logHeads logs the heads of topics whose records are not in the log, so that a
+// clean restart continues after them.
+func (e *Engine) logHeads() error {
+	for _, t := range e.reg.all() {
+		t.mu.Lock()
+		if t.Config.Durability == api.Ephemeral && t.created.Load() && !t.dropped && t.Head > 0 {
+			part := op.Part{Kind: op.KindLose, Topic: t.ID, From: t.loggedHead + 1, To: t.Head, Cause: op.CauseCrash}
+			if part.From <= part.To {
+				if _, _, err := e.log.AppendUnslotted(e.log.Gen(), part.Encode(nil), nil, noFrames, wal.Memory); err != nil {
+					t.mu.Unlock()
+					return storageError(err)
+				}
+			}
+		}
+		t.mu.Unlock()
+	}
+	return nil
 }
 
 // Draining is closed once Drain was called: every stream has to end.

@@ -24,8 +24,8 @@ type expiry struct {
 	expiring   ticket
 }
 
-// front holds the items of the batch or chunk that the last plan looked at:
-// caps and the time to live take the oldest, one after the other.
+// front holds the items of the batch or chunk that was read last: caps and the
+// time to live take the oldest records, one after the other.
 type front struct {
 	items []item
 	at    int // where the last look ended
@@ -115,8 +115,8 @@ func (e *Engine) stagedItem(t *entry, seq uint64) (item, error) {
 }
 
 // planCap plans what the caps take once the records of the batch have come, if
-// there is one: the oldest first, the new ones last. What is damaged is lost
-// before, and that may make room enough.
+// there is one: the oldest first, the new ones last. Damaged records met on the
+// way are announced as lost first, which may make enough room.
 func (e *Engine) planCap(t *entry, caps *api.Config, b *batch) (topic.Eviction, error) {
 	for {
 		ev, err := e.planEvict(t, caps, b)

@@ -37,9 +37,9 @@ func (e *Engine) forward(ctx context.Context, t *entry, budget int) (more bool) 
 // unlimited is a budget that no router uses up.
 const unlimited = int(^uint(0) >> 1)
 
-// catchUp brings a destination up to what its sources have acknowledged, before it
-// is read. A topic that no router feeds costs one look.
-// What could not be copied is left for later; only the end of ctx is an error.
+// catchUp brings a destination up to what its sources have acknowledged, before
+// it is read. A topic that no router feeds costs one look. What cannot be
+// copied is left for later; only the end of ctx is an error.
 func (e *Engine) catchUp(ctx context.Context, name string) error {
 	t := e.reg.get(name)
 	if t == nil || t.routes.in.Load() == nil {
@@ -252,7 +252,7 @@ func (e *Engine) copyOut(c *copying) error {
 	}
 }
 
-// movedTo notes that the router has got on.
+// movedTo notes the router's new position.
 func (e *Engine) movedTo(r *router, pos uint64) {
 	r.pos.Store(pos)
 	r.stopped.Store(false)
@@ -286,8 +286,8 @@ func (e *Engine) appendCopies(c *copying, b *batch) (fits int, err error) {
 	return fits, err
 }
 
-// noteStop notes whether the router stands in front of a record that its
-// destination can never hold as it is configured, and tells it once.
+// noteStop notes whether the next record is larger than the destination, as
+// configured, can ever hold, and logs it once.
 func (e *Engine) noteStop(r *router, stopped bool, seq uint64) {
 	if r.stopped.Swap(stopped) == stopped || !stopped {
 		return
@@ -312,8 +312,8 @@ func (t *entry) roomForFirst(sizes []uint32) int {
 	return len(sizes)
 }
 
-// moveCursor moves a router over what it does not copy. A restart that does
-// not find it passes over the same numbers again.
+// moveCursor moves a router over what it does not copy. If a crash loses the
+// move, the router skips the same numbers again.
 func (e *Engine) moveCursor(r *router, pos uint64) error {
 	if pos <= r.pos.Load() {
 		return nil

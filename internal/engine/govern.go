@@ -45,8 +45,8 @@ func (e *Engine) pinPressure() error {
 
 // governLoop samples the pressure and moves what it governs.
 func (e *Engine) governLoop() {
-	// No ticker: on a busy machine one that was late would fire again at once,
-	// and a sample of no time says nothing.
+	// No ticker: on a busy machine a late one would fire again at once, and a
+	// sample over no time says nothing.
 	timer := time.NewTimer(governorPeriod)
 	defer timer.Stop()
 	g := governing{e: e, at: time.Now()}
@@ -104,7 +104,7 @@ func (g *governing) step() {
 type spent struct {
 	sealing, routing time.Duration
 	waits            [2]waited
-	still            time.Duration // in which no write was done though some were under way
+	still            time.Duration // in which no write finished though some were under way
 }
 
 // measure takes the inputs of the pool signal: each is what happened since the
@@ -134,9 +134,9 @@ func (g *governing) measure(now time.Time, in *governor.Inputs) (full bool) {
 		(next.routing-before.routing)/time.Duration(in.Workers)).Seconds() * float64(time.Second) / span
 	in.Fill = float64(log.Full-was.Full) / span
 	if refused {
-		in.Fill = 1 // those who are turned away do not fill it
+		in.Fill = 1 // refused writes do not fill it
 	}
-	own := time.Duration(0) // what a sync takes of the wait of a write that nothing holds up
+	own := time.Duration(0) // the part of the wait that the sync itself takes
 	if n := log.Fsyncs - was.Fsyncs; n > 0 {
 		own = min(ownSync, 2*time.Duration((log.FsyncMicros-was.FsyncMicros)/n)*time.Microsecond)
 	}
@@ -144,8 +144,8 @@ func (g *governing) measure(now time.Time, in *governor.Inputs) (full bool) {
 	return full
 }
 
-// ownSync is the most that is held to be the disk's own: a write that comes
-// during a sync waits for that and for its own.
+// ownSync is the most that counts as the disk's own time: a write that comes
+// during a sync waits for that sync and for its own.
 const ownSync = 50 * time.Millisecond
 
 // advise tells the streams of deferred topics that their pushes are paced.

@@ -6,8 +6,8 @@ import (
 )
 
 // guard ends the process if the verb that defers it panics, with the panic and
-// its stack as Go prints them and exit code 2. Whoever called the verb must not
-// go on: a lock may be held for ever and what it guards be half changed, while
+// its stack as Go prints them and exit code 2. The caller must not go on: a
+// lock may stay held for ever and what it guards may be half changed, but
 // net/http, and any caller that recovers, would answer the next request. The
 // log makes the end safe: everything acknowledged is there at the next start.
 // The engine's own goroutines need no guard, since nobody recovers there.

@@ -60,8 +60,8 @@ func (l *lost) end(topic uint64) {
 	l.dropped[topic] = true
 }
 
-// revive brings back a topic whose creation was lost, nil if the part is not
-// one that needs it: its records are there, its name and configuration are not.
+// revive brings back a topic whose creation was lost, without its name and
+// configuration; nil if the part does not need the topic.
 func (r *replay) revive(p *op.Part) *entry {
 	if !r.lost.any() || !op.Revives(p.Kind) || r.lost.dropped[p.Topic] {
 		return nil
@@ -80,7 +80,8 @@ func (r *replay) revive(p *op.Part) *entry {
 // announceLost announces for every topic the numbers that lost operations may have
 // given out, so that they are not given out again, and counts its records anew.
 func (e *Engine) announceLost(l *lost) error {
-	// What a router would burn in its destination for records its source lost.
+	// The numbers that routers burn in destinations for records their sources
+	// lost.
 	behind := uint64(0)
 	for _, r := range e.routes.recovered {
 		if t := e.reg.byID[r.Source]; t != nil && t.Head > r.Pos {

@@ -173,89 +173,6 @@ func (e *Engine) restoreLease(t *entry, l store.Lease) {
 	t.jobs.q.Restore(l.Seq, node, l.ID, l.Deadline, l.Deliveries)
 }
 
-// replay applies operations of the log to the topics.
-type replay struct {
-	e                  *Engine
-	part               op.Part
-	applied, announced uint64 // operations, and numbers announced as lost
-	lost               lost   // operations that weir repair marked as lost
-
-	stray int // parts left out that name a topic which has ended
-}
-
-// applier returns apply for as long as ctx allows.
-func (r *replay) applier(ctx context.Context) func(wal.Op) error {
-	return func(o wal.Op) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		r.applied++
-		return r.apply(o)
-	}
-}
-
-func (r *replay) apply(o wal.Op) error {
-	parts := op.NewReader(o.Payload)
-	for parts.Next(&r.part) {
-		if err := r.applyPart(o, &r.part); err != nil {
-			return fmt.Errorf("log operation %d: %w", o.LSN, err)
-		}
-	}
-	if err := parts.Err(); err != nil {
-		return fmt.Errorf("log operation %d: %w", o.LSN, err)
-	}
-	return nil
-}
-
-func (r *replay) applyPart(o wal.Op, p *op.Part) error {
-	e := r.e
-	if p.Kind == op.KindCreate {
-		t := &entry{}
-		t.State.Apply(p)
-		t.begin.lsn = o.LSN
-		e.adopt(t)
-		r.lost.see(t, p)
-		return nil
-	}
-	if e.routes.replay(p) {
-		return nil
-	}
-	t := e.reg.byID[p.Topic]
-	if t == nil {
-		t = r.revive(p)
-	}
-	if t == nil {
-		// Like the store when it seals: what came behind the end of a topic
-		// concerns nobody. Records are another matter, unless their topic is
-		// known to have been there.
-		if r.lost.any() {
-			return nil
-		}
-		if p.Kind != op.KindAppend || p.Topic <= e.nextTopic.Load() {
-			r.stray++
-			return nil
-		}
-		return fmt.Errorf("part of kind %d names topic %d, which does not exist", p.Kind, p.Topic)
-	}
-	e.lastTS.Store(max(e.lastTS.Load(), p.TS))
-	r.lost.see(t, p)
-	switch p.Kind {
-	case op.KindDrop:
-		e.reg.remove(t)
-		r.lost.end(t.ID)
-		return nil
-	case op.KindLease, op.KindRelease:
-		for _, l := range p.Leases {
-			if t.jobs.q != nil && t.Live(l.Seq) {
-				e.restoreLease(t, store.Lease{Topic: t.ID, Node: p.Node, Lease: l, Released: p.Kind == op.KindRelease})
-			}
-		}
-		return nil
-	}
-	e.apply(t, p, o.LSN, topic.Ref{First: p.First, TS: p.TS, N: uint32(p.N), Segment: o.Pos.Segment, Offset: o.Pos.Offset, Len: o.Pos.Len})
-	return nil
-}
-
 // finish brings every topic to where it goes on: what a crash took is
 // announced, the rest is counted.
 func (e *Engine) finish(r *replay) error {
@@ -312,25 +229,6 @@ func (e *Engine) loseTail(t *entry) error {
 		return err
 	}
 	t.State.Apply(&part)
-	return nil
-}
-
-// logHeads logs where the heads of the topics stand whose records the log
-// does not hold, so that a clean restart continues behind them.
-func (e *Engine) logHeads() error {
-	for _, t := range e.reg.all() {
-		t.mu.Lock()
-		if t.Config.Durability == api.Ephemeral && t.created.Load() && !t.dropped && t.Head > 0 {
-			part := op.Part{Kind: op.KindLose, Topic: t.ID, From: t.loggedHead + 1, To: t.Head, Cause: op.CauseCrash}
-			if part.From <= part.To {
-				if _, _, err := e.log.AppendUnslotted(e.log.Gen(), part.Encode(nil), nil, noFrames, wal.Memory); err != nil {
-					t.mu.Unlock()
-					return storageError(err)
-				}
-			}
-		}
-		t.mu.Unlock()
-	}
 	return nil
 }
 

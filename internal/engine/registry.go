@@ -243,8 +243,8 @@ func (e *Engine) lock(name string) (*entry, error) {
 		}
 		wait := t.expiring
 		if err != nil && err != wal.ErrStale {
-			// While nothing can be logged reads go on with what is there; a
-			// write meets the same error by itself.
+			// While nothing can be logged, reads go on with what is there; a
+			// write meets the same error itself.
 			return t, nil
 		}
 		t.mu.Unlock()
@@ -254,9 +254,9 @@ func (e *Engine) lock(name string) (*entry, error) {
 	}
 }
 
-// ready reports whether the topic, whose lock is held, can be used now, and lets
-// it take effect what is due. If it cannot, ready has let go of the lock and
-// waited for what stands in the way: the caller looks again.
+// ready applies what is due to the topic, whose lock is held, and reports
+// whether it can be used. If it cannot, ready has let go of the lock and waited
+// for what blocks it: the caller looks again.
 func (e *Engine) ready(t *entry) bool {
 	if wait, ok := t.blocked(); ok {
 		t.mu.Unlock()
@@ -284,9 +284,9 @@ func (t *entry) blocked() (ticket, bool) {
 	return ticket{}, false
 }
 
-// relock takes the lock of a topic again that a verb has let go of meanwhile.
-// Without an error the lock is held and the topic is still there; with one,
-// topic_not_found, it has ended for good.
+// relock takes the lock of a topic again after a verb let go of it. Without an
+// error the lock is held and the topic still exists; otherwise, with
+// topic_not_found, it has ended.
 func (e *Engine) relock(t *entry) error {
 	for {
 		t.mu.Lock()
@@ -307,8 +307,8 @@ func (t *entry) isGone() bool {
 	return t.gone
 }
 
-// unblock waits for what blocks the topic, lets it take effect and takes a
-// topic that has ended, or never began, out of the registry.
+// unblock waits for what blocks the topic, applies it, and removes a topic that
+// has ended, or never began, from the registry.
 func (e *Engine) unblock(t *entry, wait ticket) error {
 	err := e.wait(wait)
 	t.mu.Lock()

@@ -12,13 +12,13 @@ import (
 	"github.com/weirmq/weir/internal/wal"
 )
 
-// Repair looks through a data directory that no server holds and writes what
-// is damaged, with file and offset, to report. It returns the number of
-// damaged places. With mark it also accepts the damage in the log: the next
-// start goes on behind it and announces the lost numbers as tombstones with
-// reason crash. Sealed records that cannot be read are announced alike, and what
-// can be read of their segments is written anew. An error means that the
-// directory could not be looked through, or that not all of it can be marked.
+// Repair checks a data directory that no server holds and writes what is
+// damaged, with file and offset, to report. It returns the number of damaged
+// places. With mark it also accepts the damage in the log: the next start goes
+// on behind it and announces the lost numbers as tombstones with reason crash.
+// Sealed records that cannot be read are announced alike, and what can be read
+// of their segments is written anew. An error means that the directory could
+// not be checked, or that not all damage can be marked.
 func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
 	defer guard()
 	opt = opt.withDefaults()
@@ -55,7 +55,8 @@ func repairLog(opt Options, mark bool, report io.Writer) (damaged, tables int, e
 		return damaged, tables, err
 	}
 	if mark && damaged > 0 {
-		// Nobody knows which machine wrote last: what may be lost counts as lost.
+		// It is unknown which machine wrote last: what may be lost counts as
+		// lost.
 		if err := d.writeFormat(format{Format: FormatVersion, Boot: bootOfRepair}); err != nil {
 			return damaged, tables, err
 		}

@@ -32,7 +32,7 @@ func (r *reserve) logged(lsn, gen uint64) {
 // reserveHead adds a reservation to an operation if the topic's class can lose
 // acknowledged writes and last comes near the end of the one before. synced
 // says that the operation has to be synced before it is acknowledged, because
-// last lies beyond what is covered.
+// last is beyond what is covered.
 func (e *Engine) reserveHead(head []byte, t *entry, last uint64) (_ []byte, synced bool) {
 	if t.Config.Durability == api.Fsync {
 		return head, false

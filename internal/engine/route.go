@@ -8,8 +8,8 @@ import (
 	"github.com/weirmq/weir/internal/wal"
 )
 
-// PutRouter creates a router or replaces the fields of an existing one that may
-// change. Topics that are missing are created with it, in one operation.
+// PutRouter creates a router, or replaces those fields of an existing one that
+// can change. Topics that are missing are created with it, in one operation.
 func (e *Engine) PutRouter(ctx context.Context, name string, cfg api.RouterConfig) (api.PutRouterResult, error) {
 	defer guard()
 	if err := e.usable(); err != nil {
@@ -39,7 +39,7 @@ func (e *Engine) PutRouter(ctx context.Context, name string, cfg api.RouterConfi
 	return api.PutRouterResult{Created: have == nil, Config: cfg}, nil
 }
 
-// checkRouter refuses what the graph of routers does not allow.
+// checkRouter refuses a router that the graph of routers does not allow.
 func (e *Engine) checkRouter(name string, cfg *api.RouterConfig, have *router) error {
 	if !cfg.CreateDest && !e.TopicExists(cfg.Dest) {
 		return api.TopicNotFound(cfg.Dest)
@@ -126,7 +126,8 @@ func (e *Engine) Routers(prefix, source, dest, after string, pageSize int, allow
 	return list
 }
 
-// RouterEnds returns the topics of a router, for those who limit who may see it.
+// RouterEnds returns the topics of a router, for callers that check who may see
+// it.
 func (e *Engine) RouterEnds(name string) (source, dest string, ok bool) {
 	defer guard()
 	if r := e.routes.get(name); r != nil {

@@ -37,7 +37,8 @@ func cycleOf(edges []edge, source, dest string) []string {
 	return nil
 }
 
-// loopBack walks back from source to dest and turns the way round.
+// loopBack walks back from source to dest and returns the way in the right
+// order.
 func loopBack(before map[string]string, source, dest string) []string {
 	back := []string{source}
 	for at := before[source]; at != dest; at = before[at] {

@@ -139,7 +139,7 @@ func (p *pair) unlock() {
 	}
 }
 
-// end gives everything back that was not logged.
+// end gives back everything that was not logged.
 func (p *pair) end(e *Engine) {
 	if p.done {
 		return
@@ -163,8 +163,8 @@ func (x *routes) restore(r op.Route) {
 	x.lastID = max(x.lastID, r.ID)
 }
 
-// replay applies a part of the log if it is one of a router's. A router that
-// is not known has ended before: a copy was under way.
+// replay applies a part of the log if it is one of a router's. A cursor of an
+// unknown router is from a copy that was under way when it ended.
 func (x *routes) replay(p *op.Part) bool {
 	switch p.Kind {
 	case op.KindRouter:
@@ -181,7 +181,7 @@ func (x *routes) replay(p *op.Part) bool {
 	return true
 }
 
-// adoptRouters lets the recovered routers work whose topics are both there.
+// adoptRouters starts those recovered routers whose two topics exist.
 func (e *Engine) adoptRouters() {
 	for _, r := range e.routes.recovered {
 		source, dest := e.reg.byID[r.Source], e.reg.byID[r.Dest]

@@ -18,9 +18,9 @@ func (e *Engine) start() {
 	signal(e.shrink)
 }
 
-// tickLoop notices once a second what time alone has done on topics nobody
-// looks at: records that outlived their time give their space back, and
-// idempotency keys their memory.
+// tickLoop does once a second, for topics nobody looks at, what time alone
+// brings: it evicts records past their time to live and forgets idempotency
+// keys past their window.
 func (e *Engine) tickLoop() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -67,9 +67,8 @@ func (e *Engine) forgetKeys() {
 	}
 }
 
-// spaceLoop keeps the engine's knowledge of the disk fresh. While writes are
-// refused the log has a file in hand, so that deletes can go on even if someone
-// else takes the rest.
+// spaceLoop watches the free disk space. While writes are refused the log keeps
+// a spare file, so that deletes go on even if another program takes the rest.
 func (e *Engine) spaceLoop() {
 	tick := time.NewTicker(spacePeriod)
 	defer tick.Stop()
@@ -86,7 +85,7 @@ func (e *Engine) spaceLoop() {
 			e.diskHasRoom()
 		}
 		was = low
-		// Where caps free what writers take, it may go back and forth all the time.
+		// Where caps free what writers take, this may change all the time.
 		if low != told && time.Since(at) >= spaceTold {
 			told, at = low, time.Now()
 			s.tell(e.opt.Logger, low)
@@ -102,7 +101,7 @@ func (e *Engine) spaceLoop() {
 	}
 }
 
-// diskHasRoom lets the routers go on that found the disk full.
+// diskHasRoom wakes the routers that found the disk full.
 func (e *Engine) diskHasRoom() {
 	for _, t := range e.reg.all() {
 		if t.routes.in.Load() == nil {

@@ -154,7 +154,7 @@ func (e *Engine) shrinkLoop() {
 			}
 			e.opt.Logger.Error("disk space could not be given back; trying again with the next change", "error", err)
 		}
-		// What goes in the meantime is dealt with in one round.
+		// What goes meanwhile is handled in one round.
 		select {
 		case <-e.stop.Done():
 			return
@@ -170,9 +170,9 @@ const (
 	rewriteBelowLow = 0.98
 )
 
-// shrinkStore drops sealed segments in which nothing is live and rewrites
-// those with few live bytes. What gives most comes first, since a rewrite needs
-// space of its own for a while; one that fails does not hold up the others.
+// shrinkStore drops sealed segments in which nothing is live and rewrites those
+// with few live bytes. The segments that free most come first, since a rewrite
+// needs extra space for a while; one that fails does not stop the others.
 func (e *Engine) shrinkStore() error {
 	for _, t := range e.reg.all() {
 		t.mu.Lock()
@@ -210,17 +210,17 @@ func (e *Engine) shrinkStore() error {
 	return cmp.Or(failed, err)
 }
 
-// freeForTable makes room for a table that a full disk did not take: it gives
-// back what it replaces, and the next try finds the space.
+// freeForTable makes room for a table that did not fit on a full disk by giving
+// up the log's spare file; the next try finds the space.
 func (e *Engine) freeForTable(err error) {
 	if errors.Is(err, syscall.ENOSPC) {
 		e.log.GiveSpare()
 	}
 }
 
-// liveBytes estimates how many bytes of each sealed segment are live. The
-// holder of sealing gets an answer that holds: a segment is in the store and
-// in the topics' indexes, or in neither, and what is gone stays gone.
+// liveBytes estimates how many bytes of each sealed segment are live. For the
+// holder of sealing the answer stays valid: a segment is in the store and in
+// the topics' indexes, or in neither, and what is gone stays gone.
 func (e *Engine) liveBytes() map[uint32]float64 {
 	live := make(map[uint32]float64)
 	for _, t := range e.reg.all() {
@@ -234,7 +234,7 @@ func (e *Engine) liveBytes() map[uint32]float64 {
 }
 
 // lives reports whether anything in the sealed segment is live; as with
-// liveBytes, the holder of sealing gets an answer that holds.
+// liveBytes, the answer stays valid for the holder of sealing.
 func (e *Engine) lives(segment uint32) bool {
 	for _, t := range e.reg.all() {
 		t.mu.Lock()

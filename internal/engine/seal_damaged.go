@@ -14,10 +14,10 @@ import (
 )
 
 // damagedSegment is a sealed segment of the log that cannot be read as a whole.
-// What its damaged operations did is not known, but the engine has applied them
-// all: so at the place of the damage the store is given what the engine has of
-// every topic and may be given early, and the rest is logged anew (restate)
-// before the store takes the segment in.
+// What its damaged operations did is unknown, but the engine has applied them
+// all. So in their place the store gets what the engine knows of every topic
+// and can be told early; the rest is logged again (restate) before the store
+// takes the segment in.
 type damagedSegment struct {
 	e   *Engine
 	seg wal.SegmentInfo
@@ -35,8 +35,8 @@ type lostOps struct {
 	err      *wal.CorruptError
 }
 
-// announce makes the loss known and durable, as far as that can be told before
-// the store takes the segment in.
+// announce makes the loss known and durable, as far as possible before the
+// store takes the segment in.
 func (d *damagedSegment) announce() error {
 	if err := d.survey(); err != nil || len(d.lost) == 0 {
 		return err
@@ -99,7 +99,7 @@ func (d *damagedSegment) lose(t *entry) error {
 			}
 		}
 	}
-	return fmt.Errorf("topic %q: the loss of what is damaged could not be announced", t.Name)
+	return fmt.Errorf("topic %q: the loss of damaged records could not be announced", t.Name)
 }
 
 // places returns where live records of the topic lie in damaged operations.
@@ -178,11 +178,11 @@ func (d *damagedSegment) scan(fn func(store.Op) error) error {
 }
 
 // manyRecords is the count of a topic from the damage to where it is restated:
-// so many that whatever is taken from it, it does not seem empty.
+// so large that the topic never seems empty, whatever is taken from it.
 const manyRecords = 1 << 62
 
-// known hands out what the engine has of every topic and may be told early,
-// since what the log says later of the same replaces it.
+// known emits what the engine knows of every topic and can be told early,
+// because what the log says later replaces it.
 func (d *damagedSegment) known(first bool, fn func([]byte) error) error {
 	e := d.e
 	if first {
@@ -266,7 +266,8 @@ func (d *damagedSegment) has(lsn uint64) bool {
 	return slices.ContainsFunc(d.lost, func(l lostOps) bool { return lsn >= l.from && lsn <= l.to })
 }
 
-// ends hands out the end of what the store may have and the engine has not.
+// ends emits the end of topics and routers that the store may have and the
+// engine does not.
 func (d *damagedSegment) ends(fn func([]byte) error) error {
 	running := make(map[uint64]bool)
 	for _, r := range d.e.routes.sorted() {
@@ -314,8 +315,8 @@ func (d *damagedSegment) dropAgain() error {
 // restateRanges is how many ranges one operation of restate takes at most.
 const restateRanges = 4096
 
-// restate logs anew where the topic stands: what is not live, its head and its
-// totals. Said of a topic of which the log is whole, it changes nothing.
+// restate logs again where the topic stands: what is not live, its head and its
+// totals. For a topic whose log is whole this changes nothing.
 func (e *Engine) restate(t *entry) error {
 	if err := e.atRest(t); err != nil {
 		return notGone(err)
@@ -335,8 +336,8 @@ func (e *Engine) restate(t *entry) error {
 	return err
 }
 
-// atRest locks the topic. If records of it are in memory alone, nothing of
-// theirs is staged then.
+// atRest locks the topic. If some of its records are only in memory, nothing is
+// staged then.
 func (e *Engine) atRest(t *entry) error {
 	for range 1000 {
 		if err := e.relock(t); err != nil {

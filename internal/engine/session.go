@@ -29,14 +29,14 @@ type session struct {
 	open int       // streams on it
 	idle time.Time // since when open is 0
 
-	mu     sync.Mutex // guards what follows; of the session, for it is taken with every frame
+	mu     sync.Mutex // guards what follows; one per session, since every frame takes it
 	topics []progress
 	newest *Stream // whose position is the session's
 }
 
-// progress is how far a session has come in one topic. What is written counts
-// for a client that does not say what it has. One that does may name a frame
-// before the write of it has returned here: it is believed up to what any of
+// progress is how far a session has come in one topic. A client that does not
+// say what it has continues after what was written. One that does may name a
+// frame whose write has not returned here yet: it is believed up to what any of
 // the session's streams was handed.
 type progress struct {
 	name            string
@@ -54,13 +54,13 @@ func (p position) before(q position) bool {
 	return p.life < q.life || p.life == q.life && p.seq < q.seq
 }
 
-// start is where a stream begins whose client gave a position, or none.
+// start is where a stream begins; ok says that its client gave a position.
 func (st *progress) start(given uint64, ok bool) position {
 	at := st.written
 	if ok {
 		most := st.handed
 		if most.life != at.life {
-			// The number may belong to either life. To announce the new one
+			// The number may belong to either life. Announcing the new one
 			// twice is better than never.
 			most = at
 		}
@@ -212,8 +212,8 @@ func (e *Engine) OpenStream(ctx context.Context, wid, lastEventID string) (*Stre
 	return s, nil
 }
 
-// hands notes what the stream is about to write, in front of the write: whoever
-// has read it may be back before the write returns.
+// hands notes what the stream is about to write, before the write: a client
+// that has read it may be back before the write returns.
 func (s *Stream) hands() {
 	ss := s.session
 	if ss == nil || len(s.moved) == 0 {

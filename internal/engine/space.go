@@ -31,7 +31,7 @@ const (
 )
 
 // space knows how full the file system of the data directory is, and whether
-// client writes may take more of it. What frees space never asks.
+// client writes may take more of it. Operations that free space do not ask.
 type space struct {
 	fs       vfs.FS
 	dir      string
@@ -88,15 +88,15 @@ func (s *space) sample() {
 	case s.reserve == 0:
 	case free < s.reserve:
 		s.low.Store(true)
-	case free >= s.reserve+s.segment/3: // a table that is being built must not switch it back and forth
+	case free >= s.reserve+s.segment/3: // a table being built must not toggle it
 		s.low.Store(false)
 	}
 }
 
 // room refuses a write of n encoded bytes that would not leave the reserve
-// free. What has been written since the last look counts as if it had taken
-// space, though most of it goes to files that were made before; only if that is
-// too much is the file system looked at again.
+// free. Bytes written since the last look count as taken, though most go to
+// files that exist already; the file system is asked again only if that is too
+// much.
 func (s *space) room(n int64) error {
 	if s.reserve == 0 {
 		return nil
@@ -119,7 +119,7 @@ func (s *space) room(n int64) error {
 
 func (s *space) refusal() error {
 	free := s.free.Load()
-	return api.Errorf(api.CodeDiskFull, "the disk has %s free and %s are kept for what frees space: delete or ack records, or make the disk larger; reads, deletes and acks go on",
+	return api.Errorf(api.CodeDiskFull, "the disk has %s free and %s are reserved for operations that free space: delete or ack records, or enlarge the disk; reads, deletes and acks go on",
 		mib(free), mib(s.reserve)).
 		With("free_bytes", free).With("reserve_bytes", s.reserve).After(diskRetryAfter)
 }
@@ -138,7 +138,7 @@ func (s *space) tell(log *slog.Logger, low bool) {
 func (e *Engine) Writable() (ok bool, reason string) {
 	defer guard()
 	if s := e.space; s.low.Load() {
-		return false, fmt.Sprintf("the disk has %s free and %s are kept for what frees space (--disk-reserve)", mib(s.free.Load()), mib(s.reserve))
+		return false, fmt.Sprintf("the disk has %s free and %s are reserved for operations that free space (--disk-reserve)", mib(s.free.Load()), mib(s.reserve))
 	}
 	if e.log.Metrics().ReadOnly {
 		return false, "the log cannot be written at the moment; the server's log names the error"

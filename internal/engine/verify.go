@@ -17,11 +17,11 @@ type Contents struct {
 	Bytes   uint64 // their data plus meta
 }
 
-// Verify reads every live record of the data directory opt.Dir once, in the way
-// a running engine would, and changes nothing in it. No process may have it
-// open: it is for copies. It reads no more than perSecond bytes of records in a
-// second; 0 is no limit. The error names the first record that cannot be read,
-// or says why the directory would not start.
+// Verify reads every live record of the data directory opt.Dir once, as a
+// running engine would, and changes nothing in it. No process may have it open:
+// Verify is for copies. It reads at most perSecond bytes of records per second;
+// 0 is no limit. The error names the first record that cannot be read, or says
+// why the directory would not start.
 func Verify(ctx context.Context, opt Options, perSecond int64) (Contents, error) {
 	defer guard()
 	opt = opt.withDefaults()

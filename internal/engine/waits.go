@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// writeWaits adds up how long writes waited for room and for their class. What
-// the governor itself added does not count: else a wide commit window, or a
-// refusal that a patient writer waits out, would hold itself on.
+// writeWaits adds up how long writes waited for room and for their class. Waits
+// that the governor itself causes do not count: a wide commit window, or a
+// refusal that a patient writer waits out, would keep itself up.
 type writeWaits struct {
 	done  [2]waitSum
 	under atomic.Int64 // writes under way

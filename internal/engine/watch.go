@@ -11,12 +11,12 @@ import (
 	"github.com/weirmq/weir/internal/engine/watch"
 )
 
-// Stream is what one connection watches. It reads what lies behind by itself,
-// as a diff would, and once a topic has nothing left it goes live: from then
-// on the topic's visits put frames, which all its watchers share, into the
-// stream's outbox. A stream whose outbox is full is lagged: nothing more is
-// queued for it until half of that is sent, and then it reads for itself
-// again. So nothing is skipped, and nobody waits for a slow reader.
+// Stream is what one connection watches. It reads the backlog itself, as a diff
+// would, and goes live once a topic has nothing left: from then on the topic's
+// visits put frames, which all its watchers share, into the stream's outbox. A
+// stream whose outbox is full is lagged: nothing more is queued for it until
+// half of that is sent, and then it reads for itself again. So nothing is
+// skipped, and nobody waits for a slow reader.
 //
 // Next, Sent, Subscribe, Unsubscribe and Close belong to one goroutine.
 type Stream struct {
@@ -149,7 +149,7 @@ func (s *Stream) take(dst []byte) ([]byte, *sub) {
 	return dst, s.pulls[0]
 }
 
-// frame appends one frame, with its id if the stream has ids.
+// frame appends one frame, with an id if the stream has ids.
 func (s *Stream) frame(dst, body []byte) []byte {
 	if s.style == api.SSE {
 		dst = append(dst, "id: "...)
@@ -215,13 +215,19 @@ func (s *Stream) pull(ctx context.Context, w *sub, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	t.lastRead.Store(s.e.clock())
+	// The life is compared before the position: behind a re-creation the same
+	// number may name another record, even one below the new head.
 	if t.ID != w.life || w.t != nil && w.t != t {
 		return s.recreated(w, t, dst), nil
 	}
+	// The stream joins the watchers before it reads, so that commits mark the
+	// topic from here on; until it is live their visits pass it over.
 	if w.t == nil {
 		w.t = t
 		t.push.watchers.add(w)
 	}
+	// A strong watch reads no further than what this sync covers. The head is
+	// taken in front of it: what is published meanwhile may not be synced.
 	upTo := t.Head
 	if w.opt.Strong && t.Config.Durability != api.Fsync && w.pos < upTo {
 		t.mu.Unlock()
@@ -275,6 +281,10 @@ func (s *Stream) readOn(ctx context.Context, w *sub, t *entry, upTo uint64, dst 
 // read, and the topic's lock is held, so nothing can slip between.
 func (s *Stream) goLive(w *sub, t *entry, dst []byte) []byte {
 	head := t.Head
+	// live is set before the topic's lock is let go. A commit before that is in
+	// the head that was just looked at; one behind it marks the topic, and the
+	// visit finds the stream live. There is none between. The caught-up frame
+	// needs no lock: what visits queue from here on comes with the next Next.
 	s.mu.Lock()
 	s.dequeue(w)
 	w.live = true
@@ -313,7 +323,7 @@ func (s *Stream) end(w *sub) {
 	}
 }
 
-// recreated goes over to another life of the topic, whose lock is held and
+// recreated switches to another life of the topic, whose lock is held and
 // released.
 func (s *Stream) recreated(w *sub, t *entry, dst []byte) []byte {
 	if w.t != nil {
@@ -417,7 +427,8 @@ func (s *Stream) Unsubscribe(topics []string) {
 	s.subs = slices.DeleteFunc(s.subs, func(w *sub) bool { return w.ended })
 }
 
-// advise notes that the pushes of a topic are paced; it is told once in 10 s.
+// advise notes that the pushes of a topic are paced; the client is told at most
+// once in 10 s.
 func (w *sub) advise(now time.Time) {
 	s := w.s
 	s.mu.Lock()

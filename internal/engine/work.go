@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	// workRetry is how long a job may lie claimable while workers wait: who was
-	// woken for it may be busy writing, or its dead letter could not be moved.
+	// workRetry is how long a claimable job may lie while workers wait: the
+	// worker woken for it may be busy writing, or its dead letter could not be
+	// moved.
 	workRetry = 250 * time.Millisecond
-	// workPiece bounds the bytes that are pushed in one go.
+	// workPiece is about the most bytes pushed at once.
 	workPiece = 1 << 20
 )
 
@@ -43,8 +44,8 @@ type workers struct {
 }
 
 // OpenWork begins to push jobs of a queue to a connection, up to req.Max at a
-// time. The leases end with ctx or Close. The error is the contract's for an
-// absent topic, a log or a bad node.
+// time. The leases end with ctx or Close. The errors are the contract's, for an
+// absent topic, a log or an invalid node.
 func (e *Engine) OpenWork(ctx context.Context, name string, req *api.ClaimRequest) (*Work, error) {
 	defer guard()
 	t, _, err := e.lockQueue(name)
@@ -108,8 +109,8 @@ func (w *Work) Next(ctx context.Context, visit func(*api.Job)) (n int, err error
 	}
 }
 
-// Close gives everything back that the connection still holds. Jobs that its
-// node claimed by itself stay with it.
+// Close gives back everything that the connection still holds. Jobs that its
+// node claimed elsewhere stay claimed.
 func (w *Work) Close() {
 	defer guard()
 	w.forget()
@@ -159,8 +160,9 @@ func (w *Work) lineUp() {
 	w.t.jobs.workers.line = append(w.t.jobs.workers.line, w)
 }
 
-// dealtToWork books what a claim picked for a work stream, before it is logged; a
-// stream that still has room waits for more. The topic's lock is held.
+// dealtToWork books the picks of a claim to its work stream, before they are
+// logged; a stream that still has room waits for more. The topic's lock is
+// held.
 func (c *claim) dealtToWork() {
 	w := c.work
 	switch {
@@ -179,7 +181,7 @@ func (c *claim) dealtToWork() {
 	}
 }
 
-// fitting is how many of the topic's records make up about so many bytes, at
+// fitting is how many of the topic's records take about that many bytes, at
 // least one. The topic's lock is held.
 func (t *entry) fitting(bytes uint64) int {
 	if t.Bytes <= bytes {
@@ -201,8 +203,8 @@ func (t *entry) leaveWorkers(w *Work) {
 	}
 }
 
-// wakeWorkers wakes as many of the waiting connections as there are claimable
-// jobs for, the longest waiting first. The topic's lock is held.
+// wakeWorkers wakes as many waiting connections as there are claimable jobs,
+// the longest waiting first. The topic's lock is held.
 func (e *Engine) wakeWorkers(t *entry) {
 	ws := t.jobs.workers
 	if ws == nil || t.jobs.q == nil {

@@ -28,8 +28,9 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // maxPooled is the largest buffer that is kept for the next call.
 const maxPooled = 1 << 20
 
-// frameRoom is about what a frame needs besides its strings: growing a batch of
-// 64 MiB step by step would take several times its size.
+// frameRoom is about what a frame needs besides its strings. The buffer is
+// sized beforehand: growing it to 64 MiB step by step would allocate several
+// times that.
 const frameRoom = 32
 
 func newBatch(records []api.Record) *batch {

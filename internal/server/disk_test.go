@@ -40,7 +40,7 @@ func TestAFullDiskIsA507AndTheServerStaysReady(t *testing.T) {
 	}
 	r = s.ask("GET", "/v0/ready", "", nil)
 	if r.status != 200 || r.body != `{"status":"ready","wal_replay_complete":true,"topics":1,"writable":false,`+
-		`"reason":"the disk has 99.0 MiB free and 100.0 MiB are kept for what frees space (--disk-reserve)"}` {
+		`"reason":"the disk has 99.0 MiB free and 100.0 MiB are reserved for operations that free space (--disk-reserve)"}` {
 		t.Errorf("ready: %d %s", r.status, r.body)
 	}
 	page := s.ask("GET", "/v0/metrics", "", nil).body

@@ -272,10 +272,16 @@ func (l *Log) syncLoop() {
 }
 
 // syncRoundLocked gathers company, writes what is buffered, syncs once and
-// releases all whom that covers. The caller has set mu.syncing and holds mu,
-// which is released meanwhile and held again after.
+// wakes every waiter that this covers. The caller has set mu.syncing and holds
+// mu, which is released meanwhile and held again after.
 func (l *Log) syncRoundLocked() {
 	l.gatherLocked()
+	// gen and target are taken behind the gathering, which lets go of mu: who came
+	// meanwhile is covered, and a failure meanwhile is not mistaken for this
+	// round's. syncNext becomes syncNow under the same hold of mu as target is set,
+	// so a waiter is on syncNow exactly if target covers it; later ones wait for the
+	// next round. If gen has changed by the end, the failure has woken this round's
+	// waiters, and syncNow is not theirs any more.
 	gen := l.gen.Load()
 	target := l.mu.nextLSN - 1
 	released := l.mu.syncWaiters

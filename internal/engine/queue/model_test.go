@@ -91,7 +91,8 @@ func (m *model) claim(t *rapid.T) {
 		}
 	}
 	slices.Sort(want)
-	picks, dead := m.q.Claim(nil, nil, node, most, deadline, limit, m.id, func(seq uint64) bool { return m.live[seq] }, m.nextLive)
+	picks, dead := m.q.Claim(nil, nil, &Claim{Node: node, Max: most, Deadline: deadline, Limit: limit, FirstID: m.id,
+		Live: func(seq uint64) bool { return m.live[seq] }, NextLive: m.nextLive})
 	if got := pickSeqs(picks); !slices.Equal(got, want) {
 		t.Fatalf("claimed %v, want %v", got, want)
 	}

@@ -128,22 +128,33 @@ type Pick struct {
 	job        *job
 }
 
-// Claim picks up to max claimable jobs, returned ones first, and leases them
-// to node until deadline; the picks are ascending. nextID is the lease id of
-// the first; the others follow. nextLive returns the lowest live number above
-// its argument that may be handed out. A job that has been delivered limit
-// times already (limit 0: never) is not leased: it is settling and comes back
-// in dead, for Done or Abort.
-func (q *Queue) Claim(picks, dead []Pick, node string, max int, deadline int64, limit, nextID uint64, live func(uint64) bool, nextLive func(uint64) (uint64, bool)) (_, _ []Pick) {
+// Claim asks for jobs.
+type Claim struct {
+	Node     string
+	Max      int
+	Deadline int64
+	Limit    uint64 // jobs that were delivered so often are dead; 0: none are
+	FirstID  uint64 // lease id of the first job; the others follow
+
+	// Live reports whether a number may be handed out, NextLive the lowest such
+	// number above its argument, and whether there is one.
+	Live     func(seq uint64) bool
+	NextLive func(seq uint64) (uint64, bool)
+}
+
+// Claim picks claimable jobs, returned ones first, and leases them; it adds
+// them to picks in ascending order. A dead job is not leased: it is settling
+// and is added to dead, for Forget or Abort.
+func (q *Queue) Claim(picks, dead []Pick, r *Claim) (_, _ []Pick) {
 	start := len(picks)
-	c := &cohort{node: node, deadline: deadline}
-	for len(picks)-start < max && len(q.returned) > 0 {
+	c := &cohort{node: r.Node, deadline: r.Deadline}
+	for len(picks)-start < r.Max && len(q.returned) > 0 {
 		seq := heap.Pop(&q.returned).(uint64)
 		j := q.jobs[seq]
-		if j == nil || j.state != ready || !live(seq) {
+		if j == nil || j.state != ready || !r.Live(seq) {
 			continue
 		}
-		if limit > 0 && j.deliveries >= limit {
+		if r.Limit > 0 && j.deliveries >= r.Limit {
 			j.state = settling
 			q.inFlight++
 			dead = append(dead, Pick{Seq: seq, Deliveries: j.deliveries, job: j})
@@ -152,10 +163,10 @@ func (q *Queue) Claim(picks, dead []Pick, node string, max int, deadline int64, 
 		j.state = leased // a number may stand among the returned ones twice
 		picks = append(picks, Pick{Seq: seq, job: j})
 	}
-	if want := max - (len(picks) - start); want > 0 {
+	if want := r.Max - (len(picks) - start); want > 0 {
 		var slab []job
 		for ; want > 0; want-- {
-			seq, ok := nextLive(q.fresh)
+			seq, ok := r.NextLive(q.fresh)
 			if !ok {
 				break
 			}
@@ -187,9 +198,8 @@ func (q *Queue) Claim(picks, dead []Pick, node string, max int, deadline int64, 
 	c.jobs = make([]*job, len(mine))
 	for i := range mine {
 		j := mine[i].job
-		j.state, j.cohort, j.id = leased, c, nextID
+		j.state, j.cohort, j.id = leased, c, r.FirstID+uint64(i)
 		j.deliveries++
-		nextID++
 		mine[i].Deliveries, mine[i].ID = j.deliveries, j.id
 		c.jobs[i] = j
 	}

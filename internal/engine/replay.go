@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weirmq/weir/internal/engine/topic"
+	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/store"
+	"github.com/weirmq/weir/internal/wal"
+)
+
+// replay applies operations of the log to the topics.
+type replay struct {
+	e                  *Engine
+	part               op.Part
+	applied, announced uint64 // operations, and numbers announced as lost
+	lost               lost   // operations that weir repair marked as lost
+
+	stray int // parts left out that name a topic which has ended
+}
+
+// applier returns apply for as long as ctx allows.
+func (r *replay) applier(ctx context.Context) func(wal.Op) error {
+	return func(o wal.Op) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r.applied++
+		return r.apply(o)
+	}
+}
+
+func (r *replay) apply(o wal.Op) error {
+	parts := op.NewReader(o.Payload)
+	for parts.Next(&r.part) {
+		if err := r.applyPart(o, &r.part); err != nil {
+			return fmt.Errorf("log operation %d: %w", o.LSN, err)
+		}
+	}
+	if err := parts.Err(); err != nil {
+		return fmt.Errorf("log operation %d: %w", o.LSN, err)
+	}
+	return nil
+}
+
+func (r *replay) applyPart(o wal.Op, p *op.Part) error {
+	e := r.e
+	if p.Kind == op.KindCreate {
+		t := &entry{}
+		t.State.Apply(p)
+		t.begin.lsn = o.LSN
+		e.adopt(t)
+		r.lost.see(t, p)
+		return nil
+	}
+	if e.routes.replay(p) {
+		return nil
+	}
+	t := e.reg.byID[p.Topic]
+	if t == nil {
+		t = r.revive(p)
+	}
+	if t == nil {
+		// As in the store's sealing, what comes after a topic's end is dropped.
+		// Records are dropped only if their topic is known to have existed.
+		if r.lost.any() {
+			return nil
+		}
+		if p.Kind != op.KindAppend || p.Topic <= e.nextTopic.Load() {
+			r.stray++
+			return nil
+		}
+		return fmt.Errorf("part of kind %d names topic %d, which does not exist", p.Kind, p.Topic)
+	}
+	e.lastTS.Store(max(e.lastTS.Load(), p.TS))
+	r.lost.see(t, p)
+	switch p.Kind {
+	case op.KindDrop:
+		e.reg.remove(t)
+		r.lost.end(t.ID)
+		return nil
+	case op.KindLease, op.KindRelease:
+		for _, l := range p.Leases {
+			if t.jobs.q != nil && t.Live(l.Seq) {
+				e.restoreLease(t, store.Lease{Topic: t.ID, Node: p.Node, Lease: l, Released: p.Kind == op.KindRelease})
+			}
+		}
+		return nil
+	}
+	e.apply(t, p, o.LSN, topic.Ref{First: p.First, TS: p.TS, N: uint32(p.N), Segment: o.Pos.Segment, Offset: o.Pos.Offset, Len: o.Pos.Len})
+	return nil
+}

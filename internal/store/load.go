@@ -10,10 +10,10 @@ import (
 	"github.com/weirmq/weir/internal/op"
 )
 
-// Load reads everything about the topics that exist: states with their holes
-// in the order of their numbers, runs in the order of topic and segment, keys
-// in the order of their segments, leases in the order of topic and number. The
-// state belongs to the callback. An error of a callback ends the load.
+// Load reads everything about the topics that exist: states with their holes in
+// the order of their numbers, runs in the order of topic and segment, keys in
+// the order of their segments, leases in the order of topic and number. The
+// callback may keep the state. An error of a callback ends the load.
 func (s *Store) Load(state func(*op.State) error, run func(Run) error, key func(Key) error, lease func(Lease) error) error {
 	l := loader{s: s}
 	for _, step := range []func() error{
@@ -84,7 +84,7 @@ func (s *Store) pages() (*pageReader, error) {
 	return &pageReader{it: it}, nil
 }
 
-func (p *pageReader) settle(valid bool) (err error) {
+func (p *pageReader) arrive(valid bool) (err error) {
 	p.placed, p.topic = true, valid
 	if !valid {
 		return p.it.Error()
@@ -97,7 +97,7 @@ func (p *pageReader) settle(valid bool) (err error) {
 func (p *pageReader) fill(st *op.State) error {
 	if !p.placed || (p.topic && p.at < st.ID) {
 		var k [topicKeyLen]byte
-		if err := p.settle(p.it.SeekGE(topicKey(k[:0], prefixPage, st.ID))); err != nil {
+		if err := p.arrive(p.it.SeekGE(topicKey(k[:0], prefixPage, st.ID))); err != nil {
 			return err
 		}
 	}
@@ -109,7 +109,7 @@ func (p *pageReader) fill(st *op.State) error {
 		if !st.Holes.SetPage(pageNumber(p.it.Key()), v) {
 			return badValue(p.it.Key())
 		}
-		if err := p.settle(p.it.Next()); err != nil {
+		if err := p.arrive(p.it.Next()); err != nil {
 			return err
 		}
 	}

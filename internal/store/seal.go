@@ -34,17 +34,17 @@ type View interface {
 	Sync() error
 }
 
-// errBroken is the state after a failed write of the manifest: nobody knows
-// which of two versions is on disk until the store is opened again.
+// errBroken is the state after a failed write of the manifest: which of two
+// versions is on disk is unknown until the store is opened again.
 var errBroken = errors.New("the manifest could not be written; the store must be opened again")
 
 // Seal takes in one sealed segment of the log: scan calls back for each of its
 // operations in the order of their LSN; a payload need only be valid during the
-// call. Operations up to Applied are passed over.
-// Records that are gone, by the operations of the segment or by the view, are
-// left out. It returns what the segment holds now, ascending by topic, and the
-// topics that were dropped in it. After an error nothing has changed, unless the
-// error is that nobody knows; call again with the same segment in any case.
+// call. Operations up to Applied are passed over. Records that are gone, by the
+// operations of the segment or by the view, are left out. It returns what the
+// segment holds now, ascending by topic, and the topics that were dropped in
+// it. After an error nothing has changed, or it is unknown whether the segment
+// was taken in; in both cases call again with the same segment.
 func (s *Store) Seal(ctx context.Context, segment uint32, lastLSN uint64, scan func(func(Op) error) error, view View, pace Pacer) ([]Run, []uint64, error) {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -406,7 +406,8 @@ func (b *sealer) keyEntries(id uint64) error {
 	return nil
 }
 
-// drop deletes all keys of a topic but those of its segments, which go with them.
+// drop deletes all keys of a topic except its records, which go with their
+// segments.
 func (b *sealer) drop(id uint64) error {
 	b.metas.delete(topicKey(nil, prefixTopic, id))
 	for _, p := range []struct {

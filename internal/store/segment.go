@@ -140,9 +140,9 @@ func (s *Store) segmentTopics(segment uint32) ([]uint64, error) {
 	return topics, cmp.Or(it.Error(), it.Close())
 }
 
-// Rewrite keeps of a segment only the records that are not gone by the view and
-// gives the space of the others back. It returns what the segment holds now,
-// ascending by topic; without survivors the segment is dropped.
+// Rewrite keeps only those records of a segment that are not gone according to
+// the view, and frees the space of the others. It returns what the segment
+// holds now, ascending by topic; without survivors the segment is dropped.
 func (s *Store) Rewrite(ctx context.Context, segment uint32, view View, pace Pacer) ([]Run, error) {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -302,7 +302,7 @@ func (w *rewriter) chunk(topic uint64, it *pebble.Iterator) error {
 	return w.copy(c)
 }
 
-// begin goes over to a topic.
+// begin starts the next topic.
 func (w *rewriter) begin(topic uint64) error {
 	if w.begun && topic == w.data.run.Topic {
 		return nil

@@ -105,9 +105,9 @@ func Open(opt Options) (*Store, error) {
 	return s, nil
 }
 
-// Writable lets a store that was opened for reading be changed. Before it
-// nobody may know the store as newer than it says: what its list of tables
-// does not name is removed some time after.
+// Writable lets a store that was opened for reading be changed. Call it only
+// once the log confirms that the list of tables is the newest: tables it does
+// not name are removed afterwards.
 func (s *Store) Writable() error {
 	if !s.opt.ReadOnly {
 		return nil
@@ -178,8 +178,8 @@ func (s *Store) pebbleOptions(f *fence) *pebble.Options {
 		DisableTableStats:           true,
 		Logger:                      pebbleLogger{s.log, f},
 	}
-	// Pebble would end the process; here whoever reads gets the error, and says so
-	// once: a read that failed may be repeated.
+	// Pebble would end the process; here the reader gets the error and reports
+	// it once, since a failed read may be repeated.
 	o.EventListener = &pebble.EventListener{DataCorruption: func(i pebble.DataCorruptionInfo) {
 		s.log.Debug("storage: damaged file", "path", i.Path, "detail", plain{i.Details}.Error())
 	}, ManifestCreated: func(i pebble.ManifestCreateInfo) {
@@ -196,8 +196,8 @@ func (s *Store) pebbleOptions(f *fence) *pebble.Options {
 	return o
 }
 
-// pebbleLogger passes on what Pebble reports; its chatter is of no use to an
-// operator.
+// pebbleLogger passes on the errors that Pebble reports; the rest is of no use
+// to an operator.
 type pebbleLogger struct {
 	log   *slog.Logger
 	fence *fence
@@ -395,8 +395,9 @@ func (s *Store) Checkpoint(dir string) error {
 	return nil
 }
 
-// touch takes in what is there already. A Pebble begins its manifest with the
-// first change after it was opened, and copies none of it before.
+// touch makes a change that changes nothing: Pebble begins its manifest with
+// the first change after it was opened, and a checkpoint made before would lack
+// it.
 func (s *Store) touch() error {
 	t := &tables{ctx: context.Background(), s: s}
 	meta := t.table(metaBlockBytes)
@@ -417,7 +418,7 @@ func (s *Store) touch() error {
 func (s *Store) Close() error {
 	k := s.kv.Load()
 	if k.fence.dead.Load() {
-		return nil // it could wait for a goroutine that has ended
+		return nil // closing could wait for a goroutine that has ended
 	}
 	done := make(chan error, 1)
 	go func() { done <- guarded(k.DB.Close) }()
@@ -426,7 +427,7 @@ func (s *Store) Close() error {
 		s.cache.Unref()
 		return err
 	case <-k.fence.gone:
-		return nil // it died meanwhile: Pebble may wait for ever for the goroutine that has ended
+		return nil // it died meanwhile: Pebble may wait for ever for a goroutine that has ended
 	}
 }
 

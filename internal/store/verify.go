@@ -11,7 +11,7 @@ import (
 
 // Verify reads every key and value and reports what it finds: the name of a
 // table and nil if it is sound, the name (empty if it is not known) and what is
-// wrong otherwise. It goes on behind damage where it can.
+// wrong otherwise. It continues after damage where it can.
 func (s *Store) Verify(report func(table string, err error)) {
 	levels, err := s.kv.Load().SSTables()
 	if err != nil {

@@ -13,12 +13,12 @@ const (
 	chunkBytes   = 256 << 10
 	firstChunk   = 16 << 10
 	maxFreeBufs  = 16
-	lazyGroups   = 4              // so many full groups are written though nobody waits for them
+	lazyGroups   = 4              // this many full groups are written even if nobody waits for them
 	ownChunkFrom = chunkBytes / 2 // larger operations get a chunk of their own
 )
 
 // A chunk is the image of a range of a segment file: operations are encoded
-// where they will lie, written from there, and read from there while hot.
+// where they will lie, and written and, while hot, read from there.
 type chunk struct {
 	seg     *segment
 	base    int64 // file offset of buf[0]
@@ -59,7 +59,7 @@ type segment struct {
 	closed   bool   // takes no more operations
 	sealed   bool   // and all of it is synced
 	released bool
-	anchored bool // its header is on disk, though perhaps nothing else
+	anchored bool // its header is on disk, perhaps nothing else
 	failed   bool // a write or sync failed: never written again
 }
 

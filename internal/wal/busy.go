@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// busyClock adds up how long something was under way, the present included:
-// what hangs must not look idle. One goroutine at a time begins and ends it; where
-// a failed file was given up, the call that hung on it may end late, and then
-// ends the present one for the clock.
+// busyClock adds up how long something was under way, up to now: a call that
+// hangs must not look idle. One goroutine at a time begins and ends it. A call
+// that hung on a failed file may end late, and then ends the current one for
+// the clock.
 type busyClock struct {
 	total atomic.Int64 // ns
-	since atomic.Int64 // when the present one began, in ns since start; 0: none
+	since atomic.Int64 // when the current one began, in ns since start; 0: none
 }
 
 func (b *busyClock) begin(start time.Time) { b.since.Store(int64(time.Since(start)) | 1) }
@@ -38,8 +38,8 @@ type fillClock struct {
 	at    time.Time
 }
 
-// noteFillLocked counts the time since the last look. Whoever waits for room
-// fills the queue as much as who is in it.
+// noteFillLocked counts the time since the last look. Those who wait for room
+// count like those in the queue.
 func (l *Log) noteFillLocked() {
 	f := &l.mu.fill
 	share := l.fillNow()
@@ -58,9 +58,9 @@ func (l *Log) fillNow() float64 {
 // Full reports whether all slots of the queue are taken.
 func (l *Log) Full() bool { return l.slots.Load() >= int64(l.opt.Slots) }
 
-// crowdedLocked reports whether writers are held up by what the next sync takes
-// away, or soon will be. A syncer is busy with a single writer already; only
-// now it is too slow.
+// crowdedLocked reports whether writers wait, or soon will, for something that
+// the next sync frees. A single writer keeps the syncer busy; only when this
+// holds is it too slow.
 func (l *Log) crowdedLocked() bool {
 	return 2*l.mu.dirty >= l.opt.FlushBytes || l.roomWaiting.Load() > 0
 }

@@ -21,7 +21,7 @@ func (l *Log) Check(lsn, gen uint64, class Class) (ok, failed bool) {
 			return true, false
 		}
 		select {
-		case <-f.settled:
+		case <-f.decided:
 			return false, true
 		default:
 			return false, false

@@ -2,8 +2,8 @@ package wal
 
 import "errors"
 
-// Close writes and syncs everything appended, releases all who wait and
-// returns once nothing of the log runs any more.
+// Close writes and syncs everything appended, wakes every waiter and returns
+// once all of the log's goroutines have ended.
 func (l *Log) Close() error {
 	if l.look {
 		return l.closeFiles()

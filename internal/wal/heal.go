@@ -19,7 +19,7 @@ type failure struct {
 	written, synced uint64 // what held when it failed
 	next            uint64 // first LSN of the next generation
 	groups          []group
-	settled         chan struct{} // closed after the first attempt to replace the file
+	decided         chan struct{} // closed after the first attempt to replace the file
 	told            bool
 }
 
@@ -44,7 +44,7 @@ func (l *Log) failLocked(op string, seg *segment, err error) {
 	}
 	l.closeGroup()
 	f := &failure{
-		gen: l.gen.Load(), err: newWriteError(op, err), settled: make(chan struct{}),
+		gen: l.gen.Load(), err: newWriteError(op, err), decided: make(chan struct{}),
 		written: l.written.Load(), synced: l.synced.Load(), groups: l.mu.unsynced,
 	}
 	f.next = f.synced + 1
@@ -96,9 +96,9 @@ func (l *Log) failLocked(op string, seg *segment, err error) {
 
 func (g *group) body() []byte { return g.chunk.buf[g.header+groupHeaderSize : g.end] }
 
-// verdict tells what became of an operation of an earlier generation. A
-// failure is told only after the first attempt to replace the file: then what
-// failed cannot come back after a restart.
+// verdict returns what became of an operation of an earlier generation. It
+// reports a failure only after the first attempt to replace the file: from then
+// on what failed cannot come back after a restart.
 func (l *Log) verdict(lsn, gen uint64, class Class) error {
 	l.mu.Lock()
 	var f *failure
@@ -117,7 +117,7 @@ func (l *Log) verdict(lsn, gen uint64, class Class) error {
 		return nil
 	}
 	l.callers.Add(1)
-	<-v.settled
+	<-v.decided
 	l.callers.Add(-1)
 	return v.err
 }
@@ -140,7 +140,7 @@ func (l *Log) heal() bool {
 	file, err := l.healFile(spare, number, image)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.settleLocked(f)
+	defer l.decideLocked(f)
 	if err != nil {
 		l.mu.cause = newWriteError("write", err)
 		l.block(blockReadOnly)
@@ -155,18 +155,18 @@ func (l *Log) heal() bool {
 	return true
 }
 
-func (l *Log) settleLocked(f *failure) {
+func (l *Log) decideLocked(f *failure) {
 	if !f.told {
 		f.told = true
-		close(f.settled)
+		close(f.decided)
 	}
 }
 
-func (l *Log) settleAll() {
+func (l *Log) decideAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.broken != nil {
-		l.settleLocked(l.mu.broken)
+		l.decideLocked(l.mu.broken)
 	}
 }
 
@@ -301,9 +301,9 @@ func (l *Log) installLocked(f *failure, file vfs.File, number uint32, epoch uint
 	}
 }
 
-// supersedeLocked seals a failed segment with what of it was acknowledged: the
-// synced part in its own file, the rest in the new one. It returns false if
-// nothing was.
+// supersedeLocked seals a failed segment with the operations that were
+// acknowledged: the synced ones in its own file, the rest in the new one. It
+// returns false if there are none.
 func (l *Log) supersedeLocked(s *segment, f *failure, dst *segment, moves []move) bool {
 	last := min(s.last, f.synced)
 	var ranges []movedRange

@@ -65,7 +65,7 @@ func (l *Log) takeSpare(seg *segment, gen uint64) (*handle, error) {
 	return nil, ErrStale
 }
 
-// kick lets the keeper look for work.
+// kick makes the keeper look for work.
 func (l *Log) kick() {
 	select {
 	case l.keep <- struct{}{}:
@@ -85,7 +85,7 @@ func (l *Log) runKeeper() {
 		case <-l.keep:
 		case <-retry.C:
 		case <-l.stop:
-			l.settleAll() // not deferred: a panic must not wait for mu
+			l.decideAll() // not deferred: a panic must not wait for mu
 			return
 		}
 		if l.heal() {
@@ -104,8 +104,8 @@ func (l *Log) runKeeper() {
 	}
 }
 
-// Provide has the next segment's file made now and not only once the tail is
-// half full, when a disk that fills up may not take it any more.
+// Provide makes the next segment's file now instead of when the tail is half
+// full: by then a disk that fills up may have no room for it.
 func (l *Log) Provide() {
 	l.mu.Lock()
 	want := l.mu.spare == nil && l.mu.broken == nil
@@ -116,9 +116,10 @@ func (l *Log) Provide() {
 	}
 }
 
-// GiveSpare gives the space of the next segment's file back, if there is one, to
-// something that frees more. Until Provide asks for it, that file is then made
-// only when the log cannot go on without. It returns at once; the keeper does it.
+// GiveSpare gives up the next segment's file, if there is one, for something
+// that frees more space. Until Provide is called the file is made again only
+// when the log cannot go on without it. GiveSpare returns at once; the keeper
+// does the work.
 func (l *Log) GiveSpare() {
 	l.mu.Lock()
 	l.mu.spareGone = true

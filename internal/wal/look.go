@@ -5,10 +5,10 @@ import (
 	"io/fs"
 )
 
-// Look reads a log that no process has open, behind after, and changes nothing:
-// a torn tail stays and is told in Recovery. replay is called as by Open. Only
-// Read and Close may be called on the log it returns; a directory that is not
-// there is an empty log.
+// Look reads a log that no process has open, from after on, and changes
+// nothing: a torn tail stays and is reported in Recovery. It calls replay as
+// Open does. Only Read and Close may be called on the log it returns; an absent
+// directory is an empty log.
 func Look(opt Options, after uint64, replay func(Op) error) (*Log, Recovery, error) {
 	opt = opt.WithDefaults()
 	r := &recovery{opt: opt, after: after, look: true}

@@ -129,8 +129,8 @@ func (l *Log) readCold(s *segment, pos Pos, dst []byte) ([]byte, error) {
 	return dst[:start+len(payload)], nil
 }
 
-// readAgain fills b from a file opened for it alone, and without what the
-// system keeps of it in memory. What the file does not hold is left zero.
+// readAgain fills b from a file opened for it alone, past the system's cache.
+// What the file does not hold is left zero.
 func (l *Log) readAgain(s *segment, from int64, b []byte) error {
 	f, err := l.opt.FS.Open(l.path(segName(s.number)))
 	if err != nil {

@@ -53,15 +53,15 @@ func (l *Log) Reserve(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-// Unreserve gives a slot back that was not used for an Append.
+// Unreserve gives back a slot that was not used for an Append.
 func (l *Log) Unreserve() { l.freeSlots(1) }
 
 func (l *Log) tryReserve() bool {
 	if l.blocked.Load() != 0 {
 		return false
 	}
-	// Never one too many, not even for a moment: to give that one back would
-	// wake somebody who waits, in vain, and he the next.
+	// Never one too many, not even for a moment: giving it back would wake a
+	// waiter in vain, whose own try would wake the next.
 	for {
 		n := l.slots.Load()
 		if n >= int64(l.opt.Slots) {
@@ -95,7 +95,7 @@ func (l *Log) freeSlots(n int) {
 	}
 }
 
-// wakeRoom lets up to n waiting callers of Reserve try again.
+// wakeRoom wakes up to n callers waiting in Reserve, to try again.
 func (l *Log) wakeRoom(n int) {
 	l.room.Lock()
 	defer l.room.Unlock()
@@ -134,5 +134,5 @@ func (l *Log) unblock(bit uint32) {
 	}
 }
 
-// wakeAll lets all waiting callers of Reserve look again.
+// wakeAll wakes all callers waiting in Reserve, to look again.
 func (l *Log) wakeAll() { l.wakeRoom(1 << 30) }

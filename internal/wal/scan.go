@@ -128,9 +128,9 @@ func (c *scanner) moved(m movedRange) error {
 	return eachOp(h, m.from, body, c.show)
 }
 
-// again reads on at a group that could not be read, past all caches. It shows
-// what can be read up to the next intact group header, and returns the LSN that
-// follows; r stands there.
+// again continues, past all caches, at a group that could not be read. It shows
+// what can be read up to the next intact group header and returns the LSN that
+// follows; r is positioned there.
 func (c *scanner) again(r *groupReader, off int64, at, last uint64, epoch *uint64) (next uint64, err error) {
 	b, err := c.l.readRange(c.s, off, r.size)
 	if err != nil {
@@ -254,8 +254,8 @@ func (p *salvage) miss(from, until uint64) error {
 	return p.c.lost(d, from, until-1)
 }
 
-// readRange reads a part of a file opened for it alone, and without what the
-// system keeps of it in memory. What the file does not hold is left out.
+// readRange reads a part of a file opened for it alone, past the system's
+// cache. What the file does not hold is left out.
 func (l *Log) readRange(s *segment, from, to int64) ([]byte, error) {
 	f, err := l.opt.FS.Open(l.path(segName(s.number)))
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Snapshot is the log behind an applied LSN up to one position, held still to
-// be copied while the log goes on: what it says of its files stays true until
-// Close. Copied to a directory they are a log that ends at LSN.
+// Snapshot is the log from an applied LSN up to one position, held still for
+// copying while the log goes on: its files do not change until Close. Copied
+// into a directory they are a log that ends at LSN.
 type Snapshot struct {
 	LSN   uint64 // last operation in it
 	Files []SnapshotFile
@@ -114,8 +114,8 @@ func (s *Snapshot) add(seg *segment, size int64) error {
 	return nil
 }
 
-// addEmpty takes the place of a log that holds nothing: its number keeps those
-// of the segments in the store from being given out again.
+// addEmpty adds an empty segment if the log holds nothing: its number keeps the
+// numbers of the store's segments from being reused.
 func (s *Snapshot) addEmpty(lsn uint64) {
 	l := s.log
 	head := make([]byte, segHeaderSize)

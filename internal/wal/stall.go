@@ -19,7 +19,7 @@ type stance struct {
 
 	// What waits. If locked nobody could look at the rest.
 	locked    bool
-	readOnly  bool // for a cause that every write is told
+	readOnly  bool // for a cause that every write reports
 	healing   bool
 	closing   bool
 	unwritten bool
@@ -59,7 +59,7 @@ func (w *stallWatch) look(now time.Time, s stance) string {
 	last, gap := w.last, now.Sub(w.at)
 	w.last, w.at = s, now
 	if gap > 3*w.period {
-		// The process was suspended, or its machine: everything starts anew.
+		// The process or its machine was suspended: start counting again.
 		w.write, w.sync, w.all = 0, 0, 0
 		return ""
 	}

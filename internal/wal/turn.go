@@ -69,7 +69,7 @@ func (l *Log) joinWriteLocked(lsn uint64) chan struct{} {
 		return nil
 	}
 	if !l.mu.writing {
-		// Those who are about to append come along if they can run now.
+		// Let goroutines that are about to append join this write.
 		l.mu.writing = true
 		l.mu.Unlock()
 		runtime.Gosched()
@@ -110,8 +110,8 @@ func (l *Log) writeLoop() {
 	l.writeTurnsLocked(-1)
 }
 
-// writeTurnLocked does one write for everything appended so far and releases
-// those who wait for it. mu is released during the write and held again after.
+// writeTurnLocked does one write for everything appended so far and wakes those
+// who wait for it. mu is released during the write and held again after.
 func (l *Log) writeTurnLocked() {
 	gen := l.gen.Load()
 	l.closeGroup()
@@ -298,9 +298,9 @@ func (l *Log) syncRoundLocked() {
 	l.mu.syncTarget = 0
 }
 
-// gatherLocked waits until as many syncs are wanted as the last round
-// released, or the window is over. Alone, or with a window of 0, it does not
-// wait; with a window above the default it waits the window out.
+// gatherLocked waits until as many callers want a sync as the last round woke,
+// or the window is over. Alone, or with a window of 0, it does not wait; with a
+// window above the default it waits the window out.
 func (l *Log) gatherLocked() {
 	window := time.Duration(l.window.Load())
 	goal := l.mu.lastReleased

@@ -11,20 +11,19 @@ import (
 	"github.com/weirmq/weir/internal/op"
 )
 
-// leased is what a topic keeps of its jobs.
+// leased is what a queue keeps of its jobs.
 type leased struct {
-	q       *queue.Queue // nil unless it is a queue
-	window  *claimWindow // nil unless claims are being gathered
-	workers *workers     // nil unless jobs are pushed
-
-	produced *produced // nil unless it is a queue
+	q        *queue.Queue
+	window   *claimWindow // nil unless claims are being gathered
+	workers  *workers     // nil unless jobs are pushed
+	produced produced
 }
 
 // jobRoom hands the jobs of a queue to its workers.
 type jobRoom struct{ e *Engine }
 
 func (j jobRoom) published(t *entry, what outcome) {
-	if t.jobs.q == nil {
+	if t.jobs == nil {
 		return
 	}
 	if what.undone {
@@ -35,14 +34,14 @@ func (j jobRoom) published(t *entry, what outcome) {
 
 // evicting drops the leases of what is about to go.
 func (jobRoom) evicting(t *entry, gone op.Range, _ bool) {
-	if t.jobs.q != nil {
+	if t.jobs != nil {
 		t.jobs.q.ForgetRange(gone.From, gone.To)
 	}
 }
 
 // ended lets the work streams find that their queue has ended.
 func (jobRoom) ended(t *entry) {
-	if t.jobs.workers == nil {
+	if t.jobs == nil || t.jobs.workers == nil {
 		return
 	}
 	for w := range t.jobs.workers.all {
@@ -57,7 +56,7 @@ func (e *Engine) lockQueue(name string) (t *entry, now int64, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if t.jobs.q == nil {
+	if t.jobs == nil {
 		t.mu.Unlock()
 		return nil, 0, api.Errorf(api.CodeNotAQueue, "topic %q is a log; jobs can be claimed only from a topic of type queue", name).With("topic", name)
 	}

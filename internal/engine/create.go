@@ -62,8 +62,8 @@ func (e *Engine) logCreate(t *entry) (ticket, error) {
 
 // ensureQueue makes the leases of a queue topic.
 func (t *entry) ensureQueue() {
-	if t.Config.Type == api.TypeQueue && t.jobs.q == nil {
-		t.jobs.q, t.jobs.produced = queue.New(), new(produced)
+	if t.Config.Type == api.TypeQueue && t.jobs == nil {
+		t.jobs = &leased{q: queue.New()}
 	}
 }
 

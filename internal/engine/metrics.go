@@ -104,7 +104,7 @@ func (e *Engine) Metrics() Metrics {
 	if m.QueueTopics > 0 {
 		now := e.leaseClock()
 		for _, t := range e.reg.all() {
-			if t.jobs.q == nil {
+			if t.jobs == nil {
 				continue
 			}
 			t.mu.Lock()
@@ -154,7 +154,7 @@ func (e *Engine) TopicRows(max int, allowed func(string) bool) ([]TopicRow, bool
 		if err != nil {
 			continue
 		}
-		r := TopicRow{Topic: t.Name, Queue: t.jobs.q != nil, TopicCounters: t.counters()}
+		r := TopicRow{Topic: t.Name, Queue: t.jobs != nil, TopicCounters: t.counters()}
 		if r.Queue {
 			r.Jobs, r.Produced = t.jobCounters(e.leaseClock()), t.jobs.produced.read()
 		}

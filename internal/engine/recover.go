@@ -141,7 +141,7 @@ func (e *Engine) loadTopics() error {
 		}
 		return nil
 	}, func(l store.Lease) error {
-		if t := e.reg.byID[l.Topic]; t != nil && t.jobs.q != nil && t.Live(l.Seq) {
+		if t := e.reg.byID[l.Topic]; t != nil && t.jobs != nil && t.Live(l.Seq) {
 			e.restoreLease(t, l)
 		}
 		return nil
@@ -191,8 +191,8 @@ func (e *Engine) finish(r *replay) error {
 			}
 		}
 		t.reserve.safe, t.reserve.next = t.Reserved, t.Reserved
-		if t.jobs.q != nil && !t.Config.LeasesDurable {
-			t.jobs.q = nil
+		if t.jobs != nil && !t.Config.LeasesDurable {
+			t.jobs = nil
 			t.ensureQueue()
 		}
 		t.loggedHead, t.lastWrite = t.Head, t.LastTS

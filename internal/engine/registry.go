@@ -28,7 +28,7 @@ type entry struct {
 	lastWrite int64
 
 	push   pushed
-	jobs   leased
+	jobs   *leased // nil unless it is a queue
 	routes routed
 }
 

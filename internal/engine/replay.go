@@ -82,7 +82,7 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 		return nil
 	case op.KindLease, op.KindRelease:
 		for _, l := range p.Leases {
-			if t.jobs.q != nil && t.Live(l.Seq) {
+			if t.jobs != nil && t.Live(l.Seq) {
 				e.restoreLease(t, store.Lease{Topic: t.ID, Node: p.Node, Lease: l, Released: p.Kind == op.KindRelease})
 			}
 		}

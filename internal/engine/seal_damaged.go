@@ -244,7 +244,7 @@ func (d *damagedSegment) topic(t *entry, first bool) (payloads [][]byte) {
 		head = part.Encode(head)
 	}
 	payloads = append(payloads, head)
-	if t.jobs.q == nil || !t.Config.LeasesDurable {
+	if t.jobs == nil || !t.Config.LeasesDurable {
 		return payloads
 	}
 	now := d.e.leaseClock()

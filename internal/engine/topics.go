@@ -120,7 +120,7 @@ func (e *Engine) Topic(name string, touch bool) (api.TopicState, error) {
 	}
 	s := api.TopicState{Topic: t.Name, Config: t.Config, LastWriteTS: t.lastWrite, LastReadTS: t.lastRead.Load(), TopicCounters: t.counters()}
 	s.EffectivePriority = e.effectivePriority(t)
-	if t.jobs.q != nil {
+	if t.jobs != nil {
 		s.Queue = t.jobCounters(e.leaseClock())
 	}
 	return s, nil

@@ -207,7 +207,7 @@ func (t *entry) leaveWorkers(w *Work) {
 // the longest waiting first. The topic's lock is held.
 func (e *Engine) wakeWorkers(t *entry) {
 	ws := t.jobs.workers
-	if ws == nil || t.jobs.q == nil {
+	if ws == nil {
 		return
 	}
 	ready := t.jobCounters(e.leaseClock()).Ready

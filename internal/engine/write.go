@@ -102,7 +102,7 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 		w.deduped = false // the next look may find no topic at all
 		t, err := e.changeFound(func() (*entry, error) { return e.lockForWrite(name, req) },
 			func(t *entry) (ticket, error) { return e.planWrite(t, &w) })
-		if t != nil && (err == nil || !w.deduped) {
+		if t != nil && t.jobs != nil && (err == nil || !w.deduped) {
 			t.jobs.produced.count(w.n, err)
 		}
 		if err == nil {

@@ -97,3 +97,72 @@ func TestAWriteBehindAnUnsyncedChangeIsVisibleWithItsAnswer(t *testing.T) {
 		}
 	})
 }
+
+// A router whose destination stops being ephemeral waits for that: what it
+// copies meanwhile is a record of the new class, and a restart finds it.
+func TestARouterWaitsWhileItsDestinationLeavesMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := newSlowDisk(time.Second)
+		e := openOn(t, disk, "a")
+		put(t, e, "in", configOf(api.Disk))
+		put(t, e, "out", configOf(api.Ephemeral))
+		putRouter(t, e, "r", "in", "out")
+		write(t, e, "in", "1")
+		wantFull(t, e, "out", "[1=1]", "[]")
+		done := make(chan error, 1)
+		go func() {
+			_, err := e.PutTopic(bg, "out", configOf(api.Disk))
+			done <- err
+		}()
+		time.Sleep(100 * time.Millisecond) // the configuration is staged, its sync under way
+		write(t, e, "in", "2", "3")
+		if n := stateOf(t, e, "out").HeadSeq; n != 3 {
+			t.Errorf("a reader finds the destination at %d, want 3", n)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		e = openOn(t, disk, "a")
+		wantFull(t, e, "out", "[2=2 3=3]", "[1-1 crash]")
+		if res := write(t, e, "out", "4"); res.FirstSeq != 4 {
+			t.Errorf("a number is given out twice: %d", res.FirstSeq)
+		}
+	})
+}
+
+// The same holds for dead letters.
+func TestADeadLetterWaitsWhileItsTopicLeavesMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := newSlowDisk(time.Second)
+		e := openOn(t, disk, "a")
+		put(t, e, "q", configOf(api.Disk, queueConfig, func(c *api.Config) { c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter = 1, true, "dead" }))
+		put(t, e, "dead", configOf(api.Ephemeral))
+		write(t, e, "q", "1")
+		jobs := claimJobs(t, e, "q", "w", 1)
+		if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{jobs[0].Seq}}); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := e.PutTopic(bg, "dead", configOf(api.Disk))
+			done <- err
+		}()
+		time.Sleep(100 * time.Millisecond) // the configuration is staged, its sync under way
+		if jobs := claimJobs(t, e, "q", "w", 1); len(jobs) > 0 {
+			t.Fatalf("a dead job is handed out: %v", jobs)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		e = openOn(t, disk, "a")
+		if s := stateOf(t, e, "dead"); s.Count != 1 {
+			t.Errorf("the dead letter is gone after a restart: %+v", s.TopicCounters)
+		}
+	})
+}

@@ -148,8 +148,10 @@ func (e *Engine) logDead(t, d *entry, b *batch, rm *removal) error {
 }
 
 func (e *Engine) stageDead(t, d *entry, b *batch, rm *removal) (tk, dtk ticket, err error) {
-	if t.dropped || d.dropped || !d.created.Load() {
-		return tk, dtk, wal.ErrStale // either has ended meanwhile: look again
+	for _, x := range []*entry{t, d} {
+		if _, blocked := x.blocked(); blocked {
+			return tk, dtk, wal.ErrStale // it has ended or changes its class meanwhile: look again
+		}
 	}
 	e.advance(t)
 	e.advance(d)

@@ -8,8 +8,8 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// batch is the messages of one publish and what has become of them so far. They
-// are stored in parts, one after the other, as large as the guard has room for.
+// batch is the messages of one publish and what has become of them so far. They are
+// stored in parts, one after the other, each as large as the guard has room for.
 type batch struct {
 	all    []Message
 	one    bool      // it ends with its first part
@@ -33,15 +33,15 @@ func (b *batch) next(n int) {
 	b.left = b.all[b.from:b.begun]
 }
 
-// cut leaves out what is behind the part under way if it is the only one.
+// cut drops what comes after the current part if that is the only one.
 func (b *batch) cut() {
 	if b.one && b.begun > 0 {
 		b.all = b.all[:b.begun]
 	}
 }
 
-// halve makes a part of which nothing has been sent half as large. It returns false
-// if it cannot be smaller.
+// halve halves a part of which nothing has been sent. It returns false if the part
+// cannot be smaller.
 func (b *batch) halve() bool {
 	n := len(b.left)
 	if n < 2 || n < b.begun-b.from || b.at != nil || b.lost != nil {
@@ -52,7 +52,7 @@ func (b *batch) halve() bool {
 	return true
 }
 
-// fail ends with err what is left and what has not begun.
+// fail makes err the outcome of what is left and of what has not begun.
 func (b *batch) fail(err error) {
 	b.cut()
 	if b.from == 0 && len(b.left) == b.begun && b.lost == nil {
@@ -71,8 +71,8 @@ func (b *batch) endLeft(err error) {
 	b.left = nil
 }
 
-// partFailed returns the error of a part of which nothing is stored for a reason
-// that holds for what is behind it, too.
+// partFailed returns the error of a part of which nothing was stored, if the reason
+// applies to the rest, too.
 func (b *batch) partFailed(ctx context.Context) error {
 	if b.whole != nil {
 		return b.whole
@@ -85,8 +85,8 @@ func (b *batch) partFailed(ctx context.Context) error {
 	return b.errs[b.from]
 }
 
-// end makes err the outcome of the i-th of left. Once an answer was lost, no
-// later error can say that the message is not stored.
+// end makes err the outcome of the i-th message of left. Once an answer was lost, no
+// later error can mean that the message is not stored.
 func (b *batch) end(i int, err error) {
 	if b.lost != nil && b.lost[i] != nil && !errors.Is(err, ErrOutcomeUnknown) {
 		err = fmt.Errorf("%w; sent again with the same key: %v", b.lost[i], err)
@@ -98,8 +98,8 @@ func (b *batch) end(i int, err error) {
 	b.failed++
 }
 
-// silent puts into words that it was the server which did not answer in time, and not
-// the caller who gave up.
+// silent makes the errors say that the server did not answer in time, rather than that
+// the caller gave up.
 func (b *batch) silent(stream string) {
 	told := func(err error) error {
 		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrOutcomeUnknown) {
@@ -120,9 +120,9 @@ func (b *batch) place(i int) int {
 	return b.at[i]
 }
 
-// settle sorts what an append that failed says: stored, failed, or left. It
-// returns what the server said about want of room, and whether what is left is to
-// be sent once more because an answer was lost; may says whether it can be.
+// settle sorts the results of a failed append: stored, failed, or left. It returns the
+// server's refusal for lack of room, if any, and whether what is left is to be sent
+// once more because an answer was lost; may says whether that is possible.
 func (b *batch) settle(results []backend.Appended, err error, may bool) (full *backend.FullError, repeat bool) {
 	var next batch
 	lost := false

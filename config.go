@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// GuardMode says how a producer answers to pressure.
+// GuardMode says how a producer responds to pressure.
 type GuardMode string
 
 // The modes of a guard.
@@ -19,8 +19,8 @@ const (
 	GuardStatic       GuardMode = "static"       // fixed limits, a fixed sleep above the soft one
 	GuardProportional GuardMode = "proportional" // the sleep grows with the signal
 	GuardOff          GuardMode = "off"          // publishes straight through, still measures
-	GuardShadow       GuardMode = "shadow"       // decides as ShadowOf says, does nothing, counts and logs
-	GuardAdaptive     GuardMode = "adaptive"     // holds the wait below WaitSLO; not built yet, so it is refused
+	GuardShadow       GuardMode = "shadow"       // decides as ShadowOf would, acts on nothing, counts and logs
+	GuardAdaptive     GuardMode = "adaptive"     // reserved: not built yet, and refused
 )
 
 // SignalKind is the number that the lag limits are compared with.
@@ -28,11 +28,11 @@ type SignalKind string
 
 // The signals.
 const (
-	SignalPending SignalKind = "pending" // what workers have taken and not finished
-	SignalBacklog SignalKind = "backlog" // that and what nobody has taken yet
+	SignalPending SignalKind = "pending" // messages that workers have claimed and not finished
+	SignalBacklog SignalKind = "backlog" // those, and the ones that nobody has claimed yet
 )
 
-// UnknownPolicy is what a guard does while the signal is not known.
+// UnknownPolicy is what a guard does while the signal is unknown.
 type UnknownPolicy string
 
 // The policies.
@@ -42,36 +42,36 @@ const (
 	UnknownDecay UnknownPolicy = "decay" // the last known value, halved every LagTTL
 )
 
-// TrimMode says whether a pool removes what every group has acknowledged from a stream
-// that keeps it until it is told.
+// TrimMode says whether a pool removes what every group has acknowledged, on a
+// backend that otherwise keeps it.
 type TrimMode string
 
 // The modes.
 const (
-	TrimAuto TrimMode = "auto" // if weir itself made the stream, a minute later
+	TrimAuto TrimMode = "auto" // if weir itself created the stream, a minute after publication
 	TrimOn   TrimMode = "on"   // from any stream
 	TrimOff  TrimMode = "off"  // never
 )
 
-// ShedScope is whose requests a window counts.
+// ShedScope says whose requests a window counts.
 type ShedScope string
 
 // The scopes.
 const (
-	ShedProcess ShedScope = "process" // those of all producers of the stream in this process
-	ShedStream  ShedScope = "stream"  // those of all processes
+	ShedProcess ShedScope = "process" // all producers of the stream in this process
+	ShedStream  ShedScope = "stream"  // all producers of the stream in all processes
 )
 
-// ProducerConfig configures a Producer and its guard. The zero value of a field
-// is its default, given behind it; -1 switches a limit off where it says so.
+// ProducerConfig configures a Producer and its guard. A zero field means its
+// default, given in its comment; -1 disables a limit where the comment says so.
 type ProducerConfig struct {
 	Guard    GuardMode // static
 	ShadowOf GuardMode // static; used with GuardShadow
 
 	LagWarn      int64         // 50: above it a publish sleeps once; -1 = off
 	LagWarnSleep time.Duration // 500ms
-	LagPause     int64         // 200: above it a publish waits until the signal is not; -1 = off
-	LagPoll      time.Duration // 100ms: how often a waiting publish looks
+	LagPause     int64         // 200: above it a publish waits until the signal has fallen; -1 = off
+	LagPoll      time.Duration // 100ms: how often a waiting publish checks
 	LagTTL       time.Duration // 10s: how long the workers' signal stays valid
 	LagSignal    SignalKind    // pending
 	LagUnknown   UnknownPolicy // open
@@ -79,25 +79,23 @@ type ProducerConfig struct {
 
 	MaxDepth              int64         // 10000 messages
 	BackpressureThreshold float64       // 0.8: the share of MaxDepth from which a publish waits
-	BackpressureRetries   int           // 3: looks at the depth before the publish is refused; -1 = none
-	BackpressureBaseDelay time.Duration // 100ms before the first, doubled for each further one, ±50 %
+	BackpressureRetries   int           // 3: checks of the depth before the publish is refused; -1 = none
+	BackpressureBaseDelay time.Duration // 100ms before the first check, doubled for each further one, ±50 %
 
 	DisableLoadShedding     bool          // false
-	LoadSheddingMaxRequests int           // 1000 requests in a window
+	LoadSheddingMaxRequests int           // 1000 requests per window
 	ShedWindow              time.Duration // 1s
-	ShedScope               ShedScope     // process; stream: all processes of the stream share one window
+	ShedScope               ShedScope     // process
 	ShedWait                bool          // false; true: Publish sleeps until the window ends instead of being refused
-	ShedConcurrency         int           // 0 = off: most publishes under way at once
+	ShedConcurrency         int           // 0 = off: most publishes in progress at once
 
-	// WaitSLO is how long a message may wait for a worker: 30s. It is the goal of
-	// the adaptive guard; the other modes do not use it.
-	WaitSLO time.Duration
+	WaitSLO time.Duration // 30s: reserved; checked, not used yet
 
 	Hooks  Hooks
-	Logger *slog.Logger // slog.Default(); stages of trouble, each at most once a second
+	Logger *slog.Logger // slog.Default(); at most one line per stage and second
 }
 
-// WithDefaults returns the configuration with every zero field replaced.
+// WithDefaults returns a copy of c in which every zero field has its default.
 func (c ProducerConfig) WithDefaults() ProducerConfig {
 	or(&c.Guard, GuardStatic)
 	or(&c.ShadowOf, GuardStatic)
@@ -126,8 +124,8 @@ func (c ProducerConfig) WithDefaults() ProducerConfig {
 	return c
 }
 
-// Validate returns the first error of a configuration with defaults; it names
-// the field and what it may be.
+// Validate returns an error that names the first invalid field and its valid
+// values. Call it on a configuration WithDefaults.
 func (c ProducerConfig) Validate() error {
 	modes := []GuardMode{GuardStatic, GuardProportional, GuardOff, GuardShadow}
 	return firstError(
@@ -155,37 +153,37 @@ func (c ProducerConfig) Validate() error {
 	)
 }
 
-// PoolConfig configures a Pool. The zero value of a field is its default, given
-// behind it.
+// PoolConfig configures a Pool. A zero field means its default, given in its
+// comment.
 type PoolConfig struct {
 	Workers       int           // the number of CPUs
-	Batch         int           // 10: most messages of one claim
-	Block         time.Duration // 2s: longest wait of one claim
-	ReclaimAfter  time.Duration // 30s without a sign of life, and a message is anybody's
+	Batch         int           // 10: most messages per claim
+	Block         time.Duration // 2s: longest wait per claim
+	ReclaimAfter  time.Duration // 30s without a sign of life until others may take a message over
 	MaxDeliveries int           // 3; -1 = no limit
 	DeadLetter    string        // the backend's default
 	Consumer      string        // host-pid-random; unique in the group
 
 	HandlerTimeout time.Duration // 10m; -1 = none
-	DrainTimeout   time.Duration // 30s for handlers under way once Run's context has ended
-	AckLinger      time.Duration // 5ms: how long a finished message waits for others to be acked with
-	RetryBase      time.Duration // 1s after the first failed delivery, doubled with each, ±50 %
+	DrainTimeout   time.Duration // 30s for running handlers once Run's context has ended
+	AckLinger      time.Duration // 5ms: how long a finished message waits to be acked together with others
+	RetryBase      time.Duration // 1s after the first failed delivery, doubled with each further one, ±50 %
 	RetryMax       time.Duration // 5m
 	LagTTL         time.Duration // 10s: how long the published signal stays valid
-	// Trim is whether what every group has acknowledged is removed from the stream: auto,
-	// or on if TrimEvery is given. A URL may say otherwise for auto. A weir server removes
-	// it anyway.
+	// Trim says whether what every group has acknowledged is removed from the stream.
+	// The default is auto, or on if TrimEvery is set; under auto the stream's URL
+	// decides if it says anything. A weir server always removes it.
 	Trim      TrimMode
-	TrimEvery time.Duration // 10s: how often that is done; -1 = never
-	// UntilEmpty ends Run once the stream has had no work for this long, neither
-	// undelivered nor pending: 0 = never.
+	TrimEvery time.Duration // 10s: how often to trim; -1 = never
+	// UntilEmpty ends Run once the stream has had no undelivered and no pending
+	// messages for this long; 0 = never.
 	UntilEmpty time.Duration
 
 	Hooks  Hooks
 	Logger *slog.Logger // slog.Default()
 }
 
-// WithDefaults returns the configuration with every zero field replaced.
+// WithDefaults returns a copy of c in which every zero field has its default.
 func (c PoolConfig) WithDefaults() PoolConfig {
 	or(&c.Workers, runtime.NumCPU())
 	or(&c.Batch, 10)
@@ -215,8 +213,8 @@ func (c PoolConfig) WithDefaults() PoolConfig {
 	return c
 }
 
-// Validate returns the first error of a configuration with defaults; it names
-// the field and what it may be.
+// Validate returns an error that names the first invalid field and its valid
+// values. Call it on a configuration WithDefaults.
 func (c PoolConfig) Validate() error {
 	err := firstError(
 		between("Workers", c.Workers, 1, 10_000),
@@ -248,7 +246,7 @@ func (c PoolConfig) Validate() error {
 // maxConsumerBytes is the limit of a node's name on a weir server.
 const maxConsumerBytes = 128
 
-// newConsumer makes a name that no other pool has.
+// newConsumer returns a name that no other pool has.
 func newConsumer() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
@@ -285,20 +283,20 @@ func oneOf[T ~string](field string, value T, known ...T) error {
 }
 
 func between[T int | int64 | float64 | time.Duration](field string, value, low, high T) error {
-	// A negative bound only stands for "off"; what is between it and 0 is nothing.
+	// A negative bound only stands for "off"; other negative values are invalid.
 	if value >= low && value <= high && (value >= 0 || value == low) {
 		return nil
 	}
 	return fmt.Errorf("%s %v is out of range: use %v to %v", field, value, low, high)
 }
 
-// ordered refuses a soft limit that can never be reached before the hard one; a
-// negative one is off.
+// ordered refuses a soft limit above the hard one, where it would never be reached. A
+// negative limit is off.
 func ordered(soft string, warn int64, hard string, pause int64) error {
 	if pause < 0 || warn <= pause {
 		return nil
 	}
-	return fmt.Errorf("%s %d is above %s %d, so it would never be reached: lower it, or turn it off with -1", soft, warn, hard, pause)
+	return fmt.Errorf("%s %d is above %s %d, so it would never be reached: lower it, or disable it with -1", soft, warn, hard, pause)
 }
 
 func firstError(errs ...error) error {

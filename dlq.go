@@ -11,17 +11,17 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// DeadLetters is a handle on messages that were moved aside: to look at them, to
-// send them back once their handler is mended, or to remove them. It is safe for
-// use by many goroutines.
+// DeadLetters gives access to messages that were moved aside: to inspect them, to send
+// them back once their handler has been fixed, or to remove them. It is safe for
+// concurrent use.
 type DeadLetters struct {
 	stream  *Stream
 	name    string
 	letters backend.DeadLetters
 }
 
-// DeadLetters returns the handle on the dead letters in name; empty: where the
-// stream's own go. ErrUnsupported: the backend has none that can be looked at.
+// DeadLetters returns the dead letters stored in name, or, if that is empty, where the
+// stream's own go. The error is ErrUnsupported if the backend gives no access to them.
 func (s *Stream) DeadLetters(name string) (*DeadLetters, error) {
 	letters, ok := s.backend.(backend.DeadLetters)
 	if !ok {
@@ -33,19 +33,19 @@ func (s *Stream) DeadLetters(name string) (*DeadLetters, error) {
 	return &DeadLetters{stream: s, name: name, letters: letters}, nil
 }
 
-// Name is where the dead letters are.
+// Name returns the name of the dead-letter stream.
 func (d *DeadLetters) Name() string { return d.name }
 
-// LetterFilter chooses dead letters. The zero value chooses all.
+// LetterFilter selects dead letters. The zero value selects all.
 type LetterFilter struct {
-	IDs           []string      // these ones
+	IDs           []string      // only these
 	Reason        string        // with this reason
-	ErrorContains string        // whose last error has this in it
+	ErrorContains string        // whose last error contains this
 	OlderThan     time.Duration // dead for longer than this
-	NewerThan     time.Duration // dead for less than this; 0: no limit
+	NewerThan     time.Duration // dead for less than this; 0 = no limit
 }
 
-// matches reports whether the filter chooses a letter at a time of the server's clock.
+// matches reports whether the filter selects a letter at a time of the server's clock.
 func (f *LetterFilter) matches(l *DeadLetter, now time.Time) bool {
 	age := now.Sub(l.DeadAt)
 	return (len(f.IDs) == 0 || slices.Contains(f.IDs, l.ID)) &&
@@ -58,7 +58,7 @@ func (f *LetterFilter) matches(l *DeadLetter, now time.Time) bool {
 // letterPage is how many dead letters are read or removed in one call.
 const letterPage = 100
 
-// List goes over the dead letters that the filter chooses, oldest first. An error
+// List iterates over the dead letters that the filter selects, oldest first. An error
 // is the last thing it yields.
 func (d *DeadLetters) List(ctx context.Context, filter LetterFilter) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
@@ -89,8 +89,8 @@ func (d *DeadLetters) List(ctx context.Context, filter LetterFilter) iter.Seq2[D
 	}
 }
 
-// Purge removes the dead letters that the filter chooses and returns how many
-// there were, also with an error.
+// Purge removes the dead letters that the filter selects. It returns how many it
+// removed, also with an error.
 func (d *DeadLetters) Purge(ctx context.Context, filter LetterFilter) (int, error) {
 	removed := 0
 	var ids []string
@@ -119,13 +119,13 @@ func (d *DeadLetters) Purge(ctx context.Context, filter LetterFilter) (int, erro
 	return removed, remove()
 }
 
-// serverClock is this process's clock, set by the server's.
+// serverClock is this process's clock, adjusted to the server's.
 type serverClock struct{ ahead time.Duration }
 
 func (c serverClock) now() time.Time { return time.Now().Add(c.ahead) }
 
-// clock reads the server's clock, by which letters die. Where it cannot be read,
-// this process's has to do.
+// clock reads the server's clock, which dates dead letters. If it cannot be read, this
+// process's clock is used.
 func (d *DeadLetters) clock(ctx context.Context) serverClock {
 	stats, err := d.stream.backend.Stats(ctx)
 	if err != nil || stats.At.IsZero() {

@@ -10,28 +10,28 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// Finding is one trouble of a stream and what to do about it.
+// Finding is one problem of a stream and what to do about it.
 type Finding = backend.Finding
 
-// Exam says what Examine holds a stream against.
+// Exam says what Examine checks a stream against.
 type Exam struct {
-	// Interval is the time between the two readings that tell a rising lag; 0 takes
-	// one reading.
+	// Interval is the time between the two readings that show a rising lag; 0 takes
+	// only one reading.
 	Interval time.Duration
-	// WaitSLO is how old a message that is not done may be; 0: any age.
+	// WaitSLO is how old an unfinished message may be; 0 = any age.
 	WaitSLO time.Duration
-	// MaxLen is the MAXLEN that producers of the stream trim it to; 0: none.
+	// MaxLen is the MAXLEN to which producers trim the stream; 0 = none.
 	MaxLen int64
 }
 
 // Diagnosis is what Examine found.
 type Diagnosis struct {
-	Pressure  *Pressure      // the last reading; nil: there is no such stream or group
-	RoundTrip *time.Duration // to the server; nil: not known
+	Pressure  *Pressure      // the last reading; nil if the stream or group is missing
+	RoundTrip *time.Duration // to the server; nil if unknown
 	Findings  []Finding      // in the order in which to look
 }
 
-// From where on Examine calls something a trouble.
+// From these values on, Examine reports a problem.
 const (
 	farOver   = 10                    // times WaitSLO: an error
 	nearLimit = 0.9                   // of MaxLen
@@ -39,8 +39,8 @@ const (
 	pings     = 5
 )
 
-// Examine looks for known troubles of the stream and changes nothing. It returns
-// ErrUnsupported where the backend knows none.
+// Examine looks for known problems of the stream and changes nothing. It returns
+// ErrUnsupported if the backend knows none.
 func (s *Stream) Examine(ctx context.Context, e Exam) (Diagnosis, error) {
 	doctor, ok := s.backend.(backend.Doctor)
 	if !ok {
@@ -89,14 +89,14 @@ func (d *Diagnosis) measure(ctx context.Context, doctor backend.Doctor) error {
 	d.RoundTrip = &trips[pings/2]
 	if *d.RoundTrip > slowTrip {
 		d.add(backend.OfServer, "slow_round_trip", backend.SeverityWarning,
-			"look for slow commands, a busy processor or swapping there, and for the network between",
-			"a call that does nothing takes %s there and back; every claim and ack takes at least that", d.RoundTrip.Round(time.Millisecond/10))
+			"look for slow commands, a busy processor or swapping on the server, and check the network in between",
+			"a call that does nothing takes %s; every claim and ack takes at least that long", d.RoundTrip.Round(time.Millisecond/10))
 	}
 	return nil
 }
 
-// read takes the readings and says what they tell. What keeps a stream from being
-// read is the backend's to find.
+// read takes the readings and judges them. It leaves it to the backend to find out why
+// a stream cannot be read.
 func (d *Diagnosis) read(ctx context.Context, s *Stream, e Exam) error {
 	first, err := s.Pressure(ctx)
 	if err == nil && e.Interval > 0 {
@@ -125,8 +125,8 @@ func (p *Pressure) waiting() int64 {
 	return *p.Lag
 }
 
-// compare looks for a lag that rises. Where all that is left came after the first
-// reading, it is the traffic that comes and goes.
+// compare looks for a rising lag. If everything that is left came after the first
+// reading, that is normal traffic.
 func (d *Diagnosis) compare(a, b *Pressure) {
 	before, now, between := a.waiting(), b.waiting(), b.At.Sub(a.At)
 	known := b.OldestSource != backend.AgeUnknown
@@ -134,8 +134,8 @@ func (d *Diagnosis) compare(a, b *Pressure) {
 		return
 	}
 	d.add(backend.OfWorkers, "lag_rising", backend.SeverityWarning,
-		"look whether all workers are alive and take messages; then start more of them",
-		"the lag rises: %d messages that nobody has taken, %d more than %s before", now, now-before, between.Round(time.Millisecond))
+		"check that all workers are alive and claim messages; then start more of them",
+		"the lag rises: %d messages that nobody has claimed, %d more than %s before", now, now-before, between.Round(time.Millisecond))
 }
 
 // judge looks at one reading.
@@ -144,8 +144,8 @@ func (d *Diagnosis) judge(p *Pressure, e Exam) {
 	age := p.OldestAge.Round(time.Second)
 	if over && p.Pending > 0 {
 		d.add(backend.OfPending, "pending_old", backend.SeverityWarning,
-			"look at what the handlers wait for: slow queries and timeouts of their database, the time of a run, acks that fail",
-			"%d messages are taken and not finished, the oldest was published %s ago", p.Pending, age)
+			"find out what the handlers wait for: slow database queries and timeouts, long runs, failing acks",
+			"%d messages are claimed and not finished, the oldest was published %s ago", p.Pending, age)
 	}
 	if over {
 		severity := backend.SeverityWarning
@@ -153,8 +153,8 @@ func (d *Diagnosis) judge(p *Pressure, e Exam) {
 			severity = backend.SeverityError
 		}
 		d.add(backend.OfPending, "age_over_objective", severity,
-			"start workers, or more of them; if that much time is as it should be, say so with --wait-slo",
-			"the oldest message that is not done was published %s ago, the objective is %s; %d wait, %d are taken", age, e.WaitSLO, p.waiting(), p.Pending)
+			"start workers, or more of them; if this age is acceptable, raise --wait-slo",
+			"the oldest unfinished message was published %s ago, the objective is %s; %d are waiting, %d are claimed", age, e.WaitSLO, p.waiting(), p.Pending)
 	}
 	near := int64(nearLimit * float64(e.MaxLen))
 	work, _ := p.Backlog()
@@ -162,11 +162,11 @@ func (d *Diagnosis) judge(p *Pressure, e Exam) {
 	case e.MaxLen <= 0 || p.XLen < near:
 	case work >= near:
 		d.add(backend.OfStorage, "maxlen_near", backend.SeverityError,
-			"raise the MAXLEN of the producers, hold them back, or start more workers",
-			"%d messages are not done and producers trim to %d: those nobody has done are cut off next", work, e.MaxLen)
+			"raise the producers' MAXLEN, slow them down, or start more workers",
+			"%d messages are not finished and producers trim to %d: unfinished ones are cut off next", work, e.MaxLen)
 	default:
 		d.add(backend.OfStorage, "maxlen_near", backend.SeverityWarning,
-			"raise the MAXLEN of the producers, or remove what is done before; a burst of more than what is done loses messages",
-			"%d entries are stored and producers trim to %d: a backlog that grows by %d more is cut off unread", p.XLen, e.MaxLen, e.MaxLen-work)
+			"raise the producers' MAXLEN, or remove finished entries (trim=on); a burst larger than the number of finished entries loses messages",
+			"%d entries are stored and producers trim to %d: if the backlog grows by %d more, it is cut off unread", p.XLen, e.MaxLen, e.MaxLen-work)
 	}
 }

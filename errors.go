@@ -11,32 +11,32 @@ import (
 
 // Errors that callers test for with errors.Is.
 var (
-	// ErrOutcomeUnknown: the message may or may not be stored. Publishing it again
-	// with the same IdempotencyKey stores it at most once.
+	// ErrOutcomeUnknown: the message may or may not have been stored. Publishing it
+	// again with the same IdempotencyKey stores it at most once.
 	ErrOutcomeUnknown = backend.ErrOutcomeUnknown
 	// ErrUnavailable: nothing was done; the backend cannot be reached or is not ready.
 	ErrUnavailable = backend.ErrUnavailable
-	// ErrLeaseLost: the delivery ran out and the message is somebody else's. It is
-	// the cause of the context that a handler then finds cancelled.
+	// ErrLeaseLost: the lease ran out and another worker has the message. It is the
+	// cause of the handler's cancelled context.
 	ErrLeaseLost = backend.ErrLeaseLost
 	// ErrStreamNotFound: there is no such stream or topic.
 	ErrStreamNotFound = backend.ErrStreamNotFound
 	// ErrGroupNotFound: the stream has no such group.
 	ErrGroupNotFound = backend.ErrGroupNotFound
-	// ErrForbidden: the user of the URL, or its key, may not do this. The error names what
-	// is missing.
+	// ErrForbidden: the URL's user or key may not do this. The error names the missing
+	// permission.
 	ErrForbidden = backend.ErrForbidden
-	// ErrTooLarge: the server never takes a message of this size. It is not stored.
+	// ErrTooLarge: the server will never accept a message of this size. It is not stored.
 	ErrTooLarge = backend.ErrTooLarge
 	// ErrUnsupported: the backend cannot do this.
 	ErrUnsupported = errors.New("not supported by this backend")
 	// ErrClosed: the stream was closed.
 	ErrClosed = backend.ErrClosed
-	// ErrHandlerTimeout is the cause of the context of a handler that ran past
-	// PoolConfig.HandlerTimeout.
+	// ErrHandlerTimeout is the cause when a handler's context is cancelled because it
+	// ran longer than PoolConfig.HandlerTimeout.
 	ErrHandlerTimeout = errors.New("handler timeout")
-	// ErrStopped is the cause of the context of a handler that outlasts
-	// PoolConfig.DrainTimeout or is ended by Pool.Cancel.
+	// ErrStopped is the cause when a handler's context is cancelled because it outlasted
+	// PoolConfig.DrainTimeout, or by Pool.Cancel.
 	ErrStopped = errors.New("the pool was stopped")
 )
 
@@ -45,21 +45,21 @@ type Reason string
 
 // The reasons of a QueueFullError.
 const (
-	LoadShedding Reason = backend.ReasonLoadShedding // too many requests at once or in the window
+	LoadShedding Reason = backend.ReasonLoadShedding // too many requests, at once or in the window
 	BufferFull   Reason = backend.ReasonBufferFull   // the client's own buffer is full
 	QueueFull    Reason = backend.ReasonQueueFull    // the queue stayed too deep for too long, or the server has no room
 )
 
-// QueueFullError is the one way in which a publish is refused for load. The
+// QueueFullError is returned by every publish that is refused because of load. The
 // message was not stored.
 type QueueFullError struct {
 	Queue      string // name of the stream
 	Depth      int64  // backlog when it was refused; -1 if it was not known
 	MaxDepth   int64  // QUEUE_MAX_DEPTH
 	Reason     Reason
-	Limit      string        // which limit was passed and by what, for people
-	RetryAfter time.Duration // when a try may be of use, more than 0
-	Err        error         // what the server said; nil if the refusal is the guard's own
+	Limit      string        // the limit that was exceeded, and by what, for people
+	RetryAfter time.Duration // when to try again; always positive
+	Err        error         // the server's error; nil if the guard refused
 }
 
 func (e *QueueFullError) Error() string {
@@ -74,25 +74,26 @@ func (e *QueueFullError) Error() string {
 	return text
 }
 
-// Unwrap returns what the server said, if it was the server that refused.
+// Unwrap returns the server's error, if it was the server that refused.
 func (e *QueueFullError) Unwrap() error { return e.Err }
 
-// OtherReadersError says that a redrive would not reach the group alone that its letters failed
-// in, so that it was not begun. RedriveConfig.ToOthers sends them all the same.
+// OtherReadersError says that a redrive was not started because its messages would
+// reach others besides the group in which they failed. RedriveConfig.ToOthers sends them
+// anyway.
 type OtherReadersError struct {
 	Stream string
 	Group  string   // whose letters they are
-	Others []string // who would handle the messages too: groups, some with a consumer that is not weir's
+	Others []string // who else would handle the messages: groups, some with a consumer that is not weir's
 }
 
 func (e *OtherReadersError) Error() string {
-	return fmt.Sprintf("dead letters of group %q sent back to stream %q would be handled by others too, which weir cannot keep from it: %s",
+	return fmt.Sprintf("dead letters of group %q sent back to stream %q would also be handled by others, which weir cannot prevent: %s",
 		e.Group, e.Stream, strings.Join(e.Others, ", "))
 }
 
-// BatchError is returned by PublishBatch if not every message was stored.
+// BatchError is returned by PublishBatch if some messages may not be stored.
 type BatchError struct {
-	Errs []error // one for each message, nil for those that are stored
+	Errs []error // one per message, nil for those that are stored
 }
 
 func (e *BatchError) Error() string {
@@ -106,7 +107,7 @@ func (e *BatchError) Error() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d of %d messages not stored for certain: %v", failed, len(e.Errs), first)
+	return fmt.Sprintf("%d of %d messages not confirmed as stored: %v", failed, len(e.Errs), first)
 }
 
 // Unwrap returns the errors of the messages that failed.
@@ -120,8 +121,8 @@ func (e *BatchError) Unwrap() []error {
 	return errs
 }
 
-// Poison marks err as one that no further try can help: the message goes to the
-// dead letters at once.
+// Poison marks err as permanent: the message goes to the dead letters at once
+// instead of being retried.
 func Poison(err error) error { return &poisonError{err} }
 
 type poisonError struct{ err error }
@@ -129,8 +130,8 @@ type poisonError struct{ err error }
 func (e *poisonError) Error() string { return e.err.Error() }
 func (e *poisonError) Unwrap() error { return e.err }
 
-// RetryIn marks err as one after which the message is tried again in d instead
-// of after the pool's own delay.
+// RetryIn wraps err so that the message is retried after d instead of the pool's own
+// delay.
 func RetryIn(d time.Duration, err error) error { return &retryError{d, err} }
 
 type retryError struct {

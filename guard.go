@@ -16,11 +16,10 @@ import (
 // maxSoftSleep bounds the sleep of the proportional guard where no hard limit does.
 const maxSoftSleep = time.Minute
 
-// guard decides whether and when a publish may go on. In this order: the gate
-// and the window refuse at once; the lag limits let it sleep once or pause until
-// the workers have caught up; the depth lets it look again a few times and then
-// refuses. Settings can be exchanged while publishes wait: they apply from their
-// next look on.
+// guard decides whether and when a publish may proceed. In this order: the gate and
+// the window refuse at once; the lag limits make it sleep once, or pause until the
+// workers have caught up; the depth makes it check a few more times and then refuses.
+// Settings can be replaced while publishes wait, and apply from their next check on.
 type guard struct {
 	name     StreamName
 	hooks    Hooks
@@ -85,14 +84,14 @@ type visit struct {
 	r    *reading  // what it was judged by last; nil: nothing is known
 }
 
-// enter is the first door. A publish that got in has to leave the gate later.
+// enter is the first check. A publish that got in has to leave the gate later.
 func (g *guard) enter(v *visit) error {
 	set, limit := g.settings.Load(), 0
 	if set.sheds() {
 		limit = set.ShedConcurrency
 	}
 	if !g.shed.enter(limit) {
-		what := fmt.Sprintf("%d publishes are under way, as many as shed_concurrency allows", limit)
+		what := fmt.Sprintf("%d publishes are in progress, as many as shed_concurrency allows", limit)
 		if err := g.shedding(set, v, what, set.BackpressureBaseDelay); err != nil {
 			return err
 		}
@@ -108,7 +107,7 @@ func (g *guard) enter(v *visit) error {
 
 func (s *settings) sheds() bool { return s.rules != GuardOff && !s.DisableLoadShedding }
 
-// window lets a publish pass, lets it wait for the next window or refuses it.
+// window lets a publish through, makes it wait for the next window, or refuses it.
 func (g *guard) window(set *settings, v *visit) error {
 	for set.sheds() {
 		left, ok, err := g.request(set, v)
@@ -136,7 +135,7 @@ func (s *settings) crowdOfRequests() string {
 		s.LoadSheddingMaxRequests, whose, s.ShedWindow)
 }
 
-// shedding tells of a refusal at the door; it returns nil in shadow.
+// shedding reports a refusal by the gate or the window; it returns nil in shadow.
 func (g *guard) shedding(set *settings, v *visit, what string, retryAfter time.Duration) error {
 	v.r = g.signals.last.Load()
 	g.note(stageShedding, set, v, event{text: "publish refused: " + what, decision: string(LoadShedding)})
@@ -155,8 +154,8 @@ func (g *guard) refusal(set *settings, v *visit, reason Reason, what string, ret
 	}
 }
 
-// lag applies the soft and the hard limit. A pause goes on while the signal is
-// above the hard limit; what comes behind it publishes without a sleep.
+// lag applies the soft and the hard limit. A pause lasts while the signal is above the
+// hard limit; there is no sleep after it.
 func (g *guard) lag(v *visit) error {
 	set := g.settings.Load()
 	if v.done {
@@ -187,7 +186,7 @@ func (g *guard) lag(v *visit) error {
 	return nil
 }
 
-// nudge is the one sleep above the soft limit; the depth is looked at behind it.
+// nudge is the one sleep above the soft limit; the depth is checked after it.
 func (g *guard) nudge(set *settings, v *visit, signal int64) error {
 	d := set.softSleep(signal)
 	g.note(stageBackpressure, set, v, event{text: "publish sleeps: lag above the soft limit", decision: string(SoftSleep), wait: d})
@@ -202,7 +201,7 @@ func (g *guard) nudge(set *settings, v *visit, signal int64) error {
 	return nil
 }
 
-// measure keeps the readings coming where nothing is decided by them.
+// measure keeps the readings coming when no decision depends on them.
 func (g *guard) measure(set *settings, v *visit) {
 	if _, soon := g.signals.current(v.now, set.LagCache); soon {
 		g.refresh(v.n)
@@ -247,8 +246,8 @@ func (g *guard) newer(v *visit) (err error) {
 	return nil
 }
 
-// judge compares the signal with the lag limits; an unknown one is what the
-// policy makes of it. It tells once when the signal becomes known or unknown.
+// judge compares the signal with the lag limits; the policy decides about an unknown
+// one. It reports once when the signal becomes known or unknown.
 func (g *guard) judge(set *settings, r *reading, now time.Time) (is level, signal int64) {
 	signal, known := r.signal(set.LagSignal)
 	g.tellKnown(set, r, known)
@@ -290,15 +289,15 @@ func (g *guard) tellKnown(set *settings, r *reading, known bool) {
 	case known && before == signalUnknown:
 		set.Logger.Info("the guard's signal is known again", "stream", g.name.Stream)
 	case !known && errors.Is(r.err, ErrForbidden):
-		set.Logger.Info("publishing without a guard: this user or key may not read how loaded the queue is",
+		set.Logger.Info("publishing without a guard: this user or key may not read the load of the queue",
 			"stream", g.name.Stream, "policy", string(set.LagUnknown), "reason", r.err.Error())
 	case !known:
-		why := "the workers are off or do not publish it"
+		why := "no worker is running, or none publishes it"
 		switch {
 		case r.err != nil:
 			why = r.err.Error()
 		case set.LagSignal == SignalBacklog:
-			why = "the backend does not know how many messages wait"
+			why = "the backend does not know how many messages are waiting"
 		}
 		set.Logger.Warn("the guard's signal is not known",
 			"stream", g.name.Stream, "policy", string(set.LagUnknown), "reason", why)
@@ -314,7 +313,7 @@ func (s *settings) softSleep(signal int64) time.Duration {
 	return time.Duration(min(d, float64(max(maxSoftSleep, s.LagWarnSleep))))
 }
 
-// halt keeps a publish above the hard limit waiting, or refuses it if it may not wait.
+// halt makes a publish above the hard limit wait, or refuses it if it may not wait.
 func (g *guard) halt(set *settings, v *visit) error {
 	if v.try {
 		if v.r.err != nil {
@@ -328,9 +327,9 @@ func (g *guard) halt(set *settings, v *visit) error {
 	return g.pause(set, v)
 }
 
-// again keeps a publish that found no room waiting before its next look, the
-// try-th, or refuses it. If it was the server that had no room, server is what it said: its
-// own delay is the wait then.
+// again makes a publish that found no room wait before its next check, the try-th, or
+// refuses it. If the server had no room, server is its error, whose delay is the wait
+// then.
 func (g *guard) again(v *visit, try int, server *backend.FullError) error {
 	set := g.settings.Load()
 	delay, reason := jittered(set.BackpressureBaseDelay<<(try-1)), QueueFull
@@ -359,7 +358,7 @@ func (g *guard) again(v *visit, try int, server *backend.FullError) error {
 	return g.newer(v)
 }
 
-// sleep keeps a publish waiting for d and tells how long it was.
+// sleep delays a publish by d and reports how long it took.
 func (g *guard) sleep(v *visit, kind SlowKind, d time.Duration) error {
 	began := time.Now()
 	err := g.wait(v, d)
@@ -381,12 +380,12 @@ func (g *guard) wait(v *visit, d time.Duration) error {
 	}
 }
 
-// stopped is the error of a publish that ended while it was kept waiting.
+// stopped is the error of a publish that ended while it was waiting.
 func (g *guard) stopped(v *visit, err error) error {
 	if errors.Is(err, ErrClosed) {
 		return fmt.Errorf("publish to %q: producer %w", g.name.Stream, err)
 	}
-	return fmt.Errorf("publish to %q was kept waiting, nothing is stored: %w", g.name.Stream, err)
+	return fmt.Errorf("publish to %q ended while waiting, nothing is stored: %w", g.name.Stream, err)
 }
 
 func (g *guard) slowed(kind SlowKind, d time.Duration) {

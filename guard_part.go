@@ -2,9 +2,9 @@ package weir
 
 import "time"
 
-// part is how many of a visit's next messages may go at once, of which there are
-// most: one above the soft limit, where each has its sleep, else as many as fit below
-// the limits. It is 1 at least; whether there is room is for depth.
+// part returns how many of the visit's next messages, of which there are most, may go
+// at once: one above the soft limit, where each has its sleep, otherwise as many as fit
+// below the limits. It is at least 1; depth decides whether there is room.
 func (g *guard) part(v *visit, most int64) (int64, error) {
 	set := g.settings.Load()
 	if most == 1 || v.done || set.shadow || set.rules == GuardOff || v.r == nil {
@@ -29,8 +29,8 @@ func (g *guard) part(v *visit, most int64) (int64, error) {
 	return max(1, min(set.fitting(v.r, 0, most), g.signals.left.Load())), nil
 }
 
-// fitting is how many of most messages fit below the limits if that many came since
-// the reading, and 1 if none does.
+// fitting returns how many of most messages fit below the limits if that many came
+// since the reading, and 1 if none does.
 func (s *settings) fitting(r *reading, since, most int64) int64 {
 	n := min(most, s.limit)
 	if depth, known := r.depth(); known {

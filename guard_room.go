@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// depth is the last door: whether there is room for the visit's messages. In
-// shadow and while the guard is off there always is.
+// depth is the last check: whether there is room for the visit's messages. In shadow
+// and while the guard is off there always is.
 func (g *guard) depth(v *visit) (room bool, err error) {
 	set := g.settings.Load()
 	if v.done || set.rules == GuardOff {
@@ -27,13 +27,13 @@ func (g *guard) depth(v *visit) (room bool, err error) {
 	return room, nil
 }
 
-// room takes the messages' room from what the last reading leaves below the
-// limits. Where that is used up it reads anew, so that one process overshoots a
-// limit by no more than what it has under way, however old a reading may be, and
-// callers that a pause lets go at once do not all pass by the same number.
+// room takes the messages' room from what the last reading leaves below the limits.
+// Once that is used up it reads again, so that a process overshoots a limit by no more
+// than what it has in progress, however old a reading may be, and so that callers
+// released by a pause do not all pass on the same number.
 //
-// Where the backend shares room out among all processes, a publish takes it from
-// what its process was given; when that is used up it reads anew, which asks for more.
+// If the backend shares the room among all processes, a publish takes it from its
+// process's share; once that is used up it reads again, which asks for more.
 func (g *guard) room(set *settings, v *visit) (bool, error) {
 	for {
 		depth, known := v.r.depth()
@@ -66,8 +66,8 @@ func (g *guard) room(set *settings, v *visit) (bool, error) {
 	}
 }
 
-// pausesAt reports whether the backlog is above the hard limit if that many
-// messages came since it was read. Of pending messages nothing can be said like that.
+// pausesAt reports whether the backlog is above the hard limit if that many messages
+// came since it was read. That says nothing about pending messages.
 func (s *settings) pausesAt(r *reading, since int64) bool {
 	backlog, known := r.signal(SignalBacklog)
 	return s.LagSignal == SignalBacklog && s.LagPause >= 0 && known && backlog+since > s.LagPause
@@ -82,8 +82,8 @@ func (g *guard) obey(v *visit) error {
 	return g.halt(set, v)
 }
 
-// shared takes the messages' room from what this process was given. over is false
-// if the visit has to look again, which has then been done.
+// shared takes the messages' room from this process's share. over is false if the visit
+// has to check again; the reading for that has then been taken.
 func (g *guard) shared(set *settings, v *visit, depth int64) (room, over bool, err error) {
 	need := min(v.n, set.limit)
 	left, ok := g.signals.take(need)
@@ -110,7 +110,8 @@ func (s *settings) crowded(r *reading) bool {
 	return r != nil && r.shared && s.pausesAt(r, r.promised)
 }
 
-// landed gives back what a visit's append had taken; it is in the stream or will never be.
+// landed gives back the room of a finished append: its messages are in the stream, or
+// never will be.
 func (g *guard) landed(v *visit) {
 	if v.took > 0 {
 		g.signals.flying.Add(-v.took)
@@ -118,8 +119,8 @@ func (g *guard) landed(v *visit) {
 	}
 }
 
-// shadowDepth counts what a guard without room would do: wait, and refuse once
-// there has been none for as long as all its waits take.
+// shadowDepth counts what a guard would do without room: wait, and refuse once there
+// has been none for as long as all its waits take.
 func (g *guard) shadowDepth(set *settings, v *visit, room bool) {
 	if room {
 		g.fullSince.Store(0)
@@ -143,15 +144,15 @@ func (s *settings) aboveHard(r *reading) string {
 	signal, known := r.signal(s.LagSignal)
 	switch {
 	case !known && s.LagUnknown == UnknownHold:
-		return "the load of the workers is not known and lag_unknown is hold"
+		return "the load of the workers is unknown and lag_unknown is hold"
 	case !known:
-		return fmt.Sprintf("the load of the workers was above lag_pause %d when it was last known, and lag_unknown is %s", s.LagPause, s.LagUnknown)
+		return fmt.Sprintf("the load of the workers was above lag_pause %d when last known, and lag_unknown is %s", s.LagPause, s.LagUnknown)
 	case s.LagSignal == SignalPending:
 		return fmt.Sprintf("%d messages are pending, more than lag_pause %d", signal, s.LagPause)
 	case signal > s.LagPause:
 		return fmt.Sprintf("the backlog is %d, more than lag_pause %d", signal, s.LagPause)
 	}
-	return fmt.Sprintf("the backlog is %d and %d more are on their way, more than lag_pause %d", signal, r.promised, s.LagPause)
+	return fmt.Sprintf("the backlog is %d with %d more on their way, more than lag_pause %d", signal, r.promised, s.LagPause)
 }
 
 // noRoom says why there is no room below the depth's limit.
@@ -170,7 +171,7 @@ func (s *settings) noRoom(v *visit) string {
 // nearCapacity is the share of the depth's limit from which a warning is given.
 const nearCapacity = 0.8
 
-// approach tells once when the depth comes near its limit, and when it has left.
+// approach reports once when the depth gets near its limit, and once when it leaves.
 func (g *guard) approach(set *settings, v *visit) {
 	depth, known := v.r.depth()
 	near := known && depth >= set.warn

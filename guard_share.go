@@ -18,17 +18,17 @@ const (
 	smallShare = 32
 )
 
-// shares is what this process was given of the room below the limits, on a backend
-// that shares it out. What is left and what is under way never come to more than the
-// backend has written down, whoever takes from it while a reading is under way:
-// the reading first takes away what it does not say that it keeps.
+// shares is this process's share of the room below the limits, on a backend that shares
+// it among processes. What is left and what is being appended never exceed what the
+// backend has recorded, even if room is taken during a reading: the reading first gives
+// up what it does not claim to keep.
 type shares struct {
 	left   atomic.Int64 // not taken yet
 	flying atomic.Int64 // messages that have taken room and whose append is not over
-	low    atomic.Int64 // below it the next reading is begun, though there is some left
-	alone  atomic.Bool  // it was told that the room cannot be shared out
+	low    atomic.Int64 // below it the next reading is started, even if some is left
+	alone  atomic.Bool  // it has been logged that the room cannot be shared
 
-	// Only the reading under way uses these.
+	// Only the reading in progress uses these.
 	size  int64     // of the share when it was given
 	until time.Time // when it is over
 }
@@ -45,8 +45,8 @@ func (s *shares) take(n int64) (left int64, ok bool) {
 	return left, false
 }
 
-// keep takes away what of the share is not kept while a reading is under way; used
-// is how much of it was taken.
+// keep gives up the part of the share that is not kept during a reading; used is how
+// much of it had been taken.
 func (s *shares) keep(now time.Time) (kept, used int64) {
 	for {
 		left := s.left.Load()
@@ -60,8 +60,8 @@ func (s *shares) keep(now time.Time) (kept, used int64) {
 	}
 }
 
-// share reads the signal into r and asks for room for need messages at least, and for
-// twice what was used since the reading before.
+// share reads the signal into r and asks for room for at least need messages, and for
+// twice what was used since the previous reading.
 func (s *shares) share(ctx context.Context, b backend.Sharer, set *settings, need int64, r *reading) {
 	kept, used := s.keep(r.at)
 	lasts := max(set.LagCache, 0) + shareLasts
@@ -79,7 +79,7 @@ func (s *shares) share(ctx context.Context, b backend.Sharer, set *settings, nee
 	case r.err != nil:
 	case room.Err != nil:
 		if !s.alone.Swap(true) {
-			set.Logger.Warn("weir: the limits hold for each process by itself: the room cannot be shared out", "error", room.Err)
+			set.Logger.Warn("weir: each process keeps the limits on its own: the room cannot be shared", "error", room.Err)
 		}
 	default:
 		s.alone.Store(false)

@@ -9,16 +9,16 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// shedder is the first door of a publish: a gate that bounds how many of a producer
-// are under way at once, and a window that bounds how many of a stream begin in a stretch
-// of time. Who is refused is refused at once.
+// shedder is the first check of a publish: a gate that bounds how many of a producer's
+// are in progress at once, and a window that bounds how many of a stream's begin in a
+// given time. Refusals are immediate.
 type shedder struct {
 	inFlight atomic.Int64
 	*window
 }
 
-// enter takes a place in the gate if fewer than limit are taken; 0 is no limit,
-// and places are counted all the same, so that a limit set later holds at once.
+// enter takes a place in the gate if fewer than limit are taken; 0 is no limit. Places
+// are counted either way, so that a limit set later applies at once.
 func (s *shedder) enter(limit int) bool {
 	for {
 		n := s.inFlight.Load()
@@ -38,21 +38,21 @@ func (s *shedder) leave() { s.inFlight.Add(-1) }
 type window struct {
 	mu     sync.Mutex
 	opened time.Time // when the window's first request came
-	count  int       // requests in the window, those refused by it left out
+	count  int       // requests in the window, without those it refused
 
 	// What follows is for a window that all processes share.
 	asking chan struct{} // holds one place: the request that asks the backend
 	lease  int64         // requests that this process may still let pass
 	used   int64         // that it has let pass
 	ends   time.Time     // when the lease and the window are over
-	spent  bool          // the window has had its most
-	alone  bool          // it was told that the processes cannot share a window
+	spent  bool          // the window is used up
+	alone  bool          // it has been logged that the processes cannot share a window
 }
 
 func newWindow() *window { return &window{asking: make(chan struct{}, 1)} }
 
-// request counts a request that came at now. If the window has had its most already, left
-// is how long it still lasts, always more than 0.
+// request counts a request that came at now. If the window is used up, left is how long
+// it still lasts, always more than 0.
 func (w *window) request(now time.Time, length time.Duration, most int) (left time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +86,7 @@ func (w *window) leased(now time.Time) (left time.Duration, ok, known bool) {
 }
 
 // wanted is how many requests to ask for at now: few compared with what was used,
-// for what is not used is lost to the others.
+// because what is not used is lost to the others.
 func (w *window) wanted() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,14 +155,14 @@ func (g *guard) lend(set *settings, v *visit, w *window, counter backend.Windowe
 	return err
 }
 
-// uncounted tells once that this process counts for itself.
+// uncounted logs once that this process counts on its own.
 func (g *guard) uncounted(set *settings, w *window, err error) {
 	w.mu.Lock()
 	told := w.alone
 	w.alone = true
 	w.mu.Unlock()
 	if !told {
-		set.Logger.Warn("weir: the window counts the requests of this process alone: the backend does not count those of all",
+		set.Logger.Warn("weir: the window only counts the requests of this process: the backend cannot count those of all",
 			"stream", g.name.Stream, "error", err)
 	}
 }

@@ -14,18 +14,17 @@ const (
 	// readTimeout is how long a backend may take to answer a guard before its
 	// signal is unknown.
 	readTimeout = time.Second
-	// refreshAhead is the part of LagCache, at its end, in which a publish that
-	// comes by starts the next reading without waiting for it.
+	// refreshAhead is the fraction of LagCache, at its end, in which a publish starts the
+	// next reading without waiting for it.
 	refreshAhead = 8
-	// forbiddenFor is how long a reading that the user or key may not take is not tried again.
+	// forbiddenFor is how long to wait before retrying a reading that was not permitted.
 	forbiddenFor = time.Minute
 )
 
-// signals holds the last reading of a stream for all its producers. One reading
-// is under way at most. A publish uses one that was begun no longer than
-// LagCache ago, or waits for the next; where reading takes longer than LagCache
-// itself, the first that arrives. A publish whose waiting is over looks at a
-// reading newer than the one that made it wait.
+// signals holds the last reading of a stream for all its producers. At most one reading
+// is in progress. A publish uses one that was started at most LagCache ago, or waits for
+// the next; if reading takes longer than LagCache itself, it uses the first that
+// arrives. After a wait, a publish uses a reading newer than the one that made it wait.
 type signals struct {
 	backend  backend.Backend
 	last     atomic.Pointer[reading]
@@ -35,7 +34,7 @@ type signals struct {
 	shares
 }
 
-// flight is a reading under way; done is closed when it is over.
+// flight is a reading in progress; done is closed when it is over.
 type flight struct{ done chan struct{} }
 
 // reading is what the backend answered. It does not change.
@@ -49,7 +48,7 @@ type reading struct {
 	shared   bool  // the backend shares the room out among all processes
 	promised int64 // what they might append when it was read, without what it gave
 
-	pending, backlog past // what was known last, this reading included
+	pending, backlog past // what was last known, including this reading
 }
 
 // past is a number that was known once; at is zero if it never was.

@@ -2,41 +2,41 @@ package weir
 
 import "time"
 
-// Hooks are called when something happens; nil ones are left out. They run
-// where it happens, so they have to be quick and must not call back into weir.
-// No hook is told a message's own data: what it counts has few labels.
+// Hooks are called when something happens; nil hooks are skipped. They run
+// synchronously, so they must be quick and must not call back into weir. No hook gets
+// a message's own data, so that metrics made of them have few labels.
 type Hooks struct {
 	// PublishAttempt is called once for each message that enters Publish,
 	// TryPublish or PublishBatch.
 	PublishAttempt func(s StreamName, messages int)
 	// Published is called for messages that are stored.
 	Published func(s StreamName, messages int, took time.Duration)
-	// PublishFailed is called for messages that are not stored for certain. reason
+	// PublishFailed is called for messages that are not confirmed as stored. reason
 	// is a Reason, "outcome_unknown", "unavailable", "cancelled" or "error".
 	PublishFailed func(s StreamName, messages int, reason string)
-	// Slowed is called after a soft sleep or a pause of a publish.
+	// Slowed is called after a publish was delayed.
 	Slowed func(s StreamName, kind SlowKind, d time.Duration)
-	// BackpressureRetry is called each time that a publish looks at the depth again.
+	// BackpressureRetry is called each time a publish checks the depth again.
 	BackpressureRetry func(s StreamName, try int)
 	// Shadowed is called for what a guard in shadow mode would have done: a
 	// SlowKind or a Reason.
 	Shadowed func(s StreamName, decision string)
 	// SignalKnown is called when the guard's signal becomes known or unknown.
 	SignalKnown func(s StreamName, known bool)
-	// NearCapacity is called when the depth comes to 80 % of the limit from which a
-	// publish waits, and when it is below again.
+	// NearCapacity is called when the depth reaches 80 % of the limit from which a
+	// publish waits, and when it falls below that again.
 	NearCapacity func(s StreamName, near bool)
-	// Measured is called with each reading that the guard, a pool or a sample takes.
+	// Measured is called with each reading that a guard, a pool or a sample takes.
 	Measured func(s StreamName, m Measurement)
 
-	// Settled is called for deliveries when they end.
+	// Settled is called when deliveries end.
 	Settled func(s StreamName, o Outcome, messages int)
 	// Handled is called when a handler returns.
 	Handled func(s StreamName, took time.Duration, err error)
-	// Reclaimed is called with the number of deliveries taken over from others.
+	// Reclaimed is called with the number of deliveries taken over from other workers.
 	Reclaimed func(s StreamName, messages int)
-	// Workers is called when a pool's number of workers, or of those at work, changes:
-	// also when it starts, and with 0 when it has ended.
+	// Workers is called when a pool starts, when its number of workers or of busy ones
+	// changes, and with 0 when it has ended.
 	Workers func(s StreamName, workers, busy int)
 }
 
@@ -47,14 +47,14 @@ type StreamName struct {
 	Group  string
 }
 
-// SlowKind is how a publish was kept waiting.
+// SlowKind is how a publish was delayed.
 type SlowKind string
 
-// The ways a publish is kept waiting.
+// The ways in which a publish is delayed.
 const (
 	SoftSleep  SlowKind = "sleep"  // once, above the soft limit
-	HardPause  SlowKind = "pause"  // above the hard limit
-	DepthWait  SlowKind = "depth"  // before another look at the depth
+	HardPause  SlowKind = "pause"  // while above the hard limit
+	DepthWait  SlowKind = "depth"  // before another check of the depth
 	WindowWait SlowKind = "window" // until the window of requests ends
 )
 
@@ -64,21 +64,21 @@ type Outcome string
 // The outcomes of deliveries.
 const (
 	Acked    Outcome = "acked"
-	Retried  Outcome = "retried"  // given back to be tried again
-	Returned Outcome = "returned" // given back unstarted
+	Retried  Outcome = "retried"  // given back to be retried
+	Returned Outcome = "returned" // given back before its handler began
 	Dead     Outcome = "dead"     // moved to the dead letters
 	Lost     Outcome = "lost"     // its data was gone before it was done
-	// Unsettled: somebody else had it by then, or the backend did not answer; it is done elsewhere or again.
+	// Unsettled: another worker had it by then, or the backend did not answer; it will be handled elsewhere or again.
 	Unsettled Outcome = "unsettled"
 )
 
-// Measurement is what was read of a stream; nil is not known.
+// Measurement is a reading of a stream; nil fields are unknown.
 type Measurement struct {
-	Depth       int64 // backlog; where lag is not known, as far as it was counted
+	Depth       int64 // backlog; if the lag is unknown, as far as it was counted
 	Pending     *int64
 	Lag         *int64
 	OldestAge   *time.Duration
 	DeadLetters *int64
 	XLen        *int64         // entries stored
-	RoundTrip   *time.Duration // to the server and back
+	RoundTrip   *time.Duration // to the server
 }

@@ -13,38 +13,38 @@ import (
 )
 
 const (
-	// cutDelay is how long the backend is waited for once handlers have been cancelled.
+	// cutDelay is how long to wait for the backend once handlers have been cancelled.
 	cutDelay = 5 * time.Second
-	// claimGrace is how long a claim under way may go on once the pool stops: one
-	// that is cut off can leave messages with nobody for ReclaimAfter.
+	// claimGrace is how long a claim in progress may go on once the pool stops: one
+	// that is cut off can leave messages unhandled for ReclaimAfter.
 	claimGrace = 250 * time.Millisecond
-	// callTimeout bounds one call of the backend, a claim's Block not counted.
+	// callTimeout bounds one call of the backend, not counting a claim's Block.
 	callTimeout = 10 * time.Second
 	// stuckGrace is how long a cancelled handler may take to return before it is
 	// given up, or a third of ReclaimAfter if that is less.
 	stuckGrace = 5 * time.Second
-	// maxSettle is how many messages one ack, nack or extend names.
+	// maxSettle is how many messages one ack, nack or extend names at most.
 	maxSettle = 1000
 	// maxRemembered is how many messages are remembered whose acks were refused, or which
 	// this pool has given back itself.
 	maxRemembered = 10_000
-	// maxUnsettled is how many messages may wait for their ack before no more are claimed.
+	// maxUnsettled is how many messages may wait for their ack before claiming stops.
 	maxUnsettled = 4 * maxSettle
 )
 
-// Pool runs a handler for the messages of a stream. One reader claims for all
-// workers, a second one beside it while the stream is busy: first what workers that
-// crashed have left, then what is new. A pool of one worker has one reader, so
-// that it gets new messages in their order.
+// Pool runs a handler for the messages of a stream. One reader claims for all workers,
+// and a second one helps while the stream is busy: first what crashed workers left,
+// then what is new. A pool with one worker has one reader, so that it gets new messages
+// in order.
 //
-// A message goes claimer → waiting → worker → acks or returns. It is in held from
-// the claim to the answer of its ack or nack, and its lease is extended as long
-// as it waits or is worked on.
+// A message goes claimer → waiting → worker → acks or returns. It is in held from its
+// claim to the answer of its ack or nack, and its lease is extended while it waits or
+// is being handled.
 //
-// A handler that ignores its context cannot be ended. It is given up: its message
-// goes elsewhere and another worker takes its place, for at most as many handlers
-// at a time as there are Workers. What hangs beyond that takes a worker away, and
-// a pool without a worker claims nothing until a handler returns.
+// A handler that ignores its context cannot be stopped. The pool gives it up: its
+// message goes elsewhere and another worker takes its place, for at most as many
+// handlers at a time as there are Workers. Any further one that hangs costs a worker,
+// and a pool without workers claims nothing until a handler returns.
 type Pool struct {
 	stream  *Stream
 	backend backend.Backend
@@ -104,25 +104,24 @@ type Pool struct {
 	}
 }
 
-// PoolStats counts what a pool has done and tells what it is doing.
+// PoolStats counts what a pool has done and says what it is doing.
 type PoolStats struct {
 	Acked       uint64 // handled
 	Retried     uint64 // failed and given back
-	Returned    uint64 // given back unstarted
+	Returned    uint64 // given back before their handlers began
 	Dead        uint64 // moved to the dead letters
-	Lost        uint64 // its data was gone before it was done
-	Unsettled   uint64 // somebody else had it by then, or the backend did not answer: done elsewhere or again
-	Reclaimed   uint64 // deliveries taken over from others
-	Redelivered uint64 // handlers begun on messages that had been delivered before
+	Lost        uint64 // their data was gone before they were done
+	Unsettled   uint64 // another worker had them by then, or the backend did not answer: handled elsewhere or again
+	Reclaimed   uint64 // deliveries taken over from other workers
+	Redelivered uint64 // handlers started for messages that had been delivered before
 
 	Workers int // PoolConfig.Workers
-	Busy    int // handlers at work
+	Busy    int // running handlers
 	Waiting int // messages claimed ahead
 	Stuck   int // handlers that ignore their context
 }
 
-// NewPool makes a pool of workers for s. The error names the field of c that is
-// out of range.
+// NewPool returns a pool of workers for s. The error names the invalid field of c.
 func NewPool(s *Stream, h Handler, c PoolConfig) (*Pool, error) {
 	if s == nil || h == nil {
 		return nil, errors.New("weir: a pool needs a stream and a handler")
@@ -147,10 +146,10 @@ func NewPool(s *Stream, h Handler, c PoolConfig) (*Pool, error) {
 	return p, nil
 }
 
-// Consumer is the name under which the pool claims.
+// Consumer returns the name under which the pool claims.
 func (p *Pool) Consumer() string { return p.cfg.Consumer }
 
-// Stats returns the counts up to now.
+// Stats returns the current counts.
 func (p *Pool) Stats() PoolStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,13 +165,13 @@ func (p *Pool) Cancel() {
 	p.stop()
 }
 
-// Run works until ctx ends, or with UntilEmpty until the stream is empty. Then
-// it reads no more, gives back what no handler has begun and waits DrainTimeout for
-// the handlers under way; what is not done by then is cancelled and given back.
-// Values of ctx reach the handlers, its end does not.
+// Run works until ctx ends or, with UntilEmpty, until the stream is empty. Then it
+// claims no more, gives back what no handler has begun, and waits up to DrainTimeout
+// for the running handlers; those still running then are cancelled and their messages
+// given back. Handlers get the values of ctx, but not its cancellation.
 //
-// The error is nil unless a first claim is refused for a reason that waiting does
-// not mend, or something could not be ended or settled in time. A pool runs once.
+// The error is nil unless the first claim is refused for a permanent reason, or
+// something could not be stopped or settled in time. A pool runs only once.
 func (p *Pool) Run(ctx context.Context) error {
 	if p.started.Swap(true) {
 		return errors.New("weir: this pool has run; a pool runs once")

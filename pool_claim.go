@@ -13,11 +13,11 @@ import (
 const (
 	reconnectMin = 50 * time.Millisecond
 	reconnectMax = 2 * time.Second
-	// emptyPause is waited after a claim that came back empty before its Block
-	// was over, so that a backend that does not wait is not asked without end.
+	// emptyPause is the wait after a claim that came back empty before its Block was
+	// over, so that a backend that does not wait is not asked in a busy loop.
 	emptyPause = 10 * time.Millisecond
-	// maxDue is how many messages given back are remembered by their time; those
-	// beyond it are found within Block.
+	// maxDue is how many due times of messages given back are remembered; any others are
+	// found within Block.
 	maxDue = 128
 )
 
@@ -41,9 +41,9 @@ func (p *Pool) claimLoop(ctx context.Context) {
 	}
 }
 
-// assistLoop has a second claim under way while the stream is busy: the time of a
-// round trip is otherwise lost between two claims. It never waits for messages, and leaves
-// failures to claimLoop.
+// assistLoop makes second claims while the stream is busy: otherwise a round trip is
+// lost between two claims. It never waits for messages, and leaves failures to
+// claimLoop.
 func (p *Pool) assistLoop(ctx context.Context) {
 	for {
 		limit := p.awaitBusy()
@@ -116,8 +116,8 @@ func (p *Pool) awaitRoom() int {
 	return 0
 }
 
-// claim asks once, hands on what it gets, and waits if it is of no use to ask
-// again at once.
+// claim asks once, passes on what it gets, and waits if asking again at once is
+// pointless.
 func (c *claimer) claim(ctx context.Context, limit int) {
 	p := c.pool
 	req := p.request(limit, c.block())
@@ -146,8 +146,8 @@ func (c *claimer) claim(ctx context.Context, limit int) {
 	kick(p.beat)
 }
 
-// claimTimeout bounds a claim, its Block not counted. A large answer may take long
-// as long as its leases hold; a backend that hears nothing ends the call itself.
+// claimTimeout bounds a claim, not counting its Block. A large answer may take as long
+// as its leases hold; a backend that hears nothing ends the call itself.
 func (p *Pool) claimTimeout() time.Duration { return max(callTimeout, p.cfg.ReclaimAfter) }
 
 func (p *Pool) request(limit int, block time.Duration) backend.ClaimRequest {
@@ -184,9 +184,8 @@ func (c *claimer) pause(d time.Duration) {
 	}
 }
 
-// block is how long the next claim waits: not beyond the time when a message
-// that this pool gave back is due, and never so long that a lease's age would be
-// in doubt.
+// block is how long the next claim waits: not past the time when a message that this
+// pool gave back is due, and never so long that a lease's age would be in doubt.
 func (c *claimer) block() time.Duration {
 	p := c.pool
 	d := min(p.cfg.Block, p.cfg.ReclaimAfter/4)
@@ -198,8 +197,8 @@ func (c *claimer) block() time.Duration {
 	return p.mu.due.until(d)
 }
 
-// accept makes jobs of what a claim of at most limit has brought, gives back the
-// room that it had reserved, and wakes the workers.
+// accept turns the result of a claim of at most limit into jobs, releases the room that
+// it had reserved, and wakes the workers.
 func (p *Pool) accept(got *backend.Claimed, limit int) {
 	reclaimed := p.takenOver(got)
 	p.noteClaimed(got, reclaimed)
@@ -240,8 +239,8 @@ func (p *Pool) accept(got *backend.Claimed, limit int) {
 	p.wake()
 }
 
-// takenOver counts the deliveries that were somebody else's, or this pool's and
-// given up: not those that it gave back itself.
+// takenOver counts the deliveries that were another worker's, or this pool's and given
+// up: not those that it gave back itself.
 func (p *Pool) takenOver(got *backend.Claimed) int {
 	n := got.Reclaimed
 	if n == 0 {
@@ -257,14 +256,14 @@ func (p *Pool) takenOver(got *backend.Claimed) int {
 	return n
 }
 
-// claimWait is the claim under way, for who has to end it before its Block is over.
+// claimWait is the claim in progress, for whoever has to end it before its Block is over.
 type claimWait struct {
 	until time.Time // when it ends by itself; zero: there is none
 	end   context.CancelFunc
 	ended bool
 }
 
-// cut ends the claim if it would still wait at a time when a message is due.
+// cut ends the claim if it would still be waiting when a message is due.
 func (w *claimWait) cut(due time.Time) {
 	if w.end != nil && due.Before(w.until) {
 		w.ended = true
@@ -281,7 +280,7 @@ func (p *Pool) waits(until time.Time, end context.CancelFunc) (cut bool) {
 	return cut
 }
 
-// fate is what this pool has made of a message that it is given again.
+// fate is what has become of a message that this pool is given again.
 type fate uint8
 
 const (
@@ -289,9 +288,9 @@ const (
 	handled                  // its ack did not get through
 )
 
-// supersede gives up what this pool holds of messages that it has just been given
-// again, and returns what it has made of them: what is handled must not run again, and
-// no message has two handlers at a time. The lock is held.
+// supersede gives up what this pool holds of messages that it has just been given again,
+// and returns their fates: what was handled must not run again, and no message may have
+// two handlers at a time. The lock is held.
 func (p *Pool) supersede(again []*Delivery) map[string]fate {
 	if len(again) == 0 {
 		return nil
@@ -332,7 +331,7 @@ func (p *Pool) park(j *job) {
 	p.mu.parked[j.lease.ID] = j
 }
 
-// unpark goes on with what was parked behind j, whose handler has ended or was given
+// unpark continues with what was parked behind j, whose handler has ended or was given
 // up. The lock is held.
 func (p *Pool) unpark(j *job, v verdict) {
 	next := p.mu.parked[j.lease.ID]
@@ -353,8 +352,8 @@ func (p *Pool) unpark(j *job, v verdict) {
 	}
 }
 
-// checkEmpty ends the pool once the stream has been empty for UntilEmpty. A
-// claim has just found nothing that may be taken.
+// checkEmpty ends the pool once the stream has been empty for UntilEmpty. A claim has
+// just found nothing to take.
 func (c *claimer) checkEmpty(ctx context.Context) {
 	p := c.pool
 	if p.cfg.UntilEmpty <= 0 {
@@ -377,8 +376,8 @@ func (c *claimer) checkEmpty(ctx context.Context) {
 	}
 }
 
-// retryDelay is how long to wait after a failed call: as long as the server asks for,
-// and longer with each call that fails.
+// retryDelay is how long to wait after a failed call: at least as long as the server
+// asks, and longer with each failure.
 func retryDelay(failures int, err error) time.Duration {
 	d := backoff(failures, reconnectMin, reconnectMax)
 	var full *backend.FullError
@@ -397,7 +396,7 @@ func backoff(try int, base, most time.Duration) time.Duration {
 	return d/2 + rand.N(d+1)
 }
 
-// dueTimes are the times when messages that were given back are due, the first one first.
+// dueTimes are the times when messages given back are due, earliest first.
 type dueTimes struct{ at []time.Time }
 
 func (t *dueTimes) add(at time.Time) {

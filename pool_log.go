@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// failureLines is how many failed deliveries are logged in a second; the next
-	// line tells how many were not.
+	// failureLines is how many failed deliveries are logged per second; the next line
+	// says how many were not.
 	failureLines = 10
 	// maxStackBytes bounds the stacks that are searched for a stuck handler's.
 	maxStackBytes = 8 << 20
@@ -29,10 +29,10 @@ const (
 	extendCalls
 )
 
-// answered is told how a call ended. An outage is logged once when it begins
-// and once when it is over. After one a server may have forgotten the leases,
-// and what begins under a forgotten one is done twice: nothing begins until the
-// heartbeat has confirmed them.
+// answered learns how a call ended. An outage is logged once when it begins and once
+// when it is over. After it, the server may have forgotten the leases, and what begins
+// under a forgotten lease is done twice: nothing begins until the heartbeat has
+// confirmed them.
 func (p *Pool) answered(call trouble, err error) {
 	p.mu.Lock()
 	was := p.mu.away
@@ -66,7 +66,7 @@ func leasesInDoubt(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// gaveUp is told that a settling call was not answered while the leases held.
+// gaveUp learns that a settling call was not answered while the leases held.
 func (p *Pool) gaveUp(err error, messages int) {
 	p.mu.Lock()
 	p.mu.away &^= settleCalls
@@ -124,7 +124,7 @@ func (p *Pool) logLost(j *job, text string, err error) {
 	p.log.Warn(text, line...)
 }
 
-// noteClaimed counts and logs what a claim did beside handing out messages.
+// noteClaimed counts and logs what a claim did besides handing out messages.
 func (p *Pool) noteClaimed(got *backend.Claimed, reclaimed int) {
 	if reclaimed > 0 && p.cfg.Hooks.Reclaimed != nil {
 		p.cfg.Hooks.Reclaimed(p.name, reclaimed)

@@ -24,8 +24,8 @@ func (e *panicError) Unwrap() error {
 	return err
 }
 
-// wake sees to it that somebody takes what waits. One worker at a time is on its
-// way; it wakes the next one when it finds more. The lock is held.
+// wake makes sure that a worker takes what is waiting. One worker at a time is on its
+// way; it wakes the next one if it finds more. The lock is held.
 func (p *Pool) wake() {
 	switch {
 	case p.mu.waiting.len() == 0 || p.mu.waking || p.mu.doubted || p.mu.stopping:
@@ -80,7 +80,7 @@ func (w *worker) next() bool {
 	}
 }
 
-// take makes the first job that is still ours the worker's.
+// take gives the worker the first job that is still this pool's.
 func (w *worker) take() bool {
 	p := w.pool
 	for p.mu.waiting.len() > 0 {
@@ -132,7 +132,7 @@ func (w *worker) finish() bool {
 	return true
 }
 
-// judge says what becomes of a job whose handler has returned.
+// judge decides what becomes of a job whose handler has returned.
 func (p *Pool) judge(j *job) verdict {
 	switch {
 	case j.err == nil && !j.timedOut:

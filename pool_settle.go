@@ -67,10 +67,10 @@ func (p *Pool) ackLoop(ctx context.Context) {
 	}
 }
 
-// acked lets go of handled jobs. What is handled and could not be acknowledged is
-// remembered: a message that comes back is acknowledged then, and not run again. A
-// refused ack is remembered too: the claim that took the lease may be this pool's own,
-// its answer under way.
+// acked lets go of handled jobs. What was handled and could not be acknowledged is
+// remembered: if the message comes back it is acknowledged then, and not run again. A
+// refused ack is remembered, too: the claim that took the lease may be this pool's own,
+// with its answer still on the way.
 func (p *Pool) acked(jobs []*job, lost []string, ok bool) {
 	p.mu.Lock()
 	p.mu.overdue = false
@@ -89,8 +89,8 @@ func (p *Pool) acked(jobs []*job, lost []string, ok bool) {
 	p.settled(jobs, lost, ok, Acked)
 }
 
-// gather waits for a job and then AckLinger for others. It returns false when no
-// more come.
+// gather waits for a job, and then AckLinger for others. It returns false when no more
+// will come.
 func (p *Pool) gather(l *lane, linger *time.Timer) (open bool) {
 	select {
 	case <-l.kick:
@@ -197,8 +197,8 @@ func (p *Pool) nack(ctx context.Context, jobs []*job, o Outcome) {
 	}
 }
 
-// noteReturned remembers what comes back to this pool without having been
-// anybody else's.
+// noteReturned remembers what may come back to this pool without having been with any
+// other worker.
 func (p *Pool) noteReturned(returns []backend.Return) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,7 +207,7 @@ func (p *Pool) noteReturned(returns []backend.Return) {
 	}
 }
 
-// retryDelay is what the handler asked for, or grows with the deliveries.
+// retryDelay is what the handler asked for; otherwise it grows with the deliveries.
 func (p *Pool) retryDelay(j *job) time.Duration {
 	var retry *retryError
 	if errors.As(j.err, &retry) {
@@ -243,14 +243,14 @@ func (p *Pool) bury(ctx context.Context, j *job) {
 	p.settled([]*job{j}, lost, ok, Dead)
 }
 
-// tell makes a call until the backend answers it, for as long as one of the
-// leases may still be held, or for an ack until the pool ends: what is done is done, and
-// if nobody has claimed it meanwhile, it is still this pool's. Nothing is claimed
-// before that is known. ok is false if the call was never answered; what becomes of the
-// messages is then decided by whoever claims them next.
+// tell repeats a call until the backend answers it, for as long as one of the leases
+// may still be held, or for an ack until the pool ends: what is done is done, and unless
+// another worker has claimed it meanwhile, it is still this pool's. Nothing is claimed
+// before that is known. ok is false if the call was never answered; whoever claims the
+// messages next then decides what becomes of them.
 //
-// A repeat of a call whose answer was lost may be told that the leases are gone.
-// As nobody else can have them before they run out, the first try did it.
+// The repeat of a call whose answer was lost may learn that the leases are gone. Since
+// nobody else can have them before they run out, the first attempt did it.
 func (p *Pool) tell(ctx context.Context, jobs []*job, ack bool, call func(context.Context) ([]string, error)) (lost []string, ok bool) {
 	end := p.latestEnd(jobs)
 	unknown := false
@@ -278,7 +278,7 @@ func (p *Pool) tell(ctx context.Context, jobs []*job, ack bool, call func(contex
 	}
 }
 
-// holdClaims lets no claim begin before the acks under way are answered.
+// holdClaims prevents claims until the acks in progress are answered.
 func (p *Pool) holdClaims() {
 	p.mu.Lock()
 	p.mu.overdue = true
@@ -323,8 +323,8 @@ func appendLeases(leases []backend.Lease, jobs []*job) []backend.Lease {
 	return leases
 }
 
-// settled lets go of the jobs and counts them. Jobs whose call was cut off by
-// the end of the pool stay held, for Run to tell.
+// settled lets go of the jobs and counts them. Jobs whose call was cut off by the end
+// of the pool stay held, for Run to report.
 func (p *Pool) settled(jobs []*job, lost []string, ok bool, o Outcome) {
 	if len(jobs) == 0 || !ok && p.calls.Err() != nil {
 		return

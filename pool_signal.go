@@ -15,9 +15,9 @@ const (
 	measureEvery = 5 * time.Second       // between two readings for Hooks.Measured
 )
 
-// beatLoop tells producers and hooks how busy the pool is: after what changes
-// it, and from time to time while handlers run. What happens while it waits is
-// told after the wait, so the last value is right.
+// beatLoop reports to producers and hooks how busy the pool is: after each change, and
+// from time to time while handlers run. Changes during its wait are reported after it,
+// so that the last value is right.
 func (p *Pool) beatLoop(ctx, calls context.Context) {
 	signaler, _ := p.backend.(backend.Signaler)
 	tick := time.NewTicker(min(signalBeat, p.cfg.LagTTL/3))
@@ -71,10 +71,10 @@ func (b *beater) beat(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, cutDelay/2)
 	defer cancel()
 	err := b.signaler.PublishSignal(call, p.cfg.LagTTL)
-	// An outage, and that there is no group yet, are the claimer's to tell.
+	// The claimer reports an outage, and that there is no group yet.
 	ours := !backend.Retryable(err) && !errors.Is(err, ErrStreamNotFound) && !errors.Is(err, ErrGroupNotFound)
 	if err != nil && !b.failed && ours && ctx.Err() == nil {
-		p.log.Warn("weir: the workers' signal cannot be published: producers do not see the load", "stream", p.name.Stream, "error", err)
+		p.log.Warn("weir: the workers' signal cannot be published, so producers do not see the load", "stream", p.name.Stream, "error", err)
 	}
 	b.failed = err != nil
 }
@@ -86,7 +86,7 @@ func (p *Pool) busyChanged() {
 	}
 }
 
-// startPeriodic starts what a pool does from time to time if it is asked to.
+// startPeriodic starts what a pool does from time to time, if configured.
 func (p *Pool) startPeriodic(ctx context.Context, group *sync.WaitGroup) {
 	if trimmer, can := p.backend.(backend.Trimmer); can && p.cfg.Trim != TrimOff {
 		group.Go(func() { p.trimLoop(ctx, trimmer) })

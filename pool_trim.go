@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// trimSoon is when a pool that has started trims first.
+	// trimSoon is how long after its start a pool first trims.
 	trimSoon = time.Second
-	// trimKeep is how long a message stays that nobody asked to remove, so that a group
-	// which begins a little later than the others has it too.
+	// trimKeep is how long messages stay under TrimAuto, so that a group that starts a
+	// little later than the others gets them, too.
 	trimKeep = time.Minute
 )
 
-// trimLoop removes what every group has acknowledged. The first answer tells
-// whether that is done where nobody asked for it.
+// trimLoop removes what every group has acknowledged. Under TrimAuto the first answer
+// says whether that applies to this stream.
 func (p *Pool) trimLoop(ctx context.Context, t backend.Trimmer) {
 	var req backend.TrimRequest
 	if p.cfg.Trim == TrimAuto {
@@ -38,9 +38,9 @@ func (p *Pool) trimLoop(ctx context.Context, t backend.Trimmer) {
 }
 
 func (p *Pool) tellTrim(owner backend.Owner) {
-	text := "weir: acknowledged messages stay in the stream, which weir did not make; trim=on removes them, trim=off ends this line"
+	text := "weir: acknowledged messages stay in the stream, which weir did not create; trim=on removes them, trim=off silences this line"
 	if owner == backend.OwnerWeir {
-		text = "weir: what every group has acknowledged is removed from the stream, which weir made; trim=off keeps it"
+		text = "weir: what every group has acknowledged is removed from the stream, which weir created; trim=off keeps it"
 	}
 	p.log.Info(text, "stream", p.name.Stream, "consumer", p.cfg.Consumer)
 }

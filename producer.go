@@ -13,19 +13,18 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// Producer publishes to a stream behind a guard. It is safe for use by many
-// goroutines. The guard's gate is its own; its window, and what it knows of the
-// stream, it shares with the other producers of the same Stream. Streams
-// that were opened twice share the window.
+// Producer publishes to a stream through a guard. It is safe for concurrent use. The
+// guard has a gate of its own; it shares the window, and its readings of the stream,
+// with the other producers of the same Stream. Two Streams opened on the same stream
+// share the window.
 type Producer struct {
 	stream *Stream
 	guard  *guard
 	single sync.Pool   // of *[1]Message: Append takes a slice
-	away   atomic.Bool // the last publish failed: the backend cannot be used
+	away   atomic.Bool // the last publish failed: the backend is unavailable
 }
 
-// NewProducer returns a producer for s. The error names the field of c that
-// cannot be.
+// NewProducer returns a producer for s. The error names the invalid field of c.
 func NewProducer(s *Stream, c ProducerConfig) (*Producer, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
@@ -42,9 +41,8 @@ func NewProducer(s *Stream, c ProducerConfig) (*Producer, error) {
 	return p, nil
 }
 
-// Reconfigure exchanges the settings while the producer works; publishes that
-// wait obey them from their next look on. Hooks and Logger stay as they are. On
-// an error nothing has changed.
+// Reconfigure replaces the settings at run time; waiting publishes follow them from
+// their next check on. Hooks and Logger stay as they are. On an error nothing changes.
 func (p *Producer) Reconfigure(c ProducerConfig) error {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
@@ -55,9 +53,9 @@ func (p *Producer) Reconfigure(c ProducerConfig) error {
 	return nil
 }
 
-// Close ends publishes that the guard keeps waiting with ErrClosed and waits for
-// what the producer runs itself. Calls that are past the guard end on their own. It is safe to call
-// more than once.
+// Close ends publishes that wait at the guard with ErrClosed, and waits for the
+// producer's own goroutines. Publishes past the guard end on their own. Close may be
+// called more than once.
 func (p *Producer) Close() error {
 	p.guard.owner.close()
 	if told := p.guard.hooks.NearCapacity; told != nil && p.guard.near.Swap(false) {
@@ -67,23 +65,23 @@ func (p *Producer) Close() error {
 	return nil
 }
 
-// Publish stores m. It is kept waiting while the workers are behind, no longer
-// than ctx allows; the error then wraps the context's.
+// Publish stores m. It waits while the workers are behind, but no longer than ctx
+// allows; the error then wraps the context's.
 //
-// A *QueueFullError says that m was refused for load. ErrOutcomeUnknown says that it may be
-// stored: a message with an IdempotencyKey has then been sent a second time
-// already, one without has not. Any other error says that m is not stored.
+// A *QueueFullError means that m was refused because of load. ErrOutcomeUnknown means
+// that m may be stored: a message with an IdempotencyKey has then already been sent a
+// second time, one without has not. Any other error means that m is not stored.
 func (p *Producer) Publish(ctx context.Context, m Message) error {
 	return p.one(ctx, m, false)
 }
 
-// TryPublish stores m as Publish does, but is never kept waiting: above the hard
-// limit, without room and where the policy for an unknown signal is to hold it returns a
-// *QueueFullError with the reason QueueFull. The soft limit does not apply to it.
+// TryPublish stores m as Publish does, but never waits: above the hard limit, without
+// room, or with an unknown signal under UnknownHold it returns a *QueueFullError with
+// the reason QueueFull. The soft limit does not apply to it.
 //
-// It answers within 50 ms also where a server is silent: with ErrUnavailable if
-// nothing was sent, else with ErrOutcomeUnknown. A server that takes longer than that
-// when it is well needs Publish.
+// It returns within 50 ms even if the server is silent: ErrUnavailable if nothing was
+// sent, otherwise ErrOutcomeUnknown. Use Publish with a server that is normally slower
+// than that.
 func (p *Producer) TryPublish(ctx context.Context, m Message) error {
 	if p.stream.info.Kind != "embedded" { // no server, and a slow disk answers in the end
 		var cancel context.CancelFunc
@@ -93,8 +91,7 @@ func (p *Producer) TryPublish(ctx context.Context, m Message) error {
 	return p.one(ctx, m, true)
 }
 
-// tryTimeout is after how long TryPublish gives up; a backend may go on for a last
-// moment of 20 ms.
+// tryTimeout is when TryPublish gives up; a backend may take 20 ms more to return.
 const tryTimeout = 25 * time.Millisecond
 
 var errSilent = fmt.Errorf("%w: no answer within %s, nothing is stored", ErrUnavailable, tryTimeout)
@@ -111,12 +108,12 @@ func (p *Producer) one(ctx context.Context, m Message, try bool) error {
 	return err
 }
 
-// PublishBatch stores messages in order, as many at a time as the guard has room
-// for: above the soft limit one by one, each behind its sleep. For the gate and the
-// window it is one request.
+// PublishBatch stores messages in order, as many at a time as the guard has room for:
+// above the soft limit one by one, each after its sleep. For the gate and the window it
+// is one request.
 //
-// An error that holds for all messages is returned as it is; a *BatchError says
-// for each what became of it. An empty batch does nothing.
+// An error that applies to all messages is returned as it is; otherwise a *BatchError
+// has one for each message that failed. An empty batch does nothing.
 func (p *Producer) PublishBatch(ctx context.Context, msgs []Message) error {
 	if len(msgs) == 0 {
 		return nil
@@ -127,10 +124,10 @@ func (p *Producer) PublishBatch(ctx context.Context, msgs []Message) error {
 	return p.publish(ctx, msgs, false)
 }
 
-// PublishSome stores as many of the first messages as there is room for, at least
-// one, in one write, and leaves the others to the caller's next call. For the first
-// one it is kept waiting as Publish is. n is how many were tried; an error is theirs,
-// as of a PublishBatch of them alone.
+// PublishSome stores as many of the first messages as there is room for, at least one,
+// in one write, and leaves the rest to the caller's next call. It waits for the first
+// one as Publish does. n is how many it tried to store; the error is that of a
+// PublishBatch of these alone.
 func (p *Producer) PublishSome(ctx context.Context, msgs []Message) (n int, err error) {
 	if len(msgs) == 0 {
 		return 0, nil
@@ -160,7 +157,7 @@ func (p *Producer) refuseInvalid(n int, err error) error {
 	return fmt.Errorf("publish to %q: %w", p.stream.info.Stream, err)
 }
 
-// publish takes messages past the guard and stores them.
+// publish takes messages through the guard and stores them.
 func (p *Producer) publish(ctx context.Context, msgs []Message, try bool) error {
 	began := time.Now()
 	p.attempted(len(msgs))
@@ -172,7 +169,7 @@ func (p *Producer) publish(ctx context.Context, msgs []Message, try bool) error 
 	return p.finish(&b, began)
 }
 
-// finish tells what became of b.
+// finish reports what became of b.
 func (p *Producer) finish(b *batch, began time.Time) error {
 	if h := p.guard.hooks.Published; h != nil && b.failed < len(b.all) {
 		h(p.guard.name, len(b.all)-b.failed, time.Since(began))
@@ -180,7 +177,8 @@ func (p *Producer) finish(b *batch, began time.Time) error {
 	return p.outcome(b)
 }
 
-// guarded stores b in parts, each past the doors behind the gate and the window.
+// guarded stores b in parts. The gate and the window are passed once, the other checks
+// by each part.
 func (p *Producer) guarded(v *visit, b *batch) {
 	if err := p.closedOr(v.ctx); err != nil {
 		b.fail(err)
@@ -216,8 +214,8 @@ func (p *Producer) guarded(v *visit, b *batch) {
 	}
 }
 
-// store appends the part of b under way, or as much of it as there is room for. What
-// the server refuses for want of room counts as one more look at a full queue.
+// store appends the current part of b, or as much of it as there is room for. A
+// refusal by a server without room counts as one more check of a full queue.
 func (p *Producer) store(v *visit, b *batch) {
 	for try := 1; ; try++ {
 		room, err := p.guard.depth(v)
@@ -245,8 +243,8 @@ func (p *Producer) store(v *visit, b *batch) {
 	}
 }
 
-// append stores what is left of b, and sends what has a key once more if the answer was
-// lost. What stays left was refused by the server for want of room.
+// append stores what is left of b, and sends messages with a key once more if the
+// answer was lost. What is still left was refused by a server without room.
 func (p *Producer) append(ctx context.Context, b *batch) (full *backend.FullError) {
 	for {
 		results, err := p.stream.backend.Append(ctx, b.left)
@@ -298,7 +296,7 @@ func (p *Producer) outcome(b *batch) error {
 	return &BatchError{Errs: b.errs}
 }
 
-// tellAway logs once when the backend cannot be used and once when it can again.
+// tellAway logs once when the backend becomes unavailable and once when it is back.
 func (p *Producer) tellAway(err error) {
 	away := err != nil && failureReason(err) == reasonUnavailable
 	if err != nil && !away || p.away.Load() == away || !p.away.CompareAndSwap(!away, away) {
@@ -324,8 +322,8 @@ func (p *Producer) failed(n int, reason string) {
 	}
 }
 
-// reasonUnavailable is the label of publishes that the backend did not take because
-// it cannot be reached, is not ready or keeps less than was asked for.
+// reasonUnavailable is the label of publishes that failed because the backend cannot be
+// reached, is not ready, or is less durable than was asked for.
 const reasonUnavailable = "unavailable"
 
 // failureReason is the label under which a failed publish is counted.
@@ -346,33 +344,33 @@ func failureReason(err error) string {
 
 // Limits of a message's names and keys, in bytes, for every backend.
 const (
-	maxHeaders  = 60 // a weir server takes 64 with its own
+	maxHeaders  = 60 // a weir server allows 64, including its own
 	maxKeyBytes = 256
 )
 
-// checkMessage returns an error that names the field which cannot be published
-// on every backend, and what it may be.
+// checkMessage returns an error that names the invalid field and its valid values. What
+// it accepts can be published on every backend.
 func checkMessage(m *Message) error {
 	switch {
 	case !m.Priority.Valid():
-		return fmt.Errorf("field Priority: %d is none of the six, use %d (background) to %d (critical)", m.Priority, Background, Critical)
+		return fmt.Errorf("field Priority: %d is out of range: use %d (background) to %d (critical)", m.Priority, Background, Critical)
 	case len(m.FairKey) > maxKeyBytes || !utf8.ValidString(m.FairKey):
-		return fmt.Errorf("field FairKey: has to be UTF-8 of at most %d bytes", maxKeyBytes)
+		return fmt.Errorf("field FairKey: must be at most %d bytes of UTF-8", maxKeyBytes)
 	case len(m.IdempotencyKey) > maxKeyBytes || !utf8.ValidString(m.IdempotencyKey):
-		return fmt.Errorf("field IdempotencyKey: has to be UTF-8 of at most %d bytes", maxKeyBytes)
+		return fmt.Errorf("field IdempotencyKey: must be at most %d bytes of UTF-8", maxKeyBytes)
 	case len(m.Headers) > maxHeaders:
 		return fmt.Errorf("field Headers: %d entries, at most %d", len(m.Headers), maxHeaders)
 	}
 	for name, value := range m.Headers {
 		switch {
 		case name == "" || len(name) > maxKeyBytes || !utf8.ValidString(name):
-			return fmt.Errorf("header %.64q: a name has to be UTF-8 of 1 to %d bytes", name, maxKeyBytes)
+			return fmt.Errorf("header %.64q: a name must be 1 to %d bytes of UTF-8", name, maxKeyBytes)
 		case strings.HasPrefix(name, backend.HeaderPrefix):
-			return fmt.Errorf("header %q: names that start with %q are weir's own", name, backend.HeaderPrefix)
+			return fmt.Errorf("header %q: names that start with %q are reserved", name, backend.HeaderPrefix)
 		case name == "data" || name == backend.FieldEnqueued:
 			return fmt.Errorf("header %q: weir writes this field itself", name)
 		case !utf8.ValidString(value):
-			return fmt.Errorf("header %q: a value has to be UTF-8; other bytes belong into Data", name)
+			return fmt.Errorf("header %q: a value must be UTF-8; put other bytes into Data", name)
 		}
 	}
 	return nil

@@ -10,38 +10,38 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// RedriveConfig says which dead letters are sent back, and how fast. The zero
-// value of a field is its default, given behind it.
+// RedriveConfig says which dead letters are sent back, and how fast. A zero field
+// means its default, given in its comment.
 type RedriveConfig struct {
 	Filter LetterFilter // all
 
-	// Delay is how long a letter stays dead before it is sent back: 1s, doubled
-	// for each time that it has been sent back before; -1 = not at all.
+	// Delay is how long a letter stays dead before it is sent back: 1s, doubled for
+	// each time it has been sent back before; -1 = no delay.
 	Delay time.Duration
-	// MaxDelay is the longest that becomes: 1h.
+	// MaxDelay is the longest delay: 1h.
 	MaxDelay time.Duration
-	// Rate is the most messages in a second; 0 = as fast as it goes.
+	// Rate is the most messages per second; 0 = no limit.
 	Rate float64
-	// Wait waits for letters whose delay is not over instead of leaving them. Letters
-	// that die while a redrive is under way are not its business.
+	// Wait waits for letters whose delay is not over instead of leaving them. It does
+	// not wait for letters that die after the start.
 	Wait bool
-	// ToOthers sends messages back though others than the group they failed in handle
-	// them too: readers that are not weir's, or all groups if that one is gone. Without it
-	// Redrive then returns an OtherReadersError before it sends anything.
+	// ToOthers sends messages back even if others besides the group in which they
+	// failed will handle them: readers that are not weir's, or all groups if that one is
+	// gone. Without it, Redrive returns an OtherReadersError before it sends anything.
 	ToOthers bool
-	// Follow never ends by itself: it also sends back what dies later.
+	// Follow runs until ctx ends and also sends back what dies later.
 	Follow bool
 	// DryRun sends nothing.
 	DryRun bool
 
-	// Progress is called for each letter that was, or with DryRun would be, sent
-	// back, and with an error for one that could not be.
+	// Progress is called for each letter that was sent back, or would be with DryRun,
+	// and with an error for each that could not be.
 	Progress func(l *DeadLetter, err error)
-	// Waiting is called before the redrive waits for letters that are not due.
+	// Waiting is called before the redrive waits for letters that are not due yet.
 	Waiting func(letters int, next time.Time)
 }
 
-// WithDefaults returns the configuration with every zero field replaced.
+// WithDefaults returns a copy of c in which every zero field has its default.
 func (c RedriveConfig) WithDefaults() RedriveConfig {
 	or(&c.Delay, time.Second)
 	or(&c.MaxDelay, time.Hour)
@@ -54,8 +54,8 @@ func (c RedriveConfig) WithDefaults() RedriveConfig {
 	return c
 }
 
-// Validate returns the first error of a configuration with defaults; it names
-// the field and what it may be.
+// Validate returns an error that names the first invalid field and its valid values.
+// Call it on a configuration WithDefaults.
 func (c RedriveConfig) Validate() error {
 	err := firstError(
 		between("Delay", c.Delay, -1, 30*24*time.Hour),
@@ -63,7 +63,7 @@ func (c RedriveConfig) Validate() error {
 		between("Rate", c.Rate, 0, 1e6),
 	)
 	if err == nil && c.DryRun && c.Follow {
-		return errors.New("a redrive cannot Follow with DryRun, which sees what is there now")
+		return errors.New("a redrive cannot both Follow and DryRun: a dry run only sees what is there now")
 	}
 	return err
 }
@@ -82,7 +82,7 @@ func (c *RedriveConfig) delay(redrives int) time.Duration {
 
 // Redriven is what a redrive did.
 type Redriven struct {
-	Sent   int       // sent back; with DryRun would be
+	Sent   int       // sent back, or would be with DryRun
 	Early  int       // left because their delay is not over
 	Failed int       // could not be sent back
 	Next   time.Time // when the first of Early is due, by the server's clock; zero if there is none
@@ -91,23 +91,24 @@ type Redriven struct {
 const (
 	// followPoll is how often a redrive that follows looks for new letters.
 	followPoll = 2 * time.Second
-	// redriveTries and redriveBackoff are how often and how fast the same letter is
-	// tried while the backend is not available: about 13 s in all.
+	// redriveTries and redriveBackoff are how often and how fast a letter is retried
+	// while the backend is unavailable: about 13 s in all.
 	redriveTries   = 8
 	redriveBackoff = 100 * time.Millisecond
-	// maxRedriveFailures is how many letters may fail before the rest is not tried.
+	// maxRedriveFailures is how many letters may fail before the redrive gives up.
 	maxRedriveFailures = 100
 )
 
-// Redrive sends dead letters back to their stream, each behind a delay that
-// doubles with every time that it comes back. Messages keep their payload and
-// headers and count their redrives in the header weir-redrives. They are not held back by a
-// guard; Rate is what limits them. Where a stream has several groups a message goes to the
-// one it failed in: workers of the others acknowledge it unseen.
+// Redrive sends dead letters back to their stream, each after a delay that doubles
+// every time it comes back. Messages keep their payload and headers; the header
+// weir-redrives counts their redrives. Guards do not delay them; Rate limits them. If a
+// stream has several groups, a message goes to the one in which it failed: weir's
+// workers of the others acknowledge it unseen.
 //
-// It can be stopped at any time and run again, also by several at once: a letter is
-// sent back and removed in one step, or, where the backend has no such step, so that
-// a repeat stores nothing twice. The result counts what was done, also with an error.
+// Redrive can be stopped at any time and run again, and several can run at once: a
+// letter is sent back and removed in one step or, if the backend has no such step, so
+// that a repeat stores nothing twice. The result counts what was done, also with an
+// error.
 func (d *DeadLetters) Redrive(ctx context.Context, cfg RedriveConfig) (Redriven, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -143,9 +144,8 @@ type redrive struct {
 	first   error           // why the first of them could not
 }
 
-// count finds out how many letters there are. What dies from now on stands behind
-// them in the list: a letter that a handler sends here again and again must not
-// keep a redrive going that is to end.
+// count counts the letters. What dies from now on comes after them in the list: a
+// letter that a handler sends here again and again must not keep the redrive running.
 func (r *redrive) count(ctx context.Context) error {
 	for letter, err := range r.letters.List(ctx, LetterFilter{}) {
 		if err != nil {
@@ -225,7 +225,7 @@ func (r *redrive) early(due time.Time) {
 	}
 }
 
-// rest waits until a letter is due, or for the next look.
+// rest waits until a letter is due, or until the next check.
 func (r *redrive) rest(ctx context.Context) error {
 	wait := followPoll
 	if r.done.Early > 0 {
@@ -273,8 +273,8 @@ func (r *redrive) send(ctx context.Context, letter *DeadLetter) error {
 	return nil
 }
 
-// try sends one letter back and tries again while that may help. A letter that
-// is gone after an answer was lost has been sent.
+// try sends one letter back and retries while that may help. A letter that is gone
+// after an answer was lost has been sent.
 func (r *redrive) try(ctx context.Context, letter *DeadLetter) error {
 	lost := false
 	for try := 1; ; try++ {
@@ -311,7 +311,7 @@ func (r *redrive) throttle(ctx context.Context) error {
 	}
 	gap := time.Duration(float64(time.Second) / r.cfg.Rate)
 	if now := time.Now(); r.next.Before(now.Add(-gap)) {
-		r.next = now // what was not used before is not made up for
+		r.next = now // unused time is not made up for
 	}
 	r.next = r.next.Add(gap)
 	return nil
@@ -322,7 +322,7 @@ func (r *redrive) failure() error {
 	if r.done.Failed == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d dead letters could not be sent back, the first: %w", r.done.Failed, r.first)
+	return fmt.Errorf("%d dead letters could not be sent back; the first: %w", r.done.Failed, r.first)
 }
 
 // pause waits for d, or returns the context's error as soon as it has ended.

@@ -17,8 +17,8 @@ type Pressure struct {
 	backend.Stats
 }
 
-// Pressure takes one reading. ErrStreamNotFound and ErrGroupNotFound say what is
-// missing, ErrUnavailable that nobody answered.
+// Pressure takes one reading. The error is ErrStreamNotFound or ErrGroupNotFound if
+// one is missing, and ErrUnavailable if the backend did not answer.
 func (s *Stream) Pressure(ctx context.Context) (Pressure, error) {
 	stats, err := s.backend.Stats(ctx)
 	if err != nil {
@@ -27,9 +27,9 @@ func (s *Stream) Pressure(ctx context.Context) (Pressure, error) {
 	return Pressure{Stream: s.info.Stream, Group: s.info.Group, Stats: stats}, nil
 }
 
-// Backlog is the work that is left: what is pending and what nobody has taken
-// yet. known is false where the server does not know the latter; then it was counted
-// as far as Behind goes.
+// Backlog returns the work that is left: pending messages and those that nobody has
+// claimed yet. known is false if the server does not know the latter; Behind is counted
+// then instead.
 func (p Pressure) Backlog() (messages int64, known bool) {
 	if p.Lag == nil {
 		return p.Pending + p.Behind, false
@@ -37,7 +37,7 @@ func (p Pressure) Backlog() (messages int64, known bool) {
 	return p.Pending + *p.Lag, true
 }
 
-// Measurement is the reading as Hooks.Measured takes it.
+// Measurement returns the reading in the form that Hooks.Measured takes.
 func (p Pressure) Measurement() Measurement {
 	depth, _ := p.Backlog()
 	m := Measurement{Depth: depth, Pending: &p.Pending, Lag: p.Lag, DeadLetters: p.DeadLetters, XLen: &p.XLen}
@@ -47,17 +47,17 @@ func (p Pressure) Measurement() Measurement {
 	return m
 }
 
-// AppendJSON appends the reading as one JSON object without a line end. It has
-// ten fields, always the same and in this order:
+// AppendJSON appends the reading as one JSON object without a newline. It always has
+// these ten fields, in this order:
 //
 //	ts_ms               when it was taken, Unix milliseconds of the server's clock
 //	stream_key, group   what was read
 //	xlen                entries stored; reading and acknowledging do not lower it
 //	pending             delivered, not acknowledged
-//	lag                 not delivered yet; null: the server does not know, which is not 0
+//	lag                 not delivered yet; null if the server does not know, which is not 0
 //	lag_valid           whether lag is a number
-//	oldest_age_ms       age of the oldest message with work left, 0 if there is none
-//	oldest_age_source   where the age was read, see backend.AgeSource
+//	oldest_age_ms       age of the oldest unfinished message, 0 if there is none
+//	oldest_age_source   where the age comes from, see backend.AgeSource
 //	approx              whether the age is an estimate
 func (p Pressure) AppendJSON(dst []byte) []byte {
 	age, source, approx := max(p.OldestAge, 0), p.OldestSource, p.Approx
@@ -90,8 +90,7 @@ func (p Pressure) AppendJSON(dst []byte) []byte {
 // MarshalJSON is AppendJSON.
 func (p Pressure) MarshalJSON() ([]byte, error) { return p.AppendJSON(nil), nil }
 
-// appendString appends s as a JSON string with the characters of a URL or key
-// left as they are.
+// appendString appends s as a JSON string without escaping <, > and &.
 func appendString(dst []byte, s string) []byte {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)

@@ -12,9 +12,9 @@ type stage int
 
 const (
 	stageBackpressure stage = iota // a publish was slowed, paused or refused for pressure
-	stageShedding                  // a publish was refused at the door
-	stageRetry                     // a publish looks at the depth again
-	stageWarning                   // the stream comes near its capacity
+	stageShedding                  // a publish was refused by the gate or the window
+	stageRetry                     // a publish checks the depth again
+	stageWarning                   // the stream is near its capacity
 	stages
 )
 
@@ -23,9 +23,9 @@ var stageNames = [stages]string{"QUEUE.BACKPRESSURE", "QUEUE.LOAD_SHEDDING", "QU
 // stageEvery is the shortest time between two lines of one stage and stream.
 const stageEvery = time.Second
 
-// stageLog writes at most one line per stage and second for its stream. What
-// happens in between is counted and told by the next line, at the latest when
-// the second is over.
+// stageLog writes at most one line per stage and second for its stream. What happens
+// in between is counted and reported by the next line, at the latest when the second
+// is over.
 type stageLog struct {
 	stream string
 	stages [stages]struct {
@@ -37,12 +37,12 @@ type stageLog struct {
 	}
 }
 
-// event is what one line tells of the last thing that it stands for.
+// event is what a line says about the last thing that it stands for.
 type event struct {
 	logger   *slog.Logger
 	text     string
 	decision string // a SlowKind or a Reason
-	shadow   bool   // it was not done, only thought of
+	shadow   bool   // it was only simulated
 	signal   int64  // -1: not known
 	depth    int64  // -1: not known
 	max      int64
@@ -80,7 +80,7 @@ func (l *stageLog) tell(which stage) {
 	l.write(which, time.Now())
 }
 
-// flush writes what all stages hold back, though their second is not over.
+// flush writes what all stages hold back, even if their second is not over.
 func (l *stageLog) flush() {
 	for which := range stages {
 		l.tell(which)

@@ -4,7 +4,7 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// The nouns that library and backends share.
+// The types that the library and its backends share.
 type (
 	// Message is what a Producer publishes.
 	Message = backend.Message
@@ -26,18 +26,18 @@ const (
 	Background = backend.Background
 )
 
-// Stream is a stream or queue on any backend, and one group on it. It is safe
-// for use by many goroutines. Producers and Pools made of it end before it is closed.
+// Stream is a stream or queue on any backend, and one group on it. It is safe for
+// concurrent use. End its Producers and Pools before you close it.
 type Stream struct {
 	backend backend.Backend
 	info    backend.Info
-	signals *signals  // the last reading for all producers of this stream
+	signals *signals  // the last reading, shared by all producers of this stream
 	window  *window   // the requests of all its producers
-	release func()    // ends its use of a window that others share; nil: it is its own
-	stages  *stageLog // the lines that they write at most once a second
+	release func()    // leaves a window that is shared with other streams; nil: not shared
+	stages  *stageLog // log lines that they write at most once a second
 }
 
-// New returns the stream that b holds. Closing the stream closes b.
+// New returns the stream of b. Closing the stream closes b.
 func New(b backend.Backend) *Stream {
 	info := b.Info()
 	s := &Stream{
@@ -50,10 +50,10 @@ func New(b backend.Backend) *Stream {
 	return s
 }
 
-// Info describes the stream and its backend. It holds no secret.
+// Info describes the stream and its backend. It contains no secrets.
 func (s *Stream) Info() backend.Info { return s.info }
 
-// Backend returns what the stream was made of, for what only one backend can do.
+// Backend returns the backend, for what only that kind of backend can do.
 func (s *Stream) Backend() backend.Backend { return s.backend }
 
 // Close closes the backend. It does not wait for Producers and Pools.

@@ -9,13 +9,13 @@ import (
 
 // Errors that callers test for with errors.Is.
 var (
-	// ErrOutcomeUnknown: the server may or may not have done what was asked. An
-	// append with an idempotency key can be repeated safely.
+	// ErrOutcomeUnknown: the server may or may not have done what was asked. An append
+	// with an idempotency key can be repeated safely.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
-	// ErrUnavailable: the server did not do it and may later (not reachable, loading,
-	// read-only replica, failing over).
+	// ErrUnavailable: the server did nothing, and may work later (it is unreachable,
+	// loading, a read-only replica, failing over).
 	ErrUnavailable = errors.New("backend not available")
-	// ErrLeaseLost: somebody else holds the message, or it is done.
+	// ErrLeaseLost: another worker holds the message, or it is done.
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrStreamNotFound: there is no such stream or topic.
 	ErrStreamNotFound = errors.New("stream not found")
@@ -23,24 +23,25 @@ var (
 	ErrGroupNotFound = errors.New("group not found")
 	// ErrNotFound: there is no such dead letter.
 	ErrNotFound = errors.New("not found")
-	// ErrForbidden: the user or key may not do this. The error names what is missing.
+	// ErrForbidden: the user or key may not do this. The error names the missing
+	// permission.
 	ErrForbidden = errors.New("not permitted")
-	// ErrTooLarge: the server never takes a message of this size. Nothing was stored.
+	// ErrTooLarge: the server will never accept a message of this size. Nothing was stored.
 	ErrTooLarge = errors.New("message too large")
 	// ErrClosed: the backend was closed.
 	ErrClosed = errors.New("closed")
 )
 
-// FullError is a refusal by the server itself: it has no room or too much to
-// do. Nothing was stored.
+// FullError is a refusal by the server itself, because it has no room or is overloaded.
+// Nothing was stored.
 type FullError struct {
 	Reason     string        // ReasonQueueFull or ReasonBufferFull
-	RetryAfter time.Duration // what the server asks for; 0: it did not say
-	Err        error         // what the server said
+	RetryAfter time.Duration // what the server asks for; 0 if it does not say
+	Err        error         // the server's error
 }
 
-// URLError is an error in what a URL says, unlike one in reaching what it names.
-// It holds no secret of the URL.
+// URLError is an error in a URL itself, as opposed to one in reaching what it names. It
+// contains no secret of the URL.
 type URLError struct{ Err error }
 
 func (e *URLError) Error() string { return e.Err.Error() }
@@ -68,12 +69,11 @@ const (
 
 func (e *FullError) Error() string { return fmt.Sprintf("%s: %v", e.Reason, e.Err) }
 
-// Unwrap returns what the server said.
+// Unwrap returns the server's error.
 func (e *FullError) Unwrap() error { return e.Err }
 
-// Retryable is the one place that decides whether the same call may help
-// later. A repeated append may store twice if err is ErrOutcomeUnknown and the
-// messages have no idempotency key.
+// Retryable reports whether the same call may succeed later. Repeating an append may
+// store messages twice if err is ErrOutcomeUnknown and they have no idempotency key.
 func Retryable(err error) bool {
 	var full *FullError
 	switch {

@@ -1,7 +1,6 @@
 package backend
 
-// Headers that weir writes itself. Everything else in a message's headers is
-// its producer's.
+// Headers that weir writes itself. All other headers of a message are its producer's.
 const (
 	HeaderPrefix   = "weir-"
 	HeaderPriority = "weir-priority" // a tier's name; absent: normal
@@ -9,15 +8,15 @@ const (
 	HeaderTag      = "weir-tag"    // the record's tag on a weir server
 	HeaderTrace    = "traceparent" // W3C trace context
 
-	// HeaderJSON says that Data is the JSON value to be stored, also if it is a string.
-	// It is for backends whose records are JSON; they do not store it.
+	// HeaderJSON says that Data is the JSON value to store, even if it is a string. It is
+	// for backends whose records are JSON; they do not store the header.
 	HeaderJSON = "weir-json"
 
 	// FieldEnqueued is when the message was published, in Unix milliseconds.
 	FieldEnqueued = "enqueue_ts"
 )
 
-// Headers of a dead letter, on top of the message's own.
+// Headers of a dead letter, in addition to the message's own.
 const (
 	HeaderDeadStream   = "weir-dead-stream"
 	HeaderDeadGroup    = "weir-dead-group"
@@ -28,6 +27,6 @@ const (
 	HeaderDeadConsumer = "weir-dead-consumer"
 	HeaderDeadAt       = "weir-dead-at"  // Unix ms
 	HeaderRedrives     = "weir-redrives" // stays on the message that is sent back
-	// HeaderRedriveGroup is the group that a message was sent back to; handlers do not see it.
+	// HeaderRedriveGroup is the group to which a message was sent back; handlers do not see it.
 	HeaderRedriveGroup = "weir-redrive-group"
 )

@@ -2,8 +2,8 @@ package backend
 
 import "fmt"
 
-// Priority is the tier of a message: who is kept waiting or refused first when
-// there is too much. The zero value is Normal.
+// Priority is the tier of a message. It is stored, not used yet. The zero value is
+// Normal.
 type Priority int8
 
 // The six tiers, the most important first.
@@ -21,7 +21,7 @@ var priorityNames = [...]string{"background", "bulk", "low", "normal", "high", "
 // Valid reports whether p is one of the six tiers.
 func (p Priority) Valid() bool { return p >= Background && p <= Critical }
 
-// String returns the tier's name, as the header weir-priority holds it.
+// String returns the tier's name, as in the header weir-priority.
 func (p Priority) String() string {
 	if !p.Valid() {
 		return fmt.Sprintf("priority(%d)", int8(p))
@@ -29,7 +29,7 @@ func (p Priority) String() string {
 	return priorityNames[p-Background]
 }
 
-// ParsePriority reads a tier's name.
+// ParsePriority returns the tier with the given name.
 func ParsePriority(name string) (Priority, error) {
 	for i, n := range priorityNames {
 		if n == name {

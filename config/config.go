@@ -1,13 +1,12 @@
 // Package config reads the settings of producers and pools from a file and the
 // environment, as weir's commands do.
 //
-// One setting has one name in two spellings: the key lag_warn of the file and the
-// environment variable WEIR_LAG_WARN, which beats the file. The settings of the queue
-// tier are called QUEUE_MAX_DEPTH and so on in the environment, without WEIR_.
-// docs/SETTINGS.md lists them all.
+// A setting has one name in two spellings: the key lag_warn in the file and the
+// environment variable WEIR_LAG_WARN, which overrides the file. The queue_ settings
+// have no WEIR_ in the environment: QUEUE_MAX_DEPTH. docs/SETTINGS.md lists them all.
 //
-// Durations are written as in Go (500ms). Where a setting can be switched
-// off, "off" does it. An empty variable counts as absent.
+// Durations are written as in Go (500ms). "off" disables what can be disabled. An empty
+// variable counts as unset.
 package config
 
 import (
@@ -19,8 +18,7 @@ import (
 	"github.com/weirmq/weir/internal/settings"
 )
 
-// Settings is what was read. A field that nobody has set is zero, which stands for its
-// default.
+// Settings is what was read. A field that was not set is zero, which means its default.
 type Settings struct {
 	Producer weir.ProducerConfig
 	Pool     weir.PoolConfig
@@ -29,9 +27,9 @@ type Settings struct {
 // Options says where settings come from. The zero value reads the environment,
 // and the file that WEIR_CONFIG names.
 type Options struct {
-	// File is a YAML or JSON file; empty: what WEIR_CONFIG names, if anything.
+	// File is a YAML or JSON file. If empty, it is the one that WEIR_CONFIG names, if any.
 	File string
-	// Lookup reads the environment; nil: os.LookupEnv.
+	// Lookup reads the environment; nil means os.LookupEnv.
 	Lookup func(name string) (string, bool)
 }
 
@@ -39,17 +37,17 @@ func (o Options) source() settings.Source {
 	return settings.Source{Command: settings.Library, File: o.File, Lookup: o.Lookup}
 }
 
-// Load reads the settings. Its errors name the key or the variable, what it says and
-// what is valid.
+// Load reads the settings. Its errors name the key or variable, its value, and what is
+// valid.
 func Load(o Options) (Settings, error) {
 	c, _, err := settings.LoadConfigs(o.source(), nil)
 	return Settings(c), err
 }
 
-// Watch reads the settings again on SIGHUP and when the file changes, and calls
-// apply if they differ from before. now is what Load returned. A file
-// that cannot be read or has an error is logged and changes nothing. Watch returns
-// when ctx has ended; without a file that is all it does.
+// Watch rereads the settings on SIGHUP and when the file changes, and calls apply if
+// they differ from before. now is what Load returned. A file that cannot be read or has
+// an error is logged and changes nothing. Watch returns when ctx ends; without a file
+// it does nothing else.
 func Watch(ctx context.Context, o Options, now Settings, log *slog.Logger, apply func(Settings)) {
 	path := o.source().Path()
 	if path == "" {

@@ -1,6 +1,6 @@
-// Package open opens streams by their URLs: the one package that knows all
-// backends. A program that needs only one can open that by itself, as
-// redis.Open does, and give it to weir.New; then it builds nothing of the others.
+// Package open opens streams by URL. It is the only package that imports all backends;
+// a program that needs just one can open it itself, as with redis.Open, and pass it to
+// weir.New, and does not compile the others.
 package open
 
 import (
@@ -20,21 +20,20 @@ import (
 // schemes are the URL schemes that URL knows.
 var schemes = []string{"mem", "file", "redis", "rediss", "http", "https"}
 
-// URL opens the stream that a URL names:
+// URL opens the stream named by a URL:
 //
 //	mem://orders                                        in memory, in this process
-//	file:///var/lib/weir?topic=orders                   in a directory, by this process
+//	file:///var/lib/weir?topic=orders                   in a directory, in this process
 //	redis://[user:pass@]host:6379/0?stream=orders       Redis Streams; rediss:// over TLS
 //	http://[:key@]host:4000/orders                      a weir server; https:// over TLS
 //
-// group=NAME names the consumer group, "weir" by default. The other query keys
-// are those of the backend's own Open. An unknown scheme or key is an error that
-// lists the known ones; such errors are a *backend.URLError.
-// No error repeats the URL, which may hold a secret.
+// group=NAME sets the consumer group, "weir" by default. The other query keys are those
+// of the backend's own Open. An unknown scheme or key is a *backend.URLError that lists
+// the known ones. No error repeats the URL, which may contain a secret.
 func URL(ctx context.Context, rawURL string) (*weir.Stream, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, &backend.URLError{Err: errors.New("weir: the URL cannot be read; special characters in a user name, password or key need percent-encoding")}
+		return nil, &backend.URLError{Err: errors.New("weir: invalid URL; special characters in a user name, password or key need percent-encoding")}
 	}
 	b, err := openBackend(ctx, u)
 	if err != nil {

@@ -16,21 +16,21 @@ func gauge(name, help string) *prometheus.Desc {
 
 var (
 	depthDesc = prometheus.NewDesc("sse_queue_depth",
-		"Messages that are not done, of the group that is furthest behind; entries stored where the server does not know.",
+		"Unfinished messages of the group that is furthest behind; if the server does not know, as far as they were counted.",
 		[]string{"queue_name"}, nil)
 	pendingDesc     = gauge("weir_stream_pending", "Messages delivered and not acknowledged.")
 	lagDesc         = gauge("weir_stream_lag", "Messages not delivered yet; absent while the server does not know.")
 	lagKnownDesc    = gauge("weir_stream_lag_known", "1 if the last reading had a lag, 0 if the server did not know it.")
-	ageDesc         = gauge("weir_stream_oldest_age_seconds", "Age of the oldest message that is not done.")
-	deadDesc        = gauge("weir_stream_dead_letters", "Messages in the dead letters.")
-	entriesDesc     = gauge("weir_stream_entries", "Entries stored, done ones included.")
-	tripDesc        = gauge("weir_stream_round_trip_seconds", "Seconds that the server takes for a call that does nothing.")
-	upDesc          = gauge("weir_stream_up", "1 if the last sample of the stream could be taken, else 0.")
-	signalDesc      = gauge("weir_stream_signal_known", "1 while the guard's signal is known, 0 while its workers say nothing.")
-	nearDesc        = gauge("weir_stream_near_capacity", "1 while the depth is at 80 % or more of the limit from which a publish waits, 0 once it has left it.")
+	ageDesc         = gauge("weir_stream_oldest_age_seconds", "Age of the oldest unfinished message.")
+	deadDesc        = gauge("weir_stream_dead_letters", "Dead letters of the stream.")
+	entriesDesc     = gauge("weir_stream_entries", "Entries stored, including finished ones.")
+	tripDesc        = gauge("weir_stream_round_trip_seconds", "Duration of a no-op call to the server in seconds.")
+	upDesc          = gauge("weir_stream_up", "1 if the last reading of the stream succeeded, else 0.")
+	signalDesc      = gauge("weir_stream_signal_known", "1 while the guard's signal is known, 0 while no worker reports its load.")
+	nearDesc        = gauge("weir_stream_near_capacity", "1 while the depth is at 80 % or more of the limit from which a publish waits, 0 below.")
 	workersDesc     = gauge("weir_stream_workers", "Workers of this process's pools.")
-	busyDesc        = gauge("weir_stream_workers_busy", "Workers of this process's pools that are at work.")
-	truncatedDesc   = prometheus.NewDesc("weir_stream_metrics_truncated", "1 if there are more streams than metrics of their own.", nil, nil)
+	busyDesc        = gauge("weir_stream_workers_busy", "Busy workers of this process's pools.")
+	truncatedDesc   = prometheus.NewDesc("weir_stream_metrics_truncated", "1 if there are more streams than have metrics of their own.", nil, nil)
 	everyGaugesDesc = []*prometheus.Desc{
 		depthDesc, pendingDesc, lagDesc, lagKnownDesc, ageDesc, deadDesc, entriesDesc, tripDesc, upDesc, signalDesc, nearDesc, workersDesc, busyDesc, truncatedDesc,
 	}

@@ -1,13 +1,13 @@
 // Package telemetry turns weir's hooks into Prometheus metrics.
 //
-// Give the hooks of one Prometheus to every Producer and Pool of the process:
+// Pass the hooks of one Prometheus to every Producer and Pool of the process:
 //
 //	m, err := telemetry.NewPrometheus(registry)
 //	p, err := weir.NewProducer(s, weir.ProducerConfig{Hooks: m.Hooks()})
 //
 // The sse_queue_ metrics have the names and labels that dashboards and alerts for
-// guarded queues use; the weir_stream_ metrics are weir's own. No label holds a
-// message's ID, key or text, and the number of streams is bounded by MaxStreams.
+// guarded queues use; the weir_stream_ metrics are weir's own. No label contains a
+// message's ID, key or text, and MaxStreams bounds the number of streams.
 package telemetry
 
 import (
@@ -22,12 +22,12 @@ import (
 	"github.com/weirmq/weir"
 )
 
-// MaxStreams is how many pairs of stream and group have metrics of their own.
-// What the others count is put together under the stream "_other"; they have no gauges.
+// MaxStreams is how many pairs of stream and group have metrics of their own. The
+// others share the stream name "_other" and have no gauges.
 const MaxStreams = 1000
 
-// StaleAfter is how old a reading may be to be shown. A stream that nobody reads
-// any more has no depth, rather than its last one for ever.
+// StaleAfter is how old a reading may be to be shown. A stream that is no longer read
+// has no depth, rather than its last one forever.
 const StaleAfter = time.Minute
 
 // Prometheus counts what happens to streams.
@@ -39,7 +39,7 @@ type Prometheus struct {
 	mu     sync.Mutex // held to replace series
 }
 
-// NewPrometheus registers the metrics with reg. A registry takes them once.
+// NewPrometheus registers the metrics with reg, which accepts them only once.
 func NewPrometheus(reg prometheus.Registerer) (*Prometheus, error) {
 	p := &Prometheus{vecs: newVectors()}
 	p.series.Store(&map[weir.StreamName]*series{})
@@ -60,8 +60,7 @@ func NewPrometheus(reg prometheus.Registerer) (*Prometheus, error) {
 	return p, nil
 }
 
-// Hooks returns the hooks that count. They may be shared by any number of
-// Producers and Pools.
+// Hooks returns the counting hooks. Any number of Producers and Pools may share them.
 func (p *Prometheus) Hooks() weir.Hooks {
 	return weir.Hooks{
 		PublishAttempt: func(s weir.StreamName, n int) { p.of(s).attempts.Add(float64(n)) },
@@ -98,7 +97,7 @@ func (p *Prometheus) Hooks() weir.Hooks {
 	}
 }
 
-// Reached is told whether a reading of a stream could be taken.
+// Reached records whether a reading of a stream could be taken.
 func (p *Prometheus) Reached(s weir.StreamName, up bool) { p.of(s).up.Store(state(up)) }
 
 // other is the name of what is past MaxStreams.

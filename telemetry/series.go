@@ -35,18 +35,18 @@ func newVectors() vectors {
 		}, append(streamLabels[:3:3], more...))
 	}
 	return vectors{
-		attempts: counter("sse_queue_produce_attempts_total", "Messages that were to be published.", "queue_type", "stream"),
+		attempts: counter("sse_queue_produce_attempts_total", "Messages offered for publishing.", "queue_type", "stream"),
 		stored:   counter("sse_queue_produce_success_total", "Messages that were stored.", "queue_type", "stream"),
-		failures: counter("sse_queue_produce_failures_total", "Messages that were not stored for certain, by reason.", "queue_type", "stream", "reason"),
-		retries:  counter("sse_queue_backpressure_retries_total", "Times that a publish waited and looked at the depth again.", "queue_type", "stream"),
+		failures: counter("sse_queue_produce_failures_total", "Messages not confirmed as stored, by reason.", "queue_type", "stream", "reason"),
+		retries:  counter("sse_queue_backpressure_retries_total", "Times that a publish waited and checked the depth again.", "queue_type", "stream"),
 
-		messages:      own("weir_stream_messages_total", "Deliveries that ended: acked, retried, returned unstarted, dead, lost.", "outcome"),
+		messages:      own("weir_stream_messages_total", "Deliveries that ended: acked, retried, returned unstarted, dead, lost, unsettled.", "outcome"),
 		reclaimed:     own("weir_stream_reclaimed_total", "Deliveries taken over from workers that gave no sign of life."),
-		slowed:        own("weir_stream_slowed_total", "Times that a publish was kept waiting: sleep, pause, depth, window.", "kind"),
-		slowedSeconds: own("weir_stream_slowed_seconds_total", "Seconds that publishes were kept waiting.", "kind"),
+		slowed:        own("weir_stream_slowed_total", "Times that a publish was delayed: sleep, pause, depth, window.", "kind"),
+		slowedSeconds: own("weir_stream_slowed_seconds_total", "Seconds that publishes were delayed.", "kind"),
 		shadowed:      own("weir_stream_shadow_decisions_total", "What a guard in shadow mode would have done.", "decision"),
-		publish:       times("weir_stream_publish_seconds", "Seconds of a publish that stored, waiting included."),
-		handler:       times("weir_stream_handler_seconds", "Seconds of a handler, by how it returned: ok, error.", "result"),
+		publish:       times("weir_stream_publish_seconds", "Duration of successful publishes in seconds, including waits."),
+		handler:       times("weir_stream_handler_seconds", "Duration of handlers in seconds, by result: ok, error.", "result"),
 	}
 }
 

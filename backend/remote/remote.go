@@ -96,7 +96,7 @@ func parseQuery(u *url.URL) (cfg api.Config, err error) {
 func WithKey(rawURL, key string) (string, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return "", errors.New("the URL cannot be read; special characters in a user name, password or key need percent-encoding")
+		return "", errors.New("invalid URL; special characters in a user name, password or key need percent-encoding")
 	}
 	if key == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
 		return rawURL, nil

@@ -13,28 +13,42 @@ import (
 	"time"
 )
 
-// The client gives a context's deadline to the connection and does not look at
-// the context's end while it waits for an answer. A goroutine for each call could,
-// but was measured to double the cost of an append. So each watched call has a
-// deadline of its own, which tells the connection whose call it serves; when the
-// context ends, that connection's deadline is moved to the near future.
+// go-redis does not look at a context while it waits for an answer: cancelling one
+// does not end the call (its issue 2556). Of a call it hands the connection nothing
+// but the context's deadline, and a pool decides which connection that is. A goroutine
+// for each call could watch the context, but that doubled the cost of an append. So
+// the deadline itself says whose it is, in the low bits of its nanoseconds:
+//
+//	 63                                12 11          0
+//	+------------------------------------+-------------+
+//	| when the call ends, in 4096 ns     | its slot    |   call.deadline
+//	+------------------------------------+-------------+
+//
+//	call ── Deadline() ──> go-redis ── SetReadDeadline(t) ──> conn
+//	  ^                                                        |
+//	  +──── slots[t mod 4096], if its deadline is t <──────────+   calls.of
+//
+// From then on the call knows its connection and the connection its call: when the
+// context ends, abort moves the connection's deadline to the near future. A call ends
+// up to 4 µs early because of it. A deadline that is nobody's, and a call that finds
+// its slot taken, work as without all this: they end at their deadline. go-redis has
+// to leave the deadline alone, so its own timeouts are longer than any call's.
 
-// maxWatched bounds the watched calls at one time; more of them are not watched
-// and end with their deadline.
+// maxWatched is how many slots there are, so how many calls can be watched at one
+// time. It is a power of two.
 const maxWatched = 1 << 12
 
 // lastMoment is how long a call goes on after its context has ended: a server
 // that is well has answered by then, and nothing it did is lost or unknown.
 const lastMoment = 20 * time.Millisecond
 
-// calls are those that are watched, each in a slot that its deadline names.
+// calls holds the watched calls by slot.
 type calls struct {
 	slots [maxWatched]atomic.Pointer[call]
 	next  atomic.Uint64
 }
 
-// call is the context of one call. Its deadline is a multiple of maxWatched ns,
-// plus its slot.
+// call is the context of one call.
 type call struct {
 	context.Context
 	calls    *calls
@@ -59,7 +73,7 @@ func (all *calls) watch(ctx context.Context, limit time.Duration) *call {
 	slot := int64(all.next.Add(1) % maxWatched)
 	c := &call{
 		Context: ctx, calls: all, limit: limit, last: last,
-		deadline: time.Unix(0, deadline.UnixNano()/maxWatched*maxWatched+slot),
+		deadline: time.Unix(0, deadline.UnixNano()&^(maxWatched-1)|slot),
 	}
 	if all.slots[slot].CompareAndSwap(nil, c) {
 		c.unwatch = context.AfterFunc(ctx, c.abort)
@@ -67,7 +81,7 @@ func (all *calls) watch(ctx context.Context, limit time.Duration) *call {
 	return c
 }
 
-// Deadline is what the client hands to the connection.
+// Deadline returns what go-redis hands to the connection.
 func (c *call) Deadline() (time.Time, bool) { return c.deadline, true }
 
 func (c *call) end() {
@@ -83,7 +97,7 @@ func (c *call) abort() {
 	}
 }
 
-// of returns the call that has a deadline, nil if it is none of a watched call.
+// of returns the watched call whose deadline this is, or nil.
 func (all *calls) of(deadline time.Time) *call {
 	if deadline.IsZero() {
 		return nil

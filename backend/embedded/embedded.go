@@ -1,6 +1,6 @@
-// Package embedded runs the engine of a weir server inside this process, as a
-// backend: mem:// in memory, file:// in a directory. All that open the same name or
-// directory share one engine; it ends when the last of them is closed.
+// Package embedded runs the engine of a weir server inside this process, as a backend:
+// mem:// in memory, file:// in a directory. All backends opened on the same name or
+// directory share one engine, which is closed with the last of them.
 package embedded
 
 import (
@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// idempotencyWindow is how long a created queue knows a message's key.
+	// idempotencyWindow is how long a queue created here remembers a message's key.
 	idempotencyWindow = time.Hour
-	// memSegment is the size of a log segment in memory: what is kept there is little.
+	// memSegment is the size of a log segment in memory, where little is kept.
 	memSegment = 1 << 20
 )
 
@@ -33,11 +33,11 @@ const (
 //	mem://NAME
 //	file:///DIR?topic=NAME   file:./DIR?topic=NAME
 //
-// with the query keys topic (file, required), group (only "weir") and durability
-// (file: fsync, disk, memory or ephemeral; the class of a topic that is created,
-// default disk). A mem queue is of the class ephemeral and lives as long as
-// somebody in this process has it open. A directory that another process holds is
-// an error that names the process.
+// with the query keys topic (file, required), group (only "weir") and durability (file:
+// fsync, disk, memory or ephemeral; the class of a topic that is created, default
+// disk). A mem queue is of the class ephemeral and lives as long as anyone in this
+// process has it open. If another process holds the directory, the error names that
+// process.
 func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	p, err := parse(u)
 	if err != nil {
@@ -51,8 +51,8 @@ func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	cfg.Type = api.TypeQueue
 	cfg.Durability = p.durability
 	cfg.IdempotencyWindowMS = uint64(idempotencyWindow.Milliseconds())
-	// Deliveries have to be counted over the crash of a worker, which here takes
-	// the engine with it.
+	// Deliveries have to be counted across the crash of a worker, which here takes the
+	// engine down too.
 	cfg.LeasesDurable = p.durability >= api.Disk
 	b, err := queue.New(ctx, service{s.engine, &s.late}, queue.Options{
 		Topic: p.topic, Config: cfg, Limits: api.DefaultLimits(), Kind: "embedded", Server: p.server, Release: s.release,
@@ -63,7 +63,7 @@ func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	return b, nil
 }
 
-// place is what a URL names.
+// place is what a URL refers to.
 type place struct {
 	key        string // of the shared engine
 	topic      string
@@ -86,7 +86,7 @@ func parse(u *url.URL) (place, error) {
 			return place{}, fmt.Errorf("unknown key %q in the %s URL; known: %s", key, u.Scheme, strings.Join(known, ", "))
 		}
 		if len(values) > 1 {
-			return place{}, fmt.Errorf("key %q stands twice in the %s URL", key, u.Scheme)
+			return place{}, fmt.Errorf("key %q appears twice in the %s URL", key, u.Scheme)
 		}
 	}
 	if u.User != nil || u.Fragment != "" {
@@ -144,8 +144,8 @@ func parseFile(u *url.URL, query url.Values) (place, error) {
 	return place{key: "file://" + dir, topic: topic, durability: class, server: dir, options: engine.Options{Dir: dir}}, nil
 }
 
-// resolve makes the path under which everybody in this process knows the
-// directory, be it there already or not.
+// resolve returns the path by which everyone in this process knows the directory,
+// whether or not it exists yet.
 func resolve(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -163,7 +163,7 @@ func resolve(dir string) (string, error) {
 	}
 }
 
-// heldError explains a directory that another process holds.
+// heldError explains that another process holds the directory.
 func heldError(err error) error {
 	if errors.Is(err, engine.ErrInUse) {
 		return fmt.Errorf("%w: %w; to share it between processes, run `weir serve` on the directory and use http:// URLs", backend.ErrUnavailable, err)

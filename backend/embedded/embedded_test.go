@@ -217,7 +217,7 @@ func TestWhatAURLMayNotBe(t *testing.T) {
 		"file:?topic=a":                  "names no directory",
 		"file:///?topic=a":               "names no directory",
 		"file:///tmp/x?topic=a&stream=b": `unknown key "stream" in the file URL; known: topic, group, durability`,
-		"file:///tmp/x?topic=a&topic=b":  "stands twice",
+		"file:///tmp/x?topic=a&topic=b":  "appears twice",
 		"file:///tmp/x?topic=a&durability=strong": "known: fsync, disk, memory, ephemeral",
 		"file:///tmp/x?topic=a#f":                 "fragment",
 		"file:///tmp/x?topic=%zz":                 "cannot be read",

@@ -12,16 +12,16 @@ import (
 	"github.com/weirmq/weir/internal/engine"
 )
 
-// service makes the calls of a server on the engine itself. Verbs that wait for the
-// log go on behind a call whose context has ended: a disk that hangs holds nobody
-// up who has a deadline.
+// service makes the calls of a server on the engine itself. Verbs that wait for the log
+// continue after the context of their call has ended: a hung disk does not hold up
+// callers with a deadline.
 type service struct {
 	e    *engine.Engine
-	late *sync.WaitGroup // verbs under way; the engine is closed behind them
+	late *sync.WaitGroup // verbs in progress; the engine is closed after them
 }
 
-// promptly runs a verb and returns what it says or, once ctx has ended, that its
-// outcome is not known.
+// promptly runs a verb and returns its result or, once ctx has ended, that the outcome
+// is unknown.
 func promptly[T any](ctx context.Context, s service, verb func() (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -39,7 +39,7 @@ func promptly[T any](ctx context.Context, s service, verb func() (T, error)) (T,
 	case <-ctx.Done():
 	}
 	select {
-	case a := <-done: // both at once: what is known is better
+	case a := <-done: // both at once: a known outcome is better
 		return a.value, a.err
 	default:
 		var none T
@@ -56,8 +56,8 @@ func (s service) PutTopic(ctx context.Context, name string, cfg api.Config) erro
 	return err
 }
 
-// Write waits for room while the log is behind, as long as ctx lasts: there is no
-// connection that has to be answered.
+// Write waits for room while the log is behind, until ctx ends: there is no connection
+// waiting for an answer.
 func (s service) Write(ctx context.Context, name string, req *api.WriteRequest) (api.WriteResult, error) {
 	own := *req
 	own.DisableBackpressure = true
@@ -104,7 +104,7 @@ func (s service) Settle(ctx context.Context, name string, req *api.Settlement) (
 	})
 }
 
-// leaseID reads what Claim wrote; anything else is the lease of nobody.
+// leaseID reads what Claim wrote; anything else is a lease that no one has.
 func leaseID(s string) uint64 {
 	id, err := strconv.ParseUint(s, 16, 64)
 	if err != nil || id == 0 {

@@ -11,19 +11,19 @@ import (
 type shared struct {
 	key    string
 	engine *engine.Engine
-	late   sync.WaitGroup // verbs that their callers may have left
+	late   sync.WaitGroup // verbs whose callers may be gone
 	users  int
 }
 
-// engines are the open ones. The turn is held while an engine opens or closes,
-// so that no directory is opened twice.
+// engines holds the open engines. The turn is held while an engine opens or closes, so
+// that no directory is opened twice.
 var engines = struct {
 	turn chan struct{}
 	open map[string]*shared
 }{make(chan struct{}, 1), map[string]*shared{}}
 
-// share returns the engine known as key, opening it if nobody has. It waits for
-// other openings and closings as long as ctx lasts.
+// share returns the engine known as key, opening it if necessary. It waits for other
+// engines to open or close until ctx ends.
 func share(ctx context.Context, key string, opt engine.Options) (*shared, error) {
 	select {
 	case engines.turn <- struct{}{}:
@@ -44,7 +44,7 @@ func share(ctx context.Context, key string, opt engine.Options) (*shared, error)
 	return s, nil
 }
 
-// release closes the engine once its last user has gone.
+// release closes the engine when its last user is gone.
 func (s *shared) release() error {
 	engines.turn <- struct{}{}
 	defer func() { <-engines.turn }()

@@ -12,13 +12,13 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// role is what a user of the server is for, and the commands that it takes.
+// role is what a server user is for, and the commands that takes.
 type role struct{ name, commands string }
 
-// any role asks these, of the server and of a Cluster.
+// Every role uses these commands, on a single server and in a Cluster.
 const everyRole = "select hello info command|info config|get cluster|slots cluster|keyslot asking time eval evalsha"
 
-// roles are those with an ACL line in docs/REDIS.md, the one that may least first.
+// roles are those with an ACL line in docs/REDIS.md, the least privileged first.
 var roles = []role{
 	{"producer", everyRole + " wait get set hset hdel hlen hmget hgetall pexpire xadd xlen xrange xinfo|stream xinfo|groups"},
 	{"worker", everyRole + " client|id client|unblock exists get set del hget hset hdel hexists hgetall hincrby xadd xlen xrange xrevrange xtrim" +
@@ -27,7 +27,7 @@ var roles = []role{
 		" xpending xinfo|stream xinfo|groups xinfo|consumers xgroup|create xgroup|delconsumer"},
 }
 
-// needs returns the role that may least of those that need a command.
+// needs returns the least privileged of the roles that need a command.
 func needs(command string) string {
 	for _, r := range roles {
 		if slices.Contains(strings.Fields(r.commands), strings.ToLower(command)) {
@@ -37,7 +37,8 @@ func needs(command string) string {
 	return ""
 }
 
-// What a server says of a command or key that a user may not have, alone and in a script.
+// What a server says when a user may not use a command or key, both outside and inside a
+// script.
 var (
 	forbiddenTexts = []string{"has no permissions", "can't run this command", "can't access at least one of the keys", "can't access one of the keys"}
 	forbiddenName  = regexp.MustCompile(`run the '([^']+)' command`)
@@ -49,8 +50,8 @@ func isForbidden(code, text string) bool {
 	return code == "NOPERM" || slices.ContainsFunc(forbiddenTexts, func(part string) bool { return strings.Contains(text, part) })
 }
 
-// forbidden says which command a user lacks, and who needs it. command is the one that
-// was sent, which for a script is not the one that was refused.
+// forbidden says which command a user lacks and which role needs it. command is the one
+// that was sent, which for a script is not the one refused.
 func forbidden(cmd redis.Cmder, user, text string) error {
 	if user == "" {
 		user = "default"
@@ -68,7 +69,7 @@ func forbidden(cmd redis.Cmder, user, text string) error {
 		backend.ErrForbidden, user, strings.ToUpper(strings.ReplaceAll(command, "|", " ")), who, who)
 }
 
-// refusedCommand finds the command that was refused, with its subcommand where there is one.
+// refusedCommand finds the command that was refused, with its subcommand if it has one.
 func refusedCommand(cmd redis.Cmder, text string) string {
 	if at := forbiddenAt.FindStringSubmatch(text); at != nil {
 		line, _ := strconv.Atoi(at[2])
@@ -92,7 +93,8 @@ func refusedCommand(cmd redis.Cmder, text string) string {
 	return withSub(cmd.Name(), sub)
 }
 
-// withSub returns command|sub if that is what users are allowed, else the command.
+// withSub returns command|sub if permissions are granted in that form, otherwise the
+// command.
 func withSub(command, sub string) string {
 	command = strings.ToLower(command)
 	if both := command + "|" + strings.ToLower(sub); sub != "" && needs(both) != "" {

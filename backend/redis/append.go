@@ -11,18 +11,19 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// idempotencyWindow is how long a key makes a repeated append harmless.
+// idempotencyWindow is how long a key keeps a repeated append harmless.
 const idempotencyWindow = 24 * time.Hour
 
-// maxScripted is how many headers a message may have that a script stores without need.
+// maxScripted is the most headers of a message that is stored by script although it
+// need not be.
 const maxScripted = 1000
 
-// Append stores messages in one round trip: a plain XADD each, or with an
-// idempotency key a script that stores it once within 24 hours. A script also makes the
-// stream, and notes that weir did.
+// Append stores messages in one round trip: each by a plain XADD or, with an
+// idempotency key, by a script that stores it once within 24 hours. A script also
+// creates the stream and records that weir did.
 func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
 	results, err := b.append(ctx, msgs)
-	var left []int // what found no stream
+	var left []int // those that found no stream
 	for i := range results {
 		if results[i].Err == redis.Nil || b.withoutScript(results[i].Err, &msgs[i]) {
 			left = append(left, i)
@@ -45,7 +46,7 @@ func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend
 			results[at] = stored[i]
 		}
 		if results[at].Err == redis.Nil {
-			results[at].Err = fmt.Errorf("redis: %w: stream %q was deleted meanwhile", backend.ErrUnavailable, b.keys.stream)
+			results[at].Err = fmt.Errorf("redis: %w: stream %q was deleted in the meantime", backend.ErrUnavailable, b.keys.stream)
 		}
 	}
 	for i := range results {
@@ -56,8 +57,8 @@ func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	return results, nil
 }
 
-// withoutScript returns whether a message that a user may not store by script can be stored
-// without one: then nobody notes that weir made the stream.
+// withoutScript reports whether a message that the user may not store by script can be
+// stored without one. Then nothing records that weir created the stream.
 func (b *Backend) withoutScript(err error, m *backend.Message) bool {
 	if !errors.Is(err, backend.ErrForbidden) || m.IdempotencyKey != "" {
 		return false
@@ -91,12 +92,12 @@ func (b *Backend) appendCmds(ctx context.Context, msgs []backend.Message) ([]red
 	limits, begun, unscripted := b.features.Load(), b.begun.Load(), b.unscripted.Load()
 	now := any(time.Now().UnixMilli())
 	head := append(make([]any, 0, 4), "XADD", b.keys.stream)
-	if begun && !unscripted && b.current(ctx).autoclaim { // servers of that age know this, too
+	if begun && !unscripted && b.current(ctx).autoclaim { // servers of that age know this too
 		head = append(head, "NOMKSTREAM")
 	}
 	head = append(head, "*")
 	args := make([]any, 0, countArgs(msgs)) // of all XADDs
-	keyed, plain := -1, false               // the first that is a script, whether there is one that is not
+	keyed, plain := -1, false               // the first script; whether there is a plain command
 	for i := range msgs {
 		m := &msgs[i]
 		err := limits.fit(m)
@@ -123,12 +124,12 @@ func (b *Backend) appendCmds(ctx context.Context, msgs []backend.Message) ([]red
 		cmds, plain = append(cmds, redis.NewStringCmd(ctx, args[from:len(args):len(args)]...)), true
 	}
 	if plain && keyed >= 0 {
-		loadScript(cmds[keyed]) // if it were not known, plain messages would overtake those with a key
+		loadScript(cmds[keyed]) // if the server did not know it, plain messages would overtake those with a key
 	}
 	return cmds, nil
 }
 
-// countArgs returns how many arguments the XADDs of messages have at most.
+// countArgs returns the most arguments the XADDs of messages can have.
 func countArgs(msgs []backend.Message) int {
 	n := 12 * len(msgs)
 	for i := range msgs {
@@ -147,7 +148,7 @@ func (b *Backend) scriptedAppend(ctx context.Context, m *backend.Message, now an
 	return appendScript.cmd(ctx, keys, args...), err
 }
 
-// appended reads what became of each message.
+// appended reads the outcome of each message.
 func (b *Backend) appended(msgs []backend.Message, cmds []redis.Cmder, wait *redis.IntCmd) (results []backend.Appended, first error) {
 	results = make([]backend.Appended, len(msgs))
 	for i, cmd := range cmds {

@@ -13,13 +13,13 @@ import (
 
 const (
 	cursorStart = "0-0"
-	// scanFor bounds the time that a claim without work looks through the pending
-	// entries for orphans before it waits for a new message.
+	// scanFor bounds how long a claim that finds no work scans the pending entries for
+	// orphans before it waits for a new message.
 	scanFor = 50 * time.Millisecond
 	// waitsPerLease and shortestWait bound one blocking read of a claim.
 	waitsPerLease = 4
 	shortestWait  = 10 * time.Millisecond
-	// anyone is an idle time that lets everybody claim: the longest ReclaimAfter.
+	// anyone is an idle time that lets anyone claim: the longest ReclaimAfter.
 	anyone = 24 * time.Hour
 )
 
@@ -29,17 +29,17 @@ type claim struct {
 	got    backend.Claimed
 	since  time.Time
 	scan   int                      // COUNT of a scan for orphans
-	leases map[string]time.Duration // of consumers, where one has another than this claim's; else nil
+	leases map[string]time.Duration // by consumer, if any differs from this claim's; otherwise nil
 	taken  bool                     // the scan took over what it found
-	// passed is whether something was read that was sent back to another group.
+	// passed reports that something was read that was sent back to another group.
 	passed bool
 }
 
 // room returns how many more deliveries may be handed out.
 func (c *claim) room() int { return c.Max - len(c.got.Deliveries) }
 
-// Claim hands out deliveries that were given up first, then new messages. If
-// neither is there it waits for new messages alone, at most for Block.
+// Claim hands out abandoned deliveries first, then new messages. If there are neither
+// it waits for new messages only, at most for Block.
 func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
 	b.reclaimAfter.Store(int64(req.ReclaimAfter))
 	b.names.add(req.Consumer)
@@ -64,7 +64,7 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 		}
 	}
 	if len(c.got.Lost) > 0 {
-		_ = b.forget(ctx, c.got.Lost) // notes that stay harm nobody
+		_ = b.forget(ctx, c.got.Lost) // leftover notes do no harm
 	}
 	if err == nil || c.any() {
 		b.grouped.Store(true)
@@ -75,12 +75,12 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 	if errors.Is(err, backend.ErrGroupNotFound) {
 		b.untold.Store(&err)
 	}
-	return c.got, nil // what was claimed has to be worked on, a trouble comes again
+	return c.got, nil // what was claimed has to be worked on; a persistent error shows up on the next claim
 }
 
-// claim looks and waits in turns until something is there. It never waits for
-// longer than a part of ReclaimAfter: when in a wait a message was delivered is not
-// known, so its lease counts from the start of the wait; and orphans are looked for.
+// claim looks and waits in turn until there is something. It never waits longer than a
+// fraction of ReclaimAfter: when during a wait a message was delivered is unknown, so
+// its lease counts from the start of the wait; and orphans have to be looked for.
 func (b *Backend) claim(ctx context.Context, c *claim) error {
 	for end := c.since.Add(c.Block); ; {
 		if err := b.look(ctx, c); err != nil || c.any() {
@@ -88,7 +88,7 @@ func (b *Backend) claim(ctx context.Context, c *claim) error {
 		}
 		if c.passed {
 			c.passed = false
-			continue // there may be more behind what was another group's
+			continue // there may be more after what was another group's
 		}
 		left := min(time.Until(end), max(c.ReclaimAfter/waitsPerLease, shortestWait))
 		if left <= 0 {
@@ -102,7 +102,7 @@ func (b *Backend) claim(ctx context.Context, c *claim) error {
 	}
 }
 
-// look claims what is there now.
+// look claims what is available now.
 func (b *Backend) look(ctx context.Context, c *claim) error {
 	start := time.Now()
 	if err := b.enroll(ctx, c.ClaimRequest); err != nil {
@@ -130,8 +130,8 @@ func (c *claim) any() bool {
 	return len(c.got.Deliveries)+len(c.got.Dead)+len(c.got.Lost) > 0
 }
 
-// reclaimAndRead looks for orphans and reads new messages in one round trip. If
-// there turn out to be more than asked for, the new ones go back unstarted.
+// reclaimAndRead looks for orphans and reads new messages in one round trip. If that
+// yields more than was asked for, the new ones go back unstarted.
 func (b *Backend) reclaimAndRead(ctx context.Context, c *claim) error {
 	c.scan = b.scanShare(c)
 	scan, read := b.scanCmd(ctx, c), b.readCmd(ctx, c, c.Max)
@@ -141,12 +141,12 @@ func (b *Backend) reclaimAndRead(ctx context.Context, c *claim) error {
 	if failed != nil && len(fresh) == 0 && scan.Err() != nil {
 		return failed
 	}
-	ids, err := b.parseScan(scan, c) // which may have taken orphans over, whatever became of the read
+	ids, err := b.parseScan(scan, c) // which may have taken over orphans, whatever happened to the read
 	if err == nil && len(ids) > 0 {
 		err = b.take(ctx, c, ids)
 	}
 	if short := c.scan < c.Max; err == nil && short && len(ids) > 0 && c.room() > 0 {
-		c.scan = c.Max // where one orphan was there are more
+		c.scan = c.Max // where there was one orphan there are more
 		err = b.reclaim(ctx, c)
 	}
 	c.scan = c.Max
@@ -158,7 +158,7 @@ func (b *Backend) reclaimAndRead(ctx context.Context, c *claim) error {
 	return errors.Join(failed, err)
 }
 
-// reclaim looks for orphans in the next part of what is pending.
+// reclaim looks for orphans in the next part of the pending entries.
 func (b *Backend) reclaim(ctx context.Context, c *claim) error {
 	scan := b.scanCmd(ctx, c)
 	if err := b.do(ctx, scan); err != nil {
@@ -171,7 +171,7 @@ func (b *Backend) reclaim(ctx context.Context, c *claim) error {
 	return b.take(ctx, c, ids)
 }
 
-// readNew reads new messages that are there already.
+// readNew reads new messages that are already there.
 func (b *Backend) readNew(ctx context.Context, c *claim) error {
 	read := b.readCmd(ctx, c, c.room())
 	if err := b.do(ctx, read); err != nil {
@@ -183,7 +183,7 @@ func (b *Backend) readNew(ctx context.Context, c *claim) error {
 }
 
 // fresh reads the answer of an XREADGROUP and acknowledges what was sent back to
-// another group. What that fails for is reclaimed and acknowledged then.
+// another group. If that fails, it happens when the entry is reclaimed.
 func (b *Backend) fresh(ctx context.Context, c *claim, read *redis.RawCmd) ([]*backend.Delivery, error) {
 	all, err := b.parseRead(c, read)
 	own := all[:0]
@@ -209,7 +209,7 @@ func (b *Backend) fresh(ctx context.Context, c *claim, read *redis.RawCmd) ([]*b
 	return own, err
 }
 
-// addressed reports whether a message is for this group, and takes out the header that says so.
+// addressed reports whether a message is for this group, and removes the header that says so.
 func (b *Backend) addressed(d *backend.Delivery) bool {
 	group, only := d.Headers[backend.HeaderRedriveGroup]
 	if delete(d.Headers, backend.HeaderRedriveGroup); len(d.Headers) == 0 {
@@ -243,7 +243,7 @@ func (b *Backend) parseRead(c *claim, cmd *redis.RawCmd) ([]*backend.Delivery, e
 		return nil, err
 	}
 	deliveries := make([]*backend.Delivery, 0, n)
-	defer func() { b.acked.took(deliveries...) }() // an answer that breaks off has delivered, too
+	defer func() { b.acked.took(deliveries...) }() // an answer that breaks off has delivered too
 	store := make([]backend.Delivery, n)
 	var fields []field
 	for i := range n {
@@ -265,7 +265,7 @@ func (c *claim) fill(d *backend.Delivery, id string, attempt int, fields []field
 	d.Data, d.Headers, d.Enqueued = meaning.data, meaning.headers, meaning.enqueued
 }
 
-// handBack gives up new deliveries as if they had not been read.
+// handBack returns new deliveries as if they had never been read.
 func (b *Backend) handBack(ctx context.Context, deliveries []*backend.Delivery) error {
 	returns := make([]backend.Return, len(deliveries))
 	for i, d := range deliveries {
@@ -275,9 +275,9 @@ func (b *Backend) handBack(ctx context.Context, deliveries []*backend.Delivery) 
 	return err
 }
 
-// createGroup makes the group, and the stream with it. A new group starts at the
-// first entry; one that was there before, behind what this process has done,
-// unless the stream is a new one too: its IDs say nothing of the old one's.
+// createGroup creates the group, and with it the stream. A new group starts at the
+// first entry; one that existed before starts after what this process has done, unless
+// the stream is new too: its IDs say nothing about the old one's.
 func (b *Backend) createGroup(ctx context.Context) error {
 	position, seen := b.acked.position()
 	own := 0
@@ -304,11 +304,11 @@ func (b *Backend) createGroup(ctx context.Context) error {
 		position = took
 		b.acked.restart()
 	}
-	_ = b.do(ctx, redis.NewIntCmd(ctx, "DEL", b.keys.retry)) // what was known is of the old one
+	_ = b.do(ctx, redis.NewIntCmd(ctx, "DEL", b.keys.retry)) // what was known belongs to the old one
 	empty := cursorStart
 	b.cursor.Store(&empty)
 	if b.grouped.Load() {
-		return fmt.Errorf("redis: %w: group %q was gone and has been made again behind %s: %w",
+		return fmt.Errorf("redis: %w: group %q was gone and has been created again after %s: %w",
 			backend.ErrUnavailable, b.keys.group, position, backend.ErrGroupNotFound)
 	}
 	return nil

@@ -38,8 +38,8 @@ import (
 // time. It is a power of two.
 const maxWatched = 1 << 12
 
-// lastMoment is how long a call goes on after its context has ended: a server
-// that is well has answered by then, and nothing it did is lost or unknown.
+// lastMoment is how long a call continues after its context has ended: a healthy server
+// has answered by then, and nothing it did is lost or unknown.
 const lastMoment = 20 * time.Millisecond
 
 // calls holds the watched calls by slot.
@@ -53,15 +53,15 @@ type call struct {
 	context.Context
 	calls    *calls
 	deadline time.Time
-	limit    time.Duration        // how long an answer may make no progress
-	last     time.Time            // when the call ends whatever the progress; zero: never
-	conn     atomic.Pointer[conn] // what serves it now
+	limit    time.Duration        // how long an answer may stall
+	last     time.Time            // when the call ends regardless of progress; zero: never
+	conn     atomic.Pointer[conn] // what is serving it now
 	unwatch  func() bool
 }
 
-// watch returns a context that ends with ctx, at the latest when nothing has
-// come for limit, and then gives its connection a last moment. The caller calls end
-// when the call is over.
+// watch returns a context that ends with ctx, or once nothing has arrived for limit,
+// and then gives its connection a last moment. The caller calls end when the call is
+// over.
 func (all *calls) watch(ctx context.Context, limit time.Duration) *call {
 	deadline := time.Now().Add(limit)
 	last, ends := ctx.Deadline()
@@ -109,20 +109,20 @@ func (all *calls) of(deadline time.Time) *call {
 	return c
 }
 
-// conn is a connection that knows which call it serves.
+// conn is a connection that knows which call it is serving.
 type conn struct {
 	net.Conn
 	calls *calls
 	mu    sync.Mutex
-	call  *call     // guarded by mu; the one that set a deadline last
-	until time.Time // guarded by mu; when a read ends that makes no progress
-	part  bool      // a part of an answer has been read; belongs to who reads
+	call  *call     // guarded by mu; the last one to set a deadline
+	until time.Time // guarded by mu; when a read that makes no progress ends
+	part  bool      // part of an answer has been read; owned by the reader
 }
 
-// Read gives a call more time with each part of its answer that comes: over a slow
-// link a large one takes longer than a server that is there may be silent.
+// Read gives a call more time with each part of its answer that arrives: over a slow
+// link a large answer takes longer than a live server may stay silent.
 func (c *conn) Read(b []byte) (int, error) {
-	if c.part { // few answers come in parts, and the time is not free
+	if c.part { // few answers come in parts, and reading the clock is not free
 		c.progressed(time.Now())
 	}
 	n, err := c.Conn.Read(b)
@@ -133,22 +133,23 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write keeps what a server has said that closed the connection instead of reading on.
+// Write keeps the last words of a server that closed the connection instead of reading
+// on.
 func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if !wasReset(err) {
 		return n, err
 	}
 	said := make([]byte, 512)
-	got, _ := c.Conn.Read(said) // what has come; the connection is closed
+	got, _ := c.Conn.Read(said) // what has arrived; the connection is closed
 	if line, _, ends := bytes.Cut(said[:got], []byte("\r\n")); ends && line[0] == '-' {
 		err = &lastWords{err, string(line[1:])}
 	}
 	return n, err
 }
 
-// lookAgain gives a call whose time is over a last moment, unless its context has ended:
-// when this process stood still, the answer may have been here for long.
+// lookAgain gives a call whose time is up a last moment, unless its context has ended:
+// if this process was suspended, the answer may long have arrived.
 func (c *conn) lookAgain() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,7 +185,7 @@ func (c *conn) serve(t time.Time, set func(time.Time) error) error {
 	defer c.mu.Unlock()
 	c.call, c.until = served, t
 	if served != nil {
-		// In this order: a context that ends after the look finds the connection.
+		// The order matters: a context that ends after this check finds the connection.
 		if served.conn.Store(c); served.Err() != nil {
 			t = soon()
 		}
@@ -192,7 +193,7 @@ func (c *conn) serve(t time.Time, set func(time.Time) error) error {
 	return set(t)
 }
 
-// abort ends what the connection does for a call, unless it serves another by now.
+// abort ends what the connection is doing for a call, unless it already serves another.
 func (c *conn) abort(served *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,15 +204,15 @@ func (c *conn) abort(served *call) {
 
 func soon() time.Time { return time.Now().Add(lastMoment) }
 
-// socket is a conn without TLS. The client looks at it between calls, to find
-// out in time that the server has closed it.
+// socket is a conn without TLS. The client checks it between calls to notice in time
+// that the server has closed it.
 type socket struct {
 	*conn
 	syscall.Conn
 }
 
-// dialer returns what opens connections: like the client's own, but one whose
-// TLS handshake ends with the context too.
+// dialer returns the function that opens connections. It is like the client's own,
+// except that the TLS handshake also ends with the context.
 func (all *calls) dialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	plain := &net.Dialer{Timeout: dialTimeout}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -19,17 +19,18 @@ func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string
 	return err
 }
 
-// burial is a delivery that is to become a dead letter.
+// burial is a delivery that is about to become a dead letter.
 type burial struct {
 	delivery *backend.Delivery
 	to       string
-	attempts int    // how often a handler had it
-	consumer string // who had it last, empty if that is not known
+	attempts int    // how many times a handler had it
+	consumer string // who had it last; empty if unknown
 	cause    backend.Cause
-	fields   []any // what the letter holds instead of the entry's fields, names and values; nil: those
+	fields   []any // names and values the letter holds in place of the entry's fields; nil: the entry's
 }
 
-// runDead runs the script. It answers with one element where the entry is too wide for it.
+// runDead runs the script, which answers with one element if the entry has too many fields
+// for it.
 func (b *Backend) runDead(ctx context.Context, m *burial, to string) (r replyReader, n int, err error) {
 	d := m.delivery
 	args := []any{b.keys.group, d.ID, d.Consumer, d.Attempt, m.attempts, m.cause.Reason, cut(m.cause.Error), m.consumer}
@@ -45,12 +46,12 @@ func (b *Backend) runDead(ctx context.Context, m *burial, to string) (r replyRea
 	return r, n, err
 }
 
-// fieldRest holds, as a JSON object, what does not fit beside the data of a very
-// wide entry's dead letter.
+// fieldRest holds, as a JSON object, what does not fit beside the data when an entry
+// with very many fields becomes a dead letter.
 const fieldRest = "fields"
 
-// packed returns an entry with more fields than a script can pass on as few: the
-// data as it is delivered, and the other fields in one.
+// packed reduces an entry with more fields than a script can pass on: to the data as it
+// is delivered, and one field with all others.
 func (b *Backend) packed(ctx context.Context, id string) ([]any, error) {
 	cmd := redis.NewRawCmd(ctx, "XRANGE", b.keys.stream, id, id)
 	if err := b.do(ctx, cmd); err != nil {
@@ -100,7 +101,7 @@ func (b *Backend) moveDead(ctx context.Context, m burial) (backend.DeadLetter, e
 		OriginID: d.ID, Attempts: m.attempts, Reason: m.cause.Reason, Consumer: m.consumer, Enqueued: d.Enqueued,
 	}
 	letter.Redrives, _ = strconv.Atoi(d.Headers[backend.HeaderRedrives])
-	delete(letter.Headers, backend.HeaderRedrives) // the field says it
+	delete(letter.Headers, backend.HeaderRedrives) // the field holds it
 	if letter.ID, err = r.text(); err != nil {
 		return letter, err
 	}

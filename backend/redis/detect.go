@@ -13,27 +13,27 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// classes of durability, the best first.
+// classes of durability, best first.
 var classes = []string{"fsync", "disk", "memory", "ephemeral"}
 
 // detectEvery is the least time between two detections on a live backend.
 const detectEvery = time.Second
 
-// features are what the server was found to be. Versions are not asked, for
-// Valkey gives the number of the Redis that it came from.
+// features are what was detected of the server. Versions are not used, because Valkey
+// reports the number of the Redis it was forked from.
 type features struct {
-	autoclaim  bool // XAUTOCLAIM, and with it ranges that leave their start out (6.2)
+	autoclaim  bool // XAUTOCLAIM, and with it exclusive range starts (6.2)
 	ackdel     bool // XACKDEL, XDELEX and trimming by acknowledged (8.2)
 	cluster    bool
-	sentinel   bool // no server of streams, but one that knows where they are
+	sentinel   bool // not a data server, but one that knows where they are
 	durability string
 	eviction   string // the policy, if it may remove a stream
 	maxField   int64  // largest argument of a command, in bytes
 	maxCommand int64  // largest command
-	server     string // product and version, for people
+	server     string // product and version, for humans
 }
 
-// detect asks the server what it can and is, and remembers it.
+// detect asks the server what it is and can do, and remembers it.
 func (b *Backend) detect(ctx context.Context) (*features, error) {
 	b.stale.Store(false)
 	b.detected.Store(time.Now().UnixNano())
@@ -42,29 +42,29 @@ func (b *Backend) detect(ctx context.Context) (*features, error) {
 	return b.learn(q)
 }
 
-// connected looks at the server behind a new connection: it may be another one
-// than before, or the same with other settings. One that does not keep what the
-// URL asks for is refused before anything is sent to it. The client takes the outer
-// layer off the error.
+// connected looks at the server behind a new connection: it may be a different one, or
+// the same with different settings. A server that does not meet the URL's demands is
+// refused before anything is sent to it. The client strips the outer layer of the
+// error.
 func (b *Backend) connected(ctx context.Context, c *redis.Conn) error {
 	b.stale.Store(true)
 	if !b.opened.Load() {
-		return nil // Open looks by itself
+		return nil // Open does its own check
 	}
 	q := newInquiry(ctx)
 	send(ctx, c, q.all)
 	f, err := q.features()
 	if code, _ := replyCode(err); code != "" {
-		return nil // a Sentinel that gives no INFO; a server would have been refused by Open
+		return nil // a Sentinel that refuses INFO; Open would have refused such a server
 	}
 	if err != nil {
 		return fmt.Errorf("new connection: %w", &notSent{err})
 	}
-	// The client gives its Sentinels' connections to this function, too.
+	// The client also passes its Sentinels' connections to this function.
 	if infoField(q.replication.Val(), "role") != "master" || infoField(q.info.Val(), "redis_mode") == "sentinel" {
 		return nil
 	}
-	if b.cluster == nil { // there it may be another node than the stream's
+	if b.cluster == nil { // there it may be a node without the stream
 		f, _ = b.learn(q)
 	}
 	if err = f.check(b.set); err != nil {
@@ -108,7 +108,7 @@ func newInquiry(ctx context.Context) *inquiry {
 	return q
 }
 
-// features reads the answers. Any of them may be forbidden to a user, INFO says
+// features reads the answers. The user may lack permission for any of them; INFO shows
 // whether the server is there.
 func (q *inquiry) features() (*features, error) {
 	err := q.info.Err()
@@ -134,16 +134,16 @@ func (q *inquiry) features() (*features, error) {
 	}, nil
 }
 
-// current returns the features, detected again if connections were made since:
-// a failover may have brought another version.
+// current returns the features, detecting them again if there have been new
+// connections: a failover may have brought another version.
 func (b *Backend) current(ctx context.Context) *features {
 	if b.stale.Load() && time.Now().UnixNano()-b.detected.Load() > int64(detectEvery) {
-		_, _ = b.detect(ctx) // what is not known stays as it was
+		_, _ = b.detect(ctx) // what cannot be read stays as it was
 	}
 	return b.features.Load()
 }
 
-// check refuses a server that does not keep what the URL asks for.
+// check refuses a server that does not meet the URL's demands.
 func (f *features) check(s settings) error {
 	if f.eviction != "" {
 		return fmt.Errorf("maxmemory-policy %s may evict the stream; set it to noeviction or a volatile policy", f.eviction)
@@ -154,7 +154,7 @@ func (f *features) check(s settings) error {
 	return nil
 }
 
-// durabilityOf returns what an acknowledged append survives. What is not known is "memory".
+// durabilityOf returns what an acknowledged append survives; "memory" if unknown.
 func durabilityOf(config map[string]string) string {
 	switch appendonly := config["appendonly"]; {
 	case appendonly == "yes" && config["appendfsync"] == "always":
@@ -169,7 +169,7 @@ func durabilityOf(config map[string]string) string {
 	return "memory"
 }
 
-// evictionOf returns the policy if it may remove keys without an expiry.
+// evictionOf returns the policy if it may evict keys that have no expiry.
 func evictionOf(config map[string]string) string {
 	policy := config["maxmemory-policy"]
 	if limit := config["maxmemory"]; limit == "" || limit == "0" || !strings.HasPrefix(policy, "allkeys-") {
@@ -197,7 +197,7 @@ func infoField(info, name string) string {
 	return ""
 }
 
-// present returns whether COMMAND INFO describes its i-th command.
+// present reports whether COMMAND INFO describes its i-th command.
 func present(described []any, i int) bool {
 	if i >= len(described) {
 		return false
@@ -206,5 +206,5 @@ func present(described []any, i int) bool {
 	return ok && len(about) > 0
 }
 
-// server names where the stream is, without secrets.
+// server says where the stream is, without secrets.
 func (s settings) server() string { return strings.Join(s.addrs, ",") }

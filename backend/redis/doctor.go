@@ -10,20 +10,20 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// From where on the doctor calls something a trouble.
+// Thresholds from which the doctor reports a problem.
 const (
-	stuckAfter   = 5 * time.Minute // without a sign of life, several times any usual reclaim_after
+	stuckAfter   = 5 * time.Minute // without a sign of life; several times any usual reclaim_after
 	deadConsumer = time.Hour       // without a command, nothing pending
-	manyTimes    = 10              // deliveries without an end
+	manyTimes    = 10              // deliveries without completion
 	manyEntries  = 100_000         // stored
-	mostlyDone   = 10              // stored entries for each one with work left
+	mostlyDone   = 10              // stored entries per unfinished one
 	memoryFull   = 0.9             // of maxmemory
 )
 
 var _ backend.Doctor = (*Backend)(nil)
 
-// Examine looks for the known troubles of streams, with some ten reads that stay
-// cheap on a large stream. It changes nothing.
+// Examine looks for known problems of streams with about ten reads that stay cheap on a
+// large stream. It changes nothing.
 func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 	e, err := b.exam(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func checkGroup(e *exam) (found []backend.Finding) {
 	return found
 }
 
-// checkTrims finds entries that were removed before everybody was done with them.
+// checkTrims finds entries that were removed before everyone was done with them.
 func checkTrims(e *exam) (found []backend.Finding) {
 	if e.dropped > 0 {
 		found = append(found, one("dropped_unacked", bad,
@@ -99,7 +99,7 @@ func checkTrims(e *exam) (found []backend.Finding) {
 	return append(found, checkRemoved(e)...)
 }
 
-// checkRemoved looks at what other programs have removed.
+// checkRemoved reports what other programs have removed.
 func checkRemoved(e *exam) []backend.Finding {
 	unread, perhaps := e.lostUnread()
 	switch removed := e.removed(); {
@@ -109,16 +109,16 @@ func checkRemoved(e *exam) []backend.Finding {
 			"at least %d of %d entries were removed before the group read them: they are lost", unread, *e.added)
 	case unread > 0:
 		return one("begins_behind", warn,
-			"make sure that others had read them: a group that is made at 0 does not get what was removed before",
+			"make sure others had read them: a group created at 0 does not get what was removed earlier",
 			"the group has read nothing yet, and %d of %d entries are removed already", unread, *e.added)
 	case removed > 0 && e.cut:
 		return one("cut_by_others", warn,
 			"look for XADD MAXLEN or XTRIM in other programs, and let a pool trim instead (?trim=on, PoolConfig.Trim): it removes only what every group has acknowledged",
-			"%d of %d entries were cut off by other programs' MAXLEN or MINID; whether they had been read then the server does not tell", removed, *e.added)
+			"%d of %d entries were cut off by other programs' MAXLEN or MINID; the server does not tell whether they had been read by then", removed, *e.added)
 	case removed > 0:
 		return one("removed_by_others", note,
-			"make sure that it is done after the acknowledgement alone (MAXLEN on a work queue drops what is not done)",
-			"%d entries were removed by other programs than weir", removed)
+			"make sure that happens only after acknowledgement (MAXLEN on a work queue drops unfinished messages)",
+			"%d entries were removed by programs other than weir", removed)
 	}
 	return nil
 }
@@ -164,20 +164,20 @@ func checkLag(e *exam) []backend.Finding {
 	}
 	if !e.group.hasLag {
 		return one("lag_unsupported", note, "upgrade to Redis 7 or Valkey to have it",
-			"this server tells neither how much a group has not read nor what was removed unread; weir counts what lies behind its last delivered entry instead")
+			"this server reports neither how much a group has not read nor what was removed unread; weir counts the entries after its last delivered one instead")
 	}
 	behind := fmt.Sprintf("%d or more", countMost)
 	if e.behind != nil {
 		behind = strconv.FormatInt(*e.behind, 10)
 	}
 	return one("lag_unknown", warn,
-		"unknown is not 0: look at XPENDING, at the group's last-delivered-id and at XINFO STREAM; it comes back once the group has read up to the newest entry; avoid XDEL and MAXLEN of entries that are not read",
-		"the server has lost count of what the group has not read (%s by counting): unread entries were removed, or the group was made in the middle of the stream", behind)
+		"unknown is not 0: look at XPENDING, the group's last-delivered-id and XINFO STREAM; the lag is known again once the group has read up to the newest entry; avoid XDEL and MAXLEN of unread entries",
+		"the server has lost count of what the group has not read (%s by counting): unread entries were removed, or the group was created in the middle of the stream", behind)
 }
 
 func checkConsumers(e *exam) (found []backend.Finding) {
 	var gone, holding []string
-	returned := map[string]int{} // by whom; nobody has them
+	returned := map[string]int{} // by whom; no one has them
 	for _, p := range e.pending {
 		if p.returned {
 			returned[p.consumer]++
@@ -197,7 +197,7 @@ func checkConsumers(e *exam) (found []backend.Finding) {
 	}
 	if len(holding) > 0 {
 		found = append(found, one("dead_consumers_hold", warn,
-			"let a weir worker reclaim what they hold; do not remove them before, for that drops it",
+			"let a weir worker reclaim what they hold; do not remove them before that, or it is dropped",
 			"%d consumers that have done nothing for %s or longer hold messages: %s", len(holding), stuckAfter, some(holding))...)
 	}
 	return found
@@ -216,8 +216,8 @@ func checkWorkers(e *exam) []backend.Finding {
 	if e.signal || e.work() == 0 {
 		return nil
 	}
-	return one("no_workers", warn, "start workers; with hand-written consumers alone this is as expected",
-		"%d messages have work left and no weir worker has published its load in %q", e.work(), e.keys.lag)
+	return one("no_workers", warn, "start workers; with only hand-written consumers this is expected",
+		"%d messages are unfinished and no weir worker has published its load in %q", e.work(), e.keys.lag)
 }
 
 func checkDead(e *exam) (found []backend.Finding) {
@@ -254,7 +254,7 @@ func checkMemory(e *exam) (found []backend.Finding) {
 		if used >= limit {
 			severity, when = bad, "are"
 		}
-		found = append(found, one("memory_full", severity, "trim, raise maxmemory, or find what else uses it",
+		found = append(found, one("memory_full", severity, "trim, raise maxmemory, or find what else uses the memory",
 			"%.0f of %.0f MB of maxmemory are used: publishes %s refused", used/(1<<20), limit/(1<<20), when)...)
 	}
 	return found

@@ -29,11 +29,11 @@ func appendFields(args []any, m *backend.Message, now any) ([]any, error) {
 	if len(m.Headers) == 0 {
 		return args, nil
 	}
-	// In one order, so that the server stores the names of like entries once.
+	// In a fixed order, so that the server stores the names of similar entries once.
 	names := make([]string, 0, len(m.Headers))
 	for name := range m.Headers {
 		if name == fieldData {
-			return nil, fmt.Errorf("redis: header %q is the name of the payload's field; use another", name)
+			return nil, fmt.Errorf("redis: header %q is the name of the payload's field; use another name", name)
 		}
 		names = append(names, name)
 	}
@@ -44,10 +44,10 @@ func appendFields(args []any, m *backend.Message, now any) ([]any, error) {
 	return args, nil
 }
 
-// field is a name and a value; both are parts of a reply.
+// field is a name and a value; both point into a reply.
 type field struct{ name, value []byte }
 
-// content is what an entry means.
+// content is a decoded entry.
 type content struct {
 	data     []byte
 	headers  map[string]string
@@ -90,7 +90,7 @@ func (c *content) setEnqueued(value []byte) bool {
 	return true
 }
 
-// ours returns whether a field of an entry without data is a header all the same.
+// ours reports whether a field of an entry without data is a header nevertheless.
 func ours(name string) bool {
 	return strings.HasPrefix(name, backend.HeaderPrefix) || name == backend.HeaderTrace
 }
@@ -111,7 +111,7 @@ func objectOf(fields []field) []byte {
 }
 
 func appendJSON(to, text []byte) []byte {
-	quoted, _ := json.Marshal(string(text)) // a string has no error
+	quoted, _ := json.Marshal(string(text)) // a string cannot fail
 	return append(to, quoted...)
 }
 
@@ -131,7 +131,7 @@ func (r *replyReader) entry(fields []field) (id []byte, _ []field, err error) {
 	if fields, err = r.fields(fields); err != nil {
 		return nil, nil, err
 	}
-	for range n - 2 { // newer servers may tell more
+	for range n - 2 { // newer servers may send more
 		if _, err = r.bytes(); err != nil {
 			return nil, nil, err
 		}
@@ -139,7 +139,7 @@ func (r *replyReader) entry(fields []field) (id []byte, _ []field, err error) {
 	return id, fields, nil
 }
 
-// fields reads [name, value, ...] into a slice that may be used again; nil for null.
+// fields reads [name, value, ...] into a slice that may be reused; nil for null.
 func (r *replyReader) fields(into []field) ([]field, error) {
 	n, err := r.array()
 	if err != nil || n < 0 {

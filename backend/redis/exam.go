@@ -9,14 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// How much the doctor looks at.
+// How much the doctor examines.
 const (
 	examPending   = 100 // oldest pending entries
 	examConsumers = 1000
 	defaultLimit  = 3 // deliveries
 )
 
-// exam is what the doctor reads of a stream.
+// exam is what the doctor reads about a stream.
 type exam struct {
 	keys     keys
 	features *features
@@ -27,41 +27,41 @@ type exam struct {
 	added       *int64 // entries ever added; nil before 7.0
 	bytes       int64  // memory of the stream
 	trims       int64  // entries that weir removed
-	cut         bool   // what others removed they trimmed: no entry was deleted by its ID
-	dropped     int64  // of these, not acknowledged
+	cut         bool   // others removed entries only by trimming: none was deleted by its ID
+	dropped     int64  // those not acknowledged
 	droppedLast string
 
 	groups    []string
-	group     *group // nil: not there; lag is what can be believed of it
-	behind    *int64 // entries behind the last delivered one; nil: too many to count
+	group     *group // nil: absent; lag is set only if it is plausible
+	behind    *int64 // entries after the last delivered one; nil: too many to count
 	others    bool   // other groups have read
 	pending   []pendingEntry
 	goneFirst string // the first pending entry whose data is gone
 	goneCount int
 	consumers []consumer
-	signal    bool // the workers' signal is there
+	signal    bool // the workers' signal exists
 
 	deadKind string
 	letters  int64
 	memory   string // INFO memory
 }
 
-// pendingEntry is what XPENDING tells of one.
+// pendingEntry is what XPENDING says about one entry.
 type pendingEntry struct {
 	id, consumer string
 	idle         time.Duration
 	count        int
-	returned     bool // given back: nobody has it, whatever idle says
+	returned     bool // given back: no one has it, whatever idle says
 }
 
-// consumer is what XINFO CONSUMERS tells of one.
+// consumer is what XINFO CONSUMERS says about one consumer.
 type consumer struct {
 	name    string
 	pending int
 	idle    time.Duration
 }
 
-// work is how many messages are not done, as far as they were counted.
+// work is how many messages are unfinished, as far as they were counted.
 func (e *exam) work() int64 {
 	if e.group == nil {
 		return 0
@@ -72,9 +72,9 @@ func (e *exam) work() int64 {
 	return e.group.pending + *e.behind
 }
 
-// lostUnread is how many entries others than weir removed before the group read
-// them, 0 if that is not known. perhaps says that other groups may have read them
-// before this one was made.
+// lostUnread is how many entries programs other than weir removed before the group read
+// them, 0 if unknown. perhaps says that other groups may have read them before this one
+// was created.
 func (e *exam) lostUnread() (n int64, perhaps bool) {
 	if e.added == nil || e.group == nil {
 		return 0, false
@@ -92,7 +92,7 @@ func (e *exam) lostUnread() (n int64, perhaps bool) {
 	return 0, false
 }
 
-// removed is how many entries others than weir have removed; 0 if not known.
+// removed is how many entries programs other than weir have removed; 0 if unknown.
 func (e *exam) removed() int64 {
 	if e.added == nil {
 		return 0
@@ -123,7 +123,8 @@ func (b *Backend) exam(ctx context.Context) (*exam, error) {
 		waits     = b.count.lagCmd(ctx, &k, countMost, at)
 	)
 	_ = b.do(ctx, kind, deadKind, stream, groups, pending, consumers, bytes, trims, signal, letters, memory, waits)
-	// The others may fail for what is missing or forbidden: then they tell nothing.
+	// The others may fail because something is missing or forbidden; then they are
+	// ignored.
 	for _, cmd := range []redis.Cmder{kind, deadKind} {
 		if err := cmd.Err(); err != nil {
 			return nil, err
@@ -306,7 +307,7 @@ func (r *replyReader) info() (map[string]string, error) {
 	return info, nil
 }
 
-// skip passes over a value of any shape.
+// skip skips a value of any shape.
 func (r *replyReader) skip() error {
 	if len(r.rest) == 0 || r.rest[0] != '*' {
 		_, err := r.bytes()
@@ -321,5 +322,5 @@ func (r *replyReader) skip() error {
 	return err
 }
 
-// noSuchKey returns whether XINFO was asked about a stream that is not there.
+// noSuchKey reports whether XINFO was asked about a stream that does not exist.
 func noSuchKey(err error) bool { return err != nil && strings.Contains(err.Error(), "no such key") }

@@ -61,7 +61,7 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 
 func explainReply(code string, err error) error {
 	if code == "UNBLOCKED" && strings.Contains(err.Error(), "no longer exists") {
-		code = "NOGROUP" // what 7.2 and later say of a stream that is deleted under a blocking read
+		code = "NOGROUP" // what 7.2 and later say when a stream is deleted during a blocking read
 	}
 	if _, bare := err.(redis.Error); bare {
 		err = replyError(withoutPlace(err.Error()))
@@ -86,16 +86,16 @@ func explainReply(code string, err error) error {
 	return fmt.Errorf("redis: %w", err)
 }
 
-// replyError is an error that the server answered to a raw command.
+// replyError is the error a server answered to a raw command.
 type replyError string
 
 func (e replyError) Error() string { return string(e) }
 
-// RedisError makes it an error like the client's own.
+// RedisError marks it as an error like the client's own.
 func (replyError) RedisError() {}
 
-// replyCode returns the first word of an error that the server answered and the
-// rest, or nothing.
+// replyCode returns the first word of an error answered by the server and the rest, or
+// nothing.
 func replyCode(err error) (code, rest string) {
 	var reply redis.Error
 	if err == nil || err == redis.Nil || !errors.As(err, &reply) {
@@ -105,10 +105,10 @@ func replyCode(err error) (code, rest string) {
 	return code, rest
 }
 
-// withinScript returns the error of the command that made a script fail. Before
-// 7.0 it is wrapped: "ERR Error running script (call to f_…): @user_script:10:
-// @user_script: 10: -OOM command not allowed …", or once: "@user_script:10: NOGROUP …".
-// What a script itself caught begins with the place.
+// withinScript returns the error of the command that made a script fail. Before 7.0 it
+// is wrapped: "ERR Error running script (call to f_…): @user_script:10: @user_script:
+// 10: -OOM command not allowed …", or once: "@user_script:10: NOGROUP …". An error that
+// a script itself caught begins with the location.
 func withinScript(text string) string {
 	const place = "@user_script:"
 	if !strings.HasPrefix(text, "ERR Error running script") && !strings.HasPrefix(text, place) {
@@ -118,26 +118,26 @@ func withinScript(text string) string {
 	if at < 0 {
 		return text
 	}
-	_, inner, found := strings.Cut(text[at+len(place):], ": ") // behind the line's number
+	_, inner, found := strings.Cut(text[at+len(place):], ": ") // after the line number
 	if !found {
 		return text
 	}
 	return strings.TrimPrefix(inner, "-")
 }
 
-// withoutPlace returns the error of a script's command without where it stands in
-// the script: from 7.0 on " script: <digest>, on @user_script:10." follows it.
+// withoutPlace returns the error of a script's command without its location in the
+// script: from 7.0 on " script: <digest>, on @user_script:10." follows it.
 func withoutPlace(text string) string {
 	text, _, _ = strings.Cut(withinScript(text), " script: ")
 	return text
 }
 
-// notSent is a failure before anything was written.
+// notSent is a failure that happened before anything was written.
 type notSent struct{ error }
 
 func (e *notSent) Unwrap() error { return e.error }
 
-// neverSent returns whether err came before the command was written.
+// neverSent reports whether err happened before the command was written.
 func neverSent(err error) bool {
 	var (
 		before *notSent
@@ -153,8 +153,8 @@ func neverSent(err error) bool {
 	return ended(err)
 }
 
-// ended returns whether the context ended before the command was written: later
-// the client reports a timeout of the connection instead.
+// ended reports whether the context ended before the command was written; later the
+// client reports a timeout of the connection instead.
 func ended(err error) bool {
 	return (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) && !errors.Is(err, io.EOF)
 }

@@ -71,9 +71,9 @@ var faults = []struct {
 			hold(10 * time.Millisecond)
 		}
 	}, verdict{}},
-	{"XGROUP DESTROY", func(s *scene) { s.do("XGROUP", "DESTROY", "jobs", "weir") }, verdict{logs: []string{"was gone and has been made again"}}},
-	{"DEL of the stream", func(s *scene) { s.do("DEL", "jobs") }, verdict{loses: true, logs: []string{"was gone and has been made again"}}},
-	{"FLUSHALL", func(s *scene) { s.do("FLUSHALL") }, verdict{loses: true, logs: []string{"was gone and has been made again"}}},
+	{"XGROUP DESTROY", func(s *scene) { s.do("XGROUP", "DESTROY", "jobs", "weir") }, verdict{logs: []string{"was gone and has been created again"}}},
+	{"DEL of the stream", func(s *scene) { s.do("DEL", "jobs") }, verdict{loses: true, logs: []string{"was gone and has been created again"}}},
+	{"FLUSHALL", func(s *scene) { s.do("FLUSHALL") }, verdict{loses: true, logs: []string{"was gone and has been created again"}}},
 	{"out of memory", func(s *scene) {
 		s.do("CONFIG", "SET", "maxmemory", "1mb")
 		hold(500 * time.Millisecond)

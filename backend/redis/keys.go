@@ -10,8 +10,8 @@ const (
 	fieldData = "data"
 )
 
-// keys are the names of everything that weir keeps for one stream and group.
-// All of them are in the slot of the stream, so that scripts may use them together.
+// keys are the names of everything weir keeps for one stream and group. All are in the
+// slot of the stream, so that scripts can use them together.
 type keys struct {
 	stream  string // as the user wrote it
 	group   string
@@ -19,9 +19,9 @@ type keys struct {
 	room    string // what producers may append before they read again (hash, expires; see room.lua)
 	window  string // requests in the window that all processes share (string, expires with the window)
 	dead    string // dead letters (stream)
-	retry   string // what is known of failed deliveries (hash: ID -> "<due ms> <error>", see settle.lua)
+	retry   string // what is known about failed deliveries (hash: ID -> "<due ms> <error>", see settle.lua)
 	trimmed string // what weir has removed from the stream (hash)
-	about   string // what weir knows of the stream (hash, see roster.go)
+	about   string // what weir knows about the stream (hash, see roster.go)
 	workers string // the consumers of the group that are weir's (hash: name -> how long its leases last in ms)
 	idem    string // prefix of one key per idempotency key (string: ID of the entry, expires) or source (see place.lua)
 }
@@ -47,8 +47,8 @@ func keysOf(stream, group string) (keys, error) {
 	}, nil
 }
 
-// slotPrefix returns a prefix whose keys all hash to the slot of stream: a hash
-// tag made of the name, or the name itself if it has a tag. No two streams have the same.
+// slotPrefix returns a prefix whose keys all hash to the slot of stream: a hash tag made
+// of the name, or the name itself if it has a tag. No two streams share a prefix.
 func slotPrefix(stream string) (string, error) {
 	if !strings.ContainsAny(stream, "{}") {
 		return "{" + stream + "}", nil
@@ -56,10 +56,10 @@ func slotPrefix(stream string) (string, error) {
 	_, rest, _ := strings.Cut(stream, "{")
 	tag, _, closed := strings.Cut(rest, "}")
 	if !closed || tag == "" || strings.Count(stream, "{") != strings.Count(stream, "}") {
-		return "", fmt.Errorf("stream %q: a brace without its partner or around nothing is no hash tag; use {tag} once or no braces", stream)
+		return "", fmt.Errorf("stream %q: an unpaired or empty pair of braces is no hash tag; use {tag} once, or no braces", stream)
 	}
 	if stream == "{"+tag+"}" {
-		return stream + "}", nil // the name alone is the prefix of the stream tag; no stream can be called this
+		return stream + "}", nil // the bare name is the prefix of the stream called tag; no stream can have this one as its name
 	}
 	return stream, nil
 }

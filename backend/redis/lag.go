@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// countFor bounds how long one reading keeps a server busy with counting; the
-	// next one goes on where it stopped.
+	// countFor bounds how long one reading keeps the server busy counting; the next one
+	// continues where it stopped.
 	countFor = 5 * time.Millisecond
-	// countAnew is how old a count, or the proof of a server's own number, may
-	// become: entries that are deleted in the middle are not noticed before.
+	// countAnew is how old a count, or the verification of a server's own number, may
+	// get: entries deleted in the middle go unnoticed until then.
 	countAnew = 10 * time.Second
 	// countMost is how far Stats counts.
 	countMost = 10_000
 )
 
-// count is where counting what lies behind the group's last delivered entry
-// stands, carried from one reading to the next.
+// count is the progress of counting the entries after the group's last delivered one,
+// carried from one reading to the next.
 type count struct {
 	mu       sync.Mutex
-	from, to string    // the IDs between which n was counted; empty: nothing yet
+	from, to string    // the IDs between which n was counted; empty: not started
 	n        int64     // entries
 	since    time.Time // when the count was begun
-	believed time.Time // when the server's own number was found to be true
+	believed time.Time // when the server's own number was last verified
 }
 
-// reading is what waits for the group, in one step.
+// reading is what is waiting for the group, read in one step.
 type reading struct {
 	xlen, pending, consumers int64
 	last                     string // last-delivered-id
-	lag                      *int64 // nil: the server does not know, or says what cannot be
-	behind                   int64  // entries behind last, as far as was counted
+	lag                      *int64 // nil: the server does not know, or its number is impossible
+	behind                   int64  // entries after last, as far as they were counted
 }
 
 // The first element of the script's answer.
@@ -46,12 +46,12 @@ const (
 	thereIsAStream = 1
 )
 
-// lagCmd returns the command that reads what waits, counting up to most.
+// lagCmd returns the command that reads what is waiting, counting up to most.
 func (c *count) lagCmd(ctx context.Context, k *keys, most int64, now time.Time) *redis.RawCmd {
 	return lagScript.cmd(ctx, []string{k.stream}, c.args(k, most, now)...)
 }
 
-// args are those of the script lag.
+// args returns the arguments of the script lag.
 func (c *count) args(k *keys, most int64, now time.Time) []any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,8 +65,8 @@ func (c *count) args(k *keys, most int64, now time.Time) []any {
 	return []any{k.group, from, to, n, most, countFor.Microseconds(), check}
 }
 
-// read takes the answer of lagCmd, which was sent at. ErrStreamNotFound and
-// ErrGroupNotFound come with what is known all the same.
+// read takes the answer of lagCmd, which was sent at the time at. With
+// ErrStreamNotFound and ErrGroupNotFound it still returns what is known.
 func (c *count) read(cmd *redis.RawCmd, k *keys, at time.Time) (got reading, err error) {
 	if err := cmd.Err(); err != nil {
 		return got, err
@@ -75,7 +75,7 @@ func (c *count) read(cmd *redis.RawCmd, k *keys, at time.Time) (got reading, err
 	return got, err
 }
 
-// parse reads a reply; rest are its elements behind those of the script lag.
+// parse reads a reply; rest holds the elements after those of the script lag.
 func (c *count) parse(reply []byte, k *keys, at time.Time) (got reading, rest replyReader, err error) {
 	r := replyReader{reply}
 	if _, err = r.array(); err != nil {

@@ -7,19 +7,19 @@ import (
 )
 
 const (
-	// forgetAfter is how long a consumer of weir's that holds nothing stays in the group
+	// forgetAfter is how long a weir consumer that holds nothing stays in the group
 	// without a sign of life: its process has crashed. One that comes back is simply
-	// there again. Other programs' consumers are theirs to remove.
+	// added again. Removing other programs' consumers is up to them.
 	forgetAfter = 24 * time.Hour
 	// forgetEvery is how often a process looks for them.
 	forgetEvery = time.Hour
-	// leaveFor bounds what Close waits for the server.
+	// leaveFor bounds how long Close waits for the server.
 	leaveFor = 300 * time.Millisecond
 	// maxNames bounds the consumers that Close removes.
 	maxNames = 1000
 )
 
-// consumers are the names under which this process has claimed.
+// consumers are the names this process has claimed under.
 type consumers struct {
 	mu struct {
 		sync.Mutex
@@ -49,9 +49,9 @@ func (c *consumers) list() (names []any) {
 	return names
 }
 
-// leave takes the consumers of this process that hold nothing out of the group:
-// each process has other names, and the group would grow for ever. What fails is
-// left to the next process that ends.
+// leave removes this process's consumers that hold nothing from the group: each process
+// uses new names, and the group would grow for ever. Whatever fails is left to the next
+// process that ends.
 func (b *Backend) leave() {
 	names := b.names.list()
 	if len(names) == 0 {
@@ -62,8 +62,8 @@ func (b *Backend) leave() {
 	_ = b.forgetSilent(ctx, names...)
 }
 
-// forgetSilent takes out of the group the named consumers, and those of weir's that
-// have been silent for long, unless they hold something.
+// forgetSilent removes from the group the named consumers and the weir consumers that
+// have long been silent, unless they hold something.
 func (b *Backend) forgetSilent(ctx context.Context, names ...any) error {
 	args := append([]any{b.keys.group, b.silence.Milliseconds()}, names...)
 	return b.do(ctx, leaveScript.cmd(ctx, []string{b.keys.stream, b.keys.workers}, args...))

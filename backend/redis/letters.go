@@ -12,7 +12,7 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// purgeStep bounds the IDs of one command.
+// purgeStep is the most IDs in one command.
 const purgeStep = 1000
 
 //go:embed lua/redrive.lua
@@ -22,7 +22,7 @@ var redriveScript = newScript(redriveSource)
 
 var _ backend.DeadLetters = (*Backend)(nil)
 
-// List returns dead letters. An entry that somebody else put there has no origin.
+// List returns dead letters. An entry that someone else put there has no origin.
 func (b *Backend) List(ctx context.Context, from, after string, most int) ([]backend.DeadLetter, error) {
 	start := "-"
 	if after != "" {
@@ -69,7 +69,7 @@ func eachEntry(cmd *redis.RawCmd, f func(name string, c content)) error {
 	return nil
 }
 
-// letterOf takes the headers that tell a letter's history out of the others.
+// letterOf separates the headers that tell a letter's history from the others.
 func letterOf(name string, c content) backend.DeadLetter {
 	take := func(header string) string {
 		value := c.headers[header]
@@ -87,7 +87,7 @@ func letterOf(name string, c content) backend.DeadLetter {
 		Consumer: take(backend.HeaderDeadConsumer),
 		Enqueued: c.enqueued,
 	}
-	// What is not a number was not written by weir, and counts as nothing.
+	// What is not a number was not written by weir and is ignored.
 	l.Attempts, _ = strconv.Atoi(take(backend.HeaderDeadAttempts))
 	take(backend.HeaderRedriveGroup)
 	l.Redrives, _ = strconv.Atoi(take(backend.HeaderRedrives))
@@ -102,11 +102,11 @@ func letterOf(name string, c content) backend.DeadLetter {
 	return l
 }
 
-// Redrive appends the message, published anew, to the stream it came from and
-// removes the letter, in one step. The entry names the group that it failed in, and
-// weir's workers of other groups acknowledge it unseen. A letter of nobody goes to
-// all groups of this stream. A stream that has no group at all gets the letter's,
-// as by its first claim.
+// Redrive appends the message, newly published, to the stream it came from and removes
+// the letter, in one step. The entry names the group it failed in, and weir's workers
+// in other groups acknowledge it unseen. A letter without a group goes to all groups of
+// this stream. If the stream has no group at all, the letter's group is created as by
+// its first claim.
 func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadLetter) error {
 	to := letter.Stream
 	if to == "" {
@@ -132,7 +132,7 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 	return err
 }
 
-// Purge removes dead letters. On an error some may be gone; those are counted.
+// Purge removes dead letters. On an error it returns how many are gone by then.
 func (b *Backend) Purge(ctx context.Context, from string, ids []string) (int, error) {
 	removed := 0
 	for len(ids) > 0 {

@@ -13,11 +13,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// probeFor bounds the look at a server that could not be opened.
+// probeFor bounds the examination of a server that could not be opened.
 const probeFor = 300 * time.Millisecond
 
-// misfit returns what in the URL does not fit the server, and the way out, if err of
-// opening it tells or a look at the server does; else nil.
+// misfit returns what in the URL does not match the server, and the fix, if the opening
+// error or a look at the server shows it; otherwise nil.
 func (s settings) misfit(ctx context.Context, err error) error {
 	text := err.Error()
 	said := func(parts ...string) bool {
@@ -33,7 +33,7 @@ func (s settings) misfit(ctx context.Context, err error) error {
 	case sentinels && errors.Is(err, redis.Nil):
 		return fmt.Errorf("master=%s: the Sentinels at %s know no master of that name; SENTINEL MASTERS lists those they know", s.master, s.server())
 	case sentinels && said("unknown command"):
-		return fmt.Errorf("master=%s: %s is no Sentinel; name the Sentinels' hosts (port %s), or leave master= out", s.master, s.server(), defaultSentinel)
+		return fmt.Errorf("master=%s: %s is not a Sentinel; name the Sentinels' hosts (port %s), or leave master= out", s.master, s.server(), defaultSentinel)
 	case sentinels && said("NOAUTH", "WRONGPASS", "NOPERM"):
 		return fmt.Errorf("the Sentinels at %s want a user or password that the URL does not give; add sentinel_password=… (and sentinel_user=…), beside the servers' own in front of the host", s.server())
 	case s.cluster() && said("unknown command", "cluster support disabled"):
@@ -50,8 +50,8 @@ func (s settings) misfit(ctx context.Context, err error) error {
 	return s.misfitTLS(ctx, err)
 }
 
-// misfitTLS finds a server that speaks TLS where the URL does not, or the other way
-// round: neither says so.
+// misfitTLS finds a server that uses TLS when the URL does not, or vice versa; neither
+// side says so by itself.
 func (s settings) misfitTLS(ctx context.Context, err error) error {
 	var (
 		authority x509.UnknownAuthorityError
@@ -77,9 +77,9 @@ func (s settings) misfitTLS(ctx context.Context, err error) error {
 	return nil
 }
 
-// speaksTLS asks for the handshake alone. Nothing is sent on the connection.
+// speaksTLS attempts only the handshake. Nothing is sent on the connection.
 func speaksTLS(ctx context.Context, addr string) bool {
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // whoever it is, it is not talked to
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // whoever it is, nothing is said to it
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err == nil {
 		_ = conn.Close()
@@ -95,7 +95,7 @@ func speaksPlain(ctx context.Context, addr string) bool {
 	}
 	defer conn.Close()
 	until, _ := ctx.Deadline()
-	_ = conn.SetDeadline(until) // a failure shows in what follows
+	_ = conn.SetDeadline(until) // a failure shows up in what follows
 	if _, err = conn.Write([]byte("PING\r\n")); err != nil {
 		return false
 	}

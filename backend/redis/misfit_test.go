@@ -62,7 +62,7 @@ func TestAURLThatDoesNotFitItsServerIsSaidInOneSentence(t *testing.T) {
 		for rawURL, words := range map[string][]string{
 			"redis://" + secure + "/0?stream=jobs":               {"scheme redis", "rediss://", secure},
 			"rediss://" + plain + "/0?stream=jobs":               {"scheme rediss", "redis://", plain},
-			"redis://" + plain + "/0?stream=jobs&master=main":    {"master=main", "no Sentinel", plain},
+			"redis://" + plain + "/0?stream=jobs&master=main":    {"master=main", "is not a Sentinel", plain},
 			"redis://" + plain + "," + plain + "/?stream=jobs":   {"Cluster", "master=NAME", plain},
 			"redis://" + plain + "/99?stream=jobs":               {"database 99"},
 			"redis://" + locked + "/0?stream=jobs":               {"USER:PASSWORD@", locked},

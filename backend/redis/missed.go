@@ -13,25 +13,26 @@ import (
 )
 
 const (
-	// missedMost is how many of a consumer's pending entries are looked through for
-	// those it never got.
+	// missedMost is how many of a consumer's pending entries are searched for those it
+	// never received.
 	missedMost = 10_000
-	// missedSlack is how much longer ago than by this process's clock a claim may have
+	// missedSlack is how much earlier than this process's clock says a claim may have
 	// been executed.
 	missedSlack = time.Second
 )
 
-// missed keeps account of claims whose answers did not come. The server has counted
-// a delivery for what they hold, but nobody here has seen it: it is given back
-// uncounted before anything else is claimed, so that a slow or broken link cannot
-// bring a message to its delivery limit. A process that crashes counts as ever.
+// missed keeps track of claims whose answers never arrived. The server has counted a
+// delivery for each message they hold, but no one here has seen it: it is given back
+// uncounted before anything else is claimed, so that a slow or broken link cannot push
+// a message to its delivery limit. A crashed process counts as usual.
 type missed struct {
-	claims sync.RWMutex // held for reading by each claim under way
+	claims sync.RWMutex // read-locked by each claim in progress
 	since  atomic.Int64 // Unix ns; the start of the first claim without an answer; 0: none
 	most   atomic.Int64 // deliveries in one answer; 0: as many as are asked for
 }
 
-// limit returns how many deliveries to ask for: fewer after an answer that did not come.
+// limit returns how many deliveries to ask for: fewer after an answer that never
+// arrived.
 func (m *missed) limit(want int) int {
 	if most := int(m.most.Load()); most > 0 {
 		return min(want, most)
@@ -39,7 +40,7 @@ func (m *missed) limit(want int) int {
 	return want
 }
 
-// ended is told how a claim for n deliveries went that began at start.
+// ended records how a claim for n deliveries that began at start went.
 func (m *missed) ended(n, want int, start time.Time, err error) {
 	if err == nil {
 		if most := m.most.Load(); most > 0 && int64(n) == most {
@@ -59,8 +60,8 @@ func (m *missed) ended(n, want int, start time.Time, err error) {
 	}
 }
 
-// recoverMissed gives back what claims without an answer may have been given. It
-// waits for no other claim: what that one is being given now looks the same.
+// recoverMissed gives back what unanswered claims may have been given. It does not run
+// beside another claim, whose deliveries would look the same.
 func (b *Backend) recoverMissed(ctx context.Context, consumer string) error {
 	m := &b.missed
 	since := m.since.Load()
@@ -97,7 +98,7 @@ func (b *Backend) recoverMissed(ctx context.Context, consumer string) error {
 		}
 		start := cursorStart
 		b.cursor.Store(&start)
-		b.orphans.Store(true) // they are there now, in front
+		b.orphans.Store(true) // there are some now, at the front
 	}
 	m.since.CompareAndSwap(since, 0)
 	return nil

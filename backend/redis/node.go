@@ -10,16 +10,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A command that the server refused is sent again this often, after these waits
-// (a redirection at once).
+// How often, and after what waits, a command that the server refused is sent again (at
+// once after a redirection).
 var retryWaits = [...]time.Duration{
 	5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
 }
 
-// do sends commands in one round trip, in order and to the master of the
-// stream's slot. What the server refused without doing anything is sent again a
-// few times. Afterwards each command holds an error of package backend, and do
-// returns the first. A missing value (redis.Nil) is no error of do.
+// do sends commands in one round trip, in order, to the master of the stream's slot.
+// What the server refused without doing anything is sent again a few times. Afterwards
+// each command's error is one of package backend, and do returns the first. A missing
+// value (redis.Nil) is not an error of do.
 func (b *Backend) do(ctx context.Context, cmds ...redis.Cmder) error {
 	if ctx.Done() != nil {
 		w := b.calls.watch(ctx, callTimeout)
@@ -48,8 +48,8 @@ func (b *Backend) try(ctx context.Context, cmds []redis.Cmder) error {
 	return b.settleErrors(ctx, cmds)
 }
 
-// once sends the commands to the master of the slot, or to the node that is
-// taking the slot over.
+// once sends the commands to the master of the slot, or to the node that is taking over
+// the slot.
 func (b *Backend) once(ctx context.Context, cmds []redis.Cmder, taking string) {
 	if err := ctx.Err(); err != nil {
 		setError(cmds, &notSent{err})
@@ -69,8 +69,8 @@ func (b *Backend) once(ctx context.Context, cmds []redis.Cmder, taking string) {
 	send(ctx, c, cmds)
 }
 
-// asking puts an ASKING in front of each command: without it a node says no to
-// keys that are still being moved to it.
+// asking puts an ASKING in front of each command: without it a node rejects keys that
+// are still being moved to it.
 func asking(ctx context.Context, cmds []redis.Cmder) []redis.Cmder {
 	both := make([]redis.Cmder, 0, 2*len(cmds))
 	for _, cmd := range cmds {
@@ -79,7 +79,7 @@ func asking(ctx context.Context, cmds []redis.Cmder) []redis.Cmder {
 	return both
 }
 
-// session is a client or one connection of it.
+// session is a client or one of its connections.
 type session interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 	Pipeline() redis.Pipeliner
@@ -96,8 +96,8 @@ func send(ctx context.Context, c session, cmds []redis.Cmder) {
 		for _, cmd := range cmds {
 			_ = pipe.Process(ctx, cmd)
 		}
-		// A connection that cannot be set up (a wrong password) leaves the commands
-		// without an error of their own.
+		// If a connection cannot be set up (a wrong password), the commands have no
+		// error of their own.
 		if _, err := pipe.Exec(ctx); err != nil && !slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil }) {
 			setError(cmds, err)
 		}
@@ -109,7 +109,7 @@ func send(ctx context.Context, c session, cmds []redis.Cmder) {
 	}
 }
 
-// master returns the node that has the stream.
+// master returns the node that holds the stream.
 func (b *Backend) master(ctx context.Context) (*redis.Client, error) {
 	if b.cluster == nil {
 		return b.client.(*redis.Client), nil
@@ -132,7 +132,7 @@ func (b *Backend) moved() {
 	}
 }
 
-// movedTo remembers where the stream is, if the node is known already.
+// movedTo remembers where the stream is, if the node is already known.
 func (b *Backend) movedTo(ctx context.Context, addr string) bool {
 	b.moved()
 	if b.cluster == nil {
@@ -143,7 +143,7 @@ func (b *Backend) movedTo(ctx context.Context, addr string) bool {
 	return c != nil
 }
 
-// nodeAt returns the client of a Cluster's master, nil if it is not known yet.
+// nodeAt returns the client of a Cluster's master, nil if it is not yet known.
 func (b *Backend) nodeAt(ctx context.Context, addr string) (target *redis.Client) {
 	var mu sync.Mutex
 	_ = b.cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
@@ -157,11 +157,11 @@ func (b *Backend) nodeAt(ctx context.Context, addr string) (target *redis.Client
 	return target
 }
 
-// verdict is what to do about commands that have been sent.
+// verdict says what to do about commands that have been sent.
 type verdict struct {
-	refused []redis.Cmder // without effect, and they may work if they are sent again
+	refused []redis.Cmder // had no effect, and may work if sent again
 	wait    bool          // not at once
-	ask     string        // the node that is taking the slot over
+	ask     string        // the node that is taking over the slot
 }
 
 func (b *Backend) judge(ctx context.Context, cmds []redis.Cmder) verdict {
@@ -192,7 +192,7 @@ func (b *Backend) judge(ctx context.Context, cmds []redis.Cmder) verdict {
 			v.wait = true
 			b.moved()
 		}
-		if !isWait(cmd) { // it says nothing without what it waits for
+		if !isWait(cmd) { // it means nothing without what it waits for
 			v.refused = append(v.refused, cmd)
 		}
 	}

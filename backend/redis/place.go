@@ -13,8 +13,8 @@ import (
 
 var _ backend.PlaceKeeper = (*Backend)(nil)
 
-// AppendAt stores messages of a source in one script: all or none, also if the
-// server is killed in the middle, since it logs what a script writes as one.
+// AppendAt stores messages of a source in one script: all or none, even if the server
+// is killed midway, because it logs what a script writes as a unit.
 func (b *Backend) AppendAt(ctx context.Context, source string, at uint64, msgs []backend.Message) (backend.Placed, error) {
 	now, limits := any(time.Now().UnixMilli()), b.features.Load()
 	args := append(make([]any, 0, 2+6*len(msgs)), idempotencyWindow.Milliseconds(), at)
@@ -49,7 +49,7 @@ func (b *Backend) AppendAt(ctx context.Context, source string, at uint64, msgs [
 	return placed, err
 }
 
-// KeyWindow is the same for every stream.
+// KeyWindow returns the same for every stream.
 func (b *Backend) KeyWindow(context.Context) (time.Duration, error) { return idempotencyWindow, nil }
 
 // parsePlaced reads [next, ID of the last, whether nothing was stored].

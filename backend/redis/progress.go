@@ -7,28 +7,28 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// maxReturned bounds each of the two generations of returned deliveries that are
-// remembered: others may finish them without this process being told.
+// maxReturned bounds each of the two remembered generations of returned deliveries:
+// others may finish them without this process learning of it.
 const maxReturned = 10_000
 
-// heldLeases is after how many leases without a sign of life a delivery is taken
-// to be somebody else's: leases that end by time alone are told to nobody.
+// heldLeases is after how many leases without a sign of life a delivery is assumed to
+// be someone else's: no one is told of leases that simply expire.
 const heldLeases = 4
 
-// progress remembers how far this process got, so that a group which somebody
-// destroyed can be made again there.
+// progress remembers how far this process got, so that a group someone destroyed can be
+// created again at that point.
 type progress struct {
 	mu struct {
 		sync.Mutex
 		held            map[string]holding  // delivered, not settled
 		swept           time.Time           // when held was last looked through
-		returned, older map[string]struct{} // given back, to be done by anybody
+		returned, older map[string]struct{} // given back, for anyone to do
 		acked           id                  // the highest acknowledged
 		seen            id                  // the highest delivered
 	}
 }
 
-// holding is since when this process has a delivery, and when it last said so.
+// holding says since when this process has had a delivery, and when it last said so.
 type holding struct{ since, seen time.Time }
 
 // took notes deliveries, the highest ID last.
@@ -50,7 +50,7 @@ func (p *progress) took(deliveries ...*backend.Delivery) {
 	}
 }
 
-// restart forgets everything: the stream is another one.
+// restart forgets everything: the stream is a different one.
 func (p *progress) restart() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +66,7 @@ func (p *progress) holds(text string) bool {
 	return ok
 }
 
-// extended notes that this process goes on with a delivery.
+// extended notes that this process keeps a delivery.
 func (p *progress) extended(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,14 +75,14 @@ func (p *progress) extended(text string) {
 	}
 }
 
-// again returns whether this process has got the delivery once more after since.
+// again reports whether this process received the delivery once more after since.
 func (p *progress) again(text string, since time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.held[text].since.After(since)
 }
 
-// expire drops what was not heard of for several leases.
+// expire drops deliveries that have not been mentioned for several leases.
 func (p *progress) expire(now time.Time, lease time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +97,7 @@ func (p *progress) expire(now time.Time, lease time.Duration) {
 	}
 }
 
-// gaveBack notes a delivery that this process does not hold any more, undone.
+// gaveBack notes an unfinished delivery that this process no longer holds.
 func (p *progress) gaveBack(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,15 +120,15 @@ func (p *progress) finished(text string) {
 	}
 }
 
-// forgot notes a delivery that is somebody else's.
+// forgot notes a delivery that is someone else's.
 func (p *progress) forgot(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.mu.held, text)
 }
 
-// position returns the ID behind which a new group has to start to deliver
-// everything that this process has not acknowledged, and the newest that it has seen.
+// position returns the ID after which a new group has to start to deliver everything
+// this process has not acknowledged, and the newest ID it has seen.
 func (p *progress) position() (behind, seen string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

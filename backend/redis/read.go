@@ -10,22 +10,22 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// readSlice bounds one blocking read: so long a reader whose context has ended
-// may keep a connection.
+// readSlice bounds one blocking read, and so how long a reader whose context has ended
+// may occupy a connection.
 const readSlice = time.Second
 
 // Reasons of gaps.
 const (
 	gapTrimmed = "trimmed" // by weir, once every group had acknowledged
-	gapDropped = "dropped" // by weir, when it was asked to keep no more than so many
-	gapRemoved = "removed" // by somebody else
+	gapDropped = "dropped" // by weir, when told to keep only so many
+	gapRemoved = "removed" // by someone else
 )
 
 var _ backend.Reader = (*Backend)(nil)
 
-// Read returns entries behind an ID without any group. What was trimmed between
-// the cursor and the first entry is a gap. Entries that somebody deleted one by
-// one in the middle of the stream leave no trace that could be found.
+// Read returns entries after an ID, without a group. What was trimmed between the
+// cursor and the first entry is a gap. Entries deleted one by one in the middle of the
+// stream leave no trace.
 func (b *Backend) Read(ctx context.Context, req backend.ReadRequest) (backend.Records, error) {
 	after, err := b.cursorID(ctx, req.After)
 	if err != nil {
@@ -44,7 +44,7 @@ func (b *Backend) Read(ctx context.Context, req backend.ReadRequest) (backend.Re
 	}
 }
 
-// cursorID returns the ID that a cursor stands behind.
+// cursorID returns the ID a cursor stands after.
 func (b *Backend) cursorID(ctx context.Context, cursor string) (id, error) {
 	switch cursor {
 	case backend.CursorStart:
@@ -71,7 +71,7 @@ func (b *Backend) cursorID(ctx context.Context, cursor string) (id, error) {
 	return after, err
 }
 
-// read returns what is there behind an ID, looking for gaps in the same round trip.
+// read returns the entries after an ID and looks for gaps in the same round trip.
 func (b *Backend) read(ctx context.Context, after id, req backend.ReadRequest) (backend.Records, error) {
 	trims := redis.NewSliceCmd(ctx, "HMGET", b.keys.trimmed, "last", "dropped_last")
 	first := redis.NewRawCmd(ctx, "XRANGE", b.keys.stream, "-", "+", "COUNT", 1)
@@ -102,7 +102,7 @@ func (b *Backend) read(ctx context.Context, after id, req backend.ReadRequest) (
 	return got, nil
 }
 
-// recordedID returns an ID out of the record of trims, zero if it is not there.
+// recordedID returns an ID from the record of trims, zero if there is none.
 func recordedID(cmd *redis.SliceCmd, i int) id {
 	if i >= len(cmd.Val()) {
 		return id{}
@@ -110,14 +110,14 @@ func recordedID(cmd *redis.SliceCmd, i int) id {
 	text, _ := cmd.Val()[i].(string)
 	v, err := parseID(text)
 	if err != nil {
-		return id{} // nobody but weir writes there
+		return id{} // only weir writes there
 	}
 	return v
 }
 
-// gapBehind returns the gap between a cursor and the oldest entry there is.
-// trimmed and dropped are the newest entries that weir has removed. At the start
-// only what was dropped counts: done messages are nobody's loss.
+// gapBehind returns the gap between a cursor and the oldest entry. trimmed and dropped
+// are the newest entries that weir has removed. At the start only what was dropped
+// counts: finished messages are no loss.
 func gapBehind(after id, oldest string, trimmed, dropped id) *backend.Gap {
 	gap := &backend.Gap{From: after.String()}
 	first, err := parseID(oldest)
@@ -132,7 +132,7 @@ func gapBehind(after id, oldest string, trimmed, dropped id) *backend.Gap {
 	case after.less(trimmed):
 		gap.To, gap.Reason = trimmed.String(), gapTrimmed
 	case err == nil && after.less(first) && after != trimmed:
-		// The entry of the cursor is gone, and weir did not remove it.
+		// The cursor's entry is gone, and weir did not remove it.
 		gap.To, gap.Reason = first.previous().String(), gapRemoved
 	default:
 		return nil
@@ -140,8 +140,8 @@ func gapBehind(after id, oldest string, trimmed, dropped id) *backend.Gap {
 	return gap
 }
 
-// waitBehind waits up to d for an entry behind an ID. A ctx that ends ends it at
-// once; the connection is free again after d.
+// waitBehind waits up to d for an entry after an ID. It returns as soon as ctx ends;
+// the connection is free again after d.
 func (b *Backend) waitBehind(ctx context.Context, after id, d time.Duration) error {
 	cmd := redis.NewRawCmd(ctx, "XREAD", "BLOCK", max(1, d.Milliseconds()), "COUNT", 1, "STREAMS", b.keys.stream, after.String())
 	answered := make(chan error, 1)

@@ -11,13 +11,13 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// pagePerDelivery is how many pending entries are looked at for each one that is
-// wanted; XAUTOCLAIM does the same.
+// pagePerDelivery is how many pending entries are examined per wanted delivery;
+// XAUTOCLAIM uses the same.
 const pagePerDelivery = 10
 
-// scanCmd looks through the next part of the pending entries for orphans. Where
-// the last scan ended is kept: from the start each time, many busy entries in
-// front would hide the orphans behind them for ever.
+// scanCmd searches the next part of the pending entries for orphans. It continues where
+// the last scan ended: starting over each time, many busy entries at the front would
+// hide the orphans after them for ever.
 func (b *Backend) scanCmd(ctx context.Context, c *claim) *redis.RawCmd {
 	cursor := *b.cursor.Load()
 	c.leases = b.roster.others(c.ReclaimAfter)
@@ -25,23 +25,23 @@ func (b *Backend) scanCmd(ctx context.Context, c *claim) *redis.RawCmd {
 		return redis.NewRawCmd(ctx, "XAUTOCLAIM", b.keys.stream, b.keys.group, c.Consumer,
 			c.ReclaimAfter.Milliseconds(), cursor, "COUNT", c.wanted(), "JUSTID")
 	}
-	// Without IDLE, which looks at all that is pending and is newer than 5.0 anyway.
+	// Without IDLE, which examines all pending entries and does not exist in 5.0.
 	return redis.NewRawCmd(ctx, "XPENDING", b.keys.stream, b.keys.group, cursor, "+", c.wanted()*pagePerDelivery)
 }
 
 // wanted returns how many orphans a scan may find.
 func (c *claim) wanted() int { return max(1, min(c.scan, c.room())) }
 
-// scanShare is how far a scan goes that is made beside a read. A server looks
-// each pending entry up, for about 2 µs: readers that follow each other closely look at
-// fewer, so that it spends a tenth of its time on it at most.
+// scanShare is how far a scan made beside a read goes. The server spends about 2 µs on
+// each pending entry: the closer reads follow one another, the fewer entries a scan
+// covers, so that the server spends at most a tenth of its time on scans.
 func (b *Backend) scanShare(c *claim) int {
 	const perDelivery = pagePerDelivery * 50 * time.Microsecond
 	last := time.Unix(0, b.scannedAt.Swap(c.since.UnixNano()))
 	return int(min(max(c.since.Sub(last)/perDelivery, 1), time.Duration(c.Max)))
 }
 
-// scanned returns whether the last scan reached the end.
+// scanned reports whether the last scan reached the end.
 func (b *Backend) scanned() bool { return *b.cursor.Load() == cursorStart }
 
 // parseScan reads the answer of scanCmd and moves the cursor.
@@ -64,7 +64,7 @@ func (b *Backend) parseScan(cmd *redis.RawCmd, c *claim) (ids []string, err erro
 	return ids, nil
 }
 
-// forget removes what is known of deliveries whose entries the server found gone.
+// forget removes what is known about deliveries whose entries the server found missing.
 func (b *Backend) forget(ctx context.Context, lost []string) error {
 	args := []any{"HDEL", b.keys.retry}
 	for _, name := range lost {
@@ -93,7 +93,7 @@ func (c *claim) parseAutoclaim(r *replyReader) (next string, ids []string, err e
 	return next, ids, err
 }
 
-// parsePending reads [[ID, consumer, idle, count], ...], a page of what is pending.
+// parsePending reads [[ID, consumer, idle, count], ...], a page of pending entries.
 func (c *claim) parsePending(r *replyReader) (next string, ids []string, err error) {
 	n, err := r.array()
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *replyReader) pending() (name string, idle int, err error) {
 	return name, idle, err
 }
 
-// after returns the first ID behind one.
+// after returns the next ID after one.
 func after(name string) string {
 	v, err := parseID(name)
 	if err != nil {
@@ -195,7 +195,7 @@ func (b *Backend) take(ctx context.Context, c *claim, ids []string) error {
 		case "d":
 			d := &backend.Delivery{}
 			c.fill(d, t.id, t.count, t.fields)
-			_ = b.addressed(d) // the script has sorted out what is not
+			_ = b.addressed(d) // the script has removed those that are not
 			b.acked.took(d)
 			c.got.Deliveries = append(c.got.Deliveries, d)
 			c.got.Reclaimed++
@@ -210,7 +210,7 @@ func (b *Backend) take(ctx context.Context, c *claim, ids []string) error {
 	return b.bury(ctx, c, past)
 }
 
-// taken is what became of one orphan.
+// taken is the outcome for one orphan.
 type taken struct {
 	id, kind string
 	count    int

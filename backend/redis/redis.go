@@ -2,8 +2,8 @@
 // on it, on a single server, behind Sentinel or in a Cluster.
 //
 // A message is an entry: its field data is the payload, enqueue_ts when it was
-// published (Unix ms), every other field a header. An entry of somebody else
-// without data is delivered as the JSON object of its fields. The group is an
+// published (Unix ms), every other field a header. An entry without data, written by
+// another program, is delivered as the JSON object of its fields. The group is an
 // ordinary one: other programs may read, acknowledge and claim in it.
 package redis
 
@@ -25,11 +25,11 @@ const (
 	dialTimeout = 5 * time.Second
 	// callTimeout bounds a round trip whose context has no earlier deadline.
 	callTimeout = 5 * time.Second
-	// defaultReclaim is what leases are taken to last until a claim has said so.
+	// defaultReclaim is how long leases are assumed to last until a claim says.
 	defaultReclaim = 30 * time.Second
 )
 
-// Backend is a stream and a group on Redis. Make it with Open.
+// Backend is a stream and a group on Redis. Use Open to create one.
 type Backend struct {
 	set      settings
 	keys     keys
@@ -37,9 +37,10 @@ type Backend struct {
 	cluster  *redis.ClusterClient // nil: not a Cluster
 	features atomic.Pointer[features]
 
-	// node is the master of the stream's slot in a Cluster; nil: to be looked up.
+	// node is the master of the stream's slot in a Cluster; nil if it has to be looked
+	// up.
 	node atomic.Pointer[redis.Client]
-	// stale is set with each new connection: behind it may be another server.
+	// stale is set by each new connection, which may lead to a different server.
 	stale    atomic.Bool
 	detected atomic.Int64 // Unix ns of the last detection
 	replicas replicas
@@ -55,16 +56,16 @@ type Backend struct {
 	missed       missed
 	names        consumers
 	roster       roster
-	begun        atomic.Bool   // this process has appended: the stream was there then
-	unscripted   atomic.Bool   // the user may append, and not by script
-	own          atomic.Bool   // weir made the stream, by the last trim
-	grouped      atomic.Bool   // the group has been there: that it is missing is news
+	begun        atomic.Bool   // this process has appended, so the stream existed then
+	unscripted   atomic.Bool   // the user may append, but not by script
+	own          atomic.Bool   // weir created the stream, according to the last trim
+	grouped      atomic.Bool   // the group has existed, so its absence is news
 	silence      time.Duration // forgetAfter
-	// untold is the loss of a group that the last claim could not report because
-	// it had something to hand out; the next one does.
+	// untold is the loss of a group that the last claim could not report because it had
+	// deliveries to hand out; the next one reports it.
 	untold atomic.Pointer[error]
 
-	opened  atomic.Bool     // the server was good enough when it was opened
+	opened  atomic.Bool     // the server was acceptable when it was opened
 	ended   atomic.Bool     // Close was called
 	closing context.Context // ends with the connections
 	close   context.CancelFunc
@@ -80,22 +81,20 @@ var _ backend.Backend = (*Backend)(nil)
 //	redis://a:6379,b:6379,c:6379?stream=orders            a Cluster, each host with its port
 //	redis://s1:26379,s2:26379/0?master=main&stream=orders  a Sentinel's master
 //
-// and rediss:// for TLS. One host of a Cluster is enough. User and password are
-// those of the servers. Query keys: stream; group (default "weir"); master, the
-// name that the Sentinels know; sentinel_user and sentinel_password, if the Sentinels want
-// them; durability, the least class ("fsync", "disk",
-// "memory" or "ephemeral") that is accepted, where fsync also waits for one
-// replica with each append if there are any; signal, another name for the key of
-// the workers' signal; enqueue_field, the field with the time of publishing in Unix
-// ms that Stats takes ages from (default "enqueue_ts"); trim, whether pools that are not
-// told otherwise remove what every group has acknowledged: "auto" (default, if weir made the
-// stream), "on" or "off". It creates nothing: the first append makes the stream, the
-// first claim the group, which starts at the stream's first entry.
+// and rediss:// for TLS. One host of a Cluster is enough. User and password are those of the
+// servers. Query keys: stream; group (default "weir"); master, the name the Sentinels know
+// it by; sentinel_user and sentinel_password, if the Sentinels require them; durability, the
+// least class ("fsync", "disk", "memory" or "ephemeral") that is accepted, where fsync also
+// waits for one replica with each append if there are any; signal, another name for the key
+// of the workers' signal; enqueue_field, the field that Stats takes ages from, the time of
+// publishing in Unix ms (default "enqueue_ts"); trim, whether pools remove what every group
+// has acknowledged unless told otherwise: "auto" (the default: if weir created the stream),
+// "on" or "off". Open creates nothing: the first append creates the stream, the first claim
+// the group, which starts at the stream's first entry.
 //
-// A server that may evict streams (maxmemory with an allkeys policy) is refused, and so
-// is one with less than the durability asked for: at Open with an error, later, behind any new
-// connection, with ErrUnavailable.
-// ErrUnavailable: the server cannot be reached or is not ready.
+// A server that may evict streams (maxmemory with an allkeys policy), or that is less durable
+// than asked for, is refused: at Open with an error; later, on any new connection, with
+// ErrUnavailable. ErrUnavailable: the server cannot be reached or is not ready.
 func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	silence()
 	set, err := parse(u)
@@ -123,16 +122,16 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	return b, nil
 }
 
-// silence keeps the client library from printing to standard error, for the
-// whole process: every failure that it prints is returned as an error too. Its
-// SetLogger brings the lines back after the first Open.
+// silence keeps the client library from printing to standard error, for the whole
+// process: every failure it prints is also returned as an error. After the first Open,
+// its SetLogger restores the output.
 var silence = sync.OnceFunc(func() { redis.SetLogger(quiet{}) })
 
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// connect makes the client; nothing is dialed yet.
+// connect creates the client; nothing is dialed yet.
 func (b *Backend) connect(cluster bool) {
 	opt := b.set.options()
 	opt.IsClusterMode = cluster
@@ -142,14 +141,14 @@ func (b *Backend) connect(cluster bool) {
 	b.cluster, _ = b.client.(*redis.ClusterClient)
 }
 
-// settle detects what the server is and refuses it if it is not good enough.
+// settle detects what the server is and refuses it if it is not acceptable.
 func (b *Backend) settle(ctx context.Context) error {
 	f, err := b.detect(ctx)
 	if err != nil {
 		return err
 	}
 	if f.sentinel {
-		return fmt.Errorf("%s is a Sentinel; add master=NAME, the name that it has for the servers", b.set.server())
+		return fmt.Errorf("%s is a Sentinel; add master=NAME, the name it knows the servers by", b.set.server())
 	}
 	if f.cluster && b.cluster == nil && b.set.master == "" {
 		_ = b.client.Close()
@@ -164,7 +163,8 @@ func (b *Backend) settle(ctx context.Context) error {
 	return b.checkSlots(ctx)
 }
 
-// checkSlots refuses a signal that a Cluster keeps elsewhere than the stream.
+// checkSlots refuses a signal key that a Cluster keeps on a different node than the
+// stream.
 func (b *Backend) checkSlots(ctx context.Context) error {
 	stream := redis.NewIntCmd(ctx, "CLUSTER", "KEYSLOT", b.keys.stream)
 	signal := redis.NewIntCmd(ctx, "CLUSTER", "KEYSLOT", b.keys.lag)
@@ -190,8 +190,8 @@ func (b *Backend) Info() backend.Info {
 	}
 }
 
-// Close takes the consumers that hold nothing out of the group, closes all
-// connections and waits for the calls that use them.
+// Close removes consumers that hold nothing from the group, closes all connections and
+// waits for the calls that use them.
 func (b *Backend) Close() error {
 	if b.ended.Swap(true) {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// remedy is what a finding is about and the command that helps with it: of weir, or
-// else one of Redis, with $STREAM, $GROUP, $DEAD and $TRIMMED for what it is about.
+// remedy is what a finding is about and the command that helps with it: one of weir's
+// or of Redis, the latter with $STREAM, $GROUP, $DEAD and $TRIMMED as placeholders.
 type remedy struct {
 	concern backend.Concern
 	command string
@@ -79,7 +79,8 @@ func (b *Backend) Command(code string) string {
 	return strings.Join(words, " ")
 }
 
-// cli begins the command line of redis-cli. Who needs a password gives it by REDISCLI_AUTH.
+// cli returns the beginning of a redis-cli command line. A password has to be given in
+// REDISCLI_AUTH.
 func (s settings) cli() []string {
 	words := []string{"redis-cli"}
 	if s.master == "" && len(s.addrs) > 0 {
@@ -99,7 +100,7 @@ func (s settings) cli() []string {
 	return words
 }
 
-// quote makes one word of a shell of s.
+// quote returns s as a single shell word.
 func quote(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-+.:/@,", r)
@@ -110,13 +111,13 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// Ping returns how long the server takes for a call that does nothing, once there
+// Ping returns how long the server takes to answer a call that does nothing, once there
 // is a connection to it.
 func (b *Backend) Ping(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
-	err := b.do(ctx, redis.NewIntCmd(ctx, "XLEN", b.keys.stream)) // who may use the stream at all may do that
+	err := b.do(ctx, redis.NewIntCmd(ctx, "XLEN", b.keys.stream)) // anyone who may use the stream at all may do that
 	if code, _ := replyCode(err); code != "" {
-		err = nil // an answer, too
+		err = nil // that is an answer too
 	}
 	return time.Since(began), err
 }

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// replicaWait is how long an append waits for a replica if the URL asks for
-	// fsync and there are replicas. Without one in time its outcome is unknown.
+	// replicaWait is how long an append waits for a replica if the URL asks for fsync
+	// and there are replicas. If none confirms in time, the outcome is unknown.
 	replicaWait = 2 * time.Second
-	// countEvery is how old the number of replicas, and what is known of the server's
-	// durability, may be where the URL asks for one.
+	// countEvery is how old the number of replicas, and the knowledge of the server's
+	// durability, may get if the URL asks for a durability.
 	countEvery = time.Second
 )
 
-// replicas is how many the server has, as it said last.
+// replicas is how many replicas the server has, as last reported.
 type replicas struct {
 	number   atomic.Int64
-	at       atomic.Int64  // Unix ns; 0: to be asked again
-	counting chan struct{} // holds a token while somebody asks
+	at       atomic.Int64  // Unix ns; 0: ask again
+	counting chan struct{} // holds a token while someone asks
 }
 
 func (r *replicas) set(replication string) {
@@ -38,8 +38,8 @@ func (r *replicas) fresh() bool {
 	return time.Now().UnixNano()-r.at.Load() < int64(countEvery)
 }
 
-// guarantee makes sure that the server keeps what the URL asks for, and returns
-// the command that waits for a replica, nil if nobody asked for it or there is none.
+// guarantee makes sure that the server is as durable as the URL asks, and returns the
+// command that waits for a replica; nil if that was not asked for or there is none.
 func (b *Backend) guarantee(ctx context.Context) (wait *redis.IntCmd, err error) {
 	if b.set.durability == "" {
 		return nil, nil
@@ -54,8 +54,9 @@ func (b *Backend) guarantee(ctx context.Context) (wait *redis.IntCmd, err error)
 	return redis.NewIntCmd(ctx, "WAIT", 1, replicaWait.Milliseconds()), nil
 }
 
-// lookAgain detects the server's settings and replicas anew if they are not fresh:
-// both change without a connection of this process ending. What cannot be asked stays.
+// lookAgain detects the server's settings and replicas again if they are stale: both
+// change without any connection of this process ending. What cannot be read stays as it
+// was.
 func (b *Backend) lookAgain(ctx context.Context) {
 	if b.replicas.fresh() {
 		return
@@ -73,20 +74,20 @@ func (b *Backend) lookAgain(ctx context.Context) {
 	b.replicas.at.Store(time.Now().UnixNano())
 }
 
-// replicated returns why a stored message may be lost all the same.
+// replicated returns why a stored message may still be lost.
 func (b *Backend) replicated(wait *redis.IntCmd) error {
 	switch {
 	case wait.Err() != nil:
 		return fmt.Errorf("redis: stored, not known to be on a replica: %w: %w", backend.ErrOutcomeUnknown, wait.Err())
 	case wait.Val() < 1:
-		b.replicas.at.Store(0) // there may be none any more
+		b.replicas.at.Store(0) // there may no longer be any
 		return fmt.Errorf("redis: stored, no replica has it after %s: %w", replicaWait, backend.ErrOutcomeUnknown)
 	}
 	return nil
 }
 
-// confirmation is what the WAIT behind some appends has said. It speaks for the
-// appends of its own round trip alone: those that are sent again need it again.
+// confirmation is the answer of the WAIT after some appends. It covers only the appends
+// of its own round trip: those that are sent again need another.
 type confirmation struct {
 	wait  *redis.IntCmd // nil: there is none
 	heard bool
@@ -104,7 +105,7 @@ func waitOf(cmds []redis.Cmder) *redis.IntCmd {
 
 func isWait(cmd redis.Cmder) bool { return cmd.Args()[0] == "WAIT" }
 
-// hear takes the answer if something of the round trip has been stored.
+// hear takes the answer if the round trip has stored anything.
 func (c *confirmation) hear(sent []redis.Cmder) {
 	if c.wait == nil {
 		return
@@ -132,7 +133,7 @@ func (c *confirmation) with(refused []redis.Cmder) []redis.Cmder {
 	return append(refused, c.wait)
 }
 
-// settle leaves the worst answer in the command.
+// settle stores the worst answer in the command.
 func (c *confirmation) settle() {
 	if c.heard {
 		c.wait.SetErr(c.err)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// errReply is a reply that is not what the command answers.
-var errReply = errors.New("redis: reply of an unknown shape")
+// errReply is a reply that does not match the command.
+var errReply = errors.New("redis: unexpected reply")
 
 // replyReader reads a raw reply (RESP, version 2) without copying it.
 type replyReader struct{ rest []byte }
@@ -44,7 +44,7 @@ func (r *replyReader) array() (int, error) {
 	return 0, fmt.Errorf("%w: %q for an array", errReply, kind)
 }
 
-// bytes returns the string or number that follows, nil for null. It is a part of the reply.
+// bytes returns the string or number that follows, nil for null. It points into the reply.
 func (r *replyReader) bytes() ([]byte, error) {
 	kind, text, err := r.line()
 	if err != nil || kind == '+' || kind == ':' {
@@ -110,11 +110,11 @@ func parseID(text string) (id, error) {
 		err error
 	)
 	if v.ms, err = strconv.ParseUint(ms, 10, 64); err != nil {
-		return id{}, fmt.Errorf("ID %q is not of a stream: %w", text, err)
+		return id{}, fmt.Errorf("ID %q is not a stream ID: %w", text, err)
 	}
 	if both {
 		if v.seq, err = strconv.ParseUint(seq, 10, 64); err != nil {
-			return id{}, fmt.Errorf("ID %q is not of a stream: %w", text, err)
+			return id{}, fmt.Errorf("ID %q is not a stream ID: %w", text, err)
 		}
 	}
 	return v, nil
@@ -126,7 +126,7 @@ func (v id) String() string {
 
 func (v id) less(w id) bool { return v.ms < w.ms || v.ms == w.ms && v.seq < w.seq }
 
-// next returns the ID behind v: before 6.2 a range cannot leave its start out.
+// next returns the ID after v: before 6.2 a range cannot exclude its start.
 func (v id) next() id {
 	if v.seq++; v.seq == 0 {
 		v.ms++

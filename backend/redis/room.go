@@ -14,12 +14,12 @@ import (
 
 var _ backend.Sharer = (*Backend)(nil)
 
-// askAgain is how long a server that does not let room be shared out is not asked for it.
+// askAgain is how long a server that refuses to share out room is left alone.
 const askAgain = time.Minute
 
-// Share reads the signal and takes a share of the room in one round trip. A user
-// who may not write the room's key, and a server without memory for it, leave the
-// reading good and say so in Room.Err.
+// Share reads the signal and takes a share of the room in one round trip. If the user
+// may not write the room's key, or the server has no memory for it, the reading is
+// still valid and Room.Err says why there is no share.
 func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.Signal, backend.Room, error) {
 	if no := b.noRoom.Load(); no != nil && time.Since(no.at) < askAgain {
 		s, err := b.Signal(ctx, req.Limit)
@@ -92,7 +92,7 @@ func (b *Backend) Window(ctx context.Context, most, want int64, length time.Dura
 	return int64(n), time.Duration(ms) * time.Millisecond, errors.Join(err1, err2, err3)
 }
 
-// denial is what a server said and when.
+// denial is what a server refused, and when.
 type denial struct {
 	at  time.Time
 	err error

@@ -12,15 +12,16 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// fieldGroup and a name are a field of the hash {stream}:weir: weir reads that group.
+// fieldGroup followed by a name is a field of the hash {stream}:weir; it says that weir
+// reads that group.
 const fieldGroup = "group:"
 
-// rosterEvery is the longest that what other processes told is relied on.
+// rosterEvery is how long the information of other processes is relied on.
 const rosterEvery = 5 * time.Second
 
-// roster is what this process has told of its consumers, and knows of the others: by
-// it processes know which consumers and groups are weir's, and how long each one's
-// leases last.
+// roster is what this process has announced about its consumers and knows about the
+// others. From it processes know which consumers and groups are weir's, and how long
+// the leases of each last.
 type roster struct {
 	mu     sync.Mutex
 	told   map[string]time.Duration // consumer -> how long its leases last
@@ -31,7 +32,7 @@ type roster struct {
 	looked time.Time                // when silent consumers were looked for, or the first enrolled
 }
 
-// others returns the leases of all consumers if one of them is not as long as own.
+// others returns the leases of all consumers if any of them differs from own.
 func (r *roster) others(own time.Duration) map[string]time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,9 +42,9 @@ func (r *roster) others(own time.Duration) map[string]time.Duration {
 	return r.leases
 }
 
-// due reports whether the hash has to be read before a scan: for a consumer that is
-// not in it yet, and so often that a consumer which came later is known before its
-// first delivery is as old as lease.
+// due reports whether the hash has to be read before a scan: for a consumer not yet in
+// it, and often enough that a later consumer is known before its first delivery is as
+// old as lease.
 func (r *roster) due(consumer string, lease time.Duration) (fresh, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,8 +52,8 @@ func (r *roster) due(consumer string, lease time.Duration) (fresh, due bool) {
 	return fresh, fresh || time.Since(r.read) > min(lease/2, rosterEvery)
 }
 
-// enrolled notes what has been told and read. It reports whether it is time to look
-// for consumers that are silent.
+// enrolled notes what has been announced and read. It reports whether it is time to
+// look for silent consumers.
 func (r *roster) enrolled(consumer string, lease time.Duration, all map[string]string, at time.Time) (look bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,8 +77,8 @@ func (r *roster) enrolled(consumer string, lease time.Duration, all map[string]s
 	return look
 }
 
-// enroll tells the group's other processes of a consumer before it claims, and reads
-// what they told. What the server refuses is asked for again when it is due.
+// enroll announces a consumer to the group's other processes before it claims, and
+// reads what they announced. What the server refuses is tried again when due.
 func (b *Backend) enroll(ctx context.Context, req *backend.ClaimRequest) error {
 	fresh, due := b.roster.due(req.Consumer, req.ReclaimAfter)
 	if !due {
@@ -102,12 +103,12 @@ func (b *Backend) enroll(ctx context.Context, req *backend.ClaimRequest) error {
 		}
 	}
 	if b.roster.enrolled(req.Consumer, req.ReclaimAfter, all.Val(), now) {
-		_ = b.forgetSilent(ctx) // else the next time
+		_ = b.forgetSilent(ctx) // otherwise next time
 	}
 	return nil
 }
 
-// unlessRefused drops an error that is the server's answer.
+// unlessRefused drops an error that is an answer of the server.
 func unlessRefused(err error) error {
 	if code, _ := replyCode(err); code != "" {
 		return nil
@@ -117,9 +118,9 @@ func unlessRefused(err error) error {
 
 var _ backend.Shared = (*Backend)(nil)
 
-// Others names the groups of a stream that a message which is sent back to group
-// would reach too: those that weir does not read, and weir's with a consumer that is
-// not. Consumers of weir's versions that did not enroll count as such.
+// Others names the groups of a stream that a message sent back to group would also
+// reach: those weir does not read, and weir's with a foreign consumer. Consumers of
+// weir versions that did not enroll count as foreign.
 func (b *Backend) Others(ctx context.Context, stream, group string) ([]string, error) {
 	if stream == "" {
 		stream = b.keys.stream

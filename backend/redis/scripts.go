@@ -2,7 +2,7 @@ package redis
 
 import (
 	"context"
-	"crypto/sha1" // the server's name for a script, not a protection
+	"crypto/sha1" // the server's name for a script; not used for security
 	_ "embed"
 	"encoding/hex"
 
@@ -87,7 +87,7 @@ func (s script) cmd(ctx context.Context, keys []string, args ...any) *redis.RawC
 	return redis.NewRawCmd(ctx, append(all, args...)...)
 }
 
-// loadScript makes a command that the server did not know carry its script.
+// loadScript makes a command carry its script, which the server did not know.
 func loadScript(cmd redis.Cmder) {
 	args := cmd.Args()
 	if s, ok := scripts[args[1].(string)]; ok {

@@ -10,14 +10,14 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// Ack completes deliveries: young ones by one plain XACK, those held longer than
-// half of the last claim's ReclaimAfter only if they are still held.
+// Ack completes deliveries: recent ones by one plain XACK, those held longer than half
+// the last claim's ReclaimAfter only if they are still held.
 func (b *Backend) Ack(ctx context.Context, leases []backend.Lease) (lost []string, err error) {
 	var (
 		fence  = time.Duration(b.reclaimAfter.Load()) / 2
 		now    = time.Now()
 		ack    = append(make([]any, 0, 3+len(leases)), "XACK", b.keys.stream, b.keys.group)
-		notes  = []any{"HDEL", b.keys.retry} // only a repeated delivery has one
+		notes  = []any{"HDEL", b.keys.retry} // only repeated deliveries have one
 		old    []lease
 		fenced *redis.RawCmd
 		cmds   []redis.Cmder
@@ -62,8 +62,8 @@ func (b *Backend) acknowledge(ctx context.Context, leases []backend.Lease, cmds 
 	return lost, nil
 }
 
-// Extend keeps leases for d from now on. d is cut to the last claim's
-// ReclaimAfter, which is when others take a message however long it was to be kept.
+// Extend keeps leases for d from now on. d is limited to the last claim's ReclaimAfter,
+// after which others take a message regardless.
 func (b *Backend) Extend(ctx context.Context, leases []backend.Lease, d time.Duration) (lost []string, err error) {
 	idle := max(0, time.Duration(b.reclaimAfter.Load())-d)
 	list := make([]lease, len(leases))
@@ -88,7 +88,7 @@ func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []st
 	list := make([]lease, 0, len(returns))
 	var again []string
 	for _, r := range returns {
-		if b.acked.again(r.ID, r.Since) { // the fence would not tell an unstarted one from the next
+		if b.acked.again(r.ID, r.Since) { // the fence cannot tell an unstarted delivery from the next
 			again = append(again, r.ID)
 			continue
 		}
@@ -113,12 +113,12 @@ func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []st
 	return append(lost, again...), nil
 }
 
-// lease is one lease and what is to become of it.
+// lease is one lease and what is to be done with it.
 type lease struct {
 	backend.Lease
 	idle  time.Duration
 	count int           // deliveries, from now on
-	delay time.Duration // 0: idle alone says when
+	delay time.Duration // 0: only idle says when
 	err   string
 }
 

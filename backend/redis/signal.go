@@ -14,8 +14,8 @@ import (
 
 var _ backend.Signaler = (*Backend)(nil)
 
-// Signal reads what a guard needs in one round trip. A stream that is not there
-// yet has nothing; a group that is not there yet has all that is stored before it.
+// Signal reads what a guard needs in one round trip. A stream that does not exist yet
+// has nothing; a group that does not exist yet has everything stored before it.
 func (b *Backend) Signal(ctx context.Context, most int64) (backend.Signal, error) {
 	at := time.Now()
 	published := redis.NewStringCmd(ctx, "GET", b.keys.lag)
@@ -25,12 +25,12 @@ func (b *Backend) Signal(ctx context.Context, most int64) (backend.Signal, error
 	return s, err
 }
 
-// signal reads the answers that were asked for at; rest are the elements of waits'
-// reply behind those of the script lag.
+// signal reads the answers requested at the time at; rest holds the elements of waits'
+// reply after those of the script lag.
 func (b *Backend) signal(published *redis.StringCmd, waits *redis.RawCmd, at time.Time) (s backend.Signal, rest replyReader, err error) {
 	switch text, err := published.Result(); {
 	case err == nil:
-		// What is not a number was not written by a worker: not known.
+		// What is not a number was not written by a worker: unknown.
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 {
 			s.Workers = &n
 		}

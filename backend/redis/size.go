@@ -12,14 +12,15 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// The server's settings that bound a message, and their values where a user may not ask.
+// The server's settings that bound a message, and their values if the user may not read
+// them.
 const (
 	configField    = "proto-max-bulk-len"
 	configCommand  = "client-query-buffer-limit"
 	defaultField   = 512 << 20
 	defaultCommand = 1 << 30
-	leastField     = 1 << 20 // the lowest that configField can be
-	// commandSlack is what a command and the server's buffer take beside the message.
+	leastField     = 1 << 20 // the lowest possible value of configField
+	// commandSlack is what a command and the server's buffer take besides the message.
 	commandSlack = 64 << 10
 )
 
@@ -30,8 +31,8 @@ func sizeOf(text string, fallback int64) int64 {
 	return fallback
 }
 
-// fit refuses a message that the server does not take. It would close the connection
-// instead of an answer, and what became of the message would not be known.
+// fit refuses a message that the server does not accept. The server would close the
+// connection instead of answering, and the outcome would be unknown.
 func (f *features) fit(m *backend.Message) error {
 	largest, name, all := len(m.Data), fieldData, len(m.Data)
 	for header, value := range m.Headers {
@@ -53,14 +54,15 @@ func tooLarge(format string, args ...any) error {
 		append([]any{backend.ErrTooLarge}, args...)...)
 }
 
-// isTooLarge returns whether an answer says that a command was larger than the server takes.
+// isTooLarge reports whether an answer says that a command was larger than the server
+// accepts.
 func isTooLarge(reply string) bool {
 	return strings.Contains(reply, "invalid bulk length") || strings.Contains(reply, "too large to be stored") ||
 		strings.Contains(reply, "string exceeds maximum allowed size")
 }
 
-// suspectSize says of a connection that was reset under a large command what may be
-// the reason: not every server's refusal arrives.
+// suspectSize adds the likely reason if a connection was reset during a large command:
+// not every refusal arrives.
 func suspectSize(cmd redis.Cmder, err error) error {
 	if !errors.Is(err, backend.ErrOutcomeUnknown) || !wasReset(err) {
 		return err
@@ -84,8 +86,8 @@ func wasReset(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// lastWords is a failure of a write to a server that had answered before it closed
-// the connection. The client does not read on then.
+// lastWords is the failure of a write to a server that answered before it closed the
+// connection. The client does not read the answer.
 type lastWords struct {
 	error
 	said string

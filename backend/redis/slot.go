@@ -9,8 +9,8 @@ import (
 
 var _ backend.DeadLetterNames = (*Backend)(nil)
 
-// CheckDeadLetter refuses the stream itself, and in a Cluster a name in another slot:
-// a letter is moved in one step, which has to be on one node.
+// CheckDeadLetter refuses the stream itself and, in a Cluster, a name in another slot:
+// a letter is moved in one step, which has to happen on one node.
 func (b *Backend) CheckDeadLetter(name string) error {
 	switch {
 	case name == "":
@@ -24,7 +24,7 @@ func (b *Backend) CheckDeadLetter(name string) error {
 	return nil
 }
 
-// tagOf returns the part of a key that decides its slot.
+// tagOf returns the part of a key that determines its slot.
 func tagOf(key string) string {
 	if _, rest, open := strings.Cut(key, "{"); open {
 		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// Stats reads the stream in one round trip, and the age of its oldest work in a
-// second one. It creates nothing. A lag that cannot be true is not passed on.
+// Stats reads the stream in one round trip and the age of its oldest work in a second.
+// It creates nothing. An impossible lag is not passed on.
 func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	at := time.Now()
 	clock := redis.NewTimeCmd(ctx, "TIME")
@@ -37,12 +37,12 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	return s, b.readAge(ctx, &s, got.last, oldest)
 }
 
-// group is what XINFO GROUPS says of one.
+// group is what XINFO GROUPS says about one group.
 type group struct {
 	consumers, pending int64
-	lag                *int64 // nil: not known. The client's own type would make it 0.
-	hasLag             bool   // the server tells a lag, if only that it is not known (7.0)
-	read               *int64 // how many entries it has read; nil: not known
+	lag                *int64 // nil: unknown. The client's own type would make it 0.
+	hasLag             bool   // the server reports a lag, if only that it is unknown (7.0)
+	read               *int64 // how many entries it has read; nil: unknown
 	last               string // last-delivered-id
 }
 
@@ -85,8 +85,8 @@ func (r *replyReader) group() (name string, g group, err error) {
 	return name, g, nil
 }
 
-// readAge finds how old the oldest message with work left is. A pending one comes
-// first; its time of publishing is exact, the others are estimates.
+// readAge finds the age of the oldest unfinished message. A pending one comes first;
+// its time of publishing is exact, the others are estimates.
 func (b *Backend) readAge(ctx context.Context, s *backend.Stats, last string, oldest *redis.RawCmd) error {
 	from, to, byTime, byID := "", "", backend.AgePending, backend.AgePendingID
 	switch {
@@ -117,14 +117,14 @@ func (b *Backend) readAge(ctx context.Context, s *backend.Stats, last string, ol
 		s.OldestSource, s.Approx = backend.AgeUnknown, true
 		return nil
 	case name == "":
-		name = from // its data is gone, its ID still tells the time
+		name = from // its data is gone, but its ID still tells the time
 	}
 	setAge(s, name, at, byTime, byID)
 	return nil
 }
 
-// firstEntry reads the first of [entry, ...] and when it was published by the
-// field enqueued; no name if there is none, a zero time if the field does not tell.
+// firstEntry reads the first of [entry, ...] and when it was published according to the
+// field enqueued; no name if there is none, a zero time if the field does not say.
 func firstEntry(cmd *redis.RawCmd, enqueued string) (name string, at time.Time, err error) {
 	r := replyReader{cmd.Val()}
 	n, err := r.array()
@@ -144,14 +144,14 @@ func firstEntry(cmd *redis.RawCmd, enqueued string) (name string, at time.Time, 
 	return string(text), c.enqueued, nil
 }
 
-// clockSlack is how far apart clocks are that are in step, and earliest a time
-// before which no server gave an ID.
+// clockSlack is how far apart synchronized clocks may be, and earliest a time before
+// which no server assigned an ID.
 const clockSlack = time.Second
 
 var earliest = time.Date(2017, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// setAge takes the age from the time of publishing, or else from an entry's ID: also
-// where the former is later, by a producer's clock that is ahead.
+// setAge takes the age from the time of publishing, or otherwise from an entry's ID:
+// also if the former is later because a producer's clock is ahead.
 func setAge(s *backend.Stats, name string, at time.Time, byTime, byID backend.AgeSource) {
 	s.OldestSource, s.Approx = byTime, byTime == backend.AgeBacklog
 	var stored time.Time // by the server's clock, unless the producer chose the ID
@@ -163,7 +163,7 @@ func setAge(s *backend.Stats, name string, at time.Time, byTime, byID backend.Ag
 	case at.IsZero() && stored.IsZero(), at.After(s.At.Add(clockSlack)) && !plausible:
 		s.OldestSource, s.Approx = backend.AgeUnknown, true
 		return
-	case at.IsZero(), fast && plausible: // nothing is published after it is stored
+	case at.IsZero(), fast && plausible: // nothing is published after it was stored
 		at, s.OldestSource, s.Approx = stored, byID, true
 	case fast:
 		s.Approx = true

@@ -7,11 +7,11 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// trimStep bounds how many entries one call of the script looks at one by one,
-// and so how long it keeps others waiting. Whole ranges cost little.
+// trimStep bounds how many entries one call of the script examines one by one, and so
+// how long it keeps others waiting. Whole ranges cost little.
 const trimStep = 100
 
-// trimChunk is how many entries of a whole range one call removes, about.
+// trimChunk is about how many entries of a whole range one call removes.
 const trimChunk = 20_000
 
 //go:embed lua/trim.lua
@@ -21,11 +21,11 @@ var trimScript = newScript(lessSource + trimSource)
 
 var _ backend.Trimmer = (*Backend)(nil)
 
-// Trim removes the oldest entries that every group of the stream, weir's or
-// not, has acknowledged: up to the first one that is pending or not delivered in
-// any of them. A stream without a group keeps all. What MaxLen removes beyond
-// that is counted in the hash {stream}:trimmed, so that readers see the gap. What
-// OwnOnly says gives way to trim=on and trim=off in the URL.
+// Trim removes the oldest entries that every group of the stream, weir's or not, has
+// acknowledged: up to the first one that is pending or undelivered in any of them. A
+// stream without a group keeps everything. What MaxLen removes beyond that is counted
+// in the hash {stream}:trimmed, so that readers see the gap. trim=on and trim=off in
+// the URL override OwnOnly.
 func (b *Backend) Trim(ctx context.Context, req backend.TrimRequest) (backend.Trimmed, error) {
 	var all backend.Trimmed
 	ownOnly := 0

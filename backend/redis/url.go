@@ -34,7 +34,7 @@ const (
 	trimOff  = "off"
 )
 
-// settings are what a URL says.
+// settings is what a URL says.
 type settings struct {
 	keys       keys
 	addrs      []string
@@ -43,20 +43,20 @@ type settings struct {
 	db         int
 	tls        bool
 	master     string
-	durability string // least class that is accepted; empty: any
+	durability string // weakest class accepted; empty: any
 	enqueued   string // the field that Stats takes ages from
 	trim       string // trimAuto, trimOn or trimOff
 }
 
-// parse reads a URL. Its errors never hold the user's name or password.
+// parse reads a URL. Its errors never contain the user name or password.
 func parse(u *url.URL) (settings, error) {
 	s := settings{tls: u.Scheme == "rediss"}
 	if u.Scheme != "redis" && u.Scheme != "rediss" {
 		return s, fmt.Errorf("scheme %q is not redis or rediss", u.Scheme)
 	}
 	if strings.Contains(u.EscapedPath()+u.RawQuery+u.EscapedFragment(), "@") {
-		// A password with a / ? or # ends up there: nothing of it may be in the error.
-		return s, errors.New("an @ behind the host: special characters in a user name, password or name need percent-encoding")
+		// A password with a / ? or # ends up there, so the error must not quote it.
+		return s, errors.New("there is an @ after the host; special characters in a user name, password or name need percent-encoding")
 	}
 	query, err := parseQuery(u.RawQuery)
 	if err != nil {
@@ -78,7 +78,7 @@ func parse(u *url.URL) (settings, error) {
 		return s, err
 	}
 	if s.cluster() && s.db != 0 {
-		return s, fmt.Errorf("database %d: a Cluster (several hosts without master=) has database 0 alone", s.db)
+		return s, fmt.Errorf("database %d: a Cluster (several hosts without master=) has only database 0", s.db)
 	}
 	s.enqueued = cmp.Or(query["enqueue_field"], backend.FieldEnqueued)
 	s.durability = query["durability"]
@@ -92,7 +92,7 @@ func parse(u *url.URL) (settings, error) {
 	return s, err
 }
 
-// cluster returns whether the hosts are nodes of a Cluster.
+// cluster reports whether the hosts are nodes of a Cluster.
 func (s settings) cluster() bool { return s.master == "" && len(s.addrs) > 1 }
 
 func parseQuery(raw string) (map[string]string, error) {
@@ -106,7 +106,7 @@ func parseQuery(raw string) (map[string]string, error) {
 		case !slices.Contains(known, key):
 			return nil, fmt.Errorf("query key %q is unknown; known: %s", key, strings.Join(known, ", "))
 		case len(list) > 1:
-			return nil, fmt.Errorf("query key %q is there %d times; once is enough", key, len(list))
+			return nil, fmt.Errorf("query key %q appears %d times; give it once", key, len(list))
 		}
 		query[key] = list[0]
 	}
@@ -181,13 +181,13 @@ func (s settings) options() *redis.UniversalOptions {
 
 		SentinelUsername: s.sentinel.user,
 		SentinelPassword: s.sentinel.pass,
-		// Version 2 is spoken by every server, and its replies are all arrays.
+		// Every server supports version 2, and its replies are all arrays.
 		Protocol: 2,
 		// Only this package knows what may be repeated (see node.go).
 		MaxRetries:            -1,
 		DialerRetries:         1,
 		DialTimeout:           dialTimeout,
-		ReadTimeout:           callTimeout + time.Second, // later than a watched call's deadline
+		ReadTimeout:           callTimeout + time.Second, // later than any watched call's deadline
 		WriteTimeout:          callTimeout + time.Second,
 		PoolTimeout:           callTimeout,
 		ContextTimeoutEnabled: true,
@@ -195,7 +195,7 @@ func (s settings) options() *redis.UniversalOptions {
 		IsClusterMode:         s.cluster(),
 	}
 	if s.tls {
-		opt.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12} // for the name that is dialed
+		opt.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12} // for the name dialed
 	}
 	return opt
 }

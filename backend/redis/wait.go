@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// unblockFor is how long a claim whose context has ended waits for the server
-	// to end the blocking read, so that nothing is read that nobody gets.
+	// unblockFor is how long a claim whose context has ended waits for the server to
+	// end the blocking read, so that nothing is read that no one receives.
 	unblockFor   = 30 * time.Millisecond
 	unblockEvery = 5 * time.Millisecond
-	// lateFor is how long the answer is waited for that did not come even then.
+	// lateFor is how long to wait for an answer that did not arrive even then.
 	lateFor = 500 * time.Millisecond
 )
 
-// waitNew reads new messages and waits for the first, at most for d. When ctx ends, the server
-// is told to answer now. If it does not, it may deliver to a reader that is gone:
-// such messages are handed back when its answer comes, or are orphans later.
+// waitNew reads new messages, waiting for the first at most for d. When ctx ends, the server
+// is told to answer now. If it does not, it may deliver to a reader that is gone: such
+// messages are handed back when the answer arrives, or become orphans.
 func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error {
 	master, err := b.master(ctx)
 	if err != nil {
@@ -34,7 +34,7 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 	read := redis.NewRawCmd(blocking, "XREADGROUP", "GROUP", b.keys.group, c.Consumer,
 		"COUNT", c.room(), "BLOCK", max(1, d.Milliseconds()), "STREAMS", b.keys.stream, ">")
 	answered := make(chan struct{})
-	left := make(chan bool, 1) // whether the caller has gone
+	left := make(chan bool, 1) // whether the caller is gone
 	b.readers.Go(func() {
 		defer stop()
 		w := b.calls.watch(blocking, d+callTimeout) // BLOCK begins when the server gets to it
@@ -59,7 +59,7 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 	return b.waited(ctx, c, read)
 }
 
-// connNumber asks what the server calls a connection.
+// connNumber asks the server for a connection's ID.
 func (b *Backend) connNumber(ctx context.Context, conn *redis.Conn) (int64, error) {
 	w := b.calls.watch(ctx, callTimeout)
 	defer w.end()
@@ -86,7 +86,7 @@ func (b *Backend) unblock(master *redis.Client, conn int64, answered <-chan stru
 	ctx, stop := context.WithTimeout(b.closing, unblockFor)
 	defer stop()
 	for {
-		_ = master.ClientUnblock(ctx, conn).Err() // without effect if the read has not begun to wait
+		_ = master.ClientUnblock(ctx, conn).Err() // no effect if the read has not begun to wait
 		select {
 		case <-answered:
 			return true
@@ -97,7 +97,7 @@ func (b *Backend) unblock(master *redis.Client, conn int64, answered <-chan stru
 	}
 }
 
-// returnLate hands back what was read for a caller that had gone.
+// returnLate hands back what was read for a caller that is gone.
 func (b *Backend) returnLate(c *claim, read *redis.RawCmd) {
 	fresh, _ := b.parseRead(c, read)
 	if len(fresh) == 0 {
@@ -105,5 +105,5 @@ func (b *Backend) returnLate(c *claim, read *redis.RawCmd) {
 	}
 	ctx, stop := context.WithTimeout(b.closing, callTimeout)
 	defer stop()
-	_ = b.handBack(ctx, fresh) // else they are orphans after ReclaimAfter
+	_ = b.handBack(ctx, fresh) // otherwise they are orphans after ReclaimAfter
 }

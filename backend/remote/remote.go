@@ -17,17 +17,17 @@ import (
 	"github.com/weirmq/weir/internal/client"
 )
 
-// idempotencyWindow is how long a created queue knows a message's key.
+// idempotencyWindow is how long a queue created here remembers a message's key.
 const idempotencyWindow = time.Hour
 
-// noLimit stands for limits that only the server knows.
+// noLimit stands in for limits that only the server knows.
 const noLimit = 1 << 30
 
-// Open opens http://[:KEY@]HOST:PORT/TOPIC or https with the query keys group
-// (only "weir") and, for a topic that is created, durability (fsync, disk, memory or
-// ephemeral; default disk) and type (queue or log; default queue). The server need not be up yet. The calls
-// need a key with the scopes read and write, admin to create an absent topic, and
-// delete to send dead letters back. No error repeats the URL or the key.
+// Open opens http://[:KEY@]HOST:PORT/TOPIC or https with the query keys group (only "weir")
+// and, for a topic that is created, durability (fsync, disk, memory or ephemeral; default disk)
+// and type (queue or log; default queue). The server need not be running yet. The calls need a
+// key with the scopes read and write, plus admin to create an absent topic and delete to send
+// dead letters back. No error contains the URL or the key.
 func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	cfg, err := parseQuery(u)
 	if err != nil {
@@ -53,7 +53,7 @@ func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	return b, nil
 }
 
-// parseQuery returns what an absent topic is created with.
+// parseQuery returns the configuration an absent topic is created with.
 func parseQuery(u *url.URL) (cfg api.Config, err error) {
 	known := []string{"group", "durability", "type"}
 	query, err := url.ParseQuery(u.RawQuery)
@@ -65,7 +65,7 @@ func parseQuery(u *url.URL) (cfg api.Config, err error) {
 			return cfg, fmt.Errorf("unknown key %q in the %s URL; known: %s", key, u.Scheme, strings.Join(known, ", "))
 		}
 		if len(values) > 1 {
-			return cfg, fmt.Errorf("key %q stands twice in the %s URL", key, u.Scheme)
+			return cfg, fmt.Errorf("key %q appears twice in the %s URL", key, u.Scheme)
 		}
 	}
 	if g := query.Get("group"); g != "" && g != queue.Group {
@@ -82,7 +82,7 @@ func parseQuery(u *url.URL) (cfg api.Config, err error) {
 	switch kind := query.Get("type"); kind {
 	case "", "queue":
 		cfg.Type = api.TypeQueue
-		cfg.LeasesDurable = cfg.Durability >= api.Disk // a server that restarts goes on counting deliveries
+		cfg.LeasesDurable = cfg.Durability >= api.Disk // so that a restarted server goes on counting deliveries
 	case "log":
 	default:
 		return cfg, fmt.Errorf("type %q is unknown; known: queue, log", kind)
@@ -90,9 +90,9 @@ func parseQuery(u *url.URL) (cfg api.Config, err error) {
 	return cfg, nil
 }
 
-// WithKey returns rawURL with key in it, for a key that comes from a file or the
-// environment. A URL of another scheme, one that has a key, and an empty key leave
-// it as it is.
+// WithKey returns rawURL with key added, for a key from a file or the environment. It
+// leaves rawURL unchanged if that has another scheme or already has a key, or if key is
+// empty.
 func WithKey(rawURL, key string) (string, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {

@@ -17,9 +17,9 @@ const (
 	maxWriteBytes   = 4 << 20
 )
 
-// Append stores messages in order. Neighbours without an idempotency key share
-// a write, which is all or none; one with a key has a write of its own, many of which
-// are one request where the service can.
+// Append stores messages in order. Neighbouring messages without an idempotency key
+// share a write, which is all or nothing; each message with a key has its own write,
+// and many of those share a request if the service can do that.
 func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -30,14 +30,14 @@ func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	return a.out, a.run(ctx)
 }
 
-// appending is one Append in the making.
+// appending is the state of one Append.
 type appending struct {
 	b       *Backend
 	msgs    []backend.Message
 	out     []backend.Appended
-	keyed   bool // of what is gathered: each has a key of its own; false: none has one
+	keyed   bool // the gathered messages have keys; false: none has one
 	records []api.Record
-	index   []int // which message each of records is
+	index   []int // the message of each of records
 	bytes   int
 	first   error // the first that went wrong
 }
@@ -68,7 +68,7 @@ func (a *appending) lost(i int, err error) {
 	}
 }
 
-// flush writes what is gathered.
+// flush writes the gathered messages.
 func (a *appending) flush(ctx context.Context) {
 	switch {
 	case len(a.records) == 0:
@@ -80,8 +80,8 @@ func (a *appending) flush(ctx context.Context) {
 	a.records, a.index, a.bytes = nil, nil, 0 // the service may still read them
 }
 
-// store makes one write of the messages in index. Behind an error nothing more is
-// sent; invalid messages are left out of that.
+// store makes one write of the messages in index. After an error nothing more is sent,
+// except that invalid messages are simply left out.
 func (a *appending) store(ctx context.Context, req *api.WriteRequest, index []int) {
 	res, err := api.WriteResult{}, a.stopped()
 	if err == nil {
@@ -101,17 +101,18 @@ func (a *appending) stored(res *api.WriteResult, err error, index []int) {
 	}
 }
 
-// eachWriter is a Service that makes many writes to one topic in one request, each
-// with an outcome of its own. errors.ErrUnsupported: it cannot now, nothing was sent.
+// eachWriter is a Service that can make many writes to a topic in one request, each
+// with its own outcome. errors.ErrUnsupported: it cannot do so now, and nothing was
+// sent.
 type eachWriter interface {
 	WriteEach(ctx context.Context, name string, reqs []api.WriteRequest) ([]api.WriteOutcome, error)
 }
 
-// minEach is from how many writes on one request is dearer to open than saved.
+// minEach is the number of writes from which a shared request pays for its setup.
 const minEach = 4
 
-// each makes a write of each record, under its message's key. The first of an absent
-// topic is by itself, for it makes the topic.
+// each writes each record under its message's key. If the topic is absent, the first
+// record is written separately, which creates the topic.
 func (a *appending) each(ctx context.Context) {
 	reqs := make([]api.WriteRequest, len(a.records))
 	for n := range reqs {
@@ -132,7 +133,7 @@ func (a *appending) each(ctx context.Context) {
 	}
 }
 
-// together makes the writes in one request, if it can, and returns how many it made.
+// together makes the writes in one request, if possible, and returns how many it made.
 func (a *appending) together(ctx context.Context, w eachWriter, reqs []api.WriteRequest, index []int) int {
 	no := false
 	for n := range reqs {
@@ -144,7 +145,7 @@ func (a *appending) together(ctx context.Context, w eachWriter, reqs []api.Write
 	}
 	for n := range out {
 		if api.IsCode(out[n].Err, api.CodeTopicNotFound) {
-			a.store(ctx, &reqs[n], index[n:n+1]) // it was deleted meanwhile
+			a.store(ctx, &reqs[n], index[n:n+1]) // it was deleted in the meantime
 			continue
 		}
 		a.stored(&out[n].WriteResult, out[n].Err, index[n:n+1])
@@ -167,8 +168,8 @@ func (b *Backend) write(ctx context.Context, req *api.WriteRequest) (api.WriteRe
 	return b.writeTo(ctx, b.opt.Topic, req, true)
 }
 
-// writeTo writes to a topic. The configuration goes along only once the topic
-// is known to be absent: with it the call needs more rights.
+// writeTo writes to a topic. The configuration is sent only if the topic is known to be
+// absent, because the call then needs more rights.
 func (b *Backend) writeTo(ctx context.Context, name string, req *api.WriteRequest, queue bool) (api.WriteResult, error) {
 	own := name == b.opt.Topic
 	if !own || !b.absent.Load() {
@@ -188,7 +189,7 @@ func (b *Backend) writeTo(ctx context.Context, name string, req *api.WriteReques
 	return res, err
 }
 
-// shortKey makes a key that the contract takes.
+// shortKey makes a key the contract accepts.
 func shortKey(key string) string {
 	if len(key) <= api.MaxIdempotencyKeyBytes && utf8.ValidString(key) {
 		return key

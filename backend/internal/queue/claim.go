@@ -12,41 +12,41 @@ import (
 )
 
 const (
-	// maxClaim is the most jobs of one claim: as many as an answer holds if each
-	// is as large as a record may be.
+	// maxClaim is the most jobs per claim: as many as an answer can hold if each is of
+	// the maximum record size.
 	maxClaim = 200
-	// recheck is how often a waiting claim looks for what nothing announces: a
-	// job whose delay or whose holder's lease has ended.
+	// recheck is how often a waiting claim looks for what nothing announces: a job
+	// whose delay, or whose holder's lease, has ended.
 	recheck = 250 * time.Millisecond
 )
 
 // idle is what is known about the queue while there is nothing to claim.
 type idle struct {
 	sync.Mutex
-	cursor uint64 // a head that was read before a claim found nothing
+	cursor uint64 // a head that was read before a claim that found nothing
 	known  bool
-	live   bool          // there may be jobs that are leased or put off
-	due    time.Time     // when the first job that this process put off is claimable; zero: none known
-	back   chan struct{} // closed when this process gives jobs back that are due soon
+	live   bool          // there may be leased or delayed jobs
+	due    time.Time     // when the first job this process delayed becomes claimable; zero: none known
+	back   chan struct{} // closed when this process gives back jobs that are due soon
 }
 
 func (i *idle) init() { i.back = make(chan struct{}) }
 
-// forget makes the next empty claim read the head anew.
+// forget makes the next empty claim read the head again.
 func (i *idle) forget() {
 	i.Lock()
 	defer i.Unlock()
 	i.known = false
 }
 
-// returned notes that jobs were given back, claimable after delay. A waiting claim
-// is interrupted only if it would not look in time by itself: over HTTP that costs
-// a connection.
+// returned notes that jobs were given back, claimable after delay. It interrupts a
+// waiting claim only if that would not look in time by itself, since over HTTP that
+// costs a connection.
 func (i *idle) returned(delay time.Duration) {
 	i.Lock()
 	defer i.Unlock()
 	i.live = true
-	delay += time.Millisecond // the server counts in whole ones
+	delay += time.Millisecond // the server counts in whole milliseconds
 	if due := time.Now().Add(delay); i.due.Before(time.Now()) || due.Before(i.due) {
 		i.due = due
 	}
@@ -56,11 +56,10 @@ func (i *idle) returned(delay time.Duration) {
 	}
 }
 
-// Claim leases jobs, the ones that were delivered before first. The server
-// neither tells a job given back from one whose lease ended: both count as
-// reclaimed. A waiting claim wakes at once for a new job and for one that this
-// process gives back, and within 250 ms for what others gave back or lost.
-// ReclaimAfter is clamped to 100 ms … 24 h.
+// Claim leases jobs, previously delivered ones first. The server does not distinguish a
+// job given back from one whose lease ended: both count as reclaimed. A waiting claim
+// wakes at once for a new job and for one this process gives back, and within 250 ms
+// for those others gave back or lost. ReclaimAfter is clamped to 100 ms … 24 h.
 func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -68,20 +67,21 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 	}
 	defer leave()
 	if req.Consumer == "" || req.Max < 1 || req.ReclaimAfter <= 0 {
-		return backend.Claimed{}, errors.New("a claim needs Consumer, Max and ReclaimAfter, each more than nothing")
+		return backend.Claimed{}, errors.New("a claim needs a Consumer, and Max and ReclaimAfter above 0")
 	}
 	b.reclaimAfter.Store(int64(req.ReclaimAfter))
 	end := time.Now().Add(req.Block)
 	for {
 		b.idle.Lock()
-		back := b.idle.back // before the look, so that nothing is missed
+		back := b.idle.back // before looking, so that nothing is missed
 		b.idle.Unlock()
 		out, err := b.claimOnce(ctx, &req)
 		if len(out.Deliveries) > 0 || len(out.Dead) > 0 || err != nil || time.Until(end) <= 0 {
 			return out, err
 		}
 		if err := b.await(ctx, end, back); err != nil {
-			// The claim was answered; what goes wrong while it waits is the next one's to tell.
+			// The claim was answered; an error during the wait is left for the next one
+			// to report.
 			b.idle.forget()
 			sleep(ctx, min(time.Until(end), recheck))
 			return out, b.fail(ctx.Err(), false)
@@ -98,7 +98,7 @@ func (b *Backend) claimOnce(ctx context.Context, req *backend.ClaimRequest) (bac
 		jobs, since, err := b.lease(ctx, req, want)
 		if err != nil {
 			if len(out.Deliveries) > 0 || len(out.Dead) > 0 {
-				err = nil // the next claim meets the same trouble
+				err = nil // a persistent error shows up on the next claim
 			}
 			b.firstReclaimed(&out)
 			return out, err
@@ -115,7 +115,7 @@ func (b *Backend) claimOnce(ctx context.Context, req *backend.ClaimRequest) (bac
 		}
 		if moved == 0 || len(jobs) < want || err != nil {
 			if len(out.Deliveries) > 0 || len(out.Dead) > 0 {
-				err = nil // a job that cannot be moved stays leased and is tried again when its lease ends
+				err = nil // a job that cannot be moved stays leased, and is retried when its lease ends
 			}
 			b.firstReclaimed(&out)
 			return out, err
@@ -159,7 +159,7 @@ func delivery(j *api.HeldJob, consumer string, since time.Time) *backend.Deliver
 	return d
 }
 
-// firstReclaimed puts the deliveries that are not the first of their message in front.
+// firstReclaimed moves redeliveries to the front.
 func (b *Backend) firstReclaimed(out *backend.Claimed) {
 	slices.SortStableFunc(out.Deliveries, func(x, y *backend.Delivery) int {
 		return rank(x) - rank(y)
@@ -176,10 +176,10 @@ func rank(d *backend.Delivery) int {
 	return 1
 }
 
-// moveInClaim moves a job past the limit to the dead letters; who held it last is
-// not known. If the move takes longer than the lease, the next claim goes on with it.
+// moveInClaim moves a job past the limit to the dead letters; its last holder is
+// unknown. If the move takes longer than the lease, the next claim continues it.
 func (b *Backend) moveInClaim(ctx context.Context, out *backend.Claimed, d *backend.Delivery, to string) error {
-	d.Attempt-- // this delivery was never handed to anybody
+	d.Attempt-- // this delivery was never handed to anyone
 	letter, err := b.moveDead(ctx, d, "", to, backend.Cause{Reason: backend.ReasonMaxDeliveries, Error: b.errs.get(d.ID)})
 	if err == nil {
 		out.Dead = append(out.Dead, letter)
@@ -187,16 +187,16 @@ func (b *Backend) moveInClaim(ctx context.Context, out *backend.Claimed, d *back
 	return err
 }
 
-// await returns when a claim may find something, at the latest at end. back is
-// closed when this process gives something back.
+// await returns when a claim may find something, at end at the latest. back is closed
+// when this process gives something back.
 func (b *Backend) await(ctx context.Context, end time.Time, back <-chan struct{}) error {
 	i := &b.idle
 	i.Lock()
 	known := i.known
 	i.Unlock()
 	if !known {
-		// The cursor has to be older than the claim that finds nothing: it is
-		// read now, and the caller claims once more before it waits.
+		// The cursor has to be older than a claim that finds nothing: it is read now,
+		// and the caller claims once more before it waits.
 		st, err := b.svc.Topic(ctx, b.opt.Topic)
 		if err != nil {
 			return err
@@ -218,7 +218,7 @@ func (b *Backend) await(ctx context.Context, end time.Time, back <-chan struct{}
 	return b.awaitNews(ctx, cursor, max(wait, time.Millisecond), back)
 }
 
-// awaitNews waits for a record behind the cursor, for back, or for d.
+// awaitNews waits for a record after the cursor, for back, or for d.
 func (b *Backend) awaitNews(ctx context.Context, cursor uint64, d time.Duration, back <-chan struct{}) error {
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -262,7 +262,7 @@ func (b *Backend) awaitNews(ctx context.Context, cursor uint64, d time.Duration,
 	return nil
 }
 
-// minPause is the shortest time between two looks that nothing has caused.
+// minPause is the shortest time between two unprompted looks.
 const minPause = 20 * time.Millisecond
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -15,15 +15,14 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// The member of meta that says how data stands for the payload, where the data
-// itself does not tell.
+// The member of meta that says how data encodes the payload, if that is not evident.
 const (
 	headerEncoding = "weir-encoding"
 	encodingBase64 = "base64"    // a string: the bytes in standard base64
 	encodingLine   = "json-line" // any value: its text with a line feed behind it
 )
 
-// What a message leaves free in meta for its dead letter.
+// What a message has to leave free in meta for its dead letter.
 const (
 	deadMetaKeys  = 12
 	deadMetaBytes = 4 << 10
@@ -59,7 +58,7 @@ func (b *Backend) encode(m *backend.Message) (api.Record, error) {
 	return r, nil
 }
 
-// encodeRecord makes a record of a payload and headers; it changes headers.
+// encodeRecord makes a record of a payload and headers; it modifies headers.
 func encodeRecord(data []byte, headers map[string]string) (api.Record, error) {
 	var r api.Record
 	delete(headers, headerEncoding)
@@ -92,8 +91,8 @@ func encodeRecord(data []byte, headers map[string]string) (api.Record, error) {
 	return r, err
 }
 
-// isText reports whether data is UTF-8 that is not longer as a JSON string than
-// in base64: a control character takes six bytes there, except white space.
+// isText reports whether data is UTF-8 that is no longer as a JSON string than in
+// base64: there a control character other than white space takes six bytes.
 func isText(data []byte) bool {
 	controls := 0
 	for _, c := range data {
@@ -104,8 +103,8 @@ func isText(data []byte) bool {
 	return 15*controls <= len(data) && utf8.Valid(data)
 }
 
-// isValue reports whether data is what a server would store and give back byte
-// for byte: one value of the contract's JSON that is not a string.
+// isValue reports whether a server would store data and return it byte for byte: a
+// single JSON value, valid by the contract, that is not a string.
 func isValue(data []byte) bool {
 	if len(data) == 0 || data[0] == '"' {
 		return false
@@ -121,8 +120,7 @@ func isValue(data []byte) bool {
 	return len(w.Records) == 1 && bytes.Equal(w.Records[0].Data, data)
 }
 
-// encodeMeta makes the object of the headers, in the order of their names; nil
-// if there are none.
+// encodeMeta encodes the headers as an object, sorted by name; nil if there are none.
 func encodeMeta(headers map[string]string) ([]byte, error) {
 	if len(headers) == 0 {
 		return nil, nil
@@ -130,7 +128,7 @@ func encodeMeta(headers map[string]string) ([]byte, error) {
 	meta := []byte{'{'}
 	for i, name := range slices.Sorted(maps.Keys(headers)) {
 		if !utf8.ValidString(name) || !utf8.ValidString(headers[name]) {
-			return nil, fmt.Errorf("header %q is not UTF-8, which a weir queue needs; encode it", name)
+			return nil, fmt.Errorf("header %q is not UTF-8, which a weir queue requires; encode it", name)
 		}
 		if i > 0 {
 			meta = append(meta, ',')
@@ -141,8 +139,8 @@ func encodeMeta(headers map[string]string) ([]byte, error) {
 	return append(meta, '}'), nil
 }
 
-// decode turns a record into payload and headers; weir-encoding is not among
-// them, the record's tag is.
+// decode turns a record into payload and headers, which include the record's tag but
+// not weir-encoding.
 func decode(r *api.Record) ([]byte, map[string]string) {
 	headers := decodeMeta(r.Meta)
 	encoding := headers[headerEncoding]
@@ -168,7 +166,7 @@ func decodeData(data []byte, encoding string) []byte {
 	}
 	var text string
 	if err := json.Unmarshal(data, &text); err != nil {
-		return data // not what a server sends; better than nothing
+		return data // no server sends this; better than nothing
 	}
 	if encoding == encodingBase64 {
 		if raw, err := base64.StdEncoding.DecodeString(text); err == nil {

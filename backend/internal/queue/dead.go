@@ -17,19 +17,19 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// tagDead is the beginning of the tag that names one dead letter, so that it can
-// be deleted by itself. The message's own tag is kept in its headers meanwhile.
+// tagDead is the prefix of the tag that names a single dead letter, so that it can be
+// deleted by itself. The message's own tag is kept in its headers meanwhile.
 const tagDead = "weir-dlq:"
 
-// moveLease is the least time that a move to the dead letters has.
+// moveLease is the minimum time a move to the dead letters is given.
 const moveLease = 10 * time.Second
 
 // headerDeadEnqueued is when the message of a dead letter was published, Unix ms.
 const headerDeadEnqueued = "weir-dead-enqueued"
 
-// DeadLetter moves a delivery to the topic to: its lease is renewed, a copy is
-// written there under an idempotency key, and only then is it acknowledged. If the
-// lease ends in between, both are there and the error wraps ErrOutcomeUnknown.
+// DeadLetter moves a delivery to the topic to: it renews the lease, writes a copy there
+// under an idempotency key, and only then acknowledges the message. If the lease ends
+// in between, both exist and the error wraps ErrOutcomeUnknown.
 func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string, cause backend.Cause) error {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -47,8 +47,8 @@ func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string
 	return err
 }
 
-// moveDead moves a delivery whose lease has just begun; holder is who had the
-// message last.
+// moveDead moves a delivery whose lease has just begun; holder is the last one to have
+// the message.
 func (b *Backend) moveDead(ctx context.Context, d *backend.Delivery, holder, to string, cause backend.Cause) (backend.DeadLetter, error) {
 	to = cmp.Or(to, b.info.DeadLetter)
 	letter := backend.DeadLetter{
@@ -67,7 +67,7 @@ func (b *Backend) moveDead(ctx context.Context, d *backend.Delivery, holder, to 
 		err = backend.ErrOutcomeUnknown
 	}
 	if err != nil {
-		return letter, fmt.Errorf("the dead letter of message %s is stored in %q, but the message may be there still: %w", d.ID, to, err)
+		return letter, fmt.Errorf("the dead letter of message %s is stored in %q, but the message may still be in the queue: %w", d.ID, to, err)
 	}
 	b.errs.forget([]backend.Lease{d.Lease})
 	return letter, nil
@@ -86,8 +86,8 @@ func (b *Backend) settleOne(ctx context.Context, d *backend.Delivery, call api.S
 	return len(skipped) > 0, b.fail(err, true)
 }
 
-// writeLetter appends a dead letter. The key holds the time of publishing, for
-// the numbers of a queue that is deleted and made again start over.
+// writeLetter appends a dead letter. The key includes the time of publishing, because
+// the numbers of a queue that is deleted and created again start over.
 func (b *Backend) writeLetter(ctx context.Context, to string, l *backend.DeadLetter) (api.WriteResult, error) {
 	if err := api.CheckTopicName(to); err != nil {
 		return api.WriteResult{}, errors.New(api.Sentence(err))
@@ -116,9 +116,9 @@ func deadTag(name string) string {
 	return tagDead + hex.EncodeToString(sum[:])
 }
 
-// letterRecord makes the record of a dead letter. What is too much for a record
-// of the contract is left out, the error's text first: a message that cannot be
-// moved would be delivered for ever.
+// letterRecord makes the record of a dead letter. What exceeds the contract's limits is
+// left out, the error's text first: a message that cannot be moved would be delivered
+// for ever.
 func letterRecord(l *backend.DeadLetter) (api.Record, error) {
 	headers := maps.Clone(l.Headers)
 	if headers == nil {
@@ -161,8 +161,8 @@ func letterRecord(l *backend.DeadLetter) (api.Record, error) {
 	}
 }
 
-// dropHeader removes the error's text, or else the longest header that is not
-// weir's; false: there is nothing to remove.
+// dropHeader removes the error's text or, failing that, the longest header that is not
+// weir's; it returns false if there is nothing to remove.
 func dropHeader(headers map[string]string) bool {
 	if _, ok := headers[backend.HeaderDeadError]; ok {
 		delete(headers, backend.HeaderDeadError)
@@ -178,7 +178,7 @@ func dropHeader(headers map[string]string) bool {
 	return longest != ""
 }
 
-// cutError bounds a text that is stored with a message, between two characters.
+// cutError truncates a text that is stored with a message, at a character boundary.
 func cutError(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= backend.MaxErrorBytes {
@@ -187,14 +187,14 @@ func cutError(text string) string {
 	return strings.ToValidUTF8(text[:backend.MaxErrorBytes], "")
 }
 
-// deadHeaders are the headers that a dead letter has beyond its message's.
+// deadHeaders are the headers a dead letter has in addition to its message's.
 var deadHeaders = []string{
 	backend.HeaderDeadStream, backend.HeaderDeadGroup, backend.HeaderDeadID, backend.HeaderDeadAttempts,
 	backend.HeaderDeadReason, backend.HeaderDeadError, backend.HeaderDeadConsumer, backend.HeaderDeadAt,
 	headerDeadEnqueued, backend.HeaderRedrives, metaDeadFrom, metaDeadDeliveries, metaDeadSeq,
 }
 
-// Members of meta in a dead letter that the server itself moved.
+// Members of meta in a dead letter moved by the server itself.
 const (
 	metaDeadFrom       = "$dead_letter_from"
 	metaDeadDeliveries = "$dead_letter_deliveries"
@@ -227,7 +227,7 @@ func readLetter(r *api.Record) backend.DeadLetter {
 	return l
 }
 
-// isOwnLetter reports whether this library wrote the letter: its tag is its alone.
+// isOwnLetter reports whether this library wrote the letter, so that its tag is unique.
 func isOwnLetter(r *api.Record) bool {
 	return r.HasTag && strings.HasPrefix(string(r.Tag), tagDead)
 }
@@ -244,7 +244,7 @@ func decodeLetter(r *api.Record, own bool) ([]byte, map[string]string) {
 	return data, h
 }
 
-// sortedIDs are the numbers of ids, in their order.
+// sortedIDs returns the numbers of ids, sorted.
 func sortedIDs(ids []string) ([]uint64, error) {
 	seqs := make([]uint64, len(ids))
 	for i, id := range ids {

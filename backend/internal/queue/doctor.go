@@ -18,11 +18,11 @@ const (
 	info    = backend.SeverityInfo
 )
 
-// noWorker is how old the oldest message may be while nobody holds any.
+// noWorker is how old the oldest message may get while no one holds any.
 const noWorker = time.Minute
 
-// Examine looks at the configuration of the queue and of its dead-letter topic,
-// and at what is in them.
+// Examine looks at the configuration and the contents of the queue and its dead-letter
+// topic.
 func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -47,12 +47,12 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 	case err == nil:
 		found.deadLetters(b.info.DeadLetter, &dead)
 	case !api.IsCode(err, api.CodeTopicNotFound):
-		found.add("dead_letter_unreadable", warning, "the dead-letter topic cannot be looked at: "+err.Error(), "give the key access to the names that begin with the queue's")
+		found.add("dead_letter_unreadable", warning, "the dead-letter topic cannot be read: "+err.Error(), "give the key access to names that begin with the queue's")
 	}
 	return found, nil
 }
 
-// remedies are what findings are about, and the commands that help.
+// remedies says what findings are about and which commands help.
 var remedies = map[string]struct {
 	concern backend.Concern
 	command string
@@ -88,10 +88,10 @@ const (
 	startWorkers = "weir work URL -- CMD"
 )
 
-// Command is the command line that helps with a finding.
+// Command returns the command line that helps with a finding.
 func (b *Backend) Command(code string) string { return remedies[code].command }
 
-// Ping returns how long the service takes for the state of the topic.
+// Ping returns how long the service takes to return the state of the topic.
 func (b *Backend) Ping(ctx context.Context) (time.Duration, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (b *Backend) Ping(ctx context.Context) (time.Duration, error) {
 	defer leave()
 	began := time.Now()
 	if _, err = b.svc.Topic(ctx, b.opt.Topic); api.IsCode(err, api.CodeTopicNotFound) {
-		err = nil // an answer, too
+		err = nil // that is an answer too
 	}
 	return time.Since(began), b.fail(err, false)
 }
@@ -111,7 +111,7 @@ func (f *findings) add(code, severity, problem, advice string) {
 	*f = append(*f, backend.Finding{Code: code, Severity: severity, Problem: problem, Advice: advice, Concern: remedies[code].concern})
 }
 
-// config looks for settings that lose messages or hide that they are lost.
+// config looks for settings that lose messages or hide their loss.
 func (f *findings) config(c *api.Config) {
 	if c.TTLMS > 0 {
 		f.add("queue_ttl", severe, fmt.Sprintf("messages are removed %s after they were published, done or not", time.Duration(c.TTLMS)*time.Millisecond),
@@ -125,18 +125,18 @@ func (f *findings) config(c *api.Config) {
 		}
 	}
 	if c.MaxDeliveries > 0 && !c.HasDeadLetter {
-		f.add("limit_without_dead_letter", warning, fmt.Sprintf("max_deliveries is %d but there is no dead_letter, so the server delivers without end", c.MaxDeliveries),
+		f.add("limit_without_dead_letter", warning, fmt.Sprintf("max_deliveries is %d but there is no dead_letter, so the server redelivers for ever", c.MaxDeliveries),
 			"set dead_letter, or leave the limit to the pool's MaxDeliveries")
 	}
 	if c.MaxDeliveries > 0 && c.HasDeadLetter {
 		f.add("server_moves_dead_letters", info, fmt.Sprintf("the server itself moves messages to %q after %d deliveries, without the handler's error", c.DeadLetter, c.MaxDeliveries),
-			"leave the limit to the pool's MaxDeliveries (max_deliveries 0): its dead letters tell the error and can be sent back one by one")
+			"leave the limit to the pool's MaxDeliveries (max_deliveries 0): its dead letters include the error and can be sent back one by one")
 	}
 	if c.IdempotencyWindowMS == 0 {
-		f.add("no_idempotency", warning, "idempotency keys are ignored: a publish that is repeated after a lost answer stores twice", "set idempotency_window_ms")
+		f.add("no_idempotency", warning, "idempotency keys are ignored: repeating a publish after a lost answer stores the message twice", "set idempotency_window_ms")
 	}
 	if c.Durability < api.Disk {
-		f.add("not_durable", info, fmt.Sprintf("the class is %s: messages do not survive the end of the server's process", c.Durability), "set durability to disk or fsync if they have to")
+		f.add("not_durable", info, fmt.Sprintf("the class is %s: messages do not survive the end of the server's process", c.Durability), "set durability to disk or fsync if they should")
 	} else if !c.LeasesDurable {
 		f.add("leases_not_durable", info, "a restart of the server forgets leases and counts deliveries from 0", "set leases_durable if a message may crash its workers or take longer than a restart")
 	}
@@ -152,31 +152,31 @@ func capText(c *api.Config) string {
 	return fmt.Sprintf("%d records or %d bytes", c.CapRecords, c.CapBytes)
 }
 
-// examineRecords looks for losses, and for work that nobody does.
+// examineRecords looks for losses, and for work that no one does.
 func (b *Backend) examineRecords(ctx context.Context, f *findings, st *api.TopicState) error {
 	records, res, err := b.svc.Diff(ctx, b.opt.Topic, &api.DiffRequest{Limit: 1, MaxBatchBytes: 1})
 	if err != nil {
 		return err
 	}
 	if t := res.Tombstone; t != nil {
-		f.add("messages_lost", severe, fmt.Sprintf("the messages %d to %d were removed before they were done, as far as they were not (%s)", t.GapFrom, t.GapTo, t.Reason),
+		f.add("messages_lost", severe, fmt.Sprintf("messages %d to %d were removed, some perhaps before they were done (%s)", t.GapFrom, t.GapTo, t.Reason),
 			"remove the cause; what is gone has to be published again from its source")
 	}
 	if len(records) == 0 || st.Queue.InFlight > 0 {
 		return nil
 	}
 	if age := b.now().Sub(time.UnixMilli(records[0].TS)); age > noWorker {
-		f.add("no_worker", warning, fmt.Sprintf("%d messages wait, the oldest for %s, and nobody holds any", st.Count, age.Round(time.Second)),
-			"start workers, or look why they do not claim")
+		f.add("no_worker", warning, fmt.Sprintf("%d messages are waiting, the oldest for %s, and no one holds any", st.Count, age.Round(time.Second)),
+			"start workers, or find out why they do not claim")
 	}
 	return nil
 }
 
-// deadLetters looks at the topic of the dead letters.
+// deadLetters looks at the dead-letter topic.
 func (f *findings) deadLetters(name string, st *api.TopicState) {
 	c := &st.Config
 	if c.TTLMS > 0 || (c.CapRecords > 0 || c.CapBytes > 0) && c.Discard == api.DiscardOld {
-		f.add("dead_letters_expire", warning, fmt.Sprintf("dead letters in %q are removed by a time to live or a cap", name), "remove ttl_ms and the caps, or purge what was looked at")
+		f.add("dead_letters_expire", warning, fmt.Sprintf("dead letters in %q are removed by a time to live or a cap", name), "remove ttl_ms and the caps, or purge the letters you have looked at")
 	}
 	if st.Count > 0 {
 		f.add("dead_letters", warning, fmt.Sprintf("%d dead letters in %q", st.Count, name), "look at them with `weir dlq ls`, then redrive or purge them")

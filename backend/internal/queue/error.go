@@ -9,7 +9,8 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// translate puts an error of the service under the names of package backend.
+// translate wraps an error of the service in the error of package backend that fits. It
+// is the only place where codes are translated.
 func translate(err error, write bool) error {
 	var e *api.Error
 	if !errors.As(err, &e) {
@@ -40,7 +41,8 @@ func translate(err error, write bool) error {
 	return err
 }
 
-// nameOfRead is what a read that got no answer failed with.
+// nameOfRead returns the error of package backend, or the context's, for a read that
+// was not answered.
 func nameOfRead(err error) error {
 	for _, ended := range []error{context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, ended) {
@@ -50,7 +52,7 @@ func nameOfRead(err error) error {
 	return backend.ErrUnavailable
 }
 
-// badLease is a lease that this package has not made.
+// badLease is the error for a lease this package did not make.
 func badLease(id string) error {
 	return fmt.Errorf("%q is not the ID of a message of a weir queue; it is a number", id)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// List returns dead letters behind the ID after, oldest first. The ones that the
-// server itself moved are among them.
+// List returns the dead letters after the ID after, oldest first, including those moved
+// by the server itself.
 func (b *Backend) List(ctx context.Context, from, after string, limit int) ([]backend.DeadLetter, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -54,12 +54,12 @@ func (b *Backend) page(ctx context.Context, topic string, cursor uint64, limit i
 	})
 }
 
-// errNotSingle explains why one dead letter cannot be removed.
-var errNotSingle = errors.New("the server itself moved this dead letter, so it has no tag of its own and can be removed only as the oldest one there is: go through them from the oldest on, or delete them by number with the server's delete call")
+// errNotSingle explains why a single dead letter cannot be removed.
+var errNotSingle = errors.New("the server itself moved this dead letter, so it has no tag of its own and can be removed only while it is the oldest: work from the oldest on, or delete by number with the server's delete call")
 
-// Redrive appends the stored message to the queue it came from, under an
-// idempotency key that holds for as long as that queue's window, and then removes
-// the letter. What is in letter besides its ID is not looked at.
+// Redrive appends the stored message to the queue it came from, under an idempotency
+// key that lasts as long as that queue's window, and then removes the letter. Only the
+// ID of letter is used.
 func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadLetter) error {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -91,12 +91,12 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 		return fmt.Errorf("redrive dead letter %s to %q: %w", letter.ID, to, b.fail(err, true))
 	}
 	if _, err := b.remove(ctx, from, r); err != nil {
-		return fmt.Errorf("dead letter %s was sent to %q but not removed; redrive it again soon, which stores nothing twice: %w", letter.ID, to, err)
+		return fmt.Errorf("dead letter %s was sent to %q but not removed; redriving it again soon stores nothing twice: %w", letter.ID, to, err)
 	}
 	return nil
 }
 
-// find reads one record of a dead-letter topic; oldest: none is before it.
+// find reads one record of a dead-letter topic; oldest means that none is before it.
 func (b *Backend) find(ctx context.Context, from, id string) (r *api.Record, oldest bool, err error) {
 	seq, ok := parseSeq(id)
 	if !ok {
@@ -107,7 +107,7 @@ func (b *Backend) find(ctx context.Context, from, id string) (r *api.Record, old
 		return nil, false, fmt.Errorf("dead letter %s: %w", id, backend.ErrNotFound)
 	}
 	if err != nil {
-		return nil, false, b.fail(err, true) // as the call that it is a part of
+		return nil, false, b.fail(err, true) // like the call it is part of
 	}
 	if len(records) == 0 || records[0].Seq != seq {
 		return nil, false, fmt.Errorf("dead letter %s: %w", id, backend.ErrNotFound)
@@ -125,7 +125,7 @@ func (b *Backend) remove(ctx context.Context, from string, r *api.Record) (uint6
 	return n, b.fail(err, true)
 }
 
-// Purge removes dead letters. The oldest ones go together, others one by one.
+// Purge removes dead letters, the oldest ones together, others one by one.
 func (b *Backend) Purge(ctx context.Context, from string, ids []string) (int, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func (b *Backend) Purge(ctx context.Context, from string, ids []string) (int, er
 	return removed, nil
 }
 
-// purgeOldest deletes the beginning of the topic as far as seqs holds all of it,
+// purgeOldest deletes the beginning of the topic as far as seqs covers it completely,
 // and returns which are left.
 func (b *Backend) purgeOldest(ctx context.Context, from string, seqs []uint64) (removed int, rest []uint64, err error) {
 	var cursor, last uint64
@@ -175,7 +175,7 @@ func (b *Backend) purgeOldest(ctx context.Context, from string, seqs []uint64) (
 		}
 		for i := range records {
 			for len(left) > 0 && left[0] < records[i].Seq {
-				left = left[1:] // gone already
+				left = left[1:] // already gone
 			}
 			if same = len(left) > 0 && left[0] == records[i].Seq; !same {
 				break

@@ -14,7 +14,7 @@ import (
 var _ backend.PlaceKeeper = (*Backend)(nil)
 
 // AppendAt stores messages of a source in one write, whose idempotency key is the
-// source and the place of the first.
+// source and the place of the first message.
 func (b *Backend) AppendAt(ctx context.Context, source string, at uint64, msgs []backend.Message) (backend.Placed, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -40,7 +40,8 @@ func (b *Backend) AppendAt(ctx context.Context, source string, at uint64, msgs [
 	return backend.Placed{Next: at + uint64(res.Count), LastID: formatSeq(res.LastSeq), Known: res.Deduped}, nil
 }
 
-// KeyWindow is what the topic's configuration says; without end while there is no topic.
+// KeyWindow returns the window of the topic's configuration; it is unlimited while there
+// is no topic.
 func (b *Backend) KeyWindow(ctx context.Context) (time.Duration, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {

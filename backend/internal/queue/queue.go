@@ -1,13 +1,13 @@
-// Package queue makes a backend of anything that speaks the calls of a weir
-// server: the engine in this process (backend/embedded) or a server elsewhere
-// (backend/remote). It holds the mapping between messages and records, the
-// blocking claim and the dead letters.
+// Package queue makes a backend of anything that offers the calls of a weir server: the
+// engine in this process (backend/embedded) or a server elsewhere (backend/remote). It
+// contains the mapping between messages and records, the blocking claim and the dead
+// letters.
 //
-// A message is a record: its headers are the string members of meta, its ID is
-// the record's number. Data that is compact JSON of the contract and not a string
-// is stored as it is, so that everybody who reads the topic sees it; other text
-// becomes a JSON string, bytes that are no text a base64 string with the member
-// weir-encoding. Reading turns it round and gives the same bytes.
+// A message is a record: its headers are the string members of meta, its ID is the
+// record's number. Data that is compact JSON by the contract and not a string is stored
+// as it is, visible to everyone who reads the topic. Other text becomes a JSON string,
+// and bytes that are not text a base64 string with the member weir-encoding. Reading
+// reverses this and returns the same bytes.
 package queue
 
 import (
@@ -21,13 +21,12 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// Group is the only group that a queue has.
+// Group is the only group of a queue.
 const Group = "weir"
 
-// Service is the calls that a queue is made of. A call that returned because its
-// context ended may go on reading its request. Their errors are *api.Error for
-// what the contract names; anything else wraps an error of package backend or is
-// the context's.
+// Service is the set of calls a queue is built on. A call that returned because its
+// context ended may go on reading its request. Errors the contract names are
+// *api.Error; any other error wraps one of package backend or is the context's.
 type Service interface {
 	Topic(ctx context.Context, name string) (api.TopicState, error)
 	PutTopic(ctx context.Context, name string, cfg api.Config) error
@@ -38,16 +37,17 @@ type Service interface {
 	Delete(ctx context.Context, name string, req *api.DeleteRequest) (deleted uint64, err error)
 }
 
-// Options are what a Backend is made with.
+// Options are the parameters of New.
 type Options struct {
 	Topic string
-	// Config is what an absent topic is created with, by the first append or claim.
+	// Config is the configuration an absent topic is created with, by the first append
+	// or claim.
 	Config api.Config
 	// Limits are checked before a message is sent.
 	Limits api.Limits
 	Kind   string // of Info: "embedded" or "http"
 	Server string // of Info
-	// Release is called once, when the last call has ended after Close.
+	// Release is called once, when the last call after Close has ended.
 	Release func() error
 }
 
@@ -62,7 +62,7 @@ type Backend struct {
 	cancel context.CancelFunc
 	calls  sync.WaitGroup
 
-	absent       atomic.Bool  // the topic was, when it was last looked for, and nothing has been written since
+	absent       atomic.Bool  // the topic did not exist when last looked up, and nothing has been written since
 	reclaimAfter atomic.Int64 // of the last claim, nanoseconds
 	idle         idle
 	errs         lastErrors
@@ -81,12 +81,11 @@ var (
 	_ backend.Locator     = (*Backend)(nil)
 )
 
-// New returns the backend of one topic. If the topic is there already, Info
-// tells its durability class; what keeps it from being looked at is left to the
-// first call to report.
+// New returns the backend of one topic. If the topic exists, Info has its durability
+// class. An error in looking it up is left for the first call to report.
 func New(ctx context.Context, svc Service, opt Options) (*Backend, error) {
 	if !api.ValidTopicName(opt.Topic) || !api.ValidTopicName(opt.Topic+deadSuffix) {
-		return nil, &backend.URLError{Err: fmt.Errorf("%q is not a topic name; it starts with a letter or digit, goes on with those or one of . _ : - and has at most %d characters",
+		return nil, &backend.URLError{Err: fmt.Errorf("%q is not a topic name; it must start with a letter or digit, contain only these and . _ : - and have at most %d characters",
 			opt.Topic, 255-len(deadSuffix))}
 	}
 	b := &Backend{svc: svc, opt: opt, info: backend.Info{
@@ -108,20 +107,20 @@ func New(ctx context.Context, svc Service, opt Options) (*Backend, error) {
 
 const (
 	deadSuffix = ".dlq"
-	// lookTimeout bounds the look at the topic while a backend is opened.
+	// lookTimeout bounds the lookup of the topic when a backend is opened.
 	lookTimeout = 2 * time.Second
-	// defaultReclaimAfter is used by what extends a lease before any claim.
+	// defaultReclaimAfter is used when a lease is extended before any claim.
 	defaultReclaimAfter = 30 * time.Second
 )
 
 // Info describes the backend.
 func (b *Backend) Info() backend.Info { return b.info }
 
-// Place names what holds the topic, and the topic.
+// Place names the topic and what holds it.
 func (b *Backend) Place() string { return b.opt.Kind + " " + b.opt.Server + " " + b.opt.Topic }
 
-// Close ends the calls under way, waits for them and frees what the backend
-// was made of. A second Close does nothing.
+// Close ends the calls in progress, waits for them and releases the backend's
+// resources. A second Close does nothing.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	first := !b.mu.closed
@@ -135,7 +134,7 @@ func (b *Backend) Close() error {
 	return b.opt.Release()
 }
 
-// enter begins a call: its context also ends with Close. leave has to follow.
+// enter begins a call, whose context also ends with Close. The caller must call leave.
 func (b *Backend) enter(ctx context.Context) (_ context.Context, leave func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -160,8 +159,8 @@ func (b *Backend) configFor(queue bool) api.Config {
 	return cfg
 }
 
-// create makes the queue if it is absent. A topic that somebody else has made
-// meanwhile is left as it is, but for the moment between the two calls.
+// create creates the queue if it is absent. A topic that someone else has created in
+// the meantime is left as it is, except in the moment between the two calls.
 func (b *Backend) create(ctx context.Context) error {
 	_, err := b.svc.Topic(ctx, b.opt.Topic)
 	if !api.IsCode(err, api.CodeTopicNotFound) {
@@ -170,8 +169,8 @@ func (b *Backend) create(ctx context.Context) error {
 	return b.svc.PutTopic(ctx, b.opt.Topic, b.configFor(true))
 }
 
-// fail turns an error of the service into what the seam promises; write says
-// that the call may have changed something.
+// fail turns an error of the service into one the seam promises; write says that the
+// call may have changed something.
 func (b *Backend) fail(err error, write bool) error {
 	if err == nil {
 		return nil

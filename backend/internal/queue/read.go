@@ -9,8 +9,8 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// Read returns records behind a cursor, which is a record's number. Logs can be
-// read as well as queues; a queue shows what is not done yet.
+// Read returns the records after a cursor, which is a record's number. It reads logs as
+// well as queues; of a queue it shows what is not done yet.
 func (b *Backend) Read(ctx context.Context, req backend.ReadRequest) (backend.Records, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {

@@ -27,8 +27,8 @@ func (b *Backend) Extend(ctx context.Context, leases []backend.Lease, d time.Dur
 	return b.settle(ctx, leases, api.Settlement{Kind: api.SettleExtend, Lease: d})
 }
 
-// Nack gives deliveries back, those with the same delay in one call. A delay is
-// at most 24 h.
+// Nack gives deliveries back, those with equal delay in one call. A delay is at most 24
+// h.
 func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []string, err error) {
 	type how struct {
 		delay      time.Duration
@@ -48,7 +48,7 @@ func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []st
 		gone, err := b.settle(ctx, groups[h], api.Settlement{Kind: api.SettleNack, Delay: h.delay, NotStarted: h.notStarted})
 		lost = append(lost, gone...)
 		if err != nil && i > 0 {
-			// A repeat finds the leases of the calls before gone, and has to know why.
+			// A repeat finds the leases of the earlier calls gone and has to know why.
 			err = fmt.Errorf("%w for some: %w", backend.ErrOutcomeUnknown, err)
 		}
 		if err != nil {
@@ -80,7 +80,7 @@ func (b *Backend) settle(ctx context.Context, leases []backend.Lease, how api.Se
 		}
 		skipped, err := b.svc.Settle(ctx, b.opt.Topic, &call)
 		if api.IsCode(err, api.CodeTopicNotFound) {
-			skipped, err = call.Seqs, nil // the queue was deleted, and its jobs with it
+			skipped, err = call.Seqs, nil // the queue was deleted together with its jobs
 		}
 		if err != nil {
 			return lost, b.fail(err, true)
@@ -93,12 +93,12 @@ func (b *Backend) settle(ctx context.Context, leases []backend.Lease, how api.Se
 	return lost, nil
 }
 
-// maxLastErrors bounds how many errors of handlers are remembered.
+// maxLastErrors is how many handler errors are remembered.
 const maxLastErrors = 4096
 
-// lastErrors are the texts that messages were given back with. The server has
-// no place for them; a message that then crashes its worker in this process gets
-// its dead letter with the last one. When full, any other one is forgotten.
+// lastErrors holds the error texts messages were given back with, for which the server
+// has no place. If a message then crashes its worker in this process, its dead letter
+// gets the last one. When full, an arbitrary one is forgotten.
 type lastErrors struct {
 	sync.Mutex
 	texts map[string]string

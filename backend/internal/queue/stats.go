@@ -8,10 +8,10 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// Stats reads the queue. Lag is what can be claimed and what waits out a delay:
-// both have to be done and nobody holds them. The age is that of the oldest
-// message that is not done; it counts as pending while any is leased, and is an
-// estimate if none is. A log has no work: ErrGroupNotFound.
+// Stats reads the queue. Lag counts jobs that can be claimed and delayed ones: both are
+// still to be done and no one holds them. The age is that of the oldest unfinished
+// message; it counts as pending while any is leased, and is an estimate if none is. A
+// log has no work: ErrGroupNotFound.
 func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -34,7 +34,7 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	}
 	dead, err := b.svc.Topic(ctx, b.info.DeadLetter)
 	if err != nil && !api.IsCode(err, api.CodeTopicNotFound) {
-		return out, nil // a key that may not read it leaves the number unknown
+		return out, nil // if the key may not read it, the number stays unknown
 	}
 	n := int64(dead.Count)
 	out.DeadLetters = &n
@@ -44,7 +44,7 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 // clock is a Service that has a clock of its own.
 type clock interface{ Now() time.Time }
 
-// now is the time that the records' time stamps are compared with.
+// now is the time the records' timestamps are compared with.
 func (b *Backend) now() time.Time {
 	if c, ok := b.svc.(clock); ok {
 		return c.Now()
@@ -56,7 +56,7 @@ func notAQueue(topic string) *api.Error {
 	return api.Errorf(api.CodeNotAQueue, "topic %q is a log and has no work", topic).With("topic", topic)
 }
 
-// numbers are the entries, the leased ones and the others.
+// numbers returns the counts of stored, leased and other records.
 func numbers(st *api.TopicState) (stored, pending int64, lag *int64) {
 	stored, pending = int64(st.Count), int64(st.Queue.InFlight)
 	left := max(stored-pending, 0)
@@ -70,7 +70,7 @@ func (b *Backend) readAge(ctx context.Context, s *backend.Stats) error {
 		return err
 	}
 	if len(records) == 0 {
-		return nil // done meanwhile
+		return nil // done in the meantime
 	}
 	s.OldestAge = max(s.At.Sub(time.UnixMilli(records[0].TS)), 0)
 	s.OldestSource, s.Approx = backend.AgeBacklog, true
@@ -80,9 +80,8 @@ func (b *Backend) readAge(ctx context.Context, s *backend.Stats) error {
 	return nil
 }
 
-// Signal reads the queue's own numbers, which are always known; the pending count
-// is what the workers would have published. An absent queue and a log hold
-// nobody up.
+// Signal reads the queue's own numbers, which are always known; the pending count is
+// what workers would have published. An absent queue or a log holds no one up.
 func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -103,7 +102,7 @@ func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 	return s, nil
 }
 
-// PublishSignal does nothing: the server counts by itself.
+// PublishSignal does nothing, because the server itself counts.
 func (b *Backend) PublishSignal(ctx context.Context, _ time.Duration) error {
 	_, leave, err := b.enter(ctx)
 	if err != nil {

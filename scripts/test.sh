@@ -31,8 +31,8 @@ lint() {
 layout() { go test .; }
 unit() { go test . ./config ./telemetry ./backend/... ./internal/... ./cmd/...; }
 
-# race holds what runs inside one process.
-race() { go test -race -timeout 15m ./internal/... ./cmd/...; }
+# race holds what runs inside one process and has no short leases.
+race() { go test -race -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./backend/backendtest; }
 
 # sweep tries every crash point and every damage of the engine and the store, of which race tries a part.
 sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestASegmentWithAnyDamaged|TestADamagedManifest' ./internal/engine ./internal/store; }
@@ -40,7 +40,7 @@ sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestASegmentWithAnyDamaged|
 # library is the library in one process, beside every server there is: the suite
 # that all backends pass, the faults of Redis, and in the root the layout test. Its
 # leases are short, so it runs by itself.
-library() { driven -race . ./config ./telemetry ./backend/... ./tests/redistest; }
+library() { driven -race . ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./tests/redistest; }
 
 # live is the library as built commands on real servers. It prints what it measured.
 live() { (cd tests/library && driven -v ./...); }

@@ -28,13 +28,3 @@ func (p Priority) String() string {
 	}
 	return priorityNames[p-Background]
 }
-
-// ParsePriority returns the tier with the given name.
-func ParsePriority(name string) (Priority, error) {
-	for i, n := range priorityNames {
-		if n == name {
-			return Background + Priority(i), nil
-		}
-	}
-	return Normal, fmt.Errorf("priority %q is unknown; known: %v", name, priorityNames)
-}

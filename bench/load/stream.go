@@ -84,9 +84,6 @@ func (s *Stream) open(path, last string) error {
 // Close ends the stream; a Next that waits returns an error.
 func (s *Stream) Close() error { return s.nc.Close() }
 
-// SetReadDeadline bounds every later Next; the zero time lifts it.
-func (s *Stream) SetReadDeadline(t time.Time) error { return s.nc.SetReadDeadline(t) }
-
 var blankLine = []byte("\n\n")
 
 // Next waits for the next block. The end of the stream is io.EOF.

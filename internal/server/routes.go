@@ -118,10 +118,6 @@ func (p *path) strictScope() scope {
 	return 0
 }
 
-func (p *path) isPage() bool {
-	return p.n == 1 && p.seg[0] == "" || p.n >= 2 && p.seg[0] == "ui"
-}
-
 // spot is one path of the table with the methods it has.
 type spot struct {
 	seg   []string // "" where a name stands

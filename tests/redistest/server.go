@@ -116,9 +116,6 @@ func (s *Server) URL() string { return "redis://" + s.Addr() + "/0" }
 // Dir is the server's directory; redis.log in it is its log.
 func (s *Server) Dir() string { return s.opt.Dir }
 
-// PID is the process id of the current process.
-func (s *Server) PID() int { return s.cmd.Process.Pid }
-
 // Kill ends the process with SIGKILL.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 

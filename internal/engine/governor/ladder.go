@@ -17,9 +17,6 @@ const (
 	coalesceMost = 20 * time.Millisecond
 	commitLeast  = 500 * time.Microsecond
 	commitMost   = 10 * time.Millisecond
-
-	retryLeast = 100 * time.Millisecond
-	retryMost  = 5 * time.Second
 )
 
 // ladder remembers the one step that depends on more than the present pressure.
@@ -70,9 +67,3 @@ func commitWindow(pressure float64) time.Duration {
 // Refuses returns whether, at this pressure, a write that finds the ingest queue
 // full is refused at once instead of waiting for room.
 func Refuses(pressure float64) bool { return pressure >= refuseFrom }
-
-// RetryAfter returns when a refused writer may come again, given the time in
-// which the ingest queue would drain: between 100 ms and 5 s.
-func RetryAfter(drain time.Duration) time.Duration {
-	return min(max(drain, retryLeast), retryMost)
-}

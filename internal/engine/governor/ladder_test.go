@@ -113,13 +113,3 @@ func TestAPinnedPressureStaysAndCountsAtOnce(t *testing.T) {
 		t.Error("0.1 does not end the pause")
 	}
 }
-
-func TestRetryAfterIsTheDrainTimeWithinBounds(t *testing.T) {
-	for drain, want := range map[time.Duration]time.Duration{
-		-time.Second: 100 * ms, 0: 100 * ms, 350 * ms: 350 * ms, time.Hour: 5 * time.Second,
-	} {
-		if got := RetryAfter(drain); got != want {
-			t.Errorf("drained in %v: %v, want %v", drain, got, want)
-		}
-	}
-}

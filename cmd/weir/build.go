@@ -1,18 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
-
-	"github.com/weirmq/weir/internal/engine"
 )
 
 // partialPrefix begins the names of directories that a command fills.
@@ -144,30 +139,4 @@ func removeLeftovers(base string) {
 		}
 		dir.Close()
 	}
-}
-
-// copyResult is what a copying command has done.
-type copyResult struct {
-	what, dir string
-	m         *manifest
-	held      engine.Contents
-	took      time.Duration
-}
-
-func (r *copyResult) print(out io.Writer, asJSON bool) error {
-	if asJSON {
-		text, err := json.Marshal(map[string]any{
-			"dir": r.dir, "files": len(r.m.Files), "bytes": r.m.bytes(), "lsn": r.m.LSN,
-			"topics": r.held.Topics, "records": r.held.Records,
-			"created_ms": r.m.CreatedMS, "elapsed_ms": r.took.Milliseconds(),
-		})
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(out, "%s\n", text)
-		return err
-	}
-	_, err := fmt.Fprintf(out, "%s %s: %d files, %d bytes, in %s; %d records in %d topics read\n", r.what, r.dir,
-		len(r.m.Files), r.m.bytes(), r.took.Round(time.Millisecond), r.held.Records, r.held.Topics)
-	return err
 }

@@ -38,7 +38,7 @@ func newDLQCmd() *cobra.Command {
 // letterOptions choose dead letters.
 type letterOptions struct {
 	name   string
-	json   bool
+	json   output
 	filter weir.LetterFilter
 	keys   keyOptions
 }
@@ -88,7 +88,7 @@ func runList(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	return opt.run(cmd, args, func(ctx context.Context, d *weir.DeadLetters) error {
-		p := newLetterPrinter(cmd.OutOrStdout(), opt.json)
+		p := opt.json.letters(cmd.OutOrStdout())
 		for l, err := range d.List(ctx, opt.filter) {
 			if err != nil {
 				return errors.Join(p.end(), err)
@@ -133,7 +133,7 @@ func runShow(cmd *cobra.Command, args []string) error {
 				return err
 			}
 			delete(missing, l.ID)
-			if err := showLetter(out, &l, opt.json); err != nil {
+			if err := opt.json.print(out, letterOf(&l)); err != nil {
 				return err
 			}
 		}

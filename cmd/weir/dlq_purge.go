@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -54,12 +51,12 @@ func runPurge(cmd *cobra.Command, args []string) error {
 			}
 		}
 		n, err := d.Purge(ctx, opt.filter)
-		return errors.Join(reportPurge(cmd.OutOrStdout(), d.Name(), n, false, opt.json), err)
+		return errors.Join(opt.json.print(cmd.OutOrStdout(), purged{d.Name(), false, n}), err)
 	})
 }
 
 func previewPurge(ctx context.Context, out io.Writer, d *weir.DeadLetters, opt *letterOptions) error {
-	p := newLetterPrinter(out, opt.json)
+	p := opt.json.letters(out)
 	for l, err := range d.List(ctx, opt.filter) {
 		if err != nil {
 			return errors.Join(p.end(), err)
@@ -71,7 +68,7 @@ func previewPurge(ctx context.Context, out io.Writer, d *weir.DeadLetters, opt *
 	if err := p.end(); err != nil {
 		return err
 	}
-	return reportPurge(out, d.Name(), p.rows, true, opt.json)
+	return opt.json.print(out, purged{d.Name(), true, p.rows})
 }
 
 // confirmPurge asks whoever sits at the terminal.
@@ -86,38 +83,17 @@ func confirmPurge(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, 
 	return confirm(ctx, cmd, fmt.Sprintf("Remove %d dead letters of %s for ever? [y/N] ", n, oneLine(d.Name())), "nothing was removed"), nil
 }
 
-// confirm asks a question; where the answer is not yes it says what follows.
-func confirm(ctx context.Context, cmd *cobra.Command, question, otherwise string) bool {
-	fmt.Fprint(cmd.ErrOrStderr(), question)
-	answer := make(chan string, 1)
-	go func() { // it ends with the process if nobody answers
-		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-		answer <- line
-	}()
-	select {
-	case <-ctx.Done():
-		fmt.Fprintln(cmd.ErrOrStderr())
-	case line := <-answer:
-		if text := strings.ToLower(strings.TrimSpace(line)); text == "y" || text == "yes" {
-			return true
-		}
-	}
-	fmt.Fprintln(cmd.ErrOrStderr(), otherwise)
-	return false
+// purged is what a purge has done, or would do.
+type purged struct {
+	DeadLetter string `json:"dead_letter"`
+	DryRun     bool   `json:"dry_run"`
+	Removed    int    `json:"removed"`
 }
 
-func reportPurge(out io.Writer, name string, n int, dryRun, asJSON bool) error {
-	if asJSON {
-		return json.NewEncoder(out).Encode(struct {
-			DeadLetter string `json:"dead_letter"`
-			DryRun     bool   `json:"dry_run"`
-			Removed    int    `json:"removed"`
-		}{name, dryRun, n})
-	}
+func (p purged) String() string {
 	verb := "removed"
-	if dryRun {
+	if p.DryRun {
 		verb = "would be removed"
 	}
-	_, err := fmt.Fprintf(out, "%d %s from %s\n", n, verb, oneLine(name))
-	return err
+	return fmt.Sprintf("%d %s from %s", p.Removed, verb, oneLine(p.DeadLetter))
 }

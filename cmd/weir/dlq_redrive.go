@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -63,8 +62,8 @@ func newDLQRedriveCmd() *cobra.Command {
 	return cmd
 }
 
-func runRedrive(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, cfg weir.RedriveConfig, asJSON bool) error {
-	out := newLetterPrinter(cmd.OutOrStdout(), asJSON)
+func runRedrive(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, cfg weir.RedriveConfig, form output) error {
+	out := form.letters(cmd.OutOrStdout())
 	watch := &redriveWatch{out: cmd.ErrOrStderr(), terminal: isTerminal(cmd.ErrOrStderr())}
 	var printErr error
 	cfg.Progress = func(l *weir.DeadLetter, err error) {
@@ -95,38 +94,41 @@ func runRedrive(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, cf
 	if ctx.Err() != nil {
 		err = nil // stopped by a signal, which is no failure
 	}
-	return errors.Join(printErr, out.end(), reportRedrive(cmd.OutOrStdout(), d.Name(), &cfg, result, asJSON), err)
+	return errors.Join(printErr, out.end(), form.print(cmd.OutOrStdout(), redrivenOf(d.Name(), &cfg, result)), err)
 }
 
-func reportRedrive(out io.Writer, name string, cfg *weir.RedriveConfig, r weir.Redriven, asJSON bool) error {
-	if asJSON {
-		line := struct {
-			DeadLetter string `json:"dead_letter"`
-			DryRun     bool   `json:"dry_run"`
-			Sent       int    `json:"sent"`
-			Early      int    `json:"early"`
-			Failed     int    `json:"failed"`
-			NextMS     *int64 `json:"next_ms"` // null: no letter has to wait
-		}{name, cfg.DryRun, r.Sent, r.Early, r.Failed, nil}
-		if r.Early > 0 {
-			ms := r.Next.UnixMilli()
-			line.NextMS = &ms
-		}
-		return json.NewEncoder(out).Encode(line)
+// redriven is what a redrive has done, or would do.
+type redriven struct {
+	DeadLetter string `json:"dead_letter"`
+	DryRun     bool   `json:"dry_run"`
+	Sent       int    `json:"sent"`
+	Early      int    `json:"early"`
+	Failed     int    `json:"failed"`
+	NextMS     *int64 `json:"next_ms"` // null: no letter has to wait
+}
+
+func redrivenOf(name string, cfg *weir.RedriveConfig, r weir.Redriven) redriven {
+	out := redriven{DeadLetter: name, DryRun: cfg.DryRun, Sent: r.Sent, Early: r.Early, Failed: r.Failed}
+	if r.Early > 0 {
+		ms := r.Next.UnixMilli()
+		out.NextMS = &ms
 	}
+	return out
+}
+
+func (r redriven) String() string {
 	verb := "sent back"
-	if cfg.DryRun {
+	if r.DryRun {
 		verb = "would be sent back"
 	}
-	text := fmt.Sprintf("%d %s from %s", r.Sent, verb, oneLine(name))
-	if r.Early > 0 {
-		text += fmt.Sprintf(", %d not due yet, the first at %s", r.Early, r.Next.Format(time.RFC3339))
+	text := fmt.Sprintf("%d %s from %s", r.Sent, verb, oneLine(r.DeadLetter))
+	if r.NextMS != nil {
+		text += fmt.Sprintf(", %d not due yet, the first at %s", r.Early, time.UnixMilli(*r.NextMS).Format(time.RFC3339))
 	}
 	if r.Failed > 0 {
 		text += fmt.Sprintf(", %d failed", r.Failed)
 	}
-	_, err := fmt.Fprintln(out, text)
-	return err
+	return text
 }
 
 // redriveWatch shows on a terminal how far a redrive has come. Anywhere else it

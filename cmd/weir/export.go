@@ -68,7 +68,7 @@ func (e *exporter) follow(ctx context.Context, n int, from string) error {
 			_ = s.Close() // it has only read
 		}
 	}()
-	say := outage{cmd: e.cmd, what: fmt.Sprintf("URL %d", n)}
+	say := outage{log: e.cmd.ErrOrStderr(), what: fmt.Sprintf("weir sample: URL %d", n)}
 	tick := time.NewTicker(e.every)
 	defer tick.Stop()
 	for {
@@ -82,7 +82,7 @@ func (e *exporter) follow(ctx context.Context, n int, from string) error {
 			}
 		}
 		if s != nil {
-			say.what = "stream " + s.Info().Stream
+			say.what = "weir sample: stream " + s.Info().Stream
 			err = e.sample(ctx, s)
 		}
 		if ctx.Err() != nil {
@@ -134,21 +134,4 @@ func (e *exporter) sample(ctx context.Context, s *weir.Stream) error {
 	}
 	e.page.hooks().Measured(nameOf(s.Info()), m)
 	return nil
-}
-
-// outage tells once that something cannot be reached and once that it can again.
-type outage struct {
-	cmd  *cobra.Command
-	what string
-	away bool
-}
-
-func (o *outage) tell(err error) {
-	switch {
-	case err != nil && !o.away:
-		fmt.Fprintf(o.cmd.ErrOrStderr(), "weir sample: %s: waiting: %v\n", o.what, err)
-	case err == nil && o.away:
-		fmt.Fprintf(o.cmd.ErrOrStderr(), "weir sample: %s: going on\n", o.what)
-	}
-	o.away = err != nil
 }

@@ -2,11 +2,11 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode/utf8"
@@ -52,22 +52,17 @@ func letterOf(l *weir.DeadLetter) letterJSON {
 	return out
 }
 
-func writeLetter(out io.Writer, l *weir.DeadLetter) error {
-	enc := json.NewEncoder(out)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(letterOf(l))
-}
-
 // letterPrinter prints dead letters as a table, or as JSON lines.
 type letterPrinter struct {
+	output
 	out   *bufio.Writer
 	table *tabwriter.Writer // nil: JSON
 	rows  int
 }
 
-func newLetterPrinter(out io.Writer, asJSON bool) *letterPrinter {
-	p := &letterPrinter{out: bufio.NewWriter(out)}
-	if !asJSON {
+func (o output) letters(out io.Writer) *letterPrinter {
+	p := &letterPrinter{output: o, out: bufio.NewWriter(out)}
+	if !o {
 		p.table = tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
 	}
 	return p
@@ -83,7 +78,7 @@ const (
 func (p *letterPrinter) row(l *weir.DeadLetter) error {
 	p.rows++
 	if p.table == nil {
-		return writeLetter(p.out, l)
+		return p.print(p.out, letterOf(l))
 	}
 	if p.rows%rowGroup == 1 {
 		if err := p.table.Flush(); err != nil {
@@ -130,25 +125,27 @@ func oneCell(s string) string {
 	return string(cell)
 }
 
-// showLetter prints everything about one dead letter.
-func showLetter(out io.Writer, l *weir.DeadLetter, asJSON bool) error {
-	if asJSON {
-		return writeLetter(out, l)
-	}
-	enqueued := "not known"
-	if !l.Enqueued.IsZero() {
-		enqueued = l.Enqueued.Format(time.RFC3339Nano)
+// String is everything about one dead letter.
+func (l letterJSON) String() string {
+	var b strings.Builder
+	enqueued := "unknown"
+	if l.EnqueuedMS != nil {
+		enqueued = time.UnixMilli(*l.EnqueuedMS).Format(time.RFC3339Nano)
 	}
 	for _, line := range [][2]string{
 		{"id", l.ID}, {"stream", l.Stream}, {"group", l.Group}, {"origin id", l.OriginID}, {"reason", l.Reason},
 		{"error", l.Error}, {"attempts", fmt.Sprint(l.Attempts)}, {"redrives", fmt.Sprint(l.Redrives)},
-		{"consumer", l.Consumer}, {"published", enqueued}, {"died", l.DeadAt.Format(time.RFC3339Nano)},
+		{"consumer", l.Consumer}, {"published", enqueued}, {"died", time.UnixMilli(l.DeadMS).Format(time.RFC3339Nano)},
 	} {
-		fmt.Fprintf(out, "%-10s %s\n", line[0], oneLine(line[1]))
+		fmt.Fprintf(&b, "%-10s %s\n", line[0], oneLine(line[1]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Headers)) {
-		fmt.Fprintf(out, "%-10s %s: %s\n", "header", oneLine(name), oneLine(l.Headers[name]))
+		fmt.Fprintf(&b, "%-10s %s: %s\n", "header", oneLine(name), oneLine(l.Headers[name]))
 	}
-	_, err := fmt.Fprintf(out, "%-10s %s\n\n", "data", oneLine(string(l.Data)))
-	return err
+	data := string(l.Base64)
+	if l.Data != nil {
+		data = *l.Data
+	}
+	fmt.Fprintf(&b, "%-10s %s\n", "data", oneLine(data))
+	return b.String()
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-
-	"golang.org/x/term"
 )
 
 // paint colours text for a terminal; anywhere else, and where NO_COLOR is set, it
@@ -14,12 +12,6 @@ type paint struct{ on bool }
 
 func newPaint(out io.Writer) paint {
 	return paint{on: isTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
-}
-
-// isTerminal reports whether somebody looks at what is written or types what is read.
-func isTerminal(stream any) bool {
-	f, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // The colours, as a terminal knows them.

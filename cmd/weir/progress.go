@@ -3,11 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/weirmq/weir"
 )
@@ -32,8 +29,7 @@ type progress struct {
 }
 
 func newProgress(out io.Writer) *progress {
-	f, ok := out.(*os.File)
-	return &progress{out: out, terminal: ok && term.IsTerminal(int(f.Fd()))}
+	return &progress{out: out, terminal: isTerminal(out)}
 }
 
 // update is told how much has been acknowledged since the start.

@@ -32,59 +32,68 @@ func newRestoreCmd() *cobra.Command {
 		Example: restoreExample,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var asJSON, noVerify bool
+			var json output
+			var noVerify bool
 			var dataDir string
-			if err := load(cmd, settings.Restore, settings.Fields{"data-dir": &dataDir, "json": &asJSON, "no-verify": &noVerify}); err != nil {
+			if err := load(cmd, settings.Restore, settings.Fields{"data-dir": &dataDir, "json": &json, "no-verify": &noVerify}); err != nil {
 				return err
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			start := time.Now()
-			done := copyResult{what: "restored into", dir: dataDir}
-			if err := restore(ctx, args[0], noVerify, &done); err != nil {
+			done := copyResult{what: "restored into", Dir: dataDir}
+			verify := done.readRestored
+			if noVerify {
+				verify = leaveUnread
+			}
+			if err := done.restore(ctx, args[0], verify); err != nil {
 				return err
 			}
 			done.took = time.Since(start)
-			return done.print(cmd.OutOrStdout(), asJSON)
+			return json.print(cmd.OutOrStdout(), done.complete())
 		},
 	}
 	settings.AddFlags(cmd.Flags(), settings.Restore)
 	return cmd
 }
 
-// restore copies the files of the backup, without its manifest, into done.dir.
-func restore(ctx context.Context, backup string, noVerify bool, done *copyResult) error {
+// restore copies the files of the backup, without its manifest, into a directory
+// that appears once verify has found no error in it.
+func (r *copyResult) restore(ctx context.Context, backup string, verify func(ctx context.Context, dir string) error) error {
 	from, err := os.OpenRoot(backup)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	m, err := readManifest(from)
-	if err != nil {
+	if r.m, err = readManifest(from); err != nil {
 		return err
 	}
-	if err := m.checkComplete(from); err != nil {
+	if err := r.m.checkComplete(from); err != nil {
 		return err
 	}
-	done.m = m
-	return build(done.dir, "FORMAT", func(root *os.Root) error {
-		for i := range m.Files {
+	return build(r.Dir, "FORMAT", func(root *os.Root) error {
+		for i := range r.m.Files {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			f := &m.Files[i]
+			f := &r.m.Files[i]
 			copyOne := func(w io.Writer) error { return f.copyFile(from, w) }
 			if err := writeFile(root, f.Name, copyOne); err != nil {
 				return err
 			}
 		}
-		if noVerify {
-			return nil
-		}
-		done.held, err = readRecords(ctx, root.Name(), m, 0)
-		if err != nil && ctx.Err() == nil {
-			return fmt.Errorf("%w; if there is no other backup, --no-verify restores what can be read", err)
-		}
-		return err
+		return verify(ctx, root.Name())
 	})
 }
+
+// readRestored reads every live record that was restored.
+func (r *copyResult) readRestored(ctx context.Context, dir string) (err error) {
+	r.held, err = readRecords(ctx, dir, r.m, 0)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w; if there is no other backup, --no-verify restores what can be read", err)
+	}
+	return err
+}
+
+// leaveUnread reads nothing.
+func leaveUnread(context.Context, string) error { return nil }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -175,7 +176,7 @@ func runSample(cmd *cobra.Command, opt *sampleOptions, from string) error {
 		return err
 	}
 	defer s.Close()
-	p := &sampler{cmd: cmd, stream: s}
+	p := &sampler{out: cmd.OutOrStdout(), stream: s, outage: outage{log: cmd.ErrOrStderr(), what: "weir sample"}}
 	tick := time.NewTicker(opt.every)
 	defer tick.Stop()
 	for n := 1; ; n++ {
@@ -204,10 +205,10 @@ func openToSample(ctx context.Context, keys *keyOptions, from string) (*weir.Str
 
 // sampler prints samples of one stream.
 type sampler struct {
-	cmd    *cobra.Command
+	out    io.Writer
 	stream *weir.Stream
 	line   []byte
-	away   bool
+	outage outage
 	missed error // the last sample that could not be taken
 }
 
@@ -218,33 +219,26 @@ func (p *sampler) sample(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.away {
-		p.away = false
-		fmt.Fprintln(p.cmd.ErrOrStderr(), "weir sample: going on")
-	}
+	p.outage.tell(nil)
 	p.line = append(reading.AppendJSON(p.line[:0]), '\n')
-	_, err = p.cmd.OutOrStdout().Write(p.line)
-	if err != nil {
+	if _, err = p.out.Write(p.line); err != nil {
 		return &outputError{err}
 	}
 	return nil
 }
 
-// outputError is an error of standard output, which does not come back.
+// outputError is an error of standard output, which is permanent.
 type outputError struct{ err error }
 
 func (e *outputError) Error() string { return e.err.Error() }
 
-// mayRecover tells of a sample that could not be taken, once for an outage.
+// mayRecover reports whether a later sample may succeed, and says so once per outage.
 func (p *sampler) mayRecover(err error) bool {
 	var output *outputError
 	if errors.As(err, &output) {
 		return false
 	}
 	p.missed = err
-	if !p.away {
-		p.away = true
-		fmt.Fprintln(p.cmd.ErrOrStderr(), "weir sample: waiting:", err)
-	}
+	p.outage.tell(err)
 	return true
 }

@@ -42,7 +42,7 @@ func runWork(cmd *cobra.Command, args []string) error {
 	}
 	defer s.Close()
 	w := &worker{
-		stream: s, log: cmd.ErrOrStderr(),
+		stream: s, log: cmd.ErrOrStderr(), json: opt.json,
 		handler: &handler{
 			path: path, args: args[1:], info: s.Info(),
 			stdout: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(),
@@ -57,7 +57,7 @@ func runWork(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	err = w.run(cmd.Context(), signals)
-	w.report(cmd.OutOrStdout(), opt.json)
+	w.report(cmd.OutOrStdout())
 	return err
 }
 
@@ -66,6 +66,7 @@ type worker struct {
 	stream  *weir.Stream
 	handler *handler
 	log     io.Writer
+	json    bool // print the summary as JSON
 	pool    *weir.Pool
 	drain   context.CancelCauseFunc // ends the claiming
 }
@@ -127,9 +128,9 @@ func (w *worker) watchSignals(signals <-chan os.Signal, done <-chan struct{}) {
 
 // report prints the summary: JSON to out, text to the log, where it does not mix
 // with what the commands print.
-func (w *worker) report(out io.Writer, asJSON bool) {
+func (w *worker) report(out io.Writer) {
 	n, info := w.pool.Stats(), w.stream.Info()
-	if asJSON {
+	if w.json {
 		fmt.Fprintf(out, `{"topic":%q,"group":%q,"node":%q,"acked":%d,"nacked":%d,"reclaimed":%d,"lost":%d,"returned":%d,"dead":%d}`+"\n",
 			info.Stream, info.Group, w.pool.Consumer(), n.Acked, n.Retried+n.Dead, n.Redelivered, n.Lost, n.Returned, n.Dead)
 		return

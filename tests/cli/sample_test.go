@@ -173,7 +173,7 @@ func TestSampleTellsByItsExitCode(t *testing.T) {
 		{"no group", nil, []string{with("right", "jobs", "nobody")}, 1, `group not found: "nobody"`},
 		{"another type", nil, []string{with("right", "text", "workers")}, 1, "WRONGTYPE"},
 		{"no directory", nil, []string{"file:///nowhere?topic=a"}, 1, "stream not found"},
-		{"no server", nil, []string{"http://" + gone + "/a"}, 1, "not available"},
+		{"no server", nil, []string{"http://" + gone + "/a"}, 1, "no answer from the server"},
 		{"nothing said", nil, nil, 2, "STREAM_KEY"},
 		{"unknown flag", nil, []string{"--evry=1s"}, 2, "--evry"},
 		{"two URLs", nil, []string{"a", "b"}, 2, "accepts at most 1 arg"},

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/internal/settings"
+)
+
+// copyOptions are the settings of the commands that copy and check.
+type copyOptions struct {
+	json output
+	rate int64 // bytes per second; 0 is no limit
+	keys keyOptions
+}
+
+func (o *copyOptions) load(cmd *cobra.Command, c settings.Command) error {
+	fields := settings.Fields{"json": &o.json, "rate": &o.rate}
+	if c == settings.Backup {
+		fields = o.keys.fields(fields)
+	}
+	err := load(cmd, c, fields)
+	o.rate <<= 20 // the setting is in MiB
+	return err
+}
+
+// copyResult is what a command has copied or checked.
+type copyResult struct {
+	what string
+	m    *manifest
+	held engine.Contents
+	took time.Duration
+
+	Dir       string `json:"dir"`
+	Files     int    `json:"files"`
+	Bytes     int64  `json:"bytes"`
+	LSN       uint64 `json:"lsn"`
+	Topics    int    `json:"topics"`
+	Records   uint64 `json:"records"`
+	CreatedMS int64  `json:"created_ms"`
+	ElapsedMS int64  `json:"elapsed_ms"`
+}
+
+// complete fills in what is printed.
+func (r *copyResult) complete() *copyResult {
+	r.Files, r.Bytes, r.LSN, r.CreatedMS = len(r.m.Files), r.m.bytes(), r.m.LSN, r.m.CreatedMS
+	r.Topics, r.Records, r.ElapsedMS = r.held.Topics, r.held.Records, r.took.Milliseconds()
+	return r
+}
+
+func (r *copyResult) String() string {
+	return fmt.Sprintf("%s %s: %d files, %d bytes, in %s; %d records in %d topics read",
+		r.what, r.Dir, r.Files, r.Bytes, r.took.Round(time.Millisecond), r.Records, r.Topics)
+}
+
+// readRecords reads every live record of the copy in dir.
+func readRecords(ctx context.Context, dir string, m *manifest, rate int64) (engine.Contents, error) {
+	held, err := engine.Verify(ctx, engine.Options{Dir: dir}, rate)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return held, ctx.Err()
+	case err != nil:
+		return held, fmt.Errorf("the backup is damaged: %w", err)
+	case held.LSN != m.LSN:
+		return held, fmt.Errorf("the backup is damaged: it ends at operation %d, its manifest says %d", held.LSN, m.LSN)
+	}
+	return held, nil
+}

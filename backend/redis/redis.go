@@ -94,7 +94,8 @@ var _ backend.Backend = (*Backend)(nil)
 //
 // A server that may evict streams (maxmemory with an allkeys policy), or that is less durable
 // than asked for, is refused: at Open with an error; later, on any new connection, with
-// ErrUnavailable. ErrUnavailable: the server cannot be reached or is not ready.
+// ErrUnavailable. Open also returns ErrUnavailable if the server cannot be reached or is not
+// ready.
 func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	silence()
 	set, err := parse(u)

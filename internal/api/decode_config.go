@@ -23,9 +23,9 @@ const (
 
 const maxUint64 = 1<<64 - 1
 
-// DecodeConfig reads the body of PUT topic, laid over the defaults and clamped.
-// A body of zero bytes counts as {}. It does the checks of contract 2; those of
-// the values are CheckConfig's.
+// DecodeConfig reads the body of PUT topic, laid over the defaults and clamped. A body
+// of zero bytes counts as {}. It makes the checks of contract 2; CheckConfig checks the
+// values.
 func DecodeConfig(body []byte) (Config, error) {
 	if len(body) == 0 {
 		return DefaultConfig(), nil
@@ -108,7 +108,7 @@ func (s *scanner) config() (Config, bool) {
 	return c, true
 }
 
-// queueConfig reads the fields that only queues heed.
+// queueConfig reads the fields that only queues use.
 func (s *scanner) queueConfig(name []byte, seen *uint32, c *Config) bool {
 	switch string(name) {
 	case "lease_ms":
@@ -143,7 +143,7 @@ var (
 	discards   = [...]string{DiscardOld: "old", DiscardReject: "reject"}
 )
 
-// enum reads a string field and returns its place among the values.
+// enum reads a string field and returns its index among the values.
 func (s *scanner) enum(name string, values []string) int {
 	accepted := func() string {
 		list := "one of"
@@ -186,13 +186,13 @@ func CheckConfig(name string, c *Config) error {
 	return nil
 }
 
-// What a name may be, for the messages about one that cannot be.
+// The rules for names, as error messages state them.
 const (
 	topicNameRule  = "1 to 255 of the characters A-Z a-z 0-9 . _ : -, the first a letter or digit"
 	routerNameRule = "1 to 255 of the characters A-Z a-z 0-9 . _ : - >, the first a letter or digit"
 )
 
-// CheckTopicName checks the name of a topic that is to be created.
+// CheckTopicName checks the name of a topic to be created.
 func CheckTopicName(name string) error {
 	if ValidTopicName(name) {
 		return nil

@@ -5,8 +5,8 @@ const (
 	deleteMatch
 )
 
-// DecodeDelete reads the body of delete records. Whether a selector is there
-// at all is CheckDelete's.
+// DecodeDelete reads the body of delete records. CheckDelete checks that it has a
+// selector.
 func DecodeDelete(body []byte) (DeleteRequest, error) {
 	var d DeleteRequest
 	s := scanner{b: body, index: -1}
@@ -35,7 +35,7 @@ func (s *scanner) delete(d *DeleteRequest) {
 
 const acceptPredicate = `["tag","Eq",value], ["tag","Glob","prefix*"], a string (with a star at its end: a Glob), or null`
 
-// predicate reads a predicate of contract 9; nil with an error.
+// predicate reads a predicate of contract 9; it is nil on an error.
 func (s *scanner) predicate(field string) *Predicate {
 	start := s.i
 	if !s.open('[') {

@@ -2,8 +2,8 @@ package api
 
 import "math"
 
-// NoLease is the id that stands for a lease id in a request that is well formed
-// but that no lease ever has.
+// NoLease represents a lease id in a request that is well formed but that no lease ever
+// has.
 const NoLease uint64 = math.MaxUint64
 
 const (
@@ -12,8 +12,8 @@ const (
 	claimLease
 )
 
-// DecodeClaim reads the body of a claim, defaults and clamps applied. The value
-// of node is CheckClaim's.
+// DecodeClaim reads the body of a claim and applies defaults and clamps. CheckClaim
+// checks the value of node.
 func DecodeClaim(body []byte, lim *Limits) (ClaimRequest, error) {
 	c := ClaimRequest{Max: 1}
 	s := scanner{b: body, index: -1}
@@ -60,7 +60,7 @@ func CheckClaim(c *ClaimRequest, lim *Limits) error {
 	return nil
 }
 
-// SettleKind says which of the three calls a SettleRequest is of.
+// SettleKind says which of the three calls a SettleRequest is for.
 type SettleKind uint8
 
 // The three ways to settle a lease.
@@ -79,18 +79,18 @@ const (
 	settleLease
 )
 
-// settleState is what DecodeSettle has to remember to answer in order.
+// settleState is what DecodeSettle remembers to report errors in order.
 type settleState struct {
-	seqs       int // how many the body holds, stored or not
+	seqs       int // how many the body contains, stored or not
 	badLease   int // index of the first malformed lease id, -1
 	seen       uint32
 	maxEntries int
 }
 
-// DecodeSettle reads the body of ack, nack or extend into r, which it empties
-// first but whose slices it reuses. It does all checks before the topic's, in
-// the order of contract 18: JSON, form of the lease ids, empty node, too many
-// seqs, length of lease_ids.
+// DecodeSettle reads the body of ack, nack or extend into r, which it resets first but
+// whose slices it reuses. It makes all checks that precede the topic's, in the order of
+// contract 18: JSON, form of the lease ids, empty node, too many seqs, length of
+// lease_ids.
 func DecodeSettle(kind SettleKind, body []byte, lim *Limits, r *SettleRequest) error {
 	*r = SettleRequest{Seqs: r.Seqs[:0], LeaseIDs: r.LeaseIDs[:0]}
 	s := scanner{b: body, index: -1}
@@ -167,7 +167,7 @@ func (s *scanner) settleExtra(kind SettleKind, name []byte, r *SettleRequest, st
 
 const acceptSeqs = "an array of sequence numbers"
 
-// seqs counts all numbers but stores no more than can be accepted.
+// seqs counts all numbers but stores only as many as can be accepted.
 func (s *scanner) seqs(r *SettleRequest, st *settleState) {
 	if !s.open('[') {
 		s.wrong("seqs", acceptSeqs)
@@ -203,9 +203,9 @@ func (s *scanner) leaseIDs(r *SettleRequest, st *settleState) {
 
 const leasePrefix = "lease_"
 
-// parseLeaseID reads lease_<hex>; "" is 0, no check. A spelling that no answer
-// of this server has (upper case, leading zeros, beyond 64 bits) is NoLease:
-// ids are compared as strings, and a fence must not open for a look-alike.
+// parseLeaseID reads lease_<hex>; "" is 0, no check. A spelling that this server never
+// sends (upper case, leading zeros, more than 64 bits) is NoLease: ids are compared as
+// strings, and a fence must not open for a look-alike.
 func parseLeaseID(text []byte) (id uint64, ok bool) {
 	if len(text) == 0 {
 		return 0, true

@@ -1,8 +1,8 @@
 package api
 
-// MaxDiffNodes is how many node names the filter of one diff may hold. The
-// contract names no number; without one a body could hold millions, each to be
-// compared with every record.
+// MaxDiffNodes is how many node names the filter of one diff may hold. The contract
+// sets no limit; without one a body could contain millions, each to be compared with
+// every record.
 const MaxDiffNodes = 10_000
 
 const (
@@ -17,8 +17,8 @@ const (
 
 const maxUint32 = 1<<32 - 1
 
-// DecodeDiff reads the body of a diff, defaults and clamps applied. A body of
-// zero bytes counts as {}.
+// DecodeDiff reads the body of a diff and applies defaults and clamps. A body of zero
+// bytes counts as {}.
 func DecodeDiff(body []byte, lim *Limits) (DiffRequest, error) {
 	d := DiffRequest{
 		Limit:         min(DefaultDiffLimit, lim.MaxLimit),

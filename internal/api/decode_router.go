@@ -12,8 +12,8 @@ const (
 	routerGuarantee
 )
 
-// DecodeRouter reads the body of PUT router, laid over the defaults. The names
-// in it are CheckRouter's.
+// DecodeRouter reads the body of PUT router, laid over the defaults. CheckRouter checks
+// the names in it.
 func DecodeRouter(body []byte) (RouterConfig, error) {
 	c := RouterConfig{PreserveNode: true, PreserveTag: true, CreateDest: true}
 	s := scanner{b: body, index: -1}

@@ -40,9 +40,8 @@ const (
 	topicTail
 )
 
-// DecodeWatch reads the body of a watch, defaults and clamps applied;
-// minHeartbeatMS is the shortest heartbeat, MinHeartbeatMS outside of tests.
-// Lenient is the caller's to set.
+// DecodeWatch reads the body of a watch and applies defaults and clamps; minHeartbeatMS
+// is the shortest heartbeat, MinHeartbeatMS outside tests. The caller sets Lenient.
 func DecodeWatch(body []byte, lim *Limits, minHeartbeatMS int64) (WatchRequest, error) {
 	w := WatchRequest{WatchOptions: WatchOptions{
 		Limit:         min(DefaultDiffLimit, lim.MaxLimit),
@@ -66,8 +65,7 @@ func DecodeWatch(body []byte, lim *Limits, minHeartbeatMS int64) (WatchRequest, 
 	return w, nil
 }
 
-// settle sorts the topics and checks how many they are, and that none is named
-// twice.
+// settle sorts the topics and checks their number and that none is named twice.
 func (w *WatchRequest) settle(lim *Limits) error {
 	if len(w.Topics) > lim.MaxWatchTopics {
 		return Errorf(CodeInvalidRequest, "field \"topics\" names more than %d topics; use several watches", lim.MaxWatchTopics)
@@ -107,8 +105,8 @@ func (s *scanner) watch(lim *Limits, w *WatchRequest) {
 	}
 }
 
-// frames reads an option that a watch and a subscription share; false if name
-// is none.
+// frames reads an option that watches and subscriptions share; it returns false if name
+// is not one.
 func (s *scanner) frames(name []byte, seen *uint32, lim *Limits, o *WatchOptions) bool {
 	switch string(name) {
 	case "node":
@@ -163,7 +161,8 @@ func (s *scanner) strong() bool {
 
 const acceptTopics = "an object that maps each topic to where it begins, such as {\"orders\":{\"from_seq\":0}}"
 
-// topics reads the map of topics; of too many it keeps one more than lim allows.
+// topics reads the map of topics; if there are too many it keeps one more than lim
+// allows.
 func (s *scanner) topics(lim *Limits, w *WatchRequest) {
 	if !s.open('{') {
 		s.wrong("topics", acceptTopics)

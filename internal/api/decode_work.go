@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// DecodeWork reads the query of a work stream, defaults and clamps applied.
+// DecodeWork reads the query of a work stream and applies defaults and clamps.
 func DecodeWork(query url.Values, lim *Limits) (ClaimRequest, error) {
 	c := ClaimRequest{Node: query.Get("node"), Max: 1}
 	if n := len(c.Node); n == 0 || n > lim.MaxNodeBytes {

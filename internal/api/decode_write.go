@@ -22,11 +22,11 @@ const (
 	recordMeta
 )
 
-// DecodeWrite reads the body of a write into w, which it resets first. It does
-// the checks of contract 2 and no others; see CheckWrite. The records point into
-// body, and user JSON that holds white space is moved together there: body keeps
-// its meaning but not its bytes. Of a batch that is too large it keeps one
-// record more than lim allows, and checks the others.
+// DecodeWrite reads the body of a write into w, which it resets first. It makes the
+// checks of contract 2 and no others; see CheckWrite. The records point into body,
+// where user JSON is compacted in place: body keeps its meaning but not its bytes. Of a
+// batch that is too large it keeps one record more than lim allows and checks the
+// others.
 func DecodeWrite(body []byte, lim *Limits, w *WriteRequest) error {
 	if err := readWrite(body, lim, w); err != nil {
 		return err
@@ -168,10 +168,10 @@ func (s *scanner) record(r *Record) {
 	}
 }
 
-// CheckWrite checks a decoded write in the order of contract 18: no records,
-// batch size, length of the key, then record by record tag, node, size of meta,
-// keys of meta, size of the record. The caller may set an idempotency key from
-// elsewhere in between.
+// CheckWrite checks a decoded write in the order of contract 18: no records, batch
+// size, length of the key, then for each record tag, node, size of meta, keys of meta,
+// size of the record. Between decoding and checking the caller may set an idempotency
+// key from elsewhere.
 func CheckWrite(w *WriteRequest, lim *Limits) error {
 	if len(w.Records) == 0 {
 		return Errorf(CodeInvalidRequest, "field \"records\" is empty; send at least one record")
@@ -216,8 +216,8 @@ func checkRecord(r *Record, i int, lim *Limits) error {
 // {"":1,"":1,…}.
 const shortestManyKeys = 1 + (MaxMetaKeys+1)*len(`"":1,`)
 
-// countKeys counts the members of a compact valid object, repetitions
-// included; it may say 0 for one that is too short to have too many.
+// countKeys counts the members of a compact valid object, including repetitions; it may
+// return 0 for one that is too short to have too many.
 func countKeys(object []byte) int {
 	if len(object) < shortestManyKeys {
 		return 0

@@ -20,22 +20,23 @@ type SocketMessage struct {
 	Op        SocketOp
 	RequestID []byte // compact JSON, a copy; nil if there is none
 	Topic     string // of a publish
-	Seqs      bool   // a publish wants its numbers back
-	// Watch is a subscribe; no topics if neither topic nor topics was there.
+	Seqs      bool   // a publish wants its numbers returned
+	// Watch is a subscribe; it has no topics if the message had neither topic nor
+	// topics.
 	Watch WatchRequest
 	Names []string // of an unsubscribe, as asked for
 }
 
-// CodeInvalidJSON and the two below stand in WebSocket errors only.
+// CodeInvalidJSON and the two below appear only in WebSocket errors.
 const (
 	CodeInvalidJSON        Code = "invalid_json"
 	CodeUnsupportedMessage Code = "unsupported_message"
 	CodeServerShuttingDown Code = "server_shutting_down"
 )
 
-// DecodeSocket reads one message; that of a publish goes on into w, whose records
-// point into body as DecodeWrite says, unchecked by CheckWrite. An error is of
-// the code invalid_json.
+// DecodeSocket reads one message. A publish is read into w, whose records point into
+// body as with DecodeWrite and are not checked by CheckWrite. Errors have the code
+// invalid_json.
 func DecodeSocket(body []byte, lim *Limits, w *WriteRequest) (SocketMessage, error) {
 	m := SocketMessage{Seqs: true}
 	s := scanner{b: body, index: -1}
@@ -88,8 +89,8 @@ func (s *scanner) socketOp() (op SocketOp) {
 	return op
 }
 
-// each calls field for the members of the message; what neither it nor
-// request_id reads is skipped.
+// each calls field for the members of the message, except for request_id, which it
+// reads itself; members that field does not know are skipped.
 func (s *scanner) each(m *SocketMessage, seen *uint32, field func(name []byte) bool) {
 	s.body(func(name []byte) bool {
 		if string(name) != "request_id" {
@@ -150,7 +151,7 @@ func (w *WatchRequest) has(topic string) bool {
 	return false
 }
 
-// CheckSubscribe checks how many topics a subscribe names, sorts them, and that
+// CheckSubscribe checks how many topics a subscribe names, sorts them, and checks that
 // none is there twice.
 func CheckSubscribe(w *WatchRequest, lim *Limits) error {
 	if len(w.Topics) == 0 {
@@ -201,7 +202,8 @@ func CheckUnsubscribe(names []string, lim *Limits) error {
 	return nil
 }
 
-// publishHead reads what a publish has besides a write, and all of a ping.
+// publishHead reads the members a publish has in addition to a write's, and all of a
+// ping.
 func (s *scanner) publishHead(m *SocketMessage) {
 	var seen uint32
 	s.each(m, &seen, func(name []byte) bool {

@@ -8,13 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// The encoders append to dst and allocate only to make dst grow. They write
-// members in the order of the contract's tables.
+// The encoders append to dst and allocate only to grow it. They write members in the
+// order of the contract's tables.
 
 const hexDigits = "0123456789abcdef"
 
-// AppendString appends v as a JSON string. It escapes what JSON asks for and
-// nothing else; bytes that are not UTF-8 become U+FFFD.
+// AppendString appends v as a JSON string. It escapes only what JSON requires; bytes
+// that are not UTF-8 become U+FFFD.
 func AppendString[T string | []byte](dst []byte, v T) []byte {
 	dst = append(dst, '"')
 	from := 0
@@ -94,8 +94,8 @@ func AppendLeaseID(dst []byte, id uint64) []byte {
 	return append(dst, '"')
 }
 
-// AppendJob appends a job as a claim shows it: without $node, with what the
-// worker needs to settle it.
+// AppendJob appends a job as a claim shows it: without $node, and with what the worker
+// needs to settle it.
 func AppendJob(dst []byte, j *Job) []byte {
 	dst = append(dst, '{')
 	dst = appendJobMembers(dst, j)
@@ -168,8 +168,7 @@ func appendEnd(dst []byte, p *Performance) []byte {
 	return append(dst, '}')
 }
 
-// appendMS appends milliseconds with three decimals; what is not a sane
-// duration is 0.
+// appendMS appends milliseconds with three decimals; an insane duration becomes 0.
 func appendMS(dst []byte, ms float64) []byte {
 	if !(ms > 0 && ms < math.MaxInt64/2000) {
 		return append(dst, "0.0"...)

@@ -14,10 +14,10 @@ const pairs = "00010203040506070809" + "10111213141516171819" +
 
 var powersOf10 = [...]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19}
 
-// appendUint appends v in decimal. It is strconv.AppendUint without the detour
-// over a buffer: two numbers make up half the cost of a small record.
+// appendUint appends v in decimal. It is strconv.AppendUint without the intermediate
+// buffer: two numbers make up half the cost of a small record.
 func appendUint(dst []byte, v uint64) []byte {
-	n := bits.Len64(v|1) * 1233 >> 12 // log10, perhaps one too small
+	n := bits.Len64(v|1) * 1233 >> 12 // log10, possibly one too small
 	if n < len(powersOf10) && v >= powersOf10[n] {
 		n++
 	}

@@ -39,12 +39,12 @@ func AppendDiffHead(dst []byte, topic string) []byte {
 	return append(dst, `,"records":[`...)
 }
 
-// AppendDiffRecord appends the next record behind AppendDiffHead.
+// AppendDiffRecord appends the next record after AppendDiffHead.
 func AppendDiffRecord(dst []byte, r *Record, includeTags, includeMeta bool) []byte {
 	return AppendRecord(appendComma(dst), r, includeTags, includeMeta)
 }
 
-// appendComma separates elements: nothing behind the opening bracket.
+// appendComma separates elements: it appends nothing after the opening bracket.
 func appendComma(dst []byte) []byte {
 	if dst[len(dst)-1] == '[' {
 		return dst
@@ -52,7 +52,7 @@ func appendComma(dst []byte) []byte {
 	return append(dst, ',')
 }
 
-// AppendDiffTail closes the answer to a diff behind its last record.
+// AppendDiffTail closes the answer to a diff after its last record.
 func AppendDiffTail(dst []byte, r *DiffResult, totalMS float64) []byte {
 	dst = append(dst, ']')
 	dst = appendNamed(dst, "next_from_seq", r.NextFromSeq)
@@ -98,10 +98,10 @@ func AppendClaimHead(dst []byte, topic string) []byte {
 	return append(dst, `,"claimed":[`...)
 }
 
-// AppendClaimJob appends the next job behind AppendClaimHead.
+// AppendClaimJob appends the next job after AppendClaimHead.
 func AppendClaimJob(dst []byte, j *Job) []byte { return AppendJob(appendComma(dst), j) }
 
-// AppendClaimTail closes the answer to a claim behind its last job.
+// AppendClaimTail closes the answer to a claim after its last job.
 func AppendClaimTail(dst []byte, r *ClaimResult, totalMS float64) []byte {
 	dst = append(dst, ']')
 	dst = appendNamed(dst, "count", uint64(r.Count))

@@ -71,7 +71,7 @@ func appendRouterConfig(dst []byte, c *RouterConfig) []byte {
 	return appendGuarantee(dst, c.Guarantee)
 }
 
-// appendPredicate appends the form of three elements, null for nil.
+// appendPredicate appends the three-element form, or null for nil.
 func appendPredicate(dst []byte, p *Predicate) []byte {
 	if p == nil {
 		return append(dst, "null"...)

@@ -79,7 +79,7 @@ func AppendTopicState(dst []byte, t *TopicState, totalMS float64) []byte {
 	return appendEnd(dst, &Performance{TotalMS: totalMS})
 }
 
-// appendTS appends a time that may be never: 0 is null.
+// appendTS appends a time, or null for 0, which is never.
 func appendTS(dst []byte, ts int64) []byte {
 	if ts == 0 {
 		return append(dst, "null"...)
@@ -124,7 +124,7 @@ func AppendDeleteTopic(dst []byte, topic string, r *DeleteTopicResult, totalMS f
 // in URL-safe base64 without padding.
 const cursorVersion = 1
 
-// EncodeCursor makes the opaque cursor that continues a list behind name.
+// EncodeCursor returns the opaque cursor that continues a list after name.
 func EncodeCursor(name string) string {
 	return base64.RawURLEncoding.EncodeToString(append([]byte{cursorVersion}, name...))
 }
@@ -132,10 +132,10 @@ func EncodeCursor(name string) string {
 // DecodeCursor returns the name a cursor stands for.
 func DecodeCursor(cursor string) (string, error) {
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	// The decoder passes over line breaks and stray bits; an own cursor has none.
+	// The decoder ignores line breaks and stray bits; our own cursors have none.
 	if err != nil || len(b) == 0 || b[0] != cursorVersion || !ValidRouterName(string(b[1:])) ||
 		EncodeCursor(string(b[1:])) != cursor {
-		return "", Errorf(CodeInvalidRequest, "query parameter \"cursor\" is not one that a list answered; leave it out to start over")
+		return "", Errorf(CodeInvalidRequest, "query parameter \"cursor\" was not returned by a list; leave it out to start over")
 	}
 	return string(b[1:]), nil
 }

@@ -35,7 +35,7 @@ func AppendSocketAck(dst, requestID []byte, topic string, r *WriteResult, withSe
 	dst = append(dst, ',')
 	mark := len(dst)
 	dst = AppendWriteResult(dst, topic, r, withSeqs, totalMS)
-	copy(dst[mark:], dst[mark+1:]) // its members belong into this object
+	copy(dst[mark:], dst[mark+1:]) // its members belong in this object
 	dst = dst[:len(dst)-1]
 	if !withSeqs {
 		dst = append(dst[:len(dst)-1], `,"seqs":null}`...)
@@ -48,8 +48,8 @@ func AppendPong(dst, requestID []byte) []byte {
 	return append(appendAnswer(dst, "pong", requestID), '}')
 }
 
-// AppendSocketError appends an error; the socket stays open unless its code says
-// that the server shuts down.
+// AppendSocketError appends an error; the socket stays open unless the code says that
+// the server is shutting down.
 func AppendSocketError(dst, requestID []byte, e *Error) []byte {
 	dst = appendAnswer(dst, "error", requestID)
 	dst = append(dst, ',')

@@ -74,11 +74,11 @@ func (c Code) Status() int {
 type Error struct {
 	Code    Code
 	Message string
-	Detail  map[string]any // nil when there is nothing to add
+	Detail  map[string]any // nil if there is nothing to add
 	Err     error          // the cause, for logs; never sent
 
-	// RetryAfter is when a try may be of use; 0: nothing says when. It is sent as one
-	// more member of the detail, in milliseconds.
+	// RetryAfter is how long to wait before trying again; 0 if unknown. It is sent as
+	// one more member of the detail, in milliseconds.
 	RetryAfter time.Duration
 }
 
@@ -104,8 +104,8 @@ func (e *Error) With(key string, value any) *Error {
 	return e
 }
 
-// TopicNotFound is the answer for an absent topic; what it advises depends on
-// whether there can be one of that name.
+// TopicNotFound is the answer for an absent topic; its advice depends on whether a
+// topic can have that name.
 func TopicNotFound(topic string) *Error {
 	if !ValidTopicName(topic) {
 		return Errorf(CodeTopicNotFound, "no topic can be named %.300q; a topic name has %s", topic, topicNameRule).With("topic", topic)
@@ -113,7 +113,8 @@ func TopicNotFound(topic string) *Error {
 	return Errorf(CodeTopicNotFound, "topic %q does not exist; create it with PUT or a write", topic).With("topic", topic)
 }
 
-// OverLimit is the answer for a resource cap of contract 15: 429 with limit and max.
+// OverLimit is the answer when a resource cap of contract 15 is reached: 429 with limit
+// and max.
 func OverLimit(limit string, max int64) *Error {
 	return Errorf(CodeThrottled, "the server's cap %s = %d is reached; free some or raise the cap", limit, max).
 		With("limit", limit).With("max", max)
@@ -125,9 +126,9 @@ func (e *Error) After(d time.Duration) *Error {
 	return e
 }
 
-// Retryable reports whether the same request may be of use later: after an overload
-// or a reached cap, once work is done or room is made, when the server is ready or its
-// disk is back.
+// Retryable reports whether the same request may succeed later: after an overload,
+// below a cap again, once work is done or room is made, or when the server is ready or
+// its disk is back.
 func (e *Error) Retryable() bool {
 	switch e.Code {
 	case CodeTopicFull, CodeDiskFull:
@@ -140,7 +141,7 @@ func (e *Error) Retryable() bool {
 	return false
 }
 
-// Sentence returns what err says to people, without its code.
+// Sentence returns the message of err for humans, without its code.
 func Sentence(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Message

@@ -1,7 +1,7 @@
 package api
 
-// Limits are the numbers of contract 15 that a server can be started with.
-// For the resource caps 0 means unlimited.
+// Limits are the configurable numbers of contract 15. For the resource caps 0 means
+// unlimited.
 type Limits struct {
 	MaxTopics               int64
 	MaxRouters              int64

@@ -9,7 +9,7 @@ type QueueCounters struct {
 	DeadLettered uint64
 }
 
-// ClaimRequest is the body of a claim, defaults and clamps applied.
+// ClaimRequest is the body of a claim, with defaults and clamps applied.
 type ClaimRequest struct {
 	Node     string
 	Max      int
@@ -43,15 +43,14 @@ type SettleRequest struct {
 	LeaseMS     uint64 // extend only, clamped
 }
 
-// HeldJob is a claimed job as the one who works on it has it. It is the receiver's.
+// HeldJob is a claimed job as its worker has it. The receiver owns it.
 type HeldJob struct {
 	Record
 	Lease      string // the fence, opaque
 	Deliveries uint64
 }
 
-// Settlement is an ack, a nack or an extension as the one who holds the jobs asks
-// for it.
+// Settlement is an ack, a nack or an extension as requested by the holder of the jobs.
 type Settlement struct {
 	Kind       SettleKind
 	Node       string

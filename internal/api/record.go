@@ -2,8 +2,8 @@ package api
 
 import "math"
 
-// Record is one stored record. The byte slices may be borrowed: whoever hands
-// a Record out says for how long they are valid.
+// Record is one stored record. The byte slices may be borrowed: whoever hands out a
+// Record says how long they are valid.
 type Record struct {
 	Seq     uint64
 	TS      int64 // Unix ms of the commit
@@ -13,18 +13,17 @@ type Record struct {
 	Tag     []byte // the decoded string; may be empty though HasTag is set
 	Data    []byte // compact JSON text, never empty
 	Meta    []byte // compact JSON object, empty if none
-	Hops    uint8  // how often a router has copied it; never sent
+	Hops    uint8  // how many times routers have copied it; never sent
 }
 
 // Size is what the record counts in bytes, caps and limits: data plus meta.
 func (r *Record) Size() int { return len(r.Data) + len(r.Meta) }
 
-// WriteRequest is the body of a write. Its records are in their order; their
-// slices may point into the body, which must stay untouched until the write
-// has returned.
+// WriteRequest is the body of a write. Its records are in order; their slices may point
+// into the body, which must not change until the write has returned.
 type WriteRequest struct {
 	Records             []Record
-	Node                []byte // default origin, already laid over the records by the decoder
+	Node                []byte // default origin; the decoder has already applied it to the records
 	IdempotencyKey      []byte
 	HasIdempotencyKey   bool
 	Create              *bool
@@ -33,11 +32,11 @@ type WriteRequest struct {
 
 	create  bool   // what Create points to
 	config  Config // what Config points to
-	scratch []byte // decoded strings that do not lie in the body
+	scratch []byte // decoded strings that are not in the body
 }
 
-// Reset empties the request and lets go of the body; it keeps room for a usual
-// batch, so that a pooled request decodes without allocating.
+// Reset empties the request and releases the body. It keeps room for a typical batch,
+// so that a pooled request decodes without allocating.
 func (w *WriteRequest) Reset() {
 	records, scratch := w.Records, w.scratch
 	clear(records)
@@ -50,7 +49,8 @@ func (w *WriteRequest) Reset() {
 	*w = WriteRequest{Records: records[:0], scratch: scratch[:0]}
 }
 
-// What a WriteRequest keeps over a Reset: about 120 bytes a record, and bytes.
+// What a WriteRequest keeps across a Reset: records, about 120 bytes each, and scratch
+// bytes.
 const (
 	keepRecords = 1024
 	keepScratch = 64 << 10
@@ -64,19 +64,19 @@ type WriteResult struct {
 	Count    int
 	Created  bool
 	Deduped  bool
-	AppendMS float64 // time spent handing the group to the operating system
+	AppendMS float64 // time spent writing the group to the operating system
 	SyncMS   float64 // time spent waiting for the sync; 0 unless the class is fsync
 	// ThrottleMS is how long admission held the call; 0 if it did not.
 	ThrottleMS float64
 }
 
-// WriteOutcome is what became of one of several writes.
+// WriteOutcome is the outcome of one of several writes.
 type WriteOutcome struct {
 	WriteResult
 	Err error // nil if it is stored
 }
 
-// DiffRequest is the body of a diff, defaults and clamps applied.
+// DiffRequest is the body of a diff, with defaults and clamps applied.
 type DiffRequest struct {
 	FromSeq       uint64
 	Limit         int
@@ -87,7 +87,8 @@ type DiffRequest struct {
 	MaxBatchBytes int64
 }
 
-// TombstoneReason says why a range is gone. The range binds, the reason informs.
+// TombstoneReason says why a range is gone. The range is binding, the reason is
+// informative.
 type TombstoneReason string
 
 // The reasons of contract 5.3.
@@ -98,7 +99,7 @@ const (
 	ReasonRecreated  TombstoneReason = "recreated"
 	ReasonSourceTrim TombstoneReason = "source_trim"
 	ReasonCrash      TombstoneReason = "crash"
-	// ReasonFromSeqTooOld stands on the first gap that a stream announces.
+	// ReasonFromSeqTooOld is the reason of the first gap a stream announces.
 	ReasonFromSeqTooOld TombstoneReason = "from_seq_too_old"
 )
 

@@ -14,8 +14,8 @@ var guarantees = [...]string{AtLeastOnce: "at_least_once", ExactlyOnce: "exactly
 // String returns the guarantee as it stands in JSON.
 func (g Guarantee) String() string { return guarantees[g] }
 
-// MaxHops is how often a record is copied from router to router before a loop
-// of them lets it rest.
+// MaxHops is how many times a record is copied from router to router before a loop
+// stops.
 const MaxHops = 8
 
 // RouterConfig is the configuration of a router, every field resolved.
@@ -51,7 +51,7 @@ type RouterList struct {
 	Last    string // the last name looked at
 }
 
-// CheckRouter checks the names of a router that is to be created or updated.
+// CheckRouter checks the names of a router to be created or updated.
 func CheckRouter(name string, c *RouterConfig) error {
 	switch {
 	case !ValidRouterName(name):
@@ -67,8 +67,8 @@ func CheckRouter(name string, c *RouterConfig) error {
 	return nil
 }
 
-// RouterNotFound is the answer for an absent router; what it advises depends on
-// whether there can be one of that name.
+// RouterNotFound is the answer for an absent router; its advice depends on whether a
+// router can have that name.
 func RouterNotFound(router string) *Error {
 	if !ValidRouterName(router) {
 		return Errorf(CodeRouterNotFound, "no router can be named %.300q; a router name has %s", router, routerNameRule).With("router", router)

@@ -7,7 +7,7 @@ const (
 	originalKey = "_topics_original_meta"
 )
 
-// Origin says where a copy of an exactly_once router comes from.
+// Origin says where a copy made by an exactly_once router comes from.
 type Origin struct {
 	Router string
 	Source string
@@ -16,9 +16,9 @@ type Origin struct {
 	Seq    uint64 // the record's number there
 }
 
-// AppendStampedMeta appends the meta of a copy: the members of meta, a compact
-// JSON object or nothing, and the stamp of the router. A stamp of an earlier
-// router is replaced; a meta without room for the stamp moves beside it.
+// AppendStampedMeta appends the meta of a copy: the members of meta, a compact JSON
+// object or nothing, and the stamp of the router. An earlier router's stamp is
+// replaced; a meta without room for the stamp is moved beside it.
 func AppendStampedMeta(dst, meta []byte, o *Origin) []byte {
 	dst = append(dst, '{')
 	kept, n, isObject := membersBut(meta, stampKey)
@@ -46,8 +46,8 @@ func appendStamp(dst []byte, o *Origin) []byte {
 	return append(dst, '}')
 }
 
-// membersBut returns the members of a compact object without the one of that
-// name, separated by commas, and how many they are. No text counts as {}.
+// membersBut returns the members of a compact object except the one with that name,
+// separated by commas, and their number. An empty text counts as {}.
 func membersBut(object []byte, name string) (members []byte, n int, isObject bool) {
 	if len(object) == 0 {
 		return nil, 0, true
@@ -58,7 +58,7 @@ func membersBut(object []byte, name string) (members []byte, n int, isObject boo
 	}
 	for {
 		from := s.i + 1
-		if object[s.i] != ',' { // the first member has none in front
+		if object[s.i] != ',' { // the first member has no comma before it
 			from = s.i
 		}
 		key, ok := s.member()

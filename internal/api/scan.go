@@ -1,11 +1,11 @@
 package api
 
-// scanner reads one request body in a single pass. It is both the validator of
-// contract 2 and the cursor of the decoders: whatever a decoder does not read
-// field by field goes through skip, so no byte of a body is left unchecked.
+// scanner reads one request body in a single pass. It is both the validator of contract
+// 2 and the cursor of the decoders: what a decoder does not read field by field goes
+// through skip, so no byte of a body is left unchecked.
 //
-// The first error stops everything: every method is a no-op that reports
-// failure once err is set, so decoders test it only where they branch.
+// The first error stops everything: once err is set, every method is a no-op that
+// reports failure, so decoders test it only where they branch.
 type scanner struct {
 	b     []byte
 	i     int
@@ -19,9 +19,9 @@ type scanner struct {
 	scratch []byte // strings that had escapes, decoded
 }
 
-// Validate checks that body is one JSON object by the rules of contract 2: valid
-// JSON and UTF-8, no lone surrogates, no number beyond float64, at most
-// MaxNesting levels, nothing behind it. The error is an *Error.
+// Validate checks that body is one JSON object by the rules of contract 2: valid JSON
+// and UTF-8, no lone surrogates, no number beyond float64, at most MaxNesting levels,
+// nothing after it. The error is an *Error.
 func Validate(body []byte) error {
 	s := scanner{b: body, index: -1}
 	if s.peek() != '{' {
@@ -32,15 +32,15 @@ func Validate(body []byte) error {
 	return s.finish()
 }
 
-// body reads a body that has to be one object: field is called for each member and
-// reads its value, or returns false for one that it does not know, which is skipped.
+// body reads a body that must be an object. It calls field for each member, which reads
+// the value or returns false for a member it does not know; those are skipped.
 func (s *scanner) body(field func(name []byte) bool) {
 	if s.peek(); !s.object(field) {
 		s.notObject()
 	}
 }
 
-// object reads an object as body does; false if the value is none.
+// object reads an object as body does; it returns false if the value is not one.
 func (s *scanner) object(field func(name []byte) bool) bool {
 	if !s.open('{') {
 		return false
@@ -56,7 +56,7 @@ func (s *scanner) object(field func(name []byte) bool) bool {
 	}
 }
 
-// finish checks that the body ends here and returns what is wrong with it.
+// finish checks that the body ends here and returns the first error.
 func (s *scanner) finish() error {
 	if s.end(); s.err != nil {
 		return s.err
@@ -98,7 +98,7 @@ func (s *scanner) notObject() {
 	}
 }
 
-// peek passes white space and returns the byte it stands on, 0 at the end.
+// peek skips white space and returns the byte that follows, 0 at the end.
 func (s *scanner) peek() byte {
 	if s.i < len(s.b) && s.b[s.i] > ' ' {
 		return s.b[s.i]
@@ -123,8 +123,8 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skip validates the value at i and moves behind it. It keeps the kinds of the
-// open containers as bits instead of recursing.
+// skip validates the value at i and moves past it. It keeps the kinds of the open
+// containers as bits instead of recursing.
 func (s *scanner) skip() bool {
 	var (
 		b       = s.b

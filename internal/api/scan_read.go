@@ -15,7 +15,7 @@ func (s *scanner) field(name string) string {
 	return s.prefix + name
 }
 
-// wrong records that a field holds something it must not, at i.
+// wrong records that a field has an invalid value, at i.
 func (s *scanner) wrong(name, accepted string) {
 	if s.err == nil {
 		s.err = Errorf(CodeInvalidRequest, "field %q must be %s (at byte %d)", s.field(name), accepted, s.i)
@@ -38,7 +38,8 @@ func (s *scanner) once(seen *uint32, bit uint32, name string) bool {
 	return s.err == nil
 }
 
-// open enters the container that starts with c; false if the value is another.
+// open enters the container that starts with c; it returns false if the value is
+// something else.
 func (s *scanner) open(c byte) bool {
 	if s.err != nil || s.i >= len(s.b) || s.b[s.i] != c {
 		return false
@@ -51,7 +52,7 @@ func (s *scanner) open(c byte) bool {
 	return true
 }
 
-// more moves to the next entry of the open container, or behind its end.
+// more moves to the next entry of the open container, or past its end.
 func (s *scanner) more(end byte) bool {
 	if s.err != nil {
 		return false
@@ -74,11 +75,11 @@ func (s *scanner) more(end byte) bool {
 	return true
 }
 
-// element moves to the next element of the open array; false behind its end.
+// element moves to the next element of the open array; it returns false at its end.
 func (s *scanner) element() bool { return s.more(']') }
 
-// member moves to the value of the next member of the open object and returns
-// its decoded name, valid until the next string is read; false behind its end.
+// member moves to the value of the next member of the open object and returns its
+// decoded name, valid until the next string is read; it returns false at the end.
 func (s *scanner) member() ([]byte, bool) {
 	if !s.more('}') {
 		return nil, false
@@ -106,7 +107,8 @@ func (s *scanner) member() ([]byte, bool) {
 	return name, true
 }
 
-// null consumes a null; false, and nothing consumed, if the value is another.
+// null consumes a null; it returns false, consuming nothing, if the value is something
+// else.
 func (s *scanner) null() bool {
 	i, ok := literal(s.b, s.i, "null")
 	s.i = i
@@ -173,8 +175,8 @@ func plainDigits(b []byte, i int) (v uint64, end int, ok bool) {
 	return v, end, true
 }
 
-// text reads a string field, decoded. The result lies in the body, or in
-// scratch if it had escapes; it is never nil without an error.
+// text reads a string field and decodes it. The result is in the body, or in scratch if
+// it had escapes; without an error it is never nil.
 func (s *scanner) text(name, accepted string) []byte {
 	if s.err != nil {
 		return nil

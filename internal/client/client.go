@@ -1,7 +1,7 @@
-// Package client is the other end of /v0: the calls that weir's own programs make,
-// in the nouns of package api, with errors that say whether trying again is of use.
-// It is the service of a remote queue. It holds no state besides its connections
-// and retries nothing itself.
+// Package client is the other end of /v0: the calls weir's own programs make, in the
+// nouns of package api, with errors that say whether retrying makes sense. It is the
+// service of a remote queue. It keeps no state besides its connections and retries
+// nothing itself.
 package client
 
 import (
@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// callTimeout ends a call that has no waiting of its own.
+	// callTimeout ends a call that does not wait by itself.
 	callTimeout = 30 * time.Second
-	// dialTimeout ends an attempt to connect.
+	// dialTimeout bounds an attempt to connect.
 	dialTimeout = 5 * time.Second
-	// maxIdleConns is how many goroutines can call at once and again without
-	// connecting anew.
+	// maxIdleConns is how many goroutines can repeatedly call at once without
+	// reconnecting.
 	maxIdleConns = 128
-	// maxAnswerBytes bounds what one answer may make the client hold.
+	// maxAnswerBytes bounds how much of an answer the client holds.
 	maxAnswerBytes = 256 << 20
 	// maxErrorBytes bounds how much of an error answer is read.
 	maxErrorBytes = 64 << 10
@@ -38,7 +38,7 @@ type Client struct {
 	base string
 	key  string
 	http *http.Client
-	skew atomic.Int64 // nanoseconds that the server's clock is ahead, by its last answer
+	skew atomic.Int64 // how far the server's clock is ahead by its last answer, in nanoseconds
 }
 
 // New returns a client for the server at base ("http://host:port", without a
@@ -50,7 +50,7 @@ func New(base, key string) *Client {
 		MaxIdleConnsPerHost: maxIdleConns,
 		IdleConnTimeout:     90 * time.Second,
 		TLSHandshakeTimeout: dialTimeout,
-		// The server is mostly one host away or none: CPU is dearer than bytes.
+		// The server is usually nearby: CPU costs more than bytes.
 		DisableCompression: true,
 	}
 	return &Client{
@@ -65,14 +65,16 @@ func New(base, key string) *Client {
 	}
 }
 
-// Base returns the server's address as it was given to New; it never holds a key.
+// Base returns the server's address as given to New; it never contains a key.
 func (c *Client) Base() string { return c.base }
 
-// minSkew is what a clock is told to be wrong by: an answer names whole seconds.
+// minSkew is the smallest clock skew that is corrected, since answers have whole
+// seconds.
 const minSkew = 2 * time.Second
 
-// Now is the time by the server's clock as far as its answers tell: this
-// process's own unless they are seconds apart, and then within a second.
+// Now returns the time by the server's clock as far as its answers show it: this
+// process's own time, unless the clocks are seconds apart; then it is accurate to a
+// second.
 func (c *Client) Now() time.Time {
 	now := time.Now()
 	if skew := time.Duration(c.skew.Load()); skew.Abs() >= minSkew {
@@ -113,7 +115,7 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, path s
 	defer cancel()
 	err := c.exchange(limited, method, path, body, out)
 	if ended := ctx.Err(); ended != nil && err != nil && !errors.Is(err, ended) {
-		return fmt.Errorf("%w: %w", err, ended) // which is what ended the call
+		return fmt.Errorf("%w: %w", err, ended) // the context ended the call
 	}
 	return err
 }
@@ -137,8 +139,8 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte,
 	return nil
 }
 
-// send makes one request and returns its 2xx answer; the caller closes the
-// body. header (may be nil) is the start of the request's.
+// send makes one request and returns its 2xx answer; the caller closes the body.
+// header, which may be nil, becomes the request's.
 func (c *Client) send(ctx context.Context, method, path string, header http.Header, body []byte) (*http.Response, error) {
 	var reader io.Reader
 	if body != nil {
@@ -173,13 +175,14 @@ func (c *Client) authorize(h http.Header) {
 	}
 }
 
-// encode is json.Marshal of what cannot fail: numbers, texts and slices of them.
+// encode is json.Marshal for values that cannot fail: numbers, strings and slices of
+// them.
 func encode(v any) []byte {
 	text, _ := json.Marshal(v)
 	return text
 }
 
-// hideURL takes the request's address off a transport error.
+// hideURL removes the request's address from a transport error.
 func hideURL(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -16,21 +16,22 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// The errors of a call are *api.Error for an answer of the contract, *StatusError for
-// one that is not of it, *Unreachable if none came, or the context's. The last two say
-// under the names of package backend whether the call may have taken effect.
+// A call fails with *api.Error for an error answer of the contract, *StatusError for
+// any other answer, *Unreachable if there was no answer, or the context's error.
+// *StatusError and *Unreachable match the errors of package backend that say whether
+// the call may have taken effect.
 
-// Unreachable means that no answer came: the request may or may not have
-// taken effect.
+// Unreachable means that there was no answer: the request may or may not have taken
+// effect.
 type Unreachable struct{ Err error }
 
 func (e *Unreachable) Error() string { return "no answer from the server: " + e.Err.Error() }
 
-// Unwrap returns what the connection said.
+// Unwrap returns the connection's error.
 func (e *Unreachable) Unwrap() error { return e.Err }
 
-// Is reports whether target is the error of package backend that fits: not
-// connected is not sent.
+// Is reports whether target is the matching error of package backend. Without a
+// connection nothing was sent.
 func (e *Unreachable) Is(target error) bool {
 	var op *net.OpError
 	if errors.As(e.Err, &op) && op.Op == "dial" {
@@ -39,17 +40,17 @@ func (e *Unreachable) Is(target error) bool {
 	return target == backend.ErrOutcomeUnknown
 }
 
-// StatusError is an answer that carries no error of the contract, from a proxy,
-// say.
+// StatusError is an answer that is not an error of the contract, for example from a
+// proxy.
 type StatusError struct {
 	Status     int // HTTP status
 	Message    string
-	RetryAfter time.Duration // what the answer asks to wait; 0 if it does not say
+	RetryAfter time.Duration // how long the answer asks to wait; 0 if it does not say
 }
 
 func (e *StatusError) Error() string { return fmt.Sprintf("status %d: %s", e.Status, e.Message) }
 
-// Is reports whether target is the error of package backend that fits, if one does.
+// Is reports whether target is the matching error of package backend.
 func (e *StatusError) Is(target error) bool {
 	switch {
 	case e.Status == http.StatusServiceUnavailable, e.Status == http.StatusTooManyRequests:
@@ -69,7 +70,7 @@ func IsStatus(err error, status int) bool {
 	return ok && e.Status == status
 }
 
-// Retryable reports whether the same request may be of use later.
+// Retryable reports whether the same request may succeed later.
 func Retryable(err error) bool {
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e.Retryable()

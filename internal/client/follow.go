@@ -13,7 +13,7 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// follower is the state of one Follow over its connections.
+// follower is the state of one Follow across its connections.
 type follower struct {
 	client *Client
 	watch  Watch
@@ -21,7 +21,7 @@ type follower struct {
 
 	at      map[string]uint64 // per topic, the last seq delivered
 	gone    map[string]bool   // announced as deleted on this connection
-	wid     string            // session; empty: one has to be made
+	wid     string            // the session; empty if one has to be created
 	lastID  string            // id of the last frame delivered in this session
 	started bool              // the session's stream was open once
 	began   bool              // there was a session
@@ -32,15 +32,15 @@ type follower struct {
 	silence  time.Duration
 }
 
-// eventError is the error of an event function: it ends everything.
+// eventError is the error of an event function, which ends Follow.
 type eventError struct{ err error }
 
 func (e *eventError) Error() string { return e.err.Error() }
 
 // connect follows one stream to its end; nil means that all topics are gone.
 func (f *follower) connect(ctx context.Context) error {
-	// Frames may have been sent and lost: without an id the server cannot know
-	// where to go on.
+	// Frames may have been sent and lost: without an id the server cannot know where to
+	// continue.
 	if f.started && f.lastID == "" {
 		f.wid = ""
 	}
@@ -80,14 +80,14 @@ func (f *follower) connect(ctx context.Context) error {
 	return orSilent(ctx, err)
 }
 
-// errSilent means that nothing came for so long that the connection is taken
-// for dead; errSessionLost that the session died or the server has restarted.
+// errSilent means that nothing arrived for so long that the connection is considered
+// dead; errSessionLost means that the session expired or the server restarted.
 var (
 	errSilent      = errors.New("the stream has been silent for too long")
-	errSessionLost = errors.New("the server does not know the watch session any more")
+	errSessionLost = errors.New("the server no longer knows the watch session")
 )
 
-// orSilent is err, or the silence that ended ctx.
+// orSilent returns err, or errSilent if that ended ctx.
 func orSilent(ctx context.Context, err error) error {
 	if context.Cause(ctx) == errSilent {
 		return &Unreachable{Err: errSilent}
@@ -95,7 +95,7 @@ func orSilent(ctx context.Context, err error) error {
 	return err
 }
 
-// open makes a session that begins where the last one has come to.
+// open creates a session that begins where the last one ended.
 func (f *follower) open(ctx context.Context) error {
 	type start struct {
 		FromSeq uint64 `json:"from_seq"`
@@ -142,8 +142,8 @@ func (f *follower) frames(r *frameReader) error {
 	}
 }
 
-// deliver hands one frame to its event and moves the topic's position. Events
-// of a later protocol are passed over.
+// deliver passes one frame to its event function and advances the topic's position.
+// Unknown events, of a later protocol, are ignored.
 func (f *follower) deliver(fr frame) error {
 	switch fr.event {
 	case "record":
@@ -187,8 +187,7 @@ func (f *follower) move(topic string, seq uint64) {
 	}
 }
 
-// streamError takes a frame of the event error: an advice, or why the stream
-// ends.
+// streamError handles a frame of the event error: an advice, or why the stream ends.
 func (f *follower) streamError(fr frame) error {
 	var body struct {
 		Code         json.RawMessage `json:"code"` // a number or a string
@@ -221,14 +220,14 @@ func (f *follower) streamError(fr frame) error {
 	return &StreamEnded{Code: printable(code), Message: printable(body.Message)}
 }
 
-// lostStream reports whether another connection may do better.
+// lostStream reports whether reconnecting may help.
 func lostStream(err error) bool {
 	var ended *StreamEnded
 	return errors.Is(err, errSessionLost) || errors.As(err, &ended) || Retryable(err)
 }
 
-// pause is the wait before the next connection. A server that shuts down has
-// asked for the whole hint.
+// pause returns the wait before the next connection. A server that is shutting down
+// asks for the whole hint.
 func (f *follower) pause(err error) time.Duration {
 	f.tries++
 	var ended *StreamEnded
@@ -238,7 +237,7 @@ func (f *follower) pause(err error) time.Duration {
 	return max(Backoff(f.tries, watchRetryBase, f.retry), RetryAfter(err))
 }
 
-// absentTopic is the topic that a refusal names as unknown, or empty.
+// absentTopic returns the topic a refusal names as unknown, or "".
 func absentTopic(err error) string {
 	e, ok := errors.AsType[*api.Error](err)
 	if !ok || e.Code != api.CodeTopicNotFound {
@@ -248,7 +247,7 @@ func absentTopic(err error) string {
 	return topic
 }
 
-// dropTopic takes a topic that is gone since the last session off the watch.
+// dropTopic removes from the watch a topic that has disappeared since the last session.
 func (f *follower) dropTopic(err error) bool {
 	topic := absentTopic(err)
 	if _, ok := f.at[topic]; !ok || !f.began {
@@ -265,8 +264,8 @@ func (f *follower) deleted(t WatchTopic) error {
 	return f.events.Deleted(t)
 }
 
-// impatientReader lets timer fire if one read takes longer than limit. The time
-// between two reads does not count.
+// impatientReader lets timer fire if a read takes longer than limit. The time between
+// reads does not count.
 type impatientReader struct {
 	r     io.Reader
 	timer *time.Timer
@@ -280,8 +279,8 @@ func (r *impatientReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stream opens a server-sent stream behind the frame with the id lastID, if it
-// is not empty; the caller closes the body.
+// stream opens a server-sent stream, after the frame with the id lastID if that is not
+// empty; the caller closes the body.
 func (c *Client) stream(ctx context.Context, path, lastID string) (*http.Response, error) {
 	header := http.Header{"Accept": {"text/event-stream"}}
 	if lastID != "" {

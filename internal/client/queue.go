@@ -7,7 +7,7 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// Claim leases up to req.Max jobs; fewer, even none, is normal.
+// Claim leases up to req.Max jobs; it may return fewer, or none.
 func (c *Client) Claim(ctx context.Context, topic string, req *api.ClaimRequest) ([]api.HeldJob, error) {
 	in := struct {
 		Node    string `json:"node"`
@@ -26,8 +26,8 @@ func (c *Client) Claim(ctx context.Context, topic string, req *api.ClaimRequest)
 	return jobs, err
 }
 
-// Settle acks, nacks or extends jobs that s.Node holds. It returns the numbers of
-// those that it does not hold any more.
+// Settle acks, nacks or extends jobs that s.Node holds. It returns the numbers of those
+// it no longer holds.
 func (c *Client) Settle(ctx context.Context, topic string, s *api.Settlement) (skipped []uint64, err error) {
 	in := struct {
 		Node     string   `json:"node"`

@@ -16,14 +16,13 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// errNotSent is the outcome of a write behind one that failed.
+// errNotSent is the outcome of a write after one that failed.
 var errNotSent = fmt.Errorf("%w: not sent, because a write before it failed", backend.ErrUnavailable)
 
-// WriteEach makes many writes, each with a result of its own, in one request: they
-// travel over a WebSocket, one behind the other, and the server answers them in order.
-// Once a write has failed for a reason that may pass, what is not on its way is not
-// sent. errors.ErrUnsupported means that the socket could not be opened and nothing
-// was sent.
+// WriteEach makes many writes, each with its own result, in one request: they are sent
+// over a WebSocket, one after the other, and the server answers them in order. Once a
+// write has failed with a retryable error, no further ones are sent.
+// errors.ErrUnsupported means that the socket could not be opened and nothing was sent.
 func (c *Client) WriteEach(ctx context.Context, topic string, writes []api.WriteRequest) ([]api.WriteOutcome, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -39,7 +38,7 @@ func (c *Client) WriteEach(ctx context.Context, topic string, writes []api.Write
 	cancel(nil)
 	switch {
 	case err == nil:
-		_ = conn.Close(websocket.StatusNormalClosure, "") // all is answered
+		_ = conn.Close(websocket.StatusNormalClosure, "") // everything is answered
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	case context.Cause(limited) == errSilent:
@@ -65,7 +64,7 @@ func (c *Client) dial(ctx context.Context) (*websocket.Conn, error) {
 	return conn, nil
 }
 
-// series is the writes of one socket.
+// series is the writes on one socket.
 type series struct {
 	conn    *websocket.Conn
 	topic   string
@@ -74,7 +73,7 @@ type series struct {
 
 	mu       sync.Mutex
 	out      []api.WriteOutcome
-	known    int  // how many are answered: the first ones
+	known    int  // how many of the first ones are answered
 	sent     int  // how many may have reached the server
 	stopping bool // nothing more is to be sent
 }
@@ -93,7 +92,7 @@ func (s *series) send(ctx context.Context) {
 		msg = api.AppendString(append(msg, `,"topic":`...), s.topic)
 		at := len(msg)
 		msg = appendWrite(msg, &s.writes[i])
-		msg[at] = ',' // its members belong into this object
+		msg[at] = ',' // its members belong in this object
 		if s.conn.Write(ctx, websocket.MessageText, msg) != nil {
 			return // receive finds out
 		}
@@ -118,7 +117,7 @@ func (s *series) receive(ctx context.Context) error {
 	}
 }
 
-// answer is what the server says to a publish, or an error.
+// answer is the server's answer to a publish.
 type answer struct {
 	Op        string `json:"op"`
 	RequestID *int   `json:"request_id"`
@@ -126,7 +125,7 @@ type answer struct {
 	wireError
 }
 
-// take notes an answer; done says that it was the last one.
+// take records an answer; done says that it was the last one.
 func (s *series) take(a *answer) (done bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +147,7 @@ func (s *series) take(a *answer) (done bool, err error) {
 	return s.known == len(s.writes) || s.stopping && s.known == s.sent, nil
 }
 
-// outcomes says what became of each write; err is why there are no more answers.
+// outcomes returns the outcome of each write; err is why there are no more answers.
 func (s *series) outcomes(err error) []api.WriteOutcome {
 	for i := s.known; i < len(s.out); i++ {
 		s.out[i].Err = errNotSent

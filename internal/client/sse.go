@@ -17,8 +17,8 @@ type frame struct {
 	data  []byte // valid until the next call of next
 }
 
-// frameReader splits a stream into frames. What it holds is bounded by max, the
-// most bytes of one frame.
+// frameReader splits a stream into frames. Its memory is bounded by max, the most bytes
+// of one frame.
 type frameReader struct {
 	lines *bufio.Reader
 	max   int
@@ -31,11 +31,11 @@ func newFrameReader(r io.Reader, most int) *frameReader {
 	return &frameReader{lines: bufio.NewReaderSize(r, 32<<10), max: most}
 }
 
-// errFrameTooLarge is final: the same frame would come again.
+// errFrameTooLarge is final: retrying would yield the same frame.
 var errFrameTooLarge = errors.New("a frame of the stream is too large")
 
-// next returns the next frame that has data. A frame that the end of the stream
-// cuts off is dropped, and the error is then that of the reader.
+// next returns the next frame that has data. A frame cut off by the end of the stream
+// is dropped; the error is then the reader's.
 func (r *frameReader) next() (frame, error) {
 	f := frame{}
 	r.data = r.data[:0]
@@ -77,8 +77,8 @@ func (r *frameReader) next() (frame, error) {
 	}
 }
 
-// The hint is kept within these bounds: a server neither makes the client spin
-// nor sends it away for good.
+// The bounds of the hint: a server can neither make the client spin nor send it away
+// for good.
 const (
 	minRetry = 50 * time.Millisecond
 	maxRetry = time.Minute
@@ -90,7 +90,7 @@ func (r *frameReader) setRetry(text string) {
 	}
 }
 
-// readLine returns the next line without its end, \n or \r\n.
+// readLine returns the next line without its \n or \r\n.
 func (r *frameReader) readLine() ([]byte, error) {
 	r.line = r.line[:0]
 	for {

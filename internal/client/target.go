@@ -10,15 +10,15 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// Target is what an http URL of the command line names.
+// Target is what an http URL on the command line refers to.
 type Target struct {
 	Base  string // scheme and host, nothing else
 	Topic string // empty for the server itself
-	Key   string // empty if the URL holds none
+	Key   string // empty if the URL has none
 }
 
-// ParseTopicURL reads http://[:key@]host:port/topic. Its errors never repeat
-// the URL, which may hold a key.
+// ParseTopicURL reads http://[:key@]host:port/topic. Its errors never contain the URL,
+// which may hold a key.
 func ParseTopicURL(raw string) (Target, error) {
 	t, path, err := parseURL(raw)
 	if err != nil {

@@ -15,15 +15,16 @@ func (c *Client) Topic(ctx context.Context, topic string) (api.TopicState, error
 	return out.noun(), err
 }
 
-// PutTopic creates the topic or replaces its configuration: type, durability,
-// idempotency window and durable leases as in cfg, all else by default.
+// PutTopic creates the topic or replaces its configuration. Type, durability,
+// idempotency window and durable leases are taken from cfg; everything else gets its
+// default.
 func (c *Client) PutTopic(ctx context.Context, topic string, cfg api.Config) error {
 	var out struct{}
 	return c.call(ctx, callTimeout, http.MethodPut, topicPath(topic, ""), appendConfig(nil, &cfg), &out)
 }
 
-// Write appends the records, all or none. A topic that it creates is configured as
-// PutTopic does it. Of a repeat of an idempotency key the result is the first write's.
+// Write appends the records, all or none. A topic it creates is configured as by
+// PutTopic. If the idempotency key is a repeat, the result is that of the first write.
 func (c *Client) Write(ctx context.Context, topic string, w *api.WriteRequest) (api.WriteResult, error) {
 	var out writeResult
 	body := appendWrite(make([]byte, 0, sizeOfWrite(w)), w)
@@ -58,7 +59,7 @@ func (c *Client) Diff(ctx context.Context, topic string, d *api.DiffRequest) ([]
 	return nouns(out.Records), res, err
 }
 
-// Delete removes records for good and returns how many there were.
+// Delete removes records for good and returns how many it removed.
 func (c *Client) Delete(ctx context.Context, topic string, d *api.DeleteRequest) (uint64, error) {
 	var in struct {
 		BeforeSeq *uint64  `json:"before_seq,omitempty"`

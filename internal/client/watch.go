@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// watchHeartbeat is how often the server says that it is there.
+	// watchHeartbeat is how often the server signals that it is alive.
 	watchHeartbeat = 15 * time.Second
-	// watchSilence is how long a stream may be silent before it counts as lost:
-	// a peer that vanished closes no connection.
+	// watchSilence is how long a stream may be silent before it is considered lost: a
+	// vanished peer does not close the connection.
 	watchSilence = 3 * watchHeartbeat
-	// watchRetryBase and watchRetryLimit bound the waits between two tries; the
-	// server's retry hint takes the place of the limit.
+	// watchRetryBase and watchRetryLimit bound the waits between retries; the server's
+	// retry hint replaces the limit.
 	watchRetryBase  = 50 * time.Millisecond
 	watchRetryLimit = 2 * time.Second
 )
@@ -33,7 +33,7 @@ type Watch struct {
 type WatchRecords struct {
 	Topic   string  `json:"topic"`
 	FromSeq uint64  `json:"from_seq"` // the cursor before
-	ToSeq   uint64  `json:"to_seq"`   // the cursor behind
+	ToSeq   uint64  `json:"to_seq"`   // the cursor after
 	HeadSeq uint64  `json:"head_seq"`
 	Records Records `json:"records"`
 }
@@ -48,14 +48,14 @@ type WatchTombstone struct {
 	HeadSeq     uint64              `json:"head_seq"`
 }
 
-// Recreated reports whether the topic was created again, so that reading goes
-// on at its start. The first tombstone of a connection does not give its reason,
-// but behind a loss nothing of the range is there any more.
+// Recreated reports whether the topic was created again, so that reading continues at
+// its start. The first tombstone of a connection does not say why, but after a mere
+// loss nothing of the range is left.
 func (t *WatchTombstone) Recreated() bool {
 	return t.Reason == api.ReasonRecreated || t.EarliestSeq <= t.GapTo
 }
 
-// after is the cursor behind the gap.
+// after returns the cursor after the gap.
 func (t *WatchTombstone) after() uint64 {
 	if t.Recreated() {
 		return max(t.EarliestSeq, 1) - 1
@@ -69,15 +69,14 @@ type WatchTopic struct {
 	HeadSeq uint64 `json:"head_seq"` // 0 if the server does not know it
 }
 
-// WatchAdvice tells that topics are being paced by the server.
+// WatchAdvice says that the server is pacing topics.
 type WatchAdvice struct {
 	Topics     []string
 	RetryAfter time.Duration
 }
 
-// WatchEvents are called by Follow, one at a time; nil ones are left out. An
-// error ends Follow, which returns it. Tombstones come before the records
-// behind the gap.
+// WatchEvents are called by Follow, one at a time; nil ones are skipped. An error ends
+// Follow, which returns it. Tombstones come before the records after the gap.
 type WatchEvents struct {
 	Records   func(WatchRecords) error
 	Tombstone func(WatchTombstone) error
@@ -85,10 +84,10 @@ type WatchEvents struct {
 	Deleted   func(WatchTopic) error // the topic is gone; the others go on
 	Advice    func(WatchAdvice)
 	Connected func()          // a stream is open, the first or a later one
-	Lost      func(err error) // no stream; Follow tries again
+	Lost      func(err error) // there is no stream; Follow tries again
 }
 
-// StreamEnded is the reason that a server gave for ending a stream.
+// StreamEnded is the reason a server gave for ending a stream.
 type StreamEnded struct {
 	Code    string // "410", "slow_consumer", "server_shutting_down"
 	Message string
@@ -104,12 +103,11 @@ const (
 	streamCodeShutdown = "server_shutting_down"
 )
 
-// Follow delivers what is written to the topics until the last of them is
-// deleted (nil), ctx ends (its error), an event returns an error, or the server
-// refuses in a way that trying again cannot help. It goes on after lost
-// connections and restarts of the server behind the last event it has
-// delivered. A topic that is absent at the start is an error; one that is found
-// gone later is told as deleted.
+// Follow delivers what is written to the topics until the last of them is deleted
+// (nil), ctx ends (its error), an event returns an error, or the server refuses in a
+// way that retrying cannot help. After lost connections and server restarts it
+// continues after the last event delivered. A topic that is absent at the start is an
+// error; one found missing later is reported as deleted.
 func (c *Client) Follow(ctx context.Context, w Watch, events WatchEvents) error {
 	f := &follower{
 		client: c, watch: w, events: events, at: maps.Clone(w.From),

@@ -7,8 +7,8 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// What goes over the wire, where the nouns of package api do not say it themselves:
-// requests are appended, answers are read leniently, for a server may be newer.
+// The wire format, as far as package api does not have it: requests are appended,
+// answers are read leniently, since the server may be newer.
 
 // appendWrite appends the body of a write. Data and meta of the records are JSON.
 func appendWrite(b []byte, w *api.WriteRequest) []byte {
@@ -40,7 +40,7 @@ func appendWrite(b []byte, w *api.WriteRequest) []byte {
 	return append(b, '}')
 }
 
-// sizeOfWrite is about what appendWrite needs.
+// sizeOfWrite estimates the size of what appendWrite appends.
 func sizeOfWrite(w *api.WriteRequest) int {
 	n := 512 + len(w.IdempotencyKey)
 	for i := range w.Records {
@@ -49,8 +49,8 @@ func sizeOfWrite(w *api.WriteRequest) int {
 	return n
 }
 
-// appendConfig appends what weir's own programs set of a configuration. All else is
-// left to the server's defaults.
+// appendConfig appends the part of a configuration that weir's own programs set. The
+// rest is left to the server's defaults.
 func appendConfig(b []byte, c *api.Config) []byte {
 	b = append(append(b, `{"type":"`...), c.Type.String()...)
 	b = append(append(b, `","durability":"`...), c.Durability.String()...)
@@ -64,8 +64,8 @@ func appendConfig(b []byte, c *api.Config) []byte {
 	return append(b, '}')
 }
 
-// topicState is the answer to GET topic; names that this weir does not know are
-// left out.
+// topicState is the answer to GET topic; names this version of weir does not know are
+// ignored.
 type topicState struct {
 	Topic       string `json:"topic"`
 	Type        string `json:"type"`
@@ -126,14 +126,14 @@ func (r *writeResult) noun() api.WriteResult {
 	return api.WriteResult{FirstSeq: r.FirstSeq, LastSeq: r.LastSeq, HeadSeq: r.HeadSeq, Count: r.Count, Created: r.Created, Deduped: r.Deduped}
 }
 
-// wireError is what every error of the contract says.
+// wireError is the content of every error of the contract.
 type wireError struct {
 	Code    api.Code       `json:"code"`
 	Message string         `json:"message"`
 	Detail  map[string]any `json:"detail"`
 }
 
-// noun makes the error of it; retry is the header Retry-After.
+// noun turns it into an error; retry is the header Retry-After.
 func (e *wireError) noun(retry string) *api.Error {
 	after := retryAfter(retry, e.Detail[api.DetailRetryAfter])
 	delete(e.Detail, api.DetailRetryAfter)

@@ -22,7 +22,7 @@ const (
 	scopeAll = scopeRead | scopeWrite | scopeDelete | scopeAdmin
 )
 
-// String lists the scopes as they are written in WEIR_API_KEYS.
+// String lists the scopes as written in WEIR_API_KEYS.
 func (s scope) String() string {
 	var out []string
 	for i, name := range []string{"read", "write", "delete", "admin"} {
@@ -41,13 +41,13 @@ var scopeNames = map[string]scope{
 	"admin": scopeAdmin, "a": scopeAdmin,
 }
 
-// Keys are the keys that a server accepts. Secrets are kept as digests only.
+// Keys are the keys a server accepts. Secrets are kept only as digests.
 type Keys struct {
 	list []*apiKey
 }
 
-// apiKey is one entry of Keys. A nil *apiKey stands for auth being off and may
-// do everything.
+// apiKey is one entry of Keys. A nil *apiKey means that auth is off and everything is
+// allowed.
 type apiKey struct {
 	digest   [sha256.Size]byte
 	scopes   scope
@@ -73,9 +73,9 @@ func (k *apiKey) allows(name string) bool {
 }
 
 // ParseKeys reads the entry forms of docs/API.md, Keys. It returns nil if the list is
-// blank, and refuses whatever could grant nothing or more than was meant. Its
-// errors tell a part by its position and never quote it: after a wrong separator
-// a secret may stand anywhere.
+// blank, and refuses anything that could grant nothing, or more than was meant. Its
+// errors identify a part by its position and never quote it: after a wrong separator a
+// secret may be anywhere.
 func ParseKeys(list string) (*Keys, error) {
 	if strings.TrimSpace(list) == "" {
 		return nil, nil
@@ -92,20 +92,20 @@ func ParseKeys(list string) (*Keys, error) {
 		}
 		for n, other := range keys.list {
 			if other.digest == k.digest {
-				return nil, fmt.Errorf("entry %d: its secret is that of entry %d; give each key a secret of its own", i+1, places[n])
+				return nil, fmt.Errorf("entry %d: its secret is the same as that of entry %d; give each key its own secret", i+1, places[n])
 			}
 		}
 		keys.list, places = append(keys.list, k), append(places, i+1)
 	}
 	if len(keys.list) == 0 {
-		return nil, errors.New("the list holds no key; leave it empty to serve without keys")
+		return nil, errors.New("the list contains no key; leave it empty to serve without keys")
 	}
 	return keys, nil
 }
 
-// parseKey reads one entry. A field that is there and empty is refused where it
-// would lift a restriction: it is what an unset variable leaves of a key that
-// was to be limited.
+// parseKey reads one entry. An empty field is refused where it would lift a
+// restriction: it is what an unset variable leaves of a key that was meant to be
+// limited.
 func parseKey(entry string) (*apiKey, error) {
 	part := strings.SplitN(entry, ":", 3)
 	for i := range part {
@@ -178,7 +178,7 @@ func parsePrefixes(field string) ([]string, error) {
 	return all, nil
 }
 
-// checkPrefix refuses what no name of a topic or router begins with.
+// checkPrefix refuses prefixes that no topic or router name can begin with.
 func checkPrefix(p string) error {
 	if api.ValidRouterName(p) {
 		return nil
@@ -211,8 +211,8 @@ func (ks *Keys) Count() (all, limited int) {
 	return len(ks.list), limited
 }
 
-// find returns the key with this secret, comparing with all of them in a time
-// that does not depend on which one matches.
+// find returns the key with this secret. It compares with all keys, in a time that does
+// not depend on which one matches.
 func (ks *Keys) find(secret string) *apiKey {
 	digest := sha256.Sum256([]byte(secret))
 	var found *apiKey
@@ -224,8 +224,8 @@ func (ks *Keys) find(secret string) *apiKey {
 	return found
 }
 
-// authenticate finds the key of a request; with token it may also stand in the
-// query, where a client that cannot set headers puts it.
+// authenticate finds the key of a request; with token it may also be in the query, for
+// clients that cannot set headers.
 func (ks *Keys) authenticate(r *http.Request, token bool) (*apiKey, error) {
 	secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok && token {
@@ -248,7 +248,7 @@ func errPrefix() error {
 	return api.Errorf(api.CodeForbidden, "the name in the path is outside the prefixes of the key")
 }
 
-// errBodyPrefix is the refusal of a name that stands in the body.
+// errBodyPrefix refuses a name in the body.
 func errBodyPrefix(field, name string) error {
 	return api.Errorf(api.CodeForbidden, "%s %q is outside the prefixes of the key", field, name).With("topic", name)
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/weirmq/weir/internal/engine"
 )
 
-// backupPatience is how long a client may take nothing of its backup, which
-// keeps the space of what is dropped meanwhile.
+// backupPatience is how long a client may stop reading its backup, during which the
+// space of dropped data is not freed.
 const backupPatience = 5 * time.Minute
 
 // postBackup streams the data directory at one position of the log as a tar:
 //
 //	POST /admin/backup?rate=BYTES → 200 application/x-tar
 //
-// It needs the admin scope and a key without prefixes, since the copy holds
-// every topic. Everything acknowledged before the call is in it. It goes no
-// faster than rate bytes per second, 32 MiB if the parameter is absent; 0 is no
-// limit. The tar's paths are relative to the data directory, and its last file
-// is the manifest; one that ends without its two blocks of zeros was cut off and
-// is worthless, which is also why a failure under way breaks the connection.
+// It needs the admin scope and a key without prefixes, since the copy holds every
+// topic. It contains everything acknowledged before the call. It sends at most rate
+// bytes per second, 32 MiB if the parameter is absent; 0 means no limit. The tar's
+// paths are relative to the data directory, and its last file is the manifest. A tar
+// without its final two blocks of zeros was cut off and is worthless, which is why a
+// failure midway breaks the connection.
 func (q *request) postBackup() error {
 	if q.key.limited() {
 		return api.Errorf(api.CodeForbidden, "a backup holds every topic; use a key without prefixes")
@@ -87,7 +87,7 @@ func (q *request) sendBackup(ctx context.Context, s *engine.Snapshot, rate int64
 	return err
 }
 
-// patient writes to a client that may rest for backupPatience.
+// patient writes to a client that may pause for backupPatience.
 type patient struct {
 	w  io.Writer
 	rc *http.ResponseController

@@ -11,7 +11,7 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// bodyRule says what a route does with a request body.
+// bodyRule says how a route treats a request body.
 type bodyRule uint8
 
 const (
@@ -22,18 +22,18 @@ const (
 )
 
 const (
-	// smallBody is what a request can hold without a block of its own.
+	// smallBody is how much a request can hold without a block of its own.
 	smallBody = 4 << 10
-	// grownBody is the first size of a body whose length was not announced;
-	// it grows fourfold when full.
+	// grownBody is the initial size for a body of unannounced length; it grows fourfold
+	// when full.
 	grownBody = 64 << 10
-	// movedBody is the largest body of that kind that moves as it grows.
+	// movedBody is the largest such body that is moved as it grows.
 	movedBody = 256 << 10
 )
 
-// readBody reads the whole body into q.body, in the order of contract 18: size,
-// content type, and then whatever the bytes themselves get wrong. Before it
-// reads it reserves the bytes under max_inflight_bytes.
+// readBody reads the whole body into q.body and checks it in the order of contract 18:
+// size, content type, then errors in the bytes themselves. Before reading it reserves
+// the bytes under max_inflight_bytes.
 func (q *request) readBody(rule bodyRule) error {
 	r, limit := q.r, q.s.limits.MaxBodyBytes
 	if r.ContentLength == 0 {
@@ -94,7 +94,7 @@ func errBodySize(limit int64) error {
 	return api.Errorf(api.CodePayloadTooLarge, "the body is larger than %d bytes; send fewer records at once", limit)
 }
 
-// reserve takes n more bytes under max_inflight_bytes until the request ends.
+// reserve reserves n more bytes under max_inflight_bytes until the request ends.
 func (q *request) reserve(n int) error {
 	s := q.s
 	if !s.inflight.take(int64(n), s.limits.MaxInflightBytes) {
@@ -104,8 +104,8 @@ func (q *request) reserve(n int) error {
 	return nil
 }
 
-// readKnown reads a body of n bytes. One that has fully arrived costs one read
-// and no timer.
+// readKnown reads a body of n bytes. A body that has fully arrived costs one read and
+// no timer.
 func (q *request) readKnown(n int) error {
 	if err := q.reserve(n); err != nil {
 		return err
@@ -131,13 +131,13 @@ func (q *request) readKnown(n int) error {
 	return nil
 }
 
-// readGrowing reads a body of unknown length or a packed one, at most limit
-// bytes of it unpacked.
+// readGrowing reads a body of unknown length, or a compressed one, at most limit bytes
+// uncompressed.
 func (q *request) readGrowing(gz bool, limit int) error {
 	paced := q.pace()
 	var src io.Reader = paced
 	if gz {
-		// A member of incompressible bytes is a little longer than they are.
+		// Compressing incompressible bytes makes them a little longer.
 		packed := &io.LimitedReader{R: paced, N: int64(limit) + int64(limit)>>8 + 4096}
 		zr, err := openGzip(packed)
 		if err != nil {
@@ -175,10 +175,9 @@ func (q *request) readGrowing(gz bool, limit int) error {
 	}
 }
 
-// growBody makes room for four times as much, one byte more than the limit at
-// most, so that the byte too many is seen. A body that has become large moves
-// for the last time: its block has room for the limit, and costs what is
-// written to it.
+// growBody makes room for four times as much, but at most one byte more than the limit,
+// which reveals a body that is too large. A body that has become large moves for the
+// last time: its block has room for the limit and costs only what is written to it.
 func (q *request) growBody(buf []byte, limit int) ([]byte, error) {
 	size := min(max(4*len(buf), grownBody), limit+1)
 	if err := q.reserve(size - len(buf)); err != nil {
@@ -200,8 +199,7 @@ func (q *request) growBody(buf []byte, limit int) ([]byte, error) {
 	return next.b[:size], nil
 }
 
-// readFailure says why a body could not be read. The connection is of no use
-// afterwards.
+// readFailure says why a body could not be read. The connection is unusable afterwards.
 func (q *request) readFailure(err error) error {
 	q.w.Header()["Connection"] = headerClose
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -223,7 +221,7 @@ func (q *request) gzipFailure(err error, packed *io.LimitedReader, limit int) er
 	return &api.Error{Code: api.CodeInvalidRequest, Message: "the body is not valid gzip", Err: err}
 }
 
-// The speed that a body has to keep up.
+// The minimum speed of a body.
 const (
 	slowestBody = 1 << 10 // bytes per second, over any paceWindow
 	paceWindow  = 10 * time.Second
@@ -231,9 +229,9 @@ const (
 	paceSteps   = int64(paceWindow / time.Second)
 )
 
-// pacer reads a body under a deadline that moves with what arrives: it lies
-// paceWindow behind the arrival of the byte that is slowestBody × paceWindow
-// bytes back. The first read stands under the server's read timeout.
+// pacer reads a body under a deadline that moves with the data: it is paceWindow after
+// the arrival of the byte that is slowestBody × paceWindow bytes back. The first read
+// is subject to the server's read timeout.
 type pacer struct {
 	src   io.Reader
 	rc    *http.ResponseController
@@ -252,7 +250,7 @@ func (q *request) pace() *pacer {
 	return q.pacer
 }
 
-// Read reads what is there and moves the deadline on.
+// Read reads what is available and moves the deadline.
 func (p *pacer) Read(b []byte) (int, error) {
 	n, err := p.src.Read(b)
 	if err == nil {
@@ -267,13 +265,13 @@ func (p *pacer) note(n int) {
 	if d.Sub(p.set) < time.Second {
 		return
 	}
-	// A connection that knows no deadlines is none that net/http serves.
+	// Every connection that net/http serves supports deadlines.
 	if p.rc.SetReadDeadline(d) == nil {
 		p.set = d
 	}
 }
 
-// deadline counts n more bytes and returns until when the next must be there.
+// deadline counts n more bytes and returns when the next must have arrived.
 func (p *pacer) deadline(n int, now time.Time) time.Time {
 	before := p.total / slowestBody
 	p.total += int64(n)
@@ -292,10 +290,10 @@ func (p *pacer) deadline(n int, now time.Time) time.Time {
 	return d
 }
 
-// stop takes the deadline away once the body is there: what follows may wait.
+// stop removes the deadline once the body has arrived: what follows may wait.
 func (p *pacer) stop() {
 	if !p.set.IsZero() {
-		// As above; and a connection that is gone needs none.
+		// As above; and a closed connection needs no deadline.
 		_ = p.rc.SetReadDeadline(time.Time{})
 		p.set = time.Time{}
 	}

@@ -29,7 +29,7 @@ func (q *request) postClaim() error {
 	return q.send(http.StatusOK)
 }
 
-// queueFirst lets what is wrong with the topic win over err.
+// queueFirst lets a problem with the topic take precedence over err.
 func (q *request) queueFirst(name string, err error) error {
 	state, terr := q.eng.Topic(name, false)
 	if terr != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// gzipFrom is the size from which an answer is worth packing.
+// gzipFrom is the size from which an answer is worth compressing.
 const gzipFrom = 1 << 10
 
 var (
@@ -23,7 +23,7 @@ var (
 	}}
 )
 
-// openGzip starts unpacking src. The caller bounds src and what it reads.
+// openGzip starts decompressing src. The caller bounds src and what it reads.
 func openGzip(src io.Reader) (*gzip.Reader, error) {
 	zr, ok := gzipReaders.Get().(*gzip.Reader)
 	if !ok {
@@ -38,7 +38,7 @@ func openGzip(src io.Reader) (*gzip.Reader, error) {
 
 func closeGzip(zr *gzip.Reader) { gzipReaders.Put(zr) }
 
-// appendGzip appends the packed form of b to dst.
+// appendGzip appends b, compressed, to dst.
 func appendGzip(dst, b []byte) []byte {
 	out := &appender{b: dst}
 	zw := gzipWriters.Get().(*gzip.Writer)
@@ -58,8 +58,8 @@ func (a *appender) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// wantsGzip reads an Accept-Encoding list: gzip or x-gzip, or a star when gzip
-// itself is not listed, with a weight above zero.
+// wantsGzip reads an Accept-Encoding list: it looks for gzip or x-gzip, or a star if
+// gzip itself is not listed, with a weight above zero.
 func wantsGzip(accept string) bool {
 	if accept == "" {
 		return false
@@ -78,7 +78,7 @@ func wantsGzip(accept string) bool {
 	return star
 }
 
-// weight returns the q of the parameters of a list item, 1 if there is none.
+// weight returns the q parameter of a list item, 1 if there is none.
 func weight(params string) float64 {
 	for p := range strings.SplitSeq(params, ";") {
 		name, v, _ := strings.Cut(strings.TrimSpace(p), "=")

@@ -13,15 +13,15 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// drainBody is the largest unread body that is taken off the connection when
-// its request is refused, so that the connection can be used again; drainTime
-// is how long that may take.
+// drainBody is the largest unread body that is read off the connection when its request
+// is refused, so that the connection can be reused; drainTime is how long that may
+// take.
 const (
 	drainBody = 64 << 10
 	drainTime = time.Second
 )
 
-// answerTo turns any error into one of the contract; a 429 is counted. ctx is the
+// answerTo turns any error into one of the contract, and counts a 429. ctx is the
 // client's.
 func (s *Server) answerTo(ctx context.Context, err error) *api.Error {
 	e, ok := errors.AsType[*api.Error](err)
@@ -36,8 +36,8 @@ func (s *Server) answerTo(ctx context.Context, err error) *api.Error {
 	return e
 }
 
-// refuse answers with an error. It is the one place where codes become status,
-// headers and body.
+// refuse answers with an error. It is the only place where codes become status, headers
+// and body.
 func (q *request) refuse(err error) {
 	e := q.s.answerTo(q.r.Context(), err)
 	status := e.Code.Status()
@@ -54,29 +54,28 @@ func (q *request) refuse(err error) {
 	}
 	q.leaveBody()
 	q.out = api.AppendError(q.out[:0], e)
-	// send has nothing to report for a buffered answer.
+	// For a buffered answer, send has nothing to report.
 	_ = q.send(status)
 }
 
-// leaveBody decides what becomes of a body that nobody read to its end.
-// net/http takes what is left off the connection and would wait for it: it gets
-// a moment. Only a small one is worth keeping the connection for; with any
-// other the answer goes out first.
+// leaveBody decides what happens to a body that was not read to its end. net/http reads
+// the rest off the connection and would wait for it, so that gets a short deadline.
+// Only for a small body is the connection worth keeping; with any other the answer goes
+// out first.
 func (q *request) leaveBody() {
 	r := q.r
 	if q.bodyDone || r.ContentLength == 0 || r.ProtoMajor != 1 {
 		return
 	}
-	// A connection that knows no deadlines is none that net/http serves.
+	// Every connection that net/http serves supports deadlines.
 	_ = http.NewResponseController(q.w).SetReadDeadline(time.Now().Add(drainTime))
 	if r.ContentLength < 0 || r.ContentLength > drainBody || q.pacer != nil {
 		q.w.Header()["Connection"] = headerClose
 	}
 }
 
-// logFailure logs a 5xx under the id that its answer carries. A 503 or 507 is no
-// fault and comes in masses, when that is the last thing a log needs: those are
-// for the level debug.
+// logFailure logs a 5xx under the id that its answer carries. A 503 or 507 is not a
+// fault and can come in masses, so these are logged at level debug.
 func (q *request) logFailure(status int, e *api.Error) {
 	id := q.requestID()
 	if status != http.StatusInternalServerError {
@@ -86,8 +85,8 @@ func (q *request) logFailure(status int, e *api.Error) {
 	q.s.faults.add("request_id", id, "method", q.r.Method, "path", q.r.URL.Path, "error", e.Message, "cause", e.Err)
 }
 
-// requestID is the id of the request: the client's, if it sent a usable one, else
-// one of the server's. It goes with the answer.
+// requestID returns the id of the request: the client's, if it sent a usable one,
+// otherwise one made by the server. It is sent with the answer.
 func (q *request) requestID() string {
 	h := q.w.Header()
 	if h["X-Request-Id"] == nil {
@@ -96,7 +95,7 @@ func (q *request) requestID() string {
 	return h["X-Request-Id"][0]
 }
 
-// maxRequestID bounds what of a client's comes back and goes into the log.
+// maxRequestID is the longest client id that is returned and logged.
 const maxRequestID = 128
 
 func isRequestID(id string) bool {

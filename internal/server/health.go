@@ -20,9 +20,9 @@ func (q *request) getHealth() error {
 	return q.send(http.StatusOK)
 }
 
-// getReady answers 200 once the state is rebuilt and until the server drains,
-// also while writes are refused for want of disk space: deletes and acks have to
-// come through, so nobody may take the server out of service.
+// getReady answers 200 once the state is rebuilt and until the server drains, even
+// while writes are refused for lack of disk space: deletes and acks have to get
+// through, so the server must not be taken out of service.
 func (q *request) getReady() error {
 	if err := q.s.ready(q); err != nil {
 		return err

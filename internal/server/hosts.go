@@ -9,10 +9,9 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// hosts decides which Host and Origin a request may come with. A web page that
-// points its own name at a loopback address carries that name as Host, and one
-// that posts across origins carries its Origin; both are refused before
-// anything else is looked at.
+// hosts decides which Host and Origin a request may have. A web page that points its
+// own name at a loopback address sends that name as Host, and one that posts across
+// origins sends its Origin; both are refused before anything else is checked.
 type hosts struct {
 	allowed map[string]bool // lower case, without port
 	anyHost bool            // auth is on: a key is needed anyway
@@ -27,9 +26,9 @@ func newHosts(allowed []string, anyHost bool) *hosts {
 	return h
 }
 
-// check refuses a foreign Host while auth is off, a state-changing request of a
-// foreign Origin, and while auth is off a WebSocket of one too: what goes over
-// it may change state as well.
+// check refuses a foreign Host while auth is off, a state-changing request of a foreign
+// Origin and, while auth is off, a WebSocket of one as well, since what goes over it
+// may also change state.
 func (h *hosts) check(r *http.Request) error {
 	if !h.anyHost && !h.known(r.Host) {
 		return api.Errorf(api.CodeForbidden, "the Host %q is neither loopback nor listed in WEIR_ALLOWED_HOSTS", r.Host)

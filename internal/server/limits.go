@@ -2,13 +2,13 @@ package server
 
 import "sync/atomic"
 
-// gauge counts what is in use under a cap, exactly: it never passes the cap
-// and never refuses what would fit.
+// gauge counts what is in use under a cap, exactly: it never exceeds the cap and never
+// refuses what would fit.
 type gauge struct {
 	n atomic.Int64
 }
 
-// take adds n unless that would pass limit; a limit of 0 is none.
+// take adds n unless that would exceed limit; 0 means no limit.
 func (g *gauge) take(n, limit int64) bool {
 	for {
 		used := g.n.Load()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// lines logs one kind of event, burst of them a second at most. What comes
-// faster is counted, and told once the second is over.
+// lines logs one kind of event, at most burst of them a second. Further ones are
+// counted, and the count is logged once the second is over.
 type lines struct {
 	log   *slog.Logger
 	level slog.Level
@@ -18,9 +18,9 @@ type lines struct {
 
 	mu    sync.Mutex
 	told  int         // in this second
-	left  int64       // not told yet
+	left  int64       // not logged yet
 	last  []any       // of these, the last one's attributes
-	timer *time.Timer // nil between two storms
+	timer *time.Timer // nil between bursts
 }
 
 func (l *lines) add(attrs ...any) {
@@ -53,13 +53,13 @@ func (l *lines) tick() {
 	l.timer.Reset(time.Second)
 }
 
-// tellLocked tells what was left out, with the attributes of the last one.
+// tellLocked logs how many were left out, with the attributes of the last one.
 func (l *lines) tellLocked() {
 	l.log.Log(context.Background(), l.level, l.text, append([]any{"count", l.left}, l.last...)...)
 	l.left, l.last = 0, nil
 }
 
-// close tells what is left.
+// close logs what is left.
 func (l *lines) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

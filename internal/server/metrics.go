@@ -21,7 +21,7 @@ const maxTopicRows = 1000
 // here between scrapes.
 type metrics struct {
 	s    *Server
-	page http.Handler // for who may see every topic
+	page http.Handler // for those who may see every topic
 	desc map[string]*prometheus.Desc
 
 	allowed func(topic string) bool // whose rows are shown; nil: all
@@ -29,7 +29,7 @@ type metrics struct {
 
 var fsyncBounds = [...]float64{50, 100, 250, 500, 1000, 5000, 10000, 50000, 100000}
 
-// metricNames are the metrics with their help and labels.
+// metricNames lists the metrics with their help and labels.
 var metricNames = []struct {
 	name, help string
 	labels     []string
@@ -105,7 +105,7 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{DisableCompression: true, ErrorHandling: promhttp.PanicOnError})
 }
 
-// pageFor is the page with the rows of the topics that the key may know of.
+// pageFor returns the page with the rows of the topics the key may see.
 func (m *metrics) pageFor(k *apiKey) http.Handler {
 	if !k.limited() {
 		return m.page
@@ -197,7 +197,7 @@ func (m *metrics) collectTopics(put func(prometheus.ValueType, string, float64, 
 	gauge("weir_topic_metrics_truncated", number(more))
 }
 
-// collectPush sends the numbers of scheduler 9, but for the histogram.
+// collectPush sends the numbers of scheduler 9, except the histogram.
 func (m *metrics) collectPush(p *engine.PushMetrics, put func(prometheus.ValueType, string, float64, ...string)) {
 	gauge := func(name string, v float64, labels ...string) { put(prometheus.GaugeValue, name, v, labels...) }
 	count := func(name string, v int64, labels ...string) {
@@ -264,7 +264,7 @@ func (m *metrics) fsyncLatency(w *engine.WALMetrics) prometheus.Metric {
 	return prometheus.MustNewConstHistogram(m.desc["weir_wal_fsync_latency_us"], sum, float64(w.FsyncMicros), buckets)
 }
 
-// read returns the engine's numbers, zero before there is one.
+// read returns the engine's numbers, zeros while there is no engine.
 func (m *metrics) read() (n engine.Metrics, ready bool) {
 	if e := m.s.engine.Load(); e != nil {
 		return e.Metrics(), !m.s.draining.Load()

@@ -9,7 +9,7 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// postDiff reads after a cursor, as a long poll if asked to.
+// postDiff reads after a cursor, as a long poll if requested.
 func (q *request) postDiff() error {
 	req, err := api.DecodeDiff(q.body, &q.s.limits)
 	if err != nil {
@@ -21,8 +21,8 @@ func (q *request) postDiff() error {
 	name, ctx := q.topic(), q.r.Context()
 	res, err := q.diff(ctx, name, &req)
 	if err != nil && ctx.Err() != nil {
-		// net/http takes a client that will send nothing more for one that
-		// has gone; it may still read, so it gets what is there now.
+		// net/http mistakes a client that will send nothing more for one that is gone;
+		// it may still read, so it gets what is available now.
 		req.WaitMS = 0
 		res, err = q.diff(context.WithoutCancel(ctx), name, &req)
 	}
@@ -74,7 +74,7 @@ func (q *request) listTopics() error {
 	return q.send(http.StatusOK)
 }
 
-// page is which part of a list a request asks for, and what of it its key may see.
+// page is the part of a list a request asks for, and what of it its key may see.
 type page struct {
 	prefix, after string
 	size          int
@@ -98,7 +98,7 @@ func (q *request) page(v url.Values) (page, error) {
 	return p, nil
 }
 
-// pageSize reads the page_size of a list; absent it is the default.
+// pageSize reads the page_size of a list; if absent it is the default.
 func pageSize(s string) (int, error) {
 	if s == "" {
 		return api.DefaultPageSize, nil

@@ -11,10 +11,10 @@ import (
 	"github.com/weirmq/weir/internal/engine"
 )
 
-// keptAnswer is the largest answer buffer that a request keeps for the next.
+// keptAnswer is the largest answer buffer a request keeps for the next one.
 const keptAnswer = 512 << 10
 
-// Header values that are shared by all answers and never changed.
+// Header values shared by all answers and never modified.
 var (
 	headerJSON   = []string{"application/json"}
 	headerText   = []string{"text/plain; version=0.0.4"}
@@ -25,7 +25,7 @@ var (
 	headerBearer = []string{"Bearer"}
 )
 
-// request is one request on its way through the server, reused afterwards.
+// request is a request on its way through the server. It is reused afterwards.
 type request struct {
 	s     *Server
 	w     http.ResponseWriter
@@ -36,15 +36,15 @@ type request struct {
 	eng   *engine.Engine // set for every route that is not early
 
 	body     []byte // the whole body; lies in small or block
-	bodyDone bool   // nothing of the body is left on the connection
+	bodyDone bool   // none of the body is left on the connection
 	block    *block
 	pacer    *pacer
 	reserved int64 // bytes taken under max_inflight_bytes
 
 	out    []byte // the answer
-	packed []byte // the same, packed
-	sent   bool   // the answer's head is on its way
-	stream func() // runs when the request has ended; takes nothing of it along
+	packed []byte // the same, compressed
+	sent   bool   // the answer's head has been sent
+	stream func() // runs after the request has ended; must not use anything of it
 
 	write  api.WriteRequest // reused, for its records
 	settle api.SettleRequest
@@ -57,9 +57,9 @@ func (q *request) topic() string { return q.path.seg[2] }
 // millis is the time spent on the request so far, for performance.
 func (q *request) millis() float64 { return float64(time.Since(q.start)) / float64(time.Millisecond) }
 
-// end pays back what the request took. A panic of the server's own code becomes
-// a 500 with its stack in the log (one inside the engine ends the process); nothing of that request is used again, since others
-// may still hold parts of it.
+// end gives back what the request took. A panic in the server's own code becomes a 500 with its
+// stack in the log (one inside the engine ends the process); such a request is not reused,
+// since others may still hold parts of it.
 func (q *request) end() {
 	v := recover()
 	defer q.s.running.Add(-1)
@@ -98,13 +98,13 @@ func (q *request) recycle() {
 	s.requests.Put(q)
 }
 
-// send sends q.out as JSON, packed if that is asked for and worth it.
+// send sends q.out as JSON, compressed if that is requested and worthwhile.
 func (q *request) send(status int) error {
 	q.w.Header()["Content-Type"] = headerJSON
 	return q.sendAs(status)
 }
 
-// sendAs sends q.out as the content type that is already set.
+// sendAs sends q.out with the content type already set.
 func (q *request) sendAs(status int) error {
 	h, b := q.w.Header(), q.out
 	if len(b) >= gzipFrom {
@@ -114,24 +114,24 @@ func (q *request) sendAs(status int) error {
 			b = q.packed
 			h["Content-Encoding"] = headerGzip
 		}
-		// net/http finds the length of smaller ones out by itself.
+		// net/http determines the length of smaller ones by itself.
 		h["Content-Length"] = []string{strconv.Itoa(len(b))}
 	}
 	if len(b) >= answerDeadlineAt {
 		patience := 30*time.Second + time.Duration(len(b)/slowestAnswer)*time.Second
-		// A connection that knows no deadlines is none that net/http serves.
+		// Every connection that net/http serves supports deadlines.
 		_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(patience))
 	}
 	q.sent = true
 	if status != http.StatusOK {
 		q.w.WriteHeader(status)
 	}
-	// A client that has gone needs no answer.
+	// A client that is gone needs no answer.
 	_, _ = q.w.Write(b)
 	return nil
 }
 
-// mayWait takes the read timeout away from a request that may run longer.
+// mayWait removes the read timeout of a request that may take longer.
 func (q *request) mayWait() {
 	// As in sendAs.
 	_ = http.NewResponseController(q.w).SetReadDeadline(time.Time{})
@@ -149,7 +149,7 @@ func (q *request) query() (url.Values, error) {
 	return v, nil
 }
 
-// queryBool reads the parameter name; absent or empty it is def.
+// queryBool reads the parameter name; if absent or empty it is def.
 func (q *request) queryBool(name string, def bool) (bool, error) {
 	v, err := q.query()
 	if err != nil {

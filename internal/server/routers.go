@@ -18,7 +18,7 @@ func (q *request) putRouter() error {
 	if err := q.key.allowsEnds(cfg.Source, cfg.Dest); err != nil {
 		return err
 	}
-	if q.checkEnds() != nil { // as it is now; its topics are not the client's own words
+	if q.checkEnds() != nil { // the existing router, whose topics the client did not name
 		return api.Errorf(api.CodeForbidden, "the router has a topic outside the prefixes of the key")
 	}
 	if err := api.CheckRouter(name, &cfg); err != nil {
@@ -55,8 +55,8 @@ func (q *request) checkEnds() error {
 	return nil
 }
 
-// withoutNames takes the routers and topics of others out of a refusal by the
-// graph of the routers, if the key is not to know them.
+// withoutNames removes other keys' routers and topics from a refusal by the router
+// graph, if the key may not know them.
 func (k *apiKey) withoutNames(err error) error {
 	e, ok := errors.AsType[*api.Error](err)
 	if !ok || !k.limited() {
@@ -71,7 +71,7 @@ func (k *apiKey) withoutNames(err error) error {
 				With("cycle", own)
 		}
 	case e.Detail["reason"] == "router_dest_fan_in":
-		return &api.Error{Code: e.Code, Message: "another router feeds dest already; give each source a destination of its own", Detail: e.Detail}
+		return &api.Error{Code: e.Code, Message: "another router already feeds dest; give each source its own destination", Detail: e.Detail}
 	}
 	return err
 }
@@ -104,7 +104,7 @@ func (q *request) listRouters() error {
 	return q.send(http.StatusOK)
 }
 
-// deleteRouter ends a router; its copies stay.
+// deleteRouter deletes a router; its copies stay.
 func (q *request) deleteRouter() error {
 	if err := q.checkEnds(); err != nil {
 		return err

@@ -15,13 +15,13 @@ type route struct {
 	path   string // a segment that starts with a colon is a name
 	need   scope
 	open   bool // answers without a key, unless WEIR_PROBE_AUTH is set
-	early  bool // answers before the recovery is done and while draining
+	early  bool // answers before recovery is done and while draining
 	auth   authRule
 	body   bodyRule
 	do     func(*request) error
 }
 
-// authRule says where the key of a request may stand and who checks it.
+// authRule says where the key of a request may be and who checks it.
 type authRule uint8
 
 const (
@@ -30,7 +30,7 @@ const (
 	authItself                 // the verb checks it
 )
 
-// routes are all calls that this server answers; HEAD comes with GET.
+// routes are all calls this server answers; GET includes HEAD.
 var routes = []route{
 	{method: "GET", path: "/v0/health", open: true, early: true, do: (*request).getHealth},
 	{method: "GET", path: "/healthz", open: true, early: true, do: (*request).getHealth},
@@ -63,16 +63,16 @@ var routes = []route{
 	{method: "POST", path: "/admin/backup", need: scopeAdmin, do: (*request).postBackup},
 }
 
-// maxSegments is the depth of the deepest path that can be found, plus one.
+// maxSegments is the depth of the deepest route, plus one.
 const maxSegments = 5
 
-// path is a request path, cut at its slashes, each segment decoded once.
+// path is a request path, split at its slashes, with each segment decoded once.
 type path struct {
 	seg [maxSegments]string
-	n   int // segments; 0: not a path at all
+	n   int // segments; 0: not a valid path
 }
 
-// split cuts a path. Nothing is cleaned: empty segments stay.
+// split splits a path. Nothing is cleaned: empty segments stay.
 func (p *path) split(u *url.URL) {
 	p.n = 0
 	rest, raw := u.Path, u.RawPath != ""
@@ -90,14 +90,14 @@ func (p *path) split(u *url.URL) {
 		}
 		s := rest[:end]
 		if raw {
-			// The escapes are sound, or the path would not have been parsed.
+			// The escapes are valid, or the path would not have been parsed.
 			s, _ = url.PathUnescape(s)
 		}
 		p.seg[p.n], rest = s, rest[end:]
 	}
 }
 
-// name returns the segment that prefix limits apply to.
+// name returns the segment that key prefixes apply to.
 func (p *path) name() (string, bool) {
 	if p.n < 3 || p.strictScope() == 0 {
 		return "", false
@@ -105,7 +105,7 @@ func (p *path) name() (string, bool) {
 	return p.seg[2], true
 }
 
-// strictScope is what a path needs that no route describes.
+// strictScope returns the scope a path without a route needs.
 func (p *path) strictScope() scope {
 	if p.n >= 2 && p.seg[0] == "v0" {
 		switch p.seg[1] {
@@ -118,12 +118,12 @@ func (p *path) strictScope() scope {
 	return 0
 }
 
-// spot is one path of the table with the methods it has.
+// spot is a path of the table with its methods.
 type spot struct {
-	seg   []string // "" where a name stands
+	seg   []string // "" for a name
 	open  bool
 	allow []string // the value of Allow
-	calls []*route // GET also stands under HEAD
+	calls []*route // GET is also under HEAD
 	heads *route
 }
 
@@ -206,7 +206,7 @@ func (p *spot) matches(at *path) bool {
 	return true
 }
 
-// errRoute is the answer for a path without this method, or for no path.
+// errRoute is the answer for an unknown path, or for a path without this method.
 func errRoute(q *request, at *spot) error {
 	if at == nil {
 		return api.Errorf(api.CodeNotFound, "there is nothing at this path")

@@ -1,10 +1,9 @@
-// Package server speaks the HTTP of /v0: it finds the route, checks who asks
-// and what for, reads the body, hands api nouns to the engine and encodes what
-// the engine answers. It keeps no state of its own beyond counters of what is
-// in flight.
+// Package server speaks the HTTP of /v0: it finds the route, checks the key and its
+// rights, reads the body, passes api nouns to the engine and encodes its answers. It
+// keeps no state of its own beyond counters of what is in flight.
 //
-// A request goes through the checks of contract 18 in their order; see
-// Server.answer. All routes stand in one table, routes.
+// A request goes through the checks of contract 18 in order; see Server.answer. All
+// routes are in one table, routes.
 package server
 
 import (
@@ -26,8 +25,8 @@ import (
 	"github.com/weirmq/weir/internal/engine"
 )
 
-// What a connection may cost. A request whose body is still arriving at its
-// readTimeout goes on under a pacer's deadline.
+// Limits of a connection. A request whose body is still arriving at its readTimeout
+// continues under a pacer's deadline.
 const (
 	readTimeout      = 10 * time.Second
 	idleTimeout      = 120 * time.Second
@@ -40,14 +39,14 @@ const (
 	answerDeadlineAt = 64 << 10 // answers below this fit in socket buffers
 )
 
-// Options are what a server needs besides its Config.
+// Options is what a server needs besides its Config.
 type Options struct {
 	Version string
 	Logger  *slog.Logger // default: discards
 }
 
-// Server serves /v0. It may serve before it has an engine: the port is open
-// then, and what needs one is answered 503 not_ready.
+// Server serves /v0. It may serve before it has an engine: the port is then open, and
+// whatever needs an engine is answered 503 not_ready.
 type Server struct {
 	limits         api.Limits
 	keys           *Keys
@@ -67,17 +66,17 @@ type Server struct {
 	draining  atomic.Bool
 	drained   chan struct{} // closed by the first Drain
 	drain     sync.Once
-	running   atomic.Int64 // requests being answered, streams left out
+	running   atomic.Int64 // requests being answered, except streams
 	streams   streams
 	throttles throttles
 	inflight  gauge         // bytes of bodies
-	large     chan struct{} // holds the large write that is with the engine
+	large     chan struct{} // occupied while the engine has a large write
 	requests  sync.Pool
 
 	logins, faults, httpErrors lines // see newLines
 }
 
-// New makes a server. It serves once Serve is called.
+// New returns a server, which serves once Serve is called.
 func New(c Config, opt Options) *Server {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
@@ -102,8 +101,8 @@ func New(c Config, opt Options) *Server {
 	s.requests.New = func() any { return &request{s: s} }
 	s.http = &http.Server{
 		Handler: s,
-		// The read timeout covers header and body together; equal to the
-		// header's it costs nothing. A pacer moves it on for slow bodies.
+		// The read timeout covers header and body together; equal to the header's it
+		// costs nothing. A pacer extends it for slow bodies.
 		ReadHeaderTimeout:            readTimeout,
 		ReadTimeout:                  readTimeout,
 		IdleTimeout:                  idleTimeout,
@@ -118,23 +117,24 @@ func New(c Config, opt Options) *Server {
 	return s
 }
 
-// newLines makes the kinds of lines that clients can cause.
+// newLines makes the kinds of log lines that clients can cause.
 func (s *Server) newLines() {
 	s.logins = lines{log: s.log, level: slog.LevelWarn, text: "a login was refused", burst: 1}
 	s.faults = lines{log: s.log, level: slog.LevelError, text: "a request failed", burst: 10}
 	s.httpErrors = lines{log: s.log, level: slog.LevelWarn, text: "the HTTP server reports", burst: 10}
 }
 
-// SetEngine makes the server ready. The engine stays the caller's to close.
+// SetEngine makes the server ready. The caller remains responsible for closing the
+// engine.
 func (s *Server) SetEngine(e *engine.Engine) {
 	s.SetProgress(1)
 	s.engine.Store(e)
 }
 
-// SetProgress tells how much of the recovery is done, 0 to 1.
+// SetProgress sets how much of the recovery is done, 0 to 1.
 func (s *Server) SetProgress(share float64) { s.progress.Store(math.Float64bits(share)) }
 
-// Recovered is the share of the recovery that is done, 0 to 1.
+// Recovered returns how much of the recovery is done, 0 to 1.
 func (s *Server) Recovered() float64 { return math.Float64frombits(s.progress.Load()) }
 
 // Serve answers connections of l until Stop; it closes l.
@@ -145,9 +145,8 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Drain turns new requests away with 503 shutting_down, has waiting long polls
-// answered at once and ends every stream with the shutdown error. Running
-// requests go on.
+// Drain refuses new requests with 503 shutting_down, answers waiting long polls at once
+// and ends every stream with the shutdown error. Running requests continue.
 func (s *Server) Drain() {
 	s.draining.Store(true)
 	s.drain.Do(func() { close(s.drained) })
@@ -156,16 +155,16 @@ func (s *Server) Drain() {
 	}
 }
 
-// Stop drains, stops accepting, gives running requests and streams 10 s, and
-// closes what is left. The engine may be closed afterwards.
+// Stop drains, stops accepting, gives running requests and streams 10 s, and closes the
+// rest. The engine may be closed afterwards.
 func (s *Server) Stop() {
 	s.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), runningAtStop)
 	defer cancel()
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.http.Shutdown(ctx) }()
-	// Shutdown waits seconds for a connection on which nothing was asked yet;
-	// once nothing has run for a while, nobody is left to wait for.
+	// Shutdown waits seconds for a connection that has not sent a request yet; once
+	// nothing has run for a while, there is no one left to wait for.
 	check := time.NewTicker(quietAtStop / 5)
 	defer check.Stop()
 	for quiet := 0; quiet < 5; quiet++ {
@@ -175,7 +174,7 @@ func (s *Server) Stop() {
 				s.closeLeft(err)
 				return
 			}
-			stopped = nil // WebSockets are not among what Shutdown waits for
+			stopped = nil // Shutdown does not wait for WebSockets
 		case <-ctx.Done():
 			s.closeLeft(ctx.Err())
 			return
@@ -206,15 +205,15 @@ func (s *Server) closeLeft(err error) {
 	}
 }
 
-// ServeHTTP answers one request. What a request holds is given back before its
-// stream runs, if it has one.
+// ServeHTTP answers one request. A request's resources are given back before its
+// stream, if any, runs.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if stream := s.call(w, r); stream != nil {
 		s.runStream(stream)
 	}
 }
 
-// call answers one request, or returns what goes on as a stream.
+// call answers one request, or returns what continues as a stream.
 func (s *Server) call(w http.ResponseWriter, r *http.Request) (stream func()) {
 	q := s.requests.Get().(*request)
 	q.w, q.r, q.start = w, r, time.Now()
@@ -229,14 +228,14 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) (stream func()) {
 	return q.stream
 }
 
-// runStream runs a stream and cuts off one that panics.
+// runStream runs a stream and cuts it off if it panics.
 func (s *Server) runStream(stream func()) {
 	if s.guard(stream) {
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// guard runs a part of a stream and logs its panic, if it has one.
+// guard runs a part of a stream and logs its panic, if any.
 func (s *Server) guard(part func()) (panicked bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -248,12 +247,12 @@ func (s *Server) guard(part func()) (panicked bool) {
 	return false
 }
 
-// answer makes the checks that all calls have in common, in the order of
-// contract 18, and then runs the verb. An error means that nothing has been sent.
+// answer makes the checks common to all calls, in the order of contract 18, and then
+// runs the verb. An error means that nothing has been sent.
 func (s *Server) answer(q *request) error {
 	if len(q.r.TransferEncoding) > 0 {
-		// Nothing behind a body of this framing is read: a second length could
-		// have been meant for someone else.
+		// Nothing after a body framed like this is read: a second length may be meant
+		// to smuggle a request.
 		q.w.Header()["Connection"] = headerClose
 	}
 	if err := s.hosts.check(q.r); err != nil {

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// streamPatience is how long a client may take nothing of a stream.
+	// streamPatience is how long a client may stop reading a stream.
 	streamPatience = 30 * time.Second
-	// streamPiece is written under one deadline, so that a slow client is not
-	// taken for one that takes nothing.
+	// streamPiece is written under one deadline, so that a slow client is not mistaken
+	// for one that has stopped reading.
 	streamPiece = 32 << 10
 	// streamRetry opens every event stream.
 	streamRetry = "retry: 2000\n\n"
@@ -31,15 +31,14 @@ var (
 	headerNo      = []string{"no"}
 )
 
-// streams counts the connections that stay open: watch streams, work streams
-// and WebSockets.
+// streams counts long-lived connections: watch streams, work streams and WebSockets.
 type streams struct {
 	mu   sync.Mutex // also guards apiKey.streams
 	open int64
 }
 
-// take counts one more stream of key, nil for a server without keys. It checks
-// both caps in one step, so that neither is passed nor refuses what would fit.
+// take counts one more stream of key, which is nil for a server without keys. It checks
+// both caps in one step, so that neither is exceeded or refuses what would fit.
 func (t *streams) take(key *apiKey, l *api.Limits) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,7 +61,7 @@ func (t *streams) give(key *apiKey) {
 	}
 }
 
-// room says which cap one more stream would pass; the caller holds mu.
+// room says which cap one more stream would exceed; the caller holds mu.
 func (t *streams) room(key *apiKey, l *api.Limits) error {
 	if l.MaxSSEConnections > 0 && t.open >= l.MaxSSEConnections {
 		return api.OverLimit("max_sse_connections", l.MaxSSEConnections)
@@ -80,8 +79,8 @@ func (t *streams) count() int64 {
 	return t.open
 }
 
-// openStream takes a place for a stream that counts for key. Whoever gets no
-// error calls release once, however the stream ends.
+// openStream takes a place for a stream that counts for key. Unless it returns an
+// error, the caller calls release once, however the stream ends.
 func (q *request) openStream(key *apiKey) (release func(), err error) {
 	t := &q.s.streams
 	if err := t.take(key, &q.s.limits); err != nil {
@@ -90,8 +89,7 @@ func (q *request) openStream(key *apiKey) (release func(), err error) {
 	return func() { t.give(key) }, nil
 }
 
-// headStream answers a HEAD on a stream: the caps are looked at, nothing is
-// counted.
+// headStream answers a HEAD on a stream: it checks the caps but counts nothing.
 func (q *request) headStream(key *apiKey) error {
 	t := &q.s.streams
 	t.mu.Lock()
@@ -112,7 +110,7 @@ func eventHeaders(h http.Header) {
 	h["X-Accel-Buffering"] = headerNo
 }
 
-// acceptsEvents refuses a client that asks for something else than events.
+// acceptsEvents refuses a client that asks for something other than events.
 func (q *request) acceptsEvents() error {
 	accept := strings.ToLower(strings.Join(q.r.Header.Values("Accept"), ","))
 	if accept == "" || strings.Contains(accept, "text/event-stream") || strings.Contains(accept, "*/*") {
@@ -126,17 +124,17 @@ func (q *request) acceptsEvents() error {
 type eventSource interface {
 	// Ready receives when Next may have something.
 	Ready() <-chan struct{}
-	// Next appends whole frames that are due; nothing is due if dst comes back
-	// as it was.
+	// Next appends the frames that are due, always whole; nothing is due if dst comes
+	// back unchanged.
 	Next(ctx context.Context, dst []byte) ([]byte, error)
-	// Sent tells that what Next returned last was written.
+	// Sent says that what Next returned last has been written.
 	Sent()
-	// Ended reports that no frame will come any more.
+	// Ended reports that there will be no more frames.
 	Ended() bool
 }
 
-// eventStream writes one event stream. It holds little while nothing is due:
-// its buffers belong to a pool.
+// eventStream writes one event stream. While nothing is due it holds little memory: its
+// buffers come from a pool.
 type eventStream struct {
 	s     *Server
 	w     http.ResponseWriter
@@ -159,8 +157,8 @@ func (q *request) newEventStream(beat time.Duration) *eventStream {
 	}
 }
 
-// run sends what src has until src ends, the client goes, takes nothing for
-// streamPatience, or the server stops; bye is the last frame then.
+// run sends what src has until src ends, the client leaves or stops reading for
+// streamPatience, or the server stops, in which case bye is the last frame.
 func (e *eventStream) run(src eventSource, bye string) {
 	e.alarm = time.NewTimer(e.beat)
 	defer e.alarm.Stop()
@@ -197,7 +195,7 @@ func (e *eventStream) run(src eventSource, bye string) {
 	}
 }
 
-// sendDue writes what is due now; sent is false if that was nothing.
+// sendDue writes what is due now; sent is false if nothing was.
 func (e *eventStream) sendDue(src eventSource) (sent, ok bool) {
 	buf := streamBuffers.Get().(*[]byte)
 	defer func() {
@@ -234,13 +232,13 @@ func (e *eventStream) heartbeat(now time.Time) bool {
 	return e.write(append(b, "\n\n"...))
 }
 
-// write sends b and puts the next heartbeat off. It reports false once the
-// connection is of no use: after a part of a frame no error frame can follow.
+// write sends b and postpones the next heartbeat. It returns false once the connection
+// is unusable: no error frame can follow part of a frame.
 func (e *eventStream) write(b []byte) bool {
 	for len(b) > 0 {
 		n := min(len(b), streamPiece)
 		start := time.Now()
-		// A connection that knows no deadlines is none that net/http serves.
+		// Every connection that net/http serves supports deadlines.
 		_ = e.rc.SetWriteDeadline(start.Add(streamPatience))
 		_, err := e.w.Write(b[:n])
 		if err == nil {
@@ -255,7 +253,7 @@ func (e *eventStream) write(b []byte) bool {
 		b = b[n:]
 	}
 	if e.h2 {
-		// HTTP/2 ends a stream whose deadline passes though nothing is written.
+		// HTTP/2 ends a stream whose deadline passes even if nothing is being written.
 		_ = e.rc.SetWriteDeadline(time.Time{})
 	}
 	e.alarm.Reset(e.beat)

@@ -6,17 +6,17 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// byPressure is the reason of a 429 that no cap of contract 15 caused.
+// byPressure is the reason for a 429 not caused by a cap of contract 15.
 const byPressure = "pressure"
 
-// throttleReasons are why anything is answered 429.
+// throttleReasons are the reasons for a 429.
 var throttleReasons = []string{
 	byPressure, "max_topics", "max_routers", "max_watch_sessions", "max_sse_connections",
 	"max_sse_connections_per_key", "max_inflight_per_key", "max_inflight_bytes", "max_total_bytes",
 	"max_idempotency_keys",
 }
 
-// throttles counts the 429 answers by reason. The map is never changed.
+// throttles counts the 429 answers by reason. The map is never modified.
 type throttles map[string]*atomic.Int64
 
 func newThrottles() throttles {

@@ -35,7 +35,7 @@ func (q *request) putTopic() error {
 	return q.send(status)
 }
 
-// deleteTopic removes a topic with all it holds.
+// deleteTopic deletes a topic with everything in it.
 func (q *request) deleteTopic() error {
 	ifEmpty, err := q.queryBool("if_empty", false)
 	if err != nil {

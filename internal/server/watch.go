@@ -6,7 +6,7 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// postWatch makes a watch session. It belongs to the key that made it.
+// postWatch creates a watch session, which belongs to the key that created it.
 func (q *request) postWatch() error {
 	s := q.s
 	lenient, err := q.queryBool("lenient", false)
@@ -29,7 +29,7 @@ func (q *request) postWatch() error {
 	return q.send(http.StatusOK)
 }
 
-// allowsAll refuses the first topic outside of the key's prefixes.
+// allowsAll refuses the first topic outside the key's prefixes.
 func (k *apiKey) allowsAll(topics []api.WatchTopic) error {
 	for i := range topics {
 		if !k.allows(topics[i].Topic) {
@@ -74,7 +74,7 @@ func (q *request) getWatch() error {
 	return nil
 }
 
-// sessionKey returns the key that made the session if the request has it.
+// sessionKey returns the key that created the session, if the request has it.
 func (q *request) sessionKey(owner any) (*apiKey, error) {
 	if q.s.keys == nil {
 		return nil, nil
@@ -84,7 +84,7 @@ func (q *request) sessionKey(owner any) (*apiKey, error) {
 		return nil, err
 	}
 	if owner != any(key) {
-		return nil, api.Errorf(api.CodeUnauthorized, "the watch session belongs to another key; make one with this key")
+		return nil, api.Errorf(api.CodeUnauthorized, "the watch session belongs to another key; create one with this key")
 	}
 	return key, nil
 }

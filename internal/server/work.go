@@ -48,7 +48,7 @@ func (q *request) getWork() error {
 	return nil
 }
 
-// workSource makes events of the jobs of one connection.
+// workSource turns the jobs of one connection into events.
 type workSource struct {
 	*engine.Work
 	name  string

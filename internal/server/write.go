@@ -9,8 +9,8 @@ import (
 	"github.com/weirmq/weir/internal/engine"
 )
 
-// largeWrite is the length of a body from which writes wait for each other, and
-// hugeWrite that from which the copies of one are collected before the next.
+// largeWrite is the body length from which writes wait for each other, and hugeWrite
+// the length from which the garbage of one is collected before the next.
 const (
 	largeWrite = 4 << 20
 	hugeWrite  = 32 << 20
@@ -52,8 +52,8 @@ func (q *request) postWrite() error {
 	return q.send(status)
 }
 
-// append hands a batch, whose body has size bytes, to the engine. The engine needs a large one some more times
-// in memory, so these go one at a time.
+// append passes a batch whose body has size bytes to the engine. The engine needs several times
+// the memory of a large one, so these go one at a time.
 func (s *Server) append(ctx context.Context, eng *engine.Engine, name string, w *api.WriteRequest, size int) (api.WriteResult, error) {
 	if size < largeWrite {
 		return eng.Write(ctx, name, w)
@@ -78,10 +78,10 @@ func (s *Server) afterLarge(size int) {
 	<-s.large
 }
 
-// checkInlineConfig checks the rights that a config in a write needs if the
-// write is to create the topic. Of a key with fewer rights than all, a config
-// that the topic does not need now is dropped: should the topic go away in
-// between, the key must not bring it back with a config it may not set.
+// checkInlineConfig checks the rights that a config in a write needs if the write
+// creates the topic. If the topic exists, the config of a key without full rights is
+// dropped: should the topic go away in between, the key must not bring it back with a
+// config it may not set.
 func checkInlineConfig(eng *engine.Engine, key *apiKey, name string, w *api.WriteRequest) error {
 	if eng.TopicExists(name) {
 		if !key.has(scopeAdmin) || key.limited() {
@@ -95,7 +95,7 @@ func checkInlineConfig(eng *engine.Engine, key *apiKey, name string, w *api.Writ
 	return key.allowsDeadLetter(w.Config)
 }
 
-// allowsDeadLetter keeps the dead letters of a topic inside the key's prefixes.
+// allowsDeadLetter keeps a topic's dead letters within the key's prefixes.
 func (k *apiKey) allowsDeadLetter(c *api.Config) error {
 	if c.HasDeadLetter && !k.allows(c.DeadLetter) {
 		return errBodyPrefix("dead_letter", c.DeadLetter)

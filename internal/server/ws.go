@@ -212,7 +212,7 @@ func (k *socket) ready(ctx context.Context) bool {
 	}
 }
 
-// queue puts an answer behind the others; mu is held.
+// queue appends an answer to the others; mu is held.
 func (k *socket) queue(msg []byte) {
 	k.answers = append(k.answers, msg)
 	k.bytes += len(msg)
@@ -237,7 +237,8 @@ func (k *socket) asError(err error) *api.Error {
 	return e
 }
 
-// receive reads one message and does what it asks; false once the socket ends.
+// receive reads one message and does what it asks; it returns false once the socket
+// ends.
 func (k *socket) receive(ctx context.Context) bool {
 	if !k.ready(ctx) {
 		return false
@@ -272,8 +273,8 @@ type inbox struct {
 	reserved int64
 }
 
-// read reads a message to its end. One that does not fit under
-// max_inflight_bytes is passed over and refused.
+// read reads a message to its end. One that does not fit under max_inflight_bytes is
+// skipped and refused.
 func (in *inbox) read(s *Server, r io.Reader) (refused, err error) {
 	var buf []byte
 	n := 0
@@ -385,7 +386,7 @@ func (k *socket) publish(ctx context.Context, m *api.SocketMessage, w *api.Write
 	k.answer(api.AppendSocketAck(nil, m.RequestID, m.Topic, &res, m.Seqs, took))
 }
 
-// mayPublish makes the checks of a write that come before the engine's.
+// mayPublish makes the checks of a write that precede the engine's.
 func (k *socket) mayPublish(topic string, w *api.WriteRequest) error {
 	need := scopeWrite
 	if w.Config != nil {

@@ -19,6 +19,10 @@ import (
 // errNotSent is the outcome of a write after one that failed.
 var errNotSent = fmt.Errorf("%w: not sent, because a write before it failed", backend.ErrUnavailable)
 
+// maxUnderway is how many writes of a series may be unanswered: so many at most are
+// stored after one that is refused.
+const maxUnderway = 32
+
 // WriteEach makes many writes, each with its own result, in one request: they are sent
 // over a WebSocket, one after the other, and the server answers them in order. Once a
 // write has failed with a retryable error, no further ones are sent.
@@ -30,7 +34,10 @@ func (c *Client) WriteEach(ctx context.Context, topic string, writes []api.Write
 	}
 	limited, cancel := context.WithCancelCause(ctx)
 	silence := time.AfterFunc(callTimeout, func() { cancel(errSilent) })
-	s := &series{conn: conn, topic: topic, writes: writes, out: make([]api.WriteOutcome, len(writes)), silence: silence}
+	s := &series{
+		conn: conn, topic: topic, writes: writes, out: make([]api.WriteOutcome, len(writes)),
+		silence: silence, underway: make(chan struct{}, maxUnderway),
+	}
 	var sender sync.WaitGroup
 	sender.Go(func() { s.send(limited) })
 	err = s.receive(limited)
@@ -71,6 +78,8 @@ type series struct {
 	writes  []api.WriteRequest
 	silence *time.Timer // ends the series if no answer comes
 
+	underway chan struct{} // an element for each write that is sent and not answered
+
 	mu       sync.Mutex
 	out      []api.WriteOutcome
 	known    int  // how many of the first ones are answered
@@ -81,6 +90,11 @@ type series struct {
 func (s *series) send(ctx context.Context) {
 	var msg []byte
 	for i := range s.writes {
+		select {
+		case s.underway <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
 		s.mu.Lock()
 		if s.stopping {
 			s.mu.Unlock()
@@ -144,6 +158,7 @@ func (s *series) take(a *answer) (done bool, err error) {
 		s.stopping = s.stopping || Retryable(o.Err)
 	}
 	s.known++
+	<-s.underway
 	return s.known == len(s.writes) || s.stopping && s.known == s.sent, nil
 }
 

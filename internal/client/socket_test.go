@@ -139,3 +139,29 @@ func TestWithoutASocketNothingIsSent(t *testing.T) {
 		}
 	}
 }
+
+// A server that refuses one write may still have taken those that were on their way,
+// which are few.
+func TestBehindARefusedWriteLittleIsSent(t *testing.T) {
+	c := socketServer(t, func(n int) string {
+		if n == 5 {
+			return `{"op":"error","request_id":5,"code":"throttled","message":"m"}`
+		}
+		return ack(n)
+	})
+	out, err := c.WriteEach(t.Context(), "jobs", writes(500))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := 0
+	for i, o := range out[6:] {
+		if o.Err == nil {
+			stored++
+		} else if !errors.Is(o.Err, errNotSent) {
+			t.Errorf("write %d: %v", i+6, o.Err)
+		}
+	}
+	if stored >= maxUnderway {
+		t.Errorf("%d writes are stored behind the one that was refused, want fewer than %d", stored, maxUnderway)
+	}
+}

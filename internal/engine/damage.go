@@ -4,25 +4,11 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/op"
-	"github.com/weirmq/weir/internal/store"
 	"github.com/weirmq/weir/internal/wal"
 )
-
-// damaged is the error of a read at a damaged place of the disk: no checksum
-// matches there, however it is read. The topic's records from … to cannot be
-// read any more.
-type damaged struct {
-	from, to uint64
-	segment  uint32
-	sealed   bool
-	file     string
-	size     float64 // about the data and meta of each record
-	err      error
-}
-
-func (d *damaged) Error() string { return d.err.Error() }
 
 // damageRecord is what is known of the damage found since the start.
 type damageRecord struct {
@@ -58,26 +44,6 @@ func (r *damageRecord) totals() (ranges, records uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ranges, r.records
-}
-
-// unreadableRun is the error of a read of a sealed run at seq.
-func unreadableRun(t *entry, run topic.Run, seq uint64, err error) error {
-	var d *store.Damage
-	if !errors.As(err, &d) {
-		return unreadable(t, seq, err)
-	}
-	return &damaged{from: seq, to: min(d.To, run.Last), segment: run.Segment, sealed: true, file: d.Table,
-		size: float64(run.Bytes) / float64(max(run.N, 1)), err: err}
-}
-
-// unreadableRef is the error of a read of a batch in the log.
-func unreadableRef(t *entry, ref topic.Ref, err error) error {
-	var c *wal.CorruptError
-	if !errors.As(err, &c) {
-		return unreadable(t, ref.First, err)
-	}
-	return &damaged{from: ref.First, to: ref.Last(), segment: ref.Segment, file: c.File,
-		size: float64(ref.Len) / float64(ref.N), err: err}
 }
 
 // stillAt reports whether the damaged place is where the topic's index still
@@ -177,4 +143,42 @@ func (e *Engine) itemOrGuess(t *entry, seq uint64) (item, error) {
 		return item{seq: seq, size: uint32(d.size), logged: true}, nil
 	}
 	return it, err
+}
+
+// maxReplans is how often a reader plans again without getting on before the
+// record counts as unreadable.
+const maxReplans = 10
+
+// replans counts the plans that got nowhere.
+type replans struct {
+	at uint64
+	n  int
+}
+
+// again reports whether a reader that stopped in front of seq with err may
+// plan again; otherwise it returns the error to answer with. What is damaged is
+// announced as lost, and stepped over. The records of a
+// topic that has ended are nowhere: that is no damage. The topic's lock is free.
+func (r *replans) again(e *Engine, t *entry, seq uint64, err error) (bool, error) {
+	var d *damaged
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.As(err, &d):
+		seq = d.from
+		if err := e.stepOver(t, d); err != nil {
+			return false, err
+		}
+	case err != errMoved:
+		return false, err
+	case t.isGone():
+		return false, api.TopicNotFound(t.Name)
+	}
+	if r.at != seq {
+		r.at, r.n = seq, 0
+	}
+	if r.n++; r.n > maxReplans {
+		return false, unreadable(t, seq, nil)
+	}
+	return true, nil
 }

@@ -211,13 +211,13 @@ func (e *Engine) stageRemoval(t *entry, rm *removal, undo func()) (ticket, error
 }
 
 // part is what a removal does.
-func (rm *removal) part(t *entry) op.Part {
-	return op.Part{Kind: op.KindDelete, Topic: t.ID, Ranges: rm.ranges, N: rm.n, Bytes: rm.bytes, Dead: rm.dead}
+func (r *removal) part(t *entry) op.Part {
+	return op.Part{Kind: op.KindDelete, Topic: t.ID, Ranges: r.ranges, N: r.n, Bytes: r.bytes, Dead: r.dead}
 }
 
 // logged is what the log is told of it.
-func (rm *removal) logged(t *entry) op.Part {
-	part := rm.part(t)
-	part.N, part.Bytes = rm.loggedN, rm.loggedBytes
+func (r *removal) logged(t *entry) op.Part {
+	part := r.part(t)
+	part.N, part.Bytes = r.loggedN, r.loggedBytes
 	return part
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/topic"
+	"github.com/weirmq/weir/internal/store"
 	"github.com/weirmq/weir/internal/wal"
 )
 
@@ -63,4 +65,38 @@ func unreadable(t *entry, seq uint64, err error) error {
 	}
 	return &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("record %d of topic %q cannot be read", seq, t.Name), Err: err,
 		Detail: map[string]any{"storage": map[string]any{"operation": "read", "error": err.Error()}}}
+}
+
+// damaged is the error of a read at a damaged place of the disk: no checksum
+// matches there, however it is read. The topic's records from … to cannot be
+// read any more.
+type damaged struct {
+	from, to uint64
+	segment  uint32
+	sealed   bool
+	file     string
+	size     float64 // about the data and meta of each record
+	err      error
+}
+
+func (d *damaged) Error() string { return d.err.Error() }
+
+// unreadableRun is the error of a read of a sealed run at seq.
+func unreadableRun(t *entry, run topic.Run, seq uint64, err error) error {
+	var d *store.Damage
+	if !errors.As(err, &d) {
+		return unreadable(t, seq, err)
+	}
+	return &damaged{from: seq, to: min(d.To, run.Last), segment: run.Segment, sealed: true, file: d.Table,
+		size: float64(run.Bytes) / float64(max(run.N, 1)), err: err}
+}
+
+// unreadableRef is the error of a read of a batch in the log.
+func unreadableRef(t *entry, ref topic.Ref, err error) error {
+	var c *wal.CorruptError
+	if !errors.As(err, &c) {
+		return unreadable(t, ref.First, err)
+	}
+	return &damaged{from: ref.First, to: ref.Last(), segment: ref.Segment, file: c.File,
+		size: float64(ref.Len) / float64(ref.N), err: err}
 }

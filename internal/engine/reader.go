@@ -7,50 +7,13 @@ import (
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/store"
 	"github.com/weirmq/weir/internal/wal"
 )
 
 // errMoved says that a record was not where the plan said: its segment was
 // sealed or rewritten meanwhile, so the caller plans again.
 var errMoved = errors.New("engine: the record moved meanwhile")
-
-// maxReplans is how often a reader plans again without getting on before the
-// record counts as unreadable.
-const maxReplans = 10
-
-// replans counts the plans that got nowhere.
-type replans struct {
-	at uint64
-	n  int
-}
-
-// again reports whether a reader that stopped in front of seq with err may
-// plan again; otherwise it returns the error to answer with. What is damaged is
-// announced as lost, and stepped over. The records of a
-// topic that has ended are nowhere: that is no damage. The topic's lock is free.
-func (r *replans) again(e *Engine, t *entry, seq uint64, err error) (bool, error) {
-	var d *damaged
-	switch {
-	case err == nil:
-		return true, nil
-	case errors.As(err, &d):
-		seq = d.from
-		if err := e.stepOver(t, d); err != nil {
-			return false, err
-		}
-	case err != errMoved:
-		return false, err
-	case t.isGone():
-		return false, api.TopicNotFound(t.Name)
-	}
-	if r.at != seq {
-		r.at, r.n = seq, 0
-	}
-	if r.n++; r.n > maxReplans {
-		return false, unreadable(t, seq, nil)
-	}
-	return true, nil
-}
 
 // reader reads batches and chunks; it owns the buffer they are read into.
 type reader struct {
@@ -273,4 +236,9 @@ func (p *plan) readPlace(e *Engine, t *entry, rd *reader, pl *place, want *uint6
 		}
 	}
 	return nil
+}
+
+// topicRun is a run of the store as the index has it.
+func topicRun(r store.Run) topic.Run {
+	return topic.Run{Segment: r.Segment, First: r.First, Last: r.Last, N: r.N, Bytes: r.Bytes, Disk: r.Disk}
 }

@@ -148,31 +148,6 @@ func (e *Engine) loadTopics() error {
 	})
 }
 
-// adopt registers a recovered topic.
-func (e *Engine) adopt(t *entry) {
-	t.created.Store(true)
-	t.ensureQueue()
-	e.enlist(t)
-	// Two topics of one name: the end of the older one was lost with a damaged
-	// part of the log.
-	if old := e.reg.byName[t.Name]; old != nil && old.ID != t.ID {
-		e.reg.remove(old)
-		e.reg.shadowed = append(e.reg.shadowed, old)
-	}
-	e.reg.byName[t.Name] = t
-	e.reg.byID[t.ID] = t
-	e.nextTopic.Store(max(e.nextTopic.Load(), t.ID))
-	e.lastTS.Store(max(e.lastTS.Load(), t.LastTS))
-}
-
-func (e *Engine) restoreLease(t *entry, l store.Lease) {
-	node := l.Node
-	if l.Released {
-		node = ""
-	}
-	t.jobs.q.Restore(l.Seq, node, l.ID, l.Deadline, l.Deliveries)
-}
-
 // finish brings every topic to where it goes on: what a crash took is
 // announced, the rest is counted.
 func (e *Engine) finish(r *replay) error {
@@ -230,8 +205,4 @@ func (e *Engine) loseTail(t *entry) error {
 	}
 	t.State.Apply(&part)
 	return nil
-}
-
-func topicRun(r store.Run) topic.Run {
-	return topic.Run{Segment: r.Segment, First: r.First, Last: r.Last, N: r.N, Bytes: r.Bytes, Disk: r.Disk}
 }

@@ -91,3 +91,28 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 	e.apply(t, p, o.LSN, topic.Ref{First: p.First, TS: p.TS, N: uint32(p.N), Segment: o.Pos.Segment, Offset: o.Pos.Offset, Len: o.Pos.Len})
 	return nil
 }
+
+// adopt registers a recovered topic.
+func (e *Engine) adopt(t *entry) {
+	t.created.Store(true)
+	t.ensureQueue()
+	e.enlist(t)
+	// Two topics of one name: the end of the older one was lost with a damaged
+	// part of the log.
+	if old := e.reg.byName[t.Name]; old != nil && old.ID != t.ID {
+		e.reg.remove(old)
+		e.reg.shadowed = append(e.reg.shadowed, old)
+	}
+	e.reg.byName[t.Name] = t
+	e.reg.byID[t.ID] = t
+	e.nextTopic.Store(max(e.nextTopic.Load(), t.ID))
+	e.lastTS.Store(max(e.lastTS.Load(), t.LastTS))
+}
+
+func (e *Engine) restoreLease(t *entry, l store.Lease) {
+	node := l.Node
+	if l.Released {
+		node = ""
+	}
+	t.jobs.q.Restore(l.Seq, node, l.ID, l.Deadline, l.Deliveries)
+}

@@ -11,12 +11,12 @@ import (
 	"github.com/weirmq/weir/internal/settings"
 )
 
-const backupHelp = `Backup copies a server's data into DIR, which has to be absent or empty, while the
-server goes on. The copy is the server's state at one moment; everything that was
-acknowledged before the command began is in it. Each file is checked against the
+const backupHelp = `Backup copies a server's data into DIR, which must be absent or empty, while the
+server runs. The copy is the server's state at one moment; it contains everything
+acknowledged before the command began. Each file is checked against the
 backup's manifest and every live record is read before DIR appears under its name,
-so DIR is a whole backup or is not there. (If DIR is a mount point, it is filled in
-place: it is a backup once it holds MANIFEST.json.)
+so DIR is a complete backup or does not exist. (If DIR is a mount point, it is filled
+in place: it is a backup once it contains MANIFEST.json.)
 
 A file:// URL names the data directory of a server that is not running.
 
@@ -49,10 +49,10 @@ func newBackupCmd() *cobra.Command {
 func newBackupVerifyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify DIR",
-		Short: "Read a whole backup and say whether it is sound",
+		Short: "Check a backup by reading all of it",
 		Long: `Verify checks every file of the backup in DIR against its manifest and reads every
 live record, as a server started on it would. It changes nothing. The exit code is 0
-if the backup is whole and 1 otherwise.`,
+if the backup is complete and undamaged, and 1 otherwise.`,
 		Example: "  weir backup verify /backups/weir-monday",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -103,7 +103,7 @@ func runBackupVerify(cmd *cobra.Command, dir string, opt *copyOptions) error {
 	}
 	defer root.Close()
 	start := time.Now()
-	done := copyResult{what: "whole backup in", Dir: dir}
+	done := copyResult{what: "complete backup in", Dir: dir}
 	if done.m, err = checkFiles(ctx, root, opt.rate); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/weirmq/weir/internal/engine"
 )
 
-// backupSource returns what fills a directory from the URL.
+// backupSource returns a function that fills a directory from the URL.
 func backupSource(ctx context.Context, from string, opt *copyOptions) (func(*copied) error, error) {
 	if strings.HasPrefix(from, "file:") {
 		data, err := dataDir(from)
@@ -37,7 +37,7 @@ func backupSource(ctx context.Context, from string, opt *copyOptions) (func(*cop
 		defer c.Close()
 		stream, err := c.Backup(ctx, opt.rate)
 		if client.IsStatus(err, http.StatusForbidden) {
-			return fmt.Errorf("the key may not make a backup; it needs the admin scope and no prefixes: %w", err)
+			return fmt.Errorf("the key does not allow backups; it needs the admin scope and no prefixes: %w", err)
 		}
 		if err != nil {
 			return err
@@ -47,7 +47,7 @@ func backupSource(ctx context.Context, from string, opt *copyOptions) (func(*cop
 	}, nil
 }
 
-// dataDir is the directory of a file: URL, file:///absolute or file:./relative.
+// dataDir returns the directory of a file: URL, file:///absolute or file:./relative.
 func dataDir(from string) (string, error) {
 	u, err := url.Parse(from)
 	if err != nil || u.Host != "" || u.RawQuery != "" {
@@ -68,7 +68,7 @@ func dataDir(from string) (string, error) {
 	return dir, nil
 }
 
-// backupDir opens a data directory that no server holds and copies it.
+// backupDir opens a data directory that no server is using and copies it.
 func backupDir(ctx context.Context, data string, to *copied) (err error) {
 	e, err := engine.Open(ctx, engine.Options{Dir: data})
 	if err != nil {
@@ -83,8 +83,8 @@ func backupDir(ctx context.Context, data string, to *copied) (err error) {
 	return errors.Join(err, s.Close())
 }
 
-// unpack copies the files of a tar stream. Names that lead out of it
-// and anything but files and directories are refused.
+// unpack copies the files of a tar stream. It rejects names outside the stream's
+// root and anything that is not a file or directory.
 func unpack(stream io.Reader, to *copied) error {
 	in := tar.NewReader(stream)
 	for {
@@ -93,11 +93,11 @@ func unpack(stream io.Reader, to *copied) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("the backup stream broke off: %w", err)
+			return fmt.Errorf("the backup stream ended early: %w", err)
 		}
 		name := strings.TrimSuffix(h.Name, "/")
 		if !fs.ValidPath(name) {
-			return fmt.Errorf("the backup stream names the file %q, which cannot be", h.Name)
+			return fmt.Errorf("the backup stream contains an invalid file name, %q", h.Name)
 		}
 		switch h.Typeflag {
 		case tar.TypeDir:
@@ -107,7 +107,7 @@ func unpack(stream io.Reader, to *copied) error {
 		case tar.TypeReg:
 			err = to.add(name, in)
 		default:
-			err = fmt.Errorf("the backup stream has %q as something else than a file", name)
+			err = fmt.Errorf("the backup stream contains %q, which is neither a file nor a directory", name)
 		}
 		if err != nil {
 			return err

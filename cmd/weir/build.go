@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// partialPrefix begins the names of directories that a command fills.
+// partialPrefix is the prefix of directories that a command is filling.
 const partialPrefix = ".weir-partial-"
 
-// freshDir fails unless dir is absent or an empty directory; what a killed
-// command left in it does not count.
+// freshDir fails unless dir is absent or an empty directory, apart from what a
+// killed command left in it.
 func freshDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -31,10 +31,10 @@ func freshDir(dir string) error {
 	return nil
 }
 
-// build lets fill make the content of dir beside it and puts it in place in one
-// step: dir is whole or absent, also after a crash. A mount point cannot be
-// replaced: it is filled from a directory in it, and whole once it holds the
-// file named last.
+// build calls fill on a temporary directory next to dir and renames it into place:
+// dir is complete or absent, even after a crash. A mount point cannot be
+// replaced: it is filled from a directory inside it, and complete once it holds the
+// file last.
 func build(dir, last string, fill func(root *os.Root) error) (err error) {
 	if err := freshDir(dir); err != nil {
 		return err
@@ -79,7 +79,7 @@ func build(dir, last string, fill func(root *os.Root) error) (err error) {
 	return syncDir(parent)
 }
 
-// moveUp moves everything in tmp to dir, the file named last at the end.
+// moveUp moves everything in tmp to dir; the file last comes last.
 func moveUp(tmp, dir, last string) error {
 	entries, err := os.ReadDir(tmp)
 	if err != nil {
@@ -102,9 +102,9 @@ func moveUp(tmp, dir, last string) error {
 	return syncDir(dir)
 }
 
-// partialDir makes a directory to be filled and locks it for as long as lock is
-// open. A command that cleans up may take it away before it is locked; then
-// another one is made.
+// partialDir creates a directory to fill, which is locked while lock is
+// open. A command that cleans up may remove it before it is locked; then
+// partialDir creates another.
 func partialDir(base string) (dir string, lock *os.File, err error) {
 	for {
 		if dir, err = os.MkdirTemp(base, partialPrefix+"*"); err != nil {
@@ -116,7 +116,7 @@ func partialDir(base string) (dir string, lock *os.File, err error) {
 			}
 			return "", nil, err
 		}
-		// A file system without locks has none that another command could take.
+		// Without locks in the file system, another command cannot take one either.
 		_ = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if _, err = os.Stat(dir); err == nil {
 			return dir, lock, nil
@@ -125,8 +125,8 @@ func partialDir(base string) (dir string, lock *os.File, err error) {
 	}
 }
 
-// removeLeftovers removes what killed commands left in base. What a running one
-// fills is locked, and what cannot be removed is left.
+// removeLeftovers removes what killed commands left in base. It skips what a
+// running command has locked, and what cannot be removed.
 func removeLeftovers(base string) {
 	names, _ := filepath.Glob(filepath.Join(base, partialPrefix+"*"))
 	for _, name := range names {

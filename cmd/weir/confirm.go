@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// confirm asks a question; where the answer is not yes it says what follows.
+// confirm asks a question and reports whether the answer is yes; if not, it prints otherwise.
 func confirm(ctx context.Context, cmd *cobra.Command, question, otherwise string) bool {
 	fmt.Fprint(cmd.ErrOrStderr(), question)
 	answer := make(chan string, 1)

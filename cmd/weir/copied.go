@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 )
 
-// copied writes the files of a backup and notes what was written.
+// copied writes the files of a backup and records what it wrote.
 type copied struct {
 	root  *os.Root
 	files map[string]manifestFile
@@ -30,8 +30,7 @@ func (c *copied) add(name string, content io.Reader) error {
 	return err
 }
 
-// manifest returns the manifest that was written, if the other files are those
-// that it names.
+// manifest returns the manifest that was written if it matches the other files.
 func (c *copied) manifest() (*manifest, error) {
 	m, err := readManifest(c.root)
 	if err != nil {
@@ -44,7 +43,7 @@ func (c *copied) manifest() (*manifest, error) {
 		f := &m.Files[i]
 		got, ok := c.files[f.Name]
 		if !ok {
-			return nil, fmt.Errorf("%s names the file %s, which did not come", manifestName, f.Name)
+			return nil, fmt.Errorf("%s names the file %s, which is missing from the stream", manifestName, f.Name)
 		}
 		if err := f.same(c.root, got.Size, got.SHA256); err != nil {
 			return nil, err
@@ -53,7 +52,7 @@ func (c *copied) manifest() (*manifest, error) {
 	return m, nil
 }
 
-// writeFile makes a file of mode 0600 with its directories (0700) and syncs it.
+// writeFile creates a file of mode 0600 and its directories (0700), and syncs it.
 func writeFile(root *os.Root, name string, fill func(io.Writer) error) error {
 	if dir := path.Dir(name); dir != "." {
 		if err := root.MkdirAll(dir, 0o700); err != nil {

@@ -17,14 +17,14 @@ import (
 	"github.com/weirmq/weir/internal/settings"
 )
 
-const dlqHelp = `Dlq looks at dead letters: messages that were delivered as often as allowed and never
-done, or that their handler called poison. They keep their payload, the reason, the last
-error and where they came from until they are sent back or purged.`
+const dlqHelp = `Dlq inspects dead letters: messages that were delivered as often as allowed without
+being done, or that their handler declared poison. They keep their payload, the reason,
+the last error and their origin until they are sent back or purged.`
 
 func newDLQCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dlq",
-		Short: "Look at dead letters, send them back or remove them",
+		Short: "Inspect dead letters, send them back or remove them",
 		Long:  dlqHelp,
 		Example: `  weir dlq ls 'redis://127.0.0.1:6379/0?stream=orders&group=billing'
   weir dlq redrive --rate 10 --dry-run http://127.0.0.1:4000/orders`,
@@ -51,7 +51,7 @@ func (o *letterOptions) fields(f settings.Fields) settings.Fields {
 	return o.keys.fields(f)
 }
 
-// run calls do with the dead letters of the URL in args; more args are IDs.
+// run calls do with the dead letters of the URL in args; the other args are IDs.
 func (o *letterOptions) run(cmd *cobra.Command, args []string, do func(ctx context.Context, d *weir.DeadLetters) error) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -71,7 +71,7 @@ func (o *letterOptions) run(cmd *cobra.Command, args []string, do func(ctx conte
 func newDLQLsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls URL [ID…]",
-		Short: "List dead letters, the oldest first",
+		Short: "List dead letters, oldest first",
 		Example: `  weir dlq ls 'redis://127.0.0.1:6379/0?stream=orders&group=billing'
   weir dlq ls --reason poison --newer-than 1h --json http://127.0.0.1:4000/orders | jq .error`,
 		Args: cobra.MinimumNArgs(1),
@@ -107,7 +107,7 @@ func runList(cmd *cobra.Command, args []string) error {
 func newDLQShowCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show URL ID…",
-		Short:   "Print dead letters whole, with headers and payload",
+		Short:   "Print dead letters in full, with headers and payload",
 		Example: `  weir dlq show 'redis://127.0.0.1:6379/0?stream=orders&group=billing' 1771090569852-0`,
 		Args:    cobra.MinimumNArgs(2),
 		RunE:    runShow,

@@ -12,8 +12,8 @@ import (
 	"github.com/weirmq/weir/internal/settings"
 )
 
-const purgeHelp = `Purge removes dead letters for ever. On a terminal it asks before; anywhere else
-it needs --yes. Without any ID or filter it takes all.`
+const purgeHelp = `Purge removes dead letters permanently. On a terminal it asks first; elsewhere
+it needs --yes. Without an ID or a filter it removes all.`
 
 const purgeExample = `  weir dlq purge --older-than 720h --dry-run 'redis://127.0.0.1:6379/0?stream=orders&group=billing'
   weir dlq purge --older-than 720h --yes http://127.0.0.1:4000/orders`
@@ -21,7 +21,7 @@ const purgeExample = `  weir dlq purge --older-than 720h --dry-run 'redis://127.
 func newDLQPurgeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "purge URL [ID…]",
-		Short:   "Remove dead letters for ever",
+		Short:   "Remove dead letters permanently",
 		Long:    purgeHelp,
 		Example: purgeExample,
 		Args:    cobra.MinimumNArgs(1),
@@ -71,7 +71,7 @@ func previewPurge(ctx context.Context, out io.Writer, d *weir.DeadLetters, opt *
 	return opt.json.print(out, purged{d.Name(), true, p.rows})
 }
 
-// confirmPurge asks whoever sits at the terminal.
+// confirmPurge asks at the terminal.
 func confirmPurge(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, filter weir.LetterFilter) (bool, error) {
 	n := 0
 	for _, err := range d.List(ctx, filter) {
@@ -80,10 +80,10 @@ func confirmPurge(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, 
 		}
 		n++
 	}
-	return confirm(ctx, cmd, fmt.Sprintf("Remove %d dead letters of %s for ever? [y/N] ", n, oneLine(d.Name())), "nothing was removed"), nil
+	return confirm(ctx, cmd, fmt.Sprintf("Remove %d dead letters of %s permanently? [y/N] ", n, oneLine(d.Name())), "nothing was removed"), nil
 }
 
-// purged is what a purge has done, or would do.
+// purged is the result of a purge, or of its dry run.
 type purged struct {
 	DeadLetter string `json:"dead_letter"`
 	DryRun     bool   `json:"dry_run"`

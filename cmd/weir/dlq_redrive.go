@@ -14,20 +14,20 @@ import (
 	"github.com/weirmq/weir/internal/settings"
 )
 
-const redriveHelp = `Redrive sends dead letters back to their stream, where workers take them like new
-messages. Payload and headers stay; the header weir-redrives counts how often.
+const redriveHelp = `Redrive sends dead letters back to their stream, where workers receive them like new
+messages. Payload and headers are kept; the header weir-redrives counts the redrives.
 
-A letter is sent back once it has been dead for --delay, doubled for each time that it
-has been sent back before, up to --max-delay. Letters whose time has not come are left,
-or waited for with --wait. --follow never ends and also sends back what dies later: run
-like that, it is a worker that retries with growing delays.
+A letter is sent back once it has been dead for --delay, which doubles with each earlier
+redrive, up to --max-delay. Letters that are not due yet are left alone, or waited for
+with --wait. With --follow the command never stops and also sends back what dies later,
+like a worker that retries with growing delays.
 
-It can be stopped and started again at any time: no message is lost, and none is sent
-twice by it. Without any ID or filter it takes all.
+It can be stopped and restarted at any time: it loses no message and sends none
+twice. Without an ID or a filter it sends back all.
 
-On Redis a letter goes to the group that it failed in. Where others would handle it
-too, which are groups and consumers that are not weir's, redrive names them before it
-sends anything and asks on a terminal; anywhere else it needs --yes.`
+On Redis a letter goes back to the group in which it failed. If others would handle it
+too, that is, groups and consumers that are not weir's, redrive names them before it
+sends anything and asks on a terminal; elsewhere it needs --yes.`
 
 const redriveExample = `  weir dlq redrive --dry-run 'redis://127.0.0.1:6379/0?stream=orders&group=billing'
   weir dlq redrive --reason max_deliveries --rate 50 http://127.0.0.1:4000/orders
@@ -92,19 +92,19 @@ func runRedrive(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, cf
 		watch.finish()
 	}
 	if ctx.Err() != nil {
-		err = nil // stopped by a signal, which is no failure
+		err = nil // a signal is not a failure
 	}
 	return errors.Join(printErr, out.end(), form.print(cmd.OutOrStdout(), redrivenOf(d.Name(), &cfg, result)), err)
 }
 
-// redriven is what a redrive has done, or would do.
+// redriven is the result of a redrive, or of its dry run.
 type redriven struct {
 	DeadLetter string `json:"dead_letter"`
 	DryRun     bool   `json:"dry_run"`
 	Sent       int    `json:"sent"`
 	Early      int    `json:"early"`
 	Failed     int    `json:"failed"`
-	NextMS     *int64 `json:"next_ms"` // null: no letter has to wait
+	NextMS     *int64 `json:"next_ms"` // null: no letter is waiting
 }
 
 func redrivenOf(name string, cfg *weir.RedriveConfig, r weir.Redriven) redriven {
@@ -131,8 +131,8 @@ func (r redriven) String() string {
 	return text
 }
 
-// redriveWatch shows on a terminal how far a redrive has come. Anywhere else it
-// says only what fails.
+// redriveWatch shows the progress of a redrive on a terminal. Elsewhere it only
+// reports failures.
 type redriveWatch struct {
 	out      io.Writer
 	terminal bool
@@ -162,7 +162,7 @@ func (w *redriveWatch) failed(l *weir.DeadLetter, err error) {
 	fmt.Fprintf(w.out, "weir dlq redrive: %s: %v\n", oneLine(l.ID), err)
 }
 
-// finish leaves the terminal's line empty for what follows.
+// finish clears the terminal's line for what follows.
 func (w *redriveWatch) finish() {
 	if w.terminal {
 		fmt.Fprint(w.out, "\r\x1b[K")

@@ -18,16 +18,16 @@ import (
 	"github.com/weirmq/weir/internal/settings"
 )
 
-const doctorHelp = `Doctor looks for troubles of a stream and says of each what it means, what to do
-and which command helps. It changes nothing. It looks in this order:
+const doctorHelp = `Doctor looks for known problems of a stream and says what each one means, what to do
+and which command helps. It changes nothing. It checks in this order:
 
-  1. is the stream there, and are messages lost: trimmed or deleted before they were done
+  1. does the stream exist, and were messages lost: trimmed or deleted before they were done
   2. do the workers keep up: a lag that rises between two readings, workers and
-     consumers that are gone
+     consumers that have disappeared
   3. do they finish: pending messages with their age, an oldest message older than
-     --wait-slo, deliveries that nobody goes on with, deliveries without a limit
-  4. is the lag known: null is not 0
-  5. is there room: entries stored beside --maxlen, memory beside maxmemory, dead letters
+     --wait-slo, deliveries that nobody continues, deliveries without a limit
+  4. is the lag known? null is not 0
+  5. is there room: entries against --maxlen, memory against maxmemory, dead letters
   6. the server: the round trip to it, settings that can lose data
 
 Exit codes: 0 nothing of the severity --fail-on (error) or worse was found, 1 something
@@ -55,7 +55,7 @@ func (o *doctorOptions) fields() settings.Fields {
 func newDoctorCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "doctor URL",
-		Short:   "Look for known troubles of a stream and say what to do",
+		Short:   "Look for known problems of a stream and say what to do",
 		Long:    doctorHelp,
 		Example: doctorExample,
 		Args:    cobra.ExactArgs(1),
@@ -71,7 +71,7 @@ func newDoctorCmd() *cobra.Command {
 	return cmd
 }
 
-// severities are those of findings, the worst first.
+// severities are the severities of findings, worst first.
 var severities = []string{backend.SeverityError, backend.SeverityWarning, backend.SeverityInfo}
 
 // diagnosis is what doctor prints.
@@ -128,7 +128,7 @@ func newDiagnosis(info backend.Info, found *weir.Diagnosis, from string) *diagno
 	return d
 }
 
-// shownURL is a URL as a word of a shell, without its password or key.
+// shownURL returns a URL quoted for a shell, without its password or key.
 func shownURL(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -140,7 +140,7 @@ func shownURL(raw string) string {
 	return "'" + strings.ReplaceAll(u.String(), "'", `'\''`) + "'"
 }
 
-// worst is the worst severity there is, empty if there is no finding.
+// worst returns the worst severity, empty without findings.
 func (d *diagnosis) worst() string {
 	for _, s := range severities {
 		if slices.ContainsFunc(d.Findings, func(f backend.Finding) bool { return f.Severity == s }) {

@@ -46,8 +46,8 @@ func isUsage(err error) bool {
 	return errors.As(err, &usage) || errors.As(err, &url)
 }
 
-// tell prints the error that ends a command: a line for people, or an entry of the
-// log where that is read by a machine.
+// tell prints the error that ends a command: a line for people, or a log entry
+// where the log is JSON.
 func tell(out io.Writer, cmd *cobra.Command, err error) {
 	switch {
 	case errors.Is(err, errSaid):
@@ -63,8 +63,8 @@ func logsJSON(cmd *cobra.Command) bool {
 	return cmd.Name() == "serve" && settings.Text(source(cmd, settings.Serve), "log-format") == jsonFormat
 }
 
-// told is the one line that says what went wrong and, if it is the way it was
-// asked for, where to read how.
+// told returns the line that says what went wrong and, after a usage error, where
+// to read on.
 func told(cmd *cobra.Command, err error) string {
 	text := strings.TrimPrefix(err.Error(), "weir: ")
 	if isUsage(err) {
@@ -85,7 +85,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	return &usageError{fmt.Errorf("there is no command %q%s", args[0], meant("", settings.Nearest(args[0], names)))}
 }
 
-// meant asks whether a name was meant.
+// meant suggests a name.
 func meant(prefix, name string) string {
 	if name == "" {
 		return ""
@@ -93,7 +93,7 @@ func meant(prefix, name string) string {
 	return fmt.Sprintf(", did you mean %s%s?", prefix, name)
 }
 
-// checkUsage makes errors of usage the same in a command and all below it: one
+// checkUsage makes usage errors alike in a command and its subcommands: one
 // line and exitUsage.
 func checkUsage(cmd *cobra.Command) {
 	cmd.SilenceUsage = true
@@ -111,7 +111,7 @@ func checkUsage(cmd *cobra.Command) {
 	}
 }
 
-// flagError says of an unknown flag which one was meant, and of a wrong value what is valid.
+// flagError suggests a flag for an unknown one, and says what is valid for a wrong value.
 func flagError(cmd *cobra.Command, err error) error {
 	var missing *pflag.NotExistError
 	var invalid *pflag.InvalidValueError

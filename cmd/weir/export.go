@@ -30,7 +30,7 @@ type exporter struct {
 	taken map[weir.StreamName]bool
 }
 
-// runExporter samples until a signal, or until a URL proves to be useless.
+// runExporter samples until a signal, or until a URL turns out to be wrong.
 func runExporter(cmd *cobra.Command, opt *sampleOptions, urls []string) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -40,19 +40,19 @@ func runExporter(cmd *cobra.Command, opt *sampleOptions, urls []string) error {
 	}
 	defer page.close()
 	e := &exporter{cmd: cmd, keys: &opt.keys, every: opt.every, page: page, taken: map[weir.StreamName]bool{}}
-	useless := make(chan error, len(urls))
+	wrong := make(chan error, len(urls))
 	var running sync.WaitGroup
 	for i, from := range urls {
 		running.Go(func() {
 			if err := e.follow(ctx, i+1, from); err != nil {
-				useless <- err
+				wrong <- err
 				stop()
 			}
 		})
 	}
 	running.Wait()
 	select {
-	case err := <-useless:
+	case err := <-wrong:
 		return err
 	default:
 		return nil
@@ -65,7 +65,7 @@ func (e *exporter) follow(ctx context.Context, n int, from string) error {
 	var s *weir.Stream
 	defer func() {
 		if s != nil {
-			_ = s.Close() // it has only read
+			_ = s.Close() // nothing to report: it has only read
 		}
 	}()
 	say := outage{log: e.cmd.ErrOrStderr(), what: fmt.Sprintf("weir sample: URL %d", n)}
@@ -97,7 +97,7 @@ func (e *exporter) follow(ctx context.Context, n int, from string) error {
 	}
 }
 
-// open opens a stream that no other URL names: two would take turns in one row.
+// open opens a stream and rejects one that another URL names too: they would share a row.
 func (e *exporter) open(ctx context.Context, from string) (*weir.Stream, error) {
 	s, err := openToSample(ctx, e.keys, from)
 	if err != nil {
@@ -109,15 +109,15 @@ func (e *exporter) open(ctx context.Context, from string) (*weir.Stream, error) 
 		e.taken[name] = true
 		return s, nil
 	}
-	_ = s.Close() // it has done nothing
-	return nil, &usageError{fmt.Errorf("stream %q with group %q is named twice; run one weir sample for each server", s.Info().Stream, s.Info().Group)}
+	_ = s.Close() // nothing to report: it is unused
+	return nil, &usageError{fmt.Errorf("stream %q with group %q is named twice; run one weir sample per server", s.Info().Stream, s.Info().Group)}
 }
 
 func nameOf(info backend.Info) weir.StreamName {
 	return weir.StreamName{Kind: info.Kind, Stream: info.Stream, Group: info.Group}
 }
 
-// sample takes one reading and the time to the server.
+// sample takes one reading and measures the round trip.
 func (e *exporter) sample(ctx context.Context, s *weir.Stream) error {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()

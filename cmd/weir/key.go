@@ -11,7 +11,7 @@ import (
 	"github.com/weirmq/weir/internal/settings"
 )
 
-// keyOptions say which API key a command uses where its URL has none.
+// keyOptions are the sources of a command's API key, for URLs without one.
 type keyOptions struct {
 	file string
 	text string
@@ -23,10 +23,10 @@ func (o *keyOptions) fields(f settings.Fields) settings.Fields {
 	return f
 }
 
-// maxKeyFileBytes bounds what is read of a key file.
+// maxKeyFileBytes limits the size of a key file.
 const maxKeyFileBytes = 64 << 10
 
-// connect makes the client for a URL's target. The URL's own key wins, then
+// connect returns a client for a URL's target. The URL's own key comes first, then
 // the key file, then WEIR_API_KEY.
 func (o *keyOptions) connect(target client.Target) (*client.Client, error) {
 	key := target.Key

@@ -25,7 +25,7 @@ type letterJSON struct {
 	Reason     string            `json:"reason"`
 	Error      string            `json:"error"`
 	Consumer   string            `json:"consumer"`
-	EnqueuedMS *int64            `json:"enqueued_ms"` // null: not known
+	EnqueuedMS *int64            `json:"enqueued_ms"` // null: unknown
 	DeadMS     int64             `json:"dead_ms"`
 	Headers    map[string]string `json:"headers"`
 	Data       *string           `json:"data,omitempty"` // the payload if it is text
@@ -68,8 +68,8 @@ func (o output) letters(out io.Writer) *letterPrinter {
 	return p
 }
 
-// The most characters of a payload and an error in a row, and how many rows are
-// laid out together: a table of any length takes little memory.
+// How many characters of a payload or error fit in a row, and how many rows are
+// laid out together, so that a table of any length takes little memory.
 const (
 	rowText  = 40
 	rowGroup = 1000
@@ -100,7 +100,7 @@ func (p *letterPrinter) end() error {
 	return p.out.Flush()
 }
 
-// short is the beginning of a text, on one line.
+// short returns the beginning of a text, on one line.
 func short(s string) string {
 	if s == "" {
 		return "-"
@@ -125,7 +125,7 @@ func oneCell(s string) string {
 	return string(cell)
 }
 
-// String is everything about one dead letter.
+// String returns everything about a dead letter.
 func (l letterJSON) String() string {
 	var b strings.Builder
 	enqueued := "unknown"

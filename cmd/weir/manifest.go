@@ -17,11 +17,11 @@ import (
 
 const (
 	manifestName = "MANIFEST.json"
-	// maxManifestBytes bounds what a manifest may make a command hold.
+	// maxManifestBytes limits the memory for a manifest.
 	maxManifestBytes = 64 << 20
 )
 
-// manifest says what a backup consists of.
+// manifest lists the files of a backup.
 type manifest struct {
 	Format    int            `json:"format"`     // of the data directory it holds
 	LSN       uint64         `json:"lsn"`        // last operation that is in it
@@ -43,12 +43,12 @@ func (m *manifest) bytes() int64 {
 	return n
 }
 
-// readManifest reads and checks the manifest of a backup; no name in it leads
-// out of the directory.
+// readManifest reads and checks the manifest of a backup; no name in it points
+// outside the directory.
 func readManifest(root *os.Root) (*manifest, error) {
 	f, err := root.Open(manifestName)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s holds no %s; it is not a whole backup", root.Name(), manifestName)
+		return nil, fmt.Errorf("%s contains no %s; it is not a complete backup", root.Name(), manifestName)
 	}
 	if err != nil {
 		return nil, err
@@ -71,14 +71,14 @@ func readManifest(root *os.Root) (*manifest, error) {
 	seen := make(map[string]bool, len(m.Files))
 	for _, f := range m.Files {
 		if !fs.ValidPath(f.Name) || f.Name == "." || f.Name == manifestName || seen[f.Name] {
-			return nil, fmt.Errorf("%s names the file %q, which cannot be", manifestName, f.Name)
+			return nil, fmt.Errorf("%s contains an invalid file name, %q", manifestName, f.Name)
 		}
 		seen[f.Name] = true
 	}
 	return m, nil
 }
 
-// checkComplete refuses files that the manifest does not name.
+// checkComplete rejects files that the manifest does not name.
 func (m *manifest) checkComplete(root *os.Root) error {
 	known := map[string]bool{manifestName: true}
 	for _, f := range m.Files {
@@ -92,8 +92,8 @@ func (m *manifest) checkComplete(root *os.Root) error {
 	})
 }
 
-// copyFile reads one file of the backup into w and
-// fails unless size and checksum are the manifest's.
+// copyFile copies one file of the backup to w and fails unless its size and
+// checksum match the manifest.
 func (f *manifestFile) copyFile(root *os.Root, w io.Writer) error {
 	in, err := root.Open(f.Name)
 	if err != nil {
@@ -108,19 +108,19 @@ func (f *manifestFile) copyFile(root *os.Root, w io.Writer) error {
 	return f.same(root, n, hex.EncodeToString(sum.Sum(nil)))
 }
 
-// same fails unless size and checksum are the manifest's.
+// same fails unless size and checksum match the manifest.
 func (f *manifestFile) same(root *os.Root, size int64, sum string) error {
 	if size != f.Size {
 		return fmt.Errorf("%s/%s has %d bytes, its manifest says %d: the backup is damaged", root.Name(), f.Name, size, f.Size)
 	}
 	if !strings.EqualFold(sum, f.SHA256) {
-		return fmt.Errorf("%s/%s has another checksum than its manifest says: the backup is damaged", root.Name(), f.Name)
+		return fmt.Errorf("%s/%s does not have the checksum in its manifest: the backup is damaged", root.Name(), f.Name)
 	}
 	return nil
 }
 
-// checkFiles checks every file of the backup in root, reading rate bytes per
-// second at most, 0 for no limit.
+// checkFiles checks every file of the backup in root, reading at most rate bytes
+// per second; 0 is no limit.
 func checkFiles(ctx context.Context, root *os.Root, rate int64) (*manifest, error) {
 	m, err := readManifest(root)
 	if err != nil {

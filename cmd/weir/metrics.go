@@ -22,7 +22,7 @@ import (
 type metricsPage struct {
 	*telemetry.Prometheus
 	server *http.Server
-	served chan struct{} // closed when the server has ended
+	served chan struct{} // closed when the server has stopped
 }
 
 // How long a scrape may take.
@@ -31,8 +31,8 @@ const (
 	scrapeTimeout = 30 * time.Second
 )
 
-// serveMetrics serves at addr until close. Without addr there is nothing to serve:
-// it returns nil, which has no hooks.
+// serveMetrics serves at addr until close. Without addr it returns nil, which has
+// no hooks.
 func serveMetrics(addr string, log io.Writer) (*metricsPage, error) {
 	if addr == "" {
 		return nil, nil
@@ -84,7 +84,7 @@ func listenMetrics(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// hooks are what is counted by.
+// hooks returns the hooks that count.
 func (p *metricsPage) hooks() weir.Hooks {
 	if p == nil {
 		return weir.Hooks{}

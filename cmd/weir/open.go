@@ -18,7 +18,7 @@ import (
 // environment if the URL has none.
 func openStream(ctx context.Context, keys *keyOptions, rawURL string) (*weir.Stream, error) {
 	if u, err := url.Parse(rawURL); err == nil && u.Scheme == "mem" {
-		return nil, &backend.URLError{Err: errors.New("a mem URL belongs to one process and would be empty here; use file:///DIR?topic=NAME, or weir serve and http://")}
+		return nil, &backend.URLError{Err: errors.New("a mem URL exists in one process only and would be empty here; use file:///DIR?topic=NAME, or weir serve and http://")}
 	}
 	key, err := keys.key()
 	if err != nil {
@@ -31,8 +31,8 @@ func openStream(ctx context.Context, keys *keyOptions, rawURL string) (*weir.Str
 	return open.URL(ctx, rawURL)
 }
 
-// openExisting is openStream for commands that only look: where there is no data they
-// make none.
+// openExisting is openStream for commands that only read: it does not create a data
+// directory.
 func openExisting(ctx context.Context, keys *keyOptions, rawURL string) (*weir.Stream, error) {
 	if u, err := url.Parse(rawURL); err == nil && u.Scheme == "file" {
 		u.RawQuery = ""
@@ -41,7 +41,7 @@ func openExisting(ctx context.Context, keys *keyOptions, rawURL string) (*weir.S
 			_, err = os.Stat(filepath.Join(dir, "FORMAT")) // what every data directory has
 		}
 		if errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("%w: no data of weir is there: %w", weir.ErrStreamNotFound, err)
+			return nil, fmt.Errorf("%w: the directory holds no weir data: %w", weir.ErrStreamNotFound, err)
 		}
 	}
 	return openStream(ctx, keys, rawURL)

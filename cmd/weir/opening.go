@@ -13,7 +13,7 @@ import (
 
 // opening is an engine that is being opened.
 type opening struct {
-	recovering chan struct{} // closed once the recovery is under way
+	recovering chan struct{} // closed once recovery has begun
 	done       chan struct{} // closed when engine or err is set
 	engine     *engine.Engine
 	err        error
@@ -44,7 +44,7 @@ func openEngine(ctx context.Context, cfg server.Config, srv *server.Server, log 
 	return o
 }
 
-// started waits until the recovery is under way or has ended.
+// started waits until recovery has begun or has ended.
 func (o *opening) started() error {
 	select {
 	case <-o.recovering:
@@ -54,7 +54,7 @@ func (o *opening) started() error {
 	}
 }
 
-// close waits for the opening to end and closes what was opened.
+// close waits until opening has ended and closes what was opened.
 func (o *opening) close() error {
 	o.cancel()
 	<-o.done

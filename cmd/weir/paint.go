@@ -6,15 +6,14 @@ import (
 	"os"
 )
 
-// paint colours text for a terminal; anywhere else, and where NO_COLOR is set, it
-// leaves it plain.
+// paint colours text on a terminal, unless NO_COLOR is set.
 type paint struct{ on bool }
 
 func newPaint(out io.Writer) paint {
 	return paint{on: isTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// The colours, as a terminal knows them.
+// Terminal colour codes.
 const (
 	red    = 31
 	green  = 32
@@ -31,7 +30,7 @@ func (p paint) in(colour int, text string) string {
 
 func (p paint) good(text string) string { return p.in(green, text) }
 
-// severity is a finding's severity, as wide as the widest.
+// severity returns a finding's severity, padded to the widest.
 func (p paint) severity(name string) string {
 	colour := map[string]int{"error": red, "warning": yellow, "info": blue}[name]
 	return p.in(colour, fmt.Sprintf("%-7s", name))

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// place is how far a publish has come: the records acknowledged and a hash over
-// them. With a path it is kept in a file, so that another run can go on.
+// place is the progress of a publish: the number of acknowledged records and a hash
+// of them. With a path it is kept in a file, so that another run can continue.
 type place struct {
 	path  string // empty: not kept
 	topic string // or stream
@@ -23,11 +23,11 @@ type place struct {
 	count uint64 // records added
 	sum   hash.Hash
 
-	want    uint64 // what the file said
+	want    uint64 // as read from the file
 	wantSum string
 
-	// sending is when the write under way began, zero if none is. A run that was
-	// killed leaves it in the file: nobody knows whether that write was stored.
+	// sending is when the current write began, zero if there is none. A killed run
+	// leaves it in the file: whether that write was stored is unknown.
 	sending time.Time
 }
 
@@ -36,8 +36,8 @@ type placeFile struct {
 	Topic   string `json:"topic"`
 	Run     string `json:"run"`
 	Records uint64 `json:"records"`
-	SHA256  string `json:"sha256"`               // over the records, each behind its length
-	Sending int64  `json:"sending_ms,omitempty"` // Unix ms at which the write under way began
+	SHA256  string `json:"sha256"`               // of the records, each preceded by its length
+	Sending int64  `json:"sending_ms,omitempty"` // when the current write began, Unix ms
 }
 
 const placeFormat = 1
@@ -49,10 +49,10 @@ func newPlace(path, topic, run string) *place {
 // source names the run's input.
 func (p *place) source() string { return "publish:" + p.run }
 
-// key is the idempotency key of the message that comes after n more behind this place.
+// key returns the idempotency key of the message n records after this place.
 func (p *place) key(n uint64) string { return fmt.Sprintf("%s:%d", p.source(), p.count+n) }
 
-// add moves the place behind one record.
+// add advances the place by one record.
 func (p *place) add(data []byte) {
 	var n [8]byte
 	binary.LittleEndian.PutUint64(n[:], uint64(len(data)))
@@ -63,8 +63,8 @@ func (p *place) add(data []byte) {
 
 func (p *place) digest() string { return hex.EncodeToString(p.sum.Sum(nil)) }
 
-// load reads the file if there is one, and writes it if there is none: the
-// run's name has to be on disk before the first batch that uses it.
+// load reads the file, or writes it if there is none: the
+// run's name must be on disk before the first batch that uses it.
 func (p *place) load() error {
 	if p.path == "" {
 		return nil
@@ -78,7 +78,7 @@ func (p *place) load() error {
 	}
 	var f placeFile
 	if err := json.Unmarshal(text, &f); err != nil || f.Format != placeFormat || f.Run == "" {
-		return fmt.Errorf("--resume %s: this is not a file that weir publish wrote", p.path)
+		return fmt.Errorf("--resume %s: weir publish did not write this file", p.path)
 	}
 	if f.Topic != p.topic {
 		return fmt.Errorf("--resume %s: the file belongs to stream %q, the URL names %q", p.path, f.Topic, p.topic)
@@ -90,7 +90,7 @@ func (p *place) load() error {
 	return nil
 }
 
-// check compares the records that were read over with the ones that were sent.
+// check compares the records that were skipped with those that were sent.
 func (p *place) check() error {
 	if p.want == 0 || p.digest() == p.wantSum {
 		return nil
@@ -98,17 +98,17 @@ func (p *place) check() error {
 	return fmt.Errorf("--resume %s: the first %d records of the input are not those that were sent; it is not the same input", p.path, p.want)
 }
 
-// begin notes that a write is under way and returns when a write of an earlier
-// run began that may be the same, zero if there is none.
+// begin records that a write is starting. It returns when a write of an earlier run
+// began that may be the same, zero if there was none.
 func (p *place) begin(now time.Time) (earlier time.Time, err error) {
 	earlier, p.sending = p.sending, now
 	if !earlier.IsZero() {
-		p.sending = earlier // still not known: an interrupted run has to find it again
+		p.sending = earlier // still unknown: the next run has to see it
 	}
 	return earlier, p.save()
 }
 
-// end notes that no write is under way.
+// end records that the write has ended.
 func (p *place) end() error {
 	p.sending = time.Time{}
 	return p.save()

@@ -12,9 +12,9 @@ import (
 // progressEvery is how often the line on a terminal is drawn.
 const progressEvery = 100 * time.Millisecond
 
-// progress shows on a terminal how far a publish has come. Anywhere else it
-// says only when a wait begins and ends. It is also what the guard's log is
-// written through, so that the two do not mix.
+// progress shows the progress of a publish on a terminal. Elsewhere it only
+// reports when a wait begins and ends. The guard's log is written through it,
+// so that the two do not mix.
 type progress struct {
 	out      io.Writer
 	terminal bool
@@ -32,7 +32,7 @@ func newProgress(out io.Writer) *progress {
 	return &progress{out: out, terminal: isTerminal(out)}
 }
 
-// update is told how much has been acknowledged since the start.
+// update shows how much has been acknowledged since the start.
 func (p *progress) update(sent uint64, started time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,7 +45,7 @@ func (p *progress) update(sent uint64, started time.Time) {
 	p.draw("")
 }
 
-// waiting is told why the next try is put off.
+// waiting shows why the next try is delayed.
 func (p *progress) waiting(err error, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *progress) waiting(err error, d time.Duration) {
 	p.draw(" — " + text)
 }
 
-// slowed is told that the guard has kept a publish waiting.
+// slowed shows that the guard has delayed a publish.
 func (p *progress) slowed(kind weir.SlowKind, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,14 +70,14 @@ func (p *progress) slowed(kind weir.SlowKind, d time.Duration) {
 	p.draw(fmt.Sprintf(" — the workers are behind: %s of %s", kind, d.Round(time.Millisecond)))
 }
 
-// totals are how often and how long the publish was kept waiting.
+// totals returns how often and how long the publish had to wait.
 func (p *progress) totals() (waits int, waited time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.waits, p.waited
 }
 
-// Write prints a line of the log above the one that is drawn.
+// Write prints a log line above the progress line.
 func (p *progress) Write(line []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *progress) draw(tail string) {
 	fmt.Fprintf(p.out, "\r\x1b[K%d sent, %.0f/s, %d waits (%s)%s", p.sent, p.rate, p.waits, p.waited.Round(time.Second), tail)
 }
 
-// finish leaves the terminal's line empty for what follows.
+// finish clears the terminal's line for what follows.
 func (p *progress) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,28 +19,28 @@ import (
 
 const publishHelp = `Publish sends each line of the files (of stdin if there are none, or for "-")
 as a message to a stream. An absent topic of a weir server is created: a queue of
-class disk, or what --type and --durability say.
+class disk, or as --type and --durability say.
 
-A line's end (\n or \r\n) is not part of the message and an empty line is an empty
-message. With --ndjson a line is a JSON value and empty lines are left out. A line
-that is not UTF-8, or not JSON, stops the command with its file and number: what
-stands before it is sent, it and the rest are not.
+A line's end (\n or \r\n) is not part of the message, and an empty line is an empty
+message. With --ndjson a line is a JSON value and empty lines are skipped. A line
+that is not UTF-8, or not JSON, stops the command with its file and number: the lines
+before it are sent, it and the rest are not.
 
 Messages keep their order and go through the guard: while the workers are behind,
-publish slows down, pauses, and waits when the stream is too deep (--guard off sends
-straight through; QUEUE_MAX_DEPTH and the lag limits are settings, see --config).
-The limits hold for each message, so a write is as large as there is room for.
-SIGHUP, or a change of the --config file, puts new settings into effect.
+publish slows down, pauses, and waits when the stream is too deep (--guard off disables
+the guard; QUEUE_MAX_DEPTH and the lag limits are settings, see --config).
+The limits apply to each message, so a write is as large as the room left.
+SIGHUP, or a change of the --config file, applies new settings.
 
-Lost connections, restarts, refusals for load and a full stream are waited out; after
---give-up without progress the command ends with an error. A write whose answer was
-lost is repeated under the same idempotency key, so it is stored once; on Redis the
-place of the run is kept in one key for a day. --at-least-once does without.
+Publish waits through lost connections, restarts, refusals for load and a full stream;
+after --give-up without progress it fails. A write whose answer was
+lost is repeated with the same idempotency key, so it is stored once; on Redis one key
+keeps the progress of the run for a day. --at-least-once uses no keys.
 
-With --resume FILE the command keeps its place in FILE after each write. Run again
-with the same FILE it goes on there, also after it was killed itself; input that
-grew meanwhile is sent from where it ended. Without --resume a second run sends
-everything a second time.
+With --resume FILE the command records its progress in FILE after each write. Run again
+with the same FILE it continues there, even after it was killed; input that has
+grown meanwhile is sent from where it ended. Without --resume a second run sends
+everything again.
 
 URL is http[s]://[:key@]host:port/TOPIC, redis[s]://[user:pass@]host:port/0?stream=NAME
 or file:///DIR?topic=NAME, which belongs to one process at a time.`

@@ -14,25 +14,25 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// courier stands between publish's Producer and the backend. It notes in the place
-// file that a write is under way, keeps what became of it, and repeats a write
-// whose outcome is not known only while the backend remembers its keys.
+// courier stands between publish's Producer and the backend. It records in the place
+// file that a write is in progress, keeps its outcome, and repeats a write
+// of unknown outcome only while the backend remembers its keys.
 type courier struct {
 	backend.Backend
 	publisher *publisher
 
-	places backend.PlaceKeeper // nil: the backend keeps none, each message has a key of its own
+	places backend.PlaceKeeper // nil: the backend keeps none, and each message has its own key
 	json   bool                // payloads are JSON values
 
-	// Of the batch under way.
+	// The current batch.
 	noted   bool
-	unsure  time.Time // when a try was made first whose outcome is not known
+	unsure  time.Time // the first try of unknown outcome
 	stored  int       // by a write of all or none: an earlier try may have had another length
 	deduped int
 	lastID  string
 }
 
-// newCourier opens the stream that url names, and the publisher's place in it.
+// newCourier opens the stream of url and the publisher's place in it.
 func newCourier(ctx context.Context, p *publisher, url string) (*courier, error) {
 	switch {
 	case p.opt.kind == "log" && !isHTTP(url):
@@ -51,7 +51,7 @@ func newCourier(ctx context.Context, p *publisher, url string) (*courier, error)
 	return c, nil
 }
 
-// withType adds to the URL of a weir server the type of a topic that is not there.
+// withType adds the type of a new topic to the URL of a weir server.
 func withType(raw, kind string) string {
 	u, err := url.Parse(raw)
 	if err != nil || kind == "queue" || u.Query().Has("type") {
@@ -79,14 +79,14 @@ type withSignal struct {
 	backend.Signaler
 }
 
-// withShare is a courier whose backend also shares room and window among all processes.
+// withShare is a courier whose backend also shares room and window between processes.
 type withShare struct {
 	withSignal
 	backend.Sharer
 	backend.Windower
 }
 
-// asBackend returns the courier with the abilities of its backend that a
+// asBackend returns the courier with the optional interfaces of its backend that a
 // Producer uses.
 func (c *courier) asBackend() backend.Backend {
 	signaler, ok := c.Backend.(backend.Signaler)
@@ -102,16 +102,16 @@ func (c *courier) asBackend() backend.Backend {
 	return signals
 }
 
-// payload is what a message carries for a JSON value of the input: a string's
-// text, or the value itself. A weir server is sent the value, so that what looks
-// like JSON in a line stays text.
+// payload returns the payload for a JSON value of the input: the text of a
+// string, or the value itself. A weir server gets the value, so that a line that looks
+// like JSON stays text.
 func (c *courier) payload(data json.RawMessage) []byte {
 	if c.json || len(data) == 0 || data[0] != '"' {
 		return data
 	}
 	var s string
 	if err := json.Unmarshal(data, &s); err != nil {
-		return data // not reached: the reader made it
+		return data // unreachable: the reader made it
 	}
 	return []byte(s)
 }
@@ -121,7 +121,7 @@ func (c *courier) begin() {
 	c.noted, c.unsure, c.stored, c.deduped = false, time.Time{}, 0, 0
 }
 
-// Append writes a batch. Its messages are the first ones that are pending.
+// Append writes a batch: the first pending messages.
 func (c *courier) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
 	now := time.Now()
 	if !c.noted {
@@ -163,8 +163,8 @@ func asJSON(msgs []backend.Message) []backend.Message {
 
 var valueHeaders = map[string]string{backend.HeaderJSON: ""} // no message of publish has others
 
-// appendAt writes a batch behind the place that the backend keeps for the run, all
-// or none. A write of an earlier run that was under way may have moved it already,
+// appendAt writes a batch at the place that the backend keeps for the run, all
+// or nothing. An unfinished write of an earlier run may have moved it already,
 // by fewer messages or by more.
 func (c *courier) appendAt(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
 	place := c.publisher.place
@@ -180,7 +180,7 @@ func (c *courier) appendAt(ctx context.Context, msgs []backend.Message) ([]backe
 	return out, nil
 }
 
-// count keeps what the answer to a whole batch says.
+// count records the answer to a batch.
 func (c *courier) count(out []backend.Appended) {
 	for _, a := range out {
 		if a.Deduped {
@@ -196,14 +196,14 @@ func (c *courier) count(out []backend.Appended) {
 }
 
 const (
-	// windowMargin is kept free at the end of the idempotency window: a request
-	// takes its time.
+	// windowMargin is left unused at the end of the idempotency window, since a request
+	// takes time.
 	windowMargin = 10 * time.Second
-	// unknownWindow is taken where the window cannot be read.
+	// unknownWindow is assumed where the window cannot be read.
 	unknownWindow = 2 * time.Minute
 )
 
-// checkWindow refuses to repeat a write whose outcome is not known once its key
+// checkWindow refuses to repeat a write of unknown outcome once its key
 // may be forgotten: storing twice is worse than asking.
 func (c *courier) checkWindow(ctx context.Context) error {
 	if c.unsure.IsZero() || c.publisher.opt.noKeys {
@@ -223,11 +223,11 @@ func (c *courier) checkWindow(ctx context.Context) error {
 		return nil
 	}
 	first := c.publisher.pending[0]
-	return fmt.Errorf("the answer to the write that begins at %s:%d was lost %s ago and the stream remembers a write for %s; look at the stream's end whether it was stored, then publish the rest",
+	return fmt.Errorf("the answer to the write that begins at %s:%d was lost %s ago and the stream remembers a write for %s; check at the stream's end whether it was stored, then publish the rest",
 		first.file, first.line, age.Round(time.Millisecond), window)
 }
 
-// retryable reports whether publishing the same batch again may be of use.
+// retryable reports whether publishing the same batch again may succeed.
 func retryable(err error) bool {
 	var batch *weir.BatchError
 	if errors.As(err, &batch) {
@@ -242,7 +242,7 @@ func retryable(err error) bool {
 	return errors.As(err, &full) || backend.Retryable(err)
 }
 
-// retryAfter is how long err asks to wait before the next try, 0 if it does not say.
+// retryAfter returns how long err asks to wait before the next try, 0 if it does not say.
 func retryAfter(err error) time.Duration {
 	var full *weir.QueueFullError
 	if errors.As(err, &full) {

@@ -18,7 +18,7 @@ import (
 	"github.com/weirmq/weir/internal/client"
 )
 
-// maxBatchBytes ends a batch; a single larger record travels alone.
+// maxBatchBytes ends a batch; a larger record is sent alone.
 const maxBatchBytes = 1 << 20
 
 // publisher sends one input to one stream, one batch in flight.
@@ -37,15 +37,15 @@ type publisher struct {
 
 	feed    chan fedRecord
 	pending []inputRecord // read and not yet acknowledged
-	held    error         // why reading ended, io.EOF included; reported once pending is sent
+	held    error         // why reading ended, possibly io.EOF; reported once pending is sent
 	sent    uint64        // records acknowledged in this run
 	skipped uint64        // records an earlier run had sent
-	deduped uint64        // of sent: stored by a try whose answer was lost
+	deduped uint64        // those of sent that a try stored whose answer was lost
 	started time.Time
 	lastID  string
 }
 
-// slowed is the guard's hook: it has kept a publish waiting.
+// slowed is the guard's hook for a delayed publish.
 func (p *publisher) slowed(s weir.StreamName, kind weir.SlowKind, d time.Duration) {
 	p.progress.slowed(kind, d)
 	if count := p.hooks.Slowed; count != nil {
@@ -53,7 +53,7 @@ func (p *publisher) slowed(s weir.StreamName, kind weir.SlowKind, d time.Duratio
 	}
 }
 
-// run reads, sends and stops at the end of the input or the first error.
+// run reads and sends until the end of the input or the first error.
 func (p *publisher) run(ctx context.Context) error {
 	p.started = time.Now()
 	if err := p.place.load(); err != nil {
@@ -79,12 +79,12 @@ func (p *publisher) run(ctx context.Context) error {
 		n := batchLen(p.pending, limit)
 		err := p.send(ctx, p.pending[:n])
 		if refused(err) && n > 1 {
-			limit = n / 2 // narrow down to the record that is refused
+			limit = n / 2 // narrow down to the refused record
 			continue
 		}
 		if refused(err) {
 			r := p.pending[0]
-			return &inputError{r.file, r.line, fmt.Errorf("the server refuses this record: %w", err)}
+			return &inputError{r.file, r.line, fmt.Errorf("the server refused this record: %w", err)}
 		}
 		if err != nil {
 			return err
@@ -92,13 +92,13 @@ func (p *publisher) run(ctx context.Context) error {
 	}
 }
 
-// refused reports an answer that blames the content of the batch.
+// refused reports whether err blames the content of the batch.
 func refused(err error) bool {
 	return errors.Is(err, backend.ErrTooLarge) || api.IsCode(err, api.CodeInvalidRequest) || api.IsCode(err, api.CodeBatchTooLarge) ||
 		client.IsStatus(err, http.StatusRequestEntityTooLarge)
 }
 
-// skip reads over what an earlier run has sent and checks that it is the same.
+// skip skips what an earlier run has sent and checks that it is the same.
 func (p *publisher) skip(ctx context.Context) error {
 	for p.skipped < p.place.want {
 		if err := ctx.Err(); err != nil {
@@ -117,11 +117,11 @@ func (p *publisher) skip(ctx context.Context) error {
 	return p.place.check()
 }
 
-// batchLinger is how long a batch that has begun waits for company: input that
-// trickles in, such as tail -F, is sent as it comes.
+// batchLinger is how long a batch waits for more records: slow input, such as
+// tail -F, is sent as it comes.
 const batchLinger = 50 * time.Millisecond
 
-// fill adds to pending until a batch is together, the input pauses or ends.
+// fill adds to pending until the batch is full, or the input pauses or ends.
 func (p *publisher) fill(ctx context.Context, limit int) {
 	size := 0
 	for _, r := range p.pending {
@@ -146,7 +146,7 @@ func (p *publisher) fill(ctx context.Context, limit int) {
 	}
 }
 
-// take adds what the feed delivered: a record or the reason why it ended.
+// take adds what the feed delivered: a record, or why there are no more.
 func (p *publisher) take(r fedRecord) {
 	if r.err != nil {
 		p.held = r.err
@@ -155,7 +155,7 @@ func (p *publisher) take(r fedRecord) {
 	p.pending = append(p.pending, r.inputRecord)
 }
 
-// batchLen is how many of the records make the next write.
+// batchLen returns how many of the records go into the next write.
 func batchLen(records []inputRecord, limit int) int {
 	n, size := 0, 0
 	for n < len(records) && n < limit {
@@ -168,8 +168,8 @@ func batchLen(records []inputRecord, limit int) int {
 	return n
 }
 
-// send publishes as much of a batch as there is room for, trying again for as long
-// as that is of use. A message's key is made of the run and the record's number.
+// send publishes as much of a batch as there is room for, and retries while that may
+// help. A message's key consists of the run and the record's number.
 func (p *publisher) send(ctx context.Context, batch []inputRecord) error {
 	msgs := make([]weir.Message, len(batch))
 	for i, r := range batch {
@@ -182,14 +182,14 @@ func (p *publisher) send(ctx context.Context, batch []inputRecord) error {
 	if err == nil {
 		return p.acknowledged(ctx, n)
 	}
-	if p.courier.noted && p.courier.unsure.IsZero() { // certainly not stored
+	if p.courier.noted && p.courier.unsure.IsZero() { // definitely not stored
 		err = errors.Join(err, p.place.end())
 	}
 	return err
 }
 
-// try publishes until it is answered, or --give-up has passed, and returns how many
-// of the messages were sent.
+// try publishes until there is an answer or --give-up has passed, and returns how many
+// messages were sent.
 func (p *publisher) try(ctx context.Context, msgs []weir.Message) (n int, err error) {
 	begin := time.Now()
 	p.courier.begin()
@@ -224,9 +224,9 @@ func (p *publisher) try(ctx context.Context, msgs []weir.Message) (n int, err er
 	}
 }
 
-// acknowledged moves the place behind the n records that are stored. The repeat of
-// a whole write is answered with the length of the first try, which may have held
-// fewer records, or more if it was an earlier run's.
+// acknowledged moves the place past the n records that are stored. The answer to a
+// repeated write has the length of the first try, which may have held
+// fewer records, or more if it belonged to an earlier run.
 func (p *publisher) acknowledged(ctx context.Context, n int) error {
 	c := p.courier
 	if c.places != nil {
@@ -246,7 +246,7 @@ func (p *publisher) acknowledged(ctx context.Context, n int) error {
 	return p.place.end()
 }
 
-// readUpTo reads on until n records are pending.
+// readUpTo reads until n records are pending.
 func (p *publisher) readUpTo(ctx context.Context, n int) error {
 	for len(p.pending) < n && p.held == nil {
 		select {
@@ -257,12 +257,12 @@ func (p *publisher) readUpTo(ctx context.Context, n int) error {
 		}
 	}
 	if len(p.pending) < n {
-		return fmt.Errorf("--resume %s: the write that was under way had %d records and the input has only %d left; it is not the same input", p.opt.resume, n, len(p.pending))
+		return fmt.Errorf("--resume %s: the interrupted write had %d records and the input has only %d left; it is not the same input", p.opt.resume, n, len(p.pending))
 	}
 	return nil
 }
 
-// report prints the last line, also after an error.
+// report prints the last line, even after an error.
 func (p *publisher) report(out io.Writer, err error) {
 	took := time.Since(p.started)
 	rate := float64(p.sent) / max(took.Seconds(), 1e-9)

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxLineBytes bounds what one line of input may make publish hold.
+// maxLineBytes limits the memory for a line of input.
 const maxLineBytes = 16 << 20
 
 // inputRecord is one message and the place it came from.
@@ -22,7 +22,7 @@ type inputRecord struct {
 	line int
 }
 
-// inputError names the line that is not a message.
+// inputError is an error in a line of the input.
 type inputError struct {
 	file string
 	line int
@@ -33,7 +33,7 @@ func (e *inputError) Error() string { return fmt.Sprintf("%s:%d: %v", e.file, e.
 
 func (e *inputError) Unwrap() error { return e.err }
 
-// recordReader reads messages from one file after the other.
+// recordReader reads messages from one file after another.
 type recordReader struct {
 	paths  []string // "-" is stdin
 	stdin  io.Reader
@@ -45,7 +45,7 @@ type recordReader struct {
 	number int
 }
 
-// next returns the next message, io.EOF behind the last one. After an error
+// next returns the next message, io.EOF after the last one. After an error
 // nothing more can be read.
 func (r *recordReader) next() (inputRecord, error) {
 	for {
@@ -94,7 +94,7 @@ func (r *recordReader) open() error {
 	return nil
 }
 
-// close lets go of the open file; the next one is opened by next.
+// close closes the current file; next opens the next one.
 func (r *recordReader) close() {
 	if r.file != nil {
 		r.file.Close()
@@ -102,8 +102,8 @@ func (r *recordReader) close() {
 	r.file, r.lines = nil, nil
 }
 
-// readLine returns the next line without its end, \n or \r\n. The last line
-// needs none.
+// readLine returns the next line without its end, \n or \r\n, which the last line
+// may lack.
 func (r *recordReader) readLine() ([]byte, error) {
 	var line []byte
 	r.number++
@@ -127,7 +127,7 @@ func (r *recordReader) readLine() ([]byte, error) {
 }
 
 // parse turns a line into a JSON value; nil without an error means that the
-// line holds none.
+// line is empty.
 func (r *recordReader) parse(line []byte) (json.RawMessage, error) {
 	if !utf8.Valid(line) {
 		return nil, errors.New("the line is not valid UTF-8; convert the file (iconv -t UTF-8) or encode the bytes (base64)")
@@ -146,7 +146,7 @@ func (r *recordReader) parse(line []byte) (json.RawMessage, error) {
 	return value, nil
 }
 
-// quote is the JSON string of s, without the escapes for HTML.
+// quote returns the JSON string of s, without HTML escapes.
 func quote(s string) (json.RawMessage, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -157,18 +157,17 @@ func quote(s string) (json.RawMessage, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// fedRecord is a record on its way from the reader, or why there are no more.
+// fedRecord is a record from the reader, or why there are no more.
 type fedRecord struct {
 	inputRecord
 	err error
 }
 
-// feedAhead is how many records are read before they are needed; with all of
-// them taken the reader waits.
+// feedAhead is how many records are read ahead; then the reader waits.
 const feedAhead = 256
 
-// feedRecords reads until the first error, io.EOF included, or the end of ctx.
-// A read of stdin cannot be interrupted: there it ends with the process.
+// feedRecords reads until the first error, io.EOF included, or until ctx ends.
+// A read of stdin cannot be interrupted: it ends with the process.
 func feedRecords(ctx context.Context, in *recordReader, out chan<- fedRecord) {
 	defer in.close()
 	for {

@@ -12,9 +12,9 @@ import (
 	"github.com/weirmq/weir/internal/settings"
 )
 
-// surviveSignals makes the process outlive the signals that would end it without
-// anybody wanting that: SIGHUP of a closed terminal, which is a request to
-// reload here, and SIGPIPE when nobody reads its output any more.
+// surviveSignals keeps the process from ending by SIGHUP, which is a request to
+// reload here (also when a terminal closes), and by SIGPIPE when nobody reads its
+// output any more.
 func surviveSignals() (hangup chan os.Signal, stop func()) {
 	hangup = make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
@@ -22,7 +22,7 @@ func surviveSignals() (hangup chan os.Signal, stop func()) {
 	return hangup, func() { signal.Reset(syscall.SIGHUP, syscall.SIGPIPE) }
 }
 
-// reloader puts changes of the file of settings into effect while a server runs.
+// reloader applies changes of the file of settings while a server runs.
 type reloader struct {
 	cmd    *cobra.Command
 	values *settings.Values // as last read
@@ -59,7 +59,7 @@ func (r *reloader) reload() (changed bool, err error) {
 	return changed, nil
 }
 
-// warnRestart names the settings of which a running command takes no new value.
+// warnRestart names the changed settings that a running command cannot apply.
 func warnRestart(log *slog.Logger, before, now *settings.Values) {
 	if keys := before.NeedRestart(now); len(keys) > 0 {
 		log.Warn("these settings have changed and need a restart", "keys", keys)

@@ -9,19 +9,19 @@ import (
 	"github.com/weirmq/weir/internal/settings"
 )
 
-// newRepairCmd returns `weir repair`: what is damaged in a data directory, and
-// with --mark a log that starts again.
+// newRepairCmd returns `weir repair`, which lists damage in a data directory and
+// with --mark makes it start again.
 func newRepairCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "repair DIR",
-		Short: "Say what is damaged in a data directory that no server uses",
+		Short: "Find damage in a data directory that no server uses",
 		Long: `Reads the whole data directory DIR and prints every damaged place with file
 and offset. The exit code is 0 if nothing is damaged and 1 otherwise.
 
-With --mark, damage is accepted: the next start goes on behind it, and readers
+With --mark, damage is accepted: the next start continues after it, and readers
 get a tombstone with reason "crash" for the numbers that may be lost. Sealed
-segments with a damaged place are written anew without it. Copy DIR first: what
-is marked is given up. The exit code is then 0 if everything is marked, and 1 if
+segments with a damaged place are rewritten without it. Copy DIR first: what
+is marked is given up. The exit code is then 0 if everything was marked, and 1 if
 something cannot be: restore a backup for it.`,
 		Example: "  weir repair ./weir-data\n  weir repair --mark ./weir-data",
 		Args:    cobra.ExactArgs(1),
@@ -42,7 +42,7 @@ something cannot be: restore a backup for it.`,
 			if mark {
 				return nil
 			}
-			return fmt.Errorf("%d damaged places in %s; --mark accepts what is lost", n, dir)
+			return fmt.Errorf("%d damaged places in %s; --mark accepts the loss", n, dir)
 		},
 	}
 	settings.AddFlags(cmd.Flags(), settings.Repair)

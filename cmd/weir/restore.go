@@ -14,20 +14,20 @@ import (
 	"github.com/weirmq/weir/internal/settings"
 )
 
-const restoreHelp = `Restore makes a data directory out of a backup. The data directory has to be absent
+const restoreHelp = `Restore creates a data directory from a backup. The data directory must be absent
 or empty; every file is checked against the backup's manifest while it is copied,
 then every live record is read, and the data directory appears under its name only
-when all of it is there. The backup stays as it is.
+once it is complete. The backup is not changed.
 
-With --no-verify the records are not read: for a damaged backup when there is no
-other. What cannot be read then answers with an error.`
+With --no-verify the records are not read: use it for a damaged backup if there is no
+other. Reading a damaged record is then an error.`
 
 const restoreExample = `  weir restore /backups/weir-monday --data-dir ./weir-data`
 
 func newRestoreCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "restore DIR",
-		Short:   "Make a data directory out of a backup",
+		Short:   "Create a data directory from a backup",
 		Long:    restoreHelp,
 		Example: restoreExample,
 		Args:    cobra.ExactArgs(1),
@@ -58,7 +58,7 @@ func newRestoreCmd() *cobra.Command {
 }
 
 // restore copies the files of the backup, without its manifest, into a directory
-// that appears once verify has found no error in it.
+// that appears once verify has succeeded.
 func (r *copyResult) restore(ctx context.Context, backup string, verify func(ctx context.Context, dir string) error) error {
 	from, err := os.OpenRoot(backup)
 	if err != nil {
@@ -90,7 +90,7 @@ func (r *copyResult) restore(ctx context.Context, backup string, verify func(ctx
 func (r *copyResult) readRestored(ctx context.Context, dir string) (err error) {
 	r.held, err = readRecords(ctx, dir, r.m, 0)
 	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("%w; if there is no other backup, --no-verify restores what can be read", err)
+		return fmt.Errorf("%w; if there is no other backup, --no-verify restores what is readable", err)
 	}
 	return err
 }

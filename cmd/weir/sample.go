@@ -19,30 +19,30 @@ import (
 	"github.com/weirmq/weir/internal/settings"
 )
 
-const sampleHelp = `Sample reads how loaded a stream is and prints it as one JSON line:
+const sampleHelp = `Sample reads the load of a stream and prints it as one JSON line:
 
   ts_ms              when it was read, Unix milliseconds of the server's clock
   stream_key, group  what was read
-  xlen               entries stored; it does not fall when they are read or done
+  xlen               entries stored, including those that are read or done
   pending            delivered and not acknowledged
-  lag                not delivered yet; null if the server does not know, which is not 0
+  lag                not delivered yet; null, not 0, if the server does not know
   lag_valid          whether lag is a number
   oldest_age_ms      age of the oldest message that is not done
   oldest_age_source  where the age was read: pending, backlog, pending_stream_id,
                      backlog_stream_id, none (no work known), unknown
   approx             whether the age is an estimate
 
-It works on any stream of Redis, whoever writes it, and on the queues of weir; it
+It works on any Redis stream, whoever writes it, and on weir queues; it
 creates and changes nothing. Without a URL it reads Redis at REDIS_HOST (127.0.0.1) and
 REDIS_PORT (6379) with REDIS_PASSWORD, the stream STREAM_KEY or JOB_STREAM_KEY and
 the group GROUP or JOB_STREAM_GROUP (weir).
 
 With --metrics it samples any number of streams every 5 s (--every) and serves the readings
 for Prometheus instead of printing them, until it is stopped. A stream that cannot be read
-is told once on standard error, has weir_stream_up 0, and is tried again.
+is reported once on standard error, has weir_stream_up 0, and is retried.
 
-With --every it goes on until it is stopped, also while the server is away, and says
-so on standard error. Exit codes: 0 sampled, 1 not reached, or no such stream or group,
+With --every it continues until it is stopped, even while the server is unreachable, which it
+reports on standard error. Exit codes: 0 sampled, 1 not reached, or no such stream or group,
 2 the command line, a variable or the URL cannot be understood.`
 
 const sampleExample = `  weir sample 'redis://127.0.0.1:6379/0?stream=jobs&group=workers'
@@ -62,13 +62,13 @@ func (o *sampleOptions) fields() settings.Fields {
 	return o.keys.fields(settings.Fields{"every": &o.every, "count": &o.count, "enqueue-field": &o.enqueueField, "metrics": &o.metrics})
 }
 
-// sampleTimeout bounds one sample.
+// sampleTimeout is the time limit for one sample.
 const sampleTimeout = 10 * time.Second
 
 func newSampleCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "sample [URL…]",
-		Short:   "Print how loaded a stream is, as one JSON line",
+		Short:   "Print the load of a stream as one JSON line",
 		Long:    sampleHelp,
 		Example: sampleExample,
 		Args:    cobra.ArbitraryArgs,
@@ -94,7 +94,7 @@ func newSampleCmd() *cobra.Command {
 	return cmd
 }
 
-// urls are the arguments, or the URL that the environment's variables make.
+// urls returns the arguments, or the URL from the environment's variables.
 func (o *sampleOptions) urls(args []string) ([]string, error) {
 	if len(args) == 0 {
 		from, err := sampleURL()
@@ -113,7 +113,7 @@ func (o *sampleOptions) urls(args []string) ([]string, error) {
 	return all, nil
 }
 
-// withField puts the field for ages into a URL of Redis.
+// withField adds the field for ages to a Redis URL.
 func (o *sampleOptions) withField(from string) (string, error) {
 	u, err := url.Parse(from)
 	if err != nil || o.enqueueField == "" {
@@ -144,7 +144,7 @@ func (o *sampleOptions) check(urls int) error {
 	return nil
 }
 
-// sampleURL is the URL that the environment's variables make.
+// sampleURL returns the URL from the environment's variables.
 func sampleURL() (string, error) {
 	var host, password, stream, group string
 	var port int
@@ -209,7 +209,7 @@ type sampler struct {
 	stream *weir.Stream
 	line   []byte
 	outage outage
-	missed error // the last sample that could not be taken
+	missed error // the last sample that failed
 }
 
 func (p *sampler) sample(ctx context.Context) error {

@@ -25,20 +25,20 @@ import (
 )
 
 const serveHelp = `Serve runs the server on one data directory until SIGTERM or SIGINT. It then answers
-waiting long polls, lets running requests finish, and ends with exit code 0.
+waiting long polls, lets running requests finish, and exits with code 0.
 
 Every flag has a twin in the environment and a key in the --config file: --data-dir
 is WEIR_DATA_DIR and data_dir. A flag beats the environment, which beats the file. API
 keys come from WEIR_API_KEYS alone, since everyone on the machine can see a command
 line. SIGHUP reads the file again; log_level takes effect, the rest needs a restart.`
 
-// recoveryTold is how often a recovery that takes long is told.
+// recoveryTold is how often a long recovery is logged.
 const recoveryTold = 5 * time.Second
 
 const serveExample = `  weir serve
   weir serve --host 0.0.0.0 --data-dir /var/lib/weir    # with WEIR_API_KEYS set`
 
-// serveOptions are the settings of serve that a server.Config holds in another form.
+// serveOptions are the settings of serve: a server.Config, and those that it holds in another form.
 type serveOptions struct {
 	server.Config
 	host        string
@@ -147,12 +147,12 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer, log *slog.Logg
 		return err
 	}
 	log.Info("listening", "address", l.Addr().String())
-	// What the data directory holds is nobody else's to read.
+	// Nobody else may read the data directory.
 	syscall.Umask(0o077)
 	srv := server.New(cfg, server.Options{Version: version(), Logger: log})
 	opening := openEngine(ctx, cfg, srv, log, endStalled(log, cfg.StallAfter, os.Stderr))
-	// A data directory that is in use or damaged is known before anything is
-	// served; a long recovery is waited out with the port open.
+	// A data directory that is in use or damaged is an error before anything is
+	// served; the port is open during a long recovery.
 	if err := opening.started(); err != nil {
 		return errors.Join(startError(ctx, err), l.Close())
 	}
@@ -160,7 +160,7 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer, log *slog.Logg
 	go func() { served <- srv.Serve(l) }()
 	err = run(ctx, cfg, srv, l.Addr().String(), opening, served, out, log)
 	begin := time.Now()
-	log.Info("stopping: new requests are turned away, running ones have 10 s")
+	log.Info("stopping: new requests are refused, running ones have 10 s")
 	srv.Stop()
 	log.Info("no request is running any more; closing the data directory")
 	err = errors.Join(err, <-served, opening.close())
@@ -179,7 +179,7 @@ func logStart(opt *serveOptions, changed []string, log *slog.Logger) {
 	log.Info("auth is on", "keys", keys, "limited_to_prefixes", limited)
 }
 
-// run is the life of the server between its first and its last request.
+// run serves from the first to the last request.
 func run(ctx context.Context, cfg server.Config, srv *server.Server, addr string, opening *opening, served chan error, out io.Writer, log *slog.Logger) error {
 	if err := writePortFile(cfg.PortFile, addr); err != nil {
 		opening.cancel()
@@ -213,7 +213,7 @@ func run(ctx context.Context, cfg server.Config, srv *server.Server, addr string
 	}
 }
 
-// startError is nil for a start that was called off by a signal.
+// startError is nil if a signal cancelled the start.
 func startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -221,7 +221,7 @@ func startError(ctx context.Context, err error) error {
 	return fmt.Errorf("the data directory cannot be opened: %w", err)
 }
 
-// writePortFile writes addr in a way that a reader never sees half of it.
+// writePortFile writes addr so that a reader never sees part of it.
 func writePortFile(path, addr string) error {
 	if path == "" {
 		return nil
@@ -240,7 +240,7 @@ func writePortFile(path, addr string) error {
 	return nil
 }
 
-// version is the module version that the binary was built from.
+// version returns the module version of the binary.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version

@@ -24,7 +24,7 @@ func TestAStallEndsTheProcessWithAllStacks(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != exitStalled {
 		t.Errorf("exit code %d, want %d", code, exitStalled)
 	}
-	for _, want := range []string{"the log stands still", "for=30s", "what was appended is not written", "standStill", "endStalled"} {
+	for _, want := range []string{"the log makes no progress", "for=30s", "what was appended is not written", "standStill", "endStalled"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("standard error does not say %q:\n%s", want, out.String())
 		}

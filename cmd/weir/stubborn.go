@@ -6,16 +6,15 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// stubborn tells an error 500 that a repeat will not change from one that
-// passes. A log that cannot be written heals once the disk is back, however long
-// that takes; a server that cannot read, or does not say what it failed at, has
-// some tries.
+// stubborn distinguishes a permanent error 500 from a temporary one. A log that cannot
+// be written recovers once the disk is back, however long that takes; a server that
+// cannot read, or does not say what failed, gets a few tries.
 type stubborn struct{ failures int }
 
-// stubbornTries is how often in a row such a 500 may come: some seconds.
+// stubbornTries is how many such errors in a row are retried: a few seconds.
 const stubbornTries = 7
 
-// last is told each failure and reports whether to give up.
+// last counts a failure and reports whether to give up.
 func (s *stubborn) last(err error) bool {
 	if !isStubborn(err) {
 		s.failures = 0

@@ -22,17 +22,16 @@ const tailHelp = `Tail prints the messages of a stream as they are written, one 
 it is with control characters escaped, on a weir server any other value as JSON. With
 --json a line is the whole record.
 
-Without --from or --last it starts behind the newest message. If --from is beyond the
-head of a weir server's topic it says so and waits for what comes; with --no-follow that
-is an error. It goes on where it was
-after lost connections and restarts of the server. It ends with an error when a
-server's topic is deleted. Messages that were lost before they could be read (a cap, a
-TTL, trimming, a crash) are told on standard error as "gap A–B (reason)", and with
+Without --from or --last it starts after the newest message. If --from is beyond the
+head of a weir server's topic it says so and waits for new messages; with --no-follow that
+is an error. After a lost connection or a restart of the server it continues where it
+was. It ends with an error when a server's topic is deleted. Messages that were lost
+before they could be read (a cap, a TTL, trimming, a crash) are reported on standard error as "gap A–B (reason)", and with
 --json also as a line {"tombstone":…}, {"gap":…} for streams that are not a weir
 server's. What was acked or deleted on a weir server is no gap. A gap in front of the
 first record read over a connection has the reason from_seq_too_old, whatever took it.
 
-Reading takes nothing away from a queue and joins no group.
+Reading removes nothing from a queue and joins no group.
 
 URL is http[s]://[:key@]host:port/TOPIC, redis[s]://[user:pass@]host:port/0?stream=NAME
 or file:///DIR?topic=NAME, which belongs to one process at a time. --from is a
@@ -123,7 +122,7 @@ const tailLimit = 1000
 // errCounted means that --count is reached.
 var errCounted = errors.New("as many records as were asked for")
 
-// printer writes what tail has read, and says once when a server stops
+// printer prints what tail reads, and reports once when a server stops
 // answering and once when it is back.
 type printer struct {
 	opt     *tailOptions
@@ -133,7 +132,7 @@ type printer struct {
 	away    bool
 }
 
-// limit is how many messages to ask for at once.
+// limit returns how many messages to ask for at once.
 func (p *printer) limit() int {
 	if left := p.opt.count - p.printed; p.opt.count > 0 && left < tailLimit {
 		return int(left)
@@ -141,7 +140,7 @@ func (p *printer) limit() int {
 	return tailLimit
 }
 
-// counted is told that a message was printed.
+// counted counts a printed message.
 func (p *printer) counted() error {
 	p.printed++
 	if p.opt.count > 0 && p.printed == p.opt.count {
@@ -162,8 +161,8 @@ func (p *printer) setAway(err error) {
 	fmt.Fprintln(p.log, "weir tail: the server is back")
 }
 
-// beyondHead tells that --from lies behind the last record, of which nobody can
-// say what was meant: an error if tail is not to wait, else a line.
+// beyondHead reports that --from is after the last record, which may be a
+// mistake: an error with --no-follow, otherwise a line.
 func (p *printer) beyondHead(head uint64) error {
 	text := fmt.Sprintf("--from %s is beyond the topic's head, which is %d", p.opt.from, head)
 	if p.opt.noFollow {
@@ -173,7 +172,7 @@ func (p *printer) beyondHead(head uint64) error {
 	return nil
 }
 
-// gap tells what was lost between what is printed before and after it.
+// gap reports what was lost between the lines before and after it.
 func (p *printer) gap(line, key string, value any) error {
 	if err := p.out.Flush(); err != nil {
 		return err
@@ -196,8 +195,8 @@ func (p *printer) json(v any) error {
 	return enc.Encode(v)
 }
 
-// oneLine escapes control characters except the tab: a message is one line, and
-// it does not steer the terminal. Bytes that are not UTF-8 are shown as U+FFFD.
+// oneLine escapes control characters except the tab, so that a message is one line and
+// cannot control the terminal. Bytes that are not UTF-8 are shown as U+FFFD.
 func oneLine(s string) string {
 	control := func(r rune) bool { return r != '\t' && (r < 0x20 || r >= 0x7f && r < 0xa0) }
 	s = strings.ToValidUTF8(s, "\uFFFD")

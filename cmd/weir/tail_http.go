@@ -33,7 +33,7 @@ func (t *topicTailer) run(ctx context.Context) error {
 	return t.follow(ctx)
 }
 
-// read prints what is there.
+// read prints what the topic holds.
 func (t *topicTailer) read(ctx context.Context) error {
 	for {
 		var records []api.Record
@@ -56,7 +56,7 @@ func (t *topicTailer) read(ctx context.Context) error {
 	}
 }
 
-// follow prints what is there and what comes.
+// follow prints what the topic holds and what is added.
 func (t *topicTailer) follow(ctx context.Context) error {
 	watch := client.Watch{From: map[string]uint64{t.topic: t.cursor}, Limit: t.limit(), IncludeTags: true}
 	err := t.client.Follow(ctx, watch, client.WatchEvents{
@@ -86,7 +86,7 @@ func (t *topicTailer) startAtHead(ctx context.Context) error {
 	return nil
 }
 
-// startAtSeq starts behind --from, or at the head if that comes first: the server
+// startAtSeq starts after --from, or at the head if that comes first: the server
 // would take a cursor beyond it for one of an older topic of that name, and start
 // at the beginning.
 func (t *topicTailer) startAtSeq(ctx context.Context) error {
@@ -108,7 +108,7 @@ func (t *topicTailer) startAtSeq(ctx context.Context) error {
 	return t.beyondHead(st.HeadSeq)
 }
 
-// retrying makes the call until it is answered, waiting while the server is away.
+// retrying repeats the call until it is answered, while the server is unreachable.
 func retrying[T any](ctx context.Context, t *topicTailer, call func() (T, error)) (T, error) {
 	var failing stubborn
 	for try := 1; ; try++ {
@@ -134,7 +134,7 @@ func retrying[T any](ctx context.Context, t *topicTailer, call func() (T, error)
 	}
 }
 
-// How long to wait between tries while a server is away.
+// How long to wait between tries while a server is unreachable.
 const (
 	reconnectMin = 50 * time.Millisecond
 	reconnectMax = 2 * time.Second
@@ -171,7 +171,7 @@ func (t *topicTailer) printRecord(r *api.Record) error {
 func (t *topicTailer) printGap(g *api.Tombstone, recreated bool) error {
 	line := fmt.Sprintf("gap %d–%d (%s)", g.GapFrom, g.GapTo, g.Reason)
 	if recreated {
-		line += ": the topic was created again; going on at its start"
+		line += ": the topic was recreated; continuing at its start"
 	}
 	return t.gap(line, "tombstone", struct {
 		GapFrom        uint64              `json:"gap_from"`

@@ -85,7 +85,7 @@ func (t *streamTailer) run(ctx context.Context) error {
 }
 
 // headBefore returns the head of a weir topic that ends before --from: as nothing
-// was read of it before, the gap of another life tells no more.
+// was read of it before, the gap says only that.
 func (t *streamTailer) headBefore(g *backend.Gap) (head uint64, ok bool) {
 	if g == nil || t.opt.from == "" || g.Reason != string(api.ReasonRecreated) {
 		return 0, false
@@ -94,7 +94,7 @@ func (t *streamTailer) headBefore(g *backend.Gap) (head uint64, ok bool) {
 	return head, err == nil
 }
 
-// read makes one read from the cursor and moves it, waiting while the server is away.
+// read reads once from the cursor and advances it, retrying while the server is unreachable.
 func (t *streamTailer) read(ctx context.Context, limit int, block time.Duration) (backend.Records, error) {
 	var failing stubborn
 	for try := 1; ; try++ {
@@ -118,8 +118,8 @@ func (t *streamTailer) read(ctx context.Context, limit int, block time.Duration)
 	}
 }
 
-// printLast reads the stream to its end and prints the last of it: a stream
-// cannot be read backwards through the library.
+// printLast reads the stream to its end and prints the last messages: the library
+// cannot read a stream backwards.
 func (t *streamTailer) printLast(ctx context.Context) error {
 	var last []backend.Record
 	keep := int(min(t.opt.last, maxLast))
@@ -136,7 +136,7 @@ func (t *streamTailer) printLast(ctx context.Context) error {
 	}
 }
 
-// maxLast bounds what --last holds in memory.
+// maxLast limits how many messages --last holds in memory.
 const maxLast = 100_000
 
 func (t *streamTailer) printRecords(records []backend.Record) error {
@@ -151,7 +151,7 @@ func (t *streamTailer) printRecords(records []backend.Record) error {
 	return t.out.Flush()
 }
 
-// streamRecord is a line of --json. A payload that is not text is in DataBase64.
+// streamRecord is a line of --json. DataBase64 holds a payload that is not text.
 type streamRecord struct {
 	ID         string            `json:"id"`
 	TS         int64             `json:"ts,omitempty"` // Unix ms

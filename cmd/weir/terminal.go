@@ -6,7 +6,7 @@ import (
 	"golang.org/x/term"
 )
 
-// isTerminal reports whether somebody looks at what is written or types what is read.
+// isTerminal reports whether a stream is connected to a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

@@ -9,25 +9,25 @@ import (
 	"github.com/weirmq/weir/internal/settings"
 )
 
-const workHelp = `Work takes messages from a stream and runs CMD once for each. The payload is on
-CMD's standard input, all of it before CMD starts. Exit code 0 completes the message;
-any other gives it back, to be tried again after a delay that grows with each
-delivery. What fails --max-deliveries times is moved to the dead letters: the stream
+const workHelp = `Work takes messages from a stream and runs CMD once for each. CMD reads the payload
+from standard input, where all of it is available when CMD starts. Exit code 0 completes
+the message; any other returns it, to be retried after a delay that grows with each
+delivery. A message that fails --max-deliveries times moves to the dead letters: the stream
 "STREAM.dlq", on Redis "{STREAM}:dlq" (see weir dlq).
 
 CMD's environment has WEIR_STREAM, WEIR_GROUP, WEIR_ID and WEIR_ATTEMPT, and a
-WEIR_HEADER_NAME for each header. The older names stand for the same: WEIR_TOPIC,
+WEIR_HEADER_NAME for each header. The older names mean the same: WEIR_TOPIC,
 WEIR_SEQ, WEIR_DELIVERIES, and WEIR_TAG and WEIR_META (a JSON object) if the message
 has them. CMD's output is weir's.
 
-A message stays this worker's for as long as CMD runs. A worker that dies loses its
-messages to the others after --reclaim-after. CMD runs in a process group of its own,
-which is killed when its message is lost to another worker, after --handler-timeout,
+A worker keeps a message while CMD runs. After --reclaim-after, other workers take the
+messages of a worker that died. CMD runs in its own process group, which is killed
+when its message is lost to another worker, after --handler-timeout,
 and when a drain takes too long. A message may be delivered more than once, so CMD
-has to bear repeats.
+must tolerate repeats.
 
-SIGTERM and SIGINT drain: nothing more is claimed, messages not begun go back,
-running CMDs get --drain-timeout to finish. A second signal kills them at once.
+SIGTERM and SIGINT drain: the worker claims nothing more, returns messages it has not
+begun, and gives running CMDs --drain-timeout to finish. A second signal kills them.
 
 URL is http[s]://[:key@]host:port/QUEUE (created if it is absent),
 redis[s]://[user:pass@]host:port/0?stream=NAME&group=NAME, or
@@ -66,7 +66,7 @@ func newWorkCmd() *cobra.Command {
 	return cmd
 }
 
-// olderWorkFlags keeps two names that work had before it knew other streams.
+// olderWorkFlags keeps two older names of flags.
 func olderWorkFlags(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	switch name {
 	case "lease":

@@ -19,10 +19,10 @@ import (
 )
 
 // killDelay is how long the output of a killed CMD may stay open, held by a
-// process that left its group, before it is closed.
+// process that has left its group, before it is closed.
 const killDelay = time.Second
 
-// errCannotStart says that CMD never ran: not the message's fault.
+// errCannotStart means that CMD never ran, which is not the message's fault.
 var errCannotStart = errors.New("the command could not be started")
 
 // handler runs the command of weir work.
@@ -35,7 +35,7 @@ type handler struct {
 }
 
 // run executes the command for one message and waits for it. The error is nil
-// on exit code 0; the end of ctx kills the whole process group.
+// after exit code 0; when ctx ends, the whole process group is killed.
 func (h *handler) run(ctx context.Context, d *weir.Delivery) error {
 	input, err := inputFile(d.Data)
 	if err != nil {
@@ -61,14 +61,14 @@ func (h *handler) run(ctx context.Context, d *weir.Delivery) error {
 		return context.Cause(ctx)
 	}
 	if errors.Is(err, exec.ErrWaitDelay) && cmd.ProcessState.Success() {
-		return nil // it ended well and left a child behind that holds its output
+		return nil // it succeeded and left a child behind that holds its output
 	}
 	return err
 }
 
-// inputFile is a file without a name that holds the payload, to be read from its
-// start. A pipe would not do: if this process is killed while it fills one, CMD
-// takes the part that is there, or nothing at all, for the whole message.
+// inputFile returns an unlinked file that holds the payload, positioned at its
+// start. A pipe would not do: if this process were killed while filling it, CMD
+// would take a part of the message, or nothing, for all of it.
 func inputFile(payload []byte) (*os.File, error) {
 	f, err := os.CreateTemp("", "weir-payload-*")
 	if err != nil {
@@ -95,12 +95,12 @@ func killGroup(pid int) error {
 	return nil
 }
 
-// environment is what CMD is told about its message. The names in the second
-// half are those of weir's own queues, kept for commands written for them.
+// environment returns CMD's variables about its message. The names in the second
+// half are older and kept for commands written for them.
 func (h *handler) environment(d *weir.Delivery) []string {
 	var env []string
 	set := func(name, value string) {
-		env = append(env, name+"="+strings.ReplaceAll(value, "\x00", "\uFFFD")) // no NUL fits in
+		env = append(env, name+"="+strings.ReplaceAll(value, "\x00", "\uFFFD")) // a variable cannot contain NUL
 	}
 	set("WEIR_STREAM", h.info.Stream)
 	set("WEIR_GROUP", h.info.Group)
@@ -122,7 +122,7 @@ func (h *handler) environment(d *weir.Delivery) []string {
 	return env
 }
 
-// ownHeaders are the headers that the producer set.
+// ownHeaders returns the headers that the producer set.
 func ownHeaders(all map[string]string) map[string]string {
 	own := make(map[string]string, len(all))
 	for name, value := range all {
@@ -133,7 +133,7 @@ func ownHeaders(all map[string]string) map[string]string {
 	return own
 }
 
-// envWord makes a header's name a part of a variable's: trace-id is TRACE_ID.
+// envWord turns a header's name into part of a variable's: trace-id becomes TRACE_ID.
 func envWord(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -101,7 +102,7 @@ func checkUsage(cmd *cobra.Command) {
 	if args := cmd.Args; args != nil {
 		cmd.Args = func(cmd *cobra.Command, list []string) error {
 			if err := args(cmd, list); err != nil {
-				return &usageError{fmt.Errorf("%w: %s", err, cmd.UseLine())}
+				return &usageError{fmt.Errorf("%w: %s%s", err, cmd.UseLine(), switchHint(list))}
 			}
 			return checkURLs(cmd, list)
 		}
@@ -109,6 +110,14 @@ func checkUsage(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		checkUsage(c)
 	}
+}
+
+// switchHint explains arguments that were meant as the value of a switch.
+func switchHint(args []string) string {
+	if slices.Contains(args, "true") || slices.Contains(args, "false") {
+		return "; a switch takes its value after =, as in --json=false"
+	}
+	return ""
 }
 
 // flagError suggests a flag for an unknown one, and says what is valid for a wrong value.

@@ -3,9 +3,7 @@
 package main
 
 import (
-	"fmt"
 	"os"
-	"runtime"
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
@@ -59,18 +57,6 @@ func newHelpCmd() *cobra.Command {
 			}
 			found.InitDefaultHelpFlag()
 			return found.Help()
-		},
-	}
-}
-
-func newVersionCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "weir %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
 		},
 	}
 }

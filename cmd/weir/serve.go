@@ -10,8 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -219,31 +217,4 @@ func startError(ctx context.Context, err error) error {
 		return nil
 	}
 	return fmt.Errorf("the data directory cannot be opened: %w", err)
-}
-
-// writePortFile writes addr so that a reader never sees part of it.
-func writePortFile(path, addr string) error {
-	if path == "" {
-		return nil
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".weir-port-")
-	if err != nil {
-		return fmt.Errorf("port file: %w", err)
-	}
-	_, err = tmp.WriteString(addr)
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("port file: %w", errors.Join(err, os.Remove(tmp.Name())))
-	}
-	return nil
-}
-
-// version returns the module version of the binary.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "devel"
 }

@@ -92,6 +92,7 @@ func TestMistakesAreToldAlikeByEveryCommand(t *testing.T) {
 			}
 		}
 	})
+	wrong([]string{"serve"}, []string{"--probe-auth", "false"}, "a switch takes its value after =, as in --json=false")
 	wrong([]string{"help"}, []string{"pubish"}, `there is no command "pubish", did you mean publish?`)
 	wrong([]string{"help"}, []string{"dlq", "lss"}, `there is no command "lss", did you mean ls?`)
 	wrong([]string{"completion"}, []string{"bsh"}, `there is no command "bsh", did you mean bash?`)

@@ -212,41 +212,6 @@ func (e *Engine) OpenStream(ctx context.Context, wid, lastEventID string) (*Stre
 	return s, nil
 }
 
-// hands notes what the stream is about to write, before the write: a client
-// that has read it may be back before the write returns.
-func (s *Stream) hands() {
-	ss := s.session
-	if ss == nil || len(s.moved) == 0 {
-		return
-	}
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	for _, w := range s.moved {
-		st := &ss.topics[w.at]
-		if at := (position{w.life, w.sent}); st.handed.before(at) {
-			st.handed = at
-		}
-	}
-}
-
-// Sent tells that what the last Next returned was written to the socket. The
-// session moves with its newest stream.
-func (s *Stream) Sent() {
-	defer guard()
-	ss := s.session
-	if ss == nil || len(s.moved) == 0 {
-		return
-	}
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if ss.newest != s {
-		return
-	}
-	for _, w := range s.moved {
-		ss.topics[w.at].written = position{w.life, w.sent}
-	}
-}
-
 // leaveSession gives the session back its idle time.
 func (s *Stream) leaveSession() {
 	if s.session == nil {

@@ -108,6 +108,41 @@ func (s *Stream) Next(ctx context.Context, dst []byte) ([]byte, error) {
 	}
 }
 
+// hands notes what the stream is about to write, before the write: a client
+// that has read it may be back before the write returns.
+func (s *Stream) hands() {
+	ss := s.session
+	if ss == nil || len(s.moved) == 0 {
+		return
+	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for _, w := range s.moved {
+		st := &ss.topics[w.at]
+		if at := (position{w.life, w.sent}); st.handed.before(at) {
+			st.handed = at
+		}
+	}
+}
+
+// Sent tells that what the last Next returned was written to the socket. The
+// session moves with its newest stream.
+func (s *Stream) Sent() {
+	defer guard()
+	ss := s.session
+	if ss == nil || len(s.moved) == 0 {
+		return
+	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.newest != s {
+		return
+	}
+	for _, w := range s.moved {
+		ss.topics[w.at].written = position{w.life, w.sent}
+	}
+}
+
 // take appends queued frames; if there are none it returns who has to read for
 // itself next.
 func (s *Stream) take(dst []byte) ([]byte, *sub) {
@@ -442,45 +477,3 @@ func (w *sub) advise(now time.Time) {
 }
 
 const adviceEvery = 10 * time.Second
-
-// reading is one frame's worth of records on its way from the topic.
-type reading struct {
-	e     *Engine
-	t     *entry
-	opt   *api.WatchOptions
-	style api.FrameStyle
-	upTo  uint64
-
-	body []byte
-	tomb *api.Tombstone
-	n    int
-	from uint64 // cursor in front of the records
-	next uint64 // cursor behind what was examined
-	head uint64
-}
-
-// run reads from the cursor pos on. The topic's lock is held and released.
-func (r *reading) run(ctx context.Context, pos uint64) error {
-	req := api.DiffRequest{FromSeq: pos, Limit: r.opt.Limit, MaxBatchBytes: r.opt.MaxBatchBytes}
-	d := diff{e: r.e, t: r.t, req: &req, upTo: r.upTo}
-	if r.t.Config.DedupeNode {
-		d.nodes = r.opt.Nodes
-	}
-	d.start()
-	d.visit = func(rec *api.Record) {
-		if r.n == 0 {
-			r.body = r.style.AppendRecordsHead(r.body, r.t.Name, d.from, d.res.HeadSeq)
-		}
-		r.body = api.AppendFrameRecord(r.body, rec, r.opt)
-		r.n++
-	}
-	res, err := d.run(ctx)
-	if err != nil {
-		return err
-	}
-	r.from, r.tomb, r.head = d.from, res.Tombstone, res.HeadSeq
-	if r.next = res.NextFromSeq; r.n > 0 {
-		r.body = r.style.AppendRecordsTail(r.body, r.next)
-	}
-	return nil
-}

@@ -21,14 +21,15 @@ import (
 // What has to hold meanwhile:
 //
 //   - append and stage follow each other under one hold of the topic's lock, so
-// the order of the log is the order of the staged changes and of the numbers.
-// - A change needs at least the class of those staged before it. If the log
-// fails, all of a topic's changes from some place on have failed.   - A plan
-// that builds on what a failed log undid gets wal.ErrStale. change     lets go
-// of the lock, waits until that is undone, and plans again.   - Nobody sees a
-// change before advance has applied it, and whoever holds the     lock may call
-// advance: the waiter is not always the first to look.   - What waits for the
-// topic (long polls, streams, workers) is told by advance     alone.
+//     the order of the log is the order of the staged changes and of the numbers.
+//   - A change needs at least the class of those staged before it. If the log
+//     fails, all of a topic's changes from some place on have failed.
+//   - A plan that builds on what a failed log undid gets wal.ErrStale. change
+//     lets go of the lock, waits until that is undone, and plans again.
+//   - Nobody sees a change before advance has applied it, and whoever holds the
+//     lock may call advance: the waiter is not always the first to look.
+//   - What waits for the topic (long polls, streams, workers) is told by advance
+//     alone.
 
 // change makes one change of the topic of that name, in the way above, and
 // returns the topic. plan stages the change with the topic's lock held and

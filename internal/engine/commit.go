@@ -263,17 +263,15 @@ func (e *Engine) applyStaged(t *entry, s *topic.Staged) {
 // things: leases, which have effect before the log has them, so that no job is
 // handed out twice, and a router's position, which belongs to whoever moves it.
 func (e *Engine) apply(t *entry, p *op.Part, lsn uint64, ref topic.Ref) {
+	if p.Kind == op.KindAppend && p.EvictTo > 0 {
+		// In two steps, of which p becomes the second: what a cap takes may have
+		// come just now, and is kept for the routers all the same.
+		to, n, bytes := p.EvictTo, p.EvictN, p.EvictBytes
+		p.EvictTo = 0
+		e.apply(t, p, lsn, ref)
+		p.Kind, p.To, p.Cause, p.N, p.Bytes = op.KindEvict, to, op.CauseCap, n, bytes
+	}
 	switch p.Kind {
-	case op.KindAppend:
-		if p.EvictTo > 0 {
-			// One after the other: what a cap takes may have come just now, and
-			// is kept for the routers all the same.
-			evict := op.Part{Kind: op.KindEvict, To: p.EvictTo, Cause: op.CauseCap, N: p.EvictN, Bytes: p.EvictBytes}
-			p.EvictTo = 0
-			e.apply(t, p, lsn, ref)
-			e.apply(t, &evict, lsn, topic.Ref{})
-			return
-		}
 	case op.KindDelete:
 		if p.Dead > 0 {
 			e.buried.add(burial{lsn, t.ID, p.Dead})

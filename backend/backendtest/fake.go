@@ -21,10 +21,10 @@ type FakeOptions struct {
 	Group  string // "weir"
 }
 
-// Fake is a backend in memory that can be told to misbehave. It waits on channels
-// and timers only, so that it works under testing/synctest (made within the bubble). It is as lazy as a
-// backend may be: a waiting claim wakes for a new message, not for an orphan or
-// a message that was given back.
+// Fake is an in-memory backend that can be told to misbehave. It waits only on channels and
+// timers, so it works under testing/synctest if created within the bubble. It is as lazy as a
+// backend may be: a waiting claim wakes for a new message, not for an orphan or a message that
+// was given back.
 type Fake struct {
 	*fakeStream
 	info   backend.Info
@@ -45,7 +45,7 @@ var (
 	_ backend.Trimmer     = (*Fake)(nil)
 )
 
-// NewFake makes an empty stream and a handle on it.
+// NewFake creates an empty stream and returns a handle on it.
 func NewFake(o FakeOptions) *Fake {
 	info := backend.Info{Kind: o.Kind, Stream: o.Stream, Group: o.Group, Durability: "ephemeral", Server: "fake"}
 	for field, value := range map[*string]string{&info.Kind: "fake", &info.Stream: "jobs", &info.Group: "weir"} {
@@ -67,8 +67,8 @@ func newHandle(info backend.Info, s *fakeStream) *Fake {
 	}
 }
 
-// Again returns another handle on the same stream, as another process would
-// have: with faults and an end of its own.
+// Again returns another handle on the same stream, as another process would have, with
+// its own faults and its own Close.
 func (f *Fake) Again() *Fake { return newHandle(f.info, f.fakeStream) }
 
 // Info describes the fake.
@@ -110,12 +110,12 @@ type fakeEntry struct {
 	at     time.Time
 }
 
-// fakePending is a message that was handed out and is not done.
+// fakePending is a message that was handed out and is not finished.
 type fakePending struct {
 	entry    *fakeEntry
 	consumer string
 	attempt  int
-	free     time.Time // from when anybody may claim it
+	free     time.Time // when anyone may claim it
 	err      string
 }
 

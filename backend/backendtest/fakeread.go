@@ -11,7 +11,7 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// Pretend makes Signal and Stats answer with these numbers; nil ends it.
+// Pretend makes Signal and Stats return these numbers; nil ends that.
 func (f *Fake) Pretend(signal *backend.Signal) {
 	f.state.Lock()
 	defer f.state.Unlock()
@@ -22,7 +22,7 @@ func (f *Fake) Pretend(signal *backend.Signal) {
 	}
 }
 
-// SetLagUnknown makes the lag nil, as a server does that lost count.
+// SetLagUnknown makes the lag nil, as a server that lost count does.
 func (f *Fake) SetLagUnknown(unknown bool) {
 	f.state.Lock()
 	defer f.state.Unlock()
@@ -36,7 +36,7 @@ func (f *Fake) ExpireSignal() {
 	f.signal = nil
 }
 
-// Acked returns the IDs of the messages that were acknowledged, in that order.
+// Acked returns the IDs of the acknowledged messages, in order of acknowledgement.
 func (f *Fake) Acked() []string {
 	f.state.Lock()
 	defer f.state.Unlock()
@@ -110,7 +110,7 @@ func (f *Fake) PublishSignal(ctx context.Context, ttl time.Duration) error {
 	})
 }
 
-// Read returns records behind a cursor.
+// Read returns the records after a cursor.
 func (f *Fake) Read(ctx context.Context, req backend.ReadRequest) (records backend.Records, err error) {
 	end := time.NewTimer(req.Block)
 	defer end.Stop()
@@ -169,7 +169,7 @@ func (f *Fake) read(cursor string, limit int) (records backend.Records, wake <-c
 	return records, f.wake, nil
 }
 
-// Trim removes what is acknowledged, or the oldest beyond a length. Its stream has no owner.
+// Trim removes what is acknowledged, or the oldest beyond a length. The stream has no owner.
 func (f *Fake) Trim(ctx context.Context, req backend.TrimRequest) (trimmed backend.Trimmed, err error) {
 	err = f.call(ctx, OpTrim, func(*injected) error {
 		f.state.Lock()

@@ -30,23 +30,24 @@ const (
 	OpTrim          Op = "trim"
 )
 
-// Fault is what goes wrong in a call. Its parts happen in the order of the
-// fields; a context that ends while a call waits ends the call.
+// Fault is what goes wrong in a call. Its parts happen in the order of the fields. If
+// the context ends while a call waits, the call ends.
 type Fault struct {
-	// Skip leaves the next calls alone; Times is how many are hit after that, 0: all.
+	// Skip is how many calls are left alone first; Times is how many are hit after
+	// that, 0: all.
 	Skip, Times int
 
-	// Delay is waited before anything is done.
+	// Delay is how long to wait before doing anything.
 	Delay time.Duration
-	// Err refuses: the call does nothing and returns it. A FullError, ErrUnavailable …
+	// Err makes the call do nothing and return it: a FullError, ErrUnavailable …
 	Err error
-	// Stored, with Err, lets an append store its first messages: the results say
-	// which, Err is the error of the others.
+	// Stored, with Err, lets an append store that many of its first messages: the
+	// results say which, and Err is the error of the others.
 	Stored int
-	// Repeat, for a claim, makes every held message an orphan, as if ReclaimAfter
-	// had gone by: the holder goes on and another has the message too.
+	// Repeat, for a claim, makes every held message an orphan, as if ReclaimAfter had
+	// passed: the holder continues and another has the message too.
 	Repeat bool
-	// Late is waited once all is done, before the answer.
+	// Late is how long to wait before answering once everything is done.
 	Late time.Duration
 	// LoseAnswer does what was asked and returns ErrOutcomeUnknown.
 	LoseAnswer bool
@@ -55,20 +56,20 @@ type Fault struct {
 	Hang bool
 }
 
-// Full is a fault's Err for a server that has no room.
+// Full returns a fault's Err for a server that has no room.
 func Full(reason string, retryAfter time.Duration) error {
 	return &backend.FullError{Reason: reason, RetryAfter: retryAfter, Err: errors.New("fake: no room")}
 }
 
-// injected is a fault on its way.
+// injected is a fault that has been injected.
 type injected struct {
 	Fault
 	removed chan struct{} // closed by its removal; ends a hang
 }
 
-// Inject puts a fault into the calls of op on this handle, in front of those that
-// are there: the newest one that has calls left is used. remove takes it away again and lets go of
-// calls that hang; it may be called twice.
+// Inject injects a fault into the calls of op on this handle, ahead of earlier ones: the newest
+// one that has calls left is used. remove removes it and releases calls that hang; it may be
+// called twice.
 func (f *Fake) Inject(op Op, fault Fault) (remove func()) {
 	in := &injected{Fault: fault, removed: make(chan struct{})}
 	f.mu.Lock()
@@ -94,7 +95,7 @@ func (f *Fake) Calls(op Op) int {
 	return f.calls[op]
 }
 
-// Active returns how many calls of op are under way on this handle.
+// Active returns how many calls of op are in progress on this handle.
 func (f *Fake) Active(op Op) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

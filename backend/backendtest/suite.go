@@ -12,48 +12,49 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// Harness is what the suite has to know of a backend. Name and Open are required.
+// Harness is what the suite has to know about a backend. Name and Open are required.
 type Harness struct {
-	Name string // of the backend, for people: "redis 7.0.15"
+	Name string // of the backend, for humans: "redis 7.0.15"
 
-	// Open opens a handle on a stream and the group "weir"; a name that was not
-	// used before is an empty stream. Names hold a-z, 0-9 and "-". The suite closes handles.
+	// Open opens a handle on a stream and the group "weir"; a new name is an empty
+	// stream. Names contain a-z, 0-9 and "-". The suite closes the handles.
 	Open func(t testing.TB, stream string) backend.Backend
-	// OpenGroup opens a handle on another group of the stream; nil: there is one group only.
+	// OpenGroup opens a handle on another group of the stream; nil: there is only one
+	// group.
 	OpenGroup func(t testing.TB, stream, group string) backend.Backend
-	// Faulty opens a handle whose answers can be lost: from lose to heal, what is
-	// called reaches the server and nothing comes back. nil: that cannot happen.
+	// Faulty opens a handle whose answers can be lost: from lose to heal, calls reach
+	// the server but nothing comes back. nil: that cannot happen.
 	Faulty func(t testing.TB, stream string) (b backend.Backend, lose func() (heal func()))
-	// Unreachable opens a handle whose server can be made unreachable in the
-	// same way: nothing that is called gets there. nil: that cannot happen.
+	// Unreachable opens a handle whose server can be made unreachable in the same way:
+	// no call gets there. nil: that cannot happen.
 	Unreachable func(t testing.TB, stream string) (b backend.Backend, cut func() (heal func()))
 
-	// ReclaimAfter is a short one that the backend can do; 300ms if it is 0.
+	// ReclaimAfter is a short one the backend supports; 300ms if it is 0.
 	ReclaimAfter time.Duration
 	// CreatesStream says that opening or reading a stream creates it, so that none is missing.
 	CreatesStream bool
-	// NoLag says that the server never knows the lag, except that nothing waits.
+	// NoLag says that the server never knows the lag, except when nothing is waiting.
 	NoLag bool
-	// CountsItself says that the server counts what is pending by itself, so that
-	// the workers' signal is known though none has published it.
+	// CountsItself says that the server itself counts what is pending, so that the
+	// workers' signal is known even if none has published it.
 	CountsItself bool
-	// KeepsErrors says that what a Return tells of its error is in the letter that
-	// a later claim makes of the message.
+	// KeepsErrors says that the error of a Return is in the dead letter a later claim
+	// makes of the message.
 	KeepsErrors bool
 }
 
-// atOnce bounds the cases that run at the same time: most of them wait.
+// atOnce is how many cases run at the same time; most of them wait.
 const atOnce = 8
 
-// Limits of what the suite waits for. A busy machine needs more than a call takes.
+// How long the suite waits. A busy machine needs more than a call takes.
 const (
-	held     = 30 * time.Second // ReclaimAfter of claims that nobody shall take over
+	held     = 30 * time.Second // ReclaimAfter of claims that no one may take over
 	patience = 30 * time.Second // for what has to happen
 	prompt   = 5 * time.Second  // for what has to happen soon
 )
 
-// Run puts a backend through every case that its harness allows and prints how
-// many there were. No other test may run beside it: the last case counts goroutines.
+// Run puts a backend through every case its harness allows and prints how many there
+// were. No other test may run at the same time: the last case counts goroutines.
 func Run(t *testing.T, h Harness) {
 	if h.ReclaimAfter == 0 {
 		h.ReclaimAfter = 300 * time.Millisecond
@@ -89,7 +90,7 @@ func Run(t *testing.T, h Harness) {
 	fmt.Printf("backendtest: %d cases on %s\n", s.ran.Load(), h.Name)
 }
 
-// testCase is one sentence and what shows it.
+// testCase is a statement and what demonstrates it.
 type testCase struct {
 	name string
 	do   func(*fixture)
@@ -97,7 +98,7 @@ type testCase struct {
 
 type suite struct {
 	h Harness
-	// offered is a closed handle: what it can do besides a Backend's calls has cases.
+	// offered is a closed handle; the optional interfaces it implements get cases too.
 	offered backend.Backend
 
 	unique string

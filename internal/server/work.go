@@ -71,8 +71,8 @@ func (w *workSource) Next(ctx context.Context, dst []byte) ([]byte, error) {
 	return dst, err
 }
 
-// Sent has nothing to do: a job that was not taken goes back with the
-// connection's end.
+// Sent has nothing to do: a job that was not received goes back when the connection
+// ends.
 func (w *workSource) Sent() {}
 
 // Ended reports that the last event was handed out.

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// socketAnswers is how many answers may wait for the socket, and
-	// socketAnswerBytes what they may hold before the next message is read.
+	// socketAnswers is how many answers may wait for the socket, and socketAnswerBytes
+	// their total size, before the next message is read.
 	socketAnswers     = 4
 	socketAnswerBytes = 64 << 10
 	// socketFarewell is how long the last message and the close may take.
@@ -35,7 +35,7 @@ func (q *request) getSocket() error {
 		return err
 	}
 	q.sent = true
-	// Origins are the business of hosts.check.
+	// hosts.check deals with origins.
 	conn, aerr := websocket.Accept(q.w, q.r, &websocket.AcceptOptions{InsecureSkipVerify: true})
 	if aerr != nil {
 		release()
@@ -50,7 +50,7 @@ func (q *request) getSocket() error {
 	return nil
 }
 
-// upgrades refuses what is no WebSocket handshake.
+// upgrades refuses what is not a WebSocket handshake.
 func (q *request) upgrades() error {
 	r := q.r
 	nonce, err := base64.StdEncoding.DecodeString(strings.TrimSpace(r.Header.Get("Sec-WebSocket-Key")))
@@ -65,7 +65,7 @@ func isUpgrade(r *http.Request) bool {
 	return hasToken(r.Header, "Connection", "upgrade") && hasToken(r.Header, "Upgrade", "websocket")
 }
 
-// hasToken reports whether a comma-separated header holds the word.
+// hasToken reports whether a comma-separated header contains the word.
 func hasToken(h http.Header, name, word string) bool {
 	for _, v := range h.Values(name) {
 		for item := range strings.SplitSeq(v, ",") {
@@ -77,8 +77,8 @@ func hasToken(h http.Header, name, word string) bool {
 	return false
 }
 
-// socket is one WebSocket. The goroutine of its request reads messages and does
-// what they ask; a second one, which run waits for, writes answers and records.
+// socket is one WebSocket. The goroutine of its request reads messages and carries them
+// out; a second one, which run waits for, writes answers and records.
 type socket struct {
 	s    *Server
 	conn *websocket.Conn
@@ -88,8 +88,8 @@ type socket struct {
 	more chan struct{} // an answer was queued
 	room chan struct{} // an answer was taken
 
-	// mu keeps the order on the wire: what changes the stream and queues the
-	// answer does both under it, and so does who takes the next message.
+	// mu keeps the order on the wire: changing the stream and queueing the answer
+	// happen together under it, and so does taking the next message.
 	mu      sync.Mutex
 	src     *engine.Stream
 	answers [][]byte
@@ -111,11 +111,11 @@ func (k *socket) run() {
 	}
 	cancel()
 	writer.Wait()
-	// The peer may be gone already.
+	// The peer may already be gone.
 	_ = k.conn.CloseNow()
 }
 
-// send writes what is queued until ctx ends, the client takes nothing for
+// send writes what is queued until ctx ends, the client stops reading for
 // streamPatience, or the server stops.
 func (k *socket) send(ctx context.Context) {
 	var buf []byte
@@ -151,7 +151,8 @@ func (k *socket) send(ctx context.Context) {
 	}
 }
 
-// next takes the message to send next: an answer, else what the stream has.
+// next returns the next message to send: an answer or, if there is none, what the
+// stream has.
 func (k *socket) next(ctx context.Context, buf []byte) ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -176,7 +177,7 @@ func (k *socket) write(ctx context.Context, msg []byte) bool {
 	return err == nil
 }
 
-// farewell tells the client that the server stops, and closes.
+// farewell tells the client that the server is stopping, and closes the socket.
 func (k *socket) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, socketFarewell)
 	defer cancel()
@@ -187,7 +188,7 @@ func (k *socket) farewell(ctx context.Context) {
 	}
 }
 
-// wake puts a token into a channel of one, if there is none.
+// wake puts a token into a channel of capacity 1 unless it has one.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -195,7 +196,7 @@ func wake(c chan struct{}) {
 	}
 }
 
-// ready waits until the next answer has room; only the reader queues any.
+// ready waits until there is room for the next answer; only the reader queues answers.
 func (k *socket) ready(ctx context.Context) bool {
 	for {
 		k.mu.Lock()
@@ -312,7 +313,7 @@ func (in *inbox) free(s *Server) {
 	s.inflight.give(in.reserved)
 }
 
-// handle does what a message asks.
+// handle carries out a message.
 func (k *socket) handle(ctx context.Context, body []byte) {
 	w := writePool.Get().(*api.WriteRequest)
 	defer func() {

@@ -138,12 +138,7 @@ func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
 		c.deadline = told // moving dead letters takes time; the first picks end first
 	}
 	c.picks, dead = t.jobs.q.Claim(c.picks, nil, &queue.Claim{Node: c.req.Node, Max: max, Deadline: deadline, Limit: limit,
-		FirstID: c.e.nextLease.Add(uint64(max)) - uint64(max),
-		Live:    t.Free,
-		NextLive: func(seq uint64) (uint64, bool) {
-			seq = t.NextFree(seq)
-			return seq, seq <= t.Head
-		}})
+		FirstID: c.e.nextLease.Add(uint64(max)) - uint64(max), Head: t.Head, Records: &t.Topic})
 	if before > 0 {
 		slices.SortFunc(c.picks, func(a, b queue.Pick) int {
 			if a.Seq < b.Seq {

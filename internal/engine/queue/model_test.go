@@ -67,13 +67,16 @@ func (m *model) claimable() (seqs []uint64) {
 	return seqs
 }
 
-func (m *model) nextLive(above uint64) (uint64, bool) {
+// Free and NextFree are Records.
+func (m *model) Free(seq uint64) bool { return m.live[seq] }
+
+func (m *model) NextFree(above uint64) uint64 {
 	for seq := above + 1; seq <= m.head; seq++ {
 		if m.live[seq] {
-			return seq, true
+			return seq
 		}
 	}
-	return 0, false
+	return m.head + 1
 }
 
 func (m *model) claim(t *rapid.T) {
@@ -91,8 +94,7 @@ func (m *model) claim(t *rapid.T) {
 		}
 	}
 	slices.Sort(want)
-	picks, dead := m.q.Claim(nil, nil, &Claim{Node: node, Max: most, Deadline: deadline, Limit: limit, FirstID: m.id,
-		Live: func(seq uint64) bool { return m.live[seq] }, NextLive: m.nextLive})
+	picks, dead := m.q.Claim(nil, nil, &Claim{Node: node, Max: most, Deadline: deadline, Limit: limit, FirstID: m.id, Head: m.head, Records: m})
 	if got := pickSeqs(picks); !slices.Equal(got, want) {
 		t.Fatalf("claimed %v, want %v", got, want)
 	}

@@ -135,11 +135,16 @@ type Claim struct {
 	Deadline int64
 	Limit    uint64 // jobs that were delivered so often are dead; 0: none are
 	FirstID  uint64 // lease id of the first job; the others follow
+	Head     uint64 // no higher number is handed out
+	Records  Records
+}
 
-	// Live reports whether a number may be handed out, NextLive the lowest such
-	// number above its argument, and whether there is one.
-	Live     func(seq uint64) bool
-	NextLive func(seq uint64) (uint64, bool)
+// Records are the records of the topic.
+type Records interface {
+	// Free reports whether a number may be handed out.
+	Free(seq uint64) bool
+	// NextFree returns the lowest such number above seq, or one above the head.
+	NextFree(seq uint64) uint64
 }
 
 // Claim picks claimable jobs, returned ones first, and leases them; it adds
@@ -151,7 +156,7 @@ func (q *Queue) Claim(picks, dead []Pick, r *Claim) (_, _ []Pick) {
 	for len(picks)-start < r.Max && len(q.returned) > 0 {
 		seq := heap.Pop(&q.returned).(uint64)
 		j := q.jobs[seq]
-		if j == nil || j.state != ready || !r.Live(seq) {
+		if j == nil || j.state != ready || !r.Records.Free(seq) {
 			continue
 		}
 		if r.Limit > 0 && j.deliveries >= r.Limit {
@@ -166,8 +171,8 @@ func (q *Queue) Claim(picks, dead []Pick, r *Claim) (_, _ []Pick) {
 	if want := r.Max - (len(picks) - start); want > 0 {
 		var slab []job
 		for ; want > 0; want-- {
-			seq, ok := r.NextLive(q.fresh)
-			if !ok {
+			seq := r.Records.NextFree(q.fresh)
+			if seq > r.Head {
 				break
 			}
 			q.fresh = seq

@@ -9,8 +9,9 @@ func TestRestoredJobIsHandedOutOnce(t *testing.T) {
 	q.Restore(1, "", 7, 0, 1)
 	q.Restore(1, "w", 8, 100, 2)
 	q.Expire(101)
-	picks, _ := q.Claim(nil, nil, &Claim{Node: "w", Max: 10, Deadline: 200, FirstID: 9,
-		Live: func(uint64) bool { return true }, NextLive: func(uint64) (uint64, bool) { return 0, false }})
+	m := newModel()
+	m.live[1], m.head = true, 1
+	picks, _ := q.Claim(nil, nil, &Claim{Node: "w", Max: 10, Deadline: 200, FirstID: 9, Head: 1, Records: m})
 	if len(picks) != 1 || picks[0].Seq != 1 || picks[0].Deliveries != 3 {
 		t.Fatalf("%+v", picks)
 	}

@@ -17,7 +17,7 @@ import (
 const maxSoftSleep = time.Minute
 
 // guard decides whether and when a publish may proceed. In this order: the gate and
-// the window refuse at once; the lag limits make it sleep once, or pause until the
+// the window refuse at once (with ShedWait the window waits); the lag limits make it sleep once, or pause until the
 // workers have caught up; the depth makes it check a few more times and then refuses.
 // Settings can be replaced while publishes wait, and apply from their next check on.
 type guard struct {

@@ -42,7 +42,7 @@ type Hooks struct {
 
 // StreamName names a stream in hooks and metrics.
 type StreamName struct {
-	Kind   string // "redis", "kafka", "embedded" or "http"
+	Kind   string // "redis", "embedded" or "http"
 	Stream string
 	Group  string
 }

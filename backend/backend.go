@@ -147,7 +147,7 @@ const (
 
 // Info describes an open backend. It never contains a secret.
 type Info struct {
-	Kind       string // "redis", "kafka", "embedded" or "http"
+	Kind       string // "redis", "embedded" or "http"
 	Stream     string
 	Group      string
 	DeadLetter string // where dead letters go unless a claim says otherwise

@@ -150,7 +150,8 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer, log *slog.Logg
 	srv := server.New(cfg, server.Options{Version: version(), Logger: log})
 	opening := openEngine(ctx, cfg, srv, log, endStalled(log, cfg.StallAfter, os.Stderr))
 	// A data directory that is in use or damaged is an error before anything is
-	// served; the port is open during a long recovery.
+	// served. The port answers from the first replayed group of the log on, so also during
+	// a long recovery.
 	if err := opening.started(); err != nil {
 		return errors.Join(startError(ctx, err), l.Close())
 	}

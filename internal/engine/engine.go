@@ -1,12 +1,12 @@
 // Package engine is the embedded engine: topics, records, queues and their
-// durability. All state changes go plan → commit → apply; recovery runs the
-// apply steps alone.
+// durability. All state changes go plan → append → stage → commit → advance;
+// recovery runs apply, the inner part of the last step, alone.
 //
 // The verbs of the contract are methods of Engine, one file per verb. Each
 // returns *api.Error values for what the contract names, and api.CodeInternal
 // with detail "storage" for a failed write or sync of the log.
 //
-// Locks: registry → topic (by id) → nothing. No lock is held while waiting for
+// Locks: topics (by id) → the registry and other short ones. No lock is held while waiting for
 // the log; a topic's lock may be held while a record that a cap takes is read.
 package engine
 

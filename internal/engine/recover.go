@@ -14,7 +14,8 @@ import (
 )
 
 // recover loads what the store holds and applies the operations of the log
-// behind it. It plans nothing: every number and loss is as it was logged.
+// behind it, where every number and loss is as it was logged. What a crash has
+// taken is logged at the end of it.
 func (e *Engine) recover(ctx context.Context) error {
 	begin := time.Now()
 	if err := e.openStore(!e.dir.fresh); err != nil {

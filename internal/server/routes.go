@@ -118,6 +118,11 @@ func (p *path) strictScope() scope {
 	return 0
 }
 
+// isPage reports whether the path is one of a dashboard's.
+func (p *path) isPage() bool {
+	return p.n == 1 && p.seg[0] == "" || p.n >= 2 && p.seg[0] == "ui"
+}
+
 // spot is a path of the table with its methods.
 type spot struct {
 	seg   []string // "" for a name

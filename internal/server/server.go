@@ -286,7 +286,7 @@ func (s *Server) answer(q *request) error {
 
 // admit checks the key, its requests in flight, its scopes and its prefixes.
 func (s *Server) admit(q *request, spot *spot, rt *route) error {
-	if s.keys == nil || s.isOpen(spot) || rt != nil && rt.auth == authItself {
+	if s.keys == nil || s.isOpen(q, spot) || rt != nil && rt.auth == authItself {
 		return nil
 	}
 	key, err := s.keys.authenticate(q.r, rt != nil && rt.auth == authToken)
@@ -310,8 +310,14 @@ func (s *Server) admit(q *request, spot *spot, rt *route) error {
 	return nil
 }
 
-// isOpen reports whether the path answers without a key: the probes do.
-func (s *Server) isOpen(spot *spot) bool { return spot != nil && spot.open && !s.probeAuth }
+// isOpen reports whether the path answers without a key: the probes, and the pages
+// that a dashboard loads before anyone has logged in.
+func (s *Server) isOpen(q *request, spot *spot) bool {
+	if spot != nil && spot.open {
+		return !s.probeAuth
+	}
+	return q.path.isPage() && (q.r.Method == http.MethodGet || q.r.Method == http.MethodHead)
+}
 
 func (s *Server) ready(q *request) error {
 	if s.draining.Load() {

@@ -432,7 +432,7 @@ func (s *sim) planSettle(c *call, kind, name string, req *api.SettleRequest, res
 		return plan{code: api.CodeNotAQueue}
 	}
 	var done, skipped []uint64
-	failed := t.clone()
+	failed := t.clone() // each job stays under its lease
 	for i, seq := range req.Seqs {
 		id := uint64(0)
 		if len(req.LeaseIDs) > 0 {
@@ -447,9 +447,6 @@ func (s *sim) planSettle(c *call, kind, name string, req *api.SettleRequest, res
 		switch kind {
 		case "ack":
 			t.keep(func(r *rec) bool { return r.seq != seq })
-			f := failed.jobs[seq]
-			f.state = ready
-			failed.jobs[seq] = f
 			continue
 		case "nack":
 			j.state, j.until, j.wall = delayed, c.lease+int64(req.DelayMS), c.wall+int64(req.DelayMS)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing/synctest"
 	"time"
@@ -459,9 +460,12 @@ func (s *sim) forgetLeases() {
 // crashInRecovery opens the directory and takes the power away halfway.
 func (s *sim) crashInRecovery() {
 	k, n := s.rng.IntN(40), 0
+	var mu sync.Mutex // the engine calls the disk from several goroutines
 	var left *vfs.MemFS
 	d := s.disk
 	d.set(func(errorfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
 		if n++; n == k+1 {
 			left = d.cut(100, 0)
 		}
@@ -473,6 +477,8 @@ func (s *sim) crashInRecovery() {
 	}
 	d.set(nil)
 	_ = e.Close()
+	mu.Lock()
+	defer mu.Unlock()
 	if left == nil {
 		left = d.cut(100, 0)
 	}

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
+	"net/http/httptrace"
 	"strings"
 )
 
@@ -22,6 +24,12 @@ func (r *Runner) openSSE(s *Step, target Target, v *vars) (*answer, *stream, err
 	if s.HTTP2 {
 		client = r.h2
 	}
+	var conn *net.TCPConn // what the stream has to itself; nil over HTTP/2
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		if tcp, ok := i.Conn.(*net.TCPConn); ok && !s.HTTP2 {
+			conn = tcp
+		}
+	}}))
 	resp, err := client.Do(req)
 	if err != nil {
 		cancel()
@@ -32,7 +40,7 @@ func (r *Runner) openSSE(s *Step, target Target, v *vars) (*answer, *stream, err
 		a, err := readAnswer(resp)
 		return a, nil, err
 	}
-	st := &stream{in: make(chan frame, 256), cancel: cancel, done: make(chan struct{})}
+	st := &stream{in: make(chan frame, 256), cancel: cancel, done: make(chan struct{}), conn: conn}
 	go func() {
 		defer close(st.done)
 		defer resp.Body.Close()

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -32,6 +33,7 @@ type stream struct {
 	ended   bool
 	cancel  context.CancelFunc
 	done    chan struct{}           // closed when the reader is gone
+	conn    *net.TCPConn            // nil unless the stream is all that it carries
 	send    func(text string) error // nil for SSE
 	last    frame
 }
@@ -39,6 +41,21 @@ type stream struct {
 func (s *stream) close() {
 	s.cancel()
 	<-s.done
+}
+
+// leave drops the connection and waits, a second at most, until the server has let go
+// of it: what it sends to a client that is gone counts as sent.
+func (s *stream) leave() {
+	if s.conn != nil && s.conn.CloseWrite() == nil {
+		timer := time.NewTimer(time.Second)
+		defer timer.Stop()
+		for {
+			if f, ok := s.read(timer); !ok || f.event == "end" {
+				break
+			}
+		}
+	}
+	s.close()
 }
 
 // next returns the oldest frame that nothing has taken, heartbeats only if asked for.
@@ -113,7 +130,7 @@ func (r *Runner) streamStep(s *Step, target Target, v *vars) error {
 		if v.streams[s.Name] == nil {
 			return fmt.Errorf("%s is not open", s.Name)
 		}
-		v.streams[s.Name].close()
+		v.streams[s.Name].leave()
 		delete(v.streams, s.Name)
 		return nil
 	}

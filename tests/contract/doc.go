@@ -62,7 +62,8 @@
 //	ON s                           more expectations about an open stream
 //	ON w {"op":"ping"}             sends a message first; @binary, @ping, @close 1000
 //	                               and @halves (two fragments) stand before its text
-//	CLOSE s                        drops the connection; the case's end does too
+//	CLOSE s                        drops the connection and waits until the server has let
+//	                               go of it; the case's end drops it too
 //
 // Below OPEN and WS the first expectation is the status. If it is not that of an
 // open stream, the answer is checked like any other. Then, in this order or below ON:

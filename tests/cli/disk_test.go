@@ -136,7 +136,17 @@ func TestAFullDisk(t *testing.T) {
 		}
 	}
 	if mounted {
-		takeTheRest(t, filepath.Join(disk, "foreign"))
+		// What the cap and the sealing still free is taken, too.
+		eventually(t, "the disk stays full", func() bool {
+			takeTheRest(t, filepath.Join(disk, "foreign"))
+			for range 5 {
+				if ask(t, "POST", srv.URL+"/v0/topics/probe", `{"records":[{"data":1}]}`).status != 507 {
+					return false
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			return true
+		})
 	}
 	checkRefusing(t, srv)
 	acked := ackJobs(t, srv.URL, int(topics["jobs"].stored.Load())*perBatch*3/4)
@@ -168,10 +178,10 @@ func TestAFullDisk(t *testing.T) {
 	}
 }
 
-// takeTheRest fills a disk to the last byte, as another program may.
+// takeTheRest fills a disk to the last byte, as another program may; name grows.
 func takeTheRest(t *testing.T, name string) {
 	t.Helper()
-	f, err := os.Create(name)
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}

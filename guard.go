@@ -82,6 +82,7 @@ type visit struct {
 	n    int64     // messages
 	took int64     // of the process's share of the room
 	r    *reading  // what it was judged by last; nil: nothing is known
+	why  string    // what made it wait last
 }
 
 // enter is the first check. A publish that got in has to leave the gate later.
@@ -114,8 +115,9 @@ func (g *guard) window(set *settings, v *visit) error {
 		if ok || err != nil {
 			return err
 		}
+		v.why = set.crowdOfRequests()
 		if v.try || set.shadow || !set.ShedWait {
-			return g.shedding(set, v, set.crowdOfRequests(), left)
+			return g.shedding(set, v, v.why, left)
 		}
 		g.note(stageShedding, set, v, event{text: "publish waits for the next window of requests", decision: string(WindowWait), wait: left})
 		if err := g.sleep(v, WindowWait, left); err != nil {
@@ -189,6 +191,7 @@ func (g *guard) lag(v *visit) error {
 // nudge is the one sleep above the soft limit; the depth is checked after it.
 func (g *guard) nudge(set *settings, v *visit, signal int64) error {
 	d := set.softSleep(signal)
+	v.why = set.aboveSoft(signal)
 	g.note(stageBackpressure, set, v, event{text: "publish sleeps: lag above the soft limit", decision: string(SoftSleep), wait: d})
 	if err := g.sleep(v, SoftSleep, d); err != nil {
 		return err
@@ -217,6 +220,7 @@ func (g *guard) pause(set *settings, v *visit) error {
 	began := time.Now()
 	defer func() { g.slowed(HardPause, time.Since(began)) }()
 	for {
+		v.why = set.aboveHard(v.r)
 		if err := g.wait(v, set.LagPoll); err != nil {
 			return err
 		}
@@ -348,6 +352,9 @@ func (g *guard) again(v *visit, try int, server *backend.FullError) error {
 		g.note(stageBackpressure, set, v, event{text: "publish refused: " + what, decision: string(reason)})
 		return g.refusal(set, v, reason, what, delay, cause)
 	}
+	if v.why = set.noRoom(v); server != nil {
+		v.why = server.Error()
+	}
 	g.note(stageRetry, set, v, event{text: "publish waits for room in the queue", decision: string(DepthWait), try: try, wait: delay})
 	if err := g.sleep(v, DepthWait, delay); err != nil {
 		return err
@@ -385,7 +392,10 @@ func (g *guard) stopped(v *visit, err error) error {
 	if errors.Is(err, ErrClosed) {
 		return fmt.Errorf("publish to %q: producer %w", g.name.Stream, err)
 	}
-	return fmt.Errorf("publish to %q ended while waiting, nothing is stored: %w", g.name.Stream, err)
+	if v.why == "" {
+		return fmt.Errorf("publish to %q ended while waiting, nothing is stored: %w", g.name.Stream, err)
+	}
+	return fmt.Errorf("publish to %q ended while waiting (%s), nothing is stored: %w", g.name.Stream, v.why, err)
 }
 
 func (g *guard) slowed(kind SlowKind, d time.Duration) {

@@ -139,6 +139,14 @@ func (g *guard) shadowDepth(set *settings, v *visit, room bool) {
 	g.note(stageWarning, set, v, event{text: "publish would wait for room in the queue", decision: decision})
 }
 
+// aboveSoft says what is above the soft limit.
+func (s *settings) aboveSoft(signal int64) string {
+	if s.LagSignal == SignalPending {
+		return fmt.Sprintf("%d messages are pending, more than lag_warn %d", signal, s.LagWarn)
+	}
+	return fmt.Sprintf("the backlog is %d, more than lag_warn %d", signal, s.LagWarn)
+}
+
 // aboveHard says what is above the hard limit.
 func (s *settings) aboveHard(r *reading) string {
 	signal, known := r.signal(s.LagSignal)

@@ -114,7 +114,7 @@ func (f *findings) add(code, severity, problem, advice string) {
 // config looks for settings that lose messages or hide their loss.
 func (f *findings) config(c *api.Config) {
 	if c.TTLMS > 0 {
-		f.add("queue_ttl", severe, fmt.Sprintf("messages are removed %s after they were published, done or not", time.Duration(c.TTLMS)*time.Millisecond),
+		f.add("queue_ttl", severe, fmt.Sprintf("messages are removed %s after they were published, done or not", ofMillis(c.TTLMS)),
 			"set ttl_ms to 0 and watch the oldest age instead")
 	}
 	if c.CapRecords > 0 || c.CapBytes > 0 {

@@ -53,5 +53,11 @@ func (b *Backend) KeyWindow(ctx context.Context) (time.Duration, error) {
 	if errors.Is(err, backend.ErrStreamNotFound) {
 		return math.MaxInt64, nil
 	}
-	return time.Duration(st.Config.IdempotencyWindowMS) * time.Millisecond, err
+	return ofMillis(st.Config.IdempotencyWindowMS), err
+}
+
+// ofMillis converts a time of a configuration, which may be longer than a
+// time.Duration can hold: that becomes the longest one.
+func ofMillis(ms uint64) time.Duration {
+	return time.Duration(min(ms, uint64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }

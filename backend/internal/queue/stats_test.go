@@ -3,7 +3,9 @@ package queue_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,6 +130,29 @@ func TestTheDoctorFindsWhatLosesMessages(t *testing.T) {
 	}
 	if found, err := h.open(logTopic(t, h)).Examine(t.Context()); err != nil || fmt.Sprint(codesOf(found)) != "[log_topic]" {
 		t.Errorf("a log: %v, %v", found, err)
+	}
+}
+
+// A window or a TTL may be longer than a time.Duration can say; it must not turn
+// into a short one.
+func TestTimesOfAConfigurationNeverOverflow(t *testing.T) {
+	h := &host{t: t, kind: "http"}
+	h.serve("")
+	for _, ms := range []uint64{1 << 44, 1 << 63, 1<<63 + 1<<46, math.MaxUint64} { // the first are 557 years
+		name, cfg := fresh(), api.DefaultConfig()
+		cfg.Type, cfg.LeasesDurable, cfg.IdempotencyWindowMS, cfg.TTLMS = api.TypeQueue, true, ms, ms
+		if _, err := h.eng.PutTopic(t.Context(), name, cfg); err != nil {
+			t.Fatal(err)
+		}
+		b := h.open(name)
+		const most = math.MaxInt64 / time.Millisecond * time.Millisecond
+		if window, err := b.KeyWindow(t.Context()); err != nil || window != most {
+			t.Errorf("a window of %d ms: %s, %v; want %s", ms, window, err, most)
+		}
+		found, err := b.Examine(t.Context())
+		if err != nil || len(found) != 1 || !strings.Contains(found[0].Problem, most.String()) {
+			t.Errorf("a TTL of %d ms: %+v, %v", ms, found, err)
+		}
 	}
 }
 

@@ -1,10 +1,5 @@
 package wal
 
-import (
-	"errors"
-	"io/fs"
-)
-
 // Look reads a log that no process has open, from after on, and changes
 // nothing: a torn tail stays and is reported in Recovery. It calls replay as
 // Open does. Only Read and Close may be called on the log it returns; an absent
@@ -12,18 +7,10 @@ import (
 func Look(opt Options, after uint64, replay func(Op) error) (*Log, Recovery, error) {
 	opt = opt.WithDefaults()
 	r := &recovery{opt: opt, after: after, look: true}
-	err := r.load()
-	if errors.Is(err, fs.ErrNotExist) && len(r.files) == 0 {
-		err = nil
-	}
-	if err == nil {
-		err = r.walk(replay)
-	}
-	if err != nil {
+	if err := r.readLog(replay); err != nil {
 		r.close()
 		return nil, r.result, err
 	}
-	r.result.Last = r.next - 1
 	l := &Log{opt: opt, id: r.id, seed: r.seed, after: after, accepted: r.extra, look: true}
 	for _, f := range r.files {
 		s := &segment{number: f.number, first: f.header.first, last: f.last, limit: f.limit}

@@ -34,15 +34,10 @@ func Open(opt Options, after uint64, replay func(Op) error) (*Log, Recovery, err
 		return nil, Recovery{}, fmt.Errorf("wal: %w", err)
 	}
 	r := &recovery{opt: opt, after: after}
-	err := r.load()
-	if err == nil {
-		err = r.walk(replay)
-	}
-	if err != nil {
+	if err := r.readLog(replay); err != nil {
 		r.close()
 		return nil, r.result, err
 	}
-	r.result.Last = r.next - 1
 	l, err := r.start()
 	if err != nil {
 		r.close()

@@ -25,7 +25,7 @@ type segFile struct {
 	used   bool // part of the log
 }
 
-// recovery reads a log directory. Open and Inspect share it.
+// recovery reads a log directory. Open, Look and Inspect share it.
 type recovery struct {
 	opt     Options
 	after   uint64
@@ -52,7 +52,21 @@ func (r *recovery) close() {
 	}
 }
 
-// load opens all files of the directory and reads their headers.
+// readLog loads the directory and walks through its log. Whatever it returns, the files
+// are open.
+func (r *recovery) readLog(replay func(Op) error) error {
+	if err := r.load(); err != nil {
+		return err
+	}
+	if err := r.walk(replay); err != nil {
+		return err
+	}
+	r.result.Last = r.next - 1
+	return nil
+}
+
+// load opens all files of the directory and reads their headers. An absent directory
+// has none.
 func (r *recovery) load() error {
 	names, err := r.opt.FS.List(r.opt.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -34,10 +34,7 @@ func Inspect(opt Options, after uint64, begin func() (replay func(Op) error, gap
 		var replay func(Op) error
 		replay, opt.Gap = begin()
 		r := &recovery{opt: opt, after: after, extra: found}
-		err := r.load()
-		if err == nil {
-			err = r.walk(replay)
-		}
+		err := r.readLog(replay)
 		var bad *CorruptError
 		if !errors.As(err, &bad) || r.badFile == nil {
 			r.close()

@@ -178,3 +178,19 @@ func TestASnapshotOfAnEmptyLogKeepsItsPlace(t *testing.T) {
 	}
 	mustClose(t, l)
 }
+
+func TestAnAbsentDirectoryIsAnEmptyLogToLookAt(t *testing.T) {
+	for name, fs := range map[string]vfs.FS{"memory": vfs.NewMem(), "disk": vfs.Default} {
+		dir := fs.PathJoin(t.TempDir(), "absent")
+		l, rec, err := Look(Options{FS: fs, Dir: dir}, 0, func(Op) error { return nil })
+		if err != nil || rec.Segments != 0 || rec.Last != 0 {
+			t.Fatalf("%s: %+v, %v", name, rec, err)
+		}
+		if err := l.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := fs.Stat(dir); err == nil {
+			t.Errorf("%s: the directory has been made", name)
+		}
+	}
+}

@@ -61,11 +61,7 @@ func (q *request) listTopics() error {
 	if err != nil {
 		return err
 	}
-	v, err := q.query()
-	if err != nil {
-		return err
-	}
-	p, err := q.page(v)
+	p, err := q.page()
 	if err != nil {
 		return err
 	}
@@ -79,14 +75,19 @@ type page struct {
 	prefix, after string
 	size          int
 	allowed       func(name string) bool // nil: everything
+	query         url.Values             // for what only one list has
 }
 
-func (q *request) page(v url.Values) (page, error) {
+func (q *request) page() (page, error) {
+	v, err := q.query()
+	if err != nil {
+		return page{}, err
+	}
 	size, err := pageSize(v.Get("page_size"))
 	if err != nil {
 		return page{}, err
 	}
-	p := page{prefix: v.Get("prefix"), size: size}
+	p := page{prefix: v.Get("prefix"), size: size, query: v}
 	if cursor := v.Get("cursor"); cursor != "" {
 		if p.after, err = api.DecodeCursor(cursor); err != nil {
 			return page{}, err

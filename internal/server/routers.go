@@ -91,15 +91,11 @@ func (q *request) getRouter() error {
 
 // listRouters answers with one page of the routers that the key may see.
 func (q *request) listRouters() error {
-	v, err := q.query()
+	p, err := q.page()
 	if err != nil {
 		return err
 	}
-	p, err := q.page(v)
-	if err != nil {
-		return err
-	}
-	list := q.eng.Routers(p.prefix, v.Get("source"), v.Get("dest"), p.after, p.size, p.allowed)
+	list := q.eng.Routers(p.prefix, p.query.Get("source"), p.query.Get("dest"), p.after, p.size, p.allowed)
 	q.out = api.AppendRouterList(q.out[:0], &list, q.millis())
 	return q.send(http.StatusOK)
 }

@@ -83,15 +83,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	for _, c := range cmd.Commands() {
 		names = append(names, c.Name())
 	}
-	return &usageError{fmt.Errorf("there is no command %q%s", args[0], meant("", settings.Nearest(args[0], names)))}
-}
-
-// meant suggests a name.
-func meant(prefix, name string) string {
-	if name == "" {
-		return ""
-	}
-	return fmt.Sprintf(", did you mean %s%s?", prefix, name)
+	return &usageError{fmt.Errorf("there is no command %q%s", args[0], settings.Meant("", args[0], names))}
 }
 
 // checkUsage makes usage errors alike in a command and its subcommands: one
@@ -134,7 +126,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &missing):
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		err = fmt.Errorf("%w%s", err, meant("--", settings.Nearest(missing.GetSpecifiedName(), names)))
+		err = fmt.Errorf("%w%s", err, settings.Meant("--", missing.GetSpecifiedName(), names))
 	}
 	return &usageError{err}
 }

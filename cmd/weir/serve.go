@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"os/signal"
 	"strconv"
@@ -85,11 +84,10 @@ func (o *serveOptions) load(cmd *cobra.Command) (*settings.Values, error) {
 
 // listenAddress joins a host, which may have a port of its own, and a port.
 func listenAddress(host string, port int) string {
-	bare := strings.Trim(host, "[]")
-	if _, err := netip.ParseAddr(bare); err != nil && strings.Contains(host, ":") {
+	if settings.HasPort(host) {
 		return host
 	}
-	return net.JoinHostPort(bare, strconv.Itoa(port))
+	return net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(port))
 }
 
 func newServeCmd() *cobra.Command {

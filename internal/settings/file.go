@@ -52,7 +52,7 @@ func (src Source) readKeys(path string, pairs []*yaml.Node) (map[*Setting]given,
 		where := fmt.Sprintf("config file %s, line %d, key %s", path, at, key)
 		rows := findKey(key)
 		if len(rows) == 0 {
-			return nil, fmt.Errorf("config file %s, line %d: unknown key %q%s", path, at, key, meant(key, fileKeys()))
+			return nil, fmt.Errorf("config file %s, line %d: unknown key %q%s", path, at, key, Meant("", key, fileKeys()))
 		}
 		if before, ok := lines[key]; ok {
 			return nil, fmt.Errorf("%s: already set in line %d", where, before)

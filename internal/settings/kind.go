@@ -213,7 +213,7 @@ func name(typ string) kind {
 
 // host is a host, or host:port.
 var host = kind{"host", "a host or host:port", func(text string) (any, bool) {
-	if !hasPort(text) {
+	if !HasPort(text) {
 		return text, text != ""
 	}
 	_, port, err := net.SplitHostPort(text)
@@ -221,8 +221,8 @@ var host = kind{"host", "a host or host:port", func(text string) (any, bool) {
 	return text, err == nil && ok && n >= 0 && n <= 65535
 }}
 
-// hasPort reports whether a host has a port behind it.
-func hasPort(text string) bool {
+// HasPort reports whether a host has a port behind it.
+func HasPort(text string) bool {
 	_, err := netip.ParseAddr(strings.Trim(text, "[]"))
 	return strings.Contains(text, ":") && err != nil
 }

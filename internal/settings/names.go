@@ -41,16 +41,17 @@ func Unknown(environ []string) []string {
 	for _, entry := range environ {
 		name, text, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, prefix) && text != "" && !known[name] && !ofWork.MatchString(name) && !ofKubernetes(name, text) {
-			warnings = append(warnings, "unknown environment variable "+name+meant(name, names))
+			warnings = append(warnings, "unknown environment variable "+name+Meant("", name, names))
 		}
 	}
 	return warnings
 }
 
-// meant asks whether the nearest of some names was meant, or lists nothing if none is near.
-func meant(typed string, names []string) string {
-	if near := Nearest(typed, names); near != "" {
-		return fmt.Sprintf(", did you mean %s?", near)
+// Meant returns the end of an error about an unknown name: whether the nearest of names,
+// shown with prefix in front of it, was meant. It is empty if none is near.
+func Meant(prefix, typed string, names []string) string {
+	if near := nearest(typed, names); near != "" {
+		return fmt.Sprintf(", did you mean %s%s?", prefix, near)
 	}
 	return ""
 }
@@ -58,15 +59,15 @@ func meant(typed string, names []string) string {
 // maxTypos is how many letters may be wrong in a name that is taken for another.
 const maxTypos = 2
 
-// Nearest returns the name that was probably meant, empty if none is near.
-func Nearest(typed string, names []string) string {
-	best, nearest := maxTypos+1, ""
+// nearest returns the name that was probably meant, empty if none is near.
+func nearest(typed string, names []string) string {
+	best, near := maxTypos+1, ""
 	for _, name := range names {
 		if d := distance(typed, name); d < best && d < len(name)/2+1 {
-			best, nearest = d, name
+			best, near = d, name
 		}
 	}
-	return nearest
+	return near
 }
 
 // distance is how many letters have to be added, removed, exchanged or swapped with their

@@ -32,7 +32,7 @@ func TestTheNearestNameIsMeant(t *testing.T) {
 		"form": "from", "bach": "batch", "lag-tll": "lag-ttl", "lagttl": "lag-ttl", "x": "", "": "", "jsonn": "json", "frm": "from",
 		"something": "", "batches": "batch", "las": "last", "ts": "",
 	} {
-		if got := Nearest(typed, names); got != want {
+		if got := nearest(typed, names); got != want {
 			t.Errorf("%q: %q, want %q", typed, got, want)
 		}
 	}

@@ -100,7 +100,7 @@ var pool = rows(Work|Library, anywhere, []*Setting{
 var server = rows(Serve, anywhere, []*Setting{
 	{name: "host", kind: host, deft: "127.0.0.1", help: "address to listen on, or host:port"},
 	{name: "port", kind: integer("port", 0, 65535).kind(), deft: "4000", help: "port to listen on, unless host names one; 0 is any free one",
-		moot: func(v *Values) bool { return hasPort(v.text("host")) }},
+		moot: func(v *Values) bool { return HasPort(v.text("host")) }},
 	{name: "port-file", kind: text("file"), help: "file that receives the bound host:port"},
 	{name: "data-dir", in: Serve | Restore, kind: name("directory"), deft: "./weir-data", help: "data directory, used by one server at a time"},
 	{name: "log-level", kind: choice("level", "debug", "info", "warn", "error"), deft: "info", reloads: true,

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/weirmq/weir"
@@ -34,11 +33,13 @@ type courier struct {
 
 // newCourier opens the stream of url and the publisher's place in it.
 func newCourier(ctx context.Context, p *publisher, url string) (*courier, error) {
-	switch {
-	case p.opt.kind == "log" && !isHTTP(url):
-		return nil, &usageError{errors.New("--type log is for topics of a weir server; other URLs name a queue")}
+	if p.opt.kind == "log" {
+		if !isHTTP(url) {
+			return nil, &usageError{errors.New("--type log is for topics of a weir server; other URLs name a queue")}
+		}
+		url = withKey(url, "type", "log")
 	}
-	s, err := openStream(ctx, &p.opt.keys, withType(url, p.opt.kind))
+	s, err := openStream(ctx, &p.opt.keys, url)
 	if err != nil {
 		return nil, err
 	}
@@ -49,18 +50,6 @@ func newCourier(ctx context.Context, p *publisher, url string) (*courier, error)
 	p.stream = s.Info().Stream
 	p.place = newPlace(p.opt.resume, p.stream, newRunName())
 	return c, nil
-}
-
-// withType adds the type of a new topic to the URL of a weir server.
-func withType(raw, kind string) string {
-	u, err := url.Parse(raw)
-	if err != nil || kind == "queue" || u.Query().Has("type") {
-		return raw
-	}
-	query := u.Query()
-	query.Set("type", kind)
-	u.RawQuery = query.Encode()
-	return u.String()
 }
 
 // newRunName names a run in its idempotency keys.

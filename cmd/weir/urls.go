@@ -55,12 +55,20 @@ func isHTTP(raw string) bool {
 // withDurability adds a class to a URL that does not name one. On
 // Redis the class is up to the server.
 func withDurability(class, raw string) string {
+	if scheme, _, _ := strings.Cut(raw, ":"); class == "" || !strings.EqualFold(scheme, "file") && !isHTTP(raw) {
+		return raw
+	}
+	return withKey(raw, "durability", class)
+}
+
+// withKey adds a query key to a URL that lacks it.
+func withKey(raw, key, value string) string {
 	u, err := url.Parse(raw)
-	if err != nil || class == "" || u.Query().Has("durability") || u.Scheme != "file" && !isHTTP(raw) {
+	if err != nil || u.Query().Has(key) {
 		return raw
 	}
 	query := u.Query()
-	query.Set("durability", class)
+	query.Set(key, value)
 	u.RawQuery = query.Encode()
 	return u.String()
 }

@@ -75,6 +75,27 @@ func TestADeleteFromAnEphemeralTopicIsVisibleWithItsAnswer(t *testing.T) {
 	wantFull(t, e, "t", "[3=3]", "[]")
 }
 
+// putUnsynced changes a topic on a slow disk and returns while the change is staged and
+// its sync under way. synced waits for that.
+func putUnsynced(t *testing.T, e *Engine, topic string, cfg api.Config) (synced func()) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		_, err := e.PutTopic(bg, topic, cfg)
+		done <- err
+	}()
+	synctest.Wait() // everyone waits for the disk
+	if len(done) > 0 {
+		t.Fatalf("the change was synced at once: %v", <-done)
+	}
+	return func() {
+		t.Helper()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A write answers when its record can be read: behind a change that is still
 // being synced it waits for that, whatever its own class.
 func TestAWriteBehindAnUnsyncedChangeIsVisibleWithItsAnswer(t *testing.T) {
@@ -82,19 +103,12 @@ func TestAWriteBehindAnUnsyncedChangeIsVisibleWithItsAnswer(t *testing.T) {
 		disk := newSlowDisk(time.Second)
 		e := openOn(t, disk, "a")
 		put(t, e, "t", configOf(api.Disk))
-		done := make(chan error, 1)
-		go func() {
-			_, err := e.PutTopic(bg, "t", configOf(api.Disk, func(c *api.Config) { c.CapRecords = 10 }))
-			done <- err
-		}()
-		time.Sleep(100 * time.Millisecond) // the configuration is staged, its sync under way
+		synced := putUnsynced(t, e, "t", configOf(api.Disk, func(c *api.Config) { c.CapRecords = 10 }))
 		write(t, e, "t", "1")
 		if records, _ := mustFull(t, e, "t"); fmt.Sprint(records) != "[1=1]" {
 			t.Errorf("a write has answered, a reader finds %v", records)
 		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		synced()
 	})
 }
 
@@ -109,19 +123,12 @@ func TestARouterWaitsWhileItsDestinationLeavesMemory(t *testing.T) {
 		putRouter(t, e, "r", "in", "out")
 		write(t, e, "in", "1")
 		wantFull(t, e, "out", "[1=1]", "[]")
-		done := make(chan error, 1)
-		go func() {
-			_, err := e.PutTopic(bg, "out", configOf(api.Disk))
-			done <- err
-		}()
-		time.Sleep(100 * time.Millisecond) // the configuration is staged, its sync under way
+		synced := putUnsynced(t, e, "out", configOf(api.Disk))
 		write(t, e, "in", "2", "3")
 		if n := stateOf(t, e, "out").HeadSeq; n != 3 {
 			t.Errorf("a reader finds the destination at %d, want 3", n)
 		}
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		synced()
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -145,18 +152,11 @@ func TestADeadLetterWaitsWhileItsTopicLeavesMemory(t *testing.T) {
 		if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{jobs[0].Seq}}); err != nil {
 			t.Fatal(err)
 		}
-		done := make(chan error, 1)
-		go func() {
-			_, err := e.PutTopic(bg, "dead", configOf(api.Disk))
-			done <- err
-		}()
-		time.Sleep(100 * time.Millisecond) // the configuration is staged, its sync under way
+		synced := putUnsynced(t, e, "dead", configOf(api.Disk))
 		if jobs := claimJobs(t, e, "q", "w", 1); len(jobs) > 0 {
 			t.Fatalf("a dead job is handed out: %v", jobs)
 		}
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		synced()
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}

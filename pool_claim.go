@@ -120,12 +120,11 @@ func (p *Pool) awaitRoom() int {
 // pointless.
 func (c *claimer) claim(ctx context.Context, limit int) {
 	p := c.pool
-	req := p.request(limit, c.block())
-	start := time.Now()
-	call, cancel := context.WithTimeout(ctx, req.Block+p.claimTimeout())
-	p.waits(start.Add(req.Block), cancel)
+	start, most := time.Now(), c.mostBlock()
+	call, cancel := context.WithTimeout(ctx, most+p.claimTimeout())
+	req := p.request(limit, p.beginWait(most, cancel))
 	got, err := p.backend.Claim(call, req)
-	cut := p.waits(time.Time{}, nil)
+	cut := p.endWait()
 	cancel()
 	p.accept(&got, limit)
 	switch {
@@ -184,17 +183,15 @@ func (c *claimer) pause(d time.Duration) {
 	}
 }
 
-// block is how long the next claim waits: not past the time when a message that this
-// pool gave back is due, and never so long that a lease's age would be in doubt.
-func (c *claimer) block() time.Duration {
+// mostBlock is how long a claim waits if nothing is due before: never so long that a
+// lease's age would be in doubt.
+func (c *claimer) mostBlock() time.Duration {
 	p := c.pool
 	d := min(p.cfg.Block, p.cfg.ReclaimAfter/4)
 	if p.cfg.UntilEmpty > 0 {
 		d = min(d, max(p.cfg.UntilEmpty/2, emptyPause))
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mu.due.until(d)
+	return d
 }
 
 // accept turns the result of a claim of at most limit into jobs, releases the room that
@@ -271,12 +268,22 @@ func (w *claimWait) cut(due time.Time) {
 	}
 }
 
-// waits notes the claim under way, and reports whether the one before was cut short.
-func (p *Pool) waits(until time.Time, end context.CancelFunc) (cut bool) {
+// beginWait returns how long a claim may wait: at most d, and not past the time when a
+// message that this pool gave back is due. One given back from now on ends the wait.
+func (p *Pool) beginWait(d time.Duration, end context.CancelFunc) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d = p.mu.due.until(d)
+	p.mu.wait = claimWait{until: time.Now().Add(d), end: end}
+	return d
+}
+
+// endWait reports whether the claim that has ended was cut short.
+func (p *Pool) endWait() (cut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cut = p.mu.wait.ended
-	p.mu.wait = claimWait{until: until, end: end}
+	p.mu.wait = claimWait{}
 	return cut
 }
 

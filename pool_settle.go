@@ -190,7 +190,7 @@ func (p *Pool) nack(ctx context.Context, jobs []*job, o Outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range returns {
-		if r.Delay > 0 {
+		if !r.NotStarted { // the others are for another pool: this one stops
 			p.mu.due.add(now.Add(r.Delay))
 			p.mu.wait.cut(now.Add(r.Delay))
 		}

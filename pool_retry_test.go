@@ -1,0 +1,46 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir/backend/backendtest"
+)
+
+// A message given back comes again in its time, whatever the claim that runs beside its
+// handler is doing just then: also a backend that wakes no claim for it is asked in time.
+func TestPoolClaimsWhatItGaveBackWhenItIsDue(t *testing.T) {
+	for _, delay := range []time.Duration{0, 100 * time.Millisecond} {
+		t.Run(delay.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const messages = 2000
+				f := backendtest.NewFake(backendtest.FakeOptions{})
+				handled := make(chan int)
+				p := startPool(t, f, func(_ context.Context, d *Delivery) error {
+					handled <- d.Attempt
+					if d.Attempt == 1 {
+						return RetryIn(delay, errors.New("not yet"))
+					}
+					return nil
+				}, PoolConfig{Workers: 1, Block: 20 * time.Second, ReclaimAfter: 5 * time.Minute})
+				late := 0
+				for range messages {
+					publish(t, f, 1)
+					<-handled
+					given := time.Now()
+					<-handled
+					if time.Since(given) > delay+time.Second {
+						late++
+					}
+				}
+				if late > 0 {
+					t.Errorf("%d of %d messages came again later than asked for", late, messages)
+				}
+				p.finish()
+			})
+		})
+	}
+}

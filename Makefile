@@ -29,7 +29,7 @@ check: ## gofmt, vet, staticcheck, layout and unit tests: before every commit
 
 .PHONY: test
 test: deps ## everything: lint, race, crash points, library, live, contract, commands, overload, crash, push, bench at a tiny size
-	@scripts/test.sh lint race sweep library live oracle sim contract cli overload crash push bench
+	@scripts/test.sh lint race sweep library live oracle sim twin contract cli overload crash push bench
 
 .PHONY: vuln
 vuln: ## look the dependencies up in Go's vulnerability database

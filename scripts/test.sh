@@ -50,6 +50,9 @@ oracle() { go test ./tests/oracle/... ./tests/crash/rounds/...; }
 # sim is the whole engine in virtual time; without the race detector, for more seeds.
 sim() { driven ./tests/sim -seeds 24; }
 
+# twin judges the guards under too much load, in virtual time; race skips it.
+twin() { driven ./internal/overload; }
+
 # contract runs in its folder: only there go test shows the number of cases of a
 # run that passed.
 contract() { (cd tests/contract && driven); }

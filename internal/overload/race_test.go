@@ -1,0 +1,5 @@
+//go:build race
+
+package overload
+
+func init() { raced = true }

@@ -20,10 +20,11 @@ const MinAcked = 500
 // Options configure a Loop.
 type Options struct {
 	Host Host
-	// Rounds is how many rounds have to count; a shorter run ends at Deadline.
-	Rounds   int
-	Deadline time.Time // zero: none
-	Seed     uint64
+	// Rounds is how many rounds have to count. A run ends before at Deadline if AtLeast of
+	// them count, and at Latest in any case; zero: there is no such time.
+	Rounds, AtLeast  int
+	Deadline, Latest time.Time
+	Seed             uint64
 	// Power says that Host.Kill cuts the power: unsynced bytes are gone too.
 	Power bool
 	// DiskFlush is the longest time a disk record stays unsynced.
@@ -137,7 +138,7 @@ func (l *Loop) run(ctx context.Context) error {
 	}
 	defer func() { l.opt.Host.Kill() }()
 	for l.sum.Rounds < l.opt.Rounds && len(l.checker.Violations()) == 0 {
-		if !l.opt.Deadline.IsZero() && time.Now().After(l.opt.Deadline) {
+		if l.timeIsUp(time.Now()) {
 			return nil
 		}
 		if err := l.round(ctx); err != nil {
@@ -145,6 +146,11 @@ func (l *Loop) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (l *Loop) timeIsUp(now time.Time) bool {
+	over := func(end time.Time) bool { return !end.IsZero() && now.After(end) }
+	return over(l.opt.Latest) || over(l.opt.Deadline) && l.sum.Rounds >= l.opt.AtLeast
 }
 
 // round is one load, kill, restart and check.

@@ -43,7 +43,7 @@ func runFake(t *testing.T, breaks string, power bool, rounds int) (*Summary, err
 		return func(context.Context) (string, func(), error) { return copied.URL, copied.Close, nil }, nil
 	}
 	return Run(t.Context(), Options{
-		Host: host, Rounds: rounds, Deadline: time.Now().Add(30 * time.Second), Seed: 7, Power: power,
+		Host: host, Rounds: rounds, Latest: time.Now().Add(2 * time.Minute), Seed: 7, Power: power,
 		DiskFlush: time.Second, HistoryDir: t.TempDir(), Backup: backup,
 	})
 }
@@ -61,6 +61,27 @@ func TestLoopPassesAServerThatKeepsItsPromises(t *testing.T) {
 			t.Errorf("power cuts %v: no round counted", power)
 		}
 		t.Log(sum)
+	}
+}
+
+// A slow machine takes longer; it does not show less.
+func TestLoopGoesOnUntilEnoughRoundsCount(t *testing.T) {
+	host := &fakeHost{server: fake.New(time.Now)}
+	past := time.Now().Add(-time.Second)
+	for _, c := range []struct {
+		opt  Options
+		want int
+	}{
+		{Options{Deadline: past}, 0},
+		{Options{Deadline: past, AtLeast: 2}, 2},
+		{Options{Deadline: past, AtLeast: 2, Latest: past}, 0},
+	} {
+		c.opt.Host, c.opt.Rounds, c.opt.Seed, c.opt.DiskFlush, c.opt.HistoryDir = host, 4, 7, time.Second, t.TempDir()
+		sum, err := Run(t.Context(), c.opt)
+		if err != nil || sum.Rounds != c.want {
+			t.Errorf("deadline over %v, latest over %v, at least %d rounds: %d counted, %v",
+				!c.opt.Deadline.IsZero(), !c.opt.Latest.IsZero(), c.opt.AtLeast, sum.Rounds, err)
+		}
 	}
 }
 

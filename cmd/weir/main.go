@@ -31,7 +31,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		newServeCmd(), newSampleCmd(), newDoctorCmd(), newDLQCmd(),
 		newPublishCmd(), newWorkCmd(), newTailCmd(),
-		newBackupCmd(), newRestoreCmd(), newRepairCmd(), newVersionCmd(),
+		newBackupCmd(), newRestoreCmd(), newRepairCmd(), newBenchCmd(), newVersionCmd(),
 	)
 	root.SetHelpCommand(newHelpCmd())
 	root.InitDefaultHelpCmd()

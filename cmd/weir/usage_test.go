@@ -108,7 +108,7 @@ func TestWrongVariablesAreToldAlikeByEveryCommand(t *testing.T) {
 			t.Setenv(name, "nonsense")
 			everyCommand(func(cmd *cobra.Command, words []string) {
 				flag := strings.ToLower(strings.TrimPrefix(name, "WEIR_"))
-				if cmd.Flags().Lookup(flag) == nil {
+				if f := cmd.Flags().Lookup(flag); f == nil || f.Value.Type() == "file" { // the --json of bench
 					return
 				}
 				res := runWeir(t, "", append(words, good(cmd)...)...)

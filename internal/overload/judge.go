@@ -56,6 +56,27 @@ type Spread struct {
 	Max Number `json:"max"`
 }
 
+// Report is what a run with several arms writes as JSON.
+type Report struct {
+	Results []Judged `json:"results"`
+}
+
+// Judged is a result and how it stands to the goals.
+type Judged struct {
+	*Result
+	Marks  map[string]Mark `json:"goals"`
+	Spoilt string          `json:"spoilt,omitempty"` // why it does not count
+}
+
+// NewReport marks the results.
+func NewReport(results []*Result) Report {
+	var r Report
+	for _, res := range results {
+		r.Results = append(r.Results, Judged{res, res.Marks(), res.Spoilt()})
+	}
+	return r
+}
+
 // judge computes the result of a run that is over. Nothing of it is running any more.
 func (r *run) judge() *Result {
 	info := r.streams[0].Info()

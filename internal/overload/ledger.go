@@ -44,6 +44,7 @@ type ledger struct {
 	running int // handlers at work
 	stored  int // publishes that succeeded
 	handled int // offers of which a handler has ended
+	good    int // of these, in time
 	strange int // deliveries that are no offer of this run
 	samples []Sample
 	errs    map[string]int // texts of the errors of kind broken
@@ -56,6 +57,7 @@ type Sample struct {
 	Running int     `json:"running"` // handlers at work
 	Stored  int     `json:"stored"`  // so far
 	Handled int     `json:"handled"` // so far
+	Good    int     `json:"good"`    // of these, in time
 	Callers int64   `json:"callers"` // who have not given up or succeeded
 	Wait    float64 `json:"wait"`    // expected wait in seconds
 }
@@ -108,14 +110,17 @@ func (l *ledger) begin(i int, now time.Duration) {
 	}
 }
 
-// end notes that it is over, and whether it did its work.
-func (l *ledger) end(i int, now time.Duration, done bool) {
+// end notes that it is over, whether it did its work, and whether that was in time.
+func (l *ledger) end(i int, now time.Duration, done, good bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.running--
 	if f := &l.fates[i]; done && f.ended == never {
 		f.ended = now
 		l.handled++
+		if good {
+			l.good++
+		}
 	}
 }
 
@@ -131,7 +136,7 @@ func (l *ledger) sample(now time.Duration, able float64, callers int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.samples = append(l.samples, Sample{
-		At: now.Seconds(), Waiting: l.waiting, Running: l.running, Stored: l.stored, Handled: l.handled,
+		At: now.Seconds(), Waiting: l.waiting, Running: l.running, Stored: l.stored, Handled: l.handled, Good: l.good,
 		Callers: callers, Wait: float64(l.waiting) / able,
 	})
 }

@@ -211,7 +211,8 @@ func (r *run) handle(ctx context.Context, d *weir.Delivery) error {
 	case <-r.over:
 	case <-ctx.Done():
 	}
-	r.ledger.end(i, r.now(), ctx.Err() == nil)
+	now := r.now()
+	r.ledger.end(i, now, ctx.Err() == nil, now-r.offers[i].at <= r.Deadline)
 	return ctx.Err()
 }
 

@@ -7,7 +7,7 @@ import (
 const (
 	letters = List | Show | Redrive | Purge // the commands of weir dlq
 	copies  = Backup | Verify | Restore
-	clients = Publish | Work | Tail | Sample | Doctor | letters | Backup
+	clients = Publish | Work | Tail | Sample | Doctor | letters | Backup | Overload
 )
 
 // commands are the settings of single calls of a command, which no file holds.
@@ -64,6 +64,24 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "rate", in: Backup | Verify, kind: integer("MiB", 0, 1<<40).kind(), deft: "32", help: "most MiB to read per second; 0 is no limit"},
 	{name: "no-verify", in: Restore, kind: boolean, deft: "false", help: "do not read the records"},
 	{name: "mark", in: Repair, places: byFlag, kind: boolean, deft: "false", help: "accept the damage, so that the server starts again"},
+
+	{name: "arms", in: Overload, places: byFlag, kind: list,
+		help: "guards to compare, separated by commas, each with settings if need be: off,static?lag_pause=500 (default every mode)"},
+	{name: "load", in: Overload, places: byFlag, kind: real("load", "a number", 0.01, 1000), deft: "10", help: "load of the plateau, as a multiple of what the workers can do"},
+	{name: "service", in: Overload, places: byFlag, kind: duration(time.Millisecond, time.Hour).kind(), deft: "40ms", help: "mean time of a handler"},
+	{name: "deadline", in: Overload, places: byFlag, kind: duration(10*time.Millisecond, day).kind(), deft: "1s", help: "when callers give up; also the wait_slo of the arms"},
+	{name: "phases", in: Overload, places: byFlag, kind: name("lengths"), deft: "20,30,30", help: "how long the load is normal, high, and normal again, in deadlines"},
+	{name: "workers", in: Overload, places: byFlag, kind: integer("int", 1, 10_000).kind(), deft: "20", help: "handlers running at once"},
+	{name: "producers", in: Overload, places: byFlag, kind: integer("int", 1, 1000).kind(), deft: "1", help: "producers that share the load, each with a connection of its own"},
+	{name: "seed", in: Overload, places: byFlag, kind: integer("int", 1, most).kind(), deft: "1", help: "what the offers are drawn from: the same number gives the same offers"},
+	{name: "distribution", in: Overload, places: byFlag, kind: choice("shape", "exponential", "fixed", "two-humped", "heavy-tail"), deft: "exponential",
+		help: "of the times of handlers: exponential, fixed, two-humped or heavy-tail"},
+	{name: "variant", in: Overload, places: byFlag, kind: choice("name", "none", "halved", "greedy", "slow", "impatient"), deft: "none",
+		help: "what else goes wrong: none, halved, greedy, slow or impatient"},
+	{name: "arrivals", in: Overload, places: byFlag, kind: name("file"), help: "recorded times of offers, and their tiers, to use instead of drawn ones"},
+	{name: "together", in: Overload, places: byFlag, kind: boolean, deft: "false", help: "run the arms at the same time instead of one after the other"},
+	{name: "json", in: Overload, places: byFlag, kind: name("file"), help: "file that receives everything measured"},
+	{name: "picture", in: Overload, places: byFlag, kind: name("file"), help: "SVG file that receives the backlog and the rates over time"},
 
 	{name: "redis-host", env: "REDIS_HOST", in: SampleRedis, places: byEnv, kind: name("host"), deft: "127.0.0.1", help: "Redis to sample when there is no URL"},
 	{name: "redis-port", env: "REDIS_PORT", in: SampleRedis, places: byEnv, kind: integer("port", 1, 65535).kind(), deft: "6379", help: "its port"},

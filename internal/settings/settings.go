@@ -31,6 +31,7 @@ const (
 	Verify
 	Restore
 	Repair
+	Overload
 	Library
 
 	// SampleRedis is sample without a URL, which the environment alone then makes.

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/internal/overload"
+	"github.com/weirmq/weir/internal/settings"
+)
+
+const overloadHelp = `Overload offers a stream more than its workers can do, once for each guard, and says what
+comes of it: how much of the work is done in time, how long it waits, how fast a caller is
+refused, and how soon all is well again. Each goal of an overload control is marked met
+or missed.
+
+Offers come at random times, at 0.7 times what the workers can do, then --load times that,
+then at 0.7 times again. Every arm gets the same ones. An offer is a caller of its own,
+who gives up --deadline after the time at which it meant to publish, and until then tries
+again up to three times after a refusal. There are four tiers: 10, 20, 30 and 40 % of
+the offers have the priorities critical, high, normal and low.
+
+An arm is a mode of the guard, with settings behind a question mark if need be:
+'proportional?lag_pause=100&lag_signal=pending'. Unless it says otherwise, the window of
+requests is off (queue_load_shedding_enabled=false), proportional looks at the
+backlog, and wait_slo is --deadline.
+
+Variants: halved, half of the workers are gone in the second half of the plateau; greedy,
+one fairness key sends 90 % of the offers; slow, handlers that begin in the plateau take five
+times as long; impatient, callers wait a quarter of the deadline for an answer and try again
+at once, up to 20 times.
+
+--arrivals replaces the random times by recorded ones: a file with one offer per line, CSV
+(time,tier) or JSON ({"at":…,"tier":…} or a bare time). Times are seconds or RFC 3339; tiers
+are 0 (the top one) to 3, drawn if absent. The recording is the plateau.
+
+URL is http[s]://[:key@]host:port/QUEUE, redis[s]://[user:pass@]host:port/0?stream=NAME or
+file:///DIR?topic=NAME. Each arm uses a stream of its own whose name begins with that name;
+it is left behind, without messages. Without a URL it is an engine in this process on a
+temporary directory.
+
+The command is for machines that have nothing else to do: with all arms, and the default
+phases, it takes about 90 deadlines for each arm. Exit codes: 0 measured, whether the goals
+are met or not, 1 it could not be, or the figures do not count, 2 the command line or the URL
+cannot be understood.`
+
+const overloadExample = `  weir bench overload --load 10 --phases 5,10,8
+  weir bench overload --arms static,proportional --picture overload.svg 'redis://127.0.0.1:6379/0?stream=bench'
+  weir bench overload --variant greedy --json greedy.json http://127.0.0.1:4000/bench
+  weir bench overload --arrivals incident.csv --workers 50 --service 120ms`
+
+type overloadOptions struct {
+	scenario      overload.Scenario
+	arms          []string
+	phases        string
+	seed          int64
+	arrivals      string
+	together      bool
+	json, picture string
+	keys          keyOptions
+}
+
+func (o *overloadOptions) fields() settings.Fields {
+	s := &o.scenario
+	return o.keys.fields(settings.Fields{
+		"arms": &o.arms, "load": &s.Load, "service": &s.Service, "deadline": &s.Deadline, "phases": &o.phases,
+		"workers": &s.Workers, "producers": &s.Producers, "seed": &o.seed, "distribution": &s.Shape, "variant": &s.Variant,
+		"arrivals": &o.arrivals, "together": &o.together, "json": &o.json, "picture": &o.picture,
+	})
+}
+
+func newBenchCmd() *cobra.Command {
+	bench := &cobra.Command{Use: "bench", Short: "Judge guards by what they do under load"}
+	cmd := &cobra.Command{
+		Use:     "overload [URL]",
+		Short:   "Offer more than the workers can do and say what each guard makes of it",
+		Long:    overloadHelp,
+		Example: overloadExample,
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var opt overloadOptions
+			if err := load(cmd, settings.Overload, opt.fields()); err != nil {
+				return err
+			}
+			arms, err := opt.prepare()
+			if err != nil {
+				return &usageError{err}
+			}
+			return runOverload(cmd, &opt, arms, args)
+		},
+	}
+	settings.AddFlags(cmd.Flags(), settings.Overload)
+	bench.AddCommand(cmd)
+	return bench
+}
+
+// prepare completes the scenario and reads the arms.
+func (o *overloadOptions) prepare() (arms []overload.Arm, err error) {
+	s := &o.scenario
+	s.Seed = uint64(o.seed)
+	if s.Phases, err = overload.ParsePhases(o.phases); err != nil {
+		return nil, fmt.Errorf("flag --phases: %w", err)
+	}
+	if o.picture != "" && filepath.Ext(o.picture) != ".svg" {
+		return nil, fmt.Errorf("flag --picture: %q does not end in .svg, the only format", o.picture)
+	}
+	if o.arrivals != "" {
+		if s.Recorded, err = readArrivals(o.arrivals); err != nil {
+			return nil, fmt.Errorf("flag --arrivals: %w", err)
+		}
+	}
+	*s = s.WithDefaults()
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	if len(o.arms) == 0 {
+		return overload.DefaultArms(*s), nil
+	}
+	for _, text := range o.arms {
+		arm, err := overload.ParseArm(text, *s)
+		if err != nil {
+			return nil, fmt.Errorf("flag --arms: %w", err)
+		}
+		arms = append(arms, arm)
+	}
+	return arms, nil
+}
+
+func readArrivals(path string) ([]overload.Arrival, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	all, err := overload.ReadArrivals(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s, %w", path, err)
+	}
+	return all, nil
+}
+
+func runOverload(cmd *cobra.Command, opt *overloadOptions, arms []overload.Arm, args []string) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	base := ""
+	if len(args) > 0 {
+		base = args[0]
+	} else {
+		dir, err := os.MkdirTemp("", "weir-overload")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		base = (&url.URL{Scheme: "file", Path: filepath.ToSlash(dir), RawQuery: "topic=overload"}).String()
+	}
+	b := overloadBench{opt: opt, base: base, id: rand.Text()[:6], errOut: cmd.ErrOrStderr()}
+	if err := b.try(ctx, arms); err != nil {
+		return err
+	}
+	results, err := b.run(ctx, arms)
+	if err != nil {
+		return err
+	}
+	if err := overload.Table(cmd.OutOrStdout(), results); err != nil {
+		return err
+	}
+	if err := b.write(results); err != nil {
+		return err
+	}
+	for _, r := range results {
+		if r.Spoilt() != "" {
+			return errSaid // by the table
+		}
+	}
+	return nil
+}
+
+// overloadBench is a run of the command.
+type overloadBench struct {
+	opt    *overloadOptions
+	base   string // URL
+	id     string // in the names of the streams
+	errOut io.Writer
+}
+
+// streamURL is the URL of an arm's own stream.
+func (b *overloadBench) streamURL(i int, arm overload.Arm) string {
+	u, err := url.Parse(b.base)
+	if err != nil {
+		return b.base // opening it says what is wrong
+	}
+	suffix := fmt.Sprintf("-%s-%d-%s", strings.ToLower(b.id), i+1, arm.Config.Guard)
+	query := u.Query()
+	for _, key := range []string{"stream", "topic"} {
+		if query.Has(key) {
+			query.Set(key, query.Get(key)+suffix)
+			u.RawQuery = query.Encode()
+		}
+	}
+	if isHTTP(b.base) && strings.Trim(u.Path, "/") != "" {
+		u = &url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host, Path: strings.TrimRight(u.Path, "/") + suffix, RawQuery: u.RawQuery}
+	}
+	return u.String()
+}
+
+// try opens the first stream, so that a mistake in the URL shows at once.
+func (b *overloadBench) try(ctx context.Context, arms []overload.Arm) error {
+	s, err := openStream(ctx, &b.opt.keys, b.streamURL(0, arms[0]))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	_, err = s.Pressure(ctx)
+	if errors.Is(err, weir.ErrStreamNotFound) || errors.Is(err, weir.ErrGroupNotFound) {
+		err = nil
+	}
+	return err
+}
+
+// run runs the arms and tells how it goes on.
+func (b *overloadBench) run(ctx context.Context, arms []overload.Arm) ([]*overload.Result, error) {
+	results, errs := make([]*overload.Result, len(arms)), make([]error, len(arms))
+	one := func(i int) {
+		fmt.Fprintf(b.errOut, "%s: about %s\n", arms[i].Name, (b.opt.scenario.Length() + b.opt.scenario.Deadline).Round(time.Second))
+		from := b.streamURL(i, arms[i])
+		results[i], errs[i] = overload.Run(ctx, b.opt.scenario, arms[i], func(ctx context.Context) (*weir.Stream, error) {
+			return openStream(ctx, &b.opt.keys, from)
+		})
+	}
+	var all sync.WaitGroup
+	for i := range arms {
+		all.Go(func() { one(i) })
+		if !b.opt.together {
+			all.Wait()
+			if errs[i] != nil {
+				break
+			}
+		}
+	}
+	all.Wait()
+	return results, errors.Join(errs...)
+}
+
+// write writes the files that were asked for.
+func (b *overloadBench) write(results []*overload.Result) error {
+	if b.opt.json != "" {
+		text, err := json.MarshalIndent(overload.NewReport(results), "", " ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(b.opt.json, append(text, '\n'), 0o644); err != nil {
+			return err
+		}
+	}
+	if b.opt.picture == "" {
+		return nil
+	}
+	var text strings.Builder
+	overload.Draw(&text, results)
+	return os.WriteFile(b.opt.picture, []byte(text.String()), 0o644)
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// tiny is a run that takes a second.
+var tiny = []string{"bench", "overload", "--deadline=200ms", "--service=5ms", "--workers=4", "--phases=0.5,2,1", "--load=3"}
+
+func TestBenchOverloadPrintsEachGoalOfEachArm(t *testing.T) {
+	dir := t.TempDir()
+	report, picture := filepath.Join(dir, "r.json"), filepath.Join(dir, "p.svg")
+	res := runWeir(t, "", append(tiny, "--arms=off,static?lag_pause=20&lag_warn=5", "--json="+report, "--picture="+picture, "--together")...)
+	for _, want := range []string{"goodput", "top tier in time", "latency p99", "calm after", "variation", "refusal p99", "lost", "static?lag_pause=20&lag_warn=5"} {
+		if !strings.Contains(res.stdout, want) {
+			t.Errorf("no %q in the table", want)
+		}
+	}
+	if !strings.Contains(res.stdout, "0 met") || t.Failed() { // the lost ones
+		t.Errorf("%v\n%s%s", res.err, res.stdout, res.stderr)
+	}
+	for path, want := range map[string]string{report: `"goals"`, picture: "<polyline"} {
+		if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v, %.200s", path, err, text)
+		}
+	}
+}
+
+func TestBenchOverloadTellsWhatIsWrongBeforeItRuns(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "times")
+	if err := os.WriteFile(text, []byte("1\n2,9\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for flag, want := range map[string]string{
+		"--arms=onoff":             "flag --arms: arm \"onoff\": mode \"onoff\" is unknown; known: off, static, proportional, adaptive",
+		"--arms=off?lag=3":         `no setting "lag"`,
+		"--phases=1,2":             `flag --phases: phases "1,2": three numbers`,
+		"--phases=1,0,1":           "the plateau is longer than 0",
+		"--picture=x.png":          `flag --picture: "x.png" does not end in .svg`,
+		"--arrivals=" + text:       "line 2: tier \"9\"",
+		"--arrivals=" + text + "1": "no such file",
+		"--load=0":                 `flag --load: "0" is not a number from 0.01 to 1000`,
+		"--variant=chaos":          "none, halved, greedy, slow or impatient",
+	} {
+		res := runWeir(t, "", append(tiny, flag)...)
+		if res.err == nil || exitCode(res.err) != exitUsage || !strings.Contains(res.err.Error(), want) || res.stdout+res.stderr != "" {
+			t.Errorf("%s: %v, want %q\n%s%s", flag, res.err, want, res.stdout, res.stderr)
+		}
+	}
+}

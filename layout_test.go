@@ -49,7 +49,7 @@ type rule struct {
 // table is the only place where an import is allowed; docs/decisions/0001 tells
 // the reasons. A package that is not here fails the test.
 var table = map[string]rule{
-	".":       {code: "backend", tests: module + " open backend/backendtest tests/redistest"},
+	".":       {code: "backend", tests: module + " open backend/backendtest tests/redistest tests/stall"},
 	"open":    {code: module + " backend backend/embedded backend/redis backend/remote"},
 	"backend": {},
 
@@ -63,7 +63,7 @@ var table = map[string]rule{
 
 	"telemetry":     {code: module + " " + metrics, tests: "open backend/backendtest"},
 	"config":        {code: module + " internal/settings"},
-	"backend/redis": {code: "backend github.com/redis/go-redis/v9", tests: "backend/backendtest tests/redistest github.com/weirmq/weir"},
+	"backend/redis": {code: "backend github.com/redis/go-redis/v9", tests: "backend/backendtest tests/redistest tests/stall github.com/weirmq/weir"},
 
 	"internal/api":          {tests: rapid},
 	"internal/op":           {code: "internal/api", tests: rapid},
@@ -82,7 +82,7 @@ var table = map[string]rule{
 			"internal/engine/governor internal/engine/watch " + vfs,
 		tests: rapid + " " + errorfs,
 	},
-	"internal/server":   {code: "internal/api internal/engine " + gzip + " " + metrics + " " + socket, tests: vfs},
+	"internal/server":   {code: "internal/api internal/engine " + gzip + " " + metrics + " " + socket, tests: "tests/stall " + vfs},
 	"internal/client":   {code: "backend internal/api " + socket},
 	"internal/overload": {code: module + " backend internal/settings"},
 	"internal/settings": {code: module + " " + pflag + " " + yaml, tests: "internal/api"},
@@ -103,10 +103,11 @@ var table = map[string]rule{
 		"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"},
 
 	"tests/weirtest":        {},
+	"tests/stall":           {},
 	"tests/redistest":       {code: "github.com/redis/go-redis/v9"},
 	"tests/contract":        {tests: "tests/weirtest"},
 	"tests/library/chaos":   {code: module + " open backend tests/redistest github.com/redis/go-redis/v9"},
-	"tests/library":         {tests: module + " open backend config telemetry tests/redistest tests/weirtest github.com/redis/go-redis/v9 " + metrics},
+	"tests/library":         {tests: module + " open backend config telemetry tests/redistest tests/stall tests/weirtest github.com/redis/go-redis/v9 " + metrics},
 	"tests/cli":             {tests: module + " open backend tests/redistest tests/weirtest github.com/redis/go-redis/v9"},
 	"tests/overload":        {tests: "tests/weirtest"},
 	"tests/oracle":          {tests: "tests/oracle/fake " + rapid},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/tests/redistest"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 // late is how much later than its context a call may end.
@@ -65,8 +66,9 @@ func check(t *testing.T, what string, call func(ctx context.Context) error, begi
 		ctx, cancel := begin()
 		ended := make(chan time.Time, 1)
 		context.AfterFunc(ctx, func() { ended <- time.Now() })
+		stalled := stall.Watch()
 		err := call(ctx)
-		took := time.Since(<-ended)
+		took := time.Since(<-ended) - stalled()
 		cancel()
 		if !errors.Is(err, backend.ErrOutcomeUnknown) && !errors.Is(err, ctx.Err()) {
 			t.Errorf("%s: %v", what, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 func TestAPublishOnAFrozenRedisEndsWithItsContext(t *testing.T) {
@@ -41,10 +42,10 @@ func publishFrozen(t *testing.T, p *weir.Producer, guard string, late time.Durat
 		"PublishBatch 50": func(ctx context.Context) error { return p.PublishBatch(ctx, make([]weir.Message, 50)) },
 	} {
 		for _, deadline := range []time.Duration{20 * time.Millisecond, 300 * time.Millisecond} {
-			worst, stall, errs := frozen(t, deadline, call)
+			worst, lost, errs := frozen(t, deadline, call)
 			t.Logf("guard %s, %s, 16 goroutines, deadline %s: the last one returned %s after it (%v); the machine stalled for %s",
-				guard, name, deadline, worst.Round(time.Millisecond), errs, stall.Round(time.Millisecond))
-			if worst > late+stall {
+				guard, name, deadline, worst.Round(time.Millisecond), errs, lost.Round(time.Millisecond))
+			if worst > late+lost {
 				t.Errorf("%s with a deadline of %s returned %s after it, want at most %s", name, deadline, worst, late)
 			}
 		}
@@ -72,13 +73,13 @@ func TestTryPublishAnswersSoonOnAFrozenRedis(t *testing.T) {
 		s.Pause()
 		least := time.Hour // the machine may be busy with other things in one round, not in all
 		for range 3 {
-			worst, stall, errs := frozen(t, soon, func(context.Context) error {
+			worst, lost, errs := frozen(t, soon, func(context.Context) error {
 				return p.TryPublish(t.Context(), weir.Message{Data: []byte("x")})
 			})
 			t.Logf("guard %s, unknown %s, scope %s, signal %s: the last of 16 answered %s after 50ms (%v); the machine stalled for %s",
-				c.Guard, c.LagUnknown, c.ShedScope, c.LagSignal, worst.Round(time.Millisecond), errs, stall.Round(time.Millisecond))
-			least = min(least, worst-stall)
-			if worst > stall+300*time.Millisecond {
+				c.Guard, c.LagUnknown, c.ShedScope, c.LagSignal, worst.Round(time.Millisecond), errs, lost.Round(time.Millisecond))
+			least = min(least, worst-lost)
+			if worst > lost+300*time.Millisecond {
 				t.Errorf("a TryPublish took %s longer than 50ms", worst)
 			}
 			if errs["unavailable"]+errs["outcome unknown"] != 16 {
@@ -95,13 +96,12 @@ func TestTryPublishAnswersSoonOnAFrozenRedis(t *testing.T) {
 // frozen makes 16 calls at once and returns how long after the deadline the last
 // one returned, for how long the machine kept a goroutine from running meanwhile,
 // and how the calls ended.
-func frozen(t *testing.T, deadline time.Duration, call func(context.Context) error) (worst, stall time.Duration, errs map[string]int) {
+func frozen(t *testing.T, deadline time.Duration, call func(context.Context) error) (worst, lost time.Duration, errs map[string]int) {
 	t.Helper()
 	var mu sync.Mutex
-	var wg, probe sync.WaitGroup
+	var wg sync.WaitGroup
 	errs, worst = map[string]int{}, -time.Hour
-	done := make(chan struct{})
-	probe.Go(func() { stall = stalls(done) })
+	stalled := stall.Watch()
 	for range 16 {
 		wg.Go(func() {
 			end := time.Now().Add(deadline)
@@ -116,29 +116,11 @@ func frozen(t *testing.T, deadline time.Duration, call func(context.Context) err
 		})
 	}
 	wg.Wait()
-	close(done)
-	probe.Wait()
+	lost = stalled()
 	if errs["stored"] > 0 {
 		t.Errorf("a frozen server stored %d messages", errs["stored"])
 	}
-	return worst, stall, errs
-}
-
-// stalls adds up by how much short sleeps took too long until done is closed: on
-// a machine that is busy with other things no deadline can be kept better.
-func stalls(done <-chan struct{}) (sum time.Duration) {
-	const nap, usual = time.Millisecond, 5 * time.Millisecond
-	for {
-		start := time.Now()
-		select {
-		case <-done:
-			return sum
-		case <-time.After(nap):
-		}
-		if took := time.Since(start); took > usual {
-			sum += took
-		}
-	}
+	return worst, lost, errs
 }
 
 func ending(err error) string {

@@ -6,11 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/weirmq/weir/tests/stall"
 	"github.com/weirmq/weir/tests/weirtest"
 )
 
@@ -51,18 +51,16 @@ func TestASIGTERMInAPauseEndsPublishAtOnceAndItsPlaceIsKept(t *testing.T) {
 	s.pressure(500)
 	s.eventually("the guard says that it pauses", func() bool { return strings.Contains(p.Stderr.String(), "QUEUE.BACKPRESSURE") })
 	n := len(s.stored())
-	var stall time.Duration
-	var probe sync.WaitGroup
-	probe.Go(func() { stall = stalls(p.Exited()) })
+	stalled := stall.Watch()
 	start := time.Now()
 	p.Signal(syscall.SIGTERM)
 	code := p.Wait()
 	took := time.Since(start)
-	probe.Wait()
+	lost := stalled()
 	if code != 1 || !strings.Contains(p.Stderr.String(), "interrupted after") {
 		t.Errorf("code %d: %s", code, p.Stderr.String())
 	}
-	if took > limit+stall {
+	if took > limit+lost {
 		t.Errorf("ended %s after SIGTERM, want at most %s", took, limit)
 	}
 	if n == len(lines) {

@@ -48,6 +48,12 @@ at once, up to 20 times.
 (time,tier) or JSON ({"at":…,"tier":…} or a bare time). Times are seconds or RFC 3339; tiers
 are 0 (the top one) to 3, drawn if absent. The recording is the plateau.
 
+--against follows a live stream instead, for --length, and says what each arm would have done
+with every message that is published there. It publishes nothing and takes no part in the
+limits that producers share. What an arm would have refused is stored all the same, so
+the load stays that of the guard in use. Of a weir queue it sees only messages that are not
+done at once.
+
 URL is http[s]://[:key@]host:port/QUEUE, redis[s]://[user:pass@]host:port/0?stream=NAME or
 file:///DIR?topic=NAME. Each arm uses a stream of its own whose name begins with that name;
 it is left behind, without messages. Without a URL it is an engine in this process on a
@@ -61,7 +67,8 @@ cannot be understood.`
 const overloadExample = `  weir bench overload --load 10 --phases 5,10,8
   weir bench overload --arms static,proportional --picture overload.svg 'redis://127.0.0.1:6379/0?stream=bench'
   weir bench overload --variant greedy --json greedy.json http://127.0.0.1:4000/bench
-  weir bench overload --arrivals incident.csv --workers 50 --service 120ms`
+  weir bench overload --arrivals incident.csv --workers 50 --service 120ms
+  weir bench overload --against 'redis://127.0.0.1:6379/0?stream=orders&group=billing' --length 5m`
 
 type overloadOptions struct {
 	scenario      overload.Scenario
@@ -69,6 +76,8 @@ type overloadOptions struct {
 	phases        string
 	seed          int64
 	arrivals      string
+	against       string
+	length        time.Duration
 	together      bool
 	json, picture string
 	keys          keyOptions
@@ -79,7 +88,8 @@ func (o *overloadOptions) fields() settings.Fields {
 	return o.keys.fields(settings.Fields{
 		"arms": &o.arms, "load": &s.Load, "service": &s.Service, "deadline": &s.Deadline, "phases": &o.phases,
 		"workers": &s.Workers, "producers": &s.Producers, "seed": &o.seed, "distribution": &s.Shape, "variant": &s.Variant,
-		"arrivals": &o.arrivals, "together": &o.together, "json": &o.json, "picture": &o.picture,
+		"arrivals": &o.arrivals, "against": &o.against, "length": &o.length,
+		"together": &o.together, "json": &o.json, "picture": &o.picture,
 	})
 }
 
@@ -99,6 +109,9 @@ func newBenchCmd() *cobra.Command {
 			arms, err := opt.prepare()
 			if err != nil {
 				return &usageError{err}
+			}
+			if opt.against != "" {
+				return runRehearsal(cmd, &opt, arms, args)
 			}
 			return runOverload(cmd, &opt, arms, args)
 		},
@@ -189,6 +202,57 @@ func runOverload(cmd *cobra.Command, opt *overloadOptions, arms []overload.Arm, 
 	return nil
 }
 
+// runRehearsal follows a live stream.
+func runRehearsal(cmd *cobra.Command, opt *overloadOptions, arms []overload.Arm, args []string) error {
+	for _, name := range []string{"picture", "arrivals", "together"} {
+		if cmd.Flags().Changed(name) {
+			return &usageError{fmt.Errorf("--against and --%s exclude each other", name)}
+		}
+	}
+	if len(args) > 0 {
+		return &usageError{errors.New("--against names the stream; it takes no further URL")}
+	}
+	if err := checkURL(opt.against); err != nil {
+		return &usageError{err}
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	s, err := openExisting(ctx, &opt.keys, opt.against)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	before, err := s.Pressure(ctx)
+	if err != nil {
+		return err
+	}
+	results, err := overload.Rehearse(ctx, s, arms, opt.scenario.Deadline, opt.length)
+	if err != nil {
+		return err
+	}
+	after, err := s.Pressure(ctx)
+	if err != nil {
+		return err
+	}
+	first, _ := before.Backlog()
+	last, _ := after.Backlog()
+	fmt.Fprintf(cmd.OutOrStdout(), "%s of %s: backlog %d at first, %d at last; nothing was published\n", opt.length, before.Stream, first, last)
+	if opt.json != "" {
+		if err := writeJSON(opt.json, results); err != nil {
+			return err
+		}
+	}
+	return overload.RehearsalTable(cmd.OutOrStdout(), results)
+}
+
+func writeJSON(path string, what any) error {
+	text, err := json.MarshalIndent(what, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
 // overloadBench is a run of the command.
 type overloadBench struct {
 	opt    *overloadOptions
@@ -258,11 +322,7 @@ func (b *overloadBench) run(ctx context.Context, arms []overload.Arm) ([]*overlo
 // write writes the files that were asked for.
 func (b *overloadBench) write(results []*overload.Result) error {
 	if b.opt.json != "" {
-		text, err := json.MarshalIndent(overload.NewReport(results), "", " ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(b.opt.json, append(text, '\n'), 0o644); err != nil {
+		if err := writeJSON(b.opt.json, overload.NewReport(results)); err != nil {
 			return err
 		}
 	}

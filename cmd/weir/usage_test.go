@@ -122,16 +122,19 @@ func TestWrongVariablesAreToldAlikeByEveryCommand(t *testing.T) {
 
 func TestFlagsThatExcludeEachOther(t *testing.T) {
 	for line, want := range map[string]string{
-		"tail http://127.0.0.1:1/x --from 0 --last 3":              "--from and --last exclude each other",
-		"dlq redrive http://127.0.0.1:1/x --follow --dry-run":      "--follow and --dry-run exclude each other",
-		"sample --metrics :0 --count 3 http://127.0.0.1:1/x":       "--count is for printed samples",
-		"publish --type log file:///tmp/x?topic=a":                 "--type log",
-		"dlq purge http://127.0.0.1:1/x":                           "add --yes",
-		"sample --enqueue-field=a http://127.0.0.1:1/x":            "--enqueue-field is for Redis",
-		"sample http://127.0.0.1:1/x http://127.0.0.1:1/y":         "accepts at most 1 arg",
-		"publish --metrics a:b:c http://127.0.0.1:1/x":             "flag --metrics",
-		"tail http://127.0.0.1:1/x --from nothing":                 "--from",
-		"serve --host 0.0.0.0 --port 0 --data-dir /nowhere/at/all": "refusing to listen",
+		"tail http://127.0.0.1:1/x --from 0 --last 3":                   "--from and --last exclude each other",
+		"bench overload --against http://127.0.0.1:1/x --picture a.svg": "--against and --picture exclude each other",
+		"bench overload --against http://127.0.0.1:1/x http://h/y":      "no further URL",
+		"bench overload --against localhost:6379/x":                     "did you mean http://localhost:6379/x?",
+		"dlq redrive http://127.0.0.1:1/x --follow --dry-run":           "--follow and --dry-run exclude each other",
+		"sample --metrics :0 --count 3 http://127.0.0.1:1/x":            "--count is for printed samples",
+		"publish --type log file:///tmp/x?topic=a":                      "--type log",
+		"dlq purge http://127.0.0.1:1/x":                                "add --yes",
+		"sample --enqueue-field=a http://127.0.0.1:1/x":                 "--enqueue-field is for Redis",
+		"sample http://127.0.0.1:1/x http://127.0.0.1:1/y":              "accepts at most 1 arg",
+		"publish --metrics a:b:c http://127.0.0.1:1/x":                  "flag --metrics",
+		"tail http://127.0.0.1:1/x --from nothing":                      "--from",
+		"serve --host 0.0.0.0 --port 0 --data-dir /nowhere/at/all":      "refusing to listen",
 	} {
 		res := runWeir(t, "", strings.Fields(line)...)
 		if res.err == nil || exitCode(res.err) != exitUsage || !strings.Contains(res.err.Error(), want) {

@@ -79,6 +79,8 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "variant", in: Overload, places: byFlag, kind: choice("name", "none", "halved", "greedy", "slow", "impatient"), deft: "none",
 		help: "what else goes wrong: none, halved, greedy, slow or impatient"},
 	{name: "arrivals", in: Overload, places: byFlag, kind: name("file"), help: "recorded times of offers, and their tiers, to use instead of drawn ones"},
+	{name: "against", in: Overload, places: byFlag, kind: name("URL"), help: "a live stream: say what each arm would have done with its messages; publish nothing"},
+	{name: "length", in: Overload, places: byFlag, kind: duration(time.Second, day).kind(), deft: "30s", help: "how long to follow the stream of against"},
 	{name: "together", in: Overload, places: byFlag, kind: boolean, deft: "false", help: "run the arms at the same time instead of one after the other"},
 	{name: "json", in: Overload, places: byFlag, kind: name("file"), help: "file that receives everything measured"},
 	{name: "picture", in: Overload, places: byFlag, kind: name("file"), help: "SVG file that receives the backlog and the rates over time"},

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/tests/redistest"
+	"github.com/weirmq/weir/tests/weirtest"
+)
+
+// judged is what the tests look at in the JSON of weir bench overload.
+type judged struct {
+	Results []struct {
+		Arm, Backend                     string
+		Offered, Stored                  int
+		Accepted, Lost, Doubles, Overrun int
+		Samples                          []struct{ Waiting int }
+		Goals                            map[string]struct{ Judged, Met bool }
+	}
+}
+
+// On every backend each arm has a stream of its own, on which nothing is lost and
+// nothing done twice; the named one is not touched.
+func TestBenchOverloadOnServers(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	srv := weirtest.Start(t, weirtest.Options{})
+	for kind, url := range map[string]string{
+		"redis": redisURL(redis.Addr(), "bench", "crew"), "http": srv.URL + "/bench", "embedded": "file://" + t.TempDir() + "?topic=bench",
+	} {
+		report := filepath.Join(t.TempDir(), "report.json")
+		stdout, stderr, code := weirtest.Run(t, nil, "bench", "overload", "--json", report, "--load", "3", "--phases", "1,3,2",
+			"--together", "--deadline", "300ms", "--service", "20ms", "--workers", "5", "--producers", "2", "--arms", "off,static,proportional", url)
+		if code != 0 && !strings.Contains(stdout, "does not count") { // which a busy machine may cause
+			t.Fatalf("%s: exit code %d\n%s%s", kind, code, stdout, stderr)
+		}
+		text, err := os.ReadFile(report)
+		var all judged
+		if err == nil {
+			err = json.Unmarshal(text, &all)
+		}
+		if err != nil || len(all.Results) != 3 {
+			t.Fatalf("%s: %v, %.300s", kind, err, text)
+		}
+		for _, r := range all.Results {
+			if r.Backend != kind || r.Lost != 0 || r.Doubles != 0 || r.Overrun != 0 || r.Stored == 0 || r.Accepted < r.Stored || r.Offered < r.Stored || len(r.Samples) < 20 || !r.Goals["lost"].Met {
+				t.Errorf("%s: %+v\n%s", kind, r, stdout)
+			}
+		}
+	}
+	if keys := command(t, redis.Client(), "EXISTS", "bench"); keys != int64(0) {
+		t.Errorf("the stream bench exists: %v", keys)
+	}
+}
+
+// A rehearsal beside a live stream sees what is published there and adds nothing.
+func TestBenchOverloadAgainstALiveStream(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	c := s.Client()
+	command(t, c, "XGROUP", "CREATE", "orders", "crew", "0", "MKSTREAM")
+	report := filepath.Join(t.TempDir(), "report.json")
+	p := run(t, "bench", "overload", "--against", redisURL(s.Addr(), "orders", "crew"), "--length", "2s",
+		"--arms", "off,static?queue_max_depth=10", "--json", report)
+	added := int64(0)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for p.Running() {
+		<-tick.C
+		command(t, c, "XADD", "orders", "*", "data", "x", "weir-priority", "high")
+		added++
+	}
+	p.Succeed()
+	text, err := os.ReadFile(report)
+	var arms []struct {
+		Arm             string
+		Offered, Stored int
+		Refused         map[string]int
+		Tiers           map[string][2]int
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &arms)
+	}
+	if err != nil || len(arms) != 2 {
+		t.Fatalf("%v, %.300s", err, text)
+	}
+	for _, a := range arms {
+		if a.Offered == 0 || a.Tiers["high"][1] != a.Offered {
+			t.Errorf("%+v", a)
+		}
+	}
+	if arms[0].Stored != arms[0].Offered || arms[1].Refused["queue_full"] == 0 {
+		t.Errorf("%+v", arms)
+	}
+	if n := command(t, c, "XLEN", "orders"); n != added {
+		t.Errorf("%v entries, %d were added", n, added)
+	}
+	if keys := command(t, c, "DBSIZE"); keys != int64(1) {
+		t.Errorf("%v keys: %v", keys, command(t, c, "KEYS", "*"))
+	}
+}

@@ -120,6 +120,25 @@ func (b *batch) place(i int) int {
 	return b.at[i]
 }
 
+// drop makes err the outcome of the given ones of left, in their order, and keeps the
+// others.
+func (b *batch) drop(which []int, err error) {
+	if len(which) == len(b.all) {
+		b.fail(err)
+		return
+	}
+	var keep batch
+	for i, m := range b.left {
+		if len(which) > 0 && which[0] == i {
+			which = which[1:]
+			b.end(i, err)
+			continue
+		}
+		keep.left, keep.at = append(keep.left, m), append(keep.at, b.place(i))
+	}
+	b.left, b.at = keep.left, keep.at
+}
+
 // settle sorts the results of a failed append: stored, failed, or left. It returns the
 // server's refusal for lack of room, if any, and whether what is left is to be sent
 // once more because an answer was lost; may says whether that is possible.

@@ -20,7 +20,7 @@ const (
 	GuardProportional GuardMode = "proportional" // the sleep grows with the signal
 	GuardOff          GuardMode = "off"          // publishes straight through, still measures
 	GuardShadow       GuardMode = "shadow"       // decides as ShadowOf would, acts on nothing, counts and logs
-	GuardAdaptive     GuardMode = "adaptive"     // reserved: not built yet, and refused
+	GuardAdaptive     GuardMode = "adaptive"     // holds the wait: refuses at once what would wait too long, by priority and key
 )
 
 // SignalKind is the number that the lag limits are compared with.
@@ -83,13 +83,13 @@ type ProducerConfig struct {
 	BackpressureBaseDelay time.Duration // 100ms before the first check, doubled for each further one, ±50 %
 
 	DisableLoadShedding     bool          // false
-	LoadSheddingMaxRequests int           // 1000 requests per window
+	LoadSheddingMaxRequests int           // 1000 requests per window; with GuardAdaptive 0, which is none
 	ShedWindow              time.Duration // 1s
 	ShedScope               ShedScope     // process
 	ShedWait                bool          // false; true: Publish sleeps until the window ends instead of being refused
 	ShedConcurrency         int           // 0 = off: most publishes in progress at once
 
-	WaitSLO time.Duration // 30s: reserved; checked, not used yet
+	WaitSLO time.Duration // 30s: how long a message may wait; used with GuardAdaptive
 
 	Hooks  Hooks
 	Logger *slog.Logger // slog.Default(); at most one line per stage and second
@@ -114,7 +114,9 @@ func (c ProducerConfig) WithDefaults() ProducerConfig {
 	or(&c.BackpressureThreshold, 0.8)
 	or(&c.BackpressureRetries, 3)
 	or(&c.BackpressureBaseDelay, 100*time.Millisecond)
-	or(&c.LoadSheddingMaxRequests, 1000)
+	if !c.adapts() {
+		or(&c.LoadSheddingMaxRequests, 1000)
+	}
 	or(&c.ShedWindow, time.Second)
 	or(&c.ShedScope, ShedProcess)
 	or(&c.WaitSLO, 30*time.Second)
@@ -124,14 +126,22 @@ func (c ProducerConfig) WithDefaults() ProducerConfig {
 	return c
 }
 
+// adapts reports whether decisions are those of GuardAdaptive.
+func (c *ProducerConfig) adapts() bool {
+	return c.Guard == GuardAdaptive || c.Guard == GuardShadow && c.ShadowOf == GuardAdaptive
+}
+
 // Validate returns an error that names the first invalid field and its valid
 // values. Call it on a configuration WithDefaults.
 func (c ProducerConfig) Validate() error {
-	modes := []GuardMode{GuardStatic, GuardProportional, GuardOff, GuardShadow}
+	modes := []GuardMode{GuardStatic, GuardProportional, GuardAdaptive, GuardOff, GuardShadow}
+	least := 1
+	if c.adapts() {
+		least = 0
+	}
 	return firstError(
-		built("Guard", c.Guard), built("ShadowOf", c.ShadowOf),
 		oneOf("Guard", c.Guard, modes...),
-		oneOf("ShadowOf", c.ShadowOf, modes[:3]...),
+		oneOf("ShadowOf", c.ShadowOf, modes[:4]...),
 		oneOf("LagSignal", c.LagSignal, SignalPending, SignalBacklog),
 		oneOf("LagUnknown", c.LagUnknown, UnknownOpen, UnknownHold, UnknownDecay),
 		between("LagWarn", c.LagWarn, -1, 1<<40),
@@ -145,7 +155,7 @@ func (c ProducerConfig) Validate() error {
 		between("BackpressureThreshold", c.BackpressureThreshold, 0.01, 1),
 		between("BackpressureRetries", c.BackpressureRetries, -1, 20),
 		between("BackpressureBaseDelay", c.BackpressureBaseDelay, time.Millisecond, time.Minute),
-		between("LoadSheddingMaxRequests", c.LoadSheddingMaxRequests, 1, 1<<30),
+		between("LoadSheddingMaxRequests", c.LoadSheddingMaxRequests, least, 1<<30),
 		between("ShedWindow", c.ShedWindow, time.Millisecond, time.Hour),
 		oneOf("ShedScope", c.ShedScope, ShedProcess, ShedStream),
 		between("ShedConcurrency", c.ShedConcurrency, 0, 1<<20),
@@ -262,13 +272,6 @@ func or[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
-}
-
-func built(field string, mode GuardMode) error {
-	if mode != GuardAdaptive {
-		return nil
-	}
-	return fmt.Errorf("%s %q is not built yet: use %q or %q", field, mode, GuardProportional, GuardStatic)
 }
 
 func oneOf[T ~string](field string, value T, known ...T) error {

@@ -32,6 +32,7 @@ type guard struct {
 	known     atomic.Int32 // what was said about the signal last: 0 nothing, else signalKnown or signalUnknown
 	near      atomic.Bool  // it was told that the depth is near its limit
 	fullSince atomic.Int64 // Unix ns since when shadow has seen no room; 0: there was some
+	cutText   atomic.Pointer[cutText]
 }
 
 const (
@@ -53,9 +54,20 @@ func newSettings(c ProducerConfig) *settings {
 	if c.Guard == GuardShadow {
 		s.rules, s.shadow = c.ShadowOf, true
 	}
+	if s.rules == GuardAdaptive {
+		s.LagWarn, s.LagPause = -1, -1 // the cut takes their place
+	}
 	s.limit = max(1, shareOf(c.MaxDepth, c.BackpressureThreshold))
 	s.warn = shareOf(s.limit, nearCapacity)
 	return s
+}
+
+func (g *guard) configure(c ProducerConfig) {
+	set := newSettings(c)
+	if set.rules == GuardAdaptive {
+		g.signals.control.Configure(c.WaitSLO)
+	}
+	g.settings.Store(set)
 }
 
 // shareOf is a share of a depth, rounded up. It is seldom exact in binary: 0.07 of
@@ -81,6 +93,7 @@ type visit struct {
 	done bool      // in shadow: it would have been refused, there is nothing more to decide
 	n    int64     // messages
 	took int64     // of the process's share of the room
+	open bool      // adaptive: the load is unknown, and the policy lets it through
 	r    *reading  // what it was judged by last; nil: nothing is known
 	why  string    // what made it wait last
 }
@@ -108,9 +121,12 @@ func (g *guard) enter(v *visit) error {
 
 func (s *settings) sheds() bool { return s.rules != GuardOff && !s.DisableLoadShedding }
 
+// windowed reports whether requests are counted in a window.
+func (s *settings) windowed() bool { return s.sheds() && s.LoadSheddingMaxRequests > 0 }
+
 // window lets a publish through, makes it wait for the next window, or refuses it.
 func (g *guard) window(set *settings, v *visit) error {
-	for set.sheds() {
+	for set.windowed() {
 		left, ok, err := g.request(set, v)
 		if ok || err != nil {
 			return err
@@ -163,9 +179,12 @@ func (g *guard) lag(v *visit) error {
 	if v.done {
 		return nil
 	}
-	if set.rules == GuardOff {
+	switch set.rules {
+	case GuardOff:
 		g.measure(set, v)
 		return nil
+	case GuardAdaptive:
+		return g.expect(set, v)
 	}
 	var err error
 	if v.r, err = g.look(v, v.now, set.LagCache); err != nil {
@@ -344,7 +363,8 @@ func (g *guard) again(v *visit, try int, server *backend.FullError) error {
 			delay = server.RetryAfter
 		}
 	}
-	if v.try || set.shadow || set.rules == GuardOff || try > set.BackpressureRetries {
+	once := set.rules == GuardAdaptive && server == nil // what it holds is the wait; a depth is no reason to look again
+	if v.try || set.shadow || set.rules == GuardOff || once || try > set.BackpressureRetries {
 		what := "the server has no room"
 		if server == nil {
 			what = set.noRoom(v)

@@ -7,7 +7,7 @@ import "time"
 // below the limits. It is at least 1; depth decides whether there is room.
 func (g *guard) part(v *visit, most int64) (int64, error) {
 	set := g.settings.Load()
-	if most == 1 || v.done || set.shadow || set.rules == GuardOff || v.r == nil {
+	if most == 1 || v.done || set.shadow || set.rules == GuardOff || set.rules == GuardAdaptive || v.r == nil {
 		return most, nil
 	}
 	if is, _ := g.judge(set, v.r, time.Now()); is != nominal {

@@ -166,35 +166,3 @@ func (g *guard) uncounted(set *settings, w *window, err error) {
 			"stream", g.name.Stream, "error", err)
 	}
 }
-
-// windows are those of the streams that say where they are.
-var windows = &windowsByPlace{all: map[string]*sharedWindow{}}
-
-type windowsByPlace struct {
-	mu  sync.Mutex
-	all map[string]*sharedWindow
-}
-
-type sharedWindow struct {
-	*window
-	users int
-}
-
-// join returns the window of a place. It is forgotten when all who joined have left.
-func (w *windowsByPlace) join(place string) (shared *window, leave func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := w.all[place]
-	if s == nil {
-		s = &sharedWindow{window: newWindow()}
-		w.all[place] = s
-	}
-	s.users++
-	return s.window, sync.OnceFunc(func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if s.users--; s.users == 0 {
-			delete(w.all, place)
-		}
-	})
-}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/admission"
 )
 
 const (
@@ -31,6 +32,7 @@ type signals struct {
 	flight   atomic.Pointer[flight]
 	appended atomic.Int64 // messages that producers of this process were allowed to append
 	deepest  atomic.Int64 // the highest depth limit of a producer that has asked
+	control  *admission.Controller
 	shares
 }
 
@@ -42,6 +44,7 @@ type reading struct {
 	number   int64     // of this reading, from 1
 	at       time.Time // when it was begun
 	appended int64     // signals.appended at that time
+	admitted uint64    // signals.control.Admitted at that time
 	err      error     // the backend did not answer; sig is zero
 	sig      backend.Signal
 
@@ -115,7 +118,7 @@ func (r *reading) follow(next *reading) *reading {
 // where workers are off if the backend knows that there are none. Where the backend
 // shares room out, it asks for some with which need messages can be appended.
 func (s *signals) ask(ctx context.Context, set *settings, need int64) *reading {
-	r := &reading{at: time.Now(), appended: s.appended.Load()}
+	r := &reading{at: time.Now(), appended: s.appended.Load(), admitted: s.control.Admitted()}
 	limit := s.deepen(set.limit)
 	switch b := s.backend.(type) {
 	case backend.Sharer:
@@ -208,6 +211,9 @@ func (g *guard) read(life context.Context, f *flight, need int64) {
 	r := s.ask(ctx, g.settings.Load(), need)
 	if r.err != nil && life.Err() != nil {
 		return
+	}
+	if set := g.settings.Load(); set.rules == GuardAdaptive {
+		s.control.Update(r.forControl(set), time.Now())
 	}
 	s.last.Store(s.last.Load().follow(r))
 	if depth, known := r.depth(); known && g.hooks.Measured != nil {

@@ -35,7 +35,7 @@ func NewProducer(s *Stream, c ProducerConfig) (*Producer, error) {
 		hooks: c.Hooks, signals: s.signals, stages: s.stages, owner: newOwner(),
 		shed: shedder{window: s.window},
 	}
-	g.settings.Store(newSettings(c))
+	g.configure(c)
 	p := &Producer{stream: s, guard: g}
 	p.single.New = func() any { return new([1]Message) }
 	return p, nil
@@ -49,7 +49,7 @@ func (p *Producer) Reconfigure(c ProducerConfig) error {
 		return fmt.Errorf("producer of %q: %w", p.stream.info.Stream, err)
 	}
 	c.Hooks, c.Logger = p.guard.hooks, p.guard.settings.Load().Logger
-	p.guard.settings.Store(newSettings(c))
+	p.guard.configure(c)
 	return nil
 }
 
@@ -201,7 +201,10 @@ func (p *Producer) guarded(v *visit, b *batch) {
 			return
 		}
 		b.next(int(v.n))
-		p.store(v, b)
+		p.guard.admit(v, b)
+		if v.n = int64(len(b.left)); v.n > 0 {
+			p.store(v, b)
+		}
 		b.cut()
 		if b.begun == len(b.all) {
 			return

@@ -87,7 +87,6 @@ func TestMessageThatCannotBeIsRefusedWithTheField(t *testing.T) {
 func TestConfigurationThatCannotBeIsRefused(t *testing.T) {
 	s := weir.New(backendtest.NewFake(backendtest.FakeOptions{}))
 	for want, c := range map[string]weir.ProducerConfig{
-		"not built yet":                     {Guard: weir.GuardAdaptive},
 		"Guard":                             {Guard: "on"},
 		"ShadowOf":                          {ShadowOf: weir.GuardShadow},
 		"LagPoll":                           {LagPoll: -1},

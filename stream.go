@@ -33,7 +33,7 @@ type Stream struct {
 	info    backend.Info
 	signals *signals  // the last reading, shared by all producers of this stream
 	window  *window   // the requests of all its producers
-	release func()    // leaves a window that is shared with other streams; nil: not shared
+	leave   []func()  // what it shares with other streams
 	stages  *stageLog // log lines that they write at most once a second
 }
 
@@ -42,11 +42,17 @@ func New(b backend.Backend) *Stream {
 	info := b.Info()
 	s := &Stream{
 		backend: b, info: info,
-		signals: &signals{backend: b}, window: newWindow(), stages: &stageLog{stream: info.Stream},
+		signals: &signals{backend: b}, stages: &stageLog{stream: info.Stream},
 	}
-	if p, ok := b.(backend.Locator); ok {
-		s.window, s.release = windows.join(p.Place())
+	p, ok := b.(backend.Locator)
+	if !ok {
+		s.window, s.signals.control = newWindow(), newController()
+		return s
 	}
+	var leaveWindow, leaveControl func()
+	s.window, leaveWindow = windows.join(p.Place())
+	s.signals.control, leaveControl = controllers.join(p.Place() + " " + info.Group)
+	s.leave = []func(){leaveWindow, leaveControl}
 	return s
 }
 
@@ -58,8 +64,8 @@ func (s *Stream) Backend() backend.Backend { return s.backend }
 
 // Close closes the backend. It does not wait for Producers and Pools.
 func (s *Stream) Close() error {
-	if s.release != nil {
-		s.release()
+	for _, leave := range s.leave {
+		leave()
 	}
 	return s.backend.Close()
 }

@@ -233,6 +233,9 @@ type Signal struct {
 	// Behind is used if Lag is nil: how many undelivered messages were counted.
 	Behind int64
 	XLen   int64
+	// Finished counts the messages that the group has finished with since some moment;
+	// nil if the backend does not know.
+	Finished *int64
 }
 
 // Sharer is a Signaler that divides the room below a limit among the producers of all

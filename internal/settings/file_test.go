@@ -41,7 +41,7 @@ func TestErrorsNameTheLineAndTheFix(t *testing.T) {
 		"no number":     {"lag_warn: .nan\n", `key lag_warn: ".nan" is not a whole number`},
 		"no unit":       {"block: 5\n", `"5" is not a duration from 10ms to 30s, with a unit as in 500ms, 2s or 10m`},
 		"a zero":        {"lag_warn: 0\n", `"0" is not a whole number from 1 to 1099511627776, or "off"`},
-		"unknown mode":  {"guard: lenient\n", `"lenient" is not static, proportional, off or shadow`},
+		"unknown mode":  {"guard: lenient\n", `"lenient" is not static, proportional, adaptive, off or shadow`},
 		"too large":     {"# " + strings.Repeat("x", maxFileBytes), "larger than 1048576 bytes"},
 	} {
 		_, _, err := LoadConfigs(Source{Command: Library, Lookup: environment(), File: write(t, c.file)}, nil)

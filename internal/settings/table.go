@@ -15,9 +15,9 @@ const (
 
 // producer are the settings of weir.ProducerConfig.
 var producer = rows(Publish|Library, anywhere, []*Setting{
-	{name: "guard", reloads: true, field: "Guard", kind: choice("mode", "static", "proportional", "off", "shadow"), deft: "static",
-		help: "what a publish does when workers fall behind: static, proportional, off or shadow"},
-	{name: "shadow-of", reloads: true, field: "ShadowOf", kind: choice("mode", "static", "proportional", "off"), deft: "static",
+	{name: "guard", reloads: true, field: "Guard", kind: choice("mode", "static", "proportional", "adaptive", "off", "shadow"), deft: "static",
+		help: "what a publish does when workers fall behind: static, proportional, adaptive, off or shadow"},
+	{name: "shadow-of", reloads: true, field: "ShadowOf", kind: choice("mode", "static", "proportional", "adaptive", "off"), deft: "static",
 		help: "the mode that guard shadow only counts and logs"},
 	{name: "lag-warn", reloads: true, field: "LagWarn", kind: integer("messages", 1, 1<<40).orOff(-1, false), deft: "50",
 		help: "lag above which a publish sleeps once, or off"},
@@ -47,7 +47,7 @@ var producer = rows(Publish|Library, anywhere, []*Setting{
 	{name: "queue-load-shedding-enabled", reloads: true, env: "QUEUE_LOAD_SHEDDING_ENABLED", field: "DisableLoadShedding", kind: boolean, deft: "true",
 		help: "refuse publishes above queue_load_shedding_max_requests"},
 	{name: "queue-load-shedding-max-requests", reloads: true, env: "QUEUE_LOAD_SHEDDING_MAX_REQUESTS", field: "LoadSheddingMaxRequests", kind: integer("requests", 1, 1<<30).kind(), deft: "1000",
-		help: "most publishes in one shed_window"},
+		help: "most publishes in one shed_window; with guard adaptive there is no window unless this is set"},
 	{name: "shed-window", reloads: true, field: "ShedWindow", kind: duration(time.Millisecond, time.Hour).kind(), deft: "1s",
 		help: "length of the window for queue_load_shedding_max_requests"},
 	{name: "shed-scope", reloads: true, field: "ShedScope", kind: choice("scope", "process", "stream"), deft: "process",
@@ -57,7 +57,7 @@ var producer = rows(Publish|Library, anywhere, []*Setting{
 	{name: "shed-concurrency", reloads: true, field: "ShedConcurrency", kind: integer("publishes", 0, 1<<20).orOff(0, true), deft: "0",
 		help: "most publishes in progress at once; 0 is no limit"},
 	{name: "wait-slo", reloads: true, field: "WaitSLO", kind: duration(time.Millisecond, day).kind(), deft: "30s",
-		help: "how long a message may wait for a worker; stored, not used yet"},
+		help: "how long a message may wait for a worker; guard adaptive keeps the wait below it"},
 	{name: "kafka-buffer-memory", env: "KAFKA_BUFFER_MEMORY", in: Publish | Work | Library, places: byFile | byEnv, kind: size(1, 1<<50).kind(), deft: "32MiB",
 		help: "buffer of a producer on Kafka; checked, not used yet"},
 	{name: "kafka-max-in-flight-requests", env: "KAFKA_MAX_IN_FLIGHT_REQUESTS", in: Publish | Work | Library, places: byFile | byEnv, kind: integer("requests", 1, 1<<30).kind(), deft: "5",

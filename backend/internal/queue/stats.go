@@ -97,8 +97,8 @@ func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 	if st.Config.Type != api.TypeQueue {
 		*s.Lag = 0
 	}
-	workers := s.Pending
-	s.Workers = &workers
+	workers, finished := s.Pending, int64(st.HeadSeq-st.Count)
+	s.Workers, s.Finished = &workers, &finished
 	return s, nil
 }
 

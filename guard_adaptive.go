@@ -1,0 +1,139 @@
+package weir
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirmq/weir/internal/admission"
+)
+
+// slowBelow is the share of refused messages up to which a publish that may wait is
+// slowed before it is refused.
+const slowBelow = 0.3
+
+// forControl is the reading as the controller takes it. Where the backend does not count
+// what is finished, it follows from what this process had appended and what is left.
+func (r *reading) forControl(set *settings) admission.Reading {
+	depth, known := r.depth()
+	c := admission.Reading{
+		At: r.at, Admitted: r.admitted, Known: known,
+		Waiting: depth - r.sig.Pending, Working: r.sig.Pending, Limit: set.limit,
+	}
+	if c.Finished = int64(r.admitted) - depth; r.sig.Finished != nil {
+		c.Finished = *r.sig.Finished
+	}
+	return c
+}
+
+// expect takes the reading by which the adaptive guard judges a visit. The controller
+// says how often there should be one; a publish waits only for one that is much older.
+func (g *guard) expect(set *settings, v *visit) (err error) {
+	control := g.signals.control
+	if v.r, err = g.look(v, v.now, max(set.LagCache, 4*control.Interval())); err != nil {
+		return g.stopped(v, err)
+	}
+	if control.Due(v.now) {
+		g.refresh(v.n)
+	}
+	_, known := v.r.depth()
+	g.tellKnown(set, v.r, known)
+	if known {
+		return nil
+	}
+	if set.LagUnknown == UnknownHold && !set.shadow {
+		return g.halt(set, v)
+	}
+	v.open = set.LagUnknown != UnknownDecay
+	return nil
+}
+
+// admit refuses those of the batch's part that are above the cut. While few are
+// refused, a publish that has the time sleeps once and is then judged again.
+func (g *guard) admit(v *visit, b *batch) {
+	set := g.settings.Load()
+	if set.rules != GuardAdaptive || v.done {
+		return
+	}
+	control := g.signals.control
+	var above []int // of b.left
+	for i := range b.left {
+		if !control.Offer(v.now, bin(&b.left[i], v.now)) {
+			above = append(above, i)
+		}
+	}
+	switch {
+	case len(above) == 0:
+		return
+	case v.open || set.shadow:
+		if !v.open {
+			g.note(stageShedding, set, v, event{text: "publish would be refused: " + g.aboveCut(set), decision: string(LoadShedding)})
+		}
+		control.Admit(len(above))
+		return
+	}
+	above, err := g.slow(set, v, b, above)
+	switch {
+	case err != nil:
+		b.drop(above, err)
+	case len(above) > 0:
+		g.refuse(set, v, b, above)
+	}
+}
+
+// bin is where the controller counts a message that comes at now.
+func bin(m *Message, now time.Time) int {
+	return admission.Bin(int(Critical-m.Priority), m.FairKey, now.Unix()/3600)
+}
+
+// slow gives a publish that may wait a second chance. It returns the messages that are
+// still above the cut, or those that its end cut off.
+func (g *guard) slow(set *settings, v *visit, b *batch, above []int) ([]int, error) {
+	cut := g.signals.control.Cut()
+	if v.try || cut.Refused >= slowBelow || cut.Target == 0 {
+		return above, nil
+	}
+	d := jittered(cut.Target)
+	if until, ok := v.ctx.Deadline(); ok && until.Sub(v.now) < 2*d+cut.Wait {
+		return above, nil
+	}
+	v.why = g.aboveCut(set)
+	g.note(stageBackpressure, set, v, event{text: "publish sleeps: " + v.why, decision: string(SoftSleep), wait: d})
+	if err := g.sleep(v, SoftSleep, d); err != nil {
+		return above, err
+	}
+	now := time.Now()
+	still := above[:0]
+	for _, i := range above {
+		if !g.signals.control.Again(now, bin(&b.left[i], v.now)) {
+			still = append(still, i)
+		}
+	}
+	return still, nil
+}
+
+// refuse ends the messages above the cut.
+func (g *guard) refuse(set *settings, v *visit, b *batch, above []int) {
+	what := g.aboveCut(set)
+	g.note(stageShedding, set, v, event{text: "publish refused", decision: string(LoadShedding)})
+	after := jittered(max(g.signals.control.Cut().Wait, set.WaitSLO/5))
+	b.drop(above, g.refusal(set, v, LoadShedding, what, after, nil))
+}
+
+// cutText is what a cut is called under some settings.
+type cutText struct {
+	cut  *admission.Cut
+	set  *settings
+	text string
+}
+
+// aboveCut says what is refused. The text is made once for each cut.
+func (g *guard) aboveCut(set *settings) string {
+	cut := g.signals.control.Cut()
+	if t := g.cutText.Load(); t != nil && t.cut == cut && t.set == set {
+		return t.text
+	}
+	text := fmt.Sprintf("a message waits %s, wait_slo is %s; %.0f %% of the load is above what the workers can do, the lowest tier that passes is %s",
+		max(0, cut.Wait).Round(time.Millisecond), set.WaitSLO, 100*cut.Refused, Critical-Priority(cut.Tier))
+	g.cutText.Store(&cutText{cut, set, text})
+	return text
+}

@@ -1,0 +1,212 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+)
+
+// overloaded is an adaptive guard that has seen a queue of waiting messages from which
+// 100 a second are finished, and as many as offer says offered between two readings.
+func overloaded(t *testing.T, c weir.ProducerConfig, waiting int64, offer func(g *guarded)) *guarded {
+	t.Helper()
+	if c.Guard == "" {
+		c.Guard = weir.GuardAdaptive
+	}
+	if c.WaitSLO == 0 {
+		c.WaitSLO = 10 * time.Second
+	}
+	g := guard(t, c)
+	for i := range int64(40) {
+		g.load(waiting, 20, i*10)
+		offer(g)
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+	}
+	return g
+}
+
+// load sets what the backend says of the stream.
+func (g *guarded) load(waiting, working, finished int64) {
+	g.fake.Pretend(&backend.Signal{Workers: &working, Pending: working, Lag: &waiting, XLen: waiting + working, Finished: &finished})
+}
+
+func (g *guarded) offer(n int, p weir.Priority, key string) (refused int) {
+	for range n {
+		if err := g.TryPublish(context.Background(), weir.Message{Priority: p, FairKey: key}); err != nil {
+			refused++
+		}
+	}
+	return refused
+}
+
+func TestAdaptiveRefusesTheLowerTiersAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		offer := func(g *guarded) {
+			g.offer(4, weir.Critical, "")
+			g.offer(4, weir.High, "")
+			g.offer(20, weir.Low, "")
+		}
+		g := overloaded(t, weir.ProducerConfig{}, 62, offer) // 62 is the target: 10 s ÷ 16 × 100 a second
+		if n := g.offer(20, weir.Critical, ""); n != 0 {
+			t.Errorf("%d of 20 critical messages refused", n)
+		}
+		if n := g.offer(200, weir.Low, ""); n < 100 || n == 200 {
+			t.Errorf("%d of 200 low messages refused, want most of them: 20 a second of 200 fit", n)
+		}
+		began := time.Now()
+		var err error
+		for err == nil {
+			err = g.Publish(t.Context(), weir.Message{Priority: weir.Low})
+		}
+		full := refusedFor(t, err, weir.LoadShedding)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("refused after %s, want at once", took)
+		}
+		if !strings.Contains(full.Limit, "wait_slo is 10s") || full.RetryAfter < time.Second || full.RetryAfter > 3*time.Second || full.Depth != 82 {
+			t.Errorf("%+v", full)
+		}
+		if err := g.TryPublish(t.Context(), weir.Message{Priority: weir.Background}); err != nil {
+			refusedFor(t, err, weir.LoadShedding)
+		}
+	})
+}
+
+func TestAdaptiveRefusesNothingBelowItsTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := overloaded(t, weir.ProducerConfig{}, 20, func(g *guarded) { g.offer(10, weir.Low, "") })
+		if n := g.offer(50, weir.Background, "one key"); n != 0 {
+			t.Errorf("%d refused with 0.2 s to wait", n)
+		}
+	})
+}
+
+func TestAdaptiveIsFairToKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused, offered, rounds := map[string]int{}, map[string]int{}, 0
+		overloaded(t, weir.ProducerConfig{}, 62, func(g *guarded) {
+			if rounds++; rounds == 25 { // it has learned what is offered and done
+				clear(refused)
+				clear(offered)
+			}
+			for i := range 5 {
+				key := fmt.Sprint("small ", i)
+				refused[key] += g.offer(1, weir.Normal, key)
+				offered[key]++
+			}
+			refused["greedy"] += g.offer(45, weir.Normal, "greedy")
+			offered["greedy"] += 45
+		})
+		for key, n := range refused {
+			if key == "greedy" && n < offered[key]/2 || key != "greedy" && n > offered[key]/4 {
+				t.Errorf("%s: %d of %d refused", key, n, offered[key])
+			}
+		}
+	})
+}
+
+// A batch is judged message by message.
+func TestAdaptiveJudgesTheMessagesOfABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := overloaded(t, weir.ProducerConfig{}, 62, func(g *guarded) {
+			g.offer(5, weir.Critical, "")
+			g.offer(100, weir.Bulk, "")
+		})
+		before := g.stored
+		msgs := make([]weir.Message, 20)
+		for i := range msgs {
+			if msgs[i].Priority = weir.Bulk; i%2 == 0 {
+				msgs[i].Priority = weir.Critical
+			}
+		}
+		var some *weir.BatchError
+		if err := g.PublishBatch(t.Context(), msgs); !errors.As(err, &some) {
+			t.Fatalf("%v, want a BatchError", err)
+		}
+		failed := 0
+		for i, err := range some.Errs {
+			if err != nil {
+				refusedFor(t, err, weir.LoadShedding)
+				failed++
+			}
+			if i%2 == 0 && err != nil {
+				t.Errorf("critical message %d: %v", i, err)
+			}
+		}
+		if failed < 7 || g.stored-before != len(msgs)-failed {
+			t.Errorf("%d failed, %d stored", failed, g.stored-before)
+		}
+	})
+}
+
+// While little is refused, a publish that has the time waits before it is refused.
+func TestAdaptiveSlowsBeforeItRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := overloaded(t, weir.ProducerConfig{}, 65, func(g *guarded) { g.offer(11, weir.Normal, "") })
+		for range 40 {
+			_ = g.Publish(t.Context(), weir.Message{})
+		}
+		if len(g.slowed[weir.SoftSleep]) == 0 {
+			t.Error("no publish slept")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		for range 40 {
+			if err := g.Publish(ctx, weir.Message{}); err != nil && time.Since(began) > 0 {
+				t.Fatalf("%v after %s: a caller without the time waits", err, time.Since(began))
+			}
+		}
+	})
+}
+
+// What is not known does what the policy says, and shadow refuses nothing.
+func TestAdaptiveWithoutAReading(t *testing.T) {
+	flood := func(g *guarded) { g.offer(60, weir.Low, "") }
+	for policy, c := range map[weir.UnknownPolicy]struct{ least, most int }{
+		weir.UnknownOpen:  {0, 0},
+		weir.UnknownDecay: {30, 60},
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := overloaded(t, weir.ProducerConfig{LagUnknown: policy}, 62, flood)
+				g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: backend.ErrUnavailable})
+				time.Sleep(3 * time.Second)
+				g.offer(1, weir.Low, "")
+				synctest.Wait()
+				if n := g.offer(60, weir.Low, ""); n < c.least || n > c.most {
+					t.Errorf("%d of 60 refused", n)
+				}
+			})
+		})
+	}
+	t.Run("shadow", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			refused := 0
+			g := overloaded(t, weir.ProducerConfig{Guard: weir.GuardShadow, ShadowOf: weir.GuardAdaptive}, 62, func(g *guarded) { refused += g.offer(60, weir.Low, "") })
+			if refused > 0 || len(g.shadowed) < 500 {
+				t.Errorf("%d refused, %d would have been", refused, len(g.shadowed))
+			}
+		})
+	})
+	t.Run("nobody works", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive})
+			for range 100 {
+				g.load(5000, 0, 7)
+				if n := g.offer(10, weir.Normal, ""); n > 0 {
+					t.Fatalf("%d refused", n)
+				}
+				time.Sleep(time.Second)
+			}
+		})
+	})
+}

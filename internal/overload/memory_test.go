@@ -18,6 +18,10 @@ type memory struct {
 	byTier bool
 	// delay is how old the load is that producers are told.
 	delay time.Duration
+	// room is how many messages may wait before one of a tier is refused at once; nil
+	// refuses none. It is a guard in the backend, as good as one can be that knows the
+	// backlog as it is.
+	room map[backend.Priority]int
 
 	mu      sync.Mutex
 	wake    chan struct{} // closed when a message comes while somebody waits
@@ -95,6 +99,9 @@ func (b *memory) Close() error { return nil }
 func (b *memory) Append(_ context.Context, msgs []backend.Message) ([]backend.Appended, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if most, bounded := b.room[msgs[0].Priority]; bounded && b.count >= most {
+		return nil, &backend.FullError{Reason: backend.ReasonLoadShedding, RetryAfter: 50 * time.Millisecond, Err: errors.New("no room")}
+	}
 	all := make([]backend.Appended, len(msgs))
 	for i, m := range msgs {
 		b.next++

@@ -39,7 +39,7 @@ func TestARehearsalOnlyLooks(t *testing.T) {
 			}
 			arms = append(arms, arm)
 		}
-		results, err := Rehearse(t.Context(), weir.New(fake.Again()), arms, time.Second, 3*time.Second)
+		results, err := Rehearse(t.Context(), weir.New(fake.Again()), arms, 2*time.Second, 3*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 const (
 	// maxCallers bounds how many callers wait at once; any more are an overrun of the
 	// generator, which spoils the run.
-	maxCallers = 200_000
+	maxCallers = 50_000
 	// sampling is how many samples are taken per deadline.
 	sampling = 20
 	// drainTimeout is how long the rest may make no progress: leases of lost workers
@@ -36,6 +36,7 @@ type run struct {
 	id      uint64 // in every message, so that others on the stream are not counted
 	start   time.Time
 	over    chan struct{} // closed when handlers need no more time
+	rush    func()        // closes it
 	callers atomic.Int64
 	overrun atomic.Int64
 	streams []*weir.Stream
@@ -49,6 +50,7 @@ func Run(ctx context.Context, s Scenario, arm Arm, open Opener) (*Result, error)
 	}
 	r := &run{Scenario: s, arm: arm, offers: s.offers(), id: uint64(time.Now().UnixNano()), over: make(chan struct{})}
 	r.ledger = newLedger(len(r.offers))
+	r.rush = sync.OnceFunc(func() { close(r.over) })
 	defer r.close()
 	producers, err := r.producers(ctx, open)
 	if err != nil {
@@ -59,6 +61,7 @@ func Run(ctx context.Context, s Scenario, arm Arm, open Opener) (*Result, error)
 		return nil, err
 	}
 	defer crew.stop()
+	defer r.rush()
 	r.start = time.Now()
 	crew.work()
 	if err := r.live(ctx, producers); err != nil {
@@ -166,7 +169,7 @@ func (r *run) sample(stop <-chan struct{}) {
 
 // drain waits until what is stored has been handled; handlers take no more time.
 func (r *run) drain(ctx context.Context) error {
-	close(r.over)
+	r.rush()
 	last, since := -1, time.Now()
 	for {
 		left, done := r.ledger.left()

@@ -48,7 +48,13 @@ func init() {
 }
 
 // inBubble runs one arm in virtual time.
-func inBubble(t *testing.T, s Scenario, arm string) (res *Result) {
+func inBubble(t *testing.T, s Scenario, arm string) *Result {
+	t.Helper()
+	return inBubbleOn(t, s, arm, func(b *memory) { b.byTier, b.delay = twin.byTier, twin.delay })
+}
+
+// inBubbleOn is inBubble on a stream with its own properties.
+func inBubbleOn(t *testing.T, s Scenario, arm string, set func(b *memory)) (res *Result) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := s.WithDefaults()
@@ -57,7 +63,7 @@ func inBubble(t *testing.T, s Scenario, arm string) (res *Result) {
 			t.Fatal(err)
 		}
 		b := newMemory()
-		b.byTier, b.delay = twin.byTier, twin.delay
+		set(b)
 		res, err = Run(t.Context(), s, a, func(context.Context) (*weir.Stream, error) { return weir.New(b), nil })
 		if err != nil {
 			t.Fatal(err)
@@ -133,6 +139,32 @@ func TestTwinShowsThatFixedLimitsCollapse(t *testing.T) {
 			t.Errorf("%s at %v×: calm %v after the plateau, want calm: %v", c.arm, c.load, r.Calm, c.calm)
 		}
 		clean(t, r)
+	}
+}
+
+// The goals can be met, and are marked as met, by a guard that has no delay: here the
+// backend itself refuses at once, low tiers first, and callers get through to it. (Where
+// it hands out by tier, and the top one alone is all that the workers can do, the few
+// messages of the others that got in wait for ever.)
+func TestTwinKnowsAGoodGuard(t *testing.T) {
+	if raced {
+		t.Skip("without the race detector")
+	}
+	for _, byTier := range []bool{false, true} {
+		for _, load := range []float64{2, 5, 10} {
+			if byTier && load == 10 {
+				continue
+			}
+			r := inBubbleOn(t, Scenario{Load: load, Phases: [3]float64{5, 10, 8}}, "off", func(b *memory) {
+				b.byTier, b.room = byTier, map[weir.Priority]int{weir.Critical: 45, weir.High: 34, weir.Normal: 22, weir.Low: 10}
+			})
+			clean(t, r)
+			for name, m := range r.Marks() {
+				if m.Judged && !m.Met {
+					t.Errorf("%v×, by tier %v: %s is %s, want %s", load, byTier, name, m.Figure, m.Goal)
+				}
+			}
+		}
 	}
 }
 

@@ -178,7 +178,7 @@ var ours = regexp.MustCompile(`weir/backend/redis\.|weir\.\(\*|go-redis/v9\.|go-
 func awaitNoGoroutines(t *testing.T) {
 	t.Helper()
 	var left []string
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		left = nil
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]

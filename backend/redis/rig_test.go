@@ -291,7 +291,7 @@ func (r *rig) awaitHandled(loses bool) {
 	if loses {
 		return
 	}
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(rigPatience)
 	for {
 		var lost []string
 		r.mu.Lock()
@@ -315,7 +315,7 @@ func (r *rig) awaitHandled(loses bool) {
 func (r *rig) awaitSettled(server goredis.UniversalClient) {
 	r.t.Helper()
 	var last any
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(rigPatience)
 	for {
 		groups, err := server.XInfoGroups(context.Background(), "jobs").Result()
 		if err == nil && len(groups) == 1 && groups[0].Pending == 0 && groups[0].Lag <= 0 {

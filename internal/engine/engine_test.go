@@ -81,7 +81,7 @@ func TestSealedSegmentsAreReadBack(t *testing.T) {
 		}
 		write(t, e, "a", batch...)
 	}
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for e.Metrics().WAL.DebtSegments > 0 {
 		if time.Now().After(deadline) {
 			t.Fatal("segments were not sealed")

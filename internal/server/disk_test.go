@@ -59,12 +59,12 @@ func TestAFullDiskIsA507AndTheServerStaysReady(t *testing.T) {
 	s.eventually(func() bool { return s.ask("POST", "/v0/topics/t", `{"records":[{"data":3}]}`, nil).status == 200 })
 }
 
-// eventually fails the test unless ok holds within five seconds.
+// eventually waits for ok.
 func (s *testServer) eventually(ok func() bool) {
 	s.t.Helper()
-	for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			s.t.Fatal("not within five seconds")
+			s.t.Fatal("not within 30 s")
 		}
 	}
 }

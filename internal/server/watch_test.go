@@ -222,7 +222,7 @@ func TestStreamsAreCountedExactlyAndHoldNoRequestSlot(t *testing.T) {
 		}
 	}
 	first.res.Body.Close()
-	for deadline := time.Now().Add(10 * time.Second); s.streams.count() != 2; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); s.streams.count() != 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the place of a client that left stays taken")
 		}

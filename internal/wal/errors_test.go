@@ -236,7 +236,7 @@ func injectAt(n int, inj injection, seed uint64) (hit bool, err error) {
 // resumed waits until the log can be written.
 func resumed(l *Log) error {
 	var err error
-	for start := time.Now(); time.Since(start) < 5*time.Second; time.Sleep(time.Millisecond) {
+	for start := time.Now(); time.Since(start) < 30*time.Second; time.Sleep(time.Millisecond) {
 		if err = l.Sync(); err == nil {
 			return nil
 		}

@@ -81,9 +81,9 @@ func TestTheNextFileIsMadeEarlyAndGivenBack(t *testing.T) {
 	has := func() bool { _, err := fs.Stat(next); return err == nil }
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatal("not within five seconds: " + what)
+				t.Fatal("not within 30 s: " + what)
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/bench/load"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 // SaturateOptions of Saturate. The zero value is the full run; sizes are chosen
@@ -87,8 +88,9 @@ type saturation struct {
 	acked   atomic.Int64
 	failed  firstOf
 	peakMiB float64
-	visits  float64 // per second, the most of a sample
-	highest float64 // pressure
+	visits  float64       // per second, the most of a sample
+	highest float64       // pressure
+	stalled time.Duration // this machine, from the first write to the end
 	rungs   map[int]int
 }
 
@@ -106,10 +108,13 @@ func Saturate(ctx context.Context, t Target, o SaturateOptions) error {
 		return err
 	}
 	defer s.readers.close()
+	stalled := stall.Watch()
 	if err := s.load(ctx); err != nil {
 		return err
 	}
-	return errors.Join(s.settle(ctx), s.judge())
+	err = s.settle(ctx)
+	s.stalled = stalled()
+	return errors.Join(err, s.judge())
 }
 
 // prepare makes the topics, routers and streams.
@@ -291,25 +296,35 @@ func (s *saturation) awaitCalm(ctx context.Context, ended time.Time) error {
 	if s.Pinned {
 		return nil
 	}
+	stalled := stall.Watch()
+	took, err := s.untilCalm(ctx, ended)
+	lost := stalled()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.Out, "\npressure is under %.2f %v after the load\n", calm, took.Round(time.Millisecond))
+	if took > calmWithin+lost {
+		return fmt.Errorf("pressure was under %.2f only %v after the load, want %v; the machine stalled for %v", calm, took, calmWithin, lost)
+	}
+	return nil
+}
+
+func (s *saturation) untilCalm(ctx context.Context, ended time.Time) (took time.Duration, err error) {
 	for {
 		m, err := s.calls.metrics()
 		if err != nil {
-			return err
+			return 0, err
 		}
-		took := time.Since(ended)
+		took = time.Since(ended)
 		p := m["weir_pressure"]
 		if p < calm {
-			fmt.Fprintf(s.Out, "\npressure is under %.2f %v after the load\n", calm, took.Round(time.Millisecond))
-			if took > calmWithin {
-				return fmt.Errorf("pressure was under %.2f only %v after the load, want %v", calm, took, calmWithin)
-			}
-			return nil
+			return took, nil
 		}
 		if took > 10*calmWithin {
-			return fmt.Errorf("pressure is still %.2f, %v after the load", p, took.Round(time.Second))
+			return 0, fmt.Errorf("pressure is still %.2f, %v after the load", p, took.Round(time.Second))
 		}
 		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return err
+			return 0, err
 		}
 	}
 }

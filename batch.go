@@ -11,6 +11,7 @@ import (
 // batch is the messages of one publish and what has become of them so far. They are
 // stored in parts, one after the other, each as large as the guard has room for.
 type batch struct {
+	ctx    context.Context // the caller's
 	all    []Message
 	one    bool      // it ends with its first part
 	from   int       // where the part under way begins
@@ -110,6 +111,39 @@ func (b *batch) silent(stream string) {
 	b.whole = told(b.whole)
 	for i, err := range b.errs {
 		b.errs[i] = told(err)
+	}
+}
+
+// expire ends what is left and past its deadline.
+func (b *batch) expire(stream string) {
+	found := false
+	for i := range b.left {
+		found = found || isLate(&b.left[i])
+	}
+	if !found {
+		return
+	}
+	var next batch
+	for i := range b.left {
+		m := &b.left[i]
+		if !isLate(m) {
+			next.keep(b, i)
+			continue
+		}
+		err := fmt.Errorf("publish to %q: %w", stream, lateError(m))
+		if b.lost != nil && b.lost[i] != nil {
+			err = b.lost[i] // it may be stored
+		}
+		b.end(i, err)
+	}
+	b.left, b.at, b.lost = next.left, next.at, next.lost
+}
+
+// keep takes over the i-th message of from's left.
+func (b *batch) keep(from *batch, i int) {
+	b.left, b.at = append(b.left, from.left[i]), append(b.at, from.place(i))
+	if from.lost != nil {
+		b.lost = append(b.lost, from.lost[i])
 	}
 }
 

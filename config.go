@@ -53,6 +53,16 @@ const (
 	TrimOff  TrimMode = "off"  // never
 )
 
+// ExpiredMode says what a pool does with a message whose deadline has passed before a
+// handler could begin.
+type ExpiredMode string
+
+// The modes.
+const (
+	ExpiredDeadLetter ExpiredMode = "dead_letter" // to the dead letters, with the reason expired
+	ExpiredDrop       ExpiredMode = "drop"        // acknowledge it away
+)
+
 // ShedScope says whose requests a window counts.
 type ShedScope string
 
@@ -173,6 +183,7 @@ type PoolConfig struct {
 	MaxDeliveries int           // 3; -1 = no limit
 	DeadLetter    string        // the backend's default
 	Consumer      string        // host-pid-random; unique in the group
+	Expired       ExpiredMode   // dead_letter: what becomes of messages past their Deadline
 
 	HandlerTimeout time.Duration // 10m; -1 = none
 	DrainTimeout   time.Duration // 30s for running handlers once Run's context has ended
@@ -203,6 +214,7 @@ func (c PoolConfig) WithDefaults() PoolConfig {
 	if c.Consumer == "" {
 		c.Consumer = newConsumer()
 	}
+	or(&c.Expired, ExpiredDeadLetter)
 	or(&c.HandlerTimeout, 10*time.Minute)
 	or(&c.DrainTimeout, 30*time.Second)
 	or(&c.AckLinger, 5*time.Millisecond)
@@ -232,6 +244,7 @@ func (c PoolConfig) Validate() error {
 		between("Block", c.Block, 10*time.Millisecond, 30*time.Second),
 		between("ReclaimAfter", c.ReclaimAfter, 100*time.Millisecond, 24*time.Hour),
 		between("MaxDeliveries", c.MaxDeliveries, -1, 1<<30),
+		oneOf("Expired", c.Expired, ExpiredDeadLetter, ExpiredDrop),
 		between("HandlerTimeout", c.HandlerTimeout, -1, 24*time.Hour),
 		between("DrainTimeout", c.DrainTimeout, time.Millisecond, 24*time.Hour),
 		between("AckLinger", c.AckLinger, 0, time.Second),

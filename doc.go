@@ -29,7 +29,8 @@
 // pool itself recovers what crashed workers left; no other process is needed. A
 // heartbeat keeps the messages of slow handlers. A handler's error or panic gives the
 // message back, to be retried after a growing delay; after three deliveries it is moved
-// to the dead letters, and stored there before it leaves the stream. Messages are
+// to the dead letters, and stored there before it leaves the stream. A message with a
+// Deadline goes there, too, if no handler has begun by then. Messages are
 // delivered at least once: a handler has to tolerate repeats.
 //
 // When Run's context ends, the pool claims nothing more, gives back, uncounted, what no

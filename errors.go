@@ -26,6 +26,8 @@ var (
 	// ErrForbidden: the URL's user or key may not do this. The error names the missing
 	// permission.
 	ErrForbidden = backend.ErrForbidden
+	// ErrExpired: the message's Deadline passed before it was stored. It is not stored.
+	ErrExpired = errors.New("the message's deadline has passed")
 	// ErrTooLarge: the server will never accept a message of this size. It is not stored.
 	ErrTooLarge = backend.ErrTooLarge
 	// ErrUnsupported: the backend cannot do this.

@@ -412,6 +412,9 @@ func (g *guard) stopped(v *visit, err error) error {
 	if errors.Is(err, ErrClosed) {
 		return fmt.Errorf("publish to %q: producer %w", g.name.Stream, err)
 	}
+	if context.Cause(v.ctx) == ErrExpired {
+		err = ErrExpired
+	}
 	if v.why == "" {
 		return fmt.Errorf("publish to %q ended while waiting, nothing is stored: %w", g.name.Stream, err)
 	}

@@ -12,7 +12,7 @@ type Hooks struct {
 	// Published is called for messages that are stored.
 	Published func(s StreamName, messages int, took time.Duration)
 	// PublishFailed is called for messages that are not confirmed as stored. reason
-	// is a Reason, "outcome_unknown", "unavailable", "cancelled" or "error".
+	// is a Reason, "outcome_unknown", "unavailable", "expired", "cancelled" or "error".
 	PublishFailed func(s StreamName, messages int, reason string)
 	// Slowed is called after a publish was delayed.
 	Slowed func(s StreamName, kind SlowKind, d time.Duration)
@@ -67,6 +67,7 @@ const (
 	Retried  Outcome = "retried"  // given back to be retried
 	Returned Outcome = "returned" // given back before its handler began
 	Dead     Outcome = "dead"     // moved to the dead letters
+	Expired  Outcome = "expired"  // set aside: its deadline passed before its handler began
 	Lost     Outcome = "lost"     // its data was gone before it was done
 	// Unsettled: another worker had it by then, or the backend did not answer; it will be handled elsewhere or again.
 	Unsettled Outcome = "unsettled"

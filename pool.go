@@ -64,6 +64,7 @@ type Pool struct {
 	endWork context.CancelCauseFunc
 	acks    lane // handled messages
 	returns lane // failed, unstarted and lost ones
+	expired lane // what no handler began in time
 	extend  chan struct{}
 	watch   chan struct{}
 	beat    chan struct{}
@@ -98,6 +99,7 @@ type Pool struct {
 		away     trouble   // calls that the backend does not answer
 		due      dueTimes
 		failures lineLimit // of the lines about failed deliveries
+		expiries lineLimit // of those about expired messages
 		extendAt time.Time // when the heartbeat looks next
 		fatal    error     // why the pool ends by itself
 		stats    PoolStats
@@ -109,7 +111,8 @@ type PoolStats struct {
 	Acked       uint64 // handled
 	Retried     uint64 // failed and given back
 	Returned    uint64 // given back before their handlers began
-	Dead        uint64 // moved to the dead letters
+	Dead        uint64 // moved to the dead letters, the expired ones not counted
+	Expired     uint64 // set aside: their deadlines passed before their handlers began
 	Lost        uint64 // their data was gone before they were done
 	Unsettled   uint64 // another worker had them by then, or the backend did not answer: handled elsewhere or again
 	Reclaimed   uint64 // deliveries taken over from other workers
@@ -139,7 +142,7 @@ func NewPool(s *Stream, h Handler, c PoolConfig) (*Pool, error) {
 		stream: s, backend: s.backend, handler: h, cfg: c, log: c.Logger,
 		name:    StreamName{Kind: s.info.Kind, Stream: s.info.Stream, Group: s.info.Group},
 		stopped: make(chan struct{}), killed: make(chan struct{}),
-		acks: newLane(), returns: newLane(),
+		acks: newLane(), returns: newLane(), expired: newLane(),
 		extend: make(chan struct{}, 1), watch: make(chan struct{}, 1), beat: make(chan struct{}, 1),
 	}
 	p.mu.hasWork.L, p.mu.hasRoom.L, p.mu.ended.L = &p.mu, &p.mu, &p.mu
@@ -193,6 +196,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 	settlers.Go(func() { p.ackLoop(calls) })
 	settlers.Go(func() { p.returnLoop(calls) })
+	settlers.Go(func() { p.expireLoop(calls) })
 	others.Go(func() { p.extendLoop(rest) })
 	others.Go(func() { p.watchLoop(rest) })
 	others.Go(func() { p.beatLoop(rest, calls) })
@@ -203,6 +207,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	p.awaitWorkers()
 	p.acks.close()
 	p.returns.close()
+	p.expired.close()
 	settlers.Wait()
 	stopRest()
 	others.Wait()

@@ -25,6 +25,7 @@ const (
 	verdictFailed            // tried again after a delay, or dead
 	verdictStopped           // cancelled by the end of the pool: due again at once
 	verdictUnstarted         // given back without counting
+	verdictExpired           // its deadline passed before a handler began
 	verdictLost              // somebody else has it
 )
 

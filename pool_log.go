@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// failureLines is how many failed deliveries are logged per second; the next line
-	// says how many were not.
+	// failureLines is how many failed deliveries are logged per second, and how many
+	// expired messages; the next line says how many were not.
 	failureLines = 10
 	// maxStackBytes bounds the stacks that are searched for a stuck handler's.
 	maxStackBytes = 8 << 20
@@ -109,6 +109,21 @@ func (p *Pool) logFailed(j *job, delay time.Duration) {
 		line = append(line, "not_logged", suppressed)
 	}
 	p.log.Warn("weir: delivery failed", line...)
+}
+
+func (p *Pool) logExpired(j *job, why string) {
+	now := time.Now()
+	p.mu.Lock()
+	suppressed, log := p.mu.expiries.line(now)
+	p.mu.Unlock()
+	if !log {
+		return
+	}
+	line := append(p.about(j), "then", string(p.cfg.Expired), "why", why)
+	if suppressed > 0 {
+		line = append(line, "not_logged", suppressed)
+	}
+	p.log.Warn("weir: message expired", line...)
 }
 
 func (p *Pool) logDead(j *job, cause backend.Cause) {

@@ -91,6 +91,10 @@ func (w *worker) take() bool {
 			p.leave(j, verdictLost)
 			continue
 		}
+		if late := j.delivery.Deadline; !late.IsZero() && !now.Before(late) {
+			p.leave(j, verdictExpired)
+			continue
+		}
 		j.state, j.started, j.goroutine = jobRunning, now, w.goroutine
 		if p.cfg.HandlerTimeout > 0 {
 			j.ctx.deadline = now.Add(p.cfg.HandlerTimeout).UnixNano()
@@ -201,9 +205,12 @@ func (p *Pool) call(j *job) (err error) {
 func (p *Pool) leave(j *job, v verdict) {
 	j.verdict, j.state = v, jobSettling
 	p.mu.settling++
-	if v == verdictAck {
+	switch v {
+	case verdictAck:
 		p.acks.add(j)
-	} else {
+	case verdictExpired:
+		p.expired.add(j)
+	default:
 		p.returns.add(j)
 	}
 }

@@ -228,19 +228,24 @@ func (p *Pool) bury(ctx context.Context, j *job) {
 	if isPoison(j.err) {
 		cause.Reason = backend.ReasonPoison
 	}
+	lost, ok := p.moveDead(ctx, j, cause)
+	if ok && len(lost) == 0 {
+		p.logDead(j, cause)
+	}
+	p.settled([]*job{j}, lost, ok, Dead)
+}
+
+// moveDead stores a message in the dead letters. Its results are those of tell.
+func (p *Pool) moveDead(ctx context.Context, j *job, cause backend.Cause) (lost []string, ok bool) {
 	delivery := *j.delivery
 	delivery.Lease = j.lease
-	lost, ok := p.tell(ctx, []*job{j}, false, func(ctx context.Context) ([]string, error) {
+	return p.tell(ctx, []*job{j}, false, func(ctx context.Context) ([]string, error) {
 		err := p.backend.DeadLetter(ctx, &delivery, p.cfg.DeadLetter, cause)
 		if errors.Is(err, ErrLeaseLost) {
 			return []string{j.lease.ID}, nil
 		}
 		return nil, err
 	})
-	if ok && len(lost) == 0 {
-		p.logDead(j, cause)
-	}
-	p.settled([]*job{j}, lost, ok, Dead)
 }
 
 // tell repeats a call until the backend answers it, for as long as one of the leases
@@ -375,6 +380,8 @@ func (s *PoolStats) add(o Outcome, n int) {
 		s.Returned += uint64(n)
 	case Dead:
 		s.Dead += uint64(n)
+	case Expired:
+		s.Expired += uint64(n)
 	case Lost:
 		s.Lost += uint64(n)
 	case Unsettled:

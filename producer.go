@@ -70,7 +70,8 @@ func (p *Producer) Close() error {
 //
 // A *QueueFullError means that m was refused because of load. ErrOutcomeUnknown means
 // that m may be stored: a message with an IdempotencyKey has then already been sent a
-// second time, one without has not. Any other error means that m is not stored.
+// second time, one without has not. Any other error means that m is not stored;
+// ErrExpired, that its Deadline had passed or passed while it waited.
 func (p *Producer) Publish(ctx context.Context, m Message) error {
 	return p.one(ctx, m, false)
 }
@@ -100,6 +101,9 @@ func (p *Producer) one(ctx context.Context, m Message, try bool) error {
 	if err := checkMessage(&m); err != nil {
 		return p.refuseInvalid(1, err)
 	}
+	if isLate(&m) {
+		return p.refuseInvalid(1, lateError(&m))
+	}
 	box := p.single.Get().(*[1]Message)
 	box[0] = m
 	err := p.publish(ctx, box[:], try)
@@ -113,7 +117,8 @@ func (p *Producer) one(ctx context.Context, m Message, try bool) error {
 // is one request.
 //
 // An error that applies to all messages is returned as it is; otherwise a *BatchError
-// has one for each message that failed. An empty batch does nothing.
+// has one for each message that failed: ErrExpired for those whose Deadline passed before
+// their turn. An empty batch does nothing.
 func (p *Producer) PublishBatch(ctx context.Context, msgs []Message) error {
 	if len(msgs) == 0 {
 		return nil
@@ -136,8 +141,10 @@ func (p *Producer) PublishSome(ctx context.Context, msgs []Message) (n int, err 
 		return len(msgs), err
 	}
 	began := time.Now()
-	b := batch{all: msgs, one: true}
-	p.guarded(&visit{ctx: ctx, now: began, n: 1}, &b)
+	b := batch{ctx: ctx, all: msgs, one: true}
+	wait, cancel := worth(ctx, msgs)
+	defer cancel()
+	p.guarded(&visit{ctx: wait, now: began, n: 1}, &b)
 	p.attempted(len(b.all))
 	return len(b.all), p.finish(&b, began)
 }
@@ -153,16 +160,42 @@ func (p *Producer) checkAll(msgs []Message) error {
 
 func (p *Producer) refuseInvalid(n int, err error) error {
 	p.attempted(n)
-	p.failed(n, "error")
+	p.failed(n, failureReason(err))
 	return fmt.Errorf("publish to %q: %w", p.stream.info.Stream, err)
+}
+
+// isLate reports whether a message's deadline has passed.
+func isLate(m *Message) bool { return !m.Deadline.IsZero() && !time.Now().Before(m.Deadline) }
+
+// lateError says that a message was not stored because of its deadline.
+func lateError(m *Message) error {
+	return fmt.Errorf("field Deadline: %w, %s ago: nothing is stored", ErrExpired, time.Since(m.Deadline).Round(time.Millisecond))
+}
+
+// worth returns a context that ends, with ErrExpired as its cause, when none of the
+// messages is worth waiting for any more.
+func worth(ctx context.Context, msgs []Message) (context.Context, context.CancelFunc) {
+	var last time.Time
+	for i := range msgs {
+		at := msgs[i].Deadline
+		if at.IsZero() {
+			return ctx, func() {}
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	return context.WithDeadlineCause(ctx, last, ErrExpired)
 }
 
 // publish takes messages through the guard and stores them.
 func (p *Producer) publish(ctx context.Context, msgs []Message, try bool) error {
 	began := time.Now()
 	p.attempted(len(msgs))
-	b := batch{all: msgs}
-	p.guarded(&visit{ctx: ctx, now: began, try: try, n: 1}, &b)
+	b := batch{ctx: ctx, all: msgs}
+	wait, cancel := worth(ctx, msgs)
+	defer cancel()
+	p.guarded(&visit{ctx: wait, now: began, try: try, n: 1}, &b)
 	if try && b.failed > 0 && context.Cause(ctx) == errSilent {
 		b.silent(p.stream.info.Stream)
 	}
@@ -229,7 +262,7 @@ func (p *Producer) store(v *visit, b *batch) {
 		var full *backend.FullError
 		if room {
 			b.cut()
-			full = p.append(v.ctx, b)
+			full = p.append(b)
 			p.guard.landed(v)
 			if len(b.left) == 0 {
 				return
@@ -247,16 +280,20 @@ func (p *Producer) store(v *visit, b *batch) {
 }
 
 // append stores what is left of b, and sends messages with a key once more if the
-// answer was lost. What is still left was refused by a server without room.
-func (p *Producer) append(ctx context.Context, b *batch) (full *backend.FullError) {
+// answer was lost, but nothing past its deadline. What is still left was refused by a
+// server without room.
+func (p *Producer) append(b *batch) (full *backend.FullError) {
 	for {
-		results, err := p.stream.backend.Append(ctx, b.left)
+		if b.expire(p.stream.info.Stream); len(b.left) == 0 {
+			return nil
+		}
+		results, err := p.stream.backend.Append(b.ctx, b.left)
 		if err == nil {
 			b.left = nil
 			return nil
 		}
 		var repeat bool
-		if full, repeat = b.settle(results, err, ctx.Err() == nil); !repeat {
+		if full, repeat = b.settle(results, err, b.ctx.Err() == nil); !repeat {
 			return full
 		}
 	}
@@ -266,10 +303,19 @@ func (p *Producer) closedOr(ctx context.Context) error {
 	if p.guard.owner.life.Err() != nil {
 		return fmt.Errorf("publish to %q: producer %w", p.stream.info.Stream, ErrClosed)
 	}
-	if err := ctx.Err(); err != nil {
+	if err := ended(ctx); err != nil {
 		return fmt.Errorf("publish to %q: %w", p.stream.info.Stream, err)
 	}
 	return nil
+}
+
+// ended is why the context of a publish has ended, nil if it has not: ErrExpired if
+// nothing that it waited for is worth anything any more.
+func ended(ctx context.Context) error {
+	if context.Cause(ctx) == ErrExpired {
+		return ErrExpired
+	}
+	return ctx.Err()
 }
 
 // outcome counts the failures of b and returns the error for the caller.
@@ -337,6 +383,8 @@ func failureReason(err error) string {
 		return "outcome_unknown"
 	case errors.As(err, &full):
 		return string(full.Reason)
+	case errors.Is(err, ErrExpired):
+		return "expired"
 	case errors.Is(err, ErrUnavailable):
 		return reasonUnavailable
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

@@ -100,8 +100,9 @@ const (
 )
 
 // Redrive sends dead letters back to their stream, each after a delay that doubles
-// every time it comes back. Messages keep their payload and headers; the header
-// weir-redrives counts their redrives. Guards do not delay them; Rate limits them. If a
+// every time it comes back. Messages keep their payload and headers, but not their
+// deadline: they might expire again at once. The header weir-redrives counts their
+// redrives. Guards do not delay them; Rate limits them. If a
 // stream has several groups, a message goes to the one in which it failed: weir's
 // workers of the others acknowledge it unseen.
 //

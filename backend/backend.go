@@ -24,6 +24,10 @@ type Message struct {
 	Priority Priority
 	// FairKey names whom the message is sent for, such as a tenant: stored, not used yet.
 	FairKey string
+	// Deadline is until when the message is worth anything, to the millisecond: a pool
+	// sets it aside if no handler has begun by then. The sender's and the workers' clocks
+	// have to agree. The zero value is none.
+	Deadline time.Time
 	// IdempotencyKey makes repeating the append of a message harmless within the
 	// backend's window. If it is empty, every append stores the message.
 	IdempotencyKey string
@@ -44,6 +48,7 @@ type Delivery struct {
 	Data     []byte            // the payload; the receiver owns it
 	Headers  map[string]string // without those that only the backend needs; nil if there are none
 	Enqueued time.Time         // when the message was published; zero if unknown
+	Deadline time.Time         // the message's; zero if it has none
 }
 
 // ClaimRequest says what a worker wants. All fields but Block are required.
@@ -93,6 +98,7 @@ const MaxErrorBytes = 1024
 const (
 	ReasonMaxDeliveries = "max_deliveries" // delivered as often as allowed, never acknowledged
 	ReasonPoison        = "poison"         // the handler said that retrying cannot help
+	ReasonExpired       = "expired"        // its deadline passed before a handler began
 )
 
 // DeadLetter is a message that was moved aside.
@@ -104,7 +110,7 @@ type DeadLetter struct {
 	Group    string
 	OriginID string
 	Attempts int
-	Reason   string // ReasonMaxDeliveries or ReasonPoison
+	Reason   string // ReasonMaxDeliveries, ReasonPoison or ReasonExpired
 	Error    string // the last one; empty if unknown
 	Consumer string // who had it last; empty if unknown
 	Redrives int    // how often it has been sent back before
@@ -209,8 +215,18 @@ type Appended struct {
 
 // Cause is why a message is moved aside.
 type Cause struct {
-	Reason string // ReasonMaxDeliveries or ReasonPoison
+	Reason string // ReasonMaxDeliveries, ReasonPoison or ReasonExpired
 	Error  string
+	// NotStarted says that no handler began, so that the delivery does not count.
+	NotStarted bool
+}
+
+// Attempts is how many deliveries count of a message that is moved aside at its attempt-th.
+func (c Cause) Attempts(attempt int) int {
+	if c.NotStarted {
+		return attempt - 1
+	}
+	return attempt
 }
 
 // Signaler is a backend through which workers report their load to producers. With any
@@ -349,7 +365,8 @@ type DeadLetters interface {
 	// empty, oldest first.
 	List(ctx context.Context, from, after string, max int) ([]DeadLetter, error)
 	// Redrive appends the message to its stream again and removes the dead letter, in
-	// one step if the backend can, otherwise so that a repeat stores nothing twice. With
+	// one step if the backend can, otherwise so that a repeat stores nothing twice. The
+	// message has no deadline any more: it might expire again at once. With
 	// several groups on a stream, weir's readers deliver it to letter.Group only; an
 	// empty Group means all of them. The error is ErrNotFound if the letter is gone, and
 	// ErrGroupNotFound if the group is gone and there are others.

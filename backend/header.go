@@ -1,12 +1,18 @@
 package backend
 
+import (
+	"strconv"
+	"time"
+)
+
 // Headers that weir writes itself. All other headers of a message are its producer's.
 const (
 	HeaderPrefix   = "weir-"
 	HeaderPriority = "weir-priority" // a tier's name; absent: normal
 	HeaderFairKey  = "weir-fair-key"
-	HeaderTag      = "weir-tag"    // the record's tag on a weir server
-	HeaderTrace    = "traceparent" // W3C trace context
+	HeaderDeadline = "weir-deadline" // Message.Deadline, in Unix ms; absent: none
+	HeaderTag      = "weir-tag"      // the record's tag on a weir server
+	HeaderTrace    = "traceparent"   // W3C trace context
 
 	// HeaderJSON says that Data is the JSON value to store, even if it is a string. It is
 	// for backends whose records are JSON; they do not store the header.
@@ -30,3 +36,20 @@ const (
 	// HeaderRedriveGroup is the group to which a message was sent back; handlers do not see it.
 	HeaderRedriveGroup = "weir-redrive-group"
 )
+
+// FormatDeadline returns a deadline as the value of HeaderDeadline.
+func FormatDeadline(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
+
+// DeadlineOf returns the deadline in a message's headers, zero if there is none. What is
+// not a number was not written by weir and is ignored.
+func DeadlineOf(headers map[string]string) time.Time {
+	text, ok := headers[HeaderDeadline]
+	if !ok {
+		return time.Time{}
+	}
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || ms <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}

@@ -58,6 +58,7 @@ sse_queue_produce_success_total{queue_type="redis",stream="orders"} 5
 # TYPE weir_stream_messages_total counter
 weir_stream_messages_total{group="billing",outcome="acked",queue_type="redis",stream="orders"} 4
 weir_stream_messages_total{group="billing",outcome="dead",queue_type="redis",stream="orders"} 1
+weir_stream_messages_total{group="billing",outcome="expired",queue_type="redis",stream="orders"} 0
 weir_stream_messages_total{group="billing",outcome="lost",queue_type="redis",stream="orders"} 0
 weir_stream_messages_total{group="billing",outcome="retried",queue_type="redis",stream="orders"} 0
 # TYPE weir_stream_workers gauge

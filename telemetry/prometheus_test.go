@@ -82,6 +82,7 @@ func TestDeliveriesAreCountedByOutcome(t *testing.T) {
 	h.Settled(orders, weir.Acked, 7)
 	h.Settled(orders, weir.Dead, 1)
 	h.Settled(orders, weir.Returned, 2)
+	h.Settled(orders, weir.Expired, 6)
 	h.Reclaimed(orders, 4)
 	h.Workers(orders, 20, 3)
 	h.Slowed(orders, weir.HardPause, 1500*time.Millisecond)
@@ -92,6 +93,7 @@ func TestDeliveriesAreCountedByOutcome(t *testing.T) {
 	scrape(t, reg, `# TYPE weir_stream_messages_total counter
 weir_stream_messages_total{group="billing",outcome="acked",queue_type="redis",stream="orders"} 7
 weir_stream_messages_total{group="billing",outcome="dead",queue_type="redis",stream="orders"} 1
+weir_stream_messages_total{group="billing",outcome="expired",queue_type="redis",stream="orders"} 6
 weir_stream_messages_total{group="billing",outcome="lost",queue_type="redis",stream="orders"} 0
 weir_stream_messages_total{group="billing",outcome="retried",queue_type="redis",stream="orders"} 0
 weir_stream_messages_total{group="billing",outcome="returned",queue_type="redis",stream="orders"} 2

@@ -40,7 +40,7 @@ func newVectors() vectors {
 		failures: counter("sse_queue_produce_failures_total", "Messages not confirmed as stored, by reason.", "queue_type", "stream", "reason"),
 		retries:  counter("sse_queue_backpressure_retries_total", "Times that a publish waited and checked the depth again.", "queue_type", "stream"),
 
-		messages:      own("weir_stream_messages_total", "Deliveries that ended: acked, retried, returned unstarted, dead, lost, unsettled.", "outcome"),
+		messages:      own("weir_stream_messages_total", "Deliveries that ended: acked, retried, returned unstarted, dead, expired, lost, unsettled.", "outcome"),
 		reclaimed:     own("weir_stream_reclaimed_total", "Deliveries taken over from workers that gave no sign of life."),
 		slowed:        own("weir_stream_slowed_total", "Times that a publish was delayed: sleep, pause, depth, window.", "kind"),
 		slowedSeconds: own("weir_stream_slowed_seconds_total", "Seconds that publishes were delayed.", "kind"),
@@ -63,7 +63,8 @@ type series struct {
 
 	attempts, stored, retries prometheus.Counter
 	reclaimed                 prometheus.Counter
-	acked, retried, dead      prometheus.Counter
+	acked, retried            prometheus.Counter
+	dead, expired             prometheus.Counter
 	publish, handlerOK        prometheus.Observer
 	handlerFailed             prometheus.Observer
 
@@ -90,6 +91,7 @@ func newSeries(name weir.StreamName, v *vectors) *series {
 	s.acked = v.messages.WithLabelValues(s.labels(string(weir.Acked))...)
 	s.retried = v.messages.WithLabelValues(s.labels(string(weir.Retried))...)
 	s.dead = v.messages.WithLabelValues(s.labels(string(weir.Dead))...)
+	s.expired = v.messages.WithLabelValues(s.labels(string(weir.Expired))...)
 	v.messages.WithLabelValues(s.labels(string(weir.Lost))...)
 	s.publish = v.publish.WithLabelValues(s.labels()...)
 	s.handlerOK = v.handler.WithLabelValues(s.labels("ok")...)
@@ -110,6 +112,8 @@ func (s *series) settled(v *vectors, o weir.Outcome) prometheus.Counter {
 		return s.retried
 	case weir.Dead:
 		return s.dead
+	case weir.Expired:
+		return s.expired
 	}
 	return v.messages.WithLabelValues(s.labels(string(o))...)
 }

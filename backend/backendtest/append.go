@@ -17,6 +17,7 @@ func (s *suite) appendCases() []testCase {
 	return []testCase{
 		{"headers come back as they were", headersComeBack},
 		{"priority and fair key come back as headers", priorityComesBack},
+		{"a deadline comes back, to the millisecond", deadlineComesBack},
 		{"messages come in the order of their appends", orderIsKept},
 		{"an append neither keeps nor changes its data", appendKeepsNothing},
 		{"an empty append does nothing", emptyAppend},
@@ -120,6 +121,35 @@ func priorityComesBack(f *fixture) {
 		if !maps.Equal(d.Headers, want) {
 			f.Errorf("headers are %q, want %q", d.Headers, want)
 		}
+	}
+}
+
+func deadlineComesBack(f *fixture) {
+	b := f.open()
+	soon := time.Now().Add(time.Hour)
+	msgs := []backend.Message{
+		{Deadline: soon}, {Deadline: soon, IdempotencyKey: "k"}, {Deadline: soon, Headers: map[string]string{"k": "v"}, FairKey: "f", Priority: backend.Low},
+	}
+	f.publish(b, msgs...)
+	if places, can := b.(backend.PlaceKeeper); can {
+		if _, err := places.AppendAt(f.ctx(), "source", 0, msgs[:1]); err != nil {
+			f.Fatal(err)
+		}
+		msgs = append(msgs, msgs[0])
+	}
+	got := f.claim(f.open(), "a", len(msgs))
+	for i, d := range got {
+		if d.Deadline.UnixMilli() != soon.UnixMilli() || d.Headers[backend.HeaderDeadline] != backend.FormatDeadline(soon) {
+			f.Errorf("message %d: the deadline is %s with the headers %q, want %s", i, d.Deadline, d.Headers, soon)
+		}
+	}
+	f.nack(b, backend.Return{Lease: got[0].Lease})
+	if d := f.claim(b, "b", 1)[0]; d.Deadline.UnixMilli() != soon.UnixMilli() {
+		f.Errorf("delivered again with the deadline %s, want %s", d.Deadline, soon)
+	}
+	f.publish(b, backend.Message{Headers: map[string]string{backend.HeaderDeadline: "soon"}})
+	if d := f.claim(b, "a", 1)[0]; !d.Deadline.IsZero() || d.Headers[backend.HeaderDeadline] != "soon" {
+		f.Errorf("a deadline that is no number is %s, headers %q", d.Deadline, d.Headers)
 	}
 }
 

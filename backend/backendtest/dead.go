@@ -21,6 +21,7 @@ func (s *suite) deadCases() []testCase {
 		{"without a limit a message is never dead", noLimit},
 		{"dead and living orphans come in one claim", deadBesideLiving},
 		{"a poisoned message is moved with its cause", poison},
+		{"an expired message is moved with its cause, and sent back without its deadline", expired},
 		{"a dead letter by a lost lease moves nothing", poisonTooLate},
 		{"dead letters go where they are told", deadElsewhere},
 		{"a dead letter takes an error of any length and text", longError},
@@ -217,6 +218,39 @@ func poison(f *fixture) {
 	if list, can := f.letters(b, ""); can && len(list) != 1 {
 		f.Errorf("it is in the letters %d times", len(list))
 	}
+}
+
+// expired: the delivery at which a message was found expired does not count, one before
+// it does.
+func expired(f *fixture) {
+	b := f.open()
+	m := backend.Message{Data: []byte("late"), Headers: map[string]string{"k": "v"}, Deadline: time.Now().Add(-time.Second)}
+	id := f.publish(b, m)[0]
+	f.nack(b, backend.Return{Lease: f.claim(b, "a", 1)[0].Lease, Error: "not yet"})
+	d := f.claim(b, "a", 1)[0]
+	cause := backend.Cause{Reason: backend.ReasonExpired, Error: "too late", NotStarted: true}
+	if err := b.DeadLetter(f.ctx(), d, "", cause); err != nil {
+		f.Fatal(err)
+	}
+	f.done(b)
+	list, can := f.letters(b, "")
+	if !can {
+		return
+	}
+	if len(list) != 1 {
+		f.Fatalf("one message has expired, the letters are %+v", list)
+	}
+	m.Headers[backend.HeaderDeadline] = backend.FormatDeadline(m.Deadline)
+	f.checkLetter(b, list[0], m, backend.DeadLetter{OriginID: id, Attempts: 1, Reason: backend.ReasonExpired, Error: "too late", Consumer: "a"})
+	if err := b.(backend.DeadLetters).Redrive(f.ctx(), "", list[0]); err != nil {
+		f.Fatal(err)
+	}
+	back := f.claim(b, "a", 1)[0]
+	want := map[string]string{"k": "v", backend.HeaderRedrives: "1"}
+	if !maps.Equal(back.Headers, want) || !back.Deadline.IsZero() {
+		f.Errorf("sent back with the headers %q and the deadline %s, want %q and none", back.Headers, back.Deadline, want)
+	}
+	f.ack(b, back)
 }
 
 func poisonTooLate(f *fixture) {

@@ -158,6 +158,9 @@ func (s *fakeStream) append(m backend.Message) backend.Appended {
 	if m.FairKey != "" {
 		set(backend.HeaderFairKey, m.FairKey)
 	}
+	if !m.Deadline.IsZero() {
+		set(backend.HeaderDeadline, backend.FormatDeadline(m.Deadline))
+	}
 	s.next++
 	e := &fakeEntry{number: s.next, id: strconv.Itoa(s.next), data: bytes.Clone(m.Data), header: header, at: time.Now()}
 	s.entries = append(s.entries, e)
@@ -262,6 +265,7 @@ func (p *fakePending) hand(req backend.ClaimRequest, now time.Time) *backend.Del
 	return &backend.Delivery{
 		Lease: backend.Lease{ID: p.entry.id, Token: p.token(), Consumer: p.consumer, Attempt: p.attempt, Since: now},
 		Data:  bytes.Clone(p.entry.data), Headers: maps.Clone(p.entry.header), Enqueued: p.entry.at,
+		Deadline: backend.DeadlineOf(p.entry.header),
 	}
 }
 

@@ -85,7 +85,7 @@ func (f *Fake) bury(p *fakePending, to string, cause backend.Cause, now time.Tim
 	delete(header, backend.HeaderRedrives)
 	letter := backend.DeadLetter{
 		ID: fmt.Sprintf("dead-%06d", f.letterID), Data: bytes.Clone(p.entry.data), Headers: header,
-		Stream: f.info.Stream, Group: f.info.Group, OriginID: p.entry.id, Attempts: p.attempt,
+		Stream: f.info.Stream, Group: f.info.Group, OriginID: p.entry.id, Attempts: cause.Attempts(p.attempt),
 		Reason: cause.Reason, Error: cause.Error[:min(len(cause.Error), backend.MaxErrorBytes)],
 		Consumer: p.consumer, Redrives: redrives, Enqueued: p.entry.at, DeadAt: now,
 	}
@@ -124,6 +124,7 @@ func (f *Fake) Redrive(ctx context.Context, from string, letter backend.DeadLett
 		if header == nil {
 			header = map[string]string{}
 		}
+		delete(header, backend.HeaderDeadline)
 		header[backend.HeaderRedrives] = strconv.Itoa(letter.Redrives + 1)
 		f.append(backend.Message{Data: letter.Data, Headers: header})
 		f.letters[f.target(from)] = slices.Delete(f.letters[f.target(from)], at, at+1)

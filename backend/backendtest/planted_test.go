@@ -27,6 +27,7 @@ var faults = map[string]struct {
 	"keys are forgotten":           {"a_key_stores_its_message_once$", func(f *flawed) { f.message = func(m *backend.Message) { m.IdempotencyKey = "" } }},
 	"headers are dropped":          {"headers_come_back", func(f *flawed) { f.message = func(m *backend.Message) { m.Headers = nil } }},
 	"priorities are dropped":       {"priority_and_fair", func(f *flawed) { f.message = func(m *backend.Message) { m.Priority = 0 } }},
+	"deadlines are dropped":        {"a_deadline_comes_back", func(f *flawed) { f.message = func(m *backend.Message) { m.Deadline = time.Time{} } }},
 	"data is kept":                 {"an_append_neither_keeps", func(f *flawed) { f.keep = true }},
 	"orphans are taken early":      {"an_orphan_is_not_taken", func(f *flawed) { f.Inject(OpClaim, Fault{Repeat: true}) }},
 	"one delivery too many":        {"is_delivered_as_often", func(f *flawed) { f.request = func(r *backend.ClaimRequest) { r.MaxDeliveries++ } }},

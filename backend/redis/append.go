@@ -134,6 +134,9 @@ func countArgs(msgs []backend.Message) int {
 	n := 12 * len(msgs)
 	for i := range msgs {
 		n += 2 * len(msgs[i].Headers)
+		if !msgs[i].Deadline.IsZero() {
+			n += 2
+		}
 	}
 	return n
 }
@@ -143,7 +146,7 @@ func (b *Backend) scriptedAppend(ctx context.Context, m *backend.Message, now an
 	if m.IdempotencyKey != "" {
 		keys = append(keys, b.keys.idem+m.IdempotencyKey)
 	}
-	args := append(make([]any, 0, 2*len(m.Headers)+9), idempotencyWindow.Milliseconds())
+	args := append(make([]any, 0, 2*len(m.Headers)+11), idempotencyWindow.Milliseconds())
 	args, err := appendFields(args, m, now)
 	return appendScript.cmd(ctx, keys, args...), err
 }

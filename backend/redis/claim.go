@@ -263,6 +263,7 @@ func (c *claim) fill(d *backend.Delivery, id string, attempt int, fields []field
 	meaning := decode(fields)
 	d.Lease = backend.Lease{ID: id, Consumer: c.Consumer, Attempt: attempt, Since: c.since}
 	d.Data, d.Headers, d.Enqueued = meaning.data, meaning.headers, meaning.enqueued
+	d.Deadline = backend.DeadlineOf(meaning.headers)
 }
 
 // handBack returns new deliveries as if they had never been read.

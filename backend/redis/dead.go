@@ -15,7 +15,7 @@ import (
 // DeadLetter moves a delivery to the dead letters in one step: stored there and
 // acknowledged, or neither.
 func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string, cause backend.Cause) error {
-	_, err := b.moveDead(ctx, burial{delivery: d, to: to, attempts: d.Attempt, consumer: d.Consumer, cause: cause})
+	_, err := b.moveDead(ctx, burial{delivery: d, to: to, attempts: cause.Attempts(d.Attempt), consumer: d.Consumer, cause: cause})
 	return err
 }
 

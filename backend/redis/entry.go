@@ -26,6 +26,9 @@ func appendFields(args []any, m *backend.Message, now any) ([]any, error) {
 	if m.FairKey != "" {
 		args = append(args, backend.HeaderFairKey, m.FairKey)
 	}
+	if !m.Deadline.IsZero() {
+		args = append(args, backend.HeaderDeadline, backend.FormatDeadline(m.Deadline))
+	}
 	if len(m.Headers) == 0 {
 		return args, nil
 	}

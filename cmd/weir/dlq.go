@@ -18,7 +18,8 @@ import (
 )
 
 const dlqHelp = `Dlq inspects dead letters: messages that were delivered as often as allowed without
-being done, or that their handler declared poison. They keep their payload, the reason,
+being done, that their handler declared poison, or whose deadline had passed before a
+worker was free. They keep their payload, the reason,
 the last error and their origin until they are sent back or purged.`
 
 func newDLQCmd() *cobra.Command {

@@ -15,7 +15,8 @@ import (
 )
 
 const redriveHelp = `Redrive sends dead letters back to their stream, where workers receive them like new
-messages. Payload and headers are kept; the header weir-redrives counts the redrives.
+messages. Payload and headers are kept, the deadline is not: it would expire again at
+once. The header weir-redrives counts the redrives.
 
 A letter is sent back once it has been dead for --delay, which doubles with each earlier
 redrive, up to --max-delay. Letters that are not due yet are left alone, or waited for

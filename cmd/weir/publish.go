@@ -37,6 +37,10 @@ after --give-up without progress it fails. A write whose answer was
 lost is repeated with the same idempotency key, so it is stored once; on Redis one key
 keeps the progress of the run for a day. --at-least-once uses no keys.
 
+With --deadline a message is worth anything for so long after it was sent: a worker that
+would begin it later sets it aside instead (see weir work --expired). The clocks of this
+machine and the workers' have to agree.
+
 With --resume FILE the command records its progress in FILE after each write. Run again
 with the same FILE it continues there, even after it was killed; input that has
 grown meanwhile is sent from where it ended. Without --resume a second run sends
@@ -59,6 +63,7 @@ type publishOptions struct {
 	resume     string
 	giveUp     time.Duration
 	noKeys     bool
+	deadline   time.Duration
 
 	logFormat string
 	metrics   string
@@ -69,7 +74,7 @@ type publishOptions struct {
 func (o *publishOptions) load(cmd *cobra.Command) (weir.ProducerConfig, *settings.Values, error) {
 	c, values, err := settings.LoadConfigs(source(cmd, settings.Publish), o.keys.fields(settings.Fields{
 		"type": &o.kind, "durability": &o.durability, "ndjson": &o.ndjson, "json": &o.json, "batch": &o.batch, "resume": &o.resume,
-		"give-up": &o.giveUp, "at-least-once": &o.noKeys, "log-format": &o.logFormat, "metrics": &o.metrics,
+		"give-up": &o.giveUp, "at-least-once": &o.noKeys, "deadline": &o.deadline, "log-format": &o.logFormat, "metrics": &o.metrics,
 	}))
 	if err != nil {
 		return c.Producer, values, &usageError{err}

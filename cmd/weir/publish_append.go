@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirmq/weir"
@@ -123,9 +124,7 @@ func (c *courier) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	if err := c.checkWindow(ctx); err != nil {
 		return nil, err
 	}
-	if c.json {
-		msgs = asJSON(msgs)
-	}
+	msgs = c.marked(msgs, now)
 	appending := c.Backend.Append
 	if c.places != nil {
 		appending = c.appendAt
@@ -140,12 +139,22 @@ func (c *courier) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	return out, err
 }
 
-// asJSON returns the messages marked as values.
-func asJSON(msgs []backend.Message) []backend.Message {
-	marked := make([]backend.Message, len(msgs))
-	for i, m := range msgs {
-		m.Headers = valueHeaders
-		marked[i] = m
+// marked returns the messages as they are sent now: marked as JSON values where the
+// backend stores those, and with --deadline worth anything for so long. A message that
+// waited at the guard, or is sent again, has all of that time.
+func (c *courier) marked(msgs []backend.Message, now time.Time) []backend.Message {
+	worth := c.publisher.opt.deadline
+	if !c.json && worth == 0 {
+		return msgs
+	}
+	marked := slices.Clone(msgs)
+	for i := range marked {
+		if c.json {
+			marked[i].Headers = valueHeaders
+		}
+		if worth > 0 {
+			marked[i].Deadline = now.Add(worth)
+		}
 	}
 	return marked
 }

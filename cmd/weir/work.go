@@ -15,6 +15,10 @@ the message; any other returns it, to be retried after a delay that grows with e
 delivery. A message that fails --max-deliveries times moves to the dead letters: the stream
 "STREAM.dlq", on Redis "{STREAM}:dlq" (see weir dlq).
 
+A message whose sender set a deadline (weir publish --deadline) is not begun after it: it
+moves to the dead letters with the reason expired, or is dropped with --expired drop.
+A CMD that has begun may finish.
+
 CMD's environment has WEIR_STREAM, WEIR_GROUP, WEIR_ID and WEIR_ATTEMPT, and a
 WEIR_HEADER_NAME for each header. The older names mean the same: WEIR_TOPIC,
 WEIR_SEQ, WEIR_DELIVERIES, and WEIR_TAG and WEIR_META (a JSON object) if the message

@@ -131,10 +131,10 @@ func (w *worker) watchSignals(signals <-chan os.Signal, done <-chan struct{}) {
 func (w *worker) report(out io.Writer) {
 	n, info := w.pool.Stats(), w.stream.Info()
 	if w.json {
-		fmt.Fprintf(out, `{"topic":%q,"group":%q,"node":%q,"acked":%d,"nacked":%d,"reclaimed":%d,"lost":%d,"returned":%d,"dead":%d}`+"\n",
-			info.Stream, info.Group, w.pool.Consumer(), n.Acked, n.Retried+n.Dead, n.Redelivered, n.Lost, n.Returned, n.Dead)
+		fmt.Fprintf(out, `{"topic":%q,"group":%q,"node":%q,"acked":%d,"nacked":%d,"reclaimed":%d,"lost":%d,"returned":%d,"dead":%d,"expired":%d}`+"\n",
+			info.Stream, info.Group, w.pool.Consumer(), n.Acked, n.Retried+n.Dead, n.Redelivered, n.Lost, n.Returned, n.Dead, n.Expired)
 		return
 	}
-	fmt.Fprintf(w.log, "weir work: %d acked, %d failed (%d of them dead letters now), %d reclaimed (had been delivered before), %d lost to others, %d returned unstarted\n",
-		n.Acked, n.Retried+n.Dead, n.Dead, n.Redelivered, n.Lost, n.Returned)
+	fmt.Fprintf(w.log, "weir work: %d acked, %d failed (%d of them dead letters now), %d reclaimed (had been delivered before), %d lost to others, %d returned unstarted, %d expired\n",
+		n.Acked, n.Retried+n.Dead, n.Dead, n.Redelivered, n.Lost, n.Returned, n.Expired)
 }

@@ -29,6 +29,7 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "batch", in: Publish, kind: integer("messages", 1, 10_000).kind(), deft: "500", help: "most messages in one write; a write also ends at 1 MiB"},
 	{name: "resume", in: Publish, kind: name("file"), help: "file that remembers how far the command got, to continue there when run again"},
 	{name: "at-least-once", in: Publish, kind: boolean, deft: "false", help: "send no idempotency keys: a write whose answer was lost may be stored twice"},
+	{name: "deadline", in: Publish, kind: duration(0, most).kind(), deft: "0", help: "how long after it was sent a message is worth anything; workers begin none that is older; 0 is for ever"},
 	{name: "give-up", in: Publish, kind: duration(0, most).kind(), deft: "10m", help: "fail after this long without progress; 0 is never"},
 
 	{name: "until-empty", in: Work, kind: duration(0, day).kind(), deft: "0", help: "stop once the stream has had no work for this long; 0 is never"},
@@ -48,7 +49,7 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "fail-on", in: Doctor, kind: choice("severity", "error", "warning", "info"), deft: "error", help: "lowest severity that ends with exit code 1: error, warning or info"},
 
 	{name: "dead-letter", in: letters, kind: name("name"), help: "where the dead letters are (default the stream's own)"},
-	{name: "reason", in: letters, kind: text("reason"), help: "only those with this reason: max_deliveries or poison"},
+	{name: "reason", in: letters, kind: text("reason"), help: "only those with this reason: max_deliveries, poison or expired"},
 	{name: "error", in: letters, kind: text("text"), help: "only those whose last error contains this text"},
 	{name: "older-than", in: letters, kind: duration(0, most).kind(), deft: "0", help: "only those dead for longer than this"},
 	{name: "newer-than", in: letters, kind: duration(0, most).kind(), deft: "0", help: "only those dead for less than this"},

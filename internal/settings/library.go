@@ -44,7 +44,7 @@ func (c *Configs) fields(command Command) Fields {
 		"wait-slo": &p.WaitSLO,
 
 		"workers": &w.Workers, "batch": &w.Batch, "block": &w.Block, "reclaim-after": &w.ReclaimAfter,
-		"max-deliveries": &w.MaxDeliveries, "dead-letter": &w.DeadLetter, "consumer": &w.Consumer,
+		"max-deliveries": &w.MaxDeliveries, "dead-letter": &w.DeadLetter, "consumer": &w.Consumer, "expired": &w.Expired,
 		"handler-timeout": &w.HandlerTimeout, "drain-timeout": &w.DrainTimeout, "ack-linger": &w.AckLinger,
 		"retry-base": &w.RetryBase, "retry-max": &w.RetryMax, "trim": &w.Trim, "trim-every": &w.TrimEvery,
 	}

@@ -80,6 +80,8 @@ var pool = rows(Work|Library, anywhere, []*Setting{
 		help: "stream for dead letters (default the stream's own)"},
 	{name: "consumer", field: "Consumer", kind: name("name"),
 		help: "name of the pool, unique in its group (default host, process and a random number)"},
+	{name: "expired", field: "Expired", kind: choice("mode", "dead_letter", "drop"), deft: "dead_letter",
+		help: "what becomes of a message whose deadline passed before its handler could begin: dead_letter, or drop"},
 	{name: "handler-timeout", field: "HandlerTimeout", kind: duration(time.Nanosecond, day).orOff(-1, true), deft: "10m",
 		help: "how long a handler may run; 0 is no limit"},
 	{name: "drain-timeout", field: "DrainTimeout", kind: duration(time.Millisecond, day).kind(), deft: "30s",

@@ -156,6 +156,7 @@ func delivery(j *api.HeldJob, consumer string, since time.Time) *backend.Deliver
 		Enqueued: at(j.TS),
 	}
 	d.Data, d.Headers = decode(&j.Record)
+	d.Deadline = backend.DeadlineOf(d.Headers)
 	return d
 }
 

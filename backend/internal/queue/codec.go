@@ -43,6 +43,9 @@ func (b *Backend) encode(m *backend.Message) (api.Record, error) {
 	if m.FairKey != "" {
 		headers[backend.HeaderFairKey] = m.FairKey
 	}
+	if !m.Deadline.IsZero() {
+		headers[backend.HeaderDeadline] = backend.FormatDeadline(m.Deadline)
+	}
 	r, err := encodeRecord(m.Data, headers)
 	if err != nil {
 		return r, err

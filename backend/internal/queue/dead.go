@@ -52,7 +52,7 @@ func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string
 func (b *Backend) moveDead(ctx context.Context, d *backend.Delivery, holder, to string, cause backend.Cause) (backend.DeadLetter, error) {
 	to = cmp.Or(to, b.info.DeadLetter)
 	letter := backend.DeadLetter{
-		Data: d.Data, Headers: maps.Clone(d.Headers), Stream: b.opt.Topic, Group: Group, OriginID: d.ID, Attempts: d.Attempt,
+		Data: d.Data, Headers: maps.Clone(d.Headers), Stream: b.opt.Topic, Group: Group, OriginID: d.ID, Attempts: cause.Attempts(d.Attempt),
 		Reason: cause.Reason, Error: cutError(cause.Error), Consumer: holder, Enqueued: d.Enqueued, DeadAt: time.Now(),
 	}
 	letter.Redrives, _ = strconv.Atoi(d.Headers[backend.HeaderRedrives])

@@ -79,6 +79,7 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 	if l.Headers == nil {
 		l.Headers = make(map[string]string, 1)
 	}
+	delete(l.Headers, backend.HeaderDeadline)
 	l.Headers[backend.HeaderRedrives] = strconv.Itoa(l.Redrives + 1)
 	back, err := encodeRecord(l.Data, l.Headers)
 	if err != nil {

@@ -39,7 +39,7 @@ for i = 1, #letter[2], 2 do
   local name, value = letter[2][i], letter[2][i + 1]
   if name == 'weir-redrives' then
     redrives = tonumber(value) or 0
-  elseif name ~= 'enqueue_ts' and name ~= 'weir-redrive-group' and string.sub(name, 1, 10) ~= 'weir-dead-' then
+  elseif name ~= 'enqueue_ts' and name ~= 'weir-deadline' and name ~= 'weir-redrive-group' and string.sub(name, 1, 10) ~= 'weir-dead-' then
     fields[#fields + 1] = name
     fields[#fields + 1] = value
   end

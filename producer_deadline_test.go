@@ -1,0 +1,149 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+)
+
+func TestAMessagePastItsDeadlineIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 1})
+		late := weir.Message{Deadline: time.Now().Add(-3 * time.Second)}
+		for name, publish := range map[string]func(context.Context, weir.Message) error{"Publish": g.Publish, "TryPublish": g.TryPublish} {
+			err := publish(t.Context(), late)
+			if !errors.Is(err, weir.ErrExpired) || !strings.Contains(err.Error(), "field Deadline") || !strings.Contains(err.Error(), "3s ago: nothing is stored") {
+				t.Errorf("%s: %v, want ErrExpired with the field", name, err)
+			}
+		}
+		if g.fake.Calls(backendtest.OpAppend) != 0 || g.attempts != 2 || g.failed["expired"] != 2 {
+			t.Errorf("attempts %d, failed %v", g.attempts, g.failed)
+		}
+		if err := g.Publish(t.Context(), weir.Message{Deadline: time.Now().Add(time.Millisecond)}); err != nil {
+			t.Errorf("they took the window's only request: %v", err)
+		}
+	})
+}
+
+func TestAPublishThatWaitsEndsAtTheDeadlineOfItsMessage(t *testing.T) {
+	full := &backend.FullError{Reason: backend.ReasonQueueFull, Err: errors.New("the disk is full")}
+	for name, c := range map[string]struct {
+		config       weir.ProducerConfig
+		workers, lag int64
+		fault        error
+		before       int // publishes before it
+		want         string
+	}{
+		"soft limit": {workers: 60, want: "lag_warn 50"},
+		"hard limit": {workers: 201, want: "lag_pause 200"},
+		"depth":      {lag: 8000, want: "the limit is 8000"},
+		"server":     {fault: full, want: "the disk is full"},
+		"window":     {config: weir.ProducerConfig{LoadSheddingMaxRequests: 1, ShedWait: true}, before: 1, want: "QUEUE_LOAD_SHEDDING_MAX_REQUESTS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := guard(t, c.config)
+				for range c.before {
+					if _, err := g.timed(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				g.pretend(c.workers, c.lag)
+				if c.fault != nil {
+					g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: c.fault})
+				}
+				began := time.Now()
+				err := g.Publish(t.Context(), weir.Message{Deadline: began.Add(20 * time.Millisecond)})
+				if took := time.Since(began); took != 20*time.Millisecond {
+					t.Errorf("it ended after %s, its deadline was 20 ms away", took)
+				}
+				if !errors.Is(err, weir.ErrExpired) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), c.want) || g.failed["expired"] != 1 {
+					t.Errorf("%v, counted %v: want ErrExpired and %q", err, g.failed, c.want)
+				}
+				if n := g.entries(t); n != int64(c.before) {
+					t.Errorf("%d messages are stored", n)
+				}
+			})
+		})
+	}
+}
+
+func TestTheCallersContextEndsAPublishBeforeItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.pretend(201, 0)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		err := g.Publish(ctx, weir.Message{Deadline: time.Now().Add(time.Second)})
+		if errors.Is(err, weir.ErrExpired) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want the context's error", err)
+		}
+	})
+}
+
+// The second message expires while the first has its sleep, the fourth while the third has;
+// both have none left to wait for.
+func TestEachMessageOfABatchHasItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.pretend(60, 0) // a sleep of 500 ms before each
+		now := time.Now()
+		err := g.PublishBatch(t.Context(), []weir.Message{
+			{Data: []byte("a")}, {Data: []byte("b"), Deadline: now.Add(600 * time.Millisecond)}, {Data: []byte("c")},
+			{Data: []byte("d"), Deadline: now.Add(-time.Second)}, {Data: []byte("e"), Deadline: now.Add(time.Minute)},
+		})
+		var batch *weir.BatchError
+		if !errors.As(err, &batch) || len(batch.Errs) != 5 {
+			t.Fatalf("got %v", err)
+		}
+		for i, stored := range []bool{true, false, true, false, true} {
+			if got := batch.Errs[i]; stored != (got == nil) || !stored && !errors.Is(got, weir.ErrExpired) {
+				t.Errorf("message %d: %v", i, got)
+			}
+		}
+		g.fake.Pretend(nil)
+		records, err := g.fake.Read(t.Context(), backend.ReadRequest{Max: 10})
+		var text string
+		for _, r := range records.Records {
+			text += string(r.Data)
+		}
+		if err != nil || text != "ace" || g.stored != 3 || g.failed["expired"] != 2 {
+			t.Errorf("stored %q, told of %d stored and %v failed, %v", text, g.stored, g.failed, err)
+		}
+	})
+}
+
+func TestABatchOfNothingButExpiredMessagesEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.pretend(201, 0)
+		began := time.Now()
+		late := weir.Message{Deadline: began.Add(-time.Second)}
+		err := g.PublishBatch(t.Context(), []weir.Message{late, late})
+		if n, some := g.PublishSome(t.Context(), []weir.Message{late}); n != 1 || !errors.Is(some, weir.ErrExpired) {
+			t.Errorf("PublishSome: %d, %v", n, some)
+		}
+		if took := time.Since(began); took != 0 || !errors.Is(err, weir.ErrExpired) {
+			t.Errorf("%v after %s", err, took)
+		}
+	})
+}
+
+// What may be stored is not called expired, and is not sent again.
+func TestAMessageWhoseAnswerWasLostIsUnknownThoughItExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Delay: time.Second, Err: weir.ErrOutcomeUnknown})
+		err := g.Publish(t.Context(), weir.Message{IdempotencyKey: "k", Deadline: time.Now().Add(500 * time.Millisecond)})
+		if !errors.Is(err, weir.ErrOutcomeUnknown) || errors.Is(err, weir.ErrExpired) || g.fake.Calls(backendtest.OpAppend) != 1 {
+			t.Errorf("%v after %d appends", err, g.fake.Calls(backendtest.OpAppend))
+		}
+	})
+}

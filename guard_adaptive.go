@@ -1,9 +1,11 @@
 package weir
 
 import (
+	"context"
 	"fmt"
 	"time"
 
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/admission"
 )
 
@@ -17,12 +19,22 @@ func (r *reading) forControl(set *settings) admission.Reading {
 	depth, known := r.depth()
 	c := admission.Reading{
 		At: r.at, Admitted: r.admitted, Known: known,
-		Waiting: depth - r.sig.Pending, Working: r.sig.Pending, Limit: set.limit,
+		Waiting: depth - r.sig.Pending, Working: r.sig.Pending, Limit: set.limit, Offered: r.offered,
 	}
 	if c.Finished = int64(r.admitted) - depth; r.sig.Finished != nil {
 		c.Finished = *r.sig.Finished
 	}
 	return c
+}
+
+// tally adds what this process was offered to the counters of all processes.
+func (s *signals) tally(ctx context.Context, b backend.Tallier, set *settings, r *reading) {
+	var err error
+	if r.offered, err = b.Tally(ctx, s.control.TakeOffered()); err == nil {
+		s.uncounted.Store(false)
+	} else if ctx.Err() == nil && !backend.Retryable(err) && !s.uncounted.Swap(true) {
+		set.Logger.Warn("weir: each process holds the wait on its own: what all are offered cannot be counted", "error", err)
+	}
 }
 
 // expect takes the reading by which the adaptive guard judges a visit. The controller

@@ -27,12 +27,13 @@ const (
 // the next; if reading takes longer than LagCache itself, it uses the first that
 // arrives. After a wait, a publish uses a reading newer than the one that made it wait.
 type signals struct {
-	backend  backend.Backend
-	last     atomic.Pointer[reading]
-	flight   atomic.Pointer[flight]
-	appended atomic.Int64 // messages that producers of this process were allowed to append
-	deepest  atomic.Int64 // the highest depth limit of a producer that has asked
-	control  *admission.Controller
+	backend   backend.Backend
+	last      atomic.Pointer[reading]
+	flight    atomic.Pointer[flight]
+	appended  atomic.Int64 // messages that producers of this process were allowed to append
+	deepest   atomic.Int64 // the highest depth limit of a producer that has asked
+	control   *admission.Controller
+	uncounted atomic.Bool // it has been logged that the processes cannot count together
 	shares
 }
 
@@ -45,6 +46,7 @@ type reading struct {
 	at       time.Time // when it was begun
 	appended int64     // signals.appended at that time
 	admitted uint64    // signals.control.Admitted at that time
+	offered  []uint32  // to all processes, as signals.control counts; nil: not known
 	err      error     // the backend did not answer; sig is zero
 	sig      backend.Signal
 
@@ -120,6 +122,9 @@ func (r *reading) follow(next *reading) *reading {
 func (s *signals) ask(ctx context.Context, set *settings, need int64) *reading {
 	r := &reading{at: time.Now(), appended: s.appended.Load(), admitted: s.control.Admitted()}
 	limit := s.deepen(set.limit)
+	if b, ok := s.backend.(backend.Tallier); ok && set.rules == GuardAdaptive {
+		s.tally(ctx, b, set, r)
+	}
 	switch b := s.backend.(type) {
 	case backend.Sharer:
 		if set.rules != GuardOff && !set.shadow {

@@ -282,6 +282,14 @@ type Room struct {
 	Err error
 }
 
+// Tallier is a backend that adds up what the producers of all processes count, so that
+// they decide as one.
+type Tallier interface {
+	// Tally adds to the counters of the stream and the group, and returns their new
+	// values, as many as add has. Counters wrap. They may begin at 0 again when nobody has counted for long.
+	Tally(ctx context.Context, add []uint32) (sums []uint32, err error)
+}
+
 // PlaceKeeper is a backend that remembers how much of a source it has stored, such as a
 // file that is published line by line. That makes repeats harmless with one key for many
 // messages, which are stored in one request.

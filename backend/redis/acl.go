@@ -20,7 +20,7 @@ const everyRole = "select hello info command|info config|get cluster|slots clust
 
 // roles are those with an ACL line in docs/REDIS.md, the least privileged first.
 var roles = []role{
-	{"producer", everyRole + " wait get set hset hdel hlen hmget hgetall pexpire xadd xlen xrange xinfo|stream xinfo|groups"},
+	{"producer", everyRole + " wait get getrange set bitfield hset hdel hlen hmget hgetall pexpire xadd xlen xrange xinfo|stream xinfo|groups"},
 	{"worker", everyRole + " client|id client|unblock exists get set del hget hset hdel hexists hgetall hincrby xadd xlen xrange xrevrange xtrim" +
 		" xreadgroup xack xclaim xautoclaim xpending xinfo|stream xinfo|groups xinfo|consumers xgroup|create xgroup|delconsumer"},
 	{"operator", everyRole + " type exists memory|usage get hget hset hdel hexists hmget hgetall hincrby xadd xdel xlen xrange xrevrange xread xtrim" +

@@ -17,6 +17,7 @@ type keys struct {
 	group   string
 	lag     string // pending count, written by workers (string, expires)
 	room    string // what producers may append before they read again (hash, expires; see room.lua)
+	offered string // what the producers of all processes were offered, by tier and key (string of 32-bit counters, expires; see tally.go)
 	window  string // requests in the window that all processes share (string, expires with the window)
 	dead    string // dead letters (stream)
 	retry   string // what is known about failed deliveries (hash: ID -> "<due ms> <error>", see settle.lua)
@@ -37,6 +38,7 @@ func keysOf(stream, group string) (keys, error) {
 		group:   group,
 		lag:     prefix + ":lag:" + group,
 		room:    prefix + ":room:" + group,
+		offered: prefix + ":offered:" + group,
 		window:  prefix + ":window",
 		dead:    prefix + ":dlq",
 		retry:   prefix + ":retry:" + group,

@@ -38,6 +38,7 @@ type reading struct {
 	last                     string // last-delivered-id
 	lag                      *int64 // nil: the server does not know, or its number is impossible
 	behind                   int64  // entries after last, as far as they were counted
+	read                     int64  // by the group, ever; -1: not known
 }
 
 // The first element of the script's answer.
@@ -98,6 +99,7 @@ func (c *count) parse(reply []byte, k *keys, at time.Time) (got reading, rest re
 	found := number()
 	got = reading{xlen: number(), pending: number(), consumers: number(), last: text()}
 	lag, behind, from, to, believed := number(), number(), text(), text(), number()
+	got.read = number()
 	switch {
 	case err != nil:
 		return got, r, err

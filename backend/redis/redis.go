@@ -53,6 +53,7 @@ type Backend struct {
 	count        count
 	producer     string // names this backend in the room's key
 	noRoom       atomic.Pointer[denial]
+	noTally      atomic.Pointer[denial] // the same for Tally
 	missed       missed
 	names        consumers
 	roster       roster

@@ -48,6 +48,10 @@ func (b *Backend) signal(published *redis.StringCmd, waits *redis.RawCmd, at tim
 		return backend.Signal{}, rest, err
 	}
 	s.XLen, s.Pending, s.Lag, s.Behind = got.xlen, got.pending, got.lag, got.behind
+	if got.read >= got.pending {
+		finished := got.read - got.pending
+		s.Finished = &finished
+	}
 	return s, rest, nil
 }
 

@@ -73,7 +73,11 @@ type Controller struct {
 
 	mu    sync.Mutex
 	last  Reading
-	seen  [Bins]uint32 // offered at the last update
+	taken [Bins]uint32 // offered at the last TakeOffered
+	seen  [Bins]uint32 // offered at the last update, by all processes if that is known
+	alone bool         // seen is what this process was offered
+	own   float64      // offered per second to this process
+	total uint32       // offered to this process at the last update
 	drain drain
 	tiers [Tiers]float64 // offered per second
 	bins  [Bins]float64  // the same by bin, over a longer time
@@ -96,14 +100,17 @@ func (c *Controller) Configure(slo time.Duration) { c.slo.Store(int64(slo)) }
 // Admitted is how many messages have been let through.
 func (c *Controller) Admitted() uint64 { return c.admitted.Load() }
 
-// Offered adds to counts what has been offered since the counters had the values seen,
-// which it moves on.
-func (c *Controller) Offered(seen, counts *[Bins]uint32) {
-	for i := range c.offered {
+// TakeOffered returns what has been offered since it was last called, by bin.
+func (c *Controller) TakeOffered() []uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := make([]uint32, Bins)
+	for i := range counts {
 		n := c.offered[i].Load()
-		counts[i] += n - seen[i]
-		seen[i] = n
+		counts[i] = n - c.taken[i]
+		c.taken[i] = n
 	}
+	return counts
 }
 
 // Cut returns what is let through now.

@@ -33,17 +33,22 @@ func (c *Controller) Update(r Reading, now time.Time) {
 
 // count takes over what has been offered since the last update, dt seconds ago.
 func (c *Controller) count(r *Reading, dt float64, slo time.Duration) {
-	now := r.Offered
-	if now == nil {
-		var own [Bins]uint32
-		for i := range own {
-			own[i] = c.offered[i].Load()
-		}
-		now = own[:]
+	var now [Bins]uint32
+	var total uint32
+	for i := range now {
+		now[i] = c.offered[i].Load()
+		total += now[i]
 	}
+	quick, slow := decay(dt, slo.Seconds()/10), decay(dt, slo.Seconds()*4)
 	if dt > 0 {
-		quick := decay(dt, slo.Seconds()/10)
-		slow := decay(dt, slo.Seconds()*4)
+		c.own = c.own*quick + float64(total-c.total)/dt*(1-quick)
+	}
+	c.total = total
+	alone := len(r.Offered) != Bins
+	if !alone {
+		now = [Bins]uint32(r.Offered)
+	}
+	if dt > 0 && alone == c.alone && !c.restarted(&now) {
 		for t := range c.tiers {
 			total := 0.0
 			for i := t * perTier; i < (t+1)*perTier; i++ {
@@ -54,7 +59,29 @@ func (c *Controller) count(r *Reading, dt float64, slo time.Duration) {
 			c.tiers[t] = c.tiers[t]*quick + total*(1-quick)
 		}
 	}
-	copy(c.seen[:], now)
+	c.seen, c.alone = now, alone
+}
+
+// restarted reports whether a counter is lower than it was.
+func (c *Controller) restarted(now *[Bins]uint32) bool {
+	for i := range now {
+		if now[i]-c.seen[i] > 1<<31 {
+			return true
+		}
+	}
+	return false
+}
+
+// others is how many messages all processes are offered for each of this one.
+func (c *Controller) others() float64 {
+	sum := 0.0
+	for _, r := range c.tiers {
+		sum += r
+	}
+	if c.alone || c.own <= 0 {
+		return 1
+	}
+	return min(max(1, sum/c.own), 1000)
 }
 
 // decay is what is left of a moving average after dt seconds.
@@ -65,6 +92,7 @@ func (c *Controller) next(r *Reading, slo time.Duration, now time.Time) *Cut {
 	prev := c.cut.Load()
 	cut := open()
 	cut.Seq, cut.at, cut.admitted, cut.queue = prev.Seq+1, r.At, r.Admitted, float64(r.Waiting)
+	cut.scale = c.others()
 	rate, known := c.drain.rate(slo)
 	if r.Working == 0 && r.Waiting > 0 && c.drain.still {
 		return cut // nobody works

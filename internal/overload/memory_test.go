@@ -33,6 +33,8 @@ type memory struct {
 	workers *int64 // what the workers published
 	ends    time.Time
 	history []told
+	gone    int64    // messages that were finished
+	sums    []uint32 // what all producers were offered
 }
 
 // told is the load as it was at a time.
@@ -202,7 +204,10 @@ func (b *memory) settle(leases []backend.Lease, do func(i int, h *held)) (lost [
 }
 
 func (b *memory) Ack(_ context.Context, leases []backend.Lease) ([]string, error) {
-	return b.settle(leases, func(_ int, h *held) { delete(b.pending, h.id) }), nil
+	return b.settle(leases, func(_ int, h *held) {
+		b.gone++
+		delete(b.pending, h.id)
+	}), nil
 }
 
 func (b *memory) Extend(_ context.Context, leases []backend.Lease, d time.Duration) ([]string, error) {
@@ -252,7 +257,8 @@ func (b *memory) Signal(context.Context, int64) (backend.Signal, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now, lag := time.Now(), int64(b.count)
-	sig := backend.Signal{Pending: int64(len(b.pending)), Lag: &lag, XLen: lag + int64(len(b.pending))}
+	gone := b.gone
+	sig := backend.Signal{Pending: int64(len(b.pending)), Lag: &lag, XLen: lag + int64(len(b.pending)), Finished: &gone}
 	if b.workers != nil && now.Before(b.ends) {
 		n := *b.workers
 		sig.Workers = &n
@@ -267,6 +273,19 @@ func (b *memory) Signal(context.Context, int64) (backend.Signal, error) {
 	return b.history[0].sig, nil
 }
 
+// Tally adds up what several producers count.
+func (b *memory) Tally(_ context.Context, add []uint32) ([]uint32, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sums == nil {
+		b.sums = make([]uint32, len(add))
+	}
+	for i, n := range add {
+		b.sums[i] += n
+	}
+	return slices.Clone(b.sums), nil
+}
+
 func (b *memory) PublishSignal(_ context.Context, ttl time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -278,4 +297,5 @@ func (b *memory) PublishSignal(_ context.Context, ttl time.Duration) error {
 var (
 	_ backend.Backend  = (*memory)(nil)
 	_ backend.Signaler = (*memory)(nil)
+	_ backend.Tallier  = (*memory)(nil)
 )

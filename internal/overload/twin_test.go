@@ -33,7 +33,7 @@ var twin = struct {
 
 func init() {
 	flag.StringVar(&twin.arms, "arm", "", "twin: arms to judge")
-	flag.StringVar(&twin.holds, "holds", "", "twin: arms that have to meet every goal at 2, 5 and 10 times the capacity, with five seeds")
+	flag.StringVar(&twin.holds, "holds", "adaptive", "twin: arms that have to meet every goal at 2, 5 and 10 times the capacity, with five seeds")
 	flag.Float64Var(&twin.load, "load", 10, "twin: load of the plateau, as a multiple of the capacity")
 	flag.IntVar(&twin.seeds, "seeds", 1, "twin: how many seeds, from 1 on")
 	flag.StringVar(&twin.phases, "phases", "5,10,8", "twin: lengths of the phases, in deadlines")

@@ -3,7 +3,8 @@
 -- KEYS: stream. ARGV: group; from, to, n: an earlier count (n entries behind from up to to), empty if there is none;
 -- the most to count; the longest time to count for in us; 1 to check the server's number.
 -- Returns {what is there (0 nothing, 1 the stream, 2 the group), entries stored, pending, consumers, last-delivered-id,
--- lag (-1: not known), counted, from, to, whether the server's number may be believed for a while}.
+-- lag (-1: not known), counted, from, to, whether the server's number may be believed for a while,
+-- entries read by the group, ever (-1: not known)}.
 redis.replicate_commands()
 local stream = KEYS[1]
 local wanted, from, to, n = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -21,7 +22,7 @@ end
 local info = redis.pcall('XINFO', 'STREAM', stream)
 if info.err then
   if string.find(info.err, 'no such key', 1, true) then
-    return {0, 0, 0, 0, '', -1, 0, '', '', 0}
+    return {0, 0, 0, 0, '', -1, 0, '', '', 0, -1}
   end
   return info
 end
@@ -35,13 +36,14 @@ for _, g in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
   end
 end
 if not group then
-  return {1, length, 0, 0, '', -1, 0, '', '', 0}
+  return {1, length, 0, 0, '', -1, 0, '', '', 0, -1}
 end
 local last = group['last-delivered-id']
 local lag = group['lag'] or -1
 
 local function answer(lag, counted, believed)
-  return {2, length, group['pending'], group['consumers'], last, lag, counted, from, to, believed}
+  return {2, length, group['pending'], group['consumers'], last, lag, counted, from, to, believed,
+    group['entries-read'] or -1}
 end
 
 -- What the ends of the stream tell for nothing.

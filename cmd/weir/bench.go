@@ -44,6 +44,9 @@ one fairness key sends 90 % of the offers; slow, handlers that begin in the plat
 times as long; impatient, callers wait a quarter of the deadline for an answer and try again
 at once, up to 20 times.
 
+With --expire messages carry the deadlines of their callers, and workers drop what nobody
+waits for any more.
+
 --arrivals replaces the random times by recorded ones: a file with one offer per line, CSV
 (time,tier) or JSON ({"at":…,"tier":…} or a bare time). Times are seconds or RFC 3339; tiers
 are 0 (the top one) to 3, drawn if absent. The recording is the plateau.
@@ -88,7 +91,7 @@ func (o *overloadOptions) fields() settings.Fields {
 	return o.keys.fields(settings.Fields{
 		"arms": &o.arms, "load": &s.Load, "service": &s.Service, "deadline": &s.Deadline, "phases": &o.phases,
 		"workers": &s.Workers, "producers": &s.Producers, "seed": &o.seed, "distribution": &s.Shape, "variant": &s.Variant,
-		"arrivals": &o.arrivals, "against": &o.against, "length": &o.length,
+		"expire": &s.Expire, "arrivals": &o.arrivals, "against": &o.against, "length": &o.length,
 		"together": &o.together, "json": &o.json, "picture": &o.picture,
 	})
 }

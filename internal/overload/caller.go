@@ -27,6 +27,9 @@ func (r *run) call(ctx context.Context, p *weir.Producer, i int) {
 	r.ledger.fates[i].late = r.now() - o.at // nobody else writes it
 
 	m := weir.Message{Data: r.payload(i), Priority: Tiers[o.tier].Priority, FairKey: fmt.Sprintf("user-%d", o.key)}
+	if r.Expire {
+		m.Deadline = until
+	}
 	most := tries
 	if r.Variant == Impatient {
 		most, m.IdempotencyKey = impatientTries, fmt.Sprintf("%x-%d", r.id, i)
@@ -80,7 +83,7 @@ func failureOf(err error) failure {
 		return unclear
 	case errors.As(err, &full):
 		return shed
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, weir.ErrExpired), errors.Is(err, context.Canceled):
 		return gaveUp
 	}
 	return broken

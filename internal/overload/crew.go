@@ -50,8 +50,15 @@ func (r *run) pool(s *weir.Stream, workers int) (*weir.Pool, error) {
 	batch := (weir.PoolConfig{}).WithDefaults().Batch
 	return weir.NewPool(s, r.handle, weir.PoolConfig{
 		Workers: workers, Batch: max(1, batch*workers/r.Workers), Logger: slog.New(slog.DiscardHandler),
-		HandlerTimeout: -1,
+		HandlerTimeout: -1, Expired: weir.ExpiredDrop, Hooks: weir.Hooks{Settled: r.settled},
 	})
+}
+
+// settled counts what workers set aside.
+func (r *run) settled(_ weir.StreamName, o weir.Outcome, messages int) {
+	if o == weir.Expired {
+		r.ledger.setAside(messages)
+	}
 }
 
 // work starts the workers.

@@ -165,6 +165,12 @@ var figures = []struct {
 	{"refusals", func(r *Result) string { return strconv.Itoa(r.Refused) }},
 	{"waited in vain", func(r *Result) string { return strconv.Itoa(r.GaveUp) }},
 	{"errors, unknown", func(r *Result) string { return fmt.Sprintf("%d %d", r.Failed, r.Unknown) }},
+	{"expired", func(r *Result) string {
+		if !r.Scenario.Expire {
+			return ""
+		}
+		return strconv.Itoa(r.Expired)
+	}},
 	{"doubles", func(r *Result) string { return strconv.Itoa(r.Doubles) }},
 	{"callers late p99", func(r *Result) string { return r.LateP99.span() }},
 	{"others' served", func(r *Result) string {

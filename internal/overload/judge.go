@@ -34,6 +34,7 @@ type Result struct {
 	Errors    map[string]int `json:"errors,omitempty"`
 	Accepted  int            `json:"accepted"` // in the whole run; so are the next ones
 	Lost      int            `json:"lost"`
+	Expired   int            `json:"expired"` // set aside past their deadlines
 	Doubles   int            `json:"doubles"`
 	Strangers int            `json:"strangers"` // deliveries of messages of somebody else
 	Overrun   int64          `json:"overrun"`   // callers that the generator could not start
@@ -85,6 +86,8 @@ func (r *run) judge() *Result {
 		Samples: r.ledger.samples, Errors: r.ledger.errs, Strangers: r.ledger.strange, Overrun: r.overrun.Load(),
 	}
 	r.judgeOffers(res)
+	res.Expired = r.ledger.expired
+	res.Lost = max(0, res.Lost-res.Expired)
 	r.judgeCalls(res)
 	res.Goodput = Number(r.goodput())
 	res.Variation = Number(r.variation())

@@ -45,6 +45,7 @@ type ledger struct {
 	stored  int // publishes that succeeded
 	handled int // offers of which a handler has ended
 	good    int // of these, in time
+	expired int // messages that workers set aside
 	strange int // deliveries that are no offer of this run
 	samples []Sample
 	errs    map[string]int // texts of the errors of kind broken
@@ -141,7 +142,15 @@ func (l *ledger) sample(now time.Duration, able float64, callers int64) {
 	})
 }
 
-// left is how many stored messages no handler has finished, and how many handlers have.
+// setAside notes that workers have set messages aside that no handler began.
+func (l *ledger) setAside(messages int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expired += messages
+	l.waiting = max(0, l.waiting-messages)
+}
+
+// left is how many stored messages are not done with, and how many are.
 func (l *ledger) left() (left, done int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,5 +159,5 @@ func (l *ledger) left() (left, done int) {
 			left++
 		}
 	}
-	return left, l.handled
+	return max(0, left-l.expired), l.handled + l.expired
 }

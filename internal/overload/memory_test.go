@@ -185,7 +185,7 @@ func (h *held) hand(req backend.ClaimRequest, now time.Time) *backend.Delivery {
 	h.consumer, h.free = req.Consumer, now.Add(req.ReclaimAfter)
 	return &backend.Delivery{
 		Lease: backend.Lease{ID: h.id, Token: strconv.Itoa(h.attempt), Consumer: h.consumer, Attempt: h.attempt, Since: now},
-		Data:  h.m.Data, Enqueued: h.when,
+		Data:  h.m.Data, Enqueued: h.when, Deadline: h.m.Deadline,
 	}
 }
 

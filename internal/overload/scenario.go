@@ -21,6 +21,9 @@ type Scenario struct {
 	Seed     uint64        `json:"seed"`
 	Shape    Shape         `json:"distribution"`
 	Variant  Variant       `json:"variant"`
+	// Expire gives each message the deadline of its caller, so that workers set aside what
+	// nobody waits for any more.
+	Expire bool `json:"expire"`
 	// Producers is how many producers share the load, each with a connection of its own.
 	Producers int `json:"producers"`
 	// Recorded replaces the Poisson process. The plateau is then as long as the

@@ -122,6 +122,13 @@ func TestTwinOfEveryVariant(t *testing.T) {
 		for _, shape := range Shapes {
 			r := inBubble(t, Scenario{Load: 1.5, Variant: v, Shape: shape, Phases: [3]float64{1, 3, 3}, Producers: 2}, "proportional")
 			clean(t, r)
+			if v == Plain {
+				r = inBubble(t, Scenario{Load: 2, Shape: shape, Phases: [3]float64{1, 3, 3}, Expire: true}, "off")
+				clean(t, r)
+				if r.Expired == 0 || r.Latency.Max > 2 {
+					t.Errorf("expire: %d set aside, latency up to %v s", r.Expired, r.Latency.Max)
+				}
+			}
 			if r.Goodput <= 0 || r.Goodput > 1.1 || r.Stored == 0 {
 				t.Errorf("%s, %s: goodput %s of %d stored", v, shape, r.Goodput.percent(), r.Stored)
 			}

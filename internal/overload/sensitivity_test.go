@@ -23,6 +23,8 @@ func changes() []change {
 	for _, load := range []float64{1, 2, 5} {
 		add(fmt.Sprintf("load %v×", load), func(s *Scenario, _ *memory) { s.Load = load })
 	}
+	add("messages expire", func(s *Scenario, _ *memory) { s.Expire = true })
+	add("by tier, messages expire", func(s *Scenario, b *memory) { s.Expire, b.byTier = true, true })
 	add("by tier", func(_ *Scenario, b *memory) { b.byTier = true })
 	for _, part := range []time.Duration{20, 10, 5, 2, 1} {
 		add(fmt.Sprintf("load told D/%d late", part), func(s *Scenario, b *memory) { b.delay = s.Deadline / part })
@@ -53,7 +55,7 @@ func TestTwinSensitivity(t *testing.T) {
 	}
 	for _, arm := range strings.Split(twin.arms, ",") {
 		w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, arm+"\tgoodput\ttop tier\tp99\ttop p99\tcalm\tvariation\trefusal p99\twaited in vain\tothers' served\t")
+		fmt.Fprintln(w, arm+"\tgoodput\ttop tier\tp99\ttop p99\tcalm\tvariation\trefusal p99\tcalls in vain\tothers' served\t")
 		for _, c := range changes() {
 			fmt.Fprintln(w, c.name+"\t"+strings.Join(c.figures(t, arm), "\t")+"\t")
 			_ = w.Flush()

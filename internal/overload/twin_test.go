@@ -28,7 +28,7 @@ var twin = struct {
 	load                         float64
 	seeds, workers, producers    int
 	service, deadline, delay     time.Duration
-	byTier                       bool
+	byTier, expire               bool
 }{}
 
 func init() {
@@ -44,6 +44,7 @@ func init() {
 	flag.StringVar(&twin.shape, "distribution", "", "twin: of the times of handlers: "+names(Shapes))
 	flag.StringVar(&twin.variant, "variant", "", "twin: "+names(Variants))
 	flag.DurationVar(&twin.delay, "delay", 0, "twin: age of the load that producers are told")
+	flag.BoolVar(&twin.expire, "expire", false, "twin: messages carry the deadlines of their callers")
 	flag.BoolVar(&twin.byTier, "bytier", false, "twin: the backend hands out high priorities first")
 }
 
@@ -82,6 +83,7 @@ func scenario(t *testing.T, seed int) Scenario {
 	return Scenario{
 		Load: twin.load, Service: twin.service, Deadline: twin.deadline, Phases: phases, Workers: twin.workers,
 		Seed: uint64(seed), Shape: Shape(twin.shape), Variant: Variant(twin.variant), Producers: twin.producers,
+		Expire: twin.expire,
 	}
 }
 
@@ -184,7 +186,7 @@ func TestTwinMeetsTheGoals(t *testing.T) {
 	}
 	for _, arm := range strings.Split(twin.holds, ",") {
 		for _, load := range []float64{2, 5, 10} {
-			for seed := range 5 {
+			for seed := range max(5, twin.seeds) {
 				s := scenario(t, seed+1)
 				s.Load = load
 				r := inBubble(t, s, arm)

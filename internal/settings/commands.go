@@ -79,6 +79,7 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 		help: "of the times of handlers: exponential, fixed, two-humped or heavy-tail"},
 	{name: "variant", in: Overload, places: byFlag, kind: choice("name", "none", "halved", "greedy", "slow", "impatient"), deft: "none",
 		help: "what else goes wrong: none, halved, greedy, slow or impatient"},
+	{name: "expire", in: Overload, places: byFlag, kind: boolean, deft: "false", help: "messages carry the deadlines of their callers, so that workers set aside what nobody waits for"},
 	{name: "arrivals", in: Overload, places: byFlag, kind: name("file"), help: "recorded times of offers, and their tiers, to use instead of drawn ones"},
 	{name: "against", in: Overload, places: byFlag, kind: name("URL"), help: "a live stream: say what each arm would have done with its messages; publish nothing"},
 	{name: "length", in: Overload, places: byFlag, kind: duration(time.Second, day).kind(), deft: "30s", help: "how long to follow the stream of against"},

@@ -44,5 +44,7 @@
 //	             that was stored had been handled
 //	doubles      handlers begun for a message that had had one
 //
+// With Expire a message that workers set aside is not lost.
+//
 // After the run the handlers take no more time, so that what is left is handled soon.
 package overload

@@ -159,6 +159,8 @@ var figures = []struct {
 	{"wait p50, p99", func(r *Result) string {
 		return r.Waited.P50.in(r.Scenario.Deadline) + " " + r.Waited.P99.in(r.Scenario.Deadline)
 	}},
+	{"workers busy", func(r *Result) string { return r.Busy.percent() }},
+	{"handlers' slowdown", func(r *Result) string { return strconv.FormatFloat(float64(r.Slowdown), 'f', 3, 64) }},
 	{"offered", func(r *Result) string { return strconv.Itoa(r.Offered) }},
 	{"stored", func(r *Result) string { return strconv.Itoa(r.Stored) }},
 	{"in time", func(r *Result) string { return strconv.Itoa(r.InTime) }},

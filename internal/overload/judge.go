@@ -39,6 +39,8 @@ type Result struct {
 	Strangers int            `json:"strangers"` // deliveries of messages of somebody else
 	Overrun   int64          `json:"overrun"`   // callers that the generator could not start
 	LateP99   Number         `json:"late_p99"`  // how late callers were started
+	Busy      Number         `json:"busy"`      // share of the plateau in which workers ran handlers
+	Slowdown  Number         `json:"slowdown"`  // time that handlers took ÷ time drawn for them, in the plateau
 
 	Samples []Sample `json:"samples"`
 }
@@ -89,6 +91,7 @@ func (r *run) judge() *Result {
 	res.Expired = r.ledger.expired
 	res.Lost = max(0, res.Lost-res.Expired)
 	r.judgeCalls(res)
+	r.judgeWorkers(res)
 	res.Goodput = Number(r.goodput())
 	res.Variation = Number(r.variation())
 	res.Calm = Number(r.calm())
@@ -168,6 +171,33 @@ func (r *run) judgeCalls(res *Result) {
 		}
 	}
 	res.Refusal = spread(took)
+}
+
+// judgeWorkers says how busy the workers were in the plateau, and how much longer than
+// drawn their handlers took because the machine woke them late.
+func (r *run) judgeWorkers(res *Result) {
+	var busy, took, drawn time.Duration
+	for i := range r.offers {
+		f := &r.ledger.fates[i]
+		if f.ended == never {
+			continue
+		}
+		busy += max(0, min(f.ended, r.end())-max(f.started, r.begin()))
+		if r.inPlateau(f.started) && r.inPlateau(f.ended) {
+			took += f.ended - f.started
+			drawn += r.service(i)
+		}
+	}
+	res.Busy = Number(busy.Seconds() / float64(r.Workers) / r.plateau())
+	res.Slowdown = Number(took.Seconds() / drawn.Seconds())
+}
+
+// service is the time drawn for the handler of offer i, which has begun.
+func (r *run) service(i int) time.Duration {
+	if r.Variant == Slow && r.inPlateau(r.ledger.fates[i].started) {
+		return slowFactor * r.offers[i].service
+	}
+	return r.offers[i].service
 }
 
 // goodput is what was completed in time during the plateau ÷ what was possible.

@@ -188,6 +188,9 @@ func runOverload(cmd *cobra.Command, opt *overloadOptions, arms []overload.Arm, 
 		return err
 	}
 	results, err := b.run(ctx, arms)
+	if ctx.Err() != nil {
+		return errors.New("stopped before all arms had run")
+	}
 	if err != nil {
 		return err
 	}

@@ -40,8 +40,10 @@ cross: ## vet and build for linux and macOS
 	@scripts/test.sh cross
 
 .PHONY: bench
-bench: deps ## the whole benchmark beside its peers; writes bench/out/bench.json
+bench: deps ## the whole benchmark beside its peers, and the guards in virtual time; writes bench/out/bench.json
 	go run ./bench/cmd/weirbench
+	go test -count=1 -timeout 30m ./internal/overload -run '^TestTwin$$' -v -arm off,static,proportional,adaptive
+	go test -count=1 -timeout 30m ./internal/overload -run '^TestTwinSensitivity$$' -v -arm adaptive
 
 .PHONY: saturation
 saturation: ## more load than the machine can do for 20 s, and a stalled reader; prints what happens

@@ -161,16 +161,16 @@ func (b *batch) drop(which []int, err error) {
 		b.fail(err)
 		return
 	}
-	var keep batch
-	for i, m := range b.left {
-		if len(which) > 0 && which[0] == i {
-			which = which[1:]
-			b.end(i, err)
+	var next batch
+	for i := range b.left {
+		if len(which) == 0 || which[0] != i {
+			next.keep(b, i)
 			continue
 		}
-		keep.left, keep.at = append(keep.left, m), append(keep.at, b.place(i))
+		which = which[1:]
+		b.end(i, err)
 	}
-	b.left, b.at = keep.left, keep.at
+	b.left, b.at = next.left, next.at
 }
 
 // settle sorts the results of a failed append: stored, failed, or left. It returns the

@@ -87,7 +87,7 @@ var table = map[string]rule{
 	"internal/client":   {code: "backend internal/api " + socket},
 	"internal/overload": {code: module + " backend internal/settings", tests: "backend/backendtest"},
 	"internal/settings": {code: module + " " + pflag + " " + yaml, tests: "internal/api"},
-	"cmd/weir":          {code: module + " open backend backend/remote telemetry " + metrics + " internal/api internal/client internal/engine internal/overload internal/server internal/settings " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9/logging"},
+	"cmd/weir":          {code: module + " open backend backend/remote telemetry " + metrics + " internal/api internal/client internal/engine internal/overload internal/server internal/settings " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9/logging", tests: "tests/stall"},
 
 	"bench/handlers":      {code: "internal/api"},
 	"bench/load":          {},

@@ -309,7 +309,7 @@ func (f *fixture) done(b backend.Backend) {
 // wrong counts only if that was well within the lease; a stalled machine gets another try.
 func (f *fixture) inTime(lease time.Duration, do func() (wrong string, took time.Duration)) {
 	f.Helper()
-	for range 10 {
+	for range 30 {
 		wrong, took := do()
 		if wrong == "" {
 			return
@@ -319,7 +319,7 @@ func (f *fixture) inTime(lease time.Duration, do func() (wrong string, took time
 		}
 		f.fresh()
 	}
-	f.Fatalf("in 10 tries the machine was never quick enough for a lease of %s", lease)
+	f.Fatalf("in 30 tries the machine was never quick enough for a lease of %s", lease)
 }
 
 func leases(deliveries []*backend.Delivery) []backend.Lease {

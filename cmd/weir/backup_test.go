@@ -26,7 +26,7 @@ import (
 // LSN that its manifest names.
 func sound(t *testing.T) (files map[string]string, lsn uint64) {
 	t.Helper()
-	e, err := engine.Open(t.Context(), engine.Options{Dir: t.TempDir(), SegmentBytes: 64 << 10})
+	e, err := engine.Open(t.Context(), engine.Options{Dir: t.TempDir(), SegmentBytes: 64 << 10, IngestTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

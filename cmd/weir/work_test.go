@@ -14,6 +14,7 @@ import (
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/internal/client"
 	"github.com/weirmq/weir/open"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 // running is a `weir work` in this process, with signals the test sends.
@@ -212,13 +213,23 @@ func alive(pid int) bool {
 }
 
 func TestWorkKeepsALeaseLongerThanItself(t *testing.T) {
-	f := newFakeServer(t)
-	f.add("jobs", "1", "2")
-	w := startWork(t, f, weir.PoolConfig{Workers: 2, ReclaimAfter: time.Second, UntilEmpty: 50 * time.Millisecond}, `sleep 2.5`)
-	w.wait(t)
-	if n := w.pool.Stats(); n.Acked != 2 || n.Lost != 0 || n.Redelivered != 0 {
-		t.Errorf("summary %+v, want both acked at their first delivery", n)
+	const lease = time.Second
+	for range 20 {
+		f := newFakeServer(t)
+		f.add("jobs", "1", "2")
+		stalled := stall.Watch()
+		w := startWork(t, f, weir.PoolConfig{Workers: 2, ReclaimAfter: lease, UntilEmpty: 50 * time.Millisecond}, `sleep 2.5`)
+		w.wait(t)
+		n, lost := w.pool.Stats(), stalled()
+		switch {
+		case n.Acked == 2 && n.Unsettled == 0 && n.Lost == 0 && n.Redelivered == 0:
+			return
+		case lost < lease/4:
+			t.Fatalf("summary %+v, want both acked at their first delivery", n)
+		}
+		t.Logf("tried again, because the machine stalled for %s: %+v", lost, n)
 	}
+	t.Error("in 20 tries this machine was never quick enough")
 }
 
 func TestWorkKillsAHandlerWhoseLeaseIsLost(t *testing.T) {
@@ -226,9 +237,10 @@ func TestWorkKillsAHandlerWhoseLeaseIsLost(t *testing.T) {
 	dir := t.TempDir()
 	f.forgets = true
 	f.add("jobs", "1")
-	w := startWork(t, f, weir.PoolConfig{ReclaimAfter: 200 * time.Millisecond}, `touch `+dir+`/begun; exec sleep 1000`)
+	w := startWork(t, f, weir.PoolConfig{ReclaimAfter: time.Second}, `touch `+dir+`/begun; exec sleep 1000`)
 	eventually(t, "a handler runs", func() bool { return readable(dir + "/begun") })
 	eventually(t, "the lease is given up", func() bool { return w.pool.Stats().Unsettled > 0 })
+	eventually(t, "the handler is killed", func() bool { n := w.pool.Stats(); return n.Busy == 0 && n.Stuck == 0 })
 	w.signals <- syscall.SIGTERM
 	w.signals <- syscall.SIGTERM
 	w.wait(t)

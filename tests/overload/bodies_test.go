@@ -17,8 +17,11 @@ import (
 
 const (
 	largestBody  = 64 << 20
-	bodiesAtOnce = 256 << 20 / largestBody
-	memoryBound  = 600 << 20
+	bodiesCap    = 256 << 20 // WEIR_MAX_INFLIGHT_BYTES
+	bodiesAtOnce = bodiesCap / largestBody
+	// memoryBound is every body and its copy for the log, the group that is being
+	// written, and the server itself. On a busy machine all of them come together.
+	memoryBound = 2*bodiesCap + largestBody + 64<<20
 )
 
 // largeBody is a write of 64 records that is exactly largestBody long.

@@ -20,9 +20,12 @@ type Message struct {
 	// Headers travel with the payload. Names that start with "weir-" are reserved; a
 	// Producer refuses them.
 	Headers map[string]string
-	// Priority is the message's tier: stored, not used yet. The zero value is Normal.
+	// Priority is the message's tier. The zero value is Normal.
 	Priority Priority
-	// FairKey names whom the message is sent for, such as a tenant: stored, not used yet.
+	// FairKey names whom the message is sent for, such as a tenant. The adaptive guard
+	// refuses by it inside a tier, on every backend. On the embedded engine and a weir
+	// server the keys of a tier are also claimed in turn, so that one with many messages
+	// does not delay the others; on Redis it does not change the order.
 	FairKey string
 	// Deadline is until when the message is worth anything, to the millisecond: a pool
 	// sets it aside if no handler has begun by then. The sender's and the workers' clocks
@@ -172,7 +175,8 @@ type Backend interface {
 	// each message; if there are none, the error applies to all.
 	Append(ctx context.Context, msgs []Message) ([]Appended, error)
 
-	// Claim hands out orphans first, then new messages. It never hands out a message
+	// Claim hands out orphans first, then new messages; if the backend orders messages
+	// by Priority and FairKey, so for each tier and key. It never hands out a message
 	// past the delivery limit: it moves it to the dead letters instead, and
 	// acknowledges it only once it is stored there. A claim ended by its context holds
 	// nothing that it did not return for longer than ReclaimAfter.

@@ -2,8 +2,12 @@ package backend
 
 import "fmt"
 
-// Priority is the tier of a message. It is stored, not used yet. The zero value is
-// Normal.
+// Priority is the tier of a message. The zero value is Normal.
+//
+// Under overload a producer whose guard is adaptive refuses lower tiers first, on every
+// backend. On the embedded engine and a weir server a claim also hands out higher tiers
+// first; while several tiers wait, one message of 50 is of a lower tier, so that none
+// starves. A stream on Redis is one line, oldest first, whatever its messages' tiers.
 type Priority int8
 
 // The six tiers, the most important first.

@@ -79,6 +79,7 @@ func (s service) Claim(ctx context.Context, name string, req *api.ClaimRequest) 
 func own(r *api.Record) api.Record {
 	c := *r
 	c.Node, c.Tag, c.Data, c.Meta = nil, slices.Clone(r.Tag), slices.Clone(r.Data), slices.Clone(r.Meta)
+	c.FairKey = slices.Clone(r.FairKey)
 	return c
 }
 

@@ -20,6 +20,8 @@ const (
 	recordTag
 	recordNode
 	recordMeta
+	recordPriority
+	recordFairKey
 )
 
 // DecodeWrite reads the body of a write into w, which it resets first. It makes the
@@ -159,6 +161,14 @@ func (s *scanner) record(r *Record) {
 				}
 				r.Meta = s.raw()
 			}
+		case "priority":
+			if s.once(&seen, recordPriority, "priority") && !s.null() {
+				r.Tier, _ = TierOf(s.enum("priority", tierNames[:]))
+			}
+		case "fair_key":
+			if s.once(&seen, recordFairKey, "fair_key") && !s.null() {
+				r.FairKey = s.text("fair_key", acceptStringOrNull)
+			}
 		default:
 			s.skip()
 		}
@@ -169,8 +179,8 @@ func (s *scanner) record(r *Record) {
 }
 
 // CheckWrite checks a decoded write in the order of contract 18: no records, batch
-// size, length of the key, then for each record tag, node, size of meta, keys of meta,
-// size of the record. Between decoding and checking the caller may set an idempotency
+// size, length of the key, then for each record tag, node, fair key, size of meta,
+// keys of meta, size of the record. Between decoding and checking the caller may set an idempotency
 // key from elsewhere.
 func CheckWrite(w *WriteRequest, lim *Limits) error {
 	if len(w.Records) == 0 {
@@ -199,6 +209,9 @@ func checkRecord(r *Record, i int, lim *Limits) error {
 	}
 	if n := len(r.Node); n > lim.MaxNodeBytes {
 		return Errorf(CodeInvalidRequest, "field \"records[%d].node\" is %d bytes long; %d are accepted", i, n, lim.MaxNodeBytes)
+	}
+	if n := len(r.FairKey); n > MaxFairKeyBytes {
+		return Errorf(CodeInvalidRequest, "field \"records[%d].fair_key\" is %d bytes long; %d are accepted", i, n, MaxFairKeyBytes)
 	}
 	if n := len(r.Meta); n > lim.MaxMetaBytes {
 		return Errorf(CodeInvalidRequest, "field \"records[%d].meta\" is %d bytes of compact JSON; %d are accepted", i, n, lim.MaxMetaBytes)

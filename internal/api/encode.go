@@ -58,7 +58,7 @@ func appendEscape(dst []byte, c byte) []byte {
 }
 
 // AppendRecord appends a record as a diff shows it: $seq, $ts, $node, $tag if
-// asked for, data, meta if asked for.
+// asked for, $priority and $fair_key if set, data, meta if asked for.
 func AppendRecord(dst []byte, r *Record, includeTags, includeMeta bool) []byte {
 	return appendRecord(dst, r, includeTags, true, includeMeta)
 }
@@ -76,6 +76,7 @@ func appendRecord(dst []byte, r *Record, tags, data, meta bool) []byte {
 		dst = append(dst, `,"$tag":`...)
 		dst = AppendString(dst, r.Tag)
 	}
+	dst = appendFlow(dst, r)
 	if data {
 		dst = append(dst, `,"data":`...)
 		dst = append(dst, r.Data...)
@@ -85,6 +86,19 @@ func appendRecord(dst []byte, r *Record, tags, data, meta bool) []byte {
 		dst = append(dst, r.Meta...)
 	}
 	return append(dst, '}')
+}
+
+// appendFlow appends the tier and the fair key of a record, if it has them.
+func appendFlow(dst []byte, r *Record) []byte {
+	if r.Tier != TierNormal {
+		dst = append(dst, `,"$priority":"`...)
+		dst = append(append(dst, r.Tier.String()...), '"')
+	}
+	if len(r.FairKey) > 0 {
+		dst = append(dst, `,"$fair_key":`...)
+		dst = AppendString(dst, r.FairKey)
+	}
+	return dst
 }
 
 // AppendLeaseID appends the id as the string lease_<hex>.
@@ -115,6 +129,7 @@ func appendJobMembers(dst []byte, j *Job) []byte {
 		dst = append(dst, `,"$tag":`...)
 		dst = AppendString(dst, j.Tag)
 	}
+	dst = appendFlow(dst, &j.Record)
 	dst = append(dst, `,"deliveries":`...)
 	dst = appendUint(dst, j.Deliveries)
 	dst = append(dst, `,"data":`...)

@@ -181,3 +181,21 @@ func TestAnswersToAnyTopicNameAreValid(t *testing.T) {
 		}
 	}
 }
+
+// A record shows its tier and fair key where it has them, to readers and to
+// workers; what has none looks as it always has.
+func TestRecordsShowTierAndFairKey(t *testing.T) {
+	r := Record{Seq: 4, Tier: 2, FairKey: []byte("a\n"), Data: []byte("1"), Tag: []byte("t"), HasTag: true}
+	wantJSON(t, AppendRecord(nil, &r, true, true), `{"$seq":4,"$ts":0,"$tag":"t","$priority":"critical","$fair_key":"a\n","data":1}`)
+	wantJSON(t, AppendJob(nil, &Job{Record: r, LeaseID: 1, Deliveries: 1}),
+		`{"$seq":4,"lease_id":"lease_1","deadline":0,"$ts":0,"$tag":"t","$priority":"critical","$fair_key":"a\n","deliveries":1,"data":1}`)
+	for rank := range Tiers {
+		tier, ok := TierOf(rank)
+		if back, known := ParseTier(tier.String()); !ok || !known || back != tier || tier.Rank() != rank {
+			t.Errorf("rank %d is tier %s, whose name is that of %s", rank, tier, back)
+		}
+	}
+	if _, ok := ParseTier("Critical"); ok {
+		t.Error("a name in other letters' case is a tier")
+	}
+}

@@ -52,6 +52,7 @@ const (
 	MaxNameBytes           = 255 // of a topic or router
 	MaxMetaKeys            = 64
 	MaxIdempotencyKeyBytes = 256
+	MaxFairKeyBytes        = 256
 	MaxNesting             = 127 // the outer object counts
 	MaxWaitMS              = 30_000
 	DefaultDiffLimit       = 256

@@ -9,11 +9,13 @@ type Record struct {
 	TS      int64 // Unix ms of the commit
 	HasNode bool
 	HasTag  bool
+	Hops    uint8  // how many times routers have copied it; never sent
+	Tier    Tier   // among the jobs of a queue
 	Node    []byte // the decoded string
 	Tag     []byte // the decoded string; may be empty though HasTag is set
+	FairKey []byte // the decoded string: whom the job is for; empty if none
 	Data    []byte // compact JSON text, never empty
 	Meta    []byte // compact JSON object, empty if none
-	Hops    uint8  // how many times routers have copied it; never sent
 }
 
 // Size is what the record counts in bytes, caps and limits: data plus meta.
@@ -49,7 +51,7 @@ func (w *WriteRequest) Reset() {
 	*w = WriteRequest{Records: records[:0], scratch: scratch[:0]}
 }
 
-// What a WriteRequest keeps across a Reset: records, about 120 bytes each, and scratch
+// What a WriteRequest keeps across a Reset: records, about 150 bytes each, and scratch
 // bytes.
 const (
 	keepRecords = 1024

@@ -22,6 +22,12 @@ func appendWrite(b []byte, w *api.WriteRequest) []byte {
 		if r.HasTag {
 			b = api.AppendString(append(b, `,"tag":`...), r.Tag)
 		}
+		if r.Tier != api.TierNormal {
+			b = api.AppendString(append(b, `,"priority":`...), r.Tier.String())
+		}
+		if len(r.FairKey) > 0 {
+			b = api.AppendString(append(b, `,"fair_key":`...), r.FairKey)
+		}
 		if len(r.Meta) > 0 {
 			b = append(append(b, `,"meta":`...), r.Meta...)
 		}
@@ -44,7 +50,8 @@ func appendWrite(b []byte, w *api.WriteRequest) []byte {
 func sizeOfWrite(w *api.WriteRequest) int {
 	n := 512 + len(w.IdempotencyKey)
 	for i := range w.Records {
-		n += w.Records[i].Size() + len(w.Records[i].Tag) + len(`{"data":,"tag":"","meta":},`)
+		n += w.Records[i].Size() + len(w.Records[i].Tag) + len(w.Records[i].FairKey) +
+			len(`{"data":,"tag":"","priority":"background","fair_key":"","meta":},`)
 	}
 	return n
 }
@@ -146,6 +153,8 @@ type record struct {
 	TS   int64           `json:"$ts"` // Unix ms
 	Node *string         `json:"$node"`
 	Tag  *string         `json:"$tag"`
+	Tier string          `json:"$priority"`
+	Key  string          `json:"$fair_key"`
 	Data json.RawMessage `json:"data"`
 	Meta json.RawMessage `json:"meta"`
 }
@@ -157,6 +166,12 @@ func (r *record) noun() api.Record {
 	}
 	if r.Tag != nil {
 		out.Tag, out.HasTag = []byte(*r.Tag), true
+	}
+	if t, ok := api.ParseTier(r.Tier); ok {
+		out.Tier = t
+	}
+	if r.Key != "" {
+		out.FairKey = []byte(r.Key)
 	}
 	return out
 }

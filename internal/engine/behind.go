@@ -22,6 +22,8 @@ type routeRoom struct{ e *Engine }
 // published wakes routers that found the topic full.
 func (r routeRoom) published(t *entry, _ outcome) { r.e.madeRoom(t) }
 
+func (routeRoom) appended(*entry, []op.Span) {}
+
 func (routeRoom) ended(*entry) {} // routers end in the operation that ends their topic
 
 // evicting notes what a cap is about to take before the routers have come to

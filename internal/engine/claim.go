@@ -19,6 +19,14 @@ type leased struct {
 	produced produced
 }
 
+// recovered ends a recovery: only durable leases outlive it.
+func (l *leased) recovered(t *entry) {
+	if !t.Config.LeasesDurable {
+		l.q.ForgetLeases()
+	}
+	l.q.Recovered(&t.Topic)
+}
+
 // jobRoom hands the jobs of a queue to its workers.
 type jobRoom struct{ e *Engine }
 
@@ -30,6 +38,13 @@ func (j jobRoom) published(t *entry, what outcome) {
 		t.jobs.q.Rewind(1) // claims may have passed over what was to go
 	}
 	j.e.wakeWorkers(t)
+}
+
+// appended gives jobs their place in the queue's order.
+func (jobRoom) appended(t *entry, flows []op.Span) {
+	if t.jobs != nil {
+		t.jobs.q.Add(flows, t.Count, &t.Topic)
+	}
 }
 
 // evicting drops the leases of what is about to go.

@@ -97,6 +97,9 @@ func (e *Engine) again(err error, topics ...*entry) bool {
 type listener interface {
 	// published tells that staged changes took effect, or never will.
 	published(t *entry, what outcome)
+	// appended tells that records have come that are not plain jobs, also while
+	// the log is replayed.
+	appended(t *entry, flows []op.Span)
 	// evicting tells that numbers are about to go. They are still there; capped
 	// says that a cap takes them.
 	evicting(t *entry, gone op.Range, capped bool)
@@ -286,6 +289,12 @@ func (e *Engine) apply(t *entry, p *op.Part, lsn uint64, ref topic.Ref) {
 		e.evicting(t, p.From, p.To, false)
 	}
 	t.Apply(p, ref)
+	if len(p.Flows) > 0 {
+		for _, l := range e.listeners {
+			l.appended(t, p.Flows)
+		}
+		p.Flows = nil
+	}
 }
 
 // replan takes back what planning has marked beside the staged changes that the

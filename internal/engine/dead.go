@@ -100,7 +100,8 @@ func (e *Engine) readDead(t *entry, dead []queue.Pick) ([]api.Record, removal, e
 
 // deadLetter is the copy of a job; its meta says where the job comes from.
 func deadLetter(queueName string, p queue.Pick, r *api.Record) api.Record {
-	c := api.Record{HasNode: r.HasNode, HasTag: r.HasTag, Node: slices.Clone(r.Node), Tag: slices.Clone(r.Tag), Data: slices.Clone(r.Data)}
+	c := api.Record{HasNode: r.HasNode, HasTag: r.HasTag, Node: slices.Clone(r.Node), Tag: slices.Clone(r.Tag), Data: slices.Clone(r.Data),
+		Tier: r.Tier, FairKey: slices.Clone(r.FairKey)}
 	meta := []byte{'{'}
 	if len(r.Meta) > 2 {
 		meta = append(meta, r.Meta[1:len(r.Meta)-1]...)

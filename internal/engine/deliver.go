@@ -257,6 +257,8 @@ func (p pushRoom) published(t *entry, what outcome) {
 
 func (pushRoom) evicting(*entry, op.Range, bool) {} // a stream's next read finds the gap
 
+func (pushRoom) appended(*entry, []op.Span) {}
+
 // ended lets the streams find that the topic has ended.
 func (p pushRoom) ended(t *entry) {
 	p.e.sched.Remove(&t.push.task)

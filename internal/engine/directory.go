@@ -17,8 +17,9 @@ import (
 var ErrInUse = errors.New("in use by another process")
 
 // FormatVersion is the version of the data directory's layout as a whole. All
-// versions from 1 on are read; 2 added routers and the copies they make.
-const FormatVersion = 2
+// versions from 1 on are read; 2 added routers and the copies they make, 3 the
+// tiers and fair keys of records.
+const FormatVersion = 3
 
 // format is the content of the file FORMAT.
 type format struct {

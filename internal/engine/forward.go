@@ -199,7 +199,7 @@ func (c *copying) take(rec *api.Record) {
 	if rec.Hops >= api.MaxHops || cfg.Filter != nil && !cfg.Filter.Match(rec.HasTag, rec.Tag) {
 		return
 	}
-	d := api.Record{Data: slices.Clone(rec.Data), Hops: rec.Hops + 1}
+	d := api.Record{Data: slices.Clone(rec.Data), Hops: rec.Hops + 1, Tier: rec.Tier, FairKey: slices.Clone(rec.FairKey)}
 	if cfg.PreserveNode && rec.HasNode {
 		d.HasNode, d.Node = true, slices.Clone(rec.Node)
 	}

@@ -122,6 +122,7 @@ func claimJobs(t testing.TB, e *Engine, queue, node string, max int) []api.Job {
 	_, err := e.Claim(bg, queue, &api.ClaimRequest{Node: node, Max: max}, func(j *api.Job) {
 		k := *j
 		k.Data, k.Meta, k.Tag, k.Node = clone(j.Data), clone(j.Meta), clone(j.Tag), clone(j.Node)
+		k.FairKey = clone(j.FairKey)
 		jobs = append(jobs, k)
 	})
 	if err != nil {
@@ -190,8 +191,14 @@ func mustFull(t testing.TB, e *Engine, topic string) (records, gaps []string) {
 	return records, gaps
 }
 
+// fatal is a testing.TB or a rapid.T.
+type fatal interface {
+	Helper()
+	Fatal(args ...any)
+}
+
 // sealNow moves everything in the log to the store.
-func sealNow(t testing.TB, e *Engine) {
+func sealNow(t fatal, e *Engine) {
 	t.Helper()
 	if err := e.log.Rotate(); err != nil {
 		t.Fatal(err)

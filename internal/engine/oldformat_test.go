@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/op"
 )
 
 var writeFormat = flag.String("write-format", "", "write a data directory of the present format as testdata/format/`NAME`")
@@ -117,7 +118,7 @@ func claimEverything(t *testing.T, e *Engine, queues map[string][]string) map[st
 	for queue := range queues {
 		all[queue] = []string{}
 		for _, j := range claimJobs(t, e, queue, "observer", 1000) {
-			all[queue] = append(all[queue], fmt.Sprintf("%d delivery %d %s", j.Seq, j.Deliveries, j.Data))
+			all[queue] = append(all[queue], fmt.Sprintf("%d delivery %d %s%s", j.Seq, j.Deliveries, j.Data, flowText(&j.Record)))
 		}
 	}
 	return all
@@ -131,7 +132,7 @@ func answerOf(t *testing.T, e *Engine, topic string) (a topicAnswer) {
 		s.Queue.Ready, s.Queue.InFlight, s.Queue.DeadLettered, api.AppendConfig(nil, &s.Config))
 	for from := uint64(0); ; {
 		res, err := e.Diff(bg, topic, &api.DiffRequest{FromSeq: from, Limit: 7, MaxBatchBytes: 8 << 20, IncludeTags: true, IncludeMeta: true}, func(r *api.Record) {
-			a.Diff = append(a.Diff, fmt.Sprintf("%d ts %d node %v %q tag %v %q meta %s data %s", r.Seq, r.TS, r.HasNode, r.Node, r.HasTag, r.Tag, r.Meta, r.Data))
+			a.Diff = append(a.Diff, fmt.Sprintf("%d ts %d node %v %q tag %v %q meta %s data %s%s", r.Seq, r.TS, r.HasNode, r.Node, r.HasTag, r.Tag, r.Meta, r.Data, flowText(r)))
 		})
 		if err != nil {
 			t.Fatalf("read of topic %s at %d: %v", topic, from, err)
@@ -167,4 +168,12 @@ func differences(want, got expectation) (lines []string) {
 	cmp("what a claim hands out", want.Claims, got.Claims)
 	cmp("what a claim a day later hands out", want.Later, got.Later)
 	return lines
+}
+
+// flowText is the tier and the fair key of a record that has them.
+func flowText(r *api.Record) string {
+	if f := op.FlowOf(r); !f.Plain() {
+		return fmt.Sprintf(" tier %s key %q", f.Tier, f.Key)
+	}
+	return ""
 }

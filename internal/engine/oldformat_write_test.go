@@ -21,7 +21,7 @@ func writeDirectory(t *testing.T, dir string) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatalf("a stored directory is never written again: %v", err)
 	}
-	x := expectation{SegmentBytes: 64 << 10, Claims: map[string][]string{"jobs": nil, "jobs-durable": nil}}
+	x := expectation{SegmentBytes: 64 << 10, Claims: map[string][]string{"jobs": nil, "jobs-durable": nil, "jobs-tiers": nil}}
 	w := &wall{}
 	e := open(t, data, w.set, func(o *Options) { o.SegmentBytes, o.BootID = x.SegmentBytes, "writer" })
 	createAll(t, e)
@@ -77,6 +77,7 @@ func createAll(t *testing.T, e *Engine) {
 		c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter, c.LeaseMS = 1, true, "dead", 3_600_000
 	}
 	put(t, e, "jobs", configOf(api.Fsync, queueConfig, mortal))
+	put(t, e, "jobs-tiers", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.LeasesDurable, c.LeaseMS = true, 3_600_000 }))
 	put(t, e, "jobs-durable", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.LeasesDurable, c.LeaseMS = true, 3_600_000 }))
 }
 
@@ -107,6 +108,8 @@ func (x *expectation) writePart(t *testing.T, e *Engine, part string) {
 			t.Fatal(err)
 		}
 	}
+	writeFlows(t, e, "jobs-tiers", "", ":a", ":a", "bulk", "critical:a", "high", "background:b")
+	claimJobs(t, e, "jobs-tiers", "worker", 2)
 	claimJobs(t, e, "jobs", "worker", 1) // takes the job that was given back to the dead letters
 
 	for _, again := range []int{1, 2} {

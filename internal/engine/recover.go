@@ -132,10 +132,17 @@ func (e *Engine) loadTopics() error {
 		if runOf == nil || runOf.ID != r.Topic {
 			runOf = e.reg.byID[r.Topic]
 		}
-		if runOf != nil {
-			runOf.Index.AddRun(topicRun(r))
+		if runOf == nil {
+			return nil
 		}
-		return nil
+		runOf.Index.AddRun(topicRun(r))
+		if len(r.Flows) == 0 {
+			return nil
+		}
+		var flows []op.Span
+		err := op.DecodeSpans(r.Flows, func(s op.Span) { flows = append(flows, s) })
+		jobRoom{e}.appended(runOf, flows)
+		return err
 	}, func(k store.Key) error {
 		if t := e.reg.byID[k.Topic]; t != nil {
 			t.Keys.Put(k.Hash, topic.Key{First: k.First, N: uint32(k.N), TS: k.TS})
@@ -167,9 +174,8 @@ func (e *Engine) finish(r *replay) error {
 			}
 		}
 		t.reserve.safe, t.reserve.next = t.Reserved, t.Reserved
-		if t.jobs != nil && !t.Config.LeasesDurable {
-			t.jobs = nil
-			t.ensureQueue()
+		if t.jobs != nil {
+			t.jobs.recovered(t)
 		}
 		t.loggedHead, t.lastWrite = t.Head, t.LastTS
 		t.setPriority()

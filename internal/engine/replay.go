@@ -34,7 +34,7 @@ func (r *replay) applier(ctx context.Context) func(wal.Op) error {
 func (r *replay) apply(o wal.Op) error {
 	parts := op.NewReader(o.Payload)
 	for parts.Next(&r.part) {
-		if err := r.applyPart(o, &r.part); err != nil {
+		if err := r.applyPart(o, &r.part, parts.Frames); err != nil {
 			return fmt.Errorf("log operation %d: %w", o.LSN, err)
 		}
 	}
@@ -44,7 +44,7 @@ func (r *replay) apply(o wal.Op) error {
 	return nil
 }
 
-func (r *replay) applyPart(o wal.Op, p *op.Part) error {
+func (r *replay) applyPart(o wal.Op, p *op.Part, frames []byte) (err error) {
 	e := r.e
 	if p.Kind == op.KindCreate {
 		t := &entry{}
@@ -87,6 +87,12 @@ func (r *replay) applyPart(o wal.Op, p *op.Part) error {
 			}
 		}
 		return nil
+	case op.KindAppend:
+		if t.jobs != nil {
+			if p.Flows, err = op.FrameSpans(p.First, frames); err != nil {
+				return err
+			}
+		}
 	}
 	e.apply(t, p, o.LSN, topic.Ref{First: p.First, TS: p.TS, N: uint32(p.N), Segment: o.Pos.Segment, Offset: o.Pos.Offset, Len: o.Pos.Len})
 	return nil

@@ -24,7 +24,8 @@ type batch struct {
 	n      int
 	bytes  uint64
 	sizes  []uint32
-	head   []byte // scratch for the parts in front of the frames
+	flows  []op.Span // by place in the batch, from 0
+	head   []byte    // scratch for the parts in front of the frames
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -40,10 +41,12 @@ const frameRoom = 32
 func newBatch(records []api.Record) *batch {
 	b := batches.Get().(*batch)
 	b.frames, b.sizes, b.bytes, b.n = b.frames[:0], b.sizes[:0], 0, len(records)
+	clear(b.flows)
+	b.flows = b.flows[:0]
 	need := 0
 	for i := range records {
 		r := &records[i]
-		need += r.Size() + len(r.Node) + len(r.Tag) + frameRoom
+		need += r.Size() + len(r.Node) + len(r.Tag) + len(r.FairKey) + frameRoom
 	}
 	b.frames = slices.Grow(b.frames, need)
 	for i := range records {
@@ -51,6 +54,7 @@ func newBatch(records []api.Record) *batch {
 		b.frames = op.AppendFrame(b.frames, r)
 		b.sizes = append(b.sizes, uint32(r.Size()))
 		b.bytes += uint64(r.Size())
+		b.flows = op.AppendSpan(b.flows, uint64(i), r)
 	}
 	b.crc = wal.Checksum(b.frames)
 	return b
@@ -247,6 +251,9 @@ func (e *Engine) stageAppend(t *entry, a *appending, slot *bool) (ticket, uint64
 	if caps.CapBytes > 0 || caps.CapRecords > 0 {
 		st.Sizes = append([]uint32(nil), a.sizes...)
 	}
+	if t.jobs != nil {
+		st.Flows = a.flowsFrom(st.First)
+	}
 	st.Ref = topic.Ref{First: st.First, TS: st.TS, N: uint32(a.n)}
 	if t.Config.Durability == api.Ephemeral {
 		st.Ref.Segment = topic.InMemory
@@ -270,6 +277,17 @@ func (e *Engine) stageAppend(t *entry, a *appending, slot *bool) (ticket, uint64
 		t.Keys.Put(a.key, topic.Key{First: st.First, N: uint32(a.n), TS: st.TS, Pending: true, LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need)})
 	}
 	return tk, st.First, nil
+}
+
+// flowsFrom returns the flows of a batch that has its numbers, nil if all of it
+// is plain.
+func (b *batch) flowsFrom(first uint64) []op.Span {
+	flows := append([]op.Span(nil), b.flows...)
+	for i := range flows {
+		flows[i].From += first
+		flows[i].To += first
+	}
+	return flows
 }
 
 // logAppend puts an append into the log, with all that is one operation with

@@ -8,7 +8,8 @@
 //	part      = kind u8 · uvarint(length of fields) · fields
 //	frames    = frame*                          up to the end of the operation
 //	frame     = uvarint(length of what follows) · flags u8
-//	            [hops u8] [uvarint · tag] [uvarint · node] [uvarint · meta] data
+//	            [hops u8] [tier u8] [uvarint · fair key]
+//	            [uvarint · tag] [uvarint · node] [uvarint · meta] data
 //
 // Integers are unsigned varints unless said otherwise. A part names its topic
 // by number, never by name, so that a topic that is dropped and created again

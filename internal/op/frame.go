@@ -12,8 +12,11 @@ const (
 	flagNode = 1 << 1
 	flagMeta = 1 << 2
 	flagHops = 1 << 3 // a router has made it; a byte says how often it was copied
+	flagTier = 1 << 4 // its tier is not the normal one; a byte has its rank
+	flagKey  = 1 << 5 // it has a fair key
 
-	flagKnown = flagTag | flagNode | flagMeta | flagHops
+	flagFlow  = flagTier | flagKey
+	flagKnown = flagTag | flagNode | flagMeta | flagHops | flagFlow
 )
 
 // ErrFrame is a frame whose lengths do not fit or whose flags are unknown.
@@ -39,10 +42,24 @@ func AppendFrame(dst []byte, r *api.Record) []byte {
 		flags |= flagHops
 		n++
 	}
+	if r.Tier != api.TierNormal {
+		flags |= flagTier
+		n++
+	}
+	if len(r.FairKey) > 0 {
+		flags |= flagKey
+		n += uvarintLen(len(r.FairKey)) + len(r.FairKey)
+	}
 	dst = binary.AppendUvarint(dst, uint64(n))
 	dst = append(dst, flags)
 	if r.Hops > 0 {
 		dst = append(dst, r.Hops)
+	}
+	if flags&flagTier != 0 {
+		dst = append(dst, byte(r.Tier.Rank()))
+	}
+	if flags&flagKey != 0 {
+		dst = append(binary.AppendUvarint(dst, uint64(len(r.FairKey))), r.FairKey...)
 	}
 	if flags&flagTag != 0 {
 		dst = append(binary.AppendUvarint(dst, uint64(len(r.Tag))), r.Tag...)
@@ -71,6 +88,7 @@ func ReadFrame(b []byte, r *api.Record) ([]byte, error) {
 	}
 	r.HasTag, r.HasNode = flags&flagTag != 0, flags&flagNode != 0
 	r.Tag, r.Node, r.Meta, r.Hops = nil, nil, nil, 0
+	r.Tier, r.FairKey = api.TierNormal, nil
 	var ok bool
 	if flags != 0 {
 		if flags&flagHops != 0 {
@@ -78,6 +96,11 @@ func ReadFrame(b []byte, r *api.Record) ([]byte, error) {
 				return nil, ErrFrame
 			}
 			r.Hops, f = f[0], f[1:]
+		}
+		if flags&flagFlow != 0 {
+			if r.Tier, r.FairKey, f, ok = readFlow(flags, f); !ok {
+				return nil, ErrFrame
+			}
 		}
 		if r.HasTag {
 			if r.Tag, f, ok = cut(f); !ok {
@@ -100,6 +123,25 @@ func ReadFrame(b []byte, r *api.Record) ([]byte, error) {
 	}
 	r.Data = f
 	return rest, nil
+}
+
+// readFlow reads the tier and the fair key of a frame with these flags.
+func readFlow(flags byte, f []byte) (tier api.Tier, key, rest []byte, ok bool) {
+	if flags&flagTier != 0 {
+		if len(f) == 0 {
+			return 0, nil, nil, false
+		}
+		if tier, ok = api.TierOf(int(f[0])); !ok || tier == api.TierNormal {
+			return 0, nil, nil, false
+		}
+		f = f[1:]
+	}
+	if flags&flagKey != 0 {
+		if key, f, ok = cut(f); !ok || len(key) == 0 {
+			return 0, nil, nil, false
+		}
+	}
+	return tier, key, f, true
 }
 
 // SkipFrame returns what follows the first frame of b.

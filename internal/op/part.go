@@ -65,6 +65,7 @@ type Part struct {
 	EvictTo    uint64
 	EvictN     uint64
 	EvictBytes uint64
+	Flows      []Span // append to a queue: what of it is not plain; the log has it in the frames
 
 	To    uint64 // evict, lose, skip, reserve, cursor
 	From  uint64 // lose

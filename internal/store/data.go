@@ -30,6 +30,7 @@ type dataWriter struct {
 	b       chunkBuilder
 	disk    uint64
 	key     []byte
+	flows   []op.Span // of the run
 
 	// The span: live frames that follow each other and are not in the chunk yet.
 	span      []byte
@@ -38,7 +39,9 @@ type dataWriter struct {
 	spanTS    int64
 }
 
-func (w *dataWriter) begin(topic uint64) { w.run = Run{Topic: topic, Segment: w.segment} }
+func (w *dataWriter) begin(topic uint64) {
+	w.run, w.flows = Run{Topic: topic, Segment: w.segment}, w.flows[:0]
+}
 
 // append takes in the frames of records whose numbers follow each other from
 // first, except the dead ones, and returns how many frames there were.
@@ -85,6 +88,7 @@ func (w *dataWriter) append(first uint64, ts int64, frames []byte, d *dead) (n u
 		w.run.Last = seq
 		w.run.N++
 		w.run.Bytes += uint64(r.Size())
+		w.flows = op.AppendSpan(w.flows, seq, &r)
 		frames = rest
 	}
 	w.endSpan()
@@ -119,5 +123,7 @@ func (w *dataWriter) end() (Run, error) {
 		}
 	}
 	w.disk += w.run.Disk
+	w.run.Flows = op.EncodeSpans(nil, w.flows)
+	clear(w.flows)
 	return w.run, nil
 }

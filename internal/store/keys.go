@@ -34,6 +34,7 @@ type Run struct {
 	N       uint64 // records that were live when the segment was built
 	Bytes   uint64 // their data plus meta
 	Disk    uint64 // bytes of their chunks
+	Flows   []byte // spans of package op: those of its records that are not plain jobs
 }
 
 // Key is an idempotency key and the append it belongs to.
@@ -165,7 +166,7 @@ func appendUints(dst []byte, vs ...uint64) []byte {
 }
 
 func (r *Run) encode(dst []byte) []byte {
-	return appendUints(dst, r.First, r.Last-r.First, r.N, r.Bytes, r.Disk)
+	return append(appendUints(dst, r.First, r.Last-r.First, r.N, r.Bytes, r.Disk), r.Flows...)
 }
 
 func parseRun(k, val []byte) (Run, error) {
@@ -176,8 +177,14 @@ func parseRun(k, val []byte) (Run, error) {
 	r := Run{Topic: binary.BigEndian.Uint64(k[1:]), Segment: binary.BigEndian.Uint32(k[9:]), First: v.uint()}
 	r.Last = r.First + v.uint()
 	r.N, r.Bytes, r.Disk = v.uint(), v.uint(), v.uint()
-	if !v.ok() || r.Last < r.First {
+	if v.bad || r.Last < r.First {
 		return Run{}, badValue(k)
+	}
+	if len(v.b) > 0 {
+		r.Flows = bytes.Clone(v.b)
+		if err := op.DecodeSpans(r.Flows, func(op.Span) {}); err != nil {
+			return Run{}, badValue(k)
+		}
 	}
 	return r, nil
 }

@@ -61,7 +61,8 @@ func (b *Backend) encode(m *backend.Message) (api.Record, error) {
 	return r, nil
 }
 
-// encodeRecord makes a record of a payload and headers; it modifies headers.
+// encodeRecord makes a record of a payload and headers; it takes those that the record
+// has fields for out of headers.
 func encodeRecord(data []byte, headers map[string]string) (api.Record, error) {
 	var r api.Record
 	delete(headers, headerEncoding)
@@ -72,6 +73,14 @@ func encodeRecord(data []byte, headers map[string]string) (api.Record, error) {
 	line := data
 	if n := len(data) - 1; n > 0 && data[n] == '\n' {
 		line = data[:n]
+	}
+	if t, ok := api.ParseTier(headers[backend.HeaderPriority]); ok {
+		r.Tier = t
+		delete(headers, backend.HeaderPriority)
+	}
+	if key := headers[backend.HeaderFairKey]; key != "" && len(key) <= api.MaxFairKeyBytes && utf8.ValidString(key) {
+		r.FairKey = []byte(key)
+		delete(headers, backend.HeaderFairKey)
 	}
 	_, asIs := headers[backend.HeaderJSON]
 	delete(headers, backend.HeaderJSON)
@@ -142,17 +151,26 @@ func encodeMeta(headers map[string]string) ([]byte, error) {
 	return append(meta, '}'), nil
 }
 
-// decode turns a record into payload and headers, which include the record's tag but
-// not weir-encoding.
+// decode turns a record into payload and headers, which include the record's tag, tier
+// and fair key but not weir-encoding.
 func decode(r *api.Record) ([]byte, map[string]string) {
 	headers := decodeMeta(r.Meta)
 	encoding := headers[headerEncoding]
 	delete(headers, headerEncoding)
-	if r.HasTag {
+	set := func(name, v string) {
 		if headers == nil {
 			headers = make(map[string]string, 1)
 		}
-		headers[backend.HeaderTag] = string(r.Tag)
+		headers[name] = v
+	}
+	if r.HasTag {
+		set(backend.HeaderTag, string(r.Tag))
+	}
+	if r.Tier != api.TierNormal {
+		set(backend.HeaderPriority, r.Tier.String())
+	}
+	if len(r.FairKey) > 0 {
+		set(backend.HeaderFairKey, string(r.FairKey))
 	}
 	if len(headers) == 0 {
 		headers = nil

@@ -144,18 +144,19 @@ func letterRecord(l *backend.DeadLetter) (api.Record, error) {
 		headers[headerDeadEnqueued] = strconv.FormatInt(l.Enqueued.UnixMilli(), 10)
 	}
 	for {
-		r, err := encodeRecord(l.Data, headers)
+		meta := maps.Clone(headers)
+		r, err := encodeRecord(l.Data, meta)
 		if err != nil {
 			return r, err
 		}
 		if tagged {
-			headers[backend.HeaderTag] = tag
-			if r.Meta, err = encodeMeta(headers); err != nil {
+			meta[backend.HeaderTag] = tag
+			if r.Meta, err = encodeMeta(meta); err != nil {
 				return r, err
 			}
 		}
 		limits := api.DefaultLimits()
-		if len(r.Meta) <= limits.MaxMetaBytes && len(headers) <= api.MaxMetaKeys && r.Size() <= limits.MaxRecordBytes || !dropHeader(headers) {
+		if len(r.Meta) <= limits.MaxMetaBytes && len(meta) <= api.MaxMetaKeys && r.Size() <= limits.MaxRecordBytes || !dropHeader(headers) {
 			return r, nil
 		}
 	}

@@ -67,7 +67,7 @@ func (m *model) claimable() (seqs []uint64) {
 	return seqs
 }
 
-// Free and NextFree are Records.
+// Free, NextFree and NextLive are Records.
 func (m *model) Free(seq uint64) bool { return m.live[seq] }
 
 func (m *model) NextFree(above uint64) uint64 {
@@ -78,6 +78,8 @@ func (m *model) NextFree(above uint64) uint64 {
 	}
 	return m.head + 1
 }
+
+func (m *model) NextLive(above uint64) uint64 { return m.NextFree(above) }
 
 func (m *model) claim(t *rapid.T) {
 	node, most, limit := drawNode(t), rapid.IntRange(1, 6).Draw(t, "max"), rapid.Uint64Range(0, 3).Draw(t, "limit")

@@ -5,12 +5,15 @@
 //
 // A job that was never claimed takes no memory here: everything above fresh is
 // ready if it is live. A job that was claimed has an entry until it is deleted.
+// Ready jobs with a tier or a fair key are the exception: see order.
 package queue
 
 import (
 	"container/heap"
 	"math"
 	"slices"
+
+	"github.com/weirmq/weir/internal/op"
 )
 
 type state uint8
@@ -30,6 +33,7 @@ type job struct {
 	cohort     *cohort
 	was        *cohort // settling: the lease it was under; nil if it was claimable
 	holder     *Holder // nil unless it was pushed
+	flow       *flow   // nil if it is plain
 	until      int64   // delayed: Unix ms from when it is claimable
 	state      state
 }
@@ -53,6 +57,10 @@ type Queue struct {
 	leases   cohortHeap
 	inFlight int // leased or settling
 	delays   int // delayed
+
+	order  *order // nil while all ready jobs are plain
+	shares shares
+	passed []op.Span // ready jobs that claims passed over for a change that may fail; see Rewind
 }
 
 // New returns a queue in which every live number above start is ready.
@@ -105,7 +113,12 @@ func (q *Queue) giveBack(j *job) {
 	q.leave(j)
 	j.free()
 	j.state, j.was = ready, nil
-	heap.Push(&q.returned, j.seq)
+	if j.flow == nil {
+		heap.Push(&q.returned, j.seq)
+		return
+	}
+	j.flow = q.flow(j.flow.Flow) // the old one may have run empty
+	heap.Push(&j.flow.returned, j.seq)
 }
 
 // leave takes the job out of its cohort.
@@ -145,73 +158,141 @@ type Records interface {
 	Free(seq uint64) bool
 	// NextFree returns the lowest such number above seq, or one above the head.
 	NextFree(seq uint64) uint64
+	// NextLive is NextFree for numbers that are there, though a change that may
+	// still fail takes some of them.
+	NextLive(seq uint64) uint64
 }
 
-// Claim picks claimable jobs, returned ones first, and leases them; it adds
-// them to picks in ascending order. A dead job is not leased: it is settling
-// and is added to dead, for Forget or Abort.
+// Claim picks claimable jobs and leases them; it adds them to picks in ascending
+// order. Which ones says order; while all are plain, the returned ones come
+// first and then those never claimed, both in ascending order. A dead job is
+// not leased: it is settling and is added to dead, for Forget or Abort.
 func (q *Queue) Claim(picks, dead []Pick, r *Claim) (_, _ []Pick) {
 	start := len(picks)
-	c := &cohort{node: r.Node, deadline: r.Deadline}
-	for len(picks)-start < r.Max && len(q.returned) > 0 {
-		seq := heap.Pop(&q.returned).(uint64)
-		j := q.jobs[seq]
-		if j == nil || j.state != ready || !r.Records.Free(seq) {
-			continue
+	c := claiming{Claim: r, q: q, picks: picks, dead: dead, left: r.Max}
+	if q.order != nil {
+		c.ordered()
+	} else {
+		for c.left > 0 && c.takeReturned(&q.returned) {
 		}
-		if r.Limit > 0 && j.deliveries >= r.Limit {
+		for c.left > 0 && c.takePlain() {
+		}
+	}
+	q.leaseAll(c.picks[start:], r)
+	return c.picks, c.dead
+}
+
+// claiming is a claim that is picking its jobs.
+type claiming struct {
+	*Claim
+	q           *Queue
+	picks, dead []Pick
+	left        int   // jobs still wanted
+	slab        []job // entries for those never claimed
+}
+
+// takeReturned picks the first job that was handed out before; false if there
+// is none.
+func (c *claiming) takeReturned(returned *seqHeap) bool {
+	for {
+		j := c.nextReturned(returned)
+		if j == nil {
+			return false
+		}
+		heap.Pop(returned)
+		if c.Limit > 0 && j.deliveries >= c.Limit {
 			j.state = settling
-			q.inFlight++
-			dead = append(dead, Pick{Seq: seq, Deliveries: j.deliveries, job: j})
+			c.q.inFlight++
+			c.dead = append(c.dead, Pick{Seq: j.seq, Deliveries: j.deliveries, job: j})
 			continue
 		}
 		j.state = leased // a number may stand among the returned ones twice
-		picks = append(picks, Pick{Seq: seq, job: j})
+		c.left--
+		c.picks = append(c.picks, Pick{Seq: j.seq, job: j})
+		return true
 	}
-	if want := r.Max - (len(picks) - start); want > 0 {
-		var slab []job
-		for ; want > 0; want-- {
-			seq := r.Records.NextFree(q.fresh)
-			if seq > r.Head {
-				break
+}
+
+// nextReturned returns the first of the returned jobs; nil if there is none.
+func (c *claiming) nextReturned(returned *seqHeap) *job {
+	for len(*returned) > 0 {
+		seq := (*returned)[0]
+		j := c.q.jobs[seq]
+		if j != nil && j.state == ready {
+			if c.Records.Free(seq) {
+				return j
 			}
-			q.fresh = seq
-			if q.jobs[seq] != nil {
-				want++
+			c.q.passOver(j.name(), op.Range{From: seq, To: seq}, c.Records)
+		}
+		heap.Pop(returned)
+	}
+	return nil
+}
+
+// takePlain picks the first plain job that was never claimed; false if there is
+// none.
+func (c *claiming) takePlain() bool {
+	seq := c.q.nextPlain(c.Records)
+	if seq > c.Head {
+		return false
+	}
+	c.q.fresh = seq
+	c.takeFresh(seq, nil)
+	return true
+}
+
+// takeFresh picks a job that was never claimed.
+func (c *claiming) takeFresh(seq uint64, f *flow) {
+	if len(c.slab) == 0 {
+		c.slab = make([]job, c.left)
+	}
+	j := &c.slab[0]
+	c.slab = c.slab[1:]
+	j.seq, j.flow = seq, f
+	c.q.jobs[seq] = j
+	c.left--
+	c.picks = append(c.picks, Pick{Seq: seq, job: j})
+}
+
+// nextPlain returns the first plain number that was never claimed, visible or
+// not, or one above the head.
+func (q *Queue) nextPlain(records Records) uint64 {
+	for {
+		seq := records.NextFree(q.fresh)
+		if q.order != nil {
+			if to := q.order.heldTo(seq); to >= seq {
+				q.fresh = to
 				continue
 			}
-			if len(slab) == 0 {
-				slab = make([]job, want)
-			}
-			j := &slab[0]
-			slab = slab[1:]
-			j.seq = seq
-			q.jobs[seq] = j
-			picks = append(picks, Pick{Seq: seq, job: j})
 		}
+		if q.jobs[seq] == nil {
+			return seq
+		}
+		q.fresh = seq
 	}
-	mine := picks[start:]
-	slices.SortFunc(mine, func(a, b Pick) int {
+}
+
+// leaseAll leases the picks of one claim.
+func (q *Queue) leaseAll(picks []Pick, r *Claim) {
+	if len(picks) == 0 {
+		return
+	}
+	slices.SortFunc(picks, func(a, b Pick) int {
 		if a.Seq < b.Seq {
 			return -1
 		}
 		return 1
 	})
-	if len(mine) == 0 {
-		return picks, dead
-	}
-	c.jobs = make([]*job, len(mine))
-	for i := range mine {
-		j := mine[i].job
+	c := &cohort{node: r.Node, deadline: r.Deadline, jobs: make([]*job, len(picks)), live: len(picks)}
+	for i := range picks {
+		j := picks[i].job
 		j.state, j.cohort, j.id = leased, c, r.FirstID+uint64(i)
 		j.deliveries++
-		mine[i].Deliveries, mine[i].ID = j.deliveries, j.id
+		picks[i].Deliveries, picks[i].ID = j.deliveries, j.id
 		c.jobs[i] = j
 	}
-	q.inFlight += len(mine)
-	c.live = len(mine)
+	q.inFlight += len(picks)
 	heap.Push(&q.leases, c)
-	return picks, dead
 }
 
 // Unclaim takes a claim back that could not be answered: the jobs are
@@ -296,9 +377,39 @@ func (q *Queue) Unextend(seq, id uint64, deadline, before int64) {
 	q.lease(j, node, before)
 }
 
-// Rewind lets Claim look at the numbers from seq on again: a change that would
-// have taken some of them has failed.
-func (q *Queue) Rewind(seq uint64) { q.fresh = min(q.fresh, seq-1) }
+// Rewind lets Claim look at the numbers from seq on again, and at all that it
+// passed over: a change that would have taken some of them has failed.
+func (q *Queue) Rewind(seq uint64) {
+	q.fresh = min(q.fresh, seq-1)
+	passed := q.passed
+	q.passed = nil
+	for _, s := range passed {
+		j := q.jobs[s.From]
+		switch {
+		case j == nil && s.Plain(): // it is gone, or among those that fresh comes to
+		case j == nil || s.From < s.To:
+			q.hold(s)
+		case j.state == ready:
+			q.giveBack(j)
+		}
+	}
+	if q.order != nil {
+		q.order.gather()
+	}
+}
+
+// passOver remembers jobs for Rewind. The numbers are those of one job that was
+// claimed before, or of some that were not.
+func (q *Queue) passOver(f op.Flow, r op.Range, records Records) {
+	if records.NextLive(r.From-1) > r.To {
+		return
+	}
+	if len(q.passed) == cap(q.passed) { // full: most of them are gone by now
+		q.passed = slices.DeleteFunc(q.passed, func(s op.Span) bool { return records.NextLive(s.From-1) > s.To })
+		q.passed = slices.Grow(q.passed, len(q.passed)+1)
+	}
+	q.passed = append(q.passed, op.Span{Range: r, Flow: f})
+}
 
 // Forget drops what is known of a number that is no longer live.
 func (q *Queue) Forget(seq uint64) {

@@ -39,7 +39,8 @@ type Staged struct {
 	HasKey                      bool
 	Key                         op.KeyHash
 	Ref                         Ref
-	Sizes                       []uint32 // of the records; nil unless a cap may need them before they are visible
+	Sizes                       []uint32  // of the records; nil unless a cap may need them before they are visible
+	Flows                       []op.Span // of the records of a queue; nil if all are plain
 
 	// Parts are what any other change does. The log may know less of it: of
 	// records that it does not hold it is told nothing.
@@ -56,7 +57,7 @@ type Staged struct {
 // Append is the append of a change that is one.
 func (s *Staged) Append() op.Part {
 	return op.Part{Kind: op.KindAppend, First: s.First, N: s.N, Bytes: s.Bytes, TS: s.TS, HasKey: s.HasKey, Key: s.Key,
-		EvictTo: s.EvictTo, EvictN: s.EvictN, EvictBytes: s.EvictBytes}
+		EvictTo: s.EvictTo, EvictN: s.EvictN, EvictBytes: s.EvictBytes, Flows: s.Flows}
 }
 
 // Init makes the plan equal to the state; after recovery and creation.

@@ -1,0 +1,336 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/op"
+)
+
+// writeFlows writes one job for each flow, "tier:key" or "tier" or ":key", and
+// returns the number of the first.
+func writeFlows(t fatal, e *Engine, queue string, flows ...string) uint64 {
+	t.Helper()
+	req := &api.WriteRequest{}
+	for _, f := range flows {
+		tier, key, _ := strings.Cut(f, ":")
+		r := api.Record{Data: fmt.Appendf(nil, "%q", f), FairKey: []byte(key)}
+		r.Tier, _ = api.ParseTier(tier)
+		if tier == "" {
+			r.Tier = api.TierNormal
+		}
+		req.Records = append(req.Records, r)
+	}
+	res, err := e.Write(bg, queue, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.FirstSeq
+}
+
+// order claims all jobs one by one and returns their numbers.
+func order(t testing.TB, e *Engine, queue string) string {
+	t.Helper()
+	var seqs []uint64
+	for {
+		jobs := claimJobs(t, e, queue, "w", 1)
+		if len(jobs) == 0 {
+			return fmt.Sprint(seqs)
+		}
+		seqs = append(seqs, jobs[0].Seq)
+	}
+}
+
+func times(n int, flow string) []string { return slices.Repeat([]string{flow}, n) }
+
+func TestHigherTiersComeFirstAndKeysInTurn(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a")
+	put(t, e, "q", configOf(api.Disk, queueConfig))
+	writeFlows(t, e, "q", "bulk", ":a", ":a", ":a", "", "", ":b", "critical", "high:x", "high:x", "high:y", "background")
+	if got, want := order(t, e, "q"), "[8 9 11 10 5 2 7 6 3 4 1 12]"; got != want {
+		t.Fatalf("claimed in the order %s, want %s", got, want)
+	}
+}
+
+// An answer is ascending in itself, whatever its jobs are.
+func TestAClaimOfManyIsAscending(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a")
+	put(t, e, "q", configOf(api.Disk, queueConfig))
+	writeFlows(t, e, "q", "bulk", "", "", "high", "background", "critical:a", "critical:b")
+	for _, want := range []string{"[4 6 7]", "[1 2 3]", "[5]"} {
+		if got := seqsOf(claimJobs(t, e, "q", "w", 3)); got != want {
+			t.Fatalf("claimed %s, want %s", got, want)
+		}
+	}
+}
+
+// One key with nine tenths of the jobs gets no more turns than another.
+func TestANoisyKeyTakesNobodysTurn(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a")
+	put(t, e, "q", configOf(api.Disk, queueConfig))
+	writeFlows(t, e, "q", times(900, ":noisy")...)
+	for range 25 {
+		writeFlows(t, e, "q", ":a", ":b", ":c", "")
+	}
+	got := map[string]int{}
+	for range 5 {
+		for _, j := range claimJobs(t, e, "q", "w", 25) {
+			got[string(j.FairKey)]++
+		}
+	}
+	if want := map[string]int{"noisy": 25, "a": 25, "b": 25, "c": 25, "": 25}; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Fatalf("125 jobs are %v, want %v", got, want)
+	}
+}
+
+// However many jobs of the highest tier there are, each lower tier that waits
+// gets one of 250, and one alone gets one of 50.
+func TestNoTierStarves(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a")
+	put(t, e, "q", configOf(api.Disk, queueConfig))
+	lower := []string{"background", "bulk", "low", "", "high"}
+	for _, tier := range lower {
+		writeFlows(t, e, "q", times(4, tier)...)
+	}
+	taken, left := map[api.Tier]int{}, 4*len(lower)
+	for n := 1; left > 0; n++ {
+		writeFlows(t, e, "q", "critical")
+		if j := claimJobs(t, e, "q", "w", 1)[0]; j.Tier < api.TierCritical {
+			left--
+			taken[j.Tier]++
+		}
+		for tier := api.TierBackground; tier < api.TierCritical; tier++ {
+			if taken[tier] < min(4, n/250) {
+				t.Fatalf("tier %s has got %d of the first %d jobs", tier, taken[tier], n)
+			}
+		}
+		if got := 4*len(lower) - left; got > n/50 {
+			t.Fatalf("lower tiers have got %d of the first %d jobs", got, n)
+		}
+	}
+}
+
+// judge is the law of the order of claims, seen from outside: it knows which
+// jobs are ready and judges the next one handed out.
+type judge struct {
+	flows   map[uint64]op.Flow
+	ready   map[op.Flow][]uint64        // given back first, then the others, each ascending
+	passed  map[op.Flow]map[op.Flow]int // how often others of its tier came while one waited
+	tops    int                         // jobs of the highest tier since the last of a lower one
+	slack   int                         // jobs that went unclaimed since: the queue may have counted them as waiting
+	settled map[uint64]bool
+}
+
+func newJudge() *judge {
+	return &judge{flows: map[uint64]op.Flow{}, ready: map[op.Flow][]uint64{}, settled: map[uint64]bool{}}
+}
+
+func (u *judge) wrote(seq uint64, f op.Flow) {
+	u.flows[seq] = f
+	u.ready[f] = append(u.ready[f], seq)
+}
+
+// restarted forgets whose turn it was.
+func (u *judge) restarted() { u.passed, u.tops, u.slack = nil, 0, 0 }
+
+// oneOf is how many jobs the queue hands out for one of a lower tier.
+const oneOf = 50
+
+func (u *judge) claimed(t *rapid.T, seq uint64) {
+	f := u.flows[seq]
+	if len(u.ready[f]) == 0 || u.ready[f][0] != seq {
+		t.Fatalf("job %d of flow %v was handed out, its ready jobs are %v", seq, f, u.ready[f])
+	}
+	top, lower := f.Tier, false
+	for g, jobs := range u.ready {
+		if len(jobs) > 0 {
+			top = max(top, g.Tier)
+		}
+	}
+	for g, jobs := range u.ready {
+		lower = lower || len(jobs) > 0 && g.Tier < top
+	}
+	switch {
+	case f.Tier < top && u.tops+u.slack < oneOf-1:
+		t.Fatalf("job %d of tier %s was handed out before one of tier %s, %d after the last one of a lower tier", seq, f.Tier, top, u.tops)
+	case f.Tier < top:
+		u.tops, u.slack = 0, 0
+	case lower:
+		if u.tops++; u.tops >= oneOf {
+			t.Fatalf("%d jobs of the highest tier in a row while others wait", u.tops)
+		}
+	}
+	if u.passed == nil {
+		u.passed = map[op.Flow]map[op.Flow]int{}
+	}
+	u.passed[f] = nil
+	for g, jobs := range u.ready {
+		if g == f || g.Tier != f.Tier {
+			continue
+		}
+		if len(jobs) == 0 {
+			u.passed[g] = nil
+			continue
+		}
+		if u.passed[g] == nil {
+			u.passed[g] = map[op.Flow]int{}
+		}
+		if u.passed[g][f]++; u.passed[g][f] > 1 {
+			t.Fatalf("flow %v came twice while %v waited", f, g)
+		}
+	}
+	u.ready[f] = u.ready[f][1:]
+}
+
+// back gives a job back.
+func (u *judge) back(seq uint64) {
+	f := u.flows[seq]
+	u.settled[seq] = true // handed out before
+	i := 0
+	for i < len(u.ready[f]) && u.settled[u.ready[f][i]] && u.ready[f][i] < seq {
+		i++
+	}
+	u.ready[f] = slices.Insert(u.ready[f], i, seq)
+}
+
+func (u *judge) gone(seq uint64) {
+	f := u.flows[seq]
+	if slices.Contains(u.ready[f], seq) {
+		u.slack += oneOf
+	}
+	u.ready[f] = slices.DeleteFunc(u.ready[f], func(s uint64) bool { return s == seq })
+	delete(u.flows, seq)
+}
+
+var someFlows = []string{"", "", ":a", ":b", "critical", "critical:a", "low", "background:b", "background"}
+
+// Whatever is done to a queue, seals and restarts included, the next job is the
+// one that the law of the order names.
+func TestTheOrderOfClaimsHoldsOverRestarts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		fs := vfs.NewMem()
+		opt := Options{Dir: "/data", FS: fs, BootID: "a", SegmentBytes: 64 << 10}
+		e, err := Open(bg, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { e.Close() }()
+		durable := rapid.Bool().Draw(t, "durable")
+		if _, err := e.PutTopic(bg, "q", configOf(api.Disk, queueConfig, func(c *api.Config) { c.LeasesDurable = durable })); err != nil {
+			t.Fatal(err)
+		}
+		u := newJudge()
+		held := []uint64{}
+		claim := func(t *rapid.T) {
+			for range rapid.IntRange(1, 30).Draw(t, "claims") {
+				var seq uint64
+				var flow op.Flow
+				res, err := e.Claim(bg, "q", &api.ClaimRequest{Node: "w", Max: 1, LeaseMS: 3600_000, HasLease: true}, func(j *api.Job) {
+					seq, flow = j.Seq, op.FlowOf(&j.Record)
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if res.Count == 0 {
+					return
+				}
+				if flow != u.flows[seq] {
+					t.Fatalf("job %d comes back with %v, was written with %v", seq, flow, u.flows[seq])
+				}
+				u.claimed(t, seq)
+				held = append(held, seq)
+			}
+		}
+		settle := func(t *rapid.T, verb string) {
+			if len(held) == 0 {
+				return
+			}
+			i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
+			req := &api.SettleRequest{Node: "w", Seqs: held[i : i+1]}
+			do := e.Ack
+			if verb == "nack" {
+				do = e.Nack
+			}
+			if res, err := do(bg, "q", req); err != nil || res.Done != 1 {
+				t.Fatal(verb, res, err)
+			}
+			if seq := held[i]; verb == "nack" {
+				u.back(seq)
+			} else {
+				u.gone(seq)
+			}
+			held = slices.Delete(held, i, i+1)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"write": func(t *rapid.T) {
+				var flows []string
+				for range rapid.IntRange(1, 20).Draw(t, "n") {
+					flows = append(flows, rapid.SampledFrom(someFlows).Draw(t, "flow"))
+				}
+				seq := writeFlows(t, e, "q", flows...)
+				for i, f := range flows {
+					tier, key, _ := strings.Cut(f, ":")
+					w := op.Flow{Key: key}
+					w.Tier, _ = api.ParseTier(tier)
+					if tier == "" {
+						w.Tier = 0
+					}
+					u.wrote(seq+uint64(i), w)
+				}
+			},
+			"claim":  claim,
+			"claim2": claim,
+			"ack":    func(t *rapid.T) { settle(t, "ack") },
+			"nack":   func(t *rapid.T) { settle(t, "nack") },
+			"delete": func(t *rapid.T) {
+				var live []uint64
+				for seq := range u.flows {
+					live = append(live, seq)
+				}
+				if len(live) == 0 {
+					return
+				}
+				slices.Sort(live)
+				before := live[0] + rapid.Uint64Range(0, 5).Draw(t, "n")
+				if _, err := e.DeleteRecords(bg, "q", &api.DeleteRequest{HasBefore: true, BeforeSeq: before}); err != nil {
+					t.Fatal(err)
+				}
+				for _, seq := range live {
+					if seq < before {
+						u.gone(seq)
+						held = slices.DeleteFunc(held, func(s uint64) bool { return s == seq })
+					}
+				}
+			},
+			"seal": func(t *rapid.T) { sealNow(t, e) },
+			"restart": func(t *rapid.T) {
+				if err := e.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if e, err = Open(bg, opt); err != nil {
+					t.Fatal(err)
+				}
+				u.restarted()
+				if !durable {
+					held = held[:0]
+					u.settled = map[uint64]bool{}
+					for f := range u.ready {
+						u.ready[f] = nil
+					}
+					for seq, f := range u.flows {
+						u.ready[f] = append(u.ready[f], seq)
+					}
+					for f := range u.ready {
+						slices.Sort(u.ready[f])
+					}
+				}
+			},
+		})
+	})
+}

@@ -58,7 +58,9 @@ func TestTwinSensitivity(t *testing.T) {
 		fmt.Fprintln(w, arm+"\tgoodput\ttop tier\tp99\ttop p99\tcalm\tvariation\trefusal p99\tcalls in vain\tothers' served\t")
 		for _, c := range changes() {
 			fmt.Fprintln(w, c.name+"\t"+strings.Join(c.figures(t, arm), "\t")+"\t")
-			_ = w.Flush()
+		}
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -116,6 +116,44 @@ func TestNoTierStarves(t *testing.T) {
 	}
 }
 
+// Copies of routers and dead letters have the tier and the key of their record,
+// and a queue that gets them goes by them.
+func TestCopiesAndDeadLettersKeepTierAndKey(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a")
+	put(t, e, "log", configOf(api.Disk))
+	put(t, e, "dead", configOf(api.Disk, queueConfig))
+	put(t, e, "q", configOf(api.Disk, queueConfig, func(c *api.Config) { c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter = 1, true, "dead" }))
+	if _, err := e.PutRouter(bg, "r", api.RouterConfig{Source: "log", Dest: "q"}); err != nil {
+		t.Fatal(err)
+	}
+	writeFlows(t, e, "log", "low", ":a", ":a", ":b", "critical:c")
+	for _, want := range []string{"[5]", "[2]", "[4]", "[3]", "[1]"} {
+		jobs := claimJobs(t, e, "q", "w", 1)
+		if got := seqsOf(jobs); got != want {
+			t.Fatalf("claimed the copy %s, want %s", got, want)
+		}
+		if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{jobs[0].Seq}, DelayMS: 3600_000}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeFlows(t, e, "q", "", "high:x", ":a")
+	for _, j := range claimJobs(t, e, "q", "w", 3) {
+		if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{j.Seq}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if jobs := claimJobs(t, e, "q", "w", 1); len(jobs) > 0 {
+		t.Fatalf("job %d was handed out again", jobs[0].Seq)
+	}
+	var flows []op.Flow
+	for range 3 {
+		flows = append(flows, op.FlowOf(&claimJobs(t, e, "dead", "w", 1)[0].Record))
+	}
+	if want := []op.Flow{{Tier: 1, Key: "x"}, {}, {Key: "a"}}; !slices.Equal(flows, want) {
+		t.Fatalf("dead letters are claimed in the order %v, want %v", flows, want)
+	}
+}
+
 // judge is the law of the order of claims, seen from outside: it knows which
 // jobs are ready and judges the next one handed out.
 type judge struct {

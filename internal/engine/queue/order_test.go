@@ -2,6 +2,7 @@ package queue
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -389,4 +390,28 @@ func TestOrderOfClaimsIsThatOfAPlainList(t *testing.T) {
 			"": func(t *rapid.T) { m.rings(t) },
 		})
 	})
+}
+
+// window is a topic that keeps only its newest records.
+type window struct{ head, live uint64 }
+
+func (w *window) start() uint64                { return w.head - min(w.live, w.head) }
+func (w *window) Free(seq uint64) bool         { return seq > w.start() && seq <= w.head }
+func (w *window) NextFree(above uint64) uint64 { return max(above, w.start()) + 1 }
+func (w *window) NextLive(above uint64) uint64 { return w.NextFree(above) }
+
+// Jobs that a cap takes before anybody claims them leave nothing behind.
+func TestUnclaimedJobsDoNotGather(t *testing.T) {
+	q, w := New(), &window{live: 1000}
+	for range 200_000 {
+		w.head++
+		q.Add([]op.Span{{Range: op.Range{From: w.head, To: w.head}, Flow: op.Flow{Key: fmt.Sprint("k", w.head%7_000)}}}, 1000, w)
+	}
+	if n, keys := q.order.spans, len(q.order.flows); n > 4000 || keys > 4000 {
+		t.Errorf("1000 live jobs take %d spans and %d keys", n, keys)
+	}
+	picks, _ := q.Claim(nil, nil, &Claim{Node: "w", Max: 2000, Deadline: 1, FirstID: 1, Head: w.head, Records: w})
+	if len(picks) != 1000 || q.order != nil {
+		t.Errorf("%d jobs are claimed of 1000, and the order is %v", len(picks), q.order)
+	}
 }

@@ -173,10 +173,15 @@ func (c ProducerConfig) Validate() error {
 	)
 }
 
+// AutoWorkers as PoolConfig.Workers makes a pool look for the number itself, from the
+// number of CPUs to MaxWorkers, and follow when it changes.
+const AutoWorkers = -1
+
 // PoolConfig configures a Pool. A zero field means its default, given in its
 // comment.
 type PoolConfig struct {
-	Workers       int           // the number of CPUs
+	Workers       int           // the number of CPUs; AutoWorkers: as many as do more than fewer would
+	MaxWorkers    int           // 100: the most of AutoWorkers
 	Batch         int           // 10: most messages per claim
 	Block         time.Duration // 2s: longest wait per claim
 	ReclaimAfter  time.Duration // 30s without a sign of life until others may take a message over
@@ -207,6 +212,7 @@ type PoolConfig struct {
 // WithDefaults returns a copy of c in which every zero field has its default.
 func (c PoolConfig) WithDefaults() PoolConfig {
 	or(&c.Workers, runtime.NumCPU())
+	or(&c.MaxWorkers, 100)
 	or(&c.Batch, 10)
 	or(&c.Block, 2*time.Second)
 	or(&c.ReclaimAfter, 30*time.Second)
@@ -239,7 +245,8 @@ func (c PoolConfig) WithDefaults() PoolConfig {
 // values. Call it on a configuration WithDefaults.
 func (c PoolConfig) Validate() error {
 	err := firstError(
-		between("Workers", c.Workers, 1, 10_000),
+		between("Workers", c.firstWorkers(), 1, 10_000),
+		between("MaxWorkers", c.MaxWorkers, 1, 10_000),
 		between("Batch", c.Batch, 1, 1000),
 		between("Block", c.Block, 10*time.Millisecond, 30*time.Second),
 		between("ReclaimAfter", c.ReclaimAfter, 100*time.Millisecond, 24*time.Hour),
@@ -264,6 +271,22 @@ func (c PoolConfig) Validate() error {
 		return fmt.Errorf("Consumer is longer than %d bytes", maxConsumerBytes)
 	}
 	return nil
+}
+
+// firstWorkers is with how many workers a pool begins.
+func (c *PoolConfig) firstWorkers() int {
+	if c.Workers == AutoWorkers {
+		return min(runtime.NumCPU(), c.MaxWorkers)
+	}
+	return c.Workers
+}
+
+// mostWorkers is how many it ever has.
+func (c *PoolConfig) mostWorkers() int {
+	if c.Workers == AutoWorkers {
+		return c.MaxWorkers
+	}
+	return c.Workers
 }
 
 // maxConsumerBytes is the limit of a node's name on a weir server.

@@ -41,9 +41,11 @@ const (
 // claim to the answer of its ack or nack, and its lease is extended while it waits or
 // is being handled.
 //
+// With AutoWorkers, a loop of its own sets the number of workers, by what they get done.
+//
 // A handler that ignores its context cannot be stopped. The pool gives it up: its
 // message goes elsewhere and another worker takes its place, for at most as many
-// handlers at a time as there are Workers. Any further one that hangs costs a worker,
+// handlers at a time as there are Workers (with AutoWorkers, MaxWorkers). Any further one that hangs costs a worker,
 // and a pool without workers claims nothing until a handler returns.
 type Pool struct {
 	stream  *Stream
@@ -87,6 +89,7 @@ type Pool struct {
 		parked   map[string]*job // claimed again while their handlers still run; by message ID
 		returned idSet           // messages given back, not claimed again yet
 		wait     claimWait
+		workers  int  // how many there may be
 		live     int  // workers, those with a replaced job not counted
 		idle     int  // of these, waiting for work
 		waking   bool // an idle or new worker is on its way to the queue
@@ -101,6 +104,7 @@ type Pool struct {
 		failures lineLimit // of the lines about failed deliveries
 		expiries lineLimit // of those about expired messages
 		extendAt time.Time // when the heartbeat looks next
+		work     workload  // what the workers do, for AutoWorkers
 		fatal    error     // why the pool ends by itself
 		stats    PoolStats
 	}
@@ -118,7 +122,7 @@ type PoolStats struct {
 	Reclaimed   uint64 // deliveries taken over from other workers
 	Redelivered uint64 // handlers started for messages that had been delivered before
 
-	Workers int // PoolConfig.Workers
+	Workers int // PoolConfig.Workers, or how many AutoWorkers has found best so far
 	Busy    int // running handlers
 	Waiting int // messages claimed ahead
 	Stuck   int // handlers that ignore their context
@@ -145,6 +149,7 @@ func NewPool(s *Stream, h Handler, c PoolConfig) (*Pool, error) {
 		acks: newLane(), returns: newLane(), expired: newLane(),
 		extend: make(chan struct{}, 1), watch: make(chan struct{}, 1), beat: make(chan struct{}, 1),
 	}
+	p.mu.workers = c.firstWorkers()
 	p.mu.hasWork.L, p.mu.hasRoom.L, p.mu.ended.L = &p.mu, &p.mu, &p.mu
 	return p, nil
 }
@@ -157,7 +162,7 @@ func (p *Pool) Stats() PoolStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.mu.stats
-	s.Workers, s.Busy, s.Waiting, s.Stuck = p.cfg.Workers, p.mu.running, p.mu.waiting.len(), p.mu.stuck+p.mu.blocked
+	s.Workers, s.Busy, s.Waiting, s.Stuck = p.mu.workers, p.mu.running, p.mu.waiting.len(), p.mu.stuck+p.mu.blocked
 	return s
 }
 
@@ -191,7 +196,7 @@ func (p *Pool) Run(ctx context.Context) error {
 
 	var claimer, settlers, others sync.WaitGroup
 	claimer.Go(func() { p.claimLoop(claims) })
-	if p.cfg.Workers > 1 { // one worker gets its messages in order
+	if p.cfg.mostWorkers() > 1 { // one worker gets its messages in order
 		claimer.Go(func() { p.assistLoop(claims) })
 	}
 	settlers.Go(func() { p.ackLoop(calls) })
@@ -200,6 +205,9 @@ func (p *Pool) Run(ctx context.Context) error {
 	others.Go(func() { p.extendLoop(rest) })
 	others.Go(func() { p.watchLoop(rest) })
 	others.Go(func() { p.beatLoop(rest, calls) })
+	if p.cfg.Workers == AutoWorkers {
+		others.Go(func() { p.autoLoop(rest) })
+	}
 	p.startPeriodic(rest, &others)
 	others.Go(func() { p.stopLoop(ctx, rest, cutClaims, cut) })
 

@@ -78,7 +78,7 @@ func (p *Pool) awaitBusy() int {
 // room is how many messages may be claimed now: a message for each worker and a
 // batch ahead. The lock is held.
 func (p *Pool) room() int {
-	workers := p.cfg.Workers - p.mu.blocked
+	workers := p.mu.workers - p.mu.blocked
 	if workers <= 0 || p.mu.settling >= maxUnsettled || p.mu.overdue {
 		return 0
 	}

@@ -158,7 +158,7 @@ func (p *Pool) watchJobs(now time.Time) (stuck []stuckHandler, next time.Time) {
 		}
 		j = following
 	}
-	if p.mu.blocked >= p.cfg.Workers {
+	if p.mu.blocked >= p.mu.workers {
 		p.returnWaiting()
 	}
 	return stuck, next
@@ -235,7 +235,7 @@ func (p *Pool) abandon(j *job) stuckHandler {
 	p.leave(own, v)
 	p.unpark(own, v)
 	j.state = jobAbandoned
-	if j.replaced = p.mu.stuck < p.cfg.Workers && !p.mu.stopping; j.replaced {
+	if j.replaced = p.mu.stuck < p.cfg.mostWorkers() && !p.mu.stopping; j.replaced {
 		p.mu.stuck++
 		p.mu.live--
 	} else {

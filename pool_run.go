@@ -32,7 +32,7 @@ func (p *Pool) wake() {
 	case p.mu.idle > 0:
 		p.mu.waking = true
 		p.mu.hasWork.Signal()
-	case p.mu.live < p.cfg.Workers:
+	case p.mu.live < p.mu.workers:
 		p.mu.waking = true
 		p.mu.live++
 		go p.workLoop()
@@ -68,7 +68,7 @@ func (w *worker) next() bool {
 	}
 	for {
 		p.mu.waking = false
-		if p.mu.stopping {
+		if p.mu.stopping || p.mu.live > p.mu.workers {
 			return false
 		}
 		if !p.mu.doubted && w.take() {
@@ -102,6 +102,7 @@ func (w *worker) take() bool {
 		if j.lease.Attempt > 1 {
 			p.mu.stats.Redelivered++
 		}
+		p.mu.work.note(now, p.mu.running)
 		p.mu.running++
 		w.job = j
 		p.wake()
@@ -119,6 +120,7 @@ func (w *worker) finish() bool {
 	switch {
 	case j == nil:
 	case j.state != jobAbandoned:
+		p.mu.work.finished(p.mu.running)
 		p.mu.running--
 		v := p.judge(j)
 		p.leave(j, v)

@@ -22,7 +22,7 @@ func (p *Pool) beatLoop(ctx, calls context.Context) {
 	signaler, _ := p.backend.(backend.Signaler)
 	tick := time.NewTicker(min(signalBeat, p.cfg.LagTTL/3))
 	defer tick.Stop()
-	b := beater{pool: p, signaler: signaler, busy: -1}
+	b := beater{pool: p, signaler: signaler, workers: -1}
 	b.tell() // that there are workers, though there be no work
 	for {
 		select {
@@ -47,7 +47,8 @@ func (p *Pool) beatLoop(ctx, calls context.Context) {
 type beater struct {
 	pool     *Pool
 	signaler backend.Signaler // nil: the backend has none
-	busy     int              // as it was last told
+	workers  int              // as they were last told, and how many were busy
+	busy     int
 	failed   bool
 }
 
@@ -55,9 +56,9 @@ type beater struct {
 func (b *beater) tell() {
 	p := b.pool
 	if told := p.cfg.Hooks.Workers; told != nil {
-		if busy := p.Stats().Busy; busy != b.busy {
-			b.busy = busy
-			told(p.name, p.cfg.Workers, busy)
+		if s := p.Stats(); s.Workers != b.workers || s.Busy != b.busy {
+			b.workers, b.busy = s.Workers, s.Busy
+			told(p.name, s.Workers, s.Busy)
 		}
 	}
 }

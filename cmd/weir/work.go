@@ -30,6 +30,9 @@ when its message is lost to another worker, after --handler-timeout,
 and when a drain takes too long. A message may be delivered more than once, so CMD
 must tolerate repeats.
 
+With --workers auto, weir finds how many CMDs at once do most: many where they wait, about
+as many as there are cores where they compute, at most --max-workers.
+
 SIGTERM and SIGINT drain: the worker claims nothing more, returns messages it has not
 begun, and gives running CMDs --drain-timeout to finish. A second signal kills them.
 

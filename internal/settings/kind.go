@@ -75,6 +75,20 @@ func (n number) orOff(off int64, zero bool) kind {
 	return k
 }
 
+// orAuto adds "auto", which is stored as the value auto.
+func (n number) orAuto(auto int64) kind {
+	k := n.kind()
+	in := k.parse
+	k.valid += `, or "auto"`
+	k.parse = func(text string) (any, bool) {
+		if text == "auto" {
+			return n.wrap(auto), true
+		}
+		return in(text)
+	}
+	return k
+}
+
 // most is no limit above.
 const most = math.MaxInt64
 

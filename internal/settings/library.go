@@ -43,7 +43,7 @@ func (c *Configs) fields(command Command) Fields {
 		"shed-window": &p.ShedWindow, "shed-scope": &p.ShedScope, "shed-wait": &p.ShedWait, "shed-concurrency": &p.ShedConcurrency,
 		"wait-slo": &p.WaitSLO,
 
-		"workers": &w.Workers, "batch": &w.Batch, "block": &w.Block, "reclaim-after": &w.ReclaimAfter,
+		"workers": &w.Workers, "max-workers": &w.MaxWorkers, "batch": &w.Batch, "block": &w.Block, "reclaim-after": &w.ReclaimAfter,
 		"max-deliveries": &w.MaxDeliveries, "dead-letter": &w.DeadLetter, "consumer": &w.Consumer, "expired": &w.Expired,
 		"handler-timeout": &w.HandlerTimeout, "drain-timeout": &w.DrainTimeout, "ack-linger": &w.AckLinger,
 		"retry-base": &w.RetryBase, "retry-max": &w.RetryMax, "trim": &w.Trim, "trim-every": &w.TrimEvery,

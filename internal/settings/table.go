@@ -66,8 +66,10 @@ var producer = rows(Publish|Library, anywhere, []*Setting{
 
 // pool are the settings of weir.PoolConfig.
 var pool = rows(Work|Library, anywhere, []*Setting{
-	{name: "workers", field: "Workers", kind: integer("int", 1, 10_000).kind(),
-		help: "handlers running at once (default the number of CPUs)"},
+	{name: "workers", field: "Workers", kind: integer("int", 1, 10_000).orAuto(-1),
+		help: "handlers running at once, or auto: as many as do more than fewer would, at most max_workers (default the number of CPUs)"},
+	{name: "max-workers", field: "MaxWorkers", kind: integer("int", 1, 10_000).kind(), deft: "100",
+		help: "most handlers running at once with workers auto"},
 	{name: "batch", field: "Batch", kind: integer("messages", 1, 1000).kind(), deft: "10",
 		help: "most messages in one claim"},
 	{name: "block", field: "Block", kind: duration(10*time.Millisecond, 30*time.Second).kind(), deft: "2s",

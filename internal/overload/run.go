@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
 )
 
 const (
@@ -73,7 +74,15 @@ func Run(ctx context.Context, s Scenario, arm Arm, open Opener) (*Result, error)
 	if err := crew.stop(); err != nil {
 		return nil, fmt.Errorf("the workers of arm %s: %w", arm.Name, err)
 	}
+	r.trim(ctx)
 	return r.judge(), nil
+}
+
+// trim removes what is done from a stream that would keep it.
+func (r *run) trim(ctx context.Context) {
+	if t, ok := r.streams[0].Backend().(backend.Trimmer); ok {
+		_, _ = t.Trim(ctx, backend.TrimRequest{OwnOnly: true}) // a stream that stays longer does no harm
+	}
 }
 
 func (r *run) now() time.Duration { return time.Since(r.start) }

@@ -51,7 +51,17 @@ func TestBenchOverloadOnServers(t *testing.T) {
 			}
 		}
 	}
-	if keys := command(t, redis.Client(), "EXISTS", "bench"); keys != int64(0) {
+	c := redis.Client()
+	streams := command(t, c, "KEYS", "bench-*").([]any)
+	if len(streams) != 3 {
+		t.Errorf("streams on Redis: %v", streams)
+	}
+	for _, name := range streams {
+		if n := command(t, c, "XLEN", name); n != int64(0) {
+			t.Errorf("%v is left with %v entries", name, n)
+		}
+	}
+	if keys := command(t, c, "EXISTS", "bench"); keys != int64(0) {
 		t.Errorf("the stream bench exists: %v", keys)
 	}
 }

@@ -69,7 +69,9 @@ func (g *guard) admit(v *visit, b *batch) {
 	control := g.signals.control
 	var above []int // of b.left
 	for i := range b.left {
-		if !control.Offer(v.now, bin(&b.left[i], v.now)) {
+		m := &b.left[i]
+		late := !m.Deadline.IsZero() && control.Cut().TooLate(v.now, m.Deadline)
+		if !control.Offer(v.now, bin(m, v.now), late) {
 			above = append(above, i)
 		}
 	}
@@ -116,7 +118,9 @@ func (g *guard) slow(set *settings, v *visit, b *batch, above []int) ([]int, err
 	now := time.Now()
 	still := above[:0]
 	for _, i := range above {
-		if !g.signals.control.Again(now, bin(&b.left[i], v.now)) {
+		m := &b.left[i]
+		late := !m.Deadline.IsZero() && g.signals.control.Cut().TooLate(now, m.Deadline)
+		if late || !g.signals.control.Again(now, bin(m, v.now)) {
 			still = append(still, i)
 		}
 	}

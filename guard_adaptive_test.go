@@ -113,6 +113,27 @@ func TestAdaptiveIsFairToKeys(t *testing.T) {
 	})
 }
 
+// What cannot be done before its deadline is refused, whatever its priority.
+func TestAdaptiveRefusesWhatWouldComeTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := overloaded(t, weir.ProducerConfig{}, 62, func(g *guarded) {
+			g.offer(4, weir.Critical, "")
+			g.offer(20, weir.Low, "")
+		})
+		for _, c := range []struct {
+			worth time.Duration
+			pass  bool
+		}{{500 * time.Millisecond, false}, {2 * time.Second, true}} { // it waits 0.6 s, and a worker has it for 0.2 s
+			m := weir.Message{Priority: weir.Critical, Deadline: time.Now().Add(c.worth)}
+			if err := g.TryPublish(t.Context(), m); (err == nil) != c.pass {
+				t.Errorf("worth anything for %s: %v", c.worth, err)
+			} else if !c.pass {
+				refusedFor(t, err, weir.LoadShedding)
+			}
+		}
+	})
+}
+
 // A batch is judged message by message.
 func TestAdaptiveJudgesTheMessagesOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

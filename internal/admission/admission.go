@@ -146,11 +146,11 @@ func Bin(tier int, key string, hour int64) int {
 	return tier*perTier + int(h*0x9E3779B97F4A7C15>>(64-7))
 }
 
-// Offer decides about one message that came at now. It counts it as offered and, if it
-// returns true, as admitted.
-func (c *Controller) Offer(now time.Time, bin int) bool {
+// Offer decides about one message that came at now; one that is too late is refused. It
+// counts it as offered and, if it returns true, as admitted.
+func (c *Controller) Offer(now time.Time, bin int, late bool) bool {
 	c.offered[bin].Add(1)
-	return c.Again(now, bin)
+	return !late && c.Again(now, bin)
 }
 
 // Again decides once more about a message that is counted already.
@@ -176,6 +176,7 @@ type Cut struct {
 	Target  time.Duration // the wait that is aimed at
 	Refused float64       // share of what is offered
 	Drain   float64       // messages per second; 0: not known
+	Service time.Duration // that a worker has a message on average; 0: not known
 	Tier    int           // the last tier of which something besides the floor passes
 	Shares  [Tiers]float64
 
@@ -202,6 +203,12 @@ func open() *Cut {
 		c.Shares[i] = 1
 	}
 	return c
+}
+
+// TooLate reports whether a message that comes at now cannot be expected to be done by
+// deadline. It is false while nothing is refused.
+func (c *Cut) TooLate(now, deadline time.Time) bool {
+	return c.Refused > 0 && deadline.Before(now.Add(c.Wait+c.Service))
 }
 
 // waiting estimates how many messages wait at now.

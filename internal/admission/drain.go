@@ -75,3 +75,11 @@ func (d *drain) guess() float64 {
 	}
 	return max(d.peak, 1) * d.always.messages / d.always.seconds
 }
+
+// service is how long a worker has a message, by Little's law.
+func (d *drain) service() time.Duration {
+	if d.always.messages == 0 {
+		return 0
+	}
+	return seconds(d.always.seconds / d.always.messages)
+}

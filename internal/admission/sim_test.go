@@ -197,7 +197,7 @@ func (w *world) arrive() {
 func (w *world) tierOffered(j *job) { w.result.tier[j.tier]++ }
 
 func (w *world) offer(j *job) {
-	pass := w.c.Offer(w.clock(), j.bin)
+	pass := w.c.Offer(w.clock(), j.bin, w.opt.expire && w.c.Cut().TooLate(w.clock(), epoch.Add(time.Duration((j.born+w.opt.deadline)*1e9))))
 	w.due()
 	if pass {
 		w.perBin[int(w.now/w.opt.deadline)]++

@@ -112,6 +112,7 @@ func (c *Controller) next(r *Reading, slo time.Duration, now time.Time) *Cut {
 	}
 	cut.Target = seconds(cut.target / rate)
 	cut.Wait = seconds(cut.queue / rate)
+	cut.Service = c.drain.service()
 	for t := range cut.bound {
 		cut.bound[t] = max(2*cut.target, rate*slo.Seconds()*(0.25+0.25*float64(Tiers-1-t)/(Tiers-1)))
 		if !known { // it is only a guess

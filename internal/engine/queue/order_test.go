@@ -392,6 +392,31 @@ func TestOrderOfClaimsIsThatOfAPlainList(t *testing.T) {
 	})
 }
 
+func TestAJobPassedOverForAFailedDeleteComesBack(t *testing.T) {
+	for _, f := range []op.Flow{{}, {Tier: 1, Key: "a"}} {
+		m := newList()
+		m.staged = []listed{{flow: f}}
+		m.visible()
+		claim := func() []Pick {
+			picks, _ := m.q.Claim(nil, nil, &Claim{Node: "w", Max: 1, FirstID: 1, Head: m.head, Records: m})
+			return picks
+		}
+		for range 2 { // never claimed, and given back
+			m.recs[1].doomed = true
+			if picks := claim(); len(picks) > 0 {
+				t.Fatalf("flow %v: a job that is being deleted is handed out", f)
+			}
+			m.recs[1].doomed = false
+			m.q.Rewind(1)
+			picks := claim()
+			if len(picks) != 1 {
+				t.Fatalf("flow %v: the job is not handed out again", f)
+			}
+			m.q.Unclaim(picks)
+		}
+	}
+}
+
 // window is a topic that keeps only its newest records.
 type window struct{ head, live uint64 }
 

@@ -31,64 +31,6 @@ var (
 	headerNo      = []string{"no"}
 )
 
-// streams counts long-lived connections: watch streams, work streams and WebSockets.
-type streams struct {
-	mu   sync.Mutex // also guards apiKey.streams
-	open int64
-}
-
-// take counts one more stream of key, which is nil for a server without keys. It checks
-// both caps in one step, so that neither is exceeded or refuses what would fit.
-func (t *streams) take(key *apiKey, l *api.Limits) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.room(key, l); err != nil {
-		return err
-	}
-	t.open++
-	if key != nil {
-		key.streams++
-	}
-	return nil
-}
-
-func (t *streams) give(key *apiKey) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.open--
-	if key != nil {
-		key.streams--
-	}
-}
-
-// room says which cap one more stream would exceed; the caller holds mu.
-func (t *streams) room(key *apiKey, l *api.Limits) error {
-	if l.MaxSSEConnections > 0 && t.open >= l.MaxSSEConnections {
-		return api.OverLimit("max_sse_connections", l.MaxSSEConnections)
-	}
-	if key != nil && l.MaxSSEConnectionsPerKey > 0 && key.streams >= l.MaxSSEConnectionsPerKey {
-		return api.OverLimit("max_sse_connections_per_key", l.MaxSSEConnectionsPerKey)
-	}
-	return nil
-}
-
-// count is how many streams are open.
-func (t *streams) count() int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.open
-}
-
-// openStream takes a place for a stream that counts for key. Unless it returns an
-// error, the caller calls release once, however the stream ends.
-func (q *request) openStream(key *apiKey) (release func(), err error) {
-	t := &q.s.streams
-	if err := t.take(key, &q.s.limits); err != nil {
-		return nil, err
-	}
-	return func() { t.give(key) }, nil
-}
-
 // headStream answers a HEAD on a stream: it checks the caps but counts nothing.
 func (q *request) headStream(key *apiKey) error {
 	t := &q.s.streams

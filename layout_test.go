@@ -75,12 +75,12 @@ var table = map[string]rule{
 
 	"internal/engine/sched":    {tests: rapid},
 	"internal/engine/governor": {},
-	"internal/engine/watch":    {code: "internal/api"},
+	"internal/engine/push":     {code: "internal/api"},
 
 	"internal/engine": {
 		code: "internal/api internal/op internal/wal internal/store " +
 			"internal/engine/topic internal/engine/queue internal/engine/sched " +
-			"internal/engine/governor internal/engine/watch " + vfs,
+			"internal/engine/governor internal/engine/push " + vfs,
 		tests: rapid + " " + errorfs,
 	},
 	"internal/server":   {code: "internal/api internal/engine " + gzip + " " + metrics + " " + socket, tests: "tests/stall " + vfs},

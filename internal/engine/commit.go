@@ -91,6 +91,106 @@ func (e *Engine) again(err error, topics ...*entry) bool {
 	return true
 }
 
+// lock returns the topic of that name with its lock held, its staged changes
+// applied as far as the log allows, and what has expired taken out. It waits
+// for a creation or an end that is on its way, so that nobody acts on what is
+// not durable.
+func (e *Engine) lock(name string) (*entry, error) {
+	if err := e.usable(); err != nil {
+		return nil, err
+	}
+	for {
+		t := e.reg.get(name)
+		if t == nil {
+			return nil, api.TopicNotFound(name)
+		}
+		t.mu.Lock()
+		if !e.ready(t) {
+			continue
+		}
+		err := e.expire(t, e.clock())
+		if err == nil && t.expiring.lsn == 0 {
+			return t, nil
+		}
+		wait := t.expiring
+		if err != nil && err != wal.ErrStale {
+			// While nothing can be logged, reads go on with what is there; a
+			// write meets the same error itself.
+			return t, nil
+		}
+		t.mu.Unlock()
+		if !e.again(err, t) {
+			e.unblock(t, wait)
+		}
+	}
+}
+
+// ready applies what is due to the topic, whose lock is held, and reports
+// whether it can be used. If it cannot, ready has let go of the lock and waited
+// for what blocks it: the caller looks again.
+func (e *Engine) ready(t *entry) bool {
+	if wait, ok := t.blocked(); ok {
+		t.mu.Unlock()
+		e.unblock(t, wait)
+		return false
+	}
+	e.advance(t)
+	return true
+}
+
+// blocked reports what has to be waited for before the topic can be used.
+func (t *entry) blocked() (ticket, bool) {
+	if t.dropped {
+		return t.end, true
+	}
+	if !t.created.Load() {
+		return t.begin.synced(), true
+	}
+	if t.leaving.lsn != 0 {
+		return t.leaving, true
+	}
+	return ticket{}, false
+}
+
+// relock takes the lock of a topic again after a verb let go of it. Without an
+// error the lock is held and the topic still exists; otherwise, with
+// topic_not_found, it has ended.
+func (e *Engine) relock(t *entry) error {
+	for {
+		t.mu.Lock()
+		if t.gone {
+			t.mu.Unlock()
+			return api.TopicNotFound(t.Name)
+		}
+		if e.ready(t) {
+			return nil
+		}
+	}
+}
+
+// unblock waits for what blocks the topic, applies it, and removes a topic that
+// has ended, or never began, from the registry.
+func (e *Engine) unblock(t *entry, wait ticket) error {
+	err := e.wait(wait)
+	t.mu.Lock()
+	e.advance(t)
+	if err != nil && t.dropped && t.end == wait {
+		t.dropped = false // its end is not in the log: it goes on
+	}
+	gone := t.dropped || !t.created.Load()
+	if t.expiring == wait {
+		t.expiring = ticket{}
+	}
+	if t.leaving == wait {
+		t.leaving = ticket{}
+	}
+	t.mu.Unlock()
+	if gone {
+		e.unregister(t)
+	}
+	return err
+}
+
 // A listener is a room that follows the topics: push, routes and jobs. The
 // kernel calls it with the topic's lock held and knows no more of it. It looks
 // at what the topic shows and at its own part of the entry, and stages nothing.

@@ -28,6 +28,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/governor"
+	"github.com/weirmq/weir/internal/engine/push"
 	"github.com/weirmq/weir/internal/engine/sched"
 	"github.com/weirmq/weir/internal/op"
 	"github.com/weirmq/weir/internal/store"
@@ -138,8 +139,8 @@ type Engine struct {
 
 	sched    *sched.Scheduler
 	governor *governor.Governor
-	sessions sessions
-	push     pushCounters
+	push     push.Room
+	work     workTime
 	damage   damageRecord
 	buried   burials
 	waits    writeWaits
@@ -200,6 +201,7 @@ func newEngine(opt Options, dir *directory) *Engine {
 	e.listeners = [...]listener{pushRoom{e}, routeRoom{e}, jobRoom{e}}
 	e.sched = sched.New(opt.Workers)
 	e.governor = governor.New()
+	e.push.Init(e.pushEnv())
 	return e
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirmq/weir/internal/engine/governor"
@@ -100,6 +101,12 @@ func (g *governing) step() {
 	g.last = st
 }
 
+// workTime is time that work behind the verbs has used, in ns.
+type workTime struct {
+	routing atomic.Int64 // forwarding
+	sealing atomic.Int64 // building tables, without the pacer's waits
+}
+
 // spent is time used since the start.
 type spent struct {
 	sealing, routing time.Duration
@@ -113,7 +120,7 @@ type spent struct {
 func (g *governing) measure(now time.Time, in *governor.Inputs) (full bool) {
 	e := g.e
 	log := e.log.Metrics()
-	next := spent{sealing: time.Duration(e.push.sealing.Load()), routing: time.Duration(e.push.routing.Load())}
+	next := spent{sealing: time.Duration(e.work.sealing.Load()), routing: time.Duration(e.work.routing.Load())}
 	for i := range e.waits.done {
 		next.waits[i] = e.waits.done[i].now()
 	}
@@ -151,11 +158,8 @@ const ownSync = 50 * time.Millisecond
 // advise tells the streams of deferred topics that their pushes are paced.
 func (e *Engine) advise(now time.Time) {
 	for _, t := range e.reg.all() {
-		if t.push.watchers.n.Load() == 0 || !e.sched.Deferred(&t.push.task) {
-			continue
-		}
-		for _, w := range t.push.watchers.list(nil) {
-			w.advise(now)
+		if t.push.Watched() && e.sched.Deferred(&t.rank.task) {
+			t.push.Advise(now)
 		}
 	}
 }

@@ -222,8 +222,8 @@ func TestASyncerThatWritersWaitForIsPressure(t *testing.T) {
 // less by others that are idle.
 func TestTheBusiestKindOfBlockingWorkCounts(t *testing.T) {
 	for name, used := range map[string]func(e *Engine, d time.Duration){
-		"sealer":  func(e *Engine, d time.Duration) { e.push.sealing.Add(int64(d)) },
-		"routers": func(e *Engine, d time.Duration) { e.push.routing.Add(int64(d) * int64(e.sched.Shards())) },
+		"sealer":  func(e *Engine, d time.Duration) { e.work.sealing.Add(int64(d)) },
+		"routers": func(e *Engine, d time.Duration) { e.work.routing.Add(int64(d) * int64(e.sched.Shards())) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			e := openOn(t, vfs.NewMem(), "b", func(o *Options) { o.Workers = 8 })

@@ -60,16 +60,15 @@ func WaitBoundsMS() []float64 {
 
 // DroppedSlow counts a stream that was closed because nothing could be written
 // to its connection for too long.
-func (e *Engine) DroppedSlow() { e.push.droppedSlow.Add(1) }
+func (e *Engine) DroppedSlow() { e.push.DroppedSlow() }
 
 func (e *Engine) pushMetrics() PushMetrics {
-	g, s := e.governor.State(), e.sched.Stats()
+	g, s, p := e.governor.State(), e.sched.Stats(), e.push.Counts()
 	return PushMetrics{
 		Pressure: g.Pressure, DepthSignal: g.Depth, LatencySignal: g.Latency, Pool: g.Pool, Rung: g.Rung,
 		CoalesceMS: ms(g.CoalesceWindow), CommitMS: ms(g.CommitWindow),
 		Ready: s.Ready, Deferred: s.Deferred, Visits: s.Visits, Promotions: s.Promotions, Waits: s.Waits, WaitSumMS: ms(s.WaitSum),
-		WatchSessions: e.WatchSessions(),
-		Lagged:        e.push.lagged.Load(), LaggedTotal: e.push.laggedTotal.Load(), DroppedSlow: e.push.droppedSlow.Load(),
+		WatchSessions: p.Sessions, Lagged: p.Lagged, LaggedTotal: p.LaggedTotal, DroppedSlow: p.DroppedSlow,
 	}
 }
 

@@ -256,12 +256,14 @@ func TestWhateverHappensAReaderSeesEveryNumberOnceOrAsAGap(t *testing.T) {
 		gone := map[uint64]bool{}
 		type client struct {
 			*Stream
+			wid string
 			tiler
 		}
 		readers := make([]*client, 4)
 		var head uint64
 		for i := range readers {
-			readers[i] = &client{Stream: openStream(t, e, newSession(t, e, api.WatchTopic{Topic: "a"}), ""), tiler: tiler{1, func(n uint64) bool { return gone[n] }}}
+			wid := newSession(t, e, api.WatchTopic{Topic: "a"})
+			readers[i] = &client{Stream: openStream(t, e, wid, ""), wid: wid, tiler: tiler{1, func(n uint64) bool { return gone[n] }}}
 		}
 		drain := func(c *client, most int) {
 			for range most {
@@ -294,7 +296,7 @@ func TestWhateverHappensAReaderSeesEveryNumberOnceOrAsAGap(t *testing.T) {
 				c := readers[rng.IntN(3)]
 				c.Close()
 				ctx, cancel := context.WithCancel(bg)
-				s, err := e.OpenStream(ctx, c.session.wid, "")
+				s, err := e.OpenStream(ctx, c.wid, "")
 				cancel()
 				if err != nil {
 					t.Fatal(err)

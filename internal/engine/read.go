@@ -17,20 +17,29 @@ func (e *Engine) Diff(ctx context.Context, name string, req *api.DiffRequest, vi
 			return api.DiffResult{}, err
 		}
 	}
-	if err := e.catchUp(ctx, name); err != nil {
-		return api.DiffResult{}, err
-	}
-	t, err := e.lock(name)
+	t, err := e.lockToRead(ctx, name)
 	if err != nil {
 		return api.DiffResult{}, err
 	}
-	t.lastRead.Store(e.clock())
 	d := diff{e: e, t: t, req: req, visit: visit}
 	if len(req.Nodes) > 0 && t.Config.DedupeNode {
 		d.nodes = req.Nodes
 	}
 	d.start()
 	return d.run(ctx)
+}
+
+// lockToRead is lock for a read of a client, before which a destination is
+// brought up to its sources.
+func (e *Engine) lockToRead(ctx context.Context, name string) (*entry, error) {
+	if err := e.catchUp(ctx, name); err != nil {
+		return nil, err
+	}
+	t, err := e.lock(name)
+	if err == nil {
+		t.lastRead.Store(e.clock())
+	}
+	return t, err
 }
 
 // awaitNews returns when the topic has something for the cursor, the wait is
@@ -199,46 +208,4 @@ func (d *diff) take(r *api.Record) bool {
 		return false
 	}
 	return true
-}
-
-// reading is one frame's worth of records on its way from the topic.
-type reading struct {
-	e     *Engine
-	t     *entry
-	opt   *api.WatchOptions
-	style api.FrameStyle
-	upTo  uint64
-
-	body []byte
-	tomb *api.Tombstone
-	n    int
-	from uint64 // cursor in front of the records
-	next uint64 // cursor behind what was examined
-	head uint64
-}
-
-// run reads from the cursor pos on. The topic's lock is held and released.
-func (r *reading) run(ctx context.Context, pos uint64) error {
-	req := api.DiffRequest{FromSeq: pos, Limit: r.opt.Limit, MaxBatchBytes: r.opt.MaxBatchBytes}
-	d := diff{e: r.e, t: r.t, req: &req, upTo: r.upTo}
-	if r.t.Config.DedupeNode {
-		d.nodes = r.opt.Nodes
-	}
-	d.start()
-	d.visit = func(rec *api.Record) {
-		if r.n == 0 {
-			r.body = r.style.AppendRecordsHead(r.body, r.t.Name, d.from, d.res.HeadSeq)
-		}
-		r.body = api.AppendFrameRecord(r.body, rec, r.opt)
-		r.n++
-	}
-	res, err := d.run(ctx)
-	if err != nil {
-		return err
-	}
-	r.from, r.tomb, r.head = d.from, res.Tombstone, res.HeadSeq
-	if r.next = res.NextFromSeq; r.n > 0 {
-		r.body = r.style.AppendRecordsTail(r.body, r.next)
-	}
-	return nil
 }

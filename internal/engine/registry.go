@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/push"
 	"github.com/weirmq/weir/internal/engine/topic"
-	"github.com/weirmq/weir/internal/wal"
 )
 
 // entry is one topic with its lock, what the kernel keeps beside it, and what
@@ -27,7 +27,8 @@ type entry struct {
 	lastRead  atomic.Int64
 	lastWrite int64
 
-	push   pushed
+	rank   rank
+	push   push.Topic
 	jobs   *leased // nil unless it is a queue
 	routes routed
 }
@@ -220,114 +221,14 @@ func (r *registry) len() int {
 	return len(r.byName)
 }
 
-// lock returns the topic of that name with its lock held, its staged changes
-// applied as far as the log allows, and what has expired taken out. It waits
-// for a creation or an end that is on its way, so that nobody acts on what is
-// not durable.
-func (e *Engine) lock(name string) (*entry, error) {
-	if err := e.usable(); err != nil {
-		return nil, err
-	}
-	for {
-		t := e.reg.get(name)
-		if t == nil {
-			return nil, api.TopicNotFound(name)
-		}
-		t.mu.Lock()
-		if !e.ready(t) {
-			continue
-		}
-		err := e.expire(t, e.clock())
-		if err == nil && t.expiring.lsn == 0 {
-			return t, nil
-		}
-		wait := t.expiring
-		if err != nil && err != wal.ErrStale {
-			// While nothing can be logged, reads go on with what is there; a
-			// write meets the same error itself.
-			return t, nil
-		}
-		t.mu.Unlock()
-		if !e.again(err, t) {
-			e.unblock(t, wait)
-		}
-	}
-}
-
-// ready applies what is due to the topic, whose lock is held, and reports
-// whether it can be used. If it cannot, ready has let go of the lock and waited
-// for what blocks it: the caller looks again.
-func (e *Engine) ready(t *entry) bool {
-	if wait, ok := t.blocked(); ok {
-		t.mu.Unlock()
-		e.unblock(t, wait)
-		return false
-	}
-	e.advance(t)
-	return true
-}
-
 // begun reports whether the log has the topic's creation, durable or not.
 func (t *entry) begun() bool { return t.begin.lsn > 0 || t.created.Load() }
-
-// blocked reports what has to be waited for before the topic can be used.
-func (t *entry) blocked() (ticket, bool) {
-	if t.dropped {
-		return t.end, true
-	}
-	if !t.created.Load() {
-		return t.begin.synced(), true
-	}
-	if t.leaving.lsn != 0 {
-		return t.leaving, true
-	}
-	return ticket{}, false
-}
-
-// relock takes the lock of a topic again after a verb let go of it. Without an
-// error the lock is held and the topic still exists; otherwise, with
-// topic_not_found, it has ended.
-func (e *Engine) relock(t *entry) error {
-	for {
-		t.mu.Lock()
-		if t.gone {
-			t.mu.Unlock()
-			return api.TopicNotFound(t.Name)
-		}
-		if e.ready(t) {
-			return nil
-		}
-	}
-}
 
 // isGone reports whether the topic has left the registry. Its lock is free.
 func (t *entry) isGone() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.gone
-}
-
-// unblock waits for what blocks the topic, applies it, and removes a topic that
-// has ended, or never began, from the registry.
-func (e *Engine) unblock(t *entry, wait ticket) error {
-	err := e.wait(wait)
-	t.mu.Lock()
-	e.advance(t)
-	if err != nil && t.dropped && t.end == wait {
-		t.dropped = false // its end is not in the log: it goes on
-	}
-	gone := t.dropped || !t.created.Load()
-	if t.expiring == wait {
-		t.expiring = ticket{}
-	}
-	if t.leaving == wait {
-		t.leaving = ticket{}
-	}
-	t.mu.Unlock()
-	if gone {
-		e.unregister(t)
-	}
-	return err
 }
 
 func (e *Engine) unregister(t *entry) {

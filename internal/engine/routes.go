@@ -117,7 +117,7 @@ func (x *routes) add(r *router) {
 	x.mu.Unlock()
 	link(&r.source.routes.out, r)
 	link(&r.dest.routes.in, r)
-	r.source.push.task.SetRouted(true)
+	r.source.rank.task.SetRouted(true)
 }
 
 // remove takes a router out.
@@ -130,7 +130,7 @@ func (x *routes) remove(r *router) {
 	x.mu.Unlock()
 	unlink(&r.source.routes.out, r)
 	unlink(&r.dest.routes.in, r)
-	r.source.push.task.SetRouted(r.source.hasRouters())
+	r.source.rank.task.SetRouted(r.source.hasRouters())
 }
 
 // link and unlink replace a list, since others read it; change is held.

@@ -99,7 +99,7 @@ func (e *Engine) takeIn(seg wal.SegmentInfo) ([]store.Run, error) {
 }
 
 func (e *Engine) storeSegment(seg wal.SegmentInfo, scan func(func(store.Op) error) error) ([]store.Run, error) {
-	runs, _, err := e.store.Seal(e.stop, seg.Number, seg.LastLSN, scan, view{e}, newPacer(&e.ingested, paceSeal, &e.push.sealing))
+	runs, _, err := e.store.Seal(e.stop, seg.Number, seg.LastLSN, scan, view{e}, newPacer(&e.ingested, paceSeal, &e.work.sealing))
 	return runs, err
 }
 
@@ -275,7 +275,7 @@ func (e *Engine) shrinkSegment(segment uint32) error {
 		e.swapRuns(segment, nil)
 		return nil
 	}
-	runs, err := e.store.Rewrite(e.stop, segment, view{e}, newPacer(&e.ingested, paceShrink, &e.push.sealing))
+	runs, err := e.store.Rewrite(e.stop, segment, view{e}, newPacer(&e.ingested, paceShrink, &e.work.sealing))
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
-	"github.com/weirmq/weir/internal/engine/watch"
+	"github.com/weirmq/weir/internal/engine/push"
 )
 
 // event is one frame as a client reads it.
@@ -57,7 +57,7 @@ func parseEvents(t testing.TB, b []byte) (all []event) {
 			case "event":
 				v.kind = value
 			case "id":
-				v.ids, _ = watch.ParseID(value)
+				v.ids, _ = push.ParseID(value)
 			case "data":
 				if err := json.Unmarshal([]byte(value), &v.data); err != nil {
 					t.Fatalf("%v in %q", err, value)
@@ -213,7 +213,7 @@ func unsent(t testing.TB, s *Stream) []event {
 }
 
 func idOf(topic string, seq uint64) string {
-	id, _ := watch.AppendID(nil, nil, 1, func(int) (string, uint64) { return topic, seq })
+	id, _ := push.AppendID(nil, nil, 1, func(int) (string, uint64) { return topic, seq })
 	return string(id)
 }
 
@@ -349,31 +349,5 @@ func TestARecreatedTopicIsToldAtTheNextConnect(t *testing.T) {
 	got := expect(t, s, "a gap 1-2 recreated", "a 1-2", "a caught-up")
 	if got[0].ids["a"] != 0 {
 		t.Fatalf("resuming from the announcement would skip %d records", got[0].ids["a"])
-	}
-}
-
-func TestWatchersOfOneTopicShareTheirFrames(t *testing.T) {
-	e := openOn(t, vfs.NewMem(), "b")
-	put(t, e, "a", configOf(api.Memory))
-	var all []*Stream
-	for range 3 {
-		s := openStream(t, e, newSession(t, e, api.WatchTopic{Topic: "a"}), "")
-		expect(t, s, "a caught-up")
-		all = append(all, s)
-	}
-	tryWrite(e, "a", "1")
-	bodies := map[*byte]bool{}
-	for _, s := range all {
-		var it watch.Item[*sub]
-		for ok := false; !ok; {
-			<-s.Ready()
-			s.mu.Lock()
-			it, ok = s.out.Take()
-			s.mu.Unlock()
-		}
-		bodies[&it.Frame.Body[0]] = true
-	}
-	if len(bodies) != 1 {
-		t.Fatalf("the frame was encoded %d times", len(bodies))
 	}
 }

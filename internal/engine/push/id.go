@@ -1,7 +1,4 @@
-// Package watch is what one open stream keeps: the composite cursor of its
-// topics and the bounded queue of frames that wait for its socket. It does no
-// I/O and takes no lock: the engine holds the stream's lock around the calls.
-package watch
+package push
 
 import (
 	"encoding/base64"

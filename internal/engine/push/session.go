@@ -1,4 +1,4 @@
-package engine
+package push
 
 import (
 	"context"
@@ -9,23 +9,16 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
-	"github.com/weirmq/weir/internal/engine/watch"
 )
 
-// sessions are the watch sessions: what was subscribed to, and how far it was
-// sent. They live in memory only.
-type sessions struct {
-	mu   sync.Mutex
-	byID map[string]*session
-}
-
-// session is one watch session. Order of locks: sessions.mu, session.mu.
+// session is one watch session: what was subscribed to, and how far it was sent.
+// It lives in memory only.
 type session struct {
 	wid   string
 	owner any
 	opt   api.WatchOptions
 
-	// Guarded by sessions.mu.
+	// Guarded by Room.mu.
 	open int       // streams on it
 	idle time.Time // since when open is 0
 
@@ -71,15 +64,11 @@ func (st *progress) start(given uint64, ok bool) position {
 
 // OpenSession makes a watch session for owner, who alone may open its streams.
 // An unknown topic is 404 unless req.Lenient; too many sessions are 429.
-func (e *Engine) OpenSession(req *api.WatchRequest, owner any) (api.WatchResult, error) {
-	defer guard()
-	if err := e.usable(); err != nil {
-		return api.WatchResult{}, err
-	}
+func (r *Room) OpenSession(ctx context.Context, req *api.WatchRequest, owner any) (api.WatchResult, error) {
 	ss := &session{owner: owner, opt: req.WatchOptions, idle: time.Now()}
 	var res api.WatchResult
 	for _, w := range req.Topics {
-		p, life, err := e.resolve(e.stop, w)
+		p, life, err := r.resolve(ctx, w)
 		if api.IsCode(err, api.CodeTopicNotFound) && req.Lenient {
 			continue
 		}
@@ -94,50 +83,43 @@ func (e *Engine) OpenSession(req *api.WatchRequest, owner any) (api.WatchResult,
 	rand.Read(random[:])
 	ss.wid = "wid_" + base64.RawURLEncoding.EncodeToString(random[:])
 	res.WID = ss.wid
-	e.sessions.mu.Lock()
-	defer e.sessions.mu.Unlock()
-	e.sessions.expireLocked()
-	if limit := e.opt.Limits.MaxWatchSessions; limit > 0 && int64(len(e.sessions.byID)) >= limit {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expireLocked()
+	if limit := r.env.MaxSessions; limit > 0 && int64(len(r.sessions)) >= limit {
 		return api.WatchResult{}, api.OverLimit("max_watch_sessions", limit)
 	}
-	if e.sessions.byID == nil {
-		e.sessions.byID = make(map[string]*session)
-	}
-	e.sessions.byID[ss.wid] = ss
+	r.sessions[ss.wid] = ss
 	return res, nil
 }
 
 // resolve says where a watch of the topic begins. It counts as a read.
-func (e *Engine) resolve(ctx context.Context, w api.WatchTopic) (api.WatchPosition, uint64, error) {
-	if err := e.catchUp(ctx, w.Topic); err != nil {
-		return api.WatchPosition{}, 0, err
-	}
-	t, err := e.lock(w.Topic)
+func (r *Room) resolve(ctx context.Context, w api.WatchTopic) (api.WatchPosition, uint64, error) {
+	t, err := r.env.Find(ctx, w.Topic)
 	if err != nil {
 		return api.WatchPosition{}, 0, err
 	}
-	defer t.mu.Unlock()
-	t.lastRead.Store(e.clock())
-	p := api.WatchPosition{Topic: t.Name, FromSeq: w.FromSeq, HeadSeq: t.Head, EarliestSeq: t.Earliest()}
+	defer t.Unlock()
+	is := t.State()
+	p := api.WatchPosition{Topic: is.Name, FromSeq: w.FromSeq, HeadSeq: is.Head, EarliestSeq: t.Earliest()}
 	if w.Tail {
-		p.FromSeq = t.Head
+		p.FromSeq = is.Head
 	}
-	return p, t.ID, nil
+	return p, is.ID, nil
 }
 
 // expireLocked forgets the sessions that had no stream for too long.
-func (ss *sessions) expireLocked() {
+func (r *Room) expireLocked() {
 	now := time.Now()
-	maps.DeleteFunc(ss.byID, func(_ string, s *session) bool { return s.ended(now) })
+	maps.DeleteFunc(r.sessions, func(_ string, s *session) bool { return s.ended(now) })
 }
 
 // SessionOwner returns who made the session. The error is not_found for a
 // session that does not exist.
-func (e *Engine) SessionOwner(wid string) (owner any, err error) {
-	defer guard()
-	e.sessions.mu.Lock()
-	defer e.sessions.mu.Unlock()
-	s, err := e.sessions.findLocked(wid)
+func (r *Room) SessionOwner(wid string) (owner any, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, err := r.findLocked(wid)
 	if err != nil {
 		return nil, err
 	}
@@ -146,8 +128,8 @@ func (e *Engine) SessionOwner(wid string) (owner any, err error) {
 
 // findLocked returns a session, or the error for one that is not there or had
 // no stream for too long.
-func (ss *sessions) findLocked(wid string) (*session, error) {
-	s := ss.byID[wid]
+func (r *Room) findLocked(wid string) (*session, error) {
+	s := r.sessions[wid]
 	if s == nil || s.ended(time.Now()) {
 		return nil, api.Errorf(api.CodeNotFound, "there is no watch session %q; make a new one with POST /v0/watch", wid)
 	}
@@ -158,13 +140,12 @@ func (s *session) ended(now time.Time) bool {
 	return s.open == 0 && now.Sub(s.idle) > api.SessionTTLMS*time.Millisecond
 }
 
-// WatchSessions is the number of sessions that exist.
-func (e *Engine) WatchSessions() int {
-	defer guard()
-	e.sessions.mu.Lock()
-	defer e.sessions.mu.Unlock()
-	e.sessions.expireLocked()
-	return len(e.sessions.byID)
+// countSessions is the number of sessions that exist.
+func (r *Room) countSessions() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expireLocked()
+	return len(r.sessions)
 }
 
 // sseFrames and sseBytes bound what waits for the socket of an SSE stream
@@ -180,22 +161,18 @@ const (
 // the session's newest stream, or where lastEventID says, but never beyond what
 // the session was handed. The error is not_found for a session that does not
 // exist. The stream has to be closed.
-func (e *Engine) OpenStream(ctx context.Context, wid, lastEventID string) (*Stream, error) {
-	defer guard()
-	if err := e.usable(); err != nil {
-		return nil, err
-	}
-	back, _ := watch.ParseID(lastEventID)
-	e.sessions.mu.Lock()
-	defer e.sessions.mu.Unlock()
-	ss, err := e.sessions.findLocked(wid)
+func (r *Room) OpenStream(wid, lastEventID string) (*Stream, error) {
+	back, _ := ParseID(lastEventID)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ss, err := r.findLocked(wid)
 	if err != nil {
 		return nil, err
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	s := &Stream{e: e, session: ss, opt: &ss.opt, style: api.SSE, ready: make(chan struct{}, 1)}
-	s.out = watch.NewOutbox[*sub](sseFrames, sseBytes)
+	s := r.newStream(&ss.opt, api.SSE, newOutbox(sseFrames, sseBytes))
+	s.session = ss
 	s.subs = make([]*sub, len(ss.topics))
 	for i := range ss.topics {
 		st := &ss.topics[i]
@@ -217,9 +194,8 @@ func (s *Stream) leaveSession() {
 	if s.session == nil {
 		return
 	}
-	all := &s.e.sessions
-	all.mu.Lock()
-	defer all.mu.Unlock()
+	s.room.mu.Lock()
+	defer s.room.mu.Unlock()
 	if s.session.open--; s.session.open == 0 {
 		s.session.idle = time.Now()
 		s.session.mu.Lock()

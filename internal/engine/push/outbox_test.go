@@ -1,4 +1,4 @@
-package watch
+package push
 
 import (
 	"maps"
@@ -26,27 +26,27 @@ func TestWhatIsNoIDIsNotUsed(t *testing.T) {
 }
 
 func TestAnOutboxHoldsNoMoreThanItsBounds(t *testing.T) {
-	o := NewOutbox[int](3, 10)
+	o := newOutbox(3, 10)
 	for i, c := range []struct {
 		size  int
 		taken bool
 	}{{4, true}, {4, true}, {4, false}, {2, true}, {0, false}} {
-		if o.Offer(i, &Frame{Body: make([]byte, c.size)}) != c.taken {
+		if o.offer(&sub{at: i}, &frame{body: make([]byte, c.size)}) != c.taken {
 			t.Fatalf("frame %d of %d bytes: taken is not %v", i, c.size, c.taken)
 		}
 	}
-	if o.Relaxed() {
+	if o.relaxed() {
 		t.Fatal("a full outbox has room")
 	}
 	for _, want := range []int{0, 1, 3} {
-		if it, ok := o.Take(); !ok || it.To != want {
-			t.Fatalf("%d instead of %d", it.To, want)
+		if it, ok := o.take(); !ok || it.to.at != want {
+			t.Fatalf("%d instead of %d", it.to.at, want)
 		}
 	}
-	if _, ok := o.Take(); ok || !o.Relaxed() {
+	if _, ok := o.take(); ok || !o.relaxed() {
 		t.Fatal("not empty")
 	}
-	if !o.Offer(0, &Frame{Body: make([]byte, 100)}) {
+	if !o.offer(&sub{}, &frame{body: make([]byte, 100)}) {
 		t.Fatal("an empty outbox refuses a frame above its bytes, which could never be sent")
 	}
 }

@@ -1,0 +1,69 @@
+package push
+
+import (
+	"context"
+	"slices"
+	"sort"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// NewSocket returns the stream of a WebSocket; it watches nothing yet and has
+// to be closed.
+func (r *Room) NewSocket() *Stream {
+	return r.newStream(&api.WatchOptions{}, api.WebSocket, newOutbox(wsFrames, wsBytes))
+}
+
+// Subscribe adds topics to a WebSocket's stream, all or none; a topic that is
+// watched already is watched anew. It returns where each begins.
+func (s *Stream) Subscribe(ctx context.Context, req *api.WatchRequest) ([]api.WatchPosition, error) {
+	defer s.guard()
+	var all []api.WatchPosition
+	var added []*sub
+	opt := req.WatchOptions
+	for _, wt := range req.Topics {
+		p, life, err := s.room.resolve(ctx, wt)
+		if api.IsCode(err, api.CodeTopicNotFound) && req.Lenient {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+		added = append(added, &sub{s: s, name: p.Topic, life: life, pos: p.FromSeq, sent: p.FromSeq, owes: true, opt: &opt})
+	}
+	kept := len(s.subs)
+	for _, w := range s.subs {
+		if slices.ContainsFunc(added, func(n *sub) bool { return n.name == w.name }) {
+			kept--
+		}
+	}
+	if limit := s.room.env.MaxTopics; kept+len(added) > limit {
+		return nil, api.Errorf(api.CodeInvalidRequest, "the socket would watch %d topics; at most %d", kept+len(added), limit)
+	}
+	names := make([]string, len(added))
+	for i, w := range added {
+		names[i] = w.name
+	}
+	s.Unsubscribe(names)
+	s.subs = append(s.subs, added...)
+	sort.Slice(s.subs, func(i, j int) bool { return s.subs[i].name < s.subs[j].name })
+	s.mu.Lock()
+	for _, w := range added {
+		s.enqueue(w)
+	}
+	s.mu.Unlock()
+	s.wake()
+	return all, nil
+}
+
+// Unsubscribe ends the watching of topics; no frame of them follows.
+func (s *Stream) Unsubscribe(topics []string) {
+	defer s.guard()
+	for _, w := range s.subs {
+		if !w.ended && slices.Contains(topics, w.name) {
+			s.end(w)
+		}
+	}
+	s.subs = slices.DeleteFunc(s.subs, func(w *sub) bool { return w.ended })
+}

@@ -1,0 +1,161 @@
+// Package push is the streams of a server: the sessions that they belong to,
+// what each has been sent, and the visits that bring them what is committed.
+// Which topic is visited when is not its business, nor how a topic is stored: it
+// is given Env and, with each topic, a Source.
+//
+// Locks: topic → its watchers → stream; sessions → session.
+package push
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// Env is what the streams need of the engine.
+type Env struct {
+	// Find returns a topic with its lock held, up to date with its sources. It
+	// counts as a read.
+	Find func(ctx context.Context, name string) (*Topic, error)
+	// Sync makes durable what has been published so far.
+	Sync func() error
+	// DrainTimeMS estimates for how long pushes are paced.
+	DrainTimeMS func() int64
+	// Guard is deferred by each method of Stream: it ends the process after a panic.
+	Guard func()
+
+	MaxTopics   int   // that one socket may watch
+	MaxSessions int64 // 0 is no limit
+}
+
+// Room is the streams of one engine.
+type Room struct {
+	env Env
+
+	mu       sync.Mutex // guards sessions, and open and idle of each
+	sessions map[string]*session
+
+	lagged, laggedTotal, dropped atomic.Int64
+}
+
+// Init makes the zero Room usable.
+func (r *Room) Init(env Env) { r.env, r.sessions = env, make(map[string]*session) }
+
+// Counts are the numbers of a Room.
+type Counts struct {
+	Sessions            int
+	Lagged, LaggedTotal int64 // streams behind their outbox: now, and ever
+	DroppedSlow         int64 // streams closed because nothing could be written
+}
+
+// Counts returns the current numbers.
+func (r *Room) Counts() Counts {
+	return Counts{Sessions: r.countSessions(), Lagged: r.lagged.Load(), LaggedTotal: r.laggedTotal.Load(), DroppedSlow: r.dropped.Load()}
+}
+
+// DroppedSlow counts a stream that was closed because nothing could be written.
+func (r *Room) DroppedSlow() { r.dropped.Add(1) }
+
+// A Source is one life of a topic, as far as its streams look at it.
+type Source interface {
+	sync.Locker
+	// State is what the topic shows. Its lock is held.
+	State() State
+	// Earliest is the first live number. Its lock is held.
+	Earliest() uint64
+	// Read reads one frame's worth behind the cursor. The topic's lock is held,
+	// and released.
+	Read(ctx context.Context, cursor uint64, r *Reading) error
+}
+
+// State is what a topic shows of itself.
+type State struct {
+	Name   string
+	ID     uint64 // of this life
+	Head   uint64
+	Synced bool // whatever is visible is synced
+	Gone   bool // it has left the registry
+}
+
+// Reading is one frame's worth of records on its way from a topic: how they are
+// read, and what came of it.
+type Reading struct {
+	Opt   *api.WatchOptions
+	Style api.FrameStyle
+	UpTo  uint64 // no record behind it
+
+	Body []byte         // what is read is appended
+	Tomb *api.Tombstone // of what the cursor had lost
+	N    int            // records
+	From uint64         // cursor in front of the records
+	Next uint64         // cursor behind what was examined
+	Head uint64
+}
+
+// Topic is what push keeps of a topic: the subs of open streams. Source is set
+// before Find first returns it.
+type Topic struct {
+	Source
+	n    atomic.Int32
+	mu   sync.Mutex
+	subs []*sub
+}
+
+// Watched reports whether any stream watches the topic. No lock is needed.
+func (t *Topic) Watched() bool { return t.n.Load() > 0 }
+
+// Ended lets the streams find that the topic has ended. Its lock is held.
+func (t *Topic) Ended() {
+	for _, w := range t.list(nil) {
+		s := w.s
+		s.mu.Lock()
+		if w.live {
+			w.live = false
+			s.enqueue(w)
+		}
+		s.mu.Unlock()
+		s.wake()
+	}
+}
+
+// Advise tells the streams that pushes of the topic are paced.
+func (t *Topic) Advise(now time.Time) {
+	for _, w := range t.list(nil) {
+		w.advise(now)
+	}
+}
+
+func (t *Topic) add(w *sub) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w.slot = len(t.subs)
+	t.subs = append(t.subs, w)
+	t.n.Store(int32(len(t.subs)))
+}
+
+func (t *Topic) remove(w *sub) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last := len(t.subs) - 1
+	if w.slot > last || t.subs[w.slot] != w {
+		return
+	}
+	t.subs[w.slot] = t.subs[last]
+	t.subs[w.slot].slot = w.slot
+	t.subs[last] = nil
+	t.subs = t.subs[:last]
+	t.n.Store(int32(last))
+	if last == 0 {
+		t.subs = nil
+	}
+}
+
+// list appends the subs to dst.
+func (t *Topic) list(dst []*sub) []*sub {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append(dst, t.subs...)
+}

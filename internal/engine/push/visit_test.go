@@ -1,0 +1,113 @@
+package push
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// fakeLog is a topic of records that are all alike.
+type fakeLog struct {
+	sync.Mutex
+	topic Topic
+	head  uint64
+	reads int
+}
+
+func newLog() *fakeLog {
+	l := &fakeLog{}
+	l.topic.Source = l
+	return l
+}
+
+func (l *fakeLog) State() State     { return State{Name: "a", ID: 1, Head: l.head} }
+func (l *fakeLog) Earliest() uint64 { return 1 }
+
+func (l *fakeLog) Read(_ context.Context, cursor uint64, r *Reading) error {
+	defer l.Unlock()
+	l.reads++
+	r.N, r.From, r.Next, r.Head = int(r.UpTo-cursor), cursor, r.UpTo, l.head
+	r.Body = append(r.Body, "some records\n"...)
+	return nil
+}
+
+// room is one whose only topic is l.
+func (l *fakeLog) room() *Room {
+	var r Room
+	r.Init(Env{
+		Find:      func(context.Context, string) (*Topic, error) { l.Lock(); return &l.topic, nil },
+		Guard:     func() {},
+		MaxTopics: 1,
+	})
+	return &r
+}
+
+// open opens a stream that is live.
+func (l *fakeLog) open(t *testing.T, r *Room) *Stream {
+	t.Helper()
+	made, err := r.OpenSession(t.Context(), &api.WatchRequest{Topics: []api.WatchTopic{{Topic: "a", Tail: true}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := r.OpenStream(made.WID, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Next(t.Context(), nil); err != nil || !strings.Contains(string(got), "caught") {
+		t.Fatalf("%q, %v", got, err)
+	}
+	return s
+}
+
+func TestStreamsOfOneTopicShareTheirFrames(t *testing.T) {
+	l := newLog()
+	r := l.room()
+	all := []*Stream{l.open(t, r), l.open(t, r), l.open(t, r)}
+	l.head = 1
+	var v Visit
+	v.Deliver(t.Context(), &l.topic, 1)
+	bodies := map[*byte]bool{}
+	for _, s := range all {
+		it, ok := s.out.take()
+		if !ok || it.frame.kind != kindRecords {
+			t.Fatalf("%+v, %v", it, ok)
+		}
+		bodies[&it.frame.body[0]] = true
+	}
+	if len(bodies) != 1 || l.reads != 1 {
+		t.Errorf("%d readings, encoded %d times", l.reads, len(bodies))
+	}
+}
+
+// A full outbox costs its own stream the live frames, and nobody else.
+func TestAStreamBehindItsOutboxReadsOnByItself(t *testing.T) {
+	l := newLog()
+	r := l.room()
+	slow, quick := l.open(t, r), l.open(t, r)
+	slow.out = newOutbox(1, 1<<20)
+	var v Visit
+	for l.head = 1; l.head <= 3; l.head++ {
+		v.Deliver(t.Context(), &l.topic, l.head)
+	}
+	l.head = 3
+	if c := r.Counts(); c.Lagged != 1 || c.LaggedTotal != 1 || c.Sessions != 2 {
+		t.Errorf("%+v", c)
+	}
+	for name, s := range map[string]*Stream{"slow": slow, "quick": quick} {
+		for range 10 {
+			if _, err := s.Next(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			s.Sent()
+		}
+		if w := s.subs[0]; w.sent != 3 || !w.live {
+			t.Errorf("the %s stream is at %d, live %v", name, w.sent, w.live)
+		}
+	}
+	if c := r.Counts(); c.Lagged != 0 {
+		t.Errorf("%+v", c)
+	}
+}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -295,9 +294,7 @@ func TestWhateverHappensAReaderSeesEveryNumberOnceOrAsAGap(t *testing.T) {
 			case 5:
 				c := readers[rng.IntN(3)]
 				c.Close()
-				ctx, cancel := context.WithCancel(bg)
-				s, err := e.OpenStream(ctx, c.wid, "")
-				cancel()
+				s, err := e.OpenStream(c.wid, "")
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -31,7 +31,7 @@ func (e *Engine) SessionOwner(wid string) (owner any, err error) {
 // the session's newest stream, or where lastEventID says, but never beyond what
 // the session was handed. The error is not_found for a session that does not
 // exist. The stream has to be closed.
-func (e *Engine) OpenStream(_ context.Context, wid, lastEventID string) (*Stream, error) {
+func (e *Engine) OpenStream(wid, lastEventID string) (*Stream, error) {
 	defer guard()
 	if err := e.usable(); err != nil {
 		return nil, err

@@ -84,7 +84,7 @@ func newSession(t testing.TB, e *Engine, topics ...api.WatchTopic) string {
 
 func openStream(t testing.TB, e *Engine, wid, last string) *Stream {
 	t.Helper()
-	s, err := e.OpenStream(bg, wid, last)
+	s, err := e.OpenStream(wid, last)
 	if err != nil {
 		t.Fatal(err)
 	}

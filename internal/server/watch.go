@@ -60,7 +60,7 @@ func (q *request) getWatch() error {
 	if err != nil {
 		return err
 	}
-	src, err := q.eng.OpenStream(q.r.Context(), wid, q.r.Header.Get("Last-Event-ID"))
+	src, err := q.eng.OpenStream(wid, q.r.Header.Get("Last-Event-ID"))
 	if err != nil {
 		release()
 		return err

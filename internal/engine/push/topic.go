@@ -128,6 +128,22 @@ func (t *Topic) Advise(now time.Time) {
 	}
 }
 
+// advise notes that the pushes of a topic are paced; the client is told at most
+// once in 10 s.
+func (w *sub) advise(now time.Time) {
+	s := w.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.ended || now.Sub(w.adviceAt) < adviceEvery {
+		return
+	}
+	w.adviceAt = now
+	s.advice = append(s.advice, w.name)
+	s.wake()
+}
+
+const adviceEvery = 10 * time.Second
+
 func (t *Topic) add(w *sub) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -2,11 +2,14 @@ package redis_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
@@ -207,4 +210,30 @@ func TestALateAnswerOfACancelledClaimIsGivenBack(t *testing.T) {
 	if !inTime {
 		t.Error("in 50 tries this machine was never quick enough")
 	}
+}
+
+// A scan takes over what was given back, and its answer never arrives: it is nobody's,
+// and does not wait for its lease to run out.
+func TestWhatAnUnansweredScanTookOverIsGivenBackAgain(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		publish(t, b, 1)
+		d := claim(t, b, backend.ClaimRequest{Consumer: "c", Max: 1}).Deliveries[0]
+		if _, err := b.Nack(t.Context(), []backend.Return{{Lease: d.Lease, NotStarted: true}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Client().XClaimJustID(t.Context(), &goredis.XClaimArgs{Stream: "jobs", Group: "weir", Consumer: "c", MinIdle: time.Minute, Messages: []string{d.ID}}).Err(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		req := backend.ClaimRequest{Consumer: "c", Max: 1, ReclaimAfter: time.Minute}
+		if _, err := b.Claim(ctx, req); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		got := claim(t, b, req).Deliveries
+		if len(got) != 1 || got[0].ID != d.ID || got[0].Attempt != 1 {
+			t.Errorf("claimed %+v, want the message at its first delivery", got)
+		}
+	})
 }

@@ -181,14 +181,22 @@ func TestLagIsTrueOrUnknownInEveryState(t *testing.T) {
 			truth := s.behind()
 			b := open(t, server.Addr(), "stream="+s.stream+"&group=g")
 			for range 2 { // once as a stranger, once with what the first reading left behind
-				stats, err := b.Stats(t.Context())
-				if err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
-				signal, err := b.Signal(t.Context(), 1000)
-				if err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
+				var stats backend.Stats
+				var signal backend.Signal
+				whole(truth, func() (lag *int64, behind int64) {
+					var err error
+					if stats, err = b.Stats(t.Context()); err != nil {
+						t.Fatalf("%s: %v", name, err)
+					}
+					return stats.Lag, stats.Behind
+				})
+				whole(truth, func() (lag *int64, behind int64) {
+					var err error
+					if signal, err = b.Signal(t.Context(), 1000); err != nil {
+						t.Fatalf("%s: %v", name, err)
+					}
+					return signal.Lag, signal.Behind
+				})
 				if lag := stats.Lag; lag != nil && *lag != truth || lag == nil && (truth == 0 || stats.Behind != truth) {
 					wrong++
 					t.Errorf("%s: lag %s, behind %d; by hand %d", name, shown(lag), stats.Behind, truth)
@@ -203,6 +211,17 @@ func TestLagIsTrueOrUnknownInEveryState(t *testing.T) {
 		}
 		t.Logf("%d states, %d wrong", len(states), wrong)
 	})
+}
+
+// whole repeats a reading whose count is short: the server counts for 5 ms, in which a
+// busy machine may let it do nothing, and the next reading continues.
+func whole(truth int64, read func() (lag *int64, behind int64)) bool {
+	for range 100 {
+		if lag, behind := read(); lag != nil || behind >= truth {
+			return true
+		}
+	}
+	return false
 }
 
 func shown(n *int64) string {
@@ -220,9 +239,20 @@ func TestACountGoesOnWhereItStopped(t *testing.T) {
 		b := open(t, server.Addr(), "stream=k&group=g")
 		check := func(what string) {
 			t.Helper()
-			got, err := b.Signal(t.Context(), 1000)
-			if n := got.Behind; err != nil || got.Lag == nil && n != s.behind() || got.Lag != nil && *got.Lag != s.behind() {
-				t.Errorf("%s: %d behind (lag %s), %v; by hand %d", what, n, shown(got.Lag), err, s.behind())
+			truth := s.behind()
+			counted := whole(truth, func() (lag *int64, behind int64) {
+				got, err := b.Signal(t.Context(), 1000)
+				if err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				lag, behind = got.Lag, got.Behind
+				if lag == nil && behind > truth || lag != nil && *lag != truth {
+					t.Errorf("%s: %d behind (lag %s); by hand %d", what, behind, shown(lag), truth)
+				}
+				return lag, behind
+			})
+			if !counted {
+				t.Errorf("%s: no reading counts all %d", what, truth)
 			}
 		}
 		check("at first")
@@ -237,8 +267,15 @@ func TestACountGoesOnWhereItStopped(t *testing.T) {
 		check("more came again")
 		s.play("XGROUP SETID K G #50")
 		check("the group was set back")
-		if got, err := b.Signal(t.Context(), 120); err != nil || got.Lag == nil && got.Behind < 120 {
-			t.Errorf("with a limit of 120: %+v, %v", got, err)
+		counted := whole(120, func() (lag *int64, behind int64) {
+			got, err := b.Signal(t.Context(), 120)
+			if err != nil {
+				t.Fatalf("with a limit of 120: %v", err)
+			}
+			return got.Lag, got.Behind
+		})
+		if !counted {
+			t.Error("no reading with a limit of 120 counts so many")
 		}
 	})
 }

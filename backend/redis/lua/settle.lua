@@ -13,7 +13,8 @@ for i = 3, #ARGV, 7 do
   local id, consumer, count = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   local p = redis.call('XPENDING', stream, group, id, id, 1)[1]
   local note = redis.call('HGET', retry, id) or ''
-  if not p or p[2] ~= consumer or p[4] ~= count or string.sub(note, 1, 1) == '!' then
+  -- A lease without a delivery is what a scan took over and nobody was told of.
+  if not p or p[2] ~= consumer or p[4] ~= count or count > 0 and string.sub(note, 1, 1) == '!' then
     lost[#lost + 1] = id
   elseif verb == 'ack' then
     redis.call('XACK', stream, group, id)
@@ -24,7 +25,7 @@ for i = 3, #ARGV, 7 do
       local delay, text = tonumber(ARGV[i + 5]), ARGV[i + 6]
       local due = delay > 0 and now + delay or 0
       if text == '' then
-        text = string.match(note, '^%d+ (.*)$') or ''
+        text = string.match(note, '^!?%d+ (.*)$') or ''
       end
       redis.call('HSET', retry, id, string.format('!%d ', due) .. text)
     end

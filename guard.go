@@ -94,6 +94,7 @@ type visit struct {
 	n    int64     // messages
 	took int64     // of the process's share of the room
 	open bool      // adaptive: the load is unknown, and the policy lets it through
+	tier int       // adaptive: below the most important one
 	r    *reading  // what it was judged by last; nil: nothing is known
 	why  string    // what made it wait last
 }
@@ -111,6 +112,9 @@ func (g *guard) enter(v *visit) error {
 		}
 		g.shed.enter(0)
 		return nil
+	}
+	if set.rules == GuardAdaptive {
+		return nil // the window counts what the cut lets through
 	}
 	err := g.window(set, v)
 	if err != nil {

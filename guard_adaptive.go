@@ -77,14 +77,24 @@ func (g *guard) admit(v *visit, b *batch) {
 	}
 	switch {
 	case len(above) == 0:
-		return
 	case v.open || set.shadow:
 		if !v.open {
 			g.note(stageShedding, set, v, event{text: "publish would be refused: " + g.aboveCut(set), decision: string(LoadShedding)})
 		}
 		control.Admit(len(above))
-		return
+	default:
+		g.deny(set, v, b, above)
 	}
+	if set.windowed() && b.from == 0 && len(b.left) > 0 {
+		v.tier = int(Critical - b.left[0].Priority)
+		if err := g.window(set, v); err != nil {
+			b.fail(err)
+		}
+	}
+}
+
+// deny refuses those of the messages above the cut that a second chance does not help.
+func (g *guard) deny(set *settings, v *visit, b *batch, above []int) {
 	above, err := g.slow(set, v, b, above)
 	switch {
 	case err != nil:

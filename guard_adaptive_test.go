@@ -134,6 +134,26 @@ func TestAdaptiveRefusesWhatWouldComeTooLate(t *testing.T) {
 	})
 }
 
+// A window that is set counts what the cut lets through, and its end is for the higher
+// priorities.
+func TestAdaptiveKeepsTheEndOfTheWindowForHigherPriorities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive, LoadSheddingMaxRequests: 100})
+		for _, c := range []struct {
+			priority weir.Priority
+			pass     int
+		}{{weir.Background, 80}, {weir.Normal, 12}, {weir.Critical, 8}} {
+			if n := 100 - g.offer(100, c.priority, ""); n != c.pass {
+				t.Errorf("%d of priority %s passed, want %d", n, c.priority, c.pass)
+			}
+		}
+		time.Sleep(time.Second)
+		if n := g.offer(80, weir.Background, ""); n != 0 {
+			t.Errorf("%d refused in the next window", n)
+		}
+	})
+}
+
 // A batch is judged message by message.
 func TestAdaptiveJudgesTheMessagesOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

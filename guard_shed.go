@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/admission"
 )
 
 // shedder is the first check of a publish: a gate that bounds how many of a producer's
@@ -109,7 +110,7 @@ func (g *guard) request(set *settings, v *visit) (left time.Duration, ok bool, e
 	w := g.shed.window
 	counter, can := g.signals.backend.(backend.Windower)
 	if set.ShedScope != ShedStream || !can {
-		left, ok = w.request(v.now, set.ShedWindow, set.LoadSheddingMaxRequests)
+		left, ok = w.request(v.now, set.ShedWindow, set.windowFor(v.tier))
 		return left, ok, nil
 	}
 	for now := v.now; ; now = time.Now() {
@@ -135,6 +136,12 @@ func (g *guard) request(set *settings, v *visit) (left time.Duration, ok bool, e
 			return left, ok, nil
 		}
 	}
+}
+
+// windowFor is how many requests of a tier's pass in a window: the last fifth is for
+// those above the lowest one, each the more of it the more important it is.
+func (s *settings) windowFor(tier int) int {
+	return s.LoadSheddingMaxRequests - s.LoadSheddingMaxRequests*tier/(5*(admission.Tiers-1))
 }
 
 // lend asks the backend for requests unless somebody else has done so meanwhile.

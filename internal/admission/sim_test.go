@@ -23,12 +23,10 @@ type world struct {
 	waiting  int
 	working  int
 	finished int64
-	served   [phases]int
 	reading  bool
 
 	result
 	perBin  map[int]int
-	waits   []float64
 	lats    [Tiers][]float64
 	calmAt  float64
 	workers int
@@ -50,21 +48,18 @@ type options struct {
 	keys                    int
 	slow                    float64
 	slo                     time.Duration
-	ramp                    bool
 	mix                     [Tiers]float64
 	noRetry                 bool
 }
 
-const phases = 3
-
 type result struct {
-	offered, good          [Tiers]float64
-	goodput, top, p99      float64
-	topP99                 float64
-	calm, cov              float64
-	refusedCalm            float64 // share refused before the load
-	greedyBefore, greedyIn float64
-	tier                   [Tiers]float64
+	offered, good     [Tiers]float64
+	goodput, top, p99 float64
+	topP99            float64
+	calm, cov         float64
+	refusedCalm       float64 // share refused before the load
+	greedyIn          float64
+	tier              [Tiers]float64
 }
 
 type job struct {
@@ -77,9 +72,8 @@ type job struct {
 }
 
 type event struct {
-	at   float64
-	do   func()
-	rank int
+	at float64
+	do func()
 }
 type eventHeap []event
 

@@ -93,7 +93,7 @@ type visit struct {
 	done bool      // in shadow: it would have been refused, there is nothing more to decide
 	n    int64     // messages
 	took int64     // of the process's share of the room
-	open bool      // adaptive: the load is unknown, and the policy lets it through
+	fade float64   // adaptive: the share of refusals that is dropped because the load is unknown
 	tier int       // adaptive: below the most important one
 	r    *reading  // what it was judged by last; nil: nothing is known
 	why  string    // what made it wait last

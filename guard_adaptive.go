@@ -3,6 +3,8 @@ package weir
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -55,7 +57,10 @@ func (g *guard) expect(set *settings, v *visit) (err error) {
 	if set.LagUnknown == UnknownHold && !set.shadow {
 		return g.halt(set, v)
 	}
-	v.open = set.LagUnknown != UnknownDecay
+	v.fade = 1
+	if last := v.r.backlog.at; set.LagUnknown == UnknownDecay && !last.IsZero() {
+		v.fade = 1 - math.Exp2(-v.now.Sub(last).Seconds()/set.LagTTL.Seconds())
+	}
 	return nil
 }
 
@@ -71,16 +76,18 @@ func (g *guard) admit(v *visit, b *batch) {
 	for i := range b.left {
 		m := &b.left[i]
 		late := !m.Deadline.IsZero() && control.Cut().TooLate(v.now, m.Deadline)
-		if !control.Offer(v.now, bin(m, v.now), late) {
+		switch {
+		case control.Offer(v.now, bin(m, v.now), late):
+		case v.fade > 0 && rand.Float64() < v.fade:
+			control.Admit(1)
+		default:
 			above = append(above, i)
 		}
 	}
 	switch {
 	case len(above) == 0:
-	case v.open || set.shadow:
-		if !v.open {
-			g.note(stageShedding, set, v, event{text: "publish would be refused: " + g.aboveCut(set), decision: string(LoadShedding)})
-		}
+	case set.shadow:
+		g.note(stageShedding, set, v, event{text: "publish would be refused: " + g.aboveCut(set), decision: string(LoadShedding)})
 		control.Admit(len(above))
 	default:
 		g.deny(set, v, b, above)

@@ -214,13 +214,13 @@ func TestAdaptiveWithoutAReading(t *testing.T) {
 	flood := func(g *guarded) { g.offer(60, weir.Low, "") }
 	for policy, c := range map[weir.UnknownPolicy]struct{ least, most int }{
 		weir.UnknownOpen:  {0, 0},
-		weir.UnknownDecay: {30, 60},
+		weir.UnknownDecay: {15, 45}, // half of what was refused, a ttl later
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := overloaded(t, weir.ProducerConfig{LagUnknown: policy}, 62, flood)
 				g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: backend.ErrUnavailable})
-				time.Sleep(3 * time.Second)
+				time.Sleep(10 * time.Second) // lag_ttl
 				g.offer(1, weir.Low, "")
 				synctest.Wait()
 				if n := g.offer(60, weir.Low, ""); n < c.least || n > c.most {

@@ -35,7 +35,13 @@ var libraryRatios = []ratio{
 var libraryFigures = []figure{
 	{rows: []report.Figure{
 		{Name: "guard-idle", Title: "a publish past a guard that limits nothing, without its append", Unit: "µs", Goal: 1},
-	}, measure: goBenchmark(".", "BenchmarkGuardNothingLimited/goroutines=1", 1e-3)},
+	}, measure: goBenchmark(".", "BenchmarkGuardNothingLimited/static/goroutines=1", 1e-3)},
+	{rows: []report.Figure{
+		{Name: "guard-idle-adaptive", Title: "the same with the adaptive guard", Unit: "µs", Goal: 1},
+	}, measure: goBenchmark(".", "BenchmarkGuardNothingLimited/adaptive/goroutines=1", 1e-3)},
+	{rows: []report.Figure{
+		{Name: "guard-refusal", Title: "a refusal by the adaptive guard", Unit: "µs", Goal: 1},
+	}, measure: goBenchmark(".", "BenchmarkGuardRefusal", 1e-3)},
 	{rows: []report.Figure{
 		{Name: "library-sample", Title: "a sample of 1,000,000 entries with 100,000 pending, in XLENs", Unit: "×", Goal: 5},
 	}, measure: onRedis("sample")},

@@ -154,6 +154,33 @@ func TestCopiesAndDeadLettersKeepTierAndKey(t *testing.T) {
 	}
 }
 
+// A job that is leased does not count as waiting for its turn, also when the lease is
+// older than the process.
+func TestALeasedJobWaitsForNoTurn(t *testing.T) {
+	fs := vfs.NewMem()
+	e := openOn(t, fs, "a")
+	put(t, e, "q", configOf(api.Disk, queueConfig, func(c *api.Config) { c.LeasesDurable = true }))
+	writeFlows(t, e, "q", "low")
+	claimJobs(t, e, "q", "w", 1)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = openOn(t, fs, "b")
+	writeFlows(t, e, "q", slices.Repeat([]string{"critical"}, 48)...)
+	for range 48 {
+		claimJobs(t, e, "q", "w", 1)
+	}
+	low := writeFlows(t, e, "q", append(slices.Repeat([]string{"critical"}, 60), "low")...) + 60
+	for i := range 49 {
+		if got := claimJobs(t, e, "q", "w", 1)[0].Seq; got == low {
+			t.Fatalf("the low job is the %dth, with only a leased one before it", i+1)
+		}
+	}
+	if got := claimJobs(t, e, "q", "w", 1)[0].Seq; got != low {
+		t.Fatalf("job %d is the fiftieth, want the low one", got)
+	}
+}
+
 // judge is the law of the order of claims, seen from outside: it knows which
 // jobs are ready and judges the next one handed out.
 type judge struct {

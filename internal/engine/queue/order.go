@@ -124,21 +124,37 @@ type shares struct {
 // turn returns the tier whose turn it is, -1 if no job is ready, and whether it
 // or a tier below the highest waits. Of the lower tiers it is the turn of the
 // one that has not had one for the longest time.
-func (q *Queue) turn() (tier int, several bool) {
+func (c *claiming) turn() (tier int, several bool) {
+	s := &c.q.shares
 	top, next := -1, -1
 	for i := api.Tiers - 1; i >= 0; i-- {
 		switch {
-		case q.order.tiers[i].len() == 0:
+		case !c.waits(i):
 		case top < 0:
 			top = i
-		case next < 0 || q.shares.last[i] < q.shares.last[next]:
+		case next < 0 || s.last[i] < s.last[next]:
 			next = i
 		}
 	}
-	if next >= 0 && q.shares.n >= lowerShare-1 {
+	if next >= 0 && s.n >= lowerShare-1 {
 		return next, true
 	}
 	return top, next >= 0
+}
+
+// waits reports whether a tier has a job, and takes flows without any out of its ring
+// up to the first that has one: those of jobs that were leased before a restart.
+func (c *claiming) waits(tier int) bool {
+	o := c.q.order
+	for g := &o.tiers[tier]; g.len() > 0; {
+		if c.has(g.flows[g.at]) {
+			return true
+		}
+		if f := g.pop(); f != &o.plain {
+			delete(o.flows, f.Flow)
+		}
+	}
+	return false
 }
 
 // took notes that a tier had its turn.
@@ -170,7 +186,7 @@ func (c *claiming) ordered() {
 	}
 	o.begun = true
 	for c.left > 0 {
-		tier, several := q.turn()
+		tier, several := c.turn()
 		if tier < 0 {
 			break
 		}

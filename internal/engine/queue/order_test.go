@@ -73,7 +73,7 @@ func (m *list) ready(f op.Flow) (seqs []uint64) {
 }
 
 // rings returns, of each tier, the flows in the order in which the queue would
-// ask them. Some may have no job: it finds out when it asks.
+// ask them. Some may have no job: it drops them when they come first.
 func (m *list) rings(t *rapid.T) (rings [api.Tiers][]op.Flow) {
 	asked := map[op.Flow]bool{}
 	if o := m.q.order; o != nil {
@@ -108,6 +108,9 @@ func (m *list) rings(t *rapid.T) (rings [api.Tiers][]op.Flow) {
 func (m *list) tier(rings *[api.Tiers][]op.Flow) int {
 	var waiting []int
 	for i := range rings {
+		for len(rings[i]) > 0 && len(m.ready(rings[i][0])) == 0 {
+			rings[i] = rings[i][1:]
+		}
 		if len(rings[i]) > 0 {
 			waiting = append(waiting, i)
 		}

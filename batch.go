@@ -123,28 +123,32 @@ func (b *batch) expire(stream string) {
 	if !found {
 		return
 	}
-	var next batch
-	for i := range b.left {
+	b.sift(func(i int) error {
 		m := &b.left[i]
-		if !isLate(m) {
-			next.keep(b, i)
-			continue
+		switch {
+		case !isLate(m):
+			return nil
+		case b.lost != nil && b.lost[i] != nil:
+			return b.lost[i] // it may be stored
 		}
-		err := fmt.Errorf("publish to %q: %w", stream, lateError(m))
-		if b.lost != nil && b.lost[i] != nil {
-			err = b.lost[i] // it may be stored
-		}
-		b.end(i, err)
-	}
-	b.left, b.at, b.lost = next.left, next.at, next.lost
+		return fmt.Errorf("publish to %q: %w", stream, lateError(m))
+	})
 }
 
-// keep takes over the i-th message of from's left.
-func (b *batch) keep(from *batch, i int) {
-	b.left, b.at = append(b.left, from.left[i]), append(b.at, from.place(i))
-	if from.lost != nil {
-		b.lost = append(b.lost, from.lost[i])
+// sift ends those of left for which fails returns an error, and keeps the others.
+func (b *batch) sift(fails func(i int) error) {
+	var next batch
+	for i := range b.left {
+		if err := fails(i); err != nil {
+			b.end(i, err)
+			continue
+		}
+		next.left, next.at = append(next.left, b.left[i]), append(next.at, b.place(i))
+		if b.lost != nil {
+			next.lost = append(next.lost, b.lost[i])
+		}
 	}
+	b.left, b.at, b.lost = next.left, next.at, next.lost
 }
 
 func (b *batch) place(i int) int {
@@ -161,16 +165,13 @@ func (b *batch) drop(which []int, err error) {
 		b.fail(err)
 		return
 	}
-	var next batch
-	for i := range b.left {
+	b.sift(func(i int) error {
 		if len(which) == 0 || which[0] != i {
-			next.keep(b, i)
-			continue
+			return nil
 		}
 		which = which[1:]
-		b.end(i, err)
-	}
-	b.left, b.at = next.left, next.at
+		return err
+	})
 }
 
 // settle sorts the results of a failed append: stored, failed, or left. It returns the

@@ -124,7 +124,7 @@ func (c ProducerConfig) WithDefaults() ProducerConfig {
 	or(&c.BackpressureThreshold, 0.8)
 	or(&c.BackpressureRetries, 3)
 	or(&c.BackpressureBaseDelay, 100*time.Millisecond)
-	if !c.adapts() {
+	if c.decides() != GuardAdaptive {
 		or(&c.LoadSheddingMaxRequests, 1000)
 	}
 	or(&c.ShedWindow, time.Second)
@@ -136,9 +136,12 @@ func (c ProducerConfig) WithDefaults() ProducerConfig {
 	return c
 }
 
-// adapts reports whether decisions are those of GuardAdaptive.
-func (c *ProducerConfig) adapts() bool {
-	return c.Guard == GuardAdaptive || c.Guard == GuardShadow && c.ShadowOf == GuardAdaptive
+// decides is the mode by which decisions are made: never GuardShadow.
+func (c *ProducerConfig) decides() GuardMode {
+	if c.Guard == GuardShadow {
+		return c.ShadowOf
+	}
+	return c.Guard
 }
 
 // Validate returns an error that names the first invalid field and its valid
@@ -146,7 +149,7 @@ func (c *ProducerConfig) adapts() bool {
 func (c ProducerConfig) Validate() error {
 	modes := []GuardMode{GuardStatic, GuardProportional, GuardAdaptive, GuardOff, GuardShadow}
 	least := 1
-	if c.adapts() {
+	if c.decides() == GuardAdaptive {
 		least = 0
 	}
 	return firstError(

@@ -50,10 +50,7 @@ type settings struct {
 }
 
 func newSettings(c ProducerConfig) *settings {
-	s := &settings{ProducerConfig: c, rules: c.Guard}
-	if c.Guard == GuardShadow {
-		s.rules, s.shadow = c.ShadowOf, true
-	}
+	s := &settings{ProducerConfig: c, rules: c.decides(), shadow: c.Guard == GuardShadow}
 	if s.rules == GuardAdaptive {
 		s.LagWarn, s.LagPause = -1, -1 // the cut takes their place
 	}
@@ -368,15 +365,15 @@ func (g *guard) again(v *visit, try int, server *backend.FullError) error {
 		}
 	}
 	once := set.rules == GuardAdaptive && server == nil // what it holds is the wait; a depth is no reason to look again
+	what := "the server has no room"
+	if server == nil {
+		what = set.noRoom(v)
+	}
 	if v.try || set.shadow || set.rules == GuardOff || once || try > set.BackpressureRetries {
-		what := "the server has no room"
-		if server == nil {
-			what = set.noRoom(v)
-		}
 		g.note(stageBackpressure, set, v, event{text: "publish refused: " + what, decision: string(reason)})
 		return g.refusal(set, v, reason, what, delay, cause)
 	}
-	if v.why = set.noRoom(v); server != nil {
+	if v.why = what; server != nil {
 		v.why = server.Error()
 	}
 	g.note(stageRetry, set, v, event{text: "publish waits for room in the queue", decision: string(DepthWait), try: try, wait: delay})

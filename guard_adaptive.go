@@ -75,9 +75,8 @@ func (g *guard) admit(v *visit, b *batch) {
 	var above []int // of b.left
 	for i := range b.left {
 		m := &b.left[i]
-		late := !m.Deadline.IsZero() && control.Cut().TooLate(v.now, m.Deadline)
 		switch {
-		case control.Offer(v.now, bin(m, v.now), late):
+		case control.Offer(v.now, bin(m, v.now), control.Cut().TooLate(v.now, m.Deadline)):
 		case v.fade > 0 && rand.Float64() < v.fade:
 			control.Admit(1)
 		default:
@@ -119,7 +118,8 @@ func bin(m *Message, now time.Time) int {
 // slow gives a publish that may wait a second chance. It returns the messages that are
 // still above the cut, or those that its end cut off.
 func (g *guard) slow(set *settings, v *visit, b *batch, above []int) ([]int, error) {
-	cut := g.signals.control.Cut()
+	control := g.signals.control
+	cut := control.Cut()
 	if v.try || cut.Refused >= slowBelow || cut.Target == 0 {
 		return above, nil
 	}
@@ -136,8 +136,7 @@ func (g *guard) slow(set *settings, v *visit, b *batch, above []int) ([]int, err
 	still := above[:0]
 	for _, i := range above {
 		m := &b.left[i]
-		late := !m.Deadline.IsZero() && g.signals.control.Cut().TooLate(now, m.Deadline)
-		if late || !g.signals.control.Again(now, bin(m, v.now)) {
+		if control.Cut().TooLate(now, m.Deadline) || !control.Again(now, bin(m, v.now)) {
 			still = append(still, i)
 		}
 	}

@@ -171,14 +171,12 @@ func (c *Controller) Admit(n int) { c.admitted.Add(uint64(n)) }
 
 // Cut is what is let through, until the next one.
 type Cut struct {
-	Seq     uint64        // of the updates
 	Wait    time.Duration // that a message which comes now is expected to have; -1: not known
 	Target  time.Duration // the wait that is aimed at
 	Refused float64       // share of what is offered
 	Drain   float64       // messages per second; 0: not known
 	Service time.Duration // that a worker has a message on average; 0: not known
 	Tier    int           // the last tier of which something besides the floor passes
-	Shares  [Tiers]float64
 
 	share [Bins]uint32 // of a bin, of which 2³²-1 is all
 
@@ -199,16 +197,13 @@ func open() *Cut {
 	for i := range c.share {
 		c.share[i] = whole
 	}
-	for i := range c.Shares {
-		c.Shares[i] = 1
-	}
 	return c
 }
 
 // TooLate reports whether a message that comes at now cannot be expected to be done by
-// deadline. It is false while nothing is refused.
+// deadline. It is false while nothing is refused, and without a deadline.
 func (c *Cut) TooLate(now, deadline time.Time) bool {
-	return c.Refused > 0 && deadline.Before(now.Add(c.Wait+c.Service))
+	return !deadline.IsZero() && c.Refused > 0 && deadline.Before(now.Add(c.Wait+c.Service))
 }
 
 // waiting estimates how many messages wait at now.

@@ -17,10 +17,9 @@ func (c *Controller) Update(r Reading, now time.Time) {
 	}
 	slo := time.Duration(c.slo.Load())
 	if first {
-		c.count(&r, 0, slo)
-	} else {
-		c.count(&r, dt, slo)
+		dt = 0
 	}
+	c.count(&r, dt, slo)
 	if !r.Known {
 		return
 	}
@@ -91,7 +90,7 @@ func decay(dt, constant float64) float64 { return math.Exp(-dt / constant) }
 func (c *Controller) next(r *Reading, slo time.Duration, now time.Time) *Cut {
 	prev := c.cut.Load()
 	cut := open()
-	cut.Seq, cut.at, cut.admitted, cut.queue = prev.Seq+1, r.At, r.Admitted, float64(r.Waiting)
+	cut.at, cut.admitted, cut.queue = r.At, r.Admitted, float64(r.Waiting)
 	cut.scale = c.others()
 	rate, known := c.drain.rate(slo)
 	if r.Working == 0 && r.Waiting > 0 && c.drain.still {
@@ -170,7 +169,6 @@ func (c *Controller) divide(cut *Cut, rate float64) {
 		}
 		passed += floor * below
 		for i := t + 1; i < Tiers; i++ {
-			cut.Shares[i] = floor
 			for b := i * perTier; b < (i+1)*perTier; b++ {
 				cut.share[b] = fixed(floor)
 			}
@@ -190,7 +188,6 @@ func (c *Controller) fair(cut *Cut, t int, rate float64) (passed float64) {
 	}
 	shares := cut.share[t*perTier : (t+1)*perTier]
 	offered := c.tiers[t]
-	cut.Shares[t] = rate / offered
 	if sum == 0 {
 		for i := range shares {
 			shares[i] = fixed(rate / offered)

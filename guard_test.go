@@ -360,40 +360,12 @@ func TestARefusalNamesTheLimitThatWasPassedAndNoOther(t *testing.T) {
 
 // A caller whose context ends while it waits is told what it waited for.
 func TestPublishThatEndsWhileWaitingSaysWhatFor(t *testing.T) {
-	full := &backend.FullError{Reason: backend.ReasonQueueFull, Err: errors.New("the disk is full")}
-	for name, c := range map[string]struct {
-		config       weir.ProducerConfig
-		workers, lag int64
-		fault        error
-		before       int // publishes before it
-		want         string
-	}{
-		"soft limit": {workers: 60, want: "60 messages are pending, more than lag_warn 50"},
-		"hard limit": {workers: 201, want: "201 messages are pending, more than lag_pause 200"},
-		"backlog":    {config: weir.ProducerConfig{LagSignal: weir.SignalBacklog}, workers: 1, lag: 60, want: "the backlog is 61, more than lag_warn 50"},
-		"depth":      {lag: 8000, want: "depth 8000; the limit is 8000"},
-		"server":     {fault: full, want: "the disk is full"},
-		"window":     {config: weir.ProducerConfig{LoadSheddingMaxRequests: 1, ShedWait: true}, before: 1, want: "as many as QUEUE_LOAD_SHEDDING_MAX_REQUESTS allows"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := guard(t, c.config)
-				for range c.before {
-					if _, err := g.timed(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-				}
-				g.pretend(c.workers, c.lag)
-				if c.fault != nil {
-					g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: c.fault})
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-				defer cancel()
-				_, err := g.timed(ctx)
-				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), c.want) {
-					t.Errorf("%v, want it to end with its context and to say %q", err, c.want)
-				}
-			})
-		})
-	}
+	whileWaiting(t, func(t *testing.T, g *guarded, want string) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, err := g.timed(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want it to end with its context and to say %q", err, want)
+		}
+	})
 }

@@ -97,33 +97,27 @@ func traceID(parent string) string {
 }
 
 func (p *Pool) logFailed(j *job, delay time.Duration) {
-	now := time.Now()
-	p.mu.Lock()
-	suppressed, log := p.mu.failures.line(now)
-	p.mu.Unlock()
-	if !log {
-		return
-	}
-	line := append(p.about(j), "error", j.err, "retry_in", delay)
-	if suppressed > 0 {
-		line = append(line, "not_logged", suppressed)
-	}
-	p.log.Warn("weir: delivery failed", line...)
+	p.logLimited(&p.mu.failures, "weir: delivery failed", j, "error", j.err, "retry_in", delay)
 }
 
 func (p *Pool) logExpired(j *job, why string) {
+	p.logLimited(&p.mu.expiries, "weir: message expired", j, "then", string(p.cfg.Expired), "why", why)
+}
+
+// logLimited logs a warning about j unless its limit holds it back.
+func (p *Pool) logLimited(limit *lineLimit, text string, j *job, attrs ...any) {
 	now := time.Now()
 	p.mu.Lock()
-	suppressed, log := p.mu.expiries.line(now)
+	suppressed, log := limit.line(now)
 	p.mu.Unlock()
 	if !log {
 		return
 	}
-	line := append(p.about(j), "then", string(p.cfg.Expired), "why", why)
+	line := append(p.about(j), attrs...)
 	if suppressed > 0 {
 		line = append(line, "not_logged", suppressed)
 	}
-	p.log.Warn("weir: message expired", line...)
+	p.log.Warn(text, line...)
 }
 
 func (p *Pool) logDead(j *job, cause backend.Cause) {

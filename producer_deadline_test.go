@@ -33,46 +33,20 @@ func TestAMessagePastItsDeadlineIsRefused(t *testing.T) {
 }
 
 func TestAPublishThatWaitsEndsAtTheDeadlineOfItsMessage(t *testing.T) {
-	full := &backend.FullError{Reason: backend.ReasonQueueFull, Err: errors.New("the disk is full")}
-	for name, c := range map[string]struct {
-		config       weir.ProducerConfig
-		workers, lag int64
-		fault        error
-		before       int // publishes before it
-		want         string
-	}{
-		"soft limit": {workers: 60, want: "lag_warn 50"},
-		"hard limit": {workers: 201, want: "lag_pause 200"},
-		"depth":      {lag: 8000, want: "the limit is 8000"},
-		"server":     {fault: full, want: "the disk is full"},
-		"window":     {config: weir.ProducerConfig{LoadSheddingMaxRequests: 1, ShedWait: true}, before: 1, want: "QUEUE_LOAD_SHEDDING_MAX_REQUESTS"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := guard(t, c.config)
-				for range c.before {
-					if _, err := g.timed(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-				}
-				g.pretend(c.workers, c.lag)
-				if c.fault != nil {
-					g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: c.fault})
-				}
-				began := time.Now()
-				err := g.Publish(t.Context(), weir.Message{Deadline: began.Add(20 * time.Millisecond)})
-				if took := time.Since(began); took != 20*time.Millisecond {
-					t.Errorf("it ended after %s, its deadline was 20 ms away", took)
-				}
-				if !errors.Is(err, weir.ErrExpired) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), c.want) || g.failed["expired"] != 1 {
-					t.Errorf("%v, counted %v: want ErrExpired and %q", err, g.failed, c.want)
-				}
-				if n := g.entries(t); n != int64(c.before) {
-					t.Errorf("%d messages are stored", n)
-				}
-			})
-		})
-	}
+	whileWaiting(t, func(t *testing.T, g *guarded, want string) {
+		before := g.stored
+		began := time.Now()
+		err := g.Publish(t.Context(), weir.Message{Deadline: began.Add(20 * time.Millisecond)})
+		if took := time.Since(began); took != 20*time.Millisecond {
+			t.Errorf("it ended after %s, its deadline was 20 ms away", took)
+		}
+		if !errors.Is(err, weir.ErrExpired) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) || g.failed["expired"] != 1 {
+			t.Errorf("%v, counted %v: want ErrExpired and %q", err, g.failed, want)
+		}
+		if n := g.entries(t); n != int64(before) {
+			t.Errorf("%d messages are stored", n)
+		}
+	})
 }
 
 func TestTheCallersContextEndsAPublishBeforeItsDeadline(t *testing.T) {

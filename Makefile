@@ -10,6 +10,8 @@ FUZZTIME ?= 10s
 KILLS ?= 300
 CUTS ?= 40
 CHAOS ?= 4m
+SIM ?= 8m
+OVERLOAD ?= 8m
 
 .PHONY: help
 help: ## list the targets
@@ -21,15 +23,15 @@ deps: ## install what is missing (apt on Linux); silent when nothing is
 
 .PHONY: build
 build: ## build bin/weir, static, without cgo
-	CGO_ENABLED=0 go build -trimpath -o bin/weir ./cmd/weir
+	CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -o bin/weir ./cmd/weir
 
 .PHONY: check
 check: ## gofmt, vet, staticcheck, layout and unit tests: before every commit
 	@scripts/test.sh lint unit
 
 .PHONY: test
-test: deps ## everything: lint, race, crash points, library, live, contract, commands, overload, crash, push, bench at a tiny size
-	@scripts/test.sh lint race sweep library live oracle sim twin contract cli overload crash push bench
+test: deps ## everything: lint, race, crash points, library, kafka, live, contract, commands, overload, crash, push, the dashboard in Chromium, bench at a tiny size
+	@scripts/test.sh lint race sweep library kafka live oracle sim twin contract cli overload crash push browser bench
 
 .PHONY: vuln
 vuln: ## look the dependencies up in Go's vulnerability database
@@ -42,8 +44,11 @@ cross: ## vet and build for linux and macOS
 .PHONY: bench
 bench: deps ## the whole benchmark beside its peers, and the guards in virtual time; writes bench/out/bench.json
 	go run ./bench/cmd/weirbench
+	go run ./bench/kafka
+	go run ./bench/copied
 	go test -count=1 -timeout 30m ./internal/overload -run '^TestTwin$$' -v -arm off,static,proportional,adaptive
 	go test -count=1 -timeout 30m ./internal/overload -run '^TestTwinSensitivity$$' -v -arm adaptive
+	go test -count=1 ./internal/admission -run '^TestTable$$' -v -table
 
 .PHONY: saturation
 saturation: ## more load than the machine can do for 20 s, and a stalled reader; prints what happens
@@ -55,8 +60,15 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 	@scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: soak
-soak: deps ## KILLS (300) kill -9 rounds, CUTS (40) power cuts (needs /dev/fuse), CHAOS (4m) on a real Redis, a minute per fuzz target
+soak: deps ## KILLS (300) kill -9 rounds, CUTS (40) power cuts (needs /dev/fuse), CHAOS (4m) on a real Redis and for each type of group on a real Kafka, SIM (8m) of simulation, OVERLOAD (8m) each on the engine and on Redis, a minute per fuzz target
 	go run ./tests/crash/kill -n $(KILLS)
+	go test ./tests/replica -count=1 -timeout 8h -parallel 4 -v -rounds $(KILLS) -zombies 100 -nap 60s -takeovers 20 -failover-after 15s -away 10m
+	go test ./internal/replica/restore -count=1 -run Point -points 1000
+	cd tests/contract && WEIR_CONTRACT_COPIED=1 go test -count=1 -timeout 2h -run TestContractWithACopy
 	go run ./tests/library/chaos -d $(CHAOS)
+	go test -count=1 -timeout 0 ./tests/library -run AgainAndAgain -v -chaos $(CHAOS)
 	cd tests/crash/cut && go run . -n $(CUTS)
+	go test -count=1 -timeout 0 ./tests/sim -run '^TestSimulation$$' -v -for $(SIM) -first $$(date +%s)
+	go run ./tests/soak -on embedded -d $(OVERLOAD)
+	go run ./tests/soak -on redis -d $(OVERLOAD)
 	@scripts/fuzz.sh 1m

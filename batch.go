@@ -19,6 +19,8 @@ type batch struct {
 	left   []Message // of the part, not decided yet
 	failed int
 
+	receipt Receipt // of a single message that is stored
+
 	// All three stay nil until something goes wrong.
 	at   []int   // where each of left stands in the caller's slice; nil: one behind the other, from the part's begin
 	lost []error // for each of left, that an answer about it was lost; nil: of none
@@ -135,6 +137,21 @@ func (b *batch) expire(stream string) {
 	})
 }
 
+// stored ends what is left of the part: all of it is stored.
+func (b *batch) stored(results []backend.Appended) {
+	if len(results) == 1 {
+		b.note(results[0])
+	}
+	b.left = nil
+}
+
+// note keeps the receipt of a message that is alone.
+func (b *batch) note(stored backend.Appended) {
+	if len(b.all) == 1 {
+		b.receipt = Receipt{ID: stored.ID, Duplicate: stored.Deduped}
+	}
+}
+
 // sift ends those of left for which fails returns an error, and keeps the others.
 func (b *batch) sift(fails func(i int) error) {
 	var next batch
@@ -184,6 +201,7 @@ func (b *batch) settle(results []backend.Appended, err error, may bool) (full *b
 		of := err
 		if len(results) == len(b.left) {
 			if of = results[i].Err; of == nil {
+				b.note(results[i])
 				continue
 			}
 		}

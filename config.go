@@ -75,8 +75,11 @@ const (
 // ProducerConfig configures a Producer and its guard. A zero field means its
 // default, given in its comment; -1 disables a limit where the comment says so.
 type ProducerConfig struct {
-	Guard    GuardMode // static
-	ShadowOf GuardMode // static; used with GuardShadow
+	// Guard is adaptive, or static if a setting is given that only static and
+	// proportional use: LagWarn, LagWarnSleep, LagPause, LagSignal, BackpressureRetries
+	// or BackpressureBaseDelay. ShadowOf, used with GuardShadow, has the same default.
+	Guard    GuardMode
+	ShadowOf GuardMode
 
 	LagWarn      int64         // 50: above it a publish sleeps once; -1 = off
 	LagWarnSleep time.Duration // 500ms
@@ -99,16 +102,31 @@ type ProducerConfig struct {
 	ShedWait                bool          // false; true: Publish sleeps until the window ends instead of being refused
 	ShedConcurrency         int           // 0 = off: most publishes in progress at once
 
+	// DisableGathering appends every publish on its own. Otherwise those that come while
+	// others are under way share one request, on Redis, a weir server and the embedded engine.
+	DisableGathering bool // false
+
 	WaitSLO time.Duration // 30s: how long a message may wait; used with GuardAdaptive
 
-	Hooks  Hooks
-	Logger *slog.Logger // slog.Default(); at most one line per stage and second
+	// Budget names a budget that this stream shares with others: for the guard they are
+	// one, with BudgetMaxDepth (10000) as the limit of all their messages together. Give
+	// every producer of these streams the same two.
+	Budget         string
+	BudgetMaxDepth int64
+
+	Hooks   Hooks
+	Tracing Tracing
+	Logger  *slog.Logger // slog.Default(); at most one line per stage and second
 }
 
 // WithDefaults returns a copy of c in which every zero field has its default.
 func (c ProducerConfig) WithDefaults() ProducerConfig {
-	or(&c.Guard, GuardStatic)
-	or(&c.ShadowOf, GuardStatic)
+	mode := GuardAdaptive
+	if c.LagWarn != 0 || c.LagWarnSleep != 0 || c.LagPause != 0 || c.LagSignal != "" || c.BackpressureRetries != 0 || c.BackpressureBaseDelay != 0 {
+		mode = GuardStatic
+	}
+	or(&c.Guard, mode)
+	or(&c.ShadowOf, mode)
 	or(&c.LagPause, 200)
 	if c.LagWarn == 0 && c.LagPause > 0 {
 		c.LagWarn = min(50, c.LagPause)
@@ -130,6 +148,7 @@ func (c ProducerConfig) WithDefaults() ProducerConfig {
 	or(&c.ShedWindow, time.Second)
 	or(&c.ShedScope, ShedProcess)
 	or(&c.WaitSLO, 30*time.Second)
+	or(&c.BudgetMaxDepth, 10_000)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -172,6 +191,8 @@ func (c ProducerConfig) Validate() error {
 		between("ShedWindow", c.ShedWindow, time.Millisecond, time.Hour),
 		oneOf("ShedScope", c.ShedScope, ShedProcess, ShedStream),
 		between("ShedConcurrency", c.ShedConcurrency, 0, 1<<20),
+		named("Budget", c.Budget),
+		between("BudgetMaxDepth", c.BudgetMaxDepth, 1, 1<<40),
 		between("WaitSLO", c.WaitSLO, time.Millisecond, 24*time.Hour),
 	)
 }
@@ -208,8 +229,9 @@ type PoolConfig struct {
 	// messages for this long; 0 = never.
 	UntilEmpty time.Duration
 
-	Hooks  Hooks
-	Logger *slog.Logger // slog.Default()
+	Hooks   Hooks
+	Tracing Tracing
+	Logger  *slog.Logger // slog.Default()
 }
 
 // WithDefaults returns a copy of c in which every zero field has its default.
@@ -322,6 +344,14 @@ func oneOf[T ~string](field string, value T, known ...T) error {
 		names[i] = string(k)
 	}
 	return fmt.Errorf("%s %q is unknown; known: %s", field, value, strings.Join(names, ", "))
+}
+
+// named checks a name that becomes part of a key.
+func named(field, value string) error {
+	if len(value) > 128 || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '{' || r == '}' }) {
+		return fmt.Errorf("%s %q is not a name: at most 128 bytes, without spaces, control characters and braces", field, value)
+	}
+	return nil
 }
 
 func between[T int | int64 | float64 | time.Duration](field string, value, low, high T) error {

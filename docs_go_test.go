@@ -19,13 +19,14 @@ import (
 // known are the packages that Go in the documents may use; a fragment imports
 // those that it names.
 var known = map[string]string{
-	"backend": module + "/backend", "config": module + "/config", "context": "context", "errors": "errors", "fmt": "fmt",
+	"backend": module + "/backend", "config": module + "/config", "context": "context", "errors": "errors", "fmt": "fmt", "goredis": "github.com/redis/go-redis/v9",
 	"http": "net/http", "log": "log", "open": module + "/open", "prometheus": "github.com/prometheus/client_golang/prometheus",
-	"redis": module + "/backend/redis", "slog": "log/slog", "telemetry": module + "/telemetry", "time": "time", "weir": module,
+	"kafka": module + "/backend/kafka", "kgo": "github.com/twmb/franz-go/pkg/kgo", "oauth": "github.com/twmb/franz-go/pkg/sasl/oauth",
+	"redis": module + "/backend/redis", "slog": "log/slog", "telemetry": module + "/telemetry", "time": "time", "trace": "go.opentelemetry.io/otel/trace", "tracing": module + "/telemetry/tracing", "url": "net/url", "weir": module,
 }
 
 // given are what a fragment may use without declaring it.
-const given = "ctx context.Context, s *weir.Stream, body []byte, handle weir.Handler, registry prometheus.Registerer"
+const given = "ctx context.Context, s *weir.Stream, body []byte, handle weir.Handler, registry prometheus.Registerer, token func(context.Context) (oauth.Auth, error), provider trace.TracerProvider, letters *weir.DeadLetters"
 
 // goBlocks returns the Go in the documents and in the package comments, by where
 // it begins.

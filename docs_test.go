@@ -95,6 +95,7 @@ func TestCitationsLeadSomewhere(t *testing.T) {
 				t.Errorf("%s: %q of what? Write contract N or scheduler N, or say what it says", where, m)
 			}
 			for _, m := range paper.FindAllString(line, -1) {
+				m = strings.TrimPrefix(m, "//github.com/weirmq/weir/blob/main/")
 				if !endsIn(markdown, m) {
 					t.Errorf("%s: there is no %s in the repository", where, m)
 				}

@@ -23,6 +23,7 @@ const maxSoftSleep = time.Minute
 type guard struct {
 	name     StreamName
 	hooks    Hooks
+	tracing  Tracing
 	signals  *signals
 	stages   *stageLog
 	owner    *owner
@@ -55,6 +56,9 @@ func newSettings(c ProducerConfig) *settings {
 		s.LagWarn, s.LagPause = -1, -1 // the cut takes their place
 	}
 	s.limit = max(1, shareOf(c.MaxDepth, c.BackpressureThreshold))
+	if c.Budget != "" {
+		s.limit, s.MaxDepth = c.BudgetMaxDepth, c.BudgetMaxDepth
+	}
 	s.warn = shareOf(s.limit, nearCapacity)
 	return s
 }
@@ -235,10 +239,10 @@ func (g *guard) measure(set *settings, v *visit) {
 }
 
 // pause waits while the signal is above the hard limit.
-func (g *guard) pause(set *settings, v *visit) error {
+func (g *guard) pause(set *settings, v *visit) (err error) {
 	g.note(stageBackpressure, set, v, event{text: "publish pauses: lag above the hard limit", decision: string(HardPause)})
 	began := time.Now()
-	defer func() { g.slowed(HardPause, time.Since(began)) }()
+	defer func() { g.slowed(v, HardPause, began, err) }()
 	for {
 		v.why = set.aboveHard(v.r)
 		if err := g.wait(v, set.LagPoll); err != nil {
@@ -351,26 +355,36 @@ func (g *guard) halt(set *settings, v *visit) error {
 	return g.pause(set, v)
 }
 
+// bufferPoll is how long a publish waits at most before it looks at a full buffer again.
+const bufferPoll = 200 * time.Millisecond
+
 // again makes a publish that found no room wait before its next check, the try-th, or
 // refuses it. If the server had no room, server is its error, whose delay is the wait
-// then.
+// then. A full buffer of the client itself is no refusal of anybody's: a publish that may
+// wait waits for it as long as its context allows.
 func (g *guard) again(v *visit, try int, server *backend.FullError) error {
 	set := g.settings.Load()
-	delay, reason := jittered(set.BackpressureBaseDelay<<(try-1)), QueueFull
+	delay, reason := jittered(set.BackpressureBaseDelay<<min(try-1, 20)), QueueFull
 	var cause error
 	if server != nil {
 		reason, cause = Reason(server.Reason), server
-		if server.RetryAfter > 0 {
+		switch {
+		case server.RetryAfter > 0:
 			delay = server.RetryAfter
+		case reason == BufferFull:
+			delay = min(delay, bufferPoll)
 		}
 	}
 	once := set.rules == GuardAdaptive && server == nil // what it holds is the wait; a depth is no reason to look again
-	what := "the server has no room"
-	if server == nil {
+	what, stage := "the server has no room", stageBackpressure
+	switch {
+	case server == nil:
 		what = set.noRoom(v)
+	case reason == LoadShedding: // so does the server: it has decided
+		once, stage, what = true, stageShedding, "the server refuses what the workers cannot do in time"
 	}
-	if v.try || set.shadow || set.rules == GuardOff || once || try > set.BackpressureRetries {
-		g.note(stageBackpressure, set, v, event{text: "publish refused: " + what, decision: string(reason)})
+	if v.try || reason != BufferFull && (set.shadow || set.rules == GuardOff || once || try > set.BackpressureRetries) {
+		g.note(stage, set, v, event{text: "publish refused: " + what, decision: string(reason)})
 		return g.refusal(set, v, reason, what, delay, cause)
 	}
 	if v.why = what; server != nil {
@@ -390,7 +404,7 @@ func (g *guard) again(v *visit, try int, server *backend.FullError) error {
 func (g *guard) sleep(v *visit, kind SlowKind, d time.Duration) error {
 	began := time.Now()
 	err := g.wait(v, d)
-	g.slowed(kind, time.Since(began))
+	g.slowed(v, kind, began, err)
 	return err
 }
 
@@ -422,9 +436,13 @@ func (g *guard) stopped(v *visit, err error) error {
 	return fmt.Errorf("publish to %q ended while waiting (%s), nothing is stored: %w", g.name.Stream, v.why, err)
 }
 
-func (g *guard) slowed(kind SlowKind, d time.Duration) {
+// slowed reports a delay that has ended, early with an error.
+func (g *guard) slowed(v *visit, kind SlowKind, began time.Time, err error) {
 	if g.hooks.Slowed != nil {
-		g.hooks.Slowed(g.name, kind, d)
+		g.hooks.Slowed(g.name, kind, time.Since(began))
+	}
+	if g.tracing.Waited != nil {
+		g.tracing.Waited(v.ctx, g.name, Wait{Kind: kind, Why: v.why, Began: began, Err: err})
 	}
 }
 

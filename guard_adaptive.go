@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -29,13 +28,34 @@ func (r *reading) forControl(set *settings) admission.Reading {
 	return c
 }
 
-// tally adds what this process was offered to the counters of all processes.
-func (s *signals) tally(ctx context.Context, b backend.Tallier, set *settings, r *reading) {
+// tally adds what this process was offered to the counters of all processes, where the
+// backend has such counters. It reports whether it has read the signal, too.
+func (s *signals) tally(ctx context.Context, r *reading) (read bool) {
+	var now *backend.Signal
 	var err error
-	if r.offered, err = b.Tally(ctx, s.control.TakeOffered()); err == nil {
-		s.uncounted.Store(false)
-	} else if ctx.Err() == nil && !backend.Retryable(err) && !s.uncounted.Swap(true) {
-		set.Logger.Warn("weir: each process holds the wait on its own: what all are offered cannot be counted", "error", err)
+	if p := s.purse; p != nil {
+		r.offered, err = p.keeper.TallyBudget(ctx, p.name, s.control.TakeOffered())
+	} else if b, ok := s.backend.(backend.Tallier); ok {
+		r.offered, now, err = b.Tally(ctx, s.control.TakeOffered())
+	}
+	if ctx.Err() == nil {
+		r.uncounted = err
+	}
+	if now != nil {
+		r.sig = *now
+	}
+	return now != nil
+}
+
+// tellCounted logs once that the processes cannot count together, unless the load cannot be
+// read either, which is said elsewhere.
+func (s *signals) tellCounted(set *settings, r *reading) {
+	switch {
+	case r.err != nil || backend.Retryable(r.uncounted):
+	case r.uncounted == nil:
+		s.alone.Store(false)
+	case !s.alone.Swap(true):
+		set.Logger.Warn("weir: each process holds the wait on its own: what all are offered cannot be counted", "error", r.uncounted)
 	}
 }
 
@@ -43,7 +63,7 @@ func (s *signals) tally(ctx context.Context, b backend.Tallier, set *settings, r
 // says how often there should be one; a publish waits only for one that is much older.
 func (g *guard) expect(set *settings, v *visit) (err error) {
 	control := g.signals.control
-	if v.r, err = g.look(v, v.now, max(set.LagCache, 4*control.Interval())); err != nil {
+	if v.r, err = g.recent(v, max(set.LagCache, 4*control.Interval())); err != nil {
 		return g.stopped(v, err)
 	}
 	if control.Due(v.now) {
@@ -51,17 +71,44 @@ func (g *guard) expect(set *settings, v *visit) (err error) {
 	}
 	_, known := v.r.depth()
 	g.tellKnown(set, v.r, known)
-	if known {
+	switch {
+	case known:
 		return nil
-	}
-	if set.LagUnknown == UnknownHold && !set.shadow {
+	case set.LagUnknown == UnknownHold && !set.shadow:
 		return g.halt(set, v)
+	case control.Cut().Holds(v.now, set.LagTTL):
+		return nil
 	}
 	v.fade = 1
 	if last := v.r.backlog.at; set.LagUnknown == UnknownDecay && !last.IsZero() {
 		v.fade = 1 - math.Exp2(-v.now.Sub(last).Seconds()/set.LagTTL.Seconds())
 	}
 	return nil
+}
+
+// recent is look, but where the cut limits what comes between two readings it does not
+// wait longer than patience for one: all that it keeps back would be appended at once when
+// a backend that stood still goes on.
+func (g *guard) recent(v *visit, patience time.Duration) (*reading, error) {
+	s := g.signals
+	if r, _ := s.current(v.now, patience); r != nil || !s.control.Cut().Holds(v.now, math.MaxInt64) {
+		return g.look(v, v.now, patience)
+	}
+	f := g.refresh(v.n)
+	if f == nil {
+		return nil, ErrClosed
+	}
+	wait := time.NewTimer(patience - v.now.Sub(f.began))
+	defer wait.Stop()
+	select {
+	case <-f.done:
+	case <-wait.C:
+	case <-v.ctx.Done():
+		return nil, v.ctx.Err()
+	case <-g.owner.life.Done():
+		return nil, ErrClosed
+	}
+	return s.last.Load(), nil
 }
 
 // admit refuses those of the batch's part that are above the cut. While few are
@@ -76,7 +123,7 @@ func (g *guard) admit(v *visit, b *batch) {
 	for i := range b.left {
 		m := &b.left[i]
 		switch {
-		case control.Offer(v.now, bin(m, v.now), control.Cut().TooLate(v.now, m.Deadline)):
+		case control.Offer(v.now, g.bin(m, v.now), control.Cut().TooLate(v.now, m.Deadline)):
 		case v.fade > 0 && rand.Float64() < v.fade:
 			control.Admit(1)
 		default:
@@ -110,9 +157,14 @@ func (g *guard) deny(set *settings, v *visit, b *batch, above []int) {
 	}
 }
 
-// bin is where the controller counts a message that comes at now.
-func bin(m *Message, now time.Time) int {
-	return admission.Bin(int(Critical-m.Priority), m.FairKey, now.Unix()/3600)
+// bin is where the controller counts a message that comes at now. Streams that share a
+// budget count apart, so that each gets a fair part.
+func (g *guard) bin(m *Message, now time.Time) int {
+	key := m.FairKey
+	if p := g.signals.purse; p != nil {
+		key = p.stream + " " + key
+	}
+	return admission.Bin(int(Critical-m.Priority), key, now.Unix()/3600)
 }
 
 // slow gives a publish that may wait a second chance. It returns the messages that are
@@ -123,7 +175,7 @@ func (g *guard) slow(set *settings, v *visit, b *batch, above []int) ([]int, err
 	if v.try || cut.Refused >= slowBelow || cut.Target == 0 {
 		return above, nil
 	}
-	d := jittered(cut.Target)
+	d := jittered(control.SlowFor(v.now))
 	if until, ok := v.ctx.Deadline(); ok && until.Sub(v.now) < 2*d+cut.Wait {
 		return above, nil
 	}
@@ -136,7 +188,7 @@ func (g *guard) slow(set *settings, v *visit, b *batch, above []int) ([]int, err
 	still := above[:0]
 	for _, i := range above {
 		m := &b.left[i]
-		if control.Cut().TooLate(now, m.Deadline) || !control.Again(now, bin(m, v.now)) {
+		if control.Cut().TooLate(now, m.Deadline) || !control.Again(now, g.bin(m, v.now)) {
 			still = append(still, i)
 		}
 	}
@@ -147,7 +199,7 @@ func (g *guard) slow(set *settings, v *visit, b *batch, above []int) ([]int, err
 func (g *guard) refuse(set *settings, v *visit, b *batch, above []int) {
 	what := g.aboveCut(set)
 	g.note(stageShedding, set, v, event{text: "publish refused", decision: string(LoadShedding)})
-	after := jittered(max(g.signals.control.Cut().Wait, set.WaitSLO/5))
+	after := jittered(g.signals.control.RetryAfter(v.now, g.bin(&b.left[above[0]], v.now)))
 	b.drop(above, g.refusal(set, v, LoadShedding, what, after, nil))
 }
 
@@ -164,8 +216,7 @@ func (g *guard) aboveCut(set *settings) string {
 	if t := g.cutText.Load(); t != nil && t.cut == cut && t.set == set {
 		return t.text
 	}
-	text := fmt.Sprintf("a message waits %s, wait_slo is %s; %.0f %% of the load is above what the workers can do, the lowest tier that passes is %s",
-		max(0, cut.Wait).Round(time.Millisecond), set.WaitSLO, 100*cut.Refused, Critical-Priority(cut.Tier))
+	text := cut.Describe("wait_slo is "+set.WaitSLO.String(), (Critical - Priority(cut.Tier)).String())
 	g.cutText.Store(&cutText{cut, set, text})
 	return text
 }

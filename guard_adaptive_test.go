@@ -71,7 +71,8 @@ func TestAdaptiveRefusesTheLowerTiersAtOnce(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Errorf("refused after %s, want at once", took)
 		}
-		if !strings.Contains(full.Limit, "wait_slo is 10s") || full.RetryAfter < time.Second || full.RetryAfter > 3*time.Second || full.Depth != 82 {
+		// The queue, a bit more than what 62 take in 620 ms, is not empty before the caller comes again.
+		if !strings.Contains(full.Limit, "wait_slo is 10s") || full.RetryAfter < 150*time.Millisecond || full.RetryAfter > time.Second || full.Depth != 82 {
 			t.Errorf("%+v", full)
 		}
 		if err := g.TryPublish(t.Context(), weir.Message{Priority: weir.Background}); err != nil {
@@ -83,7 +84,7 @@ func TestAdaptiveRefusesTheLowerTiersAtOnce(t *testing.T) {
 func TestAdaptiveRefusesNothingBelowItsTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := overloaded(t, weir.ProducerConfig{}, 20, func(g *guarded) { g.offer(10, weir.Low, "") })
-		if n := g.offer(50, weir.Background, "one key"); n != 0 {
+		if n := g.offer(10, weir.Background, "one key"); n != 0 { // 62 are aimed at, and below half of that nothing is refused
 			t.Errorf("%d refused with 0.2 s to wait", n)
 		}
 	})
@@ -214,7 +215,7 @@ func TestAdaptiveWithoutAReading(t *testing.T) {
 	flood := func(g *guarded) { g.offer(60, weir.Low, "") }
 	for policy, c := range map[weir.UnknownPolicy]struct{ least, most int }{
 		weir.UnknownOpen:  {0, 0},
-		weir.UnknownDecay: {15, 45}, // half of what was refused, a ttl later
+		weir.UnknownDecay: {6, 45}, // half of what was refused, a ttl later, less what a short queue takes anyway
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -32,12 +32,18 @@ type guarded struct {
 	attempts int
 }
 
-// guard makes one. It belongs into a bubble of synctest.
+// guard makes one, whose mode is static if c has none. It belongs into a bubble of synctest.
 func guard(t *testing.T, c weir.ProducerConfig) *guarded {
 	t.Helper()
 	g := &guarded{
 		fake: backendtest.NewFake(backendtest.FakeOptions{}), log: &stageLines{},
 		slowed: map[weir.SlowKind][]time.Duration{}, failed: map[string]int{},
+	}
+	if c.Guard == "" {
+		c.Guard = weir.GuardStatic
+	}
+	if c.ShadowOf == "" {
+		c.ShadowOf = weir.GuardStatic
 	}
 	c.Logger = slog.New(g.log)
 	c.Hooks = g.hooks()

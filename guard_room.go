@@ -113,9 +113,14 @@ func (s *settings) crowded(r *reading) bool {
 // landed gives back the room of a finished append: its messages are in the stream, or
 // never will be.
 func (g *guard) landed(v *visit) {
-	if v.took > 0 {
-		g.signals.flying.Add(-v.took)
-		v.took = 0
+	g.freed(v.took)
+	v.took = 0
+}
+
+// freed gives back room that was taken for an append.
+func (g *guard) freed(took int64) {
+	if took > 0 {
+		g.signals.flying.Add(-took)
 	}
 }
 
@@ -172,6 +177,9 @@ func (s *settings) noRoom(v *visit) string {
 	}
 	if v.n > 1 {
 		text += fmt.Sprintf(", %d to come", v.n)
+	}
+	if s.Budget != "" {
+		return text + fmt.Sprintf("; the limit of budget %s is %d (budget_max_depth)", s.Budget, s.limit)
 	}
 	return text + fmt.Sprintf("; the limit is %d (QUEUE_BACKPRESSURE_THRESHOLD %v of QUEUE_MAX_DEPTH %d)", s.limit, s.BackpressureThreshold, s.MaxDepth)
 }

@@ -73,15 +73,21 @@ func (s *shares) share(ctx context.Context, b backend.Sharer, set *settings, nee
 		req.Pause = set.LagPause
 	}
 	var room backend.Room
-	r.sig, room, r.err = b.Share(ctx, req)
+	if r.sig, room, r.err = b.Share(ctx, req); r.err != nil {
+		s.size = kept
+		return
+	}
+	s.shared(set, room, req, kept, lasts, r)
+}
+
+// shared takes over the room that a reading was given; kept is what it had left alone.
+func (s *shares) shared(set *settings, room backend.Room, req backend.RoomRequest, kept int64, lasts time.Duration, r *reading) {
 	s.size = kept
-	switch {
-	case r.err != nil:
-	case room.Err != nil:
+	if room.Err != nil {
 		if !s.alone.Swap(true) {
 			set.Logger.Warn("weir: each process keeps the limits on its own: the room cannot be shared", "error", room.Err)
 		}
-	default:
+	} else {
 		s.alone.Store(false)
 		r.shared, r.promised = true, room.Taken+req.Kept
 		s.size, s.until = kept+room.Given, r.at.Add(lasts)

@@ -195,7 +195,7 @@ func TestAllProducersOfAStreamShareItsWindow(t *testing.T) {
 		s := weir.New(backendtest.NewFake(backendtest.FakeOptions{}))
 		var stored, refused int
 		for range 4 {
-			p, err := weir.NewProducer(s, weir.ProducerConfig{LoadSheddingMaxRequests: 100, Logger: quiet()})
+			p, err := weir.NewProducer(s, weir.ProducerConfig{Guard: weir.GuardStatic, LoadSheddingMaxRequests: 100, Logger: quiet()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -246,4 +246,23 @@ func TestAPublishCanWaitForTheNextWindow(t *testing.T) {
 			t.Errorf("%v after %s, want the wait to end with its context", err, took)
 		}
 	})
+}
+
+// A server that refuses what its workers cannot do in time has decided: the guard does
+// not look again, in any mode.
+func TestARefusalByTheServersCutIsImmediate(t *testing.T) {
+	for _, mode := range []weir.GuardMode{weir.GuardStatic, weir.GuardProportional, weir.GuardAdaptive, weir.GuardOff, weir.GuardShadow} {
+		synctest.Test(t, func(t *testing.T) {
+			g := guard(t, weir.ProducerConfig{Guard: mode})
+			g.pretend(0, 0)
+			g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backendtest.Full(backend.ReasonLoadShedding, 3*time.Second)})
+			took, err := g.timed(t.Context())
+			if full := refusedFor(t, err, weir.LoadShedding); full.RetryAfter != 3*time.Second || took > 0 || len(g.tries) > 0 {
+				t.Errorf("%s: after %s and %d checks: %v", mode, took, len(g.tries), err)
+			}
+			if n := g.failed["load_shedding"]; n != 1 {
+				t.Errorf("%s: counted %d times", mode, n)
+			}
+		})
+	}
 }

@@ -27,28 +27,33 @@ const (
 // the next; if reading takes longer than LagCache itself, it uses the first that
 // arrives. After a wait, a publish uses a reading newer than the one that made it wait.
 type signals struct {
-	backend   backend.Backend
-	last      atomic.Pointer[reading]
-	flight    atomic.Pointer[flight]
-	appended  atomic.Int64 // messages that producers of this process were allowed to append
-	deepest   atomic.Int64 // the highest depth limit of a producer that has asked
-	control   *admission.Controller
-	uncounted atomic.Bool // it has been logged that the processes cannot count together
+	backend  backend.Backend
+	last     atomic.Pointer[reading]
+	flight   atomic.Pointer[flight]
+	appended atomic.Int64 // messages that producers of this process were allowed to append
+	deepest  atomic.Int64 // the highest depth limit of a producer that has asked
+	control  *admission.Controller
+	purse    *purse      // the budget; nil: none
+	alone    atomic.Bool // it has been logged that the processes cannot count together
 	shares
 }
 
 // flight is a reading in progress; done is closed when it is over.
-type flight struct{ done chan struct{} }
+type flight struct {
+	began time.Time
+	done  chan struct{}
+}
 
 // reading is what the backend answered. It does not change.
 type reading struct {
-	number   int64     // of this reading, from 1
-	at       time.Time // when it was begun
-	appended int64     // signals.appended at that time
-	admitted uint64    // signals.control.Admitted at that time
-	offered  []uint32  // to all processes, as signals.control counts; nil: not known
-	err      error     // the backend did not answer; sig is zero
-	sig      backend.Signal
+	number    int64     // of this reading, from 1
+	at        time.Time // when it was begun
+	appended  int64     // signals.appended at that time
+	admitted  uint64    // signals.control.Admitted at that time
+	offered   []uint32  // to all processes, as signals.control counts; nil: not known
+	err       error     // the backend did not answer; sig is zero
+	uncounted error     // why offered is not known, if it should be
+	sig       backend.Signal
 
 	shared   bool  // the backend shares the room out among all processes
 	promised int64 // what they might append when it was read, without what it gave
@@ -122,22 +127,27 @@ func (r *reading) follow(next *reading) *reading {
 func (s *signals) ask(ctx context.Context, set *settings, need int64) *reading {
 	r := &reading{at: time.Now(), appended: s.appended.Load(), admitted: s.control.Admitted()}
 	limit := s.deepen(set.limit)
-	if b, ok := s.backend.(backend.Tallier); ok && set.rules == GuardAdaptive {
-		s.tally(ctx, b, set, r)
+	if set.rules == GuardAdaptive && s.tally(ctx, r) {
+		return r
 	}
-	switch b := s.backend.(type) {
-	case backend.Sharer:
-		if set.rules != GuardOff && !set.shadow {
-			s.share(ctx, b, set, need, r)
-			return r
-		}
-		r.sig, r.err = b.(backend.Signaler).Signal(ctx, limit)
-	case backend.Signaler:
-		r.sig, r.err = b.Signal(ctx, limit)
-	default:
-		r.sig, r.err = s.stats(ctx)
+	if s.purse != nil {
+		s.draw(ctx, set, need, r)
+		return r
 	}
+	if b, ok := s.backend.(backend.Sharer); ok && set.rules != GuardOff && !set.shadow {
+		s.share(ctx, b, set, need, r)
+		return r
+	}
+	r.sig, r.err = s.own(ctx, limit)
 	return r
+}
+
+// own reads the stream alone.
+func (s *signals) own(ctx context.Context, limit int64) (backend.Signal, error) {
+	if b, ok := s.backend.(backend.Signaler); ok {
+		return b.Signal(ctx, limit)
+	}
+	return s.stats(ctx)
 }
 
 func (s *signals) stats(ctx context.Context) (backend.Signal, error) {
@@ -191,7 +201,7 @@ func (g *guard) refresh(need int64) *flight {
 		if f := s.flight.Load(); f != nil {
 			return f
 		}
-		f := &flight{done: make(chan struct{})}
+		f := &flight{began: time.Now(), done: make(chan struct{})}
 		if !s.flight.CompareAndSwap(nil, f) {
 			continue
 		}
@@ -218,6 +228,7 @@ func (g *guard) read(life context.Context, f *flight, need int64) {
 		return
 	}
 	if set := g.settings.Load(); set.rules == GuardAdaptive {
+		s.tellCounted(set, r)
 		s.control.Update(r.forControl(set), time.Now())
 	}
 	s.last.Store(s.last.Load().follow(r))

@@ -34,9 +34,9 @@ func TestSoftLimitSleepsOnce(t *testing.T) {
 		signal int64
 		want   time.Duration
 	}{
-		{"at the limit", weir.ProducerConfig{}, 50, 0},
-		{"just above", weir.ProducerConfig{}, 51, 500 * time.Millisecond},
-		{"far above", weir.ProducerConfig{}, 200, 500 * time.Millisecond},
+		{"at the limit", weir.ProducerConfig{Guard: weir.GuardStatic}, 50, 0},
+		{"just above", weir.ProducerConfig{Guard: weir.GuardStatic}, 51, 500 * time.Millisecond},
+		{"far above", weir.ProducerConfig{Guard: weir.GuardStatic}, 200, 500 * time.Millisecond},
 		{"other numbers", weir.ProducerConfig{LagWarn: 5, LagWarnSleep: time.Second}, 6, time.Second},
 		{"limit off", weir.ProducerConfig{LagWarn: -1}, 200, 0},
 		{"proportional, at the limit", weir.ProducerConfig{Guard: weir.GuardProportional}, 50, 0},

@@ -40,9 +40,56 @@ type Hooks struct {
 	Workers func(s StreamName, workers, busy int)
 }
 
+// And returns hooks that call those of h and then those of other.
+func (h Hooks) And(other Hooks) Hooks {
+	return Hooks{
+		PublishAttempt:    both(h.PublishAttempt, other.PublishAttempt),
+		Published:         bothOf(h.Published, other.Published),
+		PublishFailed:     bothOf(h.PublishFailed, other.PublishFailed),
+		Slowed:            bothOf(h.Slowed, other.Slowed),
+		BackpressureRetry: both(h.BackpressureRetry, other.BackpressureRetry),
+		Shadowed:          both(h.Shadowed, other.Shadowed),
+		SignalKnown:       both(h.SignalKnown, other.SignalKnown),
+		NearCapacity:      both(h.NearCapacity, other.NearCapacity),
+		Measured:          both(h.Measured, other.Measured),
+		Settled:           bothOf(h.Settled, other.Settled),
+		Handled:           bothOf(h.Handled, other.Handled),
+		Reclaimed:         both(h.Reclaimed, other.Reclaimed),
+		Workers:           bothOf(h.Workers, other.Workers),
+	}
+}
+
+// both calls two hooks with one value; nil if both are.
+func both[A any](f, g func(StreamName, A)) func(StreamName, A) {
+	switch {
+	case f == nil:
+		return g
+	case g == nil:
+		return f
+	}
+	return func(s StreamName, a A) {
+		f(s, a)
+		g(s, a)
+	}
+}
+
+// bothOf calls two hooks with two values; nil if both are.
+func bothOf[A, B any](f, g func(StreamName, A, B)) func(StreamName, A, B) {
+	switch {
+	case f == nil:
+		return g
+	case g == nil:
+		return f
+	}
+	return func(s StreamName, a A, b B) {
+		f(s, a, b)
+		g(s, a, b)
+	}
+}
+
 // StreamName names a stream in hooks and metrics.
 type StreamName struct {
-	Kind   string // "redis", "embedded" or "http"
+	Kind   string // "redis", "kafka", "embedded" or "http"
 	Stream string
 	Group  string
 }

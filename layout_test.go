@@ -33,6 +33,12 @@ const (
 	cobra   = "github.com/spf13/cobra"
 	pflag   = "github.com/spf13/pflag"
 	term    = "golang.org/x/term"
+	tea     = "charm.land/bubbletea/v2"
+	ansi    = "github.com/charmbracelet/x/ansi"
+	pty     = "github.com/creack/pty"
+	otel    = "go.opentelemetry.io/otel/..."
+	franz   = "github.com/twmb/franz-go/pkg/..."
+	pgx     = "github.com/jackc/pgx/v5/..."
 
 	yaml  = "go.yaml.in/yaml/v3"
 	rapid = "pgregory.net/rapid"
@@ -50,10 +56,14 @@ type rule struct {
 // the reasons. A package that is not here fails the test.
 var table = map[string]rule{
 	".":       {code: "backend internal/admission", tests: module + " open backend/backendtest tests/redistest tests/stall"},
-	"open":    {code: module + " backend backend/embedded backend/redis backend/remote"},
+	"open":    {code: module + " backend backend/embedded backend/kafka backend/redis backend/remote backend/shard"},
 	"backend": {},
 
-	"backend/backendtest": {code: "backend"},
+	"backend/backendtest": {code: "backend tests/leak tests/stall"},
+	"backend/shard": {
+		code:  "backend",
+		tests: "backend/backendtest open tests/redistest " + module,
+	},
 	"backend/internal/queue": {
 		code:  "backend internal/api",
 		tests: "backend/backendtest backend/embedded backend/remote internal/engine internal/server tests/redistest " + vfs,
@@ -61,14 +71,36 @@ var table = map[string]rule{
 	"backend/embedded": {code: "backend backend/internal/queue internal/api internal/engine " + vfs, tests: errorfs},
 	"backend/remote":   {code: "backend backend/internal/queue internal/api internal/client", tests: "tests/weirtest"},
 
-	"telemetry":     {code: module + " " + metrics, tests: "open backend/backendtest"},
-	"config":        {code: module + " internal/settings"},
-	"backend/redis": {code: "backend github.com/redis/go-redis/v9", tests: "backend/backendtest tests/redistest tests/stall github.com/weirmq/weir"},
+	"telemetry/tracing": {code: module + " backend " + otel, tests: "open backend/backendtest tests/redistest tests/tracetest"},
 
-	"internal/admission":    {},
-	"internal/api":          {tests: rapid},
-	"internal/op":           {code: "internal/api", tests: rapid},
-	"internal/wal":          {code: vfs, tests: rapid},
+	"telemetry":       {code: module + " " + metrics, tests: "open backend/backendtest"},
+	"config":          {code: module + " internal/settings"},
+	"examples/orders": {code: module + " backend/redis github.com/redis/go-redis/v9", tests: "tests/redistest"},
+	"backend/redis":   {code: "backend internal/address github.com/redis/go-redis/v9", tests: "github.com/redis/go-redis/v9/maintnotifications backend/backendtest tests/leak tests/redistest tests/stall github.com/weirmq/weir"},
+
+	"backend/kafka": {code: "backend internal/address internal/kafkalogin " + franz, tests: "telemetry " + metrics + " backend/backendtest tests/kafkatest tests/leak tests/link tests/stall tests/tracetest open github.com/weirmq/weir"},
+
+	"internal/address":    {code: "internal/certs"},
+	"internal/kafkalogin": {code: franz},
+	"internal/admission":  {},
+	"internal/certs":      {tests: "tests/certtest"},
+	"internal/keyfile":    {},
+	"internal/api":        {tests: rapid},
+	"internal/op":         {code: "internal/api", tests: rapid},
+	"internal/wal":        {code: vfs, tests: rapid},
+	"internal/replica":    {},
+
+	"internal/replica/replicatest": {code: "internal/replica"},
+	"internal/replica/slots":       {code: "internal/replica", tests: "internal/replica/dir internal/replica/replicatest"},
+	"internal/replica/dir":         {code: "internal/replica internal/replica/slots"},
+	"internal/replica/postgres":    {code: "internal/replica " + pgx, tests: "internal/replica/replicatest tests/link tests/postgrestest"},
+	"internal/replica/s3":          {code: "internal/replica internal/replica/slots github.com/minio/minio-go/v7/...", tests: "internal/replica/replicatest tests/s3test"},
+	"internal/replica/audit":       {code: "internal/replica", tests: "internal/replica/dir internal/replica/replicatest internal/replica/slots"},
+	"internal/replica/kafka":       {code: "internal/address internal/kafkalogin internal/replica " + franz, tests: "internal/replica/replicatest tests/kafkatest tests/link"},
+	"internal/replica/stores":      {code: "internal/replica internal/replica/slots internal/replica/dir internal/replica/kafka internal/replica/postgres internal/replica/s3", tests: "tests/kafkatest tests/postgrestest"},
+
+	"internal/replica/restore": {code: "internal/replica internal/wal " + vfs, tests: "internal/api internal/engine internal/op " + errorfs},
+
 	"internal/store":        {code: "internal/api internal/op internal/wal " + pebble, tests: rapid},
 	"internal/engine/topic": {code: "internal/api internal/op", tests: rapid},
 	"internal/engine/queue": {code: "internal/api internal/op", tests: rapid},
@@ -78,18 +110,25 @@ var table = map[string]rule{
 	"internal/engine/push":     {code: "internal/api"},
 
 	"internal/engine": {
-		code: "internal/api internal/op internal/wal internal/store " +
+		code: "internal/admission internal/api internal/op internal/wal internal/replica internal/store " +
 			"internal/engine/topic internal/engine/queue internal/engine/sched " +
 			"internal/engine/governor internal/engine/push " + vfs,
-		tests: rapid + " " + errorfs,
+		tests: "tests/bubble " + rapid + " " + errorfs,
 	},
-	"internal/server":   {code: "internal/api internal/engine " + gzip + " " + metrics + " " + socket, tests: "tests/stall " + vfs},
-	"internal/client":   {code: "backend internal/api " + socket},
+	"internal/board":    {code: module + " backend internal/dash"},
+	"internal/dash":     {},
+	"internal/top":      {code: "internal/board internal/client internal/dash " + tea + " " + ansi},
+	"internal/server":   {code: module + " backend backend/embedded internal/api internal/board internal/certs internal/dash internal/engine internal/keyfile internal/relay " + gzip + " " + metrics + " " + socket, tests: "internal/replica/replicatest tests/bubble tests/stall " + vfs},
+	"internal/relay":    {code: "internal/api internal/certs internal/engine/push " + metrics + " " + socket, tests: "internal/engine internal/server tests/bubble " + vfs},
+	"internal/client":   {code: "backend internal/api internal/certs " + socket},
 	"internal/overload": {code: module + " backend internal/settings", tests: "backend/backendtest"},
-	"internal/settings": {code: module + " " + pflag + " " + yaml, tests: "internal/api"},
-	"cmd/weir":          {code: module + " open backend backend/remote telemetry " + metrics + " internal/api internal/client internal/engine internal/overload internal/server internal/settings " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9/logging", tests: "tests/stall"},
+	"internal/otlp":     {code: module + " telemetry/tracing " + otel + " go.opentelemetry.io/contrib/... " + metrics},
+	"internal/settings": {code: module + " internal/api " + pflag + " " + yaml},
+	"cmd/weir":          {code: module + " open backend backend/remote telemetry " + metrics + " internal/api internal/board internal/certs internal/client internal/dash internal/engine internal/keyfile internal/otlp internal/overload internal/relay internal/replica internal/replica/audit internal/replica/restore internal/replica/stores internal/server internal/settings internal/top " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9 github.com/redis/go-redis/v9/logging", tests: "tests/stall"},
 
 	"bench/handlers":      {code: "internal/api"},
+	"bench/kafka":         {code: module + " open tests/kafkatest tests/redistest " + franz},
+	"bench/copied":        {code: "bench/scenario tests/kafkatest tests/postgrestest tests/redistest"},
 	"bench/load":          {},
 	"bench/watchers":      {code: "bench/load"},
 	"bench/report":        {},
@@ -101,22 +140,37 @@ var table = map[string]rule{
 	"bench/library":       {code: module + " open github.com/redis/go-redis/v9"},
 	"bench/peers": {code: "github.com/nats-io/nats-server/v2/server github.com/nats-io/nats.go/... " +
 		"github.com/redis/go-redis/v9 github.com/hibiken/asynq github.com/ThreeDotsLabs/watermill github.com/ThreeDotsLabs/watermill/message " +
-		"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"},
+		"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream " +
+		"github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka github.com/IBM/sarama"},
 
 	"tests/weirtest":        {},
+	"tests/s3test":          {code: "internal/replica/replicatest"},
+	"tests/s3test/server":   {code: "github.com/johannesboyne/gofakes3/..."},
+	"tests/tracetest":       {code: module + " backend telemetry/tracing " + otel},
 	"tests/stall":           {},
-	"tests/redistest":       {code: "github.com/redis/go-redis/v9"},
-	"tests/contract":        {tests: "tests/weirtest"},
+	"tests/bubble":          {},
+	"tests/leak":            {},
+	"tests/certtest":        {},
+	"tests/kafkatest":       {code: "tests/certtest tests/process " + franz},
+	"tests/postgrestest":    {code: "tests/process github.com/jackc/pgx/v5", tests: "github.com/jackc/pgx/v5"},
+	"tests/link":            {code: "tests/process"},
+	"tests/process":         {},
+	"tests/redistest":       {code: "tests/link tests/process github.com/redis/go-redis/v9"},
+	"tests/browser":         {tests: "tests/weirtest github.com/chromedp/chromedp/... github.com/chromedp/cdproto/..."},
+	"tests/contract":        {tests: "tests/kafkatest tests/postgrestest tests/s3test tests/weirtest"},
+	"tests/soak":            {code: module + " open tests/redistest github.com/redis/go-redis/v9"},
 	"tests/library/chaos":   {code: module + " open backend tests/redistest github.com/redis/go-redis/v9"},
-	"tests/library":         {tests: module + " open backend config telemetry tests/redistest tests/stall tests/weirtest github.com/redis/go-redis/v9 " + metrics},
-	"tests/cli":             {tests: module + " open backend tests/redistest tests/weirtest github.com/redis/go-redis/v9"},
+	"tests/library":         {tests: module + " open backend config telemetry tests/kafkatest tests/link tests/redistest tests/stall tests/weirtest github.com/redis/go-redis/v9 " + metrics},
+	"tests/cli":             {tests: module + " open backend tests/certtest tests/kafkatest tests/tracetest go.opentelemetry.io/proto/otlp/... google.golang.org/protobuf/proto tests/redistest tests/stall tests/weirtest github.com/redis/go-redis/v9 " + pty},
+	"tests/relay":           {tests: "tests/weirtest"},
 	"tests/overload":        {tests: "tests/stall tests/weirtest"},
 	"tests/oracle":          {tests: "tests/oracle/fake " + rapid},
 	"tests/oracle/fake":     {},
 	"tests/push":            {tests: "tests/push/runs tests/weirtest"},
 	"tests/push/runs":       {code: "bench/load tests/stall"},
 	"tests/push/slow":       {code: "tests/push/runs"},
-	"tests/sim":             {tests: "internal/api internal/engine " + vfs + " " + errorfs},
+	"tests/sim":             {tests: "internal/api internal/engine tests/bubble " + vfs + " " + errorfs},
+	"tests/replica":         {tests: "internal/replica/replicatest tests/crash/rounds tests/link tests/s3test tests/weirtest"},
 	"tests/crash":           {tests: "tests/crash/rounds tests/oracle tests/weirtest github.com/anishathalye/porcupine"},
 	"tests/crash/rounds":    {code: "tests/oracle", tests: "tests/oracle/fake"},
 	"tests/crash/kill":      {code: "tests/crash/rounds"},
@@ -419,9 +473,10 @@ func TestEveryHTTPServerHasAHeaderDeadline(t *testing.T) {
 }
 
 // What is copied out of the log is taken where it is written, so there is one
-// such place (and zeros, the mark and the list of what is lost are not copied).
+// such place (and zeros, the mark and the list of what is lost are not copied; truncate
+// ends the log of a directory that no server has open).
 func TestTheLogWritesItsSegmentsInOnePlace(t *testing.T) {
-	writers := map[string]bool{"put": true, "createZeroed": true, "writeMark": true, "openMark": true, "MarkLost": true}
+	writers := map[string]bool{"put": true, "createZeroed": true, "writeMark": true, "openMark": true, "MarkLost": true, "truncate": true}
 	for _, s := range sources(t) {
 		if s.test() || s.dir() != "internal/wal" {
 			continue

@@ -54,6 +54,7 @@ type Pool struct {
 	cfg     PoolConfig
 	name    StreamName
 	log     *slog.Logger
+	traced  bool // somebody wants to know of single deliveries
 
 	started  atomic.Bool
 	stopped  chan struct{} // closed when nothing new may begin
@@ -100,6 +101,7 @@ type Pool struct {
 		doubts   int       // how often the leases came into doubt
 		doubted  bool      // they are; nothing begins until they are confirmed
 		away     trouble   // calls that the backend does not answer
+		partly   bool      // a part of the stream did not answer the last claim
 		due      dueTimes
 		failures lineLimit // of the lines about failed deliveries
 		expiries lineLimit // of those about expired messages
@@ -145,6 +147,7 @@ func NewPool(s *Stream, h Handler, c PoolConfig) (*Pool, error) {
 	p := &Pool{
 		stream: s, backend: s.backend, handler: h, cfg: c, log: c.Logger,
 		name:    StreamName{Kind: s.info.Kind, Stream: s.info.Stream, Group: s.info.Group},
+		traced:  c.Tracing.Attempt != nil || c.Tracing.Settled != nil,
 		stopped: make(chan struct{}), killed: make(chan struct{}),
 		acks: newLane(), returns: newLane(), expired: newLane(),
 		extend: make(chan struct{}, 1), watch: make(chan struct{}, 1), beat: make(chan struct{}, 1),

@@ -140,6 +140,7 @@ func (c *claimer) claim(ctx context.Context, limit int) {
 			c.pause(emptyPause)
 		}
 	}
+	p.partly(got.Failed)
 	c.worked, c.failures = true, 0
 	p.answered(claimCalls, nil)
 	kick(p.beat)
@@ -197,8 +198,8 @@ func (c *claimer) mostBlock() time.Duration {
 // accept turns the result of a claim of at most limit into jobs, releases the room that
 // it had reserved, and wakes the workers.
 func (p *Pool) accept(got *backend.Claimed, limit int) {
-	reclaimed := p.takenOver(got)
-	p.noteClaimed(got, reclaimed)
+	taken := p.takenOver(got)
+	p.noteClaimed(got, len(taken))
 	contexts := make([]jobContext, len(got.Deliveries))
 	for i := range contexts {
 		contexts[i].parent = p.work
@@ -211,11 +212,14 @@ func (p *Pool) accept(got *backend.Claimed, limit int) {
 	if len(got.Deliveries) == 0 {
 		return
 	}
-	p.mu.stats.Reclaimed += uint64(reclaimed)
+	p.mu.stats.Reclaimed += uint64(len(taken))
 	known := p.supersede(got.Deliveries[:got.Reclaimed])
 	for i, d := range got.Deliveries {
 		j := p.mu.free.take()
 		j.delivery, j.lease, j.ctx = d, d.Lease, &contexts[i]
+		if p.traced {
+			j.trace = &jobTrace{reclaimed: taken[d.ID]}
+		}
 		p.mu.held.add(j)
 		switch known[d.ID] {
 		case handled:
@@ -236,21 +240,25 @@ func (p *Pool) accept(got *backend.Claimed, limit int) {
 	p.wake()
 }
 
-// takenOver counts the deliveries that were another worker's, or this pool's and given
-// up: not those that it gave back itself.
-func (p *Pool) takenOver(got *backend.Claimed) int {
-	n := got.Reclaimed
-	if n == 0 {
-		return 0
+// takenOver returns the IDs of the deliveries that were another worker's, or this pool's
+// and given up: not of those that it gave back itself.
+func (p *Pool) takenOver(got *backend.Claimed) map[string]bool {
+	if got.Reclaimed == 0 {
+		return nil
 	}
+	var taken map[string]bool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range got.Deliveries[:got.Reclaimed] {
 		if p.mu.returned.take(d.ID) {
-			n--
+			continue
 		}
+		if taken == nil {
+			taken = make(map[string]bool, got.Reclaimed)
+		}
+		taken[d.ID] = true
 	}
-	return n
+	return taken
 }
 
 // claimWait is the claim in progress, for whoever has to end it before its Block is over.

@@ -41,13 +41,15 @@ type job struct {
 	state      jobState
 	verdict    verdict
 	lost       bool
-	superseded bool      // claimed once more while this pool had it: another job carries that
-	timedOut   bool      // its heartbeat has stopped
-	replaced   bool      // abandoned, and another worker took the place of its worker
-	started    time.Time // when its handler began
-	cancelled  time.Time // when its handler was told to stop; zero if it was not
-	goroutine  int64     // number of its worker, to find its stack
-	err        error     // what the handler returned
+	superseded bool          // claimed once more while this pool had it: another job carries that
+	timedOut   bool          // its heartbeat has stopped
+	replaced   bool          // abandoned, and another worker took the place of its worker
+	started    time.Time     // when its handler began
+	timeout    time.Duration // how long it may run; 0: without end
+	cancelled  time.Time     // when its handler was told to stop; zero if it was not
+	goroutine  int64         // number of its worker, to find its stack
+	err        error         // what the handler returned
+	trace      *jobTrace     // nil: it is not traced
 }
 
 // end is when the lease runs out at the earliest, by this process's clock.

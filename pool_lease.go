@@ -182,10 +182,10 @@ func (p *Pool) watchJob(j *job, now time.Time, stuck *[]stuckHandler) time.Time 
 	if !p.mu.killed.IsZero() {
 		j.stop(now, ErrStopped)
 	}
-	if at := j.started.Add(p.cfg.HandlerTimeout); p.cfg.HandlerTimeout > 0 && !at.After(now) && j.cancelled.IsZero() {
+	if at := j.started.Add(j.timeout); j.timeout > 0 && !at.After(now) && j.cancelled.IsZero() {
 		j.timedOut = true
 		j.stop(now, ErrHandlerTimeout)
-	} else if p.cfg.HandlerTimeout > 0 && j.cancelled.IsZero() {
+	} else if j.timeout > 0 && j.cancelled.IsZero() {
 		end = earlier(end, at)
 	}
 	if j.cancelled.IsZero() {
@@ -219,7 +219,7 @@ type stuckHandler struct {
 // The lock is held.
 func (p *Pool) abandon(j *job) stuckHandler {
 	delivery := *j.delivery
-	own := &job{delivery: &delivery, lease: j.lease, lost: j.lost, superseded: j.superseded, timedOut: j.timedOut, started: j.started}
+	own := &job{delivery: &delivery, lease: j.lease, lost: j.lost, superseded: j.superseded, timedOut: j.timedOut, started: j.started, trace: j.trace}
 	p.mu.held.remove(j)
 	p.mu.held.add(own)
 	p.mu.running--
@@ -228,7 +228,7 @@ func (p *Pool) abandon(j *job) stuckHandler {
 	case j.lost:
 		v = verdictLost
 	case j.timedOut:
-		own.err = timeoutError(p.cfg.HandlerTimeout, nil)
+		own.err = timeoutError(j.timeout, nil)
 	default:
 		v, own.err = verdictStopped, ErrStopped
 	}

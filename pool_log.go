@@ -61,6 +61,21 @@ func (p *Pool) answered(call trouble, err error) {
 	}
 }
 
+// partly learns whether a part of the stream did not answer a claim that was otherwise
+// answered. That is logged once when it begins and once when it is over.
+func (p *Pool) partly(err error) {
+	p.mu.Lock()
+	was := p.mu.partly
+	p.mu.partly = err != nil
+	p.mu.Unlock()
+	switch {
+	case err != nil && !was:
+		p.log.Warn("weir: a part of the stream does not answer; the rest is worked off", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
+	case err == nil && was:
+		p.log.Info("weir: all of the stream answers again", "stream", p.name.Stream, "consumer", p.cfg.Consumer)
+	}
+}
+
 // leasesInDoubt reports whether err may mean that the server has restarted.
 func leasesInDoubt(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)
@@ -149,6 +164,9 @@ func (p *Pool) noteClaimed(got *backend.Claimed, reclaimed int) {
 			line = append(line, "last_consumer", d.Consumer)
 		}
 		p.log.Error("weir: message moved to the dead letters", line...)
+		if p.cfg.Tracing.Buried != nil {
+			p.cfg.Tracing.Buried(p.work, p.name, d)
+		}
 	}
 	for _, id := range got.Lost {
 		p.log.Error("weir: message lost: it was removed from the stream before it was acknowledged",

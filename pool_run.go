@@ -14,6 +14,10 @@ import (
 // errGoexit is what a handler that ended its goroutine is taken to have returned.
 var errGoexit = errors.New("the handler called runtime.Goexit")
 
+// errSpent is what the handler of a message is taken to have returned that a crash used
+// up: whoever had it last is gone, and its own limit is reached.
+var errSpent = errors.New("delivered as often as the message allows")
+
 // panicError is what a handler that panicked is taken to have returned.
 type panicError struct{ value any }
 
@@ -95,9 +99,17 @@ func (w *worker) take() bool {
 			p.leave(j, verdictExpired)
 			continue
 		}
+		if limit := limitOf(j.delivery, p.cfg.MaxDeliveries); limit > 0 && j.lease.Attempt > limit {
+			j.err = errSpent
+			p.leave(j, verdictFailed)
+			continue
+		}
 		j.state, j.started, j.goroutine = jobRunning, now, w.goroutine
-		if p.cfg.HandlerTimeout > 0 {
-			j.ctx.deadline = now.Add(p.cfg.HandlerTimeout).UnixNano()
+		if j.timeout = timeoutOf(j.delivery, p.cfg.HandlerTimeout); j.timeout > 0 {
+			j.ctx.deadline = now.Add(j.timeout).UnixNano()
+		}
+		if j.timeout != max(p.cfg.HandlerTimeout, 0) {
+			kick(p.watch) // it may have to look earlier
 		}
 		if j.lease.Attempt > 1 {
 			p.mu.stats.Redelivered++
@@ -146,7 +158,7 @@ func (p *Pool) judge(j *job) verdict {
 	case j.lost:
 		return verdictLost
 	case j.timedOut:
-		j.err = timeoutError(p.cfg.HandlerTimeout, j.err)
+		j.err = timeoutError(j.timeout, j.err)
 		return verdictFailed
 	case !p.mu.killed.IsZero() && !isPoison(j.err):
 		return verdictStopped
@@ -182,25 +194,32 @@ func (w *worker) end() {
 func (w *worker) handle() {
 	p, j := w.pool, w.job
 	handled := p.cfg.Hooks.Handled
+	ctx, end := context.Context(j.ctx), noEnd
+	if j.trace != nil {
+		ctx, end = p.attempt(j)
+	}
 	j.err = errGoexit // unless it returns
 	defer func() {
 		j.ctx.cancel(context.Canceled)
+		end(j.err)
 		if handled != nil {
 			handled(p.name, time.Since(j.started), j.err)
 		}
 	}()
-	j.err = p.call(j)
+	j.err = p.call(ctx, j)
 }
 
+func noEnd(error) {}
+
 // call turns a panic of the handler into its error.
-func (p *Pool) call(j *job) (err error) {
+func (p *Pool) call(ctx context.Context, j *job) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicError{v}
 			p.log.Error("weir: handler panicked", append(p.about(j), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))...)
 		}
 	}()
-	return p.handler(j.ctx, j.delivery)
+	return p.handler(ctx, j.delivery)
 }
 
 // leave hands a job to the lane that settles it; the lock is held.

@@ -158,7 +158,8 @@ func (p *Pool) giveBack(ctx context.Context, jobs []*job) {
 
 // isDead reports whether no further delivery may be tried.
 func (p *Pool) isDead(j *job) bool {
-	return isPoison(j.err) || p.cfg.MaxDeliveries > 0 && j.lease.Attempt >= p.cfg.MaxDeliveries
+	limit := limitOf(j.delivery, p.cfg.MaxDeliveries)
+	return isPoison(j.err) || limit > 0 && j.lease.Attempt >= limit
 }
 
 func isPoison(err error) bool {
@@ -175,6 +176,9 @@ func (p *Pool) nack(ctx context.Context, jobs []*job, o Outcome) {
 		returns[i] = backend.Return{Lease: j.lease, NotStarted: j.verdict == verdictUnstarted}
 		if j.verdict == verdictFailed {
 			returns[i].Delay = p.retryDelay(j)
+			if j.trace != nil {
+				j.trace.delay = returns[i].Delay
+			}
 			p.logFailed(j, returns[i].Delay)
 		}
 		if j.err != nil {
@@ -225,7 +229,10 @@ func errorText(err error) string {
 // bury moves a message to the dead letters.
 func (p *Pool) bury(ctx context.Context, j *job) {
 	cause := backend.Cause{Reason: backend.ReasonMaxDeliveries, Error: errorText(j.err)}
-	if isPoison(j.err) {
+	switch {
+	case j.err == errSpent:
+		cause.NotStarted = true
+	case isPoison(j.err):
 		cause.Reason = backend.ReasonPoison
 	}
 	lost, ok := p.moveDead(ctx, j, cause)
@@ -239,6 +246,9 @@ func (p *Pool) bury(ctx context.Context, j *job) {
 func (p *Pool) moveDead(ctx context.Context, j *job, cause backend.Cause) (lost []string, ok bool) {
 	delivery := *j.delivery
 	delivery.Lease = j.lease
+	if j.trace != nil {
+		j.trace.reason = cause.Reason
+	}
 	return p.tell(ctx, []*job{j}, false, func(ctx context.Context) ([]string, error) {
 		err := p.backend.DeadLetter(ctx, &delivery, p.cfg.DeadLetter, cause)
 		if errors.Is(err, ErrLeaseLost) {
@@ -259,6 +269,7 @@ func (p *Pool) moveDead(ctx context.Context, j *job, cause backend.Cause) (lost 
 func (p *Pool) tell(ctx context.Context, jobs []*job, ack bool, call func(context.Context) ([]string, error)) (lost []string, ok bool) {
 	end := p.latestEnd(jobs)
 	unknown := false
+	telling(jobs)
 	for try := 1; ; try++ {
 		single, cancel := context.WithTimeout(ctx, min(callTimeout, p.cfg.ReclaimAfter/3))
 		lost, err := call(single)
@@ -334,6 +345,7 @@ func (p *Pool) settled(jobs []*job, lost []string, ok bool, o Outcome) {
 	if len(jobs) == 0 || !ok && p.calls.Err() != nil {
 		return
 	}
+	p.traceEnd(jobs, lost, ok, o)
 	gone, again := len(lost), 0
 	if !ok {
 		gone = len(jobs)

@@ -92,6 +92,11 @@ func (p *Pool) startPeriodic(ctx context.Context, group *sync.WaitGroup) {
 	if trimmer, can := p.backend.(backend.Trimmer); can && p.cfg.Trim != TrimOff {
 		group.Go(func() { p.trimLoop(ctx, trimmer) })
 	}
+	if retainer, can := p.backend.(backend.Retainer); can {
+		var told bool
+		look := func(ctx context.Context) { told = p.checkRetention(ctx, retainer, told) }
+		group.Go(func() { p.every(ctx, retentionEvery, look) })
+	}
 	if p.cfg.Hooks.Measured != nil {
 		group.Go(func() { p.every(ctx, measureEvery, p.measure) })
 	}

@@ -13,6 +13,8 @@ const (
 	// trimKeep is how long messages stay under TrimAuto, so that a group that starts a
 	// little later than the others gets them, too.
 	trimKeep = time.Minute
+	// retentionEvery is how often a pool looks at what the backend removes by itself.
+	retentionEvery = 5 * time.Second
 )
 
 // trimLoop removes what every group has acknowledged. Under TrimAuto the first answer
@@ -43,4 +45,33 @@ func (p *Pool) tellTrim(owner backend.Owner) {
 		text = "weir: what every group has acknowledged is removed from the stream, which weir created; trim=off keeps it"
 	}
 	p.log.Info(text, "stream", p.name.Stream, "consumer", p.cfg.Consumer)
+}
+
+// checkRetention counts and logs what the backend has removed before the group had finished
+// it, and warns once of what it will. told says that it has.
+func (p *Pool) checkRetention(ctx context.Context, r backend.Retainer, told bool) bool {
+	got, err := r.Retained(ctx, true)
+	if err != nil {
+		return told // the claimer reports an outage
+	}
+	lost := 0
+	for _, gap := range got.Gaps {
+		p.log.Error("weir: messages lost: the stream's retention removed them before the group had finished them",
+			"stream", p.name.Stream, "group", p.name.Group, "messages", *gap.Missed, "from", gap.From, "to", gap.To)
+		lost += int(*gap.Missed)
+	}
+	if lost > 0 {
+		p.mu.Lock()
+		p.mu.stats.add(Lost, lost)
+		p.mu.Unlock()
+		p.countHook(Lost, lost)
+	}
+	if got.Limit != "" && !told {
+		line := []any{"stream", p.name.Stream, "group", p.name.Group, "limit", got.Limit}
+		if !got.Due.IsZero() {
+			line = append(line, "from", got.Due.UTC())
+		}
+		p.log.Warn("weir: unfinished messages will soon be removed by the stream's retention", line...)
+	}
+	return got.Limit != ""
 }

@@ -20,6 +20,7 @@ import (
 type Producer struct {
 	stream *Stream
 	guard  *guard
+	gather *gatherer   // nil: the backend does not ask for it
 	single sync.Pool   // of *[1]Message: Append takes a slice
 	away   atomic.Bool // the last publish failed: the backend is unavailable
 }
@@ -32,23 +33,26 @@ func NewProducer(s *Stream, c ProducerConfig) (*Producer, error) {
 	}
 	g := &guard{
 		name:  StreamName{Kind: s.info.Kind, Stream: s.info.Stream, Group: s.info.Group},
-		hooks: c.Hooks, signals: s.signals, stages: s.stages, owner: newOwner(),
+		hooks: c.Hooks, tracing: c.Tracing, signals: s.signalsFor(c.Budget), stages: s.stages, owner: newOwner(),
 		shed: shedder{window: s.window},
 	}
 	g.configure(c)
-	p := &Producer{stream: s, guard: g}
+	p := &Producer{stream: s, guard: g, gather: newGatherer(s.backend, g.freed)}
 	p.single.New = func() any { return new([1]Message) }
 	return p, nil
 }
 
 // Reconfigure replaces the settings at run time; waiting publishes follow them from
-// their next check on. Hooks and Logger stay as they are. On an error nothing changes.
+// their next check on. Hooks, Tracing and Logger stay as they are. On an error nothing changes.
 func (p *Producer) Reconfigure(c ProducerConfig) error {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return fmt.Errorf("producer of %q: %w", p.stream.info.Stream, err)
 	}
-	c.Hooks, c.Logger = p.guard.hooks, p.guard.settings.Load().Logger
+	if was := p.guard.settings.Load().Budget; c.Budget != was {
+		return fmt.Errorf("producer of %q: Budget is %q and cannot become %q: make another producer", p.stream.info.Stream, was, c.Budget)
+	}
+	c.Hooks, c.Tracing, c.Logger = p.guard.hooks, p.guard.tracing, p.guard.settings.Load().Logger
 	p.guard.configure(c)
 	return nil
 }
@@ -60,6 +64,9 @@ func (p *Producer) Close() error {
 	p.guard.owner.close()
 	if told := p.guard.hooks.NearCapacity; told != nil && p.guard.near.Swap(false) {
 		told(p.guard.name, false)
+	}
+	if p.gather != nil {
+		p.gather.close()
 	}
 	p.guard.stages.flush()
 	return nil
@@ -73,6 +80,23 @@ func (p *Producer) Close() error {
 // second time, one without has not. Any other error means that m is not stored;
 // ErrExpired, that its Deadline had passed or passed while it waited.
 func (p *Producer) Publish(ctx context.Context, m Message) error {
+	_, err := p.one(ctx, m, false)
+	return err
+}
+
+// Receipt is what is known of a stored message.
+type Receipt struct {
+	// ID names the message in its stream, as Lease.ID does for its workers.
+	ID string
+	// Duplicate says that a message with this IdempotencyKey had been stored before, so
+	// that nothing more was; ID is that one's. It may be this call's own, if the first
+	// answer was lost and the message sent again.
+	Duplicate bool
+}
+
+// Send is Publish, and says what the message's ID is and whether it was a duplicate. The
+// receipt is empty if there is an error.
+func (p *Producer) Send(ctx context.Context, m Message) (Receipt, error) {
 	return p.one(ctx, m, false)
 }
 
@@ -89,7 +113,8 @@ func (p *Producer) TryPublish(ctx context.Context, m Message) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, tryTimeout, errSilent)
 		defer cancel()
 	}
-	return p.one(ctx, m, true)
+	_, err := p.one(ctx, m, true)
+	return err
 }
 
 // tryTimeout is when TryPublish gives up; a backend may take 20 ms more to return.
@@ -97,19 +122,19 @@ const tryTimeout = 25 * time.Millisecond
 
 var errSilent = fmt.Errorf("%w: no answer within %s, nothing is stored", ErrUnavailable, tryTimeout)
 
-func (p *Producer) one(ctx context.Context, m Message, try bool) error {
+func (p *Producer) one(ctx context.Context, m Message, try bool) (Receipt, error) {
 	if err := checkMessage(&m); err != nil {
-		return p.refuseInvalid(1, err)
+		return Receipt{}, p.refuseInvalid(1, err)
 	}
 	if isLate(&m) {
-		return p.refuseInvalid(1, lateError(&m))
+		return Receipt{}, p.refuseInvalid(1, lateError(&m))
 	}
 	box := p.single.Get().(*[1]Message)
-	box[0] = m
-	err := p.publish(ctx, box[:], try)
+	box[0] = withLimits(m)
+	r, err := p.publish(ctx, box[:], try)
 	box[0] = Message{}
 	p.single.Put(box)
-	return err
+	return r, err
 }
 
 // PublishBatch stores messages in order, as many at a time as the guard has room for:
@@ -126,7 +151,8 @@ func (p *Producer) PublishBatch(ctx context.Context, msgs []Message) error {
 	if err := p.checkAll(msgs); err != nil {
 		return err
 	}
-	return p.publish(ctx, msgs, false)
+	_, err := p.publish(ctx, allWithLimits(msgs), false)
+	return err
 }
 
 // PublishSome stores as many of the first messages as there is room for, at least one,
@@ -141,6 +167,8 @@ func (p *Producer) PublishSome(ctx context.Context, msgs []Message) (n int, err 
 		return len(msgs), err
 	}
 	began := time.Now()
+	ctx, msgs, end := p.guard.tracing.begun(ctx, p.guard.name, allWithLimits(msgs))
+	defer func() { end(n, err) }()
 	b := batch{ctx: ctx, all: msgs, one: true}
 	wait, cancel := worth(ctx, msgs)
 	defer cancel()
@@ -188,10 +216,13 @@ func worth(ctx context.Context, msgs []Message) (context.Context, context.Cancel
 	return context.WithDeadlineCause(ctx, last, ErrExpired)
 }
 
-// publish takes messages through the guard and stores them.
-func (p *Producer) publish(ctx context.Context, msgs []Message, try bool) error {
+// publish takes messages through the guard and stores them. The receipt is that of a
+// single one.
+func (p *Producer) publish(ctx context.Context, msgs []Message, try bool) (r Receipt, err error) {
 	began := time.Now()
 	p.attempted(len(msgs))
+	ctx, msgs, end := p.guard.tracing.begun(ctx, p.guard.name, msgs)
+	defer func() { end(len(msgs), err) }()
 	b := batch{ctx: ctx, all: msgs}
 	wait, cancel := worth(ctx, msgs)
 	defer cancel()
@@ -199,7 +230,7 @@ func (p *Producer) publish(ctx context.Context, msgs []Message, try bool) error 
 	if try && b.failed > 0 && context.Cause(ctx) == errSilent {
 		b.silent(p.stream.info.Stream)
 	}
-	return p.finish(&b, began)
+	return b.receipt, p.finish(&b, began)
 }
 
 // finish reports what became of b.
@@ -262,7 +293,7 @@ func (p *Producer) store(v *visit, b *batch) {
 		var full *backend.FullError
 		if room {
 			b.cut()
-			full = p.append(b)
+			full = p.append(b, &v.took)
 			p.guard.landed(v)
 			if len(b.left) == 0 {
 				return
@@ -282,21 +313,32 @@ func (p *Producer) store(v *visit, b *batch) {
 // append stores what is left of b, and sends messages with a key once more if the
 // answer was lost, but nothing past its deadline. What is still left was refused by a
 // server without room.
-func (p *Producer) append(b *batch) (full *backend.FullError) {
+func (p *Producer) append(b *batch, took *int64) (full *backend.FullError) {
 	for {
 		if b.expire(p.stream.info.Stream); len(b.left) == 0 {
 			return nil
 		}
-		results, err := p.stream.backend.Append(b.ctx, b.left)
-		if err == nil {
-			b.left = nil
+		results, err := p.appendLeft(b, took)
+		switch err {
+		case nil:
+			b.stored(results)
 			return nil
+		case errAgain:
+			continue
 		}
 		var repeat bool
 		if full, repeat = b.settle(results, err, b.ctx.Err() == nil); !repeat {
 			return full
 		}
 	}
+}
+
+// appendLeft makes one append of what is left of b, or has a part in one.
+func (p *Producer) appendLeft(b *batch, took *int64) ([]backend.Appended, error) {
+	if p.gather == nil || p.guard.settings.Load().DisableGathering {
+		return p.stream.backend.Append(b.ctx, b.left)
+	}
+	return p.gather.append(b.ctx, b.left, took)
 }
 
 func (p *Producer) closedOr(ctx context.Context) error {
@@ -409,6 +451,10 @@ func checkMessage(m *Message) error {
 		return fmt.Errorf("field FairKey: must be at most %d bytes of UTF-8", maxKeyBytes)
 	case len(m.IdempotencyKey) > maxKeyBytes || !utf8.ValidString(m.IdempotencyKey):
 		return fmt.Errorf("field IdempotencyKey: must be at most %d bytes of UTF-8", maxKeyBytes)
+	case m.MaxDeliveries < 0:
+		return fmt.Errorf("field MaxDeliveries: %d is out of range: use 1 or more, or 0 for the pool's limit alone", m.MaxDeliveries)
+	case m.Timeout < 0 || m.Timeout > 0 && m.Timeout < time.Millisecond:
+		return fmt.Errorf("field Timeout: %s is out of range: use 1ms or more, or 0 for the pool's HandlerTimeout alone", m.Timeout)
 	case len(m.Headers) > maxHeaders:
 		return fmt.Errorf("field Headers: %d entries, at most %d", len(m.Headers), maxHeaders)
 	}

@@ -130,7 +130,7 @@ func TestServerWithoutRoomIsOneMoreFullQueue(t *testing.T) {
 func TestServersRefusalAndTheDepthShareTheirRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
-		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 2, Err: backendtest.Full(backend.ReasonBufferFull, time.Second)})
+		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 2, Err: backendtest.Full(backend.ReasonQueueFull, time.Second)})
 		time.AfterFunc(1500*time.Millisecond, func() { g.pretend(0, 9000) })
 		_, err := g.timed(t.Context())
 		if full := refusedFor(t, err, weir.QueueFull); full.Depth != 9000 || full.Err != nil {
@@ -143,13 +143,35 @@ func TestServersRefusalAndTheDepthShareTheirRetries(t *testing.T) {
 func TestServerThatDoesNotSayHowLongIsAskedWithBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
-		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backendtest.Full(backend.ReasonBufferFull, 0)})
+		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backendtest.Full(backend.ReasonQueueFull, 0)})
 		took, err := g.timed(t.Context())
-		refusedFor(t, err, weir.BufferFull)
-		if took < 350*time.Millisecond || took > 1050*time.Millisecond || g.failed["buffer_full"] != 1 {
+		refusedFor(t, err, weir.QueueFull)
+		if took < 350*time.Millisecond || took > 1050*time.Millisecond || g.failed["queue_full"] != 1 {
 			t.Errorf("%v after %s, failed %v", err, took, g.failed)
 		}
 	})
+}
+
+// The buffer of the client is nobody's refusal: with any guard a publish waits for it as long
+// as its context allows, and one that may not wait is told at once.
+func TestAFullBufferIsWaitedForWithinTheContext(t *testing.T) {
+	for _, mode := range []weir.GuardMode{weir.GuardStatic, weir.GuardAdaptive, weir.GuardOff, weir.GuardShadow} {
+		synctest.Test(t, func(t *testing.T) {
+			g := guard(t, weir.ProducerConfig{Guard: mode, BackpressureRetries: -1})
+			remove := g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backendtest.Full(backend.ReasonBufferFull, 0)})
+			refusedFor(t, g.TryPublish(t.Context(), weir.Message{Data: []byte("x")}), weir.BufferFull)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			took, err := g.timed(ctx)
+			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "buffer_full") || took != 20*time.Second {
+				t.Errorf("%s: %v after %s", mode, err, took)
+			}
+			time.AfterFunc(15*time.Second, remove)
+			if took, err = g.timed(t.Context()); err != nil || took < 15*time.Second || took > 40*time.Second {
+				t.Errorf("%s: %v after %s, with room after 15s", mode, err, took)
+			}
+		})
+	}
 }
 
 func TestLostAnswerIsPassedOnWithoutAKey(t *testing.T) {

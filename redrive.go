@@ -34,6 +34,7 @@ type RedriveConfig struct {
 	// DryRun sends nothing.
 	DryRun bool
 
+	Tracing Tracing
 	// Progress is called for each letter that was sent back, or would be with DryRun,
 	// and with an error for each that could not be.
 	Progress func(l *DeadLetter, err error)
@@ -249,7 +250,9 @@ func (r *redrive) send(ctx context.Context, letter *DeadLetter) error {
 	if err := r.throttle(ctx); err != nil {
 		return err
 	}
+	began := time.Now()
 	err := r.try(ctx, letter)
+	r.trace(ctx, letter, began, err)
 	switch {
 	case err == nil:
 		r.there--
@@ -272,6 +275,15 @@ func (r *redrive) send(ctx context.Context, letter *DeadLetter) error {
 		return r.failure()
 	}
 	return nil
+}
+
+// trace reports a letter that was sent back, or not.
+func (r *redrive) trace(ctx context.Context, letter *DeadLetter, began time.Time, err error) {
+	if r.cfg.Tracing.Redriven == nil || errors.Is(err, backend.ErrNotFound) {
+		return
+	}
+	name := StreamName{Kind: r.letters.stream.info.Kind, Stream: letter.Stream, Group: letter.Group}
+	r.cfg.Tracing.Redriven(ctx, name, letter, began, err)
 }
 
 // try sends one letter back and retries while that may help. A letter that is gone

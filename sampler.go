@@ -41,6 +41,9 @@ func (p Pressure) Backlog() (messages int64, known bool) {
 func (p Pressure) Measurement() Measurement {
 	depth, _ := p.Backlog()
 	m := Measurement{Depth: depth, Pending: &p.Pending, Lag: p.Lag, DeadLetters: p.DeadLetters, XLen: &p.XLen}
+	if p.PendingUnknown {
+		m.Pending = nil
+	}
 	if p.OldestSource != backend.AgeUnknown {
 		m.OldestAge = &p.OldestAge
 	}

@@ -1,6 +1,8 @@
 package weir
 
 import (
+	"sync"
+
 	"github.com/weirmq/weir/backend"
 )
 
@@ -35,6 +37,10 @@ type Stream struct {
 	window  *window   // the requests of all its producers
 	leave   []func()  // what it shares with other streams
 	stages  *stageLog // log lines that they write at most once a second
+	budgets struct {
+		sync.Mutex
+		of map[string]*signals // readings of producers with a budget, by its name
+	}
 }
 
 // New returns the stream of b. Closing the stream closes b.
@@ -64,6 +70,8 @@ func (s *Stream) Backend() backend.Backend { return s.backend }
 
 // Close closes the backend. It does not wait for Producers and Pools.
 func (s *Stream) Close() error {
+	s.budgets.Lock()
+	defer s.budgets.Unlock()
 	for _, leave := range s.leave {
 		leave()
 	}

@@ -31,6 +31,13 @@ type Message struct {
 	// sets it aside if no handler has begun by then. The sender's and the workers' clocks
 	// have to agree. The zero value is none.
 	Deadline time.Time
+	// MaxDeliveries moves the message to the dead letters after fewer deliveries than
+	// PoolConfig.MaxDeliveries; 0 is no limit of its own. A Producer puts it into a header.
+	MaxDeliveries int
+	// Timeout is how long its handler may run, if that is less than
+	// PoolConfig.HandlerTimeout; 0 is no limit of its own. A Producer puts it into a
+	// header, in milliseconds.
+	Timeout time.Duration
 	// IdempotencyKey makes repeating the append of a message harmless within the
 	// backend's window. If it is empty, every append stores the message.
 	IdempotencyKey string
@@ -54,12 +61,15 @@ type Delivery struct {
 	Deadline time.Time         // the message's; zero if it has none
 }
 
-// ClaimRequest says what a worker wants. All fields but Block are required.
+// ClaimRequest says what a worker wants. Consumer, Max and ReclaimAfter are required.
 type ClaimRequest struct {
 	Consumer string
 	Max      int // most deliveries
 	// Block is how long to wait for the first delivery; 0 does not wait.
 	Block time.Duration
+	// Enough, if it is not nil, is closed when the caller need not wait any longer: the
+	// claim returns soon, with what it has by then. A backend may ignore it.
+	Enough <-chan struct{}
 	// ReclaimAfter is how long a delivery may go without Ack, Nack or Extend before
 	// others may take it over.
 	ReclaimAfter time.Duration
@@ -80,6 +90,8 @@ type Claimed struct {
 	// Lost are the IDs of messages whose data was gone when they were reclaimed: they
 	// had been trimmed or deleted before they were acknowledged.
 	Lost []string
+	// Failed says that a part of the stream did not answer and why; the rest is valid.
+	Failed error
 }
 
 // Return is a delivery given back.
@@ -127,6 +139,9 @@ type Stats struct {
 	XLen    int64     // entries stored, including finished ones: storage, not work
 	Pending int64     // delivered, not acknowledged
 	Lag     *int64    // not delivered yet; nil if the server does not know, which is not 0
+	// PendingUnknown says that consumers hold messages and do not say how many: Lag includes
+	// those.
+	PendingUnknown bool
 	// Behind is used if Lag is nil: how many entries were counted after the last
 	// delivered one. Counting stops at some thousands.
 	Behind int64
@@ -156,7 +171,7 @@ const (
 
 // Info describes an open backend. It never contains a secret.
 type Info struct {
-	Kind       string // "redis", "embedded" or "http"
+	Kind       string // "redis", "kafka", "embedded" or "http"
 	Stream     string
 	Group      string
 	DeadLetter string // where dead letters go unless a claim says otherwise
@@ -233,6 +248,25 @@ func (c Cause) Attempts(attempt int) int {
 	return attempt
 }
 
+// Gatherer is a backend to which many messages in one append cost little more than one. A
+// producer then makes one append of what is published concurrently.
+type Gatherer interface {
+	Gathering() Gathering
+}
+
+// Gathering says what may be appended together.
+type Gathering struct {
+	// Appends is how many may be under way at a time; what is published meanwhile goes
+	// with the next. 0 gathers nothing.
+	Appends int
+	// Keyed says that messages with an idempotency key cost as little; otherwise they are
+	// appended on their own.
+	Keyed bool
+	// Joint says that a message may be refused because of others in the same append. Each
+	// is then appended again on its own.
+	Joint bool
+}
+
 // Signaler is a backend through which workers report their load to producers. With any
 // other backend, a producer reads Stats.
 type Signaler interface {
@@ -286,12 +320,53 @@ type Room struct {
 	Err error
 }
 
+// Budgeter is a backend that keeps a budget: room that several streams share, and what
+// is read of each of them. A budget is known by its name, on one server.
+type Budgeter interface {
+	// Spent returns how many messages have been appended to a stream from shares of the
+	// budget that were replaced or have expired. It is asked before the stream is read.
+	Spent(ctx context.Context, budget, stream string) (int64, error)
+	// Draw reports what was read of a stream and takes a share of the room that all
+	// streams leave, which replaces the caller's earlier share. A stream gets at least its
+	// even part, and what the others do not want of theirs. The signal is the sum of what
+	// was reported of all streams in the last seconds.
+	Draw(ctx context.Context, req DrawRequest) (Signal, Room, error)
+	// TallyBudget is Tally for all streams of a budget.
+	TallyBudget(ctx context.Context, budget string, add []uint32) (sums []uint32, err error)
+}
+
+// DrawRequest is a reading, and what a producer wants to append before the next.
+type DrawRequest struct {
+	RoomRequest // without Pause
+	Budget      string
+	Stream      string // whose reading it is
+	Producer    string // whose share it is
+	Spent       int64  // what Spent returned before the reading
+	Signal      Signal // the reading
+}
+
 // Tallier is a backend that adds up what the producers of all processes count, so that
 // they decide as one.
 type Tallier interface {
 	// Tally adds to the counters of the stream and the group, and returns their new
 	// values, as many as add has. Counters wrap. They may begin at 0 again when nobody has counted for long.
-	Tally(ctx context.Context, add []uint32) (sums []uint32, err error)
+	// now is what Signal would read, if the same request tells it; otherwise nil.
+	Tally(ctx context.Context, add []uint32) (sums []uint32, now *Signal, err error)
+}
+
+// ShardKeeper is a backend that remembers into how many streams a sharded stream is
+// divided. The first of them is asked.
+type ShardKeeper interface {
+	// Shards returns how many there are, after raising the number to least if it is
+	// lower; if least is 0 it changes nothing.
+	Shards(ctx context.Context, least int) (Shards, error)
+}
+
+// Shards is how many streams a sharded stream consists of. The zero value is that
+// nothing has been recorded yet.
+type Shards struct {
+	First int // with how many it began
+	Now   int
 }
 
 // PlaceKeeper is a backend that remembers how much of a source it has stored, such as a
@@ -425,6 +500,24 @@ type Trimmed struct {
 	Removed int64 // in total
 	Dropped int64 // of these, not acknowledged by some group
 	Owner   Owner // of an existing stream, if the backend knows
+}
+
+// Retainer is a backend that removes messages after a time, or beyond a size, whether a
+// group has finished them or not.
+type Retainer interface {
+	// Retained says what has been removed unfinished since the handle first claimed or
+	// asked, and what comes next. With mark, what it returns is told once in the group,
+	// whichever handle asks; without, it changes nothing.
+	Retained(ctx context.Context, mark bool) (Retained, error)
+}
+
+// Retained is what a backend's retention has done to a group.
+type Retained struct {
+	Gaps []Gap // what was removed before the group finished it; Missed is set
+	// Limit names the setting that will remove unfinished messages soon; empty: none. Due
+	// is when that may be, if it is known.
+	Limit string
+	Due   time.Time
 }
 
 // Owner is who created a stream.

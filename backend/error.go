@@ -35,7 +35,9 @@ var (
 // FullError is a refusal by the server itself, because it has no room or is overloaded.
 // Nothing was stored.
 type FullError struct {
-	Reason     string        // ReasonQueueFull or ReasonBufferFull
+	// Reason is ReasonQueueFull or ReasonBufferFull if there may soon be room, and
+	// ReasonLoadShedding if the server refuses what its workers cannot do in time.
+	Reason     string
 	RetryAfter time.Duration // what the server asks for; 0 if it does not say
 	Err        error         // the server's error
 }

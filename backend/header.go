@@ -10,9 +10,12 @@ const (
 	HeaderPrefix   = "weir-"
 	HeaderPriority = "weir-priority" // a tier's name; absent: normal
 	HeaderFairKey  = "weir-fair-key"
-	HeaderDeadline = "weir-deadline" // Message.Deadline, in Unix ms; absent: none
-	HeaderTag      = "weir-tag"      // the record's tag on a weir server
-	HeaderTrace    = "traceparent"   // W3C trace context
+	HeaderDeadline = "weir-deadline"       // Message.Deadline, in Unix ms; absent: none
+	HeaderLimit    = "weir-max-deliveries" // Message.MaxDeliveries; absent: none
+	HeaderTimeout  = "weir-timeout"        // Message.Timeout in ms; absent: none
+	HeaderTag      = "weir-tag"            // the record's tag on a weir server
+	HeaderTrace    = "traceparent"         // W3C trace context
+	HeaderState    = "tracestate"          // what vendors add to it
 
 	// HeaderJSON says that Data is the JSON value to store, even if it is a string. It is
 	// for backends whose records are JSON; they do not store the header.

@@ -46,7 +46,7 @@ func TestEveryRowOfTheBenchmarkRuns(t *testing.T) {
 	}
 	for _, f := range read.Figures {
 		names = append(names, f.Name)
-		if f.Error != "" || f.Value <= 0 {
+		if f.Error != "" || f.Value < 0 || f.Value == 0 && f.Name != "copied-memory" && f.Name != "copied-sync-pressure" {
 			t.Errorf("%s: %v %s, error %q", f.Name, f.Value, f.Unit, f.Error)
 		}
 	}

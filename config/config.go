@@ -22,7 +22,14 @@ import (
 type Settings struct {
 	Producer weir.ProducerConfig
 	Pool     weir.PoolConfig
+	Kafka    Kafka
 }
+
+// Kafka is what the environment says about Kafka. Its method URL adds to a URL what that
+// does not say itself, and leaves other URLs alone:
+//
+//	s, err := open.URL(ctx, settings.Kafka.URL("kafkas://host:9093/orders"))
+type Kafka = settings.Kafka
 
 // Options says where settings come from. The zero value reads the environment,
 // and the file that WEIR_CONFIG names.

@@ -13,21 +13,25 @@ import (
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/embedded"
+	"github.com/weirmq/weir/backend/kafka"
 	"github.com/weirmq/weir/backend/redis"
 	"github.com/weirmq/weir/backend/remote"
 )
 
 // schemes are the URL schemes that URL knows.
-var schemes = []string{"mem", "file", "redis", "rediss", "http", "https"}
+var schemes = []string{"mem", "file", "redis", "rediss", "kafka", "kafkas", "http", "https"}
 
 // URL opens the stream named by a URL:
 //
 //	mem://orders                                        in memory, in this process
 //	file:///var/lib/weir?topic=orders                   in a directory, in this process
 //	redis://[user:pass@]host:6379/0?stream=orders       Redis Streams; rediss:// over TLS
+//	kafka://[user:pass@]host:9092/orders                a topic of Apache Kafka and a group; kafkas:// over TLS
 //	http://[:key@]host:4000/orders                      a weir server; https:// over TLS
 //
-// group=NAME sets the consumer group, "weir" by default. The other query keys are those
+// group=NAME sets the consumer group, "weir" by default. shards=N makes the stream one of
+// N: package shard says what that means; the streams have the names orders.0, orders.1 and
+// so on. The other query keys are those
 // of the backend's own Open. An unknown scheme or key is a *backend.URLError that lists
 // the known ones. No error repeats the URL, which may contain a secret.
 func URL(ctx context.Context, rawURL string) (*weir.Stream, error) {
@@ -35,7 +39,7 @@ func URL(ctx context.Context, rawURL string) (*weir.Stream, error) {
 	if err != nil {
 		return nil, &backend.URLError{Err: errors.New("weir: invalid URL; special characters in a user name, password or key need percent-encoding")}
 	}
-	b, err := openBackend(ctx, u)
+	b, err := openShards(ctx, u)
 	if err != nil {
 		return nil, fmt.Errorf("weir: %w", err)
 	}
@@ -50,8 +54,8 @@ func openBackend(ctx context.Context, u *url.URL) (backend.Backend, error) {
 		return remote.Open(ctx, u)
 	case "redis", "rediss":
 		return redis.Open(ctx, u)
-	case "kafka":
-		return nil, &backend.URLError{Err: fmt.Errorf("kafka URLs are not supported yet; known schemes: %s", strings.Join(schemes, ", "))}
+	case "kafka", "kafkas":
+		return kafka.Open(ctx, u)
 	}
 	return nil, &backend.URLError{Err: fmt.Errorf("unknown URL scheme %q; known: %s", u.Scheme, strings.Join(schemes, ", "))}
 }

@@ -10,13 +10,22 @@ command -v go >/dev/null || fail "Go 1.26 or newer is needed: https://go.dev/dl"
 missing=()
 command -v gcc >/dev/null || missing+=(gcc libc6-dev)             # the race detector links with it
 command -v redis-server >/dev/null || missing+=(redis-server)     # what the library's tests run against
+command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql) # what a copy of the log is kept in
 command -v promtool >/dev/null || missing+=(prometheus)            # what the alerts are tested with
+command -v chromium >/dev/null || command -v google-chrome >/dev/null || missing+=(chromium) # what the dashboard is looked at with
 command -v make >/dev/null || missing+=(make)
+java=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' || true)
+if ((${java:-0} < 17)); then # Kafka runs on it
+	jre=default-jre-headless
+	grep -qs 'VERSION_ID="22.04"' /etc/os-release && jre=openjdk-17-jre-headless # the default there is 11
+	missing+=("$jre")
+fi
+command -v mvn >/dev/null || missing+=(maven)                      # fetches Kafka
 command -v unzip >/dev/null || missing+=(unzip)
 python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip) # packages that hold other versions of Redis
 if ((${#missing[@]})); then
 	if [[ $(uname) == Darwin ]]; then
-		fail "please install: xcode-select --install (compiler, make, python3), brew install redis prometheus"
+		fail "please install: xcode-select --install (compiler, make, python3), brew install redis postgresql prometheus openjdk maven, brew install --cask google-chrome"
 	fi
 	command -v apt-get >/dev/null || fail "please install: ${missing[*]}"
 	as_root=()
@@ -31,14 +40,18 @@ if ((${#missing[@]})); then
 		apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >"$log" 2>&1 ||
 		{ cat "$log" >&2; fail "apt-get install ${missing[*]} failed"; }
 	rm -f "$log"
-	# The tests start a Prometheus of their own; the package's service is not wanted.
-	if [[ " ${missing[*]} " == *" prometheus "* && -d /run/systemd/system ]]; then
-		"${as_root[@]}" systemctl disable --now prometheus >/dev/null 2>&1 || true
-	fi
+	# The tests start servers of their own; the services of these packages are not wanted.
+	for service in prometheus postgresql; do
+		if [[ " ${missing[*]} " == *" $service "* && -d /run/systemd/system ]]; then
+			"${as_root[@]}" systemctl disable --now "$service" >/dev/null 2>&1 || true
+		fi
+	done
 fi
 
 scripts/redis.sh
+scripts/kafka.sh
+scripts/axe.sh
 
-for dir in . tools bench/peers bench/sawtooth/plot tests/crash/cut; do
+for dir in . tools bench/peers bench/sawtooth/plot tests/browser tests/crash/cut tests/s3test/server; do
 	go -C "$dir" mod download
 done

@@ -9,7 +9,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-modules=(. bench/peers bench/sawtooth/plot tests/crash/cut)
+modules=(. bench/peers tests/s3test/server bench/sawtooth/plot tests/browser tests/crash/cut)
 staticcheck() { go tool -modfile=tools/go.mod staticcheck "$@"; }
 driven() { go test -count=1 -p 1 -timeout 10m "$@"; }
 
@@ -29,10 +29,10 @@ lint() {
 }
 
 layout() { go test .; }
-unit() { go test . ./config ./telemetry ./backend/... ./internal/... ./cmd/...; }
+unit() { go test . ./config ./telemetry ./telemetry/tracing ./backend ./backend/backendtest ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./internal/... ./cmd/...; }
 
 # race holds what runs inside one process and has no short leases.
-race() { go test -race -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./backend/backendtest; }
+race() { go test -race -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./backend/backendtest ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
 
 # sweep tries every crash point and every damage of the engine and the store, of which race tries a part.
 sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestASegmentWithAnyDamaged|TestADamagedManifest' ./internal/engine ./internal/store; }
@@ -41,16 +41,21 @@ sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestASegmentWithAnyDamaged|
 # that all backends pass, the faults of Redis, and in the root the layout test. Its
 # leases are short, so it runs by itself. The root's tests are in virtual time: with the
 # race detector on more than one processor, Go 1.26 sometimes crashes in the timers of a
-# bubble, whose race context two threads then use at once.
+# bubble, whose race context two threads then use at once. The others mostly wait for
+# servers: more of them run at once than there are processors.
 library() {
 	local status=0
 	driven -race -cpu 1 . || status=1
-	driven -race ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./tests/redistest || status=1
+	driven -race -parallel 4 ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./examples/... ./tests/redistest || status=1
 	return $status
 }
 
-# live is the library as built commands on real servers. It prints what it measured.
-live() { (cd tests/library && driven -v ./...); }
+# kafka is the backend on a real broker, killed and restarted.
+kafka() { driven -race -parallel 2 ./backend/kafka ./tests/kafkatest; }
+
+# live is the library as built commands on real servers. It prints what it measured. Those
+# tests run at once, at its end, that kill Kafka's brokers and wait for them.
+live() { (cd tests/library && driven -v -parallel 3 ./...); }
 
 oracle() { go test ./tests/oracle/... ./tests/crash/rounds/...; }
 
@@ -63,12 +68,18 @@ twin() { driven ./internal/overload; }
 # contract runs in its folder: only there go test shows the number of cases of a
 # run that passed.
 contract() { (cd tests/contract && driven); }
-cli() { driven ./tests/cli; }
-overload() { driven ./tests/overload; }
-crash() { driven ./tests/crash; }
+
+# cli is the built commands. Its tests mostly wait for them.
+cli() { driven -parallel 6 ./tests/cli; }
+
+overload() { driven ./tests/overload ./tests/relay ./tests/soak; }
+crash() { driven ./tests/crash ./tests/replica; }
 
 # push runs in its folder too: its tables are worth reading.
 push() { (cd tests/push && driven ./...); }
+
+# browser is the dashboard in Chromium. Its tests mostly wait, so all run at once.
+browser() { (cd tests/browser && driven -parallel 16 ./...); }
 bench() { driven ./bench/...; }
 
 # cross: weir and its tests have to build on macOS too. bench and tests/crash/cut
@@ -77,7 +88,7 @@ cross() {
 	local status=0
 	CGO_ENABLED=0 go build -o /dev/null ./cmd/weir || status=1
 	GOOS=darwin CGO_ENABLED=0 go build -o /dev/null ./cmd/weir || status=1
-	GOOS=darwin CGO_ENABLED=0 go vet . ./config ./telemetry ./backend/... ./internal/... ./cmd/... ./tests/... || status=1
+	GOOS=darwin CGO_ENABLED=0 go vet . ./config ./telemetry/... ./backend/... ./internal/... ./cmd/... ./tests/... || status=1
 	return $status
 }
 

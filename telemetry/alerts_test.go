@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"errors"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"regexp"
@@ -10,13 +11,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirmq/weir"
 )
 
-// everyMetric returns the names of all metrics there are once everything has
-// happened.
-func everyMetric(t *testing.T) map[string]bool {
+// everything returns a registry of which everything has happened.
+func everything(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	p, err := NewPrometheus(reg)
@@ -34,7 +35,14 @@ func everyMetric(t *testing.T) map[string]bool {
 	h.Workers(orders, 1, 0)
 	h.Slowed(orders, weir.SoftSleep, time.Second)
 	h.Shadowed(orders, string(weir.SoftSleep))
-	families, err := reg.Gather()
+	return reg
+}
+
+// everyMetric returns the names of all metrics there are once everything has
+// happened.
+func everyMetric(t *testing.T) map[string]bool {
+	t.Helper()
+	families, err := everything(t).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +83,62 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 	}
 }
 
+// An alert at three in the morning leads to what it means and what to do.
+func TestEveryAlertHasItsRunbook(t *testing.T) {
+	rules, err := os.ReadFile("../docs/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, runbook, _ := strings.Cut(string(page), "\n## Runbook\n")
+	runbook, _, _ = strings.Cut(runbook, "\n## ")
+	sections := map[string]string{}
+	for _, part := range strings.Split(runbook, "\n### ")[1:] {
+		name, text, _ := strings.Cut(part, "\n")
+		sections[name] = text
+	}
+	for _, rule := range strings.Split(string(rules), "- alert: ")[1:] {
+		name, rest, _ := strings.Cut(rule, "\n")
+		for _, part := range []string{"**Means**", "**Look at**", "**Do**"} {
+			if !strings.Contains(sections[name], part) {
+				t.Errorf("docs/OPERATIONS.md, Runbook, %s: there is no %s", name, part)
+			}
+		}
+		if url := "runbook_url: https://github.com/weirmq/weir/blob/main/docs/OPERATIONS.md#" + strings.ToLower(name) + "\n"; !strings.Contains(rest, url) {
+			t.Errorf("%s lacks %s", name, url)
+		}
+		delete(sections, name)
+	}
+	for name := range sections {
+		t.Errorf("docs/OPERATIONS.md, Runbook: there is no alert %s", name)
+	}
+}
+
+// promtool runs it on an input.
+func promtool(t *testing.T, input string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "promtool", args...)
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		t.Fatal("promtool is missing: run make deps, which installs Prometheus")
+	}
+	if err != nil {
+		t.Errorf("promtool %v: %v\n%s", args, err, out)
+	}
+}
+
+func TestPromtoolAcceptsTheMetricsAndTheRules(t *testing.T) {
+	reg := everything(t)
+	page := httptest.NewRecorder()
+	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	promtool(t, page.Body.String(), "check", "metrics")
+	promtool(t, "", "check", "rules", "../docs/alerts.yml")
+}
+
 // Each rule fires while its trouble lasts, and not before and after.
 func TestEveryAlertFiresAndResolves(t *testing.T) {
 	rules, err := os.ReadFile("../docs/alerts.yml")
@@ -90,11 +154,5 @@ func TestEveryAlertFiresAndResolves(t *testing.T) {
 			t.Errorf("the alert %s has no test", alert[1])
 		}
 	}
-	out, err := exec.CommandContext(t.Context(), "promtool", "test", "rules", "testdata/alerts_test.yml").CombinedOutput()
-	if errors.Is(err, exec.ErrNotFound) {
-		t.Fatal("promtool is missing: run make deps, which installs Prometheus")
-	}
-	if err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	promtool(t, "", "test", "rules", "testdata/alerts_test.yml")
 }

@@ -19,6 +19,8 @@ type FakeOptions struct {
 	Kind   string // "fake"
 	Stream string // "jobs"
 	Group  string // "weir"
+
+	Gathering backend.Gathering
 }
 
 // Fake is an in-memory backend that can be told to misbehave. It waits only on channels and
@@ -40,6 +42,7 @@ type Fake struct {
 var (
 	_ backend.Backend     = (*Fake)(nil)
 	_ backend.Signaler    = (*Fake)(nil)
+	_ backend.Gatherer    = (*Fake)(nil)
 	_ backend.Reader      = (*Fake)(nil)
 	_ backend.DeadLetters = (*Fake)(nil)
 	_ backend.Trimmer     = (*Fake)(nil)
@@ -56,7 +59,7 @@ func NewFake(o FakeOptions) *Fake {
 	info.DeadLetter = info.Stream + ".dlq"
 	return newHandle(info, &fakeStream{
 		wake: make(chan struct{}), pending: map[string]*fakePending{}, keys: map[string]string{},
-		workers: map[string]bool{}, letters: map[string][]backend.DeadLetter{},
+		workers: map[string]bool{}, letters: map[string][]backend.DeadLetter{}, gathering: o.Gathering,
 	})
 }
 
@@ -97,6 +100,7 @@ type fakeStream struct {
 
 	signal     *int64 // what the workers published
 	signalEnds time.Time
+	gathering  backend.Gathering
 	lagUnknown bool
 	pretended  *backend.Signal
 }
@@ -118,6 +122,9 @@ type fakePending struct {
 	free     time.Time // when anyone may claim it
 	err      string
 }
+
+// Gathering is what the options say.
+func (f *Fake) Gathering() backend.Gathering { return f.gathering }
 
 // Append stores messages in order.
 func (f *Fake) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
@@ -191,6 +198,8 @@ func (f *Fake) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Cla
 			select {
 			case <-wake:
 			case <-end.C:
+				return nil
+			case <-req.Enough:
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()

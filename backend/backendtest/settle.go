@@ -24,7 +24,7 @@ func (s *suite) settleCases() []testCase {
 }
 
 func ackedIsGone(f *fixture) {
-	a, b := f.open(), f.open()
+	a, b := f.two()
 	f.publish(a, numbered(0, 2)...)
 	got := f.claim(a, "a", 2)
 	f.ack(a, got[0])
@@ -59,7 +59,8 @@ func settleNothing(f *fixture) {
 func extendKeeps(f *fixture) {
 	lease := max(f.short, 600*time.Millisecond)
 	f.inTime(lease, func() (string, time.Duration) {
-		a, b := f.open(), f.open()
+		a, b := f.two()
+		f.nothing(b, request("b", 1), "the stream is new") // it is in the group now
 		f.publish(a, text("slow")...)
 		req := request("a", 1)
 		req.ReclaimAfter = lease
@@ -102,7 +103,7 @@ func extendOfDone(f *fixture) {
 // and checks that b still holds it and can complete it.
 func superseded(f *fixture, consumer string, late func(a backend.Backend, old backend.Lease) (lost []string, err error)) {
 	f.inTime(f.short, func() (string, time.Duration) {
-		a, b := f.open(), f.open()
+		a, b := f.two()
 		f.publish(a, text("x")...)
 		old := f.gather(a, f.shortRequest("a", 1), 1).Deliveries[0]
 		mine := f.gather(b, f.shortRequest(consumer, 1), 1).Deliveries
@@ -154,7 +155,7 @@ func supersededBySameName(f *fixture) {
 
 func supersededInABatch(f *fixture) {
 	f.inTime(f.short, func() (string, time.Duration) {
-		a, b := f.open(), f.open()
+		a, b := f.two()
 		f.publish(a, numbered(0, 1)...)
 		old := f.gather(a, f.shortRequest("a", 1), 1).Deliveries[0]
 		held := f.gather(b, f.shortRequest("b", 1), 1).Deliveries
@@ -167,7 +168,7 @@ func supersededInABatch(f *fixture) {
 		if err != nil || !slices.Equal(lost, []string{old.ID}) {
 			return fmt.Sprintf("acked %s and superseded %s: lost %v, %v", describe(fresh), old.ID, lost, err), time.Since(held[0].Since)
 		}
-		if pending := f.stats(a).Pending; pending != 1 {
+		if pending := f.statsWhen(a, func(s backend.Stats) bool { return s.Pending == 1 }).Pending; pending != 1 {
 			return fmt.Sprintf("one message is held, pending is %d", pending), time.Since(held[0].Since)
 		}
 		return "", 0
@@ -186,7 +187,7 @@ func (s *suite) nackCases() []testCase {
 }
 
 func nackAtOnce(f *fixture) {
-	a, b := f.open(), f.open()
+	a, b := f.two()
 	f.publish(a, backend.Message{Data: []byte("x"), Headers: map[string]string{"k": "v"}})
 	first := f.claim(a, "a", 1)[0]
 	f.nack(a, backend.Return{Lease: first.Lease, Error: "no"})
@@ -205,7 +206,7 @@ func nackAtOnce(f *fixture) {
 
 func nackDelay(f *fixture, delay, lease time.Duration) {
 	f.inTime(lease, func() (string, time.Duration) {
-		a, b := f.open(), f.open()
+		a, b := f.two()
 		f.publish(a, text("x")...)
 		req := request("a", 1)
 		req.ReclaimAfter = lease
@@ -248,19 +249,23 @@ func nackDelaysOne(f *fixture) {
 			f.Error("a message delayed for an hour came at once")
 		}
 	}
-	if pending, lag := f.stats(b).Pending, f.stats(b).Lag; pending+value(lag) != 1 {
-		f.Errorf("one message waits for its time: pending %d, lag %s", pending, number(lag))
+	if stats := f.stats(b); stats.Pending+value(stats.Lag) != 1 {
+		f.Errorf("one message waits for its time: pending %d, lag %s", stats.Pending, number(stats.Lag))
 	}
 }
 
 func notStarted(f *fixture) {
-	a, b := f.open(), f.open()
+	a, b := f.two()
 	f.publish(a, text("x")...)
-	for range 4 {
+	for round := range 4 {
 		req := request("a", 1)
 		req.MaxDeliveries = 3
+		counted := 0
+		if f.h.CountsUnstarted {
+			req.MaxDeliveries, counted = 4, round
+		}
 		got := f.gather(a, req, 1)
-		if len(got.Deliveries) != 1 || got.Deliveries[0].Attempt != 1 {
+		if len(got.Deliveries) != 1 || got.Deliveries[0].Attempt != 1+counted {
 			f.Fatalf("given back unstarted, it came as %s, dead %v", describe(got.Deliveries), got.Dead)
 		}
 		f.nack(a, backend.Return{Lease: got.Deliveries[0].Lease, NotStarted: true})
@@ -281,7 +286,7 @@ func nackBatch(f *fixture) {
 	}
 	next := f.claim(b, "b", 1)[0]
 	f.ack(b, next)
-	if next.ID != got[2].ID || next.Attempt != 1 {
+	if next.ID != got[2].ID || (next.Attempt != 1) != f.h.CountsUnstarted {
 		f.Errorf("first came %+v, want %s unstarted", next.Lease, got[2].ID)
 	}
 	next = f.claim(b, "b", 1)[0]

@@ -35,9 +35,27 @@ type Harness struct {
 	CreatesStream bool
 	// NoLag says that the server never knows the lag, except when nothing is waiting.
 	NoLag bool
+	// Unordered says that messages of different appends may overtake each other, and
+	// orphans.
+	Unordered bool
 	// CountsItself says that the server itself counts what is pending, so that the
 	// workers' signal is known even if none has published it.
 	CountsItself bool
+	// NoKeys says that an IdempotencyKey has no effect.
+	NoKeys bool
+	// LocalLeases says that only the handle that claimed a message can settle it.
+	LocalLeases bool
+	// OneOwner says that a handle has all messages of the group for itself until it is
+	// closed: another can claim none of them, orphans and what was given back included.
+	OneOwner bool
+	// ReleasesOnClose says that a closed handle gives back what it holds.
+	ReleasesOnClose bool
+	// CountsUnstarted says that a delivery that no handler started counts.
+	CountsUnstarted bool
+	// MaxDeliveries is how often a message is delivered that has no limit; 0: for ever.
+	MaxDeliveries int
+	// Late is how old the pending count of another handle may be.
+	Late time.Duration
 	// KeepsErrors says that the error of a Return is in the dead letter a later claim
 	// makes of the message.
 	KeepsErrors bool
@@ -54,7 +72,7 @@ const (
 )
 
 // Run puts a backend through every case its harness allows and prints how many there
-// were. No other test may run at the same time: the last case counts goroutines.
+// were.
 func Run(t *testing.T, h Harness) {
 	if h.ReclaimAfter == 0 {
 		h.ReclaimAfter = 300 * time.Millisecond
@@ -67,7 +85,7 @@ func Run(t *testing.T, h Harness) {
 	var all []testCase
 	for _, group := range []func(*suite) []testCase{
 		(*suite).appendCases, (*suite).payloadCases, (*suite).claimCases, (*suite).reclaimCases, (*suite).settleCases,
-		(*suite).placeCases, (*suite).tallyCases, (*suite).nackCases, (*suite).deadCases, (*suite).letterCases, (*suite).statsCases, (*suite).readCases,
+		(*suite).placeCases, (*suite).tallyCases, (*suite).budgetCases, (*suite).nackCases, (*suite).deadCases, (*suite).letterCases, (*suite).statsCases, (*suite).readCases,
 		(*suite).contextCases, (*suite).outageCases, (*suite).propertyCases,
 	} {
 		all = append(all, group(s)...)
@@ -145,6 +163,17 @@ func (f *fixture) open() backend.Backend {
 	b := f.h.Open(f, f.stream)
 	f.Cleanup(func() { b.Close() })
 	return b
+}
+
+// two returns two handles on the case's stream that get what the other leaves; it is the
+// same handle if one has all of them.
+func (f *fixture) two() (a, b backend.Backend) {
+	f.Helper()
+	a = f.open()
+	if f.h.OneOwner {
+		return a, a
+	}
+	return a, f.open()
 }
 
 // ctx ends a call that does not come back.
@@ -228,14 +257,17 @@ func (f *fixture) gather(b backend.Backend, req backend.ClaimRequest, n int) bac
 	return all
 }
 
-// claim gathers n deliveries that nobody takes over.
+// claim gathers n deliveries that nobody takes over, and no more.
 func (f *fixture) claim(b backend.Backend, consumer string, n int) []*backend.Delivery {
 	f.Helper()
-	got := f.gather(b, request(consumer, n), n)
-	if len(got.Deliveries) != n {
-		f.Fatalf("asked for %d deliveries, got %d, dead %v, lost %v", n, len(got.Deliveries), got.Dead, got.Lost)
+	var all []*backend.Delivery
+	for start := time.Now(); len(all) < n; {
+		got := f.gather(b, request(consumer, n-len(all)), 1)
+		if all = append(all, got.Deliveries...); len(got.Dead)+len(got.Lost) > 0 || time.Since(start) > patience {
+			f.Fatalf("asked for %d deliveries, got %d, dead %v, lost %v", n, len(all), got.Dead, got.Lost)
+		}
 	}
-	return got.Deliveries
+	return all
 }
 
 // nothing checks that there is nothing to claim now.
@@ -295,11 +327,31 @@ func (f *fixture) stats(b backend.Backend) backend.Stats {
 	return stats
 }
 
+// statsWhen reads the stats until they are as wished or could not be late any more.
+func (f *fixture) statsWhen(b backend.Backend, wished func(backend.Stats) bool) backend.Stats {
+	f.Helper()
+	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if stats := f.stats(b); wished(stats) || time.Since(start) >= f.h.Late {
+			return stats
+		}
+	}
+}
+
+// another opens another handle, or returns b if only that one can settle what it claims.
+func (f *fixture) another(b backend.Backend) backend.Backend {
+	f.Helper()
+	if f.h.LocalLeases {
+		return b
+	}
+	return f.open()
+}
+
 // done checks that no work is left: nothing pending, nothing to claim.
 func (f *fixture) done(b backend.Backend) {
 	f.Helper()
 	f.nothing(b, request("done", 10), "all work is done")
-	if stats := f.stats(b); stats.Pending != 0 || stats.Lag != nil && *stats.Lag != 0 {
+	stats := f.statsWhen(b, func(s backend.Stats) bool { return s.Pending == 0 && value(s.Lag) == 0 })
+	if stats.Pending != 0 || stats.Lag != nil && *stats.Lag != 0 {
 		f.Errorf("all work is done, but pending is %d and lag %s", stats.Pending, number(stats.Lag))
 	}
 }
@@ -320,6 +372,15 @@ func (f *fixture) inTime(lease time.Duration, do func() (wrong string, took time
 		f.fresh()
 	}
 	f.Fatalf("in 30 tries the machine was never quick enough for a lease of %s", lease)
+}
+
+// inOrder returns deliveries of messages with these IDs as they are; in the order of the
+// IDs if the backend may change it.
+func (f *fixture) inOrder(deliveries []*backend.Delivery, ids []string) []*backend.Delivery {
+	if f.h.Unordered {
+		slices.SortFunc(deliveries, func(a, b *backend.Delivery) int { return slices.Index(ids, a.ID) - slices.Index(ids, b.ID) })
+	}
+	return deliveries
 }
 
 func leases(deliveries []*backend.Delivery) []backend.Lease {

@@ -47,15 +47,8 @@ func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := api.DefaultConfig()
-	cfg.Type = api.TypeQueue
-	cfg.Durability = p.durability
-	cfg.IdempotencyWindowMS = uint64(idempotencyWindow.Milliseconds())
-	// Deliveries have to be counted across the crash of a worker, which here takes the
-	// engine down too.
-	cfg.LeasesDurable = p.durability >= api.Disk
-	b, err := queue.New(ctx, service{s.engine, &s.late}, queue.Options{
-		Topic: p.topic, Config: cfg, Limits: api.DefaultLimits(), Kind: "embedded", Server: p.server, Release: s.release,
+	b, err := queue.New(ctx, service{e: s.engine, late: &s.late}, queue.Options{
+		Topic: p.topic, Config: created(p.durability), Limits: api.DefaultLimits(), Kind: "embedded", Server: p.server, Release: s.release,
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.release())

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/api"
@@ -18,6 +19,7 @@ import (
 type service struct {
 	e    *engine.Engine
 	late *sync.WaitGroup // verbs in progress; the engine is closed after them
+	look bool            // reading does not count as such
 }
 
 // promptly runs a verb and returns its result or, once ctx has ended, that the outcome
@@ -51,6 +53,12 @@ func (s service) Topic(ctx context.Context, name string) (api.TopicState, error)
 	return promptly(ctx, s, func() (api.TopicState, error) { return s.e.Topic(name, false) })
 }
 
+// Writable reports whether the engine takes writes, and if not, why.
+func (s service) Writable(context.Context) (ok bool, why string, err error) {
+	ok, why = s.e.Writable()
+	return ok, why, nil
+}
+
 func (s service) PutTopic(ctx context.Context, name string, cfg api.Config) error {
 	_, err := promptly(ctx, s, func() (api.PutTopicResult, error) { return s.e.PutTopic(ctx, name, cfg) })
 	return err
@@ -64,15 +72,25 @@ func (s service) Write(ctx context.Context, name string, req *api.WriteRequest) 
 	return promptly(ctx, s, func() (api.WriteResult, error) { return s.e.Write(ctx, name, &own) })
 }
 
-func (s service) Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]api.HeldJob, error) {
-	return promptly(ctx, s, func() (jobs []api.HeldJob, err error) {
-		_, err = s.e.Claim(ctx, name, req, func(j *api.Job) {
-			jobs = append(jobs, api.HeldJob{
+func (s service) Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]api.HeldJob, time.Duration, error) {
+	type claimed struct {
+		jobs   []api.HeldJob
+		waited time.Duration
+	}
+	c, err := promptly(ctx, s, func() (c claimed, _ error) {
+		res, err := s.e.Claim(ctx, name, req, func(j *api.Job) {
+			c.jobs = append(c.jobs, api.HeldJob{
 				Record: own(&j.Record), Lease: strconv.FormatUint(j.LeaseID, 16), Deliveries: j.Deliveries,
 			})
 		})
-		return jobs, err
+		c.waited = res.Waited
+		return c, err
 	})
+	return c.jobs, c.waited, err
+}
+
+func (s service) Tally(ctx context.Context, name string, add []uint32) (api.TallyResult, error) {
+	return promptly(ctx, s, func() (api.TallyResult, error) { return s.e.Tally(name, add) })
 }
 
 // own copies a record that is valid only during a visit.
@@ -117,7 +135,11 @@ func leaseID(s string) uint64 {
 // Diff ends with ctx by itself.
 func (s service) Diff(ctx context.Context, name string, req *api.DiffRequest) ([]api.Record, api.DiffResult, error) {
 	var records []api.Record
-	res, err := s.e.Diff(ctx, name, req, func(r *api.Record) { records = append(records, own(r)) })
+	read := s.e.Diff
+	if s.look {
+		read = s.e.Peek
+	}
+	res, err := read(ctx, name, req, func(r *api.Record) { records = append(records, own(r)) })
 	return records, res, err
 }
 

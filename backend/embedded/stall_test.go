@@ -47,7 +47,7 @@ func TestACallEndsWithItsContextThoughTheDiskHangs(t *testing.T) {
 	}
 	cfg := api.DefaultConfig()
 	cfg.Type, cfg.Durability, cfg.LeasesDurable = api.TypeQueue, api.Fsync, true
-	b, err := queue.New(t.Context(), service{s.engine, &s.late}, queue.Options{
+	b, err := queue.New(t.Context(), service{e: s.engine, late: &s.late}, queue.Options{
 		Topic: "jobs", Config: cfg, Limits: api.DefaultLimits(), Kind: "embedded", Release: s.release,
 	})
 	if err != nil {

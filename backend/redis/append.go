@@ -57,6 +57,9 @@ func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	return results, nil
 }
 
+// Gathering has concurrent appends share pipelines.
+func (b *Backend) Gathering() backend.Gathering { return backend.Gathering{Appends: 2, Keyed: true} }
+
 // withoutScript reports whether a message that the user may not store by script can be
 // stored without one. Then nothing records that weir created the stream.
 func (b *Backend) withoutScript(err error, m *backend.Message) bool {

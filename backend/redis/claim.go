@@ -91,7 +91,7 @@ func (b *Backend) claim(ctx context.Context, c *claim) error {
 			continue // there may be more after what was another group's
 		}
 		left := min(time.Until(end), max(c.ReclaimAfter/waitsPerLease, shortestWait))
-		if left <= 0 {
+		if left <= 0 || c.enough() {
 			return nil
 		}
 		c.since = time.Now()
@@ -124,6 +124,16 @@ func (b *Backend) look(ctx context.Context, c *claim) error {
 		}
 	}
 	return nil
+}
+
+// enough reports whether the caller need not wait any longer.
+func (c *claim) enough() bool {
+	select {
+	case <-c.Enough:
+		return true
+	default:
+		return false
+	}
 }
 
 func (c *claim) any() bool {
@@ -229,17 +239,8 @@ func (b *Backend) parseRead(c *claim, cmd *redis.RawCmd) ([]*backend.Delivery, e
 		return nil, nil
 	}
 	r := replyReader{cmd.Val()}
-	n, err := r.array()
-	if err != nil || n < 1 {
-		return nil, err
-	}
-	if _, err = r.array(); err != nil {
-		return nil, err
-	}
-	if _, err = r.bytes(); err != nil {
-		return nil, err
-	}
-	if n, err = r.array(); err != nil {
+	n, err := r.ofStream()
+	if err != nil || n < 0 {
 		return nil, err
 	}
 	deliveries := make([]*backend.Delivery, 0, n)
@@ -280,7 +281,14 @@ func (b *Backend) handBack(ctx context.Context, deliveries []*backend.Delivery) 
 // first entry; one that existed before starts after what this process has done, unless
 // the stream is new too: its IDs say nothing about the old one's.
 func (b *Backend) createGroup(ctx context.Context) error {
+	if b.set.create == createNever && !b.grouped.Load() {
+		return fmt.Errorf("redis: %w: stream %q has no group %q, and create=never: check the name, or create it with XGROUP CREATE",
+			backend.ErrGroupNotFound, b.keys.stream, b.keys.group)
+	}
 	position, seen := b.acked.position()
+	if b.set.start == startNew && !b.grouped.Load() {
+		position = startNew
+	}
 	own := 0
 	if b.own.Load() {
 		own = 1

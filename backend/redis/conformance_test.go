@@ -13,8 +13,10 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for _, version := range redistest.Versions() {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			s := redistest.Start(t, redistest.Options{Version: version})
 			h := harness("redis "+version, s.URL()+"?")
 			h.NoLag = version[0] < '7' && version != redistest.System
@@ -38,6 +40,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceOfACluster(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 0, redistest.Options{})
 	u, _ := url.Parse(c.URL() + "?stream=jobs&signal=pressure")
 	if _, err := redis.Open(t.Context(), u); err == nil || !strings.Contains(err.Error(), "slot") {
@@ -47,6 +50,7 @@ func TestConformanceOfACluster(t *testing.T) {
 }
 
 func TestConformanceBehindSentinels(t *testing.T) {
+	t.Parallel()
 	backendtest.Run(t, harness("redis behind sentinels", redistest.StartSentinel(t, redistest.Options{}).URL()+"&"))
 }
 

@@ -95,7 +95,7 @@ func (c *content) setEnqueued(value []byte) bool {
 
 // ours reports whether a field of an entry without data is a header nevertheless.
 func ours(name string) bool {
-	return strings.HasPrefix(name, backend.HeaderPrefix) || name == backend.HeaderTrace
+	return strings.HasPrefix(name, backend.HeaderPrefix) || name == backend.HeaderTrace || name == backend.HeaderState
 }
 
 // objectOf returns the fields as a JSON object, in their order.

@@ -49,6 +49,7 @@ func TestFullServerRefusesAndStoresNothing(t *testing.T) {
 }
 
 func TestReadOnlyReplicaIsNotAvailableAndStoresNothing(t *testing.T) {
+	t.Parallel()
 	addr, s := startServer(t)
 	b := open(t, addr, "stream=jobs")
 	publish(t, b, 1)
@@ -150,6 +151,7 @@ func TestOpenRefusesWhatItCannotKeep(t *testing.T) {
 		{"eviction of what expires", []string{"--maxmemory", "20mb", "--maxmemory-policy", "volatile-lru"}, "", "", "ephemeral"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := redistest.Start(t, redistest.Options{Args: c.args})
 			u, _ := url.Parse(s.URL() + "?stream=jobs" + c.query)
 			b, err := redis.Open(t.Context(), u)
@@ -231,6 +233,7 @@ func TestAServerThatKeepsLessThanAskedForIsRefusedLater(t *testing.T) {
 }
 
 func TestNobodyListening(t *testing.T) {
+	t.Parallel()
 	u, _ := url.Parse("redis://user:secret@127.0.0.1:1/0?stream=jobs")
 	_, err := redis.Open(t.Context(), u)
 	if !errors.Is(err, backend.ErrUnavailable) || strings.Contains(err.Error(), "secret") {

@@ -213,13 +213,17 @@ func (e *exam) readGroup(pending, consumers *redis.RawCmd) error {
 		if err != nil {
 			return err
 		}
-		c := consumer{name: info["name"]}
-		c.pending, _ = strconv.Atoi(info["pending"])
-		idle, _ := strconv.ParseInt(info["idle"], 10, 64)
-		c.idle = time.Duration(idle) * time.Millisecond
-		e.consumers = append(e.consumers, c)
+		e.consumers = append(e.consumers, consumerOf(info))
 	}
 	return err
+}
+
+func consumerOf(info map[string]string) consumer {
+	c := consumer{name: info["name"]}
+	c.pending, _ = strconv.Atoi(info["pending"])
+	idle, _ := strconv.ParseInt(info["idle"], 10, 64)
+	c.idle = time.Duration(idle) * time.Millisecond
+	return c
 }
 
 // lookAtPending finds pending entries whose data is gone, and those that were

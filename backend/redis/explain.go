@@ -53,6 +53,9 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
 	}
 	b.moved()
+	if b.lent {
+		b.stale.Store(true) // the next connection may lead elsewhere, unseen
+	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("redis: %w: %w: %w", backend.ErrOutcomeUnknown, context.Cause(ctx), err)
 	}

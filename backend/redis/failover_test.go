@@ -15,6 +15,7 @@ var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 // second, and kills the primary. Without durability=fsync what was acknowledged
 // meanwhile is lost; with it nothing is, for nothing was acknowledged.
 func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
 	for _, durably := range []bool{false, true} {
 		t.Run(nameOf(durably), func(t *testing.T) {
 			t.Parallel()
@@ -55,6 +56,7 @@ func TestSentinelFailover(t *testing.T) {
 
 // TestClusterLosesAMaster kills the master of the stream's slot under load.
 func TestClusterLosesAMaster(t *testing.T) {
+	t.Parallel()
 	for _, durably := range []bool{false, true} {
 		t.Run(nameOf(durably), func(t *testing.T) {
 			t.Parallel()

@@ -1,11 +1,8 @@
 package redis_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +10,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/leak"
 	"github.com/weirmq/weir/tests/redistest"
 	"github.com/weirmq/weir/tests/stall"
 )
@@ -145,67 +143,34 @@ var faults = []struct {
 // what was refused is never found; with an idempotency key nothing is stored
 // twice; nothing stays pending; no goroutine is left.
 func TestFaults(t *testing.T) {
-	before := goroutines() // the client leaves some behind now and then where sentinels ended before it
-	t.Run("each", func(t *testing.T) {
-		for _, fault := range faults {
-			t.Run(fault.name, func(t *testing.T) {
-				t.Parallel()
-				s := &scene{t: t, server: redistest.Start(t, redistest.Options{Args: []string{
-					"--appendonly", "yes", "--appendfsync", "always", "--enable-debug-command", "local",
-				}})}
-				s.proxy = redistest.NewProxy(t, s.server.Addr())
-				s.direct = goredis.NewClient(&goredis.Options{Addr: s.server.Addr(), Protocol: 2})
-				t.Cleanup(func() { _ = s.direct.Close() })
-				address := s.server.URL()
-				if fault.proxied {
-					address = s.proxy.URL()
-				}
-				s.rig = startRig(t, address+"?stream=jobs&durability=fsync")
-				s.rig.until(50)
-				fault.attack(s)
-				begin := time.Now()
-				s.rig.until(1)
-				t.Logf("works again %v after the fault", time.Since(begin).Round(time.Millisecond))
-				s.rig.finish(s.direct, fault.verdict)
-			})
-		}
+	leak.Check(t, 30*time.Second, func() {
+		t.Run("each", eachFault)
 	})
-	awaitNoGoroutines(t, before)
 }
 
-var ours = regexp.MustCompile(`weir/backend/redis\.|weir\.\(\*|go-redis/v9\.|go-redis/v9/internal/pool`)
-
-// goroutines returns the stacks of the goroutines of a backend, a pool or the client, by
-// their names.
-func goroutines() map[string]string {
-	all := map[string]string{}
-	stacks := make([]byte, 1<<20)
-	stacks = stacks[:runtime.Stack(stacks, true)]
-	for stack := range bytes.SplitSeq(stacks, []byte("\n\n")) {
-		if ours.Match(stack) && !bytes.Contains(stack, []byte("redis_test.goroutines")) {
-			name, _, _ := strings.Cut(string(stack), " [")
-			all[name] = string(stack)
-		}
-	}
-	return all
-}
-
-// awaitNoGoroutines fails if there are other goroutines left than before.
-func awaitNoGoroutines(t *testing.T, before map[string]string) {
-	t.Helper()
-	var left []string
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		left = nil
-		for name, stack := range goroutines() {
-			if before[name] == "" {
-				left = append(left, stack)
+func eachFault(t *testing.T) {
+	for _, fault := range faults {
+		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
+			s := &scene{t: t, server: redistest.Start(t, redistest.Options{Args: []string{
+				"--appendonly", "yes", "--appendfsync", "always", "--enable-debug-command", "local",
+			}})}
+			s.proxy = redistest.NewProxy(t, s.server.Addr())
+			s.direct = goredis.NewClient(&goredis.Options{Addr: s.server.Addr(), Protocol: 2})
+			t.Cleanup(func() { _ = s.direct.Close() })
+			address := s.server.URL()
+			if fault.proxied {
+				address = s.proxy.URL()
 			}
-		}
-		if len(left) == 0 {
-			return
-		}
+			s.rig = startRig(t, address+"?stream=jobs&durability=fsync")
+			s.rig.until(50)
+			fault.attack(s)
+			begin := time.Now()
+			s.rig.until(1)
+			t.Logf("works again %v after the fault", time.Since(begin).Round(time.Millisecond))
+			s.rig.finish(s.direct, fault.verdict)
+		})
 	}
-	t.Errorf("%d goroutines are left:\n%s", len(left), strings.Join(left, "\n\n"))
 }
 
 // TestPublishEndsWithACancelledContext: a cancel, unlike a deadline, is not known

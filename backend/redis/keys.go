@@ -24,6 +24,7 @@ type keys struct {
 	trimmed string // what weir has removed from the stream (hash)
 	about   string // what weir knows about the stream (hash, see roster.go)
 	workers string // the consumers of the group that are weir's (hash: name -> how long its leases last in ms)
+	shards  string // into how many streams a sharded stream is divided, kept with the first (hash: first, now)
 	idem    string // prefix of one key per idempotency key (string: ID of the entry, expires) or source (see place.lua)
 }
 
@@ -45,6 +46,7 @@ func keysOf(stream, group string) (keys, error) {
 		trimmed: prefix + ":trimmed",
 		about:   prefix + ":weir",
 		workers: prefix + ":workers:" + group,
+		shards:  prefix + ":shards",
 		idem:    prefix + ":idem:",
 	}, nil
 }

@@ -16,7 +16,7 @@ import (
 // nothing is judged by the claimer's own.
 func TestALeaseLastsAsLongAsItsHolderSaid(t *testing.T) {
 	const long, short = time.Hour, 40 * time.Millisecond
-	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
 		for _, test := range []struct {
 			holder, claimer time.Duration
 			foreign, taken  bool
@@ -66,7 +66,7 @@ func TestALeaseLastsAsLongAsItsHolderSaid(t *testing.T) {
 
 // A hash that somebody removed is there again before anybody is judged without it.
 func TestAWorkerTellsItsLeaseAgain(t *testing.T) {
-	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
 		b := open(t, s.Addr(), "stream=jobs")
 		req := backend.ClaimRequest{Max: 1, ReclaimAfter: 100 * time.Millisecond}
 		claim(t, b, req)

@@ -57,7 +57,7 @@ func (s settings) misfitTLS(ctx context.Context, err error) error {
 		authority x509.UnknownAuthorityError
 		name      x509.HostnameError
 	)
-	if s.tls && (errors.As(err, &authority) || errors.As(err, &name)) {
+	if s.tls != nil && (errors.As(err, &authority) || errors.As(err, &name)) {
 		return fmt.Errorf("the certificate of %s is not trusted for that name; use a name that it holds, and put its authority into the system's store or the file that SSL_CERT_FILE names: %w", s.server(), err)
 	}
 	var op *net.OpError
@@ -68,9 +68,9 @@ func (s settings) misfitTLS(ctx context.Context, err error) error {
 	defer cancel()
 	for _, addr := range s.addrs {
 		switch {
-		case s.tls && speaksPlain(ctx, addr):
+		case s.tls != nil && speaksPlain(ctx, addr):
 			return fmt.Errorf("scheme rediss: %s does not speak TLS; use redis://", addr)
-		case !s.tls && speaksTLS(ctx, addr):
+		case s.tls == nil && speaksTLS(ctx, addr):
 			return fmt.Errorf("scheme redis: %s speaks TLS; use rediss://", addr)
 		}
 	}

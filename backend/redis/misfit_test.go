@@ -78,6 +78,7 @@ func TestAURLThatDoesNotFitItsServerIsSaidInOneSentence(t *testing.T) {
 }
 
 func TestAURLThatDoesNotFitItsSentinelsIsSaidInOneSentence(t *testing.T) {
+	t.Parallel()
 	s := redistest.StartSentinel(t, redistest.Options{})
 	first := s.Sentinels[0].Addr()
 	all := strings.Split(strings.TrimPrefix(s.URL(), "redis://"), "/")[0]

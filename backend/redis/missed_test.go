@@ -107,6 +107,7 @@ func blocked(s *redistest.Server) (n int) {
 // Over a slow link an answer may take longer than a silent server is waited for:
 // 12 messages of 1 MB at 1.5 MB a second, with a delivery limit of 3.
 func TestLargeMessagesOverASlowLinkAreHandledNotBuried(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	proxy := redistest.NewProxy(t, s.Addr())
 	direct, slow := open(t, s.Addr(), "stream=jobs"), openOn(t, proxy.URL()+"?stream=jobs")
@@ -148,6 +149,7 @@ func TestLargeMessagesOverASlowLinkAreHandledNotBuried(t *testing.T) {
 // A server that stands still for less than a call may take fails no call, a claim that
 // waits for messages as little as any other.
 func TestAClaimBearsASilenceThatOtherCallsBear(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	proxy := redistest.NewProxy(t, s.Addr())
 	b := openOn(t, proxy.URL()+"?stream=jobs")

@@ -21,6 +21,9 @@ var retryWaits = [...]time.Duration{
 // each command's error is one of package backend, and do returns the first. A missing
 // value (redis.Nil) is not an error of do.
 func (b *Backend) do(ctx context.Context, cmds ...redis.Cmder) error {
+	if b.lent {
+		return b.aside(ctx, cmds, b.try)
+	}
 	if ctx.Done() != nil {
 		w := b.calls.watch(ctx, callTimeout)
 		defer w.end()
@@ -57,7 +60,7 @@ func (b *Backend) once(ctx context.Context, cmds []redis.Cmder, taking string) {
 	}
 	if taking != "" && b.cluster != nil {
 		if c := b.nodeAt(ctx, taking); c != nil {
-			send(ctx, c, asking(ctx, cmds))
+			b.send(ctx, c, asking(ctx, cmds))
 			return
 		}
 	}
@@ -66,7 +69,17 @@ func (b *Backend) once(ctx context.Context, cmds []redis.Cmder, taking string) {
 		setError(cmds, &notSent{err})
 		return
 	}
-	send(ctx, c, cmds)
+	b.send(ctx, c, cmds)
+}
+
+// send sends commands once.
+func (b *Backend) send(ctx context.Context, c session, cmds []redis.Cmder) {
+	if !b.lent {
+		send(ctx, c, cmds)
+		return
+	}
+	send(ctx, c, eachOnce(cmds))
+	refusals(cmds)
 }
 
 // asking puts an ASKING in front of each command: without it a node rejects keys that
@@ -102,6 +115,11 @@ func send(ctx context.Context, c session, cmds []redis.Cmder) {
 			setError(cmds, err)
 		}
 	}
+	refusals(cmds)
+}
+
+// refusals gives raw commands the errors that servers answered them.
+func refusals(cmds []redis.Cmder) {
 	for _, cmd := range cmds {
 		if raw, ok := cmd.(*redis.RawCmd); ok && raw.Err() == nil && len(raw.Val()) > 0 && raw.Val()[0] == '-' {
 			raw.SetErr(replyError(strings.TrimRight(string(raw.Val()[1:]), "\r\n")))

@@ -104,7 +104,7 @@ func TestOnlyAStreamThatWeirMadeIsTrimmedUnasked(t *testing.T) {
 			publish(t, b, 1)
 		}, false},
 	}
-	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
 		for _, test := range cases {
 			t.Run(test.name, func(t *testing.T) {
 				s.Client().FlushAll(t.Context())
@@ -148,7 +148,7 @@ func returns(deliveries []*backend.Delivery) (all []backend.Return) {
 }
 
 func TestATrimThatNobodyAskedForTakesNothingThatAGroupMayWant(t *testing.T) {
-	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
 		b := open(t, s.Addr(), "stream=jobs")
 		if got := trimOwn(t, b); got != (backend.Trimmed{}) {
 			t.Errorf("no stream: %+v", got)
@@ -175,7 +175,7 @@ func TestATrimThatNobodyAskedForTakesNothingThatAGroupMayWant(t *testing.T) {
 
 // Ages are told by the entries' IDs; what is old enough goes, in steps, and exactly that.
 func TestATrimGoesInStepsUpToTheAgeThatIsKept(t *testing.T) {
-	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
 		const old, young = 45_000, 7
 		fill := `local t = redis.call('TIME')[1] * 1000
 			for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], string.format('%d-0', t - 3600000 + i * 40), 'data', 'x') end

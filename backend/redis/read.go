@@ -145,7 +145,9 @@ func gapBehind(after id, oldest string, trimmed, dropped id) *backend.Gap {
 func (b *Backend) waitBehind(ctx context.Context, after id, d time.Duration) error {
 	cmd := redis.NewRawCmd(ctx, "XREAD", "BLOCK", max(1, d.Milliseconds()), "COUNT", 1, "STREAMS", b.keys.stream, after.String())
 	answered := make(chan error, 1)
-	b.readers.Go(func() { answered <- b.do(ctx, cmd) })
+	if err := b.readers.begin(func() { answered <- b.do(ctx, cmd) }); err != nil {
+		return b.explain(ctx, err)
+	}
 	select {
 	case err := <-answered:
 		return err

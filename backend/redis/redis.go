@@ -29,10 +29,12 @@ const (
 	defaultReclaim = 30 * time.Second
 )
 
-// Backend is a stream and a group on Redis. Use Open to create one.
+// Backend is a stream and a group on Redis. Use Open or New to create one.
 type Backend struct {
 	set      settings
 	keys     keys
+	place    string
+	lent     bool // the client is the program's: see New
 	client   redis.UniversalClient
 	cluster  *redis.ClusterClient // nil: not a Cluster
 	features atomic.Pointer[features]
@@ -54,6 +56,7 @@ type Backend struct {
 	producer     string // names this backend in the room's key
 	noRoom       atomic.Pointer[denial]
 	noTally      atomic.Pointer[denial] // the same for Tally
+	noBudget     atomic.Pointer[denial] // the same for a budget
 	missed       missed
 	names        consumers
 	roster       roster
@@ -71,7 +74,7 @@ type Backend struct {
 	closing context.Context // ends with the connections
 	close   context.CancelFunc
 	calls   calls
-	readers sync.WaitGroup // blocking reads
+	readers readers
 }
 
 var _ backend.Backend = (*Backend)(nil)
@@ -90,8 +93,10 @@ var _ backend.Backend = (*Backend)(nil)
 // of the workers' signal; enqueue_field, the field that Stats takes ages from, the time of
 // publishing in Unix ms (default "enqueue_ts"); trim, whether pools remove what every group
 // has acknowledged unless told otherwise: "auto" (the default: if weir created the stream),
-// "on" or "off". Open creates nothing: the first append creates the stream, the first claim
-// the group, which starts at the stream's first entry.
+// "on" or "off"; start, where a group that is new begins: "0" (the default), the stream's
+// first entry, or "$", behind its last; create, "never" if a claim must not create the group,
+// so that a misspelt name is an error. Open creates nothing: the first append creates the
+// stream, the first claim the group.
 //
 // A server that may evict streams (maxmemory with an allkeys policy), or that is less durable
 // than asked for, is refused: at Open with an error; later, on any new connection, with
@@ -103,12 +108,8 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	if err != nil {
 		return nil, &backend.URLError{Err: fmt.Errorf("redis URL: %w", err)}
 	}
-	b := &Backend{set: set, keys: set.keys, silence: forgetAfter, producer: rand.Text()}
-	b.closing, b.close = context.WithCancel(context.Background())
-	b.replicas.counting = make(chan struct{}, 1)
-	b.reclaimAfter.Store(int64(defaultReclaim))
-	start := cursorStart
-	b.cursor.Store(&start)
+	b := newBackend(set)
+	b.place = fmt.Sprintf("redis %s %s/%d %s", set.server(), set.master, set.db, set.keys.stream)
 	b.connect(set.cluster())
 	if err = b.settle(ctx); err != nil {
 		_ = b.Close()
@@ -122,6 +123,16 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	}
 	b.opened.Store(true)
 	return b, nil
+}
+
+func newBackend(set settings) *Backend {
+	b := &Backend{set: set, keys: set.keys, silence: forgetAfter, producer: rand.Text()}
+	b.closing, b.close = context.WithCancel(context.Background())
+	b.replicas.counting = make(chan struct{}, 1)
+	b.reclaimAfter.Store(int64(defaultReclaim))
+	start := cursorStart
+	b.cursor.Store(&start)
+	return b
 }
 
 // silence keeps the client library from printing to standard error, for the whole
@@ -151,6 +162,9 @@ func (b *Backend) settle(ctx context.Context) error {
 	}
 	if f.sentinel {
 		return fmt.Errorf("%s is a Sentinel; add master=NAME, the name it knows the servers by", b.set.server())
+	}
+	if f.cluster && b.cluster == nil && b.lent {
+		return errPlainClient
 	}
 	if f.cluster && b.cluster == nil && b.set.master == "" {
 		_ = b.client.Close()
@@ -192,15 +206,18 @@ func (b *Backend) Info() backend.Info {
 	}
 }
 
-// Close removes consumers that hold nothing from the group, closes all connections and
-// waits for the calls that use them.
+// Close removes consumers that hold nothing from the group, closes all connections, unless
+// they are those of a client given to New, and waits for the calls that use them.
 func (b *Backend) Close() error {
 	if b.ended.Swap(true) {
 		return nil
 	}
 	b.leave()
 	b.close()
-	err := b.client.Close()
-	b.readers.Wait()
+	var err error
+	if !b.lent {
+		err = b.client.Close()
+	}
+	b.readers.end()
 	return err
 }

@@ -43,7 +43,7 @@ func settled(t *testing.T, b *redis.Backend) {
 }
 
 func TestALetterSentBackGoesToTheGroupThatFailedAlone(t *testing.T) {
-	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
 		failing, other := open(t, s.Addr(), "stream=jobs&group=billing"), open(t, s.Addr(), "stream=jobs&group=mail")
 		l := letter(t, failing, other)
 		if others, err := failing.Others(t.Context(), l.Stream, l.Group); err != nil || len(others) > 0 {
@@ -71,7 +71,7 @@ func TestALetterSentBackGoesToTheGroupThatFailedAlone(t *testing.T) {
 // What a worker of another group has read and not acknowledged, since it was killed,
 // is acknowledged by who takes it over: never handed out, counted or buried.
 func TestALetterSentBackIsNotReclaimedByAnotherGroup(t *testing.T) {
-	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
 		failing, other := open(t, s.Addr(), "stream=jobs&group=billing"), open(t, s.Addr(), "stream=jobs&group=mail")
 		l := letter(t, failing, other)
 		if err := failing.Redrive(t.Context(), "", l); err != nil {
@@ -95,7 +95,7 @@ func TestALetterSentBackIsNotReclaimedByAnotherGroup(t *testing.T) {
 }
 
 func TestWhoElseGetsALetterIsNamed(t *testing.T) {
-	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
 		failing, other := open(t, s.Addr(), "stream=jobs&group=billing"), open(t, s.Addr(), "stream=jobs&group=mail")
 		l := letter(t, failing, other)
 		names := func(group string) string {

@@ -94,7 +94,7 @@ func (s settings) cli() []string {
 	if s.user != "" {
 		words = append(words, "--user", quote(s.user))
 	}
-	if s.tls {
+	if s.tls != nil {
 		words = append(words, "--tls")
 	}
 	return words

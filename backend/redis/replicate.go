@@ -41,7 +41,10 @@ func (r *replicas) fresh() bool {
 // guarantee makes sure that the server is as durable as the URL asks, and returns the
 // command that waits for a replica; nil if that was not asked for or there is none.
 func (b *Backend) guarantee(ctx context.Context) (wait *redis.IntCmd, err error) {
-	if b.set.durability == "" {
+	switch {
+	case b.set.durability == "" && b.lent:
+		return nil, b.unfit(ctx)
+	case b.set.durability == "":
 		return nil, nil
 	}
 	b.lookAgain(ctx)

@@ -11,7 +11,9 @@ import (
 // errReply is a reply that does not match the command.
 var errReply = errors.New("redis: unexpected reply")
 
-// replyReader reads a raw reply (RESP, version 2) without copying it.
+// replyReader reads a raw reply without copying it. It takes what version 3 of RESP
+// answers, as a client given to New may speak it, for what version 2 does: a map for an
+// array of its keys and values, its null for either one of version 2.
 type replyReader struct{ rest []byte }
 
 // shortestElement is the length of ":0\r\n": no array has more elements than fit.
@@ -34,11 +36,17 @@ func (r *replyReader) array() (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if kind == '_' {
+		return -1, nil
+	}
 	n, err := parseInt(text)
+	if kind == '%' {
+		kind, n = '*', 2*n
+	}
 	switch {
 	case err != nil:
 		return 0, err
-	case kind == '*' && n <= len(r.rest)/shortestElement, kind == '$' && n < 0:
+	case (kind == '*' || kind == '~') && n <= len(r.rest)/shortestElement, kind == '$' && n < 0:
 		return n, nil
 	}
 	return 0, fmt.Errorf("%w: %q for an array", errReply, kind)
@@ -47,8 +55,11 @@ func (r *replyReader) array() (int, error) {
 // bytes returns the string or number that follows, nil for null. It points into the reply.
 func (r *replyReader) bytes() ([]byte, error) {
 	kind, text, err := r.line()
-	if err != nil || kind == '+' || kind == ':' {
+	switch {
+	case err != nil, kind == '+', kind == ':', kind == ',':
 		return text, err
+	case kind == '_':
+		return nil, nil
 	}
 	n, err := parseInt(text)
 	switch {
@@ -62,6 +73,24 @@ func (r *replyReader) bytes() ([]byte, error) {
 	value := r.rest[:n:n]
 	r.rest = r.rest[n+2:]
 	return value, nil
+}
+
+// ofStream reads to the entries of the only stream in an answer, [[stream, entries]] or,
+// in version 3, {stream: entries}. n is -1 if there is none.
+func (r *replyReader) ofStream() (n int, err error) {
+	pairs := len(r.rest) > 0 && r.rest[0] == '*'
+	if n, err = r.array(); err != nil || n < 1 {
+		return -1, err
+	}
+	if pairs {
+		if _, err = r.array(); err != nil {
+			return -1, err
+		}
+	}
+	if _, err = r.bytes(); err != nil {
+		return -1, err
+	}
+	return r.array()
 }
 
 func (r *replyReader) text() (string, error) {

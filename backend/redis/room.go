@@ -75,9 +75,7 @@ var (
 )
 
 // Place names the servers, the database and the stream.
-func (b *Backend) Place() string {
-	return fmt.Sprintf("redis %s %s/%d %s", b.set.server(), b.set.master, b.set.db, b.keys.stream)
-}
+func (b *Backend) Place() string { return b.place }
 
 // Window takes requests of the window that all processes share.
 func (b *Backend) Window(ctx context.Context, most, want int64, length time.Duration) (given int64, left time.Duration, err error) {

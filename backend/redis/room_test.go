@@ -34,7 +34,7 @@ func wantRoom(t *testing.T, what string, got backend.Room, given, taken int64) {
 }
 
 func TestRoomIsGivenOutOnceWhoeverAsks(t *testing.T) {
-	everyVersion(t, func(t *testing.T, server *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, server *redistest.Server) {
 		url := server.URL() + "?stream=jobs"
 		a, b, c := openOn(t, url), openOn(t, url), openOn(t, url)
 		all := backend.RoomRequest{Limit: 100, Pause: -1, Need: 1, Want: 1000}
@@ -60,7 +60,7 @@ func TestRoomIsGivenOutOnceWhoeverAsks(t *testing.T) {
 }
 
 func TestRoomOfASilentProducerComesBack(t *testing.T) {
-	everyVersion(t, func(t *testing.T, server *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, server *redistest.Server) {
 		url := server.URL() + "?stream=jobs"
 		a, b := openOn(t, url), openOn(t, url)
 		req := backend.RoomRequest{Limit: 100, Pause: -1, Need: 90, Want: 90, Lifetime: 200 * time.Millisecond}
@@ -92,7 +92,7 @@ func TestHardLimitOfTheBacklogIsSharedToo(t *testing.T) {
 }
 
 func TestUserWithoutTheRoomsKeyIsToldAndReadsOn(t *testing.T) {
-	everyVersion(t, func(t *testing.T, server *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, server *redistest.Server) {
 		if server.Client().Do(t.Context(), "ACL", "WHOAMI").Err() != nil {
 			t.Skip("has no users")
 		}

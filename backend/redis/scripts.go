@@ -47,6 +47,12 @@ var roomSource string
 //go:embed lua/window.lua
 var windowSource string
 
+//go:embed lua/shards.lua
+var shardsSource string
+
+//go:embed lua/draw.lua
+var drawSource string
+
 //go:embed lua/group.lua
 var groupSource string
 
@@ -67,6 +73,8 @@ var (
 	lagScript    = newScript(lessSource + lagSource)
 	roomScript   = newScript(lessSource + "local function waits()\n" + lagSource + "\nend\n" + roomSource)
 	windowScript = newScript(windowSource)
+	shardsScript = newScript(shardsSource)
+	drawScript   = newScript(drawSource)
 	groupScript  = newScript(lessSource + groupSource)
 )
 

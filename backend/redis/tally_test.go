@@ -14,7 +14,7 @@ import (
 func TestTheCountersOfProducersExpire(t *testing.T) {
 	addr, s := startServer(t)
 	b := open(t, addr, "stream=jobs")
-	if _, err := b.Tally(t.Context(), []uint32{1, 2}); err != nil {
+	if _, _, err := b.Tally(t.Context(), []uint32{1, 2}); err != nil {
 		t.Fatal(err)
 	}
 	if left := s.Client().PTTL(t.Context(), "{jobs}:offered:weir").Val(); left < 59*time.Minute || left > time.Hour {
@@ -30,7 +30,7 @@ func TestTallyThatIsNotPermitted(t *testing.T) {
 	}
 	b := openOn(t, fmt.Sprintf("redis://shop:pw@%s/0?stream=jobs", s.Addr()))
 	for range 3 {
-		if got, err := b.Tally(t.Context(), []uint32{1}); !errors.Is(err, backend.ErrForbidden) {
+		if got, _, err := b.Tally(t.Context(), []uint32{1}); !errors.Is(err, backend.ErrForbidden) {
 			t.Errorf("%v, %v, want ErrForbidden", got, err)
 		}
 	}

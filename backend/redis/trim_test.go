@@ -11,15 +11,6 @@ import (
 	"github.com/weirmq/weir/tests/stall"
 )
 
-// everyVersion runs a test against each server that is installed.
-func everyVersion(t *testing.T, test func(t *testing.T, s *redistest.Server)) {
-	for _, version := range redistest.Versions() {
-		t.Run(version, func(t *testing.T) {
-			test(t, redistest.Start(t, redistest.Options{Version: version}))
-		})
-	}
-}
-
 // take claims n new messages.
 func take(t *testing.T, b *redis.Backend, n int) []*backend.Delivery {
 	t.Helper()
@@ -50,7 +41,7 @@ func trim(t *testing.T, b *redis.Backend, maxLen int64) backend.Trimmed {
 }
 
 func TestTrimKeepsWhatSomeGroupHasNotAcknowledged(t *testing.T) {
-	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
 		b, other := open(t, s.Addr(), "stream=jobs"), open(t, s.Addr(), "stream=jobs&group=billing")
 		publish(t, b, 500)
 		if got := trim(t, b, 0); got != (backend.Trimmed{}) {
@@ -97,7 +88,7 @@ func TestTrimKeepsWhatSomeGroupHasNotAcknowledged(t *testing.T) {
 }
 
 func TestTrimToALengthCountsWhatItDrops(t *testing.T) {
-	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
 		b := open(t, s.Addr(), "stream=jobs")
 		ids := publish(t, b, 400)
 		held := take(t, b, 100)
@@ -127,7 +118,7 @@ func TestTrimToALengthCountsWhatItDrops(t *testing.T) {
 }
 
 func TestReaderFollowsAndSeesWhatIsGone(t *testing.T) {
-	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
 		b := open(t, s.Addr(), "stream=jobs")
 		if got, err := b.Read(t.Context(), backend.ReadRequest{After: backend.CursorEnd, Max: 1}); err != nil || len(got.Records) != 0 || got.Gap != nil {
 			t.Fatalf("no stream: %+v, %v", got, err)
@@ -178,7 +169,7 @@ func TestReadEndsWithItsContext(t *testing.T) {
 }
 
 func TestDeadLettersAreListedSentBackAndPurged(t *testing.T) {
-	everyVersion(t, func(t *testing.T, s *redistest.Server) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
 		b := open(t, s.Addr(), "stream=jobs")
 		msg := backend.Message{Data: []byte("poison"), Headers: map[string]string{"k": "v"}, Priority: backend.High}
 		if _, err := b.Append(t.Context(), []backend.Message{msg, msg, msg}); err != nil {

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"slices"
 	"strconv"
@@ -14,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/address"
 )
 
 const (
@@ -24,14 +23,21 @@ const (
 	maxNameBytes    = 512 // of a stream or a group
 )
 
-// known are the query keys of a redis URL.
-var known = []string{"stream", "group", "master", "durability", "signal", "enqueue_field", "trim", "sentinel_user", "sentinel_password"}
+// queryKeys are the query keys of a redis URL.
+var queryKeys = []string{"stream", "group", "master", "durability", "signal", "enqueue_field", "trim", "start", "create", "sentinel_user", "sentinel_password", "ca", "cert", "key"}
 
 // What trim says in a URL.
 const (
 	trimAuto = "auto"
 	trimOn   = "on"
 	trimOff  = "off"
+)
+
+// What start and create say in a URL.
+const (
+	startFirst  = "0"
+	startNew    = "$"
+	createNever = "never"
 )
 
 // settings is what a URL says.
@@ -41,16 +47,18 @@ type settings struct {
 	user, pass string
 	sentinel   struct{ user, pass string }
 	db         int
-	tls        bool
+	tls        *tls.Config // nil: none
 	master     string
 	durability string // weakest class accepted; empty: any
 	enqueued   string // the field that Stats takes ages from
 	trim       string // trimAuto, trimOn or trimOff
+	start      string // startNew, or empty: where a new group begins
+	create     string // createNever or empty
 }
 
 // parse reads a URL. Its errors never contain the user name or password.
 func parse(u *url.URL) (settings, error) {
-	s := settings{tls: u.Scheme == "rediss"}
+	var s settings
 	if u.Scheme != "redis" && u.Scheme != "rediss" {
 		return s, fmt.Errorf("scheme %q is not redis or rediss", u.Scheme)
 	}
@@ -58,8 +66,11 @@ func parse(u *url.URL) (settings, error) {
 		// A password with a / ? or # ends up there, so the error must not quote it.
 		return s, errors.New("there is an @ after the host; special characters in a user name, password or name need percent-encoding")
 	}
-	query, err := parseQuery(u.RawQuery)
+	query, err := address.Query(u.RawQuery, queryKeys)
 	if err != nil {
+		return s, err
+	}
+	if s.tls, err = address.TLS(u.Scheme, "rediss", query); err != nil {
 		return s, err
 	}
 	if u.User != nil {
@@ -71,7 +82,11 @@ func parse(u *url.URL) (settings, error) {
 	if s.master == "" && s.sentinel.user+s.sentinel.pass != "" {
 		return s, errors.New("sentinel_user and sentinel_password are for Sentinels; add master=NAME, or leave them out")
 	}
-	if s.addrs, err = parseHosts(u.Host, s.master != ""); err != nil {
+	port := defaultPort
+	if s.master != "" {
+		port = defaultSentinel
+	}
+	if s.addrs, err = address.Hosts(u.Host, port); err != nil {
 		return s, err
 	}
 	if s.db, err = parseDB(u.Path); err != nil {
@@ -80,82 +95,41 @@ func parse(u *url.URL) (settings, error) {
 	if s.cluster() && s.db != 0 {
 		return s, fmt.Errorf("database %d: a Cluster (several hosts without master=) has only database 0", s.db)
 	}
-	s.enqueued = cmp.Or(query["enqueue_field"], backend.FieldEnqueued)
-	s.durability = query["durability"]
-	if s.durability != "" && !slices.Contains(classes, s.durability) {
-		return s, fmt.Errorf("durability %q is unknown; known: %s", s.durability, strings.Join(classes, ", "))
+	if query["stream"] == "" {
+		return s, errors.New("the URL names no stream; add ?stream=NAME")
 	}
-	if s.trim = cmp.Or(query["trim"], trimAuto); !slices.Contains([]string{trimAuto, trimOn, trimOff}, s.trim) {
-		return s, fmt.Errorf("trim %q is unknown; use %s, %s or %s", s.trim, trimAuto, trimOn, trimOff)
+	return s, s.setStream(Options{
+		Stream: query["stream"], Group: query["group"], Durability: query["durability"],
+		Signal: query["signal"], EnqueueField: query["enqueue_field"], Trim: query["trim"],
+		Start: query["start"], Create: query["create"],
+	})
+}
+
+// known checks a setting that has a list of values.
+func known(name, value string, values []string) error {
+	if slices.Contains(values, value) {
+		return nil
 	}
-	s.keys, err = parseNames(query)
-	return s, err
+	return fmt.Errorf("%s %q is unknown; known: %s", name, value, strings.Join(values, ", "))
 }
 
 // cluster reports whether the hosts are nodes of a Cluster.
 func (s settings) cluster() bool { return s.master == "" && len(s.addrs) > 1 }
 
-func parseQuery(raw string) (map[string]string, error) {
-	values, err := url.ParseQuery(raw)
-	if err != nil {
-		return nil, fmt.Errorf("query of the URL: %w", err)
-	}
-	query := map[string]string{}
-	for key, list := range values {
-		switch {
-		case !slices.Contains(known, key):
-			return nil, fmt.Errorf("query key %q is unknown; known: %s", key, strings.Join(known, ", "))
-		case len(list) > 1:
-			return nil, fmt.Errorf("query key %q appears %d times; give it once", key, len(list))
-		}
-		query[key] = list[0]
-	}
-	return query, nil
-}
-
-func parseNames(query map[string]string) (keys, error) {
-	stream, group := query["stream"], query["group"]
+// namedKeys returns the keys of a stream and a group; an empty signal is the default.
+func namedKeys(stream, group, signal string) (keys, error) {
 	if stream == "" {
-		return keys{}, fmt.Errorf("the URL names no stream; add ?stream=NAME")
+		return keys{}, errors.New("no stream is named")
 	}
-	if group == "" {
-		group = defaultGroup
-	}
+	group = cmp.Or(group, defaultGroup)
 	if len(stream) > maxNameBytes || len(group) > maxNameBytes {
 		return keys{}, fmt.Errorf("stream and group may have at most %d bytes each", maxNameBytes)
 	}
 	k, err := keysOf(stream, group)
-	if err == nil && query["signal"] != "" {
-		k.lag = query["signal"]
+	if err == nil && signal != "" {
+		k.lag = signal
 	}
 	return k, err
-}
-
-// parseHosts splits "a:1,b:2". Without any host it is the local server.
-func parseHosts(list string, sentinel bool) ([]string, error) {
-	fallback := defaultPort
-	if sentinel {
-		fallback = defaultSentinel
-	}
-	if list == "" {
-		list = "localhost"
-	}
-	var addrs []string
-	for part := range strings.SplitSeq(list, ",") {
-		u := url.URL{Host: part}
-		host, port := u.Hostname(), u.Port()
-		if host == "" {
-			return nil, fmt.Errorf("hosts %q: a host is empty", list)
-		}
-		if port == "" {
-			port = fallback
-		}
-		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return nil, fmt.Errorf("port %q is not 1 to 65535", port)
-		}
-		addrs = append(addrs, net.JoinHostPort(host, port))
-	}
-	return addrs, nil
 }
 
 func parseDB(path string) (int, error) {
@@ -194,8 +168,6 @@ func (s settings) options() *redis.UniversalOptions {
 		DisableIdentity:       true,
 		IsClusterMode:         s.cluster(),
 	}
-	if s.tls {
-		opt.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12} // for the name dialed
-	}
+	opt.TLSConfig = s.tls
 	return opt
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"crypto/tls"
 	"net/url"
 	"reflect"
 	"strings"
@@ -13,7 +14,7 @@ func TestURLs(t *testing.T) {
 	for raw, want := range map[string]settings{
 		"redis://?stream=s":                              {addrs: []string{"localhost:6379"}},
 		"redis://h/3?stream=s":                           {addrs: []string{"h:6379"}, db: 3},
-		"rediss://h:1?stream=s":                          {addrs: []string{"h:1"}, tls: true},
+		"rediss://h:1?stream=s":                          {addrs: []string{"h:1"}, tls: &tls.Config{MinVersion: tls.VersionTLS12}},
 		"redis://[::1]?stream=s":                         {addrs: []string{"[::1]:6379"}},
 		"redis://u:p%40%2F@h/0?stream=s&durability=disk": {addrs: []string{"h:6379"}, user: "u", pass: "p@/", durability: "disk"},
 		"redis://a,b,c:2/0?stream=s":                     {addrs: []string{"a:6379", "b:6379", "c:2"}},
@@ -39,6 +40,8 @@ func TestURLsThatAreRefused(t *testing.T) {
 	for raw, want := range map[string]string{
 		"redis://h":                                "?stream=",
 		"redis://h?stream=s&trim=never":            "trim \"never\" is unknown",
+		"redis://h?stream=s&start=1":               "known: 0, $",
+		"redis://h?stream=s&create=yes":            "known: never",
 		"redis://h/jobs?stream=s":                  "jobs",
 		"redis://h/-1?stream=s":                    "-1",
 		"redis://h?stream=s&strema=t":              "known: stream, group, master, durability, signal",

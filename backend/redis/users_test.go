@@ -16,6 +16,7 @@ import (
 // Everything that the suite asks of a backend can be had with the lines of docs/REDIS.md:
 // a command or a key that they lack ends in the server's log of refusals.
 func TestConformanceOfTheUsersOfThePage(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../docs/REDIS.md")
 	if err != nil {
 		t.Fatal(err)
@@ -30,10 +31,11 @@ func TestConformanceOfTheUsersOfThePage(t *testing.T) {
 	versions := redistest.Versions()
 	for _, version := range []string{redistest.System, versions[len(versions)-1]} {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			s := redistest.Start(t, redistest.Options{Version: version})
 			admin := s.Client()
 			open := func(t testing.TB, stream, group string) backend.Backend {
-				keys := []any{"ACL", "SETUSER", "weir", "on", ">sesame", "~" + stream, "~{" + stream + "}:*"}
+				keys := []any{"ACL", "SETUSER", "weir", "on", ">sesame", "~" + stream, "~{" + stream + "}:*", "~weir:budget:*"}
 				if strings.Contains(stream, "{") {
 					keys[6] = "~" + stream + ":*"
 				}

@@ -16,8 +16,8 @@ const (
 	lateFor = 500 * time.Millisecond
 )
 
-// waitNew reads new messages, waiting for the first at most for d. When ctx ends, the server
-// is told to answer now. If it does not, it may deliver to a reader that is gone: such
+// waitNew reads new messages, waiting for the first at most for d. When ctx ends or the caller
+// has enough, the server is told to answer now. If it does not, it may deliver to a reader that is gone: such
 // messages are handed back when the answer arrives, or become orphans.
 func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error {
 	master, err := b.master(ctx)
@@ -35,17 +35,23 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 		"COUNT", c.room(), "BLOCK", max(1, d.Milliseconds()), "STREAMS", b.keys.stream, ">")
 	answered := make(chan struct{})
 	left := make(chan bool, 1) // whether the caller is gone
-	b.readers.Go(func() {
+	late := &claim{ClaimRequest: c.ClaimRequest, since: c.since}
+	err = b.readers.begin(func() {
 		defer stop()
 		w := b.calls.watch(blocking, d+callTimeout) // BLOCK begins when the server gets to it
-		send(w, conn, []redis.Cmder{read})
+		b.send(w, conn, []redis.Cmder{read})
 		w.end()
 		_ = conn.Close()
 		close(answered)
 		if <-left {
-			b.returnLate(c, read)
+			b.returnLate(late, read)
 		}
 	})
+	if err != nil {
+		stop()
+		_ = conn.Close()
+		return b.explain(ctx, err)
+	}
 	select {
 	case <-answered:
 	case <-ctx.Done():
@@ -54,6 +60,17 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 			time.AfterFunc(lateFor, stop)
 			return b.explain(ctx, &notSent{ctx.Err()})
 		}
+	case <-b.lending():
+		left <- true
+		b.unblock(master, number, answered)
+		stop()
+		return b.explain(ctx, &notSent{redis.ErrClosed})
+	case <-c.Enough:
+		if !b.unblock(master, number, answered) {
+			left <- true
+			time.AfterFunc(lateFor, stop)
+			return nil
+		}
 	}
 	left <- false
 	return b.waited(ctx, c, read)
@@ -61,10 +78,15 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 
 // connNumber asks the server for a connection's ID.
 func (b *Backend) connNumber(ctx context.Context, conn *redis.Conn) (int64, error) {
+	number := redis.NewIntCmd(ctx, "CLIENT", "ID")
+	ask := func(ctx context.Context, cmds []redis.Cmder) error { return conn.Process(ctx, cmds[0]) }
+	if b.lent {
+		err := b.aside(ctx, []redis.Cmder{number}, ask)
+		return number.Val(), err
+	}
 	w := b.calls.watch(ctx, callTimeout)
 	defer w.end()
-	number := redis.NewIntCmd(w, "CLIENT", "ID")
-	err := conn.Process(w, number)
+	err := ask(w, []redis.Cmder{number})
 	return number.Val(), err
 }
 
@@ -81,9 +103,17 @@ func (b *Backend) waited(ctx context.Context, c *claim, read *redis.RawCmd) erro
 	return err
 }
 
+// lending ends with the backend if Close does not end the connections.
+func (b *Backend) lending() <-chan struct{} {
+	if b.lent {
+		return b.closing.Done()
+	}
+	return nil
+}
+
 // unblock tells the server to answer a blocking read until it has.
 func (b *Backend) unblock(master *redis.Client, conn int64, answered <-chan struct{}) bool {
-	ctx, stop := context.WithTimeout(b.closing, unblockFor)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(b.closing), unblockFor)
 	defer stop()
 	for {
 		_ = master.ClientUnblock(ctx, conn).Err() // no effect if the read has not begun to wait

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -25,7 +26,10 @@ const noLimit = 1 << 30
 
 // Open opens http://[:KEY@]HOST:PORT/TOPIC or https with the query keys group (only "weir")
 // and, for a topic that is created, durability (fsync, disk, memory or ephemeral; default disk)
-// and type (queue or log; default queue). The server need not be running yet. The calls need a
+// and type (queue or log; default queue), and standby (host:port, more behind commas: servers
+// of the same copy, which are asked if the first one does not lead); with https also ca, a PEM
+// file of the authorities that are trusted instead of the system's, and cert and key, those of
+// the client's certificate. The server need not be running yet. The calls need a
 // key with the scopes read and write, plus admin to create an absent topic and delete to send
 // dead letters back. No error contains the URL or the key.
 func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
@@ -35,13 +39,19 @@ func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	}
 	bare := *u
 	bare.RawQuery, bare.ForceQuery = "", false
+	query := u.Query()
+	maps.DeleteFunc(query, func(key string, _ []string) bool { return !slices.Contains(connecting, key) })
+	bare.RawQuery = query.Encode()
 	target, err := client.ParseTopicURL(bare.String())
 	if err != nil {
 		return nil, &backend.URLError{Err: err}
 	}
 	limits := api.DefaultLimits()
 	limits.MaxRecordBytes, limits.MaxTagBytes = noLimit, noLimit
-	c := client.New(target.Base, target.Key)
+	c, err := client.Open(target)
+	if err != nil {
+		return nil, &backend.URLError{Err: err}
+	}
 	b, err := queue.New(ctx, c, queue.Options{
 		Topic: target.Topic, Config: cfg, Limits: limits, Kind: "http", Server: target.Base,
 		Release: func() error { c.Close(); return nil },
@@ -53,9 +63,12 @@ func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	return b, nil
 }
 
+// connecting are the query keys about the way to the server.
+var connecting = []string{"standby", "ca", "cert", "key"}
+
 // parseQuery returns the configuration an absent topic is created with.
 func parseQuery(u *url.URL) (cfg api.Config, err error) {
-	known := []string{"group", "durability", "type"}
+	known := append([]string{"group", "durability", "type"}, connecting...)
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return cfg, fmt.Errorf("the query of the %s URL cannot be read; known keys: %s", u.Scheme, strings.Join(known, ", "))

@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,9 @@ func TestWhatTheServerAnswersBecomesAnErrorOfTheSeam(t *testing.T) {
 		header, body string
 		write, read  error // nil: neither retryable nor one of the seam
 		full         time.Duration
+		reason       string // of full, by default queue_full
 	}{
+		"shedding":     {status: 429, header: "2", body: body("throttled", `"reason":"load_shedding","retry_after_ms":1500`), full: 1500 * time.Millisecond, reason: backend.ReasonLoadShedding},
 		"overload":     {status: 429, header: "2", body: body("throttled", `"retry_after_ms":1500`), full: 1500 * time.Millisecond},
 		"cap":          {status: 429, header: "1", body: body("throttled", `"limit":"max_topics","max":5`), full: time.Second},
 		"disk full":    {status: 507, header: "5", body: body("disk_full", `"free_bytes":1,"reserve_bytes":2`), full: 5 * time.Second},
@@ -82,7 +85,7 @@ func TestWhatTheServerAnswersBecomesAnErrorOfTheSeam(t *testing.T) {
 			var full *backend.FullError
 			switch {
 			case c.full != 0:
-				if !errors.As(write, &full) || full.RetryAfter != max(c.full, 0) || full.Reason != backend.ReasonQueueFull || !backend.Retryable(write) {
+				if !errors.As(write, &full) || full.RetryAfter != max(c.full, 0) || full.Reason != cmp.Or(c.reason, backend.ReasonQueueFull) || !backend.Retryable(write) {
 					t.Errorf("append: %v", write)
 				}
 			case c.write != nil:
@@ -244,5 +247,29 @@ func TestWhatAURLMayNotBe(t *testing.T) {
 		case want == "" && !errors.Is(err, context.DeadlineExceeded), !strings.Contains(err.Error(), want), strings.Contains(err.Error(), "pw-secret"):
 			t.Errorf("%s: %v, want %q", raw, err, want)
 		}
+	}
+}
+
+// A server from before it could count is asked once, and the load is read as ever.
+func TestAnOlderServerDoesNotCount(t *testing.T) {
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/offered") {
+			asked++
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, body("not_found", ""))
+			return
+		}
+		fmt.Fprint(w, `{"topic":"jobs","type":"queue","head_seq":9,"count":4,"config":{"type":"queue"},"queue":{"ready":3,"in_flight":1,"dead_lettered":0}}`)
+	}))
+	t.Cleanup(s.Close)
+	b := open(t, s.URL+"/jobs")
+	for range 3 {
+		if sums, now, err := b.Tally(t.Context(), []uint32{1}); err == nil || backend.Retryable(err) || sums != nil || now != nil {
+			t.Errorf("%v, %v, %v", sums, now, err)
+		}
+	}
+	if sig, err := b.Signal(t.Context(), 1); err != nil || asked != 1 || sig.Pending != 1 || *sig.Lag != 3 || *sig.Finished != 5 {
+		t.Errorf("asked %d times; %+v, %v", asked, sig, err)
 	}
 }

@@ -2,6 +2,7 @@
 // comparison with the same loads by hand-written programs in bench/peers:
 //
 //	library publish  a guarded Publish per message from -n goroutines
+//	library half     the p99 of a guarded Publish at half of what -n goroutines can do, gathered ÷ not gathered
 //	library batch    a guarded PublishBatch of -batch messages from -n goroutines
 //	library work     a pool of -n workers that claims -batch at a time drains -jobs messages
 //	library sample   one reading of a stream with -jobs entries and a tenth as many pending, and one XLEN
@@ -27,10 +28,12 @@ import (
 // config is what the flags say.
 type config struct {
 	addr           string
+	url            string
 	goroutines     int
 	batch          int
 	jobs           int
 	payload        []byte
+	apart          bool
 	warmup, length time.Duration
 }
 
@@ -55,19 +58,21 @@ func main() {
 }
 
 var commands = map[string]func(context.Context, config) (result, error){
-	"publish": publish, "batch": publishBatch, "work": work, "sample": sample, "backlog": backlog,
+	"publish": publish, "half": half, "batch": publishBatch, "work": work, "sample": sample, "backlog": backlog,
 }
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 || commands[args[0]] == nil {
-		return fmt.Errorf("give a command: publish, batch, work, sample or backlog")
+		return fmt.Errorf("give a command: publish, half, batch, work, sample or backlog")
 	}
 	var c config
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.StringVar(&c.addr, "addr", "", "host:port of the Redis server; its database 0 is emptied")
+	flags.StringVar(&c.url, "url", "", "publish: the stream, instead of one on the Redis server")
 	flags.IntVar(&c.goroutines, "n", 1, "goroutines or workers")
 	flags.IntVar(&c.batch, "batch", 100, "messages of a batch or a claim")
 	flags.IntVar(&c.jobs, "jobs", 100_000, "messages in the stream")
+	flags.BoolVar(&c.apart, "apart", false, "publishes are not gathered")
 	size := flags.Int("size", 256, "bytes per message")
 	flags.DurationVar(&c.warmup, "warmup", 300*time.Millisecond, "time before counting starts")
 	flags.DurationVar(&c.length, "for", 4*time.Second, "time that is counted")

@@ -17,11 +17,15 @@ import (
 const stream = "bench"
 
 func (c config) open(ctx context.Context) (*weir.Stream, error) {
+	if c.url != "" {
+		return open.URL(ctx, c.url)
+	}
 	return open.URL(ctx, "redis://"+c.addr+"/0?stream="+stream+"&group=bench")
 }
 
-// unlimited is a guard at work whose limits are never reached.
-var unlimited = weir.ProducerConfig{MaxDepth: 1 << 40, LoadSheddingMaxRequests: 1 << 30}
+// unlimited is a guard at work whose limits are never reached. Nobody works on the stream,
+// which adaptive would take for an overload.
+var unlimited = weir.ProducerConfig{Guard: weir.GuardStatic, MaxDepth: 1 << 40, DisableLoadShedding: true}
 
 func publish(ctx context.Context, c config) (result, error) {
 	return c.published(ctx, func(p *weir.Producer) (step, int) {
@@ -49,7 +53,9 @@ func (c config) published(ctx context.Context, make func(*weir.Producer) (do ste
 		return result{}, err
 	}
 	defer s.Close()
-	p, err := weir.NewProducer(s, unlimited)
+	config := unlimited
+	config.DisableGathering = c.apart
+	p, err := weir.NewProducer(s, config)
 	if err != nil {
 		return result{}, err
 	}

@@ -17,6 +17,9 @@ const fillBatch = 1000
 func (c config) client() *redis.Client { return redis.NewClient(&redis.Options{Addr: c.addr}) }
 
 func (c config) empty(ctx context.Context) error {
+	if c.url != "" {
+		return nil
+	}
 	client := c.client()
 	defer client.Close()
 	return client.FlushDB(ctx).Err()

@@ -26,6 +26,9 @@ func (l *Latency) Add(d time.Duration) {
 	l.total++
 }
 
+// Count is how many durations were added.
+func (l *Latency) Count() int64 { return l.total }
+
 // Merge adds what o has counted.
 func (l *Latency) Merge(o *Latency) {
 	for i, n := range o.counts {

@@ -39,7 +39,7 @@ const noDepth = 1 << 40
 var arms = []arm{
 	{name: "off", what: "off", config: weir.ProducerConfig{Guard: weir.GuardOff}},
 	{name: "onoff", what: "on/off by hand, 200 unread", config: weir.ProducerConfig{Guard: weir.GuardOff}, byHand: true},
-	{name: "static", what: "static, 50/200 pending"},
+	{name: "static", what: "static, 50/200 pending", config: weir.ProducerConfig{Guard: weir.GuardStatic}},
 	{name: "proportional", what: "proportional, 50/200 pending", config: weir.ProducerConfig{Guard: weir.GuardProportional}},
 	{name: "backlog", what: "proportional, 50/200 backlog", config: weir.ProducerConfig{Guard: weir.GuardProportional, LagSignal: weir.SignalBacklog}},
 }

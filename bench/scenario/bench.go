@@ -116,6 +116,20 @@ func (c Config) sizes() sizes {
 // measured says so in the report and does not end the run; the error is for
 // what stops all of them.
 func Run(ctx context.Context, c Config) (*report.Report, error) {
+	b, err := newBench(c)
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	r := &report.Report{Started: begin.UTC(), Quick: b.Quick, Machine: report.ThisMachine(b.Out)}
+	b.table().Machine(r.Machine)
+	b.runRatios(ctx, r)
+	b.runFigures(ctx, r)
+	r.Seconds = time.Since(begin).Seconds()
+	return r, ctx.Err()
+}
+
+func newBench(c Config) (*bench, error) {
 	c, err := c.WithDefaults()
 	if err != nil {
 		return nil, err
@@ -127,13 +141,7 @@ func Run(ctx context.Context, c Config) (*report.Report, error) {
 	if c.Weir != "" {
 		b.built[weirProgram.name] = c.Weir
 	}
-	begin := time.Now()
-	r := &report.Report{Started: begin.UTC(), Quick: c.Quick, Machine: report.ThisMachine(c.Out)}
-	b.table().Machine(r.Machine)
-	b.runRatios(ctx, r)
-	b.runFigures(ctx, r)
-	r.Seconds = time.Since(begin).Seconds()
-	return r, ctx.Err()
+	return b, nil
 }
 
 func (b *bench) table() report.Table { return report.Table{W: b.Table, Judged: !b.Quick} }
@@ -149,6 +157,7 @@ var (
 	watchersProgram = program{"watchers", ".", "./bench/watchers"}
 	peersProgram    = program{"weirpeers", "bench/peers", "."}
 	libraryProgram  = program{"library", ".", "./bench/library"}
+	bucketProgram   = program{"bucket", "tests/s3test/server", "."}
 )
 
 // binary builds p on first use and returns its path.
@@ -190,13 +199,13 @@ func (b *bench) session(use func(*session) error) (err error) {
 	return use(s)
 }
 
-// weir starts a server on the named directory of the session.
-func (s *session) weir(ctx context.Context, name string) (*weir, error) {
+// weir starts a server on the named directory of the session, with settings as KEY=VALUE.
+func (s *session) weir(ctx context.Context, name string, settings ...string) (*weir, error) {
 	path, err := s.binary(ctx, weirProgram)
 	if err != nil {
 		return nil, err
 	}
-	w, err := startWeir(ctx, path, filepath.Join(s.dir, name))
+	w, err := startWeir(ctx, path, filepath.Join(s.dir, name), settings...)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ type figure struct {
 }
 
 // figures is the table of figures, in the order they are printed.
-var figures = slices.Concat(lifeFigures, pushFigures, routeFigures, loopFigures, libraryFigures)
+var figures = slices.Concat(lifeFigures, copiedFigures, sheddingFigures, pushFigures, routeFigures, loopFigures, libraryFigures)
 
 var lifeFigures = []figure{
 	{rows: []report.Figure{

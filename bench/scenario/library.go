@@ -15,11 +15,15 @@ const closeRuns = 5
 
 var libraryRatios = []ratio{
 	{name: "library-publish-1", title: "guarded publish, 1 goroutine", unit: "messages", weirName: "weir",
-		peer: "bare XADD", goal: 0.95, runs: closeRuns, setup: published("publish", 1, 1)},
+		peer: "bare XADD", goal: 0.97, runs: closeRuns, setup: published("publish", 1, 1)},
 	{name: "library-publish-16", title: "guarded publish, 16 goroutines", unit: "messages", weirName: "weir",
-		peer: "bare XADD", goal: 0.95, runs: closeRuns, setup: published("publish", 16, 1)},
+		peer: "bare XADD", goal: 1.7, runs: closeRuns, setup: published("publish", 16, 1)},
+	{name: "library-publish-64", title: "guarded publish, 64 goroutines", unit: "messages", weirName: "weir",
+		peer: "bare XADD", goal: 3, runs: closeRuns, setup: published("publish", 64, 1)},
+	{name: "library-publish-http", title: "guarded publish over http, 64 goroutines, fsync", unit: "messages", weirName: "weir",
+		peer: "bare XADD, always", goal: 1.5, runs: closeRuns, setup: publishedHTTP},
 	{name: "library-batch", title: "guarded batch publish, 100 messages", unit: "messages", weirName: "weir",
-		peer: "pipelined XADD × 100", goal: 0.95, runs: closeRuns, setup: published("batch", 1, 100)},
+		peer: "pipelined XADD × 100", goal: 0.97, runs: closeRuns, setup: published("batch", 1, 100)},
 	{name: "pool-10", title: "pool, batch 10, 10 workers", unit: "jobs", weirName: "weir",
 		peer: "COUNT 10, XACK each", goal: 1.5, setup: pooled(10, 10, 1, "redis-work", "-batch", "10", "-single")},
 	{name: "pool-100", title: "pool, batch 10, 100 workers", unit: "jobs", weirName: "weir",
@@ -43,6 +47,9 @@ var libraryFigures = []figure{
 		{Name: "guard-refusal", Title: "a refusal by the adaptive guard", Unit: "µs", Goal: 1},
 	}, measure: goBenchmark(".", "BenchmarkGuardRefusal", 1e-3)},
 	{rows: []report.Figure{
+		{Name: "library-half", Title: "p99 of a publish at half load, 16 goroutines: gathered ÷ not gathered", Unit: "×", Goal: 1.1},
+	}, measure: onRedis("half", "-n", "16")},
+	{rows: []report.Figure{
 		{Name: "library-sample", Title: "a sample of 1,000,000 entries with 100,000 pending, in XLENs", Unit: "×", Goal: 5},
 	}, measure: onRedis("sample")},
 	{rows: []report.Figure{
@@ -63,6 +70,22 @@ func published(command string, goroutines, batch int) func(context.Context, *ses
 	}
 }
 
+// publishedHTTP compares a guarded producer on a weir server with bare commands on a Redis
+// server, where both sync before they answer.
+func publishedHTTP(ctx context.Context, s *session) (measure, measure, error) {
+	w, err := s.freshTopic(ctx, writeTopic, "queue", "fsync")
+	if err != nil {
+		return nil, nil, err
+	}
+	server, addr, err := s.redis(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	url := "http://" + w.addr + "/" + writeTopic
+	return s.client(libraryProgram, w.proc, "publish", "-url", url, "-n", strconv.Itoa(manyConns)),
+		s.foreign(server, "redis-load", "-addr", addr), nil
+}
+
 // pooled compares a pool with another way to work on the jobs of a stream. The
 // peer gets 1/slower of the jobs.
 func pooled(workers, batch, slower int, peer string, args ...string) func(context.Context, *session) (measure, measure, error) {
@@ -80,13 +103,14 @@ func pooled(workers, batch, slower int, peer string, args ...string) func(contex
 }
 
 // onRedis measures a figure of a stream with a backlog.
-func onRedis(command string) func(context.Context, *session) ([]value, error) {
+func onRedis(command string, args ...string) func(context.Context, *session) ([]value, error) {
 	return func(ctx context.Context, s *session) ([]value, error) {
 		server, addr, err := s.memoryRedis(ctx)
 		if err != nil {
 			return nil, err
 		}
-		r, _, err := s.runClient(ctx, libraryProgram, server, command, "-addr", addr, "-jobs", strconv.Itoa(s.size.backlog))
+		args := append([]string{command, "-addr", addr, "-jobs", strconv.Itoa(s.size.backlog)}, args...)
+		r, _, err := s.runClient(ctx, libraryProgram, server, args...)
 		return []value{{r.Value, r.Note}}, err
 	}
 }

@@ -32,6 +32,9 @@ func startProc(path string, args, env []string) (*proc, error) {
 	p.cmd.Env = append(cleanEnv(), env...)
 	p.cmd.Stderr = &p.errors
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if _, err := p.cmd.StdinPipe(); err != nil { // some end with their standard input
+		return nil, err
+	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err

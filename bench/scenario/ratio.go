@@ -18,6 +18,7 @@ type measured struct {
 	rate          float64
 	cpuPerMillion float64
 	p50, p99      time.Duration
+	memory        float64 // MiB, where a row looks at it
 	note          string
 }
 

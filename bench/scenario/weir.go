@@ -26,15 +26,15 @@ type weir struct {
 }
 
 // startWeir runs a server on dir and waits until it is ready.
-func startWeir(ctx context.Context, binary, dir string) (*weir, error) {
+func startWeir(ctx context.Context, binary, dir string, settings ...string) (*weir, error) {
 	portFile := filepath.Join(dir, "..", filepath.Base(dir)+".port")
 	if err := os.Remove(portFile); err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
 	begin := time.Now()
-	p, err := startProc(binary, []string{"serve"}, []string{
+	p, err := startProc(binary, []string{"serve"}, append([]string{
 		"WEIR_PORT=0", "WEIR_PORT_FILE=" + portFile, "WEIR_DATA_DIR=" + dir,
-	})
+	}, settings...))
 	if err != nil {
 		return nil, err
 	}
@@ -116,23 +116,29 @@ func (w *weir) counters(ctx context.Context, topic string) (c counters, err erro
 
 // rotations is how many log segments have been sealed since the start.
 func (w *weir) rotations(ctx context.Context) (int64, error) {
-	c, err := load.Dial(ctx, w.addr)
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	request := []byte("GET /v0/metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n\r\n")
-	_, body, err := c.Fetch(request)
-	if err != nil {
-		return 0, err
-	}
 	var m struct {
 		WAL struct {
 			Rotations int64 `json:"rotations"`
 		} `json:"wal"`
 	}
-	if err := json.Unmarshal(body, &m); err != nil {
-		return 0, fmt.Errorf("metrics: %w", err)
+	err := w.metrics(ctx, &m)
+	return m.WAL.Rotations, err
+}
+
+// metrics reads the numbers of the server that into names.
+func (w *weir) metrics(ctx context.Context, into any) error {
+	c, err := load.Dial(ctx, w.addr)
+	if err != nil {
+		return err
 	}
-	return m.WAL.Rotations, nil
+	defer c.Close()
+	request := []byte("GET /v0/metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n\r\n")
+	_, body, err := c.Fetch(request)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	return nil
 }

@@ -19,13 +19,15 @@ const (
 // ratios is the table of comparisons, in the order they are printed. Reading
 // of the terse ones: in one-topic and many-topics each of 64 connections
 // writes batches of 100 records.
-var ratios = slices.Concat(serverRatios, libraryRatios)
+var ratios = slices.Concat(serverRatios, copiedRatios, libraryRatios)
 
 var serverRatios = []ratio{
 	{name: "write-disk", title: "1 record, 64 conns, disk", unit: "records", weirName: "weir disk",
 		peer: "empty handler", goal: 0.65, setup: singleWrites("disk")},
 	{name: "write-fsync", title: "1 record, 64 conns, fsync", unit: "records", weirName: "weir fsync",
 		peer: "empty handler", goal: 0.5, setup: singleWrites("fsync")},
+	{name: "write-slo", title: "1 record, 64 conns, fsync, queue", unit: "records", weirName: "with wait_slo_ms",
+		peer: "without", goal: 0.97, setup: sheddingWrites},
 	{name: "write-redis", title: "1 record, 64 conns, fsync", unit: "records", weirName: "weir fsync",
 		peer: "Redis XADD always", goal: 0.7, setup: againstRedis},
 	{name: "write-nats", title: "1 record, 64 conns, fsync", unit: "records", weirName: "weir fsync",
@@ -51,8 +53,8 @@ var serverRatios = []ratio{
 }
 
 // freshTopic starts a server that has one topic.
-func (s *session) freshTopic(ctx context.Context, topic, kind, class string) (*weir, error) {
-	w, err := s.weir(ctx, "weir")
+func (s *session) freshTopic(ctx context.Context, topic, kind, class string, settings ...string) (*weir, error) {
+	w, err := s.weir(ctx, "weir", settings...)
 	if err != nil {
 		return nil, err
 	}

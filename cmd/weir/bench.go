@@ -42,7 +42,14 @@ backlog, and wait_slo is --deadline.
 Variants: halved, half of the workers are gone in the second half of the plateau; greedy,
 one fairness key sends 90 % of the offers; slow, handlers that begin in the plateau take five
 times as long; impatient, callers wait a quarter of the deadline for an answer and try again
-at once, up to 20 times.
+at once, up to 20 times; paused, the whole Redis server stands still for two seconds in
+the middle of the plateau (CLIENT PAUSE), so use one of your own. --disturbance sets how
+many deadlines that lasts, in the middle of the plateau; the table says how soon the stream
+recovered, and the goodput before, during and after it.
+
+With --processes the callers are in as many processes, each with --producers of its own, and
+the workers in this one; the table says what each process stored, for its share of the load.
+The URL must be one that several processes can open: redis or http.
 
 With --expire messages carry the deadlines of their callers, and workers drop what nobody
 waits for any more.
@@ -88,10 +95,11 @@ type overloadOptions struct {
 
 func (o *overloadOptions) fields() settings.Fields {
 	s := &o.scenario
-	return o.keys.fields(settings.Fields{
+	return o.keys.streamFields(settings.Fields{
 		"arms": &o.arms, "load": &s.Load, "service": &s.Service, "deadline": &s.Deadline, "phases": &o.phases,
-		"workers": &s.Workers, "producers": &s.Producers, "seed": &o.seed, "distribution": &s.Shape, "variant": &s.Variant,
-		"expire": &s.Expire, "arrivals": &o.arrivals, "against": &o.against, "length": &o.length,
+		"workers": &s.Workers, "producers": &s.Producers, "processes": &s.Processes, "seed": &o.seed, "distribution": &s.Shape, "variant": &s.Variant,
+		"disturbance": &s.Disturbance,
+		"expire":      &s.Expire, "arrivals": &o.arrivals, "against": &o.against, "length": &o.length,
 		"together": &o.together, "json": &o.json, "picture": &o.picture,
 	})
 }
@@ -120,7 +128,7 @@ func newBenchCmd() *cobra.Command {
 		},
 	}
 	settings.AddFlags(cmd.Flags(), settings.Overload)
-	bench.AddCommand(cmd)
+	bench.AddCommand(cmd, newCallersCmd())
 	return bench
 }
 
@@ -184,6 +192,12 @@ func runOverload(cmd *cobra.Command, opt *overloadOptions, arms []overload.Arm, 
 		base = (&url.URL{Scheme: "file", Path: filepath.ToSlash(dir), RawQuery: "topic=overload"}).String()
 	}
 	b := overloadBench{opt: opt, base: base, id: rand.Text()[:6], errOut: cmd.ErrOrStderr()}
+	if opt.scenario.Variant == overload.Paused && redisOptions(base) == nil {
+		return &usageError{errors.New("variant paused: only a Redis server named by redis://host:port can be made to stand still")}
+	}
+	if opt.scenario.Processes > 0 && !isHTTP(base) && redisScheme(base) == "" {
+		return &usageError{errors.New("processes: an engine belongs to one process; use weir serve and http://, or redis://")}
+	}
 	if err := b.try(ctx, arms); err != nil {
 		return err
 	}
@@ -306,10 +320,7 @@ func (b *overloadBench) run(ctx context.Context, arms []overload.Arm) ([]*overlo
 	results, errs := make([]*overload.Result, len(arms)), make([]error, len(arms))
 	one := func(i int) {
 		fmt.Fprintf(b.errOut, "%s: about %s\n", arms[i].Name, (b.opt.scenario.Length() + b.opt.scenario.Deadline).Round(time.Second))
-		from := b.streamURL(i, arms[i])
-		results[i], errs[i] = overload.Run(ctx, b.opt.scenario, arms[i], func(ctx context.Context) (*weir.Stream, error) {
-			return openStream(ctx, &b.opt.keys, from)
-		})
+		results[i], errs[i] = b.one(ctx, arms[i], b.streamURL(i, arms[i]))
 	}
 	var all sync.WaitGroup
 	for i := range arms {

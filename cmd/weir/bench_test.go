@@ -35,17 +35,21 @@ func TestBenchOverloadTellsWhatIsWrongBeforeItRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for flag, want := range map[string]string{
-		"--arms=onoff":             "flag --arms: arm \"onoff\": mode \"onoff\" is unknown; known: off, static, proportional, adaptive",
-		"--arms=off?lag=3":         `no setting "lag"`,
-		"--phases=1,2":             `flag --phases: phases "1,2": three numbers`,
-		"--phases=1,0,1":           "the plateau is longer than 0",
-		"--picture=x.png":          `flag --picture: "x.png" does not end in .svg`,
-		"--arrivals=" + text:       "line 2: tier \"9\"",
-		"--arrivals=" + text + "1": "no such file",
-		"--load=0":                 `flag --load: "0" is not a number from 0.01 to 1000`,
-		"--variant=chaos":          "none, halved, greedy, slow or impatient",
+		"--arms=onoff":                     "flag --arms: arm \"onoff\": mode \"onoff\" is unknown; known: off, static, proportional, adaptive",
+		"--arms=off?lag=3":                 `no setting "lag"`,
+		"--phases=1,2":                     `flag --phases: phases "1,2": three numbers`,
+		"--phases=1,0,1":                   "the plateau is longer than 0",
+		"--picture=x.png":                  `flag --picture: "x.png" does not end in .svg`,
+		"--arrivals=" + text:               "line 2: tier \"9\"",
+		"--arrivals=" + text + "1":         "no such file",
+		"--load=0":                         `flag --load: "0" is not a number from 0.01 to 1000`,
+		"--variant=paused":                 "longer than the plateau",
+		"--variant=paused --disturbance=1": "variant paused: only a Redis server named by redis://host:port can be made to stand still",
+		"--processes=2":                    "an engine belongs to one process",
+		"--disturbance=1":                  "variant none has none",
+		"--variant=chaos":                  "none, halved, greedy, slow, impatient or paused",
 	} {
-		res := runWeir(t, "", append(tiny, flag)...)
+		res := runWeir(t, "", append(tiny, strings.Fields(flag)...)...)
 		if res.err == nil || exitCode(res.err) != exitUsage || !strings.Contains(res.err.Error(), want) || res.stdout+res.stderr != "" {
 			t.Errorf("%s: %v, want %q\n%s%s", flag, res.err, want, res.stdout, res.stderr)
 		}

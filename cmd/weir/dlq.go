@@ -49,7 +49,7 @@ func (o *letterOptions) fields(f settings.Fields) settings.Fields {
 	f["dead-letter"], f["json"] = &o.name, &o.json
 	f["reason"], f["error"] = &o.filter.Reason, &o.filter.ErrorContains
 	f["older-than"], f["newer-than"] = &o.filter.OlderThan, &o.filter.NewerThan
-	return o.keys.fields(f)
+	return o.keys.streamFields(f)
 }
 
 // run calls do with the dead letters of the URL in args; the other args are IDs.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -26,9 +27,10 @@ like a worker that retries with growing delays.
 It can be stopped and restarted at any time: it loses no message and sends none
 twice. Without an ID or a filter it sends back all.
 
-On Redis a letter goes back to the group in which it failed. If others would handle it
-too, that is, groups and consumers that are not weir's, redrive names them before it
-sends anything and asks on a terminal; elsewhere it needs --yes.`
+On Redis and Kafka a letter goes back to the group in which it failed. If others on Redis
+would handle it too, that is, groups and consumers that are not weir's, redrive names
+them before it sends anything and asks on a terminal; elsewhere it needs --yes. On Kafka
+others get it, too: the header weir-redrive-group tells them whose it is.`
 
 const redriveExample = `  weir dlq redrive --dry-run 'redis://127.0.0.1:6379/0?stream=orders&group=billing'
   weir dlq redrive --reason max_deliveries --rate 50 http://127.0.0.1:4000/orders
@@ -53,8 +55,13 @@ func newDLQRedriveCmd() *cobra.Command {
 			if cfg.Follow && cfg.DryRun {
 				return &usageError{errors.New("--follow and --dry-run exclude each other")}
 			}
+			page, err := measure(cmd.Context(), "dlq", "", cmd.ErrOrStderr(), newLog(cmd.ErrOrStderr(), "text", slog.LevelInfo))
+			if err != nil {
+				return err
+			}
+			defer page.close()
 			return opt.run(cmd, args, func(ctx context.Context, d *weir.DeadLetters) error {
-				cfg.Filter = opt.filter
+				cfg.Filter, cfg.Tracing = opt.filter, page.tracing()
 				return runRedrive(ctx, cmd, d, cfg, opt.json)
 			})
 		},

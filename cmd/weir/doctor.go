@@ -47,7 +47,7 @@ type doctorOptions struct {
 }
 
 func (o *doctorOptions) fields() settings.Fields {
-	return o.keys.fields(settings.Fields{
+	return o.keys.streamFields(settings.Fields{
 		"json": &o.json, "interval": &o.exam.Interval, "wait-slo": &o.exam.WaitSLO, "maxlen": &o.exam.MaxLen, "fail-on": &o.failOn,
 	})
 }
@@ -98,6 +98,7 @@ func runDoctor(cmd *cobra.Command, from string, opt *doctorOptions) error {
 	if err != nil {
 		return err
 	}
+	found.Findings = append(found.Findings, relayed(ctx, from)...)
 	d := newDiagnosis(s.Info(), &found, from)
 	if opt.json {
 		err = json.NewEncoder(cmd.OutOrStdout()).Encode(d)

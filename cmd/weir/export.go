@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"sync"
@@ -34,7 +35,7 @@ type exporter struct {
 func runExporter(cmd *cobra.Command, opt *sampleOptions, urls []string) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	page, err := serveMetrics(opt.metrics, cmd.ErrOrStderr())
+	page, err := measure(cmd.Context(), "sample", opt.metrics, cmd.ErrOrStderr(), newLog(cmd.ErrOrStderr(), "text", slog.LevelInfo))
 	if err != nil {
 		return err
 	}

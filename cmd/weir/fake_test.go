@@ -344,6 +344,9 @@ func (f *fakeServer) stream(w http.ResponseWriter, r *http.Request, wid string) 
 		w.(http.Flusher).Flush()
 		f.mu.Lock()
 		frame, next := f.nextFrame(watch.topic, at)
+		if frame != "" {
+			f.verbs["frame"]++
+		}
 		wake, trouble := f.wake, f.fault("frame")
 		f.mu.Unlock()
 		if frame == "" {

@@ -7,20 +7,37 @@ import (
 	"os"
 	"strings"
 
+	"github.com/weirmq/weir/internal/certs"
 	"github.com/weirmq/weir/internal/client"
 	"github.com/weirmq/weir/internal/settings"
 )
 
-// keyOptions are the sources of a command's API key, for URLs without one.
+// keyOptions are the sources of a command's API key, of its user and password on Kafka
+// and of its certificates, for URLs without one.
 type keyOptions struct {
-	file string
-	text string
+	file  string
+	text  string
+	kafka settings.Kafka
+	certs certs.Client
 }
 
 // fields adds the settings to those of a command.
 func (o *keyOptions) fields(f settings.Fields) settings.Fields {
 	f["api-key-file"], f["api-key"] = &o.file, &o.text
+	f["ca"], f["tls-cert"], f["tls-key"] = &o.certs.CA, &o.certs.Cert, &o.certs.Key
 	return f
+}
+
+// streamFields is fields with the settings for streams of Kafka.
+func (o *keyOptions) streamFields(f settings.Fields) settings.Fields {
+	f["kafka-user"], f["kafka-password"] = &o.kafka.User, &o.kafka.Password
+	return o.fields(f)
+}
+
+// limitedFields is streamFields with the limits of a producer on Kafka.
+func (o *keyOptions) limitedFields(f settings.Fields) settings.Fields {
+	f["kafka-buffer-memory"], f["kafka-max-in-flight-requests"] = &o.kafka.BufferMemory, &o.kafka.MaxInFlight
+	return o.streamFields(f)
 }
 
 // maxKeyFileBytes limits the size of a key file.
@@ -36,7 +53,30 @@ func (o *keyOptions) connect(target client.Target) (*client.Client, error) {
 			return nil, err
 		}
 	}
-	return client.New(target.Base, key), nil
+	target.Key = key
+	if target.Certs == (certs.Client{}) {
+		target.Certs = o.certs
+	}
+	c, err := client.Open(target)
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	return c, nil
+}
+
+// withCerts adds the files of TLS to a URL that speaks TLS and names none.
+func (o *keyOptions) withCerts(raw string) string {
+	switch scheme, _, _ := strings.Cut(raw, ":"); scheme {
+	case "https", "rediss", "kafkas":
+	default:
+		return raw
+	}
+	for key, file := range map[string]string{"ca": o.certs.CA, "cert": o.certs.Cert, "key": o.certs.Key} {
+		if file != "" {
+			raw = withKey(raw, key, file)
+		}
+	}
+	return raw
 }
 
 // key returns the key of the file or the environment, empty if there is none.

@@ -12,45 +12,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/internal/board"
 )
 
 // letterJSON is a dead letter as --json prints it.
-type letterJSON struct {
-	ID         string            `json:"id"`
-	Stream     string            `json:"stream"`
-	Group      string            `json:"group"`
-	OriginID   string            `json:"origin_id"`
-	Attempts   int               `json:"attempts"`
-	Redrives   int               `json:"redrives"`
-	Reason     string            `json:"reason"`
-	Error      string            `json:"error"`
-	Consumer   string            `json:"consumer"`
-	EnqueuedMS *int64            `json:"enqueued_ms"` // null: unknown
-	DeadMS     int64             `json:"dead_ms"`
-	Headers    map[string]string `json:"headers"`
-	Data       *string           `json:"data,omitempty"` // the payload if it is text
-	Base64     []byte            `json:"data_base64,omitempty"`
-}
+type letterJSON board.Letter
 
-func letterOf(l *weir.DeadLetter) letterJSON {
-	out := letterJSON{
-		ID: l.ID, Stream: l.Stream, Group: l.Group, OriginID: l.OriginID, Attempts: l.Attempts, Redrives: l.Redrives,
-		Reason: l.Reason, Error: l.Error, Consumer: l.Consumer, DeadMS: l.DeadAt.UnixMilli(), Headers: l.Headers,
-	}
-	if out.Headers == nil {
-		out.Headers = map[string]string{}
-	}
-	if !l.Enqueued.IsZero() {
-		ms := l.Enqueued.UnixMilli()
-		out.EnqueuedMS = &ms
-	}
-	if text := string(l.Data); utf8.ValidString(text) {
-		out.Data = &text
-	} else {
-		out.Base64 = l.Data
-	}
-	return out
-}
+func letterOf(l *weir.DeadLetter) letterJSON { return letterJSON(board.LetterOf(l)) }
 
 // letterPrinter prints dead letters as a table, or as JSON lines.
 type letterPrinter struct {

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"log/slog"
 	"os"
+	"slices"
+	"sync"
 
 	"github.com/weirmq/weir/internal/settings"
 )
@@ -17,6 +20,41 @@ func newLog(out io.Writer, format string, level slog.Leveler) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(out, options))
 	}
 	return slog.New(slog.NewTextHandler(out, options))
+}
+
+// logTail passes on what is logged and keeps the end of it.
+type logTail struct {
+	out io.Writer
+
+	mu   sync.Mutex
+	kept []byte // at most 2*maxLogTail, from the start of a line
+}
+
+const maxLogTail = 256 << 10
+
+func (t *logTail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	if t.kept = append(t.kept, b...); len(t.kept) > 2*maxLogTail {
+		t.kept = append(t.kept[:0], lastLines(t.kept)...)
+	}
+	t.mu.Unlock()
+	return t.out.Write(b)
+}
+
+// Last returns the last lines, at most 256 KiB of them.
+func (t *logTail) Last() []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(lastLines(t.kept))
+}
+
+// lastLines returns the whole lines among the last maxLogTail bytes.
+func lastLines(b []byte) []byte {
+	if len(b) <= maxLogTail {
+		return b
+	}
+	b = b[len(b)-maxLogTail:]
+	return b[bytes.IndexByte(b, '\n')+1:]
 }
 
 // levelOf is the level that --log-level names.

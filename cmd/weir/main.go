@@ -29,9 +29,9 @@ func newRoot() *cobra.Command {
 		RunE:          noCommand,
 	}
 	root.AddCommand(
-		newServeCmd(), newSampleCmd(), newDoctorCmd(), newDLQCmd(),
+		newServeCmd(), newSampleCmd(), newDoctorCmd(), newDashCmd(), newTopCmd(), newDLQCmd(),
 		newPublishCmd(), newWorkCmd(), newTailCmd(),
-		newBackupCmd(), newRestoreCmd(), newRepairCmd(), newBenchCmd(), newVersionCmd(),
+		newBackupCmd(), newRestoreCmd(), newRepairCmd(), newReplicaCmd(), newBenchCmd(), newKeyCmd(), newDebugCmd(), newVersionCmd(),
 	)
 	root.SetHelpCommand(newHelpCmd())
 	root.InitDefaultHelpCmd()

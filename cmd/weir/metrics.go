@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -15,14 +16,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/internal/otlp"
 	"github.com/weirmq/weir/telemetry"
 )
 
-// metricsPage serves the metrics of a command.
+// metricsPage serves the metrics of a command, sends its traces, metrics and logs over
+// OTLP, or both.
 type metricsPage struct {
 	*telemetry.Prometheus
-	server *http.Server
-	served chan struct{} // closed when the server has stopped
+	sent   *otlp.Exporter // nil: nothing is sent
+	server *http.Server   // nil: no page
+	served chan struct{}  // closed when the server has stopped
 }
 
 // How long a scrape may take.
@@ -31,35 +35,53 @@ const (
 	scrapeTimeout = 30 * time.Second
 )
 
-// serveMetrics serves at addr until close. Without addr it returns nil, which has
-// no hooks.
-func serveMetrics(addr string, log io.Writer) (*metricsPage, error) {
-	if addr == "" {
-		return nil, nil
+// measure serves the metrics of a command at addr until close, and sends what the
+// environment asks for. It returns nil, which has no hooks, if nobody wants anything.
+func measure(ctx context.Context, command, addr string, out io.Writer, log *slog.Logger) (*metricsPage, error) {
+	registry := prometheus.NewRegistry()
+	sent, err := send(ctx, command, registry, log)
+	if err != nil || sent == nil && addr == "" {
+		return nil, err
 	}
+	p := &metricsPage{sent: sent}
+	if addr != "" || sent.Metrics() {
+		p.Prometheus, err = telemetry.NewPrometheus(registry)
+	}
+	if err == nil && addr != "" {
+		err = p.serve(addr, registry, out)
+	}
+	if err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// send begins to send what the environment asks for.
+func send(ctx context.Context, command string, metrics prometheus.Gatherer, log *slog.Logger) (*otlp.Exporter, error) {
+	sent, err := otlp.New(ctx, otlp.Options{Service: "weir-" + command, Version: version(), Metrics: metrics, Logger: log})
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	return sent, nil
+}
+
+// serve serves the metrics at addr.
+func (p *metricsPage) serve(addr string, registry *prometheus.Registry, out io.Writer) error {
 	l, err := listenMetrics(addr)
 	if err != nil {
-		return nil, err
-	}
-	registry := prometheus.NewRegistry()
-	counts, err := telemetry.NewPrometheus(registry)
-	if err != nil {
-		_ = l.Close()
-		return nil, err
+		return err
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	p := &metricsPage{
-		Prometheus: counts,
-		server:     &http.Server{Handler: mux, ReadHeaderTimeout: scrapeHeader, ReadTimeout: scrapeHeader, WriteTimeout: scrapeTimeout},
-		served:     make(chan struct{}),
-	}
-	fmt.Fprintf(log, "weir: metrics at http://%s/metrics\n", l.Addr())
+	p.server = &http.Server{Handler: mux, ReadHeaderTimeout: scrapeHeader, ReadTimeout: scrapeHeader, WriteTimeout: scrapeTimeout}
+	p.served = make(chan struct{})
+	fmt.Fprintf(out, "weir: metrics at http://%s/metrics\n", l.Addr())
 	go func() {
 		defer close(p.served)
 		_ = p.server.Serve(l) // ended by close
 	}()
-	return p, nil
+	return nil
 }
 
 // listenMetrics listens at host:port, :port or port.
@@ -86,15 +108,35 @@ func listenMetrics(addr string) (net.Listener, error) {
 
 // hooks returns the hooks that count.
 func (p *metricsPage) hooks() weir.Hooks {
-	if p == nil {
+	if p == nil || p.Prometheus == nil {
 		return weir.Hooks{}
 	}
 	return p.Hooks()
 }
 
-// close ends the page.
+// tracing returns the hooks that make traces.
+func (p *metricsPage) tracing() weir.Tracing {
+	if p == nil {
+		return weir.Tracing{}
+	}
+	return p.sent.Tracing()
+}
+
+// logger returns a logger that also sends what log writes.
+func (p *metricsPage) logger(log *slog.Logger) *slog.Logger {
+	if p == nil {
+		return log
+	}
+	return p.sent.Log(log, slog.LevelInfo)
+}
+
+// close ends the page, and sends what is left.
 func (p *metricsPage) close() {
 	if p == nil {
+		return
+	}
+	defer p.sent.Close()
+	if p.server == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

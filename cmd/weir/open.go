@@ -15,7 +15,7 @@ import (
 )
 
 // openStream opens the stream of a URL, with the API key of the flags or the
-// environment if the URL has none.
+// environment, or their user and password on Kafka, if the URL has none.
 func openStream(ctx context.Context, keys *keyOptions, rawURL string) (*weir.Stream, error) {
 	if u, err := url.Parse(rawURL); err == nil && u.Scheme == "mem" {
 		return nil, &backend.URLError{Err: errors.New("a mem URL exists in one process only and would be empty here; use file:///DIR?topic=NAME, or weir serve and http://")}
@@ -28,7 +28,7 @@ func openStream(ctx context.Context, keys *keyOptions, rawURL string) (*weir.Str
 	if err != nil {
 		return nil, &backend.URLError{Err: err}
 	}
-	return open.URL(ctx, rawURL)
+	return open.URL(ctx, keys.withCerts(keys.kafka.URL(rawURL)))
 }
 
 // openExisting is openStream for commands that only read: it does not create a data

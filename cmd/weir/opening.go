@@ -18,6 +18,7 @@ type opening struct {
 	engine     *engine.Engine
 	err        error
 	cancel     context.CancelFunc
+	copy       *copyOf // nil: none
 }
 
 func openEngine(ctx context.Context, cfg server.Config, srv *server.Server, log *slog.Logger, stalled func(what string)) *opening {
@@ -26,7 +27,7 @@ func openEngine(ctx context.Context, cfg server.Config, srv *server.Server, log 
 	var once sync.Once
 	go func() {
 		defer close(o.done)
-		o.engine, o.err = engine.Open(ctx, engine.Options{
+		options := engine.Options{
 			Dir:         cfg.DataDir,
 			Limits:      cfg.Limits,
 			Logger:      log,
@@ -39,7 +40,15 @@ func openEngine(ctx context.Context, cfg server.Config, srv *server.Server, log 
 				srv.SetProgress(share)
 				once.Do(func() { close(o.recovering) })
 			},
-		})
+		}
+		if cfg.Replica.URL != "" {
+			o.copy = newCopy(cfg, func(standby bool) {
+				srv.SetStandby(standby)
+				once.Do(func() { close(o.recovering) })
+			}, log)
+			options.Replica, options.Open = &o.copy.Replica, o.copy.lead
+		}
+		o.engine, o.err = engine.Open(ctx, options)
 	}()
 	return o
 }
@@ -58,6 +67,7 @@ func (o *opening) started() error {
 func (o *opening) close() error {
 	o.cancel()
 	<-o.done
+	defer o.copy.close()
 	if o.engine == nil {
 		return nil
 	}

@@ -72,7 +72,7 @@ type publishOptions struct {
 
 // load reads the command's settings and those of its producer.
 func (o *publishOptions) load(cmd *cobra.Command) (weir.ProducerConfig, *settings.Values, error) {
-	c, values, err := settings.LoadConfigs(source(cmd, settings.Publish), o.keys.fields(settings.Fields{
+	c, values, err := settings.LoadConfigs(source(cmd, settings.Publish), o.keys.limitedFields(settings.Fields{
 		"type": &o.kind, "durability": &o.durability, "ndjson": &o.ndjson, "json": &o.json, "batch": &o.batch, "resume": &o.resume,
 		"give-up": &o.giveUp, "at-least-once": &o.noKeys, "deadline": &o.deadline, "log-format": &o.logFormat, "metrics": &o.metrics,
 	}))
@@ -116,12 +116,12 @@ func runPublish(cmd *cobra.Command, args []string) error {
 	}
 	p.log = newLog(p.progress, opt.logFormat, slog.LevelInfo)
 	logUnknown(p.log)
-	page, err := serveMetrics(opt.metrics, p.progress)
+	page, err := measure(ctx, "publish", opt.metrics, p.progress, p.log)
 	if err != nil {
 		return err
 	}
 	defer page.close()
-	p.hooks = page.hooks()
+	p.log, p.hooks, cfg.Tracing = page.logger(p.log), page.hooks(), page.tracing()
 	if p.courier, err = newCourier(ctx, p, withDurability(opt.durability, args[0])); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -69,11 +70,31 @@ type withSignal struct {
 	backend.Signaler
 }
 
-// withShare is a courier whose backend also shares room and window between processes.
+// shared is what a backend has that all processes use together.
+type shared interface {
+	backend.Sharer
+	backend.Tallier
+	backend.Budgeter
+	backend.Windower
+}
+
+// withShare is a courier whose backend also has that.
 type withShare struct {
 	withSignal
+	shared
+}
+
+// counted is what a backend has whose processes share the room and count together, and
+// no more.
+type counted interface {
 	backend.Sharer
-	backend.Windower
+	backend.Tallier
+}
+
+// withCounts is a courier whose backend has that.
+type withCounts struct {
+	withSignal
+	counted
 }
 
 // asBackend returns the courier with the optional interfaces of its backend that a
@@ -84,10 +105,11 @@ func (c *courier) asBackend() backend.Backend {
 		return c
 	}
 	signals := withSignal{c, signaler}
-	sharer, shares := c.Backend.(backend.Sharer)
-	windower, counts := c.Backend.(backend.Windower)
-	if shares && counts {
-		return withShare{signals, sharer, windower}
+	if together, ok := c.Backend.(shared); ok {
+		return withShare{signals, together}
+	}
+	if together, ok := c.Backend.(counted); ok {
+		return withCounts{signals, together}
 	}
 	return signals
 }
@@ -150,7 +172,7 @@ func (c *courier) marked(msgs []backend.Message, now time.Time) []backend.Messag
 	marked := slices.Clone(msgs)
 	for i := range marked {
 		if c.json {
-			marked[i].Headers = valueHeaders
+			marked[i].Headers = asValue(marked[i].Headers)
 		}
 		if worth > 0 {
 			marked[i].Deadline = now.Add(worth)
@@ -159,7 +181,18 @@ func (c *courier) marked(msgs []backend.Message, now time.Time) []backend.Messag
 	return marked
 }
 
-var valueHeaders = map[string]string{backend.HeaderJSON: ""} // no message of publish has others
+var valueHeaders = map[string]string{backend.HeaderJSON: ""}
+
+// asValue adds to the headers of a message, which are those of its trace, that its
+// payload is a JSON value.
+func asValue(headers map[string]string) map[string]string {
+	if len(headers) == 0 {
+		return valueHeaders
+	}
+	all := maps.Clone(headers)
+	all[backend.HeaderJSON] = ""
+	return all
+}
 
 // appendAt writes a batch at the place that the backend keeps for the run, all
 // or nothing. An unfinished write of an earlier run may have moved it already,

@@ -41,7 +41,7 @@ func (r *reloader) run(ctx context.Context, hangup <-chan os.Signal) {
 		case <-ctx.Done():
 			return
 		case <-hangup:
-			r.log.Info("SIGHUP: reloaded nothing, since there is no --config file")
+			r.log.Info("SIGHUP: there is no --config file to read again; keys and certificates are read when their files change")
 		}
 	}
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -14,47 +16,79 @@ import (
 	"github.com/weirmq/weir/internal/settings"
 )
 
-const restoreHelp = `Restore creates a data directory from a backup. The data directory must be absent
-or empty; every file is checked against the backup's manifest while it is copied,
-then every live record is read, and the data directory appears under its name only
-once it is complete. The backup is not changed.
+const restoreHelp = `Restore creates a data directory from a backup, or from the copy that a server with
+--replica keeps. The data directory must be absent or empty; every file is checked
+against the manifest while it is copied, then every live record is read, and the data
+directory appears under its name only once it is complete. The source is not changed.
+
+From a copy, --at restores an earlier state: that after one operation, by its LSN, or
+that of a time in RFC 3339. Times are those at which the server shipped its log, by its
+clock: with the default --replica-every the result ends up to a second before the time.
+--dry-run prints what would be read, the resulting LSN, and from when to when the copy
+goes. A server that is started on what was restored needs another place for its copy.
 
 With --no-verify the records are not read: use it for a damaged backup if there is no
 other. Reading a damaged record is then an error.`
 
-const restoreExample = `  weir restore /backups/weir-monday --data-dir ./weir-data`
+const restoreExample = `  weir restore /backups/weir-monday --data-dir ./weir-data
+  weir restore file:///mnt/copy ./weir-data
+  weir restore file:///mnt/copy ./weir-data --at 2026-01-31T23:59:00Z --dry-run`
+
+// restoreOptions are the arguments and settings of restore.
+type restoreOptions struct {
+	from             string
+	dataDir, at      string
+	noVerify, dryRun bool
+	json             output
+}
 
 func newRestoreCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "restore DIR",
-		Short:   "Create a data directory from a backup",
+		Use:     "restore DIR|URL [DATA-DIR]",
+		Short:   "Create a data directory from a backup or a copy",
 		Long:    restoreHelp,
 		Example: restoreExample,
-		Args:    cobra.ExactArgs(1),
+		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var json output
-			var noVerify bool
-			var dataDir string
-			if err := load(cmd, settings.Restore, settings.Fields{"data-dir": &dataDir, "json": &json, "no-verify": &noVerify}); err != nil {
+			opt := restoreOptions{from: args[0]}
+			fields := settings.Fields{"data-dir": &opt.dataDir, "json": &opt.json, "no-verify": &opt.noVerify, "at": &opt.at, "dry-run": &opt.dryRun}
+			if err := load(cmd, settings.Restore, fields); err != nil {
 				return err
+			}
+			if len(args) > 1 {
+				opt.dataDir = args[1]
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			start := time.Now()
-			done := copyResult{what: "restored into", Dir: dataDir}
-			verify := done.readRestored
-			if noVerify {
-				verify = leaveUnread
+			if strings.Contains(opt.from, "://") {
+				done, err := restoreCopy(ctx, &opt)
+				if err != nil {
+					return err
+				}
+				return opt.json.print(cmd.OutOrStdout(), done)
 			}
-			if err := done.restore(ctx, args[0], verify); err != nil {
-				return err
+			if opt.at != "" || opt.dryRun {
+				return &usageError{errors.New("--at and --dry-run are for a copy, named by a URL; a backup is one state")}
 			}
-			done.took = time.Since(start)
-			return json.print(cmd.OutOrStdout(), done.complete())
+			return restoreBackup(ctx, cmd, &opt)
 		},
 	}
 	settings.AddFlags(cmd.Flags(), settings.Restore)
 	return cmd
+}
+
+func restoreBackup(ctx context.Context, cmd *cobra.Command, opt *restoreOptions) error {
+	start := time.Now()
+	done := copyResult{what: "restored into", Dir: opt.dataDir}
+	verify := done.readRestored
+	if opt.noVerify {
+		verify = leaveUnread
+	}
+	if err := done.restore(ctx, opt.from, verify); err != nil {
+		return err
+	}
+	done.took = time.Since(start)
+	return opt.json.print(cmd.OutOrStdout(), done.complete())
 }
 
 // restore copies the files of the backup, without its manifest, into a directory

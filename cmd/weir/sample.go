@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/settings"
 )
 
@@ -59,7 +60,7 @@ type sampleOptions struct {
 }
 
 func (o *sampleOptions) fields() settings.Fields {
-	return o.keys.fields(settings.Fields{"every": &o.every, "count": &o.count, "enqueue-field": &o.enqueueField, "metrics": &o.metrics})
+	return o.keys.streamFields(settings.Fields{"every": &o.every, "count": &o.count, "enqueue-field": &o.enqueueField, "metrics": &o.metrics})
 }
 
 // sampleTimeout is the time limit for one sample.
@@ -210,6 +211,7 @@ type sampler struct {
 	line   []byte
 	outage outage
 	missed error // the last sample that failed
+	warned bool  // of what will be removed
 }
 
 func (p *sampler) sample(ctx context.Context) error {
@@ -224,7 +226,28 @@ func (p *sampler) sample(ctx context.Context) error {
 	if _, err = p.out.Write(p.line); err != nil {
 		return &outputError{err}
 	}
+	p.retained(ctx)
 	return nil
+}
+
+// retained says what the backend has removed by itself, or soon will, before the group has
+// finished it.
+func (p *sampler) retained(ctx context.Context) {
+	r, ok := p.stream.Backend().(backend.Retainer)
+	if !ok {
+		return
+	}
+	got, err := r.Retained(ctx, false)
+	if err != nil {
+		return // the sample has said so, or not enough may be read
+	}
+	for _, gap := range got.Gaps {
+		fmt.Fprintf(p.outage.log, "weir sample: %d messages were removed before the group had finished them (%s–%s)\n", *gap.Missed, gap.From, gap.To)
+	}
+	if got.Limit != "" && !p.warned {
+		fmt.Fprintf(p.outage.log, "weir sample: unfinished messages will soon be removed by the stream's %s\n", got.Limit)
+	}
+	p.warned = got.Limit != ""
 }
 
 // outputError is an error of standard output, which is permanent.

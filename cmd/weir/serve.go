@@ -15,8 +15,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/weirmq/weir/internal/relay"
 	"github.com/weirmq/weir/internal/server"
 	"github.com/weirmq/weir/internal/settings"
 )
@@ -42,6 +44,8 @@ type serveOptions struct {
 	port        int
 	diskFlushMS int64
 	apiKeys     string
+	keysFile    string
+	upstream    relay.Options
 	logFormat   string
 	logLevel    string
 }
@@ -49,11 +53,15 @@ type serveOptions struct {
 func (o *serveOptions) fields() settings.Fields {
 	l := &o.Limits
 	return settings.Fields{
-		"host": &o.host, "port": &o.port, "port-file": &o.PortFile, "data-dir": &o.DataDir,
+		"host": &o.host, "port": &o.port, "port-file": &o.PortFile, "tls-cert": &o.TLS.Cert, "tls-key": &o.TLS.Key, "tls-client-ca": &o.TLS.ClientCA, "data-dir": &o.DataDir,
 		"log-format": &o.logFormat, "log-level": &o.logLevel,
+		"replica": &o.Replica.URL, "replica-sync": &o.Replica.Sync, "replica-every": &o.Replica.Every, "replica-base": &o.Replica.Base,
+		"replica-keep": &o.Replica.Keep, "replica-lag-max": &o.Replica.LagMax,
+		"failover": &o.Replica.Failover, "standby": &o.Replica.Standby, "failover-after": &o.Replica.FailoverAfter,
 		"disk-flush-ms": &o.diskFlushMS, "stall-after": &o.StallAfter, "disk-reserve": &o.DiskReserve, "ingest-queue": &o.IngestSlots,
-		"allowed-hosts": &o.AllowedHosts, "probe-auth": &o.ProbeAuth, "allow-insecure-no-auth": &o.AllowInsecure, "api-keys": &o.apiKeys,
+		"allowed-hosts": &o.AllowedHosts, "probe-auth": &o.ProbeAuth, "allow-insecure-no-auth": &o.AllowInsecure, "api-keys": &o.apiKeys, "keys-file": &o.keysFile,
 		"test-min-heartbeat-ms": &o.MinHeartbeatMS,
+		"upstream":              &o.upstream.Upstream, "upstream-key": &o.upstream.Key, "relay-key": &o.upstream.Secret, "relay-buffer": &o.upstream.BufferBytes,
 
 		"max-topics": &l.MaxTopics, "max-routers": &l.MaxRouters, "max-watch-sessions": &l.MaxWatchSessions,
 		"max-sse-connections": &l.MaxSSEConnections, "max-sse-connections-per-key": &l.MaxSSEConnectionsPerKey,
@@ -73,11 +81,17 @@ func (o *serveOptions) load(cmd *cobra.Command) (*settings.Values, error) {
 	}
 	o.Addr = listenAddress(o.host, o.port)
 	o.DiskFlush = time.Duration(o.diskFlushMS) * time.Millisecond
-	if o.Keys, err = server.ParseKeys(o.apiKeys); err != nil {
-		return values, &usageError{fmt.Errorf("environment variable WEIR_API_KEYS: %w", err)}
+	if o.Keys, err = server.LoadKeys(o.apiKeys, o.keysFile); err != nil {
+		return values, &usageError{err}
+	}
+	if o.upstream.Upstream != "" {
+		return values, o.loadRelay()
 	}
 	if err := o.CheckBind(); err != nil {
 		return values, &usageError{err}
+	}
+	if r := &o.Replica; r.URL == "" && (r.Failover || r.Standby) {
+		return values, &usageError{errors.New("--failover and --standby need the copy that --replica names")}
 	}
 	return values, nil
 }
@@ -115,8 +129,16 @@ func runServe(cmd *cobra.Command, hangup <-chan os.Signal) error {
 	}
 	level := new(slog.LevelVar)
 	level.Set(levelOf(opt.logLevel))
-	log := newLog(cmd.ErrOrStderr(), opt.logFormat, level)
+	tail := &logTail{out: cmd.ErrOrStderr()}
+	log := newLog(tail, opt.logFormat, level)
 	logUnknown(log)
+	counted := prometheus.NewRegistry()
+	sent, err := send(cmd.Context(), "serve", counted, log)
+	if err != nil {
+		return err
+	}
+	defer sent.Close()
+	log = sent.Log(log, level)
 	logStart(&opt, values.Changed(), log)
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -130,22 +152,29 @@ func runServe(cmd *cobra.Command, hangup <-chan os.Signal) error {
 	if opt.logFormat == jsonFormat {
 		ready = io.Discard // the log says the same
 	}
-	err = serve(ctx, opt.Config, ready, log)
+	options := server.Options{
+		Version: version(), Logger: log, Metrics: counted, Around: sent.Requests(),
+		Settings: values.Changed(), LastLog: tail.Last,
+	}
+	if opt.upstream.Upstream != "" {
+		err = serveRelay(ctx, &opt, options, ready)
+	} else {
+		err = serve(ctx, opt.Config, options, ready, log)
+	}
 	endReload()
 	reloading.Wait()
 	return err
 }
 
 // serve runs a server until ctx ends.
-func serve(ctx context.Context, cfg server.Config, out io.Writer, log *slog.Logger) (err error) {
-	l, err := net.Listen("tcp", cfg.Addr)
+func serve(ctx context.Context, cfg server.Config, options server.Options, out io.Writer, log *slog.Logger) (err error) {
+	l, url, err := listen(&cfg, &options)
 	if err != nil {
 		return err
 	}
-	log.Info("listening", "address", l.Addr().String())
 	// Nobody else may read the data directory.
 	syscall.Umask(0o077)
-	srv := server.New(cfg, server.Options{Version: version(), Logger: log})
+	srv := server.New(cfg, options)
 	opening := openEngine(ctx, cfg, srv, log, endStalled(log, cfg.StallAfter, os.Stderr))
 	// A data directory that is in use or damaged is an error before anything is
 	// served. The port answers from the first replayed group of the log on, so also during
@@ -155,7 +184,7 @@ func serve(ctx context.Context, cfg server.Config, out io.Writer, log *slog.Logg
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
-	err = run(ctx, cfg, srv, l.Addr().String(), opening, served, out, log)
+	err = run(ctx, cfg, srv, url, opening, served, out, log)
 	begin := time.Now()
 	log.Info("stopping: new requests are refused, running ones have 10 s")
 	srv.Stop()
@@ -177,8 +206,8 @@ func logStart(opt *serveOptions, changed []string, log *slog.Logger) {
 }
 
 // run serves from the first to the last request.
-func run(ctx context.Context, cfg server.Config, srv *server.Server, addr string, opening *opening, served chan error, out io.Writer, log *slog.Logger) error {
-	if err := writePortFile(cfg.PortFile, addr); err != nil {
+func run(ctx context.Context, cfg server.Config, srv *server.Server, url string, opening *opening, served chan error, out io.Writer, log *slog.Logger) error {
+	if err := writePortFile(cfg.PortFile, afterScheme(url)); err != nil {
 		opening.cancel()
 		return err
 	}
@@ -187,7 +216,9 @@ func run(ctx context.Context, cfg server.Config, srv *server.Server, addr string
 	for open := false; !open; {
 		select {
 		case <-tick.C:
-			log.Info("the data directory is still being recovered", "share", srv.Recovered())
+			if !srv.Standby() {
+				log.Info("the data directory is still being recovered", "share", srv.Recovered())
+			}
 		case <-opening.done:
 			if open = true; opening.err != nil {
 				return startError(ctx, opening.err)
@@ -199,8 +230,8 @@ func run(ctx context.Context, cfg server.Config, srv *server.Server, addr string
 		}
 	}
 	srv.SetEngine(opening.engine)
-	log.Info("ready", "url", "http://"+addr)
-	fmt.Fprintf(out, "weir %s is ready at http://%s, data in %s\n", version(), addr, cfg.DataDir)
+	log.Info("ready", "url", url)
+	fmt.Fprintf(out, "weir %s is ready at %s, data in %s\n", version(), url, cfg.DataDir)
 	select {
 	case <-ctx.Done():
 		return nil

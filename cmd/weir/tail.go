@@ -33,9 +33,11 @@ first record read over a connection has the reason from_seq_too_old, whatever to
 
 Reading removes nothing from a queue and joins no group.
 
-URL is http[s]://[:key@]host:port/TOPIC, redis[s]://[user:pass@]host:port/0?stream=NAME
-or file:///DIR?topic=NAME, which belongs to one process at a time. --from is a
-seq of a weir server, or the ID of an entry of a Redis stream.`
+URL is http[s]://[:key@]host:port/TOPIC, redis[s]://[user:pass@]host:port/0?stream=NAME,
+kafka[s]://host:port/TOPIC or file:///DIR?topic=NAME, which belongs to one process at a
+time. --from is a seq of a weir server, the ID of an entry of a Redis stream, or
+PARTITION:OFFSET of a record on Kafka, where partitions are read one after the other; for
+several partitions, one for each with commas between them. 0 is the start of any.`
 
 const tailExample = `  weir tail http://127.0.0.1:4000/requests
   weir tail http://127.0.0.1:4000/requests --from 0 --no-follow > requests.txt
@@ -51,7 +53,7 @@ type tailOptions struct {
 }
 
 func (o *tailOptions) load(cmd *cobra.Command) error {
-	err := load(cmd, settings.Tail, o.keys.fields(settings.Fields{
+	err := load(cmd, settings.Tail, o.keys.streamFields(settings.Fields{
 		"from": &o.from, "last": &o.last, "count": &o.count, "json": &o.json, "no-follow": &o.noFollow,
 	}))
 	if err == nil && o.from != "" && o.last > 0 {

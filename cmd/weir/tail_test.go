@@ -91,7 +91,7 @@ func TestTailEndsWhenItsTopicIsDeleted(t *testing.T) {
 	f.add("log", `"a"`)
 	done := make(chan result, 1)
 	go func() { done <- runWeir(t, "", "tail", f.URL+"/log", "--from", "0") }()
-	eventually(t, "tail follows", func() bool { return f.count("watch") > 1 })
+	eventually(t, "the record is on its way", func() bool { return f.count("frame") > 0 })
 	f.drop("log")
 	if res := <-done; res.err == nil || !strings.Contains(res.err.Error(), `"log" was deleted`) || res.stdout != "a\n" {
 		t.Errorf("printed %q, %v", res.stdout, res.err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,9 +30,9 @@ func good(cmd *cobra.Command) []string {
 	args := []string{}
 	for _, word := range strings.Fields(cmd.Use)[1:] {
 		switch word {
-		case "URL":
+		case "URL", "URL…":
 			args = append(args, "http://127.0.0.1:1/x")
-		case "DIR", "ID…":
+		case "DIR", "DIR|URL", "ID…", "NAME":
 			args = append(args, "x")
 		case "CMD":
 			args = append(args, "true")
@@ -80,7 +81,8 @@ func TestMistakesAreToldAlikeByEveryCommand(t *testing.T) {
 			wrong(words, args[1:], cmd.UseLine())
 		}
 		if !strings.Contains(cmd.Use, "…") {
-			wrong(words, append(good(cmd), "one", "more"), "")
+			optional := strings.Count(strings.TrimSuffix(cmd.Use, "[flags]"), "[")
+			wrong(words, slices.Concat(good(cmd), slices.Repeat([]string{"one"}, optional), []string{"one", "more"}), "")
 		}
 		if strings.Contains(cmd.Use, "URL") {
 			args := append([]string{"localhost:4000/orders"}, good(cmd)[min(1, len(good(cmd))):]...)
@@ -88,7 +90,9 @@ func TestMistakesAreToldAlikeByEveryCommand(t *testing.T) {
 			args[0] = "localhost:6379/0?stream=orders&group=g"
 			wrong(words, args, "did you mean redis://localhost:6379/0?stream=orders&group=g?")
 			for _, args[0] = range []string{"http://h:99999/x", "ftp://h/x", "http://u:p@127.0.0.1:1/x", "http://127.0.0.1:1/a?nope=1", "redis://h", "http://h%zz/x", "nonsense"} {
-				wrong(words, args, "")
+				if args[0] != "nonsense" || !strings.Contains(cmd.Use, "DIR|URL") { // a directory may be called so
+					wrong(words, args, "")
+				}
 			}
 		}
 	})

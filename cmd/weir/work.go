@@ -54,7 +54,7 @@ type workOptions struct {
 }
 
 func (o *workOptions) fields() settings.Fields {
-	return o.keys.fields(settings.Fields{
+	return o.keys.limitedFields(settings.Fields{
 		"durability": &o.durability, "until-empty": &o.untilEmpty, "json": &o.json, "log-format": &o.logFormat, "metrics": &o.metrics,
 	})
 }

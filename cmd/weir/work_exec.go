@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/otlp"
 )
 
 // killDelay is how long the output of a killed CMD may stay open, held by a
@@ -44,7 +45,7 @@ func (h *handler) run(ctx context.Context, d *weir.Delivery) error {
 	defer input.Close()
 	cmd := exec.CommandContext(ctx, h.path, h.args[1:]...)
 	cmd.Args[0] = h.args[0]
-	cmd.Env = append(os.Environ(), h.environment(d)...)
+	cmd.Env = append(append(os.Environ(), h.environment(d)...), otlp.Environ(ctx)...)
 	cmd.Stdin = input
 	cmd.Stdout, cmd.Stderr = h.stdout, h.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -31,11 +31,12 @@ func runWork(cmd *cobra.Command, args []string) error {
 	}
 	log := newLog(cmd.ErrOrStderr(), opt.logFormat, slog.LevelInfo)
 	logUnknown(log)
-	page, err := serveMetrics(opt.metrics, cmd.ErrOrStderr())
+	page, err := measure(cmd.Context(), "work", opt.metrics, cmd.ErrOrStderr(), log)
 	if err != nil {
 		return err
 	}
 	defer page.close()
+	log = page.logger(log)
 	s, err := openStream(cmd.Context(), &opt.keys, withDurability(opt.durability, args[0]))
 	if err != nil {
 		return err
@@ -49,7 +50,7 @@ func runWork(cmd *cobra.Command, args []string) error {
 		},
 	}
 	cfg := configs.Pool
-	cfg.Logger, cfg.UntilEmpty, cfg.Hooks = log, opt.untilEmpty, page.hooks()
+	cfg.Logger, cfg.UntilEmpty, cfg.Hooks, cfg.Tracing = log, opt.untilEmpty, page.hooks(), page.tracing()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)

@@ -70,9 +70,11 @@ type Controller struct {
 	admitted atomic.Uint64
 	cut      atomic.Pointer[Cut]
 	slo      atomic.Int64 // ns
+	tuning   tuning
 
 	mu    sync.Mutex
 	last  Reading
+	gap   bool         // the queue did not answer since
 	taken [Bins]uint32 // offered at the last TakeOffered
 	seen  [Bins]uint32 // offered at the last update, by all processes if that is known
 	alone bool         // seen is what this process was offered
@@ -83,9 +85,12 @@ type Controller struct {
 	bins  [Bins]float64  // the same by bin, over a longer time
 }
 
+// tuning is what tests multiply the controller's constants by, to see how much they matter.
+type tuning struct{ horizon, target, lookBack float64 }
+
 // New returns a controller that holds the wait of messages well below slo.
 func New(slo time.Duration) *Controller {
-	c := &Controller{}
+	c := &Controller{tuning: tuning{1, 1, 1}}
 	c.Configure(slo)
 	for i := range c.carry {
 		c.carry[i].Store(rand.Uint32())
@@ -116,9 +121,14 @@ func (c *Controller) TakeOffered() []uint32 {
 // Cut returns what is let through now.
 func (c *Controller) Cut() *Cut { return c.cut.Load() }
 
-// Interval is how often Update wants to be called while messages come.
+// Interval is how often Update wants to be called while messages come: several times
+// while the queue that is aimed at is worked off.
 func (c *Controller) Interval() time.Duration {
-	return min(max(time.Duration(c.slo.Load())/50, 10*time.Millisecond), 500*time.Millisecond)
+	d := time.Duration(c.slo.Load()) / 50
+	if target := c.cut.Load().Target; target > 0 {
+		d = min(d, target/4)
+	}
+	return min(max(d, 10*time.Millisecond), 500*time.Millisecond)
 }
 
 // Due reports whether an Update is due at now: after Interval, or earlier when more has
@@ -156,10 +166,14 @@ func (c *Controller) Offer(now time.Time, bin int, late bool) bool {
 // Again decides once more about a message that is counted already.
 func (c *Controller) Again(now time.Time, bin int) bool {
 	cut := c.cut.Load()
-	if cut.bounded && cut.waiting(now, c.admitted.Load()) > cut.bound[bin/perTier] {
-		return false
+	waiting := 0.0
+	if cut.bounded {
+		waiting = cut.waiting(now, c.admitted.Load())
+		if waiting > cut.bound[bin/perTier] {
+			return false
+		}
 	}
-	if share := cut.share[bin]; share != whole && c.carry[bin].Add(share) >= share {
+	if share := cut.share[bin]; share != whole && !cut.short(waiting) && c.carry[bin].Add(share) >= share {
 		return false
 	}
 	c.admitted.Add(1)
@@ -178,7 +192,8 @@ type Cut struct {
 	Service time.Duration // that a worker has a message on average; 0: not known
 	Tier    int           // the last tier of which something besides the floor passes
 
-	share [Bins]uint32 // of a bin, of which 2³²-1 is all
+	share  [Bins]uint32   // of a bin, of which 2³²-1 is all
+	passes [Tiers]float64 // share of a tier while the queue is as long as it should be
 
 	// How much may wait, by tier, whatever the shares are: they were computed from an
 	// offer that may have changed since.
@@ -197,6 +212,9 @@ func open() *Cut {
 	for i := range c.share {
 		c.share[i] = whole
 	}
+	for t := range c.passes {
+		c.passes[t] = 1
+	}
 	return c
 }
 
@@ -205,6 +223,48 @@ func open() *Cut {
 func (c *Cut) TooLate(now, deadline time.Time) bool {
 	return !deadline.IsZero() && c.Refused > 0 && deadline.Before(now.Add(c.Wait+c.Service))
 }
+
+// Holds reports whether the cut limits how much may wait, and follows from a reading that
+// is younger than age at now.
+func (c *Cut) Holds(now time.Time, age time.Duration) bool {
+	return c.bounded && now.Sub(c.at) < age
+}
+
+// RetryAfter is when a message of that bin that is refused at now had better come again:
+// when the queue is as long as it should be, and after that as many times target as it
+// would still be refused. It is at most a tenth of slo: a caller who comes three times
+// more, and adds as much at random to each wait, has its message done within slo or has
+// stopped. And with the half that is added it is no later than the queue is empty: he may
+// be the only one who fills it.
+func (c *Controller) RetryAfter(now time.Time, bin int) time.Duration {
+	cut := c.cut.Load()
+	d := time.Duration(c.slo.Load()) / 10
+	if passes := cut.passes[bin/perTier]; passes > 0 {
+		d = min(d, max(0, cut.Wait-cut.Target)+seconds(cut.Target.Seconds()*(1/passes-1)))
+	}
+	return max(min(d, c.untilEmpty(cut, now)*2/3), minInterval)
+}
+
+// SlowFor is how long a publish that may wait does so before it is judged once more: no
+// longer than RetryAfter could say.
+func (c *Controller) SlowFor(now time.Time) time.Duration {
+	cut := c.cut.Load()
+	return min(cut.Target, max(c.untilEmpty(cut, now)*2/3, minInterval))
+}
+
+// untilEmpty is when the queue would be empty if nothing came.
+func (c *Controller) untilEmpty(cut *Cut, now time.Time) time.Duration {
+	if cut.Drain == 0 {
+		return time.Hour
+	}
+	waiting := cut.queue + float64(c.admitted.Load()-cut.admitted)*cut.scale
+	return seconds(waiting/cut.Drain) - now.Sub(cut.at)
+}
+
+// short reports whether so few wait that the workers may soon have nothing to do. Then the
+// shares do not count: they follow from what was offered before the cut, and that may have
+// stopped.
+func (c *Cut) short(waiting float64) bool { return c.bounded && waiting <= c.target/4 }
 
 // waiting estimates how many messages wait at now.
 func (c *Cut) waiting(now time.Time, admitted uint64) float64 {

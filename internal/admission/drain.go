@@ -24,7 +24,8 @@ func (m *meter) add(keep, messages, seconds float64) {
 // number is then known to about 1 in √50.
 const drainMessages = 50
 
-func (d *drain) measure(from, to *Reading, slo time.Duration) {
+// measure looks back further by the factor far than it usually does.
+func (d *drain) measure(from, to *Reading, slo time.Duration, far float64) {
 	dt := to.At.Sub(from.At).Seconds()
 	n := float64(max(0, to.Finished-from.Finished))
 	d.still = n == 0
@@ -37,7 +38,7 @@ func (d *drain) measure(from, to *Reading, slo time.Duration) {
 	if rate > 0 {
 		back = min(back, drainMessages/rate)
 	}
-	keep := decay(dt, max(back, 0.02))
+	keep := decay(dt, far*max(back, 0.02))
 	d.recent.add(keep, n, dt)
 	switch {
 	case loaded(from, to, n/dt, slo):

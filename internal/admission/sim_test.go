@@ -50,6 +50,7 @@ type options struct {
 	slo                     time.Duration
 	mix                     [Tiers]float64
 	noRetry                 bool
+	tuning                  tuning
 }
 
 type result struct {
@@ -120,6 +121,12 @@ func simulate(o options) result {
 		slo = time.Duration(o.deadline * 1e9)
 	}
 	w.c = New(slo)
+	for i := range w.c.carry { // so that a seed repeats itself
+		w.c.carry[i].Store(w.rnd.Uint32())
+	}
+	if o.tuning != (tuning{}) {
+		w.c.tuning = o.tuning
+	}
 	w.arrive()
 	w.watch()
 	end := (o.phases[0] + o.phases[1] + o.phases[2]) * o.deadline
@@ -382,6 +389,28 @@ func TestNothingIsRefusedBelowCapacity(t *testing.T) {
 	}
 }
 
+// While the queue does not answer, and nothing can be finished, nothing is learned about
+// the workers.
+func TestAStandstillIsNoMeasureOfTheWorkers(t *testing.T) {
+	c := New(time.Second)
+	now, finished := epoch, int64(0)
+	read := func(after time.Duration, done int64, known bool) {
+		now = now.Add(after)
+		finished += done
+		c.Update(Reading{At: now, Known: known, Waiting: 100, Working: 20, Finished: finished}, now)
+	}
+	for range 200 {
+		read(20*time.Millisecond, 10, true)
+	}
+	before := c.Cut().Drain
+	read(time.Second, 0, false)
+	read(time.Second, 10, true)
+	read(20*time.Millisecond, 10, true)
+	if after := c.Cut().Drain; before < 450 || before > 550 || after < 0.9*before {
+		t.Errorf("%.0f messages per second before a standstill, %.0f after it", before, after)
+	}
+}
+
 var table = flag.Bool("table", false, "print the tables")
 
 func (r result) String() string {
@@ -471,4 +500,16 @@ func TestTable(t *testing.T) {
 	p = long
 	p.load, p.slo = 10, 30*time.Second
 	run("4s 10x slo 30s", p)
+	for _, by := range []float64{0.5, 2, 4} {
+		for _, row := range []struct {
+			name string
+			with tuning
+		}{{"feedback", tuning{1 / by, 1, 1}}, {"target", tuning{1, by, 1}}, {"look-back", tuning{1, 1, by}}} {
+			for _, l := range []float64{2, 10} {
+				p = o
+				p.load, p.tuning = l, row.with
+				run(fmt.Sprintf("%gx %s x%g", l, row.name, by), p)
+			}
+		}
+	}
 }

@@ -21,10 +21,14 @@ func (c *Controller) Update(r Reading, now time.Time) {
 	}
 	c.count(&r, dt, slo)
 	if !r.Known {
+		c.gap = true
 		return
 	}
-	if !first {
-		c.drain.measure(&c.last, &r, slo)
+	switch {
+	case c.gap: // the queue may have stood still until now: its workers had nothing to do
+		r.At, c.gap = now, false
+	case !first:
+		c.drain.measure(&c.last, &r, slo, c.tuning.lookBack)
 	}
 	c.last = r
 	c.cut.Store(c.next(&r, slo, now))
@@ -105,7 +109,7 @@ func (c *Controller) next(r *Reading, slo time.Duration, now time.Time) *Cut {
 	delay = min(delay, slo)
 	cut.Drain, cut.until = rate, 4*max(c.Interval(), delay)
 	// A queue of a few messages keeps that many workers busy.
-	cut.target = max(rate*slo.Seconds()/aim, 2+math.Sqrt(float64(r.Working)))
+	cut.target = c.tuning.target * max(rate*slo.Seconds()/aim, 2+math.Sqrt(float64(r.Working)))
 	if r.Limit > 0 {
 		cut.target = min(cut.target, float64(r.Limit)/2)
 	}
@@ -127,7 +131,8 @@ func (c *Controller) next(r *Reading, slo time.Duration, now time.Time) *Cut {
 		return cut
 	}
 	horizon := max(cut.target/max(rate, 1e-9), 2*delay.Seconds())
-	c.divide(cut, max(0, rate+(cut.target-queue)/horizon))
+	c.foresee(cut, rate)
+	c.divide(cut, max(0, rate+(cut.target-queue)/(horizon*c.tuning.horizon)))
 	return cut
 }
 
@@ -136,6 +141,22 @@ const aim = 16
 
 func seconds(s float64) time.Duration {
 	return time.Duration(min(s, 1e9) * float64(time.Second))
+}
+
+// foresee computes what passes of each tier when drain messages per second are let through.
+func (c *Controller) foresee(cut *Cut, drain float64) {
+	below := 0.0
+	for _, r := range c.tiers {
+		below += r
+	}
+	left := drain
+	for t, offered := range c.tiers {
+		if offered > 0 {
+			cut.passes[t] = min(1, max(left/offered, drain*floorShare/below))
+		}
+		left = max(0, left-offered)
+		below -= offered
+	}
 }
 
 // divide lets rate messages per second through.

@@ -18,7 +18,7 @@ func benchmarkDecodeWrite(b *testing.B, records int) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := DecodeWrite(body, &lim, &w); err != nil {
+		if err := DecodeWrite(body, &lim, &w, nil); err != nil {
 			b.Fatal(err)
 		}
 		if err := CheckWrite(&w, &lim); err != nil {

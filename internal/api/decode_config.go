@@ -19,18 +19,23 @@ const (
 	configMaxDeliveries
 	configDeadLetter
 	configLeasesDurable
+	configWaitSLO
 )
+
+var configFields = []string{"type", "ttl_ms", "cap_records", "cap_bytes", "discard", "durable", "durability", "priority", "auto_priority",
+	"auto_create", "idempotency_window_ms", "dedupe_node", "lease_ms", "claim_jitter_ms", "max_deliveries", "dead_letter",
+	"leases_durable", "wait_slo_ms"}
 
 const maxUint64 = 1<<64 - 1
 
 // DecodeConfig reads the body of PUT topic, laid over the defaults and clamped. A body
 // of zero bytes counts as {}. It makes the checks of contract 2; CheckConfig checks the
 // values.
-func DecodeConfig(body []byte) (Config, error) {
+func DecodeConfig(body []byte, warn *Warnings) (Config, error) {
 	if len(body) == 0 {
 		return DefaultConfig(), nil
 	}
-	s := scanner{b: body, index: -1}
+	s := scanner{b: body, index: -1, warnings: warn}
 	s.peek()
 	c, ok := s.config()
 	if !ok {
@@ -44,7 +49,7 @@ func (s *scanner) config() (Config, bool) {
 	c := DefaultConfig()
 	var seen uint32
 	var durable, hasDurability bool
-	if !s.object(func(name []byte) bool {
+	if !s.object(configFields, func(name []byte) bool {
 		switch string(name) {
 		case "type":
 			if s.once(&seen, configType, "type") {
@@ -117,7 +122,7 @@ func (s *scanner) queueConfig(name []byte, seen *uint32, c *Config) bool {
 		}
 	case "claim_jitter_ms":
 		if s.once(seen, configJitter, "claim_jitter_ms") {
-			c.ClaimJitterMS = min(s.uint("claim_jitter_ms", maxUint64), MaxClaimJitterMS)
+			c.ClaimJitterMS = uint32(min(s.uint("claim_jitter_ms", maxUint64), MaxClaimJitterMS))
 		}
 	case "max_deliveries":
 		if s.once(seen, configMaxDeliveries, "max_deliveries") {
@@ -131,6 +136,10 @@ func (s *scanner) queueConfig(name []byte, seen *uint32, c *Config) bool {
 	case "leases_durable":
 		if s.once(seen, configLeasesDurable, "leases_durable") {
 			c.LeasesDurable = s.bool("leases_durable")
+		}
+	case "wait_slo_ms":
+		if s.once(seen, configWaitSLO, "wait_slo_ms") {
+			c.WaitSLOMS = uint32(s.uint("wait_slo_ms", MaxWaitSLOMS))
 		}
 	default:
 		return false
@@ -172,9 +181,12 @@ func (s *scanner) enum(name string, values []string) int {
 func clampLease(ms uint64) uint64 { return min(max(ms, MinLeaseMS), MaxLeaseMS) }
 
 // CheckConfig checks the values of a config for the topic name: the dead letter
-// topic must have a valid name and, on a queue, be another topic.
+// topic must have a valid name and, on a queue, be another topic, and only a queue
+// has jobs that wait.
 func CheckConfig(name string, c *Config) error {
 	switch {
+	case c.WaitSLOMS > 0 && c.Type != TypeQueue:
+		return Errorf(CodeInvalidRequest, "field \"wait_slo_ms\" is for topics of type \"queue\": nobody works on a log; leave it out")
 	case !c.HasDeadLetter:
 		return nil
 	case !ValidTopicName(c.DeadLetter):

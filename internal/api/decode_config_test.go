@@ -38,14 +38,14 @@ func TestConfigIsLaidOverTheDefaults(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.rule, func(t *testing.T) {
-			got, err := DecodeConfig([]byte(c.body))
+			got, err := DecodeConfig([]byte(c.body), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
-			back, err := DecodeConfig(AppendConfig(nil, &got))
+			back, err := DecodeConfig(AppendConfig(nil, &got), nil)
 			if err != nil || !reflect.DeepEqual(back, got) {
 				t.Errorf("the echo %s decodes to %+v, %v", AppendConfig(nil, &got), back, err)
 			}
@@ -89,7 +89,7 @@ func TestConfigRefusesWrongTypes(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.rule, func(t *testing.T) {
-			_, err := DecodeConfig([]byte(c.body))
+			_, err := DecodeConfig([]byte(c.body), nil)
 			wantError(t, err, CodeInvalidRequest, c.words)
 		})
 	}

@@ -5,18 +5,20 @@ const (
 	deleteMatch
 )
 
+var deleteFields = []string{"before_seq", "match"}
+
 // DecodeDelete reads the body of delete records. CheckDelete checks that it has a
 // selector.
-func DecodeDelete(body []byte) (DeleteRequest, error) {
+func DecodeDelete(body []byte, warn *Warnings) (DeleteRequest, error) {
 	var d DeleteRequest
-	s := scanner{b: body, index: -1}
+	s := scanner{b: body, index: -1, warnings: warn}
 	s.delete(&d)
 	return d, s.finish()
 }
 
 func (s *scanner) delete(d *DeleteRequest) {
 	var seen uint32
-	s.body(func(name []byte) bool {
+	s.body(deleteFields, func(name []byte) bool {
 		switch string(name) {
 		case "before_seq":
 			if s.once(&seen, deleteBefore, "before_seq") && !s.null() {

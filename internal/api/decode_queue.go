@@ -10,20 +10,30 @@ const (
 	claimNode = 1 << iota
 	claimMax
 	claimLease
+	claimWait
+)
+
+var (
+	claimFields  = []string{"node", "max", "lease_ms", "wait_ms"}
+	settleFields = [...][]string{
+		SettleAck:    {"node", "seqs", "lease_ids"},
+		SettleNack:   {"node", "seqs", "lease_ids", "delay_ms", "started"},
+		SettleExtend: {"node", "seqs", "lease_ids", "lease_ms"},
+	}
 )
 
 // DecodeClaim reads the body of a claim and applies defaults and clamps. CheckClaim
 // checks the value of node.
-func DecodeClaim(body []byte, lim *Limits) (ClaimRequest, error) {
+func DecodeClaim(body []byte, lim *Limits, warn *Warnings) (ClaimRequest, error) {
 	c := ClaimRequest{Max: 1}
-	s := scanner{b: body, index: -1}
+	s := scanner{b: body, index: -1, warnings: warn}
 	s.claim(lim, &c)
 	return c, s.finish()
 }
 
 func (s *scanner) claim(lim *Limits, c *ClaimRequest) {
 	var seen uint32
-	s.body(func(name []byte) bool {
+	s.body(claimFields, func(name []byte) bool {
 		switch string(name) {
 		case "node":
 			if s.once(&seen, claimNode, "node") {
@@ -36,6 +46,10 @@ func (s *scanner) claim(lim *Limits, c *ClaimRequest) {
 		case "lease_ms":
 			if s.once(&seen, claimLease, "lease_ms") && !s.null() {
 				c.LeaseMS, c.HasLease = clampLease(s.uint("lease_ms", maxUint64)), true
+			}
+		case "wait_ms":
+			if s.once(&seen, claimWait, "wait_ms") {
+				c.WaitMS = uint32(min(s.uint("wait_ms", maxUint32), MaxWaitMS))
 			}
 		default:
 			return false
@@ -91,9 +105,9 @@ type settleState struct {
 // whose slices it reuses. It makes all checks that precede the topic's, in the order of
 // contract 18: JSON, form of the lease ids, empty node, too many seqs, length of
 // lease_ids.
-func DecodeSettle(kind SettleKind, body []byte, lim *Limits, r *SettleRequest) error {
+func DecodeSettle(kind SettleKind, body []byte, lim *Limits, r *SettleRequest, warn *Warnings) error {
 	*r = SettleRequest{Seqs: r.Seqs[:0], LeaseIDs: r.LeaseIDs[:0]}
-	s := scanner{b: body, index: -1}
+	s := scanner{b: body, index: -1, warnings: warn}
 	st := settleState{badLease: -1, maxEntries: lim.MaxClaim}
 	s.settle(kind, r, &st)
 	s.end()
@@ -114,7 +128,7 @@ func DecodeSettle(kind SettleKind, body []byte, lim *Limits, r *SettleRequest) e
 }
 
 func (s *scanner) settle(kind SettleKind, r *SettleRequest, st *settleState) {
-	s.body(func(name []byte) bool {
+	s.body(settleFields[kind], func(name []byte) bool {
 		switch string(name) {
 		case "node":
 			if s.once(&st.seen, settleNode, "node") {

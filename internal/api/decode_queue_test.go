@@ -22,7 +22,7 @@ func TestClaimAppliesDefaultsAndClamps(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.rule, func(t *testing.T) {
-			got, err := DecodeClaim([]byte(c.body), &lim)
+			got, err := DecodeClaim([]byte(c.body), &lim, nil)
 			if err != nil || got != c.want {
 				t.Fatalf("got %+v, %v, want %+v", got, err, c.want)
 			}
@@ -42,12 +42,12 @@ func TestClaimAppliesDefaultsAndClamps(t *testing.T) {
 	}
 	for _, c := range refused {
 		t.Run(c.rule, func(t *testing.T) {
-			_, err := DecodeClaim([]byte(c.body), &lim)
+			_, err := DecodeClaim([]byte(c.body), &lim, nil)
 			wantError(t, err, CodeInvalidRequest, c.words)
 		})
 	}
 	for node, ok := range map[string]bool{"": false, strings.Repeat("n", 128): true, strings.Repeat("n", 129): false} {
-		c, err := DecodeClaim([]byte(`{"node":"`+node+`"}`), &lim)
+		c, err := DecodeClaim([]byte(`{"node":"`+node+`"}`), &lim, nil)
 		if err != nil {
 			t.Fatalf("the node's value is not the decoder's: %v", err)
 		}
@@ -83,7 +83,7 @@ func TestSettleReadsItsKind(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.rule, func(t *testing.T) {
 			var got SettleRequest
-			if err := DecodeSettle(c.kind, []byte(c.body), &lim, &got); err != nil {
+			if err := DecodeSettle(c.kind, []byte(c.body), &lim, &got, nil); err != nil {
 				t.Fatal(err)
 			}
 			if len(got.Seqs) == 0 {
@@ -134,14 +134,14 @@ func TestSettleRefusesInTheOrderOfSection18(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.rule, func(t *testing.T) {
 			var r SettleRequest
-			wantError(t, DecodeSettle(c.kind, []byte(c.body), &lim, &r), c.code, c.words)
+			wantError(t, DecodeSettle(c.kind, []byte(c.body), &lim, &r, nil), c.code, c.words)
 		})
 	}
 	var r SettleRequest
-	if err := DecodeSettle(SettleAck, []byte(`{"node":"w","seqs":`+many(1000)+`}`), &lim, &r); err != nil {
+	if err := DecodeSettle(SettleAck, []byte(`{"node":"w","seqs":`+many(1000)+`}`), &lim, &r, nil); err != nil {
 		t.Errorf("1000 seqs: %v", err)
 	}
-	err := DecodeSettle(SettleAck, []byte(`{"node":"w","seqs":`+many(50_000)+`}`), &lim, &r)
+	err := DecodeSettle(SettleAck, []byte(`{"node":"w","seqs":`+many(50_000)+`}`), &lim, &r, nil)
 	detail := wantError(t, err, CodeBatchTooLarge, "50000")
 	if detail["seqs"] != 50_000 || detail["max"] != 1000 || len(r.Seqs) > 1000 {
 		t.Errorf("detail %v, %d numbers kept", detail, len(r.Seqs))
@@ -153,7 +153,7 @@ func TestSettleReusesItsSlices(t *testing.T) {
 	body := []byte(`{"node":"worker-of-some-name","seqs":[1,2,3],"lease_ids":["lease_1","lease_2","lease_3"]}`)
 	var r SettleRequest
 	n := testing.AllocsPerRun(50, func() {
-		if DecodeSettle(SettleAck, body, &lim, &r) != nil {
+		if DecodeSettle(SettleAck, body, &lim, &r, nil) != nil {
 			t.Error("refused")
 		}
 	})

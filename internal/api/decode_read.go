@@ -13,13 +13,16 @@ const (
 	diffMeta
 	diffWait
 	diffBytes
+	diffRelay
 )
 
 const maxUint32 = 1<<32 - 1
 
+var diffFields = []string{"from_seq", "limit", "node", "include_tags", "include_meta", "wait_ms", "max_batch_bytes", "relay"}
+
 // DecodeDiff reads the body of a diff and applies defaults and clamps. A body of zero
 // bytes counts as {}.
-func DecodeDiff(body []byte, lim *Limits) (DiffRequest, error) {
+func DecodeDiff(body []byte, lim *Limits, warn *Warnings) (DiffRequest, error) {
 	d := DiffRequest{
 		Limit:         min(DefaultDiffLimit, lim.MaxLimit),
 		IncludeMeta:   true,
@@ -28,14 +31,14 @@ func DecodeDiff(body []byte, lim *Limits) (DiffRequest, error) {
 	if len(body) == 0 {
 		return d, nil
 	}
-	s := scanner{b: body, index: -1}
+	s := scanner{b: body, index: -1, warnings: warn}
 	s.diff(lim, &d)
 	return d, s.finish()
 }
 
 func (s *scanner) diff(lim *Limits, d *DiffRequest) {
 	var seen uint32
-	s.body(func(name []byte) bool {
+	s.body(diffFields, func(name []byte) bool {
 		switch string(name) {
 		case "from_seq":
 			if s.once(&seen, diffFrom, "from_seq") {
@@ -68,6 +71,10 @@ func (s *scanner) diff(lim *Limits, d *DiffRequest) {
 				if v := s.uint("max_batch_bytes", maxUint64); v > 0 {
 					d.MaxBatchBytes = int64(min(v, MaxDiffBytes))
 				}
+			}
+		case "relay":
+			if s.once(&seen, diffRelay, "relay") {
+				d.Relay = s.bool("relay")
 			}
 		default:
 			return false

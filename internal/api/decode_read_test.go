@@ -33,7 +33,7 @@ func TestDiffAppliesDefaultsAndClamps(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.rule, func(t *testing.T) {
-			got, err := DecodeDiff([]byte(c.body), &lim)
+			got, err := DecodeDiff([]byte(c.body), &lim, nil)
 			if err != nil || !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got %+v, %v, want %+v", got, err, c.want)
 			}
@@ -54,7 +54,7 @@ func TestDiffAppliesDefaultsAndClamps(t *testing.T) {
 	}
 	for _, c := range refused {
 		t.Run(c.rule, func(t *testing.T) {
-			_, err := DecodeDiff([]byte(c.body), &lim)
+			_, err := DecodeDiff([]byte(c.body), &lim, nil)
 			wantError(t, err, CodeInvalidRequest, c.words)
 		})
 	}
@@ -79,7 +79,7 @@ func TestDeleteSelectors(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.rule, func(t *testing.T) {
-			got, err := DecodeDelete([]byte(c.body))
+			got, err := DecodeDelete([]byte(c.body), nil)
 			if err != nil || !reflect.DeepEqual(got, c.want) {
 				t.Fatalf("got %+v, %v, want %+v", got, err, c.want)
 			}
@@ -106,12 +106,12 @@ func TestDeleteSelectors(t *testing.T) {
 	}
 	for _, c := range refused {
 		t.Run(c.rule, func(t *testing.T) {
-			_, err := DecodeDelete([]byte(c.body))
+			_, err := DecodeDelete([]byte(c.body), nil)
 			wantError(t, err, CodeInvalidRequest, c.words)
 		})
 	}
 	for _, body := range []string{`{}`, `{"match":null,"before_seq":null}`} {
-		d, err := DecodeDelete([]byte(body))
+		d, err := DecodeDelete([]byte(body), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

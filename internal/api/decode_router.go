@@ -12,18 +12,20 @@ const (
 	routerGuarantee
 )
 
+var routerFields = []string{"source", "dest", "filter", "guarantee", "preserve_node", "preserve_tag", "create_dest", "allow_cycle"}
+
 // DecodeRouter reads the body of PUT router, laid over the defaults. CheckRouter checks
 // the names in it.
-func DecodeRouter(body []byte) (RouterConfig, error) {
+func DecodeRouter(body []byte, warn *Warnings) (RouterConfig, error) {
 	c := RouterConfig{PreserveNode: true, PreserveTag: true, CreateDest: true}
-	s := scanner{b: body, index: -1}
+	s := scanner{b: body, index: -1, warnings: warn}
 	s.router(&c)
 	return c, s.finish()
 }
 
 func (s *scanner) router(c *RouterConfig) {
 	var seen uint32
-	s.body(func(name []byte) bool {
+	s.body(routerFields, func(name []byte) bool {
 		switch string(name) {
 		case "source":
 			if s.once(&seen, routerSource, "source") {

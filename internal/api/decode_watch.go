@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"slices"
+	"strconv"
 )
 
 // The numbers of contract 12 for the frames of a stream.
@@ -32,6 +33,7 @@ const (
 	socketTail
 	socketLenient
 	socketSeqs
+	socketRelay
 )
 
 // Bits of the options of one topic.
@@ -40,9 +42,15 @@ const (
 	topicTail
 )
 
+var (
+	frameFields = []string{"node", "limit", "max_batch_bytes", "include_meta", "include_tags", "include_data"}
+	watchFields = slices.Concat([]string{"topics", "heartbeat_ms", "consistency"}, frameFields)
+	startFields = []string{"from_seq", "tail"}
+)
+
 // DecodeWatch reads the body of a watch and applies defaults and clamps; minHeartbeatMS
 // is the shortest heartbeat, MinHeartbeatMS outside tests. The caller sets Lenient.
-func DecodeWatch(body []byte, lim *Limits, minHeartbeatMS int64) (WatchRequest, error) {
+func DecodeWatch(body []byte, lim *Limits, minHeartbeatMS int64, warn *Warnings) (WatchRequest, error) {
 	w := WatchRequest{WatchOptions: WatchOptions{
 		Limit:         min(DefaultDiffLimit, lim.MaxLimit),
 		MaxBatchBytes: DefaultWatchBytes,
@@ -50,7 +58,7 @@ func DecodeWatch(body []byte, lim *Limits, minHeartbeatMS int64) (WatchRequest, 
 		IncludeMeta:   true,
 		IncludeData:   true,
 	}}
-	s := scanner{b: body, index: -1}
+	s := scanner{b: body, index: -1, warnings: warn}
 	s.watch(lim, &w)
 	if err := s.finish(); err != nil {
 		return WatchRequest{}, err
@@ -81,7 +89,7 @@ func (w *WatchRequest) settle(lim *Limits) error {
 
 func (s *scanner) watch(lim *Limits, w *WatchRequest) {
 	var seen uint32
-	s.body(func(name []byte) bool {
+	s.body(watchFields, func(name []byte) bool {
 		switch string(name) {
 		case "topics":
 			if s.once(&seen, watchTopics, "topics") {
@@ -184,7 +192,7 @@ func (s *scanner) topics(lim *Limits, w *WatchRequest) {
 // topicStart reads where one topic begins.
 func (s *scanner) topicStart(t *WatchTopic) {
 	var seen uint32
-	if !s.object(func(name []byte) bool {
+	if !s.object(nil, func(name []byte) bool {
 		switch string(name) {
 		case "from_seq":
 			if s.once(&seen, topicFrom, "from_seq") {
@@ -195,6 +203,9 @@ func (s *scanner) topicStart(t *WatchTopic) {
 				t.Tail = s.bool("tail")
 			}
 		default:
+			s.prefix = "topics." + t.Topic + "."
+			s.stray(name, startFields)
+			s.prefix = ""
 			return false
 		}
 		return true
@@ -205,11 +216,16 @@ func (s *scanner) topicStart(t *WatchTopic) {
 
 // AppendWatchResult appends the answer to a watch.
 func AppendWatchResult(dst []byte, r *WatchResult, totalMS float64) []byte {
-	dst = append(dst, `{"wid":`...)
-	dst = AppendString(dst, r.WID)
-	dst = append(dst, `,"stream_url":`...)
-	dst = AppendString(dst, "/v0/watch/"+r.WID)
-	dst = appendNamed(dst, "session_ttl_ms", SessionTTLMS)
+	if r.WID == "" {
+		dst = append(dst, `{"keyed":`...)
+		dst = strconv.AppendBool(dst, r.Keyed)
+	} else {
+		dst = append(dst, `{"wid":`...)
+		dst = AppendString(dst, r.WID)
+		dst = append(dst, `,"stream_url":`...)
+		dst = AppendString(dst, "/v0/watch/"+r.WID)
+		dst = appendNamed(dst, "session_ttl_ms", SessionTTLMS)
+	}
 	dst = append(dst, `,"topics":`...)
 	dst = appendPositions(dst, r.Topics)
 	return appendEnd(dst, &Performance{TotalMS: totalMS})
@@ -227,6 +243,9 @@ func appendPositions(dst []byte, all []WatchPosition) []byte {
 		dst = appendUint(dst, p.FromSeq)
 		dst = appendNamed(dst, "head_seq", p.HeadSeq)
 		dst = appendNamed(dst, "earliest_seq", p.EarliestSeq)
+		if p.Life > 0 {
+			dst = appendNamed(dst, "life", p.Life)
+		}
 		dst = append(dst, '}')
 	}
 	return append(dst, '}')

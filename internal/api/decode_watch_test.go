@@ -10,7 +10,7 @@ import (
 func decodeWatch(t *testing.T, body string) WatchRequest {
 	t.Helper()
 	lim := DefaultLimits()
-	w, err := DecodeWatch([]byte(body), &lim, MinHeartbeatMS)
+	w, err := DecodeWatch([]byte(body), &lim, MinHeartbeatMS, nil)
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
@@ -41,7 +41,7 @@ func TestTheNumbersOfAWatchAreClamped(t *testing.T) {
 		t.Errorf("got %+v, want %+v", high.WatchOptions, want)
 	}
 	lim := DefaultLimits()
-	w, err := DecodeWatch([]byte(`{"topics":{"a":{}},"heartbeat_ms":20}`), &lim, 50)
+	w, err := DecodeWatch([]byte(`{"topics":{"a":{}},"heartbeat_ms":20}`), &lim, 50, nil)
 	if err != nil || w.HeartbeatMS != 50 {
 		t.Errorf("with a floor of 50 ms the heartbeat is %d, %v", w.HeartbeatMS, err)
 	}
@@ -71,7 +71,7 @@ func TestAWatchThatNamesItsTopicsWronglyIsRefused(t *testing.T) {
 		`{"topics":{` + many.String()[1:] + `}}`: "more than 256",
 		`{"topics":{"a":{}}} x`:                  "unexpected",
 	} {
-		_, err := DecodeWatch([]byte(body), &lim, MinHeartbeatMS)
+		_, err := DecodeWatch([]byte(body), &lim, MinHeartbeatMS, nil)
 		if !IsCode(err, CodeInvalidRequest) || !strings.Contains(Sentence(err), word) {
 			t.Errorf("%.60s: %v, want a message with %q", body, err, word)
 		}

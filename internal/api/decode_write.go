@@ -22,6 +22,12 @@ const (
 	recordMeta
 	recordPriority
 	recordFairKey
+	recordDelay
+)
+
+var (
+	writeFields  = []string{"records", "node", "idempotency_key", "create", "config", "disable_backpressure"}
+	recordFields = []string{"data", "tag", "node", "meta", "priority", "fair_key", "delay_ms"}
 )
 
 // DecodeWrite reads the body of a write into w, which it resets first. It makes the
@@ -29,17 +35,17 @@ const (
 // where user JSON is compacted in place: body keeps its meaning but not its bytes. Of a
 // batch that is too large it keeps one record more than lim allows and checks the
 // others.
-func DecodeWrite(body []byte, lim *Limits, w *WriteRequest) error {
-	if err := readWrite(body, lim, w); err != nil {
+func DecodeWrite(body []byte, lim *Limits, w *WriteRequest, warn *Warnings) error {
+	if err := readWrite(body, lim, w, writeFields, warn); err != nil {
 		return err
 	}
 	return nil
 }
 
-func readWrite(body []byte, lim *Limits, w *WriteRequest) *Error {
+func readWrite(body []byte, lim *Limits, w *WriteRequest, known []string, warn *Warnings) *Error {
 	w.Reset()
-	s := scanner{b: body, index: -1, scratch: w.scratch}
-	s.write(lim, w)
+	s := scanner{b: body, index: -1, scratch: w.scratch, warnings: warn}
+	s.write(lim, w, known)
 	s.end()
 	w.scratch = s.scratch
 	if s.err != nil {
@@ -55,7 +61,7 @@ func readWrite(body []byte, lim *Limits, w *WriteRequest) *Error {
 	return nil
 }
 
-func (s *scanner) write(lim *Limits, w *WriteRequest) {
+func (s *scanner) write(lim *Limits, w *WriteRequest, known []string) {
 	if s.peek(); !s.open('{') {
 		s.notObject()
 		return
@@ -100,6 +106,7 @@ func (s *scanner) write(lim *Limits, w *WriteRequest) {
 				w.DisableBackpressure = s.bool("disable_backpressure")
 			}
 		default:
+			s.stray(name, known)
 			s.skip()
 		}
 	}
@@ -169,7 +176,12 @@ func (s *scanner) record(r *Record) {
 			if s.once(&seen, recordFairKey, "fair_key") && !s.null() {
 				r.FairKey = s.text("fair_key", acceptStringOrNull)
 			}
+		case "delay_ms":
+			if s.once(&seen, recordDelay, "delay_ms") {
+				r.Delay = s.uint("delay_ms", MaxDelayMS)
+			}
 		default:
+			s.stray(name, recordFields)
 			s.skip()
 		}
 	}

@@ -11,7 +11,7 @@ import (
 func decodeWrite(body string) (*WriteRequest, error) {
 	lim := DefaultLimits()
 	w := new(WriteRequest)
-	if err := DecodeWrite([]byte(body), &lim, w); err != nil {
+	if err := DecodeWrite([]byte(body), &lim, w, nil); err != nil {
 		return w, err
 	}
 	return w, CheckWrite(w, &lim)
@@ -167,10 +167,10 @@ func TestWriteLeavesTheMeaningOfTheBodyAlone(t *testing.T) {
 	body := []byte(`{"records":[{"data":{ "a" : 1 , "b" : " x " },"meta":{ }},{"data":[ ]}]}`)
 	lim := DefaultLimits()
 	var first, second WriteRequest
-	if err := DecodeWrite(body, &lim, &first); err != nil {
+	if err := DecodeWrite(body, &lim, &first, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := DecodeWrite(body, &lim, &second); err != nil {
+	if err := DecodeWrite(body, &lim, &second, nil); err != nil {
 		t.Fatalf("the body no longer decodes: %v", err)
 	}
 	for i := range first.Records {
@@ -185,7 +185,7 @@ func TestWriteOfTooManyRecordsKeepsFew(t *testing.T) {
 	for _, n := range []int{10_000, 10_001, 50_000} {
 		var w WriteRequest
 		body := []byte(`{"records":[` + strings.TrimSuffix(strings.Repeat(`{"data":1,"tag":"\u0041"},`, n), ",") + `]}`)
-		if err := DecodeWrite(body, &lim, &w); err != nil {
+		if err := DecodeWrite(body, &lim, &w, nil); err != nil {
 			t.Fatal(err)
 		}
 		if len(w.Records) > lim.MaxBatchRecords+1 || len(w.scratch) > lim.MaxBatchRecords+1 {
@@ -202,17 +202,17 @@ func TestWriteOfTooManyRecordsKeepsFew(t *testing.T) {
 	}
 	var w WriteRequest
 	body := []byte(`{"records":[` + strings.Repeat(`{"data":1},`, 10_001) + `{"tag":"no data"}]}`)
-	wantError(t, DecodeWrite(body, &lim, &w), CodeInvalidRequest, "records[10001].data")
+	wantError(t, DecodeWrite(body, &lim, &w, nil), CodeInvalidRequest, "records[10001].data")
 }
 
 func TestWriteRequestIsCleanAfterReuse(t *testing.T) {
 	lim := DefaultLimits()
 	var w WriteRequest
 	full := `{"node":"n","idempotency_key":"k","create":true,"config":{"ttl_ms":5},"disable_backpressure":true,"records":[{"data":1,"tag":"t","meta":{"a":1}},{"data":2}]}`
-	if err := DecodeWrite([]byte(full), &lim, &w); err != nil {
+	if err := DecodeWrite([]byte(full), &lim, &w, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := DecodeWrite([]byte(`{"records":[{"data":3}]}`), &lim, &w); err != nil {
+	if err := DecodeWrite([]byte(`{"records":[{"data":3}]}`), &lim, &w, nil); err != nil {
 		t.Fatal(err)
 	}
 	r := w.Records[0]
@@ -233,7 +233,7 @@ func TestPlainBatchDecodesWithoutAllocating(t *testing.T) {
 	}
 	for name, body := range bodies {
 		if n := testing.AllocsPerRun(50, func() {
-			if DecodeWrite(body, &lim, &w) != nil || CheckWrite(&w, &lim) != nil {
+			if DecodeWrite(body, &lim, &w, nil) != nil || CheckWrite(&w, &lim) != nil {
 				t.Error("refused")
 			}
 		}); n > 0 {

@@ -1,5 +1,7 @@
 package api
 
+import "slices"
+
 // SocketOp is what a WebSocket message asks for.
 type SocketOp uint8
 
@@ -13,6 +15,13 @@ const (
 
 var socketOps = map[string]SocketOp{
 	"subscribe": SocketSubscribe, "unsubscribe": SocketUnsubscribe, "publish": SocketPublish, "ping": SocketPing,
+}
+
+var socketFields = map[SocketOp][]string{
+	SocketSubscribe:   slices.Concat([]string{"op", "request_id", "topic", "topics", "from_seq", "tail", "lenient", "relay"}, frameFields),
+	SocketUnsubscribe: {"op", "request_id", "topic", "topics"},
+	SocketPublish:     slices.Concat([]string{"op", "request_id", "topic", "return_seqs"}, writeFields),
+	SocketPing:        {"op", "request_id"},
 }
 
 // SocketMessage is one message of a WebSocket client.
@@ -37,12 +46,12 @@ const (
 // DecodeSocket reads one message. A publish is read into w, whose records point into
 // body as with DecodeWrite and are not checked by CheckWrite. Errors have the code
 // invalid_json.
-func DecodeSocket(body []byte, lim *Limits, w *WriteRequest) (SocketMessage, error) {
+func DecodeSocket(body []byte, lim *Limits, w *WriteRequest, warn *Warnings) (SocketMessage, error) {
 	m := SocketMessage{Seqs: true}
 	s := scanner{b: body, index: -1}
 	m.Op = s.socketOp()
 	s.end()
-	s.i, s.depth, s.scratch = 0, 0, s.scratch[:0]
+	s.i, s.depth, s.scratch, s.warnings = 0, 0, s.scratch[:0], warn
 	switch m.Op {
 	case SocketSubscribe:
 		m.Watch.WatchOptions = WatchOptions{
@@ -56,7 +65,7 @@ func DecodeSocket(body []byte, lim *Limits, w *WriteRequest) (SocketMessage, err
 		s.publishHead(&m)
 	}
 	if s.err == nil && m.Op == SocketPublish {
-		s.err = readWrite(body, lim, w)
+		s.err = readWrite(body, lim, w, socketFields[SocketPublish], warn)
 	}
 	if s.err != nil {
 		s.err.Code = CodeInvalidJSON
@@ -68,7 +77,7 @@ func DecodeSocket(body []byte, lim *Limits, w *WriteRequest) (SocketMessage, err
 // socketOp validates the whole message and returns what it asks for.
 func (s *scanner) socketOp() (op SocketOp) {
 	var seen uint32
-	s.body(func(name []byte) bool {
+	s.body(nil, func(name []byte) bool {
 		if string(name) != "op" {
 			return false
 		}
@@ -92,7 +101,11 @@ func (s *scanner) socketOp() (op SocketOp) {
 // each calls field for the members of the message, except for request_id, which it
 // reads itself; members that field does not know are skipped.
 func (s *scanner) each(m *SocketMessage, seen *uint32, field func(name []byte) bool) {
-	s.body(func(name []byte) bool {
+	known := socketFields[m.Op]
+	if m.Op == SocketPublish {
+		known = nil // readWrite warns
+	}
+	s.body(known, func(name []byte) bool {
 		if string(name) != "request_id" {
 			return field(name)
 		}
@@ -131,6 +144,10 @@ func (s *scanner) subscribe(lim *Limits, m *SocketMessage) {
 		case "lenient":
 			if s.once(&seen, socketLenient, "lenient") {
 				w.Lenient = s.bool("lenient")
+			}
+		case "relay":
+			if s.once(&seen, socketRelay, "relay") {
+				w.Relay = s.bool("relay")
 			}
 		default:
 			return s.frames(name, &seen, lim, &w.WatchOptions)

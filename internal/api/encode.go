@@ -151,6 +151,8 @@ type Performance struct {
 	HasScanned bool
 	Scanned    int     // records_scanned
 	ThrottleMS float64 // throttle_wait_ms; left out if 0
+	HasWait    bool
+	WaitMS     float64 // claim_wait_ms
 }
 
 // AppendPerformance appends the object itself, without its name.
@@ -160,6 +162,10 @@ func AppendPerformance(dst []byte, p *Performance) []byte {
 	if p.HasAppend {
 		dst = append(dst, `,"wal_append_ms":`...)
 		dst = appendMS(dst, p.AppendMS)
+	}
+	if p.HasWait {
+		dst = append(dst, `,"claim_wait_ms":`...)
+		dst = appendMS(dst, p.WaitMS)
 	}
 	if p.HasSync {
 		dst = append(dst, `,"fsync_ms":`...)

@@ -62,6 +62,9 @@ func AppendDiffTail(dst []byte, r *DiffResult, totalMS float64) []byte {
 	dst = append(dst, `,"tombstone":`...)
 	dst = AppendTombstone(dst, r.Tombstone)
 	dst = appendNamed(dst, "lag", r.Lag())
+	if r.Life > 0 {
+		dst = appendNamed(dst, "life", r.Life)
+	}
 	return appendEnd(dst, &Performance{TotalMS: totalMS, HasScanned: true, Scanned: r.RecordsScanned})
 }
 
@@ -106,7 +109,7 @@ func AppendClaimTail(dst []byte, r *ClaimResult, totalMS float64) []byte {
 	dst = append(dst, ']')
 	dst = appendNamed(dst, "count", uint64(r.Count))
 	dst = appendNamed(dst, "ready", r.Ready)
-	return appendEnd(dst, &Performance{TotalMS: totalMS})
+	return appendEnd(dst, &Performance{TotalMS: totalMS, HasWait: r.Waits, WaitMS: float64(r.Waited.Milliseconds())})
 }
 
 // AppendSettleResult appends the answer to ack, nack or extend.

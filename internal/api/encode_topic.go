@@ -2,9 +2,11 @@ package api
 
 import (
 	"encoding/base64"
+	"strconv"
 )
 
-// AppendConfig appends a config with all fields.
+// AppendConfig appends a config with all fields of the contract, and with those beyond
+// it that are set.
 func AppendConfig(dst []byte, c *Config) []byte {
 	dst = append(dst, `{"type":"`...)
 	dst = append(dst, c.Type.String()...)
@@ -29,7 +31,7 @@ func AppendConfig(dst []byte, c *Config) []byte {
 	dst = appendNamed(dst, "idempotency_window_ms", c.IdempotencyWindowMS)
 	dst = appendNamedBool(dst, "dedupe_node", c.DedupeNode)
 	dst = appendNamed(dst, "lease_ms", c.LeaseMS)
-	dst = appendNamed(dst, "claim_jitter_ms", c.ClaimJitterMS)
+	dst = appendNamed(dst, "claim_jitter_ms", uint64(c.ClaimJitterMS))
 	dst = appendNamed(dst, "max_deliveries", c.MaxDeliveries)
 	dst = append(dst, `,"dead_letter":`...)
 	if c.HasDeadLetter {
@@ -38,6 +40,9 @@ func AppendConfig(dst []byte, c *Config) []byte {
 		dst = append(dst, "null"...)
 	}
 	dst = appendNamedBool(dst, "leases_durable", c.LeasesDurable)
+	if c.WaitSLOMS > 0 {
+		dst = appendNamed(dst, "wait_slo_ms", uint64(c.WaitSLOMS))
+	}
 	return append(dst, '}')
 }
 
@@ -73,10 +78,34 @@ func AppendTopicState(dst []byte, t *TopicState, totalMS float64) []byte {
 		dst = append(dst, `,"queue":{"ready":`...)
 		dst = appendUint(dst, t.Queue.Ready)
 		dst = appendNamed(dst, "in_flight", t.Queue.InFlight)
+		dst = appendNamed(dst, "delayed", t.Queue.Delayed)
 		dst = appendNamed(dst, "dead_lettered", t.Queue.DeadLettered)
+		if t.Overload != nil {
+			dst = appendOverload(dst, t.Overload)
+		}
 		dst = append(dst, '}')
 	}
 	return appendEnd(dst, &Performance{TotalMS: totalMS})
+}
+
+// appendOverload appends what a queue takes: null where it is not known.
+func appendOverload(dst []byte, o *Overload) []byte {
+	dst = append(dst, `,"overload":{"wait_ms":`...)
+	if o.Wait < 0 {
+		dst = append(dst, "null"...)
+	} else {
+		dst = appendInt(dst, o.Wait.Milliseconds())
+	}
+	dst = append(dst, `,"drain_per_second":`...)
+	if o.Drain == 0 {
+		dst = append(dst, "null"...)
+	} else {
+		dst = strconv.AppendFloat(dst, o.Drain, 'f', 2, 64)
+	}
+	dst = append(dst, `,"refused":`...)
+	dst = strconv.AppendFloat(dst, o.Refused, 'f', 3, 64)
+	dst = append(dst, `,"lowest_tier":"`...)
+	return append(append(dst, o.Lowest.String()...), '"', '}')
 }
 
 // appendTS appends a time, or null for 0, which is never.

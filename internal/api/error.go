@@ -26,6 +26,7 @@ const (
 	CodeTopicNotEmpty           Code = "topic_not_empty"
 	CodeRouterCycle             Code = "router_cycle"
 	CodeNotAQueue               Code = "not_a_queue"
+	CodeIdempotencyKeyReused    Code = "idempotency_key_reused"
 	CodePayloadTooLarge         Code = "payload_too_large"
 	CodeUnsupportedMediaType    Code = "unsupported_media_type"
 	CodeTopicFull               Code = "topic_full"
@@ -51,6 +52,7 @@ var statusOf = map[Code]int{
 	CodeTopicNotEmpty:           http.StatusConflict,
 	CodeRouterCycle:             http.StatusConflict,
 	CodeNotAQueue:               http.StatusConflict,
+	CodeIdempotencyKeyReused:    http.StatusConflict,
 	CodePayloadTooLarge:         http.StatusRequestEntityTooLarge,
 	CodeUnsupportedMediaType:    http.StatusUnsupportedMediaType,
 	CodeTopicFull:               http.StatusUnprocessableEntity,
@@ -84,6 +86,14 @@ type Error struct {
 
 // DetailRetryAfter is the detail member of Error.RetryAfter.
 const DetailRetryAfter = "retry_after_ms"
+
+// DetailReason is the detail member that tells one 429 from the others:
+// ReasonLoadShedding says that a queue refuses what its workers cannot do in time, so
+// that trying again at once is no use.
+const (
+	DetailReason       = "reason"
+	ReasonLoadShedding = "load_shedding"
+)
 
 func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
 
@@ -124,6 +134,11 @@ func OverLimit(limit string, max int64) *Error {
 func (e *Error) After(d time.Duration) *Error {
 	e.RetryAfter = d
 	return e
+}
+
+// Sheds reports whether a queue refused what its workers cannot do in time.
+func (e *Error) Sheds() bool {
+	return e.Code == CodeThrottled && e.Detail[DetailReason] == ReasonLoadShedding
 }
 
 // Retryable reports whether the same request may succeed later: after an overload,

@@ -69,7 +69,7 @@ func FuzzWriteBody(f *testing.F) {
 			t.Fatalf("Validate says %v, want ok %v", err, ok)
 		}
 		var w WriteRequest
-		if refused := DecodeWrite(bytes.Clone(body), &lim, &w); refused != nil {
+		if refused := DecodeWrite(bytes.Clone(body), &lim, &w, nil); refused != nil {
 			if !IsCode(refused, CodeInvalidRequest) || Sentence(refused) == "" {
 				t.Fatalf("refused with %v", refused)
 			}
@@ -148,7 +148,7 @@ func FuzzConfig(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c, refused := DecodeConfig(body)
+		c, refused := DecodeConfig(body, nil)
 		if refused != nil {
 			return
 		}
@@ -156,7 +156,7 @@ func FuzzConfig(f *testing.F) {
 			t.Fatalf("decoded, though Validate says %v", Validate(body))
 		}
 		echo := AppendConfig(nil, &c)
-		back, refused := DecodeConfig(echo)
+		back, refused := DecodeConfig(echo, nil)
 		if refused != nil || !reflect.DeepEqual(back, c) {
 			t.Fatalf("echo %s decodes to %+v, %v, want %+v", echo, back, refused, c)
 		}
@@ -171,7 +171,7 @@ func FuzzSettle(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint8, body []byte) {
 		k := SettleKind(kind % 3)
 		var r SettleRequest
-		if DecodeSettle(k, body, &lim, &r) != nil {
+		if DecodeSettle(k, body, &lim, &r, nil) != nil {
 			return
 		}
 		if err := Validate(body); err != nil {
@@ -208,16 +208,16 @@ func FuzzReadBodies(f *testing.F) {
 	lim := DefaultLimits()
 	f.Fuzz(func(t *testing.T, body []byte) {
 		valid := Validate(body)
-		d, refused := DecodeDiff(body, &lim)
+		d, refused := DecodeDiff(body, &lim, nil)
 		if refused == nil {
 			if valid != nil && len(body) > 0 || d.Limit < 1 || d.Limit > lim.MaxLimit || d.WaitMS > MaxWaitMS || d.MaxBatchBytes < 1 || d.MaxBatchBytes > MaxDiffBytes {
 				t.Fatalf("got %+v; Validate says %v", d, valid)
 			}
 		}
-		if _, refused := DecodeDelete(body); refused == nil && valid != nil {
+		if _, refused := DecodeDelete(body, nil); refused == nil && valid != nil {
 			t.Fatalf("decoded a delete, though Validate says %v", valid)
 		}
-		c, refused := DecodeClaim(body, &lim)
+		c, refused := DecodeClaim(body, &lim, nil)
 		if refused == nil && (valid != nil || c.Max < 1 || c.Max > lim.MaxClaim) {
 			t.Fatalf("got %+v; Validate says %v", c, valid)
 		}

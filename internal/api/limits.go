@@ -64,6 +64,8 @@ const (
 	MaxLeaseMS             = 86_400_000
 	MaxClaimJitterMS       = 5_000
 	MaxNackDelayMS         = 86_400_000
+	MaxDelayMS             = 366 * 86_400_000
+	MaxWaitSLOMS           = 86_400_000
 )
 
 // ValidTopicName reports whether s matches ^[A-Za-z0-9][A-Za-z0-9._:-]{0,254}$.

@@ -12,17 +12,17 @@ import (
 func TestAnErrorInABodyNamesItsPosition(t *testing.T) {
 	lim := DefaultLimits()
 	decoders := map[string]func([]byte) error{
-		"write":   func(b []byte) error { return DecodeWrite(b, &lim, new(WriteRequest)) },
-		"config":  func(b []byte) error { _, err := DecodeConfig(b); return err },
-		"diff":    func(b []byte) error { _, err := DecodeDiff(b, &lim); return err },
-		"delete":  func(b []byte) error { _, err := DecodeDelete(b); return err },
-		"router":  func(b []byte) error { _, err := DecodeRouter(b); return err },
-		"claim":   func(b []byte) error { _, err := DecodeClaim(b, &lim); return err },
-		"ack":     func(b []byte) error { return DecodeSettle(SettleAck, b, &lim, new(SettleRequest)) },
-		"nack":    func(b []byte) error { return DecodeSettle(SettleNack, b, &lim, new(SettleRequest)) },
-		"extend":  func(b []byte) error { return DecodeSettle(SettleExtend, b, &lim, new(SettleRequest)) },
-		"watch":   func(b []byte) error { _, err := DecodeWatch(b, &lim, MinHeartbeatMS); return err },
-		"message": func(b []byte) error { _, err := DecodeSocket(b, &lim, new(WriteRequest)); return err },
+		"write":   func(b []byte) error { return DecodeWrite(b, &lim, new(WriteRequest), nil) },
+		"config":  func(b []byte) error { _, err := DecodeConfig(b, nil); return err },
+		"diff":    func(b []byte) error { _, err := DecodeDiff(b, &lim, nil); return err },
+		"delete":  func(b []byte) error { _, err := DecodeDelete(b, nil); return err },
+		"router":  func(b []byte) error { _, err := DecodeRouter(b, nil); return err },
+		"claim":   func(b []byte) error { _, err := DecodeClaim(b, &lim, nil); return err },
+		"ack":     func(b []byte) error { return DecodeSettle(SettleAck, b, &lim, new(SettleRequest), nil) },
+		"nack":    func(b []byte) error { return DecodeSettle(SettleNack, b, &lim, new(SettleRequest), nil) },
+		"extend":  func(b []byte) error { return DecodeSettle(SettleExtend, b, &lim, new(SettleRequest), nil) },
+		"watch":   func(b []byte) error { _, err := DecodeWatch(b, &lim, MinHeartbeatMS, nil); return err },
+		"message": func(b []byte) error { _, err := DecodeSocket(b, &lim, new(WriteRequest), nil); return err },
 	}
 	all := []string{"^[]", " ^null", `^"x"`, `{"x":^tru}`, `{"x":1 ^2}`, `{"x":[1,^]}`}
 	for name, bodies := range map[string][]string{

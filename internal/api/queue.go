@@ -2,10 +2,23 @@ package api
 
 import "time"
 
+// Overload is what a queue with a wait_slo_ms takes now.
+type Overload struct {
+	Wait    time.Duration    // that a job which comes now is expected to have; -1: not known
+	Drain   float64          // jobs done per second while jobs wait; 0: not known
+	Refused float64          // share of what is offered
+	Lowest  Tier             // the lowest tier of which more than the floor passes
+	Tiers   [Tiers]TierCount // by rank
+}
+
+// TierCount is how many records of a tier clients wanted to write.
+type TierCount struct{ Offered, Refused int64 }
+
 // QueueCounters are the counters of contract 11.7.
 type QueueCounters struct {
 	Ready        uint64
 	InFlight     uint64
+	Delayed      uint64 // not claimable yet
 	DeadLettered uint64
 }
 
@@ -15,6 +28,7 @@ type ClaimRequest struct {
 	Max      int
 	LeaseMS  uint64
 	HasLease bool // false: the topic's lease_ms
+	WaitMS   uint32
 }
 
 // Job is one claimed job. Record's slices are valid only during the visit.
@@ -27,8 +41,10 @@ type Job struct {
 
 // ClaimResult is the answer to a claim without its jobs, which are visited.
 type ClaimResult struct {
-	Count int
-	Ready uint64
+	Count  int
+	Ready  uint64
+	Waits  bool          // it was one with a wait_ms
+	Waited time.Duration // until its leases began
 }
 
 // SettleRequest is the body of ack, nack and extend.

@@ -16,6 +16,7 @@ type Record struct {
 	FairKey []byte // the decoded string: whom the job is for; empty if none
 	Data    []byte // compact JSON text, never empty
 	Meta    []byte // compact JSON object, empty if none
+	Delay   uint64 // ms, of a write to a queue: nobody may claim it earlier; not kept with the record
 }
 
 // Size is what the record counts in bytes, caps and limits: data plus meta.
@@ -66,8 +67,10 @@ type WriteResult struct {
 	Count    int
 	Created  bool
 	Deduped  bool
-	AppendMS float64 // time spent writing the group to the operating system
-	SyncMS   float64 // time spent waiting for the sync; 0 unless the class is fsync
+	// KeyReused is set if the key came with other records before.
+	KeyReused bool
+	AppendMS  float64 // time spent writing the group to the operating system
+	SyncMS    float64 // time spent waiting for the sync; 0 unless the class is fsync
 	// ThrottleMS is how long admission held the call; 0 if it did not.
 	ThrottleMS float64
 }
@@ -87,6 +90,7 @@ type DiffRequest struct {
 	IncludeMeta   bool
 	WaitMS        uint32
 	MaxBatchBytes int64
+	Relay         bool // the answer says which life of the topic it is of
 }
 
 // TombstoneReason says why a range is gone. The range is binding, the reason is
@@ -121,6 +125,7 @@ type DiffResult struct {
 	EarliestSeq    uint64
 	Tombstone      *Tombstone
 	RecordsScanned int
+	Life           uint64 // of the topic, for a relay; 0 for everyone else
 }
 
 // CaughtUp reports whether the reader has seen everything up to the head.

@@ -17,6 +17,8 @@ type scanner struct {
 	prefix  string // path of the object being read, with its dot
 	index   int    // index in records, -1 outside
 	scratch []byte // strings that had escapes, decoded
+
+	warnings *Warnings // of fields that are unknown; nil: they are passed over
 }
 
 // Validate checks that body is one JSON object by the rules of contract 2: valid JSON
@@ -33,15 +35,16 @@ func Validate(body []byte) error {
 }
 
 // body reads a body that must be an object. It calls field for each member, which reads
-// the value or returns false for a member it does not know; those are skipped.
-func (s *scanner) body(field func(name []byte) bool) {
-	if s.peek(); !s.object(field) {
+// the value or returns false for a member it does not know; those are skipped, with a
+// warning unless they are among the known.
+func (s *scanner) body(known []string, field func(name []byte) bool) {
+	if s.peek(); !s.object(known, field) {
 		s.notObject()
 	}
 }
 
 // object reads an object as body does; it returns false if the value is not one.
-func (s *scanner) object(field func(name []byte) bool) bool {
+func (s *scanner) object(known []string, field func(name []byte) bool) bool {
 	if !s.open('{') {
 		return false
 	}
@@ -51,6 +54,7 @@ func (s *scanner) object(field func(name []byte) bool) bool {
 			return true
 		}
 		if !field(name) {
+			s.stray(name, known)
 			s.skip()
 		}
 	}

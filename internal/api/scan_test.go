@@ -104,7 +104,7 @@ func TestValidateAcceptsAndRefusesBySection2(t *testing.T) {
 			// The same text as a value of an unknown field goes through the decoder.
 			lim := DefaultLimits()
 			var w WriteRequest
-			err := DecodeWrite([]byte(c.body), &lim, &w)
+			err := DecodeWrite([]byte(c.body), &lim, &w, nil)
 			if !c.ok && err == nil {
 				t.Fatalf("DecodeWrite(%q) accepted it", c.body)
 			}

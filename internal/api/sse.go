@@ -51,6 +51,12 @@ func (s FrameStyle) AppendRecordsTail(dst []byte, toSeq uint64) []byte {
 	return s.close(dst)
 }
 
+// AppendUnfiltered says behind AppendRecordsTail, in a message for a relay, that node
+// filters do not count for the topic.
+func AppendUnfiltered(dst []byte) []byte {
+	return append(dst[:len(dst)-1], `,"dedupe_node":false}`...)
+}
+
 // AppendTombstoneFrame appends the announcement of a gap.
 func (s FrameStyle) AppendTombstoneFrame(dst []byte, topic string, t *Tombstone) []byte {
 	dst = s.open(dst, "tombstone", "tombstone")

@@ -76,7 +76,8 @@ type Config struct {
 	CapBytes            uint64
 	IdempotencyWindowMS uint64
 	LeaseMS             uint64 // clamped to [MinLeaseMS, MaxLeaseMS]
-	ClaimJitterMS       uint64 // clamped to [0, MaxClaimJitterMS]
+	WaitSLOMS           uint32 // of a queue: how long a job may wait; 0: no write is refused for that
+	ClaimJitterMS       uint32 // clamped to [0, MaxClaimJitterMS]
 	MaxDeliveries       uint64
 	DeadLetter          string // meaningful if HasDeadLetter
 }
@@ -109,6 +110,7 @@ type TopicState struct {
 	LastWriteTS       int64 // Unix ms; 0 = never
 	LastReadTS        int64 // Unix ms; 0 = never
 	Queue             QueueCounters
+	Overload          *Overload // nil unless the queue has a wait_slo_ms
 	TopicCounters
 }
 

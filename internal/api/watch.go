@@ -25,6 +25,7 @@ type WatchOptions struct {
 	IncludeTags   bool
 	IncludeData   bool
 	Strong        bool // push only what is synced
+	Relay         bool // the frames are for a relay, which also gets what it needs to filter for others
 }
 
 // WatchPosition is where a topic of a watch begins, and what it holds then.
@@ -33,11 +34,13 @@ type WatchPosition struct {
 	FromSeq     uint64
 	HeadSeq     uint64
 	EarliestSeq uint64
+	Life        uint64 // of the topic, for a relay; 0 for everyone else
 }
 
 // WatchResult is the answer to a watch.
 type WatchResult struct {
-	WID    string
+	WID    string          // empty in the answer to a relay, which keeps the session itself
+	Keyed  bool            // the call had a key that counted; a relay is told
 	Topics []WatchPosition // ascending by name
 }
 

@@ -8,7 +8,7 @@ import (
 func decodeSocket(t *testing.T, body string) (SocketMessage, *WriteRequest) {
 	t.Helper()
 	lim, w := DefaultLimits(), new(WriteRequest)
-	m, err := DecodeSocket([]byte(body), &lim, w)
+	m, err := DecodeSocket([]byte(body), &lim, w, nil)
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
@@ -76,7 +76,7 @@ func TestWhatIsNoMessageIsInvalidJSON(t *testing.T) {
 		`{"op":"publish","records":[]}`, `{"op":"publish","topic":"a"}`, `{"op":"publish","topic":1,"records":[]}`,
 		`{"op":"subscribe","topics":["a"]}`, `{"op":"subscribe","topic":"a","from_seq":"1"}`, `{"op":"unsubscribe","topics":{}}`,
 	} {
-		if m, err := DecodeSocket([]byte(body), &lim, new(WriteRequest)); !IsCode(err, CodeInvalidJSON) {
+		if m, err := DecodeSocket([]byte(body), &lim, new(WriteRequest), nil); !IsCode(err, CodeInvalidJSON) {
 			t.Errorf("%s: %+v, %v", body, m, err)
 		}
 	}

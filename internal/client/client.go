@@ -7,6 +7,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,10 +42,22 @@ type Client struct {
 	skew atomic.Int64 // how far the server's clock is ahead by its last answer, in nanoseconds
 }
 
+// Open returns a client for a target. It fails if its certificates cannot be read.
+func Open(t Target) (*Client, error) {
+	conf, err := t.Certs.Config()
+	if err != nil {
+		return nil, err
+	}
+	return connect(t.Base, t.Key, conf), nil
+}
+
 // New returns a client for the server at base ("http://host:port", without a
-// path). An empty key sends no Authorization header.
-func New(base, key string) *Client {
+// path). Behind commas there may be more hosts, of which one leads at a time. An empty key sends no Authorization header.
+func New(base, key string) *Client { return connect(base, key, nil) }
+
+func connect(base, key string, conf *tls.Config) *Client {
 	transport := &http.Transport{
+		TLSClientConfig:     conf,
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		MaxIdleConnsPerHost: maxIdleConns,
@@ -53,11 +66,16 @@ func New(base, key string) *Client {
 		// The server is usually nearby: CPU costs more than bytes.
 		DisableCompression: true,
 	}
+	base = strings.TrimSuffix(base, "/")
+	var trips http.RoundTripper = transport
+	if first, hosts := splitHosts(base); len(hosts) > 1 {
+		base, trips = first, &rotation{next: transport, hosts: hosts}
+	}
 	return &Client{
-		base: strings.TrimSuffix(base, "/"),
+		base: base,
 		key:  key,
 		http: &http.Client{
-			Transport: transport,
+			Transport: trips,
 			CheckRedirect: func(*http.Request, []*http.Request) error {
 				return http.ErrUseLastResponse
 			},
@@ -88,6 +106,17 @@ func (c *Client) noteDate(h http.Header) {
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		c.skew.Store(int64(time.Until(date.Add(500 * time.Millisecond))))
 	}
+}
+
+// Upstream returns the address of the server behind a relay, empty if the server is none.
+func (c *Client) Upstream(ctx context.Context) (string, error) {
+	var health struct {
+		Relay struct {
+			Upstream string `json:"upstream"`
+		} `json:"relay"`
+	}
+	err := c.get(ctx, "/v0/health", &health)
+	return printable(health.Relay.Upstream), err
 }
 
 // Close drops the idle connections.

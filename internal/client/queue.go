@@ -2,28 +2,37 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/weirmq/weir/internal/api"
 )
 
-// Claim leases up to req.Max jobs; it may return fewer, or none.
-func (c *Client) Claim(ctx context.Context, topic string, req *api.ClaimRequest) ([]api.HeldJob, error) {
+// Claim leases up to req.Max jobs; it may return fewer, or none. While there are none it
+// waits up to req.WaitMS for one, unless the server is too old for that or stopping. waited
+// is how long the server has waited before it leased the jobs, or gave up.
+func (c *Client) Claim(ctx context.Context, topic string, req *api.ClaimRequest) (_ []api.HeldJob, waited time.Duration, _ error) {
 	in := struct {
 		Node    string `json:"node"`
 		Max     int    `json:"max"`
 		LeaseMS uint64 `json:"lease_ms,omitempty"` // 0: the queue's
-	}{req.Node, req.Max, req.LeaseMS}
+		WaitMS  uint32 `json:"wait_ms,omitempty"`
+	}{req.Node, req.Max, req.LeaseMS, req.WaitMS}
 	var out struct {
-		Claimed []job `json:"claimed"`
+		Claimed     []job `json:"claimed"`
+		Performance struct {
+			WaitMS float64 `json:"claim_wait_ms"`
+		} `json:"performance"`
 	}
-	err := c.call(ctx, callTimeout, http.MethodPost, topicPath(topic, "claim"), encode(in), &out)
+	timeout := callTimeout + time.Duration(req.WaitMS)*time.Millisecond
+	err := c.call(ctx, timeout, http.MethodPost, topicPath(topic, "claim"), encode(in), &out)
 	jobs := make([]api.HeldJob, len(out.Claimed))
 	for i := range out.Claimed {
 		j := &out.Claimed[i]
 		jobs[i] = api.HeldJob{Record: j.noun(), Lease: j.LeaseID, Deliveries: j.Deliveries}
 	}
-	return jobs, err
+	return jobs, time.Duration(out.Performance.WaitMS) * time.Millisecond, err
 }
 
 // Settle acks, nacks or extends jobs that s.Node holds. It returns the numbers of those
@@ -52,4 +61,44 @@ func (c *Client) Settle(ctx context.Context, topic string, s *api.Settlement) (s
 	}
 	err = c.call(ctx, callTimeout, http.MethodPost, topicPath(topic, verb), encode(in), &out)
 	return out.Skipped, err
+}
+
+// Tally adds to the counters of a queue's producers.
+func (c *Client) Tally(ctx context.Context, topic string, add []uint32) (api.TallyResult, error) {
+	in := struct {
+		Of   int      `json:"of"`
+		Bins []int    `json:"bins"`
+		Add  []uint32 `json:"add"`
+	}{Of: len(add), Bins: []int{}, Add: []uint32{}}
+	for i, n := range add {
+		if n > 0 {
+			in.Bins, in.Add = append(in.Bins, i), append(in.Add, n)
+		}
+	}
+	var out struct {
+		Bins  []int    `json:"bins"`
+		Sums  []uint32 `json:"sums"`
+		Head  uint64   `json:"head_seq"`
+		Count uint64   `json:"count"`
+		Queue *struct {
+			Ready    uint64 `json:"ready"`
+			InFlight uint64 `json:"in_flight"`
+			Finished int64  `json:"finished"`
+		} `json:"queue"`
+	}
+	if err := c.call(ctx, callTimeout, http.MethodPost, topicPath(topic, "offered"), encode(in), &out); err != nil {
+		return api.TallyResult{}, err
+	}
+	res := api.TallyResult{Sums: make([]uint32, len(add)), Exists: out.Queue != nil}
+	for i, bin := range out.Bins {
+		if bin < 0 || bin >= len(add) || i >= len(out.Sums) {
+			return res, fmt.Errorf("the answer of %s names counters that were not asked for", c.base)
+		}
+		res.Sums[bin] = out.Sums[i]
+	}
+	if q := out.Queue; q != nil {
+		res.HeadSeq, res.Count, res.Finished = out.Head, out.Count, q.Finished
+		res.Queue.Ready, res.Queue.InFlight = q.Ready, q.InFlight
+	}
+	return res, nil
 }

@@ -25,7 +25,8 @@ const maxUnderway = 32
 
 // WriteEach makes many writes, each with its own result, in one request: they are sent
 // over a WebSocket, one after the other, and the server answers them in order. Once a
-// write has failed with a retryable error, no further ones are sent.
+// write has failed with a retryable error, no further ones are sent, unless a queue
+// that sheds load refused it.
 // errors.ErrUnsupported means that the socket could not be opened and nothing was sent.
 func (c *Client) WriteEach(ctx context.Context, topic string, writes []api.WriteRequest) ([]api.WriteOutcome, error) {
 	conn, err := c.dial(ctx)
@@ -154,8 +155,9 @@ func (s *series) take(a *answer) (done bool, err error) {
 	o := &s.out[s.known]
 	o.WriteResult = a.writeResult.noun()
 	if a.Op == "error" {
-		o.Err = a.wireError.noun("")
-		s.stopping = s.stopping || Retryable(o.Err)
+		refused := a.wireError.noun("")
+		o.Err = refused
+		s.stopping = s.stopping || Retryable(refused) && !refused.Sheds() // a queue that sheds judges each write for itself
 	}
 	s.known++
 	<-s.underway

@@ -3,18 +3,21 @@ package client
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/certs"
 )
 
 // Target is what an http URL on the command line refers to.
 type Target struct {
-	Base  string // scheme and host, nothing else
+	Base  string // scheme and host, nothing else; more hosts follow behind commas
 	Topic string // empty for the server itself
 	Key   string // empty if the URL has none
+	Certs certs.Client
 }
 
 // ParseTopicURL reads http://[:key@]host:port/topic. Its errors never contain the URL,
@@ -57,10 +60,11 @@ func parseURL(raw string) (Target, string, error) {
 	if u.Host == "" || u.Hostname() == "" {
 		return Target{}, "", errors.New("the URL names no host; expected http://[:key@]host:port/topic")
 	}
-	if err := refuseQuery(u); err != nil {
+	var t Target
+	others, err := t.readQuery(u)
+	if err != nil {
 		return Target{}, "", err
 	}
-	var t Target
 	if u.User != nil {
 		key, ok := u.User.Password()
 		if u.User.Username() != "" || !ok || key == "" {
@@ -68,25 +72,32 @@ func parseURL(raw string) (Target, string, error) {
 		}
 		t.Key = key
 	}
-	t.Base = u.Scheme + "://" + u.Host
+	t.Base = u.Scheme + "://" + strings.Join(append([]string{u.Host}, others...), ",")
 	return t, u.Path, nil
 }
 
-func refuseQuery(u *url.URL) error {
+// readQuery reads the files of TLS and returns the hosts of the key standby. It refuses
+// any other key.
+func (t *Target) readQuery(u *url.URL) (standby []string, err error) {
 	if u.Fragment != "" {
-		return errors.New("the URL has a fragment (#…); leave it out")
-	}
-	if u.RawQuery == "" {
-		return nil
+		return nil, errors.New("the URL has a fragment (#…); leave it out")
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return errors.New("the URL's query cannot be read; http URLs take none")
+		return nil, errors.New("the URL's query cannot be read; http URLs take none but standby=host:port, and ca, cert and key")
 	}
-	names := make([]string, 0, len(query))
-	for name := range query {
-		names = append(names, name)
+	if standby, err = standbys(query); err != nil {
+		return nil, err
 	}
-	sort.Strings(names)
-	return fmt.Errorf("unknown URL parameter %q; http URLs take none, use the command's flags", strings.Join(names, ", "))
+	query.Del("standby")
+	for key, file := range map[string]*string{"ca": &t.Certs.CA, "cert": &t.Certs.Cert, "key": &t.Certs.Key} {
+		if *file = query.Get(key); *file != "" && u.Scheme != "https" {
+			return nil, fmt.Errorf("%s is for TLS; use https://, or leave it out", key)
+		}
+		query.Del(key)
+	}
+	if len(query) == 0 {
+		return standby, nil
+	}
+	return nil, fmt.Errorf("unknown URL parameter %q; http URLs take none but standby, ca, cert and key, use the command's flags", strings.Join(slices.Sorted(maps.Keys(query)), ", "))
 }

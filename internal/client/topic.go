@@ -15,6 +15,29 @@ func (c *Client) Topic(ctx context.Context, topic string) (api.TopicState, error
 	return out.noun(), err
 }
 
+// Writable reports whether the server takes writes, and if not, why. One that does not say
+// so takes them.
+func (c *Client) Writable(ctx context.Context) (ok bool, why string, err error) {
+	var state struct {
+		Writable *bool  `json:"writable"`
+		Reason   string `json:"reason"`
+	}
+	err = c.get(ctx, "/v0/ready", &state)
+	return state.Writable == nil || *state.Writable, state.Reason, err
+}
+
+// Behind returns for how long the copy of the server's log has not been whole; 0 if it is,
+// or if there is none.
+func (c *Client) Behind(ctx context.Context) (time.Duration, error) {
+	var state struct {
+		Replica struct {
+			Lag int64 `json:"lag_ms"`
+		} `json:"replica"`
+	}
+	err := c.get(ctx, "/v0/ready", &state)
+	return time.Duration(state.Replica.Lag) * time.Millisecond, err
+}
+
 // PutTopic creates the topic or replaces its configuration. Type, durability,
 // idempotency window and durable leases are taken from cfg; everything else gets its
 // default.

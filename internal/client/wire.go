@@ -43,6 +43,9 @@ func appendWrite(b []byte, w *api.WriteRequest) []byte {
 	if w.Config != nil {
 		b = appendConfig(append(b, `,"config":`...), w.Config)
 	}
+	if w.DisableBackpressure {
+		b = append(b, `,"disable_backpressure":true`...)
+	}
 	return append(b, '}')
 }
 
@@ -95,6 +98,7 @@ type topicState struct {
 	Queue struct {
 		Ready        uint64 `json:"ready"`
 		InFlight     uint64 `json:"in_flight"`
+		Delayed      uint64 `json:"delayed"`
 		DeadLettered uint64 `json:"dead_lettered"`
 	} `json:"queue"`
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/wal"
 )
 
@@ -95,7 +96,11 @@ func (s *Snapshot) take(ctx context.Context) error {
 	}
 	// The copy counts as one that was not closed, from another machine: when it
 	// is opened, numbers handed out after the snapshot are announced as lost.
-	b, err := json.Marshal(format{Format: FormatVersion, Boot: bootOfBackup})
+	boot := bootOfBackup
+	if s.e.copyLags() {
+		boot = replica.BootOfCopy
+	}
+	b, err := json.Marshal(format{Format: FormatVersion, Boot: boot})
 	if err != nil {
 		return err
 	}
@@ -165,7 +170,7 @@ func (s *Snapshot) Copy(ctx context.Context, perSecond int64, each func(name str
 	r := &pacedReader{rate: newRate(ctx, s.e.stop, perSecond)}
 	for i := range s.files {
 		f := &s.files[i]
-		sum, err := s.copyFile(f, r, each)
+		sum, err := f.copy(r, func(content io.Reader) error { return each(f.name, f.size, content) })
 		if err != nil {
 			return fmt.Errorf("backup: %s: %w", f.name, err)
 		}
@@ -179,7 +184,8 @@ func (s *Snapshot) Copy(ctx context.Context, perSecond int64, each func(name str
 	return each(ManifestName, int64(len(b)), strings.NewReader(string(b)))
 }
 
-func (s *Snapshot) copyFile(f *snapshotFile, r *pacedReader, each func(string, int64, io.Reader) error) (sum string, err error) {
+// copy hands the file's content to a function, at the rate of r, and returns its SHA-256.
+func (f *snapshotFile) copy(r *pacedReader, to func(content io.Reader) error) (sum string, err error) {
 	from, err := f.open()
 	if err != nil {
 		return "", err
@@ -189,7 +195,7 @@ func (s *Snapshot) copyFile(f *snapshotFile, r *pacedReader, each func(string, i
 	}
 	h := sha256.New()
 	r.from, r.n = io.TeeReader(from, h), 0
-	if err := each(f.name, f.size, r); err != nil {
+	if err := to(r); err != nil {
 		return "", err
 	}
 	if r.n != f.size {

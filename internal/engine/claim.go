@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
@@ -17,6 +19,12 @@ type leased struct {
 	window   *claimWindow // nil unless claims are being gathered
 	workers  *workers     // nil unless jobs are pushed
 	produced produced
+	overload *overload               // nil unless writes are refused by their wait
+	claimed  int64                   // when a worker asked last, by the lease clock; 0: none has
+	settled  int64                   // when a worker acked, nacked or extended last, likewise
+	lease    int64                   // ms, that a worker asked for last
+	oldest   atomic.Pointer[written] // what OldestReady has read last
+	dead     uint64                  // its dead letters when the engine was opened
 }
 
 // recovered ends a recovery: only durable leases outlive it.
@@ -25,6 +33,7 @@ func (l *leased) recovered(t *entry) {
 		l.q.ForgetLeases()
 	}
 	l.q.Recovered(&t.Topic)
+	l.dead = t.DeadLettered
 }
 
 // jobRoom hands the jobs of a queue to its workers.
@@ -54,7 +63,7 @@ func (jobRoom) evicting(t *entry, gone op.Range, _ bool) {
 	}
 }
 
-// ended lets the work streams find that their queue has ended.
+// ended lets the work streams and the claims that wait find that their queue has ended.
 func (jobRoom) ended(t *entry) {
 	if t.jobs == nil || t.jobs.workers == nil {
 		return
@@ -82,42 +91,45 @@ func (e *Engine) lockQueue(name string) (t *entry, now int64, err error) {
 
 // Claim leases up to req.Max jobs, expired and returned ones first. visit is
 // called for each job in ascending order of seq; the job is valid only during
-// the call.
+// the call. If there is none it waits up to req.WaitMS for one; a wait that ends,
+// or is ended by Drain, is answered with none.
 func (e *Engine) Claim(ctx context.Context, name string, req *api.ClaimRequest, visit func(*api.Job)) (api.ClaimResult, error) {
 	defer guard()
 	if err := e.catchUp(ctx, name); err != nil {
 		return api.ClaimResult{}, err
 	}
+	if req.WaitMS > 0 {
+		return e.claimWaiting(ctx, name, req, visit)
+	}
 	for {
-		res, lost, err := e.claimOnce(ctx, name, req, visit)
-		if err != nil || res.Count > 0 || !lost {
+		c, err := e.claimNow(ctx, name, req, nil)
+		if err != nil {
+			return api.ClaimResult{}, err
+		}
+		res, err := c.deliver(ctx, visit)
+		if err != nil || res.Count > 0 || !c.lost { // if damage was met there may be others
 			return res, err
 		}
 	}
 }
 
-// claimOnce is one claim; lost says that it met damage, so there may be jobs
-// even if it returned none.
-func (e *Engine) claimOnce(ctx context.Context, name string, req *api.ClaimRequest, visit func(*api.Job)) (res api.ClaimResult, lost bool, err error) {
+// claimNow picks what is claimable. If that is nothing, w, unless it is nil, stands in
+// line afterwards.
+func (e *Engine) claimNow(ctx context.Context, name string, req *api.ClaimRequest, w *waiter) (*claim, error) {
 	t, now, err := e.lockQueue(name)
 	if err != nil {
-		return res, false, err
+		return nil, err
 	}
 	if err := api.CheckClaim(req, &e.opt.Limits); err != nil {
 		t.mu.Unlock()
-		return res, false, err
+		return nil, err
 	}
-	c := &claim{e: e, t: t, req: req}
+	t.jobs.claimed, t.jobs.lease = now, int64(cmp.Or(req.LeaseMS, t.Config.LeaseMS))
+	c := &claim{e: e, t: t, req: req, wait: w}
 	if t.Config.ClaimJitterMS > 0 {
-		err = c.joinWindow(name, now)
-	} else {
-		err = c.take(ctx, name, now)
+		return c, c.joinWindow(name, now)
 	}
-	if err != nil {
-		return res, false, err
-	}
-	res, err = c.deliver(ctx, visit)
-	return res, c.lost, err
+	return c, c.take(ctx, name, now)
 }
 
 // claim is one claim in the making.
@@ -125,8 +137,11 @@ type claim struct {
 	e        *Engine
 	t        *entry
 	req      *api.ClaimRequest
-	work     *Work // nil unless it is a work stream that refills
+	work     *Work   // nil unless it is a work stream that refills
+	wait     *waiter // nil unless it waits for jobs
+	lined    bool    // it has stood in line
 	picks    []queue.Pick
+	since    int64 // when the first of them was leased, by the lease clock
 	deadline int64 // Unix ms, as the claimer is told
 	ready    uint64
 	lost     bool   // some of picks were damaged
@@ -148,6 +163,9 @@ func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
 		limit = 0
 	}
 	before := len(c.picks)
+	if before == 0 {
+		c.since = now
+	}
 	deadline := now + int64(lease)
 	if told := c.e.wallOf(deadline, now); c.deadline == 0 || told < c.deadline {
 		c.deadline = told // moving dead letters takes time; the first picks end first
@@ -187,7 +205,7 @@ func (c *claim) take(ctx context.Context, name string, now int64) error {
 		c.t.jobs.q.Abort(p.Seq)
 	}
 	c.ready = c.t.jobCounters(now).Ready
-	c.dealtToWork()
+	c.book()
 	err := c.logLeases()
 	c.e.watchLeases(c.t)
 	c.t.mu.Unlock()
@@ -226,18 +244,12 @@ func (e *Engine) stageLeases(t *entry, kind op.Kind, node string, leases []op.Le
 // deliver reads the picked jobs and hands them to visit; if one cannot be
 // read, all are given back.
 func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimResult, error) {
-	giveBack := func() {
-		c.t.mu.Lock()
-		c.t.jobs.q.Unclaim(c.picks)
-		c.e.wakeWorkers(c.t)
-		c.t.mu.Unlock()
-	}
 	if err := c.e.commitIf(c.t, c.log); err != nil {
-		giveBack()
+		c.giveBack()
 		return api.ClaimResult{}, storageError(err)
 	}
 	if ctx.Err() != nil {
-		giveBack()
+		c.giveBack()
 		return api.ClaimResult{}, ctx.Err()
 	}
 	job := api.Job{Deadline: c.deadline}
@@ -266,7 +278,7 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 			break
 		}
 		if ok, err := tries.again(c.e, c.t, c.picks[at].Seq, err); !ok {
-			giveBack()
+			c.giveBack()
 			return api.ClaimResult{}, err
 		}
 		c.lost = c.lost || err != errMoved
@@ -280,6 +292,14 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 	}
 	c.t.mu.Unlock()
 	return api.ClaimResult{Count: n, Ready: c.ready}, nil
+}
+
+// giveBack takes the claim back.
+func (c *claim) giveBack() {
+	c.t.mu.Lock()
+	defer c.t.mu.Unlock()
+	c.t.jobs.q.Unclaim(c.picks)
+	c.e.wakeWorkers(c.t)
 }
 
 // locate plans the reading of the picks from number at on that are still live.
@@ -343,7 +363,12 @@ func (w *claimWindow) deal(e *Engine, t *entry, name string) {
 	t.mu.Unlock()
 	err := e.usable()
 	if err == nil {
-		err = w.share(e, t, name)
+		err = e.relock(t)
+	}
+	if err == nil {
+		now := e.leaseClock()
+		t.jobs.q.Expire(now)
+		err = w.share(e, t, name, now)
 	}
 	for _, c := range w.claims {
 		if err != nil {
@@ -354,13 +379,9 @@ func (w *claimWindow) deal(e *Engine, t *entry, name string) {
 }
 
 // share gives the jobs out round-robin, one at a time in the order of arrival,
-// to each claimer up to its own max. An error is for all of them.
-func (w *claimWindow) share(e *Engine, t *entry, name string) error {
-	if err := e.relock(t); err != nil {
-		return err
-	}
-	now := e.leaseClock()
-	t.jobs.q.Expire(now)
+// to each claimer up to its own max. An error is for all of them. The topic's lock is
+// held and released.
+func (w *claimWindow) share(e *Engine, t *entry, name string, now int64) error {
 	// Burying dead jobs lets go of the lock, so others may claim between two
 	// rounds; picks are leased as they are made and stay so. Jobs that could not be
 	// buried go back only when all is dealt: they would be picked again at once.
@@ -389,7 +410,7 @@ func (w *claimWindow) share(e *Engine, t *entry, name string) error {
 	ready := t.jobCounters(now).Ready
 	for _, c := range w.claims {
 		c.ready = ready
-		c.dealtToWork()
+		c.book()
 		c.err = c.logLeases()
 	}
 	e.watchLeases(t)

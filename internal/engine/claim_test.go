@@ -6,18 +6,18 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // Ten jobs and three claimers who ask for 10, 10 and 1 within the window.
 func TestCoalescedClaimsShareTheJobsRoundRobin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		e := openOn(t, vfs.NewMem(), "a")
 		defer e.Close()
 		put(t, e, "q", configOf(api.Disk, queueConfig, func(c *api.Config) { c.ClaimJitterMS = 50 }))
@@ -36,7 +36,7 @@ func TestCoalescedClaimsShareTheJobsRoundRobin(t *testing.T) {
 }
 
 func TestANackDelayAndADeliveryLimitAreKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		e := openOn(t, vfs.NewMem(), "a")
 		defer e.Close()
 		put(t, e, "q", configOf(api.Disk, queueConfig, func(c *api.Config) { c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter = 2, true, "dead" }))
@@ -69,7 +69,7 @@ func TestANackDelayAndADeliveryLimitAreKept(t *testing.T) {
 // Without a topic for the dead letters a delivery limit has nowhere to move a
 // job to: it is handed out without end.
 func TestADeliveryLimitWithoutDeadLettersIsNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		e := openOn(t, vfs.NewMem(), "a")
 		defer e.Close()
 		put(t, e, "q", configOf(api.Disk, queueConfig, func(c *api.Config) { c.MaxDeliveries = 2 }))
@@ -88,7 +88,7 @@ func TestADeliveryLimitWithoutDeadLettersIsNone(t *testing.T) {
 // A claim that moves dead letters on a slow disk leases some of its jobs before
 // and some behind that. The one deadline that it is told holds for all of them.
 func TestTheDeadlineToldHoldsForEveryJobOfTheClaim(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var slow atomic.Int64
 		e := openOn(t, slowSyncs(&slow), "a")
 		defer e.Close()
@@ -121,10 +121,40 @@ func TestTheDeadlineToldHoldsForEveryJobOfTheClaim(t *testing.T) {
 	})
 }
 
+// A queue knows when it has heard of a worker last, whatever the worker did.
+func TestAQueueKnowsWhenItHasHeardOfAWorker(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		e := openOn(t, vfs.NewMem(), "a")
+		defer e.Close()
+		put(t, e, "q", configOf(api.Memory, queueConfig, func(c *api.Config) { c.LeaseMS = 40_000 }))
+		write(t, e, "q", "1", "2")
+		heard := func(want time.Duration) {
+			t.Helper()
+			rows, _ := e.TopicRows(1, nil)
+			if r := &rows[0]; r.Heard != want || want >= 0 && r.Lease != 40*time.Second {
+				t.Errorf("heard %s ago of a worker with a lease of %s, want %s", r.Heard, r.Lease, want)
+			}
+		}
+		heard(-1)
+		claimJobs(t, e, "q", "w", 2)
+		time.Sleep(13 * time.Second)
+		heard(13 * time.Second)
+		if _, err := e.Extend(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{1}, LeaseMS: 40_000}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		heard(time.Second)
+		if _, err := e.Ack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{1}}); err != nil {
+			t.Fatal(err)
+		}
+		heard(0)
+	})
+}
+
 // A job that is deleted while a claim moves it to the dead letters is deleted,
 // and no letter.
 func TestADeletedJobIsNoDeadLetter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var slow atomic.Int64
 		e := openOn(t, slowSyncs(&slow), "a")
 		defer e.Close()

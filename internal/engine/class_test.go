@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // A topic that was ephemeral for a while has a hole in the log: no number of
@@ -99,7 +100,7 @@ func putUnsynced(t *testing.T, e *Engine, topic string, cfg api.Config) (synced 
 // A write answers when its record can be read: behind a change that is still
 // being synced it waits for that, whatever its own class.
 func TestAWriteBehindAnUnsyncedChangeIsVisibleWithItsAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		disk := newSlowDisk(time.Second)
 		e := openOn(t, disk, "a")
 		put(t, e, "t", configOf(api.Disk))
@@ -115,7 +116,7 @@ func TestAWriteBehindAnUnsyncedChangeIsVisibleWithItsAnswer(t *testing.T) {
 // A router whose destination stops being ephemeral waits for that: what it
 // copies meanwhile is a record of the new class, and a restart finds it.
 func TestARouterWaitsWhileItsDestinationLeavesMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		disk := newSlowDisk(time.Second)
 		e := openOn(t, disk, "a")
 		put(t, e, "in", configOf(api.Disk))
@@ -142,7 +143,7 @@ func TestARouterWaitsWhileItsDestinationLeavesMemory(t *testing.T) {
 
 // The same holds for dead letters.
 func TestADeadLetterWaitsWhileItsTopicLeavesMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		disk := newSlowDisk(time.Second)
 		e := openOn(t, disk, "a")
 		put(t, e, "q", configOf(api.Disk, queueConfig, func(c *api.Config) { c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter = 1, true, "dead" }))

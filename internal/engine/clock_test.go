@@ -2,17 +2,17 @@ package engine
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func TestWallClockJumpsDoNotEndLeases(t *testing.T) {
 	for _, jump := range []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			w := &wall{}
 			e := openOn(t, vfs.NewMem(), "a", w.set)
 			defer e.Close()

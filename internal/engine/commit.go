@@ -292,7 +292,13 @@ func (e *Engine) wait(tk ticket) error {
 	if tk.lsn == 0 {
 		return nil
 	}
-	return e.log.Wait(tk.lsn, tk.gen, tk.need)
+	if err := e.log.Wait(tk.lsn, tk.gen, tk.need); err != nil {
+		return err
+	}
+	if e.fenced.Load() { // what this server still does counts no more
+		return errFenced()
+	}
+	return nil
 }
 
 // unstale waits until it is decided what a failed log keeps, before a plan that

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/replica"
 )
 
 // ErrInUse is wrapped by the error of Open for a directory that another process holds.
@@ -18,8 +21,9 @@ var ErrInUse = errors.New("in use by another process")
 
 // FormatVersion is the version of the data directory's layout as a whole. All
 // versions from 1 on are read; 2 added routers and the copies they make, 3 the
-// tiers and fair keys of records.
-const FormatVersion = 3
+// tiers and fair keys of records, 4 the wait_slo_ms of queues,
+// 5 what a key remembers of its records, 6 records that come with a delay.
+const FormatVersion = 6
 
 // format is the content of the file FORMAT.
 type format struct {
@@ -49,7 +53,7 @@ func decodeFormat(b []byte) (format, error) {
 
 // Boots of a FORMAT that no machine has.
 const (
-	bootOfBackup = "backup"   // of a copy, which holds no log
+	bootOfBackup = "backup"   // of a backup; see also replica.BootOfCopy
 	bootOfRepair = "repaired" // of a FORMAT that had to be made anew
 )
 
@@ -63,7 +67,8 @@ type directory struct {
 	locks    []io.Closer
 	boot     string
 	fresh    bool // nothing was in it
-	copied   bool // it was made from a backup and has not served yet
+	copied   bool // it was made from a backup or a copy and has not served yet
+	lagged   bool // and fsync writes may have been acknowledged that are not in it
 	clean    bool // the last writer closed it
 	sameBoot bool // the machine has not restarted since the last writer
 	prepared bool // what markClean writes stands ready
@@ -71,7 +76,8 @@ type directory struct {
 
 // openDirectory takes the directory's lock and reads its FORMAT. A directory
 // that is in use, of a newer format, or not weir's is refused.
-func openDirectory(fs vfs.FS, path, boot string) (*directory, error) {
+func openDirectory(ctx context.Context, opt Options) (*directory, error) {
+	fs, path := opt.FS, opt.Dir
 	if err := makeDirectory(fs, path); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
@@ -79,9 +85,15 @@ func openDirectory(fs vfs.FS, path, boot string) (*directory, error) {
 	if _, err := ownDirectory(fs, path); err != nil {
 		return nil, err
 	}
-	d, err := lockDirectory(fs, path, boot)
+	d, err := lockDirectory(fs, path, opt.BootID)
 	if err != nil {
 		return nil, err
+	}
+	if opt.Open != nil {
+		if err := opt.Open(ctx); err != nil {
+			d.release()
+			return nil, err
+		}
 	}
 	if err := d.readFormat(); err != nil {
 		d.release()
@@ -174,7 +186,7 @@ func ownDirectory(fs vfs.FS, path string) (used bool, err error) {
 		switch n = fs.PathBase(n); n {
 		case "FORMAT", "wal", "kv":
 			used = true
-		case "LOCK", "PID", "stage", "FORMAT.tmp", "PID.tmp", "lost+found":
+		case "LOCK", "PID", "REPLICA", "stage", "FORMAT.tmp", "PID.tmp", "REPLICA.tmp", ballastFile, "lost+found":
 		default:
 			if !strings.HasPrefix(n, ".") {
 				foreign = n
@@ -249,7 +261,8 @@ func (d *directory) readFormat() error {
 	if f.Format > FormatVersion {
 		return fmt.Errorf("data directory %s has format %d, this weir reads up to format %d: use a newer weir", d.path, f.Format, FormatVersion)
 	}
-	d.fresh, d.copied, d.clean, d.sameBoot = f.Boot == "", f.Boot == bootOfBackup, f.Clean, f.Boot == d.boot
+	d.fresh, d.copied, d.clean, d.sameBoot = f.Boot == "", f.Boot == bootOfBackup || f.Boot == replica.BootOfCopy, f.Clean, f.Boot == d.boot
+	d.lagged = f.Boot == replica.BootOfCopy
 	return nil
 }
 

@@ -18,7 +18,7 @@ import (
 // A claim buries one job and leases another, and its queue ends between the two
 // locks that it takes: the directory opens, and the claim is told.
 func TestAQueueThatEndsWhileAClaimBuriesLeavesADirectoryThatOpens(t *testing.T) {
-	for _, jitter := range []uint64{0, 1} {
+	for _, jitter := range []uint32{0, 1} {
 		t.Run(fmt.Sprint("claim_jitter_ms ", jitter), func(t *testing.T) {
 			fs := vfs.NewMem()
 			var e *Engine

@@ -56,6 +56,11 @@ type Options struct {
 	// DiskReserve is how many bytes of the file system client writes leave free;
 	// default the smaller of 192 MiB and a tenth of it, none if negative.
 	DiskReserve int64
+	// Replica keeps a copy of the data directory; nil: none.
+	Replica *Replica
+	// Open is called with the directory's lock held, before anything of it is read.
+	// It may replace what is in it, but LOCK, and fill in Replica.
+	Open func(ctx context.Context) error
 	// Progress is told the share of the recovery that is done, 0 to 1.
 	Progress func(float64)
 
@@ -113,13 +118,14 @@ func machineBootID() string {
 
 // Engine is one open data directory.
 type Engine struct {
-	opt    Options
-	log    *wal.Log
-	store  *store.Store
-	dir    *directory
-	space  *space
-	reg    registry
-	routes routes
+	opt     Options
+	log     *wal.Log
+	store   *store.Store
+	dir     *directory
+	space   *space
+	ballast ballast
+	reg     registry
+	routes  routes
 
 	listeners [3]listener
 
@@ -146,6 +152,8 @@ type Engine struct {
 	waits    writeWaits
 	rate     atomic.Int64 // operations into the log per second, at the last sample
 	hooks    visitHooks
+	tallies  tallies
+	ended    endedTotals
 
 	sealing turn // held while a segment moves to the store, and while a snapshot is taken
 	copying turn // held while a snapshot is open
@@ -157,6 +165,8 @@ type Engine struct {
 	cancel  context.CancelFunc
 	loops   sync.WaitGroup
 	closed  atomic.Bool
+	fenced  atomic.Bool // another server leads
+	copier  *copier     // nil without Options.Replica
 }
 
 // Open recovers the data directory and starts the engine. It fails if another
@@ -168,13 +178,14 @@ func Open(ctx context.Context, opt Options) (*Engine, error) {
 	if opt.Dir == "" {
 		return nil, fmt.Errorf("engine: Options.Dir is empty; name the data directory")
 	}
-	dir, err := openDirectory(opt.FS, opt.Dir, opt.BootID)
+	dir, err := openDirectory(ctx, opt)
 	if err != nil {
 		return nil, err
 	}
 	e := newEngine(opt, dir)
 	e.space = openSpace(&opt, &e.ingested)
 	e.opt.SegmentBytes = e.space.segment
+	e.ballast.fs, e.ballast.name = opt.FS, dir.file(ballastFile)
 	if err := e.pinPressure(); err != nil {
 		e.abandon()
 		return nil, err
@@ -188,6 +199,9 @@ func Open(ctx context.Context, opt Options) (*Engine, error) {
 	if err := dir.markOpen(); err != nil {
 		e.abandon()
 		return nil, err
+	}
+	if opt.Replica != nil {
+		e.copier = startCopier(e, opt.Replica)
 	}
 	e.start()
 	return e, nil
@@ -232,8 +246,14 @@ func (e *Engine) Close() error {
 	e.Drain()
 	e.cancel()
 	e.loops.Wait()
+	if e.copier != nil {
+		e.copier.endBases()
+	}
 	e.copying.Lock() // an open snapshot reads the files of log and store
 	err := e.logHeads()
+	if e.copier != nil {
+		e.copier.close()
+	}
 	if cerr := e.log.Close(); err == nil {
 		err = cerr
 	}

@@ -20,6 +20,9 @@ func storageError(err error) error {
 	if errors.As(err, &known) {
 		return known
 	}
+	if errors.Is(err, wal.ErrUnshipped) {
+		return errFenced()
+	}
 	if errors.Is(err, wal.ErrClosed) {
 		return api.Errorf(api.CodeShuttingDown, "the server is shutting down; connect again in a moment")
 	}
@@ -51,7 +54,15 @@ func (e *Engine) usable() error {
 	if e.closed.Load() {
 		return errShuttingDown()
 	}
+	if e.fenced.Load() {
+		return errFenced()
+	}
 	return nil
+}
+
+// errFenced is the error of every verb once another server leads.
+func errFenced() error {
+	return api.Errorf(api.CodeNotReady, "another server leads now, and this one has stopped; connect to that one")
 }
 
 func errShuttingDown() error {

@@ -3,16 +3,16 @@ package engine
 import (
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func TestWhatExpiredWhileTheDiskFailedIsGoneOnceItWorks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		fs := newFaults(vfs.NewMem())
 		e := openOn(t, fs, "a")
 		defer e.Close()

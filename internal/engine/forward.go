@@ -341,11 +341,8 @@ func (e *Engine) stageBurn(d *entry, r *router, n, pos uint64) (ticket, error) {
 	from := d.PlannedHead() + 1
 	to := from + n - 1
 	reserved := d.reserve
-	head, synced := e.reserveHead(nil, d, to)
-	need := classOf(d.Config.Durability)
-	if synced {
-		need = wal.Synced
-	}
+	head, safe := e.reserveHead(nil, d, to)
+	need := max(classOf(d.Config.Durability), safe)
 	lose := op.Part{Kind: op.KindLose, Topic: d.ID, From: from, To: to, Cause: op.CauseTrim}
 	if d.Config.Durability != api.Ephemeral {
 		head = lose.Encode(head)

@@ -124,7 +124,8 @@ func (g *governing) measure(now time.Time, in *governor.Inputs) (full bool) {
 	for i := range e.waits.done {
 		next.waits[i] = e.waits.done[i].now()
 	}
-	if e.waits.under.Load() > 0 && next.waits == g.spent.waits {
+	stored := e.opt.Replica == nil || log.UnsyncedBytes > 0 // else it is the copy that they wait for
+	if e.waits.under.Load() > 0 && next.waits == g.spent.waits && stored {
 		next.still = g.spent.still + now.Sub(g.at)
 	}
 	before, was := g.spent, g.log

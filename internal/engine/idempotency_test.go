@@ -11,16 +11,58 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func keyed(e *Engine, topic, key string) (api.WriteResult, error) {
 	return e.Write(bg, topic, &api.WriteRequest{Records: []api.Record{{Data: []byte("1")}}, HasIdempotencyKey: true, IdempotencyKey: []byte(key)})
 }
 
+// A key that comes again with other records is told so, before and after a restart, from
+// the log and from what was sealed; the same records are not, in whatever form they come.
+func TestAKeyThatComesAgainWithOtherRecordsIsToldSo(t *testing.T) {
+	dir := t.TempDir()
+	with := func(e *Engine, key, data, tag string) bool {
+		t.Helper()
+		res, err := e.Write(bg, "t", &api.WriteRequest{Records: []api.Record{{Data: []byte(data), Tag: []byte(tag), HasTag: true}}, HasIdempotencyKey: true, IdempotencyKey: []byte(key)})
+		if err != nil || res.Deduped != (res.FirstSeq <= 2 && key != "") {
+			t.Fatal(res, err)
+		}
+		return res.KeyReused
+	}
+	check := func(e *Engine, when string) {
+		t.Helper()
+		for _, key := range []string{"sealed", "logged"} {
+			if with(e, key, "1", "a") {
+				t.Errorf("%s: %s: the same records count as others", when, key)
+			}
+			if !with(e, key, "1", "b") || !with(e, key, "2", "a") {
+				t.Errorf("%s: %s: other records count as the same", when, key)
+			}
+		}
+	}
+	e := open(t, dir)
+	first := func(key string) {
+		t.Helper()
+		res, err := e.Write(bg, "t", &api.WriteRequest{Records: []api.Record{{Data: []byte("1"), Tag: []byte("a"), HasTag: true}}, HasIdempotencyKey: true, IdempotencyKey: []byte(key)})
+		if err != nil || res.KeyReused || res.Deduped {
+			t.Fatal(res, err)
+		}
+	}
+	first("sealed")
+	sealNow(t, e)
+	first("logged")
+	check(e, "at once")
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check(open(t, dir), "after a restart")
+}
+
 // What is past its window is forgotten by itself, and its memory with it,
 // though nobody writes with a key again.
 func TestKeysPastTheirWindowAreForgottenThoughNobodyWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		e := openOn(t, vfs.NewMem(), "a", func(o *Options) { o.SegmentBytes = 16 << 20 })
 		put(t, e, "t", configOf(api.Disk, func(c *api.Config) { c.IdempotencyWindowMS = 1000 }))
 		put(t, e, "long", configOf(api.Disk))

@@ -4,12 +4,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // The tests below run real writers against a disk whose syncs take time, in a
@@ -106,7 +106,7 @@ func turnsOf(all []float64) (n int) {
 // Ten times as many writers as the queue has slots: the ladder climbs once, to
 // its last rung, before anyone is refused, and is gone a second after the load.
 func TestTheLadderClimbsUnderRealLoadBeforeItRefuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		e := openOn(t, newSlowDisk(10*time.Millisecond), "b", func(o *Options) { o.IngestSlots, o.SegmentBytes = 20, 16<<20 })
 		defer e.Close()
 		put(t, e, "a", configOf(api.Fsync))
@@ -137,7 +137,7 @@ func TestTheLadderClimbsUnderRealLoadBeforeItRefuses(t *testing.T) {
 // Who waits for the disk alone is no overload, however slow it is.
 func TestWritersThatTheDiskKeepsUpWithArePressureOfNobody(t *testing.T) {
 	for _, writers := range []int{1, 2, 64} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			e := openOn(t, newSlowDisk(10*time.Millisecond), "b", func(o *Options) { o.SegmentBytes = 4 << 20 })
 			defer e.Close()
 			put(t, e, "a", configOf(api.Fsync))
@@ -159,7 +159,7 @@ func TestWritersThatTheDiskKeepsUpWithArePressureOfNobody(t *testing.T) {
 
 // What the window itself adds to the wait must not hold the window open.
 func TestTheCommitWindowIsNoReasonForItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		e := openOn(t, newSlowDisk(time.Millisecond), "b")
 		defer e.Close()
 		put(t, e, "a", configOf(api.Fsync))
@@ -176,7 +176,7 @@ func TestTheCommitWindowIsNoReasonForItself(t *testing.T) {
 
 // A disk that hangs lets no write end: that is not calm.
 func TestADiskThatHangsKeepsThePressureUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		disk := newSlowDisk(time.Millisecond)
 		e := openOn(t, disk, "b")
 		defer e.Close()
@@ -201,7 +201,7 @@ func TestADiskThatHangsKeepsThePressureUp(t *testing.T) {
 
 // More than the disk can take away: whoever writes is held up by the syncer.
 func TestASyncerThatWritersWaitForIsPressure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		e := openOn(t, newSlowDisk(time.Second), "b", func(o *Options) { o.SegmentBytes = 64 << 20 })
 		defer e.Close()
 		put(t, e, "a", configOf(api.Disk))
@@ -225,7 +225,7 @@ func TestTheBusiestKindOfBlockingWorkCounts(t *testing.T) {
 		"sealer":  func(e *Engine, d time.Duration) { e.work.sealing.Add(int64(d)) },
 		"routers": func(e *Engine, d time.Duration) { e.work.routing.Add(int64(d) * int64(e.sched.Shards())) },
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			e := openOn(t, vfs.NewMem(), "b", func(o *Options) { o.Workers = 8 })
 			defer e.Close()
 			time.Sleep(governorPeriod / 2) // between two samples

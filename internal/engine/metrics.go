@@ -1,6 +1,10 @@
 package engine
 
 import (
+	"cmp"
+	"slices"
+	"time"
+
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/sched"
 )
@@ -17,6 +21,7 @@ type Metrics struct {
 	QueueTopics    int
 	Leases         int64
 	DiskFree       int64 // bytes of the data directory's file system; -1: it does not say
+	DiskUsed       int64 // bytes of it in use, by whomever; only if DiskFree is known
 	DiskReserve    int64 // bytes of it that client writes leave free; 0: none
 	Writable       bool  // false while writes are refused for the disk or the log
 
@@ -27,11 +32,26 @@ type Metrics struct {
 	Push                        PushMetrics
 
 	IdempotencyKeys int64 // remembered
+
+	Replica ReplicaMetrics
+}
+
+// ReplicaMetrics are the numbers of the copy; zero if there is none.
+type ReplicaMetrics struct {
+	On       bool
+	Fenced   int64 // 1 once another server leads
+	Term     uint64
+	Lag      time.Duration // for how long the copy has not been whole
+	LagBytes int64         // that it does not have
+	Appends  int64         // groups stored
+	Storing  time.Duration // that took, from reading a group to its being stored
+	BaseAge  time.Duration // since the newest base was taken; negative: none has been yet
 }
 
 // PushMetrics are the numbers of the scheduler, the governor and the streams
 // (scheduler 9).
 type PushMetrics struct {
+	Known                            bool // false until the load has been measured once
 	Pressure                         float64
 	DepthSignal, LatencySignal, Pool float64 // the three inputs, 0 to 1
 	Rung                             int     // 0 to 4
@@ -65,7 +85,7 @@ func (e *Engine) DroppedSlow() { e.push.DroppedSlow() }
 func (e *Engine) pushMetrics() PushMetrics {
 	g, s, p := e.governor.State(), e.sched.Stats(), e.push.Counts()
 	return PushMetrics{
-		Pressure: g.Pressure, DepthSignal: g.Depth, LatencySignal: g.Latency, Pool: g.Pool, Rung: g.Rung,
+		Known: g.Known, Pressure: g.Pressure, DepthSignal: g.Depth, LatencySignal: g.Latency, Pool: g.Pool, Rung: g.Rung,
 		CoalesceMS: ms(g.CoalesceWindow), CommitMS: ms(g.CommitWindow),
 		Ready: s.Ready, Deferred: s.Deferred, Visits: s.Visits, Promotions: s.Promotions, Waits: s.Waits, WaitSumMS: ms(s.WaitSum),
 		WatchSessions: p.Sessions, Lagged: p.Lagged, LaggedTotal: p.LaggedTotal, DroppedSlow: p.DroppedSlow,
@@ -93,6 +113,7 @@ func (e *Engine) Metrics() Metrics {
 		BytesLive:   e.bytes.Load(),
 		QueueTopics: int(e.queueTopics.Load()),
 		DiskFree:    e.space.free.Load(),
+		DiskUsed:    e.space.used.Load(),
 		DiskReserve: e.space.reserve,
 
 		IdempotencyKeys: e.keys.Load(),
@@ -118,6 +139,9 @@ func (e *Engine) Metrics() Metrics {
 		}
 	}
 	m.Push = e.pushMetrics()
+	if e.copier != nil {
+		m.Replica = e.copier.metrics()
+	}
 	m.DamageRanges, m.DamageRecords = e.damage.totals()
 	w := e.log.Metrics()
 	m.WAL = WALMetrics{Frames: w.Frames, Batches: w.Batches, Fsyncs: w.Fsyncs, BytesWritten: w.Bytes, Rotations: w.Rotations,
@@ -129,11 +153,36 @@ func (e *Engine) Metrics() Metrics {
 
 // TopicRow is one line of the per-topic metrics.
 type TopicRow struct {
-	Topic string
-	Queue bool
+	Topic  string
+	Queue  bool
+	Config api.Config
 	api.TopicCounters
 	Jobs     api.QueueCounters
+	Done     JobTotals
 	Produced Produced
+	Overload *api.Overload // nil unless the queue has a wait_slo_ms
+	Streams  int           // work streams that are open
+	Asked    time.Duration // since a worker has claimed last; negative: none has
+	Heard    time.Duration // since a worker has claimed, acked, nacked or extended last; negative: none has
+	Lease    time.Duration // that a worker has asked for last
+}
+
+// attended fills in who asks for jobs.
+func (l *leased) attended(r *TopicRow, now int64) {
+	if l.workers != nil {
+		r.Streams = len(l.workers.all) - l.workers.claims
+		if l.workers.claims > 0 {
+			l.claimed = now // they are asking
+		}
+	}
+	since := func(at int64) time.Duration {
+		if at == 0 {
+			return -1
+		}
+		return time.Duration(now-at) * time.Millisecond
+	}
+	r.Asked, r.Heard = since(l.claimed), since(max(l.claimed, l.settled))
+	r.Lease = time.Duration(l.lease) * time.Millisecond
 }
 
 // TopicRows returns at most max rows in name order, of the topics that allowed
@@ -149,16 +198,63 @@ func (e *Engine) TopicRows(max int, allowed func(string) bool) ([]TopicRow, bool
 		if len(rows) == max {
 			return rows, true
 		}
-		t, err := e.lock(name)
-		if err != nil {
-			continue
+		if r, ok := e.topicRow(name); ok {
+			rows = append(rows, r)
 		}
-		r := TopicRow{Topic: t.Name, Queue: t.jobs != nil, TopicCounters: t.counters()}
-		if r.Queue {
-			r.Jobs, r.Produced = t.jobCounters(e.leaseClock()), t.jobs.produced.read()
-		}
-		t.mu.Unlock()
-		rows = append(rows, r)
 	}
 	return rows, false
+}
+
+// topicRow returns the row of a topic, and whether it is there.
+func (e *Engine) topicRow(name string) (TopicRow, bool) {
+	t, err := e.lock(name)
+	if err != nil {
+		return TopicRow{}, false
+	}
+	defer t.mu.Unlock()
+	r := TopicRow{Topic: t.Name, Queue: t.jobs != nil, Config: t.Config, TopicCounters: t.counters()}
+	if r.Queue {
+		r.Jobs, r.Produced = t.jobCounters(e.leaseClock()), t.jobs.produced.read()
+		r.Overload = e.overloadState(t)
+		t.jobs.attended(&r, e.leaseClock())
+		r.Done = t.jobTotals()
+	}
+	return r, true
+}
+
+// Busiest is TopicRows with the topics in whose backlog an operator is interested most:
+// queues before logs, and among them those with most records first.
+func (e *Engine) Busiest(max int, allowed func(string) bool) (rows []TopicRow, more bool) {
+	defer guard()
+	type size struct {
+		name  string
+		queue bool
+		count uint64
+	}
+	var sizes []size
+	for _, name := range e.reg.names() {
+		if t := e.reg.get(name); t != nil && (allowed == nil || allowed(name)) {
+			t.mu.Lock()
+			sizes = append(sizes, size{name, t.jobs != nil, t.Count})
+			t.mu.Unlock()
+		}
+	}
+	if more = len(sizes) > max; more {
+		slices.SortFunc(sizes, func(a, b size) int {
+			if a.queue != b.queue {
+				if a.queue {
+					return -1
+				}
+				return 1
+			}
+			return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.name, b.name))
+		})
+		sizes = sizes[:max]
+	}
+	for _, s := range sizes {
+		if r, ok := e.topicRow(s.name); ok {
+			rows = append(rows, r)
+		}
+	}
+	return rows, more
 }

@@ -21,7 +21,7 @@ func writeDirectory(t *testing.T, dir string) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatalf("a stored directory is never written again: %v", err)
 	}
-	x := expectation{SegmentBytes: 64 << 10, Claims: map[string][]string{"jobs": nil, "jobs-durable": nil, "jobs-tiers": nil}}
+	x := expectation{SegmentBytes: 64 << 10, Claims: map[string][]string{"jobs": nil, "jobs-durable": nil, "jobs-tiers": nil, "jobs-later": nil}}
 	w := &wall{}
 	e := open(t, data, w.set, func(o *Options) { o.SegmentBytes, o.BootID = x.SegmentBytes, "writer" })
 	createAll(t, e)
@@ -34,9 +34,9 @@ func writeDirectory(t *testing.T, dir string) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Files that only say who is running are not part of the format.
+	// Files that only say who is running, or hold room, are not part of the format.
 	err := filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && (d.Name() == "LOCK" || d.Name() == "PID") {
+		if err == nil && (d.Name() == "LOCK" || d.Name() == "PID" || d.Name() == "BALLAST") {
 			return os.Remove(path)
 		}
 		return err
@@ -77,7 +77,9 @@ func createAll(t *testing.T, e *Engine) {
 		c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter, c.LeaseMS = 1, true, "dead", 3_600_000
 	}
 	put(t, e, "jobs", configOf(api.Fsync, queueConfig, mortal))
+	put(t, e, "jobs-later", configOf(api.Fsync, queueConfig))
 	put(t, e, "jobs-tiers", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.LeasesDurable, c.LeaseMS = true, 3_600_000 }))
+	put(t, e, "jobs-in-time", configOf(api.Disk, queueConfig, func(c *api.Config) { c.WaitSLOMS = 86_400_000 }))
 	put(t, e, "jobs-durable", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.LeasesDurable, c.LeaseMS = true, 3_600_000 }))
 }
 
@@ -107,6 +109,10 @@ func (x *expectation) writePart(t *testing.T, e *Engine, part string) {
 		if _, err := e.Nack(bg, queue, &api.SettleRequest{Node: "worker", Seqs: []uint64{jobs[1].Seq}}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	// The clock of leases is the real one: these are due long before anybody looks, or long after.
+	for _, ms := range []uint64{1, api.MaxDelayMS} {
+		writeRecords(t, e, "jobs-later", later("1", ms))
 	}
 	writeFlows(t, e, "jobs-tiers", "", ":a", ":a", "bulk", "critical:a", "high", "background:b")
 	claimJobs(t, e, "jobs-tiers", "worker", 2)

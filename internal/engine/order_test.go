@@ -89,8 +89,8 @@ func TestANoisyKeyTakesNobodysTurn(t *testing.T) {
 	}
 }
 
-// However many jobs of the highest tier there are, each lower tier that waits
-// gets one of 250, and one alone gets one of 50.
+// However many jobs of the highest tier there are, each lower tier that waits gets one
+// of 250, and all of them together at most one of 5, however old they are.
 func TestNoTierStarves(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "a")
 	put(t, e, "q", configOf(api.Disk, queueConfig))
@@ -110,9 +110,35 @@ func TestNoTierStarves(t *testing.T) {
 				t.Fatalf("tier %s has got %d of the first %d jobs", tier, taken[tier], n)
 			}
 		}
-		if got := 4*len(lower) - left; got > n/50 {
+		if got := 4*len(lower) - left; got > n/oneOfAged {
 			t.Fatalf("lower tiers have got %d of the first %d jobs", got, n)
 		}
+	}
+}
+
+// What an overload has left behind gets a fifth of the claims until it is gone, and
+// what is not much older than the highest tier's jobs one of fifty.
+func TestOldJobsOfLowerTiersAreWorkedOffSooner(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a")
+	put(t, e, "q", configOf(api.Disk, queueConfig))
+	got := func(claims int) (low []int) {
+		for n := 1; n <= claims; n++ {
+			writeFlows(t, e, "q", "critical")
+			if claimJobs(t, e, "q", "w", 1)[0].Tier < api.TierCritical {
+				low = append(low, n)
+			}
+		}
+		return low
+	}
+	writeFlows(t, e, "q", times(3, "low")...)
+	writeFlows(t, e, "q", times(30, "critical")...)
+	if low := got(80); fmt.Sprint(low) != "[50]" {
+		t.Errorf("not much older than critical ones, low jobs are the %v, want the 50th", low)
+	}
+	order(t, e, "q")
+	writeFlows(t, e, "q", times(3, "low")...)
+	if low := got(30); fmt.Sprint(low) != "[5 10 15]" {
+		t.Errorf("left behind, low jobs are the %v, want every fifth", low)
 	}
 }
 
@@ -187,8 +213,9 @@ type judge struct {
 	flows   map[uint64]op.Flow
 	ready   map[op.Flow][]uint64        // given back first, then the others, each ascending
 	passed  map[op.Flow]map[op.Flow]int // how often others of its tier came while one waited
-	tops    int                         // jobs of the highest tier since the last of a lower one
-	slack   int                         // jobs that went unclaimed since: the queue may have counted them as waiting
+	head    uint64
+	tops    int // jobs of the highest tier since the last of a lower one
+	slack   int // jobs that went unclaimed since: the queue may have counted them as waiting
 	settled map[uint64]bool
 }
 
@@ -197,15 +224,36 @@ func newJudge() *judge {
 }
 
 func (u *judge) wrote(seq uint64, f op.Flow) {
-	u.flows[seq] = f
+	u.flows[seq], u.head = f, seq
 	u.ready[f] = append(u.ready[f], seq)
 }
 
 // restarted forgets whose turn it was.
 func (u *judge) restarted() { u.passed, u.tops, u.slack = nil, 0, 0 }
 
-// oneOf is how many jobs the queue hands out for one of a lower tier.
-const oneOf = 50
+// Of how many jobs the queue hands out one is of a lower tier, and of one whose next
+// job is older times as old as the highest tier's.
+const (
+	oneOf     = 50
+	oneOfAged = 5
+	older     = 4
+)
+
+// age is how many numbers have been given out since seq.
+func (u *judge) age(seq uint64) uint64 { return u.head - seq + 1 }
+
+// ages returns the least and the greatest age of the flows' next jobs in a tier.
+func (u *judge) ages(tier func(api.Tier) bool) (least, most uint64) {
+	for g, jobs := range u.ready {
+		if len(jobs) > 0 && tier(g.Tier) {
+			a := u.age(jobs[0])
+			if most = max(most, a); least == 0 || a < least {
+				least = a
+			}
+		}
+	}
+	return least, most
+}
 
 func (u *judge) claimed(t *rapid.T, seq uint64) {
 	f := u.flows[seq]
@@ -221,14 +269,23 @@ func (u *judge) claimed(t *rapid.T, seq uint64) {
 	for g, jobs := range u.ready {
 		lower = lower || len(jobs) > 0 && g.Tier < top
 	}
+	youngTop, oldTop := u.ages(func(t api.Tier) bool { return t == top })
+	youngest, _ := u.ages(func(t api.Tier) bool { return t < top })
+	soonest, latest := oneOf, oneOf
+	if u.age(seq) > older*youngTop {
+		soonest = oneOfAged
+	}
+	if lower && youngest > older*oldTop {
+		latest = oneOfAged
+	}
 	switch {
-	case f.Tier < top && u.tops+u.slack < oneOf-1:
+	case f.Tier < top && u.tops+u.slack < soonest-1:
 		t.Fatalf("job %d of tier %s was handed out before one of tier %s, %d after the last one of a lower tier", seq, f.Tier, top, u.tops)
 	case f.Tier < top:
 		u.tops, u.slack = 0, 0
 	case lower:
-		if u.tops++; u.tops >= oneOf {
-			t.Fatalf("%d jobs of the highest tier in a row while others wait", u.tops)
+		if u.tops++; u.tops >= latest {
+			t.Fatalf("%d jobs of the highest tier in a row while others wait, want a lower one after %d", u.tops, latest-1)
 		}
 	}
 	if u.passed == nil {

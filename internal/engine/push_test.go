@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func oneWorker(o *Options) { o.Workers = 1 }
@@ -76,7 +77,7 @@ func TestAWriteBehindTheHeadOfAVisitGetsAnotherVisit(t *testing.T) {
 }
 
 func TestPressureWidensTheCoalescingWindowAndLosesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		for _, c := range []struct{ pressure, window float64 }{{0.19, 0}, {0.3, 2.5}, {0.6, 10}, {1, 20}} {
 			e := openOn(t, vfs.NewMem(), "b")
 			put(t, e, "a", configOf(api.Memory))
@@ -118,7 +119,7 @@ func TestPressureWidensTheCoalescingWindowAndLosesNothing(t *testing.T) {
 }
 
 func TestAPausedTopicIsCompleteForReadersAndPushedOnRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		e := openOn(t, vfs.NewMem(), "b")
 		put(t, e, "low", configOf(api.Memory, func(c *api.Config) { c.HasPriority, c.Priority = true, -1 }))
 		e.governor.Pin(0.85)
@@ -326,7 +327,7 @@ func make1(n int) []string {
 }
 
 func TestPressureWidensTheCommitWindowOfTheLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		for _, c := range []struct{ pressure, window float64 }{{0.4, 0.5}, {0.7, 5.25}, {1, 10}} {
 			e := openOn(t, vfs.NewMem(), "b")
 			e.governor.Pin(c.pressure)
@@ -341,7 +342,7 @@ func TestPressureWidensTheCommitWindowOfTheLog(t *testing.T) {
 }
 
 func TestUnderDeferralStreamsKeepTheirBandAndRouterWorkGoesOneLower(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		e := openOn(t, vfs.NewMem(), "b", oneWorker)
 		put(t, e, "in", configOf(api.Memory, func(c *api.Config) { c.HasPriority, c.Priority = true, 600 }))
 		if _, err := e.PutRouter(bg, "r", api.RouterConfig{Source: "in", Dest: "out", CreateDest: true}); err != nil {

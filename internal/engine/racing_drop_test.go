@@ -123,7 +123,7 @@ func (u *dropUser) step() {
 	case 3:
 		_, err := e.PutTopic(bg, "q", configOf(api.Disk, queueConfig, func(c *api.Config) {
 			c.LeasesDurable, c.HasDeadLetter, c.DeadLetter, c.MaxDeliveries = true, true, "dead", 1
-			c.ClaimJitterMS = uint64(u.rnd.IntN(2))
+			c.ClaimJitterMS = uint32(u.rnd.IntN(2))
 		}))
 		u.fine("put", err)
 		_, err = e.PutRouter(bg, "r", api.RouterConfig{Source: "q", Dest: "copy", CreateDest: true})

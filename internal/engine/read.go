@@ -25,8 +25,32 @@ func (e *Engine) Diff(ctx context.Context, name string, req *api.DiffRequest, vi
 	if len(req.Nodes) > 0 && t.Config.DedupeNode {
 		d.nodes = req.Nodes
 	}
+	if req.Relay {
+		d.res.Life = t.Life()
+	}
 	d.start()
 	return d.run(ctx)
+}
+
+// Peek is Diff for somebody who looks at a topic: it does not wait, brings no destination up
+// to its sources and does not count as reading.
+func (e *Engine) Peek(ctx context.Context, name string, req *api.DiffRequest, visit func(*api.Record)) (api.DiffResult, error) {
+	defer guard()
+	t, err := e.lock(name)
+	if err != nil {
+		return api.DiffResult{}, err
+	}
+	d := diff{e: e, t: t, req: req, visit: visit}
+	d.start()
+	return d.run(ctx)
+}
+
+// Oldest returns the time of a topic's first live record in Unix ms, 0 if it has none. It
+// does not count as reading.
+func (e *Engine) Oldest(ctx context.Context, name string) (ts int64, err error) {
+	defer guard()
+	_, err = e.Peek(ctx, name, &api.DiffRequest{Limit: 1, MaxBatchBytes: 1}, func(r *api.Record) { ts = r.TS })
+	return ts, err
 }
 
 // lockToRead is lock for a read of a client, before which a destination is

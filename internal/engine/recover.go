@@ -40,6 +40,7 @@ func (e *Engine) recover(ctx context.Context) error {
 	if r.stray > 0 {
 		e.opt.Logger.Warn("parts of the log that came behind the end of their topic were left out; they hold no record", "parts", r.stray)
 	}
+	r.last = was.Last
 	if was.Torn {
 		e.opt.Logger.Warn("the end of the log was torn and is cut off; nothing acknowledged was in it", "file", was.TornFile, "offset", was.TornOffset, "bytes", was.TornBytes)
 	}
@@ -73,7 +74,8 @@ func (e *Engine) logOptions(r *replay) wal.Options {
 		FirstSegment: e.store.LastSegment() + 1,
 		Slots:        e.opt.IngestSlots, SameBoot: e.dir.sameBoot, Logger: e.opt.Logger, Sealed: func() { signal(e.sealed) },
 		StallAfter: e.opt.StallAfter, Stalled: e.opt.Stalled,
-		Gap: r.lost.gap,
+		Gap:  r.lost.gap,
+		Ship: e.opt.Replica != nil, ShipSync: e.opt.Replica != nil && e.opt.Replica.Sync, ShippedTo: e.copied(),
 		Progress: func(done, total int64) {
 			if total > 0 {
 				e.opt.Progress(float64(done) / float64(total))
@@ -145,7 +147,7 @@ func (e *Engine) loadTopics() error {
 		return err
 	}, func(k store.Key) error {
 		if t := e.reg.byID[k.Topic]; t != nil {
-			t.Keys.Put(k.Hash, topic.Key{First: k.First, N: uint32(k.N), TS: k.TS})
+			t.Keys.Put(k.Hash, topic.Key{First: k.First, N: uint32(k.N), TS: k.TS, Sum: k.Sum})
 		}
 		return nil
 	}, func(l store.Lease) error {
@@ -167,17 +169,21 @@ func (e *Engine) finish(r *replay) error {
 	}
 	unclean := !e.dir.clean
 	for _, t := range e.reg.all() {
-		if unclean && losesTail(&t.Config, e.dir.sameBoot) {
+		if unclean && losesTail(&t.Config, e.dir) {
 			r.announced += max(t.Reserved, t.Head) - t.Head
 			if err := e.loseTail(t); err != nil {
 				return err
 			}
 		}
 		t.reserve.safe, t.reserve.next = t.Reserved, t.Reserved
+		if e.copyLags() { // the copy may not have it yet
+			t.reserve.safe, t.reserve.lsn, t.reserve.gen = 0, r.last, uint32(e.log.Gen())
+		}
 		if t.jobs != nil {
 			t.jobs.recovered(t)
 		}
 		t.loggedHead, t.lastWrite = t.Head, t.LastTS
+		e.ended.sum.Appended -= int64(t.Head)
 		t.setPriority()
 		t.Init()
 		e.account(t)
@@ -189,14 +195,24 @@ func (e *Engine) finish(r *replay) error {
 	return e.log.Sync()
 }
 
+// copied is how far the copy has the log.
+func (e *Engine) copied() uint64 {
+	if e.opt.Replica == nil {
+		return 0
+	}
+	return e.opt.Replica.LSN
+}
+
 // losesTail reports whether a topic may have lost numbers that were handed out
-// when its server was killed, or its machine lost power.
-func losesTail(c *api.Config, sameBoot bool) bool {
+// when its server was killed, its machine lost power, or, for every class, its
+// directory went and is a copy now. An fsync topic may have reserved numbers for
+// another reason: it had another class once.
+func losesTail(c *api.Config, d *directory) bool {
 	switch c.Durability {
 	case api.Fsync:
-		return false
+		return d.lagged
 	case api.Disk:
-		return !sameBoot
+		return !d.sameBoot
 	}
 	return true
 }

@@ -238,6 +238,7 @@ func (e *Engine) unregister(t *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.gone = true
+	e.ended.add(t.totals())
 	e.keys.Add(-t.keyed.Swap(0))
 	if t.created.Load() {
 		e.records.Add(-int64(t.Count))

@@ -15,7 +15,10 @@ type replay struct {
 	e                  *Engine
 	part               op.Part
 	applied, announced uint64 // operations, and numbers announced as lost
+	last               uint64 // LSN that the log ended with
 	lost               lost   // operations that weir repair marked as lost
+
+	ahead []op.Lease // of the operation being applied: of records that it appends further on
 
 	stray int // parts left out that name a topic which has ended
 }
@@ -32,6 +35,7 @@ func (r *replay) applier(ctx context.Context) func(wal.Op) error {
 }
 
 func (r *replay) apply(o wal.Op) error {
+	r.ahead = r.ahead[:0]
 	parts := op.NewReader(o.Payload)
 	for parts.Next(&r.part) {
 		if err := r.applyPart(o, &r.part, parts.Frames); err != nil {
@@ -82,12 +86,19 @@ func (r *replay) applyPart(o wal.Op, p *op.Part, frames []byte) (err error) {
 		return nil
 	case op.KindLease, op.KindRelease:
 		for _, l := range p.Leases {
+			if l.Seq > t.Head && p.Kind == op.KindRelease {
+				r.ahead = append(r.ahead, l)
+				continue
+			}
 			if t.jobs != nil && t.Live(l.Seq) {
 				e.restoreLease(t, store.Lease{Topic: t.ID, Node: p.Node, Lease: l, Released: p.Kind == op.KindRelease})
 			}
 		}
 		return nil
 	case op.KindAppend:
+		if p.HasKey {
+			p.Sum = op.SumOf(wal.Checksum(frames))
+		}
 		if t.jobs != nil {
 			if p.Flows, err = op.FrameSpans(p.First, frames); err != nil {
 				return err
@@ -95,6 +106,15 @@ func (r *replay) applyPart(o wal.Op, p *op.Part, frames []byte) (err error) {
 		}
 	}
 	e.apply(t, p, o.LSN, topic.Ref{First: p.First, TS: p.TS, N: uint32(p.N), Segment: o.Pos.Segment, Offset: o.Pos.Offset, Len: o.Pos.Len})
+	if p.Kind != op.KindAppend && p.Kind != op.KindEvict { // what apply has made of an append
+		return nil
+	}
+	for _, l := range r.ahead {
+		if t.jobs != nil && t.Live(l.Seq) {
+			e.restoreLease(t, store.Lease{Topic: t.ID, Lease: l, Released: true})
+		}
+	}
+	r.ahead = r.ahead[:0]
 	return nil
 }
 

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // restarts are the ways from one life of a server to the next: its state comes
@@ -19,7 +19,7 @@ func restarts(t *testing.T, test func(t *testing.T, next func(*Engine) *Engine, 
 	for _, sealed := range []bool{false, true} {
 		for _, clean := range []bool{false, true} {
 			t.Run(fmt.Sprintf("sealed %v clean %v", sealed, clean), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Run(t, func(t *testing.T) {
 					w := &wall{}
 					fs := vfs.NewCrashableMem()
 					test(t, func(e *Engine) *Engine {
@@ -212,7 +212,7 @@ func stampsOf(t *testing.T, e *Engine, topic string) (ts []int64) {
 // What a `disk` topic has acknowledged survives a loss of power once the flush
 // interval has passed, and what is younger is announced.
 func TestADiskRecordIsSafeAfterTheFlushInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		mem := vfs.NewCrashableMem()
 		e := openOn(t, mem, "a", func(o *Options) { o.DiskFlush = 200 * time.Millisecond })
 		put(t, e, "t", configOf(api.Disk))

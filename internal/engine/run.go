@@ -74,6 +74,9 @@ func (e *Engine) spaceLoop() {
 	defer tick.Stop()
 	s := e.space
 	was, told, at := false, false, time.Time{}
+	if s.reserve > 0 {
+		e.ballast.hold()
+	}
 	for {
 		s.sample()
 		low := s.low.Load()
@@ -82,6 +85,7 @@ func (e *Engine) spaceLoop() {
 			signal(e.shrink)
 		case !low && was:
 			e.log.Provide()
+			e.ballast.hold()
 			e.diskHasRoom()
 		}
 		was = low

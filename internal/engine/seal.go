@@ -269,7 +269,11 @@ func (e *Engine) shrinkSegment(segment uint32) error {
 		if err := e.log.Sync(); err != nil {
 			return err
 		}
-		if err := e.store.DropSegment(segment); err != nil {
+		err := e.store.DropSegment(segment)
+		if errors.Is(err, syscall.ENOSPC) && e.ballast.give() {
+			err = e.store.DropSegment(segment)
+		}
+		if err != nil {
 			return err
 		}
 		e.swapRuns(segment, nil)

@@ -34,6 +34,7 @@ func (e *Engine) settle(name string, res *api.SettleResult, plan func(t *entry, 
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.jobs.settled = now
 	c := t.jobCounters(e.leaseClock())
 	res.Ready, res.InFlight = c.Ready, c.InFlight
 	return nil
@@ -61,7 +62,7 @@ func (e *Engine) Ack(ctx context.Context, name string, req *api.SettleRequest) (
 	if err != nil || rm.n == 0 {
 		return res, err
 	}
-	if res.Synced = tk.need == wal.Synced; res.Synced {
+	if res.Synced = tk.need >= wal.Synced; res.Synced {
 		res.SyncMS = ms(time.Since(begin))
 	}
 	res.Done = int(rm.n)

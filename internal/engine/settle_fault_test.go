@@ -3,12 +3,12 @@ package engine
 import (
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // A call that settles or extends and answers that it failed has changed nothing:
@@ -24,7 +24,7 @@ func TestASettlingCallThatFailsChangesNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				fs := newFaults(vfs.NewMem())
 				e := openOn(t, fs, "a")
 				put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.LeasesDurable, c.LeaseMS = true, 60_000 }))
@@ -61,7 +61,7 @@ func TestASettlingCallThatFailsChangesNothing(t *testing.T) {
 // A durable lease that could not be logged is nobody's: it would be gone after a
 // restart, and the job with two workers.
 func TestAClaimThatFailsHandsOutNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		fs := newFaults(vfs.NewMem())
 		e := openOn(t, fs, "a")
 		put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.LeasesDurable, c.LeaseMS = true, 60_000 }))

@@ -40,6 +40,7 @@ type space struct {
 	ingested *atomic.Int64
 
 	free atomic.Int64 // at the last look; -1: the file system does not say
+	used atomic.Int64 // at the same look
 	seen atomic.Int64 // what had been ingested then
 	low  atomic.Bool  // writes are refused
 
@@ -84,6 +85,7 @@ func (s *space) sample() {
 	free := int64(min(usage.AvailBytes, 1<<62))
 	s.seen.Store(ingested)
 	s.free.Store(free)
+	s.used.Store(int64(min(usage.UsedBytes, 1<<62)))
 	switch {
 	case s.reserve == 0:
 	case free < s.reserve:

@@ -233,3 +233,43 @@ func TestAStopOnAFullDiskIsClean(t *testing.T) {
 		t.Errorf("a disk that fails is told at the stop, got %v", err)
 	}
 }
+
+// Somebody else has taken the last byte, and no table can be written any more: what is deleted
+// is given back all the same, and what was given up for it is there again once there is room.
+func TestADeadSegmentIsGivenBackWithoutAFreeByte(t *testing.T) {
+	mem := vfs.NewMem()
+	setFree(mem, 500)
+	fs := newFaults(mem)
+	e := openOn(t, fs, "a")
+	put(t, e, "t", configOf(api.Disk))
+	write(t, e, "t", "1", "2", "3")
+	sealNow(t, e)
+	there := func() bool { _, err := mem.Stat("/data/" + ballastFile); return err == nil }
+	eventually(t, "there is something to give up", there)
+	fs.set(func(o errorfs.Op, _ int) error {
+		if there() && (o.Kind == errorfs.OpFileWrite || o.Kind == errorfs.OpCreate) && !strings.Contains(o.Path, "/wal/") {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	setFree(mem, 0)
+	eventually(t, "the engine is not writable", func() bool { ok, _ := e.Writable(); return !ok })
+	if res, err := e.DeleteRecords(bg, "t", &api.DeleteRequest{HasBefore: true, BeforeSeq: 4}); err != nil || res.Deleted != 3 {
+		t.Fatalf("delete: %+v, %v", res, err)
+	}
+	eventually(t, "the segment is given back", func() bool {
+		for _, s := range e.store.Segments() {
+			if s.Disk > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if there() {
+		t.Error("the segment went without what was kept for it: this test shows nothing")
+	}
+	fs.set(nil)
+	setFree(mem, 400)
+	writable(t, e, "t", "4")
+	eventually(t, "there is something to give up again", there)
+}

@@ -122,6 +122,7 @@ func (e *Engine) Topic(name string, touch bool) (api.TopicState, error) {
 	s.EffectivePriority = e.effectivePriority(t)
 	if t.jobs != nil {
 		s.Queue = t.jobCounters(e.leaseClock())
+		s.Overload = e.overloadState(t)
 	}
 	return s, nil
 }
@@ -133,8 +134,8 @@ func (t *entry) counters() api.TopicCounters {
 // jobCounters returns the counters of a queue. The topic's lock is held.
 func (t *entry) jobCounters(now int64) api.QueueCounters {
 	t.jobs.q.Expire(now)
-	c := api.QueueCounters{InFlight: t.jobs.q.InFlight(), DeadLettered: t.DeadLettered}
-	if busy := c.InFlight + t.jobs.q.Delayed(); busy < t.Count {
+	c := api.QueueCounters{InFlight: t.jobs.q.InFlight(), Delayed: t.jobs.q.Delayed(), DeadLettered: t.DeadLettered}
+	if busy := c.InFlight + c.Delayed; busy < t.Count {
 		c.Ready = t.Count - busy
 	}
 	return c

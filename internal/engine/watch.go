@@ -20,6 +20,16 @@ func (e *Engine) OpenSession(req *api.WatchRequest, owner any) (api.WatchResult,
 	return e.push.OpenSession(e.stop, req, owner)
 }
 
+// Positions resolves a watch for a relay, which keeps the session itself: where each topic
+// begins, and which life of it that is. An unknown topic is 404 unless req.Lenient.
+func (e *Engine) Positions(req *api.WatchRequest) (api.WatchResult, error) {
+	defer guard()
+	if err := e.usable(); err != nil {
+		return api.WatchResult{}, err
+	}
+	return e.push.Positions(e.stop, req)
+}
+
 // SessionOwner returns who made the session. The error is not_found for a
 // session that does not exist.
 func (e *Engine) SessionOwner(wid string) (owner any, err error) {
@@ -79,14 +89,15 @@ func (s source) Earliest() uint64 { return s.t.Earliest() }
 
 func (s source) State() push.State {
 	t := s.t
-	return push.State{Name: t.Name, ID: t.ID, Head: t.Head, Synced: t.Config.Durability == api.Fsync, Gone: t.gone}
+	return push.State{Name: t.Name, ID: t.Life(), Head: t.Head, Synced: t.Config.Durability == api.Fsync, Gone: t.gone}
 }
 
 // Read reads one frame as a diff would.
 func (s source) Read(ctx context.Context, cursor uint64, r *push.Reading) error {
 	req := api.DiffRequest{FromSeq: cursor, Limit: r.Opt.Limit, MaxBatchBytes: r.Opt.MaxBatchBytes}
 	d := diff{e: s.e, t: s.t, req: &req, upTo: r.UpTo}
-	if s.t.Config.DedupeNode {
+	dedupe := s.t.Config.DedupeNode
+	if dedupe {
 		d.nodes = r.Opt.Nodes
 	}
 	d.start()
@@ -104,6 +115,9 @@ func (s source) Read(ctx context.Context, cursor uint64, r *push.Reading) error 
 	r.From, r.Tomb, r.Head = d.from, res.Tombstone, res.HeadSeq
 	if r.Next = res.NextFromSeq; r.N > 0 {
 		r.Body = r.Style.AppendRecordsTail(r.Body, r.Next)
+		if r.Opt.Relay && !dedupe {
+			r.Body = api.AppendUnfiltered(r.Body)
+		}
 	}
 	return nil
 }

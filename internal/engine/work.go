@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
@@ -23,24 +22,15 @@ const (
 // Work is the jobs that are leased to one connection. Next is for one
 // goroutine; Close may come at any time.
 type Work struct {
+	waiter
 	e      *Engine
 	t      *entry
 	req    api.ClaimRequest
-	ready  chan struct{}
 	forget func() bool // stops watching the connection's context
 
 	// Under the topic's lock:
-	held    *queue.Holder
-	waiting bool // stands in line for jobs
-	closed  bool
-}
-
-// workers are the work streams of one queue. The topic's lock guards them.
-type workers struct {
-	all  map[*Work]struct{}
-	line []*Work     // those that have room, longest waiting first
-	wake *time.Timer // looks again when time alone makes a job claimable
-	at   int64       // when it does, by the lease clock; 0: it rests
+	held   *queue.Holder
+	closed bool
 }
 
 // OpenWork begins to push jobs of a queue to a connection, up to req.Max at a
@@ -56,14 +46,10 @@ func (e *Engine) OpenWork(ctx context.Context, name string, req *api.ClaimReques
 	if err := api.CheckClaim(req, &e.opt.Limits); err != nil {
 		return nil, err
 	}
-	w := &Work{e: e, t: t, req: *req, ready: make(chan struct{}, 1)}
+	w := &Work{waiter: waiter{ready: make(chan struct{}, 1)}, e: e, t: t, req: *req}
+	w.waiter.room = w.room
 	w.held = queue.NewHolder(w.lineUp)
-	if t.jobs.workers == nil {
-		t.jobs.workers = &workers{all: make(map[*Work]struct{})}
-		t.jobs.workers.wake = time.AfterFunc(time.Hour, func() { e.workDue(t) })
-		t.jobs.workers.wake.Stop()
-	}
-	t.jobs.workers.all[w] = struct{}{}
+	e.joinWorkers(t, &w.waiter)
 	w.forget = context.AfterFunc(ctx, w.release)
 	return w, nil
 }
@@ -126,7 +112,7 @@ func (w *Work) release() {
 	}
 	w.closed = true
 	seqs := t.jobs.q.Drop(w.held)
-	t.leaveWorkers(w)
+	t.leaveWorkers(&w.waiter)
 	var tk ticket
 	var err error
 	if t.Config.LeasesDurable && len(seqs) > 0 && !t.gone && !t.dropped {
@@ -153,19 +139,19 @@ func (w *Work) room() int { return w.req.Max - w.held.Len() }
 
 // lineUp puts the connection last in line for jobs. The topic's lock is held.
 func (w *Work) lineUp() {
-	if w.closed || w.waiting {
-		return
+	if !w.closed {
+		w.t.lineUp(&w.waiter)
 	}
-	w.waiting = true
-	w.t.jobs.workers.line = append(w.t.jobs.workers.line, w)
 }
 
-// dealtToWork books the picks of a claim to its work stream, before they are
-// logged; a stream that still has room waits for more. The topic's lock is
-// held.
-func (c *claim) dealtToWork() {
+// book books the picks of a claim to its work stream, before they are logged; a stream
+// that still has room waits for more, and so does a claim that waits and got none. The
+// topic's lock is held.
+func (c *claim) book() {
 	w := c.work
 	switch {
+	case c.wait != nil:
+		c.bookWaiting()
 	case w == nil:
 	case w.closed:
 		c.t.jobs.q.Unclaim(c.picks)
@@ -188,45 +174,6 @@ func (t *entry) fitting(bytes uint64) int {
 		return int(max(t.Count, 1))
 	}
 	return int(max(1, bytes*t.Count/t.Bytes))
-}
-
-func (t *entry) leaveWorkers(w *Work) {
-	ws := t.jobs.workers
-	delete(ws.all, w)
-	if w.waiting {
-		w.waiting = false
-		ws.line = slices.DeleteFunc(ws.line, func(o *Work) bool { return o == w })
-	}
-	if len(ws.all) == 0 {
-		ws.wake.Stop()
-		t.jobs.workers = nil
-	}
-}
-
-// wakeWorkers wakes as many waiting connections as there are claimable jobs,
-// the longest waiting first. The topic's lock is held.
-func (e *Engine) wakeWorkers(t *entry) {
-	ws := t.jobs.workers
-	if ws == nil {
-		return
-	}
-	ready := t.jobCounters(e.leaseClock()).Ready
-	n := 0
-	for ; n < len(ws.line) && ready > 0; n++ {
-		w := ws.line[n]
-		w.waiting = false
-		if w.room() <= 0 {
-			continue
-		}
-		signal(w.ready)
-		if t.Config.ClaimJitterMS > 0 {
-			ready-- // the window shares the jobs out one by one
-		} else {
-			ready -= min(ready, uint64(w.room()))
-		}
-	}
-	ws.line = slices.Delete(ws.line, 0, n)
-	e.watchLeases(t)
 }
 
 // watchLeases sets the timer for what time alone will make claimable, and for

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // worker is a work stream that notes what is pushed to it.
@@ -84,10 +85,10 @@ func (w *worker) wants(want string) {
 	}
 }
 
-// bubble runs a test on a queue named q under a clock of its own.
-func bubble(t *testing.T, test func(*testing.T, *Engine), with ...func(*api.Config)) {
+// onQueue runs a test on a queue named q under a clock of its own.
+func onQueue(t *testing.T, test func(*testing.T, *Engine), with ...func(*api.Config)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		e := openOn(t, vfs.NewMem(), "a")
 		defer e.Close()
 		put(t, e, "q", configOf(api.Disk, append([]func(*api.Config){queueConfig}, with...)...))
@@ -96,7 +97,7 @@ func bubble(t *testing.T, test func(*testing.T, *Engine), with ...func(*api.Conf
 }
 
 func TestAWorkStreamHoldsAtMostMaxAndRefillsAtAnAck(t *testing.T) {
-	bubble(t, func(t *testing.T, e *Engine) {
+	onQueue(t, func(t *testing.T, e *Engine) {
 		write(t, e, "q", "1", "2", "3", "4", "5")
 		w := openWork(t, e, "q", "w", 2)
 		w.wants("[1/1 2/1]")
@@ -113,7 +114,7 @@ func TestAWorkStreamHoldsAtMostMaxAndRefillsAtAnAck(t *testing.T) {
 }
 
 func TestAWriteWakesOnlyAsManyWorkersAsItHasJobs(t *testing.T) {
-	bubble(t, func(t *testing.T, e *Engine) {
+	onQueue(t, func(t *testing.T, e *Engine) {
 		var all []*worker
 		for i := range 3 {
 			w := openWork(t, e, "q", fmt.Sprint("w", i), 1)
@@ -137,7 +138,7 @@ func TestAWriteWakesOnlyAsManyWorkersAsItHasJobs(t *testing.T) {
 }
 
 func TestAJobWhoseLeaseEndedIsPushedAgain(t *testing.T) {
-	bubble(t, func(t *testing.T, e *Engine) {
+	onQueue(t, func(t *testing.T, e *Engine) {
 		write(t, e, "q", "1")
 		w := openWork(t, e, "q", "w", 1, func(r *api.ClaimRequest) { r.HasLease, r.LeaseMS = true, 5000 })
 		w.wants("[1/1]")
@@ -154,7 +155,7 @@ func TestAJobWhoseLeaseEndedIsPushedAgain(t *testing.T) {
 }
 
 func TestAWorkStreamGetsWhatOthersGiveBack(t *testing.T) {
-	bubble(t, func(t *testing.T, e *Engine) {
+	onQueue(t, func(t *testing.T, e *Engine) {
 		write(t, e, "q", "1", "2")
 		claimJobs(t, e, "q", "other", 1)
 		w := openWork(t, e, "q", "w", 2)
@@ -178,7 +179,7 @@ func TestAWorkStreamGetsWhatOthersGiveBack(t *testing.T) {
 
 func TestAClosedWorkStreamGivesItsJobsToTheNext(t *testing.T) {
 	for _, durable := range []bool{false, true} {
-		bubble(t, func(t *testing.T, e *Engine) {
+		onQueue(t, func(t *testing.T, e *Engine) {
 			write(t, e, "q", "1", "2", "3")
 			claimJobs(t, e, "q", "w", 1)
 			ctx, leave := context.WithCancel(bg)
@@ -227,7 +228,7 @@ func TestDurableLeasesOfAClosedWorkStreamDoNotComeBackAfterARestart(t *testing.T
 
 func TestAWorkStreamEndsWithItsQueue(t *testing.T) {
 	for _, again := range []bool{false, true} {
-		bubble(t, func(t *testing.T, e *Engine) {
+		onQueue(t, func(t *testing.T, e *Engine) {
 			write(t, e, "q", "1")
 			w := openWork(t, e, "q", "w", 1)
 			w.wants("[1/1]")
@@ -250,7 +251,7 @@ func TestAWorkStreamEndsWithItsQueue(t *testing.T) {
 }
 
 func TestAJobBeyondItsLimitGoesToTheDeadLettersAndTheStreamGoesOn(t *testing.T) {
-	bubble(t, func(t *testing.T, e *Engine) {
+	onQueue(t, func(t *testing.T, e *Engine) {
 		write(t, e, "q", "1", "2")
 		w := openWork(t, e, "q", "w", 1)
 		w.wants("[1/1]")
@@ -265,7 +266,7 @@ func TestAJobBeyondItsLimitGoesToTheDeadLettersAndTheStreamGoesOn(t *testing.T) 
 }
 
 func TestAWorkStreamTakesPartInTheClaimWindow(t *testing.T) {
-	bubble(t, func(t *testing.T, e *Engine) {
+	onQueue(t, func(t *testing.T, e *Engine) {
 		var all []*worker
 		for i, max := range []int{10, 10, 1} {
 			w := openWork(t, e, "q", fmt.Sprint("w", i), max)
@@ -296,7 +297,7 @@ func TestAWorkStreamTakesPartInTheClaimWindow(t *testing.T) {
 }
 
 func TestAWorkerThatDoesNotComeForItsJobLosesItToAnother(t *testing.T) {
-	bubble(t, func(t *testing.T, e *Engine) {
+	onQueue(t, func(t *testing.T, e *Engine) {
 		busy, idle := openWork(t, e, "q", "busy", 1), openWork(t, e, "q", "idle", 1)
 		busy.wants("[]")
 		idle.wants("[]")
@@ -309,7 +310,7 @@ func TestAWorkerThatDoesNotComeForItsJobLosesItToAnother(t *testing.T) {
 }
 
 func TestIdleWorkStreamsAskNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, e *Engine) {
+	onQueue(t, func(t *testing.T, e *Engine) {
 		var all []*worker
 		for i := range 100 {
 			w := openWork(t, e, "q", fmt.Sprint("w", i), 1)
@@ -326,7 +327,7 @@ func TestIdleWorkStreamsAskNothing(t *testing.T) {
 }
 
 func TestOpenWorkRefusesWhatAClaimWould(t *testing.T) {
-	bubble(t, func(t *testing.T, e *Engine) {
+	onQueue(t, func(t *testing.T, e *Engine) {
 		put(t, e, "log", configOf(api.Disk))
 		for _, c := range []struct {
 			topic string

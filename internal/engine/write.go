@@ -24,8 +24,16 @@ type batch struct {
 	n      int
 	bytes  uint64
 	sizes  []uint32
-	flows  []op.Span // by place in the batch, from 0
-	head   []byte    // scratch for the parts in front of the frames
+	flows  []op.Span // by place in the batch, from 0; without those that are delayed
+	delays []delayed
+	head   []byte // scratch for the parts in front of the frames
+}
+
+// delayed is a record that nobody may claim yet.
+type delayed struct {
+	at   uint64 // place in the batch, from 0
+	ms   uint64
+	flow op.Flow
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -43,6 +51,8 @@ func newBatch(records []api.Record) *batch {
 	b.frames, b.sizes, b.bytes, b.n = b.frames[:0], b.sizes[:0], 0, len(records)
 	clear(b.flows)
 	b.flows = b.flows[:0]
+	clear(b.delays)
+	b.delays = b.delays[:0]
 	need := 0
 	for i := range records {
 		r := &records[i]
@@ -54,6 +64,10 @@ func newBatch(records []api.Record) *batch {
 		b.frames = op.AppendFrame(b.frames, r)
 		b.sizes = append(b.sizes, uint32(r.Size()))
 		b.bytes += uint64(r.Size())
+		if r.Delay > 0 {
+			b.delays = append(b.delays, delayed{uint64(i), r.Delay, op.FlowOf(r)})
+			continue
+		}
 		b.flows = op.AppendSpan(b.flows, uint64(i), r)
 	}
 	b.crc = wal.Checksum(b.frames)
@@ -72,8 +86,11 @@ type writing struct {
 	slot    bool  // it holds a slot of the ingest queue
 	full    error // why it holds none
 	deduped bool  // the key has a result already
+	patient bool  // it asked not to be refused for overload
+	judged  bool  // the overload has let it through
 	staged  time.Time
 	fsync   bool
+	copied  bool // it waits for the copy, too
 	res     api.WriteResult
 }
 
@@ -88,7 +105,7 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 	}
 	// The two steps that take long, encoding and waiting for a slot, come before
 	// the topic's lock: whoever reads or writes there must not wait for them.
-	w := writing{appending: appending{batch: newBatch(req.Records), hasKey: req.HasIdempotencyKey}}
+	w := writing{appending: appending{batch: newBatch(req.Records), hasKey: req.HasIdempotencyKey}, patient: req.DisableBackpressure}
 	defer w.batch.put()
 	if w.hasKey {
 		sum := sha256.Sum256(req.IdempotencyKey)
@@ -137,11 +154,16 @@ func (e *Engine) planWrite(t *entry, w *writing) (ticket, error) {
 	if w.hasKey {
 		var k topic.Key
 		if k, w.deduped = t.Keys.Get(w.key, w.now, t.Config.IdempotencyWindowMS); w.deduped {
-			if w.res = dedupedResult(k); !k.Pending {
+			w.res = dedupedResult(k)
+			w.res.KeyReused = k.Sum != 0 && k.Sum != op.SumOf(w.crc)
+			if !k.Pending {
 				return ticket{}, nil
 			}
 			return ticket{k.LSN, k.Gen, wal.Class(k.Need)}, nil
 		}
+	}
+	if len(w.delays) > 0 && t.jobs == nil {
+		return ticket{}, api.Errorf(api.CodeNotAQueue, "topic %q is a log, which nobody claims from; \"delay_ms\" is for topics of type queue", t.Name).With("topic", t.Name)
 	}
 	if err := e.roomFor(t, w.batch, w.now); err != nil {
 		return ticket{}, err
@@ -154,11 +176,15 @@ func (e *Engine) planWrite(t *entry, w *writing) (ticket, error) {
 	case !e.takeBytes(t, int64(w.bytes)):
 		return ticket{}, api.OverLimit("max_total_bytes", e.opt.Limits.MaxTotalBytes)
 	}
+	if err := e.judge(t, w); err != nil {
+		return ticket{}, err
+	}
 	tk, first, err := e.stageAppend(t, &w.appending, &w.slot)
 	if err != nil {
 		return ticket{}, err
 	}
 	t.lastWrite = w.now
+	w.copied = tk.need == wal.Shipped || tk.need == wal.Synced && e.opt.Replica != nil && e.opt.Replica.Sync
 	w.staged, w.fsync = time.Now(), t.Config.Durability == api.Fsync
 	last := first + uint64(w.n) - 1
 	w.res = api.WriteResult{FirstSeq: first, LastSeq: last, HeadSeq: last, Count: w.n, Created: w.created}
@@ -172,15 +198,19 @@ func (e *Engine) tellWaits(w *writing, throttled, late time.Duration) {
 		w.res.ThrottleMS = ms(throttled)
 	}
 	waited := time.Since(w.staged)
+	judged := waited
+	if w.copied {
+		judged = 0 // it waited for a store that the governor cannot help
+	}
 	if !w.fsync {
 		w.res.AppendMS = ms(waited)
-		e.waits.add(waitOther, late+waited)
+		e.waits.add(waitOther, late+judged)
 		return
 	}
 	gathered := min(waited, e.log.Gathered())
 	w.res.SyncMS = ms(waited)
 	w.res.ThrottleMS += ms(gathered)
-	e.waits.add(waitSynced, late+waited-gathered)
+	e.waits.add(waitSynced, late+max(0, judged-gathered))
 }
 
 // lockForWrite returns the topic with its lock held, registered if it is absent
@@ -230,8 +260,9 @@ type appending struct {
 	created bool // the topic begins with it
 	hasKey  bool
 	key     op.KeyHash
-	before  []op.Part // further parts of the same operation, in front
-	least   wal.Class // what those parts need
+	before  []op.Part  // further parts of the same operation, in front
+	least   wal.Class  // what those parts need
+	later   []op.Lease // until when nobody may claim some of its records
 }
 
 // stageAppend gives the batch its numbers, plans what the caps take for it,
@@ -248,12 +279,16 @@ func (e *Engine) stageAppend(t *entry, a *appending, slot *bool) (ticket, uint64
 	}
 	st := topic.Staged{First: t.PlannedHead() + 1, N: uint64(a.n), Bytes: a.bytes, TS: max(a.now, t.PlannedTS()),
 		EvictTo: ev.To, EvictN: ev.N, EvictBytes: ev.Bytes, HasKey: a.hasKey, Key: a.key}
+	if a.hasKey {
+		st.Sum = op.SumOf(a.crc)
+	}
 	if caps.CapBytes > 0 || caps.CapRecords > 0 {
 		st.Sizes = append([]uint32(nil), a.sizes...)
 	}
 	if t.jobs != nil {
 		st.Flows = a.flowsFrom(st.First)
 	}
+	e.planDelays(t, a, &st)
 	st.Ref = topic.Ref{First: st.First, TS: st.TS, N: uint32(a.n)}
 	if t.Config.Durability == api.Ephemeral {
 		st.Ref.Segment = topic.InMemory
@@ -274,9 +309,31 @@ func (e *Engine) stageAppend(t *entry, a *appending, slot *bool) (ticket, uint64
 	tk := t.stage(st)
 	if a.hasKey {
 		t.Keys.Expire(a.now, t.Config.IdempotencyWindowMS, keysPerWrite)
-		t.Keys.Put(a.key, topic.Key{First: st.First, N: uint32(a.n), TS: st.TS, Pending: true, LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need)})
+		t.Keys.Put(a.key, topic.Key{First: st.First, N: uint32(a.n), TS: st.TS, Sum: st.Sum, Pending: true, LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need)})
 	}
 	return tk, st.First, nil
+}
+
+// planDelays says from when the delayed records of a batch may be claimed. The log has that in
+// the same operation, in front of them, as it has a delay that a worker asked for.
+func (e *Engine) planDelays(t *entry, a *appending, st *topic.Staged) {
+	if len(a.delays) == 0 {
+		return
+	}
+	now := e.leaseClock()
+	delays := slices.Clone(a.delays)
+	a.later = a.later[:0]
+	for _, d := range delays {
+		a.later = append(a.later, op.Lease{Seq: st.First + d.at, Deadline: e.wallOf(now+int64(d.ms), now)})
+	}
+	first := st.First
+	st.Then = func() {
+		for _, d := range delays {
+			if seq := first + d.at; t.Live(seq) { // a cap may have taken it with this very write
+				t.jobs.q.Delay(seq, now+int64(d.ms), d.flow)
+			}
+		}
+	}
 }
 
 // flowsFrom returns the flows of a batch that has its numbers, nil if all of it
@@ -303,12 +360,14 @@ func (e *Engine) logAppend(t *entry, a *appending, st *topic.Staged, ev *topic.E
 	// the same operation, and in front of it.
 	last := st.First + st.N - 1
 	reserved := t.reserve
-	head, synced := e.reserveHead(head, t, last)
-	if synced {
-		need = wal.Synced
-	}
+	head, safe := e.reserveHead(head, t, last)
+	need = max(need, safe)
 	for i := range a.before {
 		head = a.before[i].Encode(head)
+	}
+	if st.Ref.Segment != topic.InMemory && len(a.delays) > 0 {
+		later := op.Part{Kind: op.KindRelease, Topic: t.ID, Leases: a.later}
+		head = later.Encode(head)
 	}
 	st.Need = uint8(need)
 	inMemory := st.Ref.Segment == topic.InMemory
@@ -325,10 +384,10 @@ func (e *Engine) logAppend(t *entry, a *appending, st *topic.Staged, ev *topic.E
 	}
 	a.head = head
 	if len(head) == 0 {
-		if synced && t.Idle() {
+		if safe > wal.Memory && t.Idle() {
 			// Nothing of the batch is in the log, but its numbers are only reserved
 			// once an earlier operation is synced. Behind a staged change it waits with that.
-			st.LSN, st.Gen = t.reserve.lsn, t.reserve.gen
+			st.LSN, st.Gen = t.reserve.lsn, uint64(t.reserve.gen)
 		}
 		return nil
 	}

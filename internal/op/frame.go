@@ -169,3 +169,7 @@ func uvarintLen(n int) int {
 	}
 	return l
 }
+
+// SumOf is what a key remembers of the records that came with it, by the checksum of
+// their frames. It is never 0.
+func SumOf(checksum uint32) uint32 { return max(checksum, 1) }

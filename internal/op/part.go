@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -60,6 +61,7 @@ type Part struct {
 	Bytes  uint64  // append, delete, evict: their data plus meta
 	HasKey bool    // append
 	Key    KeyHash // append
+	Sum    uint32  // append with a key: SumOf its frames, which the log has behind it
 	// EvictTo, EvictN and EvictBytes: what the caps take with this append;
 	// EvictTo 0 is nothing.
 	EvictTo    uint64
@@ -283,20 +285,25 @@ const (
 	confLeasesDurable
 	confPriority
 	confDeadLetter
+	confWaitSLO
 )
 
 func appendConfig(dst []byte, c *api.Config) []byte {
 	var bits uint64
 	for i, on := range []bool{c.Type == api.TypeQueue, c.Discard == api.DiscardReject, c.AutoPriority,
-		c.AutoCreate, c.DedupeNode, c.LeasesDurable, c.HasPriority, c.HasDeadLetter} {
+		c.AutoCreate, c.DedupeNode, c.LeasesDurable, c.HasPriority, c.HasDeadLetter, c.WaitSLOMS > 0} {
 		if on {
 			bits |= 1 << i
 		}
 	}
 	dst = appendUvarints(dst, bits, uint64(c.Durability), c.TTLMS, c.CapRecords, c.CapBytes,
-		c.IdempotencyWindowMS, c.LeaseMS, c.ClaimJitterMS, c.MaxDeliveries)
+		c.IdempotencyWindowMS, c.LeaseMS, uint64(c.ClaimJitterMS), c.MaxDeliveries)
 	dst = binary.AppendVarint(dst, int64(c.Priority))
-	return appendString(dst, c.DeadLetter)
+	dst = appendString(dst, c.DeadLetter)
+	if c.WaitSLOMS > 0 {
+		dst = binary.AppendUvarint(dst, uint64(c.WaitSLOMS))
+	}
+	return dst
 }
 
 // decoder reads fields; after the first bad one all others read as zero.
@@ -313,6 +320,12 @@ func (d *decoder) uvarint() uint64 {
 	}
 	d.b = d.b[w:]
 	return v
+}
+
+func (d *decoder) uint32() uint32 {
+	v := d.uvarint()
+	d.bad = d.bad || v > math.MaxUint32
+	return uint32(v)
 }
 
 func (d *decoder) varint() int64 {
@@ -372,9 +385,12 @@ func (d *decoder) config(c *api.Config) {
 	}
 	c.Durability = api.Durability(durability)
 	c.TTLMS, c.CapRecords, c.CapBytes = d.uvarint(), d.uvarint(), d.uvarint()
-	c.IdempotencyWindowMS, c.LeaseMS, c.ClaimJitterMS, c.MaxDeliveries = d.uvarint(), d.uvarint(), d.uvarint(), d.uvarint()
+	c.IdempotencyWindowMS, c.LeaseMS, c.ClaimJitterMS, c.MaxDeliveries = d.uvarint(), d.uvarint(), d.uint32(), d.uvarint()
 	c.Priority = int32(d.varint())
 	c.DeadLetter = d.string()
+	if on(confWaitSLO) {
+		c.WaitSLOMS = d.uint32()
+	}
 }
 
 // stateVersion is the first byte of an encoded State.

@@ -27,6 +27,13 @@ type LostRange struct {
 	Cause Cause
 }
 
+// Life is a number that tells one life of a topic's name from every other, and is larger
+// for a later one.
+func (s *State) Life() uint64 {
+	const bits = 22 // of the id; 42 remain for the time
+	return uint64(s.CreatedTS)<<bits | s.ID&(1<<bits-1)
+}
+
 // State is what the log decides about one topic. Its methods apply parts and
 // expect them in the order of the log.
 type State struct {

@@ -20,6 +20,10 @@ type Arm struct {
 // Modes are the guards that an arm can name, in the order in which they are compared.
 var Modes = []weir.GuardMode{weir.GuardOff, weir.GuardStatic, weir.GuardProportional, weir.GuardAdaptive}
 
+// onOff is an arm that a user without a guard writes by hand: it waits while more than 200
+// messages are waiting or worked on.
+const onOff = "on/off"
+
 // DefaultArms are the modes that this version has.
 func DefaultArms(s Scenario) []Arm {
 	var arms []Arm
@@ -32,14 +36,18 @@ func DefaultArms(s Scenario) []Arm {
 }
 
 // ParseArm reads an arm: a mode and, after a question mark, settings of a producer as in
-// a file, such as "proportional?lag_signal=pending&lag_pause=100".
+// a file, such as "proportional?lag_signal=pending&lag_pause=100". The mode on/off is static
+// with nothing but a hard limit of 200 on the backlog.
 //
 // Unless an arm says otherwise, the window of requests is off, proportional looks at the
 // backlog, and wait_slo is the callers' deadline.
 func ParseArm(text string, s Scenario) (Arm, error) {
 	mode, query, _ := strings.Cut(text, "?")
+	if mode == onOff {
+		mode, query = string(weir.GuardStatic), "lag_warn=off&lag_pause=200&lag_signal=backlog&"+query
+	}
 	if !slices.Contains(Modes, weir.GuardMode(mode)) {
-		return Arm{}, fmt.Errorf("arm %q: mode %q is unknown; known: %s", text, mode, names(Modes))
+		return Arm{}, fmt.Errorf("arm %q: mode %q is unknown; known: %s, %s", text, mode, names(Modes), onOff)
 	}
 	set := map[string]string{"queue_load_shedding_enabled": "false", "wait_slo": s.Deadline.String()}
 	if mode == string(weir.GuardProportional) {

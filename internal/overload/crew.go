@@ -9,8 +9,8 @@ import (
 	"github.com/weirmq/weir"
 )
 
-// crew is the workers of a run. In the Halved variant half of them leave in the middle
-// of the plateau, and as many new ones come at its end.
+// crew is the workers of a run. In the Halved variant half of them leave when the
+// disturbance begins, and as many new ones come when it ends.
 type crew struct {
 	run    *run
 	stays  *weir.Pool
@@ -24,8 +24,8 @@ type crew struct {
 	err  error
 }
 
-func (r *run) crew(ctx context.Context, open Opener) (*crew, error) {
-	s, err := r.stream(ctx, open)
+func (r *run) crew(ctx context.Context, target Target) (*crew, error) {
+	s, err := r.stream(ctx, target)
 	if err != nil {
 		return nil, err
 	}
@@ -71,11 +71,12 @@ func (c *crew) work() {
 	}
 	first, leave := context.WithCancel(ctx)
 	c.start(first, c.leaves)
+	from, to := c.run.disturbance()
 	c.all.Go(func() {
 		defer leave()
-		if sleep(ctx, c.run.halfway()) == nil {
+		if sleep(ctx, from-c.run.now()) == nil {
 			leave()
-			_ = sleep(ctx, c.run.end()-c.run.now())
+			_ = sleep(ctx, to-c.run.now())
 		}
 		if ctx.Err() == nil {
 			c.start(ctx, c.comes)

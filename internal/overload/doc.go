@@ -22,6 +22,11 @@
 // The impatient variant gives each call a quarter of the deadline and tries again at
 // once, up to 20 times, whatever RetryAfter says; its messages have idempotency keys.
 //
+// # The disturbance
+//
+// The variants halved, slow, impatient and paused disturb the run for a while: as long as
+// Scenario.Disturbance says around the middle of the plateau, or the variant's own time.
+//
 // # The measures
 //
 // The window of requests is off unless an arm's settings turn it on. Capacity is workers ÷ the
@@ -38,6 +43,10 @@
 //	             there for a Deadline
 //	variation    coefficient of variation of the stored messages per bin of a Deadline in
 //	             the plateau, without its first bin
+//	arrivals     coefficient of variation of all calls per tenth of a deadline in the
+//	             plateau, without its first deadline, beyond that of a Poisson process
+//	recovery     from the end of the disturbance until the wait is below half a deadline
+//	             and stays there for a Deadline
 //	refusal      how long a publish took that stored nothing, whether it was refused
 //	             or the caller gave up waiting for it, in the plateau
 //	lost         publishes that returned nil whose messages no handler got, even after all

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -79,7 +80,7 @@ var goals = []goal{
 		return Mark{Goal: "≥ " + plain(100*least) + " %", Figure: r.Goodput.percent(), Met: r.Goodput >= least, Judged: r.Scenario.Load > 1}
 	}},
 	{"top tier in time", func(r *Result) Mark {
-		fits := r.Scenario.Load*Tiers[0].Share <= 0.8
+		fits := r.Scenario.Load*Tiers[0].Share <= 0.8*r.Scenario.worst()
 		return Mark{Goal: "≥ 99 % while it fits", Figure: r.Tiers[0].percent(), Met: r.Tiers[0] >= 0.99, Judged: fits}
 	}},
 	{"latency p99", func(r *Result) Mark { return r.latency(r.Latency.P99, 1.5, 1) }},
@@ -92,7 +93,10 @@ var goals = []goal{
 		return m
 	}},
 	{"variation", func(r *Result) Mark {
-		return Mark{Goal: "≤ 0.2", Figure: strconv.FormatFloat(float64(r.Variation), 'f', 2, 64), Met: r.Variation <= 0.2, Judged: !r.Variation.nan()}
+		return Mark{Goal: "≤ 0.2", Figure: strconv.FormatFloat(float64(r.Variation), 'f', 2, 64), Met: r.Variation <= 0.2, Judged: !r.Variation.nan() && r.Scenario.worst() == 1}
+	}},
+	{"arrivals' variation", func(r *Result) Mark {
+		return Mark{Goal: "≤ 0.3", Figure: strconv.FormatFloat(float64(r.Arrivals), 'f', 2, 64), Met: r.Arrivals <= 0.3, Judged: !r.Arrivals.nan() && r.Scenario.worst() > 0}
 	}},
 	{"refusal p99", func(r *Result) Mark {
 		most := Number(0.001)
@@ -175,18 +179,45 @@ var figures = []struct {
 	}},
 	{"doubles", func(r *Result) string { return strconv.Itoa(r.Doubles) }},
 	{"callers late p99", func(r *Result) string { return r.LateP99.span() }},
-	{"others' served", func(r *Result) string {
-		if r.Keys == nil {
+	{"recovery", func(r *Result) string {
+		switch t := r.Trouble; {
+		case t == nil:
 			return ""
+		case t.Recovery.nan():
+			return "none"
+		default:
+			return t.Recovery.in(r.Scenario.Deadline)
 		}
-		return r.Keys["others"].Served.percent()
 	}},
-	{"greedy served", func(r *Result) string {
-		if r.Keys == nil {
-			return ""
+	{"goodput before it", func(r *Result) string { return r.Trouble.goodput(func(t *Trouble) Number { return t.Before }) }},
+	{"goodput during it", func(r *Result) string { return r.Trouble.goodput(func(t *Trouble) Number { return t.During }) }},
+	{"goodput after it", func(r *Result) string { return r.Trouble.goodput(func(t *Trouble) Number { return t.After }) }},
+	{"processes' part", func(r *Result) string {
+		var parts []string
+		for _, p := range r.Processes {
+			parts = append(parts, strconv.FormatFloat(float64(p.Part), 'f', 3, 64))
 		}
-		return r.Keys["greedy"].Served.percent()
+		return strings.Join(parts, " ")
 	}},
+	{"greedy offered, in time", func(r *Result) string { return r.keys("greedy") }},
+	{"others offered, in time", func(r *Result) string { return r.keys("others") }},
+}
+
+func (t *Trouble) goodput(of func(*Trouble) Number) string {
+	if t == nil {
+		return ""
+	}
+	return of(t).percent()
+}
+
+// keys shows what a group of fairness keys sent and got, and how much of its own was done
+// in time.
+func (r *Result) keys(group string) string {
+	k, known := r.Keys[group]
+	if !known {
+		return ""
+	}
+	return k.Offered.percent() + " " + k.InTime.percent() + " (" + k.Served.percent() + " of its own)"
 }
 
 // Table writes the results side by side: the goals, each marked met or missed, and

@@ -21,8 +21,13 @@ type Result struct {
 	Waited    Spread              `json:"waited"` // intended start to the begin of the handler
 	Calm      Number              `json:"calm"`   // NaN: not before the run's end
 	Variation Number              `json:"variation"`
+	Arrivals  Number              `json:"arrivals_variation"`
 	Refusal   Spread              `json:"refusal"`
 	Keys      map[string]KeyShare `json:"keys,omitempty"` // of Greedy
+
+	Trouble *Trouble `json:"disturbance,omitempty"`
+	// Processes is what each process of callers got in the plateau.
+	Processes []ProcessShare `json:"processes,omitempty"`
 
 	Offered   int            `json:"offered"` // in the plateau; so are the next ones
 	Stored    int            `json:"stored"`  // publishes that succeeded
@@ -50,6 +55,14 @@ type KeyShare struct {
 	Offered Number `json:"offered"` // share of all offers
 	InTime  Number `json:"in_time"` // share of all that was completed in time
 	Served  Number `json:"served"`  // share of its own offers that was completed in time
+}
+
+// ProcessShare is what the callers of a process offered in the plateau, and what came of it.
+type ProcessShare struct {
+	Offered int    `json:"offered"`
+	Stored  int    `json:"stored"`
+	InTime  int    `json:"in_time"`
+	Part    Number `json:"part"` // its share of what was stored ÷ its share of what was offered
 }
 
 // Spread is a distribution.
@@ -85,19 +98,22 @@ func (r *run) judge() *Result {
 	info := r.streams[0].Info()
 	res := &Result{
 		Arm: r.arm.Name, Kind: info.Kind, Server: info.Server, Scenario: r.Scenario,
-		Samples: r.ledger.samples, Errors: r.ledger.errs, Strangers: r.ledger.strange, Overrun: r.overrun.Load(),
+		Samples: r.ledger.samples, Errors: r.ledger.errs, Strangers: r.ledger.strange,
 	}
+	_, res.Overrun = r.callers.state()
 	r.judgeOffers(res)
 	res.Expired = r.ledger.expired
 	res.Lost = max(0, res.Lost-res.Expired)
 	r.judgeCalls(res)
 	r.judgeWorkers(res)
-	res.Goodput = Number(r.goodput())
-	res.Variation = Number(r.variation())
-	res.Calm = Number(r.calm())
+	res.Goodput = r.goodput(r.begin(), r.end())
+	res.Variation, res.Arrivals = r.variation(), r.arrivals()
+	res.Calm = r.below(r.Deadline/10, r.end())
+	res.Trouble = r.trouble()
 	if r.Variant == Greedy {
 		res.Keys = r.shares()
 	}
+	res.Processes = r.parts(res)
 	return res
 }
 
@@ -194,102 +210,27 @@ func (r *run) judgeWorkers(res *Result) {
 
 // service is the time drawn for the handler of offer i, which has begun.
 func (r *run) service(i int) time.Duration {
-	if r.Variant == Slow && r.inPlateau(r.ledger.fates[i].started) {
+	if r.Variant == Slow && r.disturbed(r.ledger.fates[i].started) {
 		return slowFactor * r.offers[i].service
 	}
 	return r.offers[i].service
 }
 
-// goodput is what was completed in time during the plateau ÷ what was possible.
-func (r *run) goodput() float64 {
-	good, drawn, completed := 0, time.Duration(0), 0
-	for i := range r.offers {
-		if ended := r.ledger.fates[i].ended; ended == never || !r.inPlateau(ended) {
-			continue
-		}
-		completed++
-		drawn += r.offers[i].service
-		if r.inTime(i) {
-			good++
-		}
-	}
-	luck := 1.0
-	if completed > 0 && drawn > 0 {
-		luck = float64(r.Service) * float64(completed) / float64(drawn)
-	}
-	return float64(good) / r.possible(luck)
-}
-
-// possible is the lesser of what was offered and what the workers could do, over the
-// parts of the plateau between which one of them changes. With recorded arrivals a
-// part is one deadline.
-func (r *run) possible(luck float64) float64 {
-	edges := []time.Duration{r.begin(), r.end()}
-	if len(r.Recorded) > 0 {
-		edges = edges[:1]
-		for at := r.begin() + r.Deadline; at < r.end(); at += r.Deadline {
-			edges = append(edges, at)
-		}
-		edges = append(edges, r.end())
-	}
-	if r.Variant == Halved {
-		edges = append(edges, r.halfway())
-	}
-	slices.Sort(edges)
-	total, next := 0.0, 0
-	for next < len(r.offers) && r.offers[next].at < r.begin() {
-		next++
-	}
-	for k, from := range edges[:len(edges)-1] {
-		offered := 0
-		for ; next < len(r.offers) && r.offers[next].at < edges[k+1]; next++ {
-			offered++
-		}
-		total += min(float64(offered), luck*r.able(from)*(edges[k+1]-from).Seconds())
-	}
-	return total
-}
-
 // variation is the coefficient of variation of what was stored per deadline.
-func (r *run) variation() float64 {
-	bins := make([]float64, int(r.Phases[1]))
+func (r *run) variation() Number {
+	counts := make([]int, int(r.Phases[1]))
 	for i := range r.ledger.fates {
 		if at := r.ledger.fates[i].stored; at >= r.begin() {
-			if bin := int((at - r.begin()) / r.Deadline); bin < len(bins) {
-				bins[bin]++
+			if bin := int((at - r.begin()) / r.Deadline); bin < len(counts) {
+				counts[bin]++
 			}
 		}
 	}
-	if len(bins) < 3 {
-		return math.NaN()
+	if len(counts) < 3 {
+		return Number(math.NaN())
 	}
-	bins = bins[1:]
-	mean, square := 0.0, 0.0
-	for _, n := range bins {
-		mean += n / float64(len(bins))
-	}
-	for _, n := range bins {
-		square += (n - mean) * (n - mean) / float64(len(bins))
-	}
-	return math.Sqrt(square) / mean
-}
-
-// calm is how long after the plateau the wait had fallen for good.
-func (r *run) calm() float64 {
-	limit, since := r.Deadline.Seconds()/10, math.NaN()
-	for _, s := range r.ledger.samples {
-		after := s.At - r.end().Seconds()
-		switch {
-		case after < 0:
-		case s.Wait >= limit:
-			since = math.NaN()
-		case math.IsNaN(since):
-			since = after
-		case after-since >= r.Deadline.Seconds():
-			return since
-		}
-	}
-	return math.NaN()
+	mean, variance := moments(counts[1:])
+	return Number(math.Sqrt(variance) / mean)
 }
 
 // shares compares the greedy key with all others.
@@ -313,6 +254,29 @@ func (r *run) shares() map[string]KeyShare {
 		}
 	}
 	return shares
+}
+
+// parts compares the processes.
+func (r *run) parts(res *Result) []ProcessShare {
+	parts := make([]ProcessShare, r.Processes)
+	for i := range r.offers {
+		if len(parts) == 0 || !r.inPlateau(r.offers[i].at) {
+			continue
+		}
+		p := &parts[i%len(parts)]
+		p.Offered++
+		if r.ledger.fates[i].stored != never {
+			p.Stored++
+		}
+		if r.inTime(i) {
+			p.InTime++
+		}
+	}
+	for i := range parts {
+		p := &parts[i]
+		p.Part = ratio(p.Stored, res.Stored) / ratio(p.Offered, res.Offered)
+	}
+	return parts
 }
 
 func ratio(part, whole int) Number { return Number(float64(part) / float64(whole)) }

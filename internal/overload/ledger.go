@@ -22,14 +22,15 @@ type fate struct {
 // refused is a publish that stored nothing.
 type refused struct {
 	at, took time.Duration
-	kind     failure
+	kind     outcome
 }
 
-// failure is why a publish stored nothing.
-type failure int8
+// outcome is what became of a publish.
+type outcome int8
 
 const (
-	shed    failure = iota // the guard, or the server, refused
+	kept    outcome = iota // it is stored
+	shed                   // the guard, or the server, refused
 	gaveUp                 // the caller's time was over
 	unclear                // it may be stored
 	broken                 // any other error
@@ -49,7 +50,12 @@ type ledger struct {
 	strange int // deliveries that are no offer of this run
 	samples []Sample
 	errs    map[string]int // texts of the errors of kind broken
+	width   time.Duration  // of a bin
+	calls   []int          // by bin of their begin
 }
+
+// bins is how many bins of calls there are per deadline.
+const bins = 10
 
 // Sample is the state of a run at one time.
 type Sample struct {
@@ -63,37 +69,40 @@ type Sample struct {
 	Wait    float64 `json:"wait"`    // expected wait in seconds
 }
 
-func newLedger(offers int) *ledger {
-	l := &ledger{fates: make([]fate, offers), errs: map[string]int{}}
+func newLedger(offers int, width time.Duration) *ledger {
+	l := &ledger{fates: make([]fate, offers), errs: map[string]int{}, width: width}
 	for i := range l.fates {
 		l.fates[i] = fate{stored: never, started: never, ended: never}
 	}
 	return l
 }
 
-// called notes a publish of offer i that began at and is over now.
-func (l *ledger) called(i int, at, now time.Duration, err error) (kind failure) {
+// called notes a call that is over.
+func (l *ledger) called(a attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := &l.fates[i]
+	f := &l.fates[a.Offer]
+	f.late = a.Late
 	f.calls++
-	if err == nil {
-		f.stored = now
+	bin := int(max(a.At, 0) / l.width)
+	for len(l.calls) <= bin {
+		l.calls = append(l.calls, 0)
+	}
+	l.calls[bin]++
+	switch a.Kind {
+	case kept:
+		f.stored = a.Now
 		l.stored++
 		if f.started == never {
 			l.waiting++
 		}
-		return 0
-	}
-	kind = failureOf(err)
-	switch kind {
+		return
 	case unclear:
 		f.unknown = true
 	case broken:
-		l.errs[err.Error()]++
+		l.errs[a.Text]++
 	}
-	l.failed = append(l.failed, refused{at: at, took: now - at, kind: kind})
-	return kind
+	l.failed = append(l.failed, refused{at: a.At, took: a.Now - a.At, kind: a.Kind})
 }
 
 // begin notes that a handler begins with offer i.

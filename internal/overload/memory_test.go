@@ -13,7 +13,7 @@ import (
 
 // memory is a stream and its group for a bubble of synctest: no I/O, quick with a
 // million messages. It reports the workers' load to producers as Redis does. With
-// byTier it hands out the highest priority first, as the embedded engine can.
+// byTier it hands out the highest priority first, as the embedded engine does.
 type memory struct {
 	byTier bool
 	// delay is how old the load is that producers are told.
@@ -29,12 +29,33 @@ type memory struct {
 	next    int
 	waiting [6]fifo // by priority; all in the first one unless byTier
 	count   int     // in all of them
+	tops    int     // of the highest priority, since the last lower one while some waited
 	pending map[string]*held
 	workers *int64 // what the workers published
 	ends    time.Time
 	history []told
-	gone    int64    // messages that were finished
-	sums    []uint32 // what all producers were offered
+	gone    int64     // messages that were finished
+	sums    []uint32  // what all producers were offered
+	stands  time.Time // until then nothing is answered
+}
+
+// halt has the backend stand still.
+func (b *memory) halt(_ context.Context, d time.Duration) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stands = time.Now().Add(d)
+	return nil
+}
+
+// pass waits until the backend does not stand still.
+func (b *memory) pass(ctx context.Context) error {
+	b.mu.Lock()
+	until := b.stands
+	b.mu.Unlock()
+	if d := time.Until(until); d > 0 {
+		return sleep(ctx, d)
+	}
+	return nil
 }
 
 // told is the load as it was at a time.
@@ -44,6 +65,7 @@ type told struct {
 }
 
 type entry struct {
+	n    int
 	id   string
 	m    backend.Message
 	when time.Time
@@ -98,7 +120,10 @@ func (b *memory) Info() backend.Info {
 // Close does nothing: all handles are one.
 func (b *memory) Close() error { return nil }
 
-func (b *memory) Append(_ context.Context, msgs []backend.Message) ([]backend.Appended, error) {
+func (b *memory) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
+	if err := b.pass(ctx); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if most, bounded := b.room[msgs[0].Priority]; bounded && b.count >= most {
@@ -107,7 +132,7 @@ func (b *memory) Append(_ context.Context, msgs []backend.Message) ([]backend.Ap
 	all := make([]backend.Appended, len(msgs))
 	for i, m := range msgs {
 		b.next++
-		e := entry{id: strconv.Itoa(b.next), m: m, when: time.Now()}
+		e := entry{n: b.next, id: strconv.Itoa(b.next), m: m, when: time.Now()}
 		line := 0
 		if b.byTier {
 			line = int(backend.Critical - m.Priority)
@@ -133,6 +158,9 @@ func (b *memory) Claim(ctx context.Context, req backend.ClaimRequest) (backend.C
 	end := time.NewTimer(req.Block)
 	defer end.Stop()
 	for {
+		if err := b.pass(ctx); err != nil {
+			return backend.Claimed{}, err
+		}
 		got, wake := b.claim(req)
 		if len(got.Deliveries) > 0 || req.Block <= 0 {
 			return got, nil
@@ -170,14 +198,33 @@ func (b *memory) claim(req backend.ClaimRequest) (got backend.Claimed, wake <-ch
 	return got, b.wake
 }
 
+// take hands out the highest priority first, but of 50 messages one of a lower one, and
+// of 5 one whose age, in messages since, is more than four times that of the highest.
 func (b *memory) take() (entry, bool) {
+	var top, low *fifo
 	for i := range b.waiting {
-		if e, ok := b.waiting[i].pop(); ok {
-			b.count--
-			return e, true
+		switch q := &b.waiting[i]; {
+		case q.first() == nil:
+		case top == nil:
+			top = q
+		case low == nil || q.first().n < low.first().n:
+			low = q
 		}
 	}
-	return entry{}, false
+	if top == nil {
+		return entry{}, false
+	}
+	if low != nil {
+		every := 50
+		if b.next-low.first().n+1 > 4*(b.next-top.first().n+1) {
+			every = 5
+		}
+		if b.tops++; b.tops >= every {
+			top, b.tops = low, 0
+		}
+	}
+	b.count--
+	return top.pop()
 }
 
 func (h *held) hand(req backend.ClaimRequest, now time.Time) *backend.Delivery {
@@ -203,18 +250,27 @@ func (b *memory) settle(leases []backend.Lease, do func(i int, h *held)) (lost [
 	return lost
 }
 
-func (b *memory) Ack(_ context.Context, leases []backend.Lease) ([]string, error) {
+func (b *memory) Ack(ctx context.Context, leases []backend.Lease) ([]string, error) {
+	if err := b.pass(ctx); err != nil {
+		return nil, err
+	}
 	return b.settle(leases, func(_ int, h *held) {
 		b.gone++
 		delete(b.pending, h.id)
 	}), nil
 }
 
-func (b *memory) Extend(_ context.Context, leases []backend.Lease, d time.Duration) ([]string, error) {
+func (b *memory) Extend(ctx context.Context, leases []backend.Lease, d time.Duration) ([]string, error) {
+	if err := b.pass(ctx); err != nil {
+		return nil, err
+	}
 	return b.settle(leases, func(_ int, h *held) { h.free = time.Now().Add(d) }), nil
 }
 
-func (b *memory) Nack(_ context.Context, returns []backend.Return) ([]string, error) {
+func (b *memory) Nack(ctx context.Context, returns []backend.Return) ([]string, error) {
+	if err := b.pass(ctx); err != nil {
+		return nil, err
+	}
 	leases := make([]backend.Lease, len(returns))
 	for i, r := range returns {
 		leases[i] = r.Lease
@@ -232,7 +288,10 @@ func (b *memory) DeadLetter(context.Context, *backend.Delivery, string, backend.
 	return errors.New("memory: no dead letters")
 }
 
-func (b *memory) Stats(context.Context) (backend.Stats, error) {
+func (b *memory) Stats(ctx context.Context) (backend.Stats, error) {
+	if err := b.pass(ctx); err != nil {
+		return backend.Stats{}, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now, lag := time.Now(), int64(b.count)
@@ -253,7 +312,10 @@ func (b *memory) Stats(context.Context) (backend.Stats, error) {
 }
 
 // Signal returns the load as it was delay ago.
-func (b *memory) Signal(context.Context, int64) (backend.Signal, error) {
+func (b *memory) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
+	if err := b.pass(ctx); err != nil {
+		return backend.Signal{}, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now, lag := time.Now(), int64(b.count)
@@ -274,7 +336,10 @@ func (b *memory) Signal(context.Context, int64) (backend.Signal, error) {
 }
 
 // Tally adds up what several producers count.
-func (b *memory) Tally(_ context.Context, add []uint32) ([]uint32, error) {
+func (b *memory) Tally(ctx context.Context, add []uint32) ([]uint32, *backend.Signal, error) {
+	if err := b.pass(ctx); err != nil {
+		return nil, nil, err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sums == nil {
@@ -283,10 +348,13 @@ func (b *memory) Tally(_ context.Context, add []uint32) ([]uint32, error) {
 	for i, n := range add {
 		b.sums[i] += n
 	}
-	return slices.Clone(b.sums), nil
+	return slices.Clone(b.sums), nil, nil
 }
 
-func (b *memory) PublishSignal(_ context.Context, ttl time.Duration) error {
+func (b *memory) PublishSignal(ctx context.Context, ttl time.Duration) error {
+	if err := b.pass(ctx); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := int64(len(b.pending))

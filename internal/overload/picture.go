@@ -26,10 +26,11 @@ type point struct{ x, y float64 }
 type panel struct {
 	title string
 	curve func(r *Result) []point
+	log   bool // the curves differ by powers of ten
 }
 
 var panels = []panel{
-	{title: "backlog: stored messages that no handler has begun", curve: (*Result).backlog},
+	{title: "backlog: stored messages that no handler has begun", curve: (*Result).backlog, log: true},
 	{title: "stored per second", curve: (*Result).admitted},
 	{title: "done in time per second", curve: (*Result).done},
 }
@@ -71,14 +72,14 @@ func (p panel) draw(b *strings.Builder, results []*Result, top float64) {
 			most = max(most, at.y)
 		}
 	}
-	step := nice(most / 4)
-	most = max(math.Ceil(most/step)*step, step)
+	marks, share := p.scale(most)
+	most = marks[len(marks)-1]
 	x := func(t float64) float64 { return marginLeft + t/length*panelWidth }
-	y := func(v float64) float64 { return top + 16 + (1-v/most)*(panelHeight-16) }
+	y := func(v float64) float64 { return top + 16 + (1-share(v))*(panelHeight-16) }
 	fmt.Fprintf(b, `<text x="%.0f" y="%.1f">%s</text>`+"\n", marginLeft, top+8, p.title)
 	fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="#f3f0e6"/>`+"\n",
 		x(s.begin().Seconds()), y(most), x(s.end().Seconds())-x(s.begin().Seconds()), y(0)-y(most))
-	for v := 0.0; v <= most*1.001; v += step {
+	for _, v := range marks {
 		fmt.Fprintf(b, `<line x1="%.0f" y1="%.1f" x2="%.0f" y2="%.1f" stroke="#ddd"/><text x="%.0f" y="%.1f" text-anchor="end">%s</text>`+"\n",
 			marginLeft, y(v), marginLeft+panelWidth, y(v), marginLeft-6, y(v)+4, plain(Number(v)))
 	}
@@ -93,6 +94,23 @@ func (p panel) draw(b *strings.Builder, results []*Result, top float64) {
 		}
 		fmt.Fprintf(b, `<polyline fill="none" stroke="%s" stroke-width="1.6" points="%s"/>`+"\n", colours[i%len(colours)], strings.TrimSpace(path.String()))
 	}
+}
+
+// scale returns the marks of an axis up to most, and where on it a value is, from 0 to 1.
+func (p panel) scale(most float64) (marks []float64, share func(v float64) float64) {
+	if !p.log {
+		step := nice(most / 4)
+		for v := 0.0; v < max(most, step)+step*0.999; v += step {
+			marks = append(marks, v)
+		}
+		return marks, func(v float64) float64 { return v / marks[len(marks)-1] }
+	}
+	marks = []float64{0, 1}
+	for v := 10.0; v < 10*most; v *= 10 {
+		marks = append(marks, v)
+	}
+	decades := math.Log10(marks[len(marks)-1]) + 1 // the first one for values below 1
+	return marks, func(v float64) float64 { return max(0, 1+math.Log10(max(v, 0.1))) / decades }
 }
 
 // nice is a step of 1, 2 or 5 times a power of ten, not below least.

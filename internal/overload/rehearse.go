@@ -149,7 +149,7 @@ func (r *rehearser) ask(ctx context.Context, record *backend.Record, deadline ti
 		tier[0]++
 	case errors.As(err, &full):
 		r.result.Refused[full.Reason]++
-	case failureOf(err) == gaveUp:
+	case outcomeOf(err) == gaveUp:
 		r.result.GaveUp++
 	default:
 		r.result.Failures[err.Error()]++

@@ -5,9 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirmq/weir"
@@ -15,9 +13,6 @@ import (
 )
 
 const (
-	// maxCallers bounds how many callers wait at once; any more are an overrun of the
-	// generator, which spoils the run.
-	maxCallers = 50_000
 	// sampling is how many samples are taken per deadline.
 	sampling = 20
 	// drainTimeout is how long the rest may make no progress: leases of lost workers
@@ -25,8 +20,26 @@ const (
 	drainTimeout = 45 * time.Second
 )
 
-// Opener opens the arm's stream, each time with a connection of its own.
-type Opener func(context.Context) (*weir.Stream, error)
+// Target is where an arm runs.
+type Target struct {
+	// Open opens the arm's stream, each time with a connection of its own.
+	Open func(context.Context) (*weir.Stream, error)
+	// URL is what the processes of Spawn are to open.
+	URL string
+	// Spawn starts a process that runs Callers. It is nil if a stream cannot be used from
+	// several processes.
+	Spawn func(context.Context) (*Process, error)
+	// Halt has the backend stand still for a time, and returns once it does. It is nil if
+	// nobody can make it.
+	Halt func(ctx context.Context, d time.Duration) error
+}
+
+// crowd is the callers of a run, here or in processes of their own.
+type crowd interface {
+	begin(ctx context.Context, start time.Time) error
+	end() error
+	state() (about, overrun int64)
+}
 
 // run is one arm in progress.
 type run struct {
@@ -38,34 +51,38 @@ type run struct {
 	start   time.Time
 	over    chan struct{} // closed when handlers need no more time
 	rush    func()        // closes it
-	callers atomic.Int64
-	overrun atomic.Int64
+	callers crowd
 	streams []*weir.Stream
 }
 
 // Run lets one arm live through the scenario on an empty stream and judges it.
-func Run(ctx context.Context, s Scenario, arm Arm, open Opener) (*Result, error) {
+func Run(ctx context.Context, s Scenario, arm Arm, target Target) (*Result, error) {
 	s = s.WithDefaults()
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
+	if s.Variant == Paused && target.Halt == nil {
+		return nil, errors.New("variant paused: this backend cannot be made to stand still")
+	}
+	if s.Processes > 0 && target.Spawn == nil {
+		return nil, errors.New("processes: this backend cannot be used from several processes")
+	}
 	r := &run{Scenario: s, arm: arm, offers: s.offers(), id: uint64(time.Now().UnixNano()), over: make(chan struct{})}
-	r.ledger = newLedger(len(r.offers))
+	r.ledger = newLedger(len(r.offers), s.Deadline/bins)
 	r.rush = sync.OnceFunc(func() { close(r.over) })
 	defer r.close()
-	producers, err := r.producers(ctx, open)
-	if err != nil {
-		return nil, err
-	}
-	crew, err := r.crew(ctx, open)
+	crew, err := r.crew(ctx, target)
 	if err != nil {
 		return nil, err
 	}
 	defer crew.stop()
 	defer r.rush()
+	if err := r.gather(ctx, target); err != nil {
+		return nil, err
+	}
 	r.start = time.Now()
 	crew.work()
-	if err := r.live(ctx, producers); err != nil {
+	if err := r.live(ctx, target); err != nil {
 		return nil, err
 	}
 	if err := r.drain(ctx); err != nil {
@@ -78,6 +95,20 @@ func Run(ctx context.Context, s Scenario, arm Arm, open Opener) (*Result, error)
 	return r.judge(), nil
 }
 
+// gather finds the callers.
+func (r *run) gather(ctx context.Context, target Target) error {
+	if r.Processes > 0 {
+		ps, err := r.startProcesses(ctx, target)
+		if err == nil {
+			r.callers = ps
+		}
+		return err
+	}
+	c := &callers{Scenario: r.Scenario, offers: r.offers, id: r.id, parts: 1, tell: r.ledger.called}
+	r.callers = c
+	return c.hire(r.arm.Config, func() (*weir.Stream, error) { return r.stream(ctx, target) })
+}
+
 // trim removes what is done from a stream that would keep it.
 func (r *run) trim(ctx context.Context) {
 	if t, ok := r.streams[0].Backend().(backend.Trimmer); ok {
@@ -88,8 +119,8 @@ func (r *run) trim(ctx context.Context) {
 func (r *run) now() time.Duration { return time.Since(r.start) }
 
 // stream opens one more stream, which close closes.
-func (r *run) stream(ctx context.Context, open Opener) (*weir.Stream, error) {
-	s, err := open(ctx)
+func (r *run) stream(ctx context.Context, target Target) (*weir.Stream, error) {
+	s, err := target.Open(ctx)
 	if err == nil {
 		r.streams = append(r.streams, s)
 	}
@@ -97,66 +128,44 @@ func (r *run) stream(ctx context.Context, open Opener) (*weir.Stream, error) {
 }
 
 func (r *run) close() {
+	if ps, ok := r.callers.(*processes); ok {
+		ps.close()
+	}
 	for _, s := range r.streams {
 		_ = s.Close() // all that counts is stored
 	}
 }
 
-func (r *run) producers(ctx context.Context, open Opener) ([]*weir.Producer, error) {
-	all := make([]*weir.Producer, r.Producers)
-	for i := range all {
-		s, err := r.stream(ctx, open)
-		if err != nil {
-			return nil, err
-		}
-		c := r.arm.Config
-		c.Logger = slog.New(slog.DiscardHandler)
-		if all[i], err = weir.NewProducer(s, c); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
-}
-
 // live goes through the phases and waits for the last caller.
-func (r *run) live(ctx context.Context, producers []*weir.Producer) error {
+func (r *run) live(ctx context.Context, target Target) error {
+	if err := r.callers.begin(ctx, r.start); err != nil {
+		return err
+	}
 	sampled := make(chan struct{})
 	stop := make(chan struct{})
 	go func() {
 		defer close(sampled)
 		r.sample(stop)
 	}()
-	var callers sync.WaitGroup
-	err := r.generate(ctx, producers, &callers)
-	if err == nil {
-		err = sleep(ctx, r.total()-r.now())
-	}
+	halted := make(chan error, 1)
+	go func() { halted <- r.halt(ctx, target) }()
+	err := sleep(ctx, r.total()-r.now())
 	close(stop)
 	<-sampled
-	callers.Wait()
-	for _, p := range producers {
-		err = errors.Join(err, p.Close())
-	}
-	return err
+	return errors.Join(err, <-halted, r.callers.end())
 }
 
-// generate starts a caller at each offer's time.
-func (r *run) generate(ctx context.Context, producers []*weir.Producer, callers *sync.WaitGroup) error {
-	for i := range r.offers {
-		if d := r.offers[i].at - r.now(); d > 0 {
-			if err := sleep(ctx, d); err != nil {
-				return err
-			}
-		}
-		if r.callers.Add(1) > maxCallers {
-			r.callers.Add(-1)
-			r.overrun.Add(1)
-			continue
-		}
-		callers.Go(func() {
-			defer r.callers.Add(-1)
-			r.call(ctx, producers[i%len(producers)], i)
-		})
+// halt has the backend stand still while the disturbance lasts.
+func (r *run) halt(ctx context.Context, target Target) error {
+	if r.Variant != Paused {
+		return nil
+	}
+	from, to := r.disturbance()
+	if err := sleep(ctx, from-r.now()); err != nil {
+		return err
+	}
+	if err := target.Halt(ctx, to-from); err != nil {
+		return fmt.Errorf("making the backend stand still: %w", err)
 	}
 	return nil
 }
@@ -169,7 +178,8 @@ func (r *run) sample(stop <-chan struct{}) {
 		select {
 		case <-tick.C:
 			now := r.now()
-			r.ledger.sample(now, r.able(now), r.callers.Load())
+			about, _ := r.callers.state()
+			r.ledger.sample(now, r.able(now), about)
 		case <-stop:
 			return
 		}
@@ -197,12 +207,6 @@ func (r *run) drain(ctx context.Context) error {
 	}
 }
 
-// payload is what a message carries: the run and the offer's number.
-func (r *run) payload(i int) []byte {
-	data := binary.BigEndian.AppendUint64(make([]byte, 0, 16), r.id)
-	return binary.BigEndian.AppendUint64(data, uint64(i))
-}
-
 // handle is the workers' handler.
 func (r *run) handle(ctx context.Context, d *weir.Delivery) error {
 	if len(d.Data) != 16 || binary.BigEndian.Uint64(d.Data) != r.id {
@@ -213,7 +217,7 @@ func (r *run) handle(ctx context.Context, d *weir.Delivery) error {
 	began := r.now()
 	r.ledger.begin(i, began)
 	took := r.offers[i].service
-	if r.Variant == Slow && r.inPlateau(began) {
+	if r.Variant == Slow && r.disturbed(began) {
 		took *= slowFactor
 	}
 	timer := time.NewTimer(took)

@@ -21,11 +21,17 @@ type Scenario struct {
 	Seed     uint64        `json:"seed"`
 	Shape    Shape         `json:"distribution"`
 	Variant  Variant       `json:"variant"`
+	// Disturbance is how long the variant's trouble lasts, in deadlines, around the middle of
+	// the plateau. 0 is as long as the variant says.
+	Disturbance float64 `json:"disturbance"`
 	// Expire gives each message the deadline of its caller, so that workers set aside what
 	// nobody waits for any more.
 	Expire bool `json:"expire"`
 	// Producers is how many producers share the load, each with a connection of its own.
 	Producers int `json:"producers"`
+	// Processes is over how many processes the callers are spread, each with that many producers;
+	// 0 keeps them in this one.
+	Processes int `json:"processes"`
 	// Recorded replaces the Poisson process. The plateau is then as long as the
 	// recording, nothing comes before it or after it, and Load has no effect.
 	Recorded []Arrival `json:"-"`
@@ -57,14 +63,15 @@ type Variant string
 // The variants.
 const (
 	Plain     Variant = "none"
-	Halved    Variant = "halved"    // half of the workers are gone in the second half of the plateau
+	Halved    Variant = "halved"    // half of the workers are gone, in the second half of the plateau
 	Greedy    Variant = "greedy"    // one fairness key sends 90 % of the offers
 	Slow      Variant = "slow"      // handlers that begin in the plateau take five times as long
-	Impatient Variant = "impatient" // callers that call again at once and often
+	Impatient Variant = "impatient" // callers that call again at once and often, from the first one to the last
+	Paused    Variant = "paused"    // the backend stands still for two seconds
 )
 
 // Variants are all of them.
-var Variants = []Variant{Plain, Halved, Greedy, Slow, Impatient}
+var Variants = []Variant{Plain, Halved, Greedy, Slow, Impatient, Paused}
 
 // Tiers are the priorities of the offers, the top one first, and their shares.
 var Tiers = [...]struct {
@@ -75,6 +82,7 @@ var Tiers = [...]struct {
 const (
 	calmLoad   = 0.7 // before and after the plateau
 	slowFactor = 5   // of Slow
+	standstill = 2 * time.Second
 	greedyPart = 0.9 // of Greedy
 	users      = 1000
 	// maxOffers bounds what a run keeps in memory.
@@ -115,8 +123,16 @@ func (s Scenario) Validate() error {
 		return fmt.Errorf("workers %d is out of range: use 1 to 10000", s.Workers)
 	case s.Producers < 1 || s.Producers > 1000:
 		return fmt.Errorf("producers %d is out of range: use 1 to 1000", s.Producers)
+	case s.Processes < 0 || s.Processes > 100:
+		return fmt.Errorf("processes %d is out of range: use 0 to 100", s.Processes)
 	case s.Variant == Halved && s.Workers < 2:
 		return fmt.Errorf("variant halved needs at least 2 workers, not %d", s.Workers)
+	case !(s.Disturbance >= 0 && s.Disturbance <= s.Phases[1]):
+		return fmt.Errorf("disturbance %v is out of range: use 0 to %v, the length of the plateau in deadlines", s.Disturbance, s.Phases[1])
+	case s.Disturbance > 0 && (s.Variant == Plain || s.Variant == Greedy):
+		return fmt.Errorf("disturbance %v: variant %s has none; use halved, slow, impatient or paused", s.Disturbance, s.Variant)
+	case s.Variant == Paused && s.Disturbance == 0 && s.deadlines(s.Phases[1]) < standstill:
+		return fmt.Errorf("variant paused stands still for %s, longer than the plateau: lengthen the phases or set disturbance", standstill)
 	}
 	for i, n := range s.Phases {
 		if !(n >= 0 && n <= 1e6) || i == 1 && n == 0 {
@@ -162,8 +178,31 @@ func (s *Scenario) begin() time.Duration { return s.deadlines(s.Phases[0]) }
 func (s *Scenario) end() time.Duration   { return s.begin() + s.deadlines(s.Phases[1]) }
 func (s *Scenario) total() time.Duration { return s.end() + s.deadlines(s.Phases[2]) }
 
-// halfway is when workers leave in the Halved variant.
-func (s *Scenario) halfway() time.Duration { return (s.begin() + s.end()) / 2 }
+// disturbance is when the trouble of the variant begins and ends: without one, or if it has
+// no length of its own, the plateau.
+func (s *Scenario) disturbance() (from, to time.Duration) {
+	middle, length := (s.begin()+s.end())/2, s.deadlines(s.Disturbance)
+	switch {
+	case length > 0:
+	case s.Variant == Halved:
+		return middle, s.end()
+	case s.Variant == Paused:
+		length = standstill
+	default:
+		return s.begin(), s.end()
+	}
+	return middle - length/2, middle + length/2
+}
+
+func (s *Scenario) disturbed(at time.Duration) bool {
+	from, to := s.disturbance()
+	return at >= from && at < to
+}
+
+// impatient reports whether a caller that comes at a time is.
+func (s *Scenario) impatient(at time.Duration) bool {
+	return s.Variant == Impatient && (s.Disturbance == 0 || s.disturbed(at))
+}
 
 func (s *Scenario) inPlateau(at time.Duration) bool { return at >= s.begin() && at < s.end() }
 
@@ -173,12 +212,27 @@ func (s *Scenario) Length() time.Duration { return s.total() }
 // able is how many messages per second the workers can do at a time.
 func (s *Scenario) able(at time.Duration) float64 {
 	switch {
-	case s.Variant == Halved && at >= s.halfway() && at < s.end():
+	case !s.disturbed(at):
+	case s.Variant == Halved:
 		return s.capacity() * float64(s.Workers-s.Workers/2) / float64(s.Workers)
-	case s.Variant == Slow && s.inPlateau(at):
+	case s.Variant == Slow:
 		return s.capacity() / slowFactor
 	}
 	return s.capacity()
+}
+
+// worst is the least share of the capacity that there is in the plateau.
+func (s *Scenario) worst() float64 {
+	from, _ := s.disturbance()
+	return s.reachable(from) / s.capacity()
+}
+
+// reachable is able, less what a backend that stands still keeps from the workers.
+func (s *Scenario) reachable(at time.Duration) float64 {
+	if s.Variant == Paused && s.disturbed(at) {
+		return 0
+	}
+	return s.able(at)
 }
 
 // ParsePhases reads the lengths of the three phases, in deadlines: "5,10,8".

@@ -72,11 +72,15 @@ func TestAWrongScenarioNamesWhatIsWrong(t *testing.T) {
 		"deadline 48h0m0s ":        {Deadline: 48 * time.Hour},
 		"workers 10001 ":           {Workers: 10_001},
 		"producers 1001 ":          {Producers: 1001},
+		"processes 101 ":           {Processes: 101},
 		"at least 2 workers":       {Workers: 1, Variant: Halved},
 		"phases [1 0 1]":           {Phases: [3]float64{1, 0, 1}},
 		"shorten the phases":       {Phases: [3]float64{1, 100_000, 1}},
 		"known: exponential, fixe": {Shape: "normal"},
 		"known: none, halved, gre": {Variant: "chaos"},
+		"longer than the plateau":  {Variant: Paused, Phases: [3]float64{1, 1, 1}},
+		"use 0 to 3, the length":   {Variant: Slow, Disturbance: 4, Phases: [3]float64{1, 3, 1}},
+		"variant greedy has none":  {Variant: Greedy, Disturbance: 1},
 	} {
 		if err := s.WithDefaults().Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -121,6 +125,9 @@ func TestTwinOfEveryVariant(t *testing.T) {
 	for _, v := range Variants {
 		for _, shape := range Shapes {
 			r := inBubble(t, Scenario{Load: 1.5, Variant: v, Shape: shape, Phases: [3]float64{1, 3, 3}, Producers: 2}, "proportional")
+			if (r.Trouble != nil) != (v != Plain && v != Greedy) {
+				t.Errorf("%s: %+v", v, r.Trouble)
+			}
 			clean(t, r)
 			if v == Plain {
 				r = inBubble(t, Scenario{Load: 2, Shape: shape, Phases: [3]float64{1, 3, 3}, Expire: true}, "off")

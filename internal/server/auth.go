@@ -1,12 +1,15 @@
 package server
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -43,15 +46,22 @@ var scopeNames = map[string]scope{
 
 // Keys are the keys a server accepts. Secrets are kept only as digests.
 type Keys struct {
-	list []*apiKey
+	list  []*apiKey // of WEIR_API_KEYS
+	file  string    // empty: none
+	added atomic.Pointer[fileKeys]
 }
 
 // apiKey is one entry of Keys. A nil *apiKey means that auth is off and everything is
 // allowed.
 type apiKey struct {
 	digest   [sha256.Size]byte
+	place    int    // in the list, counted from 1
+	name     string // in the file
 	scopes   scope
-	prefixes []string // empty: any name
+	prefixes []string        // empty: any name
+	expires  time.Time       // zero: never
+	life     context.Context // ends when the key stands no more; nil: it stands as long as the server
+	end      context.CancelFunc
 	inflight gauge
 	streams  int64 // guarded by Server.streams
 }
@@ -81,7 +91,6 @@ func ParseKeys(list string) (*Keys, error) {
 		return nil, nil
 	}
 	keys := &Keys{}
-	var places []int // of the keys in the list, counted from 1
 	for i, entry := range strings.Split(list, ",") {
 		if entry = strings.TrimSpace(entry); entry == "" {
 			continue
@@ -90,12 +99,13 @@ func ParseKeys(list string) (*Keys, error) {
 		if err != nil {
 			return nil, fmt.Errorf("entry %d: %w", i+1, err)
 		}
-		for n, other := range keys.list {
+		for _, other := range keys.list {
 			if other.digest == k.digest {
-				return nil, fmt.Errorf("entry %d: its secret is the same as that of entry %d; give each key its own secret", i+1, places[n])
+				return nil, fmt.Errorf("entry %d: its secret is the same as that of entry %d; give each key its own secret", i+1, other.place)
 			}
 		}
-		keys.list, places = append(keys.list, k), append(places, i+1)
+		k.place = i + 1
+		keys.list = append(keys.list, k)
 	}
 	if len(keys.list) == 0 {
 		return nil, errors.New("the list contains no key; leave it empty to serve without keys")
@@ -203,22 +213,29 @@ func (ks *Keys) Count() (all, limited int) {
 	if ks == nil {
 		return 0, 0
 	}
-	for _, k := range ks.list {
+	for k := range ks.all() {
+		all++
 		if k.limited() {
 			limited++
 		}
 	}
-	return len(ks.list), limited
+	return all, limited
 }
 
-// find returns the key with this secret. It compares with all keys, in a time that does
-// not depend on which one matches.
+// find returns the key with this secret. It compares with all keys of the list, in a time
+// that does not depend on which one matches. Those of the file, of which there may be
+// thousands, are looked up: they are random, and so are their digests.
 func (ks *Keys) find(secret string) *apiKey {
 	digest := sha256.Sum256([]byte(secret))
 	var found *apiKey
 	for _, k := range ks.list {
 		if subtle.ConstantTimeCompare(digest[:], k.digest[:]) == 1 {
 			found = k
+		}
+	}
+	if added := ks.added.Load(); found == nil && added != nil {
+		if k := added.keys[digest]; k != nil && k.stands() {
+			return k
 		}
 	}
 	return found
@@ -237,8 +254,10 @@ func (ks *Keys) authenticate(r *http.Request, token bool) (*apiKey, error) {
 	if k := ks.find(secret); k != nil {
 		return k, nil
 	}
-	return nil, api.Errorf(api.CodeUnauthorized, "the key is not known to this server")
+	return nil, errKey()
 }
+
+func errKey() error { return api.Errorf(api.CodeUnauthorized, "the key is not known to this server") }
 
 func errScope(need scope) error {
 	return api.Errorf(api.CodeForbidden, "the key lacks a scope; this call needs %s", need)

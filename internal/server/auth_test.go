@@ -8,56 +8,72 @@ import (
 )
 
 // verdicts says for every route which scopes it needs and whether a prefix
-// limit bears on its name. A route that is missing here fails the test.
+// limit bears on its name, or keys with prefixes are refused. A route that is missing here fails the test.
 var verdicts = map[string]struct {
 	need   string
 	open   bool
 	prefix bool
+	whole  bool
 }{
-	"GET /v0/health":                 {open: true},
-	"GET /healthz":                   {open: true},
-	"GET /v0/ready":                  {open: true},
-	"GET /readyz":                    {open: true},
-	"GET /v0/metrics":                {need: "r"},
-	"GET /v0/topics":                 {need: "r"},
-	"PUT /v0/topics/:topic":          {need: "a", prefix: true},
-	"GET /v0/topics/:topic":          {need: "r", prefix: true},
-	"DELETE /v0/topics/:topic":       {need: "d", prefix: true},
-	"POST /v0/topics/:topic":         {need: "w", prefix: true},
-	"POST /v0/topics/:topic/diff":    {need: "r", prefix: true},
-	"POST /v0/topics/:topic/delete":  {need: "d", prefix: true},
-	"POST /v0/topics/:topic/claim":   {need: "rw", prefix: true},
-	"POST /v0/topics/:topic/ack":     {need: "w", prefix: true},
-	"POST /v0/topics/:topic/nack":    {need: "w", prefix: true},
-	"POST /v0/topics/:topic/extend":  {need: "w", prefix: true},
-	"POST /admin/backup":             {need: "a"},
-	"PATCH /v0/topics":               {need: "w"},
-	"PATCH /v0/topics/:topic":        {need: "w", prefix: true},
-	"GET /v0/topics/:topic/work":     {need: "rw", prefix: true},
-	"GET /v0/topics/:topic/diff":     {need: "w", prefix: true},
-	"POST /v0/topics/:topic/x/y/z":   {need: "w", prefix: true},
-	"GET /v0/topics/:topic/":         {need: "w", prefix: true},
-	"GET /v0/routers":                {need: "r"},
-	"PUT /v0/routers/:router":        {need: "a", prefix: true},
-	"GET /v0/routers/:router":        {need: "r", prefix: true},
-	"DELETE /v0/routers/:router":     {need: "d", prefix: true},
-	"POST /v0/routers/:router":       {need: "a", prefix: true},
-	"PATCH /v0/routers":              {need: "a"},
-	"POST /v0/watch":                 {need: "r"},
-	"GET /v0/watch/:wid":             {open: true},
-	"POST /v0/watch/:wid":            {},
-	"GET /v0/ws":                     {},
-	"GET /v0/nothing":                {},
-	"POST /":                         {},
-	"GET /v0//topics":                {},
-	"POST /ui/":                      {},
-	"GET /":                          {open: true},
-	"GET /ui/app.js":                 {open: true},
-	"GET /v0/%74opics/:topic":        {need: "r", prefix: true},
-	"POST /v0/topics/:topic%2Fdiff":  {need: "w", prefix: true},
-	"DELETE /v0/topics/:topic%2F..":  {need: "d", prefix: true},
-	"OPTIONS /v0/topics/:topic":      {need: "w", prefix: true},
-	"OPTIONS /v0/topics/:topic/diff": {need: "w", prefix: true},
+	"GET /v0/health":                  {open: true},
+	"GET /healthz":                    {open: true},
+	"GET /v0/ready":                   {open: true},
+	"GET /readyz":                     {open: true},
+	"GET /v0/metrics":                 {need: "r"},
+	"GET /metrics":                    {need: "r"},
+	"GET /v0/topics":                  {need: "r"},
+	"PUT /v0/topics/:topic":           {need: "a", prefix: true},
+	"GET /v0/topics/:topic":           {need: "r", prefix: true},
+	"DELETE /v0/topics/:topic":        {need: "d", prefix: true},
+	"POST /v0/topics/:topic":          {need: "w", prefix: true},
+	"POST /v0/topics/:topic/diff":     {need: "r", prefix: true},
+	"POST /v0/topics/:topic/delete":   {need: "d", prefix: true},
+	"POST /v0/topics/:topic/claim":    {need: "rw", prefix: true},
+	"POST /v0/topics/:topic/ack":      {need: "w", prefix: true},
+	"POST /v0/topics/:topic/nack":     {need: "w", prefix: true},
+	"POST /v0/topics/:topic/extend":   {need: "w", prefix: true},
+	"POST /v0/topics/:topic/offered":  {need: "w", prefix: true},
+	"POST /admin/backup":              {need: "a"},
+	"POST /admin/bundle":              {need: "a", whole: true},
+	"PATCH /v0/topics":                {need: "w"},
+	"PATCH /v0/topics/:topic":         {need: "w", prefix: true},
+	"GET /v0/topics/:topic/work":      {need: "rw", prefix: true},
+	"GET /v0/topics/:topic/diff":      {need: "w", prefix: true},
+	"POST /v0/topics/:topic/x/y/z":    {need: "w", prefix: true},
+	"GET /v0/topics/:topic/":          {need: "w", prefix: true},
+	"GET /v0/routers":                 {need: "r"},
+	"PUT /v0/routers/:router":         {need: "a", prefix: true},
+	"GET /v0/routers/:router":         {need: "r", prefix: true},
+	"DELETE /v0/routers/:router":      {need: "d", prefix: true},
+	"POST /v0/routers/:router":        {need: "a", prefix: true},
+	"PATCH /v0/routers":               {need: "a"},
+	"POST /v0/watch":                  {need: "r"},
+	"GET /v0/watch/:wid":              {open: true},
+	"POST /v0/watch/:wid":             {},
+	"GET /v0/ws":                      {},
+	"GET /v0/nothing":                 {},
+	"POST /":                          {},
+	"GET /v0//topics":                 {},
+	"POST /ui/":                       {},
+	"GET /":                           {open: true},
+	"GET /ui/app.js":                  {open: true},
+	"GET /ui/nothing":                 {open: true},
+	"GET /ui/:file":                   {open: true},
+	"GET /ui/live":                    {need: "r"},
+	"GET /ui/history":                 {need: "r"},
+	"GET /ui/history/:topic":          {need: "r", prefix: true},
+	"GET /ui/streams/:stream":         {need: "r", prefix: true},
+	"GET /ui/letters/:stream":         {need: "r", prefix: true},
+	"GET /ui/letters/:stream/:letter": {need: "r", prefix: true},
+	"POST /ui/redrive/:stream":        {need: "rwd", prefix: true},
+	"POST /ui/purge/:stream":          {need: "rd", prefix: true},
+	"POST /ui/session":                {open: true},
+	"DELETE /ui/session":              {open: true},
+	"GET /v0/%74opics/:topic":         {need: "r", prefix: true},
+	"POST /v0/topics/:topic%2Fdiff":   {need: "w", prefix: true},
+	"DELETE /v0/topics/:topic%2F..":   {need: "d", prefix: true},
+	"OPTIONS /v0/topics/:topic":       {need: "w", prefix: true},
+	"OPTIONS /v0/topics/:topic/diff":  {need: "w", prefix: true},
 }
 
 func TestEveryRouteIsOpenToTheRightKeysOnly(t *testing.T) {
@@ -90,7 +106,7 @@ func TestEveryRouteIsOpenToTheRightKeysOnly(t *testing.T) {
 			if key != "" {
 				head["Authorization"] = "Bearer " + key
 			}
-			r := s.ask(method, strings.NewReplacer(":topic", topic, ":router", topic).Replace(path), "", head)
+			r := s.ask(method, strings.NewReplacer(":topic", topic, ":router", topic, ":stream", topic).Replace(path), "", head)
 			got := r.status
 			if got != http.StatusUnauthorized && got != http.StatusForbidden {
 				got = http.StatusOK
@@ -113,8 +129,8 @@ func TestEveryRouteIsOpenToTheRightKeysOnly(t *testing.T) {
 				has = has && strings.ContainsRune(k, c)
 			}
 			try(fmt.Sprintf("key%d", i), "out.x", let(has || v.open, http.StatusForbidden))
-			try(fmt.Sprintf("lim%d", i), "in.x", let(has || v.open, http.StatusForbidden))
-			try(fmt.Sprintf("lim%d", i), "out.x", let(has && !v.prefix || v.open, http.StatusForbidden))
+			try(fmt.Sprintf("lim%d", i), "in.x", let(has && !v.whole || v.open, http.StatusForbidden))
+			try(fmt.Sprintf("lim%d", i), "out.x", let(has && !v.prefix && !v.whole || v.open, http.StatusForbidden))
 		}
 	}
 }

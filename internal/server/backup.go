@@ -45,11 +45,13 @@ func (q *request) postBackup() error {
 		}
 	}()
 	q.w.Header()["Content-Type"] = headerTar
+	q.warnInHead()
 	q.sent = true
 	if err := q.sendBackup(q.r.Context(), s, rate); err != nil {
 		q.s.log.Warn("a backup was cut off", "error", err)
 		panic(http.ErrAbortHandler)
 	}
+	q.s.backedUp.Store(time.Now().UnixMilli())
 	return nil
 }
 

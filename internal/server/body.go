@@ -115,19 +115,26 @@ func (q *request) readKnown(n int) error {
 		q.block = newBlock(n)
 		buf = q.block.b
 	}
-	got, err := q.r.Body.Read(buf[:n])
-	if got < n && err == nil {
+	if err := q.fill(buf[:n]); err != nil {
+		return err
+	}
+	q.body = buf[:n]
+	return nil
+}
+
+// fill reads the whole body into buf, which is of its length.
+func (q *request) fill(buf []byte) error {
+	got, err := q.r.Body.Read(buf)
+	if got < len(buf) && err == nil {
 		p := q.pace()
 		p.note(got)
 		var rest int
-		rest, err = io.ReadFull(p, buf[got:n])
+		rest, err = io.ReadFull(p, buf[got:])
 		got += rest
 	}
-	q.bodyDone = got == n
-	if got < n {
+	if q.bodyDone = got == len(buf); !q.bodyDone {
 		return q.readFailure(err)
 	}
-	q.body = buf[:n]
 	return nil
 }
 

@@ -11,12 +11,19 @@ import (
 // postClaim leases jobs.
 func (q *request) postClaim() error {
 	s, name := q.s, q.topic()
-	req, err := api.DecodeClaim(q.body, &s.limits)
+	req, err := api.DecodeClaim(q.body, &s.limits, &q.warnings)
 	if err != nil {
+		return err
+	}
+	if err := q.strict(); err != nil {
 		return err
 	}
 	if err := api.CheckClaim(&req, &s.limits); err != nil {
 		return q.queueFirst(name, err)
+	}
+	if req.WaitMS > 0 {
+		q.mayWait()
+		defer q.whileStands(q.key)()
 	}
 	q.out = api.AppendClaimHead(q.out[:0], name)
 	res, err := q.eng.Claim(q.r.Context(), name, &req, func(j *api.Job) {
@@ -47,11 +54,31 @@ func (q *request) postNack() error { return q.settleJobs(api.SettleNack, (*engin
 
 func (q *request) postExtend() error { return q.settleJobs(api.SettleExtend, (*engine.Engine).Extend) }
 
+// postOffered adds up what the producers of a queue were offered.
+func (q *request) postOffered() error {
+	add, err := api.DecodeTally(q.body, &q.warnings)
+	if err != nil {
+		return err
+	}
+	if err := q.strict(); err != nil {
+		return err
+	}
+	res, err := q.eng.Tally(q.topic(), add)
+	if err != nil {
+		return err
+	}
+	q.out = api.AppendTally(q.out[:0], q.topic(), &res, q.millis())
+	return q.send(http.StatusOK)
+}
+
 type settleVerb func(*engine.Engine, context.Context, string, *api.SettleRequest) (api.SettleResult, error)
 
 // settleJobs completes, gives back or keeps leased jobs.
 func (q *request) settleJobs(kind api.SettleKind, do settleVerb) error {
-	if err := api.DecodeSettle(kind, q.body, &q.s.limits, &q.settle); err != nil {
+	if err := api.DecodeSettle(kind, q.body, &q.s.limits, &q.settle, &q.warnings); err != nil {
+		return err
+	}
+	if err := q.strict(); err != nil {
 		return err
 	}
 	res, err := do(q.eng, q.r.Context(), q.topic(), &q.settle)

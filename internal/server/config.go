@@ -7,17 +7,21 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/certs"
 )
 
 // Config is what a server is started with. internal/settings has the defaults.
 type Config struct {
 	Addr        string        // host:port to listen on
+	TLS         certs.Files   // of HTTPS; none: HTTP
 	PortFile    string        // where the bound host:port is written; empty: nowhere
 	DataDir     string        // the engine's directory
 	DiskFlush   time.Duration // longest time a disk write stays unsynced
 	IngestSlots int           // submissions that may wait for the log
 	StallAfter  time.Duration // how long the log may stand still with work waiting; 0: for ever
 	DiskReserve int64         // bytes of the disk that writes leave free; 0: the engine's default, negative: none
+
+	Replica Replica
 
 	AllowedHosts  []string // host names accepted besides loopback
 	Keys          *Keys    // nil: auth is off
@@ -26,13 +30,29 @@ type Config struct {
 
 	MinHeartbeatMS int64 // shortest heartbeat of a stream; 0: the contract's
 
+	LagWarn, LagPause int64 // what the dashboard calls elevated and backpressure; 0: the defaults of producers
+
 	Limits api.Limits
+
+	unwatched bool // a test's engine must not be asked by the dashboard
+}
+
+// Replica says where a copy of the data directory is kept, and how.
+type Replica struct {
+	URL         string // empty: nowhere
+	Sync        bool   // what has to be synced has to be in the copy, too
+	Every, Base time.Duration
+	Keep        time.Duration
+	LagMax      int64 // bytes
+
+	Failover, Standby bool
+	FailoverAfter     time.Duration
 }
 
 // CheckBind refuses an address that is reachable from elsewhere while everyone
 // who reaches it has full rights.
 func (c *Config) CheckBind() error {
-	if c.Keys != nil || c.AllowInsecure {
+	if c.Keys != nil || c.AllowInsecure || c.TLS.ClientCA != "" {
 		return nil
 	}
 	host, _, err := net.SplitHostPort(c.Addr)
@@ -43,7 +63,13 @@ func (c *Config) CheckBind() error {
 		return nil
 	}
 	return fmt.Errorf("refusing to listen on %s without keys: anyone who reaches it could read and delete everything; "+
-		"set WEIR_API_KEYS, or WEIR_ALLOW_INSECURE_NO_AUTH=true if that is what you want", c.Addr)
+		"set WEIR_API_KEYS or --keys-file, or WEIR_ALLOW_INSECURE_NO_AUTH=true if that is what you want", c.Addr)
+}
+
+// BindsLoopback reports whether only this machine reaches the address.
+func (c *Config) BindsLoopback() bool {
+	host, _, err := net.SplitHostPort(c.Addr)
+	return err == nil && bindsLoopback(host)
 }
 
 func bindsLoopback(host string) bool {

@@ -8,8 +8,11 @@ import (
 
 // postDelete removes the records that match.
 func (q *request) postDelete() error {
-	req, err := api.DecodeDelete(q.body)
+	req, err := api.DecodeDelete(q.body, &q.warnings)
 	if err != nil {
+		return err
+	}
+	if err := q.strict(); err != nil {
 		return err
 	}
 	if err := api.CheckDelete(&req); err != nil {

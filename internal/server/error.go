@@ -47,12 +47,15 @@ func (q *request) refuse(err error) {
 		h["Retry-After"] = []string{strconv.Itoa(max(1, int(math.Ceil(e.RetryAfter.Seconds()))))}
 	case http.StatusUnauthorized:
 		h["Www-Authenticate"] = headerBearer
+		q.s.refused.Add(1)
 		q.s.logins.add("from", remoteHost(q.r), "path", q.r.URL.Path, "why", e.Message)
 	}
 	if status >= http.StatusInternalServerError {
 		q.logFailure(status, e)
 	}
 	q.leaveBody()
+	q.warnInHead()
+	q.warnings = q.warnings[:0]
 	q.out = api.AppendError(q.out[:0], e)
 	// For a buffered answer, send has nothing to report.
 	_ = q.send(status)

@@ -52,7 +52,11 @@ func serveTest(t *testing.T, change func(*Config)) *testServer {
 // not be asked: for what is answered before a verb gets to it.
 func serveReady(t *testing.T, change func(*Config)) *testServer {
 	t.Helper()
-	s := serveTest(t, change)
+	s := serveTest(t, func(c *Config) {
+		if c.unwatched = true; change != nil {
+			change(c)
+		}
+	})
 	s.SetEngine(new(engine.Engine))
 	return s
 }

@@ -16,7 +16,7 @@ func (q *request) getHealth() error {
 	q.out = strconv.AppendQuote(q.out, q.s.version)
 	q.out = append(q.out, `,"uptime_ms":`...)
 	q.out = strconv.AppendInt(q.out, q.s.uptime(), 10)
-	q.out = append(q.out, '}')
+	q.out = append(q.appendUpstream(q.out), '}')
 	return q.send(http.StatusOK)
 }
 
@@ -27,11 +27,19 @@ func (q *request) getReady() error {
 	if err := q.s.ready(q); err != nil {
 		return err
 	}
+	n := q.eng.Metrics()
 	q.out = append(q.out[:0], `{"status":"ready","wal_replay_complete":true,"topics":`...)
-	q.out = strconv.AppendInt(q.out, int64(q.eng.Metrics().Topics), 10)
+	q.out = strconv.AppendInt(q.out, int64(n.Topics), 10)
 	if ok, reason := q.eng.Writable(); !ok {
 		q.out = append(q.out, `,"writable":false,"reason":`...)
 		q.out = api.AppendString(q.out, reason)
+	}
+	if r := n.Replica; r.On {
+		q.out = append(q.out, `,"replica":{"role":"leader","term":`...)
+		q.out = strconv.AppendUint(q.out, r.Term, 10)
+		q.out = append(q.out, `,"lag_ms":`...)
+		q.out = strconv.AppendInt(q.out, r.Lag.Milliseconds(), 10)
+		q.out = append(q.out, '}')
 	}
 	q.out = append(q.out, '}')
 	return q.send(http.StatusOK)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/relay"
 )
 
 // hosts decides which Host and Origin a request may have. A web page that points its
@@ -14,11 +15,19 @@ import (
 // origins sends its Origin; both are refused before anything else is checked.
 type hosts struct {
 	allowed map[string]bool // lower case, without port
-	anyHost bool            // auth is on: a key is needed anyway
+	anyHost func() bool     // auth is on: a key is needed anyway
 	origins http.CrossOriginProtection
 }
 
-func newHosts(allowed []string, anyHost bool) *hosts {
+// keyed says whether a server, or the one behind a relay, wants keys.
+func keyed(keys *Keys, r *relay.Relay) func() bool {
+	if r != nil {
+		return r.Keyed
+	}
+	return func() bool { return keys != nil }
+}
+
+func newHosts(allowed []string, anyHost func() bool) *hosts {
 	h := &hosts{allowed: make(map[string]bool, len(allowed)), anyHost: anyHost}
 	for _, name := range allowed {
 		h.allowed[strings.ToLower(hostName(name))] = true
@@ -30,13 +39,13 @@ func newHosts(allowed []string, anyHost bool) *hosts {
 // Origin and, while auth is off, a WebSocket of one as well, since what goes over it
 // may also change state.
 func (h *hosts) check(r *http.Request) error {
-	if !h.anyHost && !h.known(r.Host) {
+	if !h.anyHost() && !h.known(r.Host) {
 		return api.Errorf(api.CodeForbidden, "the Host %q is neither loopback nor listed in WEIR_ALLOWED_HOSTS", r.Host)
 	}
 	if h.origins.Check(r) != nil && !h.trusts(r.Header.Get("Origin")) {
 		return api.Errorf(api.CodeForbidden, "the request comes from a web page of another origin; list its host in WEIR_ALLOWED_HOSTS to allow it")
 	}
-	if origin := r.Header.Get("Origin"); origin != "" && !h.anyHost && isUpgrade(r) && !sameOrigin(origin, r.Host) && !h.trusts(origin) {
+	if origin := r.Header.Get("Origin"); origin != "" && !h.anyHost() && isUpgrade(r) && !sameOrigin(origin, r.Host) && !h.trusts(origin) {
 		return api.Errorf(api.CodeForbidden, "the WebSocket is asked for by a web page of another origin; list its host in WEIR_ALLOWED_HOSTS to allow it")
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/relay"
 )
 
 // gauge counts what is in use under a cap, exactly: it never exceeds the cap and never
@@ -77,11 +78,40 @@ func (t *streams) count() int64 {
 }
 
 // openStream takes a place for a stream that counts for key. Unless it returns an
-// error, the caller calls release once, however the stream ends.
+// error, the caller calls release once, however the stream ends. From then on the
+// request's context ends with the key.
 func (q *request) openStream(key *apiKey) (release func(), err error) {
 	t := &q.s.streams
 	if err := t.take(key, &q.s.limits); err != nil {
 		return nil, err
 	}
-	return func() { t.give(key) }, nil
+	forget := q.whileStands(key)
+	return func() { forget(); t.give(key) }, nil
 }
+
+// callers are the keys that streams of a relay are counted for; the relay itself has none.
+type callers struct {
+	mu   sync.Mutex
+	keys map[relay.Caller]*apiKey
+}
+
+// key returns what the streams of a caller are counted by, nil for nobody.
+func (c *callers) key(caller relay.Caller) *apiKey {
+	if caller == (relay.Caller{}) {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.keys[caller]
+	if k == nil {
+		if c.keys == nil || len(c.keys) >= maxCallers {
+			c.keys = make(map[relay.Caller]*apiKey)
+		}
+		k = &apiKey{scopes: scopeAll}
+		c.keys[caller] = k
+	}
+	return k
+}
+
+// maxCallers bounds how many keys are remembered; beyond it their streams are counted anew.
+const maxCallers = 10_000

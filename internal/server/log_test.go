@@ -10,13 +10,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // page is a log that a test reads while it is written.
@@ -153,7 +153,7 @@ func TestWhatHTTPReportsIsAWarning(t *testing.T) {
 // A storm of one kind of event is a line a second with a count, nothing of it
 // is lost, and it leaves nothing behind.
 func TestAStormIsALineASecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		s, page := logged(func(c *Config) { c.Keys = parseKeys(t, "k") }, slog.LevelInfo)
 		for range 300 {
 			ask(s, "GET", "/v0/topics", "")

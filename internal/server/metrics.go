@@ -29,11 +29,17 @@ type metrics struct {
 
 var fsyncBounds = [...]float64{50, 100, 250, 500, 1000, 5000, 10000, 50000, 100000}
 
-// metricNames lists the metrics with their help and labels.
-var metricNames = []struct {
+// metricName is a metric with its help and labels.
+type metricName struct {
 	name, help string
 	labels     []string
-}{
+}
+
+// putFunc sends a value of a metric, which it knows by the name of contract 14.
+type putFunc = func(kind prometheus.ValueType, name string, v float64, labels ...string)
+
+// metricNames lists the metrics of contract 14.
+var metricNames = []metricName{
 	{"weir_topics", "Topics that exist.", nil},
 	{"weir_routers", "Routers that exist.", nil},
 	{"weir_routers_stopped", "Routers whose next copy is larger than their destination may ever hold.", nil},
@@ -45,6 +51,13 @@ var metricNames = []struct {
 	{"weir_disk_free_bytes", "Free bytes of the data directory's file system.", nil},
 	{"weir_disk_reserve_bytes", "Free bytes below which writes are refused.", nil},
 	{"weir_writable", "0 while writes are refused because of the disk or the log.", nil},
+	{"weir_replica_role", "1 for the role that this server has for its copy.", []string{"role"}},
+	{"weir_replica_term", "Term of the copy that this server leads.", nil},
+	{"weir_replica_lag_seconds", "For how long the copy has not had all that is here.", nil},
+	{"weir_replica_lag_bytes", "Bytes of the log that the copy does not have.", nil},
+	{"weir_replica_append_seconds", "Time until groups were stored in the copy, and how many.", nil},
+	{"weir_replica_fenced_total", "1 once another server leads.", nil},
+	{"weir_replica_base_age_seconds", "Since the newest base of the copy was taken.", nil},
 	{"weir_sse_connections", "Open SSE streams and WebSockets.", nil},
 	{"weir_watch_sessions", "Watch sessions that exist.", nil},
 	{"weir_ready", "1 once recovery is done and until the server drains.", nil},
@@ -57,6 +70,12 @@ var metricNames = []struct {
 	{"weir_topic_bytes_live", "Bytes of data and meta of the topic's live records.", []string{"topic"}},
 	{"weir_topic_queue_ready", "Jobs of the queue that can be claimed now.", []string{"topic"}},
 	{"weir_topic_queue_in_flight", "Jobs of the queue under an unexpired lease.", []string{"topic"}},
+	{"weir_topic_queue_wait_ms", "Milliseconds that a job is expected to wait; absent while not known.", []string{"topic"}},
+	{"weir_topic_queue_drain_per_second", "Jobs done per second while jobs wait; absent while not known.", []string{"topic"}},
+	{"weir_topic_queue_refused_share", "Share of the offered records that the queue refuses to hold its wait_slo_ms.", []string{"topic"}},
+	{"weir_topic_queue_cut_tier", "Lowest priority that such a queue still takes, 0 (background) to 5 (critical).", []string{"topic"}},
+	{"weir_topic_queue_offered_total", "Records that clients wanted to write to such a queue.", []string{"topic", "priority"}},
+	{"weir_topic_queue_refused_total", "Those of them that were refused.", []string{"topic", "priority"}},
 	{"sse_queue_depth", "Messages of the queue that are not done.", []string{"queue_name"}},
 	{"sse_queue_produce_attempts_total", "Messages that were to be written to the queue.", []string{"queue_type", "stream"}},
 	{"sse_queue_produce_success_total", "Messages that were written to the queue.", []string{"queue_type", "stream"}},
@@ -126,8 +145,40 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	put := func(kind prometheus.ValueType, name string, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(m.desc[name], kind, v, labels...)
 	}
-	gauge := func(name string, v float64, labels ...string) { put(prometheus.GaugeValue, name, v, labels...) }
-	n, ready := m.read()
+	n, _ := m.read()
+	m.collectServing(put)
+	m.collectEngine(&n, put)
+	m.collectDisk(&n, func(name string, v float64, labels ...string) { put(prometheus.GaugeValue, name, v, labels...) })
+	m.collectReplica(&n.Replica, ch, put)
+	m.collectTopics(put)
+	m.collectLoad(&n.Push, put)
+	m.collectPush(&n.Push, put)
+	m.collectLog(&n.WAL, put)
+	ch <- m.schedWait(&n.Push, 1)
+	ch <- m.fsyncLatency(&n.WAL, 1)
+}
+
+// collectServing sends what is known without an engine.
+func (m *metrics) collectServing(put putFunc) {
+	_, ready := m.read()
+	if r := m.s.relay; r != nil {
+		ready = r.Connected() && !m.s.draining.Load()
+	}
+	if m.s.standby.Load() {
+		put(prometheus.GaugeValue, "weir_replica_role", 1, "standby")
+	}
+	put(prometheus.GaugeValue, "weir_sse_connections", float64(m.s.streams.count()))
+	put(prometheus.GaugeValue, "weir_ready", number(ready))
+	put(prometheus.GaugeValue, "weir_recovery_progress", m.s.Recovered())
+	put(prometheus.CounterValue, "weir_uptime_ms", float64(m.s.uptime()))
+	for _, reason := range throttleReasons {
+		put(prometheus.CounterValue, "weir_throttled_total", float64(m.s.throttles[reason].Load()), reason)
+	}
+}
+
+// collectEngine sends the sizes.
+func (m *metrics) collectEngine(n *engine.Metrics, put putFunc) {
+	gauge := func(name string, v float64) { put(prometheus.GaugeValue, name, v) }
 	gauge("weir_topics", float64(n.Topics))
 	gauge("weir_routers", float64(n.Routers))
 	gauge("weir_routers_stopped", float64(n.RoutersStopped))
@@ -136,22 +187,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge("weir_idempotency_keys", float64(n.IdempotencyKeys))
 	gauge("weir_queue_topics", float64(n.QueueTopics))
 	gauge("weir_queue_leases_in_flight", float64(n.Leases))
-	m.collectDisk(&n, gauge)
-	gauge("weir_sse_connections", float64(m.s.streams.count()))
 	gauge("weir_watch_sessions", float64(n.Push.WatchSessions))
-	gauge("weir_ready", number(ready))
-	gauge("weir_recovery_progress", m.s.Recovered())
-	put(prometheus.CounterValue, "weir_uptime_ms", float64(m.s.uptime()))
 	for class, count := range n.TopicsByClass {
-		gauge("weir_topics_by_class", float64(count), api.Durability(class).String())
+		put(prometheus.GaugeValue, "weir_topics_by_class", float64(count), api.Durability(class).String())
 	}
 	put(prometheus.CounterValue, "weir_damage_ranges_total", float64(n.DamageRanges))
 	put(prometheus.CounterValue, "weir_damage_records_total", float64(n.DamageRecords))
-	m.collectTopics(put)
-	m.collectPush(&n.Push, put)
-	m.collectLog(&n.WAL, put)
-	ch <- m.schedWait(&n.Push)
-	ch <- m.fsyncLatency(&n.WAL)
 }
 
 func (m *metrics) collectDisk(n *engine.Metrics, gauge func(string, float64, ...string)) {
@@ -165,17 +206,41 @@ func (m *metrics) collectDisk(n *engine.Metrics, gauge func(string, float64, ...
 	gauge("weir_writable", number(n.Writable))
 }
 
+// collectReplica sends the numbers of the copy, if there is one.
+func (m *metrics) collectReplica(r *engine.ReplicaMetrics, ch chan<- prometheus.Metric, put putFunc) {
+	if !r.On {
+		return
+	}
+	role := "leader"
+	if r.Fenced > 0 {
+		role = "fenced"
+	}
+	put(prometheus.GaugeValue, "weir_replica_role", 1, role)
+	put(prometheus.GaugeValue, "weir_replica_term", float64(r.Term))
+	put(prometheus.GaugeValue, "weir_replica_lag_seconds", r.Lag.Seconds())
+	put(prometheus.GaugeValue, "weir_replica_lag_bytes", float64(r.LagBytes))
+	put(prometheus.CounterValue, "weir_replica_fenced_total", float64(r.Fenced))
+	if r.BaseAge >= 0 {
+		put(prometheus.GaugeValue, "weir_replica_base_age_seconds", r.BaseAge.Seconds())
+	}
+	ch <- prometheus.MustNewConstSummary(m.desc["weir_replica_append_seconds"], uint64(r.Appends), r.Storing.Seconds(), nil)
+}
+
 const producedFor = "weir" // label queue_type
 
-func (m *metrics) collectTopics(put func(prometheus.ValueType, string, float64, ...string)) {
-	gauge := func(name string, v float64, labels ...string) { put(prometheus.GaugeValue, name, v, labels...) }
-	count := func(name string, v int64, labels ...string) {
-		put(prometheus.CounterValue, name, float64(v), labels...)
-	}
+func (m *metrics) collectTopics(put putFunc) {
 	var rows []engine.TopicRow
 	var more bool
 	if e := m.s.engine.Load(); e != nil {
 		rows, more = e.TopicRows(maxTopicRows, m.allowed)
+	}
+	m.collectRows(rows, more, put)
+}
+
+func (m *metrics) collectRows(rows []engine.TopicRow, more bool, put putFunc) {
+	gauge := func(name string, v float64, labels ...string) { put(prometheus.GaugeValue, name, v, labels...) }
+	count := func(name string, v int64, labels ...string) {
+		put(prometheus.CounterValue, name, float64(v), labels...)
 	}
 	for i := range rows {
 		r := &rows[i]
@@ -192,17 +257,34 @@ func (m *metrics) collectTopics(put func(prometheus.ValueType, string, float64, 
 			for i, n := range r.Produced.Failed { // zeroes too: a rate has to see the first event
 				count("sse_queue_produce_failures_total", n, producedFor, r.Topic, engine.ProduceReasons[i])
 			}
+			if r.Overload != nil {
+				collectOverload(r.Topic, r.Overload, put)
+			}
 		}
 	}
 	gauge("weir_topic_metrics_truncated", number(more))
 }
 
-// collectPush sends the numbers of scheduler 9, except the histogram.
-func (m *metrics) collectPush(p *engine.PushMetrics, put func(prometheus.ValueType, string, float64, ...string)) {
-	gauge := func(name string, v float64, labels ...string) { put(prometheus.GaugeValue, name, v, labels...) }
-	count := func(name string, v int64, labels ...string) {
-		put(prometheus.CounterValue, name, float64(v), labels...)
+// collectOverload sends what a queue with a wait_slo_ms takes.
+func collectOverload(topic string, o *api.Overload, put putFunc) {
+	if o.Wait >= 0 {
+		put(prometheus.GaugeValue, "weir_topic_queue_wait_ms", float64(o.Wait.Milliseconds()), topic)
 	}
+	if o.Drain > 0 {
+		put(prometheus.GaugeValue, "weir_topic_queue_drain_per_second", o.Drain, topic)
+	}
+	put(prometheus.GaugeValue, "weir_topic_queue_refused_share", o.Refused, topic)
+	put(prometheus.GaugeValue, "weir_topic_queue_cut_tier", float64(o.Lowest.Rank()), topic)
+	for rank, n := range o.Tiers {
+		tier, _ := api.TierOf(rank)
+		put(prometheus.CounterValue, "weir_topic_queue_offered_total", float64(n.Offered), topic, tier.String())
+		put(prometheus.CounterValue, "weir_topic_queue_refused_total", float64(n.Refused), topic, tier.String())
+	}
+}
+
+// collectLoad sends what the governor has measured.
+func (m *metrics) collectLoad(p *engine.PushMetrics, put putFunc) {
+	gauge := func(name string, v float64, labels ...string) { put(prometheus.GaugeValue, name, v, labels...) }
 	gauge("weir_pressure", p.Pressure)
 	gauge("weir_pressure_signal", p.DepthSignal, "depth")
 	gauge("weir_pressure_signal", p.LatencySignal, "latency")
@@ -210,6 +292,14 @@ func (m *metrics) collectPush(p *engine.PushMetrics, put func(prometheus.ValueTy
 	gauge("weir_governor_rung", float64(p.Rung))
 	gauge("weir_coalesce_window_ms", p.CoalesceMS)
 	gauge("weir_commit_window_ms", p.CommitMS)
+}
+
+// collectPush sends the other numbers of scheduler 9, except the histogram.
+func (m *metrics) collectPush(p *engine.PushMetrics, put putFunc) {
+	gauge := func(name string, v float64, labels ...string) { put(prometheus.GaugeValue, name, v, labels...) }
+	count := func(name string, v int64, labels ...string) {
+		put(prometheus.CounterValue, name, float64(v), labels...)
+	}
 	for band := range p.Ready {
 		name := "B" + strconv.Itoa(band)
 		gauge("weir_sched_ready", float64(p.Ready[band]), name)
@@ -217,27 +307,24 @@ func (m *metrics) collectPush(p *engine.PushMetrics, put func(prometheus.ValueTy
 	}
 	gauge("weir_sched_deferred", float64(p.Deferred))
 	count("weir_sched_promotions_total", p.Promotions)
-	for _, reason := range throttleReasons {
-		count("weir_throttled_total", m.s.throttles[reason].Load(), reason)
-	}
 	gauge("weir_sse_lagged", float64(p.Lagged))
 	count("weir_sse_lagged_total", p.LaggedTotal)
 	count("weir_sse_dropped_slow_total", p.DroppedSlow)
 }
 
-func (m *metrics) schedWait(p *engine.PushMetrics) prometheus.Metric {
+func (m *metrics) schedWait(p *engine.PushMetrics, per float64) prometheus.Metric {
 	bounds := engine.WaitBoundsMS()
 	buckets := make(map[float64]uint64, len(bounds))
 	var sum uint64
 	for i, bound := range bounds {
 		sum += uint64(p.Waits[i])
-		buckets[bound] = sum
+		buckets[bound/per] = sum
 	}
 	sum += uint64(p.Waits[len(bounds)])
-	return prometheus.MustNewConstHistogram(m.desc["weir_sched_wait_ms"], sum, p.WaitSumMS, buckets)
+	return prometheus.MustNewConstHistogram(m.desc["weir_sched_wait_ms"], sum, p.WaitSumMS/per, buckets)
 }
 
-func (m *metrics) collectLog(w *engine.WALMetrics, put func(prometheus.ValueType, string, float64, ...string)) {
+func (m *metrics) collectLog(w *engine.WALMetrics, put putFunc) {
 	for name, v := range map[string]int64{
 		"weir_wal_frames_total":        w.Frames,
 		"weir_wal_batches_total":       w.Batches,
@@ -253,15 +340,15 @@ func (m *metrics) collectLog(w *engine.WALMetrics, put func(prometheus.ValueType
 	put(prometheus.GaugeValue, "weir_wal_read_only", number(w.ReadOnly))
 }
 
-func (m *metrics) fsyncLatency(w *engine.WALMetrics) prometheus.Metric {
+func (m *metrics) fsyncLatency(w *engine.WALMetrics, per float64) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(fsyncBounds))
 	var sum uint64
 	for i, bound := range fsyncBounds {
 		sum += uint64(w.FsyncBuckets[i])
-		buckets[bound] = sum
+		buckets[bound/per] = sum
 	}
 	sum += uint64(w.FsyncBuckets[len(fsyncBounds)])
-	return prometheus.MustNewConstHistogram(m.desc["weir_wal_fsync_latency_us"], sum, float64(w.FsyncMicros), buckets)
+	return prometheus.MustNewConstHistogram(m.desc["weir_wal_fsync_latency_us"], sum, float64(w.FsyncMicros)/per, buckets)
 }
 
 // read returns the engine's numbers, zeros while there is no engine.
@@ -291,17 +378,22 @@ func (q *request) getMetrics() error {
 		q.out = append(q.out[:0], b...)
 		return q.send(http.StatusOK)
 	}
-	page := &pageBuffer{head: make(http.Header)}
-	m.pageFor(q.key).ServeHTTP(page, &http.Request{Method: http.MethodGet, Header: http.Header{}})
-	q.out = append(q.out[:0], page.Bytes()...)
+	q.out = append(q.out[:0], rendered(m.pageFor(q.key), nil).Bytes()...)
 	q.w.Header()["Content-Type"] = headerText
 	return q.sendAs(http.StatusOK)
 }
 
-// pageBuffer takes the text of promhttp, without its headers.
+// pageBuffer takes an answer of promhttp.
 type pageBuffer struct {
 	bytes.Buffer
 	head http.Header
+}
+
+// rendered is a page of promhttp, in the form that accept asks for; nil: text.
+func rendered(page http.Handler, accept []string) *pageBuffer {
+	p := &pageBuffer{head: make(http.Header)}
+	page.ServeHTTP(p, &http.Request{Method: http.MethodGet, Header: http.Header{"Accept": accept}})
+	return p
 }
 
 func (p *pageBuffer) Header() http.Header { return p.head }

@@ -9,13 +9,14 @@ import (
 // nameBodies are well-formed bodies of the calls on one topic or router, by the
 // end of their path.
 var nameBodies = map[string]string{
-	"POST /v0/topics/:topic":        `{"records":[{"data":1}],"create":false}`,
-	"POST /v0/topics/:topic/delete": `{"before_seq":1}`,
-	"POST /v0/topics/:topic/claim":  `{"node":"n"}`,
-	"POST /v0/topics/:topic/ack":    `{"node":"n","seqs":[1]}`,
-	"POST /v0/topics/:topic/nack":   `{"node":"n","seqs":[1]}`,
-	"POST /v0/topics/:topic/extend": `{"node":"n","seqs":[1],"lease_ms":1000}`,
-	"PUT /v0/routers/:router":       `{"source":"a","dest":"b"}`,
+	"POST /v0/topics/:topic/offered": `{"bins":[],"add":[]}`,
+	"POST /v0/topics/:topic":         `{"records":[{"data":1}],"create":false}`,
+	"POST /v0/topics/:topic/delete":  `{"before_seq":1}`,
+	"POST /v0/topics/:topic/claim":   `{"node":"n"}`,
+	"POST /v0/topics/:topic/ack":     `{"node":"n","seqs":[1]}`,
+	"POST /v0/topics/:topic/nack":    `{"node":"n","seqs":[1]}`,
+	"POST /v0/topics/:topic/extend":  `{"node":"n","seqs":[1],"lease_ms":1000}`,
+	"PUT /v0/routers/:router":        `{"source":"a","dest":"b"}`,
 }
 
 // No call can create a topic or router of an impossible name, so no answer

@@ -11,16 +11,20 @@ import (
 
 // postDiff reads after a cursor, as a long poll if requested.
 func (q *request) postDiff() error {
-	req, err := api.DecodeDiff(q.body, &q.s.limits)
+	req, err := api.DecodeDiff(q.body, &q.s.limits, &q.warnings)
 	if err != nil {
+		return err
+	}
+	if err := q.strict(); err != nil {
 		return err
 	}
 	if req.WaitMS > 0 {
 		q.mayWait()
+		defer q.whileStands(q.key)()
 	}
 	name, ctx := q.topic(), q.r.Context()
 	res, err := q.diff(ctx, name, &req)
-	if err != nil && ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil && q.key.stands() {
 		// net/http mistakes a client that will send nothing more for one that is gone;
 		// it may still read, so it gets what is available now.
 		req.WaitMS = 0
@@ -87,16 +91,21 @@ func (q *request) page() (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	p := page{prefix: v.Get("prefix"), size: size, query: v}
+	p := page{prefix: v.Get("prefix"), size: size, allowed: q.allowed(), query: v}
 	if cursor := v.Get("cursor"); cursor != "" {
 		if p.after, err = api.DecodeCursor(cursor); err != nil {
 			return page{}, err
 		}
 	}
-	if q.key.limited() {
-		p.allowed = q.key.allows
-	}
 	return p, nil
+}
+
+// allowed is which names the key may see; nil: all.
+func (q *request) allowed() func(name string) bool {
+	if q.key.limited() {
+		return q.key.allows
+	}
+	return nil
 }
 
 // pageSize reads the page_size of a list; if absent it is the default.

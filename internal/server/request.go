@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -19,6 +20,7 @@ var (
 	headerJSON   = []string{"application/json"}
 	headerText   = []string{"text/plain; version=0.0.4"}
 	headerTar    = []string{"application/x-tar"}
+	headerPacked = []string{"application/gzip"}
 	headerClose  = []string{"close"}
 	headerGzip   = []string{"gzip"}
 	headerVary   = []string{"Accept-Encoding"}
@@ -32,8 +34,11 @@ type request struct {
 	r     *http.Request
 	start time.Time
 	path  path
+	route *route         // nil: unknown path or method
 	key   *apiKey        // nil: auth is off, or the path is open
 	eng   *engine.Engine // set for every route that is not early
+
+	signedIn context.Context // of the session that key is of, if it is of one
 
 	body     []byte // the whole body; lies in small or block
 	bodyDone bool   // none of the body is left on the connection
@@ -41,9 +46,12 @@ type request struct {
 	pacer    *pacer
 	reserved int64 // bytes taken under max_inflight_bytes
 
+	warnings api.Warnings
+
 	out    []byte // the answer
 	packed []byte // the same, compressed
 	sent   bool   // the answer's head has been sent
+	status int    // the answer's
 	stream func() // runs after the request has ended; must not use anything of it
 
 	write  api.WriteRequest // reused, for its records
@@ -68,6 +76,7 @@ func (q *request) end() {
 	}
 	q.s.inflight.give(q.reserved)
 	if v == nil {
+		q.s.calls.count(q)
 		q.recycle()
 		return
 	}
@@ -79,6 +88,7 @@ func (q *request) end() {
 		panic(http.ErrAbortHandler)
 	}
 	q.refuse(api.Errorf(api.CodeInternal, "the server made a mistake; its log has the details"))
+	q.s.calls.count(q)
 }
 
 func (q *request) recycle() {
@@ -87,8 +97,10 @@ func (q *request) recycle() {
 		q.block.free()
 		q.block = nil
 	}
-	q.w, q.r, q.key, q.eng, q.pacer, q.stream = nil, nil, nil, nil, nil, nil
+	q.w, q.r, q.route, q.key, q.signedIn, q.eng, q.pacer, q.stream = nil, nil, nil, nil, nil, nil, nil, nil
 	q.body, q.bodyDone, q.reserved, q.sent = nil, false, 0, false
+	clear(q.warnings)
+	q.warnings = q.warnings[:0]
 	if cap(q.out) > keptAnswer {
 		q.out = nil
 	}
@@ -101,6 +113,7 @@ func (q *request) recycle() {
 // send sends q.out as JSON, compressed if that is requested and worthwhile.
 func (q *request) send(status int) error {
 	q.w.Header()["Content-Type"] = headerJSON
+	q.out = q.warnings.Append(q.out)
 	return q.sendAs(status)
 }
 
@@ -122,7 +135,7 @@ func (q *request) sendAs(status int) error {
 		// Every connection that net/http serves supports deadlines.
 		_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(patience))
 	}
-	q.sent = true
+	q.sent, q.status = true, status
 	if status != http.StatusOK {
 		q.w.WriteHeader(status)
 	}

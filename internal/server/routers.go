@@ -11,8 +11,11 @@ import (
 // putRouter creates a router or replaces the fields that may change.
 func (q *request) putRouter() error {
 	name := q.path.seg[2]
-	cfg, err := api.DecodeRouter(q.body)
+	cfg, err := api.DecodeRouter(q.body, &q.warnings)
 	if err != nil {
+		return err
+	}
+	if err := q.strict(); err != nil {
 		return err
 	}
 	if err := q.key.allowsEnds(cfg.Source, cfg.Dest); err != nil {

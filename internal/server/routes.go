@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/board"
+	"github.com/weirmq/weir/internal/relay"
 )
 
 // route is one call of the contract.
@@ -18,6 +20,7 @@ type route struct {
 	early  bool // answers before recovery is done and while draining
 	auth   authRule
 	body   bodyRule
+	query  []string // the parameters that it knows
 	do     func(*request) error
 }
 
@@ -37,30 +40,60 @@ var routes = []route{
 	{method: "GET", path: "/v0/ready", open: true, early: true, do: (*request).getReady},
 	{method: "GET", path: "/readyz", open: true, early: true, do: (*request).getReady},
 	{method: "GET", path: "/v0/metrics", need: scopeRead, early: true, do: (*request).getMetrics},
+	{method: "GET", path: "/metrics", need: scopeRead, early: true, do: (*request).getScrape},
 
-	{method: "GET", path: "/v0/topics", need: scopeRead, do: (*request).listTopics},
+	{method: "GET", path: "/v0/topics", need: scopeRead, query: []string{"prefix", "page_size", "cursor", "touch"}, do: (*request).listTopics},
 	{method: "PUT", path: "/v0/topics/:topic", need: scopeAdmin, body: bodyMayBeEmpty, do: (*request).putTopic},
-	{method: "GET", path: "/v0/topics/:topic", need: scopeRead, do: (*request).getTopic},
-	{method: "DELETE", path: "/v0/topics/:topic", need: scopeDelete, do: (*request).deleteTopic},
-	{method: "POST", path: "/v0/topics/:topic", need: scopeWrite, body: bodyRequired, do: (*request).postWrite},
+	{method: "GET", path: "/v0/topics/:topic", need: scopeRead, query: []string{"touch"}, do: (*request).getTopic},
+	{method: "DELETE", path: "/v0/topics/:topic", need: scopeDelete, query: []string{"if_empty"}, do: (*request).deleteTopic},
+	{method: "POST", path: "/v0/topics/:topic", need: scopeWrite, body: bodyRequired, query: []string{"return_seqs"}, do: (*request).postWrite},
 	{method: "POST", path: "/v0/topics/:topic/diff", need: scopeRead, body: bodyMayBeEmpty, do: (*request).postDiff},
 	{method: "POST", path: "/v0/topics/:topic/delete", need: scopeDelete, body: bodyRequired, do: (*request).postDelete},
 	{method: "POST", path: "/v0/topics/:topic/claim", need: scopeRead | scopeWrite, body: bodyNotEmpty, do: (*request).postClaim},
 	{method: "POST", path: "/v0/topics/:topic/ack", need: scopeWrite, body: bodyRequired, do: (*request).postAck},
 	{method: "POST", path: "/v0/topics/:topic/nack", need: scopeWrite, body: bodyRequired, do: (*request).postNack},
 	{method: "POST", path: "/v0/topics/:topic/extend", need: scopeWrite, body: bodyRequired, do: (*request).postExtend},
-	{method: "GET", path: "/v0/topics/:topic/work", need: scopeRead | scopeWrite, auth: authToken, do: (*request).getWork},
+	{method: "POST", path: "/v0/topics/:topic/offered", need: scopeWrite, body: bodyRequired, do: (*request).postOffered},
+	{method: "GET", path: "/v0/topics/:topic/work", need: scopeRead | scopeWrite, auth: authToken, query: []string{"node", "max", "lease_ms", "token"}, do: (*request).getWork},
 
-	{method: "GET", path: "/v0/routers", need: scopeRead, do: (*request).listRouters},
+	{method: "GET", path: "/v0/routers", need: scopeRead, query: []string{"prefix", "page_size", "cursor", "source", "dest"}, do: (*request).listRouters},
 	{method: "PUT", path: "/v0/routers/:router", need: scopeAdmin, body: bodyRequired, do: (*request).putRouter},
 	{method: "GET", path: "/v0/routers/:router", need: scopeRead, do: (*request).getRouter},
 	{method: "DELETE", path: "/v0/routers/:router", need: scopeDelete, do: (*request).deleteRouter},
 
-	{method: "POST", path: "/v0/watch", need: scopeRead, body: bodyRequired, do: (*request).postWatch},
-	{method: "GET", path: "/v0/watch/:wid", auth: authItself, do: (*request).getWatch},
+	{method: "POST", path: "/v0/watch", need: scopeRead, body: bodyRequired, query: []string{"lenient", "relay"}, do: (*request).postWatch},
+	{method: "GET", path: "/v0/watch/:wid", auth: authItself, query: []string{"token"}, do: (*request).getWatch},
 	{method: "GET", path: "/v0/ws", do: (*request).getSocket},
 
-	{method: "POST", path: "/admin/backup", need: scopeAdmin, do: (*request).postBackup},
+	{method: "GET", path: "/", open: true, early: true, do: (*request).getPage},
+	{method: "GET", path: "/ui/live", need: scopeRead, do: (*request).getDashLive},
+	{method: "GET", path: "/ui/history", need: scopeRead, do: (*request).getDashHistory},
+	{method: "GET", path: "/ui/history/:topic", need: scopeRead, do: (*request).getDashHistory},
+	{method: "GET", path: "/ui/streams/:stream", need: scopeRead, do: (*request).getDetail},
+	{method: "GET", path: "/ui/letters/:stream", need: scopeRead, do: (*request).getLetters},
+	{method: "GET", path: "/ui/letters/:stream/:letter", need: scopeRead, do: (*request).getLetter},
+	{method: "POST", path: "/ui/redrive/:stream", need: scopeRead | scopeWrite | scopeDelete, body: bodyRequired, do: (*request).postRedrive},
+	{method: "POST", path: "/ui/purge/:stream", need: scopeRead | scopeDelete, body: bodyRequired, do: (*request).postPurge},
+	{method: "POST", path: "/ui/session", open: true, early: true, body: bodyNotEmpty, do: (*request).postSession},
+	{method: "DELETE", path: "/ui/session", open: true, early: true, do: (*request).deleteSession},
+	{method: "GET", path: "/ui/:file", open: true, early: true, do: (*request).getPage},
+
+	{method: "POST", path: "/admin/backup", need: scopeAdmin, query: []string{"rate"}, do: (*request).postBackup},
+	{method: "POST", path: "/admin/bundle", need: scopeAdmin, early: true, query: []string{"profile"}, do: (*request).postBundle},
+}
+
+// routesOf are the calls of a server, or of one that has no engine: it shows a board, or is
+// a relay.
+func routesOf(b *board.Board, r *relay.Relay) []route {
+	if r != nil {
+		return relayRoutes()
+	}
+	if b == nil {
+		return routes
+	}
+	return slices.DeleteFunc(slices.Clone(routes), func(r route) bool {
+		return r.path != "/" && r.path != "/healthz" && !strings.HasPrefix(r.path, "/ui/")
+	})
 }
 
 // maxSegments is the depth of the deepest route, plus one.
@@ -99,7 +132,7 @@ func (p *path) split(u *url.URL) {
 
 // name returns the segment that key prefixes apply to.
 func (p *path) name() (string, bool) {
-	if p.n < 3 || p.strictScope() == 0 {
+	if p.n < 3 || p.strictScope() == 0 && !p.isPage() {
 		return "", false
 	}
 	return p.seg[2], true
@@ -158,7 +191,10 @@ func newTable(routes []route) table {
 		p := byPath[r.path]
 		if p == nil {
 			p = &spot{open: r.open}
-			for _, s := range strings.Split(r.path[1:], "/") {
+			for s := range strings.SplitSeq(r.path[1:], "/") {
+				if s == "" {
+					break // the root
+				}
 				if strings.HasPrefix(s, ":") {
 					s = ""
 				}
@@ -193,6 +229,12 @@ func (p *spot) methods() string {
 func (t *table) find(p *path) *spot {
 	if p.n >= maxSegments {
 		return nil
+	}
+	if p.n == 0 {
+		return nil
+	}
+	if p.n == 1 && p.seg[0] == "" {
+		return t[0][0]
 	}
 	for _, s := range t[p.n] {
 		if s.matches(p) {

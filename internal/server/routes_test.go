@@ -11,9 +11,9 @@ import (
 func TestUnknownPathsAndMethods(t *testing.T) {
 	s := serveTest(t, nil)
 	for _, path := range []string{
-		"/", "/v0", "/v0/", "/v0//topics", "/v0/topics/", "/v0/topics/x/", "/v0/topics//diff", "/v0/topics/x/diff/",
+		"/v0", "/v0/", "/ui", "/ui/", "/ui/nothing.js", "/index.html", "/v0//topics", "/v0/topics/", "/v0/topics/x/", "/v0/topics//diff", "/v0/topics/x/diff/",
 		"/v0/topics/x/diff/y", "/v0/topics/x/nope", "/v1/topics", "/topics", "/v0/./topics", "/v0/x/../topics", "//v0/topics",
-		"/v0/routers/", "/v0/routers/x/y", "/v0/watch/", "/V0/topics", "/v0/health/", "/admin", "/metrics",
+		"/v0/routers/", "/v0/routers/x/y", "/v0/watch/", "/V0/topics", "/v0/health/", "/admin", "/metrics/",
 		"/v0%2Ftopics", "/a/b/c/d/e/f/g/h/i/j",
 	} {
 		r := s.ask("GET", path, "", nil)

@@ -21,8 +21,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/board"
+	"github.com/weirmq/weir/internal/dash"
 	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/internal/relay"
 )
 
 // Limits of a connection. A request whose body is still arriving at its readTimeout
@@ -43,9 +48,23 @@ const (
 type Options struct {
 	Version string
 	Logger  *slog.Logger // default: discards
+	Board   *board.Board // what the dashboard shows; default: the engine's topics
+	Relay   *relay.Relay // if it is not nil, the server has no engine and stands in front of another one
+	// Metrics also gets the metrics of the page /metrics; nil: nobody else does.
+	Metrics prometheus.Registerer
+	// Around, if it is not nil, is called for each request in front of the server. route
+	// returns the path of the table that a request's is one of, or nothing.
+	Around func(next http.Handler, route func(*http.Request) string) http.Handler
+	// CertificateEnds returns when the certificate that clients are shown ends; nil: there
+	// is none.
+	CertificateEnds func() time.Time
+	// Settings are those that differ from their defaults, and LastLog the end of the
+	// log, for a bundle; neither may hold a secret.
+	Settings []string
+	LastLog  func() []byte
 }
 
-// Server serves /v0. It may serve before it has an engine: the port is then open, and
+// Server serves /v0, or the dashboard of a Board alone. It may serve before it has an engine: the port is then open, and
 // whatever needs an engine is answered 503 not_ready.
 type Server struct {
 	limits         api.Limits
@@ -55,20 +74,35 @@ type Server struct {
 	dataDir        string
 	version        string
 	log            *slog.Logger
+	settings       []string
+	lastLog        func() []byte
 	hosts          *hosts
 	table          table
 	metrics        *metrics
+	scrapes        http.Handler
+	process        []prometheus.Collector // of the page /metrics, besides the engine's numbers
+	calls          *calls
 	http           *http.Server
+	dash           *dash.Dash
+	board          *board.Board // nil: the server has an engine
+	relay          *relay.Relay // nil: it has one
+	callers        callers      // of a relay
+	unwatched      bool         // the dashboard reads nothing
+	certEnds       func() time.Time
 	started        time.Time
 
 	engine    atomic.Pointer[engine.Engine]
 	progress  atomic.Uint64 // math.Float64bits of the recovered share
+	standby   atomic.Bool
 	draining  atomic.Bool
 	drained   chan struct{} // closed by the first Drain
 	drain     sync.Once
 	running   atomic.Int64 // requests being answered, except streams
 	streams   streams
+	sessions  sessions
 	throttles throttles
+	refused   atomic.Int64  // logins
+	backedUp  atomic.Int64  // when the last backup was sent, Unix ms; 0: none
 	inflight  gauge         // bytes of bodies
 	large     chan struct{} // occupied while the engine has a large write
 	requests  sync.Pool
@@ -81,6 +115,10 @@ func New(c Config, opt Options) *Server {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opt.LastLog == nil {
+		opt.LastLog = func() []byte { return nil }
+	}
+	served := routesOf(opt.Board, opt.Relay)
 	s := &Server{
 		limits:         c.Limits,
 		keys:           c.Keys,
@@ -89,8 +127,13 @@ func New(c Config, opt Options) *Server {
 		dataDir:        c.DataDir,
 		version:        opt.Version,
 		log:            opt.Logger,
-		hosts:          newHosts(c.AllowedHosts, c.Keys != nil),
-		table:          newTable(routes),
+		settings:       opt.Settings,
+		lastLog:        opt.LastLog,
+		certEnds:       opt.CertificateEnds,
+		hosts:          newHosts(c.AllowedHosts, keyed(c.Keys, opt.Relay)),
+		table:          newTable(served),
+		board:          opt.Board,
+		relay:          opt.Relay,
 		started:        time.Now(),
 		large:          make(chan struct{}, 1),
 		drained:        make(chan struct{}),
@@ -98,6 +141,21 @@ func New(c Config, opt Options) *Server {
 	s.throttles = newThrottles()
 	s.newLines()
 	s.metrics = newMetrics(s)
+	s.calls = newCalls(served)
+	s.process = append(newProcessCollectors(), s.calls.requests, s.calls.seconds)
+	if s.relay != nil {
+		s.process = append(s.process, s.relay)
+	}
+	s.scrapes = newScrape(s, nil).handler(s.process...)
+	if opt.Metrics != nil {
+		opt.Metrics.MustRegister(append(s.process, newScrape(s, nil))...)
+	}
+	s.unwatched = c.unwatched || s.relay != nil
+	read := s.readDash
+	if s.board != nil {
+		read = s.board.Read
+	}
+	s.dash = dash.New(read, dash.Config{LagWarn: cmp.Or(c.LagWarn, 50), LagPause: cmp.Or(c.LagPause, 200)})
 	s.requests.New = func() any { return &request{s: s} }
 	s.http = &http.Server{
 		Handler: s,
@@ -112,9 +170,25 @@ func New(c Config, opt Options) *Server {
 		Protocols:                    new(http.Protocols),
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingAfter},
 	}
+	if opt.Around != nil {
+		s.http.Handler = opt.Around(s, s.route)
+	}
+	if r := &c.Replica; r.Failover || r.Standby {
+		s.http.Handler = newLease(s, r.FailoverAfter*2/3, s.http.Handler)
+	}
 	s.http.Protocols.SetHTTP1(true)
 	s.http.Protocols.SetUnencryptedHTTP2(true)
 	return s
+}
+
+// route returns the path of the table that the one of a request is.
+func (s *Server) route(r *http.Request) string {
+	var p path
+	p.split(r.URL)
+	if rt := s.table.find(&p).route(r.Method); rt != nil {
+		return rt.path
+	}
+	return ""
 }
 
 // newLines makes the kinds of log lines that clients can cause.
@@ -134,11 +208,30 @@ func (s *Server) SetEngine(e *engine.Engine) {
 // SetProgress sets how much of the recovery is done, 0 to 1.
 func (s *Server) SetProgress(share float64) { s.progress.Store(math.Float64bits(share)) }
 
+// SetStandby says whether the server waits for another one to fail.
+func (s *Server) SetStandby(on bool) { s.standby.Store(on) }
+
+// Standby reports what SetStandby has said.
+func (s *Server) Standby() bool { return s.standby.Load() }
+
 // Recovered returns how much of the recovery is done, 0 to 1.
 func (s *Server) Recovered() float64 { return math.Float64frombits(s.progress.Load()) }
 
 // Serve answers connections of l until Stop; it closes l.
 func (s *Server) Serve(l net.Listener) error {
+	ctx, end := context.WithCancel(context.Background())
+	var reading sync.WaitGroup
+	if !s.unwatched {
+		reading.Go(func() { s.dash.Run(ctx) })
+	}
+	if s.relay != nil {
+		reading.Go(func() { s.relay.Run(ctx) })
+	}
+	if s.keys.mayChange() {
+		reading.Go(func() { s.keys.run(ctx, s.log) })
+	}
+	defer reading.Wait()
+	defer end()
 	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving %s: %w", l.Addr(), err)
 	}
@@ -216,7 +309,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // call answers one request, or returns what continues as a stream.
 func (s *Server) call(w http.ResponseWriter, r *http.Request) (stream func()) {
 	q := s.requests.Get().(*request)
-	q.w, q.r, q.start = w, r, time.Now()
+	q.w, q.r, q.start, q.status = w, r, time.Now(), http.StatusOK
 	s.running.Add(1)
 	if id := r.Header["X-Request-Id"]; id != nil && isRequestID(id[0]) {
 		w.Header()["X-Request-Id"] = id[:1]
@@ -238,7 +331,9 @@ func (s *Server) runStream(stream func()) {
 // guard runs a part of a stream and logs its panic, if any.
 func (s *Server) guard(part func()) (panicked bool) {
 	defer func() {
-		if v := recover(); v != nil {
+		if v := recover(); v == http.ErrAbortHandler {
+			panicked = true // a stream that is passed on has broken
+		} else if v != nil {
 			s.log.Error("a stream panicked", "panic", v, "stack", string(debug.Stack()))
 			panicked = true
 		}
@@ -261,8 +356,12 @@ func (s *Server) answer(q *request) error {
 	q.path.split(q.r.URL)
 	spot := s.table.find(&q.path)
 	rt := spot.route(q.r.Method)
+	q.route = rt
 	if err := s.admit(q, spot, rt); err != nil {
 		return err
+	}
+	if rt == nil && s.relay != nil {
+		return q.passOn()
 	}
 	if rt == nil {
 		return errRoute(q, spot)
@@ -281,15 +380,24 @@ func (s *Server) answer(q *request) error {
 			return err
 		}
 	}
-	return rt.do(q)
+	if s.relay == nil {
+		if err := q.checkQuery(); err != nil {
+			return err
+		}
+	}
+	err := rt.do(q)
+	if err != nil && !q.key.stands() {
+		return errKey()
+	}
+	return err
 }
 
 // admit checks the key, its requests in flight, its scopes and its prefixes.
 func (s *Server) admit(q *request, spot *spot, rt *route) error {
-	if s.keys == nil || s.isOpen(q, spot) || rt != nil && rt.auth == authItself {
+	if s.keys == nil || s.isOpen(q, spot, rt) || rt != nil && rt.auth == authItself {
 		return nil
 	}
-	key, err := s.keys.authenticate(q.r, rt != nil && rt.auth == authToken)
+	key, err := q.keyOf(rt != nil && rt.auth == authToken)
 	if err != nil {
 		return err
 	}
@@ -310,20 +418,23 @@ func (s *Server) admit(q *request, spot *spot, rt *route) error {
 	return nil
 }
 
-// isOpen reports whether the path answers without a key: the probes, and the pages
-// that a dashboard loads before anyone has logged in.
-func (s *Server) isOpen(q *request, spot *spot) bool {
-	if spot != nil && spot.open {
-		return !s.probeAuth
+// isOpen reports whether the request is answered without a key: the probes, and the pages
+// of the dashboard, which a browser loads before anyone has signed in.
+func (s *Server) isOpen(q *request, spot *spot, rt *route) bool {
+	if q.path.isPage() {
+		return rt != nil && rt.open
 	}
-	return q.path.isPage() && (q.r.Method == http.MethodGet || q.r.Method == http.MethodHead)
+	return spot != nil && spot.open && !s.probeAuth
 }
 
 func (s *Server) ready(q *request) error {
 	if s.draining.Load() {
 		return api.Errorf(api.CodeShuttingDown, "the server is shutting down; try again on the next one")
 	}
-	if q.eng = s.engine.Load(); q.eng == nil {
+	if q.eng = s.engine.Load(); q.eng == nil && s.standby.Load() {
+		return api.Errorf(api.CodeNotReady, "this server is a standby; another one leads").With("role", "standby")
+	}
+	if q.eng == nil && s.board == nil && s.relay == nil {
 		return api.Errorf(api.CodeNotReady, "recovery is still running; try again soon").With("replay_progress", s.Recovered())
 	}
 	return nil

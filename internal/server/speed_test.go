@@ -2,12 +2,16 @@ package server
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
@@ -105,4 +109,78 @@ func benchServer(b *testing.B) string {
 		}
 	})
 	return l.Addr().String()
+}
+
+// BenchmarkWritesBesideTheDashboard writes over 16 connections, by turns with ten dashboards open
+// and with none, each for two seconds, and reports how the rates compare. A turn of -benchtime 10x is
+// four seconds.
+func BenchmarkWritesBesideTheDashboard(b *testing.B) {
+	addr := benchServer(b)
+	var wrote atomic.Int64
+	stop := make(chan struct{})
+	var writers sync.WaitGroup
+	for i := range 16 {
+		writers.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			for n := i; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				resp, err := client.Post(fmt.Sprintf("http://%s/v0/topics/t%02d", addr, n%50), "application/json", strings.NewReader(`{"records":[{"data":"x"}]}`))
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				wrote.Add(1)
+			}
+		})
+	}
+	defer writers.Wait()
+	defer close(stop)
+	turn := func(pages int) float64 {
+		var open sync.WaitGroup
+		ctx, end := context.WithTimeout(b.Context(), 2*time.Second)
+		defer open.Wait()
+		defer end()
+		for range pages {
+			open.Go(func() { look(ctx, b, addr) })
+		}
+		begun, before := time.Now(), wrote.Load()
+		<-ctx.Done()
+		return float64(wrote.Load()-before) / time.Since(begun).Seconds()
+	}
+	var closed, open float64
+	for n := 0; b.Loop(); n++ {
+		if n%2 == 0 {
+			closed += turn(0)
+			open += turn(10)
+		} else {
+			open += turn(10)
+			closed += turn(0)
+		}
+	}
+	b.ReportMetric(open/closed, "open/closed")
+	b.ReportMetric(closed/float64(b.N), "writes/s")
+}
+
+// look reads what a dashboard is sent until ctx ends.
+func look(ctx context.Context, b *testing.B, addr string) {
+	req, _ := http.NewRequestWithContext(ctx, "GET", "http://"+addr+"/ui/live", nil)
+	req.Header.Set("Accept", "text/event-stream")
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	defer resp.Body.Close()
+	if n, _ := io.Copy(io.Discard, resp.Body); n == 0 {
+		b.Error("a dashboard was sent nothing")
+	}
 }

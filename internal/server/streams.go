@@ -40,13 +40,15 @@ func (q *request) headStream(key *apiKey) error {
 	if err != nil {
 		return err
 	}
-	eventHeaders(q.w.Header())
+	q.eventHeaders()
 	q.sent = true
 	q.w.WriteHeader(http.StatusOK)
 	return nil
 }
 
-func eventHeaders(h http.Header) {
+func (q *request) eventHeaders() {
+	h := q.w.Header()
+	q.warnInHead()
 	h["Content-Type"] = headerEvents
 	h["Cache-Control"] = headerNoStore
 	h["X-Accel-Buffering"] = headerNo
@@ -91,7 +93,7 @@ type eventStream struct {
 // recycled before it runs.
 func (q *request) newEventStream(beat time.Duration) *eventStream {
 	q.mayWait()
-	eventHeaders(q.w.Header())
+	q.eventHeaders()
 	q.sent = true
 	return &eventStream{
 		s: q.s, w: q.w, rc: http.NewResponseController(q.w), ctx: q.r.Context(),
@@ -116,6 +118,8 @@ func (e *eventStream) run(src eventSource, bye string) {
 			select {
 			case <-e.s.drained:
 				e.write([]byte(bye))
+				return
+			case <-e.ctx.Done():
 				return
 			default:
 				continue
@@ -174,6 +178,15 @@ func (e *eventStream) heartbeat(now time.Time) bool {
 	return e.write(append(b, "\n\n"...))
 }
 
+// droppedSlow counts a stream whose client has taken nothing.
+func (s *Server) droppedSlow() {
+	if s.relay != nil {
+		s.relay.DroppedSlow()
+	} else if eng := s.engine.Load(); eng != nil {
+		eng.DroppedSlow()
+	}
+}
+
 // write sends b and postpones the next heartbeat. It returns false once the connection
 // is unusable: no error frame can follow part of a frame.
 func (e *eventStream) write(b []byte) bool {
@@ -188,7 +201,7 @@ func (e *eventStream) write(b []byte) bool {
 		}
 		if err != nil {
 			if time.Since(start) >= streamPatience {
-				e.s.engine.Load().DroppedSlow()
+				e.s.droppedSlow()
 			}
 			return false
 		}

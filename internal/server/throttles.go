@@ -11,7 +11,7 @@ const byPressure = "pressure"
 
 // throttleReasons are the reasons for a 429.
 var throttleReasons = []string{
-	byPressure, "max_topics", "max_routers", "max_watch_sessions", "max_sse_connections",
+	byPressure, api.ReasonLoadShedding, "max_topics", "max_routers", "max_watch_sessions", "max_sse_connections",
 	"max_sse_connections_per_key", "max_inflight_per_key", "max_inflight_bytes", "max_total_bytes",
 	"max_idempotency_keys",
 }
@@ -32,8 +32,11 @@ func (t throttles) count(e *api.Error) {
 	if e.Code != api.CodeThrottled {
 		return
 	}
-	limit, _ := e.Detail["limit"].(string)
-	n := t[limit]
+	reason, ok := e.Detail["limit"].(string)
+	if !ok {
+		reason, _ = e.Detail[api.DetailReason].(string)
+	}
+	n := t[reason]
 	if n == nil {
 		n = t[byPressure]
 	}

@@ -10,9 +10,12 @@ import (
 // putTopic creates a topic or replaces its config.
 func (q *request) putTopic() error {
 	name := q.topic()
-	cfg, cerr := api.DecodeConfig(q.body)
+	cfg, cerr := api.DecodeConfig(q.body, &q.warnings)
 	if cerr != nil {
 		return cerr
+	}
+	if err := q.strict(); err != nil {
+		return err
 	}
 	if err := q.key.allowsDeadLetter(&cfg); err != nil {
 		return err

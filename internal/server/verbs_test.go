@@ -19,7 +19,14 @@ import (
 func serveEngine(t *testing.T, change func(*Config)) *testServer {
 	t.Helper()
 	s := serveTest(t, change)
-	e, err := engine.Open(t.Context(), engine.Options{Dir: s.dataDir + "/data", Limits: s.limits})
+	s.SetEngine(openEngine(t, engine.Options{Dir: s.dataDir + "/data", Limits: s.limits}))
+	return s
+}
+
+// openEngine opens an engine for a test.
+func openEngine(t *testing.T, opt engine.Options) *engine.Engine {
+	t.Helper()
+	e, err := engine.Open(t.Context(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,8 +35,7 @@ func serveEngine(t *testing.T, change func(*Config)) *testServer {
 			t.Error(err)
 		}
 	})
-	s.SetEngine(e)
-	return s
+	return e
 }
 
 // expect asks and compares status and, where they are given, members of the

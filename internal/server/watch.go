@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"net/http"
+	"time"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -13,15 +15,28 @@ func (q *request) postWatch() error {
 	if err != nil {
 		return err
 	}
-	req, err := api.DecodeWatch(q.body, &s.limits, s.minHeartbeatMS)
+	relay, err := q.queryBool("relay", false)
 	if err != nil {
+		return err
+	}
+	req, err := api.DecodeWatch(q.body, &s.limits, s.minHeartbeatMS, &q.warnings)
+	if err != nil {
+		return err
+	}
+	if err := q.strict(); err != nil {
 		return err
 	}
 	req.Lenient = lenient
 	if err := q.key.allowsAll(req.Topics); err != nil {
 		return err
 	}
-	res, err := q.eng.OpenSession(&req, q.key)
+	var res api.WatchResult
+	if req.Relay = relay; relay {
+		res, err = q.eng.Positions(&req)
+		res.Keyed = q.key != nil
+	} else {
+		res, err = q.eng.OpenSession(&req, q.key)
+	}
 	if err != nil {
 		return err
 	}
@@ -53,6 +68,21 @@ func (q *request) getWatch() error {
 	if err != nil {
 		return err
 	}
+	return q.sendStream(key, func(func(error)) (watchSource, error) {
+		return q.eng.OpenStream(wid, q.r.Header.Get("Last-Event-ID"))
+	})
+}
+
+// watchSource is the stream of a watch session.
+type watchSource interface {
+	eventSource
+	Heartbeat() time.Duration
+	Close()
+}
+
+// sendStream answers with a stream of a watch session, which counts for key. What open is
+// given ends it.
+func (q *request) sendStream(key *apiKey, open func(end func(error)) (watchSource, error)) error {
 	if q.r.Method == http.MethodHead {
 		return q.headStream(key)
 	}
@@ -60,14 +90,18 @@ func (q *request) getWatch() error {
 	if err != nil {
 		return err
 	}
-	src, err := q.eng.OpenStream(wid, q.r.Header.Get("Last-Event-ID"))
+	ctx, end := context.WithCancelCause(q.r.Context())
+	src, err := open(end)
 	if err != nil {
+		end(nil)
 		release()
 		return err
 	}
 	stream := q.newEventStream(src.Heartbeat())
+	stream.ctx = ctx
 	q.stream = func() {
 		defer release()
+		defer end(nil)
 		defer src.Close()
 		stream.run(src, goodbye)
 	}
@@ -79,7 +113,7 @@ func (q *request) sessionKey(owner any) (*apiKey, error) {
 	if q.s.keys == nil {
 		return nil, nil
 	}
-	key, err := q.s.keys.authenticate(q.r, true)
+	key, err := q.keyOf(true)
 	if err != nil {
 		return nil, err
 	}

@@ -4,10 +4,15 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 // workClient is an open work stream as its client sees it.
@@ -109,7 +114,7 @@ func TestJobsArePushedAndSettled(t *testing.T) {
 		t.Errorf("%+v", first)
 	}
 	c.job(2, 1)
-	s.expect(200, "GET", "/v0/topics/q", "", header{"queue": `{"ready":1,"in_flight":2,"dead_lettered":0}`})
+	s.expect(200, "GET", "/v0/topics/q", "", header{"queue": `{"ready":1,"in_flight":2,"delayed":0,"dead_lettered":0}`})
 	s.expect(200, "POST", "/v0/topics/q/ack", `{"node":"w","seqs":[1],"lease_ids":["`+first.LeaseID+`"]}`, header{"acked": "1"})
 	c.job(3, 1)
 	s.expect(200, "POST", "/v0/topics/q/nack", `{"node":"w","seqs":[2]}`, header{"nacked": "1"})
@@ -147,6 +152,57 @@ func TestAWorkStreamSaysWhyItEnds(t *testing.T) {
 	}
 }
 
+// A claim that waits counts among the running requests of its key, and ends with its
+// client and with the server.
+func TestAClaimThatWaitsCountsAndEndsWithItsClientAndWithTheStop(t *testing.T) {
+	keys := parseKeys(t, "worker:rw,boss:rw+admin")
+	s := serveEngine(t, func(c *Config) { c.Keys, c.Limits.MaxInflightPerKey = keys, 1 })
+	running := func(n int64) {
+		t.Helper()
+		await(t, "a claim to come or go", func() bool { return keys.list[0].inflight.n.Load() == n })
+	}
+	s.want(s.ask("PUT", "/v0/topics/q", `{"type":"queue"}`, header{"Authorization": "Bearer boss"}), 201, "")
+	const wait = `{"node":"w","wait_ms":20000}`
+	text := post("/v0/topics/q/claim", jsonType+"Authorization: Bearer worker\r\nConnection: close\r\n"+sized(wait), wait)
+
+	gone := s.dial()
+	if _, err := io.WriteString(gone, text); err != nil {
+		t.Fatal(err)
+	}
+	running(1)
+	s.want(s.ask("POST", "/v0/topics/q/claim", `{"node":"x"}`, header{"Authorization": "Bearer worker"}), 429, api.CodeThrottled)
+	if err := gone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	running(0)
+
+	half := s.dial()
+	if _, err := io.WriteString(half, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := half.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	back, err := io.ReadAll(half)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.want(replies(t, string(back))[0], 200, "")
+
+	running(0)
+	waiting := make(chan *reply, 1)
+	go func() { waiting <- s.ask("POST", "/v0/topics/q/claim", wait, header{"Authorization": "Bearer worker"}) }()
+	running(1)
+	begin, stalled := time.Now(), stall.Watch()
+	s.Stop()
+	if took := time.Since(begin); took > 2*time.Second+stalled() {
+		t.Errorf("the stop took %v", took)
+	}
+	if r := <-waiting; r.status != 200 || !strings.Contains(r.body, `"claimed":[]`) {
+		t.Errorf("the claim got %d %s", r.status, r.body)
+	}
+}
+
 func TestAWorkStreamIsRefusedInTheOrderOfTheChecks(t *testing.T) {
 	s := serveEngine(t, func(c *Config) { c.Limits.MaxSSEConnections = 1 })
 	s.expect(201, "PUT", "/v0/topics/q", `{"type":"queue"}`, nil)
@@ -160,7 +216,7 @@ func TestAWorkStreamIsRefusedInTheOrderOfTheChecks(t *testing.T) {
 	if r := s.ask("HEAD", "/v0/topics/q/work?node=w", "", nil); r.status != 200 || r.header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("HEAD: %d %v", r.status, r.header)
 	}
-	s.expect(200, "GET", "/v0/topics/q", "", header{"queue": `{"ready":1,"in_flight":0,"dead_lettered":0}`})
+	s.expect(200, "GET", "/v0/topics/q", "", header{"queue": `{"ready":1,"in_flight":0,"delayed":0,"dead_lettered":0}`})
 	s.work("q/work?node=w").job(1, 1)
 	s.want(s.ask("GET", "/v0/topics/log/work?node=w", "", nil), 409, "not_a_queue")
 	s.want(s.ask("GET", "/v0/topics/q/work?node=w", "", nil), 429, "throttled")

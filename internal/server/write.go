@@ -23,7 +23,10 @@ func (q *request) postWrite() error {
 	if err != nil {
 		return err
 	}
-	if err := api.DecodeWrite(q.body, &s.limits, w); err != nil {
+	if err := api.DecodeWrite(q.body, &s.limits, w, &q.warnings); err != nil {
+		return err
+	}
+	if err := q.strict(); err != nil {
 		return err
 	}
 	if key := q.r.Header.Get("Idempotency-Key"); key != "" && !w.HasIdempotencyKey {
@@ -43,6 +46,12 @@ func (q *request) postWrite() error {
 	res, err := s.append(q.r.Context(), q.eng, name, w, len(q.body))
 	if err != nil {
 		return err
+	}
+	if res.KeyReused {
+		q.warnings.KeyReused()
+		if err := q.strict(); err != nil {
+			return err
+		}
 	}
 	q.out = api.AppendWriteResult(q.out[:0], name, &res, withSeqs, q.millis())
 	status := http.StatusOK

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/internal/relay"
 )
 
 const (
@@ -30,24 +31,36 @@ func (q *request) getSocket() error {
 	if err := q.upgrades(); err != nil {
 		return err
 	}
+	strict, err := q.wantsStrict()
+	if err != nil {
+		return err
+	}
 	release, err := q.openStream(q.key)
 	if err != nil {
 		return err
 	}
-	q.sent = true
-	// hosts.check deals with origins.
-	conn, aerr := websocket.Accept(q.w, q.r, &websocket.AcceptOptions{InsecureSkipVerify: true})
-	if aerr != nil {
+	conn, err := q.accept()
+	if err != nil {
 		release()
-		q.s.log.Debug("a WebSocket was not opened", "error", aerr)
 		return nil
 	}
-	k := &socket{s: q.s, conn: conn, key: q.key, eng: q.eng, src: q.eng.NewSocket(), more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	k := &socket{s: q.s, conn: conn, strict: strict, key: q.key, eng: q.eng, src: q.eng.NewSocket(), more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 	q.stream = func() {
 		defer release()
 		k.run()
 	}
 	return nil
+}
+
+// accept makes the connection a WebSocket; its errors are answered.
+func (q *request) accept() (*websocket.Conn, error) {
+	q.sent, q.status = true, http.StatusSwitchingProtocols
+	// hosts.check deals with origins.
+	conn, err := websocket.Accept(q.w, q.r, &websocket.AcceptOptions{InsecureSkipVerify: true})
+	if err != nil {
+		q.s.log.Debug("a WebSocket was not opened", "error", err)
+	}
+	return conn, err
 }
 
 // upgrades refuses what is not a WebSocket handshake.
@@ -83,7 +96,11 @@ type socket struct {
 	s    *Server
 	conn *websocket.Conn
 	key  *apiKey
-	eng  *engine.Engine
+	eng  *engine.Engine   // nil on a relay
+	out  *relay.Publisher // of a relay; nil: it has an engine
+
+	strict   bool         // the client wants no warning but a refusal
+	warnings api.Warnings // of the message being handled
 
 	more chan struct{} // an answer was queued
 	room chan struct{} // an answer was taken
@@ -91,15 +108,30 @@ type socket struct {
 	// mu keeps the order on the wire: changing the stream and queueing the answer
 	// happen together under it, and so does taking the next message.
 	mu      sync.Mutex
-	src     *engine.Stream
+	src     socketSource
 	answers [][]byte
 	bytes   int // in answers
+}
+
+// socketSource is what a WebSocket sends besides its answers.
+type socketSource interface {
+	eventSource
+	Subscribe(ctx context.Context, req *api.WatchRequest) ([]api.WatchPosition, error)
+	Unsubscribe(topics []string)
+	Close()
+}
+
+// end closes the socket because its client may not have it any more. It does not wait for
+// that.
+func (k *socket) end(error) {
+	// The client may not answer the close.
+	go func() { _ = k.conn.Close(websocket.StatusPolicyViolation, "the key may not read this any more") }()
 }
 
 // run serves the socket until either side closes it.
 func (k *socket) run() {
 	defer k.src.Close()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(k.key.standing())
 	defer cancel()
 	var writer sync.WaitGroup
 	writer.Go(func() {
@@ -172,7 +204,7 @@ func (k *socket) write(ctx context.Context, msg []byte) bool {
 	defer cancel()
 	err := k.conn.Write(ctx, websocket.MessageText, msg)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		k.eng.DroppedSlow()
+		k.s.droppedSlow()
 	}
 	return err == nil
 }
@@ -320,9 +352,14 @@ func (k *socket) handle(ctx context.Context, body []byte) {
 		w.Reset()
 		writePool.Put(w)
 	}()
-	m, err := api.DecodeSocket(body, &k.s.limits, w)
+	k.warnings = k.warnings[:0]
+	m, err := api.DecodeSocket(body, &k.s.limits, w, &k.warnings)
 	if err != nil {
 		k.refuse(nil, err)
+		return
+	}
+	if err := k.refusal(); err != nil {
+		k.refuse(m.RequestID, err)
 		return
 	}
 	switch m.Op {
@@ -331,10 +368,22 @@ func (k *socket) handle(ctx context.Context, body []byte) {
 	case api.SocketUnsubscribe:
 		k.unsubscribe(&m)
 	case api.SocketPublish:
+		if k.out != nil {
+			k.passOn(ctx, body, m.RequestID)
+			return
+		}
 		k.publish(ctx, &m, w, len(body))
 	default:
-		k.answer(api.AppendPong(nil, m.RequestID))
+		k.answer(k.warnings.Append(api.AppendPong(nil, m.RequestID)))
 	}
+}
+
+// refusal is that of the warnings about the message, if the client wants it.
+func (k *socket) refusal() error {
+	if !k.strict {
+		return nil
+	}
+	return k.warnings.Refusal()
 }
 
 var writePool = sync.Pool{New: func() any { return new(api.WriteRequest) }}
@@ -358,7 +407,7 @@ func (k *socket) subscribe(ctx context.Context, m *api.SocketMessage) {
 		k.queue(api.AppendSocketError(nil, m.RequestID, k.asError(err)))
 		return
 	}
-	k.queue(api.AppendSubscribed(nil, m.RequestID, topics))
+	k.queue(k.warnings.Append(api.AppendSubscribed(nil, m.RequestID, topics)))
 }
 
 func (k *socket) unsubscribe(m *api.SocketMessage) {
@@ -369,7 +418,7 @@ func (k *socket) unsubscribe(m *api.SocketMessage) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.src.Unsubscribe(m.Names)
-	k.queue(api.AppendUnsubscribed(nil, m.RequestID, m.Names))
+	k.queue(k.warnings.Append(api.AppendUnsubscribed(nil, m.RequestID, m.Names)))
 }
 
 func (k *socket) publish(ctx context.Context, m *api.SocketMessage, w *api.WriteRequest, size int) {
@@ -383,8 +432,15 @@ func (k *socket) publish(ctx context.Context, m *api.SocketMessage, w *api.Write
 		k.refuse(m.RequestID, err)
 		return
 	}
+	if res.KeyReused {
+		k.warnings.KeyReused()
+		if err := k.refusal(); err != nil {
+			k.refuse(m.RequestID, err)
+			return
+		}
+	}
 	took := float64(time.Since(start)) / float64(time.Millisecond)
-	k.answer(api.AppendSocketAck(nil, m.RequestID, m.Topic, &res, m.Seqs, took))
+	k.answer(k.warnings.Append(api.AppendSocketAck(nil, m.RequestID, m.Topic, &res, m.Seqs, took)))
 }
 
 // mayPublish makes the checks of a write that precede the engine's.

@@ -7,7 +7,8 @@ import (
 const (
 	letters = List | Show | Redrive | Purge // the commands of weir dlq
 	copies  = Backup | Verify | Restore
-	clients = Publish | Work | Tail | Sample | Doctor | letters | Backup | Overload
+	streams = Publish | Work | Tail | Sample | Doctor | letters | Overload | Dash | Bundle | Top // commands with the URL of a stream
+	clients = streams | Backup
 )
 
 // commands are the settings of single calls of a command, which no file holds.
@@ -15,8 +16,13 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "config", in: Serve | Publish | Work | Library, kind: name("file"),
 		help: "YAML or JSON file of settings; serve and publish read it again on SIGHUP and when it changes"},
 	{name: "api-key-file", in: clients, kind: name("file"), help: "file that holds the API key (default WEIR_API_KEY, or the URL's :key@)"},
+	{name: "ca", in: clients, kind: name("file"), help: "PEM file of the authorities that certificates of servers are checked by, instead of the system's, for URLs with TLS"},
+	{name: "tls-cert", in: clients, kind: name("file"), help: "PEM file of a certificate to show to servers that ask for one"},
+	{name: "tls-key", in: clients, kind: name("file"), help: "PEM file of its key"},
 	{name: "api-key", in: clients, places: byEnv, kind: text("key"), help: "API key"},
-	{name: "json", in: Publish | Work | Tail | Doctor | letters | copies, kind: boolean, deft: "false", help: "print JSON, one object a line"},
+	{name: "kafka-user", env: "KAFKA_USER", field: "KafkaUser", in: streams | Library, places: byEnv, kind: name("name"), help: "user name on Kafka (SASL), for a URL without one"},
+	{name: "kafka-password", env: "KAFKA_PASSWORD", field: "KafkaPassword", in: streams | Library, places: byEnv, kind: text("password"), help: "its password"},
+	{name: "json", in: Publish | Work | Tail | Doctor | letters | copies | Replica | Keys, kind: boolean, deft: "false", help: "print JSON, one object a line"},
 	{name: "log-format", in: Serve | Publish | Work, places: anywhere, kind: choice("format", "text", "json"), deft: "text",
 		help: "form of the log on standard error: text or json"},
 	{name: "metrics", in: Publish | Work | Sample, kind: name("address"),
@@ -43,6 +49,15 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "count", in: Sample, kind: integer("samples", 1, most).kind(), help: "stop after this many samples (default 1, or never with --every)"},
 	{name: "enqueue-field", in: Sample, kind: name("field"), help: "field of a Redis entry that holds its publishing time, in Unix ms (default enqueue_ts)"},
 
+	{name: "scopes", in: NewKey, places: byFlag, kind: list, deft: "read", help: "rights of the key, separated by commas: read, write, delete, admin"},
+	{name: "prefixes", in: NewKey, places: byFlag, kind: list, help: "beginnings of the names of topics and routers that the key may use, separated by commas (default any name)"},
+	{name: "expires", in: NewKey, places: byFlag, kind: duration(0, most).kind(), deft: "0", help: "how long the key is accepted, such as 90d; 0 is for ever"},
+
+	{name: "listen", in: Dash, kind: host, deft: "127.0.0.1:4040", help: "address of the page, host or host:port; port 0 is any free one"},
+
+	{name: "every", in: Top, kind: duration(100*time.Millisecond, time.Hour).kind(), deft: "2s", help: "time between two readings that are printed"},
+	{name: "count", in: Top, kind: integer("readings", 1, most).kind(), help: "print this many readings instead of the screen and stop"},
+
 	{name: "interval", in: Doctor, kind: duration(0, time.Minute).kind(), deft: "1s", help: "time between the two readings that show a rising lag; 0 takes one reading"},
 	{name: "wait-slo", in: Doctor, kind: duration(0, most).kind(), deft: "30s", help: "how old an unfinished message may be; 0 is any age"},
 	{name: "maxlen", also: "JOB_STREAM_MAXLEN", in: Doctor, kind: integer("entries", 0, most).kind(), deft: "0", help: "MAXLEN to which producers trim the stream; 0 is none"},
@@ -60,9 +75,11 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "wait", in: Redrive, kind: boolean, deft: "false", help: "wait for letters that are not due yet"},
 	{name: "follow", in: Redrive, kind: boolean, deft: "false", help: "never stop, and send back later dead letters too"},
 	{name: "yes", in: Redrive | Purge, kind: boolean, deft: "false", help: "do not ask"},
-	{name: "dry-run", in: Redrive | Purge, kind: boolean, deft: "false", help: "only print what would be done"},
+	{name: "dry-run", in: Redrive | Purge | Restore, kind: boolean, deft: "false", help: "only print what would be done"},
 
 	{name: "rate", in: Backup | Verify, kind: integer("MiB", 0, 1<<40).kind(), deft: "32", help: "most MiB to read per second; 0 is no limit"},
+	{name: "profile", in: Bundle, kind: duration(0, time.Minute).kind(), deft: "5s", help: "how long the server's CPU is profiled; 0 is not at all"},
+	{name: "at", in: Restore, places: byFlag, kind: text("point"), help: "state to restore from a copy: an LSN, or a time such as 2026-01-31T23:59:00Z (default the newest)"},
 	{name: "no-verify", in: Restore, kind: boolean, deft: "false", help: "do not read the records"},
 	{name: "mark", in: Repair, places: byFlag, kind: boolean, deft: "false", help: "accept the damage, so that the server starts again"},
 
@@ -74,11 +91,13 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "phases", in: Overload, places: byFlag, kind: name("lengths"), deft: "20,30,30", help: "how long the load is normal, high, and normal again, in deadlines"},
 	{name: "workers", in: Overload, places: byFlag, kind: integer("int", 1, 10_000).kind(), deft: "20", help: "handlers running at once"},
 	{name: "producers", in: Overload, places: byFlag, kind: integer("int", 1, 1000).kind(), deft: "1", help: "producers that share the load, each with a connection of its own"},
+	{name: "processes", in: Overload, places: byFlag, kind: integer("int", 0, 100).kind(), deft: "0", help: "processes that the callers are spread over, each with that many producers; 0 is this one"},
 	{name: "seed", in: Overload, places: byFlag, kind: integer("int", 1, most).kind(), deft: "1", help: "what the offers are drawn from: the same number gives the same offers"},
 	{name: "distribution", in: Overload, places: byFlag, kind: choice("shape", "exponential", "fixed", "two-humped", "heavy-tail"), deft: "exponential",
 		help: "of the times of handlers: exponential, fixed, two-humped or heavy-tail"},
-	{name: "variant", in: Overload, places: byFlag, kind: choice("name", "none", "halved", "greedy", "slow", "impatient"), deft: "none",
-		help: "what else goes wrong: none, halved, greedy, slow or impatient"},
+	{name: "variant", in: Overload, places: byFlag, kind: choice("name", "none", "halved", "greedy", "slow", "impatient", "paused"), deft: "none",
+		help: "what else goes wrong: none, halved, greedy, slow, impatient or paused"},
+	{name: "disturbance", in: Overload, places: byFlag, kind: real("deadlines", "a number", 0, 1e6), deft: "0", help: "how long that lasts, in deadlines, around the middle of the plateau; 0 is as long as the variant says"},
 	{name: "expire", in: Overload, places: byFlag, kind: boolean, deft: "false", help: "messages carry the deadlines of their callers, so that workers set aside what nobody waits for"},
 	{name: "arrivals", in: Overload, places: byFlag, kind: name("file"), help: "recorded times of offers, and their tiers, to use instead of drawn ones"},
 	{name: "against", in: Overload, places: byFlag, kind: name("URL"), help: "a live stream: say what each arm would have done with its messages; publish nothing"},

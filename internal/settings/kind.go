@@ -108,6 +108,10 @@ func duration(low, high time.Duration) number {
 	return number{
 		typ: "duration", what: "a duration", hint: ", with a unit as in 500ms, 2s or 10m", low: int64(low), high: int64(high),
 		parse: func(text string) (int64, bool) {
+			if days, ok := strings.CutSuffix(text, "d"); ok {
+				n, err := strconv.ParseInt(days, 10, 32)
+				return n * int64(day), err == nil && n <= math.MaxInt64/int64(day)
+			}
 			d, err := time.ParseDuration(text)
 			return int64(d), err == nil
 		},

@@ -7,6 +7,7 @@ import "github.com/weirmq/weir"
 type Configs struct {
 	Producer weir.ProducerConfig
 	Pool     weir.PoolConfig
+	Kafka    Kafka
 }
 
 // LoadConfigs is Load for commands and programs with settings of the library's. fields
@@ -31,7 +32,7 @@ func LoadConfigs(src Source, fields Fields) (Configs, *Values, error) {
 
 // fields are the fields of the settings that the command has.
 func (c *Configs) fields(command Command) Fields {
-	p, w := &c.Producer, &c.Pool
+	p, w, k := &c.Producer, &c.Pool, &c.Kafka
 	all := Fields{
 		"guard": &p.Guard, "shadow-of": &p.ShadowOf,
 		"lag-warn": &p.LagWarn, "lag-warn-sleep": &p.LagWarnSleep, "lag-pause": &p.LagPause, "lag-poll": &p.LagPoll,
@@ -41,12 +42,14 @@ func (c *Configs) fields(command Command) Fields {
 		"queue-backpressure-max-retries": &p.BackpressureRetries, "queue-backpressure-base-delay": &p.BackpressureBaseDelay,
 		"queue-load-shedding-enabled": Not(&p.DisableLoadShedding), "queue-load-shedding-max-requests": &p.LoadSheddingMaxRequests,
 		"shed-window": &p.ShedWindow, "shed-scope": &p.ShedScope, "shed-wait": &p.ShedWait, "shed-concurrency": &p.ShedConcurrency,
-		"wait-slo": &p.WaitSLO,
+		"wait-slo": &p.WaitSLO, "budget": &p.Budget, "budget-max-depth": &p.BudgetMaxDepth,
 
 		"workers": &w.Workers, "max-workers": &w.MaxWorkers, "batch": &w.Batch, "block": &w.Block, "reclaim-after": &w.ReclaimAfter,
 		"max-deliveries": &w.MaxDeliveries, "dead-letter": &w.DeadLetter, "consumer": &w.Consumer, "expired": &w.Expired,
 		"handler-timeout": &w.HandlerTimeout, "drain-timeout": &w.DrainTimeout, "ack-linger": &w.AckLinger,
 		"retry-base": &w.RetryBase, "retry-max": &w.RetryMax, "trim": &w.Trim, "trim-every": &w.TrimEvery,
+
+		"kafka-user": &k.User, "kafka-password": &k.Password, "kafka-buffer-memory": &k.BufferMemory, "kafka-max-in-flight-requests": &k.MaxInFlight,
 	}
 	mine := Fields{}
 	for _, s := range of(command) {

@@ -94,7 +94,8 @@ func TestTheQueueTiersVariables(t *testing.T) {
 		"QUEUE_BACKPRESSURE_BASE_DELAY=0.25", "QUEUE_LOAD_SHEDDING_ENABLED=False", "QUEUE_LOAD_SHEDDING_MAX_REQUESTS=7",
 		"KAFKA_BUFFER_MEMORY=1048576", "KAFKA_MAX_IN_FLIGHT_REQUESTS=2", "WEIR_LAG_WARN=")}, nil)
 	want := Configs{Producer: weir.ProducerConfig{MaxDepth: 500, BackpressureThreshold: 0.95, BackpressureRetries: 5,
-		BackpressureBaseDelay: 250e6, DisableLoadShedding: true, LoadSheddingMaxRequests: 7}}
+		BackpressureBaseDelay: 250e6, DisableLoadShedding: true, LoadSheddingMaxRequests: 7},
+		Kafka: Kafka{BufferMemory: 1 << 20, MaxInFlight: 2}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
 	}

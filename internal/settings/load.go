@@ -150,9 +150,8 @@ func (f Fields) check(rows []*Setting) {
 	}
 }
 
-// used reports whether anything reads the setting. The file's name is read by Path,
-// and nothing reads yet what is for Kafka.
-func (s *Setting) used() bool { return s.name != "config" && !strings.HasPrefix(s.name, "kafka-") }
+// used reports whether anything reads the setting. The file's name is read by Path.
+func (s *Setting) used() bool { return s.name != "config" }
 
 // text is what was written for a setting, empty if nothing was.
 func (v *Values) text(name string) string {

@@ -3,6 +3,8 @@ package settings
 import (
 	"slices"
 	"testing"
+
+	"github.com/weirmq/weir/internal/api"
 )
 
 func TestUnknownVariablesAreNamed(t *testing.T) {
@@ -32,7 +34,7 @@ func TestTheNearestNameIsMeant(t *testing.T) {
 		"form": "from", "bach": "batch", "lag-tll": "lag-ttl", "lagttl": "lag-ttl", "x": "", "": "", "jsonn": "json", "frm": "from",
 		"something": "", "batches": "batch", "las": "last", "ts": "",
 	} {
-		if got := nearest(typed, names); got != want {
+		if got := api.Nearest(typed, names); got != want {
 			t.Errorf("%q: %q, want %q", typed, got, want)
 		}
 	}

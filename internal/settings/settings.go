@@ -31,7 +31,13 @@ const (
 	Verify
 	Restore
 	Repair
+	Replica
 	Overload
+	Dash
+	Bundle
+	Top
+	NewKey
+	Keys
 	Library
 
 	// SampleRedis is sample without a URL, which the environment alone then makes.

@@ -102,7 +102,7 @@ func samples(s *Setting) sample {
 		return sample{"0.5", 0.5, []string{"80", "0", "-0.1", "half", "NaN", "0.5 ", "50%"}}
 	case s.kind.typ == "seconds":
 		return sample{"0.25", 250 * time.Millisecond, []string{"0", "-1", "61", "2m", "NaN", "0.1 ", "long"}}
-	case s.kind.typ == "rate" || s.kind.typ == "load":
+	case s.kind.typ == "rate" || s.kind.typ == "load" || s.kind.typ == "deadlines":
 		return sample{"0.5", 0.5, []string{"-1", "1e7", "Inf", "NaN", "fast", "1/s"}}
 	case s.kind.typ == "port":
 		return sample{"7", int64(7), append(integers, "65536", "http")}

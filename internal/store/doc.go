@@ -8,7 +8,7 @@
 // Integers in keys are big-endian and of fixed size, so that keys sort by value:
 //
 //	d · segment u32 · topic u64 · last seq u64  → chunk of records (see Chunk)
-//	i · segment u32 · topic u64 · hash [16]     → idempotency key: first, n, ts
+//	i · segment u32 · topic u64 · hash [16]     → idempotency key: first, n, ts, sum
 //	m · topic u64                               → topic state without its holes
 //	n                                           → format version of this layout
 //	q · topic u64 · seq u64                     → durable lease

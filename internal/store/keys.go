@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"github.com/weirmq/weir/internal/op"
 )
@@ -44,6 +45,7 @@ type Key struct {
 	First uint64 // first number of the append
 	N     uint64 // its records
 	TS    int64  // Unix ms
+	Sum   uint32 // of its records, as in op.Part; 0: not known
 }
 
 // Lease is a durable lease, or what is left of one that was given back.
@@ -190,7 +192,11 @@ func parseRun(k, val []byte) (Run, error) {
 }
 
 func (key *Key) encode(dst []byte) []byte {
-	return binary.AppendVarint(appendUints(dst, key.First, key.N), key.TS)
+	dst = binary.AppendVarint(appendUints(dst, key.First, key.N), key.TS)
+	if key.Sum == 0 {
+		return dst
+	}
+	return binary.AppendUvarint(dst, uint64(key.Sum))
 }
 
 func parseIdempotency(k, val []byte) (Key, error) {
@@ -200,6 +206,11 @@ func parseIdempotency(k, val []byte) (Key, error) {
 	v := values{b: val}
 	key := Key{Topic: binary.BigEndian.Uint64(k[5:]), First: v.uint(), N: v.uint(), TS: v.int()}
 	copy(key.Hash[:], k[13:])
+	if len(v.b) > 0 { // older versions wrote none
+		sum := v.uint()
+		v.bad = v.bad || sum > math.MaxUint32
+		key.Sum = uint32(sum)
+	}
 	if !v.ok() {
 		return Key{}, badValue(k)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/wal"
 )
 
 // model is what a correct engine would know after the operations it made up.
@@ -90,13 +91,14 @@ func (m *model) apply(p *op.Part, frames []byte) {
 	}
 	switch p.Kind {
 	case op.KindAppend:
+		sum := op.SumOf(wal.Checksum(frames))
 		var r api.Record
 		for seq := p.First; len(frames) > 0; seq++ {
 			frames, _ = op.ReadFrame(frames, &r)
 			t.live[seq] = modelRecord{data: bytes.Clone(r.Data), tag: string(r.Tag), ts: p.TS}
 		}
 		if p.HasKey {
-			t.keys[p.Key] = Key{Topic: p.Topic, Hash: p.Key, First: p.First, N: p.N, TS: p.TS}
+			t.keys[p.Key] = Key{Topic: p.Topic, Hash: p.Key, First: p.First, N: p.N, TS: p.TS, Sum: sum}
 		}
 		evict(p.EvictTo)
 	case op.KindDelete:

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/wal"
 )
 
 // Op is one operation of the log.
@@ -384,7 +385,7 @@ func (b *sealer) keyEntries(id uint64) error {
 	var list []Key
 	for i := range b.appends {
 		if a := &b.appends[i]; a.hasKey {
-			list = append(list, Key{Topic: id, Hash: a.key, First: a.first, N: a.n, TS: a.ts})
+			list = append(list, Key{Topic: id, Hash: a.key, First: a.first, N: a.n, TS: a.ts, Sum: op.SumOf(wal.Checksum(a.frames))})
 		}
 	}
 	slices.SortStableFunc(list, func(x, y Key) int { return slices.Compare(x.Hash[:], y.Hash[:]) })

@@ -59,8 +59,9 @@ type segment struct {
 	closed   bool   // takes no more operations
 	sealed   bool   // and all of it is synced
 	released bool
-	anchored bool // its header is on disk, perhaps nothing else
-	failed   bool // a write or sync failed: never written again
+	kept     int64 // of a failed segment: where its synced part ends
+	anchored bool  // its header is on disk, perhaps nothing else
+	failed   bool  // a write or sync failed: never written again
 }
 
 type handle struct{ vfs.File }
@@ -112,7 +113,7 @@ func (l *Log) append(gen uint64, head, body []byte, bodyCRC uint32, class Class,
 		p := b[opHeaderSize:]
 		copy(p[copy(p, head):], body)
 	}
-	putOpHeader(b, len(head), len(body), byte(class)&flagClass, salt(lsn, l.mu.epoch), sum)
+	putOpHeader(b, len(head), len(body), byte(min(class, Synced))&flagClass, salt(lsn, l.mu.epoch), sum)
 	pos := Pos{Segment: c.seg.number, Offset: uint32(c.base + int64(c.n) + opHeaderSize), Len: uint32(n - opHeaderSize)}
 	c.n += n
 	c.last = lsn
@@ -199,6 +200,9 @@ func (l *Log) closeGroup() {
 	if l.mu.dirty >= l.opt.FlushBytes {
 		l.block(blockUnsynced)
 	}
+	if l.opt.ShipSync && l.unsafeLocked() >= l.opt.FlushBytes {
+		l.block(blockUnshipped)
+	}
 	l.mu.group = group{}
 }
 
@@ -257,6 +261,9 @@ func (l *Log) startSegment(number uint32, own []byte) {
 	}
 	l.mu.seg = seg
 	l.mu.segs = append(l.mu.segs, seg)
+	if l.tail != nil {
+		l.tail.follow(seg)
+	}
 	l.publishTable()
 	l.newChunk(seg, 0, segHeaderSize+groupHeaderSize+opHeaderSize, own)
 	segHeader{

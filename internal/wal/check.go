@@ -6,7 +6,8 @@ func (l *Log) Check(lsn, gen uint64, class Class) (ok, failed bool) {
 	if class == Memory {
 		return true, false
 	}
-	met := l.Durable(lsn) >= class
+	class = l.need(class)
+	met := l.reached(lsn) >= class
 	if l.gen.Load() == gen {
 		return met, false
 	}
@@ -19,6 +20,9 @@ func (l *Log) Check(lsn, gen uint64, class Class) (ok, failed bool) {
 		}
 		if class == Written && lsn <= f.written || class == Synced && lsn <= f.synced {
 			return true, false
+		}
+		if class == Shipped && lsn <= f.synced {
+			return met, false
 		}
 		select {
 		case <-f.decided:

@@ -23,10 +23,11 @@ func (l *Log) Close() error {
 	l.mu.Unlock()
 	l.wakeAll()
 	if err == nil {
-		err = l.Wait(lsn, gen, Synced)
+		err = l.waitLocal(lsn, gen, Synced)
 	}
 	l.mu.Lock()
 	l.mu.done = true
+	release(&l.mu.shipping)
 	l.mu.Unlock()
 	close(l.stop)
 	l.wg.Wait()
@@ -48,6 +49,9 @@ func (l *Log) closeFiles() error {
 	}
 	if l.mu.spare != nil {
 		errs = append(errs, l.mu.spare.file.Close())
+	}
+	if l.tail != nil {
+		l.tail.closeLocked()
 	}
 	for _, s := range append(l.mu.segs, l.mu.retired...) {
 		if h := s.file.Load(); h != nil {

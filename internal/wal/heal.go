@@ -70,6 +70,7 @@ func (l *Log) failLocked(op string, seg *segment, err error) {
 	l.written.Store(min(f.written, f.next-1))
 	for _, s := range l.mu.segs {
 		if !s.sealed {
+			s.kept = l.syncedEndLocked(s)
 			s.closed = true
 			s.failed = true
 		}
@@ -113,7 +114,7 @@ func (l *Log) verdict(lsn, gen uint64, class Class) error {
 	}
 	v := *f
 	l.mu.Unlock()
-	if class == Written && lsn <= v.written || class == Synced && lsn <= v.synced {
+	if class == Written && lsn <= v.written || class >= Synced && lsn <= v.synced {
 		return nil
 	}
 	l.callers.Add(1)
@@ -284,6 +285,9 @@ func (l *Log) installLocked(f *failure, file vfs.File, number uint32, epoch uint
 		}
 	}
 	l.mu.segs = append(keep, seg)
+	if l.tail != nil {
+		l.tail.follow(seg)
+	}
 	l.publishTable()
 	l.mu.epoch = epoch
 	l.mu.seg = seg
@@ -298,6 +302,9 @@ func (l *Log) installLocked(f *failure, file vfs.File, number uint32, epoch uint
 	l.opt.Logger.Info("log goes on", slog.Uint64("segment", uint64(number)), slog.Uint64("lsn", f.next))
 	if l.opt.Sealed != nil {
 		l.opt.Sealed()
+	}
+	if l.opt.ShipSync {
+		l.Hurry()
 	}
 }
 

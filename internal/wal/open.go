@@ -54,7 +54,7 @@ func (r *recovery) start() (*Log, error) {
 		r.seed = idSeed(r.id)
 	}
 	l := &Log{opt: opt, start: time.Now(), id: r.id, seed: r.seed, after: r.after, accepted: r.extra,
-		arm: make(chan struct{}, 1), keep: make(chan struct{}, 1), stop: make(chan struct{})}
+		arm: make(chan struct{}, 1), keep: make(chan struct{}, 1), hurry: make(chan struct{}, 1), stop: make(chan struct{})}
 	l.window.Store(int64(opt.Window))
 	l.mu.epoch = r.epoch + 1
 	r.result.Epoch = l.mu.epoch
@@ -75,6 +75,9 @@ func (r *recovery) start() (*Log, error) {
 	}
 	l.written.Store(durable)
 	l.synced.Store(durable)
+	if opt.Ship {
+		l.tailFrom(opt.ShippedTo, r.files)
+	}
 	if err := l.openMark(); err != nil {
 		return nil, err
 	}

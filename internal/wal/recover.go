@@ -20,6 +20,7 @@ type segFile struct {
 	valid  bool   // header is intact and names this number
 	limit  uint64 // LSNs from here on are void: a later segment holds them
 	end    int64  // behind the last good group
+	copied int64  // behind the last group that ends at Options.ShippedTo or before it
 	epoch  uint64 // of the last good group
 	last   uint64
 	used   bool // part of the log
@@ -300,6 +301,9 @@ func (r *recovery) readSegment(f *segFile, replay func(Op) error) (done bool, gr
 		}
 		r.next = end
 		f.end = gr.off
+		if h.count > 0 && end-1 <= r.opt.ShippedTo { // an empty one may be newer
+			f.copied = gr.off
+		}
 		r.result.Bytes += gr.off - off
 		if r.opt.Progress != nil {
 			r.opt.Progress(r.read+gr.off, r.total)

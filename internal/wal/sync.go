@@ -200,6 +200,9 @@ func (l *Log) syncFilesLocked(gen uint64) {
 	l.synced.Store(target)
 	l.trimUnsyncedLocked(target)
 	l.sealLocked(target)
+	if l.opt.ShipSync {
+		l.Hurry()
+	}
 }
 
 func (l *Log) trimUnsyncedLocked(target uint64) {
@@ -231,7 +234,7 @@ func (l *Log) sealLocked(target uint64) {
 	}
 }
 
-// Sync returns once everything appended so far is written and synced.
+// Sync returns once everything appended so far is written and synced here.
 func (l *Log) Sync() error {
 	l.mu.Lock()
 	lsn, gen := l.mu.nextLSN-1, l.gen.Load()
@@ -240,7 +243,7 @@ func (l *Log) Sync() error {
 	if err != nil {
 		return err
 	}
-	return l.Wait(lsn, gen, Synced)
+	return l.waitLocal(lsn, gen, Synced)
 }
 
 // Rotate seals the active segment if it holds anything and waits until that is
@@ -261,5 +264,5 @@ func (l *Log) Rotate() error {
 	l.closeGroup()
 	l.startSegment(l.mu.seg.number+1, nil)
 	l.mu.Unlock()
-	return l.Wait(last, gen, Synced)
+	return l.waitLocal(last, gen, Synced)
 }

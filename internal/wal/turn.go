@@ -18,8 +18,18 @@ const leaderTurns = 2
 // log and moves to a new file, but its Wait for a higher class fails.
 func (l *Log) Wait(lsn, gen uint64, class Class) error {
 	defer dieOfPanic()
+	class = l.need(class)
+	err := l.waitLocal(lsn, gen, min(class, Synced))
+	if err != nil || class < Shipped {
+		return err
+	}
+	return l.waitShipped(lsn)
+}
+
+// waitLocal is Wait for what this log does alone.
+func (l *Log) waitLocal(lsn, gen uint64, class Class) error {
 	for class != Memory {
-		if l.Durable(lsn) >= class && l.gen.Load() == gen {
+		if l.reached(lsn) >= class && l.gen.Load() == gen {
 			return nil
 		}
 		l.mu.Lock()
@@ -27,7 +37,7 @@ func (l *Log) Wait(lsn, gen uint64, class Class) error {
 			l.mu.Unlock()
 			return l.verdict(lsn, gen, class)
 		}
-		if l.mu.done && l.Durable(lsn) < class {
+		if l.mu.done && l.reached(lsn) < class {
 			l.mu.Unlock()
 			return ErrClosed
 		}

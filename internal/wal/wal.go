@@ -37,8 +37,12 @@ const (
 	Memory Class = iota
 	// Written: write(2) of its group has returned.
 	Written
-	// Synced: an fdatasync that covers its LSN has returned.
+	// Synced: an fdatasync that covers its LSN has returned. With
+	// Options.ShipSync the copy of the log has it, too.
 	Synced
+	// Shipped: synced, and the copy of the log has it; without Options.Ship it
+	// means Synced. In the file it is Synced.
+	Shipped
 )
 
 // Pos is the place of one operation's payload (head‖body) in the log. Segment
@@ -129,6 +133,12 @@ type Options struct {
 	RetryEvery   time.Duration // how often a read-only log tries again, default 1 s
 	FirstSegment uint32        // number of the first segment of a log that has none, default 1
 
+	// Ship makes a Tail, from which the log is copied elsewhere; the copy has it up
+	// to ShippedTo. ShipSync lets Synced mean Shipped for callers of Wait, Check and
+	// Durable, and lets Reserve wait while FlushBytes are not in the copy.
+	Ship, ShipSync bool
+	ShippedTo      uint64
+
 	// StallAfter is how long the log may stand still although work waits for it
 	// before Stalled is called; 0: for ever. A log that is read-only with a cause
 	// does not stand still, and time for which the process was suspended does not
@@ -189,6 +199,7 @@ const (
 	blockHealing              // a failed file is being replaced for the first time
 	blockReadOnly             // and that failed
 	blockClosed
+	blockUnshipped // FlushBytes are not in the copy
 )
 
 // Log is an open log. Its methods may be called concurrently.
@@ -200,6 +211,7 @@ type Log struct {
 	gen     atomic.Uint64
 	written atomic.Uint64
 	synced  atomic.Uint64
+	shipped atomic.Uint64 // LSN up to which the copy has the log
 	window  atomic.Int64
 	// gathered is how long the last sync waited for company because the window
 	// was widened, ns.
@@ -221,6 +233,9 @@ type Log struct {
 	callers atomic.Int32
 	steps   atomic.Uint64
 	syncs   atomic.Uint64
+
+	tail  *Tail // nil without Options.Ship
+	hurry chan struct{}
 
 	look     bool     // see Look
 	after    uint64   // LSNs up to here were applied before Open
@@ -253,6 +268,8 @@ type Log struct {
 		syncNext     chan struct{}
 		syncWaiters  int
 		lastReleased int
+		shipping     chan struct{} // closed when the copy has more
+		unshipped    bool          // see StopShipping
 		gatherGoal   int
 		gather       chan struct{}
 		dirtySince   time.Time
@@ -304,8 +321,18 @@ func (l *Log) Gathered() time.Duration { return time.Duration(l.gathered.Load())
 // Durable returns what holds for an LSN now. LSNs of operations that failed
 // are not meaningful.
 func (l *Log) Durable(lsn uint64) Class {
+	if class := l.reached(lsn); class != Synced || !l.opt.ShipSync {
+		return class
+	}
+	return Written
+}
+
+func (l *Log) reached(lsn uint64) Class {
 	switch {
 	case lsn <= l.synced.Load():
+		if l.opt.Ship && lsn <= l.shipped.Load() {
+			return Shipped
+		}
 		return Synced
 	case lsn <= l.written.Load():
 		return Written

@@ -49,7 +49,10 @@ func denials(t *testing.T, admin *redis.Client) (list []string) {
 func onServersWithUsers(t *testing.T, test func(t *testing.T, s *redistest.Server)) {
 	for _, version := range redistest.Versions() {
 		if version != "5.0.6" {
-			t.Run(version, func(t *testing.T) { test(t, redistest.Start(t, redistest.Options{Version: version})) })
+			t.Run(version, func(t *testing.T) {
+				t.Parallel()
+				test(t, redistest.Start(t, redistest.Options{Version: version}))
+			})
 		}
 	}
 }
@@ -57,6 +60,7 @@ func onServersWithUsers(t *testing.T, test func(t *testing.T, s *redistest.Serve
 // Each command works for the user that docs/REDIS.md makes for it, without asking for
 // anything that the user may not have.
 func TestTheUsersOfThePageMayDoWhatTheyAreFor(t *testing.T) {
+	t.Parallel()
 	onServersWithUsers(t, func(t *testing.T, s *redistest.Server) {
 		admin := s.Client()
 		urls := aclUsers(t, s, admin)
@@ -94,6 +98,7 @@ func TestTheUsersOfThePageMayDoWhatTheyAreFor(t *testing.T) {
 // What a user may not do is refused by the server, and weir says which command is
 // missing and which line has it.
 func TestWhatAUserMayNotDoIsSaidInWords(t *testing.T) {
+	t.Parallel()
 	onServersWithUsers(t, func(t *testing.T, s *redistest.Server) {
 		admin := s.Client()
 		urls := aclUsers(t, s, admin)
@@ -139,6 +144,7 @@ func TestWhatAUserMayNotDoIsSaidInWords(t *testing.T) {
 
 // A user that may only write publishes, and is told once that nothing is guarded.
 func TestAUserThatMayOnlyWritePublishesWithoutAWarning(t *testing.T) {
+	t.Parallel()
 	onServersWithUsers(t, func(t *testing.T, s *redistest.Server) {
 		admin := s.Client()
 		url := aclUsers(t, s, admin)["writer"]

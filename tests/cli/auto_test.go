@@ -10,6 +10,7 @@ import (
 
 // Nothing is lost or done twice while the number of workers changes.
 func TestWorkFindsItsNumberOfWorkers(t *testing.T) {
+	t.Parallel()
 	url := weirtest.Start(t, weirtest.Options{}).URL + "/jobs"
 	lines := make([]string, 400)
 	for i := range lines {

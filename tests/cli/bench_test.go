@@ -20,6 +20,8 @@ type judged struct {
 		Accepted, Lost, Doubles, Overrun int
 		Samples                          []struct{ Waiting int }
 		Goals                            map[string]struct{ Judged, Met bool }
+		Processes                        []struct{ Offered, Stored int }
+		Disturbance                      *struct{ From, To float64 }
 	}
 }
 
@@ -63,6 +65,43 @@ func TestBenchOverloadOnServers(t *testing.T) {
 	}
 	if keys := command(t, c, "EXISTS", "bench"); keys != int64(0) {
 		t.Errorf("the stream bench exists: %v", keys)
+	}
+}
+
+// The callers may be in processes of their own, and the command ends Redis's standstill
+// itself; nothing is lost on the way to the judge.
+func TestBenchOverloadInSeveralProcesses(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	srv := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_API_KEYS=secret-secret-secret"}})
+	for _, c := range []struct {
+		url, variant string
+		more         []string
+	}{
+		{redisURL(redis.Addr(), "bench", "crew"), "paused", []string{"--disturbance=1"}},
+		{srv.URL + "/bench", "greedy", nil},
+	} {
+		report := filepath.Join(t.TempDir(), "report.json")
+		stdout, stderr, code := weirtest.Run(t, []string{"WEIR_API_KEY=secret-secret-secret"}, append([]string{"bench", "overload", "--json", report, "--load", "2", "--phases", "1,4,2",
+			"--deadline", "300ms", "--service", "20ms", "--workers", "5", "--processes", "2", "--variant", c.variant, "--arms", "off", c.url}, c.more...)...)
+		if code != 0 && !strings.Contains(stdout, "does not count") { // which a busy machine may cause
+			t.Fatalf("%s: exit code %d\n%s%s", c.variant, code, stdout, stderr)
+		}
+		text, err := os.ReadFile(report)
+		var all judged
+		if err == nil {
+			err = json.Unmarshal(text, &all)
+		}
+		if err != nil || len(all.Results) != 1 || len(all.Results[0].Processes) != 2 {
+			t.Fatalf("%s: %v, %.300s", c.variant, err, text)
+		}
+		r := all.Results[0]
+		p, q := r.Processes[0], r.Processes[1]
+		if p.Offered+q.Offered != r.Offered || p.Stored+q.Stored != r.Stored || p.Stored == 0 || q.Stored == 0 || r.Lost != 0 || r.Doubles != 0 {
+			t.Errorf("%s: %+v\n%s", c.variant, r, stdout)
+		}
+		if (r.Disturbance != nil) != (c.variant == "paused") {
+			t.Errorf("%s: disturbance %+v", c.variant, r.Disturbance)
+		}
 	}
 }
 

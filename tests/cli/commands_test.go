@@ -12,20 +12,20 @@ import (
 )
 
 func TestWorkDrainsWithoutARepeat(t *testing.T) {
+	t.Parallel()
 	lines := accessLog(t)[:400]
 	srv := weirtest.Start(t, weirtest.Options{})
 	url := srv.URL + "/requests"
 	must(t, "publish", url, writeLines(t, lines))
 	record := filepath.Join(t.TempDir(), "record")
-	t.Setenv("RECORD", record)
-	w := run(t, "work", url, "--", "sh", "-c", recordLine)
+	w := weirtest.Go(t, recordTo(record), "work", url, "--", "sh", "-c", recordLine)
 	eventually(t, "some are handled", func() bool { return handled(record) >= 50 })
 	w.Signal(syscall.SIGTERM)
 	w.Succeed()
 	if st := topicState(t, srv, "requests"); st.Queue.InFlight != 0 || int(st.Count) != len(lines)-handled(record) {
 		t.Errorf("after the drain %d handled and %+v left", handled(record), st)
 	}
-	must(t, "work", url, "--until-empty", "100ms", "--", "sh", "-c", recordLine)
+	weirtest.Go(t, recordTo(record), "work", url, "--until-empty", "100ms", "--", "sh", "-c", recordLine).Succeed()
 	if repeats := checkRecord(t, record, lines); repeats > 0 {
 		t.Errorf("%d repeats, want none", repeats)
 	}
@@ -33,6 +33,7 @@ func TestWorkDrainsWithoutARepeat(t *testing.T) {
 
 // timeout(1) signals the process and its group: one end, told twice.
 func TestTwoSignalsAtOnceAreOne(t *testing.T) {
+	t.Parallel()
 	srv := weirtest.Start(t, weirtest.Options{})
 	url, dir := srv.URL+"/requests", t.TempDir()
 	must(t, "publish", url, writeLines(t, []string{"a"}))
@@ -51,6 +52,7 @@ func TestTwoSignalsAtOnceAreOne(t *testing.T) {
 }
 
 func TestACommandWhoseWorkerIsKilledStillHasItsWholeMessage(t *testing.T) {
+	t.Parallel()
 	srv := weirtest.Start(t, weirtest.Options{})
 	url, dir := srv.URL+"/requests", t.TempDir()
 	line := strings.Repeat("a long line ", 50_000)
@@ -70,6 +72,7 @@ func TestACommandWhoseWorkerIsKilledStillHasItsWholeMessage(t *testing.T) {
 }
 
 func TestWorkMovesWhatAlwaysFailsToTheDeadLetters(t *testing.T) {
+	t.Parallel()
 	srv := weirtest.Start(t, weirtest.Options{})
 	url := srv.URL + "/requests"
 	must(t, "publish", url, writeLines(t, []string{"good", "bad", "good"}))
@@ -83,15 +86,16 @@ func TestWorkMovesWhatAlwaysFailsToTheDeadLetters(t *testing.T) {
 }
 
 func TestTailFollowsOverAKillOfTheServer(t *testing.T) {
+	t.Parallel()
 	lines := accessLog(t)[:200]
-	srv := weirtest.Start(t, weirtest.Options{})
+	srv := weirtest.Start(t, weirtest.Options{Stays: true})
 	url := srv.URL + "/log"
 	put(t, srv, "log", `{"type":"log"}`)
 	tail := run(t, "tail", url, "--from", "0", "--count", "200")
 	must(t, "publish", url, writeLines(t, lines[:100]))
 	eventually(t, "tail has printed the first half", func() bool { return strings.Count(tail.Stdout.String(), "\n") >= 100 })
 	srv.Kill()
-	restartInPlace(srv)
+	srv.Restart()
 	must(t, "publish", url, writeLines(t, lines[100:]))
 	if got := tail.Succeed(); got != strings.Join(lines, "\n")+"\n" {
 		t.Errorf("tail printed %d lines that differ from the 200 published", strings.Count(got, "\n"))
@@ -99,6 +103,7 @@ func TestTailFollowsOverAKillOfTheServer(t *testing.T) {
 }
 
 func TestTailTellsWhatACapHasTaken(t *testing.T) {
+	t.Parallel()
 	srv := weirtest.Start(t, weirtest.Options{})
 	put(t, srv, "log", `{"cap_records":3}`)
 	must(t, "publish", srv.URL+"/log", writeLines(t, []string{"1", "2", "3", "4", "5"}))
@@ -109,6 +114,7 @@ func TestTailTellsWhatACapHasTaken(t *testing.T) {
 }
 
 func TestABackupMadeUnderLoadHoldsAllThatWasAcknowledged(t *testing.T) {
+	t.Parallel()
 	lines := accessLog(t)
 	srv := weirtest.Start(t, weirtest.Options{})
 	base := t.TempDir()
@@ -138,6 +144,7 @@ func TestABackupMadeUnderLoadHoldsAllThatWasAcknowledged(t *testing.T) {
 }
 
 func TestAStoppedServersDirectoryIsBackedUpByItsFileURL(t *testing.T) {
+	t.Parallel()
 	lines := accessLog(t)[:500]
 	srv := weirtest.Start(t, weirtest.Options{})
 	must(t, "publish", srv.URL+"/in", writeLines(t, lines))

@@ -16,6 +16,9 @@ import (
 // $RECORD in one write.
 const recordLine = `IFS= read -r line; printf '%s %s\n' "$WEIR_SEQ" "$line" >> "$RECORD"`
 
+// recordTo is the environment in which recordLine writes to a file.
+func recordTo(path string) []string { return []string{"RECORD=" + path} }
+
 // handled counts the lines of a record.
 func handled(path string) int {
 	text, _ := os.ReadFile(path)
@@ -80,16 +83,16 @@ func resume(workers []*weirtest.Process) {
 }
 
 func TestEveryLineIsHandledThoughAWorkerAndTheServerAreKilled(t *testing.T) {
+	t.Parallel()
 	lines := accessLog(t)
-	srv := weirtest.Start(t, weirtest.Options{})
+	srv := weirtest.Start(t, weirtest.Options{Stays: true})
 	url := srv.URL + "/requests"
 	must(t, "publish", "--guard", "off", url, "testdata/access.log")
 
 	record := filepath.Join(t.TempDir(), "record")
-	t.Setenv("RECORD", record)
 	var workers []*weirtest.Process
 	for range 3 {
-		workers = append(workers, run(t, "work", url, "--workers", "4", "--lease", "5s",
+		workers = append(workers, weirtest.Go(t, recordTo(record), "work", url, "--workers", "4", "--lease", "10s",
 			"--until-empty", "500ms", "--json", "--", "sh", "-c", recordLine))
 	}
 
@@ -104,7 +107,7 @@ func TestEveryLineIsHandledThoughAWorkerAndTheServerAreKilled(t *testing.T) {
 	atServerKill := inFlight(t, srv, workers)
 	srv.Kill()
 	resume(workers)
-	restartInPlace(srv)
+	srv.Restart()
 
 	for _, w := range workers {
 		var sum struct{ Acked, Nacked, Reclaimed, Lost int }
@@ -124,20 +127,22 @@ func TestEveryLineIsHandledThoughAWorkerAndTheServerAreKilled(t *testing.T) {
 }
 
 func TestPublishStoresEachLineOnceOverKillsOfTheServer(t *testing.T) {
+	t.Parallel()
 	lines := accessLog(t)[:3000]
-	srv := weirtest.Start(t, weirtest.Options{})
+	srv := weirtest.Start(t, weirtest.Options{Stays: true})
 	url := srv.URL + "/in"
 	p := run(t, "publish", "--guard", "off", "--batch", "2", url, writeLines(t, lines))
 	for _, mark := range []uint64{500, 1200, 2000} {
 		eventually(t, "a part is stored", func() bool { return topicState(t, srv, "in").HeadSeq >= mark })
 		srv.Kill()
-		restartInPlace(srv)
+		srv.Restart()
 	}
 	p.Succeed()
 	checkTopic(t, url, lines)
 }
 
 func TestPublishGoesOnWhereAKilledPublishStood(t *testing.T) {
+	t.Parallel()
 	lines := accessLog(t)[:3000]
 	srv := weirtest.Start(t, weirtest.Options{})
 	url, file, place := srv.URL+"/in", writeLines(t, lines), filepath.Join(t.TempDir(), "place")

@@ -12,6 +12,7 @@ import (
 // One worker is busy with the first message for longer than the others are worth; those
 // without a deadline, and the first itself, are done.
 func TestMessagesExpireOnEveryBackend(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for name, url := range map[string]string{
 		"redis": redisURL(redistest.Start(t, redistest.Options{}).Addr(), "jobs", "weir"),
@@ -61,6 +62,7 @@ func publish(t *testing.T, url, line string, flags ...string) {
 
 // A member of meta that any client can write is the deadline that a handler sees.
 func TestADeadlineWrittenOverHTTPIsTheDeliverys(t *testing.T) {
+	t.Parallel()
 	url := weirtest.Start(t, weirtest.Options{}).URL
 	must(t, "publish", url+"/jobs", writeLines(t, []string{"first"})) // creates the queue
 	body := `{"records":[{"data":"x","meta":{"weir-deadline":"4102444800000"}}]}`

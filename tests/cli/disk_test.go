@@ -139,7 +139,7 @@ func TestAFullDisk(t *testing.T) {
 		// What the cap and the sealing still free is taken, too.
 		eventually(t, "the disk stays full", func() bool {
 			takeTheRest(t, filepath.Join(disk, "foreign"))
-			for range 5 {
+			for range 30 { // for longer than the server waits until it tries again to seal
 				if ask(t, "POST", srv.URL+"/v0/topics/probe", `{"records":[{"data":1}]}`).status != 507 {
 					return false
 				}

@@ -91,6 +91,7 @@ func lettersOf(t *testing.T, args ...string) (all []map[string]any) {
 }
 
 func TestADeadLetterIsShownWithItsHistory(t *testing.T) {
+	t.Parallel()
 	eachBackend(t, func(t *testing.T, url string) {
 		s := openStream(t, url)
 		bury(t, s, 3, backend.ReasonPoison)
@@ -127,6 +128,7 @@ func TestADeadLetterIsShownWithItsHistory(t *testing.T) {
 }
 
 func TestRedriveSendsBackWhatIsDueAndPurgeRemovesTheRest(t *testing.T) {
+	t.Parallel()
 	eachBackend(t, func(t *testing.T, url string) {
 		s := openStream(t, url)
 		bury(t, s, 5, backend.ReasonPoison)
@@ -174,6 +176,7 @@ func TestRedriveSendsBackWhatIsDueAndPurgeRemovesTheRest(t *testing.T) {
 // A redrive that is killed again and again until it is through: each message is
 // back once, and no letter is left.
 func TestAKilledRedriveNeitherLosesNorDoubles(t *testing.T) {
+	t.Parallel()
 	eachBackend(t, func(t *testing.T, url string) {
 		s := openStream(t, url)
 		const n = 300
@@ -210,6 +213,7 @@ func TestAKilledRedriveNeitherLosesNorDoubles(t *testing.T) {
 // Letters go to the group that they failed in, not to another one of weir's; readers
 // that are not weir's are named before anything is sent.
 func TestRedriveAsksWhereOthersWouldReadTheMessages(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	s := openStream(t, redisURL(server.Addr(), "jobs", "weir"))
 	mail := openStream(t, redisURL(server.Addr(), "jobs", "mail"))
@@ -251,6 +255,7 @@ func countLetters(t *testing.T, s *weir.Stream) int {
 
 // A redrive that follows is a worker that retries with growing delays.
 func TestARedriveThatFollowsSendsBackWhatDiesLater(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	url := redisURL(server.Addr(), "jobs", "weir")
 	s := openStream(t, url)

@@ -13,6 +13,7 @@ import (
 // Entries that were trimmed before they were done are lost work: doctor says so
 // and fails.
 func TestDoctorFindsTrimmedWork(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	c := server.Client()
 	url := redisURL(server.Addr(), "jobs", "workers")
@@ -51,11 +52,22 @@ func TestDoctorFindsTrimmedWork(t *testing.T) {
 }
 
 func TestDoctorOfAQueueOnAWeirServer(t *testing.T) {
+	t.Parallel()
 	url := weirtest.Start(t, weirtest.Options{}).URL + "/jobs"
 	s := openStream(t, url)
 	bury(t, s, 1, backend.ReasonPoison)
 	out, stderr, code := weirtest.Run(t, nil, "doctor", url)
 	if code != 0 || !strings.Contains(out, "weir dlq") {
 		t.Errorf("a dead letter: exit code %d\n%s%s", code, out, stderr)
+	}
+}
+
+// A server whose disk is full is named by the doctor of each of its queues.
+func TestDoctorOfAServerThatRefusesWrites(t *testing.T) {
+	srv := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_DISK_RESERVE=1000000000000000"}})
+	put(t, srv, "jobs", `{"type":"queue"}`)
+	out, stderr, code := weirtest.Run(t, nil, "doctor", "--interval", "0", srv.URL+"/jobs")
+	if code != 1 || !strings.Contains(out, "error   writes_refused: the server refuses writes: the disk has") || !strings.Contains(out, "free disk space") {
+		t.Errorf("a full disk: exit code %d\n%s%s", code, out, stderr)
 	}
 }

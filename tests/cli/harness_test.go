@@ -98,13 +98,6 @@ func put(t *testing.T, srv *weirtest.Server, topic, config string) {
 	}
 }
 
-// restartInPlace starts the server again under the address it had.
-func restartInPlace(srv *weirtest.Server) {
-	port := srv.Addr[strings.LastIndex(srv.Addr, ":")+1:]
-	srv.SetEnv([]string{"WEIR_PORT=" + port})
-	srv.Restart()
-}
-
 // eventually waits for what other processes bring about.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()

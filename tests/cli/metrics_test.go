@@ -53,13 +53,14 @@ func shows(t *testing.T, url string, rows ...string) {
 }
 
 func TestPublishAndWorkServeTheirMetrics(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, redistest.Options{})
 	url := redisURL(s.Addr(), "jobs", "workers")
 	lines := make([]string, 90)
 	for i := range lines {
 		lines[i] = "job"
 	}
-	publisher := weirtest.Go(t, []string{"QUEUE_MAX_DEPTH=100"}, "publish", "--metrics=:0", "--batch=10", url, writeLines(t, lines))
+	publisher := weirtest.Go(t, []string{"WEIR_GUARD=static", "QUEUE_MAX_DEPTH=100"}, "publish", "--metrics=:0", "--batch=10", url, writeLines(t, lines))
 	page := metricsURL(t, publisher)
 	shows(t, page,
 		`sse_queue_depth{queue_name="jobs"} 80`,
@@ -83,6 +84,7 @@ func TestPublishAndWorkServeTheirMetrics(t *testing.T) {
 }
 
 func TestSampleExportsTheStreamsOfOthers(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
 	w := ward{t, redis.Client(), redis}
 	w.do(newGroup)
@@ -115,6 +117,7 @@ func TestSampleExportsTheStreamsOfOthers(t *testing.T) {
 }
 
 func TestMetricsThatCannotBeServedAreToldAtTheStart(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

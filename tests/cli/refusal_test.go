@@ -15,6 +15,7 @@ var luaPlace = regexp.MustCompile(`user_script|script: [0-9a-f]{8}|running scrip
 // A line that the server never takes ends publish with its place in the input, once
 // what stands before it is stored.
 func TestPublishNamesTheLineThatIsTooLarge(t *testing.T) {
+	t.Parallel()
 	lines := []string{"a", "b", strings.Repeat("x", 2<<20), "c"}
 	redis := redistest.Start(t, redistest.Options{Args: []string{"--proto-max-bulk-len", "1mb"}})
 	for _, url := range []string{
@@ -32,8 +33,10 @@ func TestPublishNamesTheLineThatIsTooLarge(t *testing.T) {
 // A server without memory says so in words, to producers and to workers, and nothing
 // is said of the scripts that weir runs there.
 func TestAServerWithoutMemorySaysSoInWords(t *testing.T) {
+	t.Parallel()
 	for _, version := range redistest.Versions() {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			s := redistest.Start(t, redistest.Options{Version: version})
 			url := s.URL() + "?stream=jobs"
 			command(t, s.Client(), "CONFIG", "SET", "maxmemory", "1")
@@ -59,6 +62,7 @@ func TestAServerWithoutMemorySaysSoInWords(t *testing.T) {
 
 // What SETTINGS.md calls checked is checked by the commands, though nothing uses it yet.
 func TestPublishAndWorkCheckSettingsThatHaveNoFlag(t *testing.T) {
+	t.Parallel()
 	for _, setting := range []string{"KAFKA_BUFFER_MEMORY=lots", "KAFKA_MAX_IN_FLIGHT_REQUESTS=0"} {
 		name, _, _ := strings.Cut(setting, "=")
 		for _, args := range [][]string{

@@ -59,6 +59,7 @@ func command(t *testing.T, c *redis.Client, args ...any) any {
 // A queue that is idle, then has a backlog of 30 entries published 130 s ago, then
 // has 10 of them read: the lines are those of the sampler that others parse.
 func TestSampleOfAnIdleABackloggedAndABusyStream(t *testing.T) {
+	t.Parallel()
 	const password, stream, group = "change_me", "deepoj:jobs", "deepoj:workers"
 	server := redistest.Start(t, redistest.Options{Args: []string{"--requirepass", password}})
 	c := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: password, Protocol: 2})
@@ -101,6 +102,7 @@ func TestSampleOfAnIdleABackloggedAndABusyStream(t *testing.T) {
 }
 
 func TestALagThatTheServerDoesNotKnowIsNull(t *testing.T) {
+	t.Parallel()
 	for _, version := range redistest.Versions() {
 		t.Run(version, func(t *testing.T) {
 			server := redistest.Start(t, redistest.Options{Version: version})
@@ -130,6 +132,7 @@ func TestALagThatTheServerDoesNotKnowIsNull(t *testing.T) {
 }
 
 func TestTheFieldThatTellsAgesCanBeChosen(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	c := server.Client()
 	command(t, c, "XGROUP", "CREATE", "jobs", "workers", "0", "MKSTREAM")
@@ -148,6 +151,7 @@ func TestTheFieldThatTellsAgesCanBeChosen(t *testing.T) {
 }
 
 func TestSampleTellsByItsExitCode(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
 	c := server.Client()
 	command(t, c, "XGROUP", "CREATE", "jobs", "workers", "0", "MKSTREAM")
@@ -200,6 +204,7 @@ func TestSampleTellsByItsExitCode(t *testing.T) {
 }
 
 func TestSamplingGoesOnWhenTheServerIsBack(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
 	c := server.Client()
 	command(t, c, "XGROUP", "CREATE", "jobs", "workers", "0", "MKSTREAM")
@@ -220,6 +225,7 @@ func TestSamplingGoesOnWhenTheServerIsBack(t *testing.T) {
 }
 
 func TestSampleMakesNothing(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	_, stderr, code := weirtest.Run(t, nil, "sample", "file:"+dir+"?topic=a")
 	left, err := os.ReadDir(dir)
@@ -245,6 +251,7 @@ func TestSampleMakesNothing(t *testing.T) {
 }
 
 func TestSampleOfAQueueOnAWeirServer(t *testing.T) {
+	t.Parallel()
 	s := weirtest.Start(t, weirtest.Options{})
 	must(t, "publish", s.URL+"/orders", writeLines(t, []string{"a", "b", "c"}))
 	got := readSample(t, must(t, "sample", s.URL+"/orders"))

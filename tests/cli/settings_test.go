@@ -13,6 +13,7 @@ import (
 // A server takes a new log level from its file while it runs, names what needs a restart, and
 // stays as it is if the file is wrong.
 func TestAServerReadsItsFileAgain(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "weir.yaml")
 	write := func(text string) {
 		t.Helper()
@@ -49,6 +50,7 @@ func TestAServerReadsItsFileAgain(t *testing.T) {
 // A flag beats the environment, which beats the file, in every command that reads one; an
 // error names the line.
 func TestAWrongFileEndsACommandWithItsLine(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "weir.yaml")
 	if err := os.WriteFile(path, []byte("# settings\nport: 0\nlag_warn: many\nworkers: none\nmax_topics: 1.5\n"), 0o600); err != nil {
 		t.Fatal(err)

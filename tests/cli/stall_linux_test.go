@@ -56,9 +56,10 @@ func limitFiles(t *testing.T, pid int) {
 // ends though nobody takes its last words, and the next start has all that was
 // acknowledged.
 func TestAServerWhoseLogStandsStillEnds(t *testing.T) {
+	t.Parallel()
 	_, w, fill := fullPipe(t)
 	dir, portFile := t.TempDir(), filepath.Join(t.TempDir(), "port")
-	cmd := exec.Command(weirtest.Binary(t), "serve", "--data-dir", dir, "--port", "0", "--port-file", portFile, "--stall-after", "1s")
+	cmd := exec.Command(weirtest.Binary(t), "serve", "--data-dir", dir, "--port", "0", "--port-file", portFile, "--stall-after", "3s")
 	cmd.Stderr = w
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -96,7 +97,8 @@ func TestAServerWhoseLogStandsStillEnds(t *testing.T) {
 // A stopped process does nothing for longer than the log may stand still, with
 // writes under way.
 func TestAServerThatWasSuspendedGoesOn(t *testing.T) {
-	srv := weirtest.Start(t, weirtest.Options{Args: []string{"--stall-after", "1s"}})
+	t.Parallel()
+	srv := weirtest.Start(t, weirtest.Options{Args: []string{"--stall-after", "3s"}})
 	put(t, srv, "orders", `{"durability":"fsync"}`)
 	url := srv.URL + "/v0/topics/orders"
 	acked := make(chan int)
@@ -122,7 +124,7 @@ func TestAServerThatWasSuspendedGoesOn(t *testing.T) {
 		if err := srv.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(3 * time.Second) // what is tested is the time itself
+		time.Sleep(5 * time.Second) // what is tested is the time itself
 		if err := srv.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}

@@ -6,12 +6,14 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weirmq/weir/tests/kafkatest"
 	"github.com/weirmq/weir/tests/weirtest"
 )
 
 func TestTailFollowsOverKillsAndRestartsWithoutAGapOrARepeat(t *testing.T) {
+	t.Parallel()
 	lines := accessLog(t)
-	srv := weirtest.Start(t, weirtest.Options{})
+	srv := weirtest.Start(t, weirtest.Options{Stays: true})
 	url := srv.URL + "/log"
 	put(t, srv, "log", `{"type":"log"}`)
 	tail := run(t, "tail", url, "--from", "0")
@@ -27,7 +29,7 @@ func TestTailFollowsOverKillsAndRestartsWithoutAGapOrARepeat(t *testing.T) {
 		} else {
 			srv.Kill()
 		}
-		restartInPlace(srv)
+		srv.Restart()
 	}
 	load.Succeed()
 	eventually(t, "tail has printed everything and is back", func() bool {
@@ -44,6 +46,7 @@ func TestTailFollowsOverKillsAndRestartsWithoutAGapOrARepeat(t *testing.T) {
 }
 
 func TestTailEndsWithItsTopic(t *testing.T) {
+	t.Parallel()
 	srv := weirtest.Start(t, weirtest.Options{})
 	url := srv.URL + "/log"
 	must(t, "publish", "--type", "log", url, writeLines(t, []string{"only"}))
@@ -61,6 +64,7 @@ func TestTailEndsWithItsTopic(t *testing.T) {
 // name: tail says where the topic ends instead of telling of a loss, prints
 // nothing again, and goes on with what comes.
 func TestTailFromBeyondTheHeadSaysWhereTheHeadIs(t *testing.T) {
+	t.Parallel()
 	srv := weirtest.Start(t, weirtest.Options{})
 	dir := "file://" + t.TempDir() + "?topic=log"
 	for name, url := range map[string]string{"server": srv.URL + "/log", "directory": dir} {
@@ -89,7 +93,29 @@ func TestTailFromBeyondTheHeadSaysWhereTheHeadIs(t *testing.T) {
 	}
 }
 
+func tailReadsATopic(t *testing.T, broker *kafkatest.Broker) {
+	t.Parallel()
+	url := broker.URL() + "/log"
+	must(t, "publish", url+"?partitions=1", writeLines(t, []string{"one", "two", "three"}))
+	if got := must(t, "tail", url, "--from", "0", "--no-follow"); got != "one\ntwo\nthree\n" {
+		t.Errorf("from the start: %q", got)
+	}
+	if got := must(t, "tail", url, "--last", "1", "--no-follow"); got != "three\n" {
+		t.Errorf("the last: %q", got)
+	}
+	tail := run(t, "tail", url, "--from", "0:1", "--count", "2")
+	eventually(t, "tail has printed", func() bool { return tail.Stdout.String() == "three\n" })
+	must(t, "publish", url, writeLines(t, []string{"four"}))
+	if got := tail.Succeed(); got != "three\nfour\n" {
+		t.Errorf("from 0:1: %q", got)
+	}
+	if _, stderr, code := weirtest.Run(t, nil, "tail", url, "--from", "7"); code == 0 || !strings.Contains(stderr, "PARTITION:OFFSET") {
+		t.Errorf("--from 7: code %d, %s", code, stderr)
+	}
+}
+
 func TestAnUnknownLogFormatEndsTheStart(t *testing.T) {
+	t.Parallel()
 	_, stderr, code := weirtest.Run(t, []string{"WEIR_LOG_FORMAT=xml", "WEIR_DATA_DIR=" + t.TempDir()}, "serve", "--port", "0")
 	if code != 2 || !strings.Contains(stderr, `environment variable WEIR_LOG_FORMAT: "xml" is not text or json`) {
 		t.Errorf("code %d: %s", code, stderr)

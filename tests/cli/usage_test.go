@@ -10,6 +10,7 @@ import (
 // Whatever is wrong with a command line, the answer is one line that says so and
 // where to read on, and the exit code is 2.
 func TestWrongCommandLinesAreToldInOneLine(t *testing.T) {
+	t.Parallel()
 	for line, want := range map[string]string{
 		"publsh http://127.0.0.1:1/x":                  `there is no command "publsh", did you mean publish?; see ` + "`weir --help`",
 		"dlq lss":                                      `there is no command "lss", did you mean ls?`,
@@ -23,10 +24,10 @@ func TestWrongCommandLinesAreToldInOneLine(t *testing.T) {
 		"work http://127.0.0.1:1/x":                    "weir work URL",
 		"publish --batch 0 http://127.0.0.1:1/x":       `flag --batch: "0" is not a whole number from 1 to 10000`,
 		"publish --lag-pause much http://127.0.0.1:1/": `"much" is not a whole number`,
-		"repair":      "weir repair",
-		"restore a b": "weir restore",
-		"serve now":   `unknown command "now"`,
-		"version now": `unknown command "now"`,
+		"repair":        "weir repair",
+		"restore a b c": "weir restore",
+		"serve now":     `unknown command "now"`,
+		"version now":   `unknown command "now"`,
 	} {
 		stdout, stderr, code := weirtest.Run(t, nil, strings.Fields(line)...)
 		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "weir: ") ||

@@ -4,6 +4,10 @@
 // test starts the binary itself, one server per distinct set of `env` lines.
 // Against a foreign server only cases without env and ! lines run.
 //
+// Servers with a copy of their log run some of the cases, with WEIR_CONTRACT_COPIED=1 all of
+// them on each store that can hold one. With WEIRTEST_REPLICA=file:///tmp/copies/%s each
+// server of any test keeps a copy there, a synchronous one with WEIRTEST_REPLICA_SYNC=1.
+//
 // # Adding a case
 //
 // Put it into the file of its area in testdata and run `go test ./tests/contract`:

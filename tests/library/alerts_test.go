@@ -3,7 +3,6 @@ package library
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -36,6 +35,7 @@ type monitor struct {
 	url     string
 	log     weirtest.Output
 	targets []string
+	servers []string
 }
 
 const prometheusConfig = `global: {scrape_interval: 200ms, evaluation_interval: 200ms}
@@ -43,13 +43,13 @@ rule_files: [alerts.yml]
 scrape_configs:
   - job_name: commands
     file_sd_configs: [{files: [targets.json], refresh_interval: 1s}]
-  - job_name: server
-    metrics_path: /v0/metrics
-    static_configs: [{targets: ["%s"]}]
+  - job_name: weir
+    authorization: {credentials: key}
+    file_sd_configs: [{files: [servers.json], refresh_interval: 1s}]
 `
 
-// newMonitor starts Prometheus, which scrapes a weir server and what is watched later.
-func newMonitor(t *testing.T, server string) *monitor {
+// newMonitor starts Prometheus, which scrapes what is watched later.
+func newMonitor(t *testing.T) *monitor {
 	t.Helper()
 	m := &monitor{t: t, dir: t.TempDir()}
 	rules, err := os.ReadFile("../../docs/alerts.yml")
@@ -59,7 +59,7 @@ func newMonitor(t *testing.T, server string) *monitor {
 	short := regexp.MustCompile(`for: \d+m`).ReplaceAllString(string(rules), "for: 400ms")
 	short = regexp.MustCompile(`\[\d+m\]`).ReplaceAllString(short, "[3s]")
 	m.write("alerts.yml", short)
-	m.write("prometheus.yml", fmt.Sprintf(prometheusConfig, server))
+	m.write("prometheus.yml", prometheusConfig)
 	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(m.dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(m.dir, "data"), "--web.listen-address=127.0.0.1:0")
 	cmd.Stdout, cmd.Stderr = &m.log, &m.log
@@ -107,9 +107,22 @@ func (m *monitor) watch(command string, args ...string) *weirtest.Process {
 func (m *monitor) scrape(addr string) {
 	m.t.Helper()
 	m.targets = append(m.targets, addr)
-	list, _ := json.Marshal([]map[string][]string{{"targets": m.targets}}) // of strings
+	m.list("targets.json", m.targets)
+}
+
+// serve adds a server, and forgets one.
+func (m *monitor) serve(add, gone string) {
+	m.t.Helper()
+	m.servers = slices.DeleteFunc(append(m.servers, add), func(addr string) bool { return addr == "" || addr == gone })
+	m.list("servers.json", m.servers)
+}
+
+// list tells Prometheus whom to scrape.
+func (m *monitor) list(file string, targets []string) {
+	m.t.Helper()
+	list, _ := json.Marshal([]map[string][]string{{"targets": targets}}) // of strings
 	m.write("new", string(list))
-	if err := os.Rename(filepath.Join(m.dir, "new"), filepath.Join(m.dir, "targets.json")); err != nil {
+	if err := os.Rename(filepath.Join(m.dir, "new"), filepath.Join(m.dir, file)); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -134,7 +147,7 @@ func (m *monitor) firing() (alerts []string) {
 		return nil
 	}
 	for _, a := range answer.Data.Alerts {
-		if about := a.Labels["queue_name"] + a.Labels["stream"]; a.State == "firing" {
+		if about := a.Labels["queue_name"] + a.Labels["stream"] + a.Labels["topic"]; a.State == "firing" {
 			alerts = append(alerts, a.Labels["alertname"]+" "+about)
 		}
 	}
@@ -227,8 +240,8 @@ func (m *monitor) program(window, full string) (stop func()) {
 		}
 		return p
 	}
-	one := producer(window, weir.ProducerConfig{LoadSheddingMaxRequests: 1})
-	many := producer(full, weir.ProducerConfig{DisableLoadShedding: true, BackpressureBaseDelay: 20 * time.Millisecond})
+	one := producer(window, weir.ProducerConfig{Guard: weir.GuardStatic, LoadSheddingMaxRequests: 1})
+	many := producer(full, weir.ProducerConfig{Guard: weir.GuardStatic, DisableLoadShedding: true, BackpressureBaseDelay: 20 * time.Millisecond})
 	job := weir.Message{Data: []byte("job")}
 	stops := []func(){page.Close, again(m.t, 50*time.Millisecond, func(ctx context.Context) { _ = one.TryPublish(ctx, job) })}
 	for range 10 {
@@ -317,9 +330,13 @@ func pipe(t *testing.T, n int) string {
 func TestEveryAlertFiresOnItsTroubleAndResolves(t *testing.T) {
 	weirtest.Binary(t)
 	server := redistest.Start(t, redistest.Options{})
-	queues := weirtest.Start(t, weirtest.Options{})
+	queues := weirtest.Start(t, weirtest.Options{Args: []string{"--disk-reserve=3MiB"}}) // for small files
 	r := trouble{t, server.Client()}
-	m := newMonitor(t, queues.Addr)
+	m := newMonitor(t)
+	m.serve(queues.Addr, "")
+	servers := newServerTrouble(m, queues)
+	m.serve(weirtest.Start(t, weirtest.Options{Args: []string{"--replica=file://" + t.TempDir()}}).Addr, "")
+	m.serve(weirtest.Start(t, weirtest.Options{Args: []string{"--upstream=" + queues.URL}}).Addr, "")
 	slow, away, broken := redistest.NewProxy(t, server.Addr()), redistest.NewProxy(t, server.Addr()), redistest.NewProxy(t, server.Addr())
 	via := func(addr, stream string) string { return "redis://" + addr + "/0?stream=" + stream + "&group=g" }
 	url := func(stream string) string { return via(server.Addr(), stream) }
@@ -350,11 +367,15 @@ func TestEveryAlertFiresOnItsTroubleAndResolves(t *testing.T) {
 	}
 	weirtest.Eventually(t, "something is sent before the link breaks", func() bool { return r.c.XLen(t.Context(), "cut").Val() > 0 })
 	broken.Refuse()
-	m.see("DeadLetters poison", "EntriesNearMaxLen long", "HighBackpressureRate guarded", "LagRising rising", "LagUnknown holes",
+	m.see(append(servers.alerts(), "DeadLetters poison", "EntriesNearMaxLen long", "HighBackpressureRate guarded", "LagRising rising", "LagUnknown holes",
 		"LoadShedding window", "MessagesLost lost", "NearThreshold guarded", "PublishesFail cut", "PublishesRefused guarded", "QueueApproachingCapacity unguarded",
 		"QueueAtCapacity unguarded", "QueueFilling guarded", "QueueFull guarded", "SlowRoundTrip slow", "StreamUnreachable away",
-		"WaitOverObjective old", "WorkersBehind old", "WorkersOff guarded")
+		"WaitOverObjective old", "WorkersBehind old", "WorkersOff guarded")...)
+	servers.doctor()
+	m.answersEveryPanel()
+	m.hasEveryMetricOfThePage()
 
+	servers.end()
 	for _, stop := range quit {
 		stop()
 	}

@@ -18,9 +18,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/config"
 	"github.com/weirmq/weir/open"
 	"github.com/weirmq/weir/telemetry"
+	"github.com/weirmq/weir/tests/kafkatest"
 	"github.com/weirmq/weir/tests/redistest"
 )
 
@@ -35,33 +37,69 @@ type step struct {
 	env  map[string]string
 	// What becomes of the requests, by reason; the rest is stored.
 	shed, full int
+	once       bool // a full queue is looked at once only
 	shadowed   map[string]int
 }
 
-// The roll-out of a guard and the way back, by environment alone.
+// looks is how often a full queue is looked at again.
+func (s *step) looks() int {
+	if s.once {
+		return 0
+	}
+	return 3
+}
+
+// The roll-out of a guard with fixed limits and the way back, by environment alone, and the
+// default guard. WEIR_GUARD and WEIR_SHADOW_OF are static where a step does not say so.
 var steps = []step{
 	{name: "before", env: map[string]string{"WEIR_GUARD": "off"}},
 	{name: "rehearsal", env: map[string]string{"WEIR_GUARD": "shadow"},
 		shadowed: map[string]int{"load_shedding": 500, "depth": 1000}},
 	{name: "backpressure without shedding", env: map[string]string{"QUEUE_LOAD_SHEDDING_ENABLED": "false"}, full: 1500},
 	{name: "shedding, conservative", env: map[string]string{"QUEUE_LOAD_SHEDDING_MAX_REQUESTS": "1200"}, shed: 300, full: 1200},
-	{name: "the defaults", shed: 500, full: 1000},
+	{name: "the documents' numbers", shed: 500, full: 1000},
 	{name: "back: no shedding", env: map[string]string{"QUEUE_LOAD_SHEDDING_ENABLED": "false"}, full: 1500},
 	{name: "back: a higher threshold", env: map[string]string{
 		"QUEUE_LOAD_SHEDDING_ENABLED": "false", "QUEUE_MAX_DEPTH": "20000", "QUEUE_BACKPRESSURE_THRESHOLD": "0.95"}},
 	{name: "back: off", env: map[string]string{"WEIR_GUARD": "off"}},
+	{name: "the default guard", env: map[string]string{"WEIR_GUARD": ""}, full: 1500, once: true},
+	{name: "the default guard with a window", env: map[string]string{"WEIR_GUARD": "", "QUEUE_LOAD_SHEDDING_MAX_REQUESTS": "3000"}, full: 1500, once: true},
 }
 
 // A queue of 10,000 messages that nobody works on gets 1,500 requests at once.
 func TestGuardIsRolledOutAndBackByEnvironmentAlone(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
+	rollOut(t, steps, func(t *testing.T, name string) string {
+		if err := server.Client().XGroupCreateMkStream(t.Context(), name, "weir", "0").Err(); err != nil {
+			t.Fatal(err)
+		}
+		return server.URL() + "?stream=" + name
+	})
+}
+
+// The steps that differ most, on a Kafka broker, in a group that a worker has joined and left.
+func TestGuardIsRolledOutAndBackByEnvironmentAloneOnKafka(t *testing.T) {
+	broker := kafkatest.Start(t, kafkatest.Options{})
+	some := []step{steps[1], steps[4], steps[7], steps[8]}
+	rollOut(t, some, func(t *testing.T, name string) string {
+		url := broker.URL() + "/" + name + "?partitions=4"
+		worker, err := open.URL(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer worker.Close()
+		if _, err := worker.Backend().Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 1, ReclaimAfter: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		return url
+	})
+}
+
+// rollOut takes each step with a stream of its own, whose group create makes.
+func rollOut(t *testing.T, steps []step, create func(t *testing.T, name string) (url string)) {
 	for i, s := range steps {
 		t.Run(s.name, func(t *testing.T) {
-			name := "jobs-" + strconv.Itoa(i)
-			if err := server.Client().XGroupCreateMkStream(t.Context(), name, "weir", "0").Err(); err != nil {
-				t.Fatal(err)
-			}
-			shop := openShop(t, server.URL()+"?stream="+name, s.env)
+			shop := openShop(t, create(t, "jobs-"+strconv.Itoa(i)), s.env)
 			got := shop.rush()
 			t.Logf("of %d requests %d stored, refused %v, shadow %v; slowest refusal at the door %s",
 				requests, got.stored, got.refused, got.shadowed, got.slowestShed.Round(time.Microsecond))
@@ -99,10 +137,15 @@ type shop struct {
 func openShop(t *testing.T, url string, env map[string]string) *shop {
 	t.Helper()
 	settings, err := config.Load(config.Options{Lookup: func(name string) (string, bool) {
-		if text, ok := env[name]; ok || name != "WEIR_SHED_WINDOW" {
-			return text, ok
+		text, ok := env[name]
+		switch {
+		case ok:
+		case name == "WEIR_GUARD", name == "WEIR_SHADOW_OF":
+			return "static", true
+		case name == "WEIR_SHED_WINDOW":
+			return "1m", true // so that a busy machine gets all requests into one window
 		}
-		return "1m", true // so that a busy machine gets all requests into one window
+		return text, ok
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -218,20 +261,22 @@ func (s *shop) shadowDecisions() map[string]int {
 }
 
 func (s *shop) checkMetrics(want step, got outcome) {
+	labels := `queue_type="` + s.stream.Info().Kind + `",`
 	stream := s.stream.Info().Stream
 	values := s.scrape()
 	for name, n := range map[string]int{
-		`sse_queue_produce_attempts_total{queue_type="redis",stream="` + stream + `"}`:                        requests,
-		`sse_queue_produce_success_total{queue_type="redis",stream="` + stream + `"}`:                         got.stored,
-		`sse_queue_produce_failures_total{queue_type="redis",reason="load_shedding",stream="` + stream + `"}`: want.shed,
-		`sse_queue_produce_failures_total{queue_type="redis",reason="queue_full",stream="` + stream + `"}`:    want.full,
-		`sse_queue_backpressure_retries_total{queue_type="redis",stream="` + stream + `"}`:                    3 * want.full,
+		`sse_queue_produce_attempts_total{` + labels + `stream="` + stream + `"}`:                        requests,
+		`sse_queue_produce_success_total{` + labels + `stream="` + stream + `"}`:                         got.stored,
+		`sse_queue_produce_failures_total{` + labels + `reason="load_shedding",stream="` + stream + `"}`: want.shed,
+		`sse_queue_produce_failures_total{` + labels + `reason="queue_full",stream="` + stream + `"}`:    want.full,
+		`sse_queue_backpressure_retries_total{` + labels + `stream="` + stream + `"}`:                    want.looks() * want.full,
 	} {
 		if value, ok := values[name]; !ok || int(value) != n {
 			s.t.Errorf("%s is %v, want %d", name, value, n)
 		}
 	}
-	if depth := values[`sse_queue_depth{queue_name="`+stream+`"}`]; depth < backlog {
+	// A guard that is off lets everything through before its first reading.
+	if depth := values[`sse_queue_depth{queue_name="`+stream+`"}`]; depth < backlog && want.env["WEIR_GUARD"] != "off" {
 		s.t.Errorf("sse_queue_depth is %v", depth)
 	}
 }
@@ -240,9 +285,9 @@ func (s *shop) checkMetrics(want step, got outcome) {
 func (s *shop) checkLines(want step, took time.Duration) {
 	for stage, n := range map[string]int{
 		"QUEUE.LOAD_SHEDDING": want.shed + want.shadowed["load_shedding"],
-		"QUEUE.RETRY":         3 * want.full,
+		"QUEUE.RETRY":         want.looks() * want.full,
 		"QUEUE.BACKPRESSURE":  want.full,
-		"QUEUE.WARNING":       4*want.full + want.shadowed["depth"],
+		"QUEUE.WARNING":       (1+want.looks())*want.full + want.shadowed["depth"],
 	} {
 		told, lines := s.lines.of(stage)
 		if told != n {

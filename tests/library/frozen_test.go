@@ -59,7 +59,7 @@ func TestTryPublishAnswersSoonOnAFrozenRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []weir.ProducerConfig{
-		{}, {Guard: weir.GuardOff}, {LagUnknown: weir.UnknownHold}, {ShedScope: weir.ShedStream}, {LagSignal: weir.SignalBacklog, LagCache: -1},
+		{}, {Guard: weir.GuardStatic}, {Guard: weir.GuardOff}, {Guard: weir.GuardStatic, LagUnknown: weir.UnknownHold}, {ShedScope: weir.ShedStream}, {LagSignal: weir.SignalBacklog, LagCache: -1},
 	} {
 		c.LoadSheddingMaxRequests, c.Logger = 1<<20, quiet()
 		p, err := weir.NewProducer(openStream(t, s.url), c)

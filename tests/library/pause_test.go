@@ -27,7 +27,7 @@ func paused(t *testing.T, server *redistest.Server, env ...string) (*weirtest.Pr
 	if err := os.WriteFile(file, []byte("order\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := weirtest.Go(t, env, "publish", server.URL()+"?stream=jobs", file)
+	p := weirtest.Go(t, env, "publish", "--guard", "static", server.URL()+"?stream=jobs", file)
 	weirtest.Eventually(t, "the publish is paused", func() bool {
 		return strings.Contains(p.Stderr.String(), "stage=QUEUE.BACKPRESSURE") && strings.Contains(p.Stderr.String(), "decision=pause")
 	})

@@ -53,11 +53,11 @@ func offer(t *testing.T, producers []*weir.Producer, n int) (stored, refused int
 
 func TestOneWindowForAllThatAProcessOpens(t *testing.T) {
 	server := redistest.Start(t, redistest.Options{})
-	producers := open16(t, server.URL()+"?stream=jobs", weir.ProducerConfig{ShedWindow: time.Minute})
+	producers := open16(t, server.URL()+"?stream=jobs", weir.ProducerConfig{Guard: weir.GuardStatic, ShedWindow: time.Minute})
 	if stored, refused := offer(t, producers, 100); stored != 1000 || refused != 600 {
 		t.Errorf("%d stored, %d refused, want 1000 and 600", stored, refused)
 	}
-	other := open16(t, server.URL()+"?stream=others", weir.ProducerConfig{ShedWindow: time.Minute})
+	other := open16(t, server.URL()+"?stream=others", weir.ProducerConfig{Guard: weir.GuardStatic, ShedWindow: time.Minute})
 	if stored, _ := offer(t, other[:1], 100); stored != 100 {
 		t.Errorf("%d of 100 stored in another stream", stored)
 	}
@@ -70,7 +70,7 @@ func TestOneWindowForAllProcesses(t *testing.T) {
 	var producers []*weir.Producer
 	for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]"} {
 		url := "redis://" + host + ":" + port + "/0?stream=jobs"
-		producers = append(producers, open16(t, url, weir.ProducerConfig{ShedWindow: time.Minute, ShedScope: weir.ShedStream})[:1]...)
+		producers = append(producers, open16(t, url, weir.ProducerConfig{Guard: weir.GuardStatic, ShedWindow: time.Minute, ShedScope: weir.ShedStream})[:1]...)
 	}
 	if stored, refused := offer(t, producers, 1000); stored != 1000 || refused != 2000 {
 		t.Errorf("%d stored, %d refused, want 1000 and 2000", stored, refused)

@@ -242,7 +242,7 @@ func (t *topic) judgeCovered(b *binding, seq uint64, e *Event, evictable uint64)
 		if e.Quiet {
 			b.mayLost, b.lost = false, true
 			t.quiet.lost = append(t.quiet.lost, seq)
-			t.c.tally.Lost[t.cfg.Class]++
+			t.c.tally.Lost[b.class]++
 		}
 	case t.capped():
 		t.violation("cap", seq, "evicted although only %d records can lie above it (limits %+v)", len(t.order)-t.index(seq), t.ever)

@@ -129,9 +129,9 @@ func (c *Checker) judgeRoutes() {
 func (c *Checker) judgeRoute(f *route, src, d *topic) {
 	var last uint64 // of the source, that has a copy
 	waits := d.everReject()
-	if waits { // it may stand before any of them, but skips none
+	if waits { // it may stand before any of them, but skips none; what a crash took is copied again
 		for _, seq := range src.order {
-			if b := src.bySeq[seq]; d.copyOf(b) != nil {
+			if k := d.copyOf(src.bySeq[seq]); k != nil && !k.lost {
 				last = seq
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -14,23 +13,16 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/tests/process"
 )
 
-// TB is what redistest needs of a test; every testing.TB is one, and a program
-// can bring its own.
-type TB interface {
-	Helper()
-	TempDir() string
-	Cleanup(func())
-	Failed() bool
-	Logf(format string, args ...any)
-	Fatalf(format string, args ...any)
-}
+// TB is what redistest needs of a test; every testing.TB is one, and a program can bring its own.
+type TB = process.TB
 
-// How long a server may take to answer and to end after a signal.
+// How long a server may take to answer.
 const (
 	startTimeout = 15 * time.Second
-	stopTimeout  = 10 * time.Second
 	pollEvery    = 5 * time.Millisecond
 )
 
@@ -45,13 +37,12 @@ type Options struct {
 // Server is one redis-server, replaced by a new process at Restart. Its methods
 // are for one goroutine at a time, except Addr and URL.
 type Server struct {
-	t      TB
-	opt    Options
-	binary string
-	port   int
-	args   func() []string // of the next process
-	cmd    *exec.Cmd
-	exited chan struct{}
+	t       TB
+	opt     Options
+	binary  string
+	port    int
+	args    func() []string  // of the next process
+	process *process.Process // nil: none has been started
 }
 
 // Start starts a server, waits until it answers and ends it with the test.
@@ -84,7 +75,7 @@ func prepare(t TB, opt Options) *Server {
 	}
 	s := &Server{t: t, opt: opt, binary: binary}
 	t.Cleanup(func() {
-		s.end(syscall.SIGKILL)
+		s.process.End(syscall.SIGKILL)
 		if t.Failed() {
 			t.Logf("redistest: log of the server on %s:\n%s", s.Addr(), s.logTail())
 		}
@@ -117,10 +108,10 @@ func (s *Server) URL() string { return "redis://" + s.Addr() + "/0" }
 func (s *Server) Dir() string { return s.opt.Dir }
 
 // Kill ends the process with SIGKILL.
-func (s *Server) Kill() { s.end(syscall.SIGKILL) }
+func (s *Server) Kill() { s.process.End(syscall.SIGKILL) }
 
 // Stop ends the process with SIGTERM, which lets it write what is to be kept.
-func (s *Server) Stop() { s.end(syscall.SIGTERM) }
+func (s *Server) Stop() { s.process.End(syscall.SIGTERM) }
 
 // Pause freezes the process: its connections stay open and nothing answers.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
@@ -143,7 +134,7 @@ func (s *Server) SetArgs(args ...string) { s.opt.Args = args }
 
 func (s *Server) signal(sig syscall.Signal) {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(sig); err != nil {
+	if err := s.process.Signal(sig); err != nil {
 		s.t.Fatalf("redistest: %v to %s: %v", sig, s.Addr(), err)
 	}
 }
@@ -157,16 +148,11 @@ func (s *Server) serverArgs() []string {
 
 func (s *Server) run() error {
 	cmd := exec.Command(s.binary, s.args()...)
-	cmd.SysProcAttr = dieWithParent()
-	if err := cmd.Start(); err != nil {
+	p, err := process.Start(cmd)
+	if err != nil {
 		return err
 	}
-	exited := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // the state is read from cmd.ProcessState
-		close(exited)
-	}()
-	s.cmd, s.exited = cmd, exited
+	s.process = p
 	return s.awaitAnswer()
 }
 
@@ -179,8 +165,8 @@ func (s *Server) awaitAnswer() error {
 			return nil
 		}
 		select {
-		case <-s.exited:
-			return fmt.Errorf("%s ended with %v:\n%s", s.binary, s.cmd.ProcessState, s.logTail())
+		case <-s.process.Exited():
+			return fmt.Errorf("%s ended with %v:\n%s", s.binary, s.process.State(), s.logTail())
 		case <-time.After(pollEvery):
 		}
 		if time.Now().After(deadline) {
@@ -211,31 +197,9 @@ func ping(addr string) error {
 	}
 }
 
-// end signals the process, frozen or not, and waits until it is gone.
-func (s *Server) end(sig syscall.Signal) {
-	if s.cmd == nil {
-		return
-	}
-	_ = s.cmd.Process.Signal(sig) // an error means that it has ended already
-	_ = s.cmd.Process.Signal(syscall.SIGCONT)
-	select {
-	case <-s.exited:
-	case <-time.After(stopTimeout):
-		_ = s.cmd.Process.Kill()
-		<-s.exited
-	}
-}
-
 func (s *Server) logPath() string { return filepath.Join(s.opt.Dir, "redis.log") }
 
-func (s *Server) logTail() string {
-	const most = 4000
-	text, err := os.ReadFile(s.logPath())
-	if err != nil {
-		return err.Error()
-	}
-	return string(text[max(0, len(text)-most):])
-}
+func (s *Server) logTail() string { return process.Tail(s.logPath()) }
 
 // eventually waits until check returns nil.
 func eventually(t TB, what string, check func() error) {

@@ -34,7 +34,7 @@ const (
 	delayed
 )
 
-// job is a job that was claimed at least once.
+// job is a job that was claimed at least once, or came with a delay.
 type job struct {
 	state      jobState
 	node       string
@@ -112,6 +112,7 @@ func (t *topic) queue() api.QueueCounters {
 			waiting++
 		}
 	}
+	c.Delayed = waiting
 	c.Ready = uint64(len(t.recs)) - c.InFlight - waiting
 	return c
 }

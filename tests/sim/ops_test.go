@@ -95,6 +95,11 @@ func (s *sim) write(name string) *call {
 	}
 	cfg := s.config(name)
 	req.Config = &cfg
+	if delays := name == "queue-a" && s.chance(25); delays {
+		for i := range req.Records {
+			req.Records[i].Delay = s.rng.Uint64N(20_000)
+		}
+	}
 	if s.chance(10) {
 		no := false
 		req.Create = &no
@@ -123,6 +128,7 @@ func (s *sim) write(name string) *call {
 		}
 		if k, has := t.keys[string(req.IdempotencyKey)]; has && req.HasIdempotencyKey && c.at-k.ts <= int64(t.cfg.IdempotencyWindowMS) {
 			want.FirstSeq, want.LastSeq, want.HeadSeq, want.Count, want.Deduped = k.first, k.first+k.n-1, k.first+k.n-1, int(k.n), true
+			want.KeyReused = true // no two calls write the same
 			s.count["deduped"]++
 			return plan{code: ok, after: map[string]*topic{name: t}, silent: true, check: check}
 		}
@@ -133,11 +139,16 @@ func (s *sim) write(name string) *call {
 			bytes += r.size
 			recs = append(recs, r)
 		}
+		delays := slices.ContainsFunc(req.Records, func(r api.Record) bool { return r.Delay > 0 })
+		if delays && t.q() == nil {
+			return plan{code: api.CodeNotAQueue}
+		}
 		if code := t.refuses(uint64(len(recs)), bytes); code != "" {
 			return plan{code: code}
 		}
 		loss := t.loss
 		want.FirstSeq = t.append(recs)
+		s.delay(c, t, want.FirstSeq, req.Records)
 		want.LastSeq, want.HeadSeq = t.head, t.head
 		if t.loss > loss {
 			s.count["evicted"]++
@@ -148,6 +159,18 @@ func (s *sim) write(name string) *call {
 		return plan{code: ok, after: map[string]*topic{name: t}, class: class, check: check}
 	}
 	return c
+}
+
+// delay has those records of a write wait that came with a delay.
+func (s *sim) delay(c *call, t *topic, first uint64, records []api.Record) {
+	for i := range records {
+		seq, ms := first+uint64(i), int64(records[i].Delay)
+		live := slices.ContainsFunc(t.recs, func(r rec) bool { return r.seq == seq })
+		if ms > 0 && live {
+			t.jobs[seq] = job{state: delayed, until: c.lease + ms, wall: c.wall + ms}
+			s.count["delayed write"]++
+		}
+	}
 }
 
 func (s *sim) put(name string) *call {

@@ -15,13 +15,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 var (
@@ -117,7 +117,7 @@ const traceLines = 30
 
 // run runs one seed in a bubble of its own.
 func run(t *testing.T, seed uint64, steps, keep int) (r result) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 0x5eed)), topics: world{}, journal: journal{base: world{}},
 			expired: map[string][]noted{}, lives: map[string]bool{}, hash: fnv.New64a(), keep: keep, count: map[string]int{}}
 		s.disk = newDisk(vfs.NewCrashableMem())
@@ -194,7 +194,7 @@ func TestSimulation(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	fmt.Printf("sim: %d seeds × %d ops, %d violations\n", seeds, *opsFlag, bad)
+	fmt.Printf("sim: %d seeds from %d on × %d ops, %d violations\n", seeds, *firstFlag, *opsFlag, bad)
 	for _, k := range slices.Sorted(maps.Keys(count)) {
 		t.Logf("%8d %s", count[k], k)
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-const mainPackage = "github.com/weirmq/weir/cmd/weir"
+const module = "github.com/weirmq/weir"
 
 var binary = sync.OnceValues(build)
 
@@ -35,12 +35,17 @@ func build() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// Tests of another module, too, build the binary with weir's own go.mod.
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("where is %s: %w", module, err)
+	}
 	path := filepath.Join(dir, "weir")
-	args := []string{"build", "-o", path}
+	args := []string{"build", "-C", strings.TrimSpace(string(root)), "-tags", "grpcnotrace", "-o", path} // as make build does
 	if os.Getenv("WEIRTEST_RACE") == "1" {
 		args = append(args, "-race")
 	}
-	cmd := exec.Command("go", append(args, mainPackage)...)
+	cmd := exec.Command("go", append(args, "./cmd/weir")...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(cmd.Args[1:], " "), err, out)
 	}

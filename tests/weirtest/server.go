@@ -1,14 +1,17 @@
 package weirtest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,6 +34,8 @@ type Options struct {
 	Args []string // more arguments behind "serve"
 	// NoWait returns once the port is known, before the server is ready.
 	NoWait bool
+	// Stays says that the server has its first address after each Restart, too.
+	Stays bool
 }
 
 // Server is one weir process, replaced by a new one at Restart. Its methods
@@ -42,6 +47,8 @@ type Server struct {
 
 	t      testing.TB
 	opt    Options
+	copy   string // URL of the copy, if the servers of this run keep one
+	port   int    // 0: any, another one after each Restart
 	stderr *Output
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when cmd has ended
@@ -67,13 +74,37 @@ func TryStart(t testing.TB, opt Options) (*Server, error) {
 	if s.Dir == "" {
 		s.Dir = t.TempDir()
 	}
+	if err := s.keepCopy(); err != nil {
+		return s, err
+	}
 	t.Cleanup(func() {
 		s.end(syscall.SIGKILL)
 		if t.Failed() && os.Getenv("WEIRTEST_STDERR") != "1" {
 			t.Logf("weirtest: standard error of the server in %s:\n%s", s.Dir, tail(s.Stderr(), 8000))
 		}
 	})
+	if opt.Stays {
+		return s, s.startToStay()
+	}
 	return s, s.start()
+}
+
+// Ports of servers that stay are below those that systems give to outgoing connections: one
+// of these could have the server's port by the time that it comes back.
+const (
+	firstPort = 30_000
+	ports     = 2_700
+)
+
+// startToStay starts the server on a port that is free, trying others if it was not.
+func (s *Server) startToStay() error {
+	for try := 0; ; try++ {
+		s.port = firstPort + rand.IntN(ports)
+		err := s.start()
+		if err == nil || try == 9 || !strings.Contains(s.Stderr(), "address already in use") {
+			return err
+		}
+	}
 }
 
 // Stop sends SIGTERM, waits for the process to end and returns its exit code.
@@ -101,7 +132,7 @@ func (s *Server) Exited() <-chan struct{} { return s.exited }
 
 // Restart starts a new process on the same data directory, with the same
 // options, after stopping the current one gracefully if it still runs. URL and
-// Addr change.
+// Addr change, unless it Stays.
 func (s *Server) Restart() {
 	s.t.Helper()
 	if s.Running() {
@@ -151,9 +182,27 @@ func (s *Server) status(field string) int64 {
 	return 0
 }
 
+// keepCopy gives the server a copy of its own if WEIRTEST_REPLICA is set: to the URL of
+// a copy in which %s stands for the server, such as file:///tmp/copies/%s. With
+// WEIRTEST_REPLICA_SYNC=1 it is a synchronous one.
+func (s *Server) keepCopy() error {
+	template := os.Getenv("WEIRTEST_REPLICA")
+	if template == "" || slices.ContainsFunc(s.opt.Args, func(a string) bool { return strings.HasPrefix(a, "--upstream") }) {
+		return nil
+	}
+	s.copy = strings.ReplaceAll(template, "%s", fmt.Sprintf("s%016x", rand.Uint64()))
+	if dir, ok := strings.CutPrefix(s.copy, "file://"); ok {
+		return os.MkdirAll(dir, 0o700)
+	}
+	return nil
+}
+
 func (s *Server) start() error {
 	portFile := filepath.Join(s.t.TempDir(), "port")
-	env := []string{"WEIR_HOST=127.0.0.1", "WEIR_PORT=0", "WEIR_PORT_FILE=" + portFile, "WEIR_DATA_DIR=" + s.Dir}
+	env := []string{"WEIR_HOST=127.0.0.1", "WEIR_PORT=" + strconv.Itoa(s.port), "WEIR_PORT_FILE=" + portFile, "WEIR_DATA_DIR=" + s.Dir}
+	if s.copy != "" {
+		env = append(env, "WEIR_REPLICA="+s.copy, "WEIR_REPLICA_SYNC="+cmp.Or(os.Getenv("WEIRTEST_REPLICA_SYNC"), "0"))
+	}
 	cmd := exec.Command(Binary(s.t), append([]string{"serve"}, s.opt.Args...)...)
 	cmd.Env = cleanEnv(append(env, s.opt.Env...))
 	cmd.Stdout, cmd.Stderr = s.stderr, s.stderr

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"unicode/utf8"
 
@@ -29,6 +30,10 @@ func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	a := appending{b: b, msgs: msgs, out: make([]backend.Appended, len(msgs))}
 	return a.out, a.run(ctx)
 }
+
+// Gathering has concurrent appends share writes. A write has one outcome, and one key: so messages with
+// keys of their own do not share one.
+func (b *Backend) Gathering() backend.Gathering { return backend.Gathering{Appends: 2, Joint: true} }
 
 // appending is the state of one Append.
 type appending struct {
@@ -156,11 +161,18 @@ func (a *appending) together(ctx context.Context, w eachWriter, reqs []api.Write
 // stopped returns an error if an earlier write of the same Append failed.
 func (a *appending) stopped() error {
 	for i := range a.out {
-		if err := a.out[i].Err; err != nil && backend.Retryable(err) {
+		if err := a.out[i].Err; err != nil && backend.Retryable(err) && !sheds(err) {
 			return fmt.Errorf("%w: not sent, because a message before it failed", backend.ErrUnavailable)
 		}
 	}
 	return nil
+}
+
+// sheds reports whether a queue refused a message for its priority or its fair key,
+// which says nothing about others.
+func sheds(err error) bool {
+	var full *backend.FullError
+	return errors.As(err, &full) && full.Reason == backend.ReasonLoadShedding
 }
 
 // write appends records, creating the queue if it is absent.

@@ -58,8 +58,9 @@ func (i *idle) returned(delay time.Duration) {
 
 // Claim leases jobs, previously delivered ones first. The server does not distinguish a
 // job given back from one whose lease ended: both count as reclaimed. A waiting claim
-// wakes at once for a new job and for one this process gives back, and within 250 ms
-// for those others gave back or lost. ReclaimAfter is clamped to 100 ms … 24 h.
+// wakes at once for every job; with Enough, or on a server too old to wait, only for a new
+// job and for one this process gives back, and within 250 ms for those others gave back or
+// lost. ReclaimAfter is clamped to 100 ms … 24 h.
 func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -75,11 +76,22 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 		b.idle.Lock()
 		back := b.idle.back // before looking, so that nothing is missed
 		b.idle.Unlock()
-		out, err := b.claimOnce(ctx, &req)
+		wait := mayWait(&req, end)
+		out, waited, err := b.claimOnce(ctx, &req, wait)
 		if len(out.Deliveries) > 0 || len(out.Dead) > 0 || err != nil || time.Until(end) <= 0 {
 			return out, err
 		}
-		if err := b.await(ctx, end, back); err != nil {
+		if waited > 0 && waited >= wait/2 {
+			continue
+		}
+		// The service did not wait: an older server, or one that is stopping.
+		err = b.await(ctx, end, back, req.Enough)
+		select {
+		case <-req.Enough:
+			return out, b.fail(ctx.Err(), false)
+		default:
+		}
+		if err != nil {
 			// The claim was answered; an error during the wait is left for the next one
 			// to report.
 			b.idle.forget()
@@ -89,23 +101,33 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 	}
 }
 
-// claimOnce claims without waiting. Jobs past the limit go to the dead letters,
-// and others are claimed in their place.
-func (b *Backend) claimOnce(ctx context.Context, req *backend.ClaimRequest) (backend.Claimed, error) {
-	var out backend.Claimed
+// mayWait is how long the service may wait for a job. Not at all for a claim that the
+// caller may break off: what is leased at that moment would be nobody's until the lease
+// ends.
+func mayWait(req *backend.ClaimRequest, end time.Time) time.Duration {
+	if req.Enough != nil {
+		return 0
+	}
+	return min(max(time.Until(end), 0), api.MaxWaitMS*time.Millisecond)
+}
+
+// claimOnce claims; if the service can, it waits up to wait for the first job. Jobs past
+// the limit go to the dead letters, and others are claimed in their place.
+func (b *Backend) claimOnce(ctx context.Context, req *backend.ClaimRequest, wait time.Duration) (out backend.Claimed, waited time.Duration, err error) {
 	for {
 		want := min(req.Max-len(out.Deliveries), maxClaim)
-		jobs, since, err := b.lease(ctx, req, want)
+		l, err := b.lease(ctx, req, want, wait)
 		if err != nil {
 			if len(out.Deliveries) > 0 || len(out.Dead) > 0 {
 				err = nil // a persistent error shows up on the next claim
 			}
 			b.firstReclaimed(&out)
-			return out, err
+			return out, waited, err
 		}
+		wait, waited = 0, waited+l.waited
 		moved := 0
-		for i := range jobs {
-			d := delivery(&jobs[i], req.Consumer, since)
+		for i := range l.jobs {
+			d := delivery(&l.jobs[i], req.Consumer, l.since)
 			if req.MaxDeliveries > 0 && d.Attempt > req.MaxDeliveries {
 				moved++
 				err = errors.Join(err, b.moveInClaim(ctx, &out, d, req.DeadLetter))
@@ -113,37 +135,47 @@ func (b *Backend) claimOnce(ctx context.Context, req *backend.ClaimRequest) (bac
 			}
 			out.Deliveries = append(out.Deliveries, d)
 		}
-		if moved == 0 || len(jobs) < want || err != nil {
+		if moved == 0 || len(l.jobs) < want || err != nil {
 			if len(out.Deliveries) > 0 || len(out.Dead) > 0 {
 				err = nil // a job that cannot be moved stays leased, and is retried when its lease ends
 			}
 			b.firstReclaimed(&out)
-			return out, err
+			return out, waited, err
 		}
 	}
 }
 
+// leased is what one claim got.
+type leased struct {
+	jobs   []api.HeldJob
+	waited time.Duration
+	since  time.Time // when the leases began, or a little earlier
+}
+
 // lease makes one claim, creating the queue if it is absent.
-func (b *Backend) lease(ctx context.Context, req *backend.ClaimRequest, limit int) ([]api.HeldJob, time.Time, error) {
-	call := api.ClaimRequest{Node: req.Consumer, Max: max(limit, 1), LeaseMS: leaseMS(req.ReclaimAfter), HasLease: true}
+func (b *Backend) lease(ctx context.Context, req *backend.ClaimRequest, limit int, wait time.Duration) (l leased, err error) {
+	call := api.ClaimRequest{Node: req.Consumer, Max: max(limit, 1), LeaseMS: leaseMS(req.ReclaimAfter), HasLease: true,
+		WaitMS: uint32((wait + time.Millisecond - 1).Milliseconds())}
 	if err := api.CheckClaim(&call, &b.opt.Limits); err != nil {
-		return nil, time.Time{}, err
+		return l, err
 	}
-	since := time.Now()
-	jobs, err := b.svc.Claim(ctx, b.opt.Topic, &call)
+	l.since = time.Now()
+	l.jobs, l.waited, err = b.svc.Claim(ctx, b.opt.Topic, &call)
 	if api.IsCode(err, api.CodeTopicNotFound) {
 		if err = b.create(ctx); err == nil {
-			since = time.Now()
-			jobs, err = b.svc.Claim(ctx, b.opt.Topic, &call)
+			l.since = time.Now()
+			l.jobs, l.waited, err = b.svc.Claim(ctx, b.opt.Topic, &call)
 		}
 	}
 	if err != nil {
-		return nil, since, b.fail(err, false)
+		return l, b.fail(err, false)
 	}
-	if len(jobs) > 0 {
+	if len(l.jobs) > 0 {
 		b.idle.forget()
+		// The server began to wait after it was asked, so the leases are no older.
+		l.since = l.since.Add(min(l.waited, time.Since(l.since)))
 	}
-	return jobs, since, nil
+	return l, nil
 }
 
 func leaseMS(d time.Duration) uint64 {
@@ -189,8 +221,8 @@ func (b *Backend) moveInClaim(ctx context.Context, out *backend.Claimed, d *back
 }
 
 // await returns when a claim may find something, at end at the latest. back is closed
-// when this process gives something back.
-func (b *Backend) await(ctx context.Context, end time.Time, back <-chan struct{}) error {
+// when this process gives something back, enough when the caller need not wait any longer.
+func (b *Backend) await(ctx context.Context, end time.Time, back, enough <-chan struct{}) error {
 	i := &b.idle
 	i.Lock()
 	known := i.known
@@ -216,11 +248,11 @@ func (b *Backend) await(ctx context.Context, end time.Time, back <-chan struct{}
 		wait = min(wait, left)
 	}
 	i.Unlock()
-	return b.awaitNews(ctx, cursor, max(wait, time.Millisecond), back)
+	return b.awaitNews(ctx, cursor, max(wait, time.Millisecond), back, enough)
 }
 
-// awaitNews waits for a record after the cursor, for back, or for d.
-func (b *Backend) awaitNews(ctx context.Context, cursor uint64, d time.Duration, back <-chan struct{}) error {
+// awaitNews waits for a record after the cursor, for back or enough, or for d.
+func (b *Backend) awaitNews(ctx context.Context, cursor uint64, d time.Duration, back, enough <-chan struct{}) error {
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
 	woken := make(chan struct{})
@@ -229,6 +261,9 @@ func (b *Backend) awaitNews(ctx context.Context, cursor uint64, d time.Duration,
 		defer close(stopped)
 		select {
 		case <-back:
+			close(woken)
+			cancel()
+		case <-enough:
 			close(woken)
 			cancel()
 		case <-wait.Done():

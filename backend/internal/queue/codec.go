@@ -126,7 +126,7 @@ func isValue(data []byte) bool {
 	body = append(append(append(body, before...), data...), behind...)
 	limits := api.Limits{MaxBatchRecords: 1}
 	var w api.WriteRequest
-	if err := api.DecodeWrite(body, &limits, &w); err != nil {
+	if err := api.DecodeWrite(body, &limits, &w, nil); err != nil {
 		return false
 	}
 	return len(w.Records) == 1 && bytes.Equal(w.Records[0].Data, data)

@@ -15,6 +15,7 @@ const short = time.Second
 // A queue in memory ends with its last handle, so each is held open for the
 // length of the test.
 func TestConformanceInMemory(t *testing.T) {
+	t.Parallel()
 	h := &host{t: t, kind: "mem"}
 	backendtest.Run(t, backendtest.Harness{
 		Name: "mem", KeepsErrors: true, CountsItself: true, ReclaimAfter: short,
@@ -23,6 +24,7 @@ func TestConformanceInMemory(t *testing.T) {
 }
 
 func TestConformanceInADirectory(t *testing.T) {
+	t.Parallel()
 	h := &host{t: t, kind: "file", dir: t.TempDir()}
 	backendtest.Run(t, backendtest.Harness{
 		Name: "file", KeepsErrors: true, CountsItself: true, ReclaimAfter: short,

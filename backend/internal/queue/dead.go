@@ -103,6 +103,7 @@ func (b *Backend) writeLetter(ctx context.Context, to string, l *backend.DeadLet
 	record.Tag, record.HasTag = []byte(deadTag(name)), true
 	return b.writeTo(ctx, to, &api.WriteRequest{
 		Records: []api.Record{record}, IdempotencyKey: []byte(shortKey("dlq:" + name)), HasIdempotencyKey: true,
+		DisableBackpressure: true, // it was accepted once
 	}, false)
 }
 

@@ -39,6 +39,17 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 		return found, nil
 	}
 	found.config(&st.Config)
+	if w, ok := b.svc.(writable); ok {
+		if ok, why, err := w.Writable(ctx); err == nil && !ok {
+			found.add("writes_refused", severe, "the server refuses writes: "+why, "free disk space, or delete topics that nobody needs; acks and deletes work meanwhile")
+		}
+	}
+	if c, ok := b.svc.(copied); ok {
+		if behind, err := c.Behind(ctx); err == nil && behind > copyBehind {
+			found.add("replica_behind", severe, fmt.Sprintf("the copy of the server's log is %s behind: losing the machine now loses that much", behind.Round(time.Second)),
+				"look in the server's log for the error of the copy's store, and bring that back; the copy then catches up by itself")
+		}
+	}
 	if err := b.examineRecords(ctx, &found, &st); err != nil {
 		return nil, b.fail(err, false)
 	}
@@ -51,6 +62,19 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 	}
 	return found, nil
 }
+
+// writable is a Service that knows whether writes are refused.
+type writable interface {
+	Writable(ctx context.Context) (ok bool, why string, err error)
+}
+
+// copied is a Service that knows for how long the copy of its log has not been whole.
+type copied interface {
+	Behind(ctx context.Context) (time.Duration, error)
+}
+
+// copyBehind is how far behind a copy may be that follows every second.
+const copyBehind = 10 * time.Second
 
 // remedies says what findings are about and which commands help.
 var remedies = map[string]struct {
@@ -78,6 +102,8 @@ var remedies = map[string]struct {
 	"dead_letters_expire":    {backend.OfStorage, "weir dlq ls URL"},
 	"dead_letters":           {backend.OfStorage, "weir dlq ls URL"},
 
+	"writes_refused":     {backend.OfServer, look},
+	"replica_behind":     {backend.OfServer, look},
 	"slow_round_trip":    {backend.OfServer, look},
 	"not_durable":        {backend.OfServer, look},
 	"leases_not_durable": {backend.OfServer, look},

@@ -25,7 +25,11 @@ func translate(err error, write bool) error {
 	case api.CodeNotAQueue:
 		return fmt.Errorf("%w: %w; open a topic of type queue, or follow this one with a reader", backend.ErrGroupNotFound, err)
 	case api.CodeTopicFull, api.CodeThrottled, api.CodeDiskFull:
-		return &backend.FullError{Reason: backend.ReasonQueueFull, RetryAfter: e.RetryAfter, Err: err}
+		full := &backend.FullError{Reason: backend.ReasonQueueFull, RetryAfter: e.RetryAfter, Err: err}
+		if e.Sheds() {
+			full.Reason = backend.ReasonLoadShedding
+		}
+		return full
 	case api.CodeForbidden:
 		return fmt.Errorf("%w: %w", backend.ErrForbidden, err)
 	case api.CodeRecordTooLarge:

@@ -88,6 +88,7 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 	key := fmt.Sprintf("redrive:%s:%s-%d", from, letter.ID, r.TS)
 	if _, err := b.writeTo(ctx, to, &api.WriteRequest{
 		Records: []api.Record{back}, IdempotencyKey: []byte(shortKey(key)), HasIdempotencyKey: true,
+		DisableBackpressure: true, // it was accepted once
 	}, true); err != nil {
 		return fmt.Errorf("redrive dead letter %s to %q: %w", letter.ID, to, b.fail(err, true))
 	}

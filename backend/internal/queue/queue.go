@@ -31,10 +31,13 @@ type Service interface {
 	Topic(ctx context.Context, name string) (api.TopicState, error)
 	PutTopic(ctx context.Context, name string, cfg api.Config) error
 	Write(ctx context.Context, name string, req *api.WriteRequest) (api.WriteResult, error)
-	Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]api.HeldJob, error)
+	// waited is how long it took until the jobs were leased, or req.WaitMS was over; 0 if
+	// the service does not wait.
+	Claim(ctx context.Context, name string, req *api.ClaimRequest) (_ []api.HeldJob, waited time.Duration, _ error)
 	Settle(ctx context.Context, name string, req *api.Settlement) (skipped []uint64, err error)
 	Diff(ctx context.Context, name string, req *api.DiffRequest) ([]api.Record, api.DiffResult, error)
 	Delete(ctx context.Context, name string, req *api.DeleteRequest) (deleted uint64, err error)
+	Tally(ctx context.Context, name string, add []uint32) (api.TallyResult, error)
 }
 
 // Options are the parameters of New.
@@ -64,6 +67,8 @@ type Backend struct {
 
 	absent       atomic.Bool  // the topic did not exist when last looked up, and nothing has been written since
 	reclaimAfter atomic.Int64 // of the last claim, nanoseconds
+	noTally      atomic.Pointer[denial]
+	otherwise    atomic.Int64 // records that left the queue and were not done, by the last tally
 	idle         idle
 	errs         lastErrors
 
@@ -79,6 +84,7 @@ var (
 	_ backend.Reader      = (*Backend)(nil)
 	_ backend.DeadLetters = (*Backend)(nil)
 	_ backend.Locator     = (*Backend)(nil)
+	_ backend.Tallier     = (*Backend)(nil)
 )
 
 // New returns the backend of one topic. If the topic exists, Info has its durability

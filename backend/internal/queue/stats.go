@@ -97,7 +97,7 @@ func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 	if st.Config.Type != api.TypeQueue {
 		*s.Lag = 0
 	}
-	workers, finished := s.Pending, int64(st.HeadSeq-st.Count)
+	workers, finished := s.Pending, int64(st.HeadSeq-st.Count)-b.otherwise.Load()
 	s.Workers, s.Finished = &workers, &finished
 	return s, nil
 }

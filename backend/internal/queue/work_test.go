@@ -1,9 +1,16 @@
 package queue_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,6 +147,59 @@ func TestAWaitingClaimWakes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server of before wait_ms answers every claim at once.
+func TestAnOlderServerIsNotAskedWithoutPause(t *testing.T) {
+	h := &host{t: t, kind: "http"}
+	h.serve("")
+	var claims atomic.Int64
+	to := &url.URL{Scheme: "http", Host: h.addr}
+	older := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(to)
+		if !strings.HasSuffix(r.In.URL.Path, "/claim") {
+			return
+		}
+		claims.Add(1)
+		body, err := io.ReadAll(r.In.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		body = regexp.MustCompile(`,"wait_ms":\d+`).ReplaceAll(body, nil)
+		r.Out.Body, r.Out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}})
+	t.Cleanup(older.Close)
+	other := h.open("q")
+	h.addr = strings.TrimPrefix(older.URL, "http://")
+	b := h.open("q")
+	take(t, b, func(r *backend.ClaimRequest) { r.Block = 300 * time.Millisecond })
+	if n := claims.Load(); n > 6 {
+		t.Errorf("an empty claim of 300 ms asked %d times", n)
+	}
+	publish(t, other, "x")
+	if got := take(t, b, func(r *backend.ClaimRequest) { r.Block = 20 * time.Second }); len(got.Deliveries) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What is left of a lease is counted from when it began, not from when its claim did.
+func TestALeaseBeginsWhenTheJobComes(t *testing.T) {
+	everywhere(t, func(t *testing.T, h *host) {
+		name := fresh()
+		b, other := h.open(name), h.open(name)
+		take(t, b, nil) // creates it
+		begin := time.Now()
+		written := make(chan time.Time, 1)
+		time.AfterFunc(300*time.Millisecond, func() {
+			publish(t, other, "x")
+			written <- time.Now()
+		})
+		got := take(t, b, func(r *backend.ClaimRequest) { r.Block = 20 * time.Second })
+		now := <-written
+		if since := got.Deliveries[0].Since; since.Before(begin.Add(250*time.Millisecond)) || since.After(now.Add(time.Second)) {
+			t.Errorf("the lease began %v after the claim; the job came after about 300ms", since.Sub(begin))
+		}
+	})
 }
 
 func giveBack(t *testing.T, b backend.Backend, d *backend.Delivery, delay time.Duration) {

@@ -31,6 +31,7 @@ type Inputs struct {
 
 // State is what a sample resulted in.
 type State struct {
+	Known                bool          // false before the first sample
 	Pressure             float64       // 0 to 1
 	Depth, Latency, Pool float64       // the signals it is made of, 0 to 1
 	Rung                 int           // the highest step in force, 0 to 4
@@ -96,6 +97,7 @@ func (g *Governor) Pin(p float64) {
 
 // publish completes a state that has its signals.
 func (g *Governor) publish(st State) State {
+	st.Known = true
 	st.Pressure = g.pressure
 	st.Deferring = g.ladder.step(g.pressure, g.pinned)
 	st.CoalesceWindow = coalesceWindow(g.pressure)

@@ -180,7 +180,7 @@ func TestBetweenTwoWavesItIsNotCalm(t *testing.T) {
 func TestStateNamesTheSignals(t *testing.T) {
 	g := New()
 	st := g.Sample(Inputs{Workers: 2, Depth: 256, OldestWait: 10 * ms, BusyShare: 0.6, DebtSegments: 1}, false)
-	want := State{Pressure: 0.25, Depth: 0.5, Latency: 0.2, Pool: 0.25, Rung: 1, CoalesceWindow: 1250 * time.Microsecond, CommitWindow: 500 * time.Microsecond}
+	want := State{Known: true, Pressure: 0.25, Depth: 0.5, Latency: 0.2, Pool: 0.25, Rung: 1, CoalesceWindow: 1250 * time.Microsecond, CommitWindow: 500 * time.Microsecond}
 	if math.Abs(st.Latency-want.Latency) < 1e-9 {
 		st.Latency = want.Latency
 	}

@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"errors"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -43,8 +44,9 @@ func (s *Stream) pull(ctx context.Context, w *sub, dst []byte) ([]byte, error) {
 		}
 		t.Lock()
 	}
-	if head := t.State().Head; w.pos == head {
-		return s.goLive(w, t, head, dst), nil
+	// A relay's streams may be ahead of it: what they have read there was not pushed yet.
+	if is := t.State(); w.pos == is.Head && !(is.Mirror && w.first) || w.pos > is.Head && !w.first {
+		return s.goLive(w, t, is, dst), nil
 	}
 	return s.readOn(ctx, w, t, upTo, dst)
 }
@@ -52,11 +54,16 @@ func (s *Stream) pull(ctx context.Context, w *sub, dst []byte) ([]byte, error) {
 // readOn reads one frame as a diff would. The topic's lock is held and
 // released.
 func (s *Stream) readOn(ctx context.Context, w *sub, t *Topic, upTo uint64, dst []byte) ([]byte, error) {
-	rd := Reading{Opt: w.opt, Style: s.style, UpTo: upTo, Body: s.body[:0]}
+	rd := Reading{Opt: w.opt, Style: s.style, UpTo: upTo, First: w.first, Body: s.body[:0]}
+	turns := t.turns.Load()
 	err := t.Read(ctx, w.pos, &rd)
 	s.body = rd.Body
 	if cap(s.body) > maxKept {
 		s.body = nil
+	}
+	if errors.Is(err, ErrLater) {
+		s.later(w, turns)
+		return dst, nil
 	}
 	if err != nil {
 		return dst, err
@@ -79,14 +86,14 @@ func (s *Stream) readOn(ctx context.Context, w *sub, t *Topic, upTo uint64, dst 
 	s.note(w)
 	s.mu.Lock()
 	w.pos = rd.Next
-	w.owes = w.owes || rd.N > 0
+	w.owes = w.owes || rd.N > 0 || rd.Tomb != nil && w.opt.Relay
 	s.mu.Unlock()
 	return dst, nil
 }
 
 // goLive hands the sub over to the visits of its topic: nothing is left to
 // read, and the topic's lock is held, so nothing can slip between.
-func (s *Stream) goLive(w *sub, t *Topic, head uint64, dst []byte) []byte {
+func (s *Stream) goLive(w *sub, t *Topic, is State, dst []byte) []byte {
 	// live is set before the topic's lock is let go. A commit before that is in
 	// the head that was just looked at; one behind it marks the topic, and the
 	// visit finds the stream live. There is none between. The caught-up frame
@@ -94,21 +101,33 @@ func (s *Stream) goLive(w *sub, t *Topic, head uint64, dst []byte) []byte {
 	s.mu.Lock()
 	s.dequeue(w)
 	w.live = true
-	owes := w.owes
-	w.owes = false
+	owes := w.owes && !(is.More && w.pos <= is.Head)
+	w.owes = w.owes && !owes
 	w.first = false
+	at := max(is.Head, w.pos) // visits move it from here on
 	s.mu.Unlock()
 	t.Unlock()
 	if owes {
-		dst = s.frame(dst, s.style.AppendCaughtUpFrame(nil, w.name, head))
+		dst = s.frame(dst, s.style.AppendCaughtUpFrame(nil, w.name, at))
 	}
 	return dst
+}
+
+// later lets a sub wait for Topic.Again, unless that was called since there were so many
+// turns.
+func (s *Stream) later(w *sub, turns int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.t.turns.Load() == turns {
+		s.dequeue(w)
+		w.waits = true
+	}
 }
 
 // gone announces that the topic has ended.
 func (s *Stream) gone(w *sub, dst []byte) []byte {
 	head := uint64(0)
-	if w.t != nil {
+	if w.t != nil && !w.first {
 		w.t.Lock()
 		head = w.t.State().Head
 		w.t.Unlock()

@@ -17,6 +17,7 @@ type session struct {
 	wid   string
 	owner any
 	opt   api.WatchOptions
+	roams bool // its streams may also be elsewhere; see Resume
 
 	// Guarded by Room.mu.
 	open int       // streams on it
@@ -65,19 +66,16 @@ func (st *progress) start(given uint64, ok bool) position {
 // OpenSession makes a watch session for owner, who alone may open its streams.
 // An unknown topic is 404 unless req.Lenient; too many sessions are 429.
 func (r *Room) OpenSession(ctx context.Context, req *api.WatchRequest, owner any) (api.WatchResult, error) {
+	res, err := r.Positions(ctx, req)
+	if err != nil {
+		return api.WatchResult{}, err
+	}
 	ss := &session{owner: owner, opt: req.WatchOptions, idle: time.Now()}
-	var res api.WatchResult
-	for _, w := range req.Topics {
-		p, life, err := r.resolve(ctx, w)
-		if api.IsCode(err, api.CodeTopicNotFound) && req.Lenient {
-			continue
-		}
-		if err != nil {
-			return api.WatchResult{}, err
-		}
-		res.Topics = append(res.Topics, p)
-		at := position{life, p.FromSeq}
+	for i := range res.Topics {
+		p := &res.Topics[i]
+		at := position{p.Life, p.FromSeq}
 		ss.topics = append(ss.topics, progress{name: p.Topic, handed: at, written: at})
+		p.Life = 0
 	}
 	var random [16]byte
 	rand.Read(random[:])
@@ -93,19 +91,72 @@ func (r *Room) OpenSession(ctx context.Context, req *api.WatchRequest, owner any
 	return res, nil
 }
 
-// resolve says where a watch of the topic begins. It counts as a read.
-func (r *Room) resolve(ctx context.Context, w api.WatchTopic) (api.WatchPosition, uint64, error) {
+// Positions says where the topics of a watch begin, with the life of each. It counts as a
+// read of them.
+func (r *Room) Positions(ctx context.Context, req *api.WatchRequest) (api.WatchResult, error) {
+	var res api.WatchResult
+	for _, w := range req.Topics {
+		p, err := r.resolve(ctx, w)
+		if api.IsCode(err, api.CodeTopicNotFound) && req.Lenient {
+			continue
+		}
+		if err != nil {
+			return api.WatchResult{}, err
+		}
+		res.Topics = append(res.Topics, p)
+	}
+	return res, nil
+}
+
+func (r *Room) resolve(ctx context.Context, w api.WatchTopic) (api.WatchPosition, error) {
 	t, err := r.env.Find(ctx, w.Topic)
 	if err != nil {
-		return api.WatchPosition{}, 0, err
+		return api.WatchPosition{}, err
 	}
 	defer t.Unlock()
 	is := t.State()
-	p := api.WatchPosition{Topic: is.Name, FromSeq: w.FromSeq, HeadSeq: is.Head, EarliestSeq: t.Earliest()}
+	p := api.WatchPosition{Topic: is.Name, FromSeq: w.FromSeq, HeadSeq: is.Head, EarliestSeq: t.Earliest(), Life: is.ID}
 	if w.Tail {
 		p.FromSeq = is.Head
 	}
-	return p, is.ID, nil
+	return p, nil
+}
+
+// Resume makes a session that began elsewhere, unless it is here already: a relay reads it
+// out of its wid. What its client says it has is believed, since another relay may have
+// sent it.
+func (r *Room) Resume(wid string, owner any, opt *api.WatchOptions, topics []api.WatchPosition) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.sessions[wid]; s != nil && !s.ended(time.Now()) {
+		return nil
+	}
+	ss := &session{wid: wid, owner: owner, opt: *opt, idle: time.Now(), roams: true}
+	for _, p := range topics {
+		ss.topics = append(ss.topics, progress{name: p.Topic, handed: position{p.Life, api.NoSeq}, written: position{p.Life, p.FromSeq}})
+	}
+	r.expireLocked()
+	if limit := r.env.MaxSessions; limit > 0 && int64(len(r.sessions)) >= limit && !r.forgetOneLocked() {
+		return api.OverLimit("max_watch_sessions", limit)
+	}
+	r.sessions[wid] = ss
+	return nil
+}
+
+// forgetOneLocked drops the session that has been without a stream for longest: its wid
+// brings it back.
+func (r *Room) forgetOneLocked() bool {
+	var oldest *session
+	for _, s := range r.sessions {
+		if s.roams && s.open == 0 && (oldest == nil || s.idle.Before(oldest.idle)) {
+			oldest = s
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	delete(r.sessions, oldest.wid)
+	return true
 }
 
 // expireLocked forgets the sessions that had no stream for too long.

@@ -18,19 +18,28 @@ func (r *Room) NewSocket() *Stream {
 // watched already is watched anew. It returns where each begins.
 func (s *Stream) Subscribe(ctx context.Context, req *api.WatchRequest) ([]api.WatchPosition, error) {
 	defer s.guard()
-	var all []api.WatchPosition
+	res, err := s.room.Positions(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.SubscribeAt(&req.WatchOptions, res.Topics); err != nil {
+		return nil, err
+	}
+	if !req.Relay {
+		for i := range res.Topics {
+			res.Topics[i].Life = 0
+		}
+	}
+	return res.Topics, nil
+}
+
+// SubscribeAt is Subscribe with positions that are known.
+func (s *Stream) SubscribeAt(options *api.WatchOptions, topics []api.WatchPosition) error {
+	defer s.guard()
+	opt := *options
 	var added []*sub
-	opt := req.WatchOptions
-	for _, wt := range req.Topics {
-		p, life, err := s.room.resolve(ctx, wt)
-		if api.IsCode(err, api.CodeTopicNotFound) && req.Lenient {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-		added = append(added, &sub{s: s, name: p.Topic, life: life, pos: p.FromSeq, sent: p.FromSeq, owes: true, opt: &opt})
+	for _, p := range topics {
+		added = append(added, &sub{s: s, name: p.Topic, life: p.Life, pos: p.FromSeq, sent: p.FromSeq, first: true, owes: true, opt: &opt})
 	}
 	kept := len(s.subs)
 	for _, w := range s.subs {
@@ -39,7 +48,7 @@ func (s *Stream) Subscribe(ctx context.Context, req *api.WatchRequest) ([]api.Wa
 		}
 	}
 	if limit := s.room.env.MaxTopics; kept+len(added) > limit {
-		return nil, api.Errorf(api.CodeInvalidRequest, "the socket would watch %d topics; at most %d", kept+len(added), limit)
+		return api.Errorf(api.CodeInvalidRequest, "the socket would watch %d topics; at most %d", kept+len(added), limit)
 	}
 	names := make([]string, len(added))
 	for i, w := range added {
@@ -54,7 +63,7 @@ func (s *Stream) Subscribe(ctx context.Context, req *api.WatchRequest) ([]api.Wa
 	}
 	s.mu.Unlock()
 	s.wake()
-	return all, nil
+	return nil
 }
 
 // Unsubscribe ends the watching of topics; no frame of them follows.

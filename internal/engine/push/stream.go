@@ -55,6 +55,7 @@ type sub struct {
 	// Guarded by Stream.mu.
 	live     bool   // visits queue its frames
 	queued   bool   // it stands among the pulls
+	waits    bool   // neither: it met ErrLater
 	owes     bool   // caught-up is due once nothing is left
 	pos      uint64 // cursor of what is queued or sent
 	adviceAt time.Time
@@ -127,7 +128,11 @@ func (s *Stream) hands() {
 	defer ss.mu.Unlock()
 	for _, w := range s.moved {
 		st := &ss.topics[w.at]
-		if at := (position{w.life, w.sent}); st.handed.before(at) {
+		at := position{w.life, w.sent}
+		if ss.roams {
+			at.seq = api.NoSeq
+		}
+		if st.handed.before(at) {
 			st.handed = at
 		}
 	}

@@ -8,6 +8,7 @@ package push
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,7 +68,7 @@ type Source interface {
 	// Earliest is the first live number. Its lock is held.
 	Earliest() uint64
 	// Read reads one frame's worth behind the cursor. The topic's lock is held,
-	// and released.
+	// and released. ErrLater means that the stream has to wait for Topic.Again.
 	Read(ctx context.Context, cursor uint64, r *Reading) error
 }
 
@@ -78,6 +79,8 @@ type State struct {
 	Head   uint64
 	Synced bool // whatever is visible is synced
 	Gone   bool // it has left the registry
+	Mirror bool // somebody may have been told of more, so a stream reads before it goes live
+	More   bool // there is more than Head, which a mirror does not have yet
 }
 
 // Reading is one frame's worth of records on its way from a topic: how they are
@@ -86,6 +89,8 @@ type Reading struct {
 	Opt   *api.WatchOptions
 	Style api.FrameStyle
 	UpTo  uint64 // no record behind it
+	First bool   // nothing was read of the topic on this connection yet
+	Visit bool   // for a visit, which must not wait: a relay fetches nothing
 
 	Body []byte         // what is read is appended
 	Tomb *api.Tombstone // of what the cursor had lost
@@ -95,13 +100,17 @@ type Reading struct {
 	Head uint64
 }
 
+// ErrLater is the error of a Source that cannot be read now.
+var ErrLater = errors.New("the topic cannot be read now")
+
 // Topic is what push keeps of a topic: the subs of open streams. Source is set
 // before Find first returns it.
 type Topic struct {
 	Source
-	n    atomic.Int32
-	mu   sync.Mutex
-	subs []*sub
+	n     atomic.Int32
+	turns atomic.Int32 // calls of Ended and Again
+	mu    sync.Mutex
+	subs  []*sub
 }
 
 // Watched reports whether any stream watches the topic. No lock is needed.
@@ -109,11 +118,27 @@ func (t *Topic) Watched() bool { return t.n.Load() > 0 }
 
 // Ended lets the streams find that the topic has ended. Its lock is held.
 func (t *Topic) Ended() {
+	t.turns.Add(1)
 	for _, w := range t.list(nil) {
 		s := w.s
 		s.mu.Lock()
-		if w.live {
-			w.live = false
+		if w.live || w.waits {
+			w.live, w.waits = false, false
+			s.enqueue(w)
+		}
+		s.mu.Unlock()
+		s.wake()
+	}
+}
+
+// Again lets the streams that met ErrLater read again.
+func (t *Topic) Again() {
+	t.turns.Add(1)
+	for _, w := range t.list(nil) {
+		s := w.s
+		s.mu.Lock()
+		if w.waits {
+			w.waits = false
 			s.enqueue(w)
 		}
 		s.mu.Unlock()

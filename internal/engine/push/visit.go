@@ -28,7 +28,7 @@ func (g *group) takes(w *sub) bool {
 }
 
 func sameFrames(a, b *api.WatchOptions) bool {
-	return a.Limit == b.Limit && a.MaxBatchBytes == b.MaxBatchBytes && a.IncludeMeta == b.IncludeMeta &&
+	return a.Relay == b.Relay && a.Limit == b.Limit && a.MaxBatchBytes == b.MaxBatchBytes && a.IncludeMeta == b.IncludeMeta &&
 		a.IncludeTags == b.IncludeTags && a.IncludeData == b.IncludeData && slices.Equal(a.Nodes, b.Nodes)
 }
 
@@ -53,7 +53,7 @@ func (v *Visit) sort(w *sub, head uint64) {
 	s := w.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !w.live || s.lagged || w.pos == head {
+	if !w.live || s.lagged || w.pos >= head {
 		return
 	}
 	if w.opt.Strong {
@@ -96,7 +96,7 @@ func (v *Visit) feed(ctx context.Context, t *Topic, g *group, head uint64) {
 			t.Unlock()
 			return
 		}
-		rd := Reading{Opt: g.opt, Style: g.style, UpTo: is.Head, Body: v.body[:0]}
+		rd := Reading{Opt: g.opt, Style: g.style, UpTo: is.Head, Visit: true, Body: v.body[:0]}
 		if err := t.Read(ctx, pos, &rd); err != nil {
 			for _, w := range g.subs {
 				w.readAlone(pos) // it meets the error by itself
@@ -107,8 +107,7 @@ func (v *Visit) feed(ctx context.Context, t *Topic, g *group, head uint64) {
 		if v.body = rd.Body; cap(v.body) > maxKept {
 			v.body = nil
 		}
-		caughtUp := rd.Next >= head
-		if caughtUp && rd.N > 0 {
+		if rd.Next >= rd.Head && !is.More {
 			frames = append(frames, &frame{body: g.style.AppendCaughtUpFrame(nil, is.Name, rd.Head), pos: rd.Next, kind: kindCaughtUp})
 		}
 		kept := g.subs[:0]
@@ -145,6 +144,9 @@ func (w *sub) offer(pos uint64, frames []*frame) bool {
 		return false
 	}
 	for _, f := range frames {
+		if f.kind == kindCaughtUp && !w.owes {
+			continue // it got no record
+		}
 		if !s.out.offer(w, f) {
 			s.lagged = true
 			s.room.lagged.Add(1)
@@ -156,6 +158,8 @@ func (w *sub) offer(pos uint64, frames []*frame) bool {
 		switch f.kind {
 		case kindRecords:
 			w.owes = true
+		case kindTombstone: // a relay has to know that nothing comes behind it
+			w.owes = w.owes || w.opt.Relay
 		case kindCaughtUp:
 			w.owes = false
 		}

@@ -9,9 +9,16 @@ import (
 	"github.com/weirmq/weir/internal/op"
 )
 
-// lowerShare is how many jobs are handed out for one of a lower tier: while
-// jobs of several tiers are ready, every fiftieth comes from below the highest.
-const lowerShare = 50
+// Of how many jobs one is of a lower tier than the highest while both are ready.
+const (
+	lowerShare = 50
+	// agedShare is that of a tier whose next job is older times as old as the highest
+	// tier's, counted in numbers given out since. So what an overload has left behind is
+	// worked off while the overload lasts, by a fifth of the workers at most (see
+	// decision 0010); waiting times in a proportion are Dovrolis's (SIGCOMM 1999).
+	agedShare = 5
+	older     = 4
+)
 
 // sweepFrom is how many spans are kept before it is asked whether they hold any
 // live job.
@@ -121,60 +128,64 @@ type shares struct {
 	last  [api.Tiers]uint64 // each tier's last one
 }
 
-// turn returns the tier whose turn it is, -1 if no job is ready, and whether it
-// or a tier below the highest waits. Of the lower tiers it is the turn of the
-// one that has not had one for the longest time.
-func (c *claiming) turn() (tier int, several bool) {
+// turn returns the tier whose turn it is, -1 if no job is ready, and what shares.n is
+// after it. Of the lower tiers, those that are aged first, it is the turn of the one that
+// has not had one for the longest time.
+func (c *claiming) turn() (tier, n int) {
 	s := &c.q.shares
-	top, next := -1, -1
+	top, next, every := -1, -1, lowerShare
+	var young uint64
 	for i := api.Tiers - 1; i >= 0; i-- {
+		seq := c.waits(i)
 		switch {
-		case !c.waits(i):
+		case seq == 0:
 		case top < 0:
-			top = i
+			top, young = i, older*c.age(seq)
+		case every == lowerShare && c.age(seq) > young:
+			next, every = i, agedShare
+		case every == agedShare && c.age(seq) <= young:
 		case next < 0 || s.last[i] < s.last[next]:
 			next = i
 		}
 	}
-	if next >= 0 && s.n >= lowerShare-1 {
-		return next, true
+	switch {
+	case next < 0:
+		return top, s.n
+	case s.n >= every-1:
+		return next, 0
 	}
-	return top, next >= 0
+	return top, s.n + 1
 }
 
-// waits reports whether a tier has a job, and takes flows without any out of its ring
-// up to the first that has one: those of jobs that were leased before a restart.
-func (c *claiming) waits(tier int) bool {
+// age is how many numbers have been given out since seq.
+func (c *claiming) age(seq uint64) uint64 { return c.Head - min(seq, c.Head) + 1 }
+
+// waits returns the job of a tier that comes next, 0 if it has none, and takes flows
+// without any out of its ring up to that: those of jobs that were leased before a restart.
+func (c *claiming) waits(tier int) uint64 {
 	o := c.q.order
 	for g := &o.tiers[tier]; g.len() > 0; {
-		if c.has(g.flows[g.at]) {
-			return true
+		if seq := c.next(g.flows[g.at]); seq > 0 {
+			return seq
 		}
 		if f := g.pop(); f != &o.plain {
 			delete(o.flows, f.Flow)
 		}
 	}
-	return false
+	return 0
 }
 
 // took notes that a tier had its turn.
-func (s *shares) took(tier int, several bool) {
+func (s *shares) took(tier, n int) {
 	s.turns++
-	s.last[tier] = s.turns
-	switch {
-	case !several:
-	case s.n >= lowerShare-1:
-		s.n = 0
-	default:
-		s.n++
-	}
+	s.last[tier], s.n = s.turns, n
 }
 
 // ordered picks jobs in the order.
 func (c *claiming) ordered() {
 	q := c.q
 	o := q.order
-	if !o.plain.waits && c.has(&o.plain) {
+	if !o.plain.waits && c.next(&o.plain) > 0 {
 		normal := &o.tiers[api.TierNormal.Rank()]
 		if !o.begun {
 			// Plain jobs may have waited for long, and would miss their turn
@@ -186,15 +197,15 @@ func (c *claiming) ordered() {
 	}
 	o.begun = true
 	for c.left > 0 {
-		tier, several := c.turn()
+		tier, n := c.turn()
 		if tier < 0 {
 			break
 		}
 		f := o.tiers[tier].pop()
 		if c.takeFrom(f) {
-			q.shares.took(tier, several)
+			q.shares.took(tier, n)
 		}
-		if c.has(f) {
+		if c.next(f) > 0 {
 			o.tiers[tier].push(f)
 		} else if f != &o.plain {
 			delete(o.flows, f.Flow)
@@ -223,12 +234,23 @@ func (c *claiming) takeFrom(f *flow) bool {
 	return true
 }
 
-// has reports whether a flow has a job.
-func (c *claiming) has(f *flow) bool {
-	if f == &c.q.order.plain {
-		return c.nextReturned(&c.q.returned) != nil || c.q.nextPlain(c.Records) <= c.Head
+// next returns the job of a flow that comes next, 0 if it has none.
+func (c *claiming) next(f *flow) uint64 {
+	plain := f == &c.q.order.plain
+	returned := &f.returned
+	if plain {
+		returned = &c.q.returned
 	}
-	return c.nextReturned(&f.returned) != nil || c.nextFresh(f) > 0
+	if j := c.nextReturned(returned); j != nil {
+		return j.seq
+	}
+	if !plain {
+		return c.nextFresh(f)
+	}
+	if seq := c.q.nextPlain(c.Records); seq <= c.Head {
+		return seq
+	}
+	return 0
 }
 
 // nextFresh returns the first job of a flow that was never claimed, 0 if there
@@ -396,9 +418,15 @@ func (q *Queue) Recovered(records Records) {
 	}
 }
 
-// ForgetLeases makes all jobs ready that were put back by a recovery.
+// ForgetLeases makes all jobs ready that were put back by a recovery, but for those that
+// nobody has claimed yet.
 func (q *Queue) ForgetLeases() {
 	fresh := New()
 	fresh.order = q.order
+	for seq, j := range q.jobs {
+		if j.scheduled() {
+			fresh.Restore(seq, "", 0, j.until, 0)
+		}
+	}
 	*q = *fresh
 }

@@ -124,7 +124,12 @@ func (m *list) tier(rings *[api.Tiers][]op.Flow) int {
 		m.took(top)
 		return top
 	}
-	if m.shares.n++; m.shares.n < lowerShare {
+	age := func(tier int) uint64 { return m.head - m.ready(rings[tier][0])[0] + 1 }
+	every := lowerShare
+	if aged := slices.DeleteFunc(slices.Clone(lower), func(i int) bool { return age(i) <= older*age(top) }); len(aged) > 0 {
+		lower, every = aged, agedShare
+	}
+	if m.shares.n++; m.shares.n < every {
 		m.took(top)
 		return top
 	}

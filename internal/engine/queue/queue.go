@@ -20,7 +20,7 @@ type state uint8
 
 const (
 	ready   state = iota // given back; claimable
-	delayed              // given back; claimable later
+	delayed              // claimable later: given back, or not claimed yet
 	leased
 	settling // an ack or a dead-letter move is on its way to the log
 )
@@ -57,6 +57,7 @@ type Queue struct {
 	leases   cohortHeap
 	inFlight int // leased or settling
 	delays   int // delayed
+	counts   Counts
 
 	order  *order // nil while all ready jobs are plain
 	shares shares
@@ -69,8 +70,45 @@ func New() *Queue { return &Queue{jobs: make(map[uint64]*job)} }
 // InFlight is the number of jobs under a lease; call Expire first.
 func (q *Queue) InFlight() uint64 { return uint64(q.inFlight) }
 
-// Delayed is the number of jobs that wait out a nack delay; call Expire first.
+// Delayed is the number of jobs that wait out a delay; call Expire first.
 func (q *Queue) Delayed() uint64 { return uint64(q.delays) }
+
+// Finished is the number of jobs that have left the queue since it is in memory because
+// they were done, or dead.
+func (q *Queue) Finished() int64 { return q.counts.Finished }
+
+// Counts is what has happened to the jobs since the queue is in memory.
+type Counts struct {
+	Claimed  int64 // deliveries
+	Nacked   int64 // deliveries that their worker gave back
+	Expired  int64 // deliveries whose lease ran out
+	Finished int64 // jobs that are settled and gone: acknowledged, or moved to the dead letters
+}
+
+// Counts returns them; call Expire first.
+func (q *Queue) Counts() Counts { return q.counts }
+
+// OldestReady returns the first job that can be claimed, and, if it came with a delay, from
+// when on it could; call Expire first. It looks at no more than steps jobs and returns false
+// if they all are with workers or delayed.
+func (q *Queue) OldestReady(records Records, head uint64, steps int) (seq uint64, since int64, ok bool) {
+	for range steps {
+		if seq = records.NextFree(seq); seq > head {
+			break
+		}
+		j := q.jobs[seq]
+		if j == nil {
+			return seq, 0, true
+		}
+		if j.state == ready {
+			if j.id == 0 {
+				since = j.until
+			}
+			return seq, since, true
+		}
+	}
+	return 0, 0, false
+}
 
 // Expire notices what time has done: leases whose deadline is past and delays
 // that are over. It reports whether a job became claimable.
@@ -81,6 +119,7 @@ func (q *Queue) Expire(now int64) (returned bool) {
 		for _, j := range c.jobs {
 			if j.cohort == c && j.state == leased {
 				q.inFlight--
+				q.counts.Expired++
 				q.giveBack(j)
 				returned = true
 			}
@@ -292,6 +331,7 @@ func (q *Queue) leaseAll(picks []Pick, r *Claim) {
 		c.jobs[i] = j
 	}
 	q.inFlight += len(picks)
+	q.counts.Claimed += int64(len(picks))
 	heap.Push(&q.leases, c)
 }
 
@@ -418,15 +458,30 @@ func (q *Queue) Forget(seq uint64) {
 		return
 	}
 	switch j.state {
-	case leased, settling:
+	case settling:
+		q.inFlight--
+		q.counts.Finished++
+	case leased:
 		q.inFlight--
 	case delayed:
 		q.delays--
+		defer q.dropDelays()
 	}
 	q.leave(j)
 	j.free()
 	j.state = ready
 	delete(q.jobs, seq)
+}
+
+// dropDelays takes jobs that are gone out of the heap of those that wait, once they are most of it:
+// their time may be far off.
+func (q *Queue) dropDelays() {
+	if len(q.waiting) < 64 || len(q.waiting) < 2*q.delays {
+		return
+	}
+	left := slices.DeleteFunc(q.waiting, func(d delay) bool { return d.job.state != delayed || d.job.until != d.until })
+	q.waiting = append(make(delayHeap, 0, len(left)), left...)
+	heap.Init(&q.waiting)
 }
 
 // ForgetRange is Forget for from…to.
@@ -449,6 +504,7 @@ func (q *Queue) ForgetRange(from, to uint64) {
 func (q *Queue) Nack(seq uint64, now, until int64, notStarted bool) {
 	j := q.jobs[seq]
 	q.inFlight--
+	q.counts.Nacked++
 	if notStarted && j.deliveries > 0 {
 		j.deliveries--
 	}
@@ -488,6 +544,20 @@ func (q *Queue) Extend(done, skipped, seqs, ids []uint64, node string, deadline 
 	}
 	return done, skipped
 }
+
+// Delay makes a job that was never claimed claimable from until on.
+func (q *Queue) Delay(seq uint64, until int64, f op.Flow) {
+	j := &job{seq: seq, state: delayed, until: until}
+	if !f.Plain() {
+		j.flow = &flow{Flow: f}
+	}
+	q.jobs[seq] = j
+	q.delays++
+	heap.Push(&q.waiting, delay{until, j})
+}
+
+// scheduled reports whether the job was never claimed and waits for its time.
+func (j *job) scheduled() bool { return j.state == delayed && j.id == 0 }
 
 // Lease tells what a claimed job's durable lease holds: its id and count.
 func (q *Queue) Lease(seq uint64) (id, deliveries uint64) {

@@ -11,6 +11,7 @@ type Key struct {
 	First uint64
 	N     uint32
 	TS    int64
+	Sum   uint32 // of the records; 0: not known
 	// Pending is set until the write is visible; LSN, Gen and Need say what to
 	// wait for.
 	Pending  bool

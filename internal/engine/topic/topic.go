@@ -38,6 +38,7 @@ type Staged struct {
 	EvictTo, EvictN, EvictBytes uint64 // what the caps take with it
 	HasKey                      bool
 	Key                         op.KeyHash
+	Sum                         uint32 // of the records that came with the key
 	Ref                         Ref
 	Sizes                       []uint32  // of the records; nil unless a cap may need them before they are visible
 	Flows                       []op.Span // of the records of a queue; nil if all are plain
@@ -56,7 +57,7 @@ type Staged struct {
 
 // Append is the append of a change that is one.
 func (s *Staged) Append() op.Part {
-	return op.Part{Kind: op.KindAppend, First: s.First, N: s.N, Bytes: s.Bytes, TS: s.TS, HasKey: s.HasKey, Key: s.Key,
+	return op.Part{Kind: op.KindAppend, First: s.First, N: s.N, Bytes: s.Bytes, TS: s.TS, HasKey: s.HasKey, Key: s.Key, Sum: s.Sum,
 		EvictTo: s.EvictTo, EvictN: s.EvictN, EvictBytes: s.EvictBytes, Flows: s.Flows}
 }
 
@@ -237,7 +238,7 @@ func (t *Topic) Apply(p *op.Part, ref Ref) {
 	if p.Kind == op.KindAppend {
 		t.Index.Add(ref)
 		if p.HasKey {
-			t.Keys.Publish(p.Key, Key{First: p.First, N: uint32(p.N), TS: p.TS})
+			t.Keys.Publish(p.Key, Key{First: p.First, N: uint32(p.N), TS: p.TS, Sum: p.Sum})
 		}
 	}
 	t.State.Apply(p)

@@ -31,7 +31,7 @@ var slowLink = redistest.Fault{Latency: 20 * time.Millisecond, Rate: 200_000}
 // arena is a server, the link to it, and what is noted about both.
 type arena struct {
 	options
-	*scope
+	*redistest.Scope
 	server *redistest.Server
 	proxy  *redistest.Proxy
 	client *redis.Client // past the proxy
@@ -44,25 +44,14 @@ type arena struct {
 
 // run disturbs for as long as o says, lets the crew finish and judges.
 func run(ctx context.Context, o options) (sum *summary, err error) {
-	s, err := newScope()
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if v := recover(); v != nil {
-			f, ok := v.(fatal)
-			if !ok {
-				panic(v)
-			}
-			err = f.error
-		}
-		s.failed = err != nil
-		s.end(o.keep && (err != nil || sum.violated > 0))
-	}()
-	a := &arena{options: o, scope: s, random: rand.New(rand.NewPCG(o.seed, 1))}
-	a.server = redistest.Start(s, redistest.Options{Version: o.version, Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
-	a.proxy, a.client = redistest.NewProxy(s, a.server.Addr()), a.server.Client()
-	return a.run(ctx)
+	err = redistest.Program("chaos", func(s *redistest.Scope) (keep bool, err error) {
+		a := &arena{options: o, Scope: s, random: rand.New(rand.NewPCG(o.seed, 1))}
+		a.server = redistest.Start(s, redistest.Options{Version: o.version, Args: []string{"--appendonly", "yes", "--appendfsync", "always"}})
+		a.proxy, a.client = redistest.NewProxy(s, a.server.Addr()), a.server.Client()
+		sum, err = a.run(ctx)
+		return o.keep && (err != nil || sum.violated > 0), err
+	})
+	return sum, err
 }
 
 func (a *arena) url() string {
@@ -220,7 +209,7 @@ func (a *arena) judge(sum *summary, journals string, crew *crew, p *producers, l
 	}
 	j.all(sum.published)
 	if sum.violated > 0 && a.keep {
-		_ = os.WriteFile(filepath.Join(a.dir, "summary"), []byte(sum.String()), 0o600) // for who looks later
+		_ = os.WriteFile(filepath.Join(a.Dir(), "summary"), []byte(sum.String()), 0o600) // for who looks later
 	}
 	return nil
 }

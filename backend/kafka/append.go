@@ -1,0 +1,215 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// Append stores messages, those of a partition in order. An IdempotencyKey is known to the
+// handle that has used it and to no other: Kafka keeps none. What has no answer when ctx ends is of unknown outcome: it stays in the
+// producer's buffer and is stored once the broker answers. It is never taken back, because
+// a client that gives up a record whose outcome it does not know may give its number to the
+// next one, which the broker then drops as a repeat.
+func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
+	if b.ended.Load() {
+		return nil, errClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	if len(msgs) == 0 {
+		return nil, nil
+	}
+	if err := b.there(ctx); err != nil {
+		return nil, b.cut(ctx, err)
+	}
+	var err error
+	var one [1]*kgo.Record
+	records := one[:]
+	if len(msgs) > 1 {
+		records = make([]*kgo.Record, len(msgs))
+	}
+	now := time.Now()
+	for i := range msgs {
+		if records[i], err = recordOf(b.set.topic, &msgs[i], now); err != nil {
+			return nil, err
+		}
+	}
+	p := newPending(len(records))
+	for i, r := range records {
+		key := msgs[i].IdempotencyKey
+		if key == "" {
+			b.send(r, func(id string, err error) {
+				if err == nil {
+					recycle(r)
+				}
+				p.answer(i, id, err, false)
+			})
+			continue
+		}
+		f, known := b.keys.begin(key)
+		if !known {
+			b.send(r, func(id string, err error) {
+				if err != nil {
+					b.keys.forget(key)
+				}
+				f.land(id, err)
+			})
+		}
+		f.await(func(id string, err error) { p.answer(i, id, err, known) })
+	}
+	return b.wait(ctx, p)
+}
+
+// answerTimeout bounds the wait for answers of a call whose context has no deadline.
+const answerTimeout = 30 * time.Second
+
+// there makes sure that the topic exists: a producer would wait for it.
+func (b *Backend) there(ctx context.Context) error {
+	if b.topic.known() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := b.created(ctx); err != nil {
+		return err
+	}
+	for {
+		_, err := b.layout(ctx)
+		if !errors.Is(err, kerr.LeaderNotAvailable) { // said of a topic that is new
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(leaderEvery):
+		}
+	}
+}
+
+// produce sends records and waits for their answers, until ctx ends.
+func (b *Backend) produce(ctx context.Context, records []*kgo.Record) ([]backend.Appended, error) {
+	p := newPending(len(records))
+	for i, r := range records {
+		b.send(r, func(id string, err error) { p.answer(i, id, err, false) })
+	}
+	return b.wait(ctx, p)
+}
+
+// send passes a record to the producer; tell is called once its fate is known.
+func (b *Backend) send(r *kgo.Record, tell func(id string, err error)) {
+	b.client.TryProduce(b.closing, r, func(r *kgo.Record, err error) {
+		if err != nil {
+			tell("", b.explainAppend(b.onTopic(err, rightWrite, r.Topic)))
+			return
+		}
+		tell(idOf(r.Partition, r.Offset), nil)
+	})
+}
+
+// timers of appends that have their answer.
+var timers sync.Pool
+
+func (b *Backend) wait(ctx context.Context, p *pending) ([]backend.Appended, error) {
+	// A kept timer costs less than a context of its own. Close needs no case: it ends the
+	// producer, which answers for everything in its buffer.
+	timer, _ := timers.Get().(*time.Timer)
+	if timer == nil {
+		timer = time.NewTimer(answerTimeout)
+	} else {
+		timer.Reset(answerTimeout)
+	}
+	defer func() {
+		timer.Stop()
+		timers.Put(timer)
+	}()
+	late := false
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+	case <-timer.C:
+		late = true
+	}
+	why := ctx.Err()
+	if why == nil && late {
+		why = context.DeadlineExceeded
+	}
+	return p.take(why)
+}
+
+// pending is an append on its way.
+type pending struct {
+	mu      sync.Mutex
+	results []backend.Appended
+	left    int
+	taken   bool
+	done    chan struct{}
+	one     [1]backend.Appended
+}
+
+func newPending(n int) *pending {
+	p := &pending{left: n, done: make(chan struct{})}
+	if n == 1 {
+		p.results = p.one[:]
+	} else {
+		p.results = make([]backend.Appended, n)
+	}
+	return p
+}
+
+func (p *pending) answer(i int, id string, err error, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken {
+		return
+	}
+	p.results[i] = backend.Appended{ID: id, Err: err, Deduped: known && err == nil}
+	if p.left--; p.left == 0 {
+		close(p.done)
+	}
+}
+
+// take returns the results; what has none is unknown, because of why if that is not nil.
+func (p *pending) take(why error) ([]backend.Appended, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken = true
+	var first error
+	for i := range p.results {
+		r := &p.results[i]
+		if r.Err == nil && r.ID == "" {
+			r.Err = fmt.Errorf("kafka: %w: no answer to the append", backend.ErrOutcomeUnknown)
+			if why != nil {
+				r.Err = fmt.Errorf("%w: %w", r.Err, why)
+			}
+		}
+		if first == nil || errors.Is(r.Err, backend.ErrOutcomeUnknown) && !errors.Is(first, backend.ErrOutcomeUnknown) {
+			first = r.Err
+		}
+	}
+	return p.results, first
+}
+
+// explainAppend tells what was never sent from what may be stored.
+func (b *Backend) explainAppend(err error) error {
+	switch {
+	case errors.Is(err, kgo.ErrMaxBuffered):
+		return &backend.FullError{Reason: backend.ReasonBufferFull, Err: fmt.Errorf("kafka: %d bytes wait to be sent (buffer_memory): %w", b.set.memory, err)}
+	case errors.Is(err, kgo.ErrClientClosed), errors.Is(err, context.Canceled):
+		return fmt.Errorf("kafka: %w: %w", backend.ErrOutcomeUnknown, backend.ErrClosed)
+	}
+	said := b.explain(err)
+	var refusal *kerr.Error
+	if errors.As(err, &refusal) && !refusal.Retriable || errors.Is(said, backend.ErrStreamNotFound) {
+		return said
+	}
+	return fmt.Errorf("%w: %w", backend.ErrOutcomeUnknown, said)
+}

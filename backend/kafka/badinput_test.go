@@ -1,0 +1,159 @@
+package kafka_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/kafka"
+	"github.com/weirmq/weir/tests/kafkatest"
+)
+
+// listen answers each connection with do.
+func listen(t *testing.T, do func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { conn.Close() })
+			go do(conn)
+		}
+	}()
+	return l.Addr().String()
+}
+
+// oldBroker knows the oldest versions of a few requests, as Kafka 0.10 did.
+func oldBroker(conn net.Conn) {
+	for {
+		head := make([]byte, 12)
+		if _, err := io.ReadFull(conn, head); err != nil {
+			return
+		}
+		if _, err := io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(head))-8); err != nil {
+			return
+		}
+		if key := binary.BigEndian.Uint16(head[4:]); key != 18 {
+			conn.Close() // what it does with what it does not know
+			return
+		}
+		resp := kmsg.NewPtrApiVersionsResponse()
+		for key, most := range map[int16]int16{0: 2, 1: 2, 2: 0, 3: 1, 8: 2, 9: 1, 10: 0, 11: 0, 12: 0, 18: 0} {
+			k := kmsg.NewApiVersionsResponseApiKey()
+			k.ApiKey, k.MaxVersion = key, most
+			resp.ApiKeys = append(resp.ApiKeys, k)
+		}
+		if binary.BigEndian.Uint16(head[6:]) > 0 {
+			resp.ErrorCode, resp.ApiKeys = 35, resp.ApiKeys[:0]
+		}
+		body := resp.AppendTo(append([]byte(nil), head[8:12]...))
+		_, _ = conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
+	}
+}
+
+func TestWhatIsNoBrokerIsSaidAtOnce(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	for what, c := range map[string]struct {
+		addr, want string
+		again      bool // it may be there later
+	}{
+		"a web server":       {strings.TrimPrefix(web.URL, "http://"), "is a web server and no Kafka broker; check the host and the port", false},
+		"one that hangs up":  {listen(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 4096)); c.Close() }), "does not answer as a Kafka broker does; check the host and the port", false},
+		"another protocol":   {listen(t, func(c net.Conn) { _, _ = c.Write([]byte("-ERR unknown command\r\n")) }), "does not answer as a Kafka broker does", false},
+		"one that is silent": {listen(t, func(net.Conn) {}), "backend not available: no answer in time", true},
+		"nobody":             {"127.0.0.1:1", "connection refused", true},
+		"Kafka 0.10":         {listen(t, oldBroker), "the brokers are too old: weir needs Kafka 3.1 or newer, and 4.2 for share groups", false},
+	} {
+		patience := 2 * time.Second
+		if c.again { // what does not answer takes as long as it may
+			patience = 500 * time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		watch := stopwatch()
+		b, err := kafka.Open(ctx, parsed(t, "kafka://"+c.addr+"/jobs"))
+		took := watch()
+		cancel()
+		if err == nil {
+			b.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) || backend.Retryable(err) != c.again || took > patience+2*time.Second {
+			t.Errorf("%s: %v after %s, retryable %v; want %q", what, err, took, backend.Retryable(err), c.want)
+		}
+	}
+}
+
+// What no broker can do is an error at once that says what to change; a large record goes
+// through where the topic takes it.
+func TestBadInputOnARealBroker(t *testing.T) {
+	t.Parallel()
+	broker := kafkatest.Start(t, kafkatest.Options{})
+	admin := kadm.NewClient(broker.Client())
+	for topic, limit := range map[string]string{"small": "2000", "large": "4000000", "silent": "1048588"} {
+		if _, err := admin.CreateTopic(t.Context(), 1, 1, map[string]*string{"max.message.bytes": &limit}, topic); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	missing := open(t, broker.URL()+"/missing?group=nobody")
+	defer missing.Close()
+	lonely := open(t, broker.URL()+"/silent?group=nobody")
+	defer lonely.Close()
+	small, large := open(t, broker.URL()+"/small"), open(t, broker.URL()+"/large")
+	defer small.Close()
+	defer large.Close()
+	tight := open(t, broker.URL()+"/large?buffer_memory=1000")
+	defer tight.Close()
+	big := func(n int) []backend.Message { return []backend.Message{{Data: make([]byte, n)}} }
+	random := big(5000) // what compresses fits
+	if _, err := rand.Read(random[0].Data); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the topics", func() bool { _, err := large.Append(ctx, big(1)); return err == nil })
+	for what, c := range map[string]struct {
+		do   func() error
+		is   error
+		want string
+	}{
+		"publish to an unknown topic":     {func() error { _, err := missing.Append(ctx, big(1)); return err }, backend.ErrStreamNotFound, "add partitions=N"},
+		"work on an unknown topic":        {func() error { _, err := missing.Claim(ctx, claim(1)); return err }, backend.ErrStreamNotFound, "add partitions=N"},
+		"sample an unknown topic":         {func() error { _, err := missing.Stats(ctx); return err }, backend.ErrStreamNotFound, "add partitions=N"},
+		"read an unknown topic":           {func() error { _, err := missing.Signal(ctx, 1); return err }, backend.ErrStreamNotFound, "add partitions=N"},
+		"a record over the topic's limit": {func() error { _, err := small.Append(ctx, random); return err }, backend.ErrTooLarge, "max.message.bytes (2000"},
+		"a record over the large limit":   {func() error { _, err := large.Append(ctx, big(5_000_000)); return err }, backend.ErrTooLarge, "max.message.bytes (4000000"},
+		"a record over the buffer":        {func() error { _, err := tight.Append(ctx, random); return err }, backend.ErrTooLarge, "buffer_memory (1000)"},
+	} {
+		watch := stopwatch()
+		err := c.do()
+		if took := watch(); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) || backend.Retryable(err) || took > 3*time.Second {
+			t.Errorf("%s: %v after %s; want %v, %q", what, err, took, c.is, c.want)
+		}
+	}
+	if _, err := large.Append(ctx, big(3_000_000)); err != nil {
+		t.Errorf("3 MB where 4 are allowed: %v", err)
+	}
+	if _, err := lonely.Examine(ctx); err != nil {
+		t.Errorf("examine without a group: %v", err)
+	}
+}

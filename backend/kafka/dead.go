@@ -1,0 +1,128 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// DeadLetter stores a dead letter and then accepts the message. If the accept does not get
+// through, the message may be delivered again although its letter is there: a second
+// letter of it has the same key and takes the first one's place.
+func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string, cause backend.Cause) error {
+	if err := b.may(ctx); err != nil {
+		return err
+	}
+	_, err := b.bury(ctx, d, to, cause)
+	return err
+}
+
+// CheckDeadLetter says why a topic cannot have this name.
+func (b *Backend) CheckDeadLetter(name string) error {
+	if name == "" {
+		return nil // Info.DeadLetter
+	}
+	if err := checkTopic(name); err != nil {
+		return fmt.Errorf("kafka: dead letters: %w", err)
+	}
+	return nil
+}
+
+func (b *Backend) bury(ctx context.Context, d *backend.Delivery, to string, cause backend.Cause) (backend.DeadLetter, error) {
+	to = cmp.Or(to, b.set.deadLetter())
+	shelf := b.held
+	var list []*held
+	if lost := shelf.update([]backend.Lease{d.Lease}, func(_ int, h *held) {
+		h.stage = burying
+		list = append(list, h)
+	}); len(lost) > 0 {
+		return backend.DeadLetter{}, fmt.Errorf("kafka: message %s: %w", d.ID, backend.ErrLeaseLost)
+	}
+	letter := backend.DeadLetter{
+		Data: d.Data, Headers: maps.Clone(d.Headers), Stream: b.set.topic, Group: b.set.group, OriginID: d.ID,
+		Attempts: cause.Attempts(d.Attempt), Reason: cause.Reason, Error: cutError(cause.Error), Consumer: d.Consumer,
+		Enqueued: d.Enqueued, DeadAt: time.Now(),
+	}
+	letter.Redrives, _ = strconv.Atoi(d.Headers[backend.HeaderRedrives])
+	delete(letter.Headers, backend.HeaderRedrives) // the field holds it
+	id, err := b.store(ctx, to, &letter)
+	if err != nil {
+		shelf.back(list)
+		return backend.DeadLetter{}, err
+	}
+	letter.ID = id
+	shelf.each(list, func(h *held) { h.stage = settling })
+	lost, err := b.group.say(ctx, list, saysAccept)
+	if err != nil {
+		return letter, b.cut(ctx, err)
+	}
+	if len(lost) > 0 {
+		return letter, fmt.Errorf("kafka: message %s: %w", d.ID, backend.ErrLeaseLost)
+	}
+	return letter, nil
+}
+
+// store appends a dead letter to a topic, which it creates if it is missing.
+func (b *Backend) store(ctx context.Context, to string, letter *backend.DeadLetter) (id string, err error) {
+	if err := b.ensure(ctx, to, map[string]string{"cleanup.policy": "compact"}); err != nil {
+		return "", err
+	}
+	key := letter.Group + "/" + letter.Stream + "/" + letter.OriginID
+	results, err := b.produce(ctx, []*kgo.Record{letterRecord(to, []byte(key), letter)})
+	if err != nil {
+		return "", fmt.Errorf("dead letter to %q: %w", to, err)
+	}
+	return results[0].ID, nil
+}
+
+// made are the topics that are known to exist beside the stream's.
+type made struct {
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+// ensure creates a topic of one partition unless it is there.
+func (b *Backend) ensure(ctx context.Context, topic string, configs map[string]string) error {
+	b.made.mu.Lock()
+	defer b.made.mu.Unlock()
+	if b.made.all[topic] {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := b.layoutOf(ctx, topic)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		err = b.create(ctx, topic, 1, configs)
+	}
+	if err != nil {
+		return b.explain(err)
+	}
+	if b.made.all == nil {
+		b.made.all = map[string]bool{}
+	}
+	b.made.all[topic] = true
+	return nil
+}
+
+// cutError shortens an error to what is stored of it, between two characters.
+func cutError(text string) string {
+	if len(text) <= backend.MaxErrorBytes {
+		return text
+	}
+	n := backend.MaxErrorBytes
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}

@@ -1,0 +1,95 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+var _ backend.Doctor = (*Backend)(nil)
+
+// Examine looks for known problems. It changes nothing.
+func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
+	call, done, err := b.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	found := []backend.Finding{}
+	add := func(f backend.Finding) { found = append(found, f) }
+	w, err := b.measure(call, false)
+	switch {
+	case errors.Is(err, backend.ErrStreamNotFound):
+		add(backend.Finding{Code: "stream_missing", Severity: backend.SeverityWarning, Concern: backend.OfStream,
+			Problem: fmt.Sprintf("there is no topic %q", b.set.topic),
+			Advice:  "create it, add partitions=N to the URL so that weir does, or correct its name"})
+		return found, nil
+	case errors.Is(err, backend.ErrGroupNotFound):
+		add(backend.Finding{Code: "group_missing", Severity: backend.SeverityWarning, Concern: backend.OfWorkers,
+			Problem: fmt.Sprintf("the %s group %q has read nothing of the topic", b.facts.groupType, b.set.group),
+			Advice:  "start a worker, or correct the name in the URL"})
+	case err != nil:
+		return nil, b.cut(ctx, err)
+	}
+	if w.left == nil && err == nil {
+		add(backend.Finding{Code: "lag_unknown", Severity: backend.SeverityWarning, Concern: backend.OfLag,
+			Problem: "the brokers do not say how far the group is behind", Advice: "use Kafka 4.2 or newer on every broker"})
+	}
+	b.group.findings(call, add)
+	add(backend.Finding{Code: "group_type", Severity: backend.SeverityInfo, Concern: backend.OfServer,
+		Problem: fmt.Sprintf("group %q is a %s group (%s): %s", b.set.group, b.facts.groupType, b.facts.why, strings.Join(b.exceptions(), "; ")),
+		Advice:  "see docs/KAFKA.md; group_type=share or group_type=classic in the URL forces one"})
+	b.checkRetention(call, add)
+	if b.facts.durability == "memory" {
+		add(backend.Finding{Code: "unclean_election", Severity: backend.SeverityWarning, Concern: backend.OfServer,
+			Problem: "a replica that lacks acknowledged records may become the leader (unclean.leader.election.enable)",
+			Advice:  "set it to false for the topic"})
+	}
+	return found, nil
+}
+
+// checkRetention looks for what retention has removed unfinished, and soon will.
+func (b *Backend) checkRetention(ctx context.Context, add func(backend.Finding)) {
+	got, err := b.Retained(ctx, false)
+	if err != nil {
+		return // there is no group, or not enough may be read
+	}
+	lost := b.ledger.lostTotal()
+	for _, gap := range got.Gaps {
+		lost += *gap.Missed
+	}
+	if lost > 0 {
+		add(backend.Finding{Code: "trimmed_unread", Severity: backend.SeverityError, Concern: backend.OfLoss,
+			Problem: fmt.Sprintf("%d messages were removed before group %q had finished them", lost, b.set.group),
+			Advice:  "raise retention.ms or retention.bytes of the topic, or add workers; the pools' logs name the offsets"})
+	}
+	if got.Limit != "" {
+		problem := fmt.Sprintf("unfinished messages will soon be removed by the topic's %s", got.Limit)
+		if !got.Due.IsZero() {
+			problem += ", the oldest from " + got.Due.UTC().Format(time.RFC3339) + " on"
+		}
+		add(backend.Finding{Code: "retention_near", Severity: backend.SeverityWarning, Concern: backend.OfLoss,
+			Problem: problem, Advice: "raise it, or add workers"})
+	}
+}
+
+// Command has no command lines to offer.
+func (b *Backend) Command(string) string { return "" }
+
+// Ping returns how long a broker takes to answer.
+func (b *Backend) Ping(ctx context.Context) (time.Duration, error) {
+	call, done, err := b.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	start := time.Now()
+	if err := b.client.Ping(call); err != nil {
+		return 0, b.cut(ctx, b.explain(err))
+	}
+	return time.Since(start), nil
+}

@@ -1,0 +1,53 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// explain wraps the error of this package that fits what the client or a broker said.
+func (b *Backend) explain(err error) error {
+	var (
+		dial   net.Error
+		hungUp *kgo.ErrFirstReadEOF
+	)
+	switch {
+	case err == nil, errors.Is(err, backend.ErrUnavailable), errors.Is(err, backend.ErrClosed):
+		return err
+	case b.ended.Load(), errors.Is(err, kgo.ErrClientClosed):
+		return errClosed
+	case b.opened.Load() && errors.As(err, &hungUp): // as what stands in front of a broker does while that is away
+		return fmt.Errorf("kafka: %w: the connection was closed without an answer", backend.ErrUnavailable)
+	}
+	if why := b.set.misfit(err); why != nil {
+		return fmt.Errorf("kafka: %w", &mismatch{why})
+	}
+	var lacking *denial
+	if errors.As(err, &lacking) {
+		return fmt.Errorf("kafka: %w: %w", backend.ErrForbidden, err)
+	}
+	switch {
+	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
+		return fmt.Errorf("kafka: %w: topic %q; create it, or add partitions=N to the URL", backend.ErrStreamNotFound, b.set.topic)
+	case errors.Is(err, kerr.GroupIDNotFound):
+		return fmt.Errorf("kafka: %w: %s group %q", backend.ErrGroupNotFound, b.facts.groupType, b.set.group)
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed),
+		errors.Is(err, kerr.ClusterAuthorizationFailed):
+		return fmt.Errorf("kafka: %w: %w", backend.ErrForbidden, err)
+	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
+		return fmt.Errorf("kafka: %w: more than the topic's max.message.bytes (%d as weir knows it), or than buffer_memory (%d): %w",
+			backend.ErrTooLarge, b.batchBytes(b.set.topic), b.set.memory, err)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("kafka: %w: no answer in time: %w", backend.ErrUnavailable, err)
+	case errors.As(err, &dial), kgo.IsRetryableBrokerErr(err), kerr.IsRetriable(err):
+		return fmt.Errorf("kafka: %w: %w", backend.ErrUnavailable, err)
+	}
+	return fmt.Errorf("kafka: %w", err)
+}

@@ -1,0 +1,205 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// facts is what the brokers are, read when the handle is opened.
+type facts struct {
+	server     string
+	durability string
+	groupType  string // groupShare or groupClassic
+	why        string // it is that
+}
+
+// Types of groups, as Kafka names them.
+const (
+	groupShare   = "share"
+	groupClassic = "classic"
+)
+
+var errNoShare = errors.New("the brokers offer no share groups: these need Kafka 4.2 or newer with the feature share.version at 1 or above " +
+	"(kafka-features.sh upgrade --feature share.version=1); leave group_type out of the URL to use a classic consumer group")
+
+// renewVersion is the version of ShareAcknowledge that can renew a lock.
+const renewVersion = 2
+
+// Fetch of version 13 came with Kafka 3.1.
+const fetchVersion = 13
+
+var errOld = errors.New("the brokers are too old: weir needs Kafka 3.1 or newer, and 4.2 for share groups")
+
+// examine reads what the brokers offer and refuses them if it is not enough.
+func (b *Backend) examine(ctx context.Context) (facts, error) {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "weir", "1"
+	resp, err := req.RequestWith(ctx, b.client)
+	if err != nil {
+		return facts{}, err
+	}
+	f := facts{durability: "disk"}
+	var shareVersion int16
+	for _, feature := range resp.FinalizedFeatures {
+		switch feature.Name {
+		case "share.version":
+			shareVersion = feature.MaxVersionLevel
+		case "metadata.version":
+			f.server = "Kafka, metadata version " + strconv.Itoa(int(feature.MaxVersionLevel))
+		}
+	}
+	f.server = cmp.Or(f.server, "Kafka")
+	renews, current := false, false
+	acknowledge, fetch := kmsg.NewShareAcknowledgeRequest(), kmsg.NewFetchRequest()
+	for _, key := range resp.ApiKeys {
+		current = current || key.ApiKey == fetch.Key() && key.MaxVersion >= fetchVersion
+		renews = renews || key.ApiKey == acknowledge.Key() && key.MaxVersion >= renewVersion
+	}
+	if !current {
+		return facts{}, &mismatch{errOld}
+	}
+	offered := shareVersion >= 1 && renews
+	switch {
+	case b.set.groupType == groupShare && !offered:
+		return facts{}, errNoShare
+	case b.set.groupType != "":
+		f.groupType, f.why = b.set.groupType, "the URL asks for it"
+	case offered:
+		f.groupType, f.why = groupShare, fmt.Sprintf("the brokers have share.version %d", shareVersion)
+	default:
+		f.groupType, f.why = groupClassic, "the brokers offer no share groups: these need Kafka 4.2 with the feature share.version at 1 or above"
+	}
+	f.durability, err = b.durability(ctx)
+	return f, err
+}
+
+// examineWithin is examine for a context that counts: the client does not look at it before a
+// new connection has had its first answer.
+func (b *Backend) examineWithin(ctx context.Context) (facts, error) {
+	type result struct {
+		facts facts
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		f, err := b.examine(ctx)
+		done <- result{f, err}
+	}()
+	select {
+	case r := <-done:
+		return r.facts, r.err
+	case <-ctx.Done():
+		return facts{}, ctx.Err()
+	}
+}
+
+// durability is the class of an acknowledged append. Kafka acknowledges what all in-sync
+// replicas have in memory: with two of them, it survives the loss of a machine.
+func (b *Backend) durability(ctx context.Context) (string, error) {
+	topics, err := b.admin.ListTopics(ctx, b.set.topic)
+	if err != nil {
+		return "", b.onTopic(err, rightDescribe, b.set.topic)
+	}
+	topic := topics[b.set.topic]
+	if errors.Is(topic.Err, kerr.UnknownTopicOrPartition) {
+		return "disk", nil
+	}
+	if topic.Err != nil {
+		return "", b.onTopic(topic.Err, rightDescribe, b.set.topic)
+	}
+	configs, err := b.admin.DescribeTopicConfigs(ctx, b.set.topic)
+	if errors.Is(err, kerr.TopicAuthorizationFailed) {
+		return "disk", nil // not permitted to look
+	}
+	if err != nil {
+		return "", err
+	}
+	config, err := configs.On(b.set.topic, nil)
+	if err != nil || config.Err != nil {
+		return "disk", nil // not permitted to look
+	}
+	if most, err := strconv.ParseInt(valueOf(config.Configs, "max.message.bytes"), 10, 32); err == nil {
+		b.maxMessage.Store(int32(most))
+	}
+	insync, _ := strconv.Atoi(valueOf(config.Configs, "min.insync.replicas")) // what is no number is none
+	switch {
+	case valueOf(config.Configs, "unclean.leader.election.enable") == "true":
+		return "memory", nil
+	case insync >= 2 && topic.Partitions.NumReplicas() >= 2:
+		return "fsync", nil
+	}
+	return "disk", nil
+}
+
+// Limits of a batch, of which a record is at least one.
+const (
+	defaultBatch = 1_000_012 // the client's, and below that of brokers
+	leastBatch   = 512
+)
+
+// batchBytes is how large a batch for a topic may be: what the stream's topic takes, if that
+// is known.
+func (b *Backend) batchBytes(topic string) int32 {
+	if most := b.maxMessage.Load(); topic == b.set.topic && most > 0 {
+		return min(max(most, leastBatch), 1<<30)
+	}
+	return defaultBatch
+}
+
+func valueOf(configs []kadm.Config, key string) string {
+	for _, c := range configs {
+		if c.Key == key {
+			return c.MaybeValue()
+		}
+	}
+	return ""
+}
+
+// create makes a topic unless it is there.
+func (b *Backend) create(ctx context.Context, topic string, partitions int32, configs map[string]string) error {
+	settings := make(map[string]*string, len(configs))
+	for key, value := range configs {
+		settings[key] = &value
+	}
+	_, err := b.admin.CreateTopic(ctx, partitions, b.set.replication, settings, topic)
+	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+		return fmt.Errorf("create topic %q: %w", topic, b.onTopic(err, rightCreate, topic))
+	}
+	return nil
+}
+
+// created makes the stream's topic if the URL says so.
+func (b *Backend) created(ctx context.Context) error {
+	if b.set.partitions == 0 || b.topic.known() {
+		return nil
+	}
+	if _, err := b.layout(ctx); !errors.Is(err, backend.ErrStreamNotFound) {
+		return err
+	}
+	configs := map[string]string{}
+	if b.set.retention > 0 {
+		configs["retention.ms"] = strconv.FormatInt(b.set.retention.Milliseconds(), 10)
+	}
+	if err := b.create(ctx, b.set.topic, b.set.partitions, configs); err != nil {
+		return b.explain(err)
+	}
+	for { // the brokers hear of it a little later
+		_, err := b.layout(ctx)
+		if !errors.Is(err, backend.ErrStreamNotFound) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(createdEvery)
+	}
+}
+
+const createdEvery = 20 * time.Millisecond

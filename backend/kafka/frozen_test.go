@@ -1,0 +1,65 @@
+package kafka_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/kafkatest"
+	"github.com/weirmq/weir/tests/leak"
+)
+
+// TestNoCallOutlastsItsContextOnAFrozenBroker, nor does a handle that is closed then leave
+// anything behind.
+func TestNoCallOutlastsItsContextOnAFrozenBroker(t *testing.T) {
+	broker := kafkatest.Start(t, kafkatest.Options{})
+	for _, groupType := range groupTypes {
+		t.Run(groupType, func(t *testing.T) {
+			leak.Check(t, 10*time.Second, func() { frozen(t, broker, broker.URL()+"/"+ofType(groupType)) })
+		})
+	}
+}
+
+func frozen(t *testing.T, broker *kafkatest.Broker, url string) {
+	b := open(t, url)
+	if _, err := b.Append(t.Context(), messages("1", "2", "3")); err != nil {
+		t.Fatal(err)
+	}
+	held := gather(t, b, 3)
+	broker.Pause()
+	defer broker.Resume()
+	for name, do := range map[string]func(context.Context) error{
+		"ack": func(ctx context.Context) error { _, err := b.Ack(ctx, []backend.Lease{held[0].Lease}); return err },
+		"nack": func(ctx context.Context) error {
+			_, err := b.Nack(ctx, []backend.Return{{Lease: held[1].Lease}})
+			return err
+		},
+		"dead letter":    func(ctx context.Context) error { return b.DeadLetter(ctx, held[2], "", backend.Cause{}) },
+		"claim":          func(ctx context.Context) error { _, err := b.Claim(ctx, claim(1)); return err },
+		"append":         func(ctx context.Context) error { _, err := b.Append(ctx, messages("x")); return err },
+		"stats":          func(ctx context.Context) error { _, err := b.Stats(ctx); return err },
+		"signal":         func(ctx context.Context) error { _, err := b.Signal(ctx, 1); return err },
+		"publish signal": func(ctx context.Context) error { return b.PublishSignal(ctx, time.Second) },
+		"list":           func(ctx context.Context) error { _, err := b.List(ctx, "", "", 1); return err },
+		"examine":        func(ctx context.Context) error { _, err := b.Examine(ctx); return err },
+		"observe":        func(ctx context.Context) error { _, err := b.Observe(ctx, 1); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		watch := stopwatch()
+		err := do(ctx)
+		cancel()
+		// In a classic group these are the handle's business; what it has acknowledged, the
+		// next commit says.
+		local := strings.Contains(url, "group_type=classic") && (name == "claim" || name == "ack" || name == "nack")
+		if took := watch(); err == nil && !local || took > 2*time.Second {
+			t.Errorf("%s on a frozen broker: %v after %s", name, err, took)
+		}
+	}
+	watch := stopwatch()
+	err := b.Close()
+	if took := watch(); err != nil || took > 10*time.Second {
+		t.Errorf("close on a frozen broker: %v after %s", err, took)
+	}
+}

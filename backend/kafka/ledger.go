@@ -1,0 +1,276 @@
+package kafka
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	// workerTTL is how long a member's entry counts without being renewed, workerBeat how
+	// often it is renewed.
+	workerTTL  = 10 * time.Second
+	workerBeat = 3 * time.Second
+	// ledgerGap is the least time between two entries of a member.
+	ledgerGap = 20 * time.Millisecond
+	pageBytes = 1 << 20
+	// leaveTimeout is how long a member that leaves tries to say what it gave back: without
+	// that, and if it had not said before what it held, the age of the oldest is that of a later one.
+	leaveTimeout = 3 * time.Second
+	// backAge is how long what a member gave back when it left says something.
+	backAge = 24 * time.Hour
+)
+
+// ledger is the topic <topic>.weir: what the groups' members hold, and the workers' signal.
+// Brokers tell nobody how much a share group has in flight, and its members have no
+// metadata. The topic is compacted: it keeps the last entry of each member and group.
+type ledger struct {
+	b    *Backend
+	kick chan struct{}
+
+	mu      sync.Mutex
+	layout  *layout
+	next    int64
+	entries map[string]entry
+	ours    bool // weir's workers have been in the group
+	// What producers have counted, and all of them.
+	counts map[string][]uint32
+	sums   []uint32
+	shares []share // of the room, in their order
+	err    error   // why the member's last entry could not be written
+}
+
+// entry is a record of the ledger. An unknown version is not understood and counts as none.
+type entry struct {
+	Version int   `json:"v"`
+	Pending int64 `json:"pending"`
+	TTL     int64 `json:"ttl_ms"`
+	// Name is what the member's worker calls itself, for people.
+	Name string `json:"name,omitempty"`
+	// Held are the lowest offsets that the member holds, or gave back when it left.
+	Held map[int32]int64 `json:"held,omitempty"`
+	// Got is what the member has been given since it joined.
+	Got map[int32]received `json:"got,omitempty"`
+	// Gap is what the group has lost of a partition.
+	Gap *gapEntry `json:"gap,omitempty"`
+	// Offered is what a producer has counted, and Room what it takes of the room.
+	Offered []uint32   `json:"offered,omitempty"`
+	Room    *roomEntry `json:"room,omitempty"`
+
+	at time.Time // the broker's
+}
+
+const entryVersion = 1
+
+func (e entry) valid(now time.Time) bool {
+	return e.Version == entryVersion && now.Before(e.at.Add(time.Duration(e.TTL)*time.Millisecond))
+}
+
+func newLedger(b *Backend) *ledger {
+	return &ledger{
+		b: b, kick: make(chan struct{}, 1), entries: map[string]entry{}, counts: map[string][]uint32{},
+	}
+}
+
+const workerPrefix = "worker/"
+
+func (l *ledger) workers() string { return workerPrefix + l.b.set.group + "/" }
+func (l *ledger) own() string     { return l.workers() + l.b.group.name() }
+func (l *ledger) signal() string  { return "signal/" + l.b.set.group }
+
+// changed says that the number of pending messages is another.
+func (l *ledger) changed() {
+	select {
+	case l.kick <- struct{}{}:
+	default:
+	}
+}
+
+// keep writes the member's entry when it changes and before it expires.
+func (l *ledger) keep() {
+	l.changed()
+	beat := time.NewTicker(workerBeat)
+	defer beat.Stop()
+	for {
+		select {
+		case <-l.b.closing.Done():
+			return
+		case <-l.kick:
+		case <-beat.C:
+		}
+		_, pending := l.b.held.count()
+		ctx, cancel := context.WithTimeout(l.b.closing, callTimeout)
+		err := l.write(ctx, l.own(), &entry{
+			Pending: int64(pending), TTL: workerTTL.Milliseconds(), Name: l.b.consumer(), Held: l.b.held.lowest(), Got: l.b.held.received(),
+		})
+		cancel()
+		l.mu.Lock()
+		l.err = err
+		l.mu.Unlock()
+		select {
+		case <-l.b.closing.Done():
+			return
+		case <-time.After(ledgerGap):
+		}
+	}
+}
+
+// write appends an entry; nil removes it.
+func (l *ledger) write(ctx context.Context, key string, e *entry) error {
+	_, err := l.append(ctx, key, e)
+	return err
+}
+
+// append is write and returns the ID of the record.
+func (l *ledger) append(ctx context.Context, key string, e *entry) (id string, err error) {
+	if err := l.b.ensure(ctx, l.b.set.ledger(), map[string]string{
+		"cleanup.policy": "compact,delete", "retention.ms": "86400000", "segment.bytes": "1048576",
+		"message.timestamp.type": "LogAppendTime", "min.compaction.lag.ms": "60000",
+	}); err != nil {
+		return "", err
+	}
+	r := &kgo.Record{Topic: l.b.set.ledger(), Key: []byte(key)}
+	if e != nil {
+		e.Version = entryVersion
+		r.Value, _ = json.Marshal(e) // numbers cannot fail
+	}
+	results, err := l.b.produce(ctx, []*kgo.Record{r})
+	if err != nil {
+		return "", err
+	}
+	return results[0].ID, nil
+}
+
+// leave replaces the member's entry by what it has given back.
+func (l *ledger) leave(back map[int32]int64) {
+	if !l.b.group.joined() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	_ = l.write(ctx, l.own(), &entry{Held: back, Got: l.b.held.received()}) // if it does not get there, the old one expires
+}
+
+// refresh reads what has been appended since the last time.
+func (l *ledger) refresh(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.layout == nil {
+		layout, err := l.b.layoutOf(ctx, l.b.set.ledger())
+		if errors.Is(err, kerr.UnknownTopicOrPartition) {
+			return nil // no worker has been here
+		}
+		if err != nil {
+			return err
+		}
+		l.layout = layout
+	}
+	next, err := l.b.pages(ctx, l.b.set.ledger(), l.layout, 0, l.next, l.note)
+	if err != nil {
+		l.layout = nil
+		return err
+	}
+	l.next = next
+	return nil
+}
+
+func (l *ledger) note(r *kgo.Record) {
+	l.ours = l.ours || under(string(r.Key), l.workers())
+	e := entry{at: r.Timestamp}
+	if r.Value == nil || json.Unmarshal(r.Value, &e) != nil {
+		delete(l.entries, string(r.Key))
+		return
+	}
+	switch key := string(r.Key); {
+	case e.Version != entryVersion:
+	case e.Room != nil:
+		l.noteRoom(key, r.Offset, e.at, e.Room)
+		return
+	case e.Offered != nil && under(key, l.allOffers()):
+		l.noteOffered(key, e.Offered)
+		return
+	}
+	if strings.HasPrefix(string(r.Key), gapPrefix) && !e.Gap.after(l.entries[string(r.Key)].Gap) {
+		return // two have found the same: the first tells
+	}
+	l.entries[string(r.Key)] = e
+}
+
+// under reports whether a key is one below another: a group's name may be the beginning of
+// another's.
+func under(key, parent string) bool {
+	name, below := strings.CutPrefix(key, parent)
+	return below && !strings.Contains(name, "/")
+}
+
+// reading is what the ledger says about the group.
+type reading struct {
+	pending int64
+	members int64
+	signal  *int64
+	ours    bool            // weir's workers are in the group, or were
+	held    map[int32]int64 // the lowest offsets that are held, or were given back and not claimed again
+	got     map[int32]received
+}
+
+// read reads the ledger. What this handle holds it knows better.
+func (l *ledger) read(ctx context.Context) (reading, error) {
+	if err := l.refresh(ctx); err != nil {
+		return reading{}, l.b.explain(err)
+	}
+	_, own := l.b.held.count()
+	r := reading{pending: int64(own), held: l.b.held.lowest(), got: l.b.held.received()}
+	back := map[int32]int64{}
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.ours = l.ours
+	for key, e := range l.entries {
+		member, isWorker := strings.TrimPrefix(key, l.workers()), under(key, l.workers())
+		if isWorker && member != l.b.group.name() {
+			r.add(e.Got)
+		}
+		switch {
+		case key == l.signal() && e.valid(now):
+			r.signal = &e.Pending
+		case !isWorker:
+		case !e.valid(now) && now.Sub(e.at) > backAge:
+			delete(l.entries, key)
+		case !e.valid(now):
+			lower(back, e.Held)
+		case member == l.b.group.name():
+			r.members++
+		default:
+			r.pending += e.Pending
+			r.members++
+			lower(r.held, e.Held)
+		}
+	}
+	if r.members == 0 { // otherwise they are soon held again
+		lower(r.held, back)
+	}
+	return r, nil
+}
+
+// add adds what another member has been given.
+func (r *reading) add(got map[int32]received) {
+	for p, n := range got {
+		have := r.got[p]
+		r.got[p] = received{max(have.Top, n.Top), have.Count + n.Count}
+	}
+}
+
+// lower takes over the offsets that are lower.
+func lower(into, from map[int32]int64) {
+	for p, offset := range from {
+		if have, there := into[p]; !there || offset < have {
+			into[p] = offset
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/kafkalogin"
+)
+
+// probeFor bounds each look at brokers that could not be opened.
+const probeFor = 300 * time.Millisecond
+
+// mismatch is a difference between the URL and the brokers.
+type mismatch struct{ error }
+
+func (m *mismatch) Unwrap() error { return m.error }
+
+// misfit returns what in the URL does not match the brokers, and the fix, if the error shows
+// it; otherwise nil. Trying again cannot help.
+func (s *settings) misfit(err error) error {
+	if why := s.misfitLogin(err); why != nil {
+		return fmt.Errorf("%w: %w", backend.ErrForbidden, why)
+	}
+	var (
+		authority x509.UnknownAuthorityError
+		name      x509.HostnameError
+		untrusted *tls.CertificateVerificationError
+	)
+	switch {
+	case errors.As(err, &authority):
+		return fmt.Errorf("the certificate of %s comes from an authority that is not trusted; name the authority's PEM file with ca=, or put it into the system's store: %w", s.server(), authority)
+	case errors.As(err, &name):
+		return fmt.Errorf("the certificate of %s is for another name; use a name that it holds: %w", s.server(), name)
+	case errors.As(err, &untrusted):
+		return fmt.Errorf("the certificate of %s is not valid: %w", s.server(), untrusted.Err)
+	}
+	text := err.Error()
+	switch {
+	case !strings.Contains(text, "remote error: tls:"):
+		return nil
+	case s.tls != nil && s.tls.GetClientCertificate == nil && strings.Contains(text, "certificate"):
+		return fmt.Errorf("%w: %s wants a client certificate; name its PEM files with cert= and key=", backend.ErrForbidden, s.server())
+	case strings.Contains(text, "certificate"):
+		return fmt.Errorf("%w: %s does not accept the client certificate of cert=; it has to come from an authority that the brokers trust: %w", backend.ErrForbidden, s.server(), err)
+	}
+	return fmt.Errorf("%s refuses the TLS connection: %w", s.server(), err)
+}
+
+// misfitLogin is misfit for the user and the password.
+func (s *settings) misfitLogin(err error) error {
+	var closed *kgo.ErrFirstReadEOF
+	switch known := s.login.User != ""; {
+	case errors.Is(err, kerr.SaslAuthenticationFailed):
+		return fmt.Errorf("%s does not accept the user and password (SASL %s); check both, and percent-encode special characters in a URL", s.server(), s.login.Names())
+	case errors.Is(err, kerr.UnsupportedSaslMechanism) && s.tls == nil && len(s.login.Mechanisms) > 1:
+		return fmt.Errorf("%s offers none of SASL %s; use kafkas:// if it has a port with TLS, or sasl=plain to send the password unencrypted", s.server(), s.login.Names())
+	case errors.Is(err, kerr.UnsupportedSaslMechanism):
+		return fmt.Errorf("%s does not offer SASL %s; choose another mechanism with sasl=%s, %s or %s", s.server(), s.login.Names(), kafkalogin.Plain, kafkalogin.SHA256, kafkalogin.SHA512)
+	case known && errors.Is(err, kerr.IllegalSaslState):
+		return fmt.Errorf("%s takes no user and password on this port; leave them out, or use the port for SASL", s.server())
+	case !known && errors.As(err, &closed) && strings.Contains(closed.Error(), "SASL"):
+		return fmt.Errorf("%s wants a user and a password; write USER:PASSWORD@ in front of the host, or set KAFKA_USER and KAFKA_PASSWORD", s.server())
+	}
+	return nil
+}
+
+// misfitTLS finds brokers that use TLS when the URL does not, or vice versa, and what is no
+// broker: neither side says so by itself.
+func (s *settings) misfitTLS(ctx context.Context, err error) error {
+	var (
+		op    *net.OpError
+		known *mismatch
+	)
+	if errors.As(err, &known) || errors.As(err, &op) && op.Op == "dial" {
+		return nil // that is it, or nobody listens
+	}
+	for _, addr := range s.addrs {
+		switch {
+		case s.tls != nil && probe(ctx, addr, speaksPlain):
+			return fmt.Errorf("scheme kafkas: %s does not speak TLS; use kafka://", addr)
+		case s.tls == nil && probe(ctx, addr, speaksTLS):
+			return fmt.Errorf("scheme kafka: %s speaks TLS; use kafkas://", addr)
+		case s.tls == nil && probe(ctx, addr, speaksHTTP):
+			return fmt.Errorf("%s is a web server and no Kafka broker; check the host and the port", addr)
+		}
+	}
+	var closed *kgo.ErrFirstReadEOF
+	if errors.As(err, &closed) || strings.Contains(err.Error(), "invalid large response size") || strings.Contains(err.Error(), "invalid negative response size") {
+		return fmt.Errorf("%s does not answer as a Kafka broker does; check the host and the port", s.server())
+	}
+	return nil
+}
+
+// probe asks who is there, for a moment.
+func probe(ctx context.Context, addr string, is func(context.Context, string) bool) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeFor)
+	defer cancel()
+	return is(ctx, addr)
+}
+
+// speaksTLS attempts only the handshake. Nothing is sent on the connection.
+func speaksTLS(ctx context.Context, addr string) bool {
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // whoever it is, nothing is said to it
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
+}
+
+// speaksPlain asks for the versions that a broker knows, without TLS and without logging in.
+func speaksPlain(ctx context.Context, addr string) bool {
+	// 10 bytes: ApiVersions (18) of version 0, correlation 7, no client ID.
+	answer := ask(ctx, addr, "\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x07\xff\xff")
+	return len(answer) == 8 && answer[0] == 0 && answer[4:] == "\x00\x00\x00\x07" // its length, the correlation
+}
+
+func speaksHTTP(ctx context.Context, addr string) bool {
+	return strings.HasPrefix(ask(ctx, addr, "HEAD / HTTP/1.0\r\n\r\n"), "HTTP/")
+}
+
+// ask returns the first 8 bytes of an answer.
+func ask(ctx context.Context, addr, question string) string {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	until, _ := ctx.Deadline()
+	_ = conn.SetDeadline(until) // a failure shows up in what follows
+	if _, err = conn.Write([]byte(question)); err != nil {
+		return ""
+	}
+	answer := make([]byte, 8)
+	n, _ := io.ReadFull(conn, answer)
+	return string(answer[:n])
+}

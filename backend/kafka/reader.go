@@ -1,0 +1,189 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// Reasons of gaps.
+const (
+	gapRemoved   = "removed"   // by the topic's retention, or by somebody
+	gapRecreated = "recreated" // the topic ends before the cursor
+)
+
+// readEvery is how often a reader at the end looks for more.
+const readEvery = 50 * time.Millisecond
+
+var _ backend.Reader = (*Backend)(nil)
+
+// Read returns records after a cursor, those of a partition in order and the partitions one
+// after the other. What has been removed between the cursor and the first record is a gap.
+// A cursor names the last record seen of each partition. Given the ID of one record only, it
+// stands where a read from the start would: behind everything in the partitions before, and
+// before everything in those behind.
+func (b *Backend) Read(ctx context.Context, req backend.ReadRequest) (backend.Records, error) {
+	if err := b.may(ctx); err != nil {
+		return backend.Records{}, err
+	}
+	deadline := time.Now().Add(req.Block)
+	at, err := parseCursor(req.After)
+	if err != nil {
+		return backend.Records{}, err
+	}
+	for {
+		got, err := b.readBehind(ctx, &at, max(1, req.Max))
+		left := time.Until(deadline)
+		if err != nil || len(got.Records) > 0 || got.Gap != nil || left <= 0 {
+			return got, b.cut(ctx, err)
+		}
+		select {
+		case <-time.After(min(left, readEvery)):
+		case <-ctx.Done():
+			return got, nil
+		case <-b.closing.Done():
+			return got, errClosed
+		}
+	}
+}
+
+// cursor is the last offset seen of each partition.
+type cursor struct {
+	seen  map[int32]int64
+	atEnd bool // of those that are not in seen; otherwise only of those before all that are
+}
+
+func parseCursor(text string) (cursor, error) {
+	c := cursor{seen: map[int32]int64{}, atEnd: text == backend.CursorEnd}
+	if text == backend.CursorStart || c.atEnd {
+		return c, nil
+	}
+	for id := range strings.SplitSeq(text, ",") {
+		partition, offset, ok := parseID(id)
+		if !ok {
+			return c, fmt.Errorf("kafka: cursor %q: want the ID of a record, PARTITION:OFFSET, or several with commas between them", text)
+		}
+		c.seen[partition] = offset
+	}
+	return c, nil
+}
+
+func (c *cursor) String() string {
+	ids := make([]string, 0, len(c.seen))
+	for _, p := range slices.Sorted(maps.Keys(c.seen)) {
+		ids = append(ids, idOf(p, c.seen[p]))
+	}
+	return strings.Join(ids, ",")
+}
+
+// place gives every partition a place.
+func (c *cursor) place(starts, ends map[int32]int64) {
+	first := int32(0)
+	if len(c.seen) > 0 {
+		first = slices.Min(slices.Collect(maps.Keys(c.seen)))
+	}
+	for p, end := range ends {
+		switch _, there := c.seen[p]; {
+		case there:
+		case c.atEnd, p < first:
+			c.seen[p] = end - 1
+		default:
+			c.seen[p] = starts[p] - 1
+		}
+	}
+	c.atEnd = false
+}
+
+// gap returns what is missing in front of the cursor, and moves it over.
+func (c *cursor) gap(partition int32, start, end int64) *backend.Gap {
+	seen := c.seen[partition]
+	switch {
+	case seen < start-1:
+		c.seen[partition] = start - 1
+		missed := start - 1 - seen
+		return &backend.Gap{From: idOf(partition, seen), To: idOf(partition, start-1), Reason: gapRemoved, Missed: &missed}
+	case seen >= end:
+		c.seen[partition] = start - 1
+		return &backend.Gap{From: idOf(partition, seen), To: idOf(partition, end-1), Reason: gapRecreated}
+	}
+	return nil
+}
+
+// readBehind reads once and moves the cursor.
+func (b *Backend) readBehind(ctx context.Context, at *cursor, most int) (backend.Records, error) {
+	ctx, done, err := b.begin(ctx)
+	if err != nil {
+		return backend.Records{}, err
+	}
+	defer done()
+	l, err := b.layout(ctx)
+	if err != nil {
+		return backend.Records{}, err
+	}
+	var starts, ends map[int32]int64
+	var noStarts, noEnds error
+	var wait sync.WaitGroup
+	wait.Go(func() { ends, noEnds = b.offsets(ctx, l, atEnd) })
+	wait.Go(func() { starts, noStarts = b.offsets(ctx, l, atStart) })
+	wait.Wait()
+	for _, err := range []error{noEnds, noStarts} {
+		if err != nil {
+			return backend.Records{}, err
+		}
+	}
+	at.place(starts, ends)
+	var got backend.Records
+	partitions := slices.Sorted(maps.Keys(ends))
+	for _, p := range partitions {
+		if got.Gap = at.gap(p, starts[p], ends[p]); got.Gap != nil {
+			got.Next = at.String()
+			return got, nil
+		}
+	}
+	for _, p := range partitions {
+		if err := b.readPartition(ctx, l, at, p, ends[p], most, &got); err != nil {
+			return backend.Records{}, b.explain(err)
+		}
+	}
+	got.Next = at.String()
+	return got, nil
+}
+
+// readPartition adds a partition's records before end, until there are most.
+func (b *Backend) readPartition(ctx context.Context, l *layout, at *cursor, partition int32, end int64, most int, into *backend.Records) error {
+	for len(into.Records) < most && at.seen[partition] < end-1 {
+		from := at.seen[partition] + 1
+		p, err := b.read(ctx, b.set.topic, l, partition, from, pageBytes)
+		if err != nil {
+			return err
+		}
+		for _, r := range p.records {
+			if len(into.Records) == most {
+				return nil
+			}
+			into.Records = append(into.Records, readOf(r))
+			at.seen[partition] = r.Offset
+		}
+		if p.next == from { // what comes next belongs to a transaction that has not ended
+			return nil
+		}
+		at.seen[partition] = p.next - 1
+	}
+	return nil
+}
+
+func readOf(r *kgo.Record) backend.Record {
+	data := slices.Clone(r.Value)
+	if data == nil {
+		data = []byte{}
+	}
+	return backend.Record{ID: idOf(r.Partition, r.Offset), Data: data, Headers: headersOf(r), At: r.Timestamp}
+}

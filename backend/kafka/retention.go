@@ -1,0 +1,284 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/weirmq/weir/backend"
+)
+
+var _ backend.Retainer = (*Backend)(nil)
+
+const (
+	// nearRetention is the part of the retention after which what is unfinished is near
+	// its removal.
+	nearRetention = 0.8
+	// limitsAge is how long a topic's retention is taken to be the same.
+	limitsAge = time.Minute
+	gapPrefix = "gap/"
+)
+
+// gapEntry is what retention has removed of a partition before the group had finished it.
+type gapEntry struct {
+	From  int64  `json:"from"`
+	To    int64  `json:"to"` // the offset behind the last
+	Count int64  `json:"count"`
+	Total int64  `json:"total"` // with earlier ones
+	By    string `json:"by"`    // the member that tells
+}
+
+func (g *gapEntry) after(old *gapEntry) bool { return g != nil && (old == nil || g.To > old.To) }
+
+// lookout compares where the topic begins with how far the group was.
+type lookout struct {
+	mu     sync.Mutex
+	seen   map[int32]sight
+	found  []backend.Gap // not told yet
+	begun  bool
+	limits limits
+}
+
+// sight is a partition as it was at a moment.
+type sight struct {
+	reach int64 // nothing before it was waiting
+	count int64 // records given to members
+}
+
+// limits is the retention of a topic; what is not limited is -1.
+type limits struct {
+	at    time.Time
+	age   time.Duration
+	bytes int64
+}
+
+// Retained compares where the log begins now with how far the group was when it was looked
+// at last. What retention removed in front of workers that were on their way there cannot be
+// told from what they got in between, so it counts what is certain.
+func (b *Backend) Retained(ctx context.Context, mark bool) (backend.Retained, error) {
+	call, done, err := b.begin(ctx)
+	if err != nil {
+		return backend.Retained{}, err
+	}
+	defer done()
+	w, r, err := b.look(call, mark)
+	if err != nil {
+		return backend.Retained{}, b.cut(ctx, err)
+	}
+	b.lookout.mu.Lock()
+	got := backend.Retained{Gaps: b.lookout.found}
+	b.lookout.found = nil
+	b.lookout.mu.Unlock()
+	if len(w.parts) > 0 {
+		b.expiry(call, &w, &r, &got)
+	}
+	return got, nil
+}
+
+// lookFirst looks before the handle's first claim: from then on the group may go on behind
+// what is missing.
+func (b *Backend) lookFirst(ctx context.Context) {
+	b.lookout.mu.Lock()
+	begun := b.lookout.begun
+	b.lookout.begun = true
+	b.lookout.mu.Unlock()
+	if begun {
+		return
+	}
+	if call, done, err := b.begin(ctx); err == nil {
+		_, _, _ = b.look(call, true) // the next look finds less, or the claim finds no broker either
+		done()
+	}
+}
+
+func (b *Backend) look(ctx context.Context, mark bool) (work, reading, error) {
+	b.starts.forget() // what matters here is that it has moved
+	w, err := b.measure(ctx, false)
+	if err != nil {
+		return w, reading{}, err
+	}
+	r, err := b.ledger.read(ctx)
+	if err != nil {
+		return w, r, err
+	}
+	b.lookout.mu.Lock()
+	defer b.lookout.mu.Unlock()
+	if b.lookout.seen == nil {
+		b.lookout.seen = map[int32]sight{}
+	}
+	for p, at := range w.edges {
+		gap := b.lookout.gap(p, at, r.got[p], b.ledger.lost(p))
+		if gap == nil {
+			continue
+		}
+		first := true
+		if mark {
+			if first, err = b.ledger.tell(ctx, p, gap); err != nil {
+				delete(b.lookout.seen, p)
+				return w, r, err
+			}
+		}
+		if first {
+			b.lookout.found = append(b.lookout.found, backend.Gap{
+				From: idOf(p, gap.From), To: idOf(p, gap.To-1), Reason: gapRemoved, Missed: &gap.Count,
+			})
+		}
+	}
+	return w, r, nil
+}
+
+// gap returns what a partition has lost that nobody has told yet. The lock is held.
+func (o *lookout) gap(partition int32, at edge, got received, told *gapEntry) *gapEntry {
+	before, seen := o.seen[partition]
+	o.seen[partition] = sight{max(at.done, got.Top, at.start), got.Count}
+	gap := &gapEntry{From: at.done, To: at.start}
+	passed := int64(0)
+	if seen {
+		gap.From, passed = before.reach, max(0, got.Count-before.count)
+	}
+	if told != nil {
+		gap.From, gap.Total = max(gap.From, told.To), told.Total
+	}
+	gap.Count = gap.To - gap.From - passed
+	if gap.From < 0 || gap.Count <= 0 {
+		return nil
+	}
+	gap.Total += gap.Count
+	return gap
+}
+
+func (l *ledger) gapKey(partition int32) string {
+	return gapPrefix + l.b.set.group + "/" + strconv.Itoa(int(partition))
+}
+
+// lost returns what has been told of a partition.
+func (l *ledger) lost(partition int32) *gapEntry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.entries[l.gapKey(partition)].Gap
+}
+
+// lostTotal is what has been told of all partitions, for as long as that is kept.
+func (l *ledger) lostTotal() (n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, e := range l.entries {
+		if e.Gap != nil && under(key, gapPrefix+l.b.set.group+"/") {
+			n += e.Gap.Total
+		}
+	}
+	return n
+}
+
+// tell writes down what is lost, and reports whether this handle was the first.
+func (l *ledger) tell(ctx context.Context, partition int32, gap *gapEntry) (first bool, err error) {
+	gap.By = l.b.group.name()
+	if err := l.write(ctx, l.gapKey(partition), &entry{Gap: gap}); err != nil {
+		return false, err
+	}
+	if err := l.refresh(ctx); err != nil {
+		return false, err
+	}
+	told := l.lost(partition)
+	return told != nil && told.By == gap.By, nil
+}
+
+// expiry says which limit will remove unfinished records soon.
+func (b *Backend) expiry(ctx context.Context, w *work, r *reading, got *backend.Retained) {
+	most, err := b.retention(ctx)
+	if err != nil {
+		return // not permitted to look
+	}
+	if oldest := b.oldestOf(ctx, w, r); most.age > 0 && !oldest.IsZero() {
+		if due := oldest.Add(most.age); time.Until(due) < time.Duration(float64(most.age)*(1-nearRetention)) {
+			got.Limit, got.Due = "retention.ms="+strconv.FormatInt(most.age.Milliseconds(), 10), due
+			return
+		}
+	}
+	if most.bytes <= 0 {
+		return
+	}
+	sizes, err := b.sizes(ctx)
+	if err != nil {
+		return
+	}
+	for p, part := range w.parts {
+		if stored := w.edges[p].stored; stored > 0 && float64(sizes[p])*float64(part.left)/float64(stored) > float64(most.bytes)*nearRetention {
+			got.Limit = "retention.bytes=" + strconv.FormatInt(most.bytes, 10)
+		}
+	}
+}
+
+// retention reads the topic's limits.
+func (b *Backend) retention(ctx context.Context) (limits, error) {
+	b.lookout.mu.Lock()
+	last := b.lookout.limits
+	b.lookout.mu.Unlock()
+	if time.Since(last.at) < limitsAge {
+		return last, nil
+	}
+	configs, err := b.admin.DescribeTopicConfigs(ctx, b.set.topic)
+	if err != nil {
+		return limits{}, err
+	}
+	config, err := configs.On(b.set.topic, nil)
+	if err == nil {
+		err = config.Err
+	}
+	if err != nil {
+		return limits{}, err
+	}
+	now := limits{at: time.Now(), age: -1, bytes: -1}
+	if strings.Contains(valueOf(config.Configs, "cleanup.policy"), "delete") {
+		ms, _ := strconv.ParseInt(valueOf(config.Configs, "retention.ms"), 10, 64) // what is no number is none
+		now.age = time.Duration(min(ms, int64(maxRetention/time.Millisecond))) * time.Millisecond
+		now.bytes, _ = strconv.ParseInt(valueOf(config.Configs, "retention.bytes"), 10, 64)
+	}
+	b.lookout.mu.Lock()
+	defer b.lookout.mu.Unlock()
+	b.lookout.limits = now
+	return now, nil
+}
+
+// sizes returns the bytes of each partition, those of its largest replica.
+func (b *Backend) sizes(ctx context.Context) (map[int32]int64, error) {
+	l, err := b.layout(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var topic kadm.TopicsSet
+	for p := range l.leaders {
+		topic.Add(b.set.topic, p)
+	}
+	dirs, err := b.admin.DescribeAllLogDirs(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	sizes := map[int32]int64{}
+	dirs.Each(func(d kadm.DescribedLogDir) {
+		for p, of := range d.Topics[b.set.topic] {
+			sizes[p] = max(sizes[p], of.Size)
+		}
+	})
+	return sizes, nil
+}
+
+// maxRetention is the longest time after which records may be removed.
+const maxRetention = 100 * 365 * 24 * time.Hour
+
+// parseRetention reads how long a new topic keeps its records; 0 if the URL does not say.
+func parseRetention(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Second || d > maxRetention {
+		return 0, fmt.Errorf("retention %q is not a time from 1s on, such as 168h", text)
+	}
+	return d, nil
+}

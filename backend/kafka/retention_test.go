@@ -1,0 +1,233 @@
+package kafka_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/kafka"
+	"github.com/weirmq/weir/tests/kafkatest"
+)
+
+// lines is a log that is written and read at the same time.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// What retention removes before a group has finished it is counted and told once, to
+// whichever pool looks first; what was finished is no loss.
+func TestWhatRetentionRemovesUnfinishedIsTold(t *testing.T) {
+	t.Parallel()
+	broker := kafkatest.Start(t, kafkatest.Options{Settings: map[string]string{
+		"log.retention.check.interval.ms": "100", "log.initial.task.delay.ms": "100", "log.segment.delete.delay.ms": "0",
+	}})
+	client := broker.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	scenery := func(t *testing.T, topic string, configs ...string) *scene {
+		s := &scene{T: t, broker: broker, topic: topic, client: client, admin: kadm.NewClient(client)}
+		s.create(1, configs...)
+		return s
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	at := func(name string, do func(*testing.T)) { all.Go(func() { t.Run(name, do) }) } // they wait for most of the time
+	for _, kind := range []string{"share", "classic"} {
+		at("in a "+kind+" group", func(t *testing.T) {
+			s := scenery(t, kind)
+			s.kind = kind
+			s.tellsOnce()
+			s = scenery(t, "finished-"+kind)
+			s.kind = kind
+			s.tellsWhatWasNotFinished()
+		})
+	}
+	at("beside two workers", func(t *testing.T) {
+		s := scenery(t, "two")
+		s.put(0, 10, time.Minute)
+		s.claim(4)
+		second := open(t, s.url(s.group()))
+		defer second.Close()
+		got := gather(t, second, 1)
+		s.loses(s.worker, 0)
+		s.loses(second, 0)
+		s.trim(0, 9)
+		await(t, "what the other holds to be known", func() bool {
+			stats, err := s.worker.Stats(t.Context())
+			return err == nil && *stats.Workers == 2
+		})
+		n := s.missed(s.worker) + s.missed(second)
+		if n < 3 || n > 4 {
+			t.Errorf("5 of 9 are held (%s the last), %d are told to be lost", got[0].ID, n)
+		}
+	})
+	at("by time", func(t *testing.T) {
+		s := scenery(t, "time", "retention.ms=3000", "segment.ms=500")
+		s.idle()
+		s.put(0, 3, 0)
+		await(t, "the warning", func() bool {
+			got, err := s.worker.(backend.Retainer).Retained(t.Context(), true)
+			s.must(err)
+			return got.Limit == "retention.ms=3000" && time.Until(got.Due) < time.Second
+		})
+		s.finds("warning retention_near")
+		missed := int64(0)
+		await(t, "the loss", func() bool {
+			missed += s.missed(s.worker)
+			s.record(0, 1, "", time.Now()) // a segment ends with the next record
+			return missed >= 3
+		})
+	})
+	at("by size", func(t *testing.T) {
+		s := scenery(t, "size", "retention.bytes=2000000", "segment.bytes=1048576")
+		s.idle()
+		fill := func(n int) {
+			for range n {
+				r := &kgo.Record{Topic: s.topic, Value: make([]byte, 90_000)}
+				rand.Read(r.Value) // it is compressed
+				s.must(client.ProduceSync(t.Context(), r).FirstErr())
+			}
+		}
+		fill(20)
+		await(t, "the warning", func() bool {
+			got, err := s.worker.(backend.Retainer).Retained(t.Context(), true)
+			s.must(err)
+			return got.Limit == "retention.bytes=2000000"
+		})
+		fill(30)
+		await(t, "the loss", func() bool { return s.missed(s.worker) > 0 })
+	})
+	at("of a topic that weir makes", func(t *testing.T) {
+		b := open(t, broker.URL()+"/made?partitions=1&retention=2h")
+		defer b.Close()
+		if _, err := b.Append(t.Context(), messages("x")); err != nil {
+			t.Fatal(err)
+		}
+		configs, err := kadm.NewClient(client).DescribeTopicConfigs(t.Context(), "made")
+		if err != nil {
+			t.Fatal(err)
+		}
+		of, err := configs.On("made", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range of.Configs {
+			if c.Key == "retention.ms" && c.MaybeValue() != "7200000" {
+				t.Errorf("retention=2h made a topic with retention.ms=%s", c.MaybeValue())
+			}
+		}
+	})
+}
+
+func (s *scene) tellsOnce() {
+	s.Helper()
+	s.put(0, 10, time.Minute)
+	s.work(4)
+	s.gone()
+	s.trim(0, 7)
+	s.finds("error trimmed_unread")
+	log, stats, stop := s.pool()
+	await(s.T, "the rest of the work", func() bool { return stats().Acked == 3 })
+	await(s.T, "the loss", func() bool { return stats().Lost == 3 })
+	stop()
+	if said := log.String(); strings.Count(said, "messages lost") != 1 || !strings.Contains(said, "messages=3 from=0:4 to=0:6") {
+		s.Errorf("the log says\n%s", said)
+	}
+	again := open(s, s.url(s.group()))
+	defer again.Close()
+	_, err := again.Claim(s.Context(), claim(1))
+	s.must(err)
+	s.loses(again, 0)
+	s.finds("error trimmed_unread")
+}
+
+func (s *scene) tellsWhatWasNotFinished() {
+	s.Helper()
+	s.put(0, 10, time.Minute)
+	s.work(6)
+	s.trim(0, 6)
+	s.loses(s.worker, 0)
+	s.trim(0, 8)
+	lost := int64(2)
+	if s.kind == "classic" {
+		lost = 0 // it has them already
+	}
+	s.loses(s.worker, lost)
+	s.loses(s.worker, 0)
+}
+
+func (s *scene) missed(b backend.Backend) (n int64) {
+	s.Helper()
+	got, err := b.(backend.Retainer).Retained(s.Context(), true)
+	s.must(err)
+	for _, gap := range got.Gaps {
+		n += *gap.Missed
+	}
+	return n
+}
+
+func (s *scene) loses(b backend.Backend, want int64) {
+	s.Helper()
+	if n := s.missed(b); n != want {
+		s.Errorf("%d are told to be lost, want %d", n, want)
+	}
+}
+
+// finds checks what the doctor says about loss.
+func (s *scene) finds(want string) {
+	s.Helper()
+	b := open(s, s.url(s.group()))
+	defer b.Close()
+	found, err := b.Examine(s.Context())
+	s.must(err)
+	for _, f := range found {
+		if f.Concern == backend.OfLoss && f.Severity+" "+f.Code == want {
+			return
+		}
+	}
+	s.Errorf("the doctor finds %+v, not %q", found, want)
+}
+
+// pool runs a pool in the group.
+func (s *scene) pool() (*lines, func() weir.PoolStats, func()) {
+	s.Helper()
+	var log lines
+	stream := weir.New(open(s, s.url(s.group())))
+	pool, err := weir.NewPool(stream, func(context.Context, *weir.Delivery) error { return nil },
+		weir.PoolConfig{Workers: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s.must(err)
+	ctx, cancel := context.WithCancel(s.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = pool.Run(ctx)
+	}()
+	return &log, pool.Stats, func() {
+		cancel()
+		<-ended
+		stream.Close()
+	}
+}
+
+var _ backend.Retainer = (*kafka.Backend)(nil)

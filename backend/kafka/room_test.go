@@ -1,0 +1,116 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/kafka"
+	"github.com/weirmq/weir/tests/kafkatest"
+)
+
+// asks takes room as a producer's guard does.
+func asks(t *testing.T, b *kafka.Backend, req backend.RoomRequest) backend.Room {
+	t.Helper()
+	if req.Lifetime == 0 {
+		req.Lifetime = time.Minute
+	}
+	_, room, err := b.Share(t.Context(), req)
+	if err != nil || room.Err != nil {
+		t.Fatalf("%+v: %v, %v", req, err, room.Err)
+	}
+	return room
+}
+
+func TestRoomIsGivenOutOnceWhoeverAsks(t *testing.T) {
+	t.Parallel()
+	broker := kafkatest.Start(t, kafkatest.Options{})
+	for _, kind := range []string{"share", "classic"} {
+		t.Run(kind, func(t *testing.T) { dividesRoom(t, broker.URL()+"/"+kind+"?partitions=1&group_type="+kind) })
+	}
+	t.Run("many at once", func(t *testing.T) { limits(t, broker.URL()+"/many?partitions=2") })
+}
+
+func dividesRoom(t *testing.T, url string) {
+	a, b, c := open(t, url), open(t, url), open(t, url)
+	for _, h := range []*kafka.Backend{a, b, c} {
+		defer h.Close()
+	}
+	want := func(what string, got backend.Room, given, taken int64) {
+		t.Helper()
+		if got.Given != given || got.Taken != taken {
+			t.Errorf("%s: given %d, %d taken by others; want %d and %d", what, got.Given, got.Taken, given, taken)
+		}
+	}
+	all := backend.RoomRequest{Limit: 100, Pause: -1, Need: 1, Want: 1000}
+	want("the first leaves half", asks(t, a, all), 50, 0)
+	want("the second takes half of its part", asks(t, b, all), 25, 50)
+	want("a third", asks(t, c, all), 16, 75)
+	if _, err := a.Append(t.Context(), make([]backend.Message, 50)); err != nil {
+		t.Fatal(err)
+	}
+	want("what was given counts though it may be stored already", asks(t, c, all), 0, 75)
+	want("who reads again gives up what is left", asks(t, a, all), 8, 25)
+	kept := all
+	kept.Kept = 8
+	want("what is kept counts for oneself", asks(t, a, kept), 8, 25)
+	much := all
+	much.Need = 50
+	want("less than is needed is of no use", asks(t, b, much), 0, 16)
+	short := all
+	short.Lifetime = time.Millisecond
+	want("the rest of it", asks(t, b, short), 8, 16)
+	await(t, "the room of one that is silent", func() bool { return asks(t, c, all).Taken == 16 })
+}
+
+// limits lets eight producers fill a topic whose group does nothing: together they get near
+// the limit, and stay below it for as long as they go on trying.
+func limits(t *testing.T, url string) {
+	const limit = 300
+	var all sync.WaitGroup
+	var sent atomic.Int64
+	least := atomic.Int64{}
+	least.Store(limit)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	for range 8 {
+		b := open(t, url)
+		defer b.Close()
+		p, err := weir.NewProducer(weir.New(b), weir.ProducerConfig{Guard: weir.GuardStatic, MaxDepth: limit, BackpressureThreshold: 1, LagWarn: -1, LagPause: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			mine := int64(0)
+			for ctx.Err() == nil {
+				err := p.TryPublish(ctx, weir.Message{Data: []byte("x")})
+				switch {
+				case err == nil:
+					mine++
+					sent.Add(1)
+				case errors.Is(err, context.DeadlineExceeded):
+				default:
+					time.Sleep(5 * time.Millisecond)
+				}
+			}
+			for {
+				if have := least.Load(); mine >= have || least.CompareAndSwap(have, mine) {
+					return
+				}
+			}
+		})
+	}
+	await(t, "the topic is nearly full", func() bool { return sent.Load() >= limit*3/4 })
+	time.Sleep(time.Second) // for those who would go over the limit
+	stop()
+	all.Wait()
+	if n := sent.Load(); n > limit {
+		t.Errorf("%d messages of 8 producers below a limit of %d", n, limit)
+	}
+	t.Logf("%d of %d, at least %d of each producer", sent.Load(), limit, least.Load())
+}

@@ -1,0 +1,368 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weirmq/weir/backend"
+)
+
+var _ backend.Signaler = (*Backend)(nil)
+
+// work is what the brokers say about the topic and the group.
+type work struct {
+	stored int64 // offsets that the topic keeps
+	ends   int64 // the sum of the partitions' ends
+	left   *int64
+	parts  map[int32]part // with something left
+	edges  map[int32]edge
+}
+
+// edge is where a partition's records begin, and behind which of its offsets there are as
+// many as are unfinished; -1: unknown.
+type edge struct {
+	start, done int64
+	stored      int64
+}
+
+// part is a partition in which the group has work. The oldest unfinished record is not
+// before first, and not behind last.
+type part struct {
+	first, last int64
+	left        int64
+}
+
+// measure asks the brokers. If the group does not exist, everything is left, with
+// ErrGroupNotFound. inOrder asks for the ends first, so that what is appended in between
+// is left and not finished.
+func (b *Backend) measure(ctx context.Context, inOrder bool) (work, error) {
+	l, err := b.layout(ctx)
+	if err != nil {
+		return work{}, err
+	}
+	var starts, ends map[int32]int64
+	var group map[int32]progress
+	var wait sync.WaitGroup
+	var noStarts, noEnds, missing error
+	wait.Go(func() { ends, noEnds = b.offsets(ctx, l, atEnd) })
+	if inOrder {
+		wait.Wait()
+	}
+	wait.Go(func() { starts, noStarts = b.logStarts(ctx, l) })
+	wait.Go(func() { group, missing = b.groupProgress(ctx) })
+	wait.Wait()
+	if err := errors.Join(noStarts, noEnds); err != nil {
+		return work{}, err
+	}
+	if missing != nil && !errors.Is(missing, backend.ErrGroupNotFound) {
+		return work{}, missing
+	}
+	return sum(starts, ends, group), missing
+}
+
+func sum(starts, ends map[int32]int64, group map[int32]progress) work {
+	w := work{parts: map[int32]part{}, edges: map[int32]edge{}}
+	left, known := int64(0), true
+	for p, end := range ends {
+		stored := max(0, end-starts[p])
+		w.stored += stored
+		w.ends += end
+		g, there := group[p]
+		begun := there && g.start >= 0
+		switch {
+		case !there || g.start < 0 && !g.atEnd: // nobody has fetched from it: it begins at the first record
+			g = progress{start: starts[p], left: stored}
+		case g.start < 0: // it begins wherever the end is by then
+			g.left = -1
+		}
+		if g.exact {
+			g.left += max(0, end-g.open)
+		}
+		w.edges[p] = edge{starts[p], -1, stored}
+		if begun && g.left >= 0 {
+			w.edges[p] = edge{starts[p], end - g.left, stored}
+		}
+		if g.left < 0 {
+			known = false
+			w.parts[p] = part{first: starts[p], last: starts[p]}
+			continue
+		}
+		g.left = min(g.left, stored) // what retention has removed is not left
+		left += g.left
+		if g.left > 0 {
+			at := part{max(g.start, starts[p]), end - g.left, g.left}
+			if g.exact {
+				at.last = at.first
+			}
+			w.parts[p] = at
+		}
+	}
+	if known {
+		w.left = &left
+	}
+	return w
+}
+
+// startsAge is how long the starts of the partitions are taken to be the same: brokers look
+// every five minutes for what is to be removed.
+const startsAge = time.Second
+
+// logStart are the starts last read.
+type logStart struct {
+	mu      sync.Mutex
+	at      time.Time
+	id      [16]byte // of the topic
+	offsets map[int32]int64
+}
+
+func (b *Backend) logStarts(ctx context.Context, l *layout) (map[int32]int64, error) {
+	b.starts.mu.Lock()
+	last := b.starts.offsets
+	fits := time.Since(b.starts.at) < startsAge && b.starts.id == l.id && len(last) == len(l.leaders)
+	b.starts.mu.Unlock()
+	if fits {
+		return last, nil
+	}
+	starts, err := b.offsets(ctx, l, atStart)
+	if err == nil {
+		b.starts.mu.Lock()
+		b.starts.at, b.starts.id, b.starts.offsets = time.Now(), l.id, starts
+		b.starts.mu.Unlock()
+	}
+	return starts, err
+}
+
+// forget makes the next reading ask.
+func (s *logStart) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = time.Time{}
+}
+
+// Where offsets are asked for.
+const (
+	atEnd   = -1
+	atStart = -2
+)
+
+// offsets asks the leaders for the ends or the starts of the partitions.
+func (b *Backend) offsets(ctx context.Context, l *layout, at int64) (map[int32]int64, error) {
+	requests := map[int32]*kmsg.ListOffsetsRequest{}
+	for p, leader := range l.leaders {
+		req := requests[leader]
+		if req == nil {
+			req = kmsg.NewPtrListOffsetsRequest()
+			req.ReplicaID = -1
+			req.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: b.set.topic}}
+			requests[leader] = req
+		}
+		part := kmsg.NewListOffsetsRequestTopicPartition()
+		part.Partition, part.Timestamp = p, at
+		req.Topics[0].Partitions = append(req.Topics[0].Partitions, part)
+	}
+	offsets := map[int32]int64{}
+	for leader, req := range requests {
+		err := b.offsetsOf(ctx, leader, req, offsets)
+		if kerr.IsRetriable(err) { // the leader has moved, or there is none yet
+			b.topic.forget()
+			return b.offsetsByClient(ctx, at)
+		}
+		if err != nil {
+			return nil, b.explain(err)
+		}
+	}
+	return offsets, nil
+}
+
+func (b *Backend) offsetsOf(ctx context.Context, leader int32, req *kmsg.ListOffsetsRequest, into map[int32]int64) error {
+	if leader < 0 {
+		return kerr.LeaderNotAvailable
+	}
+	answer, err := b.client.Broker(int(leader)).Request(ctx, req)
+	if err != nil {
+		return err
+	}
+	for _, t := range answer.(*kmsg.ListOffsetsResponse).Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return b.onTopic(err, rightDescribe, b.set.topic)
+			}
+			into[p.Partition] = p.Offset
+		}
+	}
+	return nil
+}
+
+// offsetsByClient lets the client look for the leaders, again and again.
+func (b *Backend) offsetsByClient(ctx context.Context, at int64) (map[int32]int64, error) {
+	list := b.admin.ListEndOffsets
+	if at == atStart {
+		list = b.admin.ListStartOffsets
+	}
+	listed, err := list(ctx, b.set.topic)
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		return nil, b.explain(err)
+	}
+	offsets := map[int32]int64{}
+	listed.Each(func(o kadm.ListedOffset) { offsets[o.Partition] = o.Offset })
+	return offsets, nil
+}
+
+// progress is how far the group is in a partition.
+type progress struct {
+	start int64 // the first offset that is not finished, or one before it; -1: none yet
+	left  int64 // unfinished records; -1: unknown
+	atEnd bool  // without a start it begins at the end
+	// exact says that start is the first one, and left what is unfinished below open.
+	exact bool
+	open  int64
+}
+
+// groupProgress asks the group's coordinator, which may have to be made first.
+func (b *Backend) groupProgress(ctx context.Context) (map[int32]progress, error) {
+	for {
+		all, err := b.group.progress(ctx)
+		if !errors.Is(err, kerr.CoordinatorNotAvailable) && !errors.Is(err, kerr.CoordinatorLoadInProgress) {
+			return all, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// Stats reads the topic, the group and the ledger. It creates nothing. Pending is what
+// weir's workers said last that they hold; Lag is the rest of what the broker says is
+// unfinished.
+func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
+	call, done, err := b.begin(ctx)
+	if err != nil {
+		return backend.Stats{}, err
+	}
+	defer done()
+	var w work
+	var r reading
+	var letters int64
+	var wait sync.WaitGroup
+	var noWork, noReading, noLetters error
+	wait.Go(func() { w, noWork = b.measure(call, false) })
+	wait.Go(func() { r, noReading = b.ledger.read(call) })
+	wait.Go(func() { letters, noLetters = b.letterCount(call) })
+	wait.Wait()
+	for _, err := range []error{noWork, noReading} {
+		if err != nil {
+			return backend.Stats{}, b.cut(ctx, err)
+		}
+	}
+	s := backend.Stats{At: time.Now(), XLen: w.stored, OldestSource: backend.AgeNone, Workers: &r.members}
+	if !r.ours {
+		s.Workers, s.PendingUnknown = b.others(call)
+	}
+	if noLetters == nil {
+		s.DeadLetters = &letters
+	}
+	oldest := b.oldestOf(call, &w, &r)
+	s.Pending, s.Lag = split(w.left, r.pending)
+	if len(w.parts) == 0 {
+		return s, nil
+	}
+	s.OldestSource, s.Approx = backend.AgeUnknown, true
+	if !oldest.IsZero() {
+		s.OldestAge, s.OldestSource = max(0, s.At.Sub(oldest)), backend.AgeBacklog
+		if s.Pending > 0 {
+			s.OldestSource = backend.AgePending
+		}
+	}
+	return s, nil
+}
+
+// others returns how many consumers the group has that do not say what they hold; nil if
+// that is not known. Only if there are none is nothing held.
+func (b *Backend) others(ctx context.Context) (members *int64, pendingUnknown bool) {
+	n, err := b.groupMembers(ctx)
+	if err != nil {
+		return nil, true
+	}
+	return &n, n > 0
+}
+
+// split divides what is unfinished: workers that ended a moment ago may still seem to hold
+// more than there is.
+func split(left *int64, pending int64) (int64, *int64) {
+	if left == nil {
+		return pending, nil
+	}
+	pending = min(pending, *left)
+	lag := *left - pending
+	return pending, &lag
+}
+
+// Signal reads what a guard needs. A topic that does not exist yet has nothing; a group
+// that does not exist yet has everything before it.
+func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
+	call, done, err := b.begin(ctx)
+	if err != nil {
+		return backend.Signal{}, err
+	}
+	defer done()
+	w, err := b.measure(call, true)
+	switch {
+	case errors.Is(err, backend.ErrStreamNotFound) && b.set.partitions > 0:
+		none := int64(0)
+		return backend.Signal{Lag: &none}, nil
+	case err != nil && !errors.Is(err, backend.ErrGroupNotFound):
+		return backend.Signal{}, b.cut(ctx, err)
+	}
+	r, err := b.ledger.read(call)
+	if err != nil {
+		return backend.Signal{}, b.cut(ctx, err)
+	}
+	s := backend.Signal{Workers: r.signal, XLen: w.stored}
+	s.Pending, s.Lag = split(w.left, r.pending)
+	if w.left != nil {
+		s.Finished = b.counted(w.ends - *w.left)
+	}
+	return s, nil
+}
+
+// counted returns the count of finished messages, which never falls.
+func (b *Backend) counted(now int64) *int64 {
+	for {
+		most := b.finished.Load()
+		if now <= most {
+			return &most
+		}
+		if b.finished.CompareAndSwap(most, now) {
+			return &now
+		}
+	}
+}
+
+// PublishSignal counts what the group's members hold and stores the number for ttl.
+func (b *Backend) PublishSignal(ctx context.Context, ttl time.Duration) error {
+	call, done, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	r, err := b.ledger.read(call)
+	if err == nil {
+		err = b.ledger.write(call, b.ledger.signal(), &entry{Pending: r.pending, TTL: ttl.Milliseconds()})
+	}
+	if err != nil {
+		return fmt.Errorf("publish signal: %w", b.cut(ctx, err))
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package kafka
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// layoutAge is how long the layout of a topic is taken to hold.
+const layoutAge = 10 * time.Second
+
+// layout is where the partitions of the topic are.
+type layout struct {
+	id      [16]byte
+	leaders map[int32]int32 // partition → broker
+}
+
+// topicCache is the last layout read.
+type topicCache struct {
+	mu   sync.Mutex
+	last *layout
+	at   time.Time
+}
+
+func (c *topicCache) known() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last != nil
+}
+
+// forget makes the next call of Backend.layout ask.
+func (c *topicCache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = time.Time{}
+}
+
+// doubt makes the next call ask unless the last answer is new.
+func (c *topicCache) doubt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.at) > retryEvery {
+		c.at = time.Time{}
+	}
+}
+
+// layout returns where the topic's partitions are. The error is ErrStreamNotFound if there
+// is no such topic.
+func (b *Backend) layout(ctx context.Context) (*layout, error) {
+	b.topic.mu.Lock()
+	last, at := b.topic.last, b.topic.at
+	b.topic.mu.Unlock()
+	if last != nil && time.Since(at) < layoutAge {
+		return last, nil
+	}
+	l, err := b.layoutOf(ctx, b.set.topic)
+	if err != nil {
+		return nil, b.explain(err)
+	}
+	b.topic.mu.Lock()
+	defer b.topic.mu.Unlock()
+	b.topic.last, b.topic.at = l, time.Now()
+	return l, nil
+}
+
+func (b *Backend) layoutOf(ctx context.Context, name string) (*layout, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = &name
+	req.Topics = append(req.Topics, topic)
+	resp, err := req.RequestWith(ctx, b.client)
+	if err != nil {
+		return nil, err
+	}
+	if len(resp.Topics) != 1 {
+		return nil, kerr.UnknownTopicOrPartition
+	}
+	t := resp.Topics[0]
+	if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
+		return nil, b.onTopic(err, rightDescribe, name)
+	}
+	l := &layout{id: t.TopicID, leaders: make(map[int32]int32, len(t.Partitions))}
+	for _, p := range t.Partitions {
+		l.leaders[p.Partition] = p.Leader
+	}
+	return l, nil
+}

@@ -1,0 +1,233 @@
+package weir
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/admission"
+)
+
+const (
+	// accountLasts is how long a stream counts in a budget after its last reading.
+	accountLasts = 10 * time.Second
+	// shortLasts is how long room is kept for a stream that has found none.
+	shortLasts = time.Second
+)
+
+// budget is what the streams of this process share that name the same budget: what they
+// are offered and what their workers do count as one.
+type budget struct {
+	control *admission.Controller
+	ledger  *ledger // for streams whose backend keeps no budgets
+}
+
+var budgets = places[*budget]{make: func() *budget { return &budget{newController(), &ledger{}} }}
+
+// purse is the part of a budget that a stream uses.
+type purse struct {
+	name     string
+	stream   string
+	producer string // names the owner of the shares
+	keeper   backend.Budgeter
+	local    *ledger // where the keeper fails
+}
+
+// signalsFor returns the readings by which producers with that budget decide.
+func (s *Stream) signalsFor(name string) *signals {
+	if name == "" {
+		return s.signals
+	}
+	s.budgets.Lock()
+	defer s.budgets.Unlock()
+	if sig := s.budgets.of[name]; sig != nil {
+		return sig
+	}
+	shared, leave := budgets.join(name)
+	p := &purse{name: name, stream: s.info.Stream + " " + s.info.Group, producer: rand.Text(), keeper: shared.ledger, local: shared.ledger}
+	if keeper, ok := s.backend.(backend.Budgeter); ok {
+		p.keeper = keeper
+	}
+	sig := &signals{backend: s.backend, control: shared.control, purse: p}
+	if s.budgets.of == nil {
+		s.budgets.of = map[string]*signals{}
+	}
+	s.budgets.of[name] = sig
+	s.leave = append(s.leave, leave)
+	return sig
+}
+
+// draw reads the stream and takes room from the budget. The reading is that of all its
+// streams then; if the budget cannot be kept it is that of this stream.
+func (s *signals) draw(ctx context.Context, set *settings, need int64, r *reading) {
+	p := s.purse
+	kept, used := s.keep(r.at)
+	lasts := max(set.LagCache, 0) + shareLasts
+	req := backend.DrawRequest{
+		RoomRequest: backend.RoomRequest{
+			Limit: set.limit, Pause: -1, Need: min(need, set.limit), Want: 2 * used,
+			Kept: kept + s.flying.Load(), Lifetime: lasts + shareMargin,
+		},
+		Budget: p.name, Stream: p.stream, Producer: p.producer,
+	}
+	if set.rules == GuardOff || set.shadow {
+		req.Need, req.Want = 0, 0
+	}
+	keeper := backend.Budgeter(p.local)
+	var failed error
+	if req.Spent, failed = p.keeper.Spent(ctx, p.name, p.stream); failed == nil {
+		keeper = p.keeper
+	} else {
+		req.Spent, _ = p.local.Spent(ctx, p.name, p.stream)
+	}
+	if r.sig, r.err = s.own(ctx, set.limit); r.err != nil {
+		s.size = kept
+		return
+	}
+	req.Signal = r.sig
+	all, room, err := keeper.Draw(ctx, req)
+	if err != nil {
+		room.Err = err
+	} else {
+		r.sig = all
+	}
+	if failed != nil && !s.alone.Swap(true) {
+		set.Logger.Warn("weir: each process keeps the budget on its own: it cannot be shared", "budget", p.name, "error", failed)
+	}
+	s.shared(set, room, req.RoomRequest, kept, lasts, r)
+	s.alone.Store(failed != nil || err != nil)
+}
+
+// ledger keeps the budgets of one process.
+type ledger struct {
+	mu       sync.Mutex
+	accounts map[string]*account
+}
+
+// account is one stream of a budget. What it holds is at most base + spent and its
+// shares, since the reading that base comes from.
+type account struct {
+	spent, base int64
+	read        backend.Signal
+	until       time.Time // when it does not count any more
+	short       time.Time // until when it wants more room than it had
+	shares      map[string]promise
+}
+
+// promise is a producer's share.
+type promise struct {
+	n     int64
+	until time.Time
+}
+
+func (a *account) promised() (n int64) {
+	for _, p := range a.shares {
+		n += p.n
+	}
+	return n
+}
+
+func (a *account) holds() int64 { return max(a.base+a.spent, 0) + a.promised() }
+
+// Spent implements backend.Budgeter.
+func (l *ledger) Spent(_ context.Context, _, stream string) (int64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.accounts[stream]; a != nil {
+		return a.spent, nil
+	}
+	return 0, nil
+}
+
+// TallyBudget implements backend.Budgeter: one process knows what it is offered.
+func (l *ledger) TallyBudget(context.Context, string, []uint32) ([]uint32, error) { return nil, nil }
+
+// Draw implements backend.Budgeter. The script draw.lua of package redis does the same.
+func (l *ledger) Draw(_ context.Context, req backend.DrawRequest) (backend.Signal, backend.Room, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	a := l.report(&req, now)
+	even := req.Limit / int64(len(l.accounts))
+	total, reserved, promised, depth, producers := int64(0), int64(0), int64(0), int64(0), int64(0)
+	all := backend.Signal{Workers: new(int64), Lag: new(int64), Finished: new(int64)}
+	for _, other := range l.accounts {
+		total += other.holds()
+		promised += other.promised()
+		depth += max(other.base+other.spent, 0)
+		producers += int64(len(other.shares))
+		if other != a && other.short.After(now) {
+			reserved += max(0, even-other.holds())
+		}
+		addSignal(&all, &other.read)
+	}
+	free := req.Limit - total
+	usable := max(free-reserved, min(free, even-a.holds()))
+	fair, given := (req.Limit-depth)/(2*producers), int64(0)
+	if req.Need > 0 && usable >= req.Need {
+		given = min(usable, max(req.Need, min(fair, max(req.Want, fair/8))))
+	}
+	a.short = time.Time{}
+	if given < req.Need {
+		a.short = now.Add(shortLasts)
+	}
+	a.shares[req.Producer] = promise{req.Kept + given, now.Add(req.Lifetime)}
+	return all, backend.Room{Given: given, Taken: promised - req.Kept}, nil
+}
+
+// report forgets what is over and takes over a reading. What the caller's share has lost
+// was appended before the reading began.
+func (l *ledger) report(req *backend.DrawRequest, now time.Time) *account {
+	for name, a := range l.accounts {
+		for producer, p := range a.shares {
+			if !p.until.After(now) && producer != req.Producer {
+				a.spent += p.n
+				delete(a.shares, producer)
+			}
+		}
+		if !a.until.After(now) && name != req.Stream {
+			delete(l.accounts, name)
+		}
+	}
+	if l.accounts == nil {
+		l.accounts = map[string]*account{}
+	}
+	a := l.accounts[req.Stream]
+	if a == nil {
+		a = &account{shares: map[string]promise{}}
+		l.accounts[req.Stream] = a
+	}
+	landed := max(0, a.shares[req.Producer].n-req.Kept)
+	depth := req.Signal.Pending + req.Signal.Behind
+	if req.Signal.Lag != nil {
+		depth = req.Signal.Pending + *req.Signal.Lag
+	}
+	a.spent += landed
+	a.base = depth - req.Spent - landed
+	a.read, a.until = req.Signal, now.Add(accountLasts)
+	a.shares[req.Producer] = promise{req.Kept, now.Add(req.Lifetime)}
+	return a
+}
+
+// addSignal adds what was read of a stream; what is unknown of one is unknown.
+func addSignal(all, one *backend.Signal) {
+	all.Pending += one.Pending
+	all.XLen += one.XLen
+	all.Behind += one.Behind
+	if one.Lag != nil {
+		all.Behind += *one.Lag
+	}
+	for _, n := range []struct {
+		sum **int64
+		of  *int64
+	}{{&all.Workers, one.Workers}, {&all.Lag, one.Lag}, {&all.Finished, one.Finished}} {
+		switch {
+		case n.of == nil:
+			*n.sum = nil
+		case *n.sum != nil:
+			**n.sum += *n.of
+		}
+	}
+}

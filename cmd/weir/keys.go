@@ -1,0 +1,188 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirmq/weir/internal/keyfile"
+	"github.com/weirmq/weir/internal/server"
+	"github.com/weirmq/weir/internal/settings"
+)
+
+const keyHelp = `Key makes and removes the API keys of a file. weir serve --keys-file reads that file and
+reads it again when it changes: a new key counts within a second or two, and the streams
+of a removed one end then. The file holds digests: a key's text is printed once, when it
+is made.`
+
+func newKeyCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Make, list and revoke the API keys of a file",
+		Long:  keyHelp,
+		Example: `  weir key new orders-worker --keys-file keys.json --scopes read,write --prefixes orders --expires 90d
+  weir key revoke orders-worker --keys-file keys.json`,
+		Args: cobra.ArbitraryArgs, // so that RunE can say what was meant
+		RunE: noCommand,
+	}
+	cmd.AddCommand(newKeyNewCmd(), newKeyLsCmd(), newKeyRevokeCmd())
+	return cmd
+}
+
+// keyFile is the file of keys that a command works on.
+type keyFile string
+
+// check refuses a command line without one.
+func (f keyFile) check() error {
+	if f == "" {
+		return &usageError{errors.New("name the file of keys: --keys-file FILE, or WEIR_KEYS_FILE")}
+	}
+	return nil
+}
+
+func newKeyNewCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "new NAME",
+		Short:   "Make a key and print it",
+		Long:    "New adds a key of 256 random bits to the file, which it creates if it is not there, and\nprints the key's text. It is not kept: whoever loses it makes another.",
+		Example: "  weir key new orders-worker --keys-file keys.json --scopes read,write --prefixes orders --expires 90d",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var path keyFile
+			var scopes, prefixes []string
+			var expires time.Duration
+			if err := load(cmd, settings.NewKey, settings.Fields{
+				"keys-file": (*string)(&path), "scopes": &scopes, "prefixes": &prefixes, "expires": &expires,
+			}); err != nil {
+				return err
+			}
+			if err := path.check(); err != nil {
+				return err
+			}
+			text, key := keyfile.New(args[0], time.Now())
+			key.Scopes, key.Prefixes = scopes, prefixes
+			if expires > 0 {
+				key.Expires = key.Created.Add(expires)
+			}
+			if err := server.CheckKey(&key); err != nil {
+				return &usageError{err}
+			}
+			if err := path.add(key); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+	settings.AddFlags(cmd.Flags(), settings.NewKey)
+	return cmd
+}
+
+// add adds a key to the file.
+func (f keyFile) add(key keyfile.Key) error {
+	keys, err := keyfile.Read(string(f))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, k := range keys {
+		if k.Name == key.Name {
+			return &usageError{fmt.Errorf("there is a key %q; choose another name, or revoke that one first", key.Name)}
+		}
+	}
+	return keyfile.Write(string(f), append(keys, key))
+}
+
+// readKeys reads the file of keys that a command names, and how it prints.
+func readKeys(cmd *cobra.Command) (path keyFile, keys []keyfile.Key, json output, err error) {
+	err = load(cmd, settings.Keys, settings.Fields{"keys-file": (*string)(&path), "json": &json})
+	if err == nil {
+		err = path.check()
+	}
+	if err == nil {
+		keys, err = keyfile.Read(string(path))
+	}
+	return path, keys, json, err
+}
+
+func newKeyLsCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Short:   "List the keys of a file",
+		Long:    "Ls prints the name, rights and end of each key, never the key.",
+		Example: "  weir key ls --keys-file keys.json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, keys, json, err := readKeys(cmd)
+			if err != nil {
+				return err
+			}
+			for _, k := range keys {
+				if err := json.print(cmd.OutOrStdout(), listedKey{k.Name, k.Scopes, k.Prefixes, k.Created, k.Expires}); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	settings.AddFlags(cmd.Flags(), settings.Keys)
+	return cmd
+}
+
+// listedKey is a key as it is listed.
+type listedKey struct {
+	Name     string    `json:"name"`
+	Scopes   []string  `json:"scopes"`
+	Prefixes []string  `json:"prefixes,omitempty"`
+	Created  time.Time `json:"created,omitzero"`
+	Expires  time.Time `json:"expires,omitzero"`
+}
+
+func (k listedKey) String() string {
+	end := "never expires"
+	switch {
+	case k.Expires.IsZero():
+	case time.Now().Before(k.Expires):
+		end = "expires " + k.Expires.Format(time.RFC3339)
+	default:
+		end = "expired " + k.Expires.Format(time.RFC3339)
+	}
+	return fmt.Sprintf("%-24s %-24s %-24s %s", k.Name, strings.Join(k.Scopes, ","), cmp.Or(strings.Join(k.Prefixes, ","), "any name"), end)
+}
+
+func newKeyRevokeCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "revoke NAME",
+		Short:   "Remove a key",
+		Long:    "Revoke removes a key from the file. Servers that read it refuse the key from then on and\nend its streams.",
+		Example: "  weir key revoke orders-worker --keys-file keys.json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, keys, json, err := readKeys(cmd)
+			if err != nil {
+				return err
+			}
+			left, found := keyfile.Remove(keys, args[0])
+			if !found {
+				return &usageError{fmt.Errorf("there is no key %q in %s; weir key ls lists them", args[0], path)}
+			}
+			if err := keyfile.Write(string(path), left); err != nil {
+				return err
+			}
+			return json.print(cmd.OutOrStdout(), revokedKey{args[0]})
+		},
+	}
+	settings.AddFlags(cmd.Flags(), settings.Keys)
+	return cmd
+}
+
+// revokedKey is what revoke prints.
+type revokedKey struct {
+	Revoked string `json:"revoked"`
+}
+
+func (k revokedKey) String() string { return "revoked " + k.Revoked }

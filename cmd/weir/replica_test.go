@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirmq/weir/internal/replica"
+	"github.com/weirmq/weir/internal/replica/stores"
+)
+
+// replicaRun runs weir replica.
+func replicaRun(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetArgs(append([]string{"replica"}, args...))
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestReplicaCommandsLookAtACopy(t *testing.T) {
+	dir := t.TempDir()
+	address := "file://" + dir
+	if out, err := replicaRun(t, "ls", address); err == nil || !strings.Contains(err.Error(), "there is no copy of weir") {
+		t.Errorf("ls of an empty directory: %v\n%s", err, out)
+	}
+	log, files, err := stores.Open(t.Context(), address, stores.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	defer files.Close()
+	lead, err := log.Lead(t.Context(), "machine-7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(3) {
+		done := make(chan error, 1)
+		g := replica.Group{Term: lead.Term, Last: 100 + i, TimeMS: 1_780_000_000_000}
+		if err := log.Append(t.Context(), g.Encode(nil), func(_ uint64, err error) { done <- err }); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := replicaRun(t, "ls", address)
+	for _, want := range []string{"term 1: machine-7 leads since 2", "log: 4 entries, positions 1 to 7, ", "up to LSN 102 of 2026-05-28T"} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("ls: %v, %q lacks %q", err, out, want)
+		}
+	}
+	if out, err := replicaRun(t, "verify", "--json", address); err != nil || !strings.Contains(out, `"broken":[]`) {
+		t.Errorf("verify: %v, %q", err, out)
+	}
+	if err := os.Truncate(filepath.Join(dir, "log/00000000000000000006"), 20); err != nil {
+		t.Fatal(err)
+	}
+	out, err = replicaRun(t, "verify", address)
+	if err == nil || exitCode(err) != exitFailed || !strings.Contains(out, "broken: ") || !strings.Contains(out, "log/00000000000000000006") {
+		t.Errorf("verify of a broken copy: %v, %q", err, out)
+	}
+}

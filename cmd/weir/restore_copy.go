@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/internal/replica/restore"
+	"github.com/weirmq/weir/internal/replica/stores"
+)
+
+// copyPlan is what is printed of a restore from the copy of a log.
+type copyPlan struct {
+	plan *restore.Plan
+	held *engine.Contents // nil: nothing was read, or nothing was built
+	took time.Duration
+
+	Dir       string    `json:"dir,omitempty"`
+	BaseLSN   uint64    `json:"base_lsn"`
+	BaseTaken time.Time `json:"base_taken"`
+	Groups    int       `json:"groups"`
+	Bytes     int64     `json:"bytes"`
+	LSN       uint64    `json:"lsn"`
+	OldestLSN uint64    `json:"oldest_lsn"`
+	Oldest    time.Time `json:"oldest"`
+	NewestLSN uint64    `json:"newest_lsn"`
+	Newest    time.Time `json:"newest"`
+	Topics    int       `json:"topics,omitempty"`
+	Records   uint64    `json:"records,omitempty"`
+	ElapsedMS int64     `json:"elapsed_ms,omitempty"`
+}
+
+func (c *copyPlan) complete() *copyPlan {
+	p := c.plan
+	c.BaseLSN, c.BaseTaken = p.Base.LSN, p.Base.Taken.UTC()
+	c.Groups, c.Bytes, c.LSN = p.Groups, p.Bytes, p.LSN
+	c.OldestLSN, c.Oldest, c.NewestLSN, c.Newest = p.OldestLSN, p.Oldest.UTC(), p.NewestLSN, p.Newest.UTC()
+	c.ElapsedMS = c.took.Milliseconds()
+	if c.held != nil {
+		c.Topics, c.Records = c.held.Topics, c.held.Records
+	}
+	return c
+}
+
+func (c *copyPlan) String() string {
+	text := fmt.Sprintf("base of LSN %d (%s) and %d groups behind it: %d bytes, up to LSN %d\nthe copy goes from LSN %d (%s) to LSN %d (%s)",
+		c.BaseLSN, c.BaseTaken.Format(time.RFC3339), c.Groups, c.Bytes, c.LSN,
+		c.OldestLSN, c.Oldest.Format(time.RFC3339), c.NewestLSN, c.Newest.Format(time.RFC3339))
+	if c.Dir == "" {
+		return text + "\nnothing was restored: this was a dry run"
+	}
+	text += fmt.Sprintf("\nrestored into %s in %s", c.Dir, c.took.Round(time.Millisecond))
+	if c.held != nil {
+		text += fmt.Sprintf("; %d records in %d topics read", c.Records, c.Topics)
+	}
+	return text
+}
+
+// parsePoint reads --at: an LSN, or a time in RFC 3339.
+func parsePoint(at string) (p restore.Point, err error) {
+	if at == "" {
+		return p, nil
+	}
+	if p.LSN, err = strconv.ParseUint(at, 10, 64); err == nil && p.LSN > 0 {
+		return p, nil
+	}
+	if p.Time, err = time.Parse(time.RFC3339, at); err != nil || p.Time.IsZero() {
+		return p, &usageError{fmt.Errorf("--at %q is neither an LSN nor a time such as 2026-01-31T23:59:00Z", at)}
+	}
+	return p, nil
+}
+
+// restoreCopy builds dir from the copy at a URL.
+func restoreCopy(ctx context.Context, opt *restoreOptions) (_ *copyPlan, err error) {
+	point, err := parsePoint(opt.at)
+	if err != nil {
+		return nil, err
+	}
+	if err := stores.Check(opt.from); err != nil {
+		return nil, &usageError{err}
+	}
+	log, files, err := stores.Open(ctx, opt.from, stores.Options{ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, log.Close(), files.Close()) }()
+	if !opt.dryRun {
+		if err := freshDir(opt.dataDir); err != nil {
+			return nil, err
+		}
+	}
+	start := time.Now()
+	source := restore.Copy{Log: log, Files: files}
+	done := &copyPlan{}
+	if done.plan, err = source.Plan(ctx, point); err != nil || opt.dryRun {
+		return done.complete(), err
+	}
+	done.Dir = opt.dataDir
+	err = build(opt.dataDir, "FORMAT", func(root *os.Root) error {
+		if err := source.Build(ctx, done.plan, nil, root.Name()); err != nil || opt.noVerify {
+			return err
+		}
+		held, err := engine.Verify(ctx, engine.Options{Dir: root.Name()}, 0)
+		if err == nil && held.LSN != done.plan.LSN {
+			err = fmt.Errorf("it ends at operation %d, expected %d", held.LSN, done.plan.LSN)
+		}
+		if done.held = &held; err != nil && ctx.Err() == nil {
+			return fmt.Errorf("the copy is damaged: %w; --at restores an earlier state, --no-verify what is readable", err)
+		}
+		return err
+	})
+	done.took = time.Since(start)
+	if err != nil {
+		return nil, err
+	}
+	return done.complete(), nil
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/internal/replica/restore"
+	"github.com/weirmq/weir/internal/replica/stores"
+	"github.com/weirmq/weir/internal/server"
+)
+
+// exitFenced is the exit code of a server that another one has replaced as leader.
+const exitFenced = 3
+
+// copyOf is the copy that a server keeps of its data directory.
+type copyOf struct {
+	engine.Replica
+	url, dir string
+	after    time.Duration // without a sign of life the leader has failed; 0: nobody takes over
+	standby  bool
+	waiting  func(standby bool) // this server is not recovering yet
+	log      *slog.Logger
+}
+
+// signPoll is how often a standby looks for a sign of the leader.
+const signPoll = 250 * time.Millisecond
+
+func newCopy(cfg server.Config, waiting func(standby bool), log *slog.Logger) *copyOf {
+	r := cfg.Replica
+	c := &copyOf{url: r.URL, dir: cfg.DataDir, standby: r.Standby, waiting: waiting, log: log, Replica: engine.Replica{
+		Sync: r.Sync, Every: r.Every, BaseEvery: r.Base, Keep: r.Keep, LagMax: r.LagMax, Fenced: endFenced,
+	}}
+	if r.Failover || r.Standby {
+		c.after, c.Alive = r.FailoverAfter, r.FailoverAfter/3
+	}
+	return c
+}
+
+// lead opens the store, takes the next term, at once or when its leader has failed, and
+// makes the data directory one to go on with. The directory is locked by then: a second
+// server on it must not end the first one's term.
+func (c *copyOf) lead(ctx context.Context) (err error) {
+	var leads atomic.Bool
+	trouble := func(err error) {
+		if leads.Load() {
+			c.log.Warn("the copy: trying again", "error", err)
+			return
+		}
+		c.waiting(false)
+		c.log.Warn("the store of --replica has to say who leads before this server begins; trying again", "error", err)
+	}
+	if c.Log, c.Files, err = stores.Open(ctx, c.url, stores.Options{Trouble: trouble}); err != nil {
+		return fmt.Errorf("--replica: %w", err)
+	}
+	if store, ok := c.Log.(interface{ Warnings() []string }); ok {
+		for _, w := range store.Warnings() {
+			c.log.Warn("the copy: " + w)
+		}
+	}
+	host, _ := os.Hostname()
+	d := restore.Directory{Path: c.dir, Node: cmp.Or(host, "weir"), Copy: restore.Copy{Log: c.Log, Files: c.Files}, Logger: c.log}
+	var led restore.Led
+	if c.standby {
+		c.log.Info("standing by: another server leads, or nobody does yet", "takes_over_after", c.after.String())
+		c.waiting(true)
+		led, err = d.Stand(ctx, restore.Standby{Silence: c.after, Poll: min(signPoll, c.after/10)})
+		c.waiting(false)
+	} else {
+		led, err = d.Lead(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("--replica: %w", err)
+	}
+	leads.Store(true)
+	c.Term, c.End, c.Since, c.LSN = led.Term, led.End, led.Since, led.LSN
+	return nil
+}
+
+// close lets go of the store.
+func (c *copyOf) close() {
+	if c != nil && c.Log != nil {
+		c.Log.Close()
+		c.Files.Close()
+	}
+}
+
+// endFenced ends a server that another one has replaced as leader: it must not answer
+// any more.
+func endFenced(err error) {
+	fmt.Fprintf(os.Stderr, "Error: another server leads this copy now, so this one has stopped; clients have to go there: %v\n", err)
+	os.Exit(exitFenced)
+}

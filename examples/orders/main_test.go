@@ -1,0 +1,105 @@
+package main_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+// lines is what a program says, as it says it.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// The program takes an order, tells a repeat apart, works on it once, buries what no
+// retry can help, and ends with its signal.
+func TestOrdersAreTakenAndDelivered(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	program := filepath.Join(t.TempDir(), "orders")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	_ = free.Close()
+	var said lines
+	run := exec.Command(program)
+	run.Env = append(os.Environ(), "ADDR="+addr, "REDIS="+redis.Addr())
+	run.Stderr = &said
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = run.Process.Kill() })
+	order := func(key, body string) (r weir.Receipt) {
+		t.Helper()
+		for until := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/orders", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Idempotency-Key", key)
+			res, err := http.DefaultClient.Do(req)
+			if err != nil { // it does not listen yet
+				if time.Now().After(until) {
+					t.Fatalf("%v\n%s", err, &said)
+				}
+				continue
+			}
+			defer res.Body.Close()
+			text, _ := io.ReadAll(res.Body)
+			if err := json.Unmarshal(text, &r); err != nil || res.StatusCode != 200 {
+				t.Fatalf("%d, %q, %v\n%s", res.StatusCode, text, err, &said)
+			}
+			return r
+		}
+	}
+	first := order("7", `{"ID":"7","Item":"tea"}`)
+	if first.ID == "" || first.Duplicate {
+		t.Errorf("the first: %+v", first)
+	}
+	if again := order("7", `{"ID":"7","Item":"tea"}`); again != (weir.Receipt{ID: first.ID, Duplicate: true}) {
+		t.Errorf("the same again: %+v, want %s as a duplicate", again, first.ID)
+	}
+	order("8", `no order`)
+	client := redis.Client()
+	for until := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if client.XLen(t.Context(), "{orders}:dlq").Val() == 1 && strings.Contains(said.String(), "delivered order 7: tea") {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("not done:\n%s", &said)
+		}
+	}
+	_ = run.Process.Signal(os.Interrupt)
+	if err := run.Wait(); err != nil || !strings.Contains(said.String(), "stopped: <nil>") || strings.Count(said.String(), "delivered order 7") != 1 {
+		t.Errorf("%v\n%s", err, &said)
+	}
+}

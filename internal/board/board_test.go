@@ -1,0 +1,72 @@
+package board
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+)
+
+// A stream that hangs has no numbers, says why, and holds up nobody for long.
+func TestAStreamThatHangsIsGivenUpSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b Board
+		var tries atomic.Int64
+		info := backend.Info{Kind: "redis", Stream: "jobs", Group: "g"}
+		hang := func(ctx context.Context) (*weir.Stream, error) {
+			tries.Add(1)
+			<-ctx.Done()
+			return nil, &backend.OpenError{Info: info, Err: ctx.Err()}
+		}
+		for range 3 {
+			if _, err := b.Add(t.Context(), hang); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(again)
+		began := time.Now()
+		r, err := b.Read(t.Context())
+		if took := time.Since(began); err != nil || took > patience {
+			t.Errorf("three streams that hang took %s, %v", took, err)
+		}
+		for i, id := range []string{"jobs", "jobs · g", "jobs · g · 2"} {
+			if s := r.Streams[i]; s.ID != id || s.Lag != nil || s.Signal != nil || s.Stored != nil || !strings.Contains(s.Error, "has not answered within 3s") {
+				t.Errorf("%+v, want the ID %q", s, id)
+			}
+		}
+		tries.Store(0)
+		if _, err := b.Read(t.Context()); err != nil || tries.Load() != 0 {
+			t.Errorf("opened %d times again at once, %v", tries.Load(), err)
+		}
+		if _, err := b.Find(t.Context(), "none"); err != ErrUnknown {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestAPayloadIsCutAtACharacter(t *testing.T) {
+	for _, c := range []struct {
+		data, want string
+		most       int
+		text, cut  bool
+	}{
+		{"abc", "abc", 3, true, false},
+		{"abcd", "abc", 3, true, true},
+		{"aüü", "aü", 4, true, true},
+		{"a😀b", "a", 4, true, true},
+		{"", "", 3, true, false},
+		{"\x00\xff", "\x00\xff", 3, false, false},
+		{"\x80\x80\x80\x80\x80\x80", "\x80", 5, false, true},
+	} {
+		part, s := cut([]byte(c.data), c.most)
+		p := payloadOf(part)
+		if string(part) != c.want || s.Cut != c.cut || s.Bytes != len(c.data) || (p.Data != nil) != c.text {
+			t.Errorf("%q of %d: %q %+v %+v", c.data, c.most, part, s, p)
+		}
+	}
+}

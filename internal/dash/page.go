@@ -1,0 +1,86 @@
+package dash
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// file is a part of the page as it is sent.
+type file struct {
+	kind         string
+	tag          string // ETag
+	body, packed []byte
+}
+
+// files are the parts of the page by name.
+var files = load()
+
+func load() map[string]*file {
+	all := make(map[string]*file)
+	entries, err := fs.ReadDir(assets, "assets")
+	if err != nil {
+		panic(err) // they are embedded
+	}
+	for _, e := range entries {
+		body, err := assets.ReadFile("assets/" + e.Name())
+		if err != nil {
+			panic(err)
+		}
+		var packed bytes.Buffer
+		z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+		_, _ = z.Write(body) // a buffer takes everything
+		_ = z.Close()
+		sum := sha256.Sum256(body)
+		all[e.Name()] = &file{kind: mime.TypeByExtension(path.Ext(e.Name())), tag: `"` + hex.EncodeToString(sum[:8]) + `"`, body: body, packed: packed.Bytes()}
+	}
+	all[""] = all["index.html"]
+	return all
+}
+
+// policy allows the page its own files and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// ServeFile answers with a part of the page; "" is the page itself. It returns false if
+// there is none of that name.
+func ServeFile(w http.ResponseWriter, r *http.Request, name string) bool {
+	f := files[name]
+	if f == nil {
+		return false
+	}
+	h := w.Header()
+	h.Set("Content-Type", f.kind)
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", f.tag)
+	h.Set("Vary", "Accept-Encoding")
+	if r.Header.Get("If-None-Match") == f.tag {
+		w.WriteHeader(http.StatusNotModified)
+		return true
+	}
+	body := f.body
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		body = f.packed
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // a client that is gone needs no page
+	}
+	return true
+}

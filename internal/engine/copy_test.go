@@ -1,0 +1,460 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/replica"
+	"github.com/weirmq/weir/tests/bubble"
+)
+
+// copied opens an engine that keeps its copy on the shelf.
+func (s *shelf) openEngine(t testing.TB, fs vfs.FS, lsn uint64, with ...func(*Options)) *Engine {
+	t.Helper()
+	term, end := s.lead()
+	log := s.open(term)
+	r := &Replica{Log: log, Files: shelfFiles{s}, Term: term, End: end, LSN: lsn}
+	e := openOn(t, fs, "boot", append([]func(*Options){func(o *Options) { o.Replica, o.DiskFlush = r, time.Second }}, with...)...)
+	t.Cleanup(func() { e.Close(); log.Close() })
+	return e
+}
+
+// told is what writers were told, over all the lives of their topics.
+type told struct {
+	mu   sync.Mutex
+	data map[string]map[uint64]string
+	t    *testing.T
+}
+
+func (w *told) acked(topic string, seq uint64, data string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.data[topic] == nil {
+		w.data[topic] = map[uint64]string{}
+	}
+	if was, ok := w.data[topic][seq]; ok {
+		w.t.Errorf("%s: number %d was given to %s and to %s", topic, seq, was, data)
+	}
+	w.data[topic][seq] = data
+}
+
+// judge compares what was told with what is there, and returns how much is lost.
+func (w *told) judge(e *Engine, topic string) (lost int) {
+	records, gaps, _, err := full(e, topic, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	is := map[uint64]string{}
+	for _, r := range records {
+		var seq uint64
+		var data string
+		fmt.Sscanf(r, "%d=%s", &seq, &data)
+		is[seq] = data
+	}
+	for seq, data := range w.data[topic] {
+		if is[seq] == data {
+			continue
+		}
+		lost++
+		if is[seq] != "" || !slices.ContainsFunc(gaps, func(g string) bool {
+			var from, to uint64
+			fmt.Sscanf(g, "%d-%d", &from, &to)
+			return from <= seq && seq <= to
+		}) {
+			w.t.Errorf("%s: %d=%s was acknowledged and is %q, in none of %v", topic, seq, data, is[seq], gaps)
+			return lost
+		}
+	}
+	return lost
+}
+
+// The machine goes with its disk, again and again, and what is left of it writes
+// on for a while; each time another one goes on from the copy.
+func TestWhatALostMachineTakesIsAnnounced(t *testing.T) {
+	classes := []api.Durability{api.Fsync, api.Disk, api.Memory, api.Ephemeral}
+	for _, sync := range []bool{true, false} {
+		bubble.Run(t, func(t *testing.T) {
+			w := told{data: map[string]map[uint64]string{}, t: t}
+			s := newShelf(60 * time.Millisecond)
+			fs, lsn := vfs.FS(vfs.NewMem()), uint64(0)
+			mode := func(o *Options) { o.Replica.Sync, o.Replica.BaseBytes = sync, 256<<10 }
+			var lost [4]int
+			for round := range 5 {
+				e := s.openEngine(t, fs, lsn, mode)
+				crowd := newWriters(e, &w, classes, round)
+				time.Sleep(1200*time.Millisecond + time.Duration(rand.IntN(1500))*time.Millisecond)
+				fs = vfs.NewMem()
+				s.lead()
+				lsn = s.rebuild(t, fs, "/data")
+				crowd.end(t)
+				e.Close()
+				next := s.openEngine(t, fs, lsn, mode)
+				for i, c := range classes {
+					n := w.judge(next, c.String())
+					lost[i] += n
+					if sync && c == api.Fsync && n > 0 {
+						t.Errorf("round %d: %d acknowledged writes are gone", round, n)
+					}
+				}
+				next.Close()
+			}
+			t.Logf("sync %v: lost of %d fsync %d, of %d disk %d, of %d memory %d, of %d ephemeral %d", sync,
+				len(w.data["fsync"]), lost[0], len(w.data["disk"]), lost[1], len(w.data["memory"]), lost[2], len(w.data["ephemeral"]), lost[3])
+			if !sync && lost[0] == 0 {
+				t.Error("nothing was lost: this test shows nothing")
+			}
+		})
+	}
+}
+
+// The copy became asynchronous after its newest base was made, and the next leader
+// has it synchronous again: neither makes what was lost in between unsaid.
+func TestWhatIsLostBehindABaseOfASynchronousCopyIsAnnounced(t *testing.T) {
+	for _, next := range []bool{true, false} {
+		bubble.Run(t, func(t *testing.T) {
+			w := told{data: map[string]map[uint64]string{}, t: t}
+			s := newShelf(60 * time.Millisecond)
+			fs := vfs.FS(vfs.NewMem())
+			mode := func(sync bool) func(*Options) { return func(o *Options) { o.Replica.Sync = sync } }
+			write := func(e *Engine, n int) {
+				t.Helper()
+				for range n {
+					data := fmt.Sprintf(`"%d"`, rand.Uint64())
+					res, err := tryWrite(e, "fsync", data)
+					if err != nil {
+						t.Fatal(err)
+					}
+					w.acked("fsync", res.FirstSeq, data)
+				}
+			}
+			e := s.openEngine(t, fs, 0, mode(true))
+			put(t, e, "fsync", configOf(api.Fsync))
+			write(e, 3)
+			e.copier.testIdle(t)
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s.noFile.Store(true)
+			e = s.openEngine(t, fs, e.log.Synced(), mode(false))
+			write(e, 3)
+			time.Sleep(5 * time.Second)
+			s.away.Store(true)
+			write(e, 5)
+			s.away.Store(false)
+			s.lead()
+			fs = vfs.NewMem()
+			lsn := s.rebuild(t, fs, "/data")
+			e.Close()
+			e = s.openEngine(t, fs, lsn, mode(next))
+			write(e, 5)
+			if lost := w.judge(e, "fsync"); lost != 5 {
+				t.Errorf("%d of the writes are lost, 5 were not shipped", lost)
+			}
+		})
+	}
+}
+
+// writers write to a topic of each class until they are ended or refused.
+type writers struct {
+	stop atomic.Bool
+	all  sync.WaitGroup
+}
+
+func newWriters(e *Engine, w *told, classes []api.Durability, round int) *writers {
+	c := &writers{}
+	for _, class := range classes {
+		for i := range 3 {
+			c.all.Go(func() {
+				cfg := configOf(class)
+				for n := 0; !c.stop.Load(); n++ {
+					data := fmt.Sprintf(`"%d-%d-%d"`, round, i, n)
+					res, err := e.Write(bg, class.String(), &api.WriteRequest{Config: &cfg, Records: []api.Record{{Data: []byte(data)}}})
+					if err != nil {
+						return
+					}
+					w.acked(class.String(), res.FirstSeq, data)
+					time.Sleep(time.Duration(rand.IntN(5000)) * time.Microsecond)
+				}
+			})
+		}
+	}
+	return c
+}
+
+func (c *writers) end(t *testing.T) {
+	c.stop.Store(true)
+	c.all.Wait()
+}
+
+func (c *copier) testIdle(t testing.TB) {
+	t.Helper()
+	for range 1000 {
+		if !c.tail.Held() && c.tail.Lag() == 0 && c.baseAt.Load() > 0 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatal("the copy does not become whole")
+}
+
+// A store that is away holds up nobody but who needs new numbers reserved, is no
+// pressure, and gets everything when it is back.
+func TestAsynchronousWritersDoNotNoticeAStoreThatIsAway(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		w := told{data: map[string]map[uint64]string{}, t: t}
+		s := newShelf(60 * time.Millisecond)
+		e := s.openEngine(t, newSlowDisk(time.Millisecond), 0, func(o *Options) { o.SegmentBytes = 1 << 20 })
+		put(t, e, "fsync", configOf(api.Fsync))
+		write := func(n int) {
+			for i := range n {
+				begin := time.Now()
+				res, err := tryWrite(e, "fsync", fmt.Sprintf(`"%d"`, i))
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.acked("fsync", res.FirstSeq, fmt.Sprintf(`"%d"`, i))
+				if took := time.Since(begin); took > 30*time.Millisecond && i > 0 {
+					t.Errorf("write %d took %v", i, took)
+				}
+				time.Sleep(90 * time.Millisecond)
+			}
+		}
+		write(100)
+		e.copier.testIdle(t)
+		s.away.Store(true)
+		write(6000) // about ten minutes
+		if m := e.Metrics().Replica; m.Lag < 9*time.Minute || m.LagBytes < 100<<10 {
+			t.Errorf("the store is away: %+v", m)
+		}
+		if p := e.governor.State(); p.Pressure > 0.01 || p.Rung > 0 {
+			t.Errorf("the store is away: %+v", p)
+		}
+		s.away.Store(false)
+		e.copier.testIdle(t)
+		fs := vfs.NewMem()
+		s.lead()
+		lsn := s.rebuild(t, fs, "/data")
+		next := s.openEngine(t, fs, lsn)
+		if lost := w.judge(next, "fsync"); lost > 0 {
+			t.Errorf("%d are missing, and the copy was whole", lost)
+		}
+	})
+}
+
+// A copy that is too far behind is given up, and begins again with a base.
+func TestACopyThatIsTooFarBehindGetsANewBase(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		w := told{data: map[string]map[uint64]string{}, t: t}
+		s := newShelf(60 * time.Millisecond)
+		fs := vfs.NewMem()
+		e := s.openEngine(t, fs, 0, func(o *Options) { o.Replica.LagMax = 1 << 20 })
+		put(t, e, "fsync", configOf(api.Fsync))
+		big := strings.Repeat("x", 10<<10)
+		write := func(n int) {
+			for i := range n {
+				data := fmt.Sprintf(`"%d%s"`, i, big)
+				res, err := tryWrite(e, "fsync", data)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.acked("fsync", res.FirstSeq, data)
+			}
+		}
+		write(20)
+		e.copier.testIdle(t)
+		s.away.Store(true)
+		for range 5 {
+			write(50)
+			time.Sleep(2 * time.Second)
+		}
+		if n := e.copier.tail.Lag(); n > 2<<20 || !e.copier.tail.Held() {
+			t.Errorf("%d bytes are kept for a copy that is to have 1 MiB", n)
+		}
+		s.away.Store(false)
+		e.copier.testIdle(t)
+		write(20)
+		e.copier.testIdle(t)
+		was := e.log.Synced()
+		fs = vfs.NewMem()
+		s.lead()
+		lsn := s.rebuild(t, fs, "/data")
+		if lsn < was {
+			t.Errorf("the copy ends at %d of %d", lsn, was)
+		}
+		next := s.openEngine(t, fs, lsn)
+		if lost := w.judge(next, "fsync"); lost > 0 {
+			t.Errorf("%d are missing, and the copy was whole", lost)
+		}
+	})
+}
+
+// A stop leaves nothing behind, whatever the class, unless the store is away: then
+// it does not wait for long.
+func TestAStopShipsWhatIsLeft(t *testing.T) {
+	for _, sync := range []bool{true, false} {
+		bubble.Run(t, func(t *testing.T) {
+			w := told{data: map[string]map[uint64]string{}, t: t}
+			s := newShelf(60 * time.Millisecond)
+			e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) { o.Replica.Sync = sync })
+			for _, c := range []api.Durability{api.Fsync, api.Disk, api.Memory} {
+				put(t, e, c.String(), configOf(c))
+				for i := range 10 {
+					data := fmt.Sprintf(`"%d"`, i)
+					res, err := tryWrite(e, c.String(), data)
+					if err != nil {
+						t.Fatal(err)
+					}
+					w.acked(c.String(), res.FirstSeq, data)
+				}
+			}
+			e.copier.testIdle(t)
+			if res, err := tryWrite(e, "memory", `"last"`); err == nil {
+				w.acked("memory", res.FirstSeq, `"last"`)
+			}
+			begin := time.Now()
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(begin); took > time.Second {
+				t.Errorf("a stop took %v", took)
+			}
+			fs := vfs.NewMem()
+			lsn := s.rebuild(t, fs, "/data")
+			next := s.openEngine(t, fs, lsn)
+			for topic := range w.data {
+				if lost := w.judge(next, topic); lost > 0 {
+					t.Errorf("sync %v: %d of %s are missing", sync, lost, topic)
+				}
+			}
+			tryWrite(next, "disk", `"first"`) // which has to have its numbers reserved
+			s.away.Store(true)
+			tryWrite(next, "disk", `"more"`)
+			begin = time.Now()
+			next.Close()
+			if took := time.Since(begin); took > 2*endPatience {
+				t.Errorf("with the store away a stop took %v", took)
+			}
+		})
+	}
+}
+
+// Once another server leads, nothing is acknowledged any more, and whoever runs
+// the engine is told.
+func TestAnEngineThatAnotherHasReplacedAnswersNothing(t *testing.T) {
+	for _, sync := range []bool{true, false} {
+		bubble.Run(t, func(t *testing.T) {
+			s := newShelf(60 * time.Millisecond)
+			told := make(chan error, 2)
+			e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) { o.Replica.Sync, o.Replica.Fenced = sync, func(err error) { told <- err } })
+			put(t, e, "a", configOf(api.Fsync))
+			tryWrite(e, "a", "1")
+			s.lead()
+			_, err := tryWrite(e, "a", "2")
+			if sync && err == nil {
+				t.Error("a write was acknowledged that another leader knows nothing of")
+			}
+			if err := <-told; !errors.Is(err, replica.ErrFenced) {
+				t.Error(err)
+			}
+			var known *api.Error
+			if _, err := tryWrite(e, "a", "3"); !asAPI(err, &known) || known.Code != api.CodeNotReady {
+				t.Errorf("sync %v: a write: %v", sync, err)
+			}
+			if _, _, _, err := full(e, "a", 0); !asAPI(err, &known) || known.Code != api.CodeNotReady {
+				t.Errorf("sync %v: a read: %v", sync, err)
+			}
+			if m := e.Metrics().Replica; m.Fenced != 1 || len(told) > 0 {
+				t.Errorf("%+v, told %d more", m, len(told))
+			}
+		})
+	}
+}
+
+// A synchronous copy on a slow store is no pressure, and a group forms itself.
+func TestASlowCopyIsNoPressure(t *testing.T) {
+	for _, sync := range []bool{true, false} {
+		bubble.Run(t, func(t *testing.T) {
+			s := newShelf(60 * time.Millisecond)
+			e := s.openEngine(t, newSlowDisk(5*time.Millisecond), 0, func(o *Options) { o.SegmentBytes, o.Replica.Sync = 4<<20, sync })
+			put(t, e, "a", configOf(api.Fsync))
+			e.copier.testIdle(t)
+			c := crowd{e: e}
+			c.start(t, map[bool]int{true: 64, false: 4}[sync])
+			time.Sleep(time.Second)
+			from := c.acked.Load()
+			for i, p := range pressures(e, 2*time.Second) {
+				if st := e.governor.State(); p > 0.01 || st.Rung > 0 {
+					t.Errorf("sync %v: pressure %.2f in sample %d: %+v", sync, p, i, st)
+					break
+				}
+			}
+			if n := (c.acked.Load() - from) / 2; sync && n < 800 {
+				t.Errorf("%d writes/s of 64 writers at 60 ms", n)
+			} else {
+				t.Logf("sync %v: %d writes/s", sync, n)
+			}
+			c.end()
+		})
+	}
+}
+
+// A process that sleeps between taking the lead and opening its directory may be one that
+// has been replaced meanwhile.
+func TestALeaderThatSleptBeforeItBeganHasNothingProved(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s := newShelf(time.Millisecond)
+		s.away.Store(true)
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) {
+			o.Replica.Alive, o.Replica.Since = 5*time.Second, time.Now().Add(-time.Minute)
+		})
+		if d := e.Unproved(); d < time.Minute {
+			t.Errorf("the copy has not confirmed for %v that this server leads, but it asked a minute ago", d)
+		}
+		s.away.Store(false)
+		time.Sleep(2 * time.Second) // the store looks again once a second
+		if d := e.Unproved(); d > 5*time.Second {
+			t.Errorf("%v after the store is back nothing is proved", d)
+		}
+	})
+}
+
+// A topic that is seconds old when the store goes away has numbers for the time that it is.
+func TestATopicThatBeganRightBeforeTheStoreWentAwayDoesNotWait(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s := newShelf(60 * time.Millisecond)
+		e := s.openEngine(t, newSlowDisk(time.Millisecond), 0)
+		put(t, e, "t", configOf(api.Disk))
+		batch := make([]string, 100)
+		for i := range batch {
+			batch[i] = "1"
+		}
+		write := func(n int) {
+			for i := range n {
+				begin := time.Now()
+				if _, err := tryWrite(e, "t", batch...); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(begin); took > 30*time.Millisecond && i > 0 {
+					t.Fatalf("write %d took %v", i, took)
+				}
+				time.Sleep(400 * time.Millisecond)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		write(12) // 250 records a second
+		e.copier.testIdle(t)
+		s.away.Store(true)
+		time.AfterFunc(11*time.Minute, func() { s.away.Store(false) })
+		write(1500)
+	})
+}

@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// patient is how a claim that waited ended.
+type patient struct {
+	api.ClaimResult
+	jobs []api.Job
+	err  error
+	took time.Duration
+}
+
+// claimAndWait begins a claim that waits for up to 20 s and stands in line when it returns.
+func claimAndWait(ctx context.Context, e *Engine, node string, max int) <-chan patient {
+	done := make(chan patient, 1)
+	go func() {
+		var w patient
+		begin := time.Now()
+		w.ClaimResult, w.err = e.Claim(ctx, "q", &api.ClaimRequest{Node: node, Max: max, WaitMS: 20_000}, func(j *api.Job) { w.jobs = append(w.jobs, *j) })
+		w.took = time.Since(begin)
+		done <- w
+	}()
+	synctest.Wait()
+	return done
+}
+
+func TestClaimsThatWaitAreDealtJobsRoundRobin(t *testing.T) {
+	for name, jitter := range map[string]uint32{"at once": 0, "in a window": 50} {
+		t.Run(name, func(t *testing.T) {
+			onQueue(t, func(t *testing.T, e *Engine) {
+				var all []<-chan patient
+				for i, max := range []int{10, 10, 1} {
+					all = append(all, claimAndWait(bg, e, fmt.Sprint("w", i), max))
+					time.Sleep(100 * time.Millisecond) // its first window is over
+				}
+				write(t, e, "q", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10")
+				n, most, least := 0, 0, 10
+				for _, w := range all {
+					got := <-w
+					n, most, least = n+got.Count, max(most, got.Count), min(least, got.Count)
+					if got.err != nil || got.Count != len(got.jobs) || got.Ready != 0 {
+						t.Errorf("%+v", got)
+					}
+				}
+				if n != 10 || most != 5 || least != 1 {
+					t.Errorf("ten jobs were dealt as %d, at most %d and at least %d; want 5, 4 and 1", n, most, least)
+				}
+			}, func(c *api.Config) { c.ClaimJitterMS = jitter })
+		})
+	}
+}
+
+func TestAClaimWaitsUntilItsTimeIsUp(t *testing.T) {
+	onQueue(t, func(t *testing.T, e *Engine) {
+		got := <-claimAndWait(bg, e, "w", 1)
+		if got.err != nil || got.Count != 0 || got.took != 20*time.Second || !got.Waits || got.Waited != got.took {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestWhatEndsTheWaitOfAClaim(t *testing.T) {
+	job := func(t *testing.T, got patient) {
+		if got.err != nil || got.Count != 1 {
+			t.Errorf("%+v; want the job", got)
+		}
+	}
+	nothing := func(t *testing.T, got patient) {
+		if got.err != nil || got.Count != 0 {
+			t.Errorf("%+v; want an answer without jobs", got)
+		}
+	}
+	for name, c := range map[string]struct {
+		held bool // another node has a job
+		end  func(t *testing.T, e *Engine, gone context.CancelFunc)
+		want func(*testing.T, patient)
+	}{
+		"a write":          {false, func(t *testing.T, e *Engine, _ context.CancelFunc) { write(t, e, "q", "1") }, job},
+		"a stop":           {false, func(_ *testing.T, e *Engine, _ context.CancelFunc) { e.Drain() }, nothing},
+		"the caller's end": {false, func(_ *testing.T, _ *Engine, gone context.CancelFunc) { gone() }, nothing},
+		"a job given back": {true, func(t *testing.T, e *Engine, _ context.CancelFunc) {
+			if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "other", Seqs: []uint64{1}}); err != nil {
+				t.Error(err)
+			}
+		}, job},
+		"a delay that is over": {true, func(t *testing.T, e *Engine, _ context.CancelFunc) {
+			if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "other", Seqs: []uint64{1}, DelayMS: 5000}); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(5 * time.Second)
+		}, job},
+		"a lease that ends": {true, func(*testing.T, *Engine, context.CancelFunc) { time.Sleep(10*time.Second + time.Millisecond) }, job},
+		"the queue's end": {false, func(t *testing.T, e *Engine, _ context.CancelFunc) {
+			if _, err := e.DeleteTopic(bg, "q", false); err != nil {
+				t.Error(err)
+			}
+		}, func(t *testing.T, got patient) {
+			if !api.IsCode(got.err, api.CodeTopicNotFound) {
+				t.Errorf("%+v; want topic_not_found", got)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onQueue(t, func(t *testing.T, e *Engine) {
+				if c.held {
+					write(t, e, "q", "1")
+					claimJobs(t, e, "q", "other", 1)
+				}
+				ctx, gone := context.WithCancel(bg)
+				defer gone()
+				w := claimAndWait(ctx, e, "w", 1)
+				begin := time.Now()
+				c.end(t, e, gone)
+				took := time.Since(begin)
+				got := <-w
+				if got.took != took {
+					t.Errorf("the claim ended after %v, its cause came after %v", got.took, took)
+				}
+				c.want(t, got)
+			}, func(c *api.Config) { c.LeaseMS = 10_000 })
+		})
+	}
+}
+
+// A job that is dealt to somebody who goes at that moment is the next one's.
+func TestAClaimerThatGoesPassesItsJobOn(t *testing.T) {
+	onQueue(t, func(t *testing.T, e *Engine) {
+		for round := range 200 {
+			ctx, gone := context.WithCancel(bg)
+			first, second := claimAndWait(ctx, e, "gone", 1), claimAndWait(bg, e, "stays", 1)
+			go gone()
+			write(t, e, "q", "x")
+			got := <-first
+			if got.Count == 1 { // it was quicker than its end
+				write(t, e, "q", "y")
+			}
+			if other := <-second; other.Count != 1 || other.took > time.Second {
+				t.Fatalf("round %d: %+v after %+v", round, other, got)
+			}
+			if _, err := e.DeleteRecords(bg, "q", &api.DeleteRequest{BeforeSeq: 1 << 40, HasBefore: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestStreamsAndClaimsStandInOneLine(t *testing.T) {
+	onQueue(t, func(t *testing.T, e *Engine) {
+		stream := openWork(t, e, "q", "stream", 2)
+		stream.wants("[]")
+		claim := claimAndWait(bg, e, "claim", 2)
+		write(t, e, "q", "1", "2")
+		stream.woken()
+		stream.wants("[1/1 2/1]")
+		ack(t, e, "q", "stream", 1, 2)
+		stream.wants("[]") // it stands behind the claim now
+		write(t, e, "q", "3", "4")
+		if got := <-claim; got.Count != 2 || got.err != nil {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestOneWhoWaitsForJobsIsThere(t *testing.T) {
+	onQueue(t, func(t *testing.T, e *Engine) {
+		w := claimAndWait(bg, e, "w", 1)
+		time.Sleep(15 * time.Second)
+		if rows, _ := e.TopicRows(1, nil); rows[0].Streams != 0 || rows[0].Asked != 0 {
+			t.Errorf("%d streams, asked %v ago; a claim is waiting", rows[0].Streams, rows[0].Asked)
+		}
+		<-w
+		time.Sleep(time.Second)
+		if rows, _ := e.TopicRows(1, nil); rows[0].Asked != time.Second {
+			t.Errorf("asked %v ago; want the end of the wait", rows[0].Asked)
+		}
+	})
+}
+
+// Writers, claimers that wait, some with little patience, and work streams: each job is
+// handed out once, and none lies while somebody waits.
+func TestAStormOfClaimsThatWaitHandsOutEachJobOnce(t *testing.T) {
+	const jobs, claimers = 2000, 24
+	for name, jitter := range map[string]uint32{"at once": 0, "in windows": 2} {
+		t.Run(name, func(t *testing.T) {
+			e := openOn(t, vfs.NewMem(), "b")
+			put(t, e, "q", configOf(api.Memory, queueConfig, func(c *api.Config) { c.ClaimJitterMS = jitter }))
+			var got [jobs + 1]atomic.Int32
+			var n atomic.Int64
+			end, all := context.WithTimeout(bg, 60*time.Second)
+			defer all()
+			var wg sync.WaitGroup
+			for i := range claimers {
+				wg.Go(func() {
+					for end.Err() == nil {
+						ctx, cancel := end, context.CancelFunc(func() {})
+						if i%3 == 0 {
+							ctx, cancel = context.WithTimeout(end, time.Duration(rand.IntN(3000))*time.Microsecond)
+						}
+						_, err := e.Claim(ctx, "q", &api.ClaimRequest{Node: fmt.Sprint(i), Max: 1 + i%4, WaitMS: 30_000}, func(j *api.Job) {
+							got[j.Seq].Add(1)
+							if n.Add(1) == jobs {
+								all()
+							}
+						})
+						if err != nil && end.Err() == nil && ctx.Err() == nil {
+							t.Error(err)
+						}
+						cancel()
+					}
+				})
+			}
+			for range jobs / 4 {
+				if _, err := tryWrite(e, "q", "1", "2", "3", "4"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wg.Wait()
+			for seq := 1; seq <= jobs; seq++ {
+				if c := got[seq].Load(); c != 1 {
+					t.Fatalf("job %d was handed out %d times; %d of %d in all", seq, c, n.Load(), jobs)
+				}
+			}
+		})
+	}
+}

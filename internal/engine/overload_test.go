@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// The configuration of a queue comes back from the log and from the store, changed and
+// removed.
+func TestAWaitSLOSurvivesARestart(t *testing.T) {
+	fs := vfs.NewMem()
+	e := openOn(t, fs, "a")
+	slo := func(ms uint32) api.Config {
+		return configOf(api.Disk, queueConfig, func(c *api.Config) { c.WaitSLOMS = ms })
+	}
+	for name, ms := range map[string]uint32{"set": 1000, "changed": 1, "removed": 1000, "plain": 0} {
+		put(t, e, name, slo(ms))
+	}
+	check := func(when string, want map[string]uint32) {
+		t.Helper()
+		for name, ms := range want {
+			if got := stateOf(t, e, name); got.Config.WaitSLOMS != ms || (got.Overload != nil) != (ms > 0) {
+				t.Errorf("%s: wait_slo_ms of %s is %d", when, name, got.Config.WaitSLOMS)
+			}
+		}
+	}
+	again := func() {
+		t.Helper()
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		e = openOn(t, fs, "a")
+	}
+	again()
+	check("from the log", map[string]uint32{"set": 1000, "changed": 1, "removed": 1000, "plain": 0})
+	put(t, e, "changed", slo(86_400_000))
+	put(t, e, "removed", slo(0))
+	want := map[string]uint32{"set": 1000, "changed": 86_400_000, "removed": 0, "plain": 0}
+	check("at once", want)
+	sealNow(t, e)
+	again()
+	check("from the store", want)
+}

@@ -1,0 +1,76 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// maxAnswer bounds what the relay reads of an answer to a call of its own.
+const maxAnswer = 256 << 20
+
+// answer is what the upstream said.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// ask makes a call of the relay's own, or one that it needs the answer of.
+func (r *Relay) ask(ctx context.Context, method, path string, header http.Header, body []byte) (*answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, r.Upstream()+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
+	if len(body) > 0 && header.Get("Content-Type") == "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, err
+	}
+	return &answer{resp.StatusCode, resp.Header, text}, nil
+}
+
+// own is the header of calls with the relay's key.
+func (r *Relay) own() http.Header {
+	h := make(http.Header)
+	if r.opt.Key != "" {
+		h.Set("Authorization", "Bearer "+r.opt.Key)
+	}
+	return h
+}
+
+// error makes an error of an answer that is not 200.
+func (a *answer) error() error {
+	var body struct {
+		Error struct {
+			Code    api.Code       `json:"code"`
+			Message string         `json:"message"`
+			Detail  map[string]any `json:"detail"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(a.body, &body); err != nil || body.Error.Code == "" {
+		return fmt.Errorf("the upstream answered %d without an error of /v0", a.status)
+	}
+	e := &api.Error{Code: body.Error.Code, Message: body.Error.Message, Detail: body.Error.Detail}
+	if s, err := strconv.Atoi(a.header.Get("Retry-After")); err == nil {
+		e.RetryAfter = time.Duration(s) * time.Second
+	}
+	return e
+}

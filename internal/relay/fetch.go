@@ -1,0 +1,229 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine/push"
+)
+
+// reads are the reads upstream of what listeners have missed. Listeners that miss the same
+// share one that has not begun: one that has may not show what they know of.
+type reads struct {
+	relay *Relay
+	slots chan struct{}
+
+	mu      sync.Mutex
+	running map[string]*flight
+}
+
+// flight is a read under way, and the one behind it.
+type flight struct{ now, next *read }
+
+// read is one of them.
+type read struct {
+	done chan struct{} // closed when what follows is set
+	diff diff
+	err  error
+}
+
+// diff is the answer to a diff.
+type diff struct {
+	Records     []record   `json:"records"`
+	NextFromSeq uint64     `json:"next_from_seq"`
+	HeadSeq     uint64     `json:"head_seq"`
+	EarliestSeq uint64     `json:"earliest_seq"`
+	Tombstone   *tombstone `json:"tombstone"`
+	Life        uint64     `json:"life"`
+
+	items []item
+}
+
+func (s *reads) init(r *Relay) {
+	s.relay, s.slots, s.running = r, make(chan struct{}, mostReads), make(map[string]*flight)
+}
+
+// fetch reads one frame upstream. Whatever prevents it, the stream tries again.
+func (m *mirror) fetch(ctx context.Context, life, cursor uint64, rd *push.Reading) error {
+	d, err := m.relay.reads.get(ctx, m.name, cursor, rd.Opt)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	switch {
+	case api.IsCode(err, api.CodeTopicNotFound), err == nil && d.Life != life:
+		m.relay.ended(m) // the subscription will say so, too
+		return push.ErrLater
+	case err != nil:
+		m.relay.log.Debug("missed records could not be read upstream", "topic", m.name, "error", err)
+		m.again.Store(true)
+		return push.ErrLater
+	}
+	rd.From, rd.Next, rd.Head = cursor, cursor, d.HeadSeq
+	if t := d.Tombstone; t != nil {
+		rd.Tomb = t.noun()
+		rd.From = t.GapTo
+		if t.Reason == api.ReasonRecreated {
+			rd.From = max(t.EarliestSeq, 1) - 1
+		}
+		rd.Next = rd.From
+	}
+	f := filler{name: m.name, rd: rd}
+	for i := range d.items {
+		if !f.add(&d.items[i].rec, true) { // the filter was the upstream's
+			f.close(rd.Next)
+			return nil
+		}
+	}
+	f.close(d.NextFromSeq)
+	return nil
+}
+
+// get reads upstream, or waits for somebody who reads the same.
+func (s *reads) get(ctx context.Context, topic string, cursor uint64, opt *api.WatchOptions) (*diff, error) {
+	body := diffBody(cursor, opt)
+	r := s.join(topic, body)
+	select {
+	case <-r.done:
+		return &r.diff, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// join returns the next read of that kind to begin.
+func (s *reads) join(topic string, body []byte) *read {
+	key := topic + " " + string(body)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.running[key]; f != nil {
+		if f.next == nil {
+			f.next = newRead()
+		}
+		return f.next
+	}
+	f := &flight{now: newRead()}
+	r := f.now
+	if !s.relay.start(func(ctx context.Context) { s.fly(ctx, f, key, topic, body) }) {
+		r.err = context.Canceled
+		close(r.done)
+		return r
+	}
+	s.running[key] = f
+	return r
+}
+
+func newRead() *read { return &read{done: make(chan struct{})} }
+
+// fly makes one read after the other until nobody waits for another.
+func (s *reads) fly(ctx context.Context, f *flight, key, topic string, body []byte) {
+	for r := f.now; r != nil; {
+		s.make(ctx, r, topic, body)
+		close(r.done)
+		s.mu.Lock()
+		if f.now, f.next = f.next, nil; f.now == nil {
+			delete(s.running, key)
+		}
+		r = f.now
+		s.mu.Unlock()
+	}
+}
+
+func (s *reads) make(ctx context.Context, r *read, topic string, body []byte) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		r.err = ctx.Err()
+		return
+	}
+	s.relay.counts.reads.Add(1)
+	a, err := s.relay.ask(ctx, http.MethodPost, "/v0/topics/"+url.PathEscape(topic)+"/diff", s.relay.own(), body)
+	if err == nil && a.status != http.StatusOK {
+		err = a.error()
+	}
+	if err == nil {
+		err = json.Unmarshal(a.body, &r.diff)
+	}
+	if err == nil {
+		r.diff.items, err = itemsOf(r.diff.Records, true)
+	}
+	r.err = err
+}
+
+func diffBody(cursor uint64, opt *api.WatchOptions) []byte {
+	b := strconv.AppendUint([]byte(`{"relay":true,"include_tags":true,"from_seq":`), cursor, 10)
+	b = strconv.AppendInt(append(b, `,"limit":`...), int64(opt.Limit), 10)
+	b = strconv.AppendInt(append(b, `,"max_batch_bytes":`...), opt.MaxBatchBytes, 10)
+	if len(opt.Nodes) > 0 {
+		nodes, _ := json.Marshal(opt.Nodes) // strings cannot fail
+		b = append(append(b, `,"node":`...), nodes...)
+	}
+	return append(b, '}')
+}
+
+// record is a record on the wire.
+type record struct {
+	Seq     uint64          `json:"$seq"`
+	TS      int64           `json:"$ts"`
+	Node    *string         `json:"$node"`
+	Tag     *string         `json:"$tag"`
+	Tier    string          `json:"$priority"`
+	FairKey string          `json:"$fair_key"`
+	Data    json.RawMessage `json:"data"`
+	Meta    json.RawMessage `json:"meta"`
+}
+
+var errRecord = errors.New("a record of the upstream is not what /v0 says")
+
+func itemsOf(records []record, plain bool) ([]item, error) {
+	items := make([]item, len(records))
+	for i := range records {
+		r := &records[i]
+		rec := api.Record{Seq: r.Seq, TS: r.TS, FairKey: []byte(r.FairKey), Data: r.Data, Meta: r.Meta}
+		if r.Node != nil {
+			rec.HasNode, rec.Node = true, []byte(*r.Node)
+		}
+		if r.Tag != nil {
+			rec.HasTag, rec.Tag = true, []byte(*r.Tag)
+		}
+		if r.Tier != "" {
+			var ok bool
+			if rec.Tier, ok = api.ParseTier(r.Tier); !ok {
+				return nil, errRecord
+			}
+		}
+		if r.Seq == 0 || len(r.Data) == 0 || i > 0 && r.Seq <= records[i-1].Seq {
+			return nil, errRecord
+		}
+		items[i] = item{last: r.Seq, rec: rec, plain: plain}
+	}
+	return items, nil
+}
+
+// tombstone is one on the wire.
+type tombstone struct {
+	Reason      api.TombstoneReason `json:"reason"`
+	GapFrom     uint64              `json:"gap_from"`
+	GapTo       uint64              `json:"gap_to"`
+	EarliestSeq uint64              `json:"earliest_seq"`
+	HeadSeq     uint64              `json:"head_seq"`
+}
+
+func (t *tombstone) noun() *api.Tombstone {
+	return &api.Tombstone{
+		GapFrom: t.GapFrom, GapTo: t.GapTo, Reason: t.Reason, EarliestSeq: t.EarliestSeq, HeadSeq: t.HeadSeq,
+		MissedEstimate: t.GapTo + 1 - t.GapFrom,
+	}
+}
+
+// names joins the names of topics, which are sorted, for a key of a map.
+func names(topics []string) string { return strings.Join(topics, " ") }

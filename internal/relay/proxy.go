@@ -1,0 +1,81 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// newProxy passes requests on as they are. What they may do is the upstream's to say; who
+// may send them from a web page was checked here, and the upstream sees another host.
+func (r *Relay) newProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = r.base.Scheme, r.base.Host, ""
+			p.Out.URL.RawQuery = p.In.URL.RawQuery
+			p.Out.Header.Del("Origin")
+			p.Out.Header.Del("Sec-Fetch-Site")
+			p.SetXForwarded()
+		},
+		Transport:     r.client.Transport,
+		FlushInterval: -1,
+		ErrorHandler:  r.proxyFailed,
+		ErrorLog:      log.New(slogWriter{r.log}, "", 0),
+	}
+}
+
+type slogWriter struct{ log *slog.Logger }
+
+func (w slogWriter) Write(p []byte) (int, error) {
+	w.log.Debug("passing a request on", "error", string(p))
+	return len(p), nil
+}
+
+// ServeHTTP passes a request on to the upstream.
+func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) { r.proxy.ServeHTTP(w, req) }
+
+// proxyFailed answers when there is no answer to pass on. Only if the request cannot have
+// reached the upstream, or changes nothing, that is an answer of the relay; otherwise nobody
+// knows whether it took effect, and the connection breaks as it would without a relay.
+func (r *Relay) proxyFailed(w http.ResponseWriter, req *http.Request, err error) {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		WriteError(w, api.Errorf(api.CodePayloadTooLarge, "the body is larger than %d bytes", tooLarge.Limit))
+		return
+	}
+	if context.Cause(req.Context()) != nil {
+		panic(http.ErrAbortHandler)
+	}
+	r.counts.failed.Add(1)
+	r.log.Debug("a request could not be passed on", "method", req.Method, "path", req.URL.Path, "error", err)
+	if !neverSent(err) && req.Method != http.MethodGet && req.Method != http.MethodHead {
+		panic(http.ErrAbortHandler)
+	}
+	WriteError(w, r.errAway())
+}
+
+// neverSent reports that there was no connection.
+func neverSent(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}
+
+// WriteError sends an error of /v0.
+func WriteError(w http.ResponseWriter, err error) {
+	e, ok := errors.AsType[*api.Error](err)
+	if !ok {
+		e = api.Errorf(api.CodeInternal, "the relay could not do this: %v", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if s := e.Code.Status(); s == http.StatusServiceUnavailable || s == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", strconv.Itoa(max(1, int(e.RetryAfter.Seconds()))))
+	}
+	w.WriteHeader(e.Code.Status())
+	_, _ = w.Write(api.AppendError(nil, e)) // a client that is gone needs no answer
+}

@@ -1,0 +1,188 @@
+// Package audit lists what a copy holds, and reads all of it to find what is broken.
+package audit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weirmq/weir/internal/replica"
+)
+
+// Copy is what is looked at.
+type Copy struct {
+	Log   replica.Log
+	Files replica.Files
+}
+
+// Base is a base and where it is.
+type Base struct {
+	Name string `json:"name"`
+	replica.Base
+	Bytes int64 `json:"bytes"`
+}
+
+// Groups are entries of the log that follow each other.
+type Groups struct {
+	Entries int       `json:"entries"`
+	First   uint64    `json:"first"` // position
+	Last    uint64    `json:"last"`
+	Bytes   int64     `json:"bytes"`
+	LSN     uint64    `json:"lsn"` // up to which the log is whole
+	Term    uint64    `json:"term"`
+	Written time.Time `json:"written"` // by the leader's clock; zero if only terms begin
+}
+
+// termed is a log that knows all terms.
+type termed interface {
+	Terms(ctx context.Context) ([]replica.Term, error)
+}
+
+// Terms returns all terms if the log knows them, else the newest.
+func (c Copy) Terms(ctx context.Context) ([]replica.Term, error) {
+	if all, ok := c.Log.(termed); ok {
+		return all.Terms(ctx)
+	}
+	newest, err := c.Log.Newest(ctx)
+	if err != nil || newest.Number == 0 {
+		return nil, err
+	}
+	return []replica.Term{newest}, nil
+}
+
+// Bases returns the bases, oldest first. broken is told of those that cannot be read.
+func (c Copy) Bases(ctx context.Context, broken func(error)) (all []Base, err error) {
+	files, err := c.Files.List(ctx, replica.BasePrefix)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		b := Base{Name: f.Name}
+		if err := c.base(ctx, &b); ctx.Err() != nil {
+			return nil, err
+		} else if err != nil {
+			broken(err)
+			continue
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+func (c Copy) base(ctx context.Context, b *Base) error {
+	in, err := c.Files.Get(ctx, b.Name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return fmt.Errorf("%s: %w", b.Name, err)
+	}
+	if err := json.Unmarshal(text, &b.Base); err != nil {
+		return fmt.Errorf("%w: %s is not the list of a base: %v", replica.ErrDamaged, b.Name, err)
+	}
+	if b.Name != replica.BaseName(b.After) {
+		return fmt.Errorf("%w: %s holds the base of position %d", replica.ErrDamaged, b.Name, b.After)
+	}
+	for _, f := range b.Files {
+		b.Bytes += f.Size
+	}
+	return nil
+}
+
+// Start returns the place from which the log can be read: its beginning, or the
+// oldest base behind which it is still there.
+func (c Copy) Start(ctx context.Context, bases []Base) (uint64, error) {
+	after := uint64(0)
+	for i := 0; ; i++ {
+		_, err := c.Log.Read(ctx, after)
+		if !errors.Is(err, replica.ErrTrimmed) || i == len(bases) {
+			return after, nil // any other error comes again
+		}
+		after = bases[i].After
+	}
+}
+
+// Entries reads the log behind after. It stops at what is broken.
+func (c Copy) Entries(ctx context.Context, after uint64) (g Groups, err error) {
+	for {
+		e, err := c.Log.Read(ctx, after)
+		if errors.Is(err, io.EOF) {
+			return g, nil
+		}
+		if err != nil {
+			return g, err
+		}
+		if err := g.add(e); err != nil {
+			return g, err
+		}
+		after = e.Pos
+	}
+}
+
+func (g *Groups) add(e replica.Entry) error {
+	if g.Entries == 0 {
+		g.First = e.Pos
+	}
+	if e.Term < g.Term {
+		return fmt.Errorf("%w: the entry at position %d is of term %d, behind one of term %d", replica.ErrDamaged, e.Pos, e.Term, g.Term)
+	}
+	g.Entries, g.Last, g.Term, g.Bytes = g.Entries+1, e.Pos, e.Term, g.Bytes+int64(len(e.Data))
+	if len(e.Data) == 0 {
+		return nil
+	}
+	group, err := replica.DecodeGroup(e.Data)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the entry at position %d: %w", e.Pos, err)
+	case group.Term != e.Term:
+		return fmt.Errorf("%w: the entry at position %d is of term %d, and its group of term %d", replica.ErrDamaged, e.Pos, e.Term, group.Term)
+	case group.Last < g.LSN:
+		return fmt.Errorf("%w: the entry at position %d ends at LSN %d, behind one that ends at %d", replica.ErrDamaged, e.Pos, group.Last, g.LSN)
+	}
+	g.LSN, g.Written = group.Last, time.UnixMilli(group.TimeMS).UTC()
+	return nil
+}
+
+// Check reads the files of a base, but those in seen, and tells broken of each that is
+// not as the base says.
+func (c Copy) Check(ctx context.Context, b Base, seen map[replica.BaseFile]bool, broken func(error)) error {
+	for _, f := range b.Files {
+		kind := replica.BaseFile{Object: f.Object, Size: f.Size, SHA256: f.SHA256}
+		if seen[kind] {
+			continue
+		}
+		seen[kind] = true
+		if err := c.check(ctx, f); ctx.Err() != nil {
+			return ctx.Err()
+		} else if err != nil {
+			broken(fmt.Errorf("%s: %w", b.Name, err))
+		}
+	}
+	return nil
+}
+
+func (c Copy) check(ctx context.Context, f replica.BaseFile) error {
+	in, err := c.Files.Get(ctx, f.Object)
+	if err != nil {
+		return fmt.Errorf("%s (%s): %w", f.Object, f.Name, err)
+	}
+	defer in.Close()
+	sum := sha256.New()
+	n, err := io.Copy(sum, in)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s (%s): %w", f.Object, f.Name, err)
+	case n != f.Size:
+		return fmt.Errorf("%w: %s (%s) has %d bytes, the base says %d", replica.ErrDamaged, f.Object, f.Name, n, f.Size)
+	case hex.EncodeToString(sum.Sum(nil)) != f.SHA256:
+		return fmt.Errorf("%w: %s (%s) has another sha256 than the base says", replica.ErrDamaged, f.Object, f.Name)
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package audit_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/internal/replica"
+	"github.com/weirmq/weir/internal/replica/audit"
+	"github.com/weirmq/weir/internal/replica/dir"
+	"github.com/weirmq/weir/internal/replica/slots"
+)
+
+// build makes a copy with a base and a log of five groups in a directory.
+func build(t *testing.T, root string) audit.Copy {
+	t.Helper()
+	c := open(t, root)
+	lead, err := c.Log.Lead(t.Context(), "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(5) {
+		done := make(chan error, 1)
+		g := replica.Group{Term: lead.Term, Last: 10 * (i + 1), TimeMS: time.Now().UnixMilli(), Pieces: []replica.Piece{{Segment: 1, Bytes: []byte("operations")}}}
+		if err := c.Log.Append(t.Context(), g.Encode(nil), func(_ uint64, err error) { done <- err }); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	sum := sha256.Sum256([]byte("a table"))
+	b := replica.Base{Format: 1, LSN: 7, After: lead.End, Term: lead.Term, Taken: time.Now(),
+		Files: []replica.BaseFile{{Name: "store/1.sst", Object: "kv/1", Size: 7, SHA256: hex.EncodeToString(sum[:])}}}
+	text, err := json.Marshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{"kv/1": "a table", replica.BaseName(b.After): string(text)} {
+		if err := c.Files.Put(t.Context(), name, int64(len(content)), strings.NewReader(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+func open(t *testing.T, root string) audit.Copy {
+	t.Helper()
+	store, err := dir.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slots.New(store, slots.Options{})
+	t.Cleanup(func() { log.Close() })
+	return audit.Copy{Log: log, Files: store}
+}
+
+// verify returns what is broken.
+func verify(t *testing.T, c audit.Copy) (all []string) {
+	t.Helper()
+	broken := func(err error) { all = append(all, err.Error()) }
+	bases, err := c.Bases(t.Context(), broken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range bases {
+		if err := c.Check(t.Context(), b, map[replica.BaseFile]bool{}, broken); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after, err := c.Start(t.Context(), bases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Entries(t.Context(), after); err != nil {
+		broken(err)
+	}
+	return all
+}
+
+func TestWholeCopyHasNothingBroken(t *testing.T) {
+	c := build(t, t.TempDir())
+	if got := verify(t, c); len(got) > 0 {
+		t.Errorf("broken: %q", got)
+	}
+	g, err := c.Entries(t.Context(), 0)
+	if err != nil || g.Entries != 6 || g.LSN != 50 || g.First != 1 || g.Last != 9 {
+		t.Errorf("the log is %+v, %v", g, err)
+	}
+	bases, err := c.Bases(t.Context(), func(err error) { t.Error(err) })
+	if err != nil || len(bases) != 1 || bases[0].LSN != 7 || bases[0].Bytes != 7 {
+		t.Errorf("bases %+v, %v", bases, err)
+	}
+	terms, err := c.Terms(t.Context())
+	if err != nil || len(terms) != 1 || terms[0].Node != "node" {
+		t.Errorf("terms %+v, %v", terms, err)
+	}
+}
+
+func TestEveryBrokenObjectIsNamed(t *testing.T) {
+	entry := "log/00000000000000000007"
+	for name, c := range map[string]struct {
+		object, want string
+		change       func(content []byte) []byte // nil: it is removed
+	}{
+		"a file of a base is gone":       {"kv/1", "kv/1", nil},
+		"a file of a base is cut":        {"kv/1", "has 3 bytes, the base says 7", func(b []byte) []byte { return b[:3] }},
+		"a file of a base has a flip":    {"kv/1", "kv/1 (store/1.sst) has another sha256", flip},
+		"the list of a base is torn":     {"base/00000000000000000001.json", "base/00000000000000000001.json is not the list", func(b []byte) []byte { return b[:20] }},
+		"an entry has a flip":            {entry, entry + " has a wrong checksum", flip},
+		"an entry is cut":                {entry, entry, func(b []byte) []byte { return b[:len(b)-9] }},
+		"an entry is empty":              {entry, entry + " does not begin as an entry", func([]byte) []byte { return nil }},
+		"the first entry behind is gone": {"log/00000000000000000005", "log/00000000000000000005 is missing", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			build(t, root)
+			at := filepath.Join(root, c.object)
+			content, err := os.ReadFile(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.change == nil {
+				err = os.Remove(at)
+			} else {
+				err = os.WriteFile(at, c.change(content), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := verify(t, open(t, root)); len(got) != 1 || !strings.Contains(got[0], c.want) {
+				t.Errorf("broken: %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func flip(b []byte) []byte {
+	b[len(b)/2] ^= 1
+	return b
+}

@@ -1,0 +1,290 @@
+package kafka_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weirmq/weir/internal/replica"
+	"github.com/weirmq/weir/internal/replica/kafka"
+	"github.com/weirmq/weir/internal/replica/replicatest"
+	"github.com/weirmq/weir/tests/kafkatest"
+	"github.com/weirmq/weir/tests/link"
+)
+
+func open(t testing.TB, address string) *kafka.Log {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := kafka.Open(t.Context(), u, kafka.Options{Trouble: func(err error) { t.Logf("again after: %v", err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+type outcome struct {
+	pos uint64
+	err error
+}
+
+func start(t *testing.T, l *kafka.Log, data string) chan outcome {
+	t.Helper()
+	told := make(chan outcome, 1)
+	if err := l.Append(t.Context(), []byte(data), func(pos uint64, err error) { told <- outcome{pos, err} }); err != nil {
+		told <- outcome{0, err}
+	}
+	return told
+}
+
+func await(t *testing.T, told <-chan outcome) outcome {
+	t.Helper()
+	select {
+	case o := <-told:
+		return o
+	case <-time.After(time.Minute):
+		t.Fatal("nothing was said of an entry within a minute")
+		panic("unreachable")
+	}
+}
+
+func lead(t *testing.T, l *kafka.Log) replica.Lead {
+	t.Helper()
+	got, err := l.Lead(t.Context(), "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// expect reads everything but the entries that begin a term.
+func expect(t *testing.T, l *kafka.Log, want ...string) {
+	t.Helper()
+	var got []string
+	for after := uint64(0); ; {
+		e, err := l.Read(t.Context(), after)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("behind %d: %v", after, err)
+		}
+		if len(e.Data) > 0 {
+			got = append(got, string(e.Data))
+		}
+		after = e.Pos
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the log holds %.300q, want %.300q", got, want)
+	}
+}
+
+// records are the values of all records of a topic.
+func records(t *testing.T, b *kafkatest.Broker, topic string) (all [][]byte) {
+	t.Helper()
+	client := b.Client(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().At(0)}}))
+	ends, err := kadm.NewClient(client).ListEndOffsets(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, _ := ends.Lookup(topic, 0)
+	for int64(len(all)) < end.Offset {
+		for _, r := range client.PollFetches(t.Context()).Records() {
+			all = append(all, r.Value)
+		}
+	}
+	return all
+}
+
+func TestLog(t *testing.T) {
+	t.Parallel()
+	var proxy *link.Proxy
+	b := kafkatest.Start(t, kafkatest.Options{
+		ShareVersion: kafkatest.Without,
+		Listeners:    map[string]string{"PROXIED": "PLAINTEXT"},
+		Advertise: map[string]func(string) string{"PROXIED": func(addr string) string {
+			proxy = link.NewProxy(t, addr)
+			return proxy.Addr()
+		}},
+	})
+	t.Run("suite", func(t *testing.T) {
+		replicatest.Run(t, replicatest.Harness{
+			Keeps: 1, Large: 9 << 20,
+			Log: func(t testing.TB, name string) replica.Log { return open(t, b.URL()+"/"+name) },
+		})
+	})
+	t.Run("an old leader's leavings", func(t *testing.T) { leavings(t, b) })
+	t.Run("lost answers", func(t *testing.T) { lostAnswers(t, b, proxy) })
+	t.Run("a context ends", func(t *testing.T) { contextEnds(t, proxy) })
+	t.Run("topics", func(t *testing.T) { topics(t, b) })
+}
+
+// leavings are records of an old leader between and behind those of a new one.
+func leavings(t *testing.T, b *kafkatest.Broker) {
+	address := b.URL() + "/leavings"
+	old := open(t, address)
+	lead(t, old)
+	if o := await(t, start(t, old, "a")); o.err != nil {
+		t.Fatal(o.err)
+	}
+	before := records(t, b, "leavings")
+	young := open(t, address)
+	lead(t, young)
+	zombie := b.Client(kgo.DefaultProduceTopic("leavings"))
+	next := bytes.Clone(before[1])
+	next[16] = 2 // the entry behind the last one of the old term
+	leave := func() {
+		t.Helper()
+		if err := zombie.ProduceSync(t.Context(), &kgo.Record{Value: next}, kgo.StringRecord("not weir's")).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leave()
+	if o := await(t, start(t, young, "b")); o.err != nil {
+		t.Fatalf("a new leader behind an old one's leavings: %v", o.err)
+	}
+	leave()
+	for range 2 {
+		if o := await(t, start(t, old, "void")); !errors.Is(o.err, replica.ErrFenced) {
+			t.Errorf("an old leader's entry: %+v", o)
+		}
+	}
+	if o := await(t, start(t, young, "c")); o.err != nil {
+		t.Fatal(o.err)
+	}
+	expect(t, open(t, address), "a", "b", "c")
+}
+
+func lostAnswers(t *testing.T, b *kafkatest.Broker, proxy *link.Proxy) {
+	l := open(t, "kafka://"+proxy.Addr()+"/lost")
+	lead(t, l)
+	var want []string
+	faults := []link.Fault{{HoldDown: true}, {HoldUp: true}, {Slice: 100}}
+	for round := range 9 {
+		proxy.Set(faults[round%3])
+		var told []chan outcome
+		for range 3 {
+			want = append(want, fmt.Sprint(len(want), ".", strings.Repeat("x", 2000)))
+			told = append(told, start(t, l, want[len(want)-1]))
+		}
+		if round%3 == 0 { // the broker has some of them
+			for n := len(records(t, b, "lost")); n < len(want)-1; n = len(records(t, b, "lost")) {
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+		proxy.Reset()
+		proxy.Heal()
+		for _, c := range told {
+			if o := await(t, c); o.err != nil {
+				t.Fatal(o.err)
+			}
+		}
+	}
+	expect(t, open(t, b.URL()+"/lost"), want...)
+	if n := len(records(t, b, "lost")); n <= 1+len(want) {
+		t.Errorf("%d records: nothing was sent twice, so nothing was tested", n)
+	}
+}
+
+// topics are those that would lose the log by themselves.
+func topics(t *testing.T, b *kafkatest.Broker) {
+	if got := open(t, b.URL()+"/own").Warnings(); len(got) != 1 || !strings.Contains(got[0], "min.insync.replicas") {
+		t.Errorf("with one broker it warns %q", got)
+	}
+	admin := kadm.NewClient(b.Client())
+	week, forever := "604800000", "-1"
+	for name, make := range map[string]struct {
+		partitions int32
+		retention  *string
+		want       string
+	}{"short": {1, &week, "retention.ms=-1"}, "wide": {2, &forever, "one"}} {
+		if _, err := admin.CreateTopic(t.Context(), make.partitions, 1, map[string]*string{"retention.ms": make.retention}, name); err != nil {
+			t.Fatal(err)
+		}
+		u, _ := url.Parse(b.URL() + "/" + name)
+		if _, err := kafka.Open(t.Context(), u, kafka.Options{}); err == nil || !strings.Contains(err.Error(), make.want) {
+			t.Errorf("topic %s: %v, want %q in it", name, err, make.want)
+		}
+	}
+	u, _ := url.Parse(b.URL() + "/absent")
+	if _, err := kafka.Open(t.Context(), u, kafka.Options{ReadOnly: true}); err == nil || !strings.Contains(err.Error(), "no copy") {
+		t.Errorf("a copy that is not there was opened to be looked at: %v", err)
+	}
+}
+
+func contextEnds(t *testing.T, proxy *link.Proxy) {
+	l := open(t, "kafka://"+proxy.Addr()+"/context")
+	lead(t, l)
+	proxy.Set(link.Blackhole)
+	defer proxy.Heal()
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan outcome, 1)
+	if err := l.Append(ctx, []byte("a"), func(pos uint64, err error) { told <- outcome{pos, err} }); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if o := await(t, told); !errors.Is(o.err, context.Canceled) {
+		t.Errorf("%+v", o)
+	}
+}
+
+// The log's connection is said as that of a stream: users, certificates, and what is wrong.
+func TestTLSAndSASL(t *testing.T) {
+	t.Parallel()
+	s := kafkatest.StartSecure(t, kafkatest.Options{})
+	address := func(listener, user, password, query string) string {
+		u := url.URL{Scheme: "kafkas", Host: s.Listener(listener), Path: "/log", RawQuery: query}
+		if user != "" {
+			u.User = url.UserPassword(user, password)
+		}
+		return u.String()
+	}
+	ca := "ca=" + url.QueryEscape(s.CA)
+	pair := "&cert=" + url.QueryEscape(s.Cert) + "&key=" + url.QueryEscape(s.Key)
+	for name, to := range map[string]string{
+		"TLS":                  address(kafkatest.TLS, "", "", ca),
+		"a client certificate": address(kafkatest.MutualTLS, "", "", ca+pair),
+		"SCRAM over TLS":       address(kafkatest.SASL, kafkatest.Admin, kafkatest.Password, ca),
+		"PLAIN over TLS":       address(kafkatest.SASL, kafkatest.Admin, kafkatest.Password, ca+"&sasl=plain"),
+		"SCRAM":                strings.Replace(address(kafkatest.PlainSASL, kafkatest.Admin, kafkatest.Password, "sasl=scram-sha-512"), "kafkas:", "kafka:", 1),
+	} {
+		l := open(t, to)
+		lead(t, l)
+		if o := await(t, start(t, l, name)); o.err != nil {
+			t.Errorf("%s: %v", name, o.err)
+		}
+	}
+	for to, want := range map[string]string{
+		address(kafkatest.TLS, "", "", ""):                                 "certificate",
+		address(kafkatest.SASL, kafkatest.Admin, "pw-secret", ca):          "SASL_AUTHENTICATION_FAILED",
+		"kafka://127.0.0.1:1/log?ca=x":                                     "ca is for TLS; use kafkas://",
+		"kafka://127.0.0.1:1/log?sasl=plain":                               "there is no user",
+		"kafka://u@127.0.0.1:1/log":                                        "no password",
+		"kafka://127.0.0.1:1/log?linger=5":                                 "known: base, sasl, ca, cert, key",
+		"kafkas://127.0.0.1:1/log?cert=x":                                  "cert and key belong together",
+		"kafkas://u:p@127.0.0.1:1/log?sasl=oauth":                          `sasl "oauth" is unknown`,
+		"kafkas://127.0.0.1:1/log?" + "ca=" + url.QueryEscape(t.TempDir()): "ca:",
+	} {
+		u, err := url.Parse(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // for the brokers that are tried again
+		if _, err = kafka.Open(ctx, u, kafka.Options{}); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "pw-secret") {
+			t.Errorf("%s: %v, want %q in it", to, err, want)
+		}
+		cancel()
+	}
+}

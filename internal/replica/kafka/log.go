@@ -1,0 +1,197 @@
+package kafka
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weirmq/weir/internal/replica"
+)
+
+// Newest implements replica.Log. It reads the log to its end, from where the last call of
+// Newest or Lead ended.
+func (l *Log) Newest(ctx context.Context) (replica.Term, error) {
+	end, err := l.toEnd(ctx)
+	if err != nil || end.term == 0 {
+		return replica.Term{}, wrap(err)
+	}
+	return replica.Term{Number: end.term, Node: end.node, Started: end.startedAt()}, nil
+}
+
+// toEnd walks to the end of the log.
+func (l *Log) toEnd(ctx context.Context) (place, error) {
+	if err := ctx.Err(); err != nil {
+		return place{}, err
+	}
+	l.walking.Lock()
+	defer l.walking.Unlock()
+	start, end, err := l.bounds(ctx)
+	if err != nil {
+		return place{}, err
+	}
+	if start > 0 && l.end.next <= start {
+		if l.end, err = l.endCursor.first(ctx, start); err != nil {
+			return place{}, err
+		}
+	}
+	err = l.endCursor.walkTo(ctx, &l.end, end)
+	return l.end, err
+}
+
+// bounds are the offsets of the first record and behind the last one. The partition's leader
+// may not know of it yet, if it was made or has moved right now.
+func (l *Log) bounds(ctx context.Context) (start, end int64, err error) {
+	waiting, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	for {
+		start, end, err = l.boundsNow(ctx)
+		if err == nil || !kerr.IsRetriable(err) || !l.pause(waiting) {
+			return start, end, err
+		}
+	}
+}
+
+func (l *Log) boundsNow(ctx context.Context) (start, end int64, err error) {
+	starts, err := l.admin.ListStartOffsets(ctx, l.topic)
+	if err == nil {
+		err = starts.Error()
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	ends, err := l.admin.ListEndOffsets(ctx, l.topic)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	first, _ := starts.Lookup(l.topic, 0)
+	last, _ := ends.Lookup(l.topic, 0)
+	return first.Offset, last.Offset, nil
+}
+
+// Lead implements replica.Log.
+func (l *Log) Lead(ctx context.Context, node string) (replica.Lead, error) {
+	if len(node) > maxNode {
+		node = node[:maxNode]
+	}
+	l.follow(nil)
+	for {
+		end, err := l.toEnd(ctx)
+		if err != nil {
+			return replica.Lead{}, wrap(err)
+		}
+		begin := record{term: end.term + 1, parts: 1, started: time.Now().UnixMilli(), node: node, data: []byte(rand.Text())}
+		if err := l.producer.ProduceSync(ctx, &kgo.Record{Topic: l.topic, Value: begin.encode()}).FirstErr(); err != nil {
+			return replica.Lead{}, wrap(err)
+		}
+		if end, err = l.toEnd(ctx); err != nil {
+			return replica.Lead{}, wrap(err)
+		}
+		if end.term < begin.term || end.begun != string(begin.data) {
+			continue // another was quicker
+		}
+		lead := replica.Lead{Term: begin.term, End: end.pos}
+		end.begun = ""
+		l.follow(newLeader(l, end))
+		return lead, nil
+	}
+}
+
+// follow replaces the leader.
+func (l *Log) follow(next *leader) {
+	l.mu.Lock()
+	old := l.leader
+	l.leader = next
+	l.mu.Unlock()
+	if old != nil {
+		old.stop(replica.ErrFenced)
+		<-old.ended
+	}
+	if next != nil {
+		go next.run()
+	}
+}
+
+// Append implements replica.Log.
+func (l *Log) Append(ctx context.Context, data []byte, stored func(pos uint64, err error)) error {
+	l.mu.Lock()
+	leader := l.leader
+	l.mu.Unlock()
+	if leader == nil {
+		return errors.New("kafka: Append without Lead")
+	}
+	return leader.append(ctx, data, stored)
+}
+
+// Read implements replica.Log.
+func (l *Log) Read(ctx context.Context, after uint64) (replica.Entry, error) {
+	if err := ctx.Err(); err != nil {
+		return replica.Entry{}, err
+	}
+	l.reading.Lock()
+	defer l.reading.Unlock()
+	start, end, err := l.bounds(ctx)
+	if err != nil {
+		return replica.Entry{}, wrap(err)
+	}
+	if start > int64(after) || after > 0 && start > int64(after)-1 {
+		return replica.Entry{}, replica.ErrTrimmed
+	}
+	at := l.read
+	switch {
+	case at.pos == after && at.next > 0 && at.part == 0:
+	case after == 0:
+		at = place{}
+	case int64(after) > end:
+		return replica.Entry{}, io.EOF
+	default:
+		if at, err = l.readCursor.first(ctx, int64(after)-1); err != nil {
+			return replica.Entry{}, wrap(err)
+		}
+	}
+	data, err := l.readCursor.walk(ctx, &at, end)
+	if err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, replica.ErrTrimmed) {
+			return replica.Entry{}, err
+		}
+		return replica.Entry{}, wrap(err)
+	}
+	l.read = at
+	return replica.Entry{Pos: at.pos, Term: at.term, Data: data}, nil
+}
+
+// Trim implements replica.Log. The record at upTo stays: a reader that comes from there learns
+// from it which records count.
+func (l *Log) Trim(ctx context.Context, upTo uint64) error {
+	end, err := l.toEnd(ctx)
+	if err != nil || end.pos == 0 {
+		return wrap(err)
+	}
+	start, _, err := l.bounds(ctx)
+	if upTo = min(upTo, end.pos); err != nil || int64(upTo)-1 <= start {
+		return wrap(err)
+	}
+	offsets := kadm.Offsets{}
+	offsets.AddOffset(l.topic, 0, int64(upTo)-1, -1)
+	done, err := l.admin.DeleteRecords(ctx, offsets)
+	if err == nil {
+		err = done.Error()
+	}
+	return wrap(err)
+}
+
+func wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("kafka: %w", err)
+}

@@ -1,0 +1,187 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirmq/weir/internal/replica"
+)
+
+const (
+	aheadEntries = 256
+	aheadBytes   = 4 << 20
+	trimAtOnce   = 100
+)
+
+// entry is a row of the log.
+type entry struct {
+	pos, term uint64
+	data      []byte
+}
+
+// Newest implements replica.Log.
+func (l *Log) Newest(ctx context.Context) (replica.Term, error) {
+	var t replica.Term
+	err := l.again(ctx, func(ctx context.Context) error {
+		return l.pool.QueryRow(ctx, `SELECT term, node, started FROM weir_replica_terms WHERE log = $1`, l.name).Scan(&t.Number, &t.Node, &t.Started)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return replica.Term{}, nil
+	}
+	return t, wrap(err)
+}
+
+// Lead implements replica.Log. After an unknown outcome it takes the term above.
+func (l *Log) Lead(ctx context.Context, node string) (lead replica.Lead, err error) {
+	err = l.again(ctx, func(ctx context.Context) error {
+		lead, err = l.tryLead(ctx, node)
+		return err
+	})
+	if err != nil {
+		return replica.Lead{}, wrap(err)
+	}
+	l.follow(newLeader(l, lead))
+	return lead, nil
+}
+
+func (l *Log) tryLead(ctx context.Context, node string) (lead replica.Lead, err error) {
+	conn, err := l.pool.Acquire(ctx)
+	if err != nil {
+		return lead, err
+	}
+	defer conn.Release()
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		lead, err = l.takeTerm(ctx, tx, node)
+		return err
+	})
+	if err == nil {
+		err = unwarned(conn.Conn().PgConn())
+	}
+	if err != nil {
+		_ = conn.Conn().Close(ctx) // so that a warning of this time is not seen again
+	}
+	return lead, err
+}
+
+// takeTerm changes the row that every INSERT of a leader locks, so when it has it, the last
+// one of these is over and further ones add nothing.
+func (l *Log) takeTerm(ctx context.Context, tx pgx.Tx, node string) (lead replica.Lead, err error) {
+	if err := tx.QueryRow(ctx, `INSERT INTO weir_replica_terms AS t (log, term, node, started) VALUES ($1, 1, $2, $3)
+		ON CONFLICT (log) DO UPDATE SET term = t.term + 1, node = excluded.node, started = excluded.started RETURNING term`,
+		l.name, node, time.Now()).Scan(&lead.Term); err != nil {
+		return lead, err
+	}
+	err = tx.QueryRow(ctx, `INSERT INTO weir_replica_log (log, pos, term, data)
+		SELECT $1, coalesce(max(pos), 0) + 1, $2, '' FROM weir_replica_log WHERE log = $1 RETURNING pos`,
+		l.name, lead.Term).Scan(&lead.End)
+	return lead, err
+}
+
+// follow replaces the leader, whose term has ended.
+func (l *Log) follow(next *leader) {
+	l.mu.Lock()
+	old := l.leader
+	l.leader, l.ahead = next, nil
+	l.mu.Unlock()
+	if old != nil {
+		old.stop(replica.ErrFenced)
+		<-old.ended
+	}
+	go next.run()
+}
+
+// Append implements replica.Log.
+func (l *Log) Append(ctx context.Context, data []byte, stored func(pos uint64, err error)) error {
+	l.mu.Lock()
+	leader := l.leader
+	l.mu.Unlock()
+	if leader == nil {
+		return errors.New("postgres: Append without Lead")
+	}
+	return leader.append(ctx, data, stored)
+}
+
+// Read implements replica.Log. Reads that follow each other are answered from what one
+// question has brought.
+func (l *Log) Read(ctx context.Context, after uint64) (replica.Entry, error) {
+	if e, ok := l.known(after); ok {
+		return e, nil
+	}
+	var got []entry
+	err := l.again(ctx, func(ctx context.Context) (err error) {
+		got, err = l.fetch(ctx, after)
+		return err
+	})
+	switch {
+	case err != nil:
+		return replica.Entry{}, wrap(err)
+	case len(got) == 0:
+		return replica.Entry{}, io.EOF
+	case got[0].pos != after+1:
+		return replica.Entry{}, replica.ErrTrimmed
+	}
+	l.mu.Lock()
+	l.ahead = got[1:]
+	l.mu.Unlock()
+	return replica.Entry{Pos: got[0].pos, Term: got[0].term, Data: got[0].data}, nil
+}
+
+// fetch reads the entries behind after, the first one and others that are not too large.
+func (l *Log) fetch(ctx context.Context, after uint64) ([]entry, error) {
+	rows, err := l.pool.Query(ctx, `SELECT pos, term, data FROM (
+			SELECT pos, term, data, sum(octet_length(data)) OVER (ORDER BY pos) - octet_length(data) AS before
+			FROM (SELECT pos, term, data FROM weir_replica_log WHERE log = $1 AND pos > $2 ORDER BY pos LIMIT $3) AS next
+		) AS summed WHERE before < $4 ORDER BY pos`, l.name, after, aheadEntries, aheadBytes)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e entry, err error) {
+		err = row.Scan(&e.pos, &e.term, &e.data)
+		return e, err
+	})
+}
+
+// known returns the entry behind after if it is the next of those read ahead.
+func (l *Log) known(after uint64) (replica.Entry, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.ahead) == 0 || l.ahead[0].pos != after+1 {
+		return replica.Entry{}, false
+	}
+	e := l.ahead[0]
+	l.ahead = slices.Delete(l.ahead, 0, 1)
+	return replica.Entry{Pos: e.pos, Term: e.term, Data: e.data}, true
+}
+
+// Trim implements replica.Log. The last entry stays: the next one comes behind it.
+func (l *Log) Trim(ctx context.Context, upTo uint64) error {
+	l.mu.Lock()
+	l.ahead = nil
+	l.mu.Unlock()
+	for {
+		var removed int64
+		err := l.again(ctx, func(ctx context.Context) error {
+			tag, err := l.pool.Exec(ctx, `DELETE FROM weir_replica_log WHERE log = $1 AND pos IN (
+				SELECT pos FROM weir_replica_log WHERE log = $1 AND pos <= $2 AND pos < (SELECT max(pos) FROM weir_replica_log WHERE log = $1)
+				ORDER BY pos LIMIT $3)`, l.name, upTo, trimAtOnce)
+			removed = tag.RowsAffected()
+			return err
+		})
+		if err != nil || removed < trimAtOnce {
+			return wrap(err)
+		}
+	}
+}
+
+func wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("postgres: %w", err)
+}

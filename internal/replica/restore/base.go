@@ -1,0 +1,152 @@
+package restore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/replica"
+)
+
+// downloads is how many files of a base are read at once.
+const downloads = 4
+
+// baseNames returns the names of all bases, oldest first.
+func (c Copy) baseNames(ctx context.Context) ([]string, error) {
+	files, err := c.list(ctx, replica.BasePrefix)
+	if err != nil {
+		return nil, fmt.Errorf("the bases of the copy: %w", err)
+	}
+	var names []string
+	for _, f := range files {
+		if strings.HasSuffix(f.Name, ".json") {
+			names = append(names, f.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// errUnused is the error for a base that does not count.
+var errUnused = errors.New("its leader did not go on behind it")
+
+// readBase reads the description of a base.
+func (c Copy) readBase(ctx context.Context, name string) (*replica.Base, error) {
+	base, err := c.decodeBase(ctx, name)
+	if err != nil || !base.Gap {
+		return base, err
+	}
+	// It covers a gap of the log, and counts if its leader has begun to ship behind it.
+	e, err := c.Log.Read(ctx, base.After)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	g, bad := replica.DecodeGroup(e.Data)
+	if err != nil || bad != nil || e.Term != base.Term || len(g.Pieces) > 0 || g.Last != base.LSN {
+		return nil, fmt.Errorf("%s is not used: %w", name, errUnused)
+	}
+	return base, nil
+}
+
+func (c Copy) decodeBase(ctx context.Context, name string) (*replica.Base, error) {
+	var b []byte
+	err := c.get(ctx, name, func(in io.Reader) (err error) { b, err = io.ReadAll(in); return err })
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	base := new(replica.Base)
+	if err := json.Unmarshal(b, base); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", name, err)
+	}
+	for _, f := range base.Files {
+		dir, _, nested := strings.Cut(f.Name, "/")
+		if !fs.ValidPath(f.Name) || f.Name != "FORMAT" && !(nested && (dir == "wal" || dir == "kv")) {
+			return nil, fmt.Errorf("%s is damaged: it names the file %q", name, f.Name)
+		}
+	}
+	return base, nil
+}
+
+// fetch writes the files of the base into the directory. What have holds
+// already is linked from there, if it is a file that never changes.
+func (m *Mirror) fetch(ctx context.Context, have *Mirror) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for _, dir := range []string{"wal", "kv"} {
+		if err := m.fs.MkdirAll(m.path(dir), 0o700); err != nil {
+			return err
+		}
+	}
+	held := have.immutable()
+	next := make(chan *replica.BaseFile)
+	var all sync.WaitGroup
+	for range downloads {
+		all.Go(func() {
+			for f := range next {
+				if from, ok := held[*f]; ok && m.fs.Link(from, m.path(f.Name)) == nil {
+					continue
+				}
+				if err := m.download(ctx, f); err != nil {
+					cancel(fmt.Errorf("%s, which is %s of %s: %w", f.Object, f.Name, replica.BaseName(m.Base.After), err))
+				}
+			}
+		})
+	}
+	for i := range m.Base.Files {
+		select {
+		case next <- &m.Base.Files[i]:
+		case <-ctx.Done():
+		}
+	}
+	close(next)
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// immutable returns the files of the store in m, and where they are.
+func (m *Mirror) immutable() map[replica.BaseFile]string {
+	held := map[replica.BaseFile]string{}
+	if m == nil {
+		return held
+	}
+	for _, f := range m.Base.Files {
+		if path.Dir(f.Name) == "kv" {
+			held[f] = m.path(f.Name)
+		}
+	}
+	return held
+}
+
+func (m *Mirror) download(ctx context.Context, f *replica.BaseFile) error {
+	return m.copy.get(ctx, f.Object, func(in io.Reader) error { return m.save(in, f) })
+}
+
+func (m *Mirror) save(in io.Reader, f *replica.BaseFile) error {
+	to, err := m.fs.Create(m.path(f.Name), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	n, err := io.Copy(to, io.TeeReader(in, sum))
+	if err == nil {
+		err = to.Sync()
+	}
+	if err = errors.Join(err, to.Close()); err != nil {
+		return err
+	}
+	if n != f.Size || hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {
+		return fmt.Errorf("it is damaged: %d bytes of %d, or with another checksum", n, f.Size)
+	}
+	return nil
+}

@@ -1,0 +1,262 @@
+package restore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/replica"
+	"github.com/weirmq/weir/internal/wal"
+)
+
+// Directory is the data directory of a server that keeps a copy. The server
+// holds the directory's lock and has not read it yet.
+type Directory struct {
+	FS     vfs.FS // nil: the operating system's
+	Path   string
+	Node   string // who this server is, for people
+	Copy   Copy
+	Logger *slog.Logger
+}
+
+// Led is what a server begins with that leads now.
+type Led struct {
+	replica.Lead
+	Since time.Time // when the lead was asked for
+	LSN   uint64    // up to which the copy has the directory's log; 0: it does not go on from it
+}
+
+// note is the file REPLICA of a data directory.
+type note struct {
+	Term uint64 `json:"term"` // that was led last with this directory
+	// Leading is who has asked for the term behind Term with the directory, if it was
+	// killed before it knew what it has got.
+	Leading string `json:"leading,omitempty"`
+	// Aside is where what is in the directory is being moved, Restoring says
+	// that what is in it is not complete.
+	Aside     string `json:"aside,omitempty"`
+	Restoring bool   `json:"restoring,omitempty"`
+}
+
+const (
+	noteName    = "REPLICA"
+	mirrorNames = ".weir-replica-"
+)
+
+// held is what is in a data directory.
+type held struct {
+	used bool
+	note *note
+}
+
+// Lead takes the next term and makes the directory one to go on with: the one
+// that is there if nobody has led since it did, else what the copy has.
+func (d *Directory) Lead(ctx context.Context) (Led, error) {
+	h, err := d.look(ctx)
+	if err != nil {
+		return Led{}, err
+	}
+	return d.take(ctx, h, nil)
+}
+
+// take leads. m is what there is of the copy; nil: nothing.
+func (d *Directory) take(ctx context.Context, h *held, m *Mirror) (Led, error) {
+	before, err := d.Copy.Log.Newest(ctx)
+	if err != nil {
+		return Led{}, fmt.Errorf("the copy: %w", err)
+	}
+	node, err := d.intend(h, before)
+	if err != nil {
+		return Led{}, err
+	}
+	since := time.Now()
+	lead, err := d.Copy.Log.Lead(ctx, node)
+	if err != nil {
+		return Led{}, fmt.Errorf("the copy: %w", err)
+	}
+	led := Led{Lead: lead, Since: since}
+	goesOn, lsn, err := d.goesOn(ctx, h, before, lead)
+	if err != nil {
+		return Led{}, err // whether another has led since is not known, so the note stays
+	}
+	if goesOn {
+		led.LSN = lsn
+		return led, d.writeNote(note{Term: lead.Term})
+	}
+	if m == nil {
+		if m, err = d.Copy.Begin(ctx, d.FS, d.mirror("a"), nil); err != nil {
+			return Led{}, err
+		}
+	}
+	defer m.Close()
+	if err := m.Follow(ctx, lead.End-1); err != nil { // the entry there is this leader's own
+		return Led{}, err
+	}
+	if err := m.Finish(math.MaxUint64); err != nil {
+		return Led{}, err
+	}
+	led.LSN = m.LSN
+	d.Logger.Info("the data directory is made from the copy", "term", lead.Term, "lsn", m.LSN, "base_lsn", m.Base.LSN)
+	return led, d.replace(h, m, lead.Term)
+}
+
+// intend says under which name to take the next term. If the directory is that of the
+// newest one, it notes the name first: a start that is killed, or fails, before it has noted
+// its term is not taken for another server by the next one.
+func (d *Directory) intend(h *held, before replica.Term) (string, error) {
+	if !h.used || h.note == nil {
+		return d.Node, nil
+	}
+	if h.note.Leading != "" && before.Node == h.note.Leading && before.Number == h.note.Term+1 {
+		h.note.Term = before.Number
+	}
+	if before.Number > h.note.Term {
+		return d.Node, nil
+	}
+	h.note.Leading = d.Node + " " + rand.Text()[:8]
+	return h.note.Leading, d.writeNote(*h.note)
+}
+
+// goesOn reports whether the server goes on with its own directory, and up to
+// which LSN the copy has it.
+func (d *Directory) goesOn(ctx context.Context, h *held, before replica.Term, lead replica.Lead) (bool, uint64, error) {
+	plan, err := d.Copy.Plan(ctx, Point{})
+	if errors.Is(err, ErrEmpty) {
+		return true, 0, nil // what a leader without a base acknowledged is in its own directory alone
+	}
+	if !h.used {
+		return false, 0, nil
+	}
+	alone := before.Number <= h.note.Term
+	if plan != nil {
+		for _, term := range plan.terms {
+			alone = alone && (term <= h.note.Term || term >= lead.Term)
+		}
+	}
+	if !alone {
+		d.Logger.Warn("another server has led since this one", "own_term", h.note.Term, "newest_term", before.Number, "led_by", before.Node)
+		return false, 0, nil
+	}
+	var bad *DamagedError
+	if errors.As(err, &bad) {
+		d.Logger.Warn("the copy is damaged; this server goes on with its own directory and makes a new base", "error", err)
+		return true, 0, nil
+	}
+	if err != nil {
+		return false, 0, err
+	}
+	_, last, err := wal.Ends(wal.Options{FS: d.FS, Dir: d.path("wal")})
+	if err != nil {
+		return false, 0, fmt.Errorf("%w; the copy has everything up to LSN %d: move %s away to begin from it", err, plan.NewestLSN, d.Path)
+	}
+	if last < plan.NewestLSN {
+		d.Logger.Warn("the copy is ahead of the data directory", "lsn", last, "copy_lsn", plan.NewestLSN)
+		return false, 0, nil
+	}
+	return true, plan.NewestLSN, nil
+}
+
+// look finds out what is in the directory, after what a killed start left is
+// tidied up. It refuses a directory that the copy is not of.
+func (d *Directory) look(ctx context.Context) (*held, error) {
+	if d.FS == nil {
+		d.FS = vfs.Default
+	}
+	h := &held{}
+	if err := d.removeMirrors(); err != nil {
+		return nil, err
+	}
+	n, err := d.readNote()
+	if err != nil {
+		return nil, err
+	}
+	if n != nil && n.Aside != "" {
+		if err := d.setAside(n); err != nil {
+			return nil, err
+		}
+	}
+	if n != nil && n.Restoring {
+		for _, name := range []string{"FORMAT", "wal", "kv"} {
+			if err := d.FS.RemoveAll(d.path(name)); err != nil {
+				return nil, err
+			}
+		}
+		return h, nil
+	}
+	h.note = n
+	if h.used, err = d.used(); err != nil || !h.used {
+		return h, err
+	}
+	names, err := d.Copy.baseNames(ctx)
+	if err != nil || len(names) == 0 {
+		return h, err
+	}
+	if n == nil {
+		return nil, fmt.Errorf("data directory %s has not led this copy, which holds another state: name an empty data directory to go on from the copy, or an empty place for the copy to go on from the directory", d.Path)
+	}
+	return h, d.sameLog(ctx, names)
+}
+
+// used reports whether a server has used the directory.
+func (d *Directory) used() (bool, error) {
+	b, err := readFile(d.FS, d.path("FORMAT"))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	var format struct {
+		Boot string `json:"boot"`
+	}
+	if err == nil && json.Unmarshal(b, &format) != nil {
+		return true, nil // the engine says what is wrong with it
+	}
+	return format.Boot != "", err
+}
+
+// sameLog refuses a copy of another directory's log.
+func (d *Directory) sameLog(ctx context.Context, names []string) error {
+	own, _, err := wal.Ends(wal.Options{FS: d.FS, Dir: d.path("wal")})
+	if err != nil {
+		return nil // told when the log is read
+	}
+	for _, name := range slices.Backward(names) {
+		b, err := d.Copy.readBase(ctx, name)
+		if err != nil {
+			continue
+		}
+		if log, err := d.Copy.logOf(ctx, b); err == nil && log != own {
+			return fmt.Errorf("data directory %s and the copy are of different servers: name an empty data directory to go on from the copy, or an empty place for the copy to go on from the directory", d.Path)
+		} else if err == nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// logOf returns the number of the log in a base.
+func (c Copy) logOf(ctx context.Context, b *replica.Base) (uint64, error) {
+	for _, f := range b.Files {
+		if !strings.HasSuffix(f.Name, segmentSuffix) {
+			continue
+		}
+		var head [wal.HeaderSize]byte
+		err := c.get(ctx, f.Object, func(in io.Reader) error { _, err := io.ReadFull(in, head[:]); return err })
+		if err != nil {
+			return 0, err
+		}
+		if h, ok := wal.ReadHeader(head[:]); ok {
+			return h.Log, nil
+		}
+	}
+	return 0, errors.New("the base holds no log")
+}

@@ -1,0 +1,403 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/internal/replica"
+)
+
+func (l *leader) directory(fs vfs.FS, path string) *Directory {
+	l.t.Helper()
+	if err := fs.MkdirAll(path, 0o700); err != nil {
+		l.t.Fatal(err)
+	}
+	return &Directory{FS: fs, Path: path, Node: "test", Copy: l.to.copy(), Logger: slog.New(slog.DiscardHandler)}
+}
+
+// opened leads with a directory and says what is in it then.
+func (l *leader) opened(d *Directory) (Led, string) {
+	l.t.Helper()
+	led, err := d.Lead(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	e := open(l.t, d.FS, d.Path)
+	text := digest(l.t, e)
+	if err := e.Close(); err != nil {
+		l.t.Fatal(err)
+	}
+	return led, text
+}
+
+// shipped is a leader with something in its copy.
+func shipped(t testing.TB) *leader {
+	l := lead(t)
+	l.put("a")
+	l.ship()
+	l.base()
+	l.write("a", 3)
+	l.ship()
+	return l
+}
+
+// stop closes the leader's engine; its directory is /data.
+func (l *leader) stop() {
+	l.t.Helper()
+	if err := l.Close(); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func TestEmptyCopyLeavesTheDirectory(t *testing.T) {
+	l := lead(t)
+	l.put("a")
+	l.write("a", 3)
+	want := digest(t, l.Engine)
+	l.stop()
+	led, got := l.opened(l.directory(l.fs.FS, "/data"))
+	if got != want || led.LSN != 0 || led.Term != 1 {
+		t.Errorf("led %+v with %s, want %s", led, got, want)
+	}
+}
+
+func TestNewMachineBeginsWithTheCopy(t *testing.T) {
+	l := shipped(t)
+	led, got := l.opened(l.directory(vfs.NewMem(), "/new"))
+	if want := digest(t, l.Engine); got != want || led.LSN != l.last {
+		t.Errorf("led %+v with %s, want %s", led, got, want)
+	}
+}
+
+func TestLeaderGoesOnWithItsOwnDirectory(t *testing.T) {
+	l := shipped(t)
+	d := l.directory(l.fs.FS, "/data")
+	if err := d.writeNote(note{Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	copied := l.last
+	l.write("a", 5) // not shipped
+	want := digest(t, l.Engine)
+	l.stop()
+	for term := uint64(2); term < 4; term++ {
+		led, got := l.opened(d)
+		if got != want || led.LSN != copied || led.Term != term {
+			t.Errorf("led %+v with %s, want %s", led, got, want)
+		}
+	}
+}
+
+func TestDirectoryOfAnOldLeaderIsSetAside(t *testing.T) {
+	l := shipped(t)
+	d := l.directory(l.fs.FS, "/data")
+	if err := d.writeNote(note{Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	want := digest(t, l.Engine)
+	l.write("a", 5)
+	old := digest(t, l.Engine)
+	l.stop()
+	if _, got := l.opened(l.directory(vfs.NewMem(), "/new")); got != want {
+		t.Fatalf("the new leader has %s, want %s", got, want)
+	}
+	if _, got := l.opened(d); got != want {
+		t.Errorf("the old leader goes on with %s, want %s", got, want)
+	}
+	if got := digest(t, open(t, l.fs.FS, "/data.stale-1")); got != old {
+		t.Errorf("set aside: %s, want %s", got, old)
+	}
+}
+
+func TestCopyOfAnotherDirectoryIsRefused(t *testing.T) {
+	l := shipped(t)
+	entries := len(l.to.entries)
+	refused := func(fs vfs.FS, n *note, want string) {
+		t.Helper()
+		d := l.directory(fs, "/data")
+		if n != nil {
+			if err := d.writeNote(*n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := d.Lead(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		if len(l.to.entries) != entries {
+			t.Error("who is refused has led")
+		}
+	}
+	other := lead(t)
+	other.put("b")
+	other.stop()
+	refused(other.fs.FS, &note{Term: 1}, "are of different servers")
+	l.stop()
+	refused(l.fs.FS, nil, "has not led this copy")
+}
+
+// TestKilledTakeoverIsFinished fails every change of the file system in turn,
+// as if the process was killed there.
+func TestKilledTakeoverIsFinished(t *testing.T) {
+	for fail := 0; ; fail++ {
+		l := shipped(t)
+		d := l.directory(l.fs.FS, "/data")
+		if err := d.writeNote(note{Term: 1}); err != nil {
+			t.Fatal(err)
+		}
+		want := digest(t, l.Engine)
+		l.write("a", 5)
+		old := digest(t, l.Engine)
+		l.stop()
+		l.opened(l.directory(vfs.NewMem(), "/new"))
+		var changes atomic.Int64 // files are fetched side by side
+		killed := errors.New("killed")
+		faulty := *d
+		faulty.FS = errorfs.Wrap(l.fs.FS, errorfs.InjectorFunc(func(o errorfs.Op) error {
+			if o.Kind.ReadOrWrite() != errorfs.OpIsWrite || o.Kind == errorfs.OpFileClose {
+				return nil
+			}
+			if changes.Add(1) > int64(fail) {
+				return killed
+			}
+			return nil
+		}))
+		_, err := faulty.Lead(t.Context())
+		if _, got := l.opened(d); got != want {
+			t.Fatalf("killed at change %d (%v): the directory holds %s, want %s", fail, err, got, want)
+		}
+		names, lerr := l.fs.List("/")
+		if lerr != nil {
+			t.Fatal(lerr)
+		}
+		found := 0
+		for _, name := range names {
+			if strings.HasPrefix(name, "data.stale-1") {
+				found++
+				if got := digest(t, open(t, l.fs.FS, "/"+name)); got != old {
+					t.Fatalf("killed at change %d (%v): %s holds %s, want %s", fail, err, name, got, old)
+				}
+			}
+		}
+		if found != 1 {
+			t.Fatalf("killed at change %d: %d directories set aside of %v", fail, found, names)
+		}
+		left, lerr := l.fs.List("/data")
+		if lerr != nil {
+			t.Fatal(lerr)
+		}
+		if slices.ContainsFunc(left, func(n string) bool { return strings.HasPrefix(n, mirrorNames) }) {
+			t.Fatalf("killed at change %d: %v are left", fail, left)
+		}
+		if err == nil {
+			return
+		}
+	}
+}
+
+func TestStandbyTakesOver(t *testing.T) {
+	for what, end := range map[string]bool{"silence": false, "stop": true} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := shipped(t)
+				d := l.directory(vfs.NewMem(), "/standby")
+				done := make(chan Led)
+				begun := time.Now()
+				go func() {
+					led, err := d.Stand(t.Context(), Standby{Silence: 15 * time.Second, Poll: 250 * time.Millisecond})
+					if err != nil {
+						t.Error(err)
+					}
+					done <- led
+				}()
+				for range 10 {
+					time.Sleep(10 * time.Second)
+					l.write("a", 2)
+					l.ship()
+				}
+				want := digest(t, l.Engine)
+				if end {
+					l.append(replica.Group{Term: 1, Last: l.last, Pieces: []replica.Piece{replica.End}})
+				}
+				last := time.Now()
+				led := <-done
+				waited := time.Since(last)
+				if end && waited > time.Second || !end && (waited < 15*time.Second || waited > 16*time.Second) || led.Term != 2 || led.LSN != l.last {
+					t.Errorf("it took over after %v (%v in all): %+v", waited, time.Since(begun), led)
+				}
+				e := open(t, d.FS, d.Path)
+				if got := digest(t, e); got != want {
+					t.Errorf("the standby has %s, want %s", got, want)
+				}
+				e.Close()
+				l.Close()
+			})
+		})
+	}
+}
+
+// next leads on a new machine, and returns the number of a record that it writes there.
+func (l *leader) next(topic string) uint64 {
+	l.t.Helper()
+	d := l.directory(vfs.NewMem(), "/new")
+	if _, err := d.Lead(l.t.Context()); err != nil {
+		l.t.Fatal(err)
+	}
+	e := open(l.t, d.FS, d.Path)
+	res, err := e.Write(l.t.Context(), topic, &api.WriteRequest{Records: []api.Record{{Data: []byte("1")}}})
+	if err = errors.Join(err, e.Close()); err != nil {
+		l.t.Fatal(err)
+	}
+	return res.FirstSeq
+}
+
+// TestWhatTheLeaderBehindAStopLosesIsAnnounced loses a machine that went on behind a
+// leader that had stopped, before it shipped anything.
+func TestWhatTheLeaderBehindAStopLosesIsAnnounced(t *testing.T) {
+	l := lead(t)
+	l.put("a", func(c *api.Config) { c.Durability = api.Disk })
+	l.ship()
+	l.base()
+	l.write("a", 3)
+	l.ship()
+	l.append(replica.Group{Term: 1, Last: l.last, Pieces: []replica.Piece{replica.End}})
+	if seq := l.next("a"); seq != 4 {
+		t.Errorf("nothing was lost, and the leader behind the stop goes on with number %d, not 4", seq)
+	}
+	if seq := l.next("a"); seq <= 4 {
+		t.Errorf("the leader after it gives out number %d again", seq)
+	}
+}
+
+// TestAKilledStartIsNotTakenForAnotherServer kills starts of a server on its own directory,
+// which has what the copy has not, several times at each change that they make.
+func TestAKilledStartIsNotTakenForAnotherServer(t *testing.T) {
+	for fail := 0; ; fail++ {
+		l := shipped(t)
+		d := l.directory(l.fs.FS, "/data")
+		if err := d.writeNote(note{Term: 1}); err != nil {
+			t.Fatal(err)
+		}
+		l.write("a", 5)
+		want := digest(t, l.Engine)
+		l.stop()
+		var err error
+		for range 3 {
+			var changes atomic.Int64
+			faulty := *d
+			faulty.FS = errorfs.Wrap(l.fs.FS, errorfs.InjectorFunc(func(o errorfs.Op) error {
+				if o.Kind.ReadOrWrite() == errorfs.OpIsWrite && o.Kind != errorfs.OpFileClose && changes.Add(1) > int64(fail) {
+					return errors.New("killed")
+				}
+				return nil
+			}))
+			_, err = faulty.Lead(t.Context())
+		}
+		if _, got := l.opened(d); got != want {
+			t.Fatalf("killed at change %d (%v): the directory holds %s, want %s", fail, err, got, want)
+		}
+		if err == nil {
+			return
+		}
+	}
+}
+
+// TestAStartThatFailsDoesNotMakeAnOldDirectoryTheNewest has a server fail to start behind
+// another one that has led, and start again.
+func TestAStartThatFailsDoesNotMakeAnOldDirectoryTheNewest(t *testing.T) {
+	l := shipped(t)
+	d := l.directory(l.fs.FS, "/data")
+	if err := d.writeNote(note{Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	want := digest(t, l.Engine)
+	l.write("a", 5) // another one has led before that was shipped
+	l.stop()
+	l.opened(l.directory(vfs.NewMem(), "/new"))
+	failing := *d
+	failing.Copy.Files = failingFiles{d.Copy.Files}
+	if _, err := failing.Lead(t.Context()); err == nil {
+		t.Fatal("it starts and cannot read the copy")
+	}
+	if _, got := l.opened(d); got != want {
+		t.Errorf("the directory holds %s, want %s", got, want)
+	}
+}
+
+// failingFiles are files that cannot be read.
+type failingFiles struct{ replica.Files }
+
+func (failingFiles) Get(context.Context, string) (io.ReadCloser, error) {
+	return nil, errors.New("the store is away")
+}
+
+// TestStandbyOfACopyThatNobodyHasLedLeadsAtOnce begins a copy with a standby; the next one waits.
+func TestStandbyOfACopyThatNobodyHasLedLeadsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lead(t)
+		for i, want := range []time.Duration{0, 15 * time.Second} {
+			d, begun := l.directory(vfs.NewMem(), fmt.Sprint("/standby", i)), time.Now()
+			led, err := d.Stand(t.Context(), Standby{Silence: 15 * time.Second, Poll: 250 * time.Millisecond})
+			if waited := time.Since(begun).Truncate(time.Second); err != nil || waited != want || led.Term != uint64(i)+1 {
+				t.Errorf("standby %d leads term %d after %v (%v), want %v", i, led.Term, waited, err, want)
+			}
+		}
+		l.Close()
+	})
+}
+
+// TestStandbyLeavesALeaderThatHasJustBegun has another one lead right when the leader
+// has stopped.
+func TestStandbyLeavesALeaderThatHasJustBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := shipped(t)
+		l.append(replica.Group{Term: 1, Last: l.last, Pieces: []replica.Piece{replica.End}})
+		l.to.copy().Log.Lead(t.Context(), "other")
+		d := l.directory(vfs.NewMem(), "/standby")
+		begun := time.Now()
+		if _, err := d.Stand(t.Context(), Standby{Silence: 15 * time.Second, Poll: 250 * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(begun); waited < 15*time.Second {
+			t.Errorf("a standby takes the lead from one that began %v ago", waited)
+		}
+		l.Close()
+	})
+}
+
+// TestRestoringFromAStoppedLeaderLosesNothing restores what a leader has left that stopped.
+func TestRestoringFromAStoppedLeaderLosesNothing(t *testing.T) {
+	l := lead(t)
+	l.put("a", func(c *api.Config) { c.Durability = api.Disk })
+	l.ship()
+	l.base()
+	l.write("a", 3)
+	l.ship()
+	whole := Point{LSN: l.last}
+	l.append(replica.Group{Term: 1, Last: l.last, TimeMS: l.now, Pieces: []replica.Piece{replica.End}})
+	head := func(e *engine.Engine) uint64 {
+		st, err := e.Topic("a", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.HeadSeq
+	}
+	if h := head(l.restored(Point{})); h != 3 {
+		t.Errorf("nothing was lost, and the head is %d of 3", h)
+	}
+	if h := head(l.restored(whole)); h == 3 {
+		t.Error("a point of the past is restored, and what came behind it is not announced")
+	}
+}

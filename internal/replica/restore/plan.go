@@ -1,0 +1,167 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/replica"
+)
+
+// Point is what a directory is built as of: an operation, or a time of the
+// leader's clock; the zero Point is the newest.
+type Point struct {
+	LSN  uint64
+	Time time.Time
+}
+
+// Plan is what it takes to build a directory, and what would be in it.
+type Plan struct {
+	Base   replica.Base
+	Groups int    // of the log behind the base
+	Bytes  int64  // to be read, of base and groups
+	Until  uint64 // position of the last of the groups
+	LSN    uint64 // last operation of the result
+	terms  []uint64
+
+	// What the copy can be restored to: Oldest is its oldest base, Newest the time of
+	// its last group.
+	OldestLSN, NewestLSN uint64
+	Oldest, Newest       time.Time
+}
+
+// Plan reads the copy to find out how a directory as of p is built.
+func (c Copy) Plan(ctx context.Context, p Point) (*Plan, error) {
+	names, err := c.baseNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, ErrEmpty
+	}
+	plan := &Plan{}
+	if err := plan.choose(ctx, c, names, p); err != nil {
+		return nil, err
+	}
+	for _, f := range plan.Base.Files {
+		plan.Bytes += f.Size
+	}
+	plan.terms = []uint64{plan.Base.Term}
+	plan.Until, plan.LSN = plan.Base.After, plan.Base.LSN
+	plan.NewestLSN, plan.Newest = plan.Base.LSN, plan.Base.Taken
+	return plan, plan.scan(ctx, c, p)
+}
+
+// choose takes the newest base that is not behind p.
+func (plan *Plan) choose(ctx context.Context, c Copy, names []string, p Point) error {
+	var failed error
+	found := false
+	for _, name := range slices.Backward(names) {
+		b, err := c.readBase(ctx, name)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		plan.Oldest, plan.OldestLSN = b.Taken, b.LSN
+		if !found && (p.LSN == 0 || b.LSN <= p.LSN) && (p.Time.IsZero() || !b.Taken.After(p.Time)) {
+			plan.Base, found = *b, true
+			if p == (Point{}) {
+				break
+			}
+		}
+	}
+	if found {
+		return plan.begins(ctx, c, names)
+	}
+	if failed != nil {
+		return failed
+	}
+	return fmt.Errorf("the copy begins at LSN %d, %s; --at must not be in front of it", plan.OldestLSN, plan.Oldest.UTC().Format(time.RFC3339))
+}
+
+// begins notes what the oldest base is.
+func (plan *Plan) begins(ctx context.Context, c Copy, names []string) error {
+	for _, name := range names {
+		b, err := c.readBase(ctx, name)
+		if err == nil {
+			plan.Oldest, plan.OldestLSN = b.Taken, b.LSN
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scan reads the log behind the base.
+func (plan *Plan) scan(ctx context.Context, c Copy, p Point) error {
+	check, at := newChain(&plan.Base), plan.Base.After
+	groups, read, found := 0, plan.Bytes, p.LSN <= plan.Base.LSN
+	for {
+		e, err := c.Log.Read(ctx, at)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		var g replica.Group
+		if err == nil {
+			g, err = check.next(&e)
+		}
+		if errors.Is(err, replica.ErrDamaged) {
+			if found && p.LSN > 0 {
+				break
+			}
+			return &DamagedError{at, plan.NewestLSN, err}
+		}
+		if err != nil {
+			return fmt.Errorf("reading the copy behind position %d of its log: %w", at, err)
+		}
+		if e.Term > plan.terms[len(plan.terms)-1] {
+			plan.terms = append(plan.terms, e.Term)
+		}
+		at, groups, read = e.Pos, groups+1, read+int64(len(e.Data))
+		if plan.NewestLSN = max(plan.NewestLSN, g.Last); g.TimeMS > 0 {
+			plan.Newest = time.UnixMilli(g.TimeMS)
+		}
+		switch {
+		case p.LSN > 0:
+			if found || plan.NewestLSN < p.LSN {
+				continue
+			}
+			plan.LSN, found = p.LSN, true
+		case !p.Time.IsZero() && plan.Newest.After(p.Time):
+			continue
+		default:
+			plan.LSN = plan.NewestLSN
+		}
+		plan.Until, plan.Groups, plan.Bytes = at, groups, read
+	}
+	if p.LSN > 0 && !found {
+		return fmt.Errorf("the copy ends at LSN %d, %s; --at must not be behind it", plan.NewestLSN, plan.Newest.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// Build builds dir, which must be empty, as planned. A nil fs is the operating
+// system's.
+func (c Copy) Build(ctx context.Context, plan *Plan, fs vfs.FS, dir string) error {
+	if fs == nil {
+		fs = vfs.Default
+	}
+	m, err := c.begin(ctx, &plan.Base, fs, dir, nil)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if plan.Until > m.At {
+		if err := m.Follow(ctx, plan.Until); err != nil {
+			return err
+		}
+	}
+	return m.Finish(plan.LSN)
+}

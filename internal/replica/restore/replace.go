@@ -1,0 +1,159 @@
+package restore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+func (d *Directory) path(name string) string { return d.FS.PathJoin(d.Path, name) }
+
+func (d *Directory) mirror(name string) string { return d.path(mirrorNames + name) }
+
+// replace puts a finished mirror into the place of what the directory holds,
+// which is set aside. Each step is noted first, so that a start after a kill
+// knows what is complete.
+func (d *Directory) replace(h *held, m *Mirror, term uint64) error {
+	n := &note{Term: term, Restoring: true}
+	if h.used {
+		aside, err := d.free(fmt.Sprintf("%s.stale-%d", d.FS.PathJoin(d.FS.PathDir(d.Path), d.FS.PathBase(d.Path)), h.note.Term))
+		if err != nil {
+			return err
+		}
+		n.Aside = aside
+		if err := d.writeNote(*n); err != nil {
+			return err
+		}
+		if err := d.setAside(n); err != nil {
+			return err
+		}
+	} else if err := d.writeNote(*n); err != nil {
+		return err
+	}
+	for _, name := range []string{"kv", "wal", "FORMAT"} {
+		if err := d.FS.RemoveAll(d.path(name)); err != nil {
+			return err
+		}
+		if err := d.FS.Rename(m.path(name), d.path(name)); err != nil {
+			return err
+		}
+	}
+	if err := d.sync(); err != nil {
+		return err
+	}
+	if err := d.writeNote(note{Term: term}); err != nil {
+		return err
+	}
+	return d.removeMirrors()
+}
+
+// free returns a name that nothing has: this one, or with a number behind it.
+func (d *Directory) free(name string) (string, error) {
+	for i := 1; ; i++ {
+		try := name
+		if i > 1 {
+			try = fmt.Sprintf("%s-%d", name, i)
+		}
+		if _, err := d.FS.Stat(try); errors.Is(err, os.ErrNotExist) {
+			return try, nil
+		} else if err != nil {
+			return "", err
+		}
+	}
+}
+
+// setAside moves what a server left in the directory to n.Aside, and notes in
+// n that it has. A directory that is a mount point has it inside.
+func (d *Directory) setAside(n *note) error {
+	if err := d.FS.MkdirAll(n.Aside, 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{"FORMAT", "FORMAT.tmp", "kv", "wal", "stage"} {
+		err := d.FS.Rename(d.path(name), d.FS.PathJoin(n.Aside, name))
+		if err == nil || errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		inside := d.path("." + d.FS.PathBase(n.Aside))
+		if n.Aside == inside {
+			return err
+		}
+		n.Aside = inside
+		if err := d.writeNote(*n); err != nil {
+			return err
+		}
+		return d.setAside(n)
+	}
+	if err := d.sync(); err != nil {
+		return err
+	}
+	d.Logger.Warn("what was in the data directory is set aside, never to be used again: remove it when you have seen what you need of it", "directory", n.Aside)
+	n.Aside = ""
+	return d.writeNote(*n)
+}
+
+// removeMirrors removes what was mirrored and is not needed any more.
+func (d *Directory) removeMirrors() error {
+	return errors.Join(d.FS.RemoveAll(d.mirror("a")), d.FS.RemoveAll(d.mirror("b")))
+}
+
+func (d *Directory) readNote() (*note, error) {
+	b, err := readFile(d.FS, d.path(noteName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	n := &note{}
+	if err == nil {
+		err = json.Unmarshal(b, n)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.path(noteName), err)
+	}
+	return n, nil
+}
+
+func (d *Directory) writeNote(n note) error {
+	b, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(d.FS, d.path(noteName+".tmp"), append(b, '\n')); err != nil {
+		return err
+	}
+	if err := d.FS.Rename(d.path(noteName+".tmp"), d.path(noteName)); err != nil {
+		return err
+	}
+	return d.sync()
+}
+
+func (d *Directory) sync() error {
+	f, err := d.FS.OpenDir(d.Path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func readFile(fs vfs.FS, name string) ([]byte, error) {
+	f, err := fs.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+func writeFile(fs vfs.FS, name string, b []byte) error {
+	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}

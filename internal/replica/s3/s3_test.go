@@ -1,0 +1,195 @@
+package s3_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/internal/replica"
+	"github.com/weirmq/weir/internal/replica/replicatest"
+	"github.com/weirmq/weir/internal/replica/s3"
+	"github.com/weirmq/weir/internal/replica/slots"
+	"github.com/weirmq/weir/tests/s3test"
+)
+
+func TestMain(m *testing.M) {
+	os.Setenv("AWS_ACCESS_KEY_ID", "test")
+	os.Setenv("AWS_SECRET_ACCESS_KEY", "test")
+	code := m.Run()
+	s3test.Clean()
+	os.Exit(code)
+}
+
+func open(t testing.TB, addr, prefix string) *s3.Store {
+	t.Helper()
+	u, err := url.Parse(s3test.URL(addr, prefix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := s3.Open(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+var options = slots.Options{Grace: time.Nanosecond, Keep: 8}
+
+func TestLogAndFilesInABucket(t *testing.T) {
+	server := s3test.Start(t)
+	replicatest.Run(t, replicatest.Harness{
+		Keeps: 8,
+		Large: 16 << 20,
+		Log:   func(t testing.TB, name string) replica.Log { return slots.New(open(t, server.Addr, name), options) },
+		Files: func(t testing.TB, name string) replica.Files { return open(t, server.Addr, name) },
+		Faulty: func(t testing.TB, name string) (replica.Log, replicatest.Inject) {
+			p := server.Proxy(t)
+			return slots.New(open(t, p.Addr, name), options), p.Inject
+		},
+	})
+}
+
+// lead returns a log in a bucket behind a proxy, which leads.
+func lead(t *testing.T) (*slots.Log, *s3test.Proxy) {
+	t.Helper()
+	p := s3test.Start(t).Proxy(t)
+	log := slots.New(open(t, p.Addr, "copy"), options)
+	t.Cleanup(func() { log.Close() })
+	if _, err := log.Lead(t.Context(), "node"); err != nil {
+		t.Fatal(err)
+	}
+	return log, p
+}
+
+func TestTornCallsAreMadeAgain(t *testing.T) {
+	log, p := lead(t)
+	p.TearPuts.Store(2)
+	want := strings.Repeat("the whole entry ", 1000)
+	done := make(chan error, 1)
+	if err := log.Append(t.Context(), []byte(want), func(_ uint64, err error) { done <- err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	p.TearGets.Store(2)
+	var got []string
+	for after := uint64(0); ; {
+		e, err := log.Read(t.Context(), after)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, got = e.Pos, append(got, string(e.Data))
+	}
+	if !slices.Equal(got, []string{"", want}) {
+		t.Errorf("read %.60q", got)
+	}
+}
+
+func TestStoreWithoutConditionalPutIsRefused(t *testing.T) {
+	p := s3test.Start(t).Proxy(t)
+	p.Unconditional.Store(true)
+	log := slots.New(open(t, p.Addr, "copy"), options)
+	defer log.Close()
+	if _, err := log.Lead(t.Context(), "node"); !errors.Is(err, slots.ErrNoConditionalPut) {
+		t.Errorf("Lead: %v", err)
+	}
+}
+
+func TestARefusalIsTold(t *testing.T) {
+	p := s3test.Start(t).Proxy(t)
+	p.Deny.Store(true)
+	log := slots.New(open(t, p.Addr, "copy"), options)
+	defer log.Close()
+	for name, call := range map[string]func() error{
+		"Lead": func() error { _, err := log.Lead(t.Context(), "node"); return err },
+		"Read": func() error { _, err := log.Read(t.Context(), 0); return err },
+	} {
+		if err := call(); !errors.Is(err, replica.ErrRefused) || !strings.Contains(err.Error(), "AccessDenied") || !strings.Contains(err.Error(), "bucket weir") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestRightsThatComeBackHelpAnAppend(t *testing.T) {
+	p := s3test.Start(t).Proxy(t)
+	told := make(chan error, 100)
+	opt := options
+	opt.Trouble = func(err error) { told <- err }
+	log := slots.New(open(t, p.Addr, "copy"), opt)
+	defer log.Close()
+	if _, err := log.Lead(t.Context(), "node"); err != nil {
+		t.Fatal(err)
+	}
+	p.Deny.Store(true)
+	done := make(chan error, 1)
+	if err := log.Append(t.Context(), []byte("entry"), func(_ uint64, err error) { done <- err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-told; !errors.Is(err, replica.ErrRefused) {
+		t.Errorf("told %v", err)
+	}
+	p.Deny.Store(false)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestURLs(t *testing.T) {
+	for address, want := range map[string]string{
+		"s3://bucket":        "",
+		"s3://bucket/a/b/c/": "",
+		"s3://bucket/a?region=eu-west-1&endpoint=minio.example:9000": "",
+		"s3://bucket/a?endpoint=http://127.0.0.1:9000":               "",
+		"s3://bucket/a?endpoint=http://minio.example:9000":           "is not encrypted",
+		"s3://bucket/a?endpoint=ftp://minio.example":                 "cannot be read",
+		"s3://bucket/a?zone=1":                                       "known: endpoint, region",
+		"s3://me:secret@bucket/a":                                    "AWS_ACCESS_KEY_ID",
+		"s3:///a":                                                    "names no bucket",
+	} {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s3.Open(u)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", address, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the error tells the secret: %v", address, err)
+		}
+	}
+}
+
+func TestOneOfManyCreatesAName(t *testing.T) {
+	store := open(t, s3test.Start(t).Addr, "copy")
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	created := 0
+	for range 16 {
+		all.Go(func() {
+			err := store.Create(context.Background(), "log/1", []byte("entry"))
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				created++
+			} else if !errors.Is(err, slots.ErrExists) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if created != 1 {
+		t.Errorf("%d have created it", created)
+	}
+}

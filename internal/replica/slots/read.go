@@ -1,0 +1,117 @@
+package slots
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weirmq/weir/internal/replica"
+)
+
+// Read returns the first entry that counts behind after.
+func (l *Log) Read(ctx context.Context, after uint64) (replica.Entry, error) {
+	ctx, cancel := l.until(ctx)
+	defer cancel()
+	l.mu.Lock()
+	at := l.read
+	l.mu.Unlock()
+	if at.next == 0 || at.pos != after {
+		var err error
+		if at, err = l.locate(ctx, after); err != nil {
+			return replica.Entry{}, err
+		}
+	}
+	s, found := l.slot(ctx, at.next)
+	if found != nil && !errors.Is(found, replica.ErrNotFound) {
+		return replica.Entry{}, found
+	}
+	at, err := l.lookAgain(ctx, at, found == nil)
+	if err != nil {
+		return replica.Entry{}, err
+	}
+	if found == nil {
+		if at.place, err = at.step(s); err != nil {
+			return replica.Entry{}, err
+		}
+	}
+	l.mu.Lock()
+	l.read = at
+	l.mu.Unlock()
+	if found != nil {
+		return replica.Entry{}, io.EOF
+	}
+	return replica.Entry{Pos: s.pos, Term: s.term, Data: s.data}, nil
+}
+
+// slot reads the object at pos.
+func (l *Log) slot(ctx context.Context, pos uint64) (slot, error) {
+	data, err := l.get(ctx, slotName(pos))
+	if err != nil {
+		return slot{}, err
+	}
+	return decode(pos, data)
+}
+
+// lookAgain finds out, when nobody has looked for a while, whether what was found at
+// at.next, or not, is what the log has there.
+func (l *Log) lookAgain(ctx context.Context, at position, found bool) (position, error) {
+	if l.outOfTouch(at.sure) {
+		at.sure = time.Now()
+		gone, err := l.marker(ctx)
+		if err != nil {
+			return at, err
+		}
+		if gone.pos > at.pos {
+			return at, replica.ErrTrimmed
+		}
+	}
+	if !found && l.outOfTouch(at.whole) {
+		at.whole = time.Now()
+		return at, l.missing(ctx, at.place)
+	}
+	return at, nil
+}
+
+// missing returns an error if the object at at.next is not there but should be: so
+// far ahead of the end of the log nobody is.
+func (l *Log) missing(ctx context.Context, at place) error {
+	ahead, err := l.list(ctx, slots, slotName(at.next+replica.Window-1), 1)
+	if err != nil || len(ahead) == 0 {
+		return err
+	}
+	if _, err := l.slot(ctx, at.next); !errors.Is(err, replica.ErrNotFound) {
+		return err
+	}
+	if gone, err := l.marker(ctx); err != nil || gone.pos > at.pos {
+		return err
+	}
+	return fmt.Errorf("%w: %s is missing, %s is there", replica.ErrDamaged, slotName(at.next), ahead[0].Name)
+}
+
+// locate returns the place behind the entry at after.
+func (l *Log) locate(ctx context.Context, after uint64) (position, error) {
+	s, found := slot{}, error(nil)
+	if after > 0 {
+		s, found = l.slot(ctx, after)
+	}
+	now := time.Now()
+	gone, err := l.marker(ctx)
+	switch {
+	case err != nil:
+		return position{}, err
+	case gone.pos == after:
+		return position{place: gone, sure: now}, nil
+	case gone.pos > after:
+		return position{}, replica.ErrTrimmed
+	case errors.Is(found, replica.ErrNotFound):
+		if err := l.missing(ctx, place{pos: after, next: after}); err != nil {
+			return position{}, err
+		}
+		return position{}, io.EOF
+	case found != nil:
+		return position{}, found
+	}
+	return position{place: behind(s), sure: now}, nil
+}

@@ -1,0 +1,77 @@
+package slots_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/internal/replica"
+	"github.com/weirmq/weir/internal/replica/dir"
+	"github.com/weirmq/weir/internal/replica/slots"
+)
+
+func openDir(t *testing.T, root string) *slots.Log {
+	t.Helper()
+	store, err := dir.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slots.New(store, slots.Options{Grace: time.Nanosecond, Keep: 8, Trouble: func(err error) { t.Log("trouble:", err) }})
+	t.Cleanup(func() { log.Close() })
+	return log
+}
+
+// add appends entries and waits for them.
+func add(ctx context.Context, log *slots.Log, datas ...string) (last uint64, failed error) {
+	done := make(chan error, len(datas))
+	for _, d := range datas {
+		if err := log.Append(ctx, []byte(d), func(pos uint64, err error) { last = max(last, pos); done <- err }); err != nil {
+			done <- err
+		}
+	}
+	for range datas {
+		failed = errors.Join(failed, <-done)
+	}
+	return last, failed
+}
+
+// contents returns what can be read.
+func contents(ctx context.Context, t *testing.T, log *slots.Log, after uint64) (all []string) {
+	t.Helper()
+	for {
+		e, err := log.Read(ctx, after)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, all = e.Pos, append(all, fmt.Sprintf("%d:%s", e.Term, e.Data))
+	}
+}
+
+func TestOneLeaderAfterTheOther(t *testing.T) {
+	ctx, root := t.Context(), t.TempDir()
+	a, b := openDir(t, root), openDir(t, root)
+	if _, err := a.Lead(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := add(ctx, a, "1", "2", "3", "4", "5", "6"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Lead(ctx, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := add(ctx, a, "void", "void"); !errors.Is(err, replica.ErrFenced) {
+		t.Errorf("the old leader is told %v", err)
+	}
+	if _, err := add(ctx, b, "7", "8"); err != nil {
+		t.Error(err)
+	}
+	if got, want := fmt.Sprint(contents(ctx, t, openDir(t, root), 0)), "[1: 1:1 1:2 1:3 1:4 1:5 1:6 2: 2:7 2:8]"; got != want {
+		t.Errorf("read %s, want %s", got, want)
+	}
+}

@@ -1,0 +1,159 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+const (
+	sessionCookie = "weir_session"
+	// sessionLasts is how long a browser stays signed in.
+	sessionLasts = 12 * time.Hour
+	// maxSessions bounds the browsers that are signed in.
+	maxSessions = 1000
+)
+
+// sessions are the browsers that have exchanged a key for a cookie.
+type sessions struct {
+	mu  sync.Mutex
+	all map[string]session // by the cookie's value
+}
+
+type session struct {
+	key  *apiKey
+	life context.Context // it ends with the session
+	end  context.CancelFunc
+}
+
+// open begins a session. It returns false if there are too many.
+func (t *sessions) open(k *apiKey) (id string, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.all) >= maxSessions {
+		return "", false
+	}
+	if t.all == nil {
+		t.all = make(map[string]session)
+	}
+	id = rand.Text()
+	life, end := context.WithTimeout(k.standing(), sessionLasts)
+	t.all[id] = session{k, life, end}
+	context.AfterFunc(life, func() { t.close(id) })
+	return id, true
+}
+
+// find returns the session of a request; ok is false if it has none.
+func (t *sessions) find(r *http.Request) (s session, ok bool) {
+	c, err := r.Cookie(sessionCookie)
+	if err != nil {
+		return session{}, false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, ok = t.all[c.Value]
+	return s, ok
+}
+
+// close ends a session, and the streams of its pages with it.
+func (t *sessions) close(id string) {
+	t.mu.Lock()
+	s, ok := t.all[id]
+	delete(t.all, id)
+	t.mu.Unlock()
+	if ok {
+		s.end()
+	}
+}
+
+// ownPage reports whether a request that may change something comes from a page of this
+// server. Without that, a cookie does not count as a key.
+func ownPage(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
+		return site == "same-origin"
+	}
+	origin := r.Header.Get("Origin")
+	return origin != "" && sameOrigin(origin, r.Host)
+}
+
+// keyOf finds the key of a request: its own, or that of its session.
+func (q *request) keyOf(token bool) (*apiKey, error) {
+	key, err := q.s.keys.authenticate(q.r, token)
+	if err == nil || q.r.Header.Get("Authorization") != "" {
+		return key, err
+	}
+	if s, ok := q.s.sessions.find(q.r); ok && (isSafe(q.r.Method) || ownPage(q.r)) {
+		q.signedIn = s.life
+		return s.key, nil
+	}
+	return nil, err
+}
+
+// untilSignedOut is the request's context, which ends with its session, too, if its key
+// is that of a session.
+func (q *request) untilSignedOut() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(q.r.Context())
+	if q.signedIn == nil {
+		return ctx, cancel
+	}
+	stop := context.AfterFunc(q.signedIn, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+func isSafe(method string) bool { return method == http.MethodGet || method == http.MethodHead }
+
+// postSession exchanges a key for a cookie.
+func (q *request) postSession() error {
+	var in struct {
+		Key string `json:"key"`
+	}
+	if err := json.Unmarshal(q.body, &in); err != nil {
+		return &api.Error{Code: api.CodeInvalidRequest, Message: `the body has to be {"key":"…"}`, Err: err}
+	}
+	if q.s.keys == nil {
+		q.noContent()
+		return nil
+	}
+	k := q.s.keys.find(in.Key)
+	if k == nil {
+		return errKey()
+	}
+	id, ok := q.s.sessions.open(k)
+	if !ok {
+		return api.OverLimit("max_sessions", maxSessions)
+	}
+	http.SetCookie(q.w, q.cookie(id, int(sessionLasts/time.Second)))
+	q.noContent()
+	return nil
+}
+
+// deleteSession ends the session.
+func (q *request) deleteSession() error {
+	if c, err := q.r.Cookie(sessionCookie); err == nil {
+		q.s.sessions.close(c.Value)
+	}
+	http.SetCookie(q.w, q.cookie("", -1))
+	q.noContent()
+	return nil
+}
+
+func (q *request) cookie(value string, seconds int) *http.Cookie {
+	return &http.Cookie{
+		Name: sessionCookie, Value: value, Path: "/", MaxAge: seconds,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: q.r.TLS != nil,
+	}
+}
+
+func (q *request) noContent() {
+	q.w.Header()["Cache-Control"] = headerNoStore
+	q.sent, q.status = true, http.StatusNoContent
+	q.w.WriteHeader(http.StatusNoContent)
+}

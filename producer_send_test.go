@@ -1,0 +1,82 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/open"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+// The ID on a receipt is the one that the worker sees, and a second message with the
+// same key is told apart from the first.
+func TestAReceiptNamesTheMessageThatItsWorkerGets(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	for kind, url := range map[string]string{
+		"mem":    "mem://receipts",
+		"shards": "mem://receipts?shards=3",
+		"redis":  redis.URL() + "?stream=receipts",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			s, err := open.URL(ctx, url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			p, err := weir.NewProducer(s, weir.ProducerConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			plain, err := p.Send(ctx, weir.Message{Data: []byte("plain")})
+			if err != nil || plain.ID == "" || plain.Duplicate {
+				t.Fatalf("%+v, %v", plain, err)
+			}
+			keyed := weir.Message{Data: []byte("keyed"), IdempotencyKey: "order-7"}
+			first, err := p.Send(ctx, keyed)
+			if err != nil || first.ID == "" || first.Duplicate || first.ID == plain.ID {
+				t.Fatalf("%+v, %v", first, err)
+			}
+			if again, err := p.Send(ctx, keyed); err != nil || again != (weir.Receipt{ID: first.ID, Duplicate: true}) {
+				t.Errorf("the same key: %+v, %v; want the ID %s, and that it is a duplicate", again, err, first.ID)
+			}
+
+			var mu sync.Mutex
+			got := map[string]string{}
+			pool, err := weir.NewPool(s, func(_ context.Context, d *weir.Delivery) error {
+				mu.Lock()
+				defer mu.Unlock()
+				got[d.ID] = string(d.Data)
+				return nil
+			}, weir.PoolConfig{Workers: 1, UntilEmpty: 50 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := pool.Run(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if len(got) != 2 || got[plain.ID] != "plain" || got[first.ID] != "keyed" {
+				t.Errorf("workers got %v; the receipts were %+v and %+v", got, plain, first)
+			}
+		})
+	}
+}
+
+func TestThereIsNoReceiptForWhatIsNotStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		defer g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backend.ErrUnavailable})()
+		if r, err := g.Send(t.Context(), weir.Message{}); !errors.Is(err, weir.ErrUnavailable) || r != (weir.Receipt{}) {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}

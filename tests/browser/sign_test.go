@@ -1,0 +1,68 @@
+package browser
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/weirmq/weir/tests/weirtest"
+)
+
+func TestSigningInAndOut(t *testing.T) {
+	t.Parallel()
+	const key, other = "correct-horse", "other-key"
+	s := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_API_KEYS=" + key + ":rw+admin," + other + ":r:in."}})
+	publish(t, "http://:"+key+"@"+s.Addr+"/out.orders", "one")
+	b := newTab(t)
+	b.open(s.URL)
+	b.sees("h1", "Sign in")
+	b.sees("#link", "signed out")
+	b.holds("the field has the focus", `document.activeElement?.id === "key"`)
+	b.press("wrong-key" + kb.Enter)
+	b.sees("[role=alert]", "The server does not know this key.")
+	b.press(key + kb.Enter) // the wrong one is selected
+	b.sees("#link", "live")
+	b.sees("tbody tr", "out.orders")
+	b.holds("no script can read the cookie", `document.cookie === ""`)
+	b.open(s.URL + "/#/s/out.orders")
+	b.sees(".head", "queue")
+	eval[any](b, "location.reload()")
+	b.sees(".head", "queue")
+
+	second := newTab(t)
+	second.open(s.URL)
+	second.sees("h1", "Sign in")
+	second.press(other + kb.Enter)
+	second.sees(".empty", "There is no stream yet") // of those the key may see
+
+	cookies := call(b, network.GetCookies, network.GetCookiesParams{}).Cookies
+	if len(cookies) != 1 || strings.Contains(cookies[0].Value, key) || !cookies[0].HTTPOnly {
+		t.Fatalf("cookies: %+v", cookies)
+	}
+	b.click("header button", "Sign out")
+	b.sees("h1", "Sign in")
+	if text := b.text("body"); strings.Contains(text, "out.orders") {
+		t.Errorf("whoever signed out still sees %q", text)
+	}
+	call(b, network.SetCookie, network.SetCookieParams{Name: cookies[0].Name, Value: cookies[0].Value, URL: s.URL})
+	b.open(s.URL + "/?again")
+	b.sees("h1", "Sign in") // the session is over for whoever kept the cookie, too
+	b.stays(s.URL, key, other)
+	second.stays(s.URL, key, other)
+}
+
+// A session that ends takes its open pages with it.
+func TestTheEndOfASessionEndsItsPages(t *testing.T) {
+	t.Parallel()
+	s := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_API_KEYS=secret:rw+admin"}})
+	b := newTab(t)
+	b.open(s.URL)
+	b.sees("h1", "Sign in")
+	b.press("secret" + kb.Enter)
+	b.sees("#link", "live")
+	eval[any](b, `fetch("/ui/session", { method: "DELETE" })`) // as another tab does
+	b.sees("h1", "Sign in")
+	b.sees("#link", "signed out")
+}

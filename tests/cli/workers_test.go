@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/tests/weirtest"
+)
+
+// The workers that docs/WORKERS.md shows do their jobs, and ask for no others meanwhile.
+func TestAWorkerOfTheDocsWaitsWithoutSpinning(t *testing.T) {
+	page, err := os.ReadFile("../../docs/WORKERS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for language, program := range map[string]string{"python": "python3", "sh": "sh"} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			m := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindSubmatch(page)
+			if m == nil {
+				t.Fatal("the page has no such worker")
+			}
+			if n := strings.Count(string(m[1]), "\n"); n > 24 {
+				t.Errorf("the worker has %d lines", n)
+			}
+			file := filepath.Join(t.TempDir(), "worker")
+			if err := os.WriteFile(file, m[1], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := weirtest.Start(t, weirtest.Options{})
+			queue := s.URL + "/v0/topics/mails"
+			send(t, "PUT", queue, `{"type":"queue"}`)
+			var out weirtest.Output
+			worker := exec.Command(program, file, queue)
+			worker.Stdout, worker.Stderr = &out, &out
+			if err := worker.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				_ = worker.Process.Kill() // it never ends by itself
+				s.Kill()                  // ends what the shell has started
+				_ = worker.Wait()
+			}()
+			for i := range 2 {
+				send(t, "POST", queue, fmt.Sprintf(`{"records":[{"data":{"mail":%d}}]}`, i))
+				weirtest.Eventually(t, "the job to be done", func() bool {
+					return strings.Contains(send(t, "GET", queue, ""), `"count":0`)
+				})
+				time.Sleep(300 * time.Millisecond) // long enough for many claims that do not wait
+			}
+			if got := out.String(); strings.Count(got, "working on") != 2 || !strings.Contains(strings.ReplaceAll(got, " ", ""), `{"mail":1}`) {
+				t.Errorf("the worker said %q", got)
+			}
+			row := regexp.MustCompile(`weir_http_requests_total\{code="200",method="POST",route="/v0/topics/:topic/claim"\} (\d+)`)
+			if m := row.FindStringSubmatch(send(t, "GET", s.URL+"/metrics", "")); m == nil || m[1] != "2" {
+				t.Errorf("two jobs took this many claims: %q", m)
+			}
+		})
+	}
+}
+
+// send makes a request and returns the body of its answer, which must be a good one.
+func send(t *testing.T, method, url, body string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode/100 != 2 {
+		t.Fatalf("%s %s: %d %s, %v", method, url, res.StatusCode, text, err)
+	}
+	return string(text)
+}

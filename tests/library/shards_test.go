@@ -1,0 +1,108 @@
+package library
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+// go test ./tests/library -run NoShardWaits -v -plateau 10s
+var plateau = flag.Duration("plateau", 3*time.Second, "for how long shards are overloaded")
+
+// Five times what the workers can do is offered to four shards: the guard holds the
+// wait, and no shard's messages wait twice as long as another's.
+func TestNoShardWaitsTwiceAsLongAsAnother(t *testing.T) {
+	url := redistest.Start(t, redistest.Options{}).URL() + "?shards=4&stream=orders"
+	const workers, service, slo = 20, 40 * time.Millisecond, time.Second
+	var mu sync.Mutex
+	waits := map[string][]time.Duration{} // by shard
+	var handled, stored, late atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	pool, err := weir.NewPool(openStream(t, url), func(_ context.Context, d *weir.Delivery) error {
+		shard, _, _ := strings.Cut(d.ID, ":")
+		wait := time.Since(d.Enqueued)
+		mu.Lock()
+		waits[shard] = append(waits[shard], wait)
+		mu.Unlock()
+		time.Sleep(service)
+		handled.Add(1)
+		if time.Since(d.Enqueued) > slo {
+			late.Add(1)
+		}
+		return nil
+	}, weir.PoolConfig{Workers: workers, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- pool.Run(ctx) }()
+	var producers []*weir.Producer
+	for range 2 {
+		p, err := weir.NewProducer(openStream(t, url), weir.ProducerConfig{Guard: weir.GuardAdaptive, WaitSLO: slo, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		producers = append(producers, p)
+	}
+	offered := offerFor(t, producers, 5*workers*int(time.Second/service), *plateau, &stored)
+	for end := time.Now().Add(20 * time.Second); handled.Load() < stored.Load() && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	least, longest := time.Hour, time.Duration(0)
+	for shard, all := range waits {
+		slices.Sort(all)
+		sum := time.Duration(0)
+		for _, w := range all {
+			sum += w
+		}
+		mean := sum / time.Duration(len(all))
+		least, longest = min(least, mean), max(longest, mean)
+		t.Logf("shard %s: %d messages waited %s on average, p99 %s", shard, len(all), mean, all[len(all)*99/100])
+	}
+	t.Logf("offered %d, stored %d, handled %d of which %d later than %s; %.0f a second of %d", offered, stored.Load(), handled.Load(), late.Load(), slo,
+		float64(handled.Load())/plateau.Seconds(), workers*int(time.Second/service))
+	if len(waits) != 4 || longest > 2*least {
+		t.Errorf("the messages of %d shards waited %s to %s on average", len(waits), least, longest)
+	}
+	if handled.Load() != stored.Load() {
+		t.Errorf("%d of %d messages were handled", handled.Load(), stored.Load())
+	}
+}
+
+// offerFor publishes at a rate for a time, whatever becomes of it.
+func offerFor(t *testing.T, producers []*weir.Producer, rate int, d time.Duration, stored *atomic.Int64) (offered int) {
+	var all sync.WaitGroup
+	for start := time.Now(); time.Since(start) < d; time.Sleep(5 * time.Millisecond) {
+		for ; offered < int(time.Since(start).Seconds()*float64(rate)); offered++ {
+			p := producers[offered%len(producers)]
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				err := p.Publish(ctx, weir.Message{Data: []byte("order")})
+				var full *weir.QueueFullError
+				switch {
+				case err == nil:
+					stored.Add(1)
+				case !errors.As(err, &full) && ctx.Err() == nil:
+					t.Errorf("publish: %v", err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	return offered
+}

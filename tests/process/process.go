@@ -1,0 +1,80 @@
+// Package process runs the servers of others for tests.
+package process
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// stopTimeout is how long a server may take to end after a signal.
+const stopTimeout = 10 * time.Second
+
+// TB is what a server needs of a test; every testing.TB is one, and a program can bring
+// its own.
+type TB interface {
+	Helper()
+	TempDir() string
+	Cleanup(func())
+	Failed() bool
+	Logf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// Process is one process of a server. The nil one has ended.
+type Process struct {
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// Start starts cmd, which ends with this process on Linux.
+func Start(cmd *exec.Cmd) (*Process, error) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	dieWithParent(cmd.SysProcAttr)
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &Process{cmd: cmd, exited: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // the state is read from cmd.ProcessState
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// Signal sends sig.
+func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
+
+// Exited is closed when the process has ended.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// State is how it ended; call it after Exited.
+func (p *Process) State() *os.ProcessState { return p.cmd.ProcessState }
+
+// End signals the process, frozen or not, and waits until it is gone.
+func (p *Process) End(sig syscall.Signal) {
+	if p == nil {
+		return
+	}
+	_ = p.Signal(sig) // an error means that it has ended already
+	_ = p.Signal(syscall.SIGCONT)
+	select {
+	case <-p.exited:
+	case <-time.After(stopTimeout):
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	}
+}
+
+// Tail is the end of a log, or why it cannot be read.
+func Tail(path string) string {
+	const most = 4000
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-most):])
+}

@@ -21,6 +21,7 @@ func (r *reading) forControl(set *settings) admission.Reading {
 	c := admission.Reading{
 		At: r.at, Admitted: r.admitted, Known: known,
 		Waiting: depth - r.sig.Pending, Working: r.sig.Pending, Limit: set.limit, Offered: r.offered,
+		Paused: r.sig.Paused,
 	}
 	if c.Finished = int64(r.admitted) - depth; r.sig.Finished != nil {
 		c.Finished = *r.sig.Finished

@@ -1,6 +1,8 @@
 package weir
 
 import (
+	"context"
+	"fmt"
 	"sync"
 
 	"github.com/weirmq/weir/backend"
@@ -67,6 +69,33 @@ func (s *Stream) Info() backend.Info { return s.info }
 
 // Backend returns the backend, for what only that kind of backend can do.
 func (s *Stream) Backend() backend.Backend { return s.backend }
+
+// Pause stops all pools of the stream's group, in every process, from taking messages:
+// to repair what the handlers depend on, say. Handlers that run finish, what they hold is
+// extended and acknowledged as ever, and publishing goes on; messages whose worker has
+// died wait, too. At the return no pool on the embedded engine or a weir server is given
+// anything any more; on Redis it takes the others up to a second.
+//
+// It lasts until Resume, whoever restarts in the meantime. The wait of messages grows, and
+// Pressure and producers' limits on the backlog see that; but a pause is not taken for
+// workers that are too slow: neither GuardAdaptive nor a queue with a wait_slo_ms refuses
+// anything because of it. Paused of a Pressure tells.
+//
+// The error is ErrUnsupported on Kafka, whose groups cannot be paused, and
+// ErrStreamNotFound for a queue that does not exist yet. On a weir server the key needs the
+// scope admin.
+func (s *Stream) Pause(ctx context.Context) error { return s.setPaused(ctx, "pause", true) }
+
+// Resume ends a Pause. It is no error if there is none.
+func (s *Stream) Resume(ctx context.Context) error { return s.setPaused(ctx, "resume", false) }
+
+func (s *Stream) setPaused(ctx context.Context, what string, paused bool) error {
+	b, ok := s.backend.(backend.Pauser)
+	if !ok {
+		return fmt.Errorf("weir: %s of a %s stream: %w", what, s.info.Kind, ErrUnsupported)
+	}
+	return b.Pause(ctx, paused)
+}
 
 // Close closes the backend. It does not wait for Producers and Pools.
 func (s *Stream) Close() error {

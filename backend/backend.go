@@ -150,6 +150,8 @@ type Stats struct {
 	OldestSource AgeSource
 	Approx       bool // OldestAge is an estimate
 
+	// Paused says that nobody is given messages of the group: see Pauser.
+	Paused bool
 	// Workers is how many consumers the group has; nil if unknown.
 	Workers *int64
 	// DeadLetters is how many there are in Info.DeadLetter; nil if unknown.
@@ -290,6 +292,9 @@ type Signal struct {
 	// Finished counts the messages that the group has finished with since some moment;
 	// nil if the backend does not know.
 	Finished *int64
+	// Paused says that nobody is given messages: see Pauser. A backend that does not read it
+	// with the rest leaves it false.
+	Paused bool
 }
 
 // Sharer is a Signaler that divides the room below a limit among the producers of all
@@ -402,6 +407,20 @@ type Windower interface {
 	// or from a new one that lasts for length. left is how long the window still lasts.
 	// given is 0 if the window is used up.
 	Window(ctx context.Context, most, want int64, length time.Duration) (given int64, left time.Duration, err error)
+}
+
+// Pauser is a backend whose groups can be paused: none of its consumers is given a
+// message until the group is resumed, whichever process it is in. What they hold they
+// finish, and messages are appended as ever.
+type Pauser interface {
+	// Pause pauses the group or resumes it; to repeat it changes nothing. From its return
+	// on no Claim that is begun returns a delivery of a paused group, or takes over an
+	// orphan; one in another process that has begun a second before may still. Claims of a
+	// resumed group find its messages within a second. It lasts until it is taken
+	// back, also when the server starts anew, as long as what the group has finished does.
+	// A stream or group that does not exist yet is ErrStreamNotFound where it cannot be
+	// paused in advance.
+	Pause(ctx context.Context, paused bool) error
 }
 
 // Reader is a backend whose records can be followed without a group.

@@ -93,6 +93,11 @@ func (s service) Tally(ctx context.Context, name string, add []uint32) (api.Tall
 	return promptly(ctx, s, func() (api.TallyResult, error) { return s.e.Tally(name, add) })
 }
 
+func (s service) Pause(ctx context.Context, name string, paused bool) error {
+	_, err := promptly(ctx, s, func() (struct{}, error) { return struct{}{}, s.e.Pause(name, paused) })
+	return err
+}
+
 // own copies a record that is valid only during a visit.
 func own(r *api.Record) api.Record {
 	c := *r

@@ -58,6 +58,7 @@ type Reading struct {
 	Working  int64     // messages that workers hold
 	Finished int64     // messages that left the queue since some moment
 	Limit    int64     // the depth that must not be exceeded
+	Paused   bool      // workers are given nothing on purpose: all is let through, and nothing learned
 	// Offered is what all processes have offered, by bin, ever; nil if only this one is
 	// known. Counters wrap.
 	Offered []uint32

@@ -24,6 +24,15 @@ func (c *Controller) Update(r Reading, now time.Time) {
 		c.gap = true
 		return
 	}
+	if r.Paused {
+		// What the workers can do is as it was when they go on, and until then waiting is
+		// what is wanted.
+		c.last, c.gap = r, true
+		cut := open()
+		cut.at, cut.admitted = r.At, r.Admitted
+		c.cut.Store(cut)
+		return
+	}
 	switch {
 	case c.gap: // the queue may have stood still until now: its workers had nothing to do
 		r.At, c.gap = now, false

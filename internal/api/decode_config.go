@@ -20,11 +20,12 @@ const (
 	configDeadLetter
 	configLeasesDurable
 	configWaitSLO
+	configPaused
 )
 
 var configFields = []string{"type", "ttl_ms", "cap_records", "cap_bytes", "discard", "durable", "durability", "priority", "auto_priority",
 	"auto_create", "idempotency_window_ms", "dedupe_node", "lease_ms", "claim_jitter_ms", "max_deliveries", "dead_letter",
-	"leases_durable", "wait_slo_ms"}
+	"leases_durable", "wait_slo_ms", "paused"}
 
 const maxUint64 = 1<<64 - 1
 
@@ -141,6 +142,10 @@ func (s *scanner) queueConfig(name []byte, seen *uint32, c *Config) bool {
 		if s.once(seen, configWaitSLO, "wait_slo_ms") {
 			c.WaitSLOMS = uint32(s.uint("wait_slo_ms", MaxWaitSLOMS))
 		}
+	case "paused":
+		if s.once(seen, configPaused, "paused") {
+			c.Paused, c.HasPaused = s.bool("paused"), true
+		}
 	default:
 		return false
 	}
@@ -182,11 +187,13 @@ func clampLease(ms uint64) uint64 { return min(max(ms, MinLeaseMS), MaxLeaseMS) 
 
 // CheckConfig checks the values of a config for the topic name: the dead letter
 // topic must have a valid name and, on a queue, be another topic, and only a queue
-// has jobs that wait.
+// has jobs that wait, or are held back.
 func CheckConfig(name string, c *Config) error {
 	switch {
 	case c.WaitSLOMS > 0 && c.Type != TypeQueue:
 		return Errorf(CodeInvalidRequest, "field \"wait_slo_ms\" is for topics of type \"queue\": nobody works on a log; leave it out")
+	case c.Paused && c.Type != TypeQueue:
+		return Errorf(CodeInvalidRequest, "field \"paused\" is for topics of type \"queue\": nobody works on a log; leave it out")
 	case !c.HasDeadLetter:
 		return nil
 	case !ValidTopicName(c.DeadLetter):

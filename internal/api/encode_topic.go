@@ -43,6 +43,9 @@ func AppendConfig(dst []byte, c *Config) []byte {
 	if c.WaitSLOMS > 0 {
 		dst = appendNamed(dst, "wait_slo_ms", uint64(c.WaitSLOMS))
 	}
+	if c.Paused {
+		dst = appendNamedBool(dst, "paused", true)
+	}
 	return append(dst, '}')
 }
 
@@ -52,6 +55,12 @@ func AppendPutTopic(dst []byte, topic string, r *PutTopicResult, totalMS float64
 	dst = appendNamedBool(dst, "created", r.Created)
 	dst = append(dst, `,"config":`...)
 	dst = AppendConfig(dst, &r.Config)
+	return appendEnd(dst, &Performance{TotalMS: totalMS})
+}
+
+// AppendPaused appends the answer to pause and resume.
+func AppendPaused(dst []byte, topic string, paused bool, totalMS float64) []byte {
+	dst = appendNamedBool(appendTopic(dst, topic), "paused", paused)
 	return appendEnd(dst, &Performance{TotalMS: totalMS})
 }
 

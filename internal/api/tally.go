@@ -10,6 +10,7 @@ type TallyResult struct {
 	TopicCounters
 	Queue    QueueCounters
 	Finished int64 // jobs done, or dead, since the queue is in memory
+	Paused   bool
 }
 
 const (
@@ -100,6 +101,9 @@ func AppendTally(dst []byte, topic string, r *TallyResult, totalMS float64) []by
 		dst = appendUint(dst, r.Queue.Ready)
 		dst = appendNamed(dst, "in_flight", r.Queue.InFlight)
 		dst = appendNamed(dst, "finished", uint64(r.Finished))
+		if r.Paused {
+			dst = appendNamedBool(dst, "paused", true)
+		}
 		dst = append(dst, '}')
 	}
 	return appendEnd(dst, &Performance{TotalMS: totalMS})

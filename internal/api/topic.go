@@ -70,6 +70,8 @@ type Config struct {
 	LeasesDurable       bool
 	HasPriority         bool
 	HasDeadLetter       bool
+	Paused              bool  // of a queue: no job is handed out
+	HasPaused           bool  // of a request: Paused is given; left out, a queue stays as it is
 	Priority            int32 // as sent; meaningful if HasPriority
 	TTLMS               uint64
 	CapRecords          uint64

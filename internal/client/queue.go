@@ -63,6 +63,16 @@ func (c *Client) Settle(ctx context.Context, topic string, s *api.Settlement) (s
 	return out.Skipped, err
 }
 
+// Pause makes a queue hand out no more jobs, or hand them out again.
+func (c *Client) Pause(ctx context.Context, topic string, paused bool) error {
+	verb := "resume"
+	if paused {
+		verb = "pause"
+	}
+	var out struct{}
+	return c.call(ctx, callTimeout, http.MethodPost, topicPath(topic, verb), nil, &out)
+}
+
 // Tally adds to the counters of a queue's producers.
 func (c *Client) Tally(ctx context.Context, topic string, add []uint32) (api.TallyResult, error) {
 	in := struct {
@@ -84,6 +94,7 @@ func (c *Client) Tally(ctx context.Context, topic string, add []uint32) (api.Tal
 			Ready    uint64 `json:"ready"`
 			InFlight uint64 `json:"in_flight"`
 			Finished int64  `json:"finished"`
+			Paused   bool   `json:"paused"`
 		} `json:"queue"`
 	}
 	if err := c.call(ctx, callTimeout, http.MethodPost, topicPath(topic, "offered"), encode(in), &out); err != nil {
@@ -98,7 +109,7 @@ func (c *Client) Tally(ctx context.Context, topic string, add []uint32) (api.Tal
 	}
 	if q := out.Queue; q != nil {
 		res.HeadSeq, res.Count, res.Finished = out.Head, out.Count, q.Finished
-		res.Queue.Ready, res.Queue.InFlight = q.Ready, q.InFlight
+		res.Queue.Ready, res.Queue.InFlight, res.Paused = q.Ready, q.InFlight, q.Paused
 	}
 	return res, nil
 }

@@ -94,6 +94,7 @@ type topicState struct {
 		CapRecords          uint64 `json:"cap_records"`
 		CapBytes            uint64 `json:"cap_bytes"`
 		Discard             string `json:"discard"`
+		Paused              bool   `json:"paused"`
 	} `json:"config"`
 	Queue struct {
 		Ready        uint64 `json:"ready"`
@@ -110,7 +111,7 @@ func (t *topicState) noun() api.TopicState {
 		TopicCounters: api.TopicCounters{HeadSeq: t.HeadSeq, EarliestSeq: t.EarliestSeq, Count: t.Count},
 		Config: api.Config{
 			TTLMS: c.TTLMS, CapRecords: c.CapRecords, CapBytes: c.CapBytes, IdempotencyWindowMS: c.IdempotencyWindowMS, LeaseMS: c.LeaseMS,
-			MaxDeliveries: c.MaxDeliveries, DeadLetter: c.DeadLetter, HasDeadLetter: c.DeadLetter != "", LeasesDurable: c.LeasesDurable,
+			MaxDeliveries: c.MaxDeliveries, DeadLetter: c.DeadLetter, HasDeadLetter: c.DeadLetter != "", LeasesDurable: c.LeasesDurable, Paused: c.Paused,
 		},
 	}
 	if t.Type == "queue" || c.Type == "queue" {

@@ -166,6 +166,9 @@ func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
 	if before == 0 {
 		c.since = now
 	}
+	if cfg.Paused {
+		return nil // nobody gets anything, and nothing is found dead
+	}
 	deadline := now + int64(lease)
 	if told := c.e.wallOf(deadline, now); c.deadline == 0 || told < c.deadline {
 		c.deadline = told // moving dead letters takes time; the first picks end first

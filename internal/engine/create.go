@@ -14,6 +14,7 @@ import (
 // taken it returns the topic that has it.
 func (e *Engine) register(name string, cfg api.Config) (t *entry, created bool, err error) {
 	t = &entry{}
+	cfg.HasPaused = false
 	name = strings.Clone(name) // it may be a piece of a request that must not live on
 	t.State = op.State{ID: e.nextTopic.Add(1), Name: name, Config: cfg, CreatedTS: e.clock()}
 	t.Init()

@@ -77,7 +77,7 @@ func (e *Engine) wakeWorkers(t *entry) {
 	if ws == nil {
 		return
 	}
-	ready := t.jobCounters(e.leaseClock()).Ready
+	ready := t.claimable(e.leaseClock())
 	gathers := t.Config.ClaimJitterMS > 0
 	kept, n, told := 0, 0, false
 	for ; n < len(ws.line) && ready > 0; n++ {
@@ -176,7 +176,7 @@ func (c *claim) look(name string) (done bool, err error) {
 // The topic's lock is held and released.
 func (c *claim) dealToLine(name string, now int64) {
 	t, ws := c.t, c.t.jobs.workers
-	ready := t.jobCounters(now).Ready
+	ready := t.claimable(now)
 	var w claimWindow
 	ws.line = slices.DeleteFunc(ws.line, func(o *waiter) bool {
 		if o.claim == nil || uint64(len(w.claims)) == ready {

@@ -52,6 +52,7 @@ func (e *Engine) measure(t *entry, o *overload, now time.Time) {
 		Waiting:  int64(c.Ready + t.PlannedHead() - t.Head),
 		Working:  int64(c.InFlight),
 		Finished: t.jobs.q.Finished(),
+		Paused:   t.Config.Paused,
 	}
 	if cfg := t.plannedConfig(); cfg.Discard == api.DiscardReject {
 		r.Limit = int64(min(cfg.CapRecords, 1<<62))

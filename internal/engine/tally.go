@@ -73,7 +73,7 @@ func (e *Engine) Tally(name string, add []uint32) (api.TallyResult, error) {
 	switch {
 	case err == nil:
 		res.Exists, res.TopicCounters = true, t.counters()
-		res.Queue, res.Finished = t.jobCounters(e.leaseClock()), t.jobs.q.Finished()
+		res.Queue, res.Finished, res.Paused = t.jobCounters(e.leaseClock()), t.jobs.q.Finished(), t.Config.Paused
 		t.mu.Unlock()
 	case !api.IsCode(err, api.CodeTopicNotFound) || !api.ValidTopicName(name):
 		return res, err

@@ -40,12 +40,33 @@ func (e *Engine) PutTopic(ctx context.Context, name string, cfg api.Config) (api
 		if err := e.expire(t, e.clock()); err != nil {
 			return ticket{}, err
 		}
+		if !cfg.HasPaused {
+			cfg.Paused = t.plannedConfig().Paused
+		}
 		return e.logConfig(t, cfg)
 	})
 	if err != nil {
 		return api.PutTopicResult{}, err
 	}
 	return api.PutTopicResult{Created: created, Config: cfg}, nil
+}
+
+// Pause makes a queue hand out no more jobs, or hand them out again. What is leased
+// stays leased, and is settled as ever.
+func (e *Engine) Pause(name string, paused bool) error {
+	defer guard()
+	if err := e.usable(); err != nil {
+		return err
+	}
+	_, err := e.change(name, func(t *entry) (ticket, error) {
+		if t.jobs == nil {
+			return ticket{}, api.Errorf(api.CodeNotAQueue, "topic %q is a log; only a topic of type queue can be paused", name).With("topic", name)
+		}
+		cfg := *t.plannedConfig()
+		cfg.Paused = paused
+		return e.logConfig(t, cfg)
+	})
+	return err
 }
 
 func incompatible(name string, have, want api.TopicType) error {
@@ -56,6 +77,7 @@ func incompatible(name string, have, want api.TopicType) error {
 // logConfig logs a configuration and what its caps take at once. The topic's
 // lock is held.
 func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
+	cfg.HasPaused = false
 	ev, err := e.planCap(t, &cfg, nil)
 	if err != nil {
 		return ticket{}, err
@@ -96,6 +118,9 @@ func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 		e.count(&cfg, 1)
 		t.setPriority()
 		t.nextExpiry = 0
+		if before.Paused && !cfg.Paused {
+			e.wakeWorkers(t)
+		}
 		if leaves {
 			t.loggedHead = last
 		}
@@ -139,6 +164,14 @@ func (t *entry) jobCounters(now int64) api.QueueCounters {
 		c.Ready = t.Count - busy
 	}
 	return c
+}
+
+// claimable is how many jobs a claim could get. The topic's lock is held.
+func (t *entry) claimable(now int64) uint64 {
+	if t.Config.Paused {
+		return 0
+	}
+	return t.jobCounters(now).Ready
 }
 
 // Topics returns one page of the topic list in the order of the names' bytes:

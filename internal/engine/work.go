@@ -185,7 +185,7 @@ func (e *Engine) watchLeases(t *entry) {
 	}
 	now := e.leaseClock()
 	at, ok := t.jobs.q.NextEvent()
-	if len(ws.line) > 0 && t.jobCounters(now).Ready > 0 {
+	if len(ws.line) > 0 && t.claimable(now) > 0 {
 		at, ok = min(at, now+workRetry.Milliseconds()), true
 	}
 	if !ok || ws.at != 0 && ws.at <= at {

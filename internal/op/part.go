@@ -286,12 +286,13 @@ const (
 	confPriority
 	confDeadLetter
 	confWaitSLO
+	confPaused
 )
 
 func appendConfig(dst []byte, c *api.Config) []byte {
 	var bits uint64
 	for i, on := range []bool{c.Type == api.TypeQueue, c.Discard == api.DiscardReject, c.AutoPriority,
-		c.AutoCreate, c.DedupeNode, c.LeasesDurable, c.HasPriority, c.HasDeadLetter, c.WaitSLOMS > 0} {
+		c.AutoCreate, c.DedupeNode, c.LeasesDurable, c.HasPriority, c.HasDeadLetter, c.WaitSLOMS > 0, c.Paused} {
 		if on {
 			bits |= 1 << i
 		}
@@ -371,7 +372,7 @@ func (d *decoder) config(c *api.Config) {
 	bits := d.uvarint()
 	on := func(bit uint64) bool { return bits&bit != 0 }
 	*c = api.Config{AutoPriority: on(confAutoPriority), AutoCreate: on(confAutoCreate), DedupeNode: on(confDedupeNode),
-		LeasesDurable: on(confLeasesDurable), HasPriority: on(confPriority), HasDeadLetter: on(confDeadLetter)}
+		LeasesDurable: on(confLeasesDurable), HasPriority: on(confPriority), HasDeadLetter: on(confDeadLetter), Paused: on(confPaused)}
 	if on(confQueue) {
 		c.Type = api.TypeQueue
 	}

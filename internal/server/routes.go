@@ -54,6 +54,8 @@ var routes = []route{
 	{method: "POST", path: "/v0/topics/:topic/nack", need: scopeWrite, body: bodyRequired, do: (*request).postNack},
 	{method: "POST", path: "/v0/topics/:topic/extend", need: scopeWrite, body: bodyRequired, do: (*request).postExtend},
 	{method: "POST", path: "/v0/topics/:topic/offered", need: scopeWrite, body: bodyRequired, do: (*request).postOffered},
+	{method: "POST", path: "/v0/topics/:topic/pause", need: scopeAdmin, do: (*request).postPause},
+	{method: "POST", path: "/v0/topics/:topic/resume", need: scopeAdmin, do: (*request).postResume},
 	{method: "GET", path: "/v0/topics/:topic/work", need: scopeRead | scopeWrite, auth: authToken, query: []string{"node", "max", "lease_ms", "token"}, do: (*request).getWork},
 
 	{method: "GET", path: "/v0/routers", need: scopeRead, query: []string{"prefix", "page_size", "cursor", "source", "dest"}, do: (*request).listRouters},

@@ -38,6 +38,20 @@ func (q *request) putTopic() error {
 	return q.send(status)
 }
 
+// postPause stops a queue from handing out jobs.
+func (q *request) postPause() error { return q.pause(true) }
+
+// postResume has it hand them out again.
+func (q *request) postResume() error { return q.pause(false) }
+
+func (q *request) pause(paused bool) error {
+	if err := q.eng.Pause(q.topic(), paused); err != nil {
+		return err
+	}
+	q.out = api.AppendPaused(q.out[:0], q.topic(), paused, q.millis())
+	return q.send(http.StatusOK)
+}
+
 // deleteTopic deletes a topic with everything in it.
 func (q *request) deleteTopic() error {
 	ifEmpty, err := q.queryBool("if_empty", false)

@@ -7,7 +7,7 @@ import (
 const (
 	letters = List | Show | Redrive | Purge // the commands of weir dlq
 	copies  = Backup | Verify | Restore
-	streams = Publish | Work | Tail | Sample | Doctor | letters | Overload | Dash | Bundle | Top // commands with the URL of a stream
+	streams = Publish | Work | Tail | Sample | Doctor | letters | Overload | Dash | Bundle | Top | Queue // commands with the URL of a stream
 	clients = streams | Backup
 )
 
@@ -22,7 +22,7 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "api-key", in: clients, places: byEnv, kind: text("key"), help: "API key"},
 	{name: "kafka-user", env: "KAFKA_USER", field: "KafkaUser", in: streams | Library, places: byEnv, kind: name("name"), help: "user name on Kafka (SASL), for a URL without one"},
 	{name: "kafka-password", env: "KAFKA_PASSWORD", field: "KafkaPassword", in: streams | Library, places: byEnv, kind: text("password"), help: "its password"},
-	{name: "json", in: Publish | Work | Tail | Doctor | letters | copies | Replica | Keys, kind: boolean, deft: "false", help: "print JSON, one object a line"},
+	{name: "json", in: Publish | Work | Tail | Doctor | Queue | letters | copies | Replica | Keys, kind: boolean, deft: "false", help: "print JSON, one object a line"},
 	{name: "log-format", in: Serve | Publish | Work, places: anywhere, kind: choice("format", "text", "json"), deft: "text",
 		help: "form of the log on standard error: text or json"},
 	{name: "metrics", in: Publish | Work | Sample, kind: name("address"),

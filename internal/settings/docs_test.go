@@ -91,7 +91,7 @@ func (s *Setting) commands() string {
 		{Serve, "serve"}, {Publish, "publish"}, {Work, "work"}, {Tail, "tail"}, {Sample, "sample"}, {Doctor, "doctor"},
 		{letters, "dlq"}, {List, "dlq ls"}, {Show, "dlq show"}, {Redrive, "dlq redrive"}, {Purge, "dlq purge"},
 		{Backup, "backup"}, {Verify, "backup verify"}, {Restore, "restore"}, {Repair, "repair"}, {Replica, "replica"},
-		{Overload, "bench overload"}, {Dash, "dash"}, {Bundle, "debug bundle"}, {Top, "top"}, {NewKey, "key new"}, {Keys, "key ls, key revoke"},
+		{Overload, "bench overload"}, {Dash, "dash"}, {Bundle, "debug bundle"}, {Top, "top"}, {Queue, "queue"}, {NewKey, "key new"}, {Keys, "key ls, key revoke"},
 	} {
 		whole := s.in&letters == letters
 		if s.in&c.of == c.of && (!whole || c.of&letters == 0 || c.of == letters) {

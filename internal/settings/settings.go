@@ -36,6 +36,7 @@ const (
 	Dash
 	Bundle
 	Top
+	Queue
 	NewKey
 	Keys
 	Library

@@ -38,6 +38,7 @@ type Service interface {
 	Diff(ctx context.Context, name string, req *api.DiffRequest) ([]api.Record, api.DiffResult, error)
 	Delete(ctx context.Context, name string, req *api.DeleteRequest) (deleted uint64, err error)
 	Tally(ctx context.Context, name string, add []uint32) (api.TallyResult, error)
+	Pause(ctx context.Context, name string, paused bool) error
 }
 
 // Options are the parameters of New.
@@ -85,6 +86,7 @@ var (
 	_ backend.DeadLetters = (*Backend)(nil)
 	_ backend.Locator     = (*Backend)(nil)
 	_ backend.Tallier     = (*Backend)(nil)
+	_ backend.Pauser      = (*Backend)(nil)
 )
 
 // New returns the backend of one topic. If the topic exists, Info has its durability

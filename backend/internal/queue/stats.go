@@ -27,6 +27,7 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	}
 	out := backend.Stats{At: b.now(), OldestSource: backend.AgeNone}
 	out.XLen, out.Pending, out.Lag = numbers(&st)
+	out.Paused = st.Config.Paused
 	if st.Count > 0 {
 		if err := b.readAge(ctx, &out); err != nil {
 			return backend.Stats{}, b.fail(err, false)
@@ -98,8 +99,18 @@ func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 		*s.Lag = 0
 	}
 	workers, finished := s.Pending, int64(st.HeadSeq-st.Count)-b.otherwise.Load()
-	s.Workers, s.Finished = &workers, &finished
+	s.Workers, s.Finished, s.Paused = &workers, &finished, st.Config.Paused
 	return s, nil
+}
+
+// Pause pauses the queue or resumes it.
+func (b *Backend) Pause(ctx context.Context, paused bool) error {
+	ctx, leave, err := b.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return b.fail(b.svc.Pause(ctx, b.opt.Topic, paused), true)
 }
 
 // PublishSignal does nothing, because the server itself counts.

@@ -46,6 +46,6 @@ func (b *Backend) Tally(ctx context.Context, add []uint32) ([]uint32, *backend.S
 	var s backend.Signal
 	s.XLen, s.Pending, s.Lag = numbers(&st)
 	workers := s.Pending
-	s.Workers, s.Finished = &workers, &res.Finished
+	s.Workers, s.Finished, s.Paused = &workers, &res.Finished, res.Paused
 	return res.Sums, &s, nil
 }

@@ -147,7 +147,7 @@ func TestAPoisonMessageOnKafkaIsKeptAndRedrivenWhenTheHandlerIsFixed(t *testing.
 		t.Fatal(err)
 	}
 	began := time.Now()
-	out := weirtest.Must(t, "dlq", "redrive", url)
+	out := weirtest.Must(t, "dlq", "redrive", "--wait", url)
 	weirtest.Eventually(t, "the redriven message is handled", func() bool { return strings.Contains(file("done"), "poison") })
 	t.Logf("dead after exactly 3 deliveries: %s; redriven and handled %s later: %s", letter, time.Since(began).Round(time.Millisecond), strings.TrimSpace(out))
 	if left := letters(); left != "" {

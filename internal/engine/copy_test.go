@@ -450,8 +450,7 @@ func TestATopicThatBeganRightBeforeTheStoreWentAwayDoesNotWait(t *testing.T) {
 				time.Sleep(400 * time.Millisecond)
 			}
 		}
-		time.Sleep(3 * time.Second)
-		write(12) // 250 records a second
+		write(5) // 250 records a second, for two seconds
 		e.copier.testIdle(t)
 		s.away.Store(true)
 		time.AfterFunc(11*time.Minute, func() { s.away.Store(false) })

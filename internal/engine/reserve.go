@@ -18,7 +18,7 @@ type reserve struct {
 	lsn     uint64
 	gen     uint32 // of the log, which does not fail that often
 	step    uint32
-	at      uint32 // with a copy that may lag: when next was chosen, in s since the start
+	at      uint32 // with a copy that may lag: when next was chosen; see reserveTick
 	pending bool   // next was put into an operation that has no place yet
 }
 
@@ -31,6 +31,11 @@ const (
 	minReserveCopied = 1 << 16
 	maxReserveCopied = 1 << 31
 	reserveCopied    = 15 * time.Minute
+	// reserveTick is the unit of the times of reservations, counted from the start, beginning
+	// with 1.
+	reserveTick = 100 * time.Millisecond
+	// firstLook is after how long the rate of a topic is known well enough.
+	firstLook = uint32(time.Second / reserveTick)
 )
 
 func (r *reserve) logged(lsn, gen uint64) {
@@ -74,7 +79,7 @@ func (e *Engine) reserveHead(head []byte, t *entry, last uint64) (_ []byte, need
 	}
 	now := uint32(0)
 	if lags {
-		now = uint32(time.Since(e.startAt) / time.Second)
+		now = 1 + uint32(time.Since(e.startAt)/reserveTick)
 	}
 	if half := uint64(r.step / 2); (r.safe >= last+half || r.next >= last+half) && !(lags && r.short(last, now)) {
 		return head, need
@@ -92,22 +97,20 @@ func (e *Engine) reserveHead(head []byte, t *entry, last uint64) (_ []byte, need
 // short reports whether the reservation was chosen for much less than what has come since:
 // a topic that was idle until then may write a lot while the store is away.
 func (r *reserve) short(last uint64, now uint32) bool {
-	return r.at > 0 && now >= r.at+2 && r.next <= r.safe && r.want(last, now) > uint64(r.step)+uint64(r.step/2)
+	return r.at > 0 && now > r.at+firstLook && r.next <= r.safe && r.want(last, now) > uint64(r.step)+uint64(r.step/2)
 }
 
 // pace sets the step by the rate since the reservation before: it is renewed when
 // half of it is left, and that half is to last.
 func (r *reserve) pace(last uint64, now uint32) {
-	if r.at == 0 { // the first since the start
-		r.at = max(1, now)
-		return
+	if r.at > 0 { // not the first since the start
+		r.step = uint32(min(maxReserveCopied, max(minReserveCopied, r.want(last, now))))
 	}
-	r.step = uint32(min(maxReserveCopied, max(minReserveCopied, r.want(last, now))))
-	r.at = max(1, now)
+	r.at = now
 }
 
 // want is the step for the rate since the reservation was chosen.
 func (r *reserve) want(last uint64, now uint32) uint64 {
 	used := last - min(last, r.next-min(r.next, uint64(r.step)))
-	return 2 * used * uint64(reserveCopied/time.Second) / uint64(max(1, now-min(now, r.at)))
+	return 2 * used * uint64(reserveCopied/reserveTick) / uint64(max(1, now-min(now, r.at)))
 }

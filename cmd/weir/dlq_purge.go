@@ -37,8 +37,8 @@ func runPurge(cmd *cobra.Command, args []string) error {
 	if err := load(cmd, settings.Purge, opt.fields(settings.Fields{"yes": &yes, "dry-run": &dryRun})); err != nil {
 		return err
 	}
-	if !yes && !dryRun && !isTerminal(cmd.InOrStdin()) {
-		return &usageError{errors.New("purge is final and there is no terminal to ask on: add --yes, or --dry-run to look first")}
+	if err := checkFinal(cmd, yes, dryRun); err != nil {
+		return err
 	}
 	return opt.run(cmd, args, func(ctx context.Context, d *weir.DeadLetters) error {
 		if dryRun {

@@ -112,7 +112,8 @@ func TestWrongVariablesAreToldAlikeByEveryCommand(t *testing.T) {
 			t.Setenv(name, "nonsense")
 			everyCommand(func(cmd *cobra.Command, words []string) {
 				flag := strings.ToLower(strings.TrimPrefix(name, "WEIR_"))
-				if f := cmd.Flags().Lookup(flag); f == nil || f.Value.Type() == "file" { // the --json of bench
+				if f := cmd.Flags().Lookup(flag); f == nil || f.Value.Type() == "file" || cmd.CommandPath() == "weir topic set" && flag == "durability" {
+					// the --json of bench is a file, and no variable changes a topic that is there
 					return
 				}
 				res := runWeir(t, "", append(words, good(cmd)...)...)
@@ -134,6 +135,18 @@ func TestFlagsThatExcludeEachOther(t *testing.T) {
 		"sample --metrics :0 --count 3 http://127.0.0.1:1/x":            "--count is for printed samples",
 		"publish --type log file:///tmp/x?topic=a":                      "--type log",
 		"dlq purge http://127.0.0.1:1/x":                                "add --yes",
+		"topic purge http://127.0.0.1:1/x":                              "purge is final and there is no terminal to ask on: add --yes, or --dry-run",
+		"topic rm http://127.0.0.1:1/x":                                 "rm is final",
+		"topic truncate --keep 1 http://127.0.0.1:1/x":                  "truncate is final",
+		"router rm http://127.0.0.1:1/x":                                "rm is final",
+		"topic truncate --yes http://127.0.0.1:1/x":                     "--before SEQ or --keep RECORDS",
+		"topic truncate --before 2 --keep 3 http://127.0.0.1:1/x":       "one of them",
+		"topic set http://127.0.0.1:1/x":                                "name what to change",
+		"topic set redis://127.0.0.1:1/0?stream=x --ttl 1h":             `unknown URL scheme "redis"; known: http, https`,
+		"topic ls http://127.0.0.1:1/x":                                 "works on a whole server",
+		"topic info http://127.0.0.1:1":                                 "the URL names no topic",
+		"router create http://127.0.0.1:1/x --source a":                 "--dest is missing",
+		"router create http://127.0.0.1:1/,x --source a --dest b":       "no router can be named",
 		"sample --enqueue-field=a http://127.0.0.1:1/x":                 "--enqueue-field is for Redis",
 		"sample http://127.0.0.1:1/x http://127.0.0.1:1/y":              "accepts at most 1 arg",
 		"publish --metrics a:b:c http://127.0.0.1:1/x":                  "flag --metrics",

@@ -82,6 +82,9 @@ func (c *Client) Diff(ctx context.Context, topic string, d *api.DiffRequest) ([]
 	return nouns(out.Records), res, err
 }
 
+// matchTimeout ends a delete that has to look at every record.
+const matchTimeout = 10 * time.Minute
+
 // Delete removes records for good and returns how many it removed.
 func (c *Client) Delete(ctx context.Context, topic string, d *api.DeleteRequest) (uint64, error) {
 	var in struct {
@@ -92,15 +95,18 @@ func (c *Client) Delete(ctx context.Context, topic string, d *api.DeleteRequest)
 		in.BeforeSeq = &d.BeforeSeq
 	}
 	if d.Match != nil {
-		how := "Eq"
+		in.Match = []string{"tag", "Eq", d.Match.Value}
 		if d.Match.Glob {
-			how = "Glob"
+			in.Match = []string{"tag", "Glob", d.Match.Value + "*"}
 		}
-		in.Match = []string{"tag", how, d.Match.Value}
 	}
 	var out struct {
 		Deleted uint64 `json:"deleted"`
 	}
-	err := c.call(ctx, callTimeout, http.MethodPost, topicPath(topic, "delete"), encode(in), &out)
+	timeout := callTimeout
+	if d.Match != nil {
+		timeout = matchTimeout
+	}
+	err := c.call(ctx, timeout, http.MethodPost, topicPath(topic, "delete"), encode(in), &out)
 	return out.Deleted, err
 }

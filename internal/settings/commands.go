@@ -1,14 +1,20 @@
 package settings
 
 import (
+	"math"
 	"time"
 )
+
+// NoPriority is the priority of a topic that has none.
+const NoPriority = 1 << 40
 
 const (
 	letters = List | Show | Redrive | Purge // the commands of weir dlq
 	copies  = Backup | Verify | Restore
 	streams = Publish | Work | Tail | Sample | Doctor | letters | Overload | Dash | Bundle | Top | Queue // commands with the URL of a stream
-	clients = streams | Backup
+	topics  = Topics | TopicInfo | TopicCreate | TopicSet | TopicRemove | TopicPurge | TopicTruncate
+	routers = Routers | RouterCreate | RouterRemove
+	clients = streams | Backup | topics | routers
 )
 
 // commands are the settings of single calls of a command, which no file holds.
@@ -22,12 +28,12 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "api-key", in: clients, places: byEnv, kind: text("key"), help: "API key"},
 	{name: "kafka-user", env: "KAFKA_USER", field: "KafkaUser", in: streams | Library, places: byEnv, kind: name("name"), help: "user name on Kafka (SASL), for a URL without one"},
 	{name: "kafka-password", env: "KAFKA_PASSWORD", field: "KafkaPassword", in: streams | Library, places: byEnv, kind: text("password"), help: "its password"},
-	{name: "json", in: Publish | Work | Tail | Doctor | Queue | letters | copies | Replica | Keys, kind: boolean, deft: "false", help: "print JSON, one object a line"},
+	{name: "json", in: Publish | Work | Tail | Doctor | Queue | letters | copies | Replica | Keys | topics | routers, kind: boolean, deft: "false", help: "print JSON, one object a line"},
 	{name: "log-format", in: Serve | Publish | Work, places: anywhere, kind: choice("format", "text", "json"), deft: "text",
 		help: "form of the log on standard error: text or json"},
 	{name: "metrics", in: Publish | Work | Sample, kind: name("address"),
 		help: "serve Prometheus metrics at http://ADDR/metrics while the command runs; the host is 127.0.0.1 unless ADDR names one"},
-	{name: "durability", in: Publish | Work, kind: choice("class", "ephemeral", "memory", "disk", "fsync"),
+	{name: "durability", in: Publish | Work | TopicCreate, kind: choice("class", "ephemeral", "memory", "disk", "fsync"),
 		help: "durability class of a topic that has to be created: ephemeral, memory, disk or fsync (default disk)"},
 
 	{name: "type", in: Publish, kind: choice("type", "queue", "log"), deft: "queue", help: "type of a topic that has to be created: queue, or log on a weir server"},
@@ -74,8 +80,40 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "rate", in: Redrive, kind: real("rate", "a number of messages a second", 0, 1e6), deft: "0", help: "most messages a second; 0 is no limit"},
 	{name: "wait", in: Redrive, kind: boolean, deft: "false", help: "wait for letters that are not due yet"},
 	{name: "follow", in: Redrive, kind: boolean, deft: "false", help: "never stop, and send back later dead letters too"},
-	{name: "yes", in: Redrive | Purge, kind: boolean, deft: "false", help: "do not ask"},
-	{name: "dry-run", in: Redrive | Purge | Restore, kind: boolean, deft: "false", help: "only print what would be done"},
+	{name: "yes", in: Redrive | Purge | TopicSet | TopicRemove | TopicPurge | TopicTruncate | RouterRemove, kind: boolean, deft: "false", help: "do not ask"},
+	{name: "dry-run", in: Redrive | Purge | Restore | TopicSet | TopicRemove | TopicPurge | TopicTruncate | RouterRemove, kind: boolean, deft: "false", help: "only print what would be done"},
+
+	{name: "prefix", in: Topics | Routers, places: byFlag, kind: name("prefix"), help: "only names that begin like this"},
+	{name: "type", in: TopicCreate, kind: choice("type", "log", "queue"), deft: "log", help: "log, or queue: its records are handed out as jobs"},
+	{name: "durability", in: TopicSet, places: byFlag, kind: choice("class", "ephemeral", "memory", "disk", "fsync"),
+		help: "when a write is acknowledged: ephemeral, memory, disk or fsync"},
+	{name: "ttl", in: TopicCreate | TopicSet, places: byFlag, kind: duration(0, most).kind(), help: "age at which records are removed; 0 is never"},
+	{name: "cap-records", in: TopicCreate | TopicSet, places: byFlag, kind: integer("records", 0, most).kind(), help: "most records; 0 is no limit"},
+	{name: "cap-bytes", in: TopicCreate | TopicSet, places: byFlag, kind: size(0, 1<<50).kind(), help: "most bytes of records; 0 is no limit"},
+	{name: "discard", in: TopicCreate | TopicSet, places: byFlag, kind: choice("policy", "old", "reject"), help: "what happens at a cap: the oldest records go (old), or writes are refused (reject)"},
+	{name: "idempotency-window", in: TopicCreate | TopicSet, places: byFlag, kind: duration(0, most).kind(), help: "how long idempotency keys are remembered; 0 is not at all"},
+	{name: "dedupe-node", in: TopicCreate | TopicSet, places: byFlag, kind: boolean, help: "readers do not get their own records"},
+	{name: "priority", in: TopicCreate | TopicSet, places: byFlag, kind: integer("int", math.MinInt32, math.MaxInt32).orOff(NoPriority, false), help: "which topic is pushed first"},
+	{name: "auto-priority", in: TopicCreate | TopicSet, places: byFlag, kind: boolean, help: "a topic that is used gains priority"},
+	{name: "auto-create", in: TopicCreate | TopicSet, places: byFlag, kind: boolean, help: "stored with the topic; see API.md"},
+	{name: "lease", in: TopicCreate | TopicSet, places: byFlag, kind: duration(100*time.Millisecond, day).kind(), help: "how long a job belongs to who claims it, unless the claim says otherwise"},
+	{name: "claim-jitter", in: TopicCreate | TopicSet, places: byFlag, kind: duration(0, 5*time.Second).kind(), help: "how long claims are gathered to share jobs out evenly; 0 is not at all"},
+	{name: "max-deliveries", in: TopicCreate | TopicSet, places: byFlag, kind: integer("deliveries", 0, most).kind(), help: "how often a job is handed out before it becomes a dead letter; 0 is no limit"},
+	{name: "dead-letter", in: TopicCreate | TopicSet, places: byFlag, kind: text("topic"), help: "topic for dead letters; empty is none"},
+	{name: "leases-durable", in: TopicCreate | TopicSet, places: byFlag, kind: boolean, help: "leases survive a restart of the server"},
+	{name: "wait-slo", in: TopicCreate | TopicSet, places: byFlag, kind: duration(0, day).kind(), help: "of a queue: how long a job may wait; what its workers cannot do in time is refused; 0 is for ever"},
+	{name: "if-empty", in: TopicRemove, places: byFlag, kind: boolean, deft: "false", help: "only if the topic has no records"},
+	{name: "tag", in: TopicPurge, places: byFlag, kind: name("tag"), help: "only records with this tag; a * at its end is any end"},
+	{name: "before", in: TopicTruncate, places: byFlag, kind: integer("seq", 1, most).kind(), help: "remove the records with a lower number than this"},
+	{name: "keep", in: TopicTruncate, places: byFlag, kind: integer("records", 0, most).kind(), help: "keep so many of the newest numbers"},
+	{name: "source", in: Routers | RouterCreate, places: byFlag, kind: name("topic"), help: "topic that is copied from"},
+	{name: "dest", in: Routers | RouterCreate, places: byFlag, kind: name("topic"), help: "topic that is copied to"},
+	{name: "filter", in: RouterCreate, places: byFlag, kind: name("tag"), help: "copy only records with this tag; a * at its end is any end"},
+	{name: "guarantee", in: RouterCreate, places: byFlag, kind: choice("guarantee", "at_least_once", "exactly_once"), help: "of the copies: at_least_once or exactly_once (default at_least_once)"},
+	{name: "create-dest", in: RouterCreate, places: byFlag, kind: boolean, help: "create an absent destination (default true)"},
+	{name: "preserve-node", in: RouterCreate, places: byFlag, kind: boolean, help: "keep the node of a record on the copy (default true)"},
+	{name: "preserve-tag", in: RouterCreate, places: byFlag, kind: boolean, help: "keep the tag of a record on the copy (default true)"},
+	{name: "allow-cycle", in: RouterCreate, places: byFlag, kind: boolean, help: "routers may feed each other (default false)"},
 
 	{name: "rate", in: Backup | Verify, kind: integer("MiB", 0, 1<<40).kind(), deft: "32", help: "most MiB to read per second; 0 is no limit"},
 	{name: "profile", in: Bundle, kind: duration(0, time.Minute).kind(), deft: "5s", help: "how long the server's CPU is profiled; 0 is not at all"},

@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -92,9 +93,14 @@ func (s *Setting) commands() string {
 		{letters, "dlq"}, {List, "dlq ls"}, {Show, "dlq show"}, {Redrive, "dlq redrive"}, {Purge, "dlq purge"},
 		{Backup, "backup"}, {Verify, "backup verify"}, {Restore, "restore"}, {Repair, "repair"}, {Replica, "replica"},
 		{Overload, "bench overload"}, {Dash, "dash"}, {Bundle, "debug bundle"}, {Top, "top"}, {Queue, "queue"}, {NewKey, "key new"}, {Keys, "key ls, key revoke"},
+		{topics, "topic"}, {Topics, "topic ls"}, {TopicInfo, "topic info"}, {TopicCreate, "topic create"}, {TopicSet, "topic set"},
+		{TopicRemove, "topic rm"}, {TopicPurge, "topic purge"}, {TopicTruncate, "topic truncate"},
+		{routers, "router"}, {Routers, "router ls"}, {RouterCreate, "router create"}, {RouterRemove, "router rm"},
 	} {
-		whole := s.in&letters == letters
-		if s.in&c.of == c.of && (!whole || c.of&letters == 0 || c.of == letters) {
+		covered := slices.ContainsFunc([]Command{letters, topics, routers}, func(all Command) bool {
+			return s.in&all == all && c.of&all == c.of && c.of != all
+		})
+		if s.in&c.of == c.of && !covered {
 			names = append(names, c.name)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // Command is a set of commands, each with settings of its own.
-type Command uint32
+type Command uint64
 
 // The commands. Library is a program that reads its settings with package config.
 const (
@@ -39,6 +39,16 @@ const (
 	Queue
 	NewKey
 	Keys
+	Topics
+	TopicInfo
+	TopicCreate
+	TopicSet
+	TopicRemove
+	TopicPurge
+	TopicTruncate
+	Routers
+	RouterCreate
+	RouterRemove
 	Library
 
 	// SampleRedis is sample without a URL, which the environment alone then makes.

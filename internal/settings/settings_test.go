@@ -34,7 +34,7 @@ func write(t *testing.T, text string) (path string) {
 }
 
 // single is a command that has only one setting.
-const single Command = 1 << 31
+const single Command = 1 << 63
 
 // only makes s the only setting of a command, besides --config.
 func only(t *testing.T, s *Setting) {
@@ -108,6 +108,8 @@ func samples(s *Setting) sample {
 		return sample{"7", int64(7), append(integers, "65536", "http")}
 	case s.name == "lag-warn" || s.name == "lag-pause":
 		return sample{"off", int64(-1), append(integers, "0")}
+	case s.name == "priority":
+		return sample{"-7", int64(-7), []string{"many", "1.5", "1e3", "99999999999", " 7", "OFF"}}
 	case s.name == "host":
 		return sample{"::1", "::1", []string{"a:b", "1.2.3.4:", "1.2.3.4:99999", "a:1:2"}}
 	case s.kind.typ == "list":

@@ -81,9 +81,8 @@ func (s *Stream) Backend() backend.Backend { return s.backend }
 // workers that are too slow: neither GuardAdaptive nor a queue with a wait_slo_ms refuses
 // anything because of it. Paused of a Pressure tells.
 //
-// The error is ErrUnsupported on Kafka, whose groups cannot be paused, and
-// ErrStreamNotFound for a queue that does not exist yet. On a weir server the key needs the
-// scope admin.
+// A stream that does not exist yet can be paused, too. The error is ErrUnsupported on
+// Kafka, whose groups cannot be paused. On a weir server the key needs the scope admin.
 func (s *Stream) Pause(ctx context.Context) error { return s.setPaused(ctx, "pause", true) }
 
 // Resume ends a Pause. It is no error if there is none.

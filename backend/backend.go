@@ -418,8 +418,7 @@ type Pauser interface {
 	// orphan; one in another process that has begun a second before may still. Claims of a
 	// resumed group find its messages within a second. It lasts until it is taken
 	// back, also when the server starts anew, as long as what the group has finished does.
-	// A stream or group that does not exist yet is ErrStreamNotFound where it cannot be
-	// paused in advance.
+	// A stream or group that does not exist yet can be paused, too.
 	Pause(ctx context.Context, paused bool) error
 }
 

@@ -46,6 +46,7 @@ var (
 	_ backend.Reader      = (*Fake)(nil)
 	_ backend.DeadLetters = (*Fake)(nil)
 	_ backend.Trimmer     = (*Fake)(nil)
+	_ backend.Pauser      = (*Fake)(nil)
 )
 
 // NewFake creates an empty stream and returns a handle on it.
@@ -102,6 +103,7 @@ type fakeStream struct {
 	signalEnds time.Time
 	gathering  backend.Gathering
 	lagUnknown bool
+	paused     bool
 	pretended  *backend.Signal
 }
 
@@ -220,6 +222,9 @@ func (f *Fake) claim(req backend.ClaimRequest, repeat bool) (got backend.Claimed
 	defer f.state.Unlock()
 	now := time.Now()
 	f.workers[req.Consumer] = true
+	if f.paused {
+		return got, f.wake
+	}
 	for _, p := range f.held() {
 		if len(got.Deliveries) == req.Max {
 			return got, f.wake
@@ -251,6 +256,18 @@ func (f *Fake) claim(req backend.ClaimRequest, repeat bool) (got backend.Claimed
 		}
 	}
 	return got, f.wake
+}
+
+// Pause pauses the group or resumes it.
+func (f *Fake) Pause(ctx context.Context, paused bool) error {
+	return f.call(ctx, OpPause, func(*injected) error {
+		f.state.Lock()
+		defer f.state.Unlock()
+		f.paused = paused
+		close(f.wake)
+		f.wake = make(chan struct{})
+		return nil
+	})
 }
 
 // held returns what is pending, oldest message first.

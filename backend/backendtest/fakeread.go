@@ -52,7 +52,7 @@ func (f *Fake) Stats(ctx context.Context) (stats backend.Stats, err error) {
 		stats = backend.Stats{At: time.Now(), XLen: signal.XLen, Pending: signal.Pending, Lag: signal.Lag, Behind: signal.Behind, OldestSource: backend.AgeNone}
 		stats.OldestAge, stats.OldestSource = f.age(stats.At)
 		workers, letters := int64(len(f.workers)), int64(len(f.letters[f.info.DeadLetter]))
-		stats.Workers, stats.DeadLetters = &workers, &letters
+		stats.Workers, stats.DeadLetters, stats.Paused = &workers, &letters, signal.Paused
 		return nil
 	})
 	return stats, err
@@ -86,7 +86,7 @@ func (s *fakeStream) numbers() backend.Signal {
 	if s.pretended != nil {
 		return *s.pretended
 	}
-	signal := backend.Signal{Pending: int64(len(s.pending)), XLen: int64(len(s.entries))}
+	signal := backend.Signal{Pending: int64(len(s.pending)), XLen: int64(len(s.entries)), Paused: s.paused}
 	if s.signal != nil && time.Now().Before(s.signalEnds) {
 		workers := *s.signal
 		signal.Workers = &workers

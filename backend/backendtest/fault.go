@@ -28,6 +28,7 @@ const (
 	OpRedrive       Op = "redrive"
 	OpPurge         Op = "purge"
 	OpTrim          Op = "trim"
+	OpPause         Op = "pause"
 )
 
 // Fault is what goes wrong in a call. Its parts happen in the order of the fields. If

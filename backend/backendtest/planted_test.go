@@ -50,6 +50,9 @@ var faults = map[string]struct {
 	"an unknown number is 0":       {"the_numbers_follow", func(f *flawed) { f.zeroes = true }},
 	"a goroutine is left":          {"leaves_no_goroutine", func(f *flawed) { f.leaks = true }},
 	"letters sent back are copies": {"a_letter_sent_back_is", func(f *flawed) { f.copies = true }},
+	"pauses do nothing":            {"a_paused_group", func(f *flawed) { f.restless = true }},
+	"pauses do not hold orphans":   {"a_pause_holds_orphans", func(f *flawed) { f.restless = true }},
+	"waits end in a pause":         {"a_claim_that_waits_when", func(f *flawed) { f.restless = true }},
 }
 
 func TestSuiteFindsPlantedFaults(t *testing.T) {
@@ -84,7 +87,7 @@ type flawed struct {
 	unknownAs error
 	hidden    bool
 
-	keep, unfenced, noAck, noExtend, deaf, stays, zeroes, leaks, copies bool
+	keep, unfenced, noAck, noExtend, deaf, stays, zeroes, leaks, copies, restless bool
 }
 
 // plant returns f with the named fault.
@@ -220,6 +223,13 @@ func (f *flawed) Redrive(ctx context.Context, from string, letter backend.DeadLe
 		return err
 	}
 	return f.Fake.Redrive(ctx, from, letter)
+}
+
+func (f *flawed) Pause(ctx context.Context, paused bool) error {
+	if paused && f.restless {
+		return nil
+	}
+	return f.Fake.Pause(ctx, paused)
 }
 
 func (f *flawed) Close() error {

@@ -66,7 +66,7 @@ func (b *Backend) Draw(ctx context.Context, req backend.DrawRequest) (backend.Si
 		}
 		return &n
 	}
-	all := backend.Signal{Pending: n[2], Lag: known(n[3]), Behind: n[4], Workers: known(n[5]), Finished: known(n[6]), XLen: n[7]}
+	all := backend.Signal{Pending: n[2], Lag: known(n[3]), Behind: n[4], Workers: known(n[5]), Finished: known(n[6]), XLen: n[7], Paused: read.Paused}
 	return all, backend.Room{Given: n[0], Taken: n[1]}, err
 }
 

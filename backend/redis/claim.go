@@ -83,6 +83,10 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 // its lease counts from the start of the wait; and orphans have to be looked for.
 func (b *Backend) claim(ctx context.Context, c *claim) error {
 	for end := c.since.Add(c.Block); ; {
+		if paused, err := b.rest(ctx, c, end); paused || err != nil {
+			return err
+		}
+		c.since = time.Now()
 		if err := b.look(ctx, c); err != nil || c.any() {
 			return err
 		}
@@ -95,7 +99,10 @@ func (b *Backend) claim(ctx context.Context, c *claim) error {
 			return nil
 		}
 		c.since = time.Now()
-		if err := b.waitNew(ctx, c, left); err != nil || c.any() {
+		if err := b.waitNew(ctx, c, left); err != nil {
+			return err
+		}
+		if err := b.unlessPaused(ctx, c); err != nil || c.any() {
 			return err
 		}
 		c.since = time.Now()

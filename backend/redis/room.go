@@ -30,7 +30,8 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 	args := append(b.count.args(&b.keys, req.Limit, at),
 		b.producer, req.Limit, req.Pause, req.Need, req.Want, req.Kept, req.Lifetime.Milliseconds())
 	waits := roomScript.cmd(ctx, []string{b.keys.stream, b.keys.room}, args...)
-	_ = b.do(ctx, published, waits)
+	paused := b.pausedCmd(ctx, "HMGET")
+	_ = b.do(ctx, published, waits, paused)
 	if errors.Is(waits.Err(), backend.ErrForbidden) {
 		return b.roomless(ctx, req, waits.Err())
 	}
@@ -38,6 +39,7 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 	if err != nil {
 		return backend.Signal{}, backend.Room{}, err
 	}
+	s.Paused = marked(paused)
 	given, err1 := rest.int()
 	taken, err2 := rest.int()
 	why, err3 := rest.text()

@@ -20,8 +20,10 @@ func (b *Backend) Signal(ctx context.Context, most int64) (backend.Signal, error
 	at := time.Now()
 	published := redis.NewStringCmd(ctx, "GET", b.keys.lag)
 	waits := b.count.lagCmd(ctx, &b.keys, most, at)
-	_ = b.do(ctx, published, waits)
+	paused := b.pausedCmd(ctx, "HMGET")
+	_ = b.do(ctx, published, waits, paused)
 	s, _, err := b.signal(published, waits, at)
+	s.Paused = marked(paused)
 	return s, err
 }
 

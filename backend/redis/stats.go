@@ -18,7 +18,8 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	waits := b.count.lagCmd(ctx, &b.keys, countMost, at)
 	oldest := redis.NewRawCmd(ctx, "XPENDING", b.keys.stream, b.keys.group, "-", "+", 1)
 	letters := redis.NewIntCmd(ctx, "XLEN", b.keys.dead)
-	_ = b.do(ctx, clock, waits, oldest, letters)
+	paused := b.pausedCmd(ctx, "HGET")
+	_ = b.do(ctx, clock, waits, oldest, letters, paused)
 	if err := clock.Err(); err != nil {
 		return backend.Stats{}, err
 	}
@@ -28,7 +29,7 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	}
 	s := backend.Stats{
 		At: clock.Val(), XLen: got.xlen, Pending: got.pending, Lag: got.lag, Behind: got.behind,
-		Workers: &got.consumers, OldestSource: backend.AgeNone,
+		Workers: &got.consumers, OldestSource: backend.AgeNone, Paused: marked(paused),
 	}
 	if letters.Err() == nil {
 		count := letters.Val()

@@ -77,6 +77,7 @@ var (
 	_ backend.Locator         = (*Stream)(nil)
 	_ backend.Doctor          = (*Stream)(nil)
 	_ backend.DeadLetterNames = (*Stream)(nil)
+	_ backend.Pauser          = (*Stream)(nil)
 )
 
 // part is one shard.
@@ -162,6 +163,11 @@ func (s *Stream) ensure(ctx context.Context) error {
 	}
 	if err := s.openTo(ctx, found.Now, time.Now().Add(ripens)); err != nil {
 		return err
+	}
+	if before.Now > 0 && found.Now > before.Now {
+		if err := s.pauseLike(ctx, before.Now); err != nil {
+			return err
+		}
 	}
 	if before.Now > 0 { // others use the stream, and have to see first that it has grown
 		for _, p := range s.all()[min(before.Now, found.Now):] {

@@ -70,6 +70,7 @@ func (s *Stream) Stats(ctx context.Context) (backend.Stats, error) {
 		}
 		all.XLen += one.XLen
 		all.Pending += one.Pending
+		all.Paused = all.Paused || one.Paused
 		if all.Lag == nil {
 			all.Behind += waiting(one.Lag, one.Behind)
 		}
@@ -115,6 +116,7 @@ func (s *Stream) Signal(ctx context.Context, most int64) (backend.Signal, error)
 	for i := range each {
 		all.Pending += each[i].Pending
 		all.XLen += each[i].XLen
+		all.Paused = all.Paused || each[i].Paused
 		if all.Lag == nil {
 			all.Behind += waiting(each[i].Lag, each[i].Behind)
 		}

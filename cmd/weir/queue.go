@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -105,6 +106,9 @@ func setPaused(ctx context.Context, keys *keyOptions, url string, paused bool) (
 		return queueState{}, err
 	}
 	defer s.Close()
+	if _, err := s.Pressure(ctx); errors.Is(err, weir.ErrStreamNotFound) {
+		return queueState{}, err // the library would create it; here its name may be misspelt
+	}
 	set := s.Resume
 	if paused {
 		set = s.Pause

@@ -103,14 +103,24 @@ func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 	return s, nil
 }
 
-// Pause pauses the queue or resumes it.
+// Pause pauses the queue or resumes it. A queue that is to be paused and does not exist is
+// created; one that is to be resumed is not paused.
 func (b *Backend) Pause(ctx context.Context, paused bool) error {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	return b.fail(b.svc.Pause(ctx, b.opt.Topic, paused), true)
+	err = b.svc.Pause(ctx, b.opt.Topic, paused)
+	if api.IsCode(err, api.CodeTopicNotFound) {
+		if !paused {
+			return nil
+		}
+		if err = b.create(ctx); err == nil {
+			err = b.svc.Pause(ctx, b.opt.Topic, true)
+		}
+	}
+	return b.fail(err, true)
 }
 
 // PublishSignal does nothing, because the server itself counts.

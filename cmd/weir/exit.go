@@ -92,11 +92,24 @@ func checkUsage(cmd *cobra.Command) {
 	cmd.SilenceUsage = true
 	cmd.SetFlagErrorFunc(flagError)
 	if args := cmd.Args; args != nil {
+		var urls []string // the arguments, with URLs for names
 		cmd.Args = func(cmd *cobra.Command, list []string) error {
-			if err := args(cmd, list); err != nil {
+			all, of, wrong := withURLs(cmd, list)
+			if wrong != nil {
+				all = list // too few are told first
+			}
+			if err := args(cmd, all); err != nil {
 				return &usageError{fmt.Errorf("%w: %s%s", err, cmd.UseLine(), switchHint(list))}
 			}
-			return checkURLs(cmd, list)
+			if wrong != nil {
+				return &usageError{wrong}
+			}
+			urls = all
+			withBase(cmd, of)
+			return checkURLs(cmd, urls)
+		}
+		if run := cmd.RunE; run != nil {
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd, urls) }
 		}
 	}
 	for _, c := range cmd.Commands() {

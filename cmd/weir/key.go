@@ -24,6 +24,7 @@ type keyOptions struct {
 // fields adds the settings to those of a command.
 func (o *keyOptions) fields(f settings.Fields) settings.Fields {
 	f["api-key-file"], f["api-key"] = &o.file, &o.text
+	f["url"], f["context"] = new(string), new(string) // base reads them
 	f["ca"], f["tls-cert"], f["tls-key"] = &o.certs.CA, &o.certs.Cert, &o.certs.Key
 	return f
 }

@@ -20,6 +20,9 @@ func load(cmd *cobra.Command, c settings.Command, fields settings.Fields) error 
 	if _, err := settings.Load(source(cmd, c), fields); err != nil {
 		return &usageError{err}
 	}
+	if err := fillFromContext(cmd, fields); err != nil {
+		return &usageError{err}
+	}
 	warnUnknown(cmd.ErrOrStderr())
 	return nil
 }

@@ -34,6 +34,8 @@ func good(cmd *cobra.Command) []string {
 			args = append(args, "http://127.0.0.1:1/x")
 		case "DIR", "DIR|URL", "ID…", "NAME":
 			args = append(args, "x")
+		case "ADDRESS":
+			args = append(args, "http://127.0.0.1:1")
 		case "CMD":
 			args = append(args, "true")
 		}

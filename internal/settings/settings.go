@@ -49,6 +49,8 @@ const (
 	Routers
 	RouterCreate
 	RouterRemove
+	Contexts
+	ContextSet
 	Library
 
 	// SampleRedis is sample without a URL, which the environment alone then makes.

@@ -122,3 +122,25 @@ func TestRoutersAndTopicsAreDeleted(t *testing.T) {
 	fails(t, `topic "in" does not exist`, "topic", "rm", "--yes", srv.URL+"/in")
 	said("out deleted with 0 records", "topic", "rm", "--if-empty", "--yes", srv.URL+"/out")
 }
+
+func TestANameStandsForItsURL(t *testing.T) {
+	t.Parallel()
+	srv := weirtest.Start(t, weirtest.Options{})
+	home := t.TempDir()
+	said := func(want string, env string, args ...string) {
+		t.Helper()
+		stdout, stderr, code := weirtest.Run(t, []string{"XDG_CONFIG_HOME=" + home, env}, args...)
+		if code != 0 || stdout != want || stderr != "" {
+			t.Errorf("weir %s with %s: code %d, %q, %q, want %q", strings.Join(args, " "), env, code, stdout, stderr, want)
+		}
+	}
+	said("created in\n", "WEIR_URL="+srv.URL, "topic", "create", "in")
+	must(t, "publish", srv.URL+"/in", writeLines(t, []string{"a"}))
+	said("a\n", "WEIR_URL="+srv.URL, "tail", "in", "--from", "0", "--no-follow")
+	said("local is in use\n", "WEIR_URL=", "context", "set", "local", srv.URL)
+	said("a\n", "WEIR_URL=", "tail", "in", "--from", "0", "--no-follow")
+	said("in deleted with 1 records\n", "WEIR_URL=", "topic", "rm", "--yes", "in")
+	if _, stderr, code := weirtest.Run(t, nil, "tail", "in"); code != 2 || !strings.Contains(stderr, "needs WEIR_URL or a context") {
+		t.Errorf("without either: code %d, %q", code, stderr)
+	}
+}

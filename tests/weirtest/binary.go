@@ -81,11 +81,12 @@ func Run(t testing.TB, env []string, args ...string) (stdout, stderr string, cod
 	return out.String(), errOut.String(), cmd.ProcessState.ExitCode()
 }
 
-// cleanEnv is the test's environment without any WEIR_ variable, plus extra.
+// cleanEnv is the test's environment without any WEIR_ variable and without contexts of the
+// user, plus extra.
 func cleanEnv(extra []string) []string {
-	var env []string
+	env := []string{"XDG_CONFIG_HOME=/nonexistent"}
 	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "WEIR_") {
+		if !strings.HasPrefix(kv, "WEIR_") && !strings.HasPrefix(kv, "XDG_CONFIG_HOME=") {
 			env = append(env, kv)
 		}
 	}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestMain keeps the contexts of who runs the tests out of them.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "weir-test")
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("XDG_CONFIG_HOME", dir)
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// contextsOf gives the test contexts of its own and makes these, each a line of `context set`.
+func contextsOf(t *testing.T, set ...string) {
+	t.Helper()
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	for _, line := range set {
+		if res := runWeir(t, "", strings.Fields("context set "+line)...); res.err != nil {
+			t.Fatal(res.err)
+		}
+	}
+}
+
+func TestNamesBecomeURLs(t *testing.T) {
+	for _, c := range []struct{ use, url, args, want string }{
+		{"tail URL", "http://h:1", "orders", "http://h:1/orders"},
+		{"tail URL", "http://h:1/?standby=i:1", "orders", "http://h:1/orders?standby=i:1"},
+		{"tail URL", "https://:key@h:1/", "orders", "https://:key@h:1/orders"},
+		{"tail URL", "http://h:1/orders", "", "http://h:1/orders"},
+		{"tail URL", "redis://h:1/0?group=g", "jobs:mail", "redis://h:1/0?group=g&stream=jobs%3Amail"},
+		{"tail URL", "kafka://a:1,b:2?group=g", "events", "kafka://a:1,b:2/events?group=g"},
+		{"tail URL", "file:///data", "in", "file:///data?topic=in"},
+		{"tail URL", "http://h:1", "http://i:2/x", "http://i:2/x"},
+		{"tail URL", "http://h:1", "./x", "./x"},
+		{"tail URL", "http://h:1", "localhost:4000", "localhost:4000"},
+		{"publish URL [FILE…]", "http://h:1", "orders lines.txt", "http://h:1/orders lines.txt"},
+		{"work URL -- CMD [ARG…]", "http://h:1/orders", "true", "has a name already"},
+		{"backup URL DIR", "http://h:1", "copy", "http://h:1 copy"},
+		{"backup URL DIR", "http://h:1", "http://i:1 copy", "http://i:1 copy"},
+		{"top URL…", "http://h:1", "a http://i/b c", "http://h:1/a http://i/b http://h:1/c"},
+		{"top URL…", "http://h:1", "", "http://h:1"},
+		{"sample [URL…]", "http://h:1", "", ""},
+		{"sample [URL…]", "http://h:1", "a", "http://h:1/a"},
+		{"restore DIR|URL [DATA-DIR]", "http://h:1", "a", "a"},
+		{"tail URL", "redis://h:1/0?stream=a", "b", "has a name already"},
+		{"tail URL", "", "orders", `"orders" is not a URL, and as a name it needs WEIR_URL or a context`},
+		{"tail URL", "", "", ""},
+		{"tail URL", "h:1", "a", "environment variable WEIR_URL"},
+		{"tail URL", "amqp://:secret@h", "a", "environment variable WEIR_URL: not the URL of a server"},
+	} {
+		t.Setenv("WEIR_URL", c.url)
+		cmd := newTailCmd()
+		cmd.Use = c.use
+		got, _, err := withURLs(cmd, strings.Fields(c.args))
+		said := strings.Join(got, " ")
+		if err != nil {
+			said = err.Error()
+		}
+		if err == nil && said != c.want || err != nil && (!strings.Contains(said, c.want) || strings.Contains(said, "secret")) {
+			t.Errorf("%s with WEIR_URL=%s: %q becomes %q, want %q", c.use, c.url, c.args, said, c.want)
+		}
+	}
+}
+
+func TestWhatSaysTheServer(t *testing.T) {
+	one, two, three := newFakeServer(t), newFakeServer(t), newFakeServer(t)
+	for f, text := range map[*fakeServer]string{one: `"one"`, two: `"two"`, three: `"three"`} {
+		f.add("in", text)
+	}
+	contextsOf(t, "one "+one.URL, "two "+two.URL+" --key-env KEY_OF_TWO")
+	t.Setenv("KEY_OF_TWO", "k2-secret")
+	read := func(want string, args ...string) {
+		t.Helper()
+		res := runWeir(t, "", append(append([]string{"tail"}, args...), "--from", "0", "--no-follow")...)
+		if res.err != nil || res.stdout != want+"\n" {
+			t.Errorf("tail %v: %v, %q, want %s", args, res.err, res.stdout, want)
+		}
+	}
+	read("one", "in") // the first is in use
+	read("two", "in", "--context", "two")
+	if len(two.authz) == 0 || two.authz[0] != "Bearer k2-secret" {
+		t.Errorf("the context's key was not sent: %v", two.authz)
+	}
+	t.Setenv("WEIR_CONTEXT", "two")
+	read("two", "in")
+	t.Setenv("WEIR_URL", three.URL)
+	read("three", "in")
+	read("one", "in", "--context", "one")
+	read("two", two.URL+"/in", "--context", "one") // an argument beats all
+	t.Setenv("WEIR_URL", three.URL+"/in")
+	read("three")
+	t.Setenv("WEIR_URL", "")
+
+	for _, f := range []*fakeServer{one, three} {
+		if got := strings.Join(f.authz, ""); strings.Contains(got, "k2") {
+			t.Errorf("another server got the key: %s", got)
+		}
+	}
+	t.Setenv("KEY_OF_TWO", "")
+	for line, want := range map[string]string{
+		"tail in --context too":                           `flag --context: there is no context "too", did you mean two?`,
+		"tail in --context two":                           "context two: the environment variable KEY_OF_TWO, which has its key, is not set",
+		"top a --context one http://127.0.0.1:1/b":        "context one is for names, and argument 2 is a URL",
+		"context use three":                               `there is no context "three"`,
+		"context set x amqp://h":                          "not the URL of a server",
+		"context set x http://:secret@h:1":                "holds a user or a key",
+		"context set x localhost:4000":                    "did you mean http://localhost:4000?",
+		"context set a/b http://h":                        "is not the name of a context",
+		"context set x http://h --key-env A --key-file b": "exclude each other",
+	} {
+		res := runWeir(t, "", strings.Fields(line)...)
+		if res.err == nil || exitCode(res.err) != exitUsage || !strings.Contains(res.err.Error(), want) || strings.Contains(res.err.Error(), "secret") {
+			t.Errorf("weir %s: %v, want %s", line, res.err, want)
+		}
+	}
+}
+
+func TestContextsAreKeptWithoutSecrets(t *testing.T) {
+	contextsOf(t, "prod https://h:4000 --ca ca.pem --key-file prod.key", "jobs redis://h:6379/0?group=g")
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "weir", "contexts.json")
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file has %v (%v), want mode 600", info, err)
+	}
+	here, _ := filepath.Abs("prod.key")
+	res := runWeir(t, "", "context", "ls")
+	if want := "NAME  IN USE  URL"; res.err != nil || !strings.HasPrefix(res.stdout, want) || !strings.Contains(res.stdout, here) || strings.Count(res.stdout, "*") != 1 {
+		t.Errorf("%v\n%s", res.err, res.stdout)
+	}
+	runWeir(t, "", "context", "use", "jobs")
+	res = runWeir(t, "", "context", "ls", "--json")
+	if !strings.Contains(res.stdout, `{"name":"jobs","url":"redis://h:6379/0?group=g","current":true}`) {
+		t.Errorf("%v\n%s", res.err, res.stdout)
+	}
+	runWeir(t, "", "context", "rm", "jobs")
+	if res = runWeir(t, "", "tail", "in"); res.err == nil || !strings.Contains(res.err.Error(), "needs WEIR_URL or a context") {
+		t.Errorf("without the one in use: %v", res.err)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if res = runWeir(t, "", "context", "ls"); res.err == nil || exitCode(res.err) != exitUsage || !strings.Contains(res.err.Error(), path) {
+		t.Errorf("a broken file: %v", res.err)
+	}
+}

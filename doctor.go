@@ -140,6 +140,10 @@ func (d *Diagnosis) compare(a, b *Pressure) {
 
 // judge looks at one reading.
 func (d *Diagnosis) judge(p *Pressure, e Exam) {
+	if p.Paused {
+		d.add(backend.OfWorkers, "paused", backend.SeverityWarning, "weir queue resume lets the workers go on",
+			"the group is paused: no worker is given a message, %d wait", p.waiting())
+	}
 	over := e.WaitSLO > 0 && p.OldestAge > e.WaitSLO
 	age := p.OldestAge.Round(time.Second)
 	if over && p.Pending > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/weirmq/weir"
@@ -27,6 +28,9 @@ func TestQueueIsPausedAndResumed(t *testing.T) {
 	}
 	run("orders (group weir): paused; 2 waiting, 0 with workers\n", "queue", "pause", url)
 	run(`{"stream":"orders","group":"weir","paused":true,"waiting":2,"pending":0}`+"\n", "queue", "pause", "--json", url)
+	if res := runWeir(t, "", "doctor", "--interval", "0", url); res.err != nil || !strings.Contains(res.stdout, "the group is paused") {
+		t.Errorf("doctor of a paused queue: %v\n%s", res.err, res.stdout)
+	}
 	s, err := openStream(t.Context(), &keyOptions{}, url)
 	if err != nil {
 		t.Fatal(err)

@@ -195,6 +195,7 @@ func (s *Stream) measure(ctx context.Context, stream *weir.Stream, row *dash.Str
 	if err != nil && !missing {
 		return err
 	}
+	row.Paused = p.Paused
 	row.Stored, row.Pending, row.Lag, row.Dead = &p.XLen, &p.Pending, p.Lag, p.DeadLetters
 	if p.PendingUnknown {
 		row.Pending = nil

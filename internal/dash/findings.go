@@ -49,6 +49,8 @@ func streamFindings(s *Stream, cfg Config) (out []Finding) {
 		return nil
 	}
 	switch {
+	case s.Paused:
+		out = append(out, Finding{isWarning, s.ID, "It is paused: its workers are given nothing.", "weir queue resume ends that."})
 	case s.Foreign():
 		out = append(out, Finding{isWarning, s.ID, plural(int64(*s.Workers), "consumer is", "consumers are") + " in the group and not weir's: what they hold is not known, and guards see no workers.",
 			"Their own tools say how they are; the backlog here includes what they hold."})

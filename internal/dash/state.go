@@ -43,6 +43,7 @@ type Stream struct {
 	Group      string `json:"group,omitempty"`
 	Kind       string `json:"kind"` // queue, log, or the kind of its backend
 	Durability string `json:"durability,omitempty"`
+	Paused     bool   `json:"paused,omitempty"` // workers are given nothing on purpose
 	Stored     *int64 `json:"stored"`
 	Lag        *int64 `json:"lag"`     // delivered to nobody
 	Pending    *int64 `json:"pending"` // delivered, not finished

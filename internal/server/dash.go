@@ -87,7 +87,7 @@ func dashStream(r *engine.TopicRow) dash.Stream {
 	}
 	ready, pending, dead := int64(r.Jobs.Ready), int64(r.Jobs.InFlight), int64(0)
 	d.Kind, d.Lag, d.Pending = "queue", &ready, &pending
-	d.Dead = &dead
+	d.Dead, d.Paused = &dead, r.Config.Paused
 	attended := isAttended(r)
 	if attended {
 		d.Signal = &pending

@@ -122,5 +122,5 @@ func in(style, text string) string {
 }
 
 func (s state) colour() string {
-	return map[state]string{unreachable: red, deserted: red, backpressure: red, elevated: yellow, nominal: green}[s]
+	return map[state]string{unreachable: red, deserted: red, backpressure: red, paused: yellow, elevated: yellow, nominal: green}[s]
 }

@@ -27,6 +27,7 @@ const (
 	unreachable state = iota
 	deserted          // no worker asks for what waits
 	backpressure
+	paused
 	elevated
 	nominal
 	workerOff
@@ -34,7 +35,7 @@ const (
 )
 
 func (s state) String() string {
-	return [...]string{"unreachable", "worker off", "backpressure", "elevated", "nominal", "worker off", "log"}[s]
+	return [...]string{"unreachable", "worker off", "backpressure", "paused", "elevated", "nominal", "worker off", "log"}[s]
 }
 
 // stateOf is the lag card of a stream, with the limits of its source.
@@ -44,6 +45,8 @@ func stateOf(s *dash.Stream, limits *dash.State) state {
 		return unreachable
 	case s.Kind == "log":
 		return isLog
+	case s.Paused:
+		return paused
 	case s.Deserted():
 		return deserted
 	case s.Signal == nil:

@@ -44,7 +44,8 @@ On the page of a stream
   r  R                     send back the chosen one, or all, after a question
 
 STATE is what pools hold, beside lag_warn and lag_pause (--lag-warn, --lag-pause):
-nominal, elevated, backpressure, or – worker off if nobody asks for messages.
+nominal, elevated, backpressure, or – worker off if nobody asks for messages;
+paused if they are given none (weir queue resume).
 – is not known, which is not 0. PRESSURE is the server's, from 0 to 1.
 
 Any key goes back.`
@@ -59,7 +60,7 @@ func (m *model) titleLines(all []row) []string {
 	if len(all) == 1 {
 		parts[2] = "1 stream"
 	}
-	for _, s := range []state{unreachable, deserted, backpressure, elevated, nominal, workerOff} {
+	for _, s := range []state{unreachable, deserted, backpressure, paused, elevated, nominal, workerOff} {
 		if n := per[s]; n > 0 {
 			what := s.String()
 			if s == deserted {

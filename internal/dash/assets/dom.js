@@ -22,6 +22,7 @@ export function say(e, text, className) {
 
 // stateOf is how the signal of a stream stands to the limits of its producers.
 export function stateOf(stream, { lag_warn: warn, lag_pause: pause }) {
+  if (stream.paused) return { name: "paused", css: "elevated" };
   if (stream.signal === null) return { name: "worker off", css: "off" };
   if (stream.signal >= pause) return { name: "backpressure", css: "backpressure" };
   if (stream.signal >= warn) return { name: "elevated", css: "elevated" };

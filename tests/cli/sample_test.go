@@ -180,7 +180,7 @@ func TestSampleTellsByItsExitCode(t *testing.T) {
 		{"no server", nil, []string{"http://" + gone + "/a"}, 1, "no answer from the server"},
 		{"nothing said", nil, nil, 2, "STREAM_KEY"},
 		{"unknown flag", nil, []string{"--evry=1s"}, 2, "--evry"},
-		{"two URLs", nil, []string{"a", "b"}, 2, "accepts at most 1 arg"},
+		{"two URLs", nil, []string{"http://127.0.0.1:1/a", "http://127.0.0.1:1/b"}, 2, "accepts at most 1 arg"},
 		{"unknown scheme", nil, []string{"amqp://x/y"}, 2, `"amqp"`},
 		{"unknown key", nil, []string{"redis://:wr0ng@x?strem=y"}, 2, `"strem"`},
 		{"unreadable URL", nil, []string{"redis://:wr0ng%zz@x"}, 2, "percent-encoding"},

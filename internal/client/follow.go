@@ -71,7 +71,7 @@ func (f *follower) connect(ctx context.Context) error {
 	defer timer.Stop()
 	r := newFrameReader(&impatientReader{resp.Body, timer, f.silence}, f.maxFrame)
 	err = f.frames(r)
-	if r.retry > 0 {
+	if r.retry > 0 && f.wid != "" { // a session that is gone needs a new one, not patience
 		f.retry = r.retry
 	}
 	if errors.Is(err, io.EOF) && len(f.gone) == len(f.at) {

@@ -22,8 +22,9 @@ var ErrInUse = errors.New("in use by another process")
 // FormatVersion is the version of the data directory's layout as a whole. All
 // versions from 1 on are read; 2 added routers and the copies they make, 3 the
 // tiers and fair keys of records, 4 the wait_slo_ms of queues,
-// 5 what a key remembers of its records, 6 records that come with a delay.
-const FormatVersion = 6
+// 5 what a key remembers of its records, 6 records that come with a delay,
+// 7 watch sessions.
+const FormatVersion = 7
 
 // format is the content of the file FORMAT.
 type format struct {

@@ -146,6 +146,7 @@ type Engine struct {
 	sched    *sched.Scheduler
 	governor *governor.Governor
 	push     push.Room
+	found    foundWatches // during recovery
 	work     workTime
 	damage   damageRecord
 	buried   burials
@@ -212,6 +213,7 @@ func newEngine(opt Options, dir *directory) *Engine {
 	e.stop, e.cancel = context.WithCancel(context.Background())
 	e.reg.init()
 	e.routes.init()
+	e.found.init()
 	e.listeners = [...]listener{pushRoom{e}, routeRoom{e}, jobRoom{e}}
 	e.sched = sched.New(opt.Workers)
 	e.governor = governor.New()

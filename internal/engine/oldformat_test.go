@@ -25,8 +25,9 @@ type expectation struct {
 	Now          int64                  `json:"now"` // Unix ms at which the answers hold
 	Topics       map[string]topicAnswer `json:"topics"`
 	Keys         []keyAnswer            `json:"keys"`
-	Claims       map[string][]string    `json:"claims"` // of a queue: what one claim of everything hands out now
-	Later        map[string][]string    `json:"later"`  // the same a day later
+	Claims       map[string][]string    `json:"claims"`            // of a queue: what one claim of everything hands out now
+	Later        map[string][]string    `json:"later"`             // the same a day later
+	Watches      map[string]string      `json:"watches,omitempty"` // by wid, what a stream begins with
 }
 
 type topicAnswer struct {
@@ -100,6 +101,11 @@ func (x *expectation) observe(t *testing.T, dir string) {
 		keys[i].FirstSeq, keys[i].LastSeq = res.FirstSeq, res.LastSeq
 	}
 	x.Keys = keys
+	watches := map[string]string{}
+	for wid := range x.Watches {
+		watches[wid] = string(streamOnce(t, e, wid))
+	}
+	x.Watches = watches
 	x.Claims = claimEverything(t, e, x.Claims)
 	w.jump(24 * time.Hour)
 	x.Later = claimEverything(t, e, x.Claims)
@@ -122,6 +128,23 @@ func claimEverything(t *testing.T, e *Engine, queues map[string][]string) map[st
 		}
 	}
 	return all
+}
+
+// streamOnce reads what a stream of the session begins with.
+func streamOnce(t *testing.T, e *Engine, wid string) []byte {
+	t.Helper()
+	s, err := e.OpenStream(wid, "")
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	defer s.Close()
+	b, err := s.Next(bg, nil)
+	if err != nil {
+		t.Error(err)
+	}
+	s.Sent()
+	return b
 }
 
 func answerOf(t *testing.T, e *Engine, topic string) (a topicAnswer) {
@@ -165,6 +188,9 @@ func differences(want, got expectation) (lines []string) {
 	}
 	cmp("the number of topics", len(want.Topics), len(got.Topics))
 	cmp("the answer to known keys", want.Keys, got.Keys)
+	for wid := range want.Watches {
+		cmp("what watch session "+wid+" begins with", want.Watches[wid], got.Watches[wid])
+	}
 	cmp("what a claim hands out", want.Claims, got.Claims)
 	cmp("what a claim a day later hands out", want.Later, got.Later)
 	return lines

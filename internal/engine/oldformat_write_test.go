@@ -25,9 +25,15 @@ func writeDirectory(t *testing.T, dir string) {
 	w := &wall{}
 	e := open(t, data, w.set, func(o *Options) { o.SegmentBytes, o.BootID = x.SegmentBytes, "writer" })
 	createAll(t, e)
+	write(t, e, "log-fsync", "1", "2")
+	x.Watches = map[string]string{newSession(t, e, api.WatchTopic{Topic: "log-fsync"}, api.WatchTopic{Topic: "trimmed"}): "", newSession(t, e, api.WatchTopic{Topic: "log-disk"}): ""}
 	x.writePart(t, e, "sealed")
 	w.jump(time.Second) // the records of topic timed are over
 	sealNow(t, e)
+	for wid := range x.Watches { // both have come further than the store knows
+		streamOnce(t, e, wid)
+	}
+	x.Watches[newSession(t, e, api.WatchTopic{Topic: "log-fsync", FromSeq: 3})] = ""
 	x.writePart(t, e, "unsealed")
 	w.jump(time.Second)
 	x.Now = e.clock()

@@ -207,7 +207,7 @@ func TestAStrongWatchSeesOnlyWhatIsSynced(t *testing.T) {
 	put(t, e, "a", configOf(api.Memory))
 	req := &api.WatchRequest{Topics: []api.WatchTopic{{Topic: "a"}}, WatchOptions: watchOptions()}
 	req.Strong = true
-	res, err := e.OpenSession(req, nil)
+	res, err := e.OpenSession(req, Owner{})
 	if err != nil {
 		t.Fatal(err)
 	}

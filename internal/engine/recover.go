@@ -110,12 +110,15 @@ func storeTooOld(s *store.Store, bad *wal.CorruptError) error {
 	return fmt.Errorf("the store ends at operation %d by %s and the log goes on elsewhere: if a file was removed or is older than the others, put it back; else restore a backup", at, s.Listed())
 }
 
-// load reads the topics and the routers of the store.
+// load reads the topics, the routers and the watch sessions of the store.
 func (e *Engine) load() error {
 	if err := e.loadTopics(); err != nil {
 		return err
 	}
 	if err := e.store.Routes(func(r op.Route) error { e.routes.restore(r); return nil }); err != nil {
+		return err
+	}
+	if err := e.store.Watches(func(w *op.Watch) error { e.found.put(w); return nil }); err != nil {
 		return err
 	}
 	highest, err := e.store.HighestTopic()
@@ -192,6 +195,9 @@ func (e *Engine) finish(r *replay) error {
 		e.count(&t.Config, 1)
 	}
 	e.adoptRouters()
+	if err := e.reviveSessions(); err != nil {
+		return err
+	}
 	return e.log.Sync()
 }
 

@@ -58,6 +58,10 @@ func (r *replay) applyPart(o wal.Op, p *op.Part, frames []byte) (err error) {
 		r.lost.see(t, p)
 		return nil
 	}
+	if op.OfWatch(p.Kind) {
+		e.found.replay(p)
+		return nil
+	}
 	if e.routes.replay(p) {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/engine/topic"
+	"github.com/weirmq/weir/internal/op"
 	"github.com/weirmq/weir/internal/store"
 	"github.com/weirmq/weir/internal/wal"
 )
@@ -135,6 +136,9 @@ func (v view) Recovered(id uint64) (name string, ok bool) {
 	}
 	return "", false
 }
+
+// Watching reports whether the watch session still lives.
+func (v view) Watching(id op.WatchID) bool { return v.e.push.Watching(widOf(id)) }
 
 // Sync makes what Snapshot relied on durable.
 func (v view) Sync() error { return v.e.log.Sync() }

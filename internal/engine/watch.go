@@ -11,8 +11,10 @@ import (
 type Stream = push.Stream
 
 // OpenSession makes a watch session for owner, who alone may open its streams.
-// An unknown topic is 404 unless req.Lenient; too many sessions are 429.
-func (e *Engine) OpenSession(req *api.WatchRequest, owner any) (api.WatchResult, error) {
+// An unknown topic is 404 unless req.Lenient; too many sessions are 429. The
+// session outlives a restart once it is made, by the class disk, unless the log
+// takes nothing now.
+func (e *Engine) OpenSession(req *api.WatchRequest, owner Owner) (api.WatchResult, error) {
 	defer guard()
 	if err := e.usable(); err != nil {
 		return api.WatchResult{}, err
@@ -32,9 +34,19 @@ func (e *Engine) Positions(req *api.WatchRequest) (api.WatchResult, error) {
 
 // SessionOwner returns who made the session. The error is not_found for a
 // session that does not exist.
-func (e *Engine) SessionOwner(wid string) (owner any, err error) {
+func (e *Engine) SessionOwner(wid string) (Owner, error) {
 	defer guard()
-	return e.push.SessionOwner(wid)
+	owner, err := e.push.SessionOwner(wid)
+	if err != nil {
+		return Owner{}, err
+	}
+	return owner.(Owner), nil
+}
+
+// KeepSessions ends the watch sessions without a stream whose owner keep does not know.
+func (e *Engine) KeepSessions(keep func(Owner) bool) {
+	defer guard()
+	e.push.Keep(func(owner any) bool { return keep(owner.(Owner)) })
 }
 
 // OpenStream opens a stream on a session. It begins behind what was written to
@@ -72,6 +84,7 @@ func (e *Engine) pushEnv() push.Env {
 		Sync:        func() error { return storageError(e.log.Sync()) },
 		DrainTimeMS: e.drainTimeMS,
 		Guard:       guard,
+		Diary:       diary{e},
 		MaxTopics:   e.opt.Limits.MaxWatchTopics,
 		MaxSessions: e.opt.Limits.MaxWatchSessions,
 	}

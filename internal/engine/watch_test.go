@@ -75,7 +75,7 @@ func watchOptions() api.WatchOptions {
 
 func newSession(t testing.TB, e *Engine, topics ...api.WatchTopic) string {
 	t.Helper()
-	res, err := e.OpenSession(&api.WatchRequest{Topics: topics, WatchOptions: watchOptions()}, nil)
+	res, err := e.OpenSession(&api.WatchRequest{Topics: topics, WatchOptions: watchOptions()}, Owner{})
 	if err != nil {
 		t.Fatal(err)
 	}

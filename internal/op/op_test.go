@@ -194,6 +194,13 @@ func TestPartsReadBackAsTheyWereWritten(t *testing.T) {
 		{Kind: KindCounters, Topic: 3, Count: 1, Bytes: 2},
 		{Kind: KindAppend, Topic: 3, First: 7, N: 1, Bytes: 1, EvictTo: 3, EvictN: 2, EvictBytes: 1, TS: 99, HasKey: true, Key: KeyHash{1}},
 	}
+	watch := &Watch{ID: WatchID{1, 15: 2}, Owner: Mark{3}, Since: 1 << 41, Topics: []WatchPlace{{"a", 1, 0}, {"b", 7, math.MaxUint64}},
+		Opt: api.WatchOptions{Nodes: []string{"n", ""}, Limit: 1000, MaxBatchBytes: 8 << 20, HeartbeatMS: 60_000, IncludeTags: true, Strong: true}}
+	parts = slices.Insert(parts, 1,
+		Part{Kind: KindWatch, Watch: watch},
+		Part{Kind: KindWatchMove, Session: watch.ID, Move: &WatchMove{Since: -1, Places: []MovedPlace{{255, 2, 3}}}},
+		Part{Kind: KindWatchMove, Session: watch.ID, Move: &WatchMove{}},
+		Part{Kind: KindWatchEnd, Session: watch.ID})
 	var b []byte
 	for i := range parts {
 		b = parts[i].Encode(b)
@@ -226,6 +233,8 @@ func FuzzReader(f *testing.F) {
 	f.Add((&Part{Kind: KindDelete, Topic: 1, Ranges: []Range{{1, 2}}}).Encode(nil))
 	f.Add((&Part{Kind: KindLease, Topic: 1, Node: "n", Leases: []Lease{{1, 2, 3, 4}}}).Encode(nil))
 	f.Add((&Part{Kind: KindCreate, Topic: 1, Name: "n", Config: api.DefaultConfig()}).Encode(nil))
+	f.Add((&Part{Kind: KindWatch, Watch: &Watch{Topics: []WatchPlace{{"a", 1, 2}}, Opt: api.WatchOptions{Nodes: []string{"n"}}}}).Encode(nil))
+	f.Add((&Part{Kind: KindWatchMove, Move: &WatchMove{Places: []MovedPlace{{1, 2, 3}}}}).Encode(nil))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		r := NewReader(in)
 		var p Part
@@ -262,6 +271,29 @@ func FuzzState(f *testing.F) {
 			t.Fatalf("%+v, %v, want %+v", c, err, s)
 		}
 	})
+}
+
+// FuzzWatch checks that no bytes make the decoder panic.
+func FuzzWatch(f *testing.F) {
+	w := Watch{ID: WatchID{1}, Since: 5, Topics: []WatchPlace{{"a", 1, 2}}, Opt: api.WatchOptions{Nodes: []string{"n"}, Limit: 3}}
+	f.Add(w.EncodeWatch(nil))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		w, err := DecodeWatch(in)
+		if err != nil {
+			return
+		}
+		if c, err := DecodeWatch(w.EncodeWatch(nil)); err != nil || !reflect.DeepEqual(c, w) {
+			t.Fatalf("%+v, %v, want %+v", c, err, w)
+		}
+	})
+}
+
+func TestAMoveOfASessionKeepsWhatItDoesNotName(t *testing.T) {
+	w := Watch{Since: 9, Topics: []WatchPlace{{"a", 1, 1}, {"b", 2, 2}}}
+	w.Move(&WatchMove{Places: []MovedPlace{{1, 5, 6}, {2, 7, 8}}})
+	if want := []WatchPlace{{"a", 1, 1}, {"b", 5, 6}}; w.Since != 0 || !slices.Equal(w.Topics, want) {
+		t.Fatalf("%+v, want %+v", w, want)
+	}
 }
 
 func TestRangesOfHoles(t *testing.T) {

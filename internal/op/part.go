@@ -30,7 +30,15 @@ const (
 	KindRouter     Kind = 13 // a router of this source begins or is changed
 	KindRouterDrop Kind = 14 // it ends
 	KindCursor     Kind = 15 // it has come to a number of its source
+
+	// Of a watch session, which belongs to no topic: Topic is 0.
+	KindWatch     Kind = 16 // it begins
+	KindWatchMove Kind = 17 // it gets its first stream or loses its last, or a topic's life changes
+	KindWatchEnd  Kind = 18 // it ends before its time is over
 )
+
+// OfWatch reports whether parts of this kind belong to a watch session.
+func OfWatch(k Kind) bool { return k >= KindWatch && k <= KindWatchEnd }
 
 // Revives reports whether a part of this kind brings back a topic whose creation
 // the log lost.
@@ -82,6 +90,10 @@ type Part struct {
 
 	Router uint64 // router, router drop, cursor: its number; Topic is its source
 	Route  *Route // router
+
+	Session WatchID    // watch move, watch end
+	Watch   *Watch     // watch
+	Move    *WatchMove // watch move
 }
 
 // Encode appends the part to dst. Frames, if it is an append, follow it.
@@ -131,6 +143,12 @@ func (p *Part) Encode(dst []byte) []byte {
 		f = appendUvarints(f, p.Router)
 	case KindCursor:
 		f = appendUvarints(f, p.Router, p.To, p.Count)
+	case KindWatch:
+		f = p.Watch.appendFields(f)
+	case KindWatchMove:
+		f = p.Move.appendFields(append(f, p.Session[:]...))
+	case KindWatchEnd:
+		f = append(f, p.Session[:]...)
 	default:
 		panic(fmt.Sprintf("op: part of unknown kind %d", p.Kind))
 	}
@@ -219,6 +237,15 @@ func (r *Reader) Next(p *Part) bool {
 		p.Router = d.uvarint()
 	case KindCursor:
 		p.Router, p.To, p.Count = d.uvarint(), d.uvarint(), d.uvarint()
+	case KindWatch:
+		p.Watch = new(Watch)
+		d.watch(p.Watch)
+	case KindWatchMove:
+		copy(p.Session[:], d.take(len(p.Session)))
+		p.Move = new(WatchMove)
+		d.watchMove(p.Move)
+	case KindWatchEnd:
+		copy(p.Session[:], d.take(len(p.Session)))
 	default:
 		r.err = fmt.Errorf("%w: kind %d", ErrPart, p.Kind)
 		return false
@@ -232,8 +259,8 @@ func (r *Reader) Next(p *Part) bool {
 }
 
 // Apply applies a part to the state of its topic. Create sets the state up;
-// drop, leases, releases and what belongs to routers leave it as it is: they
-// are the caller's.
+// drop, leases, releases and what belongs to routers or watch sessions leave it
+// as it is: they are the caller's.
 func (s *State) Apply(p *Part) {
 	switch p.Kind {
 	case KindCreate:

@@ -202,6 +202,7 @@ func (s *Server) newLines() {
 // engine.
 func (s *Server) SetEngine(e *engine.Engine) {
 	s.SetProgress(1)
+	s.keepSessions(e)
 	s.engine.Store(e)
 }
 

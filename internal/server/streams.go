@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -21,6 +22,12 @@ const (
 	streamRetry = "retry: 2000\n\n"
 	// goodbye is the last frame of a watch stream when the server stops.
 	goodbye = "event: error\ndata: {\"code\":\"server_shutting_down\",\"error\":\"" + goodbyeText + "\",\"message\":\"" + goodbyeText + "\"}\n\n"
+
+	// sessionGone is all of a stream of a watch session that there is not.
+	sessionGone = "retry: 30000\n\n" +
+		"event: error\ndata: {\"code\":410,\"error\":\"" + sessionGoneText + "\",\"message\":\"" + sessionGoneText + "\"}\n\n"
+
+	sessionGoneText = "there is no such watch session any more; make a new one with POST /v0/watch"
 
 	goodbyeText = "the server is shutting down; connect again soon"
 )
@@ -43,6 +50,17 @@ func (q *request) headStream(key *apiKey) error {
 	q.eventHeaders()
 	q.sent = true
 	q.w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+// sendEvents answers with an event stream that is over at once and counts as none.
+func (q *request) sendEvents(all string) error {
+	q.eventHeaders()
+	q.sent = true
+	q.w.WriteHeader(http.StatusOK)
+	if q.r.Method != http.MethodHead {
+		_, _ = io.WriteString(q.w, all) // a client that is gone misses nothing
+	}
 	return nil
 }
 

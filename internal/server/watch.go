@@ -2,10 +2,12 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
 	"net/http"
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine"
 )
 
 // postWatch creates a watch session, which belongs to the key that created it.
@@ -35,7 +37,7 @@ func (q *request) postWatch() error {
 		res, err = q.eng.Positions(&req)
 		res.Keyed = q.key != nil
 	} else {
-		res, err = q.eng.OpenSession(&req, q.key)
+		res, err = q.eng.OpenSession(&req, q.key.owner())
 	}
 	if err != nil {
 		return err
@@ -54,11 +56,20 @@ func (k *apiKey) allowsAll(topics []api.WatchTopic) error {
 	return nil
 }
 
-// getWatch opens a stream on a session.
+// getWatch opens a stream on a session. A client that had a stream of one that is gone
+// is told so on a stream: an EventSource that gets 404 never connects again.
 func (q *request) getWatch() error {
 	if err := q.acceptsEvents(); err != nil {
 		return err
 	}
+	err := q.getSession()
+	if api.IsCode(err, api.CodeNotFound) && q.r.Header.Get("Last-Event-ID") != "" {
+		return q.sendEvents(sessionGone)
+	}
+	return err
+}
+
+func (q *request) getSession() error {
 	wid := q.path.seg[2]
 	owner, err := q.eng.SessionOwner(wid)
 	if err != nil {
@@ -109,7 +120,7 @@ func (q *request) sendStream(key *apiKey, open func(end func(error)) (watchSourc
 }
 
 // sessionKey returns the key that created the session, if the request has it.
-func (q *request) sessionKey(owner any) (*apiKey, error) {
+func (q *request) sessionKey(owner engine.Owner) (*apiKey, error) {
 	if q.s.keys == nil {
 		return nil, nil
 	}
@@ -117,8 +128,39 @@ func (q *request) sessionKey(owner any) (*apiKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	if owner != any(key) {
+	if owner != key.owner() {
 		return nil, api.Errorf(api.CodeUnauthorized, "the watch session belongs to another key; create one with this key")
 	}
 	return key, nil
+}
+
+// owner is the key as the watch sessions remember it, across restarts too: its secret
+// with its rights, so that a key that has others by then is another one.
+func (k *apiKey) owner() (o engine.Owner) {
+	if k == nil {
+		return o
+	}
+	h := sha256.New()
+	h.Write(k.digest[:])
+	h.Write([]byte{byte(k.scopes)})
+	for _, p := range k.prefixes {
+		h.Write([]byte(p))
+		h.Write([]byte{0})
+	}
+	copy(o[:], h.Sum(nil))
+	return o
+}
+
+// keepSessions ends the watch sessions of before the restart whose key is gone since.
+func (s *Server) keepSessions(e *engine.Engine) {
+	if s.keys == nil {
+		return
+	}
+	known := make(map[engine.Owner]bool)
+	for k := range s.keys.all() {
+		if k.stands() {
+			known[k.owner()] = true
+		}
+	}
+	e.KeepSessions(func(o engine.Owner) bool { return known[o] })
 }

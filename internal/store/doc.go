@@ -15,6 +15,7 @@
 //	r · source u64 · router u64                 → router with its position
 //	s · topic u64 · segment u32                 → Run: what of a topic is in a segment
 //	t · segment u32                             → totals of a segment
+//	w · id [16]                             → watch session
 //	x · topic u64 · page u64                    → bitmap of deleted numbers
 //	z                                           → number of the last operation taken in
 //

@@ -22,6 +22,7 @@ const (
 	prefixRouter  = 'r'
 	prefixRun     = 's'
 	prefixSegment = 't'
+	prefixWatch   = 'w'
 	prefixPage    = 'x'
 	prefixApplied = 'z'
 )

@@ -22,6 +22,8 @@ type model struct {
 	next   uint64
 	lsn    uint64
 	ops    []Op // of the segment being filled
+
+	sessions map[op.WatchID]op.Watch
 }
 
 type modelTopic struct {
@@ -39,12 +41,13 @@ type modelRecord struct {
 }
 
 func newModel(choose func(n int) int) *model {
-	return &model{choose: choose, topics: make(map[uint64]*modelTopic)}
+	return &model{choose: choose, topics: make(map[uint64]*modelTopic), sessions: make(map[op.WatchID]op.Watch)}
 }
 
 func (m *model) clone() *model {
 	c := *m
 	c.ops = nil
+	c.sessions = maps.Clone(m.sessions)
 	c.topics = make(map[uint64]*modelTopic)
 	for id, t := range m.topics {
 		n := &modelTopic{live: maps.Clone(t.live), leases: maps.Clone(t.leases), keys: maps.Clone(t.keys), routes: maps.Clone(t.routes)}
@@ -73,6 +76,10 @@ func (m *model) operation(frames []byte, parts ...*op.Part) {
 }
 
 func (m *model) apply(p *op.Part, frames []byte) {
+	if op.OfWatch(p.Kind) {
+		m.applyWatch(p)
+		return
+	}
 	switch p.Kind {
 	case op.KindCreate:
 		m.topics[p.Topic] = &modelTopic{live: map[uint64]modelRecord{}, leases: map[uint64]Lease{}, keys: map[op.KeyHash]Key{}, routes: map[uint64]op.Route{}}
@@ -204,6 +211,8 @@ func (m *model) step() {
 		}
 	case 12:
 		m.route(t)
+	case 13:
+		m.watch()
 	default:
 		m.append(t, nil)
 	}
@@ -221,6 +230,40 @@ func (m *model) route(t *modelTopic) {
 	}
 	m.operation(nil, p)
 }
+
+// watch makes, moves, ends or forgets one of a few watch sessions, which may not
+// exist. One whose time is over goes without a word in the log.
+func (m *model) watch() {
+	id := op.WatchID{byte(m.choose(4))}
+	switch m.choose(5) {
+	case 0, 1:
+		m.operation(nil, &op.Part{Kind: op.KindWatch, Watch: &op.Watch{ID: id, Since: int64(m.lsn), Topics: []op.WatchPlace{{Name: "a", Life: 1, Seq: m.lsn}}}})
+	case 2:
+		m.operation(nil, &op.Part{Kind: op.KindWatchMove, Session: id, Move: &op.WatchMove{Places: []op.MovedPlace{{Life: 2, Seq: m.lsn}}}})
+	case 3:
+		m.operation(nil, &op.Part{Kind: op.KindWatchEnd, Session: id})
+	default:
+		delete(m.sessions, id)
+	}
+}
+
+// applyWatch applies a part of a session.
+func (m *model) applyWatch(p *op.Part) {
+	switch p.Kind {
+	case op.KindWatch:
+		m.sessions[p.Watch.ID] = *p.Watch
+	case op.KindWatchMove:
+		if w, ok := m.sessions[p.Session]; ok {
+			w.Topics = slices.Clone(w.Topics)
+			w.Move(p.Move)
+			m.sessions[p.Session] = w
+		}
+	case op.KindWatchEnd:
+		delete(m.sessions, p.Session)
+	}
+}
+
+func (m *model) Watching(id op.WatchID) bool { _, ok := m.sessions[id]; return ok }
 
 func (m *model) delete(t, to *modelTopic) {
 	seqs := t.seqs()
@@ -367,6 +410,18 @@ func (m *model) check(s *Store) error {
 		return nil
 	}); err != nil {
 		return err
+	}
+	sessions := make(map[op.WatchID]op.Watch)
+	if err := s.Watches(func(w *op.Watch) error {
+		if m.Watching(w.ID) { // else it was forgotten after the seal
+			sessions[w.ID] = *w
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(sessions, m.sessions) {
+		return fmt.Errorf("sessions %v, want %v", sessions, m.sessions)
 	}
 	if len(states) != len(m.topics) {
 		return fmt.Errorf("%d topics, want %d", len(states), len(m.topics))

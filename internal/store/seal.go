@@ -30,6 +30,8 @@ type View interface {
 	// Recovered returns the name of a topic that goes on although the log has lost
 	// its creation.
 	Recovered(topic uint64) (name string, ok bool)
+	// Watching reports whether the watch session still lives.
+	Watching(id op.WatchID) bool
 	// Sync makes everything durable that the snapshots relied on. It is called
 	// once, before the tables are taken in.
 	Sync() error
@@ -67,9 +69,9 @@ func (s *Store) seal(ctx context.Context, segment uint32, lastLSN uint64, scan f
 	if _, ok := s.segment(segment); ok || lastLSN < applied {
 		return nil, nil, fmt.Errorf("its last operation is %d, but the store is at %d", lastLSN, applied)
 	}
-	parts := partIndex{topics: make(map[uint64]*partList)}
+	parts := partIndex{topics: make(map[uint64]*partList), sessions: make(sessions)}
 	defer parts.free()
-	if err := parts.collect(ctx, applied, scan); err != nil {
+	if err := parts.collect(ctx, s.kv.Load(), applied, scan); err != nil {
 		return nil, nil, err
 	}
 	sh, err := s.newShadow()
@@ -139,6 +141,7 @@ type partIndex struct {
 	n        int32
 	payloads []*payloadBlock
 	used     int // bytes of the last block
+	sessions sessions
 }
 
 // payloadBlock holds copies of payloads; one that is larger has its own memory.
@@ -187,7 +190,7 @@ func (x *partIndex) add(topic uint64, payload []byte, part uint32) {
 	l.tail = i
 }
 
-func (x *partIndex) collect(ctx context.Context, applied uint64, scan func(func(Op) error) error) error {
+func (x *partIndex) collect(ctx context.Context, k *kv, applied uint64, scan func(func(Op) error) error) error {
 	var p op.Part
 	size := 0
 	return scan(func(o Op) error {
@@ -203,7 +206,11 @@ func (x *partIndex) collect(ctx context.Context, applied uint64, scan func(func(
 		payload := x.keep(o.Payload)
 		r := op.NewReader(payload)
 		for part := uint32(0); r.Next(&p); part++ {
-			x.add(p.Topic, payload, part)
+			if !op.OfWatch(p.Kind) {
+				x.add(p.Topic, payload, part)
+			} else if err := x.sessions.apply(k, &p); err != nil {
+				return err
+			}
 		}
 		if err := r.Err(); err != nil {
 			return fmt.Errorf("operation %d: %w", o.LSN, err)
@@ -256,13 +263,16 @@ func (b *sealer) build(lastLSN uint64) error {
 		}
 	}
 	b.total.Disk = b.data.disk
-	var format, applied, totals entries
+	var format, applied, totals, watches entries
+	if err := b.watches(&watches); err != nil {
+		return err
+	}
 	format.set([]byte{prefixFormat}, appendUints(nil, FormatVersion))
 	applied.set([]byte{prefixApplied}, appendUints(nil, lastLSN))
 	if b.total != (segmentInfo{}) {
 		totals.total(b.data.segment, b.total)
 	}
-	for _, e := range []*entries{&b.metas, &format, &b.leases, &b.routers, &b.runKeys, &totals, &b.pages, &applied} {
+	for _, e := range []*entries{&b.metas, &format, &b.leases, &b.routers, &b.runKeys, &totals, &watches, &b.pages, &applied} {
 		if err := e.write(b.meta); err != nil {
 			return err
 		}

@@ -155,6 +155,8 @@ type everyNth uint64
 
 func (n everyNth) Recovered(uint64) (string, bool) { return "", false }
 
+func (n everyNth) Watching(op.WatchID) bool { return true }
+
 func (n everyNth) Snapshot(uint64) func(uint64) bool {
 	return func(seq uint64) bool { return seq%uint64(n) != 0 }
 }

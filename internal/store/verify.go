@@ -67,6 +67,8 @@ func verifyKey(it *pebble.Iterator) error {
 		_, err = parseLease(k, v)
 	case prefixRouter:
 		_, err = parseRoute(k, v)
+	case prefixWatch:
+		_, err = parseWatch(k, v)
 	case prefixRun:
 		_, err = parseRun(k, v)
 	case prefixSegment:

@@ -73,7 +73,8 @@
 // open stream, the answer is checked like any other. Then, in this order or below ON:
 //
 //	> frame record {"to_seq":2}    the next event and a pattern for its data;
-//	                               hb is a heartbeat (passed over otherwise), pong a pong
+//	                               hb is a heartbeat (passed over otherwise), pong a pong,
+//	                               retry the first block of a stream that is over at once
 //	> message {"op":"pong"}        the next message of a WebSocket
 //	> among {"op":"ack"}           the oldest one like this; others stay for later lines
 //	> id {"$T":2}                  the last frame's id, decoded, with just these positions
@@ -83,7 +84,7 @@
 //	> end, > end 1000              the stream is over (a WebSocket with that code)
 //
 // text, save, after and within speak of the last frame and of the time since the
-// line OPEN, WS or ON. @id({"$T":2}) is the id of these positions. The block retry,
+// line OPEN, WS or ON. @id({"$T":2}) is the id of these positions. The block retry: 2000,
 // the framing and compact data are checked without being said.
 //
 // Checked for every answer without being said: JSON content type, the shape of

@@ -74,8 +74,12 @@ func readSSE(ctx context.Context, body io.Reader, to chan<- frame) {
 			lines = append(lines, line)
 			continue
 		}
-		if first {
-			if strings.Join(lines, "\n") != "retry: 2000" && !put(frame{event: "bad", err: fmt.Errorf("the first block is %q, want retry: 2000", lines)}) {
+		if head := strings.Join(lines, "\n"); first && head == "retry: 30000" {
+			if first = false; !put(frame{event: "retry", data: []byte("30000")}) {
+				return
+			}
+		} else if first {
+			if head != "retry: 2000" && !put(frame{event: "bad", err: fmt.Errorf("the first block is %q, want retry: 2000", lines)}) {
 				return
 			}
 			first = false

@@ -12,12 +12,12 @@ import (
 )
 
 // session is one watch session: what was subscribed to, and how far it was sent.
-// It lives in memory only.
 type session struct {
 	wid   string
 	owner any
 	opt   api.WatchOptions
 	roams bool // its streams may also be elsewhere; see Resume
+	kept  bool // the diary has it; set before anybody else knows the wid
 
 	// Guarded by Room.mu.
 	open int       // streams on it
@@ -35,6 +35,7 @@ type session struct {
 type progress struct {
 	name            string
 	handed, written position
+	noted           position // what the diary has
 }
 
 // position is a place in one life of a topic.
@@ -74,21 +75,31 @@ func (r *Room) OpenSession(ctx context.Context, req *api.WatchRequest, owner any
 	for i := range res.Topics {
 		p := &res.Topics[i]
 		at := position{p.Life, p.FromSeq}
-		ss.topics = append(ss.topics, progress{name: p.Topic, handed: at, written: at})
+		ss.topics = append(ss.topics, progress{name: p.Topic, handed: at, written: at, noted: at})
 		p.Life = 0
 	}
 	var random [16]byte
 	rand.Read(random[:])
 	ss.wid = "wid_" + base64.RawURLEncoding.EncodeToString(random[:])
 	res.WID = ss.wid
+	if err := r.enter(ss); err != nil {
+		return api.WatchResult{}, err
+	}
+	// Only now: what the diary has and the room does not may be forgotten.
+	r.note(ss)
+	return res, nil
+}
+
+// enter takes a new session in.
+func (r *Room) enter(ss *session) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.expireLocked()
 	if limit := r.env.MaxSessions; limit > 0 && int64(len(r.sessions)) >= limit {
-		return api.WatchResult{}, api.OverLimit("max_watch_sessions", limit)
+		return api.OverLimit("max_watch_sessions", limit)
 	}
 	r.sessions[ss.wid] = ss
-	return res, nil
+	return nil
 }
 
 // Positions says where the topics of a watch begin, with the life of each. It counts as a
@@ -225,16 +236,23 @@ func (r *Room) OpenStream(wid, lastEventID string) (*Stream, error) {
 	s := r.newStream(&ss.opt, api.SSE, newOutbox(sseFrames, sseBytes))
 	s.session = ss
 	s.subs = make([]*sub, len(ss.topics))
+	var rewound []Place
 	for i := range ss.topics {
 		st := &ss.topics[i]
 		given, ok := back[st.name]
 		at := st.start(given, ok)
-		st.written = at
+		if st.written = at; at.before(st.noted) {
+			// Else a restart could go on behind what is sent again now.
+			st.noted = at
+			rewound = append(rewound, Place{At: i, Life: at.life, Seq: at.seq})
+		}
 		w := &sub{s: s, name: st.name, life: at.life, pos: at.seq, sent: at.seq, at: i, first: true, owes: true, opt: s.opt}
 		s.subs[i] = w
 		s.pulls = append(s.pulls, w)
 	}
-	ss.open++
+	if ss.open++; ss.kept && (ss.open == 1 || len(rewound) > 0) {
+		r.env.Diary.Moved(wid, true, rewound)
+	}
 	ss.newest = s
 	s.wake()
 	return s, nil
@@ -245,12 +263,16 @@ func (s *Stream) leaveSession() {
 	if s.session == nil {
 		return
 	}
-	s.room.mu.Lock()
-	defer s.room.mu.Unlock()
-	if s.session.open--; s.session.open == 0 {
-		s.session.idle = time.Now()
-		s.session.mu.Lock()
-		defer s.session.mu.Unlock()
-		s.session.newest = nil
+	r, ss := s.room, s.session
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ss.open--; ss.open == 0 {
+		ss.idle = time.Now()
+		ss.mu.Lock()
+		defer ss.mu.Unlock()
+		ss.newest = nil
+		if ss.kept {
+			r.env.Diary.Moved(ss.wid, false, ss.moved())
+		}
 	}
 }

@@ -135,6 +135,7 @@ func (s *Stream) hands() {
 		if st.handed.before(at) {
 			st.handed = at
 		}
+		s.room.noteLife(ss, w.at, at)
 	}
 }
 

@@ -27,9 +27,42 @@ type Env struct {
 	DrainTimeMS func() int64
 	// Guard is deferred by each method of Stream: it ends the process after a panic.
 	Guard func()
+	// Diary notes the sessions so that they outlive a restart; nil: nothing does.
+	Diary Diary
 
 	MaxTopics   int   // that one socket may watch
 	MaxSessions int64 // 0 is no limit
+}
+
+// A Diary notes what becomes of sessions. What it cannot note a restart will not
+// know.
+type Diary interface {
+	// Began notes a session that has no stream yet, and waits until that is written.
+	Began(s *Kept) error
+	// Moved notes that a session has a stream, or none any more, and where it stands
+	// in the topics that have moved since. It never waits: locks of sessions are held.
+	Moved(wid string, streams bool, to []Place)
+	// Ended notes that sessions end before their time. It never waits.
+	Ended(wids []string)
+}
+
+// Kept is what is noted of a session.
+type Kept struct {
+	WID    string
+	Owner  any
+	Opt    *api.WatchOptions
+	Places []Place // all topics of the session, ascending by name
+	// Idle is for how long it has had no stream. Only for Revive.
+	Idle time.Duration
+}
+
+// Place is how far a session has come in one topic.
+type Place struct {
+	At     int    // its index in the session
+	Topic  string // only in Kept
+	Life   uint64 // State.ID of the topic
+	Seq    uint64
+	Handed uint64 // most that a client can have got of this life. Only for Revive
 }
 
 // Room is the streams of one engine.

@@ -1,0 +1,134 @@
+package op
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/weirmq/weir/internal/api"
+)
+
+// WatchID is what a wid is made of.
+type WatchID [16]byte
+
+// Mark tells whose a watch session is without saying who that is; the zero Mark
+// is nobody's in particular.
+type Mark [16]byte
+
+// Watch is a watch session as the log knows it.
+type Watch struct {
+	ID     WatchID
+	Owner  Mark
+	Since  int64 // Unix ms since when it has no stream; 0: it has one
+	Opt    api.WatchOptions
+	Topics []WatchPlace // ascending by name
+}
+
+// WatchPlace is how far a session has come in one topic.
+type WatchPlace struct {
+	Name string
+	Life uint64 // State.Life
+	Seq  uint64
+}
+
+// WatchMove says that a session has a stream again, or none any more, and where
+// it stands in the topics that have moved.
+type WatchMove struct {
+	Since  int64
+	Places []MovedPlace
+}
+
+// MovedPlace is a topic of a session, by its index, and how far that has come.
+type MovedPlace struct {
+	At        int
+	Life, Seq uint64
+}
+
+// Move applies a WatchMove; a place that the session does not have is passed over.
+func (w *Watch) Move(m *WatchMove) {
+	w.Since = m.Since
+	for _, p := range m.Places {
+		if p.At < len(w.Topics) {
+			w.Topics[p.At].Life, w.Topics[p.At].Seq = p.Life, p.Seq
+		}
+	}
+}
+
+const (
+	watchMeta = 1 << iota
+	watchTags
+	watchData
+	watchStrong
+)
+
+func (w *Watch) appendFields(dst []byte) []byte {
+	o := &w.Opt
+	var bits uint64
+	for i, on := range []bool{o.IncludeMeta, o.IncludeTags, o.IncludeData, o.Strong} {
+		if on {
+			bits |= 1 << i
+		}
+	}
+	dst = append(append(dst, w.ID[:]...), w.Owner[:]...)
+	dst = binary.AppendVarint(dst, w.Since)
+	dst = appendUvarints(dst, bits, uint64(o.Limit), uint64(o.MaxBatchBytes), uint64(o.HeartbeatMS), uint64(len(o.Nodes)))
+	for _, n := range o.Nodes {
+		dst = appendString(dst, n)
+	}
+	dst = appendUvarints(dst, uint64(len(w.Topics)))
+	for _, t := range w.Topics {
+		dst = appendUvarints(appendString(dst, t.Name), t.Life, t.Seq)
+	}
+	return dst
+}
+
+func (d *decoder) watch(w *Watch) {
+	copy(w.ID[:], d.take(len(w.ID)))
+	copy(w.Owner[:], d.take(len(w.Owner)))
+	w.Since = d.varint()
+	bits := d.uvarint()
+	o := &w.Opt
+	o.IncludeMeta, o.IncludeTags, o.IncludeData, o.Strong = bits&watchMeta != 0, bits&watchTags != 0, bits&watchData != 0, bits&watchStrong != 0
+	o.Limit, o.MaxBatchBytes, o.HeartbeatMS = int(d.uint32()), int64(d.uint32()), int64(d.uint32())
+	for n := d.count(1); n > 0; n-- {
+		o.Nodes = append(o.Nodes, d.string())
+	}
+	for n := d.count(3); n > 0; n-- {
+		w.Topics = append(w.Topics, WatchPlace{d.string(), d.uvarint(), d.uvarint()})
+	}
+}
+
+func (m *WatchMove) appendFields(dst []byte) []byte {
+	dst = binary.AppendVarint(dst, m.Since)
+	dst = appendUvarints(dst, uint64(len(m.Places)))
+	for _, p := range m.Places {
+		dst = appendUvarints(dst, uint64(p.At), p.Life, p.Seq)
+	}
+	return dst
+}
+
+func (d *decoder) watchMove(m *WatchMove) {
+	m.Since = d.varint()
+	for n := d.count(3); n > 0; n-- {
+		m.Places = append(m.Places, MovedPlace{int(d.uint32()), d.uvarint(), d.uvarint()})
+	}
+}
+
+// watchVersion is the first byte of an encoded Watch.
+const watchVersion = 1
+
+// EncodeWatch appends the session to dst.
+func (w *Watch) EncodeWatch(dst []byte) []byte { return w.appendFields(append(dst, watchVersion)) }
+
+// DecodeWatch reads what EncodeWatch wrote.
+func DecodeWatch(b []byte) (*Watch, error) {
+	if len(b) == 0 || b[0] != watchVersion {
+		return nil, errors.New("op: watch session of unknown version")
+	}
+	w := new(Watch)
+	d := decoder{b: b[1:]}
+	d.watch(w)
+	if d.bad || len(d.b) > 0 {
+		return nil, errors.New("op: malformed watch session")
+	}
+	return w, nil
+}

@@ -31,7 +31,7 @@ var (
 	// ErrTooLarge: the server will never accept a message of this size. It is not stored.
 	ErrTooLarge = backend.ErrTooLarge
 	// ErrUnsupported: the backend cannot do this.
-	ErrUnsupported = errors.New("not supported by this backend")
+	ErrUnsupported = backend.ErrUnsupported
 	// ErrClosed: the stream was closed.
 	ErrClosed = backend.ErrClosed
 	// ErrHandlerTimeout is the cause when a handler's context is cancelled because it

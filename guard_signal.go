@@ -67,16 +67,16 @@ type past struct {
 	at    time.Time
 }
 
-// depth is what waits or is being worked on. Where the backend does not know how
+// depth is what waits, is being worked on or will be due later. Where the backend does not know how
 // much waits it has counted that, as far as the limits go.
 func (r *reading) depth() (depth int64, known bool) {
 	switch {
 	case r == nil || r.err != nil:
 		return -1, false
 	case r.sig.Lag == nil:
-		return r.sig.Pending + r.sig.Behind, true
+		return r.sig.Pending + r.sig.Behind + r.sig.Delayed, true
 	}
-	return r.sig.Pending + *r.sig.Lag, true
+	return r.sig.Pending + *r.sig.Lag + r.sig.Delayed, true
 }
 
 // signal returns the number that the lag limits look at, now.
@@ -155,7 +155,7 @@ func (s *signals) stats(ctx context.Context) (backend.Signal, error) {
 	if err != nil {
 		return backend.Signal{}, err
 	}
-	sig := backend.Signal{Pending: stats.Pending, Lag: stats.Lag, Behind: stats.Behind, XLen: stats.XLen}
+	sig := backend.Signal{Pending: stats.Pending, Lag: stats.Lag, Behind: stats.Behind, Delayed: stats.Delayed, XLen: stats.XLen}
 	if stats.Workers == nil || *stats.Workers > 0 {
 		sig.Workers = &sig.Pending
 	}

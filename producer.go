@@ -86,7 +86,8 @@ func (p *Producer) Publish(ctx context.Context, m Message) error {
 
 // Receipt is what is known of a stored message.
 type Receipt struct {
-	// ID names the message in its stream, as Lease.ID does for its workers.
+	// ID names the message in its stream, as Lease.ID does for its workers. On Redis a
+	// delayed message gets another one when it is due.
 	ID string
 	// Duplicate says that a message with this IdempotencyKey had been stored before, so
 	// that nothing more was; ID is that one's. It may be this call's own, if the first
@@ -123,7 +124,7 @@ const tryTimeout = 25 * time.Millisecond
 var errSilent = fmt.Errorf("%w: no answer within %s, nothing is stored", ErrUnavailable, tryTimeout)
 
 func (p *Producer) one(ctx context.Context, m Message, try bool) (Receipt, error) {
-	if err := checkMessage(&m); err != nil {
+	if err := p.check(&m); err != nil {
 		return Receipt{}, p.refuseInvalid(1, err)
 	}
 	if isLate(&m) {
@@ -179,11 +180,31 @@ func (p *Producer) PublishSome(ctx context.Context, msgs []Message) (n int, err 
 
 func (p *Producer) checkAll(msgs []Message) error {
 	for i := range msgs {
-		if err := checkMessage(&msgs[i]); err != nil {
+		if err := p.check(&msgs[i]); err != nil {
 			return p.refuseInvalid(len(msgs), fmt.Errorf("message %d: %w", i, err))
 		}
 	}
 	return nil
+}
+
+// check returns an error if m is invalid, or asks for what the backend cannot do.
+func (p *Producer) check(m *Message) error {
+	if err := checkMessage(m); err != nil || !m.IsDelayed() {
+		return err
+	}
+	if d, ok := p.stream.backend.(backend.Delayer); !ok || !d.Delays() {
+		field := "Delay"
+		if m.Delay == 0 {
+			field = "NotBefore"
+		}
+		return fmt.Errorf("field %s: a %s stream delivers every message at once: %w", field, p.stream.info.Kind, ErrUnsupported)
+	}
+	now := time.Now()
+	delay, err := m.DueIn(now)
+	if err == nil && delay > 0 && !m.Deadline.IsZero() && !m.Deadline.After(now.Add(delay)) {
+		return fmt.Errorf("field Deadline: it passes before the message is due, in %s: no worker would ever begin it", delay)
+	}
+	return err
 }
 
 func (p *Producer) refuseInvalid(n int, err error) error {

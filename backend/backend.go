@@ -8,6 +8,8 @@ package backend
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"time"
 )
@@ -31,6 +33,14 @@ type Message struct {
 	// sets it aside if no handler has begun by then. The sender's and the workers' clocks
 	// have to agree. The zero value is none.
 	Deadline time.Time
+	// Delay is how long after it was stored nobody may claim the message, at most MaxDelay;
+	// 0 is at once. It is kept by the server's clock, rounded up to milliseconds, and is gone
+	// once the message has become due: no delivery and no dead letter shows it. A Producer
+	// refuses it on a backend that is no Delayer.
+	Delay time.Duration
+	// NotBefore is Delay as a point in time by this process's clock. One that has passed is
+	// no delay. At most one of the two may be set.
+	NotBefore time.Time
 	// MaxDeliveries moves the message to the dead letters after fewer deliveries than
 	// PoolConfig.MaxDeliveries; 0 is no limit of its own. A Producer puts it into a header.
 	MaxDeliveries int
@@ -41,6 +51,34 @@ type Message struct {
 	// IdempotencyKey makes repeating the append of a message harmless within the
 	// backend's window. If it is empty, every append stores the message.
 	IdempotencyKey string
+}
+
+// MaxDelay is the longest Message.Delay.
+const MaxDelay = 366 * 24 * time.Hour
+
+// IsDelayed reports whether the message says when it may be claimed.
+func (m *Message) IsDelayed() bool { return m.Delay != 0 || !m.NotBefore.IsZero() }
+
+// DueIn returns how long the message must not be claimed if it is stored at now: whole
+// milliseconds, 0 for a message that is due. The error names an invalid field.
+func (m *Message) DueIn(now time.Time) (time.Duration, error) {
+	delay, field := m.Delay, "Delay"
+	switch {
+	case m.Delay != 0 && !m.NotBefore.IsZero():
+		return 0, errors.New("fields Delay and NotBefore: both are set; set one of them")
+	case m.Delay < 0:
+		return 0, fmt.Errorf("field Delay: %s is negative: use 0 or more", m.Delay)
+	case m.Delay == 0 && !m.NotBefore.IsZero():
+		delay, field = m.NotBefore.Sub(now), "NotBefore"
+	}
+	if delay > MaxDelay {
+		return 0, fmt.Errorf("field %s: the message would be due in %s, at most %s is possible", field, delay.Round(time.Millisecond), MaxDelay)
+	}
+	whole := max(delay, 0).Truncate(time.Millisecond)
+	if whole < delay {
+		whole += time.Millisecond
+	}
+	return whole, nil
 }
 
 // Lease is the right to finish one delivery.
@@ -139,6 +177,7 @@ type Stats struct {
 	XLen    int64     // entries stored, including finished ones: storage, not work
 	Pending int64     // delivered, not acknowledged
 	Lag     *int64    // not delivered yet; nil if the server does not know, which is not 0
+	Delayed int64     // stored, but not due yet (Message.Delay): neither in Pending nor in Lag
 	// PendingUnknown says that consumers hold messages and do not say how many: Lag includes
 	// those.
 	PendingUnknown bool
@@ -229,7 +268,7 @@ type Backend interface {
 
 // Appended is what became of one message.
 type Appended struct {
-	ID      string // set if it is stored
+	ID      string // set if it is stored; of a delayed message it may be one that its delivery does not have
 	Deduped bool   // an earlier append with the same key had stored it
 	Err     error  // nil if it is stored
 }
@@ -248,6 +287,13 @@ func (c Cause) Attempts(attempt int) int {
 		return attempt - 1
 	}
 	return attempt
+}
+
+// Delayer is a backend that keeps messages back until they are due. Any other delivers
+// them at once, or refuses them with ErrUnsupported.
+type Delayer interface {
+	// Delays reports whether Message.Delay and Message.NotBefore have an effect here.
+	Delays() bool
 }
 
 // Gatherer is a backend to which many messages in one append cost little more than one. A
@@ -288,7 +334,10 @@ type Signal struct {
 	Lag     *int64 // nil if unknown
 	// Behind is used if Lag is nil: how many undelivered messages were counted.
 	Behind int64
-	XLen   int64
+	// Delayed is how many messages are stored but not due yet. They take room and do not
+	// wait for a worker.
+	Delayed int64
+	XLen    int64
 	// Finished counts the messages that the group has finished with since some moment;
 	// nil if the backend does not know.
 	Finished *int64

@@ -28,6 +28,8 @@ var (
 	ErrForbidden = errors.New("not permitted")
 	// ErrTooLarge: the server will never accept a message of this size. Nothing was stored.
 	ErrTooLarge = errors.New("message too large")
+	// ErrUnsupported: the backend cannot do this.
+	ErrUnsupported = errors.New("not supported by this backend")
 	// ErrClosed: the backend was closed.
 	ErrClosed = errors.New("closed")
 )

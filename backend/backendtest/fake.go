@@ -42,6 +42,7 @@ type Fake struct {
 var (
 	_ backend.Backend     = (*Fake)(nil)
 	_ backend.Signaler    = (*Fake)(nil)
+	_ backend.Delayer     = (*Fake)(nil)
 	_ backend.Gatherer    = (*Fake)(nil)
 	_ backend.Reader      = (*Fake)(nil)
 	_ backend.DeadLetters = (*Fake)(nil)
@@ -90,8 +91,10 @@ type fakeStream struct {
 
 	wake      chan struct{} // closed and replaced when a message is appended
 	entries   []*fakeEntry  // by number; trimmed ones are gone from the front
-	next      int           // number of the next entry
-	delivered int           // number of the last entry that was handed out
+	later     []*fakeLater  // not due yet, in the order of their times
+	laterID   int
+	next      int // number of the next entry
+	delivered int // number of the last entry that was handed out
 	pending   map[string]*fakePending
 	keys      map[string]string // idempotency key → ID
 	workers   map[string]bool   // consumers that have claimed
@@ -116,6 +119,12 @@ type fakeEntry struct {
 	at     time.Time
 }
 
+// fakeLater is a stored message that becomes an entry when it is due.
+type fakeLater struct {
+	due   time.Time
+	entry *fakeEntry
+}
+
 // fakePending is a message that was handed out and is not finished.
 type fakePending struct {
 	entry    *fakeEntry
@@ -127,6 +136,9 @@ type fakePending struct {
 
 // Gathering is what the options say.
 func (f *Fake) Gathering() backend.Gathering { return f.gathering }
+
+// Delays says that messages are kept back until they are due.
+func (f *Fake) Delays() bool { return true }
 
 // Append stores messages in order.
 func (f *Fake) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
@@ -140,7 +152,9 @@ func (f *Fake) Append(ctx context.Context, msgs []backend.Message) ([]backend.Ap
 				results[i].Err = in.Err
 				continue
 			}
-			results[i] = f.append(m)
+			if results[i] = f.append(m); results[i].Err != nil {
+				return results[i].Err
+			}
 		}
 		return in.Err
 	})
@@ -151,6 +165,10 @@ func (f *Fake) Append(ctx context.Context, msgs []backend.Message) ([]backend.Ap
 }
 
 func (s *fakeStream) append(m backend.Message) backend.Appended {
+	delay, err := m.DueIn(time.Now())
+	if err != nil {
+		return backend.Appended{Err: fmt.Errorf("fake: %w", err)}
+	}
 	if id, known := s.keys[m.IdempotencyKey]; known && m.IdempotencyKey != "" {
 		return backend.Appended{ID: id, Deduped: true}
 	}
@@ -170,15 +188,55 @@ func (s *fakeStream) append(m backend.Message) backend.Appended {
 	if !m.Deadline.IsZero() {
 		set(backend.HeaderDeadline, backend.FormatDeadline(m.Deadline))
 	}
-	s.next++
-	e := &fakeEntry{number: s.next, id: strconv.Itoa(s.next), data: bytes.Clone(m.Data), header: header, at: time.Now()}
-	s.entries = append(s.entries, e)
-	if m.IdempotencyKey != "" {
-		s.keys[m.IdempotencyKey] = e.id
+	e := &fakeEntry{data: bytes.Clone(m.Data), header: header, at: time.Now()}
+	id := ""
+	if delay > 0 {
+		id = s.keepBack(e, e.at.Add(delay))
+	} else {
+		id = s.enter(e)
 	}
+	if m.IdempotencyKey != "" {
+		s.keys[m.IdempotencyKey] = id
+	}
+	return backend.Appended{ID: id}
+}
+
+// enter makes e the newest entry.
+func (s *fakeStream) enter(e *fakeEntry) (id string) {
+	s.next++
+	e.number, e.id = s.next, strconv.Itoa(s.next)
+	s.entries = append(s.entries, e)
 	close(s.wake)
 	s.wake = make(chan struct{})
-	return backend.Appended{ID: e.id}
+	return e.id
+}
+
+// keepBack keeps e until it is due. Its name until then is not that of an entry.
+func (s *fakeStream) keepBack(e *fakeEntry, due time.Time) (id string) {
+	s.laterID++
+	at, _ := slices.BinarySearchFunc(s.later, due, func(l *fakeLater, due time.Time) int {
+		if l.due.After(due) {
+			return 1
+		}
+		return -1
+	})
+	s.later = slices.Insert(s.later, at, &fakeLater{due, e})
+	time.AfterFunc(time.Until(due), func() {
+		s.state.Lock()
+		defer s.state.Unlock()
+		s.release(time.Now())
+	})
+	return fmt.Sprintf("later-%d", s.laterID)
+}
+
+// release makes entries of what is due. They are published then, as far as ages go.
+func (s *fakeStream) release(now time.Time) {
+	for len(s.later) > 0 && !s.later[0].due.After(now) {
+		l := s.later[0]
+		s.later = s.later[1:]
+		l.entry.at = l.due
+		s.enter(l.entry)
+	}
 }
 
 // Claim hands out orphans first, then new messages.
@@ -221,6 +279,7 @@ func (f *Fake) claim(req backend.ClaimRequest, repeat bool) (got backend.Claimed
 	f.state.Lock()
 	defer f.state.Unlock()
 	now := time.Now()
+	f.release(now)
 	f.workers[req.Consumer] = true
 	if f.paused {
 		return got, f.wake

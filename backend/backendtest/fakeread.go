@@ -49,7 +49,7 @@ func (f *Fake) Stats(ctx context.Context) (stats backend.Stats, err error) {
 		f.state.Lock()
 		defer f.state.Unlock()
 		signal := f.numbers()
-		stats = backend.Stats{At: time.Now(), XLen: signal.XLen, Pending: signal.Pending, Lag: signal.Lag, Behind: signal.Behind, OldestSource: backend.AgeNone}
+		stats = backend.Stats{At: time.Now(), XLen: signal.XLen, Pending: signal.Pending, Lag: signal.Lag, Behind: signal.Behind, Delayed: signal.Delayed, OldestSource: backend.AgeNone}
 		stats.OldestAge, stats.OldestSource = f.age(stats.At)
 		workers, letters := int64(len(f.workers)), int64(len(f.letters[f.info.DeadLetter]))
 		stats.Workers, stats.DeadLetters, stats.Paused = &workers, &letters, signal.Paused
@@ -86,7 +86,8 @@ func (s *fakeStream) numbers() backend.Signal {
 	if s.pretended != nil {
 		return *s.pretended
 	}
-	signal := backend.Signal{Pending: int64(len(s.pending)), XLen: int64(len(s.entries)), Paused: s.paused}
+	s.release(time.Now())
+	signal := backend.Signal{Pending: int64(len(s.pending)), Delayed: int64(len(s.later)), XLen: int64(len(s.entries)), Paused: s.paused}
 	if s.signal != nil && time.Now().Before(s.signalEnds) {
 		workers := *s.signal
 		signal.Workers = &workers

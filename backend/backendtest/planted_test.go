@@ -28,6 +28,12 @@ var faults = map[string]struct {
 	"headers are dropped":          {"headers_come_back", func(f *flawed) { f.message = func(m *backend.Message) { m.Headers = nil } }},
 	"priorities are dropped":       {"priority_and_fair", func(f *flawed) { f.message = func(m *backend.Message) { m.Priority = 0 } }},
 	"deadlines are dropped":        {"a_deadline_comes_back", func(f *flawed) { f.message = func(m *backend.Message) { m.Deadline = time.Time{} } }},
+	"delayed messages come early":  {"a_delayed_message_comes", func(f *flawed) { f.message = func(m *backend.Message) { m.Delay = 0 } }},
+	"delayed messages are lost":    {"a_delayed_message_comes", func(f *flawed) { f.lateLost = true }},
+	"delays end with the handle":   {"survives_the_handle", func(f *flawed) { f.lateWithHandle = true }},
+	"a repeat is delayed again":    {"a_delayed_message_with_a_key", func(f *flawed) { f.message = func(m *backend.Message) { m.IdempotencyKey = "" } }},
+	"delays are kept for letters":  {"sent_back_is_due", func(f *flawed) { f.lateAgain = true }},
+	"delayed messages are lag":     {"is_counted_apart", func(f *flawed) { f.lateIsLag = true }},
 	"data is kept":                 {"an_append_neither_keeps", func(f *flawed) { f.keep = true }},
 	"orphans are taken early":      {"an_orphan_is_not_taken", func(f *flawed) { f.Inject(OpClaim, Fault{Repeat: true}) }},
 	"one delivery too many":        {"is_delivered_as_often", func(f *flawed) { f.request = func(r *backend.ClaimRequest) { r.MaxDeliveries++ } }},
@@ -88,6 +94,7 @@ type flawed struct {
 	hidden    bool
 
 	keep, unfenced, noAck, noExtend, deaf, stays, zeroes, leaks, copies, restless bool
+	lateLost, lateWithHandle, lateAgain, lateIsLag                                bool
 }
 
 // plant returns f with the named fault.
@@ -112,6 +119,9 @@ func (f *flawed) Append(ctx context.Context, msgs []backend.Message) ([]backend.
 		}
 	}
 	got, err := f.Fake.Append(ctx, msgs)
+	if f.lateLost {
+		f.dropLater()
+	}
 	if f.keep {
 		f.state.Lock()
 		f.entries[len(f.entries)-1].data = msgs[len(msgs)-1].Data
@@ -121,6 +131,12 @@ func (f *flawed) Append(ctx context.Context, msgs []backend.Message) ([]backend.
 		return make([]backend.Appended, len(msgs)), f.unknownAs
 	}
 	return got, err
+}
+
+func (f *flawed) dropLater() {
+	f.state.Lock()
+	defer f.state.Unlock()
+	f.later = nil
 }
 
 func (f *flawed) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
@@ -214,12 +230,19 @@ func (f *flawed) Stats(ctx context.Context) (backend.Stats, error) {
 	if f.zeroes {
 		stats.Lag = new(int64)
 	}
+	if f.lateIsLag && stats.Lag != nil {
+		*stats.Lag += stats.Delayed
+	}
 	return stats, err
 }
 
 func (f *flawed) Redrive(ctx context.Context, from string, letter backend.DeadLetter) error {
 	if f.copies {
 		_, err := f.Fake.Append(ctx, []backend.Message{{Data: letter.Data, Headers: letter.Headers}})
+		return err
+	}
+	if f.lateAgain {
+		_, err := f.Fake.Append(ctx, []backend.Message{{Data: letter.Data, Headers: letter.Headers, Delay: 10 * time.Second}})
 		return err
 	}
 	return f.Fake.Redrive(ctx, from, letter)
@@ -235,6 +258,9 @@ func (f *flawed) Pause(ctx context.Context, paused bool) error {
 func (f *flawed) Close() error {
 	if f.stays {
 		return nil
+	}
+	if f.lateWithHandle {
+		f.dropLater()
 	}
 	if f.leaks {
 		go func() { select {} }()

@@ -89,6 +89,14 @@ func (s service) Claim(ctx context.Context, name string, req *api.ClaimRequest) 
 	return c.jobs, c.waited, err
 }
 
+// OldestReady is since when the first job that can be claimed waits.
+func (s service) OldestReady(ctx context.Context, name string) (int64, error) {
+	return promptly(ctx, s, func() (int64, error) {
+		since, _, err := s.e.OldestReady(ctx, name, true)
+		return since, err
+	})
+}
+
 func (s service) Tally(ctx context.Context, name string, add []uint32) (api.TallyResult, error) {
 	return promptly(ctx, s, func() (api.TallyResult, error) { return s.e.Tally(name, add) })
 }

@@ -47,6 +47,9 @@ func recordOf(topic string, m *backend.Message, now time.Time) (*kgo.Record, err
 	if !m.Priority.Valid() {
 		return nil, fmt.Errorf("kafka: %s is no tier", m.Priority)
 	}
+	if m.IsDelayed() {
+		return nil, fmt.Errorf("kafka: a message with Delay or NotBefore: %w: a partition is read in its order", backend.ErrUnsupported)
+	}
 	r := &kgo.Record{Topic: topic, Value: copied(m.Data), Timestamp: now}
 	add := func(name, value string) {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})

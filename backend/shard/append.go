@@ -11,6 +11,13 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
+// Delays reports whether the shards keep messages back until they are due; all are of one
+// kind.
+func (s *Stream) Delays() bool {
+	d, ok := s.all()[0].Backend.(backend.Delayer)
+	return ok && d.Delays()
+}
+
 // share is what goes to one shard.
 type share struct {
 	part  *part // nil: any

@@ -71,6 +71,7 @@ type Stream struct {
 
 var (
 	_ backend.Backend         = (*Stream)(nil)
+	_ backend.Delayer         = (*Stream)(nil)
 	_ backend.Signaler        = (*Stream)(nil)
 	_ backend.DeadLetters     = (*Stream)(nil)
 	_ backend.Tallier         = (*Stream)(nil)

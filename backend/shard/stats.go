@@ -71,6 +71,7 @@ func (s *Stream) Stats(ctx context.Context) (backend.Stats, error) {
 		all.XLen += one.XLen
 		all.Pending += one.Pending
 		all.Paused = all.Paused || one.Paused
+		all.Delayed += one.Delayed
 		if all.Lag == nil {
 			all.Behind += waiting(one.Lag, one.Behind)
 		}
@@ -115,6 +116,7 @@ func (s *Stream) Signal(ctx context.Context, most int64) (backend.Signal, error)
 	}
 	for i := range each {
 		all.Pending += each[i].Pending
+		all.Delayed += each[i].Delayed
 		all.XLen += each[i].XLen
 		all.Paused = all.Paused || each[i].Paused
 		if all.Lag == nil {
@@ -134,7 +136,7 @@ func (p *part) signal(ctx context.Context, most int64) (backend.Signal, error) {
 	} else {
 		var stats backend.Stats
 		stats, err = p.Stats(ctx)
-		sig = backend.Signal{Pending: stats.Pending, Lag: stats.Lag, Behind: stats.Behind, XLen: stats.XLen, Workers: &stats.Pending}
+		sig = backend.Signal{Pending: stats.Pending, Lag: stats.Lag, Behind: stats.Behind, Delayed: stats.Delayed, XLen: stats.XLen, Workers: &stats.Pending}
 	}
 	if err == nil {
 		p.waiting.Add(waiting(sig.Lag, sig.Behind) - before)

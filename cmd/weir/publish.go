@@ -41,6 +41,9 @@ With --deadline a message is worth anything for so long after it was sent: a wor
 would begin it later sets it aside instead (see weir work --expired). The clocks of this
 machine and the workers' have to agree.
 
+With --delay no worker gets a message until so long after it was stored. Queues of a
+weir server and of a directory can do that, a log and Kafka cannot.
+
 With --resume FILE the command records its progress in FILE after each write. Run again
 with the same FILE it continues there, even after it was killed; input that has
 grown meanwhile is sent from where it ended. Without --resume a second run sends
@@ -64,6 +67,7 @@ type publishOptions struct {
 	giveUp     time.Duration
 	noKeys     bool
 	deadline   time.Duration
+	delay      time.Duration
 
 	logFormat string
 	metrics   string
@@ -74,10 +78,13 @@ type publishOptions struct {
 func (o *publishOptions) load(cmd *cobra.Command) (weir.ProducerConfig, *settings.Values, error) {
 	c, values, err := settings.LoadConfigs(source(cmd, settings.Publish), o.keys.limitedFields(settings.Fields{
 		"type": &o.kind, "durability": &o.durability, "ndjson": &o.ndjson, "json": &o.json, "batch": &o.batch, "resume": &o.resume,
-		"give-up": &o.giveUp, "at-least-once": &o.noKeys, "deadline": &o.deadline, "log-format": &o.logFormat, "metrics": &o.metrics,
+		"give-up": &o.giveUp, "at-least-once": &o.noKeys, "deadline": &o.deadline, "delay": &o.delay, "log-format": &o.logFormat, "metrics": &o.metrics,
 	}))
 	if err != nil {
 		return c.Producer, values, &usageError{err}
+	}
+	if o.deadline > 0 && o.delay >= o.deadline {
+		return c.Producer, values, &usageError{fmt.Errorf("--delay %s is not shorter than --deadline %s: no worker would ever begin a message", o.delay, o.deadline)}
 	}
 	c.Producer.ShedWait = true // its input can wait
 	return c.Producer, values, nil

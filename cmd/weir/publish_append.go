@@ -114,6 +114,12 @@ func (c *courier) asBackend() backend.Backend {
 	return signals
 }
 
+// Delays reports whether the stream keeps messages back until they are due.
+func (c *courier) Delays() bool {
+	d, ok := c.Backend.(backend.Delayer)
+	return ok && d.Delays()
+}
+
 // payload returns the payload for a JSON value of the input: the text of a
 // string, or the value itself. A weir server gets the value, so that a line that looks
 // like JSON stays text.

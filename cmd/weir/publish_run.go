@@ -173,7 +173,7 @@ func batchLen(records []inputRecord, limit int) int {
 func (p *publisher) send(ctx context.Context, batch []inputRecord) error {
 	msgs := make([]weir.Message, len(batch))
 	for i, r := range batch {
-		msgs[i].Data = p.courier.payload(r.data)
+		msgs[i].Data, msgs[i].Delay = p.courier.payload(r.data), p.opt.delay
 		if !p.opt.noKeys {
 			msgs[i].IdempotencyKey = p.place.key(uint64(i))
 		}

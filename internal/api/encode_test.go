@@ -112,7 +112,7 @@ func TestTopicStateSaysNeverAsNull(t *testing.T) {
 
 	s.Config.Type, s.Queue = TypeQueue, QueueCounters{Ready: 1, InFlight: 2, DeadLettered: 3}
 	queue := strings.Replace(defaultConfigJSON, `"log"`, `"queue"`, 1)
-	wantJSON(t, AppendTopicState(nil, &s, 0), `{"topic":"t","type":"queue",`+counters+queue+rest+`"queue":{"ready":1,"in_flight":2,"delayed":0,"dead_lettered":3},"performance":{"server_total_ms":0.0}}`)
+	wantJSON(t, AppendTopicState(nil, &s, 0), `{"topic":"t","type":"queue",`+counters+queue+rest+`"queue":{"ready":1,"in_flight":2,"delayed":0,"scheduled":0,"dead_lettered":3},"performance":{"server_total_ms":0.0}}`)
 	wantJSON(t, AppendPutTopic(nil, "t", &PutTopicResult{Created: true, Config: DefaultConfig()}, 0),
 		`{"topic":"t","created":true,"config":`+defaultConfigJSON+`,"performance":{"server_total_ms":0.0}}`)
 }

@@ -88,6 +88,7 @@ func AppendTopicState(dst []byte, t *TopicState, totalMS float64) []byte {
 		dst = appendUint(dst, t.Queue.Ready)
 		dst = appendNamed(dst, "in_flight", t.Queue.InFlight)
 		dst = appendNamed(dst, "delayed", t.Queue.Delayed)
+		dst = appendNamed(dst, "scheduled", t.Queue.Scheduled)
 		dst = appendNamed(dst, "dead_lettered", t.Queue.DeadLettered)
 		if t.Overload != nil {
 			dst = appendOverload(dst, t.Overload)

@@ -19,6 +19,7 @@ type QueueCounters struct {
 	Ready        uint64
 	InFlight     uint64
 	Delayed      uint64 // not claimable yet
+	Scheduled    uint64 // of these, never claimed: they came with a delay_ms
 	DeadLettered uint64
 }
 

@@ -28,6 +28,9 @@ func appendWrite(b []byte, w *api.WriteRequest) []byte {
 		if len(r.FairKey) > 0 {
 			b = api.AppendString(append(b, `,"fair_key":`...), r.FairKey)
 		}
+		if r.Delay > 0 {
+			b = strconv.AppendUint(append(b, `,"delay_ms":`...), r.Delay, 10)
+		}
 		if len(r.Meta) > 0 {
 			b = append(append(b, `,"meta":`...), r.Meta...)
 		}
@@ -54,7 +57,7 @@ func sizeOfWrite(w *api.WriteRequest) int {
 	n := 512 + len(w.IdempotencyKey)
 	for i := range w.Records {
 		n += w.Records[i].Size() + len(w.Records[i].Tag) + len(w.Records[i].FairKey) +
-			len(`{"data":,"tag":"","priority":"background","fair_key":"","meta":},`)
+			len(`{"data":,"tag":"","priority":"background","fair_key":"","delay_ms":,"meta":},`) + 11
 	}
 	return n
 }
@@ -100,6 +103,7 @@ type topicState struct {
 		Ready        uint64 `json:"ready"`
 		InFlight     uint64 `json:"in_flight"`
 		Delayed      uint64 `json:"delayed"`
+		Scheduled    uint64 `json:"scheduled"`
 		DeadLettered uint64 `json:"dead_lettered"`
 	} `json:"queue"`
 }

@@ -159,7 +159,7 @@ func (t *entry) counters() api.TopicCounters {
 // jobCounters returns the counters of a queue. The topic's lock is held.
 func (t *entry) jobCounters(now int64) api.QueueCounters {
 	t.jobs.q.Expire(now)
-	c := api.QueueCounters{InFlight: t.jobs.q.InFlight(), Delayed: t.jobs.q.Delayed(), DeadLettered: t.DeadLettered}
+	c := api.QueueCounters{InFlight: t.jobs.q.InFlight(), Delayed: t.jobs.q.Delayed(), Scheduled: t.jobs.q.Scheduled(), DeadLettered: t.DeadLettered}
 	if busy := c.InFlight + c.Delayed; busy < t.Count {
 		c.Ready = t.Count - busy
 	}

@@ -114,7 +114,7 @@ func TestJobsArePushedAndSettled(t *testing.T) {
 		t.Errorf("%+v", first)
 	}
 	c.job(2, 1)
-	s.expect(200, "GET", "/v0/topics/q", "", header{"queue": `{"ready":1,"in_flight":2,"delayed":0,"dead_lettered":0}`})
+	s.expect(200, "GET", "/v0/topics/q", "", header{"queue": `{"ready":1,"in_flight":2,"delayed":0,"scheduled":0,"dead_lettered":0}`})
 	s.expect(200, "POST", "/v0/topics/q/ack", `{"node":"w","seqs":[1],"lease_ids":["`+first.LeaseID+`"]}`, header{"acked": "1"})
 	c.job(3, 1)
 	s.expect(200, "POST", "/v0/topics/q/nack", `{"node":"w","seqs":[2]}`, header{"nacked": "1"})
@@ -216,7 +216,7 @@ func TestAWorkStreamIsRefusedInTheOrderOfTheChecks(t *testing.T) {
 	if r := s.ask("HEAD", "/v0/topics/q/work?node=w", "", nil); r.status != 200 || r.header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("HEAD: %d %v", r.status, r.header)
 	}
-	s.expect(200, "GET", "/v0/topics/q", "", header{"queue": `{"ready":1,"in_flight":0,"delayed":0,"dead_lettered":0}`})
+	s.expect(200, "GET", "/v0/topics/q", "", header{"queue": `{"ready":1,"in_flight":0,"delayed":0,"scheduled":0,"dead_lettered":0}`})
 	s.work("q/work?node=w").job(1, 1)
 	s.want(s.ask("GET", "/v0/topics/log/work?node=w", "", nil), 409, "not_a_queue")
 	s.want(s.ask("GET", "/v0/topics/q/work?node=w", "", nil), 429, "throttled")

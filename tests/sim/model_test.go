@@ -110,6 +110,9 @@ func (t *topic) queue() api.QueueCounters {
 			c.InFlight++
 		case delayed:
 			waiting++
+			if j.id == 0 {
+				c.Scheduled++
+			}
 		}
 	}
 	c.Delayed = waiting

@@ -35,6 +35,9 @@ func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend
 // keys of their own do not share one.
 func (b *Backend) Gathering() backend.Gathering { return backend.Gathering{Appends: 2, Joint: true} }
 
+// Delays reports that a message can be delayed: each record of a queue has its own delay.
+func (b *Backend) Delays() bool { return true }
+
 // appending is the state of one Append.
 type appending struct {
 	b       *Backend

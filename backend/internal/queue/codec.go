@@ -50,6 +50,13 @@ func (b *Backend) encode(m *backend.Message) (api.Record, error) {
 	if err != nil {
 		return r, err
 	}
+	if m.IsDelayed() {
+		delay, err := m.DueIn(time.Now())
+		if err != nil {
+			return r, err
+		}
+		r.Delay = uint64(delay.Milliseconds())
+	}
 	limits := b.opt.Limits
 	limits.MaxMetaBytes -= deadMetaBytes
 	if len(headers) > api.MaxMetaKeys-deadMetaKeys {

@@ -81,6 +81,7 @@ type Backend struct {
 
 var (
 	_ backend.Backend     = (*Backend)(nil)
+	_ backend.Delayer     = (*Backend)(nil)
 	_ backend.Signaler    = (*Backend)(nil)
 	_ backend.Reader      = (*Backend)(nil)
 	_ backend.DeadLetters = (*Backend)(nil)

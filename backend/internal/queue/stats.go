@@ -8,10 +8,11 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// Stats reads the queue. Lag counts jobs that can be claimed and delayed ones: both are
-// still to be done and no one holds them. The age is that of the oldest unfinished
-// message; it counts as pending while any is leased, and is an estimate if none is. A
-// log has no work: ErrGroupNotFound.
+// Stats reads the queue. Lag counts jobs that can be claimed and those given back for
+// later: both are still to be done and no one holds them. The age is that of the oldest unfinished
+// message; it counts as pending while any is leased, and is an estimate if none is. While
+// messages are delayed it is that of the first job that can be claimed, if the service says
+// so: in front of it may be one that is not due. A log has no work: ErrGroupNotFound.
 func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -26,9 +27,9 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 		return backend.Stats{}, translate(notAQueue(b.opt.Topic), false)
 	}
 	out := backend.Stats{At: b.now(), OldestSource: backend.AgeNone}
-	out.XLen, out.Pending, out.Lag = numbers(&st)
+	out.XLen, out.Pending, out.Delayed, out.Lag = numbers(&st)
 	out.Paused = st.Config.Paused
-	if st.Count > 0 {
+	if out.Pending+*out.Lag > 0 {
 		if err := b.readAge(ctx, &out); err != nil {
 			return backend.Stats{}, b.fail(err, false)
 		}
@@ -57,15 +58,35 @@ func notAQueue(topic string) *api.Error {
 	return api.Errorf(api.CodeNotAQueue, "topic %q is a log and has no work", topic).With("topic", topic)
 }
 
-// numbers returns the counts of stored, leased and other records.
-func numbers(st *api.TopicState) (stored, pending int64, lag *int64) {
-	stored, pending = int64(st.Count), int64(st.Queue.InFlight)
-	left := max(stored-pending, 0)
-	return stored, pending, &left
+// numbers returns the counts of stored, leased, never claimed and not yet due, and other records.
+func numbers(st *api.TopicState) (stored, pending, scheduled int64, lag *int64) {
+	stored, pending, scheduled = int64(st.Count), int64(st.Queue.InFlight), int64(st.Queue.Scheduled)
+	left := max(stored-pending-scheduled, 0)
+	return stored, pending, scheduled, &left
 }
 
-// readAge fills in the age of the first live record.
+// readier is a Service that knows since when the first job that can be claimed waits, in
+// Unix ms; 0 if it does not, or if there is none.
+type readier interface {
+	OldestReady(ctx context.Context, name string) (int64, error)
+}
+
+// readAge fills in the age of the first live record, or, while messages are delayed, of
+// the first job that can be claimed.
 func (b *Backend) readAge(ctx context.Context, s *backend.Stats) error {
+	if s.Delayed > 0 {
+		s.OldestSource, s.Approx = backend.AgeUnknown, true
+		if r, ok := b.svc.(readier); ok {
+			since, err := r.OldestReady(ctx, b.opt.Topic)
+			if err != nil {
+				return err
+			}
+			if since > 0 {
+				s.OldestAge, s.OldestSource = max(s.At.Sub(time.UnixMilli(since)), 0), backend.AgeBacklog
+			}
+		}
+		return nil
+	}
 	records, _, err := b.svc.Diff(ctx, b.opt.Topic, &api.DiffRequest{Limit: 1, MaxBatchBytes: 1})
 	if err != nil {
 		return err
@@ -94,7 +115,7 @@ func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 		return backend.Signal{}, b.fail(err, false)
 	}
 	var s backend.Signal
-	s.XLen, s.Pending, s.Lag = numbers(&st)
+	s.XLen, s.Pending, s.Delayed, s.Lag = numbers(&st)
 	if st.Config.Type != api.TypeQueue {
 		*s.Lag = 0
 	}

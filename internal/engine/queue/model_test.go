@@ -277,7 +277,7 @@ func (m *model) restart() {
 
 // check compares what can be asked at any time.
 func (m *model) check(t *rapid.T) {
-	var inFlight, waiting uint64
+	var inFlight, waiting, later uint64
 	event := int64(-1)
 	soonest := func(at int64) {
 		if event < 0 || at < event {
@@ -293,14 +293,17 @@ func (m *model) check(t *rapid.T) {
 			inFlight++
 		case delayed:
 			waiting++
+			if j.id == 0 {
+				later++
+			}
 			soonest(j.deadline)
 		}
 		if id, n := m.q.Lease(seq); n != j.deliveries || id != j.id {
 			t.Fatalf("Lease(%d) is %d, %d, want %d, %d", seq, id, n, j.id, j.deliveries)
 		}
 	}
-	if a, b := m.q.InFlight(), m.q.Delayed(); a != inFlight || b != waiting {
-		t.Fatalf("%d in flight and %d delayed, want %d and %d", a, b, inFlight, waiting)
+	if a, b, c := m.q.InFlight(), m.q.Delayed(), m.q.Scheduled(); a != inFlight || b != waiting || c != later {
+		t.Fatalf("%d in flight, %d delayed and %d of these scheduled, want %d, %d and %d", a, b, c, inFlight, waiting, later)
 	}
 	// A waker may come too early, never too late.
 	if at, ok := m.q.NextEvent(); event >= 0 && (!ok || at > event) {

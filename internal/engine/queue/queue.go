@@ -57,6 +57,7 @@ type Queue struct {
 	leases   cohortHeap
 	inFlight int // leased or settling
 	delays   int // delayed
+	later    int // of these, never claimed: see scheduled
 	counts   Counts
 
 	order  *order // nil while all ready jobs are plain
@@ -72,6 +73,9 @@ func (q *Queue) InFlight() uint64 { return uint64(q.inFlight) }
 
 // Delayed is the number of jobs that wait out a delay; call Expire first.
 func (q *Queue) Delayed() uint64 { return uint64(q.delays) }
+
+// Scheduled is the number of those that were never claimed; call Expire first.
+func (q *Queue) Scheduled() uint64 { return uint64(q.later) }
 
 // Finished is the number of jobs that have left the queue since it is in memory because
 // they were done, or dead.
@@ -128,7 +132,7 @@ func (q *Queue) Expire(now int64) (returned bool) {
 	for len(q.waiting) > 0 && q.waiting[0].until <= now {
 		d := heap.Pop(&q.waiting).(delay)
 		if d.job.state == delayed && d.job.until == d.until {
-			q.delays--
+			q.undelay(d.job)
 			q.giveBack(d.job)
 			returned = true
 		}
@@ -464,13 +468,21 @@ func (q *Queue) Forget(seq uint64) {
 	case leased:
 		q.inFlight--
 	case delayed:
-		q.delays--
+		q.undelay(j)
 		defer q.dropDelays()
 	}
 	q.leave(j)
 	j.free()
 	j.state = ready
 	delete(q.jobs, seq)
+}
+
+// undelay takes a job out of the numbers of those that wait.
+func (q *Queue) undelay(j *job) {
+	q.delays--
+	if j.scheduled() {
+		q.later--
+	}
 }
 
 // dropDelays takes jobs that are gone out of the heap of those that wait, once they are most of it:
@@ -553,6 +565,7 @@ func (q *Queue) Delay(seq uint64, until int64, f op.Flow) {
 	}
 	q.jobs[seq] = j
 	q.delays++
+	q.later++
 	heap.Push(&q.waiting, delay{until, j})
 }
 
@@ -582,6 +595,9 @@ func (q *Queue) Restore(seq uint64, node string, id uint64, deadline int64, deli
 	case deadline > 0:
 		j.state, j.until = delayed, deadline
 		q.delays++
+		if j.scheduled() {
+			q.later++
+		}
 		heap.Push(&q.waiting, delay{deadline, j})
 	default:
 		q.giveBack(j)

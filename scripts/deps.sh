@@ -13,6 +13,7 @@ command -v redis-server >/dev/null || missing+=(redis-server)     # what the lib
 command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql) # what a copy of the log is kept in
 command -v promtool >/dev/null || missing+=(prometheus)            # what the alerts are tested with
 command -v chromium >/dev/null || command -v google-chrome >/dev/null || missing+=(chromium) # what the dashboard is looked at with
+[[ $(uname) == Darwin ]] || command -v systemd-analyze >/dev/null || missing+=(systemd) # what judges the unit of deploy
 command -v make >/dev/null || missing+=(make)
 java=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' || true)
 if ((${java:-0} < 17)); then # Kafka runs on it

@@ -69,8 +69,8 @@ twin() { driven ./internal/overload; }
 # run that passed.
 contract() { (cd tests/contract && driven); }
 
-# cli is the built commands. Its tests mostly wait for them.
-cli() { driven -parallel 6 ./tests/cli; }
+# cli is the built commands, and what puts them on a machine. Its tests mostly wait for them.
+cli() { driven -parallel 6 ./tests/cli ./tests/deploy; }
 
 overload() { driven ./tests/overload ./tests/relay ./tests/soak; }
 crash() { driven ./tests/crash ./tests/replica; }

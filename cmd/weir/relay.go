@@ -47,8 +47,10 @@ func serveRelay(ctx context.Context, o *serveOptions, options server.Options, ou
 	srv := server.New(o.Config, options)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
+	supervisor := newNotifier(log)
 	err = writePortFile(o.PortFile, afterScheme(url))
 	if err == nil {
+		supervisor.ready("a relay at " + url + ", in front of " + o.upstream.Upstream)
 		fmt.Fprintf(out, "weir %s is a relay at %s, in front of %s\n", version(), url, o.upstream.Upstream)
 		select {
 		case <-ctx.Done():
@@ -58,6 +60,7 @@ func serveRelay(ctx context.Context, o *serveOptions, options server.Options, ou
 	}
 	begin := time.Now()
 	log.Info("stopping: new requests are refused, running ones have 10 s")
+	supervisor.stopping()
 	srv.Stop()
 	err = errors.Join(err, <-served)
 	log.Info("stopped", "seconds", time.Since(begin).Seconds())

@@ -175,6 +175,7 @@ func serve(ctx context.Context, cfg server.Config, options server.Options, out i
 	// Nobody else may read the data directory.
 	syscall.Umask(0o077)
 	srv := server.New(cfg, options)
+	supervisor := newNotifier(log)
 	opening := openEngine(ctx, cfg, srv, log, endStalled(log, cfg.StallAfter, os.Stderr))
 	// A data directory that is in use or damaged is an error before anything is
 	// served. The port answers from the first replayed group of the log on, so also during
@@ -184,9 +185,10 @@ func serve(ctx context.Context, cfg server.Config, options server.Options, out i
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
-	err = run(ctx, cfg, srv, url, opening, served, out, log)
+	err = run(ctx, cfg, srv, url, opening, served, out, supervisor)
 	begin := time.Now()
 	log.Info("stopping: new requests are refused, running ones have 10 s")
+	supervisor.stopping()
 	srv.Stop()
 	log.Info("no request is running any more; closing the data directory")
 	err = errors.Join(err, <-served, opening.close())
@@ -206,19 +208,26 @@ func logStart(opt *serveOptions, changed []string, log *slog.Logger) {
 }
 
 // run serves from the first to the last request.
-func run(ctx context.Context, cfg server.Config, srv *server.Server, url string, opening *opening, served chan error, out io.Writer, log *slog.Logger) error {
+func run(ctx context.Context, cfg server.Config, srv *server.Server, url string, opening *opening, served chan error, out io.Writer, supervisor *notifier) error {
+	log := supervisor.log
 	if err := writePortFile(cfg.PortFile, afterScheme(url)); err != nil {
 		opening.cancel()
 		return err
 	}
 	tick := time.NewTicker(recoveryTold)
 	defer tick.Stop()
+	if srv.Standby() {
+		supervisor.ready(standingBy)
+	}
 	for open := false; !open; {
 		select {
 		case <-tick.C:
-			if !srv.Standby() {
-				log.Info("the data directory is still being recovered", "share", srv.Recovered())
+			if srv.Standby() {
+				supervisor.ready(standingBy)
+				continue
 			}
+			supervisor.starting(recoveryTold, fmt.Sprintf("recovering: %.0f %%", 100*srv.Recovered()))
+			log.Info("the data directory is still being recovered", "share", srv.Recovered())
 		case <-opening.done:
 			if open = true; opening.err != nil {
 				return startError(ctx, opening.err)
@@ -231,6 +240,7 @@ func run(ctx context.Context, cfg server.Config, srv *server.Server, url string,
 	}
 	srv.SetEngine(opening.engine)
 	log.Info("ready", "url", url)
+	supervisor.ready("ready at " + url)
 	fmt.Fprintf(out, "weir %s is ready at %s, data in %s\n", version(), url, cfg.DataDir)
 	select {
 	case <-ctx.Done():

@@ -119,6 +119,13 @@ func (c *Client) Upstream(ctx context.Context) (string, error) {
 	return printable(health.Relay.Upstream), err
 }
 
+// Ready returns nil if the server is ready to take every call, and otherwise what it says
+// is missing.
+func (c *Client) Ready(ctx context.Context) error { return c.get(ctx, "/v0/ready", new(struct{})) }
+
+// Live returns nil if the server answers, ready or not.
+func (c *Client) Live(ctx context.Context) error { return c.get(ctx, "/v0/health", new(struct{})) }
+
 // Close drops the idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 

@@ -14,7 +14,7 @@ const (
 	streams = Publish | Work | Tail | Sample | Doctor | letters | Overload | Dash | Bundle | Top | Queue // commands with the URL of a stream
 	topics  = Topics | TopicInfo | TopicCreate | TopicSet | TopicRemove | TopicPurge | TopicTruncate
 	routers = Routers | RouterCreate | RouterRemove
-	clients = streams | Backup | topics | routers
+	clients = streams | Backup | Health | topics | routers
 )
 
 // commands are the settings of single calls of a command, which no file holds.
@@ -127,6 +127,8 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "profile", in: Bundle, kind: duration(0, time.Minute).kind(), deft: "5s", help: "how long the server's CPU is profiled; 0 is not at all"},
 	{name: "at", in: Restore, places: byFlag, kind: text("point"), help: "state to restore from a copy: an LSN, or a time such as 2026-01-31T23:59:00Z (default the newest)"},
 	{name: "no-verify", in: Restore, kind: boolean, deft: "false", help: "do not read the records"},
+	{name: "live", in: Health, places: byFlag, kind: boolean, deft: "false", help: "ask whether the process serves at all, not whether it is ready"},
+	{name: "wait", in: Health, places: byFlag, kind: duration(0, day).kind(), deft: "0", help: "go on asking for this long until the answer is good; 0 asks once"},
 	{name: "mark", in: Repair, places: byFlag, kind: boolean, deft: "false", help: "accept the damage, so that the server starts again"},
 
 	{name: "arms", in: Overload, places: byFlag, kind: list,

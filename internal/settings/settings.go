@@ -51,6 +51,7 @@ const (
 	RouterRemove
 	Contexts
 	ContextSet
+	Health
 	Library
 
 	// SampleRedis is sample without a URL, which the environment alone then makes.

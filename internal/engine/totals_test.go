@@ -2,12 +2,12 @@ package engine
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // The totals count what has happened since the start: they begin at zero again after a
@@ -85,7 +85,7 @@ func TestTheBusiestTopicsComeFirst(t *testing.T) {
 // The age of a queue's oldest job that can be claimed is known wherever the job lies,
 // and there is none while all jobs are with workers.
 func TestTheOldestReadyJobIsKnown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		e := openOn(t, vfs.NewMem(), "a")
 		put(t, e, "jobs", configOf(api.Disk, queueConfig))
 		begin := time.Now().UnixMilli()

@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -162,38 +161,25 @@ func TestSimulation(t *testing.T) {
 		return
 	}
 	begin := time.Now()
-	var next atomic.Uint64
-	next.Store(*firstFlag)
-	more := func() (uint64, bool) {
-		seed := next.Add(1) - 1
+	more := func(done int) bool {
 		if *longFlag > 0 {
-			return seed, time.Since(begin) < *longFlag
+			return time.Since(begin) < *longFlag
 		}
-		return seed, seed < *firstFlag+uint64(*seedsFlag)
+		return done < *seedsFlag
 	}
-	var mu sync.Mutex
 	var seeds, bad int
 	count := map[string]int{}
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			for seed, ok := more(); ok; seed, ok = more() {
-				r := run(t, seed, *opsFlag, traceLines)
-				mu.Lock()
-				seeds++
-				for k, n := range r.count {
-					count[k] += n
-				}
-				if r.err != nil {
-					if bad++; bad <= 3 {
-						r.report(t)
-					}
-				}
-				mu.Unlock()
+	for ; more(seeds); seeds++ {
+		r := run(t, *firstFlag+uint64(seeds), *opsFlag, traceLines)
+		for k, n := range r.count {
+			count[k] += n
+		}
+		if r.err != nil {
+			if bad++; bad <= 3 {
+				r.report(t)
 			}
-		})
+		}
 	}
-	wg.Wait()
 	fmt.Printf("sim: %d seeds from %d on × %d ops, %d violations\n", seeds, *firstFlag, *opsFlag, bad)
 	for _, k := range slices.Sorted(maps.Keys(count)) {
 		t.Logf("%8d %s", count[k], k)

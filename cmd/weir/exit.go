@@ -19,6 +19,7 @@ import (
 const (
 	exitFailed = 1 // the command could not do what was asked
 	exitUsage  = 2 // the command line, a variable, the file of settings or a URL is wrong
+	exitDead   = 3 // messages became dead letters while work ran
 
 	exitStalled = 75 // the log of serve made no progress; starting again may help
 )
@@ -32,10 +33,16 @@ func (e *usageError) Unwrap() error { return e.err }
 // errSaid ends a command with exitFailed after it has printed everything.
 var errSaid = errors.New("failed")
 
+// errDead ends work with exitDead.
+var errDead = errors.New("messages became dead letters")
+
 // exitCode is the code with which an error of a command ends the process.
 func exitCode(err error) int {
-	if isUsage(err) {
+	switch {
+	case isUsage(err):
 		return exitUsage
+	case errors.Is(err, errDead):
+		return exitDead
 	}
 	return exitFailed
 }

@@ -36,6 +36,9 @@ as many as there are cores where they compute, at most --max-workers.
 SIGTERM and SIGINT drain: the worker claims nothing more, returns messages it has not
 begun, and gives running CMDs --drain-timeout to finish. A second signal kills them.
 
+Exit codes: 0 drained, or empty (--until-empty), 1 failed, 2 the command line is wrong, 3 it
+ended well but messages became dead letters while it ran. The summary says how many.
+
 URL is http[s]://[:key@]host:port/QUEUE (created if it is absent),
 redis[s]://[user:pass@]host:port/0?stream=NAME&group=NAME, or
 file:///DIR?topic=NAME, which belongs to one process at a time.`

@@ -50,6 +50,7 @@ func runWork(cmd *cobra.Command, args []string) error {
 		},
 	}
 	cfg := configs.Pool
+	w.drops = cfg.Expired == weir.ExpiredDrop
 	cfg.Logger, cfg.UntilEmpty, cfg.Hooks, cfg.Tracing = log, opt.untilEmpty, page.hooks(), page.tracing()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -59,6 +60,9 @@ func runWork(cmd *cobra.Command, args []string) error {
 	}
 	err = w.run(cmd.Context(), signals)
 	w.report(cmd.OutOrStdout())
+	if n := w.deadLetters(); err == nil && n > 0 {
+		return fmt.Errorf("%w: %d; weir dlq ls URL shows them, weir dlq redrive URL sends them back", errDead, n)
+	}
 	return err
 }
 
@@ -68,6 +72,7 @@ type worker struct {
 	handler *handler
 	log     io.Writer
 	json    bool // print the summary as JSON
+	drops   bool // what has expired is no dead letter
 	pool    *weir.Pool
 	drain   context.CancelCauseFunc // ends the claiming
 }
@@ -127,13 +132,22 @@ func (w *worker) watchSignals(signals <-chan os.Signal, done <-chan struct{}) {
 	}
 }
 
+// deadLetters is how many messages became dead letters.
+func (w *worker) deadLetters() uint64 {
+	n := w.pool.Stats()
+	if w.drops {
+		return n.Dead
+	}
+	return n.Dead + n.Expired
+}
+
 // report prints the summary: JSON to out, text to the log, where it does not mix
 // with what the commands print.
 func (w *worker) report(out io.Writer) {
 	n, info := w.pool.Stats(), w.stream.Info()
 	if w.json {
-		fmt.Fprintf(out, `{"topic":%q,"group":%q,"node":%q,"acked":%d,"nacked":%d,"reclaimed":%d,"lost":%d,"returned":%d,"dead":%d,"expired":%d}`+"\n",
-			info.Stream, info.Group, w.pool.Consumer(), n.Acked, n.Retried+n.Dead, n.Redelivered, n.Lost, n.Returned, n.Dead, n.Expired)
+		fmt.Fprintf(out, `{"topic":%q,"group":%q,"node":%q,"acked":%d,"nacked":%d,"reclaimed":%d,"lost":%d,"returned":%d,"dead":%d,"expired":%d,"dead_letters":%d}`+"\n",
+			info.Stream, info.Group, w.pool.Consumer(), n.Acked, n.Retried+n.Dead, n.Redelivered, n.Lost, n.Returned, n.Dead, n.Expired, w.deadLetters())
 		return
 	}
 	fmt.Fprintf(w.log, "weir work: %d acked, %d failed (%d of them dead letters now), %d reclaimed (had been delivered before), %d lost to others, %d returned unstarted, %d expired\n",

@@ -67,7 +67,7 @@ func TestTheUsersOfThePageMayDoWhatTheyAreFor(t *testing.T) {
 		quiet := func(args ...string) string {
 			t.Helper()
 			out, stderr, code := weirtest.Run(t, nil, args...)
-			if (code != 0 && args[0] != "doctor") || strings.Contains(out+stderr, "permi") || strings.Contains(out+stderr, "may not") {
+			if (code != 0 && args[0] != "doctor" && (args[0] != "work" || code != 3)) || strings.Contains(out+stderr, "permi") || strings.Contains(out+stderr, "may not") {
 				t.Errorf("weir %s: code %d\n%s%s", strings.Join(args, " "), code, out, stderr)
 			}
 			return out

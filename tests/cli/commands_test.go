@@ -76,9 +76,9 @@ func TestWorkMovesWhatAlwaysFailsToTheDeadLetters(t *testing.T) {
 	srv := weirtest.Start(t, weirtest.Options{})
 	url := srv.URL + "/requests"
 	must(t, "publish", url, writeLines(t, []string{"good", "bad", "good"}))
-	out := must(t, "work", url, "--until-empty", "100ms", "--retry-base", "10ms", "--json", "--", "sh", "-c", `[ "$(cat)" = good ]`)
-	if !strings.Contains(out, `"acked":2,"nacked":3,"reclaimed":2`) {
-		t.Errorf("summary %s", out)
+	out, _, code := weirtest.Run(t, nil, "work", url, "--until-empty", "100ms", "--retry-base", "10ms", "--json", "--", "sh", "-c", `[ "$(cat)" = good ]`)
+	if !strings.Contains(out, `"acked":2,"nacked":3,"reclaimed":2`) || code != 3 {
+		t.Errorf("code %d, summary %s", code, out)
 	}
 	if got := must(t, "tail", url+".dlq", "--from", "0", "--no-follow"); got != "bad\n" {
 		t.Errorf("dead letters %q", got)

@@ -26,12 +26,12 @@ func TestMessagesExpireOnEveryBackend(t *testing.T) {
 			publish(t, url, "late", "--deadline=400ms")
 			publish(t, url, "patient")
 			slow := `d=$(cat); if [ "$d" = slow ]; then echo >` + begun + `; sleep 1; fi; echo "did $d"`
-			out, _, _ := weirtest.Run(t, nil, "work", url, "--workers=1", "--until-empty=200ms", "--json", "--", "sh", "-c", slow)
+			out, _, code := weirtest.Run(t, nil, "work", url, "--workers=1", "--until-empty=200ms", "--json", "--", "sh", "-c", slow)
 			if !strings.Contains(out, "did slow\n") || !strings.Contains(out, "did patient\n") || strings.Contains(out, "did late") {
 				t.Errorf("output\n%s", out)
 			}
-			if !strings.Contains(out, `"acked":2,"nacked":0,`) || !strings.Contains(out, `"lost":0,"returned":0,"dead":0,"expired":1}`) {
-				t.Errorf("summary\n%s", out)
+			if !strings.Contains(out, `"acked":2,"nacked":0,`) || !strings.Contains(out, `"lost":0,"returned":0,"dead":0,"expired":1,"dead_letters":1}`) || code != 3 {
+				t.Errorf("code %d, summary\n%s", code, out)
 			}
 			letters := lettersOf(t, url, "--reason=expired")
 			if len(letters) != 1 || letters[0]["data"] != "late" || letters[0]["attempts"] != 0.0 {
@@ -45,7 +45,7 @@ func TestMessagesExpireOnEveryBackend(t *testing.T) {
 				t.Errorf("sent back: %s", out)
 			}
 			publish(t, url, "later", "--deadline=1ms")
-			if out := must(t, "work", url, "--until-empty=200ms", "--expired=drop", "--json", "--", "cat"); !strings.Contains(out, `"acked":0`) || !strings.Contains(out, `"expired":1}`) {
+			if out := must(t, "work", url, "--until-empty=200ms", "--expired=drop", "--json", "--", "cat"); !strings.Contains(out, `"acked":0`) || !strings.Contains(out, `"expired":1,"dead_letters":0}`) {
 				t.Errorf("dropped: %s", out)
 			}
 			if letters := lettersOf(t, url); len(letters) != 0 {

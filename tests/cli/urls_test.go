@@ -39,9 +39,12 @@ func TestPublishTailAndWorkMeanTheSameOverEveryURL(t *testing.T) {
 		}
 		dir := t.TempDir()
 		script := `cat > ` + dir + `/$WEIR_ID.$WEIR_ATTEMPT; [ "$WEIR_STREAM $WEIR_TOPIC $WEIR_SEQ $WEIR_DELIVERIES" = "requests requests $WEIR_ID $WEIR_ATTEMPT" ] && [ "$(cat ` + dir + `/$WEIR_ID.$WEIR_ATTEMPT)" != bad ]`
-		out = must(t, "work", url, "--until-empty", "200ms", "--block", "100ms", "--retry-base", "10ms", "--json", "--", "sh", "-c", script)
-		if !strings.Contains(out, `"acked":6,"nacked":3,"reclaimed":2,"lost":0,"returned":0,"dead":1`) {
+		out, told, code := weirtest.Run(t, nil, "work", url, "--until-empty", "200ms", "--block", "100ms", "--retry-base", "10ms", "--json", "--", "sh", "-c", script)
+		if !strings.Contains(out, `"acked":6,"nacked":3,"reclaimed":2,"lost":0,"returned":0,"dead":1,"expired":0,"dead_letters":1}`) {
 			t.Errorf("work printed %s", out)
+		}
+		if code != 3 || !strings.HasSuffix(told, "weir: messages became dead letters: 1; weir dlq ls URL shows them, weir dlq redrive URL sends them back\n") {
+			t.Errorf("work ended with code %d: %s", code, told)
 		}
 		files, err := filepath.Glob(dir + "/*")
 		if err != nil || len(files) != len(lines)+2 {

@@ -129,5 +129,7 @@ echo "$WEIR_ID $WEIR_ATTEMPT $line" >> "$RECORD"`
 	}
 	t.Logf("redriven and handled %s later: %s", took.Round(time.Millisecond), strings.TrimSpace(out))
 	w.Signal(syscall.SIGTERM)
-	w.Succeed()
+	if code := w.Wait(); code != 3 { // with a dead letter
+		t.Errorf("work ended with code %d", code)
+	}
 }

@@ -113,7 +113,9 @@ func (c *chaos) run(proxy *link.Proxy) {
 		s.Signal(syscall.SIGTERM)
 	}
 	for _, s := range c.seats {
-		s.Succeed()
+		if code := s.Wait(); code != 0 && code != 3 { // with dead letters
+			c.Errorf("worker %s ended with code %d", s.name, code)
+		}
 	}
 }
 

@@ -154,5 +154,7 @@ func TestAPoisonMessageOnKafkaIsKeptAndRedrivenWhenTheHandlerIsFixed(t *testing.
 		t.Errorf("left behind the redrive: %s", left)
 	}
 	w.Signal(syscall.SIGTERM)
-	w.Succeed()
+	if code := w.Wait(); code != 3 { // with a dead letter
+		t.Errorf("work ended with code %d", code)
+	}
 }

@@ -67,6 +67,7 @@ type directory struct {
 	path     string
 	locks    []io.Closer
 	boot     string
+	format   int  // before this start; 0 if nothing was in it
 	fresh    bool // nothing was in it
 	copied   bool // it was made from a backup or a copy and has not served yet
 	lagged   bool // and fsync writes may have been acknowledged that are not in it
@@ -263,7 +264,7 @@ func (d *directory) readFormat() error {
 		return fmt.Errorf("data directory %s has format %d, this weir reads up to format %d: use a newer weir", d.path, f.Format, FormatVersion)
 	}
 	d.fresh, d.copied, d.clean, d.sameBoot = f.Boot == "", f.Boot == bootOfBackup || f.Boot == replica.BootOfCopy, f.Clean, f.Boot == d.boot
-	d.lagged = f.Boot == replica.BootOfCopy
+	d.format, d.lagged = f.Format, f.Boot == replica.BootOfCopy
 	return nil
 }
 

@@ -197,6 +197,9 @@ func Open(ctx context.Context, opt Options) (*Engine, error) {
 		e.abandon()
 		return nil, err
 	}
+	if 0 < dir.format && dir.format < FormatVersion {
+		opt.Logger.Warn("the data directory gets a newer format: from now on an older weir refuses it", "from", dir.format, "to", FormatVersion)
+	}
 	if err := dir.markOpen(); err != nil {
 		e.abandon()
 		return nil, err

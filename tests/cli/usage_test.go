@@ -35,7 +35,7 @@ func TestWrongCommandLinesAreToldInOneLine(t *testing.T) {
 			t.Errorf("weir %s: exit code %d\n%s%swant one line with %q and code 2", line, code, stdout, stderr, want)
 		}
 	}
-	if stdout, stderr, code := weirtest.Run(t, nil, "version"); code != 0 || !strings.HasPrefix(stdout, "weir ") || stderr != "" {
+	if stdout, stderr, code := weirtest.Run(t, nil, "version"); code != 0 || !strings.HasPrefix(stdout, "weir ") || !strings.Contains(stdout, "data format ") || stderr != "" {
 		t.Errorf("weir version: exit code %d, %q, %q", code, stdout, stderr)
 	}
 }

@@ -86,8 +86,7 @@ func (p *Producer) Publish(ctx context.Context, m Message) error {
 
 // Receipt is what is known of a stored message.
 type Receipt struct {
-	// ID names the message in its stream, as Lease.ID does for its workers. On Redis a
-	// delayed message gets another one when it is due.
+	// ID names the message in its stream, as Lease.ID does for its workers.
 	ID string
 	// Duplicate says that a message with this IdempotencyKey had been stored before, so
 	// that nothing more was; ID is that one's. It may be this call's own, if the first

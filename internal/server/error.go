@@ -41,6 +41,10 @@ func (s *Server) answerTo(ctx context.Context, err error) *api.Error {
 func (q *request) refuse(err error) {
 	e := q.s.answerTo(q.r.Context(), err)
 	status := e.Code.Status()
+	if status == http.StatusServiceUnavailable && q.comesBack() {
+		_ = q.sendEvents(streamRetry) // never fails
+		return
+	}
 	h := q.w.Header()
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInsufficientStorage:

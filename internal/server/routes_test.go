@@ -161,7 +161,19 @@ func TestBeforeAndAfterTheServerIsReady(t *testing.T) {
 	for _, path := range []string{"/v0/health", "/healthz", "/v0/metrics"} {
 		s.want(s.ask("GET", path, "", nil), 200, "")
 	}
+	again := header{"Accept": "text/event-stream", "Last-Event-ID": "0:5"}
+	s.want(s.ask("GET", "/v0/watch/wid_x", "", again), 503, "not_ready")
+	again["Sec-Fetch-Mode"] = "cors" // a browser, which would stay away after an error
+	comesBack := func() {
+		t.Helper()
+		r := s.ask("GET", "/v0/watch/wid_x", "", again)
+		if r.status != 200 || r.header.Get("Content-Type") != "text/event-stream" || r.body != "retry: 2000\n\n" {
+			t.Errorf("an EventSource that connects again: %d %v %q", r.status, r.header, r.body)
+		}
+	}
+	comesBack()
 	s.draining.Store(true)
+	comesBack()
 	for _, path := range []string{"/v0/ready", "/v0/topics"} {
 		r := s.ask("GET", path, "", nil)
 		s.want(r, 503, "shutting_down")

@@ -72,6 +72,15 @@ func (q *request) eventHeaders() {
 	h["X-Accel-Buffering"] = headerNo
 }
 
+// comesBack reports whether the request is of a browser's EventSource that connects again.
+// To any answer but a stream it would not connect a third time. Other clients have more use
+// for the error.
+func (q *request) comesBack() bool {
+	h := q.r.Header
+	return q.r.Method == http.MethodGet && h.Get("Last-Event-ID") != "" && h.Get("Accept") == headerEvents[0] &&
+		(h.Get("Sec-Fetch-Mode") != "" || h.Get("Origin") != "")
+}
+
 // acceptsEvents refuses a client that asks for something other than events.
 func (q *request) acceptsEvents() error {
 	accept := strings.ToLower(strings.Join(q.r.Header.Values("Accept"), ","))

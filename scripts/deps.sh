@@ -13,6 +13,7 @@ command -v redis-server >/dev/null || missing+=(redis-server)     # what the lib
 command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql) # what a copy of the log is kept in
 command -v promtool >/dev/null || missing+=(prometheus)            # what the alerts are tested with
 command -v chromium >/dev/null || command -v google-chrome >/dev/null || missing+=(chromium) # what the dashboard is looked at with
+command -v nginx >/dev/null || [[ -x /usr/sbin/nginx ]] || missing+=(nginx-light) # what the server is put behind
 [[ $(uname) == Darwin ]] || command -v systemd-analyze >/dev/null || missing+=(systemd) # what judges the unit of deploy
 command -v make >/dev/null || missing+=(make)
 java=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' || true)
@@ -26,7 +27,7 @@ command -v unzip >/dev/null || missing+=(unzip)
 python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip) # packages that hold other versions of Redis
 if ((${#missing[@]})); then
 	if [[ $(uname) == Darwin ]]; then
-		fail "please install: xcode-select --install (compiler, make, python3), brew install redis postgresql prometheus openjdk maven, brew install --cask google-chrome"
+		fail "please install: xcode-select --install (compiler, make, python3), brew install redis postgresql prometheus nginx openjdk maven, brew install --cask google-chrome"
 	fi
 	command -v apt-get >/dev/null || fail "please install: ${missing[*]}"
 	as_root=()
@@ -42,8 +43,8 @@ if ((${#missing[@]})); then
 		{ cat "$log" >&2; fail "apt-get install ${missing[*]} failed"; }
 	rm -f "$log"
 	# The tests start servers of their own; the services of these packages are not wanted.
-	for service in prometheus postgresql; do
-		if [[ " ${missing[*]} " == *" $service "* && -d /run/systemd/system ]]; then
+	for service in prometheus postgresql nginx; do
+		if [[ " ${missing[*]} " == *" $service"[\ -]* && -d /run/systemd/system ]]; then
 			"${as_root[@]}" systemctl disable --now "$service" >/dev/null 2>&1 || true
 		fi
 	done

@@ -1,0 +1,203 @@
+package deploy
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/weirmq/weir/tests/process"
+	"github.com/weirmq/weir/tests/weirtest"
+)
+
+// site is the name under which browsers know the server behind the proxy.
+const site = "weir.example.com"
+
+// proxied is an nginx in front of a server.
+type proxied struct {
+	t    *testing.T
+	addr string
+}
+
+// newProxied starts nginx with the site of deploy/proxies, without TLS and after change.
+func newProxied(t *testing.T, change func(site string) string) *proxied {
+	t.Helper()
+	s := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_ALLOWED_HOSTS=" + site, "WEIR_MAX_BODY_BYTES=1048576"}})
+	program, err := exec.LookPath("nginx")
+	if err != nil {
+		program = "/usr/sbin/nginx" // of Debian, where it is not in everybody's PATH
+	}
+	text := read(t, root+"proxies/nginx.conf")
+	text = regexp.MustCompile(`(?m)^ *ssl_\S+ .*\n`).ReplaceAllString(text, "")
+	text = change(strings.ReplaceAll(text, "127.0.0.1:4000", strings.TrimPrefix(s.URL, "http://")))
+	for range 5 { // somebody may take the port in between
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &proxied{t, free.Addr().String()}
+		free.Close()
+		if p.start(program, strings.ReplaceAll(text, "listen 443 ssl;", "listen "+p.addr+";")) {
+			return p
+		}
+	}
+	t.Fatal("nginx does not start")
+	return nil
+}
+
+// start reports whether nginx listens. A site that it does not understand fails the test.
+func (p *proxied) start(program, text string) bool {
+	p.t.Helper()
+	dir := p.t.TempDir()
+	conf, temp := filepath.Join(dir, "nginx.conf"), ""
+	for _, kind := range strings.Fields("client_body proxy fastcgi uwsgi scgi") {
+		temp += fmt.Sprintf("%s_temp_path %s/%s;\n", kind, dir, kind)
+	}
+	whole := fmt.Sprintf("daemon off;\nmaster_process off;\npid %s/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n%s%s}\n", dir, temp, text)
+	if err := os.WriteFile(conf, []byte(whole), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(program, "-p", dir, "-c", conf, "-e", "stderr")
+	cmd.Stderr = log
+	running, err := process.Start(cmd)
+	if err != nil {
+		p.t.Fatalf("nginx, which make deps installs: %v", err)
+	}
+	p.t.Cleanup(func() { running.End(syscall.SIGKILL) })
+	for {
+		if conn, err := net.Dial("tcp", p.addr); err == nil {
+			conn.Close()
+			return true
+		}
+		select {
+		case <-running.Exited():
+			said := process.Tail(log.Name())
+			if strings.Contains(said, "[emerg]") && !strings.Contains(said, "bind()") {
+				p.t.Fatalf("nginx: %s", said)
+			}
+			return false
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// do makes a request as a browser on the site would, or on another one.
+func (p *proxied) do(method, path, origin, body string) *http.Response {
+	p.t.Helper()
+	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://"+p.addr+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	req.Host = site
+	if origin != "" {
+		req.Header.Set("Origin", origin)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Close = true // nginx closes a connection whose body it has not read to the end
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		p.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	p.t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// want makes a request and compares its status, and what is in its answer.
+func (p *proxied) want(status int, text, method, path, origin, body string) []byte {
+	p.t.Helper()
+	resp := p.do(method, path, origin, body)
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != status || !strings.Contains(string(answer), text) {
+		p.t.Errorf("%s %s from %q: %d %s (%v), want %d and %q", method, path, origin, resp.StatusCode, answer, err, status, text)
+	}
+	return answer
+}
+
+func TestNginxInFront(t *testing.T) {
+	t.Parallel()
+	p := newProxied(t, func(site string) string { return site })
+	const own = "https://" + site
+	t.Run("writes of browsers", func(t *testing.T) {
+		p := &proxied{t, p.addr}
+		p.want(201, `"last_seq":1`, "POST", "/v0/topics/writes", own, `{"records":[{"data":"x"}]}`)
+		p.want(403, "another origin", "POST", "/v0/topics/writes", "https://elsewhere.example", `{"records":[{"data":"x"}]}`)
+		p.want(413, `"payload_too_large"`, "POST", "/v0/topics/writes", own, `{"records":[{"data":"`+strings.Repeat("x", 3<<20)+`"}]}`)
+	})
+	t.Run("event streams", func(t *testing.T) {
+		p := &proxied{t, p.addr}
+		p.want(201, "", "POST", "/v0/topics/events", own, `{"records":[{"data":"old"}]}`)
+		var session struct {
+			WID string `json:"wid"`
+		}
+		if err := json.Unmarshal(p.want(200, "", "POST", "/v0/watch", own, `{"topics":{"events":{"tail":true}}}`), &session); err != nil {
+			t.Fatal(err)
+		}
+		events := bufio.NewScanner(p.do("GET", "/v0/watch/"+session.WID, "", "").Body)
+		for _, text := range []string{"caught-up", "first", "second"} {
+			if text != "caught-up" {
+				p.want(200, "", "POST", "/v0/topics/events", own, `{"records":[{"data":"`+text+`"}]}`)
+			}
+			for events.Scan() && !strings.Contains(events.Text(), text) {
+			}
+			if events.Err() != nil {
+				t.Fatalf("waiting for %q: %v", text, events.Err())
+			}
+		}
+	})
+	t.Run("claims that wait", func(t *testing.T) {
+		p := &proxied{t, p.addr}
+		p.want(201, "", "PUT", "/v0/topics/jobs", own, `{"type":"queue"}`)
+		var claim sync.WaitGroup
+		claim.Go(func() { // the other way round a failure would come behind the end of the test
+			p.want(200, `"count":1`, "POST", "/v0/topics/jobs/claim", own, `{"node":"w","wait_ms":30000}`)
+		})
+		time.Sleep(100 * time.Millisecond) // most likely it waits now; a claim that comes later finds the job
+		p.want(200, "", "POST", "/v0/topics/jobs", own, `{"records":[{"data":"x"}]}`)
+		claim.Wait()
+	})
+	t.Run("WebSockets", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		conn, _, err := websocket.Dial(ctx, "ws://"+p.addr+"/v0/ws", &websocket.DialOptions{Host: site, HTTPHeader: http.Header{"Origin": {own}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.CloseNow()
+		if err := conn.Write(ctx, websocket.MessageText, []byte(`{"op":"publish","request_id":7,"topic":"socket","records":[{"data":"x"}]}`)); err != nil {
+			t.Fatal(err)
+		}
+		if _, answer, err := conn.Read(ctx); err != nil || !strings.Contains(string(answer), `"op":"ack"`) {
+			t.Errorf("the answer to a publish: %s, %v", answer, err)
+		}
+	})
+}
+
+// What the site's Host line is for.
+func TestNginxWithItsOwnHostIsToldSo(t *testing.T) {
+	t.Parallel()
+	p := newProxied(t, func(site string) string {
+		return regexp.MustCompile(`(?m)^ *proxy_set_header Host .*\n`).ReplaceAllString(site, "")
+	})
+	p.want(403, "is neither loopback nor listed", "POST", "/v0/topics/writes", "https://"+site, `{"records":[{"data":"x"}]}`)
+}

@@ -210,7 +210,7 @@ func (b *Backend) fresh(ctx context.Context, c *claim, read *redis.RawCmd) ([]*b
 			own = append(own, d)
 			continue
 		}
-		b.acked.forgot(d.ID)
+		b.acked.forgot(d.ID, d.Since)
 		ack = append(ack, d.ID)
 	}
 	if len(ack) == 3 {

@@ -92,7 +92,7 @@ func (b *Backend) moveDead(ctx context.Context, m burial) (backend.DeadLetter, e
 	case err != nil:
 		return backend.DeadLetter{}, err
 	case n == 0:
-		b.acked.forgot(d.ID)
+		b.acked.forgot(d.ID, d.Since)
 		return backend.DeadLetter{}, fmt.Errorf("redis: message %s: %w", d.ID, backend.ErrLeaseLost)
 	}
 	b.acked.finished(d.ID)

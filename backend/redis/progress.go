@@ -97,11 +97,12 @@ func (p *progress) expire(now time.Time, lease time.Duration) {
 	}
 }
 
-// gaveBack notes an unfinished delivery that this process no longer holds.
-func (p *progress) gaveBack(text string) {
+// gaveBack notes an unfinished delivery of since that this process no longer holds. By the
+// time that it is noted, another claim of this process may have taken it again.
+func (p *progress) gaveBack(text string, since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.mu.held, text)
+	p.drop(text, since)
 	if p.mu.returned == nil || len(p.mu.returned) >= maxReturned {
 		p.mu.older, p.mu.returned = p.mu.returned, map[string]struct{}{}
 	}
@@ -120,11 +121,18 @@ func (p *progress) finished(text string) {
 	}
 }
 
-// forgot notes a delivery that is someone else's.
-func (p *progress) forgot(text string) {
+// forgot notes a delivery of since that is someone else's, or a later one of this process.
+func (p *progress) forgot(text string, since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.mu.held, text)
+	p.drop(text, since)
+}
+
+// drop forgets a delivery, but no later one. The lock is held.
+func (p *progress) drop(text string, since time.Time) {
+	if !p.mu.held[text].since.After(since) {
+		delete(p.mu.held, text)
+	}
 }
 
 // position returns the ID after which a new group has to start to deliver everything

@@ -23,3 +23,23 @@ func TestProgressDropsWhatEndedByTime(t *testing.T) {
 		t.Errorf("%s, %d are held", got, len(p.mu.held))
 	}
 }
+
+// A claim may take again what was given back before whoever gave it back has heard so, and
+// holds it then: what nobody here holds is given back by the next recovery, and would run twice.
+func TestProgressKeepsWhatWasTakenAgain(t *testing.T) {
+	start := time.Now()
+	for name, note := range map[string]func(p *progress, since time.Time){
+		"given back": func(p *progress, since time.Time) { p.gaveBack("5-0", since) },
+		"lost":       func(p *progress, since time.Time) { p.forgot("5-0", since) },
+	} {
+		var p progress
+		p.took(&backend.Delivery{Lease: backend.Lease{ID: "5-0", Since: start}})
+		p.took(&backend.Delivery{Lease: backend.Lease{ID: "5-0", Since: start.Add(time.Millisecond)}})
+		if note(&p, start); !p.holds("5-0") {
+			t.Errorf("%s: the later delivery is forgotten with the earlier one", name)
+		}
+		if note(&p, start.Add(time.Millisecond)); p.holds("5-0") {
+			t.Errorf("%s: it is still held", name)
+		}
+	}
+}

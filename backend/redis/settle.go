@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +58,11 @@ func (b *Backend) acknowledge(ctx context.Context, leases []backend.Lease, cmds 
 		return nil, err
 	}
 	for _, l := range leases {
-		b.acked.finished(l.ID)
+		if slices.Contains(lost, l.ID) {
+			b.acked.forgot(l.ID, l.Since)
+		} else {
+			b.acked.finished(l.ID)
+		}
 	}
 	return lost, nil
 }
@@ -74,10 +79,11 @@ func (b *Backend) Extend(ctx context.Context, leases []backend.Lease, d time.Dur
 		return nil, err
 	}
 	for _, l := range leases {
-		b.acked.extended(l.ID)
-	}
-	for _, name := range lost {
-		b.acked.forgot(name)
+		if slices.Contains(lost, l.ID) {
+			b.acked.forgot(l.ID, l.Since)
+		} else {
+			b.acked.extended(l.ID)
+		}
 	}
 	return lost, nil
 }
@@ -108,7 +114,7 @@ func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []st
 		return nil, err
 	}
 	for _, l := range list {
-		b.acked.gaveBack(l.ID)
+		b.acked.gaveBack(l.ID, l.Since)
 	}
 	return append(lost, again...), nil
 }

@@ -42,11 +42,15 @@ sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestASegmentWithAnyDamaged|
 # leases are short, so it runs by itself. The root's tests are in virtual time: with the
 # race detector on more than one processor, Go 1.26 sometimes crashes in the timers of a
 # bubble, whose race context two threads then use at once. The others mostly wait for
-# servers: more of them run at once than there are processors.
+# servers: more of them run at once than there are processors, beside the root.
 library() {
-	local status=0
-	driven -race -cpu 1 . || status=1
+	local status=0 root
+	root=$(mktemp)
+	driven -race -cpu 1 . >"$root" 2>&1 &
 	driven -race -parallel 4 ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./examples/... ./tests/redistest || status=1
+	wait $! || status=1
+	cat "$root"
+	rm -f "$root"
 	return $status
 }
 

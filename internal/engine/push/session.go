@@ -198,8 +198,8 @@ func (r *Room) findLocked(wid string) (*session, error) {
 	return s, nil
 }
 
-func (s *session) ended(now time.Time) bool {
-	return s.open == 0 && now.Sub(s.idle) > api.SessionTTLMS*time.Millisecond
+func (ss *session) ended(now time.Time) bool {
+	return ss.open == 0 && now.Sub(ss.idle) > api.SessionTTLMS*time.Millisecond
 }
 
 // countSessions is the number of sessions that exist.

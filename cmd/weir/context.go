@@ -112,16 +112,7 @@ func (c *contexts) write() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".contexts-") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name()) // nothing, once it is renamed
-	_, err = tmp.Write(append(text, '\n'))
-	if err := errors.Join(err, tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	return replaceFile(path, append(text, '\n'))
 }
 
 // find returns the context of a name.

@@ -10,7 +10,6 @@ import (
 	"hash"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 )
 
@@ -127,17 +126,7 @@ func (p *place) save() error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(p.path), ".weir-place-*")
-	if err != nil {
-		return fmt.Errorf("--resume: %w", err)
-	}
-	_, err = f.Write(append(text, '\n'))
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), p.path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
+	if err := replaceFile(p.path, append(text, '\n')); err != nil {
 		return fmt.Errorf("--resume: %w", err)
 	}
 	return nil

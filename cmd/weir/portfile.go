@@ -1,27 +1,14 @@
 package main
 
-import (
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-)
+import "fmt"
 
 // writePortFile writes addr so that a reader never sees part of it.
 func writePortFile(path, addr string) error {
 	if path == "" {
 		return nil
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".weir-port-")
-	if err != nil {
+	if err := replaceFile(path, []byte(addr)); err != nil {
 		return fmt.Errorf("port file: %w", err)
-	}
-	_, err = tmp.WriteString(addr)
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("port file: %w", errors.Join(err, os.Remove(tmp.Name())))
 	}
 	return nil
 }

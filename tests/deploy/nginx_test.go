@@ -45,12 +45,11 @@ func newProxied(t *testing.T, change func(site string) string) *proxied {
 	text = regexp.MustCompile(`(?m)^ *ssl_\S+ .*\n`).ReplaceAllString(text, "")
 	text = change(strings.ReplaceAll(text, "127.0.0.1:4000", strings.TrimPrefix(s.URL, "http://")))
 	for range 5 { // somebody may take the port in between
-		free, err := net.Listen("tcp", "127.0.0.1:0")
+		port, err := process.FreePort()
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &proxied{t, free.Addr().String()}
-		free.Close()
+		p := &proxied{t, fmt.Sprint("127.0.0.1:", port)}
 		if p.start(program, strings.ReplaceAll(text, "listen 443 ssl;", "listen "+p.addr+";")) {
 			return p
 		}

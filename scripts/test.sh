@@ -73,8 +73,8 @@ twin() { driven ./internal/overload; }
 # run that passed.
 contract() { (cd tests/contract && driven); }
 
-# cli is the built commands, and what puts them on a machine. Its tests mostly wait for them.
-cli() { driven -parallel 6 ./tests/cli ./tests/deploy; }
+# cli is the built commands, the clients in other languages, and what puts them on a machine. Its tests mostly wait for them.
+cli() { driven -parallel 6 ./tests/cli ./tests/clients ./tests/deploy; }
 
 overload() { driven ./tests/overload ./tests/relay ./tests/soak; }
 crash() { driven ./tests/crash ./tests/replica; }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirmq/weir/tests/link"
 	"github.com/weirmq/weir/tests/weirtest"
 )
 
@@ -50,7 +51,7 @@ type handling struct {
 type loop struct {
 	t       *testing.T
 	server  *weirtest.Server
-	env     []string
+	proxy   *link.Proxy // in front of it, for the publisher and a follower
 	notes   string
 	workers []*python
 	kills   []kill
@@ -61,20 +62,27 @@ type loop struct {
 func TestPythonMovesEveryLineOverKills(t *testing.T) {
 	t.Parallel()
 	l := &loop{t: t, server: weirtest.Start(t, weirtest.Options{Stays: true}), notes: filepath.Join(t.TempDir(), "notes")}
-	l.env = []string{"WEIR_URL=" + l.server.URL}
+	l.proxy = link.NewProxy(t, l.server.Addr)
 	if err := os.WriteFile(l.notes, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	l.put("lines", `{}`)
 	l.put("jobs", `{"type":"queue"}`)
 
-	followers := []*python{l.start("follow.py", strconv.Itoa(lineCount), "sync"), l.start("follow.py", strconv.Itoa(lineCount), "async")}
+	lines := strconv.Itoa(lineCount)
+	followers := []*python{
+		l.start(l.proxy.Addr(), "follow.py", lines, "sync"),
+		l.start(l.proxy.Addr(), "follow.py", lines, "async"),
+		l.start(l.server.Addr, "follow.py", lines, "sync"),
+		l.start(l.server.Addr, "follow.py", lines, "async"),
+	}
 	for _, kind := range []string{"sync", "async", "sync"} {
 		l.work(kind)
 	}
-	publisher := l.start("publish.py", strconv.Itoa(lineCount), strconv.Itoa(batchSize))
+	publisher := l.start(l.proxy.Addr(), "publish.py", lines, strconv.Itoa(batchSize))
 	for i, mark := range []int{1500, 4000, 6500} {
 		weirtest.Eventually(t, "a part is stored", func() bool { return l.head("lines") >= mark })
+		l.losesAnswers()
 		l.killServer()
 		if l.head("lines") >= lineCount {
 			t.Fatal("everything had been published before the server was killed")
@@ -85,6 +93,9 @@ func TestPythonMovesEveryLineOverKills(t *testing.T) {
 		l.work([]string{"async", "sync"}[i%2])
 	}
 	deduped := strings.TrimSpace(publisher.succeed())
+	if deduped == "0" {
+		t.Error("no batch came twice: the keys were not put to the test")
+	}
 	weirtest.Eventually(t, "most is handled", func() bool { return len(l.handled()) >= lineCount*9/10 })
 	l.killWorker(0)
 	l.killServer()
@@ -103,20 +114,38 @@ func TestPythonMovesEveryLineOverKills(t *testing.T) {
 		lineCount, l.kills, repeats, deduped)
 }
 
-func (l *loop) start(program string, args ...string) *python {
+// start starts a program that has the server at addr.
+func (l *loop) start(addr, program string, args ...string) *python {
 	l.t.Helper()
-	return start(l.t, l.env, "", append([]string{filepath.Join("testdata", program)}, args...)...)
+	return start(l.t, []string{"WEIR_URL=http://" + addr}, "", append([]string{filepath.Join("testdata", program)}, args...)...)
 }
 
 func (l *loop) work(kind string) {
 	l.t.Helper()
-	l.workers = append(l.workers, l.start("work.py", l.notes, strconv.Itoa(atOnce), strconv.Itoa(leaseMS), kind))
+	l.workers = append(l.workers, l.start(l.server.Addr, "work.py", l.notes, strconv.Itoa(atOnce), strconv.Itoa(leaseMS), kind))
+}
+
+// losesAnswers holds back what the server answers from here to the next kill of it, until
+// the publisher waits for such an answer.
+func (l *loop) losesAnswers() {
+	l.t.Helper()
+	l.proxy.Set(link.Fault{HoldDown: true})
+	last, same := -1, 0
+	weirtest.Eventually(l.t, "the publisher waits", func() bool {
+		now := l.head("lines") + l.head("jobs")
+		if same++; now != last {
+			last, same = now, 0
+		}
+		return same == 20
+	})
 }
 
 func (l *loop) killServer() {
 	l.t.Helper()
 	k := kill{begin: time.Now()}
 	l.server.Kill()
+	l.proxy.Reset()
+	l.proxy.Heal()
 	l.server.Restart()
 	k.back = time.Now()
 	l.kills = append(l.kills, k)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -153,4 +154,29 @@ func TestPythonExamples(t *testing.T) {
 	if out := worker.succeed(); !strings.HasSuffix(out, "done: 3\n") {
 		t.Errorf("worker.py printed %q", out)
 	}
+}
+
+// The programs of the README run as they stand there.
+func TestPythonQuickStart(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(source, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := regexp.MustCompile("(?s)```python\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	if len(programs) != 2 {
+		t.Fatalf("the page has %d programs", len(programs))
+	}
+	s := weirtest.Start(t, weirtest.Options{})
+	settings := []string{"WEIR_URL=" + s.URL, "PYTHONUNBUFFERED=1"}
+
+	worker := start(t, settings, "", "-c", programs[0][1])
+	weirtest.Eventually(t, "both mails are handled", func() bool { return strings.Count(worker.out.String(), "\n") == 2 })
+	_ = worker.Signal(syscall.SIGTERM)
+	if out := worker.succeed(); out != "1 {'to': 'a@example.com'}\n2 {'to': 'b@example.com'}\n" {
+		t.Errorf("the worker printed %q", out)
+	}
+
+	follower := start(t, settings, "", "-c", "import weirmq\nweir = weirmq.Client()\nweir.publish('orders', 7)\n"+programs[1][1])
+	weirtest.Eventually(t, "the record is printed", func() bool { return follower.out.String() == "1 7\n" })
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.resources
+import inspect
 import json
 import os
 import unittest
@@ -112,16 +115,37 @@ class Retries(kit.Case):
             self.assertNotIn(key, f"{got.exception!r} {got.exception}")
 
     def test_addresses_are_checked(self: Any) -> None:
-        for url in ("127.0.0.1:4000", "ftp://h", "http://h/path", "http://user:secret@h"):
+        for url in ("127.0.0.1:4000", "ftp://h", "http://h/path", "http://user:secret@h", "http://a,b", "http://h:port"):
             with self.assertRaises(ValueError) as got:
                 self.kind(url=url)
             self.assertNotIn("secret", str(got.exception))
+        with self.assertRaises(ValueError) as got:
+            self.kind(key="secret\n")
+        self.assertNotIn("secret", str(got.exception))
 
     def test_what_is_no_json_is_refused_before_it_is_sent(self: Any) -> None:
         client = self.client(transport=kit.Scripted(WRITTEN))
         for data in (b"bytes", float("nan"), "\ud800", {1, 2}):
             with self.assertRaises((TypeError, ValueError)):
                 client.publish("t", data)
+
+
+class Package(unittest.TestCase):
+    def test_it_is_installed_with_its_types(self) -> None:
+        self.assertEqual(importlib.metadata.version("weirmq"), weirmq.__version__)
+        self.assertTrue(importlib.resources.files("weirmq").joinpath("py.typed").is_file())
+        for name in weirmq.__all__:
+            self.assertTrue(hasattr(weirmq, name), name)
+
+    def test_both_clients_have_the_same_calls(self) -> None:
+        def calls(kind: type) -> dict[str, list[str]]:
+            public = {n: getattr(kind, n) for n in dir(kind) if not n.startswith("_")}
+            return {n: list(inspect.signature(f).parameters) for n, f in public.items() if callable(f)}
+
+        self.assertEqual(calls(weirmq.Client), calls(weirmq.AsyncClient))
+        for kind in (weirmq.Client, weirmq.AsyncClient):
+            for name in calls(kind):
+                self.assertTrue(inspect.getdoc(getattr(kind, name)), name)
 
 
 class Pauses(unittest.TestCase):

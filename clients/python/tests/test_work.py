@@ -18,7 +18,7 @@ import kit
 
 import weirmq
 
-LEASE_MS = 600  # short, for leases that are to end or to be extended
+LEASE_MS = 1500  # short, for leases that are to end or to be extended
 
 
 class Running:
@@ -115,7 +115,7 @@ class Working(kit.Case):
 
         workers = [Running(self, topic, handle, lease_ms=LEASE_MS) for _ in range(2)]
         kit.eventually("the job to begin", lambda: begun)
-        time.sleep(4 * LEASE_MS / 1000)  # several leases
+        time.sleep(2.5 * LEASE_MS / 1000)  # several leases
         end.set()
         self.empty(topic)
         self.assertEqual((begun, sum(w.stop().acked for w in workers)), ([1], 1))
@@ -164,7 +164,7 @@ class Working(kit.Case):
         worker = Running(self, topic, handle, concurrency=2, lease_ms=LEASE_MS)
         kit.eventually("two jobs to begin", lambda: len(begun) == 2)
         worker._stop()
-        time.sleep(2 * LEASE_MS / 1000)  # the leases are extended meanwhile
+        time.sleep(1.5 * LEASE_MS / 1000)  # the leases are extended meanwhile
         self.assertEqual((len(begun), worker.summary), (2, None))
         end.set()
         self.assertEqual(worker.join(), weirmq.WorkSummary(claimed=2, acked=2))
@@ -243,11 +243,11 @@ async def ahandle(job):
     await asyncio.to_thread(handle, job)
 async def main():
     async with weirmq.AsyncClient() as weir:
-        return await weir.work(sys.argv[1], ahandle, lease_ms=600)
+        return await weir.work(sys.argv[1], ahandle, lease_ms=int(sys.argv[4]))
 if sys.argv[3] == "async":
     done = asyncio.run(main())
 else:
-    done = weirmq.Client().work(sys.argv[1], handle, lease_ms=600)
+    done = weirmq.Client().work(sys.argv[1], handle, lease_ms=int(sys.argv[4]))
 print("acked", done.acked, flush=True)
 """
 
@@ -267,7 +267,7 @@ class Processes(unittest.TestCase):
 
     def start(self, kind: str) -> subprocess.Popen[str]:
         p = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, self.topic, self.gate.name, kind],
+            [sys.executable, "-c", PROGRAM, self.topic, self.gate.name, kind, str(LEASE_MS)],
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | {"WEIR_URL": kit.URL},
@@ -289,11 +289,36 @@ class Processes(unittest.TestCase):
                 self.setUp()
                 p = self.start(kind)
                 p.send_signal(signal.SIGTERM)
-                time.sleep(1.2)  # two leases: it is not dead, and keeps its job
+                time.sleep(1.5 * LEASE_MS / 1000)  # it is not dead, and keeps its job
                 self.assertEqual((p.poll(), self.weir.topic(self.topic)["queue"]["in_flight"]), (None, 1))
                 self.open_gate()
                 self.assertEqual(p.communicate(timeout=60)[0], "end 1\nacked 1\n")
                 self.assertEqual((p.returncode, self.weir.topic(self.topic)["count"]), (0, 1))
+
+    def test_sigterm_stops_all_workers_of_a_loop(self) -> None:
+        other = kit.name("process")
+        self.weir.put_topic(other, type="queue")
+        program = """
+import asyncio, sys, weirmq
+async def main():
+    async def handle(job):
+        print("took", flush=True)
+    async with weirmq.AsyncClient() as weir:
+        await asyncio.gather(*(weir.work(topic, handle) for topic in sys.argv[1:]))
+asyncio.run(main())
+"""
+        p = subprocess.Popen(
+            [sys.executable, "-c", program, self.topic, other],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"WEIR_URL": kit.URL},
+        )
+        self.addCleanup(p.kill)
+        assert p.stdout is not None
+        self.assertEqual([p.stdout.readline() for _ in range(2)], ["took\n", "took\n"])
+        p.send_signal(signal.SIGTERM)
+        p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 0)
 
     def test_a_second_signal_ends_it(self) -> None:
         p = self.start("sync")

@@ -34,12 +34,20 @@ def base_url(url: str | None) -> str:
         raise ValueError("the server's address is http://host:port or https://host:port, without a path")
     if parts.username is not None:
         raise ValueError("the key is no part of the server's address: use key= or WEIR_API_KEY")
+    if "," in parts.netloc:
+        raise ValueError("the server's address is one: addresses behind commas are not supported")
+    parts.port  # raises ValueError if it is none
     return f"{parts.scheme}://{parts.netloc}"
 
 
 def headers(key: str | None) -> dict[str, str]:
-    """What every request carries; the key is the one given, or WEIR_API_KEY."""
+    """What every request carries; the key is the one given, or WEIR_API_KEY.
+
+    Raises ValueError, which does not quote it, for a key that no header can hold.
+    """
     key = key if key is not None else os.environ.get("WEIR_API_KEY")
+    if key and not (key.isascii() and key.isprintable() and " " not in key):
+        raise ValueError("the key has characters that no key has, such as the end of a line")
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 

@@ -53,7 +53,7 @@ class Client:
         what it asks the server to wait; ``retry_for`` for how many seconds after the first one
         another may begin (keep it below the topic's ``idempotency_window_ms``, 2 minutes by
         default). ``transport`` carries everything but :meth:`work`, which has connections of its
-        own. Raises ValueError if ``url`` is none.
+        own. Raises ValueError for a ``url`` or ``key`` that cannot be one.
         """
         self._settings = Settings.of(url, key, node, verify, timeout, retry_for)
         self._http = httpx.Client(transport=transport, **self._settings.options())

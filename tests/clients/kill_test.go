@@ -175,13 +175,13 @@ func (l *loop) put(topic, config string) {
 	resp.Body.Close()
 }
 
-// state is a topic's last number and how many records it has; 0 without an answer.
-func (l *loop) state(topic string) (head, count int) {
+// topicState is a topic's last number and how many records it has; 0 and -1 without an answer.
+func topicState(s *weirtest.Server, topic string) (head, count int) {
 	var state struct {
 		Head  int `json:"head_seq"`
 		Count int `json:"count"`
 	}
-	resp, err := http.Get(l.server.URL + "/v0/topics/" + topic + "?touch=false")
+	resp, err := http.Get(s.URL + "/v0/topics/" + topic + "?touch=false")
 	if err != nil {
 		return 0, -1
 	}
@@ -192,8 +192,8 @@ func (l *loop) state(topic string) (head, count int) {
 	return state.Head, state.Count
 }
 
-func (l *loop) head(topic string) int  { head, _ := l.state(topic); return head }
-func (l *loop) count(topic string) int { _, count := l.state(topic); return count }
+func (l *loop) head(topic string) int  { head, _ := topicState(l.server, topic); return head }
+func (l *loop) count(topic string) int { _, count := topicState(l.server, topic); return count }
 
 // stored is what the topic holds, each record a line.
 func (l *loop) stored() string {

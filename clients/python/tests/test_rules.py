@@ -272,13 +272,14 @@ class Shelves(unittest.TestCase):
         self.assertEqual([h.job.seq for h in shelf.due(110.0, False)], [1, 2])  # the second is due soon
         self.assertEqual(len(shelf.due(100.0, True)), 2)
 
-    def test_a_job_that_comes_again_ends_the_older_lease(self) -> None:
+    def test_a_job_that_comes_again_is_known(self) -> None:
         shelf = _work.Shelf(4, 30.0)
         old = shelf.put(job(1), 100.0)
         again = job(1)
         again.lease_id = "lease_later"
+        self.assertEqual((shelf.again([again]), shelf.again([job(2)])), ([old], []))
+        old.over = True
         shelf.put(again, 200.0)
-        self.assertEqual((old.job.lost, again.lost), (True, False))
         self.assertEqual([h.job for h in shelf.due(300.0, False)], [again])
 
     def test_jobs_of_two_queues_are_not_settled_at_once(self) -> None:

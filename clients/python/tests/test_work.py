@@ -197,6 +197,22 @@ class Working(kit.Case):
         self.empty(topic)
         self.assertEqual(worker.stop(), weirmq.WorkSummary(claimed=2, acked=1, lost=1))
 
+    def test_a_job_that_comes_again_ends_the_first_handler_of_it(self: Any) -> None:
+        topic, held, gone = self.queue("x"), list[weirmq.Job](), threading.Event()
+
+        def handle(job: weirmq.Job) -> None:
+            held.append(job)
+            if len(held) == 1:
+                kit.eventually("the lease to be lost", lambda: job.lost)
+                gone.set()
+
+        worker = Running(self, topic, handle, concurrency=2, lease_ms=3_600_000)  # no heartbeat tells
+        kit.eventually("the job to begin", lambda: held)
+        self.weir.nack(held[0])
+        self.assertTrue(gone.wait(60))
+        self.empty(topic)
+        self.assertEqual(worker.stop(), weirmq.WorkSummary(claimed=2, acked=1, lost=1))
+
     def test_a_refusal_ends_the_worker_after_what_it_holds(self: Any) -> None:
         worker = Running(self, kit.name("absent"), lambda job: None)
         worker.join()

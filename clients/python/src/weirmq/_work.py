@@ -85,12 +85,14 @@ class Shelf:
         return min(self.concurrency - len(self.jobs), MOST_PER_CALL)
 
     def put(self, job: Job, now: float) -> Held:
-        """Takes a claimed job in. An older lease on the same one is over."""
-        for old in self.jobs.values():
-            if old.job.seq == job.seq:
-                old.over = old.job.lost = True
+        """Takes a claimed job in."""
         held = self.jobs[job.lease_id] = Held(job, now)
         return held
+
+    def again(self, jobs: Iterable[Job]) -> list[Held]:
+        """What is held of jobs that were claimed: these older leases are over."""
+        seqs = {j.seq for j in jobs}
+        return [h for h in self.jobs.values() if h.job.seq in seqs]
 
     def take(self, held: Held) -> None:
         """A job that is settled, or lost and no longer worked on."""
@@ -154,6 +156,8 @@ class Loop:
     async def run(self) -> WorkSummary:
         """Works until stopped. Raises what the server refuses for good, after finishing."""
         helpers = [asyncio.create_task(self._extends()), asyncio.create_task(self._settles())]
+        for helper in helpers:
+            helper.add_done_callback(self._broken)
         try:
             await self._claims()
             while self._shelf.jobs:
@@ -168,6 +172,13 @@ class Loop:
         if self._failure is not None:
             raise self._failure
         return self._summary
+
+    def _broken(self, helper: asyncio.Task[None]) -> None:
+        """A helper never ends by itself: without it nothing that is held can be finished."""
+        error = None if helper.cancelled() else helper.exception()
+        if error is not None:
+            self._shelf.jobs.clear()
+            self._fail(error)
 
     async def _next_change(self) -> None:
         self._changed.clear()
@@ -188,10 +199,23 @@ class Loop:
                 tries += 1
                 await self._after(error, "claim", tries)
                 continue
-            if got is not None:
+            if got is None or not got.jobs:
+                continue
+            if self._stopping.is_set():
+                await self._return(got.jobs)
+            else:
                 self._begin(got.jobs, began + got.waited)
 
-    def _begin(self, jobs: Iterable[Job], since: float) -> None:
+    async def _return(self, jobs: list[Job]) -> None:
+        """Gives jobs back that came when the worker was to stop."""
+        self._summary.claimed += len(jobs)
+        with contextlib.suppress(WeirError):
+            done = await self._client._call(_calls.nack(jobs, 0, started=False), retry_for=self._shelf.lease)
+            self._summary.nacked += done.count
+
+    def _begin(self, jobs: list[Job], since: float) -> None:
+        for old in self._shelf.again(jobs):
+            self._lose(old)
         for job in jobs:
             held = self._shelf.put(job, since)
             self._summary.claimed += 1
@@ -272,7 +296,10 @@ class Loop:
             await self._settle.wait()
             self._settle.clear()
             batch, self._unsettled = self._unsettled, []
-            for delay, some in _batches(batch):
+            for held, _ in batch:
+                if held.over:
+                    self._drop(held)
+            for delay, some in _batches((held, delay) for held, delay in batch if not held.over):
                 await self._settle_some(delay, some)
 
     async def _settle_some(self, delay: int | None, some: list[Held]) -> None:
@@ -376,7 +403,7 @@ class Loop:
             await self._next_change()
 
 
-def _batches(batch: list[tuple[Held, int | None]]) -> Iterator[tuple[int | None, list[Held]]]:
+def _batches(batch: Iterable[tuple[Held, int | None]]) -> Iterator[tuple[int | None, list[Held]]]:
     """Jobs that one call can settle: those that are done, and for each delay those given back."""
     by_delay: dict[int | None, list[Held]] = {}
     for held, delay in batch:

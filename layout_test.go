@@ -124,7 +124,7 @@ var table = map[string]rule{
 	"internal/overload": {code: module + " backend internal/settings", tests: "backend/backendtest"},
 	"internal/otlp":     {code: module + " telemetry/tracing " + otel + " go.opentelemetry.io/contrib/... " + metrics},
 	"internal/settings": {code: module + " internal/api " + pflag + " " + yaml},
-	"cmd/weir":          {code: module + " open backend backend/remote telemetry " + metrics + " internal/api internal/board internal/certs internal/client internal/dash internal/engine internal/keyfile internal/otlp internal/overload internal/relay internal/replica internal/replica/audit internal/replica/restore internal/replica/stores internal/server internal/settings internal/top " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9 github.com/redis/go-redis/v9/logging", tests: "tests/stall"},
+	"cmd/weir":          {code: module + " open backend backend/remote telemetry " + metrics + " internal/api internal/board internal/certs internal/client internal/dash internal/engine internal/keyfile internal/otlp internal/overload internal/relay internal/replica internal/replica/audit internal/replica/restore internal/replica/stores internal/server internal/settings internal/top " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9 github.com/redis/go-redis/v9/logging", tests: "tests/stall " + rapid},
 
 	"bench/handlers":      {code: "internal/api"},
 	"bench/kafka":         {code: module + " open tests/kafkatest tests/redistest " + franz},

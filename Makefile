@@ -30,8 +30,8 @@ check: ## gofmt, vet, staticcheck, layout and unit tests: before every commit
 	@scripts/test.sh lint unit
 
 .PHONY: test
-test: deps ## everything: lint, race, crash points, library, kafka, live, contract, commands, overload, crash, push, the dashboard in Chromium, bench at a tiny size
-	@scripts/test.sh lint race sweep library kafka live oracle sim twin contract cli overload crash push browser bench
+test: deps ## everything: lint, race, crash points, library, kafka, live, contract, commands, clients, overload, crash, push, the dashboard in Chromium, bench at a tiny size
+	@scripts/test.sh lint race sweep library kafka live oracle sim twin contract cli clients overload crash push browser bench
 
 .PHONY: vuln
 vuln: ## look the dependencies up in Go's vulnerability database

@@ -179,6 +179,8 @@ var table = map[string]rule{
 	"tests/push/saturation": {code: "tests/push/runs"},
 	"tests/backup":          {code: "tests/crash/rounds"},
 	"tests/crash/cut":       {code: "tests/crash/rounds github.com/hanwen/go-fuse/v2/..."},
+
+	"tests/clients/typescript": {tests: "tests/process tests/weirtest"},
 }
 
 // source is one parsed Go file of the repository.

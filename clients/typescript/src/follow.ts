@@ -36,7 +36,7 @@ export type FollowEvent<T = unknown> =
   | ({ type: "tombstone"; topic: string; recreated: boolean } & Tombstone)
   /** Everything up to `headSeq` has come. */
   | { type: "caught-up"; topic: string; headSeq: Seq }
-  /** The topic is gone; the others go on. */
+  /** The topic is gone; the others go on. If it is created again, that comes at the next connection at the latest, as a tombstone that is `recreated`. */
   | { type: "deleted"; topic: string };
 
 /** The longest wait between connections, in ms, until the server gives a hint. */

@@ -82,9 +82,10 @@ export class Client {
    * Yields what is written to topics, from where it is told to begin and for ever: each record once and
    * in order, over lost connections and restarts of the server, and a tombstone for what was lost.
    *
-   * It ends when the last of the topics is deleted. It throws a WeirError if a topic is not there at the
-   * start (`topic_not_found`) or the server refuses for good, and the signal's reason if that aborts. To go
-   * on in another process, keep the `seq` of each record when it is done and give it as `from`.
+   * It ends when the last of the topics is deleted, and waits for a server that is away for as long as the
+   * signal lets it. It throws a WeirError if a topic is not there at the start (`topic_not_found`) or the server
+   * refuses for good, and the signal's reason if that aborts. To go on in another process, keep the `seq` of each
+   * record when it is done and give it as `from`.
    */
   follow<T = unknown>(topics: FollowTopics, options: FollowOptions = {}): AsyncGenerator<FollowEvent<T>, void, undefined> {
     return follow<T>(this.#transport, topics, options);

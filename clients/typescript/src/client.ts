@@ -133,7 +133,7 @@ export class Client {
         path: topicPath(topic, verb),
         body: toWire({ node: this.node, seqs: held.map((j) => j.seq), leaseIds: held.map((j) => j.leaseId), ...fields }),
         repeatable: true, // the lease ids keep a repeat from touching a later delivery
-        timeoutMs: verb === "extend" && fields.leaseMs ? Math.max(fields.leaseMs / 3, 1000) : undefined,
+        mostMs: verb === "extend" && fields.leaseMs ? Math.max(fields.leaseMs / 3, 1000) : undefined, // a later one is of no use
         signal,
         retryMs,
       }),

@@ -37,8 +37,8 @@ export interface Call extends CallOptions {
   repeatable: boolean;
   /** How long the server may hold it, in ms. */
   waitMs?: number;
-  /** As in ClientOptions, for this call. */
-  timeoutMs?: number;
+  /** The most that one request may take, in ms, if that is less than ClientOptions say. */
+  mostMs?: number;
 }
 
 /** Sends requests, again where that is safe. */
@@ -85,7 +85,7 @@ export class Transport {
     call.signal?.throwIfAborted();
     const stop = new AbortController();
     const unlink = link(call.signal, stop);
-    const ms = (call.timeoutMs ?? this.#timeoutMs) + (call.waitMs ?? 0);
+    const ms = Math.min(this.#timeoutMs, call.mostMs ?? Infinity) + (call.waitMs ?? 0);
     const timer = setTimeout(() => stop.abort(new Error(`nothing within ${ms} ms`)), ms);
     let res: Response;
     let text: string;

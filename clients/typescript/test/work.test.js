@@ -46,7 +46,7 @@ test("a handler that takes longer than a lease keeps its job", async () => {
   const stop = new AbortController();
   const [begun, released] = [promise(), promise()];
   const others = [];
-  const leaseMs = 600;
+  const leaseMs = 2000;
   const working = connect().work(
     topic,
     async (_job, { signal }) => {
@@ -58,7 +58,7 @@ test("a handler that takes longer than a lease keeps its job", async () => {
   );
   await begun.done;
   const other = connect();
-  for (let i = 0; i < 4; i++) {
+  for (let i = 0; i < 2; i++) {
     others.push(...(await other.claim(topic, { waitMs: leaseMs }))); // waits: the lease would end in it
   }
   released.resolve();
@@ -117,11 +117,11 @@ test("an abort lets handlers finish and takes nothing more", async () => {
       await released.done;
       assert.equal(signal.aborted, false);
     },
-    { concurrency: 2, leaseMs: 600, signal: stop.signal },
+    { concurrency: 2, leaseMs: 2000, signal: stop.signal },
   );
   await eventually("two handlers run", () => begun.length === 2);
   stop.abort();
-  const early = await Promise.race([working, new Promise((resolve) => setTimeout(resolve, 1000, "waits"))]); // longer than the lease
+  const early = await Promise.race([working, new Promise((resolve) => setTimeout(resolve, 3000, "waits"))]); // longer than the lease
   assert.equal(early, "waits");
   released.resolve();
   assert.deepEqual(await working, { done: 2, failed: 0, lost: 0 });
@@ -155,7 +155,7 @@ test("a handler is told that its lease is lost, and its job is not acked", async
       await new Promise((resolve) => signal.addEventListener("abort", resolve));
       reasons.push(signal.reason.code);
     },
-    { leaseMs: 300, signal: stop.signal, onError: (e) => reasons.push(e.code) },
+    { leaseMs: 1500, signal: stop.signal, onError: (e) => reasons.push(e.code) },
   );
   await eventually("the queue is empty", isEmpty(topic));
   stop.abort();

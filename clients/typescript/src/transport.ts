@@ -1,11 +1,15 @@
 import { answerError, nothingHappened, transportError, WeirError } from "./errors.js";
 import { parse, stringify } from "./json.js";
-import { link, now, pause, sleep } from "./wait.js";
+import { link, now, pause, sleep, unlessAborted } from "./wait.js";
 
 /** How a Client reaches its server. */
 export interface ClientOptions {
-  /** The API key, sent as `Authorization: Bearer`. Default: the one in the URL (`http://:KEY@host`), or none. */
-  key?: string;
+  /**
+   * The API key or read token, sent as `Authorization: Bearer`; a function is asked before each request, so that a
+   * page can get a new token before one expires. What it throws, the call throws. Default: the one in the URL
+   * (`http://:KEY@host`), or none.
+   */
+  key?: string | (() => string | Promise<string>);
   /** Who claims jobs, up to 128 bytes. Two clients that work at the same time need different ones. Default: a random name. */
   node?: string;
   /** How long one request may take, in ms, on top of what it waits by itself. Default: 30000. */
@@ -44,7 +48,7 @@ export interface Call extends CallOptions {
 /** Sends requests, again where that is safe. */
 export class Transport {
   readonly #base: string;
-  readonly #key: string;
+  readonly #key: string | (() => string | Promise<string>);
   readonly #fetch: typeof globalThis.fetch;
   readonly #timeoutMs: number;
   readonly #retryMs: number;
@@ -85,19 +89,27 @@ export class Transport {
     call.signal?.throwIfAborted();
     const stop = new AbortController();
     const unlink = link(call.signal, stop);
+    try {
+      const init = await this.#init(call.method, body, stop.signal);
+      return await this.#exchange(call, init, stop);
+    } finally {
+      unlink();
+    }
+  }
+
+  async #exchange(call: Call, init: RequestInit, stop: AbortController): Promise<unknown> {
     const ms = Math.min(this.#timeoutMs, call.mostMs ?? Infinity) + (call.waitMs ?? 0);
     const timer = setTimeout(() => stop.abort(new Error(`nothing within ${ms} ms`)), ms);
     let res: Response;
     let text: string;
     try {
-      res = await this.#fetch(this.#base + call.path, this.#init(call.method, body, stop.signal));
+      res = await this.#fetch(this.#base + call.path, init);
       text = await res.text();
     } catch (e) {
       call.signal?.throwIfAborted();
       throw transportError(stop.signal.aborted ? stop.signal.reason : e);
     } finally {
       clearTimeout(timer);
-      unlink();
     }
     if (!res.ok) {
       throw answerError(res.status, res.headers, text);
@@ -111,7 +123,7 @@ export class Transport {
 
   /** Opens an event stream behind the event lastId, if that is not empty. Aborting stop ends it. */
   async open(path: string, lastId: string, stop: AbortController): Promise<ReadableStream<Uint8Array>> {
-    const init = this.#init("GET", undefined, stop.signal);
+    const init = await this.#init("GET", undefined, stop.signal);
     init.headers["Accept"] = "text/event-stream";
     if (lastId !== "") {
       init.headers["Last-Event-ID"] = lastId;
@@ -133,13 +145,14 @@ export class Transport {
     }
   }
 
-  #init(method: string, body: string | undefined, signal: AbortSignal): Omit<RequestInit, "headers"> & { headers: Record<string, string> } {
+  async #init(method: string, body: string | undefined, signal: AbortSignal): Promise<Omit<RequestInit, "headers"> & { headers: Record<string, string> }> {
     const headers: Record<string, string> = {};
     if (body !== undefined) {
       headers["Content-Type"] = "application/json";
     }
-    if (this.#key) {
-      headers["Authorization"] = `Bearer ${this.#key}`;
+    const key = typeof this.#key === "function" ? await unlessAborted(signal, this.#key) : this.#key;
+    if (key) {
+      headers["Authorization"] = `Bearer ${key}`;
     }
     return { method, headers, body, signal, redirect: "manual", cache: "no-store" };
   }

@@ -17,6 +17,21 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
+/** What get resolves to. Rejects with the reason of signal if that aborts first. */
+export async function unlessAborted<T>(signal: AbortSignal, get: () => T | Promise<T>): Promise<T> {
+  const stop = new AbortController();
+  const unlink = link(signal, stop);
+  const aborted = new Promise<never>((_, reject) => {
+    stop.signal.addEventListener("abort", () => reject(stop.signal.reason), { once: true });
+  });
+  try {
+    signal.throwIfAborted();
+    return await Promise.race([get(), aborted]);
+  } finally {
+    unlink();
+  }
+}
+
 /** Aborts to when from aborts. Returns what undoes that. */
 export function link(from: AbortSignal | undefined, to: AbortController): () => void {
   if (!from) {

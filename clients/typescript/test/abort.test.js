@@ -36,6 +36,12 @@ test("an abort ends the wait for the next try", async () => {
   await ends((signal) => away.diff("t", { signal }));
 });
 
+test("an abort ends the wait for a key", async () => {
+  const client = connect({ key: () => new Promise(() => {}) });
+  await ends((signal) => client.diff("t", { signal }));
+  await ends((signal) => client.follow("t", { signal }).next());
+});
+
 test("an abort ends a follow that waits for records, and one that waits for the server", async () => {
   const client = connect();
   const topic = newTopic();

@@ -110,7 +110,7 @@ test("a request without an answer ends after timeoutMs", async () => {
   await assert.rejects(connect({ fetch, timeoutMs: 20, retryMs: 0 }).diff("t"), isError("no_answer", 0));
 });
 
-test("the key goes into the header, also the one of the URL", async () => {
+test("the key goes into the header, also the one of the URL or of a function", async () => {
   const { Client } = await import("@weirmq/client");
   const sent = [];
   const fetch = async (input, init) => {
@@ -123,6 +123,13 @@ test("the key goes into the header, also the one of the URL", async () => {
     ["http://127.0.0.1:1/v0/topics/a%3Ab", "Bearer k1"],
     ["http://127.0.0.1:1/below/v0/topics/t", "Bearer k 2"],
   ]);
+  let n = 0;
+  const client = new Client("http://:old@127.0.0.1:1", { fetch, key: async () => `token ${++n}` });
+  await client.deleteTopic("t");
+  await client.deleteTopic("t");
+  assert.deepEqual(sent.slice(2).map(([, header]) => header), ["Bearer token 1", "Bearer token 2"]);
+  const why = new Error("signed out");
+  await assert.rejects(new Client(url, { key: () => Promise.reject(why) }).deleteTopic("t"), (e) => e === why);
   assert.throws(() => new Client("redis://localhost"), TypeError);
   assert.equal((await new Client(url).deleteTopic(newTopic())), false);
 });

@@ -212,15 +212,23 @@ func newSchemas(root any) (*schemas, error) {
 
 // validate judges a value by the schema at a pointer.
 func (s *schemas) validate(pointer string, value any) error {
-	schema := s.compiled[pointer]
-	if schema == nil {
-		var err error
-		if schema, err = s.compiler.Compile(location + "#" + pointer); err != nil {
-			return fmt.Errorf("the document: %w", err)
-		}
-		s.compiled[pointer] = schema
+	if err := s.compile(pointer); err != nil {
+		return err
 	}
-	return schema.Validate(value)
+	return s.compiled[pointer].Validate(value)
+}
+
+// compile makes the schema at a pointer ready, if it is a valid one.
+func (s *schemas) compile(pointer string) error {
+	if s.compiled[pointer] != nil {
+		return nil
+	}
+	schema, err := s.compiler.Compile(location + "#" + pointer)
+	if err != nil {
+		return fmt.Errorf("the document: %w", err)
+	}
+	s.compiled[pointer] = schema
+	return nil
 }
 
 // names returns the names of the components of a kind.

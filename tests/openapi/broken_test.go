@@ -159,7 +159,7 @@ func TestADocumentThatIsInvalidFails(t *testing.T) {
 	}
 }
 
-func TestThePageHasValidExamples(t *testing.T) {
+func TestAnExampleThatIsWrongFails(t *testing.T) {
 	text := readExamples(t)
 	if got := pageProblems(t, text); len(got) > 0 {
 		for _, p := range got {

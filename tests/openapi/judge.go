@@ -24,6 +24,7 @@ type Judge struct {
 	Problems []string
 
 	doc     *Document
+	library *library // nil: none is asked
 	sockets map[string]*socket
 	seen    map[string]int // answers by operation and status
 }
@@ -42,6 +43,7 @@ type Counts struct {
 	Stray     int // answers to requests of no described call
 	Dashboard int // exchanges that are the dashboard's own, of which the document says nothing
 	Bare      int // answers that are of the HTTP layer
+	Confirmed int // requests and answers that a library for OpenAPI has judged, too
 	Long      int // exchanges with a body too long to be recorded
 }
 
@@ -135,6 +137,7 @@ func (j *Judge) call(x *contract.Exchange, o *operation, values map[string]strin
 		j.Beyond++
 	}
 	j.answer(x, o)
+	j.confirm(x)
 	if unfit == nil && x.Status < http.StatusBadRequest && x.Method != http.MethodHead {
 		j.warned(x, o)
 	}

@@ -49,7 +49,7 @@ var described = map[string][]string{
 	"Write": writeFields, "NewRecord": recordFields, "TopicConfig": configFields, "TopicConfigState": configFields,
 	"Diff": diffFields, "Delete": deleteFields, "Router": routerFields,
 	"Claim": claimFields, "Ack": settleFields[SettleAck], "Nack": settleFields[SettleNack], "Extend": settleFields[SettleExtend],
-	"Offered": tallyFields, "Watch": watchFields, "WatchStart": startFields,
+	"Offered": tallyFields, "Token": tokenFields, "Watch": watchFields, "WatchStart": startFields,
 	"Subscribe": socketFields[SocketSubscribe], "Unsubscribe": socketFields[SocketUnsubscribe],
 	"Publish": socketFields[SocketPublish], "Ping": socketFields[SocketPing],
 }

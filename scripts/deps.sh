@@ -58,7 +58,7 @@ scripts/redis.sh
 scripts/kafka.sh
 scripts/axe.sh
 
-for dir in . tools bench/peers bench/sawtooth/plot tests/browser tests/crash/cut tests/s3test/server; do
+for dir in . tools bench/peers bench/sawtooth/plot tests/browser tests/crash/cut tests/openapi tests/s3test/server; do
 	go -C "$dir" mod download
 done
 

@@ -9,7 +9,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-modules=(. bench/peers tests/s3test/server bench/sawtooth/plot tests/browser tests/crash/cut)
+modules=(. bench/peers tests/s3test/server bench/sawtooth/plot tests/browser tests/crash/cut tests/openapi)
 staticcheck() { go tool -modfile=tools/go.mod staticcheck "$@"; }
 driven() { go test -count=1 -p 1 -timeout 10m "$@"; }
 
@@ -70,8 +70,15 @@ sim() { driven ./tests/sim -seeds 24; }
 twin() { driven ./internal/overload; }
 
 # contract runs in its folder: only there go test shows the number of cases of a
-# run that passed.
-contract() { (cd tests/contract && driven); }
+# run that passed. What went over the wire is then compared with the OpenAPI document.
+contract() {
+	local status=0 record
+	record=$(mktemp -d)
+	(cd tests/contract && WEIR_CONTRACT_RECORD=$record driven) || status=1
+	(cd tests/openapi && WEIR_CONTRACT_RECORD=$record driven) || status=1
+	rm -rf "$record"
+	return $status
+}
 
 # cli is the built commands, and what puts them on a machine. Its tests mostly wait for them.
 cli() { driven -parallel 6 ./tests/cli ./tests/deploy; }

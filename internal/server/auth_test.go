@@ -19,6 +19,7 @@ var verdicts = map[string]struct {
 	"GET /healthz":                    {open: true},
 	"GET /v0/ready":                   {open: true},
 	"GET /readyz":                     {open: true},
+	"GET /v0/openapi.json":            {open: true},
 	"GET /v0/metrics":                 {need: "r"},
 	"GET /metrics":                    {need: "r"},
 	"GET /v0/topics":                  {need: "r"},
@@ -140,7 +141,7 @@ func TestEveryRouteIsOpenToTheRightKeysOnly(t *testing.T) {
 
 func TestProbesNeedAKeyOnlyIfAskedTo(t *testing.T) {
 	s := serveTest(t, func(c *Config) { c.Keys, c.ProbeAuth = parseKeys(t, "k:r"), true })
-	for _, path := range []string{"/v0/health", "/healthz", "/v0/ready", "/readyz"} {
+	for _, path := range []string{"/v0/health", "/healthz", "/v0/ready", "/readyz", "/v0/openapi.json"} {
 		s.want(s.ask("GET", path, "", nil), 401, "unauthorized")
 	}
 	s.want(s.ask("GET", "/healthz", "", header{"Authorization": "Bearer k"}), 200, "")

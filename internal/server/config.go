@@ -25,7 +25,7 @@ type Config struct {
 
 	AllowedHosts  []string // host names accepted besides loopback
 	Keys          *Keys    // nil: auth is off
-	ProbeAuth     bool     // the health paths need a key too
+	ProbeAuth     bool     // the health paths and the OpenAPI document need a key too
 	AllowInsecure bool     // a bind beyond loopback without keys is wanted
 
 	MinHeartbeatMS int64 // shortest heartbeat of a stream; 0: the contract's

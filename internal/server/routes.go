@@ -39,6 +39,7 @@ var routes = []route{
 	{method: "GET", path: "/healthz", open: true, early: true, do: (*request).getHealth},
 	{method: "GET", path: "/v0/ready", open: true, early: true, do: (*request).getReady},
 	{method: "GET", path: "/readyz", open: true, early: true, do: (*request).getReady},
+	{method: "GET", path: "/v0/openapi.json", open: true, early: true, do: (*request).getOpenAPI},
 	{method: "GET", path: "/v0/metrics", need: scopeRead, early: true, do: (*request).getMetrics},
 	{method: "GET", path: "/metrics", need: scopeRead, early: true, do: (*request).getScrape},
 

@@ -54,6 +54,7 @@ func TestContract(t *testing.T) {
 	base := os.Getenv("WEIR_CONTRACT_URL")
 	started := &servers{t: t, all: map[string]*own{}}
 	runner := NewRunner(stamp())
+	runner.Record(t)
 	t.Cleanup(runner.Close)
 	ran, left := 0, 0
 	for _, c := range cases {
@@ -139,6 +140,7 @@ func TestExamplesOfTheReference(t *testing.T) {
 	}
 	target := (&servers{t: t, all: map[string]*own{}}).get(nil)
 	runner := NewRunner("doc")
+	runner.Record(t)
 	t.Cleanup(runner.Close)
 	blocks := exampleBlock.FindAllSubmatchIndex(text, -1)
 	if len(blocks) < 10 {

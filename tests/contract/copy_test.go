@@ -71,6 +71,7 @@ func runCopied(t *testing.T, all bool, mode string, address func(name string) st
 		return []string{"WEIR_REPLICA=" + address(fmt.Sprint(mode, n)), "WEIR_REPLICA_SYNC=" + fmt.Sprint(mode == "sync"), "AWS_ACCESS_KEY_ID=weir", "AWS_SECRET_ACCESS_KEY=weir"}
 	}}
 	runner := NewRunner(stamp())
+	runner.Record(t)
 	t.Cleanup(runner.Close)
 	for _, c := range cases {
 		if !all && !slices.Contains(aCopyConcerns, c.File) {

@@ -8,6 +8,9 @@
 // them on each store that can hold one. With WEIRTEST_REPLICA=file:///tmp/copies/%s each
 // server of any test keeps a copy there, a synchronous one with WEIRTEST_REPLICA_SYNC=1.
 //
+// With WEIR_CONTRACT_RECORD=/tmp/run the cases' exchanges are recorded in that folder, which tests/openapi
+// compares with the OpenAPI document.
+//
 // # Adding a case
 //
 // Put it into the file of its area in testdata and run `go test ./tests/contract`:

@@ -38,6 +38,7 @@ func TestContractAtARelay(t *testing.T) {
 	all := os.Getenv("WEIR_CONTRACT_RELAYED") == "1"
 	started := &servers{t: t, all: map[string]*own{}, relayed: true}
 	runner := NewRunner(stamp())
+	runner.Record(t)
 	t.Cleanup(runner.Close)
 	ran := 0
 	for _, c := range cases {

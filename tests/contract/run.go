@@ -37,6 +37,7 @@ type Runner struct {
 	h1, h2 *http.Client
 	stamp  string
 	count  int
+	out    *recorder // nil: nothing is recorded
 }
 
 // NewRunner returns a runner whose topic names begin with stamp.
@@ -52,8 +53,13 @@ func NewRunner(stamp string) *Runner {
 	}
 }
 
-// Close drops idle connections.
+// Close ends the record and drops idle connections.
 func (r *Runner) Close() {
+	r.dropIdle()
+	r.out.close()
+}
+
+func (r *Runner) dropIdle() {
 	r.h1.CloseIdleConnections()
 	r.h2.CloseIdleConnections()
 }
@@ -65,28 +71,31 @@ func (r *Runner) Run(t testing.TB, c *Case, target Target) {
 	v := &vars{prefix: fmt.Sprintf("%s-%d-", r.stamp, r.count), saved: map[string]string{}, streams: map[string]*stream{}}
 	defer v.closeStreams()
 	for _, s := range c.Steps {
-		if err := r.step(t, s, target, v); err != nil {
-			t.Errorf("%s:%d: %v", c.File, s.Line, err)
+		if err := r.step(t, c, s, target, v); err != nil {
+			t.Errorf("%s: %v", c.where(s), err)
 			return
 		}
 	}
+	if err := r.out.failure(); err != nil {
+		t.Errorf("recording exchanges: %v", err)
+	}
 }
 
-func (r *Runner) step(t testing.TB, s *Step, target Target, v *vars) error {
+func (r *Runner) step(t testing.TB, c *Case, s *Step, target Target, v *vars) error {
 	switch {
 	case s.Sleep > 0:
 		time.Sleep(s.Sleep)
 		return nil
 	case s.Command == "restart" || s.Command == "kill":
 		target.Restart(t, s.Command == "kill")
-		r.Close()
+		r.dropIdle()
 		return nil
 	case s.Command != "":
 		return s.start(t, target, v)
 	}
 	v.host = strings.TrimPrefix(target.URL(), "http://")
 	if s.Stream != "" {
-		if err := r.streamStep(s, target, v); err != nil {
+		if err := r.streamStep(c.where(s), s, target, v); err != nil {
 			return fmt.Errorf("%s: %w", s.describe(v), err)
 		}
 		return nil
@@ -94,7 +103,9 @@ func (r *Runner) step(t testing.TB, s *Step, target Target, v *vars) error {
 	for v.round = 1; v.round <= s.Times; v.round++ {
 		a, err := r.exchange(t, s, target, v)
 		if err == nil {
-			err = a.check(s, v)
+			if err = a.check(s, v); err == nil {
+				r.exchanged(c.where(s), s, a)
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.describe(v), err)
@@ -141,13 +152,18 @@ type answer struct {
 	proto  int
 	// closed: the connection ended behind the answer (RAW only).
 	closed bool
+	sent   *Exchange // what it answers
 }
 
 func (r *Runner) exchange(t testing.TB, s *Step, target Target, v *vars) (*answer, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), requestTimeout)
 	defer cancel()
 	if s.IsRaw {
-		return exchangeRaw(ctx, s, v)
+		a, err := exchangeRaw(ctx, s, v)
+		if err == nil {
+			a.sent, err = r.sentRaw(s, v)
+		}
+		return a, err
 	}
 	req, err := newRequest(ctx, s, target.URL(), v)
 	if err != nil {
@@ -157,6 +173,7 @@ func (r *Runner) exchange(t testing.TB, s *Step, target Target, v *vars) (*answe
 	if s.HTTP2 {
 		client = r.h2
 	}
+	asked := r.sent(req)
 	begin := time.Now()
 	resp, err := client.Do(req)
 	if err != nil {
@@ -166,7 +183,7 @@ func (r *Runner) exchange(t testing.TB, s *Step, target Target, v *vars) (*answe
 	if err != nil {
 		return nil, err
 	}
-	a.took = time.Since(begin)
+	a.took, a.sent = time.Since(begin), asked
 	if s.HTTP2 != (a.proto == 2) {
 		return nil, fmt.Errorf("the answer came over HTTP/%d", a.proto)
 	}

@@ -29,10 +29,11 @@ type socket struct {
 	conn  net.Conn
 	in    *bufio.Reader
 	write sync.Mutex // pongs are sent by the reader
+	note  func(event string, data []byte)
 }
 
 // openSocket sends the upgrade of a WS step. The stream is nil unless it began.
-func openSocket(s *Step, target Target, v *vars) (*answer, *stream, error) {
+func (r *Runner) openSocket(where string, s *Step, target Target, v *vars) (*answer, *stream, error) {
 	conn, err := net.Dial("tcp", v.host)
 	if err != nil {
 		return nil, nil, err
@@ -53,6 +54,7 @@ func openSocket(s *Step, target Target, v *vars) (*answer, *stream, error) {
 	if err := req.Write(conn); err != nil {
 		return nil, nil, err
 	}
+	asked := r.sent(req)
 	in := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(in, req)
 	if err != nil {
@@ -60,16 +62,17 @@ func openSocket(s *Step, target Target, v *vars) (*answer, *stream, error) {
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		a, err := readAnswer(resp)
+		a.sent = asked
 		return a, nil, errors.Join(err, conn.Close())
 	}
-	a := &answer{status: resp.StatusCode, header: resp.Header}
+	a := &answer{status: resp.StatusCode, header: resp.Header, sent: asked}
 	if got := resp.Header.Get("Sec-WebSocket-Accept"); got != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
 		return nil, nil, errors.Join(fmt.Errorf("Sec-WebSocket-Accept is %q", got), conn.Close())
 	}
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return nil, nil, err
 	}
-	return a, (&socket{conn: conn, in: in}).start(), nil
+	return a, (&socket{conn: conn, in: in, note: r.follow(where, req.URL.RequestURI())}).start(), nil
 }
 
 func (c *socket) start() *stream {
@@ -83,6 +86,9 @@ func (c *socket) start() *stream {
 		defer close(st.done)
 		for {
 			f := c.read()
+			if f.event == "message" {
+				c.note(f.event, f.data)
+			}
 			select {
 			case st.in <- f:
 			case <-ctx.Done():
@@ -158,6 +164,7 @@ func (c *socket) sendText(text string) error {
 	word, rest, _ := strings.Cut(text, " ")
 	switch word {
 	case "@binary":
+		c.note("binary", []byte(rest))
 		return c.writeFrame(opBinary, []byte(rest))
 	case "@ping":
 		return c.writeFrame(opPing, []byte(rest))
@@ -168,6 +175,7 @@ func (c *socket) sendText(text string) error {
 		}
 		return c.writeFrame(opClose, binary.BigEndian.AppendUint16(nil, uint16(code)))
 	case "@halves":
+		c.note("sent", []byte(rest))
 		if err := c.writePart(opText, false, []byte(rest[:len(rest)/2])); err != nil {
 			return err
 		}
@@ -177,6 +185,7 @@ func (c *socket) sendText(text string) error {
 	if err != nil {
 		return err
 	}
+	c.note("sent", body)
 	return c.writeFrame(opText, body)
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // openSSE sends the GET of an OPEN step. The stream is nil unless it began.
-func (r *Runner) openSSE(s *Step, target Target, v *vars) (*answer, *stream, error) {
+func (r *Runner) openSSE(where string, s *Step, target Target, v *vars) (*answer, *stream, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := newRequest(ctx, s, target.URL(), v)
 	if err != nil {
@@ -35,23 +35,30 @@ func (r *Runner) openSSE(s *Step, target Target, v *vars) (*answer, *stream, err
 		cancel()
 		return nil, nil, err
 	}
+	asked := r.sent(req)
 	if resp.StatusCode != 200 {
 		defer cancel()
 		a, err := readAnswer(resp)
+		a.sent = asked
 		return a, nil, err
 	}
 	st := &stream{in: make(chan frame, 256), cancel: cancel, done: make(chan struct{}), conn: conn}
+	note := r.follow(where, req.URL.RequestURI())
 	go func() {
 		defer close(st.done)
 		defer resp.Body.Close()
-		readSSE(ctx, resp.Body, st.in)
+		readSSE(ctx, resp.Body, st.in, note)
 	}()
-	return &answer{status: resp.StatusCode, header: resp.Header}, st, nil
+	return &answer{status: resp.StatusCode, header: resp.Header, sent: asked}, st, nil
 }
 
-// readSSE sends every frame of an event stream, and at last its end.
-func readSSE(ctx context.Context, body io.Reader, to chan<- frame) {
+// readSSE sends every frame of an event stream, and at last its end; note gets those
+// with data.
+func readSSE(ctx context.Context, body io.Reader, to chan<- frame, note func(event string, data []byte)) {
 	put := func(f frame) bool {
+		if f.data != nil && f.event != "hb" && f.event != "retry" {
+			note(f.event, f.data)
+		}
 		select {
 		case to <- f:
 			return true

@@ -104,7 +104,7 @@ func (f frame) String() string {
 }
 
 // streamStep runs OPEN, WS, ON and CLOSE.
-func (r *Runner) streamStep(s *Step, target Target, v *vars) error {
+func (r *Runner) streamStep(where string, s *Step, target Target, v *vars) error {
 	begin := time.Now()
 	switch s.Stream {
 	case "OPEN", "WS":
@@ -113,15 +113,20 @@ func (r *Runner) streamStep(s *Step, target Target, v *vars) error {
 		}
 		open := r.openSSE
 		if s.Stream == "WS" {
-			open = openSocket
+			open = r.openSocket
 		}
-		a, opened, err := open(s, target, v)
+		a, opened, err := open(where, s, target, v)
 		if err != nil {
 			return err
 		}
 		if opened == nil {
-			return a.check(s, v)
+			if err := a.check(s, v); err != nil {
+				return err
+			}
+			r.exchanged(where, s, a)
+			return nil
 		}
+		r.exchanged(where, s, a)
 		v.streams[s.Name] = opened
 		if err := a.checkOpened(s, v); err != nil {
 			return err

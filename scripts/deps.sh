@@ -25,6 +25,7 @@ fi
 command -v mvn >/dev/null || missing+=(maven)                      # fetches Kafka
 command -v unzip >/dev/null || missing+=(unzip)
 python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip) # packages that hold other versions of Redis
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)     # where the site's builder is installed
 if ((${#missing[@]})); then
 	if [[ $(uname) == Darwin ]]; then
 		fail "please install: xcode-select --install (compiler, make, python3), brew install redis postgresql prometheus nginx openjdk maven, brew install --cask google-chrome"
@@ -53,7 +54,8 @@ fi
 scripts/redis.sh
 scripts/kafka.sh
 scripts/axe.sh
+scripts/mkdocs.sh
 
-for dir in . tools bench/peers bench/sawtooth/plot tests/browser tests/crash/cut tests/s3test/server; do
+for dir in . tools bench/peers bench/sawtooth/plot tests/browser site tests/crash/cut tests/s3test/server; do
 	go -C "$dir" mod download
 done

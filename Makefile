@@ -33,11 +33,10 @@ check: ## gofmt, vet, staticcheck, layout and unit tests: before every commit
 test: deps ## everything: lint, race, crash points, library, kafka, live, contract, commands, overload, crash, push, the dashboard and the documentation in Chromium, bench at a tiny size
 	@scripts/test.sh lint race sweep library kafka live oracle sim twin contract cli overload crash push browser site bench
 
-# The output folder is emptied first.
 .PHONY: site
 site: ## build the documentation into dist/site, with every link checked
 	@scripts/site.sh dist/site
-	@echo "dist/site/index.html"
+	@echo "dist/site/index.html; with its search: python3 -m http.server -b 127.0.0.1 -d dist/site"
 
 .PHONY: vuln
 vuln: ## look the dependencies up in Go's vulnerability database

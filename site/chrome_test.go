@@ -174,14 +174,14 @@ func TestSearchFindsWithoutAskingAnybody(t *testing.T) {
 	t.Cleanup(server.Close)
 	b := newTab(t)
 	b.do(chromedp.Navigate(server.URL + "/index.html"))
-	b.holds("there is a field to search in", `document.querySelector("input.md-search__input")`)
+	b.holds("there is a field to search in", `document.querySelector(".md-search__input")`)
 	b.holds("the field is filled in", `(() => {
-		const field = document.querySelector("input.md-search__input");
+		const field = document.querySelector(".md-search__input");
 		field.focus();
 		if (!field.value) field.value = "tombstone";
 		field.dispatchEvent(new Event("keyup", { bubbles: true }));
 		return document.querySelector(".md-search-result__link");
 	})()`)
-	b.holds("the results lead to pages of this site", `[...document.querySelectorAll("a.md-search-result__link")].some((a) => a.href.includes("CONTRACT.html") || a.href.includes("API.html"))`)
+	b.holds("the results lead to pages of this site", `[...document.querySelectorAll(".md-search-result__link")].some((a) => a.href.includes("CONTRACT.html") || a.href.includes("API.html"))`)
 	b.alone(server.URL)
 }

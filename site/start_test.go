@@ -141,7 +141,7 @@ func TestWhatStartSaysWorksWordForWord(t *testing.T) {
 	got := strings.Split(stdout.String(), endOfBox+"\n")
 	for i, w := range want {
 		if !like(w, got[i]) {
-			t.Errorf("box %d prints\n%s\nSTART.md says\n%s", i+1, got[i], w)
+			t.Errorf("box %d prints\n%s\nand the page says\n%s", i+1, got[i], w)
 		}
 	}
 }

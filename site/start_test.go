@@ -38,7 +38,7 @@ type reader struct {
 
 const prelude = `set -euo pipefail
 git() { [ "$*" = "clone https://github.com/weirmq/weir" ] && mkdir weir; }
-make() { [ "$*" = build ] && command make -n -C "$REPOSITORY" build | grep -q -- ' -o bin/weir ./cmd/weir$' && mkdir bin && ln -s "$BINARY" bin/weir; }
+make() { [ "$*" = build ] && [[ $(command make -n --no-print-directory -C "$REPOSITORY" build) == *" -o bin/weir ./cmd/weir" ]] && mkdir bin && ln -s "$BINARY" bin/weir; }
 trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
 `
 

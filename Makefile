@@ -30,8 +30,8 @@ check: ## gofmt, vet, staticcheck, layout and unit tests: before every commit
 	@scripts/test.sh lint unit
 
 .PHONY: test
-test: deps ## everything: lint, race, crash points, library, kafka, live, contract, commands, overload, crash, push, the dashboard and the documentation in Chromium, bench at a tiny size
-	@scripts/test.sh lint race sweep library kafka live oracle sim twin contract cli overload crash push browser site bench
+test: deps ## everything: lint, race, crash points, library, kafka, live, contract, commands, clients, overload, crash, push, the dashboard and the documentation in Chromium, bench at a tiny size
+	@scripts/test.sh lint race sweep library kafka live oracle sim twin contract cli clients overload crash push browser site bench
 
 .PHONY: site
 site: ## build the documentation into dist/site, with every link checked

@@ -124,7 +124,7 @@ var table = map[string]rule{
 	"internal/overload": {code: module + " backend internal/settings", tests: "backend/backendtest"},
 	"internal/otlp":     {code: module + " telemetry/tracing " + otel + " go.opentelemetry.io/contrib/... " + metrics},
 	"internal/settings": {code: module + " internal/api " + pflag + " " + yaml},
-	"cmd/weir":          {code: module + " open backend backend/remote telemetry " + metrics + " internal/api internal/board internal/certs internal/client internal/dash internal/engine internal/keyfile internal/otlp internal/overload internal/relay internal/replica internal/replica/audit internal/replica/restore internal/replica/stores internal/server internal/settings internal/top " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9 github.com/redis/go-redis/v9/logging", tests: "tests/stall"},
+	"cmd/weir":          {code: module + " open backend backend/remote telemetry " + metrics + " internal/api internal/board internal/certs internal/client internal/dash internal/engine internal/keyfile internal/otlp internal/overload internal/relay internal/replica internal/replica/audit internal/replica/restore internal/replica/stores internal/server internal/settings internal/top " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9 github.com/redis/go-redis/v9/logging", tests: "tests/stall " + rapid},
 
 	"bench/handlers":      {code: "internal/api"},
 	"bench/kafka":         {code: module + " open tests/kafkatest tests/redistest " + franz},
@@ -164,6 +164,7 @@ var table = map[string]rule{
 	"tests/library/chaos":   {code: module + " open backend tests/redistest github.com/redis/go-redis/v9"},
 	"tests/library":         {tests: module + " open backend config telemetry tests/kafkatest tests/link tests/redistest tests/stall tests/weirtest github.com/redis/go-redis/v9 " + metrics},
 	"tests/cli":             {tests: module + " open backend tests/certtest tests/kafkatest tests/tracetest go.opentelemetry.io/proto/otlp/... google.golang.org/protobuf/proto tests/redistest tests/stall tests/weirtest github.com/redis/go-redis/v9 " + pty},
+	"tests/clients":         {tests: "tests/certtest tests/link tests/process tests/weirtest"},
 	"tests/deploy":          {tests: "tests/process tests/weirtest " + yaml + " " + socket},
 	"tests/relay":           {tests: "tests/weirtest"},
 	"tests/overload":        {tests: "tests/stall tests/weirtest"},
@@ -180,6 +181,8 @@ var table = map[string]rule{
 	"tests/push/saturation": {code: "tests/push/runs"},
 	"tests/backup":          {code: "tests/crash/rounds"},
 	"tests/crash/cut":       {code: "tests/crash/rounds github.com/hanwen/go-fuse/v2/..."},
+
+	"tests/clients/typescript": {tests: "tests/process tests/weirtest"},
 }
 
 // source is one parsed Go file of the repository.

@@ -23,12 +23,15 @@ if ((${java:-0} < 17)); then # Kafka runs on it
 	missing+=("$jre")
 fi
 command -v mvn >/dev/null || missing+=(maven)                      # fetches Kafka
+if ! command -v npm >/dev/null || (($(node --version 2>/dev/null | sed -n 's/^v\([0-9]*\).*/\1/p' || true) + 0 < 18)); then # what the TypeScript client runs in; npm fetches its compiler
+	missing+=(nodejs npm)
+fi
 command -v unzip >/dev/null || missing+=(unzip)
 python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip) # packages that hold other versions of Redis
-python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)     # where the site's builder is installed
+python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=(python3-venv) # what the Python client and the site's builder are installed in
 if ((${#missing[@]})); then
 	if [[ $(uname) == Darwin ]]; then
-		fail "please install: xcode-select --install (compiler, make, python3), brew install redis postgresql prometheus nginx openjdk maven, brew install --cask google-chrome"
+		fail "please install: xcode-select --install (compiler, make, python3), brew install redis postgresql prometheus nginx openjdk maven node, brew install --cask google-chrome"
 	fi
 	command -v apt-get >/dev/null || fail "please install: ${missing[*]}"
 	as_root=()
@@ -58,4 +61,14 @@ scripts/mkdocs.sh
 
 for dir in . tools bench/peers bench/sawtooth/plot tests/browser site tests/crash/cut tests/s3test/server; do
 	go -C "$dir" mod download
+done
+
+# The compiler of the TypeScript client, into npm's cache, where its tests find it.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp clients/typescript/package.json clients/typescript/package-lock.json "$work"
+for try in 1 2 3; do
+	(cd "$work" && npm ci --prefer-offline --ignore-scripts --no-audit --no-fund) >"$work/log" 2>&1 </dev/null && break
+	((try < 3)) || { tail -n 20 "$work/log" >&2; fail "npm ci in clients/typescript failed"; }
+	sleep 5
 done

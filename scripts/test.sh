@@ -76,6 +76,9 @@ contract() { (cd tests/contract && driven); }
 # cli is the built commands, and what puts them on a machine. Its tests mostly wait for them.
 cli() { driven -parallel 6 ./tests/cli ./tests/deploy; }
 
+# clients are those in other languages, packed, installed and run by what runs them.
+clients() { driven -parallel 4 ./tests/clients/...; }
+
 overload() { driven ./tests/overload ./tests/relay ./tests/soak; }
 crash() { driven ./tests/crash ./tests/replica; }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/signal"
 	"syscall"
@@ -20,10 +21,17 @@ in place: it is a backup once it contains MANIFEST.json.)
 
 A file:// URL names the data directory of a server that is not running.
 
+With --every the command stays and makes a backup that often in the folder DIR, each in a
+directory named for when it began, the first at once unless the newest is young enough. What
+fails is tried again. --keep says which are kept: 24h:7d is all of the last 24 hours, and the
+last of each day (UTC) of the last 7 days. The newest is always kept, none is removed unless a
+newer one has been made, and nothing else in the folder is touched.
+
 With keys configured the key needs the admin scope and no prefixes.`
 
 const backupExample = `  weir backup http://127.0.0.1:4000 /backups/weir-monday
   weir backup file:///var/lib/weir /backups/weir-monday
+  weir backup --every 1h --keep 24h:7d --metrics :9465 https://weir.example:4000 /backups
   weir backup verify /backups/weir-monday`
 
 func newBackupCmd() *cobra.Command {
@@ -34,11 +42,14 @@ func newBackupCmd() *cobra.Command {
 		Example: backupExample,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var opt copyOptions
-			if err := opt.load(cmd, settings.Backup); err != nil {
+			var opt backupOptions
+			if err := opt.load(cmd); err != nil {
 				return err
 			}
-			return runBackup(cmd, args[0], args[1], &opt)
+			if opt.every > 0 {
+				return runScheduledBackups(cmd, args[0], args[1], &opt)
+			}
+			return runBackup(cmd, args[0], args[1], &opt.copyOptions)
 		},
 	}
 	settings.AddFlags(cmd.Flags(), settings.Backup)
@@ -70,10 +81,19 @@ if the backup is complete and undamaged, and 1 otherwise.`,
 func runBackup(cmd *cobra.Command, from, dir string, opt *copyOptions) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	done, err := takeBackup(ctx, from, dir, opt)
+	if err != nil {
+		return err
+	}
+	return opt.json.print(cmd.OutOrStdout(), done)
+}
+
+// takeBackup makes a backup in dir and reads it.
+func takeBackup(ctx context.Context, from, dir string, opt *copyOptions) (*copyResult, error) {
 	start := time.Now()
 	fill, err := backupSource(ctx, from, opt)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	done := copyResult{what: "backup in", Dir: dir}
 	err = build(dir, manifestName, func(root *os.Root) error {
@@ -88,10 +108,10 @@ func runBackup(cmd *cobra.Command, from, dir string, opt *copyOptions) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	done.took = time.Since(start)
-	return opt.json.print(cmd.OutOrStdout(), done.complete())
+	return done.complete(), nil
 }
 
 func runBackupVerify(cmd *cobra.Command, dir string, opt *copyOptions) error {

@@ -19,11 +19,23 @@ type copyOptions struct {
 }
 
 func (o *copyOptions) load(cmd *cobra.Command, c settings.Command) error {
-	fields := settings.Fields{"json": &o.json, "rate": &o.rate}
-	if c == settings.Backup {
-		fields = o.keys.fields(fields)
-	}
-	err := load(cmd, c, fields)
+	err := load(cmd, c, settings.Fields{"json": &o.json, "rate": &o.rate})
+	o.rate <<= 20 // the setting is in MiB
+	return err
+}
+
+// backupOptions are those of backup.
+type backupOptions struct {
+	copyOptions
+	every   time.Duration // 0: once
+	keep    string
+	metrics string
+}
+
+func (o *backupOptions) load(cmd *cobra.Command) error {
+	err := load(cmd, settings.Backup, o.keys.fields(settings.Fields{
+		"json": &o.json, "rate": &o.rate, "every": &o.every, "keep": &o.keep, "metrics": &o.metrics,
+	}))
 	o.rate <<= 20 // the setting is in MiB
 	return err
 }

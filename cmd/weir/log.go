@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"log/slog"
 	"os"
@@ -69,4 +70,30 @@ func logUnknown(log *slog.Logger) {
 	for _, text := range settings.Unknown(os.Environ()) {
 		log.Warn(text)
 	}
+}
+
+// withoutStages leaves out what a guard did to single publishes, unless it was only simulated.
+type withoutStages struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (h withoutStages) Handle(ctx context.Context, r slog.Record) error {
+	var did, simulated bool
+	r.Attrs(func(a slog.Attr) bool {
+		did, simulated = did || a.Key == "stage", simulated || a.Key == "shadow"
+		return true
+	})
+	if did && !simulated {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h withoutStages) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return withoutStages{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements slog.Handler.
+func (h withoutStages) WithGroup(name string) slog.Handler {
+	return withoutStages{h.Handler.WithGroup(name)}
 }

@@ -24,8 +24,8 @@ type progress struct {
 	sent   uint64
 	rate   float64
 	waits  int
-	waited time.Duration
-	outage string // what was last said about waiting
+	lost   time.Duration // by waiting
+	outage string        // why it waits
 }
 
 func newProgress(out io.Writer) *progress {
@@ -45,19 +45,34 @@ func (p *progress) update(sent uint64, started time.Time) {
 	p.draw("")
 }
 
-// waiting shows why the next try is delayed.
-func (p *progress) waiting(err error, d time.Duration) {
+// isWaiting reports whether it has been said why the next try is delayed.
+func (p *progress) isWaiting() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.outage != ""
+}
+
+// waiting shows why the next try is delayed; elsewhere than on a terminal once, until
+// something was sent.
+func (p *progress) waiting(why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.terminal {
+		fmt.Fprintf(p.out, "weir publish: waiting: %s\n", why)
+	}
+	p.outage = why
+	p.drawn = time.Time{}
+	p.draw(" — " + why)
+}
+
+// waited counts a wait.
+func (p *progress) waited(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waits++
-	p.waited += d
-	text := err.Error()
-	if !p.terminal && p.outage == "" {
-		fmt.Fprintf(p.out, "weir publish: waiting: %s\n", text)
-	}
-	p.outage = text
+	p.lost += d
 	p.drawn = time.Time{}
-	p.draw(" — " + text)
+	p.draw(" — " + p.outage)
 }
 
 // slowed shows that the guard has delayed a publish.
@@ -65,7 +80,7 @@ func (p *progress) slowed(kind weir.SlowKind, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waits++
-	p.waited += d
+	p.lost += d
 	p.drawn = time.Time{}
 	p.draw(fmt.Sprintf(" — the workers are behind: %s of %s", kind, d.Round(time.Millisecond)))
 }
@@ -74,7 +89,7 @@ func (p *progress) slowed(kind weir.SlowKind, d time.Duration) {
 func (p *progress) totals() (waits int, waited time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.waits, p.waited
+	return p.waits, p.lost
 }
 
 // Write prints a log line above the progress line.
@@ -93,7 +108,7 @@ func (p *progress) draw(tail string) {
 		return
 	}
 	p.drawn = time.Now()
-	fmt.Fprintf(p.out, "\r\x1b[K%d sent, %.0f/s, %d waits (%s)%s", p.sent, p.rate, p.waits, p.waited.Round(time.Second), tail)
+	fmt.Fprintf(p.out, "\r\x1b[K%d sent, %.0f/s, %d waits (%s)%s", p.sent, p.rate, p.waits, p.lost.Round(time.Second), tail)
 }
 
 // finish clears the terminal's line for what follows.

@@ -24,7 +24,9 @@ class disk, or as --type and --durability say.
 A line's end (\n or \r\n) is not part of the message, and an empty line is an empty
 message. With --ndjson a line is a JSON value and empty lines are skipped. A line
 that is not UTF-8, or not JSON, stops the command with its file and number: the lines
-before it are sent, it and the rest are not.
+before it are sent, it and the rest are not. --invalid says what to do instead: replace
+sends it as text with U+FFFD for each run of bytes that is not UTF-8, base64 sends its bytes
+as a string in base64, skip leaves it out. The last line says of how many.
 
 Messages keep their order and go through the guard: while the workers are behind,
 publish slows down, pauses, and waits when the stream is too deep (--guard off disables
@@ -68,6 +70,7 @@ type publishOptions struct {
 	noKeys     bool
 	deadline   time.Duration
 	delay      time.Duration
+	invalid    string
 
 	logFormat string
 	metrics   string
@@ -78,7 +81,7 @@ type publishOptions struct {
 func (o *publishOptions) load(cmd *cobra.Command) (weir.ProducerConfig, *settings.Values, error) {
 	c, values, err := settings.LoadConfigs(source(cmd, settings.Publish), o.keys.limitedFields(settings.Fields{
 		"type": &o.kind, "durability": &o.durability, "ndjson": &o.ndjson, "json": &o.json, "batch": &o.batch, "resume": &o.resume,
-		"give-up": &o.giveUp, "at-least-once": &o.noKeys, "deadline": &o.deadline, "delay": &o.delay, "log-format": &o.logFormat, "metrics": &o.metrics,
+		"give-up": &o.giveUp, "at-least-once": &o.noKeys, "deadline": &o.deadline, "delay": &o.delay, "invalid": &o.invalid, "log-format": &o.logFormat, "metrics": &o.metrics,
 	}))
 	if err != nil {
 		return c.Producer, values, &usageError{err}
@@ -117,7 +120,7 @@ func runPublish(cmd *cobra.Command, args []string) error {
 	}
 	p := &publisher{
 		opt:      opt,
-		input:    &recordReader{paths: paths, stdin: cmd.InOrStdin(), ndjson: opt.ndjson},
+		input:    &recordReader{paths: paths, stdin: cmd.InOrStdin(), ndjson: opt.ndjson, broken: opt.invalid},
 		progress: newProgress(cmd.ErrOrStderr()),
 		retryMin: 50 * time.Millisecond, retryMax: 5 * time.Second,
 	}
@@ -128,6 +131,7 @@ func runPublish(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer page.close()
+	p.url = shownURL(args[0])
 	p.log, p.hooks, cfg.Tracing = page.logger(p.log), page.hooks(), page.tracing()
 	if p.courier, err = newCourier(ctx, p, withDurability(opt.durability, args[0])); err != nil {
 		return err
@@ -151,6 +155,9 @@ func runPublish(cmd *cobra.Command, args []string) error {
 // until unguard is called, which also closes it.
 func (p *publisher) guarded(ctx context.Context, cmd *cobra.Command, cfg weir.ProducerConfig, values *settings.Values) (unguard func(), err error) {
 	cfg.Logger, cfg.Hooks = p.log, p.hooks
+	if p.opt.logFormat != jsonFormat {
+		cfg.Logger = slog.New(withoutStages{p.log.Handler()}) // the line of progress says it, for people
+	}
 	cfg.Hooks.Slowed = p.slowed
 	p.producer, err = weir.NewProducer(weir.New(p.courier.asBackend()), cfg)
 	if err != nil {

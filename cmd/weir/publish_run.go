@@ -27,6 +27,7 @@ type publisher struct {
 	producer *weir.Producer
 	courier  *courier
 	stream   string
+	url      string // for people: quoted, without its password
 	input    *recordReader
 	place    *place
 	progress *progress
@@ -217,10 +218,43 @@ func (p *publisher) try(ctx context.Context, msgs []weir.Message) (n int, err er
 			return 0, err
 		}
 		wait := max(client.Backoff(try, p.retryMin, p.retryMax), retryAfter(err))
-		p.progress.waiting(err, wait)
-		if client.Sleep(limited, wait) != nil && ctx.Err() != nil {
+		if !p.progress.isWaiting() {
+			p.progress.waiting(p.reason(limited, err))
+		}
+		from := time.Now()
+		_ = client.Sleep(limited, wait)
+		p.progress.waited(time.Since(from))
+		if ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
+	}
+}
+
+// reasonTimeout is how long the load may take to read that explains a refusal.
+const reasonTimeout = time.Second
+
+// reason says why publish waits, and what would help.
+func (p *publisher) reason(ctx context.Context, err error) string {
+	var full *weir.QueueFullError
+	if !errors.As(err, &full) {
+		return err.Error()
+	}
+	ctx, cancel := context.WithTimeout(ctx, reasonTimeout)
+	defer cancel()
+	load, unread := p.courier.Stats(ctx)
+	if errors.Is(unread, backend.ErrGroupNotFound) { // no worker has ever come
+		load, unread = backend.Stats{}, nil
+	}
+	work := fmt.Sprintf("%s: start `weir work %s -- COMMAND`, or publish with --guard off", full.Limit, p.url)
+	switch {
+	case unread != nil || full.Limit == "":
+		return err.Error()
+	case load.Paused:
+		return fmt.Sprintf("%s is paused and %s: `weir queue resume %s`, or publish with --guard off", p.stream, full.Limit, p.url)
+	case load.Pending == 0 && (load.Workers == nil || *load.Workers == 0):
+		return fmt.Sprintf("nobody works on %s, and %s", p.stream, work)
+	default:
+		return fmt.Sprintf("the workers of %s are behind, %s", p.stream, full.Limit)
 	}
 }
 
@@ -272,6 +306,12 @@ func (p *publisher) report(out io.Writer, err error) {
 		if p.skipped > 0 {
 			fmt.Fprintf(out, ", %d were there from an earlier run", p.skipped)
 		}
+		if n := p.input.mended.Load(); n > 0 {
+			fmt.Fprintf(out, ", %d were not %s and sent by --invalid=%s", n, p.input.form(), p.opt.invalid)
+		}
+		if n := p.input.left.Load(); n > 0 {
+			fmt.Fprintf(out, ", %d were not %s and left out", n, p.input.form())
+		}
 		if waits > 0 {
 			fmt.Fprintf(out, ", waited %d times (%s)", waits, waited.Round(time.Millisecond))
 		}
@@ -281,6 +321,7 @@ func (p *publisher) report(out io.Writer, err error) {
 	line := map[string]any{
 		"topic": p.stream, "published": p.sent, "skipped": p.skipped, "deduped": p.deduped,
 		"last_id": p.lastID, "elapsed_ms": took.Milliseconds(), "rate": rate,
+		"mended": p.input.mended.Load(), "invalid": p.input.left.Load(),
 		"waits": waits, "waited_ms": waited.Milliseconds(), "complete": err == nil,
 	}
 	if seq, err := strconv.ParseUint(p.lastID, 10, 64); err == nil { // a weir queue's

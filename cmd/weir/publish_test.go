@@ -280,3 +280,35 @@ func TestFlagsBeatTheirEnvironmentTwins(t *testing.T) {
 		t.Errorf("error %v, want it to name WEIR_BATCH", res.err)
 	}
 }
+
+func TestWhatPublishDoesWithLinesThatAreNone(t *testing.T) {
+	text := "caf\xe9\x80\nok\n"
+	values := "{\"a\":\"caf\xe9\"}\nnot JSON\n[1]\n"
+	for name, c := range map[string]struct {
+		how, input string
+		flags      []string
+		want       []string
+		told       string
+	}{
+		"text, replaced":   {"replace", text, nil, []string{`"caf` + "\uFFFD" + `"`, `"ok"`}, "1 were not UTF-8 and sent by --invalid=replace"},
+		"text, encoded":    {"base64", text, nil, []string{`"Y2Fm6YA="`, `"ok"`}, "1 were not UTF-8 and sent by --invalid=base64"},
+		"text, skipped":    {"skip", text, nil, []string{`"ok"`}, "1 were not UTF-8 and left out"},
+		"values, replaced": {"replace", values, []string{"--ndjson"}, []string{`{"a":"caf` + "\uFFFD" + `"}`, `"not JSON"`, `[1]`}, "2 were not JSON and sent by --invalid=replace"},
+		"values, encoded":  {"base64", values, []string{"--ndjson"}, []string{`"eyJhIjoiY2Fm6SJ9"`, `"bm90IEpTT04="`, `[1]`}, "2 were not JSON and sent"},
+		"values, skipped":  {"skip", values, []string{"--ndjson"}, []string{`[1]`}, "2 were not JSON and left out"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeServer(t)
+			res := runWeir(t, c.input, append([]string{"publish", "--invalid", c.how, f.URL + "/in"}, c.flags...)...)
+			if res.err != nil {
+				t.Fatal(res.err)
+			}
+			if got := f.data("in"); !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			if !strings.Contains(res.stdout, c.told) {
+				t.Errorf("it says %q, want %q in it", res.stdout, c.told)
+			}
+		})
+	}
+}

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"unicode/utf8"
 )
 
@@ -38,6 +40,10 @@ type recordReader struct {
 	paths  []string // "-" is stdin
 	stdin  io.Reader
 	ndjson bool
+	broken string // what is done with lines that are not UTF-8 or not JSON: fail, replace, base64 or skip
+
+	mended atomic.Uint64 // lines that were replaced or encoded
+	left   atomic.Uint64 // lines that were skipped
 
 	file   *os.File // nil for stdin
 	lines  *bufio.Reader
@@ -63,6 +69,9 @@ func (r *recordReader) next() (inputRecord, error) {
 			return inputRecord{}, &inputError{r.name, r.number, err}
 		}
 		data, err := r.parse(line)
+		if err != nil && r.broken != "fail" {
+			data, err = r.mend(line)
+		}
 		if err != nil {
 			return inputRecord{}, &inputError{r.name, r.number, err}
 		}
@@ -130,7 +139,7 @@ func (r *recordReader) readLine() ([]byte, error) {
 // line is empty.
 func (r *recordReader) parse(line []byte) (json.RawMessage, error) {
 	if !utf8.Valid(line) {
-		return nil, errors.New("the line is not valid UTF-8; convert the file (iconv -t UTF-8) or encode the bytes (base64)")
+		return nil, errors.New("the line is not valid UTF-8; convert the file (iconv -t UTF-8), or see --invalid")
 	}
 	if !r.ndjson {
 		return quote(string(line))
@@ -141,9 +150,36 @@ func (r *recordReader) parse(line []byte) (json.RawMessage, error) {
 	}
 	var raw json.RawMessage
 	if err := json.Unmarshal(value, &raw); err != nil {
-		return nil, fmt.Errorf("not a JSON value: %w", err)
+		return nil, fmt.Errorf("not a JSON value (see --invalid): %w", err)
 	}
 	return value, nil
+}
+
+// form is what a line has to be.
+func (r *recordReader) form() string {
+	if r.ndjson {
+		return "JSON"
+	}
+	return "UTF-8"
+}
+
+// mend makes a message of a line that is none, as broken says; nil means that it is skipped.
+func (r *recordReader) mend(line []byte) (json.RawMessage, error) {
+	switch r.broken {
+	case "base64":
+		r.mended.Add(1)
+		return quote(base64.StdEncoding.EncodeToString(line))
+	case "replace":
+		r.mended.Add(1)
+		line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
+		if data, err := r.parse(line); err == nil {
+			return data, nil
+		}
+		return quote(string(line))
+	default:
+		r.left.Add(1)
+		return nil, nil
+	}
 }
 
 // quote returns the JSON string of s, without HTML escapes.

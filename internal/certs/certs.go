@@ -71,15 +71,29 @@ type Server struct {
 
 	mu      sync.Mutex
 	looked  time.Time
-	seen    [3]stamp
+	seen    stamps
 	current *tls.Config
 	expires time.Time
 }
 
-// stamp says whether a file is the one that was read.
-type stamp struct {
-	changed time.Time
-	size    int64
+// stamps say whether the files are those that were read; of a file that there is none it is nil.
+type stamps [3]os.FileInfo
+
+func (s *stamps) same(other *stamps) bool {
+	for i, a := range s {
+		b := other[i]
+		if a == nil || b == nil {
+			if a != b {
+				return false
+			}
+			continue
+		}
+		// A file that replaced another within the clock's step is another one.
+		if !os.SameFile(a, b) || !a.ModTime().Equal(b.ModTime()) || a.Size() != b.Size() {
+			return false
+		}
+	}
+	return true
 }
 
 // NewServer reads the files. trouble is told why changed files cannot be used; until they
@@ -89,7 +103,7 @@ func NewServer(f Files, trouble func(error)) (*Server, error) {
 		return nil, errors.New("tls_cert and tls_key belong together; give both")
 	}
 	s := &Server{files: f, trouble: trouble, looked: time.Now()}
-	seen, err := s.stamps()
+	seen, err := s.look()
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +140,8 @@ func (s *Server) now() *tls.Config {
 		return s.current
 	}
 	s.looked = time.Now()
-	seen, err := s.stamps()
-	if err == nil && seen == s.seen {
+	seen, err := s.look()
+	if err == nil && seen.same(&s.seen) {
 		return s.current
 	}
 	if err == nil {
@@ -142,16 +156,14 @@ func (s *Server) now() *tls.Config {
 	return s.current
 }
 
-func (s *Server) stamps() (seen [3]stamp, err error) {
+func (s *Server) look() (seen stamps, err error) {
 	for i, file := range []string{s.files.Cert, s.files.Key, s.files.ClientCA} {
 		if file == "" {
 			continue
 		}
-		info, err := os.Stat(file)
-		if err != nil {
+		if seen[i], err = os.Stat(file); err != nil {
 			return seen, err
 		}
-		seen[i] = stamp{info.ModTime(), info.Size()}
 	}
 	return seen, nil
 }

@@ -6,7 +6,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -58,7 +58,9 @@ type apiKey struct {
 	place    int    // in the list, counted from 1
 	name     string // in the file
 	scopes   scope
-	prefixes []string        // empty: any name
+	prefixes []string        // with topics empty, too: any name
+	topics   []string        // of a read token, besides prefixes
+	maker    *apiKey         // of a read token: the key that it was made with
 	expires  time.Time       // zero: never
 	life     context.Context // ends when the key stands no more; nil: it stands as long as the server
 	end      context.CancelFunc
@@ -68,7 +70,7 @@ type apiKey struct {
 
 func (k *apiKey) has(need scope) bool { return k == nil || k.scopes&need == need }
 
-func (k *apiKey) limited() bool { return k != nil && len(k.prefixes) > 0 }
+func (k *apiKey) limited() bool { return k != nil && len(k.prefixes)+len(k.topics) > 0 }
 
 func (k *apiKey) allows(name string) bool {
 	if !k.limited() {
@@ -79,7 +81,7 @@ func (k *apiKey) allows(name string) bool {
 			return true
 		}
 	}
-	return false
+	return slices.Contains(k.topics, name)
 }
 
 // ParseKeys reads the entry forms of docs/API.md, Keys. It returns nil if the list is
@@ -241,18 +243,21 @@ func (ks *Keys) find(secret string) *apiKey {
 	return found
 }
 
-// authenticate finds the key of a request; with token it may also be in the query, for
+// authenticate finds the key of the request, or the read token; with token it may also be in the query, for
 // clients that cannot set headers.
-func (ks *Keys) authenticate(r *http.Request, token bool) (*apiKey, error) {
-	secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+func (q *request) authenticate(token bool) (*apiKey, error) {
+	secret, ok := strings.CutPrefix(q.r.Header.Get("Authorization"), "Bearer ")
 	if !ok && token {
-		secret, ok = r.URL.Query().Get("token"), true
+		secret, ok = q.r.URL.Query().Get("token"), true
 	}
 	if secret = strings.TrimSpace(secret); !ok || secret == "" {
 		return nil, api.Errorf(api.CodeUnauthorized, "this server needs a key; send the header Authorization: Bearer <key>")
 	}
-	if k := ks.find(secret); k != nil {
+	if k := q.s.keys.find(secret); k != nil {
 		return k, nil
+	}
+	if strings.HasPrefix(secret, tokenPrefix) {
+		return q.tokenKey(secret)
 	}
 	return nil, errKey()
 }

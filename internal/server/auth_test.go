@@ -53,6 +53,7 @@ var verdicts = map[string]struct {
 	"GET /v0/watch/:wid":              {open: true},
 	"POST /v0/watch/:wid":             {},
 	"GET /v0/ws":                      {},
+	"POST /v0/tokens":                 {need: "r"},
 	"GET /v0/nothing":                 {},
 	"POST /":                          {},
 	"GET /v0//topics":                 {},

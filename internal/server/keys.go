@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"log/slog"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirmq/weir/internal/engine"
 	"github.com/weirmq/weir/internal/keyfile"
 )
 
@@ -20,9 +22,9 @@ const lookAtKeys = time.Second
 
 // fileKeys are the keys of a file as it was read.
 type fileKeys struct {
-	changed time.Time
-	size    int64
-	keys    map[[sha256.Size]byte]*apiKey
+	info   fs.FileInfo // of the file that was read
+	keys   map[[sha256.Size]byte]*apiKey
+	owners map[engine.Owner]*apiKey
 }
 
 // LoadKeys reads the keys of a list in the form of ParseKeys and of a file, either of
@@ -97,20 +99,21 @@ func (ks *Keys) read() (changed bool, err error) {
 		return false, err
 	}
 	before := ks.added.Load()
-	if before != nil && before.changed.Equal(info.ModTime()) && before.size == info.Size() {
+	// A file that replaced another within the clock's step is another one.
+	if before != nil && os.SameFile(before.info, info) && before.info.ModTime().Equal(info.ModTime()) && before.info.Size() == info.Size() {
 		return false, nil
 	}
 	entries, err := keyfile.Read(ks.file)
 	if err != nil {
 		return false, err
 	}
-	now := &fileKeys{info.ModTime(), info.Size(), make(map[[sha256.Size]byte]*apiKey, len(entries))}
+	now := &fileKeys{info, make(map[[sha256.Size]byte]*apiKey, len(entries)), make(map[engine.Owner]*apiKey, len(entries))}
 	for i := range entries {
 		k, err := ks.fileKey(&entries[i], before)
 		if err != nil {
 			return false, fmt.Errorf("%s: key %q: %w", ks.file, entries[i].Name, err)
 		}
-		now.keys[k.digest] = k
+		now.keys[k.digest], now.owners[k.owner()] = k, k
 	}
 	ks.added.Store(now)
 	if before != nil {
@@ -188,7 +191,12 @@ func (ks *Keys) endOld(log *slog.Logger) {
 func (k *apiKey) old() bool { return !k.expires.IsZero() && !time.Now().Before(k.expires) }
 
 // stands reports whether the key is accepted.
-func (k *apiKey) stands() bool { return k == nil || k.life == nil || k.life.Err() == nil && !k.old() }
+func (k *apiKey) stands() bool {
+	if k != nil && k.maker != nil {
+		return k.maker.stands() && !k.old() // its life ends with its request, too
+	}
+	return k == nil || k.life == nil || k.life.Err() == nil && !k.old()
+}
 
 // standing returns a context that ends when the key is accepted no more.
 func (k *apiKey) standing() context.Context {

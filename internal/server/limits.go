@@ -82,11 +82,11 @@ func (t *streams) count() int64 {
 // request's context ends with the key.
 func (q *request) openStream(key *apiKey) (release func(), err error) {
 	t := &q.s.streams
-	if err := t.take(key, &q.s.limits); err != nil {
+	if err := t.take(key.counted(), &q.s.limits); err != nil {
 		return nil, err
 	}
 	forget := q.whileStands(key)
-	return func() { forget(); t.give(key) }, nil
+	return func() { forget(); t.give(key.counted()) }, nil
 }
 
 // callers are the keys that streams of a relay are counted for; the relay itself has none.

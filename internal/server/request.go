@@ -72,7 +72,7 @@ func (q *request) end() {
 	v := recover()
 	defer q.s.running.Add(-1)
 	if q.key != nil {
-		q.key.inflight.give(1)
+		q.key.counted().inflight.give(1)
 	}
 	q.s.inflight.give(q.reserved)
 	if v == nil {

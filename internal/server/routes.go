@@ -65,7 +65,8 @@ var routes = []route{
 
 	{method: "POST", path: "/v0/watch", need: scopeRead, body: bodyRequired, query: []string{"lenient", "relay"}, do: (*request).postWatch},
 	{method: "GET", path: "/v0/watch/:wid", auth: authItself, query: []string{"token"}, do: (*request).getWatch},
-	{method: "GET", path: "/v0/ws", do: (*request).getSocket},
+	{method: "GET", path: "/v0/ws", auth: authToken, query: []string{"token"}, do: (*request).getSocket},
+	{method: "POST", path: "/v0/tokens", need: scopeRead, body: bodyRequired, do: (*request).postTokens},
 
 	{method: "GET", path: "/", open: true, early: true, do: (*request).getPage},
 	{method: "GET", path: "/ui/live", need: scopeRead, do: (*request).getDashLive},

@@ -302,7 +302,8 @@ func TestEveryNumberOfThePageIsDescribed(t *testing.T) {
 	s.eventually(func() bool { return strings.Contains(s.scraped(), "\nweir_pressure ") })
 	s.eventually(func() bool { return strings.Contains(s.scraped(), "\nweir_replica_base_age_seconds ") })
 	have := map[string]bool{"weir_topic_queue_wait_seconds": true, "weir_topic_queue_drain_per_second": true, // known under load only
-		"weir_tls_certificate_end_timestamp_seconds": true} // with TLS only
+		"weir_tls_certificate_end_timestamp_seconds": true, // with TLS only
+		"weir_backup_failures_total":                 true} // of weir backup --every
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+) `).FindAllStringSubmatch(s.scraped(), -1) {
 		have[m[1]] = true
 	}

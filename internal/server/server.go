@@ -16,6 +16,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -69,6 +70,7 @@ type Options struct {
 type Server struct {
 	limits         api.Limits
 	keys           *Keys
+	tokens         tokens
 	probeAuth      bool
 	minHeartbeatMS int64
 	dataDir        string
@@ -122,6 +124,7 @@ func New(c Config, opt Options) *Server {
 	s := &Server{
 		limits:         c.Limits,
 		keys:           c.Keys,
+		tokens:         tokens{file: filepath.Join(c.DataDir, tokensFile)},
 		probeAuth:      c.ProbeAuth,
 		minHeartbeatMS: cmp.Or(c.MinHeartbeatMS, api.MinHeartbeatMS),
 		dataDir:        c.DataDir,
@@ -402,7 +405,7 @@ func (s *Server) admit(q *request, spot *spot, rt *route) error {
 	if err != nil {
 		return err
 	}
-	if !key.inflight.take(1, s.limits.MaxInflightPerKey) {
+	if !key.counted().inflight.take(1, s.limits.MaxInflightPerKey) {
 		return api.OverLimit("max_inflight_per_key", s.limits.MaxInflightPerKey)
 	}
 	q.key = key

@@ -83,7 +83,7 @@ func ownPage(r *http.Request) bool {
 
 // keyOf finds the key of a request: its own, or that of its session.
 func (q *request) keyOf(token bool) (*apiKey, error) {
-	key, err := q.s.keys.authenticate(q.r, token)
+	key, err := q.authenticate(token)
 	if err == nil || q.r.Header.Get("Authorization") != "" {
 		return key, err
 	}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
 	"net/http"
 	"time"
 
@@ -134,33 +133,16 @@ func (q *request) sessionKey(owner engine.Owner) (*apiKey, error) {
 	return key, nil
 }
 
-// owner is the key as the watch sessions remember it, across restarts too: its secret
-// with its rights, so that a key that has others by then is another one.
-func (k *apiKey) owner() (o engine.Owner) {
-	if k == nil {
-		return o
-	}
-	h := sha256.New()
-	h.Write(k.digest[:])
-	h.Write([]byte{byte(k.scopes)})
-	for _, p := range k.prefixes {
-		h.Write([]byte(p))
-		h.Write([]byte{0})
-	}
-	copy(o[:], h.Sum(nil))
-	return o
-}
-
 // keepSessions ends the watch sessions of before the restart whose key is gone since.
 func (s *Server) keepSessions(e *engine.Engine) {
 	if s.keys == nil {
 		return
 	}
-	known := make(map[engine.Owner]bool)
+	known := make(map[ownerHalf]bool)
 	for k := range s.keys.all() {
 		if k.stands() {
-			known[k.owner()] = true
+			known[halfOf(k.owner())] = true
 		}
 	}
-	e.KeepSessions(func(o engine.Owner) bool { return known[o] })
+	e.KeepSessions(func(o engine.Owner) bool { return known[halfOf(o)] })
 }

@@ -38,7 +38,7 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "json", in: Publish | Work | Tail | Doctor | Queue | letters | copies | Replica | Keys | topics | routers | Contexts | ContextSet, kind: boolean, deft: "false", help: "print JSON, one object a line"},
 	{name: "log-format", in: Serve | Publish | Work, places: anywhere, kind: choice("format", "text", "json"), deft: "text",
 		help: "form of the log on standard error: text or json"},
-	{name: "metrics", in: Publish | Work | Sample, kind: name("address"),
+	{name: "metrics", in: Publish | Work | Sample | Backup, kind: name("address"),
 		help: "serve Prometheus metrics at http://ADDR/metrics while the command runs; the host is 127.0.0.1 unless ADDR names one"},
 	{name: "durability", in: Publish | Work | TopicCreate, kind: choice("class", "ephemeral", "memory", "disk", "fsync"),
 		help: "durability class of a topic that has to be created: ephemeral, memory, disk or fsync (default disk)"},
@@ -50,6 +50,8 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "at-least-once", in: Publish, kind: boolean, deft: "false", help: "send no idempotency keys: a write whose answer was lost may be stored twice"},
 	{name: "deadline", in: Publish, kind: duration(0, most).kind(), deft: "0", help: "how long after it was sent a message is worth anything; workers begin none that is older; 0 is for ever"},
 	{name: "delay", in: Publish, kind: duration(0, 366*day).kind(), deft: "0", help: "how long after it was stored no worker may have a message"},
+	{name: "invalid", in: Publish, kind: choice("what to do", "fail", "replace", "base64", "skip"), deft: "fail",
+		help: "what is done with a line that is not UTF-8, or not JSON: fail, replace, base64 or skip"},
 	{name: "give-up", in: Publish, kind: duration(0, most).kind(), deft: "10m", help: "fail after this long without progress; 0 is never"},
 
 	{name: "until-empty", in: Work, kind: duration(0, day).kind(), deft: "0", help: "stop once the stream has had no work for this long; 0 is never"},
@@ -124,6 +126,9 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "allow-cycle", in: RouterCreate, places: byFlag, kind: boolean, help: "routers may feed each other (default false)"},
 
 	{name: "rate", in: Backup | Verify, kind: integer("MiB", 0, 1<<40).kind(), deft: "32", help: "most MiB to read per second; 0 is no limit"},
+	{name: "every", in: Backup, places: byFlag, kind: duration(0, 366*day).kind(), deft: "0", help: "make a backup this often in the folder DIR until stopped; 0 makes one"},
+	{name: "keep", in: Backup, places: byFlag, kind: name("retention"), deft: "24h:7d",
+		help: "with --every: how long all backups are kept and, after a colon, for how long the last of each day is"},
 	{name: "profile", in: Bundle, kind: duration(0, time.Minute).kind(), deft: "5s", help: "how long the server's CPU is profiled; 0 is not at all"},
 	{name: "at", in: Restore, places: byFlag, kind: text("point"), help: "state to restore from a copy: an LSN, or a time such as 2026-01-31T23:59:00Z (default the newest)"},
 	{name: "no-verify", in: Restore, kind: boolean, deft: "false", help: "do not read the records"},

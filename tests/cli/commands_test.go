@@ -167,3 +167,40 @@ func TestAStoppedServersDirectoryIsBackedUpByItsFileURL(t *testing.T) {
 	}
 	checkTopic(t, weirtest.Start(t, weirtest.Options{Dir: data}).URL+"/in", lines)
 }
+
+// A schedule goes on over a restart of its server, and each of its backups can be restored.
+func TestScheduledBackupsOfAServerThatIsKilled(t *testing.T) {
+	t.Parallel()
+	srv := weirtest.Start(t, weirtest.Options{Stays: true})
+	folder := filepath.Join(t.TempDir(), "backups")
+	must(t, "publish", "--guard", "off", srv.URL+"/in", writeLines(t, []string{"one", "two"}))
+	schedule := run(t, "backup", "--every", "1s", "--keep", "1h", "--metrics", "127.0.0.1:0", srv.URL, folder)
+	complete := func() (all []string) {
+		names, err := filepath.Glob(filepath.Join(folder, "weir-*", "MANIFEST.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	eventually(t, "there are two backups", func() bool { return len(complete()) >= 2 })
+	if _, stderr, code := weirtest.Run(t, nil, "backup", "--every", "1s", srv.URL, folder); code == 0 || !strings.Contains(stderr, "another") {
+		t.Errorf("a second command in the same folder: code %d, %q", code, stderr)
+	}
+	before := len(complete())
+	srv.Kill()
+	eventually(t, "a backup has failed", func() bool { return strings.Contains(schedule.Stderr.String(), "the backup failed") })
+	srv.Restart()
+	eventually(t, "there is one of the restarted server", func() bool { return len(complete()) > before+1 })
+	schedule.Signal(syscall.SIGTERM)
+	if code := schedule.Wait(); code != 0 {
+		t.Errorf("it ended with %d:\n%s", code, schedule.Stderr.String())
+	}
+	all := complete()
+	data := filepath.Join(t.TempDir(), "data")
+	must(t, "restore", filepath.Dir(all[len(all)-1]), "--data-dir", data)
+	restored := weirtest.Start(t, weirtest.Options{Dir: data})
+	checkTopic(t, restored.URL+"/in", []string{"one", "two"})
+	if left, _ := filepath.Glob(filepath.Join(folder, ".weir-partial-*")); len(left) > 0 {
+		t.Errorf("it left %v", left)
+	}
+}

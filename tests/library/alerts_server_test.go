@@ -44,6 +44,7 @@ func newServerTrouble(m *monitor, queues *weirtest.Server) *serverTrouble {
 	for _, addr := range []string{s.loaded.Addr, s.broken.Addr, s.copied.Addr, s.recovering, s.gone} {
 		m.serve(addr, "")
 	}
+	s.failBackups()
 	s.neglectQueues()
 	s.stops = append(s.stops, again(m.t, 50*time.Millisecond, func(ctx context.Context) {
 		_, _ = call(ctx, "GET", s.loaded.URL+"/v0/topics", "wrong", "")
@@ -60,6 +61,7 @@ func (s *serverTrouble) alerts() []string {
 	return []string{
 		"ServerDown ", "ServerNotReady ", "PressureUnknown ", "LogReadOnly ", "WritesRefused ", "DiskLow ", "RecordsDamaged ", "RungRaised ",
 		"RequestsRefused ", "LoginsRefused ", "OldestJobOverObjective late", "WorkersGone left", "DeadLettersRising late", "RouterStopped ", "ReplicaBehind ",
+		"CertificateEnds ", "BackupOld ",
 	}
 }
 
@@ -90,13 +92,29 @@ func (s *serverTrouble) doctor() {
 }
 
 // startRecovering serves what a server's page says before it is ready; its recovery would be
-// over too soon to be seen.
+// over too soon to be seen. Its certificate ends in a week, and its last backup is two days old.
 func (s *serverTrouble) startRecovering() {
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "weir_ready 0\nweir_recovery_progress 0.5\n") // Prometheus comes again
+		now := time.Now()
+		// Prometheus comes again.
+		_, _ = fmt.Fprintf(w, "weir_ready 0\nweir_recovery_progress 0.5\nweir_tls_certificate_end_timestamp_seconds %d\nweir_last_backup_timestamp_seconds %d\n",
+			now.AddDate(0, 0, 7).Unix(), now.AddDate(0, 0, -2).Unix())
 	}))
 	s.m.t.Cleanup(page.Close)
 	s.recovering = strings.TrimPrefix(page.URL, "http://")
+}
+
+// failBackups makes backups of the server that is gone, which shows on the page of that command.
+func (s *serverTrouble) failBackups() {
+	t := s.m.t
+	backups := weirtest.Go(t, nil, "backup", "--every=1h", "--metrics=127.0.0.1:0", "http://"+s.gone, t.TempDir())
+	var addr string
+	weirtest.Eventually(t, "a backup has failed", func() bool {
+		_, page, _ := strings.Cut(backups.Stderr.String(), "metrics at http://")
+		addr, _, _ = strings.Cut(page, "/")
+		return strings.Contains(page, "the backup failed")
+	})
+	s.m.serve(addr, "")
 }
 
 // neglectQueues makes queues that nobody works on.

@@ -93,6 +93,7 @@ func (k *backedUp) pick(parts []life, e *Event) {
 	}
 	if len(k.events) > 0 {
 		k.t.sortOrder()
+		k.t.removals(nil) // deletes that are known already may have removed what only the backup shows
 	}
 }
 

@@ -39,3 +39,31 @@ func TestTheCopiesThatABackupOwesEndWithTheRouter(t *testing.T) {
 		t.Errorf("deleted behind the backup: %v, want the copies that are missing", found)
 	}
 }
+
+// A record whose write was not answered, and which only a backup shows, may have been removed by a
+// delete after that.
+func TestADeleteRemovesWhatOnlyABackupHasShown(t *testing.T) {
+	id := BatchID{1, 1}
+	rec := NewRec(1, 25, PayloadOf(id, 0, 1))
+	history := func(before uint64) []Event {
+		return []Event{
+			{Kind: Put, Topic: "a", Invoke: 1, Return: 2, Outcome: OK, Config: &Config{Class: Fsync}},
+			{Kind: Write, Topic: "a", Invoke: 10, Return: 20, Outcome: Unknown, Batch: id, Size: 1},
+			{Kind: Backup, Invoke: 30, Return: 40, Outcome: OK, Copy: []Event{
+				{Kind: Read, Topic: "a", Outcome: OK, Next: 1, Recs: []Rec{rec}, Head: 1, Earliest: 1, Quiet: true},
+				{Kind: State, Topic: "a", Outcome: OK, Head: 1, Earliest: 1, Count: 1, Bytes: uint64(rec.Bytes), Quiet: true},
+			}},
+			{Kind: Delete, Topic: "a", Invoke: 50, Return: 60, Outcome: OK, Before: before},
+			{Kind: Backup, Invoke: 70, Return: 80, Outcome: OK, Copy: []Event{
+				{Kind: Read, Topic: "a", Outcome: OK, Next: 1, Head: 1, Earliest: 2, Quiet: true},
+				{Kind: State, Topic: "a", Outcome: OK, Head: 1, Earliest: 2, Quiet: true},
+			}},
+		}
+	}
+	if found := Check(history(2), time.Second); len(found) > 0 {
+		t.Errorf("removed by the delete: %v", found)
+	}
+	if found := Check(history(1), time.Second); len(found) == 0 {
+		t.Error("a record that no delete removed is gone, and nothing is said")
+	}
+}

@@ -1,0 +1,57 @@
+"""How both clients reach the server."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+import httpx
+
+from . import _calls
+from ._follow import SILENCE
+from ._retry import Call
+
+Verify = Union[ssl.SSLContext, str, bool]
+
+# Proxies of the environment are not for a server on this machine.
+DIRECT = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
+STREAM_TIMEOUT = httpx.Timeout(SILENCE, connect=_calls.CONNECT_TIMEOUT)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a client was made with."""
+
+    url: str
+    headers: dict[str, str] = field(repr=False)
+    node: str
+    verify: Verify
+    timeout: float
+    retry_for: float
+
+    @classmethod
+    def of(
+        cls, url: str | None, key: str | None, node: str | None, verify: Verify, timeout: float, retry_for: float
+    ) -> Settings:
+        """Settings with their defaults in place."""
+        return cls(_calls.base_url(url), _calls.headers(key), _calls.node_name(node), verify, timeout, retry_for)
+
+    def options(self) -> dict[str, Any]:
+        """The options of an httpx client. It follows no redirect: the server makes none."""
+        verify = self.verify
+        if isinstance(verify, str):
+            verify = ssl.create_default_context(cafile=verify)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+        return {"base_url": self.url, "headers": self.headers, "verify": verify, "limits": limits, "mounts": DIRECT}
+
+    def request(self, call: Call[Any], timeout: float | None) -> dict[str, Any]:
+        """The arguments of an httpx request."""
+        seconds = (self.timeout if timeout is None else timeout) + call.wait
+        return {
+            "method": call.method,
+            "url": call.path,
+            "content": call.body,
+            "headers": call.headers(),
+            "timeout": httpx.Timeout(seconds, connect=min(seconds, _calls.CONNECT_TIMEOUT)),
+        }

@@ -1,0 +1,163 @@
+"""When a call is tried again, and after how long. Nothing here does I/O or reads a clock.
+
+1. An answer with 429, 503 or 507 says that nothing was done. Every call is tried again, not
+   before ``Retry-After`` and up to half as long later.
+2. A connection that did not come about: nothing was sent. Every call is tried again.
+3. A connection that broke later, no answer in time, or a 5xx: it may have been done. Only calls
+   that bear repetition are tried again: reads, PUT, writes with an idempotency key, and ack, nack
+   and extend under their lease ids.
+4. Anything else is final, and so is everything once the time for retries is over.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import httpx
+
+from ._errors import Unexpected, Unreachable, WeirError
+
+T = TypeVar("T")
+
+BASE_PAUSE = 0.05  # seconds before the first retry, doubled for each that follows
+LONGEST_PAUSE = 2.0
+LONGEST_RETRY_AFTER = 60.0  # no server sends a client away for longer at once
+REFUSED_UNDONE = frozenset({429, 503, 507})
+MAYBE_DONE = frozenset({500, 502, 504})
+
+# A request that ended so has not been sent.
+UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One request, and what its answer becomes. ``wait`` is for how many seconds the server may
+    hold it on purpose; ``repeatable`` that doing it twice is doing it once."""
+
+    method: str
+    path: str
+    body: bytes | None
+    parse: Callable[[dict[str, Any], bool], T]  # the answer, and whether an earlier try's was lost
+    repeatable: bool
+    wait: float = 0.0
+
+    def headers(self) -> dict[str, str]:
+        return {} if self.body is None else {"Content-Type": "application/json"}
+
+
+def backoff(tries: int, rnd: Callable[[], float] = random.random, longest: float = LONGEST_PAUSE) -> float:
+    """Seconds before retry number ``tries``: doubled each time, less a random half."""
+    pause = min(BASE_PAUSE * 2.0 ** min(tries - 1, 30), longest)
+    return pause * (1 - rnd() / 2)
+
+
+def pause_before(
+    tries: int, error: WeirError, rnd: Callable[[], float] = random.random, longest: float = LONGEST_PAUSE
+) -> float:
+    """Seconds before retry number ``tries`` of what failed with ``error``."""
+    pause = backoff(tries, rnd, longest)
+    if error.retry_after is not None:
+        pause = max(pause, error.retry_after * (1 + rnd() / 2))
+    return pause
+
+
+def can_retry(error: WeirError, repeatable: bool) -> bool:
+    """Whether the same call may succeed later and does no harm if it was done before."""
+    if error.status in REFUSED_UNDONE:
+        return True
+    if isinstance(error, Unreachable):
+        return repeatable or not error.sent
+    return repeatable and error.status in MAYBE_DONE
+
+
+def is_passing(error: WeirError) -> bool:
+    """Whether the server may be back later, whatever became of the call."""
+    return can_retry(error, repeatable=True)
+
+
+class Tries(Generic[T]):
+    """The tries of one call: tells a driver, which has the clock and the connection, what to do.
+
+    ``now`` is any clock in seconds that does not go back, and ``retry_for`` for how many seconds
+    after the first try another one may begin.
+    """
+
+    def __init__(self, call: Call[T], retry_for: float, now: float, rnd: Callable[[], float] = random.random) -> None:
+        self._call, self._until, self._rnd = call, now + retry_for, rnd
+        self._tries, self._lost = 0, False
+
+    def answered(self, answer: httpx.Response) -> T:
+        """The result of the call, or its error, which goes to :meth:`failed`."""
+        error = error_of(answer)
+        if error is not None:
+            raise error
+        return self._call.parse(body_of(answer), self._lost)
+
+    def failed(self, error: WeirError, now: float) -> float:
+        """Seconds to wait before the next try; raises ``error`` if there is none."""
+        self._tries += 1
+        undone = error.status in REFUSED_UNDONE or (isinstance(error, Unreachable) and not error.sent)
+        self._lost = self._lost or not undone
+        pause = pause_before(self._tries, error, self._rnd)
+        final = isinstance(error, Untrusted) or not can_retry(error, self._call.repeatable)
+        if final or now + pause > self._until:
+            raise error
+        return pause
+
+
+class Untrusted(Unreachable):
+    """The server's certificate is not trusted; trying again does not help."""
+
+
+def lost_connection(error: httpx.RequestError) -> Unreachable:
+    """The error of a request without an answer."""
+    text = str(error) or type(error).__name__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return Untrusted(f"the server's certificate is not trusted: {text}", sent=False)
+        cause = cause.__cause__ or cause.__context__
+    return Unreachable(f"no answer from the server: {text}", sent=not isinstance(error, UNSENT))
+
+
+def error_of(answer: httpx.Response) -> WeirError | None:
+    """What an answer refuses with, ``None`` if it is a good one."""
+    if answer.is_success:
+        return None
+    header = answer.headers.get("Retry-After")
+    try:
+        error = json.loads(answer.content)["error"]
+        code, message = error["code"], error["message"]
+        detail = error.get("detail") or {}
+        if not (isinstance(code, str) and isinstance(message, str) and isinstance(detail, dict)):
+            raise TypeError
+    except (ValueError, TypeError, KeyError):
+        text = "the answer carries no error of /v0; is this a weir server?"
+        return Unexpected(answer.status_code, text, retry_after(header, {}))
+    return WeirError(code, answer.status_code, message, detail, retry_after(header, detail))
+
+
+def retry_after(header: str | None, detail: Mapping[str, Any]) -> float | None:
+    """Seconds to wait: the milliseconds of the detail, before the whole seconds of the header."""
+    ms = detail.get("retry_after_ms")
+    if isinstance(ms, (int, float)) and not isinstance(ms, bool) and ms > 0:
+        return min(ms / 1000, LONGEST_RETRY_AFTER)
+    if header is not None and header.isascii() and header.isdigit():
+        return min(float(header), LONGEST_RETRY_AFTER)
+    return None
+
+
+def body_of(answer: httpx.Response) -> dict[str, Any]:
+    """The JSON object of a good answer."""
+    try:
+        body = json.loads(answer.content)
+    except ValueError as error:
+        raise Unexpected(answer.status_code, f"the answer is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise Unexpected(answer.status_code, "the answer is no JSON object")
+    return body

@@ -1,0 +1,167 @@
+"""What the tests share: a client of both kinds, and transports that fail on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import threading
+import time
+import unittest
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import httpx
+
+import weirmq
+
+URL = os.environ.get("WEIR_URL", "")
+
+
+def name(prefix: str) -> str:
+    """A topic that no other test has."""
+    return f"{prefix}-{uuid.uuid4().hex[:8]}"
+
+
+def eventually(what: str, ok: Callable[[], Any], seconds: float = 60.0) -> None:
+    """Waits for what other threads and processes bring about."""
+    until = time.monotonic() + seconds
+    while not ok():
+        if time.monotonic() > until:
+            raise AssertionError(f"waited in vain: {what}")
+        time.sleep(0.005)
+
+
+class Blocking:
+    """The asynchronous client with the calls of the other one, so that one test is run for both."""
+
+    def __init__(self, **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        transport = options.pop("transport", None)
+        if transport is not None:
+            options["transport"] = Threaded(transport)
+        self._client = self._await(self._make(options))
+
+    async def _make(self, options: dict[str, Any]) -> weirmq.AsyncClient:
+        return weirmq.AsyncClient(**options)
+
+    def _await(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._client, name)
+        if not callable(value):
+            return value
+
+        def call(*args: Any, **options: Any) -> Any:
+            got = value(*args, **options)
+            return self._await(got) if inspect.iscoroutine(got) else self._iterate(got)
+
+        return call
+
+    def _iterate(self, events: AsyncIterator[Any]) -> Iterator[Any]:
+        try:
+            while True:
+                try:
+                    yield self._await(events.__anext__())
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._await(events.aclose())  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self._await(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Threaded(httpx.AsyncBaseTransport):
+    """A transport for short answers as an asynchronous one."""
+
+    def __init__(self, inner: httpx.BaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        def whole() -> httpx.Response:
+            answer = self._inner.handle_request(request)
+            try:
+                body = answer.read()
+            finally:
+                answer.close()
+            return httpx.Response(answer.status_code, headers=answer.headers, content=body)
+
+        request.stream = httpx.ByteStream(await request.aread())
+        return await asyncio.to_thread(whole)
+
+    async def aclose(self) -> None:
+        self._inner.close()
+
+
+class Losing(httpx.BaseTransport):
+    """Passes requests on, and loses the answers to some: the server has done what was asked."""
+
+    def __init__(self, lost: int, matching: str = "") -> None:
+        self._inner = httpx.HTTPTransport()
+        self.lost, self._matching, self.requests = lost, matching, list[httpx.Request]()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        answer = self._inner.handle_request(request)
+        if self.lost > 0 and self._matching in request.url.path:
+            self.lost -= 1
+            answer.close()
+            raise httpx.ReadError("the answer was lost", request=request)
+        return answer
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class Scripted(httpx.BaseTransport):
+    """Answers with one thing after the other, the last one for ever."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+        self.times: list[float] = []
+        self.requests: list[httpx.Request] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self.times.append(time.monotonic())
+        self.requests.append(request)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        status, headers, body = answer
+        return httpx.Response(status, headers=headers, json=body)
+
+
+def refusal(status: int, code: str, detail: dict[str, Any] | None = None, **headers: str) -> tuple[int, dict[str, str], Any]:
+    """An error as the server answers it."""
+    error: dict[str, Any] = {"code": code, "message": f"it is {code}"}
+    if detail:
+        error["detail"] = detail
+    return status, {k.replace("_", "-"): v for k, v in headers.items()}, {"error": error}
+
+
+def pair(test: Any) -> Any:
+    """Runs the tests of a class with the synchronous client, and with the other one."""
+    module = inspect.getmodule(test)
+    for kind, label in ((weirmq.Client, "Sync"), (Blocking, "Async")):
+        made = type(f"{test.__name__}{label}", (test, unittest.TestCase), {"kind": kind, "__module__": test.__module__})
+        setattr(module, made.__name__, made)
+    return test
+
+
+class Case:
+    """A test of either client; ``self.client(...)`` makes one that ends with the test."""
+
+    kind: Any
+
+    def client(self, **options: Any) -> Any:
+        made = self.kind(**({"url": URL or "http://127.0.0.1:1"} | options))
+        self.addCleanup(made.close)  # type: ignore[attr-defined]
+        return made

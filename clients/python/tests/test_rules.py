@@ -1,0 +1,294 @@
+"""When a call is tried again, what it raises, and how streams are read: without a server."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.resources
+import inspect
+import json
+import os
+import unittest
+from typing import Any
+from unittest import mock
+
+import httpx
+import kit
+
+import weirmq
+from weirmq import _calls, _retry, _sse, _work
+from weirmq._follow import Follower, SessionLost
+
+WRITTEN = (200, {}, {"first_seq": 1, "last_seq": 1, "count": 1, "head_seq": 1, "seqs": [1], "deduped": False})
+CLAIMED = (200, {}, {"claimed": []})
+LOST = httpx.ReadError("cut")
+REFUSED = httpx.ConnectError("refused")
+
+
+def job(seq: int = 1) -> weirmq.Job:
+    return weirmq.Job("q", seq, None, "w", f"lease_{seq}", 0, 1)
+
+
+@kit.pair
+class Retries(kit.Case):
+    def test_an_answer_with_retry_after_is_tried_again_not_before(self: Any) -> None:
+        for status, code in ((429, "throttled"), (503, "not_ready"), (507, "disk_full")):
+            script = kit.Scripted(kit.refusal(status, code, {"retry_after_ms": 300}, Retry_After="1"), CLAIMED)
+            self.assertEqual(self.client(transport=script).claim("q"), [])
+            waited = script.times[1] - script.times[0]
+            self.assertGreaterEqual(waited, 0.3)
+
+    def test_whole_seconds_of_the_header_count_too(self: Any) -> None:
+        script = kit.Scripted(kit.refusal(503, "shutting_down", Retry_After="1"), CLAIMED)
+        self.client(transport=script).claim("q")
+        self.assertGreaterEqual(script.times[1] - script.times[0], 1.0)
+
+    def test_every_try_of_a_publish_has_one_key(self: Any) -> None:
+        script = kit.Scripted(LOST, kit.refusal(500, "internal"), REFUSED, WRITTEN)
+        self.client(transport=script).publish("t", 1)
+        keys = {json.loads(r.content)["idempotency_key"] for r in script.requests}
+        self.assertEqual((len(script.requests), len(keys)), (4, 1))
+
+    def test_two_publishes_have_different_keys(self: Any) -> None:
+        script = kit.Scripted(WRITTEN)
+        client = self.client(transport=script)
+        client.publish("t", 1)
+        client.publish("t", 1)
+        self.assertNotEqual(*(json.loads(r.content)["idempotency_key"] for r in script.requests))
+
+    def test_what_may_have_been_done_is_not_repeated_if_that_could_do_harm(self: Any) -> None:
+        for call in (
+            lambda c: c.publish("t", 1, idempotency_key=weirmq.NO_KEY),
+            lambda c: c.claim("q"),
+            lambda c: c.delete_topic("t"),
+        ):
+            script = kit.Scripted(LOST)
+            with self.assertRaises(weirmq.Unreachable) as got:
+                call(self.client(transport=script))
+            self.assertEqual((len(script.requests), got.exception.sent, got.exception.status), (1, True, 0))
+            self.assertEqual(got.exception.code, "unreachable")
+
+    def test_what_was_not_sent_is_sent_again(self: Any) -> None:
+        script = kit.Scripted(REFUSED, REFUSED, CLAIMED)
+        self.assertEqual(self.client(transport=script).claim("q"), [])
+        self.assertEqual(len(script.requests), 3)
+
+    def test_retries_end(self: Any) -> None:
+        script = kit.Scripted(REFUSED)
+        with self.assertRaises(weirmq.Unreachable) as got:
+            self.client(transport=script, retry_for=0.3).publish("t", 1)
+        self.assertFalse(got.exception.sent)
+        self.assertGreater(len(script.requests), 1)
+
+    def test_a_wait_that_is_too_long_is_not_begun(self: Any) -> None:
+        script = kit.Scripted(kit.refusal(429, "throttled", Retry_After="30"))
+        with self.assertRaises(weirmq.WeirError) as got:
+            self.client(transport=script, retry_for=5).publish("t", 1)
+        self.assertEqual((got.exception.retry_after, len(script.requests)), (30.0, 1))
+
+    def test_refusals_are_raised_at_once(self: Any) -> None:
+        script = kit.Scripted(kit.refusal(422, "topic_full", {"topic": "t"}))
+        with self.assertRaises(weirmq.WeirError) as got:
+            self.client(transport=script).publish("t", 1)
+        error = got.exception
+        self.assertEqual((error.code, error.status, error.message), ("topic_full", 422, "it is topic_full"))
+        self.assertEqual((error.detail, len(script.requests)), ({"topic": "t"}, 1))
+
+    def test_an_answer_of_something_else_is_unexpected(self: Any) -> None:
+        for answer in ((404, {}, "not weir"), (200, {}, ["no object"]), (200, {}, {"claimed": 7})):
+            with self.assertRaises(weirmq.Unexpected):
+                self.client(transport=kit.Scripted(answer)).claim("q")
+
+    def test_a_settlement_says_that_an_answer_was_lost(self: Any) -> None:
+        answer = (200, {}, {"acked": 0, "skipped": [1]})
+        again = self.client(transport=kit.Scripted(LOST, answer)).ack(job())
+        self.assertEqual((again.count, again.skipped, again.repeated), (0, (1,), True))
+        self.assertFalse(self.client(transport=kit.Scripted(answer)).ack(job()).repeated)
+
+    def test_the_key_is_a_header_and_in_no_text(self: Any) -> None:
+        script = kit.Scripted(REFUSED)
+        with mock.patch.dict(os.environ, {"WEIR_API_KEY": "from-env"}):
+            clients = [self.client(transport=script, retry_for=0), self.client(transport=script, retry_for=0, key="mine")]
+        for client, key in zip(clients, ("from-env", "mine")):
+            with self.assertRaises(weirmq.Unreachable) as got:
+                client.claim("q")
+            self.assertEqual(script.requests[-1].headers["Authorization"], f"Bearer {key}")
+            self.assertNotIn(key, f"{got.exception!r} {got.exception}")
+
+    def test_addresses_are_checked(self: Any) -> None:
+        for url in ("127.0.0.1:4000", "ftp://h", "http://h/path", "http://user:secret@h", "http://a,b", "http://h:port"):
+            with self.assertRaises(ValueError) as got:
+                self.kind(url=url)
+            self.assertNotIn("secret", str(got.exception))
+        with self.assertRaises(ValueError) as got:
+            self.kind(key="secret\n")
+        self.assertNotIn("secret", str(got.exception))
+
+    def test_what_is_no_json_is_refused_before_it_is_sent(self: Any) -> None:
+        client = self.client(transport=kit.Scripted(WRITTEN))
+        for data in (b"bytes", float("nan"), "\ud800", {1, 2}):
+            with self.assertRaises((TypeError, ValueError)):
+                client.publish("t", data)
+
+
+class Package(unittest.TestCase):
+    def test_it_is_installed_with_its_types(self) -> None:
+        self.assertEqual(importlib.metadata.version("weirmq"), weirmq.__version__)
+        self.assertTrue(importlib.resources.files("weirmq").joinpath("py.typed").is_file())
+        for name in weirmq.__all__:
+            self.assertTrue(hasattr(weirmq, name), name)
+
+    def test_both_clients_have_the_same_calls(self) -> None:
+        def calls(kind: type) -> dict[str, list[str]]:
+            public = {n: getattr(kind, n) for n in dir(kind) if not n.startswith("_")}
+            return {n: list(inspect.signature(f).parameters) for n, f in public.items() if callable(f)}
+
+        self.assertEqual(calls(weirmq.Client), calls(weirmq.AsyncClient))
+        for kind in (weirmq.Client, weirmq.AsyncClient):
+            for name in calls(kind):
+                self.assertTrue(inspect.getdoc(getattr(kind, name)), name)
+
+
+class Pauses(unittest.TestCase):
+    def test_pauses_grow_and_are_scattered(self) -> None:
+        self.assertEqual([_retry.backoff(n, lambda: 0.0) for n in (1, 2, 3, 50)], [0.05, 0.1, 0.2, 2.0])
+        self.assertEqual(_retry.backoff(1, lambda: 1.0), 0.025)
+
+    def test_retry_after_is_a_least_and_scattered(self) -> None:
+        error = weirmq.WeirError("throttled", 429, "", retry_after=4.0)
+        self.assertEqual(_retry.pause_before(1, error, lambda: 0.0), 4.0)
+        self.assertEqual(_retry.pause_before(1, error, lambda: 1.0), 6.0)
+
+    def test_no_server_sends_a_client_away_for_good(self) -> None:
+        self.assertEqual(_retry.retry_after("999999999", {}), 60.0)
+        self.assertEqual(_retry.retry_after("7", {"retry_after_ms": 1500}), 1.5)
+        self.assertIsNone(_retry.retry_after("Wed, 21 Oct 2015 07:28:00 GMT", {}))
+
+    def test_failed_jobs_wait_longer_each_time(self) -> None:
+        for deliveries, longest in ((1, 1000), (3, 4000), (40, 60_000)):
+            j = job()
+            j.deliveries = deliveries
+            for _ in range(20):
+                self.assertTrue(longest / 2 <= _work.retry_delay(j, ValueError()) <= longest)
+
+
+class Frames(unittest.TestCase):
+    STREAM = b'retry: 100\n\n: hb 1\n\nid: a\nevent: record\ndata: {"x":1}\ndata: 2\n\nevent: e\r\ndata:z\r\n\r\nid: cut\ndata: off'
+
+    def test_frames_come_out_however_the_stream_is_cut(self) -> None:
+        want = [_sse.Frame("a", "record", '{"x":1}\n2'), _sse.Frame("", "e", "z")]
+        for size in (1, 2, 7, 1000):
+            parser = _sse.FrameParser()
+            chunks = [self.STREAM[i : i + size] for i in range(0, len(self.STREAM), size)]
+            self.assertEqual([f for c in chunks for f in parser.feed(c)], want)
+            self.assertEqual(parser.retry, 0.1)
+
+    def test_a_frame_without_end_is_an_error(self) -> None:
+        parser = _sse.FrameParser(largest=100)
+        with self.assertRaises(weirmq.Unexpected):
+            for _ in range(20):
+                list(parser.feed(b"data: aaaa\n"))
+
+
+class Following(unittest.TestCase):
+    def follower(self) -> Follower:
+        f = Follower({"a": 3, "b": 0}, False, None, None)
+        f.opened({"wid": "wid_1", "topics": {}})
+        f.streaming(httpx.Response(200))
+        return f
+
+    def frame(self, event: str, id: str = "", **body: Any) -> bytes:
+        return f"id: {id}\nevent: {event}\ndata: {json.dumps(body)}\n\n".encode()
+
+    def starts(self, f: Follower) -> Any:
+        return json.loads(f.ask().body or b"")["topics"]
+
+    def test_it_goes_on_behind_the_last_frame(self) -> None:
+        f = self.follower()
+        record = self.frame("record", "id7", topic="a", to_seq=5, records=[{"$seq": 4}, {"$seq": 5}])
+        self.assertEqual([r.seq for r in f.feed(record + b"id: half\nevent: record\n")], [4, 5])  # type: ignore[union-attr]
+        f.failed(weirmq.Unreachable("cut", sent=True))
+        self.assertFalse(f.needs_session)
+        self.assertEqual(f.headers()["Last-Event-ID"], "id7")
+
+    def test_without_an_id_it_makes_a_session_from_its_own_positions(self) -> None:
+        f = self.follower()
+        f.failed(weirmq.Unreachable("cut", sent=True))
+        self.assertTrue(f.needs_session)
+        self.assertEqual(self.starts(f), {"a": {"from_seq": 3}, "b": {"from_seq": 0}})
+
+    def test_a_session_that_is_gone_is_replaced(self) -> None:
+        f = self.follower()
+        list(f.feed(self.frame("record", "i", topic="a", to_seq=9, records=[])))
+        with self.assertRaises(SessionLost) as got:
+            list(f.feed(self.frame("error", code=410, message="gone")))
+        f.failed(got.exception)
+        self.assertTrue(f.needs_session)
+        self.assertEqual(self.starts(f)["a"], {"from_seq": 9})
+
+    def test_a_topic_that_was_created_again_is_read_from_its_start(self) -> None:
+        f = self.follower()
+        frame = self.frame("tombstone", "i", topic="a", gap_from=1, gap_to=4, earliest_seq=1, reason="from_seq_too_old")
+        (gap,) = f.feed(frame)
+        self.assertEqual((gap.reason, gap.cursor), ("recreated", 0))  # type: ignore[union-attr]
+        f.failed(SessionLost("410", ""))
+        self.assertEqual(self.starts(f)["a"], {"from_seq": 0})
+
+    def test_the_tail_is_where_the_first_session_began(self) -> None:
+        f = Follower({"a": 0}, True, None, None)
+        self.assertEqual(self.starts(f), {"a": {"tail": True}})
+        f.opened({"wid": "w", "topics": {"a": {"from_seq": 42}}})
+        self.assertEqual(self.starts(f), {"a": {"from_seq": 42}})
+
+    def test_it_ends_when_all_topics_are_gone(self) -> None:
+        f = self.follower()
+        list(f.feed(self.frame("topic-deleted", topic="a")))
+        with self.assertRaises(weirmq.Unreachable):
+            f.ended()
+        missing = weirmq.WeirError("topic_not_found", 404, "", {"topic": "a"})
+        self.assertEqual(f.failed(missing), ([weirmq.TopicDeleted("a")], 0.0))
+        f.streaming(httpx.Response(200))
+        list(f.feed(self.frame("topic-deleted", topic="b")))
+        f.ended()
+        self.assertTrue(f.done)
+
+    def test_a_refusal_ends_it(self) -> None:
+        with self.assertRaises(weirmq.WeirError):
+            self.follower().failed(weirmq.WeirError("unauthorized", 401, ""))
+
+    def test_frames_of_later_versions_are_skipped_and_broken_ones_are_errors(self) -> None:
+        f = self.follower()
+        self.assertEqual(list(f.feed(self.frame("novelty", x=1) + self.frame("error", code=429))), [])
+        with self.assertRaises(weirmq.Unexpected):
+            list(f.feed(self.frame("record", topic="a")))
+
+
+class Shelves(unittest.TestCase):
+    def test_leases_are_extended_when_a_third_is_used_up(self) -> None:
+        shelf = _work.Shelf(4, 30.0)
+        shelf.put(job(1), 100.0)
+        shelf.put(job(2), 101.0)
+        self.assertEqual((shelf.free(), shelf.next_due(104.0)), (2, 6.0))
+        self.assertEqual(shelf.due(104.0, False), [])
+        self.assertEqual([h.job.seq for h in shelf.due(110.0, False)], [1, 2])  # the second is due soon
+        self.assertEqual(len(shelf.due(100.0, True)), 2)
+
+    def test_a_job_that_comes_again_is_known(self) -> None:
+        shelf = _work.Shelf(4, 30.0)
+        old = shelf.put(job(1), 100.0)
+        again = job(1)
+        again.lease_id = "lease_later"
+        self.assertEqual((shelf.again([again]), shelf.again([job(2)])), ([old], []))
+        old.over = True
+        shelf.put(again, 200.0)
+        self.assertEqual([h.job for h in shelf.due(300.0, False)], [again])
+
+    def test_jobs_of_two_queues_are_not_settled_at_once(self) -> None:
+        other = job()
+        other.topic = "elsewhere"
+        for jobs in ((), (job(), other)):
+            with self.assertRaises(ValueError):
+                _calls.settle("ack", jobs)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,91 @@
+import { parse } from "./json.js";
+
+/**
+ * What every call of this client throws if it fails, except for an abort, which throws the
+ * reason of the AbortSignal.
+ */
+export class WeirError extends Error {
+  override readonly name = "WeirError";
+  /**
+   * The code of the server's answer, such as `topic_not_found`, or one of the client's own:
+   * `unreachable` (there was no connection, nothing was sent), `no_answer` (the connection
+   * broke or time was up: the request may have been carried out), `unexpected_answer` (not
+   * from a weir server; a proxy, perhaps), `stream_ended` (the server ended an event stream
+   * for good) and `lease_lost` (somebody else may have the job now).
+   */
+  readonly code: string;
+  /** The HTTP status; 0 if there was no answer. */
+  readonly status: number;
+  /** What the server adds to some codes, with its own names: `detail.topic`, `detail.limit` and others. */
+  readonly detail: Readonly<Record<string, unknown>>;
+  /** How long the server asks to wait before the next try, in ms; 0 if it does not say. */
+  readonly retryAfterMs: number;
+
+  constructor(
+    code: string,
+    status: number,
+    message: string,
+    more: { detail?: Record<string, unknown>; retryAfterMs?: number; cause?: unknown } = {},
+  ) {
+    super(message, more.cause === undefined ? undefined : { cause: more.cause });
+    this.code = code;
+    this.status = status;
+    this.detail = more.detail ?? {};
+    this.retryAfterMs = more.retryAfterMs ?? 0;
+  }
+}
+
+/** The longest wait that a server can ask for at once, in ms. */
+const maxRetryAfterMs = 60_000;
+
+/** Makes an error of an answer that is not 2xx. */
+export function answerError(status: number, headers: Headers, text: string): WeirError {
+  let error: Record<string, unknown> = {};
+  try {
+    error = ((parse(text) as Record<string, unknown> | null)?.["error"] as Record<string, unknown> | undefined) ?? {};
+  } catch {
+    // not JSON, so not from a weir server
+  }
+  const detail = (typeof error["detail"] === "object" && error["detail"] !== null ? error["detail"] : {}) as Record<string, unknown>;
+  const retryAfterMs = askedWait(headers.get("Retry-After"), detail["retry_after_ms"]);
+  if (typeof error["code"] !== "string") {
+    return new WeirError("unexpected_answer", status, `status ${status}, without an error of weir; is this a weir server?`, { retryAfterMs });
+  }
+  return new WeirError(error["code"], status, String(error["message"] ?? error["code"]), { detail, retryAfterMs });
+}
+
+/** Prefers the milliseconds of the detail, which are scattered, to the whole seconds of the header. */
+function askedWait(header: string | null, detail: unknown): number {
+  if (typeof detail === "number" && detail > 0) {
+    return Math.min(detail, maxRetryAfterMs);
+  }
+  return /^\d+$/.test(header ?? "") ? Math.min(Number(header) * 1000, maxRetryAfterMs) : 0;
+}
+
+/** What fetch's errors say if there was no connection at all, in Node; a browser never tells. */
+const neverConnected = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"]);
+
+/** Makes an error of a fetch that failed. */
+export function transportError(cause: unknown): WeirError {
+  const why: string[] = [];
+  let sent = true;
+  for (let e = cause; e instanceof Error && why.length < 5; e = e.cause) {
+    const code = (e as { code?: unknown }).code;
+    sent &&= !(typeof code === "string" && neverConnected.has(code));
+    why.push(e.message || String(code ?? e.name));
+  }
+  const text = why.join(": ") || String(cause);
+  return sent
+    ? new WeirError("no_answer", 0, `no answer from the server, which may have carried out the request: ${text}`, { cause })
+    : new WeirError("unreachable", 0, `the server cannot be reached: ${text}`, { cause });
+}
+
+/** Whether the request was refused or never sent, so that any may be sent again. */
+export function nothingHappened(e: WeirError): boolean {
+  return e.code === "unreachable" || e.status === 429 || e.status === 503;
+}
+
+/** Whether the same request may succeed later. */
+export function temporary(e: unknown): e is WeirError {
+  return e instanceof WeirError && (nothingHappened(e) || e.code === "no_answer" || e.status >= 500);
+}

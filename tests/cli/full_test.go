@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/tests/redistest"
+	"github.com/weirmq/weir/tests/weirtest"
+)
+
+// A queue that is full is said once, with what helps, and goes on when that was done.
+func TestPublishSaysOnceWhyItWaitsAndWhatHelps(t *testing.T) {
+	t.Parallel()
+	srv := weirtest.Start(t, weirtest.Options{})
+	redis := redistest.Start(t, redistest.Options{})
+	for name, url := range map[string]string{
+		"weir":  srv.URL + "/requests",
+		"redis": "redis://" + redis.Addr() + "/0?stream=requests&group=g",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			input := filepath.Join(t.TempDir(), "input")
+			var lines strings.Builder
+			for i := range 150 {
+				fmt.Fprintln(&lines, i)
+			}
+			if err := os.WriteFile(input, []byte(lines.String()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p := weirtest.Go(t, []string{"QUEUE_MAX_DEPTH=125"}, "publish", "--batch", "50", url, input)
+			eventually(t, "publish waits", func() bool { return strings.Contains(p.Stderr.String(), "waiting: ") })
+			from := time.Now()
+			eventually(t, "it has tried again", func() bool { return time.Since(from) > 3*time.Second })
+			told := p.Stderr.String()
+			if !strings.Contains(told, "nobody works on requests") || !strings.Contains(told, "weir work '"+url+"'") || !strings.Contains(told, "--guard off") {
+				t.Errorf("it says\n%s", told)
+			}
+			if n := strings.Count(told, "\n"); n != 1 {
+				t.Errorf("it says %d lines in three seconds:\n%s", n, told)
+			}
+			worker := weirtest.Go(t, nil, "work", url, "--", "true")
+			if out := p.Succeed(); !strings.Contains(out, "150 records published") {
+				t.Errorf("it ends with %q", out)
+			}
+			if told := p.Stderr.String(); !strings.HasSuffix(told, "going on\n") {
+				t.Errorf("it says\n%s", told)
+			}
+			worker.Signal(syscall.SIGTERM)
+			worker.Wait()
+		})
+	}
+}

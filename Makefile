@@ -30,8 +30,13 @@ check: ## gofmt, vet, staticcheck, layout and unit tests: before every commit
 	@scripts/test.sh lint unit
 
 .PHONY: test
-test: deps ## everything: lint, race, crash points, library, kafka, live, contract, commands, clients, overload, crash, push, the dashboard in Chromium, bench at a tiny size
-	@scripts/test.sh lint race sweep library kafka live oracle sim twin contract cli clients overload crash push browser bench
+test: deps ## everything: lint, race, crash points, library, kafka, live, contract, commands, clients, overload, crash, push, the dashboard and the documentation in Chromium, bench at a tiny size
+	@scripts/test.sh lint race sweep library kafka live oracle sim twin contract cli clients overload crash push browser site bench
+
+.PHONY: site
+site: ## build the documentation into dist/site, with every link checked
+	@scripts/site.sh dist/site
+	@echo "dist/site/index.html; with its search: python3 -m http.server -b 127.0.0.1 -d dist/site"
 
 .PHONY: vuln
 vuln: ## look the dependencies up in Go's vulnerability database

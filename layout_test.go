@@ -157,6 +157,8 @@ var table = map[string]rule{
 	"tests/process":         {},
 	"tests/redistest":       {code: "tests/link tests/process github.com/redis/go-redis/v9"},
 	"tests/browser":         {tests: "tests/weirtest github.com/chromedp/chromedp/... github.com/chromedp/cdproto/..."},
+	"site":                  {tests: "tests/weirtest golang.org/x/net/html github.com/chromedp/chromedp/... github.com/chromedp/cdproto/..."},
+	"site/commands":         {},
 	"tests/openapi":         {code: "tests/contract github.com/pb33f/jsonschema/v6 github.com/pb33f/libopenapi/... github.com/pb33f/libopenapi-validator/..."},
 	"tests/contract":        {tests: "tests/kafkatest tests/postgrestest tests/s3test tests/weirtest"},
 	"tests/soak":            {code: module + " open tests/redistest github.com/redis/go-redis/v9"},

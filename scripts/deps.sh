@@ -28,7 +28,7 @@ if ! command -v npm >/dev/null || (($(node --version 2>/dev/null | sed -n 's/^v\
 fi
 command -v unzip >/dev/null || missing+=(unzip)
 python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip) # packages that hold other versions of Redis
-python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=(python3-venv) # what the Python client is installed in
+python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=(python3-venv) # what the Python client and the site's builder are installed in
 if ((${#missing[@]})); then
 	if [[ $(uname) == Darwin ]]; then
 		fail "please install: xcode-select --install (compiler, make, python3), brew install redis postgresql prometheus nginx openjdk maven node, brew install --cask google-chrome"
@@ -57,8 +57,9 @@ fi
 scripts/redis.sh
 scripts/kafka.sh
 scripts/axe.sh
+scripts/mkdocs.sh
 
-for dir in . tools bench/peers bench/sawtooth/plot tests/browser tests/crash/cut tests/openapi tests/s3test/server; do
+for dir in . tools bench/peers bench/sawtooth/plot tests/browser site tests/crash/cut tests/openapi tests/s3test/server; do
 	go -C "$dir" mod download
 done
 

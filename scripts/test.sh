@@ -9,7 +9,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-modules=(. bench/peers tests/s3test/server bench/sawtooth/plot tests/browser tests/crash/cut tests/openapi)
+modules=(. bench/peers tests/s3test/server bench/sawtooth/plot tests/browser site tests/crash/cut tests/openapi)
 staticcheck() { go tool -modfile=tools/go.mod staticcheck "$@"; }
 driven() { go test -count=1 -p 1 -timeout 10m "$@"; }
 
@@ -94,6 +94,11 @@ push() { (cd tests/push && driven ./...); }
 
 # browser is the dashboard in Chromium. Its tests mostly wait, so all run at once.
 browser() { (cd tests/browser && driven -parallel 16 ./...); }
+
+# site is the documentation: built, its links followed, looked at in Chromium, and what it
+# tells a reader to type typed.
+site() { (cd site && driven -parallel 4 ./...); }
+
 bench() { driven ./bench/...; }
 
 # cross: weir and its tests have to build on macOS too. bench and tests/crash/cut

@@ -41,6 +41,7 @@ func newRoot() *cobra.Command {
 			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, noCommand
 		}
 	}
+	complete(root)
 	checkUsage(root)
 	return root
 }

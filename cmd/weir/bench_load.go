@@ -104,7 +104,9 @@ func runLoad(cmd *cobra.Command, opt *loadOptions, raw string) (err error) {
 		return err
 	}
 	result := newLoadResult(s, &opt.plan, figures)
-	result.Stopped = ctx.Err() != nil
+	if result.Stopped = ctx.Err() != nil; result.Stopped {
+		result.Lost = 0 // nobody waited for the rest
+	}
 	err = errors.Join(err, opt.json.print(cmd.OutOrStdout(), result))
 	switch {
 	case err != nil:

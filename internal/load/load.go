@@ -287,6 +287,10 @@ func (r *run) await(ctx context.Context, worked chan error) error {
 		case <-ctx.Done():
 			return nil
 		case err := <-worked:
+			if ctx.Err() != nil { // which ended them
+				worked <- err
+				return nil
+			}
 			return errors.Join(err, errors.New("the workers ended before everything was handled"))
 		case <-tick.C:
 		}

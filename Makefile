@@ -25,6 +25,12 @@ deps: ## install what is missing (apt on Linux); silent when nothing is
 build: ## build bin/weir, static, without cgo
 	CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -o bin/weir ./cmd/weir
 
+.PHONY: man
+man: ## write the manual pages into bin/man and the completions into bin/completions
+	@rm -rf bin/man bin/completions && mkdir -p bin/man bin/completions
+	@go run ./cmd/weir man bin/man
+	@for shell in bash zsh fish; do go run ./cmd/weir completion $$shell >bin/completions/weir.$$shell || exit 1; done
+
 .PHONY: check
 check: ## gofmt, vet, staticcheck, layout and unit tests: before every commit
 	@scripts/test.sh lint unit

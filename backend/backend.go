@@ -471,6 +471,14 @@ type Pauser interface {
 	Pause(ctx context.Context, paused bool) error
 }
 
+// Remover is a backend that can remove its stream.
+type Remover interface {
+	// Remove removes the stream with its messages and what is kept for it and its group; dead
+	// letters stay. Without a stream it does nothing. Nobody may use the stream meanwhile:
+	// an append or claim could create it again.
+	Remove(ctx context.Context) error
+}
+
 // Reader is a backend whose records can be followed without a group.
 type Reader interface {
 	// Read returns records after a cursor, waiting up to Block for the first.

@@ -15,6 +15,7 @@ command -v promtool >/dev/null || missing+=(prometheus)            # what the al
 command -v chromium >/dev/null || command -v google-chrome >/dev/null || missing+=(chromium) # what the dashboard is looked at with
 command -v nginx >/dev/null || [[ -x /usr/sbin/nginx ]] || missing+=(nginx-light) # what the server is put behind
 [[ $(uname) == Darwin ]] || command -v systemd-analyze >/dev/null || missing+=(systemd) # what judges the unit of deploy
+command -v mandoc >/dev/null || [[ $(uname) == Darwin ]] || missing+=(mandoc) # what judges the manual pages; macOS has it
 command -v make >/dev/null || missing+=(make)
 java=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' || true)
 if ((${java:-0} < 17)); then # Kafka runs on it

@@ -106,6 +106,12 @@ func (s service) Pause(ctx context.Context, name string, paused bool) error {
 	return err
 }
 
+// RemoveTopic deletes a topic; an absent one is no error.
+func (s service) RemoveTopic(ctx context.Context, name string) error {
+	_, err := promptly(ctx, s, func() (api.DeleteTopicResult, error) { return s.e.DeleteTopic(ctx, name, false) })
+	return err
+}
+
 // own copies a record that is valid only during a visit.
 func own(r *api.Record) api.Record {
 	c := *r

@@ -105,7 +105,7 @@ func (o *overloadOptions) fields() settings.Fields {
 }
 
 func newBenchCmd() *cobra.Command {
-	bench := &cobra.Command{Use: "bench", Short: "Judge guards by what they do under load"}
+	bench := &cobra.Command{Use: "bench", Short: "Measure a server, and judge guards, under load"}
 	cmd := &cobra.Command{
 		Use:     "overload [URL]",
 		Short:   "Offer more than the workers can do and say what each guard makes of it",
@@ -128,7 +128,7 @@ func newBenchCmd() *cobra.Command {
 		},
 	}
 	settings.AddFlags(cmd.Flags(), settings.Overload)
-	bench.AddCommand(cmd, newCallersCmd())
+	bench.AddCommand(newLoadCmd(), cmd, newCallersCmd())
 	return bench
 }
 

@@ -31,7 +31,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		newServeCmd(), newSampleCmd(), newDoctorCmd(), newDashCmd(), newTopCmd(), newQueueCmd(), newDLQCmd(), newTopicCmd(), newRouterCmd(),
 		newPublishCmd(), newWorkCmd(), newTailCmd(),
-		newBackupCmd(), newRestoreCmd(), newRepairCmd(), newReplicaCmd(), newBenchCmd(), newKeyCmd(), newContextCmd(), newHealthCmd(), newDebugCmd(), newVersionCmd(),
+		newBackupCmd(), newRestoreCmd(), newRepairCmd(), newReplicaCmd(), newBenchCmd(), newKeyCmd(), newContextCmd(), newHealthCmd(), newDebugCmd(), newManCmd(), newVersionCmd(),
 	)
 	root.SetHelpCommand(newHelpCmd())
 	root.InitDefaultHelpCmd()
@@ -41,6 +41,7 @@ func newRoot() *cobra.Command {
 			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, noCommand
 		}
 	}
+	complete(root)
 	checkUsage(root)
 	return root
 }

@@ -97,6 +97,12 @@ func (c *Client) DeleteTopic(ctx context.Context, topic string, ifEmpty bool) (d
 	return out.Deleted, out.Routers, err
 }
 
+// RemoveTopic is DeleteTopic for callers to whom it is all the same what was there.
+func (c *Client) RemoveTopic(ctx context.Context, topic string) error {
+	_, _, err := c.DeleteTopic(ctx, topic, false)
+	return err
+}
+
 // Router is a line of the list of routers.
 type Router struct {
 	Router         string `json:"router"`

@@ -11,7 +11,7 @@ const NoPriority = 1 << 40
 const (
 	letters = List | Show | Redrive | Purge // the commands of weir dlq
 	copies  = Backup | Verify | Restore
-	streams = Publish | Work | Tail | Sample | Doctor | letters | Overload | Dash | Bundle | Top | Queue // commands with the URL of a stream
+	streams = Publish | Work | Tail | Sample | Doctor | letters | Overload | BenchLoad | Dash | Bundle | Top | Queue // commands with the URL of a stream
 	topics  = Topics | TopicInfo | TopicCreate | TopicSet | TopicRemove | TopicPurge | TopicTruncate
 	routers = Routers | RouterCreate | RouterRemove
 	clients = streams | Backup | Health | topics | routers
@@ -35,7 +35,7 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "key-env", in: ContextSet, places: byFlag, kind: name("name"), help: "name of the environment variable that holds the API key"},
 	{name: "kafka-user", env: "KAFKA_USER", field: "KafkaUser", in: streams | Library, places: byEnv, kind: name("name"), help: "user name on Kafka (SASL), for a URL without one"},
 	{name: "kafka-password", env: "KAFKA_PASSWORD", field: "KafkaPassword", in: streams | Library, places: byEnv, kind: text("password"), help: "its password"},
-	{name: "json", in: Publish | Work | Tail | Doctor | Queue | letters | copies | Replica | Keys | topics | routers | Contexts | ContextSet, kind: boolean, deft: "false", help: "print JSON, one object a line"},
+	{name: "json", in: Publish | Work | Tail | Doctor | Queue | letters | copies | Replica | Keys | topics | routers | Contexts | ContextSet | BenchLoad, kind: boolean, deft: "false", help: "print JSON, one object a line"},
 	{name: "log-format", in: Serve | Publish | Work, places: anywhere, kind: choice("format", "text", "json"), deft: "text",
 		help: "form of the log on standard error: text or json"},
 	{name: "metrics", in: Publish | Work | Sample | Backup, kind: name("address"),
@@ -158,6 +158,14 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "together", in: Overload, places: byFlag, kind: boolean, deft: "false", help: "run the arms at the same time instead of one after the other"},
 	{name: "json", in: Overload, places: byFlag, kind: name("file"), help: "file that receives everything measured"},
 	{name: "picture", in: Overload, places: byFlag, kind: name("file"), help: "SVG file that receives the backlog and the rates over time"},
+
+	{name: "duration", in: BenchLoad, places: byFlag, kind: duration(100*time.Millisecond, 10*time.Minute).kind(), deft: "10s", help: "how long to publish"},
+	{name: "publishers", in: BenchLoad, places: byFlag, kind: integer("int", 1, 1000).kind(), deft: "8", help: "publishes at once"},
+	{name: "workers", in: BenchLoad, places: byFlag, kind: integer("int", 1, 1000).kind(), deft: "8", help: "handlers running at once"},
+	{name: "size", in: BenchLoad, places: byFlag, kind: size(16, 1<<20).kind(), deft: "256", help: "of a message, at least 16"},
+	{name: "batch", in: BenchLoad, places: byFlag, kind: integer("messages", 1, 1000).kind(), deft: "1", help: "messages in one publish"},
+	{name: "rate", in: BenchLoad, places: byFlag, kind: real("rate", "a number", 0, 1e6), deft: "0", help: "messages a second, at a steady pace; 0 is as many as are taken"},
+	{name: "guard", in: BenchLoad, places: byFlag, kind: choice("mode", "static", "proportional", "adaptive", "off"), deft: "adaptive", help: "guard of the publishers: static, proportional, adaptive or off"},
 
 	{name: "redis-host", env: "REDIS_HOST", in: SampleRedis, places: byEnv, kind: name("host"), deft: "127.0.0.1", help: "Redis to sample when there is no URL"},
 	{name: "redis-port", env: "REDIS_PORT", in: SampleRedis, places: byEnv, kind: integer("port", 1, 65535).kind(), deft: "6379", help: "its port"},

@@ -92,7 +92,7 @@ func (s *Setting) commands() string {
 		{Serve, "serve"}, {Publish, "publish"}, {Work, "work"}, {Tail, "tail"}, {Sample, "sample"}, {Doctor, "doctor"},
 		{letters, "dlq"}, {List, "dlq ls"}, {Show, "dlq show"}, {Redrive, "dlq redrive"}, {Purge, "dlq purge"},
 		{Backup, "backup"}, {Verify, "backup verify"}, {Restore, "restore"}, {Repair, "repair"}, {Replica, "replica"},
-		{Overload, "bench overload"}, {Dash, "dash"}, {Bundle, "debug bundle"}, {Top, "top"}, {Queue, "queue"}, {NewKey, "key new"}, {Keys, "key ls, key revoke"},
+		{Overload, "bench overload"}, {BenchLoad, "bench load"}, {Dash, "dash"}, {Bundle, "debug bundle"}, {Top, "top"}, {Queue, "queue"}, {NewKey, "key new"}, {Keys, "key ls, key revoke"},
 		{topics, "topic"}, {Topics, "topic ls"}, {TopicInfo, "topic info"}, {TopicCreate, "topic create"}, {TopicSet, "topic set"},
 		{TopicRemove, "topic rm"}, {TopicPurge, "topic purge"}, {TopicTruncate, "topic truncate"},
 		{routers, "router"}, {Routers, "router ls"}, {RouterCreate, "router create"}, {RouterRemove, "router rm"},

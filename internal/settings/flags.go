@@ -37,3 +37,12 @@ func (v *value) Set(text string) error {
 	v.text = text
 	return nil
 }
+
+// Choices returns the values of a flag that AddFlags has added and that takes one of some
+// words; nil for any other.
+func Choices(f *pflag.Flag) []string {
+	if v, ok := f.Value.(*value); ok {
+		return v.setting.kind.words
+	}
+	return nil
+}

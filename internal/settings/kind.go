@@ -15,6 +15,7 @@ type kind struct {
 	typ   string // what --help calls it
 	valid string // what a wrong text is not
 	parse func(text string) (value any, ok bool)
+	words []string // all values, if they are some words
 }
 
 // read returns the value of a text, or an error that repeats it and says what is valid.
@@ -41,7 +42,7 @@ func (n number) kind() kind {
 	if n.high == math.MaxInt64 {
 		valid = fmt.Sprintf("%s of at least %s", n.what, n.show(n.low))
 	}
-	return kind{n.typ, valid + n.hint, func(text string) (any, bool) {
+	return kind{typ: n.typ, valid: valid + n.hint, parse: func(text string) (any, bool) {
 		v, ok := n.parse(text)
 		return n.wrap(v), ok && v >= n.low && v <= n.high
 	}}
@@ -172,7 +173,7 @@ func real(typ, what string, low, high float64) kind {
 	if math.IsInf(high, 1) {
 		valid = fmt.Sprintf("%s of at least %v", what, low)
 	}
-	return kind{typ, valid, func(text string) (any, bool) {
+	return kind{typ: typ, valid: valid, parse: func(text string) (any, bool) {
 		n, err := strconv.ParseFloat(text, 64)
 		return n, err == nil && n >= low && n <= high && !math.IsInf(n, 0)
 	}}
@@ -195,7 +196,7 @@ func seconds(low, high time.Duration) kind {
 	return k
 }
 
-var boolean = kind{"bool", "true or false", func(text string) (any, bool) {
+var boolean = kind{typ: "bool", valid: "true or false", parse: func(text string) (any, bool) {
 	switch strings.ToLower(text) {
 	case "true", "t", "1", "yes", "on":
 		return true, true
@@ -209,28 +210,28 @@ var boolean = kind{"bool", "true or false", func(text string) (any, bool) {
 func choice(typ string, words ...string) kind {
 	last := len(words) - 1
 	valid := strings.Join(words[:last], ", ") + " or " + words[last]
-	return kind{typ, valid, func(text string) (any, bool) {
+	return kind{typ: typ, valid: valid, parse: func(text string) (any, bool) {
 		for _, w := range words {
 			if text == w {
 				return text, true
 			}
 		}
 		return nil, false
-	}}
+	}, words: words}
 }
 
 // text is taken as it is.
 func text(typ string) kind {
-	return kind{typ, "text", func(text string) (any, bool) { return text, true }}
+	return kind{typ: typ, valid: "text", parse: func(text string) (any, bool) { return text, true }}
 }
 
 // name is a text that is not empty.
 func name(typ string) kind {
-	return kind{typ, "a " + typ + ": it is empty", func(text string) (any, bool) { return text, text != "" }}
+	return kind{typ: typ, valid: "a " + typ + ": it is empty", parse: func(text string) (any, bool) { return text, text != "" }}
 }
 
 // host is a host, or host:port.
-var host = kind{"host", "a host or host:port", func(text string) (any, bool) {
+var host = kind{typ: "host", valid: "a host or host:port", parse: func(text string) (any, bool) {
 	if !HasPort(text) {
 		return text, text != ""
 	}
@@ -246,7 +247,7 @@ func HasPort(text string) bool {
 }
 
 // list is separated by commas.
-var list = kind{"list", "a list", func(text string) (any, bool) {
+var list = kind{typ: "list", valid: "a list", parse: func(text string) (any, bool) {
 	var all []string
 	for e := range strings.SplitSeq(text, ",") {
 		if e = strings.TrimSpace(e); e != "" {

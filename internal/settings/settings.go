@@ -33,6 +33,7 @@ const (
 	Repair
 	Replica
 	Overload
+	BenchLoad
 	Dash
 	Bundle
 	Top

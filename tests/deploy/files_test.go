@@ -396,7 +396,9 @@ func TestTheReleaseConfiguration(t *testing.T) {
 	files := []string{pack.at("scripts", "postinstall").String(), pack.at("scripts", "preremove").String()}
 	targets := map[string]string{}
 	for _, c := range pack.at("contents").list() {
-		files = append(files, c.at("src").String())
+		if src := c.at("src").String(); !strings.HasPrefix(src, "bin/") { // those make man writes: see man_test.go
+			files = append(files, src)
+		}
 		targets[c.at("src").String()] = c.at("dst").String()
 	}
 	for _, src := range files {

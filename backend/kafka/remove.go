@@ -1,0 +1,22 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/weirmq/weir/backend"
+)
+
+var _ backend.Remover = (*Backend)(nil)
+
+// Remove deletes the topic. The group stays: it may have others, and brokers forget an
+// empty one.
+func (b *Backend) Remove(ctx context.Context) error {
+	_, err := b.admin.DeleteTopic(ctx, b.set.topic)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return nil
+	}
+	return b.onTopic(err, "DELETE", b.set.topic)
+}

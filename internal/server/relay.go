@@ -284,8 +284,12 @@ func (c *captured) Write(p []byte) (int, error) { return c.body.Write(p) }
 
 // copyAnswer sends an answer of the upstream.
 func (q *request) copyAnswer(c *captured) {
+	h := q.w.Header()
 	for name, values := range c.header {
-		q.w.Header()[name] = values
+		if name == "Vary" {
+			values = append(slices.Clone(h[name]), values...)
+		}
+		h[name] = values
 	}
 	q.sent, q.status = true, c.status
 	q.w.WriteHeader(c.status)
@@ -303,6 +307,9 @@ func (q *request) getRelayWatch() error {
 	if err := q.acceptsEvents(); err != nil {
 		return err
 	}
+	if err := q.namesEvents(); err != nil {
+		return err
+	}
 	if err := q.checkQuery(); err != nil {
 		return err
 	}
@@ -318,7 +325,7 @@ func (q *request) getRelayWatch() error {
 
 // getRelaySocket turns the request into a WebSocket.
 func (q *request) getRelaySocket() error {
-	caller := relay.CallerOf(q.r, false)
+	caller := relay.CallerOf(q.r, true)
 	if err := q.s.relay.Known(q.r.Context(), caller); err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func (q *request) getSocket() error {
 func (q *request) accept() (*websocket.Conn, error) {
 	q.sent, q.status = true, http.StatusSwitchingProtocols
 	// hosts.check deals with origins.
-	conn, err := websocket.Accept(q.w, q.r, &websocket.AcceptOptions{InsecureSkipVerify: true})
+	conn, err := websocket.Accept(q.w, q.r, &websocket.AcceptOptions{InsecureSkipVerify: true, Subprotocols: []string{api.SocketProtocol}})
 	if err != nil {
 		q.s.log.Debug("a WebSocket was not opened", "error", err)
 	}

@@ -346,7 +346,8 @@ func (q *request) getRelaySocket() error {
 		return nil
 	}
 	out := q.s.relay.NewPublisher(caller)
-	k := &socket{s: q.s, conn: conn, strict: strict, out: out, more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	k := q.newSocket(conn, strict)
+	k.out, k.caller = out, caller
 	k.src = q.s.relay.NewSocket(caller, k.end)
 	q.stream = func() {
 		defer release()

@@ -144,18 +144,20 @@ func TestAPageOfAnotherOriginMissesNothingOverKills(t *testing.T) {
 		t.Fatal(failed)
 	}
 	b.holds("the last record is there", `document.querySelectorAll("#records li").length >= %d`, n)
-	b.holds("the last job is done", `new Set(`+lines+`).size >= %d`, "#jobs li", n)
 	if got := strings.Join(eval[[]string](b, lines, "#records li"), "\n"); got != numbers(n) {
 		t.Errorf("the page shows %q", got)
 	}
-	// Each job is acked once. The answer to an ack may be lost with the server, so a job can be
-	// done without being shown; then the one above would wait in vain, unless it had come again.
-	if got := eval[[]string](b, lines, "#jobs li"); len(got) != n {
-		t.Errorf("the page did %d jobs, want %d: %q", len(got), n, got)
-	}
-	answer := mustOwned(t, s.URL+"/v0/topics/jobs/diff", object{"from_seq": 0}, "")
-	if !strings.Contains(answer, `"records":[]`) {
-		t.Errorf("not every job was acked: %s", answer)
+	weirtest.Eventually(t, "each job is acked", func() bool {
+		return strings.Contains(mustOwned(t, s.URL+"/v0/topics/jobs/diff", object{"from_seq": 0}, ""), `"records":[]`)
+	})
+	// A job is acked once. A kill may take the answer to one ack with it, and its job is not shown then.
+	b.holds("the jobs that were acked are shown", lines+`.length >= %d`, "#jobs li", n-2)
+	done := map[string]bool{}
+	for _, job := range eval[[]string](b, lines, "#jobs li") {
+		if done[job] {
+			t.Errorf("job %s was acked twice", job)
+		}
+		done[job] = true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -48,7 +48,7 @@ func (k *socket) claim(ctx context.Context, m *api.SocketMessage, body []byte) {
 		return
 	}
 	if m.Claim.WaitMS == 0 {
-		k.claimNow(ctx, k.out, m, body, k.warnings)
+		k.claimNow(ctx, k.out, m, body, k.warnings, func() {})
 		return
 	}
 	if k.claims.waiting.Load() >= socketClaims {
@@ -62,25 +62,28 @@ func (k *socket) claim(ctx context.Context, m *api.SocketMessage, body []byte) {
 	}
 	k.claims.waiting.Add(1)
 	own, text, warnings := *m, slices.Clone(body), slices.Clone(k.warnings)
-	k.claims.running.Go(func() {
-		defer k.claims.waiting.Add(-1)
+	leave := sync.OnceFunc(func() {
+		k.claims.waiting.Add(-1)
 		if holder != nil {
-			defer holder.inflight.give(1)
+			holder.inflight.give(1)
 		}
+	})
+	k.claims.running.Go(func() {
+		defer leave()
 		var out *relay.Publisher
 		if k.out != nil { // the socket's own passes on one message after the other
 			out = k.s.relay.NewPublisher(k.caller)
 			defer out.Close()
 		}
-		if k.s.guard(func() { k.claimNow(ctx, out, &own, text, warnings) }) {
+		if k.s.guard(func() { k.claimNow(ctx, out, &own, text, warnings, leave) }) {
 			_ = k.conn.CloseNow()
 		}
 	})
 }
 
 // claimNow makes a claim, of the upstream if the server is a relay, and queues its answer. The
-// jobs of an answer that is not sent go back.
-func (k *socket) claimNow(ctx context.Context, out *relay.Publisher, m *api.SocketMessage, body []byte, warnings api.Warnings) {
+// jobs of an answer that is not sent go back. It calls leave before the client can claim again.
+func (k *socket) claimNow(ctx context.Context, out *relay.Publisher, m *api.SocketMessage, body []byte, warnings api.Warnings, leave func()) {
 	var msg []byte
 	var unsent func()
 	var err error
@@ -93,6 +96,7 @@ func (k *socket) claimNow(ctx context.Context, out *relay.Publisher, m *api.Sock
 		msg = warnings.Append(msg)
 		unsent = func() { k.giveBack(m.Topic, &back) }
 	}
+	leave()
 	if err != nil {
 		k.refuse(m.RequestID, err)
 		return

@@ -59,7 +59,7 @@ func (o *serveOptions) fields() settings.Fields {
 		"replica-keep": &o.Replica.Keep, "replica-lag-max": &o.Replica.LagMax,
 		"failover": &o.Replica.Failover, "standby": &o.Replica.Standby, "failover-after": &o.Replica.FailoverAfter,
 		"disk-flush-ms": &o.diskFlushMS, "stall-after": &o.StallAfter, "disk-reserve": &o.DiskReserve, "ingest-queue": &o.IngestSlots,
-		"allowed-hosts": &o.AllowedHosts, "probe-auth": &o.ProbeAuth, "allow-insecure-no-auth": &o.AllowInsecure, "api-keys": &o.apiKeys, "keys-file": &o.keysFile,
+		"allowed-hosts": &o.AllowedHosts, "cors-origins": &o.CORSOrigins, "probe-auth": &o.ProbeAuth, "allow-insecure-no-auth": &o.AllowInsecure, "api-keys": &o.apiKeys, "keys-file": &o.keysFile,
 		"test-min-heartbeat-ms": &o.MinHeartbeatMS,
 		"upstream":              &o.upstream.Upstream, "upstream-key": &o.upstream.Key, "relay-key": &o.upstream.Secret, "relay-buffer": &o.upstream.BufferBytes,
 
@@ -83,6 +83,10 @@ func (o *serveOptions) load(cmd *cobra.Command) (*settings.Values, error) {
 	o.DiskFlush = time.Duration(o.diskFlushMS) * time.Millisecond
 	if o.Keys, err = server.LoadKeys(o.apiKeys, o.keysFile); err != nil {
 		return values, &usageError{err}
+	}
+	// A relay learns from its upstream whether keys are needed.
+	if err := server.CheckOrigins(o.CORSOrigins, o.Keys != nil || o.upstream.Upstream != ""); err != nil {
+		return values, &usageError{fmt.Errorf("setting cors_origins: %w", err)}
 	}
 	if o.upstream.Upstream != "" {
 		return values, o.loadRelay()

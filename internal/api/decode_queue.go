@@ -27,13 +27,13 @@ var (
 func DecodeClaim(body []byte, lim *Limits, warn *Warnings) (ClaimRequest, error) {
 	c := ClaimRequest{Max: 1}
 	s := scanner{b: body, index: -1, warnings: warn}
-	s.claim(lim, &c)
+	s.claim(lim, &c, claimFields)
 	return c, s.finish()
 }
 
-func (s *scanner) claim(lim *Limits, c *ClaimRequest) {
+func (s *scanner) claim(lim *Limits, c *ClaimRequest, known []string) {
 	var seen uint32
-	s.body(claimFields, func(name []byte) bool {
+	s.body(known, func(name []byte) bool {
 		switch string(name) {
 		case "node":
 			if s.once(&seen, claimNode, "node") {
@@ -109,11 +109,17 @@ func DecodeSettle(kind SettleKind, body []byte, lim *Limits, r *SettleRequest, w
 	*r = SettleRequest{Seqs: r.Seqs[:0], LeaseIDs: r.LeaseIDs[:0]}
 	s := scanner{b: body, index: -1, warnings: warn}
 	st := settleState{badLease: -1, maxEntries: lim.MaxClaim}
-	s.settle(kind, r, &st)
+	s.settle(kind, r, &st, settleFields[kind])
 	s.end()
-	switch {
-	case s.err != nil:
+	if s.err != nil {
 		return s.err
+	}
+	return st.check(r, lim)
+}
+
+// check makes the checks behind those of the JSON.
+func (st *settleState) check(r *SettleRequest, lim *Limits) error {
+	switch {
 	case st.badLease >= 0:
 		return Errorf(CodeInvalidRequest, "field \"lease_ids[%d]\" must be \"lease_\" and hexadecimal digits as the claim gave it, or \"\"", st.badLease)
 	case r.Node == "":
@@ -127,8 +133,8 @@ func DecodeSettle(kind SettleKind, body []byte, lim *Limits, r *SettleRequest, w
 	return nil
 }
 
-func (s *scanner) settle(kind SettleKind, r *SettleRequest, st *settleState) {
-	s.body(settleFields[kind], func(name []byte) bool {
+func (s *scanner) settle(kind SettleKind, r *SettleRequest, st *settleState, known []string) {
+	s.body(known, func(name []byte) bool {
 		switch string(name) {
 		case "node":
 			if s.once(&st.seen, settleNode, "node") {

@@ -11,29 +11,48 @@ const (
 	SocketUnsubscribe
 	SocketPublish
 	SocketPing
+	SocketClaim
+	SocketAck
+	SocketNack
+	SocketExtend
 )
 
 var socketOps = map[string]SocketOp{
 	"subscribe": SocketSubscribe, "unsubscribe": SocketUnsubscribe, "publish": SocketPublish, "ping": SocketPing,
+	"claim": SocketClaim, "ack": SocketAck, "nack": SocketNack, "extend": SocketExtend,
 }
+
+const acceptOp = "subscribe, unsubscribe, publish, claim, ack, nack, extend or ping"
+
+// socketHead is what a message about a queue has besides the fields of the call.
+var socketHead = []string{"op", "request_id", "topic"}
 
 var socketFields = map[SocketOp][]string{
 	SocketSubscribe:   slices.Concat([]string{"op", "request_id", "topic", "topics", "from_seq", "tail", "lenient", "relay"}, frameFields),
 	SocketUnsubscribe: {"op", "request_id", "topic", "topics"},
 	SocketPublish:     slices.Concat([]string{"op", "request_id", "topic", "return_seqs"}, writeFields),
 	SocketPing:        {"op", "request_id"},
+	SocketClaim:       slices.Concat(socketHead, claimFields),
+	SocketAck:         slices.Concat(socketHead, settleFields[SettleAck]),
+	SocketNack:        slices.Concat(socketHead, settleFields[SettleNack]),
+	SocketExtend:      slices.Concat(socketHead, settleFields[SettleExtend]),
 }
 
 // SocketMessage is one message of a WebSocket client.
 type SocketMessage struct {
 	Op        SocketOp
 	RequestID []byte // compact JSON, a copy; nil if there is none
-	Topic     string // of a publish
+	Topic     string // of a publish, or the queue
 	Seqs      bool   // a publish wants its numbers returned
 	// Watch is a subscribe; it has no topics if the message had neither topic nor
 	// topics.
 	Watch WatchRequest
 	Names []string // of an unsubscribe, as asked for
+	// Claim and Settle are those of a claim, and of an ack, nack or extend; Wrong is what is
+	// wrong with the latter besides the JSON. CheckClaim has not been made.
+	Claim  ClaimRequest
+	Settle SettleRequest
+	Wrong  error
 }
 
 // CodeInvalidJSON and the two below appear only in WebSocket errors.
@@ -67,6 +86,10 @@ func DecodeSocket(body []byte, lim *Limits, w *WriteRequest, warn *Warnings) (So
 	if s.err == nil && m.Op == SocketPublish {
 		s.err = readWrite(body, lim, w, socketFields[SocketPublish], warn)
 	}
+	if s.err == nil && m.Op.ofQueue() {
+		s.i, s.depth, s.scratch = 0, 0, s.scratch[:0]
+		s.ofQueue(lim, &m)
+	}
 	if s.err != nil {
 		s.err.Code = CodeInvalidJSON
 		return SocketMessage{}, s.err
@@ -82,18 +105,17 @@ func (s *scanner) socketOp() (op SocketOp) {
 			return false
 		}
 		if s.once(&seen, socketOp, "op") {
-			const accepted = "subscribe, unsubscribe, publish or ping"
 			start := s.i
-			if op = socketOps[string(s.text("op", accepted))]; op == 0 {
+			if op = socketOps[string(s.text("op", acceptOp))]; op == 0 {
 				s.i = start
-				s.wrong("op", accepted)
+				s.wrong("op", acceptOp)
 			}
 			s.scratch = s.scratch[:0]
 		}
 		return true
 	})
 	if seen&socketOp == 0 {
-		s.missing("op", "subscribe, unsubscribe, publish or ping")
+		s.missing("op", acceptOp)
 	}
 	return op
 }
@@ -102,8 +124,8 @@ func (s *scanner) socketOp() (op SocketOp) {
 // reads itself; members that field does not know are skipped.
 func (s *scanner) each(m *SocketMessage, seen *uint32, field func(name []byte) bool) {
 	known := socketFields[m.Op]
-	if m.Op == SocketPublish {
-		known = nil // readWrite warns
+	if m.Op == SocketPublish || m.Op.ofQueue() {
+		known = nil // whoever reads the other fields warns
 	}
 	s.body(known, func(name []byte) bool {
 		if string(name) != "request_id" {
@@ -219,12 +241,30 @@ func CheckUnsubscribe(names []string, lim *Limits) error {
 	return nil
 }
 
-// publishHead reads the members a publish has in addition to a write's, and all of a
-// ping.
+// ofQueue reports whether the message is one of the calls on a queue.
+func (op SocketOp) ofQueue() bool { return op >= SocketClaim }
+
+// Settles is the kind of an ack, nack or extend.
+func (op SocketOp) Settles() SettleKind { return SettleKind(op - SocketAck) }
+
+// ofQueue reads the members that a call on a queue has over HTTP, too.
+func (s *scanner) ofQueue(lim *Limits, m *SocketMessage) {
+	if m.Op == SocketClaim {
+		m.Claim.Max = 1
+		s.claim(lim, &m.Claim, socketFields[SocketClaim])
+		return
+	}
+	st := settleState{badLease: -1, maxEntries: lim.MaxClaim}
+	s.settle(m.Op.Settles(), &m.Settle, &st, socketFields[m.Op])
+	m.Wrong = st.check(&m.Settle, lim)
+}
+
+// publishHead reads the members a publish has in addition to a write's, or a call on a queue
+// to that over HTTP, and all of a ping.
 func (s *scanner) publishHead(m *SocketMessage) {
 	var seen uint32
 	s.each(m, &seen, func(name []byte) bool {
-		if m.Op != SocketPublish {
+		if m.Op == SocketPing {
 			return false
 		}
 		switch string(name) {
@@ -234,6 +274,9 @@ func (s *scanner) publishHead(m *SocketMessage) {
 				s.scratch = s.scratch[:0]
 			}
 		case "return_seqs":
+			if m.Op != SocketPublish {
+				return false
+			}
 			if s.once(&seen, socketSeqs, "return_seqs") {
 				m.Seqs = s.bool("return_seqs")
 			}
@@ -242,7 +285,7 @@ func (s *scanner) publishHead(m *SocketMessage) {
 		}
 		return true
 	})
-	if m.Op == SocketPublish && seen&socketTopic == 0 {
+	if m.Op != SocketPing && seen&socketTopic == 0 {
 		s.missing("topic", "the name of the topic")
 	}
 }

@@ -34,13 +34,34 @@ func AppendSocketAck(dst, requestID []byte, topic string, r *WriteResult, withSe
 	dst = appendAnswer(dst, "ack", requestID)
 	dst = append(dst, ',')
 	mark := len(dst)
-	dst = AppendWriteResult(dst, topic, r, withSeqs, totalMS)
-	copy(dst[mark:], dst[mark+1:]) // its members belong in this object
-	dst = dst[:len(dst)-1]
+	dst = unwrap(AppendWriteResult(dst, topic, r, withSeqs, totalMS), mark)
 	if !withSeqs {
 		dst = append(dst[:len(dst)-1], `,"seqs":null}`...)
 	}
 	return dst
+}
+
+// unwrap makes members of the object around it of those of the object that begins at mark.
+func unwrap(dst []byte, mark int) []byte {
+	copy(dst[mark:], dst[mark+1:])
+	return dst[:len(dst)-1]
+}
+
+// AppendSocketClaimed appends the answer to a claim; answer is that over HTTP.
+func AppendSocketClaimed(dst, requestID, answer []byte) []byte {
+	return appendSocketAnswer(dst, "claimed", requestID, answer)
+}
+
+// AppendSocketSettled appends the answer to an ack, nack or extend.
+func AppendSocketSettled(dst, requestID []byte, kind SettleKind, topic string, r *SettleResult, totalMS float64) []byte {
+	name := [...]string{SettleAck: "acked", SettleNack: "nacked", SettleExtend: "extended"}[kind]
+	return appendSocketAnswer(dst, name, requestID, AppendSettleResult(nil, kind, topic, r, totalMS))
+}
+
+// appendSocketAnswer appends an answer with the members of an object.
+func appendSocketAnswer(dst []byte, op string, requestID, answer []byte) []byte {
+	dst = append(appendAnswer(dst, op, requestID), ',')
+	return append(dst, answer[1:]...)
 }
 
 // AppendPong appends the answer to a ping.

@@ -1,5 +1,10 @@
 package api
 
+import (
+	"bytes"
+	"strings"
+)
+
 // The frames of a stream. An SSE frame is an event whose id line the stream
 // puts in front; a WebSocket message is the same object with an op.
 
@@ -102,4 +107,46 @@ func AppendAdviceFrame(dst []byte, topics []string, retryAfterMS int64) []byte {
 		dst = AppendString(appendComma(dst), t)
 	}
 	return append(dst, "]}\n\n"...)
+}
+
+// EventPrefix is put in front of the names of events for clients that ask for it: an
+// EventSource of a browser has an event "error" of its own.
+const EventPrefix = "weir-"
+
+// PrefixEvents appends frames to dst, with EventPrefix in front of the names of their events.
+// A line that begins like that of a name is one, since data is one line.
+func PrefixEvents(dst, frames []byte) []byte {
+	const field = "event: "
+	for len(frames) > 0 {
+		if bytes.HasPrefix(frames, []byte(field)) {
+			dst = append(append(dst, field...), EventPrefix...)
+			frames = frames[len(field):]
+		}
+		end := bytes.IndexByte(frames, '\n') + 1
+		if end == 0 {
+			end = len(frames)
+		}
+		dst = append(dst, frames[:end]...)
+		frames = frames[end:]
+	}
+	return dst
+}
+
+// The words of Sec-WebSocket-Protocol by which a page, which cannot set other headers, sends
+// its key: the protocol, and the key behind SocketKeyPrefix.
+const (
+	SocketProtocol  = "weir"
+	SocketKeyPrefix = "weir.token."
+)
+
+// SocketKey returns the key among the protocols that a client of a WebSocket offers.
+func SocketKey(offered []string) (key string, ok bool) {
+	for _, line := range offered {
+		for word := range strings.SplitSeq(line, ",") {
+			if key, ok = strings.CutPrefix(strings.TrimSpace(word), SocketKeyPrefix); ok {
+				return key, true
+			}
+		}
+	}
+	return "", false
 }

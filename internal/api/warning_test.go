@@ -46,13 +46,13 @@ func bodies() map[string]struct {
 	for name, op := range socketOps {
 		var known []string
 		for _, f := range socketFields[op] {
-			if f != "op" && (f != "topic" || op != SocketPublish) {
+			if f != "op" && (f != "topic" || op != SocketPublish && !op.ofQueue()) {
 				known = append(known, f)
 			}
 		}
 		all["socket "+name] = body{func(b []byte, w *Warnings) error {
 			head := fmt.Sprintf(`{"op":%q,`, name)
-			if op == SocketPublish {
+			if op == SocketPublish || op.ofQueue() {
 				head += `"topic":"t",`
 			}
 			return socket([]byte(strings.Replace(string(b), "{", head, 1)), w)

@@ -24,9 +24,13 @@ const (
 // Caller is who makes a request: the key it came with, or nobody.
 type Caller struct{ secret string }
 
-// CallerOf reads the key of a request; with token it may also be in the query.
+// CallerOf reads the key of a request; with token it may also be among the protocols of a
+// WebSocket or in the query.
 func CallerOf(r *http.Request, token bool) Caller {
 	secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok && token && r.Header.Get("Upgrade") != "" {
+		secret, ok = api.SocketKey(r.Header["Sec-Websocket-Protocol"])
+	}
 	if !ok && token {
 		secret = r.URL.Query().Get("token")
 	}

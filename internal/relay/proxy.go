@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"strconv"
+	"strings"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -24,10 +25,35 @@ func (r *Relay) newProxy() *httputil.ReverseProxy {
 			p.Out.Header.Del("Sec-Fetch-Site")
 			p.SetXForwarded()
 		},
+		ModifyResponse: func(resp *http.Response) error {
+			leaveOrigins(resp.Header)
+			return nil
+		},
 		Transport:     r.client.Transport,
 		FlushInterval: -1,
 		ErrorHandler:  r.proxyFailed,
 		ErrorLog:      log.New(slogWriter{r.log}, "", 0),
+	}
+}
+
+// leaveOrigins removes what an answer of the upstream says about web pages of other origins:
+// the relay has said so for its own, and the upstream is asked without an Origin.
+func leaveOrigins(h http.Header) {
+	for name := range h {
+		if strings.HasPrefix(name, "Access-Control-") {
+			delete(h, name)
+		}
+	}
+	var rest []string
+	for _, line := range h["Vary"] {
+		for word := range strings.SplitSeq(line, ",") {
+			if word = strings.TrimSpace(word); word != "" && !strings.EqualFold(word, "Origin") {
+				rest = append(rest, word)
+			}
+		}
+	}
+	if delete(h, "Vary"); rest != nil {
+		h["Vary"] = []string{strings.Join(rest, ", ")}
 	}
 }
 

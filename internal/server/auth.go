@@ -243,10 +243,13 @@ func (ks *Keys) find(secret string) *apiKey {
 	return found
 }
 
-// authenticate finds the key of the request, or the read token; with token it may also be in the query, for
-// clients that cannot set headers.
+// authenticate finds the key of the request, or the read token; with token it may also be among the protocols of a
+// WebSocket or in the query, for clients that cannot set headers.
 func (q *request) authenticate(token bool) (*apiKey, error) {
 	secret, ok := strings.CutPrefix(q.r.Header.Get("Authorization"), "Bearer ")
+	if !ok && token && isUpgrade(q.r) {
+		secret, ok = api.SocketKey(q.r.Header["Sec-Websocket-Protocol"])
+	}
 	if !ok && token {
 		secret, ok = q.r.URL.Query().Get("token"), true
 	}

@@ -16,7 +16,8 @@ import (
 type hosts struct {
 	allowed map[string]bool // lower case, without port
 	anyHost func() bool     // auth is on: a key is needed anyway
-	origins http.CrossOriginProtection
+	origins *origins        // may change what is below /v0, too
+	foreign http.CrossOriginProtection
 }
 
 // keyed says whether a server, or the one behind a relay, wants keys.
@@ -27,8 +28,8 @@ func keyed(keys *Keys, r *relay.Relay) func() bool {
 	return func() bool { return keys != nil }
 }
 
-func newHosts(allowed []string, anyHost func() bool) *hosts {
-	h := &hosts{allowed: make(map[string]bool, len(allowed)), anyHost: anyHost}
+func newHosts(allowed []string, listed *origins, anyHost func() bool) *hosts {
+	h := &hosts{allowed: make(map[string]bool, len(allowed)), anyHost: anyHost, origins: listed}
 	for _, name := range allowed {
 		h.allowed[strings.ToLower(hostName(name))] = true
 	}
@@ -36,17 +37,20 @@ func newHosts(allowed []string, anyHost func() bool) *hosts {
 }
 
 // check refuses a foreign Host while auth is off, a state-changing request of a foreign
-// Origin and, while auth is off, a WebSocket of one as well, since what goes over it
-// may also change state.
+// Origin and, while auth is off or some origins are listed, a WebSocket of one as well, since
+// what goes over it may also change state.
 func (h *hosts) check(r *http.Request) error {
 	if !h.anyHost() && !h.known(r.Host) {
 		return api.Errorf(api.CodeForbidden, "the Host %q is neither loopback nor listed in WEIR_ALLOWED_HOSTS", r.Host)
 	}
-	if h.origins.Check(r) != nil && !h.trusts(r.Header.Get("Origin")) {
-		return api.Errorf(api.CodeForbidden, "the request comes from a web page of another origin; list its host in WEIR_ALLOWED_HOSTS to allow it")
+	if h.origins.lists(r) {
+		return nil
 	}
-	if origin := r.Header.Get("Origin"); origin != "" && !h.anyHost() && isUpgrade(r) && !sameOrigin(origin, r.Host) && !h.trusts(origin) {
-		return api.Errorf(api.CodeForbidden, "the WebSocket is asked for by a web page of another origin; list its host in WEIR_ALLOWED_HOSTS to allow it")
+	if h.foreign.Check(r) != nil && !h.trusts(r.Header.Get("Origin")) {
+		return api.Errorf(api.CodeForbidden, "the request comes from a web page of another origin; list that in WEIR_CORS_ORIGINS to allow it")
+	}
+	if origin := r.Header.Get("Origin"); origin != "" && isUpgrade(r) && (h.origins != nil || !h.anyHost()) && !sameOrigin(origin, r.Host) && !h.trusts(origin) {
+		return api.Errorf(api.CodeForbidden, "the WebSocket is asked for by a web page of another origin; list that in WEIR_CORS_ORIGINS to allow it")
 	}
 	return nil
 }

@@ -38,7 +38,8 @@ func (l *lease) holds() bool {
 }
 
 func (l *lease) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/v0/health" {
+	l.s.origins.mark(w.Header(), r)
+	if r.URL.Path == "/v0/health" || l.s.origins.preflight(r) {
 		l.next.ServeHTTP(w, r)
 		return
 	}
@@ -102,7 +103,7 @@ func (w *leased) WriteHeader(status int) {
 	}
 	if w.begun = true; !w.lease.holds() {
 		w.refused = true
-		clear(w.Header())
+		w.lease.s.origins.keep(w.Header())
 		answerWithoutLease(w.ResponseWriter, api.Errorf(api.CodeInternal, "%v, since it began to answer this: whether the call took effect is unknown", errNoLease))
 		return
 	}

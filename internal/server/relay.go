@@ -284,8 +284,12 @@ func (c *captured) Write(p []byte) (int, error) { return c.body.Write(p) }
 
 // copyAnswer sends an answer of the upstream.
 func (q *request) copyAnswer(c *captured) {
+	h := q.w.Header()
 	for name, values := range c.header {
-		q.w.Header()[name] = values
+		if name == "Vary" {
+			values = append(slices.Clone(h[name]), values...)
+		}
+		h[name] = values
 	}
 	q.sent, q.status = true, c.status
 	q.w.WriteHeader(c.status)
@@ -303,6 +307,9 @@ func (q *request) getRelayWatch() error {
 	if err := q.acceptsEvents(); err != nil {
 		return err
 	}
+	if err := q.namesEvents(); err != nil {
+		return err
+	}
 	if err := q.checkQuery(); err != nil {
 		return err
 	}
@@ -318,7 +325,7 @@ func (q *request) getRelayWatch() error {
 
 // getRelaySocket turns the request into a WebSocket.
 func (q *request) getRelaySocket() error {
-	caller := relay.CallerOf(q.r, false)
+	caller := relay.CallerOf(q.r, true)
 	if err := q.s.relay.Known(q.r.Context(), caller); err != nil {
 		return err
 	}
@@ -339,7 +346,8 @@ func (q *request) getRelaySocket() error {
 		return nil
 	}
 	out := q.s.relay.NewPublisher(caller)
-	k := &socket{s: q.s, conn: conn, strict: strict, out: out, more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	k := q.newSocket(conn, strict)
+	k.out, k.caller = out, caller
 	k.src = q.s.relay.NewSocket(caller, k.end)
 	q.stream = func() {
 		defer release()

@@ -39,6 +39,7 @@ type request struct {
 	eng   *engine.Engine // set for every route that is not early
 
 	signedIn context.Context // of the session that key is of, if it is of one
+	prefixed bool            // the client wants the names of events prefixed
 
 	body     []byte // the whole body; lies in small or block
 	bodyDone bool   // none of the body is left on the connection
@@ -98,7 +99,7 @@ func (q *request) recycle() {
 		q.block = nil
 	}
 	q.w, q.r, q.route, q.key, q.signedIn, q.eng, q.pacer, q.stream = nil, nil, nil, nil, nil, nil, nil, nil
-	q.body, q.bodyDone, q.reserved, q.sent = nil, false, 0, false
+	q.body, q.bodyDone, q.reserved, q.sent, q.prefixed = nil, false, 0, false, false
 	clear(q.warnings)
 	q.warnings = q.warnings[:0]
 	if cap(q.out) > keptAnswer {
@@ -121,7 +122,7 @@ func (q *request) send(status int) error {
 func (q *request) sendAs(status int) error {
 	h, b := q.w.Header(), q.out
 	if len(b) >= gzipFrom {
-		h["Vary"] = headerVary
+		q.s.origins.vary(h)
 		if wantsGzip(q.r.Header.Get("Accept-Encoding")) {
 			q.packed = appendGzip(q.packed[:0], b)
 			b = q.packed

@@ -57,7 +57,7 @@ var routes = []route{
 	{method: "POST", path: "/v0/topics/:topic/offered", need: scopeWrite, body: bodyRequired, do: (*request).postOffered},
 	{method: "POST", path: "/v0/topics/:topic/pause", need: scopeAdmin, do: (*request).postPause},
 	{method: "POST", path: "/v0/topics/:topic/resume", need: scopeAdmin, do: (*request).postResume},
-	{method: "GET", path: "/v0/topics/:topic/work", need: scopeRead | scopeWrite, auth: authToken, query: []string{"node", "max", "lease_ms", "token"}, do: (*request).getWork},
+	{method: "GET", path: "/v0/topics/:topic/work", need: scopeRead | scopeWrite, auth: authToken, query: []string{"node", "max", "lease_ms", "events", "token"}, do: (*request).getWork},
 
 	{method: "GET", path: "/v0/routers", need: scopeRead, query: []string{"prefix", "page_size", "cursor", "source", "dest"}, do: (*request).listRouters},
 	{method: "PUT", path: "/v0/routers/:router", need: scopeAdmin, body: bodyRequired, do: (*request).putRouter},
@@ -65,7 +65,7 @@ var routes = []route{
 	{method: "DELETE", path: "/v0/routers/:router", need: scopeDelete, do: (*request).deleteRouter},
 
 	{method: "POST", path: "/v0/watch", need: scopeRead, body: bodyRequired, query: []string{"lenient", "relay"}, do: (*request).postWatch},
-	{method: "GET", path: "/v0/watch/:wid", auth: authItself, query: []string{"token"}, do: (*request).getWatch},
+	{method: "GET", path: "/v0/watch/:wid", auth: authItself, query: []string{"events", "token"}, do: (*request).getWatch},
 	{method: "GET", path: "/v0/ws", auth: authToken, query: []string{"token"}, do: (*request).getSocket},
 	{method: "POST", path: "/v0/tokens", need: scopeRead, body: bodyRequired, do: (*request).postTokens},
 

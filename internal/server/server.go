@@ -79,6 +79,7 @@ type Server struct {
 	settings       []string
 	lastLog        func() []byte
 	hosts          *hosts
+	origins        *origins // nil: no page of another origin
 	table          table
 	metrics        *metrics
 	scrapes        http.Handler
@@ -133,7 +134,6 @@ func New(c Config, opt Options) *Server {
 		settings:       opt.Settings,
 		lastLog:        opt.LastLog,
 		certEnds:       opt.CertificateEnds,
-		hosts:          newHosts(c.AllowedHosts, keyed(c.Keys, opt.Relay)),
 		table:          newTable(served),
 		board:          opt.Board,
 		relay:          opt.Relay,
@@ -141,6 +141,9 @@ func New(c Config, opt Options) *Server {
 		large:          make(chan struct{}, 1),
 		drained:        make(chan struct{}),
 	}
+	isKeyed := keyed(c.Keys, opt.Relay)
+	s.origins = newOrigins(c.CORSOrigins, isKeyed)
+	s.hosts = newHosts(c.AllowedHosts, s.origins, isKeyed)
 	s.throttles = newThrottles()
 	s.newLines()
 	s.metrics = newMetrics(s)
@@ -315,6 +318,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) (stream func()) {
 	q := s.requests.Get().(*request)
 	q.w, q.r, q.start, q.status = w, r, time.Now(), http.StatusOK
 	s.running.Add(1)
+	s.origins.mark(w.Header(), r)
 	if id := r.Header["X-Request-Id"]; id != nil && isRequestID(id[0]) {
 		w.Header()["X-Request-Id"] = id[:1]
 	}
@@ -356,6 +360,10 @@ func (s *Server) answer(q *request) error {
 	}
 	if err := s.hosts.check(q.r); err != nil {
 		return err
+	}
+	if s.origins.preflight(q.r) {
+		q.allowPage()
+		return nil
 	}
 	q.path.split(q.r.URL)
 	spot := s.table.find(&q.path)

@@ -81,13 +81,22 @@ func ownPage(r *http.Request) bool {
 	return origin != "" && sameOrigin(origin, r.Host)
 }
 
+// foreignPage reports whether a page of another origin asks. One of the same host with
+// another port sends the cookie, too, and asks for a WebSocket with a GET.
+func foreignPage(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
+		return site != "same-origin" && site != "none"
+	}
+	return r.Header.Get("Origin") != "" && !ownPage(r)
+}
+
 // keyOf finds the key of a request: its own, or that of its session.
 func (q *request) keyOf(token bool) (*apiKey, error) {
 	key, err := q.authenticate(token)
 	if err == nil || q.r.Header.Get("Authorization") != "" {
 		return key, err
 	}
-	if s, ok := q.s.sessions.find(q.r); ok && (isSafe(q.r.Method) || ownPage(q.r)) {
+	if s, ok := q.s.sessions.find(q.r); ok && (ownPage(q.r) || isSafe(q.r.Method) && !foreignPage(q.r)) {
 		q.signedIn = s.life
 		return s.key, nil
 	}

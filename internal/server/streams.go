@@ -59,6 +59,9 @@ func (q *request) sendEvents(all string) error {
 	q.sent = true
 	q.w.WriteHeader(http.StatusOK)
 	if q.r.Method != http.MethodHead {
+		if q.prefixed {
+			all = string(api.PrefixEvents(nil, []byte(all)))
+		}
 		_, _ = io.WriteString(q.w, all) // a client that is gone misses nothing
 	}
 	return nil
@@ -90,6 +93,22 @@ func (q *request) acceptsEvents() error {
 	return api.Errorf(api.CodeNotAcceptable, "Accept %q leaves out text/event-stream; this path answers with events only", accept)
 }
 
+// namesEvents reads how the client wants the events named.
+func (q *request) namesEvents() error {
+	query, err := q.query()
+	if err != nil {
+		return err
+	}
+	switch text := query.Get("events"); text {
+	case "", "plain":
+	case "prefixed":
+		q.prefixed = true
+	default:
+		return api.Errorf(api.CodeInvalidRequest, "query parameter events is %q; use plain or prefixed", text)
+	}
+	return nil
+}
+
 // eventSource is what an event stream sends. Its methods are called by one
 // goroutine.
 type eventSource interface {
@@ -107,13 +126,14 @@ type eventSource interface {
 // eventStream writes one event stream. While nothing is due it holds little memory: its
 // buffers come from a pool.
 type eventStream struct {
-	s     *Server
-	w     http.ResponseWriter
-	rc    *http.ResponseController
-	ctx   context.Context
-	h2    bool
-	beat  time.Duration
-	alarm *time.Timer // when the next heartbeat is due
+	s        *Server
+	w        http.ResponseWriter
+	rc       *http.ResponseController
+	ctx      context.Context
+	h2       bool
+	prefixed bool // the names of events are
+	beat     time.Duration
+	alarm    *time.Timer // when the next heartbeat is due
 }
 
 // newEventStream prepares the answer of q as an event stream. The request may be
@@ -124,7 +144,7 @@ func (q *request) newEventStream(beat time.Duration) *eventStream {
 	q.sent = true
 	return &eventStream{
 		s: q.s, w: q.w, rc: http.NewResponseController(q.w), ctx: q.r.Context(),
-		h2: q.r.ProtoMajor == 2, beat: beat,
+		h2: q.r.ProtoMajor == 2, prefixed: q.prefixed, beat: beat,
 	}
 }
 
@@ -217,6 +237,9 @@ func (s *Server) droppedSlow() {
 // write sends b and postpones the next heartbeat. It returns false once the connection
 // is unusable: no error frame can follow part of a frame.
 func (e *eventStream) write(b []byte) bool {
+	if e.prefixed {
+		b = api.PrefixEvents(nil, b)
+	}
 	for len(b) > 0 {
 		n := min(len(b), streamPiece)
 		start := time.Now()

@@ -61,6 +61,9 @@ func (q *request) getWatch() error {
 	if err := q.acceptsEvents(); err != nil {
 		return err
 	}
+	if err := q.namesEvents(); err != nil {
+		return err
+	}
 	err := q.getSession()
 	if api.IsCode(err, api.CodeNotFound) && q.r.Header.Get("Last-Event-ID") != "" {
 		return q.sendEvents(sessionGone)

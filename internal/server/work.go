@@ -17,6 +17,9 @@ func (q *request) getWork() error {
 	if err := q.acceptsEvents(); err != nil {
 		return err
 	}
+	if err := q.namesEvents(); err != nil {
+		return err
+	}
 	query, err := q.query()
 	if err != nil {
 		return err

@@ -44,7 +44,8 @@ func (q *request) getSocket() error {
 		release()
 		return nil
 	}
-	k := &socket{s: q.s, conn: conn, strict: strict, key: q.key, eng: q.eng, src: q.eng.NewSocket(), more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	k := q.newSocket(conn, strict)
+	k.key, k.eng, k.src = q.key, q.eng, q.eng.NewSocket()
 	q.stream = func() {
 		defer release()
 		k.run()
@@ -52,11 +53,17 @@ func (q *request) getSocket() error {
 	return nil
 }
 
+// newSocket returns a socket without a source. It ends with the request's context, and so with
+// its key and with the lease of a server that may have to give up the lead.
+func (q *request) newSocket(conn *websocket.Conn, strict bool) *socket {
+	return &socket{s: q.s, conn: conn, ctx: q.r.Context(), strict: strict, more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+}
+
 // accept makes the connection a WebSocket; its errors are answered.
 func (q *request) accept() (*websocket.Conn, error) {
 	q.sent, q.status = true, http.StatusSwitchingProtocols
 	// hosts.check deals with origins.
-	conn, err := websocket.Accept(q.w, q.r, &websocket.AcceptOptions{InsecureSkipVerify: true})
+	conn, err := websocket.Accept(q.w, q.r, &websocket.AcceptOptions{InsecureSkipVerify: true, Subprotocols: []string{api.SocketProtocol}})
 	if err != nil {
 		q.s.log.Debug("a WebSocket was not opened", "error", err)
 	}
@@ -91,13 +98,17 @@ func hasToken(h http.Header, name, word string) bool {
 }
 
 // socket is one WebSocket. The goroutine of its request reads messages and carries them
-// out; a second one, which run waits for, writes answers and records.
+// out; a second one writes answers and records, and each claim that waits has one. run waits
+// for all of them.
 type socket struct {
-	s    *Server
-	conn *websocket.Conn
-	key  *apiKey
-	eng  *engine.Engine   // nil on a relay
-	out  *relay.Publisher // of a relay; nil: it has an engine
+	s      *Server
+	conn   *websocket.Conn
+	ctx    context.Context // of its request
+	key    *apiKey
+	eng    *engine.Engine   // nil on a relay
+	out    *relay.Publisher // of a relay; nil: it has an engine
+	caller relay.Caller     // of a relay
+	claims claims
 
 	strict   bool         // the client wants no warning but a refusal
 	warnings api.Warnings // of the message being handled
@@ -109,8 +120,15 @@ type socket struct {
 	// happen together under it, and so does taking the next message.
 	mu      sync.Mutex
 	src     socketSource
-	answers [][]byte
+	answers []answer
 	bytes   int // in answers
+}
+
+// answer waits for the socket. unsent, if it is not nil, takes back what it says in case that
+// it is not sent.
+type answer struct {
+	msg    []byte
+	unsent func()
 }
 
 // socketSource is what a WebSocket sends besides its answers.
@@ -131,7 +149,8 @@ func (k *socket) end(error) {
 // run serves the socket until either side closes it.
 func (k *socket) run() {
 	defer k.src.Close()
-	ctx, cancel := context.WithCancel(k.key.standing())
+	defer k.takeBack()
+	ctx, cancel := context.WithCancel(k.ctx)
 	defer cancel()
 	var writer sync.WaitGroup
 	writer.Go(func() {
@@ -143,6 +162,7 @@ func (k *socket) run() {
 	}
 	cancel()
 	writer.Wait()
+	k.claims.running.Wait()
 	// The peer may already be gone.
 	_ = k.conn.CloseNow()
 }
@@ -159,7 +179,8 @@ func (k *socket) send(ctx context.Context) {
 		default:
 		}
 		var err error
-		if buf, err = k.next(ctx, buf[:0]); err != nil {
+		var unsent func()
+		if buf, unsent, err = k.next(ctx, buf[:0]); err != nil {
 			if ctx.Err() == nil {
 				k.s.log.Error("a WebSocket ends early", "cause", err)
 				_ = k.conn.Close(websocket.StatusInternalError, "the server could not read a record")
@@ -168,6 +189,9 @@ func (k *socket) send(ctx context.Context) {
 		}
 		if len(buf) > 0 {
 			if !k.write(ctx, buf) {
+				if unsent != nil {
+					unsent()
+				}
 				return
 			}
 			continue
@@ -184,19 +208,29 @@ func (k *socket) send(ctx context.Context) {
 }
 
 // next returns the next message to send: an answer or, if there is none, what the
-// stream has.
-func (k *socket) next(ctx context.Context, buf []byte) ([]byte, error) {
+// stream has. unsent is that of the answer.
+func (k *socket) next(ctx context.Context, buf []byte) (msg []byte, unsent func(), err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.answers) == 0 {
-		return k.src.Next(ctx, buf)
+		msg, err = k.src.Next(ctx, buf)
+		return msg, nil, err
 	}
-	buf = append(buf, k.answers[0]...)
-	k.bytes -= len(k.answers[0])
-	k.answers[0] = nil
+	first := k.answers[0]
+	k.bytes -= len(first.msg)
+	k.answers[0] = answer{}
 	k.answers = k.answers[1:]
 	wake(k.room)
-	return buf, nil
+	return append(buf, first.msg...), first.unsent, nil
+}
+
+// takeBack takes back what the answers say that are left when nobody sends or queues any more.
+func (k *socket) takeBack() {
+	for _, a := range k.answers {
+		if a.unsent != nil {
+			a.unsent()
+		}
+	}
 }
 
 func (k *socket) write(ctx context.Context, msg []byte) bool {
@@ -228,7 +262,8 @@ func wake(c chan struct{}) {
 	}
 }
 
-// ready waits until there is room for the next answer; only the reader queues answers.
+// ready waits until there is room for the next answer. Only the reader queues answers, and
+// claims that have waited, of which there are few.
 func (k *socket) ready(ctx context.Context) bool {
 	for {
 		k.mu.Lock()
@@ -246,8 +281,11 @@ func (k *socket) ready(ctx context.Context) bool {
 }
 
 // queue appends an answer to the others; mu is held.
-func (k *socket) queue(msg []byte) {
-	k.answers = append(k.answers, msg)
+func (k *socket) queue(msg []byte) { k.queueUnless(msg, nil) }
+
+// queueUnless is queue with what to do if the answer is not sent.
+func (k *socket) queueUnless(msg []byte, unsent func()) {
+	k.answers = append(k.answers, answer{msg, unsent})
 	k.bytes += len(msg)
 	wake(k.more)
 }
@@ -373,6 +411,10 @@ func (k *socket) handle(ctx context.Context, body []byte) {
 			return
 		}
 		k.publish(ctx, &m, w, len(body))
+	case api.SocketClaim:
+		k.claim(ctx, &m, body)
+	case api.SocketAck, api.SocketNack, api.SocketExtend:
+		k.settle(ctx, &m, body)
 	default:
 		k.answer(k.warnings.Append(api.AppendPong(nil, m.RequestID)))
 	}
@@ -439,8 +481,7 @@ func (k *socket) publish(ctx context.Context, m *api.SocketMessage, w *api.Write
 			return
 		}
 	}
-	took := float64(time.Since(start)) / float64(time.Millisecond)
-	k.answer(k.warnings.Append(api.AppendSocketAck(nil, m.RequestID, m.Topic, &res, m.Seqs, took)))
+	k.answer(k.warnings.Append(api.AppendSocketAck(nil, m.RequestID, m.Topic, &res, m.Seqs, since(start))))
 }
 
 // mayPublish makes the checks of a write that precede the engine's.

@@ -132,6 +132,7 @@ var server = rows(Serve, anywhere, []*Setting{
 	{name: "failover-after", kind: duration(300*time.Millisecond, time.Hour).kind(), deft: "15s", help: "how long a standby waits for a sign of life; give all servers of a copy the same. A leader gives three in that time, and stops answering after two thirds of it without one"},
 	{name: "ingest-queue", kind: integer("int", 1, 1<<20).kind(), deft: "4096", help: "writes that may wait for the log"},
 	{name: "allowed-hosts", in: Serve | Dash, kind: list, help: "host names accepted besides loopback, separated by commas"},
+	{name: "cors-origins", kind: list, help: "origins of web pages that may use /v0, such as https://app.example, separated by commas; * is all, with keys"},
 	{name: "probe-auth", kind: boolean, deft: "false", help: "require a key for health, ready and the OpenAPI document too"},
 	{name: "allow-insecure-no-auth", in: Serve | Dash, kind: boolean, deft: "false", help: "allow listening beyond loopback without keys"},
 	{name: "api-keys", in: Serve | Dash, places: byEnv, kind: text("keys"), help: "API keys and their rights; see Keys in API.md"},

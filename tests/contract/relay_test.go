@@ -29,7 +29,7 @@ func canPassAtARelay(c *Case) bool {
 }
 
 // aRelayServes are the files about what a relay serves itself; the rest is passed on.
-var aRelayServes = []string{"25-watch.txt", "26-websocket.txt"}
+var aRelayServes = []string{"25-watch.txt", "26-websocket.txt", "35-websocket-queues.txt"}
 
 // TestContractAtARelay runs the cases of streams against a relay. WEIR_CONTRACT_RELAYED=1
 // runs all that there are, with every server's settings.

@@ -24,6 +24,9 @@ func (q *request) getRecord() error {
 	name, text := q.topic(), q.path.seg[4]
 	seq, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || seq == 0 {
+		if !q.eng.TopicExists(name) {
+			return api.TopicNotFound(name)
+		}
 		return api.Errorf(api.CodeInvalidRequest, "%.100q is no number of a record; they count from 1", text)
 	}
 	structured := q.wantsEvents(api.TypeEvent)

@@ -57,8 +57,9 @@ fi
 scripts/redis.sh
 scripts/kafka.sh
 scripts/axe.sh
+scripts/cloudevents.sh
 
-for dir in . tools bench/peers bench/sawtooth/plot tests/browser tests/crash/cut tests/s3test/server; do
+for dir in . tools bench/peers bench/sawtooth/plot tests/browser tests/cloudevents tests/crash/cut tests/s3test/server; do
 	go -C "$dir" mod download
 done
 

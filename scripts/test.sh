@@ -9,7 +9,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-modules=(. bench/peers tests/s3test/server bench/sawtooth/plot tests/browser tests/crash/cut)
+modules=(. bench/peers tests/s3test/server bench/sawtooth/plot tests/browser tests/crash/cut tests/cloudevents)
 staticcheck() { go tool -modfile=tools/go.mod staticcheck "$@"; }
 driven() { go test -count=1 -p 1 -timeout 10m "$@"; }
 
@@ -73,8 +73,14 @@ twin() { driven ./internal/overload; }
 # run that passed.
 contract() { (cd tests/contract && driven); }
 
-# cli is the built commands, and what puts them on a machine. Its tests mostly wait for them.
-cli() { driven -parallel 6 ./tests/cli ./tests/deploy; }
+# cli is the built commands, what puts them on a machine, and clients that others have written.
+# Its tests mostly wait for them.
+cli() {
+	local status=0
+	driven -parallel 6 ./tests/cli ./tests/deploy || status=1
+	(cd tests/cloudevents && driven ./...) || status=1
+	return $status
+}
 
 # clients are those in other languages, packed, installed and run by what runs them.
 clients() { driven -parallel 4 ./tests/clients/...; }

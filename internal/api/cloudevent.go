@@ -17,7 +17,7 @@ const (
 	eventSource = "/v0/topics/"
 )
 
-// maxAttributes is how many attributes an event may have.
+// maxAttributes is how many attributes an event may have, besides its data.
 const maxAttributes = MaxMetaKeys
 
 // Event is the envelope of a CloudEvent 1.0, which is all but its data.
@@ -115,7 +115,10 @@ func (s *scanner) event(ev *event) {
 			s.err = Errorf(CodeInvalidRequest, "field %q is there twice; send it once (again at byte %d)", s.field(n), s.i)
 			return
 		}
-		ev.names = append(ev.names, n)
+		if ev.names = append(ev.names, n); len(ev.names) > maxAttributes+1 {
+			s.err = Errorf(CodeInvalidRequest, "the event has more than %d attributes (at byte %d)", maxAttributes, s.i)
+			return
+		}
 		switch n {
 		case "data":
 			s.oneData(ev)
@@ -154,9 +157,6 @@ func (s *scanner) attribute(ev *event, name string) {
 		return
 	case !validAttribute(name):
 		s.err = Errorf(CodeInvalidRequest, "field %.100q is no name of an attribute, which has only a-z and 0-9 (its value is at byte %d)", s.field(name), s.i)
-		return
-	case len(ev.names) > maxAttributes:
-		s.err = Errorf(CodeInvalidRequest, "the event has more than %d attributes (at byte %d)", maxAttributes, s.i)
 		return
 	}
 	at := s.i
@@ -290,7 +290,7 @@ func headerAttributes(contentType string, header map[string][]string) ([]byte, e
 			names = append(names, name)
 		}
 	}
-	if len(names) >= maxAttributes {
+	if len(names) >= maxAttributes { // the type of the data is one more
 		return nil, Errorf(CodeInvalidRequest, "the event has more than %d attributes", maxAttributes)
 	}
 	slices.Sort(names)

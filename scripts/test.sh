@@ -73,17 +73,17 @@ twin() { driven ./internal/overload; }
 # run that passed.
 contract() { (cd tests/contract && driven); }
 
-# cli is the built commands, what puts them on a machine, and clients that others have written.
-# Its tests mostly wait for them.
-cli() {
+# cli is the built commands, and what puts them on a machine. Its tests mostly wait for them.
+cli() { driven -parallel 6 ./tests/cli ./tests/deploy; }
+
+# clients are those in other languages, packed, installed and run by what runs them, and
+# the SDKs of CloudEvents.
+clients() {
 	local status=0
-	driven -parallel 6 ./tests/cli ./tests/deploy || status=1
+	driven -parallel 4 ./tests/clients/... || status=1
 	(cd tests/cloudevents && driven ./...) || status=1
 	return $status
 }
-
-# clients are those in other languages, packed, installed and run by what runs them.
-clients() { driven -parallel 4 ./tests/clients/...; }
 
 overload() { driven ./tests/overload ./tests/relay ./tests/soak; }
 crash() { driven ./tests/crash ./tests/replica; }

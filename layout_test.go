@@ -146,6 +146,7 @@ var table = map[string]rule{
 		"github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka github.com/IBM/sarama"},
 
 	"tests/weirtest":        {},
+	"tests/cloudevents":     {tests: "tests/weirtest github.com/cloudevents/sdk-go/v2/..."},
 	"tests/s3test":          {code: "internal/replica/replicatest"},
 	"tests/s3test/server":   {code: "github.com/johannesboyne/gofakes3/..."},
 	"tests/tracetest":       {code: module + " backend telemetry/tracing " + otel},

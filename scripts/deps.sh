@@ -59,8 +59,9 @@ scripts/redis.sh
 scripts/kafka.sh
 scripts/axe.sh
 scripts/mkdocs.sh
+scripts/cloudevents.sh
 
-for dir in . tools bench/peers bench/sawtooth/plot tests/browser site tests/crash/cut tests/openapi tests/s3test/server; do
+for dir in . tools bench/peers bench/sawtooth/plot tests/browser site tests/cloudevents tests/crash/cut tests/openapi tests/s3test/server; do
 	go -C "$dir" mod download
 done
 

@@ -9,7 +9,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-modules=(. bench/peers tests/s3test/server bench/sawtooth/plot tests/browser site tests/crash/cut tests/openapi)
+modules=(. bench/peers tests/s3test/server bench/sawtooth/plot tests/browser site tests/crash/cut tests/openapi tests/cloudevents)
 staticcheck() { go tool -modfile=tools/go.mod staticcheck "$@"; }
 driven() { go test -count=1 -p 1 -timeout 10m "$@"; }
 
@@ -83,8 +83,14 @@ contract() {
 # cli is the built commands, and what puts them on a machine. Its tests mostly wait for them.
 cli() { driven -parallel 6 ./tests/cli ./tests/deploy; }
 
-# clients are those in other languages, packed, installed and run by what runs them.
-clients() { driven -parallel 4 ./tests/clients/...; }
+# clients are those in other languages, packed, installed and run by what runs them, and
+# the SDKs of CloudEvents.
+clients() {
+	local status=0
+	driven -parallel 4 ./tests/clients/... || status=1
+	(cd tests/cloudevents && driven ./...) || status=1
+	return $status
+}
 
 overload() { driven ./tests/overload ./tests/relay ./tests/soak; }
 crash() { driven ./tests/crash ./tests/replica; }

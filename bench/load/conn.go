@@ -51,19 +51,43 @@ func Request(method, path string, body []byte) []byte {
 
 // AppendRequest appends the bytes of one request to dst.
 func AppendRequest(dst []byte, method, path string, body []byte) []byte {
+	return AppendRequestAs(dst, method, path, "application/json", body)
+}
+
+// AppendRequestAs is AppendRequest for a body of the given type.
+func AppendRequestAs(dst []byte, method, path, contentType string, body []byte) []byte {
+	dst = appendHead(dst, method, path, contentType, len(body))
+	return append(dst, body...)
+}
+
+func appendHead(dst []byte, method, path, contentType string, length int) []byte {
 	dst = append(dst, method...)
 	dst = append(dst, ' ')
 	dst = append(dst, path...)
 	dst = append(dst, " HTTP/1.1\r\nHost: 127.0.0.1\r\n"...)
-	if len(body) > 0 {
-		dst = append(dst, "Content-Type: application/json\r\nContent-Length: "...)
-		dst = strconv.AppendInt(dst, int64(len(body)), 10)
+	if length > 0 {
+		dst = append(append(dst, "Content-Type: "...), contentType...)
+		dst = append(dst, "\r\nContent-Length: "...)
+		dst = strconv.AppendInt(dst, int64(length), 10)
 		dst = append(dst, "\r\n"...)
 	} else if method == "POST" || method == "PUT" {
 		dst = append(dst, "Content-Length: 0\r\n"...)
 	}
-	dst = append(dst, "\r\n"...)
-	return append(dst, body...)
+	return append(dst, "\r\n"...)
+}
+
+// Upload posts a body that is piece so many times, which need not fit into memory, and
+// reads its whole response.
+func (c *Conn) Upload(path, contentType string, piece []byte, times int) (status int, err error) {
+	if _, err := c.nc.Write(appendHead(nil, "POST", path, contentType, times*len(piece))); err != nil {
+		return 0, fmt.Errorf("load: send: %w", err)
+	}
+	for range times - 1 {
+		if _, err := c.nc.Write(piece); err != nil {
+			return 0, fmt.Errorf("load: send: %w", err)
+		}
+	}
+	return c.Do(piece)
 }
 
 // Do sends a request and reads its whole response, dropping the body.

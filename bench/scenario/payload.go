@@ -45,11 +45,15 @@ func repeatRequest(request []byte, units int) load.Step {
 		if err != nil {
 			return 0, err
 		}
-		if status != 200 && status != 201 {
-			return 0, fmt.Errorf("status %d", status)
-		}
-		return units, nil
+		return units, checkStatus(status)
 	}
+}
+
+func checkStatus(status int) error {
+	if status != 200 && status != 201 {
+		return fmt.Errorf("status %d", status)
+	}
+	return nil
 }
 
 // everywhere gives every connection the same step.

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
@@ -68,6 +67,9 @@ func (q *request) readBody(rule bodyRule) error {
 
 func (q *request) emptyBody(rule bodyRule) error {
 	q.body = nil
+	if q.form == formBytes || q.form == formText || q.form == formEvent {
+		return nil
+	}
 	if rule == bodyMayBeEmpty {
 		return nil
 	}
@@ -83,8 +85,11 @@ func (q *request) checkType(coding string) error {
 	if coding != "" && coding != "identity" {
 		return api.Errorf(api.CodeUnsupportedMediaType, "Content-Encoding %q is not supported; send the body plain or as gzip", coding)
 	}
+	if q.form > formOther {
+		return nil
+	}
 	kind := q.r.Header.Get("Content-Type")
-	if kind == "application/json" || strings.HasPrefix(strings.TrimLeft(kind, " \t"), "application/json") {
+	if q.form == formJSON && isJSON(kind) {
 		return nil
 	}
 	return api.Errorf(api.CodeUnsupportedMediaType, "Content-Type %q is not supported; send application/json", kind)
@@ -295,6 +300,13 @@ func (p *pacer) deadline(n int, now time.Time) time.Time {
 		d = last
 	}
 	return d
+}
+
+// restart begins to measure anew: what the sender has waited for the server is not its
+// fault.
+func (p *pacer) restart() {
+	p.start, p.total = p.now(), 0
+	p.note(0)
 }
 
 // stop removes the deadline once the body has arrived: what follows may wait.

@@ -33,12 +33,19 @@ func (q *request) postDiff() error {
 	if err != nil {
 		return err
 	}
+	if q.wantsEvents(api.TypeEvents) {
+		return q.sendEventBatch(&res)
+	}
 	q.out = api.AppendDiffTail(q.out, &res, q.millis())
 	return q.send(http.StatusOK)
 }
 
 // diff writes the answer to a diff up to its tail into q.out.
 func (q *request) diff(ctx context.Context, name string, req *api.DiffRequest) (api.DiffResult, error) {
+	if q.wantsEvents(api.TypeEvents) {
+		q.out = append(q.out[:0], '[')
+		return q.eng.Diff(ctx, name, req, func(r *api.Record) { q.out = api.AppendNextEvent(q.out, name, r) })
+	}
 	q.out = api.AppendDiffHead(q.out[:0], name)
 	return q.eng.Diff(ctx, name, req, func(r *api.Record) {
 		q.out = api.AppendDiffRecord(q.out, r, req.IncludeTags, req.IncludeMeta)

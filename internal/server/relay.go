@@ -59,7 +59,9 @@ func (q *request) passOn() error {
 		q.r.Body = io.NopCloser(bytes.NewReader(body))
 	} else if size != 0 {
 		w.body, w.open = q.r.Body, q.r.ProtoMajor == 1
-		q.r.Body = http.MaxBytesReader(q.w, w, q.s.limits.MaxBodyBytes+bodySlack)
+		if q.r.Body = w; formOf(q.r.Header) != formLines {
+			q.r.Body = http.MaxBytesReader(q.w, w, q.s.limits.MaxBodyBytes+bodySlack)
+		}
 	}
 	rc := http.NewResponseController(q.w)
 	if w.open {

@@ -20,6 +20,7 @@ type route struct {
 	early  bool // answers before recovery is done and while draining
 	auth   authRule
 	body   bodyRule
+	forms  bool     // the body may be of other types than JSON
 	query  []string // the parameters that it knows
 	do     func(*request) error
 }
@@ -47,7 +48,8 @@ var routes = []route{
 	{method: "PUT", path: "/v0/topics/:topic", need: scopeAdmin, body: bodyMayBeEmpty, do: (*request).putTopic},
 	{method: "GET", path: "/v0/topics/:topic", need: scopeRead, query: []string{"touch"}, do: (*request).getTopic},
 	{method: "DELETE", path: "/v0/topics/:topic", need: scopeDelete, query: []string{"if_empty"}, do: (*request).deleteTopic},
-	{method: "POST", path: "/v0/topics/:topic", need: scopeWrite, body: bodyRequired, query: []string{"return_seqs"}, do: (*request).postWrite},
+	{method: "POST", path: "/v0/topics/:topic", need: scopeWrite, body: bodyRequired, forms: true, query: []string{"return_seqs"}, do: (*request).postWrite},
+	{method: "GET", path: "/v0/topics/:topic/records/:seq", need: scopeRead, do: (*request).getRecord},
 	{method: "POST", path: "/v0/topics/:topic/diff", need: scopeRead, body: bodyMayBeEmpty, do: (*request).postDiff},
 	{method: "POST", path: "/v0/topics/:topic/delete", need: scopeDelete, body: bodyRequired, do: (*request).postDelete},
 	{method: "POST", path: "/v0/topics/:topic/claim", need: scopeRead | scopeWrite, body: bodyNotEmpty, do: (*request).postClaim},
@@ -101,7 +103,7 @@ func routesOf(b *board.Board, r *relay.Relay) []route {
 }
 
 // maxSegments is the depth of the deepest route, plus one.
-const maxSegments = 5
+const maxSegments = 6
 
 // path is a request path, split at its slashes, with each segment decoded once.
 type path struct {

@@ -93,7 +93,7 @@ func TestBothProtocolsOnOnePort(t *testing.T) {
 	if r := s.ask("GET", "/v0/health", "", nil); r.status != 200 || r.proto != "HTTP/1.1" {
 		t.Errorf("HTTP/1.1: %d %s", r.status, r.proto)
 	}
-	r := s.askWith(h2, "POST", "/v0/topics/x", "{}", header{"Content-Type": "text/plain"})
+	r := s.askWith(h2, "POST", "/v0/topics/x", "{}", header{"Content-Type": "text/css"})
 	s.want(r, 503, "not_ready")
 }
 
@@ -104,7 +104,7 @@ func TestTheOrderOfTheChecks(t *testing.T) {
 		c.Limits.MaxBodyBytes = 20
 	}
 	recovering, ready := serveTest(t, change), serveReady(t, change)
-	big, badType := strings.Repeat(" ", 21), header{"Content-Type": "text/plain"}
+	big, badType := strings.Repeat(" ", 21), header{"Content-Type": "text/css"}
 	for _, c := range []struct {
 		name   string
 		s      *testServer

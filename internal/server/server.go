@@ -383,7 +383,10 @@ func (s *Server) answer(q *request) error {
 			return err
 		}
 	}
-	if rt.body != bodyIgnored {
+	if rt.forms {
+		q.form = formOf(q.r.Header)
+	}
+	if rt.body != bodyIgnored && q.form != formLines {
 		err := q.readBody(rt.body)
 		if q.pacer != nil {
 			q.pacer.stop()

@@ -26,15 +26,16 @@ func (q *request) checkQuery() error {
 	if _, err := q.queryBool(strictParameter, false); err != nil {
 		return err
 	}
+	known := q.known()
 	var stray []string
 	for name := range v {
-		if name != strictParameter && !slices.Contains(q.route.query, name) {
+		if name != strictParameter && !slices.Contains(known, name) {
 			stray = append(stray, name)
 		}
 	}
 	slices.Sort(stray)
 	for _, name := range stray {
-		q.warnings.Parameter(name, q.route.query)
+		q.warnings.Parameter(name, known)
 	}
 	return q.strict()
 }

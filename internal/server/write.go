@@ -23,7 +23,15 @@ func (q *request) postWrite() error {
 	if err != nil {
 		return err
 	}
-	if err := api.DecodeWrite(q.body, &s.limits, w, &q.warnings); err != nil {
+	switch q.form {
+	case formJSON:
+		err = api.DecodeWrite(q.body, &s.limits, w, &q.warnings)
+	case formLines:
+		return q.postLines()
+	default:
+		err = q.decodeForm(w)
+	}
+	if err != nil {
 		return err
 	}
 	if err := q.strict(); err != nil {

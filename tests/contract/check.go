@@ -99,6 +99,9 @@ func (a *answer) checkAlways(s *Step, code string) error {
 	if a.status/100 == 2 && strings.HasPrefix(kind, "text/plain") && strings.HasSuffix(s.Path, "/metrics") {
 		return nil
 	}
+	if a.status/100 == 2 && (strings.Contains(s.Path, "/records/") || strings.HasPrefix(kind, "application/cloudevents")) {
+		return nil // records as they were written
+	}
 	if !strings.HasPrefix(kind, "application/json") {
 		return a.wrong("Content-Type is %q", kind)
 	}

@@ -28,6 +28,7 @@
 //
 //	METHOD path [body]     the body is sent as application/json
 //	HTTP2 METHOD path …    the same over cleartext HTTP/2
+//	+ text                 below a request: one more line of its body
 //	x6 METHOD path …       six times; $i is the round, from 1
 //	Name: value            below a request: a header; Host and
 //	                       Transfer-Encoding: chunked work too

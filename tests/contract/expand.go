@@ -15,6 +15,7 @@ import (
 var reservedName = map[string]bool{
 	"seq": true, "ts": true, "node": true, "tag": true, "i": true,
 	"dead_letter_from": true, "dead_letter_deliveries": true, "dead_letter_src_seq": true,
+	"content_type": true, "cloudevent": true,
 }
 
 var variable = regexp.MustCompile(`\$[A-Za-z_][A-Za-z0-9_]*`)

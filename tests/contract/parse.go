@@ -221,6 +221,12 @@ func (c *Case) add(at int, line string) error {
 			return fmt.Errorf("an expectation needs a request above it")
 		}
 		return last.addExpect(at, strings.TrimSpace(line[1:]))
+	case line == "+" || strings.HasPrefix(line, "+ "):
+		if last == nil || last.Method == "" || len(last.Expect) > 0 {
+			return fmt.Errorf("a + line belongs below a request")
+		}
+		last.Body += "\n" + strings.TrimPrefix(line[1:], " ")
+		return nil
 	case line[0] == '|':
 		if last == nil || !last.IsRaw || len(last.Expect) > 0 {
 			return fmt.Errorf("a | line belongs below RAW")

@@ -17,9 +17,10 @@ import (
 
 // The member of meta that says how data encodes the payload, if that is not evident.
 const (
-	headerEncoding = "weir-encoding"
-	encodingBase64 = "base64"    // a string: the bytes in standard base64
-	encodingLine   = "json-line" // any value: its text with a line feed behind it
+	headerEncoding = api.MetaEncoding
+	encodingBase64 = api.EncodingBase64
+	encodingLine   = api.EncodingLine
+	encodingNone   = api.EncodingNone
 )
 
 // What a message has to leave free in meta for its dead letter.
@@ -89,9 +90,12 @@ func encodeRecord(data []byte, headers map[string]string) (api.Record, error) {
 		r.FairKey = []byte(key)
 		delete(headers, backend.HeaderFairKey)
 	}
+	_, isEvent := headers[api.MetaCloudEvent]
 	_, asIs := headers[backend.HeaderJSON]
 	delete(headers, backend.HeaderJSON)
 	switch {
+	case isEvent && len(data) == 0:
+		r.Data, headers[headerEncoding] = []byte("null"), encodingNone
 	case asIs && json.Valid(data):
 		r.Data = slices.Clone(data)
 	case isValue(line):
@@ -153,6 +157,14 @@ func encodeMeta(headers map[string]string) ([]byte, error) {
 			meta = append(meta, ',')
 		}
 		meta = append(api.AppendString(meta, name), ':')
+		if name == api.MetaCloudEvent && api.Validate([]byte(headers[name])) == nil {
+			var object bytes.Buffer
+			if err := json.Compact(&object, []byte(headers[name])); err != nil {
+				return nil, err
+			}
+			meta = append(meta, object.Bytes()...)
+			continue
+		}
 		meta = api.AppendString(meta, headers[name])
 	}
 	return append(meta, '}'), nil
@@ -186,6 +198,9 @@ func decode(r *api.Record) ([]byte, map[string]string) {
 }
 
 func decodeData(data []byte, encoding string) []byte {
+	if encoding == encodingNone {
+		return nil
+	}
 	if len(data) == 0 || data[0] != '"' {
 		if encoding == encodingLine {
 			return append(slices.Clip(data), '\n')
@@ -217,6 +232,16 @@ func decodeMeta(meta []byte) map[string]string {
 	for name, v := range members {
 		if s, ok := v.(string); ok {
 			headers[name] = s
+		}
+	}
+	if _, ok := members[api.MetaCloudEvent].(map[string]any); ok {
+		// The one member that is no string, as its text: who sends the message on, to the
+		// dead letters or back, keeps it.
+		var event struct {
+			Attributes json.RawMessage `json:"$cloudevent"`
+		}
+		if json.Unmarshal(meta, &event) == nil {
+			headers[api.MetaCloudEvent] = string(event.Attributes)
 		}
 	}
 	return headers

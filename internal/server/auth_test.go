@@ -49,6 +49,11 @@ var verdicts = map[string]struct {
 	"DELETE /v0/routers/:router":      {need: "d", prefix: true},
 	"POST /v0/routers/:router":        {need: "a", prefix: true},
 	"PATCH /v0/routers":               {need: "a"},
+	"GET /v0/webhooks":                {need: "a"},
+	"PUT /v0/webhooks/:webhook":       {need: "a", prefix: true},
+	"GET /v0/webhooks/:webhook":       {need: "a", prefix: true},
+	"DELETE /v0/webhooks/:webhook":    {need: "a", prefix: true},
+	"POST /v0/webhooks/:webhook":      {need: "a", prefix: true},
 	"POST /v0/watch":                  {need: "r"},
 	"GET /v0/watch/:wid":              {open: true},
 	"POST /v0/watch/:wid":             {},
@@ -109,7 +114,7 @@ func TestEveryRouteIsOpenToTheRightKeysOnly(t *testing.T) {
 			if key != "" {
 				head["Authorization"] = "Bearer " + key
 			}
-			r := s.ask(method, strings.NewReplacer(":topic", topic, ":router", topic, ":stream", topic).Replace(path), "", head)
+			r := s.ask(method, strings.NewReplacer(":topic", topic, ":router", topic, ":webhook", topic, ":stream", topic).Replace(path), "", head)
 			got := r.status
 			if got != http.StatusUnauthorized && got != http.StatusForbidden {
 				got = http.StatusOK

@@ -171,36 +171,41 @@ func (h *hook) claim(t *turn) []job {
 	_, err := h.set.queue.Claim(t.same, cfg.Topic, &req, func(j *api.Job) {
 		jobs = append(jobs, job{seq: j.Seq, lease: j.LeaseID, deliveries: j.Deliveries, data: append([]byte(nil), j.Data...)})
 	})
-	now := time.Now()
-	if len(jobs) > 0 && (t.same.Err() != nil || !h.set.leads()) {
+	if err != nil || len(jobs) == 0 {
+		h.gotNone(t, err, time.Since(begin) < claimWait/2)
+		return nil // of a claim that has failed nothing is leased
+	}
+	if t.same.Err() != nil || !h.set.leads() {
 		h.giveBack(cfg.Topic, jobs)
 		return nil
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.unheard > 0 {
+		h.mu.unheard, h.mu.state.LastError = 0, ""
+	}
+	h.mu.inFlight += len(jobs)
+	if cfg.Rate > 0 {
+		h.mu.next = time.Now().Add(time.Second / time.Duration(cfg.Rate))
+	}
+	return jobs
+}
+
+// gotNone says when to claim again.
+func (h *hook) gotNone(t *turn, err error, atOnce bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case t.same.Err() != nil: // changed, or over
 	case err != nil:
 		h.mu.unheard++
-		h.mu.until = now.Add(doubled(claimRetry, h.mu.unheard-1, claimRetryMax))
+		h.hold(time.Now().Add(doubled(claimRetry, h.mu.unheard-1, claimRetryMax)))
 		h.mu.state.LastError = "no jobs could be taken: " + api.Sentence(err)
-	case len(jobs) == 0 && now.Sub(begin) < claimWait/2:
-		// The engine answers at once while it drains.
-		h.mu.until = now.Add(claimRetry)
-	default:
-		if h.mu.unheard > 0 {
-			h.mu.unheard, h.mu.state.LastError = 0, ""
-		}
-		h.mu.inFlight += len(jobs)
-		if cfg.Rate > 0 && len(jobs) > 0 {
-			h.mu.next = now.Add(time.Second / time.Duration(cfg.Rate))
-		}
-		return jobs
+	case atOnce: // so answers an engine that drains
+		h.hold(time.Now().Add(claimRetry))
+	case h.mu.unheard > 0:
+		h.mu.unheard, h.mu.state.LastError = 0, ""
 	}
-	if len(jobs) > 0 { // of a claim that has failed there are none
-		h.mu.inFlight += len(jobs)
-	}
-	return jobs
 }
 
 // node is who claims.

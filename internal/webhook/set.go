@@ -62,9 +62,8 @@ type Set struct {
 
 	mu struct {
 		sync.Mutex
-		hooks   map[string]*hook
-		err     error // why the webhooks are not known
-		started bool
+		hooks map[string]*hook
+		err   error // why the webhooks are not known
 	}
 }
 
@@ -94,7 +93,7 @@ func (s *Set) Start(queue Queue) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.err, s.mu.started = err, true
+	s.mu.err = err
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		s.apply(name, all[name])
 	}

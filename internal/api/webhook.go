@@ -69,23 +69,23 @@ func CheckWebhookName(name string) error {
 
 // AppendPutWebhook appends the answer to PUT webhook. secret is empty unless the server
 // has made it: it is shown this once.
-func AppendPutWebhook(dst []byte, w *WebhookState, created bool, secret string, totalMS float64) []byte {
+func AppendPutWebhook(dst []byte, w *WebhookState, created bool, secret string) []byte {
 	dst = appendWebhookConfig(dst, w)
 	dst = appendNamedBool(dst, "created", created)
 	if secret != "" {
 		dst = append(dst, `,"secret":`...)
 		dst = AppendString(dst, secret)
 	}
-	return appendEnd(dst, &Performance{TotalMS: totalMS})
+	return append(dst, '}')
 }
 
 // AppendWebhookState appends the answer to GET webhook.
-func AppendWebhookState(dst []byte, w *WebhookState, totalMS float64) []byte {
-	return appendEnd(appendWebhookState(dst, w), &Performance{TotalMS: totalMS})
+func AppendWebhookState(dst []byte, w *WebhookState) []byte {
+	return append(appendWebhookState(dst, w), '}')
 }
 
 // AppendWebhookList appends one page of the list.
-func AppendWebhookList(dst []byte, l *WebhookList, totalMS float64) []byte {
+func AppendWebhookList(dst []byte, l *WebhookList) []byte {
 	dst = append(dst, `{"webhooks":[`...)
 	for i := range l.Webhooks {
 		dst = append(appendWebhookState(appendComma(dst), &l.Webhooks[i]), '}')
@@ -96,14 +96,14 @@ func AppendWebhookList(dst []byte, l *WebhookList, totalMS float64) []byte {
 		dst = append(dst, EncodeCursor(l.Last)...)
 		dst = append(dst, '"')
 	}
-	return appendEnd(dst, &Performance{TotalMS: totalMS})
+	return append(dst, '}')
 }
 
 // AppendDeleteWebhook appends the answer to DELETE webhook.
-func AppendDeleteWebhook(dst []byte, name string, deleted bool, totalMS float64) []byte {
+func AppendDeleteWebhook(dst []byte, name string, deleted bool) []byte {
 	dst = AppendString(append(dst, `{"webhook":`...), name)
 	dst = appendNamedBool(dst, "deleted", deleted)
-	return appendEnd(dst, &Performance{TotalMS: totalMS})
+	return append(dst, '}')
 }
 
 // appendWebhookConfig appends what was set, but no secret: of the headers the names alone.

@@ -37,7 +37,7 @@ func (q *request) putWebhook() error {
 	if err != nil {
 		return err
 	}
-	q.out = api.AppendPutWebhook(q.out[:0], &state, created, secret, q.millis())
+	q.out = api.AppendPutWebhook(q.out[:0], &state, created, secret)
 	status := http.StatusOK
 	if created {
 		status = http.StatusCreated
@@ -63,7 +63,7 @@ func (q *request) getWebhook() error {
 	if err != nil {
 		return err
 	}
-	q.out = api.AppendWebhookState(q.out[:0], &state, q.millis())
+	q.out = api.AppendWebhookState(q.out[:0], &state)
 	return q.send(http.StatusOK)
 }
 
@@ -89,7 +89,7 @@ func (q *request) listWebhooks() error {
 		}
 		list.Webhooks = append(list.Webhooks, *w)
 	}
-	q.out = api.AppendWebhookList(q.out[:0], &list, q.millis())
+	q.out = api.AppendWebhookList(q.out[:0], &list)
 	return q.send(http.StatusOK)
 }
 
@@ -103,7 +103,7 @@ func (q *request) deleteWebhook() error {
 	if err != nil {
 		return err
 	}
-	q.out = api.AppendDeleteWebhook(q.out[:0], name, deleted, q.millis())
+	q.out = api.AppendDeleteWebhook(q.out[:0], name, deleted)
 	return q.send(http.StatusOK)
 }
 

@@ -159,9 +159,9 @@ func TestADeliveryHasItsTimeAndNoMore(t *testing.T) {
 
 func TestAStopLetsDeliveriesEndAndGivesBackTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := 0
+		var n atomic.Int32
 		to := &receiver{answer: func(*http.Request) (int, error) {
-			if n++; n == 1 {
+			if n.Add(1) == 1 {
 				time.Sleep(5 * time.Second)
 				return 200, nil
 			}

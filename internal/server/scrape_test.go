@@ -296,7 +296,9 @@ func TestEveryNumberOfThePageIsDescribed(t *testing.T) {
 	s.expect(201, "PUT", "/v0/topics/jobs", `{"type":"queue","wait_slo_ms":1000}`, nil)
 	s.expect(200, "POST", "/v0/topics/jobs", `{"records":[{"data":1}]}`, nil)
 	s.expect(201, "PUT", "/v0/topics/pushed", `{"type":"queue"}`, nil)
-	s.expect(201, "PUT", "/v0/webhooks/hook", `{"topic":"pushed","url":"https://example.com/"}`, nil)
+	if r := s.ask("PUT", "/v0/webhooks/hook", `{"topic":"pushed","url":"https://example.com/"}`, nil); r.status != 201 {
+		t.Fatal(r.status, r.body)
+	}
 	defer s.hooks.Stop(0)
 	if r := s.ask("POST", "/admin/backup", "", nil); r.status != 200 {
 		t.Fatal(r.status)

@@ -133,7 +133,9 @@ func TestADeadReceiverIsTriedRarelyAndDisturbsNobody(t *testing.T) {
 			t.Errorf("state %+v", st)
 		}
 		alive.Store(true)
+		dead.mu.Lock()
 		dead.most = 0
+		dead.mu.Unlock()
 		pass(10 * time.Minute)
 		st := get(t, s, "w")
 		if left, _ := q.left(); left != 0 || st.Failing || dead.most != 4 {

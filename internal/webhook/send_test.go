@@ -218,9 +218,9 @@ func TestWhatSettingsDoNotAllowAnyMoreIsKeptAndNotDelivered(t *testing.T) {
 		if st := get(t, next, "w"); st.On || off == (st.LastError != "") {
 			t.Errorf("off %v: %+v", off, st)
 		}
+		next.Stop(0) // so that what is set now delivers nothing
 		if _, _, _, err := next.Put("x", config()); api.IsCode(err, api.CodeForbidden) != off {
 			t.Errorf("off %v: %v", off, err)
 		}
-		next.Stop(0)
 	}
 }

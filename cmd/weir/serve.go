@@ -21,6 +21,7 @@ import (
 	"github.com/weirmq/weir/internal/relay"
 	"github.com/weirmq/weir/internal/server"
 	"github.com/weirmq/weir/internal/settings"
+	"github.com/weirmq/weir/internal/webhook"
 )
 
 const serveHelp = `Serve runs the server on one data directory until SIGTERM or SIGINT. It then answers
@@ -45,6 +46,8 @@ type serveOptions struct {
 	diskFlushMS int64
 	apiKeys     string
 	keysFile    string
+	webhooks    string
+	private     []string // addresses that webhooks may reach
 	upstream    relay.Options
 	logFormat   string
 	logLevel    string
@@ -61,7 +64,8 @@ func (o *serveOptions) fields() settings.Fields {
 		"disk-flush-ms": &o.diskFlushMS, "stall-after": &o.StallAfter, "disk-reserve": &o.DiskReserve, "ingest-queue": &o.IngestSlots,
 		"allowed-hosts": &o.AllowedHosts, "cors-origins": &o.CORSOrigins, "probe-auth": &o.ProbeAuth, "allow-insecure-no-auth": &o.AllowInsecure, "api-keys": &o.apiKeys, "keys-file": &o.keysFile,
 		"test-min-heartbeat-ms": &o.MinHeartbeatMS,
-		"upstream":              &o.upstream.Upstream, "upstream-key": &o.upstream.Key, "relay-key": &o.upstream.Secret, "relay-buffer": &o.upstream.BufferBytes,
+		"webhooks":              &o.webhooks, "webhook-allow-http": &o.Webhooks.Reach.HTTP, "webhook-allow-private": &o.private,
+		"upstream": &o.upstream.Upstream, "upstream-key": &o.upstream.Key, "relay-key": &o.upstream.Secret, "relay-buffer": &o.upstream.BufferBytes,
 
 		"max-topics": &l.MaxTopics, "max-routers": &l.MaxRouters, "max-watch-sessions": &l.MaxWatchSessions,
 		"max-sse-connections": &l.MaxSSEConnections, "max-sse-connections-per-key": &l.MaxSSEConnectionsPerKey,
@@ -87,6 +91,11 @@ func (o *serveOptions) load(cmd *cobra.Command) (*settings.Values, error) {
 	// A relay learns from its upstream whether keys are needed.
 	if err := server.CheckOrigins(o.CORSOrigins, o.Keys != nil || o.upstream.Upstream != ""); err != nil {
 		return values, &usageError{fmt.Errorf("setting cors_origins: %w", err)}
+	}
+	// Without keys everybody is an admin, so that sending elsewhere has to be asked for.
+	o.Webhooks.On = o.webhooks == "on" || o.webhooks == "auto" && o.Keys != nil
+	if o.Webhooks.Reach.Private, err = webhook.ParsePrefixes(o.private); err != nil {
+		return values, &usageError{fmt.Errorf("webhook_allow_private: %w", err)}
 	}
 	if o.upstream.Upstream != "" {
 		return values, o.loadRelay()

@@ -153,6 +153,7 @@ func TestFlagsThatExcludeEachOther(t *testing.T) {
 		"sample http://127.0.0.1:1/x http://127.0.0.1:1/y":              "accepts at most 1 arg",
 		"publish --metrics a:b:c http://127.0.0.1:1/x":                  "flag --metrics",
 		"tail http://127.0.0.1:1/x --from nothing":                      "--from",
+		"serve --webhook-allow-private 10.0.0.0/8,10.1.1.1/8":           `webhook_allow_private: "10.1.1.1/8" is not a range`,
 		"serve --host 0.0.0.0 --port 0 --data-dir /nowhere/at/all":      "refusing to listen",
 	} {
 		res := runWeir(t, "", strings.Fields(line)...)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/certs"
+	"github.com/weirmq/weir/internal/webhook"
 )
 
 // Config is what a server is started with. internal/settings has the defaults.
@@ -29,6 +30,8 @@ type Config struct {
 	ProbeAuth     bool     // the health paths and the OpenAPI document need a key too
 	AllowInsecure bool     // a bind beyond loopback without keys is wanted
 
+	Webhooks Webhooks
+
 	MinHeartbeatMS int64 // shortest heartbeat of a stream; 0: the contract's
 
 	LagWarn, LagPause int64 // what the dashboard calls elevated and backpressure; 0: the defaults of producers
@@ -36,6 +39,12 @@ type Config struct {
 	Limits api.Limits
 
 	unwatched bool // a test's engine must not be asked by the dashboard
+}
+
+// Webhooks says whether jobs are delivered to URLs, and to which.
+type Webhooks struct {
+	On    bool // false: none is delivered, and none can be set
+	Reach webhook.Reach
 }
 
 // Replica says where a copy of the data directory is kept, and how.

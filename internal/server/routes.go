@@ -66,6 +66,11 @@ var routes = []route{
 	{method: "GET", path: "/v0/routers/:router", need: scopeRead, do: (*request).getRouter},
 	{method: "DELETE", path: "/v0/routers/:router", need: scopeDelete, do: (*request).deleteRouter},
 
+	{method: "GET", path: "/v0/webhooks", need: scopeAdmin, query: []string{"prefix", "page_size", "cursor"}, do: (*request).listWebhooks},
+	{method: "PUT", path: "/v0/webhooks/:webhook", need: scopeAdmin, body: bodyRequired, do: (*request).putWebhook},
+	{method: "GET", path: "/v0/webhooks/:webhook", need: scopeAdmin, do: (*request).getWebhook},
+	{method: "DELETE", path: "/v0/webhooks/:webhook", need: scopeAdmin, do: (*request).deleteWebhook},
+
 	{method: "POST", path: "/v0/watch", need: scopeRead, body: bodyRequired, query: []string{"lenient", "relay"}, do: (*request).postWatch},
 	{method: "GET", path: "/v0/watch/:wid", auth: authItself, query: []string{"events", "token"}, do: (*request).getWatch},
 	{method: "GET", path: "/v0/ws", auth: authToken, query: []string{"token"}, do: (*request).getSocket},
@@ -150,7 +155,7 @@ func (p *path) strictScope() scope {
 		switch p.seg[1] {
 		case "topics":
 			return scopeWrite
-		case "routers":
+		case "routers", "webhooks":
 			return scopeAdmin
 		}
 	}

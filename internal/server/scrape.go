@@ -40,6 +40,9 @@ var scrapeNames = []metricName{
 	{"weir_last_backup_timestamp_seconds", "When the last backup was sent to its end, in Unix seconds; absent if none was since the start.", nil},
 	{"weir_tls_certificate_end_timestamp_seconds", "When the certificate in use ends, in Unix seconds; absent without TLS.", nil},
 	{"weir_logins_refused_total", "Requests refused for a missing or unknown key.", nil},
+	{"weir_webhook_deliveries_total", "Deliveries of a webhook that have ended, by result: ok or failed.", []string{"webhook", "result"}},
+	{"weir_webhook_in_flight", "Deliveries of a webhook under way.", []string{"webhook"}},
+	{"weir_webhook_failing", "1 while a webhook's jobs are taken one at a time, since its deliveries fail.", []string{"webhook"}},
 	{"weir_topic_queue_claimed_total", "Deliveries of the queue's jobs.", []string{"topic"}},
 	{"weir_topic_queue_acked_total", "Jobs of the queue acknowledged.", []string{"topic"}},
 	{"weir_topic_queue_nacked_total", "Deliveries that workers gave back.", []string{"topic"}},
@@ -122,6 +125,7 @@ func (p *scrape) Collect(ch chan<- prometheus.Metric) {
 	}
 	p.collectReplica(&n.Replica, ch, put)
 	p.collectTotals(e.Totals(), put)
+	p.collectHooks(put)
 	rows, more := e.Busiest(maxTopicRows, p.allowed)
 	p.collectRows(rows, more, put)
 	p.collectJobs(e, rows, put)

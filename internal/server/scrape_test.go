@@ -286,7 +286,7 @@ func relayNames(t *testing.T) (names []string) {
 
 // The page about what to watch names every number of the page, and no other.
 func TestEveryNumberOfThePageIsDescribed(t *testing.T) {
-	s, store := serveTest(t, nil), replicatest.NewMemory().Open()
+	s, store := serveTest(t, func(c *Config) { c.Webhooks.On = true }), replicatest.NewMemory().Open()
 	lead, err := store.Lead(t.Context(), "test")
 	if err != nil {
 		t.Fatal(err)
@@ -295,6 +295,11 @@ func TestEveryNumberOfThePageIsDescribed(t *testing.T) {
 		Replica: &engine.Replica{Log: store, Files: store.Files(), Term: lead.Term, End: lead.End}}))
 	s.expect(201, "PUT", "/v0/topics/jobs", `{"type":"queue","wait_slo_ms":1000}`, nil)
 	s.expect(200, "POST", "/v0/topics/jobs", `{"records":[{"data":1}]}`, nil)
+	s.expect(201, "PUT", "/v0/topics/pushed", `{"type":"queue"}`, nil)
+	if r := s.ask("PUT", "/v0/webhooks/hook", `{"topic":"pushed","url":"https://example.com/"}`, nil); r.status != 201 {
+		t.Fatal(r.status, r.body)
+	}
+	defer s.hooks.Stop(0)
 	if r := s.ask("POST", "/admin/backup", "", nil); r.status != 200 {
 		t.Fatal(r.status)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/weirmq/weir/internal/dash"
 	"github.com/weirmq/weir/internal/engine"
 	"github.com/weirmq/weir/internal/relay"
+	"github.com/weirmq/weir/internal/webhook"
 )
 
 // Limits of a connection. A request whose body is still arriving at its readTimeout
@@ -41,8 +42,9 @@ const (
 	pingAfter        = 20 * time.Second
 	runningAtStop    = 10 * time.Second
 	quietAtStop      = 250 * time.Millisecond
-	slowestAnswer    = 16 << 10 // bytes per second that a reader has to take
-	answerDeadlineAt = 64 << 10 // answers below this fit in socket buffers
+	deliveriesAtStop = 9 * time.Second // of webhooks; then there is time to give them back
+	slowestAnswer    = 16 << 10        // bytes per second that a reader has to take
+	answerDeadlineAt = 64 << 10        // answers below this fit in socket buffers
 )
 
 // Options is what a server needs besides its Config.
@@ -104,6 +106,7 @@ type Server struct {
 	streams   streams
 	sessions  sessions
 	throttles throttles
+	hooks     *webhook.Set
 	refused   atomic.Int64  // logins
 	backedUp  atomic.Int64  // when the last backup was sent, Unix ms; 0: none
 	inflight  gauge         // bytes of bodies
@@ -179,9 +182,13 @@ func New(c Config, opt Options) *Server {
 	if opt.Around != nil {
 		s.http.Handler = opt.Around(s, s.route)
 	}
+	hooks := webhook.Options{File: filepath.Join(c.DataDir, webhook.FileName), Off: !c.Webhooks.On, Reach: c.Webhooks.Reach,
+		MaxNodeBytes: c.Limits.MaxNodeBytes, Logger: s.log}
 	if r := &c.Replica; r.Failover || r.Standby {
-		s.http.Handler = newLease(s, r.FailoverAfter*2/3, s.http.Handler)
+		l := newLease(s, r.FailoverAfter*2/3, s.http.Handler)
+		s.http.Handler, hooks.Leads = l, l.holds
 	}
+	s.hooks = webhook.New(hooks)
 	s.http.Protocols.SetHTTP1(true)
 	s.http.Protocols.SetUnencryptedHTTP2(true)
 	return s
@@ -209,6 +216,7 @@ func (s *Server) newLines() {
 func (s *Server) SetEngine(e *engine.Engine) {
 	s.SetProgress(1)
 	s.keepSessions(e)
+	s.hooks.Start(e) // before a request can change them
 	s.engine.Store(e)
 }
 
@@ -250,15 +258,19 @@ func (s *Server) Serve(l net.Listener) error {
 func (s *Server) Drain() {
 	s.draining.Store(true)
 	s.drain.Do(func() { close(s.drained) })
+	s.hooks.Drain() // before the engine, whose claims do not wait from then on
 	if e := s.engine.Load(); e != nil {
 		e.Drain()
 	}
 }
 
-// Stop drains, stops accepting, gives running requests and streams 10 s, and closes the
-// rest. The engine may be closed afterwards.
+// Stop drains, stops accepting, gives running requests, streams and deliveries of webhooks
+// 10 s, and closes the rest. The engine may be closed afterwards.
 func (s *Server) Stop() {
 	s.Drain()
+	var hooks sync.WaitGroup
+	hooks.Go(func() { s.hooks.Stop(deliveriesAtStop) })
+	defer hooks.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), runningAtStop)
 	defer cancel()
 	stopped := make(chan error, 1)

@@ -171,7 +171,7 @@ func script(t *testing.T, folder, variable string, command ...string) {
 	}
 	dir := filepath.Join(cache, "weir", "cloudevents", folder)
 	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("scripts/cloudevents.sh has not installed it: %v", err)
+		t.Fatalf("run make deps, which installs it: %v", err)
 	}
 	if folder == "javascript" {
 		dir = filepath.Join(dir, "node_modules")

@@ -122,7 +122,7 @@ var table = map[string]rule{
 	"internal/relay":    {code: "internal/api internal/certs internal/engine/push " + metrics + " " + socket, tests: "internal/engine internal/server tests/bubble " + vfs},
 	"internal/client":   {code: "backend internal/api internal/certs " + socket},
 	"internal/latency":  {},
-	"internal/load":     {code: module + " internal/latency"},
+	"internal/load":     {code: module + " internal/latency", tests: "backend/backendtest"},
 	"internal/overload": {code: module + " backend internal/settings", tests: "backend/backendtest"},
 	"internal/webhook":  {code: "internal/api"},
 	"internal/otlp":     {code: module + " telemetry/tracing " + otel + " go.opentelemetry.io/contrib/... " + metrics},

@@ -85,7 +85,7 @@ func Run(t *testing.T, h Harness) {
 	var all []testCase
 	for _, group := range []func(*suite) []testCase{
 		(*suite).appendCases, (*suite).payloadCases, (*suite).claimCases, (*suite).reclaimCases, (*suite).settleCases,
-		(*suite).placeCases, (*suite).tallyCases, (*suite).budgetCases, (*suite).nackCases, (*suite).delayCases, (*suite).deadCases, (*suite).letterCases, (*suite).statsCases, (*suite).pauseCases, (*suite).readCases,
+		(*suite).placeCases, (*suite).tallyCases, (*suite).budgetCases, (*suite).nackCases, (*suite).delayCases, (*suite).deadCases, (*suite).letterCases, (*suite).statsCases, (*suite).pauseCases, (*suite).removeCases, (*suite).readCases,
 		(*suite).contextCases, (*suite).outageCases, (*suite).propertyCases,
 	} {
 		all = append(all, group(s)...)

@@ -135,7 +135,7 @@ var table = map[string]rule{
 	"bench/load":          {code: "internal/latency"},
 	"bench/watchers":      {code: "bench/load"},
 	"bench/report":        {},
-	"bench/scenario":      {code: "bench/load bench/report"},
+	"bench/scenario":      {code: "bench/load bench/report tests/certtest"},
 	"bench/cmd/weirbench": {code: "bench/scenario"},
 	"bench":               {tests: "bench/report bench/scenario"},
 	"bench/sawtooth":      {code: module + " open github.com/redis/go-redis/v9"},

@@ -8,6 +8,7 @@ package load
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -28,9 +29,15 @@ type Conn struct {
 }
 
 // Dial connects to addr, host:port.
-func Dial(ctx context.Context, addr string) (*Conn, error) {
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, "tcp", addr)
+func Dial(ctx context.Context, addr string) (*Conn, error) { return DialTLS(ctx, addr, nil) }
+
+// DialTLS is Dial over TLS, unless conf is nil.
+func DialTLS(ctx context.Context, addr string, conf *tls.Config) (*Conn, error) {
+	dial := new(net.Dialer).DialContext
+	if conf != nil {
+		dial = (&tls.Dialer{Config: conf}).DialContext
+	}
+	nc, err := dial(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("load: connect to %s: %w", addr, err)
 	}

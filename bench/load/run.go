@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"sync"
@@ -17,6 +18,7 @@ type Step func(c *Conn) (units int, err error)
 // Plan says what a run does and for how long.
 type Plan struct {
 	Addr   string
+	TLS    *tls.Config // nil: none
 	Conns  int
 	Step   func(i int) Step // makes the loop body of connection i
 	Warmup time.Duration    // runs uncounted before the measurement
@@ -46,7 +48,7 @@ func (s Sample) Rate() float64 {
 // Run dials every connection, then lets each loop over its step in a goroutine
 // of its own until the plan is fulfilled. The first error ends the run.
 func Run(ctx context.Context, p Plan) (Sample, error) {
-	conns, err := dialAll(ctx, p.Addr, p.Conns)
+	conns, err := dialAll(ctx, &p)
 	defer closeAll(conns)
 	if err != nil {
 		return Sample{}, err
@@ -79,10 +81,10 @@ func Run(ctx context.Context, p Plan) (Sample, error) {
 	return r.result(elapsed), errors.Join(r.err, ctx.Err())
 }
 
-func dialAll(ctx context.Context, addr string, n int) ([]*Conn, error) {
-	conns := make([]*Conn, 0, n)
-	for range n {
-		c, err := Dial(ctx, addr)
+func dialAll(ctx context.Context, p *Plan) ([]*Conn, error) {
+	conns := make([]*Conn, 0, p.Conns)
+	for range p.Conns {
+		c, err := DialTLS(ctx, p.Addr, p.TLS)
 		if err != nil {
 			return conns, err
 		}

@@ -6,6 +6,7 @@ package scenario
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"os"
@@ -201,11 +202,16 @@ func (b *bench) session(use func(*session) error) (err error) {
 
 // weir starts a server on the named directory of the session, with settings as KEY=VALUE.
 func (s *session) weir(ctx context.Context, name string, settings ...string) (*weir, error) {
+	return s.weirTLS(ctx, name, nil, settings...)
+}
+
+// weirTLS is weir for a server whose settings make it speak TLS, unless conf is nil.
+func (s *session) weirTLS(ctx context.Context, name string, conf *tls.Config, settings ...string) (*weir, error) {
 	path, err := s.binary(ctx, weirProgram)
 	if err != nil {
 		return nil, err
 	}
-	w, err := startWeir(ctx, path, filepath.Join(s.dir, name), settings...)
+	w, err := startWeirTLS(ctx, path, filepath.Join(s.dir, name), conf, settings...)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -22,11 +23,17 @@ const (
 type weir struct {
 	*proc
 	addr  string
+	tls   *tls.Config   // nil: the server speaks HTTP
 	ready time.Duration // from the start of the process to the first 200 of /v0/ready
 }
 
 // startWeir runs a server on dir and waits until it is ready.
 func startWeir(ctx context.Context, binary, dir string, settings ...string) (*weir, error) {
+	return startWeirTLS(ctx, binary, dir, nil, settings...)
+}
+
+// startWeirTLS is startWeir for a server whose settings make it speak TLS, unless conf is nil.
+func startWeirTLS(ctx context.Context, binary, dir string, conf *tls.Config, settings ...string) (*weir, error) {
 	portFile := filepath.Join(dir, "..", filepath.Base(dir)+".port")
 	if err := os.Remove(portFile); err != nil && !os.IsNotExist(err) {
 		return nil, err
@@ -39,7 +46,7 @@ func startWeir(ctx context.Context, binary, dir string, settings ...string) (*we
 		return nil, err
 	}
 	p.drain()
-	w := &weir{proc: p}
+	w := &weir{proc: p, tls: conf}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for !w.isReady(ctx, portFile) {
@@ -69,7 +76,7 @@ func (w *weir) isReady(ctx context.Context, portFile string) bool {
 
 // call makes one request on a connection of its own.
 func (w *weir) call(ctx context.Context, method, path string, body []byte) (int, []byte, error) {
-	c, err := load.Dial(ctx, w.addr)
+	c, err := load.DialTLS(ctx, w.addr, w.tls)
 	if err != nil {
 		return 0, nil, err
 	}

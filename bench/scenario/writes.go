@@ -19,7 +19,7 @@ const (
 // ratios is the table of comparisons, in the order they are printed. Reading
 // of the terse ones: in one-topic and many-topics each of 64 connections
 // writes batches of 100 records.
-var ratios = slices.Concat(serverRatios, payloadRatios, copiedRatios, libraryRatios)
+var ratios = slices.Concat(serverRatios, tlsRatios, payloadRatios, copiedRatios, libraryRatios)
 
 var serverRatios = []ratio{
 	{name: "write-disk", title: "1 record, 64 conns, disk", unit: "records", weirName: "weir disk",

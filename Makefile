@@ -57,6 +57,7 @@ bench: deps ## the whole benchmark beside its peers, and the guards in virtual t
 	go run ./bench/cmd/weirbench
 	go run ./bench/kafka
 	go run ./bench/copied
+	go run ./bench/clients
 	go test -count=1 -timeout 30m ./internal/overload -run '^TestTwin$$' -v -arm off,static,proportional,adaptive
 	go test -count=1 -timeout 30m ./internal/overload -run '^TestTwinSensitivity$$' -v -arm adaptive
 	go test -count=1 ./internal/admission -run '^TestTable$$' -v -table

@@ -19,6 +19,16 @@ export function parse(text: string): unknown {
 
 /** Writes JSON. Throws a TypeError for cycles, and for what JSON has no text for at all. */
 export function stringify(value: unknown): string {
+  if (!("toJSON" in BigInt.prototype)) {
+    try {
+      const text = JSON.stringify(value) as string | undefined;
+      if (text !== undefined) {
+        return text; // there is no bigint in it, and so it needs no look at each value
+      }
+    } catch {
+      // a bigint, most likely; what is wrong besides is thrown below
+    }
+  }
   const mark = randomMark();
   let marked = false;
   const text: string | undefined = JSON.stringify(value, function (this: Record<string, unknown>, key, replaced: unknown) {

@@ -188,7 +188,7 @@ class Worker<T> {
     return skipped.length > 0;
   }
 
-  /** Acks a job, together with those that are done while another ack is on its way. */
+  /** Acks a job, together with those that are done in the same turn, or while another ack is on its way. */
   #ack(running: Running<T>): Promise<boolean> {
     return new Promise((done, failed) => {
       this.#acks.push({ running, done, failed });
@@ -200,6 +200,7 @@ class Worker<T> {
 
   async #flush(): Promise<void> {
     this.#acking = true;
+    await Promise.resolve(); // the other handlers that are done by now come into the same call
     while (this.#acks.length > 0) {
       const batch = this.#acks;
       this.#acks = [];

@@ -133,7 +133,6 @@ var table = map[string]rule{
 	"bench/kafka":         {code: module + " open tests/kafkatest tests/redistest " + franz},
 	"bench/copied":        {code: "bench/scenario tests/kafkatest tests/postgrestest tests/redistest"},
 	"bench/clients":       {code: "tests/process"},
-	"bench/load":          {},
 	"bench/load":          {code: "internal/latency"},
 	"bench/watchers":      {code: "bench/load"},
 	"bench/report":        {},

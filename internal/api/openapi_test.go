@@ -52,6 +52,8 @@ var described = map[string][]string{
 	"Offered": tallyFields, "Token": tokenFields, "Watch": watchFields, "WatchStart": startFields,
 	"Subscribe": socketFields[SocketSubscribe], "Unsubscribe": socketFields[SocketUnsubscribe],
 	"Publish": socketFields[SocketPublish], "Ping": socketFields[SocketPing],
+	"SocketClaim": socketFields[SocketClaim], "SocketAck": socketFields[SocketAck], "SocketNack": socketFields[SocketNack], "SocketExtend": socketFields[SocketExtend],
+	"Webhook": webhookFields,
 }
 
 // undescribed compares the fields with those in the document.

@@ -38,8 +38,11 @@ type operation struct {
 	Summary     string
 	Security    []map[string][]string
 	Parameters  []parameter
-	RequestBody *struct{ Required bool }
-	Responses   map[string]struct {
+	RequestBody *struct {
+		Required bool
+		Content  map[string]any
+	}
+	Responses map[string]struct {
 		Ref string `json:"$ref"`
 	}
 }
@@ -48,6 +51,7 @@ type parameter struct {
 	Ref  string `json:"$ref"`
 	Name string
 	In   string
+	Not  string `json:"x-not-with"`
 }
 
 func readDescription(t *testing.T) *description {
@@ -72,6 +76,16 @@ func (d *description) named(o *operation, in string) (names []string) {
 	return slices.Sorted(slices.Values(names))
 }
 
+// onlyForms reports whether a parameter counts only for bodies that are no JSON object.
+func (d *description) onlyForms(o *operation, name string) bool {
+	return slices.ContainsFunc(o.Parameters, func(p parameter) bool {
+		if p.Ref != "" {
+			p = d.Components.Parameters[strings.TrimPrefix(p.Ref, "#/components/parameters/")]
+		}
+		return p.Name == name && p.Not == api.TypeJSON
+	})
+}
+
 // security is what the document has to say of a route's keys.
 func (r *route) security() []map[string][]string {
 	roles := []string{}
@@ -84,6 +98,9 @@ func (r *route) security() []map[string][]string {
 	}
 	if slices.Contains(r.query, "token") {
 		all = append(all, map[string][]string{"token": roles})
+	}
+	if r.path == "/v0/ws" {
+		all = append(all, map[string][]string{"protocol": roles})
 	}
 	return all
 }
@@ -101,6 +118,16 @@ func (d *description) describes(r *route, o *operation) (wrong []string) {
 			query = append(query, name)
 		}
 	}
+	if r.forms {
+		query = append(query, slices.DeleteFunc(slices.Clone(api.WriteParameters), func(name string) bool { return slices.Contains(query, name) })...)
+		for _, name := range api.WriteParameters {
+			if only := d.onlyForms(o, name); only == slices.Contains(r.query, name) {
+				wrong = append(wrong, fmt.Sprintf("%s: it is of other bodies than JSON alone: %v", name, only))
+			}
+		}
+		compare("content types", slices.Sorted(maps.Keys(o.RequestBody.Content)),
+			[]string{"*/*", "application/cloudevents+json", "application/cloudevents-batch+json", "application/json", "application/octet-stream", "application/x-ndjson", "text/plain"})
+	}
 	compare("query", d.named(o, "query"), slices.Sorted(slices.Values(query)))
 	var segments []string
 	for s := range strings.SplitSeq(r.path, "/") {
@@ -108,7 +135,7 @@ func (d *description) describes(r *route, o *operation) (wrong []string) {
 			segments = append(segments, name)
 		}
 	}
-	compare("path", d.named(o, "path"), segments)
+	compare("path", d.named(o, "path"), slices.Sorted(slices.Values(segments)))
 	compare("security", o.Security, r.security())
 	compare("a body", o.RequestBody != nil, r.body != bodyIgnored)
 	if o.RequestBody != nil {

@@ -168,7 +168,12 @@ func (d *Document) parameters(o *operation, in string) map[string]parameter {
 		}
 		if node["in"] == in {
 			name, _ := node["name"].(string)
-			all[name] = parameter{where + "/schema", object(node["schema"])["type"], node["required"] == true}
+			schema := object(node["schema"])
+			if to, ok := schema["$ref"].(string); ok {
+				schema, _ = d.at(strings.TrimPrefix(to, "#"))
+			}
+			not, _ := node["x-not-with"].(string)
+			all[name] = parameter{where + "/schema", schema["type"], node["required"] == true, not}
 		}
 	}
 	return all
@@ -178,6 +183,28 @@ type parameter struct {
 	schema   string // where it is
 	kind     any    // its type
 	required bool
+	not      string // the type of body with which it is an unknown one
+}
+
+// eventPrefix returns with what the names of a stream's events begin, as its query asks.
+func (d *Document) eventPrefix(o *operation, path string) string {
+	_, text, _ := strings.Cut(path, "?")
+	query, err := url.ParseQuery(text)
+	if err != nil {
+		return ""
+	}
+	list, _ := o.node["parameters"].([]any)
+	for i := range list {
+		node := object(list[i])
+		if to, ok := node["$ref"].(string); ok {
+			node, _ = d.at(strings.TrimPrefix(to, "#"))
+		}
+		name, _ := node["name"].(string)
+		if prefix, ok := object(node["x-prefixes"])[query.Get(name)].(string); ok {
+			return prefix
+		}
+	}
+	return ""
 }
 
 // events returns where the schemas of what goes over a stream are, by name.

@@ -15,17 +15,22 @@ import (
 // examples returns what is wrong about the examples in the document.
 func (d *Document) examples() (wrong []string) {
 	look := func(o *operation, place string) {
-		node, where := d.at(o.pointer + place)
-		if example, ok := node["example"]; ok {
+		all, _ := d.at(o.pointer + place)
+		for kind := range all {
+			node, where := d.at(o.pointer + place + "/" + escape(kind))
+			example, ok := node["example"]
+			if !ok {
+				continue
+			}
 			if err := d.whole.validate(where+"/schema", example); err != nil {
 				wrong = append(wrong, fmt.Sprintf("example of %s: %v", o.name, err))
 			}
 		}
 	}
 	for _, o := range d.operations {
-		look(o, "/requestBody/content/application~1json")
+		look(o, "/requestBody/content")
 		for status := range object(o.node["responses"]) {
-			look(o, "/responses/"+status+"/content/application~1json")
+			look(o, "/responses/"+status+"/content")
 		}
 	}
 	return wrong
@@ -53,7 +58,7 @@ func (j *Judge) Page(name string, text []byte) (Examples, error) {
 			if err != nil {
 				return p.Examples, err
 			}
-			p.streams = map[string]*operation{}
+			p.streams = map[string]exampleStream{}
 			for _, s := range c.Steps {
 				p.step(name, s)
 			}
@@ -71,7 +76,13 @@ type examplePage struct {
 	*Judge
 	Examples
 	at      contract.Exchange // where it is
-	streams map[string]*operation
+	streams map[string]exampleStream
+}
+
+// exampleStream is one that an example has opened.
+type exampleStream struct {
+	o    *operation
+	path string
 }
 
 var (
@@ -115,20 +126,35 @@ func (p *examplePage) step(page string, s *contract.Step) {
 		return
 	}
 	if s.Stream != "" && status < "3" {
-		p.streams[s.Name] = o
-		p.stream(s, o)
+		p.streams[s.Name] = exampleStream{o, p.at.Path}
+		p.stream(s, p.streams[s.Name])
 		return
 	}
 	for _, e := range s.Expect {
-		if e.Kind == "body" {
+		switch {
+		case e.Kind == "body":
 			p.Examples.Answers++
-			p.some(where+"/content/application~1json/schema", e.Args[0])
+			p.some(where+"/content/"+escape(p.answerKind(answer))+"/schema", e.Args[0])
+		case strings.HasPrefix(e.Kind, "header") && (strings.HasPrefix(e.Args[0], "Weir-") || strings.HasPrefix(e.Args[0], "Ce-")):
+			if object(answer["headers"])[e.Args[0]] == nil {
+				p.wrong(&p.at, "the document has no header %s of the answer %s", e.Args[0], status)
+			}
 		}
 	}
 }
 
+// answerKind returns the type of an answer whose body an example shows: that which its request
+// asks for by name, if the document has it, or JSON.
+func (p *examplePage) answerKind(answer map[string]any) string {
+	if kind := p.at.Header.Get("Accept"); object(answer["content"])[kind] != nil {
+		return kind
+	}
+	return typeJSON
+}
+
 // stream judges what goes over an open stream.
-func (p *examplePage) stream(s *contract.Step, o *operation) {
+func (p *examplePage) stream(s *contract.Step, on exampleStream) {
+	o := on.o
 	if s.Stream == "CLOSE" || o == nil {
 		return
 	}
@@ -144,11 +170,12 @@ func (p *examplePage) stream(s *contract.Step, o *operation) {
 		switch {
 		case e.Kind == "frame" && text[0] != "retry" && text[0] != "hb":
 			p.Examples.Events++
-			if schemas[text[0]] == "" {
+			name, ok := strings.CutPrefix(text[0], p.doc.eventPrefix(o, on.path))
+			if !ok || schemas[name] == "" {
 				p.wrong(&p.at, "the document has no event %q of this stream", text[0])
 				continue
 			}
-			p.some(schemas[text[0]], text[1])
+			p.some(schemas[name], text[1])
 		case e.Kind == "message" || e.Kind == "among":
 			p.Examples.Messages++
 			value, err := sample(text[len(text)-1])

@@ -1,7 +1,10 @@
 package openapi
 
 import (
+	"encoding/json"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/weirmq/weir/tests/contract"
@@ -9,7 +12,7 @@ import (
 
 // socket is one WebSocket: the server answers its messages in their order.
 type socket struct {
-	open []sentMessage // those that are not answered yet
+	open []*sentMessage // those that are not answered yet
 }
 
 // sentMessage is one that a client has sent.
@@ -17,6 +20,71 @@ type sentMessage struct {
 	x     *contract.Exchange
 	unfit error // what the document has against it
 	stray error // what of it is not described
+
+	op, id any  // nil if it has none
+	waits  bool // a claim, which may be answered behind later messages
+}
+
+// answered are the ops of answers by those of messages.
+var answered = map[any]any{
+	"subscribe": "subscribed", "unsubscribe": "unsubscribed", "publish": "ack", "ping": "pong",
+	"claim": "claimed", "ack": "acked", "nack": "nacked", "extend": "extended",
+}
+
+// sent returns what is to be known of a message for its answer.
+func sent(x *contract.Exchange) *sentMessage {
+	m := &sentMessage{x: x}
+	if value, err := decode(x.Body); err == nil && x.Event == "sent" {
+		o := object(value)
+		m.op, m.id = o["op"], o["request_id"]
+		wait, _ := o["wait_ms"].(json.Number)
+		n, err := wait.Int64()
+		m.waits = m.op == "claim" && err == nil && n > 0
+	}
+	return m
+}
+
+// fits reports whether a message of the server is an answer to this one.
+func (m *sentMessage) fits(message map[string]any) bool {
+	if op := message["op"]; op == "error" {
+		code := message["code"]
+		if code == "invalid_json" || code == "unsupported_message" {
+			return m.unfit != nil
+		}
+	} else if op != answered[m.op] {
+		return false
+	}
+	return reflect.DeepEqual(m.id, message["request_id"])
+}
+
+// take returns the message that one of the server answers: the oldest, or one of the claims
+// before it or behind it that wait. Nil: there is none.
+func (s *socket) take(message map[string]any) *sentMessage {
+	oldest := -1
+	for i, m := range s.open {
+		if m.waits && m.fits(message) {
+			oldest = i
+			break
+		}
+		if !m.waits {
+			if oldest = i; m.fits(message) {
+				break
+			}
+			for k := i + 1; k < len(s.open); k++ {
+				if s.open[k].waits && s.open[k].fits(message) {
+					oldest = k
+					break
+				}
+			}
+			break
+		}
+	}
+	if oldest < 0 {
+		return nil
+	}
+	m := s.open[oldest]
+	s.open = slices.Delete(s.open, oldest, oldest+1)
+	return m
 }
 
 // frame judges what went over an open stream.
@@ -28,8 +96,9 @@ func (j *Judge) frame(x *contract.Exchange, path string) {
 	}
 	schemas := j.doc.events(o)
 	if schemas["receive"] == "" {
-		pointer := schemas[x.Event]
-		if j.Events++; pointer == "" {
+		name, ok := strings.CutPrefix(x.Event, j.doc.eventPrefix(o, x.Path))
+		pointer := schemas[name]
+		if j.Events++; !ok || pointer == "" {
 			j.wrong(x, "the document has no event %q of this stream", x.Event)
 			return
 		}
@@ -44,7 +113,7 @@ func (j *Judge) frame(x *contract.Exchange, path string) {
 	switch x.Event {
 	case "sent", "binary":
 		j.Sent++
-		m := sentMessage{x: x}
+		m := sent(x)
 		if x.Event == "binary" {
 			m.unfit = fmt.Errorf("it is binary")
 		} else {
@@ -103,12 +172,11 @@ func (j *Judge) received(x *contract.Exchange, s *socket, pointer string) {
 	if pushed[message["op"]] || message["code"] == "server_shutting_down" {
 		return
 	}
-	if len(s.open) == 0 {
+	m := s.take(message)
+	if m == nil {
 		j.wrong(x, "it answers nothing: %.600s", x.Body)
 		return
 	}
-	m := s.open[0]
-	s.open = s.open[1:]
 	refused := message["op"] == "error"
 	_, told := message["warnings"]
 	switch {
@@ -116,6 +184,8 @@ func (j *Judge) received(x *contract.Exchange, s *socket, pointer string) {
 		j.Unfit++
 	case m.unfit != nil:
 		j.wrong(m.x, "the message was taken, and the document forbids it: %v\n\tmessage: %.600s", m.unfit, m.x.Body)
+	case m.unfit == nil && !m.fits(message):
+		j.wrong(x, "it is no answer to %.300s: %.300s", m.x.Body, x.Body)
 	case !refused && told != (m.stray != nil) && !strings.Contains(string(x.Body), "idempotency_key_reused"):
 		j.wrong(m.x, "it was answered with a warning: %v; what the document does not know: %v\n\tmessage: %.600s", told, m.stray, m.x.Body)
 	}

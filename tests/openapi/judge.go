@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weirmq/weir/tests/contract"
 )
@@ -40,6 +42,8 @@ type Counts struct {
 	Sent      int // messages to WebSockets
 	Unfit     int // of them, those that the document forbids and the server has refused
 	Messages  int // from WebSockets
+	Other     int // bodies of requests and answers that are no JSON object of a call
+	Preflight int // answers to browsers that ask whether a page may send a request
 	Stray     int // answers to requests of no described call
 	Dashboard int // exchanges that are the dashboard's own, of which the document says nothing
 	Bare      int // answers that are of the HTTP layer
@@ -90,15 +94,44 @@ func (j *Judge) Exchange(x *contract.Exchange) {
 		j.Long++
 	default:
 		o, values := j.doc.find(x.Method, path)
-		if o == nil {
+		switch {
+		case j.isPreflight(x, path):
+			j.preflight(x)
+		case o == nil:
 			j.stray(x)
-			return
+		default:
+			j.call(x, o, values)
 		}
-		j.call(x, o, values)
 	}
 }
 
 func isJSON(h http.Header) bool { return strings.HasPrefix(h.Get("Content-Type"), "application/json") }
+
+// isPreflight reports whether a browser asked by a request whether a page may send another,
+// and was not refused as one whose origin is not listed.
+func (j *Judge) isPreflight(x *contract.Exchange, path string) bool {
+	below, _ := object(j.doc.root["x-preflight"])["paths"].(string)
+	return below != "" && x.Method == http.MethodOptions && strings.HasPrefix(path, below) && x.Status < http.StatusBadRequest &&
+		x.Header.Get("Origin") != "" && x.Header.Get("Access-Control-Request-Method") != ""
+}
+
+// preflight judges the answer to one. No path has the call: x-preflight has it for all.
+func (j *Judge) preflight(x *contract.Exchange) {
+	j.Preflight++
+	status := strconv.Itoa(x.Status)
+	node, where := j.doc.at("/x-preflight/responses/" + status)
+	if node == nil {
+		j.wrong(x, "the document has no answer %s to a preflight", status)
+		return
+	}
+	j.headers(x, node, where)
+	if len(x.Answer) > 0 {
+		j.wrong(x, "the answer to a preflight has a body: %.600s", x.Answer)
+	}
+	if got, want := x.Answers.Get("Access-Control-Allow-Origin"), x.Header.Get("Origin"); got != want {
+		j.wrong(x, "the answer is for a page of %q, asked was for %q", got, want)
+	}
+}
 
 // stray judges the answer to a request of no described call.
 func (j *Judge) stray(x *contract.Exchange) {
@@ -154,6 +187,9 @@ func (j *Judge) request(x *contract.Exchange, o *operation, values map[string]st
 		"path": func(name string) string { return values[name] }, "query": query.Get, "header": x.Header.Get,
 	} {
 		for name, p := range j.doc.parameters(o, in) {
+			if in == "query" && p.not != "" && p.not == j.doc.formOf(x, o) {
+				continue // it is an unknown one
+			}
 			if err := j.parameter(p, value(name)); err != nil {
 				return fmt.Errorf("%s %s: %w", in, name, err)
 			}
@@ -190,20 +226,99 @@ func (j *Judge) body(x *contract.Exchange, o *operation) error {
 	if err != nil {
 		return err
 	}
-	if len(text) == 0 {
+	kind := j.doc.formOf(x, o)
+	form, where := j.doc.at(o.pointer + "/requestBody/content/" + escape(kind))
+	if len(text) == 0 && form["x-may-be-empty"] != true {
 		if described["required"] == true {
 			return errors.New("the body is missing")
 		}
 		return nil
 	}
-	if kind := strings.TrimLeft(x.Header.Get("Content-Type"), " \t"); !strings.HasPrefix(kind, "application/json") {
-		return fmt.Errorf("the content type is %q", kind)
+	if form == nil {
+		return fmt.Errorf("the content type is %q", x.Header.Get("Content-Type"))
 	}
-	value, err := decode(text)
-	if err != nil {
+	if kind != typeJSON {
+		j.Other++
+		if err := charset(x.Header.Get("Content-Type"), kind); err != nil {
+			return err
+		}
+	}
+	return j.content(j.doc.said, x.Header.Get("Content-Type"), form, where, text)
+}
+
+const typeJSON = "application/json"
+
+// formOf returns under which type a document has the body of a request: what a header says
+// that it names, or the type that the request has.
+func (d *Document) formOf(x *contract.Exchange, o *operation) string {
+	all, _ := d.at(o.pointer + "/requestBody/content")
+	kind := x.Header.Get("Content-Type")
+	media, _, _ := strings.Cut(kind, ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	for name := range all {
+		header, _ := object(all[name])["x-with"].(string)
+		if header == "" || x.Header[http.CanonicalHeaderKey(header)] == nil {
+			continue
+		}
+		// The structured mode of an event beats the binary one.
+		if !strings.HasPrefix(media, "application/cloudevents") {
+			return name
+		}
+	}
+	if strings.HasPrefix(strings.TrimLeft(kind, " \t"), typeJSON) {
+		return typeJSON // the server accepts whatever begins like this
+	}
+	return media
+}
+
+// charset refuses a text that is not UTF-8 by its content type.
+func charset(contentType, form string) error {
+	_, parameters, err := mime.ParseMediaType(contentType)
+	if name := strings.ToLower(parameters["charset"]); contentType != "" && (err != nil || name != "" && name != "utf-8" && name != "us-ascii") && form != "*/*" {
+		return fmt.Errorf("the content type is %q", contentType)
+	}
+	return nil
+}
+
+// content judges a body by what a document has under its type: JSON by its schema, a text by
+// that of a string, lines one by one. Without a schema it may be anything.
+func (j *Judge) content(by *schemas, contentType string, form map[string]any, where string, text []byte) error {
+	if isJSONType(contentType) || object(form["schema"]) == nil || contentType == "" {
+		if object(form["schema"]) == nil {
+			return nil
+		}
+		value, err := decode(text)
+		if err != nil {
+			return err
+		}
+		return by.validate(where+"/schema", value)
+	}
+	if !utf8.Valid(text) {
+		return errors.New("the text is not UTF-8")
+	}
+	if err := by.validate(where+"/schema", string(text)); err != nil || form["x-lines"] == nil {
 		return err
 	}
-	return j.doc.said.validate(o.pointer+"/requestBody/content/application~1json/schema", value)
+	_, line := j.doc.at(where + "/x-lines")
+	for one := range bytes.Lines(text) {
+		if len(bytes.TrimSpace(one)) == 0 {
+			continue
+		}
+		value, err := decode(one)
+		if err == nil {
+			err = by.validate(line, value)
+		}
+		if err != nil {
+			return fmt.Errorf("a line: %w", err)
+		}
+	}
+	return nil
+}
+
+func isJSONType(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	return strings.HasPrefix(media, typeJSON) || strings.HasSuffix(media, "+json")
 }
 
 func unpacked(x *contract.Exchange) ([]byte, error) {
@@ -233,22 +348,55 @@ func (j *Judge) answer(x *contract.Exchange, o *operation) {
 		j.wrong(x, "the document has no answer %s\n\tanswer: %.600s", status, x.Answer)
 		return
 	}
-	for name := range object(node["headers"]) {
-		header, at := j.doc.at(where + "/headers/" + escape(name))
-		if err := j.parameter(parameter{at + "/schema", "string", header["required"] == true}, x.Answers.Get(name)); err != nil {
-			j.wrong(x, "header %s of the answer %s: %v", name, status, err)
-		}
-	}
+	j.headers(x, node, where)
 	if x.Method == http.MethodHead || x.Status == http.StatusSwitchingProtocols {
 		return
 	}
-	kind, _, _ := strings.Cut(x.Answers.Get("Content-Type"), ";")
+	text := x.Answers.Get("Content-Type")
+	kind, _, _ := strings.Cut(text, ";")
 	content, at := j.doc.at(where + "/content/" + escape(kind))
-	switch {
-	case content == nil:
+	if content == nil {
+		content, at = j.doc.at(where + "/content/" + escape("*/*"))
+	}
+	if content == nil || kind == "" && (content["x-may-be-empty"] != true || len(x.Answer) > 0) {
 		j.wrong(x, "the document has no %q for the answer %s", kind, status)
-	case kind == "application/json":
-		j.json(x, at+"/schema", x.Answer)
+		return
+	}
+	if needed, _ := content["x-required-headers"].([]any); needed != nil {
+		for _, name := range needed {
+			if name, _ := name.(string); x.Answers.Get(name) == "" {
+				j.wrong(x, "header %s of the answer %s of %q is missing", name, status, kind)
+			}
+		}
+	}
+	if kind != typeJSON {
+		j.Other++
+	}
+	if !isJSONType(kind) {
+		return
+	}
+	if err := j.content(j.doc.whole, kind, content, at, x.Answer); err != nil {
+		j.wrong(x, "%v\n\tanswer: %d %.600s", err, x.Status, x.Answer)
+	}
+}
+
+// headers judges those of an answer that the document describes.
+func (j *Judge) headers(x *contract.Exchange, node map[string]any, where string) {
+	for name := range object(node["headers"]) {
+		header, at := j.doc.at(where + "/headers/" + escape(name))
+		text := x.Answers.Get(name)
+		var err error
+		if _, inJSON := j.doc.at(at + "/content/application~1json/schema"); header["content"] == nil {
+			err = j.parameter(parameter{schema: at + "/schema", kind: "string", required: header["required"] == true}, text)
+		} else if text != "" {
+			var value any
+			if value, err = decode([]byte(text)); err == nil {
+				err = j.doc.whole.validate(inJSON, value)
+			}
+		}
+		if err != nil {
+			j.wrong(x, "header %s of the answer %d: %v", name, x.Status, err)
+		}
 	}
 }
 
@@ -283,8 +431,9 @@ func (j *Judge) unknown(x *contract.Exchange, o *operation) error {
 			known["token"] = parameter{}
 		}
 	}
+	kind := j.doc.formOf(x, o)
 	for name := range query {
-		if _, ok := known[name]; !ok {
+		if p, ok := known[name]; !ok || p.not != "" && p.not == kind {
 			return fmt.Errorf("the parameter %q", name)
 		}
 	}
@@ -292,9 +441,6 @@ func (j *Judge) unknown(x *contract.Exchange, o *operation) error {
 	if err != nil || object(o.node["requestBody"]) == nil || len(body) == 0 {
 		return err
 	}
-	value, err := decode(body)
-	if err != nil {
-		return err
-	}
-	return j.doc.whole.validate(o.pointer+"/requestBody/content/application~1json/schema", value)
+	form, where := j.doc.at(o.pointer + "/requestBody/content/" + escape(kind))
+	return j.content(j.doc.whole, x.Header.Get("Content-Type"), form, where, body)
 }

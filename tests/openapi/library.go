@@ -86,8 +86,13 @@ func (j *Judge) confirm(x *contract.Exchange) {
 	j.Confirmed++
 }
 
+// forms are the other types of bodies that a write may have.
+var forms = []string{"application/octet-stream", "text/plain", "application/x-ndjson", "application/cloudevents+json", "application/cloudevents-batch+json"}
+
 // usual reports whether a request is written as clients do that go by a document. The server
-// takes more: an empty parameter as absent, and any content type that begins rightly.
+// takes more: an empty parameter as absent, and any content type that begins rightly. What
+// ce-specversion makes of a JSON body is in no document: OpenAPI has no body that depends on a
+// header.
 func usual(x *contract.Exchange, u *url.URL) bool {
 	for _, values := range u.Query() {
 		if slices.Contains(values, "") {
@@ -95,5 +100,8 @@ func usual(x *contract.Exchange, u *url.URL) bool {
 		}
 	}
 	kind, _, _ := strings.Cut(x.Header.Get("Content-Type"), ";")
-	return kind == "" || kind == "application/json"
+	if x.Header.Get("Ce-Specversion") != "" {
+		return false
+	}
+	return kind == "" || kind == typeJSON || slices.Contains(forms, kind)
 }

@@ -100,7 +100,7 @@ func TestExamplesOfTheReferenceAreWhatTheDocumentSays(t *testing.T) {
 	for _, p := range j.Problems {
 		t.Error(p)
 	}
-	if n.Requests < 78 || n.Answers < 46 || n.Events < 11 || n.Messages < 8 || n.Objects < 2 {
+	if n.Requests < 96 || n.Answers < 56 || n.Events < 11 || n.Messages < 12 || n.Objects < 2 {
 		t.Errorf("%+v: not all of the examples were read", n)
 	}
 	fmt.Printf("openapi: docs/API.md has %d requests, %d answers, %d events, %d messages and %d objects, all as described\n", n.Requests, n.Answers, n.Events, n.Messages, n.Objects)
@@ -169,13 +169,14 @@ func TestTheContractIsWhatTheDocumentSays(t *testing.T) {
 		}
 	}
 	c := &j.Counts
-	for what, n := range map[string]int{"requests": c.Requests - 5000, "events": c.Events - 1000, "messages": c.Messages - 250, "confirmed": c.Confirmed - 10000} {
+	for what, n := range map[string]int{"requests": c.Requests - 5000, "events": c.Events - 1000, "messages": c.Messages - 250, "confirmed": c.Confirmed - 10000, "other bodies": c.Other - 80, "preflights": c.Preflight - 6} {
 		if n < 0 {
 			t.Errorf("there are %d %s too few: the record is not whole", -n, what)
 		}
 	}
 	fmt.Printf("openapi: %d requests, of which the document forbids %d, all refused (and %d were refused with 400 for more than it says)\n", c.Requests, c.Refused, c.Beyond)
 	fmt.Printf("openapi: %d answers, %d of them errors, are as described: %d of the %d kinds that there are\n", c.Answers, c.Errors, answers, said)
+	fmt.Printf("openapi: %d bodies of other types than JSON, and %d answers to preflights\n", c.Other, c.Preflight)
 	fmt.Printf("openapi: %d events, %d messages from WebSockets and %d to them, of which %d were refused as described\n", c.Events, c.Messages, c.Sent, c.Unfit)
 	fmt.Printf("openapi: %d of these requests and answers were judged by libopenapi-validator, too\n", c.Confirmed)
 	fmt.Printf("openapi: beside them %d errors of paths that are no calls, %d of the HTTP layer, %d exchanges of the dashboard, %d too long to be kept\n", c.Stray, c.Bare, c.Dashboard, c.Long)

@@ -57,27 +57,14 @@ func (m *sentMessage) fits(message map[string]any) bool {
 	return reflect.DeepEqual(m.id, message["request_id"])
 }
 
-// take returns the message that one of the server answers: the oldest, or one of the claims
-// before it or behind it that wait. Nil: there is none.
+// take returns the message that one of the server answers: a claim that waits, or the oldest
+// of the others. Nil: there is none.
 func (s *socket) take(message map[string]any) *sentMessage {
-	oldest := -1
-	for i, m := range s.open {
-		if m.waits && m.fits(message) {
-			oldest = i
-			break
-		}
-		if !m.waits {
-			if oldest = i; m.fits(message) {
-				break
-			}
-			for k := i + 1; k < len(s.open); k++ {
-				if s.open[k].waits && s.open[k].fits(message) {
-					oldest = k
-					break
-				}
-			}
-			break
-		}
+	oldest := slices.IndexFunc(s.open, func(m *sentMessage) bool { return !m.waits })
+	if at := slices.IndexFunc(s.open, func(m *sentMessage) bool {
+		return (m.waits || m == s.open[max(oldest, 0)]) && m.fits(message)
+	}); at >= 0 {
+		oldest = at
 	}
 	if oldest < 0 {
 		return nil

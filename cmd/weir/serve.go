@@ -29,8 +29,8 @@ waiting long polls, lets running requests finish, and exits with code 0.
 
 Every flag has a twin in the environment and a key in the --config file: --data-dir
 is WEIR_DATA_DIR and data_dir. A flag beats the environment, which beats the file. API
-keys come from WEIR_API_KEYS alone, since everyone on the machine can see a command
-line. SIGHUP reads the file again; log_level takes effect, the rest needs a restart.`
+keys come from WEIR_API_KEYS or the file that --keys-file names, since everyone on the
+machine can see a command line. SIGHUP reads the file again; log_level takes effect, the rest needs a restart.`
 
 // recoveryTold is how often a long recovery is logged.
 const recoveryTold = 5 * time.Second

@@ -118,6 +118,9 @@ func Write(path string, keys []Key) error {
 	}
 	// The owner and the group of the file stay those that the server reads it by.
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".weir-keys-")
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the folder %s does not exist; make it first", filepath.Dir(path))
+	}
 	if err != nil {
 		return err
 	}

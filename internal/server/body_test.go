@@ -249,6 +249,26 @@ func TestSlowClientsAreLetGo(t *testing.T) {
 			}
 		})
 	}
+	for name, head := range map[string]string{
+		"lines that never come":                 teChunked,
+		"lines that never come and may wait":    teChunked + "X: y\r\n",
+		"packed lines that never come":          "Content-Encoding: gzip\r\nContent-Length: 1000\r\n",
+		"lines of known length that never come": "Content-Length: 1000\r\n",
+	} {
+		c := s.dial()
+		all.Go(func() {
+			stalled, begin := stall.Watch(), time.Now()
+			if _, err := io.WriteString(c, post("/v0/topics/x?disable_backpressure=true", "Content-Type: application/x-ndjson\r\n"+head, "")); err != nil {
+				t.Error(err)
+			}
+			_ = c.SetReadDeadline(begin.Add(time.Minute))
+			_, _ = io.Copy(io.Discard, c)
+			if took := time.Since(begin); took > 13*time.Second+stalled() {
+				t.Errorf("%s: the connection lived for %v", name, took)
+			}
+			c.Close()
+		})
+	}
 	all.Wait()
 	await(t, "all bytes to be given back", func() bool { return s.inflight.n.Load() == 0 })
 }

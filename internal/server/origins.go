@@ -16,13 +16,18 @@ const anyOrigin = "*"
 // never count for them.
 var (
 	corsMethods = []string{"DELETE, GET, HEAD, POST, PUT"}
-	corsHeaders = []string{"Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Weir-Strict, X-Request-Id"}
-	corsExposed = []string{"Allow, Retry-After, Weir-Warning, WWW-Authenticate, X-Request-Id"}
-	corsMaxAge  = []string{"7200"}
-	headerTrue  = []string{"true"}
-	varyOrigin  = []string{"Origin"}
-	varyBoth    = []string{"Accept-Encoding, Origin"}
+	corsHeaders = []string{"Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Weir-Strict, X-Request-Id, " + eventHeaders}
+	corsExposed = []string{"Allow, Retry-After, Weir-Caught-Up, Weir-Head-Seq, Weir-Next-From-Seq, Weir-Seq, Weir-Tombstone, Weir-Ts, Weir-Warning, WWW-Authenticate, X-Request-Id, " +
+		eventHeaders}
+	corsMaxAge = []string{"7200"}
+	headerTrue = []string{"true"}
+	varyOrigin = []string{"Origin"}
+	varyBoth   = []string{"Accept-Encoding, Origin"}
 )
+
+// eventHeaders are those of CloudEvents; a page sends and reads events with other attributes in
+// structured mode.
+const eventHeaders = "Ce-Dataschema, Ce-Id, Ce-Source, Ce-Specversion, Ce-Subject, Ce-Time, Ce-Type"
 
 // origins are the web pages of other origins that may use what is below /v0. A nil one has
 // none.

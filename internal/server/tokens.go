@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -40,7 +41,8 @@ const tokenSecret = 32 // bytes
 
 // tokenText is what a token says.
 type tokenText struct {
-	Key      []byte   `json:"k"` // the owner that its key is
+	Nonce    []byte   `json:"n"`
+	Key      []byte   `json:"k"` // the owner that its key is; in the text behind a mask
 	Expires  int64    `json:"e"` // Unix ms
 	Topics   []string `json:"t,omitempty"`
 	Prefixes []string `json:"p,omitempty"`
@@ -96,7 +98,11 @@ func (t *tokens) sign(says *tokenText) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text, err := json.Marshal(says)
+	sealed := *says
+	sealed.Nonce = make([]byte, nonceBytes)
+	_, _ = rand.Read(sealed.Nonce) // never fails
+	sealed.Key = masked(secret, sealed.Nonce, says.Key)
+	text, err := json.Marshal(&sealed)
 	if err != nil {
 		return "", err
 	}
@@ -135,7 +141,19 @@ func (t *tokens) read(token string) (*tokenText, error) {
 	if err := json.Unmarshal(text, says); err != nil {
 		return nil, nil
 	}
+	says.Key = masked(secret, says.Nonce, says.Key)
 	return says, nil
+}
+
+const nonceBytes = 12
+
+// masked hides an owner, or shows it again: it is a digest of the key's secret, and whoever
+// has a token could guess at that without asking the server.
+func masked(secret, nonce, owner []byte) []byte {
+	mask := signature(secret, append([]byte("owner of "), nonce...))
+	out := make([]byte, min(len(owner), len(mask)))
+	subtle.XORBytes(out, owner, mask)
+	return out
 }
 
 // tokenKey returns the key that the token of a request is: it reads what the token names,

@@ -1,6 +1,9 @@
 package server
 
 import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -124,6 +127,30 @@ func TestATokenThatWasChangedIsNone(t *testing.T) {
 		if says, err := s.tokens.read(other); says != nil || err != nil {
 			t.Errorf("%q: got %v, %v", other, says, err)
 		}
+	}
+}
+
+// Whoever sees a token cannot try guesses of the key on it: what it says of the key is another
+// text each time, and nothing that follows from the key.
+func TestATokenDoesNotGiveItsKeyAway(t *testing.T) {
+	s := tokenServer(parseKeys(t, "maker:r"), t.TempDir())
+	owner := s.keys.list[0].owner()
+	seen := map[string]bool{}
+	for range 10 {
+		token := signToken(t, s, s.keys.list[0], time.Hour, "a")
+		front, _, _ := strings.Cut(strings.TrimPrefix(token, tokenPrefix), ".")
+		text, err := base64.RawURLEncoding.DecodeString(front)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var says tokenText
+		if err := json.Unmarshal(text, &says); err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(says.Key, owner[:]) || seen[string(says.Key)] {
+			t.Fatalf("the token says %x of its key", says.Key)
+		}
+		seen[string(says.Key)] = true
 	}
 }
 

@@ -34,6 +34,9 @@ type upload struct {
 	r, w int
 	gz   bool
 	eof  bool
+
+	patient bool // it may take long to store the last batch
+
 	line int // lines taken
 	done api.LinesResult
 }
@@ -84,9 +87,7 @@ func (u *upload) open() error {
 	if len(u.key) > maxUploadKey {
 		return api.Errorf(api.CodeInvalidRequest, "field \"idempotency_key\" is %d bytes long; %d are accepted for lines", len(u.key), maxUploadKey)
 	}
-	if w.DisableBackpressure {
-		q.mayWait()
-	}
+	u.patient = w.DisableBackpressure
 	// A batch ends with the line that reaches its size, so both fit; one byte more shows
 	// that a line is too long or that the body is over.
 	room := uploadBytes + q.s.limits.MaxRecordBytes + 2
@@ -194,6 +195,10 @@ func (u *upload) next() ([]byte, int, error) {
 		switch {
 		case err == io.EOF:
 			u.eof = true
+			// What is left to do does not depend on the client.
+			if u.q.pacer.stop(); u.patient {
+				u.q.mayWait()
+			}
 		case err != nil && u.gz:
 			return nil, 0, u.q.gzipFailure(err, nil, 0)
 		case err != nil:

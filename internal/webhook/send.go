@@ -109,7 +109,9 @@ func (s *sender) send(ctx context.Context, j *job) result {
 	if res.status < 200 || res.status > 299 {
 		// Nobody looks at the body; closing it unread ends the connection if there is much.
 		res.after = retryAfter(resp.Header.Get("Retry-After"))
-		_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
+		if res.status != http.StatusSwitchingProtocols { // whose body is the connection, for ever
+			_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
+		}
 		res.err = fmt.Errorf("the receiver answered %d", res.status)
 		if res.status >= 300 && res.status < 400 {
 			res.err = fmt.Errorf("the receiver answered %d; redirects are not followed", res.status)

@@ -72,6 +72,10 @@ func TestAReceiverThatLies(t *testing.T) {
 		"no HTTP":               {text("SSH-2.0-OpenSSH_9\r\n"), false},
 		"informational for now": {text(strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n", 10_000)), false},
 		"another protocol":      {text("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"), false},
+		"another protocol, that it waits for": {func(c net.Conn) {
+			text("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")(c)
+			_, _ = io.Copy(io.Discard, c) // until the other side ends it
+		}, false},
 		"not modified":          {text("HTTP/1.1 304 Not Modified\r\n\r\n"), false},
 		"gone":                  {text("HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"), false},
 		"a compressed bomb":     {text("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc"), true},

@@ -45,6 +45,7 @@ func newServerTrouble(m *monitor, queues *weirtest.Server) *serverTrouble {
 		m.serve(addr, "")
 	}
 	s.failBackups()
+	s.deliver()
 	s.neglectQueues()
 	s.stops = append(s.stops, again(m.t, 50*time.Millisecond, func(ctx context.Context) {
 		_, _ = call(ctx, "GET", s.loaded.URL+"/v0/topics", "wrong", "")
@@ -115,6 +116,18 @@ func (s *serverTrouble) failBackups() {
 		return strings.Contains(page, "the backup failed")
 	})
 	s.m.serve(addr, "")
+}
+
+// deliver starts a server that has a webhook, whose numbers only then are on its page.
+func (s *serverTrouble) deliver() {
+	t := s.m.t
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	t.Cleanup(receiver.Close)
+	server := weirtest.Start(t, weirtest.Options{Args: []string{"--webhooks=on", "--webhook-allow-http", "--webhook-allow-private=127.0.0.0/8"}})
+	s.do(server, "PUT", "/v0/topics/mails", `{"type":"queue"}`)
+	s.do(server, "PUT", "/v0/webhooks/mailer", `{"topic":"mails","url":"`+receiver.URL+`"}`)
+	s.do(server, "POST", "/v0/topics/mails", `{"records":[{"data":1}]}`)
+	s.m.serve(server.Addr, "")
 }
 
 // neglectQueues makes queues that nobody works on.

@@ -294,6 +294,7 @@ class Loop:
         """Acks and nacks; what is finished during one call goes into the next together."""
         while True:
             await self._settle.wait()
+            await asyncio.sleep(0)  # what is finished in the same turn of the loop goes along
             self._settle.clear()
             batch, self._unsettled = self._unsettled, []
             for held, _ in batch:

@@ -54,6 +54,13 @@ func (p *publisher) slowed(s weir.StreamName, kind weir.SlowKind, d time.Duratio
 	}
 }
 
+// paused shows that the guard holds a publish back until the workers have caught up.
+func (p *publisher) paused(text string) {
+	if !p.progress.isWaiting() {
+		p.progress.waiting(fmt.Sprintf("the workers of %s are behind: %s", p.stream, text))
+	}
+}
+
 // run reads and sends until the end of the input or the first error.
 func (p *publisher) run(ctx context.Context) error {
 	p.started = time.Now()

@@ -52,7 +52,7 @@ func TestASIGTERMInAPauseEndsPublishAtOnceAndItsPlaceIsKept(t *testing.T) {
 		p := weirtest.Go(t, nil, args...)
 		s.eventually("a part is stored", func() bool { return s.client.XLen(t.Context(), s.stream).Val() >= 1 })
 		s.pressure(500)
-		s.eventually("the guard says that it pauses", func() bool { return strings.Contains(p.Stderr.String(), "decision=pause") })
+		s.eventually("the guard says that it pauses", func() bool { return strings.Contains(p.Stderr.String(), "waiting: the workers of ") })
 		stalled := stall.Watch()
 		start := time.Now()
 		p.Signal(syscall.SIGTERM)
@@ -91,7 +91,7 @@ func TestAChangedSettingsFileTakesEffectWhilePublishWaits(t *testing.T) {
 	write(file, "lag_pause: 200\n")
 	write(lines, "one\n")
 	p := weirtest.Go(t, nil, "publish", "--config", file, s.url, lines)
-	s.eventually("the guard says that it pauses", func() bool { return strings.Contains(p.Stderr.String(), "QUEUE.BACKPRESSURE") })
+	s.eventually("the guard says that it pauses", func() bool { return strings.Contains(p.Stderr.String(), "waiting: the workers of ") })
 	write(file, "guard: off\n") // and no signal
 	start := time.Now()
 	p.Succeed()

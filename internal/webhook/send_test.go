@@ -76,9 +76,9 @@ func TestAReceiverThatLies(t *testing.T) {
 			text("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")(c)
 			_, _ = io.Copy(io.Discard, c) // until the other side ends it
 		}, false},
-		"not modified":          {text("HTTP/1.1 304 Not Modified\r\n\r\n"), false},
-		"gone":                  {text("HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"), false},
-		"a compressed bomb":     {text("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc"), true},
+		"not modified":      {text("HTTP/1.1 304 Not Modified\r\n\r\n"), false},
+		"gone":              {text("HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"), false},
+		"a compressed bomb": {text("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -211,7 +211,7 @@ func (s *session) weirTLS(ctx context.Context, name string, conf *tls.Config, se
 	if err != nil {
 		return nil, err
 	}
-	w, err := startWeirTLS(ctx, path, filepath.Join(s.dir, name), conf, settings...)
+	w, err := startWeir(ctx, path, filepath.Join(s.dir, name), conf, settings...)
 	if err != nil {
 		return nil, err
 	}

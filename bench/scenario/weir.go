@@ -27,13 +27,9 @@ type weir struct {
 	ready time.Duration // from the start of the process to the first 200 of /v0/ready
 }
 
-// startWeir runs a server on dir and waits until it is ready.
-func startWeir(ctx context.Context, binary, dir string, settings ...string) (*weir, error) {
-	return startWeirTLS(ctx, binary, dir, nil, settings...)
-}
-
-// startWeirTLS is startWeir for a server whose settings make it speak TLS, unless conf is nil.
-func startWeirTLS(ctx context.Context, binary, dir string, conf *tls.Config, settings ...string) (*weir, error) {
+// startWeir runs a server on dir, whose settings make it speak TLS unless conf is nil, and waits
+// until it is ready.
+func startWeir(ctx context.Context, binary, dir string, conf *tls.Config, settings ...string) (*weir, error) {
 	portFile := filepath.Join(dir, "..", filepath.Base(dir)+".port")
 	if err := os.Remove(portFile); err != nil && !os.IsNotExist(err) {
 		return nil, err

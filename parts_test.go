@@ -25,6 +25,9 @@ func TestEveryPackageWithTestsIsInAPartOfMakeTest(t *testing.T) {
 	}
 	in := map[string]bool{} // folders, or folders and all below with /...
 	for _, part := range strings.Fields(string(list[1])) {
+		if part == "beside" || part == "then" {
+			continue // how the parts are run
+		}
 		body := regexp.MustCompile(`(?ms)^` + part + `\(\) \{(.*?)\}$`).FindString(string(script))
 		for line := range strings.Lines(body) {
 			if !strings.Contains(line, "go test") && !strings.Contains(line, "driven") {

@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
-# Runs the named parts of the test suite one after the other, each under a
-# heading and followed by its time. Every part runs even if one before it
-# failed; the exit status is 1 if any did.
+# Runs the named parts of the test suite, each under a heading and followed by its
+# time. Every part runs even if one before it failed; the exit status is 1 if any did.
+#
+#	scripts/test.sh race sweep beside kafka cli then bench
+#
+# runs race and sweep one after the other, beside them kafka and cli, and bench once all
+# four are over. What runs beside others is printed when it ends.
 #
 # Parts that start servers run one package at a time (-p 1), so that they do not
 # fight for the machine, and uncached (-count=1), because Go's test cache does
@@ -130,18 +134,70 @@ vuln() {
 	return $status
 }
 
-failed=() times=()
-for part in "$@"; do
-	echo "=== $part"
-	begin=$SECONDS
-	"$part" </dev/null || failed+=("$part")
-	times+=("$part $((SECONDS - begin)) s")
-	echo "=== ${times[-1]}"
+# run does the parts of a lane, one after the other.
+run() {
+	local part begin status
+	for part in "$@"; do
+		begin=$SECONDS status=passed
+		echo "=== $part"
+		"$part" </dev/null || status=FAILED
+		echo "=== $part $((SECONDS - begin)) s"
+		echo "$part $((SECONDS - begin)) s $status" >>"$results"
+	done
+}
+
+# run_quietly is run, whose parts show what they print once they are over.
+run_quietly() {
+	local part
+	for part in "$@"; do
+		run "$part" >"$results.$part" 2>&1
+		cat "$results.$part"
+	done
+}
+
+# run_beside runs lanes at once: their parts, with the word beside between them. Each is a
+# process group of its own, so that all of it ends if this script is interrupted.
+run_beside() {
+	local lane=() word
+	set -m
+	for word in "$@" beside; do
+		if [[ $word != beside ]]; then
+			lane+=("$word")
+			continue
+		fi
+		run_quietly "${lane[@]}" &
+		lane=()
+	done
+	set +m
+	wait
+}
+
+stop() {
+	local group
+	for group in $(jobs -p); do kill -TERM -- "-$group"; done
+	exit 130
+}
+
+results=$(mktemp)
+trap 'rm -f "$results" "$results".*' EXIT
+trap stop INT TERM
+stage=()
+for word in "$@" then; do
+	if [[ $word != then ]]; then
+		stage+=("$word")
+	elif [[ " ${stage[*]} " == *" beside "* ]]; then
+		run_beside "${stage[@]}"
+		stage=()
+	else
+		run "${stage[@]}"
+		stage=()
+	fi
 done
+
 printf '\n'
-printf 'time: %s\n' "${times[@]}"
-if ((${#failed[@]})); then
-	echo "FAILED: ${failed[*]}"
+sed -n 's/^\(.*\) [a-zA-Z]*$/time: \1/p' "$results"
+if grep -q FAILED "$results"; then
+	echo "FAILED: $(sed -n 's/^\([a-z]*\) .* FAILED$/\1/p' "$results" | tr '\n' ' ')"
 	exit 1
 fi
 echo "all parts passed in $SECONDS s: $*"

@@ -31,6 +31,10 @@ man: ## write the manual pages into bin/man and the completions into bin/complet
 	@go run ./cmd/weir man bin/man
 	@for shell in bash zsh fish; do go run ./cmd/weir completion $$shell >bin/completions/weir.$$shell || exit 1; done
 
+.PHONY: install
+install: ## as root: what the deb and the rpm hold, for make build and make man before it; DESTDIR=FOLDER: below it
+	@DESTDIR=$(DESTDIR) sh deploy/packages/install.sh
+
 .PHONY: check
 check: ## gofmt, vet, staticcheck, layout and unit tests: before every commit
 	@scripts/test.sh lint unit

@@ -55,7 +55,7 @@ type rule struct {
 // table is the only place where an import is allowed; docs/decisions/0001 tells
 // the reasons. A package that is not here fails the test.
 var table = map[string]rule{
-	".":       {code: "backend internal/admission", tests: module + " open backend/backendtest tests/redistest tests/stall"},
+	".":       {code: "backend internal/admission", tests: module + " open backend/backendtest tests/capture tests/redistest tests/stall"},
 	"open":    {code: module + " backend backend/embedded backend/kafka backend/redis backend/remote backend/shard"},
 	"backend": {},
 
@@ -74,11 +74,11 @@ var table = map[string]rule{
 	"telemetry/tracing": {code: module + " backend " + otel, tests: "open backend/backendtest tests/redistest tests/tracetest"},
 
 	"telemetry":       {code: module + " " + metrics, tests: "open backend/backendtest"},
-	"config":          {code: module + " internal/settings"},
-	"examples/orders": {code: module + " backend/redis github.com/redis/go-redis/v9", tests: "tests/redistest"},
-	"backend/redis":   {code: "backend internal/address github.com/redis/go-redis/v9", tests: "github.com/redis/go-redis/v9/maintnotifications backend/backendtest tests/leak tests/redistest tests/stall github.com/weirmq/weir"},
+	"config":          {code: module + " internal/settings", tests: "tests/capture"},
+	"examples/orders": {code: module + " backend/redis github.com/redis/go-redis/v9", tests: "tests/capture tests/redistest"},
+	"backend/redis":   {code: "backend internal/address github.com/redis/go-redis/v9", tests: "github.com/redis/go-redis/v9/maintnotifications backend/backendtest tests/capture tests/leak tests/redistest tests/stall github.com/weirmq/weir"},
 
-	"backend/kafka": {code: "backend internal/address internal/kafkalogin " + franz, tests: "telemetry " + metrics + " backend/backendtest tests/kafkatest tests/leak tests/link tests/stall tests/tracetest open github.com/weirmq/weir"},
+	"backend/kafka": {code: "backend internal/address internal/kafkalogin " + franz, tests: "telemetry " + metrics + " backend/backendtest tests/capture tests/kafkatest tests/leak tests/link tests/stall tests/tracetest open github.com/weirmq/weir"},
 
 	"internal/address":    {code: "internal/certs"},
 	"internal/kafkalogin": {code: franz},
@@ -113,12 +113,12 @@ var table = map[string]rule{
 		code: "internal/admission internal/api internal/op internal/wal internal/replica internal/store " +
 			"internal/engine/topic internal/engine/queue internal/engine/sched " +
 			"internal/engine/governor internal/engine/push " + vfs,
-		tests: "tests/bubble " + rapid + " " + errorfs,
+		tests: "tests/bubble tests/capture " + rapid + " " + errorfs,
 	},
 	"internal/board":    {code: module + " backend internal/dash"},
 	"internal/dash":     {},
 	"internal/top":      {code: "internal/board internal/client internal/dash " + tea + " " + ansi},
-	"internal/server":   {code: module + " backend backend/embedded internal/api internal/board internal/certs internal/dash internal/engine internal/keyfile internal/relay internal/webhook " + gzip + " " + metrics + " " + socket, tests: "internal/replica/replicatest tests/bubble tests/stall " + vfs},
+	"internal/server":   {code: module + " backend backend/embedded internal/api internal/board internal/certs internal/dash internal/engine internal/keyfile internal/relay internal/webhook " + gzip + " " + metrics + " " + socket, tests: "internal/replica/replicatest tests/bubble tests/capture tests/stall " + vfs},
 	"internal/relay":    {code: "internal/api internal/certs internal/engine/push " + metrics + " " + socket, tests: "internal/engine internal/server tests/bubble " + vfs},
 	"internal/client":   {code: "backend internal/api internal/certs " + socket},
 	"internal/latency":  {},
@@ -127,7 +127,7 @@ var table = map[string]rule{
 	"internal/webhook":  {code: "internal/api"},
 	"internal/otlp":     {code: module + " telemetry/tracing " + otel + " go.opentelemetry.io/contrib/... " + metrics},
 	"internal/settings": {code: module + " internal/api " + pflag + " " + yaml},
-	"cmd/weir":          {code: module + " open backend backend/remote telemetry " + metrics + " internal/api internal/board internal/certs internal/client internal/dash internal/engine internal/keyfile internal/latency internal/load internal/otlp internal/overload internal/relay internal/replica internal/replica/audit internal/replica/restore internal/replica/stores internal/server internal/settings internal/top internal/webhook " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9 github.com/redis/go-redis/v9/logging", tests: "tests/stall " + rapid},
+	"cmd/weir":          {code: module + " open backend backend/remote telemetry " + metrics + " internal/api internal/board internal/certs internal/client internal/dash internal/engine internal/keyfile internal/latency internal/load internal/otlp internal/overload internal/relay internal/replica internal/replica/audit internal/replica/restore internal/replica/stores internal/server internal/settings internal/top internal/webhook " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9 github.com/redis/go-redis/v9/logging", tests: "tests/capture tests/stall " + rapid},
 
 	"bench/handlers":      {code: "internal/api"},
 	"bench/kafka":         {code: module + " open tests/kafkatest tests/redistest " + franz},
@@ -154,6 +154,7 @@ var table = map[string]rule{
 	"tests/tracetest":       {code: module + " backend telemetry/tracing " + otel},
 	"tests/stall":           {},
 	"tests/bubble":          {},
+	"tests/capture":         {},
 	"tests/leak":            {},
 	"tests/certtest":        {},
 	"tests/kafkatest":       {code: "tests/certtest tests/process " + franz},
@@ -168,7 +169,7 @@ var table = map[string]rule{
 	"tests/contract":        {tests: "tests/kafkatest tests/postgrestest tests/s3test tests/weirtest"},
 	"tests/soak":            {code: module + " open tests/redistest github.com/redis/go-redis/v9"},
 	"tests/library/chaos":   {code: module + " open backend tests/redistest github.com/redis/go-redis/v9"},
-	"tests/library":         {tests: module + " open backend config telemetry tests/kafkatest tests/link tests/redistest tests/stall tests/weirtest github.com/redis/go-redis/v9 " + metrics},
+	"tests/library":         {tests: module + " open backend config telemetry tests/capture tests/kafkatest tests/link tests/redistest tests/stall tests/weirtest github.com/redis/go-redis/v9 " + metrics},
 	"tests/cli":             {tests: module + " open backend tests/certtest tests/kafkatest tests/tracetest go.opentelemetry.io/proto/otlp/... google.golang.org/protobuf/proto tests/redistest tests/stall tests/weirtest github.com/redis/go-redis/v9 " + pty},
 	"tests/clients":         {tests: "tests/certtest tests/link tests/process tests/weirtest"},
 	"tests/deploy":          {tests: "tests/process tests/weirtest " + yaml + " " + socket},

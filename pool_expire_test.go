@@ -114,7 +114,7 @@ func TestPoolSetsManyAsideAtATime(t *testing.T) {
 		if handled > time.Second {
 			t.Errorf("what had not expired was handled after %s", handled)
 		}
-		if n := len(log.lines("message expired")); n == 0 || n > 25*failureLines {
+		if n := len(log.Lines("message expired")); n == 0 || n > 25*failureLines {
 			t.Errorf("%d lines in 25 s", n)
 		}
 		p.finish()

@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,33 +15,13 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/capture"
 )
 
 // logged collects log lines as text.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
+type logged struct{ capture.Buffer }
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-// lines returns the lines that hold text.
-func (l *logged) lines(text string) (found []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
-		if strings.Contains(line, text) {
-			found = append(found, line)
-		}
-	}
-	return found
-}
 
 // claimAll claims for somebody else.
 func claimAll(t *testing.T, f *backendtest.Fake) []*Delivery {
@@ -195,7 +174,7 @@ func TestPoolGoesOnWithoutAHandlerThatHangs(t *testing.T) {
 		if s := p.Stats(); s.Acked != 1 || s.Retried != 1 || s.Stuck != 1 {
 			t.Errorf("counts: %+v", s)
 		}
-		lines := log.lines("ignores its context")
+		lines := log.Lines("ignores its context")
 		if len(lines) != 1 || !strings.Contains(lines[0], "hangForEver") || !strings.Contains(lines[0], "message_id=1") {
 			t.Errorf("log lines of the stuck handler: %q", lines)
 		}
@@ -277,10 +256,10 @@ func TestPoolOutlivesPanicsAndGoexit(t *testing.T) {
 		time.Sleep(time.Minute)
 		p.finish()
 		p.expect(PoolStats{Acked: 98, Retried: 4, Dead: 2})
-		if lines := log.lines("handler panicked"); len(lines) != 3 || !strings.Contains(lines[0], "pool_fault_test.go") {
+		if lines := log.Lines("handler panicked"); len(lines) != 3 || !strings.Contains(lines[0], "pool_fault_test.go") {
 			t.Errorf("3 panics were logged as %q", lines)
 		}
-		dead := log.lines("dead letters")
+		dead := log.Lines("dead letters")
 		for _, attribute := range []string{"stream=jobs", "message_id=8", "attempt=3", "consumer=me", "delivery_limit=3"} {
 			if len(dead) != 2 || !strings.Contains(dead[0]+dead[1], attribute) {
 				t.Errorf("the lines of the dead letters lack %s: %q", attribute, dead)
@@ -311,10 +290,10 @@ func TestPoolWaitsOutAnOutage(t *testing.T) {
 		}
 		time.Sleep(4 * time.Second)
 		p.expect(PoolStats{Acked: 50})
-		if n := len(log.lines("waiting for the backend")); n != 1 {
+		if n := len(log.Lines("waiting for the backend")); n != 1 {
 			t.Errorf("the outage was logged %d times", n)
 		}
-		if n := len(log.lines("backend is back")); n != 1 {
+		if n := len(log.Lines("backend is back")); n != 1 {
 			t.Errorf("its end was logged %d times", n)
 		}
 		p.finish()
@@ -511,10 +490,10 @@ func TestPoolCountsAndLogsWhatAClaimMovedAside(t *testing.T) {
 		if outcomes[Dead] != 2 || outcomes[Lost] != 1 || len(outcomes) != 2 || reclaimed != 0 {
 			t.Errorf("hooks were told %v, %d reclaimed", outcomes, reclaimed)
 		}
-		if n := len(log.lines("dead letters")); n != 2 {
+		if n := len(log.Lines("dead letters")); n != 2 {
 			t.Errorf("%d lines of dead letters", n)
 		}
-		if n := len(log.lines("removed from the stream")); n != 1 {
+		if n := len(log.Lines("removed from the stream")); n != 1 {
 			t.Errorf("%d lines of lost messages", n)
 		}
 	})

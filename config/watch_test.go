@@ -1,39 +1,21 @@
 package config
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirmq/weir/tests/capture"
 )
 
-// buffer is a log that may be read while it is written.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 // watch runs Watch over a file until the test ends.
-func watch(t *testing.T, text string) (path string, applied chan Settings, log *buffer) {
+func watch(t *testing.T, text string) (path string, applied chan Settings, log *capture.Buffer) {
 	t.Helper()
 	path = file(t, text)
 	o := Options{File: path, Lookup: environment("WEIR_LAG_PAUSE=77")}
@@ -41,7 +23,7 @@ func watch(t *testing.T, text string) (path string, applied chan Settings, log *
 	if err != nil {
 		t.Fatal(err)
 	}
-	applied, log = make(chan Settings, 10), &buffer{}
+	applied, log = make(chan Settings, 10), &capture.Buffer{}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -76,7 +58,7 @@ func receive(t *testing.T, applied chan Settings) Settings {
 }
 
 // eventually waits until the log holds text, calling each again and again.
-func eventually(t *testing.T, log *buffer, text string, each ...func()) {
+func eventually(t *testing.T, log *capture.Buffer, text string, each ...func()) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for !strings.Contains(log.String(), text) {

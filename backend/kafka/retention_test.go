@@ -1,7 +1,6 @@
 package kafka_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"log/slog"
@@ -16,26 +15,9 @@ import (
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/kafka"
+	"github.com/weirmq/weir/tests/capture"
 	"github.com/weirmq/weir/tests/kafkatest"
 )
-
-// lines is a log that is written and read at the same time.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // What retention removes before a group has finished it is counted and told once, to
 // whichever pool looks first; what was finished is no loss.
@@ -210,9 +192,9 @@ func (s *scene) finds(want string) {
 }
 
 // pool runs a pool in the group.
-func (s *scene) pool() (*lines, func() weir.PoolStats, func()) {
+func (s *scene) pool() (*capture.Buffer, func() weir.PoolStats, func()) {
 	s.Helper()
-	var log lines
+	var log capture.Buffer
 	stream := weir.New(open(s, s.url(s.group())))
 	pool, err := weir.NewPool(stream, func(context.Context, *weir.Delivery) error { return nil },
 		weir.PoolConfig{Workers: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})

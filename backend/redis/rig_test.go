@@ -19,6 +19,7 @@ import (
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/redis"
+	"github.com/weirmq/weir/tests/capture"
 	"github.com/weirmq/weir/tests/stall"
 )
 
@@ -375,16 +376,7 @@ func (r *rig) kinds() map[string]int {
 }
 
 // lines is a log that is read while it is written.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
+type lines struct{ capture.Buffer }
 
 // tells reports whether the log says text. Of an outage the pool tells the first error only:
 // that may be of a settlement that met the group's absence before a claim did, or of a call
@@ -397,10 +389,4 @@ func (l *lines) tells(text string) bool {
 		}
 	}
 	return false
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirmq/weir/tests/capture"
 )
 
 // fakeServer is as much of a /v0 server as the commands call, with switches for
@@ -470,24 +472,6 @@ func (f *fakeServer) count(verb string) int {
 	return f.verbs[verb]
 }
 
-// lockedBuffer collects output of several goroutines.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf strings.Builder
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // result is what a command printed and returned.
 type result struct {
 	stdout, stderr string
@@ -497,7 +481,7 @@ type result struct {
 // runWeir runs a command line in this process.
 func runWeir(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
-	var out, errOut lockedBuffer
+	var out, errOut capture.Buffer
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetIn(strings.NewReader(stdin))

@@ -14,6 +14,7 @@ import (
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/internal/client"
 	"github.com/weirmq/weir/open"
+	"github.com/weirmq/weir/tests/capture"
 	"github.com/weirmq/weir/tests/stall"
 )
 
@@ -22,7 +23,7 @@ type running struct {
 	*worker
 	signals chan os.Signal
 	done    chan error
-	logs    *lockedBuffer
+	logs    *capture.Buffer
 }
 
 // startWork runs `weir work` with a shell script as its command. A zero option is
@@ -45,7 +46,7 @@ func startWork(t *testing.T, f *fakeServer, cfg weir.PoolConfig, script string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	logs := &lockedBuffer{}
+	logs := &capture.Buffer{}
 	cfg.Logger = slog.New(slog.NewTextHandler(logs, nil))
 	w := &running{signals: make(chan os.Signal, 2), done: make(chan error, 1), logs: logs}
 	w.worker = &worker{stream: s, log: logs, handler: &handler{

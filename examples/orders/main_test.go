@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"net"
@@ -10,31 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/tests/capture"
 	"github.com/weirmq/weir/tests/redistest"
 )
-
-// lines is what a program says, as it says it.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // The program takes an order, tells a repeat apart, works on it once, buries what no
 // retry can help, and ends with its signal.
@@ -50,7 +31,7 @@ func TestOrdersAreTakenAndDelivered(t *testing.T) {
 	}
 	addr := free.Addr().String()
 	_ = free.Close()
-	var said lines
+	var said capture.Buffer
 	run := exec.Command(program)
 	run.Env = append(os.Environ(), "ADDR="+addr, "REDIS="+redis.Addr())
 	run.Stderr = &said

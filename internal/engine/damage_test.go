@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/capture"
 )
 
 // A scene is an engine whose topics lie on a disk that a test damages.
@@ -31,21 +32,11 @@ type scene struct {
 }
 
 // logLines collects what the engine logs.
-type logLines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
+type logLines struct{ capture.Buffer }
 
 func (l *logLines) lines(part string) (n int, all string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), part), l.b.String()
+	all = l.String()
+	return strings.Count(all, part), all
 }
 
 const (

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/capture"
 )
 
 // A router whose creation could not be synced, and was refused, has copied
@@ -129,23 +129,8 @@ func TestAStoppedRouterGoesOnOverADeletedRecord(t *testing.T) {
 }
 
 // routerLog is what an engine logs.
-type routerLog struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
+type routerLog struct{ capture.Buffer }
 
 func (l *routerLog) set(o *Options) { o.Logger = slog.New(slog.NewTextHandler(l, nil)) }
-
-func (l *routerLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *routerLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 func (l *routerLog) count(text string) int { return strings.Count(l.String(), text) }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -17,25 +16,15 @@ import (
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
 	"github.com/weirmq/weir/tests/bubble"
+	"github.com/weirmq/weir/tests/capture"
 )
 
 // page is a log that a test reads while it is written.
-type logPage struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (p *logPage) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.buf.Write(b)
-}
+type logPage struct{ capture.Buffer }
 
 func (p *logPage) lines(t *testing.T) (all []map[string]any) {
 	t.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for raw := range strings.Lines(p.buf.String()) {
+	for _, raw := range p.Lines("") {
 		var l map[string]any
 		if err := json.Unmarshal([]byte(raw), &l); err != nil {
 			t.Fatal(err)

@@ -1,7 +1,6 @@
 package library
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"strings"
@@ -11,26 +10,9 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/open"
+	"github.com/weirmq/weir/tests/capture"
 	"github.com/weirmq/weir/tests/stall"
 )
-
-// lockedBuffer collects a log.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
 
 func openStream(t *testing.T, url string) *weir.Stream {
 	t.Helper()
@@ -51,7 +33,7 @@ func TestTheMessageOfAHandlerThatHangsIsDoneElsewhere(t *testing.T) {
 	)
 	s := newSite(t, "jobs", "weir")
 	cfg := weir.PoolConfig{Workers: 1, HandlerTimeout: timeout, ReclaimAfter: reclaim, Block: loop, RetryBase: 50 * time.Millisecond, DrainTimeout: time.Second}
-	logs := &lockedBuffer{}
+	logs := &capture.Buffer{}
 	cfg.Logger = slog.New(slog.NewTextHandler(logs, nil))
 
 	release := make(chan struct{})

@@ -141,6 +141,10 @@ func (q *request) getDashLive() error {
 	if err := q.acceptsEvents(); err != nil {
 		return err
 	}
+	if q.r.Method == http.MethodHead {
+		return q.headStream(q.key)
+	}
+	q.outlive()
 	release, err := q.openStream(q.key)
 	if err != nil {
 		return err
@@ -154,10 +158,11 @@ func (q *request) getDashLive() error {
 	var end context.CancelFunc
 	stream.ctx, end = q.untilSignedOut()
 	q.stream = func() {
-		defer release()
-		defer v.Close()
-		defer end()
-		stream.run(v, goodbye)
+		stream.run(v, goodbye, func() {
+			end()
+			v.Close()
+			release()
+		})
 	}
 	return nil
 }

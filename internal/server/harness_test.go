@@ -41,6 +41,7 @@ func serveTest(t *testing.T, change func(*Config)) *testServer {
 		if err := s.http.Close(); err != nil {
 			t.Error(err)
 		}
+		s.streams.cut()
 		if err := <-served; err != nil {
 			t.Error(err)
 		}

@@ -213,7 +213,13 @@ func (q *request) whileStands(k *apiKey) (release func()) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(q.r.Context())
-	stop := context.AfterFunc(k.life, cancel)
+	life := k.life
+	if k.maker != nil {
+		// The token's own life ends with its handler.
+		ctx, cancel = context.WithDeadline(q.r.Context(), k.expires)
+		life = k.maker.standing()
+	}
+	stop := context.AfterFunc(life, cancel)
 	q.r = q.r.WithContext(ctx)
 	return func() { stop(); cancel() }
 }

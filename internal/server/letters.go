@@ -181,8 +181,6 @@ func (q *request) postRedrive() error {
 	stream := q.newEventStream(15 * time.Second)
 	log := q.s.log.With("key", q.key.String(), "stream", q.topic(), "rate", r.Rate)
 	q.stream = func() {
-		defer release()
-		defer done()
 		run := &redriving{ready: make(chan struct{}, 1)}
 		ctx, cancel := context.WithCancel(stream.ctx)
 		var running sync.WaitGroup
@@ -192,9 +190,12 @@ func (q *request) postRedrive() error {
 				log.Info("dead letters are sent back", "dead_letter", p.Name, "sent", p.Sent, "failed", p.Failed, "error", p.Error)
 			}
 		})
-		defer running.Wait()
-		defer cancel()
-		stream.run(run, goodbye)
+		stream.run(run, goodbye, func() {
+			cancel()
+			running.Wait()
+			done()
+			release()
+		})
 	}
 	return nil
 }

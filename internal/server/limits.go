@@ -31,8 +31,9 @@ func (g *gauge) give(n int64) { g.n.Add(-n) }
 
 // streams counts long-lived connections: watch streams, work streams and WebSockets.
 type streams struct {
-	mu   sync.Mutex // also guards apiKey.streams
-	open int64
+	mu    sync.Mutex // also guards apiKey.streams
+	open  int64
+	owned map[*ownConn]struct{} // what net/http does not close
 }
 
 // take counts one more stream of key, which is nil for a server without keys. It checks

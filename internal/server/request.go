@@ -40,6 +40,7 @@ type request struct {
 
 	signedIn context.Context // of the session that key is of, if it is of one
 	prefixed bool            // the client wants the names of events prefixed
+	own      *ownConn        // of an event stream over HTTP/1
 
 	form     form
 	body     []byte // the whole body; lies in small or block
@@ -99,7 +100,7 @@ func (q *request) recycle() {
 		q.block.free()
 		q.block = nil
 	}
-	q.w, q.r, q.route, q.key, q.signedIn, q.eng, q.pacer, q.stream = nil, nil, nil, nil, nil, nil, nil, nil
+	q.w, q.r, q.route, q.key, q.signedIn, q.eng, q.pacer, q.stream, q.own = nil, nil, nil, nil, nil, nil, nil, nil, nil
 	q.form, q.body, q.bodyDone, q.reserved, q.sent, q.prefixed = formJSON, nil, false, 0, false, false
 	clear(q.warnings)
 	q.warnings = q.warnings[:0]

@@ -104,6 +104,7 @@ type Server struct {
 	drain     sync.Once
 	running   atomic.Int64 // requests being answered, except streams
 	streams   streams
+	lease     *lease // nil: it is not needed
 	sessions  sessions
 	throttles throttles
 	hooks     *webhook.Set
@@ -186,7 +187,7 @@ func New(c Config, opt Options) *Server {
 		MaxNodeBytes: c.Limits.MaxNodeBytes, Logger: s.log}
 	if r := &c.Replica; r.Failover || r.Standby {
 		l := newLease(s, r.FailoverAfter*2/3, s.http.Handler)
-		s.http.Handler, hooks.Leads = l, l.holds
+		s.lease, s.http.Handler, hooks.Leads = l, l, l.holds
 	}
 	s.hooks = webhook.New(hooks)
 	s.http.Protocols.SetHTTP1(true)
@@ -282,17 +283,19 @@ func (s *Server) Stop() {
 	for quiet := 0; quiet < 5; quiet++ {
 		select {
 		case err := <-stopped:
-			if err != nil || s.streams.count() == 0 {
+			if err != nil || !s.streams.busy() {
 				s.closeLeft(err)
 				return
 			}
-			stopped = nil // Shutdown does not wait for WebSockets
+			stopped = nil // Shutdown does not wait for WebSockets and event streams over HTTP/1
 		case <-ctx.Done():
 			s.closeLeft(ctx.Err())
 			return
 		case <-check.C:
-			if s.running.Load() > 0 || s.streams.count() > 0 {
+			if s.running.Load() > 0 || s.streams.busy() {
 				quiet = -1
+			} else if stopped == nil {
+				quiet = 5
 			}
 		}
 	}
@@ -315,6 +318,7 @@ func (s *Server) closeLeft(err error) {
 	if err := s.http.Close(); err != nil {
 		s.log.Warn("closing connections", "error", err)
 	}
+	s.streams.cut()
 }
 
 // ServeHTTP answers one request. A request's resources are given back before its

@@ -127,13 +127,15 @@ type eventSource interface {
 // buffers come from a pool.
 type eventStream struct {
 	s        *Server
-	w        http.ResponseWriter
+	w        http.ResponseWriter // nil once the stream has a connection of its own
 	rc       *http.ResponseController
+	own      *ownConn // nil: not over HTTP/1
 	ctx      context.Context
 	h2       bool
 	prefixed bool // the names of events are
 	beat     time.Duration
 	alarm    *time.Timer // when the next heartbeat is due
+	broken   bool        // a write has failed
 }
 
 // newEventStream prepares the answer of q as an event stream. The request may be
@@ -142,20 +144,40 @@ func (q *request) newEventStream(beat time.Duration) *eventStream {
 	q.mayWait()
 	q.eventHeaders()
 	q.sent = true
-	return &eventStream{
-		s: q.s, w: q.w, rc: http.NewResponseController(q.w), ctx: q.r.Context(),
+	e := &eventStream{
+		s: q.s, w: q.w, rc: http.NewResponseController(q.w), own: q.own, ctx: q.r.Context(),
 		h2: q.r.ProtoMajor == 2, prefixed: q.prefixed, beat: beat,
 	}
+	if e.own != nil {
+		e.own.chunked = q.r.ProtoAtLeast(1, 1)
+		q.w.Header()["Connection"] = headerClose
+	}
+	return e
 }
 
 // run sends what src has until src ends, the client leaves or stops reading for
-// streamPatience, or the server stops, in which case bye is the last frame.
-func (e *eventStream) run(src eventSource, bye string) {
+// streamPatience, or the server stops, in which case bye is the last frame. Then it calls
+// release. It may return before: over HTTP/1 the stream takes its connection over.
+func (e *eventStream) run(src eventSource, bye string, release func()) {
 	e.alarm = time.NewTimer(e.beat)
-	defer e.alarm.Stop()
-	if !e.write([]byte(streamRetry)) {
+	if e.say(streamRetry) && e.takeOver() {
+		go func() {
+			defer e.leave(release)
+			if e.s.guard(func() { e.serve(src, bye) }) {
+				e.broken = true
+			}
+		}()
 		return
 	}
+	defer release()
+	defer e.alarm.Stop()
+	if !e.broken {
+		e.serve(src, bye)
+	}
+}
+
+// serve is run behind the first block.
+func (e *eventStream) serve(src eventSource, bye string) {
 	for {
 		sent, ok := e.sendDue(src)
 		if !ok || src.Ended() {
@@ -164,7 +186,7 @@ func (e *eventStream) run(src eventSource, bye string) {
 		if sent {
 			select {
 			case <-e.s.drained:
-				e.write([]byte(bye))
+				e.say(bye)
 				return
 			case <-e.ctx.Done():
 				return
@@ -179,7 +201,7 @@ func (e *eventStream) run(src eventSource, bye string) {
 		case <-e.ctx.Done():
 			ok = false
 		case <-e.s.drained:
-			e.write([]byte(bye))
+			e.say(bye)
 			ok = false
 		}
 		if !ok {
@@ -190,39 +212,64 @@ func (e *eventStream) run(src eventSource, bye string) {
 
 // sendDue writes what is due now; sent is false if nothing was.
 func (e *eventStream) sendDue(src eventSource) (sent, ok bool) {
-	buf := streamBuffers.Get().(*[]byte)
-	defer func() {
-		if cap(*buf) <= keptAnswer {
-			streamBuffers.Put(buf)
-		}
-	}()
-	frames, err := src.Next(e.ctx, (*buf)[:0])
-	*buf = frames
+	buf := takeStreamBuffer()
+	defer buf.free()
+	frames, err := src.Next(e.ctx, buf.b)
+	buf.b = frames
 	if err != nil {
 		if e.ctx.Err() == nil {
 			e.s.log.Error("a stream ends early", "cause", err)
 		}
 		return false, false
 	}
-	if len(frames) == 0 {
+	if len(frames) == chunkRoom {
 		return false, true
 	}
-	if !e.write(frames) {
+	if !e.write(buf) {
 		return false, false
 	}
 	src.Sent()
 	return true, true
 }
 
-// streamBuffers hold frames on their way out.
-var streamBuffers = sync.Pool{New: func() any { return new([]byte) }}
+// chunkRoom is what a streamBuffer has in front of its frames, for the size of a chunk.
+const chunkRoom = len("ffffffff\r\n")
+
+// streamBuffer holds frames on their way out.
+type streamBuffer struct {
+	b []byte // begins with chunkRoom bytes of no meaning
+}
+
+var streamBuffers = sync.Pool{New: func() any { return &streamBuffer{make([]byte, chunkRoom)} }}
+
+func takeStreamBuffer() *streamBuffer {
+	buf := streamBuffers.Get().(*streamBuffer)
+	buf.b = buf.b[:chunkRoom]
+	return buf
+}
+
+func (buf *streamBuffer) free() {
+	if cap(buf.b) <= keptAnswer {
+		streamBuffers.Put(buf)
+	}
+}
+
+// say sends a text.
+func (e *eventStream) say(text string) bool {
+	buf := takeStreamBuffer()
+	defer buf.free()
+	buf.b = append(buf.b, text...)
+	return e.write(buf)
+}
 
 // heartbeat sends a comment.
 func (e *eventStream) heartbeat(now time.Time) bool {
-	var room [48]byte
-	b := append(room[:0], ": hb "...)
-	b = strconv.AppendInt(b, now.UnixMilli(), 10)
-	return e.write(append(b, "\n\n"...))
+	buf := takeStreamBuffer()
+	defer buf.free()
+	buf.b = append(buf.b, ": hb "...)
+	buf.b = strconv.AppendInt(buf.b, now.UnixMilli(), 10)
+	buf.b = append(buf.b, "\n\n"...)
+	return e.write(buf)
 }
 
 // droppedSlow counts a stream whose client has taken nothing.
@@ -234,28 +281,29 @@ func (s *Server) droppedSlow() {
 	}
 }
 
-// write sends b and postpones the next heartbeat. It returns false once the connection
-// is unusable: no error frame can follow part of a frame.
-func (e *eventStream) write(b []byte) bool {
+// write sends what is in buf and postpones the next heartbeat. It returns false once the
+// connection is unusable: no error frame can follow part of a frame.
+func (e *eventStream) write(buf *streamBuffer) bool {
 	if e.prefixed {
-		b = api.PrefixEvents(nil, b)
+		buf.b = append(buf.b[:chunkRoom], api.PrefixEvents(nil, buf.b[chunkRoom:])...)
 	}
-	for len(b) > 0 {
+	b := buf.b[chunkRoom:]
+	if e.w == nil {
+		b = e.own.chunk(buf)
+	}
+	for len(b) > 0 && !e.broken {
 		n := min(len(b), streamPiece)
 		start := time.Now()
-		// Every connection that net/http serves supports deadlines.
-		_ = e.rc.SetWriteDeadline(start.Add(streamPatience))
-		_, err := e.w.Write(b[:n])
-		if err == nil {
-			err = e.rc.Flush()
-		}
-		if err != nil {
+		if err := e.writePiece(b[:n], start.Add(streamPatience)); err != nil {
+			e.broken = true
 			if time.Since(start) >= streamPatience {
 				e.s.droppedSlow()
 			}
-			return false
 		}
 		b = b[n:]
+	}
+	if e.broken {
+		return false
 	}
 	if e.h2 {
 		// HTTP/2 ends a stream whose deadline passes even if nothing is being written.
@@ -263,4 +311,16 @@ func (e *eventStream) write(b []byte) bool {
 	}
 	e.alarm.Reset(e.beat)
 	return true
+}
+
+func (e *eventStream) writePiece(b []byte, deadline time.Time) error {
+	if e.w == nil {
+		return e.own.write(e.s.lease, b, deadline)
+	}
+	// Every connection that net/http serves supports deadlines.
+	_ = e.rc.SetWriteDeadline(deadline)
+	if _, err := e.w.Write(b); err != nil {
+		return err
+	}
+	return e.rc.Flush()
 }

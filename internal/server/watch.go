@@ -99,6 +99,7 @@ func (q *request) sendStream(key *apiKey, open func(end func(error)) (watchSourc
 	if q.r.Method == http.MethodHead {
 		return q.headStream(key)
 	}
+	q.outlive()
 	release, err := q.openStream(key)
 	if err != nil {
 		return err
@@ -113,10 +114,11 @@ func (q *request) sendStream(key *apiKey, open func(end func(error)) (watchSourc
 	stream := q.newEventStream(src.Heartbeat())
 	stream.ctx = ctx
 	q.stream = func() {
-		defer release()
-		defer end(nil)
-		defer src.Close()
-		stream.run(src, goodbye)
+		stream.run(src, goodbye, func() {
+			src.Close()
+			end(nil)
+			release()
+		})
 	}
 	return nil
 }

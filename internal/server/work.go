@@ -29,6 +29,7 @@ func (q *request) getWork() error {
 		return err
 	}
 	name := q.topic()
+	q.outlive()
 	work, err := q.eng.OpenWork(q.r.Context(), name, &req)
 	if err != nil {
 		return err
@@ -44,9 +45,10 @@ func (q *request) getWork() error {
 	}
 	stream := q.newEventStream(workBeat)
 	q.stream = func() {
-		defer release()
-		defer work.Close()
-		stream.run(&workSource{Work: work, name: name}, string(api.AppendWorkGoodbye(nil, name, goodbyeText)))
+		stream.run(&workSource{Work: work, name: name}, string(api.AppendWorkGoodbye(nil, name, goodbyeText)), func() {
+			work.Close()
+			release()
+		})
 	}
 	return nil
 }

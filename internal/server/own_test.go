@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"io"
@@ -11,8 +12,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/internal/replica/replicatest"
 )
 
 // rawStream asks for an event stream with these lines and reads the head of the answer.
@@ -176,6 +181,49 @@ func TestStreamsEndWithTheirKeyAndNotBefore(t *testing.T) {
 	}
 	s.want(s.ask("POST", "/v0/topics/a", `{"records":[{"data":2}]}`, given), 200, "")
 	all[0].want("record", `"data":2`)
+}
+
+// stuckCopy is a copy that confirms nothing until it is let go on.
+type stuckCopy struct {
+	*replicatest.Handle
+	stuck atomic.Bool
+	goOn  chan struct{}
+}
+
+func (c *stuckCopy) Append(ctx context.Context, data []byte, stored func(uint64, error)) error {
+	if c.stuck.Load() {
+		select {
+		case <-c.goOn:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return c.Handle.Append(ctx, data, stored)
+}
+
+// Another server may lead by then, whose records the stream would not have.
+func TestAStreamEndsWithTheLease(t *testing.T) {
+	s := serveTest(t, func(c *Config) { c.Replica.Failover, c.Replica.FailoverAfter = true, 6*time.Second })
+	c := &stuckCopy{Handle: replicatest.NewMemory().Open(), goOn: make(chan struct{})}
+	lead, err := c.Lead(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetEngine(openEngine(t, engine.Options{Dir: s.dataDir + "/data", Limits: s.limits, Replica: &engine.Replica{
+		Log: c, Files: c.Files(), Term: lead.Term, End: lead.End, Alive: 100 * time.Millisecond, Every: 100 * time.Millisecond}}))
+	defer close(c.goOn)
+	s.expect(201, "PUT", "/v0/topics/a", `{}`, nil)
+	r := s.stream(&http.Transport{}, s.watch(`{"topics":{"a":{}},"heartbeat_ms":60000}`, nil), nil)
+	r.block()
+	r.want("caught-up")
+	s.expect(200, "POST", "/v0/topics/a", `{"records":[{"data":1}]}`, nil)
+	r.want("record", `"data":1`)
+	r.want("caught-up")
+	c.stuck.Store(true)
+	begin := time.Now()
+	if end := r.block(); end != "" || time.Since(begin) > 30*time.Second {
+		t.Errorf("a server that may not lead goes on with %q", end)
+	}
 }
 
 func TestAStreamsPlaceIsFreeOnceItsClientSeesTheEnd(t *testing.T) {

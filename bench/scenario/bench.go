@@ -80,6 +80,7 @@ type sizes struct {
 	fewWaiting  int64
 	burst       int64 // jobs taken between two refills of a queue
 	stored      int64 // records stored before a kill
+	tiny        int64 // and of two bytes
 	topics      int
 	deleted     int64 // records deleted to get their space back
 	kept        int64 // records that stay beside them
@@ -98,7 +99,7 @@ func (c Config) sizes() sizes {
 	if c.Quick {
 		return sizes{
 			bulk: 20_000, jobs: 5_000, manyWaiting: 20_000, fewWaiting: 2_000, burst: 1_000,
-			stored: 20_000, topics: 500, deleted: 20_000, kept: 2_000, polls: 20,
+			stored: 20_000, tiny: 20_000, topics: 500, deleted: 20_000, kept: 2_000, polls: 20,
 			watchers: 20, streams: 300, pooled: 2_000, backlog: 10_000,
 			warmup: 20 * time.Millisecond, underLoad: 100 * time.Millisecond,
 		}
@@ -107,7 +108,7 @@ func (c Config) sizes() sizes {
 	return sizes{
 		sealed: sealed, bulk: sealed * segmentBytes / recordSize,
 		jobs: 1_000_000, manyWaiting: 1_000_000, fewWaiting: 10_000, burst: 5_000,
-		stored: 1_000_000, topics: 100_000, deleted: 4_000_000, kept: 200_000, polls: 200,
+		stored: 1_000_000, tiny: 100_000_000, topics: 100_000, deleted: 4_000_000, kept: 200_000, polls: 200,
 		watchers: 1_000, streams: 10_000, pooled: 400_000, backlog: 1_000_000,
 		warmup: 300 * time.Millisecond, underLoad: time.Second,
 	}

@@ -1,7 +1,9 @@
 package scenario
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,6 +37,9 @@ var lifeFigures = []figure{
 		{Name: "restart-ready", Title: "1,000,000 records, kill -9, ready again", Unit: "s", Goal: 1},
 		{Name: "restart-memory", Title: "memory after that restart", Unit: "MiB", Goal: 150},
 	}, measure: restart},
+	{rows: []report.Figure{
+		{Name: "restart-tiny", Title: "100,000,000 tiny records, kill -9, ready again", Unit: "s", Goal: 1},
+	}, measure: restartTiny},
 	{rows: []report.Figure{
 		{Name: "stop", Title: "graceful stop under load with long polls open", Unit: "s", Goal: 2},
 	}, measure: stopUnderLoad},
@@ -129,6 +134,55 @@ func restart(ctx context.Context, s *session) ([]value, error) {
 		return nil, fmt.Errorf("%d of %d acknowledged records can be read after the restart", read, s.size.stored)
 	}
 	return []value{{w.ready.Seconds(), fmt.Sprintf("all %d records read back", read)}, {amount: memory}}, nil
+}
+
+// restartTiny is restart for so many records that it is their number that counts. They are the
+// lines of one request; what is read back is their count and the last one.
+func restartTiny(ctx context.Context, s *session) ([]value, error) {
+	w, err := s.freshTopic(ctx, writeTopic, "log", "disk")
+	if err != nil {
+		return nil, err
+	}
+	c, err := load.Dial(ctx, w.addr)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	const piece = 10_000
+	status, err := c.Upload("/v0/topics/"+writeTopic, "application/x-ndjson", bytes.Repeat([]byte("1\n"), piece), int(s.size.tiny/piece))
+	if err == nil {
+		err = checkStatus(status)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.kill()
+	used, err := diskUsage(filepath.Join(s.dir, "weir"))
+	if err != nil {
+		return nil, err
+	}
+	if w, err = s.weir(ctx, "weir"); err != nil {
+		return nil, err
+	}
+	memory, err := restingMemory(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	var last struct {
+		Head    int64             `json:"head_seq"`
+		Count   int64             `json:"count"`
+		Records []json.RawMessage `json:"records"`
+	}
+	if err := w.do(ctx, "GET", "/v0/topics/"+writeTopic, nil, &last); err != nil {
+		return nil, err
+	}
+	if err := w.do(ctx, "POST", "/v0/topics/"+writeTopic+"/diff", fmt.Appendf(nil, `{"from_seq":%d}`, s.size.tiny-1), &last); err != nil {
+		return nil, err
+	}
+	if last.Head != s.size.tiny || last.Count != s.size.tiny || len(last.Records) != 1 {
+		return nil, fmt.Errorf("of %d acknowledged records there are %d after the restart, the last is %d and %d of it can be read", s.size.tiny, last.Count, last.Head, len(last.Records))
+	}
+	return []value{{w.ready.Seconds(), fmt.Sprintf("%.1f GiB on disk, %.0f MiB of memory", float64(used)/(1<<30), memory)}}, nil
 }
 
 // stopUnderLoad sends SIGTERM while writers write and readers wait. What the

@@ -11,25 +11,29 @@ import (
 // flatWriters is how many connections write without pause while others watch.
 const flatWriters = 4
 
-// manyWatchers counts what watchers get while writers write as fast as they can.
-func manyWatchers(ctx context.Context, s *session) (measure, measure, error) {
-	w, err := s.freshTopic(ctx, writeTopic, "log", "disk")
-	if err != nil {
-		return nil, nil, err
+// flatOut counts what watchers get, one of so many of the usual number, while writers write as
+// fast as they can.
+func flatOut(of int) func(ctx context.Context, s *session) (measure, measure, error) {
+	return func(ctx context.Context, s *session) (measure, measure, error) {
+		w, err := s.freshTopic(ctx, writeTopic, "log", "disk")
+		if err != nil {
+			return nil, nil, err
+		}
+		hub, addr, err := s.peer(ctx, handlersProgram, "hub")
+		if err != nil {
+			return nil, nil, err
+		}
+		n := s.size.watchers / of
+		return s.deliveries(w.proc, w.addr, n, w.watch(load.StreamOptions{}, writeTopic)),
+			s.deliveries(hub, addr, n, bareStream(addr)), nil
 	}
-	hub, addr, err := s.peer(ctx, handlersProgram, "hub")
-	if err != nil {
-		return nil, nil, err
-	}
-	return s.deliveries(w.proc, w.addr, w.watch(load.StreamOptions{}, writeTopic)),
-		s.deliveries(hub, addr, bareStream(addr)), nil
 }
 
 // deliveries measures the records that reach all streams during a sample. What
 // is left behind then is dropped with the connections and not counted.
-func (s *session) deliveries(server *proc, addr string, open opener) measure {
+func (s *session) deliveries(server *proc, addr string, n int, open opener) measure {
 	return func(ctx context.Context) (measured, error) {
-		f, err := openFan(ctx, s.size.watchers, open)
+		f, err := openFan(ctx, n, open)
 		if err != nil {
 			return measured{}, err
 		}

@@ -49,7 +49,9 @@ var serverRatios = []ratio{
 	{name: "sync-scale", title: "1 record, fsync, 64 conns", unit: "records", weirName: "64 writers",
 		peer: "1 writer", goal: 6, setup: manySyncedWriters},
 	{name: "fan-flat", title: "1,000 watchers, writes flat out", unit: "records", weirName: "weir",
-		peer: "bare hub", goal: 0.8, setup: manyWatchers},
+		peer: "bare hub", goal: 0.8, setup: flatOut(1)},
+	{name: "fan-flat-100", title: "100 watchers, writes flat out", unit: "records", weirName: "weir",
+		peer: "bare hub", goal: 0.9, setup: flatOut(10)},
 }
 
 // freshTopic starts a server that has one topic.

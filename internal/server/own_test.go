@@ -271,3 +271,18 @@ func TestAnIdleStreamTakesLittleMemory(t *testing.T) {
 		t.Errorf("a stream takes %d bytes", each)
 	}
 }
+
+func TestAHeadOfTheDashboardsNumbersOpensNoStream(t *testing.T) {
+	s := serveEngine(t, nil)
+	conn := s.dial()
+	if _, err := io.WriteString(conn, "HEAD /ui/live HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodHead})
+	if err != nil || res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("got %+v, %v", res, err)
+	}
+	if n := s.streams.count(); n != 0 {
+		t.Errorf("%d streams are open", n)
+	}
+}

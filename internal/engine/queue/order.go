@@ -267,7 +267,7 @@ func (c *claiming) nextFresh(f *flow) uint64 {
 		if seq > s.To {
 			continue
 		}
-		if c.q.jobs[seq] == nil {
+		if c.q.jobs.get(seq) == nil {
 			return seq
 		}
 		o.take(f, seq) // it is as a recovery has put it back
@@ -387,7 +387,7 @@ func (q *Queue) Recovered(records Records) {
 		return
 	}
 	q.sweep(records)
-	if q.order == nil || len(q.jobs) == 0 {
+	if q.order == nil || q.jobs.n == 0 {
 		return
 	}
 	type place struct {
@@ -402,7 +402,8 @@ func (q *Queue) Recovered(records Records) {
 	}
 	slices.SortFunc(all, func(a, b place) int { return byFrom(a.Range, b.Range) })
 	q.returned = nil
-	for seq, j := range q.jobs {
+	for j := range q.jobs.all() {
+		seq := j.seq
 		i, _ := slices.BinarySearchFunc(all, seq, func(p place, seq uint64) int { return cmp.Compare(p.To, seq) })
 		if i < len(all) && all[i].From <= seq {
 			j.flow = all[i].f
@@ -423,9 +424,9 @@ func (q *Queue) Recovered(records Records) {
 func (q *Queue) ForgetLeases() {
 	fresh := New()
 	fresh.order = q.order
-	for seq, j := range q.jobs {
+	for j := range q.jobs.all() {
 		if j.scheduled() {
-			fresh.Restore(seq, "", 0, j.until, 0)
+			fresh.Restore(j.seq, "", 0, j.until, 0)
 		}
 	}
 	*q = *fresh

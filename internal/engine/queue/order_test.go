@@ -368,7 +368,7 @@ func TestOrderOfClaimsIsThatOfAPlainList(t *testing.T) {
 			"claim 2": m.claim,
 			"unclaim": func(*rapid.T) {
 				for _, p := range m.last {
-					if r, id := m.recs[p.Seq], p.ID; r != nil && r.state == leased && m.q.jobs[p.Seq] == p.job && p.job.id == id {
+					if r, id := m.recs[p.Seq], p.ID; r != nil && r.state == leased && m.q.jobs.get(p.Seq) == p.job && p.job.id == id {
 						r.state = ready
 						r.n--
 					}

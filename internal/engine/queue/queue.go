@@ -51,7 +51,7 @@ type cohort struct {
 // Queue is the leases of one queue. The zero value is not usable; see New.
 type Queue struct {
 	fresh    uint64 // numbers above were never claimed
-	jobs     map[uint64]*job
+	jobs     pages
 	returned seqHeap
 	waiting  delayHeap
 	leases   cohortHeap
@@ -66,7 +66,7 @@ type Queue struct {
 }
 
 // New returns a queue in which every live number above start is ready.
-func New() *Queue { return &Queue{jobs: make(map[uint64]*job)} }
+func New() *Queue { return &Queue{jobs: newPages()} }
 
 // InFlight is the number of jobs under a lease; call Expire first.
 func (q *Queue) InFlight() uint64 { return uint64(q.inFlight) }
@@ -100,7 +100,7 @@ func (q *Queue) OldestReady(records Records, head uint64, steps int) (seq uint64
 		if seq = records.NextFree(seq); seq > head {
 			break
 		}
-		j := q.jobs[seq]
+		j := q.jobs.get(seq)
 		if j == nil {
 			return seq, 0, true
 		}
@@ -260,7 +260,7 @@ func (c *claiming) takeReturned(returned *seqHeap) bool {
 func (c *claiming) nextReturned(returned *seqHeap) *job {
 	for len(*returned) > 0 {
 		seq := (*returned)[0]
-		j := c.q.jobs[seq]
+		j := c.q.jobs.get(seq)
 		if j != nil && j.state == ready {
 			if c.Records.Free(seq) {
 				return j
@@ -292,7 +292,7 @@ func (c *claiming) takeFresh(seq uint64, f *flow) {
 	j := &c.slab[0]
 	c.slab = c.slab[1:]
 	j.seq, j.flow = seq, f
-	c.q.jobs[seq] = j
+	c.q.jobs.put(j)
 	c.left--
 	c.picks = append(c.picks, Pick{Seq: seq, job: j})
 }
@@ -308,7 +308,7 @@ func (q *Queue) nextPlain(records Records) uint64 {
 				continue
 			}
 		}
-		if q.jobs[seq] == nil {
+		if q.jobs.get(seq) == nil {
 			return seq
 		}
 		q.fresh = seq
@@ -343,7 +343,7 @@ func (q *Queue) leaseAll(picks []Pick, r *Claim) {
 // claimable again and the delivery does not count.
 func (q *Queue) Unclaim(picks []Pick) {
 	for _, p := range picks {
-		if j := q.jobs[p.Seq]; j == p.job && j.state == leased && j.id == p.ID {
+		if j := q.jobs.get(p.Seq); j == p.job && j.state == leased && j.id == p.ID {
 			q.inFlight--
 			j.deliveries--
 			q.giveBack(j)
@@ -354,7 +354,7 @@ func (q *Queue) Unclaim(picks []Pick) {
 // Held reports whether seq is leased to node and, unless id is 0, under that
 // lease; call Expire first.
 func (q *Queue) Held(seq uint64, node string, id uint64) bool {
-	j := q.jobs[seq]
+	j := q.jobs.get(seq)
 	return j != nil && j.state == leased && j.cohort.node == node && (id == 0 || j.id == id)
 }
 
@@ -362,7 +362,7 @@ func (q *Queue) Held(seq uint64, node string, id uint64) bool {
 // flight, its lease does not end, and nobody else can settle it until Forget
 // or Abort. size is what SetSize was told, 0 if nothing.
 func (q *Queue) Settle(seq uint64, node string, id uint64) (size uint32, ok bool) {
-	j := q.jobs[seq]
+	j := q.jobs.get(seq)
 	if j == nil || j.state != leased || j.cohort.node != node || id != 0 && j.id != id {
 		return 0, false
 	}
@@ -379,7 +379,7 @@ func (p *Pick) SetSize(size uint32) { p.job.size = size }
 // Abort makes a settling job what it was: under the same lease until the same
 // deadline, or claimable.
 func (q *Queue) Abort(seq uint64) {
-	j := q.jobs[seq]
+	j := q.jobs.get(seq)
 	if j == nil || j.state != settling {
 		return
 	}
@@ -401,18 +401,18 @@ func (q *Queue) lease(j *job, node string, deadline int64) {
 
 // Release is Nack for a job that is settling; without one it does nothing.
 func (q *Queue) Release(seq uint64, now, until int64, notStarted bool) {
-	if j := q.jobs[seq]; j != nil && j.state == settling {
+	if j := q.jobs.get(seq); j != nil && j.state == settling {
 		q.Nack(seq, now, until, notStarted)
 	}
 }
 
 // Deadline returns until when a job is leased; call Held first.
-func (q *Queue) Deadline(seq uint64) int64 { return q.jobs[seq].cohort.deadline }
+func (q *Queue) Deadline(seq uint64) int64 { return q.jobs.get(seq).cohort.deadline }
 
 // Unextend takes an Extend of one job to deadline back, unless its lease has
 // changed since.
 func (q *Queue) Unextend(seq, id uint64, deadline, before int64) {
-	j := q.jobs[seq]
+	j := q.jobs.get(seq)
 	if j == nil || j.state != leased || j.id != id || j.cohort.deadline != deadline {
 		return
 	}
@@ -428,7 +428,7 @@ func (q *Queue) Rewind(seq uint64) {
 	passed := q.passed
 	q.passed = nil
 	for _, s := range passed {
-		j := q.jobs[s.From]
+		j := q.jobs.get(s.From)
 		switch {
 		case j == nil && s.Plain(): // it is gone, or among those that fresh comes to
 		case j == nil || s.From < s.To:
@@ -457,10 +457,12 @@ func (q *Queue) passOver(f op.Flow, r op.Range, records Records) {
 
 // Forget drops what is known of a number that is no longer live.
 func (q *Queue) Forget(seq uint64) {
-	j := q.jobs[seq]
-	if j == nil {
-		return
+	if j := q.jobs.get(seq); j != nil {
+		q.forget(j)
 	}
+}
+
+func (q *Queue) forget(j *job) {
 	switch j.state {
 	case settling:
 		q.inFlight--
@@ -474,7 +476,7 @@ func (q *Queue) Forget(seq uint64) {
 	q.leave(j)
 	j.free()
 	j.state = ready
-	delete(q.jobs, seq)
+	q.jobs.remove(j)
 }
 
 // undelay takes a job out of the numbers of those that wait.
@@ -498,23 +500,15 @@ func (q *Queue) dropDelays() {
 
 // ForgetRange is Forget for from…to.
 func (q *Queue) ForgetRange(from, to uint64) {
-	if to-from < uint64(len(q.jobs)) {
-		for seq := from; seq <= to; seq++ {
-			q.Forget(seq)
-		}
-		return
-	}
-	for seq := range q.jobs {
-		if seq >= from && seq <= to {
-			q.Forget(seq)
-		}
+	for j := range q.jobs.in(from, to) {
+		q.forget(j)
 	}
 }
 
 // Nack gives a held job back: claimable at once, or from until on if that is
 // later than now. notStarted takes the delivery back.
 func (q *Queue) Nack(seq uint64, now, until int64, notStarted bool) {
-	j := q.jobs[seq]
+	j := q.jobs.get(seq)
 	q.inFlight--
 	q.counts.Nacked++
 	if notStarted && j.deliveries > 0 {
@@ -541,7 +535,7 @@ func (q *Queue) Extend(done, skipped, seqs, ids []uint64, node string, deadline 
 		if len(ids) > 0 {
 			id = ids[i]
 		}
-		j := q.jobs[seq]
+		j := q.jobs.get(seq)
 		if !q.Held(seq, node, id) || j.cohort == c {
 			skipped = append(skipped, seq)
 			continue
@@ -563,7 +557,7 @@ func (q *Queue) Delay(seq uint64, until int64, f op.Flow) {
 	if !f.Plain() {
 		j.flow = &flow{Flow: f}
 	}
-	q.jobs[seq] = j
+	q.jobs.put(j)
 	q.delays++
 	q.later++
 	heap.Push(&q.waiting, delay{until, j})
@@ -574,7 +568,7 @@ func (j *job) scheduled() bool { return j.state == delayed && j.id == 0 }
 
 // Lease tells what a claimed job's durable lease holds: its id and count.
 func (q *Queue) Lease(seq uint64) (id, deliveries uint64) {
-	if j := q.jobs[seq]; j != nil {
+	if j := q.jobs.get(seq); j != nil {
 		return j.id, j.deliveries
 	}
 	return 0, 0
@@ -585,7 +579,7 @@ func (q *Queue) Lease(seq uint64) (id, deliveries uint64) {
 func (q *Queue) Restore(seq uint64, node string, id uint64, deadline int64, deliveries uint64) {
 	q.Forget(seq)
 	j := &job{seq: seq, id: id, deliveries: deliveries}
-	q.jobs[seq] = j
+	q.jobs.put(j)
 	switch {
 	case node != "":
 		c := &cohort{node: node, deadline: deadline, jobs: []*job{j}, live: 1}
@@ -607,14 +601,14 @@ func (q *Queue) Restore(seq uint64, node string, id uint64, deadline int64, deli
 // Each calls fn with what Restore would need for every job that was claimed
 // before, but for those on their way to the log: what the log has of them holds.
 func (q *Queue) Each(fn func(seq uint64, node string, id uint64, deadline int64, deliveries uint64)) {
-	for seq, j := range q.jobs {
+	for j := range q.jobs.all() {
 		switch j.state {
 		case leased:
-			fn(seq, j.cohort.node, j.id, j.cohort.deadline, j.deliveries)
+			fn(j.seq, j.cohort.node, j.id, j.cohort.deadline, j.deliveries)
 		case delayed:
-			fn(seq, "", j.id, j.until, j.deliveries)
+			fn(j.seq, "", j.id, j.until, j.deliveries)
 		case ready:
-			fn(seq, "", j.id, 0, j.deliveries)
+			fn(j.seq, "", j.id, 0, j.deliveries)
 		}
 	}
 }

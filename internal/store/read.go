@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -14,8 +15,17 @@ import (
 // if none does, the first one behind it; nil if there is none. A place that is
 // damaged is a *Damage, which names the file and says how far it goes.
 func (s *Store) Read(segment uint32, topic, seq uint64) (*Chunk, error) {
-	if c := s.chunks.get(segment, topic, seq); c != nil {
+	k := cacheKey{segment, topic}
+	c, r, begun := s.chunks.find(k, seq)
+	for joined := 0; c == nil && begun && joined < maxJoined; joined++ {
+		<-r.done
+		c, r, begun = s.chunks.find(k, seq)
+	}
+	if c != nil {
 		return c, nil
+	}
+	if !begun {
+		defer s.chunks.ended(k, r)
 	}
 	c, err := s.readChunk(segment, topic, seq)
 	var bad *Damage
@@ -26,7 +36,7 @@ func (s *Store) Read(segment uint32, topic, seq uint64) (*Chunk, error) {
 		return nil, fmt.Errorf("store: %s: segment %d, topic %d, number %d: %w", s.dir, segment, topic, seq, plain{err})
 	}
 	if c != nil {
-		s.chunks.put(segment, topic, seq, c)
+		s.chunks.put(k, seq, c)
 	}
 	return c, nil
 }
@@ -91,38 +101,73 @@ type cacheEntry struct {
 	c    *Chunk
 }
 
+// Who wants a number no further than nearby from one that is being read waits for that
+// chunk, since it is probably the same, but not for more than maxJoined that are not.
+const (
+	nearby    = 1024
+	maxJoined = 2
+)
+
+// reading is a chunk on its way from the disk.
+type reading struct {
+	seq  uint64
+	done chan struct{} // closed when it is in the cache, or has failed
+}
+
 // chunkCache holds the chunks read last. When full, the one not read for the
-// longest time goes.
+// longest time goes. The workers of a queue want the same chunk at the same time:
+// one of them reads it.
 type chunkCache struct {
 	mu      sync.Mutex
 	limit   int64
 	size    int64
 	recent  list.List // of *cacheEntry, the last read one in front
 	entries map[cacheKey][]*list.Element
+	reads   map[cacheKey][]*reading
 }
 
 func (cc *chunkCache) init(limit int64) {
 	cc.limit = limit
 	cc.entries = make(map[cacheKey][]*list.Element)
+	cc.reads = make(map[cacheKey][]*reading)
 }
 
-func (cc *chunkCache) get(segment uint32, topic, seq uint64) *Chunk {
+// find returns the chunk that answers seq or, if it is not there, the reading of one nearby
+// that somebody else has begun, or else a new one, which the caller has to end.
+func (cc *chunkCache) find(k cacheKey, seq uint64) (c *Chunk, r *reading, begun bool) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
-	for _, el := range cc.entries[cacheKey{segment, topic}] {
+	for _, el := range cc.entries[k] {
 		if e := el.Value.(*cacheEntry); e.from <= seq && seq <= e.c.Last {
 			cc.recent.MoveToFront(el)
-			return e.c
+			return e.c, nil, false
 		}
 	}
-	return nil
+	for _, r := range cc.reads[k] {
+		if max(r.seq, seq)-min(r.seq, seq) <= nearby {
+			return nil, r, true
+		}
+	}
+	r = &reading{seq: seq, done: make(chan struct{})}
+	cc.reads[k] = append(cc.reads[k], r)
+	return nil, r, false
+}
+
+// ended lets those go on who wait for a reading.
+func (cc *chunkCache) ended(k cacheKey, r *reading) {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	left := slices.DeleteFunc(cc.reads[k], func(o *reading) bool { return o == r })
+	if cc.reads[k] = left; len(left) == 0 {
+		delete(cc.reads, k)
+	}
+	close(r.done)
 }
 
 // put adds the chunk that answers seq.
-func (cc *chunkCache) put(segment uint32, topic, seq uint64, c *Chunk) {
+func (cc *chunkCache) put(k cacheKey, seq uint64, c *Chunk) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
-	k := cacheKey{segment, topic}
 	for _, el := range cc.entries[k] {
 		if e := el.Value.(*cacheEntry); e.c.Last == c.Last {
 			e.from = min(e.from, seq)

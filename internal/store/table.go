@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/sstable/block"
@@ -17,6 +18,16 @@ const (
 	paceEvery      = 256 << 10
 	tableFormat    = sstable.TableFormatPebblev4
 )
+
+// wholeKeys is Pebble's order of keys, but in the index of a table it keeps the last key of
+// each block as it is. A shortened one lies between the last numbers of two chunks, and who
+// looks for a number in front of it would read the block of the chunk before as well.
+var wholeKeys = func() *pebble.Comparer {
+	c := *pebble.DefaultComparer
+	c.Separator = func(dst, a, _ []byte) []byte { return append(dst, a...) }
+	c.Successor = func(dst, a []byte) []byte { return append(dst, a...) }
+	return &c
+}()
 
 // Pacer holds the builder of tables back so that it does not disturb the log.
 type Pacer interface {
@@ -71,6 +82,7 @@ func (tb *table) open() error {
 	t.paths = append(t.paths, path)
 	f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: syncEvery})
 	tb.w = sstable.NewWriter(objstorageprovider.NewFileWritable(f), sstable.WriterOptions{
+		Comparer:       wholeKeys,
 		BlockSize:      tb.block,
 		IndexBlockSize: 64 << 10,
 		Compression:    sstable.NoCompression,

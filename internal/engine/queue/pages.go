@@ -3,6 +3,7 @@ package queue
 import (
 	"iter"
 	"math/bits"
+	"sync"
 )
 
 // pageSeqs is for how many numbers a page has room: a claim or an ack of jobs that follow
@@ -18,11 +19,13 @@ type page struct {
 	has  uint64 // bit i: jobs[i] is there
 }
 
+// emptyPages are those that queues have let go of.
+var emptyPages = sync.Pool{New: func() any { return new(page) }}
+
 // pages are the entries of a queue by number.
 type pages struct {
 	byNumber map[uint64]*page // by seq >> pageBits; none is empty
 	n        int              // entries
-	spare    *page            // an empty one, for the next that is needed
 
 	// The page looked at last, nil if there is none under that number.
 	last   *page
@@ -52,10 +55,7 @@ func (p *pages) put(j *job) {
 		p.turn(at)
 	}
 	if p.last == nil {
-		if p.last = p.spare; p.last == nil {
-			p.last = new(page)
-		}
-		p.spare = nil
+		p.last = emptyPages.Get().(*page)
 		p.byNumber[at] = p.last
 	}
 	bit := uint64(1) << (j.seq % pageSeqs)
@@ -76,7 +76,8 @@ func (p *pages) remove(j *job) {
 	p.n--
 	if p.last.has &^= 1 << (j.seq % pageSeqs); p.last.has == 0 {
 		delete(p.byNumber, at)
-		p.spare, p.last = p.last, nil
+		emptyPages.Put(p.last)
+		p.last = nil
 	}
 }
 

@@ -76,9 +76,9 @@ type sizes struct {
 	sealed      int64 // segments to be sealed during a sample of bulk writes
 	bulk        int64 // records per sample of bulk writes
 	jobs        int64 // jobs that wait when a sample of claims begins
-	manyWaiting int64
+	manyWaiting int64 // jobs that wait when a burst of claims ends
 	fewWaiting  int64
-	burst       int64 // jobs taken between two refills of a queue
+	burst       int64 // jobs that it takes
 	stored      int64 // records stored before a kill
 	tiny        int64 // and of two bytes
 	topics      int
@@ -107,7 +107,7 @@ func (c Config) sizes() sizes {
 	const sealed = 10
 	return sizes{
 		sealed: sealed, bulk: sealed * segmentBytes / recordSize,
-		jobs: 1_000_000, manyWaiting: 1_000_000, fewWaiting: 10_000, burst: 5_000,
+		jobs: 1_000_000, manyWaiting: 10_000_000, fewWaiting: 10_000, burst: 50_000,
 		stored: 1_000_000, tiny: 100_000_000, topics: 100_000, deleted: 4_000_000, kept: 200_000, polls: 200,
 		watchers: 1_000, streams: 10_000, pooled: 400_000, backlog: 1_000_000,
 		warmup: 300 * time.Millisecond, underLoad: time.Second,

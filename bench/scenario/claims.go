@@ -168,9 +168,9 @@ func appendSeqs(dst []uint64, answer []byte) []uint64 {
 	}
 }
 
-// claimDepth compares a deep queue with a shallow one, on a server each. Both
-// are refilled to their depth, uncounted, after every burst, and both bursts
-// take the same number of jobs.
+// claimDepth compares a deep queue with a shallow one, on a server each. On both the jobs
+// of a burst are written, uncounted, on top of what waits, and both bursts take the same
+// number of jobs, so the shallow queue is measured for as many as the deep one.
 func claimDepth(ctx context.Context, s *session) (measure, measure, error) {
 	deep, err := s.waitingQueue(ctx, "deep", s.size.manyWaiting)
 	if err != nil {
@@ -192,18 +192,24 @@ func (s *session) waitingQueue(ctx context.Context, name string, depth int64) (m
 	if err := fill(ctx, w, topic, depth); err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) (measured, error) {
-		w.settle(ctx)
-		return s.bursts(ctx, w, topic)
-	}, nil
+	return func(ctx context.Context) (measured, error) { return s.bursts(ctx, w, topic, depth) }, nil
 }
 
-// bursts takes jobs in bursts until the bursts add up to half a sample; what
-// lies between them, the refills, takes about the other half.
-func (s *session) bursts(ctx context.Context, w *weir, topic string) (measured, error) {
+// bursts takes jobs in bursts until the bursts add up to half a sample. Before each the
+// queue is filled to depth and the burst's jobs, and what is left to do of that is done:
+// storing a deep queue costs the writes, not the claims.
+func (s *session) bursts(ctx context.Context, w *weir, topic string, depth int64) (measured, error) {
 	total := load.Sample{Latency: new(load.Latency)}
 	var cpu time.Duration
 	for total.Elapsed < s.Sample/2 {
+		waiting, err := w.counters(ctx, topic)
+		if err != nil {
+			return measured{}, err
+		}
+		if err := fill(ctx, w, topic, depth+s.size.burst-waiting.Count); err != nil {
+			return measured{}, err
+		}
+		w.settle(ctx)
 		var before time.Duration
 		burst, err := load.Run(ctx, load.Plan{
 			Addr: w.addr, Conns: workers, Units: s.size.burst,
@@ -218,9 +224,6 @@ func (s *session) bursts(ctx context.Context, w *weir, topic string) (measured, 
 		total.Steps += burst.Steps
 		total.Elapsed += burst.Elapsed
 		total.Latency.Merge(burst.Latency)
-		if err := fill(ctx, w, topic, burst.Units); err != nil {
-			return measured{}, err
-		}
 	}
 	return fromSample(total, cpu), nil
 }

@@ -254,7 +254,7 @@ func (b *busy) use(name string, c *Engine) {
 			b.t.Fatalf("%s: %v", name, err)
 		}
 		sealNow(b.t, c)
-		if err := c.shrinkStore(); err != nil {
+		if err := c.shrinkStore(new(draining)); err != nil {
 			b.t.Fatalf("%s: giving space back: %v", name, err)
 		}
 	}

@@ -398,7 +398,7 @@ var verbs = []verb{
 		if err := remove(s, &api.DeleteRequest{Match: matchTag("t0")}); err != nil {
 			return err
 		}
-		if err := s.e.shrinkStore(); err != nil {
+		if err := s.e.shrinkStore(new(draining)); err != nil {
 			return err
 		}
 		return diffAll(s)

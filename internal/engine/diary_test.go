@@ -129,7 +129,7 @@ func TestSessionsThatAreOverLeaveTheStore(t *testing.T) {
 		}
 		put(t, e, "b", configOf(api.Disk))
 		sealNow(t, e)
-		if err := e.shrinkStore(); err != nil {
+		if err := e.shrinkStore(new(draining)); err != nil {
 			t.Fatal(err)
 		}
 		if all := e.store.Segments(); len(all) != 0 {

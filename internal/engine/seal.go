@@ -145,18 +145,22 @@ func (v view) Sync() error { return v.e.log.Sync() }
 
 // shrinkLoop gives back the disk space of what is gone, soon after it went.
 func (e *Engine) shrinkLoop() {
+	var d draining
 	for {
 		select {
 		case <-e.stop.Done():
 			return
 		case <-e.shrink:
 		}
-		if err := e.shrinkStore(); err != nil && !errors.Is(err, context.Canceled) {
+		if err := e.shrinkStore(&d); err != nil && !errors.Is(err, context.Canceled) {
 			e.freeForTable(err)
 			if e.space.low.Load() {
 				signal(e.shrink)
 			}
 			e.opt.Logger.Error("disk space could not be given back; trying again with the next change", "error", err)
+		}
+		if d.spared {
+			signal(e.shrink)
 		}
 		// What goes meanwhile is handled in one round.
 		select {
@@ -174,10 +178,34 @@ const (
 	rewriteBelowLow = 0.98
 )
 
+// emptySoon is in how many rounds a segment that workers are draining has to be empty, at
+// the pace of the last one, so that it is not rewritten: it is dropped then, and what a
+// rewrite copies would be gone by the time it is done.
+const emptySoon = 8
+
+// draining finds the segments that are emptied while one looks.
+type draining struct {
+	live   map[uint32]float64 // bytes at the last look
+	spared bool               // the last look found one
+}
+
+// look takes the next look.
+func (d *draining) look(live map[uint32]float64) (soon func(segment uint32) bool) {
+	before := d.live
+	d.live, d.spared = live, false
+	return func(segment uint32) bool {
+		was, known := before[segment]
+		soon := known && live[segment] > 0 && live[segment] <= emptySoon*(was-live[segment])
+		d.spared = d.spared || soon
+		return soon
+	}
+}
+
 // shrinkStore drops sealed segments in which nothing is live and rewrites those
 // with few live bytes. The segments that free most come first, since a rewrite
-// needs extra space for a while; one that fails does not stop the others.
-func (e *Engine) shrinkStore() error {
+// needs extra space for a while; one that fails does not stop the others. Those that are
+// empty soon are not rewritten, unless the disk is nearly full.
+func (e *Engine) shrinkStore(d *draining) error {
 	for _, t := range e.reg.all() {
 		t.mu.Lock()
 		t.dirty = false
@@ -187,8 +215,9 @@ func (e *Engine) shrinkStore() error {
 	segments, live := e.store.Segments(), e.liveBytes()
 	e.sealing.Unlock()
 	slices.SortFunc(segments, func(a, b store.Segment) int { return cmp.Compare(live[a.Segment], live[b.Segment]) })
-	below := rewriteBelow
-	if e.space.low.Load() {
+	below, soon := rewriteBelow, d.look(live)
+	low := e.space.low.Load()
+	if low {
 		below = rewriteBelowLow
 	}
 	var failed error
@@ -196,7 +225,7 @@ func (e *Engine) shrinkStore() error {
 		if e.stop.Err() != nil {
 			return e.stop.Err()
 		}
-		if s.Disk == 0 || live[s.Segment] >= below*float64(s.Disk) || e.damage.has(s.Segment) {
+		if s.Disk == 0 || live[s.Segment] >= below*float64(s.Disk) || e.damage.has(s.Segment) || !low && soon(s.Segment) {
 			continue
 		}
 		err := e.shrinkSegment(s.Segment)

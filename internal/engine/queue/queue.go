@@ -30,12 +30,12 @@ type job struct {
 	id         uint64 // lease id of the current or last delivery
 	deliveries uint64
 	size       uint32 // data plus meta; 0 = not known
+	state      state
 	cohort     *cohort
 	was        *cohort // settling: the lease it was under; nil if it was claimable
 	holder     *Holder // nil unless it was pushed
 	flow       *flow   // nil if it is plain
 	until      int64   // delayed: Unix ms from when it is claimable
-	state      state
 }
 
 // cohort is the jobs of one claim: they share holder and deadline, so that a
@@ -212,6 +212,7 @@ type Records interface {
 // not leased: it is settling and is added to dead, for Forget or Abort.
 func (q *Queue) Claim(picks, dead []Pick, r *Claim) (_, _ []Pick) {
 	start := len(picks)
+	picks = slices.Grow(picks, min(r.Max, 128)) // most claims want no more
 	c := claiming{Claim: r, q: q, picks: picks, dead: dead, left: r.Max}
 	if q.order != nil {
 		c.ordered()

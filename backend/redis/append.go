@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,7 +31,7 @@ func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend
 		}
 	}
 	if len(left) == 0 {
-		if err == nil && len(msgs) > 0 && !b.begun.Load() {
+		if err == nil && !b.begun.Load() && slices.ContainsFunc(results, func(r backend.Appended) bool { return !isLater(r.ID) }) {
 			b.begun.Store(true)
 		}
 		return results, err
@@ -63,7 +64,7 @@ func (b *Backend) Gathering() backend.Gathering { return backend.Gathering{Appen
 // withoutScript reports whether a message that the user may not store by script can be
 // stored without one. Then nothing records that weir created the stream.
 func (b *Backend) withoutScript(err error, m *backend.Message) bool {
-	if !errors.Is(err, backend.ErrForbidden) || m.IdempotencyKey != "" {
+	if !errors.Is(err, backend.ErrForbidden) || m.IdempotencyKey != "" || m.IsDelayed() {
 		return false
 	}
 	b.unscripted.Store(true)
@@ -101,6 +102,7 @@ func (b *Backend) appendCmds(ctx context.Context, msgs []backend.Message) ([]red
 	head = append(head, "*")
 	args := make([]any, 0, countArgs(msgs)) // of all XADDs
 	keyed, plain := -1, false               // the first script; whether there is a plain command
+	first := !begun && !unscripted          // the next entry may be the stream's first
 	for i := range msgs {
 		m := &msgs[i]
 		err := limits.fit(m)
@@ -110,7 +112,21 @@ func (b *Backend) appendCmds(ctx context.Context, msgs []backend.Message) ([]red
 		if err != nil {
 			return nil, err
 		}
-		if m.IdempotencyKey != "" || i == 0 && !begun && !unscripted && len(m.Headers) <= maxScripted {
+		delay, err := delayOf(m)
+		if err != nil {
+			return nil, err
+		}
+		if delay > 0 {
+			cmd, err := b.laterCmd(ctx, m, delay)
+			if err != nil {
+				return nil, err
+			}
+			cmds = append(cmds, cmd)
+			continue
+		}
+		made := first
+		first = false
+		if m.IdempotencyKey != "" || made && len(m.Headers) <= maxScripted {
 			cmd, err := b.scriptedAppend(ctx, m, now)
 			if err != nil {
 				return nil, err

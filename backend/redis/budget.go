@@ -49,7 +49,7 @@ func (b *Backend) Draw(ctx context.Context, req backend.DrawRequest) (backend.Si
 	read := &req.Signal
 	draw := drawScript.cmd(ctx, []string{budgetKey(req.Budget)}, req.Stream, req.Producer, req.Spent,
 		read.Pending, unknown(read.Lag), read.Behind, unknown(read.Workers), unknown(read.Finished), read.XLen,
-		req.Limit, req.Need, req.Want, req.Kept, req.Lifetime.Milliseconds())
+		req.Limit, req.Need, req.Want, req.Kept, req.Lifetime.Milliseconds(), read.Delayed)
 	if err := b.apart(ctx, draw); err != nil {
 		return backend.Signal{}, backend.Room{}, b.budgetError(req.Budget, err)
 	}

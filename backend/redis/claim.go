@@ -33,6 +33,8 @@ type claim struct {
 	taken  bool                     // the scan took over what it found
 	// passed reports that something was read that was sent back to another group.
 	passed bool
+	// unmoved is why what is due could not be moved into the stream.
+	unmoved error
 }
 
 // room returns how many more deliveries may be handed out.
@@ -95,10 +97,12 @@ func (b *Backend) claim(ctx context.Context, c *claim) error {
 			continue // there may be more after what was another group's
 		}
 		left := min(time.Until(end), max(c.ReclaimAfter/waitsPerLease, shortestWait))
-		if left <= 0 || c.enough() {
-			return nil
+		if left <= 0 || c.enough() || c.unmoved != nil {
+			return c.unmoved
 		}
+		b.watchOver(left)
 		c.since = time.Now()
+		left = b.later.wait(left, c.since)
 		if err := b.waitNew(ctx, c, left); err != nil {
 			return err
 		}
@@ -152,7 +156,7 @@ func (c *claim) any() bool {
 func (b *Backend) reclaimAndRead(ctx context.Context, c *claim) error {
 	c.scan = b.scanShare(c)
 	scan, read := b.scanCmd(ctx, c), b.readCmd(ctx, c, c.Max)
-	err := b.do(ctx, scan, read)
+	err := b.doAfterMove(ctx, c, scan, read)
 	fresh, readErr := b.fresh(ctx, c, read)
 	failed := errors.Join(err, readErr)
 	if failed != nil && len(fresh) == 0 && scan.Err() != nil {
@@ -191,7 +195,7 @@ func (b *Backend) reclaim(ctx context.Context, c *claim) error {
 // readNew reads new messages that are already there.
 func (b *Backend) readNew(ctx context.Context, c *claim) error {
 	read := b.readCmd(ctx, c, c.room())
-	if err := b.do(ctx, read); err != nil {
+	if err := b.doAfterMove(ctx, c, read); err != nil {
 		return err
 	}
 	fresh, err := b.fresh(ctx, c, read)

@@ -13,9 +13,6 @@ import (
 
 // appendFields adds the fields of a message to the arguments of an XADD; now is in Unix ms.
 func appendFields(args []any, m *backend.Message, now any) ([]any, error) {
-	if m.IsDelayed() {
-		return nil, fmt.Errorf("redis: a message with Delay or NotBefore: %w", backend.ErrUnsupported)
-	}
 	args = append(args, fieldData, m.Data)
 	if _, given := m.Headers[backend.FieldEnqueued]; !given {
 		args = append(args, backend.FieldEnqueued, now)

@@ -150,10 +150,9 @@ func (b *Backend) exam(ctx context.Context) (*exam, error) {
 	if err != nil {
 		return e, err
 	}
-	if e.group.lag = got.lag; got.lag != nil {
-		e.behind = got.lag
-	} else if got.behind < countMost {
-		e.behind = &got.behind
+	if e.group.lag = got.lag; got.lag != nil || got.behind < countMost {
+		unread := got.behind - got.due
+		e.behind = &unread
 	}
 	return e, b.lookAtPending(ctx, e)
 }

@@ -24,6 +24,8 @@ type keys struct {
 	trimmed string // what weir has removed from the stream (hash)
 	about   string // what weir knows about the stream (hash, see roster.go)
 	workers string // the consumers of the group that are weir's (hash: name -> how long its leases last in ms)
+	later   string // messages that are not due (sorted set: see keep.lua, by when they are, Unix ms)
+	wake    string // gets an entry when another of these is the first to become due (stream of one)
 	shards  string // into how many streams a sharded stream is divided, kept with the first (hash: first, now)
 	idem    string // prefix of one key per idempotency key (string: ID of the entry, expires) or source (see place.lua)
 }
@@ -46,6 +48,8 @@ func keysOf(stream, group string) (keys, error) {
 		trimmed: prefix + ":trimmed",
 		about:   prefix + ":weir",
 		workers: prefix + ":workers:" + group,
+		later:   prefix + ":later",
+		wake:    prefix + ":wake",
 		shards:  prefix + ":shards",
 		idem:    prefix + ":idem:",
 	}, nil

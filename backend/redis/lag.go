@@ -39,6 +39,8 @@ type reading struct {
 	lag                      *int64 // nil: the server does not know, or its number is impossible
 	behind                   int64  // entries after last, as far as they were counted
 	read                     int64  // by the group, ever; -1: not known
+	delayed, due             int64  // messages kept back until they are due, and beyond
+	overdue                  time.Duration
 }
 
 // The first element of the script's answer.
@@ -49,7 +51,7 @@ const (
 
 // lagCmd returns the command that reads what is waiting, counting up to most.
 func (c *count) lagCmd(ctx context.Context, k *keys, most int64, now time.Time) *redis.RawCmd {
-	return lagScript.cmd(ctx, []string{k.stream}, c.args(k, most, now)...)
+	return lagScript.cmd(ctx, []string{k.stream, k.later}, c.args(k, most, now)...)
 }
 
 // args returns the arguments of the script lag.
@@ -100,6 +102,9 @@ func (c *count) parse(reply []byte, k *keys, at time.Time) (got reading, rest re
 	got = reading{xlen: number(), pending: number(), consumers: number(), last: text()}
 	lag, behind, from, to, believed := number(), number(), text(), text(), number()
 	got.read = number()
+	later, due := number(), number()
+	got.delayed, got.due, got.overdue = later-due, due, time.Duration(number())*time.Millisecond
+	got.xlen += later
 	switch {
 	case err != nil:
 		return got, r, err
@@ -108,10 +113,12 @@ func (c *count) parse(reply []byte, k *keys, at time.Time) (got reading, rest re
 	case found == thereIsAStream:
 		return got, r, fmt.Errorf("redis: %w: %q of stream %q", backend.ErrGroupNotFound, k.group, k.stream)
 	}
-	if got.behind = behind; lag >= 0 {
+	c.keep(from, to, behind, believed == 1, at)
+	got.behind = behind + due // what is due waits, though no claim has moved it yet
+	if lag >= 0 {
+		lag += due
 		got.lag = &lag
 	}
-	c.keep(from, to, behind, believed == 1, at)
 	return got, r, nil
 }
 

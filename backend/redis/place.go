@@ -17,23 +17,33 @@ var _ backend.PlaceKeeper = (*Backend)(nil)
 // is killed midway, because it logs what a script writes as a unit.
 func (b *Backend) AppendAt(ctx context.Context, source string, at uint64, msgs []backend.Message) (backend.Placed, error) {
 	now, limits := any(time.Now().UnixMilli()), b.features.Load()
-	args := append(make([]any, 0, 2+6*len(msgs)), idempotencyWindow.Milliseconds(), at)
+	args := append(make([]any, 0, 2+7*len(msgs)), idempotencyWindow.Milliseconds(), at)
 	for i := range msgs {
 		err := limits.fit(&msgs[i])
 		if err != nil {
 			return backend.Placed{}, fmt.Errorf("message %d: %w", i, err)
 		}
-		n := len(args)
-		if args, err = appendFields(append(args, 0), &msgs[i], now); err != nil {
+		delay, err := delayOf(&msgs[i])
+		if err != nil {
+			return backend.Placed{}, fmt.Errorf("message %d: %w", i, err)
+		}
+		at, n := now, len(args)
+		if delay > 0 {
+			at = untilDue
+		}
+		if args, err = appendFields(append(args, delay.Milliseconds(), 0), &msgs[i], at); err != nil {
 			return backend.Placed{}, err
 		}
-		args[n] = len(args) - n - 1
+		args[n+1] = len(args) - n - 2
+		if err = limits.fitLater(&msgs[i], delay, len(args)-n-2); err != nil {
+			return backend.Placed{}, fmt.Errorf("message %d: %w", i, err)
+		}
 	}
 	wait, err := b.guarantee(ctx)
 	if err != nil || len(msgs) == 0 {
 		return backend.Placed{Next: at}, err
 	}
-	store := placeScript.cmd(ctx, []string{b.keys.stream, b.keys.idem + source, b.keys.about}, args...)
+	store := placeScript.cmd(ctx, []string{b.keys.stream, b.keys.idem + source, b.keys.about, b.keys.later, b.keys.wake}, args...)
 	cmds := []redis.Cmder{store}
 	if wait != nil {
 		cmds = append(cmds, wait)

@@ -61,6 +61,7 @@ type Backend struct {
 	names        consumers
 	roster       roster
 	pause        pausing
+	later        later
 	begun        atomic.Bool   // this process has appended, so the stream existed then
 	unscripted   atomic.Bool   // the user may append, but not by script
 	own          atomic.Bool   // weir created the stream, according to the last trim

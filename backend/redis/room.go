@@ -29,7 +29,7 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 	published := redis.NewStringCmd(ctx, "GET", b.keys.lag)
 	args := append(b.count.args(&b.keys, req.Limit, at),
 		b.producer, req.Limit, req.Pause, req.Need, req.Want, req.Kept, req.Lifetime.Milliseconds())
-	waits := roomScript.cmd(ctx, []string{b.keys.stream, b.keys.room}, args...)
+	waits := roomScript.cmd(ctx, []string{b.keys.stream, b.keys.later, b.keys.room}, args...)
 	paused := b.pausedCmd(ctx, "HMGET")
 	_ = b.do(ctx, published, waits, paused)
 	if errors.Is(waits.Err(), backend.ErrForbidden) {

@@ -15,6 +15,15 @@ var madeSource string
 //go:embed lua/append.lua
 var appendSource string
 
+//go:embed lua/keep.lua
+var keepSource string
+
+//go:embed lua/later.lua
+var laterSource string
+
+//go:embed lua/move.lua
+var moveSource string
+
 //go:embed lua/place.lua
 var placeSource string
 
@@ -64,7 +73,9 @@ var scripts = map[string]script{}
 
 var (
 	appendScript = newScript(madeSource + appendSource)
-	placeScript  = newScript(madeSource + placeSource)
+	placeScript  = newScript(madeSource + keepSource + placeSource)
+	laterScript  = newScript(keepSource + laterSource)
+	moveScript   = newScript(madeSource + moveSource)
 	takeScript   = newScript(takeSource)
 	settleScript = newScript(settleSource)
 	deadScript   = newScript(deadSource)

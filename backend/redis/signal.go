@@ -45,11 +45,11 @@ func (b *Backend) signal(published *redis.StringCmd, waits *redis.RawCmd, at tim
 	got, rest, err := b.count.parse(waits.Val(), &b.keys, at)
 	switch {
 	case errors.Is(err, backend.ErrGroupNotFound):
-		got.behind = got.xlen
+		got.behind = got.xlen - got.delayed
 	case err != nil && !errors.Is(err, backend.ErrStreamNotFound):
 		return backend.Signal{}, rest, err
 	}
-	s.XLen, s.Pending, s.Lag, s.Behind = got.xlen, got.pending, got.lag, got.behind
+	s.XLen, s.Pending, s.Lag, s.Behind, s.Delayed = got.xlen, got.pending, got.lag, got.behind, got.delayed
 	if got.read >= got.pending {
 		finished := got.read - got.pending
 		s.Finished = &finished

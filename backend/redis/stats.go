@@ -28,14 +28,14 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 		return backend.Stats{}, err
 	}
 	s := backend.Stats{
-		At: clock.Val(), XLen: got.xlen, Pending: got.pending, Lag: got.lag, Behind: got.behind,
+		At: clock.Val(), XLen: got.xlen, Pending: got.pending, Lag: got.lag, Behind: got.behind, Delayed: got.delayed,
 		Workers: &got.consumers, OldestSource: backend.AgeNone, Paused: marked(paused),
 	}
 	if letters.Err() == nil {
 		count := letters.Val()
 		s.DeadLetters = &count
 	}
-	return s, b.readAge(ctx, &s, got.last, oldest)
+	return s, b.readAge(ctx, &s, &got, oldest)
 }
 
 // group is what XINFO GROUPS says about one group.
@@ -88,7 +88,7 @@ func (r *replyReader) group() (name string, g group, err error) {
 
 // readAge finds the age of the oldest unfinished message. A pending one comes first;
 // its time of publishing is exact, the others are estimates.
-func (b *Backend) readAge(ctx context.Context, s *backend.Stats, last string, oldest *redis.RawCmd) error {
+func (b *Backend) readAge(ctx context.Context, s *backend.Stats, got *reading, oldest *redis.RawCmd) error {
 	from, to, byTime, byID := "", "", backend.AgePending, backend.AgePendingID
 	switch {
 	case s.Pending > 0:
@@ -97,8 +97,11 @@ func (b *Backend) readAge(ctx context.Context, s *backend.Stats, last string, ol
 			from, _, _ = r.pending()
 			to = from
 		}
-	case s.Behind > 0:
-		from, to, byTime, byID = after(last), "+", backend.AgeBacklog, backend.AgeBacklogID
+	case s.Behind > got.due:
+		from, to, byTime, byID = after(got.last), "+", backend.AgeBacklog, backend.AgeBacklogID
+	case got.due > 0:
+		s.OldestAge, s.OldestSource, s.Approx = got.overdue, backend.AgeBacklog, true
+		return nil
 	default:
 		return nil
 	}

@@ -1,6 +1,6 @@
 -- Reports what was read of a stream and takes a share of the room that the streams of a budget leave.
 -- KEYS: budget. ARGV: stream; producer; spent before the reading; pending, lag (-1: unknown), behind, workers (-1), finished
--- (-1), stored, as read; limit; need; want; kept; lifetime in ms.
+-- (-1), stored, as read; limit; need; want; kept; lifetime in ms; not due yet.
 -- The hash budget: "s:<stream>" -> "spent base short until pending lag behind workers finished stored", "p:<producer>" ->
 -- "<messages> <expires> <stream>"; times in ms. A stream holds at most base + spent and its shares: spent grows by what a
 -- share has lost when it is replaced or expires, base is set by each reading.
@@ -55,7 +55,7 @@ end
 
 local own, landed = account(stream), math.max(0, mine - kept)
 local lag = tonumber(ARGV[5])
-local depth = tonumber(ARGV[4]) + (lag >= 0 and lag or tonumber(ARGV[6]))
+local depth = tonumber(ARGV[4]) + (lag >= 0 and lag or tonumber(ARGV[6])) + tonumber(ARGV[15])
 own[1] = own[1] + landed
 own[2] = depth - before - landed
 own[4] = now + lasts

@@ -1,12 +1,23 @@
 -- Reads what waits for a group: the server's own number if it can be true, and where there is none or it has to be
 -- checked, a count of what lies behind the last delivered entry, continued from one call to the next.
--- KEYS: stream. ARGV: group; from, to, n: an earlier count (n entries behind from up to to), empty if there is none;
+-- KEYS: stream, messages that are kept back. ARGV: group; from, to, n: an earlier count (n entries behind from up to to), empty if there is none;
 -- the most to count; the longest time to count for in us; 1 to check the server's number.
--- Returns {what is there (0 nothing, 1 the stream, 2 the group), entries stored, pending, consumers, last-delivered-id,
+-- Returns {what is there (0 nothing, 1 the stream or what will be in it, 2 the group), entries stored, pending, consumers, last-delivered-id,
 -- lag (-1: not known), counted, from, to, whether the server's number may be believed for a while,
--- entries read by the group, ever (-1: not known)}.
+-- entries read by the group, ever (-1: not known), messages kept back, those of them that are due, for how long in ms}.
 redis.replicate_commands()
 local stream = KEYS[1]
+local later, due, overdue = redis.pcall('ZCARD', KEYS[2]), 0, 0
+if type(later) ~= 'number' then -- a user of before there was this
+  later = 0
+elseif later > 0 then
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  due = redis.call('ZCOUNT', KEYS[2], '-inf', string.format('%.0f', now))
+  if due > 0 then
+    overdue = now - tonumber(redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2])
+  end
+end
 local wanted, from, to, n = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local most, budget, check = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
 local page = 50 -- entries, whatever their size: what is copied between two looks at the clock
@@ -22,7 +33,7 @@ end
 local info = redis.pcall('XINFO', 'STREAM', stream)
 if info.err then
   if string.find(info.err, 'no such key', 1, true) then
-    return {0, 0, 0, 0, '', -1, 0, '', '', 0, -1}
+    return {later > 0 and 1 or 0, 0, 0, 0, '', -1, 0, '', '', 0, -1, later, due, overdue}
   end
   return info
 end
@@ -36,14 +47,14 @@ for _, g in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
   end
 end
 if not group then
-  return {1, length, 0, 0, '', -1, 0, '', '', 0, -1}
+  return {1, length, 0, 0, '', -1, 0, '', '', 0, -1, later, due, overdue}
 end
 local last = group['last-delivered-id']
 local lag = group['lag'] or -1
 
 local function answer(lag, counted, believed)
   return {2, length, group['pending'], group['consumers'], last, lag, counted, from, to, believed,
-    group['entries-read'] or -1}
+    group['entries-read'] or -1, later, due, overdue}
 end
 
 -- What the ends of the stream tell for nothing.

@@ -1,12 +1,12 @@
 -- Reads what waits for a group (lag.lua, here the function waits) and gives the caller a share of the room below its
 -- limits. Depth and what all producers may still append never come to more than the limit: a share counts in full
 -- until its producer reads again, though a part of it may be in the depth already.
--- KEYS: stream, room. ARGV: those of lag.lua; the producer; limit; pause (-1: none); need; want; kept; lifetime in ms.
+-- KEYS: stream, messages that are kept back, room. ARGV: those of lag.lua; the producer; limit; pause (-1: none); need; want; kept; lifetime in ms.
 -- The hash room: producer -> "<messages> <expires, ms>"; total -> the sum of them; sweep -> when to look for expired
 -- ones next, ms: so one reading costs the same with ten producers and with thousands.
 -- Returns the answer of lag.lua and {given, taken by others, why no room can be shared out (empty: it can)}.
 local answer = waits()
-local room, me = KEYS[2], ARGV[8]
+local room, me = KEYS[3], ARGV[8]
 local limit, pause = tonumber(ARGV[9]), tonumber(ARGV[10])
 local need, want, kept, lifetime = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
 local sweepEvery, forgotten = 250, 120000 -- ms
@@ -53,9 +53,9 @@ end
 local taken = math.max(0, total - mine)
 
 local stored, pending, lag, counted = answer[2], answer[3], answer[6], answer[7]
-local depth, ceiling = pending + (lag >= 0 and lag or counted), limit
+local depth, ceiling = pending + (lag >= 0 and lag or counted) + answer[12], limit
 if answer[1] == 1 then
-  depth = stored
+  depth = stored + answer[12]
 elseif lag >= 0 and pause >= 0 then
   ceiling = math.min(limit, pause + need)
 end

@@ -20,6 +20,7 @@ func (s *suite) delayCases() []testCase {
 	cases := []testCase{
 		{"a delayed message comes when it is due and no earlier", delayKept},
 		{"a claim that waits gets a message once it is due", delayWakes},
+		{"a claim with a long lease gets a message once it is due", delayWakesLong},
 		{"each message of an append has its own delay", delayEach},
 		{"a delayed message survives the handle that stored it", delaySurvives},
 		{"a point in time is a delay unless it has passed", delayUntil},
@@ -107,6 +108,37 @@ func delayWakes(f *fixture) {
 		f.Fatalf("the claim: %v", err)
 	}
 	f.due(time.Since(start), delayed)
+}
+
+// delayWakesLong waits for a message that is published while it waits, with a lease so long
+// that nothing else ends the wait. The stream has had a delayed message before.
+func delayWakesLong(f *fixture) {
+	a, b := f.two()
+	req := request("a", 1)
+	req.Block, req.ReclaimAfter = patience, time.Hour
+	f.nothing(b, request("a", 1), "the stream is new")
+	f.publish(a, backend.Message{Data: []byte("first"), Delay: time.Millisecond})
+	f.ack(b, f.gather(b, req, 1).Deliveries[0])
+	for _, delay := range []time.Duration{delayed, delayed / 2} {
+		got := make(chan error, 1)
+		go func() {
+			claimed, err := b.Claim(f.ctx(), req)
+			if err == nil && len(claimed.Deliveries) != 1 {
+				err = fmt.Errorf("it gave %s", describe(claimed.Deliveries))
+			}
+			if err == nil {
+				_, err = b.Ack(f.ctx(), []backend.Lease{claimed.Deliveries[0].Lease})
+			}
+			got <- err
+		}()
+		time.Sleep(delayed / 4) // it waits by now, or all of this shows less
+		start := time.Now()
+		f.publish(a, backend.Message{Data: []byte("tomorrow"), Delay: 24 * time.Hour}, backend.Message{Data: []byte("x"), Delay: delay})
+		if err := <-got; err != nil {
+			f.Fatalf("the claim: %v", err)
+		}
+		f.due(time.Since(start), delay)
+	}
 }
 
 func delayEach(f *fixture) {

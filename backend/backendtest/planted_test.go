@@ -34,6 +34,7 @@ var faults = map[string]struct {
 	"a repeat is delayed again":    {"a_delayed_message_with_a_key", func(f *flawed) { f.message = func(m *backend.Message) { m.IdempotencyKey = "" } }},
 	"delays are kept for letters":  {"sent_back_is_due", func(f *flawed) { f.lateAgain = true }},
 	"delayed messages are lag":     {"is_counted_apart", func(f *flawed) { f.lateIsLag = true }},
+	"waits miss what becomes due":  {"a_claim_with_a_long_lease", func(f *flawed) { f.lateAsleep = true }},
 	"data is kept":                 {"an_append_neither_keeps", func(f *flawed) { f.keep = true }},
 	"orphans are taken early":      {"an_orphan_is_not_taken", func(f *flawed) { f.Inject(OpClaim, Fault{Repeat: true}) }},
 	"one delivery too many":        {"is_delivered_as_often", func(f *flawed) { f.request = func(r *backend.ClaimRequest) { r.MaxDeliveries++ } }},
@@ -94,7 +95,7 @@ type flawed struct {
 	hidden    bool
 
 	keep, unfenced, noAck, noExtend, deaf, stays, zeroes, leaks, copies, restless bool
-	lateLost, lateWithHandle, lateAgain, lateIsLag                                bool
+	lateLost, lateWithHandle, lateAgain, lateIsLag, lateAsleep                    bool
 }
 
 // plant returns f with the named fault.
@@ -142,6 +143,9 @@ func (f *flawed) dropLater() {
 func (f *flawed) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
 	if f.request != nil {
 		f.request(&req)
+	}
+	if f.lateAsleep && req.ReclaimAfter > time.Minute {
+		time.Sleep(prompt + time.Second)
 	}
 	got, err := f.Fake.Claim(ctx, req)
 	for _, d := range got.Deliveries {

@@ -1,0 +1,287 @@
+package redis_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+// numbers returns the messages 0 to n-1, delayed by d.
+func numbers(n int, d time.Duration) []backend.Message {
+	msgs := make([]backend.Message, n)
+	for i := range msgs {
+		msgs[i] = backend.Message{Data: strconv.AppendInt(nil, int64(i), 10), Delay: d}
+	}
+	return msgs
+}
+
+func appendAll(t *testing.T, b backend.Backend, msgs []backend.Message) {
+	t.Helper()
+	for part := range slices.Chunk(msgs, 1000) {
+		if _, err := b.Append(t.Context(), part); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// However much is due at the same time, one script moves little of it, in the order in
+// which it was published. Nobody was there when it became due.
+func TestWhatIsDueTogetherIsMovedInSteps(t *testing.T) {
+	t.Parallel()
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		const n = 10_000
+		b, c := open(t, s.Addr(), "stream=jobs"), s.Client()
+		claim(t, b, backend.ClaimRequest{Max: 1})
+		appendAll(t, b, numbers(n, time.Millisecond))
+		time.Sleep(10 * time.Millisecond) // until all are due
+		stats, err := b.Stats(t.Context())
+		if err != nil || stats.Delayed != 0 || stats.XLen != n || stats.OldestSource != backend.AgeBacklog || stats.OldestAge <= 0 || stats.Lag != nil && *stats.Lag != n {
+			t.Errorf("all is due and nothing is moved: %+v, %v", stats, err)
+		}
+		got := claim(t, b, backend.ClaimRequest{Max: 1}).Deliveries
+		if moved := c.XLen(t.Context(), "jobs").Val(); moved < 1 || moved > 100 {
+			t.Errorf("a claim of one moved %d at once", moved)
+		}
+		for len(got) < n {
+			more := claim(t, b, backend.ClaimRequest{Max: 1000, Block: time.Second}).Deliveries
+			if len(more) == 0 {
+				t.Fatalf("%d of %d came", len(got), n)
+			}
+			got = append(got, more...)
+		}
+		for i, d := range got {
+			if string(d.Data) != strconv.Itoa(i) || d.Attempt != 1 {
+				t.Fatalf("as the %d-th came %s, attempt %d", i, d.Data, d.Attempt)
+			}
+		}
+		if left := c.Exists(t.Context(), "{jobs}:later").Val(); left != 0 {
+			t.Error("something is left behind")
+		}
+	})
+}
+
+// A large message is a step of its own.
+func TestLargeMessagesAreMovedOneByOne(t *testing.T) {
+	t.Parallel()
+	addr, s := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	claim(t, b, backend.ClaimRequest{Max: 1})
+	large := backend.Message{Data: make([]byte, 2<<20), Delay: time.Millisecond}
+	appendAll(t, b, []backend.Message{large, large, large})
+	time.Sleep(10 * time.Millisecond)
+	claim(t, b, backend.ClaimRequest{Max: 1})
+	if moved := s.Client().XLen(t.Context(), "jobs").Val(); moved != 1 {
+		t.Errorf("%d messages of 2 MB were moved in one step", moved)
+	}
+}
+
+// A full server refuses a delayed message and keeps nothing of it. What is due is moved all
+// the same: if it were not, nobody could work off what fills the memory.
+func TestAFullServerRefusesDelayedMessagesAndMovesWhatIsDue(t *testing.T) {
+	t.Parallel()
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b, c := open(t, s.Addr(), "stream=jobs"), s.Client()
+		claim(t, b, backend.ClaimRequest{Max: 1})
+		appendAll(t, b, numbers(150, time.Millisecond))
+		if err := c.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+		number := c.HGet(t.Context(), "{jobs}:weir", "later").Val()
+		_, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x"), Delay: time.Hour, IdempotencyKey: "k"}})
+		var full *backend.FullError
+		if !errors.As(err, &full) {
+			t.Errorf("a publish on a full server: %v", err)
+		}
+		if c.HGet(t.Context(), "{jobs}:weir", "later").Val() != number || c.ZCard(t.Context(), "{jobs}:later").Val() != 150 || c.Exists(t.Context(), "{jobs}:idem:k").Val() != 0 {
+			t.Error("something of the refused message was kept")
+		}
+		_, err = b.AppendAt(t.Context(), "file", 0, []backend.Message{{Data: []byte("x"), Delay: time.Hour}})
+		if err == nil || c.ZCard(t.Context(), "{jobs}:later").Val() != 150 {
+			t.Errorf("a publish from a source on a full server: %v", err)
+		}
+		for got := 0; got < 150; {
+			more := claim(t, b, backend.ClaimRequest{Max: 1000, Block: time.Second}).Deliveries
+			if got += len(more); len(more) == 0 {
+				t.Fatalf("%d of 150 came", got)
+			}
+		}
+	})
+}
+
+// What somebody else puts into the set comes as it is, and does not keep the others waiting.
+func TestAForeignMemberDoesNotBlockWhatIsDue(t *testing.T) {
+	t.Parallel()
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b, c := open(t, s.Addr(), "stream=jobs"), s.Client()
+		claim(t, b, backend.ClaimRequest{Max: 1})
+		foreign := []string{"x", "0000000000000001not packed", "0000000000000002\x81\xa1a\xa1b", "0000000000000003\x92\x01\x02", "0000000000000004\x93\xa1a\xa1b\xa1c"}
+		for i, member := range foreign {
+			if err := c.Do(t.Context(), "ZADD", "{jobs}:later", i, member).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		appendAll(t, b, numbers(1, time.Millisecond))
+		time.Sleep(10 * time.Millisecond)
+		var got []string
+		for _, d := range claim(t, b, backend.ClaimRequest{Max: 10}).Deliveries {
+			got = append(got, string(d.Data))
+		}
+		if want := append(foreign, "0"); !slices.Equal(got, want) {
+			t.Errorf("came %q, want %q", got, want)
+		}
+	})
+}
+
+// The time is the server's: what a message says about when it was published is not looked at,
+// and without that it is published when it is due.
+func TestDelaysAreByTheServersClock(t *testing.T) {
+	t.Parallel()
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		claim(t, b, backend.ClaimRequest{Max: 1})
+		const delay = 300 * time.Millisecond
+		ahead := time.Now().Add(24 * time.Hour).Truncate(time.Millisecond)
+		start := time.Now()
+		_, err := b.Append(t.Context(), []backend.Message{
+			{Data: []byte("fast"), Delay: delay, Headers: map[string]string{backend.FieldEnqueued: strconv.FormatInt(ahead.UnixMilli(), 10)}},
+			{Data: []byte("right"), Delay: delay},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"fast", "right"} {
+			got := claim(t, b, backend.ClaimRequest{Max: 1, Block: 10 * time.Second}).Deliveries
+			if len(got) != 1 || string(got[0].Data) != want || time.Since(start) < delay-5*time.Millisecond {
+				t.Fatalf("after %s came %v", time.Since(start), got)
+			}
+			if want == "fast" && !got[0].Enqueued.Equal(ahead) {
+				t.Errorf("the time that its sender gave is %s, want %s", got[0].Enqueued, ahead)
+			}
+			if age := time.Since(got[0].Enqueued); want == "right" && (age < 0 || age > time.Since(start)-delay+time.Second) {
+				t.Errorf("it is %s old, and was published for %s after the start", age, delay)
+			}
+		}
+	})
+}
+
+// A claim that waits where nobody has ever delayed a message hears of the first within two seconds.
+func TestTheFirstDelayedMessageOfAStreamComesSoon(t *testing.T) {
+	t.Parallel()
+	addr, _ := startServer(t)
+	a, b := open(t, addr, "stream=jobs"), open(t, addr, "stream=jobs")
+	claim(t, b, backend.ClaimRequest{Max: 1})
+	got := make(chan int, 1)
+	go func() {
+		claimed, _ := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 1, Block: time.Minute, ReclaimAfter: time.Hour})
+		got <- len(claimed.Deliveries)
+	}()
+	time.Sleep(50 * time.Millisecond)
+	start := time.Now()
+	appendAll(t, a, numbers(1, 100*time.Millisecond))
+	if n := <-got; n != 1 || time.Since(start) > 3*time.Second {
+		t.Errorf("%d came after %s", n, time.Since(start))
+	}
+}
+
+// A message that could never become an entry is refused when it is published.
+func TestADelayedMessageWithTooManyHeadersIsRefused(t *testing.T) {
+	t.Parallel()
+	addr, s := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	headers := map[string]string{}
+	for i := range 3948 { // with data and time the most that there can be
+		headers[fmt.Sprint("h", i)] = "v"
+	}
+	claim(t, b, backend.ClaimRequest{Max: 1})
+	if _, err := b.Append(t.Context(), []backend.Message{{Headers: headers, Data: []byte("x"), Delay: time.Millisecond}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := claim(t, b, backend.ClaimRequest{Max: 1, Block: 10 * time.Second}).Deliveries; len(got) != 1 || len(got[0].Headers) != len(headers) {
+		t.Errorf("came %d", len(got))
+	}
+	headers["one"] = "more"
+	for _, try := range []func(m backend.Message) error{
+		func(m backend.Message) error { _, err := b.Append(t.Context(), []backend.Message{m}); return err },
+		func(m backend.Message) error {
+			_, err := b.AppendAt(t.Context(), "file", 0, []backend.Message{m})
+			return err
+		},
+	} {
+		if err := try(backend.Message{Headers: headers, Data: []byte("x"), Delay: time.Millisecond}); !errors.Is(err, backend.ErrTooLarge) {
+			t.Errorf("too many headers: %v", err)
+		}
+	}
+	if s.Client().Exists(t.Context(), "{jobs}:later").Val() != 0 {
+		t.Error("it was kept")
+	}
+}
+
+// Room and signal count what is not due, before there is a group or a stream as well.
+func TestDelayedMessagesTakeRoom(t *testing.T) {
+	t.Parallel()
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		appendAll(t, b, numbers(90, time.Hour))
+		check := func(when string) {
+			t.Helper()
+			signal, room, err := b.Share(t.Context(), backend.RoomRequest{Limit: 100, Pause: -1, Need: 11, Want: 11, Lifetime: time.Second})
+			if err != nil || room.Err != nil || room.Given != 0 || signal.Delayed != 90 || signal.Pending+signal.Behind != 0 || signal.XLen != 90 {
+				t.Errorf("%s: %+v, %+v, %v", when, signal, room, err)
+			}
+		}
+		check("without a stream")
+		claim(t, b, backend.ClaimRequest{Max: 1})
+		check("with a group")
+		_, room, err := b.Share(t.Context(), backend.RoomRequest{Limit: 100, Pause: -1, Need: 10, Want: 10, Lifetime: time.Second})
+		if err != nil || room.Given != 10 {
+			t.Errorf("there is room for 10: %+v, %v", room, err)
+		}
+	})
+}
+
+// Users with the lines of a version without delays work on. They hear what they lack once
+// there is a delayed message.
+func TestUsersOfBeforeDelaysWorkOn(t *testing.T) {
+	t.Parallel()
+	addr, s := startServer(t)
+	admin := s.Client()
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "old", "on", ">sesame", "~jobs", "~{jobs}:*", "+@all",
+		"-zadd", "-zcard", "-zcount", "-zrange", "-zrangebyscore", "-zrank", "-zrem", "-xread").Err(); err != nil {
+		t.Fatal(err)
+	}
+	old, b := openOn(t, "redis://old:sesame@"+addr+"/0?stream=jobs"), open(t, addr, "stream=jobs")
+	t.Cleanup(func() { _ = old.Close() })
+	claim(t, old, backend.ClaimRequest{Max: 1})
+	_, err := old.Append(t.Context(), numbers(1, time.Hour))
+	if !errors.Is(err, backend.ErrForbidden) {
+		t.Errorf("a delayed message: %v", err)
+	}
+	appendAll(t, b, numbers(1, time.Millisecond))
+	publish(t, old, 1)
+	time.Sleep(20 * time.Millisecond)
+	if got := claim(t, old, backend.ClaimRequest{Max: 5, Block: 50 * time.Millisecond}).Deliveries; len(got) != 1 || string(got[0].Data) != "m0" {
+		t.Errorf("came %v", got)
+	}
+	if _, err := old.Stats(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := old.Signal(t.Context(), 10); err != nil {
+		t.Error(err)
+	}
+	if got := claim(t, b, backend.ClaimRequest{Max: 5}).Deliveries; len(got) != 1 || string(got[0].Data) != "0" {
+		t.Errorf("the other one got %v", got)
+	}
+	other := openOn(t, "redis://old:sesame@"+addr+"/0?stream=jobs")
+	t.Cleanup(func() { _ = other.Close() })
+	appendAll(t, b, numbers(1, time.Millisecond))
+	_, err = other.Claim(t.Context(), backend.ClaimRequest{Consumer: "o", Max: 1, ReclaimAfter: time.Minute, Block: time.Second})
+	if !errors.Is(err, backend.ErrForbidden) {
+		t.Errorf("a claim that cannot move what is due: %v", err)
+	}
+}

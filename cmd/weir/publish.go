@@ -44,7 +44,7 @@ would begin it later sets it aside instead (see weir work --expired). The clocks
 machine and the workers' have to agree.
 
 With --delay no worker gets a message until so long after it was stored. Queues of a
-weir server and of a directory can do that, a log and Kafka cannot.
+weir server and of a directory and Redis can do that, a log and Kafka cannot.
 
 With --resume FILE the command records its progress in FILE after each write. Run again
 with the same FILE it continues there, even after it was killed; input that has

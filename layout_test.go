@@ -101,7 +101,7 @@ var table = map[string]rule{
 
 	"internal/replica/restore": {code: "internal/replica internal/wal " + vfs, tests: "internal/api internal/engine internal/op " + errorfs},
 
-	"internal/store":        {code: "internal/api internal/op internal/wal " + pebble, tests: rapid},
+	"internal/store":        {code: "internal/api internal/op internal/wal " + pebble, tests: "tests/bubble " + rapid},
 	"internal/engine/topic": {code: "internal/api internal/op", tests: rapid},
 	"internal/engine/queue": {code: "internal/api internal/op", tests: rapid},
 

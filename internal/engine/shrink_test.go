@@ -8,12 +8,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // Workers that drain a queue empty its segments one after the other: what is left of the
 // first one is not copied meanwhile, but the space comes back if they stop.
 func TestASegmentThatIsBeingDrainedIsNotRewritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		e := openOn(t, vfs.NewMem(), "1", func(o *Options) { o.SegmentBytes = 1 << 20 })
 		put(t, e, "jobs", configOf(api.Disk, queueConfig))
 		data := make([]string, 1000)

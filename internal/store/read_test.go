@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // sealAppends seals one segment of appends to one topic, followed by more parts.
@@ -100,7 +101,7 @@ func sealBehind(t *testing.T, g *gate, size int) (*Store, Run) {
 
 // The workers of a queue claim jobs next to each other at the same time.
 func TestAChunkIsReadOnceForAllWhoWantIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var g gate
 		s, run := sealBehind(t, &g, 1<<20)
 		shut := make(chan struct{})
@@ -122,7 +123,7 @@ func TestAChunkIsReadOnceForAllWhoWantIt(t *testing.T) {
 
 // Who waits for a chunk that others read gets another one if it is not theirs.
 func TestReadsNextToEachOtherEndAlsoInAnotherChunk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var g gate
 		s, run := sealBehind(t, &g, 1<<20)
 		shut := make(chan struct{})

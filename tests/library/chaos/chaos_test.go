@@ -43,6 +43,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		faultBuryEarly:    "is dead after 2 deliveries, the limit is 3",
 		faultDoneAndDead:  "is both done and dead",
 		faultPublishTwice: "was stored 2 times",
+		faultUnsaid:       "and its publish said that it is not",
 	}
 	var all sync.WaitGroup // rather than parallel tests, of which only two would run at once here
 	for fault, want := range faults {

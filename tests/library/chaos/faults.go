@@ -16,6 +16,7 @@ const (
 	faultBuryEarly    = "bury-early"    // a message is dead one delivery before the limit
 	faultDoneAndDead  = "done-and-dead" // an acknowledged message becomes a dead letter
 	faultPublishTwice = "publish-twice" // a message is stored twice
+	faultUnsaid       = "unsaid"        // a stored message is said not to be
 )
 
 // hits is hit for a message that this worker has claimed.

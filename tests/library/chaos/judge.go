@@ -25,6 +25,9 @@ import (
 // Nothing explains a run behind an answered ack. A delivery that counts for a dead
 // letter needs one of the same explanations, or a handler that failed; one that is
 // in no journal needs the kill of a process and the time of a lease.
+//
+// What the publish of a message returned has to be true: its ID, or that it is not stored.
+// Only an unknown outcome may be either.
 type judge struct {
 	options
 	*history
@@ -32,7 +35,9 @@ type judge struct {
 	outages []span          // of Redis
 	slow    []span          // the link was
 	kind    func(seq int) byte
-	sum     *summary
+
+	outcomes map[int]outcome
+	sum      *summary
 }
 
 // letter is an entry of the dead letters.
@@ -74,7 +79,11 @@ func (j *judge) all(published int) {
 		})
 	}
 	for seq := range published {
-		m := j.messages[seq]
+		m, said := j.messages[seq], j.outcomes[seq]
+		if m == nil && said.err != nil {
+			j.sum.unstored++
+			continue
+		}
 		if m == nil {
 			j.sum.lost++
 			j.violation("message %d is lost: nobody ever got it", seq)
@@ -88,6 +97,14 @@ func (j *judge) message(seq int, m *message) {
 	if len(m.ids) > 1 {
 		j.violation("message %d was stored %d times: %s", seq, len(m.ids), strings.Join(m.ids, " "))
 		return
+	}
+	switch said := j.outcomes[seq]; {
+	case said.err == nil && said.id != m.ids[0]:
+		j.violation("message %d is stored as %s, and its publish returned %q", seq, m.ids[0], said.id)
+	case said.unknown():
+		j.sum.unsaid++
+	case said.err != nil:
+		j.violation("message %d is stored as %s, and its publish said that it is not: %v", seq, m.ids[0], said.err)
 	}
 	done, acked := false, false
 	for _, d := range m.runs {

@@ -14,8 +14,9 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// producers publish numbered messages, each until it is known to be stored: under
-// its key a repeat stores nothing twice.
+// producers publish numbered messages, most of them until they are known to be stored:
+// under its key a repeat stores nothing twice. Those without a key are published once,
+// whatever becomes of them. What goes on at the same time is gathered.
 type producers struct {
 	producer *weir.Producer
 	options
@@ -23,9 +24,21 @@ type producers struct {
 	unknown atomic.Int64 // answers that left open what became of a message
 	refused atomic.Int64 // answers that it is not stored
 
-	mu     sync.Mutex
-	broken []string // what no repeat mended
+	mu       sync.Mutex
+	broken   []string // what no repeat mended
+	outcomes map[int]outcome
 }
+
+// outcome is what the last publish of a message returned.
+type outcome struct {
+	id  string
+	err error
+}
+
+func (o outcome) unknown() bool { return errors.Is(o.err, weir.ErrOutcomeUnknown) }
+
+// once says that a message has no key, and is published once.
+func once(seq int) bool { return seq%5 == 4 }
 
 // lanes is how many messages are published at once.
 const lanes = 32
@@ -52,7 +65,7 @@ func (p *producers) message(seq int, random *rand.Rand) weir.Message {
 		padding = 8 << 10
 	}
 	m := weir.Message{Data: t.data(strings.Repeat("x", padding))}
-	if p.fault != faultPublishTwice || !hit(seq) {
+	if !once(seq) && (p.fault != faultPublishTwice || !hit(seq)) {
 		m.IdempotencyKey = fmt.Sprintf("chaos-%d", seq)
 	}
 	return m
@@ -84,13 +97,17 @@ func (p *producers) run(ctx context.Context) {
 	all.Wait()
 }
 
-// publish repeats a message until it is stored.
+// publish repeats a message until it is stored, or publishes it once.
 func (p *producers) publish(seq int, m weir.Message) {
 	const patience = time.Minute
 	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		err := p.producer.Publish(ctx, m)
+		receipt, err := p.producer.Send(ctx, m)
 		cancel()
+		if p.fault == faultUnsaid && once(seq) {
+			receipt, err = weir.Receipt{}, errors.New("planted")
+		}
+		p.note(seq, outcome{receipt.ID, err})
 		var full *weir.QueueFullError
 		switch {
 		case err == nil:
@@ -103,11 +120,20 @@ func (p *producers) publish(seq int, m weir.Message) {
 			p.give(seq, err)
 			return
 		}
+		if once(seq) {
+			return
+		}
 		if time.Since(begin) > patience {
 			p.give(seq, err)
 			return
 		}
 	}
+}
+
+func (p *producers) note(seq int, o outcome) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.outcomes[seq] = o
 }
 
 func (p *producers) give(seq int, err error) {

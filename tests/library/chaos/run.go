@@ -77,7 +77,7 @@ func (a *arena) run(ctx context.Context) (*summary, error) {
 		return nil, err
 	}
 	a.Cleanup(func() { crew.stop(0) })
-	p := &producers{producer: producer, options: a.options}
+	p := &producers{producer: producer, options: a.options, outcomes: map[int]outcome{}}
 	sum := &summary{options: a.options, server: s.Info().Server, repeats: map[string]int{}}
 
 	began := time.Now()
@@ -197,7 +197,7 @@ func (a *arena) judge(sum *summary, journals string, crew *crew, p *producers, l
 	}
 	h.stalls[prober] = append(h.stalls[prober], a.stalls...)
 	j := &judge{
-		options: a.options, history: h, kills: crew.kills, outages: a.outages, slow: a.slow, kind: kindOf, sum: sum,
+		options: a.options, history: h, kills: crew.kills, outages: a.outages, slow: a.slow, kind: kindOf, outcomes: p.outcomes, sum: sum,
 	}
 	sum.published, sum.unknown, sum.refused = int(p.next.Load()), p.unknown.Load(), p.refused.Load()
 	sum.kills, sum.outages, sum.slow = len(crew.kills), len(a.outages), a.duration/3

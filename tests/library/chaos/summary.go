@@ -18,6 +18,8 @@ type summary struct {
 	kills, outages   int
 	slow             time.Duration
 
+	unstored    int // never stored, as their publishes said or left open
+	unsaid      int // stored, and their publishes left it open
 	done, lost  int
 	dead        int // letters
 	deadByKills int // of them, messages that a handler could have done
@@ -36,8 +38,9 @@ func (s *summary) String() string {
 		s.seed, s.disturbed.Round(time.Second), s.processes, s.workers, s.server, s.limit, s.reclaimAfter)
 	fmt.Fprintf(&b, "  %d kills of a process, %d of Redis, link slow for %s; all settled %s after the start\n",
 		s.kills, s.outages, s.slow.Round(time.Second), s.took.Round(100*time.Millisecond))
-	fmt.Fprintf(&b, "  %d published (%d answers unknown, %d refused: each sent again under its key): %d done, %d dead, %d lost\n",
+	fmt.Fprintf(&b, "  %d published (%d answers unknown, %d refused: each sent again if it has a key): %d done, %d dead, %d lost\n",
 		s.published, s.unknown, s.refused, s.done, s.dead, s.lost)
+	fmt.Fprintf(&b, "  of those published once: %d not stored, %d stored with an unknown outcome\n", s.unstored, s.unsaid)
 	fmt.Fprintf(&b, "  dead letters: %d of good messages, by kills alone (%d of them handled, and killed before the ack); %d deliveries that counted were seen by nobody\n",
 		s.deadByKills, s.doneUnsaid, s.unseen)
 	fmt.Fprintf(&b, "  %d runs of good messages were repeats; all repeats: %d %s, %d %s, %d %s, %d %s, %d %s, %d unexplained\n",

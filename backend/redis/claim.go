@@ -156,7 +156,8 @@ func (c *claim) any() bool {
 func (b *Backend) reclaimAndRead(ctx context.Context, c *claim) error {
 	c.scan = b.scanShare(c)
 	scan, read := b.scanCmd(ctx, c), b.readCmd(ctx, c, c.Max)
-	err := b.doAfterMove(ctx, c, scan, read)
+	free, err := b.doAfterMove(ctx, c, read, scan)
+	defer free()
 	fresh, readErr := b.fresh(ctx, c, read)
 	failed := errors.Join(err, readErr)
 	if failed != nil && len(fresh) == 0 && scan.Err() != nil {
@@ -195,7 +196,9 @@ func (b *Backend) reclaim(ctx context.Context, c *claim) error {
 // readNew reads new messages that are already there.
 func (b *Backend) readNew(ctx context.Context, c *claim) error {
 	read := b.readCmd(ctx, c, c.room())
-	if err := b.doAfterMove(ctx, c, read); err != nil {
+	free, err := b.doAfterMove(ctx, c, read)
+	defer free()
+	if err != nil {
 		return err
 	}
 	fresh, err := b.fresh(ctx, c, read)

@@ -168,24 +168,24 @@ func (b *Backend) hasMoved(cmd *redis.RawCmd) (m moved, err error) {
 	return m, err
 }
 
-// doAfterMove sends commands of a claim behind the one that moves what is due, if it is
-// time for that.
-func (b *Backend) doAfterMove(ctx context.Context, c *claim, cmds ...redis.Cmder) error {
+// doAfterMove sends commands of a claim as doLarge does, behind the one that moves what is
+// due, if it is time for that.
+func (b *Backend) doAfterMove(ctx context.Context, c *claim, read *redis.RawCmd, before ...redis.Cmder) (free func(), err error) {
 	if !b.later.ask() {
-		return b.do(ctx, cmds...)
+		return b.doLarge(ctx, read, before...)
 	}
 	move := b.moveCmd(ctx)
-	err := b.do(ctx, append([]redis.Cmder{move}, cmds...)...)
+	free, err = b.doLarge(ctx, read, append([]redis.Cmder{move}, before...)...)
 	m, wrong := b.hasMoved(move)
 	if wrong == nil {
 		c.passed = c.passed || m.n > 0 // a server that did not know the script ran it last
-		return err
+		return free, err
 	}
 	c.unmoved = wrong
-	for _, cmd := range cmds {
+	for _, cmd := range append(before, read) {
 		if err := cmd.Err(); err != nil && err != redis.Nil {
-			return err
+			return free, err
 		}
 	}
-	return nil
+	return free, nil
 }

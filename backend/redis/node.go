@@ -101,6 +101,9 @@ type session interface {
 func send(ctx context.Context, c session, cmds []redis.Cmder) {
 	for _, cmd := range cmds {
 		cmd.SetErr(nil)
+		if l, ok := cmd.(*large); ok {
+			l.reply.Reset()
+		}
 	}
 	if len(cmds) == 1 {
 		_ = c.Process(ctx, cmds[0])
@@ -121,8 +124,15 @@ func send(ctx context.Context, c session, cmds []redis.Cmder) {
 // refusals gives raw commands the errors that servers answered them.
 func refusals(cmds []redis.Cmder) {
 	for _, cmd := range cmds {
-		if raw, ok := cmd.(*redis.RawCmd); ok && raw.Err() == nil && len(raw.Val()) > 0 && raw.Val()[0] == '-' {
-			raw.SetErr(replyError(strings.TrimRight(string(raw.Val()[1:]), "\r\n")))
+		var reply []byte
+		switch cmd := cmd.(type) {
+		case *redis.RawCmd:
+			reply = cmd.Val()
+		case *large:
+			reply = cmd.reply.Bytes()
+		}
+		if len(reply) > 0 && reply[0] == '-' && cmd.Err() == nil {
+			cmd.SetErr(replyError(strings.TrimRight(string(reply[1:]), "\r\n")))
 		}
 	}
 }

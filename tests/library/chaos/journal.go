@@ -115,6 +115,7 @@ type delivery struct {
 	result       rune // 0: not seen
 	ackAsked     int64
 	acked        int64 // when an ack was answered with yes
+	gone         int64 // when one was first answered with no: somebody else had it by then
 }
 
 // span is a stretch of time.
@@ -218,6 +219,8 @@ func (h *history) take(process string, deliveries map[key]*delivery, line string
 	case 'k':
 		if more == "o" {
 			d.acked = at
+		} else if d.gone == 0 {
+			d.gone = at
 		}
 	}
 	return nil

@@ -17,8 +17,8 @@ import (
 //     no end of the handler (killed at work) or no answer to its ack (killed before
 //     the ack was answered);
 //   - its lease ran out: a call of its process failed or took long while Redis was
-//     away or the link slow, within a lease before the later run was claimed, and
-//     no ack had been answered (lost to an outage);
+//     away or the link slow, within a lease before the later run was claimed or an
+//     ack was refused, and no ack had been answered with yes (lost to an outage);
 //   - the same where its process, or Redis, stood still without being killed: the
 //     machine was too busy (stood still).
 //
@@ -160,7 +160,11 @@ func (j *judge) repeats(seq int, m *message) {
 // why explains that what d delivered was given to somebody else by a claim from
 // asked to claimed.
 func (j *judge) why(d *delivery, asked, claimed int64) string {
-	lease := span{claimed - int64(j.reclaimAfter), claimed}
+	lost := claimed
+	if d.gone > 0 { // a claim whose answer nobody got may have come first
+		lost = min(lost, d.gone)
+	}
+	lease := span{lost - int64(j.reclaimAfter), claimed}
 	kill, killed := j.kills[d.process]
 	switch {
 	case d.result == resultFailed || d.result == resultPoison:

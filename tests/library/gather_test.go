@@ -183,3 +183,19 @@ func TestEachOfManyPublishesIsToldTheTruthWhileItsRequestBreaks(t *testing.T) {
 		t.Error("no request was broken")
 	}
 }
+
+func TestEachOfManyPublishesIsToldTheTruthWhileItsServerIsKilled(t *testing.T) {
+	srv := weirtest.Start(t, weirtest.Options{Stays: true})
+	c := newLanes(t, "http://"+srv.Addr+"/orders?durability=fsync")
+	c.publish(func() {
+		for range 3 {
+			time.Sleep(150 * time.Millisecond)
+			srv.Kill()
+			srv.Restart()
+		}
+	})
+	c.judge()
+	if c.told["unknown"] == 0 || c.told["stored"] == 0 {
+		t.Errorf("outcomes: %v", c.told)
+	}
+}

@@ -10,7 +10,7 @@ import (
 
 // Violation is one broken promise.
 type Violation struct {
-	Rule  string // D1 … D8, Q1 … Q6, "cap", "ttl", "config", "life", "route", "backup", "idempotency", "order", "state"
+	Rule  string // D1 … D8, Q1 … Q6, "cap", "ttl", "config", "life", "route", "backup", "delay", "idempotency", "order", "state"
 	Topic string
 	Seq   uint64 // 0 if it is not about one record
 	Text  string
@@ -38,6 +38,7 @@ type Tally struct {
 	Lives   int            // of topics that were made again
 	Changes int            // of a configuration
 	Backups int            // with records in them
+	Delayed int            // records with a delay that were claimed
 }
 
 // Checker holds a history against the promises. Events are added in any order

@@ -134,10 +134,12 @@ type Event struct {
 	First   uint64  `json:"first,omitempty"`
 	Last    uint64  `json:"last,omitempty"`
 	Deduped bool    `json:"deduped,omitempty"`
+	Delays  []int64 `json:"delays,omitempty"` // delay_ms of each record, nil if none has one
 
 	Before uint64 `json:"before,omitempty"` // delete: numbers below
 	Tag    string `json:"tag,omitempty"`    // delete: this tag
 
+	Max   int    `json:"max,omitempty"`   // claim: 0 if it may leave jobs that are ready
 	Jobs  []Job  `json:"jobs,omitempty"`  // claim
 	Items []Item `json:"items,omitempty"` // ack, nack, extend
 

@@ -294,7 +294,7 @@ var faults = []fault{
 }
 
 func TestEveryPlantedFaultIsFound(t *testing.T) {
-	all := slices.Concat(faults, faultsOfRouters, faultsOfLives, faultsOfSettings, faultsOfBackups)
+	all := slices.Concat(faults, faultsOfRouters, faultsOfLives, faultsOfSettings, faultsOfBackups, faultsOfDelays)
 	for _, f := range all {
 		t.Run(f.name, func(t *testing.T) {
 			h := &history{t: t, events: story()}

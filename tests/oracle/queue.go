@@ -28,6 +28,7 @@ type use struct {
 
 // judgeQueue checks claims and what became of their leases.
 func (t *topic) judgeQueue(events []*Event) {
+	t.judgeDelays(events)
 	touched := map[uint64]bool{}
 	for _, e := range events {
 		for i := range e.Jobs {

@@ -60,10 +60,16 @@ func (s *sim) write(name string, size int) *Event {
 }
 
 func (s *sim) writeBatch(name string, id BatchID, size int, key string) *Event {
+	return s.writeLater(name, id, key, make([]int64, size))
+}
+
+// writeLater writes a record for each delay, in ms.
+func (s *sim) writeLater(name string, id BatchID, key string, delays []int64) *Event {
+	size := len(delays)
 	recs := make([]fake.Record, size)
 	for i := range recs {
 		p := PayloadOf(id, i, size)
-		recs[i] = fake.Record{Data: p.Data, Meta: p.Meta}
+		recs[i] = fake.Record{Data: p.Data, Meta: p.Meta, Delay: delays[i]}
 		if p.Tag != "" {
 			recs[i].Tag = &p.Tag
 		}
@@ -71,7 +77,7 @@ func (s *sim) writeBatch(name string, id BatchID, size int, key string) *Event {
 			recs[i].Node = &p.Node
 		}
 	}
-	return s.do(Event{Kind: Write, Topic: name, Batch: id, Size: size, Key: key}, func(e *Event) {
+	return s.do(Event{Kind: Write, Topic: name, Batch: id, Size: size, Key: key, Delays: delays}, func(e *Event) {
 		var ok bool
 		e.First, e.Last, e.Head, e.Deduped, ok = s.server.Write(name, key, recs)
 		if !ok {
@@ -133,7 +139,7 @@ func payload(r *fake.Record, node bool) Payload {
 }
 
 func (s *sim) claim(name string, n int) []Job {
-	e := s.do(Event{Kind: Claim, Topic: name, Node: "w"}, func(e *Event) {
+	e := s.do(Event{Kind: Claim, Topic: name, Node: "w", Max: n}, func(e *Event) {
 		for _, c := range s.server.Claim(name, "w", n, 0) {
 			e.Jobs = append(e.Jobs, Job{NewRec(c.Seq, c.TS, payload(&c.Record, false)), c.Lease, c.Deadline, c.Deliveries})
 		}
@@ -207,7 +213,7 @@ func (s *sim) quiet(names ...string) {
 	}
 }
 
-var simTopics = []string{"f", "d", "m", "e", "cap", "rej", "q", "q.dlq", "src", "copies", "some", "cfg", "again", "cls"}
+var simTopics = []string{"f", "d", "m", "e", "cap", "rej", "q", "q.dlq", "src", "copies", "some", "cfg", "again", "cls", "later", "later-kept", "later-memory"}
 
 // story is a history with everything in it: two crashes, a power cut, every
 // class, caps, deletes, repeats and all that can happen to a job.
@@ -230,6 +236,9 @@ func story() []Event {
 	s.put("gone", Config{Class: Fsync})
 	s.write("gone", 2)
 	s.drop("gone")
+	s.put("later", Config{Queue: true, Class: Disk, LeaseMS: 100})
+	s.put("later-kept", Config{Queue: true, Class: Fsync, LeasesDurable: true, LeaseMS: 100})
+	s.put("later-memory", Config{Queue: true, Class: Memory, LeaseMS: 100})
 	s.put("copies", Config{Class: Disk})
 	s.put("some", Config{Class: Fsync})
 	s.route(Router{Name: "all", Source: "src", Dest: "copies", ExactlyOnce: true})
@@ -251,6 +260,9 @@ func story() []Event {
 		s.writeBatch("f", id, 2, key)
 		s.deleteBefore("f", uint64(5*(round+1)))
 		s.jobs()
+		for _, name := range simTopics[len(simTopics)-3:] {
+			s.later(name, round)
+		}
 		s.n++
 		lost := s.writeBatch("d", BatchID{1, s.n}, 4, "")
 		lost.Outcome, lost.First, lost.Last, lost.Head = Unknown, 0, 0, 0
@@ -320,4 +332,21 @@ func (s *sim) jobs() {
 	s.settle(Ack, "rej", r...)
 	s.write("rej", 2)
 	s.write("rej", 3)
+}
+
+// later writes records with delays, with a key and again, and claims until a moment before the
+// crash: what waits longer is claimed behind it.
+func (s *sim) later(name string, round int) {
+	s.settle(Ack, name, s.claim(name, 10)...) // due since the last round
+	s.n++
+	id, key := BatchID{1, s.n}, fmt.Sprint(name, round)
+	for range 2 {
+		s.writeLater(name, id, key, []int64{0, 30, 5000, 200, 200_000})
+		s.settle(Ack, name, s.claim(name, 10)...)
+		s.now = s.now.Add(60 * time.Millisecond)
+	}
+	for range 2 {
+		s.settle(Ack, name, s.claim(name, 10)...)
+		s.now = s.now.Add(200 * time.Millisecond)
+	}
 }

@@ -49,6 +49,7 @@ type batch struct {
 	failed   bool // every attempt failed: it must not exist
 	absent   bool // a quiet read after a crash did not find it
 	acked    bool
+	delays   []int64 // ms, by place
 }
 
 // span is a range of numbers announced as lost, and when.
@@ -88,6 +89,10 @@ type topic struct {
 
 	scanned map[uint64]bool // what the last quiet read showed; nil if none since the last crash
 
+	waiting  map[uint64]int64 // records with a delay: when their first claim was sent, 0 if there was none
+	delaysTo uint64           // highest number that waiting was asked about
+	cutOff   int64            // the newest claim without an answer, whose leases may live
+
 	leases map[string]*lease   // by id
 	bySeqL map[uint64][]*lease // of this life (or durable), in order of grant
 
@@ -110,7 +115,7 @@ func newTopic(c *Checker, name string) *topic {
 		c: c, name: name, cfg: Config{Class: Disk},
 		bySeq: map[uint64]*binding{}, batches: map[BatchID]*batch{}, bySrc: map[recID]uint64{},
 		leases: map[string]*lease{}, bySeqL: map[uint64][]*lease{}, loose: map[string]bool{},
-		ever: extremes{weakest: Fsync},
+		ever: extremes{weakest: Fsync}, waiting: map[uint64]int64{},
 	}
 }
 
@@ -141,7 +146,7 @@ func (t *topic) sortOrder() { slices.Sort(t.order) }
 func (t *topic) bindWrite(e *Event) {
 	b := t.batches[e.Batch]
 	if b == nil {
-		b = &batch{size: e.Size, invoke: e.Invoke, failed: true}
+		b = &batch{size: e.Size, invoke: e.Invoke, failed: true, delays: e.Delays}
 		t.batches[e.Batch] = b
 	}
 	b.attempts++
@@ -396,6 +401,7 @@ func (t *topic) crashLeases() {
 	if t.ever.durable && !t.ever.volatile {
 		return
 	}
+	t.cutOff = 0
 	for _, l := range t.leases {
 		l.former, l.unsure = true, t.ever.durable
 	}

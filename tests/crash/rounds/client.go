@@ -161,19 +161,24 @@ func (c *Client) hasRouter(ctx context.Context, name string) (bool, error) {
 
 // Write appends a batch of size records; key may be empty.
 func (c *Client) Write(ctx context.Context, name string, id oracle.BatchID, size int, key string) (oracle.Event, error) {
-	e := oracle.Event{Kind: oracle.Write, Topic: name, Batch: id, Size: size, Key: key}
+	return c.WriteLater(ctx, name, id, size, key, nil)
+}
+
+// WriteLater is Write of records that wait so many ms each for their first claim.
+func (c *Client) WriteLater(ctx context.Context, name string, id oracle.BatchID, size int, key string, delays []int64) (oracle.Event, error) {
+	e := oracle.Event{Kind: oracle.Write, Topic: name, Batch: id, Size: size, Key: key, Delays: delays}
 	var reply struct {
 		First   uint64 `json:"first_seq"`
 		Last    uint64 `json:"last_seq"`
 		Head    uint64 `json:"head_seq"`
 		Deduped bool   `json:"deduped"`
 	}
-	err := c.call(ctx, &e, http.MethodPost, topicPath(name, "")+"?return_seqs=false", writeBody(id, size, key), &reply)
+	err := c.call(ctx, &e, http.MethodPost, topicPath(name, "")+"?return_seqs=false", writeBody(id, size, key, delays), &reply)
 	e.First, e.Last, e.Head, e.Deduped = reply.First, reply.Last, reply.Head, reply.Deduped
 	return e, err
 }
 
-func writeBody(id oracle.BatchID, size int, key string) []byte {
+func writeBody(id oracle.BatchID, size int, key string, delays []int64) []byte {
 	b := make([]byte, 0, 200*size)
 	b = append(b, `{"create":false,"records":[`...)
 	for i := range size {
@@ -190,6 +195,9 @@ func writeBody(id oracle.BatchID, size int, key string) []byte {
 		}
 		if p.Meta != "" {
 			b = append(append(b, `,"meta":`...), p.Meta...)
+		}
+		if delays != nil {
+			b = strconv.AppendInt(append(b, `,"delay_ms":`...), delays[i], 10)
 		}
 		b = append(b, '}')
 	}
@@ -334,7 +342,7 @@ func (c *Client) State(ctx context.Context, name string) (oracle.Event, error) {
 
 // Claim leases up to limit jobs to node.
 func (c *Client) Claim(ctx context.Context, name, node string, limit int, lease time.Duration) (oracle.Event, error) {
-	e := oracle.Event{Kind: oracle.Claim, Topic: name, Node: node}
+	e := oracle.Event{Kind: oracle.Claim, Topic: name, Node: node, Max: limit}
 	body := fmt.Appendf(nil, `{"node":%q,"max":%d,"lease_ms":%d}`, node, limit, lease.Milliseconds())
 	var reply struct {
 		Claimed []struct {

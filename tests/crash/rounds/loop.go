@@ -76,6 +76,7 @@ func (s *Summary) thin() error {
 		{"records copied by routers", s.Copies, 10 * s.Rounds},
 		{"topics made again under load", s.Lives, s.Rounds / 2},
 		{"configurations changed under load", s.Changes, s.Rounds},
+		{"delayed records claimed", s.Delayed, s.Rounds},
 		{"backups restored and judged", s.Backups, s.Rounds / 10},
 	} {
 		if k.have < k.least && (k.what != "backups restored and judged" || s.backups) {
@@ -89,9 +90,9 @@ func (s *Summary) String() string {
 	return fmt.Sprintf(`rounds %d (repeated %d, killed while starting %d, recovered twice %d), slowest start %v, status 500: %d %q, seed %d
 acked by class: %v
 lost by class:  %v
-copies of routers %d, topics made again %d, configurations changed %d, backups restored %d (cut off %d)`,
+copies of routers %d, topics made again %d, configurations changed %d, delayed records claimed %d, backups restored %d (cut off %d)`,
 		s.Rounds, s.Repeated, s.EarlyKills, s.Twice, s.SlowStart.Round(time.Millisecond), s.Internal, s.FirstNotes, s.Seed,
-		s.Acked, s.Lost, s.Copies, s.Lives, s.Changes, s.Backups, s.CutBackups)
+		s.Acked, s.Lost, s.Copies, s.Lives, s.Changes, s.Delayed, s.Backups, s.CutBackups)
 }
 
 // maxKept bounds the events that are kept for the history of a violation.
@@ -256,7 +257,7 @@ func (l *Loop) sendAgain(ctx context.Context) error {
 			continue
 		}
 		for range 1 + l.rnd.IntN(2) {
-			e, err := l.client.Write(ctx, r.topic.name, r.batch, r.size, r.key)
+			e, err := l.client.WriteLater(ctx, r.topic.name, r.batch, r.size, r.key, r.topic.delays(r.batch, r.size))
 			r.topic.saw(e.Head)
 			if err != nil {
 				return err
@@ -386,7 +387,10 @@ func (l *Loop) cast() (jobs []func(context.Context, *actor)) {
 	work := func(ctx context.Context, a *actor) { a.worker(ctx, queues) }
 	jobs = append(jobs, work, work, work, write(sources), write(tuned), write(again))
 	lively := append(append(l.byRole("rtq-"), l.byRole("tuned-queue")...), l.byRole("again-queue")...)
+	later := l.byRole("later-")
 	jobs = append(jobs,
+		func(ctx context.Context, a *actor) { a.scheduler(ctx, later) },
+		func(ctx context.Context, a *actor) { a.worker(ctx, later) },
 		func(ctx context.Context, a *actor) { a.worker(ctx, lively) },
 		func(ctx context.Context, a *actor) { a.worker(ctx, lively) },
 		func(ctx context.Context, a *actor) { a.tuner(ctx, tuned) },

@@ -90,8 +90,10 @@ func TestLoopFindsABrokenPromise(t *testing.T) {
 		fake.LoseFsync, fake.LoseDisk, fake.ReuseSeqs, fake.StaleAck, fake.DoubleLease, fake.ForgetKeys,
 		fake.EvictBySeq, fake.SilentLoss, fake.HalfBatch, fake.NullData, fake.ExtraDelivery, fake.LoseDeadLetter,
 		fake.SkipCopy, fake.CopyTwice, fake.KeepKeys, fake.Undead, fake.ForgetConfig, fake.IgnoreTTL, fake.PartialBackup, fake.LateBackup,
+		fake.IgnoreDelay, fake.ForgetDelay, fake.DelayAgain, fake.DelayBatch, fake.NeverDue,
 	} {
 		t.Run(breaks, func(t *testing.T) {
+			t.Parallel()
 			sum, err := runFake(t, breaks, breaks == fake.HalfBatch, 25)
 			if err == nil && len(sum.Violations) == 0 {
 				t.Errorf("not found in %d rounds", sum.Rounds+sum.Repeated)

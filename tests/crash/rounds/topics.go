@@ -57,6 +57,10 @@ func roles() []role {
 		role{"tuned-queue", tuned, false},
 		role{"again-log", oracle.Config{Class: oracle.Fsync}, true},
 		role{"again-queue", again, false})
+	for _, c := range []oracle.Config{{Class: oracle.Fsync}, {Class: oracle.Disk}, {Class: oracle.Memory}, {Class: oracle.Disk, LeasesDurable: true}} {
+		c.Queue, c.LeaseMS = true, 200
+		rs = append(rs, role{fmt.Sprintf("later-%s-%v", c.Class, c.LeasesDurable), c, false})
+	}
 	classes := []string{oracle.Disk, oracle.Fsync, oracle.Disk, oracle.Memory}
 	for i := range manyTopics {
 		class := classes[i%len(classes)]
@@ -85,6 +89,25 @@ func (t *target) saw(head uint64) {
 			return
 		}
 	}
+}
+
+// delays are how long the records of a batch wait, in ms: some not at all, most until after the
+// kill, and the same when it is sent again. Nil for topics of other roles.
+func (t *target) delays(id oracle.BatchID, size int) []int64 {
+	if !strings.HasPrefix(t.role, "later-") {
+		return nil
+	}
+	rnd := rand.New(rand.NewPCG(uint64(id.Writer), id.N))
+	all := make([]int64, size)
+	for i := range all {
+		switch n := rnd.IntN(10); {
+		case n < 4:
+			all[i] = rnd.Int64N(100)
+		case n < 9:
+			all[i] = rnd.Int64N(1500)
+		}
+	}
+	return all
 }
 
 // batchSize is 1 half of the time, 10 mostly, and seldom up to 200.

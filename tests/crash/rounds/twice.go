@@ -165,6 +165,8 @@ func strip(o map[string]any) {
 	if queue, ok := o["queue"].(map[string]any); ok { // durable leases run out
 		delete(queue, "ready")
 		delete(queue, "in_flight")
+		delete(queue, "delayed")
+		delete(queue, "scheduled")
 	}
 	topics, _ := o["topics"].([]any)
 	for _, t := range topics {

@@ -77,7 +77,7 @@ func (a *actor) write(ctx context.Context, t *target) bool {
 	if a.rnd.IntN(2) == 0 {
 		key = fmt.Sprintf("k%d.%d", id.Writer, id.N)
 	}
-	e, err := a.client.Write(ctx, t.name, id, size, key)
+	e, err := a.client.WriteLater(ctx, t.name, id, size, key, t.delays(id, size))
 	t.saw(e.Head)
 	if err != nil && key != "" && !errors.Is(err, errNotSent) {
 		a.retry = append(a.retry, retry{t, id, size, key})
@@ -88,6 +88,12 @@ func (a *actor) write(ctx context.Context, t *target) bool {
 // writer writes to one topic, or to a random one of several, until the end.
 func (a *actor) writer(ctx context.Context, targets []*target) {
 	for ctx.Err() == nil && a.write(ctx, targets[a.rnd.IntN(len(targets))]) {
+	}
+}
+
+// scheduler writes records that wait, slowly: the workers find that nothing is left.
+func (a *actor) scheduler(ctx context.Context, queues []*target) {
+	for ctx.Err() == nil && a.pause(ctx, 10*time.Millisecond) && a.write(ctx, queues[a.rnd.IntN(len(queues))]) {
 	}
 }
 

@@ -21,6 +21,7 @@ type Record struct {
 	Tag    *string
 	Node   *string
 	Meta   string // JSON text, "" for none
+	Delay  int64  // ms, of a record that is written
 	synced int64  // epoch ms of the commit, for power cuts
 	class  string // of the topic then
 }
@@ -43,6 +44,7 @@ type job struct {
 	lease, node string
 	deadline    int64 // epoch ms
 	notBefore   int64
+	delay, due  int64 // of a record with a delay; due is epoch ms
 	deliveries  int
 }
 
@@ -102,6 +104,12 @@ const (
 	IgnoreTTL      = "ignore-ttl"      // records outlive their time
 	PartialBackup  = "partial-backup"  // a backup lacks what was just written
 	LateBackup     = "late-backup"     // a backup holds topics at different places
+	IgnoreDelay    = "ignore-delay"    // a delayed record is claimable at once now and then
+	ForgetDelay    = "forget-delay"    // a crash ends all delays
+	DelayAgain     = "delay-again"     // a crash begins delays anew, ten times as long
+	DelayBatch     = "delay-batch"     // the whole batch waits for its longest delay
+	DelayRepeat    = "delay-repeat"    // a repeat with a key ends the delays of the first write
+	NeverDue       = "never-due"       // a delayed record misses its time now and then
 )
 
 // New returns an empty server that reads the time from now.
@@ -125,6 +133,9 @@ func (s *Server) Write(name, key string, recs []Record) (first, last, head uint6
 		s.topics[name] = t
 	}
 	if w, have := t.keys[key]; key != "" && have && s.Break != ForgetKeys {
+		for seq := w.first; seq <= w.last && s.Break == DelayRepeat; seq++ {
+			t.job(seq).notBefore = 0
+		}
 		return w.first, w.last, w.last, true, true
 	}
 	bytes := t.bytes()
@@ -138,6 +149,7 @@ func (s *Server) Write(name, key string, recs []Record) (first, last, head uint6
 	for _, r := range recs {
 		t.append(r, s.ms())
 	}
+	s.delay(t, first, recs)
 	last, head = t.head, t.head
 	if key != "" {
 		t.keys[key] = written{first, t.head}
@@ -287,9 +299,7 @@ func (s *Server) Crash(power bool) {
 		}
 	}
 	for _, t := range s.topics {
-		if !t.cfg.LeasesDurable {
-			clear(t.jobs)
-		}
+		t.crashJobs(now, s.Break)
 		lost := 0
 		if s.Break == ForgetConfig && t.was != nil {
 			t.cfg = *t.was

@@ -58,6 +58,8 @@ type request struct {
 		Tag  *string         `json:"tag"`
 		Node *string         `json:"node"`
 		Meta json.RawMessage `json:"meta"`
+
+		DelayMS int64 `json:"delay_ms"`
 	} `json:"records"`
 	Key      string   `json:"idempotency_key"`
 	Create   *bool    `json:"create"`
@@ -119,7 +121,7 @@ func (s *Server) existing(w http.ResponseWriter, name, verb string, body *reques
 func (s *Server) write(w http.ResponseWriter, name string, body *request) {
 	recs := make([]Record, len(body.Records))
 	for i, r := range body.Records {
-		recs[i] = Record{Data: string(r.Data), Tag: r.Tag, Node: r.Node, Meta: string(r.Meta)}
+		recs[i] = Record{Data: string(r.Data), Tag: r.Tag, Node: r.Node, Meta: string(r.Meta), Delay: r.DelayMS}
 	}
 	first, last, head, deduped, ok := s.Write(name, body.Key, recs)
 	if !ok {

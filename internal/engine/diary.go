@@ -146,6 +146,11 @@ func (e *Engine) reviveSessions() error {
 	fromBackup := e.dir.copied && !e.dir.lagged
 	var said []byte
 	n := int64(0)
+	for _, w := range all { // the topics may be gone without a trace
+		for _, p := range w.Topics {
+			e.nextTopic.Store(op.Beyond(e.nextTopic.Load(), p.Life))
+		}
+	}
 	for _, w := range all {
 		idle := max(0, e.startMS-last(w))
 		if idle > api.SessionTTLMS {

@@ -284,3 +284,31 @@ func TestASessionThatCannotBeLoggedEndsWithTheServer(t *testing.T) {
 		t.Fatal("a session is there that was made while the disk was full")
 	}
 }
+
+// While the clock stands still, since it was set back, only the number of a topic tells its lives
+// apart: none that a session knows is given out again.
+func TestATopicMadeAgainIsNotTheOneThatASessionKnows(t *testing.T) {
+	restarts(t, func(t *testing.T, next func(*Engine) *Engine, w *wall) {
+		e := next(nil)
+		put(t, e, "other", configOf(api.Disk))
+		time.Sleep(time.Second)
+		tryWrite(e, "other", "1")
+		w.jump(-time.Hour)
+		put(t, e, "a", configOf(api.Disk))
+		tryWrite(e, "a", "1")
+		wid := newSession(t, e, api.WatchTopic{Topic: "a"})
+		s := openStream(t, e, wid, "")
+		expect(t, s, "a 1-1", "a caught-up")
+		s.Close()
+		if _, err := e.DeleteTopic(bg, "a", false); err != nil {
+			t.Fatal(err)
+		}
+		sealNow(t, e)
+		synced(t, e)
+		e = next(e)
+		put(t, e, "a", configOf(api.Disk))
+		tryWrite(e, "a", "2")
+		expect(t, openStream(t, e, wid, idOf("a", 1)), "a gap 1-1 recreated", "a 1-1", "a caught-up")
+		e.Close()
+	})
+}

@@ -30,8 +30,17 @@ type LostRange struct {
 // Life is a number that tells one life of a topic's name from every other, and is larger
 // for a later one.
 func (s *State) Life() uint64 {
-	const bits = 22 // of the id; 42 remain for the time
-	return uint64(s.CreatedTS)<<bits | s.ID&(1<<bits-1)
+	return uint64(s.CreatedTS)<<lifeBits | s.ID&(1<<lifeBits-1)
+}
+
+// lifeBits is how many bits of its id a life has; 42 remain for the time.
+const lifeBits = 22
+
+// Beyond returns id, or, if the id of the life is larger, one that is not smaller than
+// that: a topic that is begun behind it has another life, whatever the clock says.
+func Beyond(id, life uint64) uint64 {
+	const mask = 1<<lifeBits - 1
+	return max(id, id&^mask|life&mask)
 }
 
 // State is what the log decides about one topic. Its methods apply parts and

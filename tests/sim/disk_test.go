@@ -177,9 +177,15 @@ func (m *merge) file(path string) {
 		}
 		return
 	}
-	for at := 0; at < len(is); at += sector {
+	// Sectors are counted from where the files part: how many groups the log made of what is
+	// synced, and so where that ends, depends on the machine.
+	first := 0
+	for first < len(is) && was[first] == is[first] {
+		first++
+	}
+	for at := first; at < len(is); at += sector {
 		end := min(at+sector, len(is))
-		if string(was[at:end]) != string(is[at:end]) && m.kept(path, int64(at)) {
+		if string(was[at:end]) != string(is[at:end]) && m.kept(path, int64(at-first)) {
 			copy(was[at:end], is[at:end])
 		}
 	}

@@ -42,6 +42,7 @@ type job struct {
 	until      int64 // lease or delay, on the lease clock
 	wall       int64 // the same as the wall clock had it
 	deliveries uint64
+	due        int64 // by the wall clock, of a job that came with a delay; else 0
 }
 
 // keyed is the remembered result of a write.
@@ -54,6 +55,7 @@ type keyed struct {
 // once it stands in the journal: a change works on a copy.
 type topic struct {
 	cfg  api.Config
+	life int // another number for each topic that was ever made
 	head uint64
 	loss uint64 // loss floor
 	lost []span // kept ranges above it

@@ -64,6 +64,14 @@ func (s *sim) config(name string) api.Config {
 	return c
 }
 
+// begun is a topic that nobody has made before.
+func (s *sim) begun(cfg api.Config) *topic {
+	s.lifes++
+	t := newTopic(cfg)
+	t.life = s.lifes
+	return t
+}
+
 func (s *sim) records(n int) []api.Record {
 	recs := make([]api.Record, n)
 	for i := range recs {
@@ -95,7 +103,7 @@ func (s *sim) write(name string) *call {
 	}
 	cfg := s.config(name)
 	req.Config = &cfg
-	if delays := name == "queue-a" && s.chance(25); delays {
+	if slices.Contains(queues, name) && s.chance(25) {
 		for i := range req.Records {
 			req.Records[i].Delay = s.rng.Uint64N(20_000)
 		}
@@ -115,7 +123,7 @@ func (s *sim) write(name string) *call {
 		case t == nil && req.Create != nil:
 			return plan{code: api.CodeTopicNotFound}
 		case t == nil:
-			t, want.Created = newTopic(cfg), true
+			t, want.Created = s.begun(cfg), true
 		default:
 			class = t.cfg.Durability
 		}
@@ -167,7 +175,7 @@ func (s *sim) delay(c *call, t *topic, first uint64, records []api.Record) {
 		seq, ms := first+uint64(i), int64(records[i].Delay)
 		live := slices.ContainsFunc(t.recs, func(r rec) bool { return r.seq == seq })
 		if ms > 0 && live {
-			t.jobs[seq] = job{state: delayed, until: c.lease + ms, wall: c.wall + ms}
+			t.jobs[seq] = job{state: delayed, until: c.lease + ms, wall: c.wall + ms, due: c.wall + ms}
 			s.count["delayed write"]++
 		}
 	}
@@ -187,7 +195,7 @@ func (s *sim) put(name string) *call {
 		want := api.PutTopicResult{Created: t == nil, Config: cfg}
 		switch {
 		case t == nil:
-			t = newTopic(cfg)
+			t = s.begun(cfg)
 		case t.cfg.Type != cfg.Type:
 			return plan{code: api.CodeTopicExistsIncompatible}
 		default:
@@ -328,7 +336,7 @@ func (s *sim) bury(c *call, name string, t *topic, dead []uint64, p *plan) {
 	if d == nil { // it is created first, and synced
 		cfg := api.DefaultConfig()
 		cfg.Durability = t.cfg.Durability
-		d = newTopic(cfg)
+		d = s.begun(cfg)
 		p.first = map[string]*topic{t.cfg.DeadLetter: d.clone()}
 	}
 	copies, bytes := make([]rec, 0, len(dead)), uint64(0)

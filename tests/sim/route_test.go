@@ -27,13 +27,13 @@ func (s *sim) createRoutes(e *engine.Engine) {
 		s.topics[name] = newTopic(cfg)
 		s.journal.base[name] = s.topics[name]
 	}
-	for dest, c := range map[string]api.RouterConfig{
-		copies:   {PreserveNode: true, PreserveTag: true},
-		filtered: {PreserveTag: true, Filter: &api.Predicate{Value: passTag}},
+	for _, c := range []api.RouterConfig{
+		{Dest: copies, PreserveNode: true, PreserveTag: true},
+		{Dest: filtered, PreserveTag: true, Filter: &api.Predicate{Value: passTag}},
 	} {
-		c.Source, c.Dest = routed, dest
-		if _, err := e.PutRouter(bg, "to-"+dest, c); err != nil {
-			s.fail("router to %s: %v", dest, err)
+		c.Source = routed
+		if _, err := e.PutRouter(bg, "to-"+c.Dest, c); err != nil {
+			s.fail("router to %s: %v", c.Dest, err)
 		}
 	}
 }

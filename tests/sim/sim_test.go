@@ -48,13 +48,15 @@ type sim struct {
 	synced time.Time // a fault of the disk ended then at the latest
 	faulty bool
 
-	topics  world
-	journal journal
-	expired map[string][]noted
-	serial  int
-	steps   int
-	era     int             // of idempotency keys: a crash may leave open which it knows
-	lives   map[string]bool // lease ids given out
+	topics    world
+	journal   journal
+	expired   map[string][]noted
+	serial    int
+	lifes     int // of topics
+	listeners []*listener
+	steps     int
+	era       int             // of idempotency keys: a crash may leave open which it knows
+	lives     map[string]bool // lease ids given out
 
 	hash  hash.Hash64
 	trace []string

@@ -20,7 +20,8 @@ import (
 // coverage is what every run of many seeds must meet.
 var coverage = []string{
 	"write", "deduped", "evicted", "expired", "put", "class changed", "drop", "delete",
-	"claim", "ack accepted", "nack accepted", "extend accepted", "stale token", "foreign token",
+	"delayed write", "a delay over a kill", "a delay over a power cut", "session", "stream", "pushed", "a client goes back", "a session is over", "a session goes with a restart",
+	"a session outlives a kill", "a session outlives a power cut", "a session outlives a close", "claim", "ack accepted", "nack accepted", "extend accepted", "stale token", "foreign token",
 	"dead letter", "dead letters refused", "answer topic_full", "answer record_too_large", "answer topic_not_found",
 	"answer topic_not_empty", "answer topic_exists_incompatible",
 	"tombstone cap", "tombstone ttl", "tombstone mixed", "tombstone crash", "tombstone recreated",
@@ -57,6 +58,8 @@ func (s *sim) step() {
 		s.together()
 	case n < 180:
 		s.verifyAll()
+	case n < 215:
+		s.listen()
 	default:
 		s.do(s.any())
 	}
@@ -251,6 +254,11 @@ func (s *sim) backup() {
 	if _, err := a.explain(s.topics, seen); err != nil {
 		s.fail("the backup differs: %v", err)
 	}
+	for _, l := range s.listeners {
+		if _, err := e.SessionOwner(l.wid); codeOf(err) != api.CodeNotFound {
+			s.fail("a session lives in the backup: %v", err)
+		}
+	}
 }
 
 // restart ends this life in one of three ways and begins the next.
@@ -266,6 +274,7 @@ func (s *sim) restart(how stop) {
 	if err := s.e.Close(); err != nil {
 		s.fail("close: %v", err)
 	}
+	s.disconnect()
 	s.journal.settle()
 	s.reopen(how, s.disk.cut(100, 0))
 }
@@ -301,6 +310,7 @@ func (s *sim) crash(how stop, calls []*call) {
 	s.noteMetrics()
 	s.disk.set(nil)
 	_ = s.e.Close()
+	s.disconnect()
 	for i, c := range calls {
 		<-c.done
 		if answered[i] {
@@ -369,6 +379,7 @@ func (s *sim) old(how stop, at time.Time) bool {
 // reopen begins a new life on what is left, and finds out what that is.
 func (s *sim) reopen(how stop, mem *vfs.MemFS) {
 	least, gone := s.least(how), map[string]uint64{}
+	s.settleNotes(how)
 	for name, list := range s.expired {
 		for _, n := range list {
 			if s.old(how, n.at) {
@@ -422,6 +433,16 @@ func (s *sim) reopen(how stop, mem *vfs.MemFS) {
 	s.tell("%d changes lost", lost)
 	s.topics, s.journal = w, journal{base: maps.Clone(w)}
 	clear(s.expired)
+	s.revived(how, till)
+	for _, name := range queues {
+		if t := w[name]; t != nil {
+			for _, j := range t.jobs {
+				if j.due > s.last.Load() {
+					s.count["a delay over a "+how.String()]++
+				}
+			}
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(w)) {
 		s.tell("%s: head %d, %d records", name, w[name].head, len(w[name].recs))
 	}
@@ -434,27 +455,34 @@ func (s *sim) reopen(how stop, mem *vfs.MemFS) {
 // overByLeaseClockAlone reports whether a lease or delay has ended and the wall clock,
 // which stood still or was set back meanwhile, says otherwise.
 func (s *sim) overByLeaseClockAlone() bool {
-	t := s.topics["queue-a"]
-	if t == nil {
-		return false
-	}
 	lease, wall := s.leaseClock(), s.wall.now().UnixMilli()
-	for _, j := range t.jobs {
-		if j.until-4 <= lease && j.wall+4 >= wall {
-			return true
+	for _, name := range queues {
+		t := s.topics[name]
+		if t == nil {
+			continue
+		}
+		for _, j := range t.jobs {
+			if j.until-4 <= lease && j.wall+4 >= wall {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// forgetLeases begins the queue with durable leases anew: with a wall clock that
-// was set back, nothing tells how much of a lease is over after a restart.
+// forgetLeases begins the queues with durable leases or delays anew: with a wall clock that
+// was set back, nothing tells how much of one is over after a restart.
 func (s *sim) forgetLeases() {
-	if _, err := s.e.DeleteTopic(bg, "queue-a", false); err != nil {
-		s.fail("drop queue-a: %v", err)
+	for _, name := range queues {
+		if t := s.topics[name]; t == nil || len(t.jobs) == 0 {
+			continue
+		}
+		if _, err := s.e.DeleteTopic(bg, name, false); err != nil {
+			s.fail("drop %s: %v", name, err)
+		}
+		delete(s.topics, name)
+		delete(s.journal.base, name)
 	}
-	delete(s.topics, "queue-a")
-	delete(s.journal.base, "queue-a")
 }
 
 // crashInRecovery opens the directory and takes the power away halfway.

@@ -224,7 +224,11 @@ func (a *aftermath) judge(c *topic, s *sight, logged, expired int) (*topic, erro
 		c.evictFirst(expired - logged)
 	}
 	if !c.cfg.LeasesDurable {
-		c.jobs = map[uint64]job{}
+		for seq, j := range c.jobs { // as if nobody had ever claimed it
+			if delete(c.jobs, seq); j.due > 0 {
+				c.jobs[seq] = job{state: delayed, wall: j.due, due: j.due}
+			}
+		}
 	}
 	for seq, j := range c.jobs {
 		j.until = j.wall

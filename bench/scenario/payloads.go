@@ -3,6 +3,8 @@ package scenario
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"fmt"
 
 	"github.com/weirmq/weir/bench/load"
 )
@@ -11,6 +13,8 @@ import (
 var payloadRatios = []ratio{
 	{name: "write-raw", title: "1 record, 64 conns, disk", unit: "records", weirName: "octet-stream",
 		peer: "JSON", goal: 1, setup: rawWrites},
+	{name: "write-raw-same", title: "the same record, 64 conns", unit: "records", weirName: "octet-stream",
+		peer: "base64 in JSON", goal: 1, setup: rawAndEncoded},
 	{name: "upload-lines", title: "upload of 1,000,000 lines, 1 conn", unit: "records", weirName: "x-ndjson",
 		peer: "JSON, 1,000 each", goal: 0.8, setup: lineUploads},
 }
@@ -18,10 +22,24 @@ var payloadRatios = []ratio{
 const (
 	uploadTopic = "uploads"
 	uploadPiece = 1_000 // lines that are sent at a time, and records of the batches beside them
+	bytesType   = "application/octet-stream"
 )
 
-// rawWrites compares records whose payload is the body with the same bytes in JSON.
+// rawWrites compares records whose payload is the body with the same bytes in JSON. What is
+// stored is 413 bytes beside 256, since the bytes are in base64 and have a type.
 func rawWrites(ctx context.Context, s *session) (measure, measure, error) {
+	return s.rawBeside(ctx, writeRequest(writeTopic, 1))
+}
+
+// rawAndEncoded compares them with JSON that stores the same record.
+func rawAndEncoded(ctx context.Context, s *session) (measure, measure, error) {
+	body := fmt.Appendf(nil, `{"records":[{"data":%q,"meta":{"$content_type":%q,"weir-encoding":"base64"}}]}`,
+		base64.StdEncoding.EncodeToString(recordData()), bytesType)
+	return s.rawBeside(ctx, load.Request("POST", "/v0/topics/"+writeTopic, body))
+}
+
+// rawBeside compares writes of a raw body with another request, on a topic of its own each.
+func (s *session) rawBeside(ctx context.Context, other []byte) (measure, measure, error) {
 	w, err := s.freshTopic(ctx, writeTopic, "log", "disk")
 	if err != nil {
 		return nil, nil, err
@@ -29,9 +47,11 @@ func rawWrites(ctx context.Context, s *session) (measure, measure, error) {
 	if err := w.createTopic(ctx, uploadTopic, "log", "disk"); err != nil {
 		return nil, nil, err
 	}
-	raw := load.AppendRequestAs(nil, "POST", "/v0/topics/"+uploadTopic, "application/octet-stream", recordData())
-	plan := s.timed(w.addr, manyConns, everywhere(repeatRequest(raw, 1)))
-	return over(w.proc, plan), over(w.proc, s.writers(w.addr, writeTopic, manyConns, 1)), nil
+	raw := load.AppendRequestAs(nil, "POST", "/v0/topics/"+uploadTopic, bytesType, recordData())
+	of := func(request []byte) measure {
+		return over(w.proc, s.timed(w.addr, manyConns, everywhere(repeatRequest(request, 1))))
+	}
+	return of(raw), of(other), nil
 }
 
 // lineUploads compares one long body of lines with the same records in batches, from one

@@ -28,11 +28,15 @@ func BenchmarkWriteRequest(b *testing.B) {
 		})}
 		go func() { _ = h.Serve(l) }()
 		defer h.Close()
-		hammer(b, l.Addr().String(), body)
+		hammer(b, l.Addr().String(), "application/json", body)
 	})
 	b.Run("weir", func(b *testing.B) {
 		s := benchServer(b)
-		hammer(b, s, body)
+		hammer(b, s, "application/json", body)
+	})
+	b.Run("raw", func(b *testing.B) {
+		s := benchServer(b)
+		hammer(b, s, api.TypeBytes, strings.Repeat("x", 256))
 	})
 }
 
@@ -46,9 +50,9 @@ func listen(b *testing.B) net.Listener {
 }
 
 // hammer sends the body b.N times over 64 connections.
-func hammer(b *testing.B, addr, body string) {
+func hammer(b *testing.B, addr, kind, body string) {
 	b.Helper()
-	text := []byte(fmt.Sprintf("POST /v0/topics/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+	text := []byte(fmt.Sprintf("POST /v0/topics/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", kind, len(body), body))
 	b.SetParallelism(32)
 	b.ReportAllocs()
 	b.ResetTimer()

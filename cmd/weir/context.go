@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirmq/weir/internal/atomicfile"
 	"github.com/weirmq/weir/internal/settings"
 )
 
@@ -112,7 +113,7 @@ func (c *contexts) write() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return replaceFile(path, append(text, '\n'))
+	return atomicfile.Write(path, append(text, '\n'))
 }
 
 // find returns the context of a name.

@@ -11,6 +11,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"github.com/weirmq/weir/internal/atomicfile"
 )
 
 // place is the progress of a publish: the number of acknowledged records and a hash
@@ -126,7 +128,7 @@ func (p *place) save() error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(p.path, append(text, '\n')); err != nil {
+	if err := atomicfile.WriteUnsynced(p.path, append(text, '\n')); err != nil {
 		return fmt.Errorf("--resume: %w", err)
 	}
 	return nil

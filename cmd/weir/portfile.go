@@ -1,13 +1,17 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/weirmq/weir/internal/atomicfile"
+)
 
 // writePortFile writes addr so that a reader never sees part of it.
 func writePortFile(path, addr string) error {
 	if path == "" {
 		return nil
 	}
-	if err := replaceFile(path, []byte(addr)); err != nil {
+	if err := atomicfile.WriteUnsynced(path, []byte(addr)); err != nil {
 		return fmt.Errorf("port file: %w", err)
 	}
 	return nil

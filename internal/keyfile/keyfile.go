@@ -18,6 +18,8 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/weirmq/weir/internal/atomicfile"
 )
 
 // Key is what a file says of a key.
@@ -107,7 +109,8 @@ func check(keys []Key) error {
 	return nil
 }
 
-// Write replaces the file, readable by its owner alone; a crash leaves it as it was.
+// Write replaces the file in one step. A new one is readable by its owner alone; one that is
+// there keeps its mode and owner.
 func Write(path string, keys []Key) error {
 	if err := check(keys); err != nil {
 		return err
@@ -116,28 +119,11 @@ func Write(path string, keys []Key) error {
 	if err != nil {
 		return err
 	}
-	// The owner and the group of the file stay those that the server reads it by.
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".weir-keys-")
+	err = atomicfile.Rewrite(path, append(text, '\n')) // the server goes on to read it
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the folder %s does not exist; make it first", filepath.Dir(path))
 	}
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	if info, err := os.Stat(path); err == nil {
-		if err := tmp.Chmod(info.Mode().Perm()); err != nil {
-			return errors.Join(err, tmp.Close())
-		}
-		own(tmp, info)
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(err, tmp.Close())
-	}
-	_, err = tmp.Write(append(text, '\n'))
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	return err
 }
 
 // New returns the text of a new key of 256 random bits, and its entry, which has no

@@ -217,6 +217,7 @@ func (s *Server) newLines() {
 func (s *Server) SetEngine(e *engine.Engine) {
 	s.SetProgress(1)
 	s.keepSessions(e)
+	s.tokens.clean(s.log)
 	s.hooks.Start(e) // before a request can change them
 	s.engine.Store(e)
 }

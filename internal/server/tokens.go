@@ -11,15 +11,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/atomicfile"
 	"github.com/weirmq/weir/internal/engine"
 )
 
@@ -74,20 +75,21 @@ func (t *tokens) load(create bool) ([]byte, error) {
 	return secret, nil
 }
 
+// clean removes what a crash has left of the file's creation.
+func (t *tokens) clean(log *slog.Logger) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := atomicfile.Clean(t.file); err != nil {
+		log.Warn("a temporary file could not be removed", "error", err)
+	}
+}
+
 // create makes the file in one step; whoever reads it could sign tokens.
 func (t *tokens) create() ([]byte, error) {
 	secret := make([]byte, tokenSecret)
-	_, _ = rand.Read(secret)                                          // never fails
-	tmp, err := os.CreateTemp(filepath.Dir(t.file), ".weir-tokens-*") // with mode 0600
-	if err != nil {
+	_, _ = rand.Read(secret) // never fails
+	if err := atomicfile.Write(t.file, secret); err != nil {
 		return nil, err
-	}
-	_, err = tmp.Write(secret)
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), t.file)
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.Remove(tmp.Name()))
 	}
 	return secret, nil
 }

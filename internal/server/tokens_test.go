@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -35,6 +38,23 @@ func keyOfToken(t *testing.T, s *Server, token string) (*apiKey, error) {
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "/v0/topics/a", nil)
 	r.Header.Set("Authorization", "Bearer "+token)
 	return (&request{s: s, r: r}).keyOf(false)
+}
+
+func TestAStartRemovesWhatACrashLeftOfTheSecret(t *testing.T) {
+	d, dir := slog.New(slog.DiscardHandler), t.TempDir()
+	left := filepath.Join(dir, "."+tokensFile+".new-123")
+	s := tokenServer(parseKeys(t, "maker:r"), dir)
+	token := signToken(t, s, s.keys.list[0], time.Minute, "a")
+	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.tokens.clean(d)
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is still there, %v", left, err)
+	}
+	if _, err := keyOfToken(t, tokenServer(s.keys, dir), token); err != nil {
+		t.Errorf("the token has ended: %v", err)
+	}
 }
 
 func TestATokenEndsWithItsTime(t *testing.T) {

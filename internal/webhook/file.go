@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/atomicfile"
 )
 
 // FileName is the name of the file in the data directory. It holds secrets, so that it has
@@ -76,21 +76,5 @@ func save(file string, all map[string]api.WebhookConfig) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Dir(file)
-	tmp, err := os.CreateTemp(dir, ".weir-webhooks-*") // with mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(text)
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), file)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp.Name()))
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return atomicfile.Write(file, text)
 }

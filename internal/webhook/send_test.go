@@ -4,17 +4,21 @@ import (
 	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/atomicfile"
 )
 
 // raw answers each request with what say writes, and then closes the connection.
@@ -166,6 +170,44 @@ func TestWebhooksOutliveARestartInAFileThatOnlyTheServerReads(t *testing.T) {
 	defer next.Stop(time.Second)
 	if now := get(t, next, "w").Config; now.Secret != secret || now.Rate != 5 || now.Headers["A"] != "b" || now.TimeoutMS != 400 {
 		t.Errorf("after a restart: %+v", now)
+	}
+}
+
+// A change that is in the file is made, though its call fails: the next start would make it.
+func TestAChangeThatPowerMayTakeIsMadeAndTold(t *testing.T) {
+	s := newSet(t, &receiver{answer: func(*http.Request) (int, error) { return 200, nil }})
+	s.Start(newFakeQueue(0))
+	defer s.Stop(time.Second)
+	put(t, s, "w", config())
+	s.opt.save = func(file string, all map[string]api.WebhookConfig) error {
+		return errors.Join(save(file, all), atomicfile.ErrUnsynced)
+	}
+	cfg := config()
+	cfg.Rate = 7
+	if _, _, _, err := s.Put("w", cfg); !api.IsCode(err, api.CodeInternal) {
+		t.Errorf("put: %v", err)
+	}
+	if rate := get(t, s, "w").Config.Rate; rate != 7 {
+		t.Errorf("the rate is %d; the file has 7", rate)
+	}
+	if _, err := s.Delete("w"); !api.IsCode(err, api.CodeInternal) {
+		t.Errorf("delete: %v", err)
+	}
+	if _, err := s.Get("w"); !api.IsCode(err, api.CodeNotFound) {
+		t.Errorf("the webhook is there, %v; the file has none", err)
+	}
+}
+
+func TestAStartCleansUpAfterACrash(t *testing.T) {
+	s := newSet(t, &receiver{answer: func(*http.Request) (int, error) { return 200, nil }})
+	left := filepath.Join(filepath.Dir(s.opt.File), "."+FileName+".new-123")
+	if err := os.WriteFile(left, []byte("a secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Start(newFakeQueue(0))
+	defer s.Stop(time.Second)
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is still there, %v", left, err)
 	}
 }
 

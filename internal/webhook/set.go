@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/atomicfile"
 )
 
 // Queue is what webhooks need of the engine.
@@ -41,9 +43,10 @@ type Options struct {
 	Logger       *slog.Logger
 	Leads        func() bool // whether this server may hand out jobs; nil: always
 
-	resolver  *net.Resolver     // of tests
-	trust     *tls.Config       // of tests
-	transport http.RoundTripper // of tests; nil: a connection
+	resolver  *net.Resolver                                             // of tests
+	trust     *tls.Config                                               // of tests
+	transport http.RoundTripper                                         // of tests; nil: a connection
+	save      func(file string, all map[string]api.WebhookConfig) error // of tests; nil: save
 }
 
 // Set is all webhooks of a server. Its methods may be called from any goroutine.
@@ -69,6 +72,9 @@ type Set struct {
 
 // New returns a set that knows no webhooks yet.
 func New(opt Options) *Set {
+	if opt.save == nil {
+		opt.save = save
+	}
 	s := &Set{opt: opt}
 	s.taking, s.drain = context.WithCancel(context.Background())
 	s.cut, s.cutOff = context.WithCancelCause(context.Background())
@@ -84,6 +90,9 @@ func (s *Set) Start(queue Queue) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	s.queue = queue
+	if err := atomicfile.Clean(s.opt.File); err != nil {
+		s.opt.Logger.Warn("a temporary file could not be removed", "error", err)
+	}
 	all, err := load(s.opt.File)
 	if err != nil {
 		s.opt.Logger.Error("webhooks are not delivered", "error", err)
@@ -165,13 +174,14 @@ func (s *Set) Put(name string, cfg api.WebhookConfig) (st api.WebhookState, crea
 	if sum > api.MaxWebhookDeliveries {
 		return st, false, "", api.OverLimit("webhook_deliveries", api.MaxWebhookDeliveries)
 	}
-	if err := save(s.opt.File, all); err != nil {
-		return st, false, "", notKept(err)
+	kept := s.keep(all)
+	if kept != nil && !errors.Is(kept, atomicfile.ErrUnsynced) {
+		return st, false, "", kept
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	created = s.apply(name, cfg)
-	return s.mu.hooks[name].stateNow(), created, secret, nil
+	return s.mu.hooks[name].stateNow(), created, secret, kept
 }
 
 // Delete deletes a webhook; deliveries under way end by themselves.
@@ -186,18 +196,29 @@ func (s *Set) Delete(name string) (deleted bool, err error) {
 		return false, nil
 	}
 	delete(all, name)
-	if err := save(s.opt.File, all); err != nil {
-		return false, notKept(err)
+	kept := s.keep(all)
+	if kept != nil && !errors.Is(kept, atomicfile.ErrUnsynced) {
+		return false, kept
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.hooks[name].leave()
 	delete(s.mu.hooks, name)
-	return true, nil
+	return true, kept
 }
 
-func notKept(err error) error {
-	return &api.Error{Code: api.CodeInternal, Message: "the webhooks could not be stored; the server's log has the details", Err: err}
+// keep stores what is configured. An error that wraps atomicfile.ErrUnsynced is only told: the
+// file has the change, and so would the next start.
+func (s *Set) keep(all map[string]api.WebhookConfig) error {
+	err := s.opt.save(s.opt.File, all)
+	if err == nil {
+		return nil
+	}
+	message := "the webhooks could not be stored; the server's log has the details"
+	if errors.Is(err, atomicfile.ErrUnsynced) {
+		message = "the change is made, but a power cut may undo it: make it again (a new webhook: delete it first, to get its secret); the server's log has the details"
+	}
+	return &api.Error{Code: api.CodeInternal, Message: message, Err: err}
 }
 
 // configured returns what is set.

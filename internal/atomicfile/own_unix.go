@@ -1,6 +1,6 @@
 //go:build unix
 
-package keyfile
+package atomicfile
 
 import (
 	"io/fs"

@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -18,6 +17,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+
+	"github.com/weirmq/weir/internal/settings"
 )
 
 // scheduledName is the name of a scheduled backup: when it began, in UTC.
@@ -49,16 +50,7 @@ func parseRetention(text string) (r retention, err error) {
 }
 
 func parseAge(text string) (time.Duration, error) {
-	const day = 24 * time.Hour
-	d, err := time.ParseDuration(text)
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		var n int
-		n, err = strconv.Atoi(days)
-		if err == nil && n > 36_500 {
-			err = errors.New("it is more than 100 years")
-		}
-		d = time.Duration(n) * day
-	}
+	d, err := settings.ParseDuration(text)
 	if err == nil && d <= 0 {
 		err = fmt.Errorf("%q is not more than 0", text)
 	}

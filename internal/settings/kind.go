@@ -109,16 +109,29 @@ func duration(low, high time.Duration) number {
 	return number{
 		typ: "duration", what: "a duration", hint: ", with a unit as in 500ms, 2s or 10m", low: int64(low), high: int64(high),
 		parse: func(text string) (int64, bool) {
-			if days, ok := strings.CutSuffix(text, "d"); ok {
-				n, err := strconv.ParseInt(days, 10, 32)
-				return n * int64(day), err == nil && n <= math.MaxInt64/int64(day)
-			}
-			d, err := time.ParseDuration(text)
+			d, err := ParseDuration(text)
 			return int64(d), err == nil
 		},
 		show:  func(n int64) string { return showDuration(time.Duration(n)) },
 		value: func(n int64) any { return time.Duration(n) },
 	}
+}
+
+// ParseDuration reads a duration as all settings have it: as time.ParseDuration does, or in
+// whole days of 24 hours, such as 7d.
+func ParseDuration(text string) (time.Duration, error) {
+	days, ok := strings.CutSuffix(text, "d")
+	if !ok {
+		return time.ParseDuration(text)
+	}
+	n, err := strconv.ParseInt(days, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number of days", text)
+	}
+	if limit := int64(math.MaxInt64 / day); n > limit || n < -limit {
+		return 0, fmt.Errorf("%q is more than %d days", text, limit)
+	}
+	return time.Duration(n) * day, nil
 }
 
 // showDuration is a duration without the units that are 0.

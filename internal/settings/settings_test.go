@@ -295,3 +295,17 @@ func TestWhatNeedsARestartIsNamed(t *testing.T) {
 		t.Errorf("of port and limit: %v", got)
 	}
 }
+
+func TestDurationsInDays(t *testing.T) {
+	for text, want := range map[string]time.Duration{"7d": 7 * 24 * time.Hour, "-1d": -24 * time.Hour, "106751d": 106751 * 24 * time.Hour, "36h": 36 * time.Hour} {
+		if d, err := ParseDuration(text); d != want || err != nil {
+			t.Errorf("%s is %v, %v; want %v", text, d, err, want)
+		}
+	}
+	// As nanoseconds, some of these would wrap around to a plausible duration.
+	for _, text := range []string{"106752d", "-106752d", "-213503d", "99999999999d", "1.5d", "d", "7", ""} {
+		if d, err := ParseDuration(text); err == nil {
+			t.Errorf("%q is %v", text, d)
+		}
+	}
+}

@@ -68,8 +68,8 @@ func completion(cmd *cobra.Command) cobra.CompletionFunc {
 		return firstOnly(completeKeys)
 	case word != "URL":
 		return argumentsOf(words, noWords)
-	case slices.Contains([]string{"topic ls", "topic create", "router ls", "router create", "backup", "health", "debug bundle", "bench load"}, path):
-		return argumentsOf(words, noWords) // of a whole server, or a name that is new
+	case slices.Contains([]string{"topic ls", "topic create", "router ls", "router create", "webhook ls", "webhook info", "webhook create", "webhook rm", "backup", "health", "debug bundle", "bench load"}, path):
+		return argumentsOf(words, noWords) // of a whole server, a name that is new, or one of no topic
 	}
 	return argumentsOf(words, completeTopics)
 }

@@ -29,7 +29,7 @@ func newRoot() *cobra.Command {
 		RunE:          noCommand,
 	}
 	root.AddCommand(
-		newServeCmd(), newSampleCmd(), newDoctorCmd(), newDashCmd(), newTopCmd(), newQueueCmd(), newDLQCmd(), newTopicCmd(), newRouterCmd(),
+		newServeCmd(), newSampleCmd(), newDoctorCmd(), newDashCmd(), newTopCmd(), newQueueCmd(), newDLQCmd(), newTopicCmd(), newRouterCmd(), newWebhookCmd(),
 		newPublishCmd(), newWorkCmd(), newTailCmd(),
 		newBackupCmd(), newRestoreCmd(), newRepairCmd(), newReplicaCmd(), newBenchCmd(), newKeyCmd(), newContextCmd(), newHealthCmd(), newDebugCmd(), newManCmd(), newVersionCmd(),
 	)

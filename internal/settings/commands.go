@@ -3,6 +3,8 @@ package settings
 import (
 	"math"
 	"time"
+
+	"github.com/weirmq/weir/internal/api"
 )
 
 // NoPriority is the priority of a topic that has none.
@@ -14,7 +16,8 @@ const (
 	streams = Publish | Work | Tail | Sample | Doctor | letters | Overload | BenchLoad | Dash | Bundle | Top | Queue // commands with the URL of a stream
 	topics  = Topics | TopicInfo | TopicCreate | TopicSet | TopicRemove | TopicPurge | TopicTruncate
 	routers = Routers | RouterCreate | RouterRemove
-	clients = streams | Backup | Health | topics | routers
+	hooks   = Webhooks | WebhookInfo | WebhookCreate | WebhookRemove
+	clients = streams | Backup | Health | topics | routers | hooks
 )
 
 // commands are the settings of single calls of a command, which no file holds.
@@ -35,7 +38,7 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "key-env", in: ContextSet, places: byFlag, kind: name("name"), help: "name of the environment variable that holds the API key"},
 	{name: "kafka-user", env: "KAFKA_USER", field: "KafkaUser", in: streams | Library, places: byEnv, kind: name("name"), help: "user name on Kafka (SASL), for a URL without one"},
 	{name: "kafka-password", env: "KAFKA_PASSWORD", field: "KafkaPassword", in: streams | Library, places: byEnv, kind: text("password"), help: "its password"},
-	{name: "json", in: Publish | Work | Tail | Doctor | Queue | letters | copies | Replica | Keys | topics | routers | Contexts | ContextSet | BenchLoad, kind: boolean, deft: "false", help: "print JSON, one object a line"},
+	{name: "json", in: Publish | Work | Tail | Doctor | Queue | letters | copies | Replica | Keys | topics | routers | hooks | Contexts | ContextSet | BenchLoad, kind: boolean, deft: "false", help: "print JSON, one object a line"},
 	{name: "log-format", in: Serve | Publish | Work, places: anywhere, kind: choice("format", "text", "json"), deft: "text",
 		help: "form of the log on standard error: text or json"},
 	{name: "metrics", in: Publish | Work | Sample | Backup, kind: name("address"),
@@ -90,10 +93,10 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "rate", in: Redrive, kind: real("rate", "a number of messages a second", 0, 1e6), deft: "0", help: "most messages a second; 0 is no limit"},
 	{name: "wait", in: Redrive, kind: boolean, deft: "false", help: "wait for letters that are not due yet"},
 	{name: "follow", in: Redrive, kind: boolean, deft: "false", help: "never stop, and send back later dead letters too"},
-	{name: "yes", in: Redrive | Purge | TopicSet | TopicRemove | TopicPurge | TopicTruncate | RouterRemove, kind: boolean, deft: "false", help: "do not ask"},
-	{name: "dry-run", in: Redrive | Purge | Restore | TopicSet | TopicRemove | TopicPurge | TopicTruncate | RouterRemove, kind: boolean, deft: "false", help: "only print what would be done"},
+	{name: "yes", in: Redrive | Purge | TopicSet | TopicRemove | TopicPurge | TopicTruncate | RouterRemove | WebhookRemove, kind: boolean, deft: "false", help: "do not ask"},
+	{name: "dry-run", in: Redrive | Purge | Restore | TopicSet | TopicRemove | TopicPurge | TopicTruncate | RouterRemove | WebhookRemove, kind: boolean, deft: "false", help: "only print what would be done"},
 
-	{name: "prefix", in: Topics | Routers, places: byFlag, kind: name("prefix"), help: "only names that begin like this"},
+	{name: "prefix", in: Topics | Routers | Webhooks, places: byFlag, kind: name("prefix"), help: "only names that begin like this"},
 	{name: "type", in: TopicCreate, kind: choice("type", "log", "queue"), deft: "log", help: "log, or queue: its records are handed out as jobs"},
 	{name: "durability", in: TopicSet, places: byFlag, kind: choice("class", "ephemeral", "memory", "disk", "fsync"),
 		help: "when a write is acknowledged: ephemeral, memory, disk or fsync"},
@@ -124,6 +127,12 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "preserve-node", in: RouterCreate, places: byFlag, kind: boolean, help: "keep the node of a record on the copy (default true)"},
 	{name: "preserve-tag", in: RouterCreate, places: byFlag, kind: boolean, help: "keep the tag of a record on the copy (default true)"},
 	{name: "allow-cycle", in: RouterCreate, places: byFlag, kind: boolean, help: "routers may feed each other (default false)"},
+	{name: "topic", in: WebhookCreate, places: byFlag, kind: name("queue"), help: "queue whose jobs are delivered"},
+	{name: "to", in: WebhookCreate, places: byFlag, kind: name("URL"), help: "URL that they are posted to"},
+	{name: "concurrency", in: WebhookCreate, places: byFlag, kind: integer("deliveries", 1, api.MaxWebhookConcurrency).kind(), help: "most deliveries at once (default 4)"},
+	{name: "rate", in: WebhookCreate, places: byFlag, kind: integer("deliveries", 0, api.MaxWebhookRate).kind(), help: "most deliveries a second; 0 is no limit (default 0)"},
+	{name: "timeout", in: WebhookCreate, places: byFlag, kind: duration(api.MinWebhookTimeoutMS*time.Millisecond, api.MaxWebhookTimeoutMS*time.Millisecond).kind(), help: "how long an answer may take (default 10s)"},
+	{name: "secret-file", in: WebhookCreate, places: byFlag, kind: name("file"), help: "file with the secret that deliveries are signed with (default one that the server makes)"},
 
 	{name: "rate", in: Backup | Verify, kind: integer("MiB", 0, 1<<40).kind(), deft: "32", help: "most MiB to read per second; 0 is no limit"},
 	{name: "every", in: Backup, places: byFlag, kind: duration(0, 366*day).kind(), deft: "0", help: "make a backup this often in the folder DIR until stopped; 0 makes one"},

@@ -96,9 +96,10 @@ func (s *Setting) commands() string {
 		{topics, "topic"}, {Topics, "topic ls"}, {TopicInfo, "topic info"}, {TopicCreate, "topic create"}, {TopicSet, "topic set"},
 		{TopicRemove, "topic rm"}, {TopicPurge, "topic purge"}, {TopicTruncate, "topic truncate"},
 		{routers, "router"}, {Routers, "router ls"}, {RouterCreate, "router create"}, {RouterRemove, "router rm"},
+		{hooks, "webhook"}, {Webhooks, "webhook ls"}, {WebhookInfo, "webhook info"}, {WebhookCreate, "webhook create"}, {WebhookRemove, "webhook rm"},
 		{Health, "health"}, {Contexts, "context ls, context use, context rm"}, {ContextSet, "context set"},
 	} {
-		covered := slices.ContainsFunc([]Command{letters, topics, routers}, func(all Command) bool {
+		covered := slices.ContainsFunc([]Command{letters, topics, routers, hooks}, func(all Command) bool {
 			return s.in&all == all && c.of&all == c.of && c.of != all
 		})
 		if s.in&c.of == c.of && !covered {

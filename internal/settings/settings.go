@@ -50,6 +50,10 @@ const (
 	Routers
 	RouterCreate
 	RouterRemove
+	Webhooks
+	WebhookInfo
+	WebhookCreate
+	WebhookRemove
 	Contexts
 	ContextSet
 	Health

@@ -26,7 +26,7 @@ const (
 )
 
 // rawWrites compares records whose payload is the body with the same bytes in JSON. What is
-// stored is 413 bytes beside 256, since the bytes are in base64 and have a type.
+// stored is 415 bytes beside 256, since the bytes are in base64 and have a type.
 func rawWrites(ctx context.Context, s *session) (measure, measure, error) {
 	return s.rawBeside(ctx, writeRequest(writeTopic, 1))
 }

@@ -1,4 +1,4 @@
-// Reads lines "WORK SIDE TOPIC COUNT" and does each once; answers with the seconds it took.
+// Reads lines "WORK SIDE TOPIC COUNT" and does each once; answers with the seconds it took, and those of CPU.
 import { randomBytes } from "node:crypto";
 import { createInterface } from "node:readline";
 import { Client } from "@weirmq/client";
@@ -6,11 +6,18 @@ import { Client } from "@weirmq/client";
 const url = process.env.WEIR_URL;
 const atOnce = 16;
 const leaseMs = 30_000;
+const timeoutMs = 30_000; // of a request, besides what it waits by itself
+const waitMs = 30_000; // of a claim
 const data = { id: 7, text: "x".repeat(200) };
 const client = new Client(url);
 
-async function post(path, body) {
-  const res = await fetch(url + path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+async function post(path, body, waitMs = 0) {
+  const res = await fetch(url + path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+    signal: AbortSignal.timeout(timeoutMs + waitMs),
+  });
   const text = await res.text();
   if (!res.ok) {
     throw new Error(`${path}: ${res.status} ${text}`);
@@ -49,10 +56,36 @@ const work = {
   },
   async bare(topic, count) {
     const path = `/v0/topics/${topic}`;
-    while (count > 0) {
-      const { claimed } = await post(path + "/claim", { node: "bare", max: atOnce, lease_ms: leaseMs });
-      const { acked } = await post(path + "/ack", { node: "bare", seqs: claimed.map((j) => j.$seq), lease_ids: claimed.map((j) => j.lease_id) });
-      count -= acked;
+    let left = count;
+    const handler = async () => {
+      left--;
+    };
+    const node = "bare";
+    const named = (jobs) => ({ node, seqs: jobs.map((j) => j.$seq), lease_ids: jobs.map((j) => j.lease_id) });
+    while (left > 0) {
+      const { claimed } = await post(path + "/claim", { node, max: atOnce, lease_ms: leaseMs, wait_ms: waitMs }, waitMs);
+      const done = [];
+      const failed = [];
+      await Promise.all(
+        claimed.map(async (job) => {
+          try {
+            await handler(job);
+            done.push(job);
+          } catch (e) {
+            console.error(e);
+            failed.push(job);
+          }
+        }),
+      );
+      if (done.length > 0) {
+        const { skipped } = await post(path + "/ack", named(done));
+        if (skipped.length > 0) {
+          throw new Error(`the leases of ${skipped} have ended`);
+        }
+      }
+      if (failed.length > 0) {
+        await post(path + "/nack", { ...named(failed), delay_ms: 1000 });
+      }
     }
   },
 };
@@ -67,10 +100,12 @@ for await (const line of createInterface({ input: process.stdin })) {
     }
   }
   const begin = performance.now();
+  const cpu = process.cpuUsage();
   if (name === "work-16") {
     await work[side](topic, count);
   } else {
     await together(name === "publish-16" ? atOnce : 1, count, () => publish[side](topic));
   }
-  console.log((performance.now() - begin) / 1000);
+  const { user, system } = process.cpuUsage(cpu);
+  console.log((performance.now() - begin) / 1000, (user + system) / 1e6);
 }

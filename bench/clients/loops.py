@@ -1,8 +1,10 @@
-"""Reads lines "WORK SIDE TOPIC COUNT" and does each once; answers with the seconds it took."""
+"""Reads lines "WORK SIDE TOPIC COUNT" and does each once; answers with the seconds it took, and those of CPU."""
 
 import asyncio
+import concurrent.futures
 import itertools
 import json
+import logging
 import os
 import sys
 import time
@@ -15,6 +17,10 @@ import weirmq
 URL = os.environ["WEIR_URL"]
 AT_ONCE = 16
 LEASE_MS = 30_000
+WAIT_MS = 30_000  # of a claim
+TIMEOUT = 30.0  # seconds of a request, besides what it waits by itself
+WAITING = TIMEOUT + WAIT_MS / 1000
+log = logging.getLogger("bare")
 DATA = {"id": 7, "text": "x" * 200}
 HEADERS = {"Content-Type": "application/json"}
 
@@ -28,11 +34,15 @@ def record():
 
 
 def claim():
-    return encode({"node": "bare", "max": AT_ONCE, "lease_ms": LEASE_MS})
+    return encode({"node": "bare", "max": AT_ONCE, "lease_ms": LEASE_MS, "wait_ms": WAIT_MS})
 
 
-def ack(jobs):
-    return encode({"node": "bare", "seqs": [j["$seq"] for j in jobs], "lease_ids": [j["lease_id"] for j in jobs]})
+def settle(jobs, **fields):
+    return encode({"node": "bare", "seqs": [j["$seq"] for j in jobs], "lease_ids": [j["lease_id"] for j in jobs], **fields})
+
+
+def parted(jobs, good):
+    return [j for j, ok in zip(jobs, good) if ok], [j for j, ok in zip(jobs, good) if not ok]
 
 
 def read(answer):
@@ -40,9 +50,14 @@ def read(answer):
     return json.loads(answer.content)
 
 
+def none_skipped(answer):
+    if answer["skipped"]:
+        raise RuntimeError(f"the leases of {answer['skipped']} have ended")
+
+
 class Sync:
     def __init__(self):
-        self.client, self.bare = weirmq.Client(URL), httpx.Client(base_url=URL, headers=HEADERS)
+        self.client, self.bare = weirmq.Client(URL), httpx.Client(base_url=URL, headers=HEADERS, timeout=TIMEOUT)
 
     def publish_client(self, topic, count):
         for _ in range(count):
@@ -70,15 +85,34 @@ class Sync:
         assert summary.acked == count, summary
 
     def work_bare(self, topic, count):
-        path = f"/v0/topics/{topic}"
-        while count > 0:
-            jobs = read(self.bare.post(path + "/claim", content=claim()))["claimed"]
-            count -= read(self.bare.post(path + "/ack", content=ack(jobs)))["acked"]
+        path, done, left = f"/v0/topics/{topic}", itertools.count(1), True
+
+        def handle(job):
+            nonlocal left
+            if next(done) == count:
+                left = False
+
+        def tried(job):
+            try:
+                handle(job)
+            except Exception:
+                log.exception("job %d", job["$seq"])
+                return False
+            return True
+
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            while left:
+                jobs = read(self.bare.post(path + "/claim", content=claim(), timeout=WAITING))["claimed"]
+                good, bad = parted(jobs, pool.map(tried, jobs))
+                if good:
+                    none_skipped(read(self.bare.post(path + "/ack", content=settle(good))))
+                if bad:
+                    read(self.bare.post(path + "/nack", content=settle(bad, delay_ms=1000)))
 
 
 class Async:
     def __init__(self):
-        self.client, self.bare = weirmq.AsyncClient(URL), httpx.AsyncClient(base_url=URL, headers=HEADERS)
+        self.client, self.bare = weirmq.AsyncClient(URL), httpx.AsyncClient(base_url=URL, headers=HEADERS, timeout=TIMEOUT)
 
     async def together(self, count, publish):
         async def some():
@@ -114,10 +148,27 @@ class Async:
         assert done.acked == count, done
 
     async def work_bare(self, topic, count):
-        path = f"/v0/topics/{topic}"
-        while count > 0:
-            jobs = read(await self.bare.post(path + "/claim", content=claim()))["claimed"]
-            count -= read(await self.bare.post(path + "/ack", content=ack(jobs)))["acked"]
+        path, left = f"/v0/topics/{topic}", count
+
+        async def handle(job):
+            nonlocal left
+            left -= 1
+
+        async def tried(job):
+            try:
+                await handle(job)
+            except Exception:
+                log.exception("job %d", job["$seq"])
+                return False
+            return True
+
+        while left > 0:
+            jobs = read(await self.bare.post(path + "/claim", content=claim(), timeout=WAITING))["claimed"]
+            good, bad = parted(jobs, await asyncio.gather(*(tried(job) for job in jobs)))
+            if good:
+                none_skipped(read(await self.bare.post(path + "/ack", content=settle(good))))
+            if bad:
+                read(await self.bare.post(path + "/nack", content=settle(bad, delay_ms=1000)))
 
 
 def main():
@@ -127,12 +178,12 @@ def main():
         count = int(count)
         if work.startswith("work"):
             sync.prepare(topic, count)
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), time.process_time()
         if work.endswith("-16"):
             loop.run_until_complete(getattr(together, f"{work[:-3]}_{side}")(topic, count))
         else:
             getattr(sync, f"{work.split('-')[0]}_{side}")(topic, count)
-        print(time.perf_counter() - begin, flush=True)
+        print(time.perf_counter() - begin, time.process_time() - cpu, flush=True)
 
 
 main()

@@ -15,8 +15,8 @@ func TestEveryRowOfTheClientsRuns(t *testing.T) {
 		t.Errorf("%d rows, want %d", len(found), len(rows))
 	}
 	for _, r := range found {
-		if len(r.ratios) != 1 || r.ratios[0] <= 0 {
-			t.Errorf("%s: ratios %v", r.name(), r.ratios)
+		if len(r.ratios) != 1 || r.ratios[0] <= 0 || len(r.cpu) != 1 || r.cpu[0] <= 0 {
+			t.Errorf("%s: ratios %v, of CPU %v", r.name(), r.ratios, r.cpu)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -176,16 +175,18 @@ func pipes(cmd *exec.Cmd) (in io.WriteCloser, out io.ReadCloser, err error) {
 	return in, out, err
 }
 
-// turn has one side do the work on a topic of its own, and returns how many seconds that took.
-func (p *program) turn(work, side, topic string, count int) (float64, error) {
+// turn has one side do the work on a topic of its own, and returns how many seconds that took, and
+// how many of CPU the program had.
+func (p *program) turn(work, side, topic string, count int) (wall, cpu float64, err error) {
 	if _, err := fmt.Fprintln(p.in, work, side, topic, count); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	answer, err := p.out.ReadString('\n')
 	if err != nil {
-		return 0, fmt.Errorf("the loops ended: %w", err)
+		return 0, 0, fmt.Errorf("the loops ended: %w", err)
 	}
-	return strconv.ParseFloat(strings.TrimSpace(answer), 64)
+	_, err = fmt.Sscan(answer, &wall, &cpu)
+	return wall, cpu, err
 }
 
 // end closes the program's input, behind which it ends, and ends it if it does not.

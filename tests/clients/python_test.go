@@ -128,7 +128,7 @@ func TestPython(t *testing.T) {
 func secureServer(t *testing.T, certs *certtest.Dir) string {
 	t.Helper()
 	s := weirtest.Start(t, weirtest.Options{NoWait: true, Env: []string{
-		"WEIR_API_KEYS=secret:rw", "WEIR_TLS_CERT=" + certs.File("server.pem"), "WEIR_TLS_KEY=" + certs.File("server.key"),
+		"WEIR_API_KEYS=secret:rw,owner", "WEIR_TLS_CERT=" + certs.File("server.pem"), "WEIR_TLS_KEY=" + certs.File("server.key"),
 	}})
 	return "https://" + s.Addr // the client waits until it is ready
 }

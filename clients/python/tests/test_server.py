@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import unittest
 from typing import Any
 
@@ -240,6 +241,21 @@ class Keys(kit.Case):
         weir, topic = self.secure(key="secret"), kit.name("keyed")
         weir.publish(topic, "x")
         self.assertEqual(next(weir.follow(topic)).data, "x")
+
+    def test_a_stop_ends_a_claim_that_waits(self: Any) -> None:
+        topic, done = kit.name("keyed"), threading.Event()
+        url, ca = os.environ["WEIR_TLS_URL"], os.environ["WEIR_TLS_CA"]
+        with weirmq.Client(url, verify=ca, key="owner") as weir:
+            weir.publish(topic, 1, config={"type": "queue"})
+            worker = weir.worker(topic, lambda job: done.set(), signals=False)
+            began = time.monotonic()
+            stop = threading.Thread(target=lambda: (done.wait(), time.sleep(0.3), worker.stop()))
+            stop.start()
+            self.assertEqual(worker.run(), weirmq.WorkSummary(claimed=1, acked=1))
+            stop.join()
+            self.assertLess(time.monotonic() - began, 20)  # not the 30 s of the claim
+            weir.publish(topic, 2)
+            self.assertEqual(len(weir.claim(topic)), 1)
 
     def test_a_certificate_of_nobody_known_is_refused_at_once(self: Any) -> None:
         with self.assertRaises(weirmq.Unreachable) as got:

@@ -97,6 +97,14 @@ class Working(kit.Case):
         self.assertEqual(worker.stop(), weirmq.WorkSummary(claimed=50, acked=50))
         self.assertEqual(sorted(seen), list(range(50)))
 
+    def test_what_is_done_is_settled_while_another_job_of_its_claim_runs(self: Any) -> None:
+        topic, end = self.queue(*range(8)), threading.Event()
+        self.addCleanup(end.set)
+        worker = Running(self, topic, lambda job: job.data < 7 or end.wait(), concurrency=8)
+        kit.eventually("seven acks", lambda: self.weir.topic(topic)["count"] == 1)
+        end.set()
+        self.assertEqual(worker.stop(), weirmq.WorkSummary(claimed=8, acked=8))
+
     def test_a_worker_that_waits_gets_what_comes(self: Any) -> None:
         topic = self.queue()
         worker = Running(self, topic, lambda job: None)

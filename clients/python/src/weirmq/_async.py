@@ -36,17 +36,8 @@ class AsyncClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """Connects at the first call; the parameters are those of :class:`Client`."""
-        self._open(Settings.of(url, key, node, verify, timeout, retry_for), transport)
-
-    def _open(self, settings: Settings, transport: httpx.AsyncBaseTransport | None) -> None:
-        self._settings = settings
-        self._http = httpx.AsyncClient(transport=transport, **settings.options())
-
-    @classmethod
-    def _of(cls, settings: Settings) -> AsyncClient:
-        client = cls.__new__(cls)
-        client._open(settings, None)
-        return client
+        self._settings = Settings.of(url, key, node, verify, timeout, retry_for)
+        self._http = httpx.AsyncClient(transport=transport, **self._settings.options())
 
     @property
     def url(self) -> str:
@@ -187,9 +178,7 @@ class AsyncClient:
         signals: bool = True,
     ) -> AsyncWorker:
         """A worker to be run, and stopped by its :meth:`AsyncWorker.stop`; see :meth:`work`."""
-        return AsyncWorker(
-            self._settings, topic, handler, concurrency, lease_ms, delay, signals, cancels=True, client=self
-        )
+        return AsyncWorker(self, topic, handler, concurrency, lease_ms, delay, signals)
 
     async def work(
         self,
@@ -254,21 +243,17 @@ class AsyncWorker:
 
     def __init__(
         self,
-        settings: Settings,
+        client: AsyncClient,
         topic: str,
         handler: Callable[[Job], Awaitable[Any]],
         concurrency: int,
         lease_ms: int,
         delay: _work.RetryDelay | None,
         signals: bool,
-        cancels: bool,
-        client: AsyncClient | None = None,
     ) -> None:
         _work.check_options(concurrency, lease_ms)
-        caller = client or AsyncClient._of(settings)
-        self._own = caller if client is None else None
         self._signals = signals
-        self._loop = _work.Loop(caller, topic, settings.node, handler, concurrency, lease_ms, delay, cancels)
+        self._loop = _work.Loop(client, topic, client.node, handler, concurrency, lease_ms, delay)
 
     def stop(self) -> None:
         """Take nothing more; :meth:`run` returns when what is held is finished."""
@@ -276,9 +261,5 @@ class AsyncWorker:
 
     async def run(self) -> _work.WorkSummary:
         """Works until it is stopped; see :meth:`AsyncClient.work`."""
-        try:
-            with on_signals(self._loop.stop, self._signals):
-                return await self._loop.run()
-        finally:
-            if self._own is not None:
-                await self._own.close()
+        with on_signals(self._loop.stop, self._signals):
+            return await self._loop.run()

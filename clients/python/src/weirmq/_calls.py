@@ -241,20 +241,19 @@ def record(topic: str, wire: Mapping[str, Any]) -> Record:
 
 
 def _job(topic: str, node: str, wire: Mapping[str, Any]) -> Job:
-    r = record(topic, wire)
     return Job(
         topic=topic,
-        seq=r.seq,
-        data=r.data,
+        seq=_int(wire, "$seq"),
+        data=wire.get("data"),
         node=node,
         lease_id=str(wire.get("lease_id", "")),
         deadline=int(wire.get("deadline", 0)),
         deliveries=int(wire.get("deliveries", 1)),
-        ts=r.ts,
-        tag=r.tag,
-        meta=r.meta,
-        priority=r.priority,
-        fair_key=r.fair_key,
+        ts=int(wire.get("$ts", 0)),
+        tag=wire.get("$tag"),
+        meta=wire.get("meta") or {},
+        priority=wire.get("$priority", "normal"),
+        fair_key=wire.get("$fair_key"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ssl
 from dataclasses import dataclass, field
 from typing import Any, Union
@@ -37,13 +38,17 @@ class Settings:
         """Settings with their defaults in place."""
         return cls(_calls.base_url(url), _calls.headers(key), _calls.node_name(node), verify, timeout, retry_for)
 
+    @functools.cached_property
+    def context(self) -> ssl.SSLContext:
+        """Whom to trust, read once: that takes longer than many calls."""
+        if isinstance(self.verify, str):
+            return ssl.create_default_context(cafile=self.verify)
+        return httpx.create_ssl_context(verify=self.verify)
+
     def options(self) -> dict[str, Any]:
         """The options of an httpx client. It follows no redirect: the server makes none."""
-        verify = self.verify
-        if isinstance(verify, str):
-            verify = ssl.create_default_context(cafile=verify)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
-        return {"base_url": self.url, "headers": self.headers, "verify": verify, "limits": limits, "mounts": DIRECT}
+        return {"base_url": self.url, "headers": self.headers, "verify": self.context, "limits": limits, "mounts": DIRECT}
 
     def request(self, call: Call[Any], timeout: float | None) -> dict[str, Any]:
         """The arguments of an httpx request."""

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-import contextvars
-import functools
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -15,11 +10,11 @@ from typing import Any, TypeVar
 import httpx
 
 from . import _calls, _work
-from ._async import AsyncWorker
 from ._errors import WeirError
 from ._follow import Event, Follower
 from ._http import STREAM_TIMEOUT, Settings, Verify
-from ._retry import Call, Tries, lost_connection
+from ._retry import Call, lost_connection
+from ._threads import Worker, call_blocking
 from ._types import Job, Message, Page, Published, Settled, Tier, _NoKey
 
 T = TypeVar("T")
@@ -253,24 +248,14 @@ class Client:
         Runs until SIGTERM or SIGINT (if ``signals``, in the main thread) or :meth:`Worker.stop`:
         then it takes nothing more and returns when what it holds is finished. A second signal has
         its usual effect. While the server is away it waits; what the server refuses for good is
-        raised, after what it holds is finished. Raises RuntimeError inside a running event loop.
+        raised, after what it holds is finished.
         """
         return self.worker(
             topic, handler, concurrency=concurrency, lease_ms=lease_ms, delay=delay, signals=signals
         ).run()
 
     def _call(self, call: Call[T], retry_for: float | None = None) -> T:
-        retry_for = self._settings.retry_for if retry_for is None else retry_for
-        tries = Tries(call, retry_for, time.monotonic())
-        request = self._settings.request(call, None)
-        while True:
-            try:
-                try:
-                    return tries.answered(self._http.request(**request))
-                except httpx.RequestError as error:
-                    raise lost_connection(error) from error
-            except WeirError as error:
-                time.sleep(tries.failed(error, time.monotonic()))
+        return call_blocking(self._http, self._settings, call, retry_for)
 
     def _follow(self, f: Follower) -> Iterator[Event]:
         while not f.done:
@@ -292,66 +277,3 @@ class Client:
                 yield from events
                 _calls.log.info("follow: %s; again in %.2f s", error, pause)
                 time.sleep(pause)
-
-
-class Worker:
-    """A worker on a queue; made by :meth:`Client.worker`."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        topic: str,
-        handler: Callable[[Job], Any],
-        concurrency: int,
-        lease_ms: int,
-        delay: _work.RetryDelay | None,
-        signals: bool,
-    ) -> None:
-        _work.check_options(concurrency, lease_ms)
-        self._handler, self._concurrency = handler, concurrency
-        self._inner = functools.partial(
-            AsyncWorker, settings, topic, self._threaded, concurrency, lease_ms, delay, signals, cancels=False
-        )
-        self._lock = threading.Lock()
-        self._stopped = False
-        self._stop: Callable[[], object] | None = None
-        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
-
-    def stop(self) -> None:
-        """Take nothing more; :meth:`run` returns when what is held is finished. Any thread may
-        call it."""
-        with self._lock:
-            self._stopped = True
-            if self._stop is not None:
-                self._stop()
-
-    def run(self) -> _work.WorkSummary:
-        """Works until it is stopped; see :meth:`Client.work`."""
-        self._pool = concurrent.futures.ThreadPoolExecutor(self._concurrency, thread_name_prefix="weirmq")
-        try:
-            return asyncio.run(self._run())
-        finally:
-            self._pool.shutdown(wait=False)
-
-    async def _run(self) -> _work.WorkSummary:
-        worker = self._inner()
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            self._stop = functools.partial(loop.call_soon_threadsafe, worker.stop)
-            if self._stopped:
-                worker.stop()
-        try:
-            return await worker.run()
-        finally:
-            with self._lock:
-                self._stop = None
-
-    async def _threaded(self, job: Job) -> None:
-        context = contextvars.copy_context()
-        await asyncio.get_running_loop().run_in_executor(self._pool, context.run, self._called, job)
-
-    def _called(self, job: Job) -> None:
-        try:
-            self._handler(job)
-        except StopIteration as error:  # no future can have it
-            raise RuntimeError("the handler raised StopIteration") from error

@@ -1,6 +1,6 @@
-"""The rules of a worker, and the loop that follows them.
+"""The rules of a worker, and the asynchronous loop that follows them.
 
-The loop is asynchronous; the synchronous client runs it with handlers in threads.
+The worker of the synchronous client is :mod:`_threads`.
 """
 
 from __future__ import annotations
@@ -127,20 +127,19 @@ class Loop:
         concurrency: int,
         lease_ms: int,
         delay: RetryDelay | None,
-        cancels: bool,
     ) -> None:
         self._client, self._topic, self._node = client, topic, node
         self._handler, self._lease_ms = handler, lease_ms
         self._delay: RetryDelay = delay or retry_delay
-        self._cancels = cancels  # a handler whose lease is lost is cancelled
         self._shelf = Shelf(concurrency, lease_ms / 1000)
         self._summary = WorkSummary()
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()  # something was settled
         self._unsettled: list[tuple[Held, int | None]] = []  # None: done, else the delay in ms
         self._settle = asyncio.Event()
-        self._keep = asyncio.Event()  # leases came, or are in doubt
+        self._keep = asyncio.Event()  # leases are due earlier, or in doubt
         self._doubted = False
+        self._extends_at = 0.0
         self._failure: BaseException | None = None
         self._cancelled = False
 
@@ -185,6 +184,13 @@ class Loop:
         await self._changed.wait()
 
     async def _claims(self) -> None:
+        stop = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await self._claims_until(stop)
+        finally:
+            stop.cancel()
+
+    async def _claims_until(self, stop: asyncio.Future[Any]) -> None:
         tries = 0
         while not self._stopping.is_set():
             if self._shelf.free() <= 0:
@@ -193,7 +199,7 @@ class Loop:
             began = time.monotonic()
             call = _calls.claim_waited(self._topic, self._node, self._shelf.free(), self._lease_ms, CLAIM_WAIT_MS)
             try:
-                got = await self._until_stop(self._client._call(call, retry_for=0))
+                got = await self._until_stop(self._client._call(call, retry_for=0), stop)
                 tries = 0
             except WeirError as error:
                 tries += 1
@@ -220,18 +226,19 @@ class Loop:
             held = self._shelf.put(job, since)
             self._summary.claimed += 1
             held.task = asyncio.create_task(self._handle(held))
-        self._keep.set()
+        if since + self._shelf.lease / 3 < self._extends_at:
+            self._keep.set()
 
-    async def _until_stop(self, claiming: Awaitable[_calls.Claimed]) -> _calls.Claimed | None:
+    async def _until_stop(
+        self, claiming: Awaitable[_calls.Claimed], stop: asyncio.Future[Any]
+    ) -> _calls.Claimed | None:
         """The claim's jobs, or None if the worker was stopped meanwhile. The server gives what it
         had for a claim that was broken off to others."""
         claim = asyncio.ensure_future(claiming)
-        stop = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait({claim, stop}, return_when=asyncio.FIRST_COMPLETED)
             return claim.result() if claim.done() else None
         finally:
-            stop.cancel()
             if not claim.done():
                 claim.cancel()
                 with contextlib.suppress(asyncio.CancelledError, WeirError):
@@ -258,24 +265,14 @@ class Loop:
         delay: int | None = None
         try:
             await self._handler(held.job)
-        except Nack as nack:
-            delay = max(nack.delay_ms, 0)
         except asyncio.CancelledError as error:
-            delay = 0 if self._cancelled else self._delay_of(held.job, error)
+            delay = 0 if self._cancelled else delay_of(self._delay, held.job, error)
         except Exception as error:
-            log.exception("job %d of %s failed", held.job.seq, self._topic)
-            delay = self._delay_of(held.job, error)
+            delay = outcome_of(self._delay, held.job, error)
         except BaseException as error:  # SystemExit and the like: the handler wants an end
             delay = 0
             self._fail(error)
         self._finish(held, delay)
-
-    def _delay_of(self, job: Job, error: BaseException) -> int:
-        try:
-            return max(int(self._delay(job, error)), 0)
-        except Exception:
-            log.exception("the delay of job %d of %s", job.seq, self._topic)
-            return 0
 
     def _finish(self, held: Held, delay: int | None) -> None:
         held.finished = True
@@ -300,7 +297,7 @@ class Loop:
             for held, _ in batch:
                 if held.over:
                     self._drop(held)
-            for delay, some in _batches((held, delay) for held, delay in batch if not held.over):
+            for delay, some in batches((held, delay) for held, delay in batch if not held.over):
                 await self._settle_some(delay, some)
 
     async def _settle_some(self, delay: int | None, some: list[Held]) -> None:
@@ -342,8 +339,11 @@ class Loop:
         """Keeps the leases of what is held, finished jobs that are not settled yet included."""
         tries = 0
         while True:
+            now = time.monotonic()
+            wait = self._shelf.next_due(now)
+            self._extends_at = now + wait
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._keep.wait(), self._shelf.next_due(time.monotonic()))
+                await asyncio.wait_for(self._keep.wait(), wait)
             self._keep.clear()
             doubted, self._doubted = self._doubted, False
             due = self._shelf.due(time.monotonic(), doubted)
@@ -385,7 +385,7 @@ class Loop:
             return  # its ack was quicker, or will tell
         held.job.lost = True
         log.warning("the lease of job %d of %s is over: it may be done twice", held.job.seq, self._topic)
-        if self._cancels and held.task is not None:
+        if held.task is not None:
             held.task.cancel()
 
     async def _give_back(self) -> None:
@@ -404,7 +404,7 @@ class Loop:
             await self._next_change()
 
 
-def _batches(batch: Iterable[tuple[Held, int | None]]) -> Iterator[tuple[int | None, list[Held]]]:
+def batches(batch: Iterable[tuple[Held, int | None]]) -> Iterator[tuple[int | None, list[Held]]]:
     """Jobs that one call can settle: those that are done, and for each delay those given back."""
     by_delay: dict[int | None, list[Held]] = {}
     for held, delay in batch:
@@ -412,6 +412,23 @@ def _batches(batch: Iterable[tuple[Held, int | None]]) -> Iterator[tuple[int | N
     for delay, some in by_delay.items():
         for i in range(0, len(some), MOST_PER_CALL):
             yield delay, some[i : i + MOST_PER_CALL]
+
+
+def outcome_of(delay: RetryDelay, job: Job, error: Exception) -> int:
+    """For how many milliseconds the job of a handler that raised is given back."""
+    if isinstance(error, Nack):
+        return max(error.delay_ms, 0)
+    log.error("job %d of %s failed", job.seq, job.topic, exc_info=error)
+    return delay_of(delay, job, error)
+
+
+def delay_of(delay: RetryDelay, job: Job, error: BaseException) -> int:
+    """What a delay of the user's says, 0 if it fails."""
+    try:
+        return max(int(delay(job, error)), 0)
+    except Exception:
+        log.exception("the delay of job %d of %s", job.seq, job.topic)
+        return 0
 
 
 def check_options(concurrency: int, lease_ms: int) -> None:

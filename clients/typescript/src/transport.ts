@@ -90,14 +90,14 @@ export class Transport {
     const stop = new AbortController();
     const unlink = link(call.signal, stop);
     try {
-      const init = await this.#init(call.method, body, stop.signal);
-      return await this.#exchange(call, init, stop);
+      const init = this.#init(call.method, body, stop.signal);
+      return await this.#exchange(call, init instanceof Promise ? await init : init, stop);
     } finally {
       unlink();
     }
   }
 
-  async #exchange(call: Call, init: RequestInit, stop: AbortController): Promise<unknown> {
+  async #exchange(call: Call, init: Init, stop: AbortController): Promise<unknown> {
     const ms = Math.min(this.#timeoutMs, call.mostMs ?? Infinity) + (call.waitMs ?? 0);
     const timer = setTimeout(() => stop.abort(new Error(`nothing within ${ms} ms`)), ms);
     let res: Response;
@@ -145,17 +145,27 @@ export class Transport {
     }
   }
 
-  async #init(method: string, body: string | undefined, signal: AbortSignal): Promise<Omit<RequestInit, "headers"> & { headers: Record<string, string> }> {
-    const headers: Record<string, string> = {};
-    if (body !== undefined) {
-      headers["Content-Type"] = "application/json";
+  /** What fetch gets; a promise only if the key is a function's. */
+  #init(method: string, body: string | undefined, signal: AbortSignal): Init | Promise<Init> {
+    if (typeof this.#key === "function") {
+      return unlessAborted(signal, this.#key).then((key) => init(method, body, signal, key));
     }
-    const key = typeof this.#key === "function" ? await unlessAborted(signal, this.#key) : this.#key;
-    if (key) {
-      headers["Authorization"] = `Bearer ${key}`;
-    }
-    return { method, headers, body, signal, redirect: "manual", cache: "no-store" };
+    return init(method, body, signal, this.#key);
   }
+}
+
+type Init = Omit<RequestInit, "headers"> & { headers: Record<string, string> };
+
+function init(method: string, body: string | undefined, signal: AbortSignal, key: string): Init {
+  const headers: Record<string, string> = {};
+  if (body !== undefined) {
+    headers["Content-Type"] = "application/json";
+  }
+  if (key) {
+    headers["Authorization"] = `Bearer ${key}`;
+  }
+  // Only of a GET an answer may come from a cache; to say so makes more headers.
+  return { method, headers, body, signal, redirect: "manual", cache: method === "GET" ? "no-store" : "default" };
 }
 
 function mayHaveHappened(e: WeirError): boolean {

@@ -1,7 +1,7 @@
 import type { Client } from "./client.js";
 import { temporary, WeirError } from "./errors.js";
-import type { Job } from "./types.js";
-import { link, now, pause, sleep } from "./wait.js";
+import type { Job, SettleResult } from "./types.js";
+import { now, pause, sleep } from "./wait.js";
 
 /** Does a job. Throwing, or a promise that rejects, gives the job back. */
 export type Handler<T = unknown> = (job: Job<T>, context: JobContext) => unknown;
@@ -39,12 +39,35 @@ export interface WorkSummary {
 }
 
 /** A job that a handler has. */
-interface Running<T> {
-  job: Job<T>;
-  stop: AbortController;
-  /** When the lease has ended for certain, by now(). */
-  ends: number;
-  settling: boolean;
+class Running<T> {
+  settling = false;
+  #stop: AbortController | undefined; // made when somebody asks: most handlers never do
+  #lost: WeirError | undefined;
+
+  constructor(
+    readonly job: Job<T>,
+    /** When the lease has ended for certain, by now(). */
+    public ends: number,
+  ) {}
+
+  get lost(): boolean {
+    return this.#lost !== undefined;
+  }
+
+  get signal(): AbortSignal {
+    if (!this.#stop) {
+      this.#stop = new AbortController();
+      if (this.#lost) {
+        this.#stop.abort(this.#lost);
+      }
+    }
+    return this.#stop.signal;
+  }
+
+  lose(e: WeirError): void {
+    this.#lost = e;
+    this.#stop?.abort(e);
+  }
 }
 
 export async function work<T>(client: Client, topic: string, handler: Handler<T>, options: WorkOptions<T>): Promise<WorkSummary> {
@@ -58,11 +81,11 @@ export async function work<T>(client: Client, topic: string, handler: Handler<T>
 class Worker<T> {
   readonly #summary: WorkSummary = { done: 0, failed: 0, lost: 0 };
   readonly #held = new Map<string, Running<T>>(); // by lease id
-  readonly #handlers = new Set<Promise<void>>();
   readonly #leaseMs: number;
   readonly #waitMs: number;
-  #acks: { running: Running<T>; done: (skipped: boolean) => void; failed: (e: unknown) => void }[] = [];
+  #acks: Running<T>[] = [];
   #acking = false;
+  #wake = () => {}; // ends what waits for a change
 
   constructor(
     private readonly client: Client,
@@ -78,11 +101,14 @@ class Worker<T> {
   async run(): Promise<WorkSummary> {
     const end = new AbortController();
     const beat = this.#beat(end.signal);
+    const wake = () => this.#wake();
+    this.options.signal?.addEventListener("abort", wake);
     try {
       await this.#claims();
     } finally {
-      while (this.#handlers.size > 0) {
-        await Promise.race(this.#handlers);
+      this.options.signal?.removeEventListener("abort", wake);
+      while (this.#held.size > 0) {
+        await this.#change();
       }
       end.abort();
       await beat;
@@ -94,15 +120,15 @@ class Worker<T> {
   async #claims(): Promise<void> {
     const { signal } = this.options;
     for (let failures = 0; !signal?.aborted; ) {
-      if (this.#handlers.size >= this.concurrency) {
-        await this.#oneIsDone();
+      if (this.#held.size >= this.concurrency) {
+        await this.#change();
         continue;
       }
       const begin = now();
       let wait: number;
       try {
         const jobs = await this.client.claim<T>(this.topic, {
-          max: this.concurrency - this.#handlers.size,
+          max: this.concurrency - this.#held.size,
           leaseMs: this.#leaseMs,
           waitMs: this.#waitMs,
           retryMs: 0,
@@ -128,89 +154,81 @@ class Worker<T> {
     }
   }
 
-  /** Waits until a handler is done, or the signal aborts. */
-  async #oneIsDone(): Promise<void> {
-    const stop = new AbortController();
-    const unlink = link(this.options.signal, stop);
-    const aborted = new Promise<void>((resolve) => {
-      stop.signal.addEventListener("abort", () => resolve());
-      if (stop.signal.aborted) {
-        resolve();
-      }
-    });
-    await Promise.race([...this.#handlers, aborted]);
-    unlink();
+  /** Waits until a job is settled, or the signal aborts. */
+  #change(): Promise<void> {
+    return new Promise((resolve) => (this.#wake = resolve));
   }
 
   #start(job: Job<T>): void {
-    const running: Running<T> = { job, stop: new AbortController(), ends: now() + this.#leaseMs, settling: false };
+    const running = new Running(job, now() + this.#leaseMs);
     this.#held.set(job.leaseId, running);
-    const all = this.#do(running).finally(() => {
-      this.#held.delete(job.leaseId);
-      this.#handlers.delete(all);
-    });
-    this.#handlers.add(all);
+    void this.#do(running);
   }
 
-  /** Runs the handler of a job and settles the job. It never rejects. */
+  /** Runs the handler of a job and has the job settled. It never rejects. */
   async #do(running: Running<T>): Promise<void> {
-    const { job, stop } = running;
     let failed = false;
     try {
-      await this.handler(job, { signal: stop.signal });
+      await this.handler(running.job, { get signal() { return running.signal; } });
     } catch (e) {
       failed = true;
-      if (!stop.signal.aborted) {
-        this.#report(e, job);
+      if (!running.lost) {
+        this.#report(e, running.job);
       }
     }
     running.settling = true;
-    if (stop.signal.aborted) {
-      this.#summary.lost++;
-      return;
-    }
-    try {
-      const skipped = failed ? await this.#nack(job) : await this.#ack(running);
-      if (skipped) {
-        throw leaseLost(job, failed ? "failed" : "was done");
+    if (running.lost) {
+      this.#end(running, "lost");
+    } else if (failed) {
+      await this.#settle([running], "failed", () => this.#nack(running.job));
+    } else {
+      this.#acks.push(running);
+      if (!this.#acking) {
+        await this.#flush();
       }
-      this.#summary[failed ? "failed" : "done"]++;
-    } catch (e) {
-      this.#summary.lost++;
-      this.#report(e, job);
     }
   }
 
-  async #nack(job: Job<T>): Promise<boolean> {
+  #end({ job }: Running<T>, as: keyof WorkSummary): void {
+    this.#summary[as]++;
+    this.#held.delete(job.leaseId);
+    this.#wake();
+  }
+
+  /** Makes the call that settles jobs, and ends them as that says. */
+  async #settle(batch: Running<T>[], as: "done" | "failed", call: () => Promise<SettleResult>): Promise<void> {
+    try {
+      const not = new Set((await call()).skipped.map(String));
+      for (const running of batch) {
+        const lost = not.size > 0 && not.has(String(running.job.seq));
+        this.#end(running, lost ? "lost" : as);
+        if (lost) {
+          this.#report(leaseLost(running.job, as === "failed" ? "failed" : "was done"), running.job);
+        }
+      }
+    } catch (e) {
+      for (const running of batch) {
+        this.#end(running, "lost");
+        this.#report(e, running.job);
+      }
+    }
+  }
+
+  async #nack(job: Job<T>): Promise<SettleResult> {
     const { retryDelayMs = (j: Job<T>) => Math.min(1000 * 2 ** Math.min(j.deliveries - 1, 30), 60_000) } = this.options;
     const delayMs = Math.round(typeof retryDelayMs === "number" ? retryDelayMs : retryDelayMs(job));
-    const { skipped } = await this.client.nack(this.topic, job, { delayMs, retryMs: this.#leaseMs });
-    return skipped.length > 0;
+    return this.client.nack(this.topic, job, { delayMs, retryMs: this.#leaseMs });
   }
 
-  /** Acks a job, together with those that are done in the same turn, or while another ack is on its way. */
-  #ack(running: Running<T>): Promise<boolean> {
-    return new Promise((done, failed) => {
-      this.#acks.push({ running, done, failed });
-      if (!this.#acking) {
-        void this.#flush();
-      }
-    });
-  }
-
+  /** Acks what is done: together what is done in the same turn, and what is done while another ack is on its way. */
   async #flush(): Promise<void> {
     this.#acking = true;
     await Promise.resolve(); // the other handlers that are done by now come into the same call
     while (this.#acks.length > 0) {
       const batch = this.#acks;
       this.#acks = [];
-      try {
-        const { skipped } = await this.client.ack(this.topic, batch.map((a) => a.running.job), { retryMs: this.#leaseMs });
-        const not = new Set(skipped.map(String));
-        batch.forEach((a) => a.done(not.has(String(a.running.job.seq))));
-      } catch (e) {
-        batch.forEach((a) => a.failed(e));
-      }
+      const jobs = batch.map((r) => r.job);
+      await this.#settle(batch, "done", () => this.client.ack(this.topic, jobs, { retryMs: this.#leaseMs }));
     }
     this.#acking = false;
   }
@@ -224,7 +242,7 @@ class Worker<T> {
       } catch {
         return;
       }
-      const held = [...this.#held.values()].filter((r) => !r.stop.signal.aborted);
+      const held = [...this.#held.values()].filter((r) => !r.lost);
       if (held.length === 0) {
         continue;
       }
@@ -255,7 +273,7 @@ class Worker<T> {
       return;
     }
     const e = leaseLost(running.job, "is still running");
-    running.stop.abort(e);
+    running.lose(e);
     this.#report(e, running.job);
   }
 

@@ -41,6 +41,28 @@ test("every job is done once, and no more at a time than asked for", async () =>
   assert.equal(getEventListeners(stop.signal, "abort").length, 0);
 });
 
+test("jobs that are done in the same turn are acked in one call", async () => {
+  const topic = await queueOf(16);
+  const stop = new AbortController();
+  const calls = [];
+  const fetch = (input, init) => {
+    calls.push(String(input).split("/").pop());
+    return globalThis.fetch(input, init);
+  };
+  const together = promise();
+  let begun = 0;
+  const handler = async () => {
+    if (++begun === 16) {
+      together.resolve();
+      stop.abort();
+    }
+    await together.done;
+  };
+  const summary = await connect({ fetch }).work(topic, handler, { concurrency: 16, signal: stop.signal });
+  assert.deepEqual(summary, { done: 16, failed: 0, lost: 0 });
+  assert.deepEqual(calls, ["claim", "ack"]);
+});
+
 test("a handler that takes longer than a lease keeps its job", async () => {
   const topic = await queueOf(1);
   const stop = new AbortController();

@@ -1,5 +1,18 @@
 import type { Integer } from "./json.js";
+import type { components } from "./openapi.js";
 import type { CallOptions } from "./transport.js";
+import type { FromWire } from "./wire.js";
+
+type Schemas = components["schemas"];
+
+/**
+ * A schema of the API's document under this package's names. The interfaces below extend them, and
+ * so cannot contradict the document; they repeat a field only to say more about it: what this
+ * package does with it, or that a number of it stays exact.
+ */
+type Wire<Name extends keyof Schemas> = FromWire<Schemas[Name]>;
+/** What a call takes: there nothing is null that may be left out. */
+type Input<Name extends keyof Schemas> = { [Field in keyof Wire<Name>]: NonNullable<Wire<Name>[Field]> };
 
 /**
  * The number of a record in its topic, and a reader's cursor: 64 bits. It is a number as long as
@@ -8,10 +21,10 @@ import type { CallOptions } from "./transport.js";
 export type Seq = Integer;
 
 /** A job's tier: which of the jobs that wait comes first. */
-export type Priority = "critical" | "high" | "normal" | "low" | "bulk" | "background";
+export type Priority = Schemas["Tier"];
 
 /** What may be said about a record besides its data. */
-export interface RecordOptions {
+export interface RecordOptions extends Omit<Input<"NewRecord">, "data"> {
   /** Up to 256 bytes; deletes and routers can select by it. */
   tag?: string;
   /** Up to 128 bytes: who wrote it. */
@@ -54,15 +67,10 @@ export interface WriteOptions extends CallOptions {
 export type PublishOptions = RecordOptions & WriteOptions;
 
 /** Something that the server noticed about a call that it has carried out. */
-export interface Warning {
-  code: string;
-  message: string;
-  name?: string;
-  nearest?: string;
-}
+export interface Warning extends Wire<"Warning"> {}
 
 /** The answer to a write. */
-export interface PublishResult {
+export interface PublishResult extends Omit<Wire<"WriteResult">, "performance"> {
   topic: string;
   firstSeq: Seq;
   lastSeq: Seq;
@@ -78,7 +86,7 @@ export interface PublishResult {
 }
 
 /** A record as it is read. */
-export interface TopicRecord<T = unknown> {
+export interface TopicRecord<T = unknown> extends Wire<"Record"> {
   seq: Seq;
   /** When it was written, in Unix ms. */
   ts: number;
@@ -92,18 +100,18 @@ export interface TopicRecord<T = unknown> {
 }
 
 /** Records that were lost before they were read: by a cap, a time to live, a crash. */
-export interface Tombstone {
+export interface Tombstone extends Omit<Wire<"Tombstone">, "missedEstimate"> {
   gapFrom: Seq;
   /** The last number of the gap. */
   gapTo: Seq;
   /** `cap`, `ttl`, `mixed`, `source_trim`, `crash`, `from_seq_too_old`, or `recreated`: a newer topic has the name. */
-  reason: string;
+  reason: Schemas["TombstoneReason"];
   earliestSeq: Seq;
   headSeq: Seq;
 }
 
 /** What diff takes. */
-export interface DiffOptions extends CallOptions {
+export interface DiffOptions extends CallOptions, Omit<Input<"Diff">, "relay"> {
   /** The last number already seen. Default: 0, the beginning. */
   fromSeq?: Seq;
   /** Most records, up to 1000. Default: 256. */
@@ -121,7 +129,7 @@ export interface DiffOptions extends CallOptions {
 }
 
 /** The answer to diff. */
-export interface DiffResult<T = unknown> {
+export interface DiffResult<T = unknown> extends Omit<Wire<"DiffResult">, "records" | "tombstone" | "performance" | "life"> {
   records: TopicRecord<T>[];
   /** The cursor behind what was read: the `fromSeq` of the next call. */
   nextFromSeq: Seq;
@@ -136,35 +144,20 @@ export interface DiffResult<T = unknown> {
 }
 
 /** The configuration of a topic; docs of weir tell each field. */
-export interface TopicConfig {
-  /** Default: log. */
-  type?: "log" | "queue";
-  /** Age at which records disappear, in ms; 0: never. */
+export interface TopicConfig extends Wire<"TopicConfig"> {
+  /** Age at which records disappear, in ms. Default: 0, never. */
   ttlMs?: number;
-  capRecords?: number;
-  capBytes?: number;
-  discard?: "old" | "reject";
-  durability?: "ephemeral" | "memory" | "disk" | "fsync";
   /** How long keys are remembered, in ms; 0: not at all. Default: 120000. */
   idempotencyWindowMs?: number;
-  dedupeNode?: boolean;
-  priority?: number | null;
-  autoPriority?: boolean;
-  autoCreate?: boolean;
   /** How long a lease lasts if a claim does not say, in ms. Default: 30000. */
   leaseMs?: number;
   claimJitterMs?: number;
-  /** After how many deliveries a job goes to `deadLetter`; 0: never. */
+  /** After how many deliveries a job goes to `deadLetter`. Default: 0, never. */
   maxDeliveries?: number;
-  deadLetter?: string | null;
-  leasesDurable?: boolean;
-  /** How long a job may wait, in ms, before writes are refused; 0: for ever. */
-  waitSloMs?: number;
-  paused?: boolean;
 }
 
 /** The state of a topic. */
-export interface TopicState {
+export interface TopicState extends Omit<Wire<"TopicState">, "config" | "performance"> {
   topic: string;
   type: "log" | "queue";
   headSeq: Seq;
@@ -177,11 +170,11 @@ export interface TopicState {
   lastWriteTs: number | null;
   lastReadTs: number | null;
   /** Only of a queue. */
-  queue?: { ready: number; inFlight: number; delayed: number; scheduled: number; deadLettered: number };
+  queue?: Wire<"QueueCounters"> & { ready: number; inFlight: number; delayed: number; scheduled: number; deadLettered: number };
 }
 
 /** A job that this client's node holds. */
-export interface Job<T = unknown> extends TopicRecord<T> {
+export interface Job<T = unknown> extends TopicRecord<T>, Omit<Wire<"Job">, "data"> {
   /** New for each delivery; a call with an older one does nothing. */
   leaseId: string;
   /** When the lease ends, in Unix ms by the server's clock. */
@@ -191,7 +184,7 @@ export interface Job<T = unknown> extends TopicRecord<T> {
 }
 
 /** What claim takes. */
-export interface ClaimOptions extends CallOptions {
+export interface ClaimOptions extends CallOptions, Omit<Input<"Claim">, "node"> {
   /** Most jobs, up to 1000. Default: 1. */
   max?: number;
   /** How long they are this client's, in ms, 100 to 86400000. Default: the queue's. */
@@ -221,7 +214,7 @@ export interface ExtendOptions extends CallOptions {
  * The answer to ack, nack and extend. A call that was repeated because its first answer was lost
  * lists in `skipped` what the first one settled.
  */
-export interface SettleResult {
+export interface SettleResult extends Pick<Wire<"AckResult">, "skipped"> {
   /** The numbers of those that this client no longer held. */
   skipped: Seq[];
 }

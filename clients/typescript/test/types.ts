@@ -20,6 +20,13 @@ export async function program(signal: AbortSignal): Promise<void> {
   }
   const jobs: Job<Mail>[] = await client.claim<Mail>("mails", { max: 3 });
   await client.ack("mails", jobs);
+  const state = await client.topic("mails");
+  const head: number | bigint = state.headSeq;
+  // @ts-expect-error it may be a bigint
+  const rounded: number = state.headSeq;
+  state.queue?.overload?.toString();
+  // @ts-expect-error the server has no such counter
+  state.queue?.sleeping;
   // @ts-expect-error there is no such tier
   await client.publish("mails", 1, { priority: "urgent" });
   try {

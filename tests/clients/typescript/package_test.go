@@ -37,13 +37,14 @@ func run(m *testing.M) int {
 
 // installed is a program's folder that has the package, and the compiler that built it.
 type installed struct {
-	app, tsc string
-	files    []string // of the tarball
+	app, build string
+	tsc        string
+	files      []string // of the tarball
 }
 
 var install = sync.OnceValues(func() (in installed, err error) {
 	build, app := filepath.Join(work, "build"), filepath.Join(work, "app")
-	for _, name := range []string{"package.json", "package-lock.json", "tsconfig.json", "README.md", "src", "examples"} {
+	for _, name := range []string{"package.json", "package-lock.json", "tsconfig.json", "README.md", "LICENSE", "src", "scripts", "examples"} {
 		if err := copyInto(build, name); err != nil {
 			return in, err
 		}
@@ -72,7 +73,7 @@ var install = sync.OnceValues(func() (in installed, err error) {
 	if _, err := command(app, "npm", "install", "--offline", "--ignore-scripts", "--no-audit", "--no-fund", balls[0]); err != nil {
 		return in, err
 	}
-	in = installed{app: app, tsc: filepath.Join(build, "node_modules", "typescript", "bin", "tsc"), files: strings.Fields(list)}
+	in = installed{app: app, build: build, tsc: filepath.Join(build, "node_modules", "typescript", "bin", "tsc"), files: strings.Fields(list)}
 	return in, nil
 })
 

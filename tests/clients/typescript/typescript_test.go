@@ -1,6 +1,7 @@
 package typescript
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -49,18 +50,45 @@ func TestThePackageHasTypes(t *testing.T) {
 	}
 }
 
+// The types are those of the API's document: npm run openapi changes nothing.
+func TestTheTypesAreThoseOfTheDocument(t *testing.T) {
+	t.Parallel()
+	in := program(t)
+	document, err := filepath.Abs("../../../internal/server/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := filepath.Join(t.TempDir(), "openapi.ts")
+	if _, err := command(in.build, "node", "scripts/openapi.mjs", document, made); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(source, "src", "openapi.ts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("clients/typescript/src/openapi.ts is not of this document: npm run openapi, in clients/typescript, makes it anew")
+	}
+}
+
 // The tarball has what a program needs and nothing else, and the package depends on nothing.
 func TestThePackageIsSmallAndStandsAlone(t *testing.T) {
 	t.Parallel()
 	in := program(t)
-	allowed := regexp.MustCompile(`^package/(package\.json|README\.md|dist/\w+\.(js|d\.ts)|examples/\w+\.js)$`)
+	allowed := regexp.MustCompile(`^package/(package\.json|README\.md|LICENSE|dist/\w+\.(js|d\.ts)|examples/\w+\.js)$`)
 	for _, name := range in.files {
 		if !allowed.MatchString(name) {
 			t.Errorf("the tarball has %s", name)
 		}
 	}
-	if !slices.Contains(in.files, "package/dist/index.js") {
-		t.Errorf("the tarball has %v", in.files)
+	for _, name := range []string{"package/dist/index.js", "package/LICENSE"} {
+		if !slices.Contains(in.files, name) {
+			t.Errorf("the tarball has no %s: %v", name, in.files)
+		}
 	}
 	packages, err := os.ReadDir(filepath.Join(in.app, "node_modules"))
 	if err != nil {

@@ -99,6 +99,9 @@ func (d *Diagnosis) measure(ctx context.Context, doctor backend.Doctor) error {
 // a stream cannot be read.
 func (d *Diagnosis) read(ctx context.Context, s *Stream, e Exam) error {
 	first, err := s.Pressure(ctx)
+	if err == nil && first.Missing != nil {
+		err = first.Missing
+	}
 	if err == nil && e.Interval > 0 {
 		if err := pause(ctx, e.Interval); err != nil {
 			return err

@@ -189,6 +189,11 @@ type Stats struct {
 	OldestSource AgeSource
 	Approx       bool // OldestAge is an estimate
 
+	// Missing is nil if stream and group exist. Otherwise it wraps ErrStreamNotFound or
+	// ErrGroupNotFound: nothing has been published yet, or no worker has come yet. The
+	// numbers are then what the first worker will find.
+	Missing error
+
 	// Paused says that nobody is given messages of the group: see Pauser.
 	Paused bool
 	// Workers is how many consumers the group has; nil if unknown.
@@ -256,8 +261,10 @@ type Backend interface {
 	// message; nothing was moved then.
 	DeadLetter(ctx context.Context, d *Delivery, to string, cause Cause) error
 
-	// Stats reads the stream. The error is ErrStreamNotFound or ErrGroupNotFound if one
-	// is missing.
+	// Stats reads the stream and creates nothing. What the first publish or the first claim
+	// would create is no error, but Stats.Missing: a stream that is not there yet is empty,
+	// and to a group that is not there yet everything is lag that it will be given. What
+	// they would not create is an error that wraps ErrStreamNotFound or ErrGroupNotFound.
 	Stats(ctx context.Context) (Stats, error)
 
 	Info() Info

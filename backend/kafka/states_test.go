@@ -213,8 +213,9 @@ type truth struct {
 	age                time.Duration // of the oldest unfinished message
 	at                 time.Time     // when it was published, instead
 	letters            int64
-	unknown            bool // the lag
-	missing            error
+	unknown            bool  // the lag
+	missing            error // what is not there yet
+	refused            error // why there is no reading
 }
 
 const (
@@ -227,9 +228,9 @@ var states = map[string]struct {
 	make func(*scene)
 	is   truth
 }{
-	"no topic":             {func(*scene) {}, truth{missing: backend.ErrStreamNotFound}},
-	"an empty topic":       {func(s *scene) { s.create(1) }, truth{missing: backend.ErrGroupNotFound}},
-	"nobody has been here": {func(s *scene) { s.create(1); s.put(0, 5, time.Minute) }, truth{missing: backend.ErrGroupNotFound}},
+	"no topic":             {func(*scene) {}, truth{refused: backend.ErrStreamNotFound}},
+	"an empty topic":       {func(s *scene) { s.create(1) }, truth{missing: backend.ErrGroupNotFound, source: none}},
+	"nobody has been here": {func(s *scene) { s.create(1); s.put(0, 5, time.Minute) }, truth{missing: backend.ErrGroupNotFound, xlen: 5, lag: 5, source: backlog, age: time.Minute}},
 	"an empty topic, a worker waits": {func(s *scene) {
 		s.create(2)
 		s.idle()
@@ -636,11 +637,14 @@ func (s *scene) compare(reading string, b backend.Backend, is truth) {
 }
 
 func (is *truth) differs(p weir.Pressure, err error) string {
-	if err != nil || is.missing != nil {
-		if errors.Is(err, is.missing) {
+	if err != nil || is.refused != nil {
+		if errors.Is(err, is.refused) {
 			return ""
 		}
-		return fmt.Sprintf("error %v, want %v", err, is.missing)
+		return fmt.Sprintf("error %v, want %v", err, is.refused)
+	}
+	if !errors.Is(p.Missing, is.missing) {
+		return fmt.Sprintf("missing %v, want %v", p.Missing, is.missing)
 	}
 	line, _ := p.MarshalJSON()
 	said := fmt.Sprintf("%s letters %s workers %s", line, shown(p.DeadLetters), shown(p.Workers))

@@ -245,7 +245,8 @@ func (b *Backend) groupProgress(ctx context.Context) (map[int32]progress, error)
 
 // Stats reads the topic, the group and the ledger. It creates nothing. Pending is what
 // weir's workers said last that they hold; Lag is the rest of what the broker says is
-// unfinished.
+// unfinished. To a group that does not exist yet that is everything, and a topic that the
+// first publish or claim will create has nothing.
 func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	call, done, err := b.begin(ctx)
 	if err != nil {
@@ -261,13 +262,18 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	wait.Go(func() { r, noReading = b.ledger.read(call) })
 	wait.Go(func() { letters, noLetters = b.letterCount(call) })
 	wait.Wait()
-	for _, err := range []error{noWork, noReading} {
-		if err != nil {
-			return backend.Stats{}, b.cut(ctx, err)
-		}
+	missing := b.notYet(noWork)
+	switch {
+	case errors.Is(missing, backend.ErrStreamNotFound):
+		w = work{left: new(int64)}
+	case missing == nil && noWork != nil:
+		return backend.Stats{}, b.cut(ctx, noWork)
 	}
-	s := backend.Stats{At: time.Now(), XLen: w.stored, OldestSource: backend.AgeNone, Workers: &r.members}
-	if !r.ours {
+	if noReading != nil {
+		return backend.Stats{}, b.cut(ctx, noReading)
+	}
+	s := backend.Stats{At: time.Now(), XLen: w.stored, OldestSource: backend.AgeNone, Workers: &r.members, Missing: missing}
+	if !r.ours && missing == nil {
 		s.Workers, s.PendingUnknown = b.others(call)
 	}
 	if noLetters == nil {
@@ -286,6 +292,17 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 		}
 	}
 	return s, nil
+}
+
+// notYet returns what is missing if err says so and its first use will create it.
+func (b *Backend) notYet(err error) error {
+	switch {
+	case errors.Is(err, backend.ErrStreamNotFound) && b.set.partitions > 0:
+		return fmt.Errorf("kafka: %w: topic %q", backend.ErrStreamNotFound, b.set.topic)
+	case errors.Is(err, backend.ErrGroupNotFound):
+		return err
+	}
+	return nil
 }
 
 // others returns how many consumers the group has that do not say what they hold; nil if

@@ -117,8 +117,8 @@ func TestWaitingClaimSurvivesWhatTheServerTurnsInto(t *testing.T) {
 func TestMissingStreamAndGroupAreSaidAndNotMade(t *testing.T) {
 	addr, s := startServer(t)
 	b := open(t, addr, "stream=jobs")
-	if _, err := b.Stats(t.Context()); !errors.Is(err, backend.ErrStreamNotFound) {
-		t.Errorf("stats of nothing: %v", err)
+	if s, err := b.Stats(t.Context()); err != nil || !errors.Is(s.Missing, backend.ErrStreamNotFound) {
+		t.Errorf("stats of nothing: %+v, %v", s, err)
 	}
 	if signal, err := b.Signal(t.Context(), 100); err != nil || signal.XLen != 0 || signal.Lag != nil {
 		t.Errorf("signal of nothing: %+v %v", signal, err)
@@ -127,8 +127,17 @@ func TestMissingStreamAndGroupAreSaidAndNotMade(t *testing.T) {
 		t.Error("reading made the stream")
 	}
 	publish(t, b, 1)
-	if _, err := b.Stats(t.Context()); !errors.Is(err, backend.ErrGroupNotFound) {
-		t.Errorf("stats without a group: %v", err)
+	if s, err := b.Stats(t.Context()); err != nil || !errors.Is(s.Missing, backend.ErrGroupNotFound) || *s.Lag != 1 {
+		t.Errorf("stats without a group: %+v, %v", s, err)
+	}
+	if s, err := open(t, addr, "stream=jobs&start=$").Stats(t.Context()); err != nil || *s.Lag != 0 || s.XLen != 1 || s.OldestSource != backend.AgeNone {
+		t.Errorf("stats of a group that will begin at the end: %+v, %v", s, err)
+	}
+	if _, err := open(t, addr, "stream=jobs&create=never").Stats(t.Context()); !errors.Is(err, backend.ErrGroupNotFound) {
+		t.Errorf("stats of a group that nobody will make: %v", err)
+	}
+	if n := len(s.Client().XInfoGroups(t.Context(), "jobs").Val()); n != 0 {
+		t.Errorf("reading made %d groups", n)
 	}
 }
 

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 )
 
 // Stats reads the stream in one round trip and the age of its oldest work in a second.
-// It creates nothing. An impossible lag is not passed on.
+// It creates nothing. An impossible lag is not passed on. A group that does not exist yet
+// has everything that its first claim will find, unless it is not to be created.
 func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	at := time.Now()
 	clock := redis.NewTimeCmd(ctx, "TIME")
@@ -24,11 +26,20 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 		return backend.Stats{}, err
 	}
 	got, err := b.count.read(waits, &b.keys, at)
-	if err != nil {
+	missing := b.notYet(err)
+	if err != nil && missing == nil {
 		return backend.Stats{}, err
 	}
+	if missing != nil {
+		got.last, got.behind = "0-0", got.due
+		if b.set.start != startNew {
+			got.behind = got.xlen - got.delayed
+		}
+		got.lag = &got.behind
+	}
 	s := backend.Stats{
-		At: clock.Val(), XLen: got.xlen, Pending: got.pending, Lag: got.lag, Behind: got.behind, Delayed: got.delayed,
+		Missing: missing,
+		At:      clock.Val(), XLen: got.xlen, Pending: got.pending, Lag: got.lag, Behind: got.behind, Delayed: got.delayed,
 		Workers: &got.consumers, OldestSource: backend.AgeNone, Paused: marked(paused),
 	}
 	if letters.Err() == nil {
@@ -36,6 +47,15 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 		s.DeadLetters = &count
 	}
 	return s, b.readAge(ctx, &s, &got, oldest)
+}
+
+// notYet returns err if it says that what is missing will be created by its first use.
+func (b *Backend) notYet(err error) error {
+	stream := errors.Is(err, backend.ErrStreamNotFound)
+	if b.set.create == createNever || !stream && !errors.Is(err, backend.ErrGroupNotFound) {
+		return nil
+	}
+	return err
 }
 
 // group is what XINFO GROUPS says about one group.

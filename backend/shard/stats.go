@@ -3,7 +3,6 @@ package shard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -41,22 +40,12 @@ func waiting(lag *int64, behind int64) int64 {
 	return behind
 }
 
-// Stats is the sum of all shards; the age is that of the oldest message of all. A shard
-// that does not exist yet is empty, unless none exists.
+// Stats is the sum of all shards; the age is that of the oldest message of all. What is
+// missing in one shard is missing if it is in all.
 func (s *Stream) Stats(ctx context.Context) (backend.Stats, error) {
 	each, errs := fan(s.all(), func(_ int, p *part) (backend.Stats, error) { return p.Stats(ctx) })
-	missing := 0
-	for i, err := range errs {
-		switch {
-		case errors.Is(err, backend.ErrStreamNotFound):
-			missing++
-			each[i] = backend.Stats{Lag: new(int64), OldestSource: backend.AgeNone, DeadLetters: new(int64)}
-		case err != nil:
-			return backend.Stats{}, err
-		}
-	}
-	if missing == len(each) {
-		return backend.Stats{}, fmt.Errorf("stream %q: %w", s.opt.Name, backend.ErrStreamNotFound)
+	if err := firstOf(errs); err != nil {
+		return backend.Stats{}, err
 	}
 	all := backend.Stats{
 		OldestSource: backend.AgeNone,
@@ -79,8 +68,24 @@ func (s *Stream) Stats(ctx context.Context) (backend.Stats, error) {
 			all.Workers = one.Workers // they work for all shards
 		}
 	}
+	all.Missing = missing(each)
 	oldest(&all, each)
 	return all, nil
+}
+
+// missing returns what no shard has: the group, if one has at least the stream.
+func missing(each []backend.Stats) error {
+	first := each[0].Missing
+	for i := range each {
+		err := each[i].Missing
+		if err == nil {
+			return nil
+		}
+		if errors.Is(err, backend.ErrGroupNotFound) {
+			first = err
+		}
+	}
+	return first
 }
 
 // oldest takes over the highest age. If that of a shard is unknown it is an estimate.

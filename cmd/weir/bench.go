@@ -18,7 +18,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/internal/overload"
 	"github.com/weirmq/weir/internal/settings"
 )
@@ -243,6 +242,9 @@ func runRehearsal(cmd *cobra.Command, opt *overloadOptions, arms []overload.Arm,
 	}
 	defer s.Close()
 	before, err := s.Pressure(ctx)
+	if err == nil {
+		err = before.Missing // there is nothing to rehearse on
+	}
 	if err != nil {
 		return err
 	}
@@ -309,9 +311,6 @@ func (b *overloadBench) try(ctx context.Context, arms []overload.Arm) error {
 	}
 	defer s.Close()
 	_, err = s.Pressure(ctx)
-	if errors.Is(err, weir.ErrStreamNotFound) || errors.Is(err, weir.ErrGroupNotFound) {
-		err = nil
-	}
 	return err
 }
 

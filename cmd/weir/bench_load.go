@@ -94,7 +94,7 @@ func runLoad(cmd *cobra.Command, opt *loadOptions, raw string) (err error) {
 	if !ok {
 		return &usageError{errors.New("a stream of this kind cannot be removed again")}
 	}
-	if _, err := s.Pressure(ctx); !errors.Is(err, weir.ErrStreamNotFound) {
+	if p, err := s.Pressure(ctx); err != nil || !errors.Is(p.Missing, weir.ErrStreamNotFound) {
 		return cmp.Or(err, fmt.Errorf("stream %s exists already", s.Info().Stream))
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s on stream %s\n", s.Info().Kind, opt.plan.Duration, s.Info().Stream)

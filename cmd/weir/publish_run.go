@@ -249,9 +249,6 @@ func (p *publisher) reason(ctx context.Context, err error) string {
 	ctx, cancel := context.WithTimeout(ctx, reasonTimeout)
 	defer cancel()
 	load, unread := p.courier.Stats(ctx)
-	if errors.Is(unread, backend.ErrGroupNotFound) { // no worker has ever come
-		load, unread = backend.Stats{}, nil
-	}
 	work := fmt.Sprintf("%s: start `weir work %s -- COMMAND`, or publish with --guard off", full.Limit, p.url)
 	switch {
 	case unread != nil || full.Limit == "":

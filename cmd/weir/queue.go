@@ -106,8 +106,8 @@ func setPaused(ctx context.Context, keys *keyOptions, url string, paused bool) (
 		return queueState{}, err
 	}
 	defer s.Close()
-	if _, err := s.Pressure(ctx); errors.Is(err, weir.ErrStreamNotFound) {
-		return queueState{}, err // the library would create it; here its name may be misspelt
+	if p, err := s.Pressure(ctx); err == nil && errors.Is(p.Missing, weir.ErrStreamNotFound) {
+		return queueState{}, p.Missing // the library would create it; here its name may be misspelt
 	}
 	set := s.Resume
 	if paused {

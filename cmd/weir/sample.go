@@ -212,6 +212,7 @@ type sampler struct {
 	outage outage
 	missed error // the last sample that failed
 	warned bool  // of what will be removed
+	absent bool  // what the last reading was of is not there yet
 }
 
 func (p *sampler) sample(ctx context.Context) error {
@@ -222,6 +223,10 @@ func (p *sampler) sample(ctx context.Context) error {
 		return err
 	}
 	p.outage.tell(nil)
+	if reading.Missing != nil && !p.absent {
+		fmt.Fprintf(p.outage.log, "weir sample: %v: there is nothing until the first publish or worker creates it\n", reading.Missing)
+	}
+	p.absent = reading.Missing != nil
 	p.line = append(reading.AppendJSON(p.line[:0]), '\n')
 	if _, err = p.out.Write(p.line); err != nil {
 		return &outputError{err}

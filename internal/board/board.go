@@ -190,9 +190,7 @@ func (s *Stream) read(ctx context.Context) dash.Stream {
 // measure fills in the numbers. What the backend does not know stays unknown.
 func (s *Stream) measure(ctx context.Context, stream *weir.Stream, row *dash.Stream) error {
 	p, err := stream.Pressure(ctx)
-	signaler, signals := stream.Backend().(backend.Signaler)
-	missing := errors.Is(err, backend.ErrGroupNotFound) && signals
-	if err != nil && !missing {
+	if err != nil {
 		return err
 	}
 	row.Paused = p.Paused
@@ -200,7 +198,7 @@ func (s *Stream) measure(ctx context.Context, stream *weir.Stream, row *dash.Str
 	if p.PendingUnknown {
 		row.Pending = nil
 	}
-	if err == nil && p.OldestSource != backend.AgeUnknown {
+	if p.OldestSource != backend.AgeUnknown {
 		ms := p.OldestAge.Milliseconds()
 		row.OldestMS = &ms
 	}
@@ -208,15 +206,13 @@ func (s *Stream) measure(ctx context.Context, stream *weir.Stream, row *dash.Str
 		n := int(*p.Workers)
 		row.Workers = &n
 	}
+	signaler, signals := stream.Backend().(backend.Signaler)
 	if !signals {
 		return nil
 	}
 	sig, err := signaler.Signal(ctx, 0)
 	if err != nil {
 		return err
-	}
-	if missing { // no worker has come yet: everything waits
-		row.Stored, row.Lag = &sig.XLen, &sig.XLen
 	}
 	row.Signal = sig.Workers
 	if sig.Finished != nil {

@@ -99,7 +99,7 @@ func TestSampleExportsTheStreamsOfOthers(t *testing.T) {
 	shows(t, page,
 		`sse_queue_depth{queue_name="jobs"} 20`, `sse_queue_depth{queue_name="orders"} 3`,
 		`weir_stream_pending`+jobs+` 5`, `weir_stream_entries`+jobs+` 20`, `weir_stream_lag`+orders+` 3`,
-		`weir_stream_up`+jobs+` 1`, `weir_stream_up`+orders+` 1`, `weir_stream_up{group="weir",queue_type="http",stream="absent"} 0`,
+		`weir_stream_up`+jobs+` 1`, `weir_stream_up`+orders+` 1`, `weir_stream_up{group="weir",queue_type="http",stream="absent"} 1`,
 		`weir_stream_up{group="there",queue_type="redis",stream="nobody"} 0`)
 	for _, row := range []string{`weir_stream_round_trip_seconds` + jobs, `weir_stream_round_trip_seconds` + orders, `weir_stream_oldest_age_seconds` + jobs} {
 		if !strings.Contains(scrape(t, page), "\n"+row+" ") {

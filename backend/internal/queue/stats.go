@@ -12,7 +12,8 @@ import (
 // later: both are still to be done and no one holds them. The age is that of the oldest unfinished
 // message; it counts as pending while any is leased, and is an estimate if none is. While
 // messages are delayed it is that of the first job that can be claimed, if the service says
-// so: in front of it may be one that is not due. A log has no work: ErrGroupNotFound.
+// so: in front of it may be one that is not due. A queue that does not exist yet is empty. A
+// log has no work: ErrGroupNotFound.
 func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -20,13 +21,16 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	}
 	defer leave()
 	st, err := b.svc.Topic(ctx, b.opt.Topic)
-	if err != nil {
+	var missing error
+	switch {
+	case api.IsCode(err, api.CodeTopicNotFound):
+		missing = b.fail(err, false)
+	case err != nil:
 		return backend.Stats{}, b.fail(err, false)
-	}
-	if st.Config.Type != api.TypeQueue {
+	case st.Config.Type != api.TypeQueue:
 		return backend.Stats{}, translate(notAQueue(b.opt.Topic), false)
 	}
-	out := backend.Stats{At: b.now(), OldestSource: backend.AgeNone}
+	out := backend.Stats{At: b.now(), OldestSource: backend.AgeNone, Missing: missing}
 	out.XLen, out.Pending, out.Delayed, out.Lag = numbers(&st)
 	out.Paused = st.Config.Paused
 	if out.Pending+*out.Lag > 0 {

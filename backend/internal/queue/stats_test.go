@@ -16,7 +16,7 @@ import (
 func TestStatsAreTheNumbersOfTheQueue(t *testing.T) {
 	everywhere(t, func(t *testing.T, h *host) {
 		b := h.open(fresh())
-		if _, err := b.Stats(t.Context()); !errors.Is(err, backend.ErrStreamNotFound) {
+		if s, err := b.Stats(t.Context()); err != nil || !errors.Is(s.Missing, backend.ErrStreamNotFound) {
 			t.Errorf("stats of what is not there: %v", err)
 		}
 		if s, err := b.Signal(t.Context(), 100); err != nil || *s.Workers != 0 || *s.Lag != 0 {

@@ -36,7 +36,7 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 	if e.group != nil {
 		checks = append(checks, checkPending, checkLag, checkConsumers, checkWorkers)
 	}
-	checks = append(checks, checkDead, checkMemory, checkDurability)
+	checks = append(checks, checkDue, checkDead, checkMemory, checkDurability)
 	found := []backend.Finding{}
 	for _, check := range checks {
 		found = append(found, check(e)...)
@@ -218,6 +218,16 @@ func checkWorkers(e *exam) []backend.Finding {
 	}
 	return one("no_workers", warn, "start workers; with only hand-written consumers this is expected",
 		"%d messages are unfinished and no weir worker has published its load in %q", e.work(), e.keys.lag)
+}
+
+// checkDue finds delayed messages that nobody moves into the stream.
+func checkDue(e *exam) []backend.Finding {
+	if e.overdue < stuckAfter {
+		return nil
+	}
+	return one("due_unmoved", warn,
+		"start a weir worker on the stream: workers of versions without delays, and other programs, do not move them; a worker whose user may not says so in its log",
+		"%d delayed messages are due, the first for %s, and nobody moves them from %q into the stream", e.due, e.overdue.Round(time.Second), e.keys.later)
 }
 
 func checkDead(e *exam) (found []backend.Finding) {

@@ -31,6 +31,9 @@ type exam struct {
 	dropped     int64  // those not acknowledged
 	droppedLast string
 
+	due     int64         // delayed messages that are due and not in the stream yet
+	overdue time.Duration // of the first of them
+
 	groups    []string
 	group     *group // nil: absent; lag is set only if it is plausible
 	behind    *int64 // entries after the last delivered one; nil: too many to count
@@ -137,6 +140,8 @@ func (b *Backend) exam(ctx context.Context) (*exam, error) {
 	}
 	e.trims, _ = strconv.ParseInt(trims.Val()["removed"], 10, 64)
 	e.dropped, _ = strconv.ParseInt(trims.Val()["dropped"], 10, 64)
+	got, unread := b.count.read(waits, &k, at) // the error is of the group
+	e.due, e.overdue = got.due, got.overdue
 	if e.kind != "stream" {
 		return e, nil
 	}
@@ -146,13 +151,12 @@ func (b *Backend) exam(ctx context.Context) (*exam, error) {
 	if err := e.readGroup(pending, consumers); err != nil {
 		return e, err
 	}
-	got, err := b.count.read(waits, &k, at)
-	if err != nil {
-		return e, err
+	if unread != nil {
+		return e, unread
 	}
 	if e.group.lag = got.lag; got.lag != nil || got.behind < countMost {
-		unread := got.behind - got.due
-		e.behind = &unread
+		behind := got.behind - got.due
+		e.behind = &behind
 	}
 	return e, b.lookAtPending(ctx, e)
 }

@@ -285,3 +285,85 @@ func TestUsersOfBeforeDelaysWorkOn(t *testing.T) {
 		t.Errorf("a claim that cannot move what is due: %v", err)
 	}
 }
+
+// A server that is killed while it moves has each message in one place: the set or the stream.
+func TestAServerKilledWhileItMovesLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	const n = 3000
+	addr, s := startServer(t, durable...)
+	b := open(t, addr, "stream=jobs")
+	claim(t, b, backend.ClaimRequest{Max: 1})
+	appendAll(t, b, numbers(n, time.Millisecond))
+	time.Sleep(10 * time.Millisecond)
+	for range 2 {
+		begun := make(chan struct{})
+		failed := make(chan struct{})
+		go func() {
+			defer close(failed)
+			for i := range n {
+				if i == 3 {
+					close(begun)
+				}
+				if _, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 1, ReclaimAfter: time.Minute}); err != nil {
+					return
+				}
+			}
+		}()
+		<-begun
+		s.Kill()
+		<-failed
+		s.Restart()
+		moved := s.Client().XLen(t.Context(), "jobs").Val()
+		if left := s.Client().ZCard(t.Context(), "{jobs}:later").Val(); moved+left != n || moved == 0 {
+			t.Fatalf("%d are moved and %d are not, of %d", moved, left, n)
+		}
+	}
+	wait(t, "the rest is moved", func() bool {
+		_, _ = b.Claim(t.Context(), backend.ClaimRequest{Consumer: "d", Max: 1, ReclaimAfter: time.Minute})
+		return s.Client().Exists(t.Context(), "{jobs}:later").Val() == 0
+	})
+	seen := map[any]bool{}
+	for _, entry := range s.Client().XRange(t.Context(), "jobs", "-", "+").Val() {
+		seen[entry.Values["data"]] = true
+	}
+	if total := s.Client().XLen(t.Context(), "jobs").Val(); len(seen) != n || total != n {
+		t.Errorf("in the end the stream has %d entries of %d messages, want %d", total, len(seen), n)
+	}
+}
+
+// A message that cannot become an entry stays where it is.
+func TestAMessageThatCannotBeMovedStays(t *testing.T) {
+	t.Parallel()
+	addr, s := startServer(t)
+	b, c := open(t, addr, "stream=jobs"), s.Client()
+	appendAll(t, b, numbers(1, time.Millisecond))
+	if err := c.Do(t.Context(), "XADD", "jobs", lastID, "a", "b").Err(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(10 * time.Millisecond)
+	if got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 5, ReclaimAfter: time.Minute}); err != nil || len(got.Deliveries) != 1 {
+		t.Errorf("what is in the stream: %+v, %v", got, err)
+	}
+	if c.ZCard(t.Context(), "{jobs}:later").Val() != 1 {
+		t.Error("the message is gone")
+	}
+}
+
+func TestDoctorFindsDelayedMessagesThatNobodyMoves(t *testing.T) {
+	t.Parallel()
+	addr, s := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	appendAll(t, b, numbers(1, time.Hour))
+	if found := examine(t, b); slices.Contains(found, "due_unmoved") {
+		t.Errorf("one is due in an hour: %v", found)
+	}
+	ago := time.Now().Add(-10 * time.Minute).UnixMilli()
+	if err := s.Client().Do(t.Context(), "ZADD", "{jobs}:later", ago, "x").Err(); err != nil {
+		t.Fatal(err)
+	}
+	find(t, b, "due_unmoved")
+	claim(t, b, backend.ClaimRequest{Max: 1})
+	if found := examine(t, b); slices.Contains(found, "due_unmoved") {
+		t.Errorf("it is moved: %v", found)
+	}
+}

@@ -44,6 +44,7 @@ var remedies = map[string]remedy{
 	"age_over_objective":  {backend.OfPending, "weir sample --every 5s URL"},
 	"stuck_pending":       {backend.OfPending, startWorkers},
 	"given_back":          {backend.OfPending, startWorkers},
+	"due_unmoved":         {backend.OfPending, startWorkers},
 	"dead_consumers_hold": {backend.OfPending, "XINFO CONSUMERS $STREAM $GROUP"},
 	"no_limit":            {backend.OfPending, "weir work --max-deliveries 3 URL -- CMD"},
 	"no_dead_letter":      {backend.OfPending, startWorkers},

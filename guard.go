@@ -242,9 +242,10 @@ func (g *guard) measure(set *settings, v *visit) {
 func (g *guard) pause(set *settings, v *visit) (err error) {
 	g.note(stageBackpressure, set, v, event{text: "publish pauses: lag above the hard limit", decision: string(HardPause)})
 	began := time.Now()
+	v.why = set.aboveHard(v.r)
+	g.slowing(v, HardPause)
 	defer func() { g.slowed(v, HardPause, began, err) }()
-	for {
-		v.why = set.aboveHard(v.r)
+	for ; ; v.why = set.aboveHard(v.r) {
 		if err := g.wait(v, set.LagPoll); err != nil {
 			return err
 		}
@@ -403,6 +404,7 @@ func (g *guard) again(v *visit, try int, server *backend.FullError) error {
 // sleep delays a publish by d and reports how long it took.
 func (g *guard) sleep(v *visit, kind SlowKind, d time.Duration) error {
 	began := time.Now()
+	g.slowing(v, kind)
 	err := g.wait(v, d)
 	g.slowed(v, kind, began, err)
 	return err
@@ -434,6 +436,13 @@ func (g *guard) stopped(v *visit, err error) error {
 		return fmt.Errorf("publish to %q ended while waiting, nothing is stored: %w", g.name.Stream, err)
 	}
 	return fmt.Errorf("publish to %q ended while waiting (%s), nothing is stored: %w", g.name.Stream, v.why, err)
+}
+
+// slowing reports a delay that begins.
+func (g *guard) slowing(v *visit, kind SlowKind) {
+	if g.hooks.Slowing != nil {
+		g.hooks.Slowing(g.name, kind, v.why)
+	}
 }
 
 // slowed reports a delay that has ended, early with an error.

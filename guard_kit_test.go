@@ -23,6 +23,7 @@ type guarded struct {
 
 	mu       sync.Mutex
 	slowed   map[weir.SlowKind][]time.Duration
+	slowing  []string // kind and why, of delays that have begun
 	tries    []int
 	shadowed []string
 	known    []bool
@@ -66,6 +67,9 @@ func (g *guarded) hooks() weir.Hooks {
 		PublishAttempt: func(_ weir.StreamName, n int) { locked(func() { g.attempts += n }) },
 		Published:      func(_ weir.StreamName, n int, _ time.Duration) { locked(func() { g.stored += n }) },
 		PublishFailed:  func(_ weir.StreamName, n int, why string) { locked(func() { g.failed[why] += n }) },
+		Slowing: func(_ weir.StreamName, k weir.SlowKind, why string) {
+			locked(func() { g.slowing = append(g.slowing, string(k)+": "+why) })
+		},
 		Slowed: func(_ weir.StreamName, k weir.SlowKind, d time.Duration) {
 			locked(func() { g.slowed[k] = append(g.slowed[k], d) })
 		},

@@ -71,7 +71,12 @@ func TestHardLimitPollsUntilTheSignalIsNotAboveIt(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.pretend(201, 0)
 		began := time.Now()
-		time.AfterFunc(750*time.Millisecond, func() { g.pretend(200, 0) })
+		time.AfterFunc(750*time.Millisecond, func() {
+			if len(g.slowing) != 1 || !strings.HasPrefix(g.slowing[0], "pause: ") || !strings.Contains(g.slowing[0], "201") || g.slowed[weir.HardPause] != nil {
+				t.Errorf("told of the beginning of a pause: %q, of its end %v", g.slowing, g.slowed)
+			}
+			g.pretend(200, 0)
+		})
 		if err := g.Publish(t.Context(), weir.Message{}); err != nil {
 			t.Fatal(err)
 		}

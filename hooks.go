@@ -14,6 +14,10 @@ type Hooks struct {
 	// PublishFailed is called for messages that are not confirmed as stored. reason
 	// is a Reason, "outcome_unknown", "unavailable", "expired", "cancelled" or "error".
 	PublishFailed func(s StreamName, messages int, reason string)
+	// Slowing is called when a publish begins to be delayed: of a HardPause at its
+	// beginning, which may be long before its end. why is for people; it names the limit
+	// and what was read.
+	Slowing func(s StreamName, kind SlowKind, why string)
 	// Slowed is called after a publish was delayed.
 	Slowed func(s StreamName, kind SlowKind, d time.Duration)
 	// BackpressureRetry is called each time a publish checks the depth again.
@@ -46,6 +50,7 @@ func (h Hooks) And(other Hooks) Hooks {
 		PublishAttempt:    both(h.PublishAttempt, other.PublishAttempt),
 		Published:         bothOf(h.Published, other.Published),
 		PublishFailed:     bothOf(h.PublishFailed, other.PublishFailed),
+		Slowing:           bothOf(h.Slowing, other.Slowing),
 		Slowed:            bothOf(h.Slowed, other.Slowed),
 		BackpressureRetry: both(h.BackpressureRetry, other.BackpressureRetry),
 		Shadowed:          both(h.Shadowed, other.Shadowed),

@@ -57,8 +57,11 @@ func (s settings) misfitTLS(ctx context.Context, err error) error {
 		authority x509.UnknownAuthorityError
 		name      x509.HostnameError
 	)
-	if s.tls != nil && (errors.As(err, &authority) || errors.As(err, &name)) {
-		return fmt.Errorf("the certificate of %s is not trusted for that name; use a name that it holds, and put its authority into the system's store or the file that SSL_CERT_FILE names: %w", s.server(), err)
+	switch {
+	case s.tls != nil && errors.As(err, &authority):
+		return fmt.Errorf("the certificate of %s is not trusted; name its authority's PEM file with ca=, or put it into the system's store: %w", s.server(), authority)
+	case s.tls != nil && errors.As(err, &name):
+		return fmt.Errorf("the certificate of %s is not trusted for that name; use a name that it holds: %w", s.server(), name)
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" && !op.Timeout() {

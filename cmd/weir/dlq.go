@@ -56,7 +56,7 @@ func (o *letterOptions) fields(f settings.Fields) settings.Fields {
 func (o *letterOptions) run(cmd *cobra.Command, args []string, do func(ctx context.Context, d *weir.DeadLetters) error) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s, err := openExisting(ctx, &o.keys, args[0])
+	s, err := reacher{cmd.ErrOrStderr(), cmd.CommandPath(), reachFor}.open(ctx, &o.keys, args[0], openExisting)
 	if err != nil {
 		return err
 	}

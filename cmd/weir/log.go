@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/internal/settings"
 )
 
@@ -73,25 +72,17 @@ func logUnknown(log *slog.Logger) {
 	}
 }
 
-// withoutStages leaves out what a guard did to single publishes, unless it was only simulated; of a
-// pause, paused is told.
-type withoutStages struct {
-	slog.Handler
-	paused func(text string)
-}
+// withoutStages leaves out what a guard did to single publishes, unless it was only simulated.
+type withoutStages struct{ slog.Handler }
 
 // Handle implements slog.Handler.
 func (h withoutStages) Handle(ctx context.Context, r slog.Record) error {
-	var did, simulated, pauses bool
+	var did, simulated bool
 	r.Attrs(func(a slog.Attr) bool {
 		did, simulated = did || a.Key == "stage", simulated || a.Key == "shadow"
-		pauses = pauses || a.Key == "decision" && a.Value.String() == string(weir.HardPause)
 		return true
 	})
 	if did && !simulated {
-		if pauses {
-			h.paused(r.Message)
-		}
 		return nil
 	}
 	return h.Handler.Handle(ctx, r)
@@ -99,10 +90,10 @@ func (h withoutStages) Handle(ctx context.Context, r slog.Record) error {
 
 // WithAttrs implements slog.Handler.
 func (h withoutStages) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return withoutStages{h.Handler.WithAttrs(attrs), h.paused}
+	return withoutStages{h.Handler.WithAttrs(attrs)}
 }
 
 // WithGroup implements slog.Handler.
 func (h withoutStages) WithGroup(name string) slog.Handler {
-	return withoutStages{h.Handler.WithGroup(name), h.paused}
+	return withoutStages{h.Handler.WithGroup(name)}
 }

@@ -156,9 +156,9 @@ func runPublish(cmd *cobra.Command, args []string) error {
 func (p *publisher) guarded(ctx context.Context, cmd *cobra.Command, cfg weir.ProducerConfig, values *settings.Values) (unguard func(), err error) {
 	cfg.Logger, cfg.Hooks = p.log, p.hooks
 	if p.opt.logFormat != jsonFormat {
-		cfg.Logger = slog.New(withoutStages{p.log.Handler(), p.paused}) // the line of progress says it, for people
+		cfg.Logger = slog.New(withoutStages{p.log.Handler()}) // the line of progress says it, for people
 	}
-	cfg.Hooks.Slowed = p.slowed
+	cfg.Hooks.Slowing, cfg.Hooks.Slowed = p.slowing, p.slowed
 	p.producer, err = weir.NewProducer(weir.New(p.courier.asBackend()), cfg)
 	if err != nil {
 		return nil, err

@@ -41,7 +41,11 @@ func newCourier(ctx context.Context, p *publisher, url string) (*courier, error)
 		}
 		url = withKey(url, "type", "log")
 	}
-	s, err := openStream(ctx, &p.opt.keys, url)
+	most := reachFor
+	if p.opt.giveUp > 0 {
+		most = min(p.opt.giveUp, most)
+	}
+	s, err := reacher{p.progress, "weir publish", most}.open(ctx, &p.opt.keys, url, openStream)
 	if err != nil {
 		return nil, err
 	}

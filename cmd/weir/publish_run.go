@@ -54,10 +54,14 @@ func (p *publisher) slowed(s weir.StreamName, kind weir.SlowKind, d time.Duratio
 	}
 }
 
-// paused shows that the guard holds a publish back until the workers have caught up.
-func (p *publisher) paused(text string) {
-	if !p.progress.isWaiting() {
-		p.progress.waiting(fmt.Sprintf("the workers of %s are behind: %s", p.stream, text))
+// slowing is the guard's hook for a publish that it holds back until the workers have caught
+// up; shorter delays are only counted.
+func (p *publisher) slowing(s weir.StreamName, kind weir.SlowKind, why string) {
+	if kind == weir.HardPause && !p.progress.isWaiting() && p.opt.logFormat != jsonFormat {
+		p.progress.waiting(fmt.Sprintf("the workers of %s are behind: %s", p.stream, why))
+	}
+	if tell := p.hooks.Slowing; tell != nil {
+		tell(s, kind, why)
 	}
 }
 

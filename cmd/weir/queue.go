@@ -59,7 +59,12 @@ func newPauseCmd(name, short, long string, paused bool) *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			state, err := setPaused(ctx, &keys, args[0], paused)
+			s, err := reacher{cmd.ErrOrStderr(), cmd.CommandPath(), reachFor}.open(ctx, &keys, args[0], openExisting)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			state, err := setPaused(ctx, s, paused)
 			if err != nil {
 				return err
 			}
@@ -100,12 +105,7 @@ func (s queueState) String() string {
 
 // setPaused pauses or resumes the stream and reads how it stands. What cannot be read is
 // left out.
-func setPaused(ctx context.Context, keys *keyOptions, url string, paused bool) (queueState, error) {
-	s, err := openExisting(ctx, keys, url)
-	if err != nil {
-		return queueState{}, err
-	}
-	defer s.Close()
+func setPaused(ctx context.Context, s *weir.Stream, paused bool) (queueState, error) {
 	if p, err := s.Pressure(ctx); err == nil && errors.Is(p.Missing, weir.ErrStreamNotFound) {
 		return queueState{}, p.Missing // the library would create it; here its name may be misspelt
 	}
@@ -117,8 +117,7 @@ func setPaused(ctx context.Context, keys *keyOptions, url string, paused bool) (
 		return queueState{}, err
 	}
 	state := queueState{Stream: s.Info().Stream, Group: s.Info().Group, Paused: paused}
-	var p weir.Pressure
-	if p, err = s.Pressure(ctx); err == nil {
+	if p, err := s.Pressure(ctx); err == nil {
 		if state.Waiting = p.Lag; !p.PendingUnknown {
 			state.Pending = &p.Pending
 		}

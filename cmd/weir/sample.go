@@ -172,7 +172,7 @@ func sampleURL() (string, error) {
 func runSample(cmd *cobra.Command, opt *sampleOptions, from string) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	s, err := openToSample(ctx, &opt.keys, from)
+	s, err := reacher{cmd.ErrOrStderr(), "weir sample", reachFor}.open(ctx, &opt.keys, from, openToSample)
 	if err != nil {
 		return err
 	}

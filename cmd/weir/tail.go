@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -114,7 +115,7 @@ func tailTopic(ctx context.Context, p *printer, url string) error {
 		return err
 	}
 	defer c.Close()
-	t := &topicTailer{printer: p, client: c, topic: target.Topic}
+	t := &topicTailer{printer: p, client: c, topic: target.Topic, url: url, started: time.Now()}
 	return t.run(ctx)
 }
 

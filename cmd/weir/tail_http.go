@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -17,6 +18,28 @@ type topicTailer struct {
 	client *client.Client
 	topic  string
 	cursor uint64
+
+	url     string // for hopeless
+	started time.Time
+	reached bool // the server has answered
+}
+
+// lost says once that the server does not answer, and returns an error if waiting for it
+// has no point any more: as with a reacher, but no other call is made.
+func (t *topicTailer) lost(err error) error {
+	if fix := hopeless(err, t.url); fix != "" {
+		return fmt.Errorf("%w; %s", err, fix)
+	}
+	if !t.reached && time.Since(t.started) > reachFor {
+		return fmt.Errorf("the server was not there for %s: %w", reachFor, err)
+	}
+	t.setAway(err)
+	return nil
+}
+
+func (t *topicTailer) back() {
+	t.reached = true
+	t.setAway(nil)
 }
 
 func (t *topicTailer) run(ctx context.Context) error {
@@ -59,6 +82,8 @@ func (t *topicTailer) read(ctx context.Context) error {
 // follow prints what the topic holds and what is added.
 func (t *topicTailer) follow(ctx context.Context) error {
 	watch := client.Watch{From: map[string]uint64{t.topic: t.cursor}, Limit: t.limit(), IncludeTags: true}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	err := t.client.Follow(ctx, watch, client.WatchEvents{
 		Records: func(e client.WatchRecords) error { return t.printRecords(e.Records) },
 		Tombstone: func(e client.WatchTombstone) error {
@@ -66,11 +91,21 @@ func (t *topicTailer) follow(ctx context.Context) error {
 			return t.printGap(&gap, e.Recreated())
 		},
 		Deleted:   func(client.WatchTopic) error { return fmt.Errorf("topic %q was deleted", t.topic) },
-		Connected: func() { t.setAway(nil) },
-		Lost:      t.setAway,
+		Connected: t.back,
+		Lost: func(err error) {
+			if err := t.lost(err); err != nil {
+				end(err)
+			}
+		},
 	})
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
 	if api.IsCode(err, api.CodeTopicNotFound) {
 		return fmt.Errorf("topic %q does not exist", t.topic)
+	}
+	if fix := hopeless(err, t.url); fix != "" {
+		return fmt.Errorf("%w; %s", err, fix)
 	}
 	return err
 }
@@ -114,7 +149,7 @@ func retrying[T any](ctx context.Context, t *topicTailer, call func() (T, error)
 	for try := 1; ; try++ {
 		res, err := call()
 		if err == nil {
-			t.setAway(nil)
+			t.back()
 			return res, nil
 		}
 		if api.IsCode(err, api.CodeTopicNotFound) {
@@ -123,10 +158,15 @@ func retrying[T any](ctx context.Context, t *topicTailer, call func() (T, error)
 		if ctx.Err() != nil {
 			return res, ctx.Err()
 		}
+		if fix := hopeless(err, t.url); fix != "" {
+			return res, fmt.Errorf("%w; %s", err, fix)
+		}
 		if !client.Retryable(err) || failing.last(err) {
 			return res, err
 		}
-		t.setAway(err)
+		if err := t.lost(err); err != nil {
+			return res, err
+		}
 		wait := max(client.Backoff(try, reconnectMin, reconnectMax), client.RetryAfter(err))
 		if err := client.Sleep(ctx, wait); err != nil {
 			return res, err

@@ -17,7 +17,7 @@ import (
 
 // tailStream follows a stream through the library.
 func tailStream(ctx context.Context, p *printer, url string) error {
-	s, err := openExisting(ctx, &p.opt.keys, url)
+	s, err := reacher{p.log, "weir tail", reachFor}.open(ctx, &p.opt.keys, url, openExisting)
 	if err != nil {
 		return err
 	}

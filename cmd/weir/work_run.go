@@ -37,7 +37,7 @@ func runWork(cmd *cobra.Command, args []string) error {
 	}
 	defer page.close()
 	log = page.logger(log)
-	s, err := openStream(cmd.Context(), &opt.keys, withDurability(opt.durability, args[0]))
+	s, err := reacher{cmd.ErrOrStderr(), "weir work", reachFor}.open(cmd.Context(), &opt.keys, withDurability(opt.durability, args[0]), openStream)
 	if err != nil {
 		return err
 	}

@@ -99,6 +99,8 @@ func readError(resp *http.Response) error {
 	err := json.Unmarshal(text, &body)
 	e := body.Error.noun(resp.Header.Get("Retry-After"))
 	switch {
+	case resp.StatusCode == http.StatusBadRequest && resp.TLS == nil && strings.Contains(string(text), "HTTPS"): // as net/http and nginx say it
+		return &StatusError{Status: resp.StatusCode, Message: "the server speaks TLS; use https://"}
 	case err != nil || e.Code == "":
 		return &StatusError{Status: resp.StatusCode, Message: "the answer carries no error of /v0; is this a weir server?", RetryAfter: e.RetryAfter}
 	case e.Code.Status() != resp.StatusCode: // a code of a later protocol

@@ -17,7 +17,7 @@ func translate(err error, write bool) error {
 		if write || !errors.Is(err, backend.ErrOutcomeUnknown) {
 			return err
 		}
-		return fmt.Errorf("%w: %v", nameOfRead(err), err) // a read changes nothing
+		return &unread{nameOfRead(err), err}
 	}
 	switch e.Code {
 	case api.CodeTopicNotFound:
@@ -43,6 +43,19 @@ func translate(err error, write bool) error {
 		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
 	return err
+}
+
+// unread is a read that was not answered. It has changed nothing, so that its outcome is not
+// unknown, as the client says; why it was not answered can be asked for.
+type unread struct{ name, err error }
+
+func (e *unread) Error() string { return fmt.Sprintf("%v: %v", e.name, e.err) }
+
+func (e *unread) Unwrap() []error {
+	if why := errors.Unwrap(e.err); why != nil {
+		return []error{e.name, why}
+	}
+	return []error{e.name}
 }
 
 // nameOfRead returns the error of package backend, or the context's, for a read that

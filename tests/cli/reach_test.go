@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/tests/certtest"
+	"github.com/weirmq/weir/tests/kafkatest"
+	"github.com/weirmq/weir/tests/redistest"
+	"github.com/weirmq/weir/tests/weirtest"
+)
+
+// What waiting does not mend ends every command at once, with one line that says what does.
+func TestWhatWaitingDoesNotMendEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	certs := certtest.New(t)
+	closed, err := net.Listen("tcp", "127.0.0.1:0") // so that the port of Redis with TLS is free
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tlsPort, _ := net.SplitHostPort(closed.Addr().String())
+	_ = closed.Close() // nobody has connected
+	redis := redistest.Start(t, redistest.Options{Args: []string{
+		"--requirepass", "right", "--tls-port", tlsPort, "--tls-auth-clients", "no",
+		"--tls-cert-file", certs.File("server.pem"), "--tls-key-file", certs.File("server.key"), "--tls-ca-cert-file", certs.File("ca.pem"),
+	}})
+	redisTLS := "127.0.0.1:" + tlsPort
+	weir := startSecure(t)
+	addr := strings.TrimPrefix(weir.url, "https://")
+	ca := "ca=" + url.QueryEscape(certs.File("ca.pem"))
+	weirCA := "?ca=" + url.QueryEscape(weir.certs.File("ca.pem"))
+	plain := weirtest.Start(t, weirtest.Options{})
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	t.Cleanup(door.Close)
+	kafka := kafkatest.StartSecure(t, kafkatest.Options{})
+	kafkaCA := "?partitions=1&ca=" + url.QueryEscape(kafka.CA)
+	cases := []struct{ name, url, want string }{
+		{"redis, unknown host", "redis://nobody.invalid/0?stream=a", "check the host"},
+		{"redis, TLS on a plain port", "rediss://:right@" + redis.Addr() + "/0?stream=a", "use redis://"},
+		{"redis, plain on a TLS port", "redis://:right@" + redisTLS + "/0?stream=a", "use rediss://"},
+		{"redis, unknown authority", "rediss://:right@" + redisTLS + "/0?stream=a", "is not trusted"},
+		{"redis, wrong password", "redis://:wrong@" + redis.Addr() + "/0?stream=a", "does not know the URL's user and password"},
+		{"redis, no password", redis.URL() + "?stream=a", "wants a password"},
+		{"redis over TLS, wrong password", "rediss://:wrong@" + redisTLS + "/0?stream=a&" + ca, "does not know the URL's user and password"},
+		{"redis, no such database", "redis://:right@" + redis.Addr() + "/99?stream=a", "use a smaller number"},
+
+		{"http, unknown host", "http://nobody.invalid:4000/a", "check the host"},
+		{"http, TLS on a plain port", "https://" + plain.Addr + "/a", "use http://"},
+		{"http, plain on a TLS port", "http://" + addr + "/a", "use https://"},
+		{"http, unknown authority", weir.url + "/a", "ca=FILE"},
+		{"http, unknown key", strings.Replace(weir.url, "https://", "https://:wrong@", 1) + "/a" + weirCA, "WEIR_API_KEY"},
+		{"http, no key", weir.url + "/a" + weirCA, "WEIR_API_KEY"},
+		{"http, another server", web.URL + "/a", "check the host, the port and the path"},
+		{"http, a proxy that refuses", door.URL + "/a", "refuses the key"},
+
+		{"kafka, unknown host", "kafka://nobody.invalid:9092/a", "check the host"},
+		{"kafka, TLS on a plain port", "kafkas://" + kafka.Addr() + "/a", "use kafka://"},
+		{"kafka, plain on a TLS port", "kafka://" + kafka.Listener(kafkatest.TLS) + "/a", "use kafkas://"},
+		{"kafka, unknown authority", "kafkas://" + kafka.Listener(kafkatest.TLS) + "/a", "with ca="},
+		{"kafka, wrong password", "kafkas://admin:wrong@" + kafka.Listener(kafkatest.SASL) + "/a" + kafkaCA, "does not accept the user and password"},
+		{"kafka, no password", "kafkas://" + kafka.Listener(kafkatest.SASL) + "/a" + kafkaCA, "wants a user and a password"},
+		{"kafka, no such topic", kafka.URL() + "/nothing", "partitions=N"},
+	}
+	lines := writeLines(t, []string{"a"})
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			commands := [][]string{{"publish", c.url, lines}, {"sample", c.url}}
+			switch {
+			case strings.HasPrefix(c.url, "http"): // tail has a way of its own there
+				commands = append(commands, []string{"tail", c.url}, []string{"tail", "--from=0", c.url})
+			case strings.HasSuffix(c.name, "unknown host"):
+				commands = append(commands, []string{"work", c.url, "--", "true"}, []string{"tail", c.url}, []string{"dlq", "ls", c.url}, []string{"queue", "pause", c.url})
+			}
+			for _, args := range commands {
+				begun := time.Now()
+				out, stderr, code := weirtest.Run(t, nil, args...)
+				said := strings.TrimSpace(stderr)
+				if args[0] == "work" || args[0] == "publish" {
+					said = said[strings.LastIndex(said, "\n")+1:] // the pool's own lines
+				}
+				if code != 1 || !strings.Contains(said, c.want) || strings.Contains(said, "\n") || strings.Contains(stderr, "waiting up to") {
+					t.Errorf("weir %s: code %d, want %q in one line:\n%s%s", strings.Join(args[:2], " "), code, c.want, out, stderr)
+				}
+				if took := time.Since(begun); took > 12*time.Second {
+					t.Errorf("weir %s took %s", args[0], took)
+				}
+			}
+		})
+	}
+}
+
+// A server that is not there yet is waited for, with one line, whatever its kind.
+func TestCommandsWaitForAServerThatIsNotThereYet(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, redistest.Options{})
+	weir := weirtest.Start(t, weirtest.Options{Stays: true})
+	kinds := map[string]struct {
+		url         string
+		stop, start func()
+	}{
+		"redis": {redis.URL() + "?stream=a", redis.Kill, redis.Restart},
+		"http":  {weir.URL + "/a", weir.Kill, weir.Restart},
+	}
+	for name, k := range kinds {
+		t.Run(name, func(t *testing.T) {
+			k.stop()
+			commands := map[string]*weirtest.Process{
+				"publish": run(t, "publish", k.url, writeLines(t, []string{"a"})),
+				"sample":  run(t, "sample", k.url),
+				"work":    run(t, "work", "--until-empty=300ms", k.url, "--", "true"),
+				"dlq":     run(t, "dlq", "ls", k.url),
+			}
+			for name, p := range commands {
+				eventually(t, name+" says that it waits", func() bool { return strings.Contains(p.Stderr.String(), "waiting up to 15s for the server: ") })
+			}
+			k.start()
+			for name, p := range commands {
+				p.Succeed()
+				if n := strings.Count(p.Stderr.String(), "waiting"); n != 1 {
+					t.Errorf("weir %s said %d times that it waits:\n%s", name, n, p.Stderr.String())
+				}
+			}
+		})
+	}
+}
+
+// The wait has an end.
+func TestTheWaitForAServerEnds(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"redis://127.0.0.1:1/0?stream=a", "http://127.0.0.1:1/a", "kafka://127.0.0.1:1/a"} {
+		t.Run(url, func(t *testing.T) {
+			t.Parallel()
+			_, stderr, code := weirtest.Run(t, nil, "publish", "--give-up=1s", url, writeLines(t, []string{"a"}))
+			want := "weir publish: waiting up to 1s for the server: "
+			if code != 1 || strings.Count(stderr, want) != 1 || !strings.Contains(stderr, "the server was not there for 1s: ") || strings.Count(stderr, "\n") != 2 {
+				t.Errorf("code %d\n%s", code, stderr)
+			}
+		})
+	}
+}

@@ -22,8 +22,8 @@ type Pressure struct {
 //
 // A stream can be read before anybody has used it. One to which nothing has been published
 // yet has no messages. A group to which no worker has come yet has nothing pending, and
-// all that it will be given is its lag: what is stored, or nothing with start=$ on Redis
-// and Kafka. Missing of the reading says which of the two is not there, so that a misspelt
+// all that it will be given is its lag: what is stored, or nothing with start=$ on Redis.
+// Missing of the reading says which of the two is not there, so that a misspelt
 // name can be told from an idle one. If the first publish or the first worker would not
 // create it, there is no reading but ErrStreamNotFound or ErrGroupNotFound: a Kafka topic
 // without partitions=N, a group with create=never, a topic of a weir server that is a log.

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,7 +28,6 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 	conn := master.WithTimeout(d + 2*callTimeout).Conn()
 	number, err := b.connNumber(ctx, conn)
 	if err != nil {
-		_ = conn.Close()
 		return b.explain(ctx, err)
 	}
 	blocking, stop := context.WithCancel(b.closing)
@@ -76,17 +76,29 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 	return b.waited(ctx, c, read)
 }
 
-// connNumber asks the server for a connection's ID.
+// connNumber asks the server for a connection's ID. If it fails it closes the connection,
+// for which nobody else may do so: a call of a lent client that was left still uses it.
 func (b *Backend) connNumber(ctx context.Context, conn *redis.Conn) (int64, error) {
 	number := redis.NewIntCmd(ctx, "CLIENT", "ID")
-	ask := func(ctx context.Context, cmds []redis.Cmder) error { return conn.Process(ctx, cmds[0]) }
-	if b.lent {
-		err := b.aside(ctx, []redis.Cmder{number}, ask)
-		return number.Val(), err
+	var first atomic.Bool // of the call and who waits for it, the one that is through with conn
+	ask := func(ctx context.Context, cmds []redis.Cmder) error {
+		err := conn.Process(ctx, cmds[0])
+		if !first.CompareAndSwap(false, true) {
+			_ = conn.Close()
+		}
+		return err
 	}
-	w := b.calls.watch(ctx, callTimeout)
-	defer w.end()
-	err := ask(w, []redis.Cmder{number})
+	var err error
+	if b.lent {
+		err = b.aside(ctx, []redis.Cmder{number}, ask)
+	} else {
+		w := b.calls.watch(ctx, callTimeout)
+		err = ask(w, []redis.Cmder{number})
+		w.end()
+	}
+	if err != nil && !first.CompareAndSwap(false, true) {
+		_ = conn.Close()
+	}
 	return number.Val(), err
 }
 

@@ -129,11 +129,11 @@ func (b *Backend) awaitWake(ctx context.Context, last string) (name string, err 
 		block = watchLent
 	}
 	conn := master.WithTimeout(block + 2*callTimeout).Conn()
-	defer conn.Close()
 	number, err := b.connNumber(ctx, conn)
 	if err != nil {
 		return "", err
 	}
+	defer conn.Close()
 	read := redis.NewRawCmd(ctx, "XREAD", "COUNT", 1, "BLOCK", block.Milliseconds(), "STREAMS", b.keys.wake, last)
 	answered := make(chan struct{})
 	if b.lent { // its connection stays

@@ -216,7 +216,7 @@ type PoolConfig struct {
 
 	HandlerTimeout time.Duration // 10m; -1 = none
 	DrainTimeout   time.Duration // 30s for running handlers once Run's context has ended
-	AckLinger      time.Duration // 5ms: how long a finished message waits to be acked together with others
+	AckLinger      time.Duration // 5ms: how long a finished message waits to be acked together with others; -1 = not at all
 	RetryBase      time.Duration // 1s after the first failed delivery, doubled with each further one, ±50 %
 	RetryMax       time.Duration // 5m
 	LagTTL         time.Duration // 10s: how long the published signal stays valid
@@ -279,7 +279,7 @@ func (c PoolConfig) Validate() error {
 		oneOf("Expired", c.Expired, ExpiredDeadLetter, ExpiredDrop),
 		between("HandlerTimeout", c.HandlerTimeout, -1, 24*time.Hour),
 		between("DrainTimeout", c.DrainTimeout, time.Millisecond, 24*time.Hour),
-		between("AckLinger", c.AckLinger, 0, time.Second),
+		between("AckLinger", c.AckLinger, -1, time.Second),
 		between("RetryBase", c.RetryBase, time.Millisecond, 24*time.Hour),
 		between("RetryMax", c.RetryMax, time.Millisecond, 24*time.Hour),
 		between("LagTTL", c.LagTTL, time.Second, 24*time.Hour),

@@ -101,10 +101,44 @@ func TestTheQueueTiersVariables(t *testing.T) {
 	}
 }
 
-// A field's 0 is its default, so a 0 that somebody wrote must not get there.
-func TestZeroAndOffMeanWhatTheySay(t *testing.T) {
-	got, _, err := LoadConfigs(Source{Command: Library, Lookup: environment("WEIR_LAG_WARN=off", "WEIR_LAG_PAUSE=-1", "WEIR_LAG_CACHE=0s",
-		"QUEUE_BACKPRESSURE_MAX_RETRIES=0", "WEIR_MAX_DELIVERIES=0", "WEIR_HANDLER_TIMEOUT=off", "WEIR_ACK_LINGER=0", "WEIR_SHED_CONCURRENCY=off")}, nil)
+// A 0 means in a file what it means in a field of the library's configuration, its default,
+// or is refused; off is what a field's -1 is. The queue tier's variable is older than weir:
+// its 0 is no retry.
+func TestZeroIsTheDefaultOrRefused(t *testing.T) {
+	for _, s := range of(Library) {
+		if !s.ofLibrary() || s.name == "queue-backpressure-max-retries" {
+			continue
+		}
+		for _, text := range []string{"0", "0s", "0.0"} {
+			value, err := s.kind.read(text)
+			if err != nil {
+				continue
+			}
+			var c Configs
+			c.fields(Library).store(s, value)
+			set := Configs{Producer: c.Producer.WithDefaults(), Pool: c.Pool.WithDefaults(), Kafka: c.Kafka}
+			unset := Configs{Producer: weir.ProducerConfig{}.WithDefaults(), Pool: weir.PoolConfig{}.WithDefaults()}
+			set.Pool.Consumer, unset.Pool.Consumer = "", "" // random
+			if !reflect.DeepEqual(set, unset) && !isText(value) {
+				t.Errorf("%s=%s is %v, and the field's 0 is its default %s", s.name, text, value, s.deft)
+			}
+		}
+	}
+	_, _, err := LoadConfigs(Source{Command: Library, Lookup: environment("WEIR_MAX_DELIVERIES=0")}, nil)
+	if want := `environment variable WEIR_MAX_DELIVERIES: "0" is not a whole number from 1 to 1073741824, or "off"`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// isText reports whether a 0 is a name, or means false.
+func isText(v any) bool {
+	kind := reflect.TypeOf(v).Kind()
+	return kind == reflect.String || kind == reflect.Bool
+}
+
+func TestOffMeansWhatItSays(t *testing.T) {
+	got, _, err := LoadConfigs(Source{Command: Library, Lookup: environment("WEIR_LAG_WARN=off", "WEIR_LAG_PAUSE=-1", "WEIR_LAG_CACHE=off",
+		"QUEUE_BACKPRESSURE_MAX_RETRIES=0", "WEIR_MAX_DELIVERIES=off", "WEIR_HANDLER_TIMEOUT=off", "WEIR_ACK_LINGER=off", "WEIR_SHED_CONCURRENCY=off", "WEIR_TRIM_EVERY=off")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +146,7 @@ func TestZeroAndOffMeanWhatTheySay(t *testing.T) {
 	if p.LagWarn != -1 || p.LagPause != -1 || p.LagCache != -1 || p.BackpressureRetries != -1 || p.ShedConcurrency != 0 {
 		t.Errorf("producer %+v", p)
 	}
-	if w.MaxDeliveries != -1 || w.HandlerTimeout != -1 || w.AckLinger != 1 {
+	if w.MaxDeliveries != -1 || w.HandlerTimeout != -1 || w.AckLinger != -1 || w.Trim != weir.TrimOff {
 		t.Errorf("pool %+v", w)
 	}
 }

@@ -91,7 +91,7 @@ func samples(s *Setting) sample {
 	case s.kind.typ == "duration" && s.name != "ack-linger":
 		return sample{"2s", 2 * time.Second, []string{"2", "-1s", "2 s", " 2s", "soon", "1e9"}}
 	case s.kind.typ == "duration":
-		return sample{"0", time.Duration(1), []string{"2", "2s", "-1ms", "soon"}}
+		return sample{"off", time.Duration(-1), []string{"0", "2", "2s", "-1ms", "soon"}}
 	case s.kind.typ == "bytes" && s.name == "disk-reserve":
 		return sample{"0", int64(-1), []string{"-1", "1.5GiB", "MiB", "10MB", "99999999999TiB", "half", "64MiB "}}
 	case s.kind.typ == "bytes":

@@ -88,15 +88,29 @@ func (b *Backend) store(ctx context.Context, to string, letter *backend.DeadLett
 
 // made are the topics that are known to exist beside the stream's.
 type made struct {
-	mu  sync.Mutex
+	mu  sync.Mutex // held for no call: a member's own topic and that of the dead letters wait for each other otherwise
 	all map[string]bool
 }
 
-// ensure creates a topic of one partition unless it is there.
+func (m *made) has(topic string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.all[topic]
+}
+
+func (m *made) add(topic string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil {
+		m.all = map[string]bool{}
+	}
+	m.all[topic] = true
+}
+
+// ensure creates a topic of one partition unless it is there. Two calls may create it at
+// the same time.
 func (b *Backend) ensure(ctx context.Context, topic string, configs map[string]string) error {
-	b.made.mu.Lock()
-	defer b.made.mu.Unlock()
-	if b.made.all[topic] {
+	if b.made.has(topic) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -108,10 +122,7 @@ func (b *Backend) ensure(ctx context.Context, topic string, configs map[string]s
 	if err != nil {
 		return b.explain(err)
 	}
-	if b.made.all == nil {
-		b.made.all = map[string]bool{}
-	}
-	b.made.all[topic] = true
+	b.made.add(topic)
 	return nil
 }
 

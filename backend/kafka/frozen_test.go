@@ -30,6 +30,10 @@ func frozen(t *testing.T, broker *kafkatest.Broker, url string) {
 	held := gather(t, b, 3)
 	broker.Pause()
 	defer broker.Resume()
+	patient, stop := context.WithCancel(t.Context())
+	reported := make(chan error, 1)
+	go func() { reported <- b.PublishSignal(patient, time.Minute) }() // it has to create a topic
+	defer func() { stop(); <-reported }()
 	for name, do := range map[string]func(context.Context) error{
 		"ack": func(ctx context.Context) error { _, err := b.Ack(ctx, []backend.Lease{held[0].Lease}); return err },
 		"nack": func(ctx context.Context) error {

@@ -34,9 +34,11 @@ type ledger struct {
 	b    *Backend
 	kick chan struct{}
 
-	mu      sync.Mutex
-	layout  *layout
-	next    int64
+	asking chan struct{} // holds the one refresh that runs
+	layout *layout       // of that one
+
+	mu      sync.Mutex // held for no call
+	next    int64      // written by the one that asks
 	entries map[string]entry
 	ours    bool // weir's workers have been in the group
 	// What producers have counted, and all of them.
@@ -74,7 +76,7 @@ func (e entry) valid(now time.Time) bool {
 
 func newLedger(b *Backend) *ledger {
 	return &ledger{
-		b: b, kick: make(chan struct{}, 1), entries: map[string]entry{}, counts: map[string][]uint32{},
+		b: b, kick: make(chan struct{}, 1), asking: make(chan struct{}, 1), entries: map[string]entry{}, counts: map[string][]uint32{},
 	}
 }
 
@@ -159,8 +161,12 @@ func (l *ledger) leave(back map[int32]int64) {
 
 // refresh reads what has been appended since the last time.
 func (l *ledger) refresh(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	select {
+	case l.asking <- struct{}{}:
+		defer func() { <-l.asking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if l.layout == nil {
 		layout, err := l.b.layoutOf(ctx, l.b.set.ledger())
 		if errors.Is(err, kerr.UnknownTopicOrPartition) {
@@ -176,11 +182,15 @@ func (l *ledger) refresh(ctx context.Context) error {
 		l.layout = nil
 		return err
 	}
+	l.mu.Lock()
 	l.next = next
+	l.mu.Unlock()
 	return nil
 }
 
 func (l *ledger) note(r *kgo.Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.ours = l.ours || under(string(r.Key), l.workers())
 	e := entry{at: r.Timestamp}
 	if r.Value == nil || json.Unmarshal(r.Value, &e) != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // roomUser may do what a producer needs except to touch the key of the shared room.
-const roomUser = "ACL SETUSER lean on >pw ~jobs ~{jobs}:lag:weir +@all"
+const roomUser = "ACL SETUSER lean on >pw ~jobs ~{jobs}:lag:weir ~{jobs}:later +@all"
 
 // asks takes room as a producer's guard does.
 func asks(t *testing.T, b *redis.Backend, req backend.RoomRequest) backend.Room {

@@ -42,7 +42,7 @@ func TestWhatWaitingDoesNotMendEndsAtOnce(t *testing.T) {
 	kafka := kafkatest.StartSecure(t, kafkatest.Options{})
 	kafkaCA := "?partitions=1&ca=" + url.QueryEscape(kafka.CA)
 	cases := []struct{ name, url, want string }{
-		{"redis, unknown host", "redis://nobody.invalid/0?stream=a", "check the host"},
+		{"redis, unknown host", "redis://nobody..invalid/0?stream=a", "check the host"},
 		{"redis, TLS on a plain port", "rediss://:right@" + redis.Addr() + "/0?stream=a", "use redis://"},
 		{"redis, plain on a TLS port", "redis://:right@" + redisTLS + "/0?stream=a", "use rediss://"},
 		{"redis, unknown authority", "rediss://:right@" + redisTLS + "/0?stream=a", "is not trusted"},
@@ -51,7 +51,7 @@ func TestWhatWaitingDoesNotMendEndsAtOnce(t *testing.T) {
 		{"redis over TLS, wrong password", "rediss://:wrong@" + redisTLS + "/0?stream=a&" + ca, "does not know the URL's user and password"},
 		{"redis, no such database", "redis://:right@" + redis.Addr() + "/99?stream=a", "use a smaller number"},
 
-		{"http, unknown host", "http://nobody.invalid:4000/a", "check the host"},
+		{"http, unknown host", "http://nobody..invalid:4000/a", "check the host"},
 		{"http, TLS on a plain port", "https://" + plain.Addr + "/a", "use http://"},
 		{"http, plain on a TLS port", "http://" + addr + "/a", "use https://"},
 		{"http, unknown authority", weir.url + "/a", "ca=FILE"},
@@ -60,7 +60,7 @@ func TestWhatWaitingDoesNotMendEndsAtOnce(t *testing.T) {
 		{"http, another server", web.URL + "/a", "check the host, the port and the path"},
 		{"http, a proxy that refuses", door.URL + "/a", "refuses the key"},
 
-		{"kafka, unknown host", "kafka://nobody.invalid:9092/a", "check the host"},
+		{"kafka, unknown host", "kafka://nobody..invalid:9092/a", "check the host"},
 		{"kafka, TLS on a plain port", "kafkas://" + kafka.Addr() + "/a", "use kafka://"},
 		{"kafka, plain on a TLS port", "kafka://" + kafka.Listener(kafkatest.TLS) + "/a", "use kafkas://"},
 		{"kafka, unknown authority", "kafkas://" + kafka.Listener(kafkatest.TLS) + "/a", "with ca="},

@@ -29,7 +29,7 @@ func paused(t *testing.T, server *redistest.Server, env ...string) (*weirtest.Pr
 	}
 	p := weirtest.Go(t, env, "publish", "--guard", "static", server.URL()+"?stream=jobs", file)
 	weirtest.Eventually(t, "the publish is paused", func() bool {
-		return strings.Contains(p.Stderr.String(), "weir publish: waiting: the workers of jobs are behind: publish pauses")
+		return strings.Contains(p.Stderr.String(), "weir publish: waiting: the workers of jobs are behind: 500 messages are pending, more than lag_pause 200")
 	})
 	return p, func() int64 { return client.XLen(t.Context(), "jobs").Val() }
 }

@@ -14,7 +14,8 @@
 // each answer, limit the time of each request (AbortSignal.timeout, httpx's timeout) to the client's
 // 30 s and let a claim wait as long as the client's, raise what the server refuses and leases that have
 // ended, and give jobs back whose handler fails. They have no retries, no stop, no leases to extend,
-// and no numbers beyond 2^53 in JavaScript. They claim and ack in turn, and so does a worker whose jobs
+// and no numbers beyond 2^53 in JavaScript. Their answers come compressed, as fetch and httpx ask for
+// by themselves; the clients ask for none of that. They claim and ack in turn, and so does a worker whose jobs
 // are done before the next claim.
 //
 // The second ratio of a row is of the CPU time of the programs, the bare loop's ÷ the client's. It is

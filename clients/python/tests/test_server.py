@@ -31,6 +31,13 @@ class Publishing(kit.Case):
         )
         self.assertGreater(record.ts, 1_600_000_000_000)
 
+    def test_answers_are_asked_for_unpacked(self: Any) -> None:
+        watched = kit.Losing(lost=0)
+        weir, topic = self.client(transport=watched), kit.name("plain")
+        weir.publish(topic, "x" * 5000)
+        self.assertEqual(len(weir.diff(topic).records[0].data), 5000)
+        self.assertEqual([r.headers["Accept-Encoding"] for r in watched.requests], ["identity", "identity"])
+
     def test_a_lost_answer_stores_nothing_twice(self: Any) -> None:
         losing = kit.Losing(lost=3)
         weir, topic = self.client(transport=losing), kit.name("lost")

@@ -105,6 +105,20 @@ test("refusals of the server are WeirErrors and are not tried again", async () =
   await assert.rejects(connect({ fetch: async () => new Response("<html>") }).diff("t"), isError("unexpected_answer", 200));
 });
 
+test("answers come unpacked from the real server", async () => {
+  const packings = [];
+  const fetch = async (input, init) => {
+    const res = await globalThis.fetch(input, init);
+    packings.push(res.headers.get("Content-Encoding"));
+    return res;
+  };
+  const client = connect({ fetch });
+  const topic = newTopic();
+  await client.publish(topic, "x".repeat(5000));
+  assert.equal((await client.diff(topic)).records[0].data.length, 5000);
+  assert.deepEqual(packings, [null, null]);
+});
+
 test("a request without an answer ends after timeoutMs", async () => {
   const fetch = (_input, init) => new Promise((_, reject) => init.signal.addEventListener("abort", () => reject(init.signal.reason)));
   await assert.rejects(connect({ fetch, timeoutMs: 20, retryMs: 0 }).diff("t"), isError("no_answer", 0));

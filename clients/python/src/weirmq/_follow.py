@@ -108,7 +108,7 @@ class Follower:
     def headers(self) -> dict[str, str]:
         """The headers of the stream's request."""
         resume = {"Last-Event-ID": self._last_id} if self._last_id else {}
-        return {"Accept": "text/event-stream", "Accept-Encoding": "identity", **resume}
+        return {"Accept": "text/event-stream", **resume}
 
     def streaming(self, answer: httpx.Response) -> None:
         """Takes the head of the stream's answer in; one that is not a 2xx has been read."""

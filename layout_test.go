@@ -213,7 +213,7 @@ func sources(t *testing.T) (all []source) {
 		case err != nil:
 			return err
 		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"),
-			d.IsDir() && (name == "bin" || name == filepath.Join("bench", "out")):
+			d.IsDir() && (d.Name() == "node_modules" || name == "bin" || name == filepath.Join("bench", "out")):
 			return fs.SkipDir
 		case d.IsDir() || filepath.Ext(name) != ".go":
 			return nil

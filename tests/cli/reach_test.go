@@ -1,11 +1,16 @@
 package cli
 
 import (
+	"bufio"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
+	"net/http/httputil"
+	neturl "net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,15 +37,15 @@ func TestWhatWaitingDoesNotMendEndsAtOnce(t *testing.T) {
 	redisTLS := "127.0.0.1:" + tlsPort
 	weir := startSecure(t)
 	addr := strings.TrimPrefix(weir.url, "https://")
-	ca := "ca=" + url.QueryEscape(certs.File("ca.pem"))
-	weirCA := "?ca=" + url.QueryEscape(weir.certs.File("ca.pem"))
+	ca := "ca=" + neturl.QueryEscape(certs.File("ca.pem"))
+	weirCA := "?ca=" + neturl.QueryEscape(weir.certs.File("ca.pem"))
 	plain := weirtest.Start(t, weirtest.Options{})
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
 	t.Cleanup(door.Close)
 	kafka := kafkatest.StartSecure(t, kafkatest.Options{})
-	kafkaCA := "?partitions=1&ca=" + url.QueryEscape(kafka.CA)
+	kafkaCA := "?partitions=1&ca=" + neturl.QueryEscape(kafka.CA)
 	cases := []struct{ name, url, want string }{
 		{"redis, unknown host", "redis://nobody..invalid/0?stream=a", "check the host"},
 		{"redis, TLS on a plain port", "rediss://:right@" + redis.Addr() + "/0?stream=a", "use redis://"},
@@ -102,12 +107,18 @@ func TestCommandsWaitForAServerThatIsNotThereYet(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Options{})
 	weir := weirtest.Start(t, weirtest.Options{Stays: true})
+	loading, loaded := loadingRedis(t, redistest.Start(t, redistest.Options{}).Addr())
+	late, listen := lateListener(t, kafkatest.Start(t, kafkatest.Options{}).Addr())
+	starting, ready := startingWeir(t, weirtest.Start(t, weirtest.Options{}).URL)
 	kinds := map[string]struct {
 		url         string
 		stop, start func()
 	}{
-		"redis": {redis.URL() + "?stream=a", redis.Kill, redis.Restart},
-		"http":  {weir.URL + "/a", weir.Kill, weir.Restart},
+		"redis":         {redis.URL() + "?stream=a", redis.Kill, redis.Restart},
+		"redis loading": {"redis://" + loading + "/0?stream=a", func() {}, loaded},
+		"kafka":         {"kafka://" + late + "/a?partitions=1", func() {}, listen},
+		"http":          {weir.URL + "/a", weir.Kill, weir.Restart},
+		"http starting": {starting + "/a", func() {}, ready},
 	}
 	for name, k := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -130,6 +141,99 @@ func TestCommandsWaitForAServerThatIsNotThereYet(t *testing.T) {
 			}
 		})
 	}
+}
+
+// loadingRedis is an address that answers as a server of Redis that reads its data in, until
+// it is told to pass on what comes to the one at addr.
+func loadingRedis(t *testing.T, addr string) (at string, loaded func()) {
+	t.Helper()
+	var passes atomic.Bool
+	l := listenOn(t, "127.0.0.1:0", func(conn net.Conn) {
+		for in := bufio.NewScanner(conn); !passes.Load() && in.Scan(); {
+			if strings.HasPrefix(in.Text(), "*") { // a command begins
+				_, _ = io.WriteString(conn, "-LOADING Redis is loading the dataset in memory\r\n")
+			}
+		}
+	}, &passes, addr)
+	return l, func() { passes.Store(true) }
+}
+
+// lateListener is an address where nobody listens, until listen has what comes there passed
+// on to addr.
+func lateListener(t *testing.T, addr string) (at string, listen func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at = l.Addr().String()
+	_ = l.Close() // nobody has connected
+	var passes atomic.Bool
+	passes.Store(true)
+	return at, func() { listenOn(t, at, nil, &passes, addr) }
+}
+
+// listenOn serves the connections to an address: with before, and those that come once it
+// passes with what addr answers.
+func listenOn(t *testing.T, at string, before func(net.Conn), passes *atomic.Bool, addr string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	t.Cleanup(all.Wait)
+	t.Cleanup(func() { l.Close() })
+	serve := func(conn net.Conn) {
+		defer conn.Close()
+		if !passes.Load() {
+			before(conn)
+			return
+		}
+		server, err := net.Dial("tcp", addr)
+		if err != nil {
+			return // as if it were not there
+		}
+		all.Go(func() {
+			_, _ = io.Copy(server, conn) // ends with either side
+			server.Close()
+		})
+		_, _ = io.Copy(conn, server)
+	}
+	all.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { serve(conn) })
+		}
+	})
+	return l.Addr().String()
+}
+
+// startingWeir is a server that is not ready, until it is told to pass on what comes to the
+// one at base.
+func startingWeir(t *testing.T, base string) (url string, ready func()) {
+	t.Helper()
+	to, err := neturl.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	var passes atomic.Bool
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if passes.Load() {
+			proxy.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"error":{"code":"not_ready","message":"the log is being read"}}`)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, func() { passes.Store(true) }
 }
 
 // The wait has an end.

@@ -121,6 +121,9 @@ func (c *classic) start(ctx context.Context) error {
 	if err := c.b.otherType(ctx); err != nil {
 		return err
 	}
+	if err := c.b.enter(ctx); err != nil {
+		return err
+	}
 	session := c.b.sessionTimeout()
 	client, err := c.b.newClient(
 		kgo.ConsumerGroup(c.b.set.group),

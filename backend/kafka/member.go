@@ -97,6 +97,9 @@ func (m *member) start(ctx context.Context) error {
 	if err := m.b.otherType(ctx); err != nil {
 		return err
 	}
+	if err := m.b.enter(ctx); err != nil {
+		return err
+	}
 	limit, err := m.b.prepareGroup(ctx)
 	if err != nil {
 		return m.b.explain(err)

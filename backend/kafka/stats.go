@@ -39,8 +39,8 @@ type part struct {
 	left        int64
 }
 
-// measure asks the brokers. If the group does not exist, everything is left, with
-// ErrGroupNotFound. inOrder asks for the ends first, so that what is appended in between
+// measure asks the brokers. If the group does not exist, everything is left that it would
+// begin with, with ErrGroupNotFound. inOrder asks for the ends first, so that what is appended in between
 // is left and not finished.
 func (b *Backend) measure(ctx context.Context, inOrder bool) (work, error) {
 	l, err := b.layout(ctx)
@@ -63,6 +63,12 @@ func (b *Backend) measure(ctx context.Context, inOrder bool) (work, error) {
 	}
 	if missing != nil && !errors.Is(missing, backend.ErrGroupNotFound) {
 		return work{}, missing
+	}
+	if missing != nil && b.set.start == startNew { // what is published before its first claim is not its own
+		group = map[int32]progress{}
+		for p, end := range ends {
+			group[p] = progress{start: end}
+		}
 	}
 	return sum(starts, ends, group), missing
 }
@@ -299,7 +305,7 @@ func (b *Backend) notYet(err error) error {
 	switch {
 	case errors.Is(err, backend.ErrStreamNotFound) && b.set.partitions > 0:
 		return fmt.Errorf("kafka: %w: topic %q", backend.ErrStreamNotFound, b.set.topic)
-	case errors.Is(err, backend.ErrGroupNotFound):
+	case errors.Is(err, backend.ErrGroupNotFound) && b.set.create != createNever:
 		return err
 	}
 	return nil

@@ -27,7 +27,7 @@ const (
 
 // known are the query keys of a kafka URL.
 var known = []string{
-	"topic", "group", "partitions", "replication", "retention", "client_id", "sasl", "ca", "cert", "key", "buffer_memory", "max_in_flight", "group_type",
+	"topic", "group", "partitions", "replication", "retention", "client_id", "sasl", "ca", "cert", "key", "buffer_memory", "max_in_flight", "group_type", "start", "create",
 }
 
 // settings is what a URL says.
@@ -36,6 +36,8 @@ type settings struct {
 	topic       string
 	group       string
 	groupType   string        // groupShare, groupClassic or empty: what the brokers offer
+	start       string        // startNew, or startFirst or empty: where a new group begins
+	create      string        // createNever or empty
 	partitions  int32         // of a topic that is missing; 0: it is not created
 	replication int16         // of topics that are created; -1: the broker's default
 	retention   time.Duration // of a topic that is missing; 0: the broker's default
@@ -85,6 +87,16 @@ func parse(u *url.URL) (settings, error) {
 	case "", groupShare, groupClassic:
 	default:
 		return s, fmt.Errorf("group_type %q is neither %s nor %s; leave it out to get what the brokers offer", s.groupType, groupShare, groupClassic)
+	}
+	switch s.start = query["start"]; s.start {
+	case "", startFirst, startNew:
+	default:
+		return s, fmt.Errorf("start %q is neither %s, the first record, nor %s, what is published from now on", s.start, startFirst, startNew)
+	}
+	switch s.create = query["create"]; s.create {
+	case "", createNever:
+	default:
+		return s, fmt.Errorf("create %q is not %s; leave it out to have the first claim create the group", s.create, createNever)
 	}
 	partitions, err := parseCount(query, "partitions", 0, maxPartitions)
 	if err != nil {

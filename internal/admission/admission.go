@@ -19,7 +19,8 @@
 // at once, when a load begins and when it ends; the feedback on the queue corrects only
 // what they get wrong. Cohorts are DAGOR's and Cinnamon's; dividing the last tier that
 // gets through by max-min fairness instead of cutting it at a cohort keeps a key with
-// most of the load from taking the others' share.
+// most of the load from taking the others' share. While something is refused, no cohort
+// takes more than its even part of target between two Updates.
 //
 // The package has no clock and no goroutines.
 package admission
@@ -81,6 +82,7 @@ type Controller struct {
 	alone bool         // seen is what this process was offered
 	own   float64      // offered per second to this process
 	total uint32       // offered to this process at the last update
+	full  time.Time    // the last reading after which something was refused
 	drain drain
 	tiers [Tiers]float64 // offered per second
 	bins  [Bins]float64  // the same by bin, over a longer time
@@ -177,6 +179,9 @@ func (c *Controller) Again(now time.Time, bin int) bool {
 	if share := cut.share[bin]; share != whole && !cut.short(waiting) && c.carry[bin].Add(share) >= share {
 		return false
 	}
+	if turn := cut.turn[bin/perTier]; turn > 0 && cut.taken[bin].Add(1) > turn {
+		return false
+	}
 	c.admitted.Add(1)
 	return true
 }
@@ -195,6 +200,12 @@ type Cut struct {
 
 	share  [Bins]uint32   // of a bin, of which 2³²-1 is all
 	passes [Tiers]float64 // share of a tier while the queue is as long as it should be
+
+	// How many a cohort may bring until the next cut, by tier, and has brought; 0: any
+	// number. Callers who come again at once until they are refused would otherwise fill
+	// the queue between two cuts, and the other cohorts wait until it is worked off.
+	turn  [Tiers]uint32
+	taken [Bins]atomic.Uint32
 
 	// How much may wait, by tier, whatever the shares are: they were computed from an
 	// offer that may have changed since.

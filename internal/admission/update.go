@@ -135,6 +135,12 @@ func (c *Controller) next(r *Reading, slo time.Duration, now time.Time) *Cut {
 	if !known {
 		return cut
 	}
+	if prev.Refused > 0 {
+		c.full = r.At
+	}
+	if r.At.Sub(c.full) < slo {
+		c.takeTurns(cut)
+	}
 	queue := max(0, cut.waiting(now, c.admitted.Load()))
 	if queue <= cut.target/2 && prev.Refused == 0 {
 		return cut
@@ -150,6 +156,26 @@ const aim = 16
 
 func seconds(s float64) time.Duration {
 	return time.Duration(min(s, 1e9) * float64(time.Second))
+}
+
+// takeTurns lets the cohorts of a tier have even parts of the queue that is aimed at until
+// the next cut. Those that offer next to nothing do not count.
+func (c *Controller) takeTurns(cut *Cut) {
+	for t := range cut.turn {
+		bins := c.bins[t*perTier : (t+1)*perTier]
+		sum, n := 0.0, 0.0
+		for _, r := range bins {
+			sum += r
+		}
+		for _, r := range bins {
+			if r > sum/perTier {
+				n++
+			}
+		}
+		if n > 1 {
+			cut.turn[t] = uint32(max(2, cut.target/n/cut.scale))
+		}
+	}
 }
 
 // foresee computes what passes of each tier when drain messages per second are let through.

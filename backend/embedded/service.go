@@ -72,6 +72,15 @@ func (s service) Write(ctx context.Context, name string, req *api.WriteRequest) 
 	return promptly(ctx, s, func() (api.WriteResult, error) { return s.e.Write(ctx, name, &own) })
 }
 
+// WriteEach waits as Write does.
+func (s service) WriteEach(ctx context.Context, name string, reqs []api.WriteRequest) ([]api.WriteOutcome, error) {
+	own := slices.Clone(reqs)
+	for i := range own {
+		own[i].DisableBackpressure = true
+	}
+	return promptly(ctx, s, func() ([]api.WriteOutcome, error) { return s.e.WriteEach(ctx, name, own) })
+}
+
 func (s service) Claim(ctx context.Context, name string, req *api.ClaimRequest) ([]api.HeldJob, time.Duration, error) {
 	type claimed struct {
 		jobs   []api.HeldJob

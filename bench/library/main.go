@@ -33,7 +33,7 @@ type config struct {
 	batch          int
 	jobs           int
 	payload        []byte
-	apart          bool
+	apart, keyed   bool
 	warmup, length time.Duration
 }
 
@@ -73,6 +73,7 @@ func run(ctx context.Context, args []string) error {
 	flags.IntVar(&c.batch, "batch", 100, "messages of a batch or a claim")
 	flags.IntVar(&c.jobs, "jobs", 100_000, "messages in the stream")
 	flags.BoolVar(&c.apart, "apart", false, "publishes are not gathered")
+	flags.BoolVar(&c.keyed, "keyed", false, "publish: each message has an idempotency key")
 	size := flags.Int("size", 256, "bytes per message")
 	flags.DurationVar(&c.warmup, "warmup", 300*time.Millisecond, "time before counting starts")
 	flags.DurationVar(&c.length, "for", 4*time.Second, "time that is counted")

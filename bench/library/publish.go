@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,8 +29,16 @@ func (c config) open(ctx context.Context) (*weir.Stream, error) {
 var unlimited = weir.ProducerConfig{Guard: weir.GuardStatic, MaxDepth: 1 << 40, DisableLoadShedding: true}
 
 func publish(ctx context.Context, c config) (result, error) {
+	var keys atomic.Int64
+	run := strconv.FormatInt(time.Now().UnixNano(), 36)
 	return c.published(ctx, func(p *weir.Producer) (step, int) {
-		return func(ctx context.Context) error { return p.Publish(ctx, weir.Message{Data: c.payload}) }, 1
+		return func(ctx context.Context) error {
+			m := weir.Message{Data: c.payload}
+			if c.keyed {
+				m.IdempotencyKey = run + "-" + strconv.FormatInt(keys.Add(1), 10)
+			}
+			return p.Publish(ctx, m)
+		}, 1
 	})
 }
 

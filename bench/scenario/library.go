@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"slices"
 	"strconv"
 
 	"github.com/weirmq/weir/bench/report"
@@ -22,6 +23,8 @@ var libraryRatios = []ratio{
 		peer: "bare XADD", goal: 3, runs: closeRuns, setup: published("publish", 64, 1)},
 	{name: "library-publish-http", title: "guarded publish over http, 64 goroutines, fsync", unit: "messages", weirName: "weir",
 		peer: "bare XADD, always", goal: 1.5, runs: closeRuns, setup: publishedHTTP},
+	{name: "library-publish-keyed", title: "publishes with keys over http, 64 goroutines, fsync", unit: "messages", weirName: "weir",
+		peer: "without keys", goal: 0.7, runs: closeRuns, setup: publishedKeyed},
 	{name: "library-batch", title: "guarded batch publish, 100 messages", unit: "messages", weirName: "weir",
 		peer: "pipelined XADD × 100", goal: 0.97, runs: closeRuns, setup: published("batch", 1, 100)},
 	{name: "library-batch-same", title: "guarded batch publish, 100 messages", unit: "messages", weirName: "weir",
@@ -86,6 +89,16 @@ func publishedHTTP(ctx context.Context, s *session) (measure, measure, error) {
 	url := "http://" + w.addr + "/" + writeTopic
 	return s.client(libraryProgram, w.proc, "publish", "-url", url, "-n", strconv.Itoa(manyConns)),
 		s.foreign(server, "redis-load", "-addr", addr), nil
+}
+
+// publishedKeyed compares messages with keys of their own with such as have none.
+func publishedKeyed(ctx context.Context, s *session) (measure, measure, error) {
+	w, err := s.freshTopic(ctx, writeTopic, "queue", "fsync")
+	if err != nil {
+		return nil, nil, err
+	}
+	args := []string{"publish", "-url", "http://" + w.addr + "/" + writeTopic, "-n", strconv.Itoa(manyConns)}
+	return s.client(libraryProgram, w.proc, append(slices.Clone(args), "-keyed")...), s.client(libraryProgram, w.proc, args...), nil
 }
 
 // pooled compares a pool with another way to work on the jobs of a stream. The

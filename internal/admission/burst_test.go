@@ -56,7 +56,6 @@ func TestCallersThatComeAtOnceAgainTakeTurns(t *testing.T) {
 			w.after(0, func() { offer(i % 5 / 4) })
 		}
 		for w.now < seconds {
-
 			e := heap.Pop(&w.events).(event)
 			w.now = e.at
 			e.do()

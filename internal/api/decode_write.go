@@ -45,23 +45,18 @@ func DecodeWrite(body []byte, lim *Limits, w *WriteRequest, warn *Warnings) erro
 func readWrite(body []byte, lim *Limits, w *WriteRequest, known []string, warn *Warnings) *Error {
 	w.Reset()
 	s := scanner{b: body, index: -1, scratch: w.scratch, warnings: warn}
-	s.write(lim, w, known)
+	s.write(lim.MaxBatchRecords, w, known, true)
 	s.end()
 	w.scratch = s.scratch
 	if s.err != nil {
 		return s.err
 	}
-	if w.Node != nil {
-		for i := range w.Records {
-			if r := &w.Records[i]; !r.HasNode {
-				r.Node, r.HasNode = w.Node, true
-			}
-		}
-	}
 	return nil
 }
 
-func (s *scanner) write(lim *Limits, w *WriteRequest, known []string) {
+// write reads a write of which it keeps one record more than most; only a whole one says
+// how its topic is to be made and whether it waits.
+func (s *scanner) write(most int, w *WriteRequest, known []string, whole bool) {
 	if s.peek(); !s.open('{') {
 		s.notObject()
 		return
@@ -75,7 +70,7 @@ func (s *scanner) write(lim *Limits, w *WriteRequest, known []string) {
 		switch string(name) {
 		case "records":
 			if s.once(&seen, writeRecords, "records") {
-				s.records(lim, w)
+				s.records(most, w)
 			}
 		case "node":
 			if s.once(&seen, writeNode, "node") && !s.null() {
@@ -87,12 +82,12 @@ func (s *scanner) write(lim *Limits, w *WriteRequest, known []string) {
 				w.HasIdempotencyKey = true
 			}
 		case "create":
-			if s.once(&seen, writeCreate, "create") && !s.null() {
+			if s.beside(whole, "create") && s.once(&seen, writeCreate, "create") && !s.null() {
 				w.create = s.bool("create")
 				w.Create = &w.create
 			}
 		case "config":
-			if s.once(&seen, writeConfig, "config") && !s.null() {
+			if s.beside(whole, "config") && s.once(&seen, writeConfig, "config") && !s.null() {
 				s.prefix = "config."
 				if w.config, ok = s.config(); !ok {
 					s.prefix = ""
@@ -102,7 +97,7 @@ func (s *scanner) write(lim *Limits, w *WriteRequest, known []string) {
 				w.Config = &w.config
 			}
 		case "disable_backpressure":
-			if s.once(&seen, writeBackpressure, "disable_backpressure") {
+			if s.beside(whole, "disable_backpressure") && s.once(&seen, writeBackpressure, "disable_backpressure") {
 				w.DisableBackpressure = s.bool("disable_backpressure")
 			}
 		default:
@@ -113,15 +108,37 @@ func (s *scanner) write(lim *Limits, w *WriteRequest, known []string) {
 	if seen&writeRecords == 0 {
 		s.missing("records", "an array of records")
 	}
+	if w.Node == nil {
+		return
+	}
+	for i := range w.Records {
+		if r := &w.Records[i]; !r.HasNode {
+			r.Node, r.HasNode = w.Node, true
+		}
+	}
 }
 
-func (s *scanner) records(lim *Limits, w *WriteRequest) {
+// beside refuses a field that one of many writes has not.
+func (s *scanner) beside(whole bool, name string) bool {
+	if !whole && s.err == nil {
+		s.err = Errorf(CodeInvalidRequest, "field %q is not one of a single write; %s (at byte %d)", s.field(name), besideWrites[name], s.i)
+	}
+	return s.err == nil
+}
+
+var besideWrites = map[string]string{
+	"create":               "put \"create\" beside \"writes\", where it counts for all",
+	"config":               "create the topic first, with PUT or with a write that has \"config\"",
+	"disable_backpressure": "put \"disable_backpressure\" beside \"writes\", where it counts for all",
+}
+
+func (s *scanner) records(most int, w *WriteRequest) {
 	if !s.open('[') {
 		s.wrong("records", "an array of records")
 		return
 	}
 	for s.index = 0; s.element(); s.index++ {
-		if len(w.Records) <= lim.MaxBatchRecords {
+		if len(w.Records) <= most {
 			w.Records = append(w.Records, Record{})
 			s.record(&w.Records[len(w.Records)-1])
 			continue
@@ -138,7 +155,7 @@ func (s *scanner) records(lim *Limits, w *WriteRequest) {
 func (s *scanner) record(r *Record) {
 	if !s.open('{') {
 		if s.err == nil {
-			s.err = Errorf(CodeInvalidRequest, "field \"records[%d]\" must be an object with data (at byte %d)", s.index, s.i)
+			s.err = Errorf(CodeInvalidRequest, "field \"%srecords[%d]\" must be an object with data (at byte %d)", s.prefix, s.index, s.i)
 		}
 		return
 	}

@@ -53,7 +53,7 @@ var described = map[string][]string{
 	"Subscribe": socketFields[SocketSubscribe], "Unsubscribe": socketFields[SocketUnsubscribe],
 	"Publish": socketFields[SocketPublish], "Ping": socketFields[SocketPing],
 	"SocketClaim": socketFields[SocketClaim], "SocketAck": socketFields[SocketAck], "SocketNack": socketFields[SocketNack], "SocketExtend": socketFields[SocketExtend],
-	"Webhook": webhookFields,
+	"Webhook": webhookFields, "Writes": writesFields, "OneWrite": oneWriteFields,
 }
 
 // undescribed compares the fields with those in the document.

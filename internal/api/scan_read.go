@@ -10,7 +10,7 @@ import (
 // field returns the path of a field for a message, such as records[3].tag.
 func (s *scanner) field(name string) string {
 	if s.index >= 0 {
-		return fmt.Sprintf("records[%d].%s", s.index, name)
+		return fmt.Sprintf("%srecords[%d].%s", s.prefix, s.index, name)
 	}
 	return s.prefix + name
 }

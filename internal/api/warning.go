@@ -43,6 +43,11 @@ func (w *Warnings) KeyReused() {
 	w.add(Warning{Code: WarnKeyReused, Message: keyReused})
 }
 
+// KeyReusedIn warns likewise about one of many writes.
+func (w *Warnings) KeyReusedIn(write int) {
+	w.add(Warning{Code: WarnKeyReused, Name: fmt.Sprintf("writes[%d].idempotency_key", write), Message: keyReused})
+}
+
 const keyReused = "the idempotency key came with other records before; this is the answer to those, and nothing was stored now"
 
 // maxUnknownName is how much of an unknown name a warning repeats.

@@ -27,7 +27,11 @@ func bodies() map[string]struct {
 		path   string
 		known  []string
 	}
+	writes := func(b []byte, w *Warnings) error { return DecodeWrites(b, &lim, new(WritesRequest), w) }
 	all := map[string]body{
+		"writes": {writes, "%s", "", writesFields},
+		"one":    {writes, `{"writes":[{"records":[]},%s]}`, "writes[1].", oneWriteFields},
+		"many":   {writes, `{"writes":[{"records":[{"data":1},%s]}]}`, "writes[0].records[1].", recordFields},
 		"write":  {write, "%s", "", writeFields},
 		"record": {write, `{"records":[{"data":1},%s]}`, "records[1].", recordFields},
 		"inline": {write, `{"config":%s,"records":[]}`, "config.", configFields},

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -129,5 +130,43 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 	cancel()
 	if err := Sleep(ctx, time.Hour); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Many writes have the outcomes that the answer says; an answer that says something else
+// is none, and a server without the call has done nothing.
+func TestWriteEachTakesTheAnswersOutcomes(t *testing.T) {
+	reqs := []api.WriteRequest{{Records: []api.Record{{Data: []byte("1")}}, IdempotencyKey: []byte("a"), HasIdempotencyKey: true}, {Records: []api.Record{{Data: []byte("2")}}}}
+	status, said, got := http.StatusOK, "", ""
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got = r.URL.Path + " " + string(body)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, said)
+	}))
+	defer s.Close()
+	c := New(s.URL, "")
+	said = `{"results":[{"first_seq":3,"last_seq":3,"deduped":true},{"error":{"code":"throttled","message":"full","detail":{"retry_after_ms":250,"reason":"load_shedding"}}}]}`
+	out, err := c.WriteEach(t.Context(), "t", reqs)
+	if err != nil || out[0].Err != nil || out[0].FirstSeq != 3 || !out[0].Deduped {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	if e, ok := errors.AsType[*api.Error](out[1].Err); !ok || !e.Sheds() || e.RetryAfter != 250*time.Millisecond {
+		t.Errorf("%+v", out[1])
+	}
+	if want := `/v0/topics/t/writes {"writes":[{"records":[{"data":1}],"idempotency_key":"a"},{"records":[{"data":2}]}]}`; got != want {
+		t.Errorf("sent %s, want %s", got, want)
+	}
+	said = `{"results":[{"first_seq":3}]}`
+	if _, err := c.WriteEach(t.Context(), "t", reqs); !errors.Is(err, backend.ErrOutcomeUnknown) {
+		t.Errorf("one result for two writes: %v", err)
+	}
+	status, said = http.StatusNotFound, `{"error":{"code":"not_found","message":"no such call"}}`
+	if _, err := c.WriteEach(t.Context(), "t", reqs); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a server without the call: %v", err)
+	}
+	status, said = http.StatusServiceUnavailable, `{"error":{"code":"not_ready","message":"soon"}}`
+	if _, err := c.WriteEach(t.Context(), "t", reqs); !api.IsCode(err, api.CodeNotReady) {
+		t.Errorf("a server that is not ready: %v", err)
 	}
 }

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -53,6 +55,34 @@ func (c *Client) Write(ctx context.Context, topic string, w *api.WriteRequest) (
 	body := appendWrite(make([]byte, 0, sizeOfWrite(w)), w)
 	err := c.call(ctx, callTimeout, http.MethodPost, topicPath(topic, "")+"?return_seqs=false", body, &out)
 	return out.noun(), err
+}
+
+// WriteEach makes many writes to the topic, in one request and in their order, each with a
+// key and an outcome of its own; see engine.WriteEach. They say the same of Create, and no
+// more of how the topic is made. The error is why there are no outcomes:
+// errors.ErrUnsupported if the server does not know the call, and has done nothing.
+func (c *Client) WriteEach(ctx context.Context, topic string, writes []api.WriteRequest) ([]api.WriteOutcome, error) {
+	size := 0
+	for i := range writes {
+		size += sizeOfWrite(&writes[i])
+	}
+	var answer struct {
+		Results []writeOutcome `json:"results"`
+	}
+	err := c.call(ctx, callTimeout, http.MethodPost, topicPath(topic, "writes"), appendWrites(make([]byte, 0, size), writes), &answer)
+	switch {
+	case api.IsCode(err, api.CodeNotFound), IsStatus(err, http.StatusNotFound), IsStatus(err, http.StatusMethodNotAllowed):
+		return nil, fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
+	case err != nil:
+		return nil, err
+	case len(answer.Results) != len(writes):
+		return nil, &Unreachable{Err: fmt.Errorf("the answer has %d results for %d writes", len(answer.Results), len(writes))}
+	}
+	out := make([]api.WriteOutcome, len(writes))
+	for i := range out {
+		out[i] = answer.Results[i].noun()
+	}
+	return out, nil
 }
 
 // Diff reads after a cursor and waits up to d.WaitMS for something to answer.

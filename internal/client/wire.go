@@ -52,6 +52,39 @@ func appendWrite(b []byte, w *api.WriteRequest) []byte {
 	return append(b, '}')
 }
 
+// appendWrites appends the body of many writes, which have neither a config nor anything
+// but Create in common.
+func appendWrites(b []byte, writes []api.WriteRequest) []byte {
+	b = append(b, `{"writes":[`...)
+	for i := range writes {
+		w := writes[i]
+		w.Create = nil
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendWrite(b, &w)
+	}
+	b = append(b, ']')
+	if create := writes[0].Create; create != nil {
+		b = strconv.AppendBool(append(b, `,"create":`...), *create)
+	}
+	return append(b, '}')
+}
+
+// writeOutcome is one of the answer to many writes.
+type writeOutcome struct {
+	writeResult
+	Error *wireError `json:"error"`
+}
+
+func (o *writeOutcome) noun() api.WriteOutcome {
+	out := api.WriteOutcome{WriteResult: o.writeResult.noun()}
+	if o.Error != nil {
+		out.Err = o.Error.noun("")
+	}
+	return out
+}
+
 // sizeOfWrite estimates the size of what appendWrite appends.
 func sizeOfWrite(w *api.WriteRequest) int {
 	n := 512 + len(w.IdempotencyKey)

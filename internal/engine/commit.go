@@ -48,10 +48,20 @@ func (e *Engine) changeAgain(t *entry, plan func(*entry) (ticket, error)) error 
 // changeFound is change of the topic that find returns with its lock held; find
 // may register it.
 func (e *Engine) changeFound(find func() (*entry, error), plan func(*entry) (ticket, error)) (*entry, error) {
+	t, tk, err := e.stageFound(find, plan)
+	if err != nil {
+		return t, err
+	}
+	return t, e.settleFound(t, tk)
+}
+
+// stageFound is the part of changeFound that needs the topic's lock; settleFound has to
+// follow it.
+func (e *Engine) stageFound(find func() (*entry, error), plan func(*entry) (ticket, error)) (*entry, ticket, error) {
 	for {
 		t, err := find()
 		if err != nil {
-			return nil, err
+			return nil, ticket{}, err
 		}
 		tk, err := plan(t)
 		// Also after an error: what the plan took from the totals goes back.
@@ -67,16 +77,22 @@ func (e *Engine) changeFound(find func() (*entry, error), plan func(*entry) (tic
 		if stillborn {
 			e.reg.remove(t)
 		}
-		if e.again(err, t) {
-			continue
+		if !e.again(err, t) {
+			return t, tk, err
 		}
-		if err == nil && tk.lsn > 0 {
-			if err = storageError(e.commit(t, tk)); err != nil && !t.created.Load() {
-				e.unregister(t)
-			}
-		}
-		return t, err
 	}
+}
+
+// settleFound waits for what stageFound has staged.
+func (e *Engine) settleFound(t *entry, tk ticket) error {
+	if tk.lsn == 0 {
+		return nil
+	}
+	err := storageError(e.commit(t, tk))
+	if err != nil && !t.created.Load() {
+		e.unregister(t)
+	}
+	return err
 }
 
 // again reports whether a plan of these topics is to be made again, because the

@@ -83,15 +83,16 @@ func (b *batch) put() {
 // writing is one client's write: the append, what refuses it, and its answer.
 type writing struct {
 	appending
-	slot    bool  // it holds a slot of the ingest queue
-	full    error // why it holds none
-	deduped bool  // the key has a result already
-	patient bool  // it asked not to be refused for overload
-	judged  bool  // the overload has let it through
-	staged  time.Time
-	fsync   bool
-	copied  bool // it waits for the copy, too
-	res     api.WriteResult
+	slot            bool          // it holds a slot of the ingest queue
+	full            error         // why it holds none
+	late, throttled time.Duration // for a slot: what is too long, and all
+	deduped         bool          // the key has a result already
+	patient         bool          // it asked not to be refused for overload
+	judged          bool          // the overload has let it through
+	staged          time.Time
+	fsync           bool
+	copied          bool // it waits for the copy, too
+	res             api.WriteResult
 }
 
 // Write appends a batch, all or nothing, and returns once the topic's class is
@@ -103,45 +104,69 @@ func (e *Engine) Write(ctx context.Context, name string, req *api.WriteRequest) 
 	if err := e.usable(); err != nil {
 		return api.WriteResult{}, err
 	}
-	// The two steps that take long, encoding and waiting for a slot, come before
-	// the topic's lock: whoever reads or writes there must not wait for them.
-	w := writing{appending: appending{batch: newBatch(req.Records), hasKey: req.HasIdempotencyKey}, patient: req.DisableBackpressure}
+	w := newWriting(req)
 	defer w.batch.put()
+	e.waits.under.Add(1)
+	defer e.waits.under.Add(-1)
+	for {
+		t, tk, err := e.stageWrite(ctx, name, req, &w)
+		if err == nil {
+			err = e.settleWrite(t, tk, &w)
+		}
+		if err == nil || !w.deduped {
+			return w.res, err
+		}
+		// The write that had the key has failed, and the key is free again.
+	}
+}
+
+func newWriting(req *api.WriteRequest) writing {
+	w := writing{appending: appending{batch: newBatch(req.Records), hasKey: req.HasIdempotencyKey}, patient: req.DisableBackpressure}
 	if w.hasKey {
 		sum := sha256.Sum256(req.IdempotencyKey)
 		w.key = op.KeyHash(sum[:])
 	}
-	e.waits.under.Add(1)
-	defer e.waits.under.Add(-1)
+	return w
+}
+
+// stageWrite takes a slot for a write and stages it; settleWrite has to follow. What takes
+// long, encoding and waiting for a slot, comes before the topic's lock: whoever reads or
+// writes there must not wait for it.
+func (e *Engine) stageWrite(ctx context.Context, name string, req *api.WriteRequest, w *writing) (*entry, ticket, error) {
 	begin := time.Now()
-	late, full := e.admit(ctx, int64(len(w.frames)), req.DisableBackpressure)
-	throttled := time.Since(begin)
 	// A refusal is kept: the topic may have an answer that comes before it.
-	w.full, w.slot = full, full == nil
+	w.late, w.full = e.admit(ctx, int64(len(w.frames)), req.DisableBackpressure)
+	w.throttled, w.slot = time.Since(begin), w.full == nil
 	defer func() {
 		if w.slot { // the log took it over, or it goes back
 			e.log.Unreserve()
 		}
 	}()
-	for {
-		w.deduped = false // the next look may find no topic at all
-		t, err := e.changeFound(func() (*entry, error) { return e.lockForWrite(name, req) },
-			func(t *entry) (ticket, error) { return e.planWrite(t, &w) })
-		if t != nil && t.jobs != nil && (err == nil || !w.deduped) {
+	w.deduped = false // of an earlier look
+	t, tk, err := e.stageFound(func() (*entry, error) { return e.lockForWrite(name, req) },
+		func(t *entry) (ticket, error) { return e.planWrite(t, w) })
+	if err != nil && !w.deduped {
+		w.res = api.WriteResult{}
+		if t != nil && t.jobs != nil {
 			t.jobs.produced.count(w.n, err)
 		}
-		if err == nil {
-			break
-		}
-		if !w.deduped {
-			return api.WriteResult{}, err
-		}
-		// The write that had the key has failed, and the key is free again.
 	}
-	if !w.deduped {
-		e.tellWaits(&w, throttled, late)
+	return t, tk, err
+}
+
+// settleWrite waits for a write that is staged.
+func (e *Engine) settleWrite(t *entry, tk ticket, w *writing) error {
+	err := e.settleFound(t, tk)
+	if t.jobs != nil && (err == nil || !w.deduped) {
+		t.jobs.produced.count(w.n, err)
 	}
-	return w.res, nil
+	switch {
+	case err != nil:
+		w.res = api.WriteResult{}
+	case !w.deduped:
+		e.tellWaits(w)
+	}
+	return err
 }
 
 // planWrite stages a write, or finds that it needs none. The topic's lock is
@@ -193,9 +218,9 @@ func (e *Engine) planWrite(t *entry, w *writing) (ticket, error) {
 
 // tellWaits says how long a write waited for its slot and for its class: to its
 // client, and to the governor, which counts of the former what is late.
-func (e *Engine) tellWaits(w *writing, throttled, late time.Duration) {
-	if throttled > time.Millisecond {
-		w.res.ThrottleMS = ms(throttled)
+func (e *Engine) tellWaits(w *writing) {
+	if w.throttled > time.Millisecond {
+		w.res.ThrottleMS = ms(w.throttled)
 	}
 	waited := time.Since(w.staged)
 	judged := waited
@@ -204,13 +229,13 @@ func (e *Engine) tellWaits(w *writing, throttled, late time.Duration) {
 	}
 	if !w.fsync {
 		w.res.AppendMS = ms(waited)
-		e.waits.add(waitOther, late+judged)
+		e.waits.add(waitOther, w.late+judged)
 		return
 	}
 	gathered := min(waited, e.log.Gathered())
 	w.res.SyncMS = ms(waited)
 	w.res.ThrottleMS += ms(gathered)
-	e.waits.add(waitSynced, late+max(0, judged-gathered))
+	e.waits.add(waitSynced, w.late+max(0, judged-gathered))
 }
 
 // lockForWrite returns the topic with its lock held, registered if it is absent

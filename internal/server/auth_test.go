@@ -33,6 +33,7 @@ var verdicts = map[string]struct {
 	"POST /v0/topics/:topic/nack":        {need: "w", prefix: true},
 	"POST /v0/topics/:topic/extend":      {need: "w", prefix: true},
 	"POST /v0/topics/:topic/offered":     {need: "w", prefix: true},
+	"POST /v0/topics/:topic/writes":      {need: "w", prefix: true},
 	"POST /v0/topics/:topic/pause":       {need: "a", prefix: true},
 	"POST /v0/topics/:topic/resume":      {need: "a", prefix: true},
 	"POST /admin/backup":                 {need: "a"},

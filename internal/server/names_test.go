@@ -11,6 +11,7 @@ import (
 var nameBodies = map[string]string{
 	"POST /v0/topics/:topic/offered": `{"bins":[],"add":[]}`,
 	"POST /v0/topics/:topic":         `{"records":[{"data":1}],"create":false}`,
+	"POST /v0/topics/:topic/writes":  `{"writes":[{"records":[{"data":1}]}],"create":false}`,
 	"POST /v0/topics/:topic/delete":  `{"before_seq":1}`,
 	"POST /v0/topics/:topic/claim":   `{"node":"n"}`,
 	"POST /v0/topics/:topic/ack":     `{"node":"n","seqs":[1]}`,

@@ -58,6 +58,7 @@ type request struct {
 	stream func() // runs after the request has ended; must not use anything of it
 
 	write  api.WriteRequest // reused, for its records
+	writes api.WritesRequest
 	settle api.SettleRequest
 	small  [smallBody]byte
 }

@@ -49,6 +49,7 @@ var routes = []route{
 	{method: "GET", path: "/v0/topics/:topic", need: scopeRead, query: []string{"touch"}, do: (*request).getTopic},
 	{method: "DELETE", path: "/v0/topics/:topic", need: scopeDelete, query: []string{"if_empty"}, do: (*request).deleteTopic},
 	{method: "POST", path: "/v0/topics/:topic", need: scopeWrite, body: bodyRequired, forms: true, query: []string{"return_seqs"}, do: (*request).postWrite},
+	{method: "POST", path: "/v0/topics/:topic/writes", need: scopeWrite, body: bodyRequired, do: (*request).postWrites},
 	{method: "GET", path: "/v0/topics/:topic/records/:seq", need: scopeRead, do: (*request).getRecord},
 	{method: "POST", path: "/v0/topics/:topic/diff", need: scopeRead, body: bodyMayBeEmpty, do: (*request).postDiff},
 	{method: "POST", path: "/v0/topics/:topic/delete", need: scopeDelete, body: bodyRequired, do: (*request).postDelete},

@@ -69,18 +69,26 @@ func (q *request) postWrite() error {
 	return q.send(status)
 }
 
-// append passes a batch whose body has size bytes to the engine. The engine needs several times
-// the memory of a large one, so these go one at a time.
+// append passes a batch whose body has size bytes to the engine.
 func (s *Server) append(ctx context.Context, eng *engine.Engine, name string, w *api.WriteRequest, size int) (api.WriteResult, error) {
+	if err := s.beforeLarge(ctx, size); err != nil {
+		return api.WriteResult{}, err
+	}
+	defer s.afterLarge(size)
+	return eng.Write(ctx, name, w)
+}
+
+// beforeLarge waits until a large write may begin. The engine needs several times the
+// memory of one, so these go one at a time.
+func (s *Server) beforeLarge(ctx context.Context, size int) error {
 	if size < largeWrite {
-		return eng.Write(ctx, name, w)
+		return nil
 	}
 	select {
 	case s.large <- struct{}{}:
-		defer s.afterLarge(size)
-		return eng.Write(ctx, name, w)
+		return nil
 	case <-ctx.Done():
-		return api.WriteResult{}, ctx.Err()
+		return ctx.Err()
 	}
 }
 
@@ -92,7 +100,9 @@ func (s *Server) afterLarge(size int) {
 	if size >= hugeWrite {
 		runtime.GC()
 	}
-	<-s.large
+	if size >= largeWrite {
+		<-s.large
+	}
 }
 
 // checkInlineConfig checks the rights that a config in a write needs if the write

@@ -58,6 +58,9 @@ func (l *Log) fillNow() float64 {
 // Full reports whether all slots of the queue are taken.
 func (l *Log) Full() bool { return l.slots.Load() >= int64(l.opt.Slots) }
 
+// Waits reports whether Reserve would wait.
+func (l *Log) Waits() bool { return l.blocked.Load() != 0 || l.Full() }
+
 // crowdedLocked reports whether writers wait, or soon will, for something that
 // the next sync frees. A single writer keeps the syncer busy; only when this
 // holds is it too slow.

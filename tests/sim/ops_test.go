@@ -115,7 +115,19 @@ func (s *sim) write(name string) *call {
 	s.count["write"]++
 	var res api.WriteResult
 	c := &call{name: fmt.Sprintf("write %d to %s key %q", len(req.Records), name, req.IdempotencyKey), topics: []string{name}}
-	c.do = func(e *engine.Engine) (err error) { res, err = e.Write(bg, name, req); return err }
+	among := req.Create != nil || s.chance(50) // by the call for many
+	c.do = func(e *engine.Engine) (err error) {
+		if !among {
+			res, err = e.Write(bg, name, req)
+			return err
+		}
+		out, err := e.WriteEach(bg, name, []api.WriteRequest{*req})
+		if err != nil {
+			return err
+		}
+		res = out[0].WriteResult
+		return out[0].Err
+	}
 	c.plan = func(c *call) plan {
 		t, want := s.now(c, name), api.WriteResult{Count: len(req.Records)}
 		class := api.Fsync

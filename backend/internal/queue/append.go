@@ -20,7 +20,7 @@ const (
 
 // Append stores messages in order. Neighbouring messages without an idempotency key
 // share a write, which is all or nothing; each message with a key has its own write,
-// and many of those share a request if the service can do that.
+// and those share a request.
 func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -31,9 +31,10 @@ func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend
 	return a.out, a.run(ctx)
 }
 
-// Gathering has concurrent appends share writes. A write has one outcome, and one key: so messages with
-// keys of their own do not share one.
-func (b *Backend) Gathering() backend.Gathering { return backend.Gathering{Appends: 2, Joint: true} }
+// Gathering has concurrent appends share writes, and those with keys share requests.
+func (b *Backend) Gathering() backend.Gathering {
+	return backend.Gathering{Appends: 2, Keyed: true, Joint: true}
+}
 
 // Delays reports that a message can be delayed: each record of a queue has its own delay.
 func (b *Backend) Delays() bool { return true }
@@ -109,16 +110,6 @@ func (a *appending) stored(res *api.WriteResult, err error, index []int) {
 	}
 }
 
-// eachWriter is a Service that can make many writes to a topic in one request, each
-// with its own outcome. errors.ErrUnsupported: it cannot do so now, and nothing was
-// sent.
-type eachWriter interface {
-	WriteEach(ctx context.Context, name string, reqs []api.WriteRequest) ([]api.WriteOutcome, error)
-}
-
-// minEach is the number of writes from which a shared request pays for its setup.
-const minEach = 4
-
 // each writes each record under its message's key. If the topic is absent, the first
 // record is written separately, which creates the topic.
 func (a *appending) each(ctx context.Context) {
@@ -133,23 +124,28 @@ func (a *appending) each(ctx context.Context) {
 		a.store(ctx, &reqs[n], a.index[n:n+1])
 		n++
 	}
-	if w, ok := a.b.svc.(eachWriter); ok && len(reqs)-n >= minEach && a.stopped() == nil {
-		n += a.together(ctx, w, reqs[n:], a.index[n:])
+	if len(reqs)-n > 1 && a.stopped() == nil {
+		n += a.together(ctx, reqs[n:], a.index[n:])
 	}
 	for ; n < len(reqs); n++ {
 		a.store(ctx, &reqs[n], a.index[n:n+1])
 	}
 }
 
-// together makes the writes in one request, if possible, and returns how many it made.
-func (a *appending) together(ctx context.Context, w eachWriter, reqs []api.WriteRequest, index []int) int {
+// together makes the writes in one request, and returns how many it made: none if the
+// server is of an earlier version.
+func (a *appending) together(ctx context.Context, reqs []api.WriteRequest, index []int) int {
 	no := false
 	for n := range reqs {
 		reqs[n].Create = &no
 	}
-	out, err := w.WriteEach(ctx, a.b.opt.Topic, reqs)
-	if err != nil {
+	out, err := a.b.svc.WriteEach(ctx, a.b.opt.Topic, reqs)
+	if errors.Is(err, errors.ErrUnsupported) {
 		return 0
+	}
+	if err != nil {
+		a.stored(new(api.WriteResult), err, index)
+		return len(reqs)
 	}
 	for n := range out {
 		if api.IsCode(out[n].Err, api.CodeTopicNotFound) {

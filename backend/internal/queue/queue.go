@@ -31,6 +31,10 @@ type Service interface {
 	Topic(ctx context.Context, name string) (api.TopicState, error)
 	PutTopic(ctx context.Context, name string, cfg api.Config) error
 	Write(ctx context.Context, name string, req *api.WriteRequest) (api.WriteResult, error)
+	// WriteEach makes many writes in their order, each with an outcome of its own; see
+	// engine.WriteEach. They say the same of Create, and have no Config. With
+	// errors.ErrUnsupported nothing was done, since the service has no such call.
+	WriteEach(ctx context.Context, name string, reqs []api.WriteRequest) ([]api.WriteOutcome, error)
 	// waited is how long it took until the jobs were leased, or req.WaitMS was over; 0 if
 	// the service does not wait.
 	Claim(ctx context.Context, name string, req *api.ClaimRequest) (_ []api.HeldJob, waited time.Duration, _ error)

@@ -354,6 +354,39 @@ export interface components {
             performance: components["schemas"]["Performance"];
             warnings?: components["schemas"]["Warning"][];
         };
+        Writes: {
+            writes: components["schemas"]["OneWrite"][];
+            /** @description false: an absent topic is an error of each. */
+            create?: boolean | null;
+            /** @description On overload of the server, wait for room; on that of a queue, be let in before others. */
+            disable_backpressure?: boolean;
+        };
+        OneWrite: {
+            records: components["schemas"]["NewRecord"][];
+            /** @description The default for the records. */
+            node?: string | null;
+            /** @description Up to 256 bytes. */
+            idempotency_key?: string | null;
+        };
+        WritesResult: {
+            topic: string;
+            /** @description In the order of the writes. */
+            results: (components["schemas"]["WriteOutcome"] | components["schemas"]["Error"])[];
+            performance: components["schemas"]["Performance"];
+            warnings?: components["schemas"]["Warning"][];
+        };
+        WriteOutcome: {
+            /** Format: uint64 */
+            first_seq: number | bigint;
+            /** Format: uint64 */
+            last_seq: number | bigint;
+            /** Format: uint64 */
+            head_seq: number | bigint;
+            /** Format: uint64 */
+            count: number | bigint;
+            created: boolean;
+            deduped: boolean;
+        };
         /** @description The answer to lines. */
         LinesResult: {
             topic: string;

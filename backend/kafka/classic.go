@@ -296,9 +296,10 @@ func (c *classic) leave() {
 
 func (c *classic) close() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.client != nil {
-		c.client.CloseAllowingRebalance()
+	client := c.client
+	c.mu.Unlock()
+	if client != nil {
+		client.CloseAllowingRebalance() // it waits for onRevoked, which takes the lock
 	}
 }
 
@@ -318,7 +319,7 @@ func (c *classic) progress(ctx context.Context) (map[int32]progress, error) {
 	}
 	group.Topics = append(group.Topics, topic)
 	req.Groups = append(req.Groups, group)
-	resp, err := req.RequestWith(ctx, b.client)
+	resp, err := req.RequestWith(ctx, b.requests())
 	if err != nil {
 		return nil, b.explain(b.onGroup(err, rightDescribe))
 	}
@@ -377,7 +378,7 @@ func (c *classic) explainGroup(err error) error {
 
 // findings looks for members that have nothing to do.
 func (c *classic) findings(ctx context.Context, add func(backend.Finding)) {
-	groups, err := c.b.admin.DescribeGroups(ctx, c.b.set.group)
+	groups, err := named(ctx, c.b, c.b.admin.DescribeGroups, c.b.set.group)
 	l, err2 := c.b.layout(ctx)
 	if err != nil || err2 != nil {
 		return // not permitted to look

@@ -125,7 +125,7 @@ func (c *classic) commitOnce(ctx context.Context) error {
 		return kerr.UnknownMemberID
 	}
 	sent := time.Now()
-	resp, err := req.RequestWith(ctx, c.client)
+	resp, err := req.RequestWith(ctx, requestor{c.b, c.client})
 	if err != nil {
 		return c.b.onGroup(err, rightRead)
 	}

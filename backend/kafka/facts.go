@@ -44,7 +44,7 @@ var errOld = errors.New("the brokers are too old: weir needs Kafka 3.1 or newer,
 func (b *Backend) examine(ctx context.Context) (facts, error) {
 	req := kmsg.NewPtrApiVersionsRequest()
 	req.ClientSoftwareName, req.ClientSoftwareVersion = "weir", "1"
-	resp, err := req.RequestWith(ctx, b.client)
+	resp, err := req.RequestWith(ctx, b.requests())
 	if err != nil {
 		return facts{}, err
 	}
@@ -106,7 +106,7 @@ func (b *Backend) examineWithin(ctx context.Context) (facts, error) {
 // durability is the class of an acknowledged append. Kafka acknowledges what all in-sync
 // replicas have in memory: with two of them, it survives the loss of a machine.
 func (b *Backend) durability(ctx context.Context) (string, error) {
-	topics, err := b.admin.ListTopics(ctx, b.set.topic)
+	topics, err := named(ctx, b, b.admin.ListTopics, b.set.topic)
 	if err != nil {
 		return "", b.onTopic(err, rightDescribe, b.set.topic)
 	}
@@ -117,7 +117,7 @@ func (b *Backend) durability(ctx context.Context) (string, error) {
 	if topic.Err != nil {
 		return "", b.onTopic(topic.Err, rightDescribe, b.set.topic)
 	}
-	configs, err := b.admin.DescribeTopicConfigs(ctx, b.set.topic)
+	configs, err := named(ctx, b, b.admin.DescribeTopicConfigs, b.set.topic)
 	if errors.Is(err, kerr.TopicAuthorizationFailed) {
 		return "disk", nil // not permitted to look
 	}
@@ -171,7 +171,9 @@ func (b *Backend) create(ctx context.Context, topic string, partitions int32, co
 	for key, value := range configs {
 		settings[key] = &value
 	}
-	_, err := b.admin.CreateTopic(ctx, partitions, b.set.replication, settings, topic)
+	_, err := asked(ctx, b, func(ctx context.Context) (kadm.CreateTopicResponse, error) {
+		return b.admin.CreateTopic(ctx, partitions, b.set.replication, settings, topic)
+	})
 	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
 		return fmt.Errorf("create topic %q: %w", topic, b.onTopic(err, rightCreate, topic))
 	}

@@ -45,7 +45,7 @@ func (b *Backend) read(ctx context.Context, topic string, l *layout, partition i
 		case try == leaderTries:
 			return page{}, err
 		case errors.Is(err, kerr.OffsetOutOfRange):
-			starts, err := b.admin.ListStartOffsets(ctx, topic)
+			starts, err := named(ctx, b, b.admin.ListStartOffsets, topic)
 			if err != nil {
 				return page{}, err
 			}

@@ -2,9 +2,13 @@ package kafka_test
 
 import (
 	"context"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/tests/kafkatest"
@@ -17,19 +21,58 @@ func TestNoCallOutlastsItsContextOnAFrozenBroker(t *testing.T) {
 	broker := kafkatest.Start(t, kafkatest.Options{})
 	for _, groupType := range groupTypes {
 		t.Run(groupType, func(t *testing.T) {
-			leak.Check(t, 10*time.Second, func() { frozen(t, broker, broker.URL()+"/"+ofType(groupType)) })
+			leak.Check(t, 10*time.Second, func() { frozen(t, broker.URL()+"/"+ofType(groupType), broker.Pause, broker.Resume) })
 		})
 	}
 }
 
-func frozen(t *testing.T, broker *kafkatest.Broker, url string) {
-	b := open(t, url)
+// Connections that are opened to a broker which does not answer are what the client's library
+// waits for whatever the context.
+func TestNoCallOutlastsItsContextWhileConnectionsAreOpened(t *testing.T) {
+	broker := kafkatest.Start(t, kafkatest.Options{})
+	for _, groupType := range groupTypes {
+		t.Run(groupType, func(t *testing.T) {
+			silent, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer silent.Close()
+			leak.Check(t, 10*time.Second, func() {
+				var mu sync.Mutex
+				var conns []net.Conn
+				lost := false
+				dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					if lost {
+						addr = silent.Addr().String()
+					}
+					conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+					conns = append(conns, conn)
+					return conn, err
+				}
+				lose := func() {
+					mu.Lock()
+					defer mu.Unlock()
+					lost = true
+					for _, conn := range conns {
+						conn.Close()
+					}
+				}
+				frozen(t, broker.URL()+"/"+ofType(groupType), lose, func() {}, kgo.Dialer(dial))
+			})
+		})
+	}
+}
+
+func frozen(t *testing.T, url string, freeze, thaw func(), opts ...kgo.Opt) {
+	b := open(t, url, opts...)
 	if _, err := b.Append(t.Context(), messages("1", "2", "3")); err != nil {
 		t.Fatal(err)
 	}
 	held := gather(t, b, 3)
-	broker.Pause()
-	defer broker.Resume()
+	freeze()
+	defer thaw()
 	patient, stop := context.WithCancel(t.Context())
 	reported := make(chan error, 1)
 	go func() { reported <- b.PublishSignal(patient, time.Minute) }() // it has to create a topic

@@ -58,14 +58,14 @@ func (b *Backend) exists(ctx context.Context, groupType, name string) (bool, err
 
 func (b *Backend) groupState(ctx context.Context, groupType, name string) (string, error) {
 	if groupType == groupShare {
-		groups, err := b.admin.DescribeShareGroups(ctx, name)
+		groups, err := named(ctx, b, b.admin.DescribeShareGroups, name)
 		if err != nil {
 			return "", b.onGroup(err, rightDescribe)
 		}
 		group := groups[name]
 		return group.GroupState, b.onGroup(group.Err, rightDescribe)
 	}
-	groups, err := b.admin.DescribeGroups(ctx, name)
+	groups, err := named(ctx, b, b.admin.DescribeGroups, name)
 	if err != nil {
 		return "", b.onGroup(err, rightDescribe)
 	}
@@ -76,13 +76,13 @@ func (b *Backend) groupState(ctx context.Context, groupType, name string) (strin
 // groupMembers is how many consumers the brokers know in the group, weir's or others.
 func (b *Backend) groupMembers(ctx context.Context) (int64, error) {
 	if b.facts.groupType == groupShare {
-		groups, err := b.admin.DescribeShareGroups(ctx, b.set.group)
+		groups, err := named(ctx, b, b.admin.DescribeShareGroups, b.set.group)
 		if err == nil {
 			err = groups[b.set.group].Err
 		}
 		return int64(len(groups[b.set.group].Members)), err
 	}
-	groups, err := b.admin.DescribeGroups(ctx, b.set.group)
+	groups, err := named(ctx, b, b.admin.DescribeGroups, b.set.group)
 	if err == nil {
 		err = groups[b.set.group].Err
 	}

@@ -69,6 +69,8 @@ type Backend struct {
 	close   context.CancelFunc
 	gate    sync.RWMutex   // ended changes under it
 	running sync.WaitGroup // what Close waits for
+	late    sync.WaitGroup // requests that may outlast their calls
+	over    bool           // none may be added to late, by gate
 }
 
 // spawn runs do unless the handle is closed; Close waits for it.
@@ -219,6 +221,10 @@ func (b *Backend) Close() error {
 	if b.client != nil {
 		b.client.Close()
 	}
+	b.gate.Lock()
+	b.over = true
+	b.gate.Unlock()
+	b.late.Wait()
 	return nil
 }
 

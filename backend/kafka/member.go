@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -173,9 +174,12 @@ func (m *member) findCoordinator(ctx context.Context) (int32, error) {
 	if known != nil {
 		return *known, nil
 	}
-	found := m.b.admin.FindGroupCoordinators(ctx, m.b.set.group)[m.b.set.group]
-	if found.Err != nil {
-		return 0, m.b.onGroup(found.Err, rightRead)
+	found, err := asked(ctx, m.b, func(ctx context.Context) (kadm.FindCoordinatorResponse, error) {
+		found := m.b.admin.FindGroupCoordinators(ctx, m.b.set.group)[m.b.set.group]
+		return found, found.Err
+	})
+	if err != nil {
+		return 0, m.b.onGroup(err, rightRead)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -53,10 +53,14 @@ func (b *Backend) placeAtEnds(ctx context.Context) error {
 		places.AddOffset(b.set.topic, p, end, -1)
 	}
 	if b.facts.groupType == groupShare {
-		placed, failed := b.admin.AlterShareGroupOffsets(ctx, b.set.group, places)
+		placed, failed := asked(ctx, b, func(ctx context.Context) (kadm.AlterShareGroupOffsetsResponses, error) {
+			return b.admin.AlterShareGroupOffsets(ctx, b.set.group, places)
+		})
 		err = errors.Join(failed, placed.Error())
 	} else {
-		placed, failed := b.admin.CommitOffsets(ctx, b.set.group, places)
+		placed, failed := asked(ctx, b, func(ctx context.Context) (kadm.OffsetResponses, error) {
+			return b.admin.CommitOffsets(ctx, b.set.group, places)
+		})
 		err = errors.Join(failed, placed.Error())
 	}
 	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.NonEmptyGroup) {

@@ -115,7 +115,7 @@ func (b *Backend) newest(ctx context.Context, most int) ([]backend.Record, error
 	if err != nil {
 		return nil, err
 	}
-	listed, err := b.admin.ListMaxTimestampOffsets(ctx, b.set.topic)
+	listed, err := named(ctx, b, b.admin.ListMaxTimestampOffsets, b.set.topic)
 	if err != nil {
 		return nil, b.explain(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/weirmq/weir/backend"
@@ -14,7 +15,9 @@ var _ backend.Remover = (*Backend)(nil)
 // Remove deletes the topic. The group stays: it may have others, and brokers forget an
 // empty one.
 func (b *Backend) Remove(ctx context.Context) error {
-	_, err := b.admin.DeleteTopic(ctx, b.set.topic)
+	_, err := asked(ctx, b, func(ctx context.Context) (kadm.DeleteTopicResponse, error) {
+		return b.admin.DeleteTopic(ctx, b.set.topic)
+	})
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return nil
 	}

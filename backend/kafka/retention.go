@@ -222,7 +222,7 @@ func (b *Backend) retention(ctx context.Context) (limits, error) {
 	if time.Since(last.at) < limitsAge {
 		return last, nil
 	}
-	configs, err := b.admin.DescribeTopicConfigs(ctx, b.set.topic)
+	configs, err := named(ctx, b, b.admin.DescribeTopicConfigs, b.set.topic)
 	if err != nil {
 		return limits{}, err
 	}
@@ -255,7 +255,9 @@ func (b *Backend) sizes(ctx context.Context) (map[int32]int64, error) {
 	for p := range l.leaders {
 		topic.Add(b.set.topic, p)
 	}
-	dirs, err := b.admin.DescribeAllLogDirs(ctx, topic)
+	dirs, err := asked(ctx, b, func(ctx context.Context) (kadm.DescribedAllLogDirs, error) {
+		return b.admin.DescribeAllLogDirs(ctx, topic)
+	})
 	if err != nil {
 		return nil, err
 	}

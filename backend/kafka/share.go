@@ -65,7 +65,7 @@ func (b *Backend) groupConfigs(ctx context.Context) (map[string]groupSetting, er
 	resource := kmsg.NewDescribeConfigsRequestResource()
 	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeGroupConfig, b.set.group
 	req.Resources = append(req.Resources, resource)
-	resp, err := req.RequestWith(ctx, b.client)
+	resp, err := req.RequestWith(ctx, b.requests())
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (b *Backend) setGroup(ctx context.Context, key, value string) error {
 	config.Name, config.Value = key, &value
 	resource.Configs = append(resource.Configs, config)
 	req.Resources = append(req.Resources, resource)
-	resp, err := req.RequestWith(ctx, b.client)
+	resp, err := req.RequestWith(ctx, b.requests())
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (m *member) progress(ctx context.Context) (map[int32]progress, error) {
 	}
 	group.Topics = append(group.Topics, topic)
 	req.Groups = append(req.Groups, group)
-	resp, err := req.RequestWith(ctx, b.client)
+	resp, err := req.RequestWith(ctx, b.requests())
 	if err != nil {
 		return nil, b.explain(b.onGroup(err, rightDescribe))
 	}

@@ -212,7 +212,7 @@ func (b *Backend) offsetsByClient(ctx context.Context, at int64) (map[int32]int6
 	if at == atStart {
 		list = b.admin.ListStartOffsets
 	}
-	listed, err := list(ctx, b.set.topic)
+	listed, err := named(ctx, b, list, b.set.topic)
 	if err == nil {
 		err = listed.Error()
 	}

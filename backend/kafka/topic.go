@@ -71,7 +71,7 @@ func (b *Backend) layoutOf(ctx context.Context, name string) (*layout, error) {
 	topic := kmsg.NewMetadataRequestTopic()
 	topic.Topic = &name
 	req.Topics = append(req.Topics, topic)
-	resp, err := req.RequestWith(ctx, b.client)
+	resp, err := req.RequestWith(ctx, b.requests())
 	if err != nil {
 		return nil, err
 	}

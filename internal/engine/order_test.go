@@ -327,6 +327,9 @@ func (u *judge) gone(seq uint64) {
 		u.slack += oneOf
 	}
 	u.ready[f] = slices.DeleteFunc(u.ready[f], func(s uint64) bool { return s == seq })
+	if len(u.ready[f]) == 0 {
+		delete(u.passed, f) // what it gets later has not waited
+	}
 	delete(u.flows, seq)
 }
 

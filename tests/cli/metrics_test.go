@@ -110,6 +110,7 @@ func TestSampleExportsTheStreamsOfOthers(t *testing.T) {
 	shows(t, page, `weir_stream_up`+jobs+` 0`)
 	redis.Restart()
 	shows(t, page, `weir_stream_up`+jobs+` 1`)
+	eventually(t, "the end of the outage is said", func() bool { return strings.Count(p.Stderr.String(), "stream jobs: ") == 2 })
 	p.Signal(syscall.SIGTERM)
 	if out := p.Succeed(); out != "" || strings.Count(p.Stderr.String(), "stream jobs: ") != 2 {
 		t.Errorf("printed %q, and of one outage %s", out, p.Stderr.String())

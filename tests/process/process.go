@@ -6,7 +6,10 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -48,8 +51,30 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// Signal sends sig.
-func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
+// Signal sends sig. After SIGSTOP it waits until no thread runs any more, where the system
+// tells: on a busy machine one may answer for some milliseconds longer.
+func (p *Process) Signal(sig syscall.Signal) error {
+	err := p.cmd.Process.Signal(sig)
+	if err == nil && sig == syscall.SIGSTOP {
+		for end := time.Now().Add(stopTimeout); p.runs() && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return err
+}
+
+// runs reports whether a thread of the process is not stopped.
+func (p *Process) runs() bool {
+	threads, _ := filepath.Glob("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/task/*/stat")
+	return slices.ContainsFunc(threads, func(name string) bool {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			return false // it has ended
+		}
+		_, state, _ := strings.Cut(string(stat), ") ") // the name in front may have any character
+		return !strings.HasPrefix(state, "T")
+	})
+}
 
 // Exited is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }

@@ -210,8 +210,12 @@ func (e *Engine) Topics(prefix, after string, pageSize int, touch bool, allowed 
 // DeleteTopic removes a topic with everything it holds; an absent one is no error.
 func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (api.DeleteTopicResult, error) {
 	defer guard()
-	changing := false // the routers' turn is held
+	changing := false      // the turn of all routers is held
+	var stopped []*router // those of the topic, whose own turns are held, so that no copy comes after the end
 	defer func() {
+		for _, r := range stopped {
+			r.turn.Unlock()
+		}
 		if changing {
 			e.routes.change.Unlock()
 		}
@@ -249,5 +253,15 @@ func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (ap
 			return api.DeleteTopicResult{}, err
 		}
 		changing = true
+		t = e.reg.get(name)
+		if t == nil {
+			continue
+		}
+		for _, r := range t.routersOf() {
+			if err := r.turn.take(ctx); err != nil {
+				return api.DeleteTopicResult{}, err
+			}
+			stopped = append(stopped, r)
+		}
 	}
 }

@@ -89,13 +89,20 @@ func (rd *reader) chunk(e *Engine, t *entry, run topic.Run, seq uint64, visit fu
 	if c == nil {
 		return errMoved
 	}
-	it := c.Seek(0)
+	defer c.Release()
+	rd.from(c, 0, visit)
+	return nil
+}
+
+// from visits the records of a chunk from the number seq on, and reports whether visit wants more.
+func (rd *reader) from(c *store.Chunk, seq uint64, visit func(*api.Record) bool) bool {
+	it := c.Seek(seq)
 	for it.Next(&rd.rec) {
 		if !visit(&rd.rec) {
-			return nil
+			return false
 		}
 	}
-	return nil
+	return true
 }
 
 // place says where some of a topic's numbers lie.
@@ -225,11 +232,10 @@ func (p *plan) readPlace(e *Engine, t *entry, rd *reader, pl *place, want *uint6
 		if c == nil {
 			return errMoved
 		}
-		it := c.Seek(*want)
-		for it.Next(&rd.rec) {
-			if !take(&rd.rec) {
-				return nil
-			}
+		more := rd.from(c, *want, take)
+		c.Release()
+		if !more {
+			return nil
 		}
 		if *want == before {
 			return errMoved

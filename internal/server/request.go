@@ -143,6 +143,7 @@ func (q *request) sendAs(status int) error {
 	if status != http.StatusOK {
 		q.w.WriteHeader(status)
 	}
+	inOneWrite(q.r, len(b))
 	// A client that is gone needs no answer.
 	_, _ = q.w.Write(b)
 	return nil

@@ -168,7 +168,8 @@ func New(c Config, opt Options) *Server {
 	s.dash = dash.New(read, dash.Config{LagWarn: cmp.Or(c.LagWarn, 50), LagPause: cmp.Or(c.LagPause, 200)})
 	s.requests.New = func() any { return &request{s: s} }
 	s.http = &http.Server{
-		Handler: s,
+		Handler:     s,
+		ConnContext: withConn,
 		// The read timeout covers header and body together; equal to the header's it
 		// costs nothing. A pacer extends it for slow bodies.
 		ReadHeaderTimeout:            readTimeout,
@@ -249,7 +250,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 	defer reading.Wait()
 	defer end()
-	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.http.Serve(oneWriteListener{l}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving %s: %w", l.Addr(), err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"errors"
+	"sync/atomic"
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/op"
@@ -44,6 +45,9 @@ type Chunk struct {
 	base  int64
 	runs  []byte
 	size  int
+
+	users atomic.Int32 // callers of Read that have not released it, and the cache
+	buf   *[]byte      // all its bytes; nil unless it was read from the store
 }
 
 // Iter walks the records of a chunk.

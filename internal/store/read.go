@@ -13,7 +13,8 @@ import (
 
 // Read returns the chunk of a topic in a segment that holds the number seq or,
 // if none does, the first one behind it; nil if there is none. A place that is
-// damaged is a *Damage, which names the file and says how far it goes.
+// damaged is a *Damage, which names the file and says how far it goes. Whoever is done
+// with the chunk and with what its records point to calls Release.
 func (s *Store) Read(segment uint32, topic, seq uint64) (*Chunk, error) {
 	k := cacheKey{segment, topic}
 	c, r, begun := s.chunks.find(k, seq)
@@ -36,6 +37,7 @@ func (s *Store) Read(segment uint32, topic, seq uint64) (*Chunk, error) {
 		return nil, fmt.Errorf("store: %s: segment %d, topic %d, number %d: %w", s.dir, segment, topic, seq, plain{err})
 	}
 	if c != nil {
+		c.users.Store(1)
 		s.chunks.put(k, seq, c)
 	}
 	return c, nil
@@ -80,14 +82,29 @@ func chunkOf(k, v []byte) (*Chunk, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := ParseChunk(append([]byte(nil), v...))
+	b := chunkBuffers.Get().(*[]byte)
+	*b = append((*b)[:0], v...)
+	c, err := ParseChunk(*b)
 	if err != nil {
 		return nil, fmt.Errorf("the chunk that ends at %d: %w", last, err)
 	}
 	if c.Last != last {
 		return nil, fmt.Errorf("%w: its key says it ends at %d, it ends at %d", ErrChunk, last, c.Last)
 	}
+	c.buf = b
 	return c, nil
+}
+
+// chunkBuffers are the bytes of chunks that nobody uses any more.
+var chunkBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// Release says that the caller of Read does not use the chunk any more. The last one to
+// say so, the cache included, gives back its bytes; a chunk that is not released
+// keeps them.
+func (c *Chunk) Release() {
+	if c.users.Add(-1) == 0 && c.size <= chunkTarget {
+		chunkBuffers.Put(c.buf)
+	}
 }
 
 type cacheKey struct {
@@ -140,6 +157,7 @@ func (cc *chunkCache) find(k cacheKey, seq uint64) (c *Chunk, r *reading, begun 
 	for _, el := range cc.entries[k] {
 		if e := el.Value.(*cacheEntry); e.from <= seq && seq <= e.c.Last {
 			cc.recent.MoveToFront(el)
+			e.c.users.Add(1)
 			return e.c, nil, false
 		}
 	}
@@ -174,6 +192,7 @@ func (cc *chunkCache) put(k cacheKey, seq uint64, c *Chunk) {
 			return
 		}
 	}
+	c.users.Add(1)
 	e := &cacheEntry{key: k, from: min(seq, c.First), c: c}
 	cc.entries[k] = append(cc.entries[k], cc.recent.PushFront(e))
 	cc.size += int64(c.size)
@@ -185,6 +204,7 @@ func (cc *chunkCache) put(k cacheKey, seq uint64, c *Chunk) {
 func (cc *chunkCache) remove(el *list.Element) {
 	e := cc.recent.Remove(el).(*cacheEntry)
 	cc.size -= int64(e.c.size)
+	e.c.Release()
 	els := cc.entries[e.key]
 	for i := range els {
 		if els[i] == el {

@@ -54,12 +54,13 @@ func BenchmarkValidate(b *testing.B) {
 func BenchmarkAppendRecord1000(b *testing.B) {
 	r := Record{Seq: 123_456, TS: 1795246627404, Data: []byte(`"` + strings.Repeat("x", 254) + `"`)}
 	dst := make([]byte, 0, 400<<10)
+	var times Times
 	b.ReportAllocs()
 	for b.Loop() {
 		dst = AppendDiffHead(dst[:0], "topic")
 		for i := range 1000 {
 			r.Seq = 123_456 + uint64(i)
-			dst = AppendDiffRecord(dst, &r, false, true)
+			dst = AppendDiffRecord(dst, &r, false, true, &times)
 		}
 	}
 	b.SetBytes(int64(len(dst)))

@@ -60,14 +60,14 @@ func appendEscape(dst []byte, c byte) []byte {
 // AppendRecord appends a record as a diff shows it: $seq, $ts, $node, $tag if
 // asked for, $priority and $fair_key if set, data, meta if asked for.
 func AppendRecord(dst []byte, r *Record, includeTags, includeMeta bool) []byte {
-	return appendRecord(dst, r, includeTags, true, includeMeta)
+	return appendRecord(dst, r, includeTags, true, includeMeta, nil)
 }
 
-func appendRecord(dst []byte, r *Record, tags, data, meta bool) []byte {
+func appendRecord(dst []byte, r *Record, tags, data, meta bool, times *Times) []byte {
 	dst = append(dst, `{"$seq":`...)
 	dst = appendUint(dst, r.Seq)
 	dst = append(dst, `,"$ts":`...)
-	dst = appendInt(dst, r.TS)
+	dst = times.appendStored(dst, r.TS)
 	if r.HasNode {
 		dst = append(dst, `,"$node":`...)
 		dst = AppendString(dst, r.Node)
@@ -112,19 +112,19 @@ func AppendLeaseID(dst []byte, id uint64) []byte {
 // needs to settle it.
 func AppendJob(dst []byte, j *Job) []byte {
 	dst = append(dst, '{')
-	dst = appendJobMembers(dst, j)
+	dst = appendJobMembers(dst, j, nil)
 	return append(dst, '}')
 }
 
-func appendJobMembers(dst []byte, j *Job) []byte {
+func appendJobMembers(dst []byte, j *Job, times *Times) []byte {
 	dst = append(dst, `"$seq":`...)
 	dst = appendUint(dst, j.Seq)
 	dst = append(dst, `,"lease_id":`...)
 	dst = AppendLeaseID(dst, j.LeaseID)
 	dst = append(dst, `,"deadline":`...)
-	dst = appendInt(dst, j.Deadline)
+	dst = times.appendDeadline(dst, j.Deadline)
 	dst = append(dst, `,"$ts":`...)
-	dst = appendInt(dst, j.TS)
+	dst = times.appendStored(dst, j.TS)
 	if j.HasTag {
 		dst = append(dst, `,"$tag":`...)
 		dst = AppendString(dst, j.Tag)

@@ -48,6 +48,37 @@ func appendUint(dst []byte, v uint64) []byte {
 	return dst
 }
 
+// Times remembers the digits of the times that it has appended last: neighbouring records
+// mostly have the same. The zero value is ready for use; nil remembers nothing.
+type Times struct{ stored, deadline digits }
+
+type digits struct {
+	of   int64
+	n    int // 0: none yet
+	text [20]byte
+}
+
+func (d *digits) append(dst []byte, v int64) []byte {
+	if d.n == 0 || d.of != v {
+		d.of, d.n = v, len(appendInt(d.text[:0], v))
+	}
+	return append(dst, d.text[:d.n]...)
+}
+
+func (t *Times) appendStored(dst []byte, ms int64) []byte {
+	if t == nil {
+		return appendInt(dst, ms)
+	}
+	return t.stored.append(dst, ms)
+}
+
+func (t *Times) appendDeadline(dst []byte, ms int64) []byte {
+	if t == nil {
+		return appendInt(dst, ms)
+	}
+	return t.deadline.append(dst, ms)
+}
+
 func appendInt(dst []byte, v int64) []byte {
 	if v < 0 {
 		return appendUint(append(dst, '-'), -uint64(v))

@@ -40,8 +40,8 @@ func AppendDiffHead(dst []byte, topic string) []byte {
 }
 
 // AppendDiffRecord appends the next record after AppendDiffHead.
-func AppendDiffRecord(dst []byte, r *Record, includeTags, includeMeta bool) []byte {
-	return AppendRecord(appendComma(dst), r, includeTags, includeMeta)
+func AppendDiffRecord(dst []byte, r *Record, includeTags, includeMeta bool, times *Times) []byte {
+	return appendRecord(appendComma(dst), r, includeTags, true, includeMeta, times)
 }
 
 // appendComma separates elements: it appends nothing after the opening bracket.
@@ -102,7 +102,11 @@ func AppendClaimHead(dst []byte, topic string) []byte {
 }
 
 // AppendClaimJob appends the next job after AppendClaimHead.
-func AppendClaimJob(dst []byte, j *Job) []byte { return AppendJob(appendComma(dst), j) }
+func AppendClaimJob(dst []byte, j *Job, times *Times) []byte {
+	dst = append(appendComma(dst), '{')
+	dst = appendJobMembers(dst, j, times)
+	return append(dst, '}')
+}
 
 // AppendClaimTail closes the answer to a claim after its last job.
 func AppendClaimTail(dst []byte, r *ClaimResult, totalMS float64) []byte {

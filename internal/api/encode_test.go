@@ -66,7 +66,7 @@ func TestAnswersHaveTheShapeOfTheContract(t *testing.T) {
 			`{"topic":"t","first_seq":4,"last_seq":4,"head_seq":4,"count":1,"created":false,"deduped":false,` + perf + `,"wal_append_ms":0.0,"fsync_ms":1.500,"throttle_wait_ms":2.000}}`},
 		{"repeated write", AppendWriteResult(nil, "t", &WriteResult{FirstSeq: 4, LastSeq: 4, HeadSeq: 4, Count: 1, Deduped: true}, true, 0.25),
 			`{"topic":"t","first_seq":4,"last_seq":4,"seqs":[4],"head_seq":4,"count":1,"created":false,"deduped":true,` + perf + `}}`},
-		{"diff", AppendDiffTail(AppendDiffRecord(AppendDiffRecord(AppendDiffHead(nil, "t"), &r, false, true), &r, false, true),
+		{"diff", AppendDiffTail(AppendDiffRecord(AppendDiffRecord(AppendDiffHead(nil, "t"), &r, false, true, nil), &r, false, true, nil),
 			&DiffResult{NextFromSeq: 1, HeadSeq: 3, EarliestSeq: 1, RecordsScanned: 2}, 0.25),
 			`{"topic":"t","records":[{"$seq":1,"$ts":2,"data":1},{"$seq":1,"$ts":2,"data":1}],"next_from_seq":1,"head_seq":3,"earliest_seq":1,"caught_up":false,"tombstone":null,"lag":2,` + perf + `,"records_scanned":2}}`},
 		{"diff with a tombstone", AppendDiffTail(AppendDiffHead(nil, "t"),
@@ -74,7 +74,7 @@ func TestAnswersHaveTheShapeOfTheContract(t *testing.T) {
 			`{"topic":"t","records":[],"next_from_seq":3,"head_seq":3,"earliest_seq":4,"caught_up":true,"tombstone":{"gap_from":1,"gap_to":3,"reason":"cap","missed_estimate":3,"earliest_seq":4,"head_seq":3},"lag":0,` + perf + `,"records_scanned":0}}`},
 		{"delete records", AppendDeleteResult(nil, "t", &DeleteResult{Deleted: 2, TopicCounters: TopicCounters{HeadSeq: 5, EarliestSeq: 3, Count: 3, Bytes: 9}}, 0.25),
 			`{"topic":"t","deleted":2,"earliest_seq":3,"head_seq":5,"count":3,"bytes":9,` + perf + `}}`},
-		{"claim", AppendClaimTail(AppendClaimJob(AppendClaimHead(nil, "q"), &Job{Record: r, LeaseID: 1, Deadline: 9, Deliveries: 1}), &ClaimResult{Count: 1, Ready: 3}, 0.25),
+		{"claim", AppendClaimTail(AppendClaimJob(AppendClaimHead(nil, "q"), &Job{Record: r, LeaseID: 1, Deadline: 9, Deliveries: 1}, nil), &ClaimResult{Count: 1, Ready: 3}, 0.25),
 			`{"topic":"q","claimed":[{"$seq":1,"lease_id":"lease_1","deadline":9,"$ts":2,"deliveries":1,"data":1}],"count":1,"ready":3,` + perf + `}}`},
 		{"ack", AppendSettleResult(nil, SettleAck, "q", &SettleResult{Done: 1, Skipped: []uint64{1, 2}, Ready: 3, InFlight: 4}, 0.25),
 			`{"topic":"q","acked":1,"skipped":[1,2],"ready":3,"in_flight":4,` + perf + `}}`},
@@ -197,5 +197,20 @@ func TestRecordsShowTierAndFairKey(t *testing.T) {
 	}
 	if _, ok := ParseTier("Critical"); ok {
 		t.Error("a name in other letters' case is a tier")
+	}
+}
+
+// Records are the same whether digits of the one before are used again or not.
+func TestTimesAreThoseOfTheRecord(t *testing.T) {
+	var times Times
+	for _, ts := range []int64{0, 0, 1795246627404, 1795246627404, 7, -1, -1, math.MinInt64, math.MaxInt64, 0} {
+		r := Record{Seq: 1, TS: ts, Data: []byte("1")}
+		j := Job{Record: r, LeaseID: 1, Deadline: ts / 2, Deliveries: 1}
+		if got, want := AppendDiffRecord([]byte("["), &r, false, true, &times), AppendDiffRecord([]byte("["), &r, false, true, nil); string(got) != string(want) {
+			t.Errorf("a record is %s, want %s", got, want)
+		}
+		if got, want := AppendClaimJob([]byte("["), &j, &times), AppendClaimJob([]byte("["), &j, nil); string(got) != string(want) {
+			t.Errorf("a job is %s, want %s", got, want)
+		}
 	}
 }

@@ -7,7 +7,7 @@ func AppendWorkFrame(dst []byte, topic string, j *Job) []byte {
 	dst = append(dst, "\nevent: job\ndata: {\"topic\":"...)
 	dst = AppendString(dst, topic)
 	dst = append(dst, ',')
-	dst = appendJobMembers(dst, j)
+	dst = appendJobMembers(dst, j, nil)
 	return append(dst, "}\n\n"...)
 }
 

@@ -46,7 +46,7 @@ func (s FrameStyle) AppendRecordsHead(dst []byte, topic string, fromSeq, headSeq
 
 // AppendFrameRecord appends the next record behind AppendRecordsHead.
 func AppendFrameRecord(dst []byte, r *Record, o *WatchOptions) []byte {
-	return appendRecord(appendComma(dst), r, o.IncludeTags, o.IncludeData, o.IncludeMeta)
+	return appendRecord(appendComma(dst), r, o.IncludeTags, o.IncludeData, o.IncludeMeta, nil)
 }
 
 // AppendRecordsTail closes a record frame; toSeq is the last number examined.

@@ -210,7 +210,7 @@ func (e *Engine) Topics(prefix, after string, pageSize int, touch bool, allowed 
 // DeleteTopic removes a topic with everything it holds; an absent one is no error.
 func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (api.DeleteTopicResult, error) {
 	defer guard()
-	changing := false      // the turn of all routers is held
+	changing := false     // the turn of all routers is held
 	var stopped []*router // those of the topic, whose own turns are held, so that no copy comes after the end
 	defer func() {
 		for _, r := range stopped {

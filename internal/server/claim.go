@@ -27,7 +27,7 @@ func (q *request) postClaim() error {
 	}
 	q.out = api.AppendClaimHead(q.out[:0], name)
 	res, err := q.eng.Claim(q.r.Context(), name, &req, func(j *api.Job) {
-		q.out = api.AppendClaimJob(q.out, j)
+		q.out = api.AppendClaimJob(q.out, j, &q.times)
 	})
 	if err != nil {
 		return err

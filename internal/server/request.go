@@ -52,6 +52,7 @@ type request struct {
 	warnings api.Warnings
 
 	out    []byte // the answer
+	times  api.Times
 	packed []byte // the same, compressed
 	sent   bool   // the answer's head has been sent
 	status int    // the answer's

@@ -110,8 +110,9 @@ func (k *socket) claimNow(ctx context.Context, out *relay.Publisher, m *api.Sock
 func (k *socket) claimHere(ctx context.Context, m *api.SocketMessage, back *api.SettleRequest) ([]byte, error) {
 	start := time.Now()
 	answer := api.AppendClaimHead(nil, m.Topic)
+	var times api.Times
 	res, err := k.eng.Claim(ctx, m.Topic, &m.Claim, func(j *api.Job) {
-		answer = api.AppendClaimJob(answer, j)
+		answer = api.AppendClaimJob(answer, j, &times)
 		back.Seqs, back.LeaseIDs = append(back.Seqs, j.Seq), append(back.LeaseIDs, j.LeaseID)
 	})
 	if err != nil {

@@ -99,6 +99,7 @@ func (rd *reader) from(c *store.Chunk, seq uint64, visit func(*api.Record) bool)
 	it := c.Seek(seq)
 	for it.Next(&rd.rec) {
 		if !visit(&rd.rec) {
+			c.Leave(it)
 			return false
 		}
 	}

@@ -46,8 +46,9 @@ type Chunk struct {
 	runs  []byte
 	size  int
 
-	users atomic.Int32 // callers of Read that have not released it, and the cache
-	buf   *[]byte      // all its bytes; nil unless it was read from the store
+	left  atomic.Pointer[Iter] // where a reader stopped; the next one mostly goes on there
+	users atomic.Int32         // callers of Read that have not released it, and the cache
+	buf   *[]byte              // all its bytes; nil unless it was read from the store
 }
 
 // Iter walks the records of a chunk.
@@ -130,6 +131,15 @@ func (c *Chunk) Seek(seq uint64) Iter {
 	if seq <= c.First {
 		return it
 	}
+	if left := c.left.Load(); left != nil && left.seq <= seq {
+		it = *left
+		for ; len(it.frames) > 0 && it.seq < seq; it.seq++ {
+			it.frames, _ = op.SkipFrame(it.frames)
+		}
+		if len(it.frames) > 0 {
+			return it
+		}
+	}
 	for len(it.runs) > 0 {
 		skip, n, later, frames, rest, _ := runHeader(it.runs)
 		it.seq += skip
@@ -147,6 +157,14 @@ func (c *Chunk) Seek(seq uint64) Iter {
 		return it
 	}
 	return it
+}
+
+// Leave notes where a reader has stopped. Workers of a queue read a chunk piece by piece, and
+// would walk over all that the others have read.
+func (c *Chunk) Leave(it Iter) {
+	if len(it.frames) > 0 || len(it.runs) > 0 {
+		c.left.Store(&it)
+	}
 }
 
 // Next reads the next record, whose slices point into the chunk, and reports

@@ -41,6 +41,14 @@ func TestChunkGivesBackWhatWasAdded(t *testing.T) {
 		if c.First != want[0].Seq || c.Last != want[last].Seq || c.Count != uint64(len(want)) {
 			t.Fatalf("chunk %d to %d, %d records", c.First, c.Last, c.Count)
 		}
+		for range rapid.IntRange(0, 3).Draw(t, "readers before") {
+			var r api.Record
+			it := c.Seek(rapid.Uint64Range(c.First, c.Last+1).Draw(t, "from"))
+			for range rapid.IntRange(0, 30).Draw(t, "read") {
+				it.Next(&r)
+			}
+			c.Leave(it)
+		}
 		from := rapid.Uint64Range(c.First, c.Last+1).Draw(t, "from")
 		for len(want) > 0 && want[0].Seq < from {
 			want = want[1:]

@@ -48,6 +48,32 @@ class Retries(kit.Case):
         keys = {json.loads(r.content)["idempotency_key"] for r in script.requests}
         self.assertEqual((len(script.requests), len(keys)), (4, 1))
 
+    def test_a_request_carries_what_it_needs_and_little_else(self: Any) -> None:
+        script = kit.Scripted(WRITTEN, (200, {}, {"head_seq": 1}))
+        client = self.client(transport=script, key="k")
+        client.publish("t", "é")
+        client.topic("t")
+        wrote, read = script.requests
+        self.assertEqual(
+            {name: value for name, value in wrote.headers.items() if name != "host"},
+            {
+                "content-type": "application/json",
+                "content-length": str(len(wrote.content)),
+                "authorization": "Bearer k",
+                "accept-encoding": "identity",
+                "user-agent": f"weirmq python-httpx/{httpx.__version__}",
+            },
+        )
+        self.assertEqual(set(wrote.headers) - set(read.headers), {"content-type", "content-length"})
+        self.assertEqual(wrote.extensions["timeout"], {"connect": 5.0, "read": 30.0, "write": 30.0, "pool": 30.0})
+
+    def test_cookies_of_a_proxy_go_back_to_it(self: Any) -> None:
+        script = kit.Scripted((200, {"Set-Cookie": "route=a; Path=/"}, WRITTEN[2]), WRITTEN)
+        client = self.client(transport=script)
+        client.publish("t", 1)
+        client.publish("t", 1)
+        self.assertEqual([r.headers.get("Cookie") for r in script.requests], [None, "route=a"])
+
     def test_two_publishes_have_different_keys(self: Any) -> None:
         script = kit.Scripted(WRITTEN)
         client = self.client(transport=script)

@@ -202,11 +202,11 @@ class AsyncClient:
 
     async def _call(self, call: Call[T], retry_for: float | None = None, timeout: float | None = None) -> T:
         tries = Tries(call, self._settings.retry_for if retry_for is None else retry_for, time.monotonic())
-        request = self._settings.request(call, timeout)
+        request = self._settings.request(call, self._http.cookies, timeout)
         while True:
             try:
                 try:
-                    return tries.answered(await self._http.request(**request))
+                    return tries.answered(await self._http.send(request))
                 except httpx.RequestError as error:
                     raise lost_connection(error) from error
             except WeirError as error:

@@ -46,9 +46,6 @@ class Call(Generic[T]):
     repeatable: bool
     wait: float = 0.0
 
-    def headers(self) -> dict[str, str]:
-        return {} if self.body is None else {"Content-Type": "application/json"}
-
 
 def backoff(tries: int, rnd: Callable[[], float] = random.random, longest: float = LONGEST_PAUSE) -> float:
     """Seconds before retry number ``tries``: doubled each time, less a random half."""

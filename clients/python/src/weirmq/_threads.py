@@ -55,17 +55,15 @@ def call_blocking(
     call: Call[T],
     retry_for: float | None = None,
     timeout: float | None = None,
-    extensions: Mapping[str, Any] | None = None,
+    **extensions: Any,
 ) -> T:
     """Makes a call, again where that is safe."""
     tries = Tries(call, settings.retry_for if retry_for is None else retry_for, time.monotonic())
-    request = settings.request(call, timeout)
-    if extensions is not None:
-        request["extensions"] = dict(extensions)
+    request = settings.request(call, http.cookies, timeout, **extensions)
     while True:
         try:
             try:
-                return tries.answered(http.request(**request))
+                return tries.answered(http.send(request))
             except httpx.RequestError as error:
                 raise lost_connection(error) from error
         except WeirError as error:
@@ -83,7 +81,7 @@ class Line:
 
     def call(self, call: Call[T]) -> T:
         """Makes a call once."""
-        return call_blocking(self._http, self._settings, call, 0, extensions={"trace": self._trace})
+        return call_blocking(self._http, self._settings, call, 0, trace=self._trace)
 
     def _trace(self, event: str, info: Mapping[str, Any]) -> None:
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):

@@ -54,8 +54,9 @@ export function fromWire(value: unknown): unknown {
     return value;
   }
   const out: Fields = {};
-  for (const [name, v] of Object.entries(value)) {
-    out[camel(name)] = name === "data" || name === "meta" ? v : fromWire(v);
+  for (const name of Object.keys(value)) {
+    const v = (value as Fields)[name];
+    out[camel(name)] = typeof v !== "object" || name === "data" || name === "meta" ? v : fromWire(v);
   }
   return out;
 }

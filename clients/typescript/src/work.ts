@@ -135,7 +135,8 @@ class Worker<T> {
           signal,
         });
         failures = 0;
-        jobs.forEach((job) => this.#start(job));
+        const ends = now() + this.#leaseMs;
+        jobs.forEach((job) => this.#start(job, ends));
         // A server that is stopping, or too old to wait, answers at once.
         wait = jobs.length > 0 ? 0 : Math.max(begin + 200 + Math.random() * 100 - now(), 0);
       } catch (e) {
@@ -159,8 +160,8 @@ class Worker<T> {
     return new Promise((resolve) => (this.#wake = resolve));
   }
 
-  #start(job: Job<T>): void {
-    const running = new Running(job, now() + this.#leaseMs);
+  #start(job: Job<T>, ends: number): void {
+    const running = new Running(job, ends);
     this.#held.set(job.leaseId, running);
     void this.#do(running);
   }

@@ -20,6 +20,16 @@ test("digits in strings and names stay what they are", () => {
   assert.deepEqual(parseJSON(text), { "18446744073709551615": "18446744073709551615", q: '" 18446744073709551615 \\', x: 18446744073709551615n });
 });
 
+test("a large integer is found at every place of a text, and behind any number of shorter ones", () => {
+  for (let before = 0; before < 40; before++) {
+    const pad = " ".repeat(before) + "123456789012345, ".repeat(before % 3);
+    for (const integer of ["9007199254740993", "-9007199254740993", "18446744073709551615"]) {
+      assert.equal(parseJSON(`[${pad}${integer}]`).at(-1), BigInt(integer));
+    }
+  }
+  assert.equal(parseJSON("9007199254740993"), 9007199254740993n);
+});
+
 test("a bigint is written as an integer, wherever it stands", () => {
   assert.equal(stringifyJSON({ a: [2n ** 64n - 1n, -1n], b: "1n" }), '{"a":[18446744073709551615,-1],"b":"1n"}');
   assert.equal(stringifyJSON(7n), "7");

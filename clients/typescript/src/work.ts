@@ -8,8 +8,8 @@ export type Handler<T = unknown> = (job: Job<T>, context: JobContext) => unknown
 
 /** What a handler gets besides its job. */
 export interface JobContext {
-  /** Aborts when the lease is lost, with a WeirError `lease_lost`: somebody else may have the job. An abort of work leaves it alone. */
-  signal: AbortSignal;
+  /** Aborts when the lease is lost, with a WeirError `lease_lost`: somebody else may have the job. An abort of work leaves it alone. A getter: `{ ...context }` is without it. */
+  readonly signal: AbortSignal;
 }
 
 /** What work takes. */
@@ -38,8 +38,11 @@ export interface WorkSummary {
   lost: number;
 }
 
-/** A job that a handler has. */
-class Running<T> {
+/**
+ * A job that a handler has, and that handler's context: an object of its own with a getter, for each job,
+ * takes longer than all else here.
+ */
+class Running<T> implements JobContext {
   settling = false;
   #stop: AbortController | undefined; // made when somebody asks: most handlers never do
   #lost: WeirError | undefined;
@@ -170,7 +173,7 @@ class Worker<T> {
   async #do(running: Running<T>): Promise<void> {
     let failed = false;
     try {
-      await this.handler(running.job, { get signal() { return running.signal; } });
+      await this.handler(running.job, running);
     } catch (e) {
       failed = true;
       if (!running.lost) {

@@ -1,8 +1,13 @@
 package weir
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
 )
 
 // What others have claimed is never taken out: it has to make room for what comes.
@@ -20,5 +25,32 @@ func TestIDsThatNobodyAsksForMakeRoom(t *testing.T) {
 	last := fmt.Sprint(5*maxRemembered - 1)
 	if !s.take(last) || s.take(last) || s.has(last) {
 		t.Error("an ID that was taken is still there, or was not")
+	}
+}
+
+// With quick handlers each message cost a change of goroutines.
+func TestWorkerThatGoesOnWakesOneOtherAtMost(t *testing.T) {
+	p, err := NewPool(New(backendtest.NewFake(backendtest.FakeOptions{})), nothing, PoolConfig{Workers: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.work, p.endWork = context.WithCancelCause(t.Context())
+	defer p.endWork(nil)
+	got := backend.Claimed{}
+	for i := range 5 {
+		got.Deliveries = append(got.Deliveries, &Delivery{Lease: backend.Lease{ID: fmt.Sprint(i), Attempt: 1, Since: time.Now()}})
+	}
+	p.mu.live, p.mu.workers = 1, 1 // the worker of this test; no other is started
+	p.accept(&got, len(got.Deliveries))
+	p.mu.workers, p.mu.idle = 3, 2
+	w := worker{pool: p}
+	for i := range got.Deliveries {
+		if !w.next() {
+			t.Fatal("the worker ends")
+		}
+		w.handle()
+		if !p.mu.waking {
+			t.Errorf("after message %d it is forgotten that another worker is on its way", i)
+		}
 	}
 }

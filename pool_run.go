@@ -67,11 +67,13 @@ func (w *worker) next() bool {
 	p := w.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if w.job == nil { // it is new
+		p.mu.waking = false
+	}
 	if !w.finish() {
 		return false
 	}
 	for {
-		p.mu.waking = false
 		if p.mu.stopping || p.mu.live > p.mu.workers {
 			return false
 		}
@@ -81,6 +83,7 @@ func (w *worker) next() bool {
 		p.mu.idle++
 		p.mu.hasWork.Wait()
 		p.mu.idle--
+		p.mu.waking = false
 	}
 }
 

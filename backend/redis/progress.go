@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -28,8 +29,14 @@ type progress struct {
 	}
 }
 
-// holding says since when this process has had a delivery, and when it last said so.
-type holding struct{ since, seen time.Time }
+// holding says since when this process has had a delivery, and when it last said so. A
+// time.Time has a pointer, which the garbage collector would follow for each.
+type holding struct{ since, seen time.Duration }
+
+var began = time.Now()
+
+// stamp is a time as a holding has it.
+func stamp(t time.Time) time.Duration { return t.Sub(began) }
 
 // took notes deliveries, the highest ID last.
 func (p *progress) took(deliveries ...*backend.Delivery) {
@@ -43,7 +50,8 @@ func (p *progress) took(deliveries ...*backend.Delivery) {
 		p.mu.held = map[string]holding{}
 	}
 	for _, d := range deliveries {
-		p.mu.held[d.ID] = holding{d.Since, d.Since}
+		since := stamp(d.Since)
+		p.mu.held[d.ID] = holding{since, since}
 	}
 	if err == nil && p.mu.seen.less(last) {
 		p.mu.seen = last
@@ -71,7 +79,7 @@ func (p *progress) extended(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h, ok := p.mu.held[text]; ok {
-		p.mu.held[text] = holding{h.since, time.Now()}
+		p.mu.held[text] = holding{h.since, stamp(time.Now())}
 	}
 }
 
@@ -79,7 +87,8 @@ func (p *progress) extended(text string) {
 func (p *progress) again(text string, since time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mu.held[text].since.After(since)
+	h, ok := p.mu.held[text]
+	return ok && h.since > stamp(since)
 }
 
 // expire drops deliveries that have not been mentioned for several leases.
@@ -91,7 +100,7 @@ func (p *progress) expire(now time.Time, lease time.Duration) {
 	}
 	p.mu.swept = now
 	for text, h := range p.mu.held {
-		if now.Sub(h.seen) > heldLeases*lease {
+		if stamp(now)-h.seen > heldLeases*lease {
 			delete(p.mu.held, text)
 		}
 	}
@@ -109,10 +118,28 @@ func (p *progress) gaveBack(text string, since time.Time) {
 	p.mu.returned[text] = struct{}{}
 }
 
+// acknowledged notes deliveries that are done, except for the lost ones.
+func (p *progress) acknowledged(leases []backend.Lease, lost []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range leases {
+		if slices.Contains(lost, l.ID) {
+			p.drop(l.ID, l.Since)
+		} else {
+			p.finish(l.ID)
+		}
+	}
+}
+
 // finished notes a delivery that is done.
 func (p *progress) finished(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.finish(text)
+}
+
+// finish is finished; the lock is held.
+func (p *progress) finish(text string) {
 	delete(p.mu.held, text)
 	delete(p.mu.returned, text)
 	delete(p.mu.older, text)
@@ -130,7 +157,7 @@ func (p *progress) forgot(text string, since time.Time) {
 
 // drop forgets a delivery, but no later one. The lock is held.
 func (p *progress) drop(text string, since time.Time) {
-	if !p.mu.held[text].since.After(since) {
+	if p.mu.held[text].since <= stamp(since) {
 		delete(p.mu.held, text)
 	}
 }

@@ -57,13 +57,7 @@ func (b *Backend) acknowledge(ctx context.Context, leases []backend.Lease, cmds 
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range leases {
-		if slices.Contains(lost, l.ID) {
-			b.acked.forgot(l.ID, l.Since)
-		} else {
-			b.acked.finished(l.ID)
-		}
-	}
+	b.acked.acknowledged(leases, lost)
 	return lost, nil
 }
 

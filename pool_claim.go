@@ -202,7 +202,7 @@ func (p *Pool) accept(got *backend.Claimed, limit int) {
 	p.noteClaimed(got, len(taken))
 	contexts := make([]jobContext, len(got.Deliveries))
 	for i := range contexts {
-		contexts[i].parent = p.work
+		contexts[i].pool = p
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -625,7 +625,7 @@ func TestHandlersContextIsAStandardOne(t *testing.T) {
 	type key struct{}
 	parent, cancel := context.WithCancelCause(context.WithValue(context.Background(), key{}, "value"))
 	defer cancel(nil)
-	c := &jobContext{parent: parent}
+	c := &jobContext{pool: &Pool{work: parent}}
 	child, stop := context.WithTimeout(c, time.Hour)
 	defer stop()
 	if c.Value(key{}) != "value" || c.Err() != nil {
@@ -639,7 +639,7 @@ func TestHandlersContextIsAStandardOne(t *testing.T) {
 			t.Errorf("ended with %v because of %v", ctx.Err(), context.Cause(ctx))
 		}
 	}
-	late := &jobContext{parent: parent}
+	late := &jobContext{pool: &Pool{work: parent}}
 	late.cancel(ErrLeaseLost)
 	if context.Cause(late) != ErrLeaseLost {
 		t.Error("one that is looked at after its end is not ended")

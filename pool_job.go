@@ -2,7 +2,7 @@ package weir
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -67,18 +67,21 @@ func (j *job) stop(now time.Time, cause error) {
 // channel and its place in its parent's list, is paid only by handlers that look
 // at it. It behaves as the one of context.WithCancelCause that it then makes.
 type jobContext struct {
-	parent   context.Context
-	deadline int64 // Unix ns; 0: none
-
-	mu    sync.Mutex
-	inner *standardContext // nil until somebody looks
-	cause error            // why it has ended; nil: it has not
+	pool     *Pool
+	deadline int64                        // Unix ns; 0: none
+	state    atomic.Pointer[contextState] // nil until somebody looks or it has ended
 }
 
-type standardContext struct {
+// contextState has at least one of its parts: what was ended before anybody looked has
+// a cause only, and gets a context that has ended when somebody does.
+type contextState struct {
 	context.Context
-	stop context.CancelCauseFunc
+	stop  context.CancelCauseFunc
+	cause error
 }
+
+// unseen is the state of most contexts: nobody had looked when the handler returned.
+var unseen = &contextState{cause: context.Canceled}
 
 // Deadline is when the pool cancels the context for HandlerTimeout.
 func (c *jobContext) Deadline() (time.Time, bool) {
@@ -95,28 +98,33 @@ func (c *jobContext) Err() error            { return c.standard().Err() }
 func (c *jobContext) Value(key any) any { return c.standard().Value(key) }
 
 func (c *jobContext) standard() context.Context {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.inner == nil {
-		inner, stop := context.WithCancelCause(c.parent)
-		c.inner = &standardContext{inner, stop}
-		if c.cause != nil {
-			stop(c.cause)
+	for {
+		was := c.state.Load()
+		if was != nil && was.Context != nil {
+			return was.Context
 		}
+		inner, stop := context.WithCancelCause(c.pool.work)
+		if was != nil {
+			stop(was.cause)
+		}
+		if c.state.CompareAndSwap(was, &contextState{Context: inner, stop: stop}) {
+			return inner
+		}
+		stop(nil) // somebody else has looked or ended it meanwhile
 	}
-	return c.inner.Context
 }
 
 // cancel ends the context; the first cause stays.
 func (c *jobContext) cancel(cause error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cause != nil {
+	end := unseen
+	if cause != context.Canceled {
+		end = &contextState{cause: cause}
+	}
+	if c.state.CompareAndSwap(nil, end) {
 		return
 	}
-	c.cause = cause
-	if c.inner != nil {
-		c.inner.stop(cause)
+	if is := c.state.Load(); is.stop != nil {
+		is.stop(cause)
 	}
 }
 
@@ -170,6 +178,9 @@ func (s *idSet) add(id string) {
 
 // take removes an ID and reports whether it was there.
 func (s *idSet) take(id string) bool {
+	if len(s.young)+len(s.old) == 0 {
+		return false
+	}
 	was := s.has(id)
 	delete(s.young, id)
 	delete(s.old, id)

@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,6 +52,27 @@ func TestWorkerThatGoesOnWakesOneOtherAtMost(t *testing.T) {
 		w.handle()
 		if !p.mu.waking {
 			t.Errorf("after message %d it is forgotten that another worker is on its way", i)
+		}
+	}
+}
+
+func TestContextEndsOnceHoweverManyLookAtIt(t *testing.T) {
+	for range 1000 {
+		c := &jobContext{pool: &Pool{work: context.Background()}}
+		var all sync.WaitGroup
+		seen := make([]<-chan struct{}, 2)
+		for i := range seen {
+			all.Go(func() { seen[i] = c.Done() })
+		}
+		for _, cause := range []error{ErrLeaseLost, context.Canceled} {
+			all.Go(func() { c.cancel(cause) })
+		}
+		all.Wait()
+		if <-seen[0]; seen[0] != seen[1] {
+			t.Fatal("two that look see different contexts")
+		}
+		if cause := context.Cause(c); cause != ErrLeaseLost && cause != context.Canceled {
+			t.Fatalf("ended because of %v", cause)
 		}
 	}
 }

@@ -267,7 +267,6 @@ func (p *Pool) moveDead(ctx context.Context, j *job, cause backend.Cause) (lost 
 // The repeat of a call whose answer was lost may learn that the leases are gone. Since
 // nobody else can have them before they run out, the first attempt did it.
 func (p *Pool) tell(ctx context.Context, jobs []*job, ack bool, call func(context.Context) ([]string, error)) (lost []string, ok bool) {
-	end := p.latestEnd(jobs)
 	unknown := false
 	telling(jobs)
 	for try := 1; ; try++ {
@@ -282,7 +281,7 @@ func (p *Pool) tell(ctx context.Context, jobs []*job, ack bool, call func(contex
 			return lost, true
 		}
 		unknown = unknown || errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)
-		if ctx.Err() != nil || !backend.Retryable(err) || !ack && time.Now().After(end) {
+		if ctx.Err() != nil || !backend.Retryable(err) || !ack && time.Now().After(p.latestEnd(jobs)) {
 			p.gaveUp(err, len(jobs))
 			return nil, false
 		}

@@ -38,30 +38,26 @@ func (rd *reader) batch(e *Engine, t *entry, ref topic.Ref, visit func(*api.Reco
 	if ref.Segment == topic.InMemory {
 		return rd.frames(t, t.Index.Frames(ref.First), ref, visit)
 	}
-	frames, err := rd.load(e, t, ref)
-	if err != nil {
-		return err
-	}
-	return rd.frames(t, frames, ref, visit)
+	return rd.logged(e, t, ref, visit)
 }
 
-// load returns the frames of a batch that lies in the log.
-func (rd *reader) load(e *Engine, t *entry, ref topic.Ref) ([]byte, error) {
-	var err error
-	rd.buf, err = e.log.Read(wal.Pos{Segment: ref.Segment, Offset: ref.Offset, Len: ref.Len}, rd.buf[:0])
+// logged visits the records of a batch that lies in the log.
+func (rd *reader) logged(e *Engine, t *entry, ref topic.Ref, visit func(*api.Record) bool) error {
+	payload, loan, err := e.log.Lend(wal.Pos{Segment: ref.Segment, Offset: ref.Offset, Len: ref.Len}, &rd.buf)
+	defer loan.Return()
 	if errors.Is(err, wal.ErrReleased) {
-		return nil, errMoved
+		return errMoved
 	}
 	if err != nil {
-		return nil, unreadableRef(t, ref, err)
+		return unreadableRef(t, ref, err)
 	}
-	parts := op.NewReader(rd.buf)
+	parts := op.NewReader(payload)
 	for parts.Next(&rd.part) {
 		if rd.part.Kind == op.KindAppend && rd.part.First == ref.First && rd.part.Topic == t.ID {
-			return parts.Frames, nil
+			return rd.frames(t, parts.Frames, ref, visit)
 		}
 	}
-	return nil, unreadable(t, ref.First, parts.Err())
+	return unreadable(t, ref.First, parts.Err())
 }
 
 func (rd *reader) frames(t *entry, frames []byte, ref topic.Ref, visit func(*api.Record) bool) error {
@@ -218,11 +214,7 @@ func (p *plan) readPlace(e *Engine, t *entry, rd *reader, pl *place, want *uint6
 		if pl.ref.Segment == topic.InMemory {
 			return rd.frames(t, pl.frames, pl.ref, take)
 		}
-		frames, err := rd.load(e, t, pl.ref)
-		if err != nil {
-			return err
-		}
-		return rd.frames(t, frames, pl.ref, take)
+		return rd.logged(e, t, pl.ref, take)
 	}
 	for len(*ranges) > 0 && *want <= pl.run.Last {
 		before := *want

@@ -21,9 +21,36 @@ const (
 // ErrReleased means that the segment was released: look again
 // where the operation is.
 func (l *Log) Read(pos Pos, dst []byte) ([]byte, error) {
-	if out, ok := l.readHot(pos, dst); ok {
-		return out, nil
+	if b, loan, ok := l.lendHot(pos); ok {
+		defer loan.Return()
+		return append(dst, b...), nil
 	}
+	return l.readFile(pos, dst)
+}
+
+// Lend is Read into buf that copies nothing while the payload is hot. What it returns is
+// valid until the loan is returned.
+func (l *Log) Lend(pos Pos, buf *[]byte) ([]byte, Loan, error) {
+	if b, loan, ok := l.lendHot(pos); ok {
+		return b, loan, nil
+	}
+	var err error
+	*buf, err = l.readFile(pos, (*buf)[:0])
+	return *buf, Loan{}, err
+}
+
+// Loan keeps the log from using memory again that it has lent. The zero value is of
+// memory that is not the log's.
+type Loan struct{ chunk *chunk }
+
+// Return ends the loan.
+func (l Loan) Return() {
+	if l.chunk != nil {
+		l.chunk.pins.Add(-1)
+	}
+}
+
+func (l *Log) readFile(pos Pos, dst []byte) ([]byte, error) {
 	s := l.segment(pos.Segment)
 	if s == nil || !s.pin() {
 		return dst, ErrReleased
@@ -40,10 +67,10 @@ func (l *Log) Read(pos Pos, dst []byte) ([]byte, error) {
 	return l.readCold(s, pos, dst)
 }
 
-func (l *Log) readHot(pos Pos, dst []byte) ([]byte, bool) {
+func (l *Log) lendHot(pos Pos) ([]byte, Loan, bool) {
 	p := l.hot.Load()
 	if p == nil {
-		return dst, false
+		return nil, Loan{}, false
 	}
 	list := *p
 	i := sort.Search(len(list), func(i int) bool {
@@ -51,19 +78,21 @@ func (l *Log) readHot(pos Pos, dst []byte) ([]byte, bool) {
 		return c.seg.number > pos.Segment || c.seg.number == pos.Segment && c.base > int64(pos.Offset)
 	}) - 1
 	if i < 0 {
-		return dst, false
+		return nil, Loan{}, false
 	}
 	c := list[i]
 	off := int64(pos.Offset) - c.base
 	if c.seg.number != pos.Segment || off+int64(pos.Len) > int64(len(c.buf)) {
-		return dst, false
+		return nil, Loan{}, false
 	}
 	c.pins.Add(1)
-	defer c.pins.Add(-1)
+	loan := Loan{c}
 	if c.retired.Load() {
-		return dst, false
+		loan.Return()
+		return nil, Loan{}, false
 	}
-	return append(dst, c.buf[off:off+int64(pos.Len)]...), true
+	end := off + int64(pos.Len)
+	return c.buf[off:end:end], loan, true
 }
 
 func (s *segment) pin() bool {

@@ -106,7 +106,7 @@ func (s *scanner) writes(lim *Limits, w *WritesRequest) {
 			one = &w.Writes[len(w.Writes)-1]
 		}
 		one.Reset()
-		if s.b[s.i] != '{' {
+		if s.i >= len(s.b) || s.b[s.i] != '{' {
 			s.err = Errorf(CodeInvalidRequest, "field \"writes[%d]\" must be an object with records (at byte %d)", i, s.i)
 			return
 		}

@@ -14,7 +14,6 @@ var openAPI []byte
 
 // getOpenAPI answers with the description of the API.
 func (q *request) getOpenAPI() error {
-	q.warnInHead() // the body has no place for warnings
 	q.w.Header()["Content-Type"] = headerJSON
 	own := q.out
 	q.out = openAPI

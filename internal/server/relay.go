@@ -157,10 +157,12 @@ func (q *request) passOnStream(release func()) error {
 
 // mayProbe asks the upstream about the key of a probe, if probes need one.
 func (q *request) mayProbe() error {
-	if !q.s.probeAuth {
-		return nil
+	if q.s.probeAuth {
+		if err := q.s.relay.Known(q.r.Context(), relay.CallerOf(q.r, false)); err != nil {
+			return err
+		}
 	}
-	return q.s.relay.Known(q.r.Context(), relay.CallerOf(q.r, false))
+	return q.checkQuery()
 }
 
 // getRelayHealth answers 200 for as long as the relay serves.
@@ -202,6 +204,9 @@ func (q *request) appendUpstream(dst []byte) []byte {
 // getRelayScrape answers with the relay's own numbers.
 func (q *request) getRelayScrape() error {
 	if err := q.s.relay.MayScrape(q.r.Context(), relay.CallerOf(q.r, false)); err != nil {
+		return err
+	}
+	if err := q.checkQuery(); err != nil {
 		return err
 	}
 	page := rendered(q.s.scrapes, q.r.Header["Accept"])
@@ -329,6 +334,9 @@ func (q *request) getRelayWatch() error {
 func (q *request) getRelaySocket() error {
 	caller := relay.CallerOf(q.r, true)
 	if err := q.s.relay.Known(q.r.Context(), caller); err != nil {
+		return err
+	}
+	if err := q.checkQuery(); err != nil {
 		return err
 	}
 	if err := q.upgrades(); err != nil {

@@ -119,11 +119,13 @@ func (q *request) recycle() {
 func (q *request) send(status int) error {
 	q.w.Header()["Content-Type"] = headerJSON
 	q.out = q.warnings.Append(q.out)
+	q.warnings = q.warnings[:0]
 	return q.sendAs(status)
 }
 
-// sendAs sends q.out with the content type already set.
+// sendAs sends q.out with the content type already set; it has no place for warnings.
 func (q *request) sendAs(status int) error {
+	q.warnInHead()
 	h, b := q.w.Header(), q.out
 	if len(b) >= gzipFrom {
 		q.s.origins.vary(h)

@@ -16,7 +16,13 @@ const (
 // checkQuery warns of the parameters of the request that its route does not know. The
 // pages of the dashboard have links of their own.
 func (q *request) checkQuery() error {
-	if q.r.URL.RawQuery == "" || q.path.isPage() {
+	if q.path.isPage() {
+		return nil
+	}
+	if _, err := q.strictHeader(); err != nil {
+		return err
+	}
+	if q.r.URL.RawQuery == "" {
 		return nil
 	}
 	v, err := q.query()
@@ -55,11 +61,18 @@ func (q *request) strict() error {
 }
 
 func (q *request) wantsStrict() (bool, error) {
+	if strict, err := q.strictHeader(); err != nil || strict {
+		return strict, err
+	}
+	return q.queryBool(strictParameter, false)
+}
+
+func (q *request) strictHeader() (bool, error) {
 	switch text := q.r.Header.Get(strictHeader); text {
 	case "true", "1":
 		return true, nil
 	case "", "false", "0":
-		return q.queryBool(strictParameter, false)
+		return false, nil
 	default:
 		return false, api.Errorf(api.CodeInvalidRequest, "header %s is %q; use true, 1, false or 0", strictHeader, text)
 	}

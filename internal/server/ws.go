@@ -61,6 +61,7 @@ func (q *request) newSocket(conn *websocket.Conn, strict bool) *socket {
 
 // accept makes the connection a WebSocket; its errors are answered.
 func (q *request) accept() (*websocket.Conn, error) {
+	q.warnInHead()
 	q.sent, q.status = true, http.StatusSwitchingProtocols
 	// hosts.check deals with origins.
 	conn, err := websocket.Accept(q.w, q.r, &websocket.AcceptOptions{InsecureSkipVerify: true, Subprotocols: []string{api.SocketProtocol}})

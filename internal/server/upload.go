@@ -36,6 +36,7 @@ type upload struct {
 	eof  bool
 
 	patient bool // it may take long to store the last batch
+	reused  bool // a batch's key came with other lines before
 
 	line int // lines taken
 	done api.LinesResult
@@ -244,15 +245,14 @@ func (u *upload) store() error {
 	if err != nil {
 		return err
 	}
-	if res.KeyReused && len(q.warnings) == 0 {
+	if res.KeyReused && !u.reused {
+		u.reused = true
 		q.warnings.KeyReused()
-	}
-	u.done.Add(&res, u.line)
-	if res.KeyReused {
 		if err := q.strict(); err != nil {
-			return err
+			return err // the lines of this batch are not what is stored
 		}
 	}
+	u.done.Add(&res, u.line)
 	if !u.eof {
 		q.pacer.restart() // the client has waited for this batch, too
 	}

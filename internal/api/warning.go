@@ -40,6 +40,9 @@ func (w *Warnings) Parameter(name string, known []string) {
 
 // KeyReused warns that an idempotency key had come with another body.
 func (w *Warnings) KeyReused() {
+	if w != nil && len(*w) == MaxWarnings { // it says that nothing was stored, which weighs more than a name
+		*w = (*w)[:MaxWarnings-1]
+	}
 	w.add(Warning{Code: WarnKeyReused, Message: keyReused})
 }
 

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"sync"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -38,6 +40,8 @@ type upload struct {
 	patient bool // it may take long to store the last batch
 	reused  bool // a batch's key came with other lines before
 
+	unwatch func() // ends watch; may be called again
+
 	line int // lines taken
 	done api.LinesResult
 }
@@ -53,6 +57,9 @@ func (q *request) postLines() error {
 		return err
 	}
 	defer u.close()
+	defer q.whileStands(q.key)()
+	u.watch()
+	defer u.unwatch()
 	if err := u.run(); err != nil {
 		return u.refusal(err)
 	}
@@ -119,6 +126,37 @@ func (u *upload) close() {
 	if zr, ok := u.src.(*gzip.Reader); ok {
 		closeGzip(zr)
 	}
+}
+
+// watch ends the reading of the body once the key or the server ends, however slowly it comes.
+func (u *upload) watch() {
+	q, done := u.q, make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		select {
+		case <-q.s.drained:
+		case <-q.r.Context().Done():
+		case <-done:
+			return
+		}
+		// Every connection that net/http serves supports deadlines.
+		_ = q.pacer.rc.SetReadDeadline(time.Unix(1, 0))
+	})
+	u.unwatch = sync.OnceFunc(func() {
+		close(done)
+		watcher.Wait()
+	})
+}
+
+// ended says that the key or the server has ended.
+func (u *upload) ended() error {
+	switch q := u.q; {
+	case !q.key.stands():
+		return errKey()
+	case q.s.draining.Load():
+		return api.Errorf(api.CodeShuttingDown, "the server is shutting down; send the rest to the next one")
+	}
+	return nil
 }
 
 func errNoLines() error {
@@ -191,12 +229,22 @@ func (u *upload) next() ([]byte, int, error) {
 			return line, n, nil
 		}
 		seen = n
+		// The pacer may have moved the deadline that watch has set, but only before this look.
+		if err := u.ended(); err != nil {
+			return nil, 0, err
+		}
 		got, err := u.src.Read(u.buf[u.w:])
 		u.w += got
+		if err != nil && err != io.EOF {
+			if ended := u.ended(); ended != nil {
+				return nil, 0, ended
+			}
+		}
 		switch {
 		case err == io.EOF:
 			u.eof = true
 			// What is left to do does not depend on the client.
+			u.unwatch()
 			if u.q.pacer.stop(); u.patient {
 				u.q.mayWait()
 			}
@@ -221,11 +269,8 @@ func (u *upload) badLine(err error) error {
 // store writes the batch that was gathered.
 func (u *upload) store() error {
 	q, w := u.q, &u.q.write
-	switch {
-	case !q.key.stands():
-		return errKey()
-	case q.s.draining.Load():
-		return api.Errorf(api.CodeShuttingDown, "the server is shutting down; send the rest to the next one")
+	if err := u.ended(); err != nil {
+		return err
 	}
 	u.opt.Apply(w)
 	if u.key != nil {

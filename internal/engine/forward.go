@@ -69,6 +69,20 @@ func (e *Engine) advanceRouter(ctx context.Context, r *router, budget int) (more
 		return false, err
 	}
 	defer r.turn.Unlock()
+	return e.advanceHeld(ctx, r, budget)
+}
+
+// copyLast makes the copies of what was acknowledged before the router or its source ends. What cannot
+// be copied stays behind; only the end of ctx is an error. The router's turn is held.
+func (e *Engine) copyLast(ctx context.Context, r *router) error {
+	if _, err := e.advanceHeld(ctx, r, unlimited); err != nil && ctx.Err() == nil {
+		e.opt.Logger.Warn("a router ends before it could copy everything", "router", r.name, "error", err)
+	}
+	return ctx.Err()
+}
+
+// advanceHeld is advanceRouter for whoever holds the router's turn.
+func (e *Engine) advanceHeld(ctx context.Context, r *router, budget int) (more bool, err error) {
 	r.source.mu.Lock()
 	e.advance(r.source)
 	head := r.source.Head

@@ -154,6 +154,9 @@ func (e *Engine) DeleteRouter(ctx context.Context, name string) (deleted bool, e
 		return false, err
 	}
 	defer r.turn.Unlock()
+	if err := e.copyLast(ctx, r); err != nil {
+		return false, err
+	}
 	part := r.dropPart()
 	if err := e.logControl(part.Encode(nil)); err != nil {
 		return false, err

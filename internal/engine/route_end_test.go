@@ -12,13 +12,13 @@ import (
 	"github.com/weirmq/weir/tests/bubble"
 )
 
-// Once the end of a source is acknowledged, nothing more of it comes to the
-// topics that its routers fed.
-func TestNothingIsCopiedAfterTheEndOfASource(t *testing.T) {
-	bubble.Run(t, nothingIsCopiedAfterTheEnd)
+// What was written to a source before it or its router was deleted is copied, and nothing
+// comes to the destination once the deletion is acknowledged.
+func TestTheEndOfARouterComesAfterTheCopiesOfWhatWasWritten(t *testing.T) {
+	bubble.Run(t, endAfterCopies)
 }
 
-func nothingIsCopiedAfterTheEnd(t *testing.T) {
+func endAfterCopies(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "a")
 	defer e.Close()
 	put(t, e, "copy", configOf(api.Disk))
@@ -35,16 +35,23 @@ func nothingIsCopiedAfterTheEnd(t *testing.T) {
 		for range i % 40 {
 			runtime.Gosched()
 		}
-		if _, err := e.DeleteTopic(bg, source, false); err != nil {
+		end := func() error { _, err := e.DeleteTopic(bg, source, false); return err }
+		if i%2 == 1 {
+			end = func() error { _, err := e.DeleteRouter(bg, "r"); return err }
+		}
+		if err := end(); err != nil {
 			t.Fatal(err)
 		}
 		before := stateOf(t, e, "copy").HeadSeq
+		if want := 3 * uint64(i+1); before != want {
+			t.Fatalf("the destination has %d records after %d rounds, want %d", before, i+1, want)
+		}
 		time.Sleep(time.Millisecond) // of the bubble: until everything is idle
 		if after := stateOf(t, e, "copy").HeadSeq; after != before {
 			late++
 		}
 	}
 	if late > 0 {
-		t.Errorf("after %d of 400 deletes copies of the source were still made", late)
+		t.Errorf("after %d of 400 ends copies were still made", late)
 	}
 }

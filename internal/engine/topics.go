@@ -262,6 +262,11 @@ func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (ap
 				return api.DeleteTopicResult{}, err
 			}
 			stopped = append(stopped, r)
+			if r.source == t {
+				if err := e.copyLast(ctx, r); err != nil {
+					return api.DeleteTopicResult{}, err
+				}
+			}
 		}
 	}
 }

@@ -92,6 +92,9 @@ func (q *request) checkType(coding string) error {
 	if q.form == formJSON && isJSON(kind) {
 		return nil
 	}
+	if q.form == formOther {
+		return api.Errorf(api.CodeUnsupportedMediaType, "Content-Type %q is not supported; send application/json, application/octet-stream, text/plain in UTF-8, application/x-ndjson or a CloudEvent", kind)
+	}
 	return api.Errorf(api.CodeUnsupportedMediaType, "Content-Type %q is not supported; send application/json", kind)
 }
 

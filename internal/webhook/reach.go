@@ -3,10 +3,12 @@ package webhook
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -97,10 +99,16 @@ func (r *Reach) Check(c *api.WebhookConfig) error {
 	if err := r.checkURL(c.URL); err != nil {
 		return api.Errorf(api.CodeInvalidRequest, "field \"url\" %v", err)
 	}
-	for name, value := range c.Headers {
-		if err := checkHeader(name, value); err != nil {
+	fields := make(map[string]string, len(c.Headers))
+	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
+		if err := checkHeader(name, c.Headers[name]); err != nil {
 			return api.Errorf(api.CodeInvalidRequest, "field \"headers\": %v", err)
 		}
+		field := http.CanonicalHeaderKey(name)
+		if other, ok := fields[field]; ok {
+			return api.Errorf(api.CodeInvalidRequest, "field \"headers\": %.100q and %.100q are the same header field; leave one out", other, name)
+		}
+		fields[field] = name
 	}
 	return nil
 }
@@ -121,6 +129,11 @@ func (r *Reach) checkURL(text string) error {
 		return errors.New("must hold no user or password, since it is shown; put them into headers")
 	case u.Fragment != "":
 		return errors.New("must have no fragment, since none is ever sent")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return fmt.Errorf("has the port %.20s; ports are 1 to 65535", port)
+		}
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); err == nil {
 		if err := r.checkAddr(addr); err != nil {

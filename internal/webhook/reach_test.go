@@ -64,7 +64,7 @@ func TestURLsAndHeadersThatAreRefused(t *testing.T) {
 	for _, url := range []string{"", "example.com", "//example.com", "https://", "https://:443", "https:example.com", "ftp://example.com", "http://example.com",
 		"file:///etc/passwd", "gopher://example.com", "unix:///run/x", "https://user@example.com", "https://u:p@example.com", "https://example.com/#a", "https://%zz",
 		"https://127.0.0.1", "https://[::1]:8080/x", "https://[::ffff:10.0.0.1]", "https://[fe80::1%25eth0]/", "https://169.254.169.254/latest", "https://0.0.0.0",
-		"https://example.com/\n", "https://example.com/" + strings.Repeat("a", api.MaxWebhookURLBytes)} {
+		"https://example.com:0", "https://example.com:65536", "https://example.com/\n", "https://example.com/" + strings.Repeat("a", api.MaxWebhookURLBytes)} {
 		cfg := config()
 		cfg.URL = url
 		if err := r.Check(&cfg); !api.IsCode(err, api.CodeInvalidRequest) {
@@ -80,7 +80,11 @@ func TestURLsAndHeadersThatAreRefused(t *testing.T) {
 		}
 	}
 	cfg := config()
-	cfg.Headers = map[string]string{"Authorization": "Bearer abc", "X-Tenant": ""}
+	cfg.Headers = map[string]string{"X-Tenant": "a", "x-tenant": "b"}
+	if err := r.Check(&cfg); !api.IsCode(err, api.CodeInvalidRequest) {
+		t.Errorf("a header field twice: %v, want it to be refused", err)
+	}
+	cfg.URL, cfg.Headers = "https://example.com:65535/", map[string]string{"Authorization": "Bearer abc", "X-Tenant": ""}
 	if err := r.Check(&cfg); err != nil {
 		t.Error(err)
 	}

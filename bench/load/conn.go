@@ -116,6 +116,13 @@ func (c *Conn) exchange(request []byte, keep bool) (int, []byte, error) {
 	if err != nil {
 		return 0, nil, fmt.Errorf("load: response head: %w", err)
 	}
+	if keep && !head.chunked && head.length <= len(c.buf) {
+		body, err := c.take(head.length)
+		if err != nil {
+			err = fmt.Errorf("load: response body: %w", err)
+		}
+		return head.status, body, err
+	}
 	c.body = c.body[:0]
 	if head.chunked {
 		err = c.readChunks(keep)
@@ -203,6 +210,19 @@ func parseHead(raw []byte) (head, error) {
 
 func hasFoldPrefix(line, prefix []byte) bool {
 	return len(line) >= len(prefix) && bytes.EqualFold(line[:len(prefix)], prefix)
+}
+
+// take returns n bytes where they lie in the buffer, which has room for them. They are
+// valid until the next read.
+func (c *Conn) take(n int) ([]byte, error) {
+	for c.w-c.r < n {
+		if err := c.fill(); err != nil {
+			return nil, err
+		}
+	}
+	b := c.buf[c.r : c.r+n]
+	c.r += n
+	return b, nil
 }
 
 // readBody takes n bytes of body.

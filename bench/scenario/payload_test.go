@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"testing"
 )
@@ -24,7 +25,8 @@ func TestEveryRecordHas256BytesOfJSON(t *testing.T) {
 }
 
 func TestAnAckNamesTheJobsOfItsClaim(t *testing.T) {
-	seqs := appendSeqs(nil, []byte(`{"claimed":[{"$seq":7,"data":{}},{"$seq":4711,"data":1}],"count":2}`))
+	data := recordData()
+	seqs := appendSeqs(nil, fmt.Appendf(nil, `{"claimed":[{"$seq":7,"data":%s},{"$seq":4711,"data":%s}],"count":2}`, data, data))
 	if !reflect.DeepEqual(seqs, []uint64{7, 4711}) {
 		t.Fatalf("seqs %v", seqs)
 	}

@@ -180,7 +180,8 @@ const (
 
 // emptySoon is in how many rounds a segment that workers are draining has to be empty, at
 // the pace of the last one, so that it is not rewritten: it is dropped then, and what a
-// rewrite copies would be gone by the time it is done.
+// rewrite copies would be gone by the time it is done. One that is looked at for the first time may be
+// draining, too.
 const emptySoon = 8
 
 // draining finds the segments that are emptied while one looks.
@@ -195,7 +196,7 @@ func (d *draining) look(live map[uint32]float64) (soon func(segment uint32) bool
 	d.live, d.spared = live, false
 	return func(segment uint32) bool {
 		was, known := before[segment]
-		soon := known && live[segment] > 0 && live[segment] <= emptySoon*(was-live[segment])
+		soon := live[segment] > 0 && (!known || live[segment] <= emptySoon*(was-live[segment]))
 		d.spared = d.spared || soon
 		return soon
 	}

@@ -104,8 +104,7 @@ func appendFlow(dst []byte, r *Record) []byte {
 // AppendLeaseID appends the id as the string lease_<hex>.
 func AppendLeaseID(dst []byte, id uint64) []byte {
 	dst = append(dst, `"`+leasePrefix...)
-	dst = strconv.AppendUint(dst, id, 16)
-	return append(dst, '"')
+	return append(appendHex(dst, id), '"')
 }
 
 // AppendJob appends a job as a claim shows it: without $node, and with what the worker

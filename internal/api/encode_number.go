@@ -48,6 +48,20 @@ func appendUint(dst []byte, v uint64) []byte {
 	return dst
 }
 
+// appendHex appends v in lower-case hexadecimal, likewise.
+func appendHex(dst []byte, v uint64) []byte {
+	const digits = "0123456789abcdef"
+	n := (bits.Len64(v|1) + 3) / 4
+	dst = slices.Grow(dst, n)
+	start := len(dst)
+	dst = dst[:start+n]
+	for i := len(dst) - 1; i >= start; i-- {
+		dst[i] = digits[v&15]
+		v >>= 4
+	}
+	return dst
+}
+
 // Times remembers the digits of the times that it has appended last: neighbouring records
 // mostly have the same. The zero value is ready for use; nil remembers nothing.
 type Times struct{ stored, deadline digits }

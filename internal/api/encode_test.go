@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -211,6 +212,16 @@ func TestTimesAreThoseOfTheRecord(t *testing.T) {
 		}
 		if got, want := AppendClaimJob([]byte("["), &j, &times), AppendClaimJob([]byte("["), &j, nil); string(got) != string(want) {
 			t.Errorf("a job is %s, want %s", got, want)
+		}
+	}
+}
+
+func TestHexIsThatOfTheStandardLibrary(t *testing.T) {
+	for shift := range 64 {
+		for _, v := range []uint64{0, 1 << shift, 1<<shift - 1, 1<<shift + 1, math.MaxUint64 >> shift} {
+			if got, want := string(appendHex([]byte("x"), v)), "x"+strconv.FormatUint(v, 16); got != want {
+				t.Errorf("%d is %s, want %s", v, got, want)
+			}
 		}
 	}
 }

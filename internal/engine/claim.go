@@ -310,15 +310,20 @@ func (c *claim) locate(p *plan, at int) {
 	p.ranges, p.places = p.ranges[:0], p.places[:0]
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
-	for _, pick := range c.picks[at:] {
-		if !c.t.Live(pick.Seq) {
-			continue
+	for picks := c.picks[at:]; len(picks) > 0; {
+		n := 1
+		for n < len(picks) && picks[n].Seq == picks[n-1].Seq+1 {
+			n++
 		}
-		if k := len(p.ranges); k > 0 && p.ranges[k-1].To+1 == pick.Seq {
-			p.ranges[k-1].To = pick.Seq
-		} else {
-			p.ranges = append(p.ranges, op.Range{From: pick.Seq, To: pick.Seq})
+		for pos, end := picks[0].Seq-1, picks[n-1].Seq; pos < end; {
+			from, to := c.t.LiveRange(pos, end)
+			if from > end {
+				break
+			}
+			p.ranges = append(p.ranges, op.Range{From: from, To: to})
+			pos = to
 		}
+		picks = picks[n:]
 	}
 	for _, r := range p.ranges {
 		p.locate(c.t, r)

@@ -30,10 +30,31 @@ type Holes struct {
 
 // Add puts seq into the set and reports whether it was new.
 func (h *Holes) Add(seq uint64) bool {
-	idx := seq >> pageBits
+	return h.addWithin(seq>>pageBits, seq%pageSeqs, seq%pageSeqs) > 0
+}
+
+// AddRange puts from…to into the set.
+func (h *Holes) AddRange(from, to uint64) {
+	if from > to {
+		return
+	}
+	for idx := from >> pageBits; idx <= to>>pageBits; idx++ {
+		first, last := uint64(0), uint64(pageSeqs-1)
+		if idx == from>>pageBits {
+			first = from % pageSeqs
+		}
+		if idx == to>>pageBits {
+			last = to % pageSeqs
+		}
+		h.addWithin(idx, first, last)
+	}
+}
+
+// addWithin puts the places first…last of a page into the set and returns how many were new.
+func (h *Holes) addWithin(idx, first, last uint64) (added int) {
 	p := h.pages[idx]
 	if p == fullPage {
-		return false
+		return 0
 	}
 	if p == nil {
 		if h.pages == nil {
@@ -42,38 +63,28 @@ func (h *Holes) Add(seq uint64) bool {
 		if len(h.pages) == 0 || idx < h.low {
 			h.low = idx
 		}
+		if last-first == pageSeqs-1 {
+			h.pages[idx] = fullPage
+			return pageSeqs
+		}
 		p = new(page)
 		h.pages[idx] = p
 	}
-	w, bit := &p.words[(seq%pageSeqs)/64], uint64(1)<<(seq%64)
-	if *w&bit != 0 {
-		return false
+	for w := first / 64; w <= last/64; w++ {
+		mask := ^uint64(0)
+		if w == first/64 {
+			mask <<= first % 64
+		}
+		if w == last/64 {
+			mask &= ^uint64(0) >> (63 - last%64)
+		}
+		added += bits.OnesCount64(mask &^ p.words[w])
+		p.words[w] |= mask
 	}
-	*w |= bit
-	if p.n++; p.n == pageSeqs {
+	if p.n += added; p.n == pageSeqs {
 		h.pages[idx] = fullPage
 	}
-	return true
-}
-
-// AddRange puts from…to into the set.
-func (h *Holes) AddRange(from, to uint64) {
-	for s := from; s <= to; {
-		if s%pageSeqs == 0 && to-s >= pageSeqs-1 {
-			if h.pages == nil {
-				h.pages = make(map[uint64]*page)
-			}
-			idx := s >> pageBits
-			if len(h.pages) == 0 || idx < h.low {
-				h.low = idx
-			}
-			h.pages[idx] = fullPage
-			s += pageSeqs
-			continue
-		}
-		h.Add(s)
-		s++
-	}
+	return added
 }
 
 // Has reports whether seq is in the set.
@@ -105,6 +116,36 @@ func (h *Holes) NextFree(seq uint64) uint64 {
 		seq = seq&^(pageSeqs-1) + pageSeqs
 	}
 	return seq
+}
+
+// Next returns the lowest number from…to that is in the set, and whether there is one.
+func (h *Holes) Next(from, to uint64) (seq uint64, ok bool) {
+	for from <= to && len(h.pages) > 0 {
+		p := h.pages[from>>pageBits]
+		if p == fullPage {
+			return from, true
+		}
+		base := from &^ (pageSeqs - 1)
+		if p != nil {
+			word := (from % pageSeqs) / 64
+			set := p.words[word] &^ (1<<(from%64) - 1)
+			for {
+				if set != 0 {
+					seq = base + word*64 + uint64(bits.TrailingZeros64(set))
+					return seq, seq <= to
+				}
+				if word++; word == pageSeqs/64 {
+					break
+				}
+				set = p.words[word]
+			}
+		}
+		if to-base < pageSeqs {
+			break // the next page may begin beyond the largest number
+		}
+		from = base + pageSeqs
+	}
+	return 0, false
 }
 
 // DropBelow forgets whole pages below seq.

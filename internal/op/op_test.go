@@ -61,6 +61,13 @@ func TestHolesAgreeWithASetOfNumbers(t *testing.T) {
 					n++
 				}
 			}
+			hole := from
+			for hole <= to && !set[hole] {
+				hole++
+			}
+			if got, ok := h.Next(from, to); ok != (hole <= to) || ok && got != hole {
+				t.Fatalf("the next one from %d to %d is %d, %v, want %d", from, to, got, ok, hole)
+			}
 			if h.Has(from) != set[from] || h.NextFree(from) != next || h.Between(from, to) != n {
 				t.Fatalf("Has(%d)=%v NextFree=%d want %d, Between(…%d)=%d want %d", from, h.Has(from), h.NextFree(from), next, to, h.Between(from, to), n)
 			}
@@ -174,6 +181,14 @@ func (n *naive) compare(t *rapid.T, s *State) {
 	next = min(next, n.head+1)
 	if s.Live(at) != n.live[at] || s.NextLive(at) != next {
 		t.Fatalf("number %d: live %v, next live %d, want %v, %d", at, s.Live(at), s.NextLive(at), n.live[at], next)
+	}
+	end := rapid.Uint64Range(0, n.head+2).Draw(t, "end")
+	last := next
+	for n.live[last+1] && last < end {
+		last++
+	}
+	if from, to := s.LiveRange(at, end); from != next || next <= min(end, n.head) && to != last {
+		t.Fatalf("above %d up to %d are %d to %d live, want %d to %d", at, end, from, to, next, last)
 	}
 }
 

@@ -330,12 +330,14 @@ func (s *State) LiveRange(pos, end uint64) (from, to uint64) {
 	if from > end {
 		return from, from
 	}
-	if len(s.Holes.pages) == 0 && len(s.Lost) == 0 {
-		return from, end
+	to = end
+	if hole, ok := s.Holes.Next(from, to); ok {
+		to = hole - 1
 	}
-	to = from
-	for to < end && s.NextLive(to) == to+1 {
-		to++
+	for _, l := range s.Lost {
+		if l.From > from && l.From <= to {
+			to = l.From - 1
+		}
 	}
 	return from, to
 }

@@ -109,9 +109,9 @@ func AppendLeaseID(dst []byte, id uint64) []byte {
 
 // AppendJob appends a job as a claim shows it: without $node, and with what the worker
 // needs to settle it.
-func AppendJob(dst []byte, j *Job) []byte {
+func AppendJob(dst []byte, j *Job, times *Times) []byte {
 	dst = append(dst, '{')
-	dst = appendJobMembers(dst, j, nil)
+	dst = appendJobMembers(dst, j, times)
 	return append(dst, '}')
 }
 

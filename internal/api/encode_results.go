@@ -103,9 +103,7 @@ func AppendClaimHead(dst []byte, topic string) []byte {
 
 // AppendClaimJob appends the next job after AppendClaimHead.
 func AppendClaimJob(dst []byte, j *Job, times *Times) []byte {
-	dst = append(appendComma(dst), '{')
-	dst = appendJobMembers(dst, j, times)
-	return append(dst, '}')
+	return AppendJob(appendComma(dst), j, times)
 }
 
 // AppendClaimTail closes the answer to a claim after its last job.

@@ -34,9 +34,9 @@ func TestRecordShowsWhatWasAskedFor(t *testing.T) {
 
 func TestJobHasNoNodeAndALeaseID(t *testing.T) {
 	j := Job{Record: sampleRecord(), LeaseID: 0x1f, Deadline: 1795246834832, Deliveries: 2}
-	wantJSON(t, AppendJob(nil, &j), `{"$seq":4,"lease_id":"lease_1f","deadline":1795246834832,"$ts":1795246627404,"$tag":"","deliveries":2,"data":{"a":"<&>"},"meta":{"k":1}}`)
+	wantJSON(t, AppendJob(nil, &j, nil), `{"$seq":4,"lease_id":"lease_1f","deadline":1795246834832,"$ts":1795246627404,"$tag":"","deliveries":2,"data":{"a":"<&>"},"meta":{"k":1}}`)
 	j.HasTag, j.Meta = false, nil
-	wantJSON(t, AppendJob(nil, &j), `{"$seq":4,"lease_id":"lease_1f","deadline":1795246834832,"$ts":1795246627404,"deliveries":2,"data":{"a":"<&>"}}`)
+	wantJSON(t, AppendJob(nil, &j, nil), `{"$seq":4,"lease_id":"lease_1f","deadline":1795246834832,"$ts":1795246627404,"deliveries":2,"data":{"a":"<&>"}}`)
 }
 
 func TestStringsComeBackFromAnyBytes(t *testing.T) {
@@ -163,7 +163,7 @@ func TestEncodersDoNotAllocate(t *testing.T) {
 	for name, encode := range map[string]func(){
 		"write":  func() { AppendWriteResult(dst, "topic", &w, true, 0.2) },
 		"record": func() { AppendRecord(dst, &r, true, true) },
-		"job":    func() { AppendJob(dst, &j) },
+		"job":    func() { AppendJob(dst, &j, nil) },
 		"diff":   func() { AppendDiffTail(AppendDiffHead(dst, "topic"), &d, 0.1) },
 		"settle": func() { AppendSettleResult(dst, SettleAck, "topic", &st, 0.1) },
 		"state":  func() { AppendTopicState(dst, &state, 0.1) },
@@ -188,7 +188,7 @@ func TestAnswersToAnyTopicNameAreValid(t *testing.T) {
 func TestRecordsShowTierAndFairKey(t *testing.T) {
 	r := Record{Seq: 4, Tier: 2, FairKey: []byte("a\n"), Data: []byte("1"), Tag: []byte("t"), HasTag: true}
 	wantJSON(t, AppendRecord(nil, &r, true, true), `{"$seq":4,"$ts":0,"$tag":"t","$priority":"critical","$fair_key":"a\n","data":1}`)
-	wantJSON(t, AppendJob(nil, &Job{Record: r, LeaseID: 1, Deliveries: 1}),
+	wantJSON(t, AppendJob(nil, &Job{Record: r, LeaseID: 1, Deliveries: 1}, nil),
 		`{"$seq":4,"lease_id":"lease_1","deadline":0,"$ts":0,"$tag":"t","$priority":"critical","$fair_key":"a\n","deliveries":1,"data":1}`)
 	for rank := range Tiers {
 		tier, ok := TierOf(rank)

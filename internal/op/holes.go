@@ -17,6 +17,19 @@ type page struct {
 	n     int
 }
 
+// find returns the lowest place from there on that is set or, if flip is all ones, that is not.
+func (p *page) find(from, flip uint64) (place uint64, ok bool) {
+	word := from / 64
+	found := (p.words[word] ^ flip) &^ (1<<(from%64) - 1)
+	for found == 0 {
+		if word++; word == pageSeqs/64 {
+			return 0, false
+		}
+		found = p.words[word] ^ flip
+	}
+	return word*64 + uint64(bits.TrailingZeros64(found)), true
+}
+
 // fullPage stands for every page whose numbers are all set.
 var fullPage = &page{n: pageSeqs}
 
@@ -100,20 +113,13 @@ func (h *Holes) NextFree(seq uint64) uint64 {
 		if p == nil {
 			return seq
 		}
+		base := seq &^ (pageSeqs - 1)
 		if p != fullPage {
-			word := (seq % pageSeqs) / 64
-			free := ^p.words[word] &^ (1<<(seq%64) - 1)
-			for {
-				if free != 0 {
-					return seq&^(pageSeqs-1) + word*64 + uint64(bits.TrailingZeros64(free))
-				}
-				if word++; word == pageSeqs/64 {
-					break
-				}
-				free = ^p.words[word]
+			if place, ok := p.find(seq%pageSeqs, ^uint64(0)); ok {
+				return base + place
 			}
 		}
-		seq = seq&^(pageSeqs-1) + pageSeqs
+		seq = base + pageSeqs
 	}
 	return seq
 }
@@ -127,17 +133,8 @@ func (h *Holes) Next(from, to uint64) (seq uint64, ok bool) {
 		}
 		base := from &^ (pageSeqs - 1)
 		if p != nil {
-			word := (from % pageSeqs) / 64
-			set := p.words[word] &^ (1<<(from%64) - 1)
-			for {
-				if set != 0 {
-					seq = base + word*64 + uint64(bits.TrailingZeros64(set))
-					return seq, seq <= to
-				}
-				if word++; word == pageSeqs/64 {
-					break
-				}
-				set = p.words[word]
+			if place, ok := p.find(from%pageSeqs, 0); ok {
+				return base + place, base+place <= to
 			}
 		}
 		if to-base < pageSeqs {

@@ -73,11 +73,14 @@ func (e *Engine) Ack(ctx context.Context, name string, req *api.SettleRequest) (
 // held.
 func (e *Engine) planAck(t *entry, req *api.SettleRequest, res *api.SettleResult) (removal, error) {
 	var rm removal
+	var free op.Range // of numbers that are free, if it is one
 	for i, seq := range req.Seqs {
 		size, ok := t.jobs.q.Settle(seq, req.Node, leaseIDAt(req, i))
-		if ok && !t.Free(seq) {
-			t.jobs.q.Abort(seq) // a delete on its way to the log takes it
-			ok = false
+		if ok && (seq < free.From || seq > free.To) {
+			if free.From, free.To = t.FreeRange(seq-1, seq+uint64(len(req.Seqs)-i)); seq != free.From {
+				t.jobs.q.Abort(seq) // a delete on its way to the log takes it
+				ok = false
+			}
 		}
 		if !ok {
 			res.Skipped = append(res.Skipped, seq)

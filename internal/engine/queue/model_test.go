@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirmq/weir/internal/op"
 )
 
 // modelJob is what is known of a number that was claimed before.
@@ -67,7 +69,7 @@ func (m *model) claimable() (seqs []uint64) {
 	return seqs
 }
 
-// Free, NextFree and NextLive are Records.
+// Free, NextFree, FreeRange and NextLive are Records.
 func (m *model) Free(seq uint64) bool { return m.live[seq] }
 
 func (m *model) NextFree(above uint64) uint64 {
@@ -79,7 +81,17 @@ func (m *model) NextFree(above uint64) uint64 {
 	return m.head + 1
 }
 
+func (m *model) FreeRange(pos, end uint64) (from, to uint64) { return freeRange(m, pos, end) }
+
 func (m *model) NextLive(above uint64) uint64 { return m.NextFree(above) }
+
+// freeRange is FreeRange in the slowest way.
+func freeRange(records Records, pos, end uint64) (from, to uint64) {
+	from = records.NextFree(pos)
+	for to = from; to < end && records.Free(to+1); to++ {
+	}
+	return from, min(to, end)
+}
 
 func (m *model) claim(t *rapid.T) {
 	node, most, limit := drawNode(t), rapid.IntRange(1, 6).Draw(t, "max"), rapid.Uint64Range(0, 3).Draw(t, "limit")
@@ -331,6 +343,13 @@ func TestQueueBehavesAsAPlainList(t *testing.T) {
 					m.head++
 					m.live[m.head] = true
 				}
+			},
+			"schedule": func(t *rapid.T) {
+				m.head++
+				until := m.now + rapid.Int64Range(1, 20).Draw(t, "delay")
+				m.q.Delay(m.head, until, op.Flow{})
+				m.live[m.head] = true
+				m.jobs[m.head] = &modelJob{state: delayed, deadline: until}
 			},
 			"time":    func(t *rapid.T) { m.now += rapid.Int64Range(1, 15).Draw(t, "ms"); m.settle(t) },
 			"claim":   m.claim,

@@ -39,7 +39,7 @@ type list struct {
 
 func newList() *list { return &list{q: New(), recs: map[uint64]*listed{}, id: 1} }
 
-// Free, NextFree and NextLive are Records.
+// Free, NextFree, FreeRange and NextLive are Records.
 func (m *list) Free(seq uint64) bool { return m.recs[seq] != nil && !m.recs[seq].doomed }
 
 func (m *list) NextFree(above uint64) uint64 {
@@ -50,6 +50,8 @@ func (m *list) NextFree(above uint64) uint64 {
 	}
 	return max(above, m.head) + 1
 }
+
+func (m *list) FreeRange(pos, end uint64) (from, to uint64) { return freeRange(m, pos, end) }
 
 func (m *list) NextLive(above uint64) uint64 {
 	for seq := above + 1; seq <= m.head; seq++ {
@@ -428,9 +430,11 @@ func TestAJobPassedOverForAFailedDeleteComesBack(t *testing.T) {
 // window is a topic that keeps only its newest records.
 type window struct{ head, live uint64 }
 
-func (w *window) start() uint64                { return w.head - min(w.live, w.head) }
-func (w *window) Free(seq uint64) bool         { return seq > w.start() && seq <= w.head }
-func (w *window) NextFree(above uint64) uint64 { return max(above, w.start()) + 1 }
+func (w *window) start() uint64                               { return w.head - min(w.live, w.head) }
+func (w *window) Free(seq uint64) bool                        { return seq > w.start() && seq <= w.head }
+func (w *window) NextFree(above uint64) uint64                { return max(above, w.start()) + 1 }
+func (w *window) FreeRange(pos, end uint64) (from, to uint64) { return freeRange(w, pos, end) }
+
 func (w *window) NextLive(above uint64) uint64 { return w.NextFree(above) }
 
 // Jobs that a cap takes before anybody claims them leave nothing behind.

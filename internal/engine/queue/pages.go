@@ -45,6 +45,22 @@ func (p *pages) get(seq uint64) *job {
 	return p.last.jobs[seq%pageSeqs]
 }
 
+// absentTo returns the last number, at most to, up to which none has an entry. from has none.
+func (p *pages) absentTo(from, to uint64) uint64 {
+	for seq := from; seq <= to; seq = (seq | (pageSeqs - 1)) + 1 {
+		if seq>>pageBits != p.lastAt {
+			p.turn(seq >> pageBits)
+		}
+		if p.last == nil {
+			continue
+		}
+		if has := p.last.has >> (seq % pageSeqs); has != 0 {
+			return min(to, seq+uint64(bits.TrailingZeros64(has))-1)
+		}
+	}
+	return to
+}
+
 // turn looks a page up.
 func (p *pages) turn(at uint64) { p.last, p.lastAt = p.byNumber[at], at }
 

@@ -10,6 +10,7 @@ package queue
 
 import (
 	"container/heap"
+	"iter"
 	"math"
 	"slices"
 
@@ -43,9 +44,26 @@ type job struct {
 type cohort struct {
 	node     string
 	deadline int64
-	jobs     []*job
-	live     int // jobs still under this lease; at 0 the cohort leaves the heap
+	fresh    []job  // those that were never claimed before
+	jobs     []*job // the others
+	live     int    // jobs still under this lease; at 0 the cohort leaves the heap
 	index    int
+}
+
+// all yields the jobs that the cohort began with.
+func (c *cohort) all() iter.Seq[*job] {
+	return func(yield func(*job) bool) {
+		for i := range c.fresh {
+			if !yield(&c.fresh[i]) {
+				return
+			}
+		}
+		for _, j := range c.jobs {
+			if !yield(j) {
+				return
+			}
+		}
+	}
 }
 
 // Queue is the leases of one queue. The zero value is not usable; see New.
@@ -120,7 +138,7 @@ func (q *Queue) Expire(now int64) (returned bool) {
 	for len(q.leases) > 0 && q.leases[0].deadline < now {
 		c := heap.Pop(&q.leases).(*cohort)
 		c.index = -1
-		for _, j := range c.jobs {
+		for j := range c.all() {
 			if j.cohort == c && j.state == leased {
 				q.inFlight--
 				q.counts.Expired++
@@ -201,6 +219,9 @@ type Records interface {
 	Free(seq uint64) bool
 	// NextFree returns the lowest such number above seq, or one above the head.
 	NextFree(seq uint64) uint64
+	// FreeRange returns the first visible one above pos and the last one, at most end, up to
+	// which all may be handed out; from > to if there is none.
+	FreeRange(pos, end uint64) (from, to uint64)
 	// NextLive is NextFree for numbers that are there, though a change that may
 	// still fail takes some of them.
 	NextLive(seq uint64) uint64
@@ -219,10 +240,10 @@ func (q *Queue) Claim(picks, dead []Pick, r *Claim) (_, _ []Pick) {
 	} else {
 		for c.left > 0 && c.takeReturned(&q.returned) {
 		}
-		for c.left > 0 && c.takePlain() {
+		for c.left > 0 && c.takeRun() {
 		}
 	}
-	q.leaseAll(c.picks[start:], r)
+	q.leaseAll(c.picks[start:], c.fresh, r)
 	return c.picks, c.dead
 }
 
@@ -232,7 +253,7 @@ type claiming struct {
 	q           *Queue
 	picks, dead []Pick
 	left        int   // jobs still wanted
-	slab        []job // entries for those never claimed
+	fresh       []job // the entries of those never claimed, with room for all that are wanted
 }
 
 // takeReturned picks the first job that was handed out before; false if there
@@ -285,14 +306,28 @@ func (c *claiming) takePlain() bool {
 	return true
 }
 
+// takeRun is takePlain for as many as follow each other, while all jobs are plain.
+func (c *claiming) takeRun() bool {
+	from := c.q.nextPlain(c.Records)
+	if from > c.Head {
+		return false
+	}
+	_, to := c.Records.FreeRange(from-1, min(c.Head, from+uint64(c.left)-1))
+	to = c.q.jobs.absentTo(from, to)
+	for seq := from; seq <= to; seq++ {
+		c.takeFresh(seq, nil)
+	}
+	c.q.fresh = to
+	return true
+}
+
 // takeFresh picks a job that was never claimed.
 func (c *claiming) takeFresh(seq uint64, f *flow) {
-	if len(c.slab) == 0 {
-		c.slab = make([]job, c.left)
+	if c.fresh == nil {
+		c.fresh = make([]job, 0, c.left)
 	}
-	j := &c.slab[0]
-	c.slab = c.slab[1:]
-	j.seq, j.flow = seq, f
+	c.fresh = append(c.fresh, job{seq: seq, flow: f})
+	j := &c.fresh[len(c.fresh)-1]
 	c.q.jobs.put(j)
 	c.left--
 	c.picks = append(c.picks, Pick{Seq: seq, job: j})
@@ -316,10 +351,14 @@ func (q *Queue) nextPlain(records Records) uint64 {
 	}
 }
 
-// leaseAll leases the picks of one claim.
-func (q *Queue) leaseAll(picks []Pick, r *Claim) {
+// leaseAll leases the picks of one claim. fresh is the entries of those never claimed.
+func (q *Queue) leaseAll(picks []Pick, fresh []job, r *Claim) {
 	if len(picks) == 0 {
 		return
+	}
+	c := &cohort{node: r.Node, deadline: r.Deadline, fresh: fresh, live: len(picks)}
+	if len(fresh) < len(picks) {
+		c.jobs = make([]*job, 0, len(picks)-len(fresh))
 	}
 	slices.SortFunc(picks, func(a, b Pick) int {
 		if a.Seq < b.Seq {
@@ -327,13 +366,14 @@ func (q *Queue) leaseAll(picks []Pick, r *Claim) {
 		}
 		return 1
 	})
-	c := &cohort{node: r.Node, deadline: r.Deadline, jobs: make([]*job, len(picks)), live: len(picks)}
 	for i := range picks {
 		j := picks[i].job
+		if j.state == leased { // takeReturned took it
+			c.jobs = append(c.jobs, j)
+		}
 		j.state, j.cohort, j.id = leased, c, r.FirstID+uint64(i)
 		j.deliveries++
 		picks[i].Deliveries, picks[i].ID = j.deliveries, j.id
-		c.jobs[i] = j
 	}
 	q.inFlight += len(picks)
 	q.counts.Claimed += int64(len(picks))

@@ -208,6 +208,24 @@ func (m *model) advance(t *rapid.T) {
 	}
 }
 
+// checkFreeRange asks for a range between two numbers. What is not visible yet comes one by one.
+func (m *model) checkFreeRange(t *rapid.T, live map[uint64]uint64, head uint64) {
+	pos := rapid.Uint64Range(0, head).Draw(t, "pos")
+	end := pos + rapid.Uint64Range(0, 20).Draw(t, "more")
+	from, to := m.topic.FreeRange(pos, end)
+	if want := m.topic.NextFree(pos); from != want || to > end {
+		t.Fatalf("free from %d to %d, want from %d, to at most %d", from, to, want, end)
+	}
+	for seq := from; seq <= to; seq++ {
+		if _, ok := live[seq]; !ok {
+			t.Fatalf("%d is in the range %d…%d but not free", seq, from, to)
+		}
+	}
+	if _, ok := live[to+1]; ok && from <= to && to < min(end, m.topic.Head) {
+		t.Fatalf("the range %d…%d could go on", from, to)
+	}
+}
+
 func (m *model) check(t *rapid.T) {
 	x := &m.topic
 	live, head := m.planned()
@@ -222,6 +240,7 @@ func (m *model) check(t *rapid.T) {
 	if !slices.Equal(free, all) {
 		t.Fatalf("free are %v, want %v", free, all)
 	}
+	m.checkFreeRange(t, live, head)
 	if x.Idle() != (len(m.under) == 0) {
 		t.Fatalf("idle %t with %d changes under way", x.Idle(), len(m.under))
 	}

@@ -169,6 +169,20 @@ func (t *Topic) NextFree(seq uint64) uint64 {
 	}
 }
 
+// FreeRange returns the first visible number above pos that no staged change takes, and the last
+// one, at most end, up to which all are that; from > to if there is none.
+func (t *Topic) FreeRange(pos, end uint64) (from, to uint64) {
+	end = min(end, t.Head)
+	if from = t.NextFree(pos); from > end {
+		return from, end
+	}
+	_, to = t.LiveRange(from-1, end)
+	if doomed, ok := t.plan.doomed.Next(from, to); ok {
+		to = doomed - 1
+	}
+	return from, to
+}
+
 // afterBurnt returns the first number from seq on that no staged change burns.
 func (t *Topic) afterBurnt(seq uint64) uint64 {
 	for i := range t.staged {

@@ -44,18 +44,19 @@ type Backend struct {
 	group group // claims
 	held  *shelf
 	// fetching holds a token while nobody fetches.
-	fetching chan struct{}
-	ledger   *ledger
-	oldest   oldest
-	lookout  lookout
-	starts   logStart
-	offers   offers
-	rooms    rooms
-	topic    topicCache
-	made     made
-	keys     keys
-	dead     shelves
-	redrives redrives
+	fetching  chan struct{}
+	ledger    *ledger
+	oldest    oldest
+	lookout   lookout
+	starts    logStart
+	consumers lastConsumers
+	offers    offers
+	rooms     rooms
+	topic     topicCache
+	made      made
+	keys      keys
+	dead      shelves
+	redrives  redrives
 	// finished is the highest count of finished messages seen: two readings at different
 	// moments would let it fall.
 	finished   atomic.Int64

@@ -311,13 +311,33 @@ func (b *Backend) notYet(err error) error {
 	return nil
 }
 
-// others returns how many consumers the group has that do not say what they hold; nil if
-// that is not known. Only if there are none is nothing held.
+// othersAge is how long the group is taken to have the same consumers: to ask for them costs as
+// much as to ask where the group is.
+const othersAge = time.Second
+
+// lastConsumers is how many consumers the group had.
+type lastConsumers struct {
+	mu sync.Mutex
+	at time.Time
+	n  int64
+}
+
+// others returns how many consumers the group has that do not say what they hold, or had at
+// most othersAge ago; nil if that is not known. Only if there are none is nothing held.
 func (b *Backend) others(ctx context.Context) (members *int64, pendingUnknown bool) {
+	b.consumers.mu.Lock()
+	n, fits := b.consumers.n, time.Since(b.consumers.at) < othersAge
+	b.consumers.mu.Unlock()
+	if fits {
+		return &n, n > 0
+	}
 	n, err := b.groupMembers(ctx)
 	if err != nil {
 		return nil, true
 	}
+	b.consumers.mu.Lock()
+	b.consumers.at, b.consumers.n = time.Now(), n
+	b.consumers.mu.Unlock()
 	return &n, n > 0
 }
 

@@ -81,6 +81,7 @@ type Pool struct {
 		waiting  jobQueue
 		claiming int  // asked for in claims under way
 		busy     bool // the last claim came back full
+		dry      bool // the last two did, and workers were already out of messages
 		held     jobList
 		free     freeJobs
 		running  int             // handlers under way, those given up not counted

@@ -76,13 +76,18 @@ func (p *Pool) awaitBusy() int {
 }
 
 // room is how many messages may be claimed now: a message for each worker and a
-// batch ahead. The lock is held.
+// batch ahead, or two while a batch does not last until the next one is there. The lock
+// is held.
 func (p *Pool) room() int {
 	workers := p.mu.workers - p.mu.blocked
 	if workers <= 0 || p.mu.settling >= maxUnsettled || p.mu.overdue {
 		return 0
 	}
-	return workers + p.cfg.Batch - p.mu.running - p.mu.waiting.len() - p.mu.claiming
+	ahead := p.cfg.Batch
+	if p.mu.dry {
+		ahead *= 2
+	}
+	return workers + ahead - p.mu.running - p.mu.waiting.len() - p.mu.claiming
 }
 
 // reserve takes the room for a claim, 0 if there is not enough of it. The lock is held.
@@ -207,7 +212,9 @@ func (p *Pool) accept(got *backend.Claimed, limit int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.claiming -= limit
-	p.mu.busy = len(got.Deliveries) == limit
+	full := len(got.Deliveries) == limit
+	p.mu.dry = full && p.mu.busy && p.mu.idle > 0 && p.mu.waiting.len() == 0
+	p.mu.busy = full
 	defer p.roomMade()
 	if len(got.Deliveries) == 0 {
 		return

@@ -1,0 +1,57 @@
+package weir
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir/backend/backendtest"
+)
+
+// aheadPool works on a long backlog of which a claim takes 10 ms.
+func aheadPool(t *testing.T, c PoolConfig, takes func(message int) time.Duration) *testPool {
+	t.Helper()
+	f := backendtest.NewFake(backendtest.FakeOptions{})
+	publish(t, f, 20_000)
+	f.Inject(backendtest.OpClaim, backendtest.Fault{Delay: 10 * time.Millisecond})
+	return startPool(t, f, func(_ context.Context, d *Delivery) error {
+		n, err := strconv.Atoi(string(d.Data))
+		time.Sleep(takes(n))
+		return err
+	}, c)
+}
+
+// Where a batch is done before the next claim is answered, a second batch ahead keeps the
+// workers busier: without it, these do 1134 of 1667 per second.
+func TestPoolClaimsFurtherAheadWhileItsWorkersRunDry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := aheadPool(t, PoolConfig{Workers: 10, Batch: 10}, func(int) time.Duration { return 6 * time.Millisecond })
+		time.Sleep(time.Second)
+		before := len(p.fake.Acked())
+		time.Sleep(5 * time.Second)
+		if rate := (len(p.fake.Acked()) - before) / 5; rate < 1400 {
+			t.Errorf("%d are done per second, want 1400 at least", rate)
+		}
+		p.finish()
+	})
+}
+
+// Busy workers are no reason to claim more than a batch ahead: another pool may have idle ones.
+func TestPoolClaimsOneBatchAheadOfBusyWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const batch = 10
+		p := aheadPool(t, PoolConfig{Workers: 25, Batch: batch}, func(message int) time.Duration {
+			return 500*time.Millisecond + time.Duration(message*7919%1000)*time.Millisecond
+		})
+		for range 1000 {
+			time.Sleep(10 * time.Millisecond)
+			if n := p.Stats().Waiting; n > batch {
+				t.Errorf("%d wait in the pool, want %d at most", n, batch)
+				break
+			}
+		}
+		p.finish()
+	})
+}

@@ -133,10 +133,9 @@ func newWriting(req *api.WriteRequest) writing {
 // long, encoding and waiting for a slot, comes before the topic's lock: whoever reads or
 // writes there must not wait for it.
 func (e *Engine) stageWrite(ctx context.Context, name string, req *api.WriteRequest, w *writing) (*entry, ticket, error) {
-	begin := time.Now()
 	// A refusal is kept: the topic may have an answer that comes before it.
-	w.late, w.full = e.admit(ctx, int64(len(w.frames)), req.DisableBackpressure)
-	w.throttled, w.slot = time.Since(begin), w.full == nil
+	w.throttled, w.late, w.full = e.admit(ctx, int64(len(w.frames)), req.DisableBackpressure)
+	w.slot = w.full == nil
 	defer func() {
 		if w.slot { // the log took it over, or it goes back
 			e.log.Unreserve()
@@ -435,11 +434,14 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 // admit takes a slot of the bounded ingest queue for a write of so many encoded
 // bytes. It waits up to the ingest timeout, or for ever if the writer asked not
 // to be refused, and then answers throttled with the estimated drain time. A
-// write that the disk has no room for is refused at once. waited excludes the
+// write that the disk has no room for is refused at once. late is waited without the
 // time a patient writer waited where others are refused.
-func (e *Engine) admit(ctx context.Context, bytes int64, patient bool) (waited time.Duration, refused error) {
+func (e *Engine) admit(ctx context.Context, bytes int64, patient bool) (waited, late time.Duration, refused error) {
 	if err := e.space.room(bytes); err != nil {
-		return 0, err
+		return 0, 0, err
+	}
+	if e.log.TryReserve() {
+		return 0, 0, nil
 	}
 	timeout := e.opt.IngestTimeout
 	refuses := governor.Refuses(e.governor.State().Pressure)
@@ -451,10 +453,11 @@ func (e *Engine) admit(ctx context.Context, bytes int64, patient bool) (waited t
 	}
 	begin := time.Now()
 	err := e.log.Reserve(ctx, timeout)
+	waited = time.Since(begin)
 	if !refuses && !governor.Refuses(e.governor.State().Pressure) {
-		waited = time.Since(begin)
+		late = waited
 	}
-	return waited, e.refusal(ctx, err)
+	return waited, late, e.refusal(ctx, err)
 }
 
 // refusal turns what Reserve returned into the answer.

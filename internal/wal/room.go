@@ -18,7 +18,7 @@ type roomQueue struct {
 // unsynced, it waits: at most timeout, then it returns ErrFull. It returns
 // ErrReadOnly at once while no file can be written.
 func (l *Log) Reserve(ctx context.Context, timeout time.Duration) error {
-	if l.tryReserve() {
+	if l.TryReserve() {
 		return nil
 	}
 	timer := time.NewTimer(timeout)
@@ -29,7 +29,7 @@ func (l *Log) Reserve(ctx context.Context, timeout time.Duration) error {
 		l.room.waiting = append(l.room.waiting, wait)
 		l.roomWaiting.Add(1)
 		l.room.Unlock()
-		if l.tryReserve() {
+		if l.TryReserve() {
 			l.leaveRoom(wait)
 			return nil
 		}
@@ -39,7 +39,7 @@ func (l *Log) Reserve(ctx context.Context, timeout time.Duration) error {
 		}
 		select {
 		case <-wait:
-			if l.tryReserve() {
+			if l.TryReserve() {
 				return nil
 			}
 		case <-timer.C:
@@ -56,7 +56,8 @@ func (l *Log) Reserve(ctx context.Context, timeout time.Duration) error {
 // Unreserve gives back a slot that was not used for an Append.
 func (l *Log) Unreserve() { l.freeSlots(1) }
 
-func (l *Log) tryReserve() bool {
+// TryReserve takes a slot if that needs no waiting, and reports whether it did.
+func (l *Log) TryReserve() bool {
 	if l.blocked.Load() != 0 {
 		return false
 	}

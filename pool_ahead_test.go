@@ -47,6 +47,7 @@ func TestPoolClaimsOneBatchAheadOfBusyWorkers(t *testing.T) {
 		})
 		for range 1000 {
 			time.Sleep(10 * time.Millisecond)
+			synctest.Wait() // what has just been claimed is with its workers
 			if n := p.Stats().Waiting; n > batch {
 				t.Errorf("%d wait in the pool, want %d at most", n, batch)
 				break

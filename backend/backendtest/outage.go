@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -24,6 +25,9 @@ func (s *suite) outageCases() []testCase {
 	}
 	if _, shown := s.offered.(backend.DeadLetters); shown && s.h.Faulty != nil {
 		cases = append(cases, testCase{"a redrive whose answer is lost sends back once", lostRedrive})
+	}
+	if s.h.Clogged != nil {
+		cases = append(cases, testCase{"a message is the caller's again when its append has returned", dataIsTheCallers})
 	}
 	if s.h.Unreachable != nil {
 		cases = append(cases, testCase{"what did not reach the server is an error and never done, and then all goes on", unreachable})
@@ -288,4 +292,51 @@ func unreachable(f *fixture) {
 	f.ack(bad, f.claim(bad, "a", 1)...)
 	f.ack(bad, d)
 	f.done(good)
+}
+
+// dataIsTheCallers overwrites the data of appends that were left while they were being
+// sent: what is stored of them is what was given.
+func dataIsTheCallers(f *fixture) {
+	b, clog := f.h.Clogged(f, f.stream)
+	f.Cleanup(func() { b.Close() })
+	good := f.open()
+	ids := f.publish(b, text("the connection is there")...)
+	// More than the buffers of two connections hold.
+	const parts, size = 16, 1 << 20
+	msgs := make([]backend.Message, parts)
+	data := bytes.Repeat([]byte{'a'}, parts*size-parts*1024)
+	for i := range msgs {
+		n := len(data) / parts
+		msgs[i].Data = data[i*n : (i+1)*n : (i+1)*n]
+	}
+	ctx, cancel := context.WithTimeout(f.ctx(), silence)
+	defer cancel()
+	heal := clog()
+	_, err := b.Append(ctx, msgs)
+	for i := range data {
+		data[i] = 'b'
+	}
+	heal()
+	if err == nil {
+		f.Fatal("an append over a clogged link succeeded")
+	}
+	f.publish(b, text("and goes on")...)
+	seen := 0
+	for end := time.Now().Add(patience); seen < 2 && time.Now().Before(end); {
+		got, err := good.Claim(f.ctx(), request("a", 100))
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, d := range got.Deliveries {
+			if len(d.Data) < size/2 {
+				seen++
+			} else if n := bytes.Count(d.Data, []byte{'b'}); n > 0 {
+				f.Errorf("%d of %d bytes stored are from after the append", n, len(d.Data))
+			}
+		}
+		f.ack(good, got.Deliveries...)
+	}
+	if seen != 2 {
+		f.Errorf("%d of the messages around %v came, want 2", seen, ids)
+	}
 }

@@ -28,6 +28,9 @@ type Harness struct {
 	// Unreachable opens a handle whose server can be made unreachable in the same way:
 	// no call gets there. nil: that cannot happen.
 	Unreachable func(t testing.TB, stream string) (b backend.Backend, cut func() (heal func()))
+	// Clogged opens a handle over a link that can be clogged: what is sent is held, and
+	// gets to the server once that is over. nil: that cannot happen.
+	Clogged func(t testing.TB, stream string) (b backend.Backend, clog func() (heal func()))
 
 	// ReclaimAfter is a short one the backend supports; 300ms if it is 0.
 	ReclaimAfter time.Duration

@@ -27,6 +27,13 @@ func TestConformance(t *testing.T) {
 					return own.Heal
 				}
 			}
+			h.Clogged = func(t testing.TB, stream string) (backend.Backend, func() func()) {
+				own := redistest.NewProxy(t, s.Addr())
+				return openOn(t, own.URL()+"?stream="+stream), func() func() {
+					own.Set(redistest.Fault{HoldUp: true})
+					return own.Heal
+				}
+			}
 			h.Unreachable = func(t testing.TB, stream string) (backend.Backend, func() func()) {
 				own := redistest.NewProxy(t, s.Addr())
 				return openOn(t, own.URL()+"?stream="+stream), func() func() {

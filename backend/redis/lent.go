@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -132,9 +133,9 @@ func eachOnce(cmds []redis.Cmder) []redis.Cmder {
 	return wrapped
 }
 
-// aside makes a call on copies of the commands, so that it can be left when ctx ends:
-// go-redis waits for an answer regardless, and the connections of a lent client do not
-// know whom they serve.
+// aside makes a call on copies of the commands and their data, so that it can be left
+// when ctx ends: go-redis waits for an answer regardless, and the connections of a lent
+// client do not know whom they serve.
 func (b *Backend) aside(ctx context.Context, cmds []redis.Cmder, call func(context.Context, []redis.Cmder) error) error {
 	if b.closing.Err() != nil {
 		err := fmt.Errorf("redis: %w", backend.ErrClosed)
@@ -147,6 +148,7 @@ func (b *Backend) aside(ctx context.Context, cmds []redis.Cmder, call func(conte
 	own := make([]redis.Cmder, len(cmds))
 	for i, cmd := range cmds {
 		own[i] = cmd.Clone()
+		copyData(own[i].Args())
 	}
 	answered := make(chan error, 1)
 	go func() {
@@ -163,6 +165,15 @@ func (b *Backend) aside(ctx context.Context, cmds []redis.Cmder, call func(conte
 		reflect.ValueOf(cmd).Elem().Set(reflect.ValueOf(own[i]).Elem())
 	}
 	return err
+}
+
+// copyData replaces the bytes among the arguments, which are the caller's.
+func copyData(args []any) {
+	for i, arg := range args {
+		if data, is := arg.([]byte); is {
+			args[i] = bytes.Clone(data)
+		}
+	}
 }
 
 // answer waits for a call until ctx ends, and for a last moment.

@@ -46,6 +46,13 @@ func TestConformanceOfALentClient(t *testing.T) {
 			return own.Heal
 		}
 	}
+	h.Clogged = func(t testing.TB, stream string) (backend.Backend, func() func()) {
+		own := redistest.NewProxy(t, s.Addr())
+		return on(own.Addr())(t, stream, ""), func() func() {
+			own.Set(redistest.Fault{HoldUp: true})
+			return own.Heal
+		}
+	}
 	backendtest.Run(t, h)
 }
 

@@ -40,6 +40,13 @@ func TestConformanceOnRedis(t *testing.T) {
 				return own.Heal
 			}
 		},
+		Clogged: func(t testing.TB, stream string) (backend.Backend, func() func()) {
+			own := redistest.NewProxy(t, s.Addr())
+			return on(t, own.URL(), stream), func() func() {
+				own.Set(redistest.Fault{HoldUp: true})
+				return own.Heal
+			}
+		},
 		Unreachable: func(t testing.TB, stream string) (backend.Backend, func() func()) {
 			own := redistest.NewProxy(t, s.Addr())
 			return on(t, own.URL(), stream), func() func() {

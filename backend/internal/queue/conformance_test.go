@@ -51,6 +51,13 @@ func TestConformanceOverHTTP(t *testing.T) {
 				return p.Heal
 			}
 		},
+		Clogged: func(t testing.TB, stream string) (backend.Backend, func() func()) {
+			b, p := behind(t, stream)
+			return b, func() func() {
+				p.Set(redistest.Fault{HoldUp: true})
+				return p.Heal
+			}
+		},
 		Unreachable: func(t testing.TB, stream string) (backend.Backend, func() func()) {
 			b, p := behind(t, stream)
 			return b, func() func() { p.Refuse(); return p.Heal }

@@ -15,9 +15,12 @@ import (
 const (
 	// cutDelay is how long to wait for the backend once handlers have been cancelled.
 	cutDelay = 5 * time.Second
+	// claimSlack is how much later than it was told that a claim may end.
+	claimSlack = 250 * time.Millisecond
 	// claimGrace is how long a claim in progress may go on once the pool stops: one
-	// that is cut off can leave messages unhandled for ReclaimAfter.
-	claimGrace = 250 * time.Millisecond
+	// that is cut off can leave messages unhandled for ReclaimAfter, so only a backend
+	// that does not answer takes so long.
+	claimGrace = 2 * time.Second
 	// callTimeout bounds one call of the backend, not counting a claim's Block.
 	callTimeout = 10 * time.Second
 	// stuckGrace is how long a cancelled handler may take to return before it is
@@ -289,6 +292,7 @@ func (p *Pool) drain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.stopping = true
+	p.mu.wait.cut(time.Now())
 	p.returnWaiting()
 	p.mu.hasWork.Broadcast()
 	p.mu.hasRoom.Broadcast()

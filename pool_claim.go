@@ -127,13 +127,14 @@ func (c *claimer) claim(ctx context.Context, limit int) {
 	p := c.pool
 	start, most := time.Now(), c.mostBlock()
 	call, cancel := context.WithTimeout(ctx, most+p.claimTimeout())
-	req := p.request(limit, p.beginWait(most, cancel))
+	block, enough := p.beginWait(most)
+	req := p.request(limit, block)
+	req.Enough, req.Slack = enough, claimSlack
 	got, err := p.backend.Claim(call, req)
 	cut := p.endWait()
 	cancel()
 	p.accept(&got, limit)
 	switch {
-	case err != nil && cut && errors.Is(err, context.Canceled):
 	case err != nil:
 		c.failed(ctx, err)
 		return
@@ -141,7 +142,7 @@ func (c *claimer) claim(ctx context.Context, limit int) {
 		c.emptySince = time.Time{}
 	default:
 		c.checkEmpty(ctx)
-		if time.Since(start) < req.Block/2 {
+		if !cut && time.Since(start) < req.Block/2 {
 			c.pause(emptyPause)
 		}
 	}
@@ -270,27 +271,32 @@ func (p *Pool) takenOver(got *backend.Claimed) map[string]bool {
 
 // claimWait is the claim in progress, for whoever has to end it before its Block is over.
 type claimWait struct {
-	until time.Time // when it ends by itself; zero: there is none
-	end   context.CancelFunc
-	ended bool
+	until  time.Time     // when it ends by itself
+	enough chan struct{} // nil: there is none
+	ended  bool          // enough is closed
 }
 
 // cut ends the claim if it would still be waiting when a message is due.
 func (w *claimWait) cut(due time.Time) {
-	if w.end != nil && due.Before(w.until) {
+	if w.enough != nil && !w.ended && due.Before(w.until) {
 		w.ended = true
-		w.end()
+		close(w.enough)
 	}
 }
 
 // beginWait returns how long a claim may wait: at most d, and not past the time when a
-// message that this pool gave back is due. One given back from now on ends the wait.
-func (p *Pool) beginWait(d time.Duration, end context.CancelFunc) time.Duration {
+// message that this pool gave back is due. One given back from now on, and the end of the
+// pool, close enough.
+func (p *Pool) beginWait(d time.Duration) (block time.Duration, enough <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d = p.mu.due.until(d)
-	p.mu.wait = claimWait{until: time.Now().Add(d), end: end}
-	return d
+	now := time.Now()
+	p.mu.wait = claimWait{until: now.Add(d), enough: make(chan struct{})}
+	if p.mu.stopping {
+		p.mu.wait.cut(now)
+	}
+	return d, p.mu.wait.enough
 }
 
 // endWait reports whether the claim that has ended was cut short.

@@ -2,6 +2,7 @@ package weir_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"github.com/weirmq/weir/open"
 	"github.com/weirmq/weir/tests/redistest"
 	"github.com/weirmq/weir/tests/stall"
+	"github.com/weirmq/weir/tests/weirtest"
 )
 
 // mortal is a backend that can be cut off from its pool: what the pool does then
@@ -291,5 +293,74 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("not within 30 s: %s", what)
 		}
+	}
+}
+
+// Messages that fail once, while others come all the time, over a link that takes a moment:
+// nothing that a claim got is lost to its pool, so each is done at its second delivery.
+func TestMessagesThatFailOnceAreDoneAtTheSecondDelivery(t *testing.T) {
+	redis := redistest.Start(t, redistest.Options{})
+	server := weirtest.Start(t, weirtest.Options{})
+	for name, url := range map[string]string{
+		"mem":   "mem://failing",
+		"redis": "redis://" + far(t, redis.Addr()) + "?stream=failing",
+		"http":  "http://" + far(t, server.Addr) + "/failing",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			failOnce(t, url)
+		})
+	}
+}
+
+// far is a proxy to addr that takes 5 ms each way.
+func far(t *testing.T, addr string) string {
+	p := redistest.NewProxy(t, addr)
+	p.Set(redistest.Fault{Latency: 5 * time.Millisecond})
+	return p.Addr()
+}
+
+func failOnce(t *testing.T, url string) {
+	const messages = 400
+	s := openStream(t, url)
+	var mu sync.Mutex
+	done, late := map[string]bool{}, 0
+	p, err := weir.NewPool(s, func(_ context.Context, d *weir.Delivery) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if d.Attempt == 1 {
+			return weir.RetryIn(5*time.Millisecond, errors.New("not yet"))
+		}
+		if d.Attempt > 2 {
+			late++
+		}
+		done[string(d.Data)] = true
+		return nil
+	}, weir.PoolConfig{Workers: 5, ReclaimAfter: 20 * time.Second, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	for i := range messages {
+		if _, err := s.Backend().Append(t.Context(), []weir.Message{{Data: fmt.Appendf(nil, "%d", i)}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(i%3) * time.Millisecond)
+	}
+	stalled := stall.Watch()
+	began := time.Now()
+	waitFor(t, "all is done", func() bool { mu.Lock(); defer mu.Unlock(); return len(done) == messages })
+	if took := time.Since(began); took > 5*time.Second+stalled() {
+		t.Errorf("all was done %s after the last was published", took)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if late > 0 {
+		t.Errorf("%d of %d messages were delivered more than twice", late, messages)
 	}
 }

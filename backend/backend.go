@@ -106,8 +106,12 @@ type ClaimRequest struct {
 	// Block is how long to wait for the first delivery; 0 does not wait.
 	Block time.Duration
 	// Enough, if it is not nil, is closed when the caller need not wait any longer: the
-	// claim returns soon, with what it has by then. A backend may ignore it.
+	// claim returns within Slack, with what it has by then. To end ctx instead may leave
+	// what the server has just handed out with nobody until ReclaimAfter.
 	Enough <-chan struct{}
+	// Slack is how much later than Enough is closed a healthy backend may return; 0: at
+	// once.
+	Slack time.Duration
 	// ReclaimAfter is how long a delivery may go without Ack, Nack or Extend before
 	// others may take it over.
 	ReclaimAfter time.Duration

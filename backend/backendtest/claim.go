@@ -20,6 +20,8 @@ func (s *suite) claimCases() []testCase {
 		{"a claim gives no more than asked for", claimMax},
 		{"a message is delivered to one of two handles", claimOnce},
 		{"a waiting claim that a context ended takes nothing with it", claimCancelled},
+		{"a waiting claim whose caller has enough ends within its slack", claimHasEnough},
+		{"a claim whose caller has enough as a message comes loses nothing", enoughAsMessagesCome},
 		{"eight claimers never hold the same message", claimersShare},
 	}
 	if s.h.OpenGroup != nil {
@@ -321,5 +323,54 @@ func waitingClaimerFindsOrphans(f *fixture) {
 	got := f.gather(b, req, 1)
 	if took := time.Since(first.Since); len(got.Deliveries) != 1 || took > 3*f.short+prompt {
 		f.Errorf("an orphan came %s after its claim, ReclaimAfter and block are %s", took, f.short)
+	}
+}
+
+func claimHasEnough(f *fixture) {
+	b := f.open()
+	f.nothing(b, request("a", 1), "the stream is new")
+	for _, slack := range []time.Duration{0, 200 * time.Millisecond} {
+		for _, after := range []time.Duration{0, 150 * time.Millisecond} {
+			req, enough := request("a", 1), make(chan struct{})
+			req.Block, req.Enough, req.Slack = 20*time.Second, enough, slack
+			var closed time.Time
+			time.AfterFunc(after, func() { closed = time.Now(); close(enough) })
+			got, err := b.Claim(f.ctx(), req)
+			<-enough
+			if took := time.Since(closed); err != nil || len(got.Deliveries) > 0 || took > slack+prompt/2 {
+				f.Errorf("a claim that had enough after %s, with a slack of %s, ended %s later with %+v, %v", after, slack, took, got, err)
+			}
+		}
+	}
+}
+
+// enoughAsMessagesCome ends claims at about the time when a message comes. If one does
+// not have it, the next has.
+func enoughAsMessagesCome(f *fixture) {
+	b, producer := f.open(), f.open()
+	f.nothing(b, request("a", 1), "the stream is new")
+	for round := range 40 {
+		req, enough := request("a", 1), make(chan struct{})
+		req.Block, req.Enough = 20*time.Second, enough
+		if round%2 > 0 {
+			req.Slack = 50 * time.Millisecond
+		}
+		time.AfterFunc(time.Duration(round)*time.Millisecond/2, func() { close(enough) })
+		published := make(chan error, 1)
+		time.AfterFunc(10*time.Millisecond, func() {
+			_, err := producer.Append(f.ctx(), text("x"))
+			published <- err
+		})
+		got, err := b.Claim(f.ctx(), req)
+		if err := errors.Join(err, <-published); err != nil {
+			f.Fatal(err)
+		}
+		if len(got.Deliveries) == 0 {
+			got = f.gather(b, request("a", 1), 1)
+		}
+		if d := got.Deliveries[0]; d.Attempt != 1 && !f.h.CountsUnstarted {
+			f.Errorf("a message whose claim had enough came with attempt %d", d.Attempt)
+		}
+		f.ack(b, got.Deliveries...)
 	}
 }

@@ -37,7 +37,7 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 		if err != nil || len(got.Deliveries)+len(got.Dead) > 0 {
 			return got, err
 		}
-		last := !time.Now().Before(end)
+		last := !time.Now().Before(end) || enough(&req)
 		if err := b.fill(ctx, req, time.Until(end)); err != nil {
 			return backend.Claimed{}, b.cut(ctx, err)
 		}
@@ -47,10 +47,21 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 	}
 }
 
+func enough(req *backend.ClaimRequest) bool {
+	select {
+	case <-req.Enough:
+		return true
+	default:
+		return false
+	}
+}
+
 // fill fetches once, or waits for the fetch of another claim.
 func (b *Backend) fill(ctx context.Context, req backend.ClaimRequest, wait time.Duration) error {
 	select {
 	case <-b.fetching:
+	case <-req.Enough:
+		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("kafka: %w", ctx.Err())
 	case <-b.closing.Done():
@@ -61,7 +72,7 @@ func (b *Backend) fill(ctx context.Context, req backend.ClaimRequest, wait time.
 		return nil
 	}
 	done := make(chan error, 1)
-	// The broker may hand out records after ctx has ended: they wait on the shelf for
+	// The broker may hand out records after the claim has ended: they wait on the shelf for
 	// the next claim, or for their release.
 	if !b.spawn(func() {
 		err := b.group.fetch(req, wait)
@@ -74,6 +85,8 @@ func (b *Backend) fill(ctx context.Context, req backend.ClaimRequest, wait time.
 	select {
 	case err := <-done:
 		return err
+	case <-req.Enough:
+		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("kafka: %w", ctx.Err())
 	case <-b.closing.Done():

@@ -78,7 +78,7 @@ func (c *claim) pass(ctx context.Context, from []*part) {
 		}
 		p := from[(start+i)%len(from)]
 		req := c.request(p)
-		req.Max, req.Block, req.Enough = c.room(), 0, nil
+		req.Max, req.Block, req.Enough, req.Slack = c.room(), 0, nil, 0
 		got, err := p.Claim(ctx, req)
 		c.add(ctx, p, got, err)
 	}
@@ -129,7 +129,7 @@ func (c *claim) wait(ctx context.Context, at []*part, d time.Duration, more <-ch
 	enough, answers := make(chan struct{}), make(chan answer, len(at))
 	for _, p := range at {
 		req := c.request(p)
-		req.Max, req.Block, req.Enough = max(1, c.req.Max/len(at)), d, enough
+		req.Max, req.Block, req.Enough, req.Slack = max(1, c.req.Max/len(at)), d, enough, 0
 		go func() {
 			got, err := p.Claim(call, req)
 			answers <- answer{p, got, err}

@@ -58,9 +58,9 @@ func (i *idle) returned(delay time.Duration) {
 
 // Claim leases jobs, previously delivered ones first. The server does not distinguish a
 // job given back from one whose lease ended: both count as reclaimed. A waiting claim
-// wakes at once for every job; with Enough, or on a server too old to wait, only for a new
-// job and for one this process gives back, and within 250 ms for those others gave back or
-// lost. ReclaimAfter is clamped to 100 ms … 24 h.
+// wakes at once for every job; with Enough and no Slack, or on a server too old to wait,
+// only for a new job and for one this process gives back, and within 250 ms for those
+// others gave back or lost. ReclaimAfter is clamped to 100 ms … 24 h.
 func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -78,7 +78,7 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 		b.idle.Unlock()
 		wait := mayWait(&req, end)
 		out, waited, err := b.claimOnce(ctx, &req, wait)
-		if len(out.Deliveries) > 0 || len(out.Dead) > 0 || err != nil || time.Until(end) <= 0 {
+		if len(out.Deliveries) > 0 || len(out.Dead) > 0 || err != nil || time.Until(end) <= 0 || closed(req.Enough) {
 			return out, err
 		}
 		if waited > 0 && waited >= wait/2 {
@@ -86,10 +86,8 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 		}
 		// The service did not wait: an older server, or one that is stopping.
 		err = b.await(ctx, end, back, req.Enough)
-		select {
-		case <-req.Enough:
+		if closed(req.Enough) {
 			return out, b.fail(ctx.Err(), false)
-		default:
 		}
 		if err != nil {
 			// The claim was answered; an error during the wait is left for the next one
@@ -101,14 +99,27 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 	}
 }
 
-// mayWait is how long the service may wait for a job. Not at all for a claim that the
-// caller may break off: what is leased at that moment would be nobody's until the lease
-// ends.
+// mayWait is how long the service may wait for a job: no longer than the caller's Slack if
+// that may have enough, since what is leased while a call is broken off is nobody's until
+// the lease ends.
 func mayWait(req *backend.ClaimRequest, end time.Time) time.Duration {
-	if req.Enough != nil {
+	wait := min(max(time.Until(end), 0), api.MaxWaitMS*time.Millisecond)
+	switch {
+	case closed(req.Enough):
 		return 0
+	case req.Enough != nil:
+		return min(wait, req.Slack)
 	}
-	return min(max(time.Until(end), 0), api.MaxWaitMS*time.Millisecond)
+	return wait
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // claimOnce claims; if the service can, it waits up to wait for the first job. Jobs past

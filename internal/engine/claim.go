@@ -170,11 +170,14 @@ func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
 		return nil // nobody gets anything, and nothing is found dead
 	}
 	deadline := now + int64(lease)
-	if told := c.e.wallOf(deadline, now); c.deadline == 0 || told < c.deadline {
-		c.deadline = told // moving dead letters takes time; the first picks end first
-	}
 	c.picks, dead = t.jobs.q.Claim(c.picks, nil, &queue.Claim{Node: c.req.Node, Max: max, Deadline: deadline, Limit: limit,
 		FirstID: c.e.nextLease.Add(uint64(max)) - uint64(max), Head: t.Head, Records: &t.Topic})
+	if len(c.picks) == before {
+		return dead
+	}
+	if told := c.e.wallOf(deadline, now); before == 0 || told < c.deadline {
+		c.deadline = told // moving dead letters takes time; the first picks end first
+	}
 	if before > 0 {
 		slices.SortFunc(c.picks, func(a, b queue.Pick) int {
 			if a.Seq < b.Seq {
@@ -408,6 +411,7 @@ func (w *claimWindow) share(e *Engine, t *entry, name string, now int64) error {
 				if err := e.relock(t); err != nil {
 					return err
 				}
+				now = e.leaseClock()
 			}
 			more = more || len(dead) > 0 || len(c.picks) > had
 		}

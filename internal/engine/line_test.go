@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // patient is how a claim that waited ended.
@@ -61,6 +62,96 @@ func TestClaimsThatWaitAreDealtJobsRoundRobin(t *testing.T) {
 			}, func(c *api.Config) { c.ClaimJitterMS = jitter })
 		})
 	}
+}
+
+// However long a claim has waited, or was held up by dead letters that it moved, the lease is as
+// long as it was asked for, and its holder is told so.
+func TestALeaseCountsFromWhenItsJobIsDealt(t *testing.T) {
+	const lease = 2000
+	dead := func(c *api.Config) {
+		c.LeaseMS, c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter = lease, 1, true, "dead"
+	}
+	for name, jitter := range map[string]uint32{"at once": 0, "in a window": 50} {
+		told := func(t *testing.T, who string, jobs []api.Job, dealt time.Time) {
+			t.Helper()
+			if len(jobs) != 1 || jobs[0].Deadline != dealt.UnixMilli()+lease {
+				t.Errorf("%s: %+v, want one job with %d ms from %d on", who, jobs, lease, dealt.UnixMilli())
+			}
+		}
+		t.Run(name+" after a wait", func(t *testing.T) {
+			onQueue(t, func(t *testing.T, e *Engine) {
+				first, second := claimAndWait(bg, e, "first", 1), claimAndWait(bg, e, "second", 1)
+				time.Sleep(3 * time.Second)
+				write(t, e, "q", "1", "2")
+				for who, w := range map[string]<-chan patient{"first": first, "second": second} {
+					got := <-w
+					told(t, who, got.jobs, time.Now())
+				}
+				time.Sleep(lease * time.Millisecond)
+				if s := stateOf(t, e, "q"); s.Queue.InFlight != 2 {
+					t.Errorf("at the deadline %+v", s.Queue)
+				}
+			}, dead, func(c *api.Config) { c.ClaimJitterMS = jitter })
+		})
+		t.Run(name+" in a work stream", func(t *testing.T) {
+			onQueue(t, func(t *testing.T, e *Engine) {
+				w := openWork(t, e, "q", "stream", 1)
+				w.wants("[]")
+				time.Sleep(3 * time.Second)
+				write(t, e, "q", "1")
+				w.woken()
+				n, err := w.Next(bg, func(j *api.Job) { w.jobs = append(w.jobs, *j) })
+				if n != 1 || err != nil {
+					t.Error(n, err)
+				}
+				told(t, "stream", w.jobs, time.Now())
+			}, dead, func(c *api.Config) { c.ClaimJitterMS = jitter })
+		})
+		t.Run(name+" behind a dead letter", func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
+				var slow atomic.Int64
+				e := openOn(t, slowSyncs(&slow), "a")
+				defer e.Close()
+				put(t, e, "q", configOf(api.Disk, queueConfig, dead, func(c *api.Config) { c.ClaimJitterMS = jitter }))
+				write(t, e, "q", "1")
+				claimJobs(t, e, "q", "w", 1)
+				if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{1}}); err != nil {
+					t.Fatal(err)
+				}
+				slow.Store(int64(500 * time.Millisecond))
+				go func() {
+					time.Sleep(200 * time.Millisecond) // while the topic for the dead letters is made
+					write(t, e, "q", "2")
+				}()
+				jobs := claimJobs(t, e, "q", "w", 1)
+				told(t, "w", jobs, time.Now())
+				slow.Store(0)
+			})
+		})
+	}
+}
+
+// A durable lease is logged as it was told: a restart gives the job to nobody before its end.
+func TestADurableLeaseOfAClaimThatWaitedHoldsOverARestart(t *testing.T) {
+	restarts(t, func(t *testing.T, next func(*Engine) *Engine, _ *wall) {
+		e := next(nil)
+		put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.LeasesDurable, c.LeaseMS = true, 10_000 }))
+		w := claimAndWait(bg, e, "w", 1)
+		time.Sleep(15 * time.Second)
+		write(t, e, "q", "1")
+		if got := <-w; got.Count != 1 {
+			t.Fatalf("%+v", got)
+		}
+		time.Sleep(8 * time.Second)
+		e = next(e)
+		if jobs := claimJobs(t, e, "q", "other", 1); len(jobs) > 0 {
+			t.Errorf("8 s into a lease of 10 s somebody else has %v", jobs)
+		}
+		if res := ack(t, e, "q", "w", 1); res.Done != 1 {
+			t.Errorf("%+v", res)
+		}
+		e.Close()
+	})
 }
 
 func TestAClaimWaitsUntilItsTimeIsUp(t *testing.T) {

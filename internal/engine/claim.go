@@ -25,6 +25,9 @@ type leased struct {
 	lease    int64                   // ms, that a worker asked for last
 	oldest   atomic.Pointer[written] // what OldestReady has read last
 	dead     uint64                  // its dead letters when the engine was opened
+
+	unmoved     int   // moves of dead letters that have failed since the log was told
+	tellUnmoved int64 // when it may be told again, by the lease clock
 }
 
 // recovered ends a recovery: only durable leases outlive it.

@@ -332,13 +332,16 @@ func (e *Engine) advance(t *entry) {
 	if t.Idle() {
 		return
 	}
-	count, head := t.Count, t.Head
+	count, head, applied := t.Count, t.Head, false
 	undone := t.Advance(func(s *topic.Staged) (ok, failed bool) {
 		if s.LSN == 0 {
 			return true, false
 		}
 		return e.log.Check(s.LSN, s.Gen, wal.Class(s.Need))
-	}, func(s *topic.Staged) { e.applyStaged(t, s) })
+	}, func(s *topic.Staged) {
+		applied = true
+		e.applyStaged(t, s)
+	})
 	if undone {
 		t.replan()
 	}
@@ -350,6 +353,9 @@ func (e *Engine) advance(t *entry) {
 	}
 	e.account(t)
 	e.countKeys(t)
+	if !applied && !undone {
+		return // whoever looks at the topic comes by here, and would wake all that wait for it
+	}
 	news := t.Head > head
 	if news {
 		t.wake()

@@ -30,10 +30,31 @@ func (e *Engine) tryMoveDead(ctx context.Context, t *entry, name string, dead []
 		case api.IsCode(err, api.CodeDiskFull): // the log says so once for all
 			return dead
 		}
-		e.opt.Logger.Warn("dead letters could not be moved; the jobs stay ready", "topic", name, "jobs", len(dead), "error", err)
+		if tries := t.unmoved(e.leaseClock()); tries > 0 {
+			e.opt.Logger.Warn("dead letters could not be moved; the jobs stay ready", "topic", name, "jobs", len(dead), "tries", tries, "error", err)
+		}
 		return dead
 	}
 	return nil
+}
+
+// unmovedEvery is how often, in ms, the log is told that a queue's dead letters cannot be moved:
+// every claim tries, and one that waits four times a second.
+const unmovedEvery = 60_000
+
+// unmoved counts a move that has failed, and returns how many have since the log was told last;
+// 0: it is not told now.
+func (t *entry) unmoved(now int64) (tries int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	j := t.jobs
+	j.unmoved++
+	if now < j.tellUnmoved {
+		return 0
+	}
+	tries, j.unmoved = j.unmoved, 0
+	j.tellUnmoved = now + unmovedEvery
+	return tries
 }
 
 // moveDead moves settling jobs to the dead-letter topic: one operation appends

@@ -16,6 +16,7 @@ type waiter struct {
 	inLine  bool
 	claim   *claim // nil: a work stream
 	dealing bool   // a claim that another one is dealing to
+	leaving bool   // a claim that waits for the end of that, to go
 }
 
 // workers are those who wait for the jobs of one queue, or may. The topic's lock guards
@@ -211,7 +212,8 @@ func (w *waiter) dealt() {
 }
 
 // bookWaiting ends the dealing to a claim that waits; if it got nothing it goes on
-// waiting. The topic's lock is held.
+// waiting, and is not told: there may be jobs that count as claimable and are not to be
+// had, for which it would look again and again. The topic's lock is held.
 func (c *claim) bookWaiting() {
 	w, t := c.wait, c.t
 	if len(c.picks) == 0 {
@@ -220,6 +222,10 @@ func (c *claim) bookWaiting() {
 			c.e.joinWorkers(t, w)
 		}
 		t.lineUp(w)
+		if !w.leaving {
+			w.dealing = false
+			return
+		}
 	}
 	w.dealt()
 }
@@ -229,6 +235,7 @@ func (c *claim) bookWaiting() {
 func (c *claim) leaveLine() {
 	w, t := c.wait, c.t
 	t.mu.Lock()
+	w.leaving = true
 	for w.dealing {
 		t.mu.Unlock()
 		<-w.ready
@@ -236,7 +243,7 @@ func (c *claim) leaveLine() {
 	}
 	defer t.mu.Unlock()
 	t.leaveWorkers(w)
-	w.claim = nil
+	w.claim, w.leaving = nil, false
 	now := c.e.leaseClock()
 	t.jobs.claimed = now
 	if len(c.picks) == 0 {

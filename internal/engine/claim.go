@@ -174,7 +174,7 @@ func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
 	}
 	deadline := now + int64(lease)
 	c.picks, dead = t.jobs.q.Claim(c.picks, nil, &queue.Claim{Node: c.req.Node, Max: max, Deadline: deadline, Limit: limit,
-		FirstID: c.e.nextLease.Add(uint64(max)) - uint64(max), Head: t.Head, Records: &t.Topic})
+		FirstID: c.e.nextLease.Add(uint64(max)) - uint64(max), Head: t.Head, Live: t.Count, Records: &t.Topic})
 	if len(c.picks) == before {
 		return dead
 	}

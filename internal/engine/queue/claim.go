@@ -2,6 +2,7 @@ package queue
 
 import (
 	"container/heap"
+	"math"
 	"slices"
 
 	"github.com/weirmq/weir/internal/op"
@@ -23,6 +24,7 @@ type Claim struct {
 	Limit    uint64 // jobs that were delivered so often are dead; 0: none are
 	FirstID  uint64 // lease id of the first job; the others follow
 	Head     uint64 // no higher number is handed out
+	Live     uint64 // how many records there are, so that no more memory is taken
 	Records  Records
 }
 
@@ -46,7 +48,7 @@ type Records interface {
 // not leased: it is settling and is added to dead, for Forget or Abort.
 func (q *Queue) Claim(picks, dead []Pick, r *Claim) (_, _ []Pick) {
 	start := len(picks)
-	picks = slices.Grow(picks, min(r.Max, 128)) // most claims want no more
+	picks = slices.Grow(picks, min(r.Max, 128, r.others(q.inFlight+q.delays))) // most claims want no more than 128
 	c := claiming{Claim: r, q: q, picks: picks, dead: dead, left: r.Max}
 	if q.order != nil {
 		c.ordered()
@@ -56,7 +58,7 @@ func (q *Queue) Claim(picks, dead []Pick, r *Claim) (_, _ []Pick) {
 		for c.left > 0 && c.takeRun() {
 		}
 	}
-	q.leaseAll(c.picks[start:], c.fresh, r)
+	q.leaseAll(c.picks[start:], r)
 	return c.picks, c.dead
 }
 
@@ -66,8 +68,15 @@ type claiming struct {
 	q           *Queue
 	picks, dead []Pick
 	left        int   // jobs still wanted
-	fresh       []job // the entries of those never claimed, with room for all that are wanted
+	slab        []job // the latest entries of those never claimed, with room for more
 }
+
+// slabJobs is how many entries share a piece of memory, which is there until the last of
+// them has gone.
+const slabJobs = 64
+
+// others is how many records there are beside n of them.
+func (r *Claim) others(n int) int { return int(min(r.Live-min(r.Live, uint64(n)), math.MaxInt)) }
 
 // takeReturned picks the first job that was handed out before; false if there
 // is none.
@@ -136,11 +145,11 @@ func (c *claiming) takeRun() bool {
 
 // takeFresh picks a job that was never claimed.
 func (c *claiming) takeFresh(seq uint64, f *flow) {
-	if c.fresh == nil {
-		c.fresh = make([]job, 0, c.left)
+	if len(c.slab) == cap(c.slab) {
+		c.slab = make([]job, 0, min(c.left, slabJobs, max(1, c.others(c.q.jobs.n))))
 	}
-	c.fresh = append(c.fresh, job{seq: seq, flow: f})
-	j := &c.fresh[len(c.fresh)-1]
+	c.slab = append(c.slab, job{seq: seq, flow: f})
+	j := &c.slab[len(c.slab)-1]
 	c.q.jobs.put(j)
 	c.left--
 	c.picks = append(c.picks, Pick{Seq: seq, job: j})
@@ -164,14 +173,10 @@ func (q *Queue) nextPlain(records Records) uint64 {
 	}
 }
 
-// leaseAll leases the picks of one claim. fresh is the entries of those never claimed.
-func (q *Queue) leaseAll(picks []Pick, fresh []job, r *Claim) {
+// leaseAll leases the picks of one claim.
+func (q *Queue) leaseAll(picks []Pick, r *Claim) {
 	if len(picks) == 0 {
 		return
-	}
-	c := &cohort{node: r.Node, deadline: r.Deadline, fresh: fresh, live: len(picks)}
-	if len(fresh) < len(picks) {
-		c.jobs = make([]*job, 0, len(picks)-len(fresh))
 	}
 	slices.SortFunc(picks, func(a, b Pick) int {
 		if a.Seq < b.Seq {
@@ -179,12 +184,11 @@ func (q *Queue) leaseAll(picks []Pick, fresh []job, r *Claim) {
 		}
 		return 1
 	})
+	c := &cohort{node: r.Node, deadline: r.Deadline}
 	for i := range picks {
 		j := picks[i].job
-		if j.state == leased { // takeReturned took it
-			c.jobs = append(c.jobs, j)
-		}
-		j.state, j.cohort, j.id = leased, c, r.FirstID+uint64(i)
+		c.add(j)
+		j.state, j.id = leased, r.FirstID+uint64(i)
 		j.deliveries++
 		picks[i].Deliveries, picks[i].ID = j.deliveries, j.id
 	}

@@ -184,7 +184,7 @@ func (m *list) claim(t *rapid.T) {
 		}
 	}
 	node, deadline := drawNode(t), m.now+rapid.Int64Range(0, 30).Draw(t, "lease")
-	picks, dead := m.q.Claim(nil, nil, &Claim{Node: node, Max: most, Deadline: deadline, Limit: limit, FirstID: m.id, Head: m.head, Records: m})
+	picks, dead := m.q.Claim(nil, nil, &Claim{Node: node, Max: most, Deadline: deadline, Limit: limit, FirstID: m.id, Head: m.head, Live: uint64(len(m.recs)), Records: m})
 	order := slices.Clone(want)
 	slices.Sort(want)
 	if got := pickSeqs(picks); !slices.Equal(got, want) {
@@ -408,7 +408,7 @@ func TestAJobPassedOverForAFailedDeleteComesBack(t *testing.T) {
 		m.staged = []listed{{flow: f}}
 		m.visible()
 		claim := func() []Pick {
-			picks, _ := m.q.Claim(nil, nil, &Claim{Node: "w", Max: 1, FirstID: 1, Head: m.head, Records: m})
+			picks, _ := m.q.Claim(nil, nil, &Claim{Node: "w", Max: 1, FirstID: 1, Head: m.head, Live: uint64(len(m.recs)), Records: m})
 			return picks
 		}
 		for range 2 { // never claimed, and given back
@@ -447,7 +447,7 @@ func TestUnclaimedJobsDoNotGather(t *testing.T) {
 	if n, keys := q.order.spans, len(q.order.flows); n > 4000 || keys > 4000 {
 		t.Errorf("1000 live jobs take %d spans and %d keys", n, keys)
 	}
-	picks, _ := q.Claim(nil, nil, &Claim{Node: "w", Max: 2000, Deadline: 1, FirstID: 1, Head: w.head, Records: w})
+	picks, _ := q.Claim(nil, nil, &Claim{Node: "w", Max: 2000, Deadline: 1, FirstID: 1, Head: w.head, Live: w.live, Records: w})
 	if len(picks) != 1000 || q.order != nil {
 		t.Errorf("%d jobs are claimed of 1000, and the order is %v", len(picks), q.order)
 	}

@@ -10,7 +10,6 @@ package queue
 
 import (
 	"container/heap"
-	"iter"
 	"math"
 	"slices"
 
@@ -40,30 +39,29 @@ type job struct {
 }
 
 // cohort is the jobs of one claim: they share holder and deadline, so that a
-// claim of a hundred jobs is one entry among the deadlines.
+// claim of a hundred jobs is one entry among the deadlines. It knows them by their
+// numbers, so that those that have gone take no memory.
 type cohort struct {
 	node     string
 	deadline int64
-	fresh    []job  // those that were never claimed before
-	jobs     []*job // the others
-	live     int    // jobs still under this lease; at 0 the cohort leaves the heap
+	seqs     []op.Range // of the jobs that it began with
+	one      [1]op.Range
+	live     int // jobs still under this lease; at 0 the cohort leaves the heap
 	index    int
 }
 
-// all yields the jobs that the cohort began with.
-func (c *cohort) all() iter.Seq[*job] {
-	return func(yield func(*job) bool) {
-		for i := range c.fresh {
-			if !yield(&c.fresh[i]) {
-				return
-			}
-		}
-		for _, j := range c.jobs {
-			if !yield(j) {
-				return
-			}
-		}
+// add makes a job one of the cohort's.
+func (c *cohort) add(j *job) {
+	j.cohort = c
+	c.live++
+	if n := len(c.seqs); n > 0 && c.seqs[n-1].To+1 == j.seq {
+		c.seqs[n-1].To++
+		return
 	}
+	if c.seqs == nil {
+		c.seqs = c.one[:0]
+	}
+	c.seqs = append(c.seqs, op.Range{From: j.seq, To: j.seq})
 }
 
 // Queue is the leases of one queue. The zero value is not usable; see New.
@@ -138,12 +136,14 @@ func (q *Queue) Expire(now int64) (returned bool) {
 	for len(q.leases) > 0 && q.leases[0].deadline < now {
 		c := heap.Pop(&q.leases).(*cohort)
 		c.index = -1
-		for j := range c.all() {
-			if j.cohort == c && j.state == leased {
-				q.inFlight--
-				q.counts.Expired++
-				q.giveBack(j)
-				returned = true
+		for _, r := range c.seqs {
+			for seq := r.From; seq <= r.To; seq++ {
+				if j := q.jobs.get(seq); j != nil && j.cohort == c && j.state == leased {
+					q.inFlight--
+					q.counts.Expired++
+					q.giveBack(j)
+					returned = true
+				}
 			}
 		}
 	}
@@ -189,8 +189,26 @@ func (q *Queue) leave(j *job) {
 		return
 	}
 	j.cohort = nil
-	if c.live--; c.live == 0 && c.index >= 0 {
+	c.live--
+	switch {
+	case c.index < 0:
+	case c.live == 0:
 		heap.Remove(&q.leases, c.index)
+	case len(c.seqs) > 16 && c.live < len(c.seqs)/4:
+		q.thin(c)
+	}
+}
+
+// thin lets a cohort forget the numbers of most jobs that have left it.
+func (q *Queue) thin(c *cohort) {
+	seqs := c.seqs
+	c.seqs, c.live = nil, 0
+	for _, r := range seqs {
+		for seq := r.From; seq <= r.To; seq++ {
+			if j := q.jobs.get(seq); j != nil && j.cohort == c {
+				c.add(j)
+			}
+		}
 	}
 }
 
@@ -250,8 +268,9 @@ func (q *Queue) Abort(seq uint64) {
 // lease puts a leased job into a cohort of its own.
 func (q *Queue) lease(j *job, node string, deadline int64) {
 	j.was = nil
-	j.cohort = &cohort{node: node, deadline: deadline, jobs: []*job{j}, live: 1}
-	heap.Push(&q.leases, j.cohort)
+	c := &cohort{node: node, deadline: deadline}
+	c.add(j)
+	heap.Push(&q.leases, c)
 }
 
 // Release is Nack for a job that is settling; without one it does nothing.
@@ -396,11 +415,10 @@ func (q *Queue) Extend(done, skipped, seqs, ids []uint64, node string, deadline 
 			continue
 		}
 		q.leave(j)
-		j.cohort = c
-		c.jobs = append(c.jobs, j)
+		c.add(j)
 		done = append(done, seq)
 	}
-	if c.live = len(c.jobs); c.live > 0 {
+	if c.live > 0 {
 		heap.Push(&q.leases, c)
 	}
 	return done, skipped
@@ -437,10 +455,9 @@ func (q *Queue) Restore(seq uint64, node string, id uint64, deadline int64, deli
 	q.jobs.put(j)
 	switch {
 	case node != "":
-		c := &cohort{node: node, deadline: deadline, jobs: []*job{j}, live: 1}
-		j.state, j.cohort = leased, c
+		j.state = leased
 		q.inFlight++
-		heap.Push(&q.leases, c)
+		q.lease(j, node, deadline)
 	case deadline > 0:
 		j.state, j.until = delayed, deadline
 		q.delays++

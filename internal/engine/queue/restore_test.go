@@ -11,7 +11,7 @@ func TestRestoredJobIsHandedOutOnce(t *testing.T) {
 	q.Expire(101)
 	m := newModel()
 	m.live[1], m.head = true, 1
-	picks, _ := q.Claim(nil, nil, &Claim{Node: "w", Max: 10, Deadline: 200, FirstID: 9, Head: 1, Records: m})
+	picks, _ := q.Claim(nil, nil, &Claim{Node: "w", Max: 10, Deadline: 200, FirstID: 9, Head: 1, Live: 1, Records: m})
 	if len(picks) != 1 || picks[0].Seq != 1 || picks[0].Deliveries != 3 {
 		t.Fatalf("%+v", picks)
 	}

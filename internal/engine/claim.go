@@ -254,6 +254,7 @@ func (e *Engine) stageLeases(t *entry, kind op.Kind, node string, leases []op.Le
 // read, all are given back.
 func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimResult, error) {
 	if err := c.e.commitIf(c.t, c.log); err != nil {
+		c.log = ticket{} // which has none of it
 		c.giveBack()
 		return api.ClaimResult{}, storageError(err)
 	}
@@ -303,12 +304,17 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 	return api.ClaimResult{Count: n, Ready: c.ready}, nil
 }
 
-// giveBack takes the claim back.
+// giveBack takes the claim back, and out of the log.
 func (c *claim) giveBack() {
 	c.t.mu.Lock()
-	defer c.t.mu.Unlock()
-	c.t.jobs.q.Unclaim(c.picks)
+	back := c.t.jobs.q.Unclaim(c.picks)
+	if c.log.lsn == 0 {
+		back = nil
+	}
+	tk, err := c.e.stageReleases(c.t, back)
 	c.e.wakeWorkers(c.t)
+	c.t.mu.Unlock()
+	c.e.commitReleases(c.t, tk, err, len(back))
 }
 
 // locate plans the reading of the picks from number at on that are still live.

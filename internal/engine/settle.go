@@ -203,3 +203,27 @@ func (e *Engine) settleLeases(t *entry, kind op.Kind, node string, leases []op.L
 	e.wakeWorkers(t)
 	return tk, err
 }
+
+// stageReleases logs, if leases are durable, that nobody holds these jobs any more. They are
+// given back already, and with the lock free commitReleases has to follow. The topic's lock is held.
+func (e *Engine) stageReleases(t *entry, seqs []uint64) (ticket, error) {
+	if !t.Config.LeasesDurable || len(seqs) == 0 || t.gone || t.dropped {
+		return ticket{}, nil
+	}
+	back := make([]op.Lease, len(seqs))
+	for i, seq := range seqs {
+		id, n := t.jobs.q.Lease(seq)
+		back[i] = op.Lease{Seq: seq, ID: id, Deliveries: n}
+	}
+	return e.stageLeases(t, op.KindRelease, "", back, topic.Staged{})
+}
+
+// commitReleases waits for what stageReleases has returned.
+func (e *Engine) commitReleases(t *entry, tk ticket, err error, jobs int) {
+	if err == nil {
+		err = e.commitIf(t, tk)
+	}
+	if err != nil {
+		e.opt.Logger.Warn("the end of leases could not be logged; after a restart they last until their deadline", "topic", t.Name, "jobs", jobs, "error", err)
+	}
+}

@@ -6,8 +6,6 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/queue"
-	"github.com/weirmq/weir/internal/engine/topic"
-	"github.com/weirmq/weir/internal/op"
 )
 
 const (
@@ -113,25 +111,10 @@ func (w *Work) release() {
 	w.closed = true
 	seqs := t.jobs.q.Drop(w.held)
 	t.leaveWorkers(&w.waiter)
-	var tk ticket
-	var err error
-	if t.Config.LeasesDurable && len(seqs) > 0 && !t.gone && !t.dropped {
-		back := make([]op.Lease, len(seqs))
-		for i, seq := range seqs {
-			id, n := t.jobs.q.Lease(seq)
-			back[i] = op.Lease{Seq: seq, ID: id, Deliveries: n}
-		}
-		tk, err = e.stageLeases(t, op.KindRelease, "", back, topic.Staged{})
-	}
+	tk, err := e.stageReleases(t, seqs)
 	e.wakeWorkers(t)
 	t.mu.Unlock()
-	if err == nil {
-		err = e.commitIf(t, tk)
-	}
-	if err != nil {
-		e.opt.Logger.Warn("the end of a work stream's leases could not be logged; after a restart they last until their deadline",
-			"topic", t.Name, "jobs", len(seqs), "error", err)
-	}
+	e.commitReleases(t, tk, err, len(seqs))
 }
 
 // room is how many jobs the connection can take. The topic's lock is held.

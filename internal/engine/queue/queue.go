@@ -213,15 +213,18 @@ func (q *Queue) thin(c *cohort) {
 }
 
 // Unclaim takes a claim back that could not be answered: the jobs are
-// claimable again and the delivery does not count.
-func (q *Queue) Unclaim(picks []Pick) {
+// claimable again and the delivery does not count. It returns the numbers of those
+// that were still under this claim's lease.
+func (q *Queue) Unclaim(picks []Pick) (back []uint64) {
 	for _, p := range picks {
 		if j := q.jobs.get(p.Seq); j == p.job && j.state == leased && j.id == p.ID {
 			q.inFlight--
 			j.deliveries--
 			q.giveBack(j)
+			back = append(back, p.Seq)
 		}
 	}
+	return back
 }
 
 // Held reports whether seq is leased to node and, unless id is 0, under that

@@ -25,6 +25,7 @@ type leased struct {
 	lease    int64                   // ms, that a worker asked for last
 	oldest   atomic.Pointer[written] // what OldestReady has read last
 	dead     uint64                  // its dead letters when the engine was opened
+	outdated []uint64                // jobs of which the log has leases that ended when they were not durable
 
 	unmoved     int   // moves of dead letters that have failed since the log was told
 	tellUnmoved int64 // when it may be told again, by the lease clock
@@ -33,7 +34,7 @@ type leased struct {
 // recovered ends a recovery: only durable leases outlive it.
 func (l *leased) recovered(t *entry) {
 	if !t.Config.LeasesDurable {
-		l.q.ForgetLeases()
+		l.outdated = l.q.ForgetLeases()
 	}
 	l.q.Recovered(&t.Topic)
 	l.dead = t.DeadLettered
@@ -224,7 +225,7 @@ func (c *claim) take(ctx context.Context, name string, now int64) error {
 // logLeases logs what was picked if the queue's leases are durable. The
 // topic's lock is held.
 func (c *claim) logLeases() error {
-	if !c.t.Config.LeasesDurable || len(c.picks) == 0 {
+	if !c.t.logsLeases() || len(c.picks) == 0 {
 		return nil
 	}
 	leases := make([]op.Lease, len(c.picks))

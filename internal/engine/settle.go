@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
@@ -107,7 +108,7 @@ func (e *Engine) Nack(ctx context.Context, name string, req *api.SettleRequest) 
 	var res api.SettleResult
 	err := e.settle(name, &res, func(t *entry, now int64) (ticket, error) {
 		until := now + int64(req.DelayMS)
-		if t.Config.LeasesDurable {
+		if t.logsLeases() {
 			return e.nackDurably(t, req, now, until, &res)
 		}
 		for i, seq := range req.Seqs {
@@ -166,7 +167,7 @@ func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest
 		deadline := now + int64(req.LeaseMS)
 		wall := e.wallOf(deadline, now)
 		before := make(map[uint64]int64)
-		if t.Config.LeasesDurable {
+		if t.logsLeases() {
 			for i, seq := range req.Seqs {
 				if t.jobs.q.Held(seq, req.Node, leaseIDAt(req, i)) {
 					before[seq] = t.jobs.q.Deadline(seq)
@@ -178,7 +179,7 @@ func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest
 		res.Done = len(done)
 		for _, seq := range done {
 			res.Deadlines = append(res.Deadlines, api.Deadline{Seq: seq, At: wall})
-			if t.Config.LeasesDurable {
+			if t.logsLeases() {
 				id, n := t.jobs.q.Lease(seq)
 				kept = append(kept, op.Lease{Seq: seq, ID: id, Deadline: wall, Deliveries: n})
 			}
@@ -207,7 +208,7 @@ func (e *Engine) settleLeases(t *entry, kind op.Kind, node string, leases []op.L
 // stageReleases logs, if leases are durable, that nobody holds these jobs any more. They are
 // given back already, and with the lock free commitReleases has to follow. The topic's lock is held.
 func (e *Engine) stageReleases(t *entry, seqs []uint64) (ticket, error) {
-	if !t.Config.LeasesDurable || len(seqs) == 0 || t.gone || t.dropped {
+	if !t.logsLeases() || len(seqs) == 0 || t.gone || t.dropped {
 		return ticket{}, nil
 	}
 	back := make([]op.Lease, len(seqs))
@@ -226,4 +227,47 @@ func (e *Engine) commitReleases(t *entry, tk ticket, err error, jobs int) {
 	if err != nil {
 		e.opt.Logger.Warn("the end of leases could not be logged; after a restart they last until their deadline", "topic", t.Name, "jobs", jobs, "error", err)
 	}
+}
+
+// logsLeases reports whether what becomes of leases is logged: also while a configuration is
+// on its way that makes them durable, or ends that. The topic's lock is held.
+func (t *entry) logsLeases() bool { return t.Config.LeasesDurable || t.plannedConfig().LeasesDurable }
+
+// leasesStated is how many leases one operation states at most.
+const leasesStated = 1000
+
+// stateLeases logs how each job stands that was ever claimed, in front of a configuration
+// that makes leases durable: what the log has of them may be from an earlier time. The
+// topic's lock is held.
+func (e *Engine) stateLeases(t *entry) error {
+	now := e.leaseClock()
+	t.jobs.q.Expire(now)
+	held := make(map[string][]op.Lease) // by node; of none: they are claimable, now or later
+	t.jobs.q.Each(func(seq uint64, node string, id uint64, deadline int64, deliveries uint64) {
+		if id == 0 {
+			return // the log has its delay
+		}
+		l := op.Lease{Seq: seq, ID: id, Deliveries: deliveries}
+		if deadline > 0 {
+			l.Deadline = e.wallOf(deadline, now)
+		}
+		held[node] = append(held[node], l)
+	})
+	for _, seq := range t.jobs.outdated {
+		if id, _ := t.jobs.q.Lease(seq); id == 0 && t.Live(seq) {
+			held[""] = append(held[""], op.Lease{Seq: seq})
+		}
+	}
+	for node, leases := range held {
+		kind := op.KindLease
+		if node == "" {
+			kind = op.KindRelease
+		}
+		for some := range slices.Chunk(leases, leasesStated) {
+			if _, err := e.stageLeases(t, kind, node, some, topic.Staged{}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -19,8 +19,8 @@ import (
 type stuckScene struct {
 	*Engine
 	disk *vfs.MemFS
-	slow atomic.Int64 // ns that a sync takes
-	log  routerLog
+	sickDisk
+	log routerLog
 
 	looks  atomic.Int64 // how often the engine asked for the time: each look at a queue does
 	spins  context.Context
@@ -34,12 +34,7 @@ func newStuckScene(t *testing.T) *stuckScene {
 	s := &stuckScene{disk: vfs.NewMem()}
 	s.spins, s.giveUp = context.WithCancel(bg)
 	setFree(s.disk, 500)
-	s.Engine = openOn(t, errorfs.Wrap(s.disk, errorfs.InjectorFunc(func(o errorfs.Op) error {
-		if o.Kind == errorfs.OpFileSyncData || o.Kind == errorfs.OpFileSync {
-			time.Sleep(time.Duration(s.slow.Load()))
-		}
-		return nil
-	})), "a", s.log.set, func(o *Options) {
+	s.Engine = openOn(t, errorfs.Wrap(s.disk, &s.sickDisk), "a", s.log.set, func(o *Options) {
 		o.Now = func() time.Time {
 			if s.looks.Add(1) == mostLooks {
 				s.giveUp()
@@ -96,8 +91,11 @@ func TestWhoWaitsDoesNotSpinOverAJobThatCannotBeHad(t *testing.T) {
 			put(t, s.Engine, "dead", configOf(api.Disk))
 			s.deadJob(t)
 			setFree(s.disk, 99)
-			time.Sleep(time.Second)
-		}, func(_ *testing.T, s *stuckScene) { setFree(s.disk, 500) }, 0},
+			s.space.sample()
+		}, func(_ *testing.T, s *stuckScene) {
+			setFree(s.disk, 500)
+			s.space.sample()
+		}, 0},
 		"it is being deleted": {func(t *testing.T, s *stuckScene) {
 			write(t, s.Engine, "q", "1")
 			s.slow.Store(int64(30 * time.Second))

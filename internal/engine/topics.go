@@ -78,6 +78,12 @@ func incompatible(name string, have, want api.TopicType) error {
 // lock is held.
 func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 	cfg.HasPaused = false
+	before := *t.plannedConfig()
+	if cfg.LeasesDurable && !before.LeasesDurable && t.jobs != nil {
+		if err := e.stateLeases(t); err != nil {
+			return ticket{}, err
+		}
+	}
 	ev, err := e.planCap(t, &cfg, nil)
 	if err != nil {
 		return ticket{}, err
@@ -85,7 +91,6 @@ func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 	part := op.Part{Kind: op.KindConfig, Topic: t.ID, Config: cfg}
 	st := topic.Staged{Parts: []op.Part{part}}
 	head := part.Encode(nil)
-	before := *t.plannedConfig()
 	leaves := before.Durability == api.Ephemeral && cfg.Durability != api.Ephemeral
 	last := t.PlannedHead()
 	if leaves && last > t.loggedHead {
@@ -120,6 +125,9 @@ func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 		t.nextExpiry = 0
 		if before.Paused && !cfg.Paused {
 			e.wakeWorkers(t)
+		}
+		if cfg.LeasesDurable && t.jobs != nil {
+			t.jobs.outdated = nil // stated
 		}
 		if leaves {
 			t.loggedHead = last

@@ -420,14 +420,18 @@ func (q *Queue) Recovered(records Records) {
 }
 
 // ForgetLeases makes all jobs ready that were put back by a recovery, but for those that
-// nobody has claimed yet.
-func (q *Queue) ForgetLeases() {
+// were never claimed and wait for their time. It returns the numbers of the others, whose
+// leases the log still has.
+func (q *Queue) ForgetLeases() (forgotten []uint64) {
 	fresh := New()
 	fresh.order = q.order
 	for j := range q.jobs.all() {
 		if j.scheduled() {
 			fresh.Restore(j.seq, "", 0, j.until, 0)
+		} else if j.id > 0 {
+			forgotten = append(forgotten, j.seq)
 		}
 	}
 	*q = *fresh
+	return forgotten
 }

@@ -474,7 +474,8 @@ func (q *Queue) Restore(seq uint64, node string, id uint64, deadline int64, deli
 }
 
 // Each calls fn with what Restore would need for every job that was claimed
-// before, but for those on their way to the log: what the log has of them holds.
+// before, but for those whose holder has settled them: what is on its way to the log
+// holds.
 func (q *Queue) Each(fn func(seq uint64, node string, id uint64, deadline int64, deliveries uint64)) {
 	for j := range q.jobs.all() {
 		switch j.state {
@@ -482,6 +483,10 @@ func (q *Queue) Each(fn func(seq uint64, node string, id uint64, deadline int64,
 			fn(j.seq, j.cohort.node, j.id, j.cohort.deadline, j.deliveries)
 		case delayed:
 			fn(j.seq, "", j.id, j.until, j.deliveries)
+		case settling:
+			if j.was == nil { // it is a dead letter, if that can be moved
+				fn(j.seq, "", j.id, 0, j.deliveries)
+			}
 		case ready:
 			fn(j.seq, "", j.id, 0, j.deliveries)
 		}

@@ -124,8 +124,13 @@ func (e *BatchError) Unwrap() []error {
 }
 
 // Poison marks err as permanent: the message goes to the dead letters at once
-// instead of being retried.
-func Poison(err error) error { return &poisonError{err} }
+// instead of being retried. Without an error it still does.
+func Poison(err error) error {
+	if err == nil {
+		err = errors.New("poison")
+	}
+	return &poisonError{err}
+}
 
 type poisonError struct{ err error }
 
@@ -133,8 +138,13 @@ func (e *poisonError) Error() string { return e.err.Error() }
 func (e *poisonError) Unwrap() error { return e.err }
 
 // RetryIn wraps err so that the message is retried after d instead of the pool's own
-// delay.
-func RetryIn(d time.Duration, err error) error { return &retryError{d, err} }
+// delay. Without an error it still is.
+func RetryIn(d time.Duration, err error) error {
+	if err == nil {
+		err = errors.New("try again")
+	}
+	return &retryError{d, err}
+}
 
 type retryError struct {
 	delay time.Duration

@@ -225,6 +225,7 @@ func (p *Pool) accept(got *backend.Claimed, limit int) {
 	for i, d := range got.Deliveries {
 		j := p.mu.free.take()
 		j.delivery, j.lease, j.ctx = d, d.Lease, &contexts[i]
+		j.limit, j.parent = limitOf(d, p.cfg.MaxDeliveries), d.Headers[backend.HeaderTrace]
 		if p.traced {
 			j.trace = &jobTrace{reclaimed: taken[d.ID]}
 		}

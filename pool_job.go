@@ -33,8 +33,10 @@ const (
 // lock, but for what the worker alone uses while it runs. It is used again for
 // another delivery once it is settled; the handler never sees it.
 type job struct {
-	delivery *Delivery // the handler's
+	delivery *Delivery // nil once a handler has it: what is in it is the handler's then
 	lease    backend.Lease
+	limit    int         // of its deliveries; 0: none
+	parent   string      // its header with the trace
 	ctx      *jobContext // the handler's
 
 	next, prev *job // in the list of what is held

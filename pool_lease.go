@@ -208,7 +208,7 @@ func earlier(a, b time.Time) time.Time {
 // stuckHandler is a handler that was given up.
 type stuckHandler struct {
 	lease     backend.Lease
-	headers   map[string]string
+	parent    string // its header with the trace
 	goroutine int64
 	running   time.Duration
 	replaced  bool
@@ -218,8 +218,7 @@ type stuckHandler struct {
 // its lane, and another worker takes the place of its worker if there is one left.
 // The lock is held.
 func (p *Pool) abandon(j *job) stuckHandler {
-	delivery := *j.delivery
-	own := &job{delivery: &delivery, lease: j.lease, lost: j.lost, superseded: j.superseded, timedOut: j.timedOut, started: j.started, trace: j.trace}
+	own := &job{lease: j.lease, limit: j.limit, parent: j.parent, lost: j.lost, superseded: j.superseded, timedOut: j.timedOut, started: j.started, trace: j.trace}
 	p.mu.held.remove(j)
 	p.mu.held.add(own)
 	p.mu.running--
@@ -245,5 +244,5 @@ func (p *Pool) abandon(j *job) stuckHandler {
 	p.roomMade()
 	p.busyChanged()
 	p.mu.ended.Broadcast()
-	return stuckHandler{lease: j.lease, headers: delivery.Headers, goroutine: j.goroutine, running: time.Since(j.started), replaced: j.replaced}
+	return stuckHandler{lease: j.lease, parent: j.parent, goroutine: j.goroutine, running: time.Since(j.started), replaced: j.replaced}
 }

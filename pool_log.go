@@ -91,12 +91,12 @@ func (p *Pool) gaveUp(err error, messages int) {
 
 // about are the attributes of every line about one message.
 func (p *Pool) about(j *job) []any {
-	return p.attributes(j.lease.ID, j.lease.Attempt, p.cfg.Consumer, j.delivery.Headers)
+	return p.attributes(j.lease.ID, j.lease.Attempt, p.cfg.Consumer, j.parent)
 }
 
-func (p *Pool) attributes(id string, attempt int, consumer string, headers map[string]string) []any {
+func (p *Pool) attributes(id string, attempt int, consumer, parent string) []any {
 	line := []any{"stream", p.name.Stream, "message_id", id, "attempt", attempt, "consumer", consumer}
-	if trace := traceID(headers[backend.HeaderTrace]); trace != "" {
+	if trace := traceID(parent); trace != "" {
 		line = append(line, "trace_id", trace)
 	}
 	return line
@@ -158,7 +158,7 @@ func (p *Pool) noteClaimed(got *backend.Claimed, reclaimed int) {
 	}
 	for i := range got.Dead {
 		d := &got.Dead[i]
-		line := append(p.attributes(d.OriginID, d.Attempts, p.cfg.Consumer, d.Headers),
+		line := append(p.attributes(d.OriginID, d.Attempts, p.cfg.Consumer, d.Headers[backend.HeaderTrace]),
 			"delivery_limit", p.cfg.MaxDeliveries, "reason", d.Reason, "error", d.Error)
 		if d.Consumer != "" {
 			line = append(line, "last_consumer", d.Consumer)
@@ -187,7 +187,7 @@ func (p *Pool) logStuck(stuck []stuckHandler) {
 	}
 	stacks := allStacks()
 	for _, s := range stuck {
-		p.log.Error("weir: handler ignores its context and was given up", append(p.attributes(s.lease.ID, s.lease.Attempt, p.cfg.Consumer, s.headers),
+		p.log.Error("weir: handler ignores its context and was given up", append(p.attributes(s.lease.ID, s.lease.Attempt, p.cfg.Consumer, s.parent),
 			"running", s.running, "replaced", s.replaced, "stack", stackOf(stacks, s.goroutine))...)
 	}
 }

@@ -48,7 +48,8 @@ type worker struct {
 	pool      *Pool
 	goroutine int64
 	job       *job
-	ended     bool // nobody counts it any more
+	delivery  *Delivery // the job's
+	ended     bool      // nobody counts it any more
 }
 
 // workLoop runs handlers until the pool stops. Workers are started when there is
@@ -102,7 +103,7 @@ func (w *worker) take() bool {
 			p.leave(j, verdictExpired)
 			continue
 		}
-		if limit := limitOf(j.delivery, p.cfg.MaxDeliveries); limit > 0 && j.lease.Attempt > limit {
+		if j.limit > 0 && j.lease.Attempt > j.limit {
 			j.err = errSpent
 			p.leave(j, verdictFailed)
 			continue
@@ -119,7 +120,7 @@ func (w *worker) take() bool {
 		}
 		p.mu.work.note(now, p.mu.running)
 		p.mu.running++
-		w.job = j
+		w.job, w.delivery, j.delivery = j, j.delivery, nil
 		p.wake()
 		p.busyChanged()
 		return true
@@ -199,7 +200,7 @@ func (w *worker) handle() {
 	handled := p.cfg.Hooks.Handled
 	ctx, end := context.Context(j.ctx), noEnd
 	if j.trace != nil {
-		ctx, end = p.attempt(j)
+		ctx, end = p.attempt(j, w.delivery)
 	}
 	j.err = errGoexit // unless it returns
 	defer func() {
@@ -209,20 +210,37 @@ func (w *worker) handle() {
 			handled(p.name, time.Since(j.started), j.err)
 		}
 	}()
-	j.err = p.call(ctx, j)
+	j.err = p.call(ctx, j, w.delivery)
 }
 
 func noEnd(error) {}
 
 // call turns a panic of the handler into its error.
-func (p *Pool) call(ctx context.Context, j *job) (err error) {
+func (p *Pool) call(ctx context.Context, j *job, d *Delivery) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicError{v}
 			p.log.Error("weir: handler panicked", append(p.about(j), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))...)
 		}
+		if err != nil && !sound(err) {
+			err = fmt.Errorf("%v, a %T whose methods panic", err, err)
+		}
 	}()
-	return p.handler(ctx, j.delivery)
+	return p.handler(ctx, d)
+}
+
+// sound tries what the pool will call of an error. A nil pointer is an error, too, and its
+// methods may not expect it.
+func sound(err error) (ok bool) {
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	var retry *retryError
+	_ = err.Error()
+	_ = errors.Is(err, ErrHandlerTimeout) || isPoison(err) || errors.As(err, &retry)
+	return true
 }
 
 // leave hands a job to the lane that settles it; the lock is held.

@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -158,8 +159,7 @@ func (p *Pool) giveBack(ctx context.Context, jobs []*job) {
 
 // isDead reports whether no further delivery may be tried.
 func (p *Pool) isDead(j *job) bool {
-	limit := limitOf(j.delivery, p.cfg.MaxDeliveries)
-	return isPoison(j.err) || limit > 0 && j.lease.Attempt >= limit
+	return isPoison(j.err) || j.limit > 0 && j.lease.Attempt >= j.limit
 }
 
 func isPoison(err error) bool {
@@ -222,7 +222,7 @@ func (p *Pool) retryDelay(j *job) time.Duration {
 
 // errorText is the text of err as it is stored with a message.
 func errorText(err error) string {
-	text := err.Error()
+	text := fmt.Sprint(err) // which survives an error that panics now and did not before
 	return strings.ToValidUTF8(text[:min(len(text), backend.MaxErrorBytes)], "")
 }
 
@@ -244,7 +244,10 @@ func (p *Pool) bury(ctx context.Context, j *job) {
 
 // moveDead stores a message in the dead letters. Its results are those of tell.
 func (p *Pool) moveDead(ctx context.Context, j *job, cause backend.Cause) (lost []string, ok bool) {
-	delivery := *j.delivery
+	var delivery Delivery
+	if j.delivery != nil {
+		delivery = *j.delivery
+	}
 	delivery.Lease = j.lease
 	if j.trace != nil {
 		j.trace.reason = cause.Reason

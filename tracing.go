@@ -73,10 +73,10 @@ func (t *Tracing) begun(ctx context.Context, s StreamName, msgs []Message) (cont
 }
 
 // attempt begins the delivery of a traced job.
-func (p *Pool) attempt(j *job) (context.Context, func(error)) {
+func (p *Pool) attempt(j *job, d *Delivery) (context.Context, func(error)) {
 	ctx, end := context.Context(j.ctx), func(error) {}
 	if begin := p.cfg.Tracing.Attempt; begin != nil {
-		ctx, end = begin(ctx, p.name, j.delivery, j.trace.reclaimed)
+		ctx, end = begin(ctx, p.name, d, j.trace.reclaimed)
 	}
 	p.mu.Lock()
 	j.trace.ctx = ctx
@@ -112,7 +112,10 @@ func (p *Pool) traceEnd(jobs []*job, lost []string, ok bool, o Outcome) {
 			e.Outcome = Unsettled
 		}
 		if contexts[i] = j.trace.ctx; contexts[i] == nil {
-			contexts[i], e.Headers = p.work, j.delivery.Headers
+			contexts[i] = p.work
+			if j.delivery != nil {
+				e.Headers = j.delivery.Headers
+			}
 		}
 		endings[i] = e
 	}

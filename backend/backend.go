@@ -263,6 +263,10 @@ type Backend interface {
 	// Info.DeadLetter. It stores it there before the message is acknowledged, in one
 	// step if the backend can. The error is ErrLeaseLost if another worker holds the
 	// message; nothing was moved then.
+	//
+	// What is stored is the message as it was published. A handler that has begun
+	// (Cause.NotStarted is false) may have changed the delivery, or still do: of d only
+	// the Lease counts then, and the rest may be missing.
 	DeadLetter(ctx context.Context, d *Delivery, to string, cause Cause) error
 
 	// Stats reads the stream and creates nothing. What the first publish or the first claim

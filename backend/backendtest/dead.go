@@ -20,6 +20,7 @@ func (s *suite) deadCases() []testCase {
 		{"a limit of one delivers once", limitOfOne},
 		{"without a limit a message is never dead", noLimit},
 		{"a poisoned message is moved with its cause", poison},
+		{"a dead letter is the message as it was published, whatever became of its delivery", deadAsPublished},
 		{"an expired message is moved with its cause, and sent back without its deadline", expired},
 		{"a dead letter by a lost lease moves nothing", poisonTooLate},
 		{"dead letters go where they are told", deadElsewhere},
@@ -198,6 +199,41 @@ func deadBesideLiving(f *fixture) {
 		f.done(b)
 		return "", 0
 	})
+}
+
+// deadAsPublished moves deliveries of which only the lease is left as it was.
+func deadAsPublished(f *fixture) {
+	b := f.open()
+	m := backend.Message{Data: []byte(`{"json":1}`), Headers: map[string]string{"k": "v", "l": "w"}}
+	for n, spoil := range []func(d *backend.Delivery){
+		func(d *backend.Delivery) { *d = backend.Delivery{Lease: d.Lease} },
+		func(d *backend.Delivery) {
+			for i := range d.Data {
+				d.Data[i] = 'x'
+			}
+			d.Headers["k"], d.Headers["new"] = "x", "x"
+			delete(d.Headers, "l")
+			d.Enqueued, d.Deadline = time.Time{}, time.Now()
+		},
+	} {
+		id := f.publish(b, m)[0]
+		d := f.claim(b, "a", 1)[0]
+		at := d.Enqueued
+		spoil(d)
+		if err := b.DeadLetter(f.ctx(), d, "", backend.Cause{Reason: backend.ReasonPoison, Error: "no"}); err != nil {
+			f.Fatal(err)
+		}
+		if list, can := f.letters(b, ""); can {
+			if len(list) != n+1 {
+				f.Fatalf("%d messages are poisoned, the letters are %+v", n+1, list)
+			}
+			f.checkLetter(b, list[n], m, backend.DeadLetter{OriginID: id, Attempts: 1, Reason: backend.ReasonPoison, Error: "no", Consumer: "a"})
+			if !list[n].Enqueued.Equal(at) {
+				f.Errorf("a letter of %s says it was published at %s", at, list[n].Enqueued)
+			}
+		}
+	}
+	f.done(b)
 }
 
 func poison(f *fixture) {

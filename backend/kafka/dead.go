@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -49,13 +48,15 @@ func (b *Backend) bury(ctx context.Context, d *backend.Delivery, to string, caus
 	}); len(lost) > 0 {
 		return backend.DeadLetter{}, fmt.Errorf("kafka: message %s: %w", d.ID, backend.ErrLeaseLost)
 	}
+	published := list[0].record
 	letter := backend.DeadLetter{
-		Data: d.Data, Headers: maps.Clone(d.Headers), Stream: b.set.topic, Group: b.set.group, OriginID: d.ID,
+		Data: published.Value, Headers: headersOf(published), Stream: b.set.topic, Group: b.set.group, OriginID: d.ID,
 		Attempts: cause.Attempts(d.Attempt), Reason: cause.Reason, Error: cutError(cause.Error), Consumer: d.Consumer,
-		Enqueued: d.Enqueued, DeadAt: time.Now(),
+		Enqueued: published.Timestamp, DeadAt: time.Now(),
 	}
-	letter.Redrives, _ = strconv.Atoi(d.Headers[backend.HeaderRedrives])
+	letter.Redrives, _ = strconv.Atoi(letter.Headers[backend.HeaderRedrives])
 	delete(letter.Headers, backend.HeaderRedrives) // the field holds it
+	delete(letter.Headers, backend.HeaderRedriveGroup)
 	id, err := b.store(ctx, to, &letter)
 	if err != nil {
 		shelf.back(list)

@@ -43,8 +43,30 @@ func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string
 	if lost {
 		return fmt.Errorf("message %s: %w", d.ID, backend.ErrLeaseLost)
 	}
+	if !cause.NotStarted {
+		if d, err = b.asPublished(ctx, d.Lease); err != nil {
+			return err
+		}
+	}
 	_, err = b.moveDead(ctx, d, d.Consumer, to, cause)
 	return err
+}
+
+// asPublished reads the message of a lease.
+func (b *Backend) asPublished(ctx context.Context, l backend.Lease) (*backend.Delivery, error) {
+	seq, _ := parseSeq(l.ID)
+	records, _, err := b.svc.Diff(ctx, b.opt.Topic, &api.DiffRequest{
+		FromSeq: seq - 1, Limit: 1, IncludeTags: true, IncludeMeta: true, MaxBatchBytes: api.MaxDiffBytes,
+	})
+	if err != nil && !api.IsCode(err, api.CodeTopicNotFound) {
+		return nil, b.fail(err, false)
+	}
+	if len(records) == 0 || records[0].Seq != seq {
+		return nil, fmt.Errorf("message %s: %w", l.ID, backend.ErrLeaseLost)
+	}
+	d := &backend.Delivery{Lease: l, Enqueued: at(records[0].TS)}
+	d.Data, d.Headers = decode(&records[0])
+	return d, nil
 }
 
 // moveDead moves a delivery whose lease has just begun; holder is the last one to have

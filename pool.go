@@ -87,12 +87,12 @@ type Pool struct {
 		dry      bool // the last two did, and workers were already out of messages
 		held     jobList
 		free     freeJobs
-		running  int             // handlers under way, those given up not counted
-		settling int             // jobs in a lane or in its call
-		overdue  bool            // an ack is not answered; nothing is claimed before it is
-		unacked  idSet           // handled messages whose acks were given up or refused
-		parked   map[string]*job // claimed again while their handlers still run; by message ID
-		returned idSet           // messages given back, not claimed again yet
+		running  int              // handlers under way, those given up not counted
+		settling int              // jobs in a lane or in its call
+		overdue  bool             // an ack is not answered; nothing is claimed before it is
+		unacked  messageSet       // handled messages whose acks were given up or refused
+		parked   map[message]*job // claimed again while their handlers still run
+		returned messageSet       // messages given back, not claimed again yet
 		wait     claimWait
 		workers  int  // how many there may be
 		live     int  // workers, those with a replaced job not counted

@@ -225,12 +225,12 @@ func (p *Pool) accept(got *backend.Claimed, limit int) {
 	for i, d := range got.Deliveries {
 		j := p.mu.free.take()
 		j.delivery, j.lease, j.ctx = d, d.Lease, &contexts[i]
-		j.limit, j.parent = limitOf(d, p.cfg.MaxDeliveries), d.Headers[backend.HeaderTrace]
+		j.at, j.limit, j.parent = d.Enqueued.UnixNano(), limitOf(d, p.cfg.MaxDeliveries), d.Headers[backend.HeaderTrace]
 		if p.traced {
 			j.trace = &jobTrace{reclaimed: taken[d.ID]}
 		}
 		p.mu.held.add(j)
-		switch known[d.ID] {
+		switch known[j.message()] {
 		case handled:
 			p.leave(j, verdictAck)
 		case underWay:
@@ -259,7 +259,7 @@ func (p *Pool) takenOver(got *backend.Claimed) map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range got.Deliveries[:got.Reclaimed] {
-		if p.mu.returned.take(d.ID) {
+		if p.mu.returned.take(messageOf(d)) {
 			continue
 		}
 		if taken == nil {
@@ -320,25 +320,26 @@ const (
 // supersede gives up what this pool holds of messages that it has just been given again,
 // and returns their fates: what was handled must not run again, and no message may have
 // two handlers at a time. The lock is held.
-func (p *Pool) supersede(again []*Delivery) map[string]fate {
+func (p *Pool) supersede(again []*Delivery) map[message]fate {
 	if len(again) == 0 {
 		return nil
 	}
-	known := make(map[string]fate, len(again))
+	known := make(map[message]fate, len(again))
 	for _, d := range again {
-		known[d.ID] = 0
-		if p.mu.unacked.has(d.ID) {
-			known[d.ID] = handled
+		m := messageOf(d)
+		known[m] = 0
+		if p.mu.unacked.has(m) {
+			known[m] = handled
 		}
 	}
 	for j := p.mu.held.first; j != nil; j = j.next {
-		was, again := known[j.lease.ID]
+		was, again := known[j.message()]
 		switch {
 		case !again:
 		case j.state == jobSettling && j.verdict == verdictAck:
-			j.superseded, known[j.lease.ID] = true, handled
+			j.superseded, known[j.message()] = true, handled
 		case j.state == jobRunning:
-			known[j.lease.ID] = max(was, underWay)
+			known[j.message()] = max(was, underWay)
 			j.superseded = true
 			p.lose(j)
 		case j.state == jobWaiting:
@@ -351,23 +352,23 @@ func (p *Pool) supersede(again []*Delivery) map[string]fate {
 
 // park keeps j until the handler that has its message ends. The lock is held.
 func (p *Pool) park(j *job) {
-	if older := p.mu.parked[j.lease.ID]; older != nil {
+	if older := p.mu.parked[j.message()]; older != nil {
 		p.leave(older, verdictLost)
 	}
 	if p.mu.parked == nil {
-		p.mu.parked = map[string]*job{}
+		p.mu.parked = map[message]*job{}
 	}
-	p.mu.parked[j.lease.ID] = j
+	p.mu.parked[j.message()] = j
 }
 
 // unpark continues with what was parked behind j, whose handler has ended or was given
 // up. The lock is held.
 func (p *Pool) unpark(j *job, v verdict) {
-	next := p.mu.parked[j.lease.ID]
+	next := p.mu.parked[j.message()]
 	if next == nil {
 		return
 	}
-	delete(p.mu.parked, j.lease.ID)
+	delete(p.mu.parked, j.message())
 	switch {
 	case v == verdictAck:
 		p.leave(next, verdictAck)

@@ -35,6 +35,7 @@ const (
 type job struct {
 	delivery *Delivery // nil once a handler has it: what is in it is the handler's then
 	lease    backend.Lease
+	at       int64       // of publication, Unix ns
 	limit    int         // of its deliveries; 0: none
 	parent   string      // its header with the trace
 	ctx      *jobContext // the handler's
@@ -53,6 +54,17 @@ type job struct {
 	err        error         // what the handler returned
 	trace      *jobTrace     // nil: it is not traced
 }
+
+// message says which message a delivery is of, as far as a pool has to know. IDs alone do not:
+// the numbers of a stream that is deleted and made again begin anew.
+type message struct {
+	id string
+	at int64 // of publication, Unix ns
+}
+
+func messageOf(d *Delivery) message { return message{d.ID, d.Enqueued.UnixNano()} }
+
+func (j *job) message() message { return message{j.lease.ID, j.at} }
 
 // end is when the lease runs out at the earliest, by this process's clock.
 func (j *job) end(reclaimAfter time.Duration) time.Time { return j.lease.Since.Add(reclaimAfter) }
@@ -158,34 +170,34 @@ func (l *jobList) remove(j *job) {
 	l.len--
 }
 
-// idSet is a set of message IDs, at most maxRemembered of them and at least half as
+// messageSet is a set of messages, at most maxRemembered of them and at least half as
 // many of the last: when the young ones are that many, the old ones are forgotten.
-type idSet struct{ young, old map[string]struct{} }
+type messageSet struct{ young, old map[message]struct{} }
 
-func (s *idSet) has(id string) bool {
-	_, young := s.young[id]
-	_, old := s.old[id]
+func (s *messageSet) has(m message) bool {
+	_, young := s.young[m]
+	_, old := s.old[m]
 	return young || old
 }
 
-func (s *idSet) add(id string) {
+func (s *messageSet) add(m message) {
 	if len(s.young) >= maxRemembered/2 {
 		s.old, s.young = s.young, nil
 	}
 	if s.young == nil {
-		s.young = map[string]struct{}{}
+		s.young = map[message]struct{}{}
 	}
-	s.young[id] = struct{}{}
+	s.young[m] = struct{}{}
 }
 
-// take removes an ID and reports whether it was there.
-func (s *idSet) take(id string) bool {
+// take removes a message and reports whether it was there.
+func (s *messageSet) take(m message) bool {
 	if len(s.young)+len(s.old) == 0 {
 		return false
 	}
-	was := s.has(id)
-	delete(s.young, id)
-	delete(s.old, id)
+	was := s.has(m)
+	delete(s.young, m)
+	delete(s.old, m)
 	return was
 }
 

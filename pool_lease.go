@@ -218,7 +218,7 @@ type stuckHandler struct {
 // its lane, and another worker takes the place of its worker if there is one left.
 // The lock is held.
 func (p *Pool) abandon(j *job) stuckHandler {
-	own := &job{lease: j.lease, limit: j.limit, parent: j.parent, lost: j.lost, superseded: j.superseded, timedOut: j.timedOut, started: j.started, trace: j.trace}
+	own := &job{lease: j.lease, at: j.at, limit: j.limit, parent: j.parent, lost: j.lost, superseded: j.superseded, timedOut: j.timedOut, started: j.started, trace: j.trace}
 	p.mu.held.remove(j)
 	p.mu.held.add(own)
 	p.mu.running--

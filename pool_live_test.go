@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -362,5 +364,82 @@ func failOnce(t *testing.T, url string) {
 	}
 	if late > 0 {
 		t.Errorf("%d of %d messages were delivered more than twice", late, messages)
+	}
+}
+
+// A queue that is deleted under a pool and made again gives its messages the numbers of the
+// old ones. None of them is taken for one that was handled, or that a handler still has.
+func TestAQueueThatIsMadeAgainHasNewMessages(t *testing.T) {
+	const old, fresh = 5, 10
+	for _, ends := range []string{"before the new messages", "while they fail", "after they are done"} {
+		t.Run("the old handlers end "+ends, func(t *testing.T) {
+			server := weirtest.Start(t, weirtest.Options{})
+			s := openStream(t, server.URL+"/jobs")
+			send := func(kind string, n int) {
+				for i := range n {
+					if _, err := s.Backend().Append(t.Context(), []weir.Message{{Data: fmt.Appendf(nil, "%s-%d", kind, i)}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			var mu sync.Mutex
+			var running, failed, done int
+			goOn := make(chan struct{})
+			p, err := weir.NewPool(s, func(_ context.Context, d *weir.Delivery) error {
+				mu.Lock()
+				defer mu.Unlock()
+				switch kind, _, _ := strings.Cut(string(d.Data), "-"); {
+				case kind == "old":
+					running++
+					mu.Unlock()
+					<-goOn
+					mu.Lock()
+				case d.Attempt == 1:
+					failed++
+					return weir.RetryIn(100*time.Millisecond, errors.New("not yet"))
+				default:
+					done++
+				}
+				return nil
+			}, weir.PoolConfig{Workers: old + 2, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			ended := make(chan error, 1)
+			go func() { ended <- p.Run(ctx) }()
+			reached := func(what string, n *int, want int) {
+				waitFor(t, fmt.Sprintf("%d %s", want, what), func() bool { mu.Lock(); defer mu.Unlock(); return *n >= want })
+			}
+			send("old", old)
+			reached("of the old run", &running, old)
+			req, _ := http.NewRequestWithContext(t.Context(), http.MethodDelete, server.URL+"/v0/topics/jobs", nil)
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Fatal(resp, err)
+			}
+			_ = resp.Body.Close()
+			if ends == "before the new messages" {
+				close(goOn)
+				waitFor(t, "the old are over", func() bool { return p.Stats().Unsettled == old })
+			}
+			send("new", fresh)
+			reached("of the new fail", &failed, fresh)
+			if ends == "while they fail" {
+				close(goOn)
+			}
+			reached("of the new are done", &done, fresh)
+			if ends == "after they are done" {
+				close(goOn)
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			if failed != fresh || done != fresh {
+				t.Errorf("of %d new messages %d failed once and %d were done", fresh, failed, done)
+			}
+		})
 	}
 }

@@ -73,17 +73,18 @@ func (p *Pool) ackLoop(ctx context.Context) {
 // refused ack is remembered, too: the claim that took the lease may be this pool's own,
 // with its answer still on the way.
 func (p *Pool) acked(jobs []*job, lost []string, ok bool) {
+	refused := make(map[string]bool, len(lost))
+	for _, id := range lost {
+		refused[id] = true
+	}
 	p.mu.Lock()
 	p.mu.overdue = false
 	for _, j := range jobs {
-		if !ok {
-			p.mu.unacked.add(j.lease.ID)
+		if !ok || refused[j.lease.ID] {
+			p.mu.unacked.add(j.message())
 		} else {
-			p.mu.unacked.take(j.lease.ID)
+			p.mu.unacked.take(j.message())
 		}
-	}
-	for _, id := range lost {
-		p.mu.unacked.add(id)
 	}
 	p.roomMade()
 	p.mu.Unlock()
@@ -185,7 +186,7 @@ func (p *Pool) nack(ctx context.Context, jobs []*job, o Outcome) {
 			returns[i].Error = errorText(j.err)
 		}
 	}
-	p.noteReturned(returns)
+	p.noteReturned(jobs)
 	lost, ok := p.tell(ctx, jobs, false, func(ctx context.Context) ([]string, error) {
 		return p.backend.Nack(ctx, returns)
 	})
@@ -203,11 +204,11 @@ func (p *Pool) nack(ctx context.Context, jobs []*job, o Outcome) {
 
 // noteReturned remembers what may come back to this pool without having been with any
 // other worker.
-func (p *Pool) noteReturned(returns []backend.Return) {
+func (p *Pool) noteReturned(jobs []*job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, r := range returns {
-		p.mu.returned.add(r.ID)
+	for _, j := range jobs {
+		p.mu.returned.add(j.message())
 	}
 }
 

@@ -90,3 +90,25 @@ func TestPoolThatIsGivenItsOwnMessagesAgain(t *testing.T) {
 		})
 	}
 }
+
+// What another worker gave back before a handler began was taken over from nobody.
+func TestPoolTakesOverOnlyWhatWasBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, 10)
+		got := claimAll(t, f)
+		returns := make([]backend.Return, len(got))
+		for i, d := range got {
+			returns[i] = backend.Return{Lease: d.Lease, NotStarted: i < 7}
+		}
+		if _, err := f.Again().Nack(t.Context(), returns); err != nil {
+			t.Fatal(err)
+		}
+		p := startPool(t, f, nothing, PoolConfig{Workers: 2})
+		time.Sleep(time.Second)
+		p.finish()
+		if got := p.Stats(); got.Acked != 10 || got.Reclaimed != 3 {
+			t.Errorf("%+v; want 3 taken over of 10", got)
+		}
+	})
+}

@@ -250,7 +250,8 @@ func (p *Pool) accept(got *backend.Claimed, limit int) {
 }
 
 // takenOver returns the IDs of the deliveries that were another worker's, or this pool's
-// and given up: not of those that it gave back itself.
+// and given up: not of those that it gave back itself, nor of those given back by others,
+// or by the backend, which no handler has begun.
 func (p *Pool) takenOver(got *backend.Claimed) map[string]bool {
 	if got.Reclaimed == 0 {
 		return nil
@@ -259,7 +260,7 @@ func (p *Pool) takenOver(got *backend.Claimed) map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range got.Deliveries[:got.Reclaimed] {
-		if p.mu.returned.take(messageOf(d)) {
+		if p.mu.returned.take(messageOf(d)) || d.Attempt == 1 {
 			continue
 		}
 		if taken == nil {

@@ -79,7 +79,8 @@ func (b *Backend) store(ctx context.Context, to string, letter *backend.DeadLett
 	if err := b.ensure(ctx, to, map[string]string{"cleanup.policy": "compact"}); err != nil {
 		return "", err
 	}
-	key := letter.Group + "/" + letter.Stream + "/" + letter.OriginID
+	// The time, because a topic that is deleted and made again gives the same IDs.
+	key := fmt.Sprintf("%s/%s/%s/%d", letter.Group, letter.Stream, letter.OriginID, letter.Enqueued.UnixMilli())
 	results, err := b.produce(ctx, []*kgo.Record{letterRecord(to, []byte(key), letter)})
 	if err != nil {
 		return "", fmt.Errorf("dead letter to %q: %w", to, err)

@@ -49,6 +49,9 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis.Options: %w", err)
 	}
+	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, errors.New("redis.New: the client is nil")
+	}
 	b := newBackend(set)
 	b.lent = true
 	switch c := client.(type) {

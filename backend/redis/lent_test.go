@@ -195,3 +195,13 @@ func TestALentClientRepeatsNothingByItself(t *testing.T) {
 		t.Errorf("%d entries, want 2: the append was repeated", n)
 	}
 }
+
+func TestNewRefusesWhatIsNoClient(t *testing.T) {
+	for name, c := range map[string]goredis.UniversalClient{
+		"nothing": nil, "a nil client": (*goredis.Client)(nil), "a nil client of a cluster": (*goredis.ClusterClient)(nil), "a ring": (*goredis.Ring)(nil),
+	} {
+		if _, err := redis.New(c, redis.Options{Stream: "jobs"}); err == nil || !strings.Contains(err.Error(), "client is nil") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

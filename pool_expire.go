@@ -9,7 +9,7 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// buryAtOnce is how many expired messages are moved to the dead letters at the same time:
+// buryAtOnce is how many messages are moved to the dead letters at the same time:
 // after an overload there are many, and each is a call.
 const buryAtOnce = 16
 
@@ -49,15 +49,22 @@ func (p *Pool) drop(ctx context.Context, jobs []*job) {
 
 // buryExpired moves expired messages to the dead letters.
 func (p *Pool) buryExpired(ctx context.Context, jobs []*job) {
+	p.buryEach(jobs, func(j *job) {
+		text := lateBy(j)
+		p.logExpired(j, text)
+		lost, ok := p.moveDead(ctx, j, backend.Cause{Reason: backend.ReasonExpired, Error: text, NotStarted: true})
+		p.settled([]*job{j}, lost, ok, Expired)
+	})
+}
+
+// buryEach calls bury for every job, for several at a time: their leases run out meanwhile.
+func (p *Pool) buryEach(jobs []*job, bury func(*job)) {
 	var calls sync.WaitGroup
 	slots := make(chan struct{}, buryAtOnce)
 	for _, j := range jobs {
 		slots <- struct{}{}
 		calls.Go(func() {
-			text := lateBy(j)
-			p.logExpired(j, text)
-			lost, ok := p.moveDead(ctx, j, backend.Cause{Reason: backend.ReasonExpired, Error: text, NotStarted: true})
-			p.settled([]*job{j}, lost, ok, Expired)
+			bury(j)
 			<-slots
 		})
 	}

@@ -122,3 +122,21 @@ func TestADeadLetterIsNotWhatTheHandlerMadeOfIt(t *testing.T) {
 		})
 	}
 }
+
+// A burst of messages that fail for good is moved before the leases run out, over a link on
+// which each takes a while.
+func TestABurstOfDeadLettersIsMovedWhileItsLeasesHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const messages = 600
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, messages)
+		f.Inject(backendtest.OpDeadLetter, backendtest.Fault{Delay: 80 * time.Millisecond})
+		p := startPool(t, f, func(context.Context, *Delivery) error { return Poison(errors.New("no")) },
+			PoolConfig{Workers: 10, ReclaimAfter: 5 * time.Second})
+		time.Sleep(time.Minute)
+		p.finish()
+		if got := p.Stats(); got.Dead != messages || got.Unsettled > 0 {
+			t.Errorf("of %d messages %+v", messages, got)
+		}
+	})
+}

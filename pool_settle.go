@@ -153,9 +153,7 @@ func (p *Pool) giveBack(ctx context.Context, jobs []*job) {
 	p.settled(lost, nil, true, Unsettled)
 	p.nack(ctx, unstarted, Returned)
 	p.nack(ctx, retried, Retried)
-	for _, j := range dead {
-		p.bury(ctx, j)
-	}
+	p.buryEach(dead, func(j *job) { p.bury(ctx, j) })
 }
 
 // isDead reports whether no further delivery may be tried.

@@ -123,7 +123,8 @@ func closed(c <-chan struct{}) bool {
 }
 
 // claimOnce claims; if the service can, it waits up to wait for the first job. Jobs past
-// the limit go to the dead letters, and others are claimed in their place.
+// the limit go to the dead letters; if there was nothing else, others are claimed in their
+// place.
 func (b *Backend) claimOnce(ctx context.Context, req *backend.ClaimRequest, wait time.Duration) (out backend.Claimed, waited time.Duration, err error) {
 	for {
 		want := min(req.Max-len(out.Deliveries), maxClaim)
@@ -146,7 +147,8 @@ func (b *Backend) claimOnce(ctx context.Context, req *backend.ClaimRequest, wait
 			}
 			out.Deliveries = append(out.Deliveries, d)
 		}
-		if moved == 0 || len(l.jobs) < want || err != nil {
+		// What is held already waits while others are moved: not longer than for one round.
+		if moved == 0 || len(l.jobs) < want || err != nil || len(out.Deliveries) > 0 || closed(req.Enough) {
 			if len(out.Deliveries) > 0 || len(out.Dead) > 0 {
 				err = nil // a job that cannot be moved stays leased, and is retried when its lease ends
 			}

@@ -110,7 +110,7 @@ func (b *Backend) settleOne(ctx context.Context, d *backend.Delivery, call api.S
 
 // writeLetter appends a dead letter. The key includes the time of publishing, because
 // the numbers of a queue that is deleted and created again start over.
-func (b *Backend) writeLetter(ctx context.Context, to string, l *backend.DeadLetter) (api.WriteResult, error) {
+func (b *Backend) writeLetter(ctx context.Context, to string, l *backend.DeadLetter) (res api.WriteResult, err error) {
 	if err := api.CheckTopicName(to); err != nil {
 		return api.WriteResult{}, errors.New(api.Sentence(err))
 	}
@@ -118,15 +118,36 @@ func (b *Backend) writeLetter(ctx context.Context, to string, l *backend.DeadLet
 		return api.WriteResult{}, fmt.Errorf("%q is the queue itself; dead letters need another topic", to)
 	}
 	name := fmt.Sprintf("%s:%s-%d", l.Stream, l.OriginID, l.Enqueued.UnixMilli())
-	record, err := letterRecord(l)
-	if err != nil {
-		return api.WriteResult{}, err
+	for _, what := range []letterFacts{allFacts, withoutError, noFacts} {
+		var record api.Record
+		if record, err = letterRecord(l, what); err != nil {
+			return res, err
+		}
+		record.Tag, record.HasTag = []byte(deadTag(name)), true
+		res, err = b.writeTo(ctx, to, &api.WriteRequest{
+			Records: []api.Record{record}, IdempotencyKey: []byte(shortKey("dlq:" + name)), HasIdempotencyKey: true,
+			DisableBackpressure: true, // it was accepted once
+		}, false)
+		if !isTooLarge(err) {
+			break
+		}
 	}
-	record.Tag, record.HasTag = []byte(deadTag(name)), true
-	return b.writeTo(ctx, to, &api.WriteRequest{
-		Records: []api.Record{record}, IdempotencyKey: []byte(shortKey("dlq:" + name)), HasIdempotencyKey: true,
-		DisableBackpressure: true, // it was accepted once
-	}, false)
+	return res, err
+}
+
+// letterFacts is how much of what is known of a dead letter is stored with its message. The
+// message comes first: one that cannot be moved would be delivered for ever.
+type letterFacts int
+
+const (
+	allFacts letterFacts = iota
+	withoutError
+	noFacts // the service has accepted the message as it is
+)
+
+// isTooLarge reports whether a service has refused a record for its size, or its meta's.
+func isTooLarge(err error) bool {
+	return api.IsCode(err, api.CodeRecordTooLarge) || api.IsCode(err, api.CodeInvalidRequest) || api.IsCode(err, api.CodePayloadTooLarge)
 }
 
 // deadTag makes the tag of a letter. Several queues may share a topic of dead
@@ -139,67 +160,39 @@ func deadTag(name string) string {
 	return tagDead + hex.EncodeToString(sum[:])
 }
 
-// letterRecord makes the record of a dead letter. What exceeds the contract's limits is
-// left out, the error's text first: a message that cannot be moved would be delivered
-// for ever.
-func letterRecord(l *backend.DeadLetter) (api.Record, error) {
+// letterRecord makes the record of a dead letter.
+func letterRecord(l *backend.DeadLetter, what letterFacts) (api.Record, error) {
 	headers := maps.Clone(l.Headers)
 	if headers == nil {
 		headers = make(map[string]string, 8)
 	}
 	tag, tagged := headers[backend.HeaderTag]
-	headers[backend.HeaderDeadStream] = l.Stream
-	headers[backend.HeaderDeadGroup] = l.Group
-	headers[backend.HeaderDeadID] = l.OriginID
-	headers[backend.HeaderDeadAttempts] = strconv.Itoa(l.Attempts)
-	headers[backend.HeaderDeadReason] = l.Reason
-	headers[backend.HeaderDeadAt] = strconv.FormatInt(l.DeadAt.UnixMilli(), 10)
-	if l.Error != "" {
-		headers[backend.HeaderDeadError] = l.Error
-	}
-	if l.Consumer != "" {
-		headers[backend.HeaderDeadConsumer] = l.Consumer
-	}
 	if l.Redrives > 0 {
 		headers[backend.HeaderRedrives] = strconv.Itoa(l.Redrives)
 	}
-	if !l.Enqueued.IsZero() {
-		headers[headerDeadEnqueued] = strconv.FormatInt(l.Enqueued.UnixMilli(), 10)
-	}
-	for {
-		meta := maps.Clone(headers)
-		r, err := encodeRecord(l.Data, meta)
-		if err != nil {
-			return r, err
+	if what != noFacts {
+		headers[backend.HeaderDeadStream] = l.Stream
+		headers[backend.HeaderDeadGroup] = l.Group
+		headers[backend.HeaderDeadID] = l.OriginID
+		headers[backend.HeaderDeadAttempts] = strconv.Itoa(l.Attempts)
+		headers[backend.HeaderDeadReason] = l.Reason
+		headers[backend.HeaderDeadAt] = strconv.FormatInt(l.DeadAt.UnixMilli(), 10)
+		if l.Consumer != "" {
+			headers[backend.HeaderDeadConsumer] = l.Consumer
 		}
-		if tagged {
-			meta[backend.HeaderTag] = tag
-			if r.Meta, err = encodeMeta(meta); err != nil {
-				return r, err
-			}
-		}
-		limits := api.DefaultLimits()
-		if len(r.Meta) <= limits.MaxMetaBytes && len(meta) <= api.MaxMetaKeys && r.Size() <= limits.MaxRecordBytes || !dropHeader(headers) {
-			return r, nil
+		if !l.Enqueued.IsZero() {
+			headers[headerDeadEnqueued] = strconv.FormatInt(l.Enqueued.UnixMilli(), 10)
 		}
 	}
-}
-
-// dropHeader removes the error's text or, failing that, the longest header that is not
-// weir's; it returns false if there is nothing to remove.
-func dropHeader(headers map[string]string) bool {
-	if _, ok := headers[backend.HeaderDeadError]; ok {
-		delete(headers, backend.HeaderDeadError)
-		return true
+	if what == allFacts && l.Error != "" {
+		headers[backend.HeaderDeadError] = l.Error
 	}
-	longest := ""
-	for name, v := range headers {
-		if !strings.HasPrefix(name, backend.HeaderPrefix) && (longest == "" || len(name)+len(v) > len(longest)+len(headers[longest])) {
-			longest = name
-		}
+	r, err := encodeRecord(l.Data, headers)
+	if err == nil && tagged && what != noFacts {
+		headers[backend.HeaderTag] = tag
+		r.Meta, err = encodeMeta(headers)
 	}
-	delete(headers, longest)
-	return longest != ""
+	return r, err
 }
 
 // cutError truncates a text that is stored with a message, at a character boundary.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 
 	"github.com/weirmq/weir/backend"
@@ -80,16 +81,24 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 		l.Headers = make(map[string]string, 1)
 	}
 	delete(l.Headers, backend.HeaderDeadline)
-	l.Headers[backend.HeaderRedrives] = strconv.Itoa(l.Redrives + 1)
-	back, err := encodeRecord(l.Data, l.Headers)
-	if err != nil {
+	key := shortKey(fmt.Sprintf("redrive:%s:%s-%d", from, letter.ID, r.TS))
+	send := func(headers map[string]string) error {
+		back, err := encodeRecord(l.Data, headers)
+		if err != nil {
+			return err
+		}
+		_, err = b.writeTo(ctx, to, &api.WriteRequest{
+			Records: []api.Record{back}, IdempotencyKey: []byte(key), HasIdempotencyKey: true,
+			DisableBackpressure: true, // it was accepted once
+		}, true)
 		return err
 	}
-	key := fmt.Sprintf("redrive:%s:%s-%d", from, letter.ID, r.TS)
-	if _, err := b.writeTo(ctx, to, &api.WriteRequest{
-		Records: []api.Record{back}, IdempotencyKey: []byte(shortKey(key)), HasIdempotencyKey: true,
-		DisableBackpressure: true, // it was accepted once
-	}, true); err != nil {
+	counted := maps.Clone(l.Headers)
+	counted[backend.HeaderRedrives] = strconv.Itoa(l.Redrives + 1)
+	if err = send(counted); isTooLarge(err) {
+		err = send(l.Headers) // the message was accepted without the count
+	}
+	if err != nil {
 		return fmt.Errorf("redrive dead letter %s to %q: %w", letter.ID, to, b.fail(err, true))
 	}
 	if _, err := b.remove(ctx, from, r); err != nil {

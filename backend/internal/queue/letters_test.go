@@ -3,6 +3,7 @@ package queue_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,50 @@ func TestALetterAsLargeAsARecordIsStillMoved(t *testing.T) {
 		list, err := b.List(t.Context(), "", "", 10)
 		if err != nil || len(list) != 1 || len(list[0].Data) != 900<<10 || list[0].Reason != backend.ReasonPoison {
 			t.Errorf("%d letters, %v", len(list), err)
+		}
+	})
+}
+
+// Whatever the size of a message that was accepted, it becomes a dead letter and comes back from
+// there with all its headers: what is known of its death makes room.
+func TestAMessageOfAnySizeBecomesALetterWithItsHeaders(t *testing.T) {
+	everywhere(t, func(t *testing.T, h *host) {
+		b := h.open(fresh())
+		headers := map[string]string{"long": strings.Repeat("x", 1000), "b": "c"}
+		size := func(less int) int {
+			return api.DefaultLimits().MaxRecordBytes - len(`""{"b":"c","long":""}`) - 1000 - less
+		}
+		sizes := []int{0, 1, 50, 150, 190, 250, 500, 1500, 3000}
+		for n, less := range sizes {
+			data := []byte(strings.Repeat("x", size(less)))
+			if _, err := b.Append(t.Context(), []backend.Message{{Data: data, Headers: headers}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.DeadLetter(t.Context(), one(t, b), "", backend.Cause{Reason: backend.ReasonPoison, Error: strings.Repeat("e", 1000)}); err != nil {
+				t.Errorf("%d bytes below the limit: %v", less, err)
+				continue
+			}
+			list, err := b.List(t.Context(), "", "", 100)
+			if err != nil || len(list) != n+1 {
+				t.Fatalf("%d letters, %v", len(list), err)
+			}
+			if l := list[n]; len(l.Data) != len(data) || !maps.Equal(l.Headers, headers) {
+				t.Errorf("%d bytes below the limit: a letter of %d bytes, headers %v", less, len(l.Data), l.Headers)
+			}
+			if less > 500 && list[n].Reason != backend.ReasonPoison {
+				t.Errorf("%d bytes below the limit: %+v", less, list[n].Reason)
+			}
+			if err := b.Redrive(t.Context(), "", list[n]); err != nil {
+				t.Fatal(err)
+			}
+			d := one(t, b)
+			delete(d.Headers, backend.HeaderRedrives)
+			if len(d.Data) != len(data) || !maps.Equal(d.Headers, headers) {
+				t.Errorf("%d bytes below the limit: sent back are %d bytes, headers %v", less, len(d.Data), d.Headers)
+			}
+			if err := b.DeadLetter(t.Context(), d, "", backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+				t.Errorf("%d bytes below the limit, again: %v", less, err)
+			}
 		}
 	})
 }

@@ -59,7 +59,7 @@ var table = map[string]rule{
 	"open":    {code: module + " backend backend/embedded backend/kafka backend/redis backend/remote backend/shard"},
 	"backend": {},
 
-	"backend/backendtest": {code: "backend tests/leak tests/stall"},
+	"backend/backendtest": {code: "backend tests/leak tests/link tests/stall"},
 	"backend/shard": {
 		code:  "backend",
 		tests: "backend/backendtest open tests/redistest " + module,

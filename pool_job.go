@@ -170,6 +170,18 @@ func (l *jobList) remove(j *job) {
 	l.len--
 }
 
+// setOf makes a set of IDs. It is nil if there are none.
+func setOf(ids []string) map[string]bool {
+	if len(ids) == 0 {
+		return nil
+	}
+	set := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		set[id] = true
+	}
+	return set
+}
+
 // messageSet is a set of messages, at most maxRemembered of them and at least half as
 // many of the last: when the young ones are that many, the old ones are forgotten.
 type messageSet struct{ young, old map[message]struct{} }

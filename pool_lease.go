@@ -96,10 +96,7 @@ func (p *Pool) extendSome(ctx context.Context, jobs []*job) error {
 	if err != nil {
 		return err
 	}
-	gone := make(map[string]bool, len(lost))
-	for _, id := range lost {
-		gone[id] = true
-	}
+	gone := setOf(lost)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, j := range jobs {

@@ -182,10 +182,7 @@ func TestPoolOutlivesItsServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx) }()
+	finish := runPool(t, p)
 
 	waitFor(t, "a tenth is done", func() bool { return acked.Load() > messages/10 })
 	server.Kill()
@@ -202,10 +199,7 @@ func TestPoolOutlivesItsServer(t *testing.T) {
 		state, err := s.Pressure(t.Context())
 		return err == nil && state.Pending == 0 && state.Lag != nil && *state.Lag == 0
 	})
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	finish()
 	// At most what was held when the server died or paused is done twice.
 	if n := runs.Load(); n < messages || n > messages+200 {
 		t.Errorf("%d messages took %d runs", messages, n)
@@ -275,6 +269,21 @@ func hangAndHeal(t *testing.T, url string) {
 	running.Wait()
 }
 
+// runPool runs a pool; finish ends it and checks that it ended well.
+func runPool(t *testing.T, p *weir.Pool) (finish func()) {
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	return func() {
+		t.Helper()
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func openStream(t *testing.T, url string) *weir.Stream {
 	t.Helper()
 	s, err := open.URL(t.Context(), url)
@@ -342,10 +351,7 @@ func failOnce(t *testing.T, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx) }()
+	finish := runPool(t, p)
 	for i := range messages {
 		if _, err := s.Backend().Append(t.Context(), []weir.Message{{Data: fmt.Appendf(nil, "%d", i)}}); err != nil {
 			t.Fatal(err)
@@ -358,10 +364,7 @@ func failOnce(t *testing.T, url string) {
 	if took := time.Since(began); took > 5*time.Second+stalled() {
 		t.Errorf("all was done %s after the last was published", took)
 	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	finish()
 	if late > 0 {
 		t.Errorf("%d of %d messages were delivered more than twice", late, messages)
 	}
@@ -405,10 +408,7 @@ func TestAQueueThatIsMadeAgainHasNewMessages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			ended := make(chan error, 1)
-			go func() { ended <- p.Run(ctx) }()
+			finish := runPool(t, p)
 			reached := func(what string, n *int, want int) {
 				waitFor(t, fmt.Sprintf("%d %s", want, what), func() bool { mu.Lock(); defer mu.Unlock(); return *n >= want })
 			}
@@ -433,10 +433,7 @@ func TestAQueueThatIsMadeAgainHasNewMessages(t *testing.T) {
 			if ends == "after they are done" {
 				close(goOn)
 			}
-			stop()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+			finish()
 			if failed != fresh || done != fresh {
 				t.Errorf("of %d new messages %d failed once and %d were done", fresh, failed, done)
 			}

@@ -73,10 +73,7 @@ func (p *Pool) ackLoop(ctx context.Context) {
 // refused ack is remembered, too: the claim that took the lease may be this pool's own,
 // with its answer still on the way.
 func (p *Pool) acked(jobs []*job, lost []string, ok bool) {
-	refused := make(map[string]bool, len(lost))
-	for _, id := range lost {
-		refused[id] = true
-	}
+	refused := setOf(lost)
 	p.mu.Lock()
 	p.mu.overdue = false
 	for _, j := range jobs {

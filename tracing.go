@@ -100,10 +100,7 @@ func (p *Pool) traceEnd(jobs []*job, lost []string, ok bool, o Outcome) {
 	if p.cfg.Tracing.Settled == nil || jobs[0].trace == nil {
 		return
 	}
-	gone := make(map[string]bool, len(lost))
-	for _, id := range lost {
-		gone[id] = true
-	}
+	gone := setOf(lost)
 	contexts, endings := make([]context.Context, len(jobs)), make([]Ending, len(jobs))
 	p.mu.Lock()
 	for i, j := range jobs {

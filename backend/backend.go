@@ -121,6 +121,16 @@ type ClaimRequest struct {
 	DeadLetter string
 }
 
+// HasEnough reports whether Enough is closed.
+func (r *ClaimRequest) HasEnough() bool {
+	select {
+	case <-r.Enough:
+		return true
+	default:
+		return false
+	}
+}
+
 // Claimed is the answer to a claim. Reclaimed deliveries come first.
 type Claimed struct {
 	Deliveries []*Delivery

@@ -37,22 +37,13 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 		if err != nil || len(got.Deliveries)+len(got.Dead) > 0 {
 			return got, err
 		}
-		last := !time.Now().Before(end) || enough(&req)
+		last := !time.Now().Before(end) || req.HasEnough()
 		if err := b.fill(ctx, req, time.Until(end)); err != nil {
 			return backend.Claimed{}, b.cut(ctx, err)
 		}
 		if _, waiting := b.held.waiting(); last && !waiting {
 			return backend.Claimed{}, nil
 		}
-	}
-}
-
-func enough(req *backend.ClaimRequest) bool {
-	select {
-	case <-req.Enough:
-		return true
-	default:
-		return false
 	}
 }
 

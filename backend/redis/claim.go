@@ -97,7 +97,7 @@ func (b *Backend) claim(ctx context.Context, c *claim) error {
 			continue // there may be more after what was another group's
 		}
 		left := min(time.Until(end), max(c.ReclaimAfter/waitsPerLease, shortestWait))
-		if left <= 0 || c.enough() || c.unmoved != nil {
+		if left <= 0 || c.HasEnough() || c.unmoved != nil {
 			return c.unmoved
 		}
 		b.watchOver(left)
@@ -135,16 +135,6 @@ func (b *Backend) look(ctx context.Context, c *claim) error {
 		}
 	}
 	return nil
-}
-
-// enough reports whether the caller need not wait any longer.
-func (c *claim) enough() bool {
-	select {
-	case <-c.Enough:
-		return true
-	default:
-		return false
-	}
 }
 
 func (c *claim) any() bool {

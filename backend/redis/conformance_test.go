@@ -20,27 +20,12 @@ func TestConformance(t *testing.T) {
 			s := redistest.Start(t, redistest.Options{Version: version})
 			h := harness("redis "+version, s.URL()+"?")
 			h.NoLag = version[0] < '7' && version != redistest.System
-			h.Faulty = func(t testing.TB, stream string) (backend.Backend, func() func()) {
-				own := redistest.NewProxy(t, s.Addr())
-				return openOn(t, own.URL()+"?stream="+stream), func() func() {
-					own.Set(redistest.Fault{HoldDown: true})
-					return own.Heal
-				}
+			open := func(t testing.TB, addr, stream string) backend.Backend {
+				return openOn(t, "redis://"+addr+"/0?stream="+stream)
 			}
-			h.Clogged = func(t testing.TB, stream string) (backend.Backend, func() func()) {
-				own := redistest.NewProxy(t, s.Addr())
-				return openOn(t, own.URL()+"?stream="+stream), func() func() {
-					own.Set(redistest.Fault{HoldUp: true})
-					return own.Heal
-				}
-			}
-			h.Unreachable = func(t testing.TB, stream string) (backend.Backend, func() func()) {
-				own := redistest.NewProxy(t, s.Addr())
-				return openOn(t, own.URL()+"?stream="+stream), func() func() {
-					own.Refuse()
-					return own.Heal
-				}
-			}
+			h.Faulty = backendtest.Through(s.Addr(), open, backendtest.HoldDown)
+			h.Clogged = backendtest.Through(s.Addr(), open, backendtest.HoldUp)
+			h.Unreachable = backendtest.Through(s.Addr(), open, backendtest.Refuse)
 			backendtest.Run(t, h)
 		})
 	}

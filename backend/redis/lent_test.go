@@ -39,20 +39,11 @@ func TestConformanceOfALentClient(t *testing.T) {
 		}
 	}
 	h := lentHarness("a lent client of redis", on(s.Addr()))
-	h.Faulty = func(t testing.TB, stream string) (backend.Backend, func() func()) {
-		own := redistest.NewProxy(t, s.Addr())
-		return on(own.Addr())(t, stream, ""), func() func() {
-			own.Set(redistest.Fault{HoldDown: true})
-			return own.Heal
-		}
+	open := func(t testing.TB, addr, stream string) backend.Backend {
+		return on(addr)(t, stream, "")
 	}
-	h.Clogged = func(t testing.TB, stream string) (backend.Backend, func() func()) {
-		own := redistest.NewProxy(t, s.Addr())
-		return on(own.Addr())(t, stream, ""), func() func() {
-			own.Set(redistest.Fault{HoldUp: true})
-			return own.Heal
-		}
-	}
+	h.Faulty = backendtest.Through(s.Addr(), open, backendtest.HoldDown)
+	h.Clogged = backendtest.Through(s.Addr(), open, backendtest.HoldUp)
 	backendtest.Run(t, h)
 }
 

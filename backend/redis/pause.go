@@ -108,7 +108,7 @@ func (b *Backend) rest(ctx context.Context, c *claim, end time.Time) (paused boo
 			b.grouped.Store(true)
 		}
 		left := min(time.Until(end), pauseEvery)
-		if left <= 0 || c.enough() {
+		if left <= 0 || c.HasEnough() {
 			return true, nil
 		}
 		timer := time.NewTimer(left)

@@ -41,7 +41,7 @@ func (s *Stream) Claim(ctx context.Context, req backend.ClaimRequest) (backend.C
 		if c.empty() && c.failed < len(asked) && left > 0 && ctx.Err() == nil {
 			c.wait(ctx, asked, left, more)
 		}
-		if c.empty() && time.Until(end) > 0 && ctx.Err() == nil && over(more) && !over(req.Enough) {
+		if c.empty() && time.Until(end) > 0 && ctx.Err() == nil && over(more) && !req.HasEnough() {
 			continue // there may be something in a new shard
 		}
 		return c.result(ctx, all, len(asked))
@@ -78,7 +78,7 @@ func (c *claim) pass(ctx context.Context, from []*part) {
 		}
 		p := from[(start+i)%len(from)]
 		req := c.request(p)
-		req.Max, req.Block, req.Enough, req.Slack = c.room(), 0, nil, 0
+		req.Max, req.Block, req.Enough = c.room(), 0, nil
 		got, err := p.Claim(ctx, req)
 		c.add(ctx, p, got, err)
 	}

@@ -27,33 +27,18 @@ func TestConformanceOnRedis(t *testing.T) {
 	on := func(t testing.TB, address, stream string) backend.Backend {
 		return openURL(t, address+"?shards=3&stream="+stream)
 	}
+	behind := func(t testing.TB, addr, stream string) backend.Backend {
+		return on(t, "redis://"+addr+"/0", stream)
+	}
 	backendtest.Run(t, backendtest.Harness{
 		Name: "redis, 3 shards", KeepsErrors: true, Unordered: true, ReclaimAfter: 300 * time.Millisecond,
 		Open: func(t testing.TB, stream string) backend.Backend { return on(t, s.URL(), stream) },
 		OpenGroup: func(t testing.TB, stream, group string) backend.Backend {
 			return openURL(t, s.URL()+"?shards=3&stream="+stream+"&group="+group)
 		},
-		Faulty: func(t testing.TB, stream string) (backend.Backend, func() func()) {
-			own := redistest.NewProxy(t, s.Addr())
-			return on(t, own.URL(), stream), func() func() {
-				own.Set(redistest.Fault{HoldDown: true})
-				return own.Heal
-			}
-		},
-		Clogged: func(t testing.TB, stream string) (backend.Backend, func() func()) {
-			own := redistest.NewProxy(t, s.Addr())
-			return on(t, own.URL(), stream), func() func() {
-				own.Set(redistest.Fault{HoldUp: true})
-				return own.Heal
-			}
-		},
-		Unreachable: func(t testing.TB, stream string) (backend.Backend, func() func()) {
-			own := redistest.NewProxy(t, s.Addr())
-			return on(t, own.URL(), stream), func() func() {
-				own.Refuse()
-				return own.Heal
-			}
-		},
+		Faulty:      backendtest.Through(s.Addr(), behind, backendtest.HoldDown),
+		Clogged:     backendtest.Through(s.Addr(), behind, backendtest.HoldUp),
+		Unreachable: backendtest.Through(s.Addr(), behind, backendtest.Refuse),
 	})
 }
 

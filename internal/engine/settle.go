@@ -167,7 +167,8 @@ func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest
 		deadline := now + int64(req.LeaseMS)
 		wall := e.wallOf(deadline, now)
 		before := make(map[uint64]int64)
-		if t.logsLeases() {
+		logged := t.logsLeases()
+		if logged {
 			for i, seq := range req.Seqs {
 				if t.jobs.q.Held(seq, req.Node, leaseIDAt(req, i)) {
 					before[seq] = t.jobs.q.Deadline(seq)
@@ -179,7 +180,7 @@ func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest
 		res.Done = len(done)
 		for _, seq := range done {
 			res.Deadlines = append(res.Deadlines, api.Deadline{Seq: seq, At: wall})
-			if t.logsLeases() {
+			if logged {
 				id, n := t.jobs.q.Lease(seq)
 				kept = append(kept, op.Lease{Seq: seq, ID: id, Deadline: wall, Deliveries: n})
 			}

@@ -78,7 +78,7 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 		b.idle.Unlock()
 		wait := mayWait(&req, end)
 		out, waited, err := b.claimOnce(ctx, &req, wait)
-		if len(out.Deliveries) > 0 || len(out.Dead) > 0 || err != nil || time.Until(end) <= 0 || closed(req.Enough) {
+		if len(out.Deliveries) > 0 || len(out.Dead) > 0 || err != nil || time.Until(end) <= 0 || req.HasEnough() {
 			return out, err
 		}
 		if waited > 0 && waited >= wait/2 {
@@ -86,7 +86,7 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 		}
 		// The service did not wait: an older server, or one that is stopping.
 		err = b.await(ctx, end, back, req.Enough)
-		if closed(req.Enough) {
+		if req.HasEnough() {
 			return out, b.fail(ctx.Err(), false)
 		}
 		if err != nil {
@@ -105,7 +105,7 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 func mayWait(req *backend.ClaimRequest, end time.Time) time.Duration {
 	wait := min(max(time.Until(end), 0), api.MaxWaitMS*time.Millisecond)
 	switch {
-	case closed(req.Enough):
+	case req.HasEnough():
 		return 0
 	case req.Enough != nil:
 		return min(wait, req.Slack)
@@ -113,44 +113,28 @@ func mayWait(req *backend.ClaimRequest, end time.Time) time.Duration {
 	return wait
 }
 
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 // claimOnce claims; if the service can, it waits up to wait for the first job. Jobs past
 // the limit go to the dead letters; if there was nothing else, others are claimed in their
 // place.
 func (b *Backend) claimOnce(ctx context.Context, req *backend.ClaimRequest, wait time.Duration) (out backend.Claimed, waited time.Duration, err error) {
+	want := min(req.Max, maxClaim)
 	for {
-		want := min(req.Max-len(out.Deliveries), maxClaim)
 		l, err := b.lease(ctx, req, want, wait)
-		if err != nil {
-			if len(out.Deliveries) > 0 || len(out.Dead) > 0 {
-				err = nil // a persistent error shows up on the next claim
-			}
-			b.firstReclaimed(&out)
-			return out, waited, err
-		}
 		wait, waited = 0, waited+l.waited
-		moved := 0
 		for i := range l.jobs {
 			d := delivery(&l.jobs[i], req.Consumer, l.since)
 			if req.MaxDeliveries > 0 && d.Attempt > req.MaxDeliveries {
-				moved++
 				err = errors.Join(err, b.moveInClaim(ctx, &out, d, req.DeadLetter))
 				continue
 			}
 			out.Deliveries = append(out.Deliveries, d)
 		}
 		// What is held already waits while others are moved: not longer than for one round.
-		if moved == 0 || len(l.jobs) < want || err != nil || len(out.Deliveries) > 0 || closed(req.Enough) {
+		if err != nil || len(l.jobs) < want || len(out.Deliveries) > 0 || req.HasEnough() {
 			if len(out.Deliveries) > 0 || len(out.Dead) > 0 {
-				err = nil // a job that cannot be moved stays leased, and is retried when its lease ends
+				// A persistent error shows up on the next claim. A job that cannot be moved
+				// stays leased, and is retried when its lease ends.
+				err = nil
 			}
 			b.firstReclaimed(&out)
 			return out, waited, err

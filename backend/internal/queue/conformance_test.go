@@ -6,7 +6,6 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
-	"github.com/weirmq/weir/tests/redistest"
 )
 
 // short is a lease that a busy machine keeps while it should.
@@ -36,32 +35,16 @@ func TestConformanceOverHTTP(t *testing.T) {
 	t.Setenv("WEIR_TEST_PRESSURE", "0") // a busy machine is not what is tested
 	h := &host{t: t, kind: "http"}
 	h.serve("")
-	behind := func(t testing.TB, stream string) (backend.Backend, *redistest.Proxy) {
-		p := redistest.NewProxy(t, h.addr)
-		far := &host{kind: "http", addr: p.Addr()}
-		return far.openFor(t, stream), p
+	behind := func(t testing.TB, addr, stream string) backend.Backend {
+		far := &host{kind: "http", addr: addr}
+		return far.openFor(t, stream)
 	}
 	backendtest.Run(t, backendtest.Harness{
 		Name: "http", KeepsErrors: true, CountsItself: true, ReclaimAfter: short,
-		Open: func(t testing.TB, stream string) backend.Backend { return h.openFor(t, stream) },
-		Faulty: func(t testing.TB, stream string) (backend.Backend, func() func()) {
-			b, p := behind(t, stream)
-			return b, func() func() {
-				p.Set(redistest.Fault{HoldDown: true})
-				return p.Heal
-			}
-		},
-		Clogged: func(t testing.TB, stream string) (backend.Backend, func() func()) {
-			b, p := behind(t, stream)
-			return b, func() func() {
-				p.Set(redistest.Fault{HoldUp: true})
-				return p.Heal
-			}
-		},
-		Unreachable: func(t testing.TB, stream string) (backend.Backend, func() func()) {
-			b, p := behind(t, stream)
-			return b, func() func() { p.Refuse(); return p.Heal }
-		},
+		Open:        func(t testing.TB, stream string) backend.Backend { return h.openFor(t, stream) },
+		Faulty:      backendtest.Through(h.addr, behind, backendtest.HoldDown),
+		Clogged:     backendtest.Through(h.addr, behind, backendtest.HoldUp),
+		Unreachable: backendtest.Through(h.addr, behind, backendtest.Refuse),
 	})
 }
 

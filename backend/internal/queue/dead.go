@@ -55,17 +55,15 @@ func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string
 // asPublished reads the message of a lease.
 func (b *Backend) asPublished(ctx context.Context, l backend.Lease) (*backend.Delivery, error) {
 	seq, _ := parseSeq(l.ID)
-	records, _, err := b.svc.Diff(ctx, b.opt.Topic, &api.DiffRequest{
-		FromSeq: seq - 1, Limit: 1, IncludeTags: true, IncludeMeta: true, MaxBatchBytes: api.MaxDiffBytes,
-	})
-	if err != nil && !api.IsCode(err, api.CodeTopicNotFound) {
+	r, _, err := b.record(ctx, b.opt.Topic, seq)
+	if err != nil {
 		return nil, b.fail(err, false)
 	}
-	if len(records) == 0 || records[0].Seq != seq {
+	if r == nil {
 		return nil, fmt.Errorf("message %s: %w", l.ID, backend.ErrLeaseLost)
 	}
-	d := &backend.Delivery{Lease: l, Enqueued: at(records[0].TS)}
-	d.Data, d.Headers = decode(&records[0])
+	d := &backend.Delivery{Lease: l, Enqueued: at(r.TS)}
+	d.Data, d.Headers = decode(r)
 	return d, nil
 }
 
@@ -124,10 +122,7 @@ func (b *Backend) writeLetter(ctx context.Context, to string, l *backend.DeadLet
 			return res, err
 		}
 		record.Tag, record.HasTag = []byte(deadTag(name)), true
-		res, err = b.writeTo(ctx, to, &api.WriteRequest{
-			Records: []api.Record{record}, IdempotencyKey: []byte(shortKey("dlq:" + name)), HasIdempotencyKey: true,
-			DisableBackpressure: true, // it was accepted once
-		}, false)
+		res, err = b.writeKeyed(ctx, to, record, "dlq:"+name, false)
 		if !isTooLarge(err) {
 			break
 		}

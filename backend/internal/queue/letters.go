@@ -81,16 +81,13 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 		l.Headers = make(map[string]string, 1)
 	}
 	delete(l.Headers, backend.HeaderDeadline)
-	key := shortKey(fmt.Sprintf("redrive:%s:%s-%d", from, letter.ID, r.TS))
+	key := fmt.Sprintf("redrive:%s:%s-%d", from, letter.ID, r.TS)
 	send := func(headers map[string]string) error {
 		back, err := encodeRecord(l.Data, headers)
 		if err != nil {
 			return err
 		}
-		_, err = b.writeTo(ctx, to, &api.WriteRequest{
-			Records: []api.Record{back}, IdempotencyKey: []byte(key), HasIdempotencyKey: true,
-			DisableBackpressure: true, // it was accepted once
-		}, true)
+		_, err = b.writeKeyed(ctx, to, back, key, true)
 		return err
 	}
 	counted := maps.Clone(l.Headers)
@@ -113,17 +110,35 @@ func (b *Backend) find(ctx context.Context, from, id string) (r *api.Record, old
 	if !ok {
 		return nil, false, fmt.Errorf("%q is not the ID of a dead letter; it is a number", id)
 	}
-	records, res, err := b.page(ctx, from, seq-1, 1)
-	if api.IsCode(err, api.CodeTopicNotFound) {
-		return nil, false, fmt.Errorf("dead letter %s: %w", id, backend.ErrNotFound)
-	}
+	r, earliest, err := b.record(ctx, from, seq)
 	if err != nil {
 		return nil, false, b.fail(err, true) // like the call it is part of
 	}
-	if len(records) == 0 || records[0].Seq != seq {
+	if r == nil {
 		return nil, false, fmt.Errorf("dead letter %s: %w", id, backend.ErrNotFound)
 	}
-	return &records[0], res.EarliestSeq >= seq, nil
+	return r, earliest >= seq, nil
+}
+
+// record reads one record, nil if it is not there, and the number of the topic's earliest.
+func (b *Backend) record(ctx context.Context, topic string, seq uint64) (r *api.Record, earliest uint64, err error) {
+	records, res, err := b.page(ctx, topic, seq-1, 1)
+	switch {
+	case api.IsCode(err, api.CodeTopicNotFound):
+		return nil, 0, nil
+	case err != nil:
+		return nil, 0, err
+	case len(records) == 0 || records[0].Seq != seq:
+		return nil, 0, nil
+	}
+	return &records[0], res.EarliestSeq, nil
+}
+
+// writeKeyed appends a record that was accepted once, in whatever state the server is.
+func (b *Backend) writeKeyed(ctx context.Context, to string, r api.Record, key string, queue bool) (api.WriteResult, error) {
+	return b.writeTo(ctx, to, &api.WriteRequest{
+		Records: []api.Record{r}, IdempotencyKey: []byte(shortKey(key)), HasIdempotencyKey: true, DisableBackpressure: true,
+	}, queue)
 }
 
 // remove deletes one record: by its tag, or as the oldest one.

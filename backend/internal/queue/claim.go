@@ -18,6 +18,9 @@ const (
 	// recheck is how often a waiting claim looks for what nothing announces: a job
 	// whose delay, or whose holder's lease, has ended.
 	recheck = 250 * time.Millisecond
+	// recount is how long such looks go on before it is counted again whether there is
+	// anything of the kind.
+	recount = 2 * time.Second
 )
 
 // idle is what is known about the queue while there is nothing to claim.
@@ -26,6 +29,7 @@ type idle struct {
 	cursor uint64 // a head that was read before a claim that found nothing
 	known  bool
 	live   bool          // there may be leased or delayed jobs
+	read   time.Time     // when that was found out
 	due    time.Time     // when the first job this process delayed becomes claimable; zero: none known
 	back   chan struct{} // closed when this process gives back jobs that are due soon
 }
@@ -232,7 +236,7 @@ func (b *Backend) await(ctx context.Context, end time.Time, back, enough <-chan 
 			return err
 		}
 		i.Lock()
-		i.cursor, i.known, i.live = st.HeadSeq, true, st.Count > 0
+		i.cursor, i.known, i.live, i.read = st.HeadSeq, true, st.Count > 0, time.Now()
 		i.Unlock()
 		return nil
 	}
@@ -289,8 +293,11 @@ func (b *Backend) awaitNews(ctx context.Context, cursor uint64, d time.Duration,
 		}
 		return err
 	}
-	if res.HeadSeq != cursor || res.NextFromSeq != cursor {
-		b.idle.cursor, b.idle.known, b.idle.live = res.NextFromSeq, res.CaughtUp(), true
+	switch {
+	case res.HeadSeq != cursor || res.NextFromSeq != cursor:
+		b.idle.cursor, b.idle.known, b.idle.live, b.idle.read = res.NextFromSeq, res.CaughtUp(), true, time.Now()
+	case b.idle.live && time.Since(b.idle.read) >= recount:
+		b.idle.known = false
 	}
 	return nil
 }

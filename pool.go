@@ -31,8 +31,11 @@ const (
 	// maxRemembered is how many messages are remembered whose acks were refused, or which
 	// this pool has given back itself.
 	maxRemembered = 10_000
-	// maxUnsettled is how many messages may wait for their ack before claiming stops.
+	// maxUnsettled is how many messages may wait to be settled before claiming stops.
 	maxUnsettled = 4 * maxSettle
+	// maxReturning is how many of these may have failed: a dead letter is a call of its own,
+	// and the others' leases run out meanwhile, so that their handlers would run again.
+	maxReturning = 32 * buryAtOnce
 )
 
 // Pool runs a handler for the messages of a stream. One reader claims for all workers,
@@ -81,38 +84,39 @@ type Pool struct {
 		hasRoom sync.Cond // the claimer waits for room
 		ended   sync.Cond // Run waits for the last worker
 
-		waiting  jobQueue
-		claiming int  // asked for in claims under way
-		busy     bool // the last claim came back full
-		dry      bool // the last two did, and workers were already out of messages
-		held     jobList
-		free     freeJobs
-		running  int              // handlers under way, those given up not counted
-		settling int              // jobs in a lane or in its call
-		overdue  bool             // an ack is not answered; nothing is claimed before it is
-		unacked  messageSet       // handled messages whose acks were given up or refused
-		parked   map[message]*job // claimed again while their handlers still run
-		returned messageSet       // messages given back, not claimed again yet
-		wait     claimWait
-		workers  int  // how many there may be
-		live     int  // workers, those with a replaced job not counted
-		idle     int  // of these, waiting for work
-		waking   bool // an idle or new worker is on its way to the queue
-		stuck    int  // handlers given up whose workers have been replaced
-		blocked  int  // live workers whose handlers were given up and who were not replaced
-		stopping bool
-		killed   time.Time // when the handlers were told to stop
-		doubts   int       // how often the leases came into doubt
-		doubted  bool      // they are; nothing begins until they are confirmed
-		away     trouble   // calls that the backend does not answer
-		partly   bool      // a part of the stream did not answer the last claim
-		due      dueTimes
-		failures lineLimit // of the lines about failed deliveries
-		expiries lineLimit // of those about expired messages
-		extendAt time.Time // when the heartbeat looks next
-		work     workload  // what the workers do, for AutoWorkers
-		fatal    error     // why the pool ends by itself
-		stats    PoolStats
+		waiting   jobQueue
+		claiming  int  // asked for in claims under way
+		busy      bool // the last claim came back full
+		dry       bool // the last two did, and workers were already out of messages
+		held      jobList
+		free      freeJobs
+		running   int              // handlers under way, those given up not counted
+		settling  int              // jobs in a lane or in its call
+		returning int              // of these, those in returns
+		overdue   bool             // an ack is not answered; nothing is claimed before it is
+		unacked   messageSet       // handled messages whose acks were given up or refused
+		parked    map[message]*job // claimed again while their handlers still run
+		returned  messageSet       // messages given back, not claimed again yet
+		wait      claimWait
+		workers   int  // how many there may be
+		live      int  // workers, those with a replaced job not counted
+		idle      int  // of these, waiting for work
+		waking    bool // an idle or new worker is on its way to the queue
+		stuck     int  // handlers given up whose workers have been replaced
+		blocked   int  // live workers whose handlers were given up and who were not replaced
+		stopping  bool
+		killed    time.Time // when the handlers were told to stop
+		doubts    int       // how often the leases came into doubt
+		doubted   bool      // they are; nothing begins until they are confirmed
+		away      trouble   // calls that the backend does not answer
+		partly    bool      // a part of the stream did not answer the last claim
+		due       dueTimes
+		failures  lineLimit // of the lines about failed deliveries
+		expiries  lineLimit // of those about expired messages
+		extendAt  time.Time // when the heartbeat looks next
+		work      workload  // what the workers do, for AutoWorkers
+		fatal     error     // why the pool ends by itself
+		stats     PoolStats
 	}
 }
 

@@ -80,7 +80,7 @@ func (p *Pool) awaitBusy() int {
 // is held.
 func (p *Pool) room() int {
 	workers := p.mu.workers - p.mu.blocked
-	if workers <= 0 || p.mu.settling >= maxUnsettled || p.mu.overdue {
+	if workers <= 0 || p.mu.settling >= maxUnsettled || p.mu.returning >= maxReturning || p.mu.overdue {
 		return 0
 	}
 	ahead := p.cfg.Batch

@@ -124,10 +124,10 @@ func TestADeadLetterIsNotWhatTheHandlerMadeOfIt(t *testing.T) {
 }
 
 // A burst of messages that fail for good is moved before the leases run out, over a link on
-// which each takes a while.
+// which each takes a while: no more are claimed than that.
 func TestABurstOfDeadLettersIsMovedWhileItsLeasesHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const messages = 600
+		const messages = 6000
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, messages)
 		f.Inject(backendtest.OpDeadLetter, backendtest.Fault{Delay: 80 * time.Millisecond})

@@ -253,6 +253,7 @@ func (p *Pool) leave(j *job, v verdict) {
 	case verdictExpired:
 		p.expired.add(j)
 	default:
+		p.mu.returning++
 		p.returns.add(j)
 	}
 }

@@ -353,6 +353,9 @@ func (p *Pool) settled(jobs []*job, lost []string, ok bool, o Outcome) {
 		if j.superseded {
 			again++ // and lost, to the job that carries it now
 		}
+		if j.verdict != verdictAck && j.verdict != verdictExpired {
+			p.mu.returning--
+		}
 		p.mu.held.remove(j)
 		p.mu.free.give(j)
 	}

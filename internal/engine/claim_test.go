@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -182,6 +183,65 @@ func TestADeletedJobIsNoDeadLetter(t *testing.T) {
 		}
 		if s := stateOf(t, e, "q"); s.Count != 0 || s.Queue.DeadLettered != 1 {
 			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// The delete that takes a job from a claim on its way to the dead letters may fail: the job
+// is there again then, for the next claim to move.
+func TestADeadJobWhoseDeleteFailsIsMovedLater(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		fs := newFaults(vfs.NewMem())
+		e := openOn(t, fs, "a")
+		defer e.Close()
+		put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) {
+			c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter = 1, true, "dead"
+		}))
+		write(t, e, "q", "1")
+		jobs := claimJobs(t, e, "q", "w", 1)
+		if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{1}}); err != nil || len(jobs) != 1 {
+			t.Fatal(jobs, err)
+		}
+		x := e.reg.get("q")
+		x.mu.Lock()
+		c := &claim{e: e, t: x, req: &api.ClaimRequest{Node: "w", Max: 1}}
+		dead := c.pick(1, e.leaseClock())
+		x.mu.Unlock()
+		var fail atomic.Bool
+		gate := make(chan struct{})
+		fs.set(func(o errorfs.Op, _ int) error {
+			if fail.Load() || o.Kind != errorfs.OpFileSyncData || !strings.Contains(o.Path, "/wal/") {
+				return nil
+			}
+			fs.mu.Unlock()
+			<-gate
+			fs.mu.Lock()
+			fail.Store(true)
+			return errorfs.ErrInjected
+		})
+		failed := make(chan error)
+		go func() {
+			_, err := e.DeleteRecords(bg, "q", &api.DeleteRequest{BeforeSeq: 2, HasBefore: true})
+			failed <- err
+		}()
+		planned(t, e, "q", func(t *entry) bool { return !t.Free(1) })
+		left := e.tryMoveDead(bg, x, "q", dead)
+		x.mu.Lock()
+		for _, p := range left { // as the claim does at its end
+			x.jobs.q.Abort(p.Seq)
+		}
+		x.mu.Unlock()
+		close(gate)
+		if err := <-failed; err == nil {
+			t.Fatal("the delete did not fail: the test is none")
+		}
+		time.Sleep(10 * time.Second) // the log is written again
+		if jobs := claimJobs(t, e, "q", "w", 1); len(jobs) != 0 {
+			t.Error(jobs)
+		}
+		got, _ := mustFull(t, e, "dead")
+		if s := stateOf(t, e, "q"); len(got) != 1 || s.Count != 0 || s.Queue.InFlight != 0 || s.Queue.DeadLettered != 1 {
+			t.Errorf("dead letters %v; the queue is %+v", got, s)
 		}
 	})
 }

@@ -22,20 +22,19 @@ func sortRanges(rm *removal) {
 
 // tryMoveDead is moveDead for a claim, which goes on without the jobs that
 // could not be moved: it returns them, still settling, for the claim's end.
-func (e *Engine) tryMoveDead(ctx context.Context, t *entry, name string, dead []queue.Pick) (failed []queue.Pick) {
-	if err := e.moveDead(ctx, t, dead); err != nil {
+func (e *Engine) tryMoveDead(ctx context.Context, t *entry, name string, dead []queue.Pick) (left []queue.Pick) {
+	left, err := e.moveDead(ctx, t, dead)
+	if err != nil {
 		switch {
 		case t.isGone(): // the claim will notice
-			return dead
 		case api.IsCode(err, api.CodeDiskFull): // the log says so once for all
-			return dead
+		default:
+			if tries := t.unmoved(e.leaseClock()); tries > 0 {
+				e.opt.Logger.Warn("dead letters could not be moved; the jobs stay ready", "topic", name, "jobs", len(dead), "tries", tries, "error", err)
+			}
 		}
-		if tries := t.unmoved(e.leaseClock()); tries > 0 {
-			e.opt.Logger.Warn("dead letters could not be moved; the jobs stay ready", "topic", name, "jobs", len(dead), "tries", tries, "error", err)
-		}
-		return dead
 	}
-	return nil
+	return left
 }
 
 // unmovedEvery is how often, in ms, the log is told that a queue's dead letters cannot be moved:
@@ -58,44 +57,51 @@ func (t *entry) unmoved(now int64) (tries int) {
 }
 
 // moveDead moves settling jobs to the dead-letter topic: one operation appends
-// them there and deletes them here. After an error nothing has moved and the
-// jobs are still settling.
-func (e *Engine) moveDead(ctx context.Context, t *entry, dead []queue.Pick) error {
+// them there and deletes them here. It returns those that are still settling: all
+// after an error, for then nothing has moved, and else those that a delete on its way to
+// the log takes, which may fail.
+func (e *Engine) moveDead(ctx context.Context, t *entry, dead []queue.Pick) (left []queue.Pick, err error) {
 	slices.SortFunc(dead, func(a, b queue.Pick) int { return cmp.Compare(a.Seq, b.Seq) })
 	for {
-		records, rm, err := e.readDead(t, dead)
-		if err != nil || rm.n == 0 {
-			return err
+		records, rm, taken, err := e.readDead(t, dead)
+		if err != nil {
+			return dead, err
+		}
+		if rm.n == 0 {
+			return taken, nil
 		}
 		if err := e.relock(t); err != nil {
-			return err
+			return dead, err
 		}
 		target, cfg := t.Config.DeadLetter, api.DefaultConfig()
 		cfg.Durability = t.Config.Durability
 		t.mu.Unlock()
 		d, err := e.ensureTopic(ctx, target, cfg)
 		if err != nil {
-			return err
+			return dead, err
 		}
 		b := newBatch(records)
 		if err = e.space.room(int64(len(b.frames))); err == nil {
 			err = e.logDead(t, d, b, &rm)
 		}
 		b.put()
-		if !e.again(err, t, d) {
-			return err
+		switch {
+		case e.again(err, t, d):
+		case err != nil:
+			return dead, err
+		default:
+			return taken, nil
 		}
 	}
 }
 
-// readDead makes the copies of those jobs that still exist.
-func (e *Engine) readDead(t *entry, dead []queue.Pick) ([]api.Record, removal, error) {
+// readDead makes the copies of those jobs that still exist and that no delete takes.
+func (e *Engine) readDead(t *entry, dead []queue.Pick) (records []api.Record, rm removal, taken []queue.Pick, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var records []api.Record
-	var rm removal
 	for _, p := range dead {
 		if !t.Free(p.Seq) {
+			taken = append(taken, p)
 			continue
 		}
 		it, err := e.item(t, p.Seq)
@@ -109,14 +115,14 @@ func (e *Engine) readDead(t *entry, dead []queue.Pick) ([]api.Record, removal, e
 		}
 		if err != nil {
 			if err = e.stepOverHeld(t, err); err != nil {
-				return nil, rm, err
+				return nil, rm, nil, err
 			}
 			continue // it is lost, and no letter
 		}
 		rm.add(it)
 		rm.dead++
 	}
-	return records, rm, nil
+	return records, rm, taken, nil
 }
 
 // deadLetter is the copy of a job; its meta says where the job comes from.

@@ -7,14 +7,19 @@ import "time"
 // below the limits. It is at least 1; depth decides whether there is room.
 func (g *guard) part(v *visit, most int64) (int64, error) {
 	set := g.settings.Load()
-	if most == 1 || v.done || set.shadow || set.rules == GuardOff || set.rules == GuardAdaptive || v.r == nil {
+	switch {
+	case most == 1 || v.done || set.shadow || set.rules == GuardOff:
+		return most, nil
+	case set.rules == GuardAdaptive:
+		return min(most, set.limit), nil
+	case v.r == nil:
 		return most, nil
 	}
 	if is, _ := g.judge(set, v.r, time.Now()); is != nominal {
 		return 1, nil
 	}
 	if !v.r.shared {
-		return set.fitting(v.r, g.signals.appended.Load()-v.r.appended, most), nil
+		return set.fitting(v.r, g.signals.appended.Load()-v.r.appended+v.r.promised, most), nil
 	}
 	n := set.fitting(v.r, v.r.promised, most)
 	if n == most {

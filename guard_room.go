@@ -28,9 +28,9 @@ func (g *guard) depth(v *visit) (room bool, err error) {
 }
 
 // room takes the messages' room from what the last reading leaves below the limits.
-// Once that is used up it reads again, so that a process overshoots a limit by no more
-// than what it has in progress, however old a reading may be, and so that callers
-// released by a pause do not all pass on the same number.
+// Once that is used up it reads again, so that a process overshoots no limit, however old
+// a reading may be, and so that callers released by a pause do not all pass on the same
+// number. What is on its way when the load is read counts as if it had arrived.
 //
 // If the backend shares the room among all processes, a publish takes it from its
 // process's share; once that is used up it reads again, which asks for more.
@@ -44,26 +44,44 @@ func (g *guard) room(set *settings, v *visit) (bool, error) {
 		if depth+need > set.limit {
 			return false, nil
 		}
-		if v.r.shared && !set.shadow {
-			if room, over, err := g.shared(set, v, depth); over || err != nil {
-				return room, err
-			}
-			continue
-		}
-		others := g.signals.appended.Add(v.n) - v.n - v.r.appended
-		paused := !set.shadow && others > 0 && set.pausesAt(v.r, others)
-		if !paused && depth+others+need <= set.limit {
+		if g.take(set, v, depth, need) {
+			v.took = need
 			return true, nil
 		}
-		g.signals.appended.Add(-v.n)
-		err := g.newer(v)
-		if err == nil && paused {
-			err = g.obey(v)
+		full, crowded := depth+v.r.promised+need > set.limit, !set.shadow && set.crowded(v.r)
+		var err error
+		switch {
+		case !full && !crowded, v.r.at.Before(v.now):
+			err = g.newer(v)
+		case full:
+			return false, nil
+		default:
+			err = g.halt(g.settings.Load(), v)
 		}
 		if err != nil {
 			return false, err
 		}
 	}
+}
+
+// take takes room for need messages if there is as much below the limits.
+func (g *guard) take(set *settings, v *visit, depth, need int64) bool {
+	s := g.signals
+	if v.r.shared && !set.shadow {
+		left, ok := s.take(need)
+		if ok && left < s.low.Load() {
+			g.refresh(need)
+		}
+		return ok
+	}
+	s.flying.Add(need) // first: a reading must not miss it
+	others := s.appended.Add(need) - need - v.r.appended + v.r.promised
+	if depth+others+need <= set.limit && (set.shadow || !set.pausesAt(v.r, others)) {
+		return true
+	}
+	s.appended.Add(-need)
+	s.flying.Add(-need)
+	return false
 }
 
 // pausesAt reports whether the backlog is above the hard limit if that many messages
@@ -73,42 +91,9 @@ func (s *settings) pausesAt(r *reading, since int64) bool {
 	return s.LagSignal == SignalBacklog && s.LagPause >= 0 && known && backlog+since > s.LagPause
 }
 
-// obey pauses a visit whose newest reading is above the hard limit.
-func (g *guard) obey(v *visit) error {
-	set := g.settings.Load()
-	if is, _ := g.judge(set, v.r, time.Now()); is != critical || set.shadow {
-		return nil
-	}
-	return g.halt(set, v)
-}
-
-// shared takes the messages' room from this process's share. over is false if the visit
-// has to check again; the reading for that has then been taken.
-func (g *guard) shared(set *settings, v *visit, depth int64) (room, over bool, err error) {
-	need := min(v.n, set.limit)
-	left, ok := g.signals.take(need)
-	if ok {
-		v.took = need
-		if left < g.signals.low.Load() {
-			g.refresh(need)
-		}
-		return true, true, nil
-	}
-	full, crowded := depth+v.r.promised+need > set.limit, set.crowded(v.r)
-	switch {
-	case !full && !crowded, v.r.at.Before(v.now):
-		return false, false, g.newer(v)
-	case full:
-		return false, true, nil
-	}
-	return false, false, g.halt(g.settings.Load(), v)
-}
-
 // crowded reports whether the backlog is above the hard limit together with what
 // producers may still append to it.
-func (s *settings) crowded(r *reading) bool {
-	return r != nil && r.shared && s.pausesAt(r, r.promised)
-}
+func (s *settings) crowded(r *reading) bool { return r != nil && s.pausesAt(r, r.promised) }
 
 // landed gives back the room of a finished append: its messages are in the stream, or
 // never will be.
@@ -172,7 +157,7 @@ func (s *settings) aboveHard(r *reading) string {
 func (s *settings) noRoom(v *visit) string {
 	depth, _ := v.r.depth()
 	text := fmt.Sprintf("depth %d", depth)
-	if depth < s.limit && v.r.shared {
+	if depth < s.limit && v.r.promised > 0 {
 		text += fmt.Sprintf(" and up to %d more on their way", v.r.promised)
 	}
 	if v.n > 1 {

@@ -24,7 +24,7 @@ const (
 // up what it does not claim to keep.
 type shares struct {
 	left   atomic.Int64 // not taken yet
-	flying atomic.Int64 // messages that have taken room and whose append is not over
+	flying atomic.Int64 // messages that have taken room and whose append is not over, with a share or without
 	low    atomic.Int64 // below it the next reading is started, even if some is left
 	alone  atomic.Bool  // it has been logged that the room cannot be shared
 

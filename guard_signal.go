@@ -56,7 +56,7 @@ type reading struct {
 	sig       backend.Signal
 
 	shared   bool  // the backend shares the room out among all processes
-	promised int64 // what they might append when it was read, without what it gave
+	promised int64 // what producers might append beside the load that was read, without what it gave
 
 	pending, backlog past // what was last known, including this reading
 }
@@ -126,6 +126,7 @@ func (r *reading) follow(next *reading) *reading {
 // shares room out, it asks for some with which need messages can be appended.
 func (s *signals) ask(ctx context.Context, set *settings, need int64) *reading {
 	r := &reading{at: time.Now(), appended: s.appended.Load(), admitted: s.control.Admitted()}
+	r.promised = s.flying.Load() // last: who publishes takes room in the other order
 	limit := s.deepen(set.limit)
 	if set.rules == GuardAdaptive && s.tally(ctx, r) {
 		return r

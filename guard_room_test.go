@@ -1,0 +1,77 @@
+package weir_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend/backendtest"
+)
+
+// everyGuard runs a test with each guard that has limits.
+func everyGuard(t *testing.T, test func(t *testing.T, mode weir.GuardMode)) {
+	for _, mode := range []weir.GuardMode{weir.GuardStatic, weir.GuardProportional, weir.GuardAdaptive} {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, mode) })
+		})
+	}
+}
+
+// A burst at the start of a producer finds the queue empty at every reading while it is
+// on its way there, however often the guard reads meanwhile.
+func TestABurstStaysBelowTheLimitWhileItIsUnderWay(t *testing.T) {
+	for _, gathering := range []bool{true, false} {
+		t.Run(fmt.Sprint("gathering ", gathering), func(t *testing.T) {
+			everyGuard(t, func(t *testing.T, mode weir.GuardMode) {
+				g := guard(t, weir.ProducerConfig{
+					Guard: mode, MaxDepth: 500, DisableLoadShedding: true, LagWarn: -1, LagPause: -1, DisableGathering: !gathering,
+				})
+				g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Delay: 300 * time.Millisecond})
+				g.fake.Inject(backendtest.OpStats, backendtest.Fault{Delay: 3 * time.Millisecond})
+				var all sync.WaitGroup
+				for i := range 2000 {
+					all.Go(func() {
+						time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+						err := g.Publish(t.Context(), weir.Message{})
+						var full *weir.QueueFullError
+						if err != nil && !errors.As(err, &full) {
+							t.Error(err)
+						}
+					})
+				}
+				all.Wait()
+				s, err := g.fake.Stats(t.Context())
+				if err != nil || s.XLen > 400 || s.XLen < 300 {
+					t.Errorf("%d of 2000 stored at a limit of 400, %v", s.XLen, err)
+				}
+			})
+		})
+	}
+}
+
+// A batch that is larger than the limit is stored up to there.
+func TestALargeBatchStaysBelowTheLimit(t *testing.T) {
+	everyGuard(t, func(t *testing.T, mode weir.GuardMode) {
+		g := guard(t, weir.ProducerConfig{Guard: mode, MaxDepth: 20, LagWarn: -1, LagPause: -1, BackpressureRetries: -1})
+		err := g.PublishBatch(t.Context(), make([]weir.Message, 400))
+		var parts *weir.BatchError
+		if !errors.As(err, &parts) {
+			t.Fatalf("%v, want a *BatchError", err)
+		}
+		refused := 0
+		for _, err := range parts.Errs {
+			var full *weir.QueueFullError
+			if errors.As(err, &full) && full.Reason == weir.QueueFull {
+				refused++
+			}
+		}
+		s, err := g.fake.Stats(t.Context())
+		if err != nil || s.XLen != 16 || refused != 384 {
+			t.Errorf("%d of 400 stored and %d refused at a limit of 16, %v", s.XLen, refused, err)
+		}
+	})
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/tests/redistest"
+	"github.com/weirmq/weir/tests/weirtest"
 )
 
 // allOvershoots takes the entire table of docs/BACKPRESSURE.md:
@@ -164,4 +165,41 @@ func depthOf(t *testing.T, s *weir.Stream) int64 {
 	}
 	depth, _ := pressure.Backlog()
 	return depth
+}
+
+// A burst of single publishes and a batch, both larger than what there is room for, on a
+// producer that has read nothing yet.
+func TestABurstOnANewProducerStaysBelowTheLimit(t *testing.T) {
+	server, queues := redistest.Start(t, redistest.Options{}), weirtest.Start(t, weirtest.Options{})
+	for _, place := range []string{"mem://", "file://" + t.TempDir() + "?topic=", queues.URL + "/", server.URL() + "?stream="} {
+		for _, mode := range []weir.GuardMode{weir.GuardStatic, weir.GuardAdaptive} {
+			kind, _, _ := strings.Cut(place, "://")
+			t.Run(kind+" "+string(mode), func(t *testing.T) {
+				settings := weir.ProducerConfig{
+					Guard: mode, MaxDepth: 1000, LagWarn: -1, LagPause: -1, DisableLoadShedding: true, BackpressureRetries: -1, Logger: quiet(),
+				}
+				for what, publish := range map[string]func(*weir.Producer){
+					"burst": func(p *weir.Producer) {
+						var all sync.WaitGroup
+						for range 5000 {
+							all.Go(func() { _ = p.Publish(t.Context(), weir.Message{Data: []byte("order")}) })
+						}
+						all.Wait()
+					},
+					"batch": func(p *weir.Producer) { _ = p.PublishBatch(t.Context(), make([]weir.Message, 5000)) },
+				} {
+					s := openStream(t, place+what+"-"+string(mode))
+					p, err := weir.NewProducer(s, settings)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer p.Close()
+					publish(p)
+					if depth := depthOf(t, s); depth > depthLimit || depth < depthLimit/4 {
+						t.Errorf("a %s of 5000 came to a depth of %d, the limit is %d", what, depth, depthLimit)
+					}
+				}
+			})
+		}
+	}
 }

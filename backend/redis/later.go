@@ -145,11 +145,11 @@ func (b *Backend) moveCmd(ctx context.Context) *redis.RawCmd {
 	return moveScript.cmd(ctx, []string{b.keys.stream, b.keys.later, b.keys.about, b.keys.wake}, moveMost, moveBytes)
 }
 
-// hasMoved reads the answer of moveCmd. What a server refuses is not asked of it again for a
-// while: claims get what is there.
+// hasMoved reads the answer of moveCmd. What a server refuses for good is not asked of it
+// again for a while: claims get what is there.
 func (b *Backend) hasMoved(cmd *redis.RawCmd) (m moved, err error) {
 	if err := cmd.Err(); err != nil {
-		if code, _ := replyCode(err); code != "" || errors.Is(err, backend.ErrForbidden) {
+		if code, _ := replyCode(err); (code != "" || errors.Is(err, backend.ErrForbidden)) && !backend.Retryable(err) {
 			b.later.mu.Lock()
 			b.later.denied = time.Now()
 			b.later.mu.Unlock()

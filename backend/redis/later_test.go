@@ -349,6 +349,85 @@ func TestAMessageThatCannotBeMovedStays(t *testing.T) {
 	}
 }
 
+// passing are states in which a server refuses for a moment what it can do otherwise.
+var passing = map[string]func(t *testing.T, s *redistest.Server) (end func()){
+	"a replica, as in a failover": func(t *testing.T, s *redistest.Server) func() {
+		c := s.Client()
+		if err := c.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			if err := c.SlaveOf(t.Context(), "no", "one").Err(); err != nil {
+				t.Error(err)
+			}
+		}
+	},
+	"busy with somebody's script": func(t *testing.T, s *redistest.Server) func() {
+		c := s.Client()
+		if err := c.ConfigSet(t.Context(), "lua-time-limit", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			_ = c.Eval(t.Context(), "while true do end", nil).Err()
+		}()
+		return func() {
+			if err := s.Client().ScriptKill(t.Context()).Err(); err != nil {
+				t.Error(err)
+			}
+			<-over
+		}
+	},
+	"without memory": func(t *testing.T, s *redistest.Server) func() {
+		c := s.Client()
+		if err := c.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			if err := c.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+				t.Error(err)
+			}
+		}
+	},
+}
+
+// A refusal that passes holds up what is due, and the room that producers share, for no
+// longer than it lasts.
+func TestAPassingRefusalIsForgottenWhenItHasPassed(t *testing.T) {
+	for name, begin := range passing {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			addr, s := startServer(t)
+			b := open(t, addr, "stream=jobs")
+			appendAll(t, b, numbers(1, 700*time.Millisecond))
+			claim(t, b, backend.ClaimRequest{Max: 1}) // the stream is one with delays
+			room := backend.RoomRequest{Limit: 100, Pause: -1, Need: 1, Want: 10, Lifetime: time.Minute}
+			req := backend.ClaimRequest{Consumer: "c", Max: 1, Block: 100 * time.Millisecond, ReclaimAfter: time.Minute}
+			end, got := begin(t, s), 0
+			for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+				claimed, _ := b.Claim(t.Context(), req)
+				got += len(claimed.Deliveries)
+				_, _, _ = b.Share(t.Context(), room)
+			}
+			end()
+			passed := time.Now()
+			for got == 0 {
+				claimed, err := b.Claim(t.Context(), req)
+				if got = len(claimed.Deliveries); got == 0 && time.Since(passed) > 20*time.Second {
+					t.Fatalf("the message that was due has not come: %v", err)
+				}
+			}
+			if late := time.Since(passed); late > 5*time.Second {
+				t.Errorf("the message came %s after the server worked again", late)
+			}
+			if _, got, err := b.Share(t.Context(), room); err != nil || got.Err != nil || got.Given == 0 {
+				t.Errorf("room %+v, %v", got, err)
+			}
+		})
+	}
+}
+
 func TestDoctorFindsDelayedMessagesThatNobodyMoves(t *testing.T) {
 	t.Parallel()
 	addr, s := startServer(t)

@@ -18,7 +18,7 @@ var _ backend.Sharer = (*Backend)(nil)
 const askAgain = time.Minute
 
 // Share reads the signal and takes a share of the room in one round trip. If the user
-// may not write the room's key, or the server has no memory for it, the reading is
+// may not write the room's key, or the server has no memory for it now, the reading is
 // still valid and Room.Err says why there is no share.
 func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.Signal, backend.Room, error) {
 	if no := b.noRoom.Load(); no != nil && time.Since(no.at) < askAgain {
@@ -47,7 +47,9 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 		return backend.Signal{}, backend.Room{}, err
 	}
 	if why != "" {
-		return s, backend.Room{Err: b.noShare(errors.New(withoutPlace(strings.TrimSpace(why))))}, nil
+		said := replyError(withoutPlace(strings.TrimSpace(why)))
+		code, _ := replyCode(said)
+		return s, backend.Room{Err: b.noShare(explainReply(code, said))}, nil
 	}
 	return s, backend.Room{Given: int64(given), Taken: int64(taken)}, nil
 }
@@ -61,13 +63,15 @@ func (b *Backend) roomless(ctx context.Context, req backend.RoomRequest, why err
 	return s, backend.Room{Err: b.noShare(why)}, nil
 }
 
-// noShare remembers why no room can be shared out.
+// noShare remembers why no room can be shared out, unless that passes.
 func (b *Backend) noShare(why error) error {
 	err := fmt.Errorf("redis: key %q cannot be written: %w", b.keys.room, why)
 	if errors.Is(why, backend.ErrForbidden) || strings.Contains(why.Error(), "run this command") {
 		err = fmt.Errorf("redis: let the ACL user run HMGET, HGETALL, HLEN, HSET, HDEL and PEXPIRE on %q: %w", b.keys.room, why)
 	}
-	b.noRoom.Store(&denial{time.Now(), err})
+	if !backend.Retryable(err) {
+		b.noRoom.Store(&denial{time.Now(), err})
+	}
 	return err
 }
 

@@ -92,7 +92,7 @@ func (a *appending) flush(ctx context.Context) {
 // store makes one write of the messages in index. After an error nothing more is sent,
 // except that invalid messages are simply left out.
 func (a *appending) store(ctx context.Context, req *api.WriteRequest, index []int) {
-	res, err := api.WriteResult{}, a.stopped()
+	res, err := api.WriteResult{}, a.stopped(ctx)
 	if err == nil {
 		res, err = a.b.write(ctx, req)
 	}
@@ -124,7 +124,7 @@ func (a *appending) each(ctx context.Context) {
 		a.store(ctx, &reqs[n], a.index[n:n+1])
 		n++
 	}
-	if len(reqs)-n > 1 && a.stopped() == nil {
+	if len(reqs)-n > 1 && a.stopped(ctx) == nil {
 		n += a.together(ctx, reqs[n:], a.index[n:])
 	}
 	for ; n < len(reqs); n++ {
@@ -157,8 +157,11 @@ func (a *appending) together(ctx context.Context, reqs []api.WriteRequest, index
 	return len(out)
 }
 
-// stopped returns an error if an earlier write of the same Append failed.
-func (a *appending) stopped() error {
+// stopped returns an error if the context has ended or an earlier write of the same Append failed.
+func (a *appending) stopped(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("not sent: %w", ctx.Err())
+	}
 	for i := range a.out {
 		if err := a.out[i].Err; err != nil && backend.Retryable(err) && !sheds(err) {
 			return fmt.Errorf("%w: not sent, because a message before it failed", backend.ErrUnavailable)

@@ -1,0 +1,50 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/internal/queue"
+	"github.com/weirmq/weir/internal/api"
+)
+
+// cutOff is a service of before many writes in one request, whose first caller leaves while
+// it writes.
+type cutOff struct {
+	queue.Service
+	leave func()
+}
+
+func (c cutOff) Topic(context.Context, string) (api.TopicState, error) { return api.TopicState{}, nil }
+
+func (c cutOff) WriteEach(context.Context, string, []api.WriteRequest) ([]api.WriteOutcome, error) {
+	return nil, errors.ErrUnsupported
+}
+
+func (c cutOff) Write(ctx context.Context, _ string, _ *api.WriteRequest) (api.WriteResult, error) {
+	c.leave()
+	return api.WriteResult{}, fmt.Errorf("%w: %w", backend.ErrOutcomeUnknown, ctx.Err())
+}
+
+// What a batch has not sent yet when its context ends fails by that, and not because the
+// backend is away.
+func TestABatchWhoseContextEndsSaysSo(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	b, err := queue.New(t.Context(), cutOff{leave: cancel}, queue.Options{Topic: "q", Limits: api.DefaultLimits()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	out, _ := b.Append(ctx, append(keyedMessages(0, 3), backend.Message{Data: []byte("plain")}))
+	if !errors.Is(out[0].Err, backend.ErrOutcomeUnknown) {
+		t.Errorf("what was being sent: %v", out[0].Err)
+	}
+	for i, r := range out[1:] {
+		if !errors.Is(r.Err, context.Canceled) || errors.Is(r.Err, backend.ErrUnavailable) || errors.Is(r.Err, backend.ErrOutcomeUnknown) {
+			t.Errorf("message %d: %v", i+1, r.Err)
+		}
+	}
+}

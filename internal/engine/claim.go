@@ -129,7 +129,10 @@ func (e *Engine) claimNow(ctx context.Context, name string, req *api.ClaimReques
 		return nil, err
 	}
 	t.jobs.claimed, t.jobs.lease = now, int64(cmp.Or(req.LeaseMS, t.Config.LeaseMS))
-	c := &claim{e: e, t: t, req: req, wait: w}
+	c := &claim{e: e, t: t, req: req, wait: w, asked: now}
+	if w != nil {
+		c.asked = w.since
+	}
 	if t.Config.ClaimJitterMS > 0 {
 		return c, c.joinWindow(name, now)
 	}
@@ -144,6 +147,7 @@ type claim struct {
 	work     *Work   // nil unless it is a work stream that refills
 	wait     *waiter // nil unless it waits for jobs
 	lined    bool    // it has stood in line
+	asked    int64   // when the claimer began to wait, or came, by the lease clock
 	picks    []queue.Pick
 	since    int64 // when the first of them was leased, by the lease clock
 	deadline int64 // Unix ms, as the claimer is told
@@ -389,7 +393,12 @@ func (w *claimWindow) deal(e *Engine, t *entry, name string) {
 	if err == nil {
 		now := e.leaseClock()
 		t.jobs.q.Expire(now)
-		err = w.share(e, t, name, now)
+		lined := t.takeFromLine(now)
+		all := slices.Concat(lined, w.claims)
+		slices.SortStableFunc(all, func(a, b *claim) int { return cmp.Compare(a.asked, b.asked) })
+		if err = e.share(t, name, now, all); err != nil {
+			t.notDealt(lined, err)
+		}
 	}
 	for _, c := range w.claims {
 		if err != nil {
@@ -399,17 +408,17 @@ func (w *claimWindow) deal(e *Engine, t *entry, name string) {
 	}
 }
 
-// share gives the jobs out round-robin, one at a time in the order of arrival,
+// share gives the jobs out round-robin, one at a time in the order of the claims,
 // to each claimer up to its own max. An error is for all of them. The topic's lock is
 // held and released.
-func (w *claimWindow) share(e *Engine, t *entry, name string, now int64) error {
+func (e *Engine) share(t *entry, name string, now int64, claims []*claim) error {
 	// Burying dead jobs lets go of the lock, so others may claim between two
 	// rounds; picks are leased as they are made and stay so. Jobs that could not be
 	// buried go back only when all is dealt: they would be picked again at once.
 	var failed []queue.Pick
 	for more := true; more; {
 		more = false
-		for _, c := range w.claims {
+		for _, c := range claims {
 			if len(c.picks) == c.req.Max {
 				continue
 			}
@@ -430,7 +439,7 @@ func (w *claimWindow) share(e *Engine, t *entry, name string, now int64) error {
 		t.jobs.q.Abort(p.Seq)
 	}
 	ready := t.jobCounters(now).Ready
-	for _, c := range w.claims {
+	for _, c := range claims {
 		c.ready = ready
 		c.book()
 		c.err = c.logLeases()

@@ -12,6 +12,7 @@ import (
 // claim that waits. Under the topic's lock, but for ready.
 type waiter struct {
 	ready   chan struct{} // holds one signal: there may be something
+	since   int64         // when it began to wait, by the lease clock
 	room    func() int    // how many jobs it can take
 	inLine  bool
 	claim   *claim // nil: a work stream
@@ -62,9 +63,12 @@ func (t *entry) leaveWorkers(w *waiter) {
 }
 
 // lineUp puts w last in line for jobs. The topic's lock is held.
-func (t *entry) lineUp(w *waiter) {
+func (t *entry) lineUp(w *waiter, now int64) {
 	if !w.inLine {
 		w.inLine = true
+		if w.claim == nil {
+			w.since = now
+		}
 		t.jobs.workers.line = append(t.jobs.workers.line, w)
 	}
 }
@@ -113,7 +117,7 @@ func (e *Engine) claimWaiting(ctx context.Context, name string, req *api.ClaimRe
 	timer := time.NewTimer(time.Duration(req.WaitMS) * time.Millisecond)
 	defer timer.Stop()
 	begin := e.leaseClock()
-	w := &waiter{ready: make(chan struct{}, 1), room: func() int { return req.Max }}
+	w := &waiter{ready: make(chan struct{}, 1), since: begin, room: func() int { return req.Max }}
 	for over := false; ; {
 		c, err := e.claimNow(ctx, name, req, w)
 		if err == nil && c.lined { // its picks are not its own before leaveLine: others deal to it
@@ -176,30 +180,44 @@ func (c *claim) look(name string) (done bool, err error) {
 // dealToLine shares what is claimable out among the claims in line, as a window does.
 // The topic's lock is held and released.
 func (c *claim) dealToLine(name string, now int64) {
-	t, ws := c.t, c.t.jobs.workers
-	ready := t.claimable(now)
-	var w claimWindow
-	ws.line = slices.DeleteFunc(ws.line, func(o *waiter) bool {
-		if o.claim == nil || uint64(len(w.claims)) == ready {
-			return false
-		}
-		o.inLine, o.dealing = false, true
-		w.claims = append(w.claims, o.claim)
-		return true
-	})
-	if len(w.claims) == 0 {
+	t := c.t
+	claims := t.takeFromLine(now)
+	if len(claims) == 0 {
 		t.mu.Unlock()
 		return
 	}
-	err := w.share(c.e, t, name, now)
-	if err == nil {
-		return
+	if err := c.e.share(t, name, now, claims); err != nil {
+		t.notDealt(claims, err)
 	}
+}
+
+// takeFromLine takes as many claims out of the line as there are claimable jobs, the longest
+// waiting first, to be dealt to. The topic's lock is held.
+func (t *entry) takeFromLine(now int64) (claims []*claim) {
+	ws := t.jobs.workers
+	if ws == nil {
+		return nil
+	}
+	ready := t.claimable(now)
+	ws.line = slices.DeleteFunc(ws.line, func(o *waiter) bool {
+		if o.claim == nil || uint64(len(claims)) == ready {
+			return false
+		}
+		o.inLine, o.dealing = false, true
+		claims = append(claims, o.claim)
+		return true
+	})
+	return claims
+}
+
+// notDealt ends with an error the waits of claims that were taken from the line. The topic's
+// lock is free.
+func (t *entry) notDealt(claims []*claim, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, o := range w.claims {
-		o.err = err
-		o.wait.dealt()
+	for _, c := range claims {
+		c.err = err
+		c.wait.dealt()
 	}
 }
 
@@ -221,7 +239,7 @@ func (c *claim) bookWaiting() {
 			c.lined, w.claim = true, c
 			c.e.joinWorkers(t, w)
 		}
-		t.lineUp(w)
+		t.lineUp(w, c.e.leaseClock())
 		if !w.leaving {
 			w.dealing = false
 			return

@@ -64,6 +64,68 @@ func TestClaimsThatWaitAreDealtJobsRoundRobin(t *testing.T) {
 	}
 }
 
+// Whoever has waited longest is dealt to first, also by a window that others have opened, and
+// whether it is a claim or a work stream.
+func TestAWindowDealsToThoseWhoWaitedBefore(t *testing.T) {
+	for _, jobs := range []int{1, 2} {
+		for _, into := range []time.Duration{0, 100, 199} { // of the window of 200 ms
+			for _, kind := range []string{"claim", "work stream"} {
+				t.Run(fmt.Sprintf("%d jobs, %d ms into the window, %s", jobs, into, kind), func(t *testing.T) {
+					onQueue(t, func(t *testing.T, e *Engine) {
+						first := make(chan int, 1)
+						if kind == "claim" {
+							old := claimAndWait(bg, e, "old", 1)
+							go func() { first <- (<-old).Count }()
+						} else {
+							go func() { first <- workOne(t, e) }()
+						}
+						time.Sleep(400 * time.Millisecond)
+						late := []<-chan patient{claimAndWait(bg, e, "late1", 1), claimAndWait(bg, e, "late2", 1)}
+						time.Sleep(into * time.Millisecond)
+						for range jobs {
+							write(t, e, "q", "1")
+						}
+						if got := <-first; got != 1 {
+							t.Errorf("who waited first got %d jobs", got)
+						}
+						for range 2 - jobs + 1 { // those who wait on
+							write(t, e, "q", "2")
+						}
+						for _, w := range late {
+							if got := <-w; got.Count != 1 || got.took > time.Second {
+								t.Errorf("a later claim: %+v", got)
+							}
+						}
+					}, func(c *api.Config) { c.ClaimJitterMS = 200 })
+				})
+			}
+		}
+	}
+}
+
+// workOne waits with a work stream for one job.
+func workOne(t *testing.T, e *Engine) (n int) {
+	w, err := e.OpenWork(bg, "q", &api.ClaimRequest{Node: "old", Max: 1})
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	defer w.Close()
+	for begin := time.Now(); n == 0 && time.Since(begin) < 700*time.Millisecond; {
+		if n, err = w.Next(bg, func(*api.Job) {}); err != nil {
+			t.Error(err)
+			return 0
+		}
+		if n == 0 {
+			select {
+			case <-w.Ready():
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+	}
+	return n
+}
+
 // However long a claim has waited, or was held up by dead letters that it moved, the lease is as
 // long as it was asked for, and its holder is told so.
 func TestALeaseCountsFromWhenItsJobIsDealt(t *testing.T) {

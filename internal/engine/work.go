@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -76,7 +77,7 @@ func (w *Work) Next(ctx context.Context, visit func(*api.Job)) (n int, err error
 			t.mu.Unlock()
 			return 0, ctx.Err()
 		}
-		c := &claim{e: w.e, t: t, req: &req, work: w}
+		c := &claim{e: w.e, t: t, req: &req, work: w, asked: cmp.Or(w.since, now)}
 		if t.Config.ClaimJitterMS > 0 {
 			err = c.joinWindow(t.Name, now)
 		} else {
@@ -123,7 +124,7 @@ func (w *Work) room() int { return w.req.Max - w.held.Len() }
 // lineUp puts the connection last in line for jobs. The topic's lock is held.
 func (w *Work) lineUp() {
 	if !w.closed {
-		w.t.lineUp(&w.waiter)
+		w.t.lineUp(&w.waiter, w.e.leaseClock())
 	}
 }
 

@@ -38,7 +38,7 @@ type WebhookState struct {
 	Webhook    string
 	Config     WebhookConfig
 	On         bool // it delivers; false: webhooks are switched off
-	Failing    bool // jobs are taken one at a time, with pauses
+	Failing    bool // its deliveries fail, or no jobs can be taken for it
 	InFlight   int
 	Deliveries uint64 // answered with 2xx
 	Failures   uint64

@@ -42,7 +42,7 @@ var scrapeNames = []metricName{
 	{"weir_logins_refused_total", "Requests refused for a missing or unknown key.", nil},
 	{"weir_webhook_deliveries_total", "Deliveries of a webhook that have ended, by result: ok or failed.", []string{"webhook", "result"}},
 	{"weir_webhook_in_flight", "Deliveries of a webhook under way.", []string{"webhook"}},
-	{"weir_webhook_failing", "1 while a webhook's jobs are taken one at a time, since its deliveries fail.", []string{"webhook"}},
+	{"weir_webhook_failing", "1 while a webhook's deliveries fail, or no jobs can be taken for it.", []string{"webhook"}},
 	{"weir_topic_queue_claimed_total", "Deliveries of the queue's jobs.", []string{"topic"}},
 	{"weir_topic_queue_acked_total", "Jobs of the queue acknowledged.", []string{"topic"}},
 	{"weir_topic_queue_nacked_total", "Deliveries that workers gave back.", []string{"topic"}},

@@ -316,7 +316,7 @@ func (h *hook) stateNow() api.WebhookState {
 	defer h.mu.Unlock()
 	st := h.mu.state
 	st.Webhook, st.Config = h.name, h.mu.sender.cfg
-	st.InFlight, st.Failing = h.mu.inFlight, h.mu.streak >= tripAfter
+	st.InFlight, st.Failing = h.mu.inFlight, h.mu.streak >= tripAfter || h.mu.unheard >= tripAfter
 	return st
 }
 

@@ -213,14 +213,14 @@ func TestAQueueThatIsGoneIsAskedForNowAndThen(t *testing.T) {
 		s.Start(q)
 		put(t, s, "w", config())
 		pass(time.Hour)
-		if st := get(t, s, "w"); st.LastError == "" || st.Failures != 0 {
+		if st := get(t, s, "w"); st.LastError == "" || st.Failures != 0 || !st.Failing {
 			t.Errorf("state %+v", st)
 		}
 		q.mu.Lock()
 		q.closed = nil
 		q.mu.Unlock()
 		pass(claimRetryMax + time.Second)
-		if st := get(t, s, "w"); st.LastError != "" || st.Deliveries != 1 {
+		if st := get(t, s, "w"); st.LastError != "" || st.Deliveries != 1 || st.Failing {
 			t.Errorf("once it is back: %+v", st)
 		}
 		s.Stop(time.Second)

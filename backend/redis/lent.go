@@ -39,7 +39,8 @@ const lentRecheck = 10 * time.Second
 // Of the client's retries none is used, because only weir knows what may be repeated, and
 // a context ends a call whatever ContextTimeoutEnabled says; its connection is free again
 // once the server has answered, or after ReadTimeout. Each waiting claim of a pool
-// occupies a connection: PoolSize has to leave room for that. The client's hooks do not
+// occupies a connection, and so does the wait for delayed messages, once there was one:
+// PoolSize has to leave room for that. The client's hooks do not
 // see what waits for messages, and in a Cluster only those of its nodes are called
 // (ClusterOptions.OnNewNode).
 //

@@ -236,3 +236,21 @@ func TestAPoolSaysWhetherItTrims(t *testing.T) {
 		})
 	}
 }
+
+// A stream that has only a group yet is nobody's: who made it shows with its first entry,
+// which may be due later.
+func TestAStreamWithoutEntriesIsNobodysYet(t *testing.T) {
+	t.Parallel()
+	addr, _ := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	claimAgain(t, b)
+	appendAll(t, b, numbers(1, 50*time.Millisecond))
+	if got := trimOwn(t, b); got.Owner != backend.OwnerUnknown {
+		t.Errorf("before the first entry: %+v", got)
+	}
+	time.Sleep(60 * time.Millisecond)
+	work(t, b, 1)
+	if got := trimOwn(t, b); got.Owner != backend.OwnerWeir {
+		t.Errorf("with its first entry: %+v", got)
+	}
+}

@@ -6,7 +6,7 @@
 redis.replicate_commands()
 local stream, record = KEYS[1], KEYS[2]
 local keep, most, chunk = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-if redis.call('EXISTS', stream) == 0 then
+if redis.call('XLEN', stream) == 0 then -- who made it shows with its first entry
   return {0, 0, 0, 0}
 end
 local owner = redis.call('HEXISTS', KEYS[3], 'made') == 1 and 1 or 2

@@ -15,7 +15,7 @@ import (
 const slowBelow = 0.3
 
 // forControl is the reading as the controller takes it. Where the backend does not count
-// what is finished, it follows from what this process had appended and what is left.
+// what is finished, it follows from what this process had sent and what is left.
 func (r *reading) forControl(set *settings) admission.Reading {
 	depth, known := r.depth()
 	c := admission.Reading{
@@ -23,7 +23,7 @@ func (r *reading) forControl(set *settings) admission.Reading {
 		Waiting: depth - r.sig.Pending, Working: r.sig.Pending, Limit: set.limit, Offered: r.offered,
 		Paused: r.sig.Paused,
 	}
-	if c.Finished = int64(r.admitted) - depth; r.sig.Finished != nil {
+	if c.Finished = r.sent - depth; r.sig.Finished != nil {
 		c.Finished = *r.sig.Finished
 	}
 	return c

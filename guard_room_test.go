@@ -75,3 +75,24 @@ func TestALargeBatchStaysBelowTheLimit(t *testing.T) {
 		}
 	})
 }
+
+// Who finds no room again and again is not told that the workers are too slow: nobody works,
+// and the backend does not count what is finished.
+func TestAPublisherWithoutRoomIsToldSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive, MaxDepth: 100, WaitSLO: 30 * time.Second})
+		for range 300 {
+			err := g.Publish(t.Context(), weir.Message{})
+			var full *weir.QueueFullError
+			if errors.As(err, &full) && full.Reason != weir.QueueFull {
+				t.Fatal(err)
+			}
+			if err != nil {
+				time.Sleep(300 * time.Millisecond)
+			}
+		}
+		if n := g.entries(t); n != 80 {
+			t.Errorf("%d stored, want 80", n)
+		}
+	})
+}

@@ -31,6 +31,7 @@ type signals struct {
 	last     atomic.Pointer[reading]
 	flight   atomic.Pointer[flight]
 	appended atomic.Int64 // messages that producers of this process were allowed to append
+	sent     atomic.Int64 // messages whose append has begun, without those that the backend refused
 	deepest  atomic.Int64 // the highest depth limit of a producer that has asked
 	control  *admission.Controller
 	purse    *purse      // the budget; nil: none
@@ -49,6 +50,7 @@ type reading struct {
 	number    int64     // of this reading, from 1
 	at        time.Time // when it was begun
 	appended  int64     // signals.appended at that time
+	sent      int64     // signals.sent at that time
 	admitted  uint64    // signals.control.Admitted at that time
 	offered   []uint32  // to all processes, as signals.control counts; nil: not known
 	err       error     // the backend did not answer; sig is zero
@@ -125,7 +127,7 @@ func (r *reading) follow(next *reading) *reading {
 // where workers are off if the backend knows that there are none. Where the backend
 // shares room out, it asks for some with which need messages can be appended.
 func (s *signals) ask(ctx context.Context, set *settings, need int64) *reading {
-	r := &reading{at: time.Now(), appended: s.appended.Load(), admitted: s.control.Admitted()}
+	r := &reading{at: time.Now(), appended: s.appended.Load(), sent: s.sent.Load(), admitted: s.control.Admitted()}
 	r.promised = s.flying.Load() // last: who publishes takes room in the other order
 	limit := s.deepen(set.limit)
 	if set.rules == GuardAdaptive && s.tally(ctx, r) {

@@ -155,7 +155,7 @@ type claim struct {
 	lost     bool   // some of picks were damaged
 	log      ticket // durable leases: what to wait for
 	err      error
-	dealt    chan struct{} // coalesced: closed when picks is final
+	dealt    chan error // nil unless it is in a window: says that picks is final
 }
 
 // pick leases up to max more jobs and returns those that are dead. The topic's
@@ -356,12 +356,12 @@ type claimWindow struct {
 // jobs have been dealt. The topic's lock is held and released.
 func (c *claim) joinWindow(name string, now int64) error {
 	t := c.t
-	c.dealt = make(chan struct{})
+	dealt := make(chan error, 1)
+	c.dealt = dealt
 	if w := t.jobs.window; w != nil {
 		w.claims = append(w.claims, c)
 		t.mu.Unlock()
-		<-c.dealt // the opener deals within the window, whatever happens
-		return c.err
+		return <-dealt // the opener deals within the window, whatever happens
 	}
 	w := &claimWindow{claims: []*claim{c}}
 	t.jobs.window = w
@@ -374,7 +374,7 @@ func (c *claim) joinWindow(name string, now int64) error {
 	case <-c.e.drain:
 	}
 	w.deal(c.e, t, name)
-	return c.err
+	return <-dealt
 }
 
 // deal ends the window and answers everyone who is in it.
@@ -400,11 +400,21 @@ func (w *claimWindow) deal(e *Engine, t *entry, name string) {
 			t.notDealt(lined, err)
 		}
 	}
-	for _, c := range w.claims {
-		if err != nil {
-			c.err = err
+	if err != nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		for _, c := range w.claims {
+			c.answer(err)
 		}
-		close(c.dealt)
+	}
+}
+
+// answer tells a claim in a window that it has been dealt to: from then on, if it waits,
+// others may deal to it. The topic's lock is held.
+func (c *claim) answer(err error) {
+	if c.dealt != nil {
+		c.dealt <- err
+		c.dealt = nil
 	}
 }
 
@@ -443,6 +453,7 @@ func (e *Engine) share(t *entry, name string, now int64, claims []*claim) error 
 		c.ready = ready
 		c.book()
 		c.err = c.logLeases()
+		c.answer(c.err)
 	}
 	e.watchLeases(t)
 	t.mu.Unlock()

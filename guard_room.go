@@ -37,14 +37,16 @@ func (g *guard) depth(v *visit) (room bool, err error) {
 func (g *guard) room(set *settings, v *visit) (bool, error) {
 	for {
 		depth, known := v.r.depth()
-		if !known {
-			return true, nil
-		}
 		need := min(v.n, set.limit)
-		if depth+need > set.limit {
+		switch {
+		case !known:
+			g.signals.flying.Add(need) // the next reading counts it
+			g.signals.appended.Add(need)
+			v.took = need
+			return true, nil
+		case depth+need > set.limit:
 			return false, nil
-		}
-		if g.take(set, v, depth, need) {
+		case g.take(set, v, depth, need):
 			v.took = need
 			return true, nil
 		}

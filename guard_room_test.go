@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
 )
 
@@ -93,6 +94,32 @@ func TestAPublisherWithoutRoomIsToldSo(t *testing.T) {
 		}
 		if n := g.entries(t); n != 80 {
 			t.Errorf("%d stored, want 80", n)
+		}
+	})
+}
+
+// What was let through while the load could not be read counts once it can be, also before it
+// has arrived.
+func TestWhatPassedUnseenCountsAtTheNextReading(t *testing.T) {
+	everyGuard(t, func(t *testing.T, mode weir.GuardMode) {
+		g := guard(t, weir.ProducerConfig{Guard: mode, MaxDepth: 500, DisableLoadShedding: true, LagWarn: -1, LagPause: -1, BackpressureRetries: -1})
+		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Delay: 2 * time.Second})
+		away := g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: backend.ErrUnavailable})
+		var all sync.WaitGroup
+		publish := func(n int) {
+			for range n {
+				all.Go(func() { _ = g.Publish(t.Context(), weir.Message{}) })
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		publish(350)
+		away()
+		for range 5 {
+			publish(100)
+		}
+		all.Wait()
+		if n := g.entries(t); n > 400 || n < 350 {
+			t.Errorf("%d stored, 350 of them unseen, at a limit of 400", n)
 		}
 	})
 }

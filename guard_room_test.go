@@ -114,6 +114,7 @@ func TestWhatPassedUnseenCountsAtTheNextReading(t *testing.T) {
 		}
 		publish(350)
 		away()
+		publish(1) // by the last reading, and begins one
 		for range 5 {
 			publish(100)
 		}

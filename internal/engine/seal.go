@@ -87,7 +87,7 @@ func (e *Engine) takeIn(seg wal.SegmentInfo) ([]store.Run, error) {
 	if err == nil || bad == nil {
 		return runs, err
 	}
-	d := damagedSegment{e: e, seg: seg, kept: make(map[uint32]bool), topics: make(map[uint64]bool), routers: make(map[uint64]uint64)}
+	d := damagedSegment{e: e, seg: seg, topics: make(map[uint64]bool), routers: make(map[uint64]uint64)}
 	if e.store.Applied() < seg.LastLSN {
 		if err := d.announce(); err != nil {
 			return nil, fmt.Errorf("step over damage in the log: %w", err)

@@ -22,7 +22,7 @@ type damagedSegment struct {
 	e   *Engine
 	seg wal.SegmentInfo
 
-	kept    map[uint32]bool   // offsets of the operations that can be read
+	kept    []uint32          // offsets of the operations that can be read, ascending
 	topics  map[uint64]bool   // whose creation is among them, or in the store
 	routers map[uint64]uint64 // source topics of routers, alike
 	lost    []lostOps
@@ -62,7 +62,7 @@ func (d *damagedSegment) survey() error {
 	e := d.e
 	var p op.Part
 	err := e.log.ScanDamaged(d.seg.Number, func(o wal.Op) error {
-		d.kept[o.Pos.Offset] = true
+		d.kept = append(d.kept, o.Pos.Offset)
 		r := op.NewReader(o.Payload)
 		for r.Next(&p) {
 			switch p.Kind {
@@ -77,6 +77,7 @@ func (d *damagedSegment) survey() error {
 		d.lost = append(d.lost, lostOps{from, to, c})
 		return nil
 	})
+	slices.Sort(d.kept) // what was moved here from a file that failed comes last
 	if err == nil {
 		err = e.store.Topics(func(id uint64) { d.topics[id] = true })
 	}
@@ -111,7 +112,7 @@ func (d *damagedSegment) places(t *entry) (list []*damaged, err error) {
 	d.e.advance(t)
 	follows := false
 	for _, ref := range t.Index.Refs(nil, 0, math.MaxUint64) {
-		if ref.Segment != d.seg.Number || d.kept[ref.Offset] {
+		if _, readable := slices.BinarySearch(d.kept, ref.Offset); ref.Segment != d.seg.Number || readable {
 			follows = false
 			continue
 		}

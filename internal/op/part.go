@@ -163,6 +163,8 @@ var ErrPart = errors.New("op: malformed part")
 // Reader walks the parts of one operation.
 type Reader struct {
 	rest []byte
+	// Part is the part that was read, as Encode wrote it.
+	Part []byte
 	// Frames are the record frames of an append, once it was read; they point
 	// into the operation.
 	Frames []byte
@@ -188,6 +190,7 @@ func (r *Reader) Next(p *Part) bool {
 		r.err = ErrPart
 		return false
 	}
+	behind := rest
 	d := decoder{b: f}
 	p.Topic = d.uvarint()
 	switch p.Kind {
@@ -254,7 +257,7 @@ func (r *Reader) Next(p *Part) bool {
 		r.err = fmt.Errorf("%w: fields of kind %d", ErrPart, p.Kind)
 		return false
 	}
-	r.rest = rest
+	r.Part, r.rest = r.rest[:len(r.rest)-len(behind)], rest
 	return true
 }
 

@@ -64,6 +64,7 @@ func (sh *shadow) loadRoutes(topic uint64) error {
 			return err
 		}
 		sh.routers[r.ID] = r
+		sh.stored[r.ID] = true
 	}
 	return it.Error()
 }
@@ -77,7 +78,9 @@ func (sh *shadow) route(p *op.Part) {
 	case op.KindRouterDrop:
 		if known {
 			delete(sh.routers, p.Router)
-			sh.changed[p.Router] = true
+			if sh.changed[p.Router] = true; !sh.stored[p.Router] {
+				delete(sh.changed, p.Router)
+			}
 		}
 		return
 	default:

@@ -1,16 +1,13 @@
 package store
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/weirmq/weir/internal/op"
-	"github.com/weirmq/weir/internal/wal"
 )
 
 // Op is one operation of the log.
@@ -69,7 +66,7 @@ func (s *Store) seal(ctx context.Context, segment uint32, lastLSN uint64, scan f
 	if _, ok := s.segment(segment); ok || lastLSN < applied {
 		return nil, nil, fmt.Errorf("its last operation is %d, but the store is at %d", lastLSN, applied)
 	}
-	parts := partIndex{topics: make(map[uint64]*partList), sessions: make(sessions)}
+	parts := partIndex{view: view, topics: make(map[uint64]*partList), sessions: make(sessions)}
 	defer parts.free()
 	if err := parts.collect(ctx, s.kv.Load(), applied, scan); err != nil {
 		return nil, nil, err
@@ -125,110 +122,6 @@ func (s *Store) sealed(segment uint32, scan func(func(Op) error) error) (runs []
 	return runs, dropped, err
 }
 
-// partRef is one part of an operation.
-type partRef struct {
-	payload []byte
-	part    uint32
-	next    int32 // of the same topic, -1 at the end
-}
-
-type partList struct{ head, tail int32 }
-
-// partIndex holds the parts of a segment by topic, in the order of the log.
-type partIndex struct {
-	topics   map[uint64]*partList
-	blocks   [][]partRef
-	n        int32
-	payloads []*payloadBlock
-	used     int // bytes of the last block
-	sessions sessions
-}
-
-// payloadBlock holds copies of payloads; one that is larger has its own memory.
-type payloadBlock [1 << 20]byte
-
-// payloadBlocks keeps the memory between two segments that follow closely.
-var payloadBlocks = sync.Pool{New: func() any { return new(payloadBlock) }}
-
-func (x *partIndex) keep(payload []byte) []byte {
-	if len(payload) > len(payloadBlock{})/4 {
-		return bytes.Clone(payload)
-	}
-	if len(x.payloads) == 0 || x.used+len(payload) > len(payloadBlock{}) {
-		x.payloads = append(x.payloads, payloadBlocks.Get().(*payloadBlock))
-		x.used = 0
-	}
-	b := x.payloads[len(x.payloads)-1][x.used:]
-	x.used += len(payload)
-	return b[:copy(b, payload):len(payload)]
-}
-
-func (x *partIndex) free() {
-	for _, b := range x.payloads {
-		payloadBlocks.Put(b)
-	}
-	x.payloads = nil
-}
-
-const partBlock = 1 << 12
-
-func (x *partIndex) at(i int32) *partRef { return &x.blocks[i/partBlock][i%partBlock] }
-
-func (x *partIndex) add(topic uint64, payload []byte, part uint32) {
-	if int(x.n/partBlock) == len(x.blocks) {
-		x.blocks = append(x.blocks, make([]partRef, partBlock))
-	}
-	i := x.n
-	x.n++
-	*x.at(i) = partRef{payload: payload, part: part, next: -1}
-	l := x.topics[topic]
-	if l == nil {
-		x.topics[topic] = &partList{head: i, tail: i}
-		return
-	}
-	x.at(l.tail).next = i
-	l.tail = i
-}
-
-func (x *partIndex) collect(ctx context.Context, k *kv, applied uint64, scan func(func(Op) error) error) error {
-	var p op.Part
-	size := 0
-	return scan(func(o Op) error {
-		if o.LSN <= applied {
-			return nil
-		}
-		if size += len(o.Payload); size > paceEvery {
-			size = 0
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-		}
-		payload := x.keep(o.Payload)
-		r := op.NewReader(payload)
-		for part := uint32(0); r.Next(&p); part++ {
-			if !op.OfWatch(p.Kind) {
-				x.add(p.Topic, payload, part)
-			} else if err := x.sessions.apply(k, &p); err != nil {
-				return err
-			}
-		}
-		if err := r.Err(); err != nil {
-			return fmt.Errorf("operation %d: %w", o.LSN, err)
-		}
-		return nil
-	})
-}
-
-// sorted returns the topics in ascending order.
-func (x *partIndex) sorted() []uint64 {
-	list := make([]uint64, 0, len(x.topics))
-	for t := range x.topics {
-		list = append(list, t)
-	}
-	slices.Sort(list)
-	return list
-}
-
 // sealer builds the tables of one segment, topic by topic.
 type sealer struct {
 	shadow *shadow
@@ -240,20 +133,15 @@ type sealer struct {
 
 	metas, leases, routers, runKeys, pages entries
 
-	appends []appendRef
+	// Of the topic being built:
+	from     uint64 // place of the first part that counts
+	appended bool   // there are appends
+	keyList  []Key
+
 	total   segmentInfo
 	runs    []Run
 	dropped []uint64
 	scratch []byte
-}
-
-// appendRef is an append of the topic being built.
-type appendRef struct {
-	first, n uint64
-	ts       int64
-	frames   []byte
-	hasKey   bool
-	key      op.KeyHash
 }
 
 func (b *sealer) build(lastLSN uint64) error {
@@ -315,23 +203,25 @@ func (b *sealer) topic(id uint64) error {
 	if err := b.shadow.pagesDiff(st, &b.pages); err != nil {
 		return err
 	}
-	b.shadow.leaseDiff(st, &b.leases)
+	if err := b.shadow.leaseDiff(st, &b.leases); err != nil {
+		return err
+	}
 	b.shadow.routesDiff(id, &b.routers)
 	return nil
 }
 
-// apply runs the parts of the topic over its state, nil if it does not exist,
-// and gathers its appends; nil when the topic is dropped in the end.
+// apply runs the parts of the topic over its state, nil if it does not exist, and
+// notes from where on its appends count; nil when the topic is dropped in the end.
 func (b *sealer) apply(id uint64, st *op.State) (*op.State, error) {
-	b.appends = b.appends[:0]
+	b.from, b.appended = b.parts.topics[id].head, false
 	var p op.Part
-	for i := b.parts.topics[id].head; i >= 0; {
-		ref := b.parts.at(i)
-		i = ref.next
-		r := op.NewReader(ref.payload)
-		for n := uint32(0); n <= ref.part; n++ {
-			r.Next(&p)
-		}
+	for at := b.from; at != noPart; {
+		here := at
+		var ref partRef
+		at, ref = b.parts.at(at)
+		r := op.NewReader(ref.part)
+		r.Next(&p)
+		existed := st != nil
 		if st == nil && b.view != nil && op.Revives(p.Kind) {
 			if name, ok := b.view.Recovered(id); ok {
 				st = new(op.State)
@@ -343,7 +233,7 @@ func (b *sealer) apply(id uint64, st *op.State) (*op.State, error) {
 			if st != nil {
 				b.dropped = append(b.dropped, id)
 			}
-			st, b.appends = nil, b.appends[:0]
+			st, b.appended = nil, false
 			b.shadow.forgetLeases()
 			b.shadow.forgetRoutes()
 			continue
@@ -351,32 +241,48 @@ func (b *sealer) apply(id uint64, st *op.State) (*op.State, error) {
 			st = new(op.State)
 		case st == nil:
 			continue
-		case p.Kind == op.KindAppend:
-			b.appends = append(b.appends, appendRef{p.First, p.N, p.TS, r.Frames, p.HasKey, p.Key})
 		case p.Kind == op.KindLease || p.Kind == op.KindRelease:
-			b.shadow.lease(&p)
+			b.shadow.lease(st, &p)
 		case p.Kind == op.KindRouter || p.Kind == op.KindRouterDrop || p.Kind == op.KindCursor:
 			b.shadow.route(&p)
 			continue
 		}
+		if !existed {
+			b.from = here
+		}
+		b.appended = b.appended || p.Kind == op.KindAppend
 		st.Apply(&p)
 	}
 	return st, nil
 }
 
+// records writes what is live of the topic's appends, and gathers their keys.
 func (b *sealer) records(id uint64, d *dead) error {
-	if len(b.appends) == 0 {
+	b.keyList = b.keyList[:0]
+	if !b.appended {
 		return nil
 	}
 	b.data.begin(id)
-	for i := range b.appends {
-		a := &b.appends[i]
-		n, err := b.data.append(a.first, a.ts, a.frames, d)
+	var p op.Part
+	for at := b.from; at != noPart; {
+		var ref partRef
+		if at, ref = b.parts.at(at); op.Kind(ref.part[0]) != op.KindAppend {
+			continue
+		}
+		r := op.NewReader(ref.part)
+		r.Next(&p)
+		if p.HasKey {
+			b.keyList = append(b.keyList, Key{Topic: id, Hash: p.Key, First: p.First, N: p.N, TS: p.TS, Sum: ref.sumOf(r.Frames)})
+		}
+		if ref.bare {
+			continue
+		}
+		n, err := b.data.append(p.First, p.TS, r.Frames, d)
 		if err != nil {
 			return err
 		}
-		if n != a.n {
-			return fmt.Errorf("the append at number %d says it has %d records and has %d", a.first, a.n, n)
+		if n != p.N {
+			return fmt.Errorf("the append at number %d says it has %d records and has %d", p.First, p.N, n)
 		}
 	}
 	run, err := b.data.end()
@@ -392,12 +298,7 @@ func (b *sealer) records(id uint64, d *dead) error {
 // keyEntries writes the idempotency keys of the topic; of two equal ones the
 // later counts.
 func (b *sealer) keyEntries(id uint64) error {
-	var list []Key
-	for i := range b.appends {
-		if a := &b.appends[i]; a.hasKey {
-			list = append(list, Key{Topic: id, Hash: a.key, First: a.first, N: a.n, TS: a.ts, Sum: op.SumOf(wal.Checksum(a.frames))})
-		}
-	}
+	list := b.keyList
 	slices.SortStableFunc(list, func(x, y Key) int { return slices.Compare(x.Hash[:], y.Hash[:]) })
 	var k []byte
 	for i := range list {
@@ -427,12 +328,14 @@ func (b *sealer) drop(id uint64) error {
 	}{{prefixLease, &b.leases}, {prefixRouter, &b.routers}, {prefixRun, &b.runKeys}, {prefixPage, &b.pages}} {
 		from := topicKey(nil, p.prefix, id)
 		until := append(topicNumberKey(nil, p.prefix, id, 1<<64-1), 0)
+		gone := goneKeys{out: p.to}
 		if err := b.shadow.s.kv.Load().scan(from, until, func(k, _ []byte) error {
-			p.to.delete(k)
+			gone.add(k)
 			return nil
 		}); err != nil {
 			return err
 		}
+		gone.end()
 	}
 	return nil
 }

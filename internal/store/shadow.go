@@ -20,11 +20,16 @@ type entries struct {
 type entry struct {
 	key, end int // the key is arena[key:end]
 	value    int // bytes of the value behind it; -1 deletes the key
+	// Less than -1: a key of -1-value bytes is behind it, and what the store has from
+	// one to the other is deleted.
 }
 
 func (e *entries) set(key, value []byte) { e.add(key, value, len(value)) }
 
 func (e *entries) delete(key []byte) { e.add(key, nil, -1) }
+
+// deleteStored deletes what the store has from first to last.
+func (e *entries) deleteStored(first, last []byte) { e.add(first, last, -1-len(last)) }
 
 func (e *entries) add(key, value []byte, n int) {
 	at := len(e.arena)
@@ -36,9 +41,13 @@ func (e *entries) write(tb *table) error {
 	for _, en := range e.list {
 		key := e.arena[en.key:en.end]
 		var err error
-		if en.value < 0 {
+		switch {
+		case en.value < -1:
+			until := append(bytes.Clone(e.arena[en.end:en.end-1-en.value]), 0)
+			err = tb.t.s.kv.Load().scan(key, until, func(k, _ []byte) error { return tb.delete(k) })
+		case en.value < 0:
 			err = tb.delete(key)
-		} else {
+		default:
 			err = tb.set(key, e.arena[en.end:en.end+en.value])
 		}
 		if err != nil {
@@ -46,6 +55,31 @@ func (e *entries) write(tb *table) error {
 		}
 	}
 	return nil
+}
+
+// goneKeys gathers keys that follow each other in the store and are to be deleted.
+type goneKeys struct {
+	out         *entries
+	first, last []byte
+}
+
+func (g *goneKeys) add(k []byte) {
+	if len(g.last) == 0 {
+		g.first = append(g.first[:0], k...)
+	}
+	g.last = append(g.last[:0], k...)
+}
+
+// end is called before something else is added, and at the end.
+func (g *goneKeys) end() {
+	switch {
+	case len(g.last) == 0:
+	case bytes.Equal(g.first, g.last):
+		g.out.delete(g.last)
+	default:
+		g.out.deleteStored(g.first, g.last)
+	}
+	g.last = g.last[:0]
 }
 
 // shadow reads the topics that a segment touches, in ascending order, as they
@@ -58,16 +92,19 @@ type shadow struct {
 	leases *pebble.Iterator
 	routes *pebble.Iterator
 
-	stored map[uint64]Lease // of the topic loaded last
-	now    map[uint64]Lease // changes; by number
+	known bool // the store has the topic loaded last
+
+	now  map[uint64]Lease // changes to its leases; by number
+	room int              // entries of now at which those of records that are gone are taken out
 
 	routers map[uint64]op.Route // of the topic loaded last, changes applied; by number
+	stored  map[uint64]bool     // routers that the store has of it
 	changed map[uint64]bool     // routers to write, or to delete if they are not in routers
 }
 
 func (s *Store) newShadow() (*shadow, error) {
-	sh := &shadow{s: s, stored: make(map[uint64]Lease), now: make(map[uint64]Lease),
-		routers: make(map[uint64]op.Route), changed: make(map[uint64]bool)}
+	sh := &shadow{s: s, routers: make(map[uint64]op.Route), stored: make(map[uint64]bool), changed: make(map[uint64]bool)}
+	sh.forgetLeases()
 	var err error
 	open := func(prefix byte) *pebble.Iterator {
 		if err != nil {
@@ -95,16 +132,16 @@ func (sh *shadow) close() error {
 	return err
 }
 
-// load reads the state of a topic with its holes and leases; nil and false if
+// load reads the state of a topic with its holes and routers; nil and false if
 // the store does not know it.
 func (sh *shadow) load(topic uint64) (st *op.State, existed bool, err error) {
+	sh.forgetLeases()
 	clear(sh.stored)
-	clear(sh.now)
 	clear(sh.routers)
 	clear(sh.changed)
 	var buf [topicKeyLen]byte
 	k := topicKey(buf[:0], prefixTopic, topic)
-	if !sh.metas.SeekGE(k) || !bytes.Equal(sh.metas.Key(), k) {
+	if sh.known = sh.metas.SeekGE(k) && bytes.Equal(sh.metas.Key(), k); !sh.known {
 		return nil, false, sh.metas.Error()
 	}
 	v, err := sh.metas.ValueAndErr()
@@ -117,61 +154,7 @@ func (sh *shadow) load(topic uint64) (st *op.State, existed bool, err error) {
 	if err := sh.pages.fill(st); err != nil {
 		return nil, false, err
 	}
-	for ok := sh.leases.SeekGE(topicKey(buf[:0], prefixLease, topic)); ok && hasTopic(sh.leases.Key(), prefixLease, topic); ok = sh.leases.Next() {
-		v, err := sh.leases.ValueAndErr()
-		if err != nil {
-			return nil, false, err
-		}
-		l, err := parseLease(sh.leases.Key(), v)
-		if err != nil {
-			return nil, false, err
-		}
-		sh.stored[l.Seq] = l
-	}
-	if err := sh.leases.Error(); err != nil {
-		return nil, false, err
-	}
 	return st, true, sh.loadRoutes(topic)
-}
-
-// lease applies a part that takes, extends or gives back leases.
-func (sh *shadow) lease(p *op.Part) {
-	for _, l := range p.Leases {
-		sh.now[l.Seq] = Lease{Topic: p.Topic, Node: p.Node, Lease: l, Released: p.Kind == op.KindRelease}
-	}
-}
-
-// forgetLeases drops what the operations up to a drop of the topic did.
-func (sh *shadow) forgetLeases() { clear(sh.now) }
-
-// leaseDiff writes what changed in the leases of a topic. Leases of records
-// that are gone are gone.
-func (sh *shadow) leaseDiff(st *op.State, out *entries) {
-	seqs := make([]uint64, 0, len(sh.stored)+len(sh.now))
-	for seq := range sh.stored {
-		seqs = append(seqs, seq)
-	}
-	for seq := range sh.now {
-		if _, ok := sh.stored[seq]; !ok {
-			seqs = append(seqs, seq)
-		}
-	}
-	slices.Sort(seqs)
-	var k, v []byte
-	for _, seq := range seqs {
-		old, stored := sh.stored[seq]
-		l, changed := sh.now[seq]
-		k = topicNumberKey(k[:0], prefixLease, st.ID, seq)
-		switch {
-		case !st.Live(seq):
-			if stored {
-				out.delete(k)
-			}
-		case changed && (!stored || l != old):
-			v = l.encode(v[:0])
-			out.set(k, v)
-		}
-	}
 }
 
 // pagesDiff writes what changed in the holes of a topic.

@@ -45,8 +45,20 @@ func parseWatch(k, v []byte) (*op.Watch, error) {
 // those that are gone.
 type sessions map[op.WatchID]*op.Watch
 
-// apply applies a part. What moves a session that nobody knows is passed over.
-func (c sessions) apply(k *kv, p *op.Part) error {
+// apply applies a part. What moves a session that nobody knows is passed over; one
+// that lives no more takes memory only if the store has it.
+func (c sessions) apply(k *kv, p *op.Part, view View) error {
+	id := p.Session
+	if p.Kind == op.KindWatch {
+		id = p.Watch.ID
+	}
+	if view != nil && !view.Watching(id) {
+		w, err := k.watch(id)
+		if _, known := c[id]; known || w != nil {
+			c[id] = nil
+		}
+		return err
+	}
 	switch p.Kind {
 	case op.KindWatch:
 		c[p.Watch.ID] = p.Watch

@@ -2,13 +2,17 @@ package main
 
 import (
 	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/weirmq/weir/internal/engine"
 	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/replica/stores"
+	"github.com/weirmq/weir/internal/server"
 )
 
 // replicaRun runs weir replica.
@@ -65,4 +69,33 @@ func TestReplicaCommandsLookAtACopy(t *testing.T) {
 	if err == nil || exitCode(err) != exitFailed || !strings.Contains(out, "broken: ") || !strings.Contains(out, "log/00000000000000000006") {
 		t.Errorf("verify of a broken copy: %v, %q", err, out)
 	}
+}
+
+func TestRestoreOfAStateThatTheCopyLacks(t *testing.T) {
+	address := "file://" + t.TempDir()
+	lacks := func(want string, args ...string) {
+		t.Helper()
+		dir := filepath.Join(t.TempDir(), "data")
+		res := runWeir(t, "", append([]string{"restore", address, dir}, args...)...)
+		if res.err == nil || exitCode(res.err) != exitFailed || !strings.Contains(res.err.Error(), want) || res.stdout != "" || readable(dir) {
+			t.Errorf("restore %v: %v, %q; want %q and nothing made", args, res.err, res.stdout, want)
+		}
+	}
+	lacks("there is no copy of weir")
+	lacks("there is no copy of weir", "--dry-run", "--json")
+	cfg := server.Config{DataDir: t.TempDir(), Replica: server.Replica{URL: address, Every: time.Second, Base: time.Hour, Keep: time.Hour, LagMax: 1 << 30}}
+	c := newCopy(cfg, func(bool) {}, slog.New(slog.DiscardHandler))
+	e, err := engine.Open(t.Context(), engine.Options{Dir: cfg.DataDir, Replica: &c.Replica, Open: c.lead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the copy has a base", func() bool { return runWeir(t, "", "restore", "--dry-run", address, "x").err == nil })
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.close()
+	for _, more := range [][]string{nil, {"--dry-run"}, {"--json"}, {"--dry-run", "--json"}} {
+		lacks("--at must not be in front of it", append(more, "--at", "2020-01-01T00:00:00Z")...)
+	}
+	lacks("--at must not be behind it", "--at", "999999999")
 }

@@ -96,8 +96,11 @@ func restoreCopy(ctx context.Context, opt *restoreOptions) (_ *copyPlan, err err
 	start := time.Now()
 	source := restore.Copy{Log: log, Files: files}
 	done := &copyPlan{}
-	if done.plan, err = source.Plan(ctx, point); err != nil || opt.dryRun {
-		return done.complete(), err
+	if done.plan, err = source.Plan(ctx, point); err != nil {
+		return nil, err
+	}
+	if opt.dryRun {
+		return done.complete(), nil
 	}
 	done.Dir = opt.dataDir
 	err = build(opt.dataDir, "FORMAT", func(root *os.Root) error {

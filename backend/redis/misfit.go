@@ -28,6 +28,9 @@ func (s settings) misfit(ctx context.Context, err error) error {
 		}
 		return false
 	}
+	if said("HTTP/1.") { // the client could not read it as an answer
+		return fmt.Errorf("%s speaks HTTP, not Redis; for a weir server use http://HOST:PORT/TOPIC", s.server())
+	}
 	sentinels := s.master != "" && said("sentinels specified")
 	switch {
 	case sentinels && errors.Is(err, redis.Nil):

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -56,6 +58,9 @@ func TestAURLThatDoesNotFitItsServerIsSaidInOneSentence(t *testing.T) {
 	redistest.Start(t, redistest.Options{Args: []string{
 		"--tls-port", port, "--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", certificate, "--tls-auth-clients", "no",
 	}})
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	says(t, "a web server", openError(t, strings.Replace(web.URL, "http:", "redis:", 1)+"/0?stream=jobs"), "speaks HTTP, not Redis", "use http://")
 	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
 		plain := s.Addr()
 		locked := redistest.Start(t, redistest.Options{Args: []string{"--requirepass", "sesame"}}).Addr()

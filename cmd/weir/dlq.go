@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -41,6 +42,7 @@ type letterOptions struct {
 	name   string
 	json   output
 	filter weir.LetterFilter
+	waits  bool // for letters that are not there yet
 	keys   keyOptions
 }
 
@@ -66,7 +68,39 @@ func (o *letterOptions) run(cmd *cobra.Command, args []string, do func(ctx conte
 		return err
 	}
 	o.filter.IDs = args[1:]
-	return do(ctx, d)
+	missing, err := o.missing(ctx, s, d)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(ctx, d), missing)
+}
+
+// missing returns what to say, besides what is done, of IDs that are not there. It fails if
+// not even the stream is: its name may be misspelt.
+func (o *letterOptions) missing(ctx context.Context, s *weir.Stream, d *weir.DeadLetters) (missing, err error) {
+	unknown := map[string]bool{}
+	for _, id := range o.filter.IDs {
+		unknown[id] = true
+	}
+	some := false
+	for l, err := range d.List(ctx, weir.LetterFilter{IDs: o.filter.IDs}) {
+		if err != nil {
+			return nil, err
+		}
+		some = true
+		if delete(unknown, l.ID); len(o.filter.IDs) == 0 {
+			break
+		}
+	}
+	if !some {
+		if p, err := s.Pressure(ctx); err == nil && errors.Is(p.Missing, weir.ErrStreamNotFound) {
+			return nil, fmt.Errorf("%w; check its name in the URL", p.Missing)
+		}
+	}
+	if len(unknown) > 0 && !o.waits {
+		missing = fmt.Errorf("not among the dead letters of %q: %s", d.Name(), strings.Join(slices.Sorted(maps.Keys(unknown)), ", "))
+	}
+	return missing, nil
 }
 
 func newDLQLsCmd() *cobra.Command {
@@ -123,23 +157,15 @@ func runShow(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	return opt.run(cmd, args, func(ctx context.Context, d *weir.DeadLetters) error {
-		missing := map[string]bool{}
-		for _, id := range opt.filter.IDs {
-			missing[id] = true
-		}
 		out := bufio.NewWriter(cmd.OutOrStdout())
 		defer out.Flush()
 		for l, err := range d.List(ctx, opt.filter) {
 			if err != nil {
 				return err
 			}
-			delete(missing, l.ID)
 			if err := opt.json.print(out, letterOf(&l)); err != nil {
 				return err
 			}
-		}
-		if len(missing) > 0 {
-			return fmt.Errorf("not among the dead letters of %q: %v", d.Name(), slices.Sorted(maps.Keys(missing)))
 		}
 		return out.Flush()
 	})

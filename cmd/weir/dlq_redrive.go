@@ -55,6 +55,7 @@ func newDLQRedriveCmd() *cobra.Command {
 			if cfg.Follow && cfg.DryRun {
 				return &usageError{errors.New("--follow and --dry-run exclude each other")}
 			}
+			opt.waits = cfg.Follow
 			page, err := measure(cmd.Context(), "dlq", "", cmd.ErrOrStderr(), newLog(cmd.ErrOrStderr(), "text", slog.LevelInfo))
 			if err != nil {
 				return err

@@ -31,7 +31,7 @@ and which command helps. It changes nothing. It checks in this order:
   6. the server: the round trip to it, settings that can lose data
 
 Exit codes: 0 nothing of the severity --fail-on (error) or worse was found, 1 something
-was, or the server was not reached, 2 the command line, a variable or the URL cannot
+was, or there is no such stream, or the server was not reached, 2 the command line, a variable or the URL cannot
 be understood. An error is work that is lost or about to be, or that waits ten times
 the objective; a warning is what comes to that if nothing is done.`
 
@@ -105,10 +105,17 @@ func runDoctor(cmd *cobra.Command, from string, opt *doctorOptions) error {
 	} else {
 		err = d.print(cmd.OutOrStdout(), newPaint(cmd.OutOrStdout()))
 	}
-	if worst := d.worst(); err == nil && worst != "" && slices.Index(severities, worst) <= slices.Index(severities, opt.failOn) {
+	if err == nil && d.fails(opt.failOn) {
 		return errSaid
 	}
 	return err
+}
+
+// fails reports whether a finding is of a severity or worse, or that there is no stream.
+func (d *diagnosis) fails(severity string) bool {
+	return slices.ContainsFunc(d.Findings, func(f backend.Finding) bool {
+		return f.Code == "stream_missing" || slices.Index(severities, f.Severity) <= slices.Index(severities, severity)
+	})
 }
 
 func newDiagnosis(info backend.Info, found *weir.Diagnosis, from string) *diagnosis {

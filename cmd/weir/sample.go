@@ -43,12 +43,13 @@ for Prometheus instead of printing them, until it is stopped. A stream that cann
 is reported once on standard error, has weir_stream_up 0, and is retried.
 
 With --every it continues until it is stopped, even while the server is unreachable, which it
-reports on standard error. Exit codes: 0 sampled, 1 not reached, or no such stream or group,
-2 the command line, a variable or the URL cannot be understood.`
+reports on standard error. A stream or group that is not there yet is an empty one, which
+it says once on standard error. Exit codes: 0 sampled, 1 not reached, 2 the command line,
+a variable or the URL cannot be understood.`
 
 const sampleExample = `  weir sample 'redis://127.0.0.1:6379/0?stream=jobs&group=workers'
   weir sample --every 5s http://127.0.0.1:4000/orders | tee pressure.jsonl
-  weir sample --metrics :9464 'redis://10.0.0.5/0?stream=jobs&group=workers' http://10.0.0.6:4000/orders
+  weir sample --metrics :9466 'redis://10.0.0.5/0?stream=jobs&group=workers' http://10.0.0.6:4000/orders
   REDIS_HOST=10.0.0.5 STREAM_KEY=jobs GROUP=workers weir sample | jq .lag`
 
 type sampleOptions struct {

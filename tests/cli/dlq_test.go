@@ -127,6 +127,51 @@ func TestADeadLetterIsShownWithItsHistory(t *testing.T) {
 	})
 }
 
+// A misspelt queue or ID must not look like one without dead letters.
+func TestDeadLettersThatAreNotThereAreNamed(t *testing.T) {
+	t.Parallel()
+	eachBackend(t, func(t *testing.T, url string) {
+		fails := func(want string, args ...string) string {
+			t.Helper()
+			stdout, stderr, code := weirtest.Run(t, nil, args...)
+			if code != 1 || !strings.Contains(stderr, want) {
+				t.Errorf("weir %v: exit code %d, %s%s; want 1 and %q", args, code, stdout, stderr, want)
+			}
+			return stdout
+		}
+		lines := [][]string{{"ls"}, {"redrive", "--delay=0"}, {"redrive", "--dry-run"}, {"redrive", "--follow"}, {"purge", "--yes"}, {"purge", "--dry-run"}, {"show"}}
+		for _, line := range lines {
+			line = append(append([]string{"dlq"}, line...), url)
+			if line[1] == "show" {
+				line = append(line, "99")
+			}
+			fails("not found", line...)
+		}
+		fails("", "doctor", "--interval=0", url)
+		if _, stderr, code := weirtest.Run(t, nil, "sample", url); code != 0 || !strings.Contains(stderr, "there is nothing until") {
+			t.Errorf("sample: exit code %d, %s", code, stderr)
+		}
+		s := openStream(t, url)
+		bury(t, s, 1, backend.ReasonPoison)
+		id := lettersOf(t, url)[0]["id"].(string)
+		for _, line := range lines {
+			if line[len(line)-1] == "--follow" {
+				continue
+			}
+			fails("not among the dead letters of", append(append([]string{"dlq"}, line...), url, "777-0", "abc")...)
+		}
+		if out := fails(": abc\n", "dlq", "ls", url, "abc", id); !strings.Contains(out, id) {
+			t.Errorf("the letter that is there is not listed: %s", out)
+		}
+		if out := fails(": abc\n", "dlq", "purge", "--yes", url, "abc", id); !strings.HasPrefix(out, "1 removed") {
+			t.Errorf("purge of one that is there: %s", out)
+		}
+		if out := must(t, "dlq", "ls", url); out != "" {
+			t.Errorf("a queue without dead letters: %s", out)
+		}
+	})
+}
+
 func TestRedriveSendsBackWhatIsDueAndPurgeRemovesTheRest(t *testing.T) {
 	t.Parallel()
 	eachBackend(t, func(t *testing.T, url string) {

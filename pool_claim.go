@@ -26,6 +26,7 @@ type claimer struct {
 	pool       *Pool
 	worked     bool      // a claim has been answered
 	failures   int       // calls in a row without an answer
+	paused     bool      // as last seen by checkEmpty
 	emptySince time.Time // when the stream was first seen empty; zero if it is not
 }
 
@@ -394,6 +395,11 @@ func (c *claimer) checkEmpty(ctx context.Context) {
 	defer cancel()
 	pressure, err := p.stream.Pressure(call)
 	left, _ := pressure.Backlog()
+	if paused := err == nil && pressure.Paused; paused != c.paused {
+		if c.paused = paused; paused {
+			p.log.Warn("weir: the stream is paused, so what it holds stays; weir queue resume lets the workers go on", "stream", p.name.Stream)
+		}
+	}
 	if err != nil || left > 0 {
 		c.emptySince = time.Time{}
 		return

@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/capture"
 )
 
 // All pools of a paused stream finish what they hold and take nothing new, while messages
@@ -49,6 +51,33 @@ func TestPausedPoolsFinishWhatTheyHold(t *testing.T) {
 		}
 		one.finish()
 		two.finish()
+	})
+}
+
+// A pool that is to end with the stream says why it does not.
+func TestAPoolUntilEmptySaysThatTheStreamIsPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, 1)
+		s := New(f)
+		if err := s.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		logs := &capture.Buffer{}
+		pool := startPool(t, f, func(context.Context, *Delivery) error { return nil },
+			PoolConfig{UntilEmpty: time.Second, Logger: slog.New(slog.NewTextHandler(logs, nil))})
+		time.Sleep(time.Minute)
+		if strings.Count(logs.String(), "weir queue resume") != 1 {
+			t.Errorf("the log in a pause:\n%s", logs)
+		}
+		if err := s.Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if len(f.Acked()) != 1 {
+			t.Error("nothing was done after the pause")
+		}
+		pool.finish()
 	})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -32,6 +33,9 @@ func (e *usageError) Unwrap() error { return e.err }
 
 // errSaid ends a command with exitFailed after it has printed everything.
 var errSaid = errors.New("failed")
+
+// errInterrupted ends a command that a signal ended before it was done.
+var errInterrupted = errors.New("interrupted")
 
 // errDead ends work with exitDead.
 var errDead = errors.New("messages became dead letters")
@@ -116,12 +120,25 @@ func checkUsage(cmd *cobra.Command) {
 			return checkURLs(cmd, urls)
 		}
 		if run := cmd.RunE; run != nil {
-			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return run(cmd, urls) }
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return explained(run(cmd, urls), urls) }
 		}
 	}
 	for _, c := range cmd.Commands() {
 		checkUsage(c)
 	}
+}
+
+// explained returns the error of a command with URLs as it is to be told.
+func explained(err error, urls []string) error {
+	if errors.Is(err, context.Canceled) {
+		return errInterrupted
+	}
+	for _, url := range urls {
+		if strings.Contains(url, "://") {
+			return withRemedy(err, url)
+		}
+	}
+	return err
 }
 
 // switchHint explains arguments that were meant as the value of a switch.

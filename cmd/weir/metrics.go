@@ -90,8 +90,8 @@ func listenMetrics(addr string) (net.Listener, error) {
 		addr = ":" + addr
 	}
 	host, port, err := net.SplitHostPort(addr)
-	if err != nil || port == "" {
-		return nil, &usageError{fmt.Errorf("flag --metrics: %q is not host:port, :port or port", addr)}
+	if err != nil {
+		return nil, fmt.Errorf("metrics (--metrics, WEIR_METRICS): %w", err)
 	}
 	if host == "" {
 		host = "127.0.0.1"
@@ -99,9 +99,9 @@ func listenMetrics(addr string) (net.Listener, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("--metrics: %s:%s is in use by another program; choose another port", host, port)
+		return nil, fmt.Errorf("metrics (--metrics, WEIR_METRICS): %s:%s is in use by another program; choose another port", host, port)
 	case err != nil:
-		return nil, fmt.Errorf("--metrics: %w", err)
+		return nil, fmt.Errorf("metrics (--metrics, WEIR_METRICS): %w", err)
 	}
 	return l, nil
 }

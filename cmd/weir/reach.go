@@ -46,15 +46,15 @@ func (r reacher) open(ctx context.Context, keys *keyOptions, url string, open fu
 			_ = s.Close() // it has not been used
 		}
 		if fix := hopeless(err, url); fix != "" {
-			return nil, fmt.Errorf("%w; %s", err, fix)
+			return nil, &remedied{err, fix}
 		}
 		switch {
 		case ctx.Err() != nil, !backend.Retryable(err):
 			return nil, err
 		case !time.Now().Before(end):
-			return nil, fmt.Errorf("the server was not there for %s: %w", r.most, err)
+			return nil, fmt.Errorf("the server was not there for %s: %w", r.most, withRemedy(err, url))
 		case try == 1:
-			fmt.Fprintf(r.log, "%s: waiting up to %s for the server: %v\n", r.what, r.most, err)
+			fmt.Fprintf(r.log, "%s: waiting up to %s for the server: %v\n", r.what, r.most, withRemedy(err, url))
 		}
 		if err := client.Sleep(ctx, min(client.Backoff(try, reconnectMin, time.Second), time.Until(end))); err != nil {
 			return nil, err
@@ -78,6 +78,28 @@ func answers(ctx context.Context, s *weir.Stream) error {
 		return nil
 	}
 	return err
+}
+
+// remedied is an error with what mends it.
+type remedied struct {
+	err error
+	fix string
+}
+
+func (e *remedied) Error() string { return e.err.Error() + "; " + e.fix }
+func (e *remedied) Unwrap() error { return e.err }
+
+// withRemedy adds to an error of a command what mends it, if that is known and not said yet.
+func withRemedy(err error, url string) error {
+	var said *remedied
+	fix := hopeless(err, url)
+	if fix == "" && err != nil && isHTTP(url) && errors.Is(err, io.EOF) { // a server that goes down does that, too
+		fix = "if it does not speak HTTP, but is a Redis, use redis://"
+	}
+	if fix == "" || errors.As(err, &said) {
+		return err
+	}
+	return &remedied{err, fix}
 }
 
 // hopeless says what mends an error that waiting does not mend; it is empty for others, and
@@ -112,15 +134,17 @@ func hopeless(err error, url string) string {
 	)
 	switch text := err.Error(); {
 	case errors.As(err, &authority):
-		return "name its authority's PEM file with ca=FILE in the URL"
+		return "name its authority's PEM file with --ca, or with ca=FILE in the URL"
 	case errors.As(err, &host):
 		return "use a name that the certificate holds"
 	case errors.As(err, &invalid):
 		return "renew the certificate, or set the clock"
 	case errors.As(err, &record), strings.Contains(text, "gave HTTP response to HTTPS client"):
 		return "the server does not speak TLS: use http://"
+	case strings.Contains(text, "malformed HTTP"):
+		return "the server does not speak HTTP; if it is a Redis, use redis://"
 	case strings.Contains(text, "remote error: tls:") && strings.Contains(text, "certificate"):
-		return "name a client certificate that the server accepts, with cert=FILE and key=FILE in the URL"
+		return "name a client certificate that the server accepts, with --tls-cert and --tls-key, or with cert=FILE and key=FILE in the URL"
 	}
 	return ""
 }

@@ -28,7 +28,7 @@ type topicTailer struct {
 // has no point any more: as with a reacher, but no other call is made.
 func (t *topicTailer) lost(err error) error {
 	if fix := hopeless(err, t.url); fix != "" {
-		return fmt.Errorf("%w; %s", err, fix)
+		return &remedied{err, fix}
 	}
 	if !t.reached && time.Since(t.started) > reachFor {
 		return fmt.Errorf("the server was not there for %s: %w", reachFor, err)
@@ -105,7 +105,7 @@ func (t *topicTailer) follow(ctx context.Context) error {
 		return fmt.Errorf("topic %q does not exist", t.topic)
 	}
 	if fix := hopeless(err, t.url); fix != "" {
-		return fmt.Errorf("%w; %s", err, fix)
+		return &remedied{err, fix}
 	}
 	return err
 }
@@ -159,7 +159,7 @@ func retrying[T any](ctx context.Context, t *topicTailer, call func() (T, error)
 			return res, ctx.Err()
 		}
 		if fix := hopeless(err, t.url); fix != "" {
-			return res, fmt.Errorf("%w; %s", err, fix)
+			return res, &remedied{err, fix}
 		}
 		if !client.Retryable(err) || failing.last(err) {
 			return res, err

@@ -109,7 +109,7 @@ func TestMistakesAreToldAlikeByEveryCommand(t *testing.T) {
 
 // Each command reads its settings from the environment and names a wrong one.
 func TestWrongVariablesAreToldAlikeByEveryCommand(t *testing.T) {
-	for name, want := range map[string]string{"WEIR_JSON": "true or false", "WEIR_DURABILITY": "ephemeral, memory, disk or fsync", "WEIR_PORT": "a whole number from 0 to 65535"} {
+	for name, want := range map[string]string{"WEIR_JSON": "true or false", "WEIR_DURABILITY": "ephemeral, memory, disk or fsync", "WEIR_PORT": "a whole number from 0 to 65535", "WEIR_METRICS": "host:port, :port or port, and the port from 0 to 65535"} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, "nonsense")
 			everyCommand(func(cmd *cobra.Command, words []string) {

@@ -37,8 +37,18 @@ func runWork(cmd *cobra.Command, args []string) error {
 	}
 	defer page.close()
 	log = page.logger(log)
-	s, err := reacher{cmd.ErrOrStderr(), "weir work", reachFor}.open(cmd.Context(), &opt.keys, withDurability(opt.durability, args[0]), openStream)
-	if err != nil {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	opens, opened := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	s, err := reacher{cmd.ErrOrStderr(), "weir work", reachFor}.open(opens, &opt.keys, withDurability(opt.durability, args[0]), openStream)
+	interrupted := opens.Err() != nil
+	opened()
+	switch {
+	case err != nil && interrupted:
+		fmt.Fprintln(cmd.ErrOrStderr(), "weir work: interrupted before the server was reached")
+		return nil
+	case err != nil:
 		return err
 	}
 	defer s.Close()
@@ -52,9 +62,6 @@ func runWork(cmd *cobra.Command, args []string) error {
 	cfg := configs.Pool
 	w.drops = cfg.Expired == weir.ExpiredDrop
 	cfg.Logger, cfg.UntilEmpty, cfg.Hooks, cfg.Tracing = log, opt.untilEmpty, page.hooks(), page.tracing()
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
 	if w.pool, err = weir.NewPool(s, w.handle, cfg); err != nil {
 		return err
 	}

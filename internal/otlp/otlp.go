@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	client "github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/contrib/bridges/otelslog"
 	"go.opentelemetry.io/contrib/bridges/prometheus"
@@ -62,12 +63,12 @@ func wanted(s signal) (bool, error) {
 		switch protocol := os.Getenv(name); protocol {
 		case "":
 		case "http/protobuf":
-			return true, nil
+			return true, check(s)
 		default:
 			return false, fmt.Errorf("environment variable %s: weir does not speak %q: use http/protobuf, for which collectors listen on port 4318", name, protocol)
 		}
 	}
-	return true, nil
+	return true, check(s)
 }
 
 func on(value string) bool { return strings.EqualFold(value, "true") }
@@ -142,8 +143,10 @@ func (e *Exporter) start(ctx context.Context, want [3]bool, about *resource.Reso
 	return nil
 }
 
-// quietly makes failures to send a line of the log, once in a while.
+// quietly makes failures to send a line of the log, once in a while, and lines of the
+// log of what the SDK has to say itself.
 func quietly(log *slog.Logger) {
+	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
 	lines := make(chan struct{}, 1)
 	lines <- struct{}{}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {

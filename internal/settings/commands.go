@@ -41,7 +41,7 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "json", in: Publish | Work | Tail | Doctor | Queue | letters | copies | Replica | Keys | topics | routers | hooks | Contexts | ContextSet | BenchLoad, kind: boolean, deft: "false", help: "print JSON, one object a line"},
 	{name: "log-format", in: Serve | Publish | Work, places: anywhere, kind: choice("format", "text", "json"), deft: "text",
 		help: "form of the log on standard error: text or json"},
-	{name: "metrics", in: Publish | Work | Sample | Backup, kind: name("address"),
+	{name: "metrics", in: Publish | Work | Sample | Backup, kind: pageAddress,
 		help: "serve Prometheus metrics at http://ADDR/metrics while the command runs; the host is 127.0.0.1 unless ADDR names one"},
 	{name: "durability", in: Publish | Work | TopicCreate, kind: choice("class", "ephemeral", "memory", "disk", "fsync"),
 		help: "durability class of a topic that has to be created: ephemeral, memory, disk or fsync (default disk)"},

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -28,7 +29,7 @@ func (src Source) readFile() (map[*Setting]given, error) {
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return nil, fmt.Errorf("config file %s is neither YAML nor JSON: %w", path, err)
+		return nil, unreadable(path, text, err)
 	}
 	if len(doc.Content) == 0 {
 		return nil, nil // nothing but comments
@@ -41,6 +42,30 @@ func (src Source) readFile() (map[*Setting]given, error) {
 		return nil, fmt.Errorf("config file %s, line %d: write settings as key: value", path, top.Line)
 	}
 	return src.readKeys(path, top.Content)
+}
+
+// unreadable returns the error of a file that is neither YAML nor JSON, with the line. The
+// reader of YAML leaves out the first line's number and miscounts at tabs.
+func unreadable(path string, text []byte, err error) error {
+	why := strings.TrimPrefix(err.Error(), "yaml: ")
+	at := 1
+	if n, rest, ok := strings.Cut(strings.TrimPrefix(why, "line "), ": "); ok && strings.HasPrefix(why, "line ") {
+		if at, err = strconv.Atoi(n); err == nil {
+			why = rest
+		}
+	}
+	switch {
+	case strings.Contains(why, "control characters"), strings.Contains(why, "UTF-8"), strings.Contains(why, "UTF-16"):
+		return fmt.Errorf("config file %s is neither YAML nor JSON: %s", path, why)
+	case !strings.HasPrefix(strings.TrimSpace(string(text)), "{"): // where tabs are allowed
+		for i, line := range strings.Split(string(text), "\n") {
+			if indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]; strings.Contains(indent, "\t") {
+				at, why = i+1, "a tab indents; use spaces"
+				break
+			}
+		}
+	}
+	return fmt.Errorf("config file %s, line %d: neither YAML nor JSON: %s", path, at, why)
 }
 
 // readKeys reads pairs of a key and a value.

@@ -253,6 +253,19 @@ var host = kind{typ: "host", valid: "a host or host:port", parse: func(text stri
 	return text, err == nil && ok && n >= 0 && n <= 65535
 }}
 
+// pageAddress is where a page is served: host:port, or a port of this machine alone.
+var pageAddress = kind{typ: "address", valid: "host:port, :port or port, and the port from 0 to 65535", parse: func(text string) (any, bool) {
+	port := text
+	if strings.Contains(text, ":") {
+		var err error
+		if _, port, err = net.SplitHostPort(text); err != nil {
+			return nil, false
+		}
+	}
+	n, ok := decimal(port)
+	return text, ok && n >= 0 && n <= 65535
+}}
+
 // HasPort reports whether a host has a port behind it.
 func HasPort(text string) bool {
 	_, err := netip.ParseAddr(strings.Trim(text, "[]"))

@@ -155,7 +155,7 @@ func TestOffMeansWhatItSays(t *testing.T) {
 func TestSettingsThatDoNotFitAreBothNamed(t *testing.T) {
 	path := write(t, "# first\nretry_base: 10s\n")
 	_, _, err := LoadConfigs(Source{Command: Library, File: path, Lookup: environment("WEIR_RETRY_MAX=2s")}, nil)
-	want := fmt.Sprintf("config file %s, line 2, key retry_base, environment variable WEIR_RETRY_MAX: RetryMax 2s is less than RetryBase 10s", path)
+	want := fmt.Sprintf("config file %s, line 2, key retry_base, environment variable WEIR_RETRY_MAX: retry_max 2s is less than retry_base 10s", path)
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

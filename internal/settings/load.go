@@ -1,9 +1,11 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -201,19 +203,28 @@ func (v *Values) NeedRestart(next *Values) []string {
 }
 
 // Explain puts in front of an error of the library's where the fields that it names
-// were set.
+// were set, and calls them and their values as the settings do.
 func (v *Values) Explain(err error) error {
 	var where []string
-	words := strings.FieldsFunc(err.Error(), func(c rune) bool { return c == ' ' || c == ':' })
+	text := err.Error()
 	for _, s := range v.rows {
-		if g, ok := v.given[s]; ok && s.ofLibrary() && slices.Contains(words, s.field) {
+		if !s.ofLibrary() {
+			continue
+		}
+		field := regexp.MustCompile(`\b` + s.field + `\b`)
+		if !field.MatchString(err.Error()) {
+			continue
+		}
+		text = field.ReplaceAllLiteralString(text, s.key())
+		if g, ok := v.given[s]; ok {
 			where = append(where, g.where)
 		}
 	}
-	if len(where) == 0 {
-		return err
+	text = strings.Replace(text, "disable it with -1", "set it to off", 1)
+	if len(where) > 0 {
+		text = strings.Join(where, ", ") + ": " + text
 	}
-	return fmt.Errorf("%s: %w", strings.Join(where, ", "), err)
+	return errors.New(text)
 }
 
 // Text returns what was written for one setting, or its default, unchecked.

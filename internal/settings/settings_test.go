@@ -112,6 +112,8 @@ func samples(s *Setting) sample {
 		return sample{"-7", int64(-7), []string{"many", "1.5", "1e3", "99999999999", " 7", "OFF"}}
 	case s.name == "host":
 		return sample{"::1", "::1", []string{"a:b", "1.2.3.4:", "1.2.3.4:99999", "a:1:2"}}
+	case s.name == "metrics":
+		return sample{":9466", ":9466", []string{"abc", "99999", "host", "host:", "a:b:c", "1.2.3.4:http", " 1"}}
 	case s.kind.typ == "list":
 		return sample{" a, b,,", []string{"a", "b"}, nil}
 	case strings.HasPrefix(s.kind.valid, "a whole number"):

@@ -135,6 +135,8 @@ func TestMetricsThatCannotBeServedAreToldAtTheStart(t *testing.T) {
 		{[]string{"publish", "--metrics", l.Addr().String(), url}, 1, "is in use by another program"},
 		{[]string{"work", "--metrics", l.Addr().String(), url, "--", "true"}, 1, "is in use by another program"},
 		{[]string{"sample", "--metrics=a:b:c", url}, 2, "is not host:port"},
+		{[]string{"sample", "--metrics", "99999", url}, 2, "flag --metrics: \"99999\" is not host:port, :port or port, and the port from 0 to 65535; see `weir sample --help`"},
+		{[]string{"publish", "--metrics", "abc", url}, 2, "flag --metrics: \"abc\" is not "},
 		{[]string{"sample", "--metrics=:0", url, url}, 2, "is named twice"},
 		{[]string{"sample", "--metrics=:0", url, "redis://x?strem=a"}, 2, `URL 2: `},
 		{[]string{"sample", "--metrics=:0", "--count=2", url}, 2, "--count"},

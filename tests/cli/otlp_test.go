@@ -256,7 +256,11 @@ func TestACollectorThatIsNotThereStopsNobody(t *testing.T) {
 	if err := os.WriteFile(lines, []byte("one\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, refused := range []string{"OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_TRACES_EXPORTER=zipkin"} {
+	for _, refused := range []string{"OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_TRACES_EXPORTER=zipkin",
+		"OTEL_EXPORTER_OTLP_ENDPOINT=:::bad", "OTEL_EXPORTER_OTLP_ENDPOINT=foo", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT=ftp://127.0.0.1:1",
+		"OTEL_EXPORTER_OTLP_TIMEOUT=abc", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT=10s", "OTEL_EXPORTER_OTLP_COMPRESSION=zip",
+		"OTEL_EXPORTER_OTLP_HEADERS=api-key", "OTEL_EXPORTER_OTLP_CERTIFICATE=/nowhere", "OTEL_EXPORTER_OTLP_CLIENT_KEY=/nowhere",
+		"OTEL_TRACES_SAMPLER=foo", "OTEL_BSP_MAX_QUEUE_SIZE=many", "OTEL_BLRP_SCHEDULE_DELAY=-1", "OTEL_METRIC_EXPORT_INTERVAL=1m", "OTEL_RESOURCE_ATTRIBUTES=foo"} {
 		_, stderr, code := weirtest.Run(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", refused}, "publish", srv.URL+"/orders", lines)
 		name, _, _ := strings.Cut(refused, "=")
 		if code != 2 || !strings.Contains(stderr, "environment variable "+name) {
@@ -266,6 +270,9 @@ func TestACollectorThatIsNotThereStopsNobody(t *testing.T) {
 	_, stderr, code := weirtest.Run(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_TIMEOUT=500"}, "publish", srv.URL+"/orders", lines)
 	if code != 0 || strings.Count(stderr, "telemetry could not be sent") != 1 || !strings.Contains(stderr, "127.0.0.1:1") {
 		t.Errorf("exit code %d, %s", code, stderr)
+	}
+	if _, stderr, code := weirtest.Run(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=ftp://127.0.0.1:1"}, "serve", "--port=0", "--data-dir="+t.TempDir()); code != 2 || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("serve: exit code %d, %s", code, stderr)
 	}
 	if _, stderr, code := weirtest.Run(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_SDK_DISABLED=true"}, "publish", srv.URL+"/orders", lines); code != 0 || strings.Contains(stderr, "telemetry") {
 		t.Errorf("disabled: exit code %d, %s", code, stderr)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,6 +55,7 @@ func TestWhatWaitingDoesNotMendEndsAtOnce(t *testing.T) {
 		{"redis, wrong password", "redis://:wrong@" + redis.Addr() + "/0?stream=a", "does not know the URL's user and password"},
 		{"redis, no password", redis.URL() + "?stream=a", "wants a password"},
 		{"redis over TLS, wrong password", "rediss://:wrong@" + redisTLS + "/0?stream=a&" + ca, "does not know the URL's user and password"},
+		{"redis, a web server", "redis://" + plain.Addr + "/0?stream=a", "use http://"},
 		{"redis, no such database", "redis://:right@" + redis.Addr() + "/99?stream=a", "use a smaller number"},
 
 		{"http, unknown host", "http://nobody..invalid:4000/a", "check the host"},
@@ -80,7 +82,15 @@ func TestWhatWaitingDoesNotMendEndsAtOnce(t *testing.T) {
 			commands := [][]string{{"publish", c.url, lines}, {"sample", c.url}}
 			switch {
 			case strings.HasPrefix(c.url, "http"): // tail has a way of its own there
-				commands = append(commands, []string{"tail", c.url}, []string{"tail", "--from=0", c.url})
+				server := neturl.URL{Scheme: "http", Host: "127.0.0.1:1"}
+				if u, err := neturl.Parse(c.url); err == nil {
+					server = neturl.URL{Scheme: u.Scheme, User: u.User, Host: u.Host, RawQuery: u.RawQuery}
+				}
+				commands = append(commands, []string{"tail", c.url}, []string{"tail", "--from=0", c.url}, []string{"doctor", c.url},
+					[]string{"topic", "info", c.url}, []string{"topic", "ls", server.String()})
+				if !strings.HasSuffix(c.name, "key") { // it needs none
+					commands = append(commands, []string{"health", server.String()})
+				}
 			case strings.HasSuffix(c.name, "unknown host"):
 				commands = append(commands, []string{"work", c.url, "--", "true"}, []string{"tail", c.url}, []string{"dlq", "ls", c.url}, []string{"queue", "pause", c.url})
 			}
@@ -97,6 +107,57 @@ func TestWhatWaitingDoesNotMendEndsAtOnce(t *testing.T) {
 				if took := time.Since(begun); took > 12*time.Second {
 					t.Errorf("weir %s took %s", args[0], took)
 				}
+			}
+		})
+	}
+}
+
+// A Redis cuts a request of HTTP off, as a server that goes down does.
+func TestAnHTTPURLOfARedisIsNamed(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t, redistest.Options{}).Addr()
+	for _, args := range [][]string{{"doctor", "http://" + addr + "/a"}, {"topic", "ls", "http://" + addr}, {"health", "http://" + addr}} {
+		if _, stderr, code := weirtest.Run(t, nil, args...); code != 1 || !strings.Contains(stderr, "use redis://") {
+			t.Errorf("weir %v: code %d, %s", args, code, stderr)
+		}
+	}
+	p := run(t, "sample", "http://"+addr+"/a")
+	eventually(t, "sample says so while it waits", func() bool { return strings.Contains(p.Stderr.String(), "use redis://") })
+}
+
+// A signal ends a command that waits: work as if it had drained, others because they did
+// nothing.
+func TestASignalEndsTheWaitForAServer(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it answers nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	redis := redistest.Start(t, redistest.Options{})
+	lines := writeLines(t, []string{"a"})
+	must(t, "publish", redis.URL()+"?stream=a", lines)
+	must(t, "work", redis.URL()+"?stream=a", "--until-empty=10ms", "--", "true") // which makes the group
+	for _, c := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"work", "http://127.0.0.1:1/a", "--", "true"}, 0},
+		{[]string{"tail", "http://127.0.0.1:1/a"}, 0},
+		{[]string{"publish", "http://127.0.0.1:1/a", lines}, 1},
+		{[]string{"sample", "http://127.0.0.1:1/a"}, 1},
+		{[]string{"dlq", "ls", "http://127.0.0.1:1/a"}, 1},
+		{[]string{"doctor", "http://" + l.Addr().String() + "/a"}, 1},
+		{[]string{"doctor", "--interval=1m", redis.URL() + "?stream=a"}, 1},
+	} {
+		t.Run(c.args[0], func(t *testing.T) {
+			t.Parallel()
+			p := run(t, c.args...)
+			time.Sleep(time.Second)
+			p.Signal(syscall.SIGINT)
+			code := p.Wait()
+			if said := p.Stderr.String(); code != c.code || c.code == 1 && !strings.HasSuffix(said, "weir: interrupted\n") || strings.Contains(said, "canceled") {
+				t.Errorf("weir %v: exit code %d, %s", c.args, code, said)
 			}
 		})
 	}

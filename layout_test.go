@@ -56,7 +56,7 @@ type rule struct {
 // the reasons. A package that is not here fails the test.
 var table = map[string]rule{
 	".":       {code: "backend internal/admission", tests: module + " open backend/backendtest tests/capture tests/redistest tests/stall tests/weirtest"},
-	"open":    {code: module + " backend backend/embedded backend/kafka backend/redis backend/remote backend/shard"},
+	"open":    {code: module + " backend backend/embedded backend/kafka backend/redis backend/remote backend/shard internal/address"},
 	"backend": {},
 
 	"backend/backendtest": {code: "backend tests/leak tests/link tests/stall"},
@@ -68,8 +68,8 @@ var table = map[string]rule{
 		code:  "backend internal/api",
 		tests: "backend/backendtest backend/embedded backend/remote internal/engine internal/server tests/redistest " + vfs,
 	},
-	"backend/embedded": {code: "backend backend/internal/queue internal/api internal/engine " + vfs, tests: errorfs},
-	"backend/remote":   {code: "backend backend/internal/queue internal/api internal/client", tests: "tests/weirtest"},
+	"backend/embedded": {code: "backend backend/internal/queue internal/address internal/api internal/engine " + vfs, tests: errorfs},
+	"backend/remote":   {code: "backend backend/internal/queue internal/address internal/api internal/client", tests: "tests/weirtest"},
 
 	"telemetry/tracing": {code: module + " backend " + otel, tests: "open backend/backendtest tests/redistest tests/tracetest"},
 

@@ -10,22 +10,20 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/shard"
+	"github.com/weirmq/weir/internal/address"
 )
-
-// shardsKey is the query key that makes one stream of several.
-const shardsKey = "shards"
 
 // openShards opens the stream of a URL, or its shards if it is to have some.
 func openShards(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil || !query.Has(shardsKey) || strings.Contains(u.RawQuery, "@") {
+	if err != nil || !query.Has(address.Shards) || strings.Contains(u.RawQuery, "@") {
 		return openBackend(ctx, u) // which says what is wrong with the query, and hides a secret in it
 	}
-	n, err := strconv.Atoi(query.Get(shardsKey))
-	if err != nil || n < 1 || n > shard.Most || len(query[shardsKey]) > 1 {
+	n, err := strconv.Atoi(query.Get(address.Shards))
+	if err != nil || n < 1 || n > shard.Most || len(query[address.Shards]) > 1 {
 		return nil, &backend.URLError{Err: fmt.Errorf("shards is a number from 1 to %d, given once", shard.Most)}
 	}
-	query.Del(shardsKey)
+	query.Del(address.Shards)
 	whole := *u
 	whole.RawQuery = query.Encode()
 	name, err := streamName(&whole)

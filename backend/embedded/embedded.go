@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/internal/queue"
+	"github.com/weirmq/weir/internal/address"
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
 )
@@ -66,9 +67,9 @@ type place struct {
 }
 
 func parse(u *url.URL) (place, error) {
-	known := []string{"group"}
+	known := []string{"group", address.Shards}
 	if u.Scheme == "file" {
-		known = []string{"topic", "group", "durability"}
+		known = []string{"topic", "group", "durability", address.Shards}
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -81,6 +82,9 @@ func parse(u *url.URL) (place, error) {
 		if len(values) > 1 {
 			return place{}, fmt.Errorf("key %q appears twice in the %s URL", key, u.Scheme)
 		}
+	}
+	if query.Has(address.Shards) {
+		return place{}, address.ErrShards
 	}
 	if u.User != nil || u.Fragment != "" {
 		return place{}, fmt.Errorf("a %s URL has neither user nor fragment (#…)", u.Scheme)

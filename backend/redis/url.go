@@ -24,7 +24,7 @@ const (
 )
 
 // queryKeys are the query keys of a redis URL.
-var queryKeys = []string{"stream", "group", "master", "durability", "signal", "enqueue_field", "trim", "start", "create", "sentinel_user", "sentinel_password", "ca", "cert", "key"}
+var queryKeys = []string{"stream", "group", "master", "durability", "signal", "enqueue_field", "trim", "start", "create", "sentinel_user", "sentinel_password", "ca", "cert", "key", address.Shards}
 
 // What trim says in a URL.
 const (
@@ -69,6 +69,9 @@ func parse(u *url.URL) (settings, error) {
 	query, err := address.Query(u.RawQuery, queryKeys)
 	if err != nil {
 		return s, err
+	}
+	if _, ok := query[address.Shards]; ok {
+		return s, address.ErrShards
 	}
 	if s.tls, err = address.TLS(u.Scheme, "rediss", query); err != nil {
 		return s, err

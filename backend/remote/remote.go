@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/internal/queue"
+	"github.com/weirmq/weir/internal/address"
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/client"
 )
@@ -68,7 +69,7 @@ var connecting = []string{"standby", "ca", "cert", "key"}
 
 // parseQuery returns the configuration an absent topic is created with.
 func parseQuery(u *url.URL) (cfg api.Config, err error) {
-	known := append([]string{"group", "durability", "type"}, connecting...)
+	known := slices.Concat([]string{"group", "durability", "type"}, connecting, []string{address.Shards})
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return cfg, fmt.Errorf("the query of the %s URL cannot be read; known keys: %s", u.Scheme, strings.Join(known, ", "))
@@ -80,6 +81,9 @@ func parseQuery(u *url.URL) (cfg api.Config, err error) {
 		if len(values) > 1 {
 			return cfg, fmt.Errorf("key %q appears twice in the %s URL", key, u.Scheme)
 		}
+	}
+	if query.Has(address.Shards) {
+		return cfg, address.ErrShards
 	}
 	if g := query.Get("group"); g != "" && g != queue.Group {
 		return cfg, fmt.Errorf("group %q: a queue on a weir server has one group, %q, for now; leave group out", g, queue.Group)

@@ -23,6 +23,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "weir",
 		Short:         "A durable stream queue in one program",
+		Version:       versionLine(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs, // so that RunE can say what was meant
@@ -33,6 +34,7 @@ func newRoot() *cobra.Command {
 		newPublishCmd(), newWorkCmd(), newTailCmd(),
 		newBackupCmd(), newRestoreCmd(), newRepairCmd(), newReplicaCmd(), newBenchCmd(), newKeyCmd(), newContextCmd(), newHealthCmd(), newDebugCmd(), newManCmd(), newVersionCmd(),
 	)
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetHelpCommand(newHelpCmd())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

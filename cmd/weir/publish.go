@@ -61,6 +61,7 @@ const publishExample = `  weir publish http://127.0.0.1:4000/requests access.log
 
 type publishOptions struct {
 	kind       string
+	typed      bool   // kind was given
 	durability string // empty: not given
 	ndjson     bool
 	json       bool
@@ -86,6 +87,7 @@ func (o *publishOptions) load(cmd *cobra.Command) (weir.ProducerConfig, *setting
 	if err != nil {
 		return c.Producer, values, &usageError{err}
 	}
+	o.typed = values.Given("type")
 	if o.deadline > 0 && o.delay >= o.deadline {
 		return c.Producer, values, &usageError{fmt.Errorf("--delay %s is not shorter than --deadline %s: no worker would ever begin a message", o.delay, o.deadline)}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/client"
 )
 
 // courier stands between publish's Producer and the backend. It records in the place
@@ -49,6 +50,10 @@ func newCourier(ctx context.Context, p *publisher, url string) (*courier, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := p.checkType(ctx, url); err != nil {
+		_ = s.Close() // it has not been used
+		return nil, err
+	}
 	c := &courier{Backend: s.Backend(), publisher: p, json: isHTTP(url)}
 	if !p.opt.noKeys {
 		c.places, _ = s.Backend().(backend.PlaceKeeper)
@@ -56,6 +61,28 @@ func newCourier(ctx context.Context, p *publisher, url string) (*courier, error)
 	p.stream = s.Info().Stream
 	p.place = newPlace(p.opt.resume, p.stream, newRunName())
 	return c, nil
+}
+
+// checkType refuses a topic that is there and of another type than --type says.
+func (p *publisher) checkType(ctx context.Context, url string) error {
+	url, err := tailed(url)
+	if err != nil || !p.opt.typed || !isHTTP(url) {
+		return nil
+	}
+	target, err := client.ParseTopicURL(url)
+	if err != nil {
+		return nil // it could be opened
+	}
+	c, err := p.opt.keys.connect(target)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	info, err := c.TopicInfo(ctx, target.Topic)
+	if err != nil || info.Type == p.opt.kind {
+		return nil // it is not there yet, or the key may not read
+	}
+	return fmt.Errorf("topic %q is a %s, not a %s; leave --type out to publish to it as it is, or choose another topic", target.Topic, info.Type, p.opt.kind)
 }
 
 // newRunName names a run in its idempotency keys.

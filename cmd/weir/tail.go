@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	neturl "net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -32,7 +33,8 @@ before they could be read (a cap, a TTL, trimming, a crash) are reported on stan
 server's. What was acked or deleted on a weir server is no gap. A gap in front of the
 first record read over a connection has the reason from_seq_too_old, whatever took it.
 
-Reading removes nothing from a queue and joins no group.
+Reading removes nothing from a queue and joins no group; a group in the URL counts for
+nothing. Of a stream with shards one is followed: name it (orders.0), without shards=N.
 
 URL is http[s]://[:key@]host:port/TOPIC, redis[s]://[user:pass@]host:port/0?stream=NAME,
 kafka[s]://host:port/TOPIC or file:///DIR?topic=NAME, which belongs to one process at a
@@ -85,8 +87,11 @@ func newTailCmd() *cobra.Command {
 func runTail(cmd *cobra.Command, opt *tailOptions, url string) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	url, err := tailed(url)
+	if err != nil {
+		return &usageError{err}
+	}
 	p := printer{opt: opt, out: bufio.NewWriter(cmd.OutOrStdout()), log: cmd.ErrOrStderr()}
-	var err error
 	if isHTTP(url) {
 		err = tailTopic(ctx, &p, url)
 	} else {
@@ -102,6 +107,27 @@ func runTail(cmd *cobra.Command, opt *tailOptions, url string) error {
 		return nil // ended by a signal
 	}
 	return err
+}
+
+// tailed returns the URL of what is read: without what belongs to the workers and to the
+// creation of a topic on a weir server.
+func tailed(raw string) (string, error) {
+	u, err := neturl.Parse(raw)
+	if err != nil {
+		return raw, nil // opening it says what is wrong
+	}
+	query := u.Query()
+	if query.Has("shards") {
+		return "", errors.New("tail follows one shard at a time: leave shards out and name it, such as orders.0 instead of orders")
+	}
+	if !isHTTP(raw) {
+		return raw, nil
+	}
+	for _, key := range []string{"group", "type", "durability"} {
+		query.Del(key)
+	}
+	u.RawQuery = query.Encode()
+	return u.String(), nil
 }
 
 // tailTopic follows a topic of a weir server by its event stream.

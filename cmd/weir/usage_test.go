@@ -158,6 +158,11 @@ func TestFlagsThatExcludeEachOther(t *testing.T) {
 		"sample http://127.0.0.1:1/x http://127.0.0.1:1/y":              "accepts at most 1 arg",
 		"publish --metrics a:b:c http://127.0.0.1:1/x":                  "flag --metrics",
 		"tail http://127.0.0.1:1/x --from nothing":                      "--from",
+		"tail http://127.0.0.1:1/x?shards=4":                            "name it, such as orders.0",
+		"tail redis://127.0.0.1:1/0?stream=x&shards=4":                  "name it, such as orders.0",
+		"doctor redis://127.0.0.1:1/0?stream=x&shads=4":                 "key, shards",
+		"doctor http://127.0.0.1:1/x?shads=4":                           "key, shards",
+		"publish file:///tmp/x?topic=a&shads=4":                         "durability, shards",
 		"serve --webhook-allow-private 10.0.0.0/8,10.1.1.1/8":           `webhook_allow_private: "10.1.1.1/8" is not a range`,
 		"serve --host 0.0.0.0 --port 0 --data-dir /nowhere/at/all":      "refusing to listen",
 	} {
@@ -179,6 +184,15 @@ func TestUnknownVariablesAreWarnedAboutOnce(t *testing.T) {
 		res := runWeir(t, "a", args...)
 		if strings.Count(res.stderr, "unknown environment variable WEIR_LAG_WRAN, did you mean WEIR_LAG_WARN?") != 1 {
 			t.Errorf("weir %v: %v, %q", args, res.err, res.stderr)
+		}
+	}
+}
+
+func TestTheVersionHasTwoFlags(t *testing.T) {
+	want := runWeir(t, "", "version").stdout
+	for _, flag := range []string{"--version", "-v"} {
+		if res := runWeir(t, "", flag); res.err != nil || res.stdout != want || !strings.HasPrefix(want, "weir ") {
+			t.Errorf("weir %s: %v, %q; want %q", flag, res.err, res.stdout, want)
 		}
 	}
 }

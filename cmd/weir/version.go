@@ -16,10 +16,15 @@ func newVersionCmd() *cobra.Command {
 		Short: "Print the version, and the format of data directories that it writes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "weir %s %s %s/%s, data format %d\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, engine.FormatVersion)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
 			return err
 		},
 	}
+}
+
+// versionLine is what weir version prints.
+func versionLine() string {
+	return fmt.Sprintf("weir %s %s %s/%s, data format %d", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, engine.FormatVersion)
 }
 
 // version returns the module version of the binary.

@@ -5,6 +5,7 @@ package address
 import (
 	"cmp"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -14,6 +15,13 @@ import (
 
 	"github.com/weirmq/weir/internal/certs"
 )
+
+// Shards is the query key with which open.URL makes one stream of several. A backend knows it
+// for the list of keys only.
+const Shards = "shards"
+
+// ErrShards is a backend's error for Shards.
+var ErrShards = errors.New("shards: use open.URL, which opens each of them")
 
 // Query returns the keys of a query, each given once and all of them known.
 func Query(raw string, known []string) (map[string]string, error) {

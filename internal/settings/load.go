@@ -165,6 +165,9 @@ func (v *Values) text(name string) string {
 	return ""
 }
 
+// Given reports whether somebody has set a setting.
+func (v *Values) Given(name string) bool { return v.text(name) != "" }
+
 // Changed lists the numbers, sizes, times and switches that are not their defaults, as
 // VARIABLE=value. Text is not among them: it may be a secret.
 func (v *Values) Changed() []string {

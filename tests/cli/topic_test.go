@@ -144,3 +144,23 @@ func TestANameStandsForItsURL(t *testing.T) {
 		t.Errorf("without either: code %d, %q", code, stderr)
 	}
 }
+
+// A topic that is there keeps its type: publish says so instead of writing to another kind
+// than was meant.
+func TestPublishRefusesATopicOfAnotherType(t *testing.T) {
+	t.Parallel()
+	srv := weirtest.Start(t, weirtest.Options{})
+	put(t, srv, "events", `{"type":"log"}`)
+	put(t, srv, "jobs", `{"type":"queue"}`)
+	lines := writeLines(t, []string{"a"})
+	for topic, wrong := range map[string]string{"events": "queue", "jobs": "log"} {
+		url := srv.URL + "/" + topic
+		if _, stderr, code := weirtest.Run(t, nil, "publish", "--type", wrong, url, lines); code != 1 || !strings.Contains(stderr, "not a "+wrong) || topicState(t, srv, topic).HeadSeq != 0 {
+			t.Errorf("%s as a %s: exit code %d, %s", topic, wrong, code, stderr)
+		}
+		must(t, "publish", url, lines)
+	}
+	must(t, "publish", "--type", "log", srv.URL+"/events", lines)
+	must(t, "publish", "--type", "queue", srv.URL+"/new", lines)
+	must(t, "tail", "--no-follow", "--from=0", srv.URL+"/jobs?group=weir&durability=disk")
+}

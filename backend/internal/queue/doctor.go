@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -83,21 +84,21 @@ var remedies = map[string]struct {
 }{
 	"log_topic": {backend.OfStream, "weir tail URL"},
 
-	"messages_lost":    {backend.OfLoss, look},
-	"queue_ttl":        {backend.OfLoss, look},
-	"queue_cap_evicts": {backend.OfLoss, look},
+	"messages_lost":    {backend.OfLoss, "weir topic info URL"},
+	"queue_ttl":        {backend.OfLoss, "weir topic set --ttl 0 URL"},
+	"queue_cap_evicts": {backend.OfLoss, "weir topic set --discard reject URL"},
 
 	"lag_rising": {backend.OfWorkers, startWorkers},
 	"no_worker":  {backend.OfWorkers, startWorkers},
 
 	"pending_old":               {backend.OfPending, look},
 	"age_over_objective":        {backend.OfPending, look},
-	"limit_without_dead_letter": {backend.OfPending, startWorkers},
+	"limit_without_dead_letter": {backend.OfPending, "weir topic set --max-deliveries 0 URL"},
 	"server_moves_dead_letters": {backend.OfPending, "weir dlq ls URL"},
 
 	"maxlen_near":            {backend.OfStorage, look},
-	"queue_cap_refuses":      {backend.OfStorage, look},
-	"no_idempotency":         {backend.OfStorage, look},
+	"queue_cap_refuses":      {backend.OfStorage, "weir topic info URL"},
+	"no_idempotency":         {backend.OfStorage, "weir topic set --idempotency-window 1h URL"},
 	"dead_letter_unreadable": {backend.OfStorage, "weir dlq ls URL"},
 	"dead_letters_expire":    {backend.OfStorage, "weir dlq ls URL"},
 	"dead_letters":           {backend.OfStorage, "weir dlq ls URL"},
@@ -105,8 +106,8 @@ var remedies = map[string]struct {
 	"writes_refused":     {backend.OfServer, look},
 	"replica_behind":     {backend.OfServer, look},
 	"slow_round_trip":    {backend.OfServer, look},
-	"not_durable":        {backend.OfServer, look},
-	"leases_not_durable": {backend.OfServer, look},
+	"not_durable":        {backend.OfServer, "weir topic set --durability disk URL"},
+	"leases_not_durable": {backend.OfServer, "weir topic set --leases-durable URL"},
 }
 
 const (
@@ -114,8 +115,15 @@ const (
 	startWorkers = "weir work URL -- CMD"
 )
 
-// Command returns the command line that helps with a finding.
-func (b *Backend) Command(code string) string { return remedies[code].command }
+// Command returns the command line that helps with a finding; empty where only a server
+// could be asked.
+func (b *Backend) Command(code string) string {
+	command := remedies[code].command
+	if b.opt.Kind != "http" && strings.HasPrefix(command, "weir topic ") {
+		return ""
+	}
+	return command
+}
 
 // Ping returns how long the service takes to return the state of the topic.
 func (b *Backend) Ping(ctx context.Context) (time.Duration, error) {
@@ -156,7 +164,7 @@ func (f *findings) config(c *api.Config) {
 	}
 	if c.MaxDeliveries > 0 && c.HasDeadLetter {
 		f.add("server_moves_dead_letters", info, fmt.Sprintf("the server itself moves messages to %q after %d deliveries, without the handler's error", c.DeadLetter, c.MaxDeliveries),
-			"leave the limit to the pool's MaxDeliveries (max_deliveries 0): its dead letters include the error and can be sent back one by one")
+			"if its workers are pools of weir, leave the limit to their MaxDeliveries (max_deliveries 0): their dead letters include the error and can be sent back one by one")
 	}
 	if c.IdempotencyWindowMS == 0 {
 		f.add("no_idempotency", warning, "idempotency keys are ignored: repeating a publish after a lost answer stores the message twice", "set idempotency_window_ms")

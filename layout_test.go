@@ -75,7 +75,7 @@ var table = map[string]rule{
 
 	"telemetry":       {code: module + " " + metrics, tests: "open backend/backendtest"},
 	"config":          {code: module + " internal/settings", tests: "tests/capture"},
-	"examples/orders": {code: module + " backend/redis github.com/redis/go-redis/v9", tests: "tests/capture tests/redistest"},
+	"examples/orders": {code: module + " backend/redis github.com/redis/go-redis/v9 github.com/redis/go-redis/v9/logging", tests: "tests/capture tests/redistest"},
 	"backend/redis":   {code: "backend internal/address github.com/redis/go-redis/v9", tests: "github.com/redis/go-redis/v9/maintnotifications backend/backendtest tests/capture tests/leak tests/redistest tests/stall github.com/weirmq/weir"},
 
 	"backend/kafka": {code: "backend internal/address internal/kafkalogin " + franz, tests: "telemetry " + metrics + " backend/backendtest tests/capture tests/kafkatest tests/leak tests/link tests/stall tests/tracetest open github.com/weirmq/weir"},

@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"syscall"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend/redis"
 )
@@ -21,8 +23,9 @@ import (
 type order struct{ ID, Item string }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	logging.Disable() // weir logs when Redis is away
 	client := goredis.NewClient(&goredis.Options{Addr: cmp.Or(os.Getenv("REDIS"), "localhost:6379")})
 	s := weir.New(must(redis.New(client, redis.Options{Stream: "orders"})))
 	p := must(weir.NewProducer(s, weir.ProducerConfig{}))
@@ -30,7 +33,9 @@ func main() {
 		body, _ := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 		receipt, err := p.Send(r.Context(), weir.Message{Data: body, IdempotencyKey: r.Header.Get("Idempotency-Key"), MaxDeliveries: 2, Timeout: time.Minute})
 		status, again := weir.HTTPStatus(err) // 429 or 503 and when to come back, if there is too much to do
-		w.Header().Set("Retry-After", again)
+		if again != "" {
+			w.Header().Set("Retry-After", again)
+		}
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(receipt)
 	})

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -56,6 +57,9 @@ func TestOrdersAreTakenAndDelivered(t *testing.T) {
 			}
 			defer res.Body.Close()
 			text, _ := io.ReadAll(res.Body)
+			if _, has := res.Header["Retry-After"]; has {
+				t.Errorf("a success says when to come again: %q", res.Header)
+			}
 			if err := json.Unmarshal(text, &r); err != nil || res.StatusCode != 200 {
 				t.Fatalf("%d, %q, %v\n%s", res.StatusCode, text, err, &said)
 			}
@@ -79,7 +83,22 @@ func TestOrdersAreTakenAndDelivered(t *testing.T) {
 			t.Fatalf("not done:\n%s", &said)
 		}
 	}
-	_ = run.Process.Signal(os.Interrupt)
+	says := func(what string) {
+		t.Helper()
+		for until := time.Now().Add(30 * time.Second); !strings.Contains(said.String(), what); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatalf("not said: %s\n%s", what, &said)
+			}
+		}
+	}
+	redis.Kill()
+	says("weir: waiting for the backend")
+	redis.Restart()
+	says("weir: the backend is back")
+	if strings.Contains(said.String(), "redis: 20") || strings.Contains(said.String(), "pool.go") {
+		t.Errorf("the client's own lines are in the log:\n%s", &said)
+	}
+	_ = run.Process.Signal(syscall.SIGTERM)
 	if err := run.Wait(); err != nil || !strings.Contains(said.String(), "stopped: <nil>") || strings.Count(said.String(), "delivered order 7") != 1 {
 		t.Errorf("%v\n%s", err, &said)
 	}

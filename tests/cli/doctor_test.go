@@ -71,3 +71,43 @@ func TestDoctorOfAServerThatRefusesWrites(t *testing.T) {
 		t.Errorf("a full disk: exit code %d\n%s%s", code, out, stderr)
 	}
 }
+
+// The commands that doctor attaches to what is wrong with a queue's configuration can be run
+// as they are, and mend it.
+func TestDoctorsCommandsMendAQueuesConfiguration(t *testing.T) {
+	t.Parallel()
+	srv := weirtest.Start(t, weirtest.Options{})
+	for code, config := range map[string]string{
+		"queue_ttl":                 `"ttl_ms":1000`,
+		"queue_cap_evicts":          `"cap_records":10`,
+		"limit_without_dead_letter": `"max_deliveries":3`,
+		"no_idempotency":            `"idempotency_window_ms":0`,
+		"not_durable":               `"durability":"memory"`,
+		"leases_not_durable":        `"durability":"disk","leases_durable":false`,
+	} {
+		topic := strings.ReplaceAll(code, "_", "-")
+		put(t, srv, topic, `{"type":"queue",`+config+`}`)
+		command := func() string {
+			out, _, _ := weirtest.Run(t, nil, "doctor", "--json", "--interval=0", srv.URL+"/"+topic)
+			var d struct{ Findings []backend.Finding }
+			if err := json.Unmarshal([]byte(out), &d); err != nil {
+				t.Fatal(err, out)
+			}
+			for _, f := range d.Findings {
+				if f.Code == code {
+					return f.Command
+				}
+			}
+			return ""
+		}
+		args := strings.Fields(strings.ReplaceAll(command(), "'", ""))
+		if len(args) < 4 || args[2] != "set" {
+			t.Errorf("%s: the command is %q", code, args)
+			continue
+		}
+		must(t, append(args[1:], "--yes")...)
+		if left := command(); left != "" {
+			t.Errorf("%s is there after %q", code, args)
+		}
+	}
+}

@@ -37,7 +37,6 @@ func TestAWorkerOfTheDocsWaitsWithoutSpinning(t *testing.T) {
 			}
 			s := weirtest.Start(t, weirtest.Options{})
 			queue := s.URL + "/v0/topics/mails"
-			send(t, "PUT", queue, `{"type":"queue"}`)
 			var out weirtest.Output
 			worker := exec.Command(program, file, queue)
 			worker.Stdout, worker.Stderr = &out, &out
@@ -45,10 +44,23 @@ func TestAWorkerOfTheDocsWaitsWithoutSpinning(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() {
-				_ = worker.Process.Kill() // it never ends by itself
-				s.Kill()                  // ends what the shell has started
+				end := os.Kill
+				if language == "python" {
+					end = os.Interrupt
+				}
+				_ = worker.Process.Signal(end)
+				s.Kill() // ends what the shell has started
 				_ = worker.Wait()
+				if strings.Contains(out.String(), "Traceback") {
+					t.Errorf("at its end the worker said %q", out.String())
+				}
 			}()
+			weirtest.Eventually(t, "the worker says why nothing comes", func() bool { return strings.Contains(out.String(), `topic \"mails\" does not exist`) })
+			create := regexp.MustCompile(`(?m)^    weir (topic create .*)http://127.0.0.1:4000/mails$`).FindSubmatch(page)
+			if create == nil {
+				t.Fatal("the page does not create the queue")
+			}
+			must(t, append(strings.Fields(string(create[1])), s.URL+"/mails")...)
 			for i := range 2 {
 				send(t, "POST", queue, fmt.Sprintf(`{"records":[{"data":{"mail":%d}}]}`, i))
 				weirtest.Eventually(t, "the job to be done", func() bool {

@@ -64,11 +64,13 @@ func value(name string) string { return strings.TrimSpace(os.Getenv(name)) }
 // variable checks the value of a variable, unless it is empty.
 func variable(name string, valid func(text string) error) error {
 	text := value(name)
-	if text == "" {
-		return nil
+	if strings.Contains(text, "@") { // as a URL with a password has it
+		return secret(name, valid)
 	}
-	if err := valid(text); err != nil {
-		return fmt.Errorf("environment variable %s: %q %w", name, text, err)
+	if text != "" {
+		if err := valid(text); err != nil {
+			return fmt.Errorf("environment variable %s: %q %w", name, text, err)
+		}
 	}
 	return nil
 }
@@ -125,7 +127,7 @@ func pairs(text string) error {
 	for i, pair := range strings.Split(text, ",") {
 		name, value, found := strings.Cut(pair, "=")
 		if _, err := url.PathUnescape(value); !found || err != nil || strings.TrimSpace(name) == "" {
-			return fmt.Errorf("is not name=value,name=value with %%-escapes: see pair %d", i+1)
+			return fmt.Errorf("is not name=value,name=value with %%-escapes in pair %d", i+1)
 		}
 	}
 	return nil

@@ -120,7 +120,7 @@ func checkUsage(cmd *cobra.Command) {
 			return checkURLs(cmd, urls)
 		}
 		if run := cmd.RunE; run != nil {
-			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return explained(run(cmd, urls), urls) }
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return explained(cmd, run(cmd, urls), urls) }
 		}
 	}
 	for _, c := range cmd.Commands() {
@@ -129,8 +129,8 @@ func checkUsage(cmd *cobra.Command) {
 }
 
 // explained returns the error of a command with URLs as it is to be told.
-func explained(err error, urls []string) error {
-	if errors.Is(err, context.Canceled) {
+func explained(cmd *cobra.Command, err error, urls []string) error {
+	if errors.Is(err, context.Canceled) && cmd.Name() != "serve" { // which ends what it does for other reasons, too
 		return errInterrupted
 	}
 	for _, url := range urls {

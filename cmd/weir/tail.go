@@ -124,7 +124,9 @@ func tailed(raw string) (string, error) {
 		return raw, nil
 	}
 	for _, key := range []string{"group", "type", "durability"} {
-		query.Del(key)
+		if key != "group" || query.Get(key) == "weir" { // the one group that there is
+			query.Del(key)
+		}
 	}
 	u.RawQuery = query.Encode()
 	return u.String(), nil

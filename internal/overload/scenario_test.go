@@ -109,7 +109,7 @@ func TestAnArmIsAModeWithSettings(t *testing.T) {
 		"static?lag_pause=x":         `"x" is not`,
 		"static?lag_pause=10&lag_%%": "name=value",
 		"static?guard=off":           "stands before the ?",
-		"static?lag_warn=300":        "LagWarn 300 is above LagPause 200",
+		"static?lag_warn=300":        "lag_warn 300 is above lag_pause 200",
 	} {
 		if _, err := ParseArm(text, s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

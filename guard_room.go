@@ -76,12 +76,19 @@ func (g *guard) take(set *settings, v *visit, depth, need int64) bool {
 		}
 		return ok
 	}
-	s.flying.Add(need) // first: a reading must not miss it
-	others := s.appended.Add(need) - need - v.r.appended + v.r.promised
-	if depth+others+need <= set.limit && (set.shadow || !set.pausesAt(v.r, others)) {
-		return true
+	fits := func(appended int64) bool {
+		others := appended - v.r.appended + v.r.promised
+		return depth+others+need <= set.limit && (set.shadow || !set.pausesAt(v.r, others))
 	}
-	s.appended.Add(-need)
+	if !fits(s.appended.Load()) {
+		return false
+	}
+	s.flying.Add(need) // first: a reading must not miss it
+	for at := s.appended.Load(); fits(at); at = s.appended.Load() {
+		if s.appended.CompareAndSwap(at, at+need) {
+			return true
+		}
+	}
 	s.flying.Add(-need)
 	return false
 }

@@ -17,6 +17,7 @@ import (
 // autoRun is a pool that looks for its number of workers, on a backlog without end.
 type autoRun struct {
 	*testPool
+	mu        sync.Mutex
 	levels    []int // every one it had
 	done      atomic.Int64
 	published atomic.Int64
@@ -26,18 +27,24 @@ func startAuto(t *testing.T, most int, h Handler) *autoRun {
 	t.Helper()
 	f := backendtest.NewFake(backendtest.FakeOptions{})
 	r := &autoRun{}
-	var mu sync.Mutex
 	r.testPool = startPool(t, f, func(ctx context.Context, d *Delivery) error {
 		defer r.done.Add(1)
 		return h(ctx, d)
 	}, PoolConfig{Workers: AutoWorkers, MaxWorkers: most, TrimEvery: time.Second, Hooks: Hooks{Workers: func(_ StreamName, workers, _ int) {
-		mu.Lock()
-		defer mu.Unlock()
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		if n := len(r.levels); workers > 0 && (n == 0 || r.levels[n-1] != workers) {
 			r.levels = append(r.levels, workers)
 		}
 	}}})
 	return r
+}
+
+// seen returns every number of workers it had.
+func (r *autoRun) seen() []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.levels)
 }
 
 // work keeps a backlog for d and returns how many messages were done per second in the
@@ -66,8 +73,8 @@ func TestAutoWorkersGrowToTheMostForHandlersThatOnlyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startAuto(t, 40, func(context.Context, *Delivery) error { time.Sleep(50 * time.Millisecond); return nil })
 		rate, workers := r.work(2 * time.Minute)
-		if workers < 36 || slices.Max(r.levels) != 40 || rate < 700 {
-			t.Errorf("%.1f workers do %.0f per second, want about 40 and 800; they were %v", workers, rate, r.levels)
+		if workers < 36 || slices.Max(r.seen()) != 40 || rate < 700 {
+			t.Errorf("%.1f workers do %.0f per second, want about 40 and 800; they were %v", workers, rate, r.seen())
 		}
 		r.finish()
 	})
@@ -84,8 +91,8 @@ func TestAutoWorkersStayNearTheCoresForHandlersThatCompute(t *testing.T) {
 			return nil
 		})
 		rate, workers := r.work(2 * time.Minute)
-		if workers < 3.5 || workers > 6 || rate < 180 || slices.Max(r.levels) > 9 {
-			t.Errorf("%.1f workers do %.0f per second, want about 4 and 200; they were %v", workers, rate, r.levels)
+		if workers < 3.5 || workers > 6 || rate < 180 || slices.Max(r.seen()) > 9 {
+			t.Errorf("%.1f workers do %.0f per second, want about 4 and 200; they were %v", workers, rate, r.seen())
 		}
 		r.finish()
 	})
@@ -118,7 +125,7 @@ func TestAutoWorkersShrinkWhenMoreAtOnceDoLess(t *testing.T) {
 		slow.Store(true)
 		rate, workers := r.work(4 * time.Minute)
 		if workers < 4 || workers > 14 || rate < 100 {
-			t.Errorf("%.1f workers do %.0f per second, want about 10 and 125; they were %v", workers, rate, r.levels)
+			t.Errorf("%.1f workers do %.0f per second, want about 10 and 125; they were %v", workers, rate, r.seen())
 		}
 		time.Sleep(time.Minute) // no more comes: the rest is done
 		if left := r.published.Load() - int64(len(r.fake.Acked())); left != 0 {
@@ -143,8 +150,8 @@ func TestAutoWorkersDoNotGrowWithoutABacklog(t *testing.T) {
 			publish(t, r.fake, 1)
 			time.Sleep(100 * time.Millisecond)
 		}
-		if slices.Max(r.levels) > first {
-			t.Errorf("the workers were %v", r.levels)
+		if slices.Max(r.seen()) > first {
+			t.Errorf("the workers were %v", r.seen())
 		}
 		r.finish()
 	})
@@ -168,9 +175,9 @@ func TestAutoWorkersFindTheirNumberThroughNoise(t *testing.T) {
 					return nil
 				})
 				rate, workers := r.work(3 * time.Minute)
-				t.Logf("%.1f workers do %.0f per second; they were %v", workers, rate, r.levels)
+				t.Logf("%.1f workers do %.0f per second; they were %v", workers, rate, r.seen())
 				if workers < 3 || workers > 12 || rate < 160 {
-					t.Errorf("%.1f workers do %.0f per second, want about 4 and 200; they were %v", workers, rate, r.levels)
+					t.Errorf("%.1f workers do %.0f per second, want about 4 and 200; they were %v", workers, rate, r.seen())
 				}
 				r.finish()
 			})

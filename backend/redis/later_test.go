@@ -353,11 +353,11 @@ func TestAMessageThatCannotBeMovedStays(t *testing.T) {
 var passing = map[string]func(t *testing.T, s *redistest.Server) (end func()){
 	"a replica, as in a failover": func(t *testing.T, s *redistest.Server) func() {
 		c := s.Client()
-		if err := c.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+		if err := c.ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
 			t.Fatal(err)
 		}
 		return func() {
-			if err := c.SlaveOf(t.Context(), "no", "one").Err(); err != nil {
+			if err := c.ReplicaOf(t.Context(), "no", "one").Err(); err != nil {
 				t.Error(err)
 			}
 		}

@@ -67,7 +67,7 @@ type parcel struct {
 	msgs  []Message // copies
 	data  []byte    // of all of them
 	keyed bool
-	took  int64 // of the process's share of the room, once the publish has left
+	took  int64 // of the room below the limits, once the publish has left
 	with  *joint
 	state atomic.Int32
 

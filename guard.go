@@ -93,7 +93,7 @@ type visit struct {
 	try  bool      // it never waits
 	done bool      // in shadow: it would have been refused, there is nothing more to decide
 	n    int64     // messages
-	took int64     // of the process's share of the room
+	took int64     // of the room below the limits, until its append is over
 	fade float64   // adaptive: the share of refusals that is dropped because the load is unknown
 	tier int       // adaptive: below the most important one
 	r    *reading  // what it was judged by last; nil: nothing is known

@@ -69,7 +69,7 @@ type topic struct {
 	again       bool            // the name had a life before
 	maybe       bool            // nobody knows whether it is there: its drop or creation was cut off
 	loose       map[string]bool // leases granted by claims of nobody knows which life
-	deletes     []*Event        // that may have removed what nobody has seen yet
+	deletes     []*Event        // and acks that may have removed what nobody has seen yet
 	feed        *route          // the router that copies into it, nil if none
 
 	bySeq   map[uint64]*binding
@@ -298,7 +298,11 @@ func (t *topic) removals(events []*Event) {
 	defer func() {
 		for _, e := range events {
 			if !t.whole(e) { // a crash may undo it for what was there
-				t.deletes = append(t.deletes, perhaps(e))
+				p := perhaps(e)
+				if e.Outcome == OK {
+					p.Items = slices.DeleteFunc(slices.Clone(e.Items), func(it Item) bool { return !it.Accepted })
+				}
+				t.deletes = append(t.deletes, p)
 			}
 		}
 		t.deletes = slices.DeleteFunc(t.deletes, t.whole)
@@ -330,10 +334,18 @@ func (t *topic) removals(events []*Event) {
 	}
 }
 
-// whole says of an event that it is no delete, or that all it can have removed
-// is known by now: a write of unknown outcome may not have been seen yet.
+// whole says of an event that it is no delete and no ack, or that all it can have
+// removed is known by now: a write of unknown outcome may not have been seen yet, also by
+// whoever acknowledged its records, if nobody knows in which life they were claimed.
 func (t *topic) whole(e *Event) bool {
-	if e.Kind != Delete || e.Outcome == Fail {
+	switch {
+	case e.Outcome == Fail:
+		return true
+	case e.Kind == Ack:
+		if !slices.ContainsFunc(e.Items, func(it Item) bool { return t.bySeq[it.Seq] == nil && (it.Accepted || e.Outcome == Unknown) }) {
+			return true
+		}
+	case e.Kind != Delete:
 		return true
 	}
 	for _, b := range t.batches {

@@ -38,8 +38,8 @@ unit() { go test . ./config ./telemetry ./telemetry/tracing ./backend ./backend/
 # race holds what runs inside one process and has no short leases.
 race() { go test -race -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./backend/backendtest ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
 
-# sweep tries every crash point and every damage of the engine and the store, of which race tries a part.
-sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestASegmentWithAnyDamaged|TestADamagedManifest' ./internal/engine ./internal/store; }
+# sweep tries every crash point and every damage of the engine, the store and the log, of which race tries a part.
+sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|Take(s)?NoMemory' ./internal/engine ./internal/store ./internal/wal; }
 
 # library is the library in one process, beside every server there is: the suite
 # that all backends pass, the faults of Redis, and in the root the layout test. Its

@@ -16,7 +16,7 @@ import (
 func TestASynchronousServerTakesWritesRightAfterItsRestart(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		s, fs := newShelf(10*time.Millisecond), vfs.NewMem()
-		synchronous := func(o *Options) { o.Replica.Sync, o.SegmentBytes = true, 64<<20 }
+		synchronous := func(o *Options) { o.Replica.Sync, o.SegmentBytes = true, 24<<20 }
 		e := s.openEngine(t, fs, 0, synchronous)
 		e.copier.testIdle(t)
 		cfg := configOf(api.Disk)

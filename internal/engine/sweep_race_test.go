@@ -4,4 +4,4 @@ package engine
 
 // sweepShare is how many crash points and damages there are for each one that is tried: the race
 // detector makes them ten times as slow, and scripts/test.sh tries all without it.
-const sweepShare = 4
+const sweepShare = 16

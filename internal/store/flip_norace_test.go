@@ -3,3 +3,5 @@
 package store
 
 const flipEvery = 1
+
+const sealedOps = 4000

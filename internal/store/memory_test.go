@@ -102,7 +102,6 @@ func (w *weigher) Watching(op.WatchID) bool          { return true }
 func (w *weigher) Sync() error                       { w.weigh(); return nil }
 
 func TestSealingTakesNoMemoryForJobsThatAreGone(t *testing.T) {
-	const ops = 4000
 	keyed := 0
 	for _, c := range []struct {
 		name    string
@@ -137,14 +136,14 @@ func TestSealingTakesNoMemoryForJobsThatAreGone(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/known to be gone=%v", c.name, known), func(t *testing.T) {
 				s := openStore(t, Options{FS: vfs.NewMem(), Dir: "/data"})
 				defer s.Close()
-				j := &jobs{n: ops, between: c.between, every: 100 * jobsAtOnce}
+				j := &jobs{n: sealedOps, between: c.between, every: 100 * jobsAtOnce}
 				var size int64
 				if err := j.scan(func(o Op) error { size += int64(len(o.Payload)); return nil }); err != nil {
 					t.Fatal(err)
 				}
 				last, head, every := j.lsn, j.head, j.every
 				w := &weigher{gone: func(seq uint64) bool { return known && seq+jobsAtOnce <= head && seq%every != 1 }}
-				*j = jobs{n: ops, between: c.between, every: every}
+				*j = jobs{n: sealedOps, between: c.between, every: every}
 				before := inUse()
 				if _, _, err := s.Seal(context.Background(), 1, last, j.scan, w, nil); err != nil {
 					t.Fatal(err)
@@ -162,16 +161,16 @@ func TestSealingTakesNoMemoryForJobsThatAreGone(t *testing.T) {
 }
 
 func TestLeasesOfASegmentThatAreGoneInTheNextTakeNoMemory(t *testing.T) {
-	const lsn = 4001
+	const lsn = sealedOps + 1
 	for _, c := range []struct {
 		part op.Part
 		left int
 	}{
-		{op.Part{Kind: op.KindDelete, Topic: 1, Ranges: []op.Range{{From: 2, To: 4000*jobsAtOnce - 1}}, N: 4000*jobsAtOnce - 2}, 2},
+		{op.Part{Kind: op.KindDelete, Topic: 1, Ranges: []op.Range{{From: 2, To: sealedOps*jobsAtOnce - 1}}, N: sealedOps*jobsAtOnce - 2}, 2},
 		{op.Part{Kind: op.KindDrop, Topic: 1}, 0},
 	} {
 		s := openStore(t, Options{Dir: t.TempDir(), CacheBytes: 1 << 20})
-		j := &jobs{n: 4000, between: func(j *jobs, write func(...*op.Part) error) error {
+		j := &jobs{n: sealedOps, between: func(j *jobs, write func(...*op.Part) error) error {
 			return write(j.lease(op.KindRelease, 0), j.append())
 		}}
 		if _, _, err := s.Seal(context.Background(), 1, lsn, j.scan, nil, nil); err != nil {
@@ -184,7 +183,7 @@ func TestLeasesOfASegmentThatAreGoneInTheNextTakeNoMemory(t *testing.T) {
 			}
 			return n
 		}
-		if n := leases(); n != 4000*jobsAtOnce {
+		if n := leases(); n != sealedOps*jobsAtOnce {
 			t.Fatalf("%d leases", n)
 		}
 		w := &weigher{gone: func(uint64) bool { return false }}

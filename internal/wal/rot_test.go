@@ -89,7 +89,7 @@ func (o *oracle) damaged(fs vfs.FS, sameBoot bool) error {
 func TestNoFlippedByteChangesOrHidesAnOperation(t *testing.T) {
 	o, files := small(t, true)
 	for name, data := range files {
-		for at := range data {
+		for at := 0; at < len(data); at += rotEvery {
 			data[at] ^= 1 << (at % 8)
 			if err := o.damaged(restore(t, files), at%2 == 0); err != nil {
 				t.Errorf("%s, byte %d of %d: %v", name, at, len(data), err)
@@ -102,7 +102,7 @@ func TestNoFlippedByteChangesOrHidesAnOperation(t *testing.T) {
 func TestNoTruncationOrZeroedSectorHidesAnOperation(t *testing.T) {
 	o, files := small(t, true)
 	for name, data := range files {
-		for n := range data {
+		for n := 0; n < len(data); n += rotEvery {
 			files[name] = data[:n]
 			if err := o.damaged(restore(t, files), n%2 == 0); err != nil {
 				t.Errorf("%s cut at %d of %d: %v", name, n, len(data), err)

@@ -104,8 +104,13 @@ func (b *Backend) produce(ctx context.Context, records []*kgo.Record) ([]backend
 	return b.wait(ctx, p)
 }
 
-// send passes a record to the producer; tell is called once its fate is known.
+// send passes a record to the producer; tell is called once its fate is known, and at once
+// if the buffer is full: the producer tells of that later, perhaps after the caller's time.
 func (b *Backend) send(r *kgo.Record, tell func(id string, err error)) {
+	if size := sizeOf(r); size <= b.set.memory && int(b.client.BufferedProduceBytes())+size > b.set.memory {
+		tell("", b.explainAppend(kgo.ErrMaxBuffered))
+		return
+	}
 	b.client.TryProduce(b.closing, r, func(r *kgo.Record, err error) {
 		if err != nil {
 			tell("", b.explainAppend(b.onTopic(err, rightWrite, r.Topic)))
@@ -113,6 +118,15 @@ func (b *Backend) send(r *kgo.Record, tell func(id string, err error)) {
 		}
 		tell(idOf(r.Partition, r.Offset), nil)
 	})
+}
+
+// sizeOf returns what a record takes of the producer's buffer.
+func sizeOf(r *kgo.Record) int {
+	n := len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		n += len(h.Key) + len(h.Value)
+	}
+	return n
 }
 
 // timers of appends that have their answer.

@@ -92,14 +92,15 @@ func (s *shelf) waiting() (holds, waits bool) {
 	return len(s.all) > 0, len(s.queue) > 0
 }
 
-// takeReady hands out what is on the shelf; what is past its limit becomes a dead letter.
+// takeReady hands out what is on the shelf; what is past its limit becomes a dead letter. If
+// that fails, the message stays with this handle for now, and the rest is handed out.
 func (b *Backend) takeReady(ctx context.Context, req backend.ClaimRequest, limit int) (backend.Claimed, error) {
 	var got backend.Claimed
 	since := time.Now()
 	list, token := b.held.claim(req.Max, since.Add(req.ReclaimAfter))
 	made := maker{count: len(list)}
 	fresh := make([]*backend.Delivery, 0, len(list))
-	var others []*backend.Delivery
+	var others, dead []*backend.Delivery
 	for i := range list {
 		h := &list[i]
 		d := made.delivery(h.record)
@@ -109,15 +110,7 @@ func (b *Backend) takeReady(ctx context.Context, req backend.ClaimRequest, limit
 			others = append(others, d)
 		case limit > 0 && h.attempt > limit:
 			d.Consumer, d.Attempt = "", h.attempt-1 // whoever had it last
-			letter, err := b.bury(ctx, d, req.DeadLetter, backend.Cause{Reason: backend.ReasonMaxDeliveries})
-			switch {
-			case err == nil:
-				got.Dead = append(got.Dead, letter)
-			case errors.Is(err, backend.ErrLeaseLost): // another claim finds it again
-			default:
-				b.giveBack(append(append(fresh, got.Deliveries...), d))
-				return backend.Claimed{}, err
-			}
+			dead = append(dead, d)
 		case h.attempt > 1:
 			got.Deliveries = append(got.Deliveries, d)
 			got.Reclaimed++
@@ -125,12 +118,42 @@ func (b *Backend) takeReady(ctx context.Context, req backend.ClaimRequest, limit
 			fresh = append(fresh, d)
 		}
 	}
-	if got.Reclaimed == 0 {
-		got.Deliveries = fresh
-	} else {
-		got.Deliveries = append(got.Deliveries, fresh...)
+	got.Deliveries = append(got.Deliveries, fresh...)
+	failed := b.buryAll(ctx, req, dead, &got)
+	if err := b.pass(ctx, others); failed == nil {
+		failed = err
 	}
-	return got, b.pass(ctx, others)
+	if len(got.Deliveries)+len(got.Dead) == 0 {
+		return got, failed
+	}
+	got.Failed = failed
+	return got, nil
+}
+
+// The time that a claim spends on dead letters, while its deliveries wait, is a third of their
+// leases, but not more than callTimeout or less than buryLeast.
+const buryLeast = time.Second
+
+// buryAll makes dead letters. Those that cannot be stored are set aside: to release them would
+// count, and the broker drops what it has delivered as often as it may.
+func (b *Backend) buryAll(ctx context.Context, req backend.ClaimRequest, dead []*backend.Delivery, got *backend.Claimed) error {
+	if len(dead) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(buryLeast, min(callTimeout, req.ReclaimAfter/3)))
+	defer cancel()
+	for i, d := range dead {
+		letter, err := b.bury(ctx, d, req.DeadLetter, backend.Cause{Reason: backend.ReasonMaxDeliveries})
+		switch {
+		case err == nil:
+			got.Dead = append(got.Dead, letter)
+		case errors.Is(err, backend.ErrLeaseLost): // another claim finds it again
+		default:
+			b.held.setAside(dead[i:])
+			return err
+		}
+	}
+	return nil
 }
 
 // forUs reports whether a message is for this group, and takes the header off that says so.
@@ -157,14 +180,4 @@ func (b *Backend) pass(ctx context.Context, list []*backend.Delivery) error {
 		return nil
 	}
 	return err
-}
-
-// giveBack returns deliveries of a claim that failed to the shelf's keeper, which releases
-// them at once.
-func (b *Backend) giveBack(list []*backend.Delivery) {
-	leases := make([]backend.Lease, len(list))
-	for i, d := range list {
-		leases[i] = d.Lease
-	}
-	b.held.update(leases, func(_ int, h *held) { h.until = time.Now() })
 }

@@ -221,7 +221,7 @@ func (c *classic) onOffsets(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetF
 func (c *classic) onRevoked(ctx context.Context, _ *kgo.Client, lost map[string][]int32) {
 	list := c.closeWindows(lost[c.b.set.topic])
 	end := time.Now().Add(revokeGrace)
-	for c.b.held.any(func(h *held) bool { return h.window.closing && h.stage != delayed }) && time.Now().Before(end) && ctx.Err() == nil && !c.b.ended.Load() {
+	for c.b.held.any(func(h *held) bool { return h.window.closing && h.stage != delayed && h.stage != aside }) && time.Now().Before(end) && ctx.Err() == nil && !c.b.ended.Load() {
 		time.Sleep(revokeEvery)
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)

@@ -19,6 +19,7 @@ const (
 	ready    stage = iota // nobody has claimed it yet
 	claimed               // a consumer holds it until its lease ends
 	delayed               // given back, but not before its time
+	aside                 // its dead letter could not be stored; then it is ready again
 	burying               // its dead letter is on its way
 	settling              // its acknowledgement is on its way
 )
@@ -241,6 +242,18 @@ func (s *shelf) claim(most int, until time.Time) (got []taken, token string) {
 	return got, token
 }
 
+// setAside keeps what could not be made a dead letter from the next claims.
+func (s *shelf) setAside(list []*backend.Delivery) {
+	leases := make([]backend.Lease, len(list))
+	for i, d := range list {
+		leases[i] = d.Lease
+	}
+	s.update(leases, func(_ int, h *held) { h.stage, h.until = aside, time.Now().Add(asideFor) })
+}
+
+// asideFor is how long it takes until a dead letter that could not be stored is tried again.
+const asideFor = 2 * time.Second
+
 // count returns how many records are held and how many of them are pending.
 func (s *shelf) count() (all, pending int) {
 	s.mu.Lock()
@@ -346,6 +359,14 @@ func (s *shelf) due(now time.Time) (release, renew []*held, next time.Time) {
 	for _, h := range s.all {
 		switch {
 		case h.stage == settling:
+		case h.stage == aside && !h.until.After(now):
+			h.stage, h.until = ready, now.Add(s.lock)
+			if h.window != nil {
+				h.until = now.Add(forever)
+			}
+			s.queue = append(s.queue, h)
+			s.pending--
+			next = earlier(next, h.until)
 		case h.stage != burying && !h.until.After(now):
 			if h.stage == ready {
 				s.remove(h)
@@ -355,8 +376,8 @@ func (s *shelf) due(now time.Time) (release, renew []*held, next time.Time) {
 			h.stage = settling
 			release = append(release, h)
 		default:
-			if h.stage != burying && h.until.Before(next) {
-				next = h.until
+			if h.stage != burying {
+				next = earlier(next, h.until)
 			}
 			if renewing {
 				renew = append(renew, h)
@@ -366,9 +387,16 @@ func (s *shelf) due(now time.Time) (release, renew []*held, next time.Time) {
 	if renewing {
 		s.renewed = now
 	}
-	if again := s.renewed.Add(s.lock / 3); len(s.all) > 0 && again.Before(next) {
-		next = again
+	if len(s.all) > 0 {
+		next = earlier(next, s.renewed.Add(s.lock/3))
 	}
 	s.next = next
 	return release, renew, next
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }

@@ -1,0 +1,69 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+)
+
+// TestNothingIsLostWhileLettersCannotBeStored: their topic takes no large record for a while.
+// The others are handled, and the one that is dead becomes a letter once there is room.
+func TestNothingIsLostWhileLettersCannotBeStored(t *testing.T) {
+	t.Parallel()
+	all := newGround(t)
+	for _, kind := range groupTypes {
+		t.Run(kind, func(t *testing.T) {
+			g := all.on(t)
+			topic := "stuck-" + kind
+			g.create(topic)
+			g.create(topic+".dlq", "cleanup.policy=compact", "max.message.bytes=300")
+			b := g.open(topic + "?group=g-" + topic + "&group_type=" + kind)
+			var ran sync.Map
+			pool, err := weir.NewPool(weir.New(b), func(_ context.Context, d *weir.Delivery) error {
+				ran.Store(string(d.Data), true)
+				if d.Headers["poison"] != "" {
+					return errors.New("poison")
+				}
+				return nil
+			}, weir.PoolConfig{Workers: 2, MaxDeliveries: 2, RetryBase: 10 * time.Millisecond, ReclaimAfter: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+			g.must(err)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- pool.Run(ctx) }()
+			defer func() { cancel(); <-ended }()
+			bad := random(2000)
+			_, err = b.Append(ctx, []backend.Message{{Data: bad, Headers: map[string]string{"poison": "1"}}})
+			g.must(err)
+			n := 0
+			for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				_, err := b.Append(ctx, messages(fmt.Sprint("good-", n)))
+				g.must(err)
+				n++
+			}
+			wide := "1048588"
+			_, err = g.admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &wide}}, topic+".dlq")
+			g.must(err)
+			await(g, "the letter", func() bool { return len(g.letters(b)) > 0 })
+			if l := g.letters(b); len(l) != 1 || string(l[0].Data) != string(bad) || l[0].Attempts != 2 {
+				t.Errorf("one message is dead after 2 attempts, there are %d letters, %d attempts", len(l), l[0].Attempts)
+			}
+			await(g, "all messages", func() bool {
+				for i := range n {
+					if _, ok := ran.Load(fmt.Sprint("good-", i)); !ok {
+						return false
+					}
+				}
+				return true
+			})
+		})
+	}
+}

@@ -113,7 +113,7 @@ func (b *Backend) send(r *kgo.Record, tell func(id string, err error)) {
 	}
 	b.client.TryProduce(b.closing, r, func(r *kgo.Record, err error) {
 		if err != nil {
-			tell("", b.explainAppend(b.onTopic(err, rightWrite, r.Topic)))
+			tell("", b.explainAppend(b.onTopic(err, rightWrite, r.Topic), r.Topic))
 			return
 		}
 		tell(idOf(r.Partition, r.Offset), nil)
@@ -213,8 +213,10 @@ func (p *pending) take(why error) ([]backend.Appended, error) {
 }
 
 // explainAppend tells what was never sent from what may be stored.
-func (b *Backend) explainAppend(err error) error {
+func (b *Backend) explainAppend(err error, topic string) error {
 	switch {
+	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
+		return b.tooLarge(err, topic)
 	case errors.Is(err, kgo.ErrMaxBuffered):
 		return &backend.FullError{Reason: backend.ReasonBufferFull, Err: fmt.Errorf("kafka: %d bytes wait to be sent (buffer_memory): %w", b.set.memory, err)}
 	case errors.Is(err, kgo.ErrClientClosed), errors.Is(err, context.Canceled):

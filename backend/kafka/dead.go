@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -76,7 +77,7 @@ func (b *Backend) bury(ctx context.Context, d *backend.Delivery, to string, caus
 
 // store appends a dead letter to a topic, which it creates if it is missing.
 func (b *Backend) store(ctx context.Context, to string, letter *backend.DeadLetter) (id string, err error) {
-	if err := b.ensure(ctx, to, map[string]string{"cleanup.policy": "compact"}); err != nil {
+	if err := b.ensure(ctx, to, b.letterConfigs()); err != nil {
 		return "", err
 	}
 	// The time, because a topic that is deleted and made again gives the same IDs.
@@ -88,25 +89,46 @@ func (b *Backend) store(ctx context.Context, to string, letter *backend.DeadLett
 	return results[0].ID, nil
 }
 
-// made are the topics that are known to exist beside the stream's.
+// letterRoom is what a letter takes beside its message, at most.
+const letterRoom = 64 << 10
+
+// letterConfigs are those of a topic of dead letters that is made: it takes the largest message
+// of the stream.
+func (b *Backend) letterConfigs() map[string]string {
+	configs := map[string]string{"cleanup.policy": "compact"}
+	if most := b.maxMessage.Load(); most > 0 {
+		configs["max.message.bytes"] = strconv.Itoa(int(min(int64(most)+letterRoom, math.MaxInt32)))
+	}
+	return configs
+}
+
+// made are the topics that are known to exist beside the stream's, with how large their records
+// may be; 0: nobody knows.
 type made struct {
 	mu  sync.Mutex // held for no call: a member's own topic and that of the dead letters wait for each other otherwise
-	all map[string]bool
+	all map[string]int32
 }
 
 func (m *made) has(topic string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	_, there := m.all[topic]
+	return there
+}
+
+func (m *made) limit(topic string) int32 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return m.all[topic]
 }
 
-func (m *made) add(topic string) {
+func (m *made) add(topic string, largest int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.all == nil {
-		m.all = map[string]bool{}
+		m.all = map[string]int32{}
 	}
-	m.all[topic] = true
+	m.all[topic] = largest
 }
 
 // ensure creates a topic of one partition unless it is there. Two calls may create it at
@@ -124,7 +146,11 @@ func (b *Backend) ensure(ctx context.Context, topic string, configs map[string]s
 	if err != nil {
 		return b.explain(err)
 	}
-	b.made.add(topic)
+	largest := int32(0)
+	if topic != b.set.ledger() { // whose entries are small
+		largest = b.largest(ctx, topic)
+	}
+	b.made.add(topic, largest)
 	return nil
 }
 

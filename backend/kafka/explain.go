@@ -42,12 +42,17 @@ func (b *Backend) explain(err error) error {
 		errors.Is(err, kerr.ClusterAuthorizationFailed):
 		return fmt.Errorf("kafka: %w: %w", backend.ErrForbidden, err)
 	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
-		return fmt.Errorf("kafka: %w: more than the topic's max.message.bytes (%d as weir knows it), or than buffer_memory (%d): %w",
-			backend.ErrTooLarge, b.batchBytes(b.set.topic), b.set.memory, err)
+		return b.tooLarge(err, b.set.topic)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("kafka: %w: no answer in time: %w", backend.ErrUnavailable, err)
 	case errors.As(err, &dial), kgo.IsRetryableBrokerErr(err), kerr.IsRetriable(err):
 		return fmt.Errorf("kafka: %w: %w", backend.ErrUnavailable, err)
 	}
 	return fmt.Errorf("kafka: %w", err)
+}
+
+// tooLarge says what a record for a topic exceeds.
+func (b *Backend) tooLarge(err error, topic string) error {
+	return fmt.Errorf("kafka: %w: more than the topic's max.message.bytes (%d as weir knows it), or than buffer_memory (%d): %w",
+		backend.ErrTooLarge, b.batchBytes(topic), b.set.memory, err)
 }

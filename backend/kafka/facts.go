@@ -141,19 +141,35 @@ func (b *Backend) durability(ctx context.Context) (string, error) {
 	return "disk", nil
 }
 
+// largest reads how large a topic's records may be; 0: nobody knows, or it may not be asked.
+func (b *Backend) largest(ctx context.Context, topic string) int32 {
+	configs, err := named(ctx, b, b.admin.DescribeTopicConfigs, topic)
+	if err != nil {
+		return 0
+	}
+	config, err := configs.On(topic, nil)
+	if err != nil || config.Err != nil {
+		return 0
+	}
+	most, _ := strconv.ParseInt(valueOf(config.Configs, "max.message.bytes"), 10, 32) // what is no number is none
+	return int32(most)
+}
+
 // Limits of a batch, of which a record is at least one.
 const (
 	defaultBatch = 1_000_012 // the client's, and below that of brokers
 	leastBatch   = 512
 )
 
-// batchBytes is how large a batch for a topic may be: what the stream's topic takes, if that
-// is known.
+// batchBytes is how large a batch for a topic may be: what the topic takes, if that is known. The
+// client asks once for each topic, so a topic that takes little may say so itself: it may take
+// more later.
 func (b *Backend) batchBytes(topic string) int32 {
-	if most := b.maxMessage.Load(); topic == b.set.topic && most > 0 {
-		return min(max(most, leastBatch), 1<<30)
+	most := max(b.made.limit(topic), defaultBatch)
+	if known := b.maxMessage.Load(); topic == b.set.topic && known > 0 {
+		most = max(known, leastBatch)
 	}
-	return defaultBatch
+	return min(most, 1<<30)
 }
 
 func valueOf(configs []kadm.Config, key string) string {
@@ -198,6 +214,7 @@ func (b *Backend) created(ctx context.Context) error {
 	for { // the brokers hear of it a little later
 		_, err := b.layout(ctx)
 		if !errors.Is(err, backend.ErrStreamNotFound) || ctx.Err() != nil {
+			b.maxMessage.Store(b.largest(ctx, b.set.topic))
 			return err
 		}
 		time.Sleep(createdEvery)

@@ -67,3 +67,22 @@ func TestNothingIsLostWhileLettersCannotBeStored(t *testing.T) {
 		})
 	}
 }
+
+// TestTheLargestMessagesBecomeDeadLetters, and go back.
+func TestTheLargestMessagesBecomeDeadLetters(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.create("larger", "max.message.bytes=4000000")
+	for path, size := range map[string]int{"usual?partitions=1": 1_040_000, "larger": 3_900_000} {
+		b := g.open(path)
+		_, err := b.Append(t.Context(), []backend.Message{{Data: random(size)}})
+		g.must(err)
+		if err := b.DeadLetter(t.Context(), gather(t, b, 1)[0], "", poison); err != nil {
+			t.Errorf("%d bytes: %v", size, err)
+			continue
+		}
+		if err := b.Redrive(t.Context(), "", g.letters(b)[0]); err != nil {
+			t.Errorf("%d bytes back: %v", size, err)
+		}
+	}
+}

@@ -139,7 +139,7 @@ func (b *Backend) redriver(ctx context.Context, from string) (*kgo.Client, error
 	if client := b.redrives.all[from]; client != nil {
 		return client, nil
 	}
-	client, err := b.newClient(kgo.TransactionalID(redriveID+from), kgo.TransactionTimeout(redriveTimeout))
+	client, err := b.newClient(kgo.TransactionalID(redriveID+from), kgo.TransactionTimeout(redriveTimeout), kgo.ProducerBatchMaxBytesFn(b.batchBytes))
 	if err != nil {
 		return nil, err
 	}

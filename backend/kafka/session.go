@@ -155,7 +155,7 @@ func (s *session) addPartitions(req *kmsg.ShareFetchRequest, topic [16]byte, par
 func (s *session) shelve(resp *kmsg.ShareFetchResponse, keep time.Duration) error {
 	s.m.b.held.locked(time.Duration(resp.AcquisitionLockTimeoutMillis) * time.Millisecond)
 	var failure error
-	var gaps []ack
+	var gaps []ack // and what cannot be read
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
@@ -167,13 +167,18 @@ func (s *session) shelve(resp *kmsg.ShareFetchResponse, keep time.Duration) erro
 				continue
 			}
 			s.failures = 0
-			records := s.records(&p)
+			records, err := s.records(&p)
+			missing := int8(saysGap)
+			if err != nil { // it is there, and cannot be read
+				missing = saysRelease
+				failure = fmt.Errorf("kafka: %w: partition %d: %w", backend.ErrUnavailable, p.Partition, err)
+			}
 			for _, a := range p.AcquiredRecords {
 				for offset := a.FirstOffset; offset <= a.LastOffset; offset++ {
 					if r := records[offset]; r != nil {
 						s.m.b.held.add(s, r, int(a.DeliveryCount), keep)
 					} else {
-						gaps = append(gaps, ack{p.Partition, offset, saysGap})
+						gaps = append(gaps, ack{p.Partition, offset, missing})
 					}
 				}
 			}
@@ -187,10 +192,10 @@ func (s *session) shelve(resp *kmsg.ShareFetchResponse, keep time.Duration) erro
 	return failure
 }
 
-// records decodes the batches of a partition, by offset.
-func (s *session) records(p *kmsg.ShareFetchResponseTopicPartition) map[int64]*kgo.Record {
+// records decodes the batches of a partition, by offset, up to one that is damaged.
+func (s *session) records(p *kmsg.ShareFetchResponseTopicPartition) (map[int64]*kgo.Record, error) {
 	if len(p.AcquiredRecords) == 0 {
-		return nil
+		return nil, nil
 	}
 	as := kmsg.NewFetchResponseTopicPartition()
 	as.Partition, as.RecordBatches, as.HighWatermark = p.Partition, p.Records, -1
@@ -200,7 +205,7 @@ func (s *session) records(p *kmsg.ShareFetchResponseTopicPartition) map[int64]*k
 	for _, r := range got.Records {
 		records[r.Offset] = r
 	}
-	return records
+	return records, got.Err
 }
 
 // ack is what is to be said of one record.

@@ -28,10 +28,16 @@ func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string
 	return err
 }
 
-// CheckDeadLetter says why a topic cannot have this name.
+// CheckDeadLetter refuses what cannot be the name of a topic, and the topics that weir uses for
+// something else.
 func (b *Backend) CheckDeadLetter(name string) error {
-	if name == "" {
+	switch name {
+	case "":
 		return nil // Info.DeadLetter
+	case b.set.topic:
+		return fmt.Errorf("%q is the stream itself, whose workers would get the dead letters: use another name, or none for %q", name, b.set.deadLetter())
+	case b.set.ledger():
+		return fmt.Errorf("%q is where weir's workers say what they hold, for a day: use another name, or none for %q", name, b.set.deadLetter())
 	}
 	if err := checkTopic(name); err != nil {
 		return fmt.Errorf("kafka: dead letters: %w", err)

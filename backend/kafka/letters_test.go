@@ -86,3 +86,14 @@ func TestTheLargestMessagesBecomeDeadLetters(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesThatAreNotForLetters: the stream would hand them out, and the ledger forget them.
+func TestNamesThatAreNotForLetters(t *testing.T) {
+	t.Parallel()
+	b := newFake(t).open(groupClassic)
+	for name, fits := range map[string]bool{"": true, "others": true, "jobs": false, "jobs.weir": false, "a/b": false} {
+		if err := b.CheckDeadLetter(name); (err == nil) != fits {
+			t.Errorf("dead letters in %q: %v", name, err)
+		}
+	}
+}

@@ -113,6 +113,10 @@ func (b *Backend) send(r *kgo.Record, tell func(id string, err error)) {
 	}
 	b.client.TryProduce(b.closing, r, func(r *kgo.Record, err error) {
 		if err != nil {
+			if errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition) {
+				b.made.forget(r.Topic)
+				b.spawn(func() { b.renewTopic(r.Topic) }) // not here: the client waits for this
+			}
 			tell("", b.explainAppend(b.onTopic(err, rightWrite, r.Topic), r.Topic))
 			return
 		}
@@ -223,6 +227,9 @@ func (b *Backend) explainAppend(err error, topic string) error {
 		return fmt.Errorf("kafka: %w: %w", backend.ErrOutcomeUnknown, backend.ErrClosed)
 	}
 	said := b.explain(err)
+	if errors.Is(said, backend.ErrStreamNotFound) && topic != b.set.topic {
+		said = fmt.Errorf("kafka: %w: topic %q: %w", backend.ErrStreamNotFound, topic, err)
+	}
 	var refusal *kerr.Error
 	if errors.As(err, &refusal) && !refusal.Retriable || errors.Is(said, backend.ErrStreamNotFound) {
 		return said

@@ -83,16 +83,21 @@ func (b *Backend) bury(ctx context.Context, d *backend.Delivery, to string, caus
 
 // store appends a dead letter to a topic, which it creates if it is missing.
 func (b *Backend) store(ctx context.Context, to string, letter *backend.DeadLetter) (id string, err error) {
-	if err := b.ensure(ctx, to, b.letterConfigs()); err != nil {
-		return "", err
-	}
 	// The time, because a topic that is deleted and made again gives the same IDs.
 	key := fmt.Sprintf("%s/%s/%s/%d", letter.Group, letter.Stream, letter.OriginID, letter.Enqueued.UnixMilli())
-	results, err := b.produce(ctx, []*kgo.Record{letterRecord(to, []byte(key), letter)})
-	if err != nil {
-		return "", fmt.Errorf("dead letter to %q: %w", to, err)
+	for try := 1; ; try++ {
+		if err := b.ensure(ctx, to, b.letterConfigs()); err != nil {
+			return "", err
+		}
+		results, err := b.produce(ctx, []*kgo.Record{letterRecord(to, []byte(key), letter)})
+		switch {
+		case err == nil:
+			return results[0].ID, nil
+		case !errors.Is(err, backend.ErrStreamNotFound) || try == leaderTries || ctx.Err() != nil:
+			return "", fmt.Errorf("dead letter to %q: %w", to, err)
+		}
+		time.Sleep(leaderEvery) // the topic has been deleted
 	}
-	return results[0].ID, nil
 }
 
 // letterRoom is what a letter takes beside its message, at most.
@@ -122,6 +127,12 @@ func (m *made) has(topic string) bool {
 	return there
 }
 
+func (m *made) forget(topic string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.all, topic)
+}
+
 func (m *made) limit(topic string) int32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,13 +156,17 @@ func (b *Backend) ensure(ctx context.Context, topic string, configs map[string]s
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := b.layoutOf(ctx, topic)
-	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+	id := [16]byte{}
+	l, err := b.layoutOf(ctx, topic)
+	if err == nil {
+		id = l.id
+	} else if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		err = b.create(ctx, topic, 1, configs)
 	}
 	if err != nil {
 		return b.explain(err)
 	}
+	b.ids.note(topic, id)
 	largest := int32(0)
 	if topic != b.set.ledger() { // whose entries are small
 		largest = b.largest(ctx, topic)

@@ -54,6 +54,7 @@ type Backend struct {
 	rooms     rooms
 	topic     topicCache
 	made      made
+	ids       topicIDs
 	keys      keys
 	dead      shelves
 	redrives  redrives

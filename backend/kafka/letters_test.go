@@ -97,3 +97,27 @@ func TestNamesThatAreNotForLetters(t *testing.T) {
 		}
 	}
 }
+
+// TestATopicOfLettersThatIsDeleted is made again by the next letter.
+func TestATopicOfLettersThatIsDeleted(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	b := g.open("cleared?partitions=1")
+	_, err := b.Append(t.Context(), messages("1", "2"))
+	g.must(err)
+	list := gather(t, b, 2)
+	g.must(b.DeadLetter(t.Context(), list[0], "", poison))
+	g.remove("cleared.dlq")
+	await(t, "a letter in the new topic", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		err := b.DeadLetter(ctx, list[1], "", poison)
+		if err != nil {
+			t.Log(err)
+		}
+		return err == nil
+	})
+	if l := g.letters(b); len(l) != 1 || string(l[0].Data) != string(list[1].Data) {
+		t.Errorf("one letter was stored in the new topic, it has %+v", l)
+	}
+}

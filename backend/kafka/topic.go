@@ -60,6 +60,7 @@ func (b *Backend) layout(ctx context.Context) (*layout, error) {
 	if err != nil {
 		return nil, b.explain(err)
 	}
+	b.ids.note(b.set.topic, l.id)
 	b.topic.mu.Lock()
 	defer b.topic.mu.Unlock()
 	b.topic.last, b.topic.at = l, time.Now()
@@ -87,4 +88,44 @@ func (b *Backend) layoutOf(ctx context.Context, name string) (*layout, error) {
 		l.leaders[p.Partition] = p.Leader
 	}
 	return l, nil
+}
+
+// topicIDs are the topics that the producer was begun with, by name; of one that weir has made
+// the ID is not known.
+type topicIDs struct {
+	mu  sync.Mutex
+	all map[string][16]byte
+}
+
+// note keeps the first ID of a name.
+func (t *topicIDs) note(name string, id [16]byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all == nil {
+		t.all = map[string][16]byte{}
+	}
+	if _, known := t.all[name]; !known {
+		t.all[name] = id
+	}
+}
+
+// renew notes a new ID and reports whether it is another one.
+func (t *topicIDs) renew(name string, id [16]byte) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	old := t.all[name]
+	t.all[name] = id
+	return old != id
+}
+
+// renewTopic makes the producer go on with a topic that was deleted and made again: the client
+// stays with the first one. As long as it is the same topic, nothing may be forgotten: the
+// brokers would take the next records for repeats.
+func (b *Backend) renewTopic(name string) {
+	ctx, cancel := context.WithTimeout(b.closing, callTimeout)
+	defer cancel()
+	if l, err := b.layoutOf(ctx, name); err == nil && b.ids.renew(name, l.id) {
+		b.client.PurgeTopicsFromClient(name)
+		b.topic.forget()
+	}
 }

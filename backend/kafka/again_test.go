@@ -1,0 +1,43 @@
+package kafka_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/backend/kafka"
+)
+
+// again deletes a topic and makes it again.
+func (g *ground) again(topic string) {
+	g.Helper()
+	g.remove(topic)
+	await(g, "the topic to be made again", func() bool {
+		_, err := g.admin.CreateTopic(g.Context(), 1, 1, nil, topic)
+		return err == nil
+	})
+}
+
+// stores appends until n messages are stored, whatever fails meanwhile.
+func (g *ground) stores(b *kafka.Backend, n int) {
+	g.Helper()
+	await(g, "messages to be stored", func() bool {
+		ctx, cancel := context.WithTimeout(g.Context(), 5*time.Second)
+		defer cancel()
+		if _, err := b.Append(ctx, messages("new")); err == nil {
+			n--
+		}
+		return n == 0
+	})
+}
+
+// TestAProducerGoesOnWithATopicMadeAgain.
+func TestAProducerGoesOnWithATopicMadeAgain(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.create("again")
+	b := g.open("again")
+	g.stores(b, 5)
+	g.again("again")
+	g.stores(b, 5)
+}

@@ -41,3 +41,19 @@ func TestAProducerGoesOnWithATopicMadeAgain(t *testing.T) {
 	g.again("again")
 	g.stores(b, 5)
 }
+
+// TestWorkersGoOnWithATopicMadeAgain.
+func TestWorkersGoOnWithATopicMadeAgain(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	for _, kind := range []string{"share"} {
+		topic := "again-" + kind
+		g.create(topic)
+		worker := g.open(topic + "?group=g-" + topic + "&group_type=" + kind)
+		g.stores(worker, 10)
+		g.comes(worker, 10, time.Minute)
+		g.again(topic)
+		g.stores(worker, 5)
+		g.comes(worker, 5, time.Minute)
+	}
+}

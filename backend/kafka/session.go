@@ -37,8 +37,9 @@ type session struct {
 
 	// Of the holder of the token:
 	epoch    int32
-	known    []int32 // partitions that the broker knows to be in the session
-	failures int     // partitions in a row that could not be read, as while their leader moves
+	known    []int32  // partitions that the broker knows to be in the session
+	of       [16]byte // the topic that these are of
+	failures int      // partitions in a row that could not be read, as while their leader moves
 }
 
 // retryFetch is the pause after a partition could not be read.
@@ -94,6 +95,10 @@ func (s *session) fetch(ctx context.Context, most int, wait, keep time.Duration)
 	s.mu.Lock()
 	topic, partitions := s.topic, s.partitions
 	s.mu.Unlock()
+	if s.epoch > 0 && topic != s.of {
+		s.lost() // the topic was deleted and made again: nothing of the session is left
+	}
+	s.of = topic
 	req := kmsg.NewPtrShareFetchRequest()
 	req.GroupID, req.MemberID, req.ShareSessionEpoch = &s.m.b.set.group, &s.m.id, s.epoch
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(wait.Milliseconds()), 1, 32<<20

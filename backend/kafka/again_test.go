@@ -46,7 +46,7 @@ func TestAProducerGoesOnWithATopicMadeAgain(t *testing.T) {
 func TestWorkersGoOnWithATopicMadeAgain(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
-	for _, kind := range []string{"share"} {
+	for _, kind := range groupTypes {
 		topic := "again-" + kind
 		g.create(topic)
 		worker := g.open(topic + "?group=g-" + topic + "&group_type=" + kind)
@@ -55,5 +55,28 @@ func TestWorkersGoOnWithATopicMadeAgain(t *testing.T) {
 		g.again(topic)
 		g.stores(worker, 5)
 		g.comes(worker, 5, time.Minute)
+	}
+}
+
+// TestAnAckSaysNothingOfATopicMadeAgain: what was claimed of the first topic, and is accepted
+// when there is another, leaves the messages of that to the next worker.
+func TestAnAckSaysNothingOfATopicMadeAgain(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	for _, kind := range groupTypes {
+		topic := "across-" + kind
+		url := topic + "?group=g-" + topic + "&group_type=" + kind
+		g.create(topic)
+		worker := g.open(url)
+		g.stores(worker, 10)
+		list := gather(t, worker, 10)
+		g.again(topic)
+		g.stores(g.open(url), 5)
+		time.Sleep(11 * time.Second) // the worker's layout of the topic is older than it may be
+		lost, err := worker.Ack(t.Context(), leasesOf(list))
+		t.Log(lost, err) // it may be told or not
+		time.Sleep(time.Second)
+		g.must(worker.Close())
+		g.comes(g.open(url), 5, 30*time.Second)
 	}
 }

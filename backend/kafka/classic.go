@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,6 +46,7 @@ type classic struct {
 
 	mu       sync.Mutex
 	client   *kgo.Client // nil: no claim has come
+	topic    [16]byte    // what the group has been joined for
 	assigned bool        // the group has been joined
 	failure  error       // why it cannot be, or why commits fail; see failing
 	failedAt time.Time
@@ -124,6 +127,10 @@ func (c *classic) start(ctx context.Context) error {
 	if err := c.b.enter(ctx); err != nil {
 		return err
 	}
+	l, err := c.b.layout(ctx)
+	if err != nil {
+		return err
+	}
 	session := c.b.sessionTimeout()
 	client, err := c.b.newClient(
 		kgo.ConsumerGroup(c.b.set.group),
@@ -146,7 +153,7 @@ func (c *classic) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.client, c.session = client, session
+	c.client, c.session, c.topic = client, session, l.id
 	c.b.held.locked(session)
 	if !c.b.spawn(c.poll) || !c.b.spawn(c.commit) || !c.b.spawn(c.b.held.keep) || !c.b.spawn(c.b.ledger.keep) {
 		return errClosed
@@ -272,6 +279,26 @@ func (c *classic) drop(list []*window) {
 		}
 	}
 	c.b.held.drop(func(h *held) bool { return h.window.gone })
+}
+
+// renewed reports whether the topic was deleted and made again since the group was joined for
+// it. Then nothing is left of what is held, what is finished must not be said of the new topic,
+// and the client, which stays with the first one, is told to begin anew.
+func (c *classic) renewed(l *layout) bool {
+	c.mu.Lock()
+	same := c.topic == l.id
+	c.topic = l.id
+	list := slices.Collect(maps.Values(c.windows))
+	c.mu.Unlock()
+	if same {
+		return false
+	}
+	c.drop(list)
+	c.b.spawn(func() {
+		c.client.PurgeTopicsFromClient(c.b.set.topic)
+		c.client.AddConsumeTopics(c.b.set.topic)
+	})
+	return true
 }
 
 // leave says what is finished and leaves the group. What is held is the next owner's at once.

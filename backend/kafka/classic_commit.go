@@ -117,6 +117,9 @@ func (c *classic) commitOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.renewed(l) {
+		return nil
+	}
 	req, parts := c.written(l.id)
 	switch {
 	case len(parts) == 0:

@@ -31,6 +31,9 @@ func (c *classic) poll() {
 		if failure != nil {
 			c.failed(c.explainGroup(failure))
 			c.b.topic.forget()
+			if l, err := c.b.layout(c.b.closing); err == nil {
+				c.renewed(l)
+			}
 			select {
 			case <-c.b.closing.Done():
 			case <-time.After(retryEvery):

@@ -80,3 +80,28 @@ func TestAnAckSaysNothingOfATopicMadeAgain(t *testing.T) {
 		g.comes(g.open(url), 5, 30*time.Second)
 	}
 }
+
+// TestTheCountOfTheFinishedGoesOnWithATopicMadeAgain: guards take from it how fast workers are.
+func TestTheCountOfTheFinishedGoesOnWithATopicMadeAgain(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.create("counted")
+	b := g.open("counted")
+	finished := func() int64 {
+		s, err := b.Signal(t.Context(), 1)
+		if err != nil || s.Finished == nil {
+			return -1
+		}
+		return *s.Finished
+	}
+	g.stores(b, 10)
+	g.comes(b, 10, time.Minute)
+	await(t, "10 to be finished", func() bool { return finished() == 10 })
+	g.again("counted")
+	g.stores(b, 3)
+	g.comes(b, 3, time.Minute)
+	await(t, "13 to be finished", func() bool { return finished() >= 13 })
+	if n := finished(); n != 13 {
+		t.Errorf("13 messages were finished, the count is %d", n)
+	}
+}

@@ -44,23 +44,21 @@ type Backend struct {
 	group group // claims
 	held  *shelf
 	// fetching holds a token while nobody fetches.
-	fetching  chan struct{}
-	ledger    *ledger
-	oldest    oldest
-	lookout   lookout
-	starts    logStart
-	consumers lastConsumers
-	offers    offers
-	rooms     rooms
-	topic     topicCache
-	made      made
-	ids       topicIDs
-	keys      keys
-	dead      shelves
-	redrives  redrives
-	// finished is the highest count of finished messages seen: two readings at different
-	// moments would let it fall.
-	finished   atomic.Int64
+	fetching   chan struct{}
+	ledger     *ledger
+	oldest     oldest
+	lookout    lookout
+	starts     logStart
+	consumers  lastConsumers
+	offers     offers
+	rooms      rooms
+	topic      topicCache
+	made       made
+	ids        topicIDs
+	keys       keys
+	dead       shelves
+	redrives   redrives
+	finished   finished
 	maxMessage atomic.Int32 // the topic's max.message.bytes; 0: unknown
 
 	worker atomic.Pointer[string] // who has claimed first

@@ -18,6 +18,7 @@ var _ backend.Signaler = (*Backend)(nil)
 
 // work is what the brokers say about the topic and the group.
 type work struct {
+	topic  [16]byte
 	stored int64 // offsets that the topic keeps
 	ends   int64 // the sum of the partitions' ends
 	left   *int64
@@ -70,7 +71,9 @@ func (b *Backend) measure(ctx context.Context, inOrder bool) (work, error) {
 			group[p] = progress{start: end}
 		}
 	}
-	return sum(starts, ends, group), missing
+	w := sum(starts, ends, group)
+	w.topic = l.id
+	return w, missing
 }
 
 func sum(starts, ends map[int32]int64, group map[int32]progress) work {
@@ -375,22 +378,31 @@ func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 	s := backend.Signal{Workers: r.signal, XLen: w.stored}
 	s.Pending, s.Lag = split(w.left, r.pending)
 	if w.left != nil {
-		s.Finished = b.counted(w.ends - *w.left)
+		s.Finished = b.finished.count(w.topic, w.ends-*w.left)
 	}
 	return s, nil
 }
 
-// counted returns the count of finished messages, which never falls.
-func (b *Backend) counted(now int64) *int64 {
-	for {
-		most := b.finished.Load()
-		if now <= most {
-			return &most
-		}
-		if b.finished.CompareAndSwap(most, now) {
-			return &now
-		}
+// finished counts the finished messages: it never falls, though two readings are of different
+// moments, and goes on if the topic is deleted and made again.
+type finished struct {
+	mu            sync.Mutex
+	topic, before [16]byte
+	most          int64
+	past          int64 // those of the topics before
+}
+
+func (f *finished) count(topic [16]byte, now int64) *int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if topic != f.topic && topic != f.before {
+		f.topic, f.before, f.past = topic, f.topic, f.most
 	}
+	if topic == f.topic {
+		f.most = max(f.most, f.past+now)
+	}
+	most := f.most
+	return &most
 }
 
 // PublishSignal counts what the group's members hold and stores the number for ttl.

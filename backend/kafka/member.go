@@ -270,7 +270,7 @@ func (m *member) joined() bool {
 func (m *member) limit(asked int) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if asked > m.most {
+	if asked > m.most || m.most < 1 {
 		return 0, fmt.Errorf("kafka: max deliveries %d: at most %d; the brokers drop a message at their own limit (%s of the group, %d), and weir has to come before",
 			asked, m.most, groupLimit, m.most+spare)
 	}

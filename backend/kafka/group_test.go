@@ -1,0 +1,31 @@
+package kafka_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// refuses claims until that is an error, which has to come at once and say something.
+func (g *ground) refuses(path, want string) {
+	g.Helper()
+	b := g.open(path)
+	ctx, cancel := context.WithTimeout(g.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := b.Claim(ctx, claim(1)); err == nil || backend.Retryable(err) || !strings.Contains(err.Error(), want) {
+		g.Errorf("%s: %v, want %q", path, err, want)
+	}
+}
+
+// TestAGroupWhoseLimitLeavesNothing, not even for messages without one of their own: the brokers
+// would drop them.
+func TestAGroupWhoseLimitLeavesNothing(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.create("two")
+	g.setGroup("g-two", "share.delivery.count.limit", "2")
+	g.refuses("two?group=g-two", "share.delivery.count.limit of the group, 2")
+}

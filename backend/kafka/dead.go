@@ -59,7 +59,7 @@ func (b *Backend) bury(ctx context.Context, d *backend.Delivery, to string, caus
 	letter := backend.DeadLetter{
 		Data: published.Value, Headers: headersOf(published), Stream: b.set.topic, Group: b.set.group, OriginID: d.ID,
 		Attempts: cause.Attempts(d.Attempt), Reason: cause.Reason, Error: cutError(cause.Error), Consumer: d.Consumer,
-		Enqueued: published.Timestamp, DeadAt: time.Now(),
+		Enqueued: publishedAt(published), DeadAt: time.Now(),
 	}
 	letter.Redrives, _ = strconv.Atoi(letter.Headers[backend.HeaderRedrives])
 	delete(letter.Headers, backend.HeaderRedrives) // the field holds it

@@ -127,7 +127,7 @@ func (m *maker) delivery(r *kgo.Record) *backend.Delivery {
 	}
 	d := &m.left[0]
 	m.left = m.left[1:]
-	d.Data, d.Headers, d.Enqueued = m.copied(r.Value), headersOf(r), r.Timestamp
+	d.Data, d.Headers, d.Enqueued = m.copied(r.Value), headersOf(r), publishedAt(r)
 	m.count--
 	d.Deadline = backend.DeadlineOf(d.Headers)
 	return d
@@ -148,6 +148,14 @@ func (m *maker) copied(data []byte) []byte {
 	m.data = m.data[n:]
 	copy(own, data)
 	return own
+}
+
+// publishedAt is when a record was published; zero if it does not say so.
+func publishedAt(r *kgo.Record) time.Time {
+	if r.Timestamp.UnixMilli() < 0 {
+		return time.Time{}
+	}
+	return r.Timestamp
 }
 
 func headersOf(r *kgo.Record) map[string]string {

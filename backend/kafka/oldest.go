@@ -88,11 +88,7 @@ func (w *work) nothingIn(partition int32) {
 	delete(w.parts, partition)
 }
 
-func (s *stamp) note(r *kgo.Record) {
-	if r.Timestamp.UnixMilli() >= 0 {
-		s.at = r.Timestamp
-	}
-}
+func (s *stamp) note(r *kgo.Record) { s.at = publishedAt(r) }
 
 // stampBytes is how much of each partition is read with one request for several.
 const stampBytes = 16 << 10

@@ -185,5 +185,5 @@ func readOf(r *kgo.Record) backend.Record {
 	if data == nil {
 		data = []byte{}
 	}
-	return backend.Record{ID: idOf(r.Partition, r.Offset), Data: data, Headers: headersOf(r), At: r.Timestamp}
+	return backend.Record{ID: idOf(r.Partition, r.Offset), Data: data, Headers: headersOf(r), At: publishedAt(r)}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/weirmq/weir/backend"
 )
 
@@ -28,4 +30,19 @@ func TestAGroupWhoseLimitLeavesNothing(t *testing.T) {
 	g.create("two")
 	g.setGroup("g-two", "share.delivery.count.limit", "2")
 	g.refuses("two?group=g-two", "share.delivery.count.limit of the group, 2")
+}
+
+// TestAConsumerGroupOfTheNewerProtocol is no share group.
+func TestAConsumerGroupOfTheNewerProtocol(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.create("modern")
+	g.put(&kgo.Record{Topic: "modern", Value: []byte("x")})
+	c := g.broker.Client(kgo.ConsumerGroup("newer"), kgo.ConsumeTopics("modern"), kgo.ServerSideBalancer(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if c.PollFetches(ctx).NumRecords() != 1 {
+		t.Fatal("the consumer gets nothing")
+	}
+	g.refuses("modern?group=newer", `group "newer": the group exists as another type: consumer`)
 }

@@ -20,10 +20,24 @@ func (b *Backend) otherType(ctx context.Context) error {
 		there, wanted = groupShare, groupClassic
 	}
 	if found, _ := b.exists(ctx, there, b.set.group); !found { // what the brokers do not say is not there
-		return nil
+		return b.consumerType(ctx)
 	}
 	return fmt.Errorf("kafka: group %q: %w: %s, not %s (%s); name another group, or add group_type=%s to the URL",
 		b.set.group, errOtherType, there, wanted, b.facts.why, there)
+}
+
+// consumerType returns an error if a share group is wanted and the group is one of the newer
+// consumer groups (KIP-848), which have a type of their own and take classic members.
+func (b *Backend) consumerType(ctx context.Context) error {
+	if b.facts.groupType != groupShare {
+		return nil
+	}
+	groups, err := named(ctx, b, b.admin.DescribeConsumerGroups, b.set.group)
+	if group := groups[b.set.group]; err != nil || group.Err != nil || group.State == "" || group.State == "Dead" {
+		return nil
+	}
+	return fmt.Errorf("kafka: group %q: %w: consumer (group.protocol=consumer), not share (%s); name another group",
+		b.set.group, errOtherType, b.facts.why)
 }
 
 // groupThere returns ErrGroupNotFound if nobody has ever joined the group, and an error if

@@ -46,3 +46,12 @@ func TestAConsumerGroupOfTheNewerProtocol(t *testing.T) {
 	}
 	g.refuses("modern?group=newer", `group "newer": the group exists as another type: consumer`)
 }
+
+// TestAGroupThatRenewsNoLocks cannot keep what it holds.
+func TestAGroupThatRenewsNoLocks(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.create("fleeting")
+	g.setGroup("g-fleeting", "share.renew.acknowledge.enable", "false")
+	g.refuses("fleeting?group=g-fleeting", "share.renew.acknowledge.enable=false")
+}

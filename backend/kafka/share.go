@@ -19,6 +19,7 @@ const (
 	groupLimit = "share.delivery.count.limit"
 	// groupIsolation keeps from a group what belongs to a transaction that was given up.
 	groupIsolation = "share.isolation.level"
+	groupRenew     = "share.renew.acknowledge.enable"
 	mostLimit      = 10 // brokers accept no more by default
 )
 
@@ -29,6 +30,9 @@ func (b *Backend) prepareGroup(ctx context.Context) (int, error) {
 	set, err := b.groupConfigs(ctx)
 	if err != nil {
 		return 0, err
+	}
+	if set[groupRenew].value == "false" {
+		return 0, fmt.Errorf("share group %q has %s=false, and weir renews the locks of what it holds: set it to true", b.set.group, groupRenew)
 	}
 	if limit, known := set[groupLimit]; known && !limit.own {
 		if err := b.setGroup(ctx, groupLimit, strconv.Itoa(mostLimit)); err == nil {

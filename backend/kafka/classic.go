@@ -44,6 +44,8 @@ type classic struct {
 	b  *Backend
 	id string
 
+	starting turn // of start
+
 	mu       sync.Mutex
 	client   *kgo.Client // nil: no claim has come
 	topic    [16]byte    // what the group has been joined for
@@ -78,7 +80,7 @@ var _ group = (*classic)(nil)
 
 func newClassic(b *Backend) *classic {
 	c := &classic{
-		b: b, id: newName(), windows: map[int32]*window{}, changed: make(chan struct{}), metadata: 4096, write: (*window).written,
+		b: b, id: newName(), starting: newTurn(), windows: map[int32]*window{}, changed: make(chan struct{}), metadata: 4096, write: (*window).written,
 		room: make(chan struct{}, 1), due: make(chan struct{}, 1), commits: make(chan struct{}, 1),
 	}
 	c.commits <- struct{}{}
@@ -111,13 +113,18 @@ func (c *classic) join(ctx context.Context) error {
 
 // start begins to join the group, once.
 func (c *classic) start(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.client != nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if err := c.starting.take(ctx); err != nil {
+		return err
+	}
+	defer c.starting.give()
+	c.mu.Lock()
+	started := c.client != nil
+	c.mu.Unlock()
+	if started {
+		return nil
+	}
 	if err := c.b.there(ctx); err != nil {
 		return err
 	}
@@ -153,9 +160,15 @@ func (c *classic) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.client, c.session, c.topic = client, session, l.id
 	c.b.held.locked(session)
-	if !c.b.spawn(c.poll) || !c.b.spawn(c.commit) || !c.b.spawn(c.b.held.keep) || !c.b.spawn(c.b.ledger.keep) {
+	if !c.b.spawn(c.poll) {
+		client.CloseAllowingRebalance() // the handle has been closed, maybe before it could see this
+		return errClosed
+	}
+	if !c.b.spawn(c.commit) || !c.b.spawn(c.b.held.keep) || !c.b.spawn(c.b.ledger.keep) {
 		return errClosed
 	}
 	return nil

@@ -110,3 +110,43 @@ func frozen(t *testing.T, url string, freeze, thaw func(), opts ...kgo.Opt) {
 		t.Errorf("close on a frozen broker: %v after %s", err, took)
 	}
 }
+
+// TestNoCallWaitsForAnotherBeyondItsContext, which has more time and the same frozen broker.
+func TestNoCallWaitsForAnotherBeyondItsContext(t *testing.T) {
+	broker := kafkatest.Start(t, kafkatest.Options{})
+	for _, groupType := range groupTypes {
+		b := open(t, broker.URL()+"/"+ofType(groupType))
+		if _, err := b.Append(t.Context(), messages("x")); err != nil {
+			t.Fatal(err)
+		}
+		broker.Pause()
+		for name, do := range map[string]func(context.Context) error{
+			"claim":   func(ctx context.Context) error { _, err := b.Claim(ctx, claim(1)); return err },
+			"stats":   func(ctx context.Context) error { _, err := b.Stats(ctx); return err },
+			"tally":   func(ctx context.Context) error { _, _, err := b.Tally(ctx, []uint32{1}); return err },
+			"purge":   func(ctx context.Context) error { _, err := b.Purge(ctx, "", []string{"0:0"}); return err },
+			"redrive": func(ctx context.Context) error { return b.Redrive(ctx, "", backend.DeadLetter{ID: "0:0"}) },
+			"share": func(ctx context.Context) error {
+				_, _, err := b.Share(ctx, backend.RoomRequest{Limit: 1, Need: 1, Want: 1, Lifetime: time.Second})
+				return err
+			},
+		} {
+			long, stop := context.WithCancel(t.Context())
+			other := make(chan error, 1)
+			go func() { other <- do(long) }()
+			time.Sleep(100 * time.Millisecond)
+			short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			watch := stopwatch()
+			if err := do(short); err == nil || watch() > 2*time.Second {
+				t.Errorf("%s beside another in a %s group: %v after %s", name, groupType, err, watch())
+			}
+			cancel()
+			stop()
+			<-other
+		}
+		broker.Resume()
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -118,6 +118,7 @@ func Open(ctx context.Context, u *url.URL, opts ...kgo.Opt) (*Backend, error) {
 	}
 	b := &Backend{set: set, opts: opts, fetching: make(chan struct{}, 1)}
 	b.held = newShelf(b)
+	b.offers.turn, b.rooms.turn, b.redrives.turn = newTurn(), newTurn(), newTurn()
 	b.fetching <- struct{}{}
 	b.closing, b.close = context.WithCancel(context.Background())
 	if err = b.connect(ctx); err != nil {

@@ -48,7 +48,7 @@ func (b *Backend) shelved(ctx context.Context, from string) ([]*kgo.Record, erro
 // letterIndex follows a topic of dead letters, so that looking for them reads only what is
 // new.
 type letterIndex struct {
-	mu     sync.Mutex
+	turn   turn
 	layout *layout // nil: read it from the beginning
 	next   map[int32]int64
 	live   map[string]string // key → ID of its last record, unless that is a tombstone
@@ -65,7 +65,7 @@ func (s *shelves) of(topic string) *letterIndex {
 	defer s.mu.Unlock()
 	x := s.all[topic]
 	if x == nil {
-		x = &letterIndex{}
+		x = &letterIndex{turn: newTurn()}
 		if s.all == nil {
 			s.all = map[string]*letterIndex{}
 		}
@@ -74,18 +74,29 @@ func (s *shelves) of(topic string) *letterIndex {
 	return x
 }
 
-// index reads what is new in a topic of dead letters. The caller unlocks the index.
-func (b *Backend) index(ctx context.Context, topic string) (*letterIndex, error) {
-	x := b.dead.of(topic)
-	x.mu.Lock()
+// index reads what is new in a topic of dead letters. Without an error, the index is the
+// caller's until it calls done.
+func (b *Backend) index(ctx context.Context, topic string) (x *letterIndex, done func(), err error) {
+	x = b.dead.of(topic)
+	if err := x.turn.take(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err := b.readOn(ctx, x, topic); err != nil {
+		x.turn.give()
+		return nil, nil, err
+	}
+	return x, x.turn.give, nil
+}
+
+func (b *Backend) readOn(ctx context.Context, x *letterIndex, topic string) error {
 	if x.layout == nil {
 		x.next, x.live = map[int32]int64{}, map[string]string{}
 		l, err := b.layoutOf(ctx, topic)
 		if errors.Is(err, kerr.UnknownTopicOrPartition) {
-			return x, nil
+			return nil
 		}
 		if err != nil {
-			return x, err
+			return err
 		}
 		x.layout = l
 	}
@@ -100,17 +111,20 @@ func (b *Backend) index(ctx context.Context, topic string) (*letterIndex, error)
 		})
 		if err != nil {
 			x.layout = nil
-			return x, err
+			return err
 		}
 		x.next[partition] = next
 	}
-	return x, nil
+	return nil
 }
 
 func (b *Backend) letterCount(ctx context.Context) (int64, error) {
-	x, err := b.index(ctx, b.set.deadLetter())
-	defer x.mu.Unlock()
-	return int64(len(x.live)), err
+	x, done, err := b.index(ctx, b.set.deadLetter())
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	return int64(len(x.live)), nil
 }
 
 // letterKey is what a letter and its tombstone have in common.
@@ -192,10 +206,13 @@ func (b *Backend) find(ctx context.Context, from string, ids []string) ([]*kgo.R
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	x, err := b.index(ctx, from)
-	defer x.mu.Unlock()
-	if err != nil || x.layout == nil {
+	x, done, err := b.index(ctx, from)
+	if err != nil {
 		return nil, b.explain(err)
+	}
+	defer done()
+	if x.layout == nil {
+		return nil, nil
 	}
 	var found []*kgo.Record
 	for _, id := range ids {

@@ -43,6 +43,8 @@ type member struct {
 	client *kgo.Client
 	id     string
 
+	starting turn // of start
+
 	mu          sync.Mutex
 	coordinator *int32 // of the group; nil: not known
 	started     bool
@@ -68,7 +70,7 @@ func newMember(b *Backend) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &member{b: b, client: client, id: newName(), sessions: map[int32]*session{}, changed: make(chan struct{})}, nil
+	return &member{b: b, client: client, id: newName(), starting: newTurn(), sessions: map[int32]*session{}, changed: make(chan struct{})}, nil
 }
 
 // join makes the handle a member and waits for its first partitions.
@@ -85,13 +87,18 @@ func (m *member) join(ctx context.Context) error {
 
 // start prepares the group and begins to send heartbeats, once.
 func (m *member) start(ctx context.Context) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.started {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if err := m.starting.take(ctx); err != nil {
+		return err
+	}
+	defer m.starting.give()
+	m.mu.Lock()
+	started := m.started
+	m.mu.Unlock()
+	if started {
+		return nil
+	}
 	if err := m.b.there(ctx); err != nil {
 		return err
 	}
@@ -104,6 +111,11 @@ func (m *member) start(ctx context.Context) error {
 	limit, err := m.b.prepareGroup(ctx)
 	if err != nil {
 		return m.b.explain(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.started { // the handle has been closed
+		return errClosed
 	}
 	m.most, m.started = limit, true
 	if !m.b.spawn(m.beat) || !m.b.spawn(m.b.held.keep) || !m.b.spawn(m.b.ledger.keep) {

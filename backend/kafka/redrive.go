@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -29,13 +28,13 @@ const (
 
 // redrives are the transactional producers, by the topic of dead letters.
 type redrives struct {
-	mu  sync.Mutex // held during a redrive
-	all map[string]*kgo.Client
+	turn turn // of a redrive
+	all  map[string]*kgo.Client
 }
 
 func (r *redrives) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	_ = r.turn.take(context.Background()) // a redrive ends with the handle
+	defer r.turn.give()
 	for _, client := range r.all {
 		client.Close()
 	}
@@ -64,8 +63,10 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 	if err := b.groupOf(call, &letter); err != nil {
 		return b.cut(ctx, err)
 	}
-	b.redrives.mu.Lock()
-	defer b.redrives.mu.Unlock()
+	if err := b.redrives.turn.take(call); err != nil {
+		return b.cut(ctx, err)
+	}
+	defer b.redrives.turn.give()
 	for try := 1; ; try++ {
 		err = b.redrive(call, from, &letter)
 		if err != nil && !errors.Is(err, backend.ErrNotFound) {

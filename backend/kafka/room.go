@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -40,8 +39,10 @@ type share struct {
 // Share reads the ledger and the signal, asks in the ledger for a share of the room, and reads
 // there what it is given: one append and two reads beside those of a signal.
 func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.Signal, backend.Room, error) {
-	b.rooms.mu.Lock()
-	defer b.rooms.mu.Unlock()
+	if err := b.rooms.turn.take(ctx); err != nil {
+		return backend.Signal{}, backend.Room{}, err
+	}
+	defer b.rooms.turn.give()
 	read, why := int64(0), b.rooms.denied.still()
 	if why == nil {
 		read, why = b.ledger.upTo(ctx)
@@ -66,7 +67,7 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 
 // rooms is what this handle knows about sharing.
 type rooms struct {
-	mu     sync.Mutex // held while it takes a share
+	turn   turn // of who takes a share
 	denied refusal
 }
 

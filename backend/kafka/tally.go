@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -17,7 +16,7 @@ const askAgain = time.Minute
 
 // offers is what this handle has counted, and why it could not be written down.
 type offers struct {
-	mu     sync.Mutex
+	turn   turn
 	own    []uint32
 	denied refusal
 }
@@ -43,8 +42,10 @@ func (b *Backend) Tally(ctx context.Context, add []uint32) ([]uint32, *backend.S
 		return nil, nil, err
 	}
 	defer done()
-	b.offers.mu.Lock()
-	defer b.offers.mu.Unlock()
+	if err := b.offers.turn.take(call); err != nil {
+		return nil, nil, b.cut(ctx, err)
+	}
+	defer b.offers.turn.give()
 	b.offers.own = plus(b.offers.own, add)
 	if err := b.offers.denied.still(); err != nil {
 		return nil, nil, err

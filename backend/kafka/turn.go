@@ -1,0 +1,22 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+)
+
+// turn is a lock for who asks the brokers: to wait for it ends with the context.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("kafka: %w", ctx.Err())
+	}
+}
+
+func (t turn) give() { <-t }

@@ -64,7 +64,7 @@ func (b *Backend) bury(ctx context.Context, d *backend.Delivery, to string, caus
 	letter.Redrives, _ = strconv.Atoi(letter.Headers[backend.HeaderRedrives])
 	delete(letter.Headers, backend.HeaderRedrives) // the field holds it
 	delete(letter.Headers, backend.HeaderRedriveGroup)
-	id, err := b.store(ctx, to, &letter)
+	id, err := b.store(ctx, to, &letter, published)
 	if err != nil {
 		shelf.back(list)
 		return backend.DeadLetter{}, err
@@ -82,14 +82,14 @@ func (b *Backend) bury(ctx context.Context, d *backend.Delivery, to string, caus
 }
 
 // store appends a dead letter to a topic, which it creates if it is missing.
-func (b *Backend) store(ctx context.Context, to string, letter *backend.DeadLetter) (id string, err error) {
+func (b *Backend) store(ctx context.Context, to string, letter *backend.DeadLetter, published *kgo.Record) (id string, err error) {
 	// The time, because a topic that is deleted and made again gives the same IDs.
 	key := fmt.Sprintf("%s/%s/%s/%d", letter.Group, letter.Stream, letter.OriginID, letter.Enqueued.UnixMilli())
 	for try := 1; ; try++ {
 		if err := b.ensure(ctx, to, b.letterConfigs()); err != nil {
 			return "", err
 		}
-		results, err := b.produce(ctx, []*kgo.Record{letterRecord(to, []byte(key), letter)})
+		results, err := b.produce(ctx, []*kgo.Record{letterRecord(to, []byte(key), letter, published)})
 		switch {
 		case err == nil:
 			return results[0].ID, nil

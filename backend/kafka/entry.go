@@ -169,12 +169,19 @@ func headersOf(r *kgo.Record) map[string]string {
 	return headers
 }
 
-// letterRecord makes the record of a dead letter: the message, and headers that say what
-// became of it.
-func letterRecord(to string, key []byte, l *backend.DeadLetter) *kgo.Record {
+// letterRecord makes the record of a dead letter: the message as it was published, and headers
+// that say what became of it.
+func letterRecord(to string, key []byte, l *backend.DeadLetter, published *kgo.Record) *kgo.Record {
 	r := &kgo.Record{Topic: to, Key: key, Value: l.Data, Timestamp: l.DeadAt}
 	add := func(name, value string) {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+	}
+	if published.Key != nil {
+		add(headerKey, string(published.Key))
+	}
+	if l.Data == nil { // as it is, it would be a tombstone
+		r.Value = []byte{}
+		add(headerNull, "")
 	}
 	for name, value := range l.Headers {
 		if !strings.HasPrefix(name, deadPrefix) {
@@ -198,7 +205,11 @@ func letterRecord(to string, key []byte, l *backend.DeadLetter) *kgo.Record {
 	return r
 }
 
-const deadPrefix = backend.HeaderPrefix + "dead-"
+const (
+	deadPrefix = backend.HeaderPrefix + "dead-"
+	headerKey  = deadPrefix + "key"  // the key of the message's record, if it had one
+	headerNull = deadPrefix + "null" // there if its value was null
+)
 
 // parseID reads what idOf has written.
 func parseID(id string) (partition int32, offset int64, ok bool) {

@@ -17,3 +17,34 @@ func TestTheTimeOfARecordThatHasNone(t *testing.T) {
 		t.Errorf("published at %s", d.Enqueued)
 	}
 }
+
+// TestLettersKeepTheRecordsOfOthers: their keys, and values that are null.
+func TestLettersKeepTheRecordsOfOthers(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.create("others")
+	b := g.open("others")
+	for _, value := range [][]byte{nil, []byte("v")} {
+		g.put(&kgo.Record{Topic: "others", Key: []byte("customer-7"), Value: value})
+		g.must(b.DeadLetter(t.Context(), gather(t, b, 1)[0], "", poison))
+		list := g.letters(b)
+		if len(list) != 1 {
+			t.Fatalf("value %q: one letter, listed are %+v", value, list)
+		}
+		g.must(b.Redrive(t.Context(), "", list[0]))
+		g.comes(b, 1, time.Minute)
+	}
+	reader := g.broker.Client(kgo.ConsumeTopics("others"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	var values []bool
+	for len(values) < 4 {
+		for _, r := range reader.PollFetches(t.Context()).Records() {
+			if string(r.Key) != "customer-7" {
+				t.Errorf("the record at %d has the key %q", r.Offset, r.Key)
+			}
+			values = append(values, r.Value != nil)
+		}
+	}
+	if values[0] != values[1] || !values[2] || !values[3] {
+		t.Errorf("two records are null, these have a value: %v", values)
+	}
+}

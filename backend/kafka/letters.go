@@ -181,7 +181,9 @@ func letterOf(r *kgo.Record) backend.DeadLetter {
 	if ms, err := strconv.ParseInt(take(backend.FieldEnqueued), 10, 64); err == nil {
 		l.Enqueued = time.UnixMilli(ms)
 	}
-	delete(headers, backend.HeaderDeadAt)
+	for _, name := range []string{backend.HeaderDeadAt, headerKey, headerNull} {
+		delete(headers, name)
+	}
 	if len(headers) > 0 {
 		l.Headers = headers
 	}

@@ -185,11 +185,19 @@ func (b *Backend) againOf(r *kgo.Record, group string) *kgo.Record {
 	add := func(name, value string) {
 		again.Headers = append(again.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
 	}
+	for _, h := range r.Headers {
+		switch h.Key {
+		case headerKey:
+			again.Key = h.Value
+		case headerNull:
+			again.Value = nil
+		}
+	}
 	for name, value := range stored.Headers {
 		if name == backend.HeaderDeadline {
 			continue // it might expire again at once
 		}
-		if name == backend.HeaderFairKey {
+		if name == backend.HeaderFairKey && again.Key == nil {
 			again.Key = []byte(value)
 		}
 		add(name, value)

@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -46,5 +47,26 @@ func TestLettersKeepTheRecordsOfOthers(t *testing.T) {
 	}
 	if values[0] != values[1] || !values[2] || !values[3] {
 		t.Errorf("two records are null, these have a value: %v", values)
+	}
+}
+
+// TestALetterWithoutAKey, which weir has not written, cannot be removed, so it is not sent back.
+func TestALetterWithoutAKey(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.create("mixed")
+	g.create("mixed.dlq")
+	g.put(&kgo.Record{Topic: "mixed.dlq", Value: []byte("x")})
+	b := g.open("mixed")
+	letter := g.letters(b)[0]
+	if err := b.Redrive(t.Context(), "", letter); err == nil || !strings.Contains(err.Error(), "has no key") {
+		t.Errorf("redrive: %v", err)
+	}
+	if n, err := b.Purge(t.Context(), "", []string{letter.ID}); err == nil || n != 0 || !strings.Contains(err.Error(), "has no key") {
+		t.Errorf("purge: %d, %v", n, err)
+	}
+	s, err := b.Stats(t.Context())
+	if g.must(err); s.XLen != 0 {
+		t.Errorf("%d messages were sent back", s.XLen)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -200,6 +201,11 @@ func (b *Backend) Purge(ctx context.Context, from string, ids []string) (int, er
 	if err != nil || len(found) == 0 {
 		return 0, err
 	}
+	for _, r := range found {
+		if err := removable(r); err != nil {
+			return 0, err
+		}
+	}
 	return len(found), b.erase(ctx, from, found)
 }
 
@@ -233,6 +239,14 @@ func (b *Backend) find(ctx context.Context, from string, ids []string) ([]*kgo.R
 		}
 	}
 	return found, nil
+}
+
+// removable reports why a letter cannot be removed: a tombstone takes the place of a key.
+func removable(r *kgo.Record) error {
+	if r.Key == nil {
+		return fmt.Errorf("kafka: dead letter %s has no key: weir has not written it to %q, and cannot remove it", idOf(r.Partition, r.Offset), r.Topic)
+	}
+	return nil
 }
 
 // erase appends tombstones.

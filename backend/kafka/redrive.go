@@ -118,6 +118,9 @@ func (b *Backend) redrive(ctx context.Context, from string, letter *backend.Dead
 	if len(found) == 0 {
 		return errNoLetter
 	}
+	if err := removable(found[0]); err != nil {
+		return err
+	}
 	again := b.againOf(found[0], letter.Group)
 	if err := client.BeginTransaction(); err != nil {
 		return b.explainRedrive(err)

@@ -46,6 +46,8 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		"kafka://u:pw-secret@h/a/b":       "a name has 1 to 240",
 		"kafka://" + nobody + "/a":        "not available",
 		"kafka://h/a?group_type=consumer": "neither share nor classic",
+		"kafka://h/a?group=team#1":        "write %23",
+		"kafka://h/a?group=%ff":           "group may have at most 249 bytes of UTF-8",
 
 		old.URL() + "/a?group=billing&group_type=share": "no share groups",
 	} {

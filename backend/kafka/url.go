@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weirmq/weir/internal/address"
 	"github.com/weirmq/weir/internal/kafkalogin"
@@ -62,6 +63,9 @@ func parse(u *url.URL) (settings, error) {
 		// A password with a / ? or # ends up there, so the error must not quote it.
 		return s, errors.New("there is an @ after the host; special characters in a user name or password need percent-encoding")
 	}
+	if u.Fragment != "" {
+		return s, errors.New("there is a # in it, and nothing behind that would count; write %23")
+	}
 	query, err := address.Query(u.RawQuery, known)
 	if err != nil {
 		return s, err
@@ -80,8 +84,8 @@ func parse(u *url.URL) (settings, error) {
 	if err := checkTopic(s.topic); err != nil {
 		return s, err
 	}
-	if len(s.group) > 249 || strings.ContainsFunc(s.group, func(r rune) bool { return r < ' ' }) {
-		return s, errors.New("group may have at most 249 bytes, and no control characters")
+	if len(s.group) > 249 || !utf8.ValidString(s.group) || strings.ContainsFunc(s.group, func(r rune) bool { return r < ' ' }) {
+		return s, errors.New("group may have at most 249 bytes of UTF-8, and no control characters")
 	}
 	switch s.groupType = query["group_type"]; s.groupType {
 	case "", groupShare, groupClassic:

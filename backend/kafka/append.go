@@ -108,14 +108,14 @@ func (b *Backend) produce(ctx context.Context, records []*kgo.Record) ([]backend
 // if the buffer is full: the producer tells of that later, perhaps after the caller's time.
 func (b *Backend) send(r *kgo.Record, tell func(id string, err error)) {
 	if size := sizeOf(r); size <= b.set.memory && int(b.client.BufferedProduceBytes())+size > b.set.memory {
-		tell("", b.explainAppend(kgo.ErrMaxBuffered))
+		tell("", b.explainAppend(kgo.ErrMaxBuffered, r.Topic))
 		return
 	}
 	b.client.TryProduce(b.closing, r, func(r *kgo.Record, err error) {
 		if err != nil {
 			if errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition) {
 				b.made.forget(r.Topic)
-				b.spawn(func() { b.renewTopic(r.Topic) }) // not here: the client waits for this
+				b.renewSoon(r.Topic)
 			}
 			tell("", b.explainAppend(b.onTopic(err, rightWrite, r.Topic), r.Topic))
 			return

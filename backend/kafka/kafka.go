@@ -55,6 +55,7 @@ type Backend struct {
 	topic      topicCache
 	made       made
 	ids        topicIDs
+	renewing   atomic.Bool // one of these
 	keys       keys
 	dead       shelves
 	redrives   redrives

@@ -118,6 +118,17 @@ func (t *topicIDs) renew(name string, id [16]byte) bool {
 	return old != id
 }
 
+// renewSoon has one topic at a time renewed, not by the caller, for whom the client waits. Records
+// fail by the thousand; those of a topic that was not renewed will say so again.
+func (b *Backend) renewSoon(name string) {
+	if !b.renewing.CompareAndSwap(false, true) {
+		return
+	}
+	if !b.spawn(func() { b.renewTopic(name); b.renewing.Store(false) }) {
+		b.renewing.Store(false)
+	}
+}
+
 // renewTopic makes the producer go on with a topic that was deleted and made again: the client
 // stays with the first one. As long as it is the same topic, nothing may be forgotten: the
 // brokers would take the next records for repeats.

@@ -170,9 +170,15 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte,
 		return fmt.Errorf("the answer is larger than %d bytes; ask for fewer records at a time", maxAnswerBytes)
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return fmt.Errorf("the answer of %s is not what /v0 says: %w", c.base, err)
+		return &unreadable{c.base, err}
 	}
 	return nil
+}
+
+// change makes a call that changes something. An answer of success that cannot be read
+// leaves open whether it did.
+func (c *Client) change(ctx context.Context, timeout time.Duration, method, path string, body []byte, out any) error {
+	return unsure(c.call(ctx, timeout, method, path, body, out))
 }
 
 // send makes one request and returns its 2xx answer; the caller closes the body.

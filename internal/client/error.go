@@ -21,6 +21,29 @@ import (
 // *StatusError and *Unreachable match the errors of package backend that say whether
 // the call may have taken effect.
 
+// unreadable is an answer of success that is not the contract's.
+type unreadable struct {
+	server string
+	err    error
+}
+
+func (e *unreadable) Error() string {
+	return fmt.Sprintf("the answer of %s is not what /v0 says: %v", e.server, e.err)
+}
+
+func (e *unreadable) Unwrap() error { return e.err }
+
+// unsure adds to an unreadable answer that what was asked for may have been done.
+func unsure(err error) error {
+	if _, ok := errors.AsType[*unreadable](err); ok {
+		return fmt.Errorf("%w: %w", backend.ErrOutcomeUnknown, err)
+	}
+	return err
+}
+
+// errNothingStored means that an answer to a write does not say what was stored.
+var errNothingStored = errors.New("it names no record")
+
 // Unreachable means that there was no answer: the request may or may not have taken
 // effect.
 type Unreachable struct{ Err error }

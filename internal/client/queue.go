@@ -59,7 +59,7 @@ func (c *Client) Settle(ctx context.Context, topic string, s *api.Settlement) (s
 	var out struct {
 		Skipped []uint64 `json:"skipped"`
 	}
-	err = c.call(ctx, callTimeout, http.MethodPost, topicPath(topic, verb), encode(in), &out)
+	err = c.change(ctx, callTimeout, http.MethodPost, topicPath(topic, verb), encode(in), &out)
 	return out.Skipped, err
 }
 
@@ -70,7 +70,7 @@ func (c *Client) Pause(ctx context.Context, topic string, paused bool) error {
 		verb = "pause"
 	}
 	var out struct{}
-	return c.call(ctx, callTimeout, http.MethodPost, topicPath(topic, verb), nil, &out)
+	return c.change(ctx, callTimeout, http.MethodPost, topicPath(topic, verb), nil, &out)
 }
 
 // Tally adds to the counters of a queue's producers.

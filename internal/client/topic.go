@@ -45,7 +45,7 @@ func (c *Client) Behind(ctx context.Context) (time.Duration, error) {
 // default.
 func (c *Client) PutTopic(ctx context.Context, topic string, cfg api.Config) error {
 	var out struct{}
-	return c.call(ctx, callTimeout, http.MethodPut, topicPath(topic, ""), appendConfig(nil, &cfg), &out)
+	return c.change(ctx, callTimeout, http.MethodPut, topicPath(topic, ""), appendConfig(nil, &cfg), &out)
 }
 
 // Write appends the records, all or none. A topic it creates is configured as by
@@ -53,7 +53,10 @@ func (c *Client) PutTopic(ctx context.Context, topic string, cfg api.Config) err
 func (c *Client) Write(ctx context.Context, topic string, w *api.WriteRequest) (api.WriteResult, error) {
 	var out writeResult
 	body := appendWrite(make([]byte, 0, sizeOfWrite(w)), w)
-	err := c.call(ctx, callTimeout, http.MethodPost, topicPath(topic, "")+"?return_seqs=false", body, &out)
+	err := c.change(ctx, callTimeout, http.MethodPost, topicPath(topic, "")+"?return_seqs=false", body, &out)
+	if err == nil && out.FirstSeq == 0 {
+		err = unsure(&unreadable{c.base, errNothingStored})
+	}
 	return out.noun(), err
 }
 
@@ -69,7 +72,7 @@ func (c *Client) WriteEach(ctx context.Context, topic string, writes []api.Write
 	var answer struct {
 		Results []writeOutcome `json:"results"`
 	}
-	err := c.call(ctx, callTimeout, http.MethodPost, topicPath(topic, "writes"), appendWrites(make([]byte, 0, size), writes), &answer)
+	err := c.change(ctx, callTimeout, http.MethodPost, topicPath(topic, "writes"), appendWrites(make([]byte, 0, size), writes), &answer)
 	switch {
 	case api.IsCode(err, api.CodeNotFound), IsStatus(err, http.StatusNotFound), IsStatus(err, http.StatusMethodNotAllowed):
 		return nil, fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
@@ -80,7 +83,9 @@ func (c *Client) WriteEach(ctx context.Context, topic string, writes []api.Write
 	}
 	out := make([]api.WriteOutcome, len(writes))
 	for i := range out {
-		out[i] = answer.Results[i].noun()
+		if out[i] = answer.Results[i].noun(); out[i].Err == nil && out[i].FirstSeq == 0 {
+			out[i].Err = unsure(&unreadable{c.base, errNothingStored})
+		}
 	}
 	return out, nil
 }
@@ -137,6 +142,6 @@ func (c *Client) Delete(ctx context.Context, topic string, d *api.DeleteRequest)
 	if d.Match != nil {
 		timeout = matchTimeout
 	}
-	err := c.call(ctx, timeout, http.MethodPost, topicPath(topic, "delete"), encode(in), &out)
+	err := c.change(ctx, timeout, http.MethodPost, topicPath(topic, "delete"), encode(in), &out)
 	return out.Deleted, err
 }

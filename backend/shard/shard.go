@@ -261,10 +261,12 @@ func (s *Stream) poll(ctx context.Context) {
 		least = len(all) // the server may have lost what it knew
 	}
 	if found, err := s.keeper.Shards(ctx, least); err == nil && found.Now > 0 {
-		if s.recorded.Load() {
+		if s.openTo(ctx, found.Now, time.Now().Add(ripens)) != nil {
+			return // tried again the next time
+		}
+		if s.recorded.Load() { // there is none of these that is not open
 			s.first.Store(int64(found.First))
 		}
-		_ = s.openTo(ctx, found.Now, time.Now().Add(ripens)) // tried again the next time
 	}
 }
 

@@ -1,0 +1,53 @@
+package shard_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/shard"
+)
+
+// A server has lost how many shards there are, and a process with more of them has recorded
+// its number as the first. While those cannot be opened, keys are spread over those that are.
+func TestKeysStayWithTheShardsThatAreOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cellar{}
+		var broken atomic.Bool
+		b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 2, Open: func(_ context.Context, number int) (backend.Backend, error) {
+			if broken.Load() {
+				return nil, errors.New("not there yet")
+			}
+			return keeper{c.fake(number).Again(), c}, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		var msgs []backend.Message
+		for key := 'a'; key <= 'p'; key++ {
+			msgs = append(msgs, backend.Message{Data: []byte("x"), IdempotencyKey: string(key)})
+		}
+		if _, err := b.Append(t.Context(), msgs); err != nil {
+			t.Fatal(err)
+		}
+		broken.Store(true)
+		c.mu.Lock()
+		c.number = backend.Shards{First: 4, Now: 4}
+		c.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		again, err := b.Append(t.Context(), msgs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range again {
+			if !again[i].Deduped {
+				t.Errorf("key %s is in another shard", msgs[i].IdempotencyKey)
+			}
+		}
+	})
+}

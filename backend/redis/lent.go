@@ -67,9 +67,10 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 	default:
 		return nil, fmt.Errorf("redis.New: a %T is neither a *redis.Client nor a *redis.ClusterClient", client)
 	}
-	// Behind Sentinels the address is no address; another client may be of other servers.
+	// Behind Sentinels, or where the program finds the nodes itself, there is no address; another
+	// client may be of other servers.
 	b.place = fmt.Sprintf("redis %s/%d %s", b.set.server(), b.set.db, b.keys.stream)
-	if b.set.addrs[0] == "FailoverClient" {
+	if len(b.set.addrs) == 0 || b.set.addrs[0] == "FailoverClient" {
 		b.place = fmt.Sprintf("redis client %p %s", client, b.keys.stream)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)

@@ -196,3 +196,34 @@ func TestNewRefusesWhatIsNoClient(t *testing.T) {
 		}
 	}
 }
+
+// A client of a Cluster need not have an address: go-redis asks Sentinels for the nodes, or the
+// program says where they are.
+func TestALentClientOfSentinelsMayBeAClusterClient(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t, redistest.Options{})
+	client := goredis.NewFailoverClusterClient(&goredis.FailoverOptions{
+		MasterName: redistest.MasterName, SentinelAddrs: sentinelAddrs(t, s), Protocol: 2,
+	})
+	b := lend(t, client, redis.Options{Stream: "jobs"})
+	publish(t, b, 3)
+	ack(t, b, take(t, b, 3)...)
+}
+
+func sentinelAddrs(t *testing.T, s *redistest.Sentinel) []string {
+	t.Helper()
+	rest := strings.TrimPrefix(s.URL(), "redis://")
+	hosts, _, _ := strings.Cut(rest, "/")
+	return strings.Split(hosts, ",")
+}
+
+func TestALentClusterClientMayFindItsSlotsItself(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 0, redistest.Options{})
+	slots := func(ctx context.Context) ([]goredis.ClusterSlot, error) {
+		return c.Masters[0].Client().ClusterSlots(ctx).Result()
+	}
+	b := lend(t, goredis.NewClusterClient(&goredis.ClusterOptions{ClusterSlots: slots, Protocol: 2}), redis.Options{Stream: "jobs"})
+	publish(t, b, 3)
+	ack(t, b, take(t, b, 3)...)
+}

@@ -446,3 +446,22 @@ func TestDoctorFindsDelayedMessagesThatNobodyMoves(t *testing.T) {
 		t.Errorf("it is moved: %v", found)
 	}
 }
+
+// What is not due yet is part of the stream: a stream that is removed does not come back with it.
+func TestARemovedStreamTakesWhatIsNotDueAlong(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		appendAll(t, b, numbers(3, 200*time.Millisecond))
+		publish(t, b, 1)
+		if err := b.Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond)
+		if got := claim(t, b, backend.ClaimRequest{Max: 10}); len(got.Deliveries) > 0 {
+			t.Errorf("a removed stream has given %d messages", len(got.Deliveries))
+		}
+		if left := s.Client().Keys(t.Context(), "*later*").Val(); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+}

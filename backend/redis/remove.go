@@ -14,5 +14,5 @@ var _ backend.Remover = (*Backend)(nil)
 // the idempotency keys, which expire.
 func (b *Backend) Remove(ctx context.Context) error {
 	k := &b.keys
-	return b.do(ctx, redis.NewIntCmd(ctx, "DEL", k.stream, k.lag, k.room, k.offered, k.window, k.retry, k.trimmed, k.about, k.workers, k.shards))
+	return b.do(ctx, redis.NewIntCmd(ctx, "DEL", k.stream, k.lag, k.room, k.offered, k.window, k.retry, k.trimmed, k.about, k.workers, k.later, k.wake, k.shards))
 }

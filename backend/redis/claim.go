@@ -315,7 +315,7 @@ func (b *Backend) createGroup(ctx context.Context) error {
 	}
 	if took != position {
 		position = took
-		b.acked.restart()
+		b.acked.restart(took)
 	}
 	_ = b.do(ctx, redis.NewIntCmd(ctx, "DEL", b.keys.retry)) // what was known belongs to the old one
 	empty := cursorStart

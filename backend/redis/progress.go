@@ -58,12 +58,14 @@ func (p *progress) took(deliveries ...*backend.Delivery) {
 	}
 }
 
-// restart forgets everything: the stream is a different one.
-func (p *progress) restart() {
+// restart forgets everything: the group begins behind an ID, in a stream that may be a
+// different one.
+func (p *progress) restart(behind string) {
+	begin, _ := parseID(behind) // the server's
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.held, p.mu.returned, p.mu.older = nil, nil, nil
-	p.mu.acked, p.mu.seen = id{}, id{}
+	p.mu.acked, p.mu.seen = begin, begin
 }
 
 // holds reports whether this process has a delivery that it has not settled.

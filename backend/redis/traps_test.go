@@ -332,3 +332,26 @@ func TestConsumersThatHoldNothingLeave(t *testing.T) {
 		}
 	})
 }
+
+// A group that was to get only what is new, and that is destroyed before it got anything, does
+// not get what was there before it began.
+func TestAGroupThatBeganAtTheEndIsMadeAgainThere(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs&start=$")
+		publish(t, b, 5) // the history
+		if got := claim(t, b, backend.ClaimRequest{Max: 10}); len(got.Deliveries) > 0 {
+			t.Fatalf("%d", len(got.Deliveries))
+		}
+		publish(t, b, 2)
+		if err := s.Client().XGroupDestroy(t.Context(), "jobs", "weir").Err(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 10, ReclaimAfter: time.Minute}); !errors.Is(err, backend.ErrGroupNotFound) {
+			t.Errorf("%v", err)
+		}
+		got := claim(t, b, backend.ClaimRequest{Max: 10})
+		if len(got.Deliveries) != 2 {
+			t.Errorf("%d were delivered, want the 2 that were published after the group began", len(got.Deliveries))
+		}
+	})
+}

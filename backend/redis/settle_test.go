@@ -101,3 +101,30 @@ func TestARetryOnAnIdleStreamComesInItsTime(t *testing.T) {
 		}
 	})
 }
+
+// Somebody deletes an entry while its handler fails. From 7.0 on the server forgets the delivery
+// when it is given back: that is told, and no note of it is left.
+func TestAMessageThatIsGoneWhenItIsGivenBackIsReported(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		ids := publish(t, b, 1)
+		d := claim(t, b, backend.ClaimRequest{Max: 1, ReclaimAfter: 100 * time.Millisecond}).Deliveries[0]
+		s.Client().XDel(t.Context(), "jobs", ids...)
+		lost, err := b.Nack(t.Context(), []backend.Return{{Lease: d.Lease, Error: "no"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := len(lost)
+		for range 10 {
+			got := claim(t, b, backend.ClaimRequest{Max: 1, ReclaimAfter: 100 * time.Millisecond})
+			told += len(got.Lost)
+			time.Sleep(20 * time.Millisecond)
+		}
+		if told == 0 {
+			t.Error("nobody was told that the message is gone")
+		}
+		if n := s.Client().HLen(t.Context(), "{jobs}:retry:weir").Val(); n != 0 {
+			t.Errorf("%d notes are left", n)
+		}
+	})
+}

@@ -20,8 +20,11 @@ for i = 3, #ARGV, 7 do
     redis.call('XACK', stream, group, id)
     redis.call('HDEL', retry, id)
   else
-    redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', ARGV[i + 3], 'RETRYCOUNT', ARGV[i + 4], 'JUSTID')
-    if verb == 'nack' then
+    local kept = redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', ARGV[i + 3], 'RETRYCOUNT', ARGV[i + 4], 'JUSTID')
+    if verb == 'nack' and #kept == 0 then -- the entry is gone, and with it the delivery (7.0)
+      redis.call('HDEL', retry, id)
+      lost[#lost + 1] = id
+    elseif verb == 'nack' then
       local delay, text = tonumber(ARGV[i + 5]), ARGV[i + 6]
       local due = delay > 0 and now + delay or 0
       if text == '' then

@@ -219,3 +219,26 @@ func TestDeadLettersAreListedSentBackAndPurged(t *testing.T) {
 		}
 	})
 }
+
+// XGROUP SETID sends a group back: what it is to get again stays, though it holds a later message.
+func TestATrimKeepsWhatAGroupWasSentBackTo(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		ids := publish(t, b, 10)
+		got := take(t, b, 10)
+		ack(t, b, got[:9]...) // the last is being worked on
+		if err := s.Client().XGroupSetID(t.Context(), "jobs", "weir", ids[2]).Err(); err != nil {
+			t.Fatal(err)
+		}
+		trimmed, err := b.Trim(t.Context(), backend.TrimRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := claim(t, b, backend.ClaimRequest{Max: 20})
+		if trimmed.Removed != 3 || len(again.Deliveries) != 7 {
+			t.Errorf("trimmed %+v, delivered again %d; want 3 and 7", trimmed, len(again.Deliveries))
+		}
+	})
+}
+
+// roleRules are the rules of a user of the page.

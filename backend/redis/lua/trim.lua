@@ -27,6 +27,9 @@ end
 local function done(group)
   local bound = group['last-delivered-id']
   local oldest = redis.call('XPENDING', stream, group['name'], '-', '+', 1)[1]
+  if oldest and less(bound, oldest[1]) then -- XGROUP SETID has sent it back
+    oldest = nil
+  end
   if oldest then
     bound = oldest[1]
   end

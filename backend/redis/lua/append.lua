@@ -7,6 +7,9 @@ local known = key and redis.call('GET', key)
 if known then
   return {known, 1}
 end
+if key then
+  redis.call('SET', key, '', 'XX') -- changes nothing: who may not remember the key must not store the entry
+end
 
 local new = isNew(stream)
 -- The entry first: if there is no memory for it, the key must not be left behind.
@@ -15,6 +18,6 @@ if key then
   redis.call('SET', key, id, 'NX', 'PX', ARGV[1])
 end
 if new then
-  redis.call('HSET', about, 'made', id)
+  redis.pcall('HSET', about, 'made', id) -- who may not note it has stored the entry
 end
 return {id, 0}

@@ -8,6 +8,9 @@ local known = key and redis.call('GET', key)
 if known then
   return {known, 1}
 end
+if key then
+  redis.call('SET', key, '', 'XX') -- changes nothing: who may not remember the key must not store the message
+end
 -- The message first: if there is no memory for it, the key must not be left behind.
 local id = keepBack(KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[2]), ARGV, 3, #ARGV)
 if key then

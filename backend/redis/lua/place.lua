@@ -11,6 +11,9 @@ local number, last = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (.+)
 if number and tonumber(number) > at then
   return {number, last, 1}
 end
+if not number then
+  redis.call('SET', KEYS[2], '', 'XX') -- changes nothing: who may not keep the place must not store the entries
+end
 local new = isNew(KEYS[1])
 local i, next, first = 3, at, nil
 while i <= #ARGV do

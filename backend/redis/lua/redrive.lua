@@ -6,6 +6,7 @@ local letter = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])[1]
 if not letter then
   return {}
 end
+redis.call('XDEL', KEYS[1], '0-0') -- who may not remove the letter must not send it either
 local group = ARGV[2]
 local new = redis.call('EXISTS', KEYS[2]) == 0
 

@@ -35,6 +35,9 @@ func (b *Backend) AppendAt(ctx context.Context, source string, at uint64, msgs [
 			return backend.Placed{}, err
 		}
 		args[n+1] = len(args) - n - 2
+		if len(args)-n-2 > mostFields {
+			return backend.Placed{}, fmt.Errorf("message %d: redis: %w: %d headers are too many for a source", i, backend.ErrTooLarge, len(msgs[i].Headers))
+		}
 		if err = limits.fitLater(&msgs[i], delay, len(args)-n-2); err != nil {
 			return backend.Placed{}, fmt.Errorf("message %d: %w", i, err)
 		}

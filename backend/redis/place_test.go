@@ -76,3 +76,19 @@ func TestASourceThatCannotBeStoredLeavesNoPlace(t *testing.T) {
 		t.Errorf("the repeat: %+v, %v", placed, err)
 	}
 }
+
+// A message with more fields than a script can pass on is refused before anything of its source is
+// stored.
+func TestASourceWithAVeryWideMessageStoresAllOrNothing(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		wide := backend.Message{Data: []byte("x"), Headers: map[string]string{}}
+		for i := range 4500 {
+			wide.Headers[fmt.Sprint("h", i)] = "v"
+		}
+		_, err := b.AppendAt(t.Context(), "lines", 0, []backend.Message{{Data: []byte("first")}, wide})
+		if n := s.Client().XLen(t.Context(), "jobs").Val(); err == nil && n != 2 || err != nil && n != 0 {
+			t.Errorf("%d entries, %v", n, err)
+		}
+	})
+}

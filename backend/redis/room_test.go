@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -128,4 +129,20 @@ func fill(t *testing.T, b *redis.Backend, n int) {
 	if _, err := b.Append(t.Context(), make([]backend.Message, n)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// The server's clock was set back by an hour: what a producer that is gone was given before does not
+// take up the room until it is as late again.
+func TestAShareOfBeforeTheClockWasSetBackIsForgotten(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		c := s.Client()
+		b := open(t, s.Addr(), "stream=jobs")
+		publish(t, b, 1)
+		ahead := c.Time(t.Context()).Val().Add(time.Hour).UnixMilli()
+		c.HSet(t.Context(), "{jobs}:room:weir", "gone", fmt.Sprintf("90 %d", ahead), "total", "90", "sweep", fmt.Sprint(ahead))
+		_, room, err := b.Share(t.Context(), backend.RoomRequest{Limit: 100, Pause: -1, Need: 20, Want: 20, Lifetime: time.Second})
+		if err != nil || room.Err != nil || room.Given < 20 {
+			t.Errorf("%+v, %v", room, err)
+		}
+	})
 }

@@ -42,7 +42,8 @@ if swept then
     local name = all[i]
     if name ~= 'total' and name ~= 'sweep' then
       local n, expires = share(all[i + 1])
-      if expires > now or name == me then
+      -- One of longer than the hash lasts is of before the clock was set back.
+      if expires > now and expires <= now + math.max(forgotten, lifetime) or name == me then
         total = total + n
       else
         redis.pcall('HDEL', room, name)

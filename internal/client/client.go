@@ -14,6 +14,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -150,7 +151,11 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, path s
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := c.exchange(limited, method, path, body, out)
-	if ended := ctx.Err(); ended != nil && err != nil && !errors.Is(err, ended) {
+	ended := ctx.Err()
+	if u, ok := errors.AsType[*Unreachable](err); ok && u.unsent && ended != nil {
+		return fmt.Errorf("not sent: %w", ended)
+	}
+	if ended != nil && err != nil && !errors.Is(err, ended) {
 		return fmt.Errorf("%w: %w", err, ended) // the context ended the call
 	}
 	return err
@@ -199,9 +204,12 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 		req.Header.Set("Content-Type", "application/json")
 	}
 	c.authorize(req.Header)
-	resp, err := c.http.Do(req)
+	var connected atomic.Bool
+	resp, err := c.http.Do(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})))
 	if err != nil {
-		return nil, &Unreachable{Err: hideURL(err)}
+		return nil, &Unreachable{Err: hideURL(err), unsent: !connected.Load()}
 	}
 	c.noteDate(resp.Header)
 	if resp.StatusCode/100 != 2 {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -46,7 +45,10 @@ var errNothingStored = errors.New("it names no record")
 
 // Unreachable means that there was no answer: the request may or may not have taken
 // effect.
-type Unreachable struct{ Err error }
+type Unreachable struct {
+	Err    error
+	unsent bool // there was no connection to send it on
+}
 
 func (e *Unreachable) Error() string { return "no answer from the server: " + e.Err.Error() }
 
@@ -56,8 +58,7 @@ func (e *Unreachable) Unwrap() error { return e.Err }
 // Is reports whether target is the matching error of package backend. Without a
 // connection nothing was sent.
 func (e *Unreachable) Is(target error) bool {
-	var op *net.OpError
-	if errors.As(e.Err, &op) && op.Op == "dial" {
+	if e.unsent {
 		return target == backend.ErrUnavailable
 	}
 	return target == backend.ErrOutcomeUnknown

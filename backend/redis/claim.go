@@ -59,7 +59,7 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 	c := &claim{ClaimRequest: &req, since: time.Now(), scan: req.Max}
 	start := c.since
 	err := b.claim(ctx, c)
-	b.missed.ended(req.Max, want, start, err)
+	b.missed.ended(req.Consumer, req.Max, want, start, err)
 	if errors.Is(err, backend.ErrGroupNotFound) {
 		if err = b.createGroup(ctx); err == nil {
 			err = b.claim(ctx, c)

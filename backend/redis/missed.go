@@ -27,8 +27,36 @@ const (
 // a message to its delivery limit. A crashed process counts as usual.
 type missed struct {
 	claims sync.RWMutex // read-locked by each claim in progress
-	since  atomic.Int64 // Unix ns; the start of the first claim without an answer; 0: none
 	most   atomic.Int64 // deliveries in one answer; 0: as many as are asked for
+
+	mu    sync.Mutex
+	since map[string]time.Time // guarded by mu; consumer -> the start of its first claim without an answer
+}
+
+// note records that a claim of a consumer was not answered.
+func (m *missed) note(consumer string, start time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.since == nil {
+		m.since = map[string]time.Time{}
+	}
+	if _, earlier := m.since[consumer]; !earlier && len(m.since) < maxNames {
+		m.since[consumer] = start
+	}
+}
+
+// of returns when the first claim of a consumer began that was not answered.
+func (m *missed) of(consumer string) (since time.Time, any bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	since, any = m.since[consumer]
+	return since, any
+}
+
+func (m *missed) recovered(consumer string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.since, consumer)
 }
 
 // limit returns how many deliveries to ask for: fewer after an answer that never
@@ -40,8 +68,8 @@ func (m *missed) limit(want int) int {
 	return want
 }
 
-// ended records how a claim for n deliveries that began at start went.
-func (m *missed) ended(n, want int, start time.Time, err error) {
+// ended records how a consumer's claim for n deliveries that began at start went.
+func (m *missed) ended(consumer string, n, want int, start time.Time, err error) {
 	if err == nil {
 		if most := m.most.Load(); most > 0 && int64(n) == most {
 			if most *= 2; most >= int64(want) {
@@ -53,19 +81,19 @@ func (m *missed) ended(n, want int, start time.Time, err error) {
 	}
 	late := errors.Is(err, backend.ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)
 	if late || errors.Is(err, context.Canceled) {
-		m.since.CompareAndSwap(0, start.UnixNano())
+		m.note(consumer, start)
 	}
 	if late {
 		m.most.Store(int64(max(1, n/2)))
 	}
 }
 
-// recoverMissed gives back what unanswered claims may have been given. It does not run
+// recoverMissed gives back what unanswered claims of a consumer may have been given. It does not run
 // beside another claim, whose deliveries would look the same.
 func (b *Backend) recoverMissed(ctx context.Context, consumer string) error {
 	m := &b.missed
-	since := m.since.Load()
-	if since == 0 || !m.claims.TryLock() {
+	since, any := m.of(consumer)
+	if !any || !m.claims.TryLock() {
 		return nil
 	}
 	defer m.claims.Unlock()
@@ -79,7 +107,7 @@ func (b *Backend) recoverMissed(ctx context.Context, consumer string) error {
 		return err
 	}
 	var back []backend.Return
-	oldest := time.Since(time.Unix(0, since)) + missedSlack
+	oldest := time.Since(since) + missedSlack
 	for range n {
 		p, err := r.pendingEntry()
 		if err != nil {
@@ -100,6 +128,6 @@ func (b *Backend) recoverMissed(ctx context.Context, consumer string) error {
 		b.cursor.Store(&start)
 		b.orphans.Store(true) // there are some now, at the front
 	}
-	m.since.CompareAndSwap(since, 0)
+	m.recovered(consumer)
 	return nil
 }

@@ -239,3 +239,36 @@ func TestWhatAnUnansweredScanTookOverIsGivenBackAgain(t *testing.T) {
 		}
 	})
 }
+
+// What one consumer never received does not count though another one of the process claims next.
+func TestWhatAConsumerMissedIsGivenBackThoughAnotherClaimsFirst(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	proxy := redistest.NewProxy(t, s.Addr())
+	b := openOn(t, proxy.URL()+"?stream=jobs")
+	defer func() { _ = b.Close() }()
+	for _, consumer := range []string{"a", "b"} {
+		claim(t, b, backend.ClaimRequest{Consumer: consumer, Max: 1})
+	}
+	direct := open(t, s.Addr(), "stream=jobs")
+	publish(t, direct, 3)
+	proxy.Set(redistest.Fault{HoldDown: true})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	_, err := b.Claim(ctx, backend.ClaimRequest{Consumer: "a", Max: 10, ReclaimAfter: time.Minute, MaxDeliveries: 1})
+	cancel()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	if st, err := direct.Stats(t.Context()); err != nil || st.Pending != 3 {
+		t.Fatalf("%+v %v", st, err)
+	}
+	proxy.Cut()
+	proxy.Heal()
+	seen := 0
+	for _, consumer := range []string{"b", "a", "b", "a"} {
+		got := claim(t, b, backend.ClaimRequest{Consumer: consumer, Max: 10, MaxDeliveries: 1})
+		seen += len(got.Deliveries)
+	}
+	if seen != 3 {
+		t.Errorf("%d of 3 were delivered", seen)
+	}
+}

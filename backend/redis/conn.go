@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -117,6 +118,7 @@ type conn struct {
 	call  *call     // guarded by mu; the last one to set a deadline
 	until time.Time // guarded by mu; when a read that makes no progress ends
 	part  bool      // part of an answer has been read; owned by the reader
+	heard bool      // the server has said something; owned by the reader
 }
 
 // Read gives a call more time with each part of its answer that arrives: over a slow
@@ -129,7 +131,12 @@ func (c *conn) Read(b []byte) (int, error) {
 	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && c.lookAgain() {
 		n, err = c.Conn.Read(b)
 	}
-	c.part = c.part || n > 0
+	c.part, c.heard = c.part || n > 0, c.heard || n > 0
+	if err != nil && !c.heard {
+		// The client greets first, and sends nothing before it is answered. It strips the
+		// outer layer of the error.
+		err = fmt.Errorf("new connection: %w", &notSent{err})
+	}
 	return n, err
 }
 

@@ -49,6 +49,8 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 		return explainReply(code, said)
 	case ended(err) && ctx.Err() != nil:
 		return fmt.Errorf("redis: not sent: %w", err)
+	case neverSent(err) && ctx.Err() != nil:
+		return fmt.Errorf("redis: %w: %w: %w", backend.ErrUnavailable, context.Cause(ctx), err)
 	case neverSent(err):
 		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
 	}

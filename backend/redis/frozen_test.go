@@ -126,3 +126,52 @@ func TestCancelledClaimsLeaveNothingBehind(t *testing.T) {
 		t.Fatalf("%+v %v", stats, err)
 	}
 }
+
+// A call without a deadline is not repeated for long on connections that nobody answers.
+func TestACallWithoutADeadlineEndsWhileTheServerIsFrozen(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Options{})
+	b := open(t, s.Addr(), "stream=jobs")
+	publish(t, b, 1)
+	s.Pause()
+	defer s.Resume()
+	for try := range 2 { // only the first has a connection
+		begin := time.Now()
+		_, err := b.Append(context.Background(), []backend.Message{{Data: []byte("x")}})
+		if took := time.Since(begin); err == nil || took > 25*time.Second {
+			t.Errorf("try %d took %v, %v", try, took, err)
+		}
+	}
+}
+
+// What needs a new connection, and gets one that nobody answers or that is closed at once, as
+// by a proxy whose server is away, was not sent.
+func TestWhatWaitsForAGreetingIsNotSent(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	link := redistest.NewProxy(t, s.Addr())
+	b := openOn(t, link.URL()+"?stream=jobs")
+	publish(t, b, 1)
+	link.Set(redistest.Blackhole)
+	link.Cut()
+	for name, closes := range map[string]bool{"silent": false, "closed": true} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		if closes {
+			go func() {
+				for ctx.Err() == nil {
+					link.Cut()
+					time.Sleep(20 * time.Millisecond)
+				}
+			}()
+		}
+		_, err := b.Append(ctx, []backend.Message{{Data: []byte("x")}})
+		cancel()
+		if err == nil || errors.Is(err, backend.ErrOutcomeUnknown) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	link.Heal()
+	wait(t, "the link is there again", func() bool {
+		_, err := b.Append(t.Context(), []backend.Message{{Data: []byte("y")}})
+		return err == nil
+	})
+}

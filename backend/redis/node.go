@@ -34,6 +34,7 @@ func (b *Backend) do(ctx context.Context, cmds ...redis.Cmder) error {
 
 func (b *Backend) try(ctx context.Context, cmds []redis.Cmder) error {
 	var v verdict
+	began := time.Now()
 	said := confirmation{wait: waitOf(cmds)}
 	for n, rest := 0, cmds; ; n++ {
 		b.once(ctx, rest, v.ask)
@@ -42,7 +43,7 @@ func (b *Backend) try(ctx context.Context, cmds []redis.Cmder) error {
 		if rest = v.refused; len(rest) == 0 || n == len(retryWaits) {
 			break
 		}
-		if v.wait && !pause(ctx, retryWaits[n]) {
+		if v.wait && (time.Since(began) > callTimeout || !pause(ctx, retryWaits[n])) {
 			break
 		}
 		rest = said.with(rest)

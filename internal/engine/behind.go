@@ -6,10 +6,10 @@ import (
 	"github.com/weirmq/weir/internal/op"
 )
 
-// slowest returns the lowest position of the topic's routers.
+// slowest returns the lowest position that one of the topic's routers needs something behind.
 func (t *entry) slowest() (pos uint64, any bool) {
 	for _, r := range listOf(&t.routes.out) {
-		if at := r.pos.Load(); !any || at < pos {
+		if at := max(r.pos.Load(), r.gaveUp.Load()); !any || at < pos {
 			pos, any = at, true
 		}
 	}
@@ -71,6 +71,22 @@ func (e *Engine) releaseBehind(t *entry) {
 	if !any {
 		pos = t.routes.behind.to
 	}
+	t.routes.behind.release(pos)
+	t.holdBehind(pos)
+	t.Index.Trim(t.Start)
+}
+
+// giveUp lets a router whose destination is full lose what a cap took, unless it has room before
+// the others have copied that.
+func (e *Engine) giveUp(r *router) {
+	t := r.source
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.routes.behind.empty() {
+		return
+	}
+	r.gaveUp.Store(t.routes.behind.to)
+	pos, _ := t.slowest()
 	t.routes.behind.release(pos)
 	t.holdBehind(pos)
 	t.Index.Trim(t.Start)

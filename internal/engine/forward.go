@@ -97,7 +97,7 @@ func (e *Engine) advanceHeld(ctx context.Context, r *router, budget int) (more b
 		switch {
 		case err == errFull:
 			r.waiting.Store(true)
-			e.dropBehind(r.source)
+			e.giveUp(r)
 			return false, nil
 		case err != nil:
 			if ok, err := tries.again(e, r.source, r.pos.Load()+1, err); !ok {

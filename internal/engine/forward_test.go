@@ -74,6 +74,30 @@ func TestAFullDestinationIsWaitedFor(t *testing.T) {
 	wantFull(t, e, "out", "[2=2 3=3 4=4 5=5]", "[]")
 }
 
+// A destination that is full takes nothing from another one of the same source, not even of a write
+// that a cap takes at once.
+func TestAFullDestinationTakesNothingFromOthers(t *testing.T) {
+	for _, class := range []api.Durability{api.Ephemeral, api.Disk} {
+		e := openOn(t, vfs.NewMem(), "1")
+		put(t, e, "in", configOf(class, func(c *api.Config) { c.CapRecords = 2 }))
+		put(t, e, "full", configOf(api.Disk, func(c *api.Config) { c.CapRecords, c.Discard = 1, api.DiscardReject }))
+		putRouter(t, e, "a", "in", "full")
+		putRouter(t, e, "b", "in", "roomy")
+		release := hold(e, "b")
+		write(t, e, "in", "1", "2", "3", "4", "5")
+		wantFull(t, e, "full", "[1=1]", "[]")
+		write(t, e, "in", "6")
+		wantFull(t, e, "full", "[1=1]", "[]")
+		release()
+		wantFull(t, e, "roomy", "[1=1 2=2 3=3 4=4 5=5 6=6]", "[]")
+		if !e.reg.get("in").routes.behind.empty() {
+			t.Error("the source keeps what the full destination has no room for")
+		}
+		put(t, e, "full", configOf(api.Disk))
+		wantFull(t, e, "full", "[1=1 5=5 6=6]", "[2-4 source_trim]")
+	}
+}
+
 func TestExactlyOnceCopiesSayWhereTheyAreFrom(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "1")
 	putRouter(t, e, "r", "in", "out", func(c *api.RouterConfig) { c.Guarantee = api.ExactlyOnce })

@@ -19,6 +19,7 @@ type router struct {
 	cfg     atomic.Pointer[api.RouterConfig]
 	turn    turn          // held by whoever moves it
 	pos     atomic.Uint64 // last number of the source dealt with; moved under turn
+	gaveUp  atomic.Uint64 // up to here it waits for nothing that a cap took: its destination was full
 	total   atomic.Uint64 // copies made
 	gone    atomic.Bool   // it was deleted, or one of its topics was
 	begun   atomic.Bool   // its creation is durable: before, it copies nothing

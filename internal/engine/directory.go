@@ -189,6 +189,7 @@ func ownDirectory(fs vfs.FS, path string) (used bool, err error) {
 		case "FORMAT", "wal", "kv":
 			used = true
 		case "LOCK", "PID", "REPLICA", "stage", "FORMAT.tmp", "PID.tmp", "REPLICA.tmp", ballastFile, "lost+found":
+		case "TOKENS", "WEBHOOKS": // of package server, and of webhook
 		default:
 			if !strings.HasPrefix(n, ".") {
 				foreign = n

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/binary"
-	"errors"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -176,6 +175,13 @@ func TestADirectoryOfSomebodyElseIsRefusedAndLeftAlone(t *testing.T) {
 	for _, name := range []string{".snapshot", "lost+found"} { // what file systems put there
 		dir := t.TempDir()
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		open(t, dir).Close()
+	}
+	for _, name := range []string{"TOKENS", "WEBHOOKS"} { // what a takeover that was killed leaves of a server
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		open(t, dir).Close()

@@ -43,9 +43,9 @@ const ManifestName = "MANIFEST.json"
 const BackupRate = 32 << 20
 
 // snapshotDir is where a snapshot links its tables. It lies in the data
-// directory, since links do not cross file systems and the next start removes
-// what a killed process left.
-const snapshotDir = "backup"
+// directory, since links do not cross file systems, and the next start removes
+// what a killed process left: under a name that nobody gives to a folder of theirs.
+const snapshotDir = ".weir-snapshot"
 
 // Snapshot is the data directory as it was at one position of the log, while
 // the engine goes on: the store as it was then, and the log behind it up to

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/binary"
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -185,6 +186,27 @@ func TestADirectoryOfSomebodyElseIsRefusedAndLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		open(t, dir).Close()
+	}
+}
+
+// Where a data directory is all that is mounted, people put their backups into it.
+func TestAFolderOfBackupsInTheDataDirectoryStays(t *testing.T) {
+	dir := t.TempDir()
+	kept := filepath.Join(dir, "backup", "monday")
+	open(t, dir).Close()
+	if err := os.MkdirAll(kept, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t, dir)
+	s, err := e.Snapshot(bg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Close(), e.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
 	}
 }
 

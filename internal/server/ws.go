@@ -328,7 +328,7 @@ func (k *socket) receive(ctx context.Context) bool {
 	}
 	var in inbox
 	defer in.free(k.s)
-	if refused, err := in.read(k.s, r); err != nil {
+	if refused, err := in.read(k.s, r, func() { _ = k.conn.CloseNow() }); err != nil {
 		return false
 	} else if refused != nil {
 		k.refuse(nil, refused)
@@ -346,14 +346,26 @@ type inbox struct {
 }
 
 // read reads a message to its end. One that does not fit under max_inflight_bytes is
-// skipped and refused.
-func (in *inbox) read(s *Server, r io.Reader) (refused, err error) {
+// skipped and refused. One that needs more than a small block has to come as fast as a body, or
+// it is cut: what it takes others need.
+func (in *inbox) read(s *Server, r io.Reader, cut func()) (refused, err error) {
 	var buf []byte
+	var pace pacer
+	var slow *time.Timer
 	n := 0
 	for {
 		if n == len(buf) {
+			if n > 0 && slow == nil {
+				pace.start, slow = time.Now(), time.AfterFunc(paceWindow, cut)
+				defer slow.Stop()
+			}
 			size := min(int64(max(4*len(buf), smallBody)), s.limits.MaxBodyBytes+1)
 			if !s.inflight.take(size-int64(len(buf)), s.limits.MaxInflightBytes) {
+				if slow != nil {
+					slow.Stop() // what is skipped takes nothing
+				}
+				in.free(s)
+				*in = inbox{}
 				_, err := io.Copy(io.Discard, r)
 				return api.OverLimit("max_inflight_bytes", s.limits.MaxInflightBytes), err
 			}
@@ -367,6 +379,10 @@ func (in *inbox) read(s *Server, r io.Reader) (refused, err error) {
 		}
 		got, err := r.Read(buf[n:])
 		n += got
+		if slow != nil {
+			now := time.Now()
+			slow.Reset(pace.deadline(got, now).Sub(now))
+		}
 		if err == io.EOF {
 			in.body = buf[:n]
 			return nil, nil

@@ -3,12 +3,15 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/weirmq/weir/tests/stall"
 )
 
 // webSocket is a client of a WebSocket.
@@ -201,4 +204,47 @@ func TestASocketThatReadsNothingStopsBeingRead(t *testing.T) {
 	}
 	cancel()
 	<-sent
+}
+
+// Half a message takes room that others need, so it has to go on.
+func TestAMessageThatStallsEndsItsSocket(t *testing.T) {
+	t.Parallel()
+	s := serveEngine(t, func(c *Config) { c.Limits.MaxInflightBytes = 100_000 })
+	c := s.socket(nil)
+	w, err := c.conn.Writer(c.ctx, websocket.MessageText)
+	if err == nil {
+		_, err = io.WriteString(w, `{"op":"ping","x":"`+strings.Repeat("x", 30_000))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(func() bool { return s.inflight.n.Load() > 60_000 })
+	s.want(s.ask("POST", "/v0/topics/a", `{"records":[{"data":"`+strings.Repeat("y", 50_000)+`"}]}`, nil), 429, "throttled")
+	stalled, begin := stall.Watch(), time.Now()
+	s.eventually(func() bool { return s.inflight.n.Load() == 0 })
+	if took := time.Since(begin); took > 13*time.Second+stalled() {
+		t.Errorf("the room comes back after %v", took)
+	}
+}
+
+// What is too much is skipped at any speed, and holds nothing.
+func TestAMessageThatFindsNoRoomHoldsNone(t *testing.T) {
+	s := serveEngine(t, func(c *Config) { c.Limits.MaxInflightBytes = 30_000 })
+	c := s.socket(nil)
+	w, err := c.conn.Writer(c.ctx, websocket.MessageText)
+	if err == nil {
+		_, err = io.WriteString(w, `{"op":"ping","x":"`+strings.Repeat("x", 40_000))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.expect(201, "POST", "/v0/topics/a", `{"records":[{"data":"`+strings.Repeat("y", 5_000)+`"}]}`, nil)
+	s.eventually(func() bool { return s.inflight.n.Load() == 0 })
+	if _, err := io.WriteString(w, `"}`); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.want(`"limit":"max_inflight_bytes"`)
 }

@@ -39,7 +39,7 @@ func (l *lease) holds() bool {
 
 func (l *lease) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.s.origins.mark(w.Header(), r)
-	if r.URL.Path == "/v0/health" || l.s.origins.preflight(r) {
+	if r.URL.Path == "/v0/health" || r.URL.Path == "/healthz" || l.s.origins.preflight(r) {
 		l.next.ServeHTTP(w, r)
 		return
 	}

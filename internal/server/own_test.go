@@ -224,6 +224,10 @@ func TestAStreamEndsWithTheLease(t *testing.T) {
 	if end := r.block(); end != "" || time.Since(begin) > 30*time.Second {
 		t.Errorf("a server that may not lead goes on with %q", end)
 	}
+	s.want(s.ask("GET", "/readyz", "", nil), 503, "not_ready")
+	for _, path := range []string{"/v0/health", "/healthz"} {
+		s.want(s.ask("GET", path, "", nil), 200, "") // the process is well
+	}
 }
 
 func TestAStreamsPlaceIsFreeOnceItsClientSeesTheEnd(t *testing.T) {

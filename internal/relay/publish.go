@@ -20,15 +20,17 @@ const maxAck = 16 << 20
 type Publisher struct {
 	relay  *Relay
 	caller Caller
+	strict bool // the upstream is to refuse what it would warn of
 
 	conn    *websocket.Conn // nil before the first publish
 	answers chan []byte     // closed when conn has ended
 	reader  sync.WaitGroup
 }
 
-// NewPublisher returns one that has to be closed.
-func (r *Relay) NewPublisher(caller Caller) *Publisher {
-	return &Publisher{relay: r, caller: caller}
+// NewPublisher returns one that has to be closed. With strict, the upstream refuses what it
+// would warn of.
+func (r *Relay) NewPublisher(caller Caller, strict bool) *Publisher {
+	return &Publisher{relay: r, caller: caller, strict: strict}
 }
 
 // Publish passes a message on and returns its answer.
@@ -66,7 +68,11 @@ func (p *Publisher) Publish(ctx context.Context, msg []byte) ([]byte, error) {
 func (p *Publisher) dial(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	opt := websocket.DialOptions{HTTPClient: p.relay.client, HTTPHeader: p.caller.header()}
+	h := p.caller.header()
+	if p.strict {
+		h.Set("Weir-Strict", "true")
+	}
+	opt := websocket.DialOptions{HTTPClient: p.relay.client, HTTPHeader: h}
 	conn, _, err := websocket.Dial(ctx, p.relay.Upstream()+"/v0/ws", &opt)
 	if err != nil {
 		return err

@@ -5,9 +5,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/coder/websocket"
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/relay"
@@ -262,6 +264,32 @@ func TestMoreTopicsThanASocketTakes(t *testing.T) {
 		body := `{"topics":{"` + strings.Join(topics[:most+1], `":{},"`) + `":{}}}`
 		if status, answer := p.call("", "POST", "/v0/watch", body); status != http.StatusBadRequest || !strings.Contains(answer, fmt.Sprint(most)) {
 			t.Errorf("a watch of %d topics: %d %s", most+1, status, answer)
+		}
+	})
+}
+
+// What the upstream would warn of it has to refuse, if the relay's client wants that.
+func TestAStrictSocketIsStrictUpstream(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		p := newPlace(t, "")
+		synctest.Wait()
+		conn, _, err := websocket.Dial(t.Context(), "http://127.0.0.1:4000/v0/ws", &websocket.DialOptions{HTTPClient: p.client, HTTPHeader: http.Header{"Weir-Strict": {"true"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.CloseNow()
+		for data, want := range []string{`"op":"ack"`, `"code":"idempotency_key_reused"`} {
+			msg := fmt.Sprintf(`{"op":"publish","topic":"a","idempotency_key":"k","records":[{"data":%d}]}`, data)
+			if err := conn.Write(t.Context(), websocket.MessageText, []byte(msg)); err != nil {
+				t.Fatal(err)
+			}
+			_, answer, err := conn.Read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(answer), want) || data > 0 && !strings.Contains(string(answer), `"op":"error"`) {
+				t.Errorf("%s is answered with %s", msg, answer)
+			}
 		}
 	})
 }

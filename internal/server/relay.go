@@ -355,7 +355,7 @@ func (q *request) getRelaySocket() error {
 		release()
 		return nil
 	}
-	out := q.s.relay.NewPublisher(caller)
+	out := q.s.relay.NewPublisher(caller, strict)
 	k := q.newSocket(conn, strict)
 	k.out, k.caller = out, caller
 	k.src = q.s.relay.NewSocket(caller, k.end)

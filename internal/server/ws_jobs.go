@@ -72,7 +72,7 @@ func (k *socket) claim(ctx context.Context, m *api.SocketMessage, body []byte) {
 		defer leave()
 		var out *relay.Publisher
 		if k.out != nil { // the socket's own passes on one message after the other
-			out = k.s.relay.NewPublisher(k.caller)
+			out = k.s.relay.NewPublisher(k.caller, k.strict)
 			defer out.Close()
 		}
 		if k.s.guard(func() { k.claimNow(ctx, out, &own, text, warnings, leave) }) {
@@ -156,7 +156,7 @@ func (k *socket) giveBackUpstream(m *api.SocketMessage, claimed []byte) {
 	nack = append(append(append(nack, `],"lease_ids":[`...), ids...), "]}"...)
 	ctx, cancel := context.WithTimeout(context.Background(), givingBack)
 	defer cancel()
-	out := k.s.relay.NewPublisher(k.caller)
+	out := k.s.relay.NewPublisher(k.caller, false)
 	defer out.Close()
 	if _, err := out.Publish(ctx, nack); err != nil {
 		k.s.log.Warn("jobs claimed for a WebSocket that has ended stay leased until their deadline", "topic", m.Topic, "jobs", len(got.Claimed), "error", err)

@@ -293,3 +293,21 @@ func TestAStrictSocketIsStrictUpstream(t *testing.T) {
 		}
 	})
 }
+
+func TestTheBodyOfAWatchIsReadLikeOthers(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		p := newPlace(t, "", func(o *relay.Options) { o.Limits.MaxInflightBytes, o.Limits.MaxBodyBytes = 100_000, 200_000 })
+		p.write("a", 1, 10, api.Fsync)
+		synctest.Wait()
+		for size, want := range map[int]string{
+			50_000:  `"wid"`,
+			150_000: `"max_inflight_bytes"`,
+			250_000: `"payload_too_large"`,
+		} {
+			status, answer := p.call("", "POST", "/v0/watch", `{"topics":{"a":{}}}`+strings.Repeat(" ", size))
+			if !strings.Contains(answer, want) {
+				t.Errorf("a watch of %d bytes: %d %s", size, status, answer)
+			}
+		}
+	})
+}

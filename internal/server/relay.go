@@ -218,11 +218,15 @@ func (q *request) getRelayScrape() error {
 // postRelayWatch has the upstream check a watch, and makes the session of it. What the
 // upstream refuses, and sessions that only it can serve, are its answers.
 func (q *request) postRelayWatch() error {
-	body, err := io.ReadAll(http.MaxBytesReader(q.w, q.r.Body, q.s.limits.MaxBodyBytes+1))
-	if err != nil {
-		return errBodySize(q.s.limits.MaxBodyBytes)
+	limit := q.s.limits.MaxBodyBytes
+	if q.r.ContentLength > limit {
+		return errBodySize(limit)
 	}
-	q.bodyDone = true
+	err := q.readGrowing(false, int(limit)) // as it is: if it is packed, the upstream unpacks it
+	if q.pacer.stop(); err != nil {
+		return err
+	}
+	body := slices.Clone(q.body) // not reused: the transport may read it for longer
 	query := q.r.URL.Query()
 	query.Set("relay", "true")
 	probe := &captured{header: make(http.Header)}

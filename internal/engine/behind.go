@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/weirmq/weir/internal/op"
 )
@@ -30,11 +31,12 @@ func (routeRoom) ended(*entry) {} // routers end in the operation that ends thei
 // it, so that they can still copy it.
 func (routeRoom) evicting(t *entry, gone op.Range, capped bool) {
 	pos, any := t.slowest()
-	to := gone.To
-	if !capped || !any || pos >= to || len(t.Lost) > 0 {
+	from, to := max(pos, t.Loss), gone.To
+	// What was lost in between is burnt, and not passed over with what is deleted.
+	burns := slices.ContainsFunc(t.Lost, func(l op.LostRange) bool { return l.To > from })
+	if !capped || !any || pos >= to || burns {
 		return
 	}
-	from := max(pos, t.Loss)
 	var live []op.Range
 	for at := from; at < to; {
 		first, last := t.LiveRange(at, to)

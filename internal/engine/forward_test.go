@@ -98,6 +98,25 @@ func TestAFullDestinationTakesNothingFromOthers(t *testing.T) {
 	}
 }
 
+// What a source has lost above its live records is nothing to a router that is past it.
+func TestARouterCopiesBeforeACapTakesThoughSomethingIsLost(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "1")
+	put(t, e, "in", configOf(api.Disk, func(c *api.Config) { c.CapRecords = 3 }))
+	putRouter(t, e, "r", "in", "mid")
+	write(t, e, "mid", "90")
+	release := hold(e, "r")
+	write(t, e, "in", "1", "2", "3", "4", "5")
+	e.dropBehind(e.reg.get("in"))
+	release()
+	wantFull(t, e, "mid", "[1=90 4=3 5=4 6=5]", "[2-3 source_trim]")
+	put(t, e, "mid", configOf(api.Disk, func(c *api.Config) { c.CapRecords = 4 }))
+	putRouter(t, e, "s", "mid", "out")
+	release = hold(e, "s")
+	write(t, e, "mid", "a", "b", "c", "d", "e", "f")
+	release()
+	wantFull(t, e, "out", "[1=a 2=b 3=c 4=d 5=e 6=f]", "[]")
+}
+
 func TestExactlyOnceCopiesSayWhereTheyAreFrom(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "1")
 	putRouter(t, e, "r", "in", "out", func(c *api.RouterConfig) { c.Guarantee = api.ExactlyOnce })

@@ -64,3 +64,20 @@ func TestAnAnswerThatCannotBeReadIsOfUnknownOutcome(t *testing.T) {
 		}
 	}
 }
+
+// A proxy has limits of its own; the same message will not pass the next time either.
+func TestABodyThatAProxyRefusesIsTooLarge(t *testing.T) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			fmt.Fprint(w, "<html>413 Request Entity Too Large</html>")
+			return
+		}
+		fmt.Fprint(w, "{}")
+	}))
+	t.Cleanup(proxy.Close)
+	_, err := open(t, proxy.URL+"/jobs").Append(t.Context(), message)
+	if !errors.Is(err, backend.ErrTooLarge) || !strings.Contains(fmt.Sprint(err), "client_max_body_size") {
+		t.Errorf("append: %v", err)
+	}
+}

@@ -193,6 +193,8 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	if body != nil {
 		reader = bytes.NewReader(body)
 	}
+	var connected atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, reader)
 	if err != nil {
 		return nil, errors.New("the server's address is not usable in a request")
@@ -204,10 +206,7 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 		req.Header.Set("Content-Type", "application/json")
 	}
 	c.authorize(req.Header)
-	var connected atomic.Bool
-	resp, err := c.http.Do(req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
-	})))
+	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, &Unreachable{Err: hideURL(err), unsent: !connected.Load()}
 	}

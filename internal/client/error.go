@@ -79,6 +79,8 @@ func (e *StatusError) Is(target error) bool {
 	switch {
 	case e.Status == http.StatusServiceUnavailable, e.Status == http.StatusTooManyRequests:
 		return target == backend.ErrUnavailable
+	case e.Status == http.StatusRequestEntityTooLarge:
+		return target == backend.ErrTooLarge
 	case e.Status >= http.StatusInternalServerError:
 		return target == backend.ErrOutcomeUnknown
 	}
@@ -125,6 +127,8 @@ func readError(resp *http.Response) error {
 	switch {
 	case resp.StatusCode == http.StatusBadRequest && resp.TLS == nil && strings.Contains(string(text), "HTTPS"): // as net/http and nginx say it
 		return &StatusError{Status: resp.StatusCode, Message: "the server speaks TLS; use https://"}
+	case (err != nil || e.Code == "") && resp.StatusCode == http.StatusRequestEntityTooLarge:
+		return &StatusError{Status: resp.StatusCode, Message: "something in front of the server, such as a proxy, takes no body of this size; raise its limit (nginx: client_max_body_size)"}
 	case err != nil || e.Code == "":
 		return &StatusError{Status: resp.StatusCode, Message: "the answer carries no error of /v0; is this a weir server?", RetryAfter: e.RetryAfter}
 	case e.Code.Status() != resp.StatusCode: // a code of a later protocol

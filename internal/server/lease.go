@@ -39,7 +39,12 @@ func (l *lease) holds() bool {
 
 func (l *lease) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.s.origins.mark(w.Header(), r)
-	if r.URL.Path == "/v0/health" || r.URL.Path == "/healthz" || l.s.origins.preflight(r) {
+	switch r.URL.Path {
+	case "/v0/health", "/healthz", "/v0/metrics", "/metrics": // of this process, whoever leads
+		l.next.ServeHTTP(w, r)
+		return
+	}
+	if l.s.origins.preflight(r) {
 		l.next.ServeHTTP(w, r)
 		return
 	}

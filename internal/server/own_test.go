@@ -225,8 +225,8 @@ func TestAStreamEndsWithTheLease(t *testing.T) {
 		t.Errorf("a server that may not lead goes on with %q", end)
 	}
 	s.want(s.ask("GET", "/readyz", "", nil), 503, "not_ready")
-	for _, path := range []string{"/v0/health", "/healthz"} {
-		s.want(s.ask("GET", path, "", nil), 200, "") // the process is well
+	for _, path := range []string{"/v0/health", "/healthz", "/metrics", "/v0/metrics"} {
+		s.want(s.ask("GET", path, "", nil), 200, "") // the process is well, and how far the copy is away can be seen
 	}
 }
 

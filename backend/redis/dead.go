@@ -29,8 +29,8 @@ type burial struct {
 	fields   []any // names and values the letter holds in place of the entry's fields; nil: the entry's
 }
 
-// runDead runs the script, which answers with one element if the entry has too many fields
-// for it.
+// runDead runs the script, which answers with one element if the entry is gone, or has too
+// many fields for it.
 func (b *Backend) runDead(ctx context.Context, m *burial, to string) (r replyReader, n int, err error) {
 	d := m.delivery
 	args := []any{b.keys.group, d.ID, d.Consumer, d.Attempt, m.attempts, m.cause.Reason, cut(m.cause.Error), m.consumer}
@@ -51,15 +51,24 @@ func (b *Backend) runDead(ctx context.Context, m *burial, to string) (r replyRea
 const fieldRest = "fields"
 
 // packed reduces an entry with more fields than a script can pass on: to the data as it
-// is delivered, and one field with all others.
-func (b *Backend) packed(ctx context.Context, id string) ([]any, error) {
-	cmd := redis.NewRawCmd(ctx, "XRANGE", b.keys.stream, id, id)
+// is delivered, and one field with all others. Of one that somebody has deleted it returns
+// what was delivered.
+func (b *Backend) packed(ctx context.Context, d *backend.Delivery) ([]any, error) {
+	cmd := redis.NewRawCmd(ctx, "XRANGE", b.keys.stream, d.ID, d.ID)
 	if err := b.do(ctx, cmd); err != nil {
 		return nil, err
 	}
 	r := replyReader{cmd.Val()}
 	if n, err := r.array(); err != nil || n < 1 {
-		return []any{}, err
+		if err != nil {
+			return nil, err
+		}
+		published := d.Enqueued.UnixMilli()
+		if d.Enqueued.IsZero() {
+			own, _ := parseID(d.ID) // the server's
+			published = int64(own.ms)
+		}
+		return appendFields(nil, &backend.Message{Data: d.Data, Headers: d.Headers}, published)
 	}
 	_, fields, err := r.entry(nil)
 	if err != nil {
@@ -84,7 +93,7 @@ func (b *Backend) moveDead(ctx context.Context, m burial) (backend.DeadLetter, e
 	}
 	r, n, err := b.runDead(ctx, &m, to)
 	if err == nil && n == 1 {
-		if m.fields, err = b.packed(ctx, d.ID); err == nil {
+		if m.fields, err = b.packed(ctx, d); err == nil {
 			r, n, err = b.runDead(ctx, &m, to)
 		}
 	}

@@ -3,10 +3,12 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/tests/redistest"
@@ -125,6 +127,36 @@ func TestAMessageThatIsGoneWhenItIsGivenBackIsReported(t *testing.T) {
 		}
 		if n := s.Client().HLen(t.Context(), "{jobs}:retry:weir").Val(); n != 0 {
 			t.Errorf("%d notes are left", n)
+		}
+	})
+}
+
+// Somebody deletes an entry whose handler gives it up: the letter holds what was delivered.
+func TestALetterOfAMessageThatIsGoneHoldsIt(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		msg := backend.Message{Data: []byte("poison"), Headers: map[string]string{"k": "v"}, Priority: backend.High}
+		if _, err := b.Append(t.Context(), []backend.Message{msg}); err != nil {
+			t.Fatal(err)
+		}
+		foreign := s.Client().XAdd(t.Context(), &goredis.XAddArgs{Stream: "jobs", Values: []string{"job", "7"}})
+		if err := foreign.Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range take(t, b, 2) {
+			s.Client().XDel(t.Context(), "jobs", d.ID)
+			if err := b.DeadLetter(t.Context(), d, "", backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list, err := b.List(t.Context(), "", "", 10)
+		if err != nil || len(list) != 2 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		for i, want := range []string{`poison map[k:v weir-priority:high]`, `{"job":"7"} map[]`} {
+			if got := fmt.Sprint(string(list[i].Data), " ", list[i].Headers); got != want || list[i].Enqueued.IsZero() {
+				t.Errorf("letter %d holds %s, published %v; want %s", i, got, list[i].Enqueued, want)
+			}
 		}
 	})
 }

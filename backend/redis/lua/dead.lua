@@ -2,8 +2,8 @@
 -- KEYS: stream, retry hash, dead letters.
 -- ARGV: group, ID, consumer, count, attempts to write down, reason, error, who had it,
 --       the fields to write instead of the entry's: their number, name, value, ...
--- Returns {ID there, error, time in ms}, nothing if somebody else holds it, or {'wide'} if the entry has more
--- fields than a script can pass on.
+-- Returns {ID there, error, time in ms}, nothing if somebody else holds it, or {'fields'} if they are asked for: the
+-- entry is gone, or has more of them than a script can pass on.
 redis.replicate_commands()
 local stream, retry, dead = KEYS[1], KEYS[2], KEYS[3]
 local group, id, consumer, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -26,9 +26,11 @@ if ARGV[9] then
   end
 elseif entry then
   fields = entry[2]
+else
+  return {'fields'}
 end
 if #fields > 7900 then -- unpack gives out at 8000
-  return {'wide'}
+  return {'fields'}
 end
 for _, extra in ipairs({
   {'weir-dead-stream', stream}, {'weir-dead-group', group}, {'weir-dead-id', id},

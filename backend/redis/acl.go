@@ -16,7 +16,7 @@ import (
 type role struct{ name, commands string }
 
 // Every role uses these commands, on a single server and in a Cluster.
-const everyRole = "select hello info command|info config|get cluster|slots cluster|keyslot asking time eval evalsha"
+const everyRole = "select hello info command|info config|get cluster|slots asking time eval evalsha"
 
 // roles are those with an ACL line in docs/REDIS.md, the least privileged first.
 var roles = []role{

@@ -59,7 +59,7 @@ library() {
 }
 
 # kafka is the backend on a real broker, killed and restarted.
-kafka() { driven -race -parallel 2 ./backend/kafka ./tests/kafkatest; }
+kafka() { driven -race -parallel 3 ./backend/kafka ./tests/kafkatest; }
 
 # live is the library as built commands on real servers. It prints what it measured. Those
 # tests run at once, at its end, that kill Kafka's brokers and wait for them.

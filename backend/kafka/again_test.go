@@ -31,10 +31,8 @@ func (g *ground) stores(b *kafka.Backend, n int) {
 	})
 }
 
-// TestAProducerGoesOnWithATopicMadeAgain.
-func TestAProducerGoesOnWithATopicMadeAgain(t *testing.T) {
-	t.Parallel()
-	g := newGround(t)
+// aProducerGoesOnWithATopicMadeAgain.
+func aProducerGoesOnWithATopicMadeAgain(t *testing.T, g *ground) {
 	g.create("again")
 	b := g.open("again")
 	g.stores(b, 5)
@@ -42,10 +40,8 @@ func TestAProducerGoesOnWithATopicMadeAgain(t *testing.T) {
 	g.stores(b, 5)
 }
 
-// TestWorkersGoOnWithATopicMadeAgain.
-func TestWorkersGoOnWithATopicMadeAgain(t *testing.T) {
-	t.Parallel()
-	g := newGround(t)
+// workersGoOnWithATopicMadeAgain.
+func workersGoOnWithATopicMadeAgain(t *testing.T, g *ground) {
 	for _, kind := range groupTypes {
 		topic := "again-" + kind
 		g.create(topic)
@@ -58,11 +54,9 @@ func TestWorkersGoOnWithATopicMadeAgain(t *testing.T) {
 	}
 }
 
-// TestAnAckSaysNothingOfATopicMadeAgain: what was claimed of the first topic, and is accepted
+// anAckSaysNothingOfATopicMadeAgain: what was claimed of the first topic, and is accepted
 // when there is another, leaves the messages of that to the next worker.
-func TestAnAckSaysNothingOfATopicMadeAgain(t *testing.T) {
-	t.Parallel()
-	g := newGround(t)
+func anAckSaysNothingOfATopicMadeAgain(t *testing.T, g *ground) {
 	for _, kind := range groupTypes {
 		topic := "across-" + kind
 		url := topic + "?group=g-" + topic + "&group_type=" + kind
@@ -81,10 +75,8 @@ func TestAnAckSaysNothingOfATopicMadeAgain(t *testing.T) {
 	}
 }
 
-// TestTheCountOfTheFinishedGoesOnWithATopicMadeAgain: guards take from it how fast workers are.
-func TestTheCountOfTheFinishedGoesOnWithATopicMadeAgain(t *testing.T) {
-	t.Parallel()
-	g := newGround(t)
+// theCountOfTheFinishedGoesOnWithATopicMadeAgain: guards take from it how fast workers are.
+func theCountOfTheFinishedGoesOnWithATopicMadeAgain(t *testing.T, g *ground) {
 	g.create("counted")
 	b := g.open("counted")
 	finished := func() int64 {

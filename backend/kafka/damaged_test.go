@@ -11,10 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// TestAnAnswerThatIsDamagedOnItsWay is noticed by its checksum; its messages come again.
-func TestAnAnswerThatIsDamagedOnItsWay(t *testing.T) {
-	t.Parallel()
-	g := newGround(t)
+// anAnswerThatIsDamagedOnItsWay is noticed by its checksum; its messages come again.
+func anAnswerThatIsDamagedOnItsWay(t *testing.T, g *ground) {
 	for _, kind := range groupTypes {
 		g.create("damaged-" + kind)
 		g.put(&kgo.Record{Topic: "damaged-" + kind, Value: []byte("damage-me-once")})

@@ -8,10 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// TestTheTimeOfARecordThatHasNone is not known.
-func TestTheTimeOfARecordThatHasNone(t *testing.T) {
-	t.Parallel()
-	g := newGround(t)
+// theTimeOfARecordThatHasNone is not known.
+func theTimeOfARecordThatHasNone(t *testing.T, g *ground) {
 	g.create("timeless")
 	g.put(&kgo.Record{Topic: "timeless", Value: []byte("x"), Timestamp: time.UnixMilli(-1)})
 	if d := gather(t, g.open("timeless"), 1)[0]; !d.Enqueued.IsZero() {
@@ -19,10 +17,8 @@ func TestTheTimeOfARecordThatHasNone(t *testing.T) {
 	}
 }
 
-// TestLettersKeepTheRecordsOfOthers: their keys, and values that are null.
-func TestLettersKeepTheRecordsOfOthers(t *testing.T) {
-	t.Parallel()
-	g := newGround(t)
+// lettersKeepTheRecordsOfOthers: their keys, and values that are null.
+func lettersKeepTheRecordsOfOthers(t *testing.T, g *ground) {
 	g.create("others")
 	b := g.open("others")
 	for _, value := range [][]byte{nil, []byte("v")} {
@@ -50,10 +46,8 @@ func TestLettersKeepTheRecordsOfOthers(t *testing.T) {
 	}
 }
 
-// TestALetterWithoutAKey, which weir has not written, cannot be removed, so it is not sent back.
-func TestALetterWithoutAKey(t *testing.T) {
-	t.Parallel()
-	g := newGround(t)
+// aLetterWithoutAKey, which weir has not written, cannot be removed, so it is not sent back.
+func aLetterWithoutAKey(t *testing.T, g *ground) {
 	g.create("mixed")
 	g.create("mixed.dlq")
 	g.put(&kgo.Record{Topic: "mixed.dlq", Value: []byte("x")})

@@ -31,6 +31,36 @@ func newGround(t *testing.T) *ground {
 	return &ground{t, broker, client, kadm.NewClient(client)}
 }
 
+// TestWhatOthersDoToTopicsAndGroups shares one broker; each part has topics and groups of its own.
+func TestWhatOthersDoToTopicsAndGroups(t *testing.T) {
+	t.Parallel()
+	all := newGround(t)
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *ground)
+	}{
+		{"a producer goes on with a topic made again", aProducerGoesOnWithATopicMadeAgain},
+		{"workers go on with a topic made again", workersGoOnWithATopicMadeAgain},
+		{"an ack says nothing of a topic made again", anAckSaysNothingOfATopicMadeAgain},
+		{"the count of the finished goes on with a topic made again", theCountOfTheFinishedGoesOnWithATopicMadeAgain},
+		{"an answer that is damaged on its way", anAnswerThatIsDamagedOnItsWay},
+		{"the time of a record that has none", theTimeOfARecordThatHasNone},
+		{"letters keep the records of others", lettersKeepTheRecordsOfOthers},
+		{"a letter without a key", aLetterWithoutAKey},
+		{"a group whose limit leaves nothing", aGroupWhoseLimitLeavesNothing},
+		{"a consumer group of the newer protocol", aConsumerGroupOfTheNewerProtocol},
+		{"a group that renews no locks", aGroupThatRenewsNoLocks},
+		{"nothing is lost while letters cannot be stored", nothingIsLostWhileLettersCannotBeStored},
+		{"the largest messages become dead letters", theLargestMessagesBecomeDeadLetters},
+		{"a topic of letters that is deleted", aTopicOfLettersThatIsDeleted},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			t.Parallel()
+			part.run(t, all.on(t))
+		})
+	}
+}
+
 // on is the ground for a part of the test.
 func (g *ground) on(t *testing.T) *ground { return &ground{t, g.broker, g.client, g.admin} }
 

@@ -15,13 +15,12 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// TestNothingIsLostWhileLettersCannotBeStored: their topic takes no large record for a while.
+// nothingIsLostWhileLettersCannotBeStored: their topic takes no large record for a while.
 // The others are handled, and the one that is dead becomes a letter once there is room.
-func TestNothingIsLostWhileLettersCannotBeStored(t *testing.T) {
-	t.Parallel()
-	all := newGround(t)
+func nothingIsLostWhileLettersCannotBeStored(t *testing.T, all *ground) {
 	for _, kind := range groupTypes {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			g := all.on(t)
 			topic := "stuck-" + kind
 			g.create(topic)
@@ -68,10 +67,8 @@ func TestNothingIsLostWhileLettersCannotBeStored(t *testing.T) {
 	}
 }
 
-// TestTheLargestMessagesBecomeDeadLetters, and go back.
-func TestTheLargestMessagesBecomeDeadLetters(t *testing.T) {
-	t.Parallel()
-	g := newGround(t)
+// theLargestMessagesBecomeDeadLetters, and go back.
+func theLargestMessagesBecomeDeadLetters(t *testing.T, g *ground) {
 	g.create("larger", "max.message.bytes=4000000")
 	for path, size := range map[string]int{"usual?partitions=1": 1_040_000, "larger": 3_900_000} {
 		b := g.open(path)
@@ -98,10 +95,8 @@ func TestNamesThatAreNotForLetters(t *testing.T) {
 	}
 }
 
-// TestATopicOfLettersThatIsDeleted is made again by the next letter.
-func TestATopicOfLettersThatIsDeleted(t *testing.T) {
-	t.Parallel()
-	g := newGround(t)
+// aTopicOfLettersThatIsDeleted is made again by the next letter.
+func aTopicOfLettersThatIsDeleted(t *testing.T, g *ground) {
 	b := g.open("cleared?partitions=1")
 	_, err := b.Append(t.Context(), messages("1", "2"))
 	g.must(err)

@@ -106,7 +106,7 @@ func (b *batch) end(i int, err error) {
 func (b *batch) silent(stream string) {
 	told := func(err error) error {
 		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrOutcomeUnknown) {
-			return fmt.Errorf("publish to %q: %w", stream, errSilent)
+			return fmt.Errorf("publish to %q: %w: %w, nothing is stored", stream, ErrUnavailable, errSilent)
 		}
 		return err
 	}

@@ -176,6 +176,23 @@ func TestATryPublishBehindSlowAppendsReturnsInTime(t *testing.T) {
 	})
 }
 
+// What has been sent may be stored: the error must not also say that nothing was done.
+func TestATryPublishThatIsUnderWayIsUnknownAndNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gather(t, backend.Gathering{Appends: 1})
+		g.busy(10 * time.Millisecond)
+		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Skip: 0, Times: 1, Late: time.Second})
+		other := g.start(t.Context(), text("other"))
+		err := g.TryPublish(t.Context(), text("try"))
+		if !errors.Is(err, weir.ErrOutcomeUnknown) || errors.Is(err, weir.ErrUnavailable) || strings.Contains(err.Error(), "nothing is stored") {
+			t.Errorf("got %v, want ErrOutcomeUnknown alone", err)
+		}
+		if err := <-other; err != nil || g.stored()["try"] != 1 {
+			t.Errorf("%v, stored %v", err, g.stored())
+		}
+	})
+}
+
 func TestAPublishWhoseContextEndsWhileItIsUnderWayLeavesTheOthersAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gather(t, twoSlots)

@@ -120,7 +120,8 @@ func (p *Producer) TryPublish(ctx context.Context, m Message) error {
 // tryTimeout is when TryPublish gives up; a backend may take 20 ms more to return.
 const tryTimeout = 25 * time.Millisecond
 
-var errSilent = fmt.Errorf("%w: no answer within %s, nothing is stored", ErrUnavailable, tryTimeout)
+// errSilent is the cause when that ends a call. It does not say what became of the message.
+var errSilent = fmt.Errorf("no answer within %s", tryTimeout)
 
 func (p *Producer) one(ctx context.Context, m Message, try bool) (Receipt, error) {
 	if err := p.check(&m); err != nil {

@@ -89,10 +89,12 @@ func (g *guard) expect(set *settings, v *visit) (err error) {
 
 // recent is look, but where the cut limits what comes between two readings it does not
 // wait longer than patience for one: all that it keeps back would be appended at once when
-// a backend that stood still goes on.
+// a backend that stood still goes on. The first reading is waited for: the cut may be that
+// of another Stream.
 func (g *guard) recent(v *visit, patience time.Duration) (*reading, error) {
 	s := g.signals
-	if r, _ := s.current(v.now, patience); r != nil || !s.control.Cut().Holds(v.now, math.MaxInt64) {
+	r, _ := s.current(v.now, patience)
+	if r != nil || s.last.Load() == nil || !s.control.Cut().Holds(v.now, math.MaxInt64) {
 		return g.look(v, v.now, patience)
 	}
 	f := g.refresh(v.n)

@@ -252,3 +252,42 @@ func TestAdaptiveWithoutAReading(t *testing.T) {
 		})
 	})
 }
+
+// placed is a fake that says where it is.
+type placed struct {
+	*backendtest.Fake
+	place string
+}
+
+func (p placed) Place() string { return p.place }
+
+// A second Stream on a loaded queue knows the cut before it has a reading of its own.
+func TestTheFirstReadingOfASecondStreamMayBeSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		on := func(f *backendtest.Fake) *weir.Producer {
+			p, err := weir.NewProducer(weir.New(placed{f, "here"}), weir.ProducerConfig{WaitSLO: time.Second, Logger: quiet()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = p.Close() })
+			return p
+		}
+		first := on(f)
+		working, waiting := int64(20), int64(2)
+		for finished := range int64(40) {
+			finished *= 10
+			f.Pretend(&backend.Signal{Workers: &working, Pending: working, Lag: &waiting, XLen: working + waiting, Finished: &finished})
+			for range 5 {
+				_ = first.TryPublish(t.Context(), weir.Message{})
+			}
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		slow := f.Again()
+		slow.Inject(backendtest.OpSignal, backendtest.Fault{Delay: 500 * time.Millisecond})
+		if err := on(slow).Publish(t.Context(), weir.Message{Priority: weir.Critical}); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -255,10 +255,22 @@ func (g *guard) pause(set *settings, v *visit) (err error) {
 		if err := g.newer(v); err != nil {
 			return err
 		}
-		if is, _ := g.judge(set, v.r, time.Now()); is != critical && !set.crowded(v.r) {
+		if !g.holdsUp(set, v.r) {
 			return nil
 		}
 	}
+}
+
+// holdsUp reports whether a reading keeps a pause going. The adaptive guard pauses only for
+// a load that is not known.
+func (g *guard) holdsUp(set *settings, r *reading) bool {
+	if set.rules == GuardAdaptive {
+		_, known := r.depth()
+		g.tellKnown(set, r, known)
+		return !known && set.LagUnknown == UnknownHold
+	}
+	is, _ := g.judge(set, r, time.Now())
+	return is == critical || set.crowded(r)
 }
 
 // newer replaces the visit's reading by one that was begun after it.

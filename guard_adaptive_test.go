@@ -230,6 +230,17 @@ func TestAdaptiveWithoutAReading(t *testing.T) {
 			})
 		})
 	}
+	t.Run("hold", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive, LagUnknown: weir.UnknownHold})
+			away := g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: backend.ErrUnavailable})
+			time.AfterFunc(2350*time.Millisecond, away)
+			if took, err := g.timed(t.Context()); err != nil || took != 2400*time.Millisecond {
+				t.Errorf("%v after %s, want it held until the load is known", err, took)
+			}
+			wantList(t, "changes", g.known, []bool{false, true})
+		})
+	})
 	t.Run("shadow", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			refused := 0

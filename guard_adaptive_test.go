@@ -302,3 +302,22 @@ func TestTheFirstReadingOfASecondStreamMayBeSlow(t *testing.T) {
 		}
 	})
 }
+
+// What PublishSome leaves to the next call is not in its error.
+func TestAdaptiveRefusesSomeAndLeavesTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := overloaded(t, weir.ProducerConfig{MaxDepth: 200}, 62, func(g *guarded) {
+			g.offer(5, weir.Critical, "")
+			g.offer(100, weir.Bulk, "")
+		})
+		msgs := make([]weir.Message, 400)
+		for i := range msgs {
+			msgs[i].Priority = weir.Bulk
+		}
+		n, err := g.PublishSome(t.Context(), msgs)
+		var some *weir.BatchError
+		if !errors.As(err, &some) || len(some.Errs) != n || n != 160 {
+			t.Errorf("%d tried, %d of them in the error: %v", n, len(some.Errs), err)
+		}
+	})
+}

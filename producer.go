@@ -286,6 +286,7 @@ func (p *Producer) guarded(v *visit, b *batch) {
 			return
 		}
 		b.next(int(v.n))
+		b.cut() // before anything is noted of its messages
 		p.guard.admit(v, b)
 		if v.n = int64(len(b.left)); v.n > 0 {
 			p.store(v, b)

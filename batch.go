@@ -196,7 +196,7 @@ func (b *batch) drop(which []int, err error) {
 // once more because an answer was lost; may says whether that is possible.
 func (b *batch) settle(results []backend.Appended, err error, may bool) (full *backend.FullError, repeat bool) {
 	var next batch
-	lost := false
+	lost, whole := false, len(results) == 0 && len(b.left) == len(b.all) && b.lost == nil
 	for i, m := range b.left {
 		of := err
 		if len(results) == len(b.left) {
@@ -224,7 +224,7 @@ func (b *batch) settle(results []backend.Appended, err error, may bool) (full *b
 		next.at = append(next.at, b.place(i))
 		next.lost = append(next.lost, before)
 	}
-	if b.failed == len(b.all) && len(results) == 0 && b.lost == nil {
+	if whole && b.failed == len(b.all) {
 		b.whole = err
 	}
 	b.left, b.at, b.lost = next.left, next.at, nil

@@ -422,3 +422,43 @@ func TestPublishSomeLeavesTheRest(t *testing.T) {
 		}
 	})
 }
+
+// scripted is a fake whose appends are answered by a function, which gets their number.
+type scripted struct {
+	*backendtest.Fake
+	answer func(call int) ([]backend.Appended, error)
+	calls  int
+}
+
+func (s *scripted) Append(context.Context, []backend.Message) ([]backend.Appended, error) {
+	s.calls++
+	return s.answer(s.calls)
+}
+
+func scriptedProducer(t *testing.T, answer func(call int) ([]backend.Appended, error)) (*weir.Producer, *scripted) {
+	t.Helper()
+	s := &scripted{Fake: backendtest.NewFake(backendtest.FakeOptions{}), answer: answer}
+	p, err := weir.NewProducer(weir.New(s), weir.ProducerConfig{Guard: weir.GuardStatic, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p, s
+}
+
+func TestTheLastErrorOfABatchIsNotThatOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := scriptedProducer(t, func(call int) ([]backend.Appended, error) {
+			if call > 1 {
+				return nil, backend.ErrUnavailable
+			}
+			full := backendtest.Full(backend.ReasonQueueFull, time.Second)
+			return []backend.Appended{{Err: backend.ErrOutcomeUnknown}, {Err: full}}, backend.ErrOutcomeUnknown
+		})
+		err := p.PublishBatch(t.Context(), make([]weir.Message, 2))
+		var parts *weir.BatchError
+		if !errors.As(err, &parts) || !errors.Is(parts.Errs[0], weir.ErrOutcomeUnknown) || errors.Is(parts.Errs[1], weir.ErrOutcomeUnknown) {
+			t.Errorf("got %v: the first message may be stored, the second is not", err)
+		}
+	})
+}

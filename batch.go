@@ -74,8 +74,8 @@ func (b *batch) endLeft(err error) {
 	b.left = nil
 }
 
-// partFailed returns the error of a part of which nothing was stored, if the reason
-// applies to the rest, too.
+// partFailed returns an error for the rest if nothing was stored of a part, for a reason that
+// applies to the rest, too. It does not say that the rest was sent.
 func (b *batch) partFailed(ctx context.Context) error {
 	if b.whole != nil {
 		return b.whole
@@ -85,7 +85,14 @@ func (b *batch) partFailed(ctx context.Context) error {
 			return nil
 		}
 	}
-	return b.errs[b.from]
+	first, unknown := b.errs[b.from], errors.Is(b.errs[b.from], ErrOutcomeUnknown)
+	switch err := ended(ctx); {
+	case err != nil && (unknown || !errors.Is(first, err)):
+		return notSent(err)
+	case unknown:
+		return fmt.Errorf("%w: not sent, because a message before it failed", ErrUnavailable)
+	}
+	return first
 }
 
 // end makes err the outcome of the i-th message of left. Once an answer was lost, no

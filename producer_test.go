@@ -462,3 +462,47 @@ func TestTheLastErrorOfABatchIsNotThatOfAll(t *testing.T) {
 		}
 	})
 }
+
+// A batch whose messages go one by one fails with the first, but what was not sent is not
+// called unknown, nor what is not too large too large.
+func TestWhatABatchHasNotSentSaysSo(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, rest error
+		cancel      bool
+	}{
+		"lost":                  {weir.ErrOutcomeUnknown, weir.ErrUnavailable, false},
+		"unavailable":           {weir.ErrUnavailable, weir.ErrUnavailable, false},
+		"lost and ended":        {weir.ErrOutcomeUnknown, context.Canceled, true},
+		"too large and ended":   {weir.ErrTooLarge, context.Canceled, true},
+		"unavailable and ended": {weir.ErrUnavailable, context.Canceled, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				p, s := scriptedProducer(t, func(int) ([]backend.Appended, error) {
+					if c.cancel {
+						cancel()
+					}
+					return []backend.Appended{{Err: c.first}}, c.first
+				})
+				busy := int64(60) // above the soft limit
+				s.Pretend(&backend.Signal{Workers: &busy, Pending: busy, Lag: new(int64), XLen: busy})
+				err := p.PublishBatch(ctx, make([]weir.Message, 3))
+				var parts *weir.BatchError
+				if !errors.As(err, &parts) || s.calls != 1 {
+					t.Fatalf("%v after %d appends", err, s.calls)
+				}
+				for i, err := range parts.Errs {
+					want := c.rest
+					if i == 0 {
+						want = c.first
+					}
+					if !errors.Is(err, want) || i > 0 && want != c.first && errors.Is(err, c.first) {
+						t.Errorf("message %d: %v, want %v", i, err, want)
+					}
+				}
+			})
+		})
+	}
+}

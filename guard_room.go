@@ -50,7 +50,8 @@ func (g *guard) room(set *settings, v *visit) (bool, error) {
 			v.took = need
 			return true, nil
 		}
-		full, crowded := depth+v.r.promised+need > set.limit, !set.shadow && set.crowded(v.r)
+		crowded := !set.shadow && set.crowded(v.r)
+		full := depth+v.r.promised+need > set.limit || !crowded && v.r.denies(set, need)
 		var err error
 		switch {
 		case !full && !crowded, v.r.at.Before(v.now):
@@ -171,6 +172,9 @@ func (s *settings) noRoom(v *visit) string {
 	}
 	if v.n > 1 {
 		text += fmt.Sprintf(", %d to come", v.n)
+	}
+	if v.r.denied.Need > 0 && depth+v.r.promised+v.n <= s.limit {
+		text += ", and what is left is kept for others"
 	}
 	if s.Budget != "" {
 		return text + fmt.Sprintf("; the limit of budget %s is %d (budget_max_depth)", s.Budget, s.limit)

@@ -66,11 +66,8 @@ func (s *shares) share(ctx context.Context, b backend.Sharer, set *settings, nee
 	kept, used := s.keep(r.at)
 	lasts := max(set.LagCache, 0) + shareLasts
 	req := backend.RoomRequest{
-		Limit: set.limit, Pause: -1, Need: min(need, set.limit), Want: 2 * used,
+		Limit: set.limit, Pause: set.sharedPause(), Need: min(need, set.limit), Want: 2 * used,
 		Kept: kept + s.flying.Load(), Lifetime: lasts + shareMargin,
-	}
-	if set.LagSignal == SignalBacklog {
-		req.Pause = set.LagPause
 	}
 	var room backend.Room
 	if r.sig, room, r.err = b.Share(ctx, req); r.err != nil {
@@ -78,6 +75,21 @@ func (s *shares) share(ctx context.Context, b backend.Sharer, set *settings, nee
 		return
 	}
 	s.shared(set, room, req, kept, lasts, r)
+}
+
+// sharedPause is the backlog above which no room is given; -1: any.
+func (s *settings) sharedPause() int64 {
+	if s.LagSignal != SignalBacklog || s.Budget != "" {
+		return -1
+	}
+	return s.LagPause
+}
+
+// denies reports whether the reading asked for as much room as need under the same limits,
+// and there was none: to read again at once would not help.
+func (r *reading) denies(set *settings, need int64) bool {
+	d := &r.denied
+	return d.Need > 0 && need >= d.Need && d.Limit == set.limit && d.Pause == set.sharedPause()
 }
 
 // shared takes over the room that a reading was given; kept is what it had left alone.
@@ -92,6 +104,9 @@ func (s *shares) shared(set *settings, room backend.Room, req backend.RoomReques
 		r.shared, r.promised = true, room.Taken+req.Kept
 		s.size, s.until = kept+room.Given, r.at.Add(lasts)
 		s.left.Add(room.Given)
+		if room.Given < req.Need {
+			r.denied = req
+		}
 	}
 	low := s.size / 4
 	if s.size < smallShare {

@@ -57,8 +57,9 @@ type reading struct {
 	uncounted error     // why offered is not known, if it should be
 	sig       backend.Signal
 
-	shared   bool  // the backend shares the room out among all processes
-	promised int64 // what producers might append beside the load that was read, without what it gave
+	shared   bool                // the backend shares the room out among all processes
+	promised int64               // what producers might append beside the load that was read, without what it gave
+	denied   backend.RoomRequest // for which there was not enough; its Need is 0 if there was
 
 	pending, backlog past // what was last known, including this reading
 }

@@ -1,0 +1,67 @@
+package weir_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+)
+
+// ofBudget makes a producer of a budget of 100 messages, whose name is the test's, that does
+// not look twice for room.
+func ofBudget(t *testing.T, b backend.Backend) *weir.Producer {
+	t.Helper()
+	p, err := weir.NewProducer(weir.New(b), weir.ProducerConfig{
+		Guard: weir.GuardStatic, LagWarn: -1, LagPause: -1, BackpressureRetries: -1, DisableLoadShedding: true,
+		Budget: t.Name(), BudgetMaxDepth: 100, Logger: quiet(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func wantFull(t *testing.T, err error) {
+	t.Helper()
+	var full *weir.QueueFullError
+	if !errors.As(err, &full) || full.Reason != weir.QueueFull {
+		t.Errorf("got %v, want a refusal with queue_full", err)
+	}
+}
+
+// What becomes free in a full budget is kept for the stream that has less than its part. The
+// other is refused, and does not read the load over and over until it is over.
+func TestAStreamAboveItsPartIsRefusedWhatIsKeptForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full, poor := backendtest.NewFake(backendtest.FakeOptions{Stream: "full"}), backendtest.NewFake(backendtest.FakeOptions{Stream: "poor"})
+		full.Inject(backendtest.OpSignal, backendtest.Fault{Delay: time.Millisecond})
+		greedy, late := ofBudget(t, full), ofBudget(t, poor)
+		for range 120 {
+			_ = greedy.Publish(t.Context(), weir.Message{})
+		}
+		wantFull(t, late.Publish(t.Context(), weir.Message{}))
+		got, err := full.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 5, ReclaimAfter: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range got.Deliveries {
+			if _, err := full.Ack(t.Context(), []backend.Lease{d.Lease}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(150 * time.Millisecond)
+		before := full.Calls(backendtest.OpSignal)
+		wantFull(t, greedy.Publish(t.Context(), weir.Message{}))
+		if n := full.Calls(backendtest.OpSignal) - before; n > 3 {
+			t.Errorf("the load was read %d times", n)
+		}
+		if err := late.Publish(t.Context(), weir.Message{}); err != nil {
+			t.Errorf("for whom it is kept: %v", err)
+		}
+	})
+}

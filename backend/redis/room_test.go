@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +91,21 @@ func TestHardLimitOfTheBacklogIsSharedToo(t *testing.T) {
 	asks(t, a, backend.RoomRequest{Limit: 1000, Pause: 20})
 	wantRoom(t, "not above the hard limit", asks(t, b, req), 1, 0)
 	wantRoom(t, "and no more", asks(t, a, req), 0, 1)
+}
+
+func TestWhatIsNotDueIsNoBacklog(t *testing.T) {
+	server := redistest.Start(t, redistest.Options{})
+	url := server.URL() + "?stream=jobs"
+	if err := server.Client().XGroupCreateMkStream(t.Context(), "jobs", "weir", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	b := openOn(t, url)
+	if _, err := b.Append(t.Context(), slices.Repeat([]backend.Message{{Delay: time.Hour}}, 30)); err != nil {
+		t.Fatal(err)
+	}
+	wantRoom(t, "below the hard limit", asks(t, b, backend.RoomRequest{Limit: 1000, Pause: 20, Need: 1, Want: 5}), 5, 0)
+	wantRoom(t, "below the depth's", asks(t, b, backend.RoomRequest{Limit: 32, Pause: 20, Need: 1, Want: 5}), 2, 0)
+	wantRoom(t, "at it", asks(t, b, backend.RoomRequest{Limit: 30, Pause: 20, Need: 1, Want: 5}), 0, 0)
 }
 
 func TestUserWithoutTheRoomsKeyIsToldAndReadsOn(t *testing.T) {

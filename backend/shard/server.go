@@ -46,7 +46,7 @@ func (s *onServer) Share(ctx context.Context, req backend.RoomRequest) (backend.
 		return sig, backend.Room{Err: failed}, err
 	}
 	if req.Pause >= 0 && sig.Lag != nil {
-		req.Limit = min(req.Limit, req.Pause+req.Need)
+		req.Limit = min(req.Limit, req.Pause+req.Need+sig.Delayed) // nobody waits for what is not due
 	}
 	_, room, failed := s.Draw(ctx, backend.DrawRequest{
 		RoomRequest: req, Budget: name, Stream: name, Producer: s.producer, Spent: spent, Signal: sig,

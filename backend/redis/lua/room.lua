@@ -57,8 +57,8 @@ local stored, pending, lag, counted = answer[2], answer[3], answer[6], answer[7]
 local depth, ceiling = pending + (lag >= 0 and lag or counted) + answer[12], limit
 if answer[1] == 1 then
   depth = stored + answer[12]
-elseif lag >= 0 and pause >= 0 then
-  ceiling = math.min(limit, pause + need)
+elseif lag >= 0 and pause >= 0 then -- what is not due takes room, and nobody waits for it
+  ceiling = math.min(limit, pause + need + answer[12] - answer[13])
 end
 local live = redis.call('HLEN', room)
 live = math.max(1, found[1] and live - 2 or found[2] and live - 1 or 1)

@@ -204,6 +204,7 @@ func (l *ledger) report(req *backend.DrawRequest, now time.Time) *account {
 	if req.Signal.Lag != nil {
 		depth = req.Signal.Pending + *req.Signal.Lag
 	}
+	depth += req.Signal.Delayed
 	a.spent += landed
 	a.base = depth - req.Spent - landed
 	a.read, a.until = req.Signal, now.Add(accountLasts)
@@ -216,6 +217,7 @@ func addSignal(all, one *backend.Signal) {
 	all.Pending += one.Pending
 	all.XLen += one.XLen
 	all.Behind += one.Behind
+	all.Delayed += one.Delayed
 	if one.Lag != nil {
 		all.Behind += *one.Lag
 	}

@@ -65,3 +65,20 @@ func TestAStreamAboveItsPartIsRefusedWhatIsKeptForAnother(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatIsNotDueTakesRoomOfABudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		p := ofBudget(t, f)
+		stored := 0
+		for range 300 {
+			if p.Publish(t.Context(), weir.Message{Delay: time.Hour}) == nil {
+				stored++
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if stored != 100 {
+			t.Errorf("%d messages in a budget of 100", stored)
+		}
+	})
+}

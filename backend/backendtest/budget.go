@@ -103,13 +103,13 @@ func (m *budgetModel) read(i int, want int64) {
 		d.req.Spent, err = m.b.Spent(context.Background(), m.name, d.req.Stream)
 	case 1:
 		n := m.depth[d.stream]
-		d.req.Signal = backend.Signal{Pending: n / 3, Lag: new(int64), Workers: new(int64), Finished: new(int64), XLen: n}
-		*d.req.Signal.Lag = n - n/3
+		d.req.Signal = backend.Signal{Pending: n / 3, Delayed: n / 4, Lag: new(int64), Workers: new(int64), Finished: new(int64), XLen: n}
+		*d.req.Signal.Lag = n - n/3 - n/4
 	case 2:
 		var room backend.Room
 		var all backend.Signal
 		all, room, err = m.b.Draw(context.Background(), d.req)
-		if err == nil && (room.Err != nil || room.Given < 0 || all.Lag == nil || all.Workers == nil || all.Finished == nil || all.XLen != all.Pending+*all.Lag) {
+		if err == nil && (room.Err != nil || room.Given < 0 || all.Lag == nil || all.Workers == nil || all.Finished == nil || all.XLen != all.Pending+*all.Lag+all.Delayed) {
 			m.Fatalf("%+v drew %+v, %+v", d.req, room, all)
 		}
 		d.left += room.Given

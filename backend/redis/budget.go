@@ -55,7 +55,7 @@ func (b *Backend) Draw(ctx context.Context, req backend.DrawRequest) (backend.Si
 	}
 	r := replyReader{draw.Val()}
 	_, err := r.array()
-	var n [8]int64
+	var n [9]int64
 	for i := range n {
 		one, wrong := r.int()
 		n[i], err = int64(one), errors.Join(err, wrong)
@@ -66,7 +66,7 @@ func (b *Backend) Draw(ctx context.Context, req backend.DrawRequest) (backend.Si
 		}
 		return &n
 	}
-	all := backend.Signal{Pending: n[2], Lag: known(n[3]), Behind: n[4], Workers: known(n[5]), Finished: known(n[6]), XLen: n[7], Paused: read.Paused}
+	all := backend.Signal{Pending: n[2], Lag: known(n[3]), Behind: n[4], Workers: known(n[5]), Finished: known(n[6]), XLen: n[7], Delayed: n[8], Paused: read.Paused}
 	return all, backend.Room{Given: n[0], Taken: n[1]}, err
 }
 

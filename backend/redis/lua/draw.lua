@@ -1,10 +1,10 @@
 -- Reports what was read of a stream and takes a share of the room that the streams of a budget leave.
 -- KEYS: budget. ARGV: stream; producer; spent before the reading; pending, lag (-1: unknown), behind, workers (-1), finished
 -- (-1), stored, as read; limit; need; want; kept; lifetime in ms; not due yet.
--- The hash budget: "s:<stream>" -> "spent base short until pending lag behind workers finished stored", "p:<producer>" ->
+-- The hash budget: "s:<stream>" -> "spent base short until pending lag behind workers finished stored delayed", "p:<producer>" ->
 -- "<messages> <expires> <stream>"; times in ms. A stream holds at most base + spent and its shares: spent grows by what a
 -- share has lost when it is replaced or expires, base is set by each reading.
--- Returns {given, taken by others, sums of pending, lag, behind, workers, finished, stored}. As ledger.Draw in package weir.
+-- Returns {given, taken by others, sums of pending, lag, behind, workers, finished, stored, delayed}. As ledger.Draw in package weir.
 local stream, me, before = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local limit, need, want, kept = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
 local lifetime, lasts, shortLasts = tonumber(ARGV[14]), 10000, 1000
@@ -14,7 +14,7 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local streams, shares, mine = {}, {}, 0
 local function account(name)
   if not streams[name] then
-    streams[name] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    streams[name] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
   end
   return streams[name]
 end
@@ -62,6 +62,7 @@ own[4] = now + lasts
 for i = 5, 10 do
   own[i] = tonumber(ARGV[i - 1])
 end
+own[11] = tonumber(ARGV[15])
 
 local promised, live, total, stored, reserved = {[stream] = kept}, 1, kept, 0, 0
 for _, s in ipairs(shares) do
@@ -74,7 +75,7 @@ local taken, count = total - kept, 0
 for _ in pairs(streams) do
   count = count + 1
 end
-local even, sums = math.floor(limit / count), {0, 0, 0, 0, 0, 0}
+local even, sums = math.floor(limit / count), {0, 0, 0, 0, 0, 0, 0}
 local function holds(name, a)
   return math.max(0, a[1] + a[2]) + (promised[name] or 0)
 end
@@ -84,7 +85,7 @@ for name, a in pairs(streams) do
   if name ~= stream and a[3] > now then
     reserved = reserved + math.max(0, even - holds(name, a))
   end
-  for i = 1, 6 do
+  for i = 1, 7 do
     local n = a[i + 4]
     if i == 3 and a[6] >= 0 then
       n = n + a[6] -- behind counts where the lag of another is unknown
@@ -104,10 +105,10 @@ if need > 0 and usable >= need then
   given = math.min(usable, math.max(need, math.min(fair, math.max(want, math.floor(fair / 8)))))
 end
 own[3] = given < need and now + shortLasts or 0
-for i = 1, 10 do
+for i = 1, 11 do
   own[i] = string.format('%.0f', own[i])
 end
 redis.call('HSET', KEYS[1], 's:' .. stream, table.concat(own, ' '),
   'p:' .. me, string.format('%.0f %.0f %s', kept + given, now + lifetime, stream))
 redis.call('PEXPIRE', KEYS[1], 120000)
-return {given, taken, sums[1], sums[2], sums[3], sums[4], sums[5], sums[6]}
+return {given, taken, sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]}

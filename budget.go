@@ -30,6 +30,7 @@ var budgets = places[*budget]{make: func() *budget { return &budget{newControlle
 type purse struct {
 	name     string
 	stream   string
+	place    string // the stream among those of all servers, as the local ledger knows it
 	producer string // names the owner of the shares
 	keeper   backend.Budgeter
 	local    *ledger // where the keeper fails
@@ -47,6 +48,10 @@ func (s *Stream) signalsFor(name string) *signals {
 	}
 	shared, leave := budgets.join(name)
 	p := &purse{name: name, stream: s.info.Stream + " " + s.info.Group, producer: rand.Text(), keeper: shared.ledger, local: shared.ledger}
+	p.place = p.stream
+	if at, ok := s.backend.(backend.Locator); ok {
+		p.place = at.Place() + " " + s.info.Group
+	}
 	if keeper, ok := s.backend.(backend.Budgeter); ok {
 		p.keeper = keeper
 	}
@@ -75,12 +80,14 @@ func (s *signals) draw(ctx context.Context, set *settings, need int64, r *readin
 	if set.rules == GuardOff || set.shadow {
 		req.Need, req.Want = 0, 0
 	}
-	keeper := backend.Budgeter(p.local)
+	keeper := p.keeper
 	var failed error
-	if req.Spent, failed = p.keeper.Spent(ctx, p.name, p.stream); failed == nil {
-		keeper = p.keeper
-	} else {
-		req.Spent, _ = p.local.Spent(ctx, p.name, p.stream)
+	if keeper != p.local {
+		req.Spent, failed = keeper.Spent(ctx, p.name, p.stream)
+	}
+	if keeper == p.local || failed != nil {
+		keeper, req.Stream = p.local, p.place
+		req.Spent, _ = p.local.Spent(ctx, p.name, p.place)
 	}
 	if r.sig, r.err = s.own(ctx, set.limit); r.err != nil {
 		s.size = kept

@@ -82,3 +82,25 @@ func TestWhatIsNotDueTakesRoomOfABudget(t *testing.T) {
 		}
 	})
 }
+
+// Queues of one name on two servers are two streams.
+func TestAnEqualNameElsewhereIsAnotherStreamOfABudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var producers []*weir.Producer
+		for _, place := range []string{"one", "two"} {
+			producers = append(producers, ofBudget(t, placed{backendtest.NewFake(backendtest.FakeOptions{}), place}))
+		}
+		stored := 0
+		for range 200 {
+			for _, p := range producers {
+				if p.Publish(t.Context(), weir.Message{}) == nil {
+					stored++
+				}
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if stored != 100 {
+			t.Errorf("%d messages in a budget of 100", stored)
+		}
+	})
+}

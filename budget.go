@@ -159,7 +159,7 @@ func (l *ledger) Draw(_ context.Context, req backend.DrawRequest) (backend.Signa
 	a := l.report(&req, now)
 	even := req.Limit / int64(len(l.accounts))
 	total, reserved, promised, depth, producers := int64(0), int64(0), int64(0), int64(0), int64(0)
-	all := backend.Signal{Workers: new(int64), Lag: new(int64), Finished: new(int64)}
+	all := backend.Signal{Workers: new(int64), Lag: new(int64), Finished: new(int64), Paused: req.Signal.Paused}
 	for _, other := range l.accounts {
 		total += other.holds()
 		promised += other.promised()

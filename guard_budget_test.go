@@ -104,3 +104,23 @@ func TestAnEqualNameElsewhereIsAnotherStreamOfABudget(t *testing.T) {
 		}
 	})
 }
+
+// A pause is not taken for workers that are too slow, with a budget as without.
+func TestAPausedStreamOfABudgetRefusesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := overloaded(t, weir.ProducerConfig{Budget: t.Name()}, 62, func(g *guarded) { g.offer(30, weir.Low, "") })
+		refused, waiting, finished := 0, int64(500), int64(400)
+		for i := range 100 {
+			g.fake.Pretend(&backend.Signal{Workers: new(int64), Lag: &waiting, XLen: waiting, Finished: &finished, Paused: true})
+			if n := g.offer(10, weir.Low, ""); i >= 5 { // the first offers find the cut of before
+				refused += n
+			}
+			waiting += 10
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		if refused > 0 {
+			t.Errorf("%d refused while it was paused", refused)
+		}
+	})
+}

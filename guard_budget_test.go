@@ -109,13 +109,13 @@ func TestAnEqualNameElsewhereIsAnotherStreamOfABudget(t *testing.T) {
 func TestAPausedStreamOfABudgetRefusesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := overloaded(t, weir.ProducerConfig{Budget: t.Name()}, 62, func(g *guarded) { g.offer(30, weir.Low, "") })
-		refused, waiting, finished := 0, int64(500), int64(400)
-		for i := range 100 {
-			g.fake.Pretend(&backend.Signal{Workers: new(int64), Lag: &waiting, XLen: waiting, Finished: &finished, Paused: true})
+		refused, held, finished := 0, int64(20), int64(400)
+		for i := range int64(100) {
+			waiting := 500 + 10*i
+			g.fake.Pretend(&backend.Signal{Workers: &held, Pending: held, Lag: &waiting, XLen: waiting + held, Finished: &finished, Paused: true})
 			if n := g.offer(10, weir.Low, ""); i >= 5 { // the first offers find the cut of before
 				refused += n
 			}
-			waiting += 10
 			time.Sleep(100 * time.Millisecond)
 			synctest.Wait()
 		}

@@ -15,12 +15,14 @@
 // # Publishing
 //
 // A Producer publishes through a guard. At most every 100 ms, the guard reads one
-// number: how much work the workers have on their hands. Above a soft limit a publish
-// sleeps once; above a hard limit it waits until the workers have caught up; while the
-// queue is too deep it checks a few more times and is then refused. A refusal is always
-// a *QueueFullError, which says why and when to try again, and means that nothing was
-// stored. ErrOutcomeUnknown means that the message may or may not be stored: publish it
-// again with the same IdempotencyKey. No publish waits longer than its context.
+// number: how much work the workers have on their hands. The adaptive guard, which is the
+// default, lets in what the workers finish in time, the more important first, and refuses
+// the rest at once. With the static guard a publish sleeps once above a soft limit; above a
+// hard limit it waits until the workers have caught up; while the queue is too deep it
+// checks a few more times and is then refused. A refusal is always a *QueueFullError,
+// which says why and when to try again, and means that nothing was stored.
+// ErrOutcomeUnknown means that the message may or may not be stored: publish it again with
+// the same IdempotencyKey. No publish waits longer than its context.
 //
 // # Working
 //

@@ -56,6 +56,9 @@ func limitOf(d *Delivery, pool int) int {
 	return pool
 }
 
+// longestTimeout is what a longer timeout of a message counts for: its end can be told as a time.
+const longestTimeout = 100 * 365 * 24 * time.Hour
+
 // timeoutOf returns how long the handler of d may run: its own timeout if that is shorter
 // than the pool's; 0 is without end.
 func timeoutOf(d *Delivery, pool time.Duration) time.Duration {
@@ -65,7 +68,7 @@ func timeoutOf(d *Delivery, pool time.Duration) time.Duration {
 		return pool
 	}
 	ms, _ := strconv.ParseInt(text, 10, 64)
-	if own := time.Duration(ms) * time.Millisecond; own > 0 && (pool == 0 || own < pool) {
+	if own := time.Duration(min(ms, longestTimeout.Milliseconds())) * time.Millisecond; own > 0 && (pool == 0 || own < pool) {
 		return own
 	}
 	return pool

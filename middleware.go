@@ -20,13 +20,16 @@ func Chain(h Handler, m ...Middleware) Handler {
 
 // Handle makes a Handler of a function that takes the payload as a T, decoded from JSON.
 // A payload that is not one goes to the dead letters at once, with the reason poison and
-// what is wrong with it.
+// what is wrong with it. For a nil h it returns nil, which NewPool refuses.
 func Handle[T any](h func(ctx context.Context, v T, d *Delivery) error) Handler {
 	return HandleWith(json.Unmarshal, h)
 }
 
 // HandleWith is Handle with another encoding, given by its Unmarshal function.
 func HandleWith[T any](unmarshal func(data []byte, v any) error, h func(ctx context.Context, v T, d *Delivery) error) Handler {
+	if h == nil || unmarshal == nil {
+		return nil
+	}
 	return func(ctx context.Context, d *Delivery) error {
 		var v T
 		if err := unmarshal(d.Data, &v); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -218,5 +219,29 @@ func TestAMessageMayHaveLimitsOfItsOwn(t *testing.T) {
 		if err := p.Publish(t.Context(), m); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+}
+
+func TestAFunctionThatIsMissingMakesNoHandler(t *testing.T) {
+	var missing func(context.Context, string, *weir.Delivery) error
+	s, err := open.URL(t.Context(), "mem://"+t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := weir.NewPool(s, weir.Handle(missing), weir.PoolConfig{}); err == nil || !strings.Contains(err.Error(), "a handler") {
+		t.Errorf("a pool without a handler: %v", err)
+	}
+}
+
+// However long a message's timeout is, the context of its handler tells a time that is to come.
+func TestTheDeadlineOfTheLongestTimeoutIsToCome(t *testing.T) {
+	for _, timeout := range []time.Duration{math.MaxInt64, math.MaxInt64 / 2, 200 * 365 * 24 * time.Hour} {
+		emptied(t, "mem://"+t.Name(), func(ctx context.Context, _ *weir.Delivery) error {
+			if until, ok := ctx.Deadline(); !ok || time.Until(until) < 24*time.Hour || ctx.Err() != nil {
+				t.Errorf("timeout %v: deadline %v, %v", timeout, until, ctx.Err())
+			}
+			return nil
+		}, weir.PoolConfig{HandlerTimeout: -1}, weir.Message{Timeout: timeout})
 	}
 }

@@ -86,7 +86,8 @@ func (p *Producer) Publish(ctx context.Context, m Message) error {
 
 // Receipt is what is known of a stored message.
 type Receipt struct {
-	// ID names the message in its stream, as Lease.ID does for its workers.
+	// ID names the message in its stream, as Lease.ID does for its workers. A delayed message
+	// may get another one when it is due, as on Redis.
 	ID string
 	// Duplicate says that a message with this IdempotencyKey had been stored before, so
 	// that nothing more was; ID is that one's. It may be this call's own, if the first

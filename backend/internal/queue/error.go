@@ -32,7 +32,7 @@ func translate(err error, write bool) error {
 		return full
 	case api.CodeForbidden:
 		return fmt.Errorf("%w: %w", backend.ErrForbidden, err)
-	case api.CodeRecordTooLarge:
+	case api.CodeRecordTooLarge, api.CodePayloadTooLarge:
 		return fmt.Errorf("%w: %w", backend.ErrTooLarge, err)
 	case api.CodeNotReady, api.CodeShuttingDown:
 		return fmt.Errorf("%w: %w", backend.ErrUnavailable, err)

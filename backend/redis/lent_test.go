@@ -221,7 +221,9 @@ func TestALentClusterClientMayFindItsSlotsItself(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 0, redistest.Options{})
 	slots := func(ctx context.Context) ([]goredis.ClusterSlot, error) {
-		return c.Masters[0].Client().ClusterSlots(ctx).Result()
+		cmd := goredis.NewClusterSlotsCmd(ctx, "CLUSTER", "SLOTS")
+		_ = c.Masters[0].Client().Process(ctx, cmd)
+		return cmd.Result()
 	}
 	b := lend(t, goredis.NewClusterClient(&goredis.ClusterOptions{ClusterSlots: slots, Protocol: 2}), redis.Options{Stream: "jobs"})
 	publish(t, b, 3)

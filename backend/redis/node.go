@@ -35,6 +35,7 @@ func (b *Backend) do(ctx context.Context, cmds ...redis.Cmder) error {
 func (b *Backend) try(ctx context.Context, cmds []redis.Cmder) error {
 	var v verdict
 	began := time.Now()
+	var unsent map[redis.Cmder]error // by commands that are tried again: why they were not sent
 	said := confirmation{wait: waitOf(cmds)}
 	for n, rest := 0, cmds; ; n++ {
 		b.once(ctx, rest, v.ask)
@@ -46,7 +47,20 @@ func (b *Backend) try(ctx context.Context, cmds []redis.Cmder) error {
 		if v.wait && (time.Since(began) > callTimeout || !pause(ctx, retryWaits[n])) {
 			break
 		}
+		for _, cmd := range rest {
+			if err := cmd.Err(); err != nil && neverSent(err) {
+				if unsent == nil {
+					unsent = map[redis.Cmder]error{}
+				}
+				unsent[cmd] = err
+			}
+		}
 		rest = said.with(rest)
+	}
+	for cmd, why := range unsent {
+		if err := cmd.Err(); ctx.Err() != nil && ended(err) { // that the time is over says less
+			cmd.SetErr(why)
+		}
 	}
 	said.settle()
 	return b.settleErrors(ctx, cmds)

@@ -78,14 +78,19 @@ func (g *ground) open(path string, opts ...kgo.Opt) *kafka.Backend {
 	return b
 }
 
-func (g *ground) create(topic string, configs ...string) {
-	g.Helper()
+// settingsOf are those of a topic, each a key=value.
+func settingsOf(configs []string) map[string]*string {
 	settings := map[string]*string{}
 	for _, c := range configs {
 		key, value, _ := strings.Cut(c, "=")
 		settings[key] = &value
 	}
-	_, err := g.admin.CreateTopic(g.Context(), 1, 1, settings, topic)
+	return settings
+}
+
+func (g *ground) create(topic string, configs ...string) {
+	g.Helper()
+	_, err := g.admin.CreateTopic(g.Context(), 1, 1, settingsOf(configs), topic)
 	g.must(err)
 	await(g, "the topic", func() bool {
 		list, err := g.admin.ListTopics(g.Context(), topic)

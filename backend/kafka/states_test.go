@@ -54,12 +54,7 @@ func (s *scene) url(group string) string {
 
 func (s *scene) create(partitions int32, configs ...string) {
 	s.Helper()
-	settings := map[string]*string{}
-	for _, c := range configs {
-		key, value, _ := strings.Cut(c, "=")
-		settings[key] = &value
-	}
-	_, err := s.admin.CreateTopic(s.Context(), partitions, 1, settings, s.topic)
+	_, err := s.admin.CreateTopic(s.Context(), partitions, 1, settingsOf(configs), s.topic)
 	s.must(err)
 	s.there(int(partitions))
 }

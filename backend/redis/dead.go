@@ -59,10 +59,11 @@ func (b *Backend) packed(ctx context.Context, d *backend.Delivery) ([]any, error
 		return nil, err
 	}
 	r := replyReader{cmd.Val()}
-	if n, err := r.array(); err != nil || n < 1 {
-		if err != nil {
-			return nil, err
-		}
+	n, err := r.array()
+	if err != nil {
+		return nil, err
+	}
+	if n < 1 {
 		published := d.Enqueued.UnixMilli()
 		if d.Enqueued.IsZero() {
 			own, _ := parseID(d.ID) // the server's

@@ -73,6 +73,11 @@ func (e *Engine) releaseBehind(t *entry) {
 	if !any {
 		pos = t.routes.behind.to
 	}
+	t.forgetBehind(pos)
+}
+
+// forgetBehind forgets what a cap took up to pos. t.mu is held.
+func (t *entry) forgetBehind(pos uint64) {
 	t.routes.behind.release(pos)
 	t.holdBehind(pos)
 	t.Index.Trim(t.Start)
@@ -89,9 +94,7 @@ func (e *Engine) giveUp(r *router) {
 	}
 	r.gaveUp.Store(t.routes.behind.to)
 	pos, _ := t.slowest()
-	t.routes.behind.release(pos)
-	t.holdBehind(pos)
-	t.Index.Trim(t.Start)
+	t.forgetBehind(pos)
 }
 
 // dropBehind gives up what a cap took: its routers have lost it.
@@ -99,9 +102,7 @@ func (e *Engine) dropBehind(t *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.routes.behind.empty() {
-		t.routes.behind.release(t.routes.behind.to)
-		t.holdBehind(0)
-		t.Index.Trim(t.Start)
+		t.forgetBehind(t.routes.behind.to)
 	}
 }
 

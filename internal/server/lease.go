@@ -39,12 +39,7 @@ func (l *lease) holds() bool {
 
 func (l *lease) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.s.origins.mark(w.Header(), r)
-	switch r.URL.Path {
-	case "/v0/health", "/healthz", "/v0/metrics", "/metrics": // of this process, whoever leads
-		l.next.ServeHTTP(w, r)
-		return
-	}
-	if l.s.origins.preflight(r) {
+	if ofProcess(r.URL.Path) || l.s.origins.preflight(r) {
 		l.next.ServeHTTP(w, r)
 		return
 	}
@@ -56,6 +51,15 @@ func (l *lease) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	defer context.AfterFunc(l.current(), cancel)()
 	l.next.ServeHTTP(&leased{ResponseWriter: w, lease: l}, r.WithContext(ctx))
+}
+
+// ofProcess reports whether a path answers for this process, whoever leads.
+func ofProcess(path string) bool {
+	switch path {
+	case "/v0/health", "/healthz", "/v0/metrics", "/metrics":
+		return true
+	}
+	return false
 }
 
 // current returns the context that ends with the lease.

@@ -445,12 +445,12 @@ const reasonUnavailable = "unavailable"
 
 // failureReason is the label under which a failed publish is counted.
 func failureReason(err error) string {
-	var full *QueueFullError
+	if full, ok := errors.AsType[*QueueFullError](err); ok && !errors.Is(err, ErrOutcomeUnknown) {
+		return string(full.Reason)
+	}
 	switch {
 	case errors.Is(err, ErrOutcomeUnknown):
 		return "outcome_unknown"
-	case errors.As(err, &full):
-		return string(full.Reason)
 	case errors.Is(err, ErrExpired):
 		return "expired"
 	case errors.Is(err, ErrUnavailable):

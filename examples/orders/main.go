@@ -30,7 +30,11 @@ func main() {
 	s := weir.New(must(redis.New(client, redis.Options{Stream: "orders"})))
 	p := must(weir.NewProducer(s, weir.ProducerConfig{}))
 	http.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		if err != nil { // half an order is none
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
 		receipt, err := p.Send(r.Context(), weir.Message{Data: body, IdempotencyKey: r.Header.Get("Idempotency-Key"), MaxDeliveries: 2, Timeout: time.Minute})
 		status, again := weir.HTTPStatus(err) // 429 or 503 and when to come back, if there is too much to do
 		if again != "" {

@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"io"
 	"net"
@@ -17,6 +18,21 @@ import (
 	"github.com/weirmq/weir/tests/capture"
 	"github.com/weirmq/weir/tests/redistest"
 )
+
+// breaksOff sends the beginning of an order and hangs up.
+func breaksOff(t *testing.T, addr string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "POST /orders HTTP/1.1\r\nHost: orders\r\nContent-Length: 100\r\n\r\n{\"ID\":\"half")
+	_ = conn.(*net.TCPConn).CloseWrite()
+	if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || res.StatusCode != http.StatusBadRequest {
+		t.Errorf("half an order: %v, %v", res, err)
+	}
+}
 
 // The program takes an order, tells a repeat apart, works on it once, buries what no
 // retry can help, and ends with its signal.
@@ -73,6 +89,7 @@ func TestOrdersAreTakenAndDelivered(t *testing.T) {
 	if again := order("7", `{"ID":"7","Item":"tea"}`); again != (weir.Receipt{ID: first.ID, Duplicate: true}) {
 		t.Errorf("the same again: %+v, want %s as a duplicate", again, first.ID)
 	}
+	breaksOff(t, addr)
 	order("8", `no order`)
 	client := redis.Client()
 	for until := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {

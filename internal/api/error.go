@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"syscall"
 	"time"
 )
 
@@ -112,6 +113,18 @@ func (e *Error) With(key string, value any) *Error {
 	}
 	e.Detail[key] = value
 	return e
+}
+
+// notStoredRetryAfter is when to try again what a full disk could not take.
+const notStoredRetryAfter = 5 * time.Second
+
+// NotStored is the answer when a file outside the log could not be written: CodeDiskFull
+// if its file system has no room, else CodeInternal. It wraps err, which is for the log.
+func NotStored(err error, message string) *Error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return (&Error{Code: CodeDiskFull, Message: message + "; the disk is full: make room on it, then try again", Err: err}).After(notStoredRetryAfter)
+	}
+	return &Error{Code: CodeInternal, Message: message + "; the server's log has the details", Err: err}
 }
 
 // TopicNotFound is the answer for an absent topic; its advice depends on whether a

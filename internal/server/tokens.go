@@ -273,7 +273,7 @@ func (q *request) postTokens() error {
 	says := &tokenText{Key: maker[:], Expires: until.UnixMilli(), Topics: req.Topics, Prefixes: req.Prefixes}
 	token, err := q.s.tokens.sign(says)
 	if err != nil {
-		return &api.Error{Code: api.CodeInternal, Message: "the token cannot be signed; the server's log has the details", Err: err}
+		return api.NotStored(err, "the token cannot be signed")
 	}
 	q.out = api.AppendTokenResult(q.out[:0], &api.TokenResult{Token: token, Expires: says.Expires})
 	return q.send(http.StatusOK)

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -170,6 +171,29 @@ func TestWebhooksOutliveARestartInAFileThatOnlyTheServerReads(t *testing.T) {
 	defer next.Stop(time.Second)
 	if now := get(t, next, "w").Config; now.Secret != secret || now.Rate != 5 || now.Headers["A"] != "b" || now.TimeoutMS != 400 {
 		t.Errorf("after a restart: %+v", now)
+	}
+}
+
+// A full disk is the caller's to know about: room helps, and a later try.
+func TestAFullDiskIsToldAsOne(t *testing.T) {
+	s := newSet(t, &receiver{answer: func(*http.Request) (int, error) { return 200, nil }})
+	s.Start(newFakeQueue(0))
+	defer s.Stop(time.Second)
+	put(t, s, "w", config())
+	s.opt.save = func(file string, _ map[string]api.WebhookConfig) error {
+		return &fs.PathError{Op: "write", Path: file, Err: syscall.ENOSPC}
+	}
+	cfg := config()
+	cfg.Rate = 7
+	_, _, _, put := s.Put("w", cfg)
+	_, del := s.Delete("w")
+	for _, err := range []error{put, del} {
+		if e, ok := errors.AsType[*api.Error](err); !ok || e.Code != api.CodeDiskFull || e.RetryAfter <= 0 || !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("%v", err)
+		}
+	}
+	if rate := get(t, s, "w").Config.Rate; rate == 7 {
+		t.Error("a change that is not stored is made")
 	}
 }
 

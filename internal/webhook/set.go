@@ -214,11 +214,10 @@ func (s *Set) keep(all map[string]api.WebhookConfig) error {
 	if err == nil {
 		return nil
 	}
-	message := "the webhooks could not be stored; the server's log has the details"
 	if errors.Is(err, atomicfile.ErrUnsynced) {
-		message = "the change is made, but a power cut may undo it: make it again (a new webhook: delete it first, to get its secret); the server's log has the details"
+		return &api.Error{Code: api.CodeInternal, Err: err, Message: "the change is made, but a power cut may undo it: make it again (a new webhook: delete it first, to get its secret); the server's log has the details"}
 	}
-	return &api.Error{Code: api.CodeInternal, Message: message, Err: err}
+	return api.NotStored(err, "the webhooks could not be stored")
 }
 
 // configured returns what is set.

@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [[ -z ${WEIR:-} ]]; then
 	WEIR=$work/weir
-	go build -tags grpcnotrace -o "$WEIR" ./cmd/weir # as the tests build theirs
+	CGO_ENABLED=0 go build -tags grpcnotrace -o "$WEIR" ./cmd/weir # as the tests build theirs
 fi
 go -C site run ./commands "$WEIR" >"$work/commands"
 sum=$(git hash-object site/requirements.txt)

@@ -13,8 +13,12 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
+# Everything is built as make build does, so once; the race detector alone needs cgo.
+export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -tags=grpcnotrace"
+
 modules=(. bench/peers tests/s3test/server bench/sawtooth/plot tests/browser site tests/crash/cut tests/openapi tests/cloudevents)
 staticcheck() { go tool -modfile=tools/go.mod staticcheck "$@"; }
+raced() { CGO_ENABLED=1 driven -race "$@"; }
 driven() { go test -count=1 -p 1 -timeout 10m "$@"; }
 
 lint() {
@@ -36,7 +40,7 @@ layout() { go test .; }
 unit() { go test . ./config ./telemetry ./telemetry/tracing ./backend ./backend/backendtest ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./internal/... ./cmd/...; }
 
 # race holds what runs inside one process and has no short leases.
-race() { go test -race -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./backend/backendtest ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
+race() { CGO_ENABLED=1 go test -race -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./backend/backendtest ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
 
 # sweep tries every crash point and every damage of the engine, the store and the log, of which race tries a part.
 sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|Take(s)?NoMemory' ./internal/engine ./internal/store ./internal/wal; }
@@ -50,8 +54,8 @@ sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncat
 library() {
 	local status=0 root
 	root=$(mktemp)
-	driven -race -cpu 1 . >"$root" 2>&1 &
-	driven -race -parallel 4 ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./examples/... ./tests/redistest || status=1
+	raced -cpu 1 . >"$root" 2>&1 &
+	raced -parallel 4 ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./examples/... ./tests/redistest || status=1
 	wait $! || status=1
 	cat "$root"
 	rm -f "$root"
@@ -59,7 +63,7 @@ library() {
 }
 
 # kafka is the backend on a real broker, killed and restarted.
-kafka() { driven -race -parallel 3 ./backend/kafka ./tests/kafkatest; }
+kafka() { raced -parallel 3 ./backend/kafka ./tests/kafkatest; }
 
 # live is the library as built commands on real servers. It prints what it measured. Those
 # tests run at once, at its end, that kill Kafka's brokers and wait for them.
@@ -115,9 +119,9 @@ bench() { driven ./bench/...; }
 # need what only Linux has (fdatasync, /proc, FUSE).
 cross() {
 	local status=0
-	CGO_ENABLED=0 go build -o /dev/null ./cmd/weir || status=1
-	GOOS=darwin CGO_ENABLED=0 go build -o /dev/null ./cmd/weir || status=1
-	GOOS=darwin CGO_ENABLED=0 go vet . ./config ./telemetry/... ./backend/... ./internal/... ./cmd/... ./tests/... || status=1
+	go build -o /dev/null ./cmd/weir || status=1
+	GOOS=darwin go build -o /dev/null ./cmd/weir || status=1
+	GOOS=darwin go vet . ./config ./telemetry/... ./backend/... ./internal/... ./cmd/... ./tests/... || status=1
 	return $status
 }
 

@@ -168,7 +168,8 @@ func (b *bench) binary(ctx context.Context, p program) (string, error) {
 		return path, nil
 	}
 	path := filepath.Join(b.Out, "bin", p.name)
-	build := exec.CommandContext(ctx, "go", "build", "-o", path, p.pkg)
+	build := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-o", path, p.pkg) // as make build does
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	build.Dir = filepath.Join(b.Root, p.module)
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w: %.500s", p.name, err, text)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -23,18 +24,17 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "weir",
 		Short:         "A durable stream queue in one program",
-		Version:       versionLine(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs, // so that RunE can say what was meant
-		RunE:          noCommand,
+		RunE:          rootCommand,
 	}
 	root.AddCommand(
 		newServeCmd(), newSampleCmd(), newDoctorCmd(), newDashCmd(), newTopCmd(), newQueueCmd(), newDLQCmd(), newTopicCmd(), newRouterCmd(), newWebhookCmd(),
 		newPublishCmd(), newWorkCmd(), newTailCmd(),
 		newBackupCmd(), newRestoreCmd(), newRepairCmd(), newReplicaCmd(), newBenchCmd(), newKeyCmd(), newContextCmd(), newHealthCmd(), newDebugCmd(), newManCmd(), newVersionCmd(),
 	)
-	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().BoolP("version", "v", false, "print the version") // one of cobra's prints by text/template, which keeps the linker from leaving anything out
 	root.SetHelpCommand(newHelpCmd())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -46,6 +46,14 @@ func newRoot() *cobra.Command {
 	complete(root)
 	checkUsage(root)
 	return root
+}
+
+// rootCommand is weir without a command.
+func rootCommand(cmd *cobra.Command, args []string) error {
+	if asked, err := cmd.Flags().GetBool("version"); asked || err != nil {
+		return errors.Join(err, printVersion(cmd, nil))
+	}
+	return noCommand(cmd, args)
 }
 
 // newHelpCmd is cobra's help command with an error for a command that does not exist.

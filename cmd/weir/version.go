@@ -15,11 +15,13 @@ func newVersionCmd() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version, and the format of data directories that it writes",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
-			return err
-		},
+		RunE:  printVersion,
 	}
+}
+
+func printVersion(cmd *cobra.Command, _ []string) error {
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
+	return err
 }
 
 // versionLine is what weir version prints.

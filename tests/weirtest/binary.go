@@ -42,10 +42,12 @@ func build() (string, error) {
 	}
 	path := filepath.Join(dir, "weir")
 	args := []string{"build", "-C", strings.TrimSpace(string(root)), "-tags", "grpcnotrace", "-o", path} // as make build does
+	cgo := "CGO_ENABLED=0"
 	if os.Getenv("WEIRTEST_RACE") == "1" {
-		args = append(args, "-race")
+		args, cgo = append(args, "-race"), "CGO_ENABLED=1" // which the race detector needs
 	}
 	cmd := exec.Command("go", append(args, "./cmd/weir")...)
+	cmd.Env = append(os.Environ(), cgo)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(cmd.Args[1:], " "), err, out)
 	}

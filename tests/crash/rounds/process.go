@@ -48,8 +48,8 @@ func Build(root, dir string) (string, error) {
 		return path, nil
 	}
 	path := filepath.Join(dir, "weir")
-	cmd := exec.Command("go", "build", "-o", path, "github.com/weirmq/weir/cmd/weir")
-	cmd.Dir = root
+	cmd := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", path, "github.com/weirmq/weir/cmd/weir")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0") // as make build does
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build weir: %w\n%s", err, out)
 	}

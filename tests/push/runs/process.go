@@ -29,7 +29,8 @@ func WithServer(ctx context.Context, binary string, env []string, use func(Targe
 	defer os.RemoveAll(dir)
 	if binary == "" {
 		binary = filepath.Join(dir, "weir")
-		build := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/weirmq/weir/cmd/weir")
+		build := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-o", binary, "github.com/weirmq/weir/cmd/weir")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build does
 		if out, err := build.CombinedOutput(); err != nil {
 			return fmt.Errorf("build weir: %w\n%s", err, out)
 		}

@@ -106,7 +106,7 @@ func TestAnAgeIsByTheServersClock(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", ahead.UTC().Format(http.TimeFormat))
 		if strings.HasSuffix(r.URL.Path, "/diff") {
-			fmt.Fprintf(w, `{"records":[{"$seq":1,"$ts":%d,"data":1}],"next_from_seq":1,"head_seq":1,"earliest_seq":1,"caught_up":true,"tombstone":null}`, ahead.Add(-time.Minute).UnixMilli())
+			fmt.Fprintf(w, `{"topic":"jobs","records":[{"$seq":1,"$ts":%d,"data":1}],"next_from_seq":1,"head_seq":1,"earliest_seq":1,"caught_up":true,"tombstone":null}`, ahead.Add(-time.Minute).UnixMilli())
 			return
 		}
 		fmt.Fprint(w, `{"topic":"jobs","type":"queue","head_seq":1,"count":1,"config":{"type":"queue"},"queue":{"ready":1,"in_flight":0,"dead_lettered":0}}`)

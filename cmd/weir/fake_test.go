@@ -166,6 +166,9 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answerError(w, status, out["code"].(string), nil)
 		return
 	}
+	if verb != "watch" {
+		out["topic"] = name
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)

@@ -65,6 +65,8 @@ type TopicInfo struct {
 	Queue             json.RawMessage `json:"queue,omitempty"`
 }
 
+func (i *TopicInfo) foreign() bool { return i.Topic == "" }
+
 // TopicInfo reads a topic's state with its whole configuration, without marking it as read.
 func (c *Client) TopicInfo(ctx context.Context, topic string) (info TopicInfo, err error) {
 	err = c.get(ctx, topicPath(topic, "")+"?touch=false", &info)
@@ -75,6 +77,7 @@ func (c *Client) TopicInfo(ctx context.Context, topic string) (info TopicInfo, e
 // of the others. A server that does not know one of them refuses it.
 func (c *Client) Configure(ctx context.Context, topic string, fields map[string]any) (created bool, config json.RawMessage, err error) {
 	var out struct {
+		aboutTopic
 		Created bool            `json:"created"`
 		Config  json.RawMessage `json:"config"`
 	}
@@ -86,6 +89,7 @@ func (c *Client) Configure(ctx context.Context, topic string, fields map[string]
 // has no records. deleted is false if there was none.
 func (c *Client) DeleteTopic(ctx context.Context, topic string, ifEmpty bool) (deleted bool, routers []string, err error) {
 	var out struct {
+		aboutTopic
 		Deleted bool     `json:"deleted"`
 		Routers []string `json:"routers_removed"`
 	}

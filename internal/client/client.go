@@ -177,6 +177,9 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte,
 	if err := json.Unmarshal(text, out); err != nil {
 		return &unreadable{c.base, err}
 	}
+	if a, ok := out.(interface{ foreign() bool }); ok && a.foreign() {
+		return &unreadable{c.base, errForeign}
+	}
 	return nil
 }
 

@@ -40,6 +40,16 @@ func unsure(err error) error {
 	return err
 }
 
+// aboutTopic is in the answer to every call about a topic.
+type aboutTopic struct {
+	Topic string `json:"topic"`
+}
+
+func (a *aboutTopic) foreign() bool { return a.Topic == "" }
+
+// errForeign means that something else has answered in the server's place.
+var errForeign = errors.New("it names no topic")
+
 // errNothingStored means that an answer to a write does not say what was stored.
 var errNothingStored = errors.New("it names no record")
 

@@ -20,6 +20,7 @@ func (c *Client) Claim(ctx context.Context, topic string, req *api.ClaimRequest)
 		WaitMS  uint32 `json:"wait_ms,omitempty"`
 	}{req.Node, req.Max, req.LeaseMS, req.WaitMS}
 	var out struct {
+		aboutTopic
 		Claimed     []job `json:"claimed"`
 		Performance struct {
 			WaitMS float64 `json:"claim_wait_ms"`
@@ -57,6 +58,7 @@ func (c *Client) Settle(ctx context.Context, topic string, s *api.Settlement) (s
 		verb, in.LeaseMS = "extend", max(s.Lease.Milliseconds(), api.MinLeaseMS)
 	}
 	var out struct {
+		aboutTopic
 		Skipped []uint64 `json:"skipped"`
 	}
 	err = c.change(ctx, callTimeout, http.MethodPost, topicPath(topic, verb), encode(in), &out)
@@ -69,7 +71,7 @@ func (c *Client) Pause(ctx context.Context, topic string, paused bool) error {
 	if paused {
 		verb = "pause"
 	}
-	var out struct{}
+	var out aboutTopic
 	return c.change(ctx, callTimeout, http.MethodPost, topicPath(topic, verb), nil, &out)
 }
 
@@ -86,6 +88,7 @@ func (c *Client) Tally(ctx context.Context, topic string, add []uint32) (api.Tal
 		}
 	}
 	var out struct {
+		aboutTopic
 		Bins  []int    `json:"bins"`
 		Sums  []uint32 `json:"sums"`
 		Head  uint64   `json:"head_seq"`

@@ -44,7 +44,7 @@ func (c *Client) Behind(ctx context.Context) (time.Duration, error) {
 // idempotency window and durable leases are taken from cfg; everything else gets its
 // default.
 func (c *Client) PutTopic(ctx context.Context, topic string, cfg api.Config) error {
-	var out struct{}
+	var out aboutTopic
 	return c.change(ctx, callTimeout, http.MethodPut, topicPath(topic, ""), appendConfig(nil, &cfg), &out)
 }
 
@@ -101,6 +101,7 @@ func (c *Client) Diff(ctx context.Context, topic string, d *api.DiffRequest) ([]
 		MaxBatchBytes int64  `json:"max_batch_bytes,omitempty"`
 	}{d.FromSeq, d.Limit, d.WaitMS, d.IncludeTags, d.IncludeMeta, d.MaxBatchBytes}
 	var out struct {
+		aboutTopic
 		Records     []record   `json:"records"`
 		NextFromSeq uint64     `json:"next_from_seq"`
 		HeadSeq     uint64     `json:"head_seq"`
@@ -136,6 +137,7 @@ func (c *Client) Delete(ctx context.Context, topic string, d *api.DeleteRequest)
 		}
 	}
 	var out struct {
+		aboutTopic
 		Deleted uint64 `json:"deleted"`
 	}
 	timeout := callTimeout

@@ -113,7 +113,7 @@ func appendConfig(b []byte, c *api.Config) []byte {
 // topicState is the answer to GET topic; names this version of weir does not know are
 // ignored.
 type topicState struct {
-	Topic       string `json:"topic"`
+	aboutTopic
 	Type        string `json:"type"`
 	HeadSeq     uint64 `json:"head_seq"`
 	EarliestSeq uint64 `json:"earliest_seq"`

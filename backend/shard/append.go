@@ -89,9 +89,10 @@ func (s *Stream) appendTo(ctx context.Context, to *part, msgs []backend.Message)
 		if p == nil {
 			p = pick(all)
 		}
+		began := time.Now()
 		out, err = p.Append(ctx, msgs)
 		if err != nil {
-			p.failed(ctx, err)
+			p.failed(ctx, began, err)
 		}
 		p.stored(out)
 		if to != nil || !elsewhere(out, err) || ctx.Err() != nil {

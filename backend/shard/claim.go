@@ -79,8 +79,9 @@ func (c *claim) pass(ctx context.Context, from []*part) {
 		p := from[(start+i)%len(from)]
 		req := c.request(p)
 		req.Max, req.Block, req.Enough = c.room(), 0, nil
+		began := time.Now()
 		got, err := p.Claim(ctx, req)
-		c.add(ctx, p, got, err)
+		c.add(ctx, p, began, got, err)
 	}
 }
 
@@ -91,11 +92,11 @@ func (c *claim) request(p *part) backend.ClaimRequest {
 	return req
 }
 
-// add adds what a shard answered.
-func (c *claim) add(ctx context.Context, p *part, got backend.Claimed, err error) {
+// add adds what a shard answered to a call that began then.
+func (c *claim) add(ctx context.Context, p *part, began time.Time, got backend.Claimed, err error) {
 	if err != nil {
 		c.failed++
-		p.failed(ctx, err)
+		p.failed(ctx, began, err)
 		if c.first == nil {
 			c.first = err
 		}
@@ -124,6 +125,7 @@ func (c *claim) wait(ctx context.Context, at []*part, d time.Duration, more <-ch
 		err  error
 	}
 	c.failed = 0
+	began := time.Now()
 	call, cancel := context.WithCancel(ctx)
 	defer cancel()
 	enough, answers := make(chan struct{}), make(chan answer, len(at))
@@ -160,7 +162,7 @@ func (c *claim) wait(ctx context.Context, at []*part, d time.Duration, more <-ch
 		if ended && call.Err() != nil && ctx.Err() == nil {
 			a.err = nil // it was cut off
 		}
-		c.add(ctx, a.part, a.got, a.err)
+		c.add(ctx, a.part, began.Add(min(d, time.Since(began))), a.got, a.err) // it may say nothing for as long as d
 		if !c.empty() {
 			stop()
 		}

@@ -25,6 +25,11 @@ var everything = []backendtest.Op{
 // stopped, everything published is handled, and publishing goes on. When the shard is
 // back, so is what it held.
 func TestTheOthersGoOnWhileAShardIsAway(t *testing.T) {
+	t.Run("it refuses", func(t *testing.T) { oneIsAway(t, backendtest.Fault{Err: backend.ErrUnavailable}) })
+	t.Run("it says nothing", func(t *testing.T) { oneIsAway(t, backendtest.Fault{Hang: true}) })
+}
+
+func oneIsAway(t *testing.T, fault backendtest.Fault) {
 	synctest.Test(t, func(t *testing.T) {
 		var fakes []*backendtest.Fake
 		for i := range 3 {
@@ -60,8 +65,10 @@ func TestTheOthersGoOnWhileAShardIsAway(t *testing.T) {
 		go func() { ended <- pool.Run(ctx) }()
 		publish := func(n int) {
 			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
 			for range n {
-				if _, err := b.Append(t.Context(), []weir.Message{{Data: []byte("x")}}); err != nil {
+				if _, err := b.Append(ctx, []weir.Message{{Data: []byte("x")}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -70,7 +77,7 @@ func TestTheOthersGoOnWhileAShardIsAway(t *testing.T) {
 		time.Sleep(10 * time.Second) // all are running
 		var back []func()
 		for _, op := range everything {
-			back = append(back, fakes[1].Inject(op, backendtest.Fault{Err: backend.ErrUnavailable}))
+			back = append(back, fakes[1].Inject(op, fault))
 		}
 		time.Sleep(40 * time.Second)
 		before := begun.Load()
@@ -95,4 +102,130 @@ func TestTheOthersGoOnWhileAShardIsAway(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// away opens a stream of two shards; lose makes the second one suffer a fault.
+func away(t *testing.T, fault backendtest.Fault) (b backend.Backend, lose func()) {
+	t.Helper()
+	fakes := []*backendtest.Fake{backendtest.NewFake(backendtest.FakeOptions{Stream: "jobs.0"}), backendtest.NewFake(backendtest.FakeOptions{Stream: "jobs.1"})}
+	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 2, Open: func(_ context.Context, number int) (backend.Backend, error) {
+		return fakes[number], nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b, func() {
+		for _, op := range everything {
+			fakes[1].Inject(op, fault)
+		}
+	}
+}
+
+// A shard that takes no notice of calls is left out, though nobody waits as long as a
+// server may take: who gives up after a second has waited for nothing once or twice.
+func TestPublishingLeavesOutAShardThatSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, lose := away(t, backendtest.Fault{Hang: true})
+		lose()
+		failed := 0
+		for range 200 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if _, err := b.Append(ctx, []backend.Message{{Data: []byte("x")}}); err != nil {
+				failed++
+			}
+			cancel()
+		}
+		if failed > 1 {
+			t.Errorf("%d of 200 messages were not stored", failed)
+		}
+	})
+}
+
+// Acks and extends that wait for a shard in vain, no longer than a pool lets them, hold up
+// those of the other shards once.
+func TestSettlingGoesOnBesideAShardThatSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, lose := away(t, backendtest.Fault{Hang: true})
+		for range 40 {
+			if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const reclaim = 6 * time.Second
+		got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 40, ReclaimAfter: reclaim})
+		if err != nil || len(got.Deliveries) != 40 {
+			t.Fatalf("claimed %d, %v", len(got.Deliveries), err)
+		}
+		var leases []backend.Lease
+		here := 0
+		for _, d := range got.Deliveries {
+			leases = append(leases, d.Lease)
+			if strings.HasPrefix(d.ID, "0:") {
+				here++
+			}
+		}
+		lose()
+		settle := func(what string, call func(ctx context.Context) ([]string, error)) (lost []string) {
+			for try := 1; ; try++ {
+				ctx, cancel := context.WithTimeout(t.Context(), reclaim/3)
+				lost, err := call(ctx)
+				cancel()
+				if err == nil {
+					return lost
+				}
+				if try == 2 {
+					t.Fatalf("%s: %v", what, err)
+				}
+			}
+		}
+		settle("extend", func(ctx context.Context) ([]string, error) { return b.Extend(ctx, leases, reclaim) })
+		lost := settle("ack", func(ctx context.Context) ([]string, error) { return b.Ack(ctx, leases) })
+		if len(lost) != len(leases)-here {
+			t.Errorf("%d of %d were lost, %d are held by the shard that is there", len(lost), len(leases), here)
+		}
+	})
+}
+
+// What is held of a shard that is away is given up before its lease can have run out,
+// however long the calls take that tell so.
+func TestALeaseOfAShardThatIsAwayIsGivenUpInTime(t *testing.T) {
+	for _, takes := range []time.Duration{0, time.Second, 5 * time.Second, 9 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			b, lose := away(t, backendtest.Fault{Delay: takes, Err: backend.ErrUnavailable})
+			for range 20 {
+				if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const lease = 30 * time.Second
+			began := time.Now()
+			got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 20, ReclaimAfter: lease})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var leases []backend.Lease
+			for _, d := range got.Deliveries {
+				if strings.HasPrefix(d.ID, "1:") {
+					leases = append(leases, d.Lease)
+				}
+			}
+			lose()
+			for n := time.Duration(1); ; n++ { // as a pool does, when a third of the lease is over
+				time.Sleep(time.Until(began.Add(n * lease / 3)))
+				ctx, cancel := context.WithTimeout(t.Context(), lease/3)
+				lost, err := b.Extend(ctx, leases, lease)
+				cancel()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(lost) > 0 {
+					break
+				}
+			}
+			if held := time.Since(began); held >= lease {
+				t.Errorf("if a call takes %s, a lease of %s is given up after %s", takes, lease, held)
+			}
+		})
+	}
 }

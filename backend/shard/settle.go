@@ -18,8 +18,9 @@ func (s *Stream) Extend(ctx context.Context, leases []backend.Lease, d time.Dura
 	return settle(ctx, s, leases, ofLease, func(p *part, own []backend.Lease) ([]string, error) {
 		call, cancel := p.patience(ctx)
 		defer cancel()
+		began := time.Now()
 		lost, err := p.Extend(call, own, d)
-		if !s.aloneAway(ctx, p, err) {
+		if !s.aloneAway(ctx, p, began, err) {
 			return lost, err
 		}
 		if out := p.down.Load(); out != nil && time.Since(out.since) > d/4 {
@@ -51,9 +52,10 @@ func (s *Stream) insist(ctx context.Context, p *part, all []string, call func(co
 	known := p.down.Load() != nil
 	for {
 		one, cancel := p.patience(ctx)
+		began := time.Now()
 		lost, err := call(one)
 		cancel()
-		if !s.aloneAway(ctx, p, err) {
+		if !s.aloneAway(ctx, p, began, err) {
 			return lost, err
 		}
 		if known {
@@ -75,24 +77,27 @@ func (p *part) patience(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, overdue)
 }
 
-// aloneAway reports whether an error means that the shard does not answer while another
-// one does.
-func (s *Stream) aloneAway(ctx context.Context, p *part, err error) bool {
-	if !backend.Retryable(err) || ctx.Err() != nil {
+// aloneAway reports whether an error of a call that began then means that the shard does not
+// answer while another one does.
+func (s *Stream) aloneAway(ctx context.Context, p *part, began time.Time, err error) bool {
+	if !backend.Retryable(err) {
 		return false
 	}
-	p.failed(ctx, err)
+	if p.failed(ctx, began, err); ctx.Err() != nil {
+		return false
+	}
 	for _, other := range s.all() {
 		if other == p || other.down.Load() != nil {
 			continue
 		}
 		call, cancel := context.WithTimeout(ctx, overdue)
+		began := time.Now()
 		_, err := other.Stats(call)
 		cancel()
 		if !backend.Retryable(err) {
 			return true
 		}
-		other.failed(ctx, err)
+		other.failed(ctx, began, err)
 	}
 	return false
 }

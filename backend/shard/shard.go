@@ -270,11 +270,13 @@ func (s *Stream) poll(ctx context.Context) {
 	}
 }
 
-// failed notes that a call to a shard went wrong. Unless its caller is gone, a shard that
-// is not there is left alone until it answers again.
-func (p *part) failed(ctx context.Context, err error) {
-	if ctx.Err() == nil && (errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)) {
-		p.down.CompareAndSwap(nil, &outage{err, time.Now()})
+// failed notes that a call to a shard went wrong, which began then. A shard that is not there
+// is left alone until it answers again. A caller who is gone says nothing about it, and one
+// whose time was over only if that was long.
+func (p *part) failed(ctx context.Context, began time.Time, err error) {
+	gone := ctx.Err() != nil && !(errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(began) >= overdue)
+	if !gone && (errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)) {
+		p.down.CompareAndSwap(nil, &outage{err, began})
 	}
 }
 

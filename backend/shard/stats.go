@@ -133,7 +133,7 @@ func (s *Stream) Signal(ctx context.Context, most int64) (backend.Signal, error)
 
 // signal reads a shard and remembers how much is waiting there.
 func (p *part) signal(ctx context.Context, most int64) (backend.Signal, error) {
-	before := p.waiting.Load()
+	before, began := p.waiting.Load(), time.Now()
 	var sig backend.Signal
 	var err error
 	if b, ok := p.Backend.(backend.Signaler); ok {
@@ -146,7 +146,7 @@ func (p *part) signal(ctx context.Context, most int64) (backend.Signal, error) {
 	if err == nil {
 		p.waiting.Add(waiting(sig.Lag, sig.Behind) - before)
 	} else {
-		p.failed(ctx, err)
+		p.failed(ctx, began, err)
 	}
 	return sig, err
 }

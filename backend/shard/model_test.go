@@ -44,8 +44,16 @@ func (k keeper) Shards(_ context.Context, least int) (backend.Shards, error) {
 // open opens a handle on all of them.
 func (c *cellar) open(t *testing.T, shards int) backend.Backend {
 	t.Helper()
+	return c.openWith(t, shards, func(int, *backendtest.Fake) {})
+}
+
+// openWith is open for a handle on each of whose shards prepare is called.
+func (c *cellar) openWith(t *testing.T, shards int, prepare func(number int, f *backendtest.Fake)) backend.Backend {
+	t.Helper()
 	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: shards, Open: func(_ context.Context, number int) (backend.Backend, error) {
-		return keeper{c.fake(number).Again(), c}, nil
+		f := c.fake(number).Again()
+		prepare(number, f)
+		return keeper{f, c}, nil
 	}})
 	if err != nil {
 		t.Fatal(err)

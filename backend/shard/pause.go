@@ -4,27 +4,54 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirmq/weir/backend"
 )
 
-// Pause pauses or resumes all shards. If one cannot be paused, none is.
+// Pause pauses or resumes all shards, also those by which others have made them more. If one
+// cannot be paused, all are as they were.
 func (s *Stream) Pause(ctx context.Context, paused bool) error {
-	if err := s.ensure(ctx); err != nil {
-		return err
-	}
-	all := s.all()
-	_, errs := fan(all, func(_ int, p *part) (struct{}, error) { return struct{}{}, p.pause(ctx, paused) })
-	err := firstOf(errs)
-	if err == nil || !paused {
-		return err
-	}
-	for i, p := range all {
-		if errs[i] == nil {
-			err = errors.Join(err, p.pause(ctx, false))
+	var changed []*part
+	err := s.ensure(ctx)
+	for n := 0; err == nil; {
+		if err = s.keepUp(ctx); err != nil {
+			break
 		}
+		all := s.all()[n:]
+		if len(all) == 0 {
+			return nil
+		}
+		was, errs := fan(all, func(_ int, p *part) (bool, error) {
+			stats, unread := p.Stats(ctx)
+			return unread == nil && stats.Paused, p.pause(ctx, paused)
+		})
+		for i, p := range all {
+			if !was[i] && (errs[i] == nil || errors.Is(errs[i], backend.ErrOutcomeUnknown)) {
+				changed = append(changed, p)
+			}
+		}
+		n, err = n+len(all), firstOf(errs)
 	}
-	return err
+	if !paused {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	_, errs := fan(changed, func(_ int, p *part) (struct{}, error) { return struct{}{}, p.pause(ctx, false) })
+	return errors.Join(append(errs, err)...)
+}
+
+// keepUp opens shards that others have added.
+func (s *Stream) keepUp(ctx context.Context) error {
+	if s.keeper == nil {
+		return nil
+	}
+	found, err := s.keeper.Shards(ctx, 0)
+	if err != nil {
+		return fmt.Errorf("shards of %q: %w", s.opt.Name, err)
+	}
+	return s.openTo(ctx, found.Now, time.Now().Add(ripens))
 }
 
 func (p *part) pause(ctx context.Context, paused bool) error {
@@ -38,16 +65,23 @@ func (p *part) pause(ctx context.Context, paused bool) error {
 	return nil
 }
 
-// pauseLike pauses the shards from number on if the first one is paused: a stream may grow
-// in a pause.
+// pauseLike makes the shards from number on paused if the first one is, and else not: a
+// stream may grow in a pause.
 func (s *Stream) pauseLike(ctx context.Context, from int) error {
 	all := s.all()
-	stats, err := all[0].Stats(ctx)
-	if err != nil || !stats.Paused {
-		return nil // who cannot read it cannot pause either
+	first, err := all[0].Stats(ctx)
+	if err != nil {
+		if backend.Retryable(err) {
+			return err
+		}
+		return nil // who may not read it may not pause either
 	}
 	for _, p := range all[min(from, len(all)):] {
-		if err := p.pause(ctx, true); err != nil && !errors.Is(err, backend.ErrStreamNotFound) {
+		stats, err := p.Stats(ctx)
+		if err == nil && stats.Paused != first.Paused {
+			err = p.pause(ctx, first.Paused)
+		}
+		if err != nil && !errors.Is(err, backend.ErrStreamNotFound) {
 			return err
 		}
 	}

@@ -158,6 +158,12 @@ func (s *Stream) ensure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("shards of %q: %w", s.opt.Name, err)
 	}
+	grows := before.Now > 0 && before.Now < s.opt.Shards
+	if grows {
+		if err := s.pauseLike(ctx, before.Now); err != nil {
+			return err
+		}
+	}
 	found, err := s.keeper.Shards(ctx, s.opt.Shards)
 	if err != nil {
 		return fmt.Errorf("shards of %q: %w", s.opt.Name, err)
@@ -165,7 +171,7 @@ func (s *Stream) ensure(ctx context.Context) error {
 	if err := s.openTo(ctx, found.Now, time.Now().Add(ripens)); err != nil {
 		return err
 	}
-	if before.Now > 0 && found.Now > before.Now {
+	if grows { // a pause that began or ended meanwhile may not know of them
 		if err := s.pauseLike(ctx, before.Now); err != nil {
 			return err
 		}

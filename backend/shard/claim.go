@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -170,18 +171,19 @@ func (c *claim) wait(ctx context.Context, at []*part, d time.Duration, more <-ch
 	c.giveBack(ctx)
 }
 
-// giveBack gives back what is more than was asked for.
+// giveBack gives back what is more than was asked for, first what is new.
 func (c *claim) giveBack(ctx context.Context) {
-	n := min(-c.room(), len(c.fresh))
-	if n <= 0 {
+	over := -c.room()
+	if over <= 0 {
 		return
 	}
-	keep := len(c.fresh) - n
-	returns := make([]backend.Return, n)
-	for i, d := range c.fresh[keep:] {
-		returns[i] = backend.Return{Lease: d.Lease, NotStarted: true}
+	fresh := max(0, len(c.fresh)-over)
+	old := len(c.got.Deliveries) - (over - (len(c.fresh) - fresh))
+	var returns []backend.Return
+	for _, d := range slices.Concat(c.fresh[fresh:], c.got.Deliveries[old:]) {
+		returns = append(returns, backend.Return{Lease: d.Lease, NotStarted: true})
 	}
-	c.fresh = c.fresh[:keep]
+	c.fresh, c.got.Deliveries, c.got.Reclaimed = c.fresh[:fresh], c.got.Deliveries[:old], old
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	_, _ = c.stream.Nack(ctx, returns) // otherwise they are orphans after ReclaimAfter

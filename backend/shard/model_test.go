@@ -322,3 +322,39 @@ func (m *model) drain() {
 		}
 	}
 }
+
+// A claim that waits is given no more than it wants, though orphans of several shards are
+// free at the same time; the next one gets the others.
+func TestAClaimThatWaitsGetsNoMoreThanItWants(t *testing.T) {
+	b := openURL(t, "mem://most?shards=4")
+	defer b.Close()
+	const n = 40
+	for range n {
+		if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claim := func(most, want, attempt int, block, lease time.Duration) (leases []backend.Lease) {
+		t.Helper()
+		got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: most, Block: block, ReclaimAfter: lease})
+		if err != nil || len(got.Deliveries) != want || attempt > 1 && got.Reclaimed != want {
+			t.Fatalf("a claim of %d gave %d, %d reclaimed, %v", most, len(got.Deliveries), got.Reclaimed, err)
+		}
+		for _, d := range got.Deliveries {
+			if d.Attempt != attempt {
+				t.Fatalf("%s came with attempt %d instead of %d", d.ID, d.Attempt, attempt)
+			}
+			leases = append(leases, d.Lease)
+		}
+		return leases
+	}
+	held := claim(n, n, 1, 0, time.Minute)
+	for attempt := 2; attempt < 10; attempt++ {
+		if lost, err := b.Extend(t.Context(), held, 150*time.Millisecond); err != nil || len(lost) > 0 {
+			t.Fatalf("extend: lost %v, %v", lost, err)
+		}
+		held = claim(1, 1, attempt, 5*time.Second, time.Minute)
+		time.Sleep(50 * time.Millisecond) // of the other shards, too, the leases are over
+		held = append(held, claim(n, n-1, attempt, 0, time.Minute)...)
+	}
+}

@@ -93,10 +93,7 @@ func (p *Pool) extendSome(ctx context.Context, jobs []*job) error {
 		return ctx.Err()
 	}
 	p.answered(extendCalls, err)
-	if err != nil {
-		return err
-	}
-	gone := setOf(lost)
+	gone := setOf(lost) // also if others could not be extended
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, j := range jobs {
@@ -105,11 +102,11 @@ func (p *Pool) extendSome(ctx context.Context, jobs []*job) error {
 		case j.state == jobSettling || j.state == jobAbandoned: // its ack may have been quicker
 		case gone[j.lease.ID]:
 			p.lose(j)
-		default:
+		case err == nil:
 			j.lease.Since = at
 		}
 	}
-	return nil
+	return err
 }
 
 // lose marks the lease as lost and cancels the handler; the lock is held.

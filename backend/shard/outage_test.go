@@ -104,8 +104,8 @@ func oneIsAway(t *testing.T, fault backendtest.Fault) {
 	})
 }
 
-// away opens a stream of two shards; lose makes the second one suffer a fault.
-func away(t *testing.T, fault backendtest.Fault) (b backend.Backend, lose func()) {
+// away opens a stream of two shards; lose makes calls of the second one suffer a fault.
+func away(t *testing.T, fault backendtest.Fault, ops []backendtest.Op) (b backend.Backend, lose func()) {
 	t.Helper()
 	fakes := []*backendtest.Fake{backendtest.NewFake(backendtest.FakeOptions{Stream: "jobs.0"}), backendtest.NewFake(backendtest.FakeOptions{Stream: "jobs.1"})}
 	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 2, Open: func(_ context.Context, number int) (backend.Backend, error) {
@@ -116,7 +116,7 @@ func away(t *testing.T, fault backendtest.Fault) (b backend.Backend, lose func()
 	}
 	t.Cleanup(func() { b.Close() })
 	return b, func() {
-		for _, op := range everything {
+		for _, op := range ops {
 			fakes[1].Inject(op, fault)
 		}
 	}
@@ -126,7 +126,7 @@ func away(t *testing.T, fault backendtest.Fault) (b backend.Backend, lose func()
 // server may take: who gives up after a second has waited for nothing once or twice.
 func TestPublishingLeavesOutAShardThatSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, lose := away(t, backendtest.Fault{Hang: true})
+		b, lose := away(t, backendtest.Fault{Hang: true}, everything)
 		lose()
 		failed := 0
 		for range 200 {
@@ -146,7 +146,7 @@ func TestPublishingLeavesOutAShardThatSaysNothing(t *testing.T) {
 // those of the other shards once.
 func TestSettlingGoesOnBesideAShardThatSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, lose := away(t, backendtest.Fault{Hang: true})
+		b, lose := away(t, backendtest.Fault{Hang: true}, everything)
 		for range 40 {
 			if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
 				t.Fatal(err)
@@ -187,45 +187,53 @@ func TestSettlingGoesOnBesideAShardThatSaysNothing(t *testing.T) {
 	})
 }
 
-// What is held of a shard that is away is given up before its lease can have run out,
-// however long the calls take that tell so.
+// What is held of a shard that is away, or takes no extends, is given up before its lease can
+// have run out, however long the calls take that tell so.
 func TestALeaseOfAShardThatIsAwayIsGivenUpInTime(t *testing.T) {
 	for _, takes := range []time.Duration{0, time.Second, 5 * time.Second, 9 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
-			b, lose := away(t, backendtest.Fault{Delay: takes, Err: backend.ErrUnavailable})
-			for range 20 {
-				if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			const lease = 30 * time.Second
-			began := time.Now()
-			got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 20, ReclaimAfter: lease})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var leases []backend.Lease
-			for _, d := range got.Deliveries {
-				if strings.HasPrefix(d.ID, "1:") {
-					leases = append(leases, d.Lease)
-				}
-			}
-			lose()
-			for n := time.Duration(1); ; n++ { // as a pool does, when a third of the lease is over
-				time.Sleep(time.Until(began.Add(n * lease / 3)))
-				ctx, cancel := context.WithTimeout(t.Context(), lease/3)
-				lost, err := b.Extend(ctx, leases, lease)
-				cancel()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if len(lost) > 0 {
-					break
-				}
-			}
-			if held := time.Since(began); held >= lease {
-				t.Errorf("if a call takes %s, a lease of %s is given up after %s", takes, lease, held)
-			}
-		})
+		for _, ops := range [][]backendtest.Op{everything, {backendtest.OpExtend}} {
+			synctest.Test(t, func(t *testing.T) { givenUpInTime(t, takes, ops) })
+		}
+	}
+}
+
+func givenUpInTime(t *testing.T, takes time.Duration, ops []backendtest.Op) {
+	b, lose := away(t, backendtest.Fault{Delay: takes, Err: backend.ErrUnavailable}, ops)
+	for range 20 {
+		if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const lease = 30 * time.Second
+	began := time.Now()
+	got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 20, ReclaimAfter: lease})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var leases []backend.Lease
+	for _, d := range got.Deliveries {
+		if strings.HasPrefix(d.ID, "1:") {
+			leases = append(leases, d.Lease)
+		}
+	}
+	lose()
+	for n := time.Duration(1); n < 10; n++ { // as a pool does, when a third of the lease is over
+		time.Sleep(time.Until(began.Add(n * lease / 3)))
+		at := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), lease/3)
+		lost, err := b.Extend(ctx, leases, lease)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(lost) > 0 {
+			break
+		}
+		for i := range leases {
+			leases[i].Since = at
+		}
+	}
+	if held := time.Since(began); held >= lease {
+		t.Errorf("if %v takes %s and fails, a lease of %s is given up after %s", ops, takes, lease, held)
 	}
 }

@@ -3,6 +3,8 @@ package shard
 import (
 	"context"
 	"fmt"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -12,22 +14,86 @@ import (
 // others do.
 const repeatEvery = 100 * time.Millisecond
 
-// Extend extends leases at their shards. Leases of a shard that does not answer, while
-// others do, are lost soon enough before they can run out; until then it is tried again.
+// Extend extends leases at their shards. A lease of a shard that does not answer, while
+// others do, is lost soon enough before it can run out; until then it is tried again.
 func (s *Stream) Extend(ctx context.Context, leases []backend.Lease, d time.Duration) ([]string, error) {
 	return settle(ctx, s, leases, ofLease, func(p *part, own []backend.Lease) ([]string, error) {
-		call, cancel := p.patience(ctx)
+		half, done := halfway(ctx)
+		defer done()
+		call, cancel := p.patience(half)
 		defer cancel()
 		began := time.Now()
 		lost, err := p.Extend(call, own, d)
-		if !s.aloneAway(ctx, p, began, err) {
-			return lost, err
+		if err == nil {
+			p.doubtful.clear(own)
+			return lost, nil
 		}
-		if out := p.down.Load(); out != nil && time.Since(out.since) > d/4 {
-			return ids(own, ofLease), nil
+		alone := s.aloneAway(ctx, p, began, err)
+		lost = append(lost, p.doubtful.add(own, began, d, alone)...)
+		if alone {
+			return lost, nil // the others are held for now: a holder asks again when a third of d is over
 		}
-		return nil, nil // it is held for now: a holder asks again when a third of d is over
+		return lost, err
 	})
+}
+
+// doubtful are leases of a shard that could not be extended: whether it answers other calls
+// says nothing about them.
+type doubtful struct {
+	mu  sync.Mutex
+	all map[lease]doubt
+}
+
+type lease struct {
+	id, token string
+	attempt   int
+}
+
+// doubt is when a lease was extended last, and whether its holder believes that it has been
+// since.
+type doubt struct {
+	since time.Time
+	told  bool
+}
+
+func leaseOf(l *backend.Lease) lease { return lease{l.ID, l.Token, l.Attempt} }
+
+// add notes that leases could not be extended for d by a call that began then, and returns
+// the IDs of those that have to be given up. told says that the holder is told that the others
+// are held; else he learns of the error.
+func (l *doubtful) add(leases []backend.Lease, began time.Time, d time.Duration, told bool) (over []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all == nil {
+		l.all = map[lease]doubt{}
+	}
+	maps.DeleteFunc(l.all, func(_ lease, x doubt) bool { return began.Sub(x.since) > 2*d }) // settled, or given up
+	for i := range leases {
+		key := leaseOf(&leases[i])
+		x, known := l.all[key]
+		if !known {
+			x.since = leases[i].Since
+		}
+		x.told = x.told || told
+		l.all[key] = x
+		// Told once more, the holder asks at the latest when 11/15 of d are over, and may have to repeat it.
+		if x.told && began.Sub(x.since) > 2*d/5 {
+			over = append(over, leases[i].ID)
+		}
+	}
+	return over
+}
+
+// clear notes that leases were extended, or are lost.
+func (l *doubtful) clear(leases []backend.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range leases {
+		if len(l.all) == 0 {
+			return
+		}
+		delete(l.all, leaseOf(&leases[i]))
+	}
 }
 
 // Ack completes deliveries at their shards. Those of a shard that has been away for a
@@ -67,6 +133,16 @@ func (s *Stream) insist(ctx context.Context, p *part, all []string, call func(co
 			return nil, fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 	}
+}
+
+// halfway ends when half of the time of ctx is over: a shard that says nothing must not keep
+// the caller from learning in time which leases of the others are lost.
+func halfway(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, ends := ctx.Deadline()
+	if !ends {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, time.Until(end)/2)
 }
 
 // patience bounds a call to a shard that is known to be away.

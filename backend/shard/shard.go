@@ -84,18 +84,16 @@ var (
 // part is one shard.
 type part struct {
 	backend.Backend
-	number  int
-	prefix  string       // of its IDs here
-	ripe    atomic.Int64 // Unix ns from when on producers use it
-	waiting atomic.Int64 // messages nobody has claimed: by the last reading, and appended since
-	down    atomic.Pointer[outage]
+	number   int
+	prefix   string       // of its IDs here
+	ripe     atomic.Int64 // Unix ns from when on producers use it
+	waiting  atomic.Int64 // messages nobody has claimed: by the last reading, and appended since
+	down     atomic.Pointer[outage]
+	doubtful doubtful
 }
 
-// outage is why a shard does not answer, and since when.
-type outage struct {
-	err   error
-	since time.Time
-}
+// outage is why a shard does not answer.
+type outage struct{ err error }
 
 // Open opens the shards of a stream: as many as are recorded, or as Options asks for if
 // that is more. Shards that are not recorded yet are by the first Append or Claim.
@@ -282,7 +280,7 @@ func (s *Stream) poll(ctx context.Context) {
 func (p *part) failed(ctx context.Context, began time.Time, err error) {
 	gone := ctx.Err() != nil && !(errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(began) >= overdue)
 	if !gone && (errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)) {
-		p.down.CompareAndSwap(nil, &outage{err, began})
+		p.down.CompareAndSwap(nil, &outage{err})
 	}
 }
 

@@ -80,8 +80,13 @@ func (c *claim) pass(ctx context.Context, from []*part) {
 		p := from[(start+i)%len(from)]
 		req := c.request(p)
 		req.Max, req.Block, req.Enough = c.room(), 0, nil
+		call, cancel := ctx, func() {}
+		if !c.empty() { // the leases of what it has run already
+			call, cancel = context.WithTimeout(ctx, max(overdue, req.ReclaimAfter/10))
+		}
 		began := time.Now()
-		got, err := p.Claim(ctx, req)
+		got, err := p.Claim(call, req)
+		cancel()
 		c.add(ctx, p, began, got, err)
 	}
 }

@@ -237,3 +237,38 @@ func givenUpInTime(t *testing.T, takes time.Duration, ops []backendtest.Op) {
 		t.Errorf("if %v takes %s and fails, a lease of %s is given up after %s", ops, takes, lease, held)
 	}
 }
+
+// What a claim has got from one shard does not wait for another one that says nothing until its
+// leases are over.
+func TestAClaimDoesNotKeepWhatItHasForAShardThatSaysNothing(t *testing.T) {
+	for earlier := range 2 { // a claim begins with one shard or the other
+		synctest.Test(t, func(t *testing.T) {
+			b, lose := away(t, backendtest.Fault{Hang: true}, everything)
+			for range 20 {
+				if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const lease = 10 * time.Second
+			req := backend.ClaimRequest{Consumer: "w", Max: 1, ReclaimAfter: lease}
+			for range earlier {
+				if _, err := b.Claim(t.Context(), req); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lose()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*lease)
+			defer cancel()
+			req.Max = 100
+			got, err := b.Claim(ctx, req)
+			if err != nil && ctx.Err() == nil {
+				t.Fatal(err)
+			}
+			for _, d := range got.Deliveries {
+				if left := time.Until(d.Since.Add(lease)); left < lease/2 {
+					t.Fatalf("%s comes with a lease of which %s are left", d.ID, left)
+				}
+			}
+		})
+	}
+}

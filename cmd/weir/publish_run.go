@@ -71,11 +71,11 @@ func (p *publisher) run(ctx context.Context) error {
 	if err := p.place.load(); err != nil {
 		return err
 	}
+	p.feed = make(chan fedRecord, feedAhead)
+	go feedRecords(ctx, p.input, p.feed)
 	if err := p.skip(ctx); err != nil {
 		return err
 	}
-	p.feed = make(chan fedRecord, feedAhead)
-	go feedRecords(ctx, p.input, p.feed)
 	limit := p.opt.batch
 	for {
 		p.fill(ctx, limit)
@@ -113,15 +113,17 @@ func refused(err error) bool {
 // skip skips what an earlier run has sent and checks that it is the same.
 func (p *publisher) skip(ctx context.Context) error {
 	for p.skipped < p.place.want {
-		if err := ctx.Err(); err != nil {
-			return err
+		var r fedRecord
+		select {
+		case r = <-p.feed:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		r, err := p.input.next()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(r.err, io.EOF) {
 			return fmt.Errorf("--resume %s: %d records were sent and the input has only %d; it is not the same input", p.opt.resume, p.place.want, p.skipped)
 		}
-		if err != nil {
-			return err
+		if r.err != nil {
+			return r.err
 		}
 		p.place.add(r.data)
 		p.skipped++

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -197,6 +198,43 @@ func TestPublishResumesWhereAKilledRunStood(t *testing.T) {
 	}
 	if res := runWeir(t, "", args...); res.err == nil || !strings.Contains(res.err.Error(), "not the same input") {
 		t.Errorf("another input gave %v", res.err)
+	}
+}
+
+// silence is an input that says once that it is read, and then nothing.
+type silence struct{ asked, end chan struct{} }
+
+func (s silence) Read([]byte) (int, error) {
+	close(s.asked)
+	<-s.end
+	return 0, io.EOF
+}
+
+func TestAPublishThatLooksForItsPlaceInASilentInputCanBeEnded(t *testing.T) {
+	f := newFakeServer(t)
+	args := []string{"publish", "--resume", filepath.Join(t.TempDir(), "place"), f.URL + "/in"}
+	if res := runWeir(t, "a\nb", args...); res.err != nil {
+		t.Fatal(res.err)
+	}
+	in := silence{make(chan struct{}), make(chan struct{})}
+	defer close(in.end)
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(io.Discard)
+	root.SetErr(io.Discard)
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- root.ExecuteContext(ctx) }()
+	<-in.asked
+	interrupt()
+	select {
+	case err := <-ended:
+		if err == nil || err.Error() != "interrupted after 0 records" {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it still reads")
 	}
 }
 

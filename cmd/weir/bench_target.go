@@ -80,8 +80,7 @@ func (b *overloadBench) halt(ctx context.Context, d time.Duration) error {
 
 // redisScheme is that of a URL of Redis, else empty.
 func redisScheme(raw string) string {
-	scheme, _, _ := strings.Cut(raw, ":")
-	if scheme == "redis" || scheme == "rediss" {
+	if scheme := schemeOf(raw); scheme == "redis" || scheme == "rediss" {
 		return scheme
 	}
 	return ""

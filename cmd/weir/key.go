@@ -67,7 +67,7 @@ func (o *keyOptions) connect(target client.Target) (*client.Client, error) {
 
 // withCerts adds the files of TLS to a URL that speaks TLS and names none.
 func (o *keyOptions) withCerts(raw string) string {
-	switch scheme, _, _ := strings.Cut(raw, ":"); scheme {
+	switch schemeOf(raw) {
 	case "https", "rediss", "kafkas":
 	default:
 		return raw

@@ -147,6 +147,21 @@ func TestAPublishThatNeverBeganAWriteLeavesTheMarkOfAnEarlierOne(t *testing.T) {
 	}
 }
 
+// A scheme means the same however it is written.
+func TestALineStaysTextOverAURLInCapitals(t *testing.T) {
+	f := newFakeServer(t)
+	url := "HTTP" + strings.TrimPrefix(f.URL, "http") + "/in"
+	if res := runWeir(t, "5\n", "publish", url); res.err != nil {
+		t.Fatal(res.err)
+	}
+	if got := f.data("in"); !slices.Equal(got, []string{`"5"`}) {
+		t.Errorf("stored %v", got)
+	}
+	if res := runWeir(t, "", "tail", "--from", "0", "--no-follow", "--json", url); res.err != nil || !strings.HasPrefix(res.stdout, `{"$seq":1,`) {
+		t.Errorf("tail: %s%v", res.stdout, res.err)
+	}
+}
+
 func TestPublishTwiceStoresTwice(t *testing.T) {
 	f := newFakeServer(t)
 	path := writeLines(t, "a")

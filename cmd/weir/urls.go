@@ -47,15 +47,21 @@ func checkURL(arg string) error {
 	return nil
 }
 
-func isHTTP(raw string) bool {
+// schemeOf is the scheme of a URL in lower case, as the backends read it.
+func schemeOf(raw string) string {
 	scheme, _, _ := strings.Cut(raw, ":")
+	return strings.ToLower(scheme)
+}
+
+func isHTTP(raw string) bool {
+	scheme := schemeOf(raw)
 	return scheme == "http" || scheme == "https"
 }
 
 // withDurability adds a class to a URL that does not name one. On
 // Redis the class is up to the server.
 func withDurability(class, raw string) string {
-	if scheme, _, _ := strings.Cut(raw, ":"); class == "" || !strings.EqualFold(scheme, "file") && !isHTTP(raw) {
+	if class == "" || schemeOf(raw) != "file" && !isHTTP(raw) {
 		return raw
 	}
 	return withKey(raw, "durability", class)

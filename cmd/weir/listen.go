@@ -2,8 +2,11 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"net"
 	"strings"
+	"syscall"
 
 	"github.com/weirmq/weir/internal/certs"
 	"github.com/weirmq/weir/internal/server"
@@ -21,7 +24,11 @@ func listen(cfg *server.Config, opt *server.Options) (l net.Listener, url string
 		}
 		opt.CertificateEnds = files.Expires
 	}
-	if l, err = net.Listen("tcp", cfg.Addr); err != nil {
+	l, err = net.Listen("tcp", cfg.Addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, "", fmt.Errorf("%w; choose another with --port (0 is any free one) or --host", err)
+	case err != nil:
 		return nil, "", err
 	}
 	log.Info("listening", "address", l.Addr().String(), "tls", files != nil)

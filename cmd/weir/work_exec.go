@@ -45,7 +45,8 @@ func (h *handler) run(ctx context.Context, d *weir.Delivery) error {
 	defer input.Close()
 	cmd := exec.CommandContext(ctx, h.path, h.args[1:]...)
 	cmd.Args[0] = h.args[0]
-	cmd.Env = append(append(os.Environ(), h.environment(d)...), otlp.Environ(ctx)...)
+	own, about := os.Environ(), append(h.environment(d), otlp.Environ(ctx)...)
+	cmd.Env = slices.Concat(own, about)
 	cmd.Stdin = input
 	cmd.Stdout, cmd.Stderr = h.stdout, h.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -54,7 +55,11 @@ func (h *handler) run(ctx context.Context, d *weir.Delivery) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	if mine, its := size(own)+size(h.args), size(about); errors.Is(err, syscall.E2BIG) && its > mine {
+		return fmt.Errorf("the headers are too large for the command's environment (%d bytes): %w", its, err)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", errCannotStart, err)
 	}
 	err = cmd.Wait()
@@ -65,6 +70,13 @@ func (h *handler) run(ctx context.Context, d *weir.Delivery) error {
 		return nil // it succeeded and left a child behind that holds its output
 	}
 	return err
+}
+
+func size(texts []string) (bytes int) {
+	for _, t := range texts {
+		bytes += len(t)
+	}
+	return bytes
 }
 
 // inputFile returns an unlinked file that holds the payload, positioned at its

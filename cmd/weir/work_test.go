@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -289,5 +291,18 @@ func TestWorkNamesACommandThatIsNotThere(t *testing.T) {
 	}
 	if f.count("claim") > 0 {
 		t.Error("messages were claimed for a command that cannot run")
+	}
+}
+
+// What cannot be passed to any command is the message's fault: the worker goes on.
+func TestHeadersThatNoEnvironmentHoldsFailTheirMessageOnly(t *testing.T) {
+	h := &handler{path: "/bin/sh", args: []string{"sh", "-c", "exit 0"}, stdout: io.Discard, stderr: io.Discard}
+	err := h.run(t.Context(), &weir.Delivery{Headers: map[string]string{"note": strings.Repeat("x", 8<<20)}})
+	if err == nil || errors.Is(err, errCannotStart) || !strings.Contains(err.Error(), "headers are too large") {
+		t.Errorf("%v", err)
+	}
+	h.args = []string{"sh", "-c", "exit 0 # " + strings.Repeat("x", 8<<20)}
+	if err := h.run(t.Context(), &weir.Delivery{Headers: map[string]string{"note": "x"}}); !errors.Is(err, errCannotStart) {
+		t.Errorf("a command that is too long: %v", err)
 	}
 }

@@ -153,8 +153,12 @@ func (w *worker) deadLetters() uint64 {
 func (w *worker) report(out io.Writer) {
 	n, info := w.pool.Stats(), w.stream.Info()
 	if w.json {
-		fmt.Fprintf(out, `{"topic":%q,"group":%q,"node":%q,"acked":%d,"nacked":%d,"reclaimed":%d,"lost":%d,"returned":%d,"dead":%d,"expired":%d,"dead_letters":%d}`+"\n",
-			info.Stream, info.Group, w.pool.Consumer(), n.Acked, n.Retried+n.Dead, n.Redelivered, n.Lost, n.Returned, n.Dead, n.Expired, w.deadLetters())
+		name := func(text string) []byte {
+			quoted, _ := quote(text) // a string cannot fail
+			return quoted
+		}
+		fmt.Fprintf(out, `{"topic":%s,"group":%s,"node":%s,"acked":%d,"nacked":%d,"reclaimed":%d,"lost":%d,"returned":%d,"dead":%d,"expired":%d,"dead_letters":%d}`+"\n",
+			name(info.Stream), name(info.Group), name(w.pool.Consumer()), n.Acked, n.Retried+n.Dead, n.Redelivered, n.Lost, n.Returned, n.Dead, n.Expired, w.deadLetters())
 		return
 	}
 	fmt.Fprintf(w.log, "weir work: %d acked, %d failed (%d of them dead letters now), %d reclaimed (had been delivered before), %d lost to others, %d returned unstarted, %d expired\n",

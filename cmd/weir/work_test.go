@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -304,5 +305,15 @@ func TestHeadersThatNoEnvironmentHoldsFailTheirMessageOnly(t *testing.T) {
 	h.args = []string{"sh", "-c", "exit 0 # " + strings.Repeat("x", 8<<20)}
 	if err := h.run(t.Context(), &weir.Delivery{Headers: map[string]string{"note": "x"}}); !errors.Is(err, errCannotStart) {
 		t.Errorf("a command that is too long: %v", err)
+	}
+}
+
+func TestTheSummaryOfAnyNameIsJSON(t *testing.T) {
+	f := newFakeServer(t)
+	consumer := "\a\u00ad\x7f\U000e0001"
+	res := runWeir(t, "", "work", f.URL+"/jobs", "--until-empty", "10ms", "--json", "--consumer", consumer, "--", "true")
+	var summary struct{ Topic, Node string }
+	if err := json.Unmarshal([]byte(res.stdout), &summary); res.err != nil || err != nil || summary.Topic != "jobs" || summary.Node != consumer {
+		t.Errorf("%s: %v, %v", res.stdout, err, res.err)
 	}
 }

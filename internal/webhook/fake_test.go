@@ -40,6 +40,17 @@ func newFakeQueue(jobs int) *fakeQueue {
 	return f
 }
 
+// add adds jobs, which wake a claim that waits.
+func (f *fakeQueue) add(seqs ...uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, seq := range seqs {
+		f.jobs[seq] = &fakeJob{}
+	}
+	close(f.wake)
+	f.wake = make(chan struct{})
+}
+
 func (f *fakeQueue) Claim(ctx context.Context, _ string, req *api.ClaimRequest, visit func(*api.Job)) (api.ClaimResult, error) {
 	end := time.After(time.Duration(req.WaitMS) * time.Millisecond)
 	for {

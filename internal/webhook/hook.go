@@ -56,6 +56,7 @@ type hook struct {
 		streak   int       // failures in a row
 		unheard  int       // claims that failed in a row
 		until    time.Time // nothing is claimed before
+		paused   time.Time // since when, because of the streak
 		next     time.Time // nor before, by the rate
 		state    api.WebhookState
 	}
@@ -84,7 +85,7 @@ func (h *hook) configure(cfg *api.WebhookConfig, on bool, trip http.RoundTripper
 	h.mu.sender = &sender{name: h.name, cfg: *cfg, trip: trip}
 	h.mu.idle = idle
 	h.mu.same, h.mu.change = context.WithCancelCause(h.done)
-	h.mu.streak, h.mu.unheard, h.mu.until, h.mu.next = 0, 0, time.Time{}, time.Time{}
+	h.mu.streak, h.mu.unheard, h.mu.until, h.mu.paused, h.mu.next = 0, 0, time.Time{}, time.Time{}, time.Time{}
 	h.mu.state.On, h.mu.state.LastError = on, ""
 	h.mu.Unlock()
 	h.poke()
@@ -175,8 +176,14 @@ func (h *hook) claim(t *turn) []job {
 		h.gotNone(t, err, time.Since(begin) < claimWait/2)
 		return nil // of a claim that has failed nothing is leased
 	}
-	if t.same.Err() != nil || !h.set.leads() {
-		h.giveBack(cfg.Topic, jobs)
+	begun := 0
+	if now, wait := h.room(time.Now()); wait <= 0 && t.same.Err() == nil { // it may have changed while the claim waited
+		begun = min(now.max, len(jobs))
+	}
+	if begun < len(jobs) {
+		h.giveBack(cfg.Topic, jobs[begun:])
+	}
+	if jobs = jobs[:begun]; begun == 0 {
 		return nil
 	}
 	h.mu.Lock()
@@ -217,6 +224,7 @@ func (h *hook) node() string {
 // deliver sends a job and settles it.
 func (h *hook) deliver(s *sender, j *job) {
 	ctx, cancel := context.WithTimeout(h.set.cut, time.Duration(s.cfg.TimeoutMS)*time.Millisecond)
+	began := time.Now()
 	res := s.send(ctx, j)
 	cancel()
 	req := api.SettleRequest{Node: h.node(), Seqs: []uint64{j.seq}, LeaseIDs: []uint64{j.lease}}
@@ -229,11 +237,11 @@ func (h *hook) deliver(s *sender, j *job) {
 		}
 		h.settle(s.cfg.Topic, h.set.queue.Nack, &req)
 	}
-	h.ended(s, &res)
+	h.ended(s, began, &res)
 }
 
 // ended books what a delivery has come to and frees its place.
-func (h *hook) ended(s *sender, res *result) {
+func (h *hook) ended(s *sender, began time.Time, res *result) {
 	h.mu.Lock()
 	h.mu.inFlight--
 	st, now := &h.mu.state, time.Now()
@@ -255,12 +263,15 @@ func (h *hook) ended(s *sender, res *result) {
 		if !same {
 			break // what has failed is not there any more
 		}
-		h.mu.streak++
 		if res.status == http.StatusTooManyRequests || res.status == http.StatusServiceUnavailable {
 			h.hold(now.Add(res.after)) // it speaks for all jobs
 		}
-		if h.mu.streak >= tripAfter {
+		if began.Before(h.mu.paused) {
+			break // it failed with those that the pause is for
+		}
+		if h.mu.streak++; h.mu.streak >= tripAfter {
 			h.hold(now.Add(scattered(doubled(retryBase, h.mu.streak-tripAfter, pauseMax))))
+			h.mu.paused = now
 		}
 	}
 	tripped, closed := was < tripAfter && h.mu.streak >= tripAfter, was >= tripAfter && h.mu.streak == 0

@@ -145,6 +145,62 @@ func TestADeadReceiverIsTriedRarelyAndDisturbsNobody(t *testing.T) {
 	})
 }
 
+// A claim may wait while the receiver asks to be left alone: what it gets goes back.
+func TestAHoldIsKeptByAClaimThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &receiver{header: http.Header{"Retry-After": {"60"}}, answer: func(r *http.Request) (int, error) {
+			if seq, n := r.Header.Get("Weir-Seq"), r.Header.Get("Weir-Delivery"); seq != "1" && n != "1" {
+				t.Errorf("job %s, which went back unsent, has delivery %s", seq, n)
+			}
+			time.Sleep(time.Second) // in which the next claim begins
+			return 503, nil
+		}}
+		s, q := newSet(t, to), newFakeQueue(1)
+		s.Start(q)
+		put(t, s, "w", config())
+		pass(2 * time.Second)
+		q.add(2, 3, 4)
+		pass(50 * time.Second)
+		if n := len(to.times()); n != 1 {
+			t.Errorf("%d deliveries to a receiver that has asked for a minute", n)
+		}
+		if all, leased := q.left(); all != 4 || leased != 0 {
+			t.Errorf("%d jobs left, %d leased", all, leased)
+		}
+		pass(20 * time.Second)
+		if n := len(to.times()); n != 5 {
+			t.Errorf("%d deliveries after the minute, want 5", n)
+		}
+		s.Stop(time.Second)
+	})
+}
+
+// Deliveries that fail at the same moment are one failure for the pause that follows.
+func TestTheFirstPauseIsASecondHoweverManyDeliveriesFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var alive atomic.Bool
+		to := &receiver{answer: func(*http.Request) (int, error) {
+			if alive.Load() {
+				return 200, nil
+			}
+			time.Sleep(100 * time.Millisecond)
+			return 0, errDead
+		}}
+		s, q := newSet(t, to), newFakeQueue(64)
+		s.Start(q)
+		cfg := config()
+		cfg.Concurrency = 64
+		put(t, s, "w", cfg)
+		pass(200 * time.Millisecond)
+		alive.Store(true) // it was restarted
+		pass(5 * time.Second)
+		if st := get(t, s, "w"); st.Deliveries != 64 || st.Failing {
+			t.Errorf("5 s after it is back: %+v", st)
+		}
+		s.Stop(time.Second)
+	})
+}
+
 func TestADeliveryHasItsTimeAndNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &receiver{answer: func(*http.Request) (int, error) { return 0, nil }}
@@ -259,11 +315,7 @@ func TestWhatChangesTakesEffectAtOnce(t *testing.T) {
 		cfg := config()
 		cfg.URL = "https://other.example/"
 		put(t, s, "w", cfg)
-		q.mu.Lock()
-		q.jobs[1] = &fakeJob{}
-		close(q.wake)
-		q.wake = make(chan struct{})
-		q.mu.Unlock()
+		q.add(1)
 		pass(time.Second)
 		if len(hosts) != 1 || hosts[0] != "other.example" {
 			t.Errorf("delivered to %v", hosts)

@@ -18,7 +18,7 @@ type Source func(ctx context.Context) (Reading, error)
 
 // Config says what the page compares the signal of a stream with.
 type Config struct {
-	LagWarn, LagPause int64 // messages; see docs/BACKPRESSURE.md
+	LagWarn, LagPause int64 // messages, less than 1 if there is no such limit; see docs/BACKPRESSURE.md
 }
 
 // Dash reads a source and keeps what it read. It is safe for concurrent use.

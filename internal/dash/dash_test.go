@@ -116,6 +116,17 @@ func TestASilentWorkerIsNamed(t *testing.T) {
 	}
 }
 
+// A limit that is off is never reached.
+func TestNoLimitIsNoTrouble(t *testing.T) {
+	held := int64(300)
+	r := Reading{Streams: []Stream{{ID: "q", Kind: "queue", Signal: &held, Pending: &held}}}
+	for limit, want := range map[int64]int{-1: 0, 300: 1, 301: 0} {
+		if got := findings(&r, Config{LagWarn: -1, LagPause: limit}); len(got) != want {
+			t.Errorf("lag_pause %d: %+v", limit, got)
+		}
+	}
+}
+
 // A stream can be looked at as soon as it is on the page, before its first point.
 func TestANewStreamHasAHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -59,7 +59,7 @@ func streamFindings(s *Stream, cfg Config) (out []Finding) {
 	case s.SilentMS != nil && s.Pending != nil:
 		out = append(out, Finding{isWarning, s.ID, fmt.Sprintf("No sign of a worker for %d s, and %s held: its worker is dead, or at it for long.", *s.SilentMS/1000, plural(*s.Pending, "message is", "messages are")),
 			"See whether the workers live. Others get what dead ones hold when the leases end; who works for long should extend them."})
-	case s.Signal != nil && *s.Signal >= cfg.LagPause:
+	case s.Signal != nil && cfg.LagPause > 0 && *s.Signal >= cfg.LagPause:
 		out = append(out, Finding{isWarning, s.ID, fmt.Sprintf("%s being worked on, at or above lag_pause %d: producers with fixed limits pause.", plural(*s.Signal, "message is", "messages are"), cfg.LagPause), "Add workers, or find what slows them."})
 	}
 	if s.Control != nil && s.Control.Refused >= 0.01 {

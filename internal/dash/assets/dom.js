@@ -20,12 +20,12 @@ export function say(e, text, className) {
   if (className !== undefined && e.className !== className) e.className = className;
 }
 
-// stateOf is how the signal of a stream stands to the limits of its producers.
+// stateOf is how the signal of a stream stands to the limits of its producers; one of less than 1 is off.
 export function stateOf(stream, { lag_warn: warn, lag_pause: pause }) {
   if (stream.paused) return { name: "paused", css: "elevated" };
   if (stream.signal === null) return { name: "worker off", css: "off" };
-  if (stream.signal >= pause) return { name: "backpressure", css: "backpressure" };
-  if (stream.signal >= warn) return { name: "elevated", css: "elevated" };
+  if (pause > 0 && stream.signal >= pause) return { name: "backpressure", css: "backpressure" };
+  if (warn > 0 && stream.signal >= warn) return { name: "elevated", css: "elevated" };
   return { name: "nominal", css: "nominal" };
 }
 

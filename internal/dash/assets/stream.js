@@ -43,6 +43,8 @@ export async function streamPage(id, getJSON) {
 
 const findings = (list) => h("ul", { class: "findings" }, ...list.map((f) => h("li", { class: f.severity }, h("i"), h("span", { class: "where" }, f.severity), h("span", {}, `${f.what} `, h("span", { class: "do" }, f.do)))));
 
+const limit = (n) => (n > 0 ? count(n) : "off");
+
 // lagCard is the card of the workers' signal: a dash and "worker off" where there is none.
 function lagCard() {
   const value = h("b", {}, "–"), status = h("span"), limits = h("p");
@@ -55,7 +57,7 @@ function lagCard() {
       say(value, count(s.signal));
       if (s.error) say(status, "no answer", "state backpressure");
       else say(status, is.name, `state ${is.css}`);
-      say(limits, known(s.silent_ms) ? `no sign of a worker for ${ms(s.silent_ms)}` : `warn ${count(state.lag_warn)} · pause ${count(state.lag_pause)}`);
+      say(limits, known(s.silent_ms) ? `no sign of a worker for ${ms(s.silent_ms)}` : `warn ${limit(state.lag_warn)} · pause ${limit(state.lag_pause)}`);
     },
   };
 }

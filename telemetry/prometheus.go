@@ -13,6 +13,7 @@ package telemetry
 import (
 	"errors"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,7 +109,16 @@ func (p *Prometheus) of(s weir.StreamName) *series {
 	if row := (*p.series.Load())[s]; row != nil {
 		return row
 	}
+	if name := valid(s); name != s {
+		return p.of(name)
+	}
 	return p.add(s)
+}
+
+// valid returns a name as labels may have it, which are UTF-8. Redis takes any bytes.
+func valid(s weir.StreamName) weir.StreamName {
+	s.Stream, s.Group = strings.ToValidUTF8(s.Stream, "\uFFFD"), strings.ToValidUTF8(s.Group, "\uFFFD")
+	return s
 }
 
 func (p *Prometheus) add(s weir.StreamName) *series {

@@ -157,6 +157,25 @@ func TestTheNumberOfStreamsIsBounded(t *testing.T) {
 	scrape(t, reg, "# TYPE weir_stream_metrics_truncated gauge\nweir_stream_metrics_truncated 1\n", "weir_stream_metrics_truncated")
 }
 
+// Redis takes any bytes for a name, Prometheus does not.
+func TestNamesThatAreNotUTF8AreCounted(t *testing.T) {
+	reg, h := open(t)
+	for _, name := range []string{"a\xff", "a\xfe"} {
+		s := weir.StreamName{Kind: "redis", Stream: name, Group: "g\xff"}
+		h.PublishAttempt(s, 1)
+		h.PublishFailed(s, 1, "error")
+		h.Slowed(s, weir.SoftSleep, time.Second)
+		h.Measured(s, weir.Measurement{Depth: 5, XLen: lagOf(5)})
+	}
+	scrape(t, reg, `# TYPE sse_queue_depth gauge
+sse_queue_depth{queue_name="a�"} 5
+# TYPE sse_queue_produce_attempts_total counter
+sse_queue_produce_attempts_total{queue_type="redis",stream="a�"} 2
+# TYPE weir_stream_entries gauge
+weir_stream_entries{group="g�",queue_type="redis",stream="a�"} 5
+`, "sse_queue_depth", "sse_queue_produce_attempts_total", "weir_stream_entries")
+}
+
 func TestARegistryTakesTheMetricsOnce(t *testing.T) {
 	reg, _ := open(t)
 	if _, err := NewPrometheus(reg); err == nil || !strings.Contains(err.Error(), "already in this registry") {

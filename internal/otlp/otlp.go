@@ -138,7 +138,7 @@ func (e *Exporter) start(ctx context.Context, want [3]bool, about *resource.Reso
 		if err != nil {
 			return err
 		}
-		e.logs = sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewBatchProcessor(to)), sdklog.WithResource(about))
+		e.logs = sdklog.NewLoggerProvider(sdklog.WithProcessor(validLines{}), sdklog.WithProcessor(sdklog.NewBatchProcessor(to)), sdklog.WithResource(about))
 	}
 	return nil
 }

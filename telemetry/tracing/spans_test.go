@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -267,4 +268,27 @@ func TestEverySpanFollowsTheConventions(t *testing.T) {
 			t.Errorf("%d spans, want send, process and ack", n)
 		}
 	})
+}
+
+// No text of a span keeps an exporter from encoding it.
+func TestSpansAreUTF8(t *testing.T) {
+	b := newBench(t)
+	s := weir.StreamName{Kind: "redis", Stream: "a\xff", Group: "g\xff"}
+	_, _, published := b.traces.Publish(t.Context(), s, []weir.Message{{Data: []byte("\xff")}})
+	published(1, errors.New("no \xff"))
+	b.traces.Buried(t.Context(), s, &weir.DeadLetter{OriginID: "1\xff", Consumer: "w\xff", Reason: "r\xff"})
+	if n := len(b.spans.Ended()); n != 2 {
+		t.Fatalf("%d spans", n)
+	}
+	for _, span := range b.spans.Ended() {
+		texts := []string{span.Name(), span.Status().Description}
+		for _, a := range span.Attributes() {
+			texts = append(texts, a.Value.AsString()) // empty for a number
+		}
+		for _, text := range texts {
+			if !utf8.ValidString(text) {
+				t.Errorf("%s: %q", span.Name(), text)
+			}
+		}
+	}
 }

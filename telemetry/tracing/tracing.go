@@ -72,13 +72,23 @@ func about(s weir.StreamName, operation string, kind attribute.KeyValue, more ..
 	if s.Kind == "redis" || s.Kind == "kafka" {
 		system = s.Kind
 	}
-	return trace.WithAttributes(append(more, semconv.MessagingSystemKey.String(system), semconv.MessagingDestinationName(s.Stream),
-		semconv.MessagingOperationName(operation), kind)...)
+	all := append(more, semconv.MessagingSystemKey.String(system), semconv.MessagingDestinationName(s.Stream),
+		semconv.MessagingOperationName(operation), kind)
+	for i := range all {
+		if v := &all[i].Value; v.Type() == attribute.STRING {
+			*v = attribute.StringValue(valid(v.AsString()))
+		}
+	}
+	return trace.WithAttributes(all...)
 }
+
+// valid returns a text as UTF-8: Redis takes any bytes for a name, and with one span that has
+// them none of its batch can be sent.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // start begins the span of an operation.
 func (t tracer) start(ctx context.Context, s weir.StreamName, operation string, kind attribute.KeyValue, more []attribute.KeyValue, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
-	return t.Start(ctx, operation+" "+s.Stream, append(opts, about(s, operation, kind, more...))...)
+	return t.Start(ctx, operation+" "+valid(s.Stream), append(opts, about(s, operation, kind, more...))...)
 }
 
 // within returns ctx with the span context in a message's headers as its parent. Without

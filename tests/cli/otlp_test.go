@@ -247,6 +247,32 @@ func TestARequestBelongsToTheTraceOfItsClient(t *testing.T) {
 	}
 }
 
+// A path with bytes that are not UTF-8, which anybody can send, takes nothing else along.
+func TestARequestThatIsNotUTF8LosesNoTelemetry(t *testing.T) {
+	t.Parallel()
+	weirtest.Binary(t)
+	c := newCollector(t)
+	srv := weirtest.Start(t, weirtest.Options{Env: c.env("OTEL_METRICS_EXPORTER=none", "WEIR_API_KEYS=secret")})
+	resp, err := http.Post(srv.URL+"/v0/a%ffb", "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusUnauthorized {
+		t.Fatalf("it was answered %d", resp.StatusCode)
+	}
+	srv.Signal(syscall.SIGTERM)
+	<-srv.Exited()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if spans := c.named("weir-serve", "POST"); len(spans) != 1 || texts(spans[0].Attributes)["url.path"] != "/v0/a\uFFFDb" {
+		t.Errorf("the spans are %v", spans)
+	}
+	if lines := c.lines["weir-serve"]; !slices.Contains(lines, "ready") || !slices.Contains(lines, "a login was refused") {
+		t.Errorf("the lines are %q", lines)
+	}
+}
+
 // What cannot be done is said before anything is done, and what cannot be sent stops nobody.
 func TestACollectorThatIsNotThereStopsNobody(t *testing.T) {
 	t.Parallel()

@@ -40,7 +40,11 @@ func check(s signal) error {
 		}
 	}
 	for _, name := range counts[s] {
-		if err := variable(name, whole); err != nil {
+		valid := positive
+		if strings.HasSuffix(name, "_TIMEOUT") {
+			valid = whole
+		}
+		if err := variable(name, valid); err != nil {
 			return err
 		}
 	}
@@ -96,6 +100,14 @@ func endpoint(text string) error {
 func whole(text string) error {
 	if n, err := strconv.Atoi(text); err != nil || n < 0 {
 		return errors.New("is not a whole number")
+	}
+	return nil
+}
+
+// positive is for what the SDK passes over if it is 0, or does without a pause.
+func positive(text string) error {
+	if n, err := strconv.Atoi(text); err != nil || n < 1 {
+		return errors.New("is not a whole number of at least 1")
 	}
 	return nil
 }

@@ -286,7 +286,7 @@ func TestACollectorThatIsNotThereStopsNobody(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_ENDPOINT=:::bad", "OTEL_EXPORTER_OTLP_ENDPOINT=foo", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT=ftp://127.0.0.1:1",
 		"OTEL_EXPORTER_OTLP_TIMEOUT=abc", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT=10s", "OTEL_EXPORTER_OTLP_COMPRESSION=zip",
 		"OTEL_EXPORTER_OTLP_HEADERS=api-key", "OTEL_EXPORTER_OTLP_CERTIFICATE=/nowhere", "OTEL_EXPORTER_OTLP_CLIENT_KEY=/nowhere",
-		"OTEL_TRACES_SAMPLER=foo", "OTEL_BSP_MAX_QUEUE_SIZE=many", "OTEL_BLRP_SCHEDULE_DELAY=-1", "OTEL_METRIC_EXPORT_INTERVAL=1m", "OTEL_RESOURCE_ATTRIBUTES=foo"} {
+		"OTEL_TRACES_SAMPLER=foo", "OTEL_BSP_MAX_QUEUE_SIZE=many", "OTEL_BSP_SCHEDULE_DELAY=0", "OTEL_BLRP_SCHEDULE_DELAY=-1", "OTEL_METRIC_EXPORT_INTERVAL=1m", "OTEL_RESOURCE_ATTRIBUTES=foo"} {
 		_, stderr, code := weirtest.Run(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", refused}, "publish", srv.URL+"/orders", lines)
 		name, _, _ := strings.Cut(refused, "=")
 		if code != 2 || !strings.Contains(stderr, "environment variable "+name) {

@@ -80,7 +80,7 @@ func confirmPurge(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, 
 		}
 		n++
 	}
-	return confirm(ctx, cmd, fmt.Sprintf("Remove %d dead letters of %s permanently? [y/N] ", n, oneLine(d.Name())), "nothing was removed"), nil
+	return confirm(ctx, cmd, fmt.Sprintf("Remove %d dead letters of %s permanently? [y/N] ", n, oneLine(d.Name())), "nothing was removed"), ctx.Err()
 }
 
 // purged is the result of a purge, or of its dry run.

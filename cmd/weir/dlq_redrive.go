@@ -94,14 +94,18 @@ func runRedrive(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, cf
 		}
 		question := fmt.Sprintf("%s also go to %s. Send them? [y/N] ", oneLine(d.Name()), oneLine(strings.Join(others.Others, ", ")))
 		if !confirm(ctx, cmd, question, "nothing was sent") {
-			return nil
+			return ctx.Err()
 		}
 		cfg.ToOthers = true
 		result, err = d.Redrive(ctx, cfg)
 		watch.finish()
 	}
-	if ctx.Err() != nil {
-		err = nil // a signal is not a failure
+	switch {
+	case err == nil || ctx.Err() == nil:
+	case cfg.Follow:
+		err = nil // nothing else ends it
+	default:
+		err = errInterrupted
 	}
 	return errors.Join(printErr, out.end(), form.print(cmd.OutOrStdout(), redrivenOf(d.Name(), &cfg, result)), err)
 }

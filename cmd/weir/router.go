@@ -162,7 +162,7 @@ func newRouterRmCmd() *cobra.Command {
 					return opt.json.print(cmd.OutOrStdout(), result)
 				}
 				if !opt.sure(ctx, cmd, fmt.Sprintf("Delete router %s, from %s to %s?", router, result.Source, result.Dest), "nothing was deleted") {
-					return nil
+					return ctx.Err()
 				}
 				deleted, err := c.DeleteRouter(ctx, router)
 				if err != nil {

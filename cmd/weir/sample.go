@@ -185,7 +185,7 @@ func runSample(cmd *cobra.Command, opt *sampleOptions, from string) error {
 		err := p.sample(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil // ended by a signal
+			return opt.interrupted()
 		case err != nil && (n == 1 || !p.mayRecover(err)):
 			return err
 		case n == opt.count:
@@ -193,10 +193,18 @@ func runSample(cmd *cobra.Command, opt *sampleOptions, from string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return opt.interrupted()
 		case <-tick.C:
 		}
 	}
+}
+
+// interrupted is what a signal means: without a number of samples it is the only end.
+func (o *sampleOptions) interrupted() error {
+	if o.count > 0 {
+		return errInterrupted
+	}
+	return nil
 }
 
 func openToSample(ctx context.Context, keys *keyOptions, from string) (*weir.Stream, error) {

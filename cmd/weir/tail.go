@@ -103,10 +103,13 @@ func runTail(cmd *cobra.Command, opt *tailOptions, url string) error {
 	if flushErr := p.out.Flush(); err == nil {
 		err = flushErr
 	}
-	if ctx.Err() != nil && !errors.Is(err, syscall.EPIPE) {
-		return nil // ended by a signal
+	switch {
+	case err == nil || ctx.Err() == nil || errors.Is(err, syscall.EPIPE):
+		return err
+	case opt.noFollow || opt.count > 0:
+		return errInterrupted
 	}
-	return err
+	return nil // nothing else ends it
 }
 
 // tailed returns the URL of what is read: without what belongs to the workers and to the

@@ -76,6 +76,8 @@ func runTop(cmd *cobra.Command, opt *topOptions, urls []string) (err error) {
 	defer func() { err = errors.Join(err, b.Close()) }()
 	sources, err := opt.open(ctx, &b, urls)
 	switch {
+	case ctx.Err() != nil && opt.count > 0:
+		return errInterrupted
 	case ctx.Err() != nil:
 		return nil
 	case err != nil:

@@ -153,7 +153,7 @@ func setTopic(ctx context.Context, cmd *cobra.Command, c *client.Client, topic s
 			return &usageError{fmt.Errorf("%s may remove records of %q for good and there is no terminal to ask on: add --yes, or --dry-run to look first", change, topic)}
 		}
 		if !confirm(ctx, cmd, fmt.Sprintf("%s: of %d records, those beyond go for good. Change it? [y/N] ", change, info.Count), "nothing was changed") {
-			return nil
+			return ctx.Err()
 		}
 	}
 	if _, result.Config, err = c.Configure(ctx, topic, change.whole); err != nil {

@@ -70,7 +70,7 @@ func removeTopic(ctx context.Context, cmd *cobra.Command, c *client.Client, topi
 		return opt.json.print(cmd.OutOrStdout(), removedTopic{topic, true, info.Count, routers})
 	}
 	if !opt.sure(ctx, cmd, fmt.Sprintf("Delete topic %s with its %d records for good?", topic, info.Count), "nothing was deleted") {
-		return nil
+		return ctx.Err()
 	}
 	deleted, routers, err := c.DeleteTopic(ctx, topic, ifEmpty)
 	if err != nil {
@@ -217,7 +217,7 @@ func (o *removal) remove(cmd *cobra.Command, url string, which func(head uint64)
 			what += " that have the tag"
 		}
 		if !o.sure(ctx, cmd, "Remove "+what+" for good?", "nothing was removed") {
-			return nil
+			return ctx.Err()
 		}
 		if result.Removed, err = c.Delete(ctx, topic, &req); err != nil {
 			return err

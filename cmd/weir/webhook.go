@@ -225,7 +225,7 @@ func newWebhookRmCmd() *cobra.Command {
 					return opt.json.print(cmd.OutOrStdout(), result)
 				}
 				if !opt.sure(ctx, cmd, fmt.Sprintf("Delete webhook %s, from %s to %s?", webhook, result.Topic, result.URL), "nothing was deleted") {
-					return nil
+					return ctx.Err()
 				}
 				deleted, err := c.DeleteWebhook(ctx, webhook)
 				if err != nil {

@@ -33,7 +33,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, sources []Source) err
 }
 
 // Print writes a line for each stream every so often, count times or, if that is 0, until
-// ctx ends.
+// ctx ends. It fails with the error of ctx if that comes first.
 func Print(ctx context.Context, out io.Writer, sources []Source, every time.Duration, count int) error {
 	ctx, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -59,7 +59,10 @@ func Print(ctx context.Context, out io.Writer, sources []Source, every time.Dura
 	for n := 0; count == 0 || n < count; {
 		select {
 		case <-ctx.Done():
-			return nil
+			if count == 0 {
+				return nil
+			}
+			return ctx.Err()
 		case h := <-news:
 			if first := p.take(&h); !first {
 				continue

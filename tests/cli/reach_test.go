@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/tests/certtest"
 	"github.com/weirmq/weir/tests/kafkatest"
 	"github.com/weirmq/weir/tests/redistest"
@@ -158,6 +159,44 @@ func TestASignalEndsTheWaitForAServer(t *testing.T) {
 			code := p.Wait()
 			if said := p.Stderr.String(); code != c.code || c.code == 1 && !strings.HasSuffix(said, "weir: interrupted\n") || strings.Contains(said, "canceled") {
 				t.Errorf("weir %v: exit code %d, %s", c.args, code, said)
+			}
+		})
+	}
+}
+
+// A signal is the end of a command that has no other, and a failure of one that had more to do.
+func TestASignalBeforeTheEndIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	srv := weirtest.Start(t, weirtest.Options{})
+	url := srv.URL + "/jobs"
+	bury(t, openStream(t, url), 60, backend.ReasonPoison)
+	must(t, "publish", url, writeLines(t, []string{"a"}))
+	for _, c := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"tail", "--from=0", url}, 0},
+		{[]string{"tail", "--from=0", "--count=99", url}, 1},
+		{[]string{"sample", "--every=100ms", url}, 0},
+		{[]string{"sample", "--every=100ms", "--count=9999", url}, 1},
+		{[]string{"top", "--every=100ms", srv.URL}, 0},
+		{[]string{"top", "--every=100ms", "--count=9999", srv.URL}, 1},
+		{[]string{"dlq", "redrive", "--delay=0", "--rate=1", url}, 1},
+	} {
+		t.Run(strings.Join(c.args[:len(c.args)-1], " "), func(t *testing.T) {
+			t.Parallel()
+			p := run(t, c.args...)
+			if c.args[0] == "dlq" {
+				eventually(t, "a letter is sent back", func() bool { return topicState(t, srv, "jobs.dlq").Count < 60 })
+			} else {
+				eventually(t, "something is printed", func() bool { return p.Stdout.String() != "" })
+			}
+			p.Signal(syscall.SIGTERM)
+			if code := p.Wait(); code != c.code || (code == 1) != strings.HasSuffix(p.Stderr.String(), "weir: interrupted\n") {
+				t.Errorf("exit code %d, %s", code, p.Stderr.String())
+			}
+			if out := p.Stdout.String(); c.args[0] == "dlq" && !strings.Contains(out, " sent back from jobs.dlq") {
+				t.Errorf("it said %q", out)
 			}
 		})
 	}

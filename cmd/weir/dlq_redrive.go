@@ -167,7 +167,7 @@ func (w *redriveWatch) draw(tail string, every time.Duration) {
 		return
 	}
 	w.drawn = time.Now()
-	fmt.Fprintf(w.out, "\r\x1b[K%d sent back%s", w.count, tail)
+	redraw(w.out, fmt.Sprintf("%d sent back%s", w.count, tail))
 }
 
 func (w *redriveWatch) failed(l *weir.DeadLetter, err error) {
@@ -178,6 +178,6 @@ func (w *redriveWatch) failed(l *weir.DeadLetter, err error) {
 // finish clears the terminal's line for what follows.
 func (w *redriveWatch) finish() {
 	if w.terminal {
-		fmt.Fprint(w.out, "\r\x1b[K")
+		redraw(w.out, "")
 	}
 }

@@ -12,9 +12,9 @@ import (
 // progressEvery is how often the line on a terminal is drawn.
 const progressEvery = 100 * time.Millisecond
 
-// progress shows the progress of a publish on a terminal. Elsewhere it only
-// reports when a wait begins and ends. The guard's log is written through it,
-// so that the two do not mix.
+// progress shows the progress of a publish on a terminal, in its last line. Elsewhere it
+// only reports when a wait begins and ends. The guard's log is written through it, so that
+// the two do not mix.
 type progress struct {
 	out      io.Writer
 	terminal bool
@@ -52,16 +52,13 @@ func (p *progress) isWaiting() bool {
 	return p.outage != ""
 }
 
-// waiting shows why the next try is delayed; elsewhere than on a terminal once, until
-// something was sent.
+// waiting says once why the next try is delayed, until something was sent.
 func (p *progress) waiting(why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.terminal {
-		fmt.Fprintf(p.out, "weir publish: waiting: %s\n", why)
-	}
+	p.clear()
+	fmt.Fprintf(p.out, "weir publish: waiting: %s\n", why)
 	p.outage = why
-	p.drawn = time.Time{}
 	p.draw(" — " + why)
 }
 
@@ -96,11 +93,16 @@ func (p *progress) totals() (waits int, waited time.Duration) {
 func (p *progress) Write(line []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.clear()
+	return p.out.Write(line)
+}
+
+// clear makes room for another line.
+func (p *progress) clear() {
 	if p.terminal {
-		fmt.Fprint(p.out, "\r\x1b[K")
+		redraw(p.out, "")
 		p.drawn = time.Time{}
 	}
-	return p.out.Write(line)
 }
 
 func (p *progress) draw(tail string) {
@@ -108,14 +110,12 @@ func (p *progress) draw(tail string) {
 		return
 	}
 	p.drawn = time.Now()
-	fmt.Fprintf(p.out, "\r\x1b[K%d sent, %.0f/s, %d waits (%s)%s", p.sent, p.rate, p.waits, p.lost.Round(time.Second), tail)
+	redraw(p.out, fmt.Sprintf("%d sent, %.0f/s, %d waits (%s)%s", p.sent, p.rate, p.waits, p.lost.Round(time.Second), tail))
 }
 
 // finish clears the terminal's line for what follows.
 func (p *progress) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.terminal {
-		fmt.Fprint(p.out, "\r\x1b[K")
-	}
+	p.clear()
 }

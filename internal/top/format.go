@@ -96,6 +96,9 @@ func right(s string, width int) string {
 	return strings.Repeat(" ", max(0, width-ansi.StringWidth(s))) + s
 }
 
+// Fit cuts a text at a number of cells.
+func Fit(s string, width int) string { return fit(s, width) }
+
 // fit cuts a text at a width.
 func fit(s string, width int) string {
 	if width <= 0 {

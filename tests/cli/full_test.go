@@ -13,6 +13,20 @@ import (
 	"github.com/weirmq/weir/tests/weirtest"
 )
 
+// The line of progress stays one line on any terminal, and what helps is said in full above it.
+func TestTheProgressOfAPublishIsOneLine(t *testing.T) {
+	t.Parallel()
+	srv := weirtest.Start(t, weirtest.Options{})
+	x := startTerminal(t, []string{"QUEUE_MAX_DEPTH=5"}, 16, 30, "publish", srv.URL+"/requests", writeLines(t, strings.Split("abcdefghij", "")))
+	x.shows("sent, ")
+	from := time.Now()
+	eventually(t, "it has tried again", func() bool { return time.Since(from) > 5*time.Second })
+	all := strings.Join(x.lines(), "\n")
+	if !strings.Contains(strings.Join(x.lines(), ""), "--guard off") || strings.Count(all, " sent, ") != 1 || strings.Count(all, "nobody") != 1 {
+		t.Errorf("after five seconds:\n%s", all)
+	}
+}
+
 // A queue that is full is said once, with what helps, and goes on when that was done.
 func TestPublishSaysOnceWhyItWaitsAndWhatHelps(t *testing.T) {
 	t.Parallel()

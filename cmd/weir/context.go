@@ -100,20 +100,35 @@ func readContexts() (c contexts, err error) {
 	return c, nil
 }
 
-// write replaces the file in one step.
-func (c *contexts) write() error {
+// changeContexts reads the file, has it changed, and replaces it in one step.
+func changeContexts(change func(c *contexts) error) (all contexts, err error) {
+	path, err := contextsPath()
+	if err != nil {
+		return all, err
+	}
+	err = alone(path, func() error {
+		if all, err = readContexts(); err != nil {
+			return err
+		}
+		if err := change(&all); err != nil {
+			return err
+		}
+		text, err := json.MarshalIndent(all, "", "  ")
+		if err != nil {
+			return err
+		}
+		return atomicfile.Write(path, append(text, '\n'))
+	})
+	return all, err
+}
+
+// makeFolder makes the folder of the file.
+func makeFolder() error {
 	path, err := contextsPath()
 	if err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(c, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	return atomicfile.Write(path, append(text, '\n'))
+	return os.MkdirAll(filepath.Dir(path), 0o700)
 }
 
 // find returns the context of a name.
@@ -205,19 +220,21 @@ command is given becomes the topic or stream. The first context is in use at onc
 					return err
 				}
 			}
-			all, err := readContexts()
-			if err != nil {
+			if err := makeFolder(); err != nil {
 				return err
 			}
-			if old, err := all.find(c.Name); err == nil {
-				*old = c
-			} else {
-				all.All = append(all.All, c)
-			}
-			if len(all.All) == 1 {
-				all.Current = c.Name
-			}
-			if err := all.write(); err != nil {
+			all, err := changeContexts(func(all *contexts) error {
+				if old, err := all.find(c.Name); err == nil {
+					*old = c
+				} else {
+					all.All = append(all.All, c)
+				}
+				if len(all.All) == 1 {
+					all.Current = c.Name
+				}
+				return nil
+			})
+			if err != nil {
 				return err
 			}
 			return json.print(cmd.OutOrStdout(), changedContext{c.Name, "set", all.Current})
@@ -256,15 +273,14 @@ func newContextChangeCmd(verb, short string, change func(c *contexts, name strin
 			if err := load(cmd, settings.Contexts, settings.Fields{"json": &json}); err != nil {
 				return err
 			}
-			all, err := readContexts()
+			all, err := changeContexts(func(all *contexts) error {
+				if _, err := all.find(args[0]); err != nil {
+					return &usageError{err}
+				}
+				change(all, args[0])
+				return nil
+			})
 			if err != nil {
-				return err
-			}
-			if _, err := all.find(args[0]); err != nil {
-				return &usageError{err}
-			}
-			change(&all, args[0])
-			if err := all.write(); err != nil {
 				return err
 			}
 			return json.print(cmd.OutOrStdout(), changedContext{args[0], verb, all.Current})

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -120,6 +122,32 @@ func TestWhatSaysTheServer(t *testing.T) {
 		res := runWeir(t, "", strings.Fields(line)...)
 		if res.err == nil || exitCode(res.err) != exitUsage || !strings.Contains(res.err.Error(), want) || strings.Contains(res.err.Error(), "secret") {
 			t.Errorf("weir %s: %v, want %s", line, res.err, want)
+		}
+	}
+}
+
+// What several commands add to a file at the same time is all there.
+func TestNoChangeOfAFileIsLost(t *testing.T) {
+	contextsOf(t)
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	const n = 20
+	var all sync.WaitGroup
+	for i := range n {
+		for _, args := range [][]string{
+			{"key", "new", fmt.Sprint("k", i), "--keys-file", keys},
+			{"context", "set", fmt.Sprint("c", i), "http://h:4000"},
+		} {
+			all.Go(func() {
+				if res := runWeir(t, "", args...); res.err != nil {
+					t.Errorf("weir %v: %v", args, res.err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	for _, args := range [][]string{{"key", "ls", "--json", "--keys-file", keys}, {"context", "ls", "--json"}} {
+		if res := runWeir(t, "", args...); res.err != nil || strings.Count(res.stdout, "\n") != n {
+			t.Errorf("weir %v: %v, %s", args, res.err, res.stdout)
 		}
 	}
 }

@@ -85,28 +85,42 @@ func newKeyNewCmd() *cobra.Command {
 
 // add adds a key to the file.
 func (f keyFile) add(key keyfile.Key) error {
-	keys, err := keyfile.Read(string(f))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, k := range keys {
-		if k.Name == key.Name {
-			return &usageError{fmt.Errorf("there is a key %q; choose another name, or revoke that one first", key.Name)}
+	return alone(string(f), func() error {
+		keys, err := keyfile.Read(string(f))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
-	}
-	return keyfile.Write(string(f), append(keys, key))
+		for _, k := range keys {
+			if k.Name == key.Name {
+				return &usageError{fmt.Errorf("there is a key %q; choose another name, or revoke that one first", key.Name)}
+			}
+		}
+		return keyfile.Write(string(f), append(keys, key))
+	})
 }
 
-// readKeys reads the file of keys that a command names, and how it prints.
-func readKeys(cmd *cobra.Command) (path keyFile, keys []keyfile.Key, json output, err error) {
+// revoke removes a key from the file.
+func (f keyFile) revoke(name string) error {
+	return alone(string(f), func() error {
+		keys, err := keyfile.Read(string(f))
+		if err != nil {
+			return err
+		}
+		left, found := keyfile.Remove(keys, name)
+		if !found {
+			return &usageError{fmt.Errorf("there is no key %q in %s; weir key ls lists them", name, f)}
+		}
+		return keyfile.Write(string(f), left)
+	})
+}
+
+// loadKeys returns the file of keys that a command names, and how it prints.
+func loadKeys(cmd *cobra.Command) (path keyFile, json output, err error) {
 	err = load(cmd, settings.Keys, settings.Fields{"keys-file": (*string)(&path), "json": &json})
 	if err == nil {
 		err = path.check()
 	}
-	if err == nil {
-		keys, err = keyfile.Read(string(path))
-	}
-	return path, keys, json, err
+	return path, json, err
 }
 
 func newKeyLsCmd() *cobra.Command {
@@ -117,7 +131,11 @@ func newKeyLsCmd() *cobra.Command {
 		Example: "  weir key ls --keys-file keys.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, keys, json, err := readKeys(cmd)
+			path, json, err := loadKeys(cmd)
+			if err != nil {
+				return err
+			}
+			keys, err := keyfile.Read(string(path))
 			if err != nil {
 				return err
 			}
@@ -162,15 +180,11 @@ func newKeyRevokeCmd() *cobra.Command {
 		Example: "  weir key revoke orders-worker --keys-file keys.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, keys, json, err := readKeys(cmd)
+			path, json, err := loadKeys(cmd)
 			if err != nil {
 				return err
 			}
-			left, found := keyfile.Remove(keys, args[0])
-			if !found {
-				return &usageError{fmt.Errorf("there is no key %q in %s; weir key ls lists them", args[0], path)}
-			}
-			if err := keyfile.Write(string(path), left); err != nil {
+			if err := path.revoke(args[0]); err != nil {
 				return err
 			}
 			return json.print(cmd.OutOrStdout(), revokedKey{args[0]})

@@ -102,7 +102,7 @@ func runDash(cmd *cobra.Command, opt *dashOptions, urls []string) (err error) {
 		return fmt.Errorf("%s is in use by another program; choose another with --listen; port 0 is any free one", opt.Addr)
 	}
 	if err != nil {
-		return err
+		return &remedied{fmt.Errorf("--listen: %w", err), ownAddress}
 	}
 	srv := server.New(opt.Config, server.Options{Version: version(), Logger: newLog(cmd.ErrOrStderr(), "text", slog.LevelInfo), Board: &b})
 	served := make(chan error, 1)

@@ -84,6 +84,9 @@ func (p *metricsPage) serve(addr string, registry *prometheus.Registry, out io.W
 	return nil
 }
 
+// ownAddress mends an address that cannot be listened on.
+const ownAddress = "use an address of this machine, such as 127.0.0.1"
+
 // listenMetrics listens at host:port, :port or port.
 func listenMetrics(addr string) (net.Listener, error) {
 	if !strings.Contains(addr, ":") {
@@ -101,7 +104,7 @@ func listenMetrics(addr string) (net.Listener, error) {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("metrics (--metrics, WEIR_METRICS): %s:%s is in use by another program; choose another port", host, port)
 	case err != nil:
-		return nil, fmt.Errorf("metrics (--metrics, WEIR_METRICS): %w", err)
+		return nil, &remedied{fmt.Errorf("metrics (--metrics, WEIR_METRICS): %w", err), ownAddress}
 	}
 	return l, nil
 }

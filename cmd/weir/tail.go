@@ -10,12 +10,14 @@ import (
 	neturl "net/url"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/client"
 	"github.com/weirmq/weir/internal/settings"
 )
@@ -88,6 +90,9 @@ func runTail(cmd *cobra.Command, opt *tailOptions, url string) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	url, err := tailed(url)
+	if err == nil {
+		err = opt.checkFrom(url)
+	}
 	if err != nil {
 		return &usageError{err}
 	}
@@ -110,6 +115,29 @@ func runTail(cmd *cobra.Command, opt *tailOptions, url string) error {
 		return errInterrupted
 	}
 	return nil // nothing else ends it
+}
+
+// What --from may be, by the kind of stream.
+var (
+	seqForm     = regexp.MustCompile(`^[0-9]+$`)
+	entryForm   = regexp.MustCompile(`^[0-9]+(-[0-9]+)?$`)
+	recordsForm = regexp.MustCompile(`^[0-9]+:[0-9]+(,[0-9]+:[0-9]+)*$`)
+)
+
+// checkFrom refuses a place that no stream of the URL's kind has.
+func (o *tailOptions) checkFrom(url string) error {
+	form, what := seqForm, "a seq, which is a number"
+	switch schemeOf(url) {
+	case "redis", "rediss":
+		form, what = entryForm, "the ID of an entry, such as 1771090569852-0"
+	case "kafka", "kafkas":
+		form, what = recordsForm, "PARTITION:OFFSET, or several with commas between them"
+	}
+	switch {
+	case o.from == "" || o.from == "0" || form.MatchString(o.from), o.from == backend.CursorEnd && !isHTTP(url):
+		return nil
+	}
+	return fmt.Errorf("--from %q is not %s; 0 is everything", o.from, what)
 }
 
 // tailed returns the URL of what is read: without what belongs to the workers and to the

@@ -127,7 +127,7 @@ func (t *topicTailer) startAtHead(ctx context.Context) error {
 func (t *topicTailer) startAtSeq(ctx context.Context) error {
 	seq, err := strconv.ParseUint(t.opt.from, 10, 64)
 	if err != nil {
-		return &usageError{fmt.Errorf("--from %q is not a seq; use a number, 0 for everything", t.opt.from)}
+		return &usageError{fmt.Errorf("--from %q is larger than any seq; 0 is everything", t.opt.from)}
 	}
 	t.cursor = seq
 	if seq == 0 {

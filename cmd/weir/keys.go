@@ -64,6 +64,9 @@ func newKeyNewCmd() *cobra.Command {
 			if err := path.check(); err != nil {
 				return err
 			}
+			if err := keyfile.CheckName(args[0]); err != nil {
+				return &usageError{err}
+			}
 			text, key := keyfile.New(args[0], time.Now())
 			key.Scopes, key.Prefixes = scopes, prefixes
 			if expires > 0 {

@@ -161,6 +161,7 @@ func TestFlagsThatExcludeEachOther(t *testing.T) {
 		"tail redis://127.0.0.1:1/0?stream=x --from a-1":                `--from "a-1" is not the ID of an entry, such as 1771090569852-0; 0 is everything`,
 		"tail kafka://127.0.0.1:1/x --from 12":                          `--from "12" is not PARTITION:OFFSET`,
 		"tail file:///tmp/nowhere?topic=x --from 1-0":                   `--from "1-0" is not a seq, which is a number`,
+		"key new a/b --keys-file /tmp/nowhere/keys.json":                `the name "a/b" is not`,
 		"tail http://127.0.0.1:1/x?shards=4":                            "name it, such as orders.0",
 		"tail redis://127.0.0.1:1/0?stream=x&shards=4":                  "name it, such as orders.0",
 		"doctor redis://127.0.0.1:1/0?stream=x&shads=4":                 "key, shards",

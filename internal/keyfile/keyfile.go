@@ -83,6 +83,14 @@ func Read(path string) ([]Key, error) {
 	return all.Keys, nil
 }
 
+// CheckName refuses what is not the name of a key.
+func CheckName(name string) error {
+	if !nameForm.MatchString(name) {
+		return fmt.Errorf("the name %q is not 1 to 64 letters, digits and . _ @ -, the first a letter or digit", name)
+	}
+	return nil
+}
+
 func check(keys []Key) error {
 	if len(keys) > maxKeys {
 		return fmt.Errorf("it has %d keys; at most %d", len(keys), maxKeys)
@@ -90,8 +98,8 @@ func check(keys []Key) error {
 	names, digests := map[string]bool{}, map[[sha256.Size]byte]string{}
 	for i := range keys {
 		k := &keys[i]
-		if !nameForm.MatchString(k.Name) {
-			return fmt.Errorf("key %d: the name %q is not 1 to 64 letters, digits and . _ @ -, the first a letter or digit", i+1, k.Name)
+		if err := CheckName(k.Name); err != nil {
+			return fmt.Errorf("key %d: %w", i+1, err)
 		}
 		if names[k.Name] {
 			return fmt.Errorf("the name %q is there twice", k.Name)

@@ -26,7 +26,7 @@ func tailStream(ctx context.Context, p *printer, url string) error {
 	if !ok {
 		return fmt.Errorf("tail: %w", weir.ErrUnsupported)
 	}
-	t := &streamTailer{printer: p, reader: reader, name: s.Info().Stream}
+	t := &streamTailer{printer: p, stream: s, reader: reader, name: s.Info().Stream}
 	return t.run(ctx)
 }
 
@@ -36,6 +36,7 @@ const tailBlock = 2 * time.Second
 // streamTailer follows a stream from a cursor.
 type streamTailer struct {
 	*printer
+	stream *weir.Stream
 	reader backend.Reader
 	name   string
 	cursor string
@@ -78,10 +79,29 @@ func (t *streamTailer) run(ctx context.Context) error {
 		if err := t.printRecords(res.Records); err != nil {
 			return err
 		}
+		if first && len(res.Records) == 0 && res.Gap == nil {
+			if err := t.missing(ctx); err != nil {
+				return err
+			}
+		}
 		if t.opt.noFollow && len(res.Records) == 0 {
 			return nil
 		}
 	}
+}
+
+// missing says that there is no stream, whose name may be misspelt: an error with
+// --no-follow, otherwise a line. Redis reads one that is not there as empty.
+func (t *streamTailer) missing(ctx context.Context) error {
+	p, err := t.stream.Pressure(ctx)
+	switch {
+	case err != nil || !errors.Is(p.Missing, weir.ErrStreamNotFound):
+		return nil // more than a reader may read
+	case t.opt.noFollow:
+		return fmt.Errorf("stream %q does not exist", t.name)
+	}
+	fmt.Fprintf(t.log, "weir tail: stream %q does not exist; waiting for its first message\n", t.name)
+	return nil
 }
 
 // headBefore returns the head of a weir topic that ends before --from: as nothing

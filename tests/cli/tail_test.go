@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirmq/weir/tests/kafkatest"
+	"github.com/weirmq/weir/tests/redistest"
 	"github.com/weirmq/weir/tests/weirtest"
 )
 
@@ -42,6 +43,26 @@ func TestTailFollowsOverKillsAndRestartsWithoutAGapOrARepeat(t *testing.T) {
 	told := tail.Stderr.String()
 	if away := strings.Count(told, "waiting for the server"); away != 3 || back() != 3 || strings.Count(told, "\n") != 6 {
 		t.Errorf("tail told of 3 restarts:\n%s", told)
+	}
+}
+
+// A name that is misspelt is no empty stream.
+func TestTailOfAStreamThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	url := redisURL(redistest.Start(t, redistest.Options{}).Addr(), "jobs", "weir")
+	for _, args := range [][]string{nil, {"--from=0"}, {"--last=3"}} {
+		out, stderr, code := weirtest.Run(t, nil, append([]string{"tail", "--no-follow", url}, args...)...)
+		if code != 1 || out != "" || stderr != "weir: stream \"jobs\" does not exist\n" {
+			t.Errorf("%v: exit code %d, %s%s", args, code, out, stderr)
+		}
+	}
+	p := run(t, "tail", url)
+	eventually(t, "it says so", func() bool { return strings.Contains(p.Stderr.String(), `stream "jobs" does not exist; waiting`) })
+	must(t, "publish", url, writeLines(t, []string{"first"}))
+	eventually(t, "the first message", func() bool { return p.Stdout.String() == "first\n" })
+	must(t, "work", url, "--until-empty=10ms", "--", "true")
+	if out := must(t, "tail", "--no-follow", url); out != "" {
+		t.Errorf("behind the end: %q", out)
 	}
 }
 

@@ -134,10 +134,10 @@ func (s *Stream) get(ctx context.Context) (*weir.Stream, error) {
 	if s.stream != nil || time.Now().Before(s.next) {
 		return s.stream, s.why
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	s.stream, s.why = s.open(ctx)
-	if s.why != nil {
+	s.stream, s.why = s.open(limited)
+	if s.why != nil && !errors.Is(ctx.Err(), context.Canceled) { // whoever has left says nothing of the stream
 		s.next = time.Now().Add(again)
 	}
 	return s.stream, s.why

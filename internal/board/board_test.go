@@ -2,6 +2,7 @@ package board
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -45,6 +46,35 @@ func TestAStreamThatHangsIsGivenUpSoon(t *testing.T) {
 		}
 		if _, err := b.Find(t.Context(), "none"); err != ErrUnknown {
 			t.Errorf("%v", err)
+		}
+	})
+}
+
+// Who leaves while a stream is opened leaves no error for the others.
+func TestAVisitorWhoLeavesSpoilsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		info := backend.Info{Kind: "redis", Stream: "jobs", Group: "g"}
+		refused := &backend.OpenError{Info: info, Err: errors.New("connection refused")}
+		open := func(ctx context.Context) (*weir.Stream, error) {
+			select {
+			case <-time.After(time.Second):
+				return nil, refused
+			case <-ctx.Done():
+				return nil, &backend.OpenError{Info: info, Err: ctx.Err()}
+			}
+		}
+		var b Board
+		if _, err := b.Add(t.Context(), open); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(again)
+		visit, leave := context.WithTimeout(t.Context(), time.Minute)
+		time.AfterFunc(time.Millisecond, leave)
+		if _, err := b.Find(visit, "jobs"); err == nil {
+			t.Fatal("it could be opened")
+		}
+		if r, err := b.Read(t.Context()); err != nil || !strings.Contains(r.Streams[0].Error, "connection refused") {
+			t.Errorf("%+v, %v", r.Streams, err)
 		}
 	})
 }

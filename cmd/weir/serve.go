@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirmq/weir/internal/relay"
+	"github.com/weirmq/weir/internal/replica/stores"
 	"github.com/weirmq/weir/internal/server"
 	"github.com/weirmq/weir/internal/settings"
 	"github.com/weirmq/weir/internal/webhook"
@@ -103,8 +104,13 @@ func (o *serveOptions) load(cmd *cobra.Command) (*settings.Values, error) {
 	if err := o.CheckBind(); err != nil {
 		return values, &usageError{err}
 	}
-	if r := &o.Replica; r.URL == "" && (r.Failover || r.Standby) {
+	switch r := &o.Replica; {
+	case r.URL == "" && (r.Failover || r.Standby):
 		return values, &usageError{errors.New("--failover and --standby need the copy that --replica names")}
+	case r.URL != "":
+		if err := stores.Check(r.URL); err != nil {
+			return values, &usageError{fmt.Errorf("--replica: %w", err)}
+		}
 	}
 	return values, nil
 }

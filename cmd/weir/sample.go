@@ -18,6 +18,7 @@ import (
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/settings"
+	"github.com/weirmq/weir/telemetry"
 )
 
 const sampleHelp = `Sample reads the load of a stream and prints it as one JSON line:
@@ -137,6 +138,8 @@ func (o *sampleOptions) check(urls int) error {
 		return fmt.Errorf("accepts at most 1 arg(s), received %d; only with --metrics more than one URL is sampled", urls)
 	case o.metrics != "" && o.count > 0:
 		return errors.New("--count is for printed samples; with --metrics there is no end")
+	case o.metrics != "" && o.every >= telemetry.StaleAfter:
+		return fmt.Errorf("--every %s is too long for --metrics, which shows no reading that is older than %s", o.every, telemetry.StaleAfter)
 	case o.every == 0 && o.metrics != "":
 		o.every = exportEvery
 	case o.every == 0:

@@ -135,6 +135,7 @@ func TestFlagsThatExcludeEachOther(t *testing.T) {
 		"bench overload --against localhost:6379/x":                     "did you mean http://localhost:6379/x?",
 		"dlq redrive http://127.0.0.1:1/x --follow --dry-run":           "--follow and --dry-run exclude each other",
 		"sample --metrics :0 --count 3 http://127.0.0.1:1/x":            "--count is for printed samples",
+		"sample --metrics :0 --every 2m http://127.0.0.1:1/x":           "--every 2m0s is too long for --metrics",
 		"publish --type log file:///tmp/x?topic=a":                      "--type log",
 		"dlq purge http://127.0.0.1:1/x":                                "add --yes",
 		"topic purge http://127.0.0.1:1/x":                              "purge is final and there is no terminal to ask on: add --yes, or --dry-run",

@@ -124,7 +124,7 @@ func (s service) RemoveTopic(ctx context.Context, name string) error {
 // own copies a record that is valid only during a visit.
 func own(r *api.Record) api.Record {
 	c := *r
-	c.Node, c.Tag, c.Data, c.Meta = nil, slices.Clone(r.Tag), slices.Clone(r.Data), slices.Clone(r.Meta)
+	c.Node, c.Tag, c.Data, c.Meta = slices.Clone(r.Node), slices.Clone(r.Tag), slices.Clone(r.Data), slices.Clone(r.Meta)
 	c.FairKey = slices.Clone(r.FairKey)
 	return c
 }

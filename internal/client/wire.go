@@ -22,6 +22,9 @@ func appendWrite(b []byte, w *api.WriteRequest) []byte {
 		if r.HasTag {
 			b = api.AppendString(append(b, `,"tag":`...), r.Tag)
 		}
+		if r.HasNode {
+			b = api.AppendString(append(b, `,"node":`...), r.Node)
+		}
 		if r.Tier != api.TierNormal {
 			b = api.AppendString(append(b, `,"priority":`...), r.Tier.String())
 		}

@@ -128,7 +128,7 @@ func (b *Backend) claimOnce(ctx context.Context, req *backend.ClaimRequest, wait
 		for i := range l.jobs {
 			d := delivery(&l.jobs[i], req.Consumer, l.since)
 			if req.MaxDeliveries > 0 && d.Attempt > req.MaxDeliveries {
-				err = errors.Join(err, b.moveInClaim(ctx, &out, d, req.DeadLetter))
+				err = errors.Join(err, b.moveInClaim(ctx, &out, d.Lease, req.DeadLetter))
 				continue
 			}
 			out.Deliveries = append(out.Deliveries, d)
@@ -212,9 +212,9 @@ func rank(d *backend.Delivery) int {
 
 // moveInClaim moves a job past the limit to the dead letters; its last holder is
 // unknown. If the move takes longer than the lease, the next claim continues it.
-func (b *Backend) moveInClaim(ctx context.Context, out *backend.Claimed, d *backend.Delivery, to string) error {
-	d.Attempt-- // this delivery was never handed to anyone
-	letter, err := b.moveDead(ctx, d, "", to, backend.Cause{Reason: backend.ReasonMaxDeliveries, Error: b.errs.get(d.ID)})
+func (b *Backend) moveInClaim(ctx context.Context, out *backend.Claimed, l backend.Lease, to string) error {
+	l.Attempt-- // this delivery was never handed to anyone
+	letter, err := b.moveDead(ctx, l, "", to, backend.Cause{Reason: backend.ReasonMaxDeliveries, Error: b.errs.get(l.ID)})
 	if err == nil {
 		out.Dead = append(out.Dead, letter)
 	}

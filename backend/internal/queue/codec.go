@@ -170,6 +170,34 @@ func encodeMeta(headers map[string]string) ([]byte, error) {
 	return append(meta, '}'), nil
 }
 
+// changeMeta returns meta without some of its members and with those of set; the others stay as
+// they are, whatever their type.
+func changeMeta(meta []byte, set map[string]string, without ...string) ([]byte, error) {
+	members := make(map[string]json.RawMessage, len(set))
+	if len(meta) > 0 {
+		if err := json.Unmarshal(meta, &members); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range without {
+		delete(members, name)
+	}
+	for name, v := range set {
+		members[name] = api.AppendString(nil, v)
+	}
+	if len(members) == 0 {
+		return nil, nil
+	}
+	out := []byte{'{'}
+	for i, name := range slices.Sorted(maps.Keys(members)) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(api.AppendString(out, name), ':'), members[name]...)
+	}
+	return append(out, '}'), nil
+}
+
 // decode turns a record into payload and headers, which include the record's tag, tier
 // and fair key but not weir-encoding.
 func decode(r *api.Record) ([]byte, map[string]string) {

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,69 +35,58 @@ func (b *Backend) DeadLetter(ctx context.Context, d *backend.Delivery, to string
 		return err
 	}
 	defer leave()
-	lost, err := b.settleOne(ctx, d, api.Settlement{Kind: api.SettleExtend, Lease: max(time.Duration(b.reclaimAfter.Load()), moveLease)})
+	lost, err := b.settleOne(ctx, d.Lease, api.Settlement{Kind: api.SettleExtend, Lease: max(time.Duration(b.reclaimAfter.Load()), moveLease)})
 	if err != nil {
 		return err
 	}
 	if lost {
 		return fmt.Errorf("message %s: %w", d.ID, backend.ErrLeaseLost)
 	}
-	if !cause.NotStarted {
-		if d, err = b.asPublished(ctx, d.Lease); err != nil {
-			return err
-		}
-	}
-	_, err = b.moveDead(ctx, d, d.Consumer, to, cause)
+	_, err = b.moveDead(ctx, d.Lease, d.Consumer, to, cause)
 	return err
 }
 
-// asPublished reads the message of a lease.
-func (b *Backend) asPublished(ctx context.Context, l backend.Lease) (*backend.Delivery, error) {
+// moveDead moves the message of a lease that has just begun; holder is the last one to have
+// it. It reads the record: a claim does not show all of it.
+func (b *Backend) moveDead(ctx context.Context, l backend.Lease, holder, to string, cause backend.Cause) (backend.DeadLetter, error) {
 	seq, _ := parseSeq(l.ID)
 	r, _, err := b.record(ctx, b.opt.Topic, seq)
 	if err != nil {
-		return nil, b.fail(err, false)
+		return backend.DeadLetter{}, b.fail(err, false)
 	}
 	if r == nil {
-		return nil, fmt.Errorf("message %s: %w", l.ID, backend.ErrLeaseLost)
+		return backend.DeadLetter{}, fmt.Errorf("message %s: %w", l.ID, backend.ErrLeaseLost)
 	}
-	d := &backend.Delivery{Lease: l, Enqueued: at(r.TS)}
-	d.Data, d.Headers = decode(r)
-	return d, nil
-}
-
-// moveDead moves a delivery whose lease has just begun; holder is the last one to have
-// the message.
-func (b *Backend) moveDead(ctx context.Context, d *backend.Delivery, holder, to string, cause backend.Cause) (backend.DeadLetter, error) {
 	to = cmp.Or(to, b.info.DeadLetter)
 	letter := backend.DeadLetter{
-		Data: d.Data, Headers: maps.Clone(d.Headers), Stream: b.opt.Topic, Group: Group, OriginID: d.ID, Attempts: cause.Attempts(d.Attempt),
-		Reason: cause.Reason, Error: cutError(cause.Error), Consumer: holder, Enqueued: d.Enqueued, DeadAt: time.Now(),
+		Stream: b.opt.Topic, Group: Group, OriginID: l.ID, Attempts: cause.Attempts(l.Attempt),
+		Reason: cause.Reason, Error: cutError(cause.Error), Consumer: holder, Enqueued: at(r.TS), DeadAt: time.Now(),
 	}
-	letter.Redrives, _ = strconv.Atoi(d.Headers[backend.HeaderRedrives])
+	letter.Data, letter.Headers = decode(r)
+	letter.Redrives, _ = strconv.Atoi(letter.Headers[backend.HeaderRedrives])
 	delete(letter.Headers, backend.HeaderRedrives)
-	res, err := b.writeLetter(ctx, to, &letter)
+	res, err := b.writeLetter(ctx, to, &letter, r)
 	if err != nil {
-		return letter, fmt.Errorf("dead letter of message %s to %q: %w", d.ID, to, b.fail(err, true))
+		return letter, fmt.Errorf("dead letter of message %s to %q: %w", l.ID, to, b.fail(err, true))
 	}
 	letter.ID = formatSeq(res.FirstSeq)
-	lost, err := b.settleOne(ctx, d, api.Settlement{Kind: api.SettleAck})
+	lost, err := b.settleOne(ctx, l, api.Settlement{Kind: api.SettleAck})
 	if err == nil && lost {
 		err = backend.ErrOutcomeUnknown
 	}
 	if err != nil {
-		return letter, fmt.Errorf("the dead letter of message %s is stored in %q, but the message may still be in the queue: %w", d.ID, to, err)
+		return letter, fmt.Errorf("the dead letter of message %s is stored in %q, but the message may still be in the queue: %w", l.ID, to, err)
 	}
-	b.errs.forget([]backend.Lease{d.Lease})
+	b.errs.forget([]backend.Lease{l})
 	return letter, nil
 }
 
-func (b *Backend) settleOne(ctx context.Context, d *backend.Delivery, call api.Settlement) (lost bool, err error) {
-	seq, ok := parseSeq(d.ID)
+func (b *Backend) settleOne(ctx context.Context, l backend.Lease, call api.Settlement) (lost bool, err error) {
+	seq, ok := parseSeq(l.ID)
 	if !ok {
-		return false, badLease(d.ID)
+		return false, badLease(l.ID)
 	}
-	call.Node, call.Seqs, call.Leases = d.Consumer, []uint64{seq}, []string{d.Token}
+	call.Node, call.Seqs, call.Leases = l.Consumer, []uint64{seq}, []string{l.Token}
 	skipped, err := b.svc.Settle(ctx, b.opt.Topic, &call)
 	if api.IsCode(err, api.CodeTopicNotFound) {
 		return true, nil
@@ -106,9 +94,9 @@ func (b *Backend) settleOne(ctx context.Context, d *backend.Delivery, call api.S
 	return len(skipped) > 0, b.fail(err, true)
 }
 
-// writeLetter appends a dead letter. The key includes the time of publishing, because
+// writeLetter appends the dead letter of a record. The key includes the time of publishing, because
 // the numbers of a queue that is deleted and created again start over.
-func (b *Backend) writeLetter(ctx context.Context, to string, l *backend.DeadLetter) (res api.WriteResult, err error) {
+func (b *Backend) writeLetter(ctx context.Context, to string, l *backend.DeadLetter, r *api.Record) (res api.WriteResult, err error) {
 	if err := api.CheckTopicName(to); err != nil {
 		return api.WriteResult{}, errors.New(api.Sentence(err))
 	}
@@ -118,7 +106,7 @@ func (b *Backend) writeLetter(ctx context.Context, to string, l *backend.DeadLet
 	name := fmt.Sprintf("%s:%s-%d", l.Stream, l.OriginID, l.Enqueued.UnixMilli())
 	for _, what := range []letterFacts{allFacts, withoutError, noFacts} {
 		var record api.Record
-		if record, err = letterRecord(l, what); err != nil {
+		if record, err = letterRecord(l, r, what); err != nil {
 			return res, err
 		}
 		record.Tag, record.HasTag = []byte(deadTag(name)), true
@@ -155,39 +143,42 @@ func deadTag(name string) string {
 	return tagDead + hex.EncodeToString(sum[:])
 }
 
-// letterRecord makes the record of a dead letter.
-func letterRecord(l *backend.DeadLetter, what letterFacts) (api.Record, error) {
-	headers := maps.Clone(l.Headers)
-	if headers == nil {
-		headers = make(map[string]string, 8)
-	}
-	tag, tagged := headers[backend.HeaderTag]
+// letterRecord makes the record of a dead letter: that of its message, with what is known of it
+// in meta.
+func letterRecord(l *backend.DeadLetter, of *api.Record, what letterFacts) (r api.Record, err error) {
+	facts := make(map[string]string, 12)
 	if l.Redrives > 0 {
-		headers[backend.HeaderRedrives] = strconv.Itoa(l.Redrives)
+		facts[backend.HeaderRedrives] = strconv.Itoa(l.Redrives)
 	}
 	if what != noFacts {
-		headers[backend.HeaderDeadStream] = l.Stream
-		headers[backend.HeaderDeadGroup] = l.Group
-		headers[backend.HeaderDeadID] = l.OriginID
-		headers[backend.HeaderDeadAttempts] = strconv.Itoa(l.Attempts)
-		headers[backend.HeaderDeadReason] = l.Reason
-		headers[backend.HeaderDeadAt] = strconv.FormatInt(l.DeadAt.UnixMilli(), 10)
+		facts[backend.HeaderDeadStream] = l.Stream
+		facts[backend.HeaderDeadGroup] = l.Group
+		facts[backend.HeaderDeadID] = l.OriginID
+		facts[backend.HeaderDeadAttempts] = strconv.Itoa(l.Attempts)
+		facts[backend.HeaderDeadReason] = l.Reason
+		facts[backend.HeaderDeadAt] = strconv.FormatInt(l.DeadAt.UnixMilli(), 10)
 		if l.Consumer != "" {
-			headers[backend.HeaderDeadConsumer] = l.Consumer
+			facts[backend.HeaderDeadConsumer] = l.Consumer
 		}
 		if !l.Enqueued.IsZero() {
-			headers[headerDeadEnqueued] = strconv.FormatInt(l.Enqueued.UnixMilli(), 10)
+			facts[headerDeadEnqueued] = strconv.FormatInt(l.Enqueued.UnixMilli(), 10)
+		}
+		if of.HasTag {
+			facts[backend.HeaderTag] = string(of.Tag)
 		}
 	}
 	if what == allFacts && l.Error != "" {
-		headers[backend.HeaderDeadError] = l.Error
+		facts[backend.HeaderDeadError] = l.Error
 	}
-	r, err := encodeRecord(l.Data, headers)
-	if err == nil && tagged && what != noFacts {
-		headers[backend.HeaderTag] = tag
-		r.Meta, err = encodeMeta(headers)
-	}
+	r = sentOn(of)
+	r.Meta, err = changeMeta(of.Meta, facts)
 	return r, err
+}
+
+// sentOn is what a record that is sent on keeps: its data as it was written, which is more than
+// a Delivery says of it.
+func sentOn(r *api.Record) api.Record {
+	return api.Record{Data: r.Data, Tier: r.Tier, FairKey: r.FairKey, Node: r.Node, HasNode: r.HasNode}
 }
 
 // cutError truncates a text that is stored with a message, at a character boundary.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 
 	"github.com/weirmq/weir/backend"
@@ -77,23 +76,23 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 	}
 	l := readLetter(r)
 	to := cmp.Or(l.Stream, b.opt.Topic)
-	if l.Headers == nil {
-		l.Headers = make(map[string]string, 1)
-	}
-	delete(l.Headers, backend.HeaderDeadline)
 	key := fmt.Sprintf("redrive:%s:%s-%d", from, letter.ID, r.TS)
-	send := func(headers map[string]string) error {
-		back, err := encodeRecord(l.Data, headers)
-		if err != nil {
-			return err
+	back := sentOn(r)
+	back.Tag, back.HasTag = r.Tag, r.HasTag
+	without := append([]string{backend.HeaderDeadline}, deadHeaders...)
+	if isOwnLetter(r) {
+		tag, tagged := l.Headers[backend.HeaderTag]
+		back.Tag, back.HasTag = []byte(tag), tagged
+		without = append(without, backend.HeaderTag)
+	}
+	send := func(count map[string]string) (err error) {
+		if back.Meta, err = changeMeta(r.Meta, count, without...); err == nil {
+			_, err = b.writeKeyed(ctx, to, back, key, true)
 		}
-		_, err = b.writeKeyed(ctx, to, back, key, true)
 		return err
 	}
-	counted := maps.Clone(l.Headers)
-	counted[backend.HeaderRedrives] = strconv.Itoa(l.Redrives + 1)
-	if err = send(counted); isTooLarge(err) {
-		err = send(l.Headers) // the message was accepted without the count
+	if err = send(map[string]string{backend.HeaderRedrives: strconv.Itoa(l.Redrives + 1)}); isTooLarge(err) {
+		err = send(nil) // the message was accepted without the count
 	}
 	if err != nil {
 		return fmt.Errorf("redrive dead letter %s to %q: %w", letter.ID, to, b.fail(err, true))

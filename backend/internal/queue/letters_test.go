@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,6 +155,84 @@ func TestAMessageOfAnySizeBecomesALetterWithItsHeaders(t *testing.T) {
 	})
 }
 
+// What other clients write says more than a Delivery: members of meta that are no strings, strings
+// that read like JSON, who wrote it. It comes back from the dead letters as it was.
+func TestARecordOfAnotherClientComesBackAsItWas(t *testing.T) {
+	h := &host{t: t, kind: "http"}
+	h.serve("")
+	meta := func(more string) string { return `{"n":9007199254740993,"o":{"a":[1,null]},"s":"x"` + more + `}` }
+	ways := map[string]func(b *queue.Backend){
+		"the handler says so": func(b *queue.Backend) {
+			if err := b.DeadLetter(t.Context(), one(t, b), "", backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"it is too late": func(b *queue.Backend) {
+			if err := b.DeadLetter(t.Context(), one(t, b), "", backend.Cause{Reason: backend.ReasonExpired, NotStarted: true}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a claim finds it past the limit": func(b *queue.Backend) {
+			crash(t, b)
+			take(t, b, func(r *backend.ClaimRequest) { r.Block, r.MaxDeliveries = 5*time.Second, 1 })
+		},
+		"the server moves it": nil,
+	}
+	for way, die := range ways {
+		t.Run(way, func(t *testing.T) {
+			name := fresh()
+			cfg := api.DefaultConfig()
+			cfg.Type = api.TypeQueue
+			if die == nil {
+				cfg.MaxDeliveries, cfg.DeadLetter, cfg.HasDeadLetter = 1, name+".dlq", true
+			}
+			if _, err := h.eng.PutTopic(t.Context(), name, cfg); err != nil {
+				t.Fatal(err)
+			}
+			for _, data := range []string{`"12"`, `"{\"a\":1}"`, `"null"`, `12`} {
+				written := api.Record{
+					Data: []byte(data), Meta: []byte(meta("")), Tag: []byte("mine"), HasTag: true, Node: []byte("me"), HasNode: true,
+					Tier: api.TierCritical, FairKey: []byte("k"),
+				}
+				if _, err := h.eng.Write(t.Context(), name, &api.WriteRequest{Records: []api.Record{written}}); err != nil {
+					t.Fatal(err)
+				}
+				b := h.open(name)
+				if die != nil {
+					die(b)
+				} else {
+					crash(t, b)
+					haveDead(t, b, 1)
+				}
+				list, err := b.List(t.Context(), "", "", 10)
+				if err != nil || len(list) != 1 {
+					t.Fatalf("letters %+v, %v", list, err)
+				}
+				if err := b.Redrive(t.Context(), "", list[0]); err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				_, err = h.eng.Claim(t.Context(), name, &api.ClaimRequest{Node: "n", Max: 10, LeaseMS: 30_000, HasLease: true}, func(j *api.Job) {
+					got = append(got, fmt.Sprintf("%s %s %s %s %s %s", j.Data, j.Meta, j.Tag, j.Node, j.Tier, j.FairKey))
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := data + " " + meta(`,"weir-redrives":"1"`) + " mine me critical k"; !slices.Equal(got, []string{want}) {
+					t.Errorf("came back: %q, want %q", got, want)
+				}
+				if _, err := h.eng.DeleteTopic(t.Context(), name, false); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := h.eng.PutTopic(t.Context(), name, cfg); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Millisecond) // the time stamps of both lives have to differ
+			}
+		})
+	}
+}
+
 // serverLetters makes n dead letters as the server itself does: without a tag of
 // their own.
 func serverLetters(t *testing.T, h *host, queue string, n int) *queue.Backend {
@@ -168,12 +247,19 @@ func serverLetters(t *testing.T, h *host, queue string, n int) *queue.Backend {
 		publish(t, b, fmt.Sprint("body ", i))
 	}
 	take(t, b, func(r *backend.ClaimRequest) { r.ReclaimAfter, r.Max = 100*time.Millisecond, n })
+	haveDead(t, b, n)
+	return b
+}
+
+// haveDead claims until the server has moved n jobs to the dead letters.
+func haveDead(t *testing.T, b *queue.Backend, n int) {
+	t.Helper()
 	for {
 		take(t, b, func(r *backend.ClaimRequest) { r.Block = 50 * time.Millisecond })
 		if s, err := b.Stats(t.Context()); err != nil {
 			t.Fatal(err)
 		} else if *s.DeadLetters == int64(n) {
-			return b
+			return
 		}
 	}
 }

@@ -240,12 +240,13 @@ class Worker<T> {
   /** Extends the leases of all that is held, until end aborts. */
   async #beat(end: AbortSignal): Promise<void> {
     const every = this.#leaseMs / 3;
-    for (;;) {
+    for (let wait = every; ; ) {
       try {
-        await sleep(every, end);
+        await sleep(wait, end);
       } catch {
         return;
       }
+      wait = every;
       const held = [...this.#held.values()].filter((r) => !r.lost);
       if (held.length === 0) {
         continue;
@@ -267,6 +268,9 @@ class Worker<T> {
         }
         this.#report(e);
         held.filter((r) => now() >= r.ends).forEach((r) => this.#lose(r));
+        if (temporary(e)) {
+          wait = every / 10; // there may be time for another try before the leases end
+        }
       }
     }
   }

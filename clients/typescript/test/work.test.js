@@ -89,6 +89,30 @@ test("a handler that takes longer than a lease keeps its job", async () => {
   assert.deepEqual([others, await working], [[], { done: 1, failed: 0, lost: 0 }]);
 });
 
+test("an extension that gets no answer is tried again before the lease ends", async () => {
+  const topic = await queueOf(1);
+  const stop = new AbortController();
+  const [begun, released] = [promise(), promise()];
+  let extensions = 0;
+  const fetch = (input, init) => {
+    if (!String(input).endsWith("/extend") || ++extensions !== 2) {
+      return globalThis.fetch(input, init);
+    }
+    return new Promise((_, reject) => init.signal.addEventListener("abort", () => reject(init.signal.reason)));
+  };
+  const leaseMs = 3000;
+  const handler = async () => {
+    begun.resolve();
+    await released.done;
+  };
+  const working = connect({ fetch }).work(topic, handler, { leaseMs, signal: stop.signal, onError: quiet });
+  await begun.done;
+  const others = await connect().claim(topic, { waitMs: leaseMs + 3000 });
+  stop.abort();
+  released.resolve();
+  assert.deepEqual([others, await working], [[], { done: 1, failed: 0, lost: 0 }]);
+});
+
 test("a job whose handler throws comes again, as often as the queue allows", async () => {
   const letters = newTopic();
   const topic = await queueOf(2, { maxDeliveries: 3, deadLetter: letters });

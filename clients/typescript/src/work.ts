@@ -1,6 +1,6 @@
 import type { Client } from "./client.js";
 import { temporary, WeirError } from "./errors.js";
-import type { Job, SettleResult } from "./types.js";
+import type { Job, Seq, SettleResult } from "./types.js";
 import { now, pause, sleep } from "./wait.js";
 
 /** Does a job. Throwing, or a promise that rejects, gives the job back. */
@@ -84,6 +84,7 @@ export async function work<T>(client: Client, topic: string, handler: Handler<T>
 class Worker<T> {
   readonly #summary: WorkSummary = { done: 0, failed: 0, lost: 0 };
   readonly #held = new Map<string, Running<T>>(); // by lease id
+  readonly #newest = new Map<Seq, Running<T>>(); // what is held of each job by the latest of its leases
   readonly #leaseMs: number;
   readonly #waitMs: number;
   #acks: Running<T>[] = [];
@@ -165,7 +166,12 @@ class Worker<T> {
 
   #start(job: Job<T>, ends: number): void {
     const running = new Running(job, ends);
+    const older = this.#newest.get(job.seq);
+    if (older) {
+      this.#lose(older); // or the job would not have been handed out again
+    }
     this.#held.set(job.leaseId, running);
+    this.#newest.set(job.seq, running);
     void this.#do(running);
   }
 
@@ -193,9 +199,13 @@ class Worker<T> {
     }
   }
 
-  #end({ job }: Running<T>, as: keyof WorkSummary): void {
+  #end(running: Running<T>, as: keyof WorkSummary): void {
+    const { job } = running;
     this.#summary[as]++;
     this.#held.delete(job.leaseId);
+    if (this.#newest.get(job.seq) === running) {
+      this.#newest.delete(job.seq);
+    }
     this.#wake();
   }
 
@@ -247,7 +257,7 @@ class Worker<T> {
         return;
       }
       wait = every;
-      const held = [...this.#held.values()].filter((r) => !r.lost);
+      const held = [...this.#newest.values()].filter((r) => !r.lost);
       if (held.length === 0) {
         continue;
       }

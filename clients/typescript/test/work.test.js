@@ -209,6 +209,27 @@ test("a handler is told that its lease is lost, and its job is not acked", async
   assert.deepEqual(reasons.sort(), ["lease_lost", "lease_lost"]);
 });
 
+test("a job that comes back while its first handler runs is done, and only the first lease counts as lost", async () => {
+  const topic = await queueOf(1);
+  const client = connect({ node: newTopic() });
+  const stop = new AbortController();
+  const lost = [];
+  const handler = async (job, { signal }) => {
+    if (job.deliveries === 1) {
+      await connect({ node: client.node }).nack(topic, job); // as if the lease had ended
+      await new Promise((resolve) => signal.addEventListener("abort", resolve));
+    } else {
+      await new Promise((resolve) => setTimeout(resolve, 1500)); // two extensions
+    }
+    lost.push([job.deliveries, signal.aborted]);
+  };
+  const working = client.work(topic, handler, { concurrency: 2, leaseMs: 1500, signal: stop.signal, onError: quiet });
+  await eventually("the queue is empty", isEmpty(topic));
+  stop.abort();
+  assert.deepEqual(await working, { done: 1, failed: 0, lost: 1 });
+  assert.deepEqual(lost, [[1, true], [2, false]]);
+});
+
 test("a worker outlives refusals and lost answers", async () => {
   const topic = await queueOf(20);
   const stop = new AbortController();

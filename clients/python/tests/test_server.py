@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -105,6 +106,15 @@ class Reading(kit.Case):
         self.assertEqual((gap.first_seq, gap.last_seq, gap.reason), (1, 3, "cap"))
         first = next(weir.follow(topic))
         self.assertEqual((type(first), first.first_seq, first.last_seq, first.cursor), (weirmq.Gap, 1, 3, 3))
+
+    def test_records_of_a_node_are_left_out(self: Any) -> None:
+        weir, topic = self.client(), kit.name("nodes")
+        weir.publish_batch(topic, [weirmq.Message(n, node=n) for n in ("me", "m", "you")])
+        for nodes, left in (("me", ["m", "you"]), (["me", "you"], ["m"]), (("m",), ["me", "you"])):
+            self.assertEqual([r.data for r in weir.diff(topic, node=nodes).records], left)
+            events = weir.follow(topic, node=nodes)
+            self.assertEqual([e.data for e in itertools.takewhile(lambda e: isinstance(e, weirmq.Record), events)], left)
+            events.close()
 
     def test_topics_are_made_once_and_deleted(self: Any) -> None:
         weir, topic = self.client(), kit.name("ensure")

@@ -121,11 +121,11 @@ class AsyncClient:
         *,
         tail: bool = False,
         limit: int | None = None,
-        node: Sequence[str] | None = None,
+        node: str | Sequence[str] | None = None,
     ) -> AsyncIterator[Event]:
         """Yields what is and what will be written to topics; see :meth:`Client.follow`."""
         start = {topics: from_seq} if isinstance(topics, str) else topics
-        return self._follow(Follower(start, tail, limit, list(node) if node else None))
+        return self._follow(Follower(start, tail, limit, node))
 
     async def claim(
         self, topic: str, *, max: int = 1, lease_ms: int | None = None, wait_ms: int = 0

@@ -9,7 +9,7 @@ of its events have been taken, so nothing is missed and nothing comes twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 from urllib.parse import quote
@@ -64,12 +64,13 @@ class Follower:
         topics: Mapping[str, int],
         tail: bool,
         limit: int | None,
-        node: list[str] | None,
+        node: str | Sequence[str] | None,
     ) -> None:
         if not topics:
             raise ValueError("there is no topic to follow")
         self._at: dict[str, int | None] = {t: None if tail else seq for t, seq in topics.items()}
-        options = {"limit": limit, "node": node, "heartbeat_ms": HEARTBEAT_MS, "include_tags": True}
+        nodes = [node] if isinstance(node, str) else list(node or ())
+        options = {"limit": limit, "node": nodes or None, "heartbeat_ms": HEARTBEAT_MS, "include_tags": True}
         self._options = {name: value for name, value in options.items() if value is not None}
         self._wid = ""
         self._last_id = ""

@@ -149,7 +149,7 @@ class Client:
         *,
         tail: bool = False,
         limit: int | None = None,
-        node: Sequence[str] | None = None,
+        node: str | Sequence[str] | None = None,
     ) -> Iterator[Event]:
         """Yields what is in the topics after ``from_seq``, then what is written, as it is written.
 
@@ -158,10 +158,10 @@ class Client:
         could be read, :class:`CaughtUp` and :class:`TopicDeleted`. After lost connections and
         restarts of the server it goes on behind the last event, for as long as it takes: nothing
         is missed, nothing comes twice. It ends when all topics are deleted. To go on in another
-        process, keep the ``seq`` of the last record.
+        process, keep the ``seq`` of the last record. Records written by ``node`` are left out.
         """
         start = {topics: from_seq} if isinstance(topics, str) else topics
-        return self._follow(Follower(start, tail, limit, list(node) if node else None))
+        return self._follow(Follower(start, tail, limit, node))
 
     def claim(
         self, topic: str, *, max: int = 1, lease_ms: int | None = None, wait_ms: int = 0

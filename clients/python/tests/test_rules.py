@@ -74,6 +74,14 @@ class Retries(kit.Case):
         client.publish("t", 1)
         self.assertEqual([r.headers.get("Cookie") for r in script.requests], [None, "route=a"])
 
+    def test_one_message_is_no_batch(self: Any) -> None:
+        script = kit.Scripted(WRITTEN)
+        for one in ("text", b"text", {"to": "a"}):
+            with self.assertRaises(TypeError) as got:
+                self.client(transport=script).publish_batch("t", one)
+            self.assertIn(type(one).__name__, str(got.exception))
+        self.assertEqual(script.requests, [])
+
     def test_two_publishes_have_different_keys(self: Any) -> None:
         script = kit.Scripted(WRITTEN)
         client = self.client(transport=script)

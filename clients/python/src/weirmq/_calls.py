@@ -92,6 +92,8 @@ def publish(
     disable_backpressure: bool,
 ) -> Call[Published]:
     """Append records, all or none. Without a key one is made, so that every try has the same."""
+    if isinstance(items, (str, bytes, Mapping)):
+        raise TypeError(f"a batch is several messages, not one {type(items).__name__}; publish takes one")
     if key is None:
         key = uuid.uuid4().hex
     body: dict[str, Any] = {"records": [_record_body(item) for item in items]}

@@ -121,7 +121,8 @@ class Client:
     ) -> Published:
         """Appends 1 to 10,000 records, all or none: messages, or their data alone.
 
-        The key is that of the whole batch; otherwise as :meth:`publish`.
+        The key is that of the whole batch; otherwise as :meth:`publish`. Raises TypeError for a
+        single string or mapping, whose characters or keys would become the records.
         """
         return self._call(_calls.publish(topic, items, idempotency_key, create, config, disable_backpressure))
 

@@ -1,6 +1,6 @@
 import { answerError, nothingHappened, transportError, WeirError } from "./errors.js";
 import { parse, stringify } from "./json.js";
-import { link, now, pause, sleep, unlessAborted } from "./wait.js";
+import { after, link, now, pause, sleep, unlessAborted } from "./wait.js";
 
 /** How a Client reaches its server. */
 export interface ClientOptions {
@@ -12,7 +12,7 @@ export interface ClientOptions {
   key?: string | (() => string | Promise<string>);
   /** Who claims jobs, up to 128 bytes. Two clients that work at the same time need different ones. Default: a random name. */
   node?: string;
-  /** How long one request may take, in ms, on top of what it waits by itself. Default: 30000. */
+  /** How long one request may take, in ms, on top of what it waits by itself; 24 days at most. Default: 30000. */
   timeoutMs?: number;
   /**
    * For how long a call is tried again, in ms. Default: 60000. With `timeoutMs` it has to stay below the
@@ -99,7 +99,7 @@ export class Transport {
 
   async #exchange(call: Call, init: Init, stop: AbortController): Promise<unknown> {
     const ms = Math.min(this.#timeoutMs, call.mostMs ?? Infinity) + (call.waitMs ?? 0);
-    const timer = setTimeout(() => stop.abort(new Error(`nothing within ${ms} ms`)), ms);
+    const inTime = after(ms, () => stop.abort(new Error(`nothing within ${ms} ms`)));
     let res: Response;
     let text: string;
     try {
@@ -109,7 +109,7 @@ export class Transport {
       call.signal?.throwIfAborted();
       throw transportError(stop.signal.aborted ? stop.signal.reason : e);
     } finally {
-      clearTimeout(timer);
+      inTime();
     }
     if (!res.ok) {
       throw answerError(res.status, res.headers, text);
@@ -128,7 +128,7 @@ export class Transport {
     if (lastId !== "") {
       init.headers["Last-Event-ID"] = lastId;
     }
-    const timer = setTimeout(() => stop.abort(new Error(`nothing within ${this.#timeoutMs} ms`)), this.#timeoutMs);
+    const inTime = after(this.#timeoutMs, () => stop.abort(new Error(`nothing within ${this.#timeoutMs} ms`)));
     try {
       const res = await this.#fetch(this.#base + path, init);
       if (!res.ok) {
@@ -141,7 +141,7 @@ export class Transport {
     } catch (e) {
       throw e instanceof WeirError ? e : transportError(stop.signal.aborted ? stop.signal.reason : e);
     } finally {
-      clearTimeout(timer);
+      inTime();
     }
   }
 

@@ -1,3 +1,12 @@
+/** The longest that setTimeout waits, in ms; of more it makes 1. */
+const longest = 2 ** 31 - 1;
+
+/** Calls f after ms milliseconds. Returns what undoes that. */
+export function after(ms: number, f: () => void): () => void {
+  const timer = setTimeout(f, Math.min(ms, longest));
+  return () => clearTimeout(timer);
+}
+
 /** Waits for ms milliseconds. Rejects with the reason of signal if that aborts. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -6,13 +15,13 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
       return;
     }
     const stop = () => {
-      clearTimeout(timer);
+      undo();
       reject(signal?.reason);
     };
-    const timer = setTimeout(() => {
+    const undo = after(ms, () => {
       signal?.removeEventListener("abort", stop);
       resolve();
-    }, ms);
+    });
     signal?.addEventListener("abort", stop, { once: true });
   });
 }

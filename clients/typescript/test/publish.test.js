@@ -124,6 +124,17 @@ test("a request without an answer ends after timeoutMs", async () => {
   await assert.rejects(connect({ fetch, timeoutMs: 20, retryMs: 0 }).diff("t"), isError("no_answer", 0));
 });
 
+test("a timeoutMs without end is none", async () => {
+  const fetch = async (input, init) => {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    init.signal.throwIfAborted();
+    return globalThis.fetch(input, init);
+  };
+  for (const timeoutMs of [Infinity, 2 ** 31]) {
+    await connect({ fetch, timeoutMs, retryMs: 0 }).publish(newTopic(), 1);
+  }
+});
+
 test("the key goes into the header, also the one of the URL or of a function", async () => {
   const { Client } = await import("@weirmq/client");
   const sent = [];

@@ -163,6 +163,9 @@ function init(method: string, body: string | undefined, signal: AbortSignal, key
     headers["Content-Type"] = "application/json";
   }
   if (key) {
+    if (/[^\t\x20-\x7e\x80-\xff]/.test(key.trim())) {
+      throw new TypeError("the key has characters that no header can hold, such as the end of a line"); // fetch's error quotes it
+    }
     headers["Authorization"] = `Bearer ${key}`;
   }
   // Only of a GET an answer may come from a cache; to say so makes more headers.

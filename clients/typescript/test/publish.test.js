@@ -135,6 +135,15 @@ test("a timeoutMs without end is none", async () => {
   }
 });
 
+test("a key that no header can hold is in no error", async () => {
+  for (const key of ["secret\nsecret", "secret\u20ac", () => "secret\0"]) {
+    for (const call of [(c) => c.topic("t"), (c) => c.follow("t").next()]) {
+      await assert.rejects(call(connect({ key, retryMs: 0 })), (e) => e instanceof TypeError && !e.message.includes("secret"));
+    }
+  }
+  await connect({ key: "secret\n" }).publish(newTopic(), 1); // as a file ends
+});
+
 test("the key goes into the header, also the one of the URL or of a function", async () => {
   const { Client } = await import("@weirmq/client");
   const sent = [];

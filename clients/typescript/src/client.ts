@@ -148,8 +148,8 @@ export class Client {
    *
    * A job may come twice, after a lost lease or a restart of the server. How often a job that fails is
    * handed out is the queue's `maxDeliveries`. It throws the WeirError of a claim that will never succeed,
-   * such as `topic_not_found`, once what it holds is settled, and a RangeError for a `concurrency` that
-   * cannot be.
+   * such as `topic_not_found`, once what it holds is settled, and a RangeError for a `concurrency` or
+   * `leaseMs` that cannot be.
    */
   work<T = unknown>(topic: string, handler: Handler<T>, options: WorkOptions<T> = {}): Promise<WorkSummary> {
     return work<T>(this, topic, handler, options);

@@ -74,9 +74,12 @@ class Running<T> implements JobContext {
 }
 
 export async function work<T>(client: Client, topic: string, handler: Handler<T>, options: WorkOptions<T>): Promise<WorkSummary> {
-  const { concurrency = 1 } = options;
+  const { concurrency = 1, leaseMs = 30_000 } = options;
   if (!(Number.isInteger(concurrency) && concurrency >= 1 && concurrency <= 1000)) {
     throw new RangeError(`concurrency is 1 to 1000, not ${concurrency}`);
+  }
+  if (!(leaseMs >= 100 && leaseMs <= 86_400_000)) {
+    throw new RangeError(`leaseMs is 100 to 86400000, not ${leaseMs}`);
   }
   return new Worker(client, topic, handler, options, concurrency).run();
 }

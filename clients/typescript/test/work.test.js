@@ -253,4 +253,6 @@ test("a claim that can never succeed ends the work", async () => {
   await connect().putTopic(log);
   await assert.rejects(connect().work(log, quiet), { name: "WeirError", code: "not_a_queue", status: 409 });
   await assert.rejects(connect().work(log, quiet, { concurrency: 0 }), RangeError);
+  await assert.rejects(connect().work(log, quiet, { leaseMs: 99 }), RangeError);
+  await assert.rejects(connect().work(log, quiet, { leaseMs: NaN }), RangeError);
 });

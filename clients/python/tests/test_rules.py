@@ -316,6 +316,11 @@ class Shelves(unittest.TestCase):
         shelf.put(again, 200.0)
         self.assertEqual([h.job for h in shelf.due(300.0, False)], [again])
 
+    def test_a_worker_that_cannot_be_is_refused(self) -> None:
+        for concurrency, lease_ms in ((0, 30_000), (1, 99), (1, 86_400_001)):
+            with self.assertRaises(ValueError):
+                weirmq.Client("http://127.0.0.1:1").worker("q", print, concurrency=concurrency, lease_ms=lease_ms)
+
     def test_jobs_of_two_queues_are_not_settled_at_once(self) -> None:
         other = job()
         other.topic = "elsewhere"

@@ -22,7 +22,7 @@ from ._types import Job, Settled
 log = logging.getLogger("weirmq")
 T = TypeVar("T")
 
-LEAST_LEASE_MS = 100
+LEAST_LEASE_MS, MOST_LEASE_MS = 100, 86_400_000
 CLAIM_WAIT_MS = 30_000
 MOST_PER_CALL = 1000  # jobs in one claim, ack, nack or extend
 
@@ -435,5 +435,5 @@ def check_options(concurrency: int, lease_ms: int) -> None:
     """Raises ValueError for what no worker can do."""
     if concurrency < 1:
         raise ValueError("concurrency is at least 1")
-    if lease_ms < LEAST_LEASE_MS:
-        raise ValueError(f"lease_ms is at least {LEAST_LEASE_MS}")
+    if not LEAST_LEASE_MS <= lease_ms <= MOST_LEASE_MS:
+        raise ValueError(f"lease_ms is {LEAST_LEASE_MS} to {MOST_LEASE_MS}, not {lease_ms}")

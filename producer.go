@@ -463,12 +463,12 @@ func failureReason(err error) string {
 
 // Limits of a message's names and keys, in bytes, for every backend.
 const (
-	maxHeaders  = 60 // a weir server allows 64, including its own
+	maxHeaders  = 60 // a weir queue takes fewer, see Message
 	maxKeyBytes = 256
 )
 
 // checkMessage returns an error that names the invalid field and its valid values. What
-// it accepts can be published on every backend.
+// it accepts can be published on every backend, as far as its size allows.
 func checkMessage(m *Message) error {
 	switch {
 	case !m.Priority.Valid():

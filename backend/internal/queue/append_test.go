@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/weirmq/weir/backend"
@@ -47,4 +48,25 @@ func TestABatchWhoseContextEndsSaysSo(t *testing.T) {
 			t.Errorf("message %d: %v", i+1, r.Err)
 		}
 	}
+}
+
+// Headers that a queue has no room for are named as what the caller gave, and nothing is stored.
+func TestHeadersThatDoNotFitAreNamed(t *testing.T) {
+	everywhere(t, func(t *testing.T, h *host) {
+		b := h.open(fresh())
+		many := map[string]string{}
+		for i := range 53 {
+			many[fmt.Sprint("h", i)] = ""
+		}
+		for _, headers := range []map[string]string{many, {"long": strings.Repeat("x", 13<<10)}} {
+			_, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x"), Headers: headers}})
+			if !errors.Is(err, backend.ErrTooLarge) || !strings.Contains(err.Error(), "field Headers") {
+				t.Errorf("%d headers: %v", len(headers), err)
+			}
+		}
+		delete(many, "h0")
+		if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x"), Headers: many}}); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -60,8 +60,11 @@ func (b *Backend) encode(m *backend.Message) (api.Record, error) {
 	}
 	limits := b.opt.Limits
 	limits.MaxMetaBytes -= deadMetaBytes
-	if len(headers) > api.MaxMetaKeys-deadMetaKeys {
-		return r, fmt.Errorf("the message has %d headers; at most %d fit", len(headers), api.MaxMetaKeys-deadMetaKeys)
+	switch {
+	case len(headers) > api.MaxMetaKeys-deadMetaKeys:
+		return r, fmt.Errorf("%w: field Headers: %d with weir's own; a weir queue takes %d", backend.ErrTooLarge, len(headers), api.MaxMetaKeys-deadMetaKeys)
+	case len(r.Meta) > limits.MaxMetaBytes:
+		return r, fmt.Errorf("%w: field Headers: %d bytes as JSON, with weir's own; a weir queue takes %d", backend.ErrTooLarge, len(r.Meta), limits.MaxMetaBytes)
 	}
 	if err := api.CheckWrite(&api.WriteRequest{Records: []api.Record{r}}, &limits); err != nil {
 		return r, translate(err, true)

@@ -74,6 +74,13 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 	if !oldest && !isOwnLetter(r) {
 		return fmt.Errorf("dead letter %s: %w", letter.ID, errNotSingle)
 	}
+	if !b.removes.Load() {
+		// Whether the key may is known before anything is sent: this removes nothing.
+		if _, err := b.svc.Delete(ctx, from, &api.DeleteRequest{HasBefore: true, BeforeSeq: 1}); err != nil {
+			return fmt.Errorf("redrive dead letter %s: %w", letter.ID, b.fail(err, false))
+		}
+		b.removes.Store(true)
+	}
 	l := readLetter(r)
 	to := cmp.Or(l.Stream, b.opt.Topic)
 	key := fmt.Sprintf("redrive:%s:%s-%d", from, letter.ID, r.TS)

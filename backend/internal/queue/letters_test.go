@@ -296,6 +296,39 @@ func TestLettersOfTheServerGoOldestFirst(t *testing.T) {
 	}
 }
 
+// Without the right to remove a letter nothing is sent back: the message would be there twice.
+func TestARedriveThatMayNotRemoveSendsNothing(t *testing.T) {
+	h := &host{t: t, kind: "http"}
+	h.serve("all:rw+delete+admin,worker:rw")
+	name := fresh()
+	open := func(key string) *queue.Backend {
+		b, err := openURL(t.Context(), "http://:"+key+"@"+h.addr+"/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { b.Close() })
+		return b
+	}
+	all, worker := open("all"), open("worker")
+	publish(t, all, "x")
+	if err := all.DeadLetter(t.Context(), one(t, all), "", backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := worker.List(t.Context(), "", "", 10)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("letters %+v, %v", list, err)
+	}
+	if err := worker.Redrive(t.Context(), "", list[0]); !errors.Is(err, backend.ErrForbidden) {
+		t.Errorf("redrive without delete: %v", err)
+	}
+	if got := take(t, worker, nil); len(got.Deliveries) > 0 {
+		t.Errorf("it was sent back nevertheless: %+v", got)
+	}
+	if err := all.Redrive(t.Context(), "", list[0]); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPurgeTakesWhatItIsGivenAndNothingElse(t *testing.T) {
 	everywhere(t, func(t *testing.T, h *host) {
 		b := h.open(fresh())

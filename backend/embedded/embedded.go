@@ -45,6 +45,9 @@ func Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 		return nil, &backend.URLError{Err: err}
 	}
 	s, err := share(ctx, p.key, p.options)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("open topic %q, %s: %w", p.topic, p.server, err)
+	}
 	if err != nil {
 		return nil, err
 	}

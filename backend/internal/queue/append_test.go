@@ -70,3 +70,22 @@ func TestHeadersThatDoNotFitAreNamed(t *testing.T) {
 		}
 	})
 }
+
+// Who opens several streams reads in an error which one it is about.
+func TestTheEndOfAStreamNamesIt(t *testing.T) {
+	everywhere(t, func(t *testing.T, h *host) {
+		name := fresh()
+		b := h.open(name)
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Stats(t.Context()); !errors.Is(err, backend.ErrClosed) || !strings.Contains(err.Error(), name) {
+			t.Errorf("after Close: %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := openURL(ctx, h.url(name)); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), h.addr) {
+			t.Errorf("not opened: %v", err)
+		}
+	})
+}

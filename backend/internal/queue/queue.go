@@ -116,7 +116,10 @@ func New(ctx context.Context, svc Service, opt Options) (*Backend, error) {
 		b.info.Durability = st.Config.Durability.String()
 	}
 	b.absent.Store(api.IsCode(err, api.CodeTopicNotFound))
-	return b, ctx.Err()
+	if err = ctx.Err(); err != nil {
+		err = fmt.Errorf("open topic %q, %s: %w", opt.Topic, opt.Server, err)
+	}
+	return b, err
 }
 
 const (
@@ -156,7 +159,7 @@ func (b *Backend) enter(ctx context.Context) (_ context.Context, leave func(), e
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.mu.closed {
-		return nil, nil, backend.ErrClosed
+		return nil, nil, fmt.Errorf("stream %q: %w", b.opt.Topic, backend.ErrClosed)
 	}
 	b.calls.Add(1)
 	ctx, cancel := context.WithCancel(ctx)

@@ -25,7 +25,7 @@ import { type Handler, work, type WorkOptions, type WorkSummary } from "./work.j
  * of calls at a time.
  *
  * Every call throws a WeirError if it fails, or the reason of its signal if that aborts. What the
- * server refuses with 429 or 503 is tried again when the server says, and what found no connection
+ * server refuses with 429, 503 or 507 is tried again when the server says, and what found no connection
  * too; a request that may have been carried out is sent again only where that changes nothing. Both
  * end after `retryMs`.
  */

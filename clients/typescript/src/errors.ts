@@ -82,7 +82,7 @@ export function transportError(cause: unknown): WeirError {
 
 /** Whether the request was refused or never sent, so that any may be sent again. */
 export function nothingHappened(e: WeirError): boolean {
-  return e.code === "unreachable" || e.status === 429 || e.status === 503;
+  return e.code === "unreachable" || e.status === 429 || e.status === 503 || e.status === 507;
 }
 
 /** Whether the same request may succeed later. */

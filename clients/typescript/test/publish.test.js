@@ -59,11 +59,12 @@ test("what found no connection is sent again, with a key or without", async () =
   }
 });
 
-test("429 and 503 are tried again no earlier than Retry-After says, scattered", async () => {
+test("429, 503 and 507 are tried again no earlier than Retry-After says, scattered", async () => {
   const waits = [];
+  const codes = { 429: "throttled", 503: "not_ready", 507: "disk_full" };
   await Promise.all(
-    [429, 503, 429, 503].map(async (status) => {
-      const fetch = refusing(1, () => refusal(status, status === 429 ? "throttled" : "not_ready", { "Retry-After": "1" }));
+    [429, 503, 507, 429, 503].map(async (status) => {
+      const fetch = refusing(1, () => refusal(status, codes[status], { "Retry-After": "1" }));
       await connect({ fetch }).publish(newTopic(), 1, { idempotencyKey: null });
       waits.push(fetch.at[1] - fetch.at[0]);
     }),

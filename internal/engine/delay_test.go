@@ -2,6 +2,7 @@ package engine
 
 import (
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,9 +161,9 @@ func TestADelayedRecordThatGoesTakesNoMemory(t *testing.T) {
 func TestADelayIsRefusedByALog(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "a")
 	put(t, e, "log", configOf(api.Disk))
-	for _, name := range []string{"log", "new"} {
+	for name, why := range map[string]string{"log": "is a log", "new": "does not exist"} {
 		_, err := e.Write(bg, name, &api.WriteRequest{Records: []api.Record{later("1", 5)}})
-		if !api.IsCode(err, api.CodeNotAQueue) {
+		if !api.IsCode(err, api.CodeNotAQueue) || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

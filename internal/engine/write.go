@@ -187,7 +187,11 @@ func (e *Engine) planWrite(t *entry, w *writing) (ticket, error) {
 		}
 	}
 	if len(w.delays) > 0 && t.jobs == nil {
-		return ticket{}, api.Errorf(api.CodeNotAQueue, "topic %q is a log, which nobody claims from; \"delay_ms\" is for topics of type queue", t.Name).With("topic", t.Name)
+		is := "is a log"
+		if w.created {
+			is = "does not exist and would be a log"
+		}
+		return ticket{}, api.Errorf(api.CodeNotAQueue, "topic %q %s, which nobody claims from; \"delay_ms\" is for topics of type queue", t.Name, is).With("topic", t.Name)
 	}
 	if err := e.roomFor(t, w.batch, w.now); err != nil {
 		return ticket{}, err

@@ -215,8 +215,11 @@ func rank(d *backend.Delivery) int {
 func (b *Backend) moveInClaim(ctx context.Context, out *backend.Claimed, l backend.Lease, to string) error {
 	l.Attempt-- // this delivery was never handed to anyone
 	letter, err := b.moveDead(ctx, l, "", to, backend.Cause{Reason: backend.ReasonMaxDeliveries, Error: b.errs.get(l.ID)})
-	if err == nil {
+	switch {
+	case err == nil:
 		out.Dead = append(out.Dead, letter)
+	case errors.Is(err, backend.ErrLeaseLost):
+		return nil // it is not there any more
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -404,5 +405,38 @@ func TestLettersOfTwoQueuesInOneTopicStayApart(t *testing.T) {
 	}
 	if rest, err := b.List(t.Context(), dead, "", 10); err != nil || len(rest) != 1 || rest[0].ID != list[0].ID {
 		t.Errorf("left %+v, %v", rest, err)
+	}
+}
+
+// removed is a service with one job past its limit, which somebody deletes once it is claimed.
+type removed struct {
+	queue.Service
+	claims int
+}
+
+func (r *removed) Topic(context.Context, string) (api.TopicState, error) {
+	return api.TopicState{}, nil
+}
+
+func (r *removed) Claim(context.Context, string, *api.ClaimRequest) ([]api.HeldJob, time.Duration, error) {
+	if r.claims++; r.claims > 1 {
+		return nil, 0, nil
+	}
+	return []api.HeldJob{{Record: api.Record{Seq: 1, Data: []byte("1")}, Lease: "7", Deliveries: 4}}, 0, nil
+}
+
+func (r *removed) Diff(context.Context, string, *api.DiffRequest) ([]api.Record, api.DiffResult, error) {
+	return nil, api.DiffResult{HeadSeq: 1, NextFromSeq: 1}, nil
+}
+
+func TestAMessagePastItsLimitThatIsRemovedIsNoFailure(t *testing.T) {
+	b, err := queue.New(t.Context(), &removed{}, queue.Options{Topic: "q", Limits: api.DefaultLimits()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 1, MaxDeliveries: 3, ReclaimAfter: time.Second})
+	if err != nil || len(got.Deliveries)+len(got.Dead) > 0 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -89,6 +89,16 @@ class Reading(kit.Case):
                 break
         self.assertEqual((got, pages, page.lag), (list(range(10)), 3, 0))
 
+    def test_a_topic_with_a_misspelt_field_is_not_made(self: Any) -> None:
+        weir, topic = self.client(), kit.name("typo")
+        for make in (weir.put_topic, weir.ensure_topic):
+            with self.assertRaises(weirmq.WeirError) as got:
+                make(topic, typ="queue")
+            self.assertIn("typ", str(got.exception))
+        with self.assertRaises(weirmq.WeirError) as got:
+            weir.topic(topic)
+        self.assertEqual(got.exception.code, "topic_not_found")
+
     def test_a_diff_waits_for_what_comes(self: Any) -> None:
         weir, topic = self.client(), kit.name("poll")
         weir.put_topic(topic)

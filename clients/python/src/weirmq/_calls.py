@@ -210,7 +210,7 @@ def state(topic: str) -> Call[dict[str, Any]]:
 
 def put(topic: str, config: Mapping[str, Any]) -> Call[dict[str, Any]]:
     """Create or reconfigure a topic."""
-    return Call("PUT", _path(topic), encode(config), _whole, repeatable=True)
+    return Call("PUT", _path(topic) + "?strict=true", encode(config), _whole, repeatable=True)
 
 
 def delete(topic: str, if_empty: bool) -> Call[bool]:

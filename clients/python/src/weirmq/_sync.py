@@ -196,7 +196,8 @@ class Client:
     def put_topic(self, name: str, **config: Any) -> dict[str, Any]:
         """Creates a topic (``type="queue"`` or a log), or replaces its configuration.
 
-        What is left out returns to its default, on a topic that exists, too.
+        What is left out returns to its default, on a topic that exists, too. A field that the
+        server does not know is refused.
         """
         return self._call(_calls.put(name, config))
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
 
 	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/replica/slots"
@@ -46,6 +47,9 @@ func Open(u *url.URL) (*Store, error) {
 	}
 	if u.Host == "" || u.Opaque != "" {
 		return nil, errors.New("the s3 URL names no bucket; expected s3://bucket/prefix")
+	}
+	if err := s3utils.CheckValidBucketName(u.Host); err != nil {
+		return nil, fmt.Errorf("no bucket can be named %q: %w", u.Host, err)
 	}
 	host, secure, err := endpoint(query.Get("endpoint"))
 	if err != nil {

@@ -156,6 +156,7 @@ func TestURLs(t *testing.T) {
 		"s3://bucket/a?zone=1":                                       "known: endpoint, region",
 		"s3://me:secret@bucket/a":                                    "AWS_ACCESS_KEY_ID",
 		"s3:///a":                                                    "names no bucket",
+		"s3://b/a":                                                   "no bucket can be named",
 	} {
 		u, err := url.Parse(address)
 		if err != nil {

@@ -35,8 +35,10 @@ func Check(address string) error {
 		return errors.New("the file URL of the copy cannot be read; expected file:///path, with three slashes")
 	case u.Scheme != "file" && u.Scheme != "s3" && !apart(u.Scheme):
 		return fmt.Errorf("the URL of the copy begins with %q; expected file://, s3://, postgres:// or kafka://", u.Scheme)
+	case u.Scheme == "s3":
+		_, err = s3.Open(u)
 	}
-	return nil
+	return err
 }
 
 // Open opens the copy at a URL. It creates it if there is none, and finds out whether

@@ -43,7 +43,7 @@ unit() { go test . ./config ./telemetry ./telemetry/tracing ./backend ./backend/
 race() { CGO_ENABLED=1 go test -race -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./backend/backendtest ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
 
 # sweep tries every crash point and every damage of the engine, the store and the log, of which race tries a part.
-sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|Take(s)?NoMemory' ./internal/engine ./internal/store ./internal/wal; }
+sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|Take(s)?NoMemory|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' ./internal/engine ./internal/store ./internal/wal; }
 
 # library is the library in one process, beside every server there is: the suite
 # that all backends pass, the faults of Redis, and in the root the layout test. Its

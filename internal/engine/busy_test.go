@@ -292,7 +292,7 @@ func TestABackupOfABusyEngineIsItsStateAtOneMoment(t *testing.T) {
 	e := openOn(t, fs, "1")
 	b := load(t, e)
 	defer b.halt()
-	for n := range 6 {
+	for n := range busyBackups {
 		b.more()
 		x := b.note()
 		dir := fmt.Sprint("/backup", n)

@@ -89,7 +89,7 @@ func TestWhatALostMachineTakesIsAnnounced(t *testing.T) {
 			fs, lsn := vfs.FS(vfs.NewMem()), uint64(0)
 			mode := func(o *Options) { o.Replica.Sync, o.Replica.BaseBytes = sync, 256<<10 }
 			var lost [4]int
-			for round := range 5 {
+			for round := range lostMachines {
 				e := s.openEngine(t, fs, lsn, mode)
 				crowd := newWriters(e, &w, classes, round)
 				time.Sleep(1200*time.Millisecond + time.Duration(rand.IntN(1500))*time.Millisecond)

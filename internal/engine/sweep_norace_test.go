@@ -2,4 +2,8 @@
 
 package engine
 
-const sweepShare = 1
+const (
+	sweepShare   = 1
+	busyBackups  = 6
+	lostMachines = 5
+)

@@ -5,3 +5,9 @@ package engine
 // sweepShare is how many crash points and damages there are for each one that is tried: the race
 // detector makes them ten times as slow, and scripts/test.sh tries all without it.
 const sweepShare = 16
+
+// Rounds of what the detector makes as slow, likewise.
+const (
+	busyBackups  = 2
+	lostMachines = 2
+)

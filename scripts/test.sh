@@ -18,7 +18,6 @@ export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -tags=grpcnotrace"
 
 modules=(. bench/peers tests/s3test/server bench/sawtooth/plot tests/browser site tests/crash/cut tests/openapi tests/cloudevents)
 staticcheck() { go tool -modfile=tools/go.mod staticcheck "$@"; }
-raced() { CGO_ENABLED=1 driven -race "$@"; }
 driven() { go test -count=1 -p 1 -timeout 10m "$@"; }
 
 lint() {
@@ -54,8 +53,8 @@ sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncat
 library() {
 	local status=0 root
 	root=$(mktemp)
-	raced -cpu 1 . >"$root" 2>&1 &
-	raced -parallel 4 ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./examples/... ./tests/redistest || status=1
+	CGO_ENABLED=1 driven -race -cpu 1 . >"$root" 2>&1 &
+	CGO_ENABLED=1 driven -race -parallel 4 ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./examples/... ./tests/redistest || status=1
 	wait $! || status=1
 	cat "$root"
 	rm -f "$root"
@@ -63,7 +62,7 @@ library() {
 }
 
 # kafka is the backend on a real broker, killed and restarted.
-kafka() { raced -parallel 3 ./backend/kafka ./tests/kafkatest; }
+kafka() { CGO_ENABLED=1 driven -race -parallel 3 ./backend/kafka ./tests/kafkatest; }
 
 # live is the library as built commands on real servers. It prints what it measured. Those
 # tests run at once, at its end, that kill Kafka's brokers and wait for them.

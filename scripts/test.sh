@@ -39,7 +39,7 @@ layout() { go test .; }
 unit() { go test . ./config ./telemetry ./telemetry/tracing ./backend ./backend/backendtest ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./internal/... ./cmd/...; }
 
 # race holds what runs inside one process and has no short leases.
-race() { CGO_ENABLED=1 go test -race -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./backend/backendtest ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
+race() { CGO_ENABLED=1 go test -race -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
 
 # sweep tries every crash point and every damage of the engine, the store and the log, of which race tries a part.
 sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|Take(s)?NoMemory|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' ./internal/engine ./internal/store ./internal/wal; }
@@ -68,7 +68,8 @@ kafka() { CGO_ENABLED=1 driven -race -parallel 3 ./backend/kafka ./tests/kafkate
 # tests run at once, at its end, that kill Kafka's brokers and wait for them.
 live() { (cd tests/library && driven -v -parallel 3 ./...); }
 
-oracle() { go test ./tests/oracle/... ./tests/crash/rounds/...; }
+# oracle holds what judges other tests: that it finds planted faults.
+oracle() { go test ./tests/oracle/... ./tests/crash/rounds/... ./backend/backendtest; }
 
 # sim is the whole engine in virtual time; without the race detector, for more seeds.
 sim() { driven ./tests/sim -seeds 24; }

@@ -133,8 +133,7 @@ func (o *tailOptions) checkFrom(url string) error {
 	case "kafka", "kafkas":
 		form, what = recordsForm, "PARTITION:OFFSET, or several with commas between them"
 	}
-	switch {
-	case o.from == "" || o.from == "0" || form.MatchString(o.from), o.from == backend.CursorEnd && !isHTTP(url):
+	if o.from == "" || o.from == "0" || form.MatchString(o.from) || o.from == backend.CursorEnd && !isHTTP(url) {
 		return nil
 	}
 	return fmt.Errorf("--from %q is not %s; 0 is everything", o.from, what)

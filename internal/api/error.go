@@ -115,14 +115,14 @@ func (e *Error) With(key string, value any) *Error {
 	return e
 }
 
-// notStoredRetryAfter is when to try again what a full disk could not take.
-const notStoredRetryAfter = 5 * time.Second
+// DiskRetryAfter is when to try again what a full disk could not take.
+const DiskRetryAfter = 5 * time.Second
 
 // NotStored is the answer when a file outside the log could not be written: CodeDiskFull
 // if its file system has no room, else CodeInternal. It wraps err, which is for the log.
 func NotStored(err error, message string) *Error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return (&Error{Code: CodeDiskFull, Message: message + "; the disk is full: make room on it, then try again", Err: err}).After(notStoredRetryAfter)
+		return (&Error{Code: CodeDiskFull, Message: message + "; the disk is full: make room on it, then try again", Err: err}).After(DiskRetryAfter)
 	}
 	return &Error{Code: CodeInternal, Message: message + "; the server's log has the details", Err: err}
 }

@@ -25,9 +25,8 @@ const (
 	minSegmentBytes = 1 << 20
 	maxSegmentBytes = 64 << 20
 
-	spacePeriod    = 100 * time.Millisecond
-	spaceTold      = 10 * time.Second // between two lines about it in the log
-	diskRetryAfter = 5 * time.Second
+	spacePeriod = 100 * time.Millisecond
+	spaceTold   = 10 * time.Second // between two lines about it in the log
 )
 
 // space knows how full the file system of the data directory is, and whether
@@ -123,7 +122,7 @@ func (s *space) refusal() error {
 	free := s.free.Load()
 	return api.Errorf(api.CodeDiskFull, "the disk has %s free and %s are reserved for operations that free space: delete or ack records, or enlarge the disk; reads, deletes and acks go on",
 		mib(free), mib(s.reserve)).
-		With("free_bytes", free).With("reserve_bytes", s.reserve).After(diskRetryAfter)
+		With("free_bytes", free).With("reserve_bytes", s.reserve).After(api.DiskRetryAfter)
 }
 
 func mib(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }

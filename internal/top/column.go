@@ -115,7 +115,7 @@ func awayLine(r *row, first, rest int) string {
 	if !r.since.IsZero() {
 		text += " since " + r.since.Format("15:04:05")
 	}
-	return left(r.name, first) + " " + in(red, fit(text, rest)) + fit(": "+clean(r.Error), rest-len(text))
+	return left(r.name, first) + " " + in(red, Fit(text, rest)) + Fit(": "+clean(r.Error), rest-len(text))
 }
 
 // line lays out one row, or the titles if r is nil.

@@ -87,20 +87,17 @@ func clean(s string) string {
 
 // left and right return a text that takes width cells.
 func left(s string, width int) string {
-	s = fit(s, width)
+	s = Fit(s, width)
 	return s + strings.Repeat(" ", max(0, width-ansi.StringWidth(s)))
 }
 
 func right(s string, width int) string {
-	s = fit(s, width)
+	s = Fit(s, width)
 	return strings.Repeat(" ", max(0, width-ansi.StringWidth(s))) + s
 }
 
 // Fit cuts a text at a number of cells.
-func Fit(s string, width int) string { return fit(s, width) }
-
-// fit cuts a text at a width.
-func fit(s string, width int) string {
+func Fit(s string, width int) string {
 	if width <= 0 {
 		return ""
 	}

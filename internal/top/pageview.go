@@ -11,7 +11,7 @@ import (
 // lines draws the page of a stream.
 func (p *page) lines(m *model) []string {
 	r := m.row(p.place)
-	head := []string{in(bold, fit(r.name, m.width)), p.numbers(r), r.finding}
+	head := []string{in(bold, Fit(r.name, m.width)), p.numbers(r), r.finding}
 	body, at := p.body(m)
 	room := max(1, m.height-len(head)-2)
 	if at >= 0 {

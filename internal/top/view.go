@@ -21,7 +21,7 @@ func (m *model) View() tea.View {
 	}
 	lines = lines[:min(len(lines), max(m.height, 0))]
 	for i := range lines {
-		lines[i] = fit(lines[i], m.width)
+		lines[i] = Fit(lines[i], m.width)
 	}
 	v := tea.NewView(strings.Join(lines, "\n"))
 	v.AltScreen = true

@@ -1,6 +1,7 @@
 package weirtest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,11 +11,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/weirmq/weir/tests/build"
 )
 
 const module = "github.com/weirmq/weir"
 
-var binary = sync.OnceValues(build)
+var binary = sync.OnceValues(buildBinary)
 
 // Binary returns the path of the weir binary, building it on the first call.
 // A failed build ends the test with the compiler's output.
@@ -27,7 +30,7 @@ func Binary(t testing.TB) string {
 	return path
 }
 
-func build() (string, error) {
+func buildBinary() (string, error) {
 	if path := os.Getenv("WEIRTEST_BINARY"); path != "" {
 		return path, nil
 	}
@@ -41,17 +44,7 @@ func build() (string, error) {
 		return "", fmt.Errorf("where is %s: %w", module, err)
 	}
 	path := filepath.Join(dir, "weir")
-	args := []string{"build", "-C", strings.TrimSpace(string(root)), "-tags", "grpcnotrace", "-o", path} // as make build does
-	cgo := "CGO_ENABLED=0"
-	if os.Getenv("WEIRTEST_RACE") == "1" {
-		args, cgo = append(args, "-race"), "CGO_ENABLED=1" // which the race detector needs
-	}
-	cmd := exec.Command("go", append(args, "./cmd/weir")...)
-	cmd.Env = append(os.Environ(), cgo)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s", strings.Join(cmd.Args[1:], " "), err, out)
-	}
-	return path, nil
+	return path, build.Weir(context.Background(), strings.TrimSpace(string(root)), path, os.Getenv("WEIRTEST_RACE") == "1")
 }
 
 // buildDir makes the directory of this process's binary and removes those of

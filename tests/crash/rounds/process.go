@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weirmq/weir/tests/build"
 )
 
 // Host is where the server under attack lives. Its data outlives Kill.
@@ -48,12 +50,7 @@ func Build(root, dir string) (string, error) {
 		return path, nil
 	}
 	path := filepath.Join(dir, "weir")
-	cmd := exec.Command("go", "build", "-tags", "grpcnotrace", "-o", path, "github.com/weirmq/weir/cmd/weir")
-	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0") // as make build does
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build weir: %w\n%s", err, out)
-	}
-	return path, nil
+	return path, build.Weir(context.Background(), root, path, false)
 }
 
 func (p *Process) launch() (portFile string, err error) {

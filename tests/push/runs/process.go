@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/weirmq/weir/tests/build"
 )
 
 // readyLimit is the longest time a start may take.
@@ -29,10 +31,8 @@ func WithServer(ctx context.Context, binary string, env []string, use func(Targe
 	defer os.RemoveAll(dir)
 	if binary == "" {
 		binary = filepath.Join(dir, "weir")
-		build := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-o", binary, "github.com/weirmq/weir/cmd/weir")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make build does
-		if out, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("build weir: %w\n%s", err, out)
+		if err := build.Weir(ctx, "", binary, false); err != nil {
+			return err
 		}
 	}
 	portFile := filepath.Join(dir, "port")

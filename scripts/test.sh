@@ -69,7 +69,7 @@ kafka() { CGO_ENABLED=1 driven -race -parallel 3 ./backend/kafka ./tests/kafkate
 live() { (cd tests/library && driven -v -parallel 3 ./...); }
 
 # oracle holds what judges other tests: that it finds planted faults, most of which it waits for.
-oracle() { go test -parallel 8 ./tests/oracle/... ./tests/crash/rounds/... ./backend/backendtest; }
+oracle() { go test -parallel 8 ./tests/oracle/... ./tests/process ./tests/crash/rounds/... ./backend/backendtest; }
 
 # sim is the whole engine in virtual time; without the race detector, for more seeds.
 sim() { driven ./tests/sim -seeds 24; }

@@ -45,7 +45,7 @@ func newProxied(t *testing.T, change func(site string) string) *proxied {
 	text = regexp.MustCompile(`(?m)^ *ssl_\S+ .*\n`).ReplaceAllString(text, "")
 	text = change(strings.ReplaceAll(text, "127.0.0.1:4000", strings.TrimPrefix(s.URL, "http://")))
 	for range 5 { // somebody may take the port in between
-		port, err := process.FreePort()
+		port, err := process.FreePort(0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -117,14 +117,14 @@ func jars() string {
 
 func (b *Broker) choosePorts() error {
 	var err error
-	if b.port, err = process.FreePort(); err != nil {
+	if b.port, err = process.FreePort(0); err != nil {
 		return err
 	}
-	if b.controller, err = process.FreePort(); err != nil {
+	if b.controller, err = process.FreePort(0); err != nil {
 		return err
 	}
 	for name := range b.protocols {
-		if b.listeners[name], err = process.FreePort(); err != nil {
+		if b.listeners[name], err = process.FreePort(0); err != nil {
 			return err
 		}
 		if advertise := b.advertise[name]; advertise != nil {

@@ -60,7 +60,7 @@ func Start(t TB, opt Options) *Server {
 		t.Fatalf("postgrestest: %v", err)
 	}
 	for try := 0; ; try++ {
-		if s.port, err = process.FreePort(); err == nil {
+		if s.port, err = process.FreePort(0); err == nil {
 			err = s.run()
 		}
 		if err == nil {

@@ -2,6 +2,7 @@
 package process
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -111,18 +113,36 @@ func Tail(path string) string {
 // these could have a server's port by the time that it comes back.
 const (
 	firstPort = 10_000
-	ports     = 20_000
+	pastPorts = 30_000
 )
 
-// FreePort returns a port of 127.0.0.1 that was free a moment ago.
-func FreePort() (int, error) {
+// given are the ports that FreePort has returned. Servers that start at once listen on
+// theirs some time later, so that a port which is free may be somebody's already.
+var given sync.Map
+
+// FreePort returns a port of 127.0.0.1 that was free a moment ago, as was the one that lies
+// gap behind it; 0 means that there is no such other. It returns no port twice.
+func FreePort(gap int) (int, error) {
 	var err error
 	for range 100 {
-		port := firstPort + rand.IntN(ports)
-		var l net.Listener
-		if l, err = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
-			return port, l.Close()
+		port := firstPort + rand.IntN(pastPorts-firstPort-gap)
+		if err = take(port); err == nil && gap > 0 {
+			err = take(port + gap)
+		}
+		if err == nil {
+			return port, nil
 		}
 	}
 	return 0, err
+}
+
+func take(port int) error {
+	if _, taken := given.LoadOrStore(port, true); taken {
+		return fmt.Errorf("port %d has been given to another server", port)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }

@@ -3,7 +3,6 @@ package redistest
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -217,33 +216,8 @@ func eventually(t TB, what string, check func() error) {
 	}
 }
 
-// Ports are taken from below those that systems give to outgoing connections: one
-// of these could have a server's port by the time that it comes back.
-const (
-	firstPort = 10_000
-	ports     = 10_000
-	busGap    = 10_000 // between a node's port and its cluster bus
-)
+// busGap lies between a node's port and that of its cluster bus.
+const busGap = 10_000
 
 // freePort returns a port that is free together with its bus.
-func freePort() (int, error) {
-	var err error
-	for range 100 {
-		port := firstPort + rand.IntN(ports)
-		if err = free(port); err == nil {
-			err = free(port + busGap)
-		}
-		if err == nil {
-			return port, nil
-		}
-	}
-	return 0, err
-}
-
-func free(port int) error {
-	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
-	if err != nil {
-		return err
-	}
-	return l.Close()
-}
+func freePort() (int, error) { return process.FreePort(busGap) }

@@ -56,6 +56,18 @@ func TestTwinOfARecording(t *testing.T) {
 	clean(t, r)
 }
 
+// A run that is too short to measure anything says so, and no goal is judged by it.
+func TestATableOfARunWithoutOffers(t *testing.T) {
+	r := inBubble(t, Scenario{Load: 0.01, Phases: [3]float64{0, 0.01, 0}}, "off")
+	var table strings.Builder
+	if err := Table(&table, []*Result{r}); err != nil {
+		t.Fatal(err)
+	}
+	if r.Offered != 0 || strings.Contains(table.String(), "NaN") || strings.Contains(table.String(), "missed") {
+		t.Errorf("%d offers:\n%s", r.Offered, table.String())
+	}
+}
+
 func TestTheFilesOfAResultCanBeRead(t *testing.T) {
 	results := []*Result{
 		inBubble(t, Scenario{Load: 2, Phases: [3]float64{1, 3, 2}}, "off"),

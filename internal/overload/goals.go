@@ -24,12 +24,19 @@ func (n Number) MarshalJSON() ([]byte, error) {
 
 func (n Number) nan() bool { return math.IsNaN(float64(n)) }
 
-// percent, in, span and whole are the forms in which the table prints numbers.
+// fixed, percent, in, span and whole are the forms in which the table prints numbers.
+func (n Number) fixed(digits int) string {
+	if n.nan() {
+		return "–"
+	}
+	return strconv.FormatFloat(float64(n), 'f', digits, 64)
+}
+
 func (n Number) percent() string {
 	if n.nan() {
 		return "–"
 	}
-	return strconv.FormatFloat(100*float64(n), 'f', 1, 64) + " %"
+	return (100 * n).fixed(1) + " %"
 }
 
 func (n Number) in(deadline time.Duration) string {
@@ -77,11 +84,11 @@ var goals = []goal{
 		if r.Kind == "embedded" {
 			least = 0.98
 		}
-		return Mark{Goal: "≥ " + plain(100*least) + " %", Figure: r.Goodput.percent(), Met: r.Goodput >= least, Judged: r.Scenario.Load > 1}
+		return Mark{Goal: "≥ " + plain(100*least) + " %", Figure: r.Goodput.percent(), Met: r.Goodput >= least, Judged: !r.Goodput.nan() && r.Scenario.Load > 1}
 	}},
 	{"top tier in time", func(r *Result) Mark {
 		fits := r.Scenario.Load*Tiers[0].Share <= 0.8*r.Scenario.worst()
-		return Mark{Goal: "≥ 99 % while it fits", Figure: r.Tiers[0].percent(), Met: r.Tiers[0] >= 0.99, Judged: fits}
+		return Mark{Goal: "≥ 99 % while it fits", Figure: r.Tiers[0].percent(), Met: r.Tiers[0] >= 0.99, Judged: !r.Tiers[0].nan() && fits}
 	}},
 	{"latency p99", func(r *Result) Mark { return r.latency(r.Latency.P99, 1.5, 1) }},
 	{"top tier's p99", func(r *Result) Mark { return r.latency(r.TierP99[0], 1.5, 0.35) }},
@@ -93,10 +100,10 @@ var goals = []goal{
 		return m
 	}},
 	{"variation", func(r *Result) Mark {
-		return Mark{Goal: "≤ 0.2", Figure: strconv.FormatFloat(float64(r.Variation), 'f', 2, 64), Met: r.Variation <= 0.2, Judged: !r.Variation.nan() && r.Scenario.worst() == 1}
+		return Mark{Goal: "≤ 0.2", Figure: r.Variation.fixed(2), Met: r.Variation <= 0.2, Judged: !r.Variation.nan() && r.Scenario.worst() == 1}
 	}},
 	{"arrivals' variation", func(r *Result) Mark {
-		return Mark{Goal: "≤ 0.3", Figure: strconv.FormatFloat(float64(r.Arrivals), 'f', 2, 64), Met: r.Arrivals <= 0.3, Judged: !r.Arrivals.nan() && r.Scenario.worst() > 0}
+		return Mark{Goal: "≤ 0.3", Figure: r.Arrivals.fixed(2), Met: r.Arrivals <= 0.3, Judged: !r.Arrivals.nan() && r.Scenario.worst() > 0}
 	}},
 	{"refusal p99", func(r *Result) Mark {
 		most := Number(0.001)
@@ -155,7 +162,7 @@ var figures = []struct {
 			if i > 0 {
 				text += " "
 			}
-			text += strconv.FormatFloat(100*float64(t), 'f', 0, 64)
+			text += (100 * t).fixed(0)
 		}
 		return text + " %"
 	}},
@@ -164,7 +171,7 @@ var figures = []struct {
 		return r.Waited.P50.in(r.Scenario.Deadline) + " " + r.Waited.P99.in(r.Scenario.Deadline)
 	}},
 	{"workers busy", func(r *Result) string { return r.Busy.percent() }},
-	{"handlers' slowdown", func(r *Result) string { return strconv.FormatFloat(float64(r.Slowdown), 'f', 3, 64) }},
+	{"handlers' slowdown", func(r *Result) string { return r.Slowdown.fixed(3) }},
 	{"offered", func(r *Result) string { return strconv.Itoa(r.Offered) }},
 	{"stored", func(r *Result) string { return strconv.Itoa(r.Stored) }},
 	{"in time", func(r *Result) string { return strconv.Itoa(r.InTime) }},
@@ -195,7 +202,7 @@ var figures = []struct {
 	{"processes' part", func(r *Result) string {
 		var parts []string
 		for _, p := range r.Processes {
-			parts = append(parts, strconv.FormatFloat(float64(p.Part), 'f', 3, 64))
+			parts = append(parts, p.Part.fixed(3))
 		}
 		return strings.Join(parts, " ")
 	}},

@@ -58,7 +58,7 @@ export class Transport {
     if (u.protocol !== "http:" && u.protocol !== "https:") {
       throw new TypeError("a weir server's URL begins with http:// or https://");
     }
-    this.#key = options.key ?? decodeURIComponent(u.password || u.username);
+    this.#key = options.key ?? keyOf(u);
     this.#base = (u.origin + u.pathname).replace(/\/+$/, "");
     this.#fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init));
     this.#timeoutMs = options.timeoutMs ?? 30_000;
@@ -155,6 +155,15 @@ export class Transport {
 }
 
 type Init = Omit<RequestInit, "headers"> & { headers: Record<string, string> };
+
+/** The key that a URL carries. Throws a TypeError, which does not quote it, for a "%" that nothing is encoded with. */
+function keyOf(u: URL): string {
+  try {
+    return decodeURIComponent(u.password || u.username);
+  } catch {
+    throw new TypeError("the key in the server's URL is not percent-encoded: write % as %25, or pass the key as an option");
+  }
+}
 
 function init(method: string, body: string | undefined, signal: AbortSignal, key: string): Init {
   // The server is usually nearby, where to unpack an answer costs more than to read it; browsers ask for what they like.

@@ -166,5 +166,6 @@ test("the key goes into the header, also the one of the URL or of a function", a
   const why = new Error("signed out");
   await assert.rejects(new Client(url, { key: () => Promise.reject(why) }).deleteTopic("t"), (e) => e === why);
   assert.throws(() => new Client("redis://localhost"), TypeError);
+  assert.throws(() => new Client("http://:se%ret@127.0.0.1:1"), (e) => e instanceof TypeError && e.message.includes("%25") && !e.message.includes("se%"));
   assert.equal((await new Client(url).deleteTopic(newTopic())), false);
 });

@@ -13,8 +13,10 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-# Everything is built as make build does, so once; the race detector alone needs cgo.
+# Everything is built as make build does, so once. The race detector alone needs cgo; what
+# its tests build, they build without.
 export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -tags=grpcnotrace"
+detector=(-race -exec 'env CGO_ENABLED=0')
 
 modules=(. bench/peers tests/s3test/server bench/sawtooth/plot tests/browser site tests/crash/cut tests/openapi tests/cloudevents)
 staticcheck() { go tool -modfile=tools/go.mod staticcheck "$@"; }
@@ -39,10 +41,10 @@ layout() { go test .; }
 unit() { go test . ./config ./telemetry ./telemetry/tracing ./backend ./backend/backendtest ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./internal/... ./cmd/...; }
 
 # race holds what runs inside one process and has no short leases.
-race() { CGO_ENABLED=1 go test -race -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
+race() { CGO_ENABLED=1 go test "${detector[@]}" -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
 
 # sweep tries every crash point and every damage of the engine, the store and the log, of which race tries a part.
-sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|Take(s)?NoMemory|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' ./internal/engine ./internal/store ./internal/wal; }
+sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|TestDamagedFormat|TestTheMemoryOf|Take(s)?NoMemory|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' ./internal/engine ./internal/store ./internal/wal; }
 
 # library is the library in one process, beside every server there is: the suite
 # that all backends pass, the faults of Redis, and in the root the layout test. Its
@@ -53,8 +55,8 @@ sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncat
 library() {
 	local status=0 root
 	root=$(mktemp)
-	CGO_ENABLED=1 driven -race -cpu 1 . >"$root" 2>&1 &
-	CGO_ENABLED=1 driven -race -parallel 4 ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./examples/... ./tests/redistest || status=1
+	CGO_ENABLED=1 driven "${detector[@]}" -cpu 1 . >"$root" 2>&1 &
+	CGO_ENABLED=1 driven "${detector[@]}" -parallel 4 ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./examples/... ./tests/redistest || status=1
 	wait $! || status=1
 	cat "$root"
 	rm -f "$root"
@@ -62,7 +64,7 @@ library() {
 }
 
 # kafka is the backend on a real broker, killed and restarted.
-kafka() { CGO_ENABLED=1 driven -race -parallel 3 ./backend/kafka ./tests/kafkatest; }
+kafka() { CGO_ENABLED=1 driven "${detector[@]}" -parallel 3 ./backend/kafka ./tests/kafkatest; }
 
 # live is the library as built commands on real servers. It prints what it measured. Those
 # tests run at once, at its end, that kill Kafka's brokers and wait for them.

@@ -66,12 +66,6 @@ func TestKeysPastTheirWindowAreForgottenThoughNobodyWrites(t *testing.T) {
 		e := openOn(t, vfs.NewMem(), "a", func(o *Options) { o.SegmentBytes = 16 << 20 })
 		put(t, e, "t", configOf(api.Disk, func(c *api.Config) { c.IdempotencyWindowMS = 1000 }))
 		put(t, e, "long", configOf(api.Disk))
-		heap := func() int64 {
-			runtime.GC()
-			var m runtime.MemStats
-			runtime.ReadMemStats(&m)
-			return int64(m.HeapAlloc)
-		}
 		const n = 20_000
 		for i := range n {
 			if _, err := keyed(e, "t", fmt.Sprint(i)); err != nil {
@@ -100,6 +94,15 @@ func TestKeysPastTheirWindowAreForgottenThoughNobodyWrites(t *testing.T) {
 			t.Errorf("a key past its window: %+v %v", res, err)
 		}
 	})
+}
+
+// heap returns the bytes in use after all garbage is gone.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // The bound holds against racing writers; a repeat passes, and what ends gives

@@ -50,8 +50,11 @@ func (s *Stream) Claim(ctx context.Context, req backend.ClaimRequest) (backend.C
 }
 
 func (c *claim) result(ctx context.Context, all []*part, asked int) (backend.Claimed, error) {
-	if c.empty() && (c.failed == asked || ctx.Err() != nil) && c.first != nil {
+	if c.empty() && c.first != nil && (c.failed == asked || ctx.Err() != nil) {
 		return backend.Claimed{}, c.first
+	}
+	if c.empty() && ctx.Err() != nil {
+		return backend.Claimed{}, ctx.Err() // between two shards
 	}
 	c.got.Deliveries = append(c.got.Deliveries, c.fresh...)
 	c.got.Failed = c.first

@@ -2,6 +2,7 @@ package shard_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -271,4 +272,35 @@ func TestAClaimDoesNotKeepWhatItHasForAShardThatSaysNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// last answers a claim just before the context of that ends.
+type last struct {
+	backend.Backend
+	end context.CancelFunc
+}
+
+func (l *last) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
+	defer l.end()
+	return l.Backend.Claim(ctx, req)
+}
+
+// A claim whose context ends while the shards are asked one after the other does not say
+// that there is nothing.
+func TestAClaimThatEndsBetweenTwoShardsSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 3, Open: func(_ context.Context, number int) (backend.Backend, error) {
+			return &last{backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprintf("jobs.%d", number)}), cancel}, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		got, err := b.Claim(ctx, backend.ClaimRequest{Consumer: "w", Max: 1, Block: 15 * time.Second, ReclaimAfter: time.Minute})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
 }

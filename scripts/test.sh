@@ -40,11 +40,18 @@ lint() {
 layout() { go test .; }
 unit() { go test . ./config ./telemetry ./telemetry/tracing ./backend ./backend/backendtest ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./internal/... ./cmd/...; }
 
+# apart are tests in which nothing runs at once, and which the race detector would make a
+# minute long each. sweep has them.
+apart='TakesLittleMemory|Take(s)?NoMemory|TestTheMemoryOf|TestThePageOfTenThousand|TestKeysPastTheirWindow|TestRewriteKeepsExactly|ReadBackAsTheModelSays|TestAQueueWithAWaitSLO'
+
 # race holds what runs inside one process and has no short leases.
-race() { CGO_ENABLED=1 go test "${detector[@]}" -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
+race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
 
 # sweep tries every crash point and every damage of the engine, the store and the log, of which race tries a part.
-sweep() { driven -run 'TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|TestDamagedFormat|TestTheMemoryOf|Take(s)?NoMemory|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' ./internal/engine ./internal/store ./internal/wal; }
+sweep() {
+	driven -run "$apart"'|TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|TestDamagedFormat|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' \
+		./internal/engine ./internal/engine/queue ./internal/store ./internal/wal ./internal/server
+}
 
 # library is the library in one process, beside every server there is: the suite
 # that all backends pass, the faults of Redis, and in the root the layout test. Its

@@ -1,5 +1,3 @@
-//go:build !race
-
 package engine
 
 import (
@@ -20,8 +18,7 @@ const (
 )
 
 // The topics are real and have been written and sealed once; the segments after
-// that are known to the index alone, which does not ask for more. The race detector, which
-// finds nothing here, would take a minute.
+// that are known to the index alone, which does not ask for more.
 func TestTheMemoryOfTopicsAndSegmentsIsWithinTheLaw(t *testing.T) {
 	const topics, segments = 10_000, 200
 	e, err := Open(bg, Options{Dir: t.TempDir()})

@@ -20,7 +20,8 @@ func (r *reading) forControl(set *settings) admission.Reading {
 	depth, known := r.depth()
 	c := admission.Reading{
 		At: r.at, Admitted: r.admitted, Known: known,
-		Waiting: depth - r.sig.Pending, Working: r.sig.Pending, Limit: set.limit, Offered: r.offered,
+		// What is not due takes room, and waits for no worker.
+		Waiting: depth - r.sig.Pending - r.sig.Delayed, Working: r.sig.Pending, Limit: set.limit, Offered: r.offered,
 		Paused: r.sig.Paused,
 	}
 	if c.Finished = r.sent - depth; r.sig.Finished != nil {

@@ -231,6 +231,11 @@ func delayCounted(f *fixture) {
 			f.Errorf("the signal is %+v, %v", signal, err)
 		}
 	}
+	if counter, ok := b.(backend.Tallier); ok { // an adaptive guard reads with it
+		if _, now, err := counter.Tally(f.ctx(), make([]uint32, 1)); now != nil && time.Since(start) < delayed && (now.Delayed != 2 || value(now.Lag)+now.Behind != 0) {
+			f.Errorf("a count says %+v (lag %s), %v", now, number(now.Lag), err)
+		}
+	}
 	d, _ := f.next(b, start)
 	f.ack(b, d)
 	check(f.statsWhen(b, func(s backend.Stats) bool { return s.Delayed == 1 && s.Pending == 0 }), 1, 0)

@@ -101,6 +101,9 @@ func AppendTally(dst []byte, topic string, r *TallyResult, totalMS float64) []by
 		dst = appendUint(dst, r.Queue.Ready)
 		dst = appendNamed(dst, "in_flight", r.Queue.InFlight)
 		dst = appendNamed(dst, "finished", uint64(r.Finished))
+		if r.Queue.Scheduled > 0 {
+			dst = appendNamed(dst, "scheduled", r.Queue.Scheduled)
+		}
 		if r.Paused {
 			dst = appendNamedBool(dst, "paused", true)
 		}

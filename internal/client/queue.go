@@ -94,10 +94,11 @@ func (c *Client) Tally(ctx context.Context, topic string, add []uint32) (api.Tal
 		Head  uint64   `json:"head_seq"`
 		Count uint64   `json:"count"`
 		Queue *struct {
-			Ready    uint64 `json:"ready"`
-			InFlight uint64 `json:"in_flight"`
-			Finished int64  `json:"finished"`
-			Paused   bool   `json:"paused"`
+			Ready     uint64 `json:"ready"`
+			InFlight  uint64 `json:"in_flight"`
+			Finished  int64  `json:"finished"`
+			Scheduled uint64 `json:"scheduled"`
+			Paused    bool   `json:"paused"`
 		} `json:"queue"`
 	}
 	if err := c.call(ctx, callTimeout, http.MethodPost, topicPath(topic, "offered"), encode(in), &out); err != nil {
@@ -112,7 +113,7 @@ func (c *Client) Tally(ctx context.Context, topic string, add []uint32) (api.Tal
 	}
 	if q := out.Queue; q != nil {
 		res.HeadSeq, res.Count, res.Finished = out.Head, out.Count, q.Finished
-		res.Queue.Ready, res.Queue.InFlight, res.Paused = q.Ready, q.InFlight, q.Paused
+		res.Queue.Ready, res.Queue.InFlight, res.Queue.Scheduled, res.Paused = q.Ready, q.InFlight, q.Scheduled, q.Paused
 	}
 	return res, nil
 }

@@ -225,6 +225,7 @@ func addSignal(all, one *backend.Signal) {
 	all.XLen += one.XLen
 	all.Behind += one.Behind
 	all.Delayed += one.Delayed
+	all.Retrying += one.Retrying
 	if one.Lag != nil {
 		all.Behind += *one.Lag
 	}

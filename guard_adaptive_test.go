@@ -322,20 +322,30 @@ func TestAdaptiveRefusesSomeAndLeavesTheRest(t *testing.T) {
 	})
 }
 
-// Messages that are not due wait for their time, not for a worker.
+// Messages that are not due wait for their time, not for a worker: those for later, and those
+// that are to be tried again.
 func TestAdaptiveTakesWhatIsNotDueForNoWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive, WaitSLO: 10 * time.Second})
-		refused, working := 0, int64(2)
-		for i := range int64(100) {
-			finished := 2 * i
-			g.fake.Pretend(&backend.Signal{Workers: &working, Pending: working, Lag: new(int64), Delayed: 5000, XLen: 5000 + working, Finished: &finished})
-			refused += g.offer(2, weir.Normal, "")
-			time.Sleep(100 * time.Millisecond)
-			synctest.Wait()
-		}
-		if refused > 0 {
-			t.Errorf("%d of 200 messages refused: the workers do each at once, and 5000 others are for later", refused)
-		}
-	})
+	working, retrying := int64(2), int64(5000)
+	for name, s := range map[string]backend.Signal{
+		"delayed":  {Lag: new(int64), Delayed: 5000},
+		"retrying": {Lag: &retrying, Retrying: retrying},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive, WaitSLO: 10 * time.Second})
+				refused := 0
+				for i := range int64(100) {
+					finished := 2 * i
+					s.Workers, s.Pending, s.XLen, s.Finished = &working, working, 5000+working, &finished
+					g.fake.Pretend(&s)
+					refused += g.offer(2, weir.Normal, "")
+					time.Sleep(100 * time.Millisecond)
+					synctest.Wait()
+				}
+				if refused > 0 {
+					t.Errorf("%d of 200 messages refused: the workers do each at once, and 5000 others are not due", refused)
+				}
+			})
+		})
+	}
 }

@@ -363,7 +363,10 @@ type Signal struct {
 	// Delayed is how many messages are stored but not due yet. They take room and do not
 	// wait for a worker.
 	Delayed int64
-	XLen    int64
+	// Retrying is how many messages of Lag have been given back and are not due yet. They do
+	// not wait for a worker either. A backend where Pending has them leaves it 0.
+	Retrying int64
+	XLen     int64
 	// Finished counts the messages that the group has finished with since some moment;
 	// nil if the backend does not know.
 	Finished *int64

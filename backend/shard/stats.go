@@ -122,6 +122,7 @@ func (s *Stream) Signal(ctx context.Context, most int64) (backend.Signal, error)
 	for i := range each {
 		all.Pending += each[i].Pending
 		all.Delayed += each[i].Delayed
+		all.Retrying += each[i].Retrying
 		all.XLen += each[i].XLen
 		all.Paused = all.Paused || each[i].Paused
 		if all.Lag == nil {

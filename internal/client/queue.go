@@ -114,6 +114,7 @@ func (c *Client) Tally(ctx context.Context, topic string, add []uint32) (api.Tal
 	if q := out.Queue; q != nil {
 		res.HeadSeq, res.Count, res.Finished = out.Head, out.Count, q.Finished
 		res.Queue.Ready, res.Queue.InFlight, res.Queue.Scheduled, res.Paused = q.Ready, q.InFlight, q.Scheduled, q.Paused
+		res.Queue.Delayed = out.Count - min(q.Ready+q.InFlight, out.Count) // who is neither
 	}
 	return res, nil
 }

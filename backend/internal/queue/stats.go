@@ -69,6 +69,11 @@ func numbers(st *api.TopicState) (stored, pending, scheduled int64, lag *int64) 
 	return stored, pending, scheduled, &left
 }
 
+// retrying returns the count of those that were given back and are not due.
+func retrying(st *api.TopicState) int64 {
+	return int64(st.Queue.Delayed - min(st.Queue.Scheduled, st.Queue.Delayed))
+}
+
 // readier is a Service that knows since when the first job that can be claimed waits, in
 // Unix ms; 0 if it does not, or if there is none.
 type readier interface {
@@ -120,6 +125,7 @@ func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 	}
 	var s backend.Signal
 	s.XLen, s.Pending, s.Delayed, s.Lag = numbers(&st)
+	s.Retrying = retrying(&st)
 	if st.Config.Type != api.TypeQueue {
 		*s.Lag = 0
 	}

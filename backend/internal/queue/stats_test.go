@@ -49,6 +49,31 @@ func TestStatsAreTheNumbersOfTheQueue(t *testing.T) {
 	})
 }
 
+// What nobody can begin has to be told from what waits, in either way of reading.
+func TestAReadingSaysWhatIsNotDue(t *testing.T) {
+	everywhere(t, func(t *testing.T, h *host) {
+		b := h.open(fresh())
+		publish(t, b, "a", "b")
+		if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("later"), Delay: time.Hour}}); err != nil {
+			t.Fatal(err)
+		}
+		giveBack(t, b, take(t, b, func(r *backend.ClaimRequest) { r.Max = 1 }).Deliveries[0], time.Hour)
+		signal, err := b.Signal(t.Context(), 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, counted, err := b.Tally(t.Context(), make([]uint32, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, s := range map[string]*backend.Signal{"the signal": &signal, "a count": counted} {
+			if s.Pending != 0 || *s.Lag != 2 || s.Retrying != 1 || s.Delayed != 1 || s.XLen != 3 {
+				t.Errorf("%s: %+v, lag %d; want two that are left, of which one is to be tried again, and one for later", name, *s, *s.Lag)
+			}
+		}
+	})
+}
+
 // logTopic makes a log on an http host.
 func logTopic(t *testing.T, h *host) string {
 	t.Helper()

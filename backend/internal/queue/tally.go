@@ -45,6 +45,7 @@ func (b *Backend) Tally(ctx context.Context, add []uint32) ([]uint32, *backend.S
 	b.otherwise.Store(int64(res.HeadSeq-res.Count) - res.Finished)
 	var s backend.Signal
 	s.XLen, s.Pending, s.Delayed, s.Lag = numbers(&st)
+	s.Retrying = retrying(&st)
 	workers := s.Pending
 	s.Workers, s.Finished, s.Paused = &workers, &res.Finished, res.Paused
 	return res.Sums, &s, nil

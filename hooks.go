@@ -127,7 +127,7 @@ const (
 
 // Measurement is a reading of a stream; nil fields are unknown.
 type Measurement struct {
-	Depth       int64 // backlog; if the lag is unknown, as far as it was counted
+	Depth       int64 // what takes room: the backlog, as far as it was counted if the lag is unknown, and what is not due
 	Pending     *int64
 	Lag         *int64
 	OldestAge   *time.Duration

@@ -48,7 +48,7 @@ func (p Pressure) Backlog() (messages int64, known bool) {
 // Measurement returns the reading in the form that Hooks.Measured takes.
 func (p Pressure) Measurement() Measurement {
 	depth, _ := p.Backlog()
-	m := Measurement{Depth: depth, Pending: &p.Pending, Lag: p.Lag, DeadLetters: p.DeadLetters, XLen: &p.XLen}
+	m := Measurement{Depth: depth + p.Delayed, Pending: &p.Pending, Lag: p.Lag, DeadLetters: p.DeadLetters, XLen: &p.XLen}
 	if p.PendingUnknown {
 		m.Pending = nil
 	}

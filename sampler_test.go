@@ -53,3 +53,14 @@ func TestUnknownLagIsNeverCountedAsNoBacklog(t *testing.T) {
 		t.Errorf("backlog = %d, %v; want 7", n, sure)
 	}
 }
+
+// What is not due takes room of producers: the depth that metrics show has to be the one that they are refused for.
+func TestTheMeasuredDepthIncludesWhatIsNotDue(t *testing.T) {
+	p := Pressure{Stats: backend.Stats{XLen: 12, Pending: 1, Lag: known(2), Delayed: 9}}
+	if m := p.Measurement(); m.Depth != 12 || *m.Lag != 2 {
+		t.Errorf("depth %d and lag %d of 9 messages that are not due, 2 that wait and 1 in work; want 12 and 2", m.Depth, *m.Lag)
+	}
+	if n, sure := p.Backlog(); n != 3 || !sure {
+		t.Errorf("backlog %d, %v; want the 3 that workers have to do now", n, sure)
+	}
+}

@@ -98,7 +98,7 @@ func (s *signals) draw(ctx context.Context, set *settings, need int64, r *readin
 	if err != nil {
 		room.Err = err
 	} else {
-		r.sig = all
+		r.sig, r.alone = all, &req.Signal
 	}
 	if failed != nil && !s.alone.Swap(true) {
 		set.Logger.Warn("weir: each process keeps the budget on its own: it cannot be shared", "budget", p.name, "error", failed)

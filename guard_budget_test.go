@@ -2,6 +2,7 @@ package weir_test
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,6 +122,48 @@ func TestAPausedStreamOfABudgetRefusesNothing(t *testing.T) {
 		}
 		if refused > 0 {
 			t.Errorf("%d refused while it was paused", refused)
+		}
+	})
+}
+
+// The guard goes by the sum of the budget's streams; what metrics show of a stream is its own.
+func TestTheReadingsOfAStreamWithABudgetAreItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		last := map[string]weir.Measurement{}
+		producer := func(stream string) *weir.Producer {
+			p, err := weir.NewProducer(weir.New(backendtest.NewFake(backendtest.FakeOptions{Stream: stream})), weir.ProducerConfig{
+				Guard: weir.GuardStatic, LagWarn: -1, LagPause: -1, DisableLoadShedding: true, Budget: t.Name(), Logger: quiet(),
+				Hooks: weir.Hooks{Measured: func(s weir.StreamName, m weir.Measurement) {
+					mu.Lock()
+					defer mu.Unlock()
+					last[s.Stream] = m
+				}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = p.Close() })
+			return p
+		}
+		many, few := producer("many"), producer("few")
+		for range 3 {
+			for range 20 {
+				if err := many.Publish(t.Context(), weir.Message{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := few.Publish(t.Context(), weir.Message{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(150 * time.Millisecond) // the next ones read again
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for stream, want := range map[string]int64{"many": 40, "few": 2} {
+			if m := last[stream]; m.Depth != want || m.Lag == nil || *m.Lag != want {
+				t.Errorf("%s: depth %d; want %d, what was in it when it was read last", stream, m.Depth, want)
+			}
 		}
 	})
 }

@@ -56,6 +56,7 @@ type reading struct {
 	err       error     // the backend did not answer; sig is zero
 	uncounted error     // why offered is not known, if it should be
 	sig       backend.Signal
+	alone     *backend.Signal // of the stream, where sig is of all streams of its budget
 
 	shared   bool                // the backend shares the room out among all processes
 	promised int64               // what producers might append beside the load that was read, without what it gave
@@ -73,13 +74,26 @@ type past struct {
 // depth is what waits, is being worked on or will be due later. Where the backend does not know how
 // much waits it has counted that, as far as the limits go.
 func (r *reading) depth() (depth int64, known bool) {
-	switch {
-	case r == nil || r.err != nil:
+	if r == nil || r.err != nil {
 		return -1, false
-	case r.sig.Lag == nil:
-		return r.sig.Pending + r.sig.Behind + r.sig.Delayed, true
 	}
-	return r.sig.Pending + *r.sig.Lag + r.sig.Delayed, true
+	return depthOf(&r.sig), true
+}
+
+func depthOf(s *backend.Signal) int64 {
+	if s.Lag == nil {
+		return s.Pending + s.Behind + s.Delayed
+	}
+	return s.Pending + *s.Lag + s.Delayed
+}
+
+// measurement is what was read of the stream itself.
+func (r *reading) measurement() Measurement {
+	s := &r.sig
+	if r.alone != nil {
+		s = r.alone
+	}
+	return Measurement{Depth: depthOf(s), Pending: &s.Pending, Lag: s.Lag}
 }
 
 // signal returns the number that the lag limits look at, now.
@@ -236,8 +250,8 @@ func (g *guard) read(life context.Context, f *flight, need int64) {
 		s.control.Update(r.forControl(set), time.Now())
 	}
 	s.last.Store(s.last.Load().follow(r))
-	if depth, known := r.depth(); known && g.hooks.Measured != nil {
-		g.hooks.Measured(g.name, Measurement{Depth: depth, Pending: &r.sig.Pending, Lag: r.sig.Lag})
+	if r.err == nil && g.hooks.Measured != nil {
+		g.hooks.Measured(g.name, r.measurement())
 	}
 }
 

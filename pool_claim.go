@@ -192,10 +192,10 @@ func (c *claimer) pause(d time.Duration) {
 }
 
 // mostBlock is how long a claim waits if nothing is due before: never so long that a
-// lease's age would be in doubt.
+// lease's age would be in doubt, or that the signal, which its end renews, runs out.
 func (c *claimer) mostBlock() time.Duration {
 	p := c.pool
-	d := min(p.cfg.Block, p.cfg.ReclaimAfter/4)
+	d := min(p.cfg.Block, p.cfg.ReclaimAfter/4, p.cfg.LagTTL/3)
 	if p.cfg.UntilEmpty > 0 {
 		d = min(d, max(p.cfg.UntilEmpty/2, emptyPause))
 	}

@@ -130,3 +130,32 @@ func TestAStreamThatCannotBePausedSaysSo(t *testing.T) {
 		}
 	}
 }
+
+// A worker with nothing to do is there: neither a dashboard nor a guard that holds may miss it,
+// however long its claims wait.
+func TestAnIdlePoolIsKnownHoweverLongItsClaimsWait(t *testing.T) {
+	for name, c := range map[string]PoolConfig{
+		"long claims":    {Block: 30 * time.Second, ReclaimAfter: 10 * time.Minute},
+		"a short signal": {LagTTL: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := backendtest.NewFake(backendtest.FakeOptions{})
+				publish(t, f, 1)
+				p := startPool(t, f, nothing, c)
+				time.Sleep(time.Second)
+				missed := 0
+				for range 600 {
+					if sig, err := f.Signal(t.Context(), 0); err != nil || sig.Workers == nil {
+						missed++
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				if missed > 0 {
+					t.Errorf("no worker was known for %s of a minute", time.Duration(missed)*100*time.Millisecond)
+				}
+				p.finish()
+			})
+		})
+	}
+}

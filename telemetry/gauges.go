@@ -73,7 +73,7 @@ func (s *series) collect(now time.Time, put func(*prometheus.Desc, float64)) {
 			put(lagDesc, float64(*r.lag))
 		}
 	}
-	if near := s.near.Load(); near != 0 && fresh(now, r.at) {
+	if near := s.near.Load(); near != 0 && s.isJudged(now) {
 		put(nearDesc, flag(near == yes))
 	}
 	if fresh(now, r.pendingAt) {
@@ -94,7 +94,7 @@ func (s *series) collect(now time.Time, put func(*prometheus.Desc, float64)) {
 	if up := s.up.Load(); up != 0 {
 		put(upDesc, flag(up == yes))
 	}
-	if known := s.signalKnown.Load(); known != 0 {
+	if known := s.signalKnown.Load(); known != 0 && s.isJudged(now) {
 		put(signalDesc, flag(known == yes))
 	}
 	if w := s.workers.Load(); w != nil {

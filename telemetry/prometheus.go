@@ -64,7 +64,11 @@ func NewPrometheus(reg prometheus.Registerer) (*Prometheus, error) {
 // Hooks returns the counting hooks. Any number of Producers and Pools may share them.
 func (p *Prometheus) Hooks() weir.Hooks {
 	return weir.Hooks{
-		PublishAttempt: func(s weir.StreamName, n int) { p.of(s).attempts.Add(float64(n)) },
+		PublishAttempt: func(s weir.StreamName, n int) {
+			row := p.of(s)
+			row.attempts.Add(float64(n))
+			row.judged(time.Now())
+		},
 		Published: func(s weir.StreamName, n int, took time.Duration) {
 			row := p.of(s)
 			row.stored.Add(float64(n))
@@ -74,17 +78,29 @@ func (p *Prometheus) Hooks() weir.Hooks {
 			p.vecs.failures.WithLabelValues(s.Kind, p.of(s).name.Stream, reason).Add(float64(n))
 		},
 		BackpressureRetry: func(s weir.StreamName, _ int) { p.of(s).retries.Inc() },
+		Slowing:           func(s weir.StreamName, _ weir.SlowKind, _ string) { p.of(s).waiting.Add(1) },
 		Slowed: func(s weir.StreamName, kind weir.SlowKind, d time.Duration) {
-			labels := p.of(s).labels(string(kind))
+			row := p.of(s)
+			row.waiting.Add(-1)
+			row.judged(time.Now())
+			labels := row.labels(string(kind))
 			p.vecs.slowed.WithLabelValues(labels...).Inc()
 			p.vecs.slowedSeconds.WithLabelValues(labels...).Add(d.Seconds())
 		},
 		Shadowed: func(s weir.StreamName, decision string) {
 			p.vecs.shadowed.WithLabelValues(p.of(s).labels(decision)...).Inc()
 		},
-		SignalKnown:  func(s weir.StreamName, known bool) { p.of(s).signalKnown.Store(state(known)) },
-		NearCapacity: func(s weir.StreamName, near bool) { p.of(s).near.Store(state(near)) },
-		Measured:     func(s weir.StreamName, m weir.Measurement) { p.of(s).measured(time.Now(), m) },
+		SignalKnown: func(s weir.StreamName, known bool) {
+			row := p.of(s)
+			row.signalKnown.Store(state(known))
+			row.judged(time.Now())
+		},
+		NearCapacity: func(s weir.StreamName, near bool) {
+			row := p.of(s)
+			row.near.Store(state(near))
+			row.judged(time.Now())
+		},
+		Measured: func(s weir.StreamName, m weir.Measurement) { p.of(s).measured(time.Now(), m) },
 		Settled: func(s weir.StreamName, o weir.Outcome, n int) {
 			p.of(s).settled(&p.vecs, o).Add(float64(n))
 		},

@@ -141,6 +141,37 @@ func TestWhatIsNotKnownIsAbsent(t *testing.T) {
 	})
 }
 
+// What a guard knew when it was asked last says nothing about now: a producer that has nothing
+// to publish had the alert on missing workers fire for ever.
+func TestWhatAGuardKnewLastIsNotShownForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg, h := open(t)
+		shown := func(when string, want int) {
+			t.Helper()
+			h.Measured(orders, weir.Measurement{}) // a pool of the same process goes on
+			for _, name := range []string{"weir_stream_signal_known", "weir_stream_near_capacity"} {
+				if n := testutil.CollectAndCount(reg, name); n != want {
+					t.Errorf("%s: %d of %s", when, n, name)
+				}
+			}
+		}
+		h.PublishAttempt(orders, 1)
+		h.SignalKnown(orders, false)
+		h.NearCapacity(orders, true)
+		shown("at once", 1)
+		time.Sleep(StaleAfter)
+		shown("nothing was published for a minute", 0)
+		h.PublishAttempt(orders, 1)
+		shown("published again, and nothing has changed", 1)
+		h.Slowing(orders, weir.HardPause, "")
+		time.Sleep(10 * StaleAfter)
+		shown("a publish waits", 1)
+		h.Slowed(orders, weir.HardPause, 10*StaleAfter)
+		time.Sleep(StaleAfter)
+		shown("it is over", 0)
+	})
+}
+
 func TestTheNumberOfStreamsIsBounded(t *testing.T) {
 	reg, h := open(t)
 	for i := range MaxStreams + 50 {

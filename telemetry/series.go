@@ -72,6 +72,8 @@ type series struct {
 	signalKnown atomic.Int32 // 0: never said
 	up          atomic.Int32 // the same
 	near        atomic.Int32 // likewise
+	judgedAt    atomic.Int64 // when a guard last looked at these two; Unix ns
+	waiting     atomic.Int64 // publishes that a guard delays, and looks again for
 
 	mu      sync.Mutex
 	reading reading
@@ -97,6 +99,15 @@ func newSeries(name weir.StreamName, v *vectors) *series {
 	s.handlerOK = v.handler.WithLabelValues(s.labels("ok")...)
 	s.handlerFailed = v.handler.WithLabelValues(s.labels("error")...)
 	return s
+}
+
+// judged notes that a guard looks at the stream.
+func (s *series) judged(now time.Time) { s.judgedAt.Store(now.UnixNano()) }
+
+// isJudged reports whether what a guard has told of the stream is true still: it tells
+// changes only, and looks for none while nothing is published.
+func (s *series) isJudged(now time.Time) bool {
+	return s.waiting.Load() > 0 || fresh(now, time.Unix(0, s.judgedAt.Load()))
 }
 
 // labels are the values of streamLabels and of one more label.

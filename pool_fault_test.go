@@ -645,3 +645,20 @@ func TestHandlersContextIsAStandardOne(t *testing.T) {
 		t.Error("one that is looked at after its end is not ended")
 	}
 }
+
+// A message with a limit of its own says which one it has reached.
+func TestTheLineOfADeadLetterHasTheLimitThatItReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		if _, err := f.Append(t.Context(), []Message{{Headers: map[string]string{backend.HeaderLimit: "2"}}}); err != nil {
+			t.Fatal(err)
+		}
+		var log logged
+		p := startPool(t, f, func(context.Context, *Delivery) error { return errors.New("no") }, PoolConfig{MaxDeliveries: 5, Logger: log.logger()})
+		time.Sleep(time.Minute)
+		p.finish()
+		if got := log.String(); !strings.Contains(got, "attempt=2") || !strings.Contains(got, "delivery_limit=2") {
+			t.Errorf("the log says\n%s", got)
+		}
+	})
+}

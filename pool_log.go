@@ -2,6 +2,7 @@ package weir
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,7 +138,7 @@ func (p *Pool) logLimited(limit *lineLimit, text string, j *job, attrs ...any) {
 
 func (p *Pool) logDead(j *job, cause backend.Cause) {
 	p.log.Error("weir: message moved to the dead letters", append(p.about(j),
-		"delivery_limit", p.cfg.MaxDeliveries, "reason", cause.Reason, "error", cause.Error)...)
+		"delivery_limit", cmp.Or(j.limit, p.cfg.MaxDeliveries), "reason", cause.Reason, "error", cause.Error)...)
 }
 
 func (p *Pool) logLost(j *job, text string, err error) {

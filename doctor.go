@@ -165,8 +165,9 @@ func (d *Diagnosis) judge(p *Pressure, e Exam) {
 	}
 	near := int64(nearLimit * float64(e.MaxLen))
 	work, _ := p.Backlog()
+	entries := p.XLen - p.Delayed // what is not due is beside the stream, where nothing cuts it off
 	switch {
-	case e.MaxLen <= 0 || p.XLen < near:
+	case e.MaxLen <= 0 || entries < near:
 	case work >= near:
 		d.add(backend.OfStorage, "maxlen_near", backend.SeverityError,
 			"raise the producers' MAXLEN, slow them down, or start more workers",
@@ -174,6 +175,6 @@ func (d *Diagnosis) judge(p *Pressure, e Exam) {
 	default:
 		d.add(backend.OfStorage, "maxlen_near", backend.SeverityWarning,
 			"raise the producers' MAXLEN, or remove finished entries (trim=on); a burst larger than the number of finished entries loses messages",
-			"%d entries are stored and producers trim to %d: if the backlog grows by %d more, it is cut off unread", p.XLen, e.MaxLen, e.MaxLen-work)
+			"%d entries are stored and producers trim to %d: if the backlog grows by %d more, it is cut off unread", entries, e.MaxLen, e.MaxLen-work)
 	}
 }

@@ -74,7 +74,7 @@ type rooms struct {
 // roomOf is what the load leaves below the limits.
 func roomOf(at *backend.Signal, req *backend.RoomRequest) int64 {
 	if at.Lag == nil {
-		return req.Limit - at.XLen
+		return req.Limit - at.Pending - at.Behind
 	}
 	ceiling := req.Limit
 	if req.Pause >= 0 {

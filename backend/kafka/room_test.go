@@ -3,10 +3,14 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
@@ -132,4 +136,54 @@ func limits(t *testing.T, url string) {
 		t.Errorf("%d messages of 8 producers below a limit of %d", n, limit)
 	}
 	t.Logf("%d of %d, at least %d of each producer", n, limit, least.Load())
+}
+
+// Of a group that begins at the end the lag is unknown until it has begun. What the topic keeps
+// is no depth then either: a producer was refused for ever, since what would begin the group is its message.
+func TestWhatATopicKeepsTakesNoRoomWhereTheLagIsUnknown(t *testing.T) {
+	t.Parallel()
+	broker := kafkatest.Start(t, kafkatest.Options{})
+	client := broker.Client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for name, c := range map[string]struct {
+		make  func(*scene)
+		depth int64
+	}{
+		"nobody has begun": {func(s *scene) {
+			s.create(1)
+			s.put(0, 20, time.Hour)
+			s.reset("latest")
+			s.idle()
+		}, 0},
+		"others have work left": {func(s *scene) {
+			s.create(1)
+			s.put(0, 21, time.Hour)
+			s.work(1)
+			s.claim(2)
+			s.reset("latest")
+			s.add(2)
+		}, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &scene{T: t, broker: broker, topic: strings.ReplaceAll(name, " ", "-"), client: client, admin: kadm.NewClient(client)}
+			c.make(s)
+			b := open(t, s.url(s.group()))
+			defer b.Close()
+			await(t, "the lag is unknown", func() bool {
+				is, err := b.Stats(t.Context())
+				return err == nil && is.Lag == nil && is.Pending == int64(len(s.held))
+			})
+			p, err := weir.NewProducer(weir.New(patient{b}), weir.ProducerConfig{
+				Guard: weir.GuardStatic, MaxDepth: 10, BackpressureThreshold: 1, BackpressureRetries: -1, LagWarn: -1, LagPause: -1,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			err = p.Publish(t.Context(), weir.Message{Data: []byte("x")})
+			full := (*weir.QueueFullError)(nil)
+			if errors.As(err, &full) != (c.depth > 0) || full == nil && err != nil || full != nil && full.Depth != c.depth {
+				t.Errorf("with a depth of %d of 10: %v", c.depth, err)
+			}
+		})
+	}
 }

@@ -22,6 +22,7 @@ type work struct {
 	stored int64 // offsets that the topic keeps
 	ends   int64 // the sum of the partitions' ends
 	left   *int64
+	known  int64          // what is left of the partitions of which that is known; left if it is of all
 	parts  map[int32]part // with something left
 	edges  map[int32]edge
 }
@@ -113,10 +114,19 @@ func sum(starts, ends map[int32]int64, group map[int32]progress) work {
 			w.parts[p] = at
 		}
 	}
-	if known {
+	if w.known = left; known {
 		w.left = &left
 	}
 	return w
+}
+
+// behind is how many messages are known to wait where that is not known of all partitions;
+// pending are held.
+func (w *work) behind(pending int64) int64 {
+	if w.left != nil {
+		return 0
+	}
+	return max(0, w.known-pending)
 }
 
 // startsAge is how long the starts of the partitions are taken to be the same: brokers look
@@ -290,6 +300,7 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	}
 	oldest := b.oldestOf(call, &w, &r)
 	s.Pending, s.Lag = split(w.left, r.pending)
+	s.Behind = w.behind(s.Pending)
 	if len(w.parts) == 0 {
 		return s, nil
 	}
@@ -377,6 +388,7 @@ func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 	}
 	s := backend.Signal{Workers: r.signal, XLen: w.stored}
 	s.Pending, s.Lag = split(w.left, r.pending)
+	s.Behind = w.behind(s.Pending)
 	if w.left != nil {
 		s.Finished = b.finished.count(w.topic, w.ends-*w.left)
 	}

@@ -59,6 +59,24 @@ func TestAKeyThatComesAgainWithOtherRecordsIsToldSo(t *testing.T) {
 	check(open(t, dir), "after a restart")
 }
 
+// Without a window no write is a repeat, not even of one that is still on its way to the disk.
+func TestWithoutAWindowNoWriteIsARepeat(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		e := openOn(t, newSlowDisk(time.Second), "a")
+		put(t, e, "t", configOf(api.Fsync, func(c *api.Config) { c.IdempotencyWindowMS = 0 }))
+		for range 2 {
+			go func() {
+				if res, err := keyed(e, "t", "k"); err != nil || res.Deduped {
+					t.Errorf("%+v %v", res, err)
+				}
+			}()
+		}
+		synctest.Wait() // both are on their way
+		time.Sleep(time.Minute)
+		wantFull(t, e, "t", "[1=1 2=1]", "[]")
+	})
+}
+
 // What is past its window is forgotten by itself, and its memory with it,
 // though nobody writes with a key again.
 func TestKeysPastTheirWindowAreForgottenThoughNobodyWrites(t *testing.T) {

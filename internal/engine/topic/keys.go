@@ -34,7 +34,7 @@ type keyAge struct {
 // Get returns the result under the key if it is not older than the window.
 func (k *Keys) Get(hash op.KeyHash, now int64, windowMS uint64) (Key, bool) {
 	e, ok := k.m[hash]
-	if !ok || !e.Pending && outside(e.TS, now, windowMS) {
+	if !ok || windowMS == 0 || !e.Pending && outside(e.TS, now, windowMS) {
 		return Key{}, false
 	}
 	return e, true

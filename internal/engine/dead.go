@@ -56,73 +56,139 @@ func (t *entry) unmoved(now int64) (tries int) {
 	return tries
 }
 
-// moveDead moves settling jobs to the dead-letter topic: one operation appends
-// them there and deletes them here. It returns those that are still settling: all
-// after an error, for then nothing has moved, and else those that a delete on its way to
-// the log takes, which may fail.
+// moveDead moves settling jobs to the dead-letter topic, some at a time. It returns those
+// that are still settling: those that have no room there, behind an error all that have not
+// moved, and those that a delete on its way to the log takes, which may fail.
 func (e *Engine) moveDead(ctx context.Context, t *entry, dead []queue.Pick) (left []queue.Pick, err error) {
 	slices.SortFunc(dead, func(a, b queue.Pick) int { return cmp.Compare(a.Seq, b.Seq) })
+	for len(dead) > 0 {
+		done, stay, refused := e.moveSome(ctx, t, dead)
+		left, dead = append(left, stay...), dead[done:]
+		if refused != nil {
+			err = refused
+		}
+		if refused != nil && !api.IsCode(refused, api.CodeRecordTooLarge) {
+			break // what stays is not to blame, and the others would fare no better
+		}
+	}
+	return append(left, dead...), err
+}
+
+// letters are jobs that move to the dead letters in one operation, which appends them there
+// and deletes them here.
+type letters struct {
+	picks   []queue.Pick
+	records []api.Record
+	items   []item
+	bytes   int
+}
+
+// full reports whether no more should be in one operation.
+func (l *letters) full() bool { return len(l.records) >= forwardStep || l.bytes >= forwardBytes }
+
+// removal is what the queue loses if the first n move.
+func (l *letters) removal(n int) (rm removal) {
+	for _, it := range l.items[:n] {
+		rm.add(it)
+	}
+	rm.dead = uint64(n)
+	return rm
+}
+
+// moveSome moves as many of the jobs as one operation takes. done is how many it has dealt
+// with; of these, stay are still settling.
+func (e *Engine) moveSome(ctx context.Context, t *entry, dead []queue.Pick) (done int, stay []queue.Pick, err error) {
 	for {
-		records, rm, taken, err := e.readDead(t, dead)
+		l, done, taken, err := e.readDead(t, dead)
 		if err != nil {
-			return dead, err
+			return 0, nil, err
 		}
-		if rm.n == 0 {
-			return taken, nil
+		if len(l.picks) == 0 {
+			return done, taken, nil
 		}
-		if err := e.relock(t); err != nil {
-			return dead, err
-		}
-		target, cfg := t.Config.DeadLetter, api.DefaultConfig()
-		cfg.Durability = t.Config.Durability
-		t.mu.Unlock()
-		d, err := e.ensureTopic(ctx, target, cfg)
+		d, err := e.deadLetters(ctx, t)
 		if err != nil {
-			return dead, err
+			return 0, nil, err
 		}
-		b := newBatch(records)
-		if err = e.space.room(int64(len(b.frames))); err == nil {
-			err = e.logDead(t, d, b, &rm)
-		}
-		b.put()
-		switch {
-		case e.again(err, t, d):
-		case err != nil:
-			return dead, err
-		default:
-			return taken, nil
+		large, refused := l.leaveOut(d)
+		moved, err := e.logDead(t, d, &l)
+		if !e.again(err, t, d) {
+			return done, slices.Concat(taken, large, l.picks[moved:]), cmp.Or(err, refused)
 		}
 	}
 }
 
-// readDead makes the copies of those jobs that still exist and that no delete takes.
-func (e *Engine) readDead(t *entry, dead []queue.Pick) (records []api.Record, rm removal, taken []queue.Pick, err error) {
+// readDead makes the copies of as many of the jobs as one operation takes, and says how many
+// it has looked at: those that a delete takes are taken, and of what cannot be read there is
+// no letter.
+func (e *Engine) readDead(t *entry, dead []queue.Pick) (l letters, done int, taken []queue.Pick, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, p := range dead {
-		if !t.Free(p.Seq) {
-			taken = append(taken, p)
+	for done < len(dead) && !l.full() {
+		if !t.Free(dead[done].Seq) {
+			taken = append(taken, dead[done])
+			done++
 			continue
 		}
-		it, err := e.item(t, p.Seq)
-		if err == nil {
-			err = e.readBatch(t, p.Seq, func(r *api.Record) bool {
-				if r.Seq == p.Seq {
-					records = append(records, deadLetter(t.Name, p, r))
-				}
-				return r.Seq < p.Seq
-			})
+		before := done
+		err := e.readBatch(t, dead[done].Seq, func(r *api.Record) bool {
+			if r.Seq < dead[done].Seq {
+				return true
+			}
+			if r.Seq > dead[done].Seq || !t.Free(r.Seq) {
+				return false
+			}
+			l.add(t, dead[done], r)
+			done++
+			return done < len(dead) && !l.full()
+		})
+		if err == nil && done == before {
+			err = unreadable(t, dead[done].Seq, nil)
 		}
 		if err != nil {
 			if err = e.stepOverHeld(t, err); err != nil {
-				return nil, rm, nil, err
+				return l, 0, nil, err
 			}
-			continue // it is lost, and no letter
+			done++ // it is lost, and no letter
 		}
-		rm.add(it)
-		rm.dead++
 	}
-	return records, rm, taken, nil
+	return l, done, taken, nil
+}
+
+// add makes the letter of a job.
+func (l *letters) add(t *entry, p queue.Pick, r *api.Record) {
+	l.picks = append(l.picks, p)
+	l.records = append(l.records, deadLetter(t.Name, p, r))
+	l.items = append(l.items, item{seq: r.Seq, size: uint32(r.Size()), logged: t.isLogged(r.Seq)})
+	l.bytes += r.Size()
+}
+
+// leaveOut takes the letters out that their topic, as it is configured, can never hold, and
+// returns their jobs and what is to be said of them.
+func (l *letters) leaveOut(d *entry) (large []queue.Pick, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	kept := letters{bytes: l.bytes}
+	for i := range l.records {
+		if refused := d.neverHolds(1, uint64(l.records[i].Size())); refused != nil {
+			large, err = append(large, l.picks[i]), refused
+			continue
+		}
+		kept.picks, kept.records, kept.items = append(kept.picks, l.picks[i]), append(kept.records, l.records[i]), append(kept.items, l.items[i])
+	}
+	*l = kept
+	return large, err
+}
+
+// deadLetters returns the topic that a queue's dead letters go to now.
+func (e *Engine) deadLetters(ctx context.Context, t *entry) (*entry, error) {
+	if err := e.relock(t); err != nil {
+		return nil, err
+	}
+	target, cfg := t.Config.DeadLetter, api.DefaultConfig()
+	cfg.Durability = t.Config.Durability
+	t.mu.Unlock()
+	return e.ensureTopic(ctx, target, cfg)
 }
 
 // deadLetter is the copy of a job; its meta says where the job comes from.
@@ -161,24 +227,40 @@ func (e *Engine) ensureTopic(ctx context.Context, name string, cfg api.Config) (
 	}
 }
 
-// logDead logs and stages the move in both topics and waits for both.
-func (e *Engine) logDead(t, d *entry, b *batch, rm *removal) error {
-	lockBoth(t, d)
-	tk, dtk, err := e.stageDead(t, d, b, rm)
-	unlockBoth(t, d)
-	if err != nil {
-		return err
+// logDead logs and stages the move of as many letters as there is room for in both topics,
+// and waits for both. It returns how many have moved, and what is in the way of the others.
+func (e *Engine) logDead(t, d *entry, l *letters) (moved int, err error) {
+	n := len(l.records)
+	for n > 0 {
+		fits, tk, dtk, refused := e.planDead(t, d, l, n)
+		if fits == n {
+			if err := e.commit(d, dtk); err != nil {
+				return 0, err
+			}
+			return n, cmp.Or(e.commit(t, tk), err)
+		}
+		n, err = fits, refused
 	}
-	if err := e.commit(d, dtk); err != nil {
-		return err
-	}
-	return e.commit(t, tk)
+	return 0, err
 }
 
-func (e *Engine) stageDead(t, d *entry, b *batch, rm *removal) (tk, dtk ticket, err error) {
+// planDead stages the move of the first n letters if there is room for all of them, and
+// returns for how many there is, and if that are fewer why.
+func (e *Engine) planDead(t, d *entry, l *letters, n int) (fits int, tk, dtk ticket, err error) {
+	b, rm := newBatch(l.records[:n]), l.removal(n)
+	defer b.put()
+	if err := e.space.room(int64(len(b.frames))); err != nil {
+		return 0, tk, dtk, err
+	}
+	lockBoth(t, d)
+	defer unlockBoth(t, d)
+	return e.stageDead(t, d, b, &rm)
+}
+
+func (e *Engine) stageDead(t, d *entry, b *batch, rm *removal) (fits int, tk, dtk ticket, err error) {
 	for _, x := range []*entry{t, d} {
 		if _, blocked := x.blocked(); blocked {
-			return tk, dtk, wal.ErrStale // it has ended or changes its class meanwhile: look again
+			return 0, tk, dtk, wal.ErrStale // it has ended or changes its class meanwhile: look again
 		}
 	}
 	e.advance(t)
@@ -186,20 +268,23 @@ func (e *Engine) stageDead(t, d *entry, b *batch, rm *removal) (tk, dtk ticket, 
 	for _, g := range rm.ranges {
 		for seq := g.From; seq <= g.To; seq++ {
 			if !t.Free(seq) {
-				return tk, dtk, wal.ErrStale // evicted or deleted meanwhile: look again
+				return 0, tk, dtk, wal.ErrStale // evicted or deleted meanwhile: look again
 			}
 		}
 	}
 	now := e.clock()
-	if err := e.roomFor(d, b, now); err != nil {
-		return tk, dtk, err
+	if err := e.expire(d, now); err != nil {
+		return 0, tk, dtk, err
+	}
+	if fits = d.roomForFirst(b.sizes); fits < b.n {
+		return fits, tk, dtk, d.isFull()
 	}
 	// One operation serves both topics, so it needs what either waits for:
 	// else a log that fails could keep it in one and undo it in the other.
 	least := classOf(t.Config.Durability)
 	if _, gen, need := t.Pending(); !t.Idle() {
 		if gen != e.log.Gen() {
-			return tk, dtk, wal.ErrStale
+			return 0, tk, dtk, wal.ErrStale
 		}
 		least = max(least, wal.Class(need))
 	}
@@ -207,12 +292,12 @@ func (e *Engine) stageDead(t, d *entry, b *batch, rm *removal) (tk, dtk ticket, 
 	dtk, _, err = e.stageAppend(d, &a, nil)
 	e.account(d)
 	if err != nil {
-		return tk, dtk, err
+		return 0, tk, dtk, err
 	}
 	d.lastWrite = now
 	tk = t.stage(topic.Staged{LSN: dtk.lsn, Gen: dtk.gen, Need: uint8(max(classOf(t.Config.Durability), dtk.need)), Parts: []op.Part{rm.part(t)}})
 	e.account(t)
-	return tk, dtk, nil
+	return fits, tk, dtk, nil
 }
 
 // lockBoth takes two topics' locks in the order of their numbers.

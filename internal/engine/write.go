@@ -499,20 +499,31 @@ func (e *Engine) roomFor(t *entry, b *batch, now int64) error {
 	if err := e.expire(t, now); err != nil {
 		return err
 	}
-	c := t.plannedConfig()
-	if c.Discard != api.DiscardReject || c.CapRecords == 0 && c.CapBytes == 0 {
-		return nil
+	if err := t.neverHolds(b.n, b.bytes); err != nil {
+		return err
 	}
-	if topic.OverCap(c, uint64(b.n), b.bytes) {
-		return api.Errorf(api.CodeRecordTooLarge, "the write (%d records, %d bytes) is larger than topic %q may ever hold (cap_records %d, cap_bytes %d)",
-			b.n, b.bytes, t.Name, c.CapRecords, c.CapBytes)
-	}
-	if topic.OverCap(c, t.PlannedCount()+uint64(b.n), t.PlannedBytes()+b.bytes) {
-		return api.Errorf(api.CodeTopicFull, "topic %q is full; try again when its readers have made room", t.Name).
-			With("topic", t.Name).With("cap_records", c.CapRecords).With("cap_bytes", c.CapBytes).
-			With("head_seq", t.Head).With("earliest_seq", t.Earliest())
+	if c := t.plannedConfig(); c.Discard == api.DiscardReject && topic.OverCap(c, t.PlannedCount()+uint64(b.n), t.PlannedBytes()+b.bytes) {
+		return t.isFull()
 	}
 	return nil
+}
+
+// neverHolds refuses what is larger than the topic, as it is configured, may ever hold.
+func (t *entry) neverHolds(records int, bytes uint64) error {
+	c := t.plannedConfig()
+	if c.Discard != api.DiscardReject || !topic.OverCap(c, uint64(records), bytes) {
+		return nil
+	}
+	return api.Errorf(api.CodeRecordTooLarge, "the write (%d records, %d bytes) is larger than topic %q may ever hold (cap_records %d, cap_bytes %d)",
+		records, bytes, t.Name, c.CapRecords, c.CapBytes)
+}
+
+// isFull is the refusal of what a topic with discard "reject" has no room for now.
+func (t *entry) isFull() error {
+	c := t.plannedConfig()
+	return api.Errorf(api.CodeTopicFull, "topic %q is full; try again when its readers have made room", t.Name).
+		With("topic", t.Name).With("cap_records", c.CapRecords).With("cap_bytes", c.CapBytes).
+		With("head_seq", t.Head).With("earliest_seq", t.Earliest())
 }
 
 // takeBytes counts the bytes of a client's write against the total cap; racing

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -166,4 +167,25 @@ func TestADeadLetterWaitsWhileItsTopicLeavesMemory(t *testing.T) {
 			t.Errorf("the dead letter is gone after a restart: %+v", s.TopicCounters)
 		}
 	})
+}
+
+// What is gone of a topic that lives in memory gives its memory back, though something older
+// lives on: a job that is to be tried again in an hour, say.
+func TestAnOldJobHoldsNoMemoryOfThoseBehindIt(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a")
+	put(t, e, "q", configOf(api.Ephemeral, queueConfig))
+	write(t, e, "q", `"old"`)
+	claimJobs(t, e, "q", "slow", 1)
+	data := `"` + strings.Repeat("x", 10<<10) + `"`
+	before := heap()
+	for range 2000 {
+		res := write(t, e, "q", data)
+		claimJobs(t, e, "q", "w", 1)
+		ack(t, e, "q", "w", res.FirstSeq)
+	}
+	if grown := heap() - before; grown > 2<<20 {
+		t.Errorf("%d KiB are held for 2000 jobs of 10 KiB that are done", grown>>10)
+	}
+	write(t, e, "q", `"new"`)
+	wantFull(t, e, "q", `[1="old" 2002="new"]`, "[]")
 }

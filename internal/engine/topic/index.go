@@ -2,6 +2,7 @@ package topic
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sort"
 )
@@ -38,9 +39,19 @@ type Run struct {
 type Index struct {
 	runs   []Run
 	refs   []Ref
-	memory map[uint64][]byte // frames of the batches held in memory, by first number
-	hold   uint64            // the lowest number that Trim keeps; 0: none
+	memory *memory // nil if it never had any
+	hold   uint64  // the lowest number that Trim keeps; 0: none
 }
+
+// memory is the batches that are held in memory.
+type memory struct {
+	frames map[uint64][]byte // by first number
+	gone   uint64            // records that were deleted since the last Sweep
+}
+
+// sweepFrom is the least number of deleted records after which it is worth looking for batches
+// of which nothing is left.
+const sweepFrom = 16
 
 // Add puts a batch behind all others.
 func (x *Index) Add(r Ref) { x.refs = append(x.refs, r) }
@@ -48,16 +59,44 @@ func (x *Index) Add(r Ref) { x.refs = append(x.refs, r) }
 // Keep holds the frames of a batch in memory.
 func (x *Index) Keep(first uint64, frames []byte) {
 	if x.memory == nil {
-		x.memory = make(map[uint64][]byte)
+		x.memory = &memory{frames: make(map[uint64][]byte)}
 	}
-	x.memory[first] = frames
+	x.memory.frames[first] = frames
 }
 
 // Frames returns the frames of a batch held in memory.
-func (x *Index) Frames(first uint64) []byte { return x.memory[first] }
+func (x *Index) Frames(first uint64) []byte {
+	if x.memory == nil {
+		return nil
+	}
+	return x.memory.frames[first]
+}
 
 // Drop forgets a batch held in memory.
-func (x *Index) Drop(r Ref) { delete(x.memory, r.First) }
+func (x *Index) Drop(r Ref) { delete(x.memory.frames, r.First) }
+
+// Sweep notes that records were deleted, and now and then forgets the batches held in memory of
+// which nothing lives: Trim comes to them only once nothing in front of them lives either.
+func (x *Index) Sweep(deleted uint64, live func(first, last uint64) bool) {
+	m := x.memory
+	if m == nil {
+		return
+	}
+	if m.gone += deleted; m.gone < max(sweepFrom, uint64(len(x.refs)/2)) {
+		return
+	}
+	var kept []Ref
+	for _, r := range x.refs {
+		if r.Segment == InMemory && (x.hold == 0 || r.Last() < x.hold) && !live(r.First, r.Last()) {
+			delete(m.frames, r.First)
+		} else {
+			kept = append(kept, r)
+		}
+	}
+	frames := make(map[uint64][]byte, len(m.frames)) // a map does not shrink
+	maps.Copy(frames, m.frames)
+	x.refs, x.memory = kept, &memory{frames: frames}
+}
 
 // AddRun takes in a sealed run. Runs ascend by segment as by number, since the
 // log has both in its order.
@@ -83,7 +122,7 @@ func (x *Index) RunIn(segment uint32) (Run, bool) {
 // the first one behind it. Exactly one of the results is valid, none if there
 // is nothing.
 func (x *Index) Find(seq uint64) (ref Ref, run Run, inLog, sealed bool) {
-	if len(x.memory) > 0 {
+	if x.InMemory() {
 		// The class was changed: a batch in memory may lie between sealed ones.
 		j := sort.Search(len(x.refs), func(j int) bool { return x.refs[j].Last() >= seq })
 		if j < len(x.refs) && x.refs[j].First <= seq {
@@ -123,7 +162,7 @@ func (x *Index) Trim(start uint64) {
 	k := 0
 	for k < len(x.refs) && x.refs[k].Last() <= start {
 		if x.refs[k].Segment == InMemory {
-			delete(x.memory, x.refs[k].First)
+			delete(x.memory.frames, x.refs[k].First)
 		}
 		k++
 	}
@@ -181,7 +220,7 @@ func (x *Index) Swap(segment uint32, run Run) {
 // NextInMemory returns the first number at or above seq that a batch held in
 // memory has, and whether there is one.
 func (x *Index) NextInMemory(seq uint64) (uint64, bool) {
-	if len(x.memory) == 0 {
+	if !x.InMemory() {
 		return 0, false
 	}
 	j := sort.Search(len(x.refs), func(j int) bool { return x.refs[j].Last() >= seq })
@@ -194,4 +233,4 @@ func (x *Index) NextInMemory(seq uint64) (uint64, bool) {
 }
 
 // InMemory reports whether any batch is held in memory only.
-func (x *Index) InMemory() bool { return len(x.memory) > 0 }
+func (x *Index) InMemory() bool { return x.memory != nil && len(x.memory.frames) > 0 }

@@ -3,6 +3,8 @@ package topic
 import (
 	"fmt"
 	"testing"
+
+	"github.com/weirmq/weir/internal/op"
 )
 
 // Whatever order runs are taken in, each is found by its segment and by its
@@ -46,4 +48,41 @@ func TestRunsAreFoundBySegmentAndByNumber(t *testing.T) {
 // runOf is a run of ten numbers in segment 2n.
 func runOf(n uint32) Run {
 	return Run{Segment: 2 * n, First: uint64(n)*10 + 1, Last: uint64(n)*10 + 10, N: 10, Bytes: 100, Disk: 120}
+}
+
+// Of a topic in memory each number that lives can be read, and what is gone takes no memory
+// though the first number lives, but for what a router still has to copy.
+func TestBatchesInMemoryOfWhichNothingLivesAreForgotten(t *testing.T) {
+	const batches, each, hold = 500, 2, 600
+	var x Topic
+	x.Init()
+	for first := uint64(1); first < batches*each; first += each {
+		x.Index.Keep(first, []byte{1})
+		x.Apply(&op.Part{Kind: op.KindAppend, First: first, N: each, Bytes: each}, Ref{First: first, N: each, Segment: InMemory})
+	}
+	stays := func(seq uint64) bool { return seq == 1 || seq%50 == 0 }
+	check := func(most int) {
+		t.Helper()
+		if n := len(x.Index.memory.frames); n > most {
+			t.Errorf("%d batches are in memory, want %d at most", n, most)
+		}
+		for seq := uint64(1); seq <= batches*each; seq++ {
+			ref, _, inLog, _ := x.Index.Find(seq)
+			if (stays(seq) || seq >= hold) && (!inLog || ref.First > seq || ref.Last() < seq || len(x.Index.Frames(ref.First)) == 0) {
+				t.Fatalf("number %d is not in memory", seq)
+			}
+		}
+	}
+	x.Index.Hold(hold - 1)
+	for i := range uint64(batches * each) {
+		if seq := 1 + i*389%(batches*each); !stays(seq) {
+			x.Apply(&op.Part{Kind: op.KindDelete, N: 1, Bytes: 1, Ranges: []op.Range{{From: seq, To: seq}}}, Ref{})
+		}
+	}
+	check(batches/2 + (batches*each-hold)/each)
+	x.Index.Unhold()
+	x.Apply(&op.Part{Kind: op.KindDelete, N: sweepFrom * batches}, Ref{}) // as many were deleted again
+	if n := len(x.Index.memory.frames); n != 21 {
+		t.Errorf("%d batches are in memory, want 21", n)
+	}
 }

@@ -257,6 +257,9 @@ func (t *Topic) Apply(p *op.Part, ref Ref) {
 	}
 	t.State.Apply(p)
 	t.Index.Trim(t.Start)
+	if p.Kind == op.KindDelete {
+		t.Index.Sweep(p.N, func(first, last uint64) bool { return t.NextLive(first-1) <= last })
+	}
 }
 
 // undo forgets the staged changes from number i on, last first.

@@ -1,6 +1,9 @@
 package api
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 const (
 	stampKey    = "_topics_router"
@@ -46,9 +49,9 @@ func appendStamp(dst []byte, o *Origin) []byte {
 	return append(dst, '}')
 }
 
-// membersBut returns the members of a compact object except the one with that name,
+// membersBut returns the members of a compact object except those with these names,
 // separated by commas, and their number. An empty text counts as {}.
-func membersBut(object []byte, name string) (members []byte, n int, isObject bool) {
+func membersBut(object []byte, names ...string) (members []byte, n int, isObject bool) {
 	if len(object) == 0 {
 		return nil, 0, true
 	}
@@ -65,7 +68,7 @@ func membersBut(object []byte, name string) (members []byte, n int, isObject boo
 		if !ok {
 			break
 		}
-		drop := string(key) == name
+		drop := slices.Contains(names, string(key))
 		if !s.skip() {
 			return nil, 0, false
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strconv"
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/queue"
@@ -193,21 +192,8 @@ func (e *Engine) deadLetters(ctx context.Context, t *entry) (*entry, error) {
 
 // deadLetter is the copy of a job; its meta says where the job comes from.
 func deadLetter(queueName string, p queue.Pick, r *api.Record) api.Record {
-	c := api.Record{HasNode: r.HasNode, HasTag: r.HasTag, Node: slices.Clone(r.Node), Tag: slices.Clone(r.Tag), Data: slices.Clone(r.Data),
-		Tier: r.Tier, FairKey: slices.Clone(r.FairKey)}
-	meta := []byte{'{'}
-	if len(r.Meta) > 2 {
-		meta = append(meta, r.Meta[1:len(r.Meta)-1]...)
-		meta = append(meta, ',')
-	}
-	meta = append(meta, `"$dead_letter_from":`...)
-	meta = api.AppendString(meta, queueName)
-	meta = append(meta, `,"$dead_letter_deliveries":"`...)
-	meta = strconv.AppendUint(meta, p.Deliveries, 10)
-	meta = append(meta, `","$dead_letter_src_seq":"`...)
-	meta = strconv.AppendUint(meta, p.Seq, 10)
-	c.Meta = append(meta, '"', '}')
-	return c
+	return api.Record{HasNode: r.HasNode, HasTag: r.HasTag, Node: slices.Clone(r.Node), Tag: slices.Clone(r.Tag), Data: slices.Clone(r.Data),
+		Tier: r.Tier, FairKey: slices.Clone(r.FairKey), Meta: api.AppendLetterMeta(nil, r.Meta, queueName, p.Deliveries, p.Seq)}
 }
 
 // ensureTopic returns the topic, creating it durably if it is absent.

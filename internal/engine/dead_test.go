@@ -100,3 +100,32 @@ func TestManyDeadJobsMoveInPieces(t *testing.T) {
 		}
 	}
 }
+
+// A letter that dies again says where it died last, once: two queues that are each other's dead
+// letters would make it longer each time.
+func TestADeadLetterThatDiesAgainSaysWhereOnce(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a")
+	for q, dead := range map[string]string{"ping": "pong", "pong": "ping"} {
+		put(t, e, q, configOf(api.Disk, queueConfig, func(c *api.Config) { c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter = 1, true, dead }))
+	}
+	meta := `{"a":[1,{"$dead_letter_from":"mine"}],"b":"x"`
+	if _, err := e.Write(bg, "ping", &api.WriteRequest{Records: []api.Record{{Data: []byte("1"), Meta: []byte(meta + "}")}}}); err != nil {
+		t.Fatal(err)
+	}
+	for i, q := range []string{"ping", "pong", "ping", "pong"} {
+		job := claimJobs(t, e, q, "w", 1)[0]
+		if _, err := e.Nack(bg, q, &api.SettleRequest{Node: "w", Seqs: []uint64{job.Seq}}); err != nil {
+			t.Fatal(err)
+		}
+		claimJobs(t, e, q, "w", 1)
+		dead := map[string]string{"ping": "pong", "pong": "ping"}[q]
+		letter := claimJobs(t, e, dead, "look", 1)[0]
+		if _, err := e.Nack(bg, dead, &api.SettleRequest{Node: "look", Seqs: []uint64{letter.Seq}, NotStarted: true}); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf(`%s,"$dead_letter_from":"%s","$dead_letter_deliveries":"1","$dead_letter_src_seq":"%d"}`, meta, q, job.Seq)
+		if string(letter.Meta) != want {
+			t.Fatalf("after %d deaths the meta is %s, want %s", i+1, letter.Meta, want)
+		}
+	}
+}

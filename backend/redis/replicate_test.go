@@ -17,11 +17,20 @@ import (
 // the repeat of a stored key writes nothing: none of that may make up a yes.
 func TestAppendIsNotReplicatedBeforeAReplicaHasIt(t *testing.T) {
 	t.Parallel()
-	primary := redistest.Start(t, redistest.Options{Args: append([]string{"--repl-diskless-sync-delay", "0"}, durable...)})
+	for _, version := range redistest.Versions() {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			isNotReplicatedBeforeAReplicaHasIt(t, version)
+		})
+	}
+}
+
+func isNotReplicatedBeforeAReplicaHasIt(t *testing.T, version string) {
+	primary := redistest.Start(t, redistest.Options{Version: version, Args: append([]string{"--repl-diskless-sync-delay", "0"}, durable...)})
 	b := open(t, primary.Addr(), "stream=jobs&durability=fsync")
 	publish(t, b, 1)
 	host, port, _ := net.SplitHostPort(primary.Addr())
-	replica := redistest.Start(t, redistest.Options{Args: []string{"--replicaof", host + " " + port}})
+	replica := redistest.Start(t, redistest.Options{Version: version, Args: []string{"--replicaof", host, port}})
 	wait(t, "the replica has everything", func() bool {
 		info := primary.Client().Info(t.Context(), "replication").Val()
 		_, offset, _ := strings.Cut(info, "master_repl_offset:")
@@ -30,11 +39,23 @@ func TestAppendIsNotReplicatedBeforeAReplicaHasIt(t *testing.T) {
 	})
 	replica.Pause()
 	keyed := []backend.Message{{Data: []byte("x"), IdempotencyKey: "k"}}
+	later := []backend.Message{{Data: []byte("x"), IdempotencyKey: "l", Delay: time.Hour}}
 	for _, what := range []string{"the script has to be sent again", "the key is known"} {
 		fresh := open(t, primary.Addr(), "stream=jobs&durability=fsync")
 		if r, err := fresh.Append(t.Context(), keyed); !errors.Is(err, backend.ErrOutcomeUnknown) {
 			t.Errorf("%s, no replica answers: %+v %v", what, r, err)
 		}
+		fresh = open(t, primary.Addr(), "stream=jobs&durability=fsync")
+		if r, err := fresh.Append(t.Context(), later); !errors.Is(err, backend.ErrOutcomeUnknown) {
+			t.Errorf("%s, no replica answers, with a delay: %+v %v", what, r, err)
+		}
+		fresh = open(t, primary.Addr(), "stream=jobs&durability=fsync")
+		if r, err := fresh.AppendAt(t.Context(), "source", 0, []backend.Message{{Data: []byte("x")}}); !errors.Is(err, backend.ErrOutcomeUnknown) {
+			t.Errorf("%s, no replica answers, of a source: %+v %v", what, r, err)
+		}
+	}
+	if left := primary.Client().TTL(t.Context(), "{jobs}:idem:k").Val(); left > 24*time.Hour || left < 23*time.Hour {
+		t.Errorf("the key is kept for %s", left)
 	}
 	wait(t, "the new replica is waited for", func() bool {
 		_, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}})
@@ -44,8 +65,8 @@ func TestAppendIsNotReplicatedBeforeAReplicaHasIt(t *testing.T) {
 	replica.Kill()
 	wait(t, "appends no longer wait for the replica that is gone", func() bool {
 		start := time.Now()
-		_, err := b.Append(t.Context(), keyed)
-		return err == nil && time.Since(start) < time.Second
+		r, err := b.Append(t.Context(), keyed)
+		return err == nil && r[0].Deduped && time.Since(start) < time.Second
 	})
 }
 

@@ -6,6 +6,9 @@ redis.replicate_commands()
 local key = KEYS[4]
 local known = key and redis.call('GET', key)
 if known then
+  -- Written again as it is, and so replicated behind the message: from 7.2 on a WAIT covers only what its own connection
+  -- has written, which need not be the one that stored the message. Servers without KEEPTTL cover all in any case.
+  redis.pcall('SET', key, known, 'XX', 'KEEPTTL')
   return {known, 1}
 end
 if key then

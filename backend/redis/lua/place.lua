@@ -9,6 +9,9 @@ redis.replicate_commands()
 local at = tonumber(ARGV[2])
 local number, last = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) (.+)$')
 if number and tonumber(number) > at then
+  -- Written again as it is, and so replicated behind the entries: from 7.2 on a WAIT covers only what its own connection
+  -- has written, which need not be the one that stored the entries. Servers without KEEPTTL cover all in any case.
+  redis.pcall('SET', KEYS[2], number .. ' ' .. last, 'XX', 'KEEPTTL')
   return {number, last, 1}
 end
 if not number then

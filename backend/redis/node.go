@@ -38,7 +38,7 @@ func (b *Backend) try(ctx context.Context, cmds []redis.Cmder) error {
 	var unsent map[redis.Cmder]error // by commands that are tried again: why they were not sent
 	said := confirmation{wait: waitOf(cmds)}
 	for n, rest := 0, cmds; ; n++ {
-		b.once(ctx, rest, v.ask)
+		b.once(ctx, rest, v)
 		v = b.judge(ctx, rest)
 		said.hear(rest)
 		if rest = v.refused; len(rest) == 0 || n == len(retryWaits) {
@@ -67,14 +67,14 @@ func (b *Backend) try(ctx context.Context, cmds []redis.Cmder) error {
 }
 
 // once sends the commands to the master of the slot, or to the node that is taking over
-// the slot.
-func (b *Backend) once(ctx context.Context, cmds []redis.Cmder, taking string) {
+// the slot, according to what became of them before.
+func (b *Backend) once(ctx context.Context, cmds []redis.Cmder, before verdict) {
 	if err := ctx.Err(); err != nil {
 		setError(cmds, &notSent{err})
 		return
 	}
-	if taking != "" && b.cluster != nil {
-		if c := b.nodeAt(ctx, taking); c != nil {
+	if before.ask != "" && b.cluster != nil {
+		if c := b.nodeAt(ctx, before.ask); c != nil {
 			b.send(ctx, c, asking(ctx, cmds))
 			return
 		}
@@ -84,7 +84,17 @@ func (b *Backend) once(ctx context.Context, cmds []redis.Cmder, taking string) {
 		setError(cmds, &notSent{err})
 		return
 	}
+	if before.replica {
+		cmds = append([]redis.Cmder{b.leaving(ctx)}, cmds...)
+	}
 	b.send(ctx, c, cmds)
+}
+
+// leaving returns a write that changes nothing. A connection that leads to a replica may have been made
+// when that was the primary, which now is elsewhere behind the same name. go-redis closes a connection
+// whose first answer says so, but does not look into raw answers.
+func (b *Backend) leaving(ctx context.Context) redis.Cmder {
+	return redis.NewIntCmd(ctx, "HDEL", b.keys.about, "")
 }
 
 // send sends commands once.
@@ -204,6 +214,7 @@ func (b *Backend) nodeAt(ctx context.Context, addr string) (target *redis.Client
 type verdict struct {
 	refused []redis.Cmder // had no effect, and may work if sent again
 	wait    bool          // not at once
+	replica bool          // the server takes no writes
 	ask     string        // the node that is taking over the slot
 }
 
@@ -226,7 +237,7 @@ func (b *Backend) judge(ctx context.Context, cmds []redis.Cmder) verdict {
 		case "TRYAGAIN", "LOADING":
 			v.wait = true
 		case "CLUSTERDOWN", "READONLY", "MASTERDOWN", "UNBLOCKED":
-			v.wait = true
+			v.wait, v.replica = true, v.replica || code == "READONLY"
 			b.moved()
 		default:
 			if b.closing.Err() != nil || !neverSent(err) || ended(err) {

@@ -1,0 +1,135 @@
+package redis_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/redis"
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+// endpoint is an address that leads to one server at a time, as a name or a balancer in front of a
+// primary and its replica does. A connection stays with the server that it was made to.
+type endpoint struct {
+	net.Listener
+	target atomic.Pointer[string]
+}
+
+func startEndpoint(t *testing.T, first *redistest.Server) *endpoint {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &endpoint{Listener: listener}
+	e.lead(first)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { e.serve(client) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		serving.Wait()
+	})
+	return e
+}
+
+func (e *endpoint) lead(to *redistest.Server) {
+	addr := to.Addr()
+	e.target.Store(&addr)
+}
+
+func (e *endpoint) serve(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", *e.target.Load())
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() {
+		_, _ = io.Copy(server, client)
+		_ = server.Close()
+	}()
+	_, _ = io.Copy(client, server)
+}
+
+// After a failover the connections that there were may go on to the old primary, which is a
+// replica then. Nobody stays with it.
+func TestNobodyStaysWithAPrimaryThatIsAReplicaNow(t *testing.T) {
+	t.Parallel()
+	for _, client := range []string{"of a URL", "lent"} {
+		for what, does := range map[string]func(t *testing.T, b *redis.Backend, try int) error{
+			"a worker that waits for messages": func(t *testing.T, b *redis.Backend, _ int) error {
+				_, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 1, Block: 20 * time.Millisecond, ReclaimAfter: time.Minute})
+				return err
+			},
+			"a producer with keys": func(t *testing.T, b *redis.Backend, try int) error {
+				_, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x"), IdempotencyKey: fmt.Sprint(try)}})
+				return err
+			},
+		} {
+			t.Run(what+", with a client "+client, func(t *testing.T) {
+				t.Parallel()
+				old := redistest.Start(t, redistest.Options{Args: []string{"--repl-diskless-sync-delay", "0"}})
+				e := startEndpoint(t, old)
+				var b *redis.Backend
+				if client == "lent" {
+					lent := goredis.NewClient(&goredis.Options{Addr: e.Addr().String()})
+					t.Cleanup(func() { _ = lent.Close() })
+					var err error
+					if b, err = redis.New(lent, redis.Options{Stream: "jobs"}); err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { _ = b.Close() })
+				} else {
+					b = open(t, e.Addr().String(), "stream=jobs")
+				}
+				if err := does(t, b, 0); err != nil {
+					t.Fatal(err)
+				}
+				next := redistest.Start(t, redistest.Options{})
+				follows(t, next, old)
+				if err := next.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+					t.Fatal(err)
+				}
+				follows(t, old, next)
+				e.lead(next)
+				try := 0
+				wait(t, what+" goes on at the new primary", func() bool {
+					try++
+					return does(t, b, try) == nil
+				})
+			})
+		}
+	}
+}
+
+// follows makes a server the replica of another one and waits until it is.
+func follows(t *testing.T, replica, primary *redistest.Server) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(primary.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := replica.Client().Do(t.Context(), "REPLICAOF", host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "the replica follows", func() bool {
+		n, err := primary.Client().Wait(t.Context(), 1, 100*time.Millisecond).Result()
+		return err == nil && n == 1
+	})
+}

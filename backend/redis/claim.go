@@ -129,7 +129,7 @@ func (b *Backend) look(ctx context.Context, c *claim) error {
 	} else if err := b.reclaimAndRead(ctx, c); err != nil || c.any() {
 		return err
 	}
-	for !b.scanned() && time.Since(start) < scanFor {
+	for !b.scanned() && c.got.Failed == nil && time.Since(start) < scanFor {
 		if err := b.reclaim(ctx, c); err != nil || c.any() {
 			return err
 		}

@@ -238,7 +238,9 @@ func (r *replyReader) taken() (t taken, err error) {
 	return t, err
 }
 
-// bury moves orphans that have been delivered as often as allowed to the dead letters.
+// bury moves orphans that have been delivered as often as allowed to the dead letters. What the
+// server refuses to store there stays, and is tried again when it has been idle: there may be many of
+// them, and the others wait for none.
 func (b *Backend) bury(ctx context.Context, c *claim, past []taken) error {
 	for _, t := range past {
 		d := &backend.Delivery{}
@@ -254,7 +256,12 @@ func (b *Backend) bury(ctx context.Context, c *claim, past []taken) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("dead letter of %s: %w", t.id, err)
+			err = fmt.Errorf("dead letter of %s: %w", t.id, err)
+			if errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrOutcomeUnknown) || ctx.Err() != nil {
+				return err
+			}
+			c.got.Failed = err
+			return nil
 		}
 		c.got.Dead = append(c.got.Dead, letter)
 	}

@@ -110,6 +110,9 @@ func (c *claim) add(ctx context.Context, p *part, began time.Time, got backend.C
 			c.first = err
 		}
 	}
+	if c.first == nil {
+		c.first = got.Failed
+	}
 	for _, d := range got.Deliveries {
 		d.ID = p.prefix + d.ID
 	}

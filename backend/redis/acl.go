@@ -20,7 +20,7 @@ const everyRole = "select hello info command|info config|get cluster|slots askin
 
 // roles are those with an ACL line in docs/REDIS.md, the least privileged first.
 var roles = []role{
-	{"producer", everyRole + " wait get getrange set bitfield hset hdel hincrby hlen hmget hgetall pexpire xadd xlen xrange xinfo|stream xinfo|groups" +
+	{"producer", everyRole + " wait get getrange set bitfield hset hdel hincrby hlen hmget hgetall pexpire pttl xadd xlen xrange xinfo|stream xinfo|groups" +
 		" zadd zcard zcount zrange zrank"},
 	{"worker", everyRole + " client|id client|unblock exists get set del hget hset hdel hexists hgetall hincrby xadd xlen xrange xrevrange xtrim" +
 		" xread xreadgroup xack xclaim xautoclaim xpending xinfo|stream xinfo|groups xinfo|consumers xgroup|create xgroup|delconsumer zcard zcount zrange zrangebyscore zrem"},

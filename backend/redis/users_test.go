@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
@@ -53,5 +54,26 @@ func TestConformanceOfTheUsersOfThePage(t *testing.T) {
 				t.Errorf("refused on the way: %v, %v", refused, err)
 			}
 		})
+	}
+}
+
+// A producer may count its requests with all processes: shed_scope=stream.
+func TestTheProducerOfThePageCountsInTheWindowOfAll(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/REDIS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := redistest.Start(t, redistest.Options{})
+	rule := []any{}
+	for word := range strings.FieldsSeq(regexp.MustCompile(`(?m)^ACL SETUSER weir-producer .*$`).FindString(string(page))) {
+		rule = append(rule, word)
+	}
+	if err := s.Client().Do(t.Context(), rule...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, "weir-producer:PASSWORD@"+s.Addr(), "stream=jobs")
+	if given, _, err := b.Window(t.Context(), 10, 1, time.Minute); err != nil || given != 1 {
+		t.Errorf("%d, %v", given, err)
 	}
 }

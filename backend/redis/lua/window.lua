@@ -3,7 +3,8 @@
 -- Returns {given, how long the window still lasts in ms}. The fewer are left, the fewer are given at once.
 redis.replicate_commands()
 local most, want, length = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local used, left = tonumber(redis.call('GET', KEYS[1]) or 0), redis.call('PTTL', KEYS[1])
+local used = tonumber(redis.call('GET', KEYS[1]) or 0)
+local left = redis.call('PTTL', KEYS[1])
 if left <= 0 then
   used, left = 0, length
 end

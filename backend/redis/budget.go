@@ -84,15 +84,17 @@ func (b *Backend) apart(ctx context.Context, cmds ...redis.Cmder) error {
 		return b.do(ctx, cmds...)
 	}
 	send := func(ctx context.Context, cmds []redis.Cmder) error {
+		sent := cmds
 		if b.lent {
-			cmds = eachOnce(cmds)
+			sent = eachOnce(cmds)
 		}
-		for _, cmd := range cmds {
+		for _, cmd := range sent {
 			if strings.EqualFold(cmd.Name(), "evalsha") {
 				loadScript(cmd)
 			}
 			_ = b.cluster.Process(ctx, cmd)
 		}
+		refusals(cmds)
 		return b.settleErrors(ctx, cmds)
 	}
 	if b.lent {

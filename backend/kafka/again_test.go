@@ -2,9 +2,11 @@ package kafka_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/kafka"
 )
 
@@ -95,5 +97,68 @@ func theCountOfTheFinishedGoesOnWithATopicMadeAgain(t *testing.T, g *ground) {
 	await(t, "13 to be finished", func() bool { return finished() >= 13 })
 	if n := finished(); n != 13 {
 		t.Errorf("13 messages were finished, the count is %d", n)
+	}
+}
+
+// lettersOfATopicMadeAgain, as by somebody who empties it, are counted and go back as those of the first were.
+func lettersOfATopicMadeAgain(t *testing.T, g *ground) {
+	for before, after := range map[int]int{3: 2, 2: 5} {
+		topic := []string{"", "", "longer", "shorter"}[before]
+		b := g.open(topic + "?partitions=1")
+		bury := func(n int) {
+			g.stores(b, n)
+			for _, d := range gather(t, b, n) {
+				await(t, "a letter", func() bool {
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+					defer cancel()
+					return b.DeadLetter(ctx, d, "", poison) == nil
+				})
+			}
+		}
+		counted := func(n int64) {
+			t.Helper()
+			var s backend.Stats
+			var err error
+			for try := 0; try < 100; try++ {
+				if s, err = b.Stats(t.Context()); err == nil && s.DeadLetters != nil && *s.DeadLetters == n {
+					return
+				}
+			}
+			t.Errorf("%s: there are %d letters; counted: %s, %v", topic, n, shown(s.DeadLetters), err)
+		}
+		bury(before)
+		counted(int64(before))
+		g.remove(topic + ".dlq")
+		bury(after)
+		counted(int64(after))
+		for _, l := range g.letters(b) {
+			if err := b.Redrive(t.Context(), "", l); err != nil {
+				t.Errorf("%s: letter %s is not sent back: %v", topic, l.ID, err)
+			}
+		}
+		counted(0)
+	}
+}
+
+// theRoomInALedgerMadeAgain is shared as before.
+func theRoomInALedgerMadeAgain(t *testing.T, g *ground) {
+	b := g.open("roomy?partitions=1")
+	req := backend.RoomRequest{Limit: 100, Pause: -1, Need: 1, Want: 1, Lifetime: time.Minute}
+	for range 100 {
+		asks(t, b, req)
+	}
+	g.remove("roomy.weir")
+	unread := 0
+	await(t, "room to be shared again", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, room, err := b.Share(ctx, req)
+		if room.Err != nil && strings.Contains(room.Err.Error(), "cannot be read") {
+			unread++
+		}
+		return err == nil && room.Err == nil || unread > 3
+	})
+	if unread > 3 {
+		t.Errorf("%d entries in the new ledger could not be read", unread)
 	}
 }

@@ -17,10 +17,11 @@ const readCommitted = 1
 // page is the answer to a read of one partition.
 type page struct {
 	records []*kgo.Record
-	next    int64 // the offset behind them
-	start   int64 // of the log
-	end     int64 // of what is not in a transaction that is still open
-	high    int64 // of the log
+	next    int64   // the offset behind them
+	start   int64   // of the log
+	end     int64   // of what is not in a transaction that is still open
+	high    int64   // of the log
+	by      *layout // by which it was read: the partition may have another leader by now, or be another topic's
 }
 
 // How often a read looks for a partition's leader, which a new topic does not have at once.
@@ -38,6 +39,7 @@ func (b *Backend) read(ctx context.Context, topic string, l *layout, partition i
 		if there && leader >= 0 {
 			var p page
 			if p, err = b.readOnce(ctx, topic, l.id, leader, partition, offset, bytes); err == nil {
+				p.by = l
 				return p, nil
 			}
 		}
@@ -110,21 +112,23 @@ func (b *Backend) pageOf(topic string, p *kmsg.FetchResponseTopicPartition, offs
 	}
 	opt := kgo.ProcessFetchPartitionOpts{Topic: topic, Partition: p.Partition, Offset: offset, IsolationLevel: kgo.ReadCommitted()}
 	got, next := kgo.ProcessFetchPartition(opt, p, kgo.DefaultDecompressor(), nil)
-	return page{got.Records, max(next, offset), p.LogStartOffset, p.LastStableOffset, p.HighWatermark}, got.Err
+	return page{got.Records, max(next, offset), p.LogStartOffset, p.LastStableOffset, p.HighWatermark, nil}, got.Err
 }
 
-// pages reads a partition from an offset to its end and returns where it ends.
-func (b *Backend) pages(ctx context.Context, topic string, l *layout, partition int32, from int64, do func(*kgo.Record)) (int64, error) {
+// pages reads a partition from an offset to its end and returns where it ends, and the layout by which
+// that was read.
+func (b *Backend) pages(ctx context.Context, topic string, l *layout, partition int32, from int64, do func(*kgo.Record)) (int64, *layout, error) {
 	for {
 		p, err := b.read(ctx, topic, l, partition, from, pageBytes)
 		if err != nil {
-			return from, err
+			return from, l, err
 		}
+		l = p.by
 		for _, r := range p.records {
 			do(r)
 		}
 		if p.next == from || p.next >= p.end {
-			return p.next, nil
+			return p.next, l, nil
 		}
 		from = p.next
 	}

@@ -53,6 +53,8 @@ func TestWhatOthersDoToTopicsAndGroups(t *testing.T) {
 		{"nothing is lost while letters cannot be stored", nothingIsLostWhileLettersCannotBeStored},
 		{"the largest messages become dead letters", theLargestMessagesBecomeDeadLetters},
 		{"a topic of letters that is deleted", aTopicOfLettersThatIsDeleted},
+		{"letters of a topic made again", lettersOfATopicMadeAgain},
+		{"the room in a ledger made again", theRoomInALedgerMadeAgain},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			t.Parallel()

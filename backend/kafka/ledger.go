@@ -35,7 +35,8 @@ type ledger struct {
 	kick chan struct{}
 
 	asking chan struct{} // holds the one refresh that runs
-	layout *layout       // of that one
+	layout *layout       // of that one; nil: it has to be asked for
+	topic  [16]byte      // the ledger that was read, of that one
 
 	mu      sync.Mutex // held for no call
 	next    int64      // written by the one that asks
@@ -175,17 +176,41 @@ func (l *ledger) refresh(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		l.layout = layout
+		l.follow(layout)
 	}
-	next, err := l.b.pages(ctx, l.b.set.ledger(), l.layout, 0, l.next, l.note)
+	next, by, err := l.b.pages(ctx, l.b.set.ledger(), l.layout, 0, l.next, l.note)
+	if err == nil && l.follow(by) {
+		next, by, err = l.b.pages(ctx, l.b.set.ledger(), by, 0, 0, l.note)
+	}
 	if err != nil {
 		l.layout = nil
+	}
+	if errors.Is(err, kerr.UnknownTopicOrPartition) { // it was deleted
+		l.b.made.forget(l.b.set.ledger())
+		return nil
+	}
+	if err != nil {
 		return err
 	}
+	l.layout = by
 	l.mu.Lock()
 	l.next = next
 	l.mu.Unlock()
 	return nil
+}
+
+// follow takes over where the ledger is, and reports whether it is another one than before: what is known of
+// one that was deleted is forgotten, but for what producers have counted, whose sums do not fall.
+func (l *ledger) follow(to *layout) (another bool) {
+	l.layout = to
+	if l.topic == to.id {
+		return false
+	}
+	l.topic = to.id
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next, l.entries, l.shares = 0, map[string]entry{}, nil
+	return true
 }
 
 func (l *ledger) note(r *kgo.Record) {

@@ -31,7 +31,7 @@ func (b *Backend) shelved(ctx context.Context, from string) ([]*kgo.Record, erro
 	var all []*kgo.Record
 	for partition := range l.leaders {
 		last := map[string]*kgo.Record{}
-		if _, err := b.pages(ctx, from, l, partition, 0, func(r *kgo.Record) { last[letterKey(r)] = r }); err != nil {
+		if _, _, err := b.pages(ctx, from, l, partition, 0, func(r *kgo.Record) { last[letterKey(r)] = r }); err != nil {
 			return nil, b.explain(err)
 		}
 		for _, r := range last {
@@ -102,7 +102,7 @@ func (b *Backend) readOn(ctx context.Context, x *letterIndex, topic string) erro
 		x.layout = l
 	}
 	for partition := range x.layout.leaders {
-		next, err := b.pages(ctx, topic, x.layout, partition, x.next[partition], func(r *kgo.Record) {
+		next, by, err := b.pages(ctx, topic, x.layout, partition, x.next[partition], func(r *kgo.Record) {
 			key := letterKey(r)
 			if r.Value != nil {
 				x.live[key] = idOf(r.Partition, r.Offset)
@@ -110,11 +110,15 @@ func (b *Backend) readOn(ctx context.Context, x *letterIndex, topic string) erro
 				delete(x.live, key)
 			}
 		})
+		if err == nil && by.id != x.layout.id { // it was deleted and made again
+			x.layout = nil
+			return b.readOn(ctx, x, topic)
+		}
 		if err != nil {
 			x.layout = nil
 			return err
 		}
-		x.next[partition] = next
+		x.layout, x.next[partition] = by, next
 	}
 	return nil
 }

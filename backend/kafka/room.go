@@ -59,7 +59,7 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 		}
 	}
 	why = fmt.Errorf("topic %q, where producers share the room: %w", b.set.ledger(), b.cut(ctx, b.explain(why)))
-	if !backend.Retryable(why) && b.rooms.denied.still() == nil {
+	if isDenial(why) && b.rooms.denied.still() == nil {
 		b.rooms.denied = refusal{time.Now(), why}
 	}
 	return s, backend.Room{Err: why}, nil

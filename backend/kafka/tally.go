@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -25,6 +26,12 @@ type offers struct {
 type refusal struct {
 	at  time.Time
 	err error
+}
+
+// isDenial reports whether brokers will refuse entries in the ledger again. One that was deleted is made
+// again by the next.
+func isDenial(err error) bool {
+	return !backend.Retryable(err) && !errors.Is(err, backend.ErrStreamNotFound)
 }
 
 func (d *refusal) still() error {
@@ -58,7 +65,7 @@ func (b *Backend) Tally(ctx context.Context, add []uint32) ([]uint32, *backend.S
 	}
 	if err != nil {
 		err = fmt.Errorf("what producers are offered, in topic %q: %w", b.set.ledger(), b.cut(ctx, b.explain(err)))
-		if !backend.Retryable(err) {
+		if isDenial(err) {
 			b.offers.denied = refusal{time.Now(), err}
 		}
 		return nil, nil, err

@@ -1,0 +1,66 @@
+package kafka_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// fetches counts the fetches from each of two brokers.
+type fetches [2]atomic.Int64
+
+func (f *fetches) OnBrokerWrite(meta kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+	if key == int16(kmsg.Fetch) && meta.NodeID >= 0 && int(meta.NodeID) < len(f) {
+		f[meta.NodeID].Add(1)
+	}
+}
+
+// TestReadingsFollowALeaderThatMoves, as in a rolling restart: the ledger and the dead letters are read from
+// whoever leads them now, and not asked for in vain first each time.
+func TestReadingsFollowALeaderThatMoves(t *testing.T) {
+	t.Parallel()
+	c, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(1, "jobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	f := &fake{t, c}
+	worker := f.open(groupClassic)
+	f.publish(worker, 0, 1)
+	if err := worker.DeadLetter(t.Context(), gather(t, worker, 1)[0], "", backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+		t.Fatal(err)
+	}
+	lead := func(broker int32) {
+		for _, topic := range []string{"jobs.weir", "jobs.dlq"} {
+			if err := c.MoveTopicPartition(topic, 0, broker); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var seen fetches
+	reader := f.open(groupClassic, kgo.WithHooks(&seen))
+	read := func() {
+		t.Helper()
+		s, err := reader.Stats(t.Context())
+		if err != nil || s.DeadLetters == nil || *s.DeadLetters != 1 {
+			t.Fatalf("%+v, %v", s, err)
+		}
+	}
+	lead(0)
+	read()
+	lead(1)
+	read()
+	before := seen[0].Load()
+	for range 5 {
+		read()
+	}
+	if n := seen[0].Load() - before; n > 0 {
+		t.Errorf("5 readings asked %d times a broker that leads no more", n)
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/kafka"
 )
@@ -160,5 +162,35 @@ func theRoomInALedgerMadeAgain(t *testing.T, g *ground) {
 	})
 	if unread > 3 {
 		t.Errorf("%d entries in the new ledger could not be read", unread)
+	}
+}
+
+// aTransactionThatWasGivenUp leaves nothing to do, and so no load for the guards.
+func aTransactionThatWasGivenUp(t *testing.T, g *ground) {
+	for _, kind := range groupTypes {
+		t.Run(kind, func(t *testing.T) {
+			topic := "aborted-" + kind
+			g.create(topic)
+			b := g.open(topic + "?group=g-" + topic + "&group_type=" + kind)
+			g.stores(b, 1)
+			g.comes(b, 1, time.Minute)
+			client := g.broker.Client(kgo.TransactionalID(topic))
+			g.must(client.BeginTransaction())
+			for range 10 {
+				g.must(client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte("x")}).FirstErr())
+			}
+			g.must(client.EndTransaction(t.Context(), kgo.TryAbort))
+			var left backend.Signal
+			for end := time.Now().Add(15 * time.Second); time.Now().Before(end); {
+				if _, err := b.Claim(t.Context(), claim(1)); err != nil {
+					t.Fatal(err)
+				}
+				var err error
+				if left, err = b.Signal(t.Context(), 100); err == nil && left.Lag != nil && *left.Lag+left.Pending == 0 {
+					return
+				}
+			}
+			t.Errorf("all that can be handled is, and the lag is %s, %d are pending", shown(left.Lag), left.Pending)
+		})
 	}
 }

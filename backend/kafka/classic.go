@@ -148,6 +148,7 @@ func (c *classic) start(ctx context.Context) error {
 		kgo.MetadataMaxAge(metadataAge),
 		kgo.HeartbeatInterval(heartbeatEvery),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), // where a transaction ends, also one that was given up
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(c.onAssigned),

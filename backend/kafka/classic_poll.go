@@ -101,7 +101,7 @@ func (c *classic) goOn() {
 func (c *classic) shelve(fetches kgo.Fetches) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.fresh
+	news := false
 	fetches.EachPartition(func(t kgo.FetchTopicPartition) {
 		w := c.windows[t.Partition]
 		if w == nil || w.closing {
@@ -111,6 +111,11 @@ func (c *classic) shelve(fetches kgo.Fetches) {
 			if r.Offset < w.next {
 				continue // fetched again, as after a pause
 			}
+			news = true
+			if r.Attrs.IsControl() {
+				w.pass(r.Offset)
+				continue
+			}
 			n := len(w.fresh)
 			w.add(r)
 			if len(w.fresh) > n {
@@ -119,7 +124,7 @@ func (c *classic) shelve(fetches kgo.Fetches) {
 			}
 		}
 	})
-	if c.fresh > before {
+	if news {
 		kick(c.due)
 	}
 }

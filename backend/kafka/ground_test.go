@@ -55,6 +55,7 @@ func TestWhatOthersDoToTopicsAndGroups(t *testing.T) {
 		{"a topic of letters that is deleted", aTopicOfLettersThatIsDeleted},
 		{"letters of a topic made again", lettersOfATopicMadeAgain},
 		{"the room in a ledger made again", theRoomInALedgerMadeAgain},
+		{"a transaction that was given up", aTransactionThatWasGivenUp},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			t.Parallel()

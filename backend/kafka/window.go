@@ -83,6 +83,12 @@ func (w *window) add(r *kgo.Record) {
 	w.live, w.fresh = append(w.live, h), append(w.fresh, h)
 }
 
+// pass goes behind an offset where there is nothing to hand out.
+func (w *window) pass(offset int64) {
+	w.next = offset + 1
+	w.said++
+}
+
 // heldAtOnce is how many records share an allocation: as long as one of them is unfinished,
 // all of them stay in memory.
 const heldAtOnce = 32

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,6 +32,8 @@ type claim struct {
 	scan   int                      // COUNT of a scan for orphans
 	leases map[string]time.Duration // by consumer, if any differs from this claim's; otherwise nil
 	taken  bool                     // the scan took over what it found
+	// again are those of the new deliveries that this process has already.
+	again []*backend.Delivery
 	// passed reports that something was read that was sent back to another group.
 	passed bool
 	// unmoved is why what is due could not be moved into the stream.
@@ -137,6 +140,20 @@ func (b *Backend) look(ctx context.Context, c *claim) error {
 	return nil
 }
 
+// hand adds new deliveries. What this process has already, because the server has forgotten that it
+// handed it out, as after a failover, is not new to it: it counts as taken over, so that no
+// second handler begins beside the first.
+func (c *claim) hand(fresh []*backend.Delivery) {
+	for _, d := range fresh {
+		if slices.Contains(c.again, d) {
+			c.got.Deliveries = slices.Insert(c.got.Deliveries, c.got.Reclaimed, d)
+			c.got.Reclaimed++
+		} else {
+			c.got.Deliveries = append(c.got.Deliveries, d)
+		}
+	}
+}
+
 func (c *claim) any() bool {
 	return len(c.got.Deliveries)+len(c.got.Dead)+len(c.got.Lost) > 0
 }
@@ -163,7 +180,7 @@ func (b *Backend) reclaimAndRead(ctx context.Context, c *claim) error {
 	}
 	c.scan = c.Max
 	keep := min(max(c.room(), 0), len(fresh))
-	c.got.Deliveries = append(c.got.Deliveries, fresh[:keep]...)
+	c.hand(fresh[:keep])
 	if keep < len(fresh) {
 		err = errors.Join(err, b.handBack(ctx, fresh[keep:]))
 	}
@@ -192,7 +209,7 @@ func (b *Backend) readNew(ctx context.Context, c *claim) error {
 		return err
 	}
 	fresh, err := b.fresh(ctx, c, read)
-	c.got.Deliveries = append(c.got.Deliveries, fresh...)
+	c.hand(fresh)
 	return err
 }
 
@@ -248,7 +265,7 @@ func (b *Backend) parseRead(c *claim, cmd *redis.RawCmd) ([]*backend.Delivery, e
 		return nil, err
 	}
 	deliveries := make([]*backend.Delivery, 0, n)
-	defer func() { b.acked.took(deliveries...) }() // an answer that breaks off has delivered too
+	defer func() { c.again = b.acked.took(deliveries...) }() // an answer that breaks off has delivered too
 	store := make([]backend.Delivery, n)
 	var fields []field
 	for i := range n {

@@ -136,6 +136,6 @@ func (b *Backend) unlessPaused(ctx context.Context, c *claim) error {
 		return nil // it was not when that was last known
 	}
 	back := c.got.Deliveries
-	c.got.Deliveries = nil
+	c.got.Deliveries, c.got.Reclaimed = nil, 0
 	return b.handBack(ctx, back)
 }

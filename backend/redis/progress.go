@@ -38,10 +38,10 @@ var began = time.Now()
 // stamp is a time as a holding has it.
 func stamp(t time.Time) time.Duration { return t.Sub(began) }
 
-// took notes deliveries, the highest ID last.
-func (p *progress) took(deliveries ...*backend.Delivery) {
+// took notes deliveries, the highest ID last, and returns those that this process has already.
+func (p *progress) took(deliveries ...*backend.Delivery) (again []*backend.Delivery) {
 	if len(deliveries) == 0 {
-		return
+		return nil
 	}
 	last, err := parseID(deliveries[len(deliveries)-1].ID)
 	p.mu.Lock()
@@ -51,11 +51,15 @@ func (p *progress) took(deliveries ...*backend.Delivery) {
 	}
 	for _, d := range deliveries {
 		since := stamp(d.Since)
-		p.mu.held[d.ID] = holding{since, since}
+		before := len(p.mu.held)
+		if p.mu.held[d.ID] = (holding{since, since}); len(p.mu.held) == before {
+			again = append(again, d)
+		}
 	}
 	if err == nil && p.mu.seen.less(last) {
 		p.mu.seen = last
 	}
+	return again
 }
 
 // restart forgets everything: the group begins behind an ID, in a stream that may be a

@@ -108,7 +108,7 @@ func (b *Backend) waited(ctx context.Context, c *claim, read *redis.RawCmd) erro
 		return err
 	}
 	fresh, err := b.fresh(ctx, c, read)
-	c.got.Deliveries = append(c.got.Deliveries, fresh...)
+	c.hand(fresh)
 	if len(fresh) == 0 && err == nil {
 		err = ctx.Err()
 	}

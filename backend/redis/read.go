@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,13 +20,16 @@ const (
 	gapTrimmed = "trimmed" // by weir, once every group had acknowledged
 	gapDropped = "dropped" // by weir, when told to keep only so many
 	gapRemoved = "removed" // by someone else
+	// gapRecreated: the stream ends before the cursor.
+	gapRecreated = "recreated"
 )
 
 var _ backend.Reader = (*Backend)(nil)
 
 // Read returns entries after an ID, without a group. What was trimmed between the
 // cursor and the first entry is a gap. Entries deleted one by one in the middle of the
-// stream leave no trace.
+// stream leave no trace. A stream that ends before the cursor is another one, or an earlier
+// state of it: that is a gap, too, and reading goes on at the start.
 func (b *Backend) Read(ctx context.Context, req backend.ReadRequest) (backend.Records, error) {
 	after, err := b.cursorID(ctx, req.After)
 	if err != nil {
@@ -96,10 +100,41 @@ func (b *Backend) read(ctx context.Context, after id, req backend.ReadRequest) (
 		return backend.Records{}, err
 	}
 	got.Gap = gapBehind(after, oldest, recordedID(trims, 0), recordedID(trims, 1))
-	if got.Gap != nil && len(got.Records) == 0 {
-		got.Next = got.Gap.To
+	if len(got.Records) > 0 {
+		return got, nil
 	}
-	return got, nil
+	if got.Gap != nil {
+		got.Next = got.Gap.To
+		return got, nil
+	}
+	if got.Gap, err = b.recreated(ctx, after); got.Gap != nil {
+		got.Next = cursorStart
+	}
+	return got, err
+}
+
+// recreated returns the gap of a cursor that the stream has not reached yet. Nothing would ever be read behind
+// it, or not before the server's clock gets there.
+func (b *Backend) recreated(ctx context.Context, after id) (*backend.Gap, error) {
+	if after == (id{}) {
+		return nil, nil
+	}
+	cmd := redis.NewRawCmd(ctx, "XINFO", "STREAM", b.keys.stream)
+	if err := b.do(ctx, cmd); err != nil {
+		if noSuchKey(err) || errors.Is(err, backend.ErrForbidden) {
+			err = nil // there is nothing, or it may not be asked
+		}
+		return nil, err
+	}
+	info, err := parseInfo(cmd)
+	if err != nil {
+		return nil, err
+	}
+	last, err := parseID(info["last-generated-id"])
+	if err != nil || !last.less(after) {
+		return nil, err
+	}
+	return &backend.Gap{From: after.String(), To: last.String(), Reason: gapRecreated}, nil
 }
 
 // recordedID returns an ID from the record of trims, zero if there is none.

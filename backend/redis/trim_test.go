@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/redis"
 	"github.com/weirmq/weir/tests/redistest"
@@ -152,6 +154,43 @@ func TestReaderFollowsAndSeesWhatIsGone(t *testing.T) {
 		}
 		if got, err := b.Read(t.Context(), backend.ReadRequest{After: next[0], Max: 5}); err != nil || got.Gap == nil || got.Gap.Reason != "removed" || len(got.Records) != 5 {
 			t.Fatalf("a reader that another program's MAXLEN overtook: %+v, %v", got.Gap, err)
+		}
+	})
+}
+
+// A stream that was deleted and is there again, or was restored from an earlier state, on a server whose clock
+// is behind, has lower IDs than a reader has seen.
+func TestAReaderGoesOnWithAStreamThatEndsBeforeItsPlace(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		ids := publish(t, b, 3)
+		read := func(after string) backend.Records {
+			t.Helper()
+			got, err := b.Read(t.Context(), backend.ReadRequest{After: after, Max: 10, Block: 20 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		if got := read(ids[2]); got.Gap != nil || len(got.Records) > 0 || got.Next != ids[2] {
+			t.Errorf("at the end: %+v", got)
+		}
+		admin := s.Client()
+		if err := admin.Del(t.Context(), "jobs").Err(); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(ids[2]); got.Gap != nil || len(got.Records) > 0 || got.Next != ids[2] {
+			t.Errorf("there is no stream: %+v", got)
+		}
+		if err := admin.XAdd(t.Context(), &goredis.XAddArgs{Stream: "jobs", ID: "7-1", Values: []string{"data", "new"}}).Err(); err != nil {
+			t.Fatal(err)
+		}
+		got := read(ids[2])
+		if got.Gap == nil || got.Gap.Reason != "recreated" || got.Gap.From != ids[2] || got.Gap.To != "7-1" {
+			t.Fatalf("the stream ends before the cursor: %+v, %+v", got, got.Gap)
+		}
+		if got = read(got.Next); got.Gap != nil || len(got.Records) != 1 || string(got.Records[0].Data) != "new" {
+			t.Errorf("what is in it: %+v, %+v", got, got.Gap)
 		}
 	})
 }

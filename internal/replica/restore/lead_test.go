@@ -401,3 +401,23 @@ func TestRestoringFromAStoppedLeaderLosesNothing(t *testing.T) {
 		t.Error("a point of the past is restored, and what came behind it is not announced")
 	}
 }
+
+// TestAServerKilledBehindItsFirstBaseGoesOn has the first base of a copy, but not the entry
+// that makes it count.
+func TestAServerKilledBehindItsFirstBaseGoesOn(t *testing.T) {
+	l := lead(t)
+	l.put("a")
+	l.write("a", 3)
+	d := l.directory(l.fs.FS, "/data")
+	if err := d.writeNote(note{Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	l.append(replica.Group{Term: 1}) // a sign of life
+	l.base()
+	l.gap()
+	want := digest(t, l.Engine)
+	l.stop()
+	if led, got := l.opened(d); got != want || led.LSN != 0 {
+		t.Errorf("led %+v with %s, want %s", led, got, want)
+	}
+}

@@ -16,7 +16,7 @@ import (
 	"github.com/weirmq/weir/internal/wal"
 )
 
-// ErrEmpty says that a copy holds no base.
+// ErrEmpty says that a copy holds no base that counts.
 var ErrEmpty = errors.New("the copy is empty: it has no base")
 
 // Copy is where a copy is.
@@ -61,18 +61,18 @@ func (m *Mirror) path(name string) string { return m.fs.PathJoin(m.dir, name) }
 
 // Begin builds dir, which must be empty, as the newest base has it that can be
 // read. What an older mirror holds of it is linked. It returns ErrEmpty if there
-// is no base.
+// is no base that counts.
 func (c Copy) Begin(ctx context.Context, fs vfs.FS, dir string, older *Mirror) (*Mirror, error) {
 	names, err := c.baseNames(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(names) == 0 {
-		return nil, ErrEmpty
-	}
 	var failed error
 	for _, name := range slices.Backward(names) {
 		base, err := c.readBase(ctx, name)
+		if errors.Is(err, errUnused) {
+			continue
+		}
 		if err == nil {
 			var m *Mirror
 			if m, err = c.begin(ctx, base, fs, dir, older); err == nil {
@@ -82,6 +82,9 @@ func (c Copy) Begin(ctx context.Context, fs vfs.FS, dir string, older *Mirror) (
 		if failed = errors.Join(failed, err); ctx.Err() != nil {
 			break
 		}
+	}
+	if failed == nil {
+		return nil, ErrEmpty
 	}
 	return nil, failed
 }

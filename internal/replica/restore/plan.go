@@ -41,9 +41,6 @@ func (c Copy) Plan(ctx context.Context, p Point) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(names) == 0 {
-		return nil, ErrEmpty
-	}
 	plan := &Plan{}
 	if err := plan.choose(ctx, c, names, p); err != nil {
 		return nil, err
@@ -63,6 +60,9 @@ func (plan *Plan) choose(ctx context.Context, c Copy, names []string, p Point) e
 	found := false
 	for _, name := range slices.Backward(names) {
 		b, err := c.readBase(ctx, name)
+		if errors.Is(err, errUnused) {
+			continue
+		}
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue
@@ -80,6 +80,9 @@ func (plan *Plan) choose(ctx context.Context, c Copy, names []string, p Point) e
 	}
 	if failed != nil {
 		return failed
+	}
+	if plan.Oldest.IsZero() {
+		return ErrEmpty
 	}
 	return fmt.Errorf("the copy begins at LSN %d, %s; --at must not be in front of it", plan.OldestLSN, plan.Oldest.UTC().Format(time.RFC3339))
 }

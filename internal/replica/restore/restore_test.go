@@ -241,6 +241,18 @@ func (l *leader) base() {
 	l.to.files[replica.BaseName(b.After)] = text
 }
 
+// gap says of the newest base that it covers what the log has left out.
+func (l *leader) gap() (b replica.Base) {
+	l.t.Helper()
+	name := replica.BaseName(l.pos)
+	if err := json.Unmarshal(l.to.files[name], &b); err != nil {
+		l.t.Fatal(err)
+	}
+	b.Gap = true
+	l.to.files[name], _ = json.Marshal(b)
+	return b
+}
+
 // digest says what clients can read of an engine.
 func digest(t testing.TB, e *engine.Engine) string {
 	t.Helper()
@@ -375,13 +387,7 @@ func TestGapIsCoveredByABase(t *testing.T) {
 	l.to.entries = l.to.entries[:len(l.to.entries)-1] // it was dropped
 	l.pos--
 	l.base()
-	name := replica.BaseName(l.pos)
-	var b replica.Base
-	if err := json.Unmarshal(l.to.files[name], &b); err != nil {
-		t.Fatal(err)
-	}
-	b.Gap = true
-	l.to.files[name], _ = json.Marshal(b)
+	name, b := replica.BaseName(l.pos), l.gap()
 	if got := digest(t, l.restored(Point{})); got != whole {
 		t.Errorf("a base that its leader did not go on behind was used:\n%s\nwant:\n%s", got, whole)
 	}

@@ -138,6 +138,9 @@ func (d *Directory) goesOn(ctx context.Context, h *held, before replica.Term, le
 	if !h.used {
 		return false, 0, nil
 	}
+	if h.note == nil {
+		return false, 0, d.neverLed()
+	}
 	alone := before.Number <= h.note.Term
 	if plan != nil {
 		for _, term := range plan.terms {
@@ -203,9 +206,14 @@ func (d *Directory) look(ctx context.Context) (*held, error) {
 		return h, err
 	}
 	if n == nil {
-		return nil, fmt.Errorf("data directory %s has not led this copy, which holds another state: name an empty data directory to go on from the copy, or an empty place for the copy to go on from the directory", d.Path)
+		return nil, d.neverLed()
 	}
 	return h, d.sameLog(ctx, names)
+}
+
+// neverLed is the error about a directory that a server has used without this copy.
+func (d *Directory) neverLed() error {
+	return fmt.Errorf("data directory %s has not led this copy, which holds another state: name an empty data directory to go on from the copy, or an empty place for the copy to go on from the directory", d.Path)
 }
 
 // used reports whether a server has used the directory.

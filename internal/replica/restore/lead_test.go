@@ -421,3 +421,25 @@ func TestAServerKilledBehindItsFirstBaseGoesOn(t *testing.T) {
 		t.Errorf("led %+v with %s, want %s", led, got, want)
 	}
 }
+
+// TestAStandbyOnAnotherServersDirectoryIsRefused begins a standby on a directory with records, and its
+// leader has not made a base yet.
+func TestAStandbyOnAnotherServersDirectoryIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other, l := lead(t), lead(t)
+		other.put("b")
+		other.stop()
+		l.put("a")
+		l.append(replica.Group{Term: 1}) // a sign of life
+		go func() {
+			time.Sleep(time.Second)
+			l.ship()
+			l.base()
+		}()
+		_, err := l.directory(other.fs.FS, "/data").Stand(t.Context(), Standby{Silence: 15 * time.Second, Poll: 250 * time.Millisecond})
+		if err == nil || !strings.Contains(err.Error(), "has not led this copy") || l.to.newest.Number != 1 {
+			t.Errorf("%v, want that the directory has not led this copy; newest term %d", err, l.to.newest.Number)
+		}
+		l.Close()
+	})
+}

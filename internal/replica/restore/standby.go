@@ -48,6 +48,8 @@ func (d *Directory) Stand(ctx context.Context, s Standby) (Led, error) {
 		switch why := f.step(ctx, s.Silence); {
 		case ctx.Err() != nil:
 			return Led{}, ctx.Err()
+		case f.m != nil && h.used && h.note == nil: // the copy had no base when the directory was looked at
+			return Led{}, d.neverLed()
 		case why != "":
 			d.Logger.Warn("this server takes over", "why", why)
 			return d.take(ctx, h, f.m)

@@ -216,19 +216,30 @@ func (d *Directory) neverLed() error {
 	return fmt.Errorf("data directory %s has not led this copy, which holds another state: name an empty data directory to go on from the copy, or an empty place for the copy to go on from the directory", d.Path)
 }
 
-// used reports whether a server has used the directory.
+// used reports whether a server has used the directory. What is damaged has been used: the
+// engine says what is wrong with it.
 func (d *Directory) used() (bool, error) {
 	b, err := readFile(d.FS, d.path("FORMAT"))
 	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
+		return d.holdsParts()
 	}
 	var format struct {
-		Boot string `json:"boot"`
+		Boot *string `json:"boot"`
 	}
-	if err == nil && json.Unmarshal(b, &format) != nil {
-		return true, nil // the engine says what is wrong with it
+	if err == nil && (json.Unmarshal(b, &format) != nil || format.Boot == nil) {
+		return true, nil
 	}
-	return format.Boot != "", err
+	return err == nil && *format.Boot != "", err
+}
+
+// holdsParts reports whether there is a log or a store: a first start makes FORMAT before them.
+func (d *Directory) holdsParts() (bool, error) {
+	for _, name := range []string{"wal", "kv"} {
+		if _, err := d.FS.Stat(d.path(name)); !errors.Is(err, os.ErrNotExist) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // sameLog refuses a copy of another directory's log.

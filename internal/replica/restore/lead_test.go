@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -442,4 +443,30 @@ func TestAStandbyOnAnotherServersDirectoryIsRefused(t *testing.T) {
 		}
 		l.Close()
 	})
+}
+
+// TestADamagedFormatDoesNotThrowADirectoryAway starts a server on its own directory, which has
+// what the copy has not, when its FORMAT is gone or has another bit.
+func TestADamagedFormatDoesNotThrowADirectoryAway(t *testing.T) {
+	for _, format := range []string{"", `{"format":7,"bood":"boot","clean":false}`, `{"format":7,"boot":"boot","clean"`} {
+		l := shipped(t)
+		d := l.directory(l.fs.FS, "/data")
+		if err := d.writeNote(note{Term: 1}); err != nil {
+			t.Fatal(err)
+		}
+		l.write("a", 5)
+		l.stop()
+		want := l.file(l.seg)
+		err := l.fs.FS.Remove("/data/FORMAT")
+		if format != "" {
+			err = writeFile(l.fs.FS, "/data/FORMAT", []byte(format))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = d.Lead(t.Context()) // the engine says what is wrong
+		if got := l.file(l.seg); !bytes.Equal(got, want) {
+			t.Errorf("FORMAT is %q, and what the log had is thrown away", format)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -468,5 +469,32 @@ func TestADamagedFormatDoesNotThrowADirectoryAway(t *testing.T) {
 		if got := l.file(l.seg); !bytes.Equal(got, want) {
 			t.Errorf("FORMAT is %q, and what the log had is thrown away", format)
 		}
+	}
+}
+
+// TestAnOldDirectoryIsSetAsideInsideItself has a server that may write nothing but its data
+// directory, as in a unit of systemd or a container.
+func TestAnOldDirectoryIsSetAsideInsideItself(t *testing.T) {
+	l := shipped(t)
+	d := l.directory(l.fs.FS, "/data")
+	if err := d.writeNote(note{Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	want := digest(t, l.Engine)
+	l.write("a", 5)
+	old := digest(t, l.Engine)
+	l.stop()
+	l.opened(l.directory(vfs.NewMem(), "/new"))
+	d.FS = errorfs.Wrap(l.fs.FS, errorfs.InjectorFunc(func(o errorfs.Op) error {
+		if o.Kind.ReadOrWrite() == errorfs.OpIsWrite && !strings.HasPrefix(o.Path, "/data/") && o.Path != "/data" {
+			return syscall.EROFS
+		}
+		return nil
+	}))
+	if _, got := l.opened(d); got != want {
+		t.Errorf("the old leader goes on with %s, want %s", got, want)
+	}
+	if got := digest(t, open(t, l.fs.FS, "/data/.data.stale-1")); got != old {
+		t.Errorf("set aside: %s, want %s", got, old)
 	}
 }

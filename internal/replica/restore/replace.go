@@ -67,21 +67,17 @@ func (d *Directory) free(name string) (string, error) {
 }
 
 // setAside moves what a server left in the directory to n.Aside, and notes in
-// n that it has. A directory that is a mount point has it inside.
+// n that it has. A directory that is a mount point has it inside, and one beside which
+// the server may not make another.
 func (d *Directory) setAside(n *note) error {
-	if err := d.FS.MkdirAll(n.Aside, 0o700); err != nil {
-		return err
-	}
-	for _, name := range []string{"FORMAT", "FORMAT.tmp", "kv", "wal", "stage"} {
-		err := d.FS.Rename(d.path(name), d.FS.PathJoin(n.Aside, name))
-		if err == nil || errors.Is(err, os.ErrNotExist) {
-			continue
-		}
+	if err := d.moveTo(n.Aside); err != nil {
 		inside := d.path("." + d.FS.PathBase(n.Aside))
-		if n.Aside == inside {
+		if d.FS.PathDir(n.Aside) == d.FS.PathDir(inside) {
 			return err
 		}
-		n.Aside = inside
+		if n.Aside, err = d.free(inside); err != nil {
+			return err
+		}
 		if err := d.writeNote(*n); err != nil {
 			return err
 		}
@@ -93,6 +89,18 @@ func (d *Directory) setAside(n *note) error {
 	d.Logger.Warn("what was in the data directory is set aside, never to be used again: remove it when you have seen what you need of it", "directory", n.Aside)
 	n.Aside = ""
 	return d.writeNote(*n)
+}
+
+func (d *Directory) moveTo(aside string) error {
+	if err := d.FS.MkdirAll(aside, 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{"FORMAT", "FORMAT.tmp", "kv", "wal", "stage"} {
+		if err := d.FS.Rename(d.path(name), d.FS.PathJoin(aside, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeMirrors removes what was mirrored and is not needed any more.

@@ -87,17 +87,18 @@ func (d *Directory) take(ctx context.Context, h *held, m *Mirror) (Led, error) {
 	}
 	led := Led{Lead: lead, Since: since}
 	goesOn, lsn, err := d.goesOn(ctx, h, before, lead)
-	if err != nil {
+	if err == nil && !goesOn && m == nil {
+		m, err = d.Copy.Begin(ctx, d.FS, d.mirror("a"), nil)
+	}
+	switch {
+	case errors.Is(err, ErrEmpty): // what a leader without a base acknowledged is in its own directory alone
+		goesOn = true
+	case err != nil:
 		return Led{}, err // whether another has led since is not known, so the note stays
 	}
 	if goesOn {
 		led.LSN = lsn
 		return led, d.writeNote(note{Term: lead.Term})
-	}
-	if m == nil {
-		if m, err = d.Copy.Begin(ctx, d.FS, d.mirror("a"), nil); err != nil {
-			return Led{}, err
-		}
 	}
 	defer m.Close()
 	if err := m.Follow(ctx, lead.End-1); err != nil { // the entry there is this leader's own
@@ -129,19 +130,20 @@ func (d *Directory) intend(h *held, before replica.Term) (string, error) {
 }
 
 // goesOn reports whether the server goes on with its own directory, and up to
-// which LSN the copy has it.
+// which LSN the copy has it. It returns ErrEmpty if the copy has no base.
 func (d *Directory) goesOn(ctx context.Context, h *held, before replica.Term, lead replica.Lead) (bool, uint64, error) {
-	plan, err := d.Copy.Plan(ctx, Point{})
-	if errors.Is(err, ErrEmpty) {
-		return true, 0, nil // what a leader without a base acknowledged is in its own directory alone
+	alone := h.used && (h.note == nil || before.Number <= h.note.Term)
+	var plan *Plan
+	var err error
+	if alone { // otherwise the log, which may be long, is only read to be mirrored
+		plan, err = d.Copy.Plan(ctx, Point{})
 	}
-	if !h.used {
-		return false, 0, nil
-	}
-	if h.note == nil {
+	switch {
+	case !h.used, errors.Is(err, ErrEmpty):
+		return false, 0, err
+	case h.note == nil:
 		return false, 0, d.neverLed()
 	}
-	alone := before.Number <= h.note.Term
 	if plan != nil {
 		for _, term := range plan.terms {
 			alone = alone && (term <= h.note.Term || term >= lead.Term)

@@ -498,3 +498,47 @@ func TestAnOldDirectoryIsSetAsideInsideItself(t *testing.T) {
 		t.Errorf("set aside: %s, want %s", got, old)
 	}
 }
+
+// distant is a log that takes its time for each entry.
+type distant struct{ replica.Log }
+
+func (d distant) Read(ctx context.Context, after uint64) (replica.Entry, error) {
+	time.Sleep(60 * time.Millisecond)
+	return d.Log.Read(ctx, after)
+}
+
+// TestATakeoverReadsNothingAgain has a standby follow a long log, on an empty directory and on
+// that of an earlier leader.
+func TestATakeoverReadsNothingAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, led := range []bool{false, true} {
+			l := shipped(t)
+			d := l.directory(vfs.NewMem(), "/standby")
+			d.Copy.Log = distant{d.Copy.Log}
+			if led {
+				l.opened(d)
+				l.term, l.to.newest.Number, l.pos = 3, 3, l.to.entries[len(l.to.entries)-1].Pos
+			}
+			begun := make(chan Led)
+			go func() {
+				got, err := d.Stand(t.Context(), Standby{Silence: 15 * time.Second, Poll: 250 * time.Millisecond})
+				if err != nil {
+					t.Error(err)
+				}
+				begun <- got
+			}()
+			for range 500 {
+				time.Sleep(100 * time.Millisecond)
+				l.append(replica.Group{Term: l.term, Last: l.last})
+			}
+			time.Sleep(time.Second)
+			l.append(replica.Group{Term: l.term, Last: l.last, Pieces: []replica.Piece{replica.End}})
+			stopped := time.Now()
+			<-begun
+			if took := time.Since(stopped); took > 2*time.Second {
+				t.Errorf("it led before: %v; the leader has stopped, and the takeover took %v", led, took)
+			}
+			l.Close()
+		}
+	})
+}

@@ -75,3 +75,24 @@ func TestOneLeaderAfterTheOther(t *testing.T) {
 		t.Errorf("read %s, want %s", got, want)
 	}
 }
+
+// TestATrimKeepsUpWithTheLeader trims once for more entries than are removed in one go.
+func TestATrimKeepsUpWithTheLeader(t *testing.T) {
+	objects := &memory{all: map[string][]byte{}}
+	log := slots.New(objects, slots.Options{Grace: time.Nanosecond, Keep: 8})
+	defer log.Close()
+	if _, err := log.Lead(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	last, err := add(t.Context(), log, make([]string, 1700)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Trim(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	left, err := objects.ListAfter(t.Context(), "log/", "", 10_000)
+	if err != nil || len(left) > 20 {
+		t.Errorf("%d of 1,700 entries are left, and 8 are to stay: %v", len(left), err)
+	}
+}

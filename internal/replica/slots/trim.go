@@ -2,43 +2,68 @@ package slots
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/weirmq/weir/internal/replica"
 )
 
-// atOnce is how many entries a Trim removes at most.
-const atOnce = 500
+const (
+	// atOnce is how many entries are removed behind one trim object.
+	atOnce = 500
+	// removers is how many calls remove entries at the same time. Leaders have
+	// replica.Window of theirs under way, and a trim must not be slower than that.
+	removers = 4 * replica.Window
+)
 
 // Trim removes entries up to upTo, but none of the newest and none that is young. It
 // says so in a trim object first.
 func (l *Log) Trim(ctx context.Context, upTo uint64) error {
 	ctx, cancel := l.until(ctx)
 	defer cancel()
+	for {
+		if removed, err := l.trimSome(ctx, upTo); err != nil || removed < atOnce {
+			return err
+		}
+	}
+}
+
+// trimSome removes atOnce entries, or all that may go.
+func (l *Log) trimSome(ctx context.Context, upTo uint64) (removed int, err error) {
 	gone, err := l.marker(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if pos, err := l.old(ctx, gone.pos, upTo); err != nil {
-		return err
+		return 0, err
 	} else if pos > gone.pos {
 		if gone, err = l.mark(ctx, gone, pos); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	files, err := l.list(ctx, slots, "", atOnce)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	for _, f := range files {
-		if f.Name > slotName(gone.pos) {
-			break
-		}
-		if err := l.remove(ctx, f.Name); err != nil {
-			return err
-		}
+	for removed < len(files) && files[removed].Name <= slotName(gone.pos) {
+		removed++
 	}
-	return nil
+	return removed, l.removeAll(ctx, files[:removed])
+}
+
+func (l *Log) removeAll(ctx context.Context, files []replica.File) error {
+	var all sync.WaitGroup
+	var failed [removers]error
+	for i := range removers {
+		all.Go(func() {
+			for n := i; n < len(files) && failed[i] == nil; n += removers {
+				failed[i] = l.remove(ctx, files[n].Name)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(failed[:]...)
 }
 
 // old returns the last position behind from that may be removed now, or 0.

@@ -110,16 +110,7 @@ func (s *session) run(ctx context.Context, e *entry) {
 func (s *session) create(ctx context.Context, e *entry) error {
 	began := time.Now()
 	s.look()
-	err := s.log.create(ctx, slotName(e.pos), e.bytes)
-	for errors.Is(err, replica.ErrRefused) { // by rights that may come back
-		s.log.opt.Trouble(err)
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w; the last attempt: %v", ctx.Err(), err)
-		case <-time.After(2 * time.Second):
-			err = s.log.create(ctx, slotName(e.pos), e.bytes)
-		}
-	}
+	err := s.patiently(ctx, func() error { return s.log.create(ctx, slotName(e.pos), e.bytes) })
 	var taken *takenError
 	if errors.As(err, &taken) {
 		return replica.ErrFenced
@@ -132,7 +123,8 @@ func (s *session) create(ctx context.Context, e *entry) error {
 	s.mu.Unlock()
 	if s.log.outOfTouch(sure) {
 		began = time.Now()
-		if gone, err := s.log.marker(ctx); err != nil {
+		var gone place
+		if err := s.patiently(ctx, func() (err error) { gone, err = s.log.marker(ctx); return err }); err != nil {
 			return err
 		} else if gone.pos >= e.pos {
 			return replica.ErrFenced
@@ -144,6 +136,21 @@ func (s *session) create(ctx context.Context, e *entry) error {
 		s.sure = began
 	}
 	return nil
+}
+
+// patiently calls until the store does not refuse it: by rights that may come back.
+func (s *session) patiently(ctx context.Context, call func() error) error {
+	err := call()
+	for errors.Is(err, replica.ErrRefused) {
+		s.log.opt.Trouble(err)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; the last attempt: %v", ctx.Err(), err)
+		case <-time.After(2 * time.Second):
+			err = call()
+		}
+	}
+	return err
 }
 
 // look looks once a second, beside the rest, whether there is a later term: whoever

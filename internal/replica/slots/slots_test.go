@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/internal/replica"
@@ -95,4 +97,35 @@ func TestATrimKeepsUpWithTheLeader(t *testing.T) {
 	if err != nil || len(left) > 20 {
 		t.Errorf("%d of 1,700 entries are left, and 8 are to stay: %v", len(left), err)
 	}
+}
+
+// refusing is objects that may not be listed for a while.
+type refusing struct {
+	slots.Objects
+	refused atomic.Bool
+}
+
+func (r *refusing) ListAfter(ctx context.Context, prefix, after string, most int) ([]replica.File, error) {
+	if r.refused.Load() {
+		return nil, replica.ErrRefused
+	}
+	return r.Objects.ListAfter(ctx, prefix, after, most)
+}
+
+// TestALeaderThatMayNotListWaitsForTheRight takes the right to list away, and gives it back.
+func TestALeaderThatMayNotListWaitsForTheRight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := &refusing{Objects: &memory{all: map[string][]byte{}}}
+		log := slots.New(objects, slots.Options{})
+		defer log.Close()
+		if _, err := log.Lead(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // so that it has to look whether its place was trimmed
+		objects.refused.Store(true)
+		time.AfterFunc(time.Minute, func() { objects.refused.Store(false) })
+		if _, err := add(t.Context(), log, "entry"); err != nil {
+			t.Errorf("the leader is told %v", err)
+		}
+	})
 }

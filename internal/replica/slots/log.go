@@ -30,7 +30,9 @@ type Log struct {
 	running sync.WaitGroup
 
 	mu     sync.Mutex
-	read   position // where the last Read ended
+	read   position        // where the last Read ended
+	streak int             // how many Reads in a row have found an entry
+	ahead  map[uint64]slot // read already, by position
 	lead   *session
 	probed bool
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/weirmq/weir/internal/replica"
@@ -23,7 +24,7 @@ func (l *Log) Read(ctx context.Context, after uint64) (replica.Entry, error) {
 			return replica.Entry{}, err
 		}
 	}
-	s, found := l.slot(ctx, at.next)
+	s, found := l.next(ctx, at.next)
 	if found != nil && !errors.Is(found, replica.ErrNotFound) {
 		return replica.Entry{}, found
 	}
@@ -37,12 +38,60 @@ func (l *Log) Read(ctx context.Context, after uint64) (replica.Entry, error) {
 		}
 	}
 	l.mu.Lock()
-	l.read = at
+	if l.read, l.streak = at, l.streak+1; found != nil {
+		l.streak, l.ahead = 0, nil
+	}
 	l.mu.Unlock()
 	if found != nil {
 		return replica.Entry{}, io.EOF
 	}
 	return replica.Entry{Pos: s.pos, Term: s.term, Data: s.data}, nil
+}
+
+const (
+	// readAhead is how many entries are asked for at once by a reader that is behind: one
+	// after the other it would not keep up with a leader, which has replica.Window under way.
+	readAhead = 2 * replica.Window
+	// behindAfter is after how many entries in a row a reader is.
+	behindAfter = 4
+)
+
+// next reads the object at pos; for a reader that is behind also some that follow it.
+func (l *Log) next(ctx context.Context, pos uint64) (slot, error) {
+	l.mu.Lock()
+	s, ok := l.ahead[pos]
+	behind := l.streak >= behindAfter
+	l.mu.Unlock()
+	if ok {
+		return s, nil
+	}
+	if !behind {
+		return l.slot(ctx, pos)
+	}
+	var follow [readAhead]slot
+	var failed [readAhead]error
+	var all sync.WaitGroup
+	for i := 1; i < readAhead; i++ {
+		all.Go(func() {
+			once, cancel := context.WithTimeout(ctx, attempt)
+			defer cancel()
+			data, err := read(once, l.objects, slotName(pos+uint64(i)))
+			if err == nil {
+				follow[i], err = decode(pos+uint64(i), data)
+			}
+			failed[i] = err
+		})
+	}
+	s, err := l.slot(ctx, pos)
+	all.Wait()
+	ahead := map[uint64]slot{}
+	for i := 1; i < readAhead && failed[i] == nil; i++ {
+		ahead[pos+uint64(i)] = follow[i]
+	}
+	l.mu.Lock()
+	l.ahead = ahead
+	l.mu.Unlock()
+	return s, err
 }
 
 // slot reads the object at pos.

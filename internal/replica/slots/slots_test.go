@@ -129,3 +129,56 @@ func TestALeaderThatMayNotListWaitsForTheRight(t *testing.T) {
 		}
 	})
 }
+
+// far is objects that take a while to be read.
+type far struct{ slots.Objects }
+
+func (f far) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	time.Sleep(60 * time.Millisecond)
+	return f.Objects.Get(ctx, name)
+}
+
+// TestAReaderKeepsUpWithALeaderThatHasSeveralUnderWay has a leader store an entry each 20 ms
+// in a store that takes 60 ms to hand one out.
+func TestAReaderKeepsUpWithALeaderThatHasSeveralUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := &memory{all: map[string][]byte{}}
+		log, reader := slots.New(objects, slots.Options{}), slots.New(far{objects}, slots.Options{})
+		defer log.Close()
+		defer reader.Close()
+		lead, err := log.Lead(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := make(chan uint64)
+		go func() {
+			after := uint64(0)
+			for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+				e, err := reader.Read(t.Context(), after)
+				switch {
+				case errors.Is(err, io.EOF):
+					time.Sleep(250 * time.Millisecond)
+				case err != nil:
+					t.Error(err)
+				case e.Pos != lead.End && string(e.Data) != fmt.Sprint("entry ", e.Pos):
+					t.Errorf("position %d holds %s", e.Pos, e.Data)
+				default:
+					after = e.Pos
+				}
+			}
+			read <- after
+		}()
+		last := lead.End + replica.Window
+		for range 3000 { // a minute
+			last, err = add(t.Context(), log, fmt.Sprint("entry ", last))
+			if err != nil {
+				t.Fatal(err)
+			}
+			last++
+			time.Sleep(20 * time.Millisecond)
+		}
+		if after := <-read; after+50 < last {
+			t.Errorf("the reader is at %d when the log is at %d", after, last)
+		}
+	})
+}

@@ -133,6 +133,12 @@ func startCopier(e *Engine, r *Replica) *copier {
 func (c *copier) run() {
 	tick := time.NewTicker(c.r.Every)
 	defer tick.Stop()
+	var alive <-chan time.Time
+	if c.r.Alive > 0 { // a sign must not wait for an Every that is longer
+		look := time.NewTicker(max(c.r.Alive/4, time.Millisecond))
+		defer look.Stop()
+		alive = look.C
+	}
 	c.live() // it may have taken long to begin
 	for {
 		select {
@@ -147,6 +153,9 @@ func (c *copier) run() {
 			return
 		case b := <-c.ready:
 			b.done <- c.bridge(b)
+		case <-alive:
+			c.live()
+			continue
 		case <-tick.C:
 		case <-c.e.log.Hurried():
 			c.gather()

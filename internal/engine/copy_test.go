@@ -457,3 +457,17 @@ func TestATopicThatBeganRightBeforeTheStoreWentAwayDoesNotWait(t *testing.T) {
 		write(1500)
 	})
 }
+
+// An idle leader says in time that it lives, however rarely its copy follows.
+func TestALeaderWhoseCopyFollowsRarelyProvesThatItLeads(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s := newShelf(60 * time.Millisecond)
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) { o.Replica.Alive, o.Replica.Every = 5*time.Second, time.Minute })
+		for range 1800 { // three minutes
+			time.Sleep(100 * time.Millisecond)
+			if d := e.Unproved(); d >= 10*time.Second {
+				t.Fatalf("it is to say every 5 s that it leads, and has not for %v", d)
+			}
+		}
+	})
+}

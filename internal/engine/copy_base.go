@@ -221,7 +221,11 @@ func (c *copier) tidy(ctx context.Context) error {
 	var all []replica.Base
 	for _, f := range list {
 		b, err := c.readBase(ctx, f.Name)
-		if err != nil {
+		switch {
+		case errors.Is(err, replica.ErrDamaged): // it goes with those around it, and stands for none of them
+			c.e.opt.Logger.Warn("a base of the copy is damaged", "error", err)
+			b = replica.Base{Gap: true}
+		case err != nil:
 			return err
 		}
 		all = append(all, b)
@@ -265,10 +269,14 @@ func (c *copier) readBase(ctx context.Context, name string) (b replica.Base, err
 		return b, err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	if err = json.NewDecoder(from).Decode(&b); err != nil {
-		err = fmt.Errorf("%s: %w", name, err)
+	text, err := io.ReadAll(from)
+	if err != nil {
+		return b, fmt.Errorf("%s: %w", name, err)
 	}
-	return b, err
+	if err := json.Unmarshal(text, &b); err != nil {
+		return b, fmt.Errorf("%w: %s is not the list of a base: %w", replica.ErrDamaged, name, err)
+	}
+	return b, nil
 }
 
 // tidyFiles removes the old files that no base names.

@@ -471,3 +471,34 @@ func TestALeaderWhoseCopyFollowsRarelyProvesThatItLeads(t *testing.T) {
 		}
 	})
 }
+
+// A base that cannot be read does not keep what is in front of it, and itself, for ever.
+func TestADamagedBaseGoesWithTheOldOnes(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s := newShelf(time.Millisecond)
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) { o.Replica.BaseEvery, o.Replica.Keep = 10*time.Second, time.Minute })
+		put(t, e, "a", configOf(api.Fsync))
+		write := func() {
+			for range 300 {
+				tryWrite(e, "a", "1")
+				time.Sleep(time.Second)
+			}
+		}
+		bases := func() []replica.File {
+			files, err := shelfFiles{s}.List(bg, replica.BasePrefix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return files
+		}
+		write()
+		damaged := bases()[2].Name
+		s.mu.Lock()
+		s.files[damaged] = shelved{[]byte("{"), time.Now()}
+		s.mu.Unlock()
+		write()
+		if left := bases(); len(left) > 10 || left[0].Name <= damaged {
+			t.Errorf("there are %d bases from %s on, of which %s is damaged", len(left), left[0].Name, damaged)
+		}
+	})
+}

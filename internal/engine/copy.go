@@ -281,7 +281,11 @@ func (c *copier) live() {
 		return
 	}
 	if buf, ok := c.buffer(); ok {
-		c.store(replica.Group{Term: c.r.Term, Last: c.last, TimeMS: c.e.opt.Now().UnixMilli()}, 0, buf, time.Now(), false)
+		g := replica.Group{Term: c.r.Term, Last: c.last, TimeMS: c.e.opt.Now().UnixMilli()}
+		if c.r.LSN == 0 && c.baseAt.Load() == 0 && c.e.log.Synced() > 0 {
+			g.Pieces = []replica.Piece{replica.Alone}
+		}
+		c.store(g, 0, buf, time.Now(), false)
 	}
 }
 

@@ -502,3 +502,33 @@ func TestADamagedBaseGoesWithTheOldOnes(t *testing.T) {
 		}
 	})
 }
+
+// A leader whose copy has no base says that what it has is in its own directory alone.
+func TestALeaderWithoutABaseSaysWhatItHasAlone(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s := newShelf(60 * time.Millisecond)
+		s.noFile.Store(true)
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) { o.Replica.Alive = 5 * time.Second })
+		alone := func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			g, err := replica.DecodeGroup(s.entries[len(s.entries)-1].Data)
+			return err == nil && g.Alone()
+		}
+		time.Sleep(10 * time.Second)
+		if alone() {
+			t.Error("it has nothing, and says that it has")
+		}
+		put(t, e, "a", configOf(api.Fsync))
+		time.Sleep(10 * time.Second)
+		if !alone() {
+			t.Error("it does not say that a topic is in its own directory alone")
+		}
+		s.noFile.Store(false)
+		e.copier.testIdle(t)
+		time.Sleep(10 * time.Second)
+		if alone() {
+			t.Error("the copy has all there is")
+		}
+	})
+}

@@ -27,7 +27,18 @@ type Piece struct {
 var End = Piece{}
 
 // Ends reports whether the group is a leader's last.
-func (g *Group) Ends() bool { return len(g.Pieces) == 1 && g.Pieces[0].Segment == 0 }
+func (g *Group) Ends() bool { return g.says(End) }
+
+// Alone is the one piece of a sign of life of a leader whose copy has no base: what it
+// acknowledged is in its own directory alone, and nobody else can go on with that.
+var Alone = Piece{Offset: 1}
+
+// Alone reports whether the group is such a sign.
+func (g *Group) Alone() bool { return g.says(Alone) }
+
+func (g *Group) says(p Piece) bool {
+	return len(g.Pieces) == 1 && g.Pieces[0].Segment == p.Segment && g.Pieces[0].Offset == p.Offset
+}
 
 // ErrDamaged is wrapped by errors about bytes that are not a whole group.
 var ErrDamaged = errors.New("replica: damaged group")

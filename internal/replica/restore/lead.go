@@ -60,6 +60,12 @@ type held struct {
 	note *note
 }
 
+// ledLast reports whether nobody has led since the directory's server did.
+func (h *held) ledLast(newest replica.Term) bool {
+	return h.used && h.note != nil && (newest.Number <= h.note.Term ||
+		h.note.Leading != "" && newest.Node == h.note.Leading && newest.Number == h.note.Term+1)
+}
+
 // Lead takes the next term and makes the directory one to go on with: the one
 // that is there if nobody has led since it did, else what the copy has.
 func (d *Directory) Lead(ctx context.Context) (Led, error) {
@@ -90,14 +96,19 @@ func (d *Directory) take(ctx context.Context, h *held, m *Mirror) (Led, error) {
 	if err == nil && !goesOn && m == nil {
 		m, err = d.Copy.Begin(ctx, d.FS, d.mirror("a"), nil)
 	}
+	empty := errors.Is(err, ErrEmpty)
 	switch {
-	case errors.Is(err, ErrEmpty): // what a leader without a base acknowledged is in its own directory alone
+	case empty: // what a leader without a base acknowledged is in its own directory alone
 		goesOn = true
 	case err != nil:
 		return Led{}, err // whether another has led since is not known, so the note stays
 	}
 	if goesOn {
-		led.LSN = lsn
+		if led.LSN = lsn; empty && h.used {
+			if led.End, err = d.sayAlone(ctx, lead); err != nil {
+				return Led{}, err
+			}
+		}
 		return led, d.writeNote(note{Term: lead.Term})
 	}
 	defer m.Close()
@@ -112,6 +123,24 @@ func (d *Directory) take(ctx context.Context, h *held, m *Mirror) (Led, error) {
 	return led, d.replace(h, m, lead.Term)
 }
 
+// sayAlone tells standbys that what there is the copy does not have, before the recovery
+// that may take long. It returns the position behind which the log goes on.
+func (d *Directory) sayAlone(ctx context.Context, lead replica.Lead) (pos uint64, err error) {
+	g := replica.Group{Term: lead.Term, TimeMS: time.Now().UnixMilli(), Pieces: []replica.Piece{replica.Alone}}
+	done := make(chan error, 1)
+	err = d.Copy.Log.Append(ctx, g.Encode(nil), func(at uint64, err error) {
+		pos = at
+		done <- err
+	})
+	if err == nil {
+		err = <-done
+	}
+	if err != nil {
+		return 0, fmt.Errorf("the copy: %w", err)
+	}
+	return pos, nil
+}
+
 // intend says under which name to take the next term. If the directory is that of the
 // newest one, it notes the name first: a start that is killed, or fails, before it has noted
 // its term is not taken for another server by the next one.
@@ -119,12 +148,10 @@ func (d *Directory) intend(h *held, before replica.Term) (string, error) {
 	if !h.used || h.note == nil {
 		return d.Node, nil
 	}
-	if h.note.Leading != "" && before.Node == h.note.Leading && before.Number == h.note.Term+1 {
-		h.note.Term = before.Number
-	}
-	if before.Number > h.note.Term {
+	if !h.ledLast(before) {
 		return d.Node, nil
 	}
+	h.note.Term = max(h.note.Term, before.Number)
 	h.note.Leading = d.Node + " " + rand.Text()[:8]
 	return h.note.Leading, d.writeNote(*h.note)
 }

@@ -542,3 +542,34 @@ func TestATakeoverReadsNothingAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestNobodyTakesOverWhatACopyDoesNotHave begins the copy of a server that has records, and ends the server
+// before the first base.
+func TestNobodyTakesOverWhatACopyDoesNotHave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lead(t)
+		l.put("a")
+		l.write("a", 3)
+		want := digest(t, l.Engine)
+		l.stop()
+		d := l.directory(l.fs.FS, "/data")
+		led, err := d.Lead(t.Context())
+		if last := l.to.entries[len(l.to.entries)-1].Pos; err != nil || led.End != last {
+			t.Fatalf("led %+v, %v; its copy goes on behind %d", led, err, last)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		s := Standby{Silence: 15 * time.Second, Poll: 250 * time.Millisecond}
+		if led, err := l.directory(vfs.NewMem(), "/standby").Stand(ctx, s); err == nil {
+			t.Errorf("a standby takes over with nothing: %+v", led)
+		}
+		if led, err := d.Stand(t.Context(), s); err != nil || led.Term != 2 {
+			t.Errorf("the server itself comes back as a standby: %+v, %v", led, err)
+		}
+		e := open(t, d.FS, d.Path)
+		if got := digest(t, e); got != want {
+			t.Errorf("it holds %s, want %s", got, want)
+		}
+		e.Close()
+	})
+}

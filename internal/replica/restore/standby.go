@@ -29,6 +29,7 @@ type follower struct {
 	other bool      // m is in the second of the two places
 	based time.Time // when a newer base was looked for
 	at    uint64    // position, while there is no mirror
+	alone bool      // there is none, and the leader has something
 	grown time.Time
 	told  string
 }
@@ -45,7 +46,7 @@ func (d *Directory) Stand(ctx context.Context, s Standby) (Led, error) {
 	tick := time.NewTicker(s.Poll)
 	defer tick.Stop()
 	for {
-		switch why := f.step(ctx, s.Silence); {
+		switch why := f.step(ctx, h, s.Silence); {
 		case ctx.Err() != nil:
 			return Led{}, ctx.Err()
 		case f.m != nil && h.used && h.note == nil: // the copy had no base when the directory was looked at
@@ -63,7 +64,7 @@ func (d *Directory) Stand(ctx context.Context, s Standby) (Led, error) {
 }
 
 // step reads what is new. It says why the server has to take over; empty: it has not to.
-func (f *follower) step(ctx context.Context, silence time.Duration) (takeOver string) {
+func (f *follower) step(ctx context.Context, h *held, silence time.Duration) (takeOver string) {
 	grown, err := f.read(ctx)
 	if grown {
 		f.grown = time.Now()
@@ -71,22 +72,39 @@ func (f *follower) step(ctx context.Context, silence time.Duration) (takeOver st
 	if err != nil {
 		// While the log cannot be read, nobody knows whether it grows.
 		f.grown = time.Now()
-		if err.Error() != f.told && ctx.Err() == nil {
-			f.d.Logger.Warn("the copy cannot be followed", "error", err)
-		}
-		f.told = err.Error()
+		f.tell(ctx, "the copy cannot be followed", err)
 		return ""
 	}
-	f.told = ""
+	silent := time.Since(f.grown) >= silence
 	switch {
 	case f.m != nil && f.m.Ended:
 		return "the leader has stopped"
 	case f.unled(ctx):
 		return "nobody has led this copy yet"
-	case time.Since(f.grown) >= silence:
+	case silent && f.alone && !f.led(ctx, h):
+		f.tell(ctx, "this server cannot take over", errAlone)
+		return ""
+	case silent:
 		return "the leader gives no sign of life"
 	}
+	f.told = ""
 	return ""
+}
+
+var errAlone = errors.New("the leader gives no sign of life, and the copy has no base yet: what that server has is in its own data directory alone. Start it again; a server without --standby would begin with nothing")
+
+// tell logs what is in the way, once.
+func (f *follower) tell(ctx context.Context, what string, err error) {
+	if err.Error() != f.told && ctx.Err() == nil {
+		f.d.Logger.Warn(what, "error", err)
+	}
+	f.told = err.Error()
+}
+
+// led reports whether it was a server on this directory that led last.
+func (f *follower) led(ctx context.Context, h *held) bool {
+	newest, err := f.d.Copy.Log.Newest(ctx)
+	return err == nil && h.ledLast(newest)
 }
 
 // read takes in what is new in the log.
@@ -99,7 +117,7 @@ func (f *follower) read(ctx context.Context) (grown bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		f.m, f.other, grown = m, false, true
+		f.m, f.other, f.alone, grown = m, false, false, true
 	}
 	if err := f.rebase(ctx); err != nil {
 		return grown, err
@@ -157,7 +175,8 @@ func (f *follower) watch(ctx context.Context) (grown bool, err error) {
 		if err != nil {
 			return grown, err
 		}
-		f.at, grown = e.Pos, true
+		g, _ := replica.DecodeGroup(e.Data) // an entry without data begins a term
+		f.at, f.alone, grown = e.Pos, g.Alone(), true
 	}
 }
 

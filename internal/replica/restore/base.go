@@ -67,12 +67,12 @@ func (c Copy) decodeBase(ctx context.Context, name string) (*replica.Base, error
 	}
 	base := new(replica.Base)
 	if err := json.Unmarshal(b, base); err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w", name, err)
+		return nil, fmt.Errorf("%w: %s is not the list of a base: %w", replica.ErrDamaged, name, err)
 	}
 	for _, f := range base.Files {
 		dir, _, nested := strings.Cut(f.Name, "/")
 		if !fs.ValidPath(f.Name) || f.Name != "FORMAT" && !(nested && (dir == "wal" || dir == "kv")) {
-			return nil, fmt.Errorf("%s is damaged: it names the file %q", name, f.Name)
+			return nil, fmt.Errorf("%w: %s names the file %q", replica.ErrDamaged, name, f.Name)
 		}
 	}
 	return base, nil
@@ -146,7 +146,7 @@ func (m *Mirror) save(in io.Reader, f *replica.BaseFile) error {
 		return err
 	}
 	if n != f.Size || hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {
-		return fmt.Errorf("it is damaged: %d bytes of %d, or with another checksum", n, f.Size)
+		return fmt.Errorf("%w: %d bytes of %d, or another checksum", replica.ErrDamaged, n, f.Size)
 	}
 	return nil
 }

@@ -573,3 +573,54 @@ func TestNobodyTakesOverWhatACopyDoesNotHave(t *testing.T) {
 		e.Close()
 	})
 }
+
+// counting counts the files that are fetched.
+type counting struct {
+	replica.Files
+	fetched *atomic.Int64
+}
+
+func (c counting) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	if strings.HasPrefix(name, "kv/") {
+		c.fetched.Add(1)
+	}
+	return c.Files.Get(ctx, name)
+}
+
+// TestAStandbyOfADamagedCopyDoesNotFetchItAgainAndAgain has a copy that is damaged behind its
+// newest base, until there is another.
+func TestAStandbyOfADamagedCopyDoesNotFetchItAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := shipped(t)
+		bad := &l.to.entries[len(l.to.entries)-1]
+		bad.Data = bad.Data[:len(bad.Data)-1]
+		var fetched atomic.Int64
+		d := l.directory(vfs.NewMem(), "/standby")
+		d.Copy.Files = counting{d.Copy.Files, &fetched}
+		led := make(chan error)
+		go func() {
+			_, err := d.Stand(t.Context(), Standby{Silence: 15 * time.Second, Poll: 250 * time.Millisecond})
+			led <- err
+		}()
+		time.Sleep(time.Second)
+		once := fetched.Load()
+		time.Sleep(10 * time.Minute)
+		if n := fetched.Load(); n > 12*once {
+			t.Errorf("%d files were fetched in ten minutes", n)
+		}
+		l.write("a", 2)
+		l.ship()
+		l.base()
+		l.append(replica.Group{Term: 1, Last: l.last, Pieces: []replica.Piece{replica.End}})
+		time.Sleep(time.Second)
+		select {
+		case err := <-led:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Fatal("there is a base behind the damage, and the standby does not take it")
+		}
+		l.Close()
+	})
+}

@@ -28,8 +28,11 @@ type follower struct {
 	m     *Mirror
 	other bool      // m is in the second of the two places
 	based time.Time // when a newer base was looked for
-	at    uint64    // position, while there is no mirror
-	alone bool      // there is none, and the leader has something
+	bad   string    // the newest base when the copy was found to be damaged
+	why   error     // how it is; nil: it is not
+	found time.Time
+	at    uint64 // position, while there is no mirror
+	alone bool   // there is none, and the leader has something
 	grown time.Time
 	told  string
 }
@@ -110,12 +113,15 @@ func (f *follower) led(ctx context.Context, h *held) bool {
 // read takes in what is new in the log.
 func (f *follower) read(ctx context.Context) (grown bool, err error) {
 	if f.m == nil {
+		if err := f.stillDamaged(ctx); err != nil {
+			return false, err
+		}
 		m, err := f.d.Copy.Begin(ctx, f.d.FS, f.d.mirror("a"), nil)
 		if errors.Is(err, ErrEmpty) {
 			return f.watch(ctx)
 		}
 		if err != nil {
-			return false, err
+			return false, f.damaged(ctx, err)
 		}
 		f.m, f.other, f.alone, grown = m, false, false, true
 	}
@@ -128,8 +134,38 @@ func (f *follower) read(ctx context.Context) (grown bool, err error) {
 	var bad *DamagedError
 	if errors.Is(err, replica.ErrTrimmed) || errors.As(err, &bad) {
 		f.drop() // a newer base may be whole
+		err = f.damaged(ctx, err)
 	}
 	return grown, err
+}
+
+// damaged notes that an error is about a damaged copy.
+func (f *follower) damaged(ctx context.Context, err error) error {
+	if !errors.Is(err, replica.ErrDamaged) {
+		return err
+	}
+	names, failed := f.d.Copy.baseNames(ctx)
+	if failed == nil && len(names) > 0 {
+		f.bad, f.why, f.found = names[len(names)-1], err, time.Now()
+	}
+	return err
+}
+
+// stillDamaged returns what was noted until there is a newer base, or a while has passed: a
+// base is fetched whole.
+func (f *follower) stillDamaged(ctx context.Context) error {
+	if f.why == nil {
+		return nil
+	}
+	names, err := f.d.Copy.baseNames(ctx)
+	switch {
+	case err != nil:
+		return err
+	case len(names) > 0 && names[len(names)-1] == f.bad && time.Since(f.found) < rebaseEvery:
+		return f.why
+	}
+	f.why = nil
+	return nil
 }
 
 // rebase goes over to a newer base if there is much behind the one of the mirror.

@@ -47,6 +47,7 @@ type note struct {
 	// that what is in it is not complete.
 	Aside     string `json:"aside,omitempty"`
 	Restoring bool   `json:"restoring,omitempty"`
+	Sum       string `json:"sum,omitempty"` // crc32c of the rest in hex; empty in notes of older versions
 }
 
 const (

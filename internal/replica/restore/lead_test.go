@@ -624,3 +624,36 @@ func TestAStandbyOfADamagedCopyDoesNotFetchItAgainAndAgain(t *testing.T) {
 		l.Close()
 	})
 }
+
+// TestAnotherBitInTheNoteDoesNotMakeAnOldDirectoryTheNewest damages what says which term a
+// directory has led, of which another server has led later ones.
+func TestAnotherBitInTheNoteDoesNotMakeAnOldDirectoryTheNewest(t *testing.T) {
+	for bit := range 8 {
+		l := shipped(t)
+		d := l.directory(l.fs.FS, "/data")
+		if err := d.writeNote(note{Term: 1}); err != nil {
+			t.Fatal(err)
+		}
+		l.write("a", 5)
+		old := digest(t, l.Engine)
+		l.stop()
+		l.opened(l.directory(vfs.NewMem(), "/new"))
+		text, err := readFile(l.fs.FS, "/data/REPLICA")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text[bytes.IndexByte(text, '1')] ^= 1 << bit
+		if err := writeFile(l.fs.FS, "/data/REPLICA", text); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Lead(t.Context()); err != nil {
+			if !strings.Contains(err.Error(), "/data/REPLICA") {
+				t.Errorf("bit %d: %v does not name the file", bit, err)
+			}
+			continue
+		}
+		if got := digest(t, open(t, l.fs.FS, "/data")); got == old {
+			t.Errorf("bit %d: the old directory goes on with %s", bit, text)
+		}
+	}
+}

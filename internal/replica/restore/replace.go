@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 
@@ -117,13 +118,24 @@ func (d *Directory) readNote() (*note, error) {
 	if err == nil {
 		err = json.Unmarshal(b, n)
 	}
+	if err == nil && n.Sum != "" && n.Sum != n.sum() {
+		err = errors.New("it is damaged")
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.path(noteName), err)
+		return nil, fmt.Errorf("%s, which says what the directory has led: %w; move the directory away to begin from the copy", d.path(noteName), err)
 	}
 	return n, nil
 }
 
+// sum is the checksum of all other fields.
+func (n note) sum() string {
+	n.Sum = ""
+	b, _ := json.Marshal(n)
+	return fmt.Sprintf("%08x", crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+}
+
 func (d *Directory) writeNote(n note) error {
+	n.Sum = n.sum()
 	b, err := json.Marshal(n)
 	if err != nil {
 		return err

@@ -334,3 +334,30 @@ func TestADirectoryThatCannotBeReplacedIsFilled(t *testing.T) {
 		t.Error(res.err)
 	}
 }
+
+func TestALinkToADirectoryStaysOne(t *testing.T) {
+	files, lsn := sound(t)
+	base := t.TempDir()
+	backup := filepath.Join(base, "backup")
+	putBackup(t, backup, files, lsn)
+	for _, there := range []bool{true, false} {
+		disk, link := filepath.Join(base, fmt.Sprint("disk", there)), filepath.Join(base, fmt.Sprint("link", there))
+		if err := os.Mkdir(disk, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		to := disk
+		if !there {
+			to = filepath.Join(disk, "data")
+		}
+		if err := os.Symlink(to, link); err != nil {
+			t.Fatal(err)
+		}
+		res := runWeir(t, "", "restore", backup, "--data-dir", link)
+		if st, err := os.Lstat(link); err != nil || st.Mode()&fs.ModeSymlink == 0 {
+			t.Errorf("the link is replaced: %v, %v", st.Mode(), err)
+		}
+		if restored := readable(filepath.Join(to, "FORMAT")); restored != there || (res.err == nil) != there {
+			t.Errorf("restored where the link leads: %v, %v", restored, res.err)
+		}
+	}
+}

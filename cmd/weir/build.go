@@ -39,6 +39,12 @@ func build(dir, last string, fill func(root *os.Root) error) (err error) {
 	if err := freshDir(dir); err != nil {
 		return err
 	}
+	// What is replaced is the directory, not a link to it.
+	if to, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = to
+	} else if _, err := os.Lstat(dir); err == nil {
+		return fmt.Errorf("%s is a link that leads nowhere; make the directory that it names, or remove it", dir)
+	}
 	parent := filepath.Dir(filepath.Clean(dir))
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return err

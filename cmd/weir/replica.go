@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -52,11 +53,10 @@ func replicaCmd(use, short, long string, look func(context.Context, audit.Copy) 
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			trouble := func(err error) { fmt.Fprintln(cmd.ErrOrStderr(), "weir: trying again:", err) }
 			if err := stores.Check(args[0]); err != nil {
 				return &usageError{err}
 			}
-			log, files, err := stores.Open(ctx, args[0], stores.Options{ReadOnly: true, Trouble: trouble})
+			log, files, err := stores.Open(ctx, args[0], stores.Options{ReadOnly: true, Trouble: tryingAgain(cmd.ErrOrStderr())})
 			if err != nil {
 				return err
 			}
@@ -76,6 +76,11 @@ func replicaCmd(use, short, long string, look func(context.Context, audit.Copy) 
 	}
 	settings.AddFlags(cmd.Flags(), settings.Replica)
 	return cmd
+}
+
+// tryingAgain says which call to the store of a copy is made again.
+func tryingAgain(say io.Writer) func(error) {
+	return func(err error) { fmt.Fprintln(say, "weir: trying again:", err) }
 }
 
 // listed is what ls prints.

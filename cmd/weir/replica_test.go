@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +16,7 @@ import (
 	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/replica/stores"
 	"github.com/weirmq/weir/internal/server"
+	"github.com/weirmq/weir/tests/capture"
 )
 
 // replicaRun runs weir replica.
@@ -98,4 +102,38 @@ func TestRestoreOfAStateThatTheCopyLacks(t *testing.T) {
 		lacks("--at must not be in front of it", append(more, "--at", "2020-01-01T00:00:00Z")...)
 	}
 	lacks("--at must not be behind it", "--at", "999999999")
+}
+
+// TestARestoreSaysWhatItTriesAgain has an entry of the copy that cannot be read for now.
+func TestARestoreSaysWhatItTriesAgain(t *testing.T) {
+	dir := t.TempDir()
+	log, files, err := stores.Open(t.Context(), "file://"+dir, stores.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	defer files.Close()
+	if _, err := log.Lead(t.Context(), "machine-7"); err != nil {
+		t.Fatal(err)
+	}
+	base, err := json.Marshal(replica.Base{After: 1, Term: 1, Taken: time.Now()})
+	if err == nil {
+		err = files.Put(t.Context(), replica.BaseName(1), int64(len(base)), bytes.NewReader(base))
+	}
+	if err = errors.Join(err, os.Mkdir(filepath.Join(dir, "log/00000000000000000005"), 0o700)); err != nil { // which cannot be read
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var told capture.Buffer
+	root := newRoot()
+	root.SetArgs([]string{"restore", "file://" + dir, "--dry-run"})
+	root.SetErr(&told)
+	ended := make(chan error, 1)
+	go func() { ended <- root.ExecuteContext(ctx) }()
+	eventually(t, "it says what it tries again", func() bool { return strings.Contains(told.String(), "trying again") })
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("it succeeds")
+	}
 }

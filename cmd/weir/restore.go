@@ -61,7 +61,7 @@ func newRestoreCmd() *cobra.Command {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			if strings.Contains(opt.from, "://") {
-				done, err := restoreCopy(ctx, &opt)
+				done, err := restoreCopy(ctx, cmd.ErrOrStderr(), &opt)
 				if err != nil {
 					return err
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"time"
@@ -75,7 +76,7 @@ func parsePoint(at string) (p restore.Point, err error) {
 }
 
 // restoreCopy builds dir from the copy at a URL.
-func restoreCopy(ctx context.Context, opt *restoreOptions) (_ *copyPlan, err error) {
+func restoreCopy(ctx context.Context, say io.Writer, opt *restoreOptions) (_ *copyPlan, err error) {
 	point, err := parsePoint(opt.at)
 	if err != nil {
 		return nil, err
@@ -83,7 +84,7 @@ func restoreCopy(ctx context.Context, opt *restoreOptions) (_ *copyPlan, err err
 	if err := stores.Check(opt.from); err != nil {
 		return nil, &usageError{err}
 	}
-	log, files, err := stores.Open(ctx, opt.from, stores.Options{ReadOnly: true})
+	log, files, err := stores.Open(ctx, opt.from, stores.Options{ReadOnly: true, Trouble: tryingAgain(say)})
 	if err != nil {
 		return nil, err
 	}

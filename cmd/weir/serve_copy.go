@@ -28,6 +28,10 @@ type copyOf struct {
 	log      *slog.Logger
 }
 
+// silentStart is for how long nothing is served while a server takes the lead: what refuses
+// it is told before that, as other wrong settings are.
+const silentStart = 3 * time.Second
+
 // signPoll is how often a standby looks for a sign of the leader.
 const signPoll = 250 * time.Millisecond
 
@@ -72,7 +76,10 @@ func (c *copyOf) lead(ctx context.Context) (err error) {
 		led, err = d.Stand(ctx, restore.Standby{Silence: c.after, Poll: min(signPoll, c.after/10)})
 		c.waiting(false)
 	} else {
+		// A base may take long to be fetched: supervisors and probes have to hear of this server.
+		late := time.AfterFunc(silentStart, func() { c.waiting(false) })
 		led, err = d.Lead(ctx)
+		late.Stop()
 	}
 	if err != nil {
 		return fmt.Errorf("--replica: %w", err)

@@ -181,8 +181,8 @@ func (d *Directory) goesOn(ctx context.Context, h *held, before replica.Term, le
 		d.Logger.Warn("another server has led since this one", "own_term", h.note.Term, "newest_term", before.Number, "led_by", before.Node)
 		return false, 0, nil
 	}
-	var bad *DamagedError
-	if errors.As(err, &bad) {
+	// Without a plan only the terms say that nobody has led in between.
+	if errors.Is(err, replica.ErrDamaged) && (plan != nil || lead.Term == before.Number+1) {
 		d.Logger.Warn("the copy is damaged; this server goes on with its own directory and makes a new base", "error", err)
 		return true, 0, nil
 	}

@@ -56,7 +56,7 @@ func (c Copy) Plan(ctx context.Context, p Point) (*Plan, error) {
 
 // choose takes the newest base that is not behind p.
 func (plan *Plan) choose(ctx context.Context, c Copy, names []string, p Point) error {
-	var failed error
+	var failed, unread error // unread are those that may be whole
 	found := false
 	for _, name := range slices.Backward(names) {
 		b, err := c.readBase(ctx, name)
@@ -64,7 +64,9 @@ func (plan *Plan) choose(ctx context.Context, c Copy, names []string, p Point) e
 			continue
 		}
 		if err != nil {
-			failed = errors.Join(failed, err)
+			if failed = errors.Join(failed, err); !errors.Is(err, replica.ErrDamaged) {
+				unread = errors.Join(unread, err)
+			}
 			continue
 		}
 		plan.Oldest, plan.OldestLSN = b.Taken, b.LSN
@@ -78,7 +80,10 @@ func (plan *Plan) choose(ctx context.Context, c Copy, names []string, p Point) e
 	if found {
 		return plan.begins(ctx, c, names)
 	}
-	if failed != nil {
+	switch {
+	case unread != nil:
+		return unread
+	case failed != nil:
 		return failed
 	}
 	if plan.Oldest.IsZero() {

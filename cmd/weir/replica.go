@@ -157,6 +157,11 @@ type verified struct {
 func verifyCopy(ctx context.Context, c audit.Copy) (fmt.Stringer, error) {
 	v := &verified{Broken: []string{}}
 	broken := func(err error) { v.Broken = append(v.Broken, err.Error()) }
+	if _, err := c.Terms(ctx); errors.Is(err, replica.ErrDamaged) {
+		broken(err)
+	} else if err != nil {
+		return nil, err
+	}
 	bases, err := c.Bases(ctx, broken)
 	if err != nil {
 		return nil, err

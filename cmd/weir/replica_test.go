@@ -66,12 +66,14 @@ func TestReplicaCommandsLookAtACopy(t *testing.T) {
 	if out, err := replicaRun(t, "verify", "--json", address); err != nil || !strings.Contains(out, `"broken":[]`) {
 		t.Errorf("verify: %v, %q", err, out)
 	}
-	if err := os.Truncate(filepath.Join(dir, "log/00000000000000000006"), 20); err != nil {
-		t.Fatal(err)
-	}
-	out, err = replicaRun(t, "verify", address)
-	if err == nil || exitCode(err) != exitFailed || !strings.Contains(out, "broken: ") || !strings.Contains(out, "log/00000000000000000006") {
-		t.Errorf("verify of a broken copy: %v, %q", err, out)
+	for name, size := range map[string]int64{"log/00000000000000000006": 20, "term/0000000001": 3} {
+		if err := os.Truncate(filepath.Join(dir, name), size); err != nil {
+			t.Fatal(err)
+		}
+		out, err = replicaRun(t, "verify", address)
+		if err == nil || exitCode(err) != exitFailed || !strings.Contains(out, "broken: ") || !strings.Contains(out, name) {
+			t.Errorf("verify of a broken copy: %v, %q", err, out)
+		}
 	}
 }
 

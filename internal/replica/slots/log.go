@@ -3,6 +3,7 @@ package slots
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -96,7 +97,8 @@ type holder struct {
 	ID      string    `json:"id"` // makes it differ from what others write
 }
 
-// Newest returns the newest term.
+// Newest returns the newest term. That its object is damaged is told and does not matter: what
+// decides is its name.
 func (l *Log) Newest(ctx context.Context) (replica.Term, error) {
 	ctx, cancel := l.until(ctx)
 	defer cancel()
@@ -104,7 +106,13 @@ func (l *Log) Newest(ctx context.Context) (replica.Term, error) {
 	if err != nil || len(numbers) == 0 {
 		return replica.Term{}, err
 	}
-	return l.term(ctx, numbers[len(numbers)-1])
+	newest := numbers[len(numbers)-1]
+	t, err := l.term(ctx, newest)
+	if errors.Is(err, replica.ErrDamaged) {
+		l.opt.Trouble(err)
+		return replica.Term{Number: newest}, nil
+	}
+	return t, err
 }
 
 // Terms returns all terms.

@@ -182,3 +182,23 @@ func TestAReaderKeepsUpWithALeaderThatHasSeveralUnderWay(t *testing.T) {
 		}
 	})
 }
+
+// TestADamagedTermKeepsNobodyFromLeading damages what says, for people, who leads.
+func TestADamagedTermKeepsNobodyFromLeading(t *testing.T) {
+	objects := &memory{all: map[string][]byte{}}
+	log := slots.New(objects, slots.Options{})
+	defer log.Close()
+	if _, err := log.Lead(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	objects.all["term/0000000001"] = []byte("?")
+	if newest, err := log.Newest(t.Context()); err != nil || newest.Number != 1 {
+		t.Errorf("the newest term is %+v, %v", newest, err)
+	}
+	if lead, err := log.Lead(t.Context(), "b"); err != nil || lead.Term != 2 {
+		t.Errorf("led %+v, %v", lead, err)
+	}
+	if _, err := log.Terms(t.Context()); !errors.Is(err, replica.ErrDamaged) {
+		t.Errorf("who looks at all terms is told %v", err)
+	}
+}

@@ -66,5 +66,7 @@ func (b *Backend) leave() {
 // have long been silent, unless they hold something.
 func (b *Backend) forgetSilent(ctx context.Context, names ...any) error {
 	args := append([]any{b.keys.group, b.silence.Milliseconds()}, names...)
-	return b.do(ctx, leaveScript.cmd(ctx, []string{b.keys.stream, b.keys.workers}, args...))
+	cmd := leaveScript.cmd(ctx, []string{b.keys.stream, b.keys.workers}, args...)
+	loadScript(cmd) // there may be no time to send it again
+	return b.do(ctx, cmd)
 }

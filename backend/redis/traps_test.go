@@ -337,6 +337,25 @@ func TestConsumersThatHoldNothingLeave(t *testing.T) {
 	})
 }
 
+// A worker that is far from its server leaves, too: one command gets there in the time that it has, and a
+// server that was just started knows no scripts.
+func TestAWorkerFarFromItsServerLeavesNoName(t *testing.T) {
+	t.Parallel()
+	_, s := startServer(t)
+	far := redistest.NewProxy(t, s.Addr())
+	b := openOn(t, "redis://"+far.Addr()+"/0?stream=jobs")
+	publish(t, b, 1)
+	d := claim(t, b, backend.ClaimRequest{Max: 1}).Deliveries[0]
+	if _, err := b.Ack(t.Context(), []backend.Lease{d.Lease}); err != nil {
+		t.Fatal(err)
+	}
+	far.Set(redistest.Fault{Latency: 170 * time.Millisecond})
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "no name is left", func() bool { return len(s.Client().XInfoConsumers(t.Context(), "jobs", "weir").Val()) == 0 })
+}
+
 // A group that was to get only what is new, and that is destroyed before it got anything, does
 // not get what was there before it began.
 func TestAGroupThatBeganAtTheEndIsMadeAgainThere(t *testing.T) {

@@ -27,7 +27,7 @@ it is with control characters escaped, on a weir server any other value as JSON.
 --json a line is the whole record.
 
 Without --from or --last it starts after the newest message. If --from is beyond the
-head of a weir server's topic it says so and waits for new messages; with --no-follow that
+head of a weir server's topic or a Redis stream it says so and waits for new messages; with --no-follow that
 is an error. After a lost connection or a restart of the server it continues where it
 was. It ends with an error when a server's topic is deleted. Messages that were lost
 before they could be read (a cap, a TTL, trimming, a crash) are reported on standard error as "gap A–B (reason)", and with
@@ -222,14 +222,14 @@ func (p *printer) setAway(err error) {
 	fmt.Fprintln(p.log, "weir tail: the server is back")
 }
 
-// beyondHead reports that --from is after the last record, which may be a
-// mistake: an error with --no-follow, otherwise a line.
-func (p *printer) beyondHead(head uint64) error {
-	text := fmt.Sprintf("--from %s is beyond the topic's head, which is %d", p.opt.from, head)
+// beyondHead reports that --from is after the last record, head, which may be a
+// mistake: an error with --no-follow, otherwise a line that says what comes next.
+func (p *printer) beyondHead(head, next string) error {
+	text := fmt.Sprintf("--from %s is beyond the topic's head, which is %s", p.opt.from, head)
 	if p.opt.noFollow {
 		return errors.New(text + "; use --from 0 for everything")
 	}
-	fmt.Fprintf(p.log, "weir tail: %s; waiting for %d (--from 0 is everything)\n", text, head+1)
+	fmt.Fprintf(p.log, "weir tail: %s; waiting for %s (--from 0 is everything)\n", text, next)
 	return nil
 }
 

@@ -140,7 +140,7 @@ func (t *topicTailer) startAtSeq(ctx context.Context) error {
 		return err
 	}
 	t.cursor = st.HeadSeq
-	return t.beyondHead(st.HeadSeq)
+	return t.beyondHead(strconv.FormatUint(st.HeadSeq, 10), strconv.FormatUint(st.HeadSeq+1, 10))
 }
 
 // retrying repeats the call until it is answered, while the server is unreachable.

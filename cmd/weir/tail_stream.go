@@ -64,11 +64,11 @@ func (t *streamTailer) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if head, ok := t.headBefore(res.Gap); ok && first {
-			if err := t.beyondHead(head); err != nil {
+		if head, next := t.headBefore(res.Gap); head != "" && first {
+			if err := t.beyondHead(head, next); err != nil {
 				return err
 			}
-			t.cursor = strconv.FormatUint(head, 10)
+			t.cursor = head
 			continue
 		}
 		if res.Gap != nil {
@@ -104,14 +104,19 @@ func (t *streamTailer) missing(ctx context.Context) error {
 	return nil
 }
 
-// headBefore returns the head of a weir topic that ends before --from: as nothing
-// was read of it before, the gap says only that.
-func (t *streamTailer) headBefore(g *backend.Gap) (head uint64, ok bool) {
+// headBefore returns the head of a weir topic or a Redis stream that ends before --from, and what
+// comes next: as nothing was read of it before, the gap says only that. It is empty if there is none.
+func (t *streamTailer) headBefore(g *backend.Gap) (head, next string) {
 	if g == nil || t.opt.from == "" || g.Reason != string(api.ReasonRecreated) {
-		return 0, false
+		return "", ""
 	}
-	head, err := strconv.ParseUint(g.To, 10, 64)
-	return head, err == nil
+	if seq, err := strconv.ParseUint(g.To, 10, 64); err == nil {
+		return g.To, strconv.FormatUint(seq+1, 10)
+	}
+	if t.stream.Info().Kind == "redis" {
+		return g.To, "the next message"
+	}
+	return "", ""
 }
 
 // read reads once from the cursor and advances it, retrying while the server is unreachable.

@@ -105,6 +105,20 @@ func TestTailFromBeyondTheHeadSaysWhereTheHeadIs(t *testing.T) {
 		}
 	}
 
+	redis := redisURL(redistest.Start(t, redistest.Options{}).Addr(), "jobs", "weir")
+	must(t, "publish", redis, writeLines(t, []string{"one", "two"}))
+	const future = "99999999999999-0"
+	end := run(t, "tail", redis, "--from", future, "--no-follow")
+	if code, told := end.Wait(), end.Stderr.String(); code != 1 || end.Stdout.String() != "" || !strings.Contains(told, "--from "+future+" is beyond") || strings.Contains(told, "recreated") {
+		t.Errorf("redis: code %d, printed %q, said %q", code, end.Stdout.String(), told)
+	}
+	onRedis := run(t, "tail", redis, "--from", future, "--count", "1")
+	eventually(t, "tail has said that it waits", func() bool { return strings.Contains(onRedis.Stderr.String(), "waiting for the next") })
+	must(t, "publish", redis, writeLines(t, []string{"three"}))
+	if code := onRedis.Wait(); code != 0 || onRedis.Stdout.String() != "three\n" {
+		t.Errorf("redis: code %d, printed %q and %q", code, onRedis.Stdout.String(), onRedis.Stderr.String())
+	}
+
 	url := srv.URL + "/log"
 	tail := run(t, "tail", url, "--from", "99", "--count", "1")
 	eventually(t, "tail has said that it waits", func() bool { return strings.Contains(tail.Stderr.String(), "waiting for 3") })

@@ -42,7 +42,7 @@ unit() { go test . ./config ./telemetry ./telemetry/tracing ./backend ./backend/
 
 # apart are tests in which nothing runs at once, and which the race detector would make a
 # minute long each. sweep has them.
-apart='TakesLittleMemory|Take(s)?NoMemory|TestTheMemoryOf|TestThePageOfTenThousand|TestKeysPastTheirWindow|TestRewriteKeepsExactly|ReadBackAsTheModelSays|TestAQueueWithAWaitSLO'
+apart='TakesLittleMemory|Take(s)?NoMemory|TestTheMemoryOf|TestATopicAtRest|TestThePageOfTenThousand|TestKeysPastTheirWindow|TestRewriteKeepsExactly|ReadBackAsTheModelSays|TestAQueueWithAWaitSLO'
 
 # race holds what runs inside one process and has no short leases.
 race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }

@@ -154,6 +154,7 @@ type Engine struct {
 	rate     atomic.Int64 // operations into the log per second, at the last sample
 	hooks    visitHooks
 	tallies  tallies
+	fronts   fronts
 	ended    endedTotals
 
 	sealing turn // held while a segment moves to the store, and while a snapshot is taken

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"sort"
+	"sync"
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/topic"
@@ -28,19 +29,53 @@ type expiry struct {
 // time to live take the oldest records, one after the other.
 type front struct {
 	items []item
-	at    int // where the last look ended
+	at    uint32 // where the last look ended
+	used  bool   // since the last call of restFronts
+	noted bool   // it is one of the engine's fronts
 }
 
 func (f *front) find(seq uint64) (item, bool) {
-	if f.at < len(f.items) && f.items[f.at].seq == seq {
-		return f.items[f.at], true
+	f.used = true
+	if at := int(f.at); at < len(f.items) && f.items[at].seq == seq {
+		return f.items[at], true
 	}
 	i := sort.Search(len(f.items), func(i int) bool { return f.items[i].seq >= seq })
 	if i == len(f.items) || f.items[i].seq != seq {
 		return item{}, false
 	}
-	f.at = i + 1
+	f.at = uint32(i + 1)
 	return f.items[i], true
+}
+
+// fronts are the topics that have a front.
+type fronts struct {
+	mu     sync.Mutex
+	topics []*entry
+}
+
+func (f *fronts) add(t *entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.topics = append(f.topics, t)
+}
+
+// restFronts drops the fronts that nobody has used since its last call: they are larger than
+// all else that a topic at rest holds.
+func (e *Engine) restFronts() {
+	e.fronts.mu.Lock()
+	topics := e.fronts.topics
+	e.fronts.topics = nil
+	e.fronts.mu.Unlock()
+	for _, t := range topics {
+		t.mu.Lock()
+		if t.front.used {
+			t.front.used = false
+			e.fronts.add(t)
+		} else {
+			t.front = front{}
+		}
+		t.mu.Unlock()
+	}
 }
 
 // item returns what a plan has to know of a visible live record, reading the
@@ -50,6 +85,10 @@ func (e *Engine) item(t *entry, seq uint64) (item, error) {
 		return it, nil
 	}
 	t.front.items, t.front.at = t.front.items[:0], 0
+	if !t.front.noted {
+		t.front.noted = true
+		e.fronts.add(t)
+	}
 	logged := true
 	if ref, _, inLog, _ := t.Index.Find(seq); inLog && ref.Segment == topic.InMemory {
 		logged = false

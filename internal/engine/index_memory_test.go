@@ -26,12 +26,7 @@ func TestTheMemoryOfTopicsAndSegmentsIsWithinTheLaw(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	// The log keeps some buffers once it has needed them; they are not the topics'.
-	put(t, e, "first", configOf(api.Memory))
-	for range 400 {
-		write(t, e, "first", `"`+strings.Repeat("x", 100<<10)+`"`)
-	}
-	sealNow(t, e)
+	warm(t, e)
 	before := heap()
 	const makers = 100 // one sync makes as many topics
 	var made sync.WaitGroup
@@ -67,5 +62,57 @@ func TestTheMemoryOfTopicsAndSegmentsIsWithinTheLaw(t *testing.T) {
 	}
 	if each := (all - before) / topics; each > topicMemory+segments*runMemory {
 		t.Errorf("a topic takes %d B with %d segments; %d are promised", each, segments, topicMemory+segments*runMemory)
+	}
+}
+
+// warm has the log make the buffers that it keeps once it has needed them; they are not the
+// topics'.
+func warm(t *testing.T, e *Engine) {
+	t.Helper()
+	put(t, e, "first", configOf(api.Memory))
+	for range 400 {
+		write(t, e, "first", `"`+strings.Repeat("x", 100<<10)+`"`)
+	}
+	sealNow(t, e)
+}
+
+// What caps and the time to live have read of a topic is no part of what it takes at rest.
+func TestATopicAtRestHoldsNothingOfWhatItsCapsHaveRead(t *testing.T) {
+	const topics, makers = 5000, 100
+	e, err := Open(bg, Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	batch := make([]string, 100)
+	for i := range batch {
+		batch[i] = "1"
+	}
+	warm(t, e)
+	before := heap()
+	var made sync.WaitGroup
+	for m := range makers {
+		made.Go(func() {
+			for i := m; i < topics; i += makers {
+				name := fmt.Sprintf("topic-%05d", i)
+				if _, err := e.PutTopic(bg, name, configOf(api.Memory, func(c *api.Config) { c.CapRecords = 150 })); err != nil {
+					t.Error(err)
+				}
+				for range 2 {
+					if _, err := tryWrite(e, name, batch...); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	made.Wait()
+	sealNow(t, e)
+	e.restFronts()
+	e.restFronts() // a second later
+	each := (heap() - before) / topics
+	t.Logf("%d B per topic with one segment", each)
+	if most := int64(topicMemory + 2*runMemory); each > most { // its writes may lie in two segments
+		t.Errorf("a topic takes %d B; %d are promised", each, most)
 	}
 }

@@ -20,7 +20,7 @@ func (e *Engine) start() {
 
 // tickLoop does once a second, for topics nobody looks at, what time alone
 // brings: it evicts records past their time to live and forgets idempotency
-// keys past their window.
+// keys past their window, and what topics at rest need no more.
 func (e *Engine) tickLoop() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -40,6 +40,7 @@ func (e *Engine) tickLoop() {
 			t.mu.Unlock()
 		}
 		e.forgetKeys()
+		e.restFronts()
 	}
 }
 

@@ -128,6 +128,12 @@ type withCounts struct {
 	counted
 }
 
+// withTally is a courier of a backend whose processes count together.
+type withTally struct {
+	withSignal
+	backend.Tallier
+}
+
 // asBackend returns the courier with the optional interfaces of its backend that a
 // Producer uses.
 func (c *courier) asBackend() backend.Backend {
@@ -141,6 +147,9 @@ func (c *courier) asBackend() backend.Backend {
 	}
 	if together, ok := c.Backend.(counted); ok {
 		return withCounts{signals, together}
+	}
+	if counter, ok := c.Backend.(backend.Tallier); ok {
+		return withTally{signals, counter}
 	}
 	return signals
 }

@@ -148,3 +148,24 @@ func TestMetricsThatCannotBeServedAreToldAtTheStart(t *testing.T) {
 		}
 	}
 }
+
+// Producers with an adaptive guard decide as one, those of the command too: the server adds up what
+// each was offered.
+func TestPublishersOfAServerCountTogether(t *testing.T) {
+	t.Parallel()
+	lines := make([]string, 300)
+	for i := range lines {
+		lines[i] = "job"
+	}
+	for name, url := range map[string]string{"a queue": "/jobs", "shards": "/divided?shards=2"} {
+		t.Run(name, func(t *testing.T) {
+			srv := weirtest.Start(t, weirtest.Options{})
+			must(t, "publish", "--guard=adaptive", "--wait-slo=50ms", "--batch=1", srv.URL+url, writeLines(t, lines))
+			var counted struct{ Sums []int }
+			topic := strings.Replace(strings.TrimPrefix(url, "/"), "?shards=2", ".0", 1)
+			if !request(t, http.MethodPost, srv.URL+"/v0/topics/"+topic+"/offered", `{"bins":[],"add":[]}`, &counted) || len(counted.Sums) == 0 {
+				t.Errorf("of 300 messages the server has been told of %v", counted.Sums)
+			}
+		})
+	}
+}

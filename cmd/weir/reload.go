@@ -5,10 +5,12 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirmq/weir/internal/server"
 	"github.com/weirmq/weir/internal/settings"
 )
 
@@ -28,6 +30,7 @@ type reloader struct {
 	values *settings.Values // as last read
 	level  *slog.LevelVar
 	log    *slog.Logger
+	server atomic.Pointer[server.Server] // nil: there is none yet, or it is a relay
 }
 
 // run reloads until ctx ends.
@@ -56,6 +59,9 @@ func (r *reloader) reload() (changed bool, err error) {
 	warnRestart(r.log, r.values, values)
 	r.values = values
 	r.level.Set(levelOf(opt.logLevel))
+	if s := r.server.Load(); s != nil {
+		s.SetLagLimits(opt.LagWarn, opt.LagPause)
+	}
 	return changed, nil
 }
 

@@ -31,7 +31,8 @@ waiting long polls, lets running requests finish, and exits with code 0.
 Every flag has a twin in the environment and a key in the --config file: --data-dir
 is WEIR_DATA_DIR and data_dir. A flag beats the environment, which beats the file. API
 keys come from WEIR_API_KEYS or the file that --keys-file names, since everyone on the
-machine can see a command line. SIGHUP reads the file again; log_level takes effect, the rest needs a restart.`
+machine can see a command line. SIGHUP reads the file again; log_level, and lag_warn and lag_pause of the
+dashboard, take effect, the rest needs a restart.`
 
 // recoveryTold is how often a long recovery is logged.
 const recoveryTold = 5 * time.Second
@@ -58,7 +59,7 @@ func (o *serveOptions) fields() settings.Fields {
 	l := &o.Limits
 	return settings.Fields{
 		"host": &o.host, "port": &o.port, "port-file": &o.PortFile, "tls-cert": &o.TLS.Cert, "tls-key": &o.TLS.Key, "tls-client-ca": &o.TLS.ClientCA, "data-dir": &o.DataDir,
-		"log-format": &o.logFormat, "log-level": &o.logLevel,
+		"log-format": &o.logFormat, "log-level": &o.logLevel, "lag-warn": &o.LagWarn, "lag-pause": &o.LagPause,
 		"replica": &o.Replica.URL, "replica-sync": &o.Replica.Sync, "replica-every": &o.Replica.Every, "replica-base": &o.Replica.Base,
 		"replica-keep": &o.Replica.Keep, "replica-lag-max": &o.Replica.LagMax,
 		"failover": &o.Replica.Failover, "standby": &o.Replica.Standby, "failover-after": &o.Replica.FailoverAfter,
@@ -178,7 +179,7 @@ func runServe(cmd *cobra.Command, hangup <-chan os.Signal) error {
 	if opt.upstream.Upstream != "" {
 		err = serveRelay(ctx, &opt, options, ready)
 	} else {
-		err = serve(ctx, opt.Config, options, ready, log)
+		err = serve(ctx, opt.Config, options, ready, r)
 	}
 	endReload()
 	reloading.Wait()
@@ -186,7 +187,8 @@ func runServe(cmd *cobra.Command, hangup <-chan os.Signal) error {
 }
 
 // serve runs a server until ctx ends.
-func serve(ctx context.Context, cfg server.Config, options server.Options, out io.Writer, log *slog.Logger) (err error) {
+func serve(ctx context.Context, cfg server.Config, options server.Options, out io.Writer, r *reloader) (err error) {
+	log := r.log
 	l, url, err := listen(&cfg, &options)
 	if err != nil {
 		return err
@@ -194,6 +196,7 @@ func serve(ctx context.Context, cfg server.Config, options server.Options, out i
 	// Nobody else may read the data directory.
 	syscall.Umask(0o077)
 	srv := server.New(cfg, options)
+	r.server.Store(srv)
 	supervisor := newNotifier(log)
 	opening := openEngine(ctx, cfg, srv, log, endStalled(log, cfg.StallAfter, os.Stderr))
 	// A data directory that is in use or damaged is an error before anything is

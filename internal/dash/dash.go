@@ -24,9 +24,9 @@ type Config struct {
 // Dash reads a source and keeps what it read. It is safe for concurrent use.
 type Dash struct {
 	read Source
-	cfg  Config
 
 	mu      sync.Mutex
+	cfg     Config
 	state   State
 	at      time.Time
 	totals  map[string]totals
@@ -50,6 +50,13 @@ func New(read Source, cfg Config) *Dash {
 		streams: make(map[string]*ring), viewers: make(map[*Viewer]struct{}), wake: make(chan struct{}, 1),
 		state: State{Streams: []Stream{}, Findings: []Finding{}, LagWarn: cfg.LagWarn, LagPause: cfg.LagPause},
 	}
+}
+
+// Configure replaces what the page compares with, from the next reading on.
+func (d *Dash) Configure(cfg Config) {
+	d.mu.Lock()
+	d.cfg = cfg
+	d.mu.Unlock()
 }
 
 // Run reads until ctx ends: each second while there is a viewer, and otherwise as often

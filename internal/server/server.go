@@ -165,7 +165,7 @@ func New(c Config, opt Options) *Server {
 	if s.board != nil {
 		read = s.board.Read
 	}
-	s.dash = dash.New(read, dash.Config{LagWarn: cmp.Or(c.LagWarn, 50), LagPause: cmp.Or(c.LagPause, 200)})
+	s.dash = dash.New(read, lagLimits(c.LagWarn, c.LagPause))
 	s.requests.New = func() any { return &request{s: s} }
 	s.http = &http.Server{
 		Handler:     s,
@@ -194,6 +194,13 @@ func New(c Config, opt Options) *Server {
 	s.http.Protocols.SetHTTP1(true)
 	s.http.Protocols.SetUnencryptedHTTP2(true)
 	return s
+}
+
+// SetLagLimits replaces those of Config.
+func (s *Server) SetLagLimits(warn, pause int64) { s.dash.Configure(lagLimits(warn, pause)) }
+
+func lagLimits(warn, pause int64) dash.Config {
+	return dash.Config{LagWarn: cmp.Or(warn, 50), LagPause: cmp.Or(pause, 200)}
 }
 
 // route returns the path of the table that the one of a request is.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -81,7 +82,25 @@ func (p *page) ask(method, path, body string, head map[string]string) (status in
 // until follows the numbers until they are as wanted.
 func (p *page) until(what string, ok func(rows map[string]row) bool) {
 	p.t.Helper()
-	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.url+"/ui/live", nil)
+	p.live(what, func(text string) bool {
+		var state struct{ Streams []row }
+		if err := json.Unmarshal([]byte(text), &state); err != nil {
+			p.t.Fatalf("%q: %v", text, err)
+		}
+		rows := map[string]row{}
+		for _, r := range state.Streams {
+			rows[r.ID] = r
+		}
+		return ok(rows)
+	})
+}
+
+// live is until for the text that is sent.
+func (p *page) live(what string, ok func(text string) bool) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/ui/live", nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -92,20 +111,10 @@ func (p *page) until(what string, ok func(rows map[string]row) bool) {
 	defer resp.Body.Close()
 	var last string
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		text, found := strings.CutPrefix(lines.Text(), "data: ")
-		if !found {
-			continue
-		}
-		var state struct{ Streams []row }
-		if err := json.Unmarshal([]byte(text), &state); err != nil {
-			p.t.Fatalf("%q: %v", text, err)
-		}
-		rows := map[string]row{}
-		for _, r := range state.Streams {
-			rows[r.ID] = r
-		}
-		if last = text; ok(rows) {
-			return
+		if text, found := strings.CutPrefix(lines.Text(), "data: "); found {
+			if last = text; ok(text) {
+				return
+			}
 		}
 	}
 	p.t.Fatalf("%s: the numbers ended at %s", what, last)

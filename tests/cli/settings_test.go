@@ -52,15 +52,15 @@ func TestAServerReadsItsFileAgain(t *testing.T) {
 func TestAWrongFileEndsACommandWithItsLine(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "weir.yaml")
-	if err := os.WriteFile(path, []byte("# settings\nport: 0\nlag_warn: many\nworkers: none\nmax_topics: 1.5\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("# settings\nport: 0\nqueue_max_depth: many\nworkers: none\nmax_topics: 1.5\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
-		"serve":                                 `, line 5, key max_topics: "1.5" is not a whole number from 0 to`,
-		"publish http://127.0.0.1:1/x":          `, line 3, key lag_warn: "many" is not a whole number from 1 to`,
-		"work http://127.0.0.1:1/x -- true":     `, line 4, key workers: "none" is not a whole number from 1 to 10000`,
-		"publish --config /gone http://h:1/x":   "config file: open /gone",
-		"publish --lag-warn=1 http://127.0.0.1": `, line 3, key lag_warn`, // a file has to be right even where it is beaten
+		"serve":                                  `, line 5, key max_topics: "1.5" is not a whole number from 0 to`,
+		"publish http://127.0.0.1:1/x":           `, line 3, key queue_max_depth: "many" is not a whole number from 1 to`,
+		"work http://127.0.0.1:1/x -- true":      `, line 4, key workers: "none" is not a whole number from 1 to 10000`,
+		"publish --config /gone http://h:1/x":    "config file: open /gone",
+		"publish --queue-max-depth=1 http://h:1": `, line 3, key queue_max_depth`, // a file has to be right even where it is beaten
 	} {
 		args := strings.Fields(line)
 		_, stderr, code := weirtest.Run(t, []string{"WEIR_CONFIG=" + path, "WEIR_DATA_DIR=" + t.TempDir()}, args...)
@@ -68,4 +68,29 @@ func TestAWrongFileEndsACommandWithItsLine(t *testing.T) {
 			t.Errorf("weir %s: exit code %d, %s", line, code, stderr)
 		}
 	}
+}
+
+// The lag card of a server goes by the limits of the file that producers have theirs from.
+func TestTheDashboardOfAServerHasTheLimitsOfItsFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("lag_warn: 3\nlag_pause: 7\n")
+	srv := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_CONFIG=" + path}})
+	p := &page{t: t, url: srv.URL}
+	limits := func(text string) {
+		t.Helper()
+		p.live(text, func(now string) bool { return strings.Contains(now, text) })
+	}
+	limits(`"lag_warn":3,"lag_pause":7,`)
+	write("lag_warn: 30\nlag_pause: off\n")
+	if err := srv.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	limits(`"lag_warn":30,"lag_pause":-1,`)
 }

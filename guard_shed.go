@@ -132,7 +132,7 @@ func (g *guard) request(set *settings, v *visit) (left time.Duration, ok bool, e
 				return 0, false, g.stopped(v, v.ctx.Err())
 			}
 			g.uncounted(set, w, err)
-			left, ok = w.request(v.now, set.ShedWindow, set.LoadSheddingMaxRequests)
+			left, ok = w.request(v.now, set.ShedWindow, set.windowFor(v.tier))
 			return left, ok, nil
 		}
 	}

@@ -139,3 +139,36 @@ func TestARestoreSaysWhatItTriesAgain(t *testing.T) {
 		t.Error("it succeeds")
 	}
 }
+
+// The copy's files would lie among the server's, whose next start knows neither.
+func TestACopyIsNotKeptInItsOwnDataDirectory(t *testing.T) {
+	for _, fresh := range []bool{true, false} {
+		dir := t.TempDir()
+		link := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(dir, link); err != nil {
+			t.Fatal(err)
+		}
+		if !fresh {
+			e, err := engine.Open(t.Context(), engine.Options{Dir: dir})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		absent := filepath.Join(dir, "absent")
+		if res := runWeir(t, "", "serve", "--port", "0", "--data-dir", absent, "--replica", "file://"+absent); exitCode(res.err) != exitUsage {
+			t.Errorf("a directory that is not there: %v", res.err)
+		}
+		res := runWeir(t, "", "serve", "--port", "0", "--data-dir", link, "--replica", "file://"+dir)
+		after, err := os.ReadDir(dir)
+		if exitCode(res.err) != exitUsage || !strings.Contains(res.err.Error(), "data directory") || err != nil || len(after) != len(before) {
+			t.Errorf("fresh %v: %v; the directory holds %v, held %v", fresh, res.err, after, before)
+		}
+	}
+}

@@ -7,8 +7,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -112,8 +114,23 @@ func (o *serveOptions) load(cmd *cobra.Command) (*settings.Values, error) {
 		if err := stores.Check(r.URL); err != nil {
 			return values, &usageError{fmt.Errorf("--replica: %w", err)}
 		}
+		if u, err := url.Parse(r.URL); err == nil && u.Scheme == "file" && sameFile(u.Path, o.DataDir) {
+			return values, &usageError{fmt.Errorf("--replica names the data directory %s itself; name a directory of another disk", o.DataDir)}
+		}
 	}
 	return values, nil
+}
+
+// sameFile reports whether two paths lead to the same file, or will.
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil {
+		a, errA := filepath.Abs(a)
+		b, errB := filepath.Abs(b)
+		return errA == nil && errB == nil && a == b
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
 }
 
 // listenAddress joins a host, which may have a port of its own, and a port.

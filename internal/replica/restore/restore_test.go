@@ -50,7 +50,11 @@ func (s *shelfLog) Read(_ context.Context, after uint64) (replica.Entry, error) 
 	return replica.Entry{}, io.EOF
 }
 
-func (s *shelfLog) Newest(context.Context) (replica.Term, error) { return s.newest, nil }
+func (s *shelfLog) Newest(context.Context) (replica.Term, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newest, nil
+}
 
 func (s *shelfLog) Lead(_ context.Context, node string) (replica.Lead, error) {
 	s.mu.Lock()
@@ -107,7 +111,12 @@ func (s *shelfFiles) List(_ context.Context, prefix string) (list []replica.File
 	return list, nil
 }
 
-func (s *shelfFiles) Delete(_ context.Context, name string) error { delete(s.files, name); return nil }
+func (s *shelfFiles) Delete(_ context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.files, name)
+	return nil
+}
 
 func (s *shelfFiles) Close() error { return nil }
 
@@ -235,8 +244,7 @@ func (l *leader) base() {
 		sum := sha256.Sum256(data)
 		f := replica.BaseFile{Name: name, Object: "kv/" + hex.EncodeToString(sum[:]), Size: size, SHA256: hex.EncodeToString(sum[:])}
 		b.Files = append(b.Files, f)
-		l.to.files[f.Object] = data
-		return nil
+		return l.to.copy().Files.Put(l.t.Context(), f.Object, size, bytes.NewReader(data))
 	})
 	if err = errors.Join(err, s.Close()); err != nil {
 		l.t.Fatal(err)
@@ -245,7 +253,9 @@ func (l *leader) base() {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	l.to.files[replica.BaseName(b.After)] = text
+	if err := l.to.copy().Files.Put(l.t.Context(), replica.BaseName(b.After), int64(len(text)), bytes.NewReader(text)); err != nil {
+		l.t.Fatal(err)
+	}
 }
 
 // gap says of the newest base that it covers what the log has left out.

@@ -342,7 +342,8 @@ func (t *topic) q() map[uint64]job {
 	return t.jobs
 }
 
-// bury moves jobs to the dead-letter topic, unless that is full.
+// bury moves jobs to the dead-letter topic, as far as that has room, but for those that it
+// can never hold.
 func (s *sim) bury(c *call, name string, t *topic, dead []uint64, p *plan) {
 	d := s.now(c, t.cfg.DeadLetter)
 	if d == nil { // it is created first, and synced
@@ -351,19 +352,28 @@ func (s *sim) bury(c *call, name string, t *topic, dead []uint64, p *plan) {
 		d = s.begun(cfg)
 		p.first = map[string]*topic{t.cfg.DeadLetter: d.clone()}
 	}
-	copies, bytes := make([]rec, 0, len(dead)), uint64(0)
-	for _, seq := range dead {
+	var copies []rec
+	var moved []uint64
+	bytes := uint64(0)
+	for _, seq := range slices.Sorted(slices.Values(dead)) {
 		r := t.deadLetter(name, seq)
-		bytes += r.size
-		copies = append(copies, r)
+		if d.refuses(1, r.size) == api.CodeRecordTooLarge {
+			continue
+		}
+		if bytes += r.size; d.refuses(uint64(len(copies))+1, bytes) != "" {
+			break
+		}
+		copies, moved = append(copies, r), append(moved, seq)
 	}
-	if d.refuses(uint64(len(copies)), bytes) != "" {
+	if len(moved) < len(dead) {
 		s.count["dead letters refused"]++
+	}
+	if len(moved) == 0 {
 		return
 	}
 	d.append(copies)
-	t.keep(func(r *rec) bool { return !slices.Contains(dead, r.seq) })
-	t.dead += uint64(len(dead))
+	t.keep(func(r *rec) bool { return !slices.Contains(moved, r.seq) })
+	t.dead += uint64(len(moved))
 	p.after[t.cfg.DeadLetter] = d
 	p.class = max(p.class, d.cfg.Durability)
 	s.count["dead letter"]++

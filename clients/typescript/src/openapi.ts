@@ -700,6 +700,8 @@ export interface components {
                 in_flight: number | bigint;
                 /** Format: uint64 */
                 finished: number | bigint;
+                /** Format: uint64 */
+                scheduled?: number | bigint;
                 /** @constant */
                 paused?: true;
             };

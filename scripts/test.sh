@@ -110,7 +110,9 @@ clients() {
 }
 
 overload() { driven ./tests/overload ./tests/relay ./tests/soak; }
-crash() { driven ./tests/crash ./tests/replica; }
+
+# crash kills servers and waits for them, so both packages run at once.
+crash() { driven -p 2 ./tests/crash ./tests/replica; }
 
 # push runs in its folder too: its tables are worth reading.
 push() { (cd tests/push && driven ./...); }

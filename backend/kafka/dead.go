@@ -167,11 +167,14 @@ func (b *Backend) ensure(ctx context.Context, topic string, configs map[string]s
 		return b.explain(err)
 	}
 	b.ids.note(topic, id)
-	largest := int32(0)
+	largest := int64(0)
 	if topic != b.set.ledger() { // whose entries are small
-		largest = b.largest(ctx, topic)
+		largest = int64(b.largest(ctx, topic))
 	}
-	b.made.add(topic, largest)
+	if largest == 0 && id == [16]byte{} { // the broker that was asked has not heard yet of what was made
+		largest, _ = strconv.ParseInt(configs["max.message.bytes"], 10, 32) // what is not there is none
+	}
+	b.made.add(topic, int32(largest))
 	return nil
 }
 

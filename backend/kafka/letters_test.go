@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
@@ -81,6 +83,30 @@ func theLargestMessagesBecomeDeadLetters(t *testing.T, g *ground) {
 		if err := b.Redrive(t.Context(), "", g.letters(b)[0]); err != nil {
 			t.Errorf("%d bytes back: %v", size, err)
 		}
+	}
+}
+
+// TestTheLargestMessageIsBuriedAtOnce: a broker may not have heard of the topic of letters that
+// another has made for them, when it is asked what that takes.
+func TestTheLargestMessageIsBuriedAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	if _, err := b.Append(t.Context(), []backend.Message{{Data: random(1_040_000)}}); err != nil {
+		t.Fatal(err)
+	}
+	d := gather(t, b, 1)[0]
+	f.ControlKey(int16(kmsg.DescribeConfigs), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		res := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
+		for _, r := range req.(*kmsg.DescribeConfigsRequest).Resources {
+			one := kmsg.NewDescribeConfigsResponseResource()
+			one.ResourceType, one.ResourceName, one.ErrorCode = r.ResourceType, r.ResourceName, kerr.UnknownTopicOrPartition.Code
+			res.Resources = append(res.Resources, one)
+		}
+		return res, nil, true
+	})
+	if err := b.DeadLetter(t.Context(), d, "", poison); err != nil {
+		t.Error(err)
 	}
 }
 

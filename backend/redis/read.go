@@ -54,25 +54,30 @@ func (b *Backend) cursorID(ctx context.Context, cursor string) (id, error) {
 	case backend.CursorStart:
 		return id{}, nil
 	case backend.CursorEnd:
-		cmd := redis.NewRawCmd(ctx, "XINFO", "STREAM", b.keys.stream)
-		err := b.do(ctx, cmd)
+		last, err := b.lastID(ctx)
 		if noSuchKey(err) {
 			return id{}, nil
 		}
-		if err != nil {
-			return id{}, err
-		}
-		info, err := parseInfo(cmd)
-		if err != nil {
-			return id{}, err
-		}
-		return parseID(info["last-generated-id"])
+		return last, err
 	}
 	after, err := parseID(cursor)
 	if err != nil {
 		err = fmt.Errorf("cursor: %w", err)
 	}
 	return after, err
+}
+
+// lastID returns the highest ID that the stream has given.
+func (b *Backend) lastID(ctx context.Context) (id, error) {
+	cmd := redis.NewRawCmd(ctx, "XINFO", "STREAM", b.keys.stream)
+	if err := b.do(ctx, cmd); err != nil {
+		return id{}, err
+	}
+	info, err := parseInfo(cmd)
+	if err != nil {
+		return id{}, err
+	}
+	return parseID(info["last-generated-id"])
 }
 
 // read returns the entries after an ID and looks for gaps in the same round trip.
@@ -119,18 +124,10 @@ func (b *Backend) recreated(ctx context.Context, after id) (*backend.Gap, error)
 	if after == (id{}) {
 		return nil, nil
 	}
-	cmd := redis.NewRawCmd(ctx, "XINFO", "STREAM", b.keys.stream)
-	if err := b.do(ctx, cmd); err != nil {
-		if noSuchKey(err) || errors.Is(err, backend.ErrForbidden) {
-			err = nil // there is nothing, or it may not be asked
-		}
-		return nil, err
+	last, err := b.lastID(ctx)
+	if noSuchKey(err) || errors.Is(err, backend.ErrForbidden) {
+		return nil, nil // there is nothing, or it may not be asked
 	}
-	info, err := parseInfo(cmd)
-	if err != nil {
-		return nil, err
-	}
-	last, err := parseID(info["last-generated-id"])
 	if err != nil || !last.less(after) {
 		return nil, err
 	}

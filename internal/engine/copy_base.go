@@ -273,10 +273,7 @@ func (c *copier) readBase(ctx context.Context, name string) (b replica.Base, err
 	if err != nil {
 		return b, fmt.Errorf("%s: %w", name, err)
 	}
-	if err := json.Unmarshal(text, &b); err != nil {
-		return b, fmt.Errorf("%w: %s is not the list of a base: %w", replica.ErrDamaged, name, err)
-	}
-	return b, nil
+	return replica.DecodeBase(name, text)
 }
 
 // tidyFiles removes the old files that no base names.

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -18,6 +19,15 @@ type Base struct {
 	// pieces, and LSN as its Last: its leader appended that when the base was there.
 	Gap   bool       `json:"gap,omitempty"`
 	Files []BaseFile `json:"files"`
+}
+
+// DecodeBase decodes a base; name is that of its object. An error that wraps ErrDamaged
+// says that the text is none.
+func DecodeBase(name string, text []byte) (b Base, err error) {
+	if err := json.Unmarshal(text, &b); err != nil {
+		return b, fmt.Errorf("%w: %s is not the list of a base: %w", ErrDamaged, name, err)
+	}
+	return b, nil
 }
 
 // BaseFile is a file of a base.

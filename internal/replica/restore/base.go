@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -65,9 +64,9 @@ func (c Copy) decodeBase(ctx context.Context, name string) (*replica.Base, error
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	base := new(replica.Base)
-	if err := json.Unmarshal(b, base); err != nil {
-		return nil, fmt.Errorf("%w: %s is not the list of a base: %w", replica.ErrDamaged, name, err)
+	base, err := replica.DecodeBase(name, b)
+	if err != nil {
+		return nil, err
 	}
 	for _, f := range base.Files {
 		dir, _, nested := strings.Cut(f.Name, "/")
@@ -75,7 +74,7 @@ func (c Copy) decodeBase(ctx context.Context, name string) (*replica.Base, error
 			return nil, fmt.Errorf("%w: %s names the file %q", replica.ErrDamaged, name, f.Name)
 		}
 	}
-	return base, nil
+	return &base, nil
 }
 
 // fetch writes the files of the base into the directory. What have holds

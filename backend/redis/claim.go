@@ -109,7 +109,7 @@ func (b *Backend) claim(ctx context.Context, c *claim) error {
 		if err := b.waitNew(ctx, c, left); err != nil {
 			return err
 		}
-		if err := b.unlessPaused(ctx, c); err != nil || c.any() {
+		if err := b.unlessPaused(ctx, c); err != nil || c.any() || c.HasEnough() {
 			return err
 		}
 		c.since = time.Now()

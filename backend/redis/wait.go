@@ -41,9 +41,10 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 		w := b.calls.watch(blocking, d+callTimeout) // BLOCK begins when the server gets to it
 		b.send(w, conn, []redis.Cmder{read})
 		w.end()
-		_ = conn.Close()
 		close(answered)
-		if <-left {
+		gone := <-left
+		_ = conn.Close() // not before: what the server is told may not end the next command of a lent client's connection
+		if gone {
 			b.returnLate(late, read)
 		}
 	})
@@ -123,19 +124,41 @@ func (b *Backend) lending() <-chan struct{} {
 	return nil
 }
 
-// unblock tells the server to answer a blocking read until it has.
+// unblock tells the server to answer a blocking read until it has. It is called by who is
+// waited for by b.readers.
+//
+// A server that hands over to another, or was told to pause, holds back what could change
+// something, the read as well. It must not be told to unblock that: Redis before 8.2 and
+// Valkey before 8.1.2 end with a crash. So something goes in front that is held back
+// whenever the read is, and what is behind it with it.
 func (b *Backend) unblock(master *redis.Client, conn int64, answered <-chan struct{}) bool {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(b.closing), unblockFor)
 	defer stop()
-	for {
-		_ = master.ClientUnblock(ctx, conn).Err() // no effect if the read has not begun to wait
-		select {
-		case <-answered:
-			return true
-		case <-ctx.Done():
-			return false
-		case <-time.After(unblockEvery):
+	told := make(chan struct{})
+	b.readers.begun.Go(func() { // a call of a lent client does not end with its context
+		defer close(told)
+		for ctx.Err() == nil {
+			b.send(ctx, master, []redis.Cmder{
+				redis.NewIntCmd(ctx, "XACK", b.keys.stream, b.keys.group, "0-0"), // no entry has this ID
+				redis.NewIntCmd(ctx, "CLIENT", "UNBLOCK", conn),                  // no effect if the read has not begun to wait
+			})
+			select {
+			case <-answered:
+				return
+			case <-ctx.Done():
+			case <-time.After(unblockEvery):
+			}
 		}
+	})
+	select {
+	case <-told:
+	case <-ctx.Done():
+	}
+	select {
+	case <-answered:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -137,7 +137,16 @@ func (b *Backend) awaitWake(ctx context.Context, last string) (name string, err 
 	read := redis.NewRawCmd(ctx, "XREAD", "COUNT", 1, "BLOCK", block.Milliseconds(), "STREAMS", b.keys.wake, last)
 	answered := make(chan struct{})
 	if b.lent { // its connection stays
-		defer context.AfterFunc(ctx, func() { b.unblock(master, number, answered) })()
+		told := make(chan struct{})
+		unwatch := context.AfterFunc(ctx, func() {
+			b.unblock(master, number, answered)
+			close(told)
+		})
+		defer func() {
+			if !unwatch() {
+				<-told
+			}
+		}()
 	}
 	b.later.watching(true)
 	w := b.calls.watch(ctx, block+callTimeout)

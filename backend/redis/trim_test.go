@@ -2,6 +2,8 @@ package redis_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -281,3 +283,71 @@ func TestATrimKeepsWhatAGroupWasSentBackTo(t *testing.T) {
 }
 
 // roleRules are the rules of a user of the page.
+
+// A trim removes exactly what is done, however the entries lie in the server's blocks: IDs
+// with weeks between them, which Redis 6.2.0 to 6.2.6 takes for older than they are, several
+// in a millisecond, and with others removed among them.
+func TestATrimRemovesExactlyWhatIsDone(t *testing.T) {
+	t.Parallel()
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		c := s.Client()
+		seed := uint64(time.Now().UnixNano())
+		t.Logf("seed %d", seed)
+		random := rand.New(rand.NewPCG(seed, 1))
+		for round := range 30 {
+			stream := fmt.Sprint("jobs", round)
+			b := open(t, s.Addr(), "stream="+stream)
+			var ids []string
+			for ms, seq := int64(1_600_000_000_000), int64(0); len(ids) < 1+random.IntN(300); {
+				switch random.IntN(4) {
+				case 0:
+					ms, seq = ms+random.Int64N(60*24*time.Hour.Milliseconds()), random.Int64N(5)
+				case 1:
+					ms, seq = ms+1, 0
+				default:
+					seq += 1 + random.Int64N(3)
+				}
+				id := fmt.Sprintf("%d-%d", ms, seq+1)
+				if err := c.XAdd(t.Context(), &goredis.XAddArgs{Stream: stream, ID: id, Values: []any{"data", "x"}}).Err(); err != nil {
+					t.Fatal(err)
+				}
+				ids = append(ids, id)
+			}
+			for step := range 4 {
+				if some := random.IntN(max(1, len(ids)/10)); some > 0 { // by others
+					at := random.IntN(len(ids) - some + 1)
+					if err := c.XDel(t.Context(), stream, ids[at:at+some]...).Err(); err != nil {
+						t.Fatal(err)
+					}
+					ids = slices.Delete(ids, at, at+some)
+				}
+				if len(ids) == 0 {
+					break
+				}
+				n := random.IntN(len(ids) + 1)
+				if n > 0 {
+					got := claim(t, b, backend.ClaimRequest{Max: n})
+					if len(got.Deliveries) != n || got.Deliveries[n-1].ID != ids[n-1] {
+						t.Fatalf("round %d, step %d: claimed %d instead of %d", round, step, len(got.Deliveries), n)
+					}
+					ack(t, b, got.Deliveries...)
+				}
+				if got := trim(t, b, 0); got.Removed != int64(n) {
+					t.Errorf("round %d, step %d: removed %d instead of %d", round, step, got.Removed, n)
+				}
+				ids = ids[n:]
+				left, err := c.XRange(t.Context(), stream, "-", "+").Result()
+				if err != nil {
+					t.Fatal(err)
+				}
+				var have []string
+				for _, entry := range left {
+					have = append(have, entry.ID)
+				}
+				if !slices.Equal(have, ids) {
+					t.Fatalf("round %d, step %d: %d entries are left instead of %d", round, step, len(have), len(ids))
+				}
+			}
+		}
+	})
+}

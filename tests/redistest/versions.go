@@ -12,7 +12,7 @@ import (
 const System = "system"
 
 // known are the versions that scripts/deps.sh installs, the oldest first.
-var known = []string{"5.0.6", "6.2.14", System, "8.2.3", "valkey-8.1.8", "valkey-9.1.2"}
+var known = []string{"5.0.6", "6.2.5", System, "8.2.3", "valkey-8.1.8", "valkey-9.1.2"}
 
 // Versions lists the servers that are installed, the oldest Redis first. System
 // is always among them: without it Start says what to do.

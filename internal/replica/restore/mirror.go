@@ -33,7 +33,11 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("the copy is damaged behind position %d of its log: %v; it is whole up to LSN %d: `weir restore URL DIR --at %d` restores that", e.After, e.Err, e.LSN, e.LSN)
+	text := fmt.Sprintf("the copy is damaged behind position %d of its log: %v; ", e.After, e.Err)
+	if e.LSN == 0 {
+		return text + "nothing was written before that"
+	}
+	return text + fmt.Sprintf("it is whole up to LSN %d: `weir restore URL DIR --at %d` restores that", e.LSN, e.LSN)
 }
 
 func (e *DamagedError) Unwrap() error { return e.Err }

@@ -253,4 +253,18 @@ func TestDamagedCopyIsNamed(t *testing.T) {
 	}
 }
 
+// --at 0 is no state to restore.
+func TestACopyThatIsDamagedFromItsFirstEntryOffersNothing(t *testing.T) {
+	l := lead(t)
+	l.base()
+	l.put("a")
+	l.ship()
+	l.to.entries[len(l.to.entries)-1].Data[0] ^= 4
+	_, err := l.to.copy().Plan(t.Context(), Point{})
+	var bad *DamagedError
+	if !asDamaged(err, &bad) || bad.LSN != 0 || strings.Contains(err.Error(), "--at") {
+		t.Errorf("%v", err)
+	}
+}
+
 func asDamaged(err error, bad **DamagedError) bool { return errors.As(err, bad) }

@@ -62,8 +62,9 @@ func (p *Pool) answered(call trouble, err error) {
 	}
 }
 
-// partly learns whether a part of the stream did not answer a claim that was otherwise
-// answered. That is logged once when it begins and once when it is over.
+// partly learns whether a part of a claim failed, be it that a shard did not answer or
+// that a dead letter was refused. That is logged once when it begins and once when it is
+// over.
 func (p *Pool) partly(err error) {
 	p.mu.Lock()
 	was := p.mu.partly
@@ -71,9 +72,9 @@ func (p *Pool) partly(err error) {
 	p.mu.Unlock()
 	switch {
 	case err != nil && !was:
-		p.log.Warn("weir: a part of the stream does not answer; the rest is worked off", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
+		p.log.Warn("weir: claims fail in part; the rest is worked off", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
 	case err == nil && was:
-		p.log.Info("weir: all of the stream answers again", "stream", p.name.Stream, "consumer", p.cfg.Consumer)
+		p.log.Info("weir: claims succeed in all parts again", "stream", p.name.Stream, "consumer", p.cfg.Consumer)
 	}
 }
 

@@ -143,7 +143,8 @@ type Claimed struct {
 	// Lost are the IDs of messages whose data was gone when they were reclaimed: they
 	// had been trimmed or deleted before they were acknowledged.
 	Lost []string
-	// Failed says that a part of the stream did not answer and why; the rest is valid.
+	// Failed says why a part of the claim failed: a shard that did not answer, a dead letter
+	// that was refused. The rest is valid.
 	Failed error
 }
 

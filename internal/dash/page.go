@@ -12,6 +12,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 //go:embed assets
@@ -24,11 +25,13 @@ type file struct {
 	body, packed []byte
 }
 
-// files are the parts of the page by name.
-var files = load()
+// files are the parts of the page by name, packed when the first is asked for: few
+// programs that have the page show it.
+var files = sync.OnceValue(load)
 
 func load() map[string]*file {
 	all := make(map[string]*file)
+	z, _ := gzip.NewWriterLevel(nil, gzip.BestCompression)
 	entries, err := fs.ReadDir(assets, "assets")
 	if err != nil {
 		panic(err) // they are embedded
@@ -39,7 +42,7 @@ func load() map[string]*file {
 			panic(err)
 		}
 		var packed bytes.Buffer
-		z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+		z.Reset(&packed)
 		_, _ = z.Write(body) // a buffer takes everything
 		_ = z.Close()
 		sum := sha256.Sum256(body)
@@ -56,7 +59,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // ServeFile answers with a part of the page; "" is the page itself. It returns false if
 // there is none of that name.
 func ServeFile(w http.ResponseWriter, r *http.Request, name string) bool {
-	f := files[name]
+	f := files()[name]
 	if f == nil {
 		return false
 	}

@@ -23,6 +23,7 @@ const detectEvery = time.Second
 // because Valkey reports the number of the Redis it was forked from.
 type features struct {
 	autoclaim  bool // XAUTOCLAIM that may be used, and with it exclusive range starts (6.2)
+	minid      bool // XTRIM MINID, if there is one, may be used
 	ackdel     bool // XACKDEL, XDELEX and trimming by acknowledged (8.2)
 	cluster    bool
 	sentinel   bool // not a data server, but one that knows where they are
@@ -36,6 +37,13 @@ type features struct {
 // autoclaimCrashes are the versions in which XAUTOCLAIM with a COUNT may write beyond its
 // memory where entries were deleted (CVE-2022-31144).
 var autoclaimCrashes = []string{"7.0.0", "7.0.1", "7.0.2", "7.0.3"}
+
+// minidMistakes are the versions in which XTRIM MINID takes an entry that is 25 days younger
+// than the first of its block for older than it is (redis/redis#9410). KeyDB was forked from
+// one of them.
+var minidMistakes = []string{"6.2.0", "6.2.1", "6.2.2", "6.2.3", "6.2.4", "6.2.5", "6.2.6"}
+
+const keydb = "6.3."
 
 // detect asks the server what it is and can do, and remembers it.
 func (b *Backend) detect(ctx context.Context) (*features, error) {
@@ -119,6 +127,7 @@ func (q *inquiry) features() (*features, error) {
 	if code, _ := replyCode(err); err != nil && code != "NOPERM" && !errors.Is(err, backend.ErrForbidden) {
 		return nil, err
 	}
+	version := infoField(q.info.Val(), "redis_version")
 	known := map[string]string{}
 	for _, cmd := range q.config {
 		for name, value := range cmd.Val() {
@@ -126,7 +135,8 @@ func (q *inquiry) features() (*features, error) {
 		}
 	}
 	return &features{
-		autoclaim:  present(q.commands.Val(), 0) && !slices.Contains(autoclaimCrashes, infoField(q.info.Val(), "redis_version")),
+		autoclaim:  present(q.commands.Val(), 0) && !slices.Contains(autoclaimCrashes, version),
+		minid:      version != "" && !slices.Contains(minidMistakes, version) && !strings.HasPrefix(version, keydb),
 		ackdel:     present(q.commands.Val(), 1),
 		cluster:    infoField(q.clustered.Val(), "cluster_enabled") == "1",
 		sentinel:   infoField(q.info.Val(), "redis_mode") == "sentinel",

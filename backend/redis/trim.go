@@ -37,9 +37,13 @@ func (b *Backend) Trim(ctx context.Context, req backend.TrimRequest) (backend.Tr
 			ownOnly = 1
 		}
 	}
+	minid := 0
+	if b.current(ctx).minid {
+		minid = 1
+	}
 	for {
 		cmd := trimScript.cmd(ctx, []string{b.keys.stream, b.keys.trimmed, b.keys.about},
-			max(0, req.MaxLen), trimStep, trimChunk, ownOnly, req.KeepFor.Milliseconds())
+			max(0, req.MaxLen), trimStep, trimChunk, ownOnly, req.KeepFor.Milliseconds(), minid)
 		if err := b.do(ctx, cmd); err != nil {
 			return all, err
 		}

@@ -1,7 +1,7 @@
 -- Removes the oldest entries: those that every group has acknowledged, and with a limit more.
 -- KEYS: stream, record of trims, what weir knows of the stream.
 -- ARGV: most entries to keep (0: no limit), most to look at in one step, most to remove in one step (about),
---       1: only if weir made the stream, how long to keep in ms what is acknowledged.
+--       1: only if weir made the stream, how long to keep in ms what is acknowledged, 1: MINID may be used.
 -- Returns {removed, of these not acknowledged, whether there is more to do, who made the stream (1 weir, 2 somebody else)}.
 redis.replicate_commands()
 local stream, record = KEYS[1], KEYS[2]
@@ -40,25 +40,20 @@ local function done(group)
   end
 end
 
--- Removes everything up to and with last, but for a block of the server's that is larger than
--- one step. Returns how many there were and whether that was all.
+-- Removes everything up to and with last. Returns how many there were and whether that was all.
 local function removeUpTo(last)
   local behind = redis.call('XRANGE', stream, last, '+', 'COUNT', 2)[2]
   if not behind then
     return redis.call('XTRIM', stream, 'MAXLEN', '=', 0), true
   end
-  -- Whole blocks by ID. Within one, Redis 6.2.0 to 6.2.6 takes an entry that is weeks younger than
-  -- the block's first for older than it is: there the entries are counted. Before 6.2 there is no MINID.
-  local whole = redis.pcall('XTRIM', stream, 'MINID', '~', behind[1], 'LIMIT', 0)
-  if type(whole) ~= 'number' then
-    whole = 0
+  local n = ARGV[6] == '1' and redis.pcall('XTRIM', stream, 'MINID', '=', behind[1])
+  if type(n) == 'number' then
+    return n, true
   end
-  local rest = redis.call('XRANGE', stream, '-', last, 'COUNT', most)
-  if #rest == 0 then
-    return whole, true
-  end
-  redis.call('XTRIM', stream, 'MAXLEN', '=', redis.call('XLEN', stream) - #rest)
-  return whole + #rest, rest[#rest][1] == last
+  -- Before 6.2 there is no MINID.
+  local ids = redis.call('XRANGE', stream, '-', last, 'COUNT', most)
+  redis.call('XTRIM', stream, 'MAXLEN', '=', redis.call('XLEN', stream) - #ids)
+  return #ids, ids[#ids][1] == last
 end
 
 local function note(last, removed, dropped)

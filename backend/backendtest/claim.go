@@ -250,7 +250,7 @@ func orphansFirst(f *fixture) {
 	old := f.publish(a, numbered(0, 3)...)
 	f.gather(a, f.shortRequest("a", 3), 3)
 	f.publish(a, numbered(3, 8)...)
-	time.Sleep(f.short + 100*time.Millisecond) // nothing tells that a lease ran out
+	time.Sleep(f.short + 500*time.Millisecond) // nothing tells that a lease ran out, and who keeps leases may want for a processor
 	most := 4
 	if f.h.Unordered {
 		most = 8

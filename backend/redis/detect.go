@@ -113,7 +113,7 @@ func newInquiry(ctx context.Context) *inquiry {
 		clustered:   redis.NewStringCmd(ctx, "INFO", "cluster"),
 	}
 	q.all = []redis.Cmder{q.info, q.replication, q.clustered, q.commands}
-	for _, name := range []string{"appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy", configField, configCommand} {
+	for _, name := range []string{"appendonly", "appendfsync", "no-appendfsync-on-rewrite", "save", "maxmemory", "maxmemory-policy", configField, configCommand} {
 		cmd := redis.NewMapStringStringCmd(ctx, "CONFIG", "GET", name)
 		q.config, q.all = append(q.config, cmd), append(q.all, cmd)
 	}
@@ -163,7 +163,7 @@ func (f *features) check(s settings) error {
 		return fmt.Errorf("maxmemory-policy %s may evict the stream; set it to noeviction or a volatile policy", f.eviction)
 	}
 	if s.durability != "" && slices.Index(classes, f.durability) > slices.Index(classes, s.durability) {
-		return fmt.Errorf("durability %s is asked for and the server keeps %s; set appendonly yes and appendfsync (always for fsync, everysec for disk)", s.durability, f.durability)
+		return fmt.Errorf("durability %s is asked for and the server keeps %s; set appendonly yes, appendfsync (always for fsync, everysec for disk) and no-appendfsync-on-rewrite no", s.durability, f.durability)
 	}
 	return nil
 }
@@ -171,6 +171,9 @@ func (f *features) check(s settings) error {
 // durabilityOf returns what an acknowledged append survives; "memory" if unknown.
 func durabilityOf(config map[string]string) string {
 	switch appendonly := config["appendonly"]; {
+	case appendonly == "yes" && config["no-appendfsync-on-rewrite"] == "yes":
+		// While a snapshot or a shorter log is written, and while a replica is sent one,
+		// nothing is synced, whatever appendfsync says.
 	case appendonly == "yes" && config["appendfsync"] == "always":
 		return "fsync"
 	case appendonly == "yes" && config["appendfsync"] == "everysec":

@@ -271,7 +271,7 @@ func checkMemory(e *exam) (found []backend.Finding) {
 }
 
 func checkDurability(e *exam) []backend.Finding {
-	const advice = "set appendonly yes and appendfsync always (fsync) or everysec (disk)"
+	const advice = "set appendonly yes, appendfsync always (fsync) or everysec (disk), and no-appendfsync-on-rewrite no"
 	switch e.features.durability {
 	case "fsync":
 		return nil
@@ -282,5 +282,5 @@ func checkDurability(e *exam) []backend.Finding {
 		return one("durability", warn, advice, "a restart of the server loses every message: nothing is persisted")
 	}
 	return one("durability", warn, advice,
-		"a crash of the server loses acknowledged messages: there is no append-only file, or CONFIG GET does not tell")
+		"a crash loses acknowledged messages: there is no append-only file, it is not synced always, or CONFIG GET does not tell")
 }

@@ -154,6 +154,8 @@ func TestOpenRefusesWhatItCannotKeep(t *testing.T) {
 		{"a log, synced each second", []string{"--appendonly", "yes"}, "&durability=disk", "", "disk"},
 		{"a log, always synced", []string{"--appendonly", "yes", "--appendfsync", "always"}, "&durability=fsync", "", "fsync"},
 		{"fsync of a log that is not", []string{"--appendonly", "yes"}, "&durability=fsync", "appendfsync", ""},
+		{"fsync of a log that is not synced during snapshots", []string{"--appendonly", "yes", "--appendfsync", "always", "--no-appendfsync-on-rewrite", "yes"}, "&durability=fsync", "no-appendfsync-on-rewrite", ""},
+		{"a log that is not synced during snapshots", []string{"--appendonly", "yes", "--no-appendfsync-on-rewrite", "yes"}, "", "", "memory"},
 		{"disk without a log", nil, "&durability=disk", "appendonly", ""},
 		{"eviction of everything", []string{"--maxmemory", "20mb", "--maxmemory-policy", "allkeys-lru"}, "", "allkeys-lru", ""},
 		{"eviction without a limit", []string{"--maxmemory-policy", "allkeys-lru"}, "", "", "ephemeral"},
@@ -235,6 +237,14 @@ func TestAServerThatKeepsLessThanAskedForIsRefusedLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		accepted(b, "the setting is back")
+		if err := admin.ConfigSet(t.Context(), "no-appendfsync-on-rewrite", "yes").Err(); err != nil {
+			t.Fatal(err)
+		}
+		refused(b, "no syncs during snapshots", "durability fsync is asked for")
+		if err := admin.ConfigSet(t.Context(), "no-appendfsync-on-rewrite", "no").Err(); err != nil {
+			t.Fatal(err)
+		}
+		accepted(b, "that setting is back")
 		s.SetArgs("--appendonly", "yes", "--appendfsync", "always", "--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
 		s.Restart()
 		refused(b, "one that evicts", "may evict the stream")

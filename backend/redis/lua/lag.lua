@@ -73,11 +73,29 @@ if unread then
   return answer(lag >= 0 and length or -1, length, 0)
 end
 
+-- TIME stands still in a script from 7.2 on, and os.clock is there from 7.4 on. In between, what was copied has to tell
+-- the time: about 3 us for each entry, and 1 us for each kB.
+local timer, guessed = rawget(_G, 'os'), 0
 local function clock()
+  if timer then
+    return timer.clock() * 1000000
+  end
   local t = redis.call('TIME')
   return t[1] * 1000000 + t[2]
 end
 local began = clock()
+local function spent()
+  local taken = clock() - began
+  return taken > 0 and taken or guessed
+end
+local function guess(entries)
+  for _, entry in ipairs(entries) do
+    guessed = guessed + 3
+    for _, text in ipairs(entry[2]) do
+      guessed = guessed + #text / 1000
+    end
+  end
+end
 
 -- Counts entries behind one ID, up to and with another or to the end, until enough or out of time.
 -- Returns how many, where it stopped, and whether that is all.
@@ -96,7 +114,10 @@ local function count(after, upTo, enough)
     if #entries < page then
       return counted, after, true
     end
-    if clock() - began > budget then
+    if not timer then
+      guess(entries)
+    end
+    if spent() > budget then
       break
     end
   end

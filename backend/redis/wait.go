@@ -13,6 +13,10 @@ const (
 	// end the blocking read, so that nothing is read that no one receives.
 	unblockFor   = 30 * time.Millisecond
 	unblockEvery = 5 * time.Millisecond
+	// overdue is how much longer than asked for the server may wait before it is told to
+	// answer: Redis 7.2.0 to 7.2.4 begins a wait anew when another reader has got the
+	// message (redis/redis#12998), so that where many wait none ends.
+	overdue = 500 * time.Millisecond
 	// lateFor is how long to wait for an answer that did not arrive even then.
 	lateFor = 500 * time.Millisecond
 )
@@ -52,6 +56,16 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 		stop()
 		_ = conn.Close()
 		return b.explain(ctx, err)
+	}
+	over := time.NewTimer(d + overdue)
+	defer over.Stop()
+	select { // whatever else it is, the next one sees it, too
+	case <-answered:
+	case <-over.C:
+		b.unblock(master, number, answered)
+	case <-ctx.Done():
+	case <-b.lending():
+	case <-c.Enough:
 	}
 	select {
 	case <-answered:

@@ -146,6 +146,21 @@ class Working(kit.Case):
         self.assertGreaterEqual(times[1] - times[0], 0.2)
         self.assertGreaterEqual(times[2] - times[1], 0.3)
 
+    def test_a_delay_that_is_no_whole_number_ends_no_worker(self: Any) -> None:
+        topic = self.queue("nack", "delay", "good")
+
+        def handle(job: weirmq.Job) -> None:
+            if job.deliveries == 1 and job.data == "nack":
+                raise weirmq.Nack(delay_ms=2.5)  # type: ignore[arg-type]
+            if job.deliveries == 1 and job.data == "delay":
+                raise ValueError("doubled too often")
+
+        with self.assertLogs("weirmq", "ERROR"):
+            worker = Running(self, topic, handle, delay=lambda job, error: 2**70)
+            kit.eventually("the others to be done", lambda: self.weir.topic(topic)["count"] == 1)
+        kit.eventually("the day to begin", lambda: self.weir.topic(topic)["queue"]["delayed"] == 1)
+        self.assertEqual(worker.stop(), weirmq.WorkSummary(claimed=4, acked=2, nacked=2))
+
     def test_after_the_queues_limit_a_job_is_a_dead_letter(self: Any) -> None:
         letters = kit.name("dead")
         topic = self.queue("poison", "good", max_deliveries=2, dead_letter=letters)

@@ -23,6 +23,7 @@ log = logging.getLogger("weirmq")
 T = TypeVar("T")
 
 LEAST_LEASE_MS, MOST_LEASE_MS = 100, 86_400_000
+LONGEST_DELAY_MS = 86_400_000  # of a nack; the server makes it of more
 CLAIM_WAIT_MS = 30_000
 MOST_PER_CALL = 1000  # jobs in one claim, ack, nack or extend
 
@@ -417,15 +418,19 @@ def batches(batch: Iterable[tuple[Held, int | None]]) -> Iterator[tuple[int | No
 def outcome_of(delay: RetryDelay, job: Job, error: Exception) -> int:
     """For how many milliseconds the job of a handler that raised is given back."""
     if isinstance(error, Nack):
-        return max(error.delay_ms, 0)
+        asked = error.delay_ms
+        return delay_of(lambda *_: asked, job, error)
     log.error("job %d of %s failed", job.seq, job.topic, exc_info=error)
     return delay_of(delay, job, error)
 
 
 def delay_of(delay: RetryDelay, job: Job, error: BaseException) -> int:
-    """What a delay of the user's says, 0 if it fails."""
+    """What a delay of the user's says, as a number that the server takes; 0 if it fails.
+
+    A refused one would end the worker, and then the next one that gets the job.
+    """
     try:
-        return max(int(delay(job, error)), 0)
+        return min(max(int(delay(job, error)), 0), LONGEST_DELAY_MS)
     except Exception:
         log.exception("the delay of job %d of %s", job.seq, job.topic)
         return 0

@@ -99,6 +99,44 @@ func TestDeadLettersAreSentBackAndPurgedFromThePage(t *testing.T) {
 	}
 }
 
+// A list that was on its way when somebody chose takes the choice with it, but not out of the question.
+func TestWhatIsPurgedIsWhatTheQuestionNamed(t *testing.T) {
+	t.Parallel()
+	s := weirtest.Start(t, weirtest.Options{})
+	url := s.URL + "/bills"
+	publish(t, url, "bill-1", "bill-2", "bill-3")
+	fail(t, url)
+	b := newTab(t)
+	b.open(s.URL)
+	b.click("tbody a", "bills")
+	rows := func(n int) {
+		t.Helper()
+		b.holds("the list has that many letters", `document.querySelectorAll("table.letters tbody tr:not(.detail)").length === %d`, n)
+	}
+	rows(3)
+	eval[any](b, `(() => {
+		const real = fetch;
+		window.fetch = (path, options) => {
+			if (window.held || !String(path).startsWith("/ui/letters/")) return real(path, options);
+			window.held = true;
+			return new Promise((go) => { window.release = go; }).then(() => real(path, options));
+		};
+	})()`)
+	publish(t, url, "bill-4")
+	fail(t, url)
+	b.holds("the list is asked for", "window.held")
+	eval[any](b, `[...document.querySelectorAll("table.letters tbody tr")].find((e) => e.innerText.includes("bill-2")).querySelector("input").click()`)
+	b.click("button", "Purge")
+	b.sees("dialog", "Purge 1 dead letter?")
+	eval[any](b, "window.release()")
+	rows(4)
+	b.click("dialog button", "Purge")
+	b.sees(".status", "1 dead letter is gone.")
+	rows(3)
+	b.holds("the letter that was chosen is gone", `!document.querySelector("table.letters").innerText.includes("bill-2")`)
+	b.quiet()
+}
+
 // What a dead letter says comes from strangers, too.
 func TestDeadLettersOfStrangersAreText(t *testing.T) {
 	t.Parallel()

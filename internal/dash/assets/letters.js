@@ -32,8 +32,9 @@ export function letters(id) {
     say(scope, n > 0 ? `${some(n)} chosen` : total === null ? "all of them" : `all ${count(total)}`);
     redrive.disabled = purge.disabled = dry.disabled = busy;
   }
-  const choice = () => (chosen.size > 0 ? { ids: [...chosen.keys()] } : { all: true });
-  const meant = () => (chosen.size > 0 ? some(chosen.size) : total === null ? "all dead letters" : total === 1 ? "the only dead letter" : `all ${some(total)}`);
+  // meant is what an action is for, and its name. Once at the click: a list that is read while somebody thinks about the answer chooses nothing.
+  const meant = () => (chosen.size > 0 ? { which: { ids: [...chosen.keys()] }, name: some(chosen.size) }
+    : { which: { all: true }, name: total === null ? "all dead letters" : total === 1 ? "the only dead letter" : `all ${some(total)}` });
 
   async function load(after) {
     const got = await getJSON(path("letters", after ? `?after=${encodeURIComponent(after)}` : ""));
@@ -105,8 +106,8 @@ export function letters(id) {
 
   const limit = () => Math.max(0, Number(rate.value) || 0);
 
-  async function sendBack(dry_run, to_others = false) {
-    const body = { ...choice(), rate: limit(), dry_run, to_others };
+  async function sendBack({ which, name }, dry_run, to_others = false) {
+    const body = { ...which, rate: limit(), dry_run, to_others };
     let last = null;
     const res = await call(path("redrive"), { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json", Accept: "text/event-stream" } });
     await events(res, (p) => {
@@ -114,21 +115,23 @@ export function letters(id) {
       if (!p.done) say(status, `${count(p.sent)} sent back…`, "status");
     });
     if (!last?.done) throw new Error("The connection was lost; what was sent back before is done.");
-    if (last.others) return (await ask(`${meant()} would also go to ${last.others.join(", ")}.`, "They read the same stream and would handle the messages, too.", "Send anyway")) ? sendBack(dry_run, true) : say(status, "Nothing was sent.", "status");
+    if (last.others) return (await ask(`${name} would also go to ${last.others.join(", ")}.`, "They read the same stream and would handle the messages, too.", "Send anyway")) ? sendBack({ which, name }, dry_run, true) : say(status, "Nothing was sent.", "status");
     if (last.error && last.sent === 0) throw new Error(last.error);
     say(status, `${some(last.sent)} ${dry_run ? "would be sent back" : last.sent === 1 ? "was sent back" : "were sent back"}${last.failed ? `, ${count(last.failed)} could not be: ${last.error}` : ""}.`, last.failed ? "status bad" : "status");
     if (!dry_run) await load();
   }
 
-  dry.addEventListener("click", () => during("Counting…", () => sendBack(true)));
+  dry.addEventListener("click", () => during("Counting…", () => sendBack(meant(), true)));
   redrive.addEventListener("click", async () => {
-    if (chosen.size === 0 && !(await ask(`Send back ${meant()}?`, `Workers get them like new messages${limit() ? `, at most ${limit()} a second while this page is open` : ""}.`, "Send back"))) return;
-    during("Sending back…", () => sendBack(false));
+    const these = meant();
+    if (these.which.all && !(await ask(`Send back ${these.name}?`, `Workers get them like new messages${limit() ? `, at most ${limit()} a second while this page is open` : ""}.`, "Send back"))) return;
+    during("Sending back…", () => sendBack(these, false));
   });
   purge.addEventListener("click", async () => {
-    if (!(await ask(`Purge ${meant()}?`, "Their payload and history are gone for good.", "Purge", true))) return;
+    const { which, name } = meant();
+    if (!(await ask(`Purge ${name}?`, "Their payload and history are gone for good.", "Purge", true))) return;
     during("Purging…", async () => {
-      const { removed } = await postJSON(path("purge"), choice());
+      const { removed } = await postJSON(path("purge"), which);
       say(status, `${some(removed)} ${removed === 1 ? "is" : "are"} gone.`, "status");
       await load();
     });

@@ -73,7 +73,7 @@ func endsHeldBack(t *testing.T, s *redistest.Server, b *redis.Backend, pause, la
 	go func() {
 		var err error
 		got, err = b.Claim(ctx, backend.ClaimRequest{
-			Consumer: "during", Max: 1, Block: 20 * time.Second, ReclaimAfter: time.Minute, Enough: full,
+			Consumer: "during", Max: 1, Block: 20 * time.Second, ReclaimAfter: 3 * time.Second, Enough: full,
 		})
 		ended <- err
 	}()

@@ -17,7 +17,8 @@ const (
 	// answer: Redis 7.2.0 to 7.2.4 begins a wait anew when another reader has got the
 	// message (redis/redis#12998), so that where many wait none ends.
 	overdue = 500 * time.Millisecond
-	// lateFor is how long to wait for an answer that did not arrive even then.
+	// lateFor is how long to wait for an answer that did not arrive even then. Who asks has
+	// gone by then; the server is told once more.
 	lateFor = 500 * time.Millisecond
 )
 
@@ -72,7 +73,7 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 	case <-ctx.Done():
 		if !b.unblock(master, number, answered) {
 			left <- true
-			time.AfterFunc(lateFor, stop)
+			b.endLate(master, number, answered, stop)
 			return b.explain(ctx, &notSent{ctx.Err()})
 		}
 	case <-b.lending():
@@ -83,7 +84,7 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 	case <-c.Enough:
 		if !b.unblock(master, number, answered) {
 			left <- true
-			time.AfterFunc(lateFor, stop)
+			b.endLate(master, number, answered, stop)
 			return nil
 		}
 	}
@@ -173,6 +174,25 @@ func (b *Backend) unblock(master *redis.Client, conn int64, answered <-chan stru
 		return true
 	default:
 		return false
+	}
+}
+
+// endLate ends a read whose caller is gone. The server is told once more first: it may have
+// been away for a moment, and what it hands out after a mere cut has nobody until
+// ReclaimAfter.
+func (b *Backend) endLate(master *redis.Client, conn int64, answered <-chan struct{}, stop func()) {
+	err := b.readers.begin(func() {
+		select {
+		case <-answered:
+			return
+		case <-time.After(lateFor):
+		case <-b.closing.Done():
+		}
+		b.unblock(master, conn, answered)
+		stop()
+	})
+	if err != nil {
+		stop()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +20,11 @@ const (
 	// countEvery is how old the number of replicas, and the knowledge of the server's
 	// durability, may get if the URL asks for a durability.
 	countEvery = time.Second
+	// aloneFor is how long a server that has lost its last replica still has to be confirmed:
+	// it may be the replica that has taken over. In a failover that somebody asks Sentinel for,
+	// the old primary takes writes for a second or two before anybody hears of the new one, and
+	// then throws them away.
+	aloneFor = 5 * time.Second
 )
 
 // replicas is how many replicas the server has, as last reported.
@@ -26,12 +32,27 @@ type replicas struct {
 	number   atomic.Int64
 	at       atomic.Int64  // Unix ns; 0: ask again
 	counting chan struct{} // holds a token while someone asks
+
+	mu    sync.Mutex
+	of    string    // run ID of the server; guarded by mu
+	alone time.Time // since when it has none, though it had; guarded by mu
 }
 
-func (r *replicas) set(replication string) {
+// set takes what a server says of itself in INFO.
+func (r *replicas) set(server, replication string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	n, _ := strconv.ParseInt(infoField(replication, "connected_slaves"), 10, 64)
-	r.number.Store(n)
-	r.at.Store(time.Now().UnixNano())
+	now := time.Now()
+	if of := infoField(server, "run_id"); n > 0 || of != r.of || r.number.Load() == 0 {
+		r.of, r.alone = of, time.Time{}
+	} else if r.alone.IsZero() {
+		r.alone = now
+	}
+	if r.alone.IsZero() || now.Sub(r.alone) > aloneFor {
+		r.number.Store(n)
+	}
+	r.at.Store(now.UnixNano())
 }
 
 func (r *replicas) fresh() bool {

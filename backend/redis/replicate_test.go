@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -68,6 +69,37 @@ func isNotReplicatedBeforeAReplicaHasIt(t *testing.T, version string) {
 		r, err := b.Append(t.Context(), keyed)
 		return err == nil && r[0].Deduped && time.Since(start) < time.Second
 	})
+}
+
+// What happens in a failover that somebody asks Sentinel for: the replica is made a primary, and
+// the old one takes writes for a while that it will throw away.
+func TestAPrimaryThatIsBeingReplacedConfirmsNothingAlone(t *testing.T) {
+	t.Parallel()
+	for _, idle := range []time.Duration{0, 2 * time.Second} {
+		t.Run(fmt.Sprintf("idle for %s", idle), func(t *testing.T) {
+			t.Parallel()
+			primary := redistest.Start(t, redistest.Options{Args: append([]string{"--repl-diskless-sync-delay", "0"}, durable...)})
+			replica := redistest.Start(t, redistest.Options{})
+			follows(t, replica, primary)
+			b := open(t, primary.Addr(), "stream=jobs&durability=fsync")
+			publish(t, b, 1)
+			if err := replica.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+				t.Fatal(err)
+			}
+			wait(t, "the primary is alone", func() bool {
+				return strings.Contains(primary.Client().Info(t.Context(), "replication").Val(), "connected_slaves:0")
+			})
+			hold(idle)
+			for start := time.Now(); time.Since(start) < 3*time.Second; {
+				ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				_, err := b.Append(ctx, []backend.Message{{Data: []byte("x")}})
+				stop()
+				if !errors.Is(err, backend.ErrOutcomeUnknown) {
+					t.Fatalf("after %s: %v", time.Since(start), err)
+				}
+			}
+		})
+	}
 }
 
 // Before 7.0 a script's error is wrapped. What it means is the same.

@@ -101,6 +101,12 @@ func (o *overload) gather(b *batch, now time.Time) {
 		plain -= n
 		o.parts = append(o.parts, admission.Part{Bin: binOf(s.Flow, hour), N: n})
 	}
+	for i := range b.delays {
+		if f := b.delays[i].flow; !f.Plain() {
+			plain--
+			o.parts = append(o.parts, admission.Part{Bin: binOf(f, hour), N: 1})
+		}
+	}
 	if plain > 0 {
 		o.parts = append(o.parts, admission.Part{Bin: binOf(op.Flow{}, hour), N: plain})
 	}

@@ -44,3 +44,19 @@ func TestAWaitSLOSurvivesARestart(t *testing.T) {
 	again()
 	check("from the store", want)
 }
+
+// A job that is not due yet counts for the tier that its writer gave it: a critical one would be refused
+// with the normal ones.
+func TestADelayedWriteIsJudgedByItsPriority(t *testing.T) {
+	e := open(t, t.TempDir())
+	put(t, e, "q", configOf(api.Disk, queueConfig, func(c *api.Config) { c.WaitSLOMS = 1000 }))
+	critical, back, plain := later("1", 1000), later("2", 1000), later("3", 1000)
+	critical.Tier, back.Tier, back.FairKey = api.TierCritical, api.TierBackground, []byte("tenant")
+	writeRecords(t, e, "q", critical, critical, back, plain, api.Record{Data: []byte("4")}, api.Record{Data: []byte("5"), Tier: api.TierCritical})
+	tiers := stateOf(t, e, "q").Overload.Tiers
+	for tier, want := range map[api.Tier]int64{api.TierCritical: 3, api.TierNormal: 2, api.TierBackground: 1} {
+		if got := tiers[tier.Rank()].Offered; got != want {
+			t.Errorf("%d messages count as %s, want %d", got, tier, want)
+		}
+	}
+}

@@ -101,6 +101,16 @@ class Retries(kit.Case):
             self.assertEqual((len(script.requests), got.exception.sent, got.exception.status), (1, True, 0))
             self.assertEqual(got.exception.code, "unreachable")
 
+    def test_a_5xx_of_something_in_between_passes(self: Any) -> None:
+        for status in (500, 502, 504, 520, 521, 530):
+            answer = (status, {}, "the origin is down")
+            script = kit.Scripted(answer, WRITTEN)
+            self.client(transport=script).publish("t", 1)
+            self.assertEqual(len(script.requests), 2)
+            with self.assertRaises(weirmq.Unexpected) as got:
+                self.client(transport=kit.Scripted(answer)).claim("q")  # it may have been done
+            self.assertTrue(_retry.is_passing(got.exception), "and so a worker goes on")
+
     def test_what_was_not_sent_is_sent_again(self: Any) -> None:
         script = kit.Scripted(REFUSED, REFUSED, CLAIMED)
         self.assertEqual(self.client(transport=script).claim("q"), [])

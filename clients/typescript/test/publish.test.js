@@ -95,6 +95,14 @@ test("a 500 is tried again only if that stores nothing twice", async () => {
   await assert.rejects(connect({ fetch: once() }).publish(newTopic(), 1, { idempotencyKey: null }), isError("internal", 500));
 });
 
+test("so is a 5xx of something in between", async () => {
+  for (const status of [502, 504, 520, 521, 530]) {
+    const once = () => refusing(1, () => new Response("the origin is down", { status }));
+    await connect({ fetch: once() }).publish(newTopic(), 1);
+    await assert.rejects(connect({ fetch: once() }).publish(newTopic(), 1, { idempotencyKey: null }), isError("unexpected_answer", status));
+  }
+});
+
 test("refusals of the server are WeirErrors and are not tried again", async () => {
   const client = connect();
   await assert.rejects(client.diff(newTopic()), isError("topic_not_found", 404));

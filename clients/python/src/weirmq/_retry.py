@@ -28,7 +28,6 @@ BASE_PAUSE = 0.05  # seconds before the first retry, doubled for each that follo
 LONGEST_PAUSE = 2.0
 LONGEST_RETRY_AFTER = 60.0  # no server sends a client away for longer at once
 REFUSED_UNDONE = frozenset({429, 503, 507})
-MAYBE_DONE = frozenset({500, 502, 504})
 
 # A request that ended so has not been sent.
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
@@ -69,7 +68,7 @@ def can_retry(error: WeirError, repeatable: bool) -> bool:
         return True
     if isinstance(error, Unreachable):
         return repeatable or not error.sent
-    return repeatable and error.status in MAYBE_DONE
+    return repeatable and error.status >= 500
 
 
 def is_passing(error: WeirError) -> bool:

@@ -63,6 +63,17 @@ func TestThePageComesBackWithTheServer(t *testing.T) {
 	publish(t, s.URL+"/bills", "two")
 	b.sees("tbody tr", "bills")
 
+	// So does one that was gone to meanwhile.
+	b.click("tbody a", "bills")
+	b.sees("h1", "bills")
+	s.Kill()
+	b.sees("#link", "reconnecting")
+	b.click(".mark", "weir")
+	b.sees(".empty", "")
+	s.Restart()
+	b.sees("#link", "live")
+	b.sees("tbody tr", "bills")
+
 	// With keys a restart signs everybody out: the page asks, it does not try for ever.
 	s.SetEnv([]string{"WEIR_API_KEYS=secret:rw+admin"})
 	s.Restart()

@@ -10,7 +10,7 @@ const out = document.getElementById("out");
 
 let view = null; // what is shown: { update(state), add(state) }
 let state = null; // what was heard last
-let missing = null; // the stream that the address names, if there is none of that name
+let missing; // what could not be shown: the stream that the address names, or null for all of them
 let turns = 0; // how often another address was opened
 
 function linked(text, ok) {
@@ -35,7 +35,7 @@ async function open() {
   const id = named();
   crumbs.replaceChildren(...(id === null ? [] : [h("span", { class: "mono" }, id)]));
   document.title = id === null ? "weir" : `${id} · weir`;
-  missing = null;
+  missing = undefined;
   const turn = ++turns;
   try {
     const next = id === null ? await overview(getJSON) : await streamPage(id, getJSON);
@@ -54,7 +54,8 @@ async function open() {
 
 // ask shows the form for a key, and goes on when there is one.
 function ask() {
-  view = state = missing = null;
+  view = state = null;
+  missing = undefined;
   turns++;
   crumbs.replaceChildren();
   document.title = "weir";
@@ -88,7 +89,7 @@ function got(next) {
   const title = document.title.replace(/^● /, "");
   document.title = worst + title;
   view?.update(next);
-  if (missing !== null && next.streams.some((s) => s.id === missing)) open().catch(() => {}); // follow hears it, too
+  if (missing === null || next.streams.some((s) => s.id === missing)) open().catch(() => {}); // follow hears it, too
 }
 
 // run shows what the address names and follows the numbers until the server wants a key.

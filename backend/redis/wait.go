@@ -22,32 +22,79 @@ const (
 	lateFor = 500 * time.Millisecond
 )
 
+// waiting is a blocking read on a connection of its own.
+type waiting struct {
+	b        *Backend
+	master   *redis.Client
+	conn     int64         // the connection, as the server calls it
+	answered chan struct{} // closed when the server has answered
+	left     chan bool     // whether who asked is gone
+	stop     func()        // cuts it off
+}
+
 // waitNew reads new messages, waiting for the first at most for d. When ctx ends or the caller
 // has enough, the server is told to answer now. If it does not, it may deliver to a reader that is gone: such
 // messages are handed back when the answer arrives, or become orphans.
 func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error {
+	w, read, err := b.wait(ctx, c, d)
+	if err != nil {
+		return b.explain(ctx, err)
+	}
+	over := time.NewTimer(d + overdue)
+	defer over.Stop()
+	select { // whatever else it is, the next one sees it, too
+	case <-w.answered:
+	case <-over.C:
+		w.unblock()
+	case <-ctx.Done():
+	case <-b.lending():
+	case <-c.Enough:
+	}
+	select {
+	case <-w.answered:
+	case <-ctx.Done():
+		if !w.unblock() {
+			w.leave()
+			return b.explain(ctx, &notSent{ctx.Err()})
+		}
+	case <-c.Enough:
+		if !w.unblock() {
+			w.leave()
+			return nil
+		}
+	case <-b.lending():
+		w.unblock()
+		w.stop()
+		w.left <- true
+		return b.explain(ctx, &notSent{redis.ErrClosed})
+	}
+	w.left <- false
+	return b.waited(ctx, c, read)
+}
+
+// wait begins a blocking read. Who calls it says on left whether it stays for the answer.
+func (b *Backend) wait(ctx context.Context, c *claim, d time.Duration) (*waiting, *redis.RawCmd, error) {
 	master, err := b.master(ctx)
 	if err != nil {
-		return b.explain(ctx, &notSent{err})
+		return nil, nil, &notSent{err}
 	}
 	conn := master.WithTimeout(d + 2*callTimeout).Conn()
 	number, err := b.connNumber(ctx, conn)
 	if err != nil {
-		return b.explain(ctx, err)
+		return nil, nil, err
 	}
 	blocking, stop := context.WithCancel(b.closing)
 	read := redis.NewRawCmd(blocking, "XREADGROUP", "GROUP", b.keys.group, c.Consumer,
 		"COUNT", c.room(), "BLOCK", max(1, d.Milliseconds()), "STREAMS", b.keys.stream, ">")
-	answered := make(chan struct{})
-	left := make(chan bool, 1) // whether the caller is gone
+	w := &waiting{b: b, master: master, conn: number, answered: make(chan struct{}), left: make(chan bool, 1), stop: stop}
 	late := &claim{ClaimRequest: c.ClaimRequest, since: c.since}
 	err = b.readers.begin(func() {
 		defer stop()
-		w := b.calls.watch(blocking, d+callTimeout) // BLOCK begins when the server gets to it
-		b.send(w, conn, []redis.Cmder{read})
-		w.end()
-		close(answered)
-		gone := <-left
+		limit := b.calls.watch(blocking, d+callTimeout) // BLOCK begins when the server gets to it
+		b.send(limit, conn, []redis.Cmder{read})
+		limit.end()
+		close(w.answered)
+		gone := <-w.left
 		_ = conn.Close() // not before: what the server is told may not end the next command of a lent client's connection
 		if gone {
 			b.returnLate(late, read)
@@ -56,40 +103,9 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 	if err != nil {
 		stop()
 		_ = conn.Close()
-		return b.explain(ctx, err)
+		return nil, nil, err
 	}
-	over := time.NewTimer(d + overdue)
-	defer over.Stop()
-	select { // whatever else it is, the next one sees it, too
-	case <-answered:
-	case <-over.C:
-		b.unblock(master, number, answered)
-	case <-ctx.Done():
-	case <-b.lending():
-	case <-c.Enough:
-	}
-	select {
-	case <-answered:
-	case <-ctx.Done():
-		if !b.unblock(master, number, answered) {
-			left <- true
-			b.endLate(master, number, answered, stop)
-			return b.explain(ctx, &notSent{ctx.Err()})
-		}
-	case <-b.lending():
-		left <- true
-		b.unblock(master, number, answered)
-		stop()
-		return b.explain(ctx, &notSent{redis.ErrClosed})
-	case <-c.Enough:
-		if !b.unblock(master, number, answered) {
-			left <- true
-			b.endLate(master, number, answered, stop)
-			return nil
-		}
-	}
-	left <- false
-	return b.waited(ctx, c, read)
+	return w, read, nil
 }
 
 // connNumber asks the server for a connection's ID. If it fails it closes the connection,
@@ -146,19 +162,20 @@ func (b *Backend) lending() <-chan struct{} {
 // something, the read as well. It must not be told to unblock that: Redis before 8.2 and
 // Valkey before 8.1.2 end with a crash. So something goes in front that is held back
 // whenever the read is, and what is behind it with it.
-func (b *Backend) unblock(master *redis.Client, conn int64, answered <-chan struct{}) bool {
+func (w *waiting) unblock() bool {
+	b := w.b
 	ctx, stop := context.WithTimeout(context.WithoutCancel(b.closing), unblockFor)
 	defer stop()
 	told := make(chan struct{})
 	b.readers.begun.Go(func() { // a call of a lent client does not end with its context
 		defer close(told)
 		for ctx.Err() == nil {
-			b.send(ctx, master, []redis.Cmder{
+			b.send(ctx, w.master, []redis.Cmder{
 				redis.NewIntCmd(ctx, "XACK", b.keys.stream, b.keys.group, "0-0"), // no entry has this ID
-				redis.NewIntCmd(ctx, "CLIENT", "UNBLOCK", conn),                  // no effect if the read has not begun to wait
+				redis.NewIntCmd(ctx, "CLIENT", "UNBLOCK", w.conn),                // no effect if the read has not begun to wait
 			})
 			select {
-			case <-answered:
+			case <-w.answered:
 				return
 			case <-ctx.Done():
 			case <-time.After(unblockEvery):
@@ -170,29 +187,31 @@ func (b *Backend) unblock(master *redis.Client, conn int64, answered <-chan stru
 	case <-ctx.Done():
 	}
 	select {
-	case <-answered:
+	case <-w.answered:
 		return true
 	default:
 		return false
 	}
 }
 
-// endLate ends a read whose caller is gone. The server is told once more first: it may have
+// leave ends a read whose caller is gone. The server is told once more first: it may have
 // been away for a moment, and what it hands out after a mere cut has nobody until
 // ReclaimAfter.
-func (b *Backend) endLate(master *redis.Client, conn int64, answered <-chan struct{}, stop func()) {
-	err := b.readers.begin(func() {
+func (w *waiting) leave() {
+	err := w.b.readers.begin(func() {
 		select {
-		case <-answered:
-			return
+		case <-w.answered:
 		case <-time.After(lateFor):
-		case <-b.closing.Done():
+			w.unblock()
+		case <-w.b.closing.Done():
+			w.unblock()
 		}
-		b.unblock(master, conn, answered)
-		stop()
+		w.stop()
+		w.left <- true
 	})
 	if err != nil {
-		stop()
+		w.stop()
+		w.left <- true
 	}
 }
 

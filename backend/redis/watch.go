@@ -135,11 +135,11 @@ func (b *Backend) awaitWake(ctx context.Context, last string) (name string, err 
 	}
 	defer conn.Close()
 	read := redis.NewRawCmd(ctx, "XREAD", "COUNT", 1, "BLOCK", block.Milliseconds(), "STREAMS", b.keys.wake, last)
-	answered := make(chan struct{})
+	wake := &waiting{b: b, master: master, conn: number, answered: make(chan struct{})}
 	if b.lent { // its connection stays
 		told := make(chan struct{})
 		unwatch := context.AfterFunc(ctx, func() {
-			b.unblock(master, number, answered)
+			wake.unblock()
 			close(told)
 		})
 		defer func() {
@@ -152,7 +152,7 @@ func (b *Backend) awaitWake(ctx context.Context, last string) (name string, err 
 	w := b.calls.watch(ctx, block+callTimeout)
 	b.send(w, conn, []redis.Cmder{read})
 	w.end()
-	close(answered)
+	close(wake.answered)
 	if err = b.settleErrors(ctx, []redis.Cmder{read}); err != nil {
 		return "", err
 	}

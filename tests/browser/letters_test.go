@@ -99,7 +99,7 @@ func TestDeadLettersAreSentBackAndPurgedFromThePage(t *testing.T) {
 	}
 }
 
-// A list that was on its way when somebody chose takes the choice with it, but not out of the question.
+// A list that was on its way when somebody chose takes the choice away neither from the page nor from the question.
 func TestWhatIsPurgedIsWhatTheQuestionNamed(t *testing.T) {
 	t.Parallel()
 	s := weirtest.Start(t, weirtest.Options{})
@@ -129,11 +129,32 @@ func TestWhatIsPurgedIsWhatTheQuestionNamed(t *testing.T) {
 	b.click("button", "Purge")
 	b.sees("dialog", "Purge 1 dead letter?")
 	eval[any](b, "window.release()")
-	rows(4)
+	b.sees("button.quiet", "The list has changed")
 	b.click("dialog button", "Purge")
 	b.sees(".status", "1 dead letter is gone.")
 	rows(3)
 	b.holds("the letter that was chosen is gone", `!document.querySelector("table.letters").innerText.includes("bill-2")`)
+	b.quiet()
+}
+
+func TestDeadLettersThatCouldNotBeReadAreReadAgain(t *testing.T) {
+	t.Parallel()
+	s := weirtest.Start(t, weirtest.Options{})
+	url := s.URL + "/bills"
+	publish(t, url, "bill-1")
+	fail(t, url)
+	b := newTab(t)
+	b.open(s.URL)
+	b.sees("tbody a", "bills")
+	eval[any](b, `(() => {
+		const real = fetch, lost = () => new Response('{"error":{"message":"the log is read"}}', { status: 503 });
+		window.fetch = (path, options) => (window.back || !String(path).startsWith("/ui/letters/") ? real(path, options) : Promise.resolve(lost()));
+	})()`)
+	b.click("tbody a", "bills")
+	b.sees(".status", "the log is read")
+	eval[any](b, "window.back = true")
+	b.sees("button.open", "bill-1")
+	b.holds("what was wrong is forgotten", `document.querySelector(".status").innerText === ""`)
 	b.quiet()
 }
 

@@ -25,7 +25,7 @@ export function letters(id) {
   const table = h("div", { class: "scroll" }, h("table", { class: "letters" },
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, all), ...["Died", "Reason", "Last error", "Tries", "Message"].map((t) => h("th", { scope: "col" }, t)))), body));
   const root = h("section", { "aria-labelledby": "letters" }, head, tools, status, fresh, table, more);
-  let total = null, read = -1, next = "", busy = false;
+  let total = null, read = -1, next = "", busy = false, unread = ""; // unread: why there is no list
 
   function scoped() {
     const n = chosen.size;
@@ -36,8 +36,15 @@ export function letters(id) {
   const meant = () => (chosen.size > 0 ? { which: { ids: [...chosen.keys()] }, name: some(chosen.size) }
     : { which: { all: true }, name: total === null ? "all dead letters" : total === 1 ? "the only dead letter" : `all ${some(total)}` });
 
-  async function load(after) {
+  const reading = () => chosen.size > 0 || open.size > 0;
+
+  // load lists letters. One that nobody asked for takes nothing away from who has begun to read meanwhile.
+  async function load(after, asked = true) {
     const got = await getJSON(path("letters", after ? `?after=${encodeURIComponent(after)}` : ""));
+    if (!asked && reading()) {
+      fresh.hidden = false;
+      return;
+    }
     if (!after) {
       body.replaceChildren();
       chosen.clear();
@@ -53,7 +60,17 @@ export function letters(id) {
     scoped();
   }
 
-  const show = (after) => load(after).catch((e) => say(status, e.message, "status bad"));
+  // show is load that says what went wrong. What could not be read is read again at the next numbers, but not what is refused.
+  async function show(after, asked) {
+    try {
+      await load(after, asked);
+      if (status.textContent === unread) say(status, "", "status");
+    } catch (e) {
+      unread = e.message;
+      say(status, unread, "status bad");
+      if (!after && !(e.status < 500)) read = -1;
+    }
+  }
 
   function row(l) {
     const box = h("input", { type: "checkbox", "aria-label": `Choose ${l.id}` });
@@ -150,8 +167,8 @@ export function letters(id) {
       scoped();
       if (total === read || busy) return;
       read = total;
-      if (chosen.size > 0 || open.size > 0) fresh.hidden = false;
-      else show();
+      if (reading()) fresh.hidden = false;
+      else show("", false);
     },
   };
 }

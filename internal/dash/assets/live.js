@@ -9,7 +9,7 @@ export async function call(path, options = {}) {
   if (res.status === 401) throw new Refused();
   if (!res.ok) {
     const body = await res.json().catch(() => ({}));
-    throw new Error(body.error?.message ?? `${res.status} ${res.statusText}`);
+    throw Object.assign(new Error(body.error?.message ?? `${res.status} ${res.statusText}`), { status: res.status });
   }
   return res;
 }

@@ -46,7 +46,7 @@ func (s *Server) readDash(ctx context.Context) (dash.Reading, error) {
 		d.Pushes += w
 	}
 	d.PushTotal = p.WaitSumMS
-	rows, more := e.TopicRows(maxDashTopics, nil)
+	rows, more := e.Busiest(maxDashTopics, nil)
 	out.More = more
 	out.Streams = make([]dash.Stream, len(rows))
 	at := make(map[string]int, len(rows))
@@ -59,9 +59,15 @@ func (s *Server) readDash(ctx context.Context) (dash.Reading, error) {
 		if !r.Queue {
 			continue
 		}
-		if j, ok := at[deadOf(r.Topic, &r.Config)]; ok {
+		dead := deadOf(r.Topic, &r.Config)
+		if j, ok := at[dead]; ok {
 			n := int64(rows[j].Count)
 			d.Dead, out.Streams[j].Letters = &n, r.Topic
+		} else if more {
+			if state, err := e.Topic(dead, false); err == nil {
+				n := int64(state.Count)
+				d.Dead = &n
+			}
 		}
 		if r.Count == 0 || aged == maxAges {
 			continue

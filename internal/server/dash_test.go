@@ -2,9 +2,11 @@ package server
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -159,6 +161,27 @@ func TestTheDashboardIsLive(t *testing.T) {
 	on := next(func(d dash.Stream) bool { return d.Signal != nil })
 	if d := on.Streams[0]; *d.Signal != 1 || *d.Lag != 1 || d.OldestMS == nil || len(on.Findings) != 0 {
 		t.Errorf("with a worker: %+v", on)
+	}
+}
+
+// With more topics than it reads, the dashboard has the queues that wait, and what died of them.
+func TestTheDashboardOfManyTopicsHasTheQueuesThatWait(t *testing.T) {
+	s := serveEngine(t, nil)
+	for i := range maxDashTopics {
+		s.ask("POST", fmt.Sprintf("/v0/topics/a%d", i), `{"records":[{"data":1},{"data":2}]}`, nil)
+	}
+	s.ask("POST", "/v0/topics/z.dead", `{"records":[{"data":1}]}`, nil)
+	s.ask("POST", "/v0/topics/z.jobs", `{"records":[{"data":1},{"data":2},{"data":3}],"config":{"type":"queue","dead_letter":"z.dead"}}`, nil)
+	got, err := s.readDash(t.Context())
+	if err != nil || !got.More || len(got.Streams) != maxDashTopics {
+		t.Fatalf("%d streams, more: %v, %v", len(got.Streams), got.More, err)
+	}
+	i := slices.IndexFunc(got.Streams, func(d dash.Stream) bool { return d.ID == "z.jobs" })
+	if i < 0 {
+		t.Fatal("a queue with jobs is not there, but logs in which nothing waits are")
+	}
+	if d := got.Streams[i]; *d.Lag != 3 || *d.Dead != 1 || d.OldestMS == nil {
+		t.Errorf("%d wait, %d are dead, the oldest: %v", *d.Lag, *d.Dead, d.OldestMS)
 	}
 }
 

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -27,12 +28,19 @@ func (src Source) readFile() (map[*Setting]given, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config file: %w", err)
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
+	var doc, more yaml.Node
+	documents := yaml.NewDecoder(bytes.NewReader(text))
+	switch err := documents.Decode(&doc); {
+	case err == io.EOF:
+		return nil, nil // nothing but comments
+	case err != nil:
 		return nil, unreadable(path, text, err)
 	}
-	if len(doc.Content) == 0 {
-		return nil, nil // nothing but comments
+	switch err := documents.Decode(&more); {
+	case err == nil:
+		return nil, fmt.Errorf("config file %s, line %d: another document begins; write all settings as one", path, more.Content[0].Line)
+	case err != io.EOF:
+		return nil, unreadable(path, text, err)
 	}
 	top := doc.Content[0]
 	if top.Kind == yaml.ScalarNode && top.Tag == "!!null" {

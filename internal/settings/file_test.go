@@ -48,6 +48,10 @@ func TestErrorsNameTheLineAndTheFix(t *testing.T) {
 		"no unit":       {"block: 5\n", `"5" is not a duration from 10ms to 30s, with a unit as in 500ms, 2s or 10m`},
 		"a zero":        {"lag_warn: 0\n", `"0" is not a whole number from 1 to 1099511627776, or "off"`},
 		"unknown mode":  {"guard: lenient\n", `"lenient" is not static, proportional, adaptive, off or shadow`},
+		"two documents": {"batch: 1\n---\nblock: 1s\n", "weir.yaml, line 3: another document begins; write all settings as one"},
+		"two objects":   {`{"batch": 1}` + "\n" + `{"block": "1s"}`, "weir.yaml, line 1: neither YAML nor JSON"},
+		"an object, …":  {`{"batch": 1} block`, "weir.yaml, line 1: neither YAML nor JSON"},
+		"behind ...":    {"batch: 1\n...\na: b: c\n", "weir.yaml, line 2: neither YAML nor JSON"},
 		"too large":     {"# " + strings.Repeat("x", maxFileBytes), "larger than 1048576 bytes"},
 	} {
 		_, _, err := LoadConfigs(Source{Command: Library, Lookup: environment(), File: write(t, c.file)}, nil)

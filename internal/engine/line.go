@@ -153,6 +153,9 @@ func (c *claim) await(ctx context.Context, name string, timeUp <-chan time.Time)
 		}
 	}
 	c.leaveLine()
+	if err == nil {
+		err = c.err // of its last deal, if it was over before it was told
+	}
 	if err != nil {
 		c.giveBack()
 	}

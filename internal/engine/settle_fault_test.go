@@ -81,3 +81,43 @@ func TestAClaimThatFailsHandsOutNothing(t *testing.T) {
 		}
 	})
 }
+
+// So is one that was dealt to a claim whose time was up before it was told.
+func TestAClaimWhoseTimeIsUpHandsOutNothingThatCouldNotBeLogged(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		fs := newFaults(vfs.NewMem())
+		e := openOn(t, fs, "a")
+		put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.LeasesDurable, c.LeaseMS = true, 60_000 }))
+		write(t, e, "q", "1")
+		if got := seqsOf(claimJobs(t, e, "q", "dies", 1)); got != "[1]" {
+			t.Fatal(got)
+		}
+		w := &waiter{ready: make(chan struct{}, 1), room: func() int { return 1 }}
+		c, err := e.claimNow(bg, "q", &api.ClaimRequest{Node: "w", Max: 1}, w)
+		if err != nil || !c.lined {
+			t.Fatal("the claim stands in no line", err)
+		}
+		fs.failing("/wal/", syscall.EIO)
+		if _, err := e.Write(bg, "q", &api.WriteRequest{Records: []api.Record{{}}}); err == nil {
+			t.Fatal("the disk takes a write")
+		}
+		time.Sleep(61 * time.Second)
+		if _, err := c.look("q"); err != nil { // it deals
+			t.Fatal(err)
+		}
+		<-w.ready // otherwise it may be told first
+		up := make(chan time.Time, 1)
+		up <- time.Now()
+		if _, err = c.await(bg, "q", up); err == nil {
+			_, err = c.deliver(bg, func(j *api.Job) { t.Errorf("job %d is handed out without a lease", j.Seq) })
+		}
+		if !api.IsCode(err, api.CodeInternal) {
+			t.Errorf("the claim ends with %v", err)
+		}
+		fs.set(nil)
+		time.Sleep(5 * time.Second)
+		if got := seqsOf(claimJobs(t, e, "q", "other", 1)); got != "[1]" {
+			t.Errorf("another worker gets %s once the disk is well", got)
+		}
+	})
+}

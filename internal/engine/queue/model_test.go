@@ -28,7 +28,7 @@ type model struct {
 	head uint64
 	live map[uint64]bool
 	jobs map[uint64]*modelJob // a live number that is absent was never claimed
-	last []Pick               // of the latest claim
+	told [][]Pick             // of each claim, the latest last
 	id   uint64
 	fix  []uint64 // dead candidates, still settling
 }
@@ -135,19 +135,27 @@ func (m *model) claim(t *rapid.T) {
 			t.Fatalf("dead %+v, want %+v", dead[i], *m.jobs[seq])
 		}
 	}
-	m.last = picks
+	m.told = append(m.told, picks)
 }
 
-// unclaim takes some of the latest claim back.
+// drawClaim draws a claim, or nothing if there was none.
+func (m *model) drawClaim(t *rapid.T) []Pick {
+	if len(m.told) == 0 {
+		return nil
+	}
+	return m.told[len(m.told)-1-rapid.IntRange(0, min(len(m.told)-1, 3)).Draw(t, "ago")]
+}
+
+// unclaim takes a claim back, maybe for the second time.
 func (m *model) unclaim(t *rapid.T) {
-	m.q.Unclaim(m.last)
-	for _, p := range m.last {
+	picks := m.drawClaim(t)
+	m.q.Unclaim(picks)
+	for _, p := range picks {
 		if j := m.jobs[p.Seq]; j != nil && j.state == leased && j.id == p.ID {
 			j.state = ready
 			j.deliveries--
 		}
 	}
-	m.last = nil
 }
 
 // pickHeld draws a number with a node and a lease id that may or may not hold it.
@@ -235,6 +243,12 @@ func (m *model) nack(t *rapid.T) {
 func (m *model) extend(t *rapid.T) {
 	seqs := rapid.SliceOfN(rapid.Uint64Range(1, m.head+1), 1, 6).Draw(t, "seqs")
 	node, deadline := drawNode(t), m.now+rapid.Int64Range(0, 40).Draw(t, "lease")
+	if picks := m.drawClaim(t); len(picks) > 0 && rapid.Bool().Draw(t, "its own") { // some of what it has claimed
+		seqs = pickSeqs(picks[:rapid.IntRange(1, len(picks)).Draw(t, "n")])
+		if j := m.jobs[seqs[0]]; j != nil {
+			node = j.node
+		}
+	}
 	var ids, want, wantSkipped []uint64
 	fenced := rapid.Bool().Draw(t, "fenced")
 	for _, seq := range seqs {
@@ -261,6 +275,7 @@ func (m *model) extend(t *rapid.T) {
 		for _, seq := range done {
 			j := m.jobs[seq]
 			m.q.Unextend(seq, j.id+1, deadline, 0) // another lease: nothing
+			m.q.Unextend(seq, j.id, deadline+1, 0) // it was extended once more: nothing
 			m.q.Unextend(seq, j.id, deadline, m.now)
 			j.deadline = m.now
 		}
@@ -270,7 +285,7 @@ func (m *model) extend(t *rapid.T) {
 // restart forgets all and puts durable leases back.
 func (m *model) restart() {
 	m.q = New()
-	m.last, m.fix = nil, nil
+	m.told, m.fix = nil, nil
 	for _, seq := range slices.Sorted(maps.Keys(m.jobs)) {
 		j := m.jobs[seq]
 		switch j.state {

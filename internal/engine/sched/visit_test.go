@@ -197,6 +197,33 @@ func TestWorkLeftIsNotHeldWhenAMarkCameFirst(t *testing.T) {
 	r.expect("a", "-")
 }
 
+// Once: what is marked after that visit gathers like all else.
+func TestWorkLeftLiftsTheWindowForOneVisit(t *testing.T) {
+	r, a := newRoom(t), newTopic("a", 0)
+	r.SetWindow(20 * ms)
+	r.mark(a)
+	r.expect("a")
+	r.Again(&a.Task, r.now)
+	r.expect("a")
+	r.mark(a)
+	r.expect("-")
+	r.now += 20 * ms
+	r.expect("a", "-")
+}
+
+func TestRouterWorkOfATopicThatIsGoneIsNotVisited(t *testing.T) {
+	r, a := newRoom(t), newTopic("a", 0)
+	a.SetRouted(true)
+	r.SetDefer(true, r.now)
+	r.mark(a)
+	r.expect("a") // its streams
+	r.Remove(&a.Task)
+	r.expect("-")
+	if st := r.Stats(); st.Ready != [Bands]int{} {
+		t.Errorf("left behind: %+v", st)
+	}
+}
+
 func TestATopicThatIsGoneIsNotVisited(t *testing.T) {
 	r := newRoom(t)
 	waiting, paused, inHold, clean := newTopic("waiting", 0), newTopic("paused", -1), newTopic("held", 0), newTopic("clean", 0)

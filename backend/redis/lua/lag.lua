@@ -64,8 +64,7 @@ if length == 0 or not less(last, info['last-entry'][1]) then
 end
 local unread = less(last, info['first-entry'][1]) -- all of it
 local possible = lag > 0 and lag <= length and (not unread or lag == length)
--- A server that has never removed an entry has not miscounted them.
-if possible and (unread or not check or info['entries-added'] == length) then
+if possible and (unread or not check) then
   return answer(lag, lag, 1)
 end
 if unread then

@@ -1,0 +1,45 @@
+package redis_test
+
+import (
+	"testing"
+
+	"github.com/weirmq/weir/tests/redistest"
+)
+
+// Redis 7.0, and 7.2 at first, does not tell replicas how many entries a group has read
+// (redis/redis#12898): once they take over, what was read since they began counts as waiting.
+func TestLagIsTrueOfAReplicaThatHasTakenOver(t *testing.T) {
+	t.Parallel()
+	for _, version := range redistest.Versions() {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			primary := redistest.Start(t, redistest.Options{Version: version, Args: []string{"--repl-diskless-sync-delay", "0"}})
+			replica := redistest.Start(t, redistest.Options{Version: version})
+			s := &stage{t: t, c: primary.Client(), stream: "k"}
+			s.play("XGROUP CREATE K G 0 MKSTREAM; +100; XREADGROUP GROUP G c COUNT 50 STREAMS K >")
+			follows(t, replica, primary)
+			s.play("XREADGROUP GROUP G c COUNT 30 STREAMS K >")
+			wait(t, "the replica has it", func() bool {
+				mine, err := s.c.XInfoGroups(t.Context(), "k").Result()
+				its, err1 := replica.Client().XInfoGroups(t.Context(), "k").Result()
+				return err == nil && err1 == nil && its[0].LastDeliveredID == mine[0].LastDeliveredID
+			})
+			if err := replica.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+				t.Fatal(err)
+			}
+			b := open(t, replica.Addr(), "stream=k&group=g")
+			s.c = replica.Client()
+			for _, then := range []string{"+1", "XREADGROUP GROUP G c COUNT 5 STREAMS K >"} {
+				s.play(then)
+				truth := s.behind()
+				stats, err := b.Stats(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if stats.Lag != nil && *stats.Lag != truth {
+					t.Errorf("after %s the lag is %d; by hand %d", then, *stats.Lag, truth)
+				}
+			}
+		})
+	}
+}

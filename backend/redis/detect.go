@@ -34,9 +34,10 @@ type features struct {
 	server     string // product and version, for humans
 }
 
-// autoclaimCrashes are the versions in which XAUTOCLAIM with a COUNT may write beyond its
-// memory where entries were deleted (CVE-2022-31144).
-var autoclaimCrashes = []string{"7.0.0", "7.0.1", "7.0.2", "7.0.3"}
+// noAutoclaim are the versions whose XAUTOCLAIM is not used. In 6.2.0 and 6.2.1 it counts a
+// delivery despite JUSTID (redis/redis#8724); in 7.0.0 to 7.0.3 it may write beyond its memory
+// where entries were deleted, if it has a COUNT (CVE-2022-31144).
+var noAutoclaim = []string{"6.2.0", "6.2.1", "7.0.0", "7.0.1", "7.0.2", "7.0.3"}
 
 // minidMistakes are the versions in which XTRIM MINID takes an entry that is 25 days younger
 // than the first of its block for older than it is (redis/redis#9410). KeyDB was forked from
@@ -135,7 +136,7 @@ func (q *inquiry) features() (*features, error) {
 		}
 	}
 	return &features{
-		autoclaim:  present(q.commands.Val(), 0) && !slices.Contains(autoclaimCrashes, version),
+		autoclaim:  present(q.commands.Val(), 0) && !slices.Contains(noAutoclaim, version),
 		minid:      version != "" && !slices.Contains(minidMistakes, version) && !strings.HasPrefix(version, keydb),
 		ackdel:     present(q.commands.Val(), 1),
 		cluster:    infoField(q.clustered.Val(), "cluster_enabled") == "1",

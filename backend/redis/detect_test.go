@@ -5,6 +5,8 @@ import "testing"
 func TestWhatAVersionDoesWrongIsNotUsed(t *testing.T) {
 	for info, want := range map[string]struct{ autoclaim, minid bool }{
 		"":                        {true, false},
+		"redis_version:6.2.0\r\n": {false, false},
+		"redis_version:6.2.1\r\n": {false, false},
 		"redis_version:6.2.6\r\n": {true, false},
 		"redis_version:6.2.7\r\n": {true, true},
 		"redis_version:6.3.4\r\n": {true, false},

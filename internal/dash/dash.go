@@ -197,7 +197,7 @@ func (d *Dash) remember(r *Reading, slot int64) {
 		if s.OutRate != nil {
 			out += *s.OutRate
 		}
-		if s.Lag != nil && s.Kind != "log" {
+		if s.Lag != nil && s.Kind != "log" && s.Letters == "" {
 			backlog += float64(*s.Lag)
 		}
 	}

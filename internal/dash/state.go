@@ -73,9 +73,9 @@ func (s *Stream) Foreign() bool {
 	return s.Signal == nil && s.Pending == nil && s.Workers != nil && *s.Workers > 0
 }
 
-// Deserted reports whether messages wait and no worker asks for them.
+// Deserted reports whether messages wait and no worker asks for them. Dead letters wait for somebody to look.
 func (s *Stream) Deserted() bool {
-	return s.Signal == nil && s.Lag != nil && *s.Lag > 0 && !s.Foreign()
+	return s.Letters == "" && s.Signal == nil && s.Lag != nil && *s.Lag > 0 && !s.Foreign()
 }
 
 // Control is what a guard does that holds the wait of messages.

@@ -60,14 +60,14 @@ function totalsOf(state) {
     pressure: s?.pressure, fsync_ms: s?.fsync_ms, push_ms: s?.push_ms, connections: s?.connections,
     in_per_second: sum((v) => v.in_per_second), out_per_second: sum((v) => v.out_per_second),
     refused: sum((v) => v.refused_per_second),
-    backlog: sum((v) => (v.kind === "log" ? null : v.lag)),
+    backlog: sum((v) => (v.kind === "log" || v.letters_of ? null : v.lag)),
   };
 }
 
 function showTiles(tiles, state, t) {
   const s = state.server;
   say(tiles.backlog.value, count(t.backlog));
-  const oldest = Math.max(-1, ...state.streams.map((v) => v.oldest_age_ms ?? -1));
+  const oldest = Math.max(-1, ...state.streams.map((v) => (v.letters_of ? -1 : v.oldest_age_ms ?? -1)));
   say(tiles.backlog.note, t.backlog === null ? "" : oldest > 0 ? `oldest ${ms(oldest)}` : "nothing waits");
   say(tiles.in.value, `${rate(t.in_per_second)}`);
   say(tiles.in.note, "come per second");

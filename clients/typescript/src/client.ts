@@ -169,9 +169,9 @@ export class Client {
     ) as TopicState;
   }
 
-  /** Deletes a topic with all its records. Returns whether there was one; false, too, if a lost answer was to the call that did it. */
+  /** Deletes a topic with all its records. Returns whether there was one. It is not repeated after a lost answer: it could delete what was created since. */
   async deleteTopic(topic: string, options: CallOptions = {}): Promise<boolean> {
-    const answer = await this.#transport.call({ method: "DELETE", path: topicPath(topic), repeatable: true, ...options });
+    const answer = await this.#transport.call({ method: "DELETE", path: topicPath(topic), repeatable: false, ...options });
     return (answer as { deleted: boolean }).deleted;
   }
 }

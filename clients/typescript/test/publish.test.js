@@ -50,6 +50,22 @@ test("without a key a write whose answer is lost is not sent again", async () =>
   assert.equal((await connect().topic(topic)).count, 1);
 });
 
+test("a delete whose answer is lost does not take what is written after it", async () => {
+  const topic = newTopic();
+  const lost = losing(1, /./);
+  const fetch = async (input, init) => {
+    try {
+      return await lost(input, init);
+    } catch (e) {
+      await connect().publish(topic, "new");
+      throw e;
+    }
+  };
+  await connect().publish(topic, "old");
+  await assert.rejects(connect({ fetch }).deleteTopic(topic), isError("no_answer", 0));
+  assert.deepEqual((await connect().diff(topic)).records.map((r) => r.data), ["new"]);
+});
+
 test("what found no connection is sent again, with a key or without", async () => {
   for (const idempotencyKey of [undefined, null]) {
     const fetch = refusing(2, noServer);

@@ -69,7 +69,7 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "enqueue-field", in: Sample, kind: name("field"), help: "field of a Redis entry that holds its publishing time, in Unix ms (default enqueue_ts)"},
 
 	{name: "scopes", in: NewKey, places: byFlag, kind: list, deft: "read", help: "rights of the key, separated by commas: read, write, delete, admin"},
-	{name: "prefixes", in: NewKey, places: byFlag, kind: list, help: "beginnings of the names of topics and routers that the key may use, separated by commas (default any name)"},
+	{name: "prefixes", in: NewKey, places: byFlag, kind: names, help: "beginnings of the names of topics and routers that the key may use, separated by commas (default any name)"},
 	{name: "expires", in: NewKey, places: byFlag, kind: duration(0, most).kind(), deft: "0", help: "how long the key is accepted, such as 90d; 0 is for ever"},
 
 	{name: "listen", in: Dash, kind: host, deft: "127.0.0.1:4040", help: "address of the page, host or host:port; port 0 is any free one"},
@@ -83,8 +83,8 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "fail-on", in: Doctor, kind: choice("severity", "error", "warning", "info"), deft: "error", help: "lowest severity that ends with exit code 1: error, warning or info"},
 
 	{name: "dead-letter", in: letters, kind: name("name"), help: "where the dead letters are (default the stream's own)"},
-	{name: "reason", in: letters, kind: text("reason"), help: "only those with this reason: max_deliveries, poison or expired"},
-	{name: "error", in: letters, kind: text("text"), help: "only those whose last error contains this text"},
+	{name: "reason", in: letters, kind: name("reason"), help: "only those with this reason: max_deliveries, poison or expired"},
+	{name: "error", in: letters, kind: name("text"), help: "only those whose last error contains this text"},
 	{name: "older-than", in: letters, kind: duration(0, most).kind(), deft: "0", help: "only those dead for longer than this"},
 	{name: "newer-than", in: letters, kind: duration(0, most).kind(), deft: "0", help: "only those dead for less than this"},
 	{name: "limit", in: List, kind: integer("letters", 0, most).kind(), deft: "0", help: "most letters to list; 0 is all"},

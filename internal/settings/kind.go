@@ -282,3 +282,9 @@ var list = kind{typ: "list", valid: "a list", parse: func(text string) (any, boo
 	}
 	return all, true
 }}
+
+// names is a list that is not empty: one that a script left empty must not mean all.
+var names = kind{typ: list.typ, valid: "a list: it is empty", parse: func(text string) (any, bool) {
+	all, _ := list.parse(text)
+	return all, len(all.([]string)) > 0
+}}

@@ -61,7 +61,10 @@ func startSecure(t *testing.T, args ...string) *secure {
 // newKey makes a key, and returns it.
 func (s *secure) newKey(name, scopes, prefixes string, more ...string) string {
 	s.t.Helper()
-	args := append([]string{"key", "new", name, "--keys-file", s.keys, "--scopes", scopes, "--prefixes", prefixes}, more...)
+	args := append([]string{"key", "new", name, "--keys-file", s.keys, "--scopes", scopes}, more...)
+	if prefixes != "" {
+		args = append(args, "--prefixes", prefixes)
+	}
 	return strings.TrimSpace(must(s.t, args...))
 }
 

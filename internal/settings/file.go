@@ -95,7 +95,7 @@ func (src Source) readKeys(path string, pairs []*yaml.Node) (map[*Setting]given,
 			if s.in&src.Command == 0 {
 				continue
 			}
-			text, err := scalar(pairs[i+1])
+			text, err := s.scalar(pairs[i+1])
 			if err == nil {
 				_, err = s.kind.read(text)
 			}
@@ -121,8 +121,9 @@ func readAtMost(path string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// scalar is the text of a file's value. Numbers are those of YAML, such as 1e3.
-func scalar(n *yaml.Node) (string, error) {
+// scalar is the text of a file's value. It stands as it is written if that is valid, as in the
+// environment: YAML takes 010 for eight, and a name for a number. Other numbers are YAML's, such as 1e3.
+func (s *Setting) scalar(n *yaml.Node) (string, error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -131,12 +132,17 @@ func scalar(n *yaml.Node) (string, error) {
 		return "", errors.New("a list or a map is not a value: write text, a number, true or false")
 	case n.Tag == "!!null":
 		return "", errors.New("there is no value: write text, a number, true or false")
-	case n.Tag == "!!int":
+	}
+	if _, err := s.kind.read(n.Value); err == nil {
+		return n.Value, nil
+	}
+	switch n.Tag {
+	case "!!int":
 		var i int64
 		if n.Decode(&i) == nil {
 			return strconv.FormatInt(i, 10), nil
 		}
-	case n.Tag == "!!float":
+	case "!!float":
 		var f float64
 		if n.Decode(&f) == nil && !math.IsNaN(f) && !math.IsInf(f, 0) {
 			return strconv.FormatFloat(f, 'f', -1, 64), nil

@@ -18,6 +18,19 @@ func TestTheFileMayBeJSON(t *testing.T) {
 	}
 }
 
+// A value means what it means in the environment, if it means anything there: 010 is ten, and
+// a name may be 007.
+func TestValuesOfTheFileMeanWhatVariablesMean(t *testing.T) {
+	got, _, err := LoadConfigs(Source{Command: Library, Lookup: environment(), File: write(t,
+		"lag_warn: 010\nqueue_max_depth: 0x100\nlag_pause: 1_000\nconsumer: 007\nbudget: 1e3\n")}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := got.Producer; p.LagWarn != 10 || p.MaxDepth != 256 || p.LagPause != 1000 || got.Pool.Consumer != "007" || p.Budget != "1e3" {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestFilesWithoutSettings(t *testing.T) {
 	for _, text := range []string{"", "# nothing\n", "---\n", "{}", "null\n"} {
 		if _, _, err := LoadConfigs(Source{Command: Library, Lookup: environment(), File: write(t, text)}, nil); err != nil {

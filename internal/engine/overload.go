@@ -42,9 +42,21 @@ func (e *Engine) overload(t *entry) *overload {
 
 // measure takes a reading of the queue if one is due.
 func (e *Engine) measure(t *entry, o *overload, now time.Time) {
-	if !o.control.Due(now) {
-		return
+	if o.control.Due(now) {
+		e.update(t, o, now, t.Config.Paused)
 	}
+}
+
+// resumed tells the controller of a pause that is over: if nobody wrote to the queue or looked
+// at it meanwhile, it would hold the workers to be as slow as they were in it.
+func (e *Engine) resumed(t *entry) {
+	if o := t.jobs.overload; o != nil {
+		e.update(t, o, time.Now(), true)
+	}
+}
+
+// update gives the controller a reading of the queue.
+func (e *Engine) update(t *entry, o *overload, now time.Time, paused bool) {
 	c := t.jobCounters(e.leaseClock())
 	r := admission.Reading{
 		At: now, Admitted: o.control.Admitted(), Known: true,
@@ -52,7 +64,7 @@ func (e *Engine) measure(t *entry, o *overload, now time.Time) {
 		Waiting:  int64(c.Ready + t.PlannedHead() - t.Head),
 		Working:  int64(c.InFlight),
 		Finished: t.jobs.q.Finished(),
-		Paused:   t.Config.Paused,
+		Paused:   paused,
 	}
 	if cfg := t.plannedConfig(); cfg.Discard == api.DiscardReject {
 		r.Limit = int64(min(cfg.CapRecords, 1<<62))

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -59,4 +60,56 @@ func TestADelayedWriteIsJudgedByItsPriority(t *testing.T) {
 			t.Errorf("%d messages count as %s, want %d", got, tier, want)
 		}
 	}
+}
+
+// What a queue has learnt of its workers counts again after a pause, also if nobody wrote to
+// it or looked at it meanwhile.
+func TestAPauseTeachesNothingThoughNobodyWrites(t *testing.T) {
+	onQueue(t, func(t *testing.T, e *Engine) {
+		// step is 20 ms in which the workers do 10 jobs if there are so many.
+		step := func(offered int) (refused int) {
+			for range offered {
+				if _, err := tryWrite(e, "q", "1"); api.IsCode(err, api.CodeThrottled) {
+					refused++
+				} else if err != nil {
+					t.Fatal(err)
+				}
+			}
+			seqs := claimedSeqs(claimJobs(t, e, "q", "w", 10))
+			time.Sleep(20 * time.Millisecond)
+			if len(seqs) > 0 {
+				ack(t, e, "q", "w", seqs...)
+			}
+			return refused
+		}
+		step(4)
+		for range 200 {
+			step(22 - int(min(22, countersOf(t, e, "q").Ready)))
+		}
+		before := stateOf(t, e, "q").Overload.Drain
+		if before < 400 || before > 600 {
+			t.Fatalf("the workers do 500 a second, measured are %.0f", before)
+		}
+		for _, paused := range []bool{true, false} {
+			if err := e.Pause("q", paused); err != nil {
+				t.Fatal(err)
+			}
+			if paused {
+				time.Sleep(time.Hour)
+			}
+		}
+		if refused := step(8) + step(8) + step(8); refused > 0 {
+			t.Errorf("%d of 24 writes are refused after the pause, with %+v", refused, *stateOf(t, e, "q").Overload)
+		}
+		if after := stateOf(t, e, "q").Overload.Drain; after < 0.9*before {
+			t.Errorf("the workers did %.0f a second before the pause, and are held to do %.0f after it", before, after)
+		}
+	}, func(c *api.Config) { c.WaitSLOMS = 1000 })
+}
+
+func claimedSeqs(jobs []api.Job) (seqs []uint64) {
+	for _, j := range jobs {
+		seqs = append(seqs, j.Seq)
+	}
+	return seqs
 }

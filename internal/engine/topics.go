@@ -124,6 +124,7 @@ func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 		t.setPriority()
 		t.nextExpiry = 0
 		if before.Paused && !cfg.Paused {
+			e.resumed(t)
 			e.wakeWorkers(t)
 		}
 		if cfg.LeasesDurable && t.jobs != nil {

@@ -122,6 +122,8 @@ func withURLs(cmd *cobra.Command, args []string) (all []string, used *baseURL, e
 	}
 	b, err := base(cmd)
 	switch {
+	case err != nil && missing:
+		return append([]string{""}, args...), nil, err // one was to be used, so the arguments are not too few
 	case err != nil:
 		return nil, nil, err
 	case missing && b == nil:

@@ -112,6 +112,9 @@ func TestWhatSaysTheServer(t *testing.T) {
 		"tail in --context too":                           `flag --context: there is no context "too", did you mean two?`,
 		"tail in --context two":                           "context two: the environment variable KEY_OF_TWO, which has its key, is not set",
 		"top a --context one http://127.0.0.1:1/b":        "context one is for names, and argument 2 is a URL",
+		"tail --context too":                              `flag --context: there is no context "too", did you mean two?`,
+		"topic ls --context too":                          `flag --context: there is no context "too", did you mean two?`,
+		"publish --context too":                           `flag --context: there is no context "too", did you mean two?`,
 		"context use three":                               `there is no context "three"`,
 		"context set x amqp://h":                          "not the URL of a server",
 		"context set x http://:secret@h:1":                "holds a user or a key",
@@ -122,6 +125,22 @@ func TestWhatSaysTheServer(t *testing.T) {
 		res := runWeir(t, "", strings.Fields(line)...)
 		if res.err == nil || exitCode(res.err) != exitUsage || !strings.Contains(res.err.Error(), want) || strings.Contains(res.err.Error(), "secret") {
 			t.Errorf("weir %s: %v, want %s", line, res.err, want)
+		}
+	}
+}
+
+// What is wrong with the URL that is to be used is said, not that none was given.
+func TestAWrongBaseIsToldWhereNoURLIsGiven(t *testing.T) {
+	contextsOf(t)
+	for _, line := range []string{"topic ls", "tail", "doctor", "health", "publish", "dlq ls", "backup DIR"} {
+		t.Setenv("WEIR_URL", "localhost:4000")
+		res := runWeir(t, "", strings.Fields(line)...)
+		if want := `environment variable WEIR_URL: "localhost:4000" is not a URL, did you mean http://localhost:4000?`; res.err == nil || res.err.Error() != want || exitCode(res.err) != exitUsage {
+			t.Errorf("weir %s: %v, want %s", line, res.err, want)
+		}
+		t.Setenv("WEIR_URL", "")
+		if res := runWeir(t, "", strings.Fields(line)...); res.err == nil || !strings.Contains(res.err.Error(), "arg(s)") {
+			t.Errorf("weir %s without a URL: %v", line, res.err)
 		}
 	}
 }

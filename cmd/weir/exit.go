@@ -106,7 +106,7 @@ func checkUsage(cmd *cobra.Command) {
 		var urls []string // the arguments, with URLs for names
 		cmd.Args = func(cmd *cobra.Command, list []string) error {
 			all, of, wrong := withURLs(cmd, list)
-			if wrong != nil {
+			if wrong != nil && all == nil {
 				all = list // too few are told first
 			}
 			if err := args(cmd, all); err != nil {

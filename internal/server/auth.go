@@ -195,6 +195,9 @@ func checkPrefix(p string) error {
 	if api.ValidRouterName(p) {
 		return nil
 	}
+	if p == "" {
+		return errors.New("is empty; leave the prefixes out for a key to any name")
+	}
 	for _, c := range p {
 		switch {
 		case c == '*' || c == '?':

@@ -169,6 +169,9 @@ func keyOf(e *keyfile.Key) (*apiKey, error) {
 	if k.scopes == 0 {
 		return nil, errors.New("it has no scopes; name some of read, write, delete, admin")
 	}
+	if e.Prefixes != nil && len(e.Prefixes) == 0 {
+		return nil, errors.New("its list of prefixes is empty; leave it out for a key to any name")
+	}
 	for _, p := range e.Prefixes {
 		if err := checkPrefix(p); err != nil {
 			return nil, fmt.Errorf("prefix %q %w", p, err)

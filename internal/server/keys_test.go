@@ -114,6 +114,8 @@ func TestFilesOfKeysThatAreRefused(t *testing.T) {
 		"no scopes":      {`{"keys":[{"name":"app","sha256":"` + k.SHA256 + `","scopes":[]}]}`, "no scopes"},
 		"wrong scope":    {`{"keys":[{"name":"app","sha256":"` + k.SHA256 + `","scopes":["red"]}]}`, `"red" is unknown`},
 		"wildcard":       {`{"keys":[{"name":"app","sha256":"` + k.SHA256 + `","scopes":["read"],"prefixes":["a*"]}]}`, "without a wildcard"},
+		"empty prefix":   {`{"keys":[{"name":"app","sha256":"` + k.SHA256 + `","scopes":["read"],"prefixes":["a",""]}]}`, `prefix "" is empty`},
+		"no prefix":      {`{"keys":[{"name":"app","sha256":"` + k.SHA256 + `","scopes":["read"],"prefixes":[]}]}`, "its list of prefixes is empty"},
 		"digest":         {`{"keys":[{"name":"app","sha256":"12","scopes":["read"]}]}`, "64 hexadecimal digits"},
 		"the same twice": {`{"keys":[{"name":"a","sha256":"` + k.SHA256 + `","scopes":["read"]},{"name":"b","sha256":"` + k.SHA256 + `","scopes":["read"]}]}`, "are the same"},
 		"name":           {`{"keys":[{"name":"a b","sha256":"` + k.SHA256 + `","scopes":["read"]}]}`, "the name"},

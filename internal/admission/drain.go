@@ -29,6 +29,9 @@ func (d *drain) measure(from, to *Reading, slo time.Duration, far float64) {
 	dt := to.At.Sub(from.At).Seconds()
 	n := float64(max(0, to.Finished-from.Finished))
 	d.still = n == 0
+	if dt > standstill*slo.Seconds() && n <= float64(from.Working) {
+		return // nobody looked, and no worker took anything: what they can do is as it was
+	}
 	working := float64(from.Working+to.Working) / 2
 	d.always.add(decay(dt, slo.Seconds()*2), n, working*dt)
 	d.peak = max(d.peak*decay(dt, slo.Seconds()*20), working)
@@ -47,6 +50,10 @@ func (d *drain) measure(from, to *Reading, slo time.Duration, far float64) {
 		d.loaded = d.recent // the workers can do at least that
 	}
 }
+
+// standstill is how many times slo two readings are apart at least that may have a pause, or
+// a night without workers, between them: it would count for many times slo.
+const standstill = 4
 
 // faster is how much more than the known rate must be finished without load to be
 // believed: more than chance brings about.

@@ -411,6 +411,32 @@ func TestAStandstillIsNoMeasureOfTheWorkers(t *testing.T) {
 	}
 }
 
+// Nor is a night in which nobody publishes and the workers are off: those that come back in
+// the morning are as quick as they were.
+func TestANightWithoutWorkersIsNoMeasureOfThem(t *testing.T) {
+	c := New(time.Second)
+	now, finished := epoch, int64(0)
+	read := func(after time.Duration, done int64) {
+		for range 10 {
+			c.Offer(now, Bin(2, "", 1), false)
+		}
+		now = now.Add(after)
+		finished += done
+		c.Update(Reading{At: now, Admitted: c.Admitted(), Known: true, Waiting: 20, Working: 20, Finished: finished}, now)
+	}
+	for range 200 {
+		read(20*time.Millisecond, 10)
+	}
+	before := c.Cut().Drain
+	read(8*time.Hour, 20) // they ended what they had
+	for range 5 {
+		read(20*time.Millisecond, 10)
+		if cut := c.Cut(); before < 450 || before > 550 || cut.Drain < 0.9*before || cut.Refused > 0 || cut.Service > time.Second {
+			t.Fatalf("%.0f messages per second in the evening; in the morning %.0f, %.2f are refused and one takes %v", before, cut.Drain, cut.Refused, cut.Service)
+		}
+	}
+}
+
 var table = flag.Bool("table", false, "print the tables")
 
 func (r result) String() string {

@@ -62,3 +62,21 @@ func TestWhatIsDeletedUnderALeaseIsNotFinished(t *testing.T) {
 		t.Errorf("%d jobs are finished, want the one that was acknowledged; %d are in flight", n, q.InFlight())
 	}
 }
+
+// The first job of a queue comes back, too, when the delete that a claim passed it over for has failed.
+func TestTheFirstJobComesBackAfterAFailedDelete(t *testing.T) {
+	m := newModel()
+	m.head, m.live[2] = 2, true
+	claim := func() []uint64 {
+		picks, _ := m.q.Claim(nil, nil, &Claim{Node: "w", Max: 2, Deadline: 100, FirstID: 1, Head: 2, Live: 2, Records: m})
+		return pickSeqs(picks)
+	}
+	if got := claim(); !slices.Equal(got, []uint64{2}) {
+		t.Fatal(got)
+	}
+	m.live[1] = true
+	m.q.Rewind(1)
+	if got := claim(); !slices.Equal(got, []uint64{1}) {
+		t.Errorf("%v can be claimed once the delete has failed, want job 1", got)
+	}
+}

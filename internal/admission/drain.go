@@ -10,6 +10,7 @@ type drain struct {
 	always meter // messages, and seconds of all workers together
 	peak   float64
 	still  bool // nothing was finished in the last interval
+	passed bool // the last interval was not counted; the next one is, lest slow workers never were
 }
 
 // meter is a quotient of two sums that forget.
@@ -29,9 +30,11 @@ func (d *drain) measure(from, to *Reading, slo time.Duration, far float64) {
 	dt := to.At.Sub(from.At).Seconds()
 	n := float64(max(0, to.Finished-from.Finished))
 	d.still = n == 0
-	if dt > standstill*slo.Seconds() && n <= float64(from.Working) {
-		return // nobody looked, and no worker took anything: what they can do is as it was
+	if !d.passed && dt > standstill*slo.Seconds() && n <= float64(from.Working) {
+		d.passed = true
+		return // nobody looked, and no worker need have taken anything: what they can do is as it was
 	}
+	d.passed = false
 	working := float64(from.Working+to.Working) / 2
 	d.always.add(decay(dt, slo.Seconds()*2), n, working*dt)
 	d.peak = max(d.peak*decay(dt, slo.Seconds()*20), working)

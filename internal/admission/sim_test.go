@@ -437,6 +437,22 @@ func TestANightWithoutWorkersIsNoMeasureOfThem(t *testing.T) {
 	}
 }
 
+// Workers that take a minute for each message are measured, too, though nobody publishes more
+// often than every five seconds.
+func TestSlowWorkersAreMeasured(t *testing.T) {
+	c := New(time.Second)
+	now, refused := epoch, 0.0
+	for i := range int64(120) {
+		c.Offer(now, Bin(2, "", 1), false)
+		c.Update(Reading{At: now, Admitted: c.Admitted(), Known: true, Waiting: i, Working: 1, Finished: i / 12}, now)
+		now = now.Add(5 * time.Second)
+		refused = c.Cut().Refused
+	}
+	if cut := c.Cut(); cut.Drain > 0.1 || refused == 0 {
+		t.Errorf("one a minute is done, measured are %.2f a second, and %.2f are refused", cut.Drain, refused)
+	}
+}
+
 var table = flag.Bool("table", false, "print the tables")
 
 func (r result) String() string {

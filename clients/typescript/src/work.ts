@@ -28,6 +28,9 @@ export interface WorkOptions<T = unknown> {
   onError?: (error: unknown, job?: Job<T>) => void;
 }
 
+/** The longest delay of a nack; the server makes it of more. */
+const longestDelayMs = 86_400_000;
+
 /** What work has done. */
 export interface WorkSummary {
   /** Jobs that were done and acked. */
@@ -232,9 +235,22 @@ class Worker<T> {
   }
 
   async #nack(job: Job<T>): Promise<SettleResult> {
+    return this.client.nack(this.topic, job, { delayMs: this.#delay(job), retryMs: this.#leaseMs });
+  }
+
+  /** What retryDelayMs says, as a number that the server takes, or 0: a refused one would keep the job until its lease ends. */
+  #delay(job: Job<T>): number {
     const { retryDelayMs = (j: Job<T>) => Math.min(1000 * 2 ** Math.min(j.deliveries - 1, 30), 60_000) } = this.options;
-    const delayMs = Math.round(typeof retryDelayMs === "number" ? retryDelayMs : retryDelayMs(job));
-    return this.client.nack(this.topic, job, { delayMs, retryMs: this.#leaseMs });
+    try {
+      const ms = Math.round(typeof retryDelayMs === "number" ? retryDelayMs : retryDelayMs(job));
+      if (Number.isNaN(ms)) {
+        throw new RangeError("retryDelayMs is no number");
+      }
+      return Math.min(Math.max(ms, 0), longestDelayMs);
+    } catch (e) {
+      this.#report(e, job);
+      return 0;
+    }
   }
 
   /** Acks what is done: together what is done in the same turn, and what is done while another ack is on its way. */

@@ -151,6 +151,22 @@ test("a failed job is delayed as the worker says", async () => {
   assert.equal((await working).failed, 1);
 });
 
+test("a delay that the server would refuse gives the job back all the same", async () => {
+  const delays = [Number.NaN, "soon", -5, 0.4, 1e300, Number.POSITIVE_INFINITY, () => { throw new Error("no delay"); }];
+  const topic = await queueOf(delays.length);
+  const stop = new AbortController();
+  const told = [];
+  const working = connect().work(topic, () => Promise.reject(new Error("no")), {
+    retryDelayMs: (job) => (job.deliveries > 1 ? 3_600_000 : typeof delays[job.data] === "function" ? delays[job.data]() : delays[job.data]),
+    signal: stop.signal,
+    onError: (e) => told.push(e.message),
+  });
+  await eventually("all are delayed", async () => (await connect().topic(topic)).queue.delayed === delays.length);
+  stop.abort();
+  assert.deepEqual(await working, { done: 0, failed: delays.length + 5, lost: 0 });
+  assert.deepEqual(told.filter((m) => m !== "no").sort(), ["no delay", "retryDelayMs is no number", "retryDelayMs is no number"]);
+});
+
 test("an abort lets handlers finish and takes nothing more", async () => {
   const topic = await queueOf(5);
   const stop = new AbortController();

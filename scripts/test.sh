@@ -42,7 +42,7 @@ unit() { go test . ./config ./telemetry ./telemetry/tracing ./backend ./backend/
 
 # apart are tests in which nothing runs at once, and which the race detector would make a
 # minute long each. sweep has them.
-apart='TakesLittleMemory|Take(s)?NoMemory|TestTheMemoryOf|TestATopicAtRest|TestThePageOfTenThousand|TestKeysPastTheirWindow|TestRewriteKeepsExactly|ReadBackAsTheModelSays|TestAQueueWithAWaitSLO'
+apart='TakesLittleMemory|Take(s)?NoMemory|TestTheMemoryOf|TestATopicAtRest|TestThePageOfTenThousand|TestKeysPastTheirWindow|TestRewriteKeepsExactly|ReadBackAsTheModelSays|TestAQueueWithAWaitSLO|TestGoodputIsKept|TestTheOrderOfClaimsHolds|TestManyDeadJobs|TestMarkedDamageAt|TeachesNothingThoughNobody'
 
 # race holds what runs inside one process and has no short leases.
 race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
@@ -50,7 +50,7 @@ race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" -timeout 15m ./in
 # sweep tries every crash point and every damage of the engine, the store and the log, of which race tries a part.
 sweep() {
 	driven -run "$apart"'|TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|TestDamagedFormat|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' \
-		./internal/engine ./internal/engine/queue ./internal/store ./internal/wal ./internal/server
+		./internal/engine ./internal/engine/queue ./internal/store ./internal/wal ./internal/server ./internal/admission
 }
 
 # library is the library in one process, beside every server there is: the suite
@@ -62,7 +62,7 @@ sweep() {
 library() {
 	local status=0 root
 	root=$(mktemp)
-	CGO_ENABLED=1 driven "${detector[@]}" -cpu 1 . >"$root" 2>&1 &
+	CGO_ENABLED=1 driven "${detector[@]}" -cpu 1 -parallel 4 . >"$root" 2>&1 &
 	CGO_ENABLED=1 driven -p 2 "${detector[@]}" -parallel 3 ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./examples/... ./tests/redistest || status=1
 	wait $! || status=1
 	cat "$root"

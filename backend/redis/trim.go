@@ -37,10 +37,7 @@ func (b *Backend) Trim(ctx context.Context, req backend.TrimRequest) (backend.Tr
 			ownOnly = 1
 		}
 	}
-	minid := 0
-	if b.current(ctx).minid {
-		minid = 1
-	}
+	minid := b.current(ctx).minid
 	for {
 		cmd := trimScript.cmd(ctx, []string{b.keys.stream, b.keys.trimmed, b.keys.about},
 			max(0, req.MaxLen), trimStep, trimChunk, ownOnly, req.KeepFor.Milliseconds(), minid)

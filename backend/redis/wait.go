@@ -42,31 +42,30 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 	}
 	over := time.NewTimer(d + overdue)
 	defer over.Stop()
-	select { // whatever else it is, the next one sees it, too
-	case <-w.answered:
-	case <-over.C:
-		w.unblock()
-	case <-ctx.Done():
-	case <-b.lending():
-	case <-c.Enough:
-	}
-	select {
-	case <-w.answered:
-	case <-ctx.Done():
-		if !w.unblock() {
-			w.leave()
-			return b.explain(ctx, &notSent{ctx.Err()})
+	for waits := true; waits; {
+		select {
+		case <-w.answered:
+			waits = false
+		case <-over.C:
+			w.unblock()
+		case <-ctx.Done():
+			if !w.unblock() {
+				w.leave()
+				return b.explain(ctx, &notSent{ctx.Err()})
+			}
+			waits = false
+		case <-c.Enough:
+			if !w.unblock() {
+				w.leave()
+				return nil
+			}
+			waits = false
+		case <-b.lending():
+			w.unblock()
+			w.stop()
+			w.left <- true
+			return b.explain(ctx, &notSent{redis.ErrClosed})
 		}
-	case <-c.Enough:
-		if !w.unblock() {
-			w.leave()
-			return nil
-		}
-	case <-b.lending():
-		w.unblock()
-		w.stop()
-		w.left <- true
-		return b.explain(ctx, &notSent{redis.ErrClosed})
 	}
 	w.left <- false
 	return b.waited(ctx, c, read)

@@ -50,7 +50,7 @@ local function removeUpTo(last)
   if type(n) == 'number' then
     return n, true
   end
-  -- Before 6.2 there is no MINID.
+  -- There is no MINID, or it may not be used.
   local ids = redis.call('XRANGE', stream, '-', last, 'COUNT', most)
   redis.call('XTRIM', stream, 'MAXLEN', '=', redis.call('XLEN', stream) - #ids)
   return #ids, ids[#ids][1] == last

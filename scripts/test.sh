@@ -155,7 +155,7 @@ run() {
 	for part in "$@"; do
 		begin=$SECONDS status=passed
 		echo "=== $part"
-		"$part" </dev/null || status=FAILED
+		"$part" </dev/null 2>&1 | tee "$results.$part" || status=FAILED
 		echo "=== $part $((SECONDS - begin)) s"
 		echo "$part $((SECONDS - begin)) s $status" >>"$results"
 	done
@@ -165,8 +165,8 @@ run() {
 run_quietly() {
 	local part
 	for part in "$@"; do
-		run "$part" >"$results.$part" 2>&1
-		cat "$results.$part"
+		run "$part" >"$results.whole.$part" 2>&1
+		cat "$results.whole.$part"
 	done
 }
 
@@ -212,7 +212,12 @@ done
 printf '\n'
 sed -n 's/^\(.*\) [a-zA-Z]*$/time: \1/p' "$results"
 if grep -q FAILED "$results"; then
-	echo "FAILED: $(sed -n 's/^\([a-z]*\) .* FAILED$/\1/p' "$results" | tr '\n' ' ')"
+	failed=$(sed -n 's/^\([a-z]*\) .* FAILED$/\1/p' "$results")
+	for part in $failed; do
+		printf '\n=== %s failed:\n' "$part"
+		grep -E -A 4 '^ *--- FAIL|^FAIL|^panic: |^fatal error: |^WARNING: DATA RACE|^SIG|: exit status' "$results.$part" | cut -c -300 | head -n 60
+	done
+	echo "FAILED: ${failed//$'\n'/ }"
 	exit 1
 fi
 echo "all parts passed in $SECONDS s: $*"

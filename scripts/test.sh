@@ -2,10 +2,11 @@
 # Runs the named parts of the test suite, each under a heading and followed by its
 # time. Every part runs even if one before it failed; the exit status is 1 if any did.
 #
-#	scripts/test.sh race sweep beside kafka cli then bench
+#	scripts/test.sh race cli beside kafka beside idly sweep sim then bench
 #
-# runs race and sweep one after the other, beside them kafka and cli, and bench once all
-# four are over. What runs beside others is printed when it ends.
+# runs race and cli one after the other, beside them kafka, beside both sweep and sim in
+# the time that they leave idle, and bench once all five are over. What runs beside others
+# is printed when it ends.
 #
 # Parts that start servers run one package at a time (-p 1), so that they do not
 # fight for the machine, and uncached (-count=1), because Go's test cache does
@@ -171,7 +172,8 @@ run_quietly() {
 }
 
 # run_beside runs lanes at once: their parts, with the word beside between them. Each is a
-# process group of its own, so that all of it ends if this script is interrupted.
+# process group of its own, so that all of it ends if this script is interrupted. A lane that
+# begins with the word idly yields the processors to the others.
 run_beside() {
 	local lane=() word
 	set -m
@@ -180,7 +182,11 @@ run_beside() {
 			lane+=("$word")
 			continue
 		fi
-		run_quietly "${lane[@]}" &
+		if [[ ${lane[0]} == idly ]]; then
+			(renice -n 19 "$BASHPID" >/dev/null; run_quietly "${lane[@]:1}") &
+		else
+			run_quietly "${lane[@]}" &
+		fi
 		lane=()
 	done
 	set +m

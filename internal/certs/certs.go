@@ -99,6 +99,9 @@ func (s *stamps) same(other *stamps) bool {
 // NewServer reads the files. trouble is told why changed files cannot be used; until they
 // can, the ones before stay.
 func NewServer(f Files, trouble func(error)) (*Server, error) {
+	if f.Cert == "" && f.Key == "" {
+		return nil, errors.New("tls_client_ca asks for certificates over TLS, which needs the server's own; give tls_cert and tls_key too")
+	}
 	if f.Cert == "" || f.Key == "" {
 		return nil, errors.New("tls_cert and tls_key belong together; give both")
 	}

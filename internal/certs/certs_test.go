@@ -130,6 +130,7 @@ func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
 		want  string
 	}{
 		"no key":          {certs.Files{Cert: d.File("server.pem")}, "tls_cert and tls_key belong together"},
+		"authority alone": {certs.Files{ClientCA: d.File("ca.pem")}, "tls_client_ca"},
 		"no file":         {certs.Files{Cert: d.File("none.pem"), Key: d.File("server.key")}, "none.pem"},
 		"not the key":     {certs.Files{Cert: d.File("server.pem"), Key: d.File("client.key")}, "client.key"},
 		"no certificates": {certs.Files{Cert: d.File("server.pem"), Key: d.File("server.key"), ClientCA: d.File("client.key")}, "tls_client_ca"},

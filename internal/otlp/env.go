@@ -91,8 +91,13 @@ func secret(name string, valid func(text string) error) error {
 
 func endpoint(text string) error {
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return errors.New("is not a URL such as http://127.0.0.1:4318")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return errors.New("has a port that is not from 1 to 65535")
+		}
 	}
 	return nil
 }

@@ -123,6 +123,8 @@ func (r *Reach) checkURL(text string) error {
 		return errors.New("is not a URL such as https://example.com/jobs")
 	case u.Scheme == "http" && !r.HTTP:
 		return errors.New("has to begin with https://; the setting webhook_allow_http allows http://")
+	case u.Scheme != "http" && u.Scheme != "https" && r.HTTP:
+		return errors.New("has to begin with https:// or http://")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return errors.New("has to begin with https://")
 	case u.User != nil:

@@ -71,6 +71,13 @@ func TestURLsAndHeadersThatAreRefused(t *testing.T) {
 			t.Errorf("%.60q: %v, want it to be refused", url, err)
 		}
 	}
+	for allowed, want := range map[bool]string{false: "begin with https://", true: "begin with https:// or http://"} {
+		cfg := config()
+		cfg.URL = "ftp://example.com"
+		if err := (&Reach{HTTP: allowed}).Check(&cfg); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("http allowed %t: %v, want %q", allowed, err, want)
+		}
+	}
 	for name, value := range map[string]string{"": "a", "a b": "a", "a:": "a", "é": "a", "host": "a", "Content-type": "a", "content-length": "1", "weir-signature": "a",
 		"Transfer-Encoding": "chunked", "connection": "close", "Proxy-Authorization": "a", "X-A": "a\r\nb: c", "X-B": "é", "X-C": "\x00"} {
 		cfg := config()

@@ -180,6 +180,9 @@ func (q *request) getDashHistory() error {
 		name = q.path.seg[2]
 		var ok bool
 		if h, ok = q.s.dash.StreamHistory(name); !ok {
+			if e := q.s.engine.Load(); e != nil && e.TopicExists(name) {
+				return api.Errorf(api.CodeNotFound, "the dashboard has not read topic %q yet: each second it reads the %d busiest", name, maxDashTopics)
+			}
 			return api.TopicNotFound(name)
 		}
 	}

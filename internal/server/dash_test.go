@@ -183,6 +183,17 @@ func TestTheDashboardOfManyTopicsHasTheQueuesThatWait(t *testing.T) {
 	if d := got.Streams[i]; *d.Lag != 3 || *d.Dead != 1 || d.OldestMS == nil {
 		t.Errorf("%d wait, %d are dead, the oldest: %v", *d.Lag, *d.Dead, d.OldestMS)
 	}
+	for i := range maxDashTopics {
+		name := fmt.Sprintf("a%d", i)
+		if slices.ContainsFunc(got.Streams, func(d dash.Stream) bool { return d.ID == name }) {
+			continue
+		}
+		if r := s.ask("GET", "/ui/history/"+name, "", nil); r.status != 404 || !strings.Contains(r.body, "busiest") {
+			t.Errorf("the history of a topic that is not read: %d %s", r.status, r.body)
+		}
+		return
+	}
+	t.Error("every log is there")
 }
 
 // A topic's page says who holds what, shows the beginning of what is large and what is no

@@ -22,7 +22,7 @@ export async function streamPage(id, getJSON) {
     root,
     update(state) {
       const s = state.streams.find((v) => v.id === id);
-      if (!s) return say(about, "It is not there any more.");
+      if (!s) return say(about, state.more ? "It is not there any more, or not among the busiest, which the dashboard reads." : "It is not there any more.");
       say(about, [s.letters_of ? `dead letters of ${s.letters_of}` : s.kind, s.group && `group ${s.group}`, s.server, s.durability, known(s.stored) && `${count(s.stored)} stored`].filter(Boolean).join(" · "));
       const mine = state.findings.filter((f) => f.stream === id), text = JSON.stringify(mine);
       if (text !== said) found.replaceChildren(...(mine.length ? [findings(mine)] : []));

@@ -3,10 +3,9 @@ package relay
 import (
 	"context"
 	"net"
-	"net/http"
 )
 
 // DialWith has the relay reach its upstream by another way.
 func (r *Relay) DialWith(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
-	r.client.Transport.(*http.Transport).DialContext = dial
+	r.client.Transport.(*transport).DialContext = dial
 }

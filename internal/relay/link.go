@@ -167,6 +167,9 @@ func (r *Relay) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if a.status == http.StatusServiceUnavailable {
+		return a.error()
+	}
 	keyed := a.status == http.StatusUnauthorized
 	if !keyed && !r.opt.OpenToAll {
 		return errors.New("the upstream serves without keys, and this relay can be reached from elsewhere; " +

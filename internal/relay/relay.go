@@ -12,6 +12,7 @@ package relay
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"net"
@@ -63,6 +64,7 @@ type Relay struct {
 	opt    Options
 	base   *url.URL
 	log    *slog.Logger
+	via    string // names this relay in all that it sends
 	client *http.Client
 	sealer sealer
 	room   push.Room
@@ -79,6 +81,7 @@ type Relay struct {
 
 	keyed  atomic.Bool // the upstream wants keys
 	seen   atomic.Bool // the upstream was reached once, so keyed is known
+	round  sync.Once   // it was logged that requests come back
 	counts counts
 }
 
@@ -92,7 +95,7 @@ func New(opt Options) (*Relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the upstream: %w", err)
 	}
-	transport := &http.Transport{
+	transport := &transport{via: rand.Text(), Transport: http.Transport{
 		TLSClientConfig:       conf,
 		DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSHandshakeTimeout:   dialTimeout,
@@ -100,9 +103,9 @@ func New(opt Options) (*Relay, error) {
 		MaxIdleConnsPerHost:   256,
 		IdleConnTimeout:       90 * time.Second,
 		DisableCompression:    true, // what is passed on stays as it is
-	}
+	}}
 	r := &Relay{
-		opt: opt, base: base, log: opt.Logger, sealer: newSealer(opt.Secret), topics: make(map[string]*mirror),
+		opt: opt, base: base, log: opt.Logger, via: transport.via, sealer: newSealer(opt.Secret), topics: make(map[string]*mirror),
 		client: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -386,6 +386,13 @@ func (s *Server) answer(q *request) error {
 	if err := s.hosts.check(q.r); err != nil {
 		return err
 	}
+	if s.relay != nil {
+		r, err := s.relay.CheckRound(q.r)
+		if err != nil {
+			return err
+		}
+		q.r = r
+	}
 	if s.origins.preflight(q.r) {
 		q.allowPage()
 		return nil

@@ -41,7 +41,7 @@ check: ## gofmt, vet, staticcheck, layout and unit tests: before every commit
 
 .PHONY: test
 test: deps ## everything: lint, race, crash points, library, kafka, live, contract, commands, clients, overload, crash, push, the dashboard and the documentation in Chromium, bench at a tiny size
-	@scripts/test.sh lint race oracle browser site beside kafka contract cli clients bench beside idly sweep sim twin then library then live beside crash then overload push
+	@scripts/test.sh lint race oracle clients browser site beside kafka contract cli bench beside idly sweep sim twin then library then live beside crash then overload push
 
 .PHONY: site
 site: ## build the documentation into dist/site, with every link checked

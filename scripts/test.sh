@@ -50,7 +50,7 @@ race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" -timeout 15m ./in
 
 # sweep tries every crash point and every damage of the engine, the store and the log, of which race tries a part.
 sweep() {
-	driven -run "$apart"'|TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|TestDamagedFormat|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' \
+	driven -timeout 25m -run "$apart"'|TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|TestDamagedFormat|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' \
 		./internal/engine ./internal/engine/queue ./internal/store ./internal/wal ./internal/server ./internal/admission
 }
 
@@ -82,10 +82,10 @@ live() { (cd tests/library && driven -v -parallel 3 ./...); }
 oracle() { go test -parallel 8 ./tests/oracle/... ./tests/process ./tests/crash/rounds/... ./backend/backendtest; }
 
 # sim is the whole engine in virtual time; without the race detector, for more seeds.
-sim() { driven ./tests/sim -seeds 24; }
+sim() { driven -timeout 25m ./tests/sim -seeds 24; }
 
 # twin judges the guards under too much load, in virtual time; race skips it.
-twin() { driven ./internal/overload; }
+twin() { driven -timeout 25m ./internal/overload; }
 
 # contract runs in its folder: only there go test shows the number of cases of a
 # run that passed. What went over the wire is then compared with the OpenAPI document.
@@ -173,7 +173,8 @@ run_quietly() {
 
 # run_beside runs lanes at once: their parts, with the word beside between them. Each is a
 # process group of its own, so that all of it ends if this script is interrupted. A lane that
-# begins with the word idly yields the processors to the others.
+# begins with the word idly yields the processors to the others, so its parts take several
+# times as long as alone.
 run_beside() {
 	local lane=() word
 	set -m

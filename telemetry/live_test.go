@@ -51,8 +51,13 @@ func TestAProducerAndAPoolAreCounted(t *testing.T) {
 sse_queue_produce_attempts_total{queue_type="redis",stream="orders"} 6
 # TYPE sse_queue_produce_failures_total counter
 sse_queue_produce_failures_total{queue_type="redis",reason="buffer_full",stream="orders"} 0
+sse_queue_produce_failures_total{queue_type="redis",reason="cancelled",stream="orders"} 0
+sse_queue_produce_failures_total{queue_type="redis",reason="error",stream="orders"} 0
+sse_queue_produce_failures_total{queue_type="redis",reason="expired",stream="orders"} 0
 sse_queue_produce_failures_total{queue_type="redis",reason="load_shedding",stream="orders"} 1
+sse_queue_produce_failures_total{queue_type="redis",reason="outcome_unknown",stream="orders"} 0
 sse_queue_produce_failures_total{queue_type="redis",reason="queue_full",stream="orders"} 0
+sse_queue_produce_failures_total{queue_type="redis",reason="unavailable",stream="orders"} 0
 # TYPE sse_queue_produce_success_total counter
 sse_queue_produce_success_total{queue_type="redis",stream="orders"} 5
 # TYPE weir_stream_messages_total counter

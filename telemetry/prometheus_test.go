@@ -69,8 +69,13 @@ sse_queue_depth{queue_name="orders"} 8001
 sse_queue_produce_attempts_total{queue_type="redis",stream="orders"} 3
 # TYPE sse_queue_produce_failures_total counter
 sse_queue_produce_failures_total{queue_type="redis",reason="buffer_full",stream="orders"} 0
+sse_queue_produce_failures_total{queue_type="redis",reason="cancelled",stream="orders"} 0
+sse_queue_produce_failures_total{queue_type="redis",reason="error",stream="orders"} 0
+sse_queue_produce_failures_total{queue_type="redis",reason="expired",stream="orders"} 0
 sse_queue_produce_failures_total{queue_type="redis",reason="load_shedding",stream="orders"} 0
+sse_queue_produce_failures_total{queue_type="redis",reason="outcome_unknown",stream="orders"} 0
 sse_queue_produce_failures_total{queue_type="redis",reason="queue_full",stream="orders"} 1
+sse_queue_produce_failures_total{queue_type="redis",reason="unavailable",stream="orders"} 0
 # TYPE sse_queue_produce_success_total counter
 sse_queue_produce_success_total{queue_type="redis",stream="orders"} 2
 `, "sse_queue_backpressure_retries_total", "sse_queue_depth", "sse_queue_produce_attempts_total",

@@ -86,8 +86,9 @@ func newSeries(name weir.StreamName, v *vectors) *series {
 	s.attempts = v.attempts.WithLabelValues(name.Kind, name.Stream)
 	s.stored = v.stored.WithLabelValues(name.Kind, name.Stream)
 	s.retries = v.retries.WithLabelValues(name.Kind, name.Stream)
-	for _, reason := range []weir.Reason{weir.LoadShedding, weir.BufferFull, weir.QueueFull} {
-		v.failures.WithLabelValues(name.Kind, name.Stream, string(reason))
+	for _, reason := range []string{string(weir.LoadShedding), string(weir.BufferFull), string(weir.QueueFull),
+		"outcome_unknown", "unavailable", "expired", "cancelled", "error"} { // Hooks.PublishFailed's
+		v.failures.WithLabelValues(name.Kind, name.Stream, reason)
 	}
 	s.reclaimed = v.reclaimed.WithLabelValues(s.labels()...)
 	s.acked = v.messages.WithLabelValues(s.labels(string(weir.Acked))...)

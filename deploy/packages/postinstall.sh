@@ -10,9 +10,12 @@ if [ ! -e /etc/weir/keys.json ]; then
 	(umask 077 && printf '{"keys": []}\n' >/etc/weir/keys.json)
 fi
 if getent group weir >/dev/null; then
-	chgrp weir /etc/weir /etc/weir/weir.yaml /etc/weir/keys.json
+	chgrp weir /etc/weir
 	chmod 0750 /etc/weir
-	chmod 0640 /etc/weir/weir.yaml /etc/weir/keys.json
+	# Whoever starts the server with flags may have removed the settings.
+	for file in /etc/weir/weir.yaml /etc/weir/keys.json; do
+		[ ! -e "$file" ] || { chgrp weir "$file" && chmod 0640 "$file"; }
+	done
 fi
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload

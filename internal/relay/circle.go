@@ -10,7 +10,7 @@ import (
 )
 
 // transport sends everything that goes to the upstream, with the name of this relay in Via,
-// where RFC 9110, section 7.6.3, looks for requests that go in a circle.
+// the header in which RFC 9110 looks for requests that go in a circle.
 type transport struct {
 	http.Transport
 	via string

@@ -79,6 +79,37 @@ func TestInstallIsThePackage(t *testing.T) {
 	}
 }
 
+// What runs after the files of a package are in place does not fail where somebody has removed
+// the settings: the package would stay half installed.
+func TestAPackageIsConfiguredWithoutItsSettings(t *testing.T) {
+	etc, bin := filepath.Join(t.TempDir(), "weir"), t.TempDir()
+	for _, name := range []string{"systemd-sysusers", "getent", "chgrp", "systemctl"} { // they are root's
+		write(t, filepath.Join(bin, name), "#!/bin/sh\n")
+		if err := os.Chmod(filepath.Join(bin, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := strings.ReplaceAll(read(t, root+"packages/postinstall.sh"), "/etc/weir", etc)
+	for _, settings := range []string{"", "weir.yaml"} {
+		if err := os.MkdirAll(etc, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if settings != "" {
+			write(t, filepath.Join(etc, settings), "data_dir: /mine\n")
+		}
+		configure := exec.Command("sh", "-c", script)
+		configure.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+		if out, err := configure.CombinedOutput(); err != nil {
+			t.Errorf("with %q: %v\n%s", settings, err, out)
+		}
+		for _, name := range []string{"keys.json", settings} {
+			if info, err := os.Stat(filepath.Join(etc, name)); name != "" && (err != nil || info.Mode().Perm() != 0o640) {
+				t.Errorf("with %q: %s: %v, %v", settings, name, info, err)
+			}
+		}
+	}
+}
+
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

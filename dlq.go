@@ -58,11 +58,11 @@ func (f *LetterFilter) matches(l *DeadLetter, now time.Time) bool {
 // letterPage is how many dead letters are read or removed in one call.
 const letterPage = 100
 
-// List iterates over the dead letters that the filter selects, oldest first. An error
-// is the last thing it yields.
+// List iterates over the dead letters that the filter selects, oldest first. Their age is
+// what it is at the beginning. An error is the last thing it yields.
 func (d *DeadLetters) List(ctx context.Context, filter LetterFilter) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
-		clock := d.clock(ctx)
+		now := d.clock(ctx).now()
 		after, left := "", len(filter.IDs)
 		for {
 			page, err := d.letters.List(ctx, d.name, after, letterPage)
@@ -71,7 +71,7 @@ func (d *DeadLetters) List(ctx context.Context, filter LetterFilter) iter.Seq2[D
 				return
 			}
 			for i := range page {
-				if !filter.matches(&page[i], clock.now()) {
+				if !filter.matches(&page[i], now) {
 					continue
 				}
 				if !yield(page[i], nil) {

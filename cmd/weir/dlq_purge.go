@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -45,10 +46,12 @@ func runPurge(cmd *cobra.Command, args []string) error {
 			return previewPurge(ctx, cmd.OutOrStdout(), d, &opt)
 		}
 		if !yes {
+			asked := time.Now()
 			sure, err := confirmPurge(ctx, cmd, d, opt.filter)
 			if err != nil || !sure {
 				return err
 			}
+			opt.filter = asOf(opt.filter, time.Since(asked))
 		}
 		n, err := d.Purge(ctx, opt.filter)
 		return errors.Join(opt.json.print(cmd.OutOrStdout(), purged{d.Name(), false, n}), err)
@@ -81,6 +84,15 @@ func confirmPurge(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, 
 		n++
 	}
 	return confirm(ctx, cmd, fmt.Sprintf("Remove %d dead letters of %s permanently? [y/N] ", n, oneLine(d.Name())), "nothing was removed"), ctx.Err()
+}
+
+// asOf returns a filter that selects what f did some time ago: nothing that died since.
+func asOf(f weir.LetterFilter, ago time.Duration) weir.LetterFilter {
+	f.OlderThan += ago
+	if f.NewerThan > 0 {
+		f.NewerThan += ago
+	}
+	return f
 }
 
 // purged is the result of a purge, or of its dry run.

@@ -163,8 +163,9 @@ func (l *Letters) One(ctx context.Context, id string) (ShownLetter, error) {
 
 // Choice says which dead letters are meant: some, or all.
 type Choice struct {
-	IDs []string `json:"ids"`
-	All bool     `json:"all"`
+	IDs         []string `json:"ids"`
+	All         bool     `json:"all"`
+	OlderThanMS int64    `json:"older_than_ms"` // only what has been dead for longer
 }
 
 // ErrNoChoice says that a Choice is empty, or means both some and all.
@@ -175,7 +176,7 @@ func (l *Letters) filter(ctx context.Context, d *weir.DeadLetters, c Choice) (f 
 	if c.All == (len(c.IDs) > 0) {
 		return f, true, ErrNoChoice
 	}
-	f.IDs = slices.Clone(c.IDs)
+	f.IDs, f.OlderThan = slices.Clone(c.IDs), time.Duration(c.OlderThanMS)*time.Millisecond
 	if l.Allowed == nil {
 		return f, false, nil
 	}

@@ -97,6 +97,9 @@ func TestDeadLettersAreSentBackAndPurgedFromThePage(t *testing.T) {
 		t.Errorf("purge: %d %s", r.status, r.body)
 	}
 	s.want(s.ask("POST", "/ui/purge/jobs", `{}`, actor), 400, "invalid_request")
+	if r := s.ask("POST", "/ui/purge/jobs", `{"all":true,"older_than_ms":3600000}`, actor); r.status != 200 || !strings.Contains(r.body, `"removed":0`) {
+		t.Errorf("purge of what died before the last hour: %d %s", r.status, r.body)
+	}
 	if r := s.ask("POST", "/ui/purge/jobs", `{"all":true}`, actor); r.status != 200 || !strings.Contains(r.body, `"removed":2`) || len(s.lettersOf("jobs", actor).Letters) != 0 {
 		t.Errorf("purge of the rest: %d %s", r.status, r.body)
 	}
@@ -109,7 +112,7 @@ func TestDeadLettersAreSentBackAndPurgedFromThePage(t *testing.T) {
 			t.Errorf("a key is in the log: %v", l)
 		}
 	}
-	if done["dead letters are sent back"] != 1 || done["dead letters are purged"] != 2 {
+	if done["dead letters are sent back"] != 1 || done["dead letters are purged"] != 3 {
 		t.Errorf("the log says %v of %v", done, page.lines(t))
 	}
 }

@@ -134,6 +134,16 @@ func TestWhatIsPurgedIsWhatTheQuestionNamed(t *testing.T) {
 	b.sees(".status", "1 dead letter is gone.")
 	rows(3)
 	b.holds("the letter that was chosen is gone", `!document.querySelector("table.letters").innerText.includes("bill-2")`)
+
+	b.sees(".actions", "all 3")
+	b.click("button", "Purge")
+	b.sees("dialog", "Purge all 3 dead letters?")
+	publish(t, url, "bill-5")
+	fail(t, url)
+	b.click("dialog button", "Purge")
+	b.sees(".status", "3 dead letters are gone.")
+	rows(1)
+	b.holds("what died behind the question is there", `document.querySelector("table.letters").innerText.includes("bill-5")`)
 	b.quiet()
 }
 

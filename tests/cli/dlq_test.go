@@ -218,6 +218,24 @@ func TestRedriveSendsBackWhatIsDueAndPurgeRemovesTheRest(t *testing.T) {
 	})
 }
 
+// What dies while somebody thinks about the answer is not what the question was about.
+func TestPurgeRemovesWhatItAskedAbout(t *testing.T) {
+	t.Parallel()
+	eachBackend(t, func(t *testing.T, url string) {
+		s := openStream(t, url)
+		bury(t, s, 2, backend.ReasonPoison)
+		x := startTerminal(t, nil, 24, 140, "dlq", "purge", url)
+		x.shows("Remove 2 dead letters")
+		bury(t, s, 1, backend.ReasonMaxDeliveries)
+		x.press("y\r")
+		x.shows("2 removed")
+		<-x.ended
+		if left := lettersOf(t, url); len(left) != 1 || left[0]["reason"] != backend.ReasonMaxDeliveries {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
 // A redrive that is killed again and again until it is through: each message is
 // back once, and no letter is left.
 func TestAKilledRedriveNeitherLosesNorDoubles(t *testing.T) {

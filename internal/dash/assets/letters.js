@@ -25,7 +25,7 @@ export function letters(id) {
   const table = h("div", { class: "scroll" }, h("table", { class: "letters" },
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, all), ...["Died", "Reason", "Last error", "Tries", "Message"].map((t) => h("th", { scope: "col" }, t)))), body));
   const root = h("section", { "aria-labelledby": "letters" }, head, tools, status, fresh, table, more);
-  let total = null, read = -1, next = "", busy = false, unread = ""; // unread: why there is no list
+  let total = null, counted = 0, read = -1, next = "", busy = false, unread = ""; // unread: why there is no list
 
   function scoped() {
     const n = chosen.size;
@@ -146,9 +146,10 @@ export function letters(id) {
   });
   purge.addEventListener("click", async () => {
     const { which, name } = meant();
+    const asOf = total === null ? performance.now() : counted;
     if (!(await ask(`Purge ${name}?`, "Their payload and history are gone for good.", "Purge", true))) return;
     during("Purging…", async () => {
-      const { removed } = await postJSON(path("purge"), which);
+      const { removed } = await postJSON(path("purge"), which.all ? { ...which, older_than_ms: Math.floor(performance.now() - asOf) } : which); // not what died since
       say(status, `${some(removed)} ${removed === 1 ? "is" : "are"} gone.`, "status");
       await load();
     });
@@ -164,6 +165,7 @@ export function letters(id) {
     root,
     update(s) {
       total = s.dead_letters ?? null;
+      counted = performance.now();
       scoped();
       if (total === read || busy) return;
       read = total;

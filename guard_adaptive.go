@@ -127,6 +127,7 @@ func (g *guard) admit(v *visit, b *batch) {
 	for i := range b.left {
 		m := &b.left[i]
 		switch {
+		case isLater(m, v.now, set.WaitSLO):
 		case control.Offer(v.now, g.bin(m, v.now), control.Cut().TooLate(v.now, m.Deadline)):
 		case v.fade > 0 && rand.Float64() < v.fade:
 			control.Admit(1)
@@ -148,6 +149,13 @@ func (g *guard) admit(v *visit, b *batch) {
 			b.fail(err)
 		}
 	}
+}
+
+// isLater reports whether a message is due when what waits now is done, so that the cut says
+// nothing of how long it will wait: later than the longest wait.
+func isLater(m *Message, now time.Time, slo time.Duration) bool {
+	due, err := m.DueIn(now)
+	return err == nil && due > slo
 }
 
 // deny refuses those of the messages above the cut that a second chance does not help.

@@ -349,3 +349,32 @@ func TestAdaptiveTakesWhatIsNotDueForNoWait(t *testing.T) {
 		})
 	}
 }
+
+// What is due when all that waits now is done is not refused because of it.
+func TestAdaptiveTakesWhatIsForLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := overloaded(t, weir.ProducerConfig{}, 400, func(g *guarded) { g.offer(40, weir.Normal, "") })
+		refused := func(m weir.Message) (n int) {
+			for range 100 {
+				if g.TryPublish(t.Context(), m) != nil {
+					n++
+				}
+			}
+			return n
+		}
+		for name, m := range map[string]weir.Message{
+			"in an hour":                {Delay: time.Hour},
+			"at a time":                 {NotBefore: time.Now().Add(time.Hour)},
+			"in an hour, with deadline": {Delay: time.Hour, Deadline: time.Now().Add(2 * time.Hour)},
+		} {
+			if n := refused(m); n > 0 {
+				t.Errorf("%s: %d of 100 are refused", name, n)
+			}
+		}
+		for name, m := range map[string]weir.Message{"now": {}, "in a second, with a wait_slo of ten": {Delay: time.Second}} {
+			if n := refused(m); n < 50 {
+				t.Errorf("%s: %d of 100 are refused, want most", name, n)
+			}
+		}
+	})
+}

@@ -102,7 +102,8 @@ func scatter(d time.Duration) time.Duration {
 	return max(time.Millisecond, time.Duration(float64(d)*(0.5+rand.Float64())))
 }
 
-// gather puts the batch's records into the controller's bins.
+// gather puts the batch's records into the controller's bins, but for those that are due
+// when what waits now is done: the cut says nothing of how long they will wait.
 func (o *overload) gather(b *batch, now time.Time) {
 	hour := now.Unix() / 3600
 	o.parts = o.parts[:0]
@@ -114,9 +115,12 @@ func (o *overload) gather(b *batch, now time.Time) {
 		o.parts = append(o.parts, admission.Part{Bin: binOf(s.Flow, hour), N: n})
 	}
 	for i := range b.delays {
-		if f := b.delays[i].flow; !f.Plain() {
+		d := &b.delays[i]
+		if later := time.Duration(d.ms)*time.Millisecond > o.slo; later || !d.flow.Plain() {
 			plain--
-			o.parts = append(o.parts, admission.Part{Bin: binOf(f, hour), N: 1})
+			if !later {
+				o.parts = append(o.parts, admission.Part{Bin: binOf(d.flow, hour), N: 1})
+			}
 		}
 	}
 	if plain > 0 {

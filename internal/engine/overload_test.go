@@ -62,6 +62,39 @@ func TestADelayedWriteIsJudgedByItsPriority(t *testing.T) {
 	}
 }
 
+// What is due when all that waits now is done is not refused because of it, however much it
+// is, and it takes no room from what comes now.
+func TestAWriteForLaterIsNotRefusedForTheWait(t *testing.T) {
+	onQueue(t, func(t *testing.T, e *Engine) {
+		write := func(delay uint64, n int) error {
+			records := make([]api.Record, n)
+			for i := range records {
+				records[i] = later("1", delay)
+			}
+			_, err := e.Write(bg, "q", &api.WriteRequest{Records: records})
+			return err
+		}
+		for range 200 { // 500 jobs are done a second, and twice as many come
+			for range 20 {
+				_ = write(0, 1)
+			}
+			seqs := claimedSeqs(claimJobs(t, e, "q", "w", 10))
+			time.Sleep(20 * time.Millisecond)
+			ack(t, e, "q", "w", seqs...)
+		}
+		if err := write(1000, 5000); !api.IsCode(err, api.CodeThrottled) {
+			t.Errorf("5,000 jobs for the next second: %v", err)
+		}
+		before := stateOf(t, e, "q").Overload
+		if err := write(86_400_000, 5000); err != nil {
+			t.Errorf("5,000 jobs for tomorrow: %v", err)
+		}
+		if after := stateOf(t, e, "q").Overload; after.Wait != before.Wait || after.Refused != before.Refused || after.Tiers != before.Tiers {
+			t.Errorf("5,000 jobs for tomorrow make %+v of %+v", after, before)
+		}
+	}, func(c *api.Config) { c.WaitSLOMS = 1000 })
+}
+
 // What a queue has learnt of its workers counts again after a pause, also if nobody wrote to
 // it or looked at it meanwhile.
 func TestAPauseTeachesNothingThoughNobodyWrites(t *testing.T) {

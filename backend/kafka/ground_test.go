@@ -54,6 +54,7 @@ func TestWhatOthersDoToTopicsAndGroups(t *testing.T) {
 		{"the largest messages become dead letters", theLargestMessagesBecomeDeadLetters},
 		{"a topic of letters that is deleted", aTopicOfLettersThatIsDeleted},
 		{"letters of a topic made again", lettersOfATopicMadeAgain},
+		{"a long list of letters", aLongListOfLetters},
 		{"the room in a ledger made again", theRoomInALedgerMadeAgain},
 		{"a transaction that was given up", aTransactionThatWasGivenUp},
 	} {

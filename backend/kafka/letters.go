@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -18,42 +19,31 @@ import (
 
 var _ backend.DeadLetters = (*Backend)(nil)
 
-// shelved reads the dead letters of a topic, oldest first: the last record of each key,
-// unless that is a tombstone.
-func (b *Backend) shelved(ctx context.Context, from string) ([]*kgo.Record, error) {
-	l, err := b.layoutOf(ctx, from)
-	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, b.explain(err)
-	}
-	var all []*kgo.Record
-	for partition := range l.leaders {
-		last := map[string]*kgo.Record{}
-		if _, _, err := b.pages(ctx, from, l, partition, 0, func(r *kgo.Record) { last[letterKey(r)] = r }); err != nil {
-			return nil, b.explain(err)
-		}
-		for _, r := range last {
-			if r.Value != nil {
-				all = append(all, r)
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b *kgo.Record) int {
-		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
-	})
-	return all, nil
-}
-
 // letterIndex follows a topic of dead letters, so that looking for them reads only what is
-// new.
+// new. It holds where they are, not what they say.
 type letterIndex struct {
 	turn   turn
 	layout *layout // nil: read it from the beginning
 	next   map[int32]int64
-	live   map[string]string // key → ID of its last record, unless that is a tombstone
+	live   map[string]spot   // by key: its last record, unless that is a tombstone
+	order  map[int32][]place // by partition: in the order of the log, with some that are gone
 }
+
+// spot is where a record is.
+type spot struct {
+	partition int32
+	offset    int64
+}
+
+// place is where a partition has, or had, a letter.
+type place struct {
+	offset int64
+	key    string
+}
+
+// forgottenPlaces is how many places without a letter a partition may have before they are
+// removed, if it has no more letters than that.
+const forgottenPlaces = 1000
 
 // shelves are the indexes that have been needed, by topic.
 type shelves struct {
@@ -91,7 +81,7 @@ func (b *Backend) index(ctx context.Context, topic string) (x *letterIndex, done
 
 func (b *Backend) readOn(ctx context.Context, x *letterIndex, topic string) error {
 	if x.layout == nil {
-		x.next, x.live = map[int32]int64{}, map[string]string{}
+		x.next, x.live, x.order = map[int32]int64{}, map[string]spot{}, map[int32][]place{}
 		l, err := b.layoutOf(ctx, topic)
 		if errors.Is(err, kerr.UnknownTopicOrPartition) {
 			return nil
@@ -104,23 +94,96 @@ func (b *Backend) readOn(ctx context.Context, x *letterIndex, topic string) erro
 	for partition := range x.layout.leaders {
 		next, by, err := b.pages(ctx, topic, x.layout, partition, x.next[partition], func(r *kgo.Record) {
 			key := letterKey(r)
-			if r.Value != nil {
-				x.live[key] = idOf(r.Partition, r.Offset)
-			} else {
+			if r.Value == nil {
 				delete(x.live, key)
+				return
 			}
+			x.add(place{r.Offset, key}, r.Partition)
 		})
 		if err == nil && by.id != x.layout.id { // it was deleted and made again
 			x.layout = nil
 			return b.readOn(ctx, x, topic)
 		}
+		if err != nil && ctx.Err() != nil && by.id == x.layout.id {
+			x.layout, x.next[partition] = by, next // the next call goes on here
+			return err
+		}
 		if err != nil {
 			x.layout = nil
+			if errors.Is(err, kerr.UnknownTopicOrPartition) { // it was deleted
+				return b.readOn(ctx, x, topic)
+			}
 			return err
 		}
 		x.layout, x.next[partition] = by, next
+		x.tidy(partition)
 	}
 	return nil
+}
+
+// add notes a letter that was read. Behind its place nothing is known: if something is, the
+// log has lost its end and is read again.
+func (x *letterIndex) add(at place, partition int32) {
+	all := x.order[partition]
+	if n := len(all); n > 0 && all[n-1].offset >= at.offset {
+		i := search(all, at.offset)
+		for _, lost := range all[i:] {
+			x.drop(partition, lost)
+		}
+		all = all[:i]
+	}
+	x.live[at.key] = spot{partition, at.offset}
+	x.order[partition] = append(all, at)
+}
+
+func search(all []place, offset int64) int {
+	i, _ := slices.BinarySearchFunc(all, offset, func(at place, offset int64) int { return cmp.Compare(at.offset, offset) })
+	return i
+}
+
+// has reports whether a place of a partition has a letter.
+func (x *letterIndex) has(partition int32, at place) bool {
+	s, ok := x.live[at.key]
+	return ok && s == spot{partition, at.offset}
+}
+
+func (x *letterIndex) drop(partition int32, at place) {
+	if x.has(partition, at) {
+		delete(x.live, at.key)
+	}
+}
+
+// first returns the first letter of a partition that is not before an offset.
+func (x *letterIndex) first(partition int32, offset int64) (place, bool) {
+	all := x.order[partition]
+	for _, at := range all[search(all, offset):] {
+		if x.has(partition, at) {
+			return at, true
+		}
+	}
+	return place{}, false
+}
+
+// forget drops the letters of a partition from one offset to before another that were not
+// read there: their log has lost them, to its retention or to a compaction that left no
+// tombstone to see.
+func (x *letterIndex) forget(partition int32, from, to int64, read []*kgo.Record) {
+	there := map[int64]bool{}
+	for _, r := range read {
+		there[r.Offset] = true
+	}
+	for at, ok := x.first(partition, from); ok && at.offset < to; at, ok = x.first(partition, at.offset+1) {
+		if !there[at.offset] {
+			x.drop(partition, at)
+		}
+	}
+}
+
+// tidy removes the places of a partition that have no letter any more, if they are many.
+func (x *letterIndex) tidy(partition int32) {
+	if all := x.order[partition]; len(all) > 2*len(x.live)+forgottenPlaces {
+		x.order[partition] = slices.DeleteFunc(all, func(at place) bool { return !x.has(partition, at) })
+	}
 }
 
 func (b *Backend) letterCount(ctx context.Context) (int64, error) {
@@ -135,36 +198,62 @@ func (b *Backend) letterCount(ctx context.Context) (int64, error) {
 // letterKey is what a letter and its tombstone have in common.
 func letterKey(r *kgo.Record) string { return cmp.Or(string(r.Key), idOf(r.Partition, r.Offset)) }
 
-// List returns dead letters. It reads their topic from its beginning.
+// listBytes is how much of a topic is read at once for a page of dead letters.
+const listBytes = 128 << 10
+
+// List returns dead letters by partition, oldest first. A letter is the last record of its
+// key, unless that is a tombstone.
 func (b *Backend) List(ctx context.Context, from, after string, most int) ([]backend.DeadLetter, error) {
 	if err := b.may(ctx); err != nil {
 		return nil, err
 	}
-	all, err := b.shelved(ctx, cmp.Or(from, b.set.deadLetter()))
-	if err != nil {
-		return nil, b.cut(ctx, err)
-	}
-	begin := 0
+	var begin spot
 	if after != "" {
-		begin = slices.IndexFunc(all, func(r *kgo.Record) bool { return idOf(r.Partition, r.Offset) == after }) + 1
-		if begin == 0 { // gone meanwhile: go on behind where it was
-			begin = slices.IndexFunc(all, func(r *kgo.Record) bool { return behind(r, after) })
+		var ok bool
+		if begin.partition, begin.offset, ok = parseID(after); !ok {
+			return nil, nil
 		}
+		begin.offset++
 	}
-	if begin < 0 {
-		return nil, nil
+	from, most = cmp.Or(from, b.set.deadLetter()), max(1, most)
+	x, done, err := b.index(ctx, from)
+	if err != nil {
+		return nil, b.cut(ctx, b.explain(err))
 	}
+	defer done()
 	var letters []backend.DeadLetter
-	for _, r := range all[begin:min(len(all), begin+max(1, most))] {
-		letters = append(letters, letterOf(r))
+	for _, partition := range slices.Sorted(maps.Keys(x.order)) {
+		switch {
+		case partition < begin.partition:
+			continue
+		case partition > begin.partition:
+			begin = spot{partition: partition}
+		}
+		if letters, err = b.listOn(ctx, x, from, begin, letters, most); err != nil {
+			return nil, b.cut(ctx, b.explain(err))
+		}
 	}
 	return letters, nil
 }
 
-// behind reports whether a record comes after the one with an ID.
-func behind(r *kgo.Record, id string) bool {
-	partition, offset, ok := parseID(id)
-	return ok && (r.Partition > partition || r.Partition == partition && r.Offset > offset)
+// listOn adds letters of a partition, from a spot on, until there are most.
+func (b *Backend) listOn(ctx context.Context, x *letterIndex, topic string, from spot, letters []backend.DeadLetter, most int) ([]backend.DeadLetter, error) {
+	at, some := x.first(from.partition, from.offset)
+	for some && len(letters) < most {
+		p, err := b.read(ctx, topic, x.layout, from.partition, at.offset, listBytes)
+		if err != nil || p.by.id != x.layout.id { // it was deleted, and perhaps made again
+			x.layout = nil
+			return letters, err
+		}
+		x.forget(from.partition, at.offset, p.next, p.records)
+		for _, r := range p.records {
+			if len(letters) < most && r.Offset >= at.offset && x.has(r.Partition, place{r.Offset, letterKey(r)}) {
+				letters = append(letters, letterOf(r))
+			}
+		}
+		at, some = x.first(from.partition, max(p.next, at.offset+1))
+	}
+	return letters, nil
 }
 
 func letterOf(r *kgo.Record) backend.DeadLetter {
@@ -226,18 +315,26 @@ func (b *Backend) find(ctx context.Context, from string, ids []string) ([]*kgo.R
 	if x.layout == nil {
 		return nil, nil
 	}
+	bytes := int32(1)
+	if len(ids) > 1 { // often they stand side by side
+		bytes = listBytes
+	}
 	var found []*kgo.Record
+	var p page
+	var begin spot // of p
 	for _, id := range ids {
 		partition, offset, ok := parseID(id)
 		if _, there := x.layout.leaders[partition]; !ok || !there || offset >= x.next[partition] {
 			continue
 		}
-		p, err := b.read(ctx, from, x.layout, partition, offset, 1)
-		if err != nil {
-			return nil, b.explain(err)
+		if partition != begin.partition || offset < begin.offset || offset >= p.next {
+			if p, err = b.read(ctx, from, x.layout, partition, offset, bytes); err != nil {
+				return nil, b.explain(err)
+			}
+			begin = spot{partition, offset}
 		}
 		for _, r := range p.records {
-			if r.Offset == offset && x.live[letterKey(r)] == id {
+			if r.Offset == offset && x.has(partition, place{offset, letterKey(r)}) {
 				found = append(found, r)
 			}
 		}

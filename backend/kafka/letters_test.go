@@ -1,16 +1,20 @@
 package kafka_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirmq/weir"
@@ -83,6 +87,93 @@ func theLargestMessagesBecomeDeadLetters(t *testing.T, g *ground) {
 		if err := b.Redrive(t.Context(), "", g.letters(b)[0]); err != nil {
 			t.Errorf("%d bytes back: %v", size, err)
 		}
+	}
+}
+
+// aLongListOfLetters is read once by who goes through it, and says what became of letters
+// that another process has purged, or the topic's retention.
+func aLongListOfLetters(t *testing.T, g *ground) {
+	const topic, each, size = "long.dlq", 2000, 1000
+	g.create("long")
+	_, err := g.admin.CreateTopic(t.Context(), 2, 1, settingsOf([]string{"cleanup.policy=compact,delete"}), topic)
+	g.must(err)
+	records := make([]*kgo.Record, 2*each)
+	for i := range records {
+		records[i] = &kgo.Record{Topic: topic, Key: fmt.Append(nil, i), Value: random(size)}
+	}
+	client, err := kgo.NewClient(append(g.client.Opts(), kgo.ProducerBatchMaxBytes(8<<10))...) // a broker answers with whole batches
+	g.must(err)
+	defer client.Close()
+	g.must(client.ProduceSync(t.Context(), records...).FirstErr())
+	slices.SortFunc(records, func(a, b *kgo.Record) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+	})
+	idsOf := func(records []*kgo.Record) (ids []string) {
+		for _, r := range records {
+			ids = append(ids, fmt.Sprintf("%d:%d", r.Partition, r.Offset))
+		}
+		return ids
+	}
+
+	var read bytesRead
+	b := g.open("long", kgo.WithHooks(&read))
+	lists := func(left []*kgo.Record, after string) {
+		t.Helper()
+		var got []string
+		for {
+			page, err := b.List(t.Context(), "", after, 100)
+			g.must(err)
+			for i := range page {
+				got, after = append(got, page[i].ID), page[i].ID
+			}
+			if len(page) < 100 {
+				break
+			}
+		}
+		if want := idsOf(left); !slices.Equal(got, want) {
+			t.Fatalf("%d letters are listed, there are %d", len(got), len(want))
+		}
+	}
+	lists(records, "")
+	if n := read.Load(); n > 4*2*each*size {
+		t.Errorf("to list letters of %d bytes, %d bytes were read", 2*each*size, n)
+	}
+
+	var purged, left []*kgo.Record
+	for i, r := range records {
+		if i%3 == 0 {
+			purged = append(purged, r)
+		} else {
+			left = append(left, r)
+		}
+	}
+	read.Store(0)
+	n, err := g.open("long?group=other", kgo.WithHooks(&read)).Purge(t.Context(), "", idsOf(purged))
+	g.must(err)
+	if n != len(purged) || read.Load() > 4*2*each*size {
+		t.Errorf("%d of %d were purged, and %d bytes read of %d", n, len(purged), read.Load(), 2*each*size)
+	}
+	lists(left, "")
+	lists(left[100:], idsOf(left[99:100])[0])
+	next := slices.Index(left, records[301]) // behind one that is gone
+	lists(left[next:], idsOf(records[300:301])[0])
+
+	cut := kadm.Offsets{}
+	cut.AddOffset(topic, 0, left[500].Offset, -1)
+	deleted, err := g.admin.DeleteRecords(t.Context(), cut)
+	g.must(errors.Join(err, deleted.Error()))
+	lists(left[500:], "")
+	if s, err := b.Stats(t.Context()); err != nil || s.DeadLetters == nil || *s.DeadLetters != int64(len(left)-500) {
+		t.Errorf("%s letters are counted, there are %d: %v", shown(s.DeadLetters), len(left)-500, err)
+	}
+}
+
+// bytesRead counts those of fetches.
+type bytesRead struct{ atomic.Int64 }
+
+func (n *bytesRead) OnBrokerRead(_ kgo.BrokerMetadata, key int16, read int, _, _ time.Duration, _ error) {
+	if key == int16(kmsg.Fetch) {
+		n.Add(int64(read))
 	}
 }
 

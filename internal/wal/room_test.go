@@ -122,3 +122,31 @@ func TestAFailureTellsThatSegmentsAreSealed(t *testing.T) {
 		t.Error("nothing is sealed")
 	}
 }
+
+// A slot that comes free is never lost on a caller that gives up at that moment.
+func TestASlotThatNobodyTakesGoesToTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _, _ := openLog(t, Options{FS: vfs.NewMem(), SegmentBytes: 64 << 10, Slots: 1}, 0)
+		defer mustClose(t, l)
+		for range 50 { // whether it takes the slot or gives up is a matter of chance
+			if !l.TryReserve() {
+				t.Fatal("the slot is taken")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			first, second := make(chan error, 1), make(chan error, 1)
+			go func() { first <- l.Reserve(ctx, time.Hour) }()
+			synctest.Wait()
+			go func() { second <- l.Reserve(t.Context(), time.Minute) }()
+			synctest.Wait()
+			cancel()
+			l.Unreserve()
+			if <-first == nil {
+				l.Unreserve()
+			}
+			if err := <-second; err != nil {
+				t.Fatalf("the slot is free, and the next caller is told %v", err)
+			}
+			l.Unreserve()
+		}
+	})
+}

@@ -187,6 +187,83 @@ func TestEachGroupIsEvidenceForThoseBeforeIt(t *testing.T) {
 	}
 }
 
+// A segment that follows says so, too, though all that it has is a header.
+func TestTheNextHeaderIsEvidenceForWhatIsInFrontOfIt(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	opt := Options{FS: mem, SegmentBytes: 4 << 10}
+	l, _, _ := openLog(t, opt, 0)
+	add(t, l, "", "first", Synced)
+	_, pos := add(t, l, "", "last of its segment", Synced)
+	if err := l.Rotate(); err != nil {
+		t.Fatal(err)
+	}
+	add(t, l, "", "behind it", Written)
+	mustClose(t, l)
+	files := map[string][]byte{}
+	for n := range uint32(2) {
+		b, err := mem.UnsafeGetFileDataBuffer("wal/" + segName(n+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[segName(n+1)] = bytes.Clone(b)
+	}
+	clear(files[segName(2)][segHeaderSize:]) // the write of its first group was torn
+	opt.FS = restore(t, files)
+	l, st, _ := openLog(t, opt, 0)
+	mustClose(t, l)
+	if len(st.ops) != 2 {
+		t.Fatalf("the log opens with %v", st.ops)
+	}
+	files[segName(1)][pos.Offset] ^= 1
+	opt.FS = restore(t, files)
+	l, st, _, err := tryOpen(opt, 0)
+	if bad := new(CorruptError); !errors.As(err, &bad) || bad.LSN != 2 {
+		t.Errorf("operation 2 was synced and is damaged: %v, %v", st.ops, err)
+	}
+	if err == nil {
+		mustClose(t, l)
+	}
+}
+
+// A log of which a file was removed, or that has one of another log, is refused rather than
+// cut where it can be read no further.
+func TestALogWithTheWrongFilesIsRefused(t *testing.T) {
+	opt := Options{SegmentBytes: 2 << 10}
+	_, files := small(t, true)
+	_, others := small(t, true)
+	delete(files, markName)
+	last := uint32(0)
+	for name, b := range files {
+		number, _ := parseSegName(name)
+		if _, used, _ := decodeSegHeader(b); used {
+			last = max(last, number)
+		}
+	}
+	if last < 4 {
+		t.Fatalf("%d files are too few", last)
+	}
+	files[segName(last+1)] = make([]byte, 2<<10) // prepared
+	for number := uint32(2); number <= last; number++ {
+		name := segName(number)
+		own := files[name]
+		for what, change := range map[string]func(){
+			"is missing":        func() { delete(files, name) },
+			"is of another log": func() { files[name] = others[name] },
+		} {
+			change()
+			opt.FS = restore(t, files)
+			l, st, _, err := tryOpen(opt, 0)
+			if bad := new(CorruptError); !errors.As(err, &bad) {
+				t.Errorf("file %d of %d %s: the log opens with %d operations, %v", number, last, what, len(st.ops), err)
+			}
+			if err == nil {
+				mustClose(t, l)
+			}
+			files[name] = own
+		}
+	}
+}
+
 // What a reader is given was verified; damage on the way is an error.
 func TestReadNeverReturnsDamagedBytes(t *testing.T) {
 	mem := vfs.NewMem()

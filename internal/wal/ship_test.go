@@ -281,6 +281,61 @@ func TestATailThatJumpsLetsGoOfItsSegments(t *testing.T) {
 	}
 }
 
+// Writers that wait for the copy go on when the copy is to get all that in another way.
+func TestATailThatJumpsLetsWritersGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _, _ := openLog(t, Options{FS: vfs.NewMem(), Ship: true, ShipSync: true, FlushBytes: 4 << 10}, 0)
+		defer mustClose(t, l)
+		var err error
+		for err == nil {
+			if err = l.Reserve(t.Context(), 10*time.Second); err != nil {
+				break
+			}
+			var lsn uint64
+			if lsn, _, err = l.Append(l.Gen(), nil, make([]byte, 200), Checksum(make([]byte, 200)), Written); err == nil {
+				err = l.Wait(lsn, l.Gen(), Written)
+			}
+		}
+		if !errors.Is(err, ErrFull) {
+			t.Fatal(err)
+		}
+		if err := l.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		l.Tail().Jump()
+		if err := l.Reserve(t.Context(), time.Second); err != nil {
+			t.Errorf("after the jump: %v", err)
+		}
+		l.Unreserve()
+	})
+}
+
+// Who waits for the copy when the log is closed is told.
+func TestACloseEndsWaitsForTheCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _, _ := openLog(t, Options{FS: vfs.NewMem(), Ship: true, ShipSync: true}, 0)
+		gen := l.Gen()
+		lsn, _, err := l.AppendUnslotted(gen, nil, []byte("a"), Checksum([]byte("a")), Synced)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- l.Wait(lsn, gen, Synced) }()
+		synctest.Wait()
+		mustClose(t, l)
+		synctest.Wait()
+		select {
+		case err := <-done:
+			if !errors.Is(err, ErrClosed) {
+				t.Errorf("the writer is told %v", err)
+			}
+		default:
+			t.Error("the writer waits for ever")
+			l.StopShipping()
+		}
+	})
+}
+
 // A start ships only what the copy does not have, on the same machine or on another one
 // that has nothing but the copy, however pieces have cut the last group.
 func TestAStartGoesOnShippingWhereTheCopyEnds(t *testing.T) {

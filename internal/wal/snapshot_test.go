@@ -179,6 +179,48 @@ func TestASnapshotOfAnEmptyLogKeepsItsPlace(t *testing.T) {
 	mustClose(t, l)
 }
 
+// While a backup copies the files of the log, the store takes over what is in them and the log
+// needs files.
+func TestTheFilesOfASnapshotAreNotUsedAgain(t *testing.T) {
+	fs := vfs.NewMem()
+	l, _, _ := openLog(t, Options{FS: fs, SegmentBytes: 8 << 10, MaxSealed: 100}, 0)
+	defer mustClose(t, l)
+	want := map[uint64]string{}
+	write := func(name string, n int) {
+		t.Helper()
+		for i := range n {
+			body := fmt.Sprintf("%s %d %0900d", name, i, i)
+			lsn, _ := add(t, l, "", body, Synced)
+			if name == "copied" {
+				want[lsn] = body
+			}
+		}
+	}
+	write("copied", 20)
+	s, err := l.Snapshot(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 10 {
+		write(fmt.Sprint("later ", n), 20)
+		if err := backUp(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copyFiles(t, fs, "copy", s)
+	s.Close()
+	again, st, _ := openLog(t, Options{FS: fs, Dir: "copy", SegmentBytes: 8 << 10, MaxSealed: 100}, 0)
+	defer mustClose(t, again)
+	if len(st.ops) != len(want) {
+		t.Errorf("the copy holds %d operations, want %d", len(st.ops), len(want))
+	}
+	for lsn, body := range want {
+		if st.ops[lsn].data != body {
+			t.Errorf("operation %d is %.20q, want %.20q", lsn, st.ops[lsn].data, body)
+		}
+	}
+}
+
 func TestAnAbsentDirectoryIsAnEmptyLogToLookAt(t *testing.T) {
 	for name, fs := range map[string]vfs.FS{"memory": vfs.NewMem(), "disk": vfs.Default} {
 		dir := fs.PathJoin(t.TempDir(), "absent")

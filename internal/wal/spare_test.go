@@ -2,6 +2,7 @@ package wal
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -118,5 +119,82 @@ func TestTheNextFileIsMadeEarlyAndGivenBack(t *testing.T) {
 	until("the log goes on in it", has)
 	if f := l.Metrics().Failures; f != 0 {
 		t.Errorf("the log failed %d times", f)
+	}
+}
+
+// segmentFiles counts the files of a log.
+func segmentFiles(t *testing.T, fs vfs.FS, dir string) (n int) {
+	t.Helper()
+	names, err := fs.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if _, ok := parseSegName(name); ok {
+			n++
+		}
+	}
+	return n
+}
+
+// A failure moves what was acknowledged to a new file. Once the store has all of it, both
+// files go.
+func TestNoFileOfAFailureStays(t *testing.T) {
+	fs := newFaultFS(vfs.NewMem(), nil)
+	l, _, _ := openLog(t, Options{FS: fs, SegmentBytes: 8 << 10, RetryEvery: time.Millisecond, FlushEvery: time.Hour}, 0)
+	defer mustClose(t, l)
+	for range 10 {
+		add(t, l, "", "kept", Written)
+		fs.set(func(c call) error {
+			if c.kind == "sync" && ofSegment(c) {
+				fs.set(nil)
+				return syscall.EIO
+			}
+			return nil
+		})
+		if err := l.Sync(); err == nil {
+			t.Fatal("the sync did not fail")
+		}
+		if err := resumed(l); err != nil {
+			t.Fatal(err)
+		}
+		if err := backUp(l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(t, l, "", "last", Synced)
+	within(t, "the files are removed", func() error {
+		for segmentFiles(t, fs, l.opt.Dir) > 2 { // the tail and the next one
+			time.Sleep(time.Millisecond)
+		}
+		return nil
+	})
+}
+
+// A log whose segments are made larger or smaller opens again.
+func TestTheSizeOfSegmentsMayChange(t *testing.T) {
+	fs := vfs.NewMem()
+	want, after := map[uint64]string{}, uint64(0)
+	for i, size := range []int64{8 << 10, 16 << 10, 4 << 10, 8 << 10} {
+		l, st, _ := openLog(t, Options{FS: fs, SegmentBytes: size, MaxSealed: 100}, after)
+		for lsn, body := range want {
+			if st.ops[lsn].data != body {
+				t.Fatalf("with segments of %d: operation %d is %.20q, want %.20q", size, lsn, st.ops[lsn].data, body)
+			}
+		}
+		for n := range 60 {
+			body := fmt.Sprintf("%d %d %0900d", i, n, n)
+			lsn, _ := add(t, l, "", body, Synced)
+			want[lsn] = body
+			if s, ok := l.OldestSealed(); ok && n < 55 {
+				for lsn := s.FirstLSN; lsn <= s.LastLSN; lsn++ {
+					delete(want, lsn)
+				}
+				if after = s.LastLSN; l.Release(s.Number) != nil {
+					t.Fatal("a sealed segment cannot be released")
+				}
+			}
+		}
+		mustClose(t, l)
 	}
 }

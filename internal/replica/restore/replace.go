@@ -84,8 +84,11 @@ func (d *Directory) setAside(n *note) error {
 		}
 		return d.setAside(n)
 	}
-	if err := d.sync(); err != nil {
-		return err
+	// The place that it has left comes last, or a power cut could leave it in neither.
+	for _, dir := range []string{n.Aside, d.FS.PathDir(n.Aside), d.Path} {
+		if err := d.syncDir(dir); err != nil {
+			return err
+		}
 	}
 	d.Logger.Warn("what was in the data directory is set aside, never to be used again: remove it when you have seen what you need of it", "directory", n.Aside)
 	n.Aside = ""
@@ -149,8 +152,10 @@ func (d *Directory) writeNote(n note) error {
 	return d.sync()
 }
 
-func (d *Directory) sync() error {
-	f, err := d.FS.OpenDir(d.Path)
+func (d *Directory) sync() error { return d.syncDir(d.Path) }
+
+func (d *Directory) syncDir(path string) error {
+	f, err := d.FS.OpenDir(path)
 	if err != nil {
 		return err
 	}

@@ -155,7 +155,7 @@ type leader struct {
 }
 
 func lead(t testing.TB) *leader {
-	l := &leader{term: 1, t: t, fs: &keeper{FS: vfs.NewMem(), gone: map[string][]byte{}}, to: &shelf{files: map[string][]byte{}}, seg: 1, now: 1_700_000_000_000}
+	l := &leader{term: 1, t: t, fs: &keeper{FS: vfs.NewCrashableMem(), gone: map[string][]byte{}}, to: &shelf{files: map[string][]byte{}}, seg: 1, now: 1_700_000_000_000}
 	l.Engine = open(t, l.fs, "/data")
 	return l
 }

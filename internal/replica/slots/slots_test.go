@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -70,6 +71,13 @@ func TestOneLeaderAfterTheOther(t *testing.T) {
 	if _, err := add(ctx, a, "void", "void"); !errors.Is(err, replica.ErrFenced) {
 		t.Errorf("the old leader is told %v", err)
 	}
+	late, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for range 3 * replica.Window { // it is told each time, at once
+		if _, err := add(late, a, "void"); !errors.Is(err, replica.ErrFenced) {
+			t.Fatalf("later the old leader is told %v", err)
+		}
+	}
 	if _, err := add(ctx, b, "7", "8"); err != nil {
 		t.Error(err)
 	}
@@ -97,6 +105,107 @@ func TestATrimKeepsUpWithTheLeader(t *testing.T) {
 	if err != nil || len(left) > 20 {
 		t.Errorf("%d of 1,700 entries are left, and 8 are to stay: %v", len(left), err)
 	}
+}
+
+// A copy may be trimmed for years: what says so stays one object.
+func TestTrimsLeaveOneObject(t *testing.T) {
+	objects := &memory{all: map[string][]byte{}}
+	log := slots.New(objects, slots.Options{Grace: time.Nanosecond, Keep: 8})
+	defer log.Close()
+	if _, err := log.Lead(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		last, err := add(t.Context(), log, make([]string, 20)...)
+		if err == nil {
+			err = log.Trim(t.Context(), last)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, err := objects.ListAfter(t.Context(), "trim/", "", 100)
+	if err != nil || len(left) != 1 {
+		t.Errorf("%d trim objects are left, %v", len(left), err)
+	}
+}
+
+// A reader must not take the place of a lost object for the end of the log: a server that takes
+// over would give numbers out again that are behind it.
+func TestALostEntryIsNotTheEndOfTheLog(t *testing.T) {
+	objects := &memory{all: map[string][]byte{}}
+	log, reader := slots.New(objects, slots.Options{}), slots.New(objects, slots.Options{})
+	defer log.Close()
+	defer reader.Close()
+	if _, err := log.Lead(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	last, err := add(t.Context(), log, make([]string, 20)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := last - 2*replica.Window
+	if err := objects.Delete(t.Context(), fmt.Sprintf("log/%020d", lost)); err != nil {
+		t.Fatal(err)
+	}
+	for after := uint64(0); ; {
+		e, err := reader.Read(t.Context(), after)
+		if err == nil {
+			after = e.Pos
+			continue
+		}
+		if after != lost-1 || !errors.Is(err, replica.ErrDamaged) {
+			t.Errorf("behind position %d of %d, where one is lost: %v", after, last, err)
+		}
+		break
+	}
+	if lead, err := slots.New(objects, slots.Options{}).Lead(t.Context(), "b"); !errors.Is(err, replica.ErrDamaged) {
+		t.Errorf("led %+v, %v", lead, err)
+	}
+}
+
+// A copy of a later version is left alone.
+func TestACopyOfALaterFormatIsRefused(t *testing.T) {
+	objects := &memory{all: map[string][]byte{"FORMAT": []byte(`{"format":2,"log_id":"x"}`)}}
+	log := slots.New(objects, slots.Options{})
+	defer log.Close()
+	if _, err := log.Lead(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "newer weir") {
+		t.Errorf("who wants to lead is told %v", err)
+	}
+	if _, err := slots.ReadFormat(t.Context(), objects); err == nil || !strings.Contains(err.Error(), "newer weir") {
+		t.Errorf("who looks is told %v", err)
+	}
+}
+
+// hanging is objects that do not answer the first attempts to create one.
+type hanging struct {
+	slots.Objects
+	left atomic.Int32
+}
+
+func (h *hanging) Create(ctx context.Context, name string, data []byte) error {
+	if h.left.Add(-1) >= 0 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return h.Objects.Create(ctx, name, data)
+}
+
+// A call that is never answered is made again.
+func TestACallThatHangsIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := &hanging{Objects: &memory{all: map[string][]byte{}}}
+		log := slots.New(objects, slots.Options{})
+		defer log.Close()
+		if _, err := log.Lead(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		objects.left.Store(2)
+		began := time.Now()
+		if _, err := add(t.Context(), log, "entry"); err != nil || time.Since(began) > time.Minute {
+			t.Errorf("after %v the leader is told %v", time.Since(began), err)
+		}
+	})
 }
 
 // refusing is objects that may not be listed for a while.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -127,6 +128,86 @@ func TestTrimsLeaveOneObject(t *testing.T) {
 	left, err := objects.ListAfter(t.Context(), "trim/", "", 100)
 	if err != nil || len(left) != 1 {
 		t.Errorf("%d trim objects are left, %v", len(left), err)
+	}
+}
+
+// dated is objects that know when each was created.
+type dated struct {
+	slots.Objects
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+func (d *dated) Create(ctx context.Context, name string, data []byte) error {
+	d.mu.Lock()
+	d.at[name] = time.Now()
+	d.mu.Unlock()
+	return d.Objects.Create(ctx, name, data)
+}
+
+func (d *dated) ListAfter(ctx context.Context, prefix, after string, most int) ([]replica.File, error) {
+	files, err := d.Objects.ListAfter(ctx, prefix, after, most)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range files {
+		files[i].Changed = d.at[files[i].Name]
+	}
+	return files, err
+}
+
+// What is younger than the grace stays, whatever is asked for: a leader that was asleep may
+// not know yet that another has led.
+func TestATrimLeavesWhatIsYoung(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := &dated{Objects: &memory{all: map[string][]byte{}}, at: map[string]time.Time{}}
+		log := slots.New(objects, slots.Options{Grace: time.Hour, Keep: 8})
+		defer log.Close()
+		if _, err := log.Lead(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := add(t.Context(), log, make([]string, 30)...); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Minute)
+		last, err := add(t.Context(), log, make([]string, 30)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			wait time.Duration
+			left int
+		}{{0, 61}, {20 * time.Minute, 30}, {time.Hour, 8}} {
+			time.Sleep(c.wait)
+			if err := log.Trim(t.Context(), last); err != nil {
+				t.Fatal(err)
+			}
+			left, err := objects.ListAfter(t.Context(), "log/", "", 100)
+			if err != nil || len(left) < c.left || len(left) > c.left+replica.Window {
+				t.Errorf("%v later %d entries are left, want %d: %v", c.wait, len(left), c.left, err)
+			}
+		}
+	})
+}
+
+// undeletable is objects that may not be removed.
+type undeletable struct{ slots.Objects }
+
+func (undeletable) Delete(context.Context, string) error { return replica.ErrRefused }
+
+func TestATrimThatMayRemoveNothingSaysSo(t *testing.T) {
+	objects := &memory{all: map[string][]byte{}}
+	log, trimmer := slots.New(objects, slots.Options{}), slots.New(undeletable{objects}, slots.Options{Grace: time.Nanosecond, Keep: 8})
+	defer log.Close()
+	defer trimmer.Close()
+	if _, err := log.Lead(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	last, err := add(t.Context(), log, make([]string, 30)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trimmer.Trim(t.Context(), last); !errors.Is(err, replica.ErrRefused) {
+		t.Errorf("it is told %v", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"errors"
+	"math"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -58,4 +59,51 @@ func TestAStandbyDoesNotTakeAnOutageForSilence(t *testing.T) {
 		}
 		l.Close()
 	})
+}
+
+// A takeover replays what is behind the base of the mirror: a standby goes over to a newer base
+// before that is too much.
+func TestAStandbyGoesOverToANewerBase(t *testing.T) {
+	l := shipped(t)
+	d := l.directory(vfs.NewMem(), "/standby")
+	f := &follower{d: d}
+	defer f.drop()
+	read := func() {
+		t.Helper()
+		if _, err := f.read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read()
+	older := f.m.dir
+	for range 2 {
+		for range 5 {
+			l.write("a", 60)
+			l.ship()
+		}
+		read()
+		l.base()
+		read()
+		if f.m.dir != older || f.m.Base.After == l.pos {
+			t.Fatal("it goes over although there is little behind the base")
+		}
+		f.m.Behind, f.based = rebaseBytes, time.Time{}
+		read()
+		if f.m.dir == older || f.m.Base.After != l.pos || f.m.Behind != 0 {
+			t.Fatalf("in %s it has the base of position %d with %d bytes behind it; the newest is of %d", f.m.dir, f.m.Base.After, f.m.Behind, l.pos)
+		}
+		if _, err := d.FS.Stat(older); err == nil {
+			t.Errorf("%s is still there", older)
+		}
+		older = f.m.dir
+	}
+	l.write("a", 3)
+	l.ship()
+	read()
+	if err := f.m.Finish(math.MaxUint64); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := digest(t, open(t, d.FS, f.m.dir)), digest(t, l.Engine); got != want {
+		t.Errorf("the standby has %.500s, want %.500s", got, want)
+	}
 }

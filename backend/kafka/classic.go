@@ -230,7 +230,7 @@ func (c *classic) onOffsets(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetF
 				if p.Metadata != nil {
 					metadata = *p.Metadata
 				}
-				c.windows[p.Partition] = newWindow(p.Partition, p.Offset, metadata)
+				c.windows[p.Partition] = newWindow(p.Partition, p.Offset, p.LeaderEpoch, metadata)
 			}
 		}
 	}
@@ -261,18 +261,25 @@ func (c *classic) closeWindows(partitions []int32) (list []*window) {
 	defer c.mu.Unlock()
 	for _, p := range partitions {
 		if w := c.windows[p]; w != nil {
-			w.closing = true
 			list = append(list, w)
-			for _, h := range w.promised {
-				w.giveBack(h, false)
-			}
-			w.promised = nil
 		}
+	}
+	c.takeBack(list)
+	return list
+}
+
+// takeBack is closeWindows for these. The lock is held.
+func (c *classic) takeBack(list []*window) {
+	for _, w := range list {
+		w.closing = true
+		for _, h := range w.promised {
+			w.giveBack(h, false)
+		}
+		w.promised = nil
 	}
 	for _, h := range c.b.held.takeReady(func(h *held) bool { return h.window.closing }) {
 		h.window.giveBack(h, false)
 	}
-	return list
 }
 
 // onLost follows when the broker has given the partitions to others already.
@@ -284,6 +291,11 @@ func (c *classic) onLost(_ context.Context, _ *kgo.Client, lost map[string][]int
 func (c *classic) drop(list []*window) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.dropNow(list)
+}
+
+// dropNow is drop. The lock is held.
+func (c *classic) dropNow(list []*window) {
 	for _, w := range list {
 		w.gone = true
 		w.announce()
@@ -293,6 +305,22 @@ func (c *classic) drop(list []*window) {
 		}
 	}
 	c.b.held.drop(func(h *held) bool { return h.window.gone })
+}
+
+// cut goes on with a partition whose log has lost its records from an offset on, as by a power cut, or
+// because a replica that lacked them has come to lead. What is unfinished before it is handed out anew.
+// The lock is held.
+func (c *classic) cut(w *window, end int64) *window {
+	lost := []*window{w}
+	c.takeBack(lost)
+	kept := w.upTo(end)
+	c.dropNow(lost)
+	c.windows[w.partition] = kept
+	c.fresh += len(kept.fresh)
+	for _, h := range kept.fresh {
+		c.bytes += len(h.record.Value)
+	}
+	return kept
 }
 
 // renewed reports whether the topic was deleted and made again since the group was joined for
@@ -402,11 +430,16 @@ func progressOf(p kmsg.OffsetFetchResponseGroupTopicPartition) progress {
 
 // explainGroup is explain for what ends a membership.
 func (c *classic) explainGroup(err error) error {
-	var session *kgo.ErrGroupSession
+	var (
+		session *kgo.ErrGroupSession
+		lost    *kgo.ErrDataLoss
+	)
 	if errors.As(err, &session) {
 		err = session.Err
 	}
 	switch {
+	case errors.As(err, &lost):
+		return fmt.Errorf("kafka: %w: the brokers have lost records, and the group goes on behind those that are left: %w", backend.ErrUnavailable, err)
 	case rejoins(err):
 		return fmt.Errorf("kafka: %w: the group has put this member out, which joins again: %w", backend.ErrUnavailable, err)
 	case errors.Is(err, kerr.InconsistentGroupProtocol):

@@ -174,7 +174,7 @@ func (c *classic) written(topicID [16]byte) (*kmsg.OffsetCommitRequest, map[int3
 		}
 		base, metadata := c.write(w, c.metadata)
 		p := kmsg.NewOffsetCommitRequestTopicPartition()
-		p.Partition, p.Offset, p.Metadata = w.partition, base, &metadata
+		p.Partition, p.Offset, p.LeaderEpoch, p.Metadata = w.partition, base, w.epoch, &metadata
 		topic.Partitions = append(topic.Partitions, p)
 		parts[w.partition] = mark{w, w.said, len(w.promised), w.unwritten}
 	}

@@ -108,12 +108,15 @@ func (c *classic) shelve(fetches kgo.Fetches) {
 			return
 		}
 		for _, r := range t.Records {
+			if w.rewritten(r) {
+				w = c.cut(w, r.Offset)
+			}
 			if r.Offset < w.next {
 				continue // fetched again, as after a pause
 			}
 			news = true
 			if r.Attrs.IsControl() {
-				w.pass(r.Offset)
+				w.pass(r)
 				continue
 			}
 			n := len(w.fresh)

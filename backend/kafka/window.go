@@ -41,6 +41,8 @@ type window struct {
 	next      int64   // behind the last record fetched; -1: none was, and nothing is committed
 	open      int64   // behind the last record promised
 	left      []span  // what the last owner has written down
+	epoch     int32   // of the leader who has written the last of the records that are known; -1: unknown
+	begun     bool    // something has been fetched
 	ids       names
 	spare     []held // for records to come
 
@@ -57,8 +59,8 @@ type span struct {
 }
 
 // newWindow goes on where a commit ends; offset -1: there is none.
-func newWindow(partition int32, offset int64, metadata string) *window {
-	w := &window{partition: partition, next: offset, open: max(0, offset), changed: make(chan struct{})}
+func newWindow(partition int32, offset int64, epoch int32, metadata string) *window {
+	w := &window{partition: partition, next: offset, open: max(0, offset), epoch: epoch, changed: make(chan struct{})}
 	if offset >= 0 {
 		if open, left, ok := parseSpans(offset, metadata); ok {
 			w.open, w.left = open, left
@@ -69,7 +71,7 @@ func newWindow(partition int32, offset int64, metadata string) *window {
 
 // add takes a record that was fetched, unless it is finished.
 func (w *window) add(r *kgo.Record) {
-	w.next = r.Offset + 1
+	w.reach(r)
 	attempts, unfinished := w.attempts(r.Offset)
 	if !unfinished {
 		return
@@ -83,10 +85,43 @@ func (w *window) add(r *kgo.Record) {
 	w.live, w.fresh = append(w.live, h), append(w.fresh, h)
 }
 
-// pass goes behind an offset where there is nothing to hand out.
-func (w *window) pass(offset int64) {
-	w.next = offset + 1
+// pass goes behind a record that is nothing to hand out.
+func (w *window) pass(r *kgo.Record) {
+	w.reach(r)
 	w.said++
+}
+
+// reach goes behind a record. One of a later leader than all that were known is none of those that the
+// last owner has seen: the log has lost these, and what is written down of them.
+func (w *window) reach(r *kgo.Record) {
+	if w.epoch >= 0 && r.LeaderEpoch > w.epoch && r.Offset < w.open {
+		w.open = r.Offset
+		w.left = slices.DeleteFunc(w.left, func(s span) bool { return s.from >= w.open })
+		if n := len(w.left); n > 0 {
+			w.left[n-1].to = min(w.left[n-1].to, w.open)
+		}
+	}
+	w.next, w.epoch, w.begun = r.Offset+1, max(w.epoch, r.LeaderEpoch), true
+}
+
+// rewritten reports whether a record is at the place of one that the log has lost, and not one that is
+// fetched again. Where a log ends before the commit, the client begins before it.
+func (w *window) rewritten(r *kgo.Record) bool {
+	return r.Offset < w.next && (!w.begun || r.LeaderEpoch > w.epoch)
+}
+
+// upTo returns a window of what is unfinished before an offset, to be handed out anew.
+func (w *window) upTo(end int64) *window {
+	kept := newWindow(w.partition, end, -1, "")
+	kept.open, kept.begun, kept.said = min(w.open, end), true, 1
+	for _, h := range w.live {
+		if !h.finished && h.record.Offset < end {
+			again := &held{window: kept, record: h.record, id: h.id, attempt: h.attempt}
+			kept.live, kept.fresh = append(kept.live, again), append(kept.fresh, again)
+			kept.epoch = h.record.LeaderEpoch
+		}
+	}
+	return kept
 }
 
 // heldAtOnce is how many records share an allocation: as long as one of them is unfinished,

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -10,48 +11,67 @@ import (
 
 // TestAWindowGoesOnAfterAnyCrash: whatever has happened, an owner that goes on from any
 // commit gets each record that was not finished by then, no other one, and knows how often
-// each may have been handed out.
+// each may have been handed out; also if the log has lost its end, and others have these numbers.
 func TestAWindowGoesOnAfterAnyCrash(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		var offsets []int64 // with gaps, as of a compacted topic
-		for at := int64(random.IntN(3)); len(offsets) < 300; at += 1 + int64(random.IntN(3)/2) {
-			offsets = append(offsets, at)
+		var log []*kgo.Record // with gaps, as of a compacted topic
+		for at := int64(random.IntN(3)); len(log) < 300; at += 1 + int64(random.IntN(3)/2) {
+			log = append(log, &kgo.Record{Offset: at})
 		}
 		state := map[int64]string{} // offset → what an owner has to know
-		committed, metadata := int64(-1), ""
+		last := commit{offset: -1, epoch: -1}
 		for owner := range 6 {
-			if wrong := own(random, offsets, newWindow(0, committed, metadata), state, &committed, &metadata); wrong != "" {
+			if wrong := own(random, log, state, &last); wrong != "" {
 				t.Fatalf("seed %d, owner %d: %s", seed, owner, wrong)
+			}
+			if cut := random.IntN(2 * len(log)); cut < len(log) {
+				for i, r := range log[cut:] {
+					log[cut+i] = &kgo.Record{Offset: r.Offset, LeaderEpoch: int32(owner) + 1}
+					delete(state, r.Offset)
+				}
+				last.from = min(last.offset, log[cut].Offset)
 			}
 		}
 	}
 }
 
+// commit is the last one, and where the client goes on with it, which finds out what the log has lost.
+type commit struct {
+	offset, from int64
+	epoch        int32
+	metadata     string
+}
+
 // own lets a random owner work; state is what its last commit says.
-func own(random *rand.Rand, offsets []int64, w *window, state map[int64]string, committed *int64, metadata *string) string {
+func own(random *rand.Rand, log []*kgo.Record, state map[int64]string, last *commit) string {
+	w := newWindow(0, last.offset, last.epoch, last.metadata)
 	now := map[int64]string{}
 	for at, s := range state {
 		now[at] = s
 	}
 	var out []*held
 	fetched := 0
-	for fetched < len(offsets) && offsets[fetched] < *committed {
+	for fetched < len(log) && log[fetched].Offset < last.from {
 		fetched++
 	}
 	for range random.IntN(400) {
 		switch n := random.IntN(10); {
-		case n < 3 && fetched < len(offsets):
-			at := offsets[fetched]
+		case n < 3 && fetched < len(log):
+			r := log[fetched]
+			at := r.Offset
 			fetched++
+			if w.rewritten(r) {
+				w = w.upTo(at)
+			}
 			had := len(w.live)
-			w.add(&kgo.Record{Offset: at})
+			w.add(r)
 			if got := len(w.live) > had; got != (now[at] != "done") {
 				return fmt.Sprintf("record %d is %q, and given is %v", at, now[at], got)
 			}
-			if len(w.live) > had && now[at] != "" {
-				if got := fmt.Sprint(w.live[len(w.live)-1].attempt); got != now[at] {
-					return fmt.Sprintf("record %d was handed out %s times, it is taken for %s", at, now[at], got)
+			if len(w.live) > had {
+				if got, want := fmt.Sprint(w.live[len(w.live)-1].attempt), cmp.Or(now[at], "0"); got != want {
+					return fmt.Sprintf("record %d was handed out %s times, it is taken for %s", at, want, got)
 				}
 			}
 		case n < 5:
@@ -78,7 +98,7 @@ func own(random *rand.Rand, offsets []int64, w *window, state map[int64]string, 
 			if base < 0 {
 				continue
 			}
-			*committed, *metadata = base, formatSpans(base, w.open, w.spans(), 4096)
+			*last = commit{base, base, w.epoch, formatSpans(base, w.open, w.spans(), 4096)}
 			clear(state)
 			for at, s := range now {
 				state[at] = s
@@ -86,8 +106,8 @@ func own(random *rand.Rand, offsets []int64, w *window, state map[int64]string, 
 		}
 	}
 	for at := range state {
-		if at < *committed && state[at] != "done" {
-			return fmt.Sprintf("committed %d, and record %d is %s", *committed, at, state[at])
+		if at < last.offset && state[at] != "done" {
+			return fmt.Sprintf("committed %d, and record %d is %s", last.offset, at, state[at])
 		}
 	}
 	return ""

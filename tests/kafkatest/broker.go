@@ -3,6 +3,7 @@ package kafkatest
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -340,3 +341,21 @@ func (b *Broker) awaitAnswer() error {
 func (b *Broker) path(name string) string { return filepath.Join(b.dir, name) }
 
 func (b *Broker) logTail() string { return process.Tail(b.path("kafka.log")) }
+
+// LoseEnd takes the records of a partition from an offset on from the data directory, as a power cut does
+// with what was not synced. The broker must not run.
+func (b *Broker) LoseEnd(topic string, partition int32, from int64) {
+	b.t.Helper()
+	segment := b.path(fmt.Sprintf("data/%s-%d/%020d.log", topic, partition, 0))
+	text, err := os.ReadFile(segment)
+	if err != nil {
+		b.t.Fatalf("kafkatest: %v", err)
+	}
+	end := 0
+	for end+12 <= len(text) && int64(binary.BigEndian.Uint64(text[end:])) < from {
+		end += 12 + int(binary.BigEndian.Uint32(text[end+8:]))
+	}
+	if err := os.Truncate(segment, int64(end)); err != nil {
+		b.t.Fatalf("kafkatest: %v", err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weirmq/weir/backend"
@@ -81,5 +82,38 @@ func TestALetterGoesBackOnceToItsGroup(t *testing.T) {
 				t.Errorf("to a group that is gone: %v", err)
 			}
 		})
+	}
+}
+
+// TestALetterGoesBackFromAHandleThatWasIdleForLong, as that of a dashboard: the brokers have forgotten its
+// producer, after a week unless they are set otherwise.
+func TestALetterGoesBackFromAHandleThatWasIdleForLong(t *testing.T) {
+	t.Parallel()
+	const id = "weir-redrive.idle.dlq"
+	broker := kafkatest.Start(t, kafkatest.Options{ShareVersion: kafkatest.Without, Settings: map[string]string{
+		"transactional.id.expiration.ms": "1000", "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+	}})
+	b := open(t, broker.URL()+"/idle?partitions=1")
+	defer b.Close()
+	if _, err := b.Append(t.Context(), messages("a", "b")); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range gather(t, b, 2) {
+		if err := b.DeadLetter(t.Context(), d, "", poison); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admin := kadm.NewClient(broker.Client())
+	for _, letter := range listed(t, b) {
+		if err := b.Redrive(t.Context(), "", letter); err != nil {
+			t.Errorf("letter %s: %v", letter.ID, err)
+		}
+		await(t, "the end of the producer", func() bool {
+			all, err := admin.DescribeTransactions(t.Context(), id)
+			return err == nil && errors.Is(all[id].Err, kerr.TransactionalIDNotFound)
+		})
+	}
+	if n := len(listed(t, b)); n > 0 {
+		t.Errorf("%d letters are left", n)
 	}
 }

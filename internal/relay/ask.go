@@ -13,7 +13,8 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// maxAnswer bounds what the relay reads of an answer to a call of its own.
+// maxAnswer bounds what the relay reads of an answer to a call of its own, and of a message of its
+// subscriptions. What callers may send has nothing to do with it.
 const maxAnswer = 256 << 20
 
 // answer is what the upstream said.

@@ -157,7 +157,7 @@ func (r *Relay) dial(ctx context.Context) (*websocket.Conn, error) {
 		}
 		return nil, err
 	}
-	conn.SetReadLimit(4*r.opt.Limits.MaxBodyBytes + 1<<20)
+	conn.SetReadLimit(maxAnswer)
 	return conn, nil
 }
 

@@ -311,3 +311,22 @@ func TestTheBodyOfAWatchIsReadLikeOthers(t *testing.T) {
 		}
 	})
 }
+
+// TestARelayThatTakesSmallBodiesPassesLargeRecordsOn: what its callers may send says nothing about what the
+// server does.
+func TestARelayThatTakesSmallBodiesPassesLargeRecordsOn(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		p := newPlace(t, "", func(opt *relay.Options) { opt.Limits.MaxBodyBytes = 4 << 10 })
+		p.write("large", 1, 10, api.Fsync)
+		p.write("small", 1, 10, api.Fsync)
+		l := p.follow("", p.watch("", "large", "small"))
+		for _, topic := range []string{"large", "small"} {
+			l.reaches(t, topic, 1, time.Second)
+		}
+		p.write("large", 1, 2<<20, api.Fsync)
+		p.write("small", 1, 10, api.Fsync)
+		for _, topic := range []string{"large", "small"} {
+			l.reaches(t, topic, 2, 5*time.Second)
+		}
+	})
+}

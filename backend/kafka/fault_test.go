@@ -27,11 +27,11 @@ type fake struct {
 	*kfake.Cluster
 }
 
-func newFake(t *testing.T) *fake {
+func newFake(t *testing.T, opts ...kfake.Opt) *fake {
 	t.Helper()
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "jobs"), kfake.BrokerConfigs(map[string]string{
+	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1), kfake.SeedTopics(1, "jobs"), kfake.BrokerConfigs(map[string]string{
 		"group.share.record.lock.duration.ms": "1000", "share.record.lock.sweep.interval.ms": "100", "group.share.heartbeat.interval.ms": "200",
-	}))
+	})}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,3 +64,26 @@ func TestReadingsFollowALeaderThatMoves(t *testing.T) {
 		t.Errorf("5 readings asked %d times a broker that leads no more", n)
 	}
 }
+
+// TestALeaseEndsWithItsLeader: the broker that leads a partition now hands out what was held, so its holder
+// learns that it is another's, as after a rolling restart, when leaders go back where they were.
+func TestALeaseEndsWithItsLeader(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, kfake.NumBrokers(2))
+	first, second := f.open(groupShare), f.open(groupShare)
+	f.publish(first, 0, 1)
+	held := gather(t, first, 1)
+	if err := f.MoveTopicPartition("jobs", 0, 1-f.PartitionInfo("jobs", 0).Leader); err != nil {
+		t.Fatal(err)
+	}
+	if got := gather(t, second, 1); got[0].ID != held[0].ID {
+		t.Fatalf("the other gets %s", got[0].ID)
+	}
+	await(t, "the end of the lease", func() bool {
+		lost, err := first.Extend(t.Context(), leasesOf(held), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(lost) > 0
+	})
+}

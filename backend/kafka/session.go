@@ -78,6 +78,14 @@ func (s *session) lost() {
 	s.m.b.topic.forget()
 }
 
+// moved forgets what was acquired of a partition if an answer shows that the broker does not lead it any
+// more: whoever does hands it out at once.
+func (s *session) moved(partition int32, err error) {
+	if errors.Is(err, kerr.NotLeaderForPartition) || errors.Is(err, kerr.UnknownTopicOrPartition) {
+		s.m.b.held.drop(func(h *held) bool { return h.session == s && h.record.Partition == partition })
+	}
+}
+
 // advance follows a request that the broker has answered.
 func (s *session) advance() {
 	if s.epoch++; s.epoch <= 0 { // as Kafka does after the largest
@@ -165,6 +173,7 @@ func (s *session) shelve(resp *kmsg.ShareFetchResponse, keep time.Duration) erro
 		for _, p := range t.Partitions {
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
 				s.m.b.topic.forget()
+				s.moved(p.Partition, err)
 				if s.failures++; !kerr.IsRetriable(err) || s.failures > leaderTries {
 					failure = s.m.b.onTopic(err, rightRead, s.m.b.set.topic)
 				}
@@ -341,6 +350,7 @@ func (s *session) refused(resp *kmsg.ShareAcknowledgeResponse, acks []ack) (fail
 			}
 			if !errors.Is(why, kerr.InvalidRecordState) {
 				s.m.b.topic.forget()
+				s.moved(p.Partition, why)
 				err = fmt.Errorf("kafka: %w: %w", backend.ErrOutcomeUnknown, why)
 				continue
 			}

@@ -239,11 +239,16 @@ func serve(ctx context.Context, cfg server.Config, options server.Options, out i
 func logStart(opt *serveOptions, changed []string, log *slog.Logger) {
 	log.Info("weir starts", "version", version(), "pid", os.Getpid(), "data_dir", opt.DataDir, "settings", changed)
 	keys, limited := opt.Keys.Count()
-	if keys == 0 {
+	switch {
+	case opt.upstream.Upstream != "":
+		log.Info("auth is up to the upstream", "upstream", opt.upstream.Upstream)
+	case opt.Keys == nil:
 		log.Info("auth is off: anyone who can reach the address has full access")
-		return
+	case keys == 0:
+		log.Warn("auth is on and there is no key: every request is refused until weir key new has made one", "keys_file", opt.keysFile)
+	default:
+		log.Info("auth is on", "keys", keys, "limited_to_prefixes", limited)
 	}
-	log.Info("auth is on", "keys", keys, "limited_to_prefixes", limited)
 }
 
 // run serves from the first to the last request.

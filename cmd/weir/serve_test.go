@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +93,33 @@ func TestEveryLimitCanBeSet(t *testing.T) {
 	}
 	if err != nil || c.Limits != want {
 		t.Errorf("got %+v, %v", c.Limits, err)
+	}
+}
+
+// Keys that are still to be made keep everybody out, and a relay's are its upstream's: neither
+// is a server that anyone may use.
+func TestTheStartSaysWhetherKeysAreNeeded(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "keys.json")
+	if err := os.WriteFile(empty, []byte(`{"keys": []}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "auth is off: anyone"},
+		{[]string{"--keys-file", empty}, "auth is on"},
+		{[]string{"--upstream", "http://127.0.0.1:1"}, "auth is up to the upstream"},
+	} {
+		opt, err := loadServe(t, nil, c.args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		logStart(&opt, nil, newLog(&out, "text", slog.LevelInfo))
+		if got := out.String(); !strings.Contains(got, c.want) || strings.Count(got, "auth is ") != 1 {
+			t.Errorf("%v: %s", c.args, got)
+		}
 	}
 }
 

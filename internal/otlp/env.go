@@ -5,11 +5,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // samplers are the values of OTEL_TRACES_SAMPLER that the SDK knows.
@@ -21,6 +23,13 @@ var counts = map[signal][]string{
 	metrics: {"OTEL_METRIC_EXPORT_INTERVAL", "OTEL_METRIC_EXPORT_TIMEOUT"},
 	logs:    {"OTEL_BLRP_SCHEDULE_DELAY", "OTEL_BLRP_EXPORT_TIMEOUT", "OTEL_BLRP_MAX_QUEUE_SIZE", "OTEL_BLRP_MAX_EXPORT_BATCH_SIZE"},
 }
+
+// Most of what a variable may say: the SDK makes its queues at the start, as large as they may
+// get, and counts in nanoseconds.
+const (
+	maxBuffered     = 1_000_000
+	maxMilliseconds = int(math.MaxInt64 / time.Millisecond)
+)
 
 // check returns an error for a variable that the SDK would pass over, or that would let
 // every send fail.
@@ -40,9 +49,12 @@ func check(s signal) error {
 		}
 	}
 	for _, name := range counts[s] {
-		valid := positive
-		if strings.HasSuffix(name, "_TIMEOUT") {
-			valid = whole
+		valid := within(1, maxMilliseconds)
+		switch {
+		case strings.HasSuffix(name, "_SIZE"):
+			valid = within(1, maxBuffered)
+		case name == "OTEL_BSP_EXPORT_TIMEOUT":
+			valid = milliseconds // 0 is none
 		}
 		if err := variable(name, valid); err != nil {
 			return err
@@ -102,23 +114,19 @@ func endpoint(text string) error {
 	return nil
 }
 
-func whole(text string) error {
-	if n, err := strconv.Atoi(text); err != nil || n < 0 {
-		return errors.New("is not a whole number")
+// within is for what the SDK passes over if it is 0, or does without a pause, and for what it
+// cannot hold.
+func within(low, high int) func(string) error {
+	return func(text string) error {
+		if n, err := strconv.Atoi(text); err != nil || n < low || n > high {
+			return fmt.Errorf("is not a whole number from %d to %d", low, high)
+		}
+		return nil
 	}
-	return nil
-}
-
-// positive is for what the SDK passes over if it is 0, or does without a pause.
-func positive(text string) error {
-	if n, err := strconv.Atoi(text); err != nil || n < 1 {
-		return errors.New("is not a whole number of at least 1")
-	}
-	return nil
 }
 
 func milliseconds(text string) error {
-	if whole(text) != nil {
+	if within(0, maxMilliseconds)(text) != nil {
 		return errors.New("is not a whole number of milliseconds, such as 10000")
 	}
 	return nil

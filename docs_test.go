@@ -142,3 +142,15 @@ func TestTestsAreNamedForWhatTheyShow(t *testing.T) {
 		}
 	}
 }
+
+// Of a queue the alerts tell that nobody works on it, and of dead letters nobody does.
+func TestNoPageMakesAQueueOfDeadLetters(t *testing.T) {
+	queue := regexp.MustCompile(`topic create .*--type queue.*/[\w.-]+\.dlq\b`)
+	for name, text := range texts(t, ".md") {
+		for line := range strings.Lines(text) {
+			if queue.MatchString(line) {
+				t.Errorf("%s: %s", name, line)
+			}
+		}
+	}
+}

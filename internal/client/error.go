@@ -134,7 +134,10 @@ func readError(resp *http.Response) error {
 	}
 	err := json.Unmarshal(text, &body)
 	e := body.Error.noun(resp.Header.Get("Retry-After"))
+	to, _ := resp.Location()
 	switch {
+	case to != nil && resp.StatusCode/100 == 3 && (to.Scheme != resp.Request.URL.Scheme || to.Host != resp.Request.URL.Host):
+		return &StatusError{Status: resp.StatusCode, Message: printable("the server sends requests on to " + to.Scheme + "://" + to.Host + ": use that address")}
 	case resp.StatusCode == http.StatusBadRequest && resp.TLS == nil && strings.Contains(string(text), "HTTPS"): // as net/http and nginx say it
 		return &StatusError{Status: resp.StatusCode, Message: "the server speaks TLS; use https://"}
 	case (err != nil || e.Code == "") && resp.StatusCode == http.StatusRequestEntityTooLarge:

@@ -68,3 +68,15 @@ func TestAnAnswerThatIsNotAboutTheTopicIsNoSuccess(t *testing.T) {
 		}
 	}
 }
+
+// A proxy sends whoever comes over http on to https, where a program does not follow.
+func TestARedirectNamesTheAddressToUse(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "https://orders.example:8443"+r.URL.RequestURI(), http.StatusMovedPermanently)
+	}))
+	defer server.Close()
+	_, err := New(server.URL, "").Topic(t.Context(), "q")
+	if want := "status 301: the server sends requests on to https://orders.example:8443: use that address"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}

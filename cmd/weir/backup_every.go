@@ -109,11 +109,8 @@ func (s *schedule) run(ctx context.Context) error {
 	failed := false
 	for {
 		times, err := s.times()
-		if err != nil {
-			return err
-		}
 		wait := min(s.every, retryBackup)
-		if !failed {
+		if err == nil && !failed {
 			wait = s.untilNext(times)
 		}
 		select {
@@ -122,7 +119,9 @@ func (s *schedule) run(ctx context.Context) error {
 		case <-time.After(wait):
 		}
 		began := time.Now()
-		err = s.take(ctx, filepath.Join(s.dir, began.UTC().Format(scheduledName)))
+		if err == nil { // else the folder is away
+			err = s.take(ctx, filepath.Join(s.dir, began.UTC().Format(scheduledName)))
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -167,9 +166,13 @@ func (s *schedule) times() ([]time.Time, error) {
 		}
 	}
 	slices.SortFunc(times, time.Time.Compare)
-	if len(times) > 0 {
-		s.last.Store(times[len(times)-1].Unix())
+	var last int64
+	for _, t := range times {
+		if !t.After(time.Now()) { // one of the future is from a clock that was wrong
+			last = t.Unix()
+		}
 	}
+	s.last.Store(last)
 	return times, nil
 }
 
@@ -234,6 +237,9 @@ func runScheduledBackups(cmd *cobra.Command, from, dir string, opt *backupOption
 			return err
 		}
 		return opt.json.print(cmd.OutOrStdout(), done)
+	}
+	if _, err := s.times(); err != nil {
+		return err
 	}
 	if opt.metrics != "" {
 		registry := prometheus.NewRegistry()

@@ -186,6 +186,54 @@ func TestBackupsThatFailAreTriedAgainAndNoneGoesMeanwhile(t *testing.T) {
 	})
 }
 
+// A disk that is away for a while, as one of the network is, ends no schedule.
+func TestAFolderThatIsAwayIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "backups")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		s := begin(t, dir, retention{all: 24 * time.Hour}, func(int) bool { return false })
+		time.Sleep(30 * time.Minute)
+		if err := os.Rename(dir, dir+".away"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		if n := testutil.ToFloat64(s.failures); n < 80 {
+			t.Errorf("%v failures were counted", n)
+		}
+		if err := os.Rename(dir+".away", dir); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if got := names(t, dir); len(got) != 2 {
+			t.Errorf("once it is back: %v", got)
+		}
+	})
+}
+
+// Whoever is told of the newest backup must hear of it when no more are made, also where a clock
+// that was wrong has left one of the future.
+func TestABackupOfTheFutureIsNotTheNewest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		future := filepath.Join(dir, time.Now().AddDate(10, 0, 0).UTC().Format(scheduledName))
+		if err := os.Mkdir(future, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(future, manifestName), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := begin(t, dir, retention{all: 24 * time.Hour}, func(attempt int) bool { return attempt > 1 })
+		time.Sleep(90 * time.Minute)
+		synctest.Wait()
+		if at, want := s.last.Load(), time.Now().Add(-30*time.Minute).Unix(); at != want {
+			t.Errorf("the newest backup is said to be of %v, want %v", time.Unix(at, 0).UTC(), time.Unix(want, 0).UTC())
+		}
+	})
+}
+
 // Two commands would remove each other's backups.
 func TestAFolderHasOneScheduleOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "backups")

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -202,17 +203,22 @@ func (e *Exporter) Close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lastSend)
 	defer cancel()
-	var err error
+	// At once: what nobody takes must not use up the time of the others.
+	var (
+		sending sync.WaitGroup
+		errs    [3]error
+	)
 	if e.traces != nil {
-		err = errors.Join(err, e.traces.Shutdown(ctx))
+		sending.Go(func() { errs[0] = e.traces.Shutdown(ctx) })
 	}
 	if e.metrics != nil {
-		err = errors.Join(err, e.metrics.Shutdown(ctx))
+		sending.Go(func() { errs[1] = e.metrics.Shutdown(ctx) })
 	}
 	if e.logs != nil {
-		err = errors.Join(err, e.logs.Shutdown(ctx))
+		sending.Go(func() { errs[2] = e.logs.Shutdown(ctx) })
 	}
-	if err != nil {
+	sending.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
 		otel.Handle(err)
 	}
 }

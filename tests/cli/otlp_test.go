@@ -305,3 +305,28 @@ func TestACollectorThatIsNotThereStopsNobody(t *testing.T) {
 		t.Errorf("disabled: exit code %d, %s", code, stderr)
 	}
 }
+
+// Each of the three has the time that a command takes for its end: one that nobody takes does
+// not keep the others.
+func TestTracesThatNobodyTakesKeepNoMetrics(t *testing.T) {
+	t.Parallel()
+	weirtest.Binary(t)
+	srv := weirtest.Start(t, weirtest.Options{})
+	c, stuck := newCollector(t), make(chan struct{})
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-stuck
+	}))
+	defer hangs.Close()
+	defer close(stuck)
+	lines := filepath.Join(t.TempDir(), "lines")
+	if err := os.WriteFile(lines, []byte("one\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, code := weirtest.Run(t, c.env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="+hangs.URL+"/v1/traces"), "publish", srv.URL+"/orders", lines)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if code != 0 || !c.metrics["weir-publish"]["sse_queue_produce_success_total"] {
+		t.Errorf("exit code %d, metrics %v, %s", code, c.metrics, stderr)
+	}
+}

@@ -335,6 +335,40 @@ func TestADirectoryThatCannotBeReplacedIsFilled(t *testing.T) {
 	}
 }
 
+// A file system of its own has lost+found in it, which only root may read, from the beginning.
+func TestAnEmptyFileSystemIsAnEmptyDirectory(t *testing.T) {
+	files, lsn := sound(t)
+	base := t.TempDir()
+	backup, data := filepath.Join(base, "backup"), filepath.Join(base, "data")
+	for _, dir := range []string{backup, data} {
+		if err := os.MkdirAll(filepath.Join(dir, "lost+found", "#12"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "lost+found", "#13"), nil, 0o000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if res := backupFrom(t, tarOf(t, files, lsn), backup); res.err != nil {
+		t.Fatal(res.err)
+	}
+	if res := runWeir(t, "", "backup", "verify", backup); res.err != nil {
+		t.Error(res.err)
+	}
+	if res := runWeir(t, "", "restore", backup, "--data-dir", data); res.err != nil {
+		t.Fatal(res.err)
+	}
+	e, err := engine.Open(t.Context(), engine.Options{Dir: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	if res := runWeir(t, "", "restore", backup, "--data-dir", data); res.err == nil {
+		t.Error("restore wrote over a data directory")
+	}
+}
+
 func TestALinkToADirectoryStaysOne(t *testing.T) {
 	files, lsn := sound(t)
 	base := t.TempDir()

@@ -13,8 +13,11 @@ import (
 // partialPrefix is the prefix of directories that a command is filling.
 const partialPrefix = ".weir-partial-"
 
+// lostAndFound is what a new file system has in it, for root alone.
+const lostAndFound = "lost+found"
+
 // freshDir fails unless dir is absent or an empty directory, apart from what a
-// killed command left in it.
+// killed command left in it, and from what a file system puts there.
 func freshDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -24,7 +27,7 @@ func freshDir(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), partialPrefix) {
+		if !strings.HasPrefix(e.Name(), partialPrefix) && e.Name() != lostAndFound {
 			return fmt.Errorf("%s is not empty; name a directory that is absent or empty", dir)
 		}
 	}

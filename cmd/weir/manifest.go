@@ -85,6 +85,9 @@ func (m *manifest) checkComplete(root *os.Root) error {
 		known[f.Name] = true
 	}
 	return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && name == lostAndFound {
+			return fs.SkipDir
+		}
 		if err != nil || d.IsDir() || known[name] {
 			return err
 		}

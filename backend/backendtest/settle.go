@@ -20,6 +20,7 @@ func (s *suite) settleCases() []testCase {
 		{"a superseded extend changes nothing", supersededExtend},
 		{"a superseded lease of the same consumer changes nothing", supersededBySameName},
 		{"one lost lease in a batch leaves the others alone", supersededInABatch},
+		{"consumers of a handle have leases of their own", ownLeases},
 	}
 }
 
@@ -173,6 +174,46 @@ func supersededInABatch(f *fixture) {
 		}
 		return "", 0
 	})
+}
+
+// ownLeases: two pools of a process may have different leases, as when one takes the other's
+// place because of new settings.
+func ownLeases(f *fixture) {
+	lease := max(f.short, time.Second)
+	f.inTime(lease, func() (string, time.Duration) {
+		b := f.open()
+		f.publish(b, numbered(0, 2)...)
+		brief, lasting := request("brief", 2), request("lasting", 1)
+		brief.ReclaimAfter = lease
+		got := f.gather(b, brief, 2).Deliveries
+		f.nothing(b, lasting, "the other consumer has them") // the last claim of the handle is of a long lease
+		since := time.Now()
+		lost, err := b.Extend(f.ctx(), leases(got[:1]), lease)
+		if err != nil || len(lost) > 0 {
+			return fmt.Sprintf("extend: lost %v, %v", lost, err), time.Since(got[0].Since)
+		}
+		if lost, err = b.Nack(f.ctx(), []backend.Return{{Lease: got[1].Lease, Delay: lease / 2}}); err != nil || len(lost) > 0 {
+			return fmt.Sprintf("nack: lost %v, %v", lost, err), time.Since(got[1].Since)
+		}
+		lasting.Block = 0
+		next, err := b.Claim(f.ctx(), lasting)
+		if err != nil || len(next.Deliveries) > 0 {
+			return fmt.Sprintf("one is extended and one waits for its retry, and a claim gave %s, %v", describe(next.Deliveries), err), time.Since(since)
+		}
+		return "", 0
+	})
+	f.fresh()
+	b := f.open()
+	f.publish(b, numbered(0, 1)...)
+	lasting := request("lasting", 1)
+	d := f.gather(b, lasting, 1).Deliveries[0]
+	f.nothing(b, f.shortRequest("brief", 1), "the other consumer has it")
+	delay, start := 2*f.short, time.Now()
+	f.nack(b, backend.Return{Lease: d.Lease, Delay: delay})
+	next := f.gather(b, f.shortRequest("brief", 1), 1).Deliveries[0]
+	if took := time.Since(start); next.ID != d.ID || took < delay-5*time.Millisecond || took > delay+prompt {
+		f.Errorf("given back for %s by who has long leases, it came after %s", delay, took)
+	}
 }
 
 func (s *suite) nackCases() []testCase {

@@ -48,7 +48,7 @@ func (c *claim) room() int { return c.Max - len(c.got.Deliveries) }
 func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
 	b.reclaimAfter.Store(int64(req.ReclaimAfter))
 	b.names.add(req.Consumer)
-	b.acked.expire(time.Now(), req.ReclaimAfter)
+	b.acked.expire(time.Now(), b.roster.longest(req.ReclaimAfter))
 	if untold := b.untold.Swap(nil); untold != nil {
 		return backend.Claimed{}, *untold
 	}

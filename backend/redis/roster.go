@@ -42,6 +42,26 @@ func (r *roster) others(own time.Duration) map[string]time.Duration {
 	return r.leases
 }
 
+// of returns how long the leases of a consumer last, of this process or of another.
+func (r *roster) of(consumer string) (lease time.Duration, told bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if lease, told = r.told[consumer]; !told {
+		lease, told = r.leases[consumer]
+	}
+	return lease, told
+}
+
+// longest returns the longest lease that this process has announced, at least d.
+func (r *roster) longest(d time.Duration) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, lease := range r.told {
+		d = max(d, lease)
+	}
+	return d
+}
+
 // due reports whether the hash has to be read before a scan: for a consumer not yet in
 // it, and often enough that a later consumer is known before its first delivery is as
 // old as lease.

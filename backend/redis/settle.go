@@ -11,11 +11,19 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
+// leaseOf returns how long the leases of a consumer last: pools of one process may differ in
+// that.
+func (b *Backend) leaseOf(consumer string) time.Duration {
+	if d, told := b.roster.of(consumer); told {
+		return d
+	}
+	return time.Duration(b.reclaimAfter.Load()) // nobody has said
+}
+
 // Ack completes deliveries: recent ones by one plain XACK, those held longer than half
-// the last claim's ReclaimAfter only if they are still held.
+// their consumer's ReclaimAfter only if they are still held.
 func (b *Backend) Ack(ctx context.Context, leases []backend.Lease) (lost []string, err error) {
 	var (
-		fence  = time.Duration(b.reclaimAfter.Load()) / 2
 		now    = time.Now()
 		ack    = append(make([]any, 0, 3+len(leases)), "XACK", b.keys.stream, b.keys.group)
 		notes  = []any{"HDEL", b.keys.retry} // only repeated deliveries have one
@@ -24,7 +32,7 @@ func (b *Backend) Ack(ctx context.Context, leases []backend.Lease) (lost []strin
 		cmds   []redis.Cmder
 	)
 	for _, l := range leases {
-		if now.Sub(l.Since) > fence {
+		if now.Sub(l.Since) > b.leaseOf(l.Consumer)/2 {
 			old = append(old, lease{Lease: l})
 			continue
 		}
@@ -61,13 +69,12 @@ func (b *Backend) acknowledge(ctx context.Context, leases []backend.Lease, cmds 
 	return lost, nil
 }
 
-// Extend keeps leases for d from now on. d is limited to the last claim's ReclaimAfter,
+// Extend keeps leases for d from now on. d is limited to the consumer's ReclaimAfter,
 // after which others take a message regardless.
 func (b *Backend) Extend(ctx context.Context, leases []backend.Lease, d time.Duration) (lost []string, err error) {
-	idle := max(0, time.Duration(b.reclaimAfter.Load())-d)
 	list := make([]lease, len(leases))
 	for i, l := range leases {
-		list[i] = lease{Lease: l, idle: idle, count: l.Attempt}
+		list[i] = lease{Lease: l, idle: max(0, b.leaseOf(l.Consumer)-d), count: l.Attempt}
 	}
 	if lost, err = b.settleAll(ctx, "extend", list); err != nil {
 		return nil, err
@@ -84,7 +91,6 @@ func (b *Backend) Extend(ctx context.Context, leases []backend.Lease, d time.Dur
 
 // Nack gives deliveries back, each to be claimed after its delay.
 func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []string, err error) {
-	reclaim := time.Duration(b.reclaimAfter.Load())
 	list := make([]lease, 0, len(returns))
 	var again []string
 	for _, r := range returns {
@@ -92,6 +98,7 @@ func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []st
 			again = append(again, r.ID)
 			continue
 		}
+		reclaim := b.leaseOf(r.Consumer)
 		l := lease{Lease: r.Lease, idle: max(0, reclaim-r.Delay), count: r.Attempt, err: cut(r.Error)}
 		if r.NotStarted {
 			l.count = max(0, r.Attempt-1)

@@ -216,7 +216,7 @@ type PoolConfig struct {
 
 	HandlerTimeout time.Duration // 10m; -1 = none
 	DrainTimeout   time.Duration // 30s for running handlers once Run's context has ended
-	AckLinger      time.Duration // 5ms: how long a finished message waits to be acked together with others; -1 = not at all
+	AckLinger      time.Duration // 5ms: how long a finished message waits to be acked together with others, ReclaimAfter/4 at most; -1 = not at all
 	RetryBase      time.Duration // 1s after the first failed delivery, doubled with each further one, ±50 %
 	RetryMax       time.Duration // 5m
 	LagTTL         time.Duration // 10s: how long the published signal stays valid

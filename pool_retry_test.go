@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +41,33 @@ func TestPoolClaimsWhatItGaveBackWhenItIsDue(t *testing.T) {
 					t.Errorf("%d of %d messages came again later than asked for", late, messages)
 				}
 				p.finish()
+			})
+		})
+	}
+}
+
+// What is handled and waits to be acknowledged together with others is not given to another
+// pool meanwhile, however short the leases are.
+func TestAPoolThatGathersItsAcksKeepsWhatItHasHandled(t *testing.T) {
+	for _, lease := range []time.Duration{100 * time.Millisecond, time.Second} {
+		t.Run(lease.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := backendtest.NewFake(backendtest.FakeOptions{})
+				var runs atomic.Int64
+				handle := func(context.Context, *Delivery) error { runs.Add(1); return nil }
+				c := PoolConfig{Workers: 1, Batch: 1, ReclaimAfter: lease, AckLinger: time.Second, Block: 10 * time.Millisecond}
+				one := startPool(t, f, handle, c)
+				c.Consumer = "other"
+				other := startPool(t, f.Again(), handle, c)
+				for range 20 {
+					publish(t, f, 1)
+					time.Sleep(1300 * time.Millisecond)
+				}
+				one.finish()
+				other.finish()
+				if n := runs.Load(); n != 20 {
+					t.Errorf("20 messages were handled %d times", n)
+				}
 			})
 		})
 	}

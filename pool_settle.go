@@ -88,8 +88,8 @@ func (p *Pool) acked(jobs []*job, lost []string, ok bool) {
 	p.settled(jobs, lost, ok, Acked)
 }
 
-// gather waits for a job, and then AckLinger for others. It returns false when no more
-// will come.
+// gather waits for a job, and then AckLinger for others, though not for as long as the leases
+// might run out. It returns false when no more will come.
 func (p *Pool) gather(l *lane, linger *time.Timer) (open bool) {
 	select {
 	case <-l.kick:
@@ -99,7 +99,7 @@ func (p *Pool) gather(l *lane, linger *time.Timer) (open bool) {
 	if p.cfg.AckLinger <= 0 || p.laneLen(l) >= ackBatch {
 		return true
 	}
-	linger.Reset(p.cfg.AckLinger)
+	linger.Reset(min(p.cfg.AckLinger, p.cfg.ReclaimAfter/4)) // nobody extends what is handled
 	select {
 	case <-linger.C:
 	case <-l.kick:

@@ -115,20 +115,21 @@ func (b *Backend) pageOf(topic string, p *kmsg.FetchResponseTopicPartition, offs
 	return page{got.Records, max(next, offset), p.LogStartOffset, p.LastStableOffset, p.HighWatermark, nil}, got.Err
 }
 
-// pages reads a partition from an offset to its end and returns where it ends, and the layout by which
-// that was read.
-func (b *Backend) pages(ctx context.Context, topic string, l *layout, partition int32, from int64, do func(*kgo.Record)) (int64, *layout, error) {
+// pages reads a partition from an offset to its end. It returns the last page, or with an
+// error how far it has got and by which layout, without the records.
+func (b *Backend) pages(ctx context.Context, topic string, l *layout, partition int32, from int64, do func(*kgo.Record)) (page, error) {
 	for {
 		p, err := b.read(ctx, topic, l, partition, from, pageBytes)
 		if err != nil {
-			return from, l, err
+			return page{next: from, by: l}, err
 		}
 		l = p.by
 		for _, r := range p.records {
 			do(r)
 		}
 		if p.next == from || p.next >= p.end {
-			return p.next, l, nil
+			p.records = nil
+			return p, nil
 		}
 		from = p.next
 	}

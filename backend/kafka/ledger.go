@@ -178,9 +178,9 @@ func (l *ledger) refresh(ctx context.Context) error {
 		}
 		l.follow(layout)
 	}
-	next, by, err := l.b.pages(ctx, l.b.set.ledger(), l.layout, 0, l.next, l.note)
-	if err == nil && l.follow(by) {
-		next, by, err = l.b.pages(ctx, l.b.set.ledger(), by, 0, 0, l.note)
+	read, err := l.b.pages(ctx, l.b.set.ledger(), l.layout, 0, l.next, l.note)
+	if err == nil && l.follow(read.by) {
+		read, err = l.b.pages(ctx, l.b.set.ledger(), read.by, 0, 0, l.note)
 	}
 	if err != nil {
 		l.layout = nil
@@ -192,9 +192,9 @@ func (l *ledger) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.layout = by
+	l.layout = read.by
 	l.mu.Lock()
-	l.next = next
+	l.next = read.next
 	l.mu.Unlock()
 	return nil
 }

@@ -92,7 +92,7 @@ func (b *Backend) readOn(ctx context.Context, x *letterIndex, topic string) erro
 		x.layout = l
 	}
 	for partition := range x.layout.leaders {
-		next, by, err := b.pages(ctx, topic, x.layout, partition, x.next[partition], func(r *kgo.Record) {
+		read, err := b.pages(ctx, topic, x.layout, partition, x.next[partition], func(r *kgo.Record) {
 			key := letterKey(r)
 			if r.Value == nil {
 				delete(x.live, key)
@@ -100,12 +100,12 @@ func (b *Backend) readOn(ctx context.Context, x *letterIndex, topic string) erro
 			}
 			x.add(place{r.Offset, key}, r.Partition)
 		})
-		if err == nil && by.id != x.layout.id { // it was deleted and made again
+		if err == nil && read.by.id != x.layout.id { // it was deleted and made again
 			x.layout = nil
 			return b.readOn(ctx, x, topic)
 		}
-		if err != nil && ctx.Err() != nil && by.id == x.layout.id {
-			x.layout, x.next[partition] = by, next // the next call goes on here
+		if err != nil && ctx.Err() != nil && read.by.id == x.layout.id {
+			x.layout, x.next[partition] = read.by, read.next // the next call goes on here
 			return err
 		}
 		if err != nil {
@@ -115,8 +115,8 @@ func (b *Backend) readOn(ctx context.Context, x *letterIndex, topic string) erro
 			}
 			return err
 		}
-		x.layout, x.next[partition] = by, next
-		x.tidy(partition)
+		x.layout, x.next[partition] = read.by, read.next
+		x.tidy(partition, read.start)
 	}
 	return nil
 }
@@ -165,8 +165,7 @@ func (x *letterIndex) first(partition int32, offset int64) (place, bool) {
 }
 
 // forget drops the letters of a partition from one offset to before another that were not
-// read there: their log has lost them, to its retention or to a compaction that left no
-// tombstone to see.
+// read there: a compaction has left neither them nor a tombstone to see.
 func (x *letterIndex) forget(partition int32, from, to int64, read []*kgo.Record) {
 	there := map[int64]bool{}
 	for _, r := range read {
@@ -179,9 +178,17 @@ func (x *letterIndex) forget(partition int32, from, to int64, read []*kgo.Record
 	}
 }
 
-// tidy removes the places of a partition that have no letter any more, if they are many.
-func (x *letterIndex) tidy(partition int32) {
-	if all := x.order[partition]; len(all) > 2*len(x.live)+forgottenPlaces {
+// tidy removes the places of a partition that are before the start of its log, and those that have
+// no letter any more, if they are many.
+func (x *letterIndex) tidy(partition int32, start int64) {
+	all := x.order[partition]
+	n := search(all, start)
+	for _, at := range all[:n] {
+		x.drop(partition, at)
+	}
+	all = all[n:]
+	x.order[partition] = all
+	if len(all) > 2*len(x.live)+forgottenPlaces {
 		x.order[partition] = slices.DeleteFunc(all, func(at place) bool { return !x.has(partition, at) })
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -162,10 +163,10 @@ func aLongListOfLetters(t *testing.T, g *ground) {
 	cut.AddOffset(topic, 0, left[500].Offset, -1)
 	deleted, err := g.admin.DeleteRecords(t.Context(), cut)
 	g.must(errors.Join(err, deleted.Error()))
-	lists(left[500:], "")
 	if s, err := b.Stats(t.Context()); err != nil || s.DeadLetters == nil || *s.DeadLetters != int64(len(left)-500) {
 		t.Errorf("%s letters are counted, there are %d: %v", shown(s.DeadLetters), len(left)-500, err)
 	}
+	lists(left[500:], "")
 }
 
 // bytesRead counts those of fetches.
@@ -175,6 +176,49 @@ func (n *bytesRead) OnBrokerRead(_ kgo.BrokerMetadata, key int16, read int, _, _
 	if key == int16(kmsg.Fetch) {
 		n.Add(int64(read))
 	}
+}
+
+// TestLettersOfALogThatHasLostItsEnd: the new leader does not know the place to which the list has
+// been read, and has what is before it.
+func TestLettersOfALogThatHasLostItsEnd(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, kfake.SeedTopics(1, "jobs.dlq"))
+	b := f.open(groupShare)
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	want := ""
+	lists := func(letter string) {
+		t.Helper()
+		if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: "jobs.dlq", Key: []byte(letter), Value: []byte(letter)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		want += letter
+		got, after := "", ""
+		for range len(want) + 1 {
+			page, err := b.List(t.Context(), "", after, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range page {
+				got, after = got+string(l.Data), l.ID
+			}
+		}
+		if got != want {
+			t.Errorf("letters %s are listed, there are %s", got, want)
+		}
+	}
+	for _, letter := range []string{"a", "b", "c"} {
+		lists(letter)
+	}
+	fault := f.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.OffsetOutOfRange, Count: 1})
+	lists("d")
+	if err := fault.Wait(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+	lists("e")
 }
 
 // TestTheLargestMessageIsBuriedAtOnce: a broker may not have heard of the topic of letters that

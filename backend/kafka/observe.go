@@ -129,7 +129,7 @@ func (b *Backend) newest(ctx context.Context, most int) ([]backend.Record, error
 			break
 		}
 		from := max(0, ends[part.Partition]-int64(most))
-		if _, _, err := b.pages(ctx, b.set.topic, l, part.Partition, from, func(r *kgo.Record) { last = append(last, r) }); err != nil {
+		if _, err := b.pages(ctx, b.set.topic, l, part.Partition, from, func(r *kgo.Record) { last = append(last, r) }); err != nil {
 			return nil, b.explain(err)
 		}
 		slices.SortFunc(last, func(a, b *kgo.Record) int {

@@ -1,6 +1,7 @@
 package weir_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -121,6 +122,68 @@ func TestWhatPassedUnseenCountsAtTheNextReading(t *testing.T) {
 		all.Wait()
 		if n := g.entries(t); n > 400 || n < 350 {
 			t.Errorf("%d stored, 350 of them unseen, at a limit of 400", n)
+		}
+	})
+}
+
+// A publish that leaves while its message is under way with others has room until that is over:
+// no longer, or the queue would seem full for ever, and no shorter.
+func TestTheRoomOfAPublishThatLeavesIsGivenBackOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := backendtest.NewFake(backendtest.FakeOptions{Gathering: backend.Gathering{Appends: 1}})
+		p, err := weir.NewProducer(weir.New(fake), weir.ProducerConfig{
+			Guard: weir.GuardStatic, MaxDepth: 20, LagWarn: -1, LagPause: -1, BackpressureRetries: -1, Logger: quiet(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		g := &gathering{p, t, fake}
+		for round := range 6 {
+			fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 2, Delay: time.Second})
+			first := g.start(t.Context(), text("first"))
+			ctx, cancel := context.WithCancel(t.Context())
+			var gone []<-chan error
+			for range 3 {
+				gone = append(gone, g.start(ctx, text("gone")))
+			}
+			stays := g.start(t.Context(), text("stays"))
+			time.Sleep(1500 * time.Millisecond) // all are under way
+			cancel()
+			for _, done := range gone {
+				if err := <-done; !errors.Is(err, weir.ErrOutcomeUnknown) {
+					t.Fatalf("round %d: got %v, want that the outcome is unknown", round, err)
+				}
+			}
+			if err := errors.Join(<-first, <-stays); err != nil {
+				t.Fatal(err)
+			}
+			got, err := fake.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 100, ReclaimAfter: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var leases []backend.Lease
+			for _, d := range got.Deliveries {
+				leases = append(leases, d.Lease)
+			}
+			if _, err := fake.Ack(t.Context(), leases); err != nil || len(leases) != 5 {
+				t.Fatalf("%d messages were stored: %v", len(leases), err)
+			}
+			time.Sleep(time.Minute)
+		}
+		fake.Inject(backendtest.OpAppend, backendtest.Fault{Delay: time.Second})
+		var burst []<-chan error
+		for range 40 {
+			burst = append(burst, g.start(t.Context(), text("")))
+		}
+		for _, done := range burst {
+			var full *weir.QueueFullError
+			if err := <-done; err != nil && !errors.As(err, &full) {
+				t.Error(err)
+			}
+		}
+		if n := g.stored()[""]; n != 16 {
+			t.Errorf("%d messages are stored, want the 16 that an empty queue has room for", n)
 		}
 	})
 }

@@ -115,6 +115,28 @@ func TestPublishesThatComeWhileOthersAreUnderWayShareOneAppend(t *testing.T) {
 	})
 }
 
+// Publishes that come one after the other find nothing to wait for.
+func TestPublishesOneAfterTheOtherDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gather(t, twoSlots)
+		began := time.Now()
+		for i := range 10 {
+			done := g.start(t.Context(), text(fmt.Sprint(i)))
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Fatal(err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("publish %d waits", i)
+			}
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("they took %s", took)
+		}
+	})
+}
+
 func TestNothingIsGatheredWhenItIsDisabled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gather(t, twoSlots)
@@ -380,6 +402,81 @@ func TestCloseWaitsForWhatIsGathered(t *testing.T) {
 	})
 }
 
+// torn is a backend that refuses "bad" and stores everything else, but loses the answer about
+// "lost".
+type torn struct{ *backendtest.Fake }
+
+func (b torn) Append(ctx context.Context, msgs []backend.Message) ([]backend.Appended, error) {
+	out := make([]backend.Appended, len(msgs))
+	var first error
+	for i := range msgs {
+		switch string(msgs[i].Data) {
+		case "bad":
+			out[i].Err = errPicky
+		case "lost":
+			_, out[i].Err = b.Fake.Append(ctx, msgs[i:i+1])
+			out[i].Err = errors.Join(backend.ErrOutcomeUnknown, out[i].Err)
+		default:
+			one, err := b.Fake.Append(ctx, msgs[i:i+1])
+			if err != nil {
+				return nil, err
+			}
+			out[i] = one[0]
+		}
+		if first == nil {
+			first = out[i].Err
+		}
+	}
+	return out, first
+}
+
+// What may be stored is not appended once more because something beside it was refused.
+func TestAMessageThatMayBeStoredIsNotAppendedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := backendtest.NewFake(backendtest.FakeOptions{Gathering: backend.Gathering{Appends: 1, Joint: true}})
+		g := gatherOn(t, fake, func(f *backendtest.Fake) backend.Backend { return torn{f} })
+		g.busy(time.Second)
+		bad, lost, good := g.start(t.Context(), text("bad")), g.start(t.Context(), text("lost")), g.start(t.Context(), text("good"))
+		if err := <-bad; !errors.Is(err, errPicky) {
+			t.Errorf("the message that is refused: %v", err)
+		}
+		if err := <-lost; !errors.Is(err, weir.ErrOutcomeUnknown) {
+			t.Errorf("the message whose answer is lost: %v", err)
+		}
+		if err := <-good; err != nil {
+			t.Error(err)
+		}
+		if n := g.stored(); n["lost"] != 1 || n["good"] != 1 {
+			t.Errorf("stored: %v", n)
+		}
+	})
+}
+
+// A Close that waits for a publish behind slow appends ends when that gives up.
+func TestCloseDoesNotWaitForAPublishThatGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gather(t, twoSlots)
+		g.busy(time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := g.start(ctx, text("gone"))
+		closed := make(chan error, 1)
+		go func() { closed <- g.Close() }()
+		synctest.Wait()
+		cancel()
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			t.Errorf("the publish ends with %v", err)
+		}
+		select {
+		case err := <-closed:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("Close waits for ever")
+		}
+	})
+}
+
 func TestAnAppendThatHangsDoesNotHoldUpTheOthersForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gather(t, twoSlots)
@@ -415,8 +512,8 @@ func TestWhatIsGatheredIsBounded(t *testing.T) {
 		if err := <-outcomes[len(outcomes)-1]; err != nil || fake.Active(backendtest.OpAppend) != 1 {
 			t.Errorf("a large message waited for others: %v", err)
 		}
-		for range 2000 {
-			outcomes = append(outcomes, g.start(t.Context(), text(large[:1000])))
+		for i := range 4000 {
+			outcomes = append(outcomes, g.start(t.Context(), text(large[:1000>>(i/2000*4)])))
 		}
 		for _, done := range outcomes {
 			select {

@@ -64,6 +64,23 @@ func TestTheCallersContextEndsAPublishBeforeItsDeadline(t *testing.T) {
 
 // The second message expires while the first has its sleep, the fourth while the third has;
 // both have none left to wait for.
+// A batch waits as long as any of its messages is worth it.
+func TestABatchWaitsForItsLastDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.pretend(1000, 0)
+		time.AfterFunc(5*time.Second, func() { g.pretend(0, 0) })
+		now := time.Now()
+		err := g.PublishBatch(t.Context(), []weir.Message{
+			{Data: []byte("a"), Deadline: now.Add(time.Minute)}, {Data: []byte("b"), Deadline: now.Add(time.Second)},
+		})
+		var batch *weir.BatchError
+		if !errors.As(err, &batch) || batch.Errs[0] != nil || !errors.Is(batch.Errs[1], weir.ErrExpired) {
+			t.Errorf("got %v, want that the second alone has expired", err)
+		}
+	})
+}
+
 func TestEachMessageOfABatchHasItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})

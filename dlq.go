@@ -116,7 +116,8 @@ func (d *DeadLetters) Purge(ctx context.Context, filter LetterFilter) (int, erro
 	if len(ids) == 0 {
 		return removed, nil
 	}
-	return removed, remove()
+	err := remove() // first: it changes removed
+	return removed, err
 }
 
 // serverClock is this process's clock, adjusted to the server's.

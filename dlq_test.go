@@ -321,6 +321,37 @@ func TestARedriveEndsWhenNobodyAnswersAndGoesOnBehindALetterItCannotSend(t *test
 	})
 }
 
+// If no letter can be sent back, a redrive does not try them all, however many there are.
+func TestARedriveGivesUpWhenLetterAfterLetterFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		bury(t, f, maxRedriveFailures+50, backend.ReasonPoison)
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Err: errors.New("no")})
+		told := 0
+		r, err := deadLetters(t, f).Redrive(t.Context(), RedriveConfig{Delay: -1, Follow: true, Progress: func(_ *DeadLetter, err error) {
+			if err != nil {
+				told++
+			}
+		}})
+		if r.Failed != maxRedriveFailures || told != r.Failed || f.Calls(backendtest.OpRedrive) != r.Failed || err == nil {
+			t.Errorf("%+v, told of %d, after %d calls: %v", r, told, f.Calls(backendtest.OpRedrive), err)
+		}
+	})
+}
+
+func TestARedriveComesBackWhenTheServerAsksItTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		bury(t, f, 1, backend.ReasonPoison)
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Times: 1, Err: backendtest.Full(backend.ReasonQueueFull, 7*time.Second)})
+		began := time.Now()
+		r, err := deadLetters(t, f).Redrive(t.Context(), RedriveConfig{Delay: -1})
+		if took := time.Since(began); err != nil || r.Sent != 1 || took < 7*time.Second || took > 8*time.Second {
+			t.Errorf("%+v after %s, %v", r, took, err)
+		}
+	})
+}
+
 // bare is a backend without anything optional.
 type bare struct{ backend.Backend }
 

@@ -80,3 +80,33 @@ func TestThereIsNoReceiptForWhatIsNotStored(t *testing.T) {
 		}
 	})
 }
+
+// A producer that is closed stores nothing, with whatever guard, and a publish whose context has
+// ended neither.
+func TestAClosedProducerStoresNothing(t *testing.T) {
+	for _, mode := range []weir.GuardMode{weir.GuardOff, weir.GuardShadow, weir.GuardStatic, weir.GuardProportional, weir.GuardAdaptive} {
+		synctest.Test(t, func(t *testing.T) {
+			g := guard(t, weir.ProducerConfig{Guard: mode})
+			if _, err := g.timed(t.Context()); err != nil {
+				t.Fatalf("%s: %v", mode, err)
+			}
+			ended, end := context.WithCancel(t.Context())
+			end()
+			if _, err := g.timed(ended); !errors.Is(err, context.Canceled) || errors.Is(err, weir.ErrOutcomeUnknown) {
+				t.Errorf("%s: a publish whose context has ended: %v", mode, err)
+			}
+			if err := g.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.timed(t.Context()); !errors.Is(err, weir.ErrClosed) {
+				t.Errorf("%s: a publish behind Close: %v", mode, err)
+			}
+			if err := g.PublishBatch(t.Context(), make([]weir.Message, 3)); !errors.Is(err, weir.ErrClosed) {
+				t.Errorf("%s: a batch behind Close: %v", mode, err)
+			}
+			if n := g.fake.Calls(backendtest.OpAppend); n != 1 {
+				t.Errorf("%s: %d appends, want the first alone", mode, n)
+			}
+		})
+	}
+}

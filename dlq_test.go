@@ -95,6 +95,54 @@ func TestDeadLettersAreChosenByTheFilter(t *testing.T) {
 	})
 }
 
+// early is a server whose clock is ahead of this process's.
+type early struct{ *backendtest.Fake }
+
+const ahead = time.Hour
+
+func (e early) Stats(ctx context.Context) (backend.Stats, error) {
+	s, err := e.Fake.Stats(ctx)
+	s.At = s.At.Add(ahead)
+	return s, err
+}
+
+func (e early) List(ctx context.Context, from, after string, limit int) ([]backend.DeadLetter, error) {
+	all, err := e.Fake.List(ctx, from, after, limit)
+	for i := range all {
+		all[i].DeadAt = all[i].DeadAt.Add(ahead)
+	}
+	return all, err
+}
+
+// How long a letter has been dead is a matter of the server's clock, which says when it died.
+func TestTheAgeOfALetterIsByTheServersClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := early{backendtest.NewFake(backendtest.FakeOptions{})}
+		bury(t, f.Fake, 1, backend.ReasonPoison)
+		time.Sleep(10 * time.Minute)
+		d, err := New(f).DeadLetters("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, filter := range map[string]LetterFilter{"older than 5 min": {OlderThan: 5 * time.Minute}, "newer than 15 min": {NewerThan: 15 * time.Minute}} {
+			if got := texts(t, d, filter); len(got) != 1 {
+				t.Errorf("%s: %v", what, got)
+			}
+		}
+		for what, filter := range map[string]LetterFilter{"older than 15 min": {OlderThan: 15 * time.Minute}, "newer than 5 min": {NewerThan: 5 * time.Minute}} {
+			if got := texts(t, d, filter); len(got) != 0 {
+				t.Errorf("%s: %v", what, got)
+			}
+		}
+		if r, err := d.Redrive(t.Context(), RedriveConfig{Delay: 15 * time.Minute}); err != nil || r.Early != 1 {
+			t.Errorf("with a delay of 15 min: %+v, %v", r, err)
+		}
+		if r, err := d.Redrive(t.Context(), RedriveConfig{Delay: 5 * time.Minute}); err != nil || r.Sent != 1 {
+			t.Errorf("with a delay of 5 min: %+v, %v", r, err)
+		}
+	})
+}
+
 func TestListGoesOverEveryPage(t *testing.T) {
 	f := backendtest.NewFake(backendtest.FakeOptions{})
 	bury(t, f, 2*letterPage+1, backend.ReasonPoison)

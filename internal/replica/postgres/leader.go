@@ -183,13 +183,13 @@ func (l *leader) connected(ctx context.Context) error {
 }
 
 // ask finds out which entries on their way are stored. Whatever an older connection still
-// does, it holds the row that is changed here, or is behind. The commit waits for the
+// does, it holds the row that is written here, or is behind. The commit waits for the
 // standby as those of the entries did, and comes behind them.
 func (l *leader) ask(ctx context.Context, conn *pgx.Conn) error {
 	first := l.first()
 	var term, have uint64
 	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, `UPDATE weir_replica_terms SET asked = asked + 1 WHERE log = $1 RETURNING term`, l.log.name).Scan(&term); err != nil {
+		if err := tx.QueryRow(ctx, `UPDATE weir_replica_terms SET asked = asked WHERE log = $1 RETURNING term`, l.log.name).Scan(&term); err != nil {
 			return err
 		}
 		return tx.QueryRow(ctx, `SELECT coalesce(max(pos), 0) FROM weir_replica_log WHERE log = $1 AND pos BETWEEN $2 AND $3 AND term = $4`,

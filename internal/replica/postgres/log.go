@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -37,10 +38,12 @@ func (l *Log) Newest(ctx context.Context) (replica.Term, error) {
 	return t, wrap(err)
 }
 
-// Lead implements replica.Log. After an unknown outcome it takes the term above.
+// Lead implements replica.Log. After an unknown outcome it has the same term, if nobody has
+// taken one since: to the server a second one would look like another's.
 func (l *Log) Lead(ctx context.Context, node string) (lead replica.Lead, err error) {
+	c := call{rand.Int64N(1 << 62), time.Now()}
 	err = l.again(ctx, func(ctx context.Context) error {
-		lead, err = l.tryLead(ctx, node)
+		lead, err = l.tryLead(ctx, node, c)
 		return err
 	})
 	if err != nil {
@@ -50,14 +53,21 @@ func (l *Log) Lead(ctx context.Context, node string) (lead replica.Lead, err err
 	return lead, nil
 }
 
-func (l *Log) tryLead(ctx context.Context, node string) (lead replica.Lead, err error) {
+// call identifies a call of Lead in the row of the term that it has taken. The number alone
+// does not: servers of older versions leave it there.
+type call struct {
+	number  int64
+	started time.Time
+}
+
+func (l *Log) tryLead(ctx context.Context, node string, c call) (lead replica.Lead, err error) {
 	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
 		return lead, err
 	}
 	defer conn.Release()
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		lead, err = l.takeTerm(ctx, tx, node)
+		lead, err = l.takeTerm(ctx, tx, node, c)
 		return err
 	})
 	if err == nil {
@@ -70,16 +80,21 @@ func (l *Log) tryLead(ctx context.Context, node string) (lead replica.Lead, err 
 }
 
 // takeTerm changes the row that every INSERT of a leader locks, so when it has it, the last
-// one of these is over and further ones add nothing.
-func (l *Log) takeTerm(ctx context.Context, tx pgx.Tx, node string) (lead replica.Lead, err error) {
-	if err := tx.QueryRow(ctx, `INSERT INTO weir_replica_terms AS t (log, term, node, started) VALUES ($1, 1, $2, $3)
-		ON CONFLICT (log) DO UPDATE SET term = t.term + 1, node = excluded.node, started = excluded.started RETURNING term`,
-		l.name, node, time.Now()).Scan(&lead.Term); err != nil {
+// one of these is over and further ones add nothing. The row says which call took the term.
+func (l *Log) takeTerm(ctx context.Context, tx pgx.Tx, node string, c call) (lead replica.Lead, err error) {
+	if err := tx.QueryRow(ctx, `INSERT INTO weir_replica_terms AS t (log, term, node, started, asked) VALUES ($1, 1, $2, $3, $4)
+		ON CONFLICT (log) DO UPDATE SET term = CASE WHEN t.asked = excluded.asked AND t.started = excluded.started THEN t.term ELSE t.term + 1 END,
+		node = excluded.node, started = excluded.started, asked = excluded.asked RETURNING term`,
+		l.name, node, c.started, c.number).Scan(&lead.Term); err != nil {
 		return lead, err
 	}
-	err = tx.QueryRow(ctx, `INSERT INTO weir_replica_log (log, pos, term, data)
-		SELECT $1, coalesce(max(pos), 0) + 1, $2, '' FROM weir_replica_log WHERE log = $1 RETURNING pos`,
-		l.name, lead.Term).Scan(&lead.End)
+	var last uint64
+	err = tx.QueryRow(ctx, `SELECT pos, term FROM weir_replica_log WHERE log = $1 ORDER BY pos DESC LIMIT 1`, l.name).Scan(&lead.End, &last)
+	if err == nil && last == lead.Term || err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return lead, err
+	}
+	lead.End++
+	_, err = tx.Exec(ctx, `INSERT INTO weir_replica_log (log, pos, term, data) VALUES ($1, $2, $3, '')`, l.name, lead.End, lead.Term)
 	return lead, err
 }
 

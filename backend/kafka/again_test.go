@@ -2,10 +2,13 @@ package kafka_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weirmq/weir/backend"
@@ -193,4 +196,28 @@ func aTransactionThatWasGivenUp(t *testing.T, g *ground) {
 			t.Errorf("all that can be handled is, and the lag is %s, %d are pending", shown(left.Lag), left.Pending)
 		})
 	}
+}
+
+// aCommitThatAMirrorCopies, as MirrorMaker does: the offset is that of the mirrored topic, which is not the
+// source's, and the metadata is the same.
+func aCommitThatAMirrorCopies(t *testing.T, g *ground) {
+	g.create("source")
+	g.create("mirrored")
+	for i := range 10 {
+		g.put(&kgo.Record{Topic: "source", Value: fmt.Append(nil, i)})
+		if i >= 2 { // what retention had not removed when the mirror began
+			g.put(&kgo.Record{Topic: "mirrored", Value: fmt.Append(nil, i)})
+		}
+	}
+	b := g.open("source?group=g-source&group_type=classic")
+	settled(t, b, slices.DeleteFunc(gather(t, b, 10), func(d *backend.Delivery) bool { return string(d.Data) == "4" }))
+	await(t, "the commit", func() bool { return left(t, b) == 1 })
+	g.must(b.Close())
+	offsets, err := g.admin.FetchOffsets(t.Context(), "g-source")
+	g.must(err)
+	commit, _ := offsets.Lookup("source", 0)
+	copied := kadm.Offsets{}
+	copied.Add(kadm.Offset{Topic: "mirrored", At: 1, LeaderEpoch: -1, Metadata: commit.Metadata})
+	g.must(g.admin.CommitAllOffsets(t.Context(), "g-mirrored", copied))
+	expect(t, g.open("mirrored?group=g-mirrored&group_type=classic"), "3", "4", "5", "6", "7", "8", "9")
 }

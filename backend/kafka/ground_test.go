@@ -57,6 +57,7 @@ func TestWhatOthersDoToTopicsAndGroups(t *testing.T) {
 		{"a long list of letters", aLongListOfLetters},
 		{"the room in a ledger made again", theRoomInALedgerMadeAgain},
 		{"a transaction that was given up", aTransactionThatWasGivenUp},
+		{"a commit that a mirror copies", aCommitThatAMirrorCopies},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			t.Parallel()

@@ -256,16 +256,17 @@ func (w *window) spans() []span {
 }
 
 // spansPrefix begins the metadata of a commit that weir has made.
-const spansPrefix = "weir1:"
+const spansPrefix = "weir2:"
 
 // formatSpans writes what is unfinished from base to open, in at most limit bytes. What
-// does not fit is written down as unfinished and handed out once.
+// does not fit is written down as unfinished and handed out once. The base is there because others
+// copy commits: a mirror of the topic has other offsets, and gets the metadata as it is.
 func formatSpans(base, open int64, list []span, limit int) string {
 	if len(list) == 0 && open <= base {
 		return ""
 	}
 	limit = (limit-len(spansPrefix))*3/4 - 1
-	text := binary.AppendUvarint(nil, uint64(open-base))
+	text := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(base)), uint64(open-base))
 	end := base
 	for _, s := range list {
 		more := appendSpan(text, end, s)
@@ -301,6 +302,9 @@ func parseSpans(base int64, metadata string) (open int64, list []span, ok bool) 
 		return int64(v)
 	}
 	ok = true
+	if number() != base {
+		return 0, nil, false
+	}
 	open = base + number()
 	for end := base; ok && len(text) > 0; {
 		from := end + number()

@@ -146,7 +146,7 @@ func TestMetadataStaysBelowItsLimit(t *testing.T) {
 	} else if _, got, _ := parseSpans(0, text); len(got) != windowRecords {
 		t.Errorf("of a full window %d spans are left", len(got))
 	}
-	for _, foreign := range []string{"", "consumer-1-abc", "weir1:", "weir1:!!", "weir1:AA", "weir2:AQA"} {
+	for _, foreign := range []string{"", "consumer-1-abc", "weir2:", "weir2:!!", "weir2:BwA", "weir1:BwQAAAE", "weir2:CAQAAAE"} {
 		if _, list, _ := parseSpans(7, foreign); len(list) > 0 {
 			t.Errorf("metadata %q is read as %v", foreign, list)
 		}

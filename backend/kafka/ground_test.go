@@ -49,6 +49,7 @@ func TestWhatOthersDoToTopicsAndGroups(t *testing.T) {
 		{"a letter without a key", aLetterWithoutAKey},
 		{"a group whose limit leaves nothing", aGroupWhoseLimitLeavesNothing},
 		{"a consumer group of the newer protocol", aConsumerGroupOfTheNewerProtocol},
+		{"a group taken from consumers of the newer protocol", aGroupTakenFromConsumersOfTheNewerProtocol},
 		{"a group that renews no locks", aGroupThatRenewsNoLocks},
 		{"nothing is lost while letters cannot be stored", nothingIsLostWhileLettersCannotBeStored},
 		{"the largest messages become dead letters", theLargestMessagesBecomeDeadLetters},

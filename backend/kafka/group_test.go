@@ -49,3 +49,24 @@ func aGroupThatRenewsNoLocks(t *testing.T, g *ground) {
 	g.setGroup("g-fleeting", "share.renew.acknowledge.enable", "false")
 	g.refuses("fleeting?group=g-fleeting", "share.renew.acknowledge.enable=false")
 }
+
+// aGroupTakenFromConsumersOfTheNewerProtocol is there, and goes on where they were.
+func aGroupTakenFromConsumersOfTheNewerProtocol(t *testing.T, g *ground) {
+	g.create("taken")
+	for _, text := range []string{"a", "b", "c"} {
+		g.put(&kgo.Record{Topic: "taken", Value: []byte(text)})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for group, query := range map[string]string{"never": "create=never", "new": "start=$"} {
+		c := g.broker.Client(kgo.ConsumerGroup(group), kgo.ConsumeTopics("taken"), kgo.ServerSideBalancer(), kgo.DisableAutoCommit(),
+			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+		first := c.PollRecords(ctx, 1).Records()
+		if len(first) != 1 {
+			t.Fatal("the consumer gets nothing")
+		}
+		g.must(c.CommitRecords(ctx, first...))
+		c.Close()
+		expect(t, g.open("taken?group_type=classic&group="+group+"&"+query), "b", "c")
+	}
+}

@@ -19,25 +19,32 @@ func (b *Backend) otherType(ctx context.Context) error {
 	if b.facts.groupType == groupClassic {
 		there, wanted = groupShare, groupClassic
 	}
+	if err := b.consumerType(ctx); err != nil {
+		return err
+	}
 	if found, _ := b.exists(ctx, there, b.set.group); !found { // what the brokers do not say is not there
-		return b.consumerType(ctx)
+		return nil
 	}
 	return fmt.Errorf("kafka: group %q: %w: %s, not %s (%s); name another group, or add group_type=%s to the URL",
 		b.set.group, errOtherType, there, wanted, b.facts.why, there)
 }
 
 // consumerType returns an error if a share group is wanted and the group is one of the newer
-// consumer groups (KIP-848), which have a type of their own and take classic members.
+// consumer groups.
 func (b *Backend) consumerType(ctx context.Context) error {
-	if b.facts.groupType != groupShare {
-		return nil
-	}
-	groups, err := named(ctx, b, b.admin.DescribeConsumerGroups, b.set.group)
-	if group := groups[b.set.group]; err != nil || group.Err != nil || group.State == "" || group.State == "Dead" {
+	if b.facts.groupType != groupShare || !b.newer(ctx, b.set.group) {
 		return nil
 	}
 	return fmt.Errorf("kafka: group %q: %w: consumer (group.protocol=consumer), not share (%s); name another group",
 		b.set.group, errOtherType, b.facts.why)
+}
+
+// newer reports whether a group is one of the newer consumer groups (KIP-848), which have a type of
+// their own and take classic members. What the brokers do not say is not there.
+func (b *Backend) newer(ctx context.Context, name string) bool {
+	groups, err := named(ctx, b, b.admin.DescribeConsumerGroups, name)
+	group := groups[name]
+	return err == nil && group.Err == nil && group.State != "" && group.State != "Dead"
 }
 
 // groupThere returns ErrGroupNotFound if nobody has ever joined the group, and an error if
@@ -52,7 +59,7 @@ func (b *Backend) groupThere(ctx context.Context) error {
 	return b.explain(kerr.GroupIDNotFound)
 }
 
-// exists reports whether there is a group of this type.
+// exists reports whether there is a group of this type, or one that a member of this type may join.
 func (b *Backend) exists(ctx context.Context, groupType, name string) (bool, error) {
 	for {
 		state, err := b.groupState(ctx, groupType, name)
@@ -60,7 +67,8 @@ func (b *Backend) exists(ctx context.Context, groupType, name string) (bool, err
 			if errors.Is(err, kerr.GroupIDNotFound) {
 				err = nil
 			}
-			return err == nil && state != "" && state != "Dead", err
+			there := err == nil && state != "" && state != "Dead"
+			return there || err == nil && groupType == groupClassic && b.newer(ctx, name), err
 		}
 		select {
 		case <-ctx.Done():

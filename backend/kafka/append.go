@@ -104,6 +104,61 @@ func (b *Backend) produce(ctx context.Context, records []*kgo.Record) ([]backend
 	return b.wait(ctx, p)
 }
 
+// produceNext is produce of one record, behind the one with the same key before it. As long as that has no answer,
+// none is added: while the brokers that have the topic are away, what its writers try again and again would fill
+// the buffer, which is the stream's, too.
+func (b *Backend) produceNext(ctx context.Context, r *kgo.Record) (id string, err error) {
+	key := r.Topic + " " + string(r.Key)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	if err := b.unanswered.begin(ctx, key); err != nil {
+		return "", err
+	}
+	p := newPending(1)
+	b.send(r, func(id string, err error) {
+		b.unanswered.end(key)
+		p.answer(0, id, err, false)
+	})
+	results, err := b.wait(ctx, p)
+	return results[0].ID, err
+}
+
+// unanswered are the records on their way, by topic and key.
+type unanswered struct {
+	mu  sync.Mutex
+	all map[string]chan struct{} // closed when there is an answer
+}
+
+// begin waits until the one before has its answer.
+func (u *unanswered) begin(ctx context.Context, key string) error {
+	for {
+		u.mu.Lock()
+		before := u.all[key]
+		if before == nil {
+			if u.all == nil {
+				u.all = map[string]chan struct{}{}
+			}
+			u.all[key] = make(chan struct{})
+		}
+		u.mu.Unlock()
+		if before == nil {
+			return nil
+		}
+		select {
+		case <-before:
+		case <-ctx.Done():
+			return fmt.Errorf("kafka: %w: what was written before has no answer yet: %w", backend.ErrUnavailable, ctx.Err())
+		}
+	}
+}
+
+func (u *unanswered) end(key string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	close(u.all[key])
+	delete(u.all, key)
+}
+
 // send passes a record to the producer; tell is called once its fate is known, and at once
 // if the buffer is full: the producer tells of that later, perhaps after the caller's time.
 func (b *Backend) send(r *kgo.Record, tell func(id string, err error)) {

@@ -89,10 +89,10 @@ func (b *Backend) store(ctx context.Context, to string, letter *backend.DeadLett
 		if err := b.ensure(ctx, to, b.letterConfigs()); err != nil {
 			return "", err
 		}
-		results, err := b.produce(ctx, []*kgo.Record{letterRecord(to, []byte(key), letter, published)})
+		id, err := b.produceNext(ctx, letterRecord(to, []byte(key), letter, published))
 		switch {
 		case err == nil:
-			return results[0].ID, nil
+			return id, nil
 		case !errors.Is(err, backend.ErrStreamNotFound) || try == leaderTries || ctx.Err() != nil:
 			return "", fmt.Errorf("dead letter to %q: %w", to, err)
 		}

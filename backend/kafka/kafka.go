@@ -57,6 +57,7 @@ type Backend struct {
 	ids        topicIDs
 	renewing   atomic.Bool // one of these
 	keys       keys
+	unanswered unanswered
 	dead       shelves
 	redrives   redrives
 	finished   finished

@@ -143,11 +143,7 @@ func (l *ledger) append(ctx context.Context, key string, e *entry) (id string, e
 		e.Version = entryVersion
 		r.Value, _ = json.Marshal(e) // numbers cannot fail
 	}
-	results, err := l.b.produce(ctx, []*kgo.Record{r})
-	if err != nil {
-		return "", err
-	}
-	return results[0].ID, nil
+	return l.b.produceNext(ctx, r)
 }
 
 // leave replaces the member's entry by what it has given back.

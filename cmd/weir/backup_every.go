@@ -236,7 +236,10 @@ func runScheduledBackups(cmd *cobra.Command, from, dir string, opt *backupOption
 		if err != nil {
 			return err
 		}
-		return opt.json.print(cmd.OutOrStdout(), done)
+		if err := opt.json.print(cmd.OutOrStdout(), done); err != nil { // it is made all the same
+			s.log.Warn("the backup is complete; that cannot be printed", "dir", dir, "error", err)
+		}
+		return nil
 	}
 	if _, err := s.times(); err != nil {
 		return err

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +21,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
+
+	"github.com/weirmq/weir/tests/capture"
 )
 
 func TestRetentions(t *testing.T) {
@@ -253,4 +260,39 @@ func TestAFolderHasOneScheduleOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.Close()
+}
+
+// broken is an output that takes nothing, such as a log on a disk that is full.
+type broken struct{ io.Writer }
+
+func (broken) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// What cannot be printed has been done: to make it again each minute, and to keep all, would
+// only fill another disk.
+func TestABackupThatCannotBePrintedHasNotFailed(t *testing.T) {
+	files, lsn := sound(t)
+	stream, asked := tarOf(t, files, lsn), make(chan struct{}, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(stream)
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+	}))
+	defer srv.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var said capture.Buffer
+	root := newRoot()
+	root.SetArgs([]string{"backup", "--every", "1s", "--keep", "1h", srv.URL, t.TempDir()})
+	root.SetOut(broken{})
+	root.SetErr(&said)
+	ended := make(chan error, 1)
+	go func() { ended <- root.ExecuteContext(ctx) }()
+	<-asked
+	<-asked // the first one has been told of
+	cancel()
+	if err := <-ended; err != nil || strings.Contains(said.String(), "the backup failed") || !strings.Contains(said.String(), "no space left") {
+		t.Errorf("%v, %s", err, said.String())
+	}
 }

@@ -71,6 +71,20 @@ func TestTheAlertsAreOverMetricsThatExist(t *testing.T) {
 	}
 }
 
+// A server counts what is written to its queues, and so does whoever writes it: summed up, each
+// message is two.
+func TestTheBoardCountsAMessageOnce(t *testing.T) {
+	board, err := os.ReadFile("../docs/grafana/streams.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, expr := range regexp.MustCompile(`"expr": ".*sse_queue_produce_.*"`).FindAllString(string(board), -1) {
+		if !strings.Contains(expr, "sum by (queue_type, stream") {
+			t.Error(expr)
+		}
+	}
+}
+
 func TestEveryMetricIsDescribed(t *testing.T) {
 	page, err := os.ReadFile("../docs/OPERATIONS.md")
 	if err != nil {

@@ -72,6 +72,7 @@ type Server struct {
 	mu      sync.Mutex
 	looked  time.Time
 	seen    stamps
+	told    string // the trouble that trouble was told of last; empty: there is none
 	current *tls.Config
 	expires time.Time
 }
@@ -96,7 +97,7 @@ func (s *stamps) same(other *stamps) bool {
 	return true
 }
 
-// NewServer reads the files. trouble is told why changed files cannot be used; until they
+// NewServer reads the files. trouble is told, once, why changed files cannot be used; until they
 // can, the ones before stay.
 func NewServer(f Files, trouble func(error)) (*Server, error) {
 	if f.Cert == "" && f.Key == "" {
@@ -145,6 +146,7 @@ func (s *Server) now() *tls.Config {
 	s.looked = time.Now()
 	seen, err := s.look()
 	if err == nil && seen.same(&s.seen) {
+		s.told = ""
 		return s.current
 	}
 	if err == nil {
@@ -152,10 +154,13 @@ func (s *Server) now() *tls.Config {
 	}
 	if err != nil {
 		// Certificate and key are two files: between the two renamings they do not match.
-		s.trouble(fmt.Errorf("the certificate cannot be read again, the one before stays: %w", err))
+		if s.told != err.Error() {
+			s.told = err.Error()
+			s.trouble(fmt.Errorf("the certificate cannot be read again, the one before stays: %w", err))
+		}
 		return s.current
 	}
-	s.seen = seen
+	s.seen, s.told = seen, ""
 	return s.current
 }
 

@@ -102,6 +102,38 @@ func TestCertificateIsReadAgainWhenItsFilesChange(t *testing.T) {
 	})
 }
 
+// Files that do not fit together may stay so for weeks: that is said once, and again when it is
+// another trouble, or comes back.
+func TestTroubleWithFilesIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := certtest.New(t)
+		told := 0
+		s, err := certs.NewServer(certs.Files{Cert: d.File("server.pem"), Key: d.File("server.key")}, func(error) { told++ })
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := os.ReadFile(d.File("server.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct {
+			key  []byte
+			told int
+		}{{[]byte("no key"), 1}, {key, 1}, {[]byte("no key"), 2}} {
+			if err := os.WriteFile(d.File("server.key"), step.key, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for range 100 {
+				time.Sleep(2 * time.Second)
+				s.Expires()
+			}
+			if told != step.told {
+				t.Errorf("with the key %.6q: told %d times, want %d", step.key, told, step.told)
+			}
+		}
+	})
+}
+
 func TestClientsHaveToShowACertificateOfTheAuthority(t *testing.T) {
 	d, stranger := certtest.New(t), certtest.New(t)
 	s, err := certs.NewServer(certs.Files{Cert: d.File("server.pem"), Key: d.File("server.key"), ClientCA: d.File("ca.pem")}, func(err error) { t.Error(err) })

@@ -177,6 +177,23 @@ func (r *Relay) probe(ctx context.Context) error {
 	}
 	r.keyed.Store(keyed)
 	r.seen.Store(true)
+	return r.probeRelay(ctx)
+}
+
+// probeRelay refuses an upstream that is a relay itself: it tells no lives of topics.
+func (r *Relay) probeRelay(ctx context.Context) error {
+	a, err := r.ask(ctx, http.MethodGet, "/v0/health", r.own(), nil)
+	if err != nil {
+		return err
+	}
+	var health struct {
+		Relay struct {
+			Upstream string `json:"upstream"`
+		} `json:"relay"`
+	}
+	if a.status == http.StatusOK && json.Unmarshal(a.body, &health) == nil && health.Relay.Upstream != "" {
+		return fmt.Errorf("the upstream is a relay itself, in front of %s; set upstream to the server", health.Relay.Upstream)
+	}
 	return nil
 }
 

@@ -32,6 +32,9 @@ type copyOf struct {
 // it is told before that, as other wrong settings are.
 const silentStart = 3 * time.Second
 
+// troubleTold is how often the log is told that the store is asked again.
+const troubleTold = 10 * time.Second
+
 // signPoll is how often a standby looks for a sign of the leader.
 const signPoll = 250 * time.Millisecond
 
@@ -51,15 +54,7 @@ func newCopy(cfg server.Config, waiting func(standby bool), log *slog.Logger) *c
 // server on it must not end the first one's term.
 func (c *copyOf) lead(ctx context.Context) (err error) {
 	var leads atomic.Bool
-	trouble := func(err error) {
-		if leads.Load() {
-			c.log.Warn("the copy: trying again", "error", err)
-			return
-		}
-		c.waiting(false)
-		c.log.Warn("the store of --replica has to say who leads before this server begins; trying again", "error", err)
-	}
-	if c.Log, c.Files, err = stores.Open(ctx, c.url, stores.Options{Trouble: trouble}); err != nil {
+	if c.Log, c.Files, err = stores.Open(ctx, c.url, stores.Options{Trouble: c.trouble(&leads)}); err != nil {
 		return fmt.Errorf("--replica: %w", err)
 	}
 	if store, ok := c.Log.(interface{ Warnings() []string }); ok {
@@ -87,6 +82,26 @@ func (c *copyOf) lead(ctx context.Context) (err error) {
 	leads.Store(true)
 	c.Term, c.End, c.Since, c.LSN = led.Term, led.End, led.Since, led.LSN
 	return nil
+}
+
+// trouble returns what is told the errors after which the store is asked again, of each call to
+// it: the log hears of one now and then.
+func (c *copyOf) trouble(leads *atomic.Bool) func(error) {
+	var told atomic.Int64 // Unix ns
+	return func(err error) {
+		led := leads.Load()
+		if !led {
+			c.waiting(false)
+		}
+		last, now := told.Load(), time.Now().UnixNano()
+		switch {
+		case now-last < int64(troubleTold) || !told.CompareAndSwap(last, now):
+		case led:
+			c.log.Warn("the copy: trying again", "error", err)
+		default:
+			c.log.Warn("the store of --replica has to say who leads before this server begins; trying again", "error", err)
+		}
+	}
 }
 
 // close lets go of the store.

@@ -32,7 +32,11 @@ func (e *Exporter) Requests() func(next http.Handler, route func(*http.Request) 
 
 // traced answers a request within a span.
 func traced(tracer trace.Tracer, next http.Handler, route string, w http.ResponseWriter, r *http.Request) {
-	name, attributes := r.Method, []attribute.KeyValue{semconv.HTTPRequestMethodKey.String(r.Method), semconv.URLPath(validText(r.URL.Path)), semconv.URLScheme("http")}
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	name, attributes := r.Method, []attribute.KeyValue{semconv.HTTPRequestMethodKey.String(r.Method), semconv.URLPath(validText(r.URL.Path)), semconv.URLScheme(scheme)}
 	if route != "" {
 		name += " " + route
 		attributes = append(attributes, semconv.HTTPRoute(route))

@@ -142,6 +142,12 @@ class Retries(kit.Case):
             with self.assertRaises(weirmq.Unexpected):
                 self.client(transport=kit.Scripted(answer)).claim("q")
 
+    def test_a_redirect_names_the_address_to_use(self: Any) -> None:
+        answer = (301, {"Location": "https://weir.example/v0/topics/t"}, "moved")
+        with self.assertRaises(weirmq.Unexpected) as got:
+            self.client(transport=kit.Scripted(answer)).publish("t", 1)
+        self.assertIn("sends requests on to https://weir.example: use that address", str(got.exception))
+
     def test_a_settlement_says_that_an_answer_was_lost(self: Any) -> None:
         answer = (200, {}, {"acked": 0, "skipped": [1]})
         again = self.client(transport=kit.Scripted(LOST, answer)).ack(job())

@@ -48,6 +48,10 @@ export function answerError(status: number, headers: Headers, text: string): Wei
   }
   const detail = (typeof error["detail"] === "object" && error["detail"] !== null ? error["detail"] : {}) as Record<string, unknown>;
   const retryAfterMs = askedWait(headers.get("Retry-After"), detail["retry_after_ms"]);
+  const to = status >= 300 && status < 400 ? /^https?:\/\/[^/?#]+/.exec(headers.get("Location") ?? "") : null; // in a page fetch hides it
+  if (to !== null) {
+    return new WeirError("unexpected_answer", status, `status ${status}: the server sends requests on to ${to[0]}: use that address`);
+  }
   if (typeof error["code"] !== "string") {
     return new WeirError("unexpected_answer", status, `status ${status}, without an error of weir; is this a weir server?`, { retryAfterMs });
   }

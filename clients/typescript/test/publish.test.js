@@ -130,6 +130,11 @@ test("refusals of the server are WeirErrors and are not tried again", async () =
   await assert.rejects(connect({ fetch: async () => new Response("<html>") }).diff("t"), isError("unexpected_answer", 200));
 });
 
+test("a redirect names the address to use", async () => {
+  const moved = async () => new Response("", { status: 301, headers: { Location: "https://weir.example/v0/topics/t" } });
+  await assert.rejects(connect({ fetch: moved }).publish("t", 1), (e) => isError("unexpected_answer", 301)(e) && e.message.includes("https://weir.example: use that address"));
+});
+
 test("answers come unpacked from the real server", async () => {
   const packings = [];
   const fetch = async (input, init) => {

@@ -134,6 +134,9 @@ def error_of(answer: httpx.Response) -> WeirError | None:
             raise TypeError
     except (ValueError, TypeError, KeyError):
         text = "the answer carries no error of /v0; is this a weir server?"
+        to = answer.next_request.url if answer.next_request else None  # which is not followed
+        if to and (to.scheme, to.netloc) != (answer.request.url.scheme, answer.request.url.netloc):
+            text = f"the server sends requests on to {to.scheme}://{to.netloc.decode()}: use that address"
         return Unexpected(answer.status_code, text, retry_after(header, {}))
     return WeirError(code, answer.status_code, message, detail, retry_after(header, detail))
 

@@ -242,6 +242,8 @@ func logStart(opt *serveOptions, changed []string, log *slog.Logger) {
 	switch {
 	case opt.upstream.Upstream != "":
 		log.Info("auth is up to the upstream", "upstream", opt.upstream.Upstream)
+	case opt.Keys == nil && opt.TLS.ClientCA != "":
+		log.Info("auth is off: anyone with a certificate of tls_client_ca has full access")
 	case opt.Keys == nil:
 		log.Info("auth is off: anyone who can reach the address has full access")
 	case keys == 0:

@@ -110,6 +110,7 @@ func TestTheStartSaysWhetherKeysAreNeeded(t *testing.T) {
 		{nil, "auth is off: anyone"},
 		{[]string{"--keys-file", empty}, "auth is on"},
 		{[]string{"--upstream", "http://127.0.0.1:1"}, "auth is up to the upstream"},
+		{[]string{"--tls-client-ca", "ca.pem"}, "auth is off: anyone with a certificate"},
 	} {
 		opt, err := loadServe(t, nil, c.args...)
 		if err != nil {

@@ -18,6 +18,7 @@ func (s *suite) deadCases() []testCase {
 		{"a message that its workers die of is delivered as often as allowed", limitOfCrashes},
 		{"a message that fails is delivered as often as allowed", limitOfNacks},
 		{"a limit of one delivers once", limitOfOne},
+		{"a claim tells of a dead message with its headers, whatever its size", toldOfDead},
 		{"without a limit a message is never dead", noLimit},
 		{"a poisoned message is moved with its cause", poison},
 		{"a dead letter is the message as it was published, whatever became of its delivery", deadAsPublished},
@@ -141,6 +142,35 @@ func limitOfOne(f *fixture) {
 		f.Errorf("limit 1, the second claim gave %s, dead %+v", describe(got.Deliveries), got.Dead)
 	}
 	f.done(b)
+}
+
+// toldOfDead: of a large message the data may be missing. The second time it has been sent back.
+func toldOfDead(f *fixture) {
+	b := f.open()
+	for _, size := range []int{1, 100 << 10} {
+		m := backend.Message{Data: bytes.Repeat([]byte("x"), size), Headers: map[string]string{"k": "v"}}
+		f.publish(b, m)
+		for redrives := range 2 {
+			f.nack(b, backend.Return{Lease: f.claim(b, "a", 1)[0].Lease})
+			req := request("a", 1)
+			req.MaxDeliveries = 1
+			got := f.gather(b, req, 1)
+			if len(got.Dead) != 1 {
+				f.Fatalf("limit 1, the second claim gave %s", describe(got.Deliveries))
+			}
+			if l := got.Dead[0]; !maps.Equal(l.Headers, m.Headers) || len(l.Data) > 0 && !bytes.Equal(l.Data, m.Data) || l.Redrives != redrives {
+				f.Errorf("a message of %d bytes died with the headers %q, %d bytes, %d redrives", size, l.Headers, len(l.Data), l.Redrives)
+			}
+			letters, can := f.letters(b, "")
+			if !can {
+				break
+			}
+			if err := b.(backend.DeadLetters).Redrive(f.ctx(), "", letters[0]); err != nil {
+				f.Fatal(err)
+			}
+		}
+		f.ack(b, f.claim(b, "a", 1)...)
+	}
 }
 
 func noLimit(f *fixture) {

@@ -245,6 +245,7 @@ func (b *Backend) bury(ctx context.Context, c *claim, past []taken) error {
 	for _, t := range past {
 		d := &backend.Delivery{}
 		c.fill(d, t.id, t.count, t.fields)
+		_ = b.addressed(d) // as for those that are handed out
 		if t.kind == "c" {
 			d.Data = nil
 		}

@@ -36,16 +36,21 @@ local function elsewhere(fields)
   end
 end
 
--- What only moves within the server is not sent if it is large.
+-- What only moves within the server is not sent if it is large. The name of the data is: without it an entry is
+-- another program's.
 local function small(fields)
-  local kept = {}
+  local kept, kind = {}, #fields > 200 and 'c' or 'x'
   for i = 1, math.min(#fields, 200), 2 do
-    if #fields[i + 1] <= 1024 then
-      kept[#kept + 1] = fields[i]
-      kept[#kept + 1] = fields[i + 1]
+    local name, value = fields[i], fields[i + 1]
+    if #value > 1024 then
+      kind, value = 'c', name == 'data' and ''
+    end
+    if value then
+      kept[#kept + 1] = name
+      kept[#kept + 1] = value
     end
   end
-  return kept, #kept == #fields and 'x' or 'c'
+  return kept, kind
 end
 
 for i = 6, #ARGV do

@@ -60,11 +60,11 @@ func calls(d *backend.Delivery) []call {
 			return err
 		}},
 	}
-	return append(list, optionalCalls()...)
+	return append(list, optionalCalls(d)...)
 }
 
 // optionalCalls are those that not every backend has; one without it ends as is wished.
-func optionalCalls() []call {
+func optionalCalls(d *backend.Delivery) []call {
 	return []call{
 		{"signal", func(ctx context.Context, b backend.Backend) error {
 			if s, can := b.(backend.Signaler); can {
@@ -90,6 +90,25 @@ func optionalCalls() []call {
 			if l, can := b.(backend.DeadLetters); can {
 				_, err := l.List(ctx, "", "", 1)
 				return err
+			}
+			return errNotThere
+		}},
+		{"redrive", func(ctx context.Context, b backend.Backend) error {
+			if l, can := b.(backend.DeadLetters); can {
+				return l.Redrive(ctx, "", backend.DeadLetter{ID: d.ID})
+			}
+			return errNotThere
+		}},
+		{"purge", func(ctx context.Context, b backend.Backend) error {
+			if l, can := b.(backend.DeadLetters); can {
+				_, err := l.Purge(ctx, "", []string{d.ID})
+				return err
+			}
+			return errNotThere
+		}},
+		{"resume", func(ctx context.Context, b backend.Backend) error {
+			if p, can := b.(backend.Pauser); can {
+				return p.Pause(ctx, false)
 			}
 			return errNotThere
 		}},

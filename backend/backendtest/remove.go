@@ -23,6 +23,10 @@ func removed(f *fixture) {
 		}
 	}
 	f.nothingLeft(b)
+	b.Close()
+	if err := b.(backend.Remover).Remove(f.ctx()); !errors.Is(err, backend.ErrClosed) {
+		f.Errorf("remove on a closed handle: %v", err)
+	}
 }
 
 // nothingLeft waits until the readings say that nothing is left.

@@ -48,7 +48,7 @@ func fakeHarness(planted string) Harness {
 
 func injectAll(f *Fake, fault Fault) (heal func()) {
 	var removes []func()
-	for _, op := range []Op{OpAppend, OpClaim, OpExtend, OpAck, OpNack, OpDeadLetter, OpStats, OpSignal, OpPublishSignal, OpRead, OpList, OpRedrive, OpTrim} {
+	for _, op := range []Op{OpAppend, OpClaim, OpExtend, OpAck, OpNack, OpDeadLetter, OpStats, OpSignal, OpPublishSignal, OpRead, OpList, OpRedrive, OpPurge, OpTrim, OpPause} {
 		removes = append(removes, f.Inject(op, fault))
 	}
 	return func() {

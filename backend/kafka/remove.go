@@ -15,11 +15,16 @@ var _ backend.Remover = (*Backend)(nil)
 // Remove deletes the topic. The group stays: it may have others, and brokers forget an
 // empty one.
 func (b *Backend) Remove(ctx context.Context) error {
-	_, err := asked(ctx, b, func(ctx context.Context) (kadm.DeleteTopicResponse, error) {
+	call, done, err := b.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	_, err = asked(call, b, func(ctx context.Context) (kadm.DeleteTopicResponse, error) {
 		return b.admin.DeleteTopic(ctx, b.set.topic)
 	})
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return nil
 	}
-	return b.onTopic(err, "DELETE", b.set.topic)
+	return b.cut(ctx, b.onTopic(err, "DELETE", b.set.topic))
 }

@@ -46,6 +46,8 @@ var faults = map[string]struct {
 	"acks do nothing":              {"an_acked_message", func(f *flawed) { f.noAck = true }},
 	"extends do nothing":           {"a_lease_that_is_extended", func(f *flawed) { f.noExtend = true }},
 	"delays are ignored":           {"a_nack_delay", func(f *flawed) { f.back = func(r *backend.Return) { r.Delay = 0 } }},
+	"a history repeats too early":  {"every_answer", func(f *flawed) { f.back = func(r *backend.Return) { r.Delay = 0 } }},
+	"a history has one too many":   {"every_answer", func(f *flawed) { f.request = func(r *backend.ClaimRequest) { r.MaxDeliveries++ } }},
 	"what was not started counts":  {"what_no_handler", func(f *flawed) { f.back = func(r *backend.Return) { r.NotStarted = false } }},
 	"letters are lost":             {"a_poisoned_message", func(f *flawed) { f.bury = buryNowhere }},
 	"letters follow the ack":       {"in_the_letters_before", func(f *flawed) { f.bury = buryLate }},

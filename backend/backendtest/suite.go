@@ -89,7 +89,7 @@ func Run(t *testing.T, h Harness) {
 	for _, group := range []func(*suite) []testCase{
 		(*suite).appendCases, (*suite).payloadCases, (*suite).claimCases, (*suite).reclaimCases, (*suite).settleCases,
 		(*suite).placeCases, (*suite).tallyCases, (*suite).budgetCases, (*suite).nackCases, (*suite).delayCases, (*suite).deadCases, (*suite).letterCases, (*suite).statsCases, (*suite).pauseCases, (*suite).removeCases, (*suite).readCases,
-		(*suite).contextCases, (*suite).outageCases, (*suite).propertyCases,
+		(*suite).contextCases, (*suite).outageCases, (*suite).propertyCases, (*suite).modelCases,
 	} {
 		all = append(all, group(s)...)
 	}

@@ -138,7 +138,8 @@ func (e *poisonError) Error() string { return e.err.Error() }
 func (e *poisonError) Unwrap() error { return e.err }
 
 // RetryIn wraps err so that the message is retried after d instead of the pool's own
-// delay. Without an error it still is.
+// delay. Without an error it still is. On a weir queue, also in this process, a longer d
+// than 24 h is 24 h.
 func RetryIn(d time.Duration, err error) error {
 	if err == nil {
 		err = errors.New("try again")

@@ -151,7 +151,7 @@ type Claimed struct {
 // Return is a delivery given back.
 type Return struct {
 	Lease
-	// Delay is how long nobody may claim the message.
+	// Delay is how long nobody may claim the message. A weir queue takes 24 h for more.
 	Delay time.Duration
 	// NotStarted says that no handler began, so that the delivery does not count.
 	NotStarted bool

@@ -255,8 +255,12 @@ func (w *window) spans() []span {
 	return list
 }
 
-// spansPrefix begins the metadata of a commit that weir has made.
-const spansPrefix = "weir2:"
+// spansPrefix begins the metadata of a commit that weir has made. Behind baselessPrefix, which older
+// versions wrote, there is no base.
+const (
+	spansPrefix    = "weir2:"
+	baselessPrefix = "weir1:"
+)
 
 // formatSpans writes what is unfinished from base to open, in at most limit bytes. What
 // does not fit is written down as unfinished and handed out once. The base is there because others
@@ -288,6 +292,10 @@ func appendSpan(text []byte, end int64, s span) []byte {
 // parseSpans reads what formatSpans has written with a commit of base.
 func parseSpans(base int64, metadata string) (open int64, list []span, ok bool) {
 	code, ours := strings.CutPrefix(metadata, spansPrefix)
+	based := ours
+	if !based {
+		code, ours = strings.CutPrefix(metadata, baselessPrefix)
+	}
 	text, err := base64.RawStdEncoding.DecodeString(code)
 	if !ours || err != nil {
 		return 0, nil, false
@@ -302,7 +310,7 @@ func parseSpans(base int64, metadata string) (open int64, list []span, ok bool) 
 		return int64(v)
 	}
 	ok = true
-	if number() != base {
+	if based && number() != base {
 		return 0, nil, false
 	}
 	open = base + number()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -146,9 +147,14 @@ func TestMetadataStaysBelowItsLimit(t *testing.T) {
 	} else if _, got, _ := parseSpans(0, text); len(got) != windowRecords {
 		t.Errorf("of a full window %d spans are left", len(got))
 	}
-	for _, foreign := range []string{"", "consumer-1-abc", "weir2:", "weir2:!!", "weir2:BwA", "weir1:BwQAAAE", "weir2:CAQAAAE"} {
+	for _, foreign := range []string{"", "consumer-1-abc", "weir2:", "weir2:!!", "weir2:BwA", "weir1:", "weir1:AA", "weir2:CAQAAAE"} {
 		if _, list, _ := parseSpans(7, foreign); len(list) > 0 {
 			t.Errorf("metadata %q is read as %v", foreign, list)
+		}
+	}
+	for _, ours := range []string{"weir1:BAAAAQ", "weir2:BwQAAAE"} { // as older versions write it, and this one
+		if open, list, ok := parseSpans(7, ours); !ok || open != 11 || !slices.Equal(list, []span{{7, 8, 1}}) {
+			t.Errorf("metadata %q is read as %v before %d", ours, list, open)
 		}
 	}
 }

@@ -263,7 +263,13 @@ func aTopicOfLettersThatIsDeleted(t *testing.T, g *ground) {
 	g.must(err)
 	list := gather(t, b, 2)
 	g.must(b.DeadLetter(t.Context(), list[0], "", poison))
+	if l := g.letters(b); len(l) != 1 {
+		t.Errorf("one message is dead, the letters are %+v", l)
+	}
 	g.remove("cleared.dlq")
+	if l := g.letters(b); len(l) > 0 {
+		t.Errorf("their topic is gone, the letters are %+v", l)
+	}
 	await(t, "a letter in the new topic", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()

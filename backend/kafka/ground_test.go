@@ -48,6 +48,7 @@ func TestWhatOthersDoToTopicsAndGroups(t *testing.T) {
 		{"letters keep the records of others", lettersKeepTheRecordsOfOthers},
 		{"a letter without a key", aLetterWithoutAKey},
 		{"a group whose limit leaves nothing", aGroupWhoseLimitLeavesNothing},
+		{"a group whose limit is lowered", aGroupWhoseLimitIsLowered},
 		{"a consumer group of the newer protocol", aConsumerGroupOfTheNewerProtocol},
 		{"a group taken from consumers of the newer protocol", aGroupTakenFromConsumersOfTheNewerProtocol},
 		{"a group that renews no locks", aGroupThatRenewsNoLocks},

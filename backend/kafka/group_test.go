@@ -30,6 +30,22 @@ func aGroupWhoseLimitLeavesNothing(t *testing.T, g *ground) {
 	g.refuses("two?group=g-two", "share.delivery.count.limit of the group, 2")
 }
 
+// aGroupWhoseLimitIsLowered beside a worker, which claims nothing more until it is raised again.
+func aGroupWhoseLimitIsLowered(t *testing.T, g *ground) {
+	g.create("lowered")
+	b := g.open("lowered?group=g-lowered")
+	g.stores(b, 1)
+	g.comes(b, 1, time.Minute)
+	allows := func() bool {
+		_, err := b.Claim(t.Context(), claim(1))
+		return err == nil
+	}
+	g.setGroup("g-lowered", "share.delivery.count.limit", "2")
+	await(t, "the limit to be noticed", func() bool { return !allows() })
+	g.setGroup("g-lowered", "share.delivery.count.limit", "10")
+	await(t, "the limit to be raised", allows)
+}
+
 // aConsumerGroupOfTheNewerProtocol is no share group.
 func aConsumerGroupOfTheNewerProtocol(t *testing.T, g *ground) {
 	g.create("modern")

@@ -55,6 +55,8 @@ type member struct {
 	sessions    map[int32]*session
 	turn        int // of the sessions
 
+	limitRead time.Time // when most was read; of beat
+
 	atEnd     bool // the group begins anywhere but at the first record
 	atEndRead time.Time
 }
@@ -137,6 +139,7 @@ func (m *member) beat() {
 			if !m.assign(resp) {
 				wait = joinEvery
 			}
+			m.followLimit()
 		case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedMemberEpoch), errors.Is(err, kerr.GroupIDNotFound):
 			epoch = 0 // the broker has forgotten this member: it joins again
 			m.failed(nil)

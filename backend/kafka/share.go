@@ -51,11 +51,34 @@ func (b *Backend) prepareGroup(ctx context.Context) (int, error) {
 			return 0, err
 		}
 	}
+	return mostOf(set), nil
+}
+
+// mostOf is the most deliveries that a claim may ask for.
+func mostOf(set map[string]groupSetting) int {
 	limit, err := strconv.Atoi(set[groupLimit].value)
 	if err != nil {
 		limit = 5 // of brokers that do not say: the default
 	}
-	return limit - spare, nil
+	return limit - spare
+}
+
+// followLimit reads the limit of deliveries again: what fails more often than a lower one allows would be
+// dropped by the brokers, unseen.
+func (m *member) followLimit() {
+	if time.Since(m.limitRead) < layoutAge {
+		return
+	}
+	m.limitRead = time.Now()
+	ctx, cancel := context.WithTimeout(m.b.closing, callTimeout)
+	defer cancel()
+	set, err := m.b.groupConfigs(ctx)
+	if err != nil {
+		return // the next time
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.most = mostOf(set)
 }
 
 // groupSetting is a value, and whether somebody has set it for this group.

@@ -3,9 +3,10 @@ package api
 const (
 	deleteBefore = 1 << iota
 	deleteMatch
+	deleteMin
 )
 
-var deleteFields = []string{"before_seq", "match"}
+var deleteFields = []string{"before_seq", "match", "min_seq"}
 
 // DecodeDelete reads the body of delete records. CheckDelete checks that it has a
 // selector.
@@ -23,6 +24,10 @@ func (s *scanner) delete(d *DeleteRequest) {
 		case "before_seq":
 			if s.once(&seen, deleteBefore, "before_seq") && !s.null() {
 				d.BeforeSeq, d.HasBefore = s.uint("before_seq", maxUint64), true
+			}
+		case "min_seq":
+			if s.once(&seen, deleteMin, "min_seq") && !s.null() {
+				d.MinSeq = s.uint("min_seq", maxUint64)
 			}
 		case "match":
 			if s.once(&seen, deleteMatch, "match") && !s.null() {

@@ -75,6 +75,8 @@ func TestDeleteSelectors(t *testing.T) {
 		{"Eq", `{"match":["tag","Eq","a*"]}`, DeleteRequest{Match: &Predicate{Value: "a*"}}},
 		{"Glob", `{"match":["tag" , "Glob" , "a*"]}`, DeleteRequest{Match: &Predicate{Glob: true, Value: "a"}}},
 		{"both", `{"before_seq":1,"match":"x"}`, DeleteRequest{HasBefore: true, BeforeSeq: 1, Match: &Predicate{Value: "x"}}},
+		{"from a number on", `{"min_seq":5,"before_seq":7,"match":"x"}`, DeleteRequest{HasBefore: true, BeforeSeq: 7, MinSeq: 5, Match: &Predicate{Value: "x"}}},
+		{"min null", `{"min_seq":null,"before_seq":7}`, DeleteRequest{HasBefore: true, BeforeSeq: 7}},
 		{"one null", `{"before_seq":null,"match":"x"}`, DeleteRequest{Match: &Predicate{Value: "x"}}},
 	}
 	for _, c := range cases {
@@ -102,6 +104,8 @@ func TestDeleteSelectors(t *testing.T) {
 		{"number", `{"match":5}`, `"match"`},
 		{"object", `{"match":{}}`, `"match"`},
 		{"before negative", `{"before_seq":-1}`, `"before_seq"`},
+		{"min negative", `{"min_seq":-1,"before_seq":7}`, `"min_seq"`},
+		{"min twice", `{"min_seq":1,"before_seq":7,"min_seq":1}`, "twice"},
 		{"before twice", `{"before_seq":1,"before_seq":1}`, "twice"},
 	}
 	for _, c := range refused {
@@ -110,7 +114,7 @@ func TestDeleteSelectors(t *testing.T) {
 			wantError(t, err, CodeInvalidRequest, c.words)
 		})
 	}
-	for _, body := range []string{`{}`, `{"match":null,"before_seq":null}`} {
+	for _, body := range []string{`{}`, `{"match":null,"before_seq":null}`, `{"min_seq":3}`} {
 		d, err := DecodeDelete([]byte(body), nil)
 		if err != nil {
 			t.Fatal(err)

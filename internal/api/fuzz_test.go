@@ -201,7 +201,7 @@ func FuzzSettle(f *testing.F) {
 
 // FuzzReadBodies covers the bodies of diff, delete and claim.
 func FuzzReadBodies(f *testing.F) {
-	for _, seed := range []string{`{"from_seq":1,"limit":5,"node":["a","b"],"wait_ms":9}`, `{"match":["tag","Glob","a*"],"before_seq":null}`,
+	for _, seed := range []string{`{"from_seq":1,"limit":5,"node":["a","b"],"wait_ms":9}`, `{"match":["tag","Glob","a*"],"before_seq":null,"min_seq":2}`,
 		`{"match":"x*"}`, `{"node":"w","max":5,"lease_ms":null}`} {
 		f.Add([]byte(seed))
 	}

@@ -156,6 +156,7 @@ func (p *Predicate) Match(hasTag bool, tag []byte) bool {
 type DeleteRequest struct {
 	HasBefore bool
 	BeforeSeq uint64
+	MinSeq    uint64 // no selector; 0: from the first record on
 	Match     *Predicate
 }
 

@@ -125,8 +125,10 @@ const matchTimeout = 10 * time.Minute
 func (c *Client) Delete(ctx context.Context, topic string, d *api.DeleteRequest) (uint64, error) {
 	var in struct {
 		BeforeSeq *uint64  `json:"before_seq,omitempty"`
+		MinSeq    uint64   `json:"min_seq,omitempty"`
 		Match     []string `json:"match,omitempty"` // "tag", "Eq" or "Glob", value
 	}
+	in.MinSeq = d.MinSeq
 	if d.HasBefore {
 		in.BeforeSeq = &d.BeforeSeq
 	}

@@ -49,7 +49,7 @@ func (e *Engine) DeleteRecords(ctx context.Context, name string, req *api.Delete
 	defer guard()
 	var rm removal
 	whole := false
-	d := deletion{e: e, req: req}
+	d := deletion{e: e, req: req, pos: max(req.MinSeq, 1) - 1}
 	t, err := e.change(name, func(t *entry) (ticket, error) {
 		if rm, whole = t.wholeTopic(req); !whole {
 			d.end = t.deleteEnd(req)
@@ -83,7 +83,7 @@ func (t *entry) deleteEnd(req *api.DeleteRequest) uint64 {
 // wholeTopic is the removal of everything, if the selectors mean that and no
 // record needs to be read for it. The topic's lock is held.
 func (t *entry) wholeTopic(req *api.DeleteRequest) (rm removal, ok bool) {
-	if req.Match != nil || t.deleteEnd(req) != t.Head || !t.Idle() || t.Index.InMemory() {
+	if req.Match != nil || req.MinSeq > 1 || t.deleteEnd(req) != t.Head || !t.Idle() || t.Index.InMemory() {
 		return rm, false
 	}
 	if t.Count > 0 {

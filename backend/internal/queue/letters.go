@@ -147,11 +147,12 @@ func (b *Backend) writeKeyed(ctx context.Context, to string, r api.Record, key s
 	}, queue)
 }
 
-// remove deletes one record: by its tag, or as the oldest one.
+// remove deletes one record: by its tag, or as the oldest one. Nothing in front of it is looked
+// at, but by servers that do not know MinSeq.
 func (b *Backend) remove(ctx context.Context, from string, r *api.Record) (uint64, error) {
 	req := &api.DeleteRequest{HasBefore: true, BeforeSeq: r.Seq + 1}
 	if isOwnLetter(r) {
-		req.Match = &api.Predicate{Value: string(r.Tag)}
+		req.Match, req.MinSeq = &api.Predicate{Value: string(r.Tag)}, r.Seq
 	}
 	n, err := b.svc.Delete(ctx, from, req)
 	return n, b.fail(err, true)

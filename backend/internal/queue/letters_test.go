@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -438,5 +439,66 @@ func TestAMessagePastItsLimitThatIsRemovedIsNoFailure(t *testing.T) {
 	got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 1, MaxDeliveries: 3, ReclaimAfter: time.Second})
 	if err != nil || len(got.Deliveries)+len(got.Dead) > 0 {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// shelf is a service with dead letters that weir's workers have put there.
+type shelf struct {
+	queue.Service
+	letters []api.Record
+	looked  int // records that deletes have looked at
+}
+
+func (s *shelf) Topic(context.Context, string) (api.TopicState, error) { return api.TopicState{}, nil }
+
+func (s *shelf) Diff(_ context.Context, _ string, req *api.DiffRequest) ([]api.Record, api.DiffResult, error) {
+	i, _ := slices.BinarySearchFunc(s.letters, req.FromSeq+1, func(r api.Record, seq uint64) int { return cmp.Compare(r.Seq, seq) })
+	page := s.letters[i:min(len(s.letters), i+req.Limit)]
+	last := s.letters[len(s.letters)-1].Seq
+	res := api.DiffResult{HeadSeq: last, NextFromSeq: last, EarliestSeq: s.letters[0].Seq}
+	if len(page) > 0 {
+		res.NextFromSeq = page[len(page)-1].Seq
+	}
+	return slices.Clone(page), res, nil
+}
+
+func (s *shelf) Delete(_ context.Context, _ string, req *api.DeleteRequest) (n uint64, err error) {
+	s.letters = slices.DeleteFunc(s.letters, func(r api.Record) bool {
+		if r.Seq < req.MinSeq || r.Seq >= req.BeforeSeq {
+			return false
+		}
+		s.looked++
+		gone := req.Match.Match(r.HasTag, r.Tag)
+		if gone {
+			n++
+		}
+		return gone
+	})
+	return n, nil
+}
+
+// What stays in front of a letter that is purged is not looked at again for each, so that the time
+// does not grow with the square of their number.
+func TestAPurgeFromTheMiddleLooksAtWhatItRemoves(t *testing.T) {
+	s := &shelf{}
+	var ids []string
+	for seq := uint64(1); seq <= 1000; seq++ {
+		s.letters = append(s.letters, api.Record{Seq: seq, Data: []byte("1"), HasTag: true, Tag: fmt.Append(nil, "weir-dlq:q:", seq)})
+		if seq%2 == 0 {
+			ids = append(ids, fmt.Sprint(seq))
+		}
+	}
+	b, err := queue.New(t.Context(), s, queue.Options{Topic: "q", Limits: api.DefaultLimits()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for page := range slices.Chunk(ids, 100) {
+		if n, err := b.Purge(t.Context(), "", page); err != nil || n != len(page) {
+			t.Fatalf("%d of %d purged, %v", n, len(page), err)
+		}
+	}
+	if len(s.letters) != 500 || s.looked > 500 {
+		t.Errorf("%d letters are left; to purge 500, %d were looked at", len(s.letters), s.looked)
 	}
 }

@@ -527,6 +527,11 @@ export interface components {
              * @description Records with smaller numbers.
              */
             before_seq?: (number | bigint) | null;
+            /**
+             * Format: uint64
+             * @description Of these, those with this number or a larger one: an extension.
+             */
+            min_seq?: (number | bigint) | null;
             match?: components["schemas"]["Predicate"];
         } | {
             before_seq: number;

@@ -31,6 +31,10 @@ func TestPoolThatIsGivenItsOwnMessagesAgain(t *testing.T) {
 			faults: map[backendtest.Op]backendtest.Fault{backendtest.OpClaim: {Skip: 1, Times: 1, Delay: 500 * time.Millisecond, Repeat: true}},
 			takes:  time.Second, runs: 1,
 		},
+		"the handlers run while they come again and again, and end well": {
+			faults: map[backendtest.Op]backendtest.Fault{backendtest.OpClaim: {Skip: 1, Times: 3, Delay: 200 * time.Millisecond, Repeat: true}},
+			takes:  time.Second, runs: 1,
+		},
 		"the handlers run, and fail": {
 			faults: map[backendtest.Op]backendtest.Fault{backendtest.OpClaim: {Skip: 1, Times: 1, Delay: 500 * time.Millisecond, Repeat: true}},
 			takes:  time.Second, fails: true, runs: 2,

@@ -1,0 +1,61 @@
+package dir_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirmq/weir/internal/replica/dir"
+	"github.com/weirmq/weir/internal/replica/slots"
+)
+
+// A copy is written for years: nothing that is on its way stays, whether it arrives or not, and
+// what a killed process has left is no file of the copy.
+func TestWhatIsOnItsWayLeavesNothing(t *testing.T) {
+	root := t.TempDir()
+	s, err := dir.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	ended, end := context.WithCancel(ctx)
+	end()
+	if err := s.Create(ctx, "log/1", []byte("entry")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(ctx, "kv/1", 5, strings.NewReader("table")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Create(ctx, "log/1", []byte("other")); !errors.Is(err, slots.ErrExists) {
+		t.Errorf("a name that is taken: %v", err)
+	}
+	for what, err := range map[string]error{
+		"an object whose context has ended": s.Create(ended, "log/2", []byte("entry")),
+		"a file that is longer":             s.Put(ctx, "kv/2", 4, strings.NewReader("table")),
+		"a file that is shorter":            s.Put(ctx, "kv/2", 6, strings.NewReader("table")),
+		"a file whose context has ended":    s.Put(ended, "kv/2", 5, strings.NewReader("table")),
+	} {
+		if err == nil {
+			t.Errorf("%s was stored", what)
+		}
+	}
+	left, err := os.ReadDir(filepath.Join(root, "tmp"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("%d files are left, %v", len(left), err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "tmp", "killed"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files, err := s.List(ctx, "")
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name)
+	}
+	if err != nil || !slices.Equal(names, []string{"kv/1", "log/1"}) {
+		t.Errorf("the copy holds %q, %v", names, err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -56,6 +57,17 @@ func (f *faultFS) set(hook func(call) error) {
 	f.mu.Lock()
 	f.hook = hook
 	f.mu.Unlock()
+}
+
+// failSync lets the next sync of a segment fail, and none after it.
+func (f *faultFS) failSync() {
+	f.set(func(c call) error {
+		if c.kind == "sync" && ofSegment(c) {
+			f.set(nil)
+			return syscall.EIO
+		}
+		return nil
+	})
 }
 
 func (f *faultFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {

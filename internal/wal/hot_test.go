@@ -3,7 +3,6 @@ package wal
 import (
 	"bytes"
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 
@@ -48,13 +47,7 @@ func TestWhatIsNotSyncedStaysInMemory(t *testing.T) {
 	opt := Options{FS: fs, HotBytes: 2 * chunkBytes, FlushEvery: time.Hour}
 	l, _, _ := openLog(t, opt, 0)
 	all := fill(t, l, 300, Written)
-	fs.set(func(c call) error {
-		if c.kind == "sync" && ofSegment(c) {
-			fs.set(nil)
-			return syscall.EIO
-		}
-		return nil
-	})
+	fs.failSync()
 	if err := l.Sync(); err == nil {
 		t.Fatal("the sync did not fail")
 	}

@@ -38,13 +38,7 @@ func TestWhatAFailureLeavesSurvivesAPowerCut(t *testing.T) {
 	opt := Options{FS: fs, SegmentBytes: 64 << 10, FlushEvery: time.Hour}
 	l, _, _ := openLog(t, opt, 0)
 	lsn, _ := add(t, l, "", "kept", Written)
-	fs.set(func(c call) error {
-		if c.kind == "sync" && ofSegment(c) {
-			fs.set(nil)
-			return syscall.EIO
-		}
-		return nil
-	})
+	fs.failSync()
 	if _, _, err := tryAdd(l, "", "fails", Synced); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("the writer is told %v", err)
 	}

@@ -2,7 +2,6 @@ package wal
 
 import (
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 
@@ -145,13 +144,7 @@ func TestNoFileOfAFailureStays(t *testing.T) {
 	defer mustClose(t, l)
 	for range 10 {
 		add(t, l, "", "kept", Written)
-		fs.set(func(c call) error {
-			if c.kind == "sync" && ofSegment(c) {
-				fs.set(nil)
-				return syscall.EIO
-			}
-			return nil
-		})
+		fs.failSync()
 		if err := l.Sync(); err == nil {
 			t.Fatal("the sync did not fail")
 		}

@@ -57,6 +57,25 @@ func shipped(t testing.TB) *leader {
 	return l
 }
 
+// overtaken is a leader that has stopped with five records that it had not shipped, and that
+// another server has taken over from. want is what that one has, old what is in d.
+func overtaken(t testing.TB) (l *leader, d *Directory, want, old string) {
+	t.Helper()
+	l = shipped(t)
+	d = l.directory(l.fs.FS, "/data")
+	if err := d.writeNote(note{Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	want = digest(t, l.Engine)
+	l.write("a", 5)
+	old = digest(t, l.Engine)
+	l.stop()
+	if _, got := l.opened(l.directory(vfs.NewMem(), "/new")); got != want {
+		t.Fatalf("the new leader has %s, want %s", got, want)
+	}
+	return l, d, want, old
+}
+
 // stop closes the leader's engine; its directory is /data.
 func (l *leader) stop() {
 	l.t.Helper()
@@ -104,18 +123,7 @@ func TestLeaderGoesOnWithItsOwnDirectory(t *testing.T) {
 }
 
 func TestDirectoryOfAnOldLeaderIsSetAside(t *testing.T) {
-	l := shipped(t)
-	d := l.directory(l.fs.FS, "/data")
-	if err := d.writeNote(note{Term: 1}); err != nil {
-		t.Fatal(err)
-	}
-	want := digest(t, l.Engine)
-	l.write("a", 5)
-	old := digest(t, l.Engine)
-	l.stop()
-	if _, got := l.opened(l.directory(vfs.NewMem(), "/new")); got != want {
-		t.Fatalf("the new leader has %s, want %s", got, want)
-	}
+	l, d, want, old := overtaken(t)
 	if _, got := l.opened(d); got != want {
 		t.Errorf("the old leader goes on with %s, want %s", got, want)
 	}
@@ -154,16 +162,7 @@ func TestCopyOfAnotherDirectoryIsRefused(t *testing.T) {
 // as if the process was killed there.
 func TestKilledTakeoverIsFinished(t *testing.T) {
 	for fail := 0; ; fail++ {
-		l := shipped(t)
-		d := l.directory(l.fs.FS, "/data")
-		if err := d.writeNote(note{Term: 1}); err != nil {
-			t.Fatal(err)
-		}
-		want := digest(t, l.Engine)
-		l.write("a", 5)
-		old := digest(t, l.Engine)
-		l.stop()
-		l.opened(l.directory(vfs.NewMem(), "/new"))
+		l, d, want, old := overtaken(t)
 		var changes atomic.Int64 // files are fetched side by side
 		killed := errors.New("killed")
 		faulty := *d
@@ -475,16 +474,7 @@ func TestADamagedFormatDoesNotThrowADirectoryAway(t *testing.T) {
 // TestAnOldDirectoryIsSetAsideInsideItself has a server that may write nothing but its data
 // directory, as in a unit of systemd or a container.
 func TestAnOldDirectoryIsSetAsideInsideItself(t *testing.T) {
-	l := shipped(t)
-	d := l.directory(l.fs.FS, "/data")
-	if err := d.writeNote(note{Term: 1}); err != nil {
-		t.Fatal(err)
-	}
-	want := digest(t, l.Engine)
-	l.write("a", 5)
-	old := digest(t, l.Engine)
-	l.stop()
-	l.opened(l.directory(vfs.NewMem(), "/new"))
+	l, d, want, old := overtaken(t)
 	d.FS = errorfs.Wrap(l.fs.FS, errorfs.InjectorFunc(func(o errorfs.Op) error {
 		if o.Kind.ReadOrWrite() == errorfs.OpIsWrite && !strings.HasPrefix(o.Path, "/data/") && o.Path != "/data" {
 			return syscall.EROFS
@@ -629,15 +619,7 @@ func TestAStandbyOfADamagedCopyDoesNotFetchItAgainAndAgain(t *testing.T) {
 // directory has led, of which another server has led later ones.
 func TestAnotherBitInTheNoteDoesNotMakeAnOldDirectoryTheNewest(t *testing.T) {
 	for bit := range 8 {
-		l := shipped(t)
-		d := l.directory(l.fs.FS, "/data")
-		if err := d.writeNote(note{Term: 1}); err != nil {
-			t.Fatal(err)
-		}
-		l.write("a", 5)
-		old := digest(t, l.Engine)
-		l.stop()
-		l.opened(l.directory(vfs.NewMem(), "/new"))
+		l, d, _, old := overtaken(t)
 		text, err := readFile(l.fs.FS, "/data/REPLICA")
 		if err != nil {
 			t.Fatal(err)

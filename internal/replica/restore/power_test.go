@@ -50,16 +50,7 @@ func TestWhatIsRestoredSurvivesAPowerCut(t *testing.T) {
 // The power fails at each change that a takeover makes to the disk of an old leader, in turn:
 // the next start has what the copy has, and what the old leader had is set aside.
 func TestATakeoverSurvivesAPowerCutAtAnyMoment(t *testing.T) {
-	l := shipped(t)
-	d := l.directory(l.fs.FS, "/data")
-	if err := d.writeNote(note{Term: 1}); err != nil {
-		t.Fatal(err)
-	}
-	want := digest(t, l.Engine)
-	l.write("a", 5)
-	old := digest(t, l.Engine)
-	l.stop()
-	l.opened(l.directory(vfs.NewMem(), "/other"))
+	l, d, want, old := overtaken(t)
 	var mu sync.Mutex
 	var disks []vfs.FS
 	fs := l.fs.FS

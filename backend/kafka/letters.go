@@ -121,8 +121,8 @@ func (b *Backend) readOn(ctx context.Context, x *letterIndex, topic string) erro
 	return nil
 }
 
-// add notes a letter that was read. Behind its place nothing is known: if something is, the
-// log has lost its end and is read again.
+// add notes a letter that was read. Letters that are known at its place or behind it are dropped:
+// the log has lost its end, and is read again.
 func (x *letterIndex) add(at place, partition int32) {
 	all := x.order[partition]
 	if n := len(all); n > 0 && all[n-1].offset >= at.offset {

@@ -115,12 +115,12 @@ func (o *overload) gather(b *batch, now time.Time) {
 		o.parts = append(o.parts, admission.Part{Bin: binOf(s.Flow, hour), N: n})
 	}
 	for i := range b.delays {
-		d := &b.delays[i]
-		if later := time.Duration(d.ms)*time.Millisecond > o.slo; later || !d.flow.Plain() {
+		switch d := &b.delays[i]; {
+		case time.Duration(d.ms)*time.Millisecond > o.slo:
 			plain--
-			if !later {
-				o.parts = append(o.parts, admission.Part{Bin: binOf(d.flow, hour), N: 1})
-			}
+		case !d.flow.Plain():
+			plain--
+			o.parts = append(o.parts, admission.Part{Bin: binOf(d.flow, hour), N: 1})
 		}
 	}
 	if plain > 0 {

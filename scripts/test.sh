@@ -23,6 +23,9 @@ modules=(. bench/peers tests/s3test/server bench/sawtooth/plot tests/browser sit
 staticcheck() { go tool -modfile=tools/go.mod staticcheck "$@"; }
 driven() { go test -count=1 -p 1 -timeout 10m "$@"; }
 
+# patient is for parts that may run idly, which takes several times as long.
+patient() { driven -timeout 25m "$@"; }
+
 lint() {
 	local status=0 unformatted
 	unformatted=$(gofmt -l .)
@@ -50,7 +53,7 @@ race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" -timeout 15m ./in
 
 # sweep tries every crash point and every damage of the engine, the store and the log, of which race tries a part.
 sweep() {
-	driven -timeout 25m -run "$apart"'|TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|TestDamagedFormat|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' \
+	patient -run "$apart"'|TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|TestDamagedFormat|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' \
 		./internal/engine ./internal/engine/queue ./internal/store ./internal/wal ./internal/server ./internal/admission
 }
 
@@ -82,10 +85,10 @@ live() { (cd tests/library && driven -v -parallel 3 ./...); }
 oracle() { go test -parallel 8 ./tests/oracle/... ./tests/process ./tests/crash/rounds/... ./backend/backendtest; }
 
 # sim is the whole engine in virtual time; without the race detector, for more seeds.
-sim() { driven -timeout 25m ./tests/sim -seeds 24; }
+sim() { patient ./tests/sim -seeds 24; }
 
 # twin judges the guards under too much load, in virtual time; race skips it.
-twin() { driven -timeout 25m ./internal/overload; }
+twin() { patient ./internal/overload; }
 
 # contract runs in its folder: only there go test shows the number of cases of a
 # run that passed. What went over the wire is then compared with the OpenAPI document.

@@ -2,6 +2,8 @@ package kafka_test
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,11 +18,11 @@ import (
 )
 
 // again deletes a topic and makes it again.
-func (g *ground) again(topic string) {
+func (g *ground) again(topic string, configs ...string) {
 	g.Helper()
 	g.remove(topic)
 	await(g, "the topic to be made again", func() bool {
-		_, err := g.admin.CreateTopic(g.Context(), 1, 1, nil, topic)
+		_, err := g.admin.CreateTopic(g.Context(), 1, 1, settingsOf(configs), topic)
 		return err == nil
 	})
 }
@@ -142,6 +144,25 @@ func lettersOfATopicMadeAgain(t *testing.T, g *ground) {
 			}
 		}
 		counted(0)
+	}
+}
+
+// aTopicMadeAgainWithOtherTerms takes what it says now.
+func aTopicMadeAgainWithOtherTerms(t *testing.T, g *ground) {
+	g.create("terms")
+	b := g.open("terms")
+	large := []backend.Message{{Data: make([]byte, 2_000_000)}}
+	if _, err := rand.Read(large[0].Data); err != nil { // what compresses fits
+		t.Fatal(err)
+	}
+	if _, err := b.Append(t.Context(), large); !errors.Is(err, backend.ErrTooLarge) {
+		t.Errorf("2 MB to a topic that takes 1: %v", err)
+	}
+	g.again("terms", "max.message.bytes=3000000", "unclean.leader.election.enable=true")
+	g.stores(b, 1)
+	await(t, "an append of what the new topic takes", func() bool { _, err := b.Append(t.Context(), large); return err == nil })
+	if got := b.Info().Durability; got != "memory" {
+		t.Errorf("durability of a topic with unclean elections: %s; want memory", got)
 	}
 }
 

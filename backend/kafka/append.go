@@ -72,9 +72,10 @@ func (b *Backend) Append(ctx context.Context, msgs []backend.Message) ([]backend
 // answerTimeout bounds the wait for answers of a call whose context has no deadline.
 const answerTimeout = 30 * time.Second
 
-// there makes sure that the topic exists: a producer would wait for it.
+// there makes sure that the topic exists, for which a producer would wait, and that its terms are known:
+// the client asks once how large a batch may be.
 func (b *Backend) there(ctx context.Context) error {
-	if b.topic.known() {
+	if b.topic.known() && b.terms.Load() != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -84,7 +85,10 @@ func (b *Backend) there(ctx context.Context) error {
 	}
 	for {
 		_, err := b.layout(ctx)
-		if !errors.Is(err, kerr.LeaderNotAvailable) { // said of a topic that is new
+		if err == nil && b.terms.Load() == nil {
+			err = b.explain(b.readTerms(ctx))
+		}
+		if !errors.Is(err, kerr.LeaderNotAvailable) && (err != nil || b.terms.Load() != nil) { // said of a topic that is new
 			return err
 		}
 		select {

@@ -103,6 +103,35 @@ func TestWhatIsNoBrokerIsSaidAtOnce(t *testing.T) {
 	}
 }
 
+// What a topic promises and takes is known of one that is made after the handle was opened, too.
+func TestATopicMadeAfterTheOpen(t *testing.T) {
+	t.Parallel()
+	broker := kafkatest.Start(t, kafkatest.Options{})
+	b := open(t, broker.URL()+"/later")
+	defer b.Close()
+	if got := b.Info().Durability; got != "disk" {
+		t.Errorf("durability before the topic is there: %s; want disk", got)
+	}
+	settings := map[string]*string{"max.message.bytes": new("3000000"), "unclean.leader.election.enable": new("true")}
+	if _, err := kadm.NewClient(broker.Client()).CreateTopic(t.Context(), 1, 1, settings, "later"); err != nil {
+		t.Fatal(err)
+	}
+	large := make([]byte, 2_000_000)
+	if _, err := rand.Read(large); err != nil { // what compresses fits
+		t.Fatal(err)
+	}
+	await(t, "an append of what the topic takes", func() bool {
+		_, err := b.Append(t.Context(), []backend.Message{{Data: large}})
+		if err != nil && !errors.Is(err, backend.ErrStreamNotFound) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	if got := b.Info().Durability; got != "memory" {
+		t.Errorf("durability of a topic with unclean elections: %s; want memory", got)
+	}
+}
+
 // What no broker can do is an error at once that says what to change; a large record goes
 // through where the topic takes it.
 func TestBadInputOnARealBroker(t *testing.T) {
@@ -116,6 +145,10 @@ func TestBadInputOnARealBroker(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
+	await(t, "the topics", func() bool {
+		all, err := admin.ListTopics(ctx, "small", "large", "silent")
+		return err == nil && all.Error() == nil
+	})
 	missing := open(t, broker.URL()+"/missing?group=nobody")
 	defer missing.Close()
 	lonely := open(t, broker.URL()+"/silent?group=nobody")
@@ -130,7 +163,6 @@ func TestBadInputOnARealBroker(t *testing.T) {
 	if _, err := rand.Read(random[0].Data); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the topics", func() bool { _, err := large.Append(ctx, big(1)); return err == nil })
 	for what, c := range map[string]struct {
 		do   func() error
 		is   error

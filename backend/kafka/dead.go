@@ -107,7 +107,7 @@ const letterRoom = 64 << 10
 // of the stream.
 func (b *Backend) letterConfigs() map[string]string {
 	configs := map[string]string{"cleanup.policy": "compact"}
-	if most := b.maxMessage.Load(); most > 0 {
+	if most := b.maxMessage(); most > 0 {
 		configs["max.message.bytes"] = strconv.Itoa(int(min(int64(most)+letterRoom, math.MaxInt32)))
 	}
 	return configs
@@ -167,14 +167,15 @@ func (b *Backend) ensure(ctx context.Context, topic string, configs map[string]s
 		return b.explain(err)
 	}
 	b.ids.note(topic, id)
-	largest := int64(0)
+	most := int64(0)
 	if topic != b.set.ledger() { // whose entries are small
-		largest = int64(b.largest(ctx, topic))
+		configs, _ := b.configs(ctx, topic) // what cannot be read is not known
+		most = int64(largest(configs))
 	}
-	if largest == 0 && id == [16]byte{} { // the broker that was asked has not heard yet of what was made
-		largest, _ = strconv.ParseInt(configs["max.message.bytes"], 10, 32) // what is not there is none
+	if most == 0 && id == [16]byte{} { // the broker that was asked has not heard yet of what was made
+		most, _ = strconv.ParseInt(configs["max.message.bytes"], 10, 32) // what is not there is none
 	}
-	b.made.add(topic, int32(largest))
+	b.made.add(topic, int32(most))
 	return nil
 }
 

@@ -44,7 +44,7 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 		Problem: fmt.Sprintf("group %q is a %s group (%s): %s", b.set.group, b.facts.groupType, b.facts.why, strings.Join(b.exceptions(), "; ")),
 		Advice:  "see docs/KAFKA.md; group_type=share or group_type=classic in the URL forces one"})
 	b.checkRetention(call, add)
-	if b.facts.durability == "memory" {
+	if b.durability() == "memory" {
 		add(backend.Finding{Code: "unclean_election", Severity: backend.SeverityWarning, Concern: backend.OfServer,
 			Problem: "a replica that lacks acknowledged records may become the leader (unclean.leader.election.enable)",
 			Advice:  "set it to false for the topic"})

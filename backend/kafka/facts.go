@@ -17,10 +17,16 @@ import (
 
 // facts is what the brokers are, read when the handle is opened.
 type facts struct {
-	server     string
+	server    string
+	groupType string // groupShare or groupClassic
+	why       string // it is that
+}
+
+// terms are what the topic promises and takes, read when the handle is opened or, of a topic that is
+// made later, before the first append.
+type terms struct {
 	durability string
-	groupType  string // groupShare or groupClassic
-	why        string // it is that
+	maxMessage int32 // its max.message.bytes; 0: unknown
 }
 
 // Types of groups, as Kafka names them.
@@ -48,7 +54,7 @@ func (b *Backend) examine(ctx context.Context) (facts, error) {
 	if err != nil {
 		return facts{}, err
 	}
-	f := facts{durability: "disk"}
+	var f facts
 	var shareVersion int16
 	for _, feature := range resp.FinalizedFeatures {
 		switch feature.Name {
@@ -79,8 +85,7 @@ func (b *Backend) examine(ctx context.Context) (facts, error) {
 	default:
 		f.groupType, f.why = groupClassic, "the brokers offer no share groups: these need Kafka 4.2 with the feature share.version at 1 or above"
 	}
-	f.durability, err = b.durability(ctx)
-	return f, err
+	return f, b.readTerms(ctx)
 }
 
 // examineWithin is examine for a context that counts: the client does not look at it before a
@@ -103,56 +108,80 @@ func (b *Backend) examineWithin(ctx context.Context) (facts, error) {
 	}
 }
 
-// durability is the class of an acknowledged append. Kafka acknowledges what all in-sync
-// replicas have in memory: with two of them, it survives the loss of a machine.
-func (b *Backend) durability(ctx context.Context) (string, error) {
+// readTerms reads the topic's terms, if it is there; those of a topic that may not be looked at are
+// disk and a size that nobody knows. Kafka acknowledges what all in-sync replicas have in memory: with
+// two of them, it survives the loss of a machine.
+func (b *Backend) readTerms(ctx context.Context) error {
 	topics, err := named(ctx, b, b.admin.ListTopics, b.set.topic)
 	if err != nil {
-		return "", b.onTopic(err, rightDescribe, b.set.topic)
+		return b.onTopic(err, rightDescribe, b.set.topic)
 	}
 	topic := topics[b.set.topic]
 	if errors.Is(topic.Err, kerr.UnknownTopicOrPartition) {
-		return "disk", nil
+		return nil
 	}
 	if topic.Err != nil {
-		return "", b.onTopic(topic.Err, rightDescribe, b.set.topic)
+		return b.onTopic(topic.Err, rightDescribe, b.set.topic)
 	}
-	configs, err := named(ctx, b, b.admin.DescribeTopicConfigs, b.set.topic)
-	if errors.Is(err, kerr.TopicAuthorizationFailed) {
-		return "disk", nil // not permitted to look
+	t := terms{durability: "disk"}
+	configs, err := b.configs(ctx, b.set.topic)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) { // a broker that has not heard of it yet
+		return nil
 	}
 	if err != nil {
-		return "", err
+		return err
 	}
-	config, err := configs.On(b.set.topic, nil)
-	if err != nil || config.Err != nil {
-		return "disk", nil // not permitted to look
-	}
-	if most, err := strconv.ParseInt(valueOf(config.Configs, "max.message.bytes"), 10, 32); err == nil {
-		b.maxMessage.Store(int32(most))
-	}
-	insync, _ := strconv.Atoi(valueOf(config.Configs, "min.insync.replicas")) // what is no number is none
+	insync, _ := strconv.Atoi(valueOf(configs, "min.insync.replicas")) // what is no number is none
 	switch {
-	case valueOf(config.Configs, "unclean.leader.election.enable") == "true":
-		return "memory", nil
+	case valueOf(configs, "unclean.leader.election.enable") == "true":
+		t.durability = "memory"
 	case insync >= 2 && topic.Partitions.NumReplicas() >= 2:
-		return "fsync", nil
+		t.durability = "fsync"
 	}
-	return "disk", nil
+	t.maxMessage = largest(configs)
+	b.terms.Store(&t)
+	return nil
 }
 
-// largest reads how large a topic's records may be; 0: nobody knows, or it may not be asked.
-func (b *Backend) largest(ctx context.Context, topic string) int32 {
-	configs, err := named(ctx, b, b.admin.DescribeTopicConfigs, topic)
+// configs returns the configuration of a topic; none if it may not be looked at.
+func (b *Backend) configs(ctx context.Context, topic string) ([]kadm.Config, error) {
+	all, err := named(ctx, b, b.admin.DescribeTopicConfigs, topic)
+	if errors.Is(err, kerr.TopicAuthorizationFailed) {
+		return nil, nil
+	}
 	if err != nil {
-		return 0
+		return nil, err
 	}
-	config, err := configs.On(topic, nil)
+	config, err := all.On(topic, nil)
+	if errors.Is(config.Err, kerr.UnknownTopicOrPartition) {
+		return nil, config.Err
+	}
 	if err != nil || config.Err != nil {
-		return 0
+		return nil, nil
 	}
-	most, _ := strconv.ParseInt(valueOf(config.Configs, "max.message.bytes"), 10, 32) // what is no number is none
+	return config.Configs, nil
+}
+
+// largest is how large the records of a topic with such a configuration may be; 0: unknown.
+func largest(configs []kadm.Config) int32 {
+	most, _ := strconv.ParseInt(valueOf(configs, "max.message.bytes"), 10, 32) // what is no number is none
 	return int32(most)
+}
+
+// durability is the class of an acknowledged append; that of a topic that is not there yet is disk.
+func (b *Backend) durability() string {
+	if t := b.terms.Load(); t != nil {
+		return t.durability
+	}
+	return "disk"
+}
+
+// maxMessage is how large a record of the topic may be; 0: unknown.
+func (b *Backend) maxMessage() int32 {
+	if t := b.terms.Load(); t != nil {
+		return t.maxMessage
+	}
+	return 0
 }
 
 // Limits of a batch, of which a record is at least one.
@@ -166,7 +195,7 @@ const (
 // more later.
 func (b *Backend) batchBytes(topic string) int32 {
 	most := max(b.made.limit(topic), defaultBatch)
-	if known := b.maxMessage.Load(); topic == b.set.topic && known > 0 {
+	if known := b.maxMessage(); topic == b.set.topic && known > 0 {
 		most = max(known, leastBatch)
 	}
 	return min(most, 1<<30)
@@ -214,7 +243,6 @@ func (b *Backend) created(ctx context.Context) error {
 	for { // the brokers hear of it a little later
 		_, err := b.layout(ctx)
 		if !errors.Is(err, backend.ErrStreamNotFound) || ctx.Err() != nil {
-			b.maxMessage.Store(b.largest(ctx, b.set.topic))
 			return err
 		}
 		time.Sleep(createdEvery)

@@ -57,6 +57,7 @@ func TestWhatOthersDoToTopicsAndGroups(t *testing.T) {
 		{"a topic of letters that is deleted", aTopicOfLettersThatIsDeleted},
 		{"letters of a topic made again", lettersOfATopicMadeAgain},
 		{"a long list of letters", aLongListOfLetters},
+		{"a topic made again with other terms", aTopicMadeAgainWithOtherTerms},
 		{"the room in a ledger made again", theRoomInALedgerMadeAgain},
 		{"a transaction that was given up", aTransactionThatWasGivenUp},
 		{"a commit that a mirror copies", aCommitThatAMirrorCopies},

@@ -61,7 +61,7 @@ type Backend struct {
 	dead       shelves
 	redrives   redrives
 	finished   finished
-	maxMessage atomic.Int32 // the topic's max.message.bytes; 0: unknown
+	terms      atomic.Pointer[terms] // nil: the topic was not there yet
 
 	worker atomic.Pointer[string] // who has claimed first
 
@@ -196,7 +196,7 @@ func (b *Backend) Info() backend.Info {
 		Stream:     b.set.topic,
 		Group:      b.set.group,
 		DeadLetter: b.set.deadLetter(),
-		Durability: b.facts.durability,
+		Durability: b.durability(),
 		Server:     b.facts.server,
 	}
 }

@@ -136,6 +136,9 @@ func (b *Backend) renewTopic(name string) {
 	ctx, cancel := context.WithTimeout(b.closing, callTimeout)
 	defer cancel()
 	if l, err := b.layoutOf(ctx, name); err == nil && b.ids.renew(name, l.id) {
+		if name == b.set.topic {
+			_ = b.readTerms(ctx) // those of the first stay if the second's cannot be read
+		}
 		b.client.PurgeTopicsFromClient(name)
 		b.topic.forget()
 	}

@@ -290,7 +290,8 @@ func (b *Backend) explainAppend(err error, topic string) error {
 		said = fmt.Errorf("kafka: %w: topic %q: %w", backend.ErrStreamNotFound, topic, err)
 	}
 	var refusal *kerr.Error
-	if errors.As(err, &refusal) && !refusal.Retriable || errors.Is(said, backend.ErrStreamNotFound) {
+	refused := errors.As(err, &refusal) && !refusal.Retriable && refusal != kerr.UnknownServerError // which a broker may say after it stored
+	if refused || errors.Is(said, backend.ErrStreamNotFound) {
 		return said
 	}
 	return fmt.Errorf("%w: %w", backend.ErrOutcomeUnknown, said)

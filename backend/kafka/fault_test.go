@@ -277,6 +277,7 @@ var staying = map[string][]struct {
 		{trouble{key: kmsg.Produce, err: kerr.MessageTooLarge}, backend.ErrTooLarge},
 		{trouble{key: kmsg.Produce, err: kerr.TopicAuthorizationFailed}, backend.ErrForbidden},
 		{trouble{key: kmsg.Produce, err: kerr.PolicyViolation}, kerr.PolicyViolation},
+		{trouble{key: kmsg.Produce, err: kerr.UnknownServerError}, backend.ErrOutcomeUnknown},
 	},
 	groupShare: {
 		{trouble{key: kmsg.ShareGroupHeartbeat, err: kerr.GroupAuthorizationFailed, whole: true, first: true}, backend.ErrForbidden},
@@ -321,7 +322,7 @@ func stays(f *fake, kind string, w trouble, want error) {
 		f.publish(b, 1, 2)
 	}
 	err := f.try(kind, b)
-	if took := watch(); !errors.Is(err, want) || backend.Retryable(err) || took > 3*time.Second {
+	if took := watch(); !errors.Is(err, want) || backend.Retryable(err) != errors.Is(want, backend.ErrOutcomeUnknown) || took > 3*time.Second {
 		f.Errorf("%v after %s, retryable %v; want %v", err, took, backend.Retryable(err), want)
 	}
 	if n := fault.Hits(); n > 20 {

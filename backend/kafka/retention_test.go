@@ -65,13 +65,13 @@ func TestWhatRetentionRemovesUnfinishedIsTold(t *testing.T) {
 		}
 	})
 	at("by time", func(t *testing.T) {
-		s := scenery(t, "time", "retention.ms=3000", "segment.ms=500")
+		s := scenery(t, "time", "retention.ms=20000", "segment.ms=500")
 		s.idle()
-		s.put(0, 3, 0)
+		s.put(0, 3, 14*time.Second)
 		await(t, "the warning", func() bool {
 			got, err := s.worker.(backend.Retainer).Retained(t.Context(), true)
 			s.must(err)
-			return got.Limit == "retention.ms=3000" && time.Until(got.Due) < time.Second
+			return got.Limit == "retention.ms=20000" && time.Until(got.Due) < 5*time.Second
 		})
 		s.finds("warning retention_near")
 		missed := int64(0)

@@ -23,7 +23,7 @@ func StartCluster(t TB, opt Options) *Cluster {
 	settings := map[string]string{
 		"default.replication.factor": "3", "min.insync.replicas": "2", "offsets.topic.replication.factor": "3",
 		"share.coordinator.state.topic.replication.factor": "3", "share.coordinator.state.topic.min.isr": "2",
-		"controller.quorum.fetch.timeout.ms": "1500",
+		"controller.quorum.fetch.timeout.ms": "1500", "broker.session.timeout.ms": "1500",
 	}
 	maps.Copy(settings, opt.Settings)
 	opt.Settings = settings

@@ -14,6 +14,21 @@ import (
 // late is how much later than its context a call may end.
 const late = 50 * time.Millisecond
 
+// outlasts starts to measure for how long a call outlasts its context. What it returns says by how
+// much that is too long, without what this machine stalled; 0: not at all. Where the processors
+// were busy meanwhile, with other tests, four times as long counts only.
+func outlasts() (tooLong func(since time.Time) time.Duration) {
+	stalled, contended := stall.Watch(), stall.Contended()
+	return func(since time.Time) time.Duration {
+		over := time.Since(since)
+		over -= stalled()
+		if over <= late || over <= 4*late && over <= late+contended() {
+			return 0
+		}
+		return over
+	}
+}
+
 // Every call ends with its context though the server is stopped, be it a
 // deadline or a cancellation, and says that what was sent may have been done.
 func TestCallsEndWithTheirContextWhileTheServerIsFrozen(t *testing.T) {

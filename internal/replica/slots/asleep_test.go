@@ -2,6 +2,7 @@ package slots_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/internal/replica"
@@ -106,26 +108,32 @@ func (s *sleeper) Delete(ctx context.Context, name string) (err error) {
 }
 
 // TestALeaderThatSleepsAtAnyCall lets a node fall asleep at each call of a life in turn.
-// Meanwhile others lead, append and trim.
+// Meanwhile others lead, append and trim. With a short grace it looks at each call whether it
+// was trimmed, with a long one only when some time has passed.
 func TestALeaderThatSleepsAtAnyCall(t *testing.T) {
-	for _, behind := range []bool{false, true} {
-		for slept, call := true, 1; slept && !t.Failed(); call++ {
-			t.Run(fmt.Sprintf("behind=%t call=%d", behind, call), func(t *testing.T) { slept = sleepAt(t, behind, call) })
+	for _, grace := range []time.Duration{time.Nanosecond, time.Minute} {
+		for _, behind := range []bool{false, true} {
+			for slept, call := true, 1; slept && !t.Failed(); call++ {
+				t.Run(fmt.Sprintf("grace=%v behind=%t call=%d", grace, behind, call), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { slept = sleepAt(t, grace, behind, call) })
+				})
+			}
 		}
 	}
 }
 
-func sleepAt(t *testing.T, behind bool, call int) (slept bool) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+func sleepAt(t *testing.T, grace time.Duration, behind bool, call int) (slept bool) {
+	ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 	defer cancel()
 	store := &memory{all: map[string][]byte{}}
 	open := func(objects slots.Objects) *slots.Log {
-		log := slots.New(objects, slots.Options{Grace: time.Nanosecond, Keep: 8})
+		log := slots.New(objects, slots.Options{Grace: grace, Keep: 8})
 		t.Cleanup(func() { log.Close() })
 		return log
 	}
 	var mu sync.Mutex
 	var stored []string // what counts, as its leader was told
+	var leads []replica.Lead
 	live := func(log *slots.Log, name string) {
 		lead, err := log.Lead(ctx, name)
 		if err != nil {
@@ -134,7 +142,17 @@ func sleepAt(t *testing.T, behind bool, call int) (slept bool) {
 			}
 			return
 		}
+		mu.Lock()
+		leads = append(leads, lead)
+		awake := !slept
+		mu.Unlock()
 		for i := range 6 {
+			if i%2 == 0 {
+				time.Sleep(10 * time.Second)
+			}
+			mu.Lock()
+			late := awake && slept
+			mu.Unlock()
 			text := fmt.Sprintf("%d:%s %d", lead.Term, name, i)
 			last, err := add(ctx, log, text[strings.Index(text, ":")+1:])
 			if err != nil {
@@ -142,6 +160,9 @@ func sleepAt(t *testing.T, behind bool, call int) (slept bool) {
 					t.Errorf("%s: Append: %v", name, err)
 				}
 				return
+			}
+			if late {
+				t.Errorf("%q counts, and others have led since its leader began", text)
 			}
 			mu.Lock()
 			stored = append(stored, text)
@@ -155,10 +176,13 @@ func sleepAt(t *testing.T, behind bool, call int) (slept bool) {
 	}
 	live(open(store), "first")
 	objects := &sleeper{Objects: store, behind: behind, calls: call, asleep: func() {
-		slept = true
+		time.Sleep(time.Hour)
 		for i := range 2 {
 			live(open(store), fmt.Sprint("other ", i))
 		}
+		mu.Lock()
+		slept = true
+		mu.Unlock()
 	}}
 	log := open(objects)
 	live(log, "sleeper")
@@ -186,6 +210,12 @@ func sleepAt(t *testing.T, behind bool, call int) (slept bool) {
 		after, last = e.Pos, e.Term
 		if len(e.Data) > 0 {
 			read = append(read, fmt.Sprintf("%d:%s", e.Term, e.Data))
+		}
+	}
+	slices.SortFunc(leads, func(a, b replica.Lead) int { return cmp.Compare(a.Term, b.Term) })
+	for i, lead := range leads[1:] {
+		if lead.End <= leads[i].End {
+			t.Errorf("%+v follows %+v", lead, leads[i])
 		}
 	}
 	stored = inTerms(stored)

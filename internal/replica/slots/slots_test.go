@@ -89,22 +89,86 @@ func TestOneLeaderAfterTheOther(t *testing.T) {
 
 // TestATrimKeepsUpWithTheLeader trims once for more entries than are removed in one go.
 func TestATrimKeepsUpWithTheLeader(t *testing.T) {
-	objects := &memory{all: map[string][]byte{}}
-	log := slots.New(objects, slots.Options{Grace: time.Nanosecond, Keep: 8})
-	defer log.Close()
-	if _, err := log.Lead(t.Context(), "a"); err != nil {
-		t.Fatal(err)
+	for keep, stay := range map[int]int{8: 8, 0: 1000} {
+		objects := &memory{all: map[string][]byte{}}
+		log := slots.New(objects, slots.Options{Grace: time.Nanosecond, Keep: keep})
+		defer log.Close()
+		if _, err := log.Lead(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		all := stay + 1700
+		last, err := add(t.Context(), log, make([]string, all)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Trim(t.Context(), last); err != nil {
+			t.Fatal(err)
+		}
+		left, err := objects.ListAfter(t.Context(), "log/", "", 10_000)
+		if err != nil || len(left) < stay || len(left) > stay+2*replica.Window {
+			t.Errorf("%d of %d entries are left, and %d are to stay: %v", len(left), all, stay, err)
+		}
 	}
-	last, err := add(t.Context(), log, make([]string, 1700)...)
+}
+
+// TestACopyThatManyHaveLed, as one whose server is started each day for years.
+func TestACopyThatManyHaveLed(t *testing.T) {
+	const many = 2500
+	objects := &memory{all: map[string][]byte{}}
+	for term := range many {
+		objects.all[fmt.Sprintf("term/%010d", term+1)] = []byte(`{"node":"before"}`)
+	}
+	log := slots.New(objects, slots.Options{})
+	defer log.Close()
+	if newest, err := log.Newest(t.Context()); err != nil || newest.Number != many {
+		t.Errorf("the newest term is %+v, %v", newest, err)
+	}
+	if lead, err := log.Lead(t.Context(), "a"); err != nil || lead.Term != many+1 {
+		t.Errorf("led %+v, %v", lead, err)
+	}
+	if all, err := log.Terms(t.Context()); err != nil || len(all) != many+1 {
+		t.Errorf("%d terms, %v", len(all), err)
+	}
+}
+
+// overtaken is objects to which others have written between an answer and the next listing.
+type overtaken struct {
+	slots.Objects
+	write func()
+}
+
+func (o *overtaken) ListAfter(ctx context.Context, prefix, after string, most int) ([]replica.File, error) {
+	if o.write != nil && prefix == "log/" {
+		o.write()
+		o.write = nil
+	}
+	return o.Objects.ListAfter(ctx, prefix, after, most)
+}
+
+// What was not there a moment ago is not lost if it is there now: a reader that takes it for lost would
+// say that a whole copy is damaged.
+func TestAnEntryThatHasJustComeIsNotLost(t *testing.T) {
+	objects := &overtaken{Objects: &memory{all: map[string][]byte{}}}
+	log, reader := slots.New(objects.Objects, slots.Options{}), slots.New(objects, slots.Options{})
+	defer log.Close()
+	defer reader.Close()
+	lead, err := log.Lead(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := log.Trim(t.Context(), last); err != nil {
-		t.Fatal(err)
+	objects.write = func() {
+		if _, err := add(t.Context(), log, make([]string, 3*replica.Window)...); err != nil {
+			t.Error(err)
+		}
 	}
-	left, err := objects.ListAfter(t.Context(), "log/", "", 10_000)
-	if err != nil || len(left) > 20 {
-		t.Errorf("%d of 1,700 entries are left, and 8 are to stay: %v", len(left), err)
+	if _, err := reader.Read(t.Context(), lead.End); !errors.Is(err, io.EOF) {
+		t.Errorf("the reader is told %v", err)
+	}
+	if objects.write != nil {
+		t.Error("nothing was written meanwhile")
+	}
+	if got := contents(t.Context(), t, reader, lead.End); len(got) != 3*replica.Window {
+		t.Errorf("then it reads %q", got)
 	}
 }
 

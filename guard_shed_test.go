@@ -105,6 +105,53 @@ func TestWaitingPublishKeepsItsPlaceInTheGate(t *testing.T) {
 	})
 }
 
+// However a publish ends, its place in the gate is free after it.
+func TestEveryEndOfAPublishFreesItsPlaceInTheGate(t *testing.T) {
+	full := &backend.FullError{Reason: backend.ReasonQueueFull, Err: errors.New("the disk is full")}
+	for name, c := range map[string]struct {
+		config       weir.ProducerConfig
+		workers, lag int64
+		fault        error
+		before       int // publishes before it
+	}{
+		"refused by the window":      {config: weir.ProducerConfig{LoadSheddingMaxRequests: 1}, before: 1},
+		"ended before a window":      {config: weir.ProducerConfig{LoadSheddingMaxRequests: 1, ShedWait: true, ShedWindow: time.Minute}, before: 1},
+		"ended in a pause":           {workers: 201},
+		"refused at the depth":       {lag: 8000},
+		"refused by the server":      {fault: full},
+		"of an unknown outcome":      {fault: backend.ErrOutcomeUnknown},
+		"refused, judged by its SLO": {config: weir.ProducerConfig{Guard: weir.GuardAdaptive, LoadSheddingMaxRequests: 1}, before: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.config.ShedConcurrency = 1
+				g := guard(t, c.config)
+				for range c.before {
+					if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				g.pretend(c.workers, c.lag)
+				heal := func() {}
+				if c.fault != nil {
+					heal = g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: c.fault})
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				if err := g.Publish(ctx, weir.Message{}); err == nil {
+					t.Fatal("it was stored")
+				}
+				heal()
+				g.pretend(0, 0)
+				time.Sleep(2 * time.Minute)
+				if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+					t.Errorf("the next one: %v", err)
+				}
+			})
+		})
+	}
+}
+
 // watcher counts the appends that are under way.
 type watcher struct {
 	*backendtest.Fake

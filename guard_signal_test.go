@@ -140,6 +140,17 @@ func TestUnknownSignalDoesWhatThePolicySays(t *testing.T) {
 			wantList(t, "changes", g.known, []bool{false, true})
 		})
 	})
+	t.Run("hold without a limit", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g := guard(t, weir.ProducerConfig{LagUnknown: weir.UnknownHold, LagWarn: -1, LagPause: -1})
+			g.fake.Pretend(dead)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if took, err := g.timed(ctx); err != nil || took != 0 {
+				t.Errorf("%v after %s, though no limit looks at the signal", err, took)
+			}
+		})
+	})
 	t.Run("decay", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{LagUnknown: weir.UnknownDecay})

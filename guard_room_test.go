@@ -126,6 +126,70 @@ func TestWhatPassedUnseenCountsAtTheNextReading(t *testing.T) {
 	})
 }
 
+// What passes unseen while a slow reading is under way counts beside what that has seen.
+func TestWhatPassesDuringAReadingCountsBesideIt(t *testing.T) {
+	everyGuard(t, func(t *testing.T, mode weir.GuardMode) {
+		g := guard(t, weir.ProducerConfig{
+			Guard: mode, MaxDepth: 500, LagCache: 2 * time.Second, DisableLoadShedding: true, LagWarn: -1, LagPause: -1, BackpressureRetries: -1,
+		})
+		publish := func(n int) (stored int) {
+			for range n {
+				if g.Publish(t.Context(), weir.Message{}) == nil {
+					stored++
+				}
+			}
+			return stored
+		}
+		g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: backend.ErrUnavailable, Times: 1})
+		publish(1)
+		g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Late: 900 * time.Millisecond})
+		time.Sleep(2 * time.Second)
+		publish(1) // begins the slow one
+		time.Sleep(100 * time.Millisecond)
+		if n := publish(300); n != 300 {
+			t.Fatalf("%d of 300 passed while the load was unknown", n)
+		}
+		time.Sleep(850 * time.Millisecond) // it says what there was when it began
+		publish(300)
+		if n := g.entries(t); n > 400 {
+			t.Errorf("%d were stored at a limit of 400", n)
+		}
+	})
+}
+
+// A publish is not refused because of what a reading saw that is older than itself.
+func TestAPublishIsNotRefusedByAReadingBeforeIt(t *testing.T) {
+	everyGuard(t, func(t *testing.T, mode weir.GuardMode) {
+		g := guard(t, weir.ProducerConfig{Guard: mode, MaxDepth: 100, DisableLoadShedding: true, LagWarn: -1, LagPause: -1, BackpressureRetries: -1})
+		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Delay: 200 * time.Millisecond})
+		var all sync.WaitGroup
+		for range 80 {
+			all.Go(func() {
+				if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(150 * time.Millisecond)
+		refusedFor(t, g.Publish(t.Context(), weir.Message{}), weir.QueueFull) // 80 are on their way
+		all.Wait()
+		got, err := g.fake.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 100, ReclaimAfter: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var leases []backend.Lease
+		for _, d := range got.Deliveries {
+			leases = append(leases, d.Lease)
+		}
+		if _, err := g.fake.Ack(t.Context(), leases); err != nil || len(leases) != 80 {
+			t.Fatalf("%d were stored: %v", len(leases), err)
+		}
+		if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+			t.Errorf("the queue is empty: %v", err)
+		}
+	})
+}
+
 // A publish that leaves while its message is under way with others has room until that is over:
 // no longer, or the queue would seem full for ever, and no shorter.
 func TestTheRoomOfAPublishThatLeavesIsGivenBackOnce(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
@@ -200,6 +201,36 @@ func TestALeaseBeginsWhenTheJobComes(t *testing.T) {
 			t.Errorf("the lease began %v after the claim; the job came after about 300ms", since.Sub(begin))
 		}
 	})
+}
+
+// A lease is as old as it is, however late its answer: the holder would otherwise go on
+// though somebody else has the message.
+func TestALeaseIsNoYoungerThoughItsAnswerIsLate(t *testing.T) {
+	const late = 400 * time.Millisecond
+	h := &host{t: t, kind: "http"}
+	h.serve("")
+	to := &url.URL{Scheme: "http", Host: h.addr}
+	slow := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		ModifyResponse: func(r *http.Response) error {
+			if strings.HasSuffix(r.Request.URL.Path, "/claim") {
+				time.Sleep(late)
+			}
+			return nil
+		},
+	})
+	t.Cleanup(slow.Close)
+	other := h.open("q")
+	h.addr = strings.TrimPrefix(slow.URL, "http://")
+	b := h.open("q")
+	publish(t, other, "there before the claim")
+	time.AfterFunc(2*late, func() { publish(t, other, "waited for") })
+	for range 2 {
+		got := take(t, b, func(r *backend.ClaimRequest) { r.Max, r.Block = 1, 20*time.Second })
+		if age := time.Since(got.Deliveries[0].Since); age < late-10*time.Millisecond { // the server counts whole milliseconds
+			t.Errorf("%s: the lease is %v old by its holder's account; its answer alone took %v", got.Deliveries[0].Data, age, late)
+		}
+	}
 }
 
 func giveBack(t *testing.T, b backend.Backend, d *backend.Delivery, delay time.Duration) {

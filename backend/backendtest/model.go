@@ -54,6 +54,7 @@ type model struct {
 // entry is what is known of a message.
 type entry struct {
 	backend.Message
+	id       string    // that its append returned
 	number   int       // of its publish or redrive: the order of what nobody has had
 	inOrder  bool      // nobody has had it, and it was never kept back
 	over     bool      // done, or dead
@@ -86,8 +87,10 @@ func (m *model) run() {
 			m.publish()
 		case n < 50:
 			m.claim(m.request())
-		case n < 78:
+		case n < 68:
 			m.settle()
+		case n < 78:
+			m.settleMany()
 		case n < 84:
 			m.settleLate()
 		case n < 90:
@@ -134,18 +137,50 @@ func (m *model) publish() {
 		if m.random.IntN(6) == 0 {
 			msg.Deadline = time.Now().Add(time.Hour).Truncate(time.Millisecond)
 		}
+		if !m.h.NoKeys && m.random.IntN(5) == 0 {
+			msg.IdempotencyKey = "key " + msg.Headers["n"]
+		}
 		if delays && delayer.Delays() && m.random.IntN(6) == 0 {
 			msg.Delay = time.Duration(1+m.random.IntN(900)) * time.Millisecond
 		}
 		msgs = append(msgs, msg)
 	}
-	began := time.Now()
-	m.fixture.publish(m.handles[m.any()], msgs...)
-	m.step("publish %d", count)
-	for _, msg := range msgs {
-		m.number++
-		m.entries = append(m.entries, &entry{Message: msg, number: m.number, inOrder: msg.Delay == 0, free: began.Add(msg.Delay)})
+	began, before := time.Now(), len(m.entries)
+	at, again := m.random.IntN(count), m.keyed()
+	if again != nil {
+		msgs = slices.Insert(msgs, at, again.Message)
 	}
+	got, err := m.handles[m.any()].Append(m.ctx(), msgs)
+	m.step("publish %d: %v, %v", count, got, err)
+	if err != nil || len(got) != len(msgs) {
+		m.Fatalf("append of %d: %v, %v", len(msgs), got, err)
+	}
+	for i, msg := range msgs {
+		if known := again != nil && i == at; got[i].ID == "" || got[i].Deduped != known || known && msg.Delay == 0 && got[i].ID != again.id {
+			m.Errorf("append of %s, stored before %v: %+v", msg.Headers["n"], known, got[i])
+		} else if known {
+			continue
+		}
+		m.number++
+		m.entries = append(m.entries, &entry{Message: msg, id: got[i].ID, number: m.number, inOrder: msg.Delay == 0, free: began.Add(msg.Delay)})
+	}
+	if n := len(m.entries) - before; n != count && !m.Failed() {
+		m.Errorf("%d of %d are new", n, count)
+	}
+}
+
+// keyed returns a message with a key that is stored, to be sent once more; nil is none.
+func (m *model) keyed() *entry {
+	var with []*entry
+	for _, e := range m.entries {
+		if e.IdempotencyKey != "" {
+			with = append(with, e)
+		}
+	}
+	if len(with) == 0 || m.random.IntN(3) > 0 {
+		return nil
+	}
+	return with[m.random.IntN(len(with))]
 }
 
 // request is a claim of a consumer with long leases or, every third, with short ones.
@@ -282,20 +317,18 @@ func (m *model) settle() {
 	b, lease, began := m.handles[e.handle], e.held.Lease, time.Now()
 	var lost []string
 	var err error
-	free, attempts, text := began, e.attempts, e.error
+	free, text := began, e.error
+	var back backend.Return
 	what := m.random.IntN(8)
 	switch what {
 	case 0, 1:
 		lost, err = b.Ack(m.ctx(), []backend.Lease{lease})
 	case 2, 3, 4:
-		r := backend.Return{Lease: lease, Delay: []time.Duration{0, 300 * time.Millisecond, 2 * time.Second}[m.random.IntN(3)], Error: fmt.Sprint("error ", len(m.steps))}
-		if free, text = began.Add(r.Delay), r.Error; m.random.IntN(4) == 0 {
-			r, free, text = backend.Return{Lease: lease, NotStarted: true}, began, e.error
-			if !m.h.CountsUnstarted {
-				attempts--
-			}
+		back = backend.Return{Lease: lease, Delay: []time.Duration{0, 300 * time.Millisecond, 2 * time.Second}[m.random.IntN(3)], Error: fmt.Sprint("error ", len(m.steps))}
+		if m.random.IntN(4) == 0 {
+			back = backend.Return{Lease: lease, NotStarted: true}
 		}
-		lost, err = b.Nack(m.ctx(), []backend.Return{r})
+		lost, err = b.Nack(m.ctx(), []backend.Return{back})
 	case 5, 6:
 		d := leaseFor(lease, m.short)
 		lost, err = b.Extend(m.ctx(), []backend.Lease{lease}, d)
@@ -314,18 +347,106 @@ func (m *model) settle() {
 		m.end(e)
 		return
 	}
-	switch e.free, e.attempts, e.error = free, attempts, text; what {
+	switch e.free, e.error = free, text; what {
 	case 0, 1:
 		e.over = true
 		m.end(e)
 	case 2, 3, 4:
-		if e.attempts < lease.Attempt {
-			e.held = nil // not every backend can tell its lease from the next
-		}
-		m.end(e)
+		m.returned(e, &back, began)
 	case 7:
 		m.bury(e, backend.ReasonPoison)
 	}
+}
+
+// settleMany settles several messages in one call, of both consumers of a handle; by an extend
+// those of one. Leases that are over are among them.
+func (m *model) settleMany() {
+	handle, how := m.any(), m.random.IntN(3)
+	var some []*entry
+	for _, i := range m.random.Perm(len(m.entries)) {
+		e := m.entries[i]
+		if e.held != nil && e.handle == handle && len(some) < 8 && (how < 2 || len(some) == 0 || e.held.Consumer == some[0].held.Consumer) {
+			some = append(some, e)
+		}
+	}
+	if len(some) == 0 {
+		return
+	}
+	var all []backend.Lease
+	for _, e := range some {
+		all = append(all, e.held.Lease)
+	}
+	for _, l := range m.late {
+		known := slices.ContainsFunc(all, func(o backend.Lease) bool { return o.ID == l.ID })
+		if how > 0 && l.handle == handle && !known && m.random.IntN(4) == 0 { // an ack need not look that soon
+			all = append(all, l.Lease)
+		}
+	}
+	over := all[len(some):]
+	returns := make([]backend.Return, len(all))
+	for i, l := range all {
+		returns[i] = backend.Return{Lease: l, Delay: []time.Duration{0, 0, 400 * time.Millisecond}[m.random.IntN(3)], Error: fmt.Sprint("error ", len(m.steps)), NotStarted: m.random.IntN(4) == 0}
+		if returns[i].NotStarted {
+			returns[i].Delay, returns[i].Error = 0, ""
+		}
+	}
+	m.random.Shuffle(len(all), func(i, j int) {
+		returns[i], returns[j] = returns[j], returns[i]
+	})
+	b, began, d := m.handles[handle], time.Now(), leaseFor(all[0], m.short)
+	var lost []string
+	var err error
+	switch how {
+	case 0:
+		lost, err = b.Ack(m.ctx(), all)
+	case 1:
+		lost, err = b.Nack(m.ctx(), returns)
+	default:
+		lost, err = b.Extend(m.ctx(), all, d)
+	}
+	m.step("settle many (%d) %+v, over %+v: lost %v, %v", how, returns, over, lost, err)
+	if err != nil {
+		m.Errorf("settle of %d: %v", len(all), err)
+		return
+	}
+	for _, l := range over {
+		if !slices.Contains(lost, l.ID) {
+			m.Errorf("%+v is over and was settled among others: lost %v", l, lost)
+		}
+	}
+	for _, e := range some {
+		lease := e.held.Lease
+		if slices.Contains(lost, lease.ID) {
+			if e.free.After(time.Now()) {
+				m.Errorf("%+v lasts %s and was lost among others", lease, time.Until(e.free))
+			}
+			m.end(e)
+			continue
+		}
+		switch how {
+		case 0:
+			e.over = true
+			m.end(e)
+		case 1:
+			r := returns[slices.IndexFunc(returns, func(r backend.Return) bool { return r.ID == lease.ID })]
+			m.returned(e, &r, began)
+		default:
+			e.free = began.Add(d)
+		}
+	}
+}
+
+// returned notes that a message was given back.
+func (m *model) returned(e *entry, r *backend.Return, began time.Time) {
+	e.free = began.Add(r.Delay)
+	switch {
+	case !r.NotStarted:
+		e.error = r.Error
+	case !m.h.CountsUnstarted:
+		e.attempts--
+		e.held = nil // not every backend can tell its lease from the next
+	}
+	m.end(e)
 }
 
 // leaseFor is how long the leases of a consumer last.
@@ -411,8 +532,17 @@ func (m *model) checkLetters() {
 	e := m.of(l.Headers)
 	shelf := b.(backend.DeadLetters)
 	if m.letters = slices.DeleteFunc(m.letters, func(o *entry) bool { return o == e }); m.random.IntN(3) == 0 {
-		if n, err := shelf.Purge(m.ctx(), "", []string{l.ID}); n != 1 || err != nil {
-			m.Errorf("purge of one: %d, %v", n, err)
+		ids := []string{l.ID}
+		for _, o := range list {
+			if o.ID != l.ID && m.random.IntN(3) == 0 {
+				gone := m.of(o.Headers)
+				ids, m.letters = append(ids, o.ID), slices.DeleteFunc(m.letters, func(o *entry) bool { return o == gone })
+			}
+		}
+		m.random.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+		m.step("purge of %v", ids)
+		if n, err := shelf.Purge(m.ctx(), "", ids); n != len(ids) || err != nil {
+			m.Errorf("purge of %d: %d, %v", len(ids), n, err)
 		}
 		return
 	}

@@ -48,6 +48,8 @@ var faults = map[string]struct {
 	"delays are ignored":           {"a_nack_delay", func(f *flawed) { f.back = func(r *backend.Return) { r.Delay = 0 } }},
 	"a history repeats too early":  {"every_answer", func(f *flawed) { f.back = func(r *backend.Return) { r.Delay = 0 } }},
 	"a history has one too many":   {"every_answer", func(f *flawed) { f.request = func(r *backend.ClaimRequest) { r.MaxDeliveries++ } }},
+	"a history stores keys twice":  {"every_answer", func(f *flawed) { f.message = func(m *backend.Message) { m.IdempotencyKey = "" } }},
+	"a history settles only one":   {"every_answer", func(f *flawed) { f.one = true }},
 	"what was not started counts":  {"what_no_handler", func(f *flawed) { f.back = func(r *backend.Return) { r.NotStarted = false } }},
 	"letters are lost":             {"a_poisoned_message", func(f *flawed) { f.bury = buryNowhere }},
 	"letters follow the ack":       {"in_the_letters_before", func(f *flawed) { f.bury = buryLate }},
@@ -96,8 +98,8 @@ type flawed struct {
 	unknownAs error
 	hidden    bool
 
-	keep, unfenced, noAck, noExtend, deaf, stays, zeroes, leaks, copies, restless bool
-	lateLost, lateWithHandle, lateAgain, lateIsLag, lateAsleep                    bool
+	keep, unfenced, noAck, noExtend, one, deaf, stays, zeroes, leaks, copies, restless bool
+	lateLost, lateWithHandle, lateAgain, lateIsLag, lateAsleep                         bool
 }
 
 // plant returns f with the named fault.
@@ -190,6 +192,9 @@ func (f *flawed) Extend(ctx context.Context, leases []backend.Lease, d time.Dura
 
 func (f *flawed) Nack(ctx context.Context, returns []backend.Return) ([]string, error) {
 	returns = slices.Clone(returns)
+	if f.one {
+		returns = returns[:1]
+	}
 	for i := range returns {
 		if f.back != nil {
 			f.back(&returns[i])

@@ -225,6 +225,72 @@ func TestBackendWithoutASignalIsReadByItsStats(t *testing.T) {
 	})
 }
 
+// counting does not know how much waits, and counts as far as it is asked to.
+type counting struct{ *backendtest.Fake }
+
+func (c counting) Signal(ctx context.Context, most int64) (backend.Signal, error) {
+	s, err := c.Fake.Signal(ctx, most)
+	if err == nil {
+		s.Lag, s.Behind = nil, min(*s.Lag, most)
+	}
+	return s, err
+}
+
+// Producers of a stream share their readings, also where each counts no further than its own
+// limit needs.
+func TestAReadingCountsAsFarAsTheHighestLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		s := weir.New(counting{f})
+		producer := func(most int64) *weir.Producer {
+			p, err := weir.NewProducer(s, weir.ProducerConfig{
+				Guard: weir.GuardStatic, MaxDepth: most, DisableLoadShedding: true, LagWarn: -1, LagPause: -1, BackpressureRetries: -1, Logger: quiet(),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { p.Close() })
+			return p
+		}
+		low, high := producer(100), producer(1000)
+		if err := high.PublishBatch(t.Context(), make([]weir.Message, 800)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		refusedFor(t, low.Publish(t.Context(), weir.Message{}), weir.QueueFull) // this reads
+		refusedFor(t, high.Publish(t.Context(), weir.Message{}), weir.QueueFull)
+	})
+}
+
+// A producer that is closed while it reads says nothing of the load to the others.
+func TestTheEndOfAProducerIsNoUnknownLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		full := int64(8000)
+		f.Pretend(&backend.Signal{Workers: new(int64), Lag: &full, XLen: full})
+		s := weir.New(f)
+		var all []*weir.Producer
+		for range 2 {
+			p, err := weir.NewProducer(s, weir.ProducerConfig{Guard: weir.GuardStatic, BackpressureRetries: -1, Logger: quiet()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { p.Close() })
+			all = append(all, p)
+		}
+		heal := f.Inject(backendtest.OpSignal, backendtest.Fault{Hang: true})
+		ended := make(chan error, 1)
+		go func() { ended <- all[0].Publish(t.Context(), weir.Message{}) }()
+		synctest.Wait() // it reads
+		all[0].Close()
+		if err := <-ended; !errors.Is(err, weir.ErrClosed) {
+			t.Errorf("the publish of a closed producer: %v", err)
+		}
+		heal()
+		refusedFor(t, all[1].Publish(t.Context(), weir.Message{}), weir.QueueFull)
+	})
+}
+
 func TestModeOffMeasuresAndStopsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{Guard: weir.GuardOff, LoadSheddingMaxRequests: 1, ShedConcurrency: 1})

@@ -85,7 +85,6 @@ func (q *request) sendBackup(ctx context.Context, s *engine.Snapshot, rate int64
 	if err == nil {
 		err = tw.Close()
 	}
-	_ = rc.SetWriteDeadline(time.Time{})
 	return err
 }
 
@@ -96,7 +95,7 @@ type patient struct {
 }
 
 func (p patient) Write(b []byte) (int, error) {
-	// As in sendAs.
+	// As in hurry.
 	_ = p.rc.SetWriteDeadline(time.Now().Add(backupPatience))
 	return p.w.Write(b)
 }

@@ -70,7 +70,6 @@ func (q *request) postBundle() error {
 	packed := gzip.NewWriter(patient{q.w, rc})
 	b := bundle{s: q.s, out: tar.NewWriter(packed), taken: time.Now()}
 	err = errors.Join(b.write(q.r, profile), b.out.Close(), packed.Close())
-	_ = rc.SetWriteDeadline(time.Time{})
 	if err != nil {
 		q.s.log.Warn("a bundle was cut off", "error", err)
 		panic(http.ErrAbortHandler)

@@ -43,7 +43,7 @@ func relayRoutes() []route {
 
 // passOn has the upstream answer the request.
 func (q *request) passOn() error {
-	w := &passedOn{ResponseWriter: q.w}
+	w := &passedOn{ResponseWriter: q.hurried()}
 	if size := q.r.ContentLength; 0 < size && size <= drainBody {
 		if err := q.reserve(int(size)); err != nil {
 			return err
@@ -77,6 +77,37 @@ func (q *request) passOn() error {
 	}
 	return nil
 }
+
+// hurried is an answer of the upstream whose client has a time for each piece.
+type hurried struct {
+	http.ResponseWriter
+	rc       *http.ResponseController
+	patience time.Duration
+}
+
+func (q *request) hurried() hurried {
+	w := hurried{q.w, http.NewResponseController(q.w), streamPatience}
+	if q.path.seg[0] == "admin" {
+		w.patience = backupPatience
+	}
+	return w
+}
+
+func (w hurried) Write(p []byte) (int, error) {
+	// As in hurry.
+	_ = w.rc.SetWriteDeadline(time.Now().Add(w.patience))
+	return w.ResponseWriter.Write(p)
+}
+
+// FlushError sends what was written. The next piece may be long in coming.
+func (w hurried) FlushError() error {
+	err := w.rc.Flush()
+	_ = w.rc.SetWriteDeadline(time.Time{})
+	return err
+}
+
+// Unwrap is for http.ResponseController.
+func (w hurried) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // bodySlack is how much more than the largest body a relay passes on: the upstream refuses it.
 const bodySlack = 1 << 20
@@ -135,7 +166,7 @@ func (q *request) passOnWork() error {
 // passOnStream has the upstream answer with a stream, which ends with the relay.
 func (q *request) passOnStream(release func()) error {
 	q.mayWait()
-	s, w, r := q.s, q.w, q.r
+	s, w, r := q.s, q.hurried(), q.r
 	q.sent, q.bodyDone = true, true
 	q.stream = func() {
 		defer release()
@@ -304,6 +335,7 @@ func (q *request) copyAnswer(c *captured) {
 	}
 	q.sent, q.status = true, c.status
 	q.w.WriteHeader(c.status)
+	q.hurry(c.body.Len())
 	// A client that is gone needs no answer.
 	_, _ = q.w.Write(c.body.Bytes())
 }

@@ -76,6 +76,9 @@ func (q *request) millis() float64 { return float64(time.Since(q.start)) / float
 func (q *request) end() {
 	v := recover()
 	defer q.s.running.Add(-1)
+	if q.stream == nil {
+		q.hurry(0) // what net/http still has of the answer
+	}
 	if q.key != nil {
 		q.key.counted().inflight.give(1)
 	}
@@ -137,10 +140,8 @@ func (q *request) sendAs(status int) error {
 		// net/http determines the length of smaller ones by itself.
 		h["Content-Length"] = []string{strconv.Itoa(len(b))}
 	}
-	if len(b) >= answerDeadlineAt {
-		patience := 30*time.Second + time.Duration(len(b)/slowestAnswer)*time.Second
-		// Every connection that net/http serves supports deadlines.
-		_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(patience))
+	if len(b) > smallAnswer {
+		q.hurry(len(b))
 	}
 	q.sent, q.status = true, status
 	if status != http.StatusOK {
@@ -152,9 +153,16 @@ func (q *request) sendAs(status int) error {
 	return nil
 }
 
+// hurry gives the client a time for the next n bytes of the answer, at least streamPatience.
+func (q *request) hurry(n int) {
+	patience := streamPatience + time.Duration(n/slowestAnswer)*time.Second
+	// Every connection that net/http serves supports deadlines.
+	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(patience))
+}
+
 // mayWait removes the read timeout of a request that may take longer.
 func (q *request) mayWait() {
-	// As in sendAs.
+	// As in hurry.
 	_ = http.NewResponseController(q.w).SetReadDeadline(time.Time{})
 }
 

@@ -44,7 +44,7 @@ const (
 	quietAtStop      = 250 * time.Millisecond
 	deliveriesAtStop = 9 * time.Second // of webhooks; then there is time to give them back
 	slowestAnswer    = 16 << 10        // bytes per second that a reader has to take
-	answerDeadlineAt = 64 << 10        // answers below this fit in socket buffers
+	smallAnswer      = 2 << 10         // what net/http sends when the handler has returned
 )
 
 // Options is what a server needs besides its Config.

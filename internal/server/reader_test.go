@@ -1,0 +1,148 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/engine"
+)
+
+// pipes is a listener whose connections are pipes, in which nothing waits unread.
+type pipes struct {
+	accepts, closed chan net.Conn
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accepts:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error   { close(p.closed); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	p.accepts <- far
+	return near, nil
+}
+
+// servePiped starts a server like serveReady, for virtual time.
+func servePiped(t *testing.T, change func(*Config)) (*Server, pipes) {
+	t.Helper()
+	cfg := Config{DataDir: t.TempDir(), Limits: api.DefaultLimits(), unwatched: true}
+	change(&cfg)
+	s := New(cfg, Options{Version: "test"})
+	s.SetEngine(new(engine.Engine))
+	l := pipes{make(chan net.Conn), make(chan net.Conn)}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		if err := s.http.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return s, l
+}
+
+// A client that takes nothing of an answer, of whatever size, loses it after a while: what its
+// request holds others need.
+func TestAnAnswerThatNobodyTakesIsCutOff(t *testing.T) {
+	const room, most = 3000, 45 * time.Second
+	body := strings.Repeat(" ", room)
+	for what, target := range map[string]string{
+		"nothing":         "DELETE /ui/session",
+		"a small answer":  "GET /v0/health",
+		"a larger one":    "POST /echo/20000",
+		"a large one":     "POST /echo/60000",
+		"a refusal":       "GET /v0/nothing",
+		"a page":          "GET /ui/style.css",
+		"the description": "GET /v0/openapi.json",
+	} {
+		for _, version := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s over HTTP/%d", what, version), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s, l := servePiped(t, func(c *Config) { c.Limits.MaxInflightBytes = room })
+					s.table = newTable(append([]route{{method: "POST", path: "/echo/:n", body: bodyRequired, do: func(q *request) error {
+						n, err := strconv.Atoi(q.path.seg[1])
+						if err != nil {
+							return err
+						}
+						q.out = append(q.out[:0], strings.Repeat("x", n)...)
+						return q.send(http.StatusOK)
+					}}}, routes...))
+					method, target, _ := strings.Cut(target, " ")
+					text := ""
+					if method == "POST" {
+						text = body
+					}
+					var rest io.Reader
+					if version == 1 {
+						c, err := l.dial(t.Context(), "", "")
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer c.Close()
+						if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: localhost\r\n%s%s\r\n%s", method, target, jsonType, sized(text), text); err != nil {
+							t.Fatal(err)
+						}
+						rest = c
+					} else {
+						tr := l.transport(&http.HTTP2Config{MaxReceiveBufferPerStream: 1})
+						defer tr.CloseIdleConnections()
+						res := roundTrip(t, tr, method, target, text)
+						defer res.Body.Close()
+						rest = res.Body
+					}
+					time.Sleep(most)
+
+					tr := l.transport(nil)
+					defer tr.CloseIdleConnections()
+					if r := readReply(t, roundTrip(t, tr, "POST", "/echo/1", body)); r.status != http.StatusOK {
+						t.Errorf("another client is answered %d: %s", r.status, r.body)
+					}
+					got, err := io.ReadAll(rest)
+					if what != "nothing" && err == nil && len(got) > 0 {
+						t.Errorf("the answer still waited after %v", most)
+					}
+				})
+			})
+		}
+	}
+}
+
+// transport returns a client over HTTP/2.
+func (p pipes) transport(c *http.HTTP2Config) *http.Transport {
+	tr := &http.Transport{DialContext: p.dial, Protocols: new(http.Protocols), HTTP2: c, DisableCompression: true}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	return tr
+}
+
+func roundTrip(t *testing.T, tr *http.Transport, method, target, body string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+target, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}

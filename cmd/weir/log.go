@@ -20,7 +20,19 @@ func newLog(out io.Writer, format string, level slog.Leveler) *slog.Logger {
 	if format == jsonFormat {
 		return slog.New(slog.NewJSONHandler(out, options))
 	}
+	options.ReplaceAttr = errorText
 	return slog.New(slog.NewTextHandler(out, options))
+}
+
+// errorText has a log of text say of an error what one of JSON says. By itself it has all that
+// the error can print, which for Pebble's is a stack.
+func errorText(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindAny {
+		if err, ok := a.Value.Any().(error); ok {
+			a.Value = slog.StringValue(err.Error())
+		}
+	}
+	return a
 }
 
 // logTail passes on what is logged and keeps the end of it.

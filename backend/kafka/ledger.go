@@ -23,7 +23,8 @@ const (
 	// leaveTimeout is how long a member that leaves tries to say what it gave back: without
 	// that, and if it had not said before what it held, the age of the oldest is that of a later one.
 	leaveTimeout = 3 * time.Second
-	// backAge is how long what a member gave back when it left says something.
+	// backAge is how long what a member gave back when it left says something, and how long
+	// a producer is remembered that says nothing.
 	backAge = 24 * time.Hour
 )
 
@@ -42,11 +43,12 @@ type ledger struct {
 	next    int64      // written by the one that asks
 	entries map[string]entry
 	ours    bool // weir's workers have been in the group
-	// What producers have counted, and all of them.
-	counts map[string][]uint32
+	// What producers have counted, and all of them, also those that are forgotten.
+	counts map[string]counted
 	sums   []uint32
-	shares []share // of the room, in their order
-	err    error   // why the member's last entry could not be written
+	forgot time.Time // when producers were forgotten last, by the broker's clock
+	shares []share   // of the room, in their order
+	err    error     // why the member's last entry could not be written
 }
 
 // entry is a record of the ledger. An unknown version is not understood and counts as none.
@@ -77,7 +79,7 @@ func (e entry) valid(now time.Time) bool {
 
 func newLedger(b *Backend) *ledger {
 	return &ledger{
-		b: b, kick: make(chan struct{}, 1), asking: make(chan struct{}, 1), entries: map[string]entry{}, counts: map[string][]uint32{},
+		b: b, kick: make(chan struct{}, 1), asking: make(chan struct{}, 1), entries: map[string]entry{}, counts: map[string]counted{},
 	}
 }
 
@@ -224,7 +226,7 @@ func (l *ledger) note(r *kgo.Record) {
 		l.noteRoom(key, r.Offset, e.at, e.Room)
 		return
 	case e.Offered != nil && under(key, l.allOffers()):
-		l.noteOffered(key, e.Offered)
+		l.noteOffered(key, e.at, e.Offered)
 		return
 	}
 	if strings.HasPrefix(string(r.Key), gapPrefix) && !e.Gap.after(l.entries[string(r.Key)].Gap) {

@@ -1,9 +1,11 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,8 +20,23 @@ const askAgain = time.Minute
 // offers is what this handle has counted, and why it could not be written down.
 type offers struct {
 	turn   turn
+	name   string // under which it is written; empty: the handle's own
 	own    []uint32
+	added  time.Time // when there was something to add last
 	denied refusal
+}
+
+// renewAfter is how long a producer may have nothing to add before it counts anew under another
+// name: readers forget those that they have not heard of for backAge.
+const renewAfter = backAge / 2
+
+// add adds to what this handle has counted.
+func (o *offers) add(more []uint32) {
+	now := time.Now()
+	if !o.added.IsZero() && now.Sub(o.added) > renewAfter {
+		o.name, o.own = newName(), nil
+	}
+	o.own, o.added = plus(o.own, more), now
 }
 
 // refusal is what the brokers refused, and when.
@@ -53,11 +70,14 @@ func (b *Backend) Tally(ctx context.Context, add []uint32) ([]uint32, *backend.S
 		return nil, nil, b.cut(ctx, err)
 	}
 	defer b.offers.turn.give()
-	b.offers.own = plus(b.offers.own, add)
+	some := slices.ContainsFunc(add, func(n uint32) bool { return n != 0 })
+	if some {
+		b.offers.add(add)
+	}
 	if err := b.offers.denied.still(); err != nil {
 		return nil, nil, err
 	}
-	if slices.ContainsFunc(add, func(n uint32) bool { return n != 0 }) {
+	if some {
 		err = b.ledger.write(call, b.ledger.offers(), &entry{Offered: b.offers.own})
 	}
 	if err == nil {
@@ -83,12 +103,21 @@ func plus(sums, add []uint32) []uint32 {
 }
 
 func (l *ledger) allOffers() string { return "offered/" + l.b.set.group + "/" }
-func (l *ledger) offers() string    { return l.allOffers() + l.b.group.name() }
+func (l *ledger) offers() string    { return l.allOffers() + cmp.Or(l.b.offers.name, l.b.group.name()) }
+
+// counted is what a producer had counted by its last entry.
+type counted struct {
+	at time.Time // the broker's
+	n  []uint32
+}
+
+// forgetEvery is how often producers are forgotten that are gone.
+const forgetEvery = time.Hour
 
 // noteOffered adds what a producer has counted since its last entry: the sums do not fall
 // when it is gone. The lock is held.
-func (l *ledger) noteOffered(key string, now []uint32) {
-	before := l.counts[key]
+func (l *ledger) noteOffered(key string, at time.Time, now []uint32) {
+	before := l.counts[key].n
 	since := make([]uint32, len(now))
 	for i := range now {
 		since[i] = now[i]
@@ -97,7 +126,11 @@ func (l *ledger) noteOffered(key string, now []uint32) {
 		}
 	}
 	l.sums = plus(l.sums, since)
-	l.counts[key] = now
+	l.counts[key] = counted{at, now}
+	if at.Sub(l.forgot) > forgetEvery {
+		l.forgot = at
+		maps.DeleteFunc(l.counts, func(_ string, c counted) bool { return at.Sub(c.at) > backAge })
+	}
 }
 
 func (l *ledger) offered(n int) []uint32 {

@@ -291,7 +291,7 @@ func letterOf(r *kgo.Record) backend.DeadLetter {
 	return l
 }
 
-// Purge removes dead letters.
+// Purge removes dead letters. On an error it returns how many are certainly gone by then.
 func (b *Backend) Purge(ctx context.Context, from string, ids []string) (int, error) {
 	if err := b.may(ctx); err != nil {
 		return 0, err
@@ -306,7 +306,7 @@ func (b *Backend) Purge(ctx context.Context, from string, ids []string) (int, er
 			return 0, err
 		}
 	}
-	return len(found), b.erase(ctx, from, found)
+	return b.erase(ctx, from, found)
 }
 
 // find reads the letters with these IDs that are still there.
@@ -357,12 +357,17 @@ func removable(r *kgo.Record) error {
 	return nil
 }
 
-// erase appends tombstones.
-func (b *Backend) erase(ctx context.Context, from string, list []*kgo.Record) error {
+// erase appends tombstones, and returns how many are stored.
+func (b *Backend) erase(ctx context.Context, from string, list []*kgo.Record) (n int, err error) {
 	stones := make([]*kgo.Record, len(list))
 	for i, r := range list {
 		stones[i] = &kgo.Record{Topic: from, Key: r.Key}
 	}
-	_, err := b.produce(ctx, stones)
-	return err
+	results, err := b.produce(ctx, stones)
+	for i := range results {
+		if results[i].Err == nil {
+			n++
+		}
+	}
+	return n, err
 }

@@ -221,6 +221,32 @@ func TestLettersOfALogThatHasLostItsEnd(t *testing.T) {
 	lists("e")
 }
 
+// TestAPurgeThatIsRefusedSaysSo: it counts what is gone, with an error too.
+func TestAPurgeThatIsRefusedSaysSo(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	if _, err := b.Append(t.Context(), messages("1", "2", "3")); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range gather(t, b, 3) {
+		if err := b.DeadLetter(t.Context(), d, "", poison); err != nil {
+			t.Fatal(err)
+		}
+	}
+	letters, err := weir.New(b).DeadLetters("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "jobs.dlq", Err: kerr.TopicAuthorizationFailed, Count: 1})
+	if n, err := letters.Purge(t.Context(), weir.LetterFilter{}); n != 0 || !errors.Is(err, weir.ErrForbidden) {
+		t.Errorf("none may be removed, %d are said to be: %v", n, err)
+	}
+	if n, err := letters.Purge(t.Context(), weir.LetterFilter{}); n != 3 || err != nil {
+		t.Errorf("of three letters %d are removed: %v", n, err)
+	}
+}
+
 // TestTheLargestMessageIsBuriedAtOnce: a broker may not have heard of the topic of letters that
 // another has made for them, when it is asked what that takes.
 func TestTheLargestMessageIsBuriedAtOnce(t *testing.T) {

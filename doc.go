@@ -6,9 +6,10 @@
 //	mem://orders                                      in this process, lost when it ends
 //	file:///var/lib/weir?topic=orders                 in this process, durable
 //	redis://localhost:6379/0?stream=orders&group=pay  a Redis stream and a consumer group on it
+//	kafka://localhost:9092/orders?group=pay           a Kafka topic and a group on it
 //	http://localhost:4000/orders                      a queue of a weir server
 //
-// Everything below works on all of them. This package imports none of them: a program
+// Everything below works on all of them; docs/KAFKA.md has what Kafka does not do. This package imports none of them: a program
 // that needs only one backend opens it itself, calls New, and does not compile the
 // others.
 //

@@ -102,7 +102,10 @@ var _ backend.Backend = (*Backend)(nil)
 // first of these that the brokers offer, but plain only with TLS); with TLS, ca, a PEM file of
 // the authorities to trust (by default the system's), and cert and key, PEM files of a client
 // certificate and its key; group_type, "share" or "classic" (by default what the brokers
-// offer: share groups need Kafka 4.2 with the feature share.version at 1 or above).
+// offer: share groups need Kafka 4.2 with the feature share.version at 1 or above); start, where
+// a group that is new begins: "0" (the default), the first record, or "$", behind what is
+// published before its first claim; create, "never" if a claim must not create the group, so
+// that a misspelt name is an error.
 //
 // Options of the program are passed to the clients of franz-go: a dialer, other mechanisms of
 // SASL (for a URL without a user), hooks, a logger, compression and so on. They beat what the

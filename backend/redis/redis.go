@@ -97,8 +97,9 @@ var _ backend.Backend = (*Backend)(nil)
 // has acknowledged unless told otherwise: "auto" (the default: if weir created the stream),
 // "on" or "off"; start, where a group that is new begins: "0" (the default), the stream's
 // first entry, or "$", behind its last; create, "never" if a claim must not create the group,
-// so that a misspelt name is an error. Open creates nothing: the first append creates the
-// stream, the first claim the group.
+// so that a misspelt name is an error; with TLS, ca, a PEM file of the authorities to trust (by
+// default the system's), and cert and key, PEM files of a client certificate and its key. Open
+// creates nothing: the first append creates the stream, the first claim the group.
 //
 // A server that may evict streams (maxmemory with an allkeys policy), or that is less durable
 // than asked for, is refused: at Open with an error; later, on any new connection, with

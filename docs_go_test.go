@@ -130,3 +130,28 @@ func TestGoInTheDocumentsCompiles(t *testing.T) {
 		t.Errorf("%v\n%s", err, said)
 	}
 }
+
+// A page that has a program, and tells whoever runs it to set variables, has one that reads them:
+// only package config does.
+func TestProgramsOfPagesReadTheVariablesThatTheirPagesSet(t *testing.T) {
+	pages := texts(t, ".md")
+	_, table, _ := strings.Cut(pages["docs/SETTINGS.md"], "\n## Producers and workers\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	var variables []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `[a-z_]+` \\| `([A-Z_]+)` \\|").FindAllStringSubmatch(table, -1) {
+		variables = append(variables, m[1])
+	}
+	if !slices.Contains(variables, "WEIR_GUARD") || !slices.Contains(variables, "QUEUE_MAX_DEPTH") {
+		t.Fatalf("the table of settings has the variables %v", variables)
+	}
+	made := regexp.MustCompile("(?ms)^ *```go\n[^`]*weir\\.New(Producer|Pool)\\(")
+	for name, text := range pages {
+		if name == "CHANGELOG.md" || !made.MatchString(text) || strings.Contains(text, "config.Load") {
+			continue
+		}
+		says := slices.DeleteFunc(slices.Clone(variables), func(v string) bool { return !regexp.MustCompile(`\b` + v + `\b`).MatchString(text) })
+		if len(says) > 0 {
+			t.Errorf("%s says %v, and its program does not read them", name, says)
+		}
+	}
+}

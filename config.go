@@ -69,7 +69,7 @@ type ShedScope string
 // The scopes.
 const (
 	ShedProcess ShedScope = "process" // all producers of the stream in this process
-	ShedStream  ShedScope = "stream"  // all producers of the stream in all processes
+	ShedStream  ShedScope = "stream"  // all producers of the stream in all processes, on Redis; elsewhere as process
 )
 
 // ProducerConfig configures a Producer and its guard. A zero field means its

@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -12,6 +13,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,6 +50,30 @@ func TestTLSTrustsTheSystemsAuthoritiesAndChecksTheName(t *testing.T) {
 	if _, err := redis.Open(t.Context(), u); err == nil || !strings.Contains(err.Error(), "certificate") ||
 		errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrOutcomeUnknown) {
 		t.Errorf("a server with a certificate for another name, for which no wait helps: %v", err)
+	}
+}
+
+// Whoever copies the command line of a finding reaches the server as the URL does.
+func TestTheCommandOfAFindingReachesAServerWithTLS(t *testing.T) {
+	dir := t.TempDir()
+	certificate, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	selfSigned(t, certificate, key)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	_ = listener.Close()
+	redistest.Start(t, redistest.Options{Args: []string{
+		"--tls-port", port, "--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", certificate,
+	}})
+	b := openOn(t, "rediss://localhost:"+port+"/0?stream=jobs&ca="+certificate+"&cert="+certificate+"&key="+key)
+	line := b.Command("durability")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "sh", "-c", line).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "appendfsync") {
+		t.Errorf("%s\nprints %q: %v", line, out, err)
 	}
 }
 

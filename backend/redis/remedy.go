@@ -98,6 +98,11 @@ func (s settings) cli() []string {
 	if s.tls != nil {
 		words = append(words, "--tls")
 	}
+	for _, file := range [][2]string{{"--cacert", s.files.ca}, {"--cert", s.files.cert}, {"--key", s.files.key}} {
+		if file[1] != "" {
+			words = append(words, file[0], quote(file[1]))
+		}
+	}
 	return words
 }
 

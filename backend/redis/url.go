@@ -48,6 +48,7 @@ type settings struct {
 	sentinel   struct{ user, pass string }
 	db         int
 	tls        *tls.Config // nil: none
+	files      struct{ ca, cert, key string }
 	master     string
 	durability string // weakest class accepted; empty: any
 	enqueued   string // the field that Stats takes ages from
@@ -76,6 +77,7 @@ func parse(u *url.URL) (settings, error) {
 	if s.tls, err = address.TLS(u.Scheme, "rediss", query); err != nil {
 		return s, err
 	}
+	s.files.ca, s.files.cert, s.files.key = query["ca"], query["cert"], query["key"]
 	if u.User != nil {
 		s.user = u.User.Username()
 		s.pass, _ = u.User.Password()

@@ -73,8 +73,8 @@ func (s *series) collect(now time.Time, put func(*prometheus.Desc, float64)) {
 			put(lagDesc, float64(*r.lag))
 		}
 	}
-	if near := s.near.Load(); near != 0 && s.isJudged(now) {
-		put(nearDesc, flag(near == yes))
+	if near, known := s.anyNear(); known && s.isJudged(now) {
+		put(nearDesc, flag(near))
 	}
 	if fresh(now, r.pendingAt) {
 		put(pendingDesc, float64(r.pending))
@@ -97,9 +97,9 @@ func (s *series) collect(now time.Time, put func(*prometheus.Desc, float64)) {
 	if known := s.signalKnown.Load(); known != 0 && s.isJudged(now) {
 		put(signalDesc, flag(known == yes))
 	}
-	if w := s.workers.Load(); w != nil {
-		put(workersDesc, float64(w.workers))
-		put(busyDesc, float64(w.busy))
+	if n, known := s.allWorkers(); known {
+		put(workersDesc, float64(n.workers))
+		put(busyDesc, float64(n.busy))
 	}
 }
 

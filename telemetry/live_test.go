@@ -3,11 +3,14 @@ package telemetry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend/backendtest"
@@ -70,5 +73,67 @@ weir_stream_messages_total{group="billing",outcome="retried",queue_type="redis",
 weir_stream_workers{group="billing",queue_type="redis",stream="orders"} 0
 `, "sse_queue_produce_attempts_total", "sse_queue_produce_failures_total", "sse_queue_produce_success_total",
 			"weir_stream_messages_total", "weir_stream_workers")
+	})
+}
+
+// A program that starts a pool with other settings before it ends the old one has workers all the time, and one
+// producer that is closed does not say that another one is not near its capacity.
+func TestSeveralOfAStreamAreCountedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewPedanticRegistry()
+		m, err := NewPrometheus(reg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := weir.New(backendtest.NewFake(backendtest.FakeOptions{Kind: "redis", Stream: "orders", Group: "billing"}))
+		quiet := slog.New(slog.DiscardHandler)
+		shows := func(when string, workers int) {
+			t.Helper()
+			synctest.Wait()
+			scrape(t, reg, fmt.Sprintf("# TYPE weir_stream_workers gauge\nweir_stream_workers{group=\"billing\",queue_type=\"redis\",stream=\"orders\"} %d\n", workers),
+				"weir_stream_workers")
+			if t.Failed() {
+				t.Fatal(when)
+			}
+		}
+		run := func(workers int) (end func()) {
+			pool, err := weir.NewPool(s, func(context.Context, *weir.Delivery) error { return nil },
+				weir.PoolConfig{Workers: workers, Hooks: m.Hooks(), Logger: quiet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- pool.Run(ctx) }()
+			return func() {
+				stop()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		first := run(2)
+		shows("one pool", 2)
+		second := run(3)
+		shows("two pools", 5)
+		first()
+		shows("the first has ended", 3)
+		second()
+		shows("both have ended", 0)
+
+		one, other := m.Hooks(), m.Hooks()
+		one.PublishAttempt(orders, 1)
+		for _, told := range []struct {
+			by         weir.Hooks
+			near, then bool
+		}{{one, true, true}, {other, true, true}, {one, false, true}, {other, false, false}} {
+			told.by.NearCapacity(orders, told.near)
+			want := 0
+			if told.then {
+				want = 1
+			}
+			scrape(t, reg, fmt.Sprintf("# TYPE weir_stream_near_capacity gauge\nweir_stream_near_capacity{group=\"billing\",queue_type=\"redis\",stream=\"orders\"} %d\n", want),
+				"weir_stream_near_capacity")
+		}
 	})
 }

@@ -61,8 +61,11 @@ func NewPrometheus(reg prometheus.Registerer) (*Prometheus, error) {
 	return p, nil
 }
 
-// Hooks returns the counting hooks. Any number of Producers and Pools may share them.
+// Hooks returns the counting hooks. Any number of Producers and Pools may share them, but
+// of several of one stream each needs hooks from a call of its own: its workers, and
+// whether it is near its capacity, take the place of what the same hooks told before.
 func (p *Prometheus) Hooks() weir.Hooks {
+	own := new(owner)
 	return weir.Hooks{
 		PublishAttempt: func(s weir.StreamName, n int) {
 			row := p.of(s)
@@ -97,7 +100,7 @@ func (p *Prometheus) Hooks() weir.Hooks {
 		},
 		NearCapacity: func(s weir.StreamName, near bool) {
 			row := p.of(s)
-			row.near.Store(state(near))
+			row.tellNear(own, near)
 			row.judged(time.Now())
 		},
 		Measured: func(s weir.StreamName, m weir.Measurement) { p.of(s).measured(time.Now(), m) },
@@ -109,7 +112,7 @@ func (p *Prometheus) Hooks() weir.Hooks {
 		},
 		Reclaimed: func(s weir.StreamName, n int) { p.of(s).reclaimed.Add(float64(n)) },
 		Workers: func(s weir.StreamName, workers, busy int) {
-			p.of(s).workers.Store(&workerCount{workers: workers, busy: busy})
+			p.of(s).tellWorkers(own, workerCount{workers, busy})
 		},
 	}
 }

@@ -68,16 +68,19 @@ type series struct {
 	publish, handlerOK        prometheus.Observer
 	handlerFailed             prometheus.Observer
 
-	workers     atomic.Pointer[workerCount]
 	signalKnown atomic.Int32 // 0: never said
 	up          atomic.Int32 // the same
-	near        atomic.Int32 // likewise
-	judgedAt    atomic.Int64 // when a guard last looked at these two; Unix ns
+	judgedAt    atomic.Int64 // when a guard last looked at the signal and the capacity; Unix ns
 	waiting     atomic.Int64 // publishes that a guard delays, and looks again for
 
 	mu      sync.Mutex
 	reading reading
+	workers map[*owner]workerCount // of pools that run; nil: there was none
+	near    map[*owner]bool        // of producers that are; nil: none ever was
 }
+
+// owner is whom hooks were made for.
+type owner struct{ _ byte }
 
 // newSeries also makes the counters that have not counted yet appear as 0, so
 // that a rate sees their first event.
@@ -139,6 +142,48 @@ func (s *series) handled(err error) prometheus.Observer {
 
 // workerCount is the size of a pool.
 type workerCount struct{ workers, busy int }
+
+// tellWorkers notes the size of a pool, which is 0 when it has ended.
+func (s *series) tellWorkers(of *owner, n workerCount) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.workers == nil {
+		s.workers = map[*owner]workerCount{}
+	}
+	if s.workers[of] = n; n.workers == 0 {
+		delete(s.workers, of)
+	}
+}
+
+// allWorkers are those of all pools.
+func (s *series) allWorkers() (n workerCount, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.workers {
+		n.workers += one.workers
+		n.busy += one.busy
+	}
+	return n, s.workers != nil
+}
+
+// tellNear notes whether a producer is near its capacity.
+func (s *series) tellNear(of *owner, near bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.near == nil {
+		s.near = map[*owner]bool{}
+	}
+	if s.near[of] = true; !near {
+		delete(s.near, of)
+	}
+}
+
+// anyNear reports whether a producer is near its capacity.
+func (s *series) anyNear() (near, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.near) > 0, s.near != nil
+}
 
 // The states of what is yes or no.
 const (

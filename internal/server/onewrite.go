@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // headBuffer is the buffer through which net/http writes answers over HTTP/1. It sends the head of
@@ -14,11 +16,20 @@ const headBuffer = 4 << 10
 
 // oneWriteConn is a connection on which what net/http sends first of a large answer waits
 // for the rest. One goroutine writes to it, that of net/http for this connection.
+//
+// A write that was given no deadline has at least streamPatience. Its deadline is moved every
+// patienceStep only: that of each answer would cost more than a small one has to.
 type oneWriteConn struct {
-	*net.TCPConn
+	net.Conn
 	large bool   // the next write begins an answer that is larger than headBuffer
 	first []byte // what net/http believes to be sent
+
+	mu    sync.Mutex
+	until time.Time // Conn's deadline
+	given bool      // by a caller
 }
+
+const patienceStep = 10 * time.Second
 
 var firstWrites = sync.Pool{New: func() any { return new([headBuffer]byte) }}
 
@@ -30,14 +41,60 @@ func (c *oneWriteConn) Write(b []byte) (int, error) {
 		c.first = buf[:copy(buf[:], b)]
 		return len(b), nil
 	}
+	if err := c.hurry(); err != nil {
+		return 0, err
+	}
 	if c.first == nil {
-		return c.TCPConn.Write(b)
+		return c.Conn.Write(b)
 	}
 	both := net.Buffers{c.first, b}
-	n, err := both.WriteTo(c.TCPConn)
+	n, err := both.WriteTo(c.Conn)
 	firstWrites.Put((*[headBuffer]byte)(c.first))
 	c.first = nil
 	return max(int(n)-headBuffer, 0), err
+}
+
+// hurry sees to it that a write has a deadline.
+func (c *oneWriteConn) hurry() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.given {
+		return nil
+	}
+	now := time.Now()
+	if c.until.Sub(now) >= streamPatience {
+		return nil
+	}
+	c.until = now.Add(streamPatience + patienceStep)
+	return c.Conn.SetWriteDeadline(c.until)
+}
+
+// SetWriteDeadline sets the deadline of the next writes; those after a zero one have their patience.
+func (c *oneWriteConn) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.given = !t.IsZero(); !c.given {
+		return nil
+	}
+	c.until = t
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// SetDeadline sets both.
+func (c *oneWriteConn) SetDeadline(t time.Time) error {
+	if err := c.Conn.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+
+// CloseWrite is what net/http looks for: a client that is refused while it sends reads why, before
+// the connection is reset.
+func (c *oneWriteConn) CloseWrite() error {
+	if half, ok := c.Conn.(*net.TCPConn); ok {
+		return half.CloseWrite()
+	}
+	return nil
 }
 
 // oneWriteListener has its connections write large answers in one call. Those with TLS stay as they
@@ -46,10 +103,10 @@ type oneWriteListener struct{ net.Listener }
 
 func (l oneWriteListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	if tcp, ok := c.(*net.TCPConn); ok {
-		return &oneWriteConn{TCPConn: tcp}, nil
+	if _, ok := c.(*tls.Conn); err != nil || ok {
+		return c, err
 	}
-	return c, err
+	return &oneWriteConn{Conn: c}, nil
 }
 
 type connKey struct{}

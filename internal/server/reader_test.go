@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -145,4 +146,32 @@ func roundTrip(t *testing.T, tr *http.Transport, method, target, body string) *h
 		t.Fatal(err)
 	}
 	return res
+}
+
+// A connection that was idle for longer than a client may take for an answer is answered as before.
+func TestAnIdleConnectionIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := servePiped(t, func(*Config) {})
+		c, err := l.dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		in := bufio.NewReader(c)
+		for _, idle := range []time.Duration{0, streamPatience - time.Second, streamPatience + 2*patienceStep, idleTimeout - time.Second, 0} {
+			time.Sleep(idle)
+			if _, err := fmt.Fprint(c, "GET /v0/health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v0/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				res, err := http.ReadResponse(in, nil)
+				if err != nil {
+					t.Fatalf("after %v: %v", idle, err)
+				}
+				if r := readReply(t, res); r.status != http.StatusOK {
+					t.Errorf("after %v: %d %s", idle, r.status, r.body)
+				}
+			}
+		}
+	})
 }

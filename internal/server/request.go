@@ -76,7 +76,7 @@ func (q *request) millis() float64 { return float64(time.Since(q.start)) / float
 func (q *request) end() {
 	v := recover()
 	defer q.s.running.Add(-1)
-	if q.stream == nil {
+	if q.stream == nil && !isPlain(q.r) {
 		q.hurry(0) // what net/http still has of the answer
 	}
 	if q.key != nil {
@@ -140,7 +140,7 @@ func (q *request) sendAs(status int) error {
 		// net/http determines the length of smaller ones by itself.
 		h["Content-Length"] = []string{strconv.Itoa(len(b))}
 	}
-	if len(b) > smallAnswer {
+	if len(b) >= slowAnswer || len(b) > smallAnswer && !isPlain(q.r) {
 		q.hurry(len(b))
 	}
 	q.sent, q.status = true, status
@@ -152,6 +152,10 @@ func (q *request) sendAs(status int) error {
 	_, _ = q.w.Write(b)
 	return nil
 }
+
+// isPlain reports whether a request came over HTTP/1 without TLS: its oneWriteConn sees to it that the
+// client takes the answer.
+func isPlain(r *http.Request) bool { return r.TLS == nil && r.ProtoMajor == 1 }
 
 // hurry gives the client a time for the next n bytes of the answer, at least streamPatience.
 func (q *request) hurry(n int) {

@@ -44,6 +44,7 @@ const (
 	quietAtStop      = 250 * time.Millisecond
 	deliveriesAtStop = 9 * time.Second // of webhooks; then there is time to give them back
 	slowestAnswer    = 16 << 10        // bytes per second that a reader has to take
+	slowAnswer       = 64 << 10        // takes longer than that to be slow
 	smallAnswer      = 2 << 10         // what net/http sends when the handler has returned
 )
 

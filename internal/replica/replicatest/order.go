@@ -80,6 +80,11 @@ func everyPlace(r *run) {
 			r.Errorf("behind %d: %q, want %q", e.Pos, got, want)
 		}
 	}
+	for _, i := range []int{5, 2, 9, 0} { // with one handle, whatever it has read before
+		if e, err := log.Read(r.ctx, all[i].Pos); err != nil || e.Pos != all[i+1].Pos || string(e.Data) != string(all[i+1].Data) {
+			r.Errorf("behind %d: %q at %d, %v, want %q at %d", all[i].Pos, e.Data, e.Pos, err, all[i+1].Data, all[i+1].Pos)
+		}
+	}
 }
 
 func theEnd(r *run) {

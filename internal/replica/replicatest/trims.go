@@ -14,6 +14,7 @@ var trims = []check{
 	{"a trimmed log goes on", trimmedGoesOn},
 	{"a reader sees all, or that it was trimmed", trimWhileReading},
 	{"trimming too much, or twice, does no harm", trimTooMuch},
+	{"a trim removes all that it may, however many", trimMany},
 }
 
 func trim(r *run) {
@@ -111,5 +112,18 @@ func trimTooMuch(r *run) {
 	}
 	if got := texts(r.open().entries(last)); !slices.Equal(got, []string{"more"}) {
 		r.Errorf("behind %d there is %q", last, got)
+	}
+}
+
+func trimMany(r *run) {
+	const many = 250
+	log := r.open()
+	log.lead()
+	positions := log.must(numbered("entry", many+r.h.Keeps)...)
+	if err := log.Trim(r.ctx, positions[many-1]); err != nil {
+		r.Fatal(err)
+	}
+	if e, err := r.open().Read(r.ctx, positions[many-r.h.Keeps-3]); !errors.Is(err, replica.ErrTrimmed) {
+		r.Errorf("of %d entries to be removed the last ones are left: Read returns %+v, %v", many, e, err)
 	}
 }

@@ -455,7 +455,7 @@ func TestACrashOfTheDatabaseLosesNothing(t *testing.T) {
 	equal(t, read(t, l), want)
 }
 
-// An entry counts when the standby has it, too, even if the database shows it before.
+// An entry counts when the standby has it, too, even if the database shows it before; so does a term.
 func TestASynchronousStandbyIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := postgrestest.Start(t, postgrestest.Options{Settings: map[string]string{"synchronous_standby_names": "receiver"}})
@@ -467,23 +467,52 @@ func TestASynchronousStandbyIsWaitedFor(t *testing.T) {
 	lead(t, l)
 	store(t, l, "a")
 	endReceiver()
-	told := start(t, t.Context(), l, "b")
 	conn := direct(t, s)
 	const waiting = `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`
-	eventually(t, conn, 1, waiting)
-	if _, err := conn.Exec(t.Context(), `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`); err != nil {
-		t.Fatal(err)
+	breakOff := func() { // the wait for the standby
+		t.Helper()
+		eventually(t, conn, 1, waiting)
+		var pid int
+		if err := conn.QueryRow(t.Context(), `SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'`).Scan(&pid); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Exec(t.Context(), `SELECT pg_cancel_backend($1)`, pid); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, conn, 0, waiting+` AND pid = $1`, pid)
 	}
+	told := start(t, t.Context(), l, "b")
+	breakOff()
 	eventually(t, conn, 3, `SELECT count(*) FROM weir_replica_log`) // PostgreSQL shows it now
-	eventually(t, conn, 1, waiting)                                 // the question
+	breakOff()                                                      // of the question
+	eventually(t, conn, 1, waiting)                                 // the next one
 	select {
 	case o := <-told:
 		t.Fatalf("an entry that no standby has: %+v", o)
 	default:
 	}
-	s.Receiver()
+	endReceiver = s.Receiver()
 	if o := await(t, told); o.err != nil || o.pos != 3 {
 		t.Errorf("once there is a standby: %+v", o)
+	}
+	endReceiver()
+	var led replica.Lead
+	next := make(chan outcome, 1)
+	go func() {
+		var err error
+		led, err = l.Lead(t.Context(), "node")
+		next <- outcome{led.End, err}
+	}()
+	breakOff()
+	eventually(t, conn, 1, waiting)
+	select {
+	case o := <-next:
+		t.Fatalf("a term that no standby has: %+v", o)
+	default:
+	}
+	s.Receiver()
+	if o := await(t, next); o.err != nil || led.Term != 2 {
+		t.Errorf("once there is a standby: %+v, %v", led, o.err)
 	}
 	equal(t, read(t, l), []string{"a", "b"})
 }

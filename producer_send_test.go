@@ -110,3 +110,50 @@ func TestAClosedProducerStoresNothing(t *testing.T) {
 		})
 	}
 }
+
+// A message's own limits hold whichever way it was published.
+func TestEveryWayToPublishKeepsTheLimitsOfAMessage(t *testing.T) {
+	for name, publish := range map[string]func(*weir.Producer, context.Context, weir.Message) error{
+		"Publish":    (*weir.Producer).Publish,
+		"TryPublish": (*weir.Producer).TryPublish,
+		"Send": func(p *weir.Producer, ctx context.Context, m weir.Message) error {
+			_, err := p.Send(ctx, m)
+			return err
+		},
+		"PublishBatch": func(p *weir.Producer, ctx context.Context, m weir.Message) error {
+			return p.PublishBatch(ctx, []weir.Message{m})
+		},
+		"PublishSome": func(p *weir.Producer, ctx context.Context, m weir.Message) error {
+			_, err := p.PublishSome(ctx, []weir.Message{m})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := weir.New(backendtest.NewFake(backendtest.FakeOptions{}))
+				p, err := weir.NewProducer(s, weir.ProducerConfig{Logger: quiet()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.Close()
+				if err := publish(p, t.Context(), weir.Message{MaxDeliveries: 2, Timeout: 70 * time.Millisecond}); err != nil {
+					t.Fatal(err)
+				}
+				var took []time.Duration
+				pool, err := weir.NewPool(s, func(ctx context.Context, _ *weir.Delivery) error {
+					began := time.Now()
+					<-ctx.Done()
+					took = append(took, time.Since(began))
+					return ctx.Err()
+				}, weir.PoolConfig{Workers: 1, MaxDeliveries: 5, HandlerTimeout: time.Minute, UntilEmpty: time.Second, Logger: quiet()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := pool.Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				wantList(t, "how long its handler ran", took, []time.Duration{70 * time.Millisecond, 70 * time.Millisecond})
+			})
+		})
+	}
+}

@@ -98,10 +98,14 @@ func (c *oneWriteConn) CloseWrite() error {
 }
 
 // oneWriteListener has its connections write large answers in one call. Those with TLS stay as they
-// are: they do so by themselves, and net/http looks for their type.
+// are: they do so by themselves, and net/http looks for their type. While descriptors are
+// scarce, who comes waits: net/http logs the error and tries again.
 type oneWriteListener struct{ net.Listener }
 
 func (l oneWriteListener) Accept() (net.Conn, error) {
+	if err := noDescriptor(); err != nil {
+		return nil, &net.OpError{Op: "accept", Net: l.Addr().Network(), Addr: l.Addr(), Err: err}
+	}
 	c, err := l.Listener.Accept()
 	if _, ok := c.(*tls.Conn); err != nil || ok {
 		return c, err

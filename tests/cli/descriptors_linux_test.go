@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/weirmq/weir/tests/weirtest"
+)
+
+// Connections take no descriptor that the log needs for its next file: while there are as many
+// as the process may have, what is connected goes on, and who comes waits.
+func TestConnectionsLeaveDescriptorsForTheLog(t *testing.T) {
+	t.Parallel()
+	s := weirtest.Start(t, weirtest.Options{})
+	const most = 128
+	setMost := func(n uint64) {
+		t.Helper()
+		limit := syscall.Rlimit{Cur: n, Max: most}
+		if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(s.PID()), syscall.RLIMIT_NOFILE, uintptr(unsafe.Pointer(&limit)), 0, 0, 0); errno != 0 {
+			t.Fatalf("prlimit: %v", errno)
+		}
+	}
+	setMost(most)
+	connected := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
+	defer connected.CloseIdleConnections()
+	record := bytes.Repeat([]byte("x"), 1_000_000)
+	write := func() {
+		t.Helper()
+		resp, err := connected.Post(s.URL+"/v0/topics/t", "text/plain", bytes.NewReader(record))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode >= 300 {
+			t.Fatalf("a write is answered %d %s, %v", resp.StatusCode, text, err)
+		}
+	}
+	write()
+	var crowd []net.Conn
+	leave := func() {
+		for _, c := range crowd {
+			c.Close()
+		}
+	}
+	defer leave()
+	for range 2 * most {
+		c, err := net.Dial("tcp", s.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		crowd = append(crowd, c)
+		fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	}
+	isFull := func() {
+		t.Helper()
+		before := strings.Count(s.Stderr(), "too many open files")
+		weirtest.Eventually(t, "a connection to wait", func() bool { return strings.Count(s.Stderr(), "too many open files") > before })
+	}
+	isFull()
+	for range 140 { // to the third file of the log
+		write()
+	}
+	setMost(8) // there is none at all
+	isFull()
+	setMost(most)
+	leave()
+	if resp, err := http.Get(s.URL + "/readyz"); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("who comes then gets %v, %v", resp, err)
+	} else {
+		resp.Body.Close()
+	}
+	if code := s.Stop(); code != 0 {
+		t.Errorf("the server ended with %d", code)
+	}
+}

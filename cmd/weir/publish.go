@@ -51,8 +51,9 @@ with the same FILE it continues there, even after it was killed; input that has
 grown meanwhile is sent from where it ended. Without --resume a second run sends
 everything again.
 
-URL is http[s]://[:key@]host:port/TOPIC, redis[s]://[user:pass@]host:port/0?stream=NAME
-or file:///DIR?topic=NAME, which belongs to one process at a time.`
+URL is http[s]://[:key@]host:port/TOPIC, redis[s]://[user:pass@]host:port/0?stream=NAME,
+kafka[s]://[user:pass@]host:port/TOPIC or file:///DIR?topic=NAME, which belongs to one
+process at a time.`
 
 const publishExample = `  weir publish http://127.0.0.1:4000/requests access.log
   weir publish 'redis://127.0.0.1:6379/0?stream=orders&group=billing' --lag-pause 500 orders.txt

@@ -199,6 +199,18 @@ func TestUnknownVariablesAreWarnedAboutOnce(t *testing.T) {
 	}
 }
 
+// The help of a command that moves messages names each kind of stream that it takes.
+func TestTheHelpNamesEveryKindOfStream(t *testing.T) {
+	for _, name := range []string{"publish", "work", "tail"} {
+		help := runWeir(t, "", "help", name).stdout
+		for _, scheme := range []string{"http[s]://", "redis[s]://", "kafka[s]://", "file://"} {
+			if !strings.Contains(help, scheme) {
+				t.Errorf("weir help %s says nothing of %s", name, scheme)
+			}
+		}
+	}
+}
+
 func TestTheVersionHasTwoFlags(t *testing.T) {
 	want := runWeir(t, "", "version").stdout
 	for _, flag := range []string{"--version", "-v"} {

@@ -41,8 +41,9 @@ Exit codes: 0 drained, or empty (--until-empty), 1 failed, 2 the command line is
 ended well but messages became dead letters while it ran. The summary says how many.
 
 URL is http[s]://[:key@]host:port/QUEUE (created if it is absent),
-redis[s]://[user:pass@]host:port/0?stream=NAME&group=NAME, or
-file:///DIR?topic=NAME, which belongs to one process at a time.`
+redis[s]://[user:pass@]host:port/0?stream=NAME&group=NAME,
+kafka[s]://[user:pass@]host:port/TOPIC?group=NAME, or file:///DIR?topic=NAME, which belongs
+to one process at a time.`
 
 const workExample = `  weir work http://127.0.0.1:4000/requests -- ./handle-request
   weir work 'redis://127.0.0.1:6379/0?stream=orders&group=billing' --workers 20 -- ./bill

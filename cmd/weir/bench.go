@@ -63,10 +63,10 @@ limits that producers share. What an arm would have refused is stored all the sa
 the load stays that of the guard in use. Of a weir queue it sees only messages that are not
 done at once.
 
-URL is http[s]://[:key@]host:port/QUEUE, redis[s]://[user:pass@]host:port/0?stream=NAME or
-file:///DIR?topic=NAME. Each arm uses a stream of its own whose name begins with that name;
-it is left behind, without messages. Without a URL it is an engine in this process on a
-temporary directory.
+URL is http[s]://[:key@]host:port/QUEUE, redis[s]://[user:pass@]host:port/0?stream=NAME,
+kafka[s]://[user:pass@]host:port/TOPIC or file:///DIR?topic=NAME. Each arm uses a stream of
+its own whose name begins with that name; it is left behind, without messages to be done.
+Without a URL it is an engine in this process on a temporary directory.
 
 The command is for machines that have nothing else to do: with all arms, and the default
 phases, it takes about 90 deadlines for each arm. Exit codes: 0 measured, whether the goals
@@ -285,22 +285,7 @@ type overloadBench struct {
 
 // streamURL is the URL of an arm's own stream.
 func (b *overloadBench) streamURL(i int, arm overload.Arm) string {
-	u, err := url.Parse(b.base)
-	if err != nil {
-		return b.base // opening it says what is wrong
-	}
-	suffix := fmt.Sprintf("-%s-%d-%s", strings.ToLower(b.id), i+1, arm.Config.Guard)
-	query := u.Query()
-	for _, key := range []string{"stream", "topic"} {
-		if query.Has(key) {
-			query.Set(key, query.Get(key)+suffix)
-			u.RawQuery = query.Encode()
-		}
-	}
-	if isHTTP(b.base) && strings.Trim(u.Path, "/") != "" {
-		u = &url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host, Path: strings.TrimRight(u.Path, "/") + suffix, RawQuery: u.RawQuery}
-	}
-	return u.String()
+	return ownStream(b.base, fmt.Sprintf("-%s-%d-%s", strings.ToLower(b.id), i+1, arm.Config.Guard))
 }
 
 // try opens the first stream, so that a mistake in the URL shows at once.

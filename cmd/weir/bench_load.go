@@ -46,8 +46,8 @@ const loadExample = `  weir bench load http://127.0.0.1:4000/bench
 // removeTimeout is how long the removal of the stream may take.
 const removeTimeout = 15 * time.Second
 
-// loadPartitions are those of the topic on Kafka unless the URL says how many.
-const loadPartitions = "4"
+// ownPartitions are those of the topic on Kafka unless the URL says how many.
+const ownPartitions = "4"
 
 type loadOptions struct {
 	plan bench.Plan
@@ -78,10 +78,10 @@ func newLoadCmd() *cobra.Command {
 }
 
 func runLoad(cmd *cobra.Command, opt *loadOptions, raw string) (err error) {
-	raw, err = ownStream(raw, "-load-"+strings.ToLower(rand.Text()[:12]))
-	if err != nil {
-		return &usageError{err}
+	if u, err := url.Parse(raw); err == nil && u.Query().Has("shards") {
+		return &usageError{errors.New("shards: the load is for a single stream; leave shards out")}
 	}
+	raw = ownStream(raw, "-load-"+strings.ToLower(rand.Text()[:12]))
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)() // the second signal ends the process
@@ -133,15 +133,12 @@ func removeStream(ctx context.Context, s *weir.Stream, r backend.Remover) error 
 
 // ownStream returns the URL of a stream with a suffix to its name, and, where groups may have
 // other streams, with a group of that name.
-func ownStream(raw, suffix string) (string, error) {
+func ownStream(raw, suffix string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return raw, nil // opening it says what is wrong
+		return raw // opening it says what is wrong
 	}
 	query := u.Query()
-	if query.Has("shards") {
-		return "", errors.New("shards: the load is for a single stream; leave shards out")
-	}
 	key := ""
 	for _, k := range []string{"stream", "topic"} {
 		if query.Has(k) {
@@ -154,10 +151,15 @@ func ownStream(raw, suffix string) (string, error) {
 		if strings.Trim(u.Path, "/") != "" {
 			u.Path, u.RawPath = name, ""
 		}
-		return u.String(), nil
+		return u.String()
+	case "mem":
+		if u.Host != "" {
+			u.Host += suffix
+		}
+		return u.String()
 	case "kafka", "kafkas":
 		if !query.Has("partitions") {
-			query.Set("partitions", loadPartitions)
+			query.Set("partitions", ownPartitions)
 		}
 		query.Set("group", "weir"+suffix)
 		if key == "" && strings.Trim(u.Path, "/") != "" {
@@ -168,7 +170,7 @@ func ownStream(raw, suffix string) (string, error) {
 		query.Set(key, query.Get(key)+suffix)
 	}
 	u.RawQuery = query.Encode()
-	return u.String(), nil
+	return u.String()
 }
 
 // loadResult is what bench load prints.

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
 )
 
 // tiny is a run that takes a second.
@@ -52,6 +54,42 @@ func TestBenchOverloadTellsWhatIsWrongBeforeItRuns(t *testing.T) {
 		res := runWeir(t, "", append(tiny, strings.Fields(flag)...)...)
 		if res.err == nil || exitCode(res.err) != exitUsage || !strings.Contains(res.err.Error(), want) || res.stdout+res.stderr != "" {
 			t.Errorf("%s: %v, want %q\n%s%s", flag, res.err, want, res.stdout, res.stderr)
+		}
+	}
+}
+
+// The guards are judged on streams that the command makes: what is on the one that the URL names
+// stays there, and nothing comes to it.
+func TestBenchOverloadLeavesTheStreamOfItsURLAlone(t *testing.T) {
+	brokers, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(brokers.Close)
+	for kind, url := range map[string]string{
+		"kafka": "kafka://" + brokers.ListenAddrs()[0] + "/orders",
+		"topic": "kafka://" + brokers.ListenAddrs()[0] + "?topic=orders",
+		"file":  "file://" + t.TempDir() + "?topic=orders",
+	} {
+		if res := runWeir(t, "an order\n", "publish", url); res.err != nil {
+			t.Fatalf("%s: %v\n%s", kind, res.err, res.stderr)
+		}
+		sample := func() string {
+			res := runWeir(t, "", "sample", url)
+			if res.err != nil {
+				t.Fatalf("%s: %v\n%s", kind, res.err, res.stderr)
+			}
+			_, counts, _ := strings.Cut(res.stdout, `"group"`)
+			counts, _, _ = strings.Cut(counts, `,"oldest_age_ms"`)
+			return counts
+		}
+		before := sample()
+		res := runWeir(t, "", append(tiny, "--arms=off", url)...)
+		if !strings.Contains(res.stdout, "goodput") {
+			t.Fatalf("%s: %v\n%s%s", kind, res.err, res.stdout, res.stderr)
+		}
+		if after := sample(); after != before {
+			t.Errorf("%s: the stream had %s, now it has %s", kind, before, after)
 		}
 	}
 }

@@ -1,0 +1,152 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// TestWhatAnAckOfAShareGroupIsTold: what the broker refuses is lost, what it may have done is of unknown
+// outcome.
+func TestWhatAnAckOfAShareGroupIsTold(t *testing.T) {
+	t.Parallel()
+	for err, lost := range map[*kerr.Error]int{
+		kerr.ShareSessionNotFound: 3, kerr.InvalidShareSessionEpoch: 3, // -1: unknown
+		kerr.NotLeaderForPartition: -1, kerr.KafkaStorageError: -1, kerr.UnknownServerError: -1,
+	} {
+		f := newFake(t)
+		b := f.open(groupShare)
+		f.publish(b, 0, 3)
+		list := gather(t, b, 3)
+		fault := f.Fault(trouble{key: kmsg.ShareAcknowledge, err: err, whole: true}.fault(1))
+		got, said := b.Ack(t.Context(), leasesOf(list))
+		fault.Remove()
+		if len(got) != max(0, lost) || errors.Is(said, backend.ErrOutcomeUnknown) != (lost < 0) || lost >= 0 && said != nil {
+			t.Errorf("%v: lost %v, %v", err.Message, got, said)
+		}
+	}
+}
+
+// TestARecordThatIsRefusedTakesNoOtherAlong, of its partition or another: brokers refuse all of a partition
+// for one that is another's by now.
+func TestARecordThatIsRefusedTakesNoOtherAlong(t *testing.T) {
+	t.Parallel()
+	for err, unknown := range map[*kerr.Error]bool{kerr.InvalidRecordState: false, kerr.NotLeaderForPartition: true} {
+		c, failed := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "jobs"))
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		t.Cleanup(c.Close)
+		f := &fake{t, c}
+		b := f.open(groupShare, kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))
+		f.publish(b, 0, 8)
+		list := gather(t, b, 8)
+		slices.SortFunc(list, func(a, b *backend.Delivery) int { return strings.Compare(a.ID[2:], b.ID[2:]) }) // the partitions take turns
+		refused := list[3].ID
+		f.ControlKey(int16(kmsg.ShareAcknowledge), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			f.KeepControl()
+			return refusal(req.(*kmsg.ShareAcknowledgeRequest), refused, err), nil, true
+		})
+		lost, said := b.Ack(t.Context(), leasesOf(list))
+		if unknown && (!errors.Is(said, backend.ErrOutcomeUnknown) || len(lost) > 0) || !unknown && (said != nil || !slices.Equal(lost, []string{refused})) {
+			t.Errorf("%v of %s: lost %v, %v", err.Message, refused, lost, said)
+		}
+	}
+}
+
+// refusal is the answer of a broker to which one record is not the member's.
+func refusal(req *kmsg.ShareAcknowledgeRequest, id string, err *kerr.Error) kmsg.Response {
+	resp := req.ResponseKind().(*kmsg.ShareAcknowledgeResponse)
+	for _, t := range req.Topics {
+		topic := kmsg.NewShareAcknowledgeResponseTopic()
+		topic.TopicID = t.TopicID
+		for i, p := range t.Partitions {
+			part := kmsg.NewShareAcknowledgeResponseTopicPartition()
+			part.Partition = p.Partition
+			if slices.ContainsFunc(t.Partitions[:i], func(q kmsg.ShareAcknowledgeRequestTopicPartition) bool { return q.Partition == p.Partition }) {
+				part.ErrorCode = kerr.InvalidRequest.Code // it is there twice
+			}
+			for _, batch := range p.AcknowledgementBatches {
+				for at := batch.FirstOffset; at <= batch.LastOffset; at++ {
+					if fmt.Sprintf("%d:%d", p.Partition, at) == id {
+						part.ErrorCode = err.Code
+					}
+				}
+			}
+			topic.Partitions = append(topic.Partitions, part)
+		}
+		resp.Topics = append(resp.Topics, topic)
+	}
+	return resp
+}
+
+// TestAnAckThatCannotBeginInTime has said nothing, and may be said again.
+func TestAnAckThatCannotBeginInTime(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, kfake.BrokerConfigs(map[string]string{"group.share.record.lock.duration.ms": "15000"}))
+	b := f.open(groupShare)
+	f.publish(b, 0, 1)
+	list := gather(t, b, 1)
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	f.ControlKey(int16(kmsg.ShareFetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		f.DropControl()
+		f.SleepControl(func() { close(asked); <-goOn })
+		return nil, nil, false
+	})
+	claimed := make(chan error, 1)
+	go func() { _, err := b.Claim(t.Context(), claim(1)); claimed <- err }()
+	<-asked // the session has a request on its way, and no other until that is answered
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if lost, err := b.Ack(ctx, leasesOf(list)); !errors.Is(err, context.DeadlineExceeded) || len(lost) > 0 {
+		t.Errorf("lost %v, %v", lost, err)
+	}
+	close(goOn)
+	if err := <-claimed; err != nil {
+		t.Error(err)
+	}
+	if lost, err := b.Ack(t.Context(), leasesOf(list)); err != nil || len(lost) > 0 {
+		t.Errorf("said again: lost %v, %v", lost, err)
+	}
+}
+
+// TestADeliveryCountsThoughTheOneBeforeDidNot: no handler had begun with the first, and the lease of the
+// second has ended.
+func TestADeliveryCountsThoughTheOneBeforeDidNot(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	f.publish(b, 0, 1)
+	req := claim(1)
+	req.ReclaimAfter = 100 * time.Millisecond
+	var got []*backend.Delivery
+	for _, want := range []int{1, 1, 2} {
+		await(t, "the message", func() bool {
+			claimed, err := b.Claim(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = claimed.Deliveries
+			return len(got) > 0
+		})
+		if got[0].Attempt != want {
+			t.Errorf("attempt %d, want %d", got[0].Attempt, want)
+		}
+		if req.Consumer = "b"; want == 1 && got[0].Consumer == "a" {
+			if _, err := b.Nack(t.Context(), []backend.Return{{Lease: got[0].Lease, NotStarted: true}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

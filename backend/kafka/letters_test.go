@@ -309,3 +309,135 @@ func aTopicOfLettersThatIsDeleted(t *testing.T, g *ground) {
 		t.Errorf("one letter was stored in the new topic, it has %+v", l)
 	}
 }
+
+// TestMostLettersArePurged: the others are still listed, also when the places of the purged ones are forgotten,
+// and a purge takes them in any order.
+func TestMostLettersArePurged(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, kfake.SeedTopics(1, "jobs.dlq"))
+	b := f.open(groupClassic)
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	const all, keep = 1300, 7
+	records := make([]*kgo.Record, all)
+	for i := range records {
+		records[i] = &kgo.Record{Topic: "jobs.dlq", Key: fmt.Append(nil, i), Value: []byte("x")}
+	}
+	if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	var want, purged []string
+	for i := all - 1; i >= 0; i-- {
+		if id := fmt.Sprint("0:", i); i%(all/keep) == 1 {
+			want = append(want, id)
+		} else {
+			purged = append(purged, id)
+		}
+	}
+	slices.Reverse(want)
+	if n, err := b.Purge(t.Context(), "", purged); n != len(purged) || err != nil {
+		t.Errorf("%d of %d were purged, %v", n, len(purged), err)
+	}
+	for range 2 {
+		var got []string
+		for _, l := range listed(t, b) {
+			got = append(got, l.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v are listed, %v are left", got, want)
+		}
+	}
+}
+
+// TestSeveralLettersThatCannotBeStored wait together, and say as many deliveries as there were.
+func TestSeveralLettersThatCannotBeStored(t *testing.T) {
+	t.Parallel()
+	for _, kind := range groupTypes {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			const all = 3
+			f := newFake(t, kfake.SeedTopics(1, "jobs.dlq"))
+			b := f.open(kind)
+			f.publish(b, 0, all)
+			var returns []backend.Return
+			for _, d := range gather(t, b, all) {
+				returns = append(returns, backend.Return{Lease: d.Lease})
+			}
+			if _, err := b.Nack(t.Context(), returns); err != nil {
+				t.Fatal(err)
+			}
+			away := f.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "jobs.dlq", Err: kerr.PolicyViolation, Count: -1})
+			req := claim(all)
+			req.MaxDeliveries, req.ReclaimAfter = 1, 500*time.Millisecond
+			failed := 0
+			for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+				got, err := b.Claim(t.Context(), req)
+				if len(got.Deliveries)+len(got.Dead) > 0 {
+					t.Fatalf("%+v", got)
+				}
+				if err != nil || got.Failed != nil {
+					failed++
+				}
+			}
+			if failed == 0 {
+				t.Error("nothing is said of the letters")
+			}
+			away.Remove()
+			var dead []backend.DeadLetter
+			await(t, "the letters", func() bool {
+				got, err := b.Claim(t.Context(), req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				dead = append(dead, got.Dead...)
+				return len(dead) >= all
+			})
+			for _, l := range dead {
+				if l.Attempts != 1 {
+					t.Errorf("letter of %s says %d deliveries, there was one", l.OriginID, l.Attempts)
+				}
+			}
+			if n := len(listed(t, b)); n != all {
+				t.Errorf("of %d letters %d are there", all, n)
+			}
+		})
+	}
+}
+
+// TestLettersOfAStreamMadeAgain take the place of none that has the same offset in the first.
+func TestLettersOfAStreamMadeAgain(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, kfake.SeedTopics(1, "jobs.dlq"))
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := kadm.NewClient(client)
+	t.Cleanup(client.Close)
+	for _, name := range []string{"first", "second"} {
+		b := open(t, "kafka://"+f.ListenAddrs()[0]+"/jobs?group=g&group_type=classic")
+		time.Sleep(2 * time.Millisecond) // so that they are of different times
+		if _, err := b.Append(t.Context(), messages(name)); err != nil {
+			t.Fatal(err)
+		}
+		d := gather(t, b, 1)[0]
+		if err := b.DeadLetter(t.Context(), d, "", poison); err != nil || d.ID != "0:0" {
+			t.Fatalf("message %s, %v", d.ID, err)
+		}
+		if n := len(listed(t, b)); n != map[string]int{"first": 1, "second": 2}[name] {
+			t.Errorf("behind that of %s there are %d letters", name, n)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.DeleteTopics(t.Context(), "jobs"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.CreateTopic(t.Context(), 1, 1, nil, "jobs"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -165,3 +165,34 @@ func through(p *link.Proxy) kgo.Opt {
 		return d.DialContext(ctx, network, p.Addr())
 	})
 }
+
+// TestAKeyOfWhatWasRefusedIsNew: a message that the brokers have refused was not stored, and its repeat is.
+func TestAKeyOfWhatWasRefusedIsNew(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	f.publish(b, 0, 1)
+	f.Fault(trouble{key: kmsg.Produce, err: kerr.PolicyViolation}.fault(1))
+	msg := []backend.Message{{Data: []byte("refused"), IdempotencyKey: "k"}}
+	if got, err := b.Append(t.Context(), msg); !errors.Is(err, kerr.PolicyViolation) || got[0].Deduped {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := b.Append(t.Context(), msg); err != nil || got[0].Deduped || f.stored() != 2 {
+		t.Errorf("the repeat: %+v, %v; 2 messages were stored as %d records", got, err, f.stored())
+	}
+}
+
+// TestABatchOfWhichSomethingMayBeStored says so, though another message of it was refused before.
+func TestABatchOfWhichSomethingMayBeStored(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	f.publish(b, 0, 1)
+	f.Fault(trouble{key: kmsg.Produce, err: kerr.NotEnoughReplicas}.fault(-1))
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	got, err := b.Append(ctx, []backend.Message{{Data: make([]byte, 2<<20)}, {Data: []byte("x")}})
+	if !errors.Is(err, backend.ErrOutcomeUnknown) || !errors.Is(got[0].Err, backend.ErrTooLarge) || !errors.Is(got[1].Err, backend.ErrOutcomeUnknown) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -116,3 +116,88 @@ func TestPoolTakesOverOnlyWhatWasBegun(t *testing.T) {
 		}
 	})
 }
+
+// What a pool is given again while its handler has it is given back if the pool ends, and does
+// not wait for a worker that never comes.
+func TestAPoolThatEndsGivesBackWhatItWasGivenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, 1)
+		f.Inject(backendtest.OpClaim, backendtest.Fault{Skip: 1, Times: 1, Delay: 500 * time.Millisecond, Repeat: true})
+		p := startPool(t, f, func(ctx context.Context, _ *Delivery) error {
+			time.Sleep(3 * time.Second)
+			return context.Cause(ctx)
+		}, PoolConfig{Workers: 1})
+		time.Sleep(2 * time.Second)
+		p.finish()
+		p.expect(PoolStats{Returned: 1})
+		if got := claimAll(t, f); len(got) != 1 {
+			t.Errorf("%d messages can be claimed, want 1", len(got))
+		}
+	})
+}
+
+// A message that comes again while its handler hangs is handled once that is given up.
+func TestAMessageGivenAgainDoesNotWaitForAHandlerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, 1)
+		f.Inject(backendtest.OpClaim, backendtest.Fault{Skip: 1, Times: 1, Delay: 500 * time.Millisecond, Repeat: true})
+		hangs := make(chan struct{})
+		p := startPool(t, f, func(_ context.Context, d *Delivery) error {
+			if d.Attempt == 1 {
+				<-hangs
+			}
+			return nil
+		}, PoolConfig{Workers: 2})
+		time.Sleep(10 * time.Second)
+		p.expect(PoolStats{Acked: 1})
+		close(hangs)
+		p.finish()
+	})
+}
+
+// An ack whose answer was lost is done if its lease is gone before it has run out. If it is
+// gone later, somebody else has the message.
+func TestAnAckThatMayHaveComeTooLateIsNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, 1)
+		heal := f.Inject(backendtest.OpAck, backendtest.Fault{Err: backend.ErrOutcomeUnknown})
+		p := startPool(t, f, nothing, PoolConfig{Workers: 1})
+		time.Sleep(31 * time.Second)
+		if got := claimAll(t, f); len(got) != 1 {
+			t.Fatalf("another worker was given %d messages", len(got))
+		}
+		heal()
+		time.Sleep(10 * time.Second)
+		p.finish()
+		p.expect(PoolStats{Unsettled: 1})
+	})
+}
+
+// What another worker was given while it waited here for a worker is not handled.
+func TestAMessageThatIsLostWhileItWaitsIsNotHandled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, 2)
+		var handled []string
+		p := startPool(t, f, func(_ context.Context, d *Delivery) error {
+			handled = append(handled, string(d.Data))
+			time.Sleep(25 * time.Second)
+			return nil
+		}, PoolConfig{Workers: 1, ReclaimAfter: time.Minute})
+		time.Sleep(5 * time.Second)
+		thief := f.Again()
+		thief.Inject(backendtest.OpClaim, backendtest.Fault{Repeat: true, Times: 1})
+		got, err := thief.Claim(t.Context(), backend.ClaimRequest{Consumer: "thief", Max: 2, ReclaimAfter: time.Hour})
+		if err != nil || len(got.Deliveries) != 2 {
+			t.Fatal(got, err)
+		}
+		time.Sleep(time.Minute)
+		p.finish()
+		if len(handled) != 1 {
+			t.Errorf("handled %q, want one", handled)
+		}
+	})
+}

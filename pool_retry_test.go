@@ -72,3 +72,58 @@ func TestAPoolThatGathersItsAcksKeepsWhatItHasHandled(t *testing.T) {
 		})
 	}
 }
+
+// Whatever makes a message a dead letter, it goes where the pool says, with the deliveries
+// that count.
+func TestEveryDeadLetterOfAPoolGoesWhereItSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		s := New(f)
+		producer, err := NewProducer(s, ProducerConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer producer.Close()
+		for _, m := range []Message{
+			{Data: []byte("claimed for the last time")},
+			{Data: []byte("past its own limit"), MaxDeliveries: 1},
+			{Data: []byte("poison")},
+			{Data: []byte("expired"), Deadline: time.Now().Add(time.Minute)},
+			{Data: []byte("fails")},
+		} {
+			if err := producer.Publish(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			if string(m.Data) == "claimed for the last time" {
+				claimAll(t, f)
+				time.Sleep(31 * time.Second)
+			}
+			if m.MaxDeliveries > 0 {
+				claimAll(t, f) // both: once and twice
+			}
+		}
+		time.Sleep(time.Minute)
+		p := startPool(t, f, func(_ context.Context, d *Delivery) error {
+			if string(d.Data) == "poison" {
+				return Poison(errors.New("no"))
+			}
+			return errors.New("no")
+		}, PoolConfig{MaxDeliveries: 2, DeadLetter: "elsewhere", RetryBase: time.Second})
+		time.Sleep(2 * time.Minute)
+		p.finish()
+		letters, err := f.List(t.Context(), "elsewhere", "", 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]int{"claimed for the last time": 2, "past its own limit": 1, "poison": 1, "expired": 0, "fails": 2}
+		for _, l := range letters {
+			if n, ok := want[string(l.Data)]; !ok || n != l.Attempts {
+				t.Errorf("%q died after %d deliveries, want %d", l.Data, l.Attempts, n)
+			}
+			delete(want, string(l.Data))
+		}
+		if len(want) > 0 {
+			t.Errorf("not among the letters: %v", want)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -138,5 +139,38 @@ func TestABurstOfDeadLettersIsMovedWhileItsLeasesHold(t *testing.T) {
 		if got := p.Stats(); got.Dead != messages || got.Unsettled > 0 {
 			t.Errorf("of %d messages %+v", messages, got)
 		}
+	})
+}
+
+// What a handler calls poison is a dead letter, though the pool ends and has cancelled it.
+func TestPoisonIsPoisonWhenThePoolEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, 1)
+		p := startPool(t, f, func(ctx context.Context, _ *Delivery) error {
+			<-ctx.Done()
+			return Poison(errors.New("no"))
+		}, PoolConfig{Workers: 1})
+		synctest.Wait()
+		p.Cancel()
+		p.finish()
+		p.expect(PoolStats{Dead: 1})
+	})
+}
+
+// Messages that wait for a worker whose handler ends its goroutine get another one.
+func TestWhatWaitsForAWorkerThatEndsIsHandled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, 3)
+		p := startPool(t, f, func(_ context.Context, d *Delivery) error {
+			if string(d.Data) == "0" {
+				runtime.Goexit()
+			}
+			return nil
+		}, PoolConfig{Workers: 1, RetryBase: time.Hour, RetryMax: time.Hour})
+		time.Sleep(time.Minute)
+		p.expect(PoolStats{Acked: 2, Retried: 1})
+		p.finish()
 	})
 }

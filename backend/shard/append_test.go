@@ -1,0 +1,82 @@
+package shard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/backend/shard"
+)
+
+// What an append says of its messages is what has become of them: another shard is tried only
+// if certainly nothing is stored, and no message of a shard that failed is called stored.
+func TestAnAppendThatFailsSaysWhatIsStored(t *testing.T) {
+	both := errors.Join(backend.ErrUnavailable, backend.ErrOutcomeUnknown)
+	for name, c := range map[string]struct {
+		fault  backendtest.Fault
+		shards int // that have it, of two
+		keys   bool
+		stored int64 // of four messages; -1: of some shards
+	}{
+		"all are away":                 {fault: backendtest.Fault{Err: backend.ErrUnavailable}, shards: 2},
+		"a part is stored":             {fault: backendtest.Fault{Err: backend.ErrUnavailable, Stored: 1}, shards: 2, stored: 1},
+		"it may be stored":             {fault: backendtest.Fault{Err: both, Times: 1}, shards: 2},
+		"it is stored without answer":  {fault: backendtest.Fault{LoseAnswer: true}, shards: 2, stored: 4},
+		"one of two is away, for keys": {fault: backendtest.Fault{Err: backend.ErrUnavailable}, shards: 1, keys: true, stored: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var fakes []*backendtest.Fake
+				for i := range 2 {
+					fakes = append(fakes, backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprintf("jobs.%d", i)}))
+				}
+				b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 2, Open: func(_ context.Context, number int) (backend.Backend, error) {
+					return fakes[number], nil
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer b.Close()
+				for _, f := range fakes[:c.shards] {
+					defer f.Inject(backendtest.OpAppend, c.fault)()
+				}
+				msgs := make([]backend.Message, 4)
+				for i := range msgs {
+					if msgs[i].Data = fmt.Append(nil, i); c.keys {
+						msgs[i].IdempotencyKey = fmt.Sprint("key ", i)
+					}
+				}
+				got, err := b.Append(t.Context(), msgs)
+				if err == nil {
+					t.Fatalf("it succeeded: %+v", got)
+				}
+				var stored, told, unknown int64
+				for _, f := range fakes {
+					s, err := f.Stats(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					stored += s.XLen
+				}
+				for i := range msgs {
+					of := err
+					if len(got) > 0 {
+						of = got[i].Err
+					}
+					if of == nil {
+						told++
+					} else if errors.Is(of, backend.ErrOutcomeUnknown) {
+						unknown++
+					}
+				}
+				if told > stored || stored > told+unknown || c.stored >= 0 && stored != c.stored {
+					t.Errorf("%d are stored; %d are said to be, and %d may be: %+v, %v", stored, told, unknown, got, err)
+				}
+			})
+		})
+	}
+}

@@ -152,11 +152,6 @@ func ownStream(raw, suffix string) string {
 			u.Path, u.RawPath = name, ""
 		}
 		return u.String()
-	case "mem":
-		if u.Host != "" {
-			u.Host += suffix
-		}
-		return u.String()
 	case "kafka", "kafkas":
 		if !query.Has("partitions") {
 			query.Set("partitions", ownPartitions)

@@ -12,8 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirmq/weir"
-	"github.com/weirmq/weir/backend"
-	"github.com/weirmq/weir/backend/remote"
 	"github.com/weirmq/weir/internal/overload"
 )
 
@@ -34,12 +32,9 @@ func newCallersCmd() *cobra.Command {
 
 // one runs an arm on the stream of a URL.
 func (b *overloadBench) one(ctx context.Context, arm overload.Arm, raw string) (*overload.Result, error) {
-	key, err := b.opt.keys.key()
+	raw, err := b.opt.keys.complete(raw) // so that the processes have it all, too
 	if err != nil {
 		return nil, err
-	}
-	if raw, err = remote.WithKey(raw, key); err != nil { // so that the processes have it, too
-		return nil, &backend.URLError{Err: err}
 	}
 	return overload.Run(ctx, b.opt.scenario, arm, overload.Target{
 		URL:   raw,

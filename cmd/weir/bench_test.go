@@ -1,12 +1,16 @@
 package main
 
 import (
+	"crypto/tls"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/weirmq/weir/tests/certtest"
 )
 
 // tiny is a run that takes a second.
@@ -91,5 +95,28 @@ func TestBenchOverloadLeavesTheStreamOfItsURLAlone(t *testing.T) {
 		if after := sample(); after != before {
 			t.Errorf("%s: the stream had %s, now it has %s", kind, before, after)
 		}
+	}
+}
+
+// Who reaches the brokers by flags and variables reaches them with every arm.
+func TestBenchOverloadLogsInWithWhatFlagsAndVariablesSay(t *testing.T) {
+	certs := certtest.New(t)
+	pair, err := tls.LoadX509KeyPair(certs.File("server.pem"), certs.File("server.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	brokers, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-512", "bench", "pencil"),
+		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{pair}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(brokers.Close)
+	t.Setenv("KAFKA_USER", "bench")
+	t.Setenv("KAFKA_PASSWORD", "pencil")
+	slow := []string{"bench", "overload", "--deadline=3s", "--service=50ms", "--workers=4", "--phases=0.5,1,0.5", "--load=0.5"} // logging in takes its time
+	res := runWeir(t, "", append(slow, "--arms=off", "--ca="+certs.File("ca.pem"), "kafkas://"+brokers.ListenAddrs()[0]+"/orders")...)
+	stored := regexp.MustCompile(`(?m)^stored +[1-9]`)
+	if !stored.MatchString(res.stdout) {
+		t.Errorf("%v\n%s%s", res.err, res.stdout, res.stderr)
 	}
 }

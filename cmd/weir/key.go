@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/remote"
 	"github.com/weirmq/weir/internal/certs"
 	"github.com/weirmq/weir/internal/client"
 	"github.com/weirmq/weir/internal/settings"
@@ -63,6 +65,18 @@ func (o *keyOptions) connect(target client.Target) (*client.Client, error) {
 		return nil, &usageError{err}
 	}
 	return c, nil
+}
+
+// complete returns the URL of a stream with all that it does not say itself.
+func (o *keyOptions) complete(raw string) (string, error) {
+	key, err := o.key()
+	if err != nil {
+		return "", err
+	}
+	if raw, err = remote.WithKey(raw, key); err != nil {
+		return "", &backend.URLError{Err: err}
+	}
+	return o.withCerts(o.kafka.URL(raw)), nil
 }
 
 // withCerts adds the files of TLS to a URL that speaks TLS and names none.

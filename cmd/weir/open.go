@@ -10,7 +10,6 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
-	"github.com/weirmq/weir/backend/remote"
 	"github.com/weirmq/weir/open"
 )
 
@@ -20,15 +19,11 @@ func openStream(ctx context.Context, keys *keyOptions, rawURL string) (*weir.Str
 	if u, err := url.Parse(rawURL); err == nil && u.Scheme == "mem" {
 		return nil, &backend.URLError{Err: errors.New("a mem URL exists in one process only and would be empty here; use file:///DIR?topic=NAME, or weir serve and http://")}
 	}
-	key, err := keys.key()
+	rawURL, err := keys.complete(rawURL)
 	if err != nil {
 		return nil, err
 	}
-	rawURL, err = remote.WithKey(rawURL, key)
-	if err != nil {
-		return nil, &backend.URLError{Err: err}
-	}
-	return open.URL(ctx, keys.withCerts(keys.kafka.URL(rawURL)))
+	return open.URL(ctx, rawURL)
 }
 
 // openExisting is openStream for commands that only read: it does not create a data

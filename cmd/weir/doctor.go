@@ -98,7 +98,7 @@ func runDoctor(cmd *cobra.Command, from string, opt *doctorOptions) error {
 	if err != nil {
 		return err
 	}
-	found.Findings = append(found.Findings, relayed(ctx, from)...)
+	found.Findings = append(found.Findings, relayed(ctx, &opt.keys, from)...)
 	d := newDiagnosis(s.Info(), &found, from)
 	if opt.json {
 		err = json.NewEncoder(cmd.OutOrStdout()).Encode(d)

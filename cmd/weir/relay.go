@@ -71,12 +71,12 @@ func serveRelay(ctx context.Context, o *serveOptions, options server.Options, ou
 }
 
 // relayed is what doctor says of a relay: the numbers are those of the server behind it.
-func relayed(ctx context.Context, raw string) []backend.Finding {
+func relayed(ctx context.Context, keys *keyOptions, raw string) []backend.Finding {
 	target, err := client.ParseTopicURL(raw)
 	if err != nil {
 		return nil // of another kind
 	}
-	c, err := client.Open(target)
+	c, err := keys.connect(target)
 	if err != nil {
 		return nil // whoever opens the stream says so
 	}

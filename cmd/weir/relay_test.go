@@ -1,0 +1,39 @@
+package main
+
+import (
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What doctor says of a server it finds out with the certificates and the key that it was given.
+func TestDoctorSeesARelayBehindTLSAndAKey(t *testing.T) {
+	fake := newFakeServer(t)
+	fake.add("jobs", `"x"`)
+	relay := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Authorization") != "Bearer secret":
+			answerError(w, http.StatusUnauthorized, "unauthorized", nil)
+		case r.URL.Path == "/v0/health":
+			fmt.Fprint(w, `{"status":"ok","relay":{"upstream":"http://central:4000"}}`)
+		default:
+			fake.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(relay.Close)
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: relay.Certificate().Raw})
+	if err := os.WriteFile(authority, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("WEIR_API_KEY", "secret")
+	res := runWeir(t, "", "doctor", "--interval=0", "--ca="+authority, relay.URL+"/jobs")
+	if !strings.Contains(res.stdout, "this is a relay in front of http://central:4000") {
+		t.Errorf("%v\n%s%s", res.err, res.stdout, res.stderr)
+	}
+}

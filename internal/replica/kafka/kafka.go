@@ -126,7 +126,8 @@ func (l *Log) begin(ctx context.Context) (err error) {
 	// A record that is sent again may be there twice, which readers see; so it can be
 	// cancelled, too.
 	l.producer, err = l.client(kgo.RequiredAcks(kgo.AllISRAcks()), kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(1),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()))
+		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.ProducerBatchMaxBytesFn(func(string) int32 { return int32(l.chunk + recordMargin) })) // the topic's, which examine reads
 	if err != nil {
 		return err
 	}

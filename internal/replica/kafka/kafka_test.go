@@ -129,6 +129,7 @@ func TestLog(t *testing.T) {
 	t.Run("lost answers", func(t *testing.T) { lostAnswers(t, b, proxy) })
 	t.Run("a context ends", func(t *testing.T) { contextEnds(t, proxy) })
 	t.Run("topics", func(t *testing.T) { topics(t, b) })
+	t.Run("small records", func(t *testing.T) { smallRecords(t, b, proxy) })
 }
 
 // leavings are records of an old leader between and behind those of a new one.
@@ -196,6 +197,38 @@ func lostAnswers(t *testing.T, b *kafkatest.Broker, proxy *link.Proxy) {
 	if n := len(records(t, b, "lost")); n <= 1+len(want) {
 		t.Errorf("%d records: nothing was sent twice, so nothing was tested", n)
 	}
+}
+
+// smallRecords are all that the topic takes: an entry is many of them, of which some are sent twice.
+func smallRecords(t *testing.T, b *kafkatest.Broker, proxy *link.Proxy) {
+	most := "8192"
+	if _, err := kadm.NewClient(b.Client()).CreateTopic(t.Context(), 1, 1,
+		map[string]*string{"max.message.bytes": &most, "retention.ms": new("-1")}, "small"); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, "kafka://"+proxy.Addr()+"/small")
+	lead(t, l)
+	var want []string
+	for range 4 {
+		before := len(records(t, b, "small"))
+		proxy.Set(link.Fault{HoldDown: true})
+		var told []chan outcome
+		for range 3 {
+			want = append(want, strings.Repeat(fmt.Sprint(len(want), "."), 10_000))
+			told = append(told, start(t, l, want[len(want)-1]))
+		}
+		for len(records(t, b, "small")) == before { // the broker has a part of an entry
+			time.Sleep(5 * time.Millisecond)
+		}
+		proxy.Reset()
+		proxy.Heal()
+		for _, c := range told {
+			if o := await(t, c); o.err != nil {
+				t.Fatal(o.err)
+			}
+		}
+	}
+	expect(t, open(t, b.URL()+"/small"), want...)
 }
 
 // topics are those that would lose the log by themselves.

@@ -141,14 +141,21 @@ func leavings(t *testing.T, b *kafkatest.Broker) {
 		t.Fatal(o.err)
 	}
 	before := records(t, b, "leavings")
-	young := open(t, address)
-	lead(t, young)
 	zombie := b.Client(kgo.DefaultProduceTopic("leavings"))
 	next := bytes.Clone(before[1])
 	next[16] = 2 // the entry behind the last one of the old term
+	half := bytes.Clone(next)
+	half[28] = 2 // parts, of which this is one
+	if err := zombie.ProduceSync(t.Context(), &kgo.Record{Value: half}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	young := open(t, address)
+	lead(t, young)
+	rival := records(t, b, "leavings")[3] // who wanted the young one's term, and was late
+	rival[len(rival)-1] ^= 1
 	leave := func() {
 		t.Helper()
-		if err := zombie.ProduceSync(t.Context(), &kgo.Record{Value: next}, kgo.StringRecord("not weir's")).FirstErr(); err != nil {
+		if err := zombie.ProduceSync(t.Context(), &kgo.Record{Value: next}, &kgo.Record{Value: rival}, kgo.StringRecord("not weir's")).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}

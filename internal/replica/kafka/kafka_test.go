@@ -130,6 +130,8 @@ func TestLog(t *testing.T) {
 	t.Run("a context ends", func(t *testing.T) { contextEnds(t, proxy) })
 	t.Run("topics", func(t *testing.T) { topics(t, b) })
 	t.Run("small records", func(t *testing.T) { smallRecords(t, b, proxy) })
+	t.Run("refused for a while", func(t *testing.T) { refusedForAWhile(t, b) })
+	t.Run("a lost end", func(t *testing.T) { lostEnd(t, b) })
 }
 
 // leavings are records of an old leader between and behind those of a new one.
@@ -236,6 +238,74 @@ func smallRecords(t *testing.T, b *kafkatest.Broker, proxy *link.Proxy) {
 		}
 	}
 	expect(t, open(t, b.URL()+"/small"), want...)
+}
+
+// refusedForAWhile are entries that the topic does not take until somebody mends its settings.
+func refusedForAWhile(t *testing.T, b *kafkatest.Broker) {
+	u, _ := url.Parse(b.URL() + "/refused")
+	refused := make(chan error, 1)
+	l, err := kafka.Open(t.Context(), u, kafka.Options{Trouble: func(err error) {
+		select {
+		case refused <- err:
+		default:
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	lead(t, l)
+	admin := kadm.NewClient(b.Client())
+	take := func(most string) {
+		t.Helper()
+		if _, err := admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &most}}, "refused"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take("500")
+	var want []string
+	var told []chan outcome
+	for i := range 3 {
+		want = append(want, strings.Repeat(fmt.Sprint(i), 1000))
+		told = append(told, start(t, l, want[i]))
+	}
+	select {
+	case <-refused:
+	case <-time.After(time.Minute):
+		t.Fatal("nothing was refused within a minute")
+	}
+	take("1048588")
+	for _, c := range told {
+		if o := await(t, c); o.err != nil {
+			t.Fatal(o.err)
+		}
+	}
+	expect(t, open(t, b.URL()+"/refused"), want...)
+}
+
+// lostEnd is what the last replica may lose in a power cut: its leader is given offsets again, and stops, since
+// what it was told to count is gone.
+func lostEnd(t *testing.T, b *kafkatest.Broker) {
+	address := b.URL() + "/ended"
+	l := open(t, address)
+	lead(t, l)
+	for _, data := range []string{"a", "b", "c", "d"} {
+		if o := await(t, start(t, l, data)); o.err != nil {
+			t.Fatal(o.err)
+		}
+	}
+	b.Kill()
+	b.LoseEnd("ended", 0, 3)
+	b.Restart()
+	if o := await(t, start(t, l, "e")); !errors.Is(o.err, replica.ErrFenced) {
+		t.Errorf("behind a lost end: %+v", o)
+	}
+	next := open(t, address)
+	lead(t, next)
+	if o := await(t, start(t, next, "f")); o.err != nil {
+		t.Fatal(o.err)
+	}
+	expect(t, open(t, address), "a", "b", "f")
 }
 
 // topics are those that would lose the log by themselves.

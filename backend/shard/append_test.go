@@ -12,6 +12,22 @@ import (
 	"github.com/weirmq/weir/backend/shard"
 )
 
+// pair opens a stream of two shards in memory.
+func pair(t *testing.T) (b backend.Backend, fakes []*backendtest.Fake) {
+	t.Helper()
+	for i := range 2 {
+		fakes = append(fakes, backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprintf("jobs.%d", i)}))
+	}
+	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 2, Open: func(_ context.Context, number int) (backend.Backend, error) {
+		return fakes[number], nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b, fakes
+}
+
 // What an append says of its messages is what has become of them: another shard is tried only
 // if certainly nothing is stored, and no message of a shard that failed is called stored.
 func TestAnAppendThatFailsSaysWhatIsStored(t *testing.T) {
@@ -30,17 +46,7 @@ func TestAnAppendThatFailsSaysWhatIsStored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var fakes []*backendtest.Fake
-				for i := range 2 {
-					fakes = append(fakes, backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprintf("jobs.%d", i)}))
-				}
-				b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 2, Open: func(_ context.Context, number int) (backend.Backend, error) {
-					return fakes[number], nil
-				}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer b.Close()
+				b, fakes := pair(t)
 				for _, f := range fakes[:c.shards] {
 					defer f.Inject(backendtest.OpAppend, c.fault)()
 				}

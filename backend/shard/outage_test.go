@@ -304,3 +304,83 @@ func TestAClaimThatEndsBetweenTwoShardsSaysSo(t *testing.T) {
 		}
 	})
 }
+
+// A waiting claim that has got something does not keep it for a shard that takes no notice.
+func TestAWaitingClaimDoesNotKeepWhatItHasForAShardThatSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, fakes := pair(t)
+		defer fakes[1].Inject(backendtest.OpClaim, backendtest.Fault{Skip: 1, Hang: true})()
+		time.AfterFunc(time.Second, func() {
+			if _, err := fakes[0].Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
+				t.Error(err)
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		got, err := b.Claim(ctx, backend.ClaimRequest{Consumer: "w", Max: 10, Block: 20 * time.Second, ReclaimAfter: 30 * time.Second})
+		if err != nil || len(got.Deliveries) != 1 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("a message that came after a second was given out after %s", took)
+		}
+	})
+}
+
+// As long as a shard is away every claim says so, also those that do not ask it any more.
+func TestEveryClaimSaysThatAShardIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, fakes := pair(t)
+		for _, op := range everything {
+			fakes[1].Inject(op, backendtest.Fault{Err: backend.ErrUnavailable})
+		}
+		for n := range 3 {
+			got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 10, ReclaimAfter: time.Minute})
+			if err != nil || !errors.Is(got.Failed, backend.ErrUnavailable) {
+				t.Errorf("claim %d: %+v, %v", n, got, err)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// A lease that was extended is as good as new, though its shard was away before: if that goes
+// away again its time counts from the last extension.
+func TestAShardThatComesAndGoesCostsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, fakes := pair(t)
+		if _, err := fakes[1].Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
+			t.Fatal(err)
+		}
+		const lasts = 30 * time.Second
+		got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 1, ReclaimAfter: lasts})
+		if err != nil || len(got.Deliveries) != 1 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		lease := got.Deliveries[0].Lease
+		extend := func() {
+			t.Helper()
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), lasts/3)
+			defer cancel()
+			if lost, err := b.Extend(ctx, []backend.Lease{lease}, lasts); err != nil || len(lost) > 0 {
+				t.Fatalf("lost %v, %v", lost, err)
+			}
+			lease.Since = began
+		}
+		for range 3 {
+			var heals []func()
+			for _, op := range everything {
+				heals = append(heals, fakes[1].Inject(op, backendtest.Fault{Err: backend.ErrUnavailable}))
+			}
+			time.Sleep(lasts / 3)
+			extend()
+			for _, heal := range heals {
+				heal()
+			}
+			time.Sleep(2 * time.Second)
+			extend()
+		}
+	})
+}

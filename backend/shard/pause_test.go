@@ -86,7 +86,7 @@ func TestAPauseReachesShardsThatAreNew(t *testing.T) {
 // A pause that fails changes nothing: what was paused before stays so, and what was not goes
 // on, even if the caller's time is over by then.
 func TestAPauseThatFailsChangesNothing(t *testing.T) {
-	for _, fault := range []backendtest.Fault{{Hang: true}, {Err: backend.ErrUnavailable}} {
+	for _, fault := range []backendtest.Fault{{Hang: true}, {Err: backend.ErrUnavailable}, {LoseAnswer: true}} {
 		synctest.Test(t, func(t *testing.T) {
 			c := &cellar{}
 			var second *backendtest.Fake
@@ -108,6 +108,24 @@ func TestAPauseThatFailsChangesNothing(t *testing.T) {
 				if n := claimable(t, a); before && n > 0 || !before && n != 100 {
 					t.Errorf("%+v: %d of 100 messages; paused before: %v", fault, n, before)
 				}
+			}
+		})
+	}
+}
+
+// A stream of which one shard is paused is shown as paused, whichever it is.
+func TestAStreamWithAPausedShardIsPaused(t *testing.T) {
+	for number := range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			b, fakes := pair(t)
+			pause(t, fakes[number], true)
+			stats, err := b.Stats(t.Context())
+			if err != nil || !stats.Paused {
+				t.Errorf("shard %d is paused: %+v, %v", number, stats, err)
+			}
+			signal, err := b.(backend.Signaler).Signal(t.Context(), 100)
+			if err != nil || !signal.Paused {
+				t.Errorf("shard %d is paused: %+v, %v", number, signal, err)
 			}
 		})
 	}

@@ -232,6 +232,20 @@ func (d *directory) lockItself() error {
 	return nil
 }
 
+// hold returns a file system that leaves alone whatever is in the place of the directory once
+// that is moved.
+func (d *directory) hold() (vfs.FS, error) {
+	if d.fs != vfs.Default {
+		return d.fs, nil
+	}
+	dir, err := os.Open(d.path)
+	if err != nil {
+		return nil, err
+	}
+	d.fs, d.locks = heldFS{d.fs, d.path, dir}, append(d.locks, dir)
+	return d.fs, nil
+}
+
 func (d *directory) file(name string) string { return d.fs.PathJoin(d.path, name) }
 
 // holder names the process that holds the lock, if it wrote its number.

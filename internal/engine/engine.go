@@ -184,6 +184,10 @@ func Open(ctx context.Context, opt Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opt.FS, err = dir.hold(); err != nil {
+		dir.release()
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
 	e := newEngine(opt, dir)
 	e.space = openSpace(&opt, &e.ingested)
 	e.opt.SegmentBytes = e.space.segment

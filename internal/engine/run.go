@@ -74,12 +74,16 @@ func (e *Engine) spaceLoop() {
 	tick := time.NewTicker(spacePeriod)
 	defer tick.Stop()
 	s := e.space
-	was, told, at := false, false, time.Time{}
+	was, told, at, moved := false, false, time.Time{}, false
 	if s.reserve > 0 {
 		e.ballast.hold()
 	}
 	for {
 		s.sample()
+		if is := s.moved.Load(); is != moved {
+			moved = is
+			s.tellMoved(e.opt.Logger, is)
+		}
 		low := s.low.Load()
 		switch {
 		case low && !was:

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -43,6 +44,8 @@ type space struct {
 	seen atomic.Int64 // what had been ingested then
 	low  atomic.Bool  // writes are refused
 
+	moved atomic.Bool // the directory is not there, so they are refused as well
+
 	look sync.Mutex // held while looking
 }
 
@@ -76,6 +79,7 @@ func (s *space) sample() {
 	defer s.look.Unlock()
 	ingested := s.ingested.Load()
 	usage, err := s.fs.GetDiskUsage(s.dir)
+	s.moved.Store(errors.Is(err, errNotThere))
 	if err != nil {
 		s.free.Store(-1)
 		s.low.Store(false)
@@ -99,6 +103,9 @@ func (s *space) sample() {
 // files that exist already; the file system is asked again only if that is too
 // much.
 func (s *space) room(n int64) error {
+	if s.moved.Load() {
+		return &api.Error{Code: api.CodeInternal, Message: "the data directory is not where it was opened; nothing of this call has taken effect", Err: errNotThere}
+	}
 	if s.reserve == 0 {
 		return nil
 	}
@@ -135,9 +142,20 @@ func (s *space) tell(log *slog.Logger, low bool) {
 	log.Info("the disk has room again: writes go on", "free", mib(s.free.Load()), "reserve", mib(s.reserve))
 }
 
+func (s *space) tellMoved(log *slog.Logger, moved bool) {
+	if moved {
+		log.Error("writes are refused", "directory", s.dir, "error", errNotThere)
+		return
+	}
+	log.Info("the data directory is back: writes go on", "directory", s.dir)
+}
+
 // Writable reports whether the engine takes writes, and why it does not.
 func (e *Engine) Writable() (ok bool, reason string) {
 	defer guard()
+	if e.space.moved.Load() {
+		return false, errNotThere.Error()
+	}
 	if s := e.space; s.low.Load() {
 		return false, fmt.Sprintf("the disk has %s free and %s are reserved for operations that free space (--disk-reserve)", mib(s.free.Load()), mib(s.reserve))
 	}

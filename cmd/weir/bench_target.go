@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/internal/certs"
 	"github.com/weirmq/weir/internal/overload"
 )
 
@@ -68,7 +69,11 @@ func (b *overloadBench) spawn(ctx context.Context) (*overload.Process, error) {
 
 // halt has the Redis server stand still.
 func (b *overloadBench) halt(ctx context.Context, d time.Duration) error {
-	c := redis.NewClient(redisOptions(b.base))
+	raw, err := b.opt.keys.complete(b.base)
+	if err != nil {
+		return err
+	}
+	c := redis.NewClient(redisOptions(raw))
 	defer c.Close()
 	return c.Do(ctx, "CLIENT", "PAUSE", d.Milliseconds()).Err()
 }
@@ -87,10 +92,14 @@ func redisOptions(raw string) *redis.Options {
 	if err != nil || redisScheme(raw) == "" || u.Query().Has("master") || strings.Contains(u.Host, ",") {
 		return nil
 	}
+	query := u.Query()
 	u.RawQuery = ""
 	opt, err := redis.ParseURL(u.String())
 	if err != nil {
 		return nil
+	}
+	if opt.TLSConfig != nil { // whoever opens the stream says what is wrong with the files
+		opt.TLSConfig, _ = certs.Client{CA: query.Get("ca"), Cert: query.Get("cert"), Key: query.Get("key")}.Config()
 	}
 	opt.Protocol, opt.DisableIdentity = 2, true
 	return opt

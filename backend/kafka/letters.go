@@ -357,17 +357,32 @@ func removable(r *kgo.Record) error {
 	return nil
 }
 
-// erase appends tombstones, and returns how many are stored.
+// stoneRoom is what a tombstone takes in a batch beside its key, at most.
+const stoneRoom = 32
+
+// erase appends tombstones, of which no more are sent at once than the topic takes: the client joins
+// them up to its own limit. It returns how many are stored.
 func (b *Backend) erase(ctx context.Context, from string, list []*kgo.Record) (n int, err error) {
-	stones := make([]*kgo.Record, len(list))
-	for i, r := range list {
-		stones[i] = &kgo.Record{Topic: from, Key: r.Key}
-	}
-	results, err := b.produce(ctx, stones)
-	for i := range results {
-		if results[i].Err == nil {
-			n++
+	configs, _ := b.configs(ctx, from) // what cannot be read is not known
+	most := cmp.Or(int(largest(configs)), defaultBatch) - leastBatch
+	for len(list) > 0 {
+		var stones []*kgo.Record
+		for size := 0; len(list) > 0; list = list[1:] {
+			key := list[0].Key
+			if size += len(key) + stoneRoom; size > most && len(stones) > 0 {
+				break
+			}
+			stones = append(stones, &kgo.Record{Topic: from, Key: key})
+		}
+		results, err := b.produce(ctx, stones)
+		for i := range results {
+			if results[i].Err == nil {
+				n++
+			}
+		}
+		if err != nil {
+			return n, err
 		}
 	}
-	return n, err
+	return n, nil
 }

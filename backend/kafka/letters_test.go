@@ -441,3 +441,34 @@ func TestLettersOfAStreamMadeAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestManyLettersInATopicThatTakesLittle, as that of a stream with small messages does: they are purged, though
+// all that says so is more than the topic takes at once.
+func TestManyLettersInATopicThatTakesLittle(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...), kgo.ProducerBatchMaxBytes(4000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 1, 1, settingsOf([]string{"max.message.bytes=4000"}), "jobs.dlq"); err != nil {
+		t.Fatal(err)
+	}
+	records := make([]*kgo.Record, 500)
+	ids := make([]string, len(records))
+	for i := range records {
+		records[i] = &kgo.Record{Topic: "jobs.dlq", Key: random(60), Value: []byte("x")}
+		ids[i] = fmt.Sprint("0:", i)
+	}
+	if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	b := f.open(groupClassic)
+	if n, err := b.Purge(t.Context(), "", ids); n != len(ids) || err != nil {
+		t.Errorf("%d of %d were purged, %v", n, len(ids), err)
+	}
+	if left := listed(t, b); len(left) > 0 {
+		t.Errorf("%d are left", len(left))
+	}
+}

@@ -110,9 +110,12 @@ func (b *Backend) produce(ctx context.Context, records []*kgo.Record) ([]backend
 
 // produceNext is produce of one record, behind the one with the same key before it. As long as that has no answer,
 // none is added: while the brokers that have the topic are away, what its writers try again and again would fill
-// the buffer, which is the stream's, too.
+// the buffer, which is the stream's, too. Into a topic that takes less than the client joins, one goes at a time.
 func (b *Backend) produceNext(ctx context.Context, r *kgo.Record) (id string, err error) {
-	key := r.Topic + " " + string(r.Key)
+	key := r.Topic
+	if most := b.made.limit(r.Topic); most == 0 || most >= defaultBatch {
+		key += " " + string(r.Key)
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	if err := b.unanswered.begin(ctx, key); err != nil {

@@ -472,3 +472,38 @@ func TestManyLettersInATopicThatTakesLittle(t *testing.T) {
 		t.Errorf("%d are left", len(left))
 	}
 }
+
+// TestLettersAtOnceInATopicThatTakesLittle are all stored: none is refused because of the others.
+func TestLettersAtOnceInATopicThatTakesLittle(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 1, 1, settingsOf([]string{"max.message.bytes=4000"}), "jobs.dlq"); err != nil {
+		t.Fatal(err)
+	}
+	b := f.open(groupClassic)
+	const all = 100
+	list := make([]backend.Message, all)
+	for i := range list {
+		list[i].Data = random(1000)
+	}
+	if _, err := b.Append(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	var bury sync.WaitGroup
+	for _, d := range gather(t, b, all) {
+		bury.Go(func() {
+			if err := b.DeadLetter(t.Context(), d, "", poison); err != nil {
+				t.Errorf("message %s: %v", d.ID, err)
+			}
+		})
+	}
+	bury.Wait()
+	if n := len(listed(t, b)); n != all {
+		t.Errorf("of %d letters %d are there", all, n)
+	}
+}

@@ -129,6 +129,24 @@ func TestALeaderOfADamagedCopyStopsIfAnotherWasQuicker(t *testing.T) {
 	}
 }
 
+// Nor is a directory gone on with in front of which another has led between two looks, however little that
+// server wrote.
+func TestADirectoryIsSetAsideIfAnotherWasQuicker(t *testing.T) {
+	l := shipped(t)
+	d := l.directory(l.fs.FS, "/data")
+	if err := d.writeNote(note{Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	l.write("a", 5) // not shipped
+	want := digest(t, l.Engine)
+	l.stop()
+	d.Copy.Log = quicker{d.Copy.Log}
+	l.opened(d)
+	if got := digest(t, open(t, l.fs.FS, "/data.stale-1")); got != want {
+		t.Errorf("set aside: %s, want %s", got, want)
+	}
+}
+
 // apart is a log whose terms begin well behind the entry in front of them, as in a bucket.
 type apart struct{ *shelfLog }
 

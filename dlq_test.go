@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -413,12 +414,15 @@ func TestABackendWithoutDeadLettersSaysSo(t *testing.T) {
 // sharedFake is a stream that others read too.
 type sharedFake struct {
 	*backendtest.Fake
+	mu     sync.Mutex
 	others map[string][]string // by group
 	groups []string            // that letters were sent back to
 	gone   bool                // the group
 }
 
 func (s *sharedFake) Others(_ context.Context, _, group string) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.others[group], nil
 }
 
@@ -455,4 +459,73 @@ func TestARedriveThatOthersWouldReadIsNotBegunUnasked(t *testing.T) {
 	if want := []string{group, "", group, "", group, ""}; err != nil || got.Sent != 3 || !slices.Equal(f.groups, want) {
 		t.Errorf("a group that is gone: %+v, %v, sent to %q", got, err, f.groups)
 	}
+}
+
+// Before anything is sent it is known that no letter would reach others, of whatever stream
+// it is; and while a redrive follows, others may come.
+func TestARedriveAsksForEveryStreamAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &sharedFake{Fake: backendtest.NewFake(backendtest.FakeOptions{})}
+		bury(t, f.Fake, 2, backend.ReasonPoison)
+		d, err := New(&twoOrigins{f}).DeadLetters("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.others = map[string][]string{"second": {"audit"}}
+		var others *OtherReadersError
+		if got, err := d.Redrive(t.Context(), RedriveConfig{Delay: -1}); !errors.As(err, &others) || got.Sent != 0 || len(f.groups) != 0 {
+			t.Errorf("%+v, %v, sent to %v", got, err, f.groups)
+		}
+		f.others = nil
+		ended := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		go func() {
+			_, err := d.Redrive(ctx, RedriveConfig{Delay: -1, Follow: true})
+			ended <- err
+		}()
+		time.Sleep(time.Second)
+		f.mu.Lock()
+		f.others = map[string][]string{"first": {"audit"}}
+		f.mu.Unlock()
+		killAll(t, f.Fake, backend.ReasonPoison)
+		if err := <-ended; !errors.As(err, &others) || len(f.groups) != 2 {
+			t.Errorf("%v, sent to %v, want that of the first round only", err, f.groups)
+		}
+	})
+}
+
+// twoOrigins has letters of two groups.
+type twoOrigins struct{ *sharedFake }
+
+func (o *twoOrigins) List(ctx context.Context, from, after string, most int) ([]backend.DeadLetter, error) {
+	list, err := o.sharedFake.List(ctx, from, after, most)
+	for i := range list {
+		list[i].Group = "first"
+		if string(list[i].Data) == "m1" {
+			list[i].Group = "second"
+		}
+	}
+	return list, err
+}
+
+// What somebody else has sent back meanwhile is not counted, and a dry run waits for nothing.
+func TestARedriveCountsWhatItDid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		bury(t, f, 3, backend.ReasonPoison)
+		d, err := New(f).DeadLetters("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		got, err := d.Redrive(t.Context(), RedriveConfig{Delay: time.Minute, Wait: true, DryRun: true})
+		if err != nil || got.Sent != 0 || got.Early != 3 || time.Since(began) != 0 {
+			t.Errorf("a dry run: %+v, %v, after %s", got, err, time.Since(began))
+		}
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Skip: 1, Times: 1, Err: backend.ErrNotFound})
+		if got, err := d.Redrive(t.Context(), RedriveConfig{Delay: -1}); err != nil || got.Sent != 2 || got.Failed != 0 {
+			t.Errorf("%+v, %v, want 2 sent", got, err)
+		}
+	})
 }

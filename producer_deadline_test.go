@@ -138,3 +138,33 @@ func TestAMessageWhoseAnswerWasLostIsUnknownThoughItExpired(t *testing.T) {
 		}
 	})
 }
+
+// Of two messages whose answer was lost, one expires before it is sent again. What becomes of
+// the other is still unknown when that is refused.
+func TestAMessageWhoseAnswerWasLostStaysUnknownBesideOneThatExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: weir.ErrTooLarge})
+		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 1, Delay: time.Second, Err: weir.ErrOutcomeUnknown})
+		err := g.PublishBatch(t.Context(), []weir.Message{
+			{IdempotencyKey: "expires", Deadline: time.Now().Add(500 * time.Millisecond)}, {IdempotencyKey: "is refused"},
+		})
+		var each *weir.BatchError
+		if !errors.As(err, &each) || !errors.Is(each.Errs[0], weir.ErrOutcomeUnknown) || !errors.Is(each.Errs[1], weir.ErrOutcomeUnknown) {
+			t.Errorf("%v, want that both are unknown", err)
+		}
+	})
+}
+
+// A server that has no room and may have stored the message is not asked again for one without
+// a key.
+func TestARefusalOfUnknownOutcomeIsNoRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: errors.Join(weir.ErrOutcomeUnknown, backendtest.Full(backend.ReasonQueueFull, 0))})
+		err := g.Publish(t.Context(), weir.Message{})
+		if n := g.fake.Calls(backendtest.OpAppend); !errors.Is(err, weir.ErrOutcomeUnknown) || n != 1 {
+			t.Errorf("%v after %d appends, want one of unknown outcome", err, n)
+		}
+	})
+}

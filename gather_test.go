@@ -626,3 +626,32 @@ func gatherChaos(t *testing.T, random *rand.Rand) {
 		t.Errorf("%d outcomes of 400 publishes", len(outcomes))
 	}
 }
+
+// A publish that has left may use its message for something else, though it is still to be
+// stored.
+func TestWhatIsStoredIsWhatWasPublishedThoughItsPublishHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gather(t, backend.Gathering{Appends: 1})
+		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 2, Delay: time.Second})
+		ctx, cancel := context.WithCancel(t.Context())
+		m := weir.Message{Data: []byte("left"), Headers: map[string]string{"k": "v"}}
+		first, left, stays := g.start(t.Context(), text("first")), g.start(ctx, m), g.start(t.Context(), text("stays"))
+		time.Sleep(1500 * time.Millisecond)
+		cancel()
+		if err := <-left; !errors.Is(err, weir.ErrOutcomeUnknown) {
+			t.Fatalf("%v, want that the outcome is unknown", err)
+		}
+		copy(m.Data, "gone")
+		m.Headers["k"] = "w"
+		if err := errors.Join(<-first, <-stays); err != nil {
+			t.Fatal(err)
+		}
+		all, err := g.fake.Read(t.Context(), backend.ReadRequest{Max: 10})
+		if err != nil || len(all.Records) != 3 {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		if r := all.Records[1]; string(r.Data) != "left" || r.Headers["k"] != "v" {
+			t.Errorf("stored is %q %v", r.Data, r.Headers)
+		}
+	})
+}

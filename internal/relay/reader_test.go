@@ -57,3 +57,31 @@ func TestWhatNobodyTakesOfARelayIsCutOff(t *testing.T) {
 		}
 	})
 }
+
+// A backup is for readers that pause, up to its last byte.
+func TestABackupWaitsForAReaderThatPauses(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		p := newPlace(t, "")
+		p.write("log", 1, 100, api.Fsync)
+		c, err := p.wire.dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "POST /admin/backup?rate=0 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		var all []byte
+		for piece := make([]byte, 64<<10); err == nil; {
+			var n int
+			n, err = c.Read(piece)
+			all = append(all, piece[:n]...)
+			if strings.Contains(string(all), `"files":`) { // the last file has begun
+				time.Sleep(time.Minute)
+			}
+		}
+		if err != io.EOF || !strings.HasSuffix(string(all), "\r\n0\r\n\r\n") {
+			t.Errorf("the backup breaks off after %d bytes: %v", len(all), err)
+		}
+	})
+}

@@ -44,6 +44,7 @@ func (q *request) postBackup() error {
 			q.s.log.Error(err.Error())
 		}
 	}()
+	q.patience = backupPatience
 	q.w.Header()["Content-Type"] = headerTar
 	q.warnInHead()
 	q.sent = true

@@ -63,6 +63,7 @@ func (q *request) postBundle() error {
 		}
 	}
 	q.mayWait()
+	q.patience = backupPatience
 	q.w.Header()["Content-Type"] = headerPacked
 	q.warnInHead()
 	q.sent = true

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"io"
@@ -86,11 +87,10 @@ type hurried struct {
 }
 
 func (q *request) hurried() hurried {
-	w := hurried{q.w, http.NewResponseController(q.w), streamPatience}
 	if q.path.seg[0] == "admin" {
-		w.patience = backupPatience
+		q.patience = backupPatience
 	}
-	return w
+	return hurried{q.w, http.NewResponseController(q.w), cmp.Or(q.patience, streamPatience)}
 }
 
 func (w hurried) Write(p []byte) (int, error) {

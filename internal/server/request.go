@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -39,6 +40,7 @@ type request struct {
 	eng   *engine.Engine // set for every route that is not early
 
 	signedIn context.Context // of the session that key is of, if it is of one
+	patience time.Duration   // for how long the client may take nothing; 0: streamPatience
 	prefixed bool            // the client wants the names of events prefixed
 	own      *ownConn        // of an event stream over HTTP/1
 
@@ -106,7 +108,7 @@ func (q *request) recycle() {
 		q.block = nil
 	}
 	q.w, q.r, q.route, q.key, q.signedIn, q.eng, q.pacer, q.stream, q.own = nil, nil, nil, nil, nil, nil, nil, nil, nil
-	q.form, q.body, q.bodyDone, q.reserved, q.sent, q.prefixed = formJSON, nil, false, 0, false, false
+	q.form, q.body, q.bodyDone, q.reserved, q.sent, q.prefixed, q.patience = formJSON, nil, false, 0, false, false, 0
 	clear(q.warnings)
 	q.warnings = q.warnings[:0]
 	if cap(q.out) > keptAnswer {
@@ -157,9 +159,9 @@ func (q *request) sendAs(status int) error {
 // client takes the answer.
 func isPlain(r *http.Request) bool { return r.TLS == nil && r.ProtoMajor == 1 }
 
-// hurry gives the client a time for the next n bytes of the answer, at least streamPatience.
+// hurry gives the client a time for the next n bytes of the answer.
 func (q *request) hurry(n int) {
-	patience := streamPatience + time.Duration(n/slowestAnswer)*time.Second
+	patience := cmp.Or(q.patience, streamPatience) + time.Duration(n/slowestAnswer)*time.Second
 	// Every connection that net/http serves supports deadlines.
 	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(patience))
 }

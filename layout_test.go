@@ -128,7 +128,7 @@ var table = map[string]rule{
 	"internal/webhook":  {code: "internal/api internal/atomicfile"},
 	"internal/otlp":     {code: module + " telemetry/tracing " + otel + " go.opentelemetry.io/contrib/... github.com/go-logr/logr " + metrics},
 	"internal/settings": {code: module + " internal/api " + pflag + " " + yaml},
-	"cmd/weir":          {code: module + " open backend backend/remote telemetry " + metrics + " internal/api internal/atomicfile internal/board internal/certs internal/client internal/dash internal/engine internal/keyfile internal/latency internal/load internal/otlp internal/overload internal/relay internal/replica internal/replica/audit internal/replica/restore internal/replica/stores internal/server internal/settings internal/top internal/webhook " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9 github.com/redis/go-redis/v9/logging", tests: "tests/capture tests/stall " + rapid},
+	"cmd/weir":          {code: module + " open backend backend/remote telemetry " + metrics + " internal/api internal/atomicfile internal/board internal/certs internal/client internal/dash internal/engine internal/keyfile internal/latency internal/load internal/otlp internal/overload internal/relay internal/replica internal/replica/audit internal/replica/restore internal/replica/stores internal/server internal/settings internal/top internal/webhook " + cobra + " " + pflag + " " + term + " github.com/redis/go-redis/v9 github.com/redis/go-redis/v9/logging", tests: "tests/capture tests/certtest tests/stall github.com/twmb/franz-go/pkg/kfake " + rapid},
 
 	"bench/handlers":      {code: "internal/api"},
 	"bench/kafka":         {code: module + " open tests/kafkatest tests/redistest " + franz},

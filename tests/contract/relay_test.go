@@ -16,6 +16,7 @@ var notAtARelay = map[string]string{
 	"session: ": "a relay's sessions are in their wids",
 	"ws: a shutdown is announced, then the socket is":    "so do sockets",
 	"stream: a deleted topic is announced again at each": "it does not wait for a first caught-up, which a relay asks its server for",
+	"ws: what waits goes with its connection":            "its server hears of that a moment later",
 	"metrics: a JSON snapshot when asked for":            "the server has one connection more, the relay's",
 }
 

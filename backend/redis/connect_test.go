@@ -29,15 +29,8 @@ func TestTLSTrustsTheSystemsAuthoritiesAndChecksTheName(t *testing.T) {
 	certificate, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	selfSigned(t, certificate, key)
 	t.Setenv("SSL_CERT_FILE", certificate) // nothing before this test has asked for the authorities
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	_ = listener.Close()
-	redistest.Start(t, redistest.Options{Args: []string{
-		"--tls-port", port, "--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", certificate, "--tls-auth-clients", "no",
-	}})
+	_, addr := redistest.StartTLS(t, certificate, key, certificate, "--tls-auth-clients", "no")
+	_, port, _ := net.SplitHostPort(addr)
 	b := openOn(t, "rediss://localhost:"+port+"/0?stream=jobs")
 	publish(t, b, 1)
 	if got := claim(t, b, backend.ClaimRequest{Max: 1, Block: time.Second}); len(got.Deliveries) != 1 {
@@ -58,15 +51,8 @@ func TestTheCommandOfAFindingReachesAServerWithTLS(t *testing.T) {
 	dir := t.TempDir()
 	certificate, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	selfSigned(t, certificate, key)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	_ = listener.Close()
-	redistest.Start(t, redistest.Options{Args: []string{
-		"--tls-port", port, "--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", certificate,
-	}})
+	_, addr := redistest.StartTLS(t, certificate, key, certificate)
+	_, port, _ := net.SplitHostPort(addr)
 	b := openOn(t, "rediss://localhost:"+port+"/0?stream=jobs&ca="+certificate+"&cert="+certificate+"&key="+key)
 	line := b.Command("durability")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

@@ -3,7 +3,6 @@ package redis_test
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -53,11 +52,7 @@ func TestAURLThatDoesNotFitItsServerIsSaidInOneSentence(t *testing.T) {
 	dir := t.TempDir()
 	certificate, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	selfSigned(t, certificate, key)
-	secure := freeAddr(t)
-	_, port, _ := net.SplitHostPort(secure)
-	redistest.Start(t, redistest.Options{Args: []string{
-		"--tls-port", port, "--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", certificate, "--tls-auth-clients", "no",
-	}})
+	_, secure := redistest.StartTLS(t, certificate, key, certificate, "--tls-auth-clients", "no")
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
 	says(t, "a web server", openError(t, strings.Replace(web.URL, "http:", "redis:", 1)+"/0?stream=jobs"), "speaks HTTP, not Redis", "use http://")
@@ -104,14 +99,4 @@ func TestAURLThatDoesNotFitItsSentinelsIsSaidInOneSentence(t *testing.T) {
 	if got := claim(t, b, backend.ClaimRequest{Max: 1}); len(got.Deliveries) != 1 {
 		t.Errorf("claimed %d behind Sentinels with a password", len(got.Deliveries))
 	}
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }

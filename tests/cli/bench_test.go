@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,19 +109,11 @@ func TestBenchOverloadInSeveralProcesses(t *testing.T) {
 // A Redis that is reached with certificates is made to stand still with them, too.
 func TestBenchOverloadHaltsARedisWithTLS(t *testing.T) {
 	certs := certtest.New(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	_ = listener.Close()
-	redistest.Start(t, redistest.Options{Args: []string{
-		"--tls-port", port, "--tls-cert-file", certs.File("server.pem"), "--tls-key-file", certs.File("server.key"), "--tls-ca-cert-file", certs.File("ca.pem"),
-	}})
+	_, addr := redistest.StartTLS(t, certs.File("server.pem"), certs.File("server.key"), certs.File("ca.pem"))
 	report := filepath.Join(t.TempDir(), "report.json")
 	stdout, stderr, code := weirtest.Run(t, []string{"WEIR_CA=" + certs.File("ca.pem")}, "bench", "overload", "--json", report, "--load", "1", "--phases", "1,4,2",
 		"--deadline", "300ms", "--service", "20ms", "--workers", "5", "--variant", "paused", "--disturbance=1", "--arms", "off",
-		"rediss://127.0.0.1:"+port+"/0?stream=bench&cert="+certs.File("client.pem")+"&key="+certs.File("client.key"))
+		"rediss://"+addr+"/0?stream=bench&cert="+certs.File("client.pem")+"&key="+certs.File("client.key"))
 	if code != 0 && !strings.Contains(stdout, "does not count") { // which a busy machine may cause
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}

@@ -26,17 +26,8 @@ import (
 func TestWhatWaitingDoesNotMendEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	certs := certtest.New(t)
-	closed, err := net.Listen("tcp", "127.0.0.1:0") // so that the port of Redis with TLS is free
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, tlsPort, _ := net.SplitHostPort(closed.Addr().String())
-	_ = closed.Close() // nobody has connected
-	redis := redistest.Start(t, redistest.Options{Args: []string{
-		"--requirepass", "right", "--tls-port", tlsPort, "--tls-auth-clients", "no",
-		"--tls-cert-file", certs.File("server.pem"), "--tls-key-file", certs.File("server.key"), "--tls-ca-cert-file", certs.File("ca.pem"),
-	}})
-	redisTLS := "127.0.0.1:" + tlsPort
+	redis, redisTLS := redistest.StartTLS(t, certs.File("server.pem"), certs.File("server.key"), certs.File("ca.pem"),
+		"--requirepass", "right", "--tls-auth-clients", "no")
 	weir := startSecure(t)
 	addr := strings.TrimPrefix(weir.url, "https://")
 	ca := "ca=" + neturl.QueryEscape(certs.File("ca.pem"))

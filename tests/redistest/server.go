@@ -55,6 +55,22 @@ func Start(t TB, opt Options) *Server {
 	return s
 }
 
+// StartTLS is Start of a server that listens with TLS as well, at the address that it returns. It has
+// a certificate with its key and asks clients for one of the authorities in ca, unless
+// more arguments say otherwise. The parameters are names of files.
+func StartTLS(t TB, certificate, key, ca string, args ...string) (s *Server, addr string) {
+	t.Helper()
+	port, err := freePort()
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	with := strconv.Itoa(port)
+	s = Start(t, Options{Args: append([]string{
+		"--tls-port", with, "--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", ca,
+	}, args...)})
+	return s, net.JoinHostPort("127.0.0.1", with)
+}
+
 // Client returns a client of the server, without retries, that is closed with
 // the test.
 func (s *Server) Client() *redis.Client {

@@ -194,13 +194,7 @@ func lostAnswers(t *testing.T, b *kafkatest.Broker, proxy *link.Proxy) {
 				time.Sleep(5 * time.Millisecond)
 			}
 		}
-		proxy.Reset()
-		proxy.Heal()
-		for _, c := range told {
-			if o := await(t, c); o.err != nil {
-				t.Fatal(o.err)
-			}
-		}
+		reconnect(t, proxy, told)
 	}
 	expect(t, open(t, b.URL()+"/lost"), want...)
 	if n := len(records(t, b, "lost")); n <= 1+len(want) {
@@ -229,15 +223,21 @@ func smallRecords(t *testing.T, b *kafkatest.Broker, proxy *link.Proxy) {
 		for len(records(t, b, "small")) == before { // the broker has a part of an entry
 			time.Sleep(5 * time.Millisecond)
 		}
-		proxy.Reset()
-		proxy.Heal()
-		for _, c := range told {
-			if o := await(t, c); o.err != nil {
-				t.Fatal(o.err)
-			}
-		}
+		reconnect(t, proxy, told)
 	}
 	expect(t, open(t, b.URL()+"/small"), want...)
+}
+
+// reconnect ends the connections and the faults of a proxy, and waits until all that was begun is stored.
+func reconnect(t *testing.T, proxy *link.Proxy, told []chan outcome) {
+	t.Helper()
+	proxy.Reset()
+	proxy.Heal()
+	for _, c := range told {
+		if o := await(t, c); o.err != nil {
+			t.Fatal(o.err)
+		}
+	}
 }
 
 // refusedForAWhile are entries that the topic does not take until somebody mends its settings.

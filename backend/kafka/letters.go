@@ -363,8 +363,10 @@ const stoneRoom = 32
 // erase appends tombstones, of which no more are sent at once than the topic takes: the client joins
 // them up to its own limit. It returns how many are stored.
 func (b *Backend) erase(ctx context.Context, from string, list []*kgo.Record) (n int, err error) {
-	configs, _ := b.configs(ctx, from) // what cannot be read is not known
-	most := cmp.Or(int(largest(configs)), defaultBatch) - leastBatch
+	if err := b.ensure(ctx, from, b.letterConfigs()); err != nil { // it is there; this reads what it takes
+		return 0, err
+	}
+	most := cmp.Or(int(b.made.limit(from)), defaultBatch) - leastBatch
 	for len(list) > 0 {
 		var stones []*kgo.Record
 		for size := 0; len(list) > 0; list = list[1:] {

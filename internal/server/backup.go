@@ -73,8 +73,7 @@ func (q *request) backupRate() (int64, error) {
 }
 
 func (q *request) sendBackup(ctx context.Context, s *engine.Snapshot, rate int64) error {
-	rc := http.NewResponseController(q.w)
-	tw := tar.NewWriter(patient{q.w, rc})
+	tw := tar.NewWriter(q.hurried())
 	begun := time.Now()
 	err := s.Copy(ctx, rate, func(name string, size int64, content io.Reader) error {
 		if err := tw.WriteHeader(&tar.Header{Name: name, Size: size, Mode: 0o600, ModTime: begun, Typeflag: tar.TypeReg}); err != nil {
@@ -87,16 +86,4 @@ func (q *request) sendBackup(ctx context.Context, s *engine.Snapshot, rate int64
 		err = tw.Close()
 	}
 	return err
-}
-
-// patient writes to a client that may pause for backupPatience.
-type patient struct {
-	w  io.Writer
-	rc *http.ResponseController
-}
-
-func (p patient) Write(b []byte) (int, error) {
-	// As in hurry.
-	_ = p.rc.SetWriteDeadline(time.Now().Add(backupPatience))
-	return p.w.Write(b)
 }

@@ -67,8 +67,7 @@ func (q *request) postBundle() error {
 	q.w.Header()["Content-Type"] = headerPacked
 	q.warnInHead()
 	q.sent = true
-	rc := http.NewResponseController(q.w)
-	packed := gzip.NewWriter(patient{q.w, rc})
+	packed := gzip.NewWriter(q.hurried())
 	b := bundle{s: q.s, out: tar.NewWriter(packed), taken: time.Now()}
 	err = errors.Join(b.write(q.r, profile), b.out.Close(), packed.Close())
 	if err != nil {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"io"
@@ -44,6 +43,9 @@ func relayRoutes() []route {
 
 // passOn has the upstream answer the request.
 func (q *request) passOn() error {
+	if q.path.seg[0] == "admin" {
+		q.patience = backupPatience
+	}
 	w := &passedOn{ResponseWriter: q.hurried()}
 	if size := q.r.ContentLength; 0 < size && size <= drainBody {
 		if err := q.reserve(int(size)); err != nil {
@@ -78,36 +80,6 @@ func (q *request) passOn() error {
 	}
 	return nil
 }
-
-// hurried is an answer of the upstream whose client has a time for each piece.
-type hurried struct {
-	http.ResponseWriter
-	rc       *http.ResponseController
-	patience time.Duration
-}
-
-func (q *request) hurried() hurried {
-	if q.path.seg[0] == "admin" {
-		q.patience = backupPatience
-	}
-	return hurried{q.w, http.NewResponseController(q.w), cmp.Or(q.patience, streamPatience)}
-}
-
-func (w hurried) Write(p []byte) (int, error) {
-	// As in hurry.
-	_ = w.rc.SetWriteDeadline(time.Now().Add(w.patience))
-	return w.ResponseWriter.Write(p)
-}
-
-// FlushError sends what was written. The next piece may be long in coming.
-func (w hurried) FlushError() error {
-	err := w.rc.Flush()
-	_ = w.rc.SetWriteDeadline(time.Time{})
-	return err
-}
-
-// Unwrap is for http.ResponseController.
-func (w hurried) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // bodySlack is how much more than the largest body a relay passes on: the upstream refuses it.
 const bodySlack = 1 << 20

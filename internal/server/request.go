@@ -166,6 +166,33 @@ func (q *request) hurry(n int) {
 	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(patience))
 }
 
+// hurried is an answer that comes in pieces, for each of which the client has a time.
+type hurried struct {
+	http.ResponseWriter
+	rc       *http.ResponseController
+	patience time.Duration
+}
+
+func (q *request) hurried() hurried {
+	return hurried{q.w, http.NewResponseController(q.w), cmp.Or(q.patience, streamPatience)}
+}
+
+func (w hurried) Write(p []byte) (int, error) {
+	// As in hurry.
+	_ = w.rc.SetWriteDeadline(time.Now().Add(w.patience))
+	return w.ResponseWriter.Write(p)
+}
+
+// FlushError sends what was written. The next piece may be long in coming.
+func (w hurried) FlushError() error {
+	err := w.rc.Flush()
+	_ = w.rc.SetWriteDeadline(time.Time{})
+	return err
+}
+
+// Unwrap is for http.ResponseController.
+func (w hurried) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
 // mayWait removes the read timeout of a request that may take longer.
 func (q *request) mayWait() {
 	// As in hurry.

@@ -150,7 +150,9 @@ func (s *series) tellWorkers(of *owner, n workerCount) {
 	if s.workers == nil {
 		s.workers = map[*owner]workerCount{}
 	}
-	if s.workers[of] = n; n.workers == 0 {
+	if n.workers > 0 {
+		s.workers[of] = n
+	} else {
 		delete(s.workers, of)
 	}
 }
@@ -173,7 +175,9 @@ func (s *series) tellNear(of *owner, near bool) {
 	if s.near == nil {
 		s.near = map[*owner]bool{}
 	}
-	if s.near[of] = true; !near {
+	if near {
+		s.near[of] = true
+	} else {
 		delete(s.near, of)
 	}
 }

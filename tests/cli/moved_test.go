@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -37,7 +36,7 @@ func TestADirectoryThatIsMovedAwayUnderItsServer(t *testing.T) {
 	}
 	holds := func(s *weirtest.Server, n int) {
 		t.Helper()
-		if got := get(t, s.URL+"/v0/topics/t"); !strings.Contains(got, fmt.Sprintf(`"count":%d,`, n)) {
+		if got := send(t, "GET", s.URL+"/v0/topics/t", ""); !strings.Contains(got, fmt.Sprintf(`"count":%d,`, n)) {
 			t.Errorf("of %d records that were acknowledged there are: %s", n, got)
 		}
 	}
@@ -51,7 +50,7 @@ func TestADirectoryThatIsMovedAwayUnderItsServer(t *testing.T) {
 	}
 	move(dir, aside)
 	weirtest.Eventually(t, "the server to say that it takes nothing", func() bool {
-		return strings.Contains(get(t, old.URL+"/readyz"), `"writable":false,"reason":"the data directory`)
+		return strings.Contains(send(t, "GET", old.URL+"/readyz", ""), `"writable":false,"reason":"the data directory`)
 	})
 	if write(old) {
 		t.Error("a write is acknowledged without a directory")
@@ -83,18 +82,4 @@ func TestADirectoryThatIsMovedAwayUnderItsServer(t *testing.T) {
 	other.Restart()
 	holds(other, theirs)
 	holds(weirtest.Start(t, weirtest.Options{Dir: aside}), stored)
-}
-
-func get(t *testing.T, url string) string {
-	t.Helper()
-	resp, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }

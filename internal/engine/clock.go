@@ -24,11 +24,23 @@ func (e *Engine) leaseClock() int64 { return e.startMS + time.Since(e.startAt).M
 
 // wallOf turns a time of the lease clock into one of the wall clock, never a
 // later one: now was read from the lease clock a moment ago, and what has
-// passed since must not be promised to the holder of a lease.
+// passed since must not be promised to the holder of a lease. Nor is it much
+// earlier, unless the machine stands still several times in a row between one
+// clock and the other: a holder that is told less than it has gives up too soon.
 func (e *Engine) wallOf(at, now int64) int64 {
-	wall := e.opt.Now().UnixMilli()
-	return wall + at - max(now, e.leaseClock())
+	before := max(now, e.leaseClock())
+	for tries := 1; ; tries++ {
+		wall := e.opt.Now().UnixMilli()
+		after := max(now, e.leaseClock())
+		if after-before <= 1 || tries == wallTries {
+			return wall + at - after
+		}
+		before = after
+	}
 }
+
+// wallTries is how often wallOf reads the clocks at most.
+const wallTries = 8
 
 // mono is the clock of the scheduler: what has passed since the start.
 func (e *Engine) mono() time.Duration { return time.Since(e.startAt) }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,5 +62,33 @@ func TestAClockSetBackOverARestartRepeatsNoLeaseID(t *testing.T) {
 	}
 	if len(seen) != 3 {
 		t.Fatalf("%d jobs were claimed, want 3", len(seen))
+	}
+}
+
+// A machine that stands still between one clock and another, as one does that has too much
+// to do, does not make a holder believe that its lease is much shorter than it is.
+func TestTheEndOfALeaseIsToldRightThoughTheMachineStandsStill(t *testing.T) {
+	const lease, still = 60_000, 100
+	var stalls atomic.Int64
+	e := openOn(t, vfs.NewMem(), "a", func(o *Options) {
+		o.Now = func() time.Time {
+			now := time.Now()
+			if stalls.Add(-1) >= 0 {
+				time.Sleep(still * time.Millisecond)
+			}
+			return now
+		}
+	})
+	for n := range int64(3) {
+		now, begin := e.leaseClock(), time.Now().UnixMilli()
+		stalls.Store(n)
+		told := e.wallOf(now+lease, now)
+		stalls.Store(0)
+		if early := begin + lease - told; early > still/2 {
+			t.Errorf("after %d stops a holder is told that its lease ends %d ms before it does", n, early)
+		}
+		if late := told - (time.Now().UnixMilli() + lease - (e.leaseClock() - now)); late > 1 {
+			t.Errorf("after %d stops a holder is told that its lease ends %d ms after it does", n, late)
+		}
 	}
 }

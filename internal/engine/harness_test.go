@@ -17,10 +17,12 @@ import (
 
 var bg = context.Background()
 
-// openOn opens an engine on a file system in memory.
+// openOn opens an engine on a file system in memory. Its segments are small, so on a
+// busy machine a few writers fill all that may wait to be sealed: they wait for as long as
+// that takes, unless a test asks how writes are refused.
 func openOn(t testing.TB, fs vfs.FS, boot string, with ...func(*Options)) *Engine {
 	t.Helper()
-	opt := Options{Dir: "/data", FS: fs, BootID: boot, SegmentBytes: 64 << 10, DiskFlush: time.Hour}
+	opt := Options{Dir: "/data", FS: fs, BootID: boot, SegmentBytes: 64 << 10, DiskFlush: time.Hour, IngestTimeout: time.Minute}
 	for _, f := range with {
 		f(&opt)
 	}

@@ -224,5 +224,10 @@ func present(described []any, i int) bool {
 	return ok && len(about) > 0
 }
 
-// server says where the stream is, without secrets.
+// server says where the server is, without secrets.
 func (s settings) server() string { return strings.Join(s.addrs, ",") }
+
+// place is the same for two backends only if they are on the same stream.
+func (s settings) place() string {
+	return fmt.Sprintf("redis %s %s/%d %s", s.server(), s.master, s.db, s.keys.stream)
+}

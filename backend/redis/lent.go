@@ -69,7 +69,7 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 	}
 	// Behind Sentinels, or where the program finds the nodes itself, there is no address; another
 	// client may be of other servers.
-	b.place = fmt.Sprintf("redis %s/%d %s", b.set.server(), b.set.db, b.keys.stream)
+	b.place = b.set.place()
 	if len(b.set.addrs) == 0 || b.set.addrs[0] == "FailoverClient" {
 		b.place = fmt.Sprintf("redis client %p %s", client, b.keys.stream)
 	}

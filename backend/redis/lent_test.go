@@ -187,6 +187,25 @@ func TestALentClientRepeatsNothingByItself(t *testing.T) {
 	}
 }
 
+// A program may open one part of its streams by URL and lend its client to another: its
+// producers of one stream share what they know of it.
+func TestALentClientsStreamIsTheOneThatAURLOpens(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	of := func(stream string, db int) *redis.Backend {
+		return lend(t, goredis.NewClient(&goredis.Options{Addr: s.Addr(), DB: db}), redis.Options{Stream: stream})
+	}
+	opened := open(t, s.Addr(), "stream=jobs")
+	for _, c := range []struct {
+		lent *redis.Backend
+		same bool
+	}{{of("jobs", 0), true}, {of("others", 0), false}, {of("jobs", 1), false}} {
+		defer c.lent.Close()
+		if got := c.lent.Place(); (got == opened.Place()) != c.same {
+			t.Errorf("opened is %q, lent is %q", opened.Place(), got)
+		}
+	}
+}
+
 func TestNewRefusesWhatIsNoClient(t *testing.T) {
 	for name, c := range map[string]goredis.UniversalClient{
 		"nothing": nil, "a nil client": (*goredis.Client)(nil), "a nil client of a cluster": (*goredis.ClusterClient)(nil), "a ring": (*goredis.Ring)(nil),

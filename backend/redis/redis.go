@@ -112,7 +112,7 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 		return nil, &backend.URLError{Err: fmt.Errorf("redis URL: %w", err)}
 	}
 	b := newBackend(set)
-	b.place = fmt.Sprintf("redis %s %s/%d %s", set.server(), set.master, set.db, set.keys.stream)
+	b.place = set.place()
 	b.connect(set.cluster())
 	if err = b.settle(ctx); err != nil {
 		_ = b.Close()

@@ -36,9 +36,23 @@ func (s *Server) answerTo(ctx context.Context, err error) *api.Error {
 	return e
 }
 
+// statusLeft is counted for a client that left before its answer, which is neither the
+// server's fault nor an answer. nginx has it under the same number.
+const statusLeft = 499
+
+// left reports whether err is that the client is gone.
+func (q *request) left(err error) bool {
+	gone := q.r.Context().Err()
+	return gone != nil && errors.Is(err, gone)
+}
+
 // refuse answers with an error. It is the only place where codes become status, headers
 // and body.
 func (q *request) refuse(err error) {
+	if q.left(err) {
+		q.s.log.Debug("a client left before its answer", "request_id", q.requestID(), "method", q.r.Method, "path", q.r.URL.Path)
+		defer func() { q.status = statusLeft }()
+	}
 	e := q.s.answerTo(q.r.Context(), err)
 	status := e.Code.Status()
 	if status == http.StatusServiceUnavailable && q.comesBack() {
@@ -54,7 +68,7 @@ func (q *request) refuse(err error) {
 		q.s.refused.Add(1)
 		q.s.logins.add("from", remoteHost(q.r), "path", q.r.URL.Path, "why", e.Message)
 	}
-	if status >= http.StatusInternalServerError {
+	if status >= http.StatusInternalServerError && !q.left(err) {
 		q.logFailure(status, e)
 	}
 	q.leaveBody()

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -128,6 +129,31 @@ func TestA500IsLoggedWithItsIDAndItsCause(t *testing.T) {
 	disk.mu.Lock()
 	disk.broken = false
 	disk.mu.Unlock()
+}
+
+// A client that gives up on a busy server is nothing that its operator has to look at.
+func TestAClientThatLeavesIsNoFaultOfTheServer(t *testing.T) {
+	s, page := logged(nil, slog.LevelInfo)
+	e, err := engine.Open(t.Context(), engine.Options{Dir: "/data", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	s.SetEngine(e)
+	other, err := e.Snapshot(t.Context()) // whose end a backup waits for
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	r := httptest.NewRequestWithContext(ctx, "POST", "/admin/backup", nil)
+	r.Host = "127.0.0.1"
+	s.ServeHTTP(httptest.NewRecorder(), r)
+	if all := page.lines(t); len(all) != 0 {
+		t.Errorf("the log has %v", all)
+	}
+	shows(t, ask(s, "GET", "/metrics", "").Body.String(), `weir_http_requests_total{code="499",method="POST",route="/admin/backup"} 1`)
 }
 
 func TestWhatHTTPReportsIsAWarning(t *testing.T) {

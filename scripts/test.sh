@@ -21,10 +21,11 @@ detector=(-race -exec 'env CGO_ENABLED=0')
 
 modules=(. bench/peers tests/s3test/server bench/sawtooth/plot tests/browser site tests/crash/cut tests/openapi tests/cloudevents)
 staticcheck() { go tool -modfile=tools/go.mod staticcheck "$@"; }
-driven() { go test -count=1 -p 1 -timeout 10m "$@"; }
 
-# patient is for parts that may run idly, which takes several times as long.
-patient() { driven -timeout 25m "$@"; }
+# The limit is there to end what hangs: what runs beside others, or idly, takes several times
+# as long as alone.
+limit=(-timeout 25m)
+driven() { go test -count=1 -p 1 "${limit[@]}" "$@"; }
 
 lint() {
 	local status=0 unformatted
@@ -49,11 +50,11 @@ unit() { go test . ./config ./telemetry ./telemetry/tracing ./backend ./backend/
 apart='TakesLittleMemory|Take(s)?NoMemory|TestTheMemoryOf|TestATopicAtRest|TestThePageOfTenThousand|TestKeysPastTheirWindow|TestRewriteKeepsExactly|ReadBackAsTheModelSays|TestAQueueWithAWaitSLO|TestGoodputIsKept|TestTheOrderOfClaimsHolds|TestManyDeadJobs|TestMarkedDamageAt|TeachesNothingThoughNobody'
 
 # race holds what runs inside one process and has no short leases.
-race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" -timeout 15m ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
+race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" "${limit[@]}" ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
 
 # sweep tries every crash point and every damage of the engine, the store and the log, of which race tries a part.
 sweep() {
-	patient -run "$apart"'|TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|TestDamagedFormat|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' \
+	driven -run "$apart"'|TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|TestDamagedFormat|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' \
 		./internal/engine ./internal/engine/queue ./internal/store ./internal/wal ./internal/server ./internal/admission
 }
 
@@ -85,10 +86,10 @@ live() { (cd tests/library && driven -v -parallel 3 ./...); }
 oracle() { go test -parallel 8 ./tests/oracle/... ./tests/process ./tests/crash/rounds/... ./backend/backendtest; }
 
 # sim is the whole engine in virtual time; without the race detector, for more seeds.
-sim() { patient ./tests/sim -seeds 24; }
+sim() { driven ./tests/sim -seeds 24; }
 
 # twin judges the guards under too much load, in virtual time; race skips it.
-twin() { patient ./internal/overload; }
+twin() { driven ./internal/overload; }
 
 # contract runs in its folder: only there go test shows the number of cases of a
 # run that passed. What went over the wire is then compared with the OpenAPI document.

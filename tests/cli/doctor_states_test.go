@@ -204,7 +204,8 @@ func checkState(t *testing.T, name string, d *diagnosis, want, not []string) {
 	t.Helper()
 	var have []string
 	for _, f := range d.Findings {
-		if f.Code != "lag_unsupported" {
+		// An old server cannot tell the lag, and on a busy machine round trips are slow.
+		if f.Code != "lag_unsupported" && f.Code != "slow_round_trip" {
 			have = append(have, f.Severity+" "+f.Code)
 		}
 		if f.Problem == "" || f.Advice == "" || f.Command == "" || slices.Contains(not, f.Code) {

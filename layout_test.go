@@ -183,7 +183,7 @@ var table = map[string]rule{
 	"tests/push/runs":       {code: "bench/load tests/build tests/stall"},
 	"tests/push/slow":       {code: "tests/push/runs"},
 	"tests/sim":             {tests: "internal/api internal/engine tests/bubble " + vfs + " " + errorfs},
-	"tests/replica":         {tests: "internal/replica/replicatest tests/crash/rounds tests/link tests/s3test tests/weirtest"},
+	"tests/replica":         {tests: "internal/replica/replicatest tests/crash/rounds tests/link tests/s3test tests/stall tests/weirtest"},
 	"tests/crash":           {tests: "tests/crash/rounds tests/oracle tests/weirtest github.com/anishathalye/porcupine"},
 	"tests/crash/rounds":    {code: "tests/build tests/oracle", tests: "tests/oracle/fake"},
 	"tests/crash/kill":      {code: "tests/crash/rounds"},

@@ -73,7 +73,7 @@ func TestStandbyGoesOnWithoutALoss(t *testing.T) {
 	t.Parallel()
 	for left := *lost; left > 0 && !t.Failed(); left -= most {
 		n := min(left, most)
-		s := &succession{pair: newPair(t, true, left%2 == 0, time.Second)}
+		s := &succession{pair: newPair(t, true, left%2 == 0)}
 		begin := time.Now()
 		sum, err := rounds.Run(t.Context(), rounds.Options{
 			Host: s, Rounds: n, Latest: begin.Add(time.Duration(n) * 20 * time.Second), AtLeast: 1,

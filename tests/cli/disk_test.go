@@ -84,6 +84,8 @@ func (l *load) run(t *testing.T, url, batch string, stop <-chan struct{}) {
 		case a.status == 507 && strings.Contains(a.body, `"code":"disk_full"`) && a.retryAfter == "5":
 			l.refused.Add(1)
 			time.Sleep(20 * time.Millisecond)
+		case a.status == 429 && strings.Contains(a.body, "the ingest queue is full"): // sealing waits for a processor
+			time.Sleep(20 * time.Millisecond)
 		default:
 			l.other.CompareAndSwap(nil, a.String())
 			return

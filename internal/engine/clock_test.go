@@ -69,26 +69,29 @@ func TestAClockSetBackOverARestartRepeatsNoLeaseID(t *testing.T) {
 // to do, does not make a holder believe that its lease is much shorter than it is.
 func TestTheEndOfALeaseIsToldRightThoughTheMachineStandsStill(t *testing.T) {
 	const lease, still = 60_000, 100
-	var stalls atomic.Int64
-	e := openOn(t, vfs.NewMem(), "a", func(o *Options) {
-		o.Now = func() time.Time {
-			now := time.Now()
-			if stalls.Add(-1) >= 0 {
-				time.Sleep(still * time.Millisecond)
+	bubble.Run(t, func(t *testing.T) {
+		var stalls atomic.Int64
+		e := openOn(t, vfs.NewMem(), "a", func(o *Options) {
+			o.Now = func() time.Time {
+				now := time.Now()
+				if stalls.Add(-1) >= 0 {
+					time.Sleep(still * time.Millisecond)
+				}
+				return now
 			}
-			return now
+		})
+		for n := range int64(3) {
+			now, begin := e.leaseClock(), time.Now().UnixMilli()
+			stalls.Store(n)
+			told := e.wallOf(now+lease, now)
+			stalls.Store(0)
+			if early := begin + lease - told; early > still/2 {
+				t.Errorf("after %d stops a holder is told that its lease ends %d ms before it does", n, early)
+			}
+			if late := told - (time.Now().UnixMilli() + lease - (e.leaseClock() - now)); late > 1 {
+				t.Errorf("after %d stops a holder is told that its lease ends %d ms after it does", n, late)
+			}
 		}
+		e.Close()
 	})
-	for n := range int64(3) {
-		now, begin := e.leaseClock(), time.Now().UnixMilli()
-		stalls.Store(n)
-		told := e.wallOf(now+lease, now)
-		stalls.Store(0)
-		if early := begin + lease - told; early > still/2 {
-			t.Errorf("after %d stops a holder is told that its lease ends %d ms before it does", n, early)
-		}
-		if late := told - (time.Now().UnixMilli() + lease - (e.leaseClock() - now)); late > 1 {
-			t.Errorf("after %d stops a holder is told that its lease ends %d ms after it does", n, late)
-		}
-	}
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
+// open opens an engine whose segments are small, so its writers wait as those of openOn.
 func open(t *testing.T, dir string, with ...func(*Options)) *Engine {
 	t.Helper()
-	opt := Options{Dir: dir, SegmentBytes: 1 << 20}
+	opt := Options{Dir: dir, SegmentBytes: 1 << 20, IngestTimeout: time.Minute}
 	for _, f := range with {
 		f(&opt)
 	}

@@ -70,7 +70,7 @@ func (im image) with(file string, content []byte) (vfs.FS, error) {
 }
 
 func rotOptions(fs vfs.FS) Options {
-	return Options{Dir: "/data", FS: fs, BootID: "a", SegmentBytes: 16 << 10, DiskFlush: time.Hour}
+	return Options{Dir: "/data", FS: fs, BootID: "a", SegmentBytes: 16 << 10, DiskFlush: time.Hour, IngestTimeout: time.Minute}
 }
 
 // rotting makes a small directory, a part of it in the store and a part in the

@@ -150,7 +150,7 @@ func sweepOnce(t *testing.T, seed uint64) int64 {
 			}
 		})
 	}
-	opt := Options{Dir: "/data", FS: errorfs.Wrap(s.links, s), BootID: "a", SegmentBytes: 64 << 10, DiskFlush: 5 * time.Millisecond, Now: s.clock}
+	opt := Options{Dir: "/data", FS: errorfs.Wrap(s.links, s), BootID: "a", SegmentBytes: 64 << 10, DiskFlush: 5 * time.Millisecond, IngestTimeout: time.Minute, Now: s.clock}
 	e, err := Open(bg, opt)
 	if err != nil {
 		t.Fatal(err)
@@ -385,7 +385,7 @@ func (p *point) check() error {
 }
 
 func (p *point) options(fs vfs.FS, boot string) Options {
-	return Options{Dir: "/data", FS: fs, BootID: boot, SegmentBytes: 64 << 10, DiskFlush: time.Hour, Now: func() time.Time { return time.UnixMilli(p.now) }}
+	return Options{Dir: "/data", FS: fs, BootID: boot, SegmentBytes: 64 << 10, DiskFlush: time.Hour, IngestTimeout: time.Minute, Now: func() time.Time { return time.UnixMilli(p.now) }}
 }
 
 // recover opens what the crash left and returns its answers, and what a kill

@@ -104,11 +104,11 @@ func copied(ctx context.Context, s *session) ([]value, error) {
 	}
 	var p99, cpu, memory []float64
 	for range runs {
-		a, err := with(ctx)
+		a, err := sample(ctx, with)
 		if err != nil {
 			return nil, err
 		}
-		b, err := without(ctx)
+		b, err := sample(ctx, without)
 		if err != nil {
 			return nil, err
 		}
@@ -131,8 +131,8 @@ func copiedSync(ctx context.Context, s *session) ([]value, error) {
 	}
 	var one, many measured
 	pressure, err := w.highestPressure(ctx, func() (err error) {
-		if one, err = runPlan(ctx, w.proc, s.writers(w.addr, writeTopic, 1, 1)); err == nil {
-			many, err = runPlan(ctx, w.proc, s.writers(w.addr, writeTopic, manyConns, 1))
+		if one, err = sample(ctx, over(w.proc, s.writers(w.addr, writeTopic, 1, 1))); err == nil {
+			many, err = sample(ctx, over(w.proc, s.writers(w.addr, writeTopic, manyConns, 1)))
 		}
 		return err
 	})

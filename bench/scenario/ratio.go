@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weirmq/weir/bench/load"
@@ -91,13 +92,35 @@ func (b *bench) runRatio(ctx context.Context, row ratio) report.Ratio {
 }
 
 func appendSample(ctx context.Context, to []measured, take measure) ([]measured, error) {
+	m, err := sample(ctx, take)
+	return append(to, m), err
+}
+
+// emptySamples is how many samples in a row may have nothing done, as while the machine
+// stands still.
+const emptySamples = 10
+
+// sample takes one in which something is done.
+func sample(ctx context.Context, take measure) (m measured, err error) {
+	for range emptySamples {
+		m, err = takeSample(ctx, take)
+		switch {
+		case err == nil && m.rate <= 0:
+			err = errors.New("nothing was done")
+		case err == nil || !strings.Contains(err.Error(), nothingDone):
+			return m, err
+		}
+	}
+	return m, err
+}
+
+// nothingDone is what clients say that could do nothing in their time.
+const nothingDone = "give -for more time"
+
+func takeSample(ctx context.Context, take measure) (measured, error) {
 	ctx, cancel := context.WithTimeout(ctx, sampleLimit)
 	defer cancel()
-	m, err := take(ctx)
-	if err == nil && m.rate <= 0 {
-		err = errors.New("nothing was done")
-	}
-	return append(to, m), err
+	return take(ctx)
 }
 
 func fillSide(side *report.Side, samples []measured) {

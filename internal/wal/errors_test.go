@@ -249,7 +249,7 @@ func resumed(l *Log) error {
 func TestReadOnlyWhileNoFileCanBeWritten(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	fs := newFaultFS(mem, nil)
-	l, _, _ := openLog(t, Options{FS: fs, SegmentBytes: 8 << 10, RetryEvery: 5 * time.Millisecond}, 0)
+	l, _, _ := openLog(t, Options{FS: fs, SegmentBytes: 8 << 10, RetryEvery: 5 * time.Millisecond, FlushEvery: time.Hour}, 0)
 	_, pos := add(t, l, "h", "kept", Written)
 	fs.set(func(c call) error { return syscall.ENOSPC })
 	_, _, err := tryAdd(l, "h", "fails", Synced)

@@ -23,7 +23,7 @@ const (
 	linearAtOnce    = 10 // histories that run side by side
 	linearJobs      = 24
 	linearDeliver   = 4 // max_deliveries
-	linearTimeout   = 30 * time.Second
+	linearTimeout   = 5 * time.Minute
 )
 
 // jobInput is one operation on one job, with the times between which the

@@ -120,7 +120,7 @@ func TestWeirJoinsAGroupOfHandWrittenConsumersAndLeavesItAgain(t *testing.T) {
 	stopHand := start(hand.run)
 
 	// Weir joins.
-	joined, stalled := time.Now(), stall.Watch()
+	joined, stalled := time.Now(), stall.Busy()
 	flags := []string{"--workers", "4", "--reclaim-after", reclaimAfter.String(), "--block", block.String()}
 	weirs := []*weirtest.Process{s.work("weir-1", recordLine, flags...), s.work("weir-2", recordLine, flags...)}
 	orphans := s.since(joined, "weir has the orphans", func() bool { return s.pendingOf()["hand-crashed"] == 0 })

@@ -99,7 +99,7 @@ func TestACommandThatHangsIsKilledAndItsMessageDoneByAnotherWorker(t *testing.T)
 	s.work("w1", `trap '' TERM; [ "$WEIR_ATTEMPT" != 1 ] || { echo hung >> "$RECORD"; sleep 1000; }; `+recordLine, flags...)
 	s.publish("the one")
 	s.eventually("the command hangs", func() bool { return len(s.handled()) == 1 })
-	began, stalled := time.Now(), stall.Watch()
+	began, stalled := time.Now(), stall.Busy()
 	s.work("w2", recordLine, flags...)
 	took := s.since(began, "the message is done", s.drained)
 	if limit := timeout + 1500*time.Millisecond + time.Second + stalled(); took > limit {

@@ -42,7 +42,7 @@ func TestAPoolHealsItselfWhenWorkersAreKilled(t *testing.T) {
 	workers[1].Signal(syscall.SIGSTOP)
 	held := s.pendingOf()
 	orphans := held["w1"] + held["w2"]
-	killed, stalled := time.Now(), stall.Watch()
+	killed, stalled := time.Now(), stall.Busy()
 	workers[0].Signal(syscall.SIGKILL)
 	workers[1].Signal(syscall.SIGKILL)
 	if held["w1"] == 0 || held["w2"] == 0 {

@@ -36,7 +36,7 @@ func paused(t *testing.T, server *redistest.Server, env ...string) (*weirtest.Pr
 
 func TestSIGTERMEndsAPausedPublishAtOnce(t *testing.T) {
 	p, stored := paused(t, redistest.Start(t, redistest.Options{}))
-	stalled := stall.Watch()
+	stalled := stall.Busy()
 	began := time.Now()
 	p.Signal(syscall.SIGTERM)
 	code := p.Wait()

@@ -21,7 +21,7 @@ type TB = process.TB
 
 // How long a server may take to answer.
 const (
-	startTimeout = 15 * time.Second
+	startTimeout = time.Minute
 	pollEvery    = 5 * time.Millisecond
 )
 

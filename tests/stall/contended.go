@@ -27,3 +27,10 @@ func pressure() time.Duration {
 	us, _ := strconv.ParseInt(string(found[1]), 10, 64)
 	return time.Duration(us) * time.Microsecond
 }
+
+// Busy is Watch and Contended in one: for bounds on what other processes do while the test
+// waits for them.
+func Busy() (end func() time.Duration) {
+	stalled, contended := Watch(), Contended()
+	return func() time.Duration { return stalled() + contended() }
+}

@@ -17,7 +17,8 @@ import (
 const (
 	modelSteps = 120
 	// soon is how exactly a model knows when something was due.
-	soon = 10 * time.Millisecond
+	soon     = 10 * time.Millisecond
+	changing = 300 * time.Millisecond // before and after something is due, readings may differ
 )
 
 // modelCases compares random histories with what this package's documents allow. WEIRTEST_SEEDS
@@ -54,11 +55,12 @@ type model struct {
 // entry is what is known of a message.
 type entry struct {
 	backend.Message
-	id       string    // that its append returned
-	number   int       // of its publish or redrive: the order of what nobody has had
-	inOrder  bool      // nobody has had it, and it was never kept back
-	over     bool      // done, or dead
-	free     time.Time // when anybody may claim it
+	id       string        // that its append returned
+	number   int           // of its publish or redrive: the order of what nobody has had
+	inOrder  bool          // nobody has had it, and it was never kept back
+	over     bool          // done, or dead
+	free     time.Time     // when anybody may claim it
+	slow     time.Duration // how much later that may be: what the call took that said so
 	held     *backend.Delivery
 	handle   int // where it was claimed
 	attempts int // that count
@@ -151,6 +153,7 @@ func (m *model) publish() {
 		msgs = slices.Insert(msgs, at, again.Message)
 	}
 	got, err := m.handles[m.any()].Append(m.ctx(), msgs)
+	took := time.Since(began)
 	m.step("publish %d: %v, %v", count, got, err)
 	if err != nil || len(got) != len(msgs) {
 		m.Fatalf("append of %d: %v, %v", len(msgs), got, err)
@@ -162,7 +165,7 @@ func (m *model) publish() {
 			continue
 		}
 		m.number++
-		m.entries = append(m.entries, &entry{Message: msg, id: got[i].ID, number: m.number, inOrder: msg.Delay == 0, free: began.Add(msg.Delay)})
+		m.entries = append(m.entries, &entry{Message: msg, id: got[i].ID, number: m.number, inOrder: msg.Delay == 0, free: began.Add(msg.Delay), slow: took})
 	}
 	if n := len(m.entries) - before; n != count && !m.Failed() {
 		m.Errorf("%d of %d are new", n, count)
@@ -221,7 +224,8 @@ func (m *model) claim(req backend.ClaimRequest) {
 			m.Errorf("lease %+v with the deadline %s, want %s", d.Lease, d.Deadline, e.Deadline)
 		}
 		m.end(e)
-		e.held, e.handle, e.attempts, e.free = d, handle, d.Attempt, d.Since.Add(req.ReclaimAfter)
+		e.held, e.handle, e.attempts = d, handle, d.Attempt
+		e.free, e.slow = d.Since.Add(req.ReclaimAfter), ended.Sub(d.Since)
 	}
 	m.checkOrder(&got)
 	for i := range got.Dead {
@@ -347,7 +351,7 @@ func (m *model) settle() {
 		m.end(e)
 		return
 	}
-	switch e.free, e.error = free, text; what {
+	switch e.free, e.slow, e.error = free, time.Since(began), text; what {
 	case 0, 1:
 		e.over = true
 		m.end(e)
@@ -431,14 +435,14 @@ func (m *model) settleMany() {
 			r := returns[slices.IndexFunc(returns, func(r backend.Return) bool { return r.ID == lease.ID })]
 			m.returned(e, &r, began)
 		default:
-			e.free = began.Add(d)
+			e.free, e.slow = began.Add(d), time.Since(began)
 		}
 	}
 }
 
 // returned notes that a message was given back.
 func (m *model) returned(e *entry, r *backend.Return, began time.Time) {
-	e.free = began.Add(r.Delay)
+	e.free, e.slow = began.Add(r.Delay), time.Since(began)
 	switch {
 	case !r.NotStarted:
 		e.error = r.Error
@@ -483,23 +487,24 @@ func (m *model) settleLate() {
 
 // checkStats compares a reading with what is left, unless something is about to change.
 func (m *model) checkStats() {
-	now := time.Now()
+	if m.h.LocalLeases {
+		return // its numbers are a little late, and transactions count
+	}
+	began := time.Now()
+	stats := m.stats(m.handles[m.any()])
+	ended := time.Now()
 	var left, later int64
 	for _, e := range m.entries {
 		switch {
 		case e.over:
-		case e.free.Sub(now).Abs() < 300*time.Millisecond && (e.held != nil || !e.inOrder):
+		case ended.After(e.free.Add(-changing)) && began.Before(e.free.Add(e.slow+changing)) && (e.held != nil || !e.inOrder):
 			return
-		case e.Delay > 0 && e.attempts == 0 && e.held == nil && e.redrives == 0 && e.free.After(now):
+		case e.Delay > 0 && e.attempts == 0 && e.held == nil && e.redrives == 0 && e.free.After(ended):
 			later++
 		default:
 			left++
 		}
 	}
-	if m.h.LocalLeases {
-		return // its numbers are a little late, and transactions count
-	}
-	stats := m.stats(m.handles[m.any()])
 	if stats.Lag != nil && stats.Pending+*stats.Lag != left || stats.Delayed != later || stats.Paused != m.paused {
 		m.Errorf("pending %d, lag %s, delayed %d, paused %v; want %d together, %d and %v", stats.Pending, number(stats.Lag), stats.Delayed, stats.Paused, left, later, m.paused)
 	}

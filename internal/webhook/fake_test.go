@@ -16,6 +16,11 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
+// payload is the data of each job.
+const payload = `{"a":1}`
+
+var errBusy = api.Errorf(api.CodeNotReady, "the log is behind")
+
 // fakeQueue is a queue in memory, as far as webhooks go.
 type fakeQueue struct {
 	mu     sync.Mutex
@@ -24,11 +29,16 @@ type fakeQueue struct {
 	nacks  []time.Duration
 	lease  uint64
 	closed error // what a claim is answered with
+	claims int
+	torn   bool      // the next claim fails behind its first job
+	drains bool      // a claim has nothing, and does not wait
+	busy   time.Time // nothing can be settled before
 }
 
 type fakeJob struct {
 	from       time.Time // claimable
 	lease      uint64    // 0: none
+	until      time.Time // end of the lease
 	deliveries uint64
 }
 
@@ -55,7 +65,7 @@ func (f *fakeQueue) Claim(ctx context.Context, _ string, req *api.ClaimRequest, 
 	end := time.After(time.Duration(req.WaitMS) * time.Millisecond)
 	for {
 		n, wake, soon, err := f.take(req, visit)
-		if n > 0 || err != nil {
+		if n > 0 || err != nil || f.drains && f.claims < 100 {
 			return api.ClaimResult{Count: n}, err
 		}
 		var later <-chan time.Time
@@ -76,6 +86,7 @@ func (f *fakeQueue) Claim(ctx context.Context, _ string, req *api.ClaimRequest, 
 func (f *fakeQueue) take(req *api.ClaimRequest, visit func(*api.Job)) (n int, wake chan struct{}, soon time.Duration, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.claims++
 	if f.closed != nil {
 		return 0, nil, 0, f.closed
 	}
@@ -86,20 +97,31 @@ func (f *fakeQueue) take(req *api.ClaimRequest, visit func(*api.Job)) (n int, wa
 	slices.Sort(seqs)
 	for _, seq := range seqs {
 		j := f.jobs[seq]
-		if j.lease != 0 || n == req.Max {
+		if n == req.Max {
 			continue
 		}
-		if wait := time.Until(j.from); wait > 0 {
+		from := j.from
+		if j.lease != 0 {
+			from = j.until
+		}
+		if wait := time.Until(from); wait > 0 {
 			if soon == 0 || wait < soon {
 				soon = wait
 			}
 			continue
 		}
 		f.lease++
-		j.lease = f.lease
+		j.lease, j.until = f.lease, time.Now().Add(time.Duration(req.LeaseMS)*time.Millisecond)
 		j.deliveries++
 		n++
-		visit(&api.Job{Record: api.Record{Seq: seq, Data: []byte(`{"a":1}`)}, LeaseID: j.lease, Deliveries: j.deliveries})
+		data := []byte(payload)
+		visit(&api.Job{Record: api.Record{Seq: seq, Data: data}, LeaseID: j.lease, Deliveries: j.deliveries})
+		clear(data) // as the engine may
+		if f.torn {
+			f.torn, j.lease = false, 0
+			j.deliveries--
+			return 0, nil, 0, api.Errorf(api.CodeInternal, "a job could not be read")
+		}
 	}
 	return n, f.wake, soon, nil
 }
@@ -107,6 +129,9 @@ func (f *fakeQueue) take(req *api.ClaimRequest, visit func(*api.Job)) (n int, wa
 func (f *fakeQueue) Ack(_ context.Context, _ string, req *api.SettleRequest) (api.SettleResult, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if time.Now().Before(f.busy) {
+		return api.SettleResult{}, errBusy
+	}
 	for i, seq := range req.Seqs {
 		if j := f.jobs[seq]; j == nil || j.lease != req.LeaseIDs[i] {
 			panic("an ack without a lease")
@@ -119,6 +144,9 @@ func (f *fakeQueue) Ack(_ context.Context, _ string, req *api.SettleRequest) (ap
 func (f *fakeQueue) Nack(_ context.Context, _ string, req *api.SettleRequest) (api.SettleResult, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if time.Now().Before(f.busy) {
+		return api.SettleResult{}, errBusy
+	}
 	for i, seq := range req.Seqs {
 		j := f.jobs[seq]
 		if j == nil || j.lease != req.LeaseIDs[i] {

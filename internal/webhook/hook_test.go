@@ -46,9 +46,18 @@ func TestAJobThatFailsIsDeliveredAgainEachTimeLater(t *testing.T) {
 }
 
 func TestRetryAfterIsHonouredUpToACap(t *testing.T) {
-	for field, want := range map[string]time.Duration{"30": 30 * time.Second, "9999999": maxAfter, "99999999999999999999": 0, "soon": 0, "-5": 0} {
+	const begin = 946684800 // when virtual time begins
+	date := func(after time.Duration) string { return time.Unix(begin, 0).Add(after).UTC().Format(http.TimeFormat) }
+	for field, want := range map[string]time.Duration{
+		"30": 30 * time.Second, "9999999": maxAfter, "99999999999999999999": 0, "soon": 0, "-5": 0,
+		date(time.Minute): time.Minute, date(time.Hour): maxAfter, date(-time.Hour): 0,
+	} {
+		status := 503
+		if want == maxAfter {
+			status = 429
+		}
 		synctest.Test(t, func(t *testing.T) {
-			to := &receiver{header: http.Header{"Retry-After": {field}}, answer: func(*http.Request) (int, error) { return 503, nil }}
+			to := &receiver{header: http.Header{"Retry-After": {field}}, answer: func(*http.Request) (int, error) { return status, nil }}
 			s, q := newSet(t, to), newFakeQueue(2)
 			s.Start(q)
 			cfg := config()
@@ -278,6 +287,25 @@ func TestAQueueThatIsGoneIsAskedForNowAndThen(t *testing.T) {
 		pass(claimRetryMax + time.Second)
 		if st := get(t, s, "w"); st.LastError != "" || st.Deliveries != 1 || st.Failing {
 			t.Errorf("once it is back: %+v", st)
+		}
+		q.mu.Lock()
+		q.torn = true
+		q.mu.Unlock()
+		q.add(2)
+		pass(time.Minute)
+		if n := len(to.times()); n != 2 {
+			t.Errorf("%d deliveries, one of them of a claim that has failed", n)
+		}
+		q.mu.Lock()
+		q.closed = api.TopicNotFound("orders")
+		q.mu.Unlock()
+		pass(time.Minute)
+		q.mu.Lock()
+		q.closed = nil // and empty
+		q.mu.Unlock()
+		pass(claimRetryMax + claimWait + time.Second)
+		if st := get(t, s, "w"); st.LastError != "" || st.Failing {
+			t.Errorf("once it is back and empty: %+v", st)
 		}
 		s.Stop(time.Second)
 	})

@@ -72,6 +72,9 @@ func TestErrorsSayWhetherAndWhenToTryAgain(t *testing.T) {
 		{503, "1", `{"error":{"code":"not_ready","message":"m"}}`, true, false, time.Second},
 		{500, "", `{"error":{"code":"internal","message":"m"}}`, true, false, 0}, // whether it wrote is for the caller to know
 		{502, "", `<html>`, true, true, 0},
+		{503, "7", `<html>`, true, false, 7 * time.Second}, // of a proxy, which has passed nothing on
+		{429, "7", `<html>`, true, false, 7 * time.Second},
+		{429, "", `{"error":{"code":"throttled","message":"m","detail":{"retry_after_ms":9e9}}}`, true, false, maxRetryAfter},
 		{422, "", `{"error":{"code":"topic_full","message":"m"}}`, true, false, 0},
 		{400, "", `{"error":{"code":"invalid_request","message":"m"}}`, false, false, 0},
 		{404, "", `<html>`, false, false, 0},
@@ -85,11 +88,21 @@ func TestErrorsSayWhetherAndWhenToTryAgain(t *testing.T) {
 }
 
 func TestARefusedConnectionIsCertainAndALostAnswerIsNot(t *testing.T) {
-	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/torn") {
+			w.Header().Set("Content-Length", "50")
+			_, _ = io.WriteString(w, `{"first_seq":1,`)
+			w.(http.Flusher).Flush()
+		}
+		panic(http.ErrAbortHandler)
+	}))
 	c := New(srv.URL, "s3cret")
-	_, err := c.Write(t.Context(), "x", &api.WriteRequest{})
-	if !Retryable(err) || !errors.Is(err, backend.ErrOutcomeUnknown) {
-		t.Errorf("a lost answer: %v", err)
+	var err error
+	for _, topic := range []string{"silent", "torn"} {
+		_, err = c.Write(t.Context(), topic, &api.WriteRequest{})
+		if !Retryable(err) || !errors.Is(err, backend.ErrOutcomeUnknown) || errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("a lost answer, %s: %v", topic, err)
+		}
 	}
 	srv.Close()
 	_, err = c.Write(t.Context(), "x", &api.WriteRequest{})

@@ -1,11 +1,17 @@
 package client
 
 import (
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/api"
 )
 
 func TestRequestsGoToTheServerThatLeads(t *testing.T) {
@@ -47,6 +53,62 @@ func TestRequestsGoToTheServerThatLeads(t *testing.T) {
 	if err := c.call(t.Context(), callTimeout, http.MethodPost, "/v0/topics/t", []byte(`{}`), nil); !IsStatus(err, http.StatusServiceUnavailable) && err == nil {
 		t.Errorf("without a leader: %v", err)
 	}
+}
+
+// clientOf returns a client of servers of which one leads.
+func clientOf(t *testing.T, handlers ...http.HandlerFunc) *Client {
+	t.Helper()
+	var hosts []string
+	for _, h := range handlers {
+		s := httptest.NewServer(h)
+		t.Cleanup(s.Close)
+		hosts = append(hosts, strings.TrimPrefix(s.URL, "http://"))
+	}
+	c := New("http://"+strings.Join(hosts, ","), "")
+	t.Cleanup(c.Close)
+	return c
+}
+
+const stored = `{"first_seq":1,"last_seq":1,"head_seq":1,"count":1}`
+
+// What a server may have stored before it went away no other one is asked to store, too.
+func TestAWriteThatMayHaveArrivedIsNotSentToTheNextServer(t *testing.T) {
+	var second atomic.Int32
+	c := clientOf(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		panic(http.ErrAbortHandler)
+	}, func(w http.ResponseWriter, _ *http.Request) {
+		second.Add(1)
+		_, _ = io.WriteString(w, stored)
+	})
+	w := &api.WriteRequest{Records: []api.Record{{Data: []byte("1")}}}
+	if _, err := c.Write(t.Context(), "t", w); !errors.Is(err, backend.ErrOutcomeUnknown) || second.Load() != 0 {
+		t.Errorf("a write to a server that went away: %v, and %d calls of the next one", err, second.Load())
+	}
+	if _, err := c.Write(t.Context(), "t", w); err != nil {
+		t.Errorf("the write behind it: %v", err)
+	}
+}
+
+// Calls that learn together that a server does not lead go to the next one, and not past it.
+func TestCallsAtOnceFindTheServerThatLeads(t *testing.T) {
+	var both sync.WaitGroup
+	both.Add(2)
+	c := clientOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		both.Done()
+		both.Wait()
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"error":{"code":"not_ready","message":"a standby"}}`)
+	}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, stored) })
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			if _, err := c.Write(t.Context(), "t", &api.WriteRequest{Records: []api.Record{{Data: []byte("1")}}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestStandbysOfAURLAreHosts(t *testing.T) {

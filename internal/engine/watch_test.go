@@ -249,6 +249,21 @@ func TestAnOlderStreamOfTheSessionIsBelievedToo(t *testing.T) {
 	expect(t, openStream(t, e, wid, idOf("a", 1)), "a 2-2", "a caught-up")
 }
 
+// What is still written to a connection that its client has given up is lost with it.
+func TestAnOlderStreamDoesNotMoveTheSession(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "b")
+	put(t, e, "a", configOf(api.Disk))
+	tryWrite(e, "a", "1")
+	wid := newSession(t, e, api.WatchTopic{Topic: "a"})
+	older := openStream(t, e, wid, "")
+	expect(t, older, "a 1-1", "a caught-up")
+	newer := openStream(t, e, wid, "")
+	tryWrite(e, "a", "2")
+	expect(t, older, "a 2-2", "a caught-up")
+	newer.Close()
+	expect(t, openStream(t, e, wid, ""), "a 2-2", "a caught-up")
+}
+
 // A number says nothing of the life it belongs to: until the announcement is
 // written, it is made again.
 func TestAnAnnouncementThatMayBeLostIsMadeAgain(t *testing.T) {

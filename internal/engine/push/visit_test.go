@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -110,4 +112,48 @@ func TestAStreamBehindItsOutboxReadsOnByItself(t *testing.T) {
 	if c := r.Counts(); c.Lagged != 0 {
 		t.Errorf("%+v", c)
 	}
+}
+
+// What waited for the socket when its client unsubscribed would else follow the answer to that.
+func TestNoFrameFollowsAnUnsubscribe(t *testing.T) {
+	l := newLog()
+	s := l.room().NewSocket()
+	defer s.Close()
+	req := &api.WatchRequest{Topics: []api.WatchTopic{{Topic: "a", Tail: true}}}
+	if _, err := s.Subscribe(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Next(t.Context(), nil); err != nil || !strings.Contains(string(got), "caught") {
+		t.Fatalf("%q, %v", got, err)
+	}
+	l.head = 1
+	var v Visit
+	v.Deliver(t.Context(), &l.topic, 1)
+	s.Unsubscribe([]string{"a"})
+	if got, err := s.Next(t.Context(), nil); err != nil || len(got) > 0 {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// However long its stream was open, a session waits for the next one from its end on.
+func TestASessionOutlivesAStreamThatWasOpenForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog()
+		r := l.room()
+		s := l.open(t, r)
+		time.Sleep(3 * api.SessionTTLMS * time.Millisecond)
+		for range 2 {
+			s.Close()
+			time.Sleep(api.SessionTTLMS*time.Millisecond - time.Second)
+			var err error
+			if s, err = r.OpenStream(s.session.wid, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Close()
+		time.Sleep(api.SessionTTLMS*time.Millisecond + time.Second)
+		if _, err := r.OpenStream(s.session.wid, ""); !api.IsCode(err, api.CodeNotFound) {
+			t.Errorf("behind its time: %v", err)
+		}
+	})
 }

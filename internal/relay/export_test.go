@@ -9,3 +9,6 @@ import (
 func (r *Relay) DialWith(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
 	r.client.Transport.(*transport).DialContext = dial
 }
+
+// Ended waits until the connection that p publishes over has ended.
+func (p *Publisher) Ended() { p.reader.Wait() }

@@ -1,0 +1,128 @@
+package relay_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/weirmq/weir/internal/relay"
+)
+
+// front returns a relay of an upstream that is not asked about topics.
+func front(t *testing.T, upstream http.HandlerFunc) (*relay.Relay, *httptest.Server) {
+	t.Helper()
+	s := httptest.NewServer(upstream)
+	t.Cleanup(s.Close)
+	r, err := relay.New(relay.Options{Upstream: s.URL, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, s
+}
+
+// A 503 of the relay would say that nothing was stored, and have a write sent again.
+func TestAWriteWhoseAnswerIsLostIsNotAnswered(t *testing.T) {
+	r, upstream := front(t, func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		panic(http.ErrAbortHandler)
+	})
+	s := httptest.NewServer(r)
+	defer s.Close()
+	ask := func(method string) (int, error) {
+		req, err := http.NewRequestWithContext(t.Context(), method, s.URL+"/v0/topics/a", strings.NewReader(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode, nil
+	}
+	if status, err := ask(http.MethodPost); err == nil {
+		t.Errorf("a write whose answer is lost: %d", status)
+	}
+	if status, err := ask(http.MethodGet); status != http.StatusServiceUnavailable {
+		t.Errorf("a read whose answer is lost: %d, %v", status, err)
+	}
+	upstream.Close()
+	if status, err := ask(http.MethodPost); status != http.StatusServiceUnavailable {
+		t.Errorf("a write that was not sent: %d, %v", status, err)
+	}
+}
+
+// ended waits until the connection of a publisher has ended.
+func ended(t *testing.T, p *relay.Publisher) {
+	t.Helper()
+	over := make(chan struct{})
+	go func() { p.Ended(); close(over) }()
+	select {
+	case <-over:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the connection goes on")
+	}
+}
+
+// Each message gets its own answer, whatever became of the ones before it.
+func TestAPublishGetsItsOwnAnswer(t *testing.T) {
+	late := make(chan struct{})
+	r, _ := front(t, func(w http.ResponseWriter, req *http.Request) {
+		conn, err := websocket.Accept(w, req, nil)
+		if err != nil {
+			return
+		}
+		defer conn.CloseNow()
+		for {
+			_, msg, err := conn.Read(req.Context())
+			if err != nil {
+				return
+			}
+			switch string(msg) {
+			case "lost":
+				return
+			case "late":
+				<-late
+			}
+			_ = conn.Write(req.Context(), websocket.MessageText, append([]byte("answer to "), msg...))
+			switch string(msg) {
+			case "last":
+				return
+			case "stops":
+				_ = conn.Write(req.Context(), websocket.MessageText, []byte(`{"op":"error","code":"server_shutting_down"}`))
+			}
+		}
+	})
+	p := r.NewPublisher(relay.Caller{}, false)
+	defer p.Close()
+	publish := func(ctx context.Context, msg string) {
+		t.Helper()
+		if answer, err := p.Publish(ctx, []byte(msg)); err != nil || string(answer) != "answer to "+msg {
+			t.Errorf("%s: %q, %v", msg, answer, err)
+		}
+	}
+	publish(t.Context(), "first")
+	if answer, err := p.Publish(t.Context(), []byte("lost")); err == nil || !strings.Contains(err.Error(), "unknown") {
+		t.Errorf("a publish whose answer is lost: %q, %v", answer, err)
+	}
+	publish(t.Context(), "after a lost one")
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if answer, err := p.Publish(short, []byte("late")); err == nil || !strings.Contains(err.Error(), "unknown") {
+		t.Errorf("a publish without an answer in time: %q, %v", answer, err)
+	}
+	close(late)
+	publish(t.Context(), "after a late one")
+	for _, msg := range []string{"last", "stops"} {
+		publish(t.Context(), msg)
+		ended(t, p)
+		publish(t.Context(), "after one that "+msg)
+	}
+}

@@ -266,7 +266,13 @@ func (p *place) watch(key string, topics ...string) (path string) {
 		all[name] = map[string]int{"from_seq": 0}
 	}
 	body, _ := json.Marshal(map[string]any{"topics": all})
-	status, answer := p.call(key, "POST", "/v0/watch", string(body))
+	return p.session(key, string(body))
+}
+
+// session makes one.
+func (p *place) session(key, body string) (path string) {
+	p.t.Helper()
+	status, answer := p.call(key, "POST", "/v0/watch", body)
 	var made struct {
 		URL string `json:"stream_url"`
 	}
@@ -354,7 +360,10 @@ func (l *listener) take(event string, data []byte) {
 			}
 			at = r.Seq
 		}
-		l.at[f.Topic] = max(at, f.ToSeq)
+		if at != f.ToSeq && l.wrong == nil {
+			l.wrong = fmt.Errorf("%s: a frame up to %d has records up to %d", f.Topic, f.ToSeq, at)
+		}
+		l.at[f.Topic] = at
 	case "tombstone":
 		l.gaps = append(l.gaps, fmt.Sprintf("%s %d-%d %s", f.Topic, f.GapFrom, f.GapTo, f.Reason))
 		if f.Reason == "recreated" {

@@ -17,12 +17,17 @@ import (
 
 var bg = context.Background()
 
-// openOn opens an engine on a file system in memory. Its segments are small, so on a
-// busy machine a few writers fill all that may wait to be sealed: they wait for as long as
+// optionsOn are those of an engine on a file system in memory. Its segments are small, so on
+// a busy machine a few writers fill all that may wait to be sealed: they wait for as long as
 // that takes, unless a test asks how writes are refused.
+func optionsOn(fs vfs.FS, boot string) Options {
+	return Options{Dir: "/data", FS: fs, BootID: boot, SegmentBytes: 64 << 10, DiskFlush: time.Hour, IngestTimeout: time.Minute}
+}
+
+// openOn opens an engine on a file system in memory.
 func openOn(t testing.TB, fs vfs.FS, boot string, with ...func(*Options)) *Engine {
 	t.Helper()
-	opt := Options{Dir: "/data", FS: fs, BootID: boot, SegmentBytes: 64 << 10, DiskFlush: time.Hour, IngestTimeout: time.Minute}
+	opt := optionsOn(fs, boot)
 	for _, f := range with {
 		f(&opt)
 	}

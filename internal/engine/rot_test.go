@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -70,7 +69,9 @@ func (im image) with(file string, content []byte) (vfs.FS, error) {
 }
 
 func rotOptions(fs vfs.FS) Options {
-	return Options{Dir: "/data", FS: fs, BootID: "a", SegmentBytes: 16 << 10, DiskFlush: time.Hour, IngestTimeout: time.Minute}
+	opt := optionsOn(fs, "a")
+	opt.SegmentBytes = 16 << 10
+	return opt
 }
 
 // rotting makes a small directory, a part of it in the store and a part in the

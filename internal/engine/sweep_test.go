@@ -150,7 +150,8 @@ func sweepOnce(t *testing.T, seed uint64) int64 {
 			}
 		})
 	}
-	opt := Options{Dir: "/data", FS: errorfs.Wrap(s.links, s), BootID: "a", SegmentBytes: 64 << 10, DiskFlush: 5 * time.Millisecond, IngestTimeout: time.Minute, Now: s.clock}
+	opt := optionsOn(errorfs.Wrap(s.links, s), "a")
+	opt.DiskFlush, opt.Now = 5*time.Millisecond, s.clock
 	e, err := Open(bg, opt)
 	if err != nil {
 		t.Fatal(err)
@@ -385,7 +386,9 @@ func (p *point) check() error {
 }
 
 func (p *point) options(fs vfs.FS, boot string) Options {
-	return Options{Dir: "/data", FS: fs, BootID: boot, SegmentBytes: 64 << 10, DiskFlush: time.Hour, IngestTimeout: time.Minute, Now: func() time.Time { return time.UnixMilli(p.now) }}
+	opt := optionsOn(fs, boot)
+	opt.Now = func() time.Time { return time.UnixMilli(p.now) }
+	return opt
 }
 
 // recover opens what the crash left and returns its answers, and what a kill

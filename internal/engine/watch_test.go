@@ -234,33 +234,32 @@ func TestAClientIsBelievedWhatItsSessionWasHanded(t *testing.T) {
 	expect(t, openStream(t, e, wid, ""), "a caught-up")
 }
 
-func TestAnOlderStreamOfTheSessionIsBelievedToo(t *testing.T) {
-	e := openOn(t, vfs.NewMem(), "b")
+// superseded is a session whose older stream was sent a record after a newer one had begun
+// at lastID, of which its client has nothing.
+func superseded(t *testing.T, lastID string) (e *Engine, wid string) {
+	t.Helper()
+	e = openOn(t, vfs.NewMem(), "b")
 	put(t, e, "a", configOf(api.Disk))
 	tryWrite(e, "a", "1")
-	wid := newSession(t, e, api.WatchTopic{Topic: "a"})
+	wid = newSession(t, e, api.WatchTopic{Topic: "a"})
 	older := openStream(t, e, wid, "")
 	expect(t, older, "a 1-1", "a caught-up")
-	newer := openStream(t, e, wid, idOf("a", 0))
+	newer := openStream(t, e, wid, lastID)
 	tryWrite(e, "a", "2")
 	expect(t, older, "a 2-2", "a caught-up")
 	newer.Close()
+	return e, wid
+}
+
+func TestAnOlderStreamOfTheSessionIsBelievedToo(t *testing.T) {
+	e, wid := superseded(t, idOf("a", 0))
 	expect(t, openStream(t, e, wid, idOf("a", 2)), "a caught-up")
 	expect(t, openStream(t, e, wid, idOf("a", 1)), "a 2-2", "a caught-up")
 }
 
 // What is still written to a connection that its client has given up is lost with it.
 func TestAnOlderStreamDoesNotMoveTheSession(t *testing.T) {
-	e := openOn(t, vfs.NewMem(), "b")
-	put(t, e, "a", configOf(api.Disk))
-	tryWrite(e, "a", "1")
-	wid := newSession(t, e, api.WatchTopic{Topic: "a"})
-	older := openStream(t, e, wid, "")
-	expect(t, older, "a 1-1", "a caught-up")
-	newer := openStream(t, e, wid, "")
-	tryWrite(e, "a", "2")
-	expect(t, older, "a 2-2", "a caught-up")
-	newer.Close()
+	e, wid := superseded(t, "")
 	expect(t, openStream(t, e, wid, ""), "a 2-2", "a caught-up")
 }
 

@@ -49,7 +49,8 @@ func (q *request) left(err error) bool {
 // refuse answers with an error. It is the only place where codes become status, headers
 // and body.
 func (q *request) refuse(err error) {
-	if q.left(err) {
+	left := q.left(err)
+	if left {
 		q.s.log.Debug("a client left before its answer", "request_id", q.requestID(), "method", q.r.Method, "path", q.r.URL.Path)
 		defer func() { q.status = statusLeft }()
 	}
@@ -68,7 +69,7 @@ func (q *request) refuse(err error) {
 		q.s.refused.Add(1)
 		q.s.logins.add("from", remoteHost(q.r), "path", q.r.URL.Path, "why", e.Message)
 	}
-	if status >= http.StatusInternalServerError && !q.left(err) {
+	if status >= http.StatusInternalServerError && !left {
 		q.logFailure(status, e)
 	}
 	q.leaveBody()

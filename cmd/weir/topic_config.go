@@ -27,6 +27,9 @@ var configFields = map[string]string{
 	"dead-letter": "dead_letter", "leases-durable": "leases_durable", "wait-slo": "wait_slo_ms",
 }
 
+// queueFlags are those that mean nothing to a log.
+var queueFlags = []string{"lease", "claim-jitter", "max-deliveries", "dead-letter", "leases-durable", "wait-slo"}
+
 // givenFields are values of flags by the flag, nil for those that were not given.
 type givenFields map[string]*any
 
@@ -37,6 +40,16 @@ func (g givenFields) fields(names map[string]string, f settings.Fields) settings
 		f[flag] = g[flag]
 	}
 	return f
+}
+
+// queueOnly returns a flag that was given and means nothing to a log, or "".
+func (g givenFields) queueOnly() string {
+	for _, flag := range queueFlags {
+		if value := g[flag]; value != nil && *value != nil {
+			return flag
+		}
+	}
+	return ""
 }
 
 // body returns what was given, by the names of /v0.
@@ -78,6 +91,9 @@ func newTopicCreateCmd() *cobra.Command {
 			given := givenFields{}
 			if err := load(cmd, settings.TopicCreate, opt.fields(given.fields(configFields, settings.Fields{"type": &typ}))); err != nil {
 				return err
+			}
+			if flag := given.queueOnly(); flag != "" && typ == "log" {
+				return &usageError{fmt.Errorf("--%s is for queues and the topic would be a log: add --type queue", flag)}
 			}
 			return opt.onTopic(cmd, args[0], func(ctx context.Context, c *client.Client, topic string) error {
 				_, err := c.TopicInfo(ctx, topic)
@@ -122,12 +138,11 @@ func newTopicSetCmd() *cobra.Command {
 			if err := load(cmd, settings.TopicSet, opt.fields(given.fields(configFields, settings.Fields{"yes": &yes, "dry-run": &dryRun}))); err != nil {
 				return err
 			}
-			fields := given.body(configFields)
-			if len(fields) == 0 {
+			if len(given.body(configFields)) == 0 {
 				return &usageError{errors.New("name what to change, as in --ttl 7d")}
 			}
 			return opt.onTopic(cmd, args[0], func(ctx context.Context, c *client.Client, topic string) error {
-				return setTopic(ctx, cmd, c, topic, fields, &opt, yes, dryRun)
+				return setTopic(ctx, cmd, c, topic, given, &opt, yes, dryRun)
 			})
 		},
 	}
@@ -135,12 +150,15 @@ func newTopicSetCmd() *cobra.Command {
 	return cmd
 }
 
-func setTopic(ctx context.Context, cmd *cobra.Command, c *client.Client, topic string, fields map[string]any, opt *callOptions, yes, dryRun bool) error {
+func setTopic(ctx context.Context, cmd *cobra.Command, c *client.Client, topic string, given givenFields, opt *callOptions, yes, dryRun bool) error {
 	info, err := c.TopicInfo(ctx, topic)
 	if err != nil {
 		return err
 	}
-	change, err := changed(info.Config, fields)
+	if flag := given.queueOnly(); flag != "" && info.Type == "log" {
+		return &usageError{fmt.Errorf("--%s is for queues and %q is a log", flag, topic)}
+	}
+	change, err := changed(info.Config, given.body(configFields))
 	if err != nil {
 		return err
 	}

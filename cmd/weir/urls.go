@@ -29,6 +29,9 @@ func checkURLs(cmd *cobra.Command, args []string) error {
 // hostFirst is a URL that lacks its scheme. It holds no secret.
 var hostFirst = regexp.MustCompile(`^[A-Za-z0-9.-]+:[0-9]+(/[^@]*)?$`)
 
+// loopbackFirst is one that lacks its port too.
+var loopbackFirst = regexp.MustCompile(`^(localhost|127\.0\.0\.1)(/[^@]*)$`)
+
 func checkURL(arg string) error {
 	if hostFirst.MatchString(arg) {
 		scheme := "http"
@@ -36,6 +39,9 @@ func checkURL(arg string) error {
 			scheme = "redis"
 		}
 		return fmt.Errorf("%q is not a URL, did you mean %s://%s?", arg, scheme, arg)
+	}
+	if host := loopbackFirst.FindStringSubmatch(arg); host != nil {
+		return fmt.Errorf("%q is not a URL, did you mean http://%s:4000%s?", arg, host[1], host[2])
 	}
 	u, err := url.Parse(arg)
 	if err != nil {

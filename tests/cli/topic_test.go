@@ -57,6 +57,9 @@ func TestTopicsAreCreatedListedAndChanged(t *testing.T) {
 	if c := state.Config; c["type"] != "queue" || c["max_deliveries"] != 5.0 || c["wait_slo_ms"] != 2000.0 || c["dead_letter"] != nil || c["lease_ms"] != 30000.0 {
 		t.Errorf("what no flag names has to stay: %v", c)
 	}
+	if _, stderr, code := weirtest.Run(t, nil, "topic", "set", "--lease", "5s", srv.URL+"/events"); code != 2 || !strings.Contains(stderr, `--lease is for queues and "events" is a log`) {
+		t.Errorf("a lease of a log: code %d, %q", code, stderr)
+	}
 	fails(t, `topic "nowhere" does not exist`, "topic", "set", "--ttl", "1h", srv.URL+"/nowhere")
 	fails(t, `topic "nowhere" does not exist`, "topic", "info", srv.URL+"/nowhere")
 	fails(t, "no answer from the server", "topic", "ls", "http://127.0.0.1:1")

@@ -11,10 +11,14 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/weirmq/weir/internal/client"
 	"github.com/weirmq/weir/internal/engine"
 )
+
+// backupSilence is how long a server may send nothing of a backup before it is given up.
+const backupSilence = 5 * time.Minute
 
 // backupSource returns a function that fills a directory from the URL.
 func backupSource(ctx context.Context, from string, opt *copyOptions) (func(*copied) error, error) {
@@ -35,7 +39,7 @@ func backupSource(ctx context.Context, from string, opt *copyOptions) (func(*cop
 	}
 	return func(to *copied) error {
 		defer c.Close()
-		stream, err := c.Backup(ctx, opt.rate)
+		stream, err := c.Backup(ctx, opt.rate, backupSilence)
 		if client.IsStatus(err, http.StatusForbidden) {
 			return fmt.Errorf("the key does not allow backups; it needs the admin scope and no prefixes: %w", err)
 		}

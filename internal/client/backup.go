@@ -10,13 +10,39 @@ import (
 
 // Backup starts an online backup and returns it as a tar stream that comes no
 // faster than rate bytes per second, 0 for no limit; the caller closes it. A
-// stream that breaks off has no manifest, which is its last file.
-func (c *Client) Backup(ctx context.Context, rate int64) (io.ReadCloser, error) {
+// stream that breaks off has no manifest, which is its last file. A Read that gets
+// nothing for silence fails with an error that is Unreachable.
+func (c *Client) Backup(ctx context.Context, rate int64, silence time.Duration) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	resp, err := c.send(ctx, http.MethodPost, fmt.Sprintf("/admin/backup?rate=%d", rate), nil, nil)
 	if err != nil {
+		cancel(nil)
 		return nil, err
 	}
-	return resp.Body, nil
+	timer := time.AfterFunc(silence, func() { cancel(errSilent) })
+	return &silentBody{ctx, cancel, resp.Body, impatientReader{resp.Body, timer, silence}}, nil
+}
+
+// silentBody is a body whose server may fall silent.
+type silentBody struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	body   io.Closer
+	impatientReader
+}
+
+func (b *silentBody) Read(p []byte) (int, error) {
+	n, err := b.impatientReader.Read(p)
+	if err != nil {
+		err = orSilent(b.ctx, err)
+	}
+	return n, err
+}
+
+func (b *silentBody) Close() error {
+	b.timer.Stop()
+	b.cancel(nil)
+	return b.body.Close()
 }
 
 // Bundle returns what a server tells about itself, as a compressed tar, with a CPU profile

@@ -183,3 +183,23 @@ func TestWriteEachTakesTheAnswersOutcomes(t *testing.T) {
 		t.Errorf("a server that is not ready: %v", err)
 	}
 }
+
+func TestABackupThatFallsSilentEnds(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "the beginning")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer srv.Close()
+	c := New(srv.URL, "")
+	defer c.Close()
+	stream, err := c.Backup(t.Context(), 0, 200*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	_, err = io.ReadAll(stream)
+	if _, ok := errors.AsType[*Unreachable](err); !ok || !strings.Contains(err.Error(), "silent for too long") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -325,7 +325,7 @@ func TestASilentStreamCountsAsLost(t *testing.T) {
 		<-r.Context().Done()
 	})
 	f := testFollower(b)
-	f.silence = 20 * time.Millisecond
+	f.silence = time.Second
 	if err := f.connect(t.Context()); !errors.Is(err, errSilent) || !lostStream(err) {
 		t.Errorf("error %v", err)
 	}

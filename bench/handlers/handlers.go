@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"syscall"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -99,7 +98,7 @@ func (s *syncFile) append(body []byte) error {
 	if _, err := s.file.WriteAt(body, s.reserve(int64(len(body)))); err != nil {
 		return err
 	}
-	return syscall.Fdatasync(int(s.file.Fd()))
+	return syncData(s.file)
 }
 
 // reserve gives n bytes of the ring away.

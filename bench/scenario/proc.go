@@ -13,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unsafe"
 )
 
 // proc is a server process under test. It dies with the benchmark.
@@ -31,7 +30,7 @@ func startProc(path string, args, env []string) (*proc, error) {
 	p := &proc{cmd: exec.Command(path, args...), done: make(chan struct{})}
 	p.cmd.Env = append(cleanEnv(), env...)
 	p.cmd.Stderr = &p.errors
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = endWithParent()
 	if _, err := p.cmd.StdinPipe(); err != nil { // some end with their standard input
 		return nil, err
 	}
@@ -108,20 +107,6 @@ func (p *proc) exited() bool {
 	default:
 		return false
 	}
-}
-
-// cpu is the processor time the process has used: utime + stime of
-// /proc/PID/stat, read from the same counter through its POSIX clock, which
-// counts nanoseconds instead of ticks of 10 ms.
-func (p *proc) cpu() time.Duration {
-	const cpuClockSched = 2
-	var ts syscall.Timespec
-	clock := ^p.cmd.Process.Pid<<3 | cpuClockSched
-	_, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, uintptr(clock), uintptr(unsafe.Pointer(&ts)), 0)
-	if errno != 0 {
-		return 0
-	}
-	return time.Duration(ts.Nano())
 }
 
 // rss is the resident set in MiB.

@@ -18,12 +18,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -56,6 +58,9 @@ func run(ctx context.Context, args []string) error {
 			fmt.Println(name)
 		}
 		return nil
+	}
+	if runtime.GOOS != "linux" {
+		return errors.New("it reads what processes use from /proc, which only Linux has")
 	}
 	pattern, err := regexp.Compile(*only)
 	if err != nil {

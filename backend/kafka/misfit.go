@@ -18,8 +18,10 @@ import (
 	"github.com/weirmq/weir/internal/kafkalogin"
 )
 
-// probeFor bounds each look at brokers that could not be opened.
-const probeFor = 300 * time.Millisecond
+const (
+	probeFor = 2 * time.Second        // for each look at brokers that could not be opened
+	briefly  = 300 * time.Millisecond // for that if they have been silent already
+)
 
 // mismatch is a difference between the URL and the brokers.
 type mismatch struct{ error }
@@ -85,13 +87,17 @@ func (s *settings) misfitTLS(ctx context.Context, err error) error {
 	if errors.As(err, &known) || errors.As(err, &op) && op.Op == "dial" {
 		return nil // that is it, or nobody listens
 	}
+	patience := probeFor
+	if errors.Is(err, context.DeadlineExceeded) {
+		patience = briefly
+	}
 	for _, addr := range s.addrs {
 		switch {
-		case s.tls != nil && probe(ctx, addr, speaksPlain):
+		case s.tls != nil && probe(ctx, patience, addr, speaksPlain):
 			return fmt.Errorf("scheme kafkas: %s does not speak TLS; use kafka://", addr)
-		case s.tls == nil && probe(ctx, addr, speaksTLS):
+		case s.tls == nil && probe(ctx, patience, addr, speaksTLS):
 			return fmt.Errorf("scheme kafka: %s speaks TLS; use kafkas://", addr)
-		case s.tls == nil && probe(ctx, addr, speaksHTTP):
+		case s.tls == nil && probe(ctx, patience, addr, speaksHTTP):
 			return fmt.Errorf("%s is a web server and no Kafka broker; check the host and the port", addr)
 		}
 	}
@@ -102,9 +108,9 @@ func (s *settings) misfitTLS(ctx context.Context, err error) error {
 	return nil
 }
 
-// probe asks who is there, for a moment.
-func probe(ctx context.Context, addr string, is func(context.Context, string) bool) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeFor)
+// probe asks who is there.
+func probe(ctx context.Context, patience time.Duration, addr string, is func(context.Context, string) bool) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	return is(ctx, addr)
 }

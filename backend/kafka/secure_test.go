@@ -18,6 +18,7 @@ import (
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/kafka"
 	"github.com/weirmq/weir/tests/kafkatest"
+	"github.com/weirmq/weir/tests/link"
 )
 
 // secureURL is a topic of a secure broker by one of its listeners. A user of "" is nobody.
@@ -135,6 +136,8 @@ func misfits(t *testing.T, s *kafkatest.Secure, ca, pair string) {
 	const pass = kafkatest.Password
 	stranger := "&ca=" + url.QueryEscape(s.Stranger)
 	plain := "127.0.0.1" + s.Addr()[strings.LastIndex(s.Addr(), ":"):]
+	far := link.NewProxy(t, s.Listener(kafkatest.TLS))
+	far.Set(link.Fault{Latency: 200 * time.Millisecond})
 	for raw, want := range map[string]string{
 		secureURL(s, kafkatest.TLS, "", "", stranger):                                               "authority that is not trusted; name the authority's PEM file with ca=",
 		secureURL(s, kafkatest.TLS, "", "", ""):                                                     "authority that is not trusted; name the authority's PEM file with ca=",
@@ -142,6 +145,7 @@ func misfits(t *testing.T, s *kafkatest.Secure, ca, pair string) {
 		strings.Replace(secureURL(s, kafkatest.OtherName, "", "", ca), "127.0.0.1", "localhost", 1): "valid for kafka.example, not localhost",
 		secureURL(s, kafkatest.MutualTLS, "", "", ca):                                               "wants a client certificate; name its PEM files with cert= and key=",
 		plainURL(secureURL(s, kafkatest.TLS, "", "", "")):                                           "scheme kafka: " + s.Listener(kafkatest.TLS) + " speaks TLS; use kafkas://",
+		"kafka://" + far.Addr() + "/jobs":                                                           "speaks TLS; use kafkas://",
 		plainURL(secureURL(s, kafkatest.SASL, "admin", pass, "")):                                   "speaks TLS; use kafkas://",
 		"kafkas://" + plain + "/jobs":                                                               "scheme kafkas: " + plain + " does not speak TLS; use kafka://",
 		"kafkas://admin:x@" + s.Listener(kafkatest.PlainSASL) + "/jobs":                             "does not speak TLS; use kafka://",

@@ -13,8 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// probeFor bounds the examination of a server that could not be opened.
-const probeFor = 300 * time.Millisecond
+// probeFor bounds the examination of a server that could not be opened: a handshake with one
+// that is far away takes most of it.
+const probeFor = time.Second
 
 // misfit returns what in the URL does not match the server, and the fix, if the opening
 // error or a look at the server shows it; otherwise nil.

@@ -228,7 +228,7 @@ func TestCommandsWaitForAServerThatIsNotThereYet(t *testing.T) {
 				if code := p.Wait(); code != 0 && (name != "dlq" || !strings.Contains(p.Stderr.String(), "stream not found")) { // dlq may be there before publish
 					t.Errorf("weir %s ended with code %d", name, code)
 				}
-				if n := strings.Count(p.Stderr.String(), "waiting"); n != 1 {
+				if n := strings.Count(p.Stderr.String(), "waiting up to"); n != 1 {
 					t.Errorf("weir %s said %d times that it waits:\n%s", name, n, p.Stderr.String())
 				}
 			}

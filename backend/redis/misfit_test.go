@@ -13,7 +13,6 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/redis"
-	"github.com/weirmq/weir/tests/link"
 	"github.com/weirmq/weir/tests/redistest"
 )
 
@@ -54,8 +53,8 @@ func TestAURLThatDoesNotFitItsServerIsSaidInOneSentence(t *testing.T) {
 	certificate, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	selfSigned(t, certificate, key)
 	_, secure := redistest.StartTLS(t, certificate, key, certificate, "--tls-auth-clients", "no")
-	far := link.NewProxy(t, secure)
-	far.Set(link.Fault{Latency: 200 * time.Millisecond})
+	far := redistest.NewProxy(t, secure)
+	far.Set(redistest.Fault{Latency: 200 * time.Millisecond})
 	says(t, "TLS far away", openError(t, "redis://"+far.Addr()+"/0?stream=jobs"), "scheme redis", "use rediss://")
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()

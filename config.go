@@ -182,7 +182,7 @@ func (c ProducerConfig) Validate() error {
 		ordered("LagWarn", c.LagWarn, "LagPause", c.LagPause),
 		between("LagPoll", c.LagPoll, time.Millisecond, time.Minute),
 		between("LagTTL", c.LagTTL, time.Second, 24*time.Hour),
-		between("LagCache", c.LagCache, -1, time.Minute),
+		offOrBetween("LagCache", c.LagCache, -1, time.Millisecond, time.Minute),
 		between("MaxDepth", c.MaxDepth, 1, 1<<40),
 		between("BackpressureThreshold", c.BackpressureThreshold, 0.01, 1),
 		between("BackpressureRetries", c.BackpressureRetries, -1, 20),
@@ -277,15 +277,15 @@ func (c PoolConfig) Validate() error {
 		between("ReclaimAfter", c.ReclaimAfter, 100*time.Millisecond, 24*time.Hour),
 		between("MaxDeliveries", c.MaxDeliveries, -1, 1<<30),
 		oneOf("Expired", c.Expired, ExpiredDeadLetter, ExpiredDrop),
-		between("HandlerTimeout", c.HandlerTimeout, -1, 24*time.Hour),
+		offOrBetween("HandlerTimeout", c.HandlerTimeout, -1, time.Millisecond, 24*time.Hour),
 		between("DrainTimeout", c.DrainTimeout, time.Millisecond, 24*time.Hour),
-		between("AckLinger", c.AckLinger, -1, time.Second),
+		offOrBetween("AckLinger", c.AckLinger, -1, time.Millisecond, time.Second),
 		between("RetryBase", c.RetryBase, time.Millisecond, 24*time.Hour),
 		between("RetryMax", c.RetryMax, time.Millisecond, 24*time.Hour),
 		between("LagTTL", c.LagTTL, time.Second, 24*time.Hour),
 		oneOf("Trim", c.Trim, TrimAuto, TrimOn, TrimOff),
-		between("TrimEvery", c.TrimEvery, -1, 24*time.Hour),
-		between("UntilEmpty", c.UntilEmpty, 0, 24*time.Hour),
+		offOrBetween("TrimEvery", c.TrimEvery, -1, time.Millisecond, 24*time.Hour),
+		offOrBetween("UntilEmpty", c.UntilEmpty, 0, time.Millisecond, 24*time.Hour),
 	)
 	switch {
 	case err != nil:
@@ -360,6 +360,15 @@ func between[T int | int64 | float64 | time.Duration](field string, value, low, 
 		return nil
 	}
 	return fmt.Errorf("%s %v is out of range: use %v to %v", field, value, low, high)
+}
+
+// offOrBetween is between for a time of which one value is off. A bare number, which Go takes
+// for nanoseconds, is out of its range.
+func offOrBetween(field string, value, off, low, high time.Duration) error {
+	if value == off || value >= low && value <= high {
+		return nil
+	}
+	return fmt.Errorf("%s %v is out of range: use %v to %v, or %d to turn it off", field, value, low, high, int(off))
 }
 
 // ordered refuses a soft limit above the hard one, where it would never be reached. A

@@ -3,6 +3,7 @@ package weir_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -102,6 +103,33 @@ func TestConfigurationThatCannotBeIsRefused(t *testing.T) {
 		t.Fatalf("a hard limit below the default of the soft one: %v", err)
 	}
 	_ = p.Close()
+}
+
+// Of a bare number, which is one of nanoseconds, each time of a configuration says that it is
+// too short.
+func TestANumberWithoutAUnitIsNoTime(t *testing.T) {
+	refuses := func(c any, validate func() error) {
+		fields := reflect.ValueOf(c).Elem()
+		for i := range fields.NumField() {
+			field, name := fields.Field(i), fields.Type().Field(i).Name
+			if _, ok := field.Interface().(time.Duration); !ok {
+				continue
+			}
+			before := field.Int()
+			field.SetInt(30)
+			if err := validate(); err == nil || !strings.Contains(err.Error(), name+" 30ns is out of range: use ") {
+				t.Errorf("%T with %s: 30 gives %v", c, name, err)
+			}
+			field.SetInt(before)
+		}
+		if err := validate(); err != nil {
+			t.Errorf("%T: %v", c, err)
+		}
+	}
+	producer, pool, redrive := weir.ProducerConfig{}.WithDefaults(), weir.PoolConfig{}.WithDefaults(), weir.RedriveConfig{}.WithDefaults()
+	refuses(&producer, func() error { return producer.Validate() })
+	refuses(&pool, func() error { return pool.Validate() })
+	refuses(&redrive, func() error { return redrive.Validate() })
 }
 
 func TestServerWithoutRoomIsOneMoreFullQueue(t *testing.T) {

@@ -59,7 +59,7 @@ func (c RedriveConfig) WithDefaults() RedriveConfig {
 // Call it on a configuration WithDefaults.
 func (c RedriveConfig) Validate() error {
 	err := firstError(
-		between("Delay", c.Delay, -1, 30*24*time.Hour),
+		offOrBetween("Delay", c.Delay, -1, time.Millisecond, 30*24*time.Hour),
 		between("MaxDelay", c.MaxDelay, time.Millisecond, 30*24*time.Hour),
 		between("Rate", c.Rate, 0, 1e6),
 	)

@@ -88,7 +88,7 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "older-than", in: letters, kind: duration(0, most).kind(), deft: "0", help: "only those dead for longer than this"},
 	{name: "newer-than", in: letters, kind: duration(0, most).kind(), deft: "0", help: "only those dead for less than this"},
 	{name: "limit", in: List, kind: integer("letters", 0, most).kind(), deft: "0", help: "most letters to list; 0 is all"},
-	{name: "delay", in: Redrive, kind: duration(1, month).orOff(-1, true), deft: "1s", help: "how long a letter stays dead; doubles with each redrive; 0 is no delay"},
+	{name: "delay", in: Redrive, kind: duration(time.Millisecond, month).orOff(-1, true), deft: "1s", help: "how long a letter stays dead; doubles with each redrive; 0 is no delay"},
 	{name: "max-delay", in: Redrive, kind: duration(time.Millisecond, month).kind(), deft: "1h", help: "longest time a letter stays dead"},
 	{name: "rate", in: Redrive, kind: real("rate", "a number of messages a second", 0, 1e6), deft: "0", help: "most messages a second; 0 is no limit"},
 	{name: "wait", in: Redrive, kind: boolean, deft: "false", help: "wait for letters that are not due yet"},

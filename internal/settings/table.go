@@ -33,7 +33,7 @@ var producer = rows(Publish|Library, anywhere, []*Setting{
 		help: "what lag_warn and lag_pause are compared with: pending or backlog"},
 	{name: "lag-unknown", reloads: true, field: "LagUnknown", kind: choice("policy", "open", "hold", "decay"), deft: "open",
 		help: "what a publish does while the lag is unknown: open, hold or decay"},
-	{name: "lag-cache", reloads: true, field: "LagCache", kind: duration(time.Nanosecond, time.Minute).orOff(-1, false), deft: "100ms",
+	{name: "lag-cache", reloads: true, field: "LagCache", kind: duration(time.Millisecond, time.Minute).orOff(-1, false), deft: "100ms",
 		help: "how old a reading of the lag may be; off reads before every publish"},
 
 	{name: "queue-max-depth", reloads: true, env: "QUEUE_MAX_DEPTH", field: "MaxDepth", kind: integer("messages", 1, 1<<40).kind(), deft: "10000",
@@ -88,11 +88,11 @@ var pool = rows(Work|Library, anywhere, []*Setting{
 		help: "name of the pool, unique in its group (default host, process and a random number)"},
 	{name: "expired", field: "Expired", kind: choice("mode", "dead_letter", "drop"), deft: "dead_letter",
 		help: "what becomes of a message whose deadline passed before its handler could begin: dead_letter, or drop"},
-	{name: "handler-timeout", field: "HandlerTimeout", kind: duration(time.Nanosecond, day).orOff(-1, false), deft: "10m",
+	{name: "handler-timeout", field: "HandlerTimeout", kind: duration(time.Millisecond, day).orOff(-1, false), deft: "10m",
 		help: "how long a handler may run; off is no limit"},
 	{name: "drain-timeout", field: "DrainTimeout", kind: duration(time.Millisecond, day).kind(), deft: "30s",
 		help: "how long handlers may continue after the signal to stop"},
-	{name: "ack-linger", field: "AckLinger", kind: duration(time.Nanosecond, time.Second).orOff(-1, false), deft: "5ms",
+	{name: "ack-linger", field: "AckLinger", kind: duration(time.Millisecond, time.Second).orOff(-1, false), deft: "5ms",
 		help: "how long a finished message waits so that several are acknowledged together; off is not at all"},
 	{name: "retry-base", field: "RetryBase", kind: duration(time.Millisecond, day).kind(), deft: "1s",
 		help: "delay before the first retry of a message; doubles with each"},
@@ -100,7 +100,7 @@ var pool = rows(Work|Library, anywhere, []*Setting{
 		help: "longest delay before a retry"},
 	{name: "trim", field: "Trim", kind: choice("mode", "auto", "on", "off"), deft: "auto",
 		help: "remove from a Redis stream what every group has acknowledged: auto (if weir made the stream; on if trim_every is given), on or off"},
-	{name: "trim-every", field: "TrimEvery", kind: duration(time.Nanosecond, day).orOff(-1, false), deft: "10s",
+	{name: "trim-every", field: "TrimEvery", kind: duration(time.Millisecond, day).orOff(-1, false), deft: "10s",
 		help: "how often to trim; off is never"},
 }...)
 

@@ -94,17 +94,34 @@ func (s *signals) draw(ctx context.Context, set *settings, need int64, r *readin
 		return
 	}
 	req.Signal = r.sig
+	if set.rules == GuardAdaptive && r.sig.Paused {
+		req.Signal = laidAside(r.sig)
+	}
 	all, room, err := keeper.Draw(ctx, req)
 	if err != nil {
 		room.Err = err
 	} else {
-		r.sig, r.alone = all, &req.Signal
+		own := r.sig
+		r.sig, r.alone = all, &own
+		r.sig.Paused = false
 	}
 	if failed != nil && !s.alone.Swap(true) {
 		set.Logger.Warn("weir: each process keeps the budget on its own: it cannot be shared", "budget", p.name, "error", failed)
 	}
 	s.shared(set, room, req.RoomRequest, kept, lasts, r)
 	s.alone.Store(failed != nil || err != nil)
+}
+
+// laidAside is the reading of a paused stream as a budget takes it: what waits in it takes
+// room, and waits for none of the workers.
+func laidAside(s backend.Signal) backend.Signal {
+	waiting := s.Behind
+	if s.Lag != nil {
+		waiting = *s.Lag
+	}
+	s.Lag, s.Behind, s.Retrying = new(int64), 0, 0
+	s.Delayed += waiting
+	return s
 }
 
 // ledger keeps the budgets of one process.

@@ -126,6 +126,52 @@ func TestAPausedStreamOfABudgetRefusesNothing(t *testing.T) {
 	})
 }
 
+// What waits in a paused stream of a budget is not taken for work that the others' workers are
+// too slow for, and they are not left without a guard because of it.
+func TestAPausedStreamOfABudgetStandsInNobodysWay(t *testing.T) {
+	for name, c := range map[string]struct{ offered, done int64 }{"calm": {8, 2400}, "overloaded": {100, 2900}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				stream := func(name string) *guarded {
+					g := &guarded{fake: backendtest.NewFake(backendtest.FakeOptions{Stream: name})}
+					s := weir.New(g.fake)
+					p, err := weir.NewProducer(s, weir.ProducerConfig{
+						WaitSLO: 10 * time.Second, Budget: t.Name(), BudgetMaxDepth: 100_000, Logger: quiet(),
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					g.Producer = p
+					t.Cleanup(func() { _ = errors.Join(p.Close(), s.Close()) })
+					return g
+				}
+				works, stops := stream("works"), stream("stops")
+				var waiting, finished, held, refused int64
+				for range 300 {
+					lag := held
+					stops.fake.Pretend(&backend.Signal{Workers: new(int64), Lag: &lag, XLen: lag, Finished: new(int64), Paused: true})
+					works.load(waiting, 10, finished)
+					n := int64(stops.offer(5, weir.Normal, ""))
+					refused += n
+					held += 5 - n
+					waiting += c.offered - int64(works.offer(int(c.offered), weir.Normal, ""))
+					done := min(waiting, 10) // 100 a second
+					waiting -= done
+					finished += done
+					time.Sleep(100 * time.Millisecond)
+					synctest.Wait()
+				}
+				if refused > 0 || finished < c.done {
+					t.Errorf("%d of the paused stream's messages refused; of the other's %d are done, want %d", refused, finished, c.done)
+				}
+				if waiting > 200 { // 62 is the target
+					t.Errorf("%d messages wait for workers that do 100 a second", waiting)
+				}
+			})
+		})
+	}
+}
+
 // The guard goes by the sum of the budget's streams; what metrics show of a stream is its own.
 func TestTheReadingsOfAStreamWithABudgetAreItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

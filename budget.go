@@ -134,7 +134,8 @@ type ledger struct {
 // shares, since the reading that base comes from.
 type account struct {
 	spent, base int64
-	read        backend.Signal
+	read        backend.Signal // its Finished less before
+	before      int64
 	until       time.Time // when it does not count any more
 	short       time.Time // until when it wants more room than it had
 	shares      map[string]promise
@@ -202,8 +203,10 @@ func (l *ledger) Draw(_ context.Context, req backend.DrawRequest) (backend.Signa
 }
 
 // report forgets what is over and takes over a reading. What the caller's share has lost
-// was appended before the reading began.
+// was appended before the reading began. The sum of what is finished counts on when a stream
+// joins or is forgotten: what it had finished before, or had finished by then, is no work done now.
 func (l *ledger) report(req *backend.DrawRequest, now time.Time) *account {
+	left := int64(0)
 	for name, a := range l.accounts {
 		for producer, p := range a.shares {
 			if !p.until.After(now) && producer != req.Producer {
@@ -212,6 +215,9 @@ func (l *ledger) report(req *backend.DrawRequest, now time.Time) *account {
 			}
 		}
 		if !a.until.After(now) && name != req.Stream {
+			if n := a.read.Finished; n != nil {
+				left += *n
+			}
 			delete(l.accounts, name)
 		}
 	}
@@ -231,7 +237,15 @@ func (l *ledger) report(req *backend.DrawRequest, now time.Time) *account {
 	depth += req.Signal.Delayed
 	a.spent += landed
 	a.base = depth - req.Spent - landed
+	known := a.read.Finished != nil
 	a.read, a.until = req.Signal, now.Add(accountLasts)
+	if n := req.Signal.Finished; n != nil {
+		if !known || *n < a.before { // it is new, or was made again
+			a.before = *n
+		}
+		a.before -= left
+		a.read.Finished = new(*n - a.before)
+	}
 	a.shares[req.Producer] = promise{req.Kept, now.Add(req.Lifetime)}
 	return a
 }

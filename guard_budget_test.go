@@ -132,20 +132,7 @@ func TestAPausedStreamOfABudgetStandsInNobodysWay(t *testing.T) {
 	for name, c := range map[string]struct{ offered, done int64 }{"calm": {8, 2400}, "overloaded": {100, 2900}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				stream := func(name string) *guarded {
-					g := &guarded{fake: backendtest.NewFake(backendtest.FakeOptions{Stream: name})}
-					s := weir.New(g.fake)
-					p, err := weir.NewProducer(s, weir.ProducerConfig{
-						WaitSLO: 10 * time.Second, Budget: t.Name(), BudgetMaxDepth: 100_000, Logger: quiet(),
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
-					g.Producer = p
-					t.Cleanup(func() { _ = errors.Join(p.Close(), s.Close()) })
-					return g
-				}
-				works, stops := stream("works"), stream("stops")
+				works, stops := streamOfBudget(t, "works"), streamOfBudget(t, "stops")
 				var waiting, finished, held, refused int64
 				for range 300 {
 					lag := held
@@ -170,6 +157,50 @@ func TestAPausedStreamOfABudgetStandsInNobodysWay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a stream had finished before it joined its budget is not taken for work that the workers
+// get done now, whenever it comes back.
+func TestAStreamWithAPastJoinsItsBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		works, old := streamOfBudget(t, "works"), streamOfBudget(t, "old")
+		past := int64(1_000_000)
+		old.fake.Pretend(&backend.Signal{Workers: new(int64), Lag: new(int64), Finished: &past})
+		var waiting, finished, most int64
+		for i := range 600 {
+			if i%150 == 100 { // it is forgotten after 10 s
+				old.offer(1, weir.Normal, "")
+				synctest.Wait()
+			}
+			works.load(waiting, 10, finished)
+			waiting += 100 - int64(works.offer(100, weir.Normal, ""))
+			done := min(waiting, 10) // 100 a second
+			waiting -= done
+			finished += done
+			if i > 50 { // it has learned what is offered and done
+				most = max(most, waiting)
+			}
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		if most > 90 || finished < 5900 { // 62 is the target
+			t.Errorf("up to %d messages waited for workers that do 100 a second, %d of 6000 done", most, finished)
+		}
+	})
+}
+
+// streamOfBudget is a stream, and an adaptive producer with the budget of the test's name.
+func streamOfBudget(t *testing.T, name string) *guarded {
+	t.Helper()
+	g := &guarded{fake: backendtest.NewFake(backendtest.FakeOptions{Stream: name})}
+	s := weir.New(g.fake)
+	p, err := weir.NewProducer(s, weir.ProducerConfig{WaitSLO: 10 * time.Second, Budget: t.Name(), BudgetMaxDepth: 100_000, Logger: quiet()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Producer = p
+	t.Cleanup(func() { _ = errors.Join(p.Close(), s.Close()) })
+	return g
 }
 
 // The guard goes by the sum of the budget's streams; what metrics show of a stream is its own.

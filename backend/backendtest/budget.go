@@ -57,6 +57,44 @@ func Budget(t *testing.T, keeper func(budget string) backend.Budgeter, name stri
 	}
 }
 
+// BudgetCounts lets streams join a budget, be made again and be forgotten, and checks that the
+// sum of what is finished grows by what is finished meanwhile alone. pass lets so much time
+// pass that streams are forgotten.
+func BudgetCounts(t *testing.T, b backend.Budgeter, name string, pass func()) {
+	t.Helper()
+	ctx, last := context.Background(), int64(-1)
+	finish := func(stream string, finished, want int64) {
+		t.Helper()
+		spent, err := b.Spent(ctx, name, stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, _, err := b.Draw(ctx, backend.DrawRequest{
+			RoomRequest: backend.RoomRequest{Limit: 100, Pause: -1, Lifetime: time.Minute}, Budget: name, Stream: stream, Producer: "of " + stream,
+			Spent: spent, Signal: backend.Signal{Workers: new(int64), Lag: new(int64), Finished: &finished},
+		})
+		if err != nil || all.Finished == nil {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		if grew := *all.Finished - last; last >= 0 && grew != want {
+			t.Errorf("%s has finished %d in all; the sum grew by %d, want %d", stream, finished, grew, want)
+		}
+		last = *all.Finished
+	}
+	finish("works", 500, 0)
+	finish("works", 510, 10)
+	finish("old", 1_000_000, 0)
+	finish("old", 1_000_005, 5)
+	finish("works", 517, 7)
+	pass()
+	finish("works", 519, 2)
+	finish("old", 1_000_007, 0)
+	finish("old", 1_000_008, 1)
+	finish("works", 520, 1)
+	finish("old", 0, -1) // made again: what it had finished is gone
+	finish("old", 3, 3)
+}
+
 type budgetModel struct {
 	*testing.T
 	b      backend.Budgeter

@@ -2,9 +2,11 @@ package redis_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
 	"github.com/weirmq/weir/tests/redistest"
 )
 
@@ -49,4 +51,26 @@ func TestABudgetOnAClusterGoesOnWhenARefusalHasPassed(t *testing.T) {
 	if err := draw(); !errors.Is(err, backend.ErrForbidden) {
 		t.Errorf("of a user who may not: %v", err)
 	}
+}
+
+func TestABudgetCountsWhatIsFinishedNow(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	b := openOn(t, server.URL()+"?stream=jobs")
+	t.Cleanup(func() { _ = b.Close() })
+	const key = "weir:budget:jobs"
+	backendtest.BudgetCounts(t, b, "jobs", func() {
+		streams, err := server.Client().HGetAll(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for field, value := range streams {
+			if n := strings.Fields(value); strings.HasPrefix(field, "s:") {
+				n[3] = "1" // until when it counts
+				if err := server.Client().HSet(t.Context(), key, field, strings.Join(n, " ")).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
 }

@@ -1,9 +1,9 @@
 -- Reports what was read of a stream and takes a share of the room that the streams of a budget leave.
 -- KEYS: budget. ARGV: stream; producer; spent before the reading; pending, lag (-1: unknown), behind, workers (-1), finished
 -- (-1), stored, as read; limit; need; want; kept; lifetime in ms; not due yet.
--- The hash budget: "s:<stream>" -> "spent base short until pending lag behind workers finished stored delayed", "p:<producer>" ->
+-- The hash budget: "s:<stream>" -> "spent base short until pending lag behind workers finished stored delayed before", "p:<producer>" ->
 -- "<messages> <expires> <stream>"; times in ms. A stream holds at most base + spent and its shares: spent grows by what a
--- share has lost when it is replaced or expires, base is set by each reading.
+-- share has lost when it is replaced or expires, base is set by each reading. finished is without what had been before.
 -- Returns {given, taken by others, sums of pending, lag, behind, workers, finished, stored, delayed}. As ledger.Draw in package weir.
 local stream, me, before = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local limit, need, want, kept = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
@@ -14,7 +14,7 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local streams, shares, mine = {}, {}, 0
 local function account(name)
   if not streams[name] then
-    streams[name] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    streams[name] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
   end
   return streams[name]
 end
@@ -46,8 +46,10 @@ for i = 1, #all, 2 do
     end
   end
 end
+local left = 0 -- finished by streams that are forgotten
 for name, a in pairs(streams) do
   if a[4] <= now and name ~= stream then
+    left = left + math.max(0, a[9])
     redis.call('HDEL', KEYS[1], 's:' .. name)
     streams[name] = nil
   end
@@ -58,11 +60,19 @@ local lag = tonumber(ARGV[5])
 local depth = tonumber(ARGV[4]) + (lag >= 0 and lag or tonumber(ARGV[6])) + tonumber(ARGV[15])
 own[1] = own[1] + landed
 own[2] = depth - before - landed
+local finished, counted = tonumber(ARGV[8]), own[4] > 0 and own[9] >= 0
 own[4] = now + lasts
 for i = 5, 10 do
   own[i] = tonumber(ARGV[i - 1])
 end
 own[11] = tonumber(ARGV[15])
+if finished >= 0 then
+  if not counted or finished < own[12] then -- it is new, or was made again
+    own[12] = finished
+  end
+  own[12] = own[12] - left
+  own[9] = finished - own[12]
+end
 
 local promised, live, total, stored, reserved = {[stream] = kept}, 1, kept, 0, 0
 for _, s in ipairs(shares) do
@@ -105,7 +115,7 @@ if need > 0 and usable >= need then
   given = math.min(usable, math.max(need, math.min(fair, math.max(want, math.floor(fair / 8)))))
 end
 own[3] = given < need and now + shortLasts or 0
-for i = 1, 11 do
+for i = 1, 12 do
   own[i] = string.format('%.0f', own[i])
 end
 redis.call('HSET', KEYS[1], 's:' .. stream, table.concat(own, ' '),

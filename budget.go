@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -22,9 +23,10 @@ const (
 type budget struct {
 	control *admission.Controller
 	ledger  *ledger // for streams whose backend keeps no budgets
+	sent    atomic.Int64
 }
 
-var budgets = places[*budget]{make: func() *budget { return &budget{newController(), &ledger{}} }}
+var budgets = places[*budget]{make: func() *budget { return &budget{control: newController(), ledger: &ledger{}} }}
 
 // purse is the part of a budget that a stream uses.
 type purse struct {
@@ -55,7 +57,7 @@ func (s *Stream) signalsFor(name string) *signals {
 	if keeper, ok := s.backend.(backend.Budgeter); ok {
 		p.keeper = keeper
 	}
-	sig := &signals{backend: s.backend, control: shared.control, purse: p}
+	sig := &signals{backend: s.backend, control: shared.control, sent: &shared.sent, purse: p}
 	if s.budgets.of == nil {
 		s.budgets.of = map[string]*signals{}
 	}

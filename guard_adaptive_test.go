@@ -48,6 +48,32 @@ func (g *guarded) offer(n int, p weir.Priority, key string) (refused int) {
 	return refused
 }
 
+// flood offers an adaptive guard with a WaitSLO of 10 s ten times what the workers do, which is
+// 100 a second, for a minute, and fails unless they are kept busy and no more than what is
+// aimed at waits. each is called with what is read in each tenth of a second.
+func (g *guarded) flood(t *testing.T, each func(i int, s *backend.Signal)) {
+	t.Helper()
+	var waiting, finished, most int64
+	for i := range 600 {
+		working, lag, done := int64(10), waiting, finished
+		s := &backend.Signal{Workers: &working, Pending: working, Lag: &lag, XLen: lag + working, Finished: &done}
+		each(i, s)
+		g.fake.Pretend(s)
+		waiting += 100 - int64(g.offer(100, weir.Normal, ""))
+		n := min(waiting, 10)
+		waiting -= n
+		finished += n
+		if i > 150 { // it has learned what is offered and done
+			most = max(most, waiting)
+		}
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+	}
+	if most > 120 || finished < 5900 { // 62 is the target
+		t.Errorf("up to %d messages waited for workers that do 100 a second, %d of 6000 done", most, finished)
+	}
+}
+
 func TestAdaptiveRefusesTheLowerTiersAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		offer := func(g *guarded) {

@@ -166,34 +166,39 @@ func TestAStreamWithAPastJoinsItsBudget(t *testing.T) {
 		works, old := streamOfBudget(t, "works"), streamOfBudget(t, "old")
 		past := int64(1_000_000)
 		old.fake.Pretend(&backend.Signal{Workers: new(int64), Lag: new(int64), Finished: &past})
-		var waiting, finished, most int64
-		for i := range 600 {
+		works.flood(t, func(i int, _ *backend.Signal) {
 			if i%150 == 100 { // it is forgotten after 10 s
 				old.offer(1, weir.Normal, "")
 				synctest.Wait()
 			}
-			works.load(waiting, 10, finished)
-			waiting += 100 - int64(works.offer(100, weir.Normal, ""))
-			done := min(waiting, 10) // 100 a second
-			waiting -= done
-			finished += done
-			if i > 50 { // it has learned what is offered and done
-				most = max(most, waiting)
-			}
-			time.Sleep(100 * time.Millisecond)
-			synctest.Wait()
-		}
-		if most > 90 || finished < 5900 { // 62 is the target
-			t.Errorf("up to %d messages waited for workers that do 100 a second, %d of 6000 done", most, finished)
-		}
+		})
+	})
+}
+
+// Where a server does not count what is finished, it follows from what the process has sent: to
+// all streams of the budget, since the load is read of all.
+func TestABudgetOfStreamsThatDoNotCountWhatIsFinished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		works, other := streamOfBudget(t, "works"), streamOfBudget(t, "other")
+		works.flood(t, func(_ int, s *backend.Signal) {
+			s.Finished = nil
+			other.fake.Pretend(&backend.Signal{Workers: new(int64), Lag: new(int64)})
+			other.offer(1, weir.Normal, "")
+		})
 	})
 }
 
 // streamOfBudget is a stream, and an adaptive producer with the budget of the test's name.
 func streamOfBudget(t *testing.T, name string) *guarded {
 	t.Helper()
-	g := &guarded{fake: backendtest.NewFake(backendtest.FakeOptions{Stream: name})}
-	s := weir.New(g.fake)
+	f := backendtest.NewFake(backendtest.FakeOptions{Stream: name})
+	return producerOfBudget(t, f, f)
+}
+
+func producerOfBudget(t *testing.T, f *backendtest.Fake, b backend.Backend) *guarded {
+	t.Helper()
+	g := &guarded{fake: f}
+	s := weir.New(b)
 	p, err := weir.NewProducer(s, weir.ProducerConfig{WaitSLO: 10 * time.Second, Budget: t.Name(), BudgetMaxDepth: 100_000, Logger: quiet()})
 	if err != nil {
 		t.Fatal(err)

@@ -30,9 +30,9 @@ type signals struct {
 	backend  backend.Backend
 	last     atomic.Pointer[reading]
 	flight   atomic.Pointer[flight]
-	appended atomic.Int64 // messages that producers of this process were allowed to append
-	sent     atomic.Int64 // messages whose append has begun, without those that the backend refused
-	deepest  atomic.Int64 // the highest depth limit of a producer that has asked
+	appended atomic.Int64  // messages that producers of this process were allowed to append
+	sent     *atomic.Int64 // messages whose append has begun, without those that the backend refused; of all streams of a budget
+	deepest  atomic.Int64  // the highest depth limit of a producer that has asked
 	control  *admission.Controller
 	purse    *purse      // the budget; nil: none
 	alone    atomic.Bool // it has been logged that the processes cannot count together

@@ -316,7 +316,7 @@ func (p *Producer) store(v *visit, b *batch) {
 		var full *backend.FullError
 		if room {
 			b.cut()
-			sent := &p.guard.signals.sent
+			sent := p.guard.signals.sent
 			sent.Add(v.n)
 			full = p.append(b, &v.took)
 			sent.Add(-int64(len(b.left)))

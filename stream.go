@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weirmq/weir/backend"
 )
@@ -50,7 +51,7 @@ func New(b backend.Backend) *Stream {
 	info := b.Info()
 	s := &Stream{
 		backend: b, info: info,
-		signals: &signals{backend: b}, stages: &stageLog{stream: info.Stream},
+		signals: &signals{backend: b, sent: new(atomic.Int64)}, stages: &stageLog{stream: info.Stream},
 	}
 	p, ok := b.(backend.Locator)
 	if !ok {

@@ -106,6 +106,9 @@ func (s *signals) draw(ctx context.Context, set *settings, need int64, r *readin
 		own := r.sig
 		r.sig, r.alone = all, &own
 		r.sig.Paused = false
+		if r.origin = ofBudget; failed != nil {
+			r.origin = ofLedger
+		}
 	}
 	if failed != nil && !s.alone.Swap(true) {
 		set.Logger.Warn("weir: each process keeps the budget on its own: it cannot be shared", "budget", p.name, "error", failed)

@@ -25,7 +25,7 @@ func (r *reading) forControl(set *settings) admission.Reading {
 		Paused: r.sig.Paused,
 	}
 	if c.Finished = r.sent - depth; r.sig.Finished != nil {
-		c.Finished = *r.sig.Finished
+		c.Finished, c.Origin = *r.sig.Finished, r.origin
 	}
 	return c
 }

@@ -74,6 +74,19 @@ func (g *guarded) flood(t *testing.T, each func(i int, s *backend.Signal)) {
 	}
 }
 
+// A server that does not know for a moment what is finished says nothing of the workers.
+func TestAdaptiveWhereTheCountOfWhatIsFinishedIsNotKnownForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive, WaitSLO: 10 * time.Second})
+		g.flood(t, func(i int, s *backend.Signal) {
+			*s.Finished += 1_000_000
+			if i%100 >= 50 && i%100 < 53 {
+				s.Finished = nil
+			}
+		})
+	})
+}
+
 func TestAdaptiveRefusesTheLowerTiersAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		offer := func(g *guarded) {

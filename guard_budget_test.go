@@ -1,8 +1,10 @@
 package weir_test
 
 import (
+	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -185,6 +187,37 @@ func TestABudgetOfStreamsThatDoNotCountWhatIsFinished(t *testing.T) {
 			other.fake.Pretend(&backend.Signal{Workers: new(int64), Lag: new(int64)})
 			other.offer(1, weir.Normal, "")
 		})
+	})
+}
+
+// keeper keeps the budgets of a stream that is alone in them, and has much behind it.
+type keeper struct {
+	*backendtest.Fake
+	away *atomic.Bool
+}
+
+func (k keeper) Spent(context.Context, string, string) (int64, error) {
+	if k.away.Load() {
+		return 0, backend.ErrUnavailable
+	}
+	return 0, nil
+}
+
+func (k keeper) Draw(_ context.Context, req backend.DrawRequest) (backend.Signal, backend.Room, error) {
+	sum := req.Signal
+	sum.Finished = new(*sum.Finished + 1_000_000)
+	return sum, backend.Room{Given: max(req.Need, req.Want)}, nil
+}
+
+func (k keeper) TallyBudget(context.Context, string, []uint32) ([]uint32, error) { return nil, nil }
+
+// What one count of the finished messages says is not compared with what another does.
+func TestABudgetThatCannotBeKeptForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		g := producerOfBudget(t, f, keeper{f, &away})
+		g.flood(t, func(i int, _ *backend.Signal) { away.Store(i%100 >= 50 && i%100 < 53) })
 	})
 }
 

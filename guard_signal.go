@@ -56,6 +56,7 @@ type reading struct {
 	err       error     // the backend did not answer; sig is zero
 	uncounted error     // why offered is not known, if it should be
 	sig       backend.Signal
+	origin    int             // whose count sig.Finished is
 	alone     *backend.Signal // of the stream, where sig is of all streams of its budget
 
 	shared   bool                // the backend shares the room out among all processes
@@ -64,6 +65,13 @@ type reading struct {
 
 	pending, backlog past // what was last known, including this reading
 }
+
+// Who counts what is finished, if anybody does.
+const (
+	ofStream = 1 + iota
+	ofBudget
+	ofLedger // of this process, where the budget cannot be shared
+)
 
 // past is a number that was known once; at is zero if it never was.
 type past struct {
@@ -142,7 +150,7 @@ func (r *reading) follow(next *reading) *reading {
 // where workers are off if the backend knows that there are none. Where the backend
 // shares room out, it asks for some with which need messages can be appended.
 func (s *signals) ask(ctx context.Context, set *settings, need int64) *reading {
-	r := &reading{at: time.Now(), appended: s.appended.Load(), sent: s.sent.Load(), admitted: s.control.Admitted()}
+	r := &reading{at: time.Now(), origin: ofStream, appended: s.appended.Load(), sent: s.sent.Load(), admitted: s.control.Admitted()}
 	r.promised = s.flying.Load() // last: who publishes takes room in the other order
 	limit := s.deepen(set.limit)
 	if set.rules == GuardAdaptive && s.tally(ctx, r) {

@@ -58,6 +58,7 @@ type Reading struct {
 	Waiting  int64     // messages that no worker has begun
 	Working  int64     // messages that workers hold
 	Finished int64     // messages that left the queue since some moment
+	Origin   int       // whose count that is: two of different origin are not compared
 	Limit    int64     // the depth that must not be exceeded
 	Paused   bool      // workers are given nothing on purpose: all is let through, and nothing learned
 	// Offered is what all processes have offered, by bin, ever; nil if only this one is

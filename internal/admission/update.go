@@ -36,7 +36,7 @@ func (c *Controller) Update(r Reading, now time.Time) {
 	switch {
 	case c.gap: // the queue may have stood still until now: its workers had nothing to do
 		r.At, c.gap = now, false
-	case !first:
+	case !first && r.Origin == c.last.Origin:
 		c.drain.measure(&c.last, &r, slo, c.tuning.lookBack)
 	}
 	c.last = r

@@ -88,19 +88,20 @@ const (
 
 // visit is a publish on its way past the guard.
 type visit struct {
-	ctx  context.Context
-	now  time.Time // when it came
-	try  bool      // it never waits
-	done bool      // in shadow: it would have been refused, there is nothing more to decide
-	n    int64     // messages
-	took int64     // of the room below the limits, until its append is over
-	fade float64   // adaptive: the share of refusals that is dropped because the load is unknown
-	tier int       // adaptive: below the most important one
-	r    *reading  // what it was judged by last; nil: nothing is known
-	why  string    // what made it wait last
+	ctx     context.Context
+	now     time.Time // when it came
+	try     bool      // it never waits
+	done    bool      // in shadow: it would have been refused, there is nothing more to decide
+	outside bool      // in shadow: the gate would have refused it, so it takes no place there
+	n       int64     // messages
+	took    int64     // of the room below the limits, until its append is over
+	fade    float64   // adaptive: the share of refusals that is dropped because the load is unknown
+	tier    int       // adaptive: below the most important one
+	r       *reading  // what it was judged by last; nil: nothing is known
+	why     string    // what made it wait last
 }
 
-// enter is the first check. A publish that got in has to leave the gate later.
+// enter is the first check. A publish that got in has to leave the gate later, unless it is outside.
 func (g *guard) enter(v *visit) error {
 	set, limit := g.settings.Load(), 0
 	if set.sheds() {
@@ -108,11 +109,8 @@ func (g *guard) enter(v *visit) error {
 	}
 	if !g.shed.enter(limit) {
 		what := fmt.Sprintf("%d publishes are in progress, as many as shed_concurrency allows", limit)
-		if err := g.shedding(set, v, what, set.BackpressureBaseDelay); err != nil {
-			return err
-		}
-		g.shed.enter(0)
-		return nil
+		v.outside = true
+		return g.shedding(set, v, what, set.BackpressureBaseDelay)
 	}
 	if set.rules == GuardAdaptive {
 		return nil // the window counts what the cut lets through

@@ -152,6 +152,29 @@ func TestEveryEndOfAPublishFreesItsPlaceInTheGate(t *testing.T) {
 	}
 }
 
+// A shadow counts as refused what the gate would refuse: what it lets pass nevertheless takes no
+// place from those that come after it.
+func TestAShadowOfTheGateCountsWhatTheGateRefuses(t *testing.T) {
+	for _, mode := range []weir.GuardMode{weir.GuardStatic, weir.GuardShadow} {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := guard(t, weir.ProducerConfig{Guard: mode, ShedConcurrency: 2})
+				g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Delay: time.Second})
+				for range 40 {
+					go func() { _ = g.Publish(t.Context(), weir.Message{}) }()
+					time.Sleep(260 * time.Millisecond)
+				}
+				time.Sleep(2 * time.Second)
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				if n := g.failed["load_shedding"] + len(g.shadowed); n != 20 {
+					t.Errorf("%d of 40 publishes of a second each refused, four a second where two fit; want 20", n)
+				}
+			})
+		})
+	}
+}
+
 // watcher counts the appends that are under way.
 type watcher struct {
 	*backendtest.Fake

@@ -274,7 +274,9 @@ func (p *Producer) guarded(v *visit, b *batch) {
 		b.fail(err)
 		return
 	}
-	defer p.guard.shed.leave()
+	if !v.outside {
+		defer p.guard.shed.leave()
+	}
 	for err := error(nil); ; err = p.guard.newer(v) {
 		if err == nil {
 			err = p.guard.lag(v)

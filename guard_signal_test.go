@@ -393,6 +393,33 @@ func TestSettingsAreExchangedWhileAPublishWaits(t *testing.T) {
 	})
 }
 
+// A publish that waits goes on when the guard it waits for is replaced by one that would not
+// have it wait.
+func TestAnotherGuardLetsAWaitingPublishGo(t *testing.T) {
+	for name, c := range map[string]weir.ProducerConfig{
+		"off": {Guard: weir.GuardOff}, "shadow": {Guard: weir.GuardShadow, ShadowOf: weir.GuardStatic}, "adaptive": {Guard: weir.GuardAdaptive, MaxDepth: 20_000},
+	} {
+		for wait, load := range map[string][2]int64{"pause": {300, 0}, "depth": {0, 8000}} {
+			t.Run(name+" after a "+wait, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					g := guard(t, weir.ProducerConfig{})
+					g.pretend(load[0], load[1])
+					time.AfterFunc(20*time.Millisecond, func() {
+						if err := g.Reconfigure(c); err != nil {
+							t.Error(err)
+						}
+					})
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					if took, err := g.timed(ctx); err != nil || took > 150*time.Millisecond {
+						t.Errorf("%v after %s", err, took)
+					}
+				})
+			})
+		}
+	}
+}
+
 // Many callers that one pause has held would otherwise all pass by the first
 // reading that lets one pass.
 func TestPauseDoesNotLetEveryoneGoAtOnce(t *testing.T) {

@@ -177,6 +177,27 @@ func TestAStreamWithAPastJoinsItsBudget(t *testing.T) {
 	})
 }
 
+// Each stream of a budget has its fair part of what the workers can do, however much another is
+// offered.
+func TestAdaptiveIsFairToTheStreamsOfABudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		greedy, small := streamOfBudget(t, "greedy"), streamOfBudget(t, "small")
+		var passed, refused int64
+		greedy.flood(t, func(i int, _ *backend.Signal) {
+			done := passed
+			small.fake.Pretend(&backend.Signal{Workers: new(int64), Lag: new(int64), Finished: &done})
+			n := int64(small.offer(4, weir.Normal, ""))
+			passed += 4 - n
+			if i > 150 { // it has learned what is offered and done
+				refused += n
+			}
+		})
+		if refused > 450 {
+			t.Errorf("%d of 1800 messages of the small stream refused", refused)
+		}
+	})
+}
+
 // Where a server does not count what is finished, it follows from what the process has sent: to
 // all streams of the budget, since the load is read of all.
 func TestABudgetOfStreamsThatDoNotCountWhatIsFinished(t *testing.T) {

@@ -269,6 +269,21 @@ func TestAdaptiveWithoutAReading(t *testing.T) {
 			})
 		})
 	}
+	t.Run("for less than its ttl", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g := overloaded(t, weir.ProducerConfig{}, 62, flood)
+			g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: backend.ErrUnavailable})
+			refused := 0
+			for range 90 { // 9 s, while the workers may do 900
+				refused += g.offer(60, weir.Low, "")
+				time.Sleep(100 * time.Millisecond)
+				synctest.Wait()
+			}
+			if passed := 5400 - refused; passed > 1200 {
+				t.Errorf("%d of 5400 passed", passed)
+			}
+		})
+	})
 	t.Run("hold", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive, LagUnknown: weir.UnknownHold})

@@ -251,3 +251,45 @@ func TestTheRoomOfAPublishThatLeavesIsGivenBackOnce(t *testing.T) {
 		}
 	})
 }
+
+// lender shares its room out, and notes what a producer claims to keep of a share that is over.
+type lender struct {
+	*backendtest.Fake
+	mu    sync.Mutex
+	until time.Time
+	over  int64
+}
+
+func (l *lender) Share(ctx context.Context, req backend.RoomRequest) (backend.Signal, backend.Room, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Now().After(l.until) {
+		l.over += req.Kept
+	}
+	l.until = time.Now().Add(req.Lifetime)
+	s, err := l.Signal(ctx, req.Limit)
+	return s, backend.Room{Given: 100}, err
+}
+
+// What is left of a share that has run out is the others' by then.
+func TestAShareThatIsOverIsNotUsed(t *testing.T) {
+	everyGuard(t, func(t *testing.T, mode weir.GuardMode) {
+		l := &lender{Fake: backendtest.NewFake(backendtest.FakeOptions{})}
+		p, err := weir.NewProducer(weir.New(l), weir.ProducerConfig{Guard: mode, LagWarn: -1, LagPause: -1, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		for range 5 {
+			for range 10 {
+				if err := p.Publish(t.Context(), weir.Message{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if l.over != 0 {
+			t.Errorf("%d messages of room were kept of shares that were over", l.over)
+		}
+	})
+}

@@ -110,11 +110,11 @@ func (s *signals) draw(ctx context.Context, set *settings, need int64, r *readin
 			r.origin = ofLedger
 		}
 	}
-	if failed != nil && !s.alone.Swap(true) {
+	if failed != nil && !s.shares.alone.Swap(true) {
 		set.Logger.Warn("weir: each process keeps the budget on its own: it cannot be shared", "budget", p.name, "error", failed)
 	}
 	s.shared(set, room, req.RoomRequest, kept, lasts, r)
-	s.alone.Store(failed != nil || err != nil)
+	s.shares.alone.Store(failed != nil || err != nil)
 }
 
 // laidAside is the reading of a paused stream as a budget takes it: what waits in it takes

@@ -3,6 +3,8 @@ package weir_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -214,7 +216,8 @@ func TestABudgetOfStreamsThatDoNotCountWhatIsFinished(t *testing.T) {
 // keeper keeps the budgets of a stream that is alone in them, and has much behind it.
 type keeper struct {
 	*backendtest.Fake
-	away *atomic.Bool
+	away  *atomic.Bool
+	tally error // of counting what is offered
 }
 
 func (k keeper) Spent(context.Context, string, string) (int64, error) {
@@ -230,16 +233,45 @@ func (k keeper) Draw(_ context.Context, req backend.DrawRequest) (backend.Signal
 	return sum, backend.Room{Given: max(req.Need, req.Want)}, nil
 }
 
-func (k keeper) TallyBudget(context.Context, string, []uint32) ([]uint32, error) { return nil, nil }
+func (k keeper) TallyBudget(context.Context, string, []uint32) ([]uint32, error) { return nil, k.tally }
 
 // What one count of the finished messages says is not compared with what another does.
 func TestABudgetThatCannotBeKeptForAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
 		f := backendtest.NewFake(backendtest.FakeOptions{})
-		g := producerOfBudget(t, f, keeper{f, &away})
+		g := producerOfBudget(t, f, keeper{Fake: f, away: &away})
 		g.flood(t, func(i int, _ *backend.Signal) { away.Store(i%100 >= 50 && i%100 < 53) })
 	})
+}
+
+// That the processes cannot count what they are offered together, or not keep the budget, is
+// logged once.
+func TestABudgetThatCannotBeSharedIsLoggedOnce(t *testing.T) {
+	for what, k := range map[string]keeper{
+		"holds the wait on its own":   {away: new(atomic.Bool), tally: backend.ErrForbidden},
+		"keeps the budget on its own": {away: new(atomic.Bool)},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k.Fake = backendtest.NewFake(backendtest.FakeOptions{})
+				k.away.Store(k.tally == nil)
+				g := producerOfBudget(t, k.Fake, k)
+				for range 20 {
+					g.load(0, 0, 1)
+					g.offer(1, weir.Normal, "")
+					time.Sleep(time.Second)
+				}
+				var lines []string
+				for _, l := range g.log.of("") {
+					lines = append(lines, l.text)
+				}
+				if len(lines) != 1 || !strings.Contains(lines[0], what) {
+					t.Errorf("the log says %q", lines)
+				}
+			})
+		})
+	}
 }
 
 // streamOfBudget is a stream, and an adaptive producer with the budget of the test's name.
@@ -251,9 +283,9 @@ func streamOfBudget(t *testing.T, name string) *guarded {
 
 func producerOfBudget(t *testing.T, f *backendtest.Fake, b backend.Backend) *guarded {
 	t.Helper()
-	g := &guarded{fake: f}
+	g := &guarded{fake: f, log: &stageLines{}}
 	s := weir.New(b)
-	p, err := weir.NewProducer(s, weir.ProducerConfig{WaitSLO: 10 * time.Second, Budget: t.Name(), BudgetMaxDepth: 100_000, Logger: quiet()})
+	p, err := weir.NewProducer(s, weir.ProducerConfig{WaitSLO: 10 * time.Second, Budget: t.Name(), BudgetMaxDepth: 100_000, Logger: slog.New(g.log)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -175,6 +175,35 @@ func TestAShadowOfTheGateCountsWhatTheGateRefuses(t *testing.T) {
 	}
 }
 
+// What Streams of one place share ends with the last of them.
+func TestTheWindowOfAStreamEndsWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		open := func() (*weir.Stream, *weir.Producer) {
+			s := weir.New(placed{f.Again(), t.Name()})
+			p, err := weir.NewProducer(s, weir.ProducerConfig{LoadSheddingMaxRequests: 1, ShedWindow: time.Hour, Logger: quiet()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s, p
+		}
+		for range 3 {
+			first, p := open()
+			second, q := open()
+			if err := p.Publish(t.Context(), weir.Message{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(p.Close(), first.Close()); err != nil {
+				t.Fatal(err)
+			}
+			refusedFor(t, q.Publish(t.Context(), weir.Message{}), weir.LoadShedding)
+			if err := errors.Join(q.Close(), second.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 // watcher counts the appends that are under way.
 type watcher struct {
 	*backendtest.Fake

@@ -71,6 +71,38 @@ func TestAStreamAboveItsPartIsRefusedWhatIsKeptForAnother(t *testing.T) {
 	})
 }
 
+// Who is not held to a budget takes none of its room but for what it stores.
+func TestAProducerWithoutLimitsKeepsNoRoomOfABudget(t *testing.T) {
+	for _, mode := range []weir.GuardMode{weir.GuardOff, weir.GuardShadow} {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				free, err := weir.NewProducer(weir.New(backendtest.NewFake(backendtest.FakeOptions{Stream: "free"})), weir.ProducerConfig{
+					Guard: mode, Budget: t.Name(), BudgetMaxDepth: 100, Logger: quiet(),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer free.Close()
+				bound, stored := ofBudget(t, backendtest.NewFake(backendtest.FakeOptions{})), 0
+				for range 10 {
+					if err := free.Publish(t.Context(), weir.Message{}); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(200 * time.Millisecond)
+				}
+				for range 120 {
+					if bound.Publish(t.Context(), weir.Message{}) == nil {
+						stored++
+					}
+				}
+				if stored < 90 {
+					t.Errorf("%d messages beside 10 in a budget of 100", stored)
+				}
+			})
+		})
+	}
+}
+
 func TestWhatIsNotDueTakesRoomOfABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})

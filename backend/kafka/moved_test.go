@@ -87,3 +87,30 @@ func TestALeaseEndsWithItsLeader(t *testing.T) {
 		return len(lost) > 0
 	})
 }
+
+// TestManyPartitionsMoveAtOnce, as when one of two brokers of a large topic is stopped: the next claim brings what
+// is published then, and no error.
+func TestManyPartitionsMoveAtOnce(t *testing.T) {
+	t.Parallel()
+	const partitions = 1200
+	c, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(partitions, "jobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	f := &fake{t, c}
+	b := f.open(groupShare)
+	f.publish(b, 0, 1)
+	f.take(b, 1)
+	for p := range int32(partitions) {
+		if err := c.MoveTopicPartition("jobs", p, 1-f.PartitionInfo("jobs", p).Leader); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watch := stopwatch()
+	f.publish(b, 1, 2)
+	gather(t, b, 1)
+	if took := watch(); took > 6*time.Second {
+		t.Errorf("a message came after %s", took)
+	}
+}

@@ -39,10 +39,10 @@ type session struct {
 	epoch    int32
 	known    []int32  // partitions that the broker knows to be in the session
 	of       [16]byte // the topic that these are of
-	failures int      // partitions in a row that could not be read, as while their leader moves
+	failures int      // answers in a row of which nothing could be read, as while leaders move
 }
 
-// retryFetch is the pause after a partition could not be read.
+// retryFetch is the pause after an answer of which some could not be read.
 const retryFetch = 20 * time.Millisecond
 
 func newSession(m *member, broker int32) *session {
@@ -167,17 +167,15 @@ func (s *session) addPartitions(req *kmsg.ShareFetchRequest, topic [16]byte, par
 // shelve keeps what a fetch has acquired. The session's token is held.
 func (s *session) shelve(resp *kmsg.ShareFetchResponse, keep time.Duration) error {
 	s.m.b.held.locked(time.Duration(resp.AcquisitionLockTimeoutMillis) * time.Millisecond)
-	var failure error
+	var failure, unread error
 	var gaps []ack // and what cannot be read
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				s.m.b.topic.forget()
 				s.moved(p.Partition, err)
-				if s.failures++; !kerr.IsRetriable(err) || s.failures > leaderTries {
-					failure = s.m.b.onTopic(err, rightRead, s.m.b.set.topic)
+				if unread == nil || !kerr.IsRetriable(err) {
+					unread = err
 				}
-				time.Sleep(retryFetch)
 				continue
 			}
 			s.failures = 0
@@ -197,6 +195,13 @@ func (s *session) shelve(resp *kmsg.ShareFetchResponse, keep time.Duration) erro
 				}
 			}
 		}
+	}
+	if unread != nil { // of many partitions, maybe
+		s.m.b.topic.forget()
+		if s.failures++; !kerr.IsRetriable(unread) || s.failures > leaderTries {
+			failure = s.m.b.onTopic(unread, rightRead, s.m.b.set.topic)
+		}
+		time.Sleep(retryFetch)
 	}
 	if len(gaps) > 0 {
 		if _, err := s.send(s.m.b.closing, gaps); err != nil {

@@ -316,8 +316,14 @@ func (c *classic) await(ctx context.Context, waits map[*window]int64) (gone map[
 	return gone, nil
 }
 
+// flushWait is how long a reading waits for a commit, which takes milliseconds, unless the brokers refuse it
+// for a while.
+const flushWait = time.Second
+
 // flush waits until all that was said is in a commit, as those who look at it expect.
 func (c *classic) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushWait)
+	defer cancel()
 	c.mu.Lock()
 	waits := map[*window]int64{}
 	for _, w := range c.windows {

@@ -57,3 +57,25 @@ func TestALedgerThatIsAwayTakesNoRoomFromTheStream(t *testing.T) {
 		})
 	}
 }
+
+// TestAReadingWaitsForNoCommitThatIsRefused, as while a group is divided anew, which takes as long as its slowest
+// member: a producer in a process of workers goes on to read the load.
+func TestAReadingWaitsForNoCommitThatIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	f.publish(b, 0, 3)
+	f.take(b, 1)
+	list := gather(t, b, 1)
+	await(t, "the commit", func() bool { return left(t, b) == 2 })
+	f.Fault(trouble{key: kmsg.OffsetCommit, err: kerr.RebalanceInProgress}.fault(-1))
+	if _, err := b.Ack(t.Context(), leasesOf(list)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := b.Signal(t.Context(), 1); err != nil || s.Lag == nil || s.Pending+*s.Lag != 2 {
+		t.Errorf("2 of 3 messages are committed to be left, the guard reads %+v, %v", s, err)
+	}
+	if s, err := b.Stats(t.Context()); err != nil || s.Lag == nil || s.Pending+*s.Lag != 2 {
+		t.Errorf("2 of 3 messages are committed to be left, stats are %+v, %v", s, err)
+	}
+}

@@ -1,6 +1,8 @@
 package kafka_test
 
 import (
+	"context"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/link"
 )
 
 // fetches counts the fetches from each of two brokers.
@@ -112,5 +115,46 @@ func TestManyPartitionsMoveAtOnce(t *testing.T) {
 	gather(t, b, 1)
 	if took := watch(); took > 6*time.Second {
 		t.Errorf("a message came after %s", took)
+	}
+}
+
+// TestReadingsGoOnWithoutALeaderThatIsGone: another leads its partition when a broker has been stopped. The next
+// reading but one, at the latest, is of what is.
+func TestReadingsGoOnWithoutALeaderThatIsGone(t *testing.T) {
+	t.Parallel()
+	for _, kind := range groupTypes {
+		f := newFake(t, kfake.NumBrokers(2))
+		stays := f.CoordinatorFor("g")
+		goes := 1 - stays
+		lead := func(topic string, broker int32) {
+			t.Helper()
+			if err := f.MoveTopicPartition(topic, 0, broker); err != nil {
+				t.Fatal(err)
+			}
+		}
+		worker := f.open(kind)
+		f.publish(worker, 0, 1)
+		f.take(worker, 1)
+		if err := worker.PublishSignal(t.Context(), time.Minute); err != nil { // so that the ledger is there
+			t.Fatal(err)
+		}
+		lead("jobs.weir", stays)
+		lead("jobs", goes)
+		proxy := link.NewProxy(t, f.ListenAddrs()[goes])
+		b := f.open(kind, kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if addr == f.ListenAddrs()[goes] {
+				addr = proxy.Addr()
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}))
+		if _, err := b.Signal(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		lead("jobs", stays)
+		proxy.Refuse()
+		_, first := b.Signal(t.Context(), 1)
+		if _, err := b.Signal(t.Context(), 1); err != nil {
+			t.Errorf("readings of a %s group: %v, then %v", kind, first, err)
+		}
 	}
 }

@@ -194,6 +194,7 @@ func (b *Backend) offsets(ctx context.Context, l *layout, at int64) (map[int32]i
 			return b.offsetsByClient(ctx, at)
 		}
 		if err != nil {
+			b.topic.forget() // another may lead by now what this one, which is gone, did
 			return nil, b.explain(err)
 		}
 	}

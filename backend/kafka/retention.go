@@ -39,7 +39,8 @@ func (g *gapEntry) after(old *gapEntry) bool { return g != nil && (old == nil ||
 type lookout struct {
 	mu     sync.Mutex
 	seen   map[int32]sight
-	found  []backend.Gap // not told yet
+	found  []backend.Gap   // not told yet
+	told   map[int32]int64 // the end of the last gap of the ledger that was
 	begun  bool
 	limits limits
 }
@@ -112,24 +113,42 @@ func (b *Backend) look(ctx context.Context, mark bool) (work, reading, error) {
 		b.lookout.seen = map[int32]sight{}
 	}
 	for p, at := range w.edges {
-		gap := b.lookout.gap(p, at, r.got[p], b.ledger.lost(p))
-		if gap == nil {
-			continue
-		}
-		first := true
+		told := b.ledger.lost(p)
 		if mark {
-			if first, err = b.ledger.tell(ctx, p, gap); err != nil {
+			b.lookout.tell(p, told, b.group.name()) // one whose note had no answer
+		}
+		gap := b.lookout.gap(p, at, r.got[p], told)
+		switch {
+		case gap == nil:
+		case !mark:
+			b.lookout.find(p, gap)
+		default:
+			if err := b.ledger.tell(ctx, p, gap); err != nil {
 				delete(b.lookout.seen, p)
 				return w, r, err
 			}
-		}
-		if first {
-			b.lookout.found = append(b.lookout.found, backend.Gap{
-				From: idOf(p, gap.From), To: idOf(p, gap.To-1), Reason: gapRemoved, Missed: &gap.Count,
-			})
+			b.lookout.tell(p, b.ledger.lost(p), gap.By)
 		}
 	}
 	return w, r, nil
+}
+
+func (o *lookout) find(partition int32, gap *gapEntry) {
+	o.found = append(o.found, backend.Gap{
+		From: idOf(partition, gap.From), To: idOf(partition, gap.To-1), Reason: gapRemoved, Missed: &gap.Count,
+	})
+}
+
+// tell is find of a gap that is in the ledger, once, if that is this handle's to tell. The lock is held.
+func (o *lookout) tell(partition int32, gap *gapEntry, own string) {
+	if gap == nil || gap.By != own || gap.To <= o.told[partition] {
+		return
+	}
+	if o.told == nil {
+		o.told = map[int32]int64{}
+	}
+	o.told[partition] = gap.To
+	o.find(partition, gap)
 }
 
 // gap returns what a partition has lost that nobody has told yet. The lock is held.
@@ -175,17 +194,13 @@ func (l *ledger) lostTotal() (n int64) {
 	return n
 }
 
-// tell writes down what is lost, and reports whether this handle was the first.
-func (l *ledger) tell(ctx context.Context, partition int32, gap *gapEntry) (first bool, err error) {
+// tell writes down what is lost, and reads who was the first.
+func (l *ledger) tell(ctx context.Context, partition int32, gap *gapEntry) error {
 	gap.By = l.b.group.name()
 	if err := l.write(ctx, l.gapKey(partition), &entry{Gap: gap}); err != nil {
-		return false, err
+		return err
 	}
-	if err := l.refresh(ctx); err != nil {
-		return false, err
-	}
-	told := l.lost(partition)
-	return told != nil && told.By == gap.By, nil
+	return l.refresh(ctx)
 }
 
 // expiry says which limit will remove unfinished records soon.

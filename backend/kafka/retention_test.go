@@ -6,11 +6,15 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
@@ -209,6 +213,53 @@ func (s *scene) pool() (*capture.Buffer, func() weir.PoolStats, func()) {
 		cancel()
 		<-ended
 		stream.Close()
+	}
+}
+
+// TestALossIsToldThoughItsNoteHasNoAnswer: what is lost is written down first, so that one of the group tells it.
+// If whoever has done so does not learn of it in time, it does with its next look.
+func TestALossIsToldThoughItsNoteHasNoAnswer(t *testing.T) {
+	t.Parallel()
+	for _, key := range []kmsg.Key{kmsg.Produce, kmsg.Fetch} {
+		f := newFake(t)
+		worker := f.open(groupClassic)
+		f.publish(worker, 0, 10)
+		f.take(worker, 3)
+		if err := worker.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.DeleteRecords("jobs", 0, 7); err != nil {
+			t.Fatal(err)
+		}
+		var written atomic.Bool
+		f.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+			written.Store(true)
+			return nil, nil, false
+		})
+		fault := f.Fault(kfake.Fault{
+			Keys: []kmsg.Key{key}, Topic: "jobs.weir", Err: kerr.RequestTimedOut, Count: -1, // what is produced is stored
+			When: func(kmsg.Request) bool { return written.Load() },
+		})
+		b := f.open(groupClassic)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if got, err := b.Retained(ctx, true); err == nil || len(got.Gaps) > 0 {
+			t.Errorf("%s has no answer: %+v, %v", key.Name(), got, err)
+		}
+		cancel()
+		fault.Remove()
+		told := int64(0)
+		for range 3 {
+			got, err := b.Retained(t.Context(), true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, gap := range got.Gaps {
+				told += *gap.Missed
+			}
+		}
+		if told != 4 {
+			t.Errorf("%s had no answer: 4 messages are lost, %d are told", key.Name(), told)
+		}
 	}
 }
 

@@ -422,7 +422,7 @@ func progressOf(p kmsg.OffsetFetchResponseGroupTopicPartition) progress {
 	at := progress{start: p.Offset, exact: true, open: p.Offset}
 	if p.Metadata != nil {
 		if open, list, ok := parseSpans(p.Offset, *p.Metadata); ok {
-			at.open, at.left = open, unfinished(list)
+			at.open, at.spans = open, list
 		}
 	}
 	return at

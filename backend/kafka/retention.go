@@ -117,7 +117,7 @@ func (b *Backend) look(ctx context.Context, mark bool) (work, reading, error) {
 		if mark {
 			b.lookout.tell(p, told, b.group.name()) // one whose note had no answer
 		}
-		gap := b.lookout.gap(p, at, r.got[p], told)
+		gap := b.lookout.gap(p, at, r.got[p], told, r.members == 0)
 		switch {
 		case gap == nil:
 		case !mark:
@@ -151,8 +151,9 @@ func (o *lookout) tell(partition int32, gap *gapEntry, own string) {
 	o.find(partition, gap)
 }
 
-// gap returns what a partition has lost that nobody has told yet. The lock is held.
-func (o *lookout) gap(partition int32, at edge, got received, told *gapEntry) *gapEntry {
+// gap returns what a partition has lost that nobody has told yet; idle says that no worker has any
+// of it. The lock is held.
+func (o *lookout) gap(partition int32, at edge, got received, told *gapEntry, idle bool) *gapEntry {
 	before, seen := o.seen[partition]
 	o.seen[partition] = sight{max(at.done, got.Top, at.start), got.Count}
 	gap := &gapEntry{From: at.done, To: at.start}
@@ -160,10 +161,16 @@ func (o *lookout) gap(partition int32, at edge, got received, told *gapEntry) *g
 	if seen {
 		gap.From, passed = before.reach, max(0, got.Count-before.count)
 	}
+	exact := !seen && idle && len(at.left) > 0
+	if exact {
+		gap.From = at.left[0].from
+	}
 	if told != nil {
 		gap.From, gap.Total = max(gap.From, told.To), told.Total
 	}
-	gap.Count = gap.To - gap.From - passed
+	if gap.Count = gap.To - gap.From - passed; exact {
+		gap.Count = within(at.left, gap.From, gap.To)
+	}
 	if gap.From < 0 || gap.Count <= 0 {
 		return nil
 	}

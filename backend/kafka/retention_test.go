@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -261,6 +262,64 @@ func TestALossIsToldThoughItsNoteHasNoAnswer(t *testing.T) {
 			t.Errorf("%s had no answer: 4 messages are lost, %d are told", key.Name(), told)
 		}
 	}
+}
+
+// TestALossAmongTheFinished: a worker has left messages behind the last that it finished, and retention removes
+// some of both. The unfinished ones are lost, and those that are left wait.
+func TestALossAmongTheFinished(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	for i := range 10 {
+		at := time.Now().Add(-time.Hour)
+		if i >= 7 {
+			at = time.Now().Add(-time.Minute)
+		}
+		if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: "jobs", Value: []byte("x"), Timestamp: at}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	worker := f.open(groupClassic)
+	list := gather(t, worker, 10)
+	settled(t, worker, slices.DeleteFunc(list, func(d *backend.Delivery) bool { return d.ID == "0:1" || d.ID == "0:2" || d.ID == "0:7" }))
+	if err := worker.Close(); err != nil {
+		t.Fatal(err)
+	}
+	looks := func(lost int64) {
+		t.Helper()
+		b := f.open(groupClassic)
+		got, err := b.Retained(t.Context(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := int64(0)
+		for _, gap := range got.Gaps {
+			told += *gap.Missed
+		}
+		if told != lost {
+			t.Errorf("%d are told to be lost, want %d", told, lost)
+		}
+		s, err := b.Stats(t.Context())
+		if err != nil || s.Lag == nil || *s.Lag != 1 || s.OldestAge < time.Minute || s.OldestAge > 30*time.Minute {
+			t.Errorf("one is left, a minute old: %+v, %v", s, err)
+		}
+	}
+	if err := f.DeleteRecords("jobs", 0, 2); err != nil {
+		t.Fatal(err)
+	}
+	b := f.open(groupClassic)
+	if got, err := b.Retained(t.Context(), true); err != nil || len(got.Gaps) != 1 || *got.Gaps[0].Missed != 1 || got.Gaps[0].From != "0:1" || got.Gaps[0].To != "0:1" {
+		t.Errorf("0:1 is lost: %+v, %v", got.Gaps, err)
+	}
+	if err := f.DeleteRecords("jobs", 0, 5); err != nil {
+		t.Fatal(err)
+	}
+	looks(1) // 0:2
+	looks(0)
 }
 
 var _ backend.Retainer = (*kafka.Backend)(nil)

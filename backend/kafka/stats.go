@@ -32,6 +32,7 @@ type work struct {
 type edge struct {
 	start, done int64
 	stored      int64
+	left        []span // what is unfinished, with what retention has removed; nil: unknown
 }
 
 // part is a partition in which the group has work. The oldest unfinished record is not
@@ -93,22 +94,26 @@ func sum(starts, ends map[int32]int64, group map[int32]progress) work {
 			g.left = -1
 		}
 		if g.exact {
-			g.left += max(0, end-g.open)
+			g.spans = append(g.spans, span{from: g.open, to: max(g.open, end)})
+			g.left = unfinished(g.spans)
 		}
-		w.edges[p] = edge{starts[p], -1, stored}
+		w.edges[p] = edge{starts[p], -1, stored, nil}
 		if begun && g.left >= 0 {
-			w.edges[p] = edge{starts[p], end - g.left, stored}
+			w.edges[p] = edge{starts[p], end - g.left, stored, g.spans}
 		}
 		if g.left < 0 {
 			known = false
 			w.parts[p] = part{first: starts[p], last: starts[p]}
 			continue
 		}
-		g.left = min(g.left, stored) // what retention has removed is not left
+		if g.left = min(g.left, stored); g.exact { // what retention has removed is not left
+			g.left = within(g.spans, starts[p], end)
+		}
 		left += g.left
 		if g.left > 0 {
 			at := part{max(g.start, starts[p]), end - g.left, g.left}
 			if g.exact {
+				at.first = firstOf(g.spans, starts[p])
 				at.last = at.first
 			}
 			w.parts[p] = at
@@ -243,9 +248,10 @@ type progress struct {
 	start int64 // the first offset that is not finished, or one before it; -1: none yet
 	left  int64 // unfinished records; -1: unknown
 	atEnd bool  // without a start it begins at the end
-	// exact says that start is the first one, and left what is unfinished below open.
+	// exact says that start is the first one, and spans what is unfinished below open.
 	exact bool
 	open  int64
+	spans []span
 }
 
 // groupProgress asks the group's coordinator, which may have to be made first.

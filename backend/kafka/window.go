@@ -3,6 +3,7 @@ package kafka
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"math"
 	"slices"
 	"strings"
 
@@ -325,10 +326,22 @@ func parseSpans(base int64, metadata string) (open int64, list []span, ok bool) 
 	return open, list, ok
 }
 
-// unfinished is how many records the spans are.
-func unfinished(list []span) (n int64) {
+// unfinished is how many records the spans are, within is how many of them are in a range.
+func unfinished(list []span) int64 { return within(list, 0, math.MaxInt64) }
+
+func within(list []span, from, to int64) (n int64) {
 	for _, s := range list {
-		n += s.to - s.from
+		n += max(0, min(s.to, to)-max(s.from, from))
 	}
 	return n
+}
+
+// firstOf is the first of the spans' offsets from one on, which is before the end of the last.
+func firstOf(list []span, from int64) int64 {
+	for _, s := range list {
+		if s.to > from {
+			return max(s.from, from)
+		}
+	}
+	return from
 }

@@ -186,16 +186,27 @@ func (l *ledger) gapKey(partition int32) string {
 func (l *ledger) lost(partition int32) *gapEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.entries[l.gapKey(partition)].Gap
+	return l.entries[l.gapKey(partition)].gap()
 }
 
-// lostTotal is what has been told of all partitions, for as long as that is kept.
+// gap is what an entry says is lost. The number of what was lost before counts for backAge; brokers may
+// keep the entry for longer.
+func (e entry) gap() *gapEntry {
+	if e.Gap == nil || time.Since(e.at) < backAge {
+		return e.Gap
+	}
+	old := *e.Gap
+	old.Total = 0
+	return &old
+}
+
+// lostTotal is what has been told of all partitions, for as long as that counts.
 func (l *ledger) lostTotal() (n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, e := range l.entries {
-		if e.Gap != nil && under(key, gapPrefix+l.b.set.group+"/") {
-			n += e.Gap.Total
+		if gap := e.gap(); gap != nil && under(key, gapPrefix+l.b.set.group+"/") {
+			n += gap.Total
 		}
 	}
 	return n

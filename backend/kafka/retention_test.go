@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -320,6 +321,59 @@ func TestALossAmongTheFinished(t *testing.T) {
 	}
 	looks(1) // 0:2
 	looks(0)
+}
+
+// TestTheDoctorForgetsALossAfterADay, however long the brokers keep the note of it, or a dashboard is open: what
+// is lost then is told with its own number.
+func TestTheDoctorForgetsALossAfterADay(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	if err := f.CreateTopic("jobs.weir", 1, nil); err != nil { // with the times of its producers
+		t.Fatal(err)
+	}
+	worker := f.open(groupClassic)
+	f.publish(worker, 0, 10)
+	f.take(worker, 3)
+	if err := worker.Close(); err != nil {
+		t.Fatal(err)
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	says := func(want string) {
+		t.Helper()
+		found, err := f.open(groupClassic).Examine(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, finding := range found {
+			if finding.Code == "trimmed_unread" {
+				got = finding.Problem
+			}
+		}
+		if want == "" && got != "" || !strings.HasPrefix(got, want) {
+			t.Errorf("the doctor says %q, want %q", got, want)
+		}
+	}
+	note := func(to int, age time.Duration) {
+		t.Helper()
+		text := fmt.Appendf(nil, `{"v":1,"gap":{"from":0,"to":%d,"count":1,"total":%[1]d,"by":"x"}}`, to)
+		r := &kgo.Record{Topic: "jobs.weir", Key: []byte("gap/g/0"), Value: text, Timestamp: time.Now().Add(-age)}
+		if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note(2, 23*time.Hour)
+	says("2 messages were removed")
+	note(3, 25*time.Hour)
+	says("")
+	if err := f.DeleteRecords("jobs", 0, 7); err != nil {
+		t.Fatal(err)
+	}
+	says("4 messages were removed")
 }
 
 var _ backend.Retainer = (*kafka.Backend)(nil)

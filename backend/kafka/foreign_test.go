@@ -46,18 +46,24 @@ func lettersKeepTheRecordsOfOthers(t *testing.T, g *ground) {
 	}
 }
 
-// aLetterWithoutAKey, which weir has not written, cannot be removed, so it is not sent back.
+// aLetterWithoutAKey, or with an empty one, which weir has not written, cannot be removed, so it is not sent back.
 func aLetterWithoutAKey(t *testing.T, g *ground) {
 	g.create("mixed")
 	g.create("mixed.dlq")
 	g.put(&kgo.Record{Topic: "mixed.dlq", Value: []byte("x")})
+	g.put(&kgo.Record{Topic: "mixed.dlq", Key: []byte{}, Value: []byte("x")})
 	b := g.open("mixed")
-	letter := g.letters(b)[0]
-	if err := b.Redrive(t.Context(), "", letter); err == nil || !strings.Contains(err.Error(), "has no key") {
-		t.Errorf("redrive: %v", err)
+	list := g.letters(b)
+	if len(list) != 2 {
+		t.Fatalf("two letters, listed are %+v", list)
 	}
-	if n, err := b.Purge(t.Context(), "", []string{letter.ID}); err == nil || n != 0 || !strings.Contains(err.Error(), "has no key") {
-		t.Errorf("purge: %d, %v", n, err)
+	for _, letter := range list {
+		if err := b.Redrive(t.Context(), "", letter); err == nil || !strings.Contains(err.Error(), "has no key") {
+			t.Errorf("redrive: %v", err)
+		}
+		if n, err := b.Purge(t.Context(), "", []string{letter.ID}); err == nil || n != 0 || !strings.Contains(err.Error(), "has no key") {
+			t.Errorf("purge: %d, %v", n, err)
+		}
 	}
 	s, err := b.Stats(t.Context())
 	if g.must(err); s.XLen != 0 {

@@ -351,7 +351,7 @@ func (b *Backend) find(ctx context.Context, from string, ids []string) ([]*kgo.R
 
 // removable reports why a letter cannot be removed: a tombstone takes the place of a key.
 func removable(r *kgo.Record) error {
-	if r.Key == nil {
+	if len(r.Key) == 0 {
 		return fmt.Errorf("kafka: dead letter %s has no key: weir has not written it to %q, and cannot remove it", idOf(r.Partition, r.Offset), r.Topic)
 	}
 	return nil

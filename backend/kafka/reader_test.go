@@ -92,3 +92,62 @@ func TestAReaderGoesOnWhereItStopped(t *testing.T) {
 		t.Errorf("in a partition that was added: %+v, %v", more, err)
 	}
 }
+
+// TestAReaderStopsAtAnOpenTransaction, as any consumer of what is committed does, and has what it holds up, once, when
+// that has ended.
+func TestAReaderStopsAtAnOpenTransaction(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	f.publish(b, 0, 1)
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...), kgo.TransactionalID("open"), kgo.DefaultProduceTopic("jobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	if err := client.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ProduceSync(t.Context(), kgo.StringRecord("held up")).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	f.publish(b, 1, 2)
+	after := backend.CursorStart
+	reads := func(want string) {
+		t.Helper()
+		got, err := b.Read(t.Context(), backend.ReadRequest{After: after, Max: 9})
+		if err != nil || got.Gap != nil {
+			t.Fatalf("%+v, %v", got.Gap, err)
+		}
+		var texts []string
+		for _, r := range got.Records {
+			texts = append(texts, string(r.Data))
+		}
+		if text := strings.Join(texts, ", "); text != want {
+			t.Errorf("behind %s: %q, want %q", after, text, want)
+		}
+		after = got.Next
+	}
+	reads("0")
+	reads("")
+	if err := client.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
+		t.Fatal(err)
+	}
+	reads("held up, 1")
+}
+
+// TestAReaderOfATopicMadeAgain, whose new records end just before the last that it has seen: it is told, and gets
+// them all.
+func TestAReaderOfATopicMadeAgain(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	f.publish(b, 0, 3)
+	got, err := b.Read(t.Context(), backend.ReadRequest{After: "0:3", Max: 9})
+	if err != nil || got.Gap == nil || got.Gap.Reason != "recreated" {
+		t.Fatalf("0:3 was seen, 0:2 is the last: %+v, %v", got, err)
+	}
+	if got, err = b.Read(t.Context(), backend.ReadRequest{After: got.Next, Max: 9}); err != nil || len(got.Records) != 3 {
+		t.Errorf("of three records %d are read, %v", len(got.Records), err)
+	}
+}

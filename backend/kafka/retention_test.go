@@ -163,6 +163,10 @@ func (s *scene) tellsWhatWasNotFinished() {
 	}
 	s.loses(s.worker, lost)
 	s.loses(s.worker, 0)
+	s.put(0, 5, time.Minute)
+	s.work(int(9 - lost)) // and what was left
+	s.trim(0, 15)
+	s.loses(s.worker, 0)
 }
 
 func (s *scene) missed(b backend.Backend) (n int64) {
@@ -218,11 +222,15 @@ func (s *scene) pool() (*capture.Buffer, func() weir.PoolStats, func()) {
 	}
 }
 
-// TestALossIsToldThoughItsNoteHasNoAnswer: what is lost is written down first, so that one of the group tells it.
-// If whoever has done so does not learn of it in time, it does with its next look.
+// TestALossIsToldThoughItsNoteHasNoAnswer, or is refused: what is lost is written down first, so that one of the
+// group tells it. If whoever tries does not learn in time that it has, it does with its next look.
 func TestALossIsToldThoughItsNoteHasNoAnswer(t *testing.T) {
 	t.Parallel()
-	for _, key := range []kmsg.Key{kmsg.Produce, kmsg.Fetch} {
+	for _, w := range []trouble{
+		{key: kmsg.Produce, err: kerr.RequestTimedOut}, // it is stored
+		{key: kmsg.Produce, err: kerr.PolicyViolation}, // it is not
+		{key: kmsg.Fetch, err: kerr.KafkaStorageError},
+	} {
 		f := newFake(t)
 		worker := f.open(groupClassic)
 		f.publish(worker, 0, 10)
@@ -239,13 +247,13 @@ func TestALossIsToldThoughItsNoteHasNoAnswer(t *testing.T) {
 			return nil, nil, false
 		})
 		fault := f.Fault(kfake.Fault{
-			Keys: []kmsg.Key{key}, Topic: "jobs.weir", Err: kerr.RequestTimedOut, Count: -1, // what is produced is stored
+			Keys: []kmsg.Key{w.key}, Topic: "jobs.weir", Err: w.err, Count: -1,
 			When: func(kmsg.Request) bool { return written.Load() },
 		})
 		b := f.open(groupClassic)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		if got, err := b.Retained(ctx, true); err == nil || len(got.Gaps) > 0 {
-			t.Errorf("%s has no answer: %+v, %v", key.Name(), got, err)
+			t.Errorf("%s: %+v, %v", w, got, err)
 		}
 		cancel()
 		fault.Remove()
@@ -260,7 +268,7 @@ func TestALossIsToldThoughItsNoteHasNoAnswer(t *testing.T) {
 			}
 		}
 		if told != 4 {
-			t.Errorf("%s had no answer: 4 messages are lost, %d are told", key.Name(), told)
+			t.Errorf("%s: 4 messages are lost, %d are told", w, told)
 		}
 	}
 }
@@ -287,9 +295,7 @@ func TestALossAmongTheFinished(t *testing.T) {
 	worker := f.open(groupClassic)
 	list := gather(t, worker, 10)
 	settled(t, worker, slices.DeleteFunc(list, func(d *backend.Delivery) bool { return d.ID == "0:1" || d.ID == "0:2" || d.ID == "0:7" }))
-	if err := worker.Close(); err != nil {
-		t.Fatal(err)
-	}
+	await(t, "the commit", func() bool { return left(t, worker) == 3 })
 	looks := func(lost int64) {
 		t.Helper()
 		b := f.open(groupClassic)
@@ -310,6 +316,17 @@ func TestALossAmongTheFinished(t *testing.T) {
 		}
 	}
 	if err := f.DeleteRecords("jobs", 0, 2); err != nil {
+		t.Fatal(err)
+	}
+	beside := f.open(groupClassic)
+	await(t, "what the worker holds to be known", func() bool {
+		s, err := beside.Stats(t.Context())
+		return err == nil && s.Pending == 2 // 0:1 is stored no more
+	})
+	if got, err := beside.Retained(t.Context(), true); err != nil || len(got.Gaps) > 0 {
+		t.Errorf("the worker has 0:1, which is told to be lost: %+v, %v", got.Gaps, err)
+	}
+	if err := worker.Close(); err != nil {
 		t.Fatal(err)
 	}
 	b := f.open(groupClassic)

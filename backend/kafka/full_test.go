@@ -1,0 +1,73 @@
+package kafka_test
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// polled counts the records that a handle has taken from its client.
+type polled struct{ atomic.Int64 }
+
+func (n *polled) OnFetchRecordUnbuffered(_ *kgo.Record, polled bool) {
+	if polled {
+		n.Add(1)
+	}
+}
+
+// A member of a classic group takes so many records ahead of its claims, and has so many of a partition out.
+const mostAhead, mostOut = 16_000, 1000
+
+// TestAWorkerThatIsFull has taken all that it can of one partition, of which no more may be out for now. It goes on
+// with another one, and with the topic if that is deleted and made again.
+func TestAWorkerThatIsFull(t *testing.T) {
+	t.Parallel()
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "jobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	f := &fake{t, c}
+	put := func(partition int32, n int, text string) {
+		t.Helper()
+		client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		records := make([]*kgo.Record, n)
+		for i := range records {
+			records[i] = &kgo.Record{Topic: "jobs", Partition: partition, Value: []byte(text)}
+		}
+		if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(0, mostAhead+mostOut+4000, "old")
+	var seen polled
+	worker := f.open(groupClassic, kgo.WithHooks(&seen))
+	gather(t, worker, mostOut)
+	await(t, "as many as it takes", func() bool { return seen.Load() >= mostAhead+mostOut })
+	comes := func(text string) {
+		t.Helper()
+		put(1, 1, text)
+		var got backend.Claimed
+		await(t, text, func() bool {
+			got, _ = worker.Claim(t.Context(), claim(1))
+			return len(got.Deliveries) > 0 && string(got.Deliveries[0].Data) == text
+		})
+	}
+	comes("of another partition")
+	if err := f.DeleteTopic("jobs"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.CreateTopic("jobs", 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	comes("of the topic made again")
+	comes("more of it")
+}

@@ -218,7 +218,8 @@ func (b *Backend) explainRedrive(err error) error {
 	switch {
 	case errors.Is(err, kerr.InvalidProducerEpoch), errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.ConcurrentTransactions),
 		errors.Is(err, kerr.InvalidTxnState), errors.Is(err, kerr.UnknownServerError), // brokers say this, too, if another takes the right at that moment
-		errors.Is(err, kerr.InvalidProducerIDMapping), // they have forgotten a producer that was idle for long
+		errors.Is(err, kerr.InvalidProducerIDMapping), errors.Is(err, kerr.UnknownProducerID), // they have forgotten a producer that was idle for long
+		errors.Is(err, kerr.TransactionAbortable), errors.Is(err, kerr.OutOfOrderSequenceNumber), // the next transaction may get through
 		errors.Is(err, kgo.ErrClientClosed) && !b.ended.Load():
 		return fmt.Errorf("kafka: %w: %w", errContended, err)
 	}

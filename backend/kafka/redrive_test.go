@@ -2,12 +2,14 @@ package kafka_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/tests/kafkatest"
@@ -116,4 +118,59 @@ func TestALetterGoesBackFromAHandleThatWasIdleForLong(t *testing.T) {
 	if n := len(listed(t, b)); n > 0 {
 		t.Errorf("%d letters are left", n)
 	}
+}
+
+// TestALetterGoesBackThroughTroubleThatPasses: what a transaction meets that the next try does not is no error, and
+// the message is there once.
+func TestALetterGoesBackThroughTroubleThatPasses(t *testing.T) {
+	t.Parallel()
+	at := newCases()
+	defer at.running.Wait()
+	for key, list := range map[kmsg.Key][]*kerr.Error{
+		kmsg.FindCoordinator: {kerr.CoordinatorNotAvailable},
+		kmsg.InitProducerID:  {kerr.CoordinatorLoadInProgress, kerr.NotCoordinator, kerr.ConcurrentTransactions, kerr.UnknownServerError},
+		kmsg.Produce: {
+			kerr.NotLeaderForPartition, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend, kerr.RequestTimedOut, kerr.UnknownTopicID,
+			kerr.InvalidTxnState, kerr.InvalidProducerEpoch, kerr.UnknownProducerID, kerr.OutOfOrderSequenceNumber, kerr.TransactionAbortable,
+		},
+		kmsg.EndTxn: {
+			kerr.NotCoordinator, kerr.CoordinatorLoadInProgress, kerr.ConcurrentTransactions, kerr.UnknownServerError, kerr.InvalidProducerEpoch,
+			kerr.TransactionAbortable,
+		},
+	} {
+		for _, err := range list {
+			at.once(func() {
+				w := trouble{key: key, err: err, whole: key == kmsg.InitProducerID || key == kmsg.EndTxn}
+				t.Run(w.String(), func(t *testing.T) { goesBackThrough(newFake(t), w) })
+			})
+		}
+	}
+}
+
+func goesBackThrough(f *fake, w trouble) {
+	b := f.open(groupClassic)
+	f.publish(b, 0, 1)
+	if err := b.DeadLetter(f.Context(), gather(f, b, 1)[0], "", poison); err != nil {
+		f.Fatal(err)
+	}
+	letter := listed(f.T, b)[0]
+	once := w.fault(1)
+	if w.key == kmsg.Produce {
+		once.Topic = "jobs" // not the ledger
+	}
+	fault := f.Fault(once)
+	if err := b.Redrive(f.Context(), "", letter); err != nil || fault.Hits() == 0 {
+		f.Errorf("%v, after %d of it", err, fault.Hits())
+	}
+	if n := len(listed(f.T, b)); n > 0 {
+		f.Errorf("%d letters are left", n)
+	}
+	f.take(b, 1)
+	f.soon(func() string {
+		s, err := b.Stats(f.Context())
+		if err == nil && s.Pending == 0 && s.Lag != nil && *s.Lag == 0 {
+			return ""
+		}
+		return fmt.Sprintf("more has come back: %+v, %v", s, err)
+	})
 }

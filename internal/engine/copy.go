@@ -93,6 +93,7 @@ type copier struct {
 	pos     atomic.Uint64             // of the newest entry that is stored
 	said    time.Time                 // when the last group was appended; run's
 	ready   chan *gapBase             // bases that run writes down
+	bridged uint64                    // position behind which the last of them was to be; run's
 	shipped atomic.Int64              // bytes stored since the start
 	whole   atomic.Int64              // the copy was whole then, Unix ns
 	stored  atomic.Pointer[time.Time] // when the newest stored entry was begun
@@ -277,9 +278,13 @@ func (c *copier) store(g replica.Group, n int, buf []byte, begun time.Time, whol
 
 // live says that the leader lives if it has said nothing for long.
 func (c *copier) live() {
-	if c.r.Alive <= 0 || time.Since(c.said) < c.r.Alive {
-		return
+	if c.r.Alive > 0 && time.Since(c.said) >= c.r.Alive {
+		c.sign()
 	}
+}
+
+// sign appends a sign of life.
+func (c *copier) sign() {
 	if buf, ok := c.buffer(); ok {
 		g := replica.Group{Term: c.r.Term, Last: c.last, TimeMS: c.e.opt.Now().UnixMilli()}
 		if c.r.LSN == 0 && c.baseAt.Load() == 0 && c.e.log.Synced() > 0 {

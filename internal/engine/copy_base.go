@@ -134,8 +134,12 @@ func (c *copier) writeBase(ctx context.Context, b *replica.Base) error {
 // bridge writes a base down that covers what the log has left out, and the entry
 // right behind its place that makes it count; then the log goes on.
 func (c *copier) bridge(g *gapBase) error {
+	if c.pos.Load() == c.bridged { // the store may still carry out what failed there
+		c.sign()
+	}
 	c.drain()
 	g.base.After = c.pos.Load()
+	c.bridged = g.base.After
 	ctx, cancel := context.WithTimeout(c.ctx, baseRetry) // the leader has to go on saying that it lives
 	defer cancel()
 	if err := c.writeBase(ctx, &g.base); err != nil {

@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -529,6 +532,52 @@ func TestALeaderWithoutABaseSaysWhatItHasAlone(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if alone() {
 			t.Error("the copy has all there is")
+		}
+	})
+}
+
+// lateFiles carries the first put of a base out long after it was given up.
+type lateFiles struct {
+	shelfFiles
+	bases atomic.Int32
+}
+
+func (l *lateFiles) Put(ctx context.Context, name string, size int64, content io.Reader) error {
+	if !strings.HasPrefix(name, replica.BasePrefix) || l.bases.Add(1) > 1 {
+		return l.shelfFiles.Put(ctx, name, size, content)
+	}
+	b, err := io.ReadAll(content)
+	if err != nil {
+		return err
+	}
+	time.AfterFunc(20*time.Second, func() { _ = l.shelfFiles.Put(bg, name, size, bytes.NewReader(b)) })
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A store may carry out what nobody waits for any more. A base that comes late must not
+// replace the one that counts: the copy would have none.
+func TestABaseThatComesLateReplacesNone(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		w := told{data: map[string]map[uint64]string{}, t: t}
+		s := newShelf(60 * time.Millisecond)
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) { o.Replica.Files = &lateFiles{shelfFiles: shelfFiles{s}} })
+		put(t, e, "a", configOf(api.Fsync))
+		for i := range 10 {
+			data := fmt.Sprintf(`"%d"`, i)
+			res, err := tryWrite(e, "a", data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.acked("a", res.FirstSeq, data)
+		}
+		e.copier.testIdle(t)
+		time.Sleep(time.Minute)
+		s.lead()
+		fs := vfs.NewMem()
+		lsn := s.rebuild(t, fs, "/data")
+		if lost := w.judge(s.openEngine(t, fs, lsn), "a"); lost > 0 {
+			t.Errorf("%d are missing, and the copy was whole", lost)
 		}
 	})
 }

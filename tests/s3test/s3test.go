@@ -90,6 +90,7 @@ type Proxy struct {
 
 	TearPuts, TearGets atomic.Int32 // how many of the next are cut off in the middle
 	Unconditional      atomic.Bool  // conditions of puts are dropped
+	Unimplemented      atomic.Bool  // puts with a condition are answered 501
 	Deny               atomic.Bool  // every call is answered 403
 
 	server    *Server
@@ -124,6 +125,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case p.Deny.Load():
 		got = refusal(http.StatusForbidden, "AccessDenied")
+	case p.Unimplemented.Load() && r.Header.Get("If-None-Match") != "":
+		got = refusal(http.StatusNotImplemented, "NotImplemented")
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		err = call()
 	case r.Method == http.MethodPut && p.TearPuts.Add(-1) >= 0:

@@ -117,6 +117,9 @@ func (s *Store) Create(ctx context.Context, name string, data []byte) error {
 	opt.DisableMultipart = true
 	opt.SetMatchETagExcept("*")
 	_, err := s.core.Client.PutObject(ctx, s.bucket, s.prefix+name, bytes.NewReader(data), int64(len(data)), opt)
+	if minio.ToErrorResponse(err).StatusCode == http.StatusNotImplemented {
+		return fmt.Errorf("%w: %w: it does not know puts with If-None-Match: *: keep the copy in a store that knows conditional writes: %w", replica.ErrRefused, slots.ErrNoConditionalPut, err)
+	}
 	return s.told("put", name, err)
 }
 

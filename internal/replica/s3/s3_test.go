@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,13 +97,21 @@ func TestTornCallsAreMadeAgain(t *testing.T) {
 	}
 }
 
+// Some stores take the second object, others answer that they do not know the condition.
 func TestStoreWithoutConditionalPutIsRefused(t *testing.T) {
-	p := s3test.Start(t).Proxy(t)
-	p.Unconditional.Store(true)
-	log := slots.New(open(t, p.Addr, "copy"), options)
-	defer log.Close()
-	if _, err := log.Lead(t.Context(), "node"); !errors.Is(err, slots.ErrNoConditionalPut) {
-		t.Errorf("Lead: %v", err)
+	for name, has := range map[string]func(*s3test.Proxy) *atomic.Bool{
+		"it takes both": func(p *s3test.Proxy) *atomic.Bool { return &p.Unconditional },
+		"it says so":    func(p *s3test.Proxy) *atomic.Bool { return &p.Unimplemented },
+	} {
+		p := s3test.Start(t).Proxy(t)
+		has(p).Store(true)
+		log := slots.New(open(t, p.Addr, "copy"), options)
+		defer log.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := log.Lead(ctx, "node"); !errors.Is(err, slots.ErrNoConditionalPut) {
+			t.Errorf("%s: Lead: %v", name, err)
+		}
 	}
 }
 

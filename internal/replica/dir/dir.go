@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weirmq/weir/internal/replica"
@@ -23,7 +24,10 @@ import (
 
 // Store is the objects and files below a directory. Whatever has a name there is
 // whole and synced: it was written in the folder tmp, and linked or renamed.
-type Store struct{ root string }
+type Store struct {
+	root   string
+	synced sync.Map // folders that are, into the one above
+}
 
 const temporary = "tmp"
 
@@ -38,7 +42,7 @@ func Open(root string) (*Store, error) {
 	if onNFS(root) {
 		return nil, fmt.Errorf("%s is on NFS, whose clients see each other's files late; keep the copy in a bucket (s3://) or on another file system", root)
 	}
-	return &Store{root}, nil
+	return &Store{root: filepath.Clean(root)}, nil
 }
 
 // Close does nothing.
@@ -72,7 +76,10 @@ func (s *Store) Create(ctx context.Context, name string, data []byte) error {
 	} else if linked != nil {
 		return linked
 	}
-	return errors.Join(linked, syncDir(filepath.Dir(to)))
+	if err := syncDir(filepath.Dir(to)); err != nil {
+		return err
+	}
+	return linked
 }
 
 // Put renames the content to name.
@@ -132,23 +139,30 @@ func (r reader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// folder creates a directory and those above it up to the root, each synced into the
-// one above.
+// folder creates a directory and those above it below the root, each synced into the
+// one above. One that is there may be from a call, or a process, that could not sync it.
 func (s *Store) folder(name string) error {
-	err := os.Mkdir(name, 0o700)
-	if errors.Is(err, fs.ErrExist) {
+	if name == s.root {
 		return nil
 	}
-	if errors.Is(err, fs.ErrNotExist) && name != s.root && len(name) > len(s.root) {
-		if err := s.folder(filepath.Dir(name)); err != nil {
-			return err
-		}
+	err := os.Mkdir(name, 0o700)
+	if _, synced := s.synced.Load(name); synced && errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err := s.folder(filepath.Dir(name)); err != nil {
+		return err
+	}
+	if errors.Is(err, fs.ErrNotExist) {
 		err = os.Mkdir(name, 0o700)
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(filepath.Dir(name))
+	if err := syncDir(filepath.Dir(name)); err != nil {
+		return err
+	}
+	s.synced.Store(name, true)
+	return nil
 }
 
 func syncDir(name string) error {

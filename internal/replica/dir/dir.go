@@ -57,7 +57,8 @@ func (s *Store) path(name string) (string, error) {
 }
 
 // Create links data under name unless there is something.
-func (s *Store) Create(ctx context.Context, name string, data []byte) error {
+func (s *Store) Create(ctx context.Context, name string, data []byte) (err error) {
+	defer refused(&err)
 	to, err := s.path(name)
 	if err != nil {
 		return err
@@ -82,8 +83,16 @@ func (s *Store) Create(ctx context.Context, name string, data []byte) error {
 	return linked
 }
 
+// refused marks an error about a right that is missing.
+func refused(err *error) {
+	if errors.Is(*err, fs.ErrPermission) {
+		*err = fmt.Errorf("%w: %w", replica.ErrRefused, *err)
+	}
+}
+
 // Put renames the content to name.
-func (s *Store) Put(ctx context.Context, name string, size int64, content io.Reader) error {
+func (s *Store) Put(ctx context.Context, name string, size int64, content io.Reader) (err error) {
+	defer refused(&err)
 	to, err := s.path(name)
 	if err != nil {
 		return err
@@ -107,9 +116,6 @@ func (s *Store) write(ctx context.Context, size int64, content io.Reader) (name 
 		return "", err
 	}
 	f, err := os.OpenFile(filepath.Join(s.root, temporary, rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrPermission) {
-		return "", fmt.Errorf("%w: %w", replica.ErrRefused, err)
-	}
 	if err != nil {
 		return "", err
 	}

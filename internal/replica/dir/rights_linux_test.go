@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/replica/dir"
 	"github.com/weirmq/weir/internal/replica/slots"
 )
@@ -83,6 +84,33 @@ func TestAnEntryIsNotThereUntilItsNameIsSynced(t *testing.T) {
 			}
 			if err := s.Create(t.Context(), "log/2", []byte("2")); err != nil && !errors.Is(err, slots.ErrExists) {
 				t.Errorf("then: %v", err)
+			}
+		})
+	}
+}
+
+// A right that is missing is not mended by trying again, wherever it is.
+func TestADirectoryThatMayNotBeWrittenToRefuses(t *testing.T) {
+	for name, locked := range map[string]string{"nothing is there": "", "it has been written to": "tmp", "the folder of the file": "log"} {
+		s, root := opened(t)
+		mortal(t, root, func() {
+			if locked != "" {
+				if err := s.Create(t.Context(), "log/1", []byte("1")); err != nil {
+					t.Error(err)
+				}
+			}
+			at := filepath.Join(root, locked)
+			if err := os.Chmod(at, 0o500); err != nil {
+				t.Error(err)
+			}
+			defer os.Chmod(at, 0o700)
+			for what, err := range map[string]error{
+				"Create": s.Create(t.Context(), "log/2", []byte("2")),
+				"Put":    s.Put(t.Context(), "log/3", 1, strings.NewReader("3")),
+			} {
+				if !errors.Is(err, replica.ErrRefused) {
+					t.Errorf("%s: %s: %v", name, what, err)
+				}
 			}
 		})
 	}

@@ -119,7 +119,10 @@ func (d *Directory) take(ctx context.Context, h *held, m *Mirror) (Led, error) {
 	if err := m.Finish(math.MaxUint64); err != nil {
 		return Led{}, err
 	}
-	led.LSN = m.LSN
+	if led.LSN = m.LSN; m.At >= lead.End {
+		led.LSN = 0
+		d.Logger.Warn("the store has lost the end of the copy's log, which this server has read: it goes on with that and makes a new base", "lsn", m.LSN)
+	}
 	d.Logger.Info("the data directory is made from the copy", "term", lead.Term, "lsn", m.LSN, "base_lsn", m.Base.LSN)
 	return led, d.replace(h, m, lead.Term)
 }

@@ -107,3 +107,31 @@ func TestAStandbyGoesOverToANewerBase(t *testing.T) {
 		t.Errorf("the standby has %.500s, want %.500s", got, want)
 	}
 }
+
+// TestAStandbyHasWhatTheStoreHasLost has a database fail over without the newest entries, which a
+// standby has read: it keeps them, and does not say that the copy has them.
+func TestAStandbyHasWhatTheStoreHasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := shipped(t)
+		d := l.directory(vfs.NewMem(), "/standby")
+		go func() {
+			time.Sleep(time.Second)
+			for range 3 {
+				l.write("a", 2)
+				l.ship()
+			}
+			time.Sleep(time.Second)
+			l.to.mu.Lock()
+			defer l.to.mu.Unlock()
+			l.to.entries = l.to.entries[:len(l.to.entries)-2]
+		}()
+		led, err := d.Stand(t.Context(), Standby{Silence: 15 * time.Second, Poll: 250 * time.Millisecond})
+		if err != nil || led.LSN != 0 {
+			t.Errorf("led %+v, %v, and the copy does not have what was read last", led, err)
+		}
+		if got, want := digest(t, open(t, d.FS, d.Path)), digest(t, l.Engine); got != want {
+			t.Errorf("the standby has %s, want %s", got, want)
+		}
+		l.Close()
+	})
+}

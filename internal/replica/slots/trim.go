@@ -37,7 +37,7 @@ func (l *Log) trimSome(ctx context.Context, upTo uint64) (removed int, err error
 	}
 	if pos, err := l.old(ctx, gone.pos, upTo); err != nil {
 		return 0, err
-	} else if pos > gone.pos {
+	} else if pos >= gone.next { // what lies in between does not count, and no place is behind it
 		if gone, err = l.mark(ctx, gone, pos); err != nil {
 			return 0, err
 		}

@@ -1,11 +1,13 @@
 package slots_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/internal/replica"
@@ -98,4 +100,76 @@ func trimAtTheChange(t *testing.T, objects *memory, n int, positions []uint64) {
 	if _, err := third.Lead(t.Context(), "third"); err != nil {
 		t.Errorf("%d entries behind what was trimmed: led: %v", n, err)
 	}
+}
+
+// slow is objects that take a while to be created.
+type slow struct {
+	slots.Objects
+	takes time.Duration
+}
+
+func (s slow) Create(ctx context.Context, name string, data []byte) error {
+	time.Sleep(s.takes)
+	return s.Objects.Create(ctx, name, data)
+}
+
+// A leader that is busy leaves no position empty for as long as another one needs to take it.
+func TestABusyLeaderMakesRoomForTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := &memory{all: map[string][]byte{}}
+		old, next := slots.New(slow{objects, 20 * time.Millisecond}, slots.Options{}), slots.New(slow{objects, 100 * time.Millisecond}, slots.Options{})
+		defer old.Close()
+		defer next.Close()
+		if _, err := old.Lead(t.Context(), "old"); err != nil {
+			t.Fatal(err)
+		}
+		fenced := make(chan error)
+		go func() {
+			for {
+				err := old.Append(t.Context(), []byte("entry"), func(uint64, error) {})
+				if err != nil {
+					fenced <- err
+					return
+				}
+			}
+		}()
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		if _, err := next.Lead(ctx, "next"); err != nil {
+			t.Errorf("beside a busy leader: %v", err)
+			old.Close()
+		}
+		<-fenced
+	})
+}
+
+// A leader that slept for long creates what was trimmed once more, also if that was the last that was.
+func TestThePlaceOfALeaderThatSleptWasTrimmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := &memory{all: map[string][]byte{}}
+		old, next := slots.New(objects, slots.Options{}), slots.New(objects, slots.Options{Grace: time.Nanosecond, Keep: 8})
+		defer old.Close()
+		defer next.Close()
+		if _, err := old.Lead(t.Context(), "old"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := add(t.Context(), old, "1", "2", "3"); err != nil {
+			t.Fatal(err)
+		}
+		lead, err := next.Lead(t.Context(), "next")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := add(t.Context(), next, make([]string, 20)...); err != nil {
+			t.Fatal(err)
+		}
+		if err := next.Trim(t.Context(), lead.End); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if _, err := add(t.Context(), old, "void"); !errors.Is(err, replica.ErrFenced) {
+			t.Errorf("the old leader is told %v", err)
+		}
+	})
 }

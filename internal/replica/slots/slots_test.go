@@ -304,6 +304,9 @@ func TestALostEntryIsNotTheEndOfTheLog(t *testing.T) {
 		}
 		break
 	}
+	if e, err := slots.New(objects, slots.Options{}).Read(t.Context(), lost); !errors.Is(err, replica.ErrDamaged) {
+		t.Errorf("behind the lost one, as from a base that goes on there: %+v, %v", e, err)
+	}
 	if lead, err := slots.New(objects, slots.Options{}).Lead(t.Context(), "b"); !errors.Is(err, replica.ErrDamaged) {
 		t.Errorf("led %+v, %v", lead, err)
 	}

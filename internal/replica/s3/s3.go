@@ -105,7 +105,7 @@ func (s *Store) told(what, name string, err error) error {
 		return slots.ErrExists
 	case answer.Code == minio.NoSuchKey:
 		return fmt.Errorf("%w: %s", replica.ErrNotFound, name)
-	case answer.StatusCode == http.StatusForbidden, answer.StatusCode == http.StatusUnauthorized, answer.Code == minio.NoSuchBucket:
+	case answer.StatusCode == http.StatusForbidden, answer.StatusCode == http.StatusUnauthorized, answer.StatusCode == http.StatusNotImplemented, answer.Code == minio.NoSuchBucket:
 		return fmt.Errorf("%w: %s %s in bucket %s: %s: %w", replica.ErrRefused, what, s.prefix+name, s.bucket, answer.Code, err)
 	}
 	return fmt.Errorf("%s %s in bucket %s: %w", what, s.prefix+name, s.bucket, err)
@@ -213,7 +213,12 @@ func (s *Store) ListAfter(ctx context.Context, prefix, after string, most int) (
 		if o.Err != nil {
 			return nil, s.told("list", prefix, o.Err)
 		}
-		files = append(files, replica.File{Name: strings.TrimPrefix(o.Key, s.prefix), Size: o.Size, Changed: o.LastModified})
+		name := strings.TrimPrefix(o.Key, s.prefix)
+		if name != "" && name <= after {
+			return nil, fmt.Errorf("%w: bucket %s lists %s behind %s: keep the copy in a bucket that lists in order, and from a name on (no directory bucket)", replica.ErrRefused, s.bucket, o.Key, s.prefix+after)
+		}
+		after = name
+		files = append(files, replica.File{Name: name, Size: o.Size, Changed: o.LastModified})
 		if len(files) == most {
 			break
 		}

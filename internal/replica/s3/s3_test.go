@@ -3,7 +3,10 @@ package s3_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"slices"
@@ -201,5 +204,36 @@ func TestOneOfManyCreatesAName(t *testing.T) {
 	all.Wait()
 	if created != 1 {
 		t.Errorf("%d have created it", created)
+	}
+}
+
+// listing is a server that answers every call with a list of these objects.
+func listing(t *testing.T, names ...string) *s3.Store {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `<?xml version="1.0" encoding="UTF-8"?><ListBucketResult><Name>weir</Name><IsTruncated>false</IsTruncated>`)
+		for _, name := range names {
+			fmt.Fprintf(w, `<Contents><Key>copy/%s</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>1</Size></Contents>`, name)
+		}
+		fmt.Fprint(w, `</ListBucketResult>`)
+	}))
+	t.Cleanup(server.Close)
+	return open(t, strings.TrimPrefix(server.URL, "http://"), "copy")
+}
+
+// Who leads, and where the log ends, is what a list has last: the store must list in order, and from
+// where it is told to. The directory buckets of Amazon do neither.
+func TestAStoreThatListsOutOfOrderIsRefused(t *testing.T) {
+	for what, names := range map[string][]string{
+		"out of order":          {"term/0000000002", "term/0000000001"},
+		"always from its start": {"term/0000000001", "term/0000000002"},
+	} {
+		log := slots.New(listing(t, names...), options)
+		defer log.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if newest, err := log.Newest(ctx); !errors.Is(err, replica.ErrRefused) {
+			t.Errorf("%s: %+v, %v", what, newest, err)
+		}
 	}
 }

@@ -40,6 +40,9 @@ type Led struct {
 // note is the file REPLICA of a data directory.
 type note struct {
 	Term uint64 `json:"term"` // that was led last with this directory
+	// Copy is the id of the copy of which the term is; empty in notes of older versions, and
+	// of a log that has none.
+	Copy string `json:"copy,omitempty"`
 	// Leading is who has asked for the term behind Term with the directory, if it was
 	// killed before it knew what it has got.
 	Leading string `json:"leading,omitempty"`
@@ -47,7 +50,7 @@ type note struct {
 	// that what is in it is not complete.
 	Aside     string `json:"aside,omitempty"`
 	Restoring bool   `json:"restoring,omitempty"`
-	Sum       string `json:"sum,omitempty"` // crc32c of the rest in hex; empty in notes of older versions
+	Sum       string `json:"sum,omitempty"` // crc32c of the rest but Copy in hex; empty in notes of older versions
 }
 
 const (
@@ -58,7 +61,8 @@ const (
 // held is what is in a data directory.
 type held struct {
 	used bool
-	note *note
+	note *note  // nil: it has not led the copy last
+	copy string // id of the copy
 }
 
 // ledLast reports whether nobody has led since the directory's server did.
@@ -110,7 +114,7 @@ func (d *Directory) take(ctx context.Context, h *held, m *Mirror) (Led, error) {
 				return Led{}, err
 			}
 		}
-		return led, d.writeNote(note{Term: lead.Term})
+		return led, d.writeNote(note{Term: lead.Term, Copy: h.copy})
 	}
 	defer m.Close()
 	if err := m.Follow(ctx, lead.End-1); err != nil { // the entry there is this leader's own
@@ -217,6 +221,9 @@ func (d *Directory) look(ctx context.Context) (*held, error) {
 	if err != nil {
 		return nil, err
 	}
+	if h.copy, err = d.Copy.id(ctx); err != nil {
+		return nil, fmt.Errorf("the copy: %w", err)
+	}
 	if n != nil && n.Aside != "" {
 		if err := d.setAside(n); err != nil {
 			return nil, err
@@ -230,7 +237,9 @@ func (d *Directory) look(ctx context.Context) (*held, error) {
 		}
 		return h, nil
 	}
-	h.note = n
+	if n != nil && (n.Copy == "" || h.copy == "" || n.Copy == h.copy) {
+		h.note = n
+	}
 	if h.used, err = d.used(); err != nil || !h.used {
 		return h, err
 	}
@@ -238,7 +247,7 @@ func (d *Directory) look(ctx context.Context) (*held, error) {
 	if err != nil || len(names) == 0 {
 		return h, err
 	}
-	if n == nil {
+	if h.note == nil {
 		return nil, d.neverLed()
 	}
 	return h, d.sameLog(ctx, names)
@@ -246,7 +255,7 @@ func (d *Directory) look(ctx context.Context) (*held, error) {
 
 // neverLed is the error about a directory that a server has used without this copy.
 func (d *Directory) neverLed() error {
-	return fmt.Errorf("data directory %s has not led this copy, which holds another state: name an empty data directory to go on from the copy, or an empty place for the copy to go on from the directory", d.Path)
+	return fmt.Errorf("data directory %s has not led this copy, or another one since, and the copy holds another state: name an empty data directory to go on from the copy, or an empty place for the copy to go on from the directory", d.Path)
 }
 
 // used reports whether a server has used the directory. What is damaged has been used: the
@@ -293,6 +302,16 @@ func (d *Directory) sameLog(ctx context.Context, names []string) error {
 		}
 	}
 	return nil
+}
+
+// id tells the copy from others; empty if its log does not know.
+func (c Copy) id(ctx context.Context) (string, error) {
+	if log, ok := c.Log.(interface {
+		ID(context.Context) (string, error)
+	}); ok {
+		return log.ID(ctx)
+	}
+	return "", nil
 }
 
 // logOf returns the number of the log in a base.

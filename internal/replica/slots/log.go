@@ -115,6 +115,21 @@ func (l *Log) Newest(ctx context.Context) (replica.Term, error) {
 	return t, err
 }
 
+// ID tells this copy from others; empty if there is none yet.
+func (l *Log) ID(ctx context.Context) (string, error) {
+	ctx, cancel := l.until(ctx)
+	defer cancel()
+	data, err := l.get(ctx, formatName)
+	if errors.Is(err, replica.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	f, err := decodeFormat(data)
+	return f.LogID, err
+}
+
 // Terms returns all terms.
 func (l *Log) Terms(ctx context.Context) (all []replica.Term, err error) {
 	ctx, cancel := l.until(ctx)

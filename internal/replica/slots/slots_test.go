@@ -325,6 +325,28 @@ func TestACopyOfALaterFormatIsRefused(t *testing.T) {
 	}
 }
 
+func TestCopiesAreToldApart(t *testing.T) {
+	var ids []string
+	a, b := t.TempDir(), t.TempDir()
+	for _, root := range []string{a, b, a} {
+		log := openDir(t, root)
+		if err := log.Probe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		id, err := log.ID(t.Context())
+		if err != nil || id == "" {
+			t.Errorf("it is %q, %v", id, err)
+		}
+		ids = append(ids, id)
+	}
+	if ids[0] == ids[1] || ids[0] != ids[2] {
+		t.Errorf("two copies are %q", ids)
+	}
+	if id, err := openDir(t, t.TempDir()).ID(t.Context()); err != nil || id != "" {
+		t.Errorf("where there is no copy is %q, %v", id, err)
+	}
+}
+
 // hanging is objects that do not answer the first attempts to create one.
 type hanging struct {
 	slots.Objects

@@ -1,0 +1,54 @@
+package restore
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/weirmq/weir/internal/replica"
+)
+
+// named is a log that knows which copy it is of.
+type named struct {
+	replica.Log
+	id string
+}
+
+func (n named) ID(context.Context) (string, error) { return n.id, nil }
+
+// TestACopyThatWasLeftIsNotGoneBackTo has a server keep its copy in another place for a while, fewer or more
+// terms than in the first: what it has written there is not in the first, and whose its terms are, nobody knows.
+func TestACopyThatWasLeftIsNotGoneBackTo(t *testing.T) {
+	for _, terms := range []int{1, 5} {
+		l := shipped(t)
+		l.stop()
+		first := l.directory(l.fs.FS, "/data")
+		first.Copy.Log = named{first.Copy.Log, "first"}
+		if err := first.writeNote(note{Term: 1, Copy: "first"}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if led, _ := l.opened(first); led.LSN == 0 {
+				t.Errorf("a server on its own copy: led %+v", led)
+			}
+		}
+		second := *first
+		second.Copy = (&shelf{files: map[string][]byte{}}).copy()
+		second.Copy.Log = named{second.Copy.Log, "second"}
+		for range terms {
+			if led, _ := l.opened(&second); led.LSN != 0 {
+				t.Errorf("a server on an empty copy: led %+v", led)
+			}
+		}
+		l.Engine = open(t, l.fs.FS, "/data")
+		l.write("a", 3)
+		want := digest(t, l.Engine)
+		l.stop()
+		if led, err := first.Lead(t.Context()); err == nil || !strings.Contains(err.Error(), "another one since") {
+			t.Errorf("after %d terms elsewhere: led %+v, %v", terms, led, err)
+		}
+		if got := digest(t, open(t, l.fs.FS, "/data")); got != want {
+			t.Errorf("after %d terms elsewhere the directory holds %s, want %s", terms, got, want)
+		}
+	}
+}

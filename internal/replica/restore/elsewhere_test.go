@@ -52,3 +52,12 @@ func TestACopyThatWasLeftIsNotGoneBackTo(t *testing.T) {
 		}
 	}
 }
+
+// TestATermThatNobodyCanReadIsAnothers has the object that says who leads be damaged.
+func TestATermThatNobodyCanReadIsAnothers(t *testing.T) {
+	l, d, want, _ := overtaken(t)
+	l.to.newest.Node = ""
+	if _, got := l.opened(d); got != want {
+		t.Errorf("the old leader goes on with %s, want %s", got, want)
+	}
+}

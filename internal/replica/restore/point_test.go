@@ -268,3 +268,35 @@ func TestACopyThatIsDamagedFromItsFirstEntryOffersNothing(t *testing.T) {
 }
 
 func asDamaged(err error, bad **DamagedError) bool { return errors.As(err, bad) }
+
+// TestTheOldestPointIsRestored restores the state of a base itself.
+func TestTheOldestPointIsRestored(t *testing.T) {
+	l := lead(t)
+	l.put("a")
+	l.write("a", 3)
+	l.ship()
+	l.base()
+	want, lsn, at := digest(t, l.Engine), l.last, l.now
+	l.write("a", 3)
+	l.ship()
+	for _, p := range []Point{{LSN: lsn}, {Time: time.UnixMilli(at)}} {
+		if got := digest(t, l.restored(p)); got != want {
+			t.Errorf("at %+v: %s, want %s", p, got, want)
+		}
+	}
+}
+
+// TestATermThatBeginsIsNoMoment restores a time in front of what was shipped before another leader
+// began, whose first entry tells no time.
+func TestATermThatBeginsIsNoMoment(t *testing.T) {
+	l := shipped(t)
+	want, at := digest(t, l.Engine), time.UnixMilli(l.now)
+	l.write("a", 3)
+	l.ship()
+	if _, err := l.to.copy().Log.Lead(t.Context(), "next"); err != nil {
+		t.Fatal(err)
+	}
+	if got := digest(t, l.restored(Point{Time: at})); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

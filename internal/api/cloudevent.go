@@ -54,7 +54,10 @@ func readEvent(object []byte) *Event {
 // a batch.
 func DecodeEvents(body []byte, batch bool, lim *Limits, w *WriteRequest) error {
 	w.Reset()
-	s := scanner{b: body, index: -1}
+	s := scanner{b: body, index: -1, depth: dataDepth - 1}
+	if batch {
+		s.depth--
+	}
 	meta := make([]byte, 0, min(len(body), 64<<10))
 	read := func() {
 		var ev event

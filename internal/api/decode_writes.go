@@ -54,7 +54,8 @@ const (
 // reads that of one. Of more records than lim allows in all it keeps a few.
 func DecodeWrites(body []byte, lim *Limits, w *WritesRequest, warn *Warnings) error {
 	w.Reset()
-	s := scanner{b: body, index: -1, scratch: w.scratch, warnings: warn}
+	// The two levels around each write do not count.
+	s := scanner{b: body, index: -1, depth: -2, scratch: w.scratch, warnings: warn}
 	var seen uint32
 	s.body(writesFields, func(name []byte) bool {
 		switch string(name) {

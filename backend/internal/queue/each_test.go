@@ -99,3 +99,22 @@ func TestABatchMayHaveKeysForSomeMessages(t *testing.T) {
 		}
 	})
 }
+
+// What is one message alone is one among others, too, however deep its JSON is.
+func TestNoMessageOfABatchIsTooDeepForTheOthers(t *testing.T) {
+	everywhere(t, func(t *testing.T, h *host) {
+		b := h.open(fresh())
+		for deep := 120; deep < 130; deep++ {
+			msgs := keyedMessages(10*deep, 10*deep+3)
+			msgs[1].Data = []byte(strings.Repeat("[", deep) + strings.Repeat("]", deep))
+			if _, err := b.Append(t.Context(), msgs); err != nil {
+				t.Fatalf("a batch with a message of %d levels: %v", deep, err)
+			}
+			for i, d := range take(t, b, func(r *backend.ClaimRequest) { r.Max = 3 }).Deliveries {
+				if string(d.Data) != string(msgs[i].Data) {
+					t.Errorf("%d levels: message %d is %q", deep, i, d.Data)
+				}
+			}
+		}
+	})
+}

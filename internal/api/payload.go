@@ -122,11 +122,14 @@ func notUTF8(b []byte) int {
 // charset among these; both are empty if it cannot be read.
 func MediaType(contentType string) (media, charset string) {
 	media, params, err := mime.ParseMediaType(contentType)
-	if err != nil {
+	if err != nil || strings.ContainsFunc(contentType, notInHeader) {
 		return "", ""
 	}
 	return media, strings.ToLower(params["charset"])
 }
+
+// notInHeader reports whether no header can have the character.
+func notInHeader(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
 
 // IsUTF8 reports whether a charset, as MediaType returns it, is UTF-8 or a part of it.
 func IsUTF8(charset string) bool {

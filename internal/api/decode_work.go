@@ -4,13 +4,14 @@ import (
 	"errors"
 	"net/url"
 	"strconv"
+	"unicode/utf8"
 )
 
 // DecodeWork reads the query of a work stream and applies defaults and clamps.
 func DecodeWork(query url.Values, lim *Limits) (ClaimRequest, error) {
 	c := ClaimRequest{Node: query.Get("node"), Max: 1}
-	if n := len(c.Node); n == 0 || n > lim.MaxNodeBytes {
-		return ClaimRequest{}, Errorf(CodeInvalidRequest, "query parameter node must be the name of the worker: not empty, at most %d bytes", lim.MaxNodeBytes)
+	if n := len(c.Node); n == 0 || n > lim.MaxNodeBytes || !utf8.ValidString(c.Node) {
+		return ClaimRequest{}, Errorf(CodeInvalidRequest, "query parameter node must be the name of the worker: not empty, in UTF-8, at most %d bytes", lim.MaxNodeBytes)
 	}
 	if text := query.Get("max"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/base64"
 	"fmt"
 	"net/url"
@@ -133,9 +134,10 @@ func (s *scanner) event(ev *event) {
 			}
 			at := s.i
 			text := s.text(n, "a string in base64")
-			if _, err := base64.StdEncoding.Strict().DecodeString(string(text)); err != nil && s.err == nil {
+			// The decoder passes over the ends of lines.
+			if _, err := base64.StdEncoding.Strict().DecodeString(string(text)); (err != nil || bytes.ContainsAny(text, "\r\n")) && s.err == nil {
 				s.i = at
-				s.wrong(n, "standard base64 with padding")
+				s.wrong(n, "standard base64 with padding, on one line")
 			}
 			ev.data = append(append([]byte{'"'}, text...), '"')
 			ev.base64, ev.has = true, true

@@ -142,6 +142,60 @@ func compareString(t *testing.T, has bool, got []byte, raw json.RawMessage, fall
 	}
 }
 
+// Whatever a body is, a record of it is one that a write of JSON would store.
+func FuzzForms(f *testing.F) {
+	const event = `{"specversion":"1.0","id":"1","source":"/s","type":"t",`
+	for _, data := range []string{`"data":{"a":[1, 2]}}`, `"data_base64":"AAAA"}`, `"data_base64":"AA\u000aAA"}`, `"data_base64":"AA\r\nAA\n"}`, `"time":null,"n":-1,"b":true}`,
+		`"datacontenttype":"text/plain; a=\"\u0001\"","data":"x"}`, `"data":` + strings.Repeat("[", 125) + strings.Repeat("]", 125) + `}`} {
+		f.Add(uint8(0), "", "", []byte(event+data))
+		f.Add(uint8(1), "", "", []byte("[ "+event+data+" ]"))
+	}
+	f.Add(uint8(2), "application/json", "%C3%A9%00\"", []byte(` {"a" : 1} `))
+	f.Add(uint8(2), "text/plain", "100%", []byte("a\nb\x00"))
+	f.Add(uint8(3), "image/png", "", []byte("\x00\xff"))
+	f.Add(uint8(4), "text/plain", "", []byte("a\nb\u2028\x00"))
+	f.Add(uint8(5), "", "", []byte(` [1 , "x" ] `))
+	lim := DefaultLimits()
+	f.Fuzz(func(t *testing.T, form uint8, contentType, attribute string, body []byte) {
+		var w WriteRequest
+		var err error
+		body = bytes.Clone(body)
+		switch form % 6 {
+		case 0, 1:
+			err = DecodeEvents(body, form%6 == 1, &lim, &w)
+		case 2:
+			head := map[string][]string{"Ce-Specversion": {"1.0"}, "Ce-Id": {attribute}, "Ce-Source": {"/s"}, "Ce-Type": {"t"}}
+			err = DecodeEvent(body, contentType, head, &lim, &w)
+		case 3:
+			err = DecodeBytes(body, contentType, &lim, &w)
+		case 4:
+			err = DecodeText(body, contentType, &lim, &w)
+		case 5:
+			_, err = DecodeLine(body, &w)
+		}
+		if err != nil || CheckWrite(&w, &lim) != nil {
+			return
+		}
+		for _, r := range w.Records {
+			write := append([]byte(`{"records":[{"data":`), r.Data...)
+			if r.Meta != nil {
+				write = append(append(write, `,"meta":`...), r.Meta...)
+			}
+			write = append(write, "}]}"...)
+			var again WriteRequest
+			if err := DecodeWrite(bytes.Clone(write), &lim, &again, nil); err != nil {
+				t.Fatalf("the record %s: %v", write, err)
+			}
+			if got := again.Records[0]; !bytes.Equal(got.Data, r.Data) || !bytes.Equal(got.Meta, r.Meta) {
+				t.Fatalf("%s and %s become %s and %s", r.Data, r.Meta, got.Data, got.Meta)
+			}
+			if out := AppendEvent(nil, "topic", &r); !json.Valid(out) {
+				t.Fatalf("as an event it is %s", out)
+			}
+		}
+	})
+}
+
 func FuzzConfig(f *testing.F) {
 	for _, seed := range []string{``, `{}`, `{"type":"queue","durable":true,"priority":-7,"lease_ms":1,"dead_letter":"a\u0062"}`,
 		`{"durability":"ephemeral","discard":"reject","ttl_ms":18446744073709551615}`, `{"priority":5.0}`, `{"durability":null}`} {

@@ -123,7 +123,7 @@ func runPublish(cmd *cobra.Command, args []string) error {
 	}
 	p := &publisher{
 		opt:      opt,
-		input:    &recordReader{paths: paths, stdin: cmd.InOrStdin(), ndjson: opt.ndjson, broken: opt.invalid},
+		input:    &recordReader{paths: paths, stdin: cmd.InOrStdin(), ndjson: opt.ndjson, strict: isHTTP(args[0]), broken: opt.invalid},
 		progress: newProgress(cmd.ErrOrStderr()),
 		retryMin: 50 * time.Millisecond, retryMax: 5 * time.Second,
 	}

@@ -12,6 +12,8 @@ import (
 	"os"
 	"sync/atomic"
 	"unicode/utf8"
+
+	"github.com/weirmq/weir/internal/api"
 )
 
 // maxLineBytes limits the memory for a line of input.
@@ -40,6 +42,7 @@ type recordReader struct {
 	paths  []string // "-" is stdin
 	stdin  io.Reader
 	ndjson bool
+	strict bool   // a value is for a weir server, which takes less for JSON than encoding/json
 	broken string // what is done with lines that are not UTF-8 or not JSON: fail, replace, base64 or skip
 
 	mended atomic.Uint64 // lines that were replaced or encoded
@@ -151,6 +154,11 @@ func (r *recordReader) parse(line []byte) (json.RawMessage, error) {
 	var raw json.RawMessage
 	if err := json.Unmarshal(value, &raw); err != nil {
 		return nil, fmt.Errorf("not a JSON value (see --invalid): %w", err)
+	}
+	if r.strict {
+		if _, err := api.DecodeLine(bytes.Clone(value), new(api.WriteRequest)); err != nil {
+			return nil, fmt.Errorf("not JSON that a weir server takes (see --invalid): %s", api.Sentence(err))
+		}
 	}
 	return value, nil
 }

@@ -35,6 +35,35 @@ func AppendStampedMeta(dst, meta []byte, o *Origin) []byte {
 	return append(appendStamp(dst, o), '}')
 }
 
+// UnstampedMeta returns the meta that a copy's was made of, which may be nothing; one without
+// a stamp is returned as it is.
+func UnstampedMeta(meta []byte) []byte {
+	var stamped bool
+	var original []byte
+	s := scanner{b: meta, index: -1}
+	s.object(nil, func(name []byte) bool {
+		switch string(name) {
+		case stampKey:
+			stamped = true
+		case originalKey:
+			original = s.raw()
+			return true
+		}
+		return false
+	})
+	switch {
+	case !stamped:
+		return meta
+	case original != nil:
+		return original
+	}
+	members, n, _ := membersBut(meta, stampKey)
+	if n == 0 {
+		return nil
+	}
+	return append(append([]byte{'{'}, members...), '}')
+}
+
 func appendStamp(dst []byte, o *Origin) []byte {
 	id := strconv.FormatUint(o.ID, 10)
 	epoch := strconv.FormatInt(o.Epoch, 10)

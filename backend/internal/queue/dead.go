@@ -125,7 +125,7 @@ type letterFacts int
 const (
 	allFacts letterFacts = iota
 	withoutError
-	noFacts // the service has accepted the message as it is
+	noFacts // nor what a router has added: the service has accepted the message as it is
 )
 
 // isTooLarge reports whether a service has refused a record for its size, or its meta's.
@@ -171,7 +171,11 @@ func letterRecord(l *backend.DeadLetter, of *api.Record, what letterFacts) (r ap
 		facts[backend.HeaderDeadError] = l.Error
 	}
 	r = sentOn(of)
-	r.Meta, err = changeMeta(of.Meta, facts)
+	meta := of.Meta
+	if what == noFacts {
+		meta = api.UnstampedMeta(meta)
+	}
+	r.Meta, err = changeMeta(meta, facts)
 	return r, err
 }
 

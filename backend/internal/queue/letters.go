@@ -92,14 +92,14 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 		back.Tag, back.HasTag = []byte(tag), tagged
 		without = append(without, backend.HeaderTag)
 	}
-	send := func(count map[string]string) (err error) {
-		if back.Meta, err = changeMeta(r.Meta, count, without...); err == nil {
+	send := func(meta []byte, count map[string]string) (err error) {
+		if back.Meta, err = changeMeta(meta, count, without...); err == nil {
 			_, err = b.writeKeyed(ctx, to, back, key, true)
 		}
 		return err
 	}
-	if err = send(map[string]string{backend.HeaderRedrives: strconv.Itoa(l.Redrives + 1)}); isTooLarge(err) {
-		err = send(nil) // the message was accepted without the count
+	if err = send(r.Meta, map[string]string{backend.HeaderRedrives: strconv.Itoa(l.Redrives + 1)}); isTooLarge(err) {
+		err = send(api.UnstampedMeta(r.Meta), nil) // the message was accepted without the count
 	}
 	if err != nil {
 		return fmt.Errorf("redrive dead letter %s to %q: %w", letter.ID, to, b.fail(err, true))

@@ -125,7 +125,7 @@ type letterFacts int
 const (
 	allFacts letterFacts = iota
 	withoutError
-	noFacts // nor what a router has added: the service has accepted the message as it is
+	noFacts // nor what a router or an earlier death has added: the service has accepted the message as it is
 )
 
 // isTooLarge reports whether a service has refused a record for its size, or its meta's.
@@ -171,11 +171,11 @@ func letterRecord(l *backend.DeadLetter, of *api.Record, what letterFacts) (r ap
 		facts[backend.HeaderDeadError] = l.Error
 	}
 	r = sentOn(of)
-	meta := of.Meta
 	if what == noFacts {
-		meta = api.UnstampedMeta(meta)
+		r.Meta, err = changeMeta(api.UnstampedMeta(of.Meta), facts, metaDeadFrom, metaDeadDeliveries, metaDeadSeq)
+	} else {
+		r.Meta, err = changeMeta(of.Meta, facts)
 	}
-	r.Meta, err = changeMeta(meta, facts)
 	return r, err
 }
 

@@ -33,18 +33,20 @@ func (h *host) call(method, path, body string) (answer string) {
 	return string(text)
 }
 
+// members are n members of an object.
+func members(n int) (list []string) {
+	for i := range n {
+		list = append(list, fmt.Sprintf(`"k%d":%d`, i, i))
+	}
+	return list
+}
+
 // A router says in meta where a copy comes from, and so makes a record that nobody could write.
 // It can die nevertheless, and be sent back, as the record that it is a copy of.
 func TestACopyOfTheLargestRecordsCanDie(t *testing.T) {
 	h := &host{t: t, kind: "http"}
 	h.serve("")
 	limits := api.DefaultLimits()
-	members := func(n int) (list []string) {
-		for i := range n {
-			list = append(list, fmt.Sprintf(`"k%d":%d`, i, i))
-		}
-		return list
-	}
 	deep := `"deep":` + strings.Repeat("[", 123) + strings.Repeat("]", 123)
 	for name, c := range map[string]struct{ data, meta string }{
 		"the most meta":          {`1`, `{"a":"` + strings.Repeat("x", limits.MaxMetaBytes-len(`{"a":""}`)) + `"}`},
@@ -95,6 +97,35 @@ func TestACopyOfTheLargestRecordsCanDie(t *testing.T) {
 			}
 			if want, _ := sent.(map[string]any); !reflect.DeepEqual(back.Records[0].Data, data) || len(meta)+len(want) > 0 && !reflect.DeepEqual(meta, want) {
 				t.Errorf("sent back is meta %.200v, want %.200v", meta, want)
+			}
+		})
+	}
+}
+
+// Nor could anybody write the dead letter that a server makes of such a job. Where it is a job
+// itself it can die again.
+func TestALetterOfTheServerCanDieAgain(t *testing.T) {
+	h := &host{t: t, kind: "http"}
+	h.serve("")
+	for name, meta := range map[string]string{
+		"the most meta": `{"a":"` + strings.Repeat("x", api.DefaultLimits().MaxMetaBytes-len(`{"a":""}`)) + `"}`,
+		"the most keys": `{` + strings.Join(members(api.MaxMetaKeys), ",") + `}`,
+		"a little":      `{"a":1}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobs, letters := fresh(), fresh()
+			h.call("PUT", "/v0/topics/"+letters, `{"type":"queue"}`)
+			h.call("PUT", "/v0/topics/"+jobs, `{"type":"queue","max_deliveries":1,"dead_letter":"`+letters+`"}`)
+			h.call("POST", "/v0/topics/"+jobs, `{"records":[{"data":1,"meta":`+meta+`}]}`)
+			h.call("POST", "/v0/topics/"+jobs+"/claim", `{"node":"w"}`)
+			h.call("POST", "/v0/topics/"+jobs+"/nack", `{"node":"w","seqs":[1]}`)
+			h.call("POST", "/v0/topics/"+jobs+"/claim", `{"node":"w"}`)
+			b := h.open(letters)
+			if err := b.DeadLetter(t.Context(), one(t, b), "", backend.Cause{Reason: backend.ReasonMaxDeliveries}); err != nil {
+				t.Fatal(err)
+			}
+			if list, err := b.List(t.Context(), "", "", 10); err != nil || len(list) != 1 {
+				t.Errorf("%d letters, %v", len(list), err)
 			}
 		})
 	}

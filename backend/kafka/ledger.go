@@ -58,6 +58,8 @@ type entry struct {
 	TTL     int64 `json:"ttl_ms"`
 	// Name is what the member's worker calls itself, for people.
 	Name string `json:"name,omitempty"`
+	// Topic is the ID of the topic whose offsets these are.
+	Topic string `json:"topic,omitempty"`
 	// Held are the lowest offsets that the member holds, or gave back when it left.
 	Held map[int32]int64 `json:"held,omitempty"`
 	// Got is what the member has been given since it joined.
@@ -112,7 +114,8 @@ func (l *ledger) keep() {
 		_, pending := l.b.held.count()
 		ctx, cancel := context.WithTimeout(l.b.closing, callTimeout)
 		err := l.write(ctx, l.own(), &entry{
-			Pending: int64(pending), TTL: workerTTL.Milliseconds(), Name: l.b.consumer(), Held: l.b.held.lowest(), Got: l.b.held.received(),
+			Pending: int64(pending), TTL: workerTTL.Milliseconds(), Name: l.b.consumer(),
+			Topic: l.b.topic.id(), Held: l.b.held.lowest(), Got: l.b.held.received(),
 		})
 		cancel()
 		l.mu.Lock()
@@ -155,7 +158,7 @@ func (l *ledger) leave(back map[int32]int64) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	_ = l.write(ctx, l.own(), &entry{Held: back, Got: l.b.held.received()}) // if it does not get there, the old one expires
+	_ = l.write(ctx, l.own(), &entry{Topic: l.b.topic.id(), Held: back, Got: l.b.held.received()}) // if it does not get there, the old one expires
 }
 
 // refresh reads what has been appended since the last time.
@@ -229,7 +232,8 @@ func (l *ledger) note(r *kgo.Record) {
 		l.noteOffered(key, e.at, e.Offered)
 		return
 	}
-	if strings.HasPrefix(string(r.Key), gapPrefix) && !e.Gap.after(l.entries[string(r.Key)].Gap) {
+	old := l.entries[string(r.Key)]
+	if strings.HasPrefix(string(r.Key), gapPrefix) && sameTopic(e.Topic, old.Topic) && !e.Gap.after(old.Gap) {
 		return // two have found the same: the first tells
 	}
 	l.entries[string(r.Key)] = e
@@ -259,13 +263,16 @@ func (l *ledger) read(ctx context.Context) (reading, error) {
 	}
 	_, own := l.b.held.count()
 	r := reading{pending: int64(own), held: l.b.held.lowest(), got: l.b.held.received()}
-	back := map[int32]int64{}
+	back, topic := map[int32]int64{}, l.b.topic.id()
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.ours = l.ours
 	for key, e := range l.entries {
 		member, isWorker := strings.TrimPrefix(key, l.workers()), under(key, l.workers())
+		if !sameTopic(e.Topic, topic) { // it was deleted and made again
+			e.Held, e.Got = nil, nil
+		}
 		if isWorker && member != l.b.group.name() {
 			r.add(e.Got)
 		}

@@ -38,6 +38,7 @@ func (g *gapEntry) after(old *gapEntry) bool { return g != nil && (old == nil ||
 // lookout compares where the topic begins with how far the group was.
 type lookout struct {
 	mu     sync.Mutex
+	topic  [16]byte // that was looked at
 	seen   map[int32]sight
 	found  []backend.Gap   // not told yet
 	told   map[int32]int64 // the end of the last gap of the ledger that was
@@ -109,8 +110,8 @@ func (b *Backend) look(ctx context.Context, mark bool) (work, reading, error) {
 	}
 	b.lookout.mu.Lock()
 	defer b.lookout.mu.Unlock()
-	if b.lookout.seen == nil {
-		b.lookout.seen = map[int32]sight{}
+	if b.lookout.seen == nil || b.lookout.topic != w.topic {
+		b.lookout.topic, b.lookout.seen, b.lookout.told = w.topic, map[int32]sight{}, nil
 	}
 	for p, at := range w.edges {
 		told := b.ledger.lost(p)
@@ -186,7 +187,11 @@ func (l *ledger) gapKey(partition int32) string {
 func (l *ledger) lost(partition int32) *gapEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.entries[l.gapKey(partition)].gap()
+	e := l.entries[l.gapKey(partition)]
+	if !sameTopic(e.Topic, l.b.topic.id()) {
+		return nil
+	}
+	return e.gap()
 }
 
 // gap is what an entry says is lost. The number of what was lost before counts for backAge; brokers may
@@ -215,7 +220,7 @@ func (l *ledger) lostTotal() (n int64) {
 // tell writes down what is lost, and reads who was the first.
 func (l *ledger) tell(ctx context.Context, partition int32, gap *gapEntry) error {
 	gap.By = l.b.group.name()
-	if err := l.write(ctx, l.gapKey(partition), &entry{Gap: gap}); err != nil {
+	if err := l.write(ctx, l.gapKey(partition), &entry{Topic: l.b.topic.id(), Gap: gap}); err != nil {
 		return err
 	}
 	return l.refresh(ctx)

@@ -393,4 +393,52 @@ func TestTheDoctorForgetsALossAfterADay(t *testing.T) {
 	says("4 messages were removed")
 }
 
+// TestALossOfATopicMadeAgain: offsets that the group has had, or lost, of the first topic say nothing of the second.
+func TestALossOfATopicMadeAgain(t *testing.T) {
+	t.Parallel()
+	for _, kind := range groupTypes {
+		f := newFake(t)
+		worker, observer := f.open(kind), f.open(kind)
+		loses := func(b *kafka.Backend, at int64, want string) {
+			t.Helper()
+			if err := f.DeleteRecords("jobs", 0, at); err != nil {
+				t.Fatal(err)
+			}
+			got, err := b.Retained(t.Context(), true)
+			text := ""
+			for _, gap := range got.Gaps {
+				text += fmt.Sprintf("%d from %s to %s", *gap.Missed, gap.From, gap.To)
+			}
+			if err != nil || text != want {
+				t.Errorf("%s group: lost are %q, %v, want %q", kind, text, err, want)
+			}
+		}
+		f.publish(worker, 0, 20)
+		f.take(worker, 20)
+		await(t, "the commit", func() bool { return left(t, worker) == 0 })
+		if err := worker.Close(); err != nil {
+			t.Fatal(err)
+		}
+		loses(observer, 20, "")
+		f.publish(observer, 20, 30)
+		loses(observer, 30, "10 from 0:20 to 0:29")
+
+		if err := f.DeleteTopic("jobs"); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.CreateTopic("jobs", 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "the new topic to be known", func() bool { _, err := observer.Append(t.Context(), messages("0")); return err == nil })
+		next := f.open(kind)
+		f.publish(next, 1, 10)
+		f.take(next, 2)
+		if err := next.Close(); err != nil {
+			t.Fatal(err)
+		}
+		loses(observer, 0, "")
+		loses(observer, 7, "5 from 0:2 to 0:6")
+	}
+}
+
 var _ backend.Retainer = (*kafka.Backend)(nil)

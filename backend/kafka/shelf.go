@@ -135,6 +135,13 @@ func (s *shelf) receive(list []*held) {
 	}
 }
 
+// anew forgets what was received: the topic is another one.
+func (s *shelf) anew() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.got)
+}
+
 // received returns what this handle has been given.
 func (s *shelf) received() map[int32]received {
 	s.mu.Lock()

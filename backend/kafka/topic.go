@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"encoding/base64"
 	"sync"
 	"time"
 
@@ -62,10 +63,27 @@ func (b *Backend) layout(ctx context.Context) (*layout, error) {
 	}
 	b.ids.note(b.set.topic, l.id)
 	b.topic.mu.Lock()
-	defer b.topic.mu.Unlock()
+	last = b.topic.last
 	b.topic.last, b.topic.at = l, time.Now()
+	b.topic.mu.Unlock()
+	if last != nil && last.id != l.id {
+		b.held.anew()
+	}
 	return l, nil
 }
+
+// id is the ID of the topic as the ledger has it; empty: not known.
+func (c *topicCache) id() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last == nil || c.last.id == [16]byte{} {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(c.last.id[:])
+}
+
+// sameTopic compares two of these; entries of older versions have none.
+func sameTopic(a, b string) bool { return a == b || a == "" || b == "" }
 
 func (b *Backend) layoutOf(ctx context.Context, name string) (*layout, error) {
 	req := kmsg.NewPtrMetadataRequest()

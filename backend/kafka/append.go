@@ -278,6 +278,14 @@ func (p *pending) take(why error) ([]backend.Appended, error) {
 	return p.results, first
 }
 
+// notThere names the topic that is missing, if that is why and it is not the stream's.
+func (b *Backend) notThere(err error, topic string) error {
+	if errors.Is(err, backend.ErrStreamNotFound) && topic != b.set.topic {
+		return fmt.Errorf("kafka: %w: topic %q", backend.ErrStreamNotFound, topic)
+	}
+	return err
+}
+
 // explainAppend tells what was never sent from what may be stored.
 func (b *Backend) explainAppend(err error, topic string) error {
 	switch {
@@ -288,10 +296,7 @@ func (b *Backend) explainAppend(err error, topic string) error {
 	case errors.Is(err, kgo.ErrClientClosed), errors.Is(err, context.Canceled):
 		return fmt.Errorf("kafka: %w: %w", backend.ErrOutcomeUnknown, backend.ErrClosed)
 	}
-	said := b.explain(err)
-	if errors.Is(said, backend.ErrStreamNotFound) && topic != b.set.topic {
-		said = fmt.Errorf("kafka: %w: topic %q: %w", backend.ErrStreamNotFound, topic, err)
-	}
+	said := b.notThere(b.explain(err), topic)
 	var refusal *kerr.Error
 	refused := errors.As(err, &refusal) && !refusal.Retriable && refusal != kerr.UnknownServerError // which a broker may say after it stored
 	if refused || errors.Is(said, backend.ErrStreamNotFound) {

@@ -129,7 +129,7 @@ func (b *Backend) redrive(ctx context.Context, from string, letter *backend.Dead
 	for _, result := range client.ProduceSync(ctx, again, stone) {
 		if result.Err != nil {
 			b.giveUp(client)
-			return b.explainRedrive(b.onTopic(result.Err, rightWrite, result.Record.Topic))
+			return b.notThere(b.explainRedrive(b.onTopic(result.Err, rightWrite, result.Record.Topic)), result.Record.Topic)
 		}
 	}
 	if err := client.EndTransaction(ctx, kgo.TryCommit); err != nil {

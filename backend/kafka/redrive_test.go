@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,4 +174,33 @@ func goesBackThrough(f *fake, w trouble) {
 		}
 		return fmt.Sprintf("more has come back: %+v, %v", s, err)
 	})
+}
+
+// TestALetterOfATopicThatIsGone stays where it is, and the error names that topic, not the one that is open.
+func TestALetterOfATopicThatIsGone(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	f.publish(b, 0, 1)
+	gather(t, b, 1)
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	if err := f.CreateTopic("all.dlq", 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	header := kgo.RecordHeader{Key: backend.HeaderDeadStream, Value: []byte("orders")}
+	letter := &kgo.Record{Topic: "all.dlq", Key: []byte("a"), Value: []byte("x"), Headers: []kgo.RecordHeader{header}}
+	if err := client.ProduceSync(t.Context(), letter).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	err = b.Redrive(t.Context(), "all.dlq", backend.DeadLetter{ID: "0:0"})
+	if !errors.Is(err, backend.ErrStreamNotFound) || !strings.Contains(err.Error(), `topic "orders"`) || strings.Contains(err.Error(), `"jobs"`) {
+		t.Errorf("redrive: %v", err)
+	}
+	if list, err := b.List(t.Context(), "all.dlq", "", 9); err != nil || len(list) != 1 {
+		t.Errorf("%d letters are left, %v", len(list), err)
+	}
 }

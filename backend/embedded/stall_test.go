@@ -3,6 +3,8 @@ package embedded
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -88,6 +90,50 @@ func TestACallEndsWithItsContextThoughTheDiskHangs(t *testing.T) {
 	again, err := b.Append(t.Context(), []backend.Message{{Data: []byte("late"), IdempotencyKey: "k"}})
 	if err != nil || !again[0].Deduped {
 		t.Errorf("the repeat: %+v, %v", again, err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// There is nobody else who could hold a message until the log goes on, so an append is not
+// refused for it, as a request to a server is.
+func TestAppendsWaitWhileTheLogIsBehind(t *testing.T) {
+	fs := newStallingFS()
+	s, err := share(t.Context(), "test:behind", engine.Options{
+		Dir: "/data", FS: fs, SegmentBytes: memSegment, IngestSlots: 2, IngestTimeout: 20 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := queue.New(t.Context(), service{e: s.engine, late: &s.late}, queue.Options{
+		Topic: "jobs", Config: created(api.Fsync), Limits: api.DefaultLimits(), Kind: "embedded", Release: s.release,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("first")}}); err != nil {
+		t.Fatal(err)
+	}
+	release := fs.stall()
+	var all sync.WaitGroup
+	for i := range 10 {
+		msgs := []backend.Message{{Data: []byte("a")}, {Data: []byte("b")}}
+		if i%2 == 0 {
+			msgs[0].IdempotencyKey, msgs[1].IdempotencyKey = fmt.Sprint("a", i), fmt.Sprint("b", i)
+		}
+		all.Go(func() {
+			if _, err := b.Append(t.Context(), msgs); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(300 * time.Millisecond)
+	release()
+	all.Wait()
+	st, err := b.Stats(t.Context())
+	if err != nil || st.XLen != 21 {
+		t.Errorf("%d of 21 messages are there, %v", st.XLen, err)
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)

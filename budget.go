@@ -96,7 +96,8 @@ func (s *signals) draw(ctx context.Context, set *settings, need int64, r *readin
 		return
 	}
 	req.Signal = r.sig
-	if set.rules == GuardAdaptive && r.sig.Paused {
+	aside := set.rules == GuardAdaptive && (r.sig.Paused || s.deserted(&r.sig))
+	if aside {
 		req.Signal = laidAside(r.sig)
 	}
 	all, room, err := keeper.Draw(ctx, req)
@@ -104,7 +105,7 @@ func (s *signals) draw(ctx context.Context, set *settings, need int64, r *readin
 		room.Err = err
 	} else {
 		own := r.sig
-		r.sig, r.alone = all, &own
+		r.sig, r.alone, r.aside = all, &own, aside
 		r.sig.Paused = false
 		if r.origin = ofBudget; failed != nil {
 			r.origin = ofLedger
@@ -117,16 +118,30 @@ func (s *signals) draw(ctx context.Context, set *settings, need int64, r *readin
 	s.shares.alone.Store(failed != nil || err != nil)
 }
 
-// laidAside is the reading of a paused stream as a budget takes it: what waits in it takes
-// room, and waits for none of the workers.
+// laidAside is the reading of a stream on which nobody works as a budget takes it: what waits
+// in it takes room, and waits for none of the workers.
 func laidAside(s backend.Signal) backend.Signal {
-	waiting := s.Behind
-	if s.Lag != nil {
-		waiting = *s.Lag
-	}
+	s.Delayed += waiting(&s)
 	s.Lag, s.Behind, s.Retrying = new(int64), 0, 0
-	s.Delayed += waiting
 	return s
+}
+
+func waiting(s *backend.Signal) int64 {
+	if s.Lag == nil {
+		return s.Behind
+	}
+	return *s.Lag
+}
+
+// deserted reports whether messages have waited since the last reading of the stream of which
+// none was claimed or finished.
+func (s *signals) deserted(now *backend.Signal) bool {
+	last := s.last.Load()
+	if last == nil || last.alone == nil || last.alone.Finished == nil || now.Finished == nil {
+		return false
+	}
+	before := last.alone
+	return before.Pending+now.Pending == 0 && *before.Finished == *now.Finished && min(waiting(before), waiting(now)) > 0
 }
 
 // ledger keeps the budgets of one process.

@@ -127,7 +127,7 @@ func (g *guard) admit(v *visit, b *batch) {
 	for i := range b.left {
 		m := &b.left[i]
 		switch {
-		case v.r.aside() || isLater(m, v.now, set.WaitSLO):
+		case v.r != nil && v.r.aside || isLater(m, v.now, set.WaitSLO):
 		case control.Offer(v.now, g.bin(m, v.now), control.Cut().TooLate(v.now, m.Deadline)):
 		case v.fade > 0 && rand.Float64() < v.fade:
 			control.Admit(1)
@@ -150,9 +150,6 @@ func (g *guard) admit(v *visit, b *batch) {
 		}
 	}
 }
-
-// aside reports whether a stream is paused that shares its budget, and so its cut, with others.
-func (r *reading) aside() bool { return r != nil && r.alone != nil && r.alone.Paused }
 
 // isLater reports whether a message is due when what waits now is done, so that the cut says
 // nothing of how long it will wait: later than the longest wait.

@@ -162,17 +162,23 @@ func TestAPausedStreamOfABudgetRefusesNothing(t *testing.T) {
 	})
 }
 
-// What waits in a paused stream of a budget is not taken for work that the others' workers are
-// too slow for, and they are not left without a guard because of it.
-func TestAPausedStreamOfABudgetStandsInNobodysWay(t *testing.T) {
-	for name, c := range map[string]struct{ offered, done int64 }{"calm": {8, 2400}, "overloaded": {100, 2900}} {
+// What waits in a stream of a budget that is paused, or has no workers, is not taken for work
+// that the others' workers are too slow for, and they are not left without a guard because of it.
+func TestAStreamOfABudgetOnWhichNobodyWorksStandsInNobodysWay(t *testing.T) {
+	for name, c := range map[string]struct {
+		offered, done int64
+		paused        bool
+	}{
+		"paused": {8, 2400, true}, "paused, beside an overloaded one": {100, 2900, true},
+		"deserted": {8, 2400, false}, "deserted, beside an overloaded one": {100, 2900, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				works, stops := streamOfBudget(t, "works"), streamOfBudget(t, "stops")
 				var waiting, finished, held, refused int64
 				for range 300 {
 					lag := held
-					stops.fake.Pretend(&backend.Signal{Workers: new(int64), Lag: &lag, XLen: lag, Finished: new(int64), Paused: true})
+					stops.fake.Pretend(&backend.Signal{Workers: new(int64), Lag: &lag, XLen: lag, Finished: new(int64), Paused: c.paused})
 					works.load(waiting, 10, finished)
 					n := int64(stops.offer(5, weir.Normal, ""))
 					refused += n
@@ -184,8 +190,8 @@ func TestAPausedStreamOfABudgetStandsInNobodysWay(t *testing.T) {
 					time.Sleep(100 * time.Millisecond)
 					synctest.Wait()
 				}
-				if refused > 0 || finished < c.done {
-					t.Errorf("%d of the paused stream's messages refused; of the other's %d are done, want %d", refused, finished, c.done)
+				if refused > 15 || finished < c.done { // three tenths of a second until that is seen
+					t.Errorf("%d of the messages on which nobody works refused; of the other's %d are done, want %d", refused, finished, c.done)
 				}
 				if waiting > 200 { // 62 is the target
 					t.Errorf("%d messages wait for workers that do 100 a second", waiting)

@@ -58,6 +58,7 @@ type reading struct {
 	sig       backend.Signal
 	origin    int             // whose count sig.Finished is
 	alone     *backend.Signal // of the stream, where sig is of all streams of its budget
+	aside     bool            // nobody works on the stream: the cut of its budget is not for it
 
 	shared   bool                // the backend shares the room out among all processes
 	promised int64               // what producers might append beside the load that was read, without what it gave

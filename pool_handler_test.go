@@ -174,3 +174,32 @@ func TestWhatWaitsForAWorkerThatEndsIsHandled(t *testing.T) {
 		p.finish()
 	})
 }
+
+// A message's own timeout is kept to the moment, whatever the pool has to look after otherwise.
+func TestAHandlerIsCancelledAtTheTimeoutOfItsMessage(t *testing.T) {
+	const timeout = 200 * time.Millisecond
+	for name, pool := range map[string]time.Duration{"shorter": 0, "alone": -1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := backendtest.NewFake(backendtest.FakeOptions{})
+				p := startPool(t, f, func(ctx context.Context, _ *Delivery) error {
+					start := time.Now()
+					<-ctx.Done()
+					if took := time.Since(start); took < timeout || took > timeout+10*time.Millisecond || context.Cause(ctx) != ErrHandlerTimeout {
+						t.Errorf("cancelled after %s with %v, want %s", took, context.Cause(ctx), timeout)
+					}
+					return nil
+				}, PoolConfig{Workers: 1, HandlerTimeout: pool})
+				for range 3 {
+					time.Sleep(3 * time.Second)
+					if _, err := f.Append(t.Context(), []Message{withLimits(Message{Timeout: timeout, MaxDeliveries: 1})}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Minute)
+				p.finish()
+				p.expect(PoolStats{Dead: 3})
+			})
+		})
+	}
+}

@@ -581,3 +581,52 @@ func TestABaseThatComesLateReplacesNone(t *testing.T) {
 		}
 	})
 }
+
+// A server that went on without its copy for a while may have no log any more of what it wrote meanwhile.
+func TestALogThatDoesNotReachBackToItsCopyIsCovered(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		w := told{data: map[string]map[uint64]string{}, t: t}
+		s := newShelf(60 * time.Millisecond)
+		fs := vfs.NewMem()
+		small := func(o *Options) { o.SegmentBytes = 1 << 20 }
+		write := func(e *Engine, n int) {
+			for i := range n {
+				data := fmt.Sprintf(`"%d%s"`, i, strings.Repeat("x", 10<<10))
+				res, err := tryWrite(e, "a", data)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.acked("a", res.FirstSeq, data)
+			}
+		}
+		e := s.openEngine(t, fs, 0, small)
+		put(t, e, "a", configOf(api.Fsync))
+		write(e, 10)
+		e.copier.testIdle(t)
+		copied := e.log.Synced()
+		e.Close()
+		e = openOn(t, fs, "boot", small)
+		write(e, 1000)
+		time.Sleep(time.Minute)
+		e.Close()
+		s.noFile.Store(true)
+		e = s.openEngine(t, fs, copied, small)
+		if first := e.copier.tail.First(); first <= copied+1 {
+			t.Fatalf("the log reaches back to %d, and the copy to %d: this test shows nothing", first, copied)
+		}
+		time.Sleep(time.Minute)
+		if lag := e.Metrics().Replica.Lag; lag < 30*time.Second {
+			t.Errorf("the copy is said to be %v behind, and lacks what no base has brought", lag)
+		}
+		s.noFile.Store(false)
+		e.copier.testIdle(t)
+		write(e, 10)
+		e.copier.testIdle(t)
+		s.lead()
+		next := vfs.NewMem()
+		lsn := s.rebuild(t, next, "/data")
+		if lost := w.judge(s.openEngine(t, next, lsn), "a"); lost > 0 {
+			t.Errorf("%d are missing, and the copy was whole", lost)
+		}
+	})
+}

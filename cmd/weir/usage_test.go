@@ -179,6 +179,8 @@ func TestFlagsThatExcludeEachOther(t *testing.T) {
 		"publish file:///tmp/x?topic=a&shads=4":                         "durability, shards",
 		"serve --webhook-allow-private 10.0.0.0/8,10.1.1.1/8":           `webhook_allow_private: "10.1.1.1/8" is not a range`,
 		"serve --replica file:./copy --port 0 --data-dir /nowhere/a":    "--replica: the file URL of the copy cannot be read",
+		"serve --replica file:///a#1 --port 0 --data-dir /nowhere/a":    "write it as %23",
+		"serve --replica s3://abc/a#1 --port 0 --data-dir /nowhere/a":   "write it as %23",
 		"serve --replica s3://b --port 0 --data-dir /nowhere/a":         "--replica: no bucket can be named",
 		"serve --host 0.0.0.0 --port 0 --data-dir /nowhere/at/all":      "refusing to listen",
 	} {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/weirmq/weir/internal/replica"
@@ -31,6 +32,8 @@ func Check(address string) error {
 	switch {
 	case err != nil:
 		return errors.New("the URL of the copy cannot be read; expected file:///path, s3://bucket/prefix, postgres://host/database or kafka://host/topic")
+	case strings.Contains(address, "#"):
+		return errors.New("the URL of the copy has a #, behind which nothing counts; write it as %23")
 	case u.Scheme == "file" && (u.Host != "" || u.Path == "" || u.RawQuery != ""):
 		return errors.New("the file URL of the copy cannot be read; expected file:///path, with three slashes")
 	case u.Scheme != "file" && u.Scheme != "s3" && !apart(u.Scheme):

@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/replica"
+	"github.com/weirmq/weir/tests/bubble"
+)
+
+// agedFiles are files that have been there for days.
+type agedFiles struct{ shelfFiles }
+
+func (a agedFiles) List(ctx context.Context, prefix string) ([]replica.File, error) {
+	list, err := a.shelfFiles.List(ctx, prefix)
+	for i := range list {
+		list[i].Changed = list[i].Changed.Add(-2 * objectGrace)
+	}
+	return list, err
+}
+
+// What is removed of a copy is what no base that stays needs.
+func TestEveryBaseThatStaysIsWhole(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		const keep = time.Minute
+		s := newShelf(time.Millisecond)
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) {
+			o.SegmentBytes, o.Replica.Files, o.Replica.BaseEvery, o.Replica.Keep = 1<<20, agedFiles{shelfFiles{s}}, 10*time.Second, keep
+		})
+		put(t, e, "a", configOf(api.Fsync))
+		big := `"` + strings.Repeat("x", 10<<10) + `"`
+		for range 150 {
+			if _, err := tryWrite(e, "a", big, big, big, big); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(30 * time.Second)
+		list, err := shelfFiles{s}.List(bg, replica.BasePrefix)
+		if err != nil || len(list) < 3 || len(list) > 10 {
+			t.Fatalf("%d bases, %v", len(list), err)
+		}
+		named := map[string]bool{}
+		for i, f := range list {
+			b, err := replica.DecodeBase(f.Name, s.files[f.Name].b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 && (time.Since(b.Taken) < keep || s.trimmed > b.After) {
+				t.Errorf("the oldest base is %v old, of position %d, and the log is trimmed up to %d", time.Since(b.Taken), b.After, s.trimmed)
+			}
+			for _, part := range b.Files {
+				named[part.Object] = true
+				there, ok := s.files[part.Object]
+				if sum := sha256.Sum256(there.b); !ok || hex.EncodeToString(sum[:]) != part.SHA256 {
+					t.Errorf("%s, which is %s of %s, is there: %v, with %d bytes of %d", part.Object, part.Name, f.Name, ok, len(there.b), part.Size)
+				}
+			}
+		}
+		for _, prefix := range []string{tablePrefix, logPrefix} {
+			files, err := shelfFiles{s}.List(bg, prefix)
+			if err != nil || len(files) == 0 {
+				t.Errorf("%d files below %s, %v", len(files), prefix, err)
+			}
+			for _, f := range files {
+				if !named[f.Name] {
+					t.Errorf("%s is left, and no base names it", f.Name)
+				}
+			}
+		}
+	})
+}

@@ -475,6 +475,22 @@ func TestALeaderWhoseCopyFollowsRarelyProvesThatItLeads(t *testing.T) {
 	})
 }
 
+// What a slow store confirms is as old as the question.
+func TestALeaderProvesWhatWasTrueWhenItAsked(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		const takes = 4 * time.Second
+		s := newShelf(takes)
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) { o.Replica.Alive = 5 * time.Second })
+		time.Sleep(takes)
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			if d := e.Unproved(); d < takes {
+				t.Fatalf("%v ago the store was asked at the latest, and takes %v", d, takes)
+			}
+		}
+	})
+}
+
 // A base that cannot be read does not keep what is in front of it, and itself, for ever.
 func TestADamagedBaseGoesWithTheOldOnes(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {

@@ -54,9 +54,13 @@ type WebhookList struct {
 	Last     string // the last name looked at
 }
 
-// WebhookNotFound is the answer for an absent webhook.
+// WebhookNotFound is the answer for an absent webhook; its advice depends on whether a
+// webhook can have that name.
 func WebhookNotFound(name string) *Error {
-	return Errorf(CodeNotFound, "webhook %.300q does not exist; create it with PUT", name).With("webhook", name[:min(len(name), MaxNameBytes)])
+	if !ValidTopicName(name) {
+		return Errorf(CodeNotFound, "no webhook can be named %.300q; the name of one has %s", name, topicNameRule).With("webhook", name[:min(len(name), MaxNameBytes)])
+	}
+	return Errorf(CodeNotFound, "webhook %q does not exist; create it with PUT", name).With("webhook", name)
 }
 
 // CheckWebhookName checks the name of a webhook to be created.

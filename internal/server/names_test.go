@@ -98,6 +98,11 @@ func TestTheAnswerToAnImpossibleNameSaysWhatANameMayBe(t *testing.T) {
 		ws.say(msg)
 		ws.want(`"op":"error"`, "1 to 255")
 	}
+	for _, name := range names {
+		r := s.ask("GET", "/v0/webhooks/"+url.PathEscape(name), "", nil)
+		s.want(r, 404, "not_found")
+		said("webhook "+name, r)
+	}
 	// A possible name is still told how to come into being.
 	r = s.ask("GET", "/v0/topics/a", "", nil)
 	s.want(r, 404, "topic_not_found")

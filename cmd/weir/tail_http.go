@@ -204,8 +204,7 @@ func (t *topicTailer) printRecord(r *api.Record) error {
 		}
 		return t.text(s)
 	}
-	_, err := t.out.Write(append(r.Data, '\n'))
-	return err
+	return t.text(string(r.Data)) // where there are control characters it is the same value with their escapes
 }
 
 func (t *topicTailer) printGap(g *api.Tombstone, recreated bool) error {

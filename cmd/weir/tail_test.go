@@ -7,12 +7,12 @@ import (
 
 func TestTailPrintsOneLinePerRecord(t *testing.T) {
 	f := newFakeServer(t)
-	f.add("log", `"plain <text>"`, `{"a":1}`, `"two\nlines\u001b[31m"`)
+	f.add("log", `"plain <text>"`, `{"a":1}`, `"two\nlines\u001b[31m"`, "[\"\u009b31m\u007f\"]")
 	res := runWeir(t, "", "tail", f.URL+"/log", "--from", "0", "--no-follow")
 	if res.err != nil {
 		t.Fatal(res.err)
 	}
-	want := "plain <text>\n{\"a\":1}\ntwo\\nlines\\u001b[31m\n"
+	want := "plain <text>\n{\"a\":1}\ntwo\\nlines\\u001b[31m\n[\"\\u009b31m\\u007f\"]\n"
 	if res.stdout != want {
 		t.Errorf("printed %q, want %q", res.stdout, want)
 	}

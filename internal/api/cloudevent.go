@@ -33,8 +33,9 @@ var requiredAttributes = []string{"specversion", "id", "source", "type"}
 // event is one that is being read.
 type event struct {
 	names  []string
-	attrs  []byte // the members read so far, without braces
-	kind   string // datacontenttype
+	given  []string // those of attributes that are not null
+	attrs  []byte   // the members read so far, without braces
+	kind   string   // datacontenttype
 	data   []byte
 	base64 bool // data is the JSON string of data_base64
 	has    bool // data was there
@@ -59,9 +60,10 @@ func DecodeEvents(body []byte, batch bool, lim *Limits, w *WriteRequest) error {
 	if batch {
 		s.depth--
 	}
-	meta := make([]byte, 0, min(len(body), 64<<10))
+	var meta []byte
+	var ev event
 	read := func() {
-		var ev event
+		ev = event{names: ev.names[:0], given: ev.given[:0], attrs: ev.attrs[:0]}
 		s.event(&ev)
 		if s.err != nil || len(w.Records) > lim.MaxBatchRecords {
 			return // of a batch that is too large the rest is only checked
@@ -73,6 +75,9 @@ func DecodeEvents(body []byte, batch bool, lim *Limits, w *WriteRequest) error {
 			r.Data, encoding = []byte("null"), EncodingNone
 		case ev.base64:
 			encoding = EncodingBase64
+		}
+		if room := len(ev.attrs) + metaRoom; cap(meta)-len(meta) < room {
+			meta = make([]byte, 0, max(room, min(len(body), 64<<10)))
 		}
 		r.Meta, meta = cut(meta, appendEventMeta(meta, ev.attrs, encoding))
 		w.Records = append(w.Records, r)
@@ -134,18 +139,36 @@ func (s *scanner) event(ev *event) {
 			}
 			at := s.i
 			text := s.text(n, "a string in base64")
-			// The decoder passes over the ends of lines.
-			if _, err := base64.StdEncoding.Strict().DecodeString(string(text)); (err != nil || bytes.ContainsAny(text, "\r\n")) && s.err == nil {
+			if s.err == nil && !isBase64(text) {
 				s.i = at
 				s.wrong(n, "standard base64 with padding, on one line")
 			}
-			ev.data = append(append([]byte{'"'}, text...), '"')
+			if ev.data = s.b[at:s.i:s.i]; len(text) != len(ev.data)-len(`""`) { // it had escapes
+				ev.data = append(append([]byte{'"'}, text...), '"')
+			}
 			ev.base64, ev.has = true, true
 		default:
 			s.attribute(ev, n)
 		}
 	}
 	s.checkEvent(ev)
+}
+
+// isBase64 reports whether text is what a base64.Encoding writes. Its decoder passes over the
+// ends of lines.
+func isBase64(text []byte) bool {
+	if bytes.ContainsAny(text, "\r\n") {
+		return false
+	}
+	strict := base64.StdEncoding.Strict()
+	var piece [3 << 10]byte
+	for ; len(text) > 4<<10; text = text[4<<10:] {
+		if n, err := strict.Decode(piece[:], text[:4<<10]); err != nil || n < len(piece) {
+			return false
+		}
+	}
+	_, err := strict.Decode(piece[:], text)
+	return err == nil
 }
 
 func (s *scanner) oneData(ev *event) {
@@ -171,9 +194,10 @@ func (s *scanner) attribute(ev *event, name string) {
 	}
 	s.i, at = at, s.i
 	switch c := value[0]; {
-	case c == '"':
+	case c == '"' && knownAttribute(name):
 		text, _ := decodeText(value)
 		s.checkText(ev, name, string(text))
+	case c == '"':
 	case knownAttribute(name) || c == '{' || c == '[':
 		s.wrong(name, "a string")
 	case c != 't' && c != 'f' && strings.ContainsAny(string(value), ".eE"):
@@ -188,6 +212,7 @@ func (ev *event) add(name string, value []byte) {
 	if len(ev.attrs) > 0 {
 		ev.attrs = append(ev.attrs, ',')
 	}
+	ev.given = append(ev.given, name)
 	ev.attrs = append(append(append(ev.attrs, '"'), name...), '"', ':')
 	ev.attrs = append(ev.attrs, value...)
 }
@@ -216,9 +241,8 @@ func (s *scanner) checkText(ev *event, name, value string) {
 }
 
 func (s *scanner) checkEvent(ev *event) {
-	// One that is null is in names and not there. No string holds a quote that is not escaped.
 	for _, name := range requiredAttributes {
-		if s.err == nil && !strings.Contains(","+string(ev.attrs), `,"`+name+`":`) {
+		if s.err == nil && !slices.Contains(ev.given, name) {
 			s.missing(name, "a string")
 		}
 	}

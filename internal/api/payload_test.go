@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -150,5 +151,32 @@ func TestAnEventHasFewAttributes(t *testing.T) {
 	}
 	if err := DecodeEvents([]byte(b.String()+`,"more":null}`), false, wide(), &w); err == nil {
 		t.Error("one attribute too many is accepted")
+	}
+}
+
+// A body of events takes little more memory than itself, as one of JSON does.
+func TestEventsTakeLittleMemory(t *testing.T) {
+	const event = `{"specversion":"1.0","id":"1","source":"/s","type":"t",`
+	many := func(member string) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(event+member+"},", 2_000), ",") + "]"
+	}
+	for name, c := range map[string]struct {
+		body  string
+		batch bool
+	}{
+		"many with an attribute": {many(`"long":"` + strings.Repeat("x", 4_000) + `"`), true},
+		"many with data":         {many(`"data":"` + strings.Repeat("x", 4_000) + `"`), true},
+		"many with base64":       {many(`"data_base64":"` + strings.Repeat("AAAA", 1_000) + `"`), true},
+		"one with base64":        {event + `"data_base64":"` + strings.Repeat("AAAA", 2_000_000) + `"}`, false},
+	} {
+		var w WriteRequest
+		body := []byte(c.body)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := DecodeEvents(body, c.batch, wide(), &w)
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; err != nil || took > uint64(len(body))*3/2 {
+			t.Errorf("%s: a body of %d bytes took %d, %v", name, len(body), took, err)
+		}
 	}
 }

@@ -135,7 +135,7 @@ func (q *request) getPage() error {
 	if q.path.n == 1 {
 		name = ""
 	}
-	q.hurry(0)
+	q.hurry(nil)
 	if !dash.ServeFile(q.w, q.r, name) {
 		return api.Errorf(api.CodeNotFound, "there is nothing at this path")
 	}

@@ -64,13 +64,14 @@ func servePiped(t *testing.T, change func(*Config)) (*Server, pipes) {
 // A client that takes nothing of an answer, of whatever size, loses it after a while: what its
 // request holds others need.
 func TestAnAnswerThatNobodyTakesIsCutOff(t *testing.T) {
-	const room, most = 3000, 45 * time.Second
+	const room, most = 3000, 50 * time.Second
 	body := strings.Repeat(" ", room)
 	for what, target := range map[string]string{
 		"nothing":         "DELETE /ui/session",
 		"a small answer":  "GET /v0/health",
 		"a larger one":    "POST /echo/20000",
 		"a large one":     "POST /echo/60000",
+		"a huge one":      "POST /echo/8000000",
 		"a refusal":       "GET /v0/nothing",
 		"a page":          "GET /ui/style.css",
 		"the description": "GET /v0/openapi.json",

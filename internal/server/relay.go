@@ -307,9 +307,8 @@ func (q *request) copyAnswer(c *captured) {
 	}
 	q.sent, q.status = true, c.status
 	q.w.WriteHeader(c.status)
-	q.hurry(c.body.Len())
-	// A client that is gone needs no answer.
-	_, _ = q.w.Write(c.body.Bytes())
+	q.hurry(c.body.Bytes())
+	q.sendBody(c.body.Bytes())
 }
 
 // getRelayWatch opens a stream on a session of this relay or another one with its key; any

@@ -79,7 +79,7 @@ func (q *request) end() {
 	v := recover()
 	defer q.s.running.Add(-1)
 	if q.stream == nil && !isPlain(q.r) {
-		q.hurry(0) // what net/http still has of the answer
+		q.hurry(nil) // what net/http still has of the answer
 	}
 	if q.key != nil {
 		q.key.counted().inflight.give(1)
@@ -143,15 +143,14 @@ func (q *request) sendAs(status int) error {
 		h["Content-Length"] = []string{strconv.Itoa(len(b))}
 	}
 	if len(b) >= slowAnswer || len(b) > smallAnswer && !isPlain(q.r) {
-		q.hurry(len(b))
+		q.hurry(b)
 	}
 	q.sent, q.status = true, status
 	if status != http.StatusOK {
 		q.w.WriteHeader(status)
 	}
 	inOneWrite(q.r, len(b))
-	// A client that is gone needs no answer.
-	_, _ = q.w.Write(b)
+	q.sendBody(b)
 	return nil
 }
 
@@ -159,9 +158,21 @@ func (q *request) sendAs(status int) error {
 // client takes the answer.
 func isPlain(r *http.Request) bool { return r.TLS == nil && r.ProtoMajor == 1 }
 
-// hurry gives the client a time for the next n bytes of the answer.
-func (q *request) hurry(n int) {
-	patience := cmp.Or(q.patience, streamPatience) + time.Duration(n/slowestAnswer)*time.Second
+// sendBody sends a body whose first piece has its time. A client that is gone needs no answer.
+func (q *request) sendBody(b []byte) {
+	for len(b) > answerPiece {
+		if _, err := q.w.Write(b[:answerPiece]); err != nil {
+			return
+		}
+		b = b[answerPiece:]
+		q.hurry(b)
+	}
+	_, _ = q.w.Write(b)
+}
+
+// hurry gives the client a time for the next piece of an answer, of which there is rest.
+func (q *request) hurry(rest []byte) {
+	patience := cmp.Or(q.patience, streamPatience) + time.Duration(min(len(rest), answerPiece)/slowestAnswer)*time.Second
 	// Every connection that net/http serves supports deadlines.
 	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now().Add(patience))
 }

@@ -45,7 +45,7 @@ const (
 	deliveriesAtStop = 9 * time.Second // of webhooks; then there is time to give them back
 	slowestAnswer    = 16 << 10        // bytes per second that a reader has to take
 	slowAnswer       = 64 << 10        // takes longer than that to be slow
-	answerPiece      = 256 << 10       // of a larger answer has a time of its own
+	answerPiece      = 1 << 20         // of a larger answer has a time of its own
 	smallAnswer      = 2 << 10         // what net/http sends when the handler has returned
 )
 

@@ -39,6 +39,17 @@ func newFake(t *testing.T, opts ...kfake.Opt) *fake {
 	return &fake{t, c}
 }
 
+// client is another program that uses the cluster until the test ends.
+func (f *fake) client(opts ...kgo.Opt) *kgo.Client {
+	f.Helper()
+	c, err := kgo.NewClient(append(opts, kgo.SeedBrokers(f.ListenAddrs()...))...)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(c.Close)
+	return c
+}
+
 func (f *fake) open(kind string, opts ...kgo.Opt) *kafka.Backend {
 	b := open(f, "kafka://"+f.ListenAddrs()[0]+"/jobs?group=g&group_type="+kind, opts...)
 	f.T.Cleanup(func() { b.Close() })

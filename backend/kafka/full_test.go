@@ -34,11 +34,7 @@ func TestAWorkerThatIsFull(t *testing.T) {
 	f := &fake{t, c}
 	put := func(partition int32, n int, text string) {
 		t.Helper()
-		client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
+		client := f.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		records := make([]*kgo.Record, n)
 		for i := range records {
 			records[i] = &kgo.Record{Topic: "jobs", Partition: partition, Value: []byte(text)}

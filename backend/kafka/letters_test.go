@@ -184,11 +184,7 @@ func TestLettersOfALogThatHasLostItsEnd(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, kfake.SeedTopics(1, "jobs.dlq"))
 	b := f.open(groupShare)
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := f.client()
 	want := ""
 	lists := func(letter string) {
 		t.Helper()
@@ -316,11 +312,7 @@ func TestMostLettersArePurged(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, kfake.SeedTopics(1, "jobs.dlq"))
 	b := f.open(groupClassic)
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := f.client()
 	const all, keep = 1300, 7
 	records := make([]*kgo.Record, all)
 	for i := range records {
@@ -411,12 +403,7 @@ func TestSeveralLettersThatCannotBeStored(t *testing.T) {
 func TestLettersOfAStreamMadeAgain(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, kfake.SeedTopics(1, "jobs.dlq"))
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin := kadm.NewClient(client)
-	t.Cleanup(client.Close)
+	admin := kadm.NewClient(f.client())
 	for _, name := range []string{"first", "second"} {
 		b := open(t, "kafka://"+f.ListenAddrs()[0]+"/jobs?group=g&group_type=classic")
 		time.Sleep(2 * time.Millisecond) // so that they are of different times
@@ -447,11 +434,7 @@ func TestLettersOfAStreamMadeAgain(t *testing.T) {
 func TestManyLettersInATopicThatTakesLittle(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...), kgo.ProducerBatchMaxBytes(4000))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := f.client(kgo.ProducerBatchMaxBytes(4000))
 	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 1, 1, settingsOf([]string{"max.message.bytes=4000"}), "jobs.dlq"); err != nil {
 		t.Fatal(err)
 	}
@@ -477,11 +460,7 @@ func TestManyLettersInATopicThatTakesLittle(t *testing.T) {
 func TestLettersAtOnceInATopicThatTakesLittle(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := f.client()
 	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 1, 1, settingsOf([]string{"max.message.bytes=4000"}), "jobs.dlq"); err != nil {
 		t.Fatal(err)
 	}

@@ -100,11 +100,7 @@ func TestAReaderStopsAtAnOpenTransaction(t *testing.T) {
 	f := newFake(t)
 	b := f.open(groupClassic)
 	f.publish(b, 0, 1)
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...), kgo.TransactionalID("open"), kgo.DefaultProduceTopic("jobs"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := f.client(kgo.TransactionalID("open"), kgo.DefaultProduceTopic("jobs"))
 	if err := client.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}

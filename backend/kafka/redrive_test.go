@@ -183,11 +183,7 @@ func TestALetterOfATopicThatIsGone(t *testing.T) {
 	b := f.open(groupClassic)
 	f.publish(b, 0, 1)
 	gather(t, b, 1)
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := f.client()
 	if err := f.CreateTopic("all.dlq", 1, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +192,7 @@ func TestALetterOfATopicThatIsGone(t *testing.T) {
 	if err := client.ProduceSync(t.Context(), letter).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	err = b.Redrive(t.Context(), "all.dlq", backend.DeadLetter{ID: "0:0"})
+	err := b.Redrive(t.Context(), "all.dlq", backend.DeadLetter{ID: "0:0"})
 	if !errors.Is(err, backend.ErrStreamNotFound) || !strings.Contains(err.Error(), `topic "orders"`) || strings.Contains(err.Error(), `"jobs"`) {
 		t.Errorf("redrive: %v", err)
 	}

@@ -278,11 +278,7 @@ func TestALossIsToldThoughItsNoteHasNoAnswer(t *testing.T) {
 func TestALossAmongTheFinished(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := f.client()
 	for i := range 10 {
 		at := time.Now().Add(-time.Hour)
 		if i >= 7 {
@@ -354,11 +350,7 @@ func TestTheDoctorForgetsALossAfterADay(t *testing.T) {
 	if err := worker.Close(); err != nil {
 		t.Fatal(err)
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := f.client()
 	says := func(want string) {
 		t.Helper()
 		found, err := f.open(groupClassic).Examine(t.Context())

@@ -126,13 +126,6 @@ func laidAside(s backend.Signal) backend.Signal {
 	return s
 }
 
-func waiting(s *backend.Signal) int64 {
-	if s.Lag == nil {
-		return s.Behind
-	}
-	return *s.Lag
-}
-
 // deserted reports whether messages have waited since the last reading of the stream of which
 // none was claimed or finished.
 func (s *signals) deserted(now *backend.Signal) bool {
@@ -250,13 +243,8 @@ func (l *ledger) report(req *backend.DrawRequest, now time.Time) *account {
 		l.accounts[req.Stream] = a
 	}
 	landed := max(0, a.shares[req.Producer].n-req.Kept)
-	depth := req.Signal.Pending + req.Signal.Behind
-	if req.Signal.Lag != nil {
-		depth = req.Signal.Pending + *req.Signal.Lag
-	}
-	depth += req.Signal.Delayed
 	a.spent += landed
-	a.base = depth - req.Spent - landed
+	a.base = depthOf(&req.Signal) - req.Spent - landed
 	known := a.read.Finished != nil
 	a.read, a.until = req.Signal, now.Add(accountLasts)
 	if n := req.Signal.Finished; n != nil {

@@ -89,11 +89,14 @@ func (r *reading) depth() (depth int64, known bool) {
 	return depthOf(&r.sig), true
 }
 
-func depthOf(s *backend.Signal) int64 {
+func depthOf(s *backend.Signal) int64 { return s.Pending + waiting(s) + s.Delayed }
+
+// waiting is what nobody has taken yet, as far as it is known.
+func waiting(s *backend.Signal) int64 {
 	if s.Lag == nil {
-		return s.Pending + s.Behind + s.Delayed
+		return s.Behind
 	}
-	return s.Pending + *s.Lag + s.Delayed
+	return *s.Lag
 }
 
 // measurement is what was read of the stream itself.

@@ -39,10 +39,7 @@ func (s *Stream) Pressure(ctx context.Context) (Pressure, error) {
 // claimed yet. known is false if the server does not know the latter; Behind is counted
 // then instead.
 func (p Pressure) Backlog() (messages int64, known bool) {
-	if p.Lag == nil {
-		return p.Pending + p.Behind, false
-	}
-	return p.Pending + *p.Lag, true
+	return p.Pending + p.waiting(), p.Lag != nil
 }
 
 // Measurement returns the reading in the form that Hooks.Measured takes.

@@ -81,6 +81,17 @@ func (w *told) judge(e *Engine, topic string) (lost int) {
 	return lost
 }
 
+// holdsAll takes the copy over and checks that nothing of a topic is missing there.
+func (s *shelf) holdsAll(t *testing.T, w *told, topic string) {
+	t.Helper()
+	s.lead()
+	fs := vfs.NewMem()
+	lsn := s.rebuild(t, fs, "/data")
+	if lost := w.judge(s.openEngine(t, fs, lsn), topic); lost > 0 {
+		t.Errorf("%d are missing, and the copy was whole", lost)
+	}
+}
+
 // The machine goes with its disk, again and again, and what is left of it writes
 // on for a while; each time another one goes on from the copy.
 func TestWhatALostMachineTakesIsAnnounced(t *testing.T) {
@@ -244,13 +255,7 @@ func TestAsynchronousWritersDoNotNoticeAStoreThatIsAway(t *testing.T) {
 		}
 		s.away.Store(false)
 		e.copier.testIdle(t)
-		fs := vfs.NewMem()
-		s.lead()
-		lsn := s.rebuild(t, fs, "/data")
-		next := s.openEngine(t, fs, lsn)
-		if lost := w.judge(next, "fsync"); lost > 0 {
-			t.Errorf("%d are missing, and the copy was whole", lost)
-		}
+		s.holdsAll(t, &w, "fsync")
 	})
 }
 
@@ -589,12 +594,7 @@ func TestABaseThatComesLateReplacesNone(t *testing.T) {
 		}
 		e.copier.testIdle(t)
 		time.Sleep(time.Minute)
-		s.lead()
-		fs := vfs.NewMem()
-		lsn := s.rebuild(t, fs, "/data")
-		if lost := w.judge(s.openEngine(t, fs, lsn), "a"); lost > 0 {
-			t.Errorf("%d are missing, and the copy was whole", lost)
-		}
+		s.holdsAll(t, &w, "a")
 	})
 }
 
@@ -638,11 +638,6 @@ func TestALogThatDoesNotReachBackToItsCopyIsCovered(t *testing.T) {
 		e.copier.testIdle(t)
 		write(e, 10)
 		e.copier.testIdle(t)
-		s.lead()
-		next := vfs.NewMem()
-		lsn := s.rebuild(t, next, "/data")
-		if lost := w.judge(s.openEngine(t, next, lsn), "a"); lost > 0 {
-			t.Errorf("%d are missing, and the copy was whole", lost)
-		}
+		s.holdsAll(t, &w, "a")
 	})
 }

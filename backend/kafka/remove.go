@@ -23,6 +23,7 @@ func (b *Backend) Remove(ctx context.Context) error {
 	_, err = asked(call, b, func(ctx context.Context) (kadm.DeleteTopicResponse, error) {
 		return b.admin.DeleteTopic(ctx, b.set.topic)
 	})
+	b.topic.forget() // a question for the state of a topic that is gone holds up its whole group
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return nil
 	}

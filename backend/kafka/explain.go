@@ -14,16 +14,13 @@ import (
 
 // explain wraps the error of this package that fits what the client or a broker said.
 func (b *Backend) explain(err error) error {
-	var (
-		dial   net.Error
-		hungUp *kgo.ErrFirstReadEOF
-	)
+	var dial net.Error
 	switch {
 	case err == nil, errors.Is(err, backend.ErrUnavailable), errors.Is(err, backend.ErrClosed):
 		return err
 	case b.ended.Load(), errors.Is(err, kgo.ErrClientClosed):
 		return errClosed
-	case b.opened.Load() && errors.As(err, &hungUp): // as what stands in front of a broker does while that is away
+	case b.hungUp(err):
 		return fmt.Errorf("kafka: %w: the connection was closed without an answer", backend.ErrUnavailable)
 	}
 	if why := b.set.misfit(err); why != nil {
@@ -49,6 +46,14 @@ func (b *Backend) explain(err error) error {
 		return fmt.Errorf("kafka: %w: %w", backend.ErrUnavailable, err)
 	}
 	return fmt.Errorf("kafka: %w", err)
+}
+
+// hungUp reports whether the connection was closed without an answer, as what stands in front
+// of a broker does while that is away. The client does not try that again: before the handle
+// has been opened it may mean that something else than Kafka answers.
+func (b *Backend) hungUp(err error) bool {
+	var closed *kgo.ErrFirstReadEOF
+	return b.opened.Load() && errors.As(err, &closed)
 }
 
 // tooLarge says what a record for a topic exceeds.

@@ -91,6 +91,9 @@ func (b *Backend) layoutOf(ctx context.Context, name string) (*layout, error) {
 	topic.Topic = &name
 	req.Topics = append(req.Topics, topic)
 	resp, err := req.RequestWith(ctx, b.requests())
+	if b.hungUp(err) { // the next broker in turn knows as well
+		resp, err = req.RequestWith(ctx, b.requests())
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -219,7 +219,7 @@ func (b *Broker) configure() error {
 		"group.share.min.record.lock.duration.ms": "1000", "group.share.record.lock.duration.ms": "5000",
 		"group.share.min.session.timeout.ms": "3000", "group.share.session.timeout.ms": "6000",
 		"group.share.min.heartbeat.interval.ms": "500", "group.share.heartbeat.interval.ms": "1000",
-		"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "250",
+		"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "250",
 	}
 	maps.Copy(own, b.settings)
 	var text strings.Builder

@@ -58,6 +58,7 @@ const (
 	DefaultDiffLimit       = 256
 	DefaultDiffBytes       = 1 << 20
 	MaxDiffBytes           = 8 << 20
+	MaxClaimBytes          = 8 << 20 // what one claim hands out, at least one job
 	DefaultPageSize        = 100
 	MaxPageSize            = 1_000
 	MinLeaseMS             = 100

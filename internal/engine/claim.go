@@ -200,8 +200,9 @@ func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
 // take claims now. The topic's lock is held and released.
 func (c *claim) take(ctx context.Context, name string, now int64) error {
 	var failed []queue.Pick
+	most := min(c.req.Max, c.t.fitting(api.MaxClaimBytes))
 	for {
-		dead := c.pick(c.req.Max-len(c.picks), now)
+		dead := c.pick(most-len(c.picks), now)
 		if len(dead) == 0 {
 			break
 		}
@@ -211,7 +212,7 @@ func (c *claim) take(ctx context.Context, name string, now int64) error {
 			return err
 		}
 		now = c.e.leaseClock()
-		if len(c.picks) >= c.req.Max {
+		if len(c.picks) >= most {
 			break
 		}
 	}
@@ -255,23 +256,23 @@ func (e *Engine) stageLeases(t *entry, kind op.Kind, node string, leases []op.Le
 	return t.stage(st), nil
 }
 
-// deliver reads the picked jobs and hands them to visit; if one cannot be
-// read, all are given back.
+// deliver reads the picked jobs and hands them to visit, up to api.MaxClaimBytes: the others
+// are given back. If one cannot be read, all are.
 func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimResult, error) {
 	if err := c.e.commitIf(c.t, c.log); err != nil {
 		c.log = ticket{} // which has none of it
-		c.giveBack()
+		c.giveBack(c.picks)
 		return api.ClaimResult{}, storageError(err)
 	}
 	if ctx.Err() != nil {
-		c.giveBack()
+		c.giveBack(c.picks)
 		return api.ClaimResult{}, ctx.Err()
 	}
 	job := api.Job{Deadline: c.deadline}
 	p := plans.Get().(*plan)
 	defer plans.Put(p)
 	var tries replans
-	at, n := 0, 0
+	at, n, bytes, full := 0, 0, 0, false
 	sizes := make([]uint32, len(c.picks))
 	for at < len(c.picks) {
 		c.locate(p, at)
@@ -282,9 +283,14 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 			for c.picks[at].Seq < r.Seq {
 				at++
 			}
+			size := r.Size()
+			if full = n > 0 && bytes+size > api.MaxClaimBytes; full {
+				return false
+			}
 			job.Record, job.LeaseID, job.Deliveries = *r, c.picks[at].ID, c.picks[at].Deliveries
 			visit(&job)
-			sizes[at] = uint32(r.Size())
+			sizes[at] = uint32(size)
+			bytes += size
 			at++
 			n++
 			return true
@@ -293,26 +299,29 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 			break
 		}
 		if ok, err := tries.again(c.e, c.t, c.picks[at].Seq, err); !ok {
-			c.giveBack()
+			c.giveBack(c.picks)
 			return api.ClaimResult{}, err
 		}
 		c.lost = c.lost || err != errMoved
 	}
+	if full {
+		c.giveBack(c.picks[at:])
+	}
 	c.t.mu.Lock()
-	if c.lost {
+	if c.lost || full {
 		c.ready = c.t.jobCounters(c.e.leaseClock()).Ready
 	}
-	for i := range c.picks {
+	for i := range c.picks[:at] {
 		c.picks[i].SetSize(sizes[i])
 	}
 	c.t.mu.Unlock()
 	return api.ClaimResult{Count: n, Ready: c.ready}, nil
 }
 
-// giveBack takes the claim back, and out of the log.
-func (c *claim) giveBack() {
+// giveBack takes picks of the claim back, and out of the log.
+func (c *claim) giveBack(picks []queue.Pick) {
 	c.t.mu.Lock()
-	back := c.t.jobs.q.Unclaim(c.picks)
+	back := c.t.jobs.q.Unclaim(picks)
 	if c.log.lsn == 0 {
 		back = nil
 	}

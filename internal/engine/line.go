@@ -157,7 +157,7 @@ func (c *claim) await(ctx context.Context, name string, timeUp <-chan time.Time)
 		err = c.err // of its last deal, if it was over before it was told
 	}
 	if err != nil {
-		c.giveBack()
+		c.giveBack(c.picks)
 	}
 	return over, err
 }

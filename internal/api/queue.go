@@ -30,6 +30,7 @@ type ClaimRequest struct {
 	LeaseMS  uint64
 	HasLease bool // false: the topic's lease_ms
 	WaitMS   uint32
+	MaxBytes int64 // of data and meta, at least one job; 0: MaxClaimBytes
 }
 
 // Job is one claimed job. Record's slices are valid only during the visit.

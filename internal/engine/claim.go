@@ -95,7 +95,7 @@ func (e *Engine) lockQueue(name string) (t *entry, now int64, err error) {
 
 // Claim leases up to req.Max jobs, expired and returned ones first. visit is
 // called for each job in ascending order of seq; the job is valid only during
-// the call. If there is none it waits up to req.WaitMS for one; a wait that ends,
+// the call, which may lower req.MaxBytes. If there is none it waits up to req.WaitMS for one; a wait that ends,
 // or is ended by Drain, is answered with none.
 func (e *Engine) Claim(ctx context.Context, name string, req *api.ClaimRequest, visit func(*api.Job)) (api.ClaimResult, error) {
 	defer guard()
@@ -256,7 +256,7 @@ func (e *Engine) stageLeases(t *entry, kind op.Kind, node string, leases []op.Le
 	return t.stage(st), nil
 }
 
-// deliver reads the picked jobs and hands them to visit, up to api.MaxClaimBytes: the others
+// deliver reads the picked jobs and hands them to visit, up to c.req.MaxBytes: the others
 // are given back. If one cannot be read, all are.
 func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimResult, error) {
 	if err := c.e.commitIf(c.t, c.log); err != nil {
@@ -272,7 +272,7 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 	p := plans.Get().(*plan)
 	defer plans.Put(p)
 	var tries replans
-	at, n, bytes, full := 0, 0, 0, false
+	at, n, bytes, full := 0, 0, int64(0), false
 	sizes := make([]uint32, len(c.picks))
 	for at < len(c.picks) {
 		c.locate(p, at)
@@ -283,8 +283,8 @@ func (c *claim) deliver(ctx context.Context, visit func(*api.Job)) (api.ClaimRes
 			for c.picks[at].Seq < r.Seq {
 				at++
 			}
-			size := r.Size()
-			if full = n > 0 && bytes+size > api.MaxClaimBytes; full {
+			size := int64(r.Size())
+			if full = n > 0 && bytes+size > cmp.Or(c.req.MaxBytes, api.MaxClaimBytes); full {
 				return false
 			}
 			job.Record, job.LeaseID, job.Deliveries = *r, c.picks[at].ID, c.picks[at].Deliveries

@@ -113,6 +113,7 @@ type Server struct {
 	refused   atomic.Int64  // logins
 	backedUp  atomic.Int64  // when the last backup was sent, Unix ms; 0: none
 	inflight  gauge         // bytes of bodies
+	answers   gauge         // bytes of answers, likewise
 	large     chan struct{} // occupied while the engine has a large write
 	requests  sync.Pool
 

@@ -133,25 +133,34 @@ func (l *Log) Read(ctx context.Context, after uint64) (replica.Entry, error) {
 		got, err = l.fetch(ctx, after)
 		return err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return replica.Entry{}, wrap(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(got) > 0 && got[0].pos <= after {
+		if l.last.pos == after && got[0].term > l.last.term {
+			return replica.Entry{}, fmt.Errorf("%w: the database has lost entries up to position %d, which it had confirmed, and another server leads", replica.ErrTrimmed, after)
+		}
+		got = got[1:]
+	}
+	switch {
 	case len(got) == 0:
 		return replica.Entry{}, io.EOF
 	case got[0].pos != after+1:
 		return replica.Entry{}, replica.ErrTrimmed
 	}
-	l.mu.Lock()
-	l.ahead = got[1:]
-	l.mu.Unlock()
-	return replica.Entry{Pos: got[0].pos, Term: got[0].term, Data: got[0].data}, nil
+	l.ahead = got
+	return l.nextAhead(), nil
 }
 
-// fetch reads the entries behind after, the first one and others that are not too large.
+// fetch reads the entries behind after, the first one and others that are not too large, and in
+// front of them the one at after, or the last of a log that ends before, without its data.
 func (l *Log) fetch(ctx context.Context, after uint64) ([]entry, error) {
 	rows, err := l.pool.Query(ctx, `SELECT pos, term, data FROM (
 			SELECT pos, term, data, sum(octet_length(data)) OVER (ORDER BY pos) - octet_length(data) AS before
-			FROM (SELECT pos, term, data FROM weir_replica_log WHERE log = $1 AND pos > $2 ORDER BY pos LIMIT $3) AS next
+			FROM (SELECT pos, term, CASE WHEN pos > $2 THEN data ELSE '' END AS data FROM weir_replica_log
+				WHERE log = $1 AND pos >= least($2, (SELECT max(pos) FROM weir_replica_log WHERE log = $1)) ORDER BY pos LIMIT $3) AS next
 		) AS summed WHERE before < $4 ORDER BY pos`, l.name, after, aheadEntries, aheadBytes)
 	if err != nil {
 		return nil, err
@@ -169,9 +178,15 @@ func (l *Log) known(after uint64) (replica.Entry, bool) {
 	if len(l.ahead) == 0 || l.ahead[0].pos != after+1 {
 		return replica.Entry{}, false
 	}
+	return l.nextAhead(), true
+}
+
+// nextAhead takes the first of the entries read ahead. The lock is held.
+func (l *Log) nextAhead() replica.Entry {
 	e := l.ahead[0]
 	l.ahead = slices.Delete(l.ahead, 0, 1)
-	return replica.Entry{Pos: e.pos, Term: e.term, Data: e.data}, true
+	l.last = entry{pos: e.pos, term: e.term}
+	return replica.Entry{Pos: e.pos, Term: e.term, Data: e.data}
 }
 
 // Trim implements replica.Log. The last entry stays: the next one comes behind it.

@@ -49,6 +49,7 @@ type Log struct {
 	mu      sync.Mutex
 	leader  *leader // nil: this Log does not lead
 	ahead   []entry // read and not asked for yet
+	last    entry   // that Read returned last, without its data
 	closing context.Context
 	close   context.CancelFunc
 }

@@ -147,6 +147,7 @@ func TestLog(t *testing.T) {
 		"a context ends":                contextEnds,
 		"trimmed":                       trimmed,
 		"confirmed entries are gone":    confirmedEntriesAreGone,
+		"a reader of lost entries":      readerOfLostEntries,
 		"logs do not mix":               logsDoNotMix,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); f(t, s) })
@@ -414,6 +415,34 @@ func confirmedEntriesAreGone(t *testing.T, s *postgrestest.Server) {
 		t.Errorf("behind an entry that is gone: %+v", o)
 	}
 	equal(t, read(t, l), []string{"a"})
+}
+
+// A reader that has read what such a standby lacks is told so once another leads: what that one
+// wrote in its place must not be missed.
+func readerOfLostEntries(t *testing.T, s *postgrestest.Server) {
+	old, next, reader := open(t, s, s.Addr()), open(t, s, s.Addr()), open(t, s, s.Addr())
+	lead(t, old)
+	store(t, old, "a")
+	store(t, old, "b")
+	end := store(t, old, "c")
+	equal(t, read(t, reader), []string{"a", "b", "c"})
+	if _, err := direct(t, s).Exec(t.Context(), `DELETE FROM weir_replica_log WHERE log = $1 AND pos > 2`, t.Name()); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := reader.Read(t.Context(), end); !errors.Is(err, io.EOF) {
+		t.Errorf("behind lost entries, while nobody leads anew: %+v, %v", e, err)
+	}
+	lead(t, next)
+	for _, data := range []string{"d", "e"} {
+		if e, err := reader.Read(t.Context(), end); !errors.Is(err, replica.ErrTrimmed) {
+			t.Errorf("in front of %s, behind lost entries: %+v, %v", data, e, err)
+		}
+		store(t, next, data)
+	}
+	if e, err := reader.Read(t.Context(), end); !errors.Is(err, replica.ErrTrimmed) {
+		t.Errorf("where another's entry is by now: %+v, %v", e, err)
+	}
+	equal(t, read(t, reader), []string{"a", "d", "e"})
 }
 
 func logsDoNotMix(t *testing.T, s *postgrestest.Server) {

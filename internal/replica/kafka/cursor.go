@@ -23,7 +23,7 @@ type cursor struct {
 // read returns the record at an offset below end, which is one that the topic has or had;
 // or the one behind it, if there is none at the offset itself.
 func (c *cursor) read(ctx context.Context, offset int64) (*kgo.Record, error) {
-	if c.client == nil || c.next != offset {
+	if !c.standsAt(offset) {
 		if err := c.seek(offset); err != nil {
 			return nil, err
 		}
@@ -35,9 +35,9 @@ func (c *cursor) read(ctx context.Context, offset int64) (*kgo.Record, error) {
 		}
 		var failed error
 		fetches.EachError(func(_ string, _ int32, err error) { failed = err })
-		if errors.Is(failed, kerr.OffsetOutOfRange) {
+		if lost := (*kgo.ErrDataLoss)(nil); errors.Is(failed, kerr.OffsetOutOfRange) || errors.As(failed, &lost) {
 			c.close()
-			return nil, replica.ErrTrimmed
+			return nil, fmt.Errorf("%w: %w", replica.ErrTrimmed, failed)
 		}
 		if failed != nil && !kerr.IsRetriable(failed) {
 			c.close()
@@ -49,6 +49,9 @@ func (c *cursor) read(ctx context.Context, offset int64) (*kgo.Record, error) {
 	c.got, c.next = c.got[1:], r.Offset+1
 	return r, nil
 }
+
+// standsAt reports whether the client goes on at an offset, and notices if what was in front is lost.
+func (c *cursor) standsAt(offset int64) bool { return c.client != nil && c.next == offset }
 
 func (c *cursor) seek(offset int64) error {
 	c.close()

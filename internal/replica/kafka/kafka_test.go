@@ -132,6 +132,7 @@ func TestLog(t *testing.T) {
 	t.Run("small records", func(t *testing.T) { smallRecords(t, b, proxy) })
 	t.Run("refused for a while", func(t *testing.T) { refusedForAWhile(t, b) })
 	t.Run("a lost end", func(t *testing.T) { lostEnd(t, b) })
+	t.Run("a reader of a lost end", func(t *testing.T) { readerOfLostEnd(t, b) })
 }
 
 // leavings are records of an old leader between and behind those of a new one.
@@ -306,6 +307,56 @@ func lostEnd(t *testing.T, b *kafkatest.Broker) {
 		t.Fatal(o.err)
 	}
 	expect(t, open(t, address), "a", "b", "f")
+}
+
+// readerOfLostEnd has read what the last replica then lost: it is told so once another leads, whose records
+// in that place must not be missed.
+func readerOfLostEnd(t *testing.T, b *kafkatest.Broker) {
+	address := b.URL() + "/reread"
+	l := open(t, address)
+	lead(t, l)
+	for _, data := range []string{"a", "b", "c", "d"} {
+		if o := await(t, start(t, l, data)); o.err != nil {
+			t.Fatal(o.err)
+		}
+	}
+	reader, walker := open(t, address), open(t, address)
+	expect(t, reader, "a", "b", "c", "d")
+	if term, err := walker.Newest(t.Context()); err != nil || term.Number != 1 {
+		t.Fatalf("the newest term is %+v, %v", term, err)
+	}
+	b.Kill()
+	b.LoseEnd("reread", 0, 3)
+	b.Restart()
+	if e, err := reader.Read(t.Context(), 5); !errors.Is(err, io.EOF) {
+		t.Errorf("behind a lost end, while nobody leads anew: %+v, %v", e, err)
+	}
+	next := open(t, address)
+	lead(t, next)
+	if e, err := reader.Read(t.Context(), 5); !errors.Is(err, replica.ErrTrimmed) {
+		t.Errorf("behind a lost end, while another leads: %+v, %v", e, err)
+	}
+	for _, data := range []string{"e", "f", "g"} {
+		if o := await(t, start(t, next, data)); o.err != nil {
+			t.Fatal(o.err)
+		}
+	}
+	if e, err := reader.Read(t.Context(), 5); !errors.Is(err, replica.ErrTrimmed) {
+		t.Errorf("where another's record is by now: %+v, %v", e, err)
+	}
+	for _, l := range []*kafka.Log{reader, walker} {
+		if term, err := l.Newest(t.Context()); err != nil || term.Number != 2 {
+			t.Errorf("the newest term is %+v, %v", term, err)
+		}
+	}
+	expect(t, reader, "a", "b", "e", "f", "g")
+	if got := lead(t, walker); got.Term != 3 {
+		t.Errorf("who leads behind term 2 has term %d", got.Term)
+	}
+	if o := await(t, start(t, walker, "h")); o.err != nil {
+		t.Fatal(o.err)
+	}
+	expect(t, open(t, address), "a", "b", "e", "f", "g", "h")
 }
 
 // topics are those that would lose the log by themselves.

@@ -32,17 +32,29 @@ func (l *Log) toEnd(ctx context.Context) (place, error) {
 	}
 	l.walking.Lock()
 	defer l.walking.Unlock()
+	err := l.walkOn(ctx)
+	if errors.Is(err, replica.ErrTrimmed) { // where it was is no more
+		l.end = place{}
+		err = l.walkOn(ctx)
+	}
+	return l.end, err
+}
+
+// walkOn walks from l.end to the end of the log, or from the start of one that has lost its end.
+func (l *Log) walkOn(ctx context.Context) error {
 	start, end, err := l.bounds(ctx)
 	if err != nil {
-		return place{}, err
+		return err
+	}
+	if l.end.next > end {
+		l.end = place{}
 	}
 	if start > 0 && l.end.next <= start {
 		if l.end, err = l.endCursor.first(ctx, start); err != nil {
-			return place{}, err
+			return err
 		}
 	}
-	err = l.endCursor.walkTo(ctx, &l.end, end)
-	return l.end, err
+	return l.endCursor.walkTo(ctx, &l.end, end)
 }
 
 // bounds are the offsets of the first record and behind the last one. The partition's leader
@@ -147,26 +159,46 @@ func (l *Log) Read(ctx context.Context, after uint64) (replica.Entry, error) {
 		return replica.Entry{}, replica.ErrTrimmed
 	}
 	at := l.read
+	known := at.pos == after && at.next > 0 && at.part == 0
 	switch {
-	case at.pos == after && at.next > 0 && at.part == 0:
+	case int64(after) > end:
+		return replica.Entry{}, l.endsBefore(ctx, after)
 	case after == 0:
 		at = place{}
-	case int64(after) > end:
-		return replica.Entry{}, io.EOF
-	default:
+	case !known || !l.readCursor.standsAt(at.next):
 		if at, err = l.readCursor.first(ctx, int64(after)-1); err != nil {
 			return replica.Entry{}, wrap(err)
 		}
+		if known && (at.term != l.read.term || at.number != l.read.number) {
+			return replica.Entry{}, lostUpTo(after)
+		}
 	}
 	data, err := l.readCursor.walk(ctx, &at, end)
+	if errors.Is(err, io.EOF) {
+		return replica.Entry{}, err
+	}
 	if err != nil {
-		if errors.Is(err, io.EOF) || errors.Is(err, replica.ErrTrimmed) {
-			return replica.Entry{}, err
-		}
 		return replica.Entry{}, wrap(err)
 	}
 	l.read = at
 	return replica.Entry{Pos: at.pos, Term: at.term, Data: data}, nil
+}
+
+// endsBefore is what Read returns for a place behind the end of the log: once another leads, what
+// was lost there does not come back.
+func (l *Log) endsBefore(ctx context.Context, after uint64) error {
+	newest, err := l.toEnd(ctx)
+	switch {
+	case err != nil:
+		return wrap(err)
+	case l.read.pos == after && newest.term > l.read.term:
+		return lostUpTo(after)
+	}
+	return io.EOF
+}
+
+func lostUpTo(pos uint64) error {
+	return fmt.Errorf("kafka: %w: the brokers have lost records up to position %d, which they had confirmed, and another server leads", replica.ErrTrimmed, pos)
 }
 
 // Trim implements replica.Log. The record at upTo stays: a reader that comes from there learns

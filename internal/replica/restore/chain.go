@@ -48,6 +48,8 @@ func (c *chain) next(e *replica.Entry) (g replica.Group, err error) {
 	case err != nil:
 	case g.Term != e.Term:
 		err = fmt.Errorf("%w: a group of term %d in an entry of term %d", replica.ErrDamaged, g.Term, e.Term)
+	case e.Term > c.term && len(e.Data) > 0:
+		err = fmt.Errorf("%w: the entry that begins term %d is missing", replica.ErrDamaged, e.Term)
 	case g.Term < c.term:
 		err = fmt.Errorf("%w: a group of term %d behind one of term %d", replica.ErrDamaged, g.Term, c.term)
 	}

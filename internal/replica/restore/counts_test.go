@@ -26,7 +26,14 @@ func TestABaseOverAGapCountsByTheEntryOfItsLeader(t *testing.T) {
 		l.base()
 		b := l.gap()
 		g := replica.Group{Term: 1, Last: b.LSN, TimeMS: l.now}
-		if change(&g, b); g.Last > l.last {
+		if change(&g, b); g.Term > 1 {
+			next, err := l.to.copy().Log.Lead(t.Context(), "next")
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.pos = next.End
+		}
+		if g.Last > l.last {
 			g.Last = l.last // what was left out is not in the log of the next leader
 		}
 		l.append(g)
@@ -42,15 +49,16 @@ func TestABaseOverAGapCountsByTheEntryOfItsLeader(t *testing.T) {
 	}
 }
 
-// What the log lacks is named, whatever an entry that follows is: of an older leader, or the
-// last one of a leader that had more.
+// What the log lacks is named, whatever an entry that follows is: of an older leader, of a
+// later one whose beginning is not there, or the last one of a leader that had more.
 func TestALogThatLacksSomethingIsDamaged(t *testing.T) {
 	for what, g := range map[string]func(l *leader) replica.Group{
 		"of an older leader": func(l *leader) replica.Group { return replica.Group{Term: 0, Last: l.last, TimeMS: l.now} },
 		"of a stop, behind more": func(l *leader) replica.Group {
 			return replica.Group{Term: 1, Last: l.last + 3, TimeMS: l.now, Pieces: []replica.Piece{replica.End}}
 		},
-		"of a life, behind more": func(l *leader) replica.Group { return replica.Group{Term: 1, Last: l.last + 3, TimeMS: l.now} },
+		"of a later leader whose first is not there": func(l *leader) replica.Group { return replica.Group{Term: 2, Last: l.last, TimeMS: l.now} },
+		"of a life, behind more":                     func(l *leader) replica.Group { return replica.Group{Term: 1, Last: l.last + 3, TimeMS: l.now} },
 	} {
 		l := shipped(t)
 		l.append(g(l))

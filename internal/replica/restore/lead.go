@@ -98,6 +98,10 @@ func (d *Directory) take(ctx context.Context, h *held, m *Mirror) (Led, error) {
 	}
 	led := Led{Lead: lead, Since: since}
 	goesOn, lsn, err := d.goesOn(ctx, h, before, lead)
+	if m != nil && m.At >= lead.End && lead.Term > m.Term+1 { // who led since did without what m has
+		m.Close()
+		m = nil
+	}
 	if err == nil && !goesOn && m == nil {
 		m, err = d.Copy.Begin(ctx, d.FS, d.mirror("a"), nil)
 	}

@@ -507,7 +507,11 @@ func TestATakeoverReadsNothingAgain(t *testing.T) {
 			d.Copy.Log = distant{d.Copy.Log}
 			if led {
 				l.opened(d)
-				l.term, l.to.newest.Number, l.pos = 3, 3, l.to.entries[len(l.to.entries)-1].Pos
+				next, err := l.to.copy().Log.Lead(t.Context(), "next")
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.term, l.pos = next.Term, next.End
 			}
 			begun := make(chan Led)
 			go func() {

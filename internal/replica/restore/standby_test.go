@@ -135,3 +135,35 @@ func TestAStandbyHasWhatTheStoreHasLost(t *testing.T) {
 		l.Close()
 	})
 }
+
+// TestAStandbyThatHasReadWhatTheStoreLostMakesRoomForWhoLedSince has another server go on without the
+// lost entries, whose own do not yet fill their places.
+func TestAStandbyThatHasReadWhatTheStoreLostMakesRoomForWhoLedSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := shipped(t)
+		d, other := l.directory(vfs.NewMem(), "/standby"), l.directory(vfs.NewMem(), "/other")
+		want := digest(t, l.Engine)
+		go func() {
+			time.Sleep(time.Second)
+			for range 2 {
+				l.write("a", 2)
+				l.ship()
+			}
+			time.Sleep(time.Second)
+			l.to.mu.Lock()
+			l.to.entries = l.to.entries[:len(l.to.entries)-2]
+			l.to.mu.Unlock()
+			if _, err := other.Lead(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
+		led, err := d.Stand(t.Context(), Standby{Silence: 15 * time.Second, Poll: 250 * time.Millisecond})
+		if err != nil || led.Term != 3 {
+			t.Errorf("led %+v, %v", led, err)
+		}
+		if got := digest(t, open(t, d.FS, d.Path)); got != want {
+			t.Errorf("the standby has %s, the server that led before it %s", got, want)
+		}
+		l.Close()
+	})
+}

@@ -239,6 +239,9 @@ func (b *Backend) List(ctx context.Context, from, after string, most int) ([]bac
 		if letters, err = b.listOn(ctx, x, from, begin, letters, most); err != nil {
 			return nil, b.cut(ctx, b.explain(err))
 		}
+		if x.layout == nil { // what is known of the others is of a topic that is gone, too
+			break
+		}
 	}
 	return letters, nil
 }

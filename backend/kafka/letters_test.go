@@ -486,3 +486,53 @@ func TestLettersAtOnceInATopicThatTakesLittle(t *testing.T) {
 		t.Errorf("of %d letters %d are there", all, n)
 	}
 }
+
+// TestLettersOfATopicMadeAgainWhileTheyAreListed: the list ends there, and the next one is that of the new topic.
+func TestLettersOfATopicMadeAgainWhileTheyAreListed(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, kfake.SeedTopics(2, "jobs.dlq"))
+	b, client := f.open(groupClassic), f.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	admin := kadm.NewClient(client)
+	letters := func(text string) {
+		t.Helper()
+		for p := range int32(2) {
+			r := &kgo.Record{Topic: "jobs.dlq", Partition: p, Key: fmt.Append(nil, text, p), Value: []byte(text)}
+			if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	letters("first")
+	if n := len(listed(t, b)); n != 2 {
+		t.Fatalf("of 2 letters %d are listed", n)
+	}
+	reads := 0
+	f.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		if reads++; reads != 3 { // behind those that look for new letters in both partitions
+			return nil, nil, false
+		}
+		f.SleepControl(func() {
+			if _, err := admin.DeleteTopics(t.Context(), "jobs.dlq"); err != nil {
+				t.Error(err)
+			}
+			if _, err := admin.CreateTopic(t.Context(), 2, 1, nil, "jobs.dlq"); err != nil {
+				t.Error(err)
+			}
+		})
+		return nil, nil, false
+	})
+	if list, err := b.List(t.Context(), "", "", 10); err != nil || len(list) > 0 {
+		t.Errorf("%d letters of a topic that is gone are listed, %v", len(list), err)
+	}
+	client.PurgeTopicsFromClient("jobs.dlq")
+	letters("second")
+	for _, l := range listed(t, b) {
+		if string(l.Data) != "second" {
+			t.Errorf("letter %s of the new topic is %q", l.ID, l.Data)
+		}
+	}
+	if n := len(listed(t, b)); n != 2 {
+		t.Errorf("of 2 letters of the new topic %d are listed", n)
+	}
+}

@@ -380,6 +380,10 @@ func (b *Backend) erase(ctx context.Context, from string, list []*kgo.Record) (n
 			stones = append(stones, &kgo.Record{Topic: from, Key: key})
 		}
 		results, err := b.produce(ctx, stones)
+		for try := 1; errors.Is(err, backend.ErrStreamNotFound) && try < leaderTries && ctx.Err() == nil; try++ {
+			time.Sleep(leaderEvery) // the topic has been deleted and made again
+			results, err = b.produce(ctx, stones)
+		}
 		for i := range results {
 			if results[i].Err == nil {
 				n++

@@ -68,9 +68,13 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 	}
 	defer b.redrives.turn.give()
 	for try := 1; ; try++ {
+		old := b.redrives.all[from] != nil
 		err = b.redrive(call, from, &letter)
 		if err != nil && !errors.Is(err, backend.ErrNotFound) {
 			b.redrives.drop(from)
+		}
+		if old && errors.Is(err, backend.ErrStreamNotFound) {
+			continue // the producer stays with a topic that was deleted and made again
 		}
 		if !errors.Is(err, errContended) {
 			return b.cut(ctx, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -198,5 +199,39 @@ func TestALetterOfATopicThatIsGone(t *testing.T) {
 	}
 	if list, err := b.List(t.Context(), "all.dlq", "", 9); err != nil || len(list) != 1 {
 		t.Errorf("%d letters are left, %v", len(list), err)
+	}
+}
+
+// TestLettersAfterATopicWasMadeAgain go back, or are removed, also by a handle that has done so before: whether the stream's
+// topic is another one or that of the letters.
+func TestLettersAfterATopicWasMadeAgain(t *testing.T) {
+	t.Parallel()
+	for _, topic := range []string{"jobs", "jobs.dlq"} {
+		f := newFake(t, kfake.SeedTopics(1, "jobs.dlq"))
+		b := f.open(groupClassic)
+		for range 2 {
+			client := f.client()
+			for _, key := range []string{"goes back", "is removed"} {
+				if err := client.ProduceSync(t.Context(), &kgo.Record{Topic: "jobs.dlq", Key: []byte(key), Value: []byte("x")}).FirstErr(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			list := listed(t, b)
+			if err := b.Redrive(t.Context(), "", list[0]); err != nil {
+				t.Errorf("%s is another one: a letter does not go back: %v", topic, err)
+			}
+			if n, err := b.Purge(t.Context(), "", []string{list[1].ID}); n != 1 || err != nil {
+				t.Errorf("%s is another one: of one letter %d are removed: %v", topic, n, err)
+			}
+			if n := len(listed(t, b)); n > 0 {
+				t.Errorf("%s is another one: %d letters are left", topic, n)
+			}
+			if err := f.DeleteTopic(topic); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.CreateTopic(topic, 1, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }

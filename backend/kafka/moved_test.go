@@ -158,3 +158,40 @@ func TestReadingsGoOnWithoutALeaderThatIsGone(t *testing.T) {
 		}
 	}
 }
+
+// TestTheAgeInATopicMadeAgain is not that of a message of the first, which had the same place.
+func TestTheAgeInATopicMadeAgain(t *testing.T) {
+	t.Parallel()
+	for _, kind := range groupTypes {
+		f := newFake(t)
+		b := f.open(kind)
+		stores := func(published time.Time) {
+			t.Helper()
+			r := &kgo.Record{Topic: "jobs", Value: []byte("x"), Timestamp: published}
+			if err := f.client().ProduceSync(t.Context(), r).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		age := func() time.Duration {
+			s, err := b.Stats(t.Context())
+			if err != nil || s.OldestSource != backend.AgeBacklog {
+				t.Fatalf("%+v, %v", s, err)
+			}
+			return s.OldestAge
+		}
+		stores(time.Now().Add(-time.Hour))
+		if old := age(); old < time.Hour {
+			t.Errorf("%s group: an hour after it was published a message is %v old", kind, old)
+		}
+		if err := b.Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.CreateTopic("jobs", 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		stores(time.Now())
+		if now := age(); now > 10*time.Minute {
+			t.Errorf("%s group: a message that was published just now is %v old", kind, now)
+		}
+	}
+}

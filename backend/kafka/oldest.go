@@ -12,8 +12,9 @@ import (
 
 // oldest are the times of the records last read, by partition.
 type oldest struct {
-	mu  sync.Mutex
-	all map[int32]stamp
+	mu    sync.Mutex
+	topic [16]byte // that was read
+	all   map[int32]stamp
 }
 
 // stamp is when the record at an offset was published; zero if it does not say so.
@@ -35,6 +36,9 @@ func (b *Backend) oldestOf(ctx context.Context, w *work, r *reading) time.Time {
 	answers := make(chan answer, len(w.parts))
 	var unknown map[int32]int64
 	b.oldest.mu.Lock()
+	if b.oldest.topic != w.topic { // it was deleted and made again
+		b.oldest.all = nil
+	}
 	for p, at := range w.parts {
 		offset := r.first(p, at)
 		if known, there := b.oldest.all[p]; there && known.offset == offset {
@@ -74,7 +78,7 @@ func (b *Backend) oldestOf(ctx context.Context, w *work, r *reading) time.Time {
 		}
 	}
 	b.oldest.mu.Lock()
-	b.oldest.all = known
+	b.oldest.topic, b.oldest.all = w.topic, known
 	b.oldest.mu.Unlock()
 	return first
 }

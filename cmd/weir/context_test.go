@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // TestMain keeps the contexts of who runs the tests out of them.
@@ -70,6 +72,43 @@ func TestNamesBecomeURLs(t *testing.T) {
 		if err == nil && said != c.want || err != nil && (!strings.Contains(said, c.want) || strings.Contains(said, "secret")) {
 			t.Errorf("%s with WEIR_URL=%s: %q becomes %q, want %q", c.use, c.url, c.args, said, c.want)
 		}
+	}
+}
+
+// Each command that has a context takes the key that it names: one that does not would
+// not miss the key's variable.
+func TestEveryCommandTakesTheKeyOfItsContext(t *testing.T) {
+	contextsOf(t, "prod http://127.0.0.1:1 --key-env KEY_OF_PROD")
+	tried := 0
+	var try func(cmd *cobra.Command)
+	try = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			try(sub)
+		}
+		if !cmd.Runnable() || cmd.Flags().Lookup("context") == nil {
+			return
+		}
+		args := strings.Fields(cmd.CommandPath())[1:]
+		words := strings.Fields(cmd.Use)[1:]
+		for i, word := range words {
+			switch {
+			case i == 0 && strings.Contains(word, "URL"), word == "ID…":
+				args = append(args, "orders")
+			case word == "--":
+				args = append(args, word, "true")
+			case word == "DIR":
+				args = append(args, t.TempDir())
+			}
+		}
+		tried++
+		res := runWeir(t, "", args...)
+		if want := "the environment variable KEY_OF_PROD, which has its key, is not set"; res.err == nil || !strings.Contains(res.err.Error(), want) {
+			t.Errorf("weir %s: %v, want %s", strings.Join(args, " "), res.err, want)
+		}
+	}
+	try(newRoot())
+	if tried < 20 {
+		t.Errorf("tried %d commands", tried)
 	}
 }
 

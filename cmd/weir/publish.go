@@ -81,12 +81,12 @@ type publishOptions struct {
 
 // load reads the command's settings and those of its producer.
 func (o *publishOptions) load(cmd *cobra.Command) (weir.ProducerConfig, *settings.Values, error) {
-	c, values, err := settings.LoadConfigs(source(cmd, settings.Publish), o.keys.limitedFields(settings.Fields{
+	c, values, err := loadConfigs(cmd, settings.Publish, o.keys.limitedFields(settings.Fields{
 		"type": &o.kind, "durability": &o.durability, "ndjson": &o.ndjson, "json": &o.json, "batch": &o.batch, "resume": &o.resume,
 		"give-up": &o.giveUp, "at-least-once": &o.noKeys, "deadline": &o.deadline, "delay": &o.delay, "invalid": &o.invalid, "log-format": &o.logFormat, "metrics": &o.metrics,
 	}))
 	if err != nil {
-		return c.Producer, values, &usageError{err}
+		return c.Producer, values, err
 	}
 	o.typed = values.Given("type")
 	if o.deadline > 0 && o.delay >= o.deadline {

@@ -27,6 +27,19 @@ func load(cmd *cobra.Command, c settings.Command, fields settings.Fields) error 
 	return nil
 }
 
+// loadConfigs is load for commands that have the settings of a producer or a pool. They log the
+// variables that they do not know.
+func loadConfigs(cmd *cobra.Command, c settings.Command, fields settings.Fields) (settings.Configs, *settings.Values, error) {
+	configs, values, err := settings.LoadConfigs(source(cmd, c), fields)
+	if err == nil {
+		err = fillFromContext(cmd, fields)
+	}
+	if err != nil {
+		return configs, values, &usageError{err}
+	}
+	return configs, values, nil
+}
+
 // warnUnknown names the variables that look like settings and are none.
 func warnUnknown(out io.Writer) {
 	for _, text := range settings.Unknown(os.Environ()) {

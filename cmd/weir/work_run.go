@@ -21,9 +21,9 @@ import (
 
 func runWork(cmd *cobra.Command, args []string) error {
 	var opt workOptions
-	configs, _, err := settings.LoadConfigs(source(cmd, settings.Work), opt.fields())
+	configs, _, err := loadConfigs(cmd, settings.Work, opt.fields())
 	if err != nil {
-		return &usageError{err}
+		return err
 	}
 	path, err := exec.LookPath(args[1])
 	if err != nil {

@@ -214,9 +214,12 @@ func (q *request) growBody(buf []byte, limit int) ([]byte, error) {
 	return next.b[:size], nil
 }
 
-// readFailure says why a body could not be read. The connection is unusable afterwards.
+// readFailure says why a body could not be read. Over HTTP/1 the connection is unusable
+// afterwards; over HTTP/2 others use it.
 func (q *request) readFailure(err error) error {
-	q.w.Header()["Connection"] = headerClose
+	if q.r.ProtoMajor == 1 {
+		q.w.Header()["Connection"] = headerClose
+	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return api.Errorf(api.CodeInvalidRequest, "the body came too slowly; send at least %d bytes per second", slowestBody)
 	}

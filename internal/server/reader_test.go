@@ -180,3 +180,58 @@ func TestAnIdleConnectionIsAnswered(t *testing.T) {
 		}
 	})
 }
+
+// A request over HTTP/2 whose body breaks off ends alone: the others have its connection.
+func TestABodyThatBreaksOffLeavesAnHTTP2ConnectionOpen(t *testing.T) {
+	for what, end := range map[string]func(cancel func()){
+		"it is cancelled":     func(cancel func()) { cancel() },
+		"it comes too slowly": func(func()) {},
+	} {
+		for _, kind := range []string{"application/json", "application/x-ndjson"} {
+			t.Run(what+", "+kind, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					_, l := servePiped(t, func(*Config) {})
+					tr := l.transport(nil)
+					defer tr.CloseIdleConnections()
+					dials := 0
+					tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+						dials++
+						return l.dial(ctx, network, addr)
+					}
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					body, rest := io.Pipe()
+					req, err := http.NewRequestWithContext(ctx, "POST", "http://localhost/v0/topics/a", body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					req.Header.Set("Content-Type", kind)
+					answered := make(chan struct{})
+					go func() {
+						defer close(answered)
+						if res, err := tr.RoundTrip(req); err == nil {
+							res.Body.Close()
+						}
+					}()
+					if _, err := io.WriteString(rest, `{"records":[`); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+					end(cancel)
+					<-answered
+					rest.Close()
+					time.Sleep(5 * time.Second)
+					for range 2 {
+						if r := readReply(t, roundTrip(t, tr, "GET", "/v0/health", "")); r.status != http.StatusOK {
+							t.Errorf("the next request is answered %d: %s", r.status, r.body)
+						}
+						synctest.Wait()
+					}
+					if dials > 1 {
+						t.Errorf("the client had to connect %d times", dials)
+					}
+				})
+			})
+		}
+	}
+}

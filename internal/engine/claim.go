@@ -435,10 +435,11 @@ func (e *Engine) share(t *entry, name string, now int64, claims []*claim) error 
 	// rounds; picks are leased as they are made and stay so. Jobs that could not be
 	// buried go back only when all is dealt: they would be picked again at once.
 	var failed []queue.Pick
+	most := t.fitting(api.MaxClaimBytes)
 	for more := true; more; {
 		more = false
 		for _, c := range claims {
-			if len(c.picks) == c.req.Max {
+			if len(c.picks) >= min(c.req.Max, most) {
 				continue
 			}
 			had := len(c.picks)

@@ -131,6 +131,8 @@ func (s *Store) open(readOnly bool) error {
 	k := &kv{fence: newFence(s.fs, s.dir)}
 	opt := s.pebbleOptions(k.fence)
 	opt.ReadOnly = readOnly
+	opt.FileCache = pebble.NewFileCache(fileCacheShards, openTables())
+	defer opt.FileCache.Unref() // Pebble has its own reference
 	err := guarded(func() (err error) {
 		k.DB, err = pebble.Open(s.dir, opt)
 		return err
@@ -165,6 +167,13 @@ func (s *Store) Listed() string {
 	return s.dir
 }
 
+const (
+	// maxOpenTables is the most tables that are kept open; see openTables.
+	maxOpenTables = 512
+
+	fileCacheShards = 2
+)
+
 func (s *Store) pebbleOptions(f *fence) *pebble.Options {
 	o := &pebble.Options{
 		FS:                          f,
@@ -173,7 +182,6 @@ func (s *Store) pebbleOptions(f *fence) *pebble.Options {
 		FormatMajorVersion:          pebbleFormat,
 		MemTableSize:                64 << 10,
 		MemTableStopWritesThreshold: 2,
-		MaxOpenFiles:                512,
 		MaxManifestFileSize:         1 << 20,
 		DisableTableStats:           true,
 		Logger:                      pebbleLogger{s.log, f},
@@ -188,7 +196,6 @@ func (s *Store) pebbleOptions(f *fence) *pebble.Options {
 		}
 	}}
 	o.Experimental.ReadSamplingMultiplier = -1
-	o.Experimental.FileCacheShards = 2
 	for i := range o.Levels {
 		o.Levels[i].BlockSize = metaBlockBytes
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return block.NoCompression }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -78,5 +79,50 @@ func TestConnectionsLeaveDescriptorsForTheLog(t *testing.T) {
 	}
 	if code := s.Stop(); code != 0 {
 		t.Errorf("the server ended with %d", code)
+	}
+}
+
+// The same holds if the engine has many tables: those that it keeps open are part of what connections
+// leave to it.
+func TestTablesLeaveDescriptorsForTheLog(t *testing.T) {
+	t.Parallel()
+	const most, tables = 160, 90
+	s := weirtest.Start(t, weirtest.Options{Files: most, Args: []string{"--disk-reserve", "3MiB"}}) // segments of 1 MiB
+	connected := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
+	defer connected.CloseIdleConnections()
+	call := func(path, kind, body string) string {
+		t.Helper()
+		resp, err := connected.Post(s.URL+path, kind, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode >= 300 {
+			t.Fatalf("%s is answered %d %.300s, %v", path, resp.StatusCode, text, err)
+		}
+		return string(text)
+	}
+	for range 200 {
+		call("/v0/topics/t", "text/plain", strings.Repeat("x", 500_000))
+	}
+	weirtest.Eventually(t, "the records to be in tables", func() bool {
+		names, err := filepath.Glob(filepath.Join(s.Dir, "kv", "*.sst"))
+		return err == nil && len(names) >= tables
+	})
+	for range 2 * most {
+		c, err := net.Dial("tcp", s.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	}
+	weirtest.Eventually(t, "a connection to wait", func() bool { return strings.Contains(s.Stderr(), "too many open files") })
+	for seq := range 200 {
+		call("/v0/topics/t/diff", "application/json", fmt.Sprintf(`{"from_seq":%d,"limit":1}`, seq))
+	}
+	for range 20 { // to files of the log that are not there yet
+		call("/v0/topics/t", "text/plain", strings.Repeat("x", 500_000))
 	}
 }

@@ -32,6 +32,8 @@ type Options struct {
 	Dir  string   // data directory; default: a temporary one of the test
 	Env  []string // KEY=VALUE settings; no WEIR_ variable is inherited
 	Args []string // more arguments behind "serve"
+	// Files is how many file descriptors the process may have; 0: as many as the test.
+	Files int
 	// NoWait returns once the port is known, before the server is ready.
 	NoWait bool
 	// Stays says that the server has its first address after each Restart, too.
@@ -204,6 +206,9 @@ func (s *Server) start() error {
 		env = append(env, "WEIR_REPLICA="+s.copy, "WEIR_REPLICA_SYNC="+cmp.Or(os.Getenv("WEIRTEST_REPLICA_SYNC"), "0"))
 	}
 	cmd := exec.Command(Binary(s.t), append([]string{"serve"}, s.opt.Args...)...)
+	if s.opt.Files > 0 {
+		cmd = exec.Command("sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, s.opt.Files)}, cmd.Args...)...)
+	}
 	cmd.Env = cleanEnv(append(env, s.opt.Env...))
 	cmd.Stdout, cmd.Stderr = s.stderr, s.stderr
 	if err := cmd.Start(); err != nil {

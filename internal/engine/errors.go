@@ -27,8 +27,12 @@ func storageError(err error) error {
 		return api.Errorf(api.CodeShuttingDown, "the server is shutting down; connect again in a moment")
 	}
 	storage := map[string]any{"operation": "log", "error": "failed"}
+	effect := "nothing of this call has taken effect"
 	var w *wal.WriteError
 	if errors.As(err, &w) {
+		if w.Open {
+			effect = "this call has not taken effect, but may have after a restart, if that comes before the log can be written again"
+		}
 		storage["operation"] = w.Op
 		storage["error"] = fmt.Sprint(w.Err)
 		if w.Errno != 0 {
@@ -36,7 +40,7 @@ func storageError(err error) error {
 			storage["error"] = w.Errno.Error()
 		}
 	}
-	return &api.Error{Code: api.CodeInternal, Message: "the log could not be written; nothing of this call has taken effect", Err: err,
+	return &api.Error{Code: api.CodeInternal, Message: "the log could not be written; " + effect, Err: err,
 		Detail: map[string]any{"storage": storage}}
 }
 

@@ -1,11 +1,15 @@
 package engine
 
 import (
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/tests/bubble"
@@ -120,4 +124,36 @@ func TestAClaimWhoseTimeIsUpHandsOutNothingThatCouldNotBeLogged(t *testing.T) {
 			t.Errorf("another worker gets %s once the disk is well", got)
 		}
 	})
+}
+
+// A write that fails is said to have had no effect only if no restart finds it.
+func TestAFailedWriteThatARestartMayFindIsNotSaidToBeNone(t *testing.T) {
+	for _, replaced := range []bool{true, false} {
+		mem := vfs.NewCrashableMem()
+		fs := newFaults(mem)
+		e := openOn(t, fs, "a")
+		put(t, e, "f", configOf(api.Fsync))
+		write(t, e, "f", "1")
+		var failed atomic.Bool
+		fs.set(func(o errorfs.Op, _ int) error {
+			writes := o.Kind == errorfs.OpFileWrite || o.Kind == errorfs.OpFileWriteAt
+			if writes || !strings.Contains(o.Path, "/wal/") || strings.HasSuffix(o.Path, "/mark") || replaced && failed.Swap(true) {
+				return nil
+			}
+			return syscall.EIO
+		})
+		_, err := tryWrite(e, "f", "2")
+		after := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
+		if !api.IsCode(err, api.CodeInternal) {
+			t.Fatalf("the write is answered %v", err)
+		}
+		got, _ := mustFull(t, openOn(t, after, "a"), "f")
+		if found := len(got) > 1; found == replaced {
+			t.Fatalf("replaced %v: a restart finds %v", replaced, got)
+		}
+		if none := strings.Contains(err.Error(), "nothing of this call"); none != replaced {
+			t.Errorf("a restart finds %v of a write that was answered %v", got, err)
+		}
+		fs.set(nil)
+	}
 }

@@ -98,8 +98,8 @@ func (l *Log) failLocked(op string, seg *segment, err error) {
 func (g *group) body() []byte { return g.chunk.buf[g.header+groupHeaderSize : g.end] }
 
 // verdict returns what became of an operation of an earlier generation. It
-// reports a failure only after the first attempt to replace the file: from then
-// on what failed cannot come back after a restart.
+// reports a failure only after the first attempt to replace the file: if that
+// was done, what failed cannot come back after a restart. If not, the error is Open.
 func (l *Log) verdict(lsn, gen uint64, class Class) error {
 	l.mu.Lock()
 	var f *failure
@@ -120,6 +120,13 @@ func (l *Log) verdict(lsn, gen uint64, class Class) error {
 	l.callers.Add(1)
 	<-v.decided
 	l.callers.Add(-1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f := l.mu.broken; f != nil && f.gen == gen {
+		open := *v.err
+		open.Open = true
+		return &open
+	}
 	return v.err
 }
 

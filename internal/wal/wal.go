@@ -89,6 +89,8 @@ type WriteError struct {
 	Op    string // "write" or "sync"
 	Errno syscall.Errno
 	Err   error
+	// Open says that the file could not be replaced yet: a restart before it is may find the operation.
+	Open bool
 }
 
 func (e *WriteError) Error() string { return "wal: " + e.Op + " failed: " + e.Err.Error() }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -71,7 +72,7 @@ func checkGroup(e *exam) (found []backend.Finding) {
 	if e.group == nil {
 		found = one("group_missing", warn,
 			"start a worker, which creates it at the first entry, or correct the name in the URL",
-			"the stream has no group %q; it has: %s", e.keys.group, strings.Join(e.groups, ", "))
+			"the stream has no group %q; it has: %s", e.keys.group, cmp.Or(strings.Join(e.groups, ", "), "none"))
 	}
 	if done := e.length - e.work(); e.group != nil && e.length > manyEntries && done > mostlyDone*max(1, e.work()) {
 		found = append(found, one("stream_grows", warn,

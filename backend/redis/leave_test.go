@@ -88,6 +88,37 @@ func TestOnlyEmptyNamesOfWeirAreRemoved(t *testing.T) {
 	}
 }
 
+// Who leaves takes its name along also where no group is: a worker with create=never that a
+// supervisor starts again and again would leave one each time.
+func TestANameIsRemovedWhereTheGroupIsNot(t *testing.T) {
+	for _, version := range redistest.Versions() {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t, redistest.Options{Version: version})
+			c := s.Client()
+			c.XAdd(t.Context(), &goredis.XAddArgs{Stream: "jobs", Values: []string{"data", "x"}})
+			for what, query := range map[string]string{"no group": "?stream=jobs&group=misspelt&create=never", "no stream": "?stream=gone"} {
+				u, _ := url.Parse(s.URL() + query)
+				b, err := Open(t.Context(), u)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = b.Claim(t.Context(), backend.ClaimRequest{Consumer: "a", Max: 1, ReclaimAfter: time.Hour})
+				if missing := what == "no group"; (err != nil) != missing {
+					t.Errorf("%s: the claim ended with %v", what, err)
+				}
+				c.Del(t.Context(), "gone") // as somebody may while it works
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+				if left := c.Exists(t.Context(), b.keys.workers).Val(); left != 0 {
+					t.Errorf("%s: left behind: %v", what, c.HGetAll(t.Context(), b.keys.workers).Val())
+				}
+			}
+		})
+	}
+}
+
 func TestNoTwoStreamsShareAKey(t *testing.T) {
 	seen := map[string]string{}
 	for _, stream := range []string{"a", "{a}", "{a}b", "b{a}", "{a}{a}", "{a}:", "{a}{b}", "ab", "{ab}", "{{a}}"} {

@@ -7,7 +7,14 @@ for i = 3, #ARGV do
   own[ARGV[i]] = true
 end
 local removed = 0
-for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+local consumers = redis.pcall('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])
+if consumers.err then -- without the stream, or the group, nobody holds anything
+  if not (string.find(consumers.err, 'NOGROUP', 1, true) or string.find(consumers.err, 'no such key', 1, true)) then
+    return consumers
+  end
+  consumers = {}
+end
+for _, consumer in ipairs(consumers) do
   local about = {}
   for i = 1, #consumer, 2 do
     about[consumer[i]] = consumer[i + 1]

@@ -21,16 +21,28 @@ type DeadLetters struct {
 }
 
 // DeadLetters returns the dead letters stored in name, or, if that is empty, where the
-// stream's own go. The error is ErrUnsupported if the backend gives no access to them.
+// stream's own go. The error is ErrUnsupported if the backend gives no access to them; a
+// name that no pool of the stream can have for its dead letters is an error, too.
 func (s *Stream) DeadLetters(name string) (*DeadLetters, error) {
 	letters, ok := s.backend.(backend.DeadLetters)
 	if !ok {
 		return nil, fmt.Errorf("dead letters of a %s stream: %w", s.info.Kind, ErrUnsupported)
 	}
+	if err := s.checkDeadLetter(name); err != nil {
+		return nil, fmt.Errorf("dead letters: %w", err)
+	}
 	if name == "" {
 		name = s.info.DeadLetter
 	}
 	return &DeadLetters{stream: s, name: name, letters: letters}, nil
+}
+
+// checkDeadLetter refuses the stream itself, and what else the backend cannot store dead letters in.
+func (s *Stream) checkDeadLetter(name string) error {
+	if names, can := s.backend.(backend.DeadLetterNames); can {
+		return names.CheckDeadLetter(name)
+	}
+	return nil
 }
 
 // Name returns the name of the dead-letter stream.

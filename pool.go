@@ -147,10 +147,8 @@ func NewPool(s *Stream, h Handler, c PoolConfig) (*Pool, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("weir: PoolConfig: %w", err)
 	}
-	if names, can := s.backend.(backend.DeadLetterNames); can {
-		if err := names.CheckDeadLetter(c.DeadLetter); err != nil {
-			return nil, fmt.Errorf("weir: PoolConfig: DeadLetter: %w", err)
-		}
+	if err := s.checkDeadLetter(c.DeadLetter); err != nil {
+		return nil, fmt.Errorf("weir: PoolConfig: DeadLetter: %w", err)
 	}
 	p := &Pool{
 		stream: s, backend: s.backend, handler: h, cfg: c, log: c.Logger,

@@ -25,9 +25,23 @@ func (s *suite) deadCases() []testCase {
 		{"an expired message is moved with its cause, and sent back without its deadline", expired},
 		{"a dead letter by a lost lease moves nothing", poisonTooLate},
 		{"dead letters go where they are told", deadElsewhere},
+		{"dead letters are not for the stream itself", deadInPlace},
 		{"a dead letter takes an error of any length and text", longError},
 	}, append(only(!s.h.CountsUnstarted, testCase{"dead and living orphans come in one claim", deadBesideLiving}),
 		only(shown, testCase{"a dead message is in the letters before it is done", deadIsNeverNowhere})...)...)
+}
+
+func deadInPlace(f *fixture) {
+	b := f.open()
+	names, can := b.(backend.DeadLetterNames)
+	if !can {
+		f.Fatal("any name is taken")
+	}
+	for name, fits := range map[string]bool{"": true, b.Info().DeadLetter: true, b.Info().Stream: false} {
+		if err := names.CheckDeadLetter(name); (err == nil) != fits {
+			f.Errorf("%q: %v", name, err)
+		}
+	}
 }
 
 // letters lists the default dead letters, if the backend can.

@@ -77,6 +77,14 @@ func (f *Fake) DeadLetter(ctx context.Context, d *backend.Delivery, to string, c
 	})
 }
 
+// CheckDeadLetter refuses the stream itself.
+func (f *Fake) CheckDeadLetter(name string) error {
+	if name == f.info.Stream {
+		return fmt.Errorf("fake: %q is the stream itself", name)
+	}
+	return nil
+}
+
 // bury moves p to the dead letters.
 func (f *Fake) bury(p *fakePending, to string, cause backend.Cause, now time.Time) backend.DeadLetter {
 	f.letterID++

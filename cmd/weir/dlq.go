@@ -64,8 +64,11 @@ func (o *letterOptions) run(cmd *cobra.Command, args []string, do func(ctx conte
 	}
 	defer s.Close()
 	d, err := s.DeadLetters(o.name)
-	if err != nil {
+	switch {
+	case errors.Is(err, weir.ErrUnsupported):
 		return err
+	case err != nil: // no name for dead letters
+		return &usageError{err}
 	}
 	o.filter.IDs = args[1:]
 	missing, err := o.missing(ctx, s, d)

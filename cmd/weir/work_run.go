@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -21,7 +22,7 @@ import (
 
 func runWork(cmd *cobra.Command, args []string) error {
 	var opt workOptions
-	configs, _, err := loadConfigs(cmd, settings.Work, opt.fields())
+	configs, values, err := loadConfigs(cmd, settings.Work, opt.fields())
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func runWork(cmd *cobra.Command, args []string) error {
 	w.drops = cfg.Expired == weir.ExpiredDrop
 	cfg.Logger, cfg.UntilEmpty, cfg.Hooks, cfg.Tracing = log, opt.untilEmpty, page.hooks(), page.tracing()
 	if w.pool, err = weir.NewPool(s, w.handle, cfg); err != nil {
-		return err
+		return &usageError{values.Explain(errors.New(strings.TrimPrefix(err.Error(), "weir: PoolConfig: ")))}
 	}
 	err = w.run(cmd.Context(), signals)
 	w.report(cmd.OutOrStdout())

@@ -236,6 +236,27 @@ func TestPurgeRemovesWhatItAskedAbout(t *testing.T) {
 	})
 }
 
+// No command takes the stream's own messages for its dead letters: a purge would remove
+// work that nobody has done, and a worker could never set a message aside.
+func TestTheDeadLettersAreNotTheStreamItself(t *testing.T) {
+	t.Parallel()
+	eachBackend(t, func(t *testing.T, url string) {
+		must(t, "publish", url, writeLines(t, []string{"a", "b"}))
+		for _, args := range [][]string{
+			{"dlq", "ls", url}, {"dlq", "show", url, "1"}, {"dlq", "redrive", "--yes", url}, {"dlq", "purge", "--yes", url},
+			{"work", "--until-empty", "1s", url, "--", "true"},
+		} {
+			out, stderr, code := weirtest.Run(t, []string{"WEIR_DEAD_LETTER=jobs"}, args...)
+			if code != 2 || out != "" || !strings.Contains(stderr, `"jobs" is the `) {
+				t.Errorf("%v: code %d, %s%s", args, code, out, stderr)
+			}
+		}
+		if out := must(t, "tail", "--from", "0", "--no-follow", url); out != "a\nb\n" {
+			t.Errorf("left: %q", out)
+		}
+	})
+}
+
 // A redrive that is killed again and again until it is through: each message is
 // back once, and no letter is left.
 func TestAKilledRedriveNeitherLosesNorDoubles(t *testing.T) {

@@ -94,14 +94,25 @@ func (b *Backend) settleOne(ctx context.Context, l backend.Lease, call api.Settl
 	return len(skipped) > 0, b.fail(err, true)
 }
 
+// CheckDeadLetter refuses the queue itself, and what cannot be the name of a topic.
+func (b *Backend) CheckDeadLetter(name string) error {
+	switch name {
+	case "":
+		return nil // Info.DeadLetter
+	case b.opt.Topic:
+		return fmt.Errorf("%q is the queue itself, whose workers would get the dead letters: use another name, or none for %q", name, b.info.DeadLetter)
+	}
+	if err := api.CheckTopicName(name); err != nil {
+		return errors.New(api.Sentence(err))
+	}
+	return nil
+}
+
 // writeLetter appends the dead letter of a record. The key includes the time of publishing, because
 // the numbers of a queue that is deleted and created again start over.
 func (b *Backend) writeLetter(ctx context.Context, to string, l *backend.DeadLetter, r *api.Record) (res api.WriteResult, err error) {
-	if err := api.CheckTopicName(to); err != nil {
-		return api.WriteResult{}, errors.New(api.Sentence(err))
-	}
-	if to == b.opt.Topic {
-		return api.WriteResult{}, fmt.Errorf("%q is the queue itself; dead letters need another topic", to)
+	if err := b.CheckDeadLetter(to); err != nil {
+		return api.WriteResult{}, err
 	}
 	name := fmt.Sprintf("%s:%s-%d", l.Stream, l.OriginID, l.Enqueued.UnixMilli())
 	for _, what := range []letterFacts{allFacts, withoutError, noFacts} {

@@ -28,8 +28,8 @@ func (o *serveOptions) loadRelay() error {
 	case o.Keys != nil:
 		return &usageError{errors.New("a relay has no keys of its own: its upstream decides; unset WEIR_API_KEYS and keys_file")}
 	}
-	if r := &o.Replica; r.URL != "" || r.Failover || r.Standby {
-		return &usageError{errors.New("a relay has no log of its own to copy or to take over: --replica, --failover and --standby belong to its upstream")}
+	if r := &o.Replica; r.URL != "" || r.Sync || r.Failover || r.Standby {
+		return &usageError{errors.New("a relay has no log of its own to copy or to take over: --replica, --replica-sync, --failover and --standby belong to its upstream")}
 	}
 	up.Upstream, up.Certs, up.Limits, up.MinHeartbeatMS = target.Base, target.Certs, o.Limits, o.MinHeartbeatMS
 	up.OpenToAll = o.AllowInsecure || o.BindsLoopback()

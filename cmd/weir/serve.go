@@ -108,8 +108,8 @@ func (o *serveOptions) load(cmd *cobra.Command) (*settings.Values, error) {
 		return values, &usageError{err}
 	}
 	switch r := &o.Replica; {
-	case r.URL == "" && (r.Failover || r.Standby):
-		return values, &usageError{errors.New("--failover and --standby need the copy that --replica names")}
+	case r.URL == "" && (r.Sync || r.Failover || r.Standby):
+		return values, &usageError{errors.New("--replica-sync, --failover and --standby need the copy that --replica names")}
 	case r.URL != "":
 		if err := stores.Check(r.URL); err != nil {
 			return values, &usageError{fmt.Errorf("--replica: %w", err)}

@@ -83,7 +83,7 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "fail-on", in: Doctor, kind: choice("severity", "error", "warning", "info"), deft: "error", help: "lowest severity that ends with exit code 1: error, warning or info"},
 
 	{name: "dead-letter", in: letters, kind: name("name"), help: "where the dead letters are (default the stream's own)"},
-	{name: "reason", in: letters, kind: name("reason"), help: "only those with this reason: max_deliveries, poison or expired"},
+	{name: "reason", in: letters, kind: choice("reason", "max_deliveries", "poison", "expired"), help: "only those with this reason: max_deliveries, poison or expired"},
 	{name: "error", in: letters, kind: name("text"), help: "only those whose last error contains this text"},
 	{name: "older-than", in: letters, kind: duration(0, most).kind(), deft: "0", help: "only those dead for longer than this"},
 	{name: "newer-than", in: letters, kind: duration(0, most).kind(), deft: "0", help: "only those dead for less than this"},

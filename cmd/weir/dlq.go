@@ -96,8 +96,12 @@ func (o *letterOptions) missing(ctx context.Context, s *weir.Stream, d *weir.Dea
 		}
 	}
 	if !some {
-		if p, err := s.Pressure(ctx); err == nil && errors.Is(p.Missing, weir.ErrStreamNotFound) {
-			return nil, fmt.Errorf("%w; check its name in the URL", p.Missing)
+		p, err := s.Pressure(ctx)
+		if err == nil {
+			err = p.Missing
+		}
+		if errors.Is(err, weir.ErrStreamNotFound) {
+			return nil, fmt.Errorf("%w; check its name in the URL", err)
 		}
 	}
 	if len(unknown) > 0 && !o.waits {

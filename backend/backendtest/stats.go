@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -173,10 +174,25 @@ func streamMissing(f *fixture) {
 			f.Errorf("a stream that is not there yet is not empty: %+v, lag %s", s, number(s.Lag))
 		}
 	}
+	f.finds(b, "stream_missing")
 	f.publish(b, numbered(0, 1)...)
 	f.claim(b, "first", 1)
 	if s := f.statsWhen(b, func(s backend.Stats) bool { return s.Pending == 1 }); s.Missing != nil {
 		f.Errorf("published and claimed, and yet: %v", s.Missing)
+	}
+}
+
+// finds checks that the doctor, if there is one, says what is missing, and that it is why the
+// stream cannot be read.
+func (f *fixture) finds(b backend.Backend, code string) {
+	f.Helper()
+	doctor, can := b.(backend.Doctor)
+	if !can {
+		return
+	}
+	found, err := doctor.Examine(f.ctx())
+	if err != nil || !slices.ContainsFunc(found, func(found backend.Finding) bool { return found.Code == code && found.Concern == backend.OfStream }) {
+		f.Errorf("the doctor finds %+v, %v, and no %s", found, err, code)
 	}
 }
 
@@ -196,6 +212,7 @@ func groupMissing(f *fixture) {
 			f.Errorf("the age of what waits for it: %s, %s", s.OldestAge, s.OldestSource)
 		}
 	}
+	f.finds(b, "group_missing")
 	if got := f.claim(b, "first", 3); len(got) != 3 {
 		f.Errorf("the first worker found %d of the 3", len(got))
 	}

@@ -29,7 +29,7 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 			Advice:  "create it, add partitions=N to the URL so that weir does, or correct its name"})
 		return found, nil
 	case errors.Is(err, backend.ErrGroupNotFound):
-		add(backend.Finding{Code: "group_missing", Severity: backend.SeverityWarning, Concern: backend.OfWorkers,
+		add(backend.Finding{Code: "group_missing", Severity: backend.SeverityWarning, Concern: backend.OfStream,
 			Problem: fmt.Sprintf("the %s group %q has read nothing of the topic", b.facts.groupType, b.set.group),
 			Advice:  "start a worker, or correct the name in the URL"})
 	case err != nil:

@@ -115,6 +115,20 @@ func TestReadingKafka(t *testing.T) {
 	broker := kafkatest.Start(t, kafkatest.Options{})
 	t.Run("tail reads a topic", func(t *testing.T) { tailReadsATopic(t, broker) })
 	t.Run("the dashboard shows what is known", func(t *testing.T) { dashboardShowsWhatIsKnown(t, broker) })
+	t.Run("doctor finds a group missing", func(t *testing.T) { doctorFindsAGroupMissing(t, broker) })
+}
+
+// A topic that nobody has read yet is no failure of the command.
+func doctorFindsAGroupMissing(t *testing.T, broker *kafkatest.Broker) {
+	t.Parallel()
+	for _, query := range []string{"", "&create=never", "&group_type=classic"} {
+		url := broker.URL() + "/unread?partitions=1&group=nobody" + query
+		must(t, "publish", url, writeLines(t, []string{"a"}))
+		out, stderr, code := weirtest.Run(t, nil, "doctor", "--interval", "0", url)
+		if code != 0 || !strings.Contains(out, "group_missing: the ") || !strings.Contains(out, `group "nobody" has read nothing of the topic`) {
+			t.Errorf("%s: code %d\n%s%s", query, code, out, stderr)
+		}
+	}
 }
 
 // Of groups of either type the dashboard shows what is known; the rest is null, and a dash in

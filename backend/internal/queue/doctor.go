@@ -30,11 +30,15 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 		return nil, err
 	}
 	defer leave()
+	found := findings{}
 	st, err := b.svc.Topic(ctx, b.opt.Topic)
+	if api.IsCode(err, api.CodeTopicNotFound) {
+		found.add("stream_missing", warning, fmt.Sprintf("there is no topic %q", b.opt.Topic), "publish once, or correct the name in the URL")
+		return found, nil
+	}
 	if err != nil {
 		return nil, b.fail(err, false)
 	}
-	found := findings{}
 	if st.Config.Type != api.TypeQueue {
 		found.add("log_topic", severe, "the topic is a log: nothing can be claimed from it", "a topic's type is fixed when it is created; publish to a topic of type queue, or follow this one with `weir tail`")
 		return found, nil
@@ -82,7 +86,8 @@ var remedies = map[string]struct {
 	concern backend.Concern
 	command string
 }{
-	"log_topic": {backend.OfStream, "weir tail URL"},
+	"stream_missing": {backend.OfStream, ""},
+	"log_topic":      {backend.OfStream, "weir tail URL"},
 
 	"messages_lost":    {backend.OfLoss, "weir topic info URL"},
 	"queue_ttl":        {backend.OfLoss, "weir topic set --ttl 0 URL"},

@@ -48,6 +48,42 @@ func TestFullServerRefusesAndStoresNothing(t *testing.T) {
 	}
 }
 
+// Somebody else's list or string under the stream's name is told with what to do.
+func TestAKeyOfAnotherTypeIsToldWithARemedy(t *testing.T) {
+	t.Parallel()
+	for _, version := range redistest.Versions() {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t, redistest.Options{Version: version})
+			if err := s.Client().LPush(t.Context(), "jobs", "x").Err(); err != nil {
+				t.Fatal(err)
+			}
+			b := open(t, s.Addr(), "stream=jobs")
+			for what, call := range map[string]func() error{
+				"append": func() error { _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); return err },
+				"keyed": func() error {
+					_, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x"), IdempotencyKey: "k"}})
+					return err
+				},
+				"claim": func() error {
+					_, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "a", Max: 1, ReclaimAfter: time.Hour})
+					return err
+				},
+				"stats":  func() error { _, err := b.Stats(t.Context()); return err },
+				"signal": func() error { _, err := b.Signal(t.Context(), 0); return err },
+				"read": func() error {
+					_, err := b.Read(t.Context(), backend.ReadRequest{After: backend.CursorStart, Max: 1})
+					return err
+				},
+			} {
+				if err := call(); err == nil || !strings.Contains(err.Error(), "use another name for the stream: WRONGTYPE") || backend.Retryable(err) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		})
+	}
+}
+
 func TestReadOnlyReplicaIsNotAvailableAndStoresNothing(t *testing.T) {
 	t.Parallel()
 	addr, s := startServer(t)

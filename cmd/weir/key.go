@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -57,8 +58,9 @@ func (o *keyOptions) connect(target client.Target) (*client.Client, error) {
 		}
 	}
 	target.Key = key
-	if target.Certs == (certs.Client{}) {
-		target.Certs = o.certs
+	target.Certs.CA = cmp.Or(target.Certs.CA, o.certs.CA)
+	if target.Certs.Cert == "" && target.Certs.Key == "" {
+		target.Certs.Cert, target.Certs.Key = o.certs.Cert, o.certs.Key
 	}
 	c, err := client.Open(target)
 	if err != nil {

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/weirmq/weir/tests/certtest"
+)
+
+// What a URL says of TLS is added to by the flags, whichever half it says.
+func TestFlagsAddTheCertificatesThatAURLDoesNotName(t *testing.T) {
+	dir := certtest.New(t)
+	own, err := tls.LoadX509KeyPair(dir.File("server.pem"), dir.File("server.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := x509.NewCertPool()
+	known.AppendCertsFromPEM(dir.PEM)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"topics":[],"topic":"a","records":[],"head_seq":0,"next_from_seq":0}`))
+	}))
+	srv.TLS = &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: known, ClientAuth: tls.RequireAndVerifyClientCert}
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	ca, cert, key := dir.File("ca.pem"), dir.File("client.pem"), dir.File("client.key")
+	for query, flags := range map[string][]string{
+		"?ca=" + ca:                                   {"--tls-cert", cert, "--tls-key", key},
+		"?cert=" + cert + "&key=" + key:               {"--ca", ca},
+		"?ca=" + ca + "&cert=" + cert + "&key=" + key: {"--ca", "nowhere", "--tls-cert", "nowhere", "--tls-key", "nowhere"},
+	} {
+		for _, args := range [][]string{
+			{"topic", "ls", srv.URL + query},
+			{"tail", "--no-follow", "--from", "0", srv.URL + "/a" + query},
+		} {
+			if res := runWeir(t, "", append(args, flags...)...); res.err != nil {
+				t.Errorf("weir %v %v: %v", args, flags, res.err)
+			}
+		}
+	}
+}

@@ -59,6 +59,7 @@ type Log struct {
 const (
 	openTimeout  = 15 * time.Second
 	mostMessage  = 1_000_000
+	quietRetries = 3    // how often the client sends records again by itself, some seconds
 	recordMargin = 1024 // for what is around an entry's bytes in a batch
 )
 
@@ -124,8 +125,8 @@ func (l *Log) begin(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	// A record that is sent again may be there twice, which readers see; so it can be
-	// cancelled, too.
-	l.producer, err = l.client(kgo.RequiredAcks(kgo.AllISRAcks()), kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(1),
+	// cancelled, too, and given back for Trouble to hear of it before it is sent again.
+	l.producer, err = l.client(kgo.RequiredAcks(kgo.AllISRAcks()), kgo.DisableIdempotentWrite(), kgo.RecordRetries(quietRetries), kgo.MaxProduceRequestsInflightPerBroker(1),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.ProducerBatchMaxBytesFn(func(string) int32 { return int32(l.chunk + recordMargin) })) // the topic's, which examine reads
 	if err != nil {

@@ -131,6 +131,7 @@ func TestLog(t *testing.T) {
 	t.Run("topics", func(t *testing.T) { topics(t, b) })
 	t.Run("small records", func(t *testing.T) { smallRecords(t, b, proxy) })
 	t.Run("refused for a while", func(t *testing.T) { refusedForAWhile(t, b) })
+	t.Run("brokers away", func(t *testing.T) { brokersAway(t, b) })
 	t.Run("a lost end", func(t *testing.T) { lostEnd(t, b) })
 	t.Run("a reader of a lost end", func(t *testing.T) { readerOfLostEnd(t, b) })
 }
@@ -256,13 +257,7 @@ func refusedForAWhile(t *testing.T, b *kafkatest.Broker) {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	lead(t, l)
-	admin := kadm.NewClient(b.Client())
-	take := func(most string) {
-		t.Helper()
-		if _, err := admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &most}}, "refused"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	take := func(most string) { set(t, b, "refused", "max.message.bytes", most) }
 	take("500")
 	var want []string
 	var told []chan outcome
@@ -282,6 +277,47 @@ func refusedForAWhile(t *testing.T, b *kafkatest.Broker) {
 		}
 	}
 	expect(t, open(t, b.URL()+"/refused"), want...)
+}
+
+// set changes a setting of a topic.
+func set(t *testing.T, b *kafkatest.Broker, topic, key, value string) {
+	t.Helper()
+	change := []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key, Value: &value}}
+	if _, err := kadm.NewClient(b.Client()).AlterTopicConfigs(t.Context(), change, topic); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// brokersAway are those of a leader that appends: somebody is told that it tries again, and it goes on when they
+// are back.
+func brokersAway(t *testing.T, b *kafkatest.Broker) {
+	u, _ := url.Parse(b.URL() + "/away")
+	trouble := make(chan error, 1)
+	l, err := kafka.Open(t.Context(), u, kafka.Options{Trouble: func(err error) {
+		select {
+		case trouble <- err:
+		default:
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	lead(t, l)
+	b.Kill()
+	told := start(t, l, "a")
+	select {
+	case <-trouble:
+	case o := <-told:
+		t.Errorf("without a broker: %+v", o)
+	case <-time.After(time.Minute):
+		t.Error("nobody was told within a minute that the brokers are away")
+	}
+	b.Restart()
+	if o := await(t, told); o.err != nil {
+		t.Fatal(o.err)
+	}
+	expect(t, open(t, b.URL()+"/away"), "a")
 }
 
 // lostEnd is what the last replica may lose in a power cut: its leader is given offsets again, and stops, since

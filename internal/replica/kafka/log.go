@@ -102,7 +102,7 @@ func (l *Log) Lead(ctx context.Context, node string) (replica.Lead, error) {
 			return replica.Lead{}, wrap(err)
 		}
 		begin := record{term: end.term + 1, parts: 1, started: time.Now().UnixMilli(), node: node, data: []byte(rand.Text())}
-		if err := l.producer.ProduceSync(ctx, &kgo.Record{Topic: l.topic, Value: begin.encode()}).FirstErr(); err != nil {
+		if err := l.begins(ctx, begin); err != nil {
 			return replica.Lead{}, wrap(err)
 		}
 		if end, err = l.toEnd(ctx); err != nil {
@@ -115,6 +115,21 @@ func (l *Log) Lead(ctx context.Context, node string) (replica.Lead, error) {
 		end.begun = ""
 		l.follow(newLeader(l, end))
 		return lead, nil
+	}
+}
+
+// begins appends the record that begins a term until the brokers have taken it: of several the
+// first one counts.
+func (l *Log) begins(ctx context.Context, begin record) error {
+	for {
+		err := l.producer.ProduceSync(ctx, &kgo.Record{Topic: l.topic, Value: begin.encode()}).FirstErr()
+		if !kerr.IsRetriable(err) && !errors.Is(err, kgo.ErrRecordRetries) {
+			return err
+		}
+		l.opt.Trouble(wrap(err))
+		if !l.pause(ctx) {
+			return ctx.Err()
+		}
 	}
 }
 

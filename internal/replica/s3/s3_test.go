@@ -237,3 +237,43 @@ func TestAStoreThatListsOutOfOrderIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// A list comes in pages. One of which a page is missing is no list: what is behind it would seem not to be
+// there, and a log to end where it does not.
+func TestAListThatBreaksOffIsAnError(t *testing.T) {
+	for what, second := range map[string]func(cancel func(), w http.ResponseWriter, r *http.Request){
+		"refused": func(_ func(), w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
+		"torn": func(_ func(), w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			fmt.Fprint(w, `<ListBucketResult><IsTruncated>false</IsTruncated>`)
+		},
+		"given up": func(cancel func(), _ http.ResponseWriter, r *http.Request) {
+			cancel()
+			<-r.Context().Done()
+		},
+		"whole": nil,
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			name, more := "base/1", true
+			if r.URL.Query().Get("continuation-token") == "next" {
+				if second != nil {
+					second(cancel, w, r)
+					return
+				}
+				name, more = "base/2", false
+			}
+			fmt.Fprintf(w, `<ListBucketResult><IsTruncated>%t</IsTruncated><NextContinuationToken>next</NextContinuationToken>
+				<Contents><Key>copy/%s</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>1</Size></Contents></ListBucketResult>`, more, name)
+		}))
+		files, err := open(t, strings.TrimPrefix(server.URL, "http://"), "copy").List(ctx, "base/")
+		server.Close()
+		switch {
+		case second != nil && err == nil:
+			t.Errorf("with a second page that is %s: %+v, want an error", what, files)
+		case second == nil && (err != nil || len(files) != 2 || files[1].Name != "base/2"):
+			t.Errorf("two whole pages: %+v, %v", files, err)
+		}
+	}
+}

@@ -546,6 +546,17 @@ func TestASynchronousStandbyIsWaitedFor(t *testing.T) {
 	equal(t, read(t, l), []string{"a", "b"})
 }
 
+// Of several hosts the log is where the one is that takes writes.
+func TestTheHostThatTakesWritesIsUsed(t *testing.T) {
+	t.Parallel()
+	reads := postgrestest.Start(t, postgrestest.Options{Settings: map[string]string{"default_transaction_read_only": "on"}})
+	writes := postgrestest.Start(t, postgrestest.Options{})
+	l := open(t, writes, reads.Addr()+","+writes.Addr())
+	lead(t, l)
+	store(t, l, "a")
+	equal(t, read(t, open(t, writes, writes.Addr())), []string{"a"})
+}
+
 func TestWhatTheDatabaseMayLoseIsSaid(t *testing.T) {
 	t.Parallel()
 	s := postgrestest.Start(t, postgrestest.Options{Settings: map[string]string{"synchronous_commit": "off"}})

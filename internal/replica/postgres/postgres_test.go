@@ -546,6 +546,23 @@ func TestASynchronousStandbyIsWaitedFor(t *testing.T) {
 	equal(t, read(t, l), []string{"a", "b"})
 }
 
+// An administrator ends all sessions, as a restart of the database does: what is asked then is asked again.
+func TestEndedSessionsAreOpenedAgain(t *testing.T) {
+	t.Parallel()
+	s := postgrestest.Start(t, postgrestest.Options{})
+	l, conn := open(t, s, s.Addr()), direct(t, s)
+	begun := lead(t, l)
+	for range 5 {
+		if _, err := conn.Exec(t.Context(), `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'weir'`); err != nil {
+			t.Fatal(err)
+		}
+		if term, err := l.Newest(t.Context()); err != nil || term.Number != begun.Term {
+			t.Errorf("who leads, when the sessions had been ended: %+v, %v", term, err)
+		}
+	}
+	store(t, l, "a")
+}
+
 // Of several hosts the log is where the one is that takes writes.
 func TestTheHostThatTakesWritesIsUsed(t *testing.T) {
 	t.Parallel()

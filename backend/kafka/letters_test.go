@@ -395,6 +395,11 @@ func TestSeveralLettersThatCannotBeStored(t *testing.T) {
 			if n := len(listed(t, b)); n != all {
 				t.Errorf("of %d letters %d are there", all, n)
 			}
+			f.publish(b, all, all+2)
+			await(t, "a reading that says that nobody holds anything", func() bool {
+				s, err := b.Stats(t.Context())
+				return err == nil && s.Pending == 0 && s.Lag != nil && *s.Lag == 2
+			})
 		})
 	}
 }

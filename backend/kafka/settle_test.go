@@ -150,3 +150,93 @@ func TestADeliveryCountsThoughTheOneBeforeDidNot(t *testing.T) {
 		}
 	}
 }
+
+// TestALetterOnItsWayIsNotHandedOut, though its lease ends before it is stored.
+func TestALetterOnItsWayIsNotHandedOut(t *testing.T) {
+	t.Parallel()
+	for _, kind := range groupTypes {
+		f := newFake(t, kfake.SeedTopics(1, "jobs.dlq"))
+		b := f.open(kind)
+		asked, goOn := make(chan struct{}), make(chan struct{})
+		f.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			f.KeepControl()
+			id := f.TopicInfo("jobs.dlq").TopicID
+			if slices.ContainsFunc(req.(*kmsg.ProduceRequest).Topics, func(t kmsg.ProduceRequestTopic) bool { return t.TopicID == id }) {
+				f.DropControl()
+				f.SleepControl(func() { close(asked); <-goOn })
+			}
+			return nil, nil, false
+		})
+		f.publish(b, 0, 1)
+		req := claim(1)
+		req.ReclaimAfter = 300 * time.Millisecond
+		stored := make(chan error, 1)
+		for onItsWay := false; !onItsWay; {
+			got, err := b.Claim(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got.Deliveries) == 0 {
+				continue
+			}
+			go func() { stored <- b.DeadLetter(t.Context(), got.Deliveries[0], "", poison) }()
+			select {
+			case <-asked:
+				onItsWay = true
+			case err := <-stored:
+				if !errors.Is(err, backend.ErrLeaseLost) { // this machine stood still for as long as the lease
+					t.Fatal(err)
+				}
+			}
+		}
+		for end := time.Now().Add(3 * req.ReclaimAfter); time.Now().Before(end); {
+			if got, err := b.Claim(t.Context(), req); err != nil || len(got.Deliveries) > 0 {
+				t.Errorf("%s group: while its letter is on its way the message comes again, %v", kind, err)
+				break
+			}
+		}
+		close(goOn)
+		if err := <-stored; err != nil {
+			t.Errorf("%s group: %v", kind, err)
+		}
+	}
+}
+
+// TestWhatNobodyHasClaimedIsNotPending: it came when the claim had ended, and goes back.
+func TestWhatNobodyHasClaimedIsNotPending(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupShare)
+	claimed := make(chan error)
+	asked, back := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	f.ControlKey(int16(kmsg.ShareFetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		f.DropControl()
+		f.SleepControl(func() { close(asked); <-back })
+		return nil, nil, false
+	})
+	released := make(chan struct{})
+	f.ControlKey(int16(kmsg.ShareAcknowledge), func(kmsg.Request) (kmsg.Response, error, bool) {
+		f.DropControl()
+		close(released)
+		return nil, nil, false
+	})
+	go func() {
+		req := claim(1)
+		req.ReclaimAfter = 100 * time.Millisecond
+		_, err := b.Claim(ctx, req)
+		claimed <- err
+	}()
+	<-asked
+	f.publish(b, 0, 2)
+	cancel()
+	if err := <-claimed; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	close(back)
+	<-released
+	await(t, "a reading that says that nobody holds anything", func() bool {
+		s, err := b.Stats(t.Context())
+		return err == nil && s.Pending == 0 && s.Lag != nil && *s.Lag == 2
+	})
+}

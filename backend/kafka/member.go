@@ -348,11 +348,7 @@ func (m *member) say(ctx context.Context, list []*held, says int8) (lost []strin
 		bySession[h.session] = append(bySession[h.session], h)
 	}
 	for s, list := range bySession {
-		acks := make([]ack, len(list))
-		for i, h := range list {
-			acks[i] = ack{h.record.Partition, h.record.Offset, says}
-		}
-		failed, failure := s.settle(ctx, acks)
+		failed, failure := s.settle(ctx, list, says)
 		if failure != nil {
 			err = failure
 		}

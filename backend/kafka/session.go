@@ -241,9 +241,9 @@ func compareAcks(a, b ack) int {
 	return int(max(-1, min(1, a.offset-b.offset)))
 }
 
-// settle says what is to be said of records and returns those that are not this member's
-// any more. Unless the error is ErrOutcomeUnknown, nothing was said.
-func (s *session) settle(ctx context.Context, acks []ack) (lost []ack, err error) {
+// settle says something of records and returns those that are not this member's any more.
+// Unless the error is ErrOutcomeUnknown, nothing was said.
+func (s *session) settle(ctx context.Context, list []*held, says int8) (lost []ack, err error) {
 	if err := s.take(ctx); err != nil {
 		return nil, err
 	}
@@ -256,8 +256,9 @@ func (s *session) settle(ctx context.Context, acks []ack) (lost []ack, err error
 	// known which request of the session comes next.
 	if !s.m.b.spawn(func() {
 		defer s.give()
+		acks, gone := s.acksOf(list, says)
 		lost, err := s.sendEach(acks)
-		answers <- answer{lost, err}
+		answers <- answer{append(lost, gone...), err}
 	}) {
 		s.give()
 		return nil, errClosed
@@ -270,9 +271,27 @@ func (s *session) settle(ctx context.Context, acks []ack) (lost []ack, err error
 	}
 }
 
+// acksOf tells what is still held from what was lost before the session's turn came: its ID may be
+// that of a record that was acquired since, in a topic made again. The session's token is held.
+func (s *session) acksOf(list []*held, says int8) (acks, gone []ack) {
+	shelf := s.m.b.held
+	shelf.each(list, func(h *held) {
+		a := ack{h.record.Partition, h.record.Offset, says}
+		if shelf.all[h.id] == h {
+			acks = append(acks, a)
+		} else {
+			gone = append(gone, a)
+		}
+	})
+	return acks, gone
+}
+
 // sendEach sends acknowledgements; those of a partition fail together, so one that fails
 // is tried by itself.
 func (s *session) sendEach(acks []ack) (lost []ack, err error) {
+	if len(acks) == 0 {
+		return nil, nil
+	}
 	slices.SortFunc(acks, compareAcks)
 	failed, err := s.send(s.m.b.closing, acks)
 	if err != nil || len(failed) == 0 || len(acks) == 1 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -239,4 +240,54 @@ func TestWhatNobodyHasClaimedIsNotPending(t *testing.T) {
 		s, err := b.Stats(t.Context())
 		return err == nil && s.Pending == 0 && s.Lag != nil && *s.Lag == 2
 	})
+}
+
+// TestAnAckThatWaitsWhileTheTopicIsMadeAgain says nothing of the message with the same ID in the new one, which fails
+// and comes again.
+func TestAnAckThatWaitsWhileTheTopicIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, kfake.BrokerConfigs(map[string]string{"group.share.record.lock.duration.ms": "15000"}))
+	b := f.open(groupShare)
+	f.publish(b, 0, 2)
+	list := gather(t, b, 2)
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	f.ControlKey(int16(kmsg.ShareAcknowledge), func(kmsg.Request) (kmsg.Response, error, bool) {
+		f.DropControl()
+		f.SleepControl(func() { close(asked); <-goOn })
+		return nil, nil, false
+	})
+	var acks sync.WaitGroup
+	ack := func(d *backend.Delivery) {
+		acks.Go(func() { _, _ = b.Ack(t.Context(), []backend.Lease{d.Lease}) }) // it may be told or not
+	}
+	ack(list[1])
+	<-asked // what follows waits for its answer
+	if err := b.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.CreateTopic("jobs", 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.client().ProduceSync(t.Context(), &kgo.Record{Topic: "jobs", Value: []byte("new")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	claimed := make(chan []*backend.Delivery, 1)
+	comes := func() {
+		var got backend.Claimed
+		await(t, "the new message", func() bool {
+			got, _ = b.Claim(t.Context(), claim(1))
+			return len(got.Deliveries) > 0
+		})
+		claimed <- got.Deliveries
+	}
+	go comes()
+	time.Sleep(100 * time.Millisecond) // the claim's request is the next one, and the ack waits for that, too
+	ack(list[0])
+	time.Sleep(100 * time.Millisecond)
+	close(goOn)
+	acks.Wait()
+	if lost, err := b.Nack(t.Context(), []backend.Return{{Lease: (<-claimed)[0].Lease}}); err != nil || len(lost) > 0 {
+		t.Errorf("the handler of the new message has failed: lost %v, %v", lost, err)
+	}
+	comes()
 }

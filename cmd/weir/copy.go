@@ -37,7 +37,15 @@ func (o *backupOptions) load(cmd *cobra.Command) error {
 		"json": &o.json, "rate": &o.rate, "every": &o.every, "keep": &o.keep, "metrics": &o.metrics,
 	}))
 	o.rate <<= 20 // the setting is in MiB
-	return err
+	if err != nil || o.every > 0 {
+		return err
+	}
+	for _, flag := range []string{"keep", "metrics"} {
+		if cmd.Flags().Changed(flag) {
+			return &usageError{fmt.Errorf("flag --%s is for backups that are made again and again; add --every", flag)}
+		}
+	}
+	return nil
 }
 
 // copyResult is what a command has copied or checked.

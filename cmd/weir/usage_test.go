@@ -143,6 +143,8 @@ func TestFlagsThatExcludeEachOther(t *testing.T) {
 		"serve --upstream http://127.0.0.1:1 --standby":                 "--standby belong to its upstream",
 		"serve --upstream http://127.0.0.1:1 --replica-sync":            "--standby belong to its upstream",
 		"serve --replica-sync --port 0 --data-dir /dev/null/a":          "need the copy that --replica names",
+		"backup --keep 24h http://127.0.0.1:1 x":                        "flag --keep is for backups that are made again and again; add --every",
+		"backup --metrics :0 http://127.0.0.1:1 x":                      "add --every",
 		"serve --standby --port 0 --data-dir /dev/null/a":               "need the copy that --replica names",
 		"publish --type log file:///tmp/x?topic=a":                      "--type log",
 		"dlq purge http://127.0.0.1:1/x":                                "add --yes",

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -192,6 +193,36 @@ func TestTheAgeInATopicMadeAgain(t *testing.T) {
 		stores(time.Now())
 		if now := age(); now > 10*time.Minute {
 			t.Errorf("%s group: a message that was published just now is %v old", kind, now)
+		}
+	}
+}
+
+// TestMovesOfALeaderThatAreFarApart do not count together: between them there are answers without
+// anything new, which name no partition.
+func TestMovesOfALeaderThatAreFarApart(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupShare)
+	f.publish(b, 0, 1)
+	f.take(b, 1)
+	moves := 0
+	f.ControlKey(int16(kmsg.ShareFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		answer := req.ResponseKind().(*kmsg.ShareFetchResponse)
+		answer.AcquisitionLockTimeoutMillis = 1000
+		if moves++; moves%2 == 0 {
+			topic, part := kmsg.NewShareFetchResponseTopic(), kmsg.NewShareFetchResponseTopicPartition()
+			part.ErrorCode = kerr.NotLeaderForPartition.Code
+			topic.Partitions = append(topic.Partitions, part)
+			answer.Topics = append(answer.Topics, topic)
+		}
+		return answer, nil, true
+	})
+	for moves < 100 {
+		req := claim(1)
+		req.Block = time.Millisecond
+		if _, err := b.Claim(t.Context(), req); err != nil {
+			t.Fatalf("after %d answers: %v", moves, err)
 		}
 	}
 }

@@ -202,6 +202,8 @@ func (s *session) shelve(resp *kmsg.ShareFetchResponse, keep time.Duration) erro
 			failure = s.m.b.onTopic(unread, rightRead, s.m.b.set.topic)
 		}
 		time.Sleep(retryFetch)
+	} else {
+		s.failures = 0 // also if nothing is new: that names no partition
 	}
 	if len(gaps) > 0 {
 		if _, err := s.send(s.m.b.closing, gaps); err != nil {

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -218,7 +219,7 @@ func (m *model) claim(req backend.ClaimRequest) {
 	got, err := m.handles[handle].Claim(m.ctx(), req)
 	ended := time.Now()
 	m.step("claim of %s, up to %d, limit %d: %s, dead %v", req.Consumer, req.Max, req.MaxDeliveries, describe(got.Deliveries), got.Dead)
-	if m.h.Late > 0 && ended.Sub(began) >= time.Second && errors.Is(got.Failed, backend.ErrOutcomeUnknown) {
+	if m.h.Late > 0 && ended.Sub(began) >= time.Second && (errors.Is(got.Failed, backend.ErrOutcomeUnknown) || errors.Is(got.Failed, context.DeadlineExceeded)) {
 		m.stalled = true
 		return
 	}

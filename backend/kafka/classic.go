@@ -356,7 +356,7 @@ func (c *classic) leave() {
 		return
 	}
 	list := c.closeWindows(all)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	_ = c.commitOnce(ctx) // what does not get through is repeated
 	c.drop(list)

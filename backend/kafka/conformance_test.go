@@ -51,6 +51,12 @@ func TestConformanceClassic(t *testing.T) {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	broker := kafkatest.Start(t, kafkatest.Options{})
+	first := open(t, broker.URL()+"/first?partitions=1")
+	await(t, "the state of share groups", func() bool { // which the broker makes at the first claim
+		_, err := first.Claim(t.Context(), claim(1))
+		return err == nil
+	})
+	first.Close()
 	backendtest.Run(t, backendtest.Harness{
 		Name: "kafka " + kafkatest.Version,
 		Open: func(t testing.TB, stream string) backend.Backend {

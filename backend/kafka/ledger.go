@@ -20,8 +20,9 @@ const (
 	// ledgerGap is the least time between two entries of a member.
 	ledgerGap = 20 * time.Millisecond
 	pageBytes = 1 << 20
-	// leaveTimeout is how long a member that leaves tries to say what it gave back: without
-	// that, and if it had not said before what it held, the age of the oldest is that of a later one.
+	// leaveTimeout is how long a member that leaves tries to say what it has finished, and then what
+	// it gave back. Without the one, what is finished is handed out once more and what is not counts as
+	// after a crash; without the other, the age of the oldest may be that of a later one.
 	leaveTimeout = 3 * time.Second
 	// backAge is how long what a member gave back when it left says something, and how long
 	// a producer is remembered that says nothing.

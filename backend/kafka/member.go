@@ -331,7 +331,7 @@ func (m *member) leave() {
 	if !started {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	for _, s := range m.allSessions() {
 		s.end(ctx)

@@ -192,13 +192,7 @@ func closedHandle(f *fixture) {
 // leftByClosed: a handle finishes some of its messages, in no order, and is closed. If that takes
 // seconds the servers had no time for what it has to say, and another stream gets a try.
 func leftByClosed(f *fixture) {
-	for range 5 {
-		if finishesAndCloses(f) {
-			return
-		}
-		f.fresh()
-	}
-	f.Fatal("in 5 tries the servers were never quick enough for a close")
+	f.untilQuick(5, "a close", func() bool { return finishesAndCloses(f) })
 }
 
 func finishesAndCloses(f *fixture) bool {

@@ -23,11 +23,28 @@ import (
 
 func open(t testing.TB, address string) *kafka.Log {
 	t.Helper()
+	return openWith(t, address, func(err error) { t.Logf("again after: %v", err) })
+}
+
+// openTold is open, and returns the first trouble.
+func openTold(t testing.TB, address string) (*kafka.Log, <-chan error) {
+	t.Helper()
+	first := make(chan error, 1)
+	return openWith(t, address, func(err error) {
+		select {
+		case first <- err:
+		default:
+		}
+	}), first
+}
+
+func openWith(t testing.TB, address string, trouble func(error)) *kafka.Log {
+	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := kafka.Open(t.Context(), u, kafka.Options{Trouble: func(err error) { t.Logf("again after: %v", err) }})
+	l, err := kafka.Open(t.Context(), u, kafka.Options{Trouble: trouble})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,18 +261,7 @@ func reconnect(t *testing.T, proxy *link.Proxy, told []chan outcome) {
 
 // refusedForAWhile are entries that the topic does not take until somebody mends its settings.
 func refusedForAWhile(t *testing.T, b *kafkatest.Broker) {
-	u, _ := url.Parse(b.URL() + "/refused")
-	refused := make(chan error, 1)
-	l, err := kafka.Open(t.Context(), u, kafka.Options{Trouble: func(err error) {
-		select {
-		case refused <- err:
-		default:
-		}
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
+	l, refused := openTold(t, b.URL()+"/refused")
 	lead(t, l)
 	take := func(most string) { set(t, b, "refused", "max.message.bytes", most) }
 	take("500")
@@ -291,18 +297,7 @@ func set(t *testing.T, b *kafkatest.Broker, topic, key, value string) {
 // brokersAway are those of a leader that appends: somebody is told that it tries again, and it goes on when they
 // are back.
 func brokersAway(t *testing.T, b *kafkatest.Broker) {
-	u, _ := url.Parse(b.URL() + "/away")
-	trouble := make(chan error, 1)
-	l, err := kafka.Open(t.Context(), u, kafka.Options{Trouble: func(err error) {
-		select {
-		case trouble <- err:
-		default:
-		}
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
+	l, trouble := openTold(t, b.URL()+"/away")
 	lead(t, l)
 	b.Kill()
 	told := start(t, l, "a")

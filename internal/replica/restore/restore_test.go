@@ -37,6 +37,13 @@ type shelf struct {
 
 func (s *shelf) copy() Copy { return Copy{Log: (*shelfLog)(s), Files: (*shelfFiles)(s)} }
 
+// lose drops the last n entries.
+func (s *shelf) lose(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.entries = s.entries[:len(s.entries)-n]
+}
+
 type shelfLog shelf
 
 func (s *shelfLog) Read(_ context.Context, after uint64) (replica.Entry, error) {
@@ -401,7 +408,7 @@ func TestGapIsCoveredByABase(t *testing.T) {
 	l.write("a", 4)
 	l.write("a", 4)
 	l.ship()
-	l.to.entries = l.to.entries[:len(l.to.entries)-1] // it was dropped
+	l.to.lose(1)
 	l.pos--
 	l.base()
 	name, b := replica.BaseName(l.pos), l.gap()

@@ -121,9 +121,7 @@ func TestAStandbyHasWhatTheStoreHasLost(t *testing.T) {
 				l.ship()
 			}
 			time.Sleep(time.Second)
-			l.to.mu.Lock()
-			defer l.to.mu.Unlock()
-			l.to.entries = l.to.entries[:len(l.to.entries)-2]
+			l.to.lose(2)
 		}()
 		led, err := d.Stand(t.Context(), Standby{Silence: 15 * time.Second, Poll: 250 * time.Millisecond})
 		if err != nil || led.LSN != 0 {
@@ -150,9 +148,7 @@ func TestAStandbyThatHasReadWhatTheStoreLostMakesRoomForWhoLedSince(t *testing.T
 				l.ship()
 			}
 			time.Sleep(time.Second)
-			l.to.mu.Lock()
-			l.to.entries = l.to.entries[:len(l.to.entries)-2]
-			l.to.mu.Unlock()
+			l.to.lose(2)
 			if _, err := other.Lead(t.Context()); err != nil {
 				t.Error(err)
 			}

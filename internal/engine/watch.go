@@ -87,6 +87,7 @@ func (e *Engine) pushEnv() push.Env {
 		Diary:       diary{e},
 		MaxTopics:   e.opt.Limits.MaxWatchTopics,
 		MaxSessions: e.opt.Limits.MaxWatchSessions,
+		MaxHeld:     e.opt.Limits.MaxInflightBytes,
 	}
 }
 
@@ -107,7 +108,7 @@ func (s source) State() push.State {
 
 // Read reads one frame as a diff would.
 func (s source) Read(ctx context.Context, cursor uint64, r *push.Reading) error {
-	req := api.DiffRequest{FromSeq: cursor, Limit: r.Opt.Limit, MaxBatchBytes: r.Opt.MaxBatchBytes}
+	req := api.DiffRequest{FromSeq: cursor, Limit: r.Opt.Limit, MaxBatchBytes: r.Most}
 	d := diff{e: s.e, t: s.t, req: &req, upTo: r.UpTo}
 	dedupe := s.t.Config.DedupeNode
 	if dedupe {

@@ -25,7 +25,8 @@ type Work struct {
 	e      *Engine
 	t      *entry
 	req    api.ClaimRequest
-	forget func() bool // stops watching the connection's context
+	forget func() bool            // stops watching the connection's context
+	limit  func(most int64) int64 // see LimitReads
 
 	// Under the topic's lock:
 	held   *queue.Holder
@@ -51,6 +52,13 @@ func (e *Engine) OpenWork(ctx context.Context, name string, req *api.ClaimReques
 	e.joinWorkers(t, &w.waiter)
 	w.forget = context.AfterFunc(ctx, w.release)
 	return w, nil
+}
+
+// LimitReads has limit called before jobs are leased, with about how many bytes of data and
+// meta they would have; limit returns how many they may.
+func (w *Work) LimitReads(limit func(most int64) int64) {
+	defer guard()
+	w.limit = limit
 }
 
 // Ready receives when Next may have something.
@@ -81,7 +89,7 @@ func (w *Work) Next(ctx context.Context, visit func(*api.Job)) (n int, err error
 		if t.Config.ClaimJitterMS > 0 {
 			err = c.joinWindow(t.Name, now)
 		} else {
-			req.Max = min(req.Max, t.fitting(workPiece))
+			req.Max = min(req.Max, t.fitting(uint64(w.piece())))
 			err = c.take(ctx, t.Name, now)
 		}
 		if err != nil {
@@ -116,6 +124,14 @@ func (w *Work) release() {
 	e.wakeWorkers(t)
 	t.mu.Unlock()
 	e.commitReleases(t, tk, err, len(seqs))
+}
+
+// piece is about how many bytes may be pushed at once.
+func (w *Work) piece() int64 {
+	if w.limit == nil {
+		return workPiece
+	}
+	return w.limit(workPiece)
 }
 
 // room is how many jobs the connection can take. The topic's lock is held.

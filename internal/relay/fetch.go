@@ -52,7 +52,7 @@ func (s *reads) init(r *Relay) {
 
 // fetch reads one frame upstream. Whatever prevents it, the stream tries again.
 func (m *mirror) fetch(ctx context.Context, life, cursor uint64, rd *push.Reading) error {
-	d, err := m.relay.reads.get(ctx, m.name, cursor, rd.Opt)
+	d, err := m.relay.reads.get(ctx, m.name, cursor, rd)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -86,8 +86,8 @@ func (m *mirror) fetch(ctx context.Context, life, cursor uint64, rd *push.Readin
 }
 
 // get reads upstream, or waits for somebody who reads the same.
-func (s *reads) get(ctx context.Context, topic string, cursor uint64, opt *api.WatchOptions) (*diff, error) {
-	body := diffBody(cursor, opt)
+func (s *reads) get(ctx context.Context, topic string, cursor uint64, rd *push.Reading) (*diff, error) {
+	body := diffBody(cursor, rd)
 	r := s.join(topic, body)
 	select {
 	case <-r.done:
@@ -159,10 +159,11 @@ func (s *reads) make(ctx context.Context, r *read, topic string, body []byte) {
 	r.err = err
 }
 
-func diffBody(cursor uint64, opt *api.WatchOptions) []byte {
+func diffBody(cursor uint64, rd *push.Reading) []byte {
+	opt := rd.Opt
 	b := strconv.AppendUint([]byte(`{"relay":true,"include_tags":true,"from_seq":`), cursor, 10)
 	b = strconv.AppendInt(append(b, `,"limit":`...), int64(opt.Limit), 10)
-	b = strconv.AppendInt(append(b, `,"max_batch_bytes":`...), opt.MaxBatchBytes, 10)
+	b = strconv.AppendInt(append(b, `,"max_batch_bytes":`...), rd.Most, 10)
 	if len(opt.Nodes) > 0 {
 		nodes, _ := json.Marshal(opt.Nodes) // strings cannot fail
 		b = append(append(b, `,"node":`...), nodes...)

@@ -147,7 +147,7 @@ func (f *filler) add(rec *api.Record, plain bool) bool {
 		return true
 	}
 	size := int64(rec.Size())
-	if rd.N > 0 && (rd.N >= rd.Opt.Limit || f.bytes+size > rd.Opt.MaxBatchBytes) {
+	if rd.N > 0 && (rd.N >= rd.Opt.Limit || f.bytes+size > rd.Most) {
 		return false
 	}
 	if rd.N == 0 {

@@ -117,7 +117,7 @@ func New(opt Options) (*Relay, error) {
 	r.proxy = r.newProxy()
 	r.room.Init(push.Env{
 		Find: r.find, Sync: func() error { return nil }, DrainTimeMS: func() int64 { return 0 }, Guard: guard,
-		MaxTopics: opt.Limits.MaxWatchTopics, MaxSessions: opt.Limits.MaxWatchSessions,
+		MaxTopics: opt.Limits.MaxWatchTopics, MaxSessions: opt.Limits.MaxWatchSessions, MaxHeld: opt.Limits.MaxInflightBytes,
 	})
 	return r, nil
 }

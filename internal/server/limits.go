@@ -29,6 +29,40 @@ func (g *gauge) take(n, limit int64) bool {
 
 func (g *gauge) give(n int64) { g.n.Add(-n) }
 
+// upTo adds most, or what limit leaves of it; there is always room for a little.
+func (g *gauge) upTo(most, limit int64) int64 {
+	for most > slowAnswer && !g.take(most, limit) {
+		most /= 2
+	}
+	if most <= slowAnswer {
+		g.n.Add(most)
+	}
+	return most
+}
+
+// share returns a share of the room for answers, with nothing in it.
+func (s *Server) share() share { return share{of: &s.answers, limit: s.limits.MaxInflightBytes} }
+
+// share is what one stream has of the room for answers.
+type share struct {
+	of    *gauge
+	limit int64
+	n     int64
+}
+
+// ask takes room for up to so many bytes more and returns how many there are.
+func (h *share) ask(most int64) int64 {
+	n := h.of.upTo(most, h.limit)
+	h.n += n
+	return n
+}
+
+// holds makes it n bytes.
+func (h *share) holds(n int) {
+	h.of.n.Add(int64(n) - h.n)
+	h.n = int64(n)
+}
+
 // streams counts long-lived connections: watch streams, work streams and WebSockets.
 type streams struct {
 	mu    sync.Mutex // also guards apiKey.streams

@@ -136,12 +136,8 @@ func (q *request) takeRoom(most *int64) {
 	if q.room > 0 {
 		return
 	}
-	for *most > slowAnswer && !q.s.answers.take(*most, q.s.limits.MaxInflightBytes) {
-		*most /= 2
-	}
-	if *most > slowAnswer {
-		q.room = *most
-	}
+	q.room = q.s.answers.upTo(*most, q.s.limits.MaxInflightBytes)
+	*most = q.room
 }
 
 // sendAs sends q.out with the content type already set; it has no place for warnings.

@@ -1,12 +1,17 @@
 package server
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/coder/websocket"
 )
 
 // TestWhatDeafClientsHoldMakesOtherAnswersSmall and takes no more of the memory: nobody is
@@ -62,4 +67,94 @@ func TestWhatDeafClientsHoldMakesOtherAnswersSmall(t *testing.T) {
 		c.Close()
 	}
 	s.eventually(func() bool { n, _ := read(0); return n >= full })
+}
+
+// TestWhatDeafWatchersHoldMakesOtherFramesSmall too: eight megabytes of records each, read for
+// them alone, would be all of the memory.
+func TestWhatDeafWatchersHoldMakesOtherFramesSmall(t *testing.T) {
+	const records, full = 100, 80
+	s := serveEngine(t, func(c *Config) { c.Limits.MaxInflightBytes = 16 << 20 })
+	data := strings.Repeat("x", 100_000)
+	for range records {
+		if r := s.ask("POST", "/v0/topics/log", `{"records":[{"data":"`+data+`"}]}`, nil); r.status >= 300 {
+			t.Fatalf("%d %.200s", r.status, r.body)
+		}
+	}
+	most := func(frames func(func(records int))) int {
+		all, most := 0, 0
+		frames(func(n int) { all, most = all+n, max(most, n) })
+		if all != records {
+			t.Fatalf("of %d records %d came", records, all)
+		}
+		return most
+	}
+	watch := func() net.Conn {
+		var made struct{ WID string }
+		r := s.ask("POST", "/v0/watch", `{"topics":{"log":{"from_seq":0}},"max_batch_bytes":8388608}`, nil)
+		if err := json.Unmarshal([]byte(r.body), &made); err != nil || made.WID == "" {
+			t.Fatalf("%d %.200s %v", r.status, r.body, err)
+		}
+		c := s.dial()
+		fmt.Fprintf(c, "GET /v0/watch/%s HTTP/1.0\r\nHost: %s\r\n\r\n", made.WID, s.addr)
+		return c
+	}
+	stream := func(yield func(int)) {
+		c := watch()
+		defer c.Close()
+		lines := bufio.NewReader(c)
+		for all := 0; all < records; {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(line, `"$seq"`); n > 0 {
+				all += n
+				yield(n)
+			}
+		}
+	}
+	socket := func(yield func(int)) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		conn, _, err := websocket.Dial(ctx, "ws://"+s.addr+"/v0/ws", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.CloseNow()
+		conn.SetReadLimit(-1)
+		text := `{"op":"subscribe","topics":{"log":{"from_seq":0}},"max_batch_bytes":8388608}`
+		if err := conn.Write(ctx, websocket.MessageText, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		for all := 0; all < records; {
+			_, msg, err := conn.Read(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(string(msg), `"$seq"`); n > 0 {
+				all += n
+				yield(n)
+			}
+		}
+	}
+	if a, b := most(stream), most(socket); a < full || b < 8 {
+		t.Fatalf("of %d records a frame has %d, a message %d", records, a, b)
+	}
+	deaf := make([]net.Conn, 2)
+	for i := range deaf {
+		deaf[i] = watch()
+		if err := deaf[i].(*net.TCPConn).SetReadBuffer(4096); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(deaf[i], make([]byte, 4096)); err != nil { // a frame is being sent
+			t.Fatal(err)
+		}
+	}
+	if a, b := most(stream), most(socket); a > full/4 || b > 8 {
+		t.Errorf("while others hold 16 MiB, a frame has %d records of 100 kB, a message %d", a, b)
+	}
+	for _, c := range deaf {
+		c.Close()
+	}
+	s.eventually(func() bool { return most(stream) >= full })
 }

@@ -135,6 +135,7 @@ type eventStream struct {
 	prefixed bool // the names of events are
 	beat     time.Duration
 	alarm    *time.Timer // when the next heartbeat is due
+	room     share       // of what it sends
 	broken   bool        // a write has failed
 }
 
@@ -146,7 +147,7 @@ func (q *request) newEventStream(beat time.Duration) *eventStream {
 	q.sent = true
 	e := &eventStream{
 		s: q.s, w: q.w, rc: http.NewResponseController(q.w), own: q.own, ctx: q.r.Context(),
-		h2: q.r.ProtoMajor == 2, prefixed: q.prefixed, beat: beat,
+		h2: q.r.ProtoMajor == 2, prefixed: q.prefixed, beat: beat, room: q.s.share(),
 	}
 	if e.own != nil {
 		e.own.chunked = q.r.ProtoAtLeast(1, 1)
@@ -216,6 +217,8 @@ func (e *eventStream) sendDue(src eventSource) (sent, ok bool) {
 	defer buf.free()
 	frames, err := src.Next(e.ctx, buf.b)
 	buf.b = frames
+	e.room.holds(len(frames))
+	defer e.room.holds(0)
 	if err != nil {
 		if e.ctx.Err() == nil {
 			e.s.log.Error("a stream ends early", "cause", err)

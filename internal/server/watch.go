@@ -89,6 +89,7 @@ func (q *request) getSession() error {
 // watchSource is the stream of a watch session.
 type watchSource interface {
 	eventSource
+	LimitReads(limit func(most int64) int64)
 	Heartbeat() time.Duration
 	Close()
 }
@@ -113,6 +114,7 @@ func (q *request) sendStream(key *apiKey, open func(end func(error)) (watchSourc
 	}
 	stream := q.newEventStream(src.Heartbeat())
 	stream.ctx = ctx
+	src.LimitReads(stream.room.ask)
 	q.stream = func() {
 		stream.run(src, goodbye, func() {
 			src.Close()

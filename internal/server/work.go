@@ -44,6 +44,7 @@ func (q *request) getWork() error {
 		return err
 	}
 	stream := q.newEventStream(workBeat)
+	work.LimitReads(stream.room.ask)
 	q.stream = func() {
 		stream.run(&workSource{Work: work, name: name}, string(api.AppendWorkGoodbye(nil, name, goodbyeText)), func() {
 			work.Close()

@@ -56,7 +56,7 @@ func (q *request) getSocket() error {
 // newSocket returns a socket without a source. It ends with the request's context, and so with
 // its key and with the lease of a server that may have to give up the lead.
 func (q *request) newSocket(conn *websocket.Conn, strict bool) *socket {
-	return &socket{s: q.s, conn: conn, ctx: q.r.Context(), strict: strict, more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	return &socket{s: q.s, held: q.s.share(), conn: conn, ctx: q.r.Context(), strict: strict, more: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
 // accept makes the connection a WebSocket; its errors are answered.
@@ -110,6 +110,7 @@ type socket struct {
 	out    *relay.Publisher // of a relay; nil: it has an engine
 	caller relay.Caller     // of a relay
 	claims claims
+	held   share // of what the writer sends
 
 	strict   bool         // the client wants no warning but a refusal
 	warnings api.Warnings // of the message being handled
@@ -137,6 +138,7 @@ type socketSource interface {
 	eventSource
 	Subscribe(ctx context.Context, req *api.WatchRequest) ([]api.WatchPosition, error)
 	Unsubscribe(topics []string)
+	LimitReads(limit func(most int64) int64)
 	Close()
 }
 
@@ -150,6 +152,7 @@ func (k *socket) end(error) {
 // run serves the socket until either side closes it.
 func (k *socket) run() {
 	defer k.src.Close()
+	k.src.LimitReads(k.held.ask)
 	defer k.takeBack()
 	ctx, cancel := context.WithCancel(k.ctx)
 	defer cancel()
@@ -171,6 +174,7 @@ func (k *socket) run() {
 // send writes what is queued until ctx ends, the client stops reading for
 // streamPatience, or the server stops.
 func (k *socket) send(ctx context.Context) {
+	defer k.held.holds(0)
 	var buf []byte
 	for {
 		select {
@@ -188,6 +192,7 @@ func (k *socket) send(ctx context.Context) {
 			}
 			return
 		}
+		k.held.holds(len(buf))
 		if len(buf) > 0 {
 			if !k.write(ctx, buf) {
 				if unsent != nil {

@@ -153,7 +153,7 @@ var server = rows(Serve, anywhere, []*Setting{
 	{name: "max-sse-connections", kind: limit, deft: "10000", help: "most event streams and WebSockets at once; 0 is no limit"},
 	{name: "max-sse-connections-per-key", kind: limit, deft: "1000", help: "most event streams and WebSockets of one key at once; 0 is no limit"},
 	{name: "max-inflight-per-key", kind: limit, deft: "1000", help: "most requests of one key at once; 0 is no limit"},
-	{name: "max-inflight-bytes", kind: size(0, 1<<50).kind(), deft: "256MiB", help: "most bytes of request bodies at once, and of diffs and claims that clients have not taken: beyond, these have fewer records; 0 is no limit"},
+	{name: "max-inflight-bytes", kind: size(0, 1<<50).kind(), deft: "256MiB", help: "most bytes of request bodies at once, and of diffs, claims and streams that clients have not taken: beyond, these have fewer records; 0 is no limit"},
 	{name: "max-total-bytes", kind: size(0, 1<<50).kind(), deft: "0", help: "most live bytes of all topics; 0 is no limit"},
 	{name: "max-idempotency-keys", kind: limit, deft: "5000000", help: "most idempotency keys remembered; 0 is no limit"},
 	{name: "max-body-bytes", kind: size(1, 1<<30).kind(), deft: "64MiB", help: "largest request body, decompressed"},

@@ -26,7 +26,7 @@ func TestWhatIsNoIDIsNotUsed(t *testing.T) {
 }
 
 func TestAnOutboxHoldsNoMoreThanItsBounds(t *testing.T) {
-	o := newOutbox(3, 10)
+	o := newOutbox(&held{}, 3, 10)
 	for i, c := range []struct {
 		size  int
 		taken bool

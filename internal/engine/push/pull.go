@@ -3,6 +3,7 @@ package push
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -54,13 +55,18 @@ func (s *Stream) pull(ctx context.Context, w *sub, dst []byte) ([]byte, error) {
 // readOn reads one frame as a diff would. The topic's lock is held and
 // released.
 func (s *Stream) readOn(ctx context.Context, w *sub, t *Topic, upTo uint64, dst []byte) ([]byte, error) {
-	rd := Reading{Opt: w.opt, Style: s.style, UpTo: upTo, First: w.first, Body: s.body[:0]}
+	body := bodies.Get().(*[]byte)
+	rd := Reading{Opt: w.opt, Style: s.style, Most: w.opt.MaxBatchBytes, UpTo: upTo, First: w.first, Body: (*body)[:0]}
+	if s.limit != nil {
+		rd.Most = s.limit(rd.Most)
+	}
 	turns := t.turns.Load()
 	err := t.Read(ctx, w.pos, &rd)
-	s.body = rd.Body
-	if cap(s.body) > maxKept {
-		s.body = nil
-	}
+	defer func() {
+		if *body = rd.Body; cap(rd.Body) <= maxKept {
+			bodies.Put(body)
+		}
+	}()
 	if errors.Is(err, ErrLater) {
 		s.later(w, turns)
 		return dst, nil
@@ -90,6 +96,9 @@ func (s *Stream) readOn(ctx context.Context, w *sub, t *Topic, upTo uint64, dst 
 	s.mu.Unlock()
 	return dst, nil
 }
+
+// bodies are what frames are made in: a client that is slow to take a frame holds that one only.
+var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
 // goLive hands the sub over to the visits of its topic: nothing is left to
 // read, and the topic's lock is held, so nothing can slip between.

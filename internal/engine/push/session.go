@@ -233,7 +233,7 @@ func (r *Room) OpenStream(wid, lastEventID string) (*Stream, error) {
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	s := r.newStream(&ss.opt, api.SSE, newOutbox(sseFrames, sseBytes))
+	s := r.newStream(&ss.opt, api.SSE, newOutbox(&r.held, sseFrames, sseBytes))
 	s.session = ss
 	s.subs = make([]*sub, len(ss.topics))
 	var rewound []Place

@@ -11,7 +11,7 @@ import (
 // NewSocket returns the stream of a WebSocket; it watches nothing yet and has
 // to be closed.
 func (r *Room) NewSocket() *Stream {
-	return r.newStream(&api.WatchOptions{}, api.WebSocket, newOutbox(wsFrames, wsBytes))
+	return r.newStream(&api.WatchOptions{}, api.WebSocket, newOutbox(&r.held, wsFrames, wsBytes))
 }
 
 // Subscribe adds topics to a WebSocket's stream, all or none; a topic that is

@@ -29,7 +29,7 @@ type Stream struct {
 	moved   []*sub // whose position the frames of the last Next move
 	over    int    // subs whose topic is gone
 	scratch []byte
-	body    []byte
+	limit   func(most int64) int64 // see LimitReads
 
 	mu     sync.Mutex // guards what follows, and live, pos and owes of the subs
 	out    outbox
@@ -67,6 +67,10 @@ func (r *Room) newStream(opt *api.WatchOptions, style api.FrameStyle, out outbox
 
 // Ready receives when Next may have something.
 func (s *Stream) Ready() <-chan struct{} { return s.ready }
+
+// LimitReads has limit called before each read of records for this stream alone, with how
+// many bytes of them it would read; limit returns how many it may.
+func (s *Stream) LimitReads(limit func(most int64) int64) { s.limit = limit }
 
 // Heartbeat is how long a stream may be silent.
 func (s *Stream) Heartbeat() time.Duration {
@@ -265,6 +269,7 @@ func (s *Stream) Close() {
 		return
 	}
 	s.closed = true
+	s.out.clear()
 	if s.lagged {
 		s.lagged = false
 		s.room.lagged.Add(-1)

@@ -32,6 +32,7 @@ type Env struct {
 
 	MaxTopics   int   // that one socket may watch
 	MaxSessions int64 // 0 is no limit
+	MaxHeld     int64 // bytes of all frames that wait for sockets; 0 is no limit
 }
 
 // A Diary notes what becomes of sessions. What it cannot note a restart will not
@@ -72,11 +73,16 @@ type Room struct {
 	mu       sync.Mutex // guards sessions, and open and idle of each
 	sessions map[string]*session
 
+	held held
+
 	lagged, laggedTotal, dropped atomic.Int64
 }
 
 // Init makes the zero Room usable.
-func (r *Room) Init(env Env) { r.env, r.sessions = env, make(map[string]*session) }
+func (r *Room) Init(env Env) {
+	r.env, r.sessions = env, make(map[string]*session)
+	r.held.most = env.MaxHeld
+}
 
 // Counts are the numbers of a Room.
 type Counts struct {
@@ -121,6 +127,7 @@ type State struct {
 type Reading struct {
 	Opt   *api.WatchOptions
 	Style api.FrameStyle
+	Most  int64  // bytes of data and meta; at least one record goes
 	UpTo  uint64 // no record behind it
 	First bool   // nothing was read of the topic on this connection yet
 	Visit bool   // for a visit, which must not wait: a relay fetches nothing

@@ -96,7 +96,7 @@ func (v *Visit) feed(ctx context.Context, t *Topic, g *group, head uint64) {
 			t.Unlock()
 			return
 		}
-		rd := Reading{Opt: g.opt, Style: g.style, UpTo: is.Head, Visit: true, Body: v.body[:0]}
+		rd := Reading{Opt: g.opt, Style: g.style, Most: g.opt.MaxBatchBytes, UpTo: is.Head, Visit: true, Body: v.body[:0]}
 		if err := t.Read(ctx, pos, &rd); err != nil {
 			for _, w := range g.subs {
 				w.readAlone(pos) // it meets the error by itself

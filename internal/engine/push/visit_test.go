@@ -89,7 +89,7 @@ func TestAStreamBehindItsOutboxReadsOnByItself(t *testing.T) {
 	l := newLog()
 	r := l.room()
 	slow, quick := l.open(t, r), l.open(t, r)
-	slow.out = newOutbox(1, 1<<20)
+	slow.out = newOutbox(&r.held, 1, 1<<20)
 	var v Visit
 	for l.head = 1; l.head <= 3; l.head++ {
 		v.Deliver(t.Context(), &l.topic, l.head)
@@ -111,6 +111,44 @@ func TestAStreamBehindItsOutboxReadsOnByItself(t *testing.T) {
 	}
 	if c := r.Counts(); c.Lagged != 0 {
 		t.Errorf("%+v", c)
+	}
+}
+
+// Slow streams that share no frames have one bound together, and each gets everything.
+func TestWhatWaitsForAllSocketsIsBounded(t *testing.T) {
+	const most = 100
+	l := newLog()
+	r := l.room()
+	r.held.most = most
+	var all []*Stream
+	for i := range 20 {
+		s := l.open(t, r)
+		s.opt.Limit = 100 + i // its frames are its own
+		all = append(all, s)
+	}
+	left := all[0]
+	var v Visit
+	for l.head = 1; l.head <= 3; l.head++ {
+		v.Deliver(t.Context(), &l.topic, l.head)
+		if n := r.held.bytes.Load(); n <= 0 || n > most {
+			t.Fatalf("%d bytes wait for sockets", n)
+		}
+	}
+	l.head = 3
+	left.Close()
+	for i, s := range all[1:] {
+		for range 10 {
+			if _, err := s.Next(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			s.Sent()
+		}
+		if w := s.subs[0]; w.sent != 3 || !w.live {
+			t.Errorf("stream %d is at %d, live %v", i, w.sent, w.live)
+		}
+	}
+	if n := r.held.bytes.Load(); n != 0 {
+		t.Errorf("nothing waits any more, and %d bytes are counted", n)
 	}
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -30,7 +31,7 @@ type kv struct {
 }
 
 // fence stands between a Pebble and the file system. Once dead, every call that
-// would change a file ends its goroutine.
+// would make, move or remove a file ends its goroutine.
 //
 // It also keeps every table and manifest until Pebble has written a manifest of
 // its own: the one that it read may be damaged, name less than there is, and
@@ -38,23 +39,29 @@ type kv struct {
 type fence struct {
 	vfs.FS
 	dir  string // of the Pebble
+	log  *slog.Logger
 	dead atomic.Bool
 	once sync.Once
 	gone chan struct{} // closed with dead
+	why  string        // set before
 
 	mu      sync.Mutex
 	renewed bool     // it has a manifest of its own
 	kept    []string // to be removed then
 }
 
-func newFence(fs vfs.FS, dir string) *fence {
-	return &fence{FS: fs, dir: dir, gone: make(chan struct{})}
+func newFence(fs vfs.FS, dir string, log *slog.Logger) *fence {
+	return &fence{FS: fs, dir: dir, log: log, gone: make(chan struct{})}
 }
 
-// die is called by Pebble when it cannot go on, and must not return.
-func (f *fence) die() {
-	f.dead.Store(true)
-	f.once.Do(func() { close(f.gone) })
+// die is called when Pebble cannot go on, and does not return.
+func (f *fence) die(why string) {
+	f.once.Do(func() {
+		f.log.Error("storage: the store must be opened again", "detail", why)
+		f.why = why
+		f.dead.Store(true)
+		close(f.gone)
+	})
 	runtime.Goexit()
 }
 
@@ -64,16 +71,24 @@ func (f *fence) check() {
 	}
 }
 
-// guarded runs fn in a goroutine of its own, which may be ended in the middle,
-// and waits for it.
-func guarded(fn func() error) error {
+// guarded runs fn, a call of the Pebble behind the fence, in a goroutine of its own, which may be
+// ended in the middle. It does not wait for it once the Pebble is dead: it may be waiting for another
+// goroutine that has ended.
+func (f *fence) guarded(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		err := errBroken
 		defer func() { done <- err }()
 		err = fn()
 	}()
-	return <-done
+	select {
+	case err := <-done:
+		if !errors.Is(err, errBroken) {
+			return err
+		}
+	case <-f.gone:
+	}
+	return fmt.Errorf("%w: %s", errBroken, f.why)
 }
 
 func late(err error) error {
@@ -109,7 +124,10 @@ func (f *fence) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.
 
 func (f *fence) OpenDir(name string) (vfs.File, error) {
 	h, err := f.FS.OpenDir(name)
-	return f.file(h, err)
+	if err != nil {
+		return nil, err
+	}
+	return fencedDir{fencedFile{h, f}, name}, nil
 }
 
 func (f *fence) Remove(name string) error {
@@ -135,14 +153,14 @@ func (f *fence) keep(name string) bool {
 }
 
 // release removes what was kept. What it misses is found by the next Open.
-func (f *fence) release(log *slog.Logger) {
+func (f *fence) release() {
 	f.mu.Lock()
 	kept := f.kept
 	f.kept, f.renewed = nil, true
 	f.mu.Unlock()
 	for _, name := range kept {
 		if err := f.FS.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
-			log.Warn("storage: a file that is not needed could not be removed; the next start tries again", "file", name, "error", err)
+			f.log.Warn("storage: a file that is not needed could not be removed; the next start tries again", "file", name, "error", err)
 		}
 	}
 }
@@ -174,39 +192,73 @@ func (f *fence) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil 
 
 func (f *fence) Unwrap() vfs.FS { return f.FS }
 
-// fencedFile is a file behind a fence.
+// fencedFile is a file behind a fence. Once that is dead, every call that would change the file fails:
+// not every goroutine of Pebble that writes may be ended.
 type fencedFile struct {
 	vfs.File
 	fence *fence
 }
 
-func (h fencedFile) Write(p []byte) (int, error) {
-	h.fence.check()
-	n, err := h.File.Write(p)
+func (h fencedFile) check() error {
+	if h.fence.dead.Load() {
+		return errBroken
+	}
+	return nil
+}
+
+func (h fencedFile) Write(p []byte) (n int, err error) {
+	if err = h.check(); err == nil {
+		n, err = h.File.Write(p)
+	}
 	return n, late(err)
 }
 
 func (h fencedFile) WriteAt(p []byte, off int64) (int, error) {
-	h.fence.check()
+	if err := h.check(); err != nil {
+		return 0, err
+	}
 	return h.File.WriteAt(p, off)
 }
 
 func (h fencedFile) Preallocate(off, length int64) error {
-	h.fence.check()
+	if err := h.check(); err != nil {
+		return err
+	}
 	return h.File.Preallocate(off, length)
 }
 
 func (h fencedFile) Sync() error {
-	h.fence.check()
-	return late(h.File.Sync())
+	err := h.check()
+	if err == nil {
+		err = h.File.Sync()
+	}
+	return late(err)
 }
-
 func (h fencedFile) SyncData() error {
-	h.fence.check()
-	return late(h.File.SyncData())
+	err := h.check()
+	if err == nil {
+		err = h.File.SyncData()
+	}
+	return late(err)
 }
 
 func (h fencedFile) SyncTo(length int64) (bool, error) {
-	h.fence.check()
+	if err := h.check(); err != nil {
+		return false, err
+	}
 	return h.File.SyncTo(length)
+}
+
+// fencedDir is a directory behind a fence. Pebble panics if the sync behind a new manifest fails.
+type fencedDir struct {
+	fencedFile
+	name string
+}
+
+func (h fencedDir) Sync() error {
+	err := h.fencedFile.Sync()
+	if err != nil {
+		h.fence.die(fmt.Sprintf("sync of %s: %v", h.name, err))
+	}
+	return err
 }

@@ -119,7 +119,7 @@ func (s *Store) Writable() error {
 	if err := s.open(false); err != nil {
 		return err
 	}
-	return guarded(old.Close)
+	return old.fence.guarded(old.Close)
 }
 
 // Manifest says what is wrong with the list of the store's tables; nil if all
@@ -128,12 +128,12 @@ func (s *Store) Manifest() *ManifestError { return s.manifest }
 
 // open opens Pebble and reads what must be known before anything else.
 func (s *Store) open(readOnly bool) error {
-	k := &kv{fence: newFence(s.fs, s.dir)}
+	k := &kv{fence: newFence(s.fs, s.dir, s.log)}
 	opt := s.pebbleOptions(k.fence)
 	opt.ReadOnly = readOnly
 	opt.FileCache = pebble.NewFileCache(fileCacheShards, openTables())
 	defer opt.FileCache.Unref() // Pebble has its own reference
-	err := guarded(func() (err error) {
+	err := k.fence.guarded(func() (err error) {
 		k.DB, err = pebble.Open(s.dir, opt)
 		return err
 	})
@@ -150,12 +150,28 @@ func (s *Store) open(readOnly bool) error {
 	return nil
 }
 
-// usable opens Pebble again if the one in use is dead.
+// usable opens Pebble again if the one in use is dead. One that dies leaves files open and goroutines
+// behind, so the disk has to take a file of ours first.
 func (s *Store) usable() error {
 	if !s.kv.Load().fence.dead.Load() {
 		return nil
 	}
+	if err := s.probe(); err != nil {
+		return fmt.Errorf("store: %s cannot be written: %w", s.dir, err)
+	}
 	return s.open(false)
+}
+
+// probe makes a file in the store's directory, which Pebble does not know, and removes it.
+func (s *Store) probe() error {
+	name := s.fs.PathJoin(s.dir, "probe")
+	f, err := s.fs.Create(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, 64<<10))
+	err = cmp.Or(err, f.Sync())
+	return errors.Join(err, f.Close(), s.fs.Remove(name))
 }
 
 // Listed returns the file that lists the store's tables, for errors; the
@@ -184,7 +200,7 @@ func (s *Store) pebbleOptions(f *fence) *pebble.Options {
 		MemTableStopWritesThreshold: 2,
 		MaxManifestFileSize:         1 << 20,
 		DisableTableStats:           true,
-		Logger:                      pebbleLogger{s.log, f},
+		Logger:                      pebbleLogger{f},
 	}
 	// Pebble would end the process; here the reader gets the error and reports
 	// it once, since a failed read may be repeated.
@@ -192,7 +208,7 @@ func (s *Store) pebbleOptions(f *fence) *pebble.Options {
 		s.log.Debug("storage: damaged file", "path", i.Path, "detail", plain{i.Details}.Error())
 	}, ManifestCreated: func(i pebble.ManifestCreateInfo) {
 		if i.Err == nil {
-			f.release(s.log)
+			f.release()
 		}
 	}}
 	o.Experimental.ReadSamplingMultiplier = -1
@@ -205,20 +221,16 @@ func (s *Store) pebbleOptions(f *fence) *pebble.Options {
 
 // pebbleLogger passes on the errors that Pebble reports; the rest is of no use
 // to an operator.
-type pebbleLogger struct {
-	log   *slog.Logger
-	fence *fence
-}
+type pebbleLogger struct{ fence *fence }
 
 func (l pebbleLogger) Infof(string, ...interface{}) {}
 
 func (l pebbleLogger) Errorf(format string, args ...interface{}) {
-	l.log.Warn("storage", "detail", fmt.Sprintf(format, args...))
+	l.fence.log.Warn("storage", "detail", fmt.Sprintf(format, args...))
 }
 
 func (l pebbleLogger) Fatalf(format string, args ...interface{}) {
-	l.log.Error("storage: the store must be opened again", "detail", fmt.Sprintf(format, args...))
-	l.fence.die()
+	l.fence.die(fmt.Sprintf(format, args...))
 }
 
 func (s *Store) emptyStage() error {
@@ -394,7 +406,8 @@ func (s *Store) Checkpoint(dir string) error {
 		err = s.touch()
 	}
 	if err == nil {
-		err = guarded(func() error { return s.kv.Load().Checkpoint(dir) })
+		k := s.kv.Load()
+		err = k.fence.guarded(func() error { return k.Checkpoint(dir) })
 	}
 	if err != nil {
 		return fmt.Errorf("store: checkpoint in %s: %w", dir, plain{err})
@@ -427,15 +440,12 @@ func (s *Store) Close() error {
 	if k.fence.dead.Load() {
 		return nil // closing could wait for a goroutine that has ended
 	}
-	done := make(chan error, 1)
-	go func() { done <- guarded(k.DB.Close) }()
-	select {
-	case err := <-done:
-		s.cache.Unref()
-		return err
-	case <-k.fence.gone:
-		return nil // it died meanwhile: Pebble may wait for ever for a goroutine that has ended
+	err := k.fence.guarded(k.DB.Close)
+	if errors.Is(err, errBroken) {
+		return nil // it died meanwhile, and the next start opens what is on disk
 	}
+	s.cache.Unref()
+	return err
 }
 
 // ingest takes the tables in and, if a span is given, everything in it out, in
@@ -447,7 +457,7 @@ func (s *Store) ingest(ctx context.Context, t *tables, from, to []byte) error {
 		defer s.excise.Unlock()
 	}
 	db := s.kv.Load()
-	err := guarded(func() error {
+	err := db.fence.guarded(func() error {
 		if from == nil {
 			return db.Ingest(ctx, t.paths)
 		}

@@ -28,7 +28,7 @@ func (q *request) postClaim() error {
 	q.out = api.AppendClaimHead(q.out[:0], name)
 	req.MaxBytes = api.MaxClaimBytes
 	res, err := q.eng.Claim(q.r.Context(), name, &req, func(j *api.Job) {
-		q.takeRoom(&req.MaxBytes)
+		q.room.askOnce(&req.MaxBytes)
 		q.out = api.AppendClaimJob(q.out, j, &q.times)
 	})
 	if err != nil {

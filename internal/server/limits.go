@@ -40,10 +40,11 @@ func (g *gauge) upTo(most, limit int64) int64 {
 	return most
 }
 
-// share returns a share of the room for answers, with nothing in it.
+// share returns a share of the room for what clients have not taken, with nothing in it: when
+// slow clients hold much, answers and frames get small.
 func (s *Server) share() share { return share{of: &s.answers, limit: s.limits.MaxInflightBytes} }
 
-// share is what one stream has of the room for answers.
+// share is what one answer or stream has of that room. The zero share has none and cannot ask.
 type share struct {
 	of    *gauge
 	limit int64
@@ -57,10 +58,22 @@ func (h *share) ask(most int64) int64 {
 	return n
 }
 
-// holds makes it n bytes.
+// askOnce is ask unless it has something; it lowers *most to what there is.
+func (h *share) askOnce(most *int64) {
+	if h.n == 0 {
+		*most = h.ask(*most)
+	}
+}
+
+// holds makes it n bytes. Inlined, it would have an idle stream take more than 8 KiB of stack
+// under the race detector.
+//
+//go:noinline
 func (h *share) holds(n int) {
-	h.of.n.Add(int64(n) - h.n)
-	h.n = int64(n)
+	if more := int64(n) - h.n; more != 0 {
+		h.of.n.Add(more)
+		h.n = int64(n)
+	}
 }
 
 // streams counts long-lived connections: watch streams, work streams and WebSockets.

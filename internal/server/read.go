@@ -45,13 +45,13 @@ func (q *request) diff(ctx context.Context, name string, req *api.DiffRequest) (
 	if q.wantsEvents(api.TypeEvents) {
 		q.out = append(q.out[:0], '[')
 		return q.eng.Diff(ctx, name, req, func(r *api.Record) {
-			q.takeRoom(&req.MaxBatchBytes)
+			q.room.askOnce(&req.MaxBatchBytes)
 			q.out = api.AppendNextEvent(q.out, name, r)
 		})
 	}
 	q.out = api.AppendDiffHead(q.out[:0], name)
 	return q.eng.Diff(ctx, name, req, func(r *api.Record) {
-		q.takeRoom(&req.MaxBatchBytes)
+		q.room.askOnce(&req.MaxBatchBytes)
 		q.out = api.AppendDiffRecord(q.out, r, req.IncludeTags, req.IncludeMeta, &q.times)
 	})
 }

@@ -54,7 +54,7 @@ type request struct {
 	warnings api.Warnings
 
 	out    []byte // the answer
-	room   int64  // bytes taken for it under max_inflight_bytes
+	room   share  // of it, under max_inflight_bytes
 	times  api.Times
 	packed []byte // the same, compressed
 	sent   bool   // the answer's head has been sent
@@ -86,7 +86,7 @@ func (q *request) end() {
 		q.key.counted().inflight.give(1)
 	}
 	q.s.inflight.give(q.reserved)
-	q.s.answers.give(q.room)
+	q.room.holds(0)
 	if v == nil {
 		q.s.calls.count(q)
 		q.recycle()
@@ -110,7 +110,7 @@ func (q *request) recycle() {
 		q.block = nil
 	}
 	q.w, q.r, q.route, q.key, q.signedIn, q.eng, q.pacer, q.stream, q.own = nil, nil, nil, nil, nil, nil, nil, nil, nil
-	q.form, q.body, q.bodyDone, q.reserved, q.room, q.sent, q.prefixed, q.patience = formJSON, nil, false, 0, 0, false, false, 0
+	q.form, q.body, q.bodyDone, q.reserved, q.sent, q.prefixed, q.patience = formJSON, nil, false, 0, false, false, 0
 	clear(q.warnings)
 	q.warnings = q.warnings[:0]
 	if cap(q.out) > keptAnswer {
@@ -130,23 +130,12 @@ func (q *request) send(status int) error {
 	return q.sendAs(status)
 }
 
-// takeRoom takes room for an answer of up to *most bytes of records, once for each request. It
-// lowers *most to what there is: when slow clients hold many answers, the others are small.
-func (q *request) takeRoom(most *int64) {
-	if q.room > 0 {
-		return
-	}
-	q.room = q.s.answers.upTo(*most, q.s.limits.MaxInflightBytes)
-	*most = q.room
-}
-
 // sendAs sends q.out with the content type already set; it has no place for warnings.
 func (q *request) sendAs(status int) error {
 	q.warnInHead()
 	h, b := q.w.Header(), q.out
-	if spare := q.room - int64(len(b)); spare > 0 {
-		q.s.answers.give(spare)
-		q.room -= spare
+	if q.room.n > 0 {
+		q.room.holds(len(b))
 	}
 	if len(b) >= gzipFrom {
 		q.s.origins.vary(h)

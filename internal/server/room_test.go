@@ -158,3 +158,50 @@ func TestWhatDeafWatchersHoldMakesOtherFramesSmall(t *testing.T) {
 	}
 	s.eventually(func() bool { return most(stream) >= full })
 }
+
+// TestWhatDeafSocketsClaimMakesOtherAnswersSmall as what deaf clients of HTTP claim does, and is
+// there for others once they have gone.
+func TestWhatDeafSocketsClaimMakesOtherAnswersSmall(t *testing.T) {
+	const full = 80
+	s := serveEngine(t, func(c *Config) { c.Limits.MaxInflightBytes = 16 << 20 })
+	data := strings.Repeat("x", 100_000)
+	for range 3 * full {
+		if r := s.ask("POST", "/v0/topics/q", `{"records":[{"data":"`+data+`"}],"config":{"type":"queue"}}`, nil); r.status >= 300 {
+			t.Fatalf("%d %.200s", r.status, r.body)
+		}
+	}
+	leased := func() int {
+		var state struct {
+			Queue struct {
+				Leased int `json:"in_flight"`
+			}
+		}
+		r := s.ask("GET", "/v0/topics/q", "", nil)
+		if err := json.Unmarshal([]byte(r.body), &state); err != nil || r.status != 200 {
+			t.Fatalf("%d %.200s %v", r.status, r.body, err)
+		}
+		return state.Queue.Leased
+	}
+	for range 2 { // what the first has held is there for the second
+		deaf := s.socket(nil)
+		for range 2 { // one answer is being sent, and one waits
+			had := leased()
+			deaf.say(`{"op":"claim","topic":"q","node":"deaf","max":100,"lease_ms":600000}`)
+			s.eventually(func() bool { return leased() >= had+full })
+		}
+		r := s.ask("POST", "/v0/topics/q/claim", `{"node":"w","max":100}`, nil)
+		other := s.socket(nil)
+		other.say(`{"op":"claim","topic":"q","node":"w","max":100}`)
+		_, msg, err := other.conn.Read(other.ctx)
+		if err != nil || r.status != 200 {
+			t.Fatalf("%d %.200s %v", r.status, r.body, err)
+		}
+		for from, answer := range map[string]string{"HTTP": r.body, "another socket": string(msg)} {
+			if strings.Count(answer, `"$seq"`) == 0 || len(answer) > 2<<20 {
+				t.Errorf("while a socket holds 16 MiB, a claim over %s: %d bytes", from, len(answer))
+			}
+		}
+		_ = deaf.conn.CloseNow()
+		s.eventually(func() bool { return leased() < full })
+	}
+}

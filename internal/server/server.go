@@ -169,7 +169,7 @@ func New(c Config, opt Options) *Server {
 		read = s.board.Read
 	}
 	s.dash = dash.New(read, lagLimits(c.LagWarn, c.LagPause))
-	s.requests.New = func() any { return &request{s: s} }
+	s.requests.New = func() any { return &request{s: s, room: s.share()} }
 	s.http = &http.Server{
 		Handler:     s,
 		ConnContext: withConn,

@@ -181,6 +181,7 @@ func (e *eventStream) run(src eventSource, bye string, release func()) {
 func (e *eventStream) serve(src eventSource, bye string) {
 	for {
 		sent, ok := e.sendDue(src)
+		e.room.holds(0)
 		if !ok || src.Ended() {
 			return
 		}
@@ -218,7 +219,6 @@ func (e *eventStream) sendDue(src eventSource) (sent, ok bool) {
 	frames, err := src.Next(e.ctx, buf.b)
 	buf.b = frames
 	e.room.holds(len(frames))
-	defer e.room.holds(0)
 	if err != nil {
 		if e.ctx.Err() == nil {
 			e.s.log.Error("a stream ends early", "cause", err)

@@ -110,7 +110,7 @@ type socket struct {
 	out    *relay.Publisher // of a relay; nil: it has an engine
 	caller relay.Caller     // of a relay
 	claims claims
-	held   share // of what the writer sends
+	held   share // of the frame that the writer sends
 
 	strict   bool         // the client wants no warning but a refusal
 	warnings api.Warnings // of the message being handled
@@ -127,10 +127,19 @@ type socket struct {
 }
 
 // answer waits for the socket. unsent, if it is not nil, takes back what it says in case that
-// it is not sent.
+// it is not sent. room is what it takes of Server.answers.
 type answer struct {
 	msg    []byte
 	unsent func()
+	room   share
+}
+
+// drop is the end of an answer that is not sent.
+func (a *answer) drop() {
+	if a.unsent != nil {
+		a.unsent()
+	}
+	a.room.holds(0)
 }
 
 // socketSource is what a WebSocket sends besides its answers.
@@ -184,22 +193,21 @@ func (k *socket) send(ctx context.Context) {
 		default:
 		}
 		var err error
-		var unsent func()
-		if buf, unsent, err = k.next(ctx, buf[:0]); err != nil {
+		var of answer
+		if buf, of, err = k.next(ctx, buf[:0]); err != nil {
 			if ctx.Err() == nil {
 				k.s.log.Error("a WebSocket ends early", "cause", err)
 				_ = k.conn.Close(websocket.StatusInternalError, "the server could not read a record")
 			}
 			return
 		}
-		k.held.holds(len(buf))
 		if len(buf) > 0 {
 			if !k.write(ctx, buf) {
-				if unsent != nil {
-					unsent()
-				}
+				of.drop()
 				return
 			}
+			of.room.holds(0)
+			k.held.holds(0)
 			continue
 		}
 		buf = nil
@@ -213,29 +221,28 @@ func (k *socket) send(ctx context.Context) {
 	}
 }
 
-// next returns the next message to send: an answer or, if there is none, what the
-// stream has. unsent is that of the answer.
-func (k *socket) next(ctx context.Context, buf []byte) (msg []byte, unsent func(), err error) {
+// next returns the next message to send: that of an answer or, if there is none, what the
+// stream has.
+func (k *socket) next(ctx context.Context, buf []byte) (msg []byte, of answer, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.answers) == 0 {
 		msg, err = k.src.Next(ctx, buf)
-		return msg, nil, err
+		k.held.holds(len(msg))
+		return msg, answer{}, err
 	}
 	first := k.answers[0]
 	k.bytes -= len(first.msg)
 	k.answers[0] = answer{}
 	k.answers = k.answers[1:]
 	wake(k.room)
-	return append(buf, first.msg...), first.unsent, nil
+	return append(buf, first.msg...), first, nil
 }
 
 // takeBack takes back what the answers say that are left when nobody sends or queues any more.
 func (k *socket) takeBack() {
-	for _, a := range k.answers {
-		if a.unsent != nil {
-			a.unsent()
-		}
+	for i := range k.answers {
+		k.answers[i].drop()
 	}
 }
 
@@ -287,12 +294,11 @@ func (k *socket) ready(ctx context.Context) bool {
 }
 
 // queue appends an answer to the others; mu is held.
-func (k *socket) queue(msg []byte) { k.queueUnless(msg, nil) }
+func (k *socket) queue(msg []byte) { k.queueAnswer(answer{msg: msg}) }
 
-// queueUnless is queue with what to do if the answer is not sent.
-func (k *socket) queueUnless(msg []byte, unsent func()) {
-	k.answers = append(k.answers, answer{msg, unsent})
-	k.bytes += len(msg)
+func (k *socket) queueAnswer(a answer) {
+	k.answers = append(k.answers, a)
+	k.bytes += len(a.msg)
 	wake(k.more)
 }
 

@@ -84,17 +84,16 @@ func (k *socket) claim(ctx context.Context, m *api.SocketMessage, body []byte) {
 // claimNow makes a claim, of the upstream if the server is a relay, and queues its answer. The
 // jobs of an answer that is not sent go back. It calls leave before the client can claim again.
 func (k *socket) claimNow(ctx context.Context, out *relay.Publisher, m *api.SocketMessage, body []byte, warnings api.Warnings, leave func()) {
-	var msg []byte
-	var unsent func()
+	a := answer{room: k.s.share()}
 	var err error
 	if out != nil {
-		msg, err = out.Publish(ctx, body)
-		unsent = func() { k.giveBackUpstream(m, msg) }
+		a.msg, err = out.Publish(ctx, body)
+		a.unsent = func() { k.giveBackUpstream(m, a.msg) }
 	} else {
 		back := api.SettleRequest{Node: m.Claim.Node, NotStarted: true}
-		msg, err = k.claimHere(ctx, m, &back)
-		msg = warnings.Append(msg)
-		unsent = func() { k.giveBack(m.Topic, &back) }
+		a.msg, err = k.claimHere(ctx, m, &back, &a.room)
+		a.msg = warnings.Append(a.msg)
+		a.unsent = func() { k.giveBack(m.Topic, &back) }
 	}
 	leave()
 	if err != nil {
@@ -103,22 +102,27 @@ func (k *socket) claimNow(ctx context.Context, out *relay.Publisher, m *api.Sock
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.queueUnless(msg, unsent)
+	k.queueAnswer(a)
 }
 
-// claimHere makes a claim and fills back with its jobs.
-func (k *socket) claimHere(ctx context.Context, m *api.SocketMessage, back *api.SettleRequest) ([]byte, error) {
+// claimHere makes a claim and fills back with its jobs, and room with what its answer takes.
+func (k *socket) claimHere(ctx context.Context, m *api.SocketMessage, back *api.SettleRequest, room *share) ([]byte, error) {
 	start := time.Now()
+	m.Claim.MaxBytes = api.MaxClaimBytes
 	answer := api.AppendClaimHead(nil, m.Topic)
 	var times api.Times
 	res, err := k.eng.Claim(ctx, m.Topic, &m.Claim, func(j *api.Job) {
+		room.askOnce(&m.Claim.MaxBytes)
 		answer = api.AppendClaimJob(answer, j, &times)
 		back.Seqs, back.LeaseIDs = append(back.Seqs, j.Seq), append(back.LeaseIDs, j.LeaseID)
 	})
 	if err != nil {
+		room.holds(0)
 		return nil, err
 	}
-	return api.AppendSocketClaimed(nil, m.RequestID, api.AppendClaimTail(answer, &res, since(start))), nil
+	msg := api.AppendSocketClaimed(nil, m.RequestID, api.AppendClaimTail(answer, &res, since(start)))
+	room.holds(len(msg))
+	return msg, nil
 }
 
 // giveBack makes jobs claimable again that the client was never told of.

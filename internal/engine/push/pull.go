@@ -62,18 +62,21 @@ func (s *Stream) readOn(ctx context.Context, w *sub, t *Topic, upTo uint64, dst 
 	}
 	turns := t.turns.Load()
 	err := t.Read(ctx, w.pos, &rd)
-	defer func() {
-		if *body = rd.Body; cap(rd.Body) <= maxKept {
-			bodies.Put(body)
-		}
-	}()
-	if errors.Is(err, ErrLater) {
+	switch {
+	case errors.Is(err, ErrLater):
 		s.later(w, turns)
-		return dst, nil
+		err = nil
+	case err == nil:
+		dst = s.frames(w, &rd, dst)
 	}
-	if err != nil {
-		return dst, err
+	if *body = rd.Body; cap(rd.Body) <= maxKept {
+		bodies.Put(body)
 	}
+	return dst, err
+}
+
+// frames appends what was read for a sub.
+func (s *Stream) frames(w *sub, rd *Reading, dst []byte) []byte {
 	first := w.first
 	w.first = false
 	if rd.Tomb != nil {
@@ -94,7 +97,7 @@ func (s *Stream) readOn(ctx context.Context, w *sub, t *Topic, upTo uint64, dst 
 	w.pos = rd.Next
 	w.owes = w.owes || rd.N > 0 || rd.Tomb != nil && w.opt.Relay
 	s.mu.Unlock()
-	return dst, nil
+	return dst
 }
 
 // bodies are what frames are made in: a client that is slow to take a frame holds that one only.

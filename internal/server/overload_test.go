@@ -133,9 +133,9 @@ func (c *crowd) arrive(load float64, length time.Duration, rnd *rand.Rand) {
 	}
 }
 
-// work is one worker, until the crowd has ended.
+// work is one worker, until the crowd has ended and nothing is left.
 func (c *crowd) work(rnd *rand.Rand) {
-	for {
+	for over := false; ; {
 		w := call(c.s, "POST", "/v0/topics/"+c.queue+"/claim", `{"node":"w","max":1}`)
 		var got struct {
 			Claimed []struct {
@@ -147,12 +147,15 @@ func (c *crowd) work(rnd *rand.Rand) {
 			c.t.Error(err)
 		}
 		if len(got.Claimed) == 0 {
+			if over {
+				return
+			}
 			select {
 			case <-c.ended:
-				return
+				over = true
 			case <-time.After(5 * time.Millisecond):
-				continue
 			}
+			continue
 		}
 		time.Sleep(time.Duration(rnd.ExpFloat64() * float64(crowdService)))
 		j := got.Claimed[0]

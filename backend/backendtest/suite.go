@@ -238,7 +238,8 @@ func (f *fixture) shortRequest(consumer string, limit int) backend.ClaimRequest 
 	return req
 }
 
-// gather claims until n messages have come, delivered, dead or lost.
+// gather claims until n messages have come, delivered, dead or lost. One whose lease has run out before
+// the last came, because the machine stalled, is the one that has come again.
 func (f *fixture) gather(b backend.Backend, req backend.ClaimRequest, n int) backend.Claimed {
 	f.Helper()
 	var all backend.Claimed
@@ -254,7 +255,17 @@ func (f *fixture) gather(b backend.Backend, req backend.ClaimRequest, n int) bac
 		if len(got.Deliveries) > req.Max {
 			f.Fatalf("a claim of %d gave %d", req.Max, len(got.Deliveries))
 		}
-		all.Deliveries = append(all.Deliveries, got.Deliveries...)
+		for _, d := range got.Deliveries {
+			at := slices.IndexFunc(all.Deliveries, func(old *backend.Delivery) bool { return old.ID == d.ID })
+			if at < 0 {
+				all.Deliveries = append(all.Deliveries, d)
+				continue
+			}
+			if age := d.Since.Sub(all.Deliveries[at].Since); age < req.ReclaimAfter/2 {
+				f.Fatalf("message %s came again %s after its claim", d.ID, age)
+			}
+			all.Deliveries[at] = d
+		}
 		all.Dead = append(all.Dead, got.Dead...)
 		all.Lost = append(all.Lost, got.Lost...)
 		all.Reclaimed += got.Reclaimed

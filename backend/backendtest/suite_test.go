@@ -1,9 +1,12 @@
 package backendtest
 
 import (
+	"context"
 	"os"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weirmq/weir/backend"
 )
@@ -56,4 +59,33 @@ func injectAll(f *Fake, fault Fault) (heal func()) {
 			remove()
 		}
 	}
+}
+
+// TestAMachineThatStandsStillIsNoFault: the lease of a message has run out before the next one comes.
+func TestAMachineThatStandsStillIsNoFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := fakeHarness("")
+		open := h.Open
+		h.Open = func(t testing.TB, stream string) backend.Backend { return &stalled{Backend: open(t, stream)} }
+		h.ReclaimAfter = 300 * time.Millisecond
+		s := &suite{h: h}
+		nackDelaysOne(s.fixture(t))
+	})
+}
+
+// stalled hands out one message for a short time, and the next ones when that is over.
+type stalled struct {
+	backend.Backend
+	claims int // with short leases
+}
+
+func (s *stalled) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
+	if req.ReclaimAfter < held {
+		if s.claims++; s.claims == 1 {
+			req.Max = 1
+		} else {
+			time.Sleep(req.ReclaimAfter)
+		}
+	}
+	return s.Backend.Claim(ctx, req)
 }

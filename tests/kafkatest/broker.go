@@ -302,7 +302,10 @@ func (b *Broker) run() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command("java", "-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+	if err := os.MkdirAll(b.path("tmp"), 0o700); err != nil {
+		return err
+	}
+	cmd := exec.Command("java", "-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.io.tmpdir="+b.path("tmp"),
 		"-Dlog4j2.configurationFile="+b.path("log4j2.yaml"), "-cp", jars()+"/*", "kafka.Kafka", b.path("server.properties"))
 	cmd.Dir, cmd.Stdout, cmd.Stderr = b.dir, log, log
 	p, err := process.Start(cmd)

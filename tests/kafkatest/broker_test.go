@@ -2,6 +2,8 @@ package kafkatest_test
 
 import (
 	"context"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,17 +13,22 @@ import (
 	"github.com/weirmq/weir/tests/kafkatest"
 )
 
+// TestABrokerComesBackWithItsData after a kill. What it had unpacked by then goes with the test.
 func TestABrokerComesBackWithItsData(t *testing.T) {
 	t.Parallel()
-	b := kafkatest.Start(t, kafkatest.Options{})
-	client := b.Client(kgo.DefaultProduceTopic("t"))
+	dir := t.TempDir()
+	b := kafkatest.Start(inDir{t, dir}, kafkatest.Options{})
+	client := b.Client(kgo.DefaultProduceTopic("t"), kgo.ProducerBatchCompression(kgo.SnappyCompression()))
 	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 1, 1, nil, "t"); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.ProduceSync(t.Context(), kgo.StringRecord("before")).FirstErr(); err != nil {
+	if err := client.ProduceSync(t.Context(), kgo.StringRecord(strings.Repeat("before", 100))).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 	b.Kill()
+	if unpacked, err := filepath.Glob(filepath.Join(dir, "*", "snappy*")); err != nil || len(unpacked) == 0 {
+		t.Errorf("it has unpacked the library for snappy elsewhere: %v", err)
+	}
 	b.Restart()
 	if err := client.ProduceSync(t.Context(), kgo.StringRecord("after")).FirstErr(); err != nil {
 		t.Fatal(err)
@@ -47,3 +54,11 @@ func TestAFrozenBrokerDoesNotAnswerUntilItGoesOn(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// inDir is a test whose servers have a known directory.
+type inDir struct {
+	*testing.T
+	dir string
+}
+
+func (t inDir) TempDir() string { return t.dir }

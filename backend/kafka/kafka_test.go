@@ -280,9 +280,11 @@ func standsStill(t *testing.T, url string) {
 	if err := holder.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintln(holder.in, "ack")
-	if said := holder.says(t); said != "lost 5, <nil>" {
-		t.Errorf("the one that stood still acknowledges: %s", said)
+	for _, what := range []string{"extends its leases", "acknowledges"} {
+		fmt.Fprintln(holder.in, "go on")
+		if said := holder.says(t); said != "lost 5, <nil>" {
+			t.Errorf("the one that stood still %s: %s", what, said)
+		}
 	}
 	var leases []backend.Lease
 	for _, d := range got {
@@ -352,9 +354,12 @@ func TestHolder(t *testing.T) {
 		leases = append(leases, d.Lease)
 	}
 	fmt.Printf("holding %d\n", len(leases))
-	fmt.Scanln(new(string))
-	lost, err := b.Ack(t.Context(), leases)
-	fmt.Printf("lost %d, %v\n", len(lost), err)
+	told := func(lost []string, err error) { fmt.Printf("lost %d, %v\n", len(lost), err) }
+	goOn := bufio.NewScanner(os.Stdin)
+	goOn.Scan()
+	told(b.Extend(t.Context(), leases, time.Minute))
+	goOn.Scan()
+	told(b.Ack(t.Context(), leases))
 }
 
 // gather claims n messages.

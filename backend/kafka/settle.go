@@ -22,7 +22,7 @@ func (b *Backend) Extend(ctx context.Context, leases []backend.Lease, d time.Dur
 		list = append(list, h)
 	})
 	shelf.mu.Lock()
-	late := len(list) > 0 && time.Since(shelf.renewed) > shelf.lock*2/3
+	late := len(list) > 0 && shelf.late()
 	shelf.mu.Unlock()
 	if late {
 		lost = append(lost, b.group.renew(list)...)

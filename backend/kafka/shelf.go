@@ -51,7 +51,8 @@ type shelf struct {
 	queue   []*held // ready, in the order of their arrival
 	pending int     // all but the ready ones
 	lock    time.Duration
-	renewed time.Time
+	asked   time.Time // when keep renewed the locks last
+	renewed time.Time // the same, but while a late renewal is on its way still when the one before was
 	next    time.Time // when keep looks again
 	tokens  int64
 	got     map[int32]received
@@ -93,8 +94,9 @@ func (s *shelf) add(from *session, r *kgo.Record, attempt int, keep time.Duratio
 // first notes that the locks of what comes onto an empty shelf are new. The lock is held.
 func (s *shelf) first() {
 	if len(s.all) == 0 {
-		s.renewed = time.Now()
-		s.wake(s.renewed.Add(s.lock / 3))
+		s.asked = time.Now()
+		s.renewed = s.asked
+		s.wake(s.asked.Add(s.lock / 3))
 	}
 }
 
@@ -351,7 +353,10 @@ func (s *shelf) keep() {
 			s.b.spawn(func() { _, _ = s.b.group.say(s.b.closing, due, saysRelease) })
 		}
 		if len(renew) > 0 {
-			s.b.spawn(func() { s.b.group.renew(renew) })
+			s.b.spawn(func() {
+				s.b.group.renew(renew)
+				s.caughtUp()
+			})
 		}
 		timer.Reset(time.Until(next))
 	}
@@ -362,7 +367,7 @@ func (s *shelf) due(now time.Time) (release, renew []*held, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next = now.Add(time.Minute)
-	renewing := len(s.all) > 0 && now.Sub(s.renewed) >= s.lock/3
+	renewing := len(s.all) > 0 && now.Sub(s.asked) >= s.lock/3
 	for _, h := range s.all {
 		switch {
 		case h.stage == settling:
@@ -392,13 +397,25 @@ func (s *shelf) due(now time.Time) (release, renew []*held, next time.Time) {
 		}
 	}
 	if renewing {
-		s.renewed = now
+		if s.asked = now; !s.late() || len(renew) == 0 {
+			s.renewed = now
+		}
 	}
 	if len(s.all) > 0 {
-		next = earlier(next, s.renewed.Add(s.lock/3))
+		next = earlier(next, s.asked.Add(s.lock/3))
 	}
 	s.next = next
 	return release, renew, next
+}
+
+// late reports whether the locks may have ended before they were renewed. The lock is held.
+func (s *shelf) late() bool { return time.Since(s.renewed) > s.lock*2/3 }
+
+// caughtUp notes that what was lost before a late renewal is known.
+func (s *shelf) caughtUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renewed = s.asked
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -358,9 +358,24 @@ func (c *classic) leave() {
 	list := c.closeWindows(all)
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	_ = c.commitOnce(ctx) // what does not get through is repeated
+	c.lastCommit(ctx)
 	c.drop(list)
 	_ = client.LeaveGroupContext(ctx) // if it does not get there, the broker notices by itself
+}
+
+// lastCommit tries again while the group is being divided anew. What does not get through is repeated.
+func (c *classic) lastCommit(ctx context.Context) {
+	for {
+		err := c.commitOnce(ctx)
+		if !errors.Is(err, kerr.RebalanceInProgress) && !errors.Is(err, kerr.IllegalGeneration) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(commitRetry):
+		}
+	}
 }
 
 func (c *classic) close() {

@@ -160,3 +160,26 @@ func TestWhatNoHandlerHadIsNotCounted(t *testing.T) {
 		t.Errorf("one was with a handler, and one claim is ready, %d are counted", counted)
 	}
 }
+
+// TestAWorkerThatEndsWhileItsGroupIsDividedAnew, as in a rolling restart: brokers take no commits for a moment. What it has
+// finished does not come again, and what no handler began does not count.
+func TestAWorkerThatEndsWhileItsGroupIsDividedAnew(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	f.publish(b, 0, 2)
+	list := gather(t, b, 2)
+	await(t, "the commit", func() bool { return left(t, b) == 2 })
+	f.Fault(trouble{key: kmsg.OffsetCommit, err: kerr.RebalanceInProgress}.fault(5))
+	settled(t, b, list[:1])
+	if lost, err := b.Nack(t.Context(), []backend.Return{{Lease: list[1].Lease, NotStarted: true}}); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next := gather(t, f.open(groupClassic), 1)
+	if next[0].ID != list[1].ID || next[0].Attempt != 1 {
+		t.Errorf("of one that was finished and one that was not begun %s comes, for the %d. time", next[0].ID, next[0].Attempt)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -223,6 +224,75 @@ func TestMovesOfALeaderThatAreFarApart(t *testing.T) {
 		req.Block = time.Millisecond
 		if _, err := b.Claim(t.Context(), req); err != nil {
 			t.Fatalf("after %d answers: %v", moves, err)
+		}
+	}
+}
+
+// TestAGroupGoesOnWithItsNextCoordinator, whether the last one says so or is gone: workers are told of a partition that is
+// added then.
+func TestAGroupGoesOnWithItsNextCoordinator(t *testing.T) {
+	t.Parallel()
+	for _, gone := range []bool{false, true} {
+		f := newFake(t, kfake.NumBrokers(2))
+		client := f.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		admin := kadm.NewClient(client)
+		brokers, err := admin.BrokerMetadata(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		coordinated := func(by int32) {
+			for f.CoordinatorFor("g") != by {
+				f.RehashCoordinators()
+			}
+		}
+		stays := brokers.Controller
+		coordinated(1 - stays)
+		if err := f.MoveTopicPartition("jobs", 0, stays); err != nil {
+			t.Fatal(err)
+		}
+		b := f.open(groupShare)
+		f.publish(b, 0, 1)
+		f.take(b, 1)
+		if gone {
+			if err := f.RemoveNode(1 - stays); err != nil {
+				t.Fatal(err)
+			}
+		}
+		coordinated(stays)
+		if _, err := admin.UpdatePartitions(t.Context(), 2, "jobs"); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "a message in the new partition", func() bool {
+			return client.ProduceSync(t.Context(), &kgo.Record{Topic: "jobs", Partition: 1, Value: []byte("x")}).FirstErr() == nil
+		})
+		f.take(b, 1)
+	}
+}
+
+// TestClaimsGoOnWhereAPartitionHasLeft: of two that a broker led another leads one by now, and in the one that is
+// left nothing is new.
+func TestClaimsGoOnWhereAPartitionHasLeft(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, kfake.NumBrokers(2), kfake.SeedTopics(2, "jobs"))
+	lead := func(partition, broker int32) {
+		t.Helper()
+		if err := f.MoveTopicPartition("jobs", partition, broker); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lead(0, 0)
+	lead(1, 0)
+	b := f.open(groupShare, kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))
+	f.publish(b, 0, 2)
+	f.take(b, 2)
+	lead(1, 1)
+	f.publish(b, 2, 4)
+	f.take(b, 2)
+	for range 100 {
+		req := claim(1)
+		req.Block = time.Millisecond
+		if _, err := b.Claim(t.Context(), req); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -200,6 +200,18 @@ func TestALetterOfATopicThatIsGone(t *testing.T) {
 	if list, err := b.List(t.Context(), "all.dlq", "", 9); err != nil || len(list) != 1 {
 		t.Errorf("%d letters are left, %v", len(list), err)
 	}
+	next := &kgo.Record{Topic: "all.dlq", Key: []byte("b"), Value: []byte("y")}
+	if err := client.ProduceSync(t.Context(), next).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	watch := stopwatch()
+	await(t, "the letter that was stored next", func() bool {
+		list, err := b.List(t.Context(), "all.dlq", "", 9)
+		return err == nil && len(list) == 2
+	})
+	if took := watch(); took > 5*time.Second {
+		t.Errorf("it is seen after %s: what was begun was not given up", took)
+	}
 }
 
 // TestLettersAfterATopicWasMadeAgain go back, or are removed, also by a handle that has done so before: whether the stream's

@@ -122,6 +122,33 @@ func TestAnAckThatCannotBeginInTime(t *testing.T) {
 	}
 }
 
+// TestAnAckOfWhatIsAnothersByNow is told so: while no commit gets through, the group puts the member out.
+func TestAnAckOfWhatIsAnothersByNow(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, kfake.BrokerConfigs(map[string]string{"group.min.session.timeout.ms": "500"}))
+	b := f.open(groupClassic, shortSession...)
+	f.publish(b, 0, 3)
+	list := gather(t, b, 3)
+	refused := f.Fault(trouble{key: kmsg.OffsetCommit, err: kerr.RebalanceInProgress}.fault(-1))
+	defer refused.Remove()
+	time.Sleep(time.Second) // the broker has not heard of it for more than half a session
+	told := make(chan []string, 1)
+	go func() {
+		lost, err := b.Ack(t.Context(), leasesOf(list))
+		if err != nil {
+			t.Error(err)
+		}
+		told <- lost
+	}()
+	if err := refused.Wait(t.Context(), refused.Hits()+1); err != nil {
+		t.Fatal(err)
+	}
+	f.Fault(trouble{key: kmsg.Heartbeat, err: kerr.UnknownMemberID, whole: true}.fault(1))
+	if lost := <-told; len(lost) != len(list) {
+		t.Errorf("of %d the ack has lost %v", len(list), lost)
+	}
+}
+
 // TestADeliveryCountsThoughTheOneBeforeDidNot: no handler had begun with the first, and the lease of the
 // second has ended.
 func TestADeliveryCountsThoughTheOneBeforeDidNot(t *testing.T) {

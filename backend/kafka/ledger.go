@@ -112,6 +112,9 @@ func (l *ledger) keep() {
 		case <-l.kick:
 		case <-beat.C:
 		}
+		if l.b.ended.Load() {
+			return // what it says last is to stay: see leave
+		}
 		_, pending := l.b.held.count()
 		ctx, cancel := context.WithTimeout(l.b.closing, callTimeout)
 		err := l.write(ctx, l.own(), &entry{

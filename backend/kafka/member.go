@@ -44,6 +44,7 @@ type member struct {
 	id     string
 
 	starting turn // of start
+	beating  turn // of heartbeat
 
 	mu          sync.Mutex
 	coordinator *int32 // of the group; nil: not known
@@ -72,7 +73,7 @@ func newMember(b *Backend) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &member{b: b, client: client, id: newName(), starting: newTurn(), sessions: map[int32]*session{}, changed: make(chan struct{})}, nil
+	return &member{b: b, client: client, id: newName(), starting: newTurn(), beating: newTurn(), sessions: map[int32]*session{}, changed: make(chan struct{})}, nil
 }
 
 // join makes the handle a member and waits for its first partitions.
@@ -129,7 +130,7 @@ func (m *member) start(ctx context.Context) error {
 // beat keeps the membership alive until the handle is closed.
 func (m *member) beat() {
 	epoch := int32(0)
-	for {
+	for !m.b.ended.Load() {
 		resp, err := m.heartbeat(m.b.closing, epoch)
 		wait := retryEvery
 		switch {
@@ -162,9 +163,16 @@ func (m *member) heartbeat(ctx context.Context, epoch int32) (*kmsg.ShareGroupHe
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if err := m.beating.take(ctx); err != nil {
+		return nil, err
+	}
+	defer m.beating.give()
 	coordinator, err := m.findCoordinator(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if epoch >= 0 && m.b.ended.Load() {
+		return nil, errClosed // behind the one that leaves, it would join again
 	}
 	answer, err := m.client.Broker(int(coordinator)).Request(ctx, req)
 	if err != nil {

@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -8,6 +9,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/kafka"
 )
 
 // TestAWorkerThatIsClosedStaysAway, though the brokers are slow to take what it says last: the next one has its
@@ -43,4 +47,92 @@ func TestAWorkerThatIsClosedStaysAway(t *testing.T) {
 		}
 	}
 	f.take(second, 2)
+}
+
+// TestAPartitionGoesToAnotherAndComesBack: what handlers have finish of it counts, what is not handed out by then does
+// not, and whoever has it again hands out what is new.
+func TestAPartitionGoesToAnotherAndComesBack(t *testing.T) {
+	t.Parallel()
+	for range 30 {
+		if comesBack(newFake(t, kfake.SeedTopics(2, "jobs"))) {
+			return
+		}
+	}
+	t.Fatal("this machine is too slow for handlers to finish in the time that they have")
+}
+
+func comesBack(f *fake) (inTime bool) {
+	f.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		f.SleepControl(func() { time.Sleep(30 * time.Millisecond) }) // so that something is always to be said
+		return nil, nil, false
+	})
+	client := f.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	put := func(n int) {
+		f.Helper()
+		for p := range int32(2) {
+			for range n {
+				if err := client.ProduceSync(f.Context(), &kgo.Record{Topic: "jobs", Partition: p, Value: []byte("x")}).FirstErr(); err != nil {
+					f.Fatal(err)
+				}
+			}
+		}
+	}
+	a, b := f.open(groupClassic), f.open(groupClassic)
+	handled := map[string]int{}
+	ack := func(by *kafka.Backend, list []*backend.Delivery) (lost []string) {
+		f.Helper()
+		lost, err := by.Ack(f.Context(), leasesOf(list))
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, d := range list {
+			if handled[d.ID]++; d.Attempt != 1 {
+				f.Errorf("%s comes for the %d. time", d.ID, d.Attempt)
+			}
+		}
+		return lost
+	}
+	more := func(from *kafka.Backend) {
+		f.Helper()
+		req := claim(10)
+		req.Block = 10 * time.Millisecond
+		got, err := from.Claim(f.Context(), req)
+		if err != nil {
+			f.Fatal(err)
+		}
+		ack(from, got.Deliveries)
+	}
+	const each = 40
+	put(each)
+	list := gather(f, a, 3*each/2)
+	start := time.Now()
+	more(b) // when b has joined, a is told which partition to give up
+	for ; len(list) > 0; list = list[1:] {
+		more(b)
+		if lost := ack(a, list[:1]); time.Since(start) > 4*time.Second {
+			return false
+		} else if len(lost) > 0 {
+			f.Errorf("%v are lost %s after b joined", lost, time.Since(start))
+		}
+	}
+	f.soon(func() string {
+		more(a)
+		more(b)
+		if len(handled) == 2*each {
+			return ""
+		}
+		return fmt.Sprintf("%d messages of %d were handled", len(handled), 2*each)
+	})
+	for id, n := range handled {
+		if n > 1 {
+			f.Errorf("%s was handled %d times", id, n)
+		}
+	}
+	if err := b.Close(); err != nil {
+		f.Fatal(err)
+	}
+	put(1)
+	f.take(a, 2)
+	return true
 }

@@ -2,7 +2,10 @@ package kafka_test
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/kafka"
 	"github.com/weirmq/weir/tests/link"
 )
 
@@ -295,4 +299,47 @@ func TestClaimsGoOnWhereAPartitionHasLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestAWorkerAsksOnlyForWhatIsItsOwn: once another has joined, each has one of two partitions, and asks the broker
+// that leads it.
+func TestAWorkerAsksOnlyForWhatIsItsOwn(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, kfake.NumBrokers(2), kfake.SeedTopics(2, "jobs"))
+	for p := range int32(2) {
+		if err := f.MoveTopicPartition("jobs", p, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var mu sync.Mutex
+	asked := map[string][]int32{} // brokers, by member
+	f.ControlKey(int16(kmsg.ShareFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		member := *req.(*kmsg.ShareFetchRequest).MemberID
+		asked[member] = append(asked[member], f.CurrentNode())
+		return nil, nil, false
+	})
+	first, second := f.open(groupShare), f.open(groupShare)
+	req := claim(1)
+	req.Block = time.Millisecond
+	f.soon(func() string {
+		for _, b := range []*kafka.Backend{first, second} {
+			if _, err := b.Claim(t.Context(), req); err != nil {
+				return err.Error()
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for member, brokers := range asked {
+			if n := len(brokers); n < 20 || len(slices.Compact(slices.Clone(brokers[n-20:]))) > 1 {
+				return fmt.Sprintf("of %d fetches of %s the last were from %v", n, member, brokers[max(0, n-20):])
+			}
+		}
+		if len(asked) == 2 {
+			return ""
+		}
+		return "one has not fetched"
+	})
 }

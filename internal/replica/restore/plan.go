@@ -28,6 +28,7 @@ type Plan struct {
 	Until  uint64 // position of the last of the groups
 	LSN    uint64 // last operation of the result
 	terms  []uint64
+	newest *replica.Base
 
 	// What the copy can be restored to: Oldest is its oldest base, Newest the time of
 	// its last group.
@@ -70,6 +71,9 @@ func (plan *Plan) choose(ctx context.Context, c Copy, names []string, p Point) e
 			continue
 		}
 		plan.Oldest, plan.OldestLSN = b.Taken, b.LSN
+		if plan.newest == nil {
+			plan.newest = b
+		}
 		if !found && (p.LSN == 0 || b.LSN <= p.LSN) && (p.Time.IsZero() || !b.Taken.After(p.Time)) {
 			plan.Base, found = *b, true
 			if p == (Point{}) {
@@ -110,7 +114,9 @@ func (plan *Plan) begins(ctx context.Context, c Copy, names []string) error {
 // scan reads the log behind the base.
 func (plan *Plan) scan(ctx context.Context, c Copy, p Point) error {
 	check, at := newChain(&plan.Base), plan.Base.After
-	groups, read, found := 0, plan.Bytes, p.LSN <= plan.Base.LSN
+	groups, read := 0, plan.Bytes
+	found := p.LSN > 0 && p.LSN <= plan.Base.LSN // p, behind which nothing has to be whole
+	over := false                                // something is missing, behind p
 	for {
 		e, err := c.Log.Read(ctx, at)
 		if errors.Is(err, io.EOF) {
@@ -121,10 +127,15 @@ func (plan *Plan) scan(ctx context.Context, c Copy, p Point) error {
 			g, err = check.next(&e)
 		}
 		if errors.Is(err, replica.ErrDamaged) {
-			if found && p.LSN > 0 {
+			if over = found; !found {
+				return &DamagedError{at, plan.NewestLSN, err}
+			}
+			if plan.newest.After < at || plan.newest.LSN <= check.last {
 				break
 			}
-			return &DamagedError{at, plan.NewestLSN, err}
+			check, at = newChain(plan.newest), plan.newest.After
+			plan.NewestLSN, plan.Newest = plan.newest.LSN, plan.newest.Taken
+			continue
 		}
 		if err != nil {
 			return fmt.Errorf("reading the copy behind position %d of its log: %w", at, err)
@@ -137,12 +148,15 @@ func (plan *Plan) scan(ctx context.Context, c Copy, p Point) error {
 			plan.Newest = time.UnixMilli(g.TimeMS)
 		}
 		switch {
+		case over:
+			continue
 		case p.LSN > 0:
 			if found || plan.NewestLSN < p.LSN {
 				continue
 			}
 			plan.LSN, found = p.LSN, true
 		case !p.Time.IsZero() && plan.Newest.After(p.Time):
+			found = true
 			continue
 		default:
 			plan.LSN = plan.NewestLSN

@@ -15,6 +15,7 @@ import (
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
 	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/wal"
 )
 
@@ -298,5 +299,44 @@ func TestATermThatBeginsIsNoMoment(t *testing.T) {
 	}
 	if got := digest(t, l.restored(Point{Time: at})); got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestATimeInFrontOfWhatIsMissingIsRestored goes back to a time behind which the copy lacks a part of the
+// log that a newer base covers, or has a damaged entry.
+func TestATimeInFrontOfWhatIsMissingIsRestored(t *testing.T) {
+	for _, what := range []string{"a gap", "damage"} {
+		l := shipped(t)
+		want, at := digest(t, l.Engine), time.UnixMilli(l.now)
+		l.write("a", 3)
+		l.ship()
+		seen := time.UnixMilli(l.now)
+		l.write("a", 4)
+		l.ship()
+		if what == "damage" {
+			l.to.entries[len(l.to.entries)-1].Data[0] ^= 4
+			l.base()
+		} else {
+			l.to.lose(1)
+			l.pos--
+			l.base()
+			l.append(replica.Group{Term: 1, Last: l.gap().LSN, TimeMS: l.now})
+		}
+		l.write("a", 5)
+		l.ship()
+		for range 2 { // up to the last moment in front of it
+			if got := digest(t, l.restored(Point{Time: at})); got != want {
+				t.Errorf("in front of %s: %s, want %s", what, got, want)
+			}
+			at = seen.Add(-time.Millisecond)
+		}
+		var bad *DamagedError
+		if _, err := l.to.copy().Plan(t.Context(), Point{Time: seen.Add(100 * time.Millisecond)}); !errors.As(err, &bad) {
+			t.Errorf("a time inside of %s: %v", what, err)
+		}
+		plan, err := l.to.copy().Plan(t.Context(), Point{Time: at})
+		if err != nil || plan.NewestLSN != l.last || !plan.Newest.Equal(time.UnixMilli(l.now)) {
+			t.Errorf("behind %s the copy goes on to LSN %d; it is said to end at %+v, %v", what, l.last, plan, err)
+		}
 	}
 }

@@ -100,7 +100,7 @@ var table = map[string]rule{
 	"internal/replica/kafka":       {code: "internal/address internal/kafkalogin internal/replica " + franz, tests: "internal/replica/replicatest tests/kafkatest tests/link"},
 	"internal/replica/stores":      {code: "internal/replica internal/replica/slots internal/replica/dir internal/replica/kafka internal/replica/postgres internal/replica/s3", tests: "tests/kafkatest tests/postgrestest"},
 
-	"internal/replica/restore": {code: "internal/replica internal/wal " + vfs, tests: "internal/api internal/engine internal/op " + errorfs},
+	"internal/replica/restore": {code: "internal/replica internal/wal " + vfs, tests: "internal/api internal/engine internal/op tests/bubble " + errorfs},
 
 	"internal/store":        {code: "internal/api internal/op internal/wal " + pebble, tests: "tests/bubble " + rapid},
 	"internal/engine/topic": {code: "internal/api internal/op", tests: rapid},

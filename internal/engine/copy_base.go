@@ -29,8 +29,9 @@ const (
 
 // gapBase is a base that goes on behind entries that are missing.
 type gapBase struct {
-	base replica.Base
-	done chan error
+	base   replica.Base
+	newest uint64 // position of the newest base that is there
+	done   chan error
 }
 
 // baseLoop makes the first base of a term right away, and then one after so many
@@ -86,7 +87,10 @@ func (c *copier) makeBase(ctx context.Context, gap bool) error {
 		return err
 	}
 	if gap {
-		g := &gapBase{b, make(chan error, 1)}
+		g := &gapBase{base: b, done: make(chan error, 1)}
+		if g.newest, err = c.newestBase(ctx); err != nil {
+			return err
+		}
 		select {
 		case c.ready <- g:
 		case <-ctx.Done():
@@ -134,10 +138,13 @@ func (c *copier) writeBase(ctx context.Context, b *replica.Base) error {
 // bridge writes a base down that covers what the log has left out, and the entry
 // right behind its place that makes it count; then the log goes on.
 func (c *copier) bridge(g *gapBase) error {
-	if c.pos.Load() == c.bridged { // the store may still carry out what failed there
-		c.sign()
-	}
 	c.drain()
+	// The store may still carry out what failed at c.bridged, and a log that has lost its end goes
+	// on in front of a base that is older.
+	for c.pos.Load() <= max(g.newest, c.bridged) && c.ctx.Err() == nil {
+		c.sign()
+		c.drain()
+	}
 	g.base.After = c.pos.Load()
 	c.bridged = g.base.After
 	ctx, cancel := context.WithTimeout(c.ctx, baseRetry) // the leader has to go on saying that it lives
@@ -156,6 +163,15 @@ func (c *copier) bridge(g *gapBase) error {
 	c.store(replica.Group{Term: c.r.Term, Last: max(c.last, g.base.LSN), TimeMS: g.base.Taken.UnixMilli()}, 0, buf, begun, false)
 	c.drain() // until then the base may never count, and nothing may be removed for it
 	return c.ctx.Err()
+}
+
+// newestBase is the highest position of a base; 0: there is none.
+func (c *copier) newestBase(ctx context.Context) (after uint64, err error) {
+	list, err := c.r.Files.List(ctx, replica.BasePrefix)
+	for _, f := range list {
+		after = max(after, replica.BaseAfter(f.Name))
+	}
+	return after, err
 }
 
 // upload puts the files of a snapshot into the copy that are not there yet.

@@ -43,3 +43,11 @@ const BasePrefix = "base/"
 
 // BaseName is the name of a base in Files, by the position that it goes on behind.
 func BaseName(after uint64) string { return fmt.Sprintf("%s%020d.json", BasePrefix, after) }
+
+// BaseAfter is the position in the name of a base; 0 if the name is not that of one.
+func BaseAfter(name string) (after uint64) {
+	if _, err := fmt.Sscanf(name, BasePrefix+"%d.json", &after); err != nil || BaseName(after) != name {
+		return 0
+	}
+	return after
+}

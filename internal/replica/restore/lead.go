@@ -120,8 +120,11 @@ func (d *Directory) take(ctx context.Context, h *held, m *Mirror) (Led, error) {
 		}
 		return led, d.writeNote(note{Term: lead.Term, Copy: h.copy})
 	}
-	defer m.Close()
+	defer func() { m.Close() }()
 	if err := m.Follow(ctx, lead.End-1); err != nil { // the entry there is this leader's own
+		return Led{}, err
+	}
+	if m, err = d.newerBase(ctx, m, lead); err != nil {
 		return Led{}, err
 	}
 	if err := m.Finish(math.MaxUint64); err != nil {
@@ -133,6 +136,26 @@ func (d *Directory) take(ctx context.Context, h *held, m *Mirror) (Led, error) {
 	}
 	d.Logger.Info("the data directory is made from the copy", "term", lead.Term, "lsn", m.LSN, "base_lsn", m.Base.LSN)
 	return led, d.replace(h, m, lead.Term)
+}
+
+// newerBase returns m, or a mirror of the newest base if that has more: of a log that has lost its
+// end. Without it the same numbers would be given to others, and the base would hide them.
+func (d *Directory) newerBase(ctx context.Context, m *Mirror, lead replica.Lead) (*Mirror, error) {
+	names, err := d.Copy.baseNames(ctx)
+	if err != nil || len(names) == 0 || names[len(names)-1] <= replica.BaseName(m.Base.After) {
+		return m, err
+	}
+	b, err := d.Copy.readBase(ctx, names[len(names)-1])
+	if err != nil || b.LSN <= m.LSN {
+		return m, ctx.Err() // one that cannot be read or does not count hides nothing
+	}
+	m.Close()
+	next, err := d.Copy.Begin(ctx, d.FS, d.mirror("c"), m)
+	if err == nil {
+		m = next
+		err = m.Follow(ctx, lead.End-1)
+	}
+	return m, err
 }
 
 // sayAlone tells standbys that what there is the copy does not have, before the recovery
@@ -207,6 +230,10 @@ func (d *Directory) goesOn(ctx context.Context, h *held, before replica.Term, le
 	if last < plan.NewestLSN {
 		d.Logger.Warn("the copy is ahead of the data directory", "lsn", last, "copy_lsn", plan.NewestLSN)
 		return false, 0, nil
+	}
+	if plan.Base.After >= lead.End {
+		d.Logger.Warn("the store has lost the end of the copy's log, and the newest base goes on behind it: this server goes on with its own directory and makes a new base", "base", replica.BaseName(plan.Base.After))
+		return true, 0, nil
 	}
 	return true, plan.NewestLSN, nil
 }

@@ -109,7 +109,7 @@ func (d *Directory) moveTo(aside string) error {
 
 // removeMirrors removes what was mirrored and is not needed any more.
 func (d *Directory) removeMirrors() error {
-	return errors.Join(d.FS.RemoveAll(d.mirror("a")), d.FS.RemoveAll(d.mirror("b")))
+	return errors.Join(d.FS.RemoveAll(d.mirror("a")), d.FS.RemoveAll(d.mirror("b")), d.FS.RemoveAll(d.mirror("c")))
 }
 
 func (d *Directory) readNote() (*note, error) {

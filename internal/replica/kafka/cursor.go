@@ -77,8 +77,12 @@ func (c *cursor) walk(ctx context.Context, p *place, end int64) (data []byte, er
 		if err != nil {
 			return nil, err
 		}
+		before := p.term
 		if data, counts := p.stepRecord(r); counts {
 			return data, nil
+		}
+		if held, ours := decode(r.Value); ours && held.number > 0 && held.term > before {
+			return nil, lostUpTo(p.pos) // where its term began is what was at p
 		}
 	}
 	return nil, io.EOF
@@ -94,6 +98,15 @@ func (c *cursor) walkTo(ctx context.Context, p *place, end int64) error {
 			return err
 		}
 	}
+}
+
+// still reports whether the record that p is behind is there.
+func (c *cursor) still(ctx context.Context, p *place) (bool, error) {
+	at, err := c.first(ctx, int64(p.pos)-1)
+	if errors.Is(err, replica.ErrDamaged) || errors.Is(err, replica.ErrTrimmed) {
+		return false, nil
+	}
+	return at.same(p), err
 }
 
 // first returns the place behind the record at an offset, which counts.

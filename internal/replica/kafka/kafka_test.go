@@ -151,6 +151,7 @@ func TestLog(t *testing.T) {
 	t.Run("brokers away", func(t *testing.T) { brokersAway(t, b) })
 	t.Run("a lost end", func(t *testing.T) { lostEnd(t, b) })
 	t.Run("a reader of a lost end", func(t *testing.T) { readerOfLostEnd(t, b) })
+	t.Run("an end that has grown again", func(t *testing.T) { regrownEnd(t, b) })
 }
 
 // leavings are records of an old leader between and behind those of a new one.
@@ -388,6 +389,49 @@ func readerOfLostEnd(t *testing.T, b *kafkatest.Broker) {
 		t.Fatal(o.err)
 	}
 	expect(t, open(t, address), "a", "b", "e", "f", "g", "h")
+}
+
+// regrownEnd is one that the last replica has lost and another leader has filled, up to where it was or
+// beyond, before those look again who know what was there.
+func regrownEnd(t *testing.T, b *kafkatest.Broker) {
+	for beyond, more := range [][]string{{"e"}, {"e", "f", "g"}} {
+		address := fmt.Sprint(b.URL(), "/regrown", beyond)
+		old := open(t, address)
+		lead(t, old)
+		for _, data := range []string{"a", "b", "c", "d"} {
+			if o := await(t, start(t, old, data)); o.err != nil {
+				t.Fatal(o.err)
+			}
+		}
+		reader, walker := open(t, address), open(t, address)
+		expect(t, reader, "a", "b", "c", "d")
+		if term, err := walker.Newest(t.Context()); err != nil || term.Number != 1 {
+			t.Fatalf("the newest term is %+v, %v", term, err)
+		}
+		b.Kill()
+		b.LoseEnd(fmt.Sprint("regrown", beyond), 0, 3)
+		b.Restart()
+		next := open(t, address)
+		lead(t, next)
+		for _, data := range more {
+			if o := await(t, start(t, next, data)); o.err != nil {
+				t.Fatal(o.err)
+			}
+		}
+		if e, err := reader.Read(t.Context(), 5); !errors.Is(err, replica.ErrTrimmed) {
+			t.Errorf("%d: a reader at what was the end: %+v, %v", beyond, e, err)
+		}
+		if term, err := walker.Newest(t.Context()); err != nil || term.Number != 2 {
+			t.Errorf("%d: the newest term is %+v, %v", beyond, term, err)
+		}
+		if o := await(t, start(t, old, "void")); !errors.Is(o.err, replica.ErrFenced) {
+			t.Errorf("%d: the old leader's entry: %+v", beyond, o)
+		}
+		if o := await(t, start(t, next, "last")); o.err != nil {
+			t.Fatal(o.err)
+		}
+		expect(t, open(t, address), append(append([]string{"a", "b"}, more...), "last")...)
+	}
 }
 
 // topics are those that would lose the log by themselves.

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -31,6 +32,7 @@ type leader struct {
 
 	// Of run:
 	at       place // how far the log is known
+	heardAt  time.Time
 	cursor   cursor
 	sent     uint64 // number of the entry sent last
 	underWay int    // records
@@ -54,7 +56,7 @@ type ack struct {
 
 func newLeader(log *Log, at place) *leader {
 	return &leader{
-		log: log, term: at.term, node: at.node, started: at.started, at: at, cursor: cursor{log: log},
+		log: log, term: at.term, node: at.node, started: at.started, at: at, heardAt: time.Now(), cursor: cursor{log: log},
 		slots: make(chan struct{}, replica.Window), over: make(chan struct{}), ended: make(chan struct{}),
 		wake: make(chan struct{}, 1), acks: make(chan ack, 64),
 	}
@@ -192,6 +194,13 @@ func (l *leader) heard(ctx context.Context, a ack) {
 		l.failed = a.err
 		return
 	case a.offset == l.at.next:
+		if still, err := l.still(ctx); err != nil {
+			l.failed = err
+			return
+		} else if !still {
+			l.stop(fmt.Errorf("%w, or the topic has lost records that it had confirmed: position %d is another's", replica.ErrFenced, l.at.pos))
+			return
+		}
 		if _, counts := l.at.step(a.offset, a.record, true); counts {
 			l.done(l.at.number, l.at.pos)
 		}
@@ -209,6 +218,28 @@ func (l *leader) heard(ctx context.Context, a ack) {
 	}
 }
 
+// still reports whether what the leader knows of the log is there, if it has heard nothing for a
+// while: another may have filled what was lost meanwhile, up to the same offset.
+func (l *leader) still(ctx context.Context) (bool, error) {
+	now := time.Now()
+	passed := max(now.Sub(l.heardAt), time.Duration(now.UnixNano()-l.heardAt.UnixNano())) // a machine may have slept
+	if passed < time.Second {
+		l.heardAt = now
+		return true, nil
+	}
+	b, err := l.log.bounds(ctx)
+	if err != nil {
+		return false, err
+	}
+	if b.epoch != l.at.epoch {
+		if still, err := l.cursor.still(ctx, &l.at); err != nil || !still {
+			return false, err
+		}
+	}
+	l.at.epoch, l.heardAt = b.epoch, now
+	return true, nil
+}
+
 // gap reads up to end. Records of older leaders are void; one that begins a later term ends
 // this one.
 func (l *leader) gap(ctx context.Context, end int64) error {
@@ -216,6 +247,9 @@ func (l *leader) gap(ctx context.Context, end int64) error {
 		_, err := l.cursor.walk(ctx, &l.at, end)
 		switch {
 		case err != nil && l.at.next >= end:
+			return nil
+		case errors.Is(err, replica.ErrTrimmed):
+			l.stop(fmt.Errorf("%w: %w", replica.ErrFenced, err))
 			return nil
 		case err != nil:
 			return err

@@ -42,52 +42,67 @@ func (l *Log) toEnd(ctx context.Context) (place, error) {
 
 // walkOn walks from l.end to the end of the log, or from the start of one that has lost its end.
 func (l *Log) walkOn(ctx context.Context) error {
-	start, end, err := l.bounds(ctx)
+	b, err := l.bounds(ctx)
 	if err != nil {
 		return err
 	}
-	if l.end.next > end {
+	if l.end.next > b.end {
 		l.end = place{}
 	}
-	if start > 0 && l.end.next <= start {
-		if l.end, err = l.endCursor.first(ctx, start); err != nil {
+	if l.end.pos > 0 && b.epoch != l.end.epoch {
+		if still, err := l.endCursor.still(ctx, &l.end); err != nil {
+			return err
+		} else if !still {
+			l.end = place{}
+		}
+	}
+	if b.start > 0 && l.end.next <= b.start {
+		if l.end, err = l.endCursor.first(ctx, b.start); err != nil {
 			return err
 		}
 	}
-	return l.endCursor.walkTo(ctx, &l.end, end)
+	l.end.epoch = b.epoch
+	return l.endCursor.walkTo(ctx, &l.end, b.end)
 }
 
-// bounds are the offsets of the first record and behind the last one. The partition's leader
-// may not know of it yet, if it was made or has moved right now.
-func (l *Log) bounds(ctx context.Context) (start, end int64, err error) {
+// bounds are the offsets of the first record and behind the last one. The log is led by another
+// broker, or anew, if the epoch is another: it may have lost its end.
+type bounds struct {
+	start, end int64
+	epoch      int32
+}
+
+// bounds asks for them. The partition's leader may not know of it yet, if it was made or has
+// moved right now.
+func (l *Log) bounds(ctx context.Context) (b bounds, err error) {
 	waiting, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	for {
-		start, end, err = l.boundsNow(ctx)
+		b, err = l.boundsNow(ctx)
 		if err == nil || !kerr.IsRetriable(err) || !l.pause(waiting) {
-			return start, end, err
+			return b, err
 		}
 	}
 }
 
-func (l *Log) boundsNow(ctx context.Context) (start, end int64, err error) {
+func (l *Log) boundsNow(ctx context.Context) (bounds, error) {
 	starts, err := l.admin.ListStartOffsets(ctx, l.topic)
 	if err == nil {
 		err = starts.Error()
 	}
 	if err != nil {
-		return 0, 0, err
+		return bounds{}, err
 	}
 	ends, err := l.admin.ListEndOffsets(ctx, l.topic)
 	if err == nil {
 		err = ends.Error()
 	}
 	if err != nil {
-		return 0, 0, err
+		return bounds{}, err
 	}
 	first, _ := starts.Lookup(l.topic, 0)
 	last, _ := ends.Lookup(l.topic, 0)
-	return first.Offset, last.Offset, nil
+	return bounds{first.Offset, last.Offset, last.LeaderEpoch}, nil
 }
 
 // Lead implements replica.Log.
@@ -166,29 +181,30 @@ func (l *Log) Read(ctx context.Context, after uint64) (replica.Entry, error) {
 	}
 	l.reading.Lock()
 	defer l.reading.Unlock()
-	start, end, err := l.bounds(ctx)
+	b, err := l.bounds(ctx)
 	if err != nil {
 		return replica.Entry{}, wrap(err)
 	}
-	if start > int64(after) || after > 0 && start > int64(after)-1 {
+	if b.start > int64(after) || after > 0 && b.start > int64(after)-1 {
 		return replica.Entry{}, replica.ErrTrimmed
 	}
 	at := l.read
 	known := at.pos == after && at.next > 0 && at.part == 0
 	switch {
-	case int64(after) > end:
+	case int64(after) > b.end:
 		return replica.Entry{}, l.endsBefore(ctx, after)
 	case after == 0:
 		at = place{}
-	case !known || !l.readCursor.standsAt(at.next):
+	case !known || b.epoch != at.epoch || !l.readCursor.standsAt(at.next):
 		if at, err = l.readCursor.first(ctx, int64(after)-1); err != nil {
 			return replica.Entry{}, wrap(err)
 		}
-		if known && (at.term != l.read.term || at.number != l.read.number) {
+		if known && !at.same(&l.read) {
 			return replica.Entry{}, lostUpTo(after)
 		}
 	}
-	data, err := l.readCursor.walk(ctx, &at, end)
+	at.epoch = b.epoch
+	data, err := l.readCursor.walk(ctx, &at, b.end)
 	if errors.Is(err, io.EOF) {
 		return replica.Entry{}, err
 	}
@@ -223,8 +239,8 @@ func (l *Log) Trim(ctx context.Context, upTo uint64) error {
 	if err != nil || end.pos == 0 {
 		return wrap(err)
 	}
-	start, _, err := l.bounds(ctx)
-	if upTo = min(upTo, end.pos); err != nil || int64(upTo)-1 <= start {
+	b, err := l.bounds(ctx)
+	if upTo = min(upTo, end.pos); err != nil || int64(upTo)-1 <= b.start {
 		return wrap(err)
 	}
 	offsets := kadm.Offsets{}

@@ -64,6 +64,7 @@ type place struct {
 	node    string
 	started int64
 	begun   string // what the record that began the term holds, "" if it was not seen
+	epoch   int32  // of the partition's leader when all this was there
 }
 
 // step goes on over a record and returns the entry that it completes.
@@ -96,13 +97,18 @@ func (p *place) step(offset int64, r record, ours bool) (data []byte, counts boo
 
 // resume is the place behind a record that is known to count.
 func (p *place) resume(offset int64, r record) {
-	*p = place{next: offset + 1, pos: position(offset), term: r.term, number: r.number, node: r.node, started: r.started}
+	*p = place{next: offset + 1, pos: position(offset), term: r.term, number: r.number, node: r.node, started: r.started, epoch: p.epoch}
 }
 
 // position is that of the entry that ends with the record at an offset.
 func position(offset int64) uint64 { return uint64(offset) + 1 }
 
 func (p *place) startedAt() time.Time { return time.UnixMilli(p.started) }
+
+// same reports whether two places are behind the same record.
+func (p *place) same(q *place) bool {
+	return p.pos == q.pos && p.term == q.term && p.number == q.number && p.started == q.started && p.node == q.node
+}
 
 // stepRecord is step for what Kafka returned.
 func (p *place) stepRecord(k *kgo.Record) (data []byte, counts bool) {

@@ -476,6 +476,58 @@ func contextEnds(t *testing.T, proxy *link.Proxy) {
 	}
 }
 
+// What counts has all replicas in sync, and these are enough: before that neither an entry nor a term does, somebody is
+// told, and it goes on when they are.
+func TestTooFewInSync(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.StartCluster(t, kafkatest.Options{ShareVersion: kafkatest.Without})
+	leader, refused := openTold(t, c.URL()+"/entries")
+	next, refusedTerm := openTold(t, c.URL()+"/terms")
+	if got := leader.Warnings(); len(got) != 0 {
+		t.Errorf("with three brokers it warns %q", got)
+	}
+	lead(t, leader)
+	topics, err := kadm.NewClient(c.Brokers[0].Client()).ListTopics(t.Context(), "entries", "terms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := int32(1)
+	for dead == topics["entries"].Partitions[0].Leader || dead == topics["terms"].Partitions[0].Leader {
+		dead++
+	}
+	need := func(replicas string) {
+		for topic := range topics {
+			set(t, c.Broker(dead%3+1), topic, "min.insync.replicas", replicas)
+		}
+	}
+	need("3")
+	c.Broker(dead).Kill()
+	entry, term := start(t, leader, "a"), make(chan outcome, 1)
+	go func() {
+		got, err := next.Lead(t.Context(), "node")
+		term <- outcome{got.End, err}
+	}()
+	for _, of := range []struct {
+		refused <-chan error
+		told    <-chan outcome
+	}{{refused, entry}, {refusedTerm, term}} {
+		select {
+		case <-of.refused:
+		case o := <-of.told:
+			t.Fatalf("two of three replicas have it: %+v", o)
+		case <-time.After(2 * time.Minute):
+			t.Fatal("nobody was told within two minutes that too few are in sync")
+		}
+	}
+	need("2")
+	for _, told := range []<-chan outcome{entry, term} {
+		if o := await(t, told); o.err != nil {
+			t.Error(o.err)
+		}
+	}
+	expect(t, open(t, c.URL()+"/entries"), "a")
+}
+
 // The log's connection is said as that of a stream: users, certificates, and what is wrong.
 func TestTLSAndSASL(t *testing.T) {
 	t.Parallel()

@@ -24,6 +24,7 @@ const answerTimeout = 15 * time.Second
 type leader struct {
 	log   *Log
 	term  uint64
+	asked int64         // by the call of Lead that took the term
 	slots chan struct{} // holds a token of every entry under way
 	over  chan struct{} // closed by stop
 	ended chan struct{} // closed when run has returned
@@ -45,9 +46,9 @@ type pending struct {
 	detach func() bool // from its context
 }
 
-func newLeader(log *Log, lead replica.Lead) *leader {
+func newLeader(log *Log, lead replica.Lead, asked int64) *leader {
 	return &leader{
-		log: log, term: lead.Term, next: lead.End + 1, slots: make(chan struct{}, replica.Window),
+		log: log, term: lead.Term, asked: asked, next: lead.End + 1, slots: make(chan struct{}, replica.Window),
 		over: make(chan struct{}), ended: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 }
@@ -188,9 +189,13 @@ func (l *leader) connected(ctx context.Context) error {
 func (l *leader) ask(ctx context.Context, conn *pgx.Conn) error {
 	first := l.first()
 	var term, have uint64
+	var asked int64
 	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, `UPDATE weir_replica_terms SET asked = asked WHERE log = $1 RETURNING term`, l.log.name).Scan(&term); err != nil {
+		if err := tx.QueryRow(ctx, `UPDATE weir_replica_terms SET asked = asked WHERE log = $1 RETURNING term, asked`, l.log.name).Scan(&term, &asked); err != nil {
 			return err
+		}
+		if term == l.term && asked != l.asked {
+			return fmt.Errorf("%w: the database had lost term %d, which another one has now", replica.ErrFenced, term)
 		}
 		return tx.QueryRow(ctx, `SELECT coalesce(max(pos), 0) FROM weir_replica_log WHERE log = $1 AND pos BETWEEN $2 AND $3 AND term = $4`,
 			l.log.name, first-1, first+replica.Window, l.term).Scan(&have)

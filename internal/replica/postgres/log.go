@@ -49,7 +49,7 @@ func (l *Log) Lead(ctx context.Context, node string) (lead replica.Lead, err err
 	if err != nil {
 		return replica.Lead{}, wrap(err)
 	}
-	l.follow(newLeader(l, lead))
+	l.follow(newLeader(l, lead, c.number))
 	return lead, nil
 }
 

@@ -574,6 +574,31 @@ func TestTheHostThatTakesWritesIsUsed(t *testing.T) {
 	equal(t, read(t, open(t, writes, writes.Addr())), []string{"a"})
 }
 
+// A standby that takes over may lack the newest term as well, whose number another one then gets: its entries are not
+// those of the first, which adds nothing to them.
+func TestATermThatTheDatabaseHasLostIsAnothers(t *testing.T) {
+	t.Parallel()
+	primary, standby := postgrestest.Start(t, postgrestest.Options{}), postgrestest.Start(t, postgrestest.Options{})
+	next := open(t, standby, standby.Addr())
+	l := open(t, primary, primary.Addr()+","+standby.Addr())
+	first := lead(t, l)
+	store(t, l, "a")
+	store(t, l, "b")
+	primary.Kill()
+	if second := lead(t, next); second.Term != first.Term {
+		t.Fatalf("the terms are %d and %d: this test shows nothing", first.Term, second.Term)
+	}
+	want := []string{"c", "d", "e"}
+	for _, data := range want {
+		store(t, next, data)
+	}
+	if o := await(t, start(t, t.Context(), l, "f")); !errors.Is(o.err, replica.ErrFenced) {
+		t.Errorf("an entry of a term that another has: %+v", o)
+	}
+	store(t, next, "g")
+	equal(t, read(t, next), append(want, "g"))
+}
+
 func TestWhatTheDatabaseMayLoseIsSaid(t *testing.T) {
 	t.Parallel()
 	s := postgrestest.Start(t, postgrestest.Options{Settings: map[string]string{"synchronous_commit": "off"}})

@@ -156,7 +156,7 @@ func TestMissingStreamAndGroupAreSaidAndNotMade(t *testing.T) {
 	if s, err := b.Stats(t.Context()); err != nil || !errors.Is(s.Missing, backend.ErrStreamNotFound) {
 		t.Errorf("stats of nothing: %+v, %v", s, err)
 	}
-	if signal, err := b.Signal(t.Context(), 100); err != nil || signal.XLen != 0 || signal.Lag != nil {
+	if signal, err := b.Signal(t.Context(), 100); err != nil || signal.XLen != 0 || signal.Lag == nil || *signal.Lag != 0 {
 		t.Errorf("signal of nothing: %+v %v", signal, err)
 	}
 	if n := s.Client().Exists(t.Context(), "jobs").Val(); n != 0 {

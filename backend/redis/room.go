@@ -28,7 +28,7 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 	at := time.Now()
 	published := redis.NewStringCmd(ctx, "GET", b.keys.lag)
 	args := append(b.count.args(&b.keys, req.Limit, at),
-		b.producer, req.Limit, req.Pause, req.Need, req.Want, req.Kept, req.Lifetime.Milliseconds())
+		b.producer, req.Limit, req.Pause, req.Need, req.Want, req.Kept, req.Lifetime.Milliseconds(), b.newGroup())
 	waits := roomScript.cmd(ctx, []string{b.keys.stream, b.keys.later, b.keys.room}, args...)
 	paused := b.pausedCmd(ctx, "HMGET")
 	_ = b.do(ctx, published, waits, paused)
@@ -52,6 +52,17 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 		return s, backend.Room{Err: b.noShare(explainReply(code, said))}, nil
 	}
 	return s, backend.Room{Given: int64(given), Taken: int64(taken)}, nil
+}
+
+// newGroup says what a group gets that its first claim creates; empty: it is not to be created.
+func (b *Backend) newGroup() string {
+	switch {
+	case b.set.create == createNever:
+		return ""
+	case b.set.start == startNew:
+		return "new"
+	}
+	return "all"
 }
 
 // roomless reads without the room's key, which the user may not touch.

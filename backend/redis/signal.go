@@ -14,8 +14,8 @@ import (
 
 var _ backend.Signaler = (*Backend)(nil)
 
-// Signal reads what a guard needs in one round trip. A stream that does not exist yet
-// has nothing; a group that does not exist yet has everything stored before it.
+// Signal reads what a guard needs in one round trip. A group that does not exist yet has
+// what its first claim will find; if it is not to be created, everything stored may be its.
 func (b *Backend) Signal(ctx context.Context, most int64) (backend.Signal, error) {
 	at := time.Now()
 	published := redis.NewStringCmd(ctx, "GET", b.keys.lag)
@@ -44,6 +44,8 @@ func (b *Backend) signal(published *redis.StringCmd, waits *redis.RawCmd, at tim
 	}
 	got, rest, err := b.count.parse(waits.Val(), &b.keys, at)
 	switch {
+	case b.notYet(err) != nil:
+		b.foresee(&got)
 	case errors.Is(err, backend.ErrGroupNotFound):
 		got.behind = got.xlen - got.delayed
 	case err != nil && !errors.Is(err, backend.ErrStreamNotFound):

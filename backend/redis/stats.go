@@ -31,11 +31,7 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 		return backend.Stats{}, err
 	}
 	if missing != nil {
-		got.last, got.behind = "0-0", got.due
-		if b.set.start != startNew {
-			got.behind = got.xlen - got.delayed
-		}
-		got.lag = &got.behind
+		b.foresee(&got)
 	}
 	s := backend.Stats{
 		Missing: missing,
@@ -56,6 +52,15 @@ func (b *Backend) notYet(err error) error {
 		return nil
 	}
 	return err
+}
+
+// foresee says what will wait for a group that its first claim will create.
+func (b *Backend) foresee(got *reading) {
+	got.last, got.behind = "0-0", got.due
+	if b.set.start != startNew {
+		got.behind = got.xlen - got.delayed
+	}
+	got.lag = &got.behind
 }
 
 // group is what XINFO GROUPS says about one group.

@@ -1,7 +1,8 @@
 -- Reads what waits for a group (lag.lua, here the function waits) and gives the caller a share of the room below its
 -- limits. Depth and what all producers may still append never come to more than the limit: a share counts in full
 -- until its producer reads again, though a part of it may be in the depth already.
--- KEYS: stream, messages that are kept back, room. ARGV: those of lag.lua; the producer; limit; pause (-1: none); need; want; kept; lifetime in ms.
+-- KEYS: stream, messages that are kept back, room. ARGV: those of lag.lua; the producer; limit; pause (-1: none); need; want; kept; lifetime in ms;
+-- what a group gets that its first claim creates: all, new (what is not stored yet), or nothing if it is not to be created.
 -- The hash room: producer -> "<messages> <expires, ms>"; total -> the sum of them; sweep -> when to look for expired
 -- ones next, ms: so one reading costs the same with ten producers and with thousands.
 -- Returns the answer of lag.lua and {given, taken by others, why no room can be shared out (empty: it can)}.
@@ -54,10 +55,12 @@ end
 local taken = math.max(0, total - mine)
 
 local stored, pending, lag, counted = answer[2], answer[3], answer[6], answer[7]
+if answer[1] < 2 then
+  counted = ARGV[15] == 'new' and 0 or stored
+  lag = ARGV[15] == '' and -1 or counted
+end
 local depth, ceiling = pending + (lag >= 0 and lag or counted) + answer[12], limit
-if answer[1] == 1 then
-  depth = stored + answer[12]
-elseif lag >= 0 and pause >= 0 then -- what is not due takes room, and nobody waits for it
+if lag >= 0 and pause >= 0 then -- what is not due takes room, and nobody waits for it
   ceiling = math.min(limit, pause + need + answer[12] - answer[13])
 end
 local live = redis.call('HLEN', room)

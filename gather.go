@@ -150,7 +150,7 @@ func (g *gatherer) wait(p *parcel, msgs []Message, took *int64) ([]backend.Appen
 		case p.with == nil:
 			<-p.done // it is sent under the same context
 		case g.leave(p, took):
-			return nil, fmt.Errorf("%w: %w", ErrOutcomeUnknown, context.Cause(p.ctx))
+			return nil, fmt.Errorf("%w: %w", ErrOutcomeUnknown, whyEnded(p.ctx))
 		}
 	}
 	ctx, results, err := p.ctx, p.results, p.err
@@ -357,6 +357,15 @@ func (p *parcel) unsendable() error {
 		}
 	}
 	return nil
+}
+
+// whyEnded is the error of a context that has ended, and its cause if that is another one.
+func whyEnded(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) || cause == errSilent {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 func notSent(err error) error { return fmt.Errorf("not sent: %w", err) }

@@ -220,14 +220,15 @@ func TestAPublishWhoseContextEndsWhileItIsUnderWayLeavesTheOthersAlone(t *testin
 		g := gather(t, twoSlots)
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 1, Delay: 500 * time.Millisecond})
 		g.busy(time.Second)
-		ctx, cancel := context.WithCancel(t.Context())
+		why := errors.New("the caller is gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
 		data := []byte("gone")
 		gone, stays := g.start(ctx, weir.Message{Data: data, Headers: map[string]string{"a": "b"}}), g.start(t.Context(), text("stays"))
 		time.Sleep(1200 * time.Millisecond) // both are under way
-		cancel()
+		cancel(why)
 		began := time.Now()
-		if err := <-gone; !errors.Is(err, weir.ErrOutcomeUnknown) {
-			t.Errorf("got %v, want that the outcome is unknown", err)
+		if err := <-gone; !errors.Is(err, weir.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
+			t.Errorf("got %v, want that the outcome is unknown, the context's error and its cause", err)
 		}
 		if took := time.Since(began); took > 50*time.Millisecond {
 			t.Errorf("it returned %s after its context had ended", took)

@@ -225,6 +225,8 @@ func contextEndsSilence(f *fixture) {
 		}
 		if took, err := quickest(f, c, bad); err == nil || took > silence+overdue {
 			f.Errorf("%s without an answer: %v after %s at best, its context %s", c.name, err, took, silence)
+		} else if backend.Retryable(err) && !errors.Is(err, context.DeadlineExceeded) {
+			f.Errorf("%s without an answer: %v, want context.DeadlineExceeded, whatever its context's cause", c.name, err)
 		}
 	}
 }
@@ -235,7 +237,7 @@ func contextEndsSilence(f *fixture) {
 func quickest(f *fixture, c call, b backend.Backend) (best time.Duration, err error) {
 	for try := 0; try < 10 && (try == 0 || best > silence+overdue); try++ {
 		stalled := stall.Watch()
-		ctx, cancel := context.WithTimeout(f.ctx(), silence)
+		ctx, cancel := context.WithTimeoutCause(f.ctx(), silence, errors.New("the caller's cause"))
 		start := time.Now()
 		err = c.do(ctx, b)
 		took := time.Since(start) - stalled()

@@ -50,7 +50,7 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 	case ended(err) && ctx.Err() != nil:
 		return fmt.Errorf("redis: not sent: %w", err)
 	case neverSent(err) && ctx.Err() != nil:
-		return fmt.Errorf("redis: %w: %w: %w", backend.ErrUnavailable, context.Cause(ctx), err)
+		return fmt.Errorf("redis: %w: %w: %w", backend.ErrUnavailable, whyEnded(ctx), err)
 	case neverSent(err):
 		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
 	}
@@ -59,9 +59,18 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 		b.stale.Store(true) // the next connection may lead elsewhere, unseen
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("redis: %w: %w: %w", backend.ErrOutcomeUnknown, context.Cause(ctx), err)
+		return fmt.Errorf("redis: %w: %w: %w", backend.ErrOutcomeUnknown, whyEnded(ctx), err)
 	}
 	return fmt.Errorf("redis: %w: %w", backend.ErrOutcomeUnknown, err)
+}
+
+// whyEnded is the error of a context that has ended, and its cause if that is another one.
+func whyEnded(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 func explainReply(code string, err error) error {

@@ -196,7 +196,7 @@ func (b *Backend) answer(ctx context.Context, answered <-chan error) (_ error, o
 	case err := <-answered:
 		return err, true
 	case <-last.C:
-		return fmt.Errorf("redis: %w: %w", backend.ErrOutcomeUnknown, context.Cause(ctx)), false
+		return fmt.Errorf("redis: %w: %w", backend.ErrOutcomeUnknown, whyEnded(ctx)), false
 	}
 }
 

@@ -61,7 +61,9 @@ func (s *Stream) Examine(ctx context.Context, e Exam) (Diagnosis, error) {
 	d.Findings = append(d.Findings, found...)
 	slices.SortStableFunc(d.Findings, func(a, b Finding) int { return int(a.Concern - b.Concern) })
 	for i, f := range d.Findings {
-		d.Findings[i].Command = doctor.Command(f.Code)
+		if f.Command == "" {
+			d.Findings[i].Command = doctor.Command(f.Code)
+		}
 	}
 	return d, nil
 }

@@ -120,7 +120,8 @@ func (s *onServer) Others(ctx context.Context, stream, group string) ([]string, 
 
 // Examine looks at every shard. What is found about the server is said once.
 func (s *Stream) Examine(ctx context.Context) ([]backend.Finding, error) {
-	each, errs := fan(s.all(), func(_ int, p *part) ([]backend.Finding, error) {
+	parts := s.all()
+	each, errs := fan(parts, func(_ int, p *part) ([]backend.Finding, error) {
 		if doctor, ok := p.Backend.(backend.Doctor); ok {
 			return doctor.Examine(ctx)
 		}
@@ -132,6 +133,7 @@ func (s *Stream) Examine(ctx context.Context) ([]backend.Finding, error) {
 		for _, f := range findings {
 			if f.Concern != backend.OfServer {
 				f.Problem = fmt.Sprintf("%s.%d: %s", s.opt.Name, i, f.Problem)
+				f.Command = parts[i].Backend.(backend.Doctor).Command(f.Code)
 			} else if said[f.Code] {
 				continue
 			}

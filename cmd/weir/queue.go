@@ -68,6 +68,9 @@ func newPauseCmd(name, short, long string, paused bool) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if state.noGroup && paused {
+				fmt.Fprintf(cmd.ErrOrStderr(), "weir: the stream has no group %q yet: if that is its name, its first worker will find it paused\n", state.Group)
+			}
 			return json.print(cmd.OutOrStdout(), state)
 		},
 	}
@@ -82,6 +85,7 @@ type queueState struct {
 	Paused  bool   `json:"paused"`
 	Waiting *int64 `json:"waiting"` // nil: not known
 	Pending *int64 `json:"pending"`
+	noGroup bool
 }
 
 func (s queueState) String() string {
@@ -103,11 +107,15 @@ func (s queueState) String() string {
 	return text + number(s.Waiting) + " waiting, " + number(s.Pending) + " with workers"
 }
 
-// setPaused pauses or resumes the stream and reads how it stands. What cannot be read is
-// left out.
+// setPaused pauses or resumes the stream and reads how it stands. What the user may not read
+// is left out.
 func setPaused(ctx context.Context, s *weir.Stream, paused bool) (queueState, error) {
-	if p, err := s.Pressure(ctx); err == nil && errors.Is(p.Missing, weir.ErrStreamNotFound) {
+	p, err := s.Pressure(ctx)
+	switch {
+	case errors.Is(p.Missing, weir.ErrStreamNotFound):
 		return queueState{}, p.Missing // the library would create it; here its name may be misspelt
+	case err != nil && !errors.Is(err, weir.ErrForbidden):
+		return queueState{}, err
 	}
 	set := s.Resume
 	if paused {
@@ -116,7 +124,7 @@ func setPaused(ctx context.Context, s *weir.Stream, paused bool) (queueState, er
 	if err := set(ctx); err != nil {
 		return queueState{}, err
 	}
-	state := queueState{Stream: s.Info().Stream, Group: s.Info().Group, Paused: paused}
+	state := queueState{Stream: s.Info().Stream, Group: s.Info().Group, Paused: paused, noGroup: errors.Is(p.Missing, weir.ErrGroupNotFound)}
 	if p, err := s.Pressure(ctx); err == nil {
 		if state.Waiting = p.Lag; !p.PendingUnknown {
 			state.Pending = &p.Pending

@@ -166,6 +166,7 @@ func (p *publisher) guarded(ctx context.Context, cmd *cobra.Command, cfg weir.Pr
 	if err != nil {
 		return nil, err
 	}
+	warnUnused(p.log, cfg, values)
 	ctx, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	if path := source(cmd, settings.Publish).Path(); path != "" {
@@ -180,7 +181,9 @@ func (p *publisher) guarded(ctx context.Context, cmd *cobra.Command, cfg weir.Pr
 				}
 				changed := !read.Equal(values)
 				warnRestart(p.log, values, read)
-				values = read
+				if values = read; changed {
+					warnUnused(p.log, next, values)
+				}
 				return changed, nil
 			})
 		})
@@ -190,4 +193,29 @@ func (p *publisher) guarded(ctx context.Context, cmd *cobra.Command, cfg weir.Pr
 		watch.Wait()
 		_ = p.producer.Close() // has nothing to report
 	}, nil
+}
+
+// warnUnused names the settings that were given and do nothing beside the others.
+func warnUnused(log *slog.Logger, c weir.ProducerConfig, given *settings.Values) {
+	c = c.WithDefaults()
+	mode := c.Guard
+	if mode == weir.GuardShadow {
+		mode = c.ShadowOf
+	}
+	adaptive := mode == weir.GuardAdaptive
+	fixed := mode == weir.GuardStatic || mode == weir.GuardProportional
+	for _, s := range []struct {
+		flag, key string
+		used      bool
+		why       string
+	}{
+		{"wait-slo", "wait_slo", adaptive, "guard is " + string(mode)},
+		{"lag-warn", "lag_warn", fixed || c.LagWarn < 0, "guard is " + string(mode)},
+		{"lag-pause", "lag_pause", fixed || c.LagPause < 0, "guard is " + string(mode)},
+		{"budget-max-depth", "budget_max_depth", c.Budget != "", "budget is not set"},
+	} {
+		if given.Given(s.flag) && !s.used {
+			log.Warn(s.key + " has no effect: " + s.why)
+		}
+	}
 }

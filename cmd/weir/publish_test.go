@@ -365,3 +365,29 @@ func TestWhatPublishDoesWithLinesThatAreNone(t *testing.T) {
 		})
 	}
 }
+
+// A setting that does nothing beside the others is said to.
+func TestPublishTellsOfSettingsWithoutEffect(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string // in what is said; empty: nothing is
+	}{
+		{[]string{"--wait-slo", "5s"}, ""},
+		{[]string{"--wait-slo", "5s", "--guard", "static"}, "wait_slo has no effect: guard is static"},
+		{[]string{"--wait-slo", "5s", "--lag-warn", "10"}, "wait_slo has no effect: guard is static"},
+		{[]string{"--wait-slo", "5s", "--guard", "shadow", "--shadow-of", "adaptive"}, ""},
+		{[]string{"--wait-slo", "5s", "--guard", "shadow", "--shadow-of", "off"}, "wait_slo has no effect: guard is off"},
+		{[]string{"--lag-pause", "10", "--guard", "adaptive"}, "lag_pause has no effect: guard is adaptive"},
+		{[]string{"--lag-warn", "off", "--guard", "adaptive"}, ""},
+		{[]string{"--budget-max-depth", "10"}, "budget_max_depth has no effect: budget is not set"},
+		{[]string{"--budget-max-depth", "10", "--budget", "b"}, ""},
+	} {
+		res := runWeir(t, "x\n", slices.Concat([]string{"publish"}, c.args, []string{"file://" + t.TempDir() + "?topic=orders"})...)
+		if res.err != nil {
+			t.Fatalf("%v: %v", c.args, res.err)
+		}
+		if told := strings.Contains(res.stderr, "no effect"); told != (c.want != "") || !strings.Contains(res.stderr, c.want) {
+			t.Errorf("%v says %q, want %q", c.args, res.stderr, c.want)
+		}
+	}
+}

@@ -267,6 +267,9 @@ func (p *spot) matches(at *path) bool {
 
 // errRoute is the answer for an unknown path, or for a path without this method.
 func errRoute(q *request, at *spot) error {
+	if at == nil && q.s.board != nil && q.path.seg[0] == "v0" {
+		return api.Errorf(api.CodeNotFound, "this is the page of weir dash, which has no topics: use the address of a server that it shows")
+	}
 	if at == nil {
 		return api.Errorf(api.CodeNotFound, "there is nothing at this path")
 	}

@@ -166,6 +166,11 @@ func TestDashShowsStreamsOfAnyKind(t *testing.T) {
 			t.Errorf("%s: %d %s", what, status, body)
 		}
 	}
+	for _, command := range [][]string{{"tail", p.url + "/mails"}, {"topic", "ls", p.url}, {"work", p.url + "/mails", "--", "true"}} {
+		if _, stderr, code := weirtest.Run(t, nil, command...); code != 1 || !strings.Contains(stderr, "the page of weir dash") {
+			t.Errorf("weir %v, with the address of the page: exit code %d, %s", command, code, stderr)
+		}
+	}
 	p.Process.Signal(syscall.SIGTERM)
 	p.Succeed()
 }

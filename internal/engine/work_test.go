@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,6 +175,22 @@ func TestAWorkStreamGetsWhatOthersGiveBack(t *testing.T) {
 			t.Fatalf("the stream was told %v after the nack", d)
 		}
 		w.wants("[1/2 2/1]")
+	})
+}
+
+// What a stream is pushed at once is in the server's memory until its client takes it.
+func TestAWorkStreamLeasesAtOnceWhatThereIsRoomFor(t *testing.T) {
+	onQueue(t, func(t *testing.T, e *Engine) {
+		for range 10 {
+			write(t, e, "q", `"`+strings.Repeat("x", 1000)+`"`)
+		}
+		w := openWork(t, e, "q", "w", 10)
+		w.LimitReads(func(most int64) int64 { return min(most, 3500) })
+		for _, want := range []int{3, 3, 3, 1} {
+			if n, err := w.Next(bg, func(*api.Job) {}); n != want || err != nil {
+				t.Fatalf("%d jobs of a kilobyte, %v; want %d", n, err, want)
+			}
+		}
 	})
 }
 

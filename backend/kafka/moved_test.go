@@ -239,8 +239,7 @@ func TestAGroupGoesOnWithItsNextCoordinator(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		f := newFake(t, kfake.NumBrokers(2))
 		client := f.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
-		admin := kadm.NewClient(client)
-		brokers, err := admin.BrokerMetadata(t.Context())
+		brokers, err := kadm.NewClient(client).BrokerMetadata(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,23 +253,63 @@ func TestAGroupGoesOnWithItsNextCoordinator(t *testing.T) {
 		if err := f.MoveTopicPartition("jobs", 0, stays); err != nil {
 			t.Fatal(err)
 		}
-		b := f.open(groupShare)
+		goes := f.ListenAddrs()[1-stays]
+		proxy := link.NewProxy(t, goes)
+		b := f.open(groupShare, kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if addr == goes {
+				addr = proxy.Addr()
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}))
 		f.publish(b, 0, 1)
 		f.take(b, 1)
 		if gone {
-			if err := f.RemoveNode(1 - stays); err != nil {
-				t.Fatal(err)
-			}
+			proxy.Refuse()
 		}
 		coordinated(stays)
-		if _, err := admin.UpdatePartitions(t.Context(), 2, "jobs"); err != nil {
-			t.Fatal(err)
-		}
-		await(t, "a message in the new partition", func() bool {
-			return client.ProduceSync(t.Context(), &kgo.Record{Topic: "jobs", Partition: 1, Value: []byte("x")}).FirstErr() == nil
-		})
-		f.take(b, 1)
+		f.added(b, client, stays)
 	}
+}
+
+// added has a worker handle a message in a partition that is new, led by a broker.
+func (f *fake) added(b *kafka.Backend, client *kgo.Client, leader int32) {
+	f.Helper()
+	if _, err := kadm.NewClient(client).UpdatePartitions(f.Context(), 2, "jobs"); err != nil {
+		f.Fatal(err)
+	}
+	if err := f.MoveTopicPartition("jobs", 1, leader); err != nil {
+		f.Fatal(err)
+	}
+	await(f, "a message in the new partition", func() bool {
+		return client.ProduceSync(f.Context(), &kgo.Record{Topic: "jobs", Partition: 1, Value: []byte("x")}).FirstErr() == nil
+	})
+	f.take(b, 1)
+}
+
+// TestAWorkerThatTheGroupHasForgotten, of which it has heard nothing for longer than a session, joins again.
+func TestAWorkerThatTheGroupHasForgotten(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, kfake.BrokerConfigs(map[string]string{"group.share.session.timeout.ms": "500", "group.share.heartbeat.interval.ms": "100"}))
+	client := f.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	b := f.open(groupShare)
+	f.publish(b, 0, 1)
+	f.take(b, 1)
+	var forgotten atomic.Bool
+	f.ControlKey(int16(kmsg.ShareGroupHeartbeat), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		if forgotten.Load() {
+			return nil, nil, false
+		}
+		f.KeepControl()
+		answer := req.ResponseKind().(*kmsg.ShareGroupHeartbeatResponse)
+		answer.ErrorCode = kerr.CoordinatorLoadInProgress.Code
+		return answer, nil, true
+	})
+	await(t, "the end of the session", func() bool {
+		groups, err := kadm.NewClient(client).DescribeShareGroups(t.Context(), "g")
+		return err == nil && len(groups["g"].Members) == 0
+	})
+	forgotten.Store(true)
+	f.added(b, client, 0)
 }
 
 // TestClaimsGoOnWhereAPartitionHasLeft: of two that a broker led another leads one by now, and in the one that is

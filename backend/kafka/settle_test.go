@@ -122,30 +122,38 @@ func TestAnAckThatCannotBeginInTime(t *testing.T) {
 	}
 }
 
-// TestAnAckOfWhatIsAnothersByNow is told so: while no commit gets through, the group puts the member out.
-func TestAnAckOfWhatIsAnothersByNow(t *testing.T) {
+// TestAnAckThatWaitsForItsCommit, which the broker refuses for a while, is told when that gets through, or that
+// the group has put the member out, and the messages are others' by now.
+func TestAnAckThatWaitsForItsCommit(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, kfake.BrokerConfigs(map[string]string{"group.min.session.timeout.ms": "500"}))
-	b := f.open(groupClassic, shortSession...)
-	f.publish(b, 0, 3)
-	list := gather(t, b, 3)
-	refused := f.Fault(trouble{key: kmsg.OffsetCommit, err: kerr.RebalanceInProgress}.fault(-1))
-	defer refused.Remove()
-	time.Sleep(time.Second) // the broker has not heard of it for more than half a session
-	told := make(chan []string, 1)
-	go func() {
-		lost, err := b.Ack(t.Context(), leasesOf(list))
-		if err != nil {
-			t.Error(err)
+	for _, out := range []bool{false, true} {
+		f := newFake(t, kfake.BrokerConfigs(map[string]string{"group.min.session.timeout.ms": "500"}))
+		b := f.open(groupClassic, shortSession...)
+		f.publish(b, 0, 3)
+		list := gather(t, b, 3)
+		refused := f.Fault(trouble{key: kmsg.OffsetCommit, err: kerr.RebalanceInProgress}.fault(-1))
+		time.Sleep(time.Second) // the broker has not heard of it for more than half a session
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		told := make(chan []string, 1)
+		go func() {
+			lost, err := b.Ack(ctx, leasesOf(list))
+			if err != nil {
+				t.Error(err)
+			}
+			told <- lost
+		}()
+		if err := refused.Wait(t.Context(), refused.Hits()+2); err != nil {
+			t.Fatal(err)
 		}
-		told <- lost
-	}()
-	if err := refused.Wait(t.Context(), refused.Hits()+1); err != nil {
-		t.Fatal(err)
-	}
-	f.Fault(trouble{key: kmsg.Heartbeat, err: kerr.UnknownMemberID, whole: true}.fault(1))
-	if lost := <-told; len(lost) != len(list) {
-		t.Errorf("of %d the ack has lost %v", len(list), lost)
+		if out {
+			f.Fault(trouble{key: kmsg.Heartbeat, err: kerr.UnknownMemberID, whole: true}.fault(1))
+		} else {
+			refused.Remove()
+		}
+		if lost := <-told; out && len(lost) != len(list) {
+			t.Errorf("of %d that are others' by now the ack has lost %v", len(list), lost)
+		}
 	}
 }
 

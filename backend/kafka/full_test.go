@@ -23,7 +23,7 @@ func (n *polled) OnFetchRecordUnbuffered(_ *kgo.Record, polled bool) {
 const mostAhead, mostOut = 16_000, 1000
 
 // TestAWorkerThatIsFull has taken all that it can of one partition, of which no more may be out for now. It goes on
-// with another one, and with the topic if that is deleted and made again.
+// with another one, with the first when that is finished, and with the topic if that is deleted and made again.
 func TestAWorkerThatIsFull(t *testing.T) {
 	t.Parallel()
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "jobs"))
@@ -43,10 +43,11 @@ func TestAWorkerThatIsFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put(0, mostAhead+mostOut+4000, "old")
+	rest := mostAhead + 4000
+	put(0, mostOut+rest, "old")
 	var seen polled
 	worker := f.open(groupClassic, kgo.WithHooks(&seen))
-	gather(t, worker, mostOut)
+	held := gather(t, worker, mostOut)
 	await(t, "as many as it takes", func() bool { return seen.Load() >= mostAhead+mostOut })
 	comes := func(text string) {
 		t.Helper()
@@ -58,6 +59,16 @@ func TestAWorkerThatIsFull(t *testing.T) {
 		})
 	}
 	comes("of another partition")
+	settled(t, worker, held)
+	await(t, "the rest of the first", func() bool {
+		got, err := worker.Claim(t.Context(), claim(mostOut))
+		if err != nil {
+			t.Fatal(err)
+		}
+		settled(t, worker, got.Deliveries)
+		rest -= len(got.Deliveries)
+		return rest == 0
+	})
 	if err := f.DeleteTopic("jobs"); err != nil {
 		t.Fatal(err)
 	}

@@ -70,15 +70,15 @@ func comesBack(f *fake) (inTime bool) {
 	client := f.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	put := func(n int) {
 		f.Helper()
-		for p := range int32(2) {
-			for range n {
-				if err := client.ProduceSync(f.Context(), &kgo.Record{Topic: "jobs", Partition: p, Value: []byte("x")}).FirstErr(); err != nil {
-					f.Fatal(err)
-				}
-			}
+		var records []*kgo.Record
+		for i := range 2 * n {
+			records = append(records, &kgo.Record{Topic: "jobs", Partition: int32(i % 2), Value: []byte("x")})
+		}
+		if err := client.ProduceSync(f.Context(), records...).FirstErr(); err != nil {
+			f.Fatal(err)
 		}
 	}
-	a, b := f.open(groupClassic), f.open(groupClassic)
+	a, b := f.open(groupClassic), f.open(groupClassic, kgo.SessionTimeout(5*time.Minute))
 	handled := map[string]int{}
 	ack := func(by *kafka.Backend, list []*backend.Delivery) (lost []string) {
 		f.Helper()
@@ -93,32 +93,42 @@ func comesBack(f *fake) (inTime bool) {
 		}
 		return lost
 	}
-	more := func(from *kafka.Backend) {
+	more := func(from *kafka.Backend, most int) int {
 		f.Helper()
-		req := claim(10)
+		req := claim(most)
 		req.Block = 10 * time.Millisecond
 		got, err := from.Claim(f.Context(), req)
 		if err != nil {
 			f.Fatal(err)
 		}
 		ack(from, got.Deliveries)
+		return len(got.Deliveries)
 	}
-	const each = 40
+	const each = 200
 	put(each)
-	list := gather(f, a, 3*each/2)
+	list := gather(f, a, 60)
 	start := time.Now()
-	more(b) // when b has joined, a is told which partition to give up
+	moved := more(b, 10) // when b has joined, a is told which partition to give up
 	for ; len(list) > 0; list = list[1:] {
-		more(b)
+		moved += more(b, 10)
+		if len(list) > 30 {
+			more(a, 1)
+		}
 		if lost := ack(a, list[:1]); time.Since(start) > 4*time.Second {
 			return false
 		} else if len(lost) > 0 {
 			f.Errorf("%v are lost %s after b joined", lost, time.Since(start))
 		}
 	}
+	f.soon(func() string { // though a claims nothing more
+		if moved += more(b, 10); moved > 0 {
+			return ""
+		}
+		return "b has got nothing"
+	})
 	f.soon(func() string {
-		more(a)
-		more(b)
+		more(a, 10)
+		more(b, 10)
 		if len(handled) == 2*each {
 			return ""
 		}

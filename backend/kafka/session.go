@@ -295,18 +295,18 @@ func (s *session) sendEach(acks []ack) (lost []ack, err error) {
 		return nil, nil
 	}
 	slices.SortFunc(acks, compareAcks)
-	failed, err := s.send(s.m.b.closing, acks)
-	if err != nil || len(failed) == 0 || len(acks) == 1 {
+	failed, err := s.send(s.m.b.closing, acks) // err may be of other partitions
+	if len(failed) == 0 || len(acks) == 1 {
 		return failed, err
 	}
 	for _, a := range failed {
-		again, err := s.send(s.m.b.closing, []ack{a})
-		if err != nil {
-			return lost, err
+		again, unknown := s.send(s.m.b.closing, []ack{a})
+		if unknown != nil {
+			return lost, unknown
 		}
 		lost = append(lost, again...)
 	}
-	return lost, nil
+	return lost, err
 }
 
 // send makes one request of acknowledgements, sorted, and returns those of the partitions

@@ -92,6 +92,31 @@ func refusal(req *kmsg.ShareAcknowledgeRequest, id string, err *kerr.Error) kmsg
 	return resp
 }
 
+// TestARecordThatIsRefusedWhileAPartitionMoves takes no other along either: of the partition that moves, the outcome is unknown.
+func TestARecordThatIsRefusedWhileAPartitionMoves(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, kfake.SeedTopics(2, "jobs"))
+	b := f.open(groupShare, kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))
+	f.publish(b, 0, 8)
+	list := gather(t, b, 8)
+	f.ControlKey(int16(kmsg.ShareAcknowledge), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		resp := refusal(req.(*kmsg.ShareAcknowledgeRequest), "0:1", kerr.InvalidRecordState).(*kmsg.ShareAcknowledgeResponse)
+		for _, topic := range resp.Topics {
+			for i := range topic.Partitions {
+				if topic.Partitions[i].Partition == 1 {
+					topic.Partitions[i].ErrorCode = kerr.NotLeaderForPartition.Code
+				}
+			}
+		}
+		return resp, nil, true
+	})
+	lost, err := b.Ack(t.Context(), leasesOf(list))
+	if !errors.Is(err, backend.ErrOutcomeUnknown) || !slices.Equal(lost, []string{"0:1"}) {
+		t.Errorf("lost %v, %v", lost, err)
+	}
+}
+
 // TestAnAckThatCannotBeginInTime has said nothing, and may be said again.
 func TestAnAckThatCannotBeginInTime(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,7 +65,7 @@ func TestAPartitionGoesToAnotherAndComesBack(t *testing.T) {
 func comesBack(f *fake) (inTime bool) {
 	f.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) {
 		f.KeepControl()
-		f.SleepControl(func() { time.Sleep(30 * time.Millisecond) }) // so that something is always to be said
+		f.SleepControl(func() { time.Sleep(100 * time.Millisecond) }) // so that something is always to be said
 		return nil, nil, false
 	})
 	client := f.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -104,14 +105,17 @@ func comesBack(f *fake) (inTime bool) {
 		ack(from, got.Deliveries)
 		return len(got.Deliveries)
 	}
-	const each = 200
+	const held, each = 30, 200
+	more(a, each*3/2) // as many are made ready from then on, so some of each partition
+	put(held)
+	list := gather(f, a, 2*held)
+	slices.SortFunc(list, func(a, b *backend.Delivery) int { return strings.Compare(a.ID[2:], b.ID[2:]) }) // the partitions take turns
 	put(each)
-	list := gather(f, a, 60)
 	start := time.Now()
 	moved := more(b, 10) // when b has joined, a is told which partition to give up
 	for ; len(list) > 0; list = list[1:] {
 		moved += more(b, 10)
-		if len(list) > 30 {
+		if len(list) > held {
 			more(a, 1)
 		}
 		if lost := ack(a, list[:1]); time.Since(start) > 4*time.Second {
@@ -129,10 +133,10 @@ func comesBack(f *fake) (inTime bool) {
 	f.soon(func() string {
 		more(a, 10)
 		more(b, 10)
-		if len(handled) == 2*each {
+		if len(handled) == 2*(held+each) {
 			return ""
 		}
-		return fmt.Sprintf("%d messages of %d were handled", len(handled), 2*each)
+		return fmt.Sprintf("%d messages of %d were handled", len(handled), 2*(held+each))
 	})
 	for id, n := range handled {
 		if n > 1 {

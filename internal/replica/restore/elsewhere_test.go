@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/weirmq/weir/internal/replica"
 )
 
@@ -59,5 +61,42 @@ func TestATermThatNobodyCanReadIsAnothers(t *testing.T) {
 	l.to.newest.Node = ""
 	if _, got := l.opened(d); got != want {
 		t.Errorf("the old leader goes on with %s, want %s", got, want)
+	}
+}
+
+// TestATermThatWasLostIsAnothers has a database fail over without the newest term, whose number another server then
+// gets: what that one acknowledges is not for the first one to roll back.
+func TestATermThatWasLostIsAnothers(t *testing.T) {
+	l := shipped(t)
+	d := l.directory(l.fs.FS, "/data")
+	if err := d.writeNote(note{Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	l.write("a", 5)
+	want := digest(t, l.Engine)
+	l.stop()
+	before := l.to.newest
+	next := l.directory(vfs.NewMem(), "/next")
+	next.Node = "next"
+	led, _ := l.opened(next)
+	e := open(t, next.FS, next.Path)
+	for range 20 { // so that it has more than the copy
+		(&leader{Engine: e, t: t}).write("a", 1)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l.to.lose(1)
+	l.to.newest = before
+	again, _ := l.opened(d)
+	if again.Term != led.Term {
+		t.Fatalf("the terms are %d and %d: this test shows nothing", led.Term, again.Term)
+	}
+	l.term, l.pos = again.Term, again.End
+	l.ship()
+	for range 2 {
+		if _, got := l.opened(next); got != want {
+			t.Errorf("it goes on with %s, want %s", got, want)
+		}
 	}
 }

@@ -43,6 +43,9 @@ type note struct {
 	// Copy is the id of the copy of which the term is; empty in notes of older versions, and
 	// of a log that has none.
 	Copy string `json:"copy,omitempty"`
+	// Led is under which name Term was led; empty in notes of older versions. A store that has lost
+	// the term gives its number to another.
+	Led string `json:"led,omitempty"`
 	// Leading is who has asked for the term behind Term with the directory, if it was
 	// killed before it knew what it has got.
 	Leading string `json:"leading,omitempty"`
@@ -50,7 +53,7 @@ type note struct {
 	// that what is in it is not complete.
 	Aside     string `json:"aside,omitempty"`
 	Restoring bool   `json:"restoring,omitempty"`
-	Sum       string `json:"sum,omitempty"` // crc32c of the rest but Copy in hex; empty in notes of older versions
+	Sum       string `json:"sum,omitempty"` // crc32c of the rest but Copy and Led in hex; empty in notes of older versions
 }
 
 const (
@@ -67,7 +70,8 @@ type held struct {
 
 // ledLast reports whether nobody has led since the directory's server did.
 func (h *held) ledLast(newest replica.Term) bool {
-	return h.used && h.note != nil && (newest.Number <= h.note.Term ||
+	return h.used && h.note != nil && (newest.Number < h.note.Term ||
+		newest.Number == h.note.Term && (h.note.Led == "" || newest.Node == "" || newest.Node == h.note.Led) ||
 		h.note.Leading != "" && newest.Node == h.note.Leading && newest.Number == h.note.Term+1)
 }
 
@@ -118,7 +122,7 @@ func (d *Directory) take(ctx context.Context, h *held, m *Mirror) (Led, error) {
 				return Led{}, err
 			}
 		}
-		return led, d.writeNote(note{Term: lead.Term, Copy: h.copy})
+		return led, d.writeNote(note{Term: lead.Term, Copy: h.copy, Led: node})
 	}
 	defer func() { m.Close() }()
 	if err := m.Follow(ctx, lead.End-1); err != nil { // the entry there is this leader's own
@@ -135,7 +139,7 @@ func (d *Directory) take(ctx context.Context, h *held, m *Mirror) (Led, error) {
 		d.Logger.Warn("the store has lost the end of the copy's log, which this server has read: it goes on with that and makes a new base", "lsn", m.LSN)
 	}
 	d.Logger.Info("the data directory is made from the copy", "term", lead.Term, "lsn", m.LSN, "base_lsn", m.Base.LSN)
-	return led, d.replace(h, m, lead.Term)
+	return led, d.replace(h, m, lead.Term, node)
 }
 
 // newerBase returns m, or a mirror of the newest base if that has more: of a log that has lost its
@@ -186,7 +190,9 @@ func (d *Directory) intend(h *held, before replica.Term) (string, error) {
 	if !h.ledLast(before) {
 		return d.Node, nil
 	}
-	h.note.Term = max(h.note.Term, before.Number)
+	if before.Number >= h.note.Term {
+		h.note.Term, h.note.Led = before.Number, before.Node
+	}
 	h.note.Leading = d.Node + " " + rand.Text()[:8]
 	return h.note.Leading, d.writeNote(*h.note)
 }
@@ -194,7 +200,7 @@ func (d *Directory) intend(h *held, before replica.Term) (string, error) {
 // goesOn reports whether the server goes on with its own directory, and up to
 // which LSN the copy has it. It returns ErrEmpty if the copy has no base.
 func (d *Directory) goesOn(ctx context.Context, h *held, before replica.Term, lead replica.Lead) (bool, uint64, error) {
-	alone := h.used && (h.note == nil || before.Number <= h.note.Term)
+	alone := h.used && (h.note == nil || h.ledLast(before))
 	var plan *Plan
 	var err error
 	if alone { // otherwise the log, which may be long, is only read to be mirrored

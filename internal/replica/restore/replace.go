@@ -18,8 +18,8 @@ func (d *Directory) mirror(name string) string { return d.path(mirrorNames + nam
 // replace puts a finished mirror into the place of what the directory holds,
 // which is set aside. Each step is noted first, so that a start after a kill
 // knows what is complete.
-func (d *Directory) replace(h *held, m *Mirror, term uint64) error {
-	n := &note{Term: term, Copy: h.copy, Restoring: true}
+func (d *Directory) replace(h *held, m *Mirror, term uint64, node string) error {
+	n := &note{Term: term, Copy: h.copy, Led: node, Restoring: true}
 	if h.used {
 		aside, err := d.free(fmt.Sprintf("%s.stale-%d", d.FS.PathJoin(d.FS.PathDir(d.Path), d.FS.PathBase(d.Path)), h.note.Term))
 		if err != nil {
@@ -46,7 +46,7 @@ func (d *Directory) replace(h *held, m *Mirror, term uint64) error {
 	if err := d.sync(); err != nil {
 		return err
 	}
-	if err := d.writeNote(note{Term: term, Copy: h.copy}); err != nil {
+	if err := d.writeNote(note{Term: term, Copy: h.copy, Led: node}); err != nil {
 		return err
 	}
 	return d.removeMirrors()
@@ -132,7 +132,7 @@ func (d *Directory) readNote() (*note, error) {
 
 // sum is the checksum of all other fields that have always been there.
 func (n note) sum() string {
-	n.Sum, n.Copy = "", ""
+	n.Sum, n.Copy, n.Led = "", "", ""
 	b, _ := json.Marshal(n)
 	return fmt.Sprintf("%08x", crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }

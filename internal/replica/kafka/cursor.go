@@ -72,17 +72,22 @@ func (c *cursor) close() {
 
 // walk goes on from a place until it is behind an entry that counts, or at end: io.EOF.
 func (c *cursor) walk(ctx context.Context, p *place, end int64) (data []byte, err error) {
+	sure := p.pos == 0 // that what p is behind is there
 	for p.next < end {
 		r, err := c.read(ctx, p.next)
 		if err != nil {
 			return nil, err
 		}
-		before := p.term
 		if data, counts := p.stepRecord(r); counts {
 			return data, nil
 		}
-		if held, ours := decode(r.Value); ours && held.number > 0 && held.term > before {
-			return nil, lostUpTo(p.pos) // where its term began is what was at p
+		// An entry of a term whose beginning was not seen is void, or its term began where p is.
+		if held, ours := decode(r.Value); ours && !sure && held.number > 0 && held.term >= p.term && !p.leads(held) {
+			if sure, err = c.still(ctx, p); err != nil {
+				return nil, err
+			} else if !sure {
+				return nil, lostUpTo(p.pos)
+			}
 		}
 	}
 	return nil, io.EOF

@@ -166,6 +166,8 @@ func leavings(t *testing.T, b *kafkatest.Broker) {
 	zombie := b.Client(kgo.DefaultProduceTopic("leavings"))
 	next := bytes.Clone(before[1])
 	next[16] = 2 // the entry behind the last one of the old term
+	lost := bytes.Clone(next)
+	lost[8] = 9 // of a term that the brokers have lost
 	half := bytes.Clone(next)
 	half[28] = 2 // parts, of which this is one
 	if err := zombie.ProduceSync(t.Context(), &kgo.Record{Value: half}).FirstErr(); err != nil {
@@ -177,7 +179,7 @@ func leavings(t *testing.T, b *kafkatest.Broker) {
 	rival[len(rival)-1] ^= 1
 	leave := func() {
 		t.Helper()
-		if err := zombie.ProduceSync(t.Context(), &kgo.Record{Value: next}, &kgo.Record{Value: rival}, kgo.StringRecord("not weir's")).FirstErr(); err != nil {
+		if err := zombie.ProduceSync(t.Context(), &kgo.Record{Value: next}, &kgo.Record{Value: lost}, &kgo.Record{Value: rival}, kgo.StringRecord("not weir's")).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -392,10 +394,15 @@ func readerOfLostEnd(t *testing.T, b *kafkatest.Broker) {
 }
 
 // regrownEnd is one that the last replica has lost and another leader has filled, up to where it was or
-// beyond, before those look again who know what was there.
+// beyond, before those look again who know what was there. With its beginning a term may be lost, whose number
+// the other one then has.
 func regrownEnd(t *testing.T, b *kafkatest.Broker) {
-	for beyond, more := range [][]string{{"e"}, {"e", "f", "g"}} {
-		address := fmt.Sprint(b.URL(), "/regrown", beyond)
+	for i, c := range []struct {
+		from       int64
+		left, more []string
+	}{{3, []string{"a", "b"}, []string{"e"}}, {3, []string{"a", "b"}, []string{"e", "f", "g"}}, {0, nil, []string{"e", "f", "g", "h", "i"}}} {
+		topic := fmt.Sprint("regrown", i)
+		address := b.URL() + "/" + topic
 		old := open(t, address)
 		lead(t, old)
 		for _, data := range []string{"a", "b", "c", "d"} {
@@ -409,28 +416,28 @@ func regrownEnd(t *testing.T, b *kafkatest.Broker) {
 			t.Fatalf("the newest term is %+v, %v", term, err)
 		}
 		b.Kill()
-		b.LoseEnd(fmt.Sprint("regrown", beyond), 0, 3)
+		b.LoseEnd(topic, 0, c.from)
 		b.Restart()
 		next := open(t, address)
-		lead(t, next)
-		for _, data := range more {
+		led := lead(t, next)
+		for _, data := range c.more {
 			if o := await(t, start(t, next, data)); o.err != nil {
 				t.Fatal(o.err)
 			}
 		}
 		if e, err := reader.Read(t.Context(), 5); !errors.Is(err, replica.ErrTrimmed) {
-			t.Errorf("%d: a reader at what was the end: %+v, %v", beyond, e, err)
+			t.Errorf("%s: a reader at what was the end: %+v, %v", topic, e, err)
 		}
-		if term, err := walker.Newest(t.Context()); err != nil || term.Number != 2 {
-			t.Errorf("%d: the newest term is %+v, %v", beyond, term, err)
+		if term, err := walker.Newest(t.Context()); err != nil || term.Number != led.Term {
+			t.Errorf("%s: the newest term is %+v, %v", topic, term, err)
 		}
 		if o := await(t, start(t, old, "void")); !errors.Is(o.err, replica.ErrFenced) {
-			t.Errorf("%d: the old leader's entry: %+v", beyond, o)
+			t.Errorf("%s: the old leader's entry: %+v", topic, o)
 		}
 		if o := await(t, start(t, next, "last")); o.err != nil {
 			t.Fatal(o.err)
 		}
-		expect(t, open(t, address), append(append([]string{"a", "b"}, more...), "last")...)
+		expect(t, open(t, address), append(append(c.left, c.more...), "last")...)
 	}
 }
 

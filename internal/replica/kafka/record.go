@@ -77,7 +77,7 @@ func (p *place) step(offset int64, r record, ours bool) (data []byte, counts boo
 		p.resume(offset, r)
 		p.begun = string(r.data)
 		return nil, true
-	case r.term != p.term || r.number != p.number+1 || r.part != p.part || r.parts == 0:
+	case !p.leads(r) || r.number != p.number+1 || r.part != p.part || r.parts == 0:
 		return nil, false
 	}
 	p.parts, p.part = append(p.parts, r.data), p.part+1
@@ -104,6 +104,12 @@ func (p *place) resume(offset int64, r record) {
 func position(offset int64) uint64 { return uint64(offset) + 1 }
 
 func (p *place) startedAt() time.Time { return time.UnixMilli(p.started) }
+
+// leads reports whether a record is of who leads at p: a number of a term that was lost may be
+// another's.
+func (p *place) leads(r record) bool {
+	return r.term == p.term && r.started == p.started && r.node == p.node
+}
 
 // same reports whether two places are behind the same record.
 func (p *place) same(q *place) bool {

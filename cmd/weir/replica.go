@@ -69,7 +69,7 @@ func replicaCmd(use, short, long string, look func(context.Context, audit.Copy) 
 				return err
 			}
 			if r, ok := found.(*verified); ok && len(r.Broken) > 0 {
-				return fmt.Errorf("%d broken places in the copy; a new base replaces what is broken in front of it", len(r.Broken))
+				return fmt.Errorf("%d broken places in the copy; a new base replaces what is broken in front of it, and a table, kv/…, once its object is removed", len(r.Broken))
 			}
 			return nil
 		},

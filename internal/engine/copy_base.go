@@ -176,13 +176,13 @@ func (c *copier) newestBase(ctx context.Context) (after uint64, err error) {
 
 // upload puts the files of a snapshot into the copy that are not there yet.
 func (c *copier) upload(ctx context.Context, s *Snapshot) ([]replica.BaseFile, error) {
-	have := map[string]bool{}
+	have := map[string]int64{} // sizes
 	there, err := c.r.Files.List(ctx, tablePrefix)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range there {
-		have[f.Name] = true
+		have[f.Name] = f.Size
 	}
 	perSecond := int64(BackupRate)
 	if c.r.Sync && c.tail.Held() {
@@ -205,7 +205,7 @@ func (c *copier) upload(ctx context.Context, s *Snapshot) ([]replica.BaseFile, e
 
 // uploadFile puts one file there unless it is. A table is summed once: its name
 // is not used again for other content while the process lives.
-func (c *copier) uploadFile(ctx context.Context, s *Snapshot, f *snapshotFile, r *pacedReader, have map[string]bool, sums map[string]string) (replica.BaseFile, error) {
+func (c *copier) uploadFile(ctx context.Context, s *Snapshot, f *snapshotFile, r *pacedReader, have map[string]int64, sums map[string]string) (replica.BaseFile, error) {
 	b := replica.BaseFile{Name: f.name, Size: f.size}
 	table := strings.HasPrefix(f.name, "kv/")
 	key := fmt.Sprintf("%s-%d", f.name, f.size)
@@ -220,7 +220,7 @@ func (c *copier) uploadFile(ctx context.Context, s *Snapshot, f *snapshotFile, r
 	if b.Object = fmt.Sprintf("%s%s-%d-%s", tablePrefix, path.Base(f.name), f.size, b.SHA256[:16]); !table {
 		b.Object = fmt.Sprintf("%s%020d-%d/%s", logPrefix, s.LSN, c.r.Term, path.Base(f.name))
 	}
-	if have[b.Object] {
+	if size, there := have[b.Object]; there && size == f.size { // else it was cut off since
 		return b, nil
 	}
 	_, err := f.copy(r, func(content io.Reader) error { return c.r.Files.Put(ctx, b.Object, f.size, content) })

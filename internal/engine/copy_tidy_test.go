@@ -77,3 +77,58 @@ func TestEveryBaseThatStaysIsWhole(t *testing.T) {
 		}
 	})
 }
+
+// A table is in each base for as long as the server has it. One that was cut off in the copy, or removed, is put
+// there again with the next base.
+func TestATableThatTheCopyLacksComesBack(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s := newShelf(time.Millisecond)
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) { o.SegmentBytes, o.Replica.BaseEvery = 1<<20, 10*time.Second })
+		put(t, e, "a", configOf(api.Fsync))
+		big := `"` + strings.Repeat("x", 10<<10) + `"`
+		write := func() {
+			t.Helper()
+			for range 60 {
+				if _, err := tryWrite(e, "a", big, big, big, big); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+			}
+		}
+		write()
+		tables := 0
+		s.mu.Lock()
+		for name, f := range s.files {
+			if !strings.Contains(name, ".sst") {
+				continue
+			}
+			if tables++; tables%2 == 0 {
+				delete(s.files, name)
+				continue
+			}
+			f.b = f.b[:len(f.b)-1]
+			s.files[name] = f
+		}
+		s.mu.Unlock()
+		if tables < 2 {
+			t.Fatal("the copy has no tables")
+		}
+		write()
+		list, err := shelfFiles{s}.List(bg, replica.BasePrefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		newest := list[len(list)-1].Name
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		b, err := replica.DecodeBase(newest, s.files[newest].b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range b.Files {
+			if sum := sha256.Sum256(s.files[f.Object].b); hex.EncodeToString(sum[:]) != f.SHA256 {
+				t.Errorf("%s, which is %s, is not whole in the newest base", f.Object, f.Name)
+			}
+		}
+	})
+}

@@ -129,6 +129,10 @@ func (d *directory) begin() error {
 	if err := d.fs.RemoveAll(d.file(snapshotDir)); err != nil {
 		return err
 	}
+	// What a start writes is little, and a server that does not start frees nothing on a full disk.
+	if usage, err := d.fs.GetDiskUsage(d.path); err == nil && usage.AvailBytes < ballastBytes {
+		_ = d.fs.Remove(d.file(ballastFile)) // as in hold: a disk may do without
+	}
 	return replaceFile(d.fs, d.path, "PID", fmt.Append(nil, os.Getpid()))
 }
 

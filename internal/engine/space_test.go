@@ -273,3 +273,37 @@ func TestADeadSegmentIsGivenBackWithoutAFreeByte(t *testing.T) {
 	writable(t, e, "t", "4")
 	eventually(t, "there is something to give up again", there)
 }
+
+// A server that was killed on a disk without a free byte starts: what it is then told to delete
+// makes room.
+func TestAFullDiskKeepsNoServerFromStarting(t *testing.T) {
+	mem := vfs.NewMem()
+	setFree(mem, 500)
+	fs := newFaults(mem)
+	e := openOn(t, fs, "a")
+	put(t, e, "t", configOf(api.Disk))
+	write(t, e, "t", "1", "2")
+	there := func() bool { _, err := mem.Stat("/data/" + ballastFile); return err == nil }
+	eventually(t, "there is something to give up", there)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fs.set(func(o errorfs.Op, _ int) error {
+		if there() && (o.Kind == errorfs.OpFileWrite || o.Kind == errorfs.OpCreate) {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	setFree(mem, 0)
+	e = openOn(t, fs, "a")
+	if got, _ := mustFull(t, e, "t"); fmt.Sprint(got) != "[1=1 2=2]" {
+		t.Errorf("records %v", got)
+	}
+	if res, err := e.DeleteRecords(bg, "t", &api.DeleteRequest{HasBefore: true, BeforeSeq: 3}); err != nil || res.Deleted != 2 {
+		t.Errorf("delete: %+v, %v", res, err)
+	}
+	fs.set(nil)
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}

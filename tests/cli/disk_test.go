@@ -150,7 +150,13 @@ func TestAFullDisk(t *testing.T) {
 			return true
 		})
 	}
-	checkRefusing(t, srv)
+	checkRefusing(t, srv, "other")
+	if mounted { // it starts without a free byte, too
+		srv.Kill()
+		takeTheRest(t, filepath.Join(disk, "foreign"))
+		srv.Restart()
+		checkRefusing(t, srv, "third")
+	}
 	acked := ackJobs(t, srv.URL, int(topics["jobs"].stored.Load())*perBatch*3/4)
 	if a := ask(t, "DELETE", srv.URL+"/v0/topics/capped", ""); a.status != 200 {
 		t.Errorf("DELETE: %v", a)
@@ -196,8 +202,8 @@ func takeTheRest(t *testing.T, name string) {
 	}
 }
 
-// checkRefusing looks at a server whose disk is full.
-func checkRefusing(t *testing.T, srv *weirtest.Server) {
+// checkRefusing looks at a server whose disk is full, and creates the topic absent there.
+func checkRefusing(t *testing.T, srv *weirtest.Server, absent string) {
 	t.Helper()
 	if a := ask(t, "GET", srv.URL+"/v0/ready", ""); a.status != 200 || !strings.Contains(a.body, `"writable":false,"reason":"the disk has `) {
 		t.Errorf("ready: %v", a)
@@ -215,7 +221,7 @@ func checkRefusing(t *testing.T, srv *weirtest.Server) {
 		{"extend", "POST", "/v0/topics/jobs/extend", `{"node":"w","seqs":[1],"lease_ms":60000}`, `"extended":1`, 200},
 		{"nack", "POST", "/v0/topics/jobs/nack", `{"node":"w","seqs":[1,2,3]}`, `"nacked":3`, 200},
 		{"configure", "PUT", "/v0/topics/capped", `{"cap_bytes":4194304}`, `"created":false`, 200},
-		{"create", "PUT", "/v0/topics/other", `{}`, `"created":true`, 201},
+		{"create", "PUT", "/v0/topics/" + absent, `{}`, `"created":true`, 201},
 	} {
 		if a := ask(t, c.method, srv.URL+c.path, c.body); a.status != c.status || !strings.Contains(a.body, c.want) {
 			t.Errorf("%s: %v, want %d with %s", c.what, a, c.status, c.want)

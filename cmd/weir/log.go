@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weirmq/weir/internal/settings"
 )
@@ -68,6 +69,52 @@ func lastLines(b []byte) []byte {
 	}
 	b = b[len(b)-maxLogTail:]
 	return b[bytes.IndexByte(b, '\n')+1:]
+}
+
+// patience is how long a line of a server's log waits for whoever reads it. The server holds locks
+// while it tells some things, and must not stand still for a reader that does.
+const patience = 10 * time.Second
+
+// patientWriter passes on lines. While one is not taken for longer than patience, those behind it
+// are left out; told is given their number. Write is called by one goroutine at a time.
+type patientWriter struct {
+	out  io.Writer
+	told func(lines int)
+
+	turn chan struct{} // full while a line is being written
+	left int
+}
+
+func newPatientWriter(out io.Writer, told func(lines int)) *patientWriter {
+	return &patientWriter{out: out, told: told, turn: make(chan struct{}, 1)}
+}
+
+func (w *patientWriter) Write(b []byte) (int, error) {
+	select {
+	case w.turn <- struct{}{}:
+	default:
+		w.left++
+		return len(b), nil
+	}
+	line, left := slices.Clone(b), w.left
+	w.left = 0
+	done := make(chan error, 1)
+	go func() {
+		if left > 0 {
+			w.told(left)
+		}
+		_, err := w.out.Write(line)
+		<-w.turn
+		done <- err
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return len(b), err
+	case <-timer.C:
+		return len(b), nil
+	}
 }
 
 // levelOf is the level that --log-level names.

@@ -166,7 +166,9 @@ func runServe(cmd *cobra.Command, hangup <-chan os.Signal) error {
 	}
 	level := new(slog.LevelVar)
 	level.Set(levelOf(opt.logLevel))
-	tail := &logTail{out: cmd.ErrOrStderr()}
+	tail := &logTail{out: newPatientWriter(cmd.ErrOrStderr(), func(lines int) {
+		newLog(cmd.ErrOrStderr(), opt.logFormat, level).Warn("nobody took the lines of this log for a while; those in between are left out", "lines", lines)
+	})}
 	log := newLog(tail, opt.logFormat, level)
 	logUnknown(log)
 	counted := prometheus.NewRegistry()

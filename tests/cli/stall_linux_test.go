@@ -51,25 +51,52 @@ func limitFiles(t *testing.T, pid int) {
 	}
 }
 
+// serveToPipe starts a server whose standard error is a pipe that nobody reads, and that fill fills.
+func serveToPipe(t *testing.T, dir string, args ...string) (cmd *exec.Cmd, exited chan struct{}, addr string, fill func()) {
+	t.Helper()
+	_, w, fill := fullPipe(t)
+	portFile := filepath.Join(t.TempDir(), "port")
+	cmd = exec.Command(weirtest.Binary(t), append([]string{"serve", "--data-dir", dir, "--port", "0", "--port-file", portFile}, args...)...)
+	cmd.Stderr = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	exited = make(chan struct{})
+	go func() { _ = cmd.Wait(); close(exited) }()
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-exited })
+	eventually(t, "a port", func() bool { b, _ := os.ReadFile(portFile); addr = string(b); return len(b) > 0 })
+	return cmd, exited, addr, fill
+}
+
+// Whoever reads the server's standard error has stopped reading: requests and SIGTERM do not mind.
+func TestALogThatNobodyReadsKeepsNoServerFromStopping(t *testing.T) {
+	t.Parallel()
+	cmd, exited, addr, fill := serveToPipe(t, t.TempDir())
+	var answer any
+	eventually(t, "a topic", func() bool { return request(t, "PUT", "http://"+addr+"/v0/topics/t", `{}`, &answer) })
+	fill()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-exited:
+	case <-time.After(time.Minute):
+		t.Fatal("the server hangs")
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 // A write to the disk fails, and whoever reads the server's standard error has
 // stopped reading: telling the failure hangs, and the log with it. The server
 // ends though nobody takes its last words, and the next start has all that was
 // acknowledged.
 func TestAServerWhoseLogStandsStillEnds(t *testing.T) {
 	t.Parallel()
-	_, w, fill := fullPipe(t)
-	dir, portFile := t.TempDir(), filepath.Join(t.TempDir(), "port")
-	cmd := exec.Command(weirtest.Binary(t), "serve", "--data-dir", dir, "--port", "0", "--port-file", portFile, "--stall-after", "3s")
-	cmd.Stderr = w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	exited := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(exited) }()
-	t.Cleanup(func() { _ = cmd.Process.Kill(); <-exited })
-	var addr []byte
-	eventually(t, "a port", func() bool { addr, _ = os.ReadFile(portFile); return len(addr) > 0 })
-	url := "http://" + string(addr) + "/v0/topics/orders"
+	dir := t.TempDir()
+	cmd, exited, addr, fill := serveToPipe(t, dir, "--stall-after", "1s")
+	url := "http://" + addr + "/v0/topics/orders"
 	var answer any
 	eventually(t, "a queue", func() bool { return request(t, "PUT", url, `{"durability":"fsync"}`, &answer) })
 	if !request(t, "POST", url, `{"records":[{"data":"acknowledged"}]}`, &answer) {

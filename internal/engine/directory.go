@@ -214,6 +214,10 @@ func lockDirectory(fs vfs.FS, path, boot string) (*directory, error) {
 		d.locks = append(d.locks, lock)
 		err = d.lockItself()
 	}
+	if _, unopened := errors.AsType[*os.PathError](err); unopened {
+		d.release()
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
 	if err != nil {
 		d.release()
 		return nil, fmt.Errorf("data directory %s is %w (its LOCK is held%s): stop that process or name another directory: %w", path, ErrInUse, d.holder(), err)

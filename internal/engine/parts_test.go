@@ -210,6 +210,20 @@ func TestAFolderOfBackupsInTheDataDirectoryStays(t *testing.T) {
 	}
 }
 
+func TestALockThatCannotBeOpenedIsNotHeld(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "LOCK"), 0o700); err != nil { // not even root opens that
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "PID"), []byte("1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(bg, Options{Dir: dir})
+	if err == nil || errors.Is(err, ErrInUse) || strings.Contains(err.Error(), "stop that process") || !strings.Contains(err.Error(), "is a directory") {
+		t.Errorf("the start: %v", err)
+	}
+}
+
 func TestANewerFormatIsNotRepairedAway(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir).Close()

@@ -97,7 +97,7 @@ func (q *request) getLetters() error {
 	if err != nil {
 		return err
 	}
-	page, err := l.Page(q.r.Context(), v.Get("after"))
+	page, err := reading(q, func(ctx context.Context) (board.LetterPage, error) { return l.Page(ctx, v.Get("after")) })
 	return q.sendJSON(&page, err)
 }
 
@@ -108,8 +108,29 @@ func (q *request) getLetter() error {
 		return err
 	}
 	defer done()
-	letter, err := l.One(q.r.Context(), q.path.seg[3])
+	letter, err := reading(q, func(ctx context.Context) (board.ShownLetter, error) { return l.One(ctx, q.path.seg[3]) })
 	return q.sendJSON(&letter, err)
+}
+
+// letterReaders is how many requests read dead letters at a time: each has up to a hundred of them
+// whole in memory, however little it shows.
+const letterReaders = 2
+
+// reading reads dead letters of the engine when it is this request's turn. Those of a board may
+// be in a store that hangs, and keep nobody waiting.
+func reading[T any](q *request, read func(context.Context) (T, error)) (T, error) {
+	ctx := q.r.Context()
+	if q.s.board != nil {
+		return read(ctx)
+	}
+	select {
+	case q.s.letters <- struct{}{}:
+		defer func() { <-q.s.letters }()
+		return read(ctx)
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
 }
 
 // postPurge removes dead letters.

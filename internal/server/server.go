@@ -115,6 +115,7 @@ type Server struct {
 	inflight  gauge         // bytes of bodies
 	answers   gauge         // bytes of answers, likewise
 	large     chan struct{} // occupied while the engine has a large write
+	letters   chan struct{} // has one for each request that reads dead letters
 	requests  sync.Pool
 
 	logins, faults, httpErrors lines // see newLines
@@ -146,6 +147,7 @@ func New(c Config, opt Options) *Server {
 		relay:          opt.Relay,
 		started:        time.Now(),
 		large:          make(chan struct{}, 1),
+		letters:        make(chan struct{}, letterReaders),
 		drained:        make(chan struct{}),
 	}
 	isKeyed := keyed(c.Keys, opt.Relay)

@@ -6,9 +6,25 @@ import (
 	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/api"
 )
 
 var errNotThere = errors.New("the data directory is not where it was opened; put it back, or stop the server")
+
+func errMovedAway() error {
+	return &api.Error{Code: api.CodeInternal, Message: "the data directory is not where it was opened; nothing of this call has taken effect", Err: errNotThere}
+}
+
+// InPlace returns an error if the data directory is not where it was opened. What is not the
+// engine's and is kept there is changed only if it is.
+func (e *Engine) InPlace() error {
+	defer guard()
+	if _, err := e.opt.FS.Stat(e.opt.Dir); errors.Is(err, errNotThere) {
+		return errMovedAway()
+	}
+	return nil
+}
 
 // heldFS is the file system of a data directory that this process holds. Its calls go by path,
 // and fail while that leads to another directory or to none: what they would find or change

@@ -104,7 +104,7 @@ func (s *space) sample() {
 // much.
 func (s *space) room(n int64) error {
 	if s.moved.Load() {
-		return &api.Error{Code: api.CodeInternal, Message: "the data directory is not where it was opened; nothing of this call has taken effect", Err: errNotThere}
+		return errMovedAway()
 	}
 	if s.reserve == 0 {
 		return nil

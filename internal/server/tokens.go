@@ -271,6 +271,9 @@ func (q *request) postTokens() error {
 	}
 	maker := q.key.owner()
 	says := &tokenText{Key: maker[:], Expires: until.UnixMilli(), Topics: req.Topics, Prefixes: req.Prefixes}
+	if err := q.eng.InPlace(); err != nil {
+		return err
+	}
 	token, err := q.s.tokens.sign(says)
 	if err != nil {
 		return api.NotStored(err, "the token cannot be signed")

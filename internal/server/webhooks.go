@@ -33,6 +33,9 @@ func (q *request) putWebhook() error {
 	if topic.Config.Type != api.TypeQueue {
 		return api.Errorf(api.CodeNotAQueue, "topic %q is a log; a webhook delivers the jobs of a topic of type queue", cfg.Topic).With("topic", cfg.Topic)
 	}
+	if err := q.eng.InPlace(); err != nil {
+		return err
+	}
 	state, created, secret, err := q.s.hooks.Put(name, cfg)
 	if err != nil {
 		return err
@@ -96,6 +99,9 @@ func (q *request) listWebhooks() error {
 // deleteWebhook deletes a webhook; its queue stays as it is.
 func (q *request) deleteWebhook() error {
 	if err := q.checkHook(); err != nil {
+		return err
+	}
+	if err := q.eng.InPlace(); err != nil {
 		return err
 	}
 	name := q.path.seg[2]

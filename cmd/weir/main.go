@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"os"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -14,7 +15,11 @@ func main() {
 	logging.Disable() // the commands report errors themselves
 	cmd, err := newRoot().ExecuteC()
 	if err != nil {
-		tell(os.Stderr, cmd, err)
+		var out io.Writer = os.Stderr
+		if cmd.Name() == "serve" {
+			out = newPatientWriter(out, func(int) {})
+		}
+		tell(out, cmd, err)
 		os.Exit(exitCode(err))
 	}
 }

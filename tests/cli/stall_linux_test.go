@@ -68,23 +68,35 @@ func serveToPipe(t *testing.T, dir string, args ...string) (cmd *exec.Cmd, exite
 	return cmd, exited, addr, fill
 }
 
-// Whoever reads the server's standard error has stopped reading: requests and SIGTERM do not mind.
+// Whoever reads the server's standard error has stopped reading: SIGTERM does not mind, also if
+// there is something wrong to be told.
 func TestALogThatNobodyReadsKeepsNoServerFromStopping(t *testing.T) {
 	t.Parallel()
-	cmd, exited, addr, fill := serveToPipe(t, t.TempDir())
-	var answer any
-	eventually(t, "a topic", func() bool { return request(t, "PUT", "http://"+addr+"/v0/topics/t", `{}`, &answer) })
-	fill()
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-exited:
-	case <-time.After(time.Minute):
-		t.Fatal("the server hangs")
-	}
-	if code := cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("exit code %d", code)
+	for _, want := range []int{0, 1} {
+		t.Run(fmt.Sprint("exit code ", want), func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "data")
+			cmd, exited, addr, fill := serveToPipe(t, dir)
+			var answer any
+			eventually(t, "a topic", func() bool { return request(t, "PUT", "http://"+addr+"/v0/topics/t", `{}`, &answer) })
+			fill()
+			if want != 0 {
+				if err := os.Rename(dir, dir+".aside"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-exited:
+			case <-time.After(time.Minute):
+				t.Fatal("the server hangs")
+			}
+			if code := cmd.ProcessState.ExitCode(); code != want {
+				t.Errorf("exit code %d, want %d", code, want)
+			}
+		})
 	}
 }
 

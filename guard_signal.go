@@ -18,6 +18,10 @@ const (
 	// refreshAhead is the fraction of LagCache, at its end, in which a publish starts the
 	// next reading without waiting for it.
 	refreshAhead = 8
+	// failedFor is how old a reading may be that was not answered: publishes that come
+	// one after the other do not wait for each try, and one that comes later does not go
+	// by what has been.
+	failedFor = 3 * readTimeout
 	// forbiddenFor is how long to wait before retrying a reading that was not permitted.
 	forbiddenFor = time.Minute
 )
@@ -203,8 +207,8 @@ func (s *signals) deepen(limit int64) int64 {
 }
 
 // current returns the last reading if it may still be used at now, else nil. A
-// failed one may be used until there is another: waiting for a backend that does
-// not answer helps nobody. soon says that the next one should be begun.
+// failed one may be used for longer, while there is no other: waiting for a backend that
+// does not answer helps nobody. soon says that the next one should be begun.
 func (s *signals) current(now time.Time, cache time.Duration) (r *reading, soon bool) {
 	r = s.last.Load()
 	if r == nil {
@@ -216,7 +220,7 @@ func (s *signals) current(now time.Time, cache time.Duration) (r *reading, soon 
 		return r, age >= cache-cache/refreshAhead
 	case errors.Is(r.err, ErrForbidden) && age < forbiddenFor:
 		return r, false
-	case r.err != nil:
+	case r.err != nil && age < failedFor:
 		return r, true
 	}
 	return nil, true

@@ -117,6 +117,28 @@ func TestBackendThatDoesNotAnswerIsAnUnknownSignal(t *testing.T) {
 	})
 }
 
+// A publish that comes long after the backend did not answer is judged by the load of now.
+func TestAnOutageThatIsOverSaysNothingOfTheLoad(t *testing.T) {
+	for _, mode := range []weir.GuardMode{weir.GuardStatic, weir.GuardAdaptive} {
+		synctest.Test(t, func(t *testing.T) {
+			g := guard(t, weir.ProducerConfig{Guard: mode, BackpressureRetries: -1})
+			g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Times: 1, Err: weir.ErrUnavailable})
+			if _, err := g.timed(t.Context()); err != nil {
+				t.Fatalf("%s: %v, want the policy open", mode, err)
+			}
+			time.Sleep(time.Hour)
+			g.pretend(1, 9000)
+			var full *weir.QueueFullError
+			if _, err := g.timed(t.Context()); !errors.As(err, &full) || full.Depth != 9001 {
+				t.Errorf("%s: %v an hour after the outage, with a queue that is full", mode, err)
+			}
+			if err := g.TryPublish(t.Context(), weir.Message{}); !errors.As(err, &full) {
+				t.Errorf("%s: then %v", mode, err)
+			}
+		})
+	}
+}
+
 func TestUnknownSignalDoesWhatThePolicySays(t *testing.T) {
 	dead := &backend.Signal{Pending: 500, Lag: new(int64), XLen: 500}
 	t.Run("open", func(t *testing.T) {

@@ -155,9 +155,10 @@ function streamTable() {
     });
     scroll.hidden = list.length === 0;
     empty.hidden = list.length > 0;
-    if (list.length === 0 && filter.value) empty.replaceChildren("No stream has that in its name.");
+    if (list.length === 0 && filter.value) empty.replaceChildren(state.more ? "None of the busiest streams has that in its name." : "No stream has that in its name.");
     else if (list.length === 0 && !empty.querySelector("code")) empty.replaceChildren("There is no stream yet. Publish something: ", h("br"), h("code", {}, `echo hello | weir publish ${location.origin}/jobs`));
-    say(more, found.length > shown ? `${found.length - shown} more: use the filter.` : state.more ? "There are more topics than the dashboard reads." : "");
+    const unread = state.more ? "There are more topics than the dashboard reads." : "";
+    say(more, found.length > shown ? `${found.length - shown} more: use the filter. ${unread}`.trim() : unread);
     more.hidden = more.textContent === "";
   }
   return { root, update };

@@ -10,9 +10,9 @@ import (
 type Middleware func(Handler) Handler
 
 // Chain wraps h in middleware. The first one is the outermost: it is called first and
-// sees what the others return.
+// sees what the others return. For a nil h it returns nil, which NewPool refuses.
 func Chain(h Handler, m ...Middleware) Handler {
-	for i := len(m) - 1; i >= 0; i-- {
+	for i := len(m) - 1; i >= 0 && h != nil; i-- {
 		h = m[i](h)
 	}
 	return h

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
 	"github.com/weirmq/weir/open"
 	"github.com/weirmq/weir/tests/redistest"
 )
@@ -56,6 +57,31 @@ func emptied(t *testing.T, url string, h weir.Handler, c weir.PoolConfig, msgs .
 		dead = append(dead, l)
 	}
 	return dead
+}
+
+// What cannot work is refused where it is made: a pool whose handler is missing below its
+// middleware would move every message to the dead letters.
+func TestWhatIsMissingIsRefusedAtOnce(t *testing.T) {
+	s := weir.New(backendtest.NewFake(backendtest.FakeOptions{}))
+	logs := func(next weir.Handler) weir.Handler {
+		return func(ctx context.Context, d *weir.Delivery) error { return next(ctx, d) }
+	}
+	none := func(weir.Handler) weir.Handler { return nil }
+	typed := weir.Handle[int](nil)
+	works := func(context.Context, *weir.Delivery) error { return nil }
+	for what, h := range map[string]weir.Handler{
+		"nil": nil, "a typed one of nil": typed, "one below middleware": weir.Chain(typed, logs, logs), "what middleware returns": weir.Chain(works, logs, none),
+	} {
+		if _, err := weir.NewPool(s, h, weir.PoolConfig{}); err == nil {
+			t.Errorf("%s is a handler", what)
+		}
+	}
+	if _, err := weir.NewPool(nil, works, weir.PoolConfig{}); err == nil {
+		t.Error("a pool without a stream")
+	}
+	if _, err := weir.NewProducer(nil, weir.ProducerConfig{}); err == nil {
+		t.Error("a producer without a stream")
+	}
 }
 
 func TestMiddlewareIsCalledFromTheOutside(t *testing.T) {

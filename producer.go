@@ -27,6 +27,9 @@ type Producer struct {
 
 // NewProducer returns a producer for s. The error names the invalid field of c.
 func NewProducer(s *Stream, c ProducerConfig) (*Producer, error) {
+	if s == nil {
+		return nil, errors.New("weir: a producer needs a stream")
+	}
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("producer of %q: %w", s.info.Stream, err)

@@ -23,8 +23,8 @@ var (
 	ErrStreamNotFound = backend.ErrStreamNotFound
 	// ErrGroupNotFound: the stream has no such group.
 	ErrGroupNotFound = backend.ErrGroupNotFound
-	// ErrForbidden: the URL's user or key may not do this. The error names the missing
-	// permission.
+	// ErrForbidden: the URL's user or key may not do this, or is not known. The error names
+	// the missing permission.
 	ErrForbidden = backend.ErrForbidden
 	// ErrExpired: the message's Deadline passed before it was stored. It is not stored.
 	ErrExpired = errors.New("the message's deadline has passed")

@@ -23,8 +23,8 @@ var (
 	ErrGroupNotFound = errors.New("group not found")
 	// ErrNotFound: there is no such dead letter.
 	ErrNotFound = errors.New("not found")
-	// ErrForbidden: the user or key may not do this. The error names the missing
-	// permission.
+	// ErrForbidden: the user or key may not do this, or is not known. The error names the
+	// missing permission.
 	ErrForbidden = errors.New("not permitted")
 	// ErrTooLarge: the server will never accept a message of this size. Nothing was stored.
 	ErrTooLarge = errors.New("message too large")

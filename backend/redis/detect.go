@@ -125,7 +125,9 @@ func newInquiry(ctx context.Context) *inquiry {
 // whether the server is there.
 func (q *inquiry) features() (*features, error) {
 	err := q.info.Err()
-	if code, _ := replyCode(err); err != nil && code != "NOPERM" && !errors.Is(err, backend.ErrForbidden) {
+	switch code, _ := replyCode(err); {
+	case err == nil, code == "NOPERM":
+	case code == "NOAUTH", code == "WRONGPASS", !errors.Is(err, backend.ErrForbidden):
 		return nil, err
 	}
 	version := infoField(q.info.Val(), "redis_version")

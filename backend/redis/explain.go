@@ -88,6 +88,8 @@ func explainReply(code string, err error) error {
 	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "UNBLOCKED",
 		"NOREPLICAS", "BUSY", "MISCONF", "NOSCRIPT":
 		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
+	case "NOAUTH", "WRONGPASS":
+		return fmt.Errorf("redis: %w: %w", backend.ErrForbidden, err)
 	case "WRONGTYPE":
 		return fmt.Errorf("redis: the name of the stream, or of a key beside it, is taken by something else; use another name for the stream: %w", err)
 	case "CROSSSLOT":

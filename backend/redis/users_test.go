@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -76,4 +77,59 @@ func TestTheProducerOfThePageCountsInTheWindowOfAll(t *testing.T) {
 	if given, _, err := b.Window(t.Context(), 10, 1, time.Minute); err != nil || given != 1 {
 		t.Errorf("%d, %v", given, err)
 	}
+}
+
+// A user that is gone, or has another password, may do nothing: that has the name which a missing
+// permission has, and ends with the user's return.
+func TestAUserThatIsGoneIsForbiddenToWork(t *testing.T) {
+	t.Parallel()
+	addr, s := startServer(t)
+	admin := s.Client()
+	user := func(password string) {
+		t.Helper()
+		if err := admin.Do(t.Context(), "ACL", "SETUSER", "ann", "reset", "on", ">"+password, "~*", "&*", "+@all").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	user("sesame")
+	b := openOn(t, "redis://ann:sesame@"+addr+"/0?stream=jobs")
+	publish(t, b, 1)
+	if err := admin.Do(t.Context(), "ACL", "DELUSER", "ann").Err(); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(when string) {
+		t.Helper()
+		for what, call := range map[string]func() error{
+			"append": func() error {
+				_, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}})
+				return err
+			},
+			"stats": func() error {
+				_, err := b.Stats(t.Context())
+				return err
+			},
+			"claim": func() error {
+				_, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 1, ReclaimAfter: time.Minute})
+				return err
+			},
+		} {
+			err := call()
+			for try := 0; backend.Retryable(err) && try < 10; try++ { // the server closes the user's connections
+				err = call()
+			}
+			if !errors.Is(err, backend.ErrForbidden) || backend.Retryable(err) {
+				t.Errorf("%s: %s: %v", when, what, err)
+			}
+		}
+	}
+	refused("the user is gone")
+	user("another")
+	refused("the password is another one")
+	user("sesame")
+	publish(t, b, 1)
+	got := 0
+	wait(t, "both messages come", func() bool {
+		got += len(claim(t, b, backend.ClaimRequest{Consumer: "c", Max: 5, ReclaimAfter: time.Minute}).Deliveries)
+		return got == 2
+	})
 }

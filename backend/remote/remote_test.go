@@ -74,8 +74,8 @@ func TestWhatTheServerAnswersBecomesAnErrorOfTheSeam(t *testing.T) {
 		"draining":     {status: 503, header: "1", body: body("shutting_down", ""), write: backend.ErrUnavailable, read: backend.ErrUnavailable},
 		"disk failure": {status: 500, body: body("internal", ""), write: backend.ErrOutcomeUnknown, read: backend.ErrUnavailable},
 		"proxy":        {status: 502, body: "<html>bad gateway</html>", write: backend.ErrOutcomeUnknown, read: backend.ErrUnavailable},
-		"no key":       {status: 401, body: body("unauthorized", "")},
-		"weak key":     {status: 403, body: body("forbidden", "")},
+		"no key":       {status: 401, body: body("unauthorized", ""), write: backend.ErrForbidden, read: backend.ErrForbidden},
+		"weak key":     {status: 403, body: body("forbidden", ""), write: backend.ErrForbidden, read: backend.ErrForbidden},
 		"too large":    {status: 400, body: body("record_too_large", "")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +89,8 @@ func TestWhatTheServerAnswersBecomesAnErrorOfTheSeam(t *testing.T) {
 					t.Errorf("append: %v", write)
 				}
 			case c.write != nil:
-				if !errors.Is(write, c.write) || !errors.Is(read, c.read) {
+				forGood := c.write == backend.ErrForbidden
+				if !errors.Is(write, c.write) || !errors.Is(read, c.read) || backend.Retryable(write) == forGood || backend.Retryable(read) == forGood {
 					t.Errorf("append: %v; stats: %v", write, read)
 				}
 			default:

@@ -30,7 +30,7 @@ func translate(err error, write bool) error {
 			full.Reason = backend.ReasonLoadShedding
 		}
 		return full
-	case api.CodeForbidden:
+	case api.CodeForbidden, api.CodeUnauthorized:
 		return fmt.Errorf("%w: %w", backend.ErrForbidden, err)
 	case api.CodeRecordTooLarge, api.CodePayloadTooLarge:
 		return fmt.Errorf("%w: %w", backend.ErrTooLarge, err)

@@ -662,3 +662,21 @@ func TestTheLineOfADeadLetterHasTheLimitThatItReached(t *testing.T) {
 		}
 	})
 }
+
+// A pool whose stream was closed under it says so once, by what Run returns.
+func TestThePoolOfAClosedStreamDoesNotWarn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, logs := backendtest.NewFake(backendtest.FakeOptions{}), &logged{}
+		p, err := NewPool(New(f), func(context.Context, *Delivery) error { return nil }, PoolConfig{Trim: TrimOn, Logger: logs.logger()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Minute, func() { _ = f.Close() })
+		if err := p.Run(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("it ended with %v", err)
+		}
+		if text := logs.String(); strings.Contains(text, "WARN") {
+			t.Errorf("the log:\n%s", text)
+		}
+	})
+}

@@ -72,8 +72,8 @@ func (b *beater) beat(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, cutDelay/2)
 	defer cancel()
 	err := b.signaler.PublishSignal(call, p.cfg.LagTTL)
-	// The claimer reports an outage, and that there is no group yet.
-	ours := !backend.Retryable(err) && !errors.Is(err, ErrStreamNotFound) && !errors.Is(err, ErrGroupNotFound)
+	// The claimer reports an outage, that there is no group yet, and the end of the stream.
+	ours := !backend.Retryable(err) && !errors.Is(err, ErrStreamNotFound) && !errors.Is(err, ErrGroupNotFound) && !errors.Is(err, ErrClosed)
 	if err != nil && !b.failed && ours && ctx.Err() == nil {
 		p.log.Warn("weir: the workers' signal cannot be published, so producers do not see the load", "stream", p.name.Stream, "error", err)
 	}

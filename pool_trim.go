@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -29,7 +30,7 @@ func (p *Pool) trimLoop(ctx context.Context, t backend.Trimmer) {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		trimmed, err := t.Trim(call, req)
 		cancel()
-		if err != nil && !backend.Retryable(err) && ctx.Err() == nil {
+		if err != nil && !backend.Retryable(err) && !errors.Is(err, ErrClosed) && ctx.Err() == nil {
 			p.log.Warn("weir: acknowledged messages cannot be removed", "stream", p.name.Stream, "error", err)
 		}
 		if !told && err == nil && trimmed.Owner != backend.OwnerUnknown {

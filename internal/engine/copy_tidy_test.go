@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,81 @@ func TestATableThatTheCopyLacksComesBack(t *testing.T) {
 			if sum := sha256.Sum256(s.files[f.Object].b); hex.EncodeToString(sum[:]) != f.SHA256 {
 				t.Errorf("%s, which is %s, is not whole in the newest base", f.Object, f.Name)
 			}
+		}
+	})
+}
+
+// hereFiles are files of a store whose log alone may be away.
+type hereFiles struct{ shelfFiles }
+
+func (h hereFiles) Put(_ context.Context, name string, _ int64, content io.Reader) error {
+	b, err := io.ReadAll(content)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.files[name] = shelved{b, time.Now()}
+	return nil
+}
+
+// A base has nothing that the log of the copy has not: whoever leads next goes on from there, and would find in the base
+// what the one that it replaces had alone.
+func TestABaseWaitsForTheLog(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s := newShelf(time.Millisecond)
+		fs := vfs.NewMem()
+		e := s.openEngine(t, fs, 0)
+		put(t, e, "a", configOf(api.Fsync))
+		e.copier.testIdle(t)
+		copied := e.log.Synced()
+		e.Close()
+		e = openOn(t, fs, "boot") // without a copy
+		for range 10 {
+			if _, err := tryWrite(e, "a", `"alone"`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.Close()
+		s.away.Store(true)
+		s.openEngine(t, fs, copied, func(o *Options) { o.Replica.Files = hereFiles{shelfFiles{s}} })
+		time.Sleep(time.Minute)
+		s.lead()
+		s.away.Store(false)
+		time.Sleep(time.Minute)
+		fs = vfs.NewMem()
+		next := s.openEngine(t, fs, s.rebuild(t, fs, "/data"))
+		if records, _, _, err := full(next, "a", 0); err != nil || len(records) > 0 {
+			t.Errorf("the next leader has %q, %v; the log of the copy has nothing of it", records, err)
+		}
+	})
+}
+
+// What no base names may be of a base that another server is making: it stays for a day.
+func TestAYoungFileOfACopyStays(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s := newShelf(time.Millisecond)
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) {
+			o.Replica.Every, o.Replica.BaseEvery, o.Replica.Keep = time.Minute, 10*time.Minute, time.Minute
+		})
+		put(t, e, "a", configOf(api.Fsync))
+		e.copier.testIdle(t)
+		const name = tablePrefix + "of-another"
+		s.mu.Lock()
+		s.files[name] = shelved{[]byte("x"), time.Now()}
+		s.mu.Unlock()
+		there := func() bool { _, err := shelfFiles{s}.Get(bg, name); return err == nil }
+		for hour := range 27 {
+			if _, err := tryWrite(e, "a", "1"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Hour)
+			if hour < 22 && !there() {
+				t.Fatalf("after %d hours it is gone", hour+1)
+			}
+		}
+		if there() {
+			t.Error("it is there for ever")
 		}
 	})
 }

@@ -182,6 +182,32 @@ func TestWhatDeafSocketsClaimMakesOtherAnswersSmall(t *testing.T) {
 		}
 		return state.Queue.Leased
 	}
+	reader := s.socket(nil)
+	for range 4 { // what has been sent takes no room any more
+		reader.say(`{"op":"claim","topic":"q","node":"r","max":100}`)
+		var answer struct {
+			Claimed []struct {
+				Seq uint64 `json:"$seq"`
+			}
+		}
+		_, msg, err := reader.conn.Read(reader.ctx)
+		if err == nil {
+			err = json.Unmarshal(msg, &answer)
+		}
+		if err != nil || len(answer.Claimed) < full {
+			t.Fatalf("a socket that takes its answers has claimed %d jobs: %v", len(answer.Claimed), err)
+		}
+		var seqs []uint64
+		for _, j := range answer.Claimed {
+			seqs = append(seqs, j.Seq)
+		}
+		list, err := json.Marshal(seqs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader.say(`{"op":"nack","topic":"q","node":"r","started":false,"seqs":` + string(list) + `}`)
+		reader.want(`"op":"nacked"`)
+	}
 	for range 2 { // what the first has held is there for the second
 		deaf := s.socket(nil)
 		for range 2 { // one answer is being sent, and one waits

@@ -50,7 +50,7 @@ unit() { go test . ./config ./telemetry ./telemetry/tracing ./backend ./backend/
 apart='TakesLittleMemory|Take(s)?NoMemory|TestTheMemoryOf|TestATopicAtRest|TestThePageOfTenThousand|TestKeysPastTheirWindow|TestRewriteKeepsExactly|ReadBackAsTheModelSays|TestAQueueWithAWaitSLO|TestGoodputIsKept|TestTheOrderOfClaimsHolds|TestManyDeadJobs|TestMarkedDamageAt|TeachesNothingThoughNobody'
 
 # race holds what runs inside one process and has no short leases.
-race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" "${limit[@]}" ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./tests/stall ./tests/bubble ./tests/leak ./tests/postgrestest; }
+race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" "${limit[@]}" ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./tests/stall ./tests/bubble ./tests/crashfs ./tests/leak ./tests/postgrestest; }
 
 # sweep tries every crash point and every damage of the engine, the store and the log, of which race tries a part.
 sweep() {

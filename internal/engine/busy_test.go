@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // busy is an engine whose clients write, ack, evict, delete and create topics
@@ -357,7 +358,7 @@ func tree(t *testing.T, fs vfs.FS, dir, below string) map[string]string {
 }
 
 func TestABackupOfABusyEngineOutlivesAPowerCut(t *testing.T) {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	for life := range 3 {
 		e := openOn(t, fs, fmt.Sprint(life))
 		b := load(t, e)
@@ -370,7 +371,7 @@ func TestABackupOfABusyEngineOutlivesAPowerCut(t *testing.T) {
 		b.halt()
 		b.judge("the backup", openOn(t, cut, "x", func(o *Options) { o.Dir = fmt.Sprint("/backup", life) }), x)
 		b.judge("the directory", openOn(t, cut, "x"), before{}) // of class disk, anything may be lost
-		fs = vfs.NewCrashableMem()
+		fs = crashfs.New()
 	}
 }
 

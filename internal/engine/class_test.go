@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/tests/bubble"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // A topic that was ephemeral for a while has a hole in the log: no number of
@@ -19,7 +20,7 @@ func TestNumbersOfAnEphemeralTimeAreNotReused(t *testing.T) {
 	for _, class := range []api.Durability{api.Memory, api.Disk, api.Fsync} {
 		for _, clean := range []bool{true, false} {
 			t.Run(fmt.Sprint(class, " clean ", clean), func(t *testing.T) {
-				mem := vfs.NewCrashableMem()
+				mem := crashfs.New()
 				e := openOn(t, mem, "a")
 				put(t, e, "t", configOf(api.Ephemeral))
 				write(t, e, "t", "1", "2", "3")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/tests/bubble"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 func durableLeases(on bool) api.Config {
@@ -85,7 +86,7 @@ func TestLeasesThatBecomeDurableAreThoseOfThatTime(t *testing.T) {
 func TestALeaseIsAsDurableAsTheConfigurationThatComes(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		disk := &sickDisk{}
-		mem := vfs.NewCrashableMem()
+		mem := crashfs.New()
 		e := openOn(t, errorfs.Wrap(mem, disk), "a")
 		defer e.Close()
 		put(t, e, "q", durableLeases(false))
@@ -120,7 +121,7 @@ func TestALeaseIsAsDurableAsTheConfigurationThatComes(t *testing.T) {
 func TestAJobThatCouldNotBeBuriedWhileLeasesBecameDurableIsNobodys(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		disk := &sickDisk{}
-		mem := vfs.NewCrashableMem()
+		mem := crashfs.New()
 		setFree(mem, 500)
 		e := openOn(t, errorfs.Wrap(mem, disk), "a")
 		defer e.Close()

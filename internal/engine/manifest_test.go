@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // sealedSeveralTimes makes a directory whose store came about in many steps,
@@ -47,7 +48,7 @@ func sealedSeveralTimes(t *testing.T) (image, map[string]*answer) {
 // step of the store and that of the log: both hold the same operations.
 func sealedButNotReleased(t *testing.T) (image, map[string]*answer) {
 	t.Helper()
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	e, err := Open(bg, rotOptions(fs))
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/wal"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // without returns the image without a file, or without a folder.
@@ -34,7 +35,7 @@ func (im image) without(name string) image {
 // several in the log, and the log's file in preparation.
 func killedInUse(t *testing.T) image {
 	t.Helper()
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	e, err := Open(bg, rotOptions(fs))
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // Whatever runs while topics end and are created again: the directory opens
@@ -23,7 +24,7 @@ func TestWhateverRacesWithTheEndOfATopicTheDirectoryOpens(t *testing.T) {
 }
 
 func raceWithDrops(t *testing.T, seed uint64) {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	e := openOn(t, fs, "a", func(o *Options) { o.SegmentBytes = 16 << 10 })
 	put(t, e, "keep", configOf(api.Fsync))
 	var kept, ended atomic.Int64

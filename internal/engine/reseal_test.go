@@ -8,11 +8,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 func TestALogThatWasSealedWholeIsSealedAgainAfterARestart(t *testing.T) {
 	for _, how := range []string{"close", "kill", "close, kill"} {
-		fs := vfs.NewCrashableMem()
+		fs := crashfs.New()
 		for life := range 4 {
 			e := openOn(t, fs, "a")
 			put(t, e, "t", configOf(api.Disk))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/tests/bubble"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // restarts are the ways from one life of a server to the next: its state comes
@@ -21,7 +22,7 @@ func restarts(t *testing.T, test func(t *testing.T, next func(*Engine) *Engine, 
 			t.Run(fmt.Sprintf("sealed %v clean %v", sealed, clean), func(t *testing.T) {
 				bubble.Run(t, func(t *testing.T) {
 					w := &wall{}
-					fs := vfs.NewCrashableMem()
+					fs := crashfs.New()
 					test(t, func(e *Engine) *Engine {
 						if e == nil {
 							return openOn(t, fs, "boot", w.set)
@@ -213,7 +214,7 @@ func stampsOf(t *testing.T, e *Engine, topic string) (ts []int64) {
 // interval has passed, and what is younger is announced.
 func TestADiskRecordIsSafeAfterTheFlushInterval(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
-		mem := vfs.NewCrashableMem()
+		mem := crashfs.New()
 		e := openOn(t, mem, "a", func(o *Options) { o.DiskFlush = 200 * time.Millisecond })
 		put(t, e, "t", configOf(api.Disk))
 		write(t, e, "t", "1", "2")
@@ -237,7 +238,7 @@ func TestADiskRecordIsSafeAfterTheFlushInterval(t *testing.T) {
 func TestADeadLetterIsAsSafeAsTheSaferTopic(t *testing.T) {
 	for _, c := range [][2]api.Durability{{api.Fsync, api.Memory}, {api.Fsync, api.Disk}, {api.Disk, api.Fsync}, {api.Memory, api.Fsync}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
-			mem := vfs.NewCrashableMem()
+			mem := crashfs.New()
 			e := openOn(t, mem, "a")
 			put(t, e, "q", configOf(c[0], queueConfig, func(c *api.Config) { c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter = 1, true, "dead" }))
 			put(t, e, "dead", configOf(c[1]))
@@ -296,7 +297,7 @@ func TestATopicMadeAfterARestartInheritsNothing(t *testing.T) {
 func TestNoNumberBeyondTheReservationIsGivenOutTwice(t *testing.T) {
 	for _, class := range []api.Durability{api.Disk, api.Memory, api.Ephemeral} {
 		t.Run(fmt.Sprint(class), func(t *testing.T) {
-			mem := vfs.NewCrashableMem()
+			mem := crashfs.New()
 			e := openOn(t, mem, "a")
 			put(t, e, "t", configOf(class))
 			batch := slices.Repeat([]string{"1"}, 700)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/tests/bubble"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // A call that settles or extends and answers that it failed has changed nothing:
@@ -129,7 +130,7 @@ func TestAClaimWhoseTimeIsUpHandsOutNothingThatCouldNotBeLogged(t *testing.T) {
 // A write that fails is said to have had no effect only if no restart finds it.
 func TestAFailedWriteThatARestartMayFindIsNotSaidToBeNone(t *testing.T) {
 	for _, replaced := range []bool{true, false} {
-		mem := vfs.NewCrashableMem()
+		mem := crashfs.New()
 		fs := newFaults(mem)
 		e := openOn(t, fs, "a")
 		put(t, e, "f", configOf(api.Fsync))

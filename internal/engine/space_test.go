@@ -18,7 +18,7 @@ import (
 const mebi = 1 << 20
 
 // setFree makes a file system in memory say that so many MiB of 1000 are free.
-func setFree(fs *vfs.MemFS, free uint64) {
+func setFree(fs interface{ TestingSetDiskUsage(vfs.DiskUsage) }, free uint64) {
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: free * mebi, TotalBytes: 1000 * mebi, UsedBytes: (1000 - free) * mebi})
 }
 

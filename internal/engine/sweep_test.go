@@ -15,12 +15,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // point is the file system as a crash leaves it, and what was acknowledged.
 type point struct {
 	what    string
-	fs      *vfs.MemFS
+	fs      *crashfs.FS
 	before  world
 	after   []world // what the calls under way may come to
 	now     int64
@@ -44,7 +45,7 @@ func (l *linkFS) Link(from, to string) error {
 // sweep takes a picture in front of every call that changes the file system.
 type sweep struct {
 	t      *testing.T
-	mem    *vfs.MemFS
+	mem    *crashfs.FS
 	links  *linkFS
 	rng    *rand.Rand
 	now    atomic.Int64
@@ -131,7 +132,7 @@ func TestSweepOfCrashPoints(t *testing.T) {
 }
 
 func sweepOnce(t *testing.T, seed uint64) int64 {
-	s := &sweep{t: t, mem: vfs.NewCrashableMem(), rng: rand.New(rand.NewPCG(seed, 3)), points: make(chan point, 16), cur: world{}, every: sweepShare * (1 + 3*int(min(seed, 1)))}
+	s := &sweep{t: t, mem: crashfs.New(), rng: rand.New(rand.NewPCG(seed, 3)), points: make(chan point, 16), cur: world{}, every: sweepShare * (1 + 3*int(min(seed, 1)))}
 	s.links = &linkFS{FS: s.mem}
 	s.now.Store(1_800_000_000_000)
 	var wg sync.WaitGroup
@@ -393,7 +394,7 @@ func (p *point) options(fs vfs.FS, boot string) Options {
 
 // recover opens what the crash left and returns its answers, and what a kill
 // right then leaves.
-func (p *point) recover(fs *vfs.MemFS, boot string) (map[string]*answer, *vfs.MemFS, error) {
+func (p *point) recover(fs *crashfs.FS, boot string) (map[string]*answer, *crashfs.FS, error) {
 	links := &linkFS{FS: fs}
 	e, err := Open(bg, p.options(links, boot))
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/tests/bubble"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // sickDisk takes its time to sync, or does not read what is sealed.
@@ -88,7 +89,7 @@ func TestADurableClaimThatIsNotAnsweredIsNobodysAfterARestart(t *testing.T) {
 		for _, jitter := range []uint32{0, 50} {
 			t.Run(fmt.Sprintf("%s, windows of %d ms", name, jitter), func(t *testing.T) {
 				bubble.Run(t, func(t *testing.T) {
-					mem := vfs.NewCrashableMem()
+					mem := crashfs.New()
 					disk := &sickDisk{}
 					e := openOn(t, errorfs.Wrap(mem, disk), "a")
 					put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.LeasesDurable, c.ClaimJitterMS = true, jitter }))

@@ -25,6 +25,7 @@ import (
 	"github.com/weirmq/weir/internal/engine"
 	"github.com/weirmq/weir/internal/relay"
 	"github.com/weirmq/weir/internal/server"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // wire is a network of pipes with one address, so that virtual time can pass.
@@ -119,7 +120,7 @@ func (s *socket) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1
 type upstream struct {
 	t     *testing.T
 	wire  *wire
-	fs    *vfs.MemFS
+	fs    *crashfs.FS
 	keys  string
 	boots int
 
@@ -177,7 +178,7 @@ func newPlace(t *testing.T, keys string, with ...func(*relay.Options)) *place {
 	if keys != "" {
 		keys += "," + own + ":r"
 	}
-	p := &place{upstream: &upstream{t: t, wire: newWire(), fs: vfs.NewCrashableMem(), keys: keys}, front: newWire()}
+	p := &place{upstream: &upstream{t: t, wire: newWire(), fs: crashfs.New(), keys: keys}, front: newWire()}
 	p.start()
 	opt := relay.Options{
 		Upstream: "http://127.0.0.1:4001", Secret: "shared", BufferBytes: 1 << 20, OpenToAll: true,

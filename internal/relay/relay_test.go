@@ -14,6 +14,7 @@ import (
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/relay"
 	"github.com/weirmq/weir/tests/bubble"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // endsWithin is how soon after the upstream's first refusal the streams of a key end.
@@ -160,7 +161,7 @@ func TestASessionGoesOnWhenTheUpstreamHasAnotherState(t *testing.T) {
 			p.write("a", 2, 10, api.Fsync)
 			other := p.fs.CrashClone(vfs.CrashCloneCfg{})
 			if !older {
-				other = vfs.NewCrashableMem()
+				other = crashfs.New()
 			}
 			if _, err := p.eng.DeleteTopic(t.Context(), "a", false); err != nil {
 				t.Fatal(err)

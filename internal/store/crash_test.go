@@ -10,18 +10,20 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // crashes takes a picture of a file system, as a power cut would leave it, in
 // front of every call that changes it.
 type crashes struct {
-	mem     *vfs.MemFS
+	mem     *crashfs.FS
 	percent int
 	rng     *rand.Rand
 
 	mu     sync.Mutex
 	armed  bool
-	clones []*vfs.MemFS
+	clones []*crashfs.FS
 }
 
 func (c *crashes) MaybeError(o errorfs.Op) error {
@@ -37,12 +39,12 @@ func (c *crashes) MaybeError(o errorfs.Op) error {
 
 func (c *crashes) String() string { return "crashes" }
 
-func (c *crashes) clone() *vfs.MemFS {
+func (c *crashes) clone() *crashfs.FS {
 	return c.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: c.percent, RNG: c.rng})
 }
 
 // during returns the pictures taken while fn ran and one from after it.
-func (c *crashes) during(fn func()) []*vfs.MemFS {
+func (c *crashes) during(fn func()) []*crashfs.FS {
 	set := func(armed bool) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -56,7 +58,7 @@ func (c *crashes) during(fn func()) []*vfs.MemFS {
 }
 
 // oneOf checks that the picture holds exactly one of the models.
-func oneOf(t *testing.T, fs *vfs.MemFS, models ...*model) {
+func oneOf(t *testing.T, fs *crashfs.FS, models ...*model) {
 	t.Helper()
 	s, err := Open(Options{FS: fs, Dir: "/data"})
 	if err != nil {
@@ -87,7 +89,7 @@ func TestPowerCutAtAnyCallLeavesTheOldOrTheNewStore(t *testing.T) {
 
 func powerCuts(t *testing.T, percent int) {
 	rng := rand.New(rand.NewPCG(uint64(percent), 7))
-	c := &crashes{mem: vfs.NewCrashableMem(), percent: percent, rng: rng}
+	c := &crashes{mem: crashfs.New(), percent: percent, rng: rng}
 	if err := makeDir(c.mem, "/data"); err != nil {
 		t.Fatal(err)
 	}

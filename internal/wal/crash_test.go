@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // An oracle remembers what was tried and what was acknowledged, by LSN.
@@ -140,7 +142,7 @@ func TestCrashAtEveryCallKeepsWhatWasAcknowledged(t *testing.T) {
 }
 
 func sweep(t *testing.T, seed uint64) (points int) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	o := newOracle()
 	rng := rand.New(rand.NewPCG(seed, 7))
 	var mu sync.Mutex

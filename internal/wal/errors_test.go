@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // A ledger tells acknowledged operations from failed ones by their content,
@@ -164,7 +166,7 @@ func TestEveryCallMayFail(t *testing.T) {
 }
 
 func injectAt(n int, inj injection, seed uint64) (hit bool, err error) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	fs := newFaultFS(mem, nil)
 	opt := Options{FS: fs, SegmentBytes: 4 << 10, HotBytes: 8 << 10, FlushEvery: 2 * time.Millisecond,
 		RetryEvery: time.Millisecond, MaxSealed: 1000}
@@ -254,7 +256,7 @@ func resumed(l *Log) error {
 // While the disk is full writes fail at once with the cause, reads go on, and
 // writes resume when space returns.
 func TestReadOnlyWhileNoFileCanBeWritten(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	fs := newFaultFS(mem, nil)
 	l, _, _ := openLog(t, Options{FS: fs, SegmentBytes: 8 << 10, RetryEvery: 5 * time.Millisecond, FlushEvery: time.Hour}, 0)
 	_, pos := add(t, l, "h", "kept", Written)
@@ -294,7 +296,7 @@ func TestReadOnlyWhileNoFileCanBeWritten(t *testing.T) {
 
 // Many writers, and every 25th call of the file system fails.
 func TestManyWritersOverManyFailures(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	fs := newFaultFS(mem, nil)
 	opt := Options{FS: fs, SegmentBytes: 8 << 10, HotBytes: 8 << 10, FlushEvery: time.Millisecond,
 		RetryEvery: time.Millisecond, MaxSealed: 1 << 20}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // What was written is on the disk once the flush interval has passed, though
@@ -16,7 +18,7 @@ import (
 // after a long rest.
 func TestWhatIsWrittenIsSyncedWithinTheFlushInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem := vfs.NewCrashableMem()
+		mem := crashfs.New()
 		opt := Options{FS: mem, FlushEvery: time.Second, SegmentBytes: 64 << 10}
 		l, _, _ := openLog(t, opt, 0)
 		safe := func(n uint64) {

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // heldAfterPowerCut returns the operations that a log has if the power fails now and the disk
 // keeps that many percent of what was not synced.
-func heldAfterPowerCut(t *testing.T, mem *vfs.MemFS, opt Options, keep int) []string {
+func heldAfterPowerCut(t *testing.T, mem *crashfs.FS, opt Options, keep int) []string {
 	t.Helper()
 	opt.FS, opt.SameBoot = mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: keep, RNG: rand.New(rand.NewPCG(1, 1))}), false
 	l, st, rec, err := tryOpen(opt, 0)
@@ -33,7 +35,7 @@ func heldAfterPowerCut(t *testing.T, mem *vfs.MemFS, opt Options, keep int) []st
 // When a failure is told, what was acknowledged before counts as synced, and what failed
 // must not come back, though the power fails at that moment.
 func TestWhatAFailureLeavesSurvivesAPowerCut(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	fs := newFaultFS(mem, nil)
 	opt := Options{FS: fs, SegmentBytes: 64 << 10, FlushEvery: time.Hour}
 	l, _, _ := openLog(t, opt, 0)
@@ -56,7 +58,7 @@ func TestWhatAFailureLeavesSurvivesAPowerCut(t *testing.T) {
 // A process was killed, and the next one has told what it found: that is on the disk, and
 // not in the system's memory alone.
 func TestWhatAStartHasFoundSurvivesAPowerCut(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	opt := Options{FS: mem, SegmentBytes: 64 << 10, FlushEvery: time.Hour}
 	killed, _, _ := openLog(t, opt, 0)
 	defer killed.Close()
@@ -74,7 +76,7 @@ func TestWhatAStartHasFoundSurvivesAPowerCut(t *testing.T) {
 
 // What was cut off stays off: a restored state must not go back to a later one.
 func TestWhereALogWasEndedSurvivesAPowerCut(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	opt := Options{FS: mem, Dir: "wal", SegmentBytes: 4 << 10, MaxSealed: 100}
 	l, _, _ := openLog(t, opt, 0)
 	var all []string
@@ -97,7 +99,7 @@ func TestWhereALogWasEndedSurvivesAPowerCut(t *testing.T) {
 
 // Damage that was accepted once is not asked about again.
 func TestAcceptedDamageSurvivesAPowerCut(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	opt := Options{FS: mem, Dir: "wal", SegmentBytes: 64 << 10}
 	l, _, _ := openLog(t, opt, 0)
 	add(t, l, "", "first", Synced)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // within fails the test if do does not come back: a frozen log would hold up the
@@ -116,7 +118,7 @@ func usedAgain(t *testing.T, l *Log) {
 }
 
 // opensAfterPowerCut fails the test if what the disk holds for certain cannot be opened.
-func opensAfterPowerCut(t *testing.T, mem *vfs.MemFS, opt Options, applied uint64) {
+func opensAfterPowerCut(t *testing.T, mem *crashfs.FS, opt Options, applied uint64) {
 	t.Helper()
 	opt.FS = mem.CrashClone(vfs.CrashCloneCfg{})
 	l, _, _, err := tryOpen(opt, applied)
@@ -129,7 +131,7 @@ func opensAfterPowerCut(t *testing.T, mem *vfs.MemFS, opt Options, applied uint6
 // The power may fail when the file of a released segment was just used again
 // and the newest one holds nothing but a record of class disk.
 func TestTheLogOpensAfterAPowerCutBehindABackup(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	opt := Options{FS: mem, SegmentBytes: 8 << 10, FlushEvery: time.Hour}
 	l, _, _ := openLog(t, opt, 0)
 	applied, _ := add(t, l, "", "first", Synced)
@@ -145,7 +147,7 @@ func TestTheLogOpensAfterAPowerCutBehindABackup(t *testing.T) {
 // The same, and the first write of the new file ends while the keeper syncs it:
 // that sync did not cover the header.
 func TestAHeaderWrittenDuringASyncIsNotTakenForSynced(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	var named atomic.Bool
 	early := newHold(func(c call) bool { return named.Load() && underTemp(c, "sync") })
 	fs := newFaultFS(mem, nil)

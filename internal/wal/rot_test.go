@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // small writes a log of a few segments and returns its files.
 func small(t testing.TB, closed bool) (o *oracle, files map[string][]byte) {
 	t.Helper()
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	o = newOracle()
 	l, _, _ := openLog(t, Options{FS: mem, SegmentBytes: 2 << 10}, 0)
 	rng := rand.New(rand.NewPCG(4, 4))
@@ -156,7 +158,7 @@ func TestDamageIsFoundWithoutTheMark(t *testing.T) {
 // Each group says what was durable when it was written. So even within one
 // segment and without the mark file only the last one can be taken for torn.
 func TestEachGroupIsEvidenceForThoseBeforeIt(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	opt := Options{FS: mem, SegmentBytes: 64 << 10}
 	l, _, _ := openLog(t, opt, 0)
 	var at []int64
@@ -189,7 +191,7 @@ func TestEachGroupIsEvidenceForThoseBeforeIt(t *testing.T) {
 
 // A segment that follows says so, too, though all that it has is a header.
 func TestTheNextHeaderIsEvidenceForWhatIsInFrontOfIt(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashfs.New()
 	opt := Options{FS: mem, SegmentBytes: 4 << 10}
 	l, _, _ := openLog(t, opt, 0)
 	add(t, l, "", "first", Synced)

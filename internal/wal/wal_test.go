@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 type stored struct {
@@ -90,7 +92,7 @@ func payload(rng *rand.Rand, n int) string {
 }
 
 func TestOperationsComeBackAfterReopen(t *testing.T) {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	opt := Options{FS: fs, SegmentBytes: 64 << 10}
 	l, _, _ := openLog(t, opt, 0)
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -145,7 +147,7 @@ func TestOperationsComeBackAfterReopen(t *testing.T) {
 }
 
 func TestGroupLargerThanASegment(t *testing.T) {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	opt := Options{FS: fs, SegmentBytes: 8 << 10}
 	l, _, _ := openLog(t, opt, 0)
 	rng := rand.New(rand.NewPCG(2, 2))
@@ -172,7 +174,7 @@ func TestGroupLargerThanASegment(t *testing.T) {
 }
 
 func TestManyWritersOfAllClasses(t *testing.T) {
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	opt := Options{FS: fs, SegmentBytes: 256 << 10, HotBytes: 64 << 10, Slots: 16}
 	var mu sync.Mutex
 	want := map[uint64]stored{}

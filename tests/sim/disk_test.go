@@ -10,17 +10,19 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // disk is a file system in memory that can fail and lose power. Like that of an
 // operating system it forgets: see forgetful.
 type disk struct {
 	vfs.FS
-	mem  *vfs.MemFS
+	mem  *crashfs.FS
 	hook atomic.Pointer[func(errorfs.Op) error]
 }
 
-func newDisk(mem *vfs.MemFS) *disk {
+func newDisk(mem *crashfs.FS) *disk {
 	d := &disk{mem: mem}
 	d.FS = forgetful{errorfs.Wrap(mem, errorfs.InjectorFunc(func(o errorfs.Op) error {
 		if h := d.hook.Load(); h != nil && mutates(o.Kind) {
@@ -116,7 +118,7 @@ const sector = 512
 // cut is what a crash leaves now: everything that was synced, and keep percent
 // of what was not, by sector of the log and by file elsewhere. What is kept
 // depends on the seed and the place alone.
-func (d *disk) cut(keep int, seed uint64) *vfs.MemFS {
+func (d *disk) cut(keep int, seed uint64) *crashfs.FS {
 	all := vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))}
 	if keep == 100 {
 		return d.mem.CrashClone(all)
@@ -131,7 +133,7 @@ func (d *disk) cut(keep int, seed uint64) *vfs.MemFS {
 
 // merge carries a part of one file system over to another.
 type merge struct {
-	from, to   *vfs.MemFS
+	from, to   *crashfs.FS
 	keep, seed uint64
 }
 

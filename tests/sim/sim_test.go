@@ -21,6 +21,7 @@ import (
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
 	"github.com/weirmq/weir/tests/bubble"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 var (
@@ -121,7 +122,7 @@ func run(t *testing.T, seed uint64, steps, keep int) (r result) {
 	bubble.Run(t, func(t *testing.T) {
 		s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 0x5eed)), topics: world{}, journal: journal{base: world{}},
 			expired: map[string][]noted{}, lives: map[string]bool{}, hash: fnv.New64a(), keep: keep, count: map[string]int{}}
-		s.disk = newDisk(vfs.NewCrashableMem())
+		s.disk = newDisk(crashfs.New())
 		func() {
 			defer func() {
 				switch v := recover().(type) {

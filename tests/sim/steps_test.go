@@ -10,11 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // coverage is what every run of many seeds must meet.
@@ -294,7 +294,7 @@ func (s *sim) crash(how stop, calls []*call) {
 	for _, c := range calls {
 		answered = append(answered, c.answered())
 	}
-	var disk *vfs.MemFS
+	var disk *crashfs.FS
 	if how == killed {
 		s.tell("kill")
 		s.count["kill"]++
@@ -377,7 +377,7 @@ func (s *sim) old(how stop, at time.Time) bool {
 }
 
 // reopen begins a new life on what is left, and finds out what that is.
-func (s *sim) reopen(how stop, mem *vfs.MemFS) {
+func (s *sim) reopen(how stop, mem *crashfs.FS) {
 	least, gone := s.least(how), map[string]uint64{}
 	s.settleNotes(how)
 	for name, list := range s.expired {
@@ -489,7 +489,7 @@ func (s *sim) forgetLeases() {
 func (s *sim) crashInRecovery() {
 	k, n := s.rng.IntN(40), 0
 	var mu sync.Mutex // the engine calls the disk from several goroutines
-	var left *vfs.MemFS
+	var left *crashfs.FS
 	d := s.disk
 	d.set(func(errorfs.Op) error {
 		mu.Lock()

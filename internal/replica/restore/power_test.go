@@ -8,12 +8,14 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // cut returns what is on a disk after a power cut that keeps that many percent of what was not
 // synced.
 func cut(fs vfs.FS, keep int) vfs.FS {
-	return fs.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: keep, RNG: rand.New(rand.NewPCG(uint64(keep), 1))})
+	return fs.(*crashfs.FS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: keep, RNG: rand.New(rand.NewPCG(uint64(keep), 1))})
 }
 
 // A directory that was restored, or with which a server leads, is on the disk then.
@@ -24,7 +26,7 @@ func TestWhatIsRestoredSurvivesAPowerCut(t *testing.T) {
 		l.ship()
 	}
 	want := digest(t, l.Engine)
-	fs := vfs.NewCrashableMem()
+	fs := crashfs.New()
 	if err := fs.MkdirAll("/new", 0o700); err != nil {
 		t.Fatal(err)
 	}

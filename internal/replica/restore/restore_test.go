@@ -25,6 +25,7 @@ import (
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
 	"github.com/weirmq/weir/internal/replica"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 // shelf is a copy in memory.
@@ -162,7 +163,7 @@ type leader struct {
 }
 
 func lead(t testing.TB) *leader {
-	l := &leader{term: 1, t: t, fs: &keeper{FS: vfs.NewCrashableMem(), gone: map[string][]byte{}}, to: &shelf{files: map[string][]byte{}}, seg: 1, now: 1_700_000_000_000}
+	l := &leader{term: 1, t: t, fs: &keeper{FS: crashfs.New(), gone: map[string][]byte{}}, to: &shelf{files: map[string][]byte{}}, seg: 1, now: 1_700_000_000_000}
 	l.Engine = open(t, l.fs, "/data")
 	return l
 }

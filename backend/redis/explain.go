@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -36,6 +37,7 @@ func (b *Backend) settleErrors(ctx context.Context, cmds []redis.Cmder) (first e
 // explain wraps an error of the client in the one of package backend that fits.
 func (b *Backend) explain(ctx context.Context, err error) error {
 	code, _ := replyCode(err)
+	why := whyEnded(ctx)
 	switch {
 	case b.closing.Err() != nil && (code != "" || neverSent(err)):
 		return fmt.Errorf("redis: %w", backend.ErrClosed)
@@ -47,10 +49,10 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 		said := replyError(refusal(err))
 		code, _ = replyCode(said)
 		return explainReply(code, said)
-	case ended(err) && ctx.Err() != nil:
+	case ended(err) && why != nil:
 		return fmt.Errorf("redis: not sent: %w", err)
-	case neverSent(err) && ctx.Err() != nil:
-		return fmt.Errorf("redis: %w: %w: %w", backend.ErrUnavailable, whyEnded(ctx), err)
+	case neverSent(err) && why != nil:
+		return fmt.Errorf("redis: %w: %w: %w", backend.ErrUnavailable, why, err)
 	case neverSent(err):
 		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
 	}
@@ -58,15 +60,19 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 	if b.lent {
 		b.stale.Store(true) // the next connection may lead elsewhere, unseen
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("redis: %w: %w: %w", backend.ErrOutcomeUnknown, whyEnded(ctx), err)
+	if why != nil {
+		return fmt.Errorf("redis: %w: %w: %w", backend.ErrOutcomeUnknown, why, err)
 	}
 	return fmt.Errorf("redis: %w: %w", backend.ErrOutcomeUnknown, err)
 }
 
-// whyEnded is the error of a context that has ended, and its cause if that is another one.
+// whyEnded is the error of a context that has ended, and its cause if that is another one; nil: it goes
+// on. Connections have its deadline, too, and may be the first to notice.
 func whyEnded(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
+	if at, ok := ctx.Deadline(); err == nil && ok && !time.Now().Before(at) {
+		return context.DeadlineExceeded
+	}
 	if errors.Is(cause, err) {
 		return cause
 	}

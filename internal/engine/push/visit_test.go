@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -64,6 +65,20 @@ func (l *fakeLog) open(t *testing.T, r *Room) *Stream {
 	return s
 }
 
+// getsAll takes what a stream has, and wants it to be live at a number then.
+func getsAll(t *testing.T, name string, s *Stream, at uint64) {
+	t.Helper()
+	for range 10 {
+		if _, err := s.Next(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		s.Sent()
+	}
+	if w := s.subs[0]; w.sent != at || !w.live {
+		t.Errorf("stream %s is at %d, live %v", name, w.sent, w.live)
+	}
+}
+
 func TestStreamsOfOneTopicShareTheirFrames(t *testing.T) {
 	l := newLog()
 	r := l.room()
@@ -99,15 +114,7 @@ func TestAStreamBehindItsOutboxReadsOnByItself(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	for name, s := range map[string]*Stream{"slow": slow, "quick": quick} {
-		for range 10 {
-			if _, err := s.Next(t.Context(), nil); err != nil {
-				t.Fatal(err)
-			}
-			s.Sent()
-		}
-		if w := s.subs[0]; w.sent != 3 || !w.live {
-			t.Errorf("the %s stream is at %d, live %v", name, w.sent, w.live)
-		}
+		getsAll(t, name, s, 3)
 	}
 	if c := r.Counts(); c.Lagged != 0 {
 		t.Errorf("%+v", c)
@@ -137,15 +144,7 @@ func TestWhatWaitsForAllSocketsIsBounded(t *testing.T) {
 	l.head = 3
 	left.Close()
 	for i, s := range all[1:] {
-		for range 10 {
-			if _, err := s.Next(t.Context(), nil); err != nil {
-				t.Fatal(err)
-			}
-			s.Sent()
-		}
-		if w := s.subs[0]; w.sent != 3 || !w.live {
-			t.Errorf("stream %d is at %d, live %v", i, w.sent, w.live)
-		}
+		getsAll(t, fmt.Sprint(i), s, 3)
 	}
 	if n := r.held.bytes.Load(); n != 0 {
 		t.Errorf("nothing waits any more, and %d bytes are counted", n)

@@ -346,22 +346,30 @@ func lostEnd(t *testing.T, b *kafkatest.Broker) {
 	expect(t, open(t, address), "a", "b", "f")
 }
 
-// readerOfLostEnd has read what the last replica then lost: it is told so once another leads, whose records
-// in that place must not be missed.
-func readerOfLostEnd(t *testing.T, b *kafkatest.Broker) {
-	address := b.URL() + "/reread"
-	l := open(t, address)
-	lead(t, l)
+// ledAndRead returns who leads a log that begins with four entries, one that has read them, and one that knows
+// the term.
+func ledAndRead(t *testing.T, address string) (leader, reader, walker *kafka.Log) {
+	t.Helper()
+	leader = open(t, address)
+	lead(t, leader)
 	for _, data := range []string{"a", "b", "c", "d"} {
-		if o := await(t, start(t, l, data)); o.err != nil {
+		if o := await(t, start(t, leader, data)); o.err != nil {
 			t.Fatal(o.err)
 		}
 	}
-	reader, walker := open(t, address), open(t, address)
+	reader, walker = open(t, address), open(t, address)
 	expect(t, reader, "a", "b", "c", "d")
 	if term, err := walker.Newest(t.Context()); err != nil || term.Number != 1 {
 		t.Fatalf("the newest term is %+v, %v", term, err)
 	}
+	return leader, reader, walker
+}
+
+// readerOfLostEnd has read what the last replica then lost: it is told so once another leads, whose records
+// in that place must not be missed.
+func readerOfLostEnd(t *testing.T, b *kafkatest.Broker) {
+	address := b.URL() + "/reread"
+	_, reader, walker := ledAndRead(t, address)
 	b.Kill()
 	b.LoseEnd("reread", 0, 3)
 	b.Restart()
@@ -406,18 +414,7 @@ func regrownEnd(t *testing.T, b *kafkatest.Broker) {
 	}{{3, []string{"a", "b"}, []string{"e"}}, {3, []string{"a", "b"}, []string{"e", "f", "g"}}, {0, nil, []string{"e", "f", "g", "h", "i"}}} {
 		topic := fmt.Sprint("regrown", i)
 		address := b.URL() + "/" + topic
-		old := open(t, address)
-		lead(t, old)
-		for _, data := range []string{"a", "b", "c", "d"} {
-			if o := await(t, start(t, old, data)); o.err != nil {
-				t.Fatal(o.err)
-			}
-		}
-		reader, walker := open(t, address), open(t, address)
-		expect(t, reader, "a", "b", "c", "d")
-		if term, err := walker.Newest(t.Context()); err != nil || term.Number != 1 {
-			t.Fatalf("the newest term is %+v, %v", term, err)
-		}
+		old, reader, walker := ledAndRead(t, address)
 		b.Kill()
 		b.LoseEnd(topic, 0, c.from)
 		b.Restart()

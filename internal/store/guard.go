@@ -234,6 +234,7 @@ func (h fencedFile) Sync() error {
 	}
 	return late(err)
 }
+
 func (h fencedFile) SyncData() error {
 	err := h.check()
 	if err == nil {

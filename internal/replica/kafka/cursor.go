@@ -74,15 +74,16 @@ func (c *cursor) close() {
 func (c *cursor) walk(ctx context.Context, p *place, end int64) (data []byte, err error) {
 	sure := p.pos == 0 // that what p is behind is there
 	for p.next < end {
-		r, err := c.read(ctx, p.next)
+		k, err := c.read(ctx, p.next)
 		if err != nil {
 			return nil, err
 		}
-		if data, counts := p.stepRecord(r); counts {
+		r, ours := decode(k.Value)
+		if data, counts := p.step(k.Offset, r, ours); counts {
 			return data, nil
 		}
 		// An entry of a term whose beginning was not seen is void, or its term began where p is.
-		if held, ours := decode(r.Value); ours && !sure && held.number > 0 && held.term >= p.term && !p.leads(held) {
+		if ours && !sure && r.number > 0 && r.term >= p.term && !p.leads(r) {
 			if sure, err = c.still(ctx, p); err != nil {
 				return nil, err
 			} else if !sure {

@@ -3,8 +3,6 @@ package kafka
 import (
 	"encoding/binary"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // record is what a Kafka record holds: magic, kind, term, number of the entry in its term,
@@ -114,10 +112,4 @@ func (p *place) leads(r record) bool {
 // same reports whether two places are behind the same record.
 func (p *place) same(q *place) bool {
 	return p.pos == q.pos && p.term == q.term && p.number == q.number && p.started == q.started && p.node == q.node
-}
-
-// stepRecord is step for what Kafka returned.
-func (p *place) stepRecord(k *kgo.Record) (data []byte, counts bool) {
-	r, ours := decode(k.Value)
-	return p.step(k.Offset, r, ours)
 }

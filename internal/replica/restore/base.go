@@ -37,6 +37,15 @@ func (c Copy) baseNames(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
+// newerThan returns the name of the newest base, if that goes on behind b; empty: it does not.
+func (c Copy) newerThan(ctx context.Context, b *replica.Base) (string, error) {
+	names, err := c.baseNames(ctx)
+	if err != nil || len(names) == 0 || names[len(names)-1] <= replica.BaseName(b.After) {
+		return "", err
+	}
+	return names[len(names)-1], nil
+}
+
 // errUnused is the error for a base that does not count.
 var errUnused = errors.New("its leader did not go on behind it")
 

@@ -145,11 +145,11 @@ func (d *Directory) take(ctx context.Context, h *held, m *Mirror) (Led, error) {
 // newerBase returns m, or a mirror of the newest base if that has more: of a log that has lost its
 // end. Without it the same numbers would be given to others, and the base would hide them.
 func (d *Directory) newerBase(ctx context.Context, m *Mirror, lead replica.Lead) (*Mirror, error) {
-	names, err := d.Copy.baseNames(ctx)
-	if err != nil || len(names) == 0 || names[len(names)-1] <= replica.BaseName(m.Base.After) {
+	newer, err := d.Copy.newerThan(ctx, &m.Base)
+	if err != nil || newer == "" {
 		return m, err
 	}
-	b, err := d.Copy.readBase(ctx, names[len(names)-1])
+	b, err := d.Copy.readBase(ctx, newer)
 	if err != nil || b.LSN <= m.LSN {
 		return m, ctx.Err() // one that cannot be read or does not count hides nothing
 	}

@@ -174,8 +174,7 @@ func (f *follower) rebase(ctx context.Context) error {
 		return nil
 	}
 	f.based = time.Now()
-	names, err := f.d.Copy.baseNames(ctx)
-	if err != nil || len(names) == 0 || names[len(names)-1] <= replica.BaseName(f.m.Base.After) {
+	if newer, err := f.d.Copy.newerThan(ctx, &f.m.Base); err != nil || newer == "" {
 		return err
 	}
 	to := "b"

@@ -30,8 +30,9 @@ func appendAll(t *testing.T, b backend.Backend, msgs []backend.Message) {
 	}
 }
 
-// However much is due at the same time, one script moves little of it, in the order in
-// which it was published. Nobody was there when it became due.
+// However much is due at the same time, one script moves little of it: what was due first comes first,
+// and what was due in the same millisecond in the order in which it was published. Nobody was there when it
+// became due.
 func TestWhatIsDueTogetherIsMovedInSteps(t *testing.T) {
 	t.Parallel()
 	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
@@ -55,9 +56,19 @@ func TestWhatIsDueTogetherIsMovedInSteps(t *testing.T) {
 			}
 			got = append(got, more...)
 		}
+		seen := make([]bool, n)
 		for i, d := range got {
-			if string(d.Data) != strconv.Itoa(i) || d.Attempt != 1 {
-				t.Fatalf("as the %d-th came %s, attempt %d", i, d.Data, d.Attempt)
+			number, err := strconv.Atoi(string(d.Data))
+			if err != nil || seen[number] || d.Attempt != 1 {
+				t.Fatalf("as the %d-th came %s, attempt %d, %v", i, d.Data, d.Attempt, err)
+			}
+			seen[number] = true
+			if i == 0 {
+				continue
+			}
+			before := got[i-1] // the server's clock may have been set back between two publishes
+			if last, _ := strconv.Atoi(string(before.Data)); d.Enqueued.Before(before.Enqueued) || d.Enqueued.Equal(before.Enqueued) && number < last {
+				t.Fatalf("%s, due %s, came as %s behind %s, due %s, %s", d.Data, d.Enqueued, d.ID, before.Data, before.Enqueued, before.ID)
 			}
 		}
 		if left := c.Exists(t.Context(), "{jobs}:later").Val(); left != 0 {

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"slices"
+	"time"
 
 	"github.com/weirmq/weir/backend"
 )
@@ -44,11 +45,15 @@ func finished(f *fixture) {
 	got := f.claim(b, "a", 4)
 	count := func() *int64 {
 		f.Helper()
-		sig, err := b.(backend.Signaler).Signal(f.ctx(), 100)
-		if err != nil {
-			f.Fatal(err)
+		for start := time.Now(); ; {
+			sig, err := b.(backend.Signaler).Signal(f.ctx(), 100)
+			if err == nil {
+				return sig.Finished
+			}
+			if !backend.Retryable(err) || time.Since(start) > patience { // a broker may stall
+				f.Fatal(err)
+			}
 		}
-		return sig.Finished
 	}
 	before := count()
 	f.ack(b, got[:3]...)

@@ -138,7 +138,7 @@ func TestWaitingClaimSurvivesWhatTheServerTurnsInto(t *testing.T) {
 			if err != nil && !backend.Retryable(err) {
 				t.Errorf("after %v: %v", change, err)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(10 * time.Second):
 			t.Fatalf("after %v the claim goes on to wait", change)
 		}
 		_ = admin.Do(t.Context(), "REPLICAOF", "NO", "ONE")

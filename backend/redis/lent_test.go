@@ -127,7 +127,7 @@ func TestALentClientKeepsItsHooksAndStaysOpen(t *testing.T) {
 		if !errors.Is(err, backend.ErrClosed) {
 			t.Errorf("a claim that waited when the backend was closed: %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(10 * time.Second):
 		t.Error("a claim outlives its backend")
 	}
 	if err := client.Ping(t.Context()).Err(); err != nil {

@@ -248,7 +248,7 @@ func TestAPublishThatLooksForItsPlaceInASilentInputCanBeEnded(t *testing.T) {
 		if err == nil || err.Error() != "interrupted after 0 records" {
 			t.Errorf("it ended with %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(10 * time.Second):
 		t.Fatal("it still reads")
 	}
 }

@@ -66,7 +66,7 @@ func ended(t *testing.T, p *relay.Publisher) {
 	go func() { p.Ended(); close(over) }()
 	select {
 	case <-over:
-	case <-time.After(30 * time.Second):
+	case <-time.After(10 * time.Second):
 		t.Fatal("the connection goes on")
 	}
 }

@@ -384,7 +384,7 @@ func (x *terminal) restored(code int) {
 	x.Helper()
 	select {
 	case <-x.ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(10 * time.Second):
 		x.Fatal("it does not end")
 	}
 	if got := x.cmd.ProcessState.ExitCode(); got != code {

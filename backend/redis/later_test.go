@@ -59,7 +59,7 @@ func TestWhatIsDueTogetherIsMovedInSteps(t *testing.T) {
 		seen := make([]bool, n)
 		for i, d := range got {
 			number, err := strconv.Atoi(string(d.Data))
-			if err != nil || seen[number] || d.Attempt != 1 {
+			if err != nil || number < 0 || number >= n || seen[number] || d.Attempt != 1 {
 				t.Fatalf("as the %d-th came %s, attempt %d, %v", i, d.Data, d.Attempt, err)
 			}
 			seen[number] = true

@@ -47,7 +47,9 @@ func TestASynchronousWriteTakesAsLongAsItsStore(t *testing.T) {
 			if p50 > 70*time.Millisecond || writers == 64 && (rate < 900 || p99 > store*3/2) {
 				t.Errorf("%d writers of a store that takes %v: p50 %v, %.0f a second", writers, store, p50, rate)
 			}
-			if p := e.governor.State(); p.Pressure > 0.01 || p.Rung > 0 {
+			// What the store just answered may stand in the ready set as the sample is taken.
+			// A wait for the store that counted would be all the pressure there is.
+			if p := e.governor.State(); p.Pressure > float64(writers)/256 || p.Rung > 0 {
 				t.Errorf("the store is slow: %+v", p)
 			}
 		})

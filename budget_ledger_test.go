@@ -2,11 +2,11 @@ package weir
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func TestStreamsOfABudgetInOneProcess(t *testing.T) {
@@ -14,7 +14,7 @@ func TestStreamsOfABudgetInOneProcess(t *testing.T) {
 }
 
 func TestABudgetCountsWhatIsFinishedNow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		backendtest.BudgetCounts(t, &ledger{}, "jobs", func() { time.Sleep(accountLasts + time.Second) })
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // bury publishes messages called m0, m1 … and moves them to the dead letters,
@@ -65,7 +66,7 @@ func texts(t *testing.T, d *DeadLetters, filter LetterFilter) (all []string) {
 }
 
 func TestDeadLettersAreChosenByTheFilter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		bury(t, f, 2, backend.ReasonMaxDeliveries)
 		time.Sleep(time.Hour)
@@ -117,7 +118,7 @@ func (e early) List(ctx context.Context, from, after string, limit int) ([]backe
 
 // How long a letter has been dead is a matter of the server's clock, which says when it died.
 func TestTheAgeOfALetterIsByTheServersClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := early{backendtest.NewFake(backendtest.FakeOptions{})}
 		bury(t, f.Fake, 1, backend.ReasonPoison)
 		time.Sleep(10 * time.Minute)
@@ -199,7 +200,7 @@ func TestTheDelayOfARedriveDoublesUpToItsLimit(t *testing.T) {
 // A message whose handler always fails comes back later each time: after 1, 2, 4
 // and 8 seconds.
 func TestAMessageThatKeepsFailingIsSentBackLaterEachTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		bury(t, f, 1, backend.ReasonPoison)
 		ctx, stop := context.WithCancel(t.Context())
@@ -235,7 +236,7 @@ func TestAMessageThatKeepsFailingIsSentBackLaterEachTime(t *testing.T) {
 }
 
 func TestARedriveThatEndsLeavesWhatDiesAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		bury(t, f, 3, backend.ReasonPoison)
 		time.Sleep(time.Minute)
@@ -262,7 +263,7 @@ func TestARedriveThatEndsLeavesWhatDiesAgain(t *testing.T) {
 }
 
 func TestWhatIsNotDueIsLeftOrWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		bury(t, f, 2, backend.ReasonPoison)
 		d, began := deadLetters(t, f), time.Now()
@@ -279,7 +280,7 @@ func TestWhatIsNotDueIsLeftOrWaitedFor(t *testing.T) {
 }
 
 func TestTheRateOfARedrive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		bury(t, f, 11, backend.ReasonPoison)
 		time.Sleep(time.Minute)
@@ -292,7 +293,7 @@ func TestTheRateOfARedrive(t *testing.T) {
 }
 
 func TestADryRunSendsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		bury(t, f, 3, backend.ReasonPoison)
 		time.Sleep(time.Minute)
@@ -307,7 +308,7 @@ func TestADryRunSendsNothing(t *testing.T) {
 
 // Lost answers, refusals and an end in the middle: each message is sent once.
 func TestAnInterruptedRedriveNeitherLosesNorDoubles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		const n = 20
 		bury(t, f, n, backend.ReasonPoison)
@@ -350,7 +351,7 @@ func TestAnInterruptedRedriveNeitherLosesNorDoubles(t *testing.T) {
 }
 
 func TestARedriveEndsWhenNobodyAnswersAndGoesOnBehindALetterItCannotSend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		bury(t, f, 3, backend.ReasonPoison)
 		time.Sleep(time.Minute)
@@ -372,7 +373,7 @@ func TestARedriveEndsWhenNobodyAnswersAndGoesOnBehindALetterItCannotSend(t *test
 
 // If no letter can be sent back, a redrive does not try them all, however many there are.
 func TestARedriveGivesUpWhenLetterAfterLetterFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		bury(t, f, maxRedriveFailures+50, backend.ReasonPoison)
 		f.Inject(backendtest.OpRedrive, backendtest.Fault{Err: errors.New("no")})
@@ -389,7 +390,7 @@ func TestARedriveGivesUpWhenLetterAfterLetterFails(t *testing.T) {
 }
 
 func TestARedriveComesBackWhenTheServerAsksItTo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		bury(t, f, 1, backend.ReasonPoison)
 		f.Inject(backendtest.OpRedrive, backendtest.Fault{Times: 1, Err: backendtest.Full(backend.ReasonQueueFull, 7*time.Second)})
@@ -464,7 +465,7 @@ func TestARedriveThatOthersWouldReadIsNotBegunUnasked(t *testing.T) {
 // Before anything is sent it is known that no letter would reach others, of whatever stream
 // it is; and while a redrive follows, others may come.
 func TestARedriveAsksForEveryStreamAndAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := &sharedFake{Fake: backendtest.NewFake(backendtest.FakeOptions{})}
 		bury(t, f.Fake, 2, backend.ReasonPoison)
 		d, err := New(&twoOrigins{f}).DeadLetters("")
@@ -511,7 +512,7 @@ func (o *twoOrigins) List(ctx context.Context, from, after string, most int) ([]
 
 // What somebody else has sent back meanwhile is not counted, and a dry run waits for nothing.
 func TestARedriveCountsWhatItDid(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		bury(t, f, 3, backend.ReasonPoison)
 		d, err := New(f).DeadLetters("")

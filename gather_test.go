@@ -15,6 +15,7 @@ import (
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // gathering is a producer over a fake that asks for gathering.
@@ -90,7 +91,7 @@ func (g *gathering) busy(d time.Duration) (outcomes []<-chan error) {
 var twoSlots = backend.Gathering{Appends: 2, Keyed: true}
 
 func TestPublishesThatComeWhileOthersAreUnderWayShareOneAppend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, twoSlots)
 		outcomes := g.busy(time.Second)
 		for i := range 50 {
@@ -117,7 +118,7 @@ func TestPublishesThatComeWhileOthersAreUnderWayShareOneAppend(t *testing.T) {
 
 // Publishes that come one after the other find nothing to wait for.
 func TestPublishesOneAfterTheOtherDoNotWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, twoSlots)
 		began := time.Now()
 		for i := range 10 {
@@ -138,7 +139,7 @@ func TestPublishesOneAfterTheOtherDoNotWait(t *testing.T) {
 }
 
 func TestNothingIsGatheredWhenItIsDisabled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, twoSlots)
 		if err := g.Reconfigure(weir.ProducerConfig{Guard: weir.GuardOff, DisableGathering: true}); err != nil {
 			t.Fatal(err)
@@ -155,7 +156,7 @@ func TestNothingIsGatheredWhenItIsDisabled(t *testing.T) {
 }
 
 func TestAPublishWhoseContextEndsBeforeItIsSentStoresNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, twoSlots)
 		g.busy(time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -180,7 +181,7 @@ func TestAPublishWhoseContextEndsBeforeItIsSentStoresNothing(t *testing.T) {
 }
 
 func TestATryPublishBehindSlowAppendsReturnsInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, twoSlots)
 		g.busy(time.Second)
 		began := time.Now()
@@ -200,7 +201,7 @@ func TestATryPublishBehindSlowAppendsReturnsInTime(t *testing.T) {
 
 // What has been sent may be stored: the error must not also say that nothing was done.
 func TestATryPublishThatIsUnderWayIsUnknownAndNothingElse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, backend.Gathering{Appends: 1})
 		g.busy(10 * time.Millisecond)
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Skip: 0, Times: 1, Late: time.Second})
@@ -216,7 +217,7 @@ func TestATryPublishThatIsUnderWayIsUnknownAndNothingElse(t *testing.T) {
 }
 
 func TestAPublishWhoseContextEndsWhileItIsUnderWayLeavesTheOthersAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, twoSlots)
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 1, Delay: 500 * time.Millisecond})
 		g.busy(time.Second)
@@ -244,7 +245,7 @@ func TestAPublishWhoseContextEndsWhileItIsUnderWayLeavesTheOthersAlone(t *testin
 }
 
 func TestAnAppendThatNobodyWaitsForIsCancelled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, twoSlots)
 		g.busy(time.Second)
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 1, Hang: true})
@@ -268,7 +269,7 @@ func TestAnAppendThatNobodyWaitsForIsCancelled(t *testing.T) {
 }
 
 func TestAMessageWhoseDeadlinePassesBehindOthersIsNotStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, twoSlots)
 		g.busy(time.Second)
 		late := g.start(t.Context(), weir.Message{Data: []byte("late"), Deadline: time.Now().Add(500 * time.Millisecond)})
@@ -318,7 +319,7 @@ func (p picky) Append(ctx context.Context, msgs []backend.Message) ([]backend.Ap
 
 func TestOneMessageThatIsRefusedCostsTheOthersNothing(t *testing.T) {
 	for _, joint := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			fake := backendtest.NewFake(backendtest.FakeOptions{Gathering: backend.Gathering{Appends: 1, Joint: joint}})
 			g := gatherOn(t, fake, func(f *backendtest.Fake) backend.Backend { return picky{f, joint} })
 			g.busy(time.Second)
@@ -343,7 +344,7 @@ func TestOneMessageThatIsRefusedCostsTheOthersNothing(t *testing.T) {
 }
 
 func TestALostAnswerIsUnknownToEachAndHarmlessWithKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, backend.Gathering{Appends: 1, Keyed: true})
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 2, LoseAnswer: true})
 		busy := g.busy(time.Second)
@@ -377,7 +378,7 @@ func TestALostAnswerIsUnknownToEachAndHarmlessWithKeys(t *testing.T) {
 }
 
 func TestCloseWaitsForWhatIsGathered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, twoSlots)
 		g.busy(time.Second)
 		waiting := []<-chan error{g.start(t.Context(), text("a")), g.start(t.Context(), text("b"))}
@@ -433,7 +434,7 @@ func (b torn) Append(ctx context.Context, msgs []backend.Message) ([]backend.App
 
 // What may be stored is not appended once more because something beside it was refused.
 func TestAMessageThatMayBeStoredIsNotAppendedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		fake := backendtest.NewFake(backendtest.FakeOptions{Gathering: backend.Gathering{Appends: 1, Joint: true}})
 		g := gatherOn(t, fake, func(f *backendtest.Fake) backend.Backend { return torn{f} })
 		g.busy(time.Second)
@@ -455,7 +456,7 @@ func TestAMessageThatMayBeStoredIsNotAppendedAgain(t *testing.T) {
 
 // A Close that waits for a publish behind slow appends ends when that gives up.
 func TestCloseDoesNotWaitForAPublishThatGaveUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, twoSlots)
 		g.busy(time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -479,7 +480,7 @@ func TestCloseDoesNotWaitForAPublishThatGaveUp(t *testing.T) {
 }
 
 func TestAnAppendThatHangsDoesNotHoldUpTheOthersForLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, twoSlots)
 		remove := g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 2, Hang: true})
 		hung := []<-chan error{g.start(t.Context(), text("hung")), g.start(t.Context(), text("hung too"))}
@@ -503,7 +504,7 @@ func TestAnAppendThatHangsDoesNotHoldUpTheOthersForLong(t *testing.T) {
 }
 
 func TestWhatIsGatheredIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		fake := backendtest.NewFake(backendtest.FakeOptions{Gathering: backend.Gathering{Appends: 1}})
 		sizes := &measured{Fake: fake}
 		g := gatherOn(t, fake, func(*backendtest.Fake) backend.Backend { return sizes })
@@ -556,7 +557,7 @@ func (f *measured) Append(ctx context.Context, msgs []backend.Message) ([]backen
 func TestEachOutcomeIsRightWhateverHappens(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { gatherChaos(t, rand.New(rand.NewPCG(seed, 3))) })
+			bubble.Run(t, func(t *testing.T) { gatherChaos(t, rand.New(rand.NewPCG(seed, 3))) })
 		})
 	}
 }
@@ -631,7 +632,7 @@ func gatherChaos(t *testing.T, random *rand.Rand) {
 // A publish that has left may use its message for something else, though it is still to be
 // stored.
 func TestWhatIsStoredIsWhatWasPublishedThoughItsPublishHasLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, backend.Gathering{Appends: 1})
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 2, Delay: time.Second})
 		ctx, cancel := context.WithCancel(t.Context())

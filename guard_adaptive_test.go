@@ -12,6 +12,7 @@ import (
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // overloaded is an adaptive guard that has seen a queue of waiting messages from which
@@ -76,7 +77,7 @@ func (g *guarded) flood(t *testing.T, each func(i int, s *backend.Signal)) {
 
 // A server that does not know for a moment what is finished says nothing of the workers.
 func TestAdaptiveWhereTheCountOfWhatIsFinishedIsNotKnownForAMoment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive, WaitSLO: 10 * time.Second})
 		g.flood(t, func(i int, s *backend.Signal) {
 			*s.Finished += 1_000_000
@@ -88,7 +89,7 @@ func TestAdaptiveWhereTheCountOfWhatIsFinishedIsNotKnownForAMoment(t *testing.T)
 }
 
 func TestAdaptiveRefusesTheLowerTiersAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		offer := func(g *guarded) {
 			g.offer(4, weir.Critical, "")
 			g.offer(4, weir.High, "")
@@ -121,7 +122,7 @@ func TestAdaptiveRefusesTheLowerTiersAtOnce(t *testing.T) {
 }
 
 func TestAdaptiveRefusesNothingBelowItsTarget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := overloaded(t, weir.ProducerConfig{}, 20, func(g *guarded) { g.offer(10, weir.Low, "") })
 		if n := g.offer(10, weir.Background, "one key"); n != 0 { // 62 are aimed at, and below half of that nothing is refused
 			t.Errorf("%d refused with 0.2 s to wait", n)
@@ -130,7 +131,7 @@ func TestAdaptiveRefusesNothingBelowItsTarget(t *testing.T) {
 }
 
 func TestAdaptiveIsFairToKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		refused, offered, rounds := map[string]int{}, map[string]int{}, 0
 		overloaded(t, weir.ProducerConfig{}, 62, func(g *guarded) {
 			if rounds++; rounds == 25 { // it has learned what is offered and done
@@ -155,7 +156,7 @@ func TestAdaptiveIsFairToKeys(t *testing.T) {
 
 // What cannot be done before its deadline is refused, whatever its priority.
 func TestAdaptiveRefusesWhatWouldComeTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := overloaded(t, weir.ProducerConfig{}, 62, func(g *guarded) {
 			g.offer(4, weir.Critical, "")
 			g.offer(20, weir.Low, "")
@@ -177,7 +178,7 @@ func TestAdaptiveRefusesWhatWouldComeTooLate(t *testing.T) {
 // A window that is set counts what the cut lets through, and its end is for the higher
 // priorities.
 func TestAdaptiveKeepsTheEndOfTheWindowForHigherPriorities(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive, LoadSheddingMaxRequests: 100})
 		for _, c := range []struct {
 			priority weir.Priority
@@ -196,7 +197,7 @@ func TestAdaptiveKeepsTheEndOfTheWindowForHigherPriorities(t *testing.T) {
 
 // A batch is judged message by message.
 func TestAdaptiveJudgesTheMessagesOfABatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := overloaded(t, weir.ProducerConfig{}, 62, func(g *guarded) {
 			g.offer(5, weir.Critical, "")
 			g.offer(100, weir.Bulk, "")
@@ -230,7 +231,7 @@ func TestAdaptiveJudgesTheMessagesOfABatch(t *testing.T) {
 
 // While little is refused, a publish that has the time waits before it is refused.
 func TestAdaptiveSlowsBeforeItRefuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := overloaded(t, weir.ProducerConfig{}, 65, func(g *guarded) { g.offer(11, weir.Normal, "") })
 		for range 40 {
 			_ = g.Publish(t.Context(), weir.Message{})
@@ -257,7 +258,7 @@ func TestAdaptiveWithoutAReading(t *testing.T) {
 		weir.UnknownDecay: {6, 45}, // half of what was refused, a ttl later, less what a short queue takes anyway
 	} {
 		t.Run(string(policy), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				g := overloaded(t, weir.ProducerConfig{LagUnknown: policy}, 62, flood)
 				g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: backend.ErrUnavailable})
 				time.Sleep(10 * time.Second) // lag_ttl
@@ -270,7 +271,7 @@ func TestAdaptiveWithoutAReading(t *testing.T) {
 		})
 	}
 	t.Run("for less than its ttl", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := overloaded(t, weir.ProducerConfig{}, 62, flood)
 			g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: backend.ErrUnavailable})
 			refused := 0
@@ -285,7 +286,7 @@ func TestAdaptiveWithoutAReading(t *testing.T) {
 		})
 	})
 	t.Run("hold", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive, LagUnknown: weir.UnknownHold})
 			away := g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: backend.ErrUnavailable})
 			time.AfterFunc(2350*time.Millisecond, away)
@@ -296,7 +297,7 @@ func TestAdaptiveWithoutAReading(t *testing.T) {
 		})
 	})
 	t.Run("shadow", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			refused := 0
 			g := overloaded(t, weir.ProducerConfig{Guard: weir.GuardShadow, ShadowOf: weir.GuardAdaptive}, 62, func(g *guarded) { refused += g.offer(60, weir.Low, "") })
 			if refused > 0 || len(g.shadowed) < 500 {
@@ -305,7 +306,7 @@ func TestAdaptiveWithoutAReading(t *testing.T) {
 		})
 	})
 	t.Run("nobody works", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive})
 			for range 100 {
 				g.load(5000, 0, 7)
@@ -328,7 +329,7 @@ func (p placed) Place() string { return p.place }
 
 // A second Stream on a loaded queue knows the cut before it has a reading of its own.
 func TestTheFirstReadingOfASecondStreamMayBeSlow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		on := func(f *backendtest.Fake) *weir.Producer {
 			p, err := weir.NewProducer(weir.New(placed{f, "here"}), weir.ProducerConfig{WaitSLO: time.Second, Logger: quiet()})
@@ -359,7 +360,7 @@ func TestTheFirstReadingOfASecondStreamMayBeSlow(t *testing.T) {
 
 // What PublishSome leaves to the next call is not in its error.
 func TestAdaptiveRefusesSomeAndLeavesTheRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := overloaded(t, weir.ProducerConfig{MaxDepth: 200}, 62, func(g *guarded) {
 			g.offer(5, weir.Critical, "")
 			g.offer(100, weir.Bulk, "")
@@ -385,7 +386,7 @@ func TestAdaptiveTakesWhatIsNotDueForNoWait(t *testing.T) {
 		"retrying": {Lag: &retrying, Retrying: retrying},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive, WaitSLO: 10 * time.Second})
 				refused := 0
 				for i := range int64(100) {
@@ -406,7 +407,7 @@ func TestAdaptiveTakesWhatIsNotDueForNoWait(t *testing.T) {
 
 // What is due when all that waits now is done is not refused because of it.
 func TestAdaptiveTakesWhatIsForLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := overloaded(t, weir.ProducerConfig{}, 400, func(g *guarded) { g.offer(40, weir.Normal, "") })
 		refused := func(m weir.Message) (n int) {
 			for range 100 {

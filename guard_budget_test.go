@@ -14,6 +14,7 @@ import (
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // ofBudget makes a producer of a budget of 100 messages, whose name is the test's, that does
@@ -42,7 +43,7 @@ func wantFull(t *testing.T, err error) {
 // What becomes free in a full budget is kept for the stream that has less than its part. The
 // other is refused, and does not read the load over and over until it is over.
 func TestAStreamAboveItsPartIsRefusedWhatIsKeptForAnother(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		full, poor := backendtest.NewFake(backendtest.FakeOptions{Stream: "full"}), backendtest.NewFake(backendtest.FakeOptions{Stream: "poor"})
 		full.Inject(backendtest.OpSignal, backendtest.Fault{Delay: time.Millisecond})
 		greedy, late := ofBudget(t, full), ofBudget(t, poor)
@@ -75,7 +76,7 @@ func TestAStreamAboveItsPartIsRefusedWhatIsKeptForAnother(t *testing.T) {
 func TestAProducerWithoutLimitsKeepsNoRoomOfABudget(t *testing.T) {
 	for _, mode := range []weir.GuardMode{weir.GuardOff, weir.GuardShadow} {
 		t.Run(string(mode), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				free, err := weir.NewProducer(weir.New(backendtest.NewFake(backendtest.FakeOptions{Stream: "free"})), weir.ProducerConfig{
 					Guard: mode, Budget: t.Name(), BudgetMaxDepth: 100, Logger: quiet(),
 				})
@@ -104,7 +105,7 @@ func TestAProducerWithoutLimitsKeepsNoRoomOfABudget(t *testing.T) {
 }
 
 func TestWhatIsNotDueTakesRoomOfABudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		p := ofBudget(t, f)
 		stored := 0
@@ -122,7 +123,7 @@ func TestWhatIsNotDueTakesRoomOfABudget(t *testing.T) {
 
 // Queues of one name on two servers are two streams.
 func TestAnEqualNameElsewhereIsAnotherStreamOfABudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var producers []*weir.Producer
 		for _, place := range []string{"one", "two"} {
 			producers = append(producers, ofBudget(t, placed{backendtest.NewFake(backendtest.FakeOptions{}), place}))
@@ -144,7 +145,7 @@ func TestAnEqualNameElsewhereIsAnotherStreamOfABudget(t *testing.T) {
 
 // A pause is not taken for workers that are too slow, with a budget as without.
 func TestAPausedStreamOfABudgetRefusesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := overloaded(t, weir.ProducerConfig{Budget: t.Name()}, 62, func(g *guarded) { g.offer(30, weir.Low, "") })
 		refused, held, finished := 0, int64(20), int64(400)
 		for i := range int64(100) {
@@ -173,7 +174,7 @@ func TestAStreamOfABudgetOnWhichNobodyWorksStandsInNobodysWay(t *testing.T) {
 		"deserted": {8, 2400, false}, "deserted, beside an overloaded one": {100, 2900, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				works, stops := streamOfBudget(t, "works"), streamOfBudget(t, "stops")
 				var waiting, finished, held, refused int64
 				for range 300 {
@@ -204,7 +205,7 @@ func TestAStreamOfABudgetOnWhichNobodyWorksStandsInNobodysWay(t *testing.T) {
 // What a stream had finished before it joined its budget is not taken for work that the workers
 // get done now, whenever it comes back.
 func TestAStreamWithAPastJoinsItsBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		works, old := streamOfBudget(t, "works"), streamOfBudget(t, "old")
 		past := int64(1_000_000)
 		old.fake.Pretend(&backend.Signal{Workers: new(int64), Lag: new(int64), Finished: &past})
@@ -220,7 +221,7 @@ func TestAStreamWithAPastJoinsItsBudget(t *testing.T) {
 // Each stream of a budget has its fair part of what the workers can do, however much another is
 // offered.
 func TestAdaptiveIsFairToTheStreamsOfABudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		greedy, small := streamOfBudget(t, "greedy"), streamOfBudget(t, "small")
 		var passed, refused int64
 		greedy.flood(t, func(i int, _ *backend.Signal) {
@@ -241,7 +242,7 @@ func TestAdaptiveIsFairToTheStreamsOfABudget(t *testing.T) {
 // Where a server does not count what is finished, it follows from what the process has sent: to
 // all streams of the budget, since the load is read of all.
 func TestABudgetOfStreamsThatDoNotCountWhatIsFinished(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		works, other := streamOfBudget(t, "works"), streamOfBudget(t, "other")
 		works.flood(t, func(_ int, s *backend.Signal) {
 			s.Finished = nil
@@ -275,7 +276,7 @@ func (k keeper) TallyBudget(context.Context, string, []uint32) ([]uint32, error)
 
 // What one count of the finished messages says is not compared with what another does.
 func TestABudgetThatCannotBeKeptForAMoment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var away atomic.Bool
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		g := producerOfBudget(t, f, keeper{Fake: f, away: &away})
@@ -291,7 +292,7 @@ func TestABudgetThatCannotBeSharedIsLoggedOnce(t *testing.T) {
 		"keeps the budget on its own": {away: new(atomic.Bool)},
 	} {
 		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				k.Fake = backendtest.NewFake(backendtest.FakeOptions{})
 				k.away.Store(k.tally == nil)
 				g := producerOfBudget(t, k.Fake, k)
@@ -334,7 +335,7 @@ func producerOfBudget(t *testing.T, f *backendtest.Fake, b backend.Backend) *gua
 
 // The guard goes by the sum of the budget's streams; what metrics show of a stream is its own.
 func TestTheReadingsOfAStreamWithABudgetAreItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var mu sync.Mutex
 		last := map[string]weir.Measurement{}
 		producer := func(stream string) *weir.Producer {

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // guarded is a producer over a fake and what it told its hooks and its logger.
@@ -33,7 +33,7 @@ type guarded struct {
 	attempts int
 }
 
-// guard makes one, whose mode is static if c has none. It belongs into a bubble of synctest.
+// guard makes one, whose mode is static if c has none. It belongs into a bubble.
 func guard(t *testing.T, c weir.ProducerConfig) *guarded {
 	t.Helper()
 	g := &guarded{
@@ -111,7 +111,7 @@ func whileWaiting(t *testing.T, do func(t *testing.T, g *guarded, want string)) 
 		"window":     {config: weir.ProducerConfig{LoadSheddingMaxRequests: 1, ShedWait: true}, before: 1, want: "as many as QUEUE_LOAD_SHEDDING_MAX_REQUESTS allows"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				g := guard(t, c.config)
 				for range c.before {
 					if _, err := g.timed(t.Context()); err != nil {

@@ -6,19 +6,19 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // everyGuard runs a test with each guard that has limits.
 func everyGuard(t *testing.T, test func(t *testing.T, mode weir.GuardMode)) {
 	for _, mode := range []weir.GuardMode{weir.GuardStatic, weir.GuardProportional, weir.GuardAdaptive} {
 		t.Run(string(mode), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(t, mode) })
+			bubble.Run(t, func(t *testing.T) { test(t, mode) })
 		})
 	}
 }
@@ -81,7 +81,7 @@ func TestALargeBatchStaysBelowTheLimit(t *testing.T) {
 // Who finds no room again and again is not told that the workers are too slow: nobody works,
 // and the backend does not count what is finished.
 func TestAPublisherWithoutRoomIsToldSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive, MaxDepth: 100, WaitSLO: 30 * time.Second})
 		for range 300 {
 			err := g.Publish(t.Context(), weir.Message{})
@@ -193,7 +193,7 @@ func TestAPublishIsNotRefusedByAReadingBeforeIt(t *testing.T) {
 // A publish that leaves while its message is under way with others has room until that is over:
 // no longer, or the queue would seem full for ever, and no shorter.
 func TestTheRoomOfAPublishThatLeavesIsGivenBackOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		fake := backendtest.NewFake(backendtest.FakeOptions{Gathering: backend.Gathering{Appends: 1}})
 		p, err := weir.NewProducer(weir.New(fake), weir.ProducerConfig{
 			Guard: weir.GuardStatic, MaxDepth: 20, LagWarn: -1, LagPause: -1, BackpressureRetries: -1, Logger: quiet(),

@@ -12,10 +12,11 @@ import (
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func TestRequest1001OfAWindowIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{MaxDepth: 1 << 30})
 		time.Sleep(700 * time.Millisecond) // the window begins with its first request, whenever that is
 		for i := range 1000 {
@@ -49,7 +50,7 @@ func TestRequest1001OfAWindowIsRefused(t *testing.T) {
 }
 
 func TestWindowRefusesBeforeTheLagIsLookedAt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 1, ShedWindow: time.Minute})
 		g.pretend(201, 9000)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -65,7 +66,7 @@ func TestWindowRefusesBeforeTheLagIsLookedAt(t *testing.T) {
 }
 
 func TestBatchIsOneRequestOfTheWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 2})
 		for range 2 {
 			if err := g.PublishBatch(t.Context(), make([]weir.Message, 100)); err != nil {
@@ -80,7 +81,7 @@ func TestBatchIsOneRequestOfTheWindow(t *testing.T) {
 }
 
 func TestWaitingPublishKeepsItsPlaceInTheGate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{ShedConcurrency: 2})
 		g.pretend(201, 0)
 		var done sync.WaitGroup
@@ -123,7 +124,7 @@ func TestEveryEndOfAPublishFreesItsPlaceInTheGate(t *testing.T) {
 		"refused, judged by its SLO": {config: weir.ProducerConfig{Guard: weir.GuardAdaptive, LoadSheddingMaxRequests: 1}, before: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				c.config.ShedConcurrency = 1
 				g := guard(t, c.config)
 				for range c.before {
@@ -157,7 +158,7 @@ func TestEveryEndOfAPublishFreesItsPlaceInTheGate(t *testing.T) {
 func TestAShadowOfTheGateCountsWhatTheGateRefuses(t *testing.T) {
 	for _, mode := range []weir.GuardMode{weir.GuardStatic, weir.GuardShadow} {
 		t.Run(string(mode), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				g := guard(t, weir.ProducerConfig{Guard: mode, ShedConcurrency: 2})
 				g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Delay: time.Second})
 				for range 40 {
@@ -177,7 +178,7 @@ func TestAShadowOfTheGateCountsWhatTheGateRefuses(t *testing.T) {
 
 // What Streams of one place share ends with the last of them.
 func TestTheWindowOfAStreamEndsWithIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		open := func() (*weir.Stream, *weir.Producer) {
 			s := weir.New(placed{f.Again(), t.Name()})
@@ -265,7 +266,7 @@ func TestGateHoldsAtEveryInstant(t *testing.T) {
 }
 
 func TestLoadSheddingCanBeSwitchedOffAndOnAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		c := weir.ProducerConfig{LoadSheddingMaxRequests: 1, ShedWindow: time.Hour, ShedConcurrency: 1}
 		g := guard(t, c)
 		if err := g.Publish(t.Context(), weir.Message{}); err != nil {
@@ -290,7 +291,7 @@ func TestLoadSheddingCanBeSwitchedOffAndOnAgain(t *testing.T) {
 }
 
 func TestAllProducersOfAStreamShareItsWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		s := weir.New(backendtest.NewFake(backendtest.FakeOptions{}))
 		var stored, refused int
 		for range 4 {
@@ -318,7 +319,7 @@ func TestAllProducersOfAStreamShareItsWindow(t *testing.T) {
 }
 
 func TestAPublishCanWaitForTheNextWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 100, ShedWait: true, MaxDepth: 1 << 30})
 		began := time.Now()
 		var all sync.WaitGroup
@@ -351,7 +352,7 @@ func TestAPublishCanWaitForTheNextWindow(t *testing.T) {
 // not look again, in any mode.
 func TestARefusalByTheServersCutIsImmediate(t *testing.T) {
 	for _, mode := range []weir.GuardMode{weir.GuardStatic, weir.GuardProportional, weir.GuardAdaptive, weir.GuardOff, weir.GuardShadow} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{Guard: mode})
 			g.pretend(0, 0)
 			g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backendtest.Full(backend.ReasonLoadShedding, 3*time.Second)})

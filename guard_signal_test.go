@@ -11,10 +11,11 @@ import (
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func TestReadingIsSharedAndNeverOlderThanItMayBe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 1 << 30, MaxDepth: 1 << 30})
 		second, err := weir.NewProducer(weir.New(g.fake), weir.ProducerConfig{Logger: quiet()})
 		if err != nil {
@@ -46,7 +47,7 @@ func TestReadingIsSharedAndNeverOlderThanItMayBe(t *testing.T) {
 }
 
 func TestReadingCanBeTakenForEveryPublish(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{LagCache: -1})
 		g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Delay: time.Millisecond})
 		for i := range 10 {
@@ -61,7 +62,7 @@ func TestReadingCanBeTakenForEveryPublish(t *testing.T) {
 }
 
 func TestSlowReadingIsWaitedForOnceAndThenUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Delay: 300 * time.Millisecond})
 		var done sync.WaitGroup
@@ -85,7 +86,7 @@ func TestSlowReadingIsWaitedForOnceAndThenUsed(t *testing.T) {
 }
 
 func TestBackendThatDoesNotAnswerIsAnUnknownSignal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.pretend(201, 9000)
 		remove := g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Hang: true})
@@ -120,7 +121,7 @@ func TestBackendThatDoesNotAnswerIsAnUnknownSignal(t *testing.T) {
 // A publish that comes long after the backend did not answer is judged by the load of now.
 func TestAnOutageThatIsOverSaysNothingOfTheLoad(t *testing.T) {
 	for _, mode := range []weir.GuardMode{weir.GuardStatic, weir.GuardAdaptive} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{Guard: mode, BackpressureRetries: -1})
 			g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Times: 1, Err: weir.ErrUnavailable})
 			if _, err := g.timed(t.Context()); err != nil {
@@ -142,7 +143,7 @@ func TestAnOutageThatIsOverSaysNothingOfTheLoad(t *testing.T) {
 func TestUnknownSignalDoesWhatThePolicySays(t *testing.T) {
 	dead := &backend.Signal{Pending: 500, Lag: new(int64), XLen: 500}
 	t.Run("open", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{})
 			g.fake.Pretend(dead)
 			if took, err := g.timed(t.Context()); err != nil || took != 0 {
@@ -152,7 +153,7 @@ func TestUnknownSignalDoesWhatThePolicySays(t *testing.T) {
 		})
 	})
 	t.Run("hold", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{LagUnknown: weir.UnknownHold})
 			g.fake.Pretend(dead)
 			time.AfterFunc(2350*time.Millisecond, func() { g.pretend(200, 0) })
@@ -163,7 +164,7 @@ func TestUnknownSignalDoesWhatThePolicySays(t *testing.T) {
 		})
 	})
 	t.Run("hold without a limit", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{LagUnknown: weir.UnknownHold, LagWarn: -1, LagPause: -1})
 			g.fake.Pretend(dead)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -174,7 +175,7 @@ func TestUnknownSignalDoesWhatThePolicySays(t *testing.T) {
 		})
 	})
 	t.Run("decay", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{LagUnknown: weir.UnknownDecay})
 			g.pretend(800, 0)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -197,7 +198,7 @@ func TestUnknownSignalDoesWhatThePolicySays(t *testing.T) {
 		})
 	})
 	t.Run("decay of what was never known", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{LagUnknown: weir.UnknownDecay})
 			g.fake.Pretend(dead)
 			if took, err := g.timed(t.Context()); err != nil || took != 0 {
@@ -206,7 +207,7 @@ func TestUnknownSignalDoesWhatThePolicySays(t *testing.T) {
 		})
 	})
 	t.Run("backlog without a lag", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{LagSignal: weir.SignalBacklog})
 			g.fake.Pretend(&backend.Signal{Pending: 500, XLen: 500})
 			if took, err := g.timed(t.Context()); err != nil || took != 0 {
@@ -221,7 +222,7 @@ func TestUnknownSignalDoesWhatThePolicySays(t *testing.T) {
 type plain struct{ backend.Backend }
 
 func TestBackendWithoutASignalIsReadByItsStats(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		p, err := weir.NewProducer(weir.New(plain{f}), weir.ProducerConfig{
 			LagWarn: 1, Logger: quiet(),
@@ -261,7 +262,7 @@ func (c counting) Signal(ctx context.Context, most int64) (backend.Signal, error
 // Producers of a stream share their readings, also where each counts no further than its own
 // limit needs.
 func TestAReadingCountsAsFarAsTheHighestLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		s := weir.New(counting{f})
 		producer := func(most int64) *weir.Producer {
@@ -286,7 +287,7 @@ func TestAReadingCountsAsFarAsTheHighestLimit(t *testing.T) {
 
 // A producer that is closed while it reads says nothing of the load to the others.
 func TestTheEndOfAProducerIsNoUnknownLoad(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		full := int64(8000)
 		f.Pretend(&backend.Signal{Workers: new(int64), Lag: &full, XLen: full})
@@ -314,7 +315,7 @@ func TestTheEndOfAProducerIsNoUnknownLoad(t *testing.T) {
 }
 
 func TestModeOffMeasuresAndStopsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{Guard: weir.GuardOff, LoadSheddingMaxRequests: 1, ShedConcurrency: 1})
 		g.pretend(201, 9000)
 		remove := g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Hang: true})
@@ -357,7 +358,7 @@ func TestShadowOnlyTellsWhatItWouldHaveDone(t *testing.T) {
 		{name: "of off", workers: 201, lag: 8000, config: weir.ProducerConfig{ShadowOf: weir.GuardOff}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				c.config.Guard = weir.GuardShadow
 				g := guard(t, c.config)
 				g.pretend(c.workers, c.lag)
@@ -377,7 +378,7 @@ func TestShadowOnlyTellsWhatItWouldHaveDone(t *testing.T) {
 		})
 	}
 	t.Run("window, gate and a full queue", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{Guard: weir.GuardShadow, LoadSheddingMaxRequests: 2})
 			g.pretend(0, 8000)
 			for range 3 {
@@ -395,7 +396,7 @@ func TestShadowOnlyTellsWhatItWouldHaveDone(t *testing.T) {
 }
 
 func TestSettingsAreExchangedWhileAPublishWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.pretend(300, 0)
 		time.AfterFunc(350*time.Millisecond, func() {
@@ -423,7 +424,7 @@ func TestAnotherGuardLetsAWaitingPublishGo(t *testing.T) {
 	} {
 		for wait, load := range map[string][2]int64{"pause": {300, 0}, "depth": {0, 8000}} {
 			t.Run(name+" after a "+wait, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Run(t, func(t *testing.T) {
 					g := guard(t, weir.ProducerConfig{})
 					g.pretend(load[0], load[1])
 					time.AfterFunc(20*time.Millisecond, func() {
@@ -445,7 +446,7 @@ func TestAnotherGuardLetsAWaitingPublishGo(t *testing.T) {
 // Many callers that one pause has held would otherwise all pass by the first
 // reading that lets one pass.
 func TestPauseDoesNotLetEveryoneGoAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{
 			LagSignal: weir.SignalBacklog, LagWarn: -1, LagPause: 20, LoadSheddingMaxRequests: 1 << 20,
 		})
@@ -468,7 +469,7 @@ func TestPauseDoesNotLetEveryoneGoAtOnce(t *testing.T) {
 }
 
 func TestSleepersLookAtTheDepthAfterTheirSleep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{BackpressureRetries: -1})
 		g.pretend(60, 0)
 		time.AfterFunc(250*time.Millisecond, func() { g.pretend(60, 9000) })

@@ -12,6 +12,7 @@ import (
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // refusedFor fails the test unless err is a complete refusal for the reason.
@@ -45,7 +46,7 @@ func TestSoftLimitSleepsOnce(t *testing.T) {
 		{"proportional, no hard limit", weir.ProducerConfig{Guard: weir.GuardProportional, LagPause: -1}, 1e9, time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				g := guard(t, c.config)
 				g.pretend(c.signal, 0)
 				c.config.MaxDepth = 1 << 40
@@ -67,7 +68,7 @@ func TestSoftLimitSleepsOnce(t *testing.T) {
 }
 
 func TestHardLimitPollsUntilTheSignalIsNotAboveIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.pretend(201, 0)
 		began := time.Now()
@@ -93,7 +94,7 @@ func TestHardLimitPollsUntilTheSignalIsNotAboveIt(t *testing.T) {
 }
 
 func TestBacklogCanBeTheSignal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{Guard: weir.GuardProportional, LagSignal: weir.SignalBacklog})
 		g.pretend(10, 90)
 		if took, err := g.timed(t.Context()); err != nil || took != time.Second {
@@ -118,7 +119,7 @@ var waits = map[string]struct {
 func TestEveryWaitEndsWithItsContext(t *testing.T) {
 	for name, c := range waits {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				g := guard(t, c.config)
 				g.pretend(c.workers, c.lag)
 				if c.workers < 0 {
@@ -142,7 +143,7 @@ func TestEveryWaitEndsWithItsContext(t *testing.T) {
 func TestEveryWaitEndsWithItsProducer(t *testing.T) {
 	for name, c := range waits {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				g := guard(t, c.config)
 				g.pretend(c.workers, c.lag)
 				if c.workers < 0 {
@@ -168,7 +169,7 @@ func TestEveryWaitEndsWithItsProducer(t *testing.T) {
 func TestTryPublishNeverWaits(t *testing.T) {
 	for name, c := range waits {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				g := guard(t, c.config)
 				g.pretend(c.workers, c.lag)
 				if c.workers < 0 {
@@ -193,7 +194,7 @@ func TestTryPublishNeverWaits(t *testing.T) {
 }
 
 func TestDepthIsLookedAtAgainThreeTimesThenRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.pretend(0, 7999)
 		if took, err := g.timed(t.Context()); err != nil || took != 0 {
@@ -237,7 +238,7 @@ func TestDepthIsLookedAtAgainThreeTimesThenRefused(t *testing.T) {
 }
 
 func TestRoomThatComesInTimeIsUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.pretend(0, 9000)
 		time.AfterFunc(200*time.Millisecond, func() { g.pretend(0, 10) })
@@ -251,7 +252,7 @@ func TestRoomThatComesInTimeIsUsed(t *testing.T) {
 }
 
 func TestDepthIsTheWorkAndNeverWhatIsStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{BackpressureRetries: -1})
 		zero := int64(0)
 		g.fake.Pretend(&backend.Signal{Workers: &zero, Lag: &zero, XLen: 50_000})
@@ -274,7 +275,7 @@ func TestDepthIsTheWorkAndNeverWhatIsStored(t *testing.T) {
 
 // A reading may be old, but one producer cannot rush past the limit with it.
 func TestOneReadingGivesOutNoMoreRoomThanItSaw(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{MaxDepth: 100, DisableLoadShedding: true, LagCache: time.Minute, BackpressureRetries: -1})
 		var err error
 		stored := 0
@@ -294,7 +295,7 @@ func TestOneReadingGivesOutNoMoreRoomThanItSaw(t *testing.T) {
 
 // 80 % of the limit of 8,000 is 6,400.
 func TestAQueueThatComesNearItsCapacityIsToldBeforeAnythingWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		for _, depth := range []int64{6399, 6400, 7999, 6500, 6399, 0, 6400} {
 			g.pretend(0, depth)
@@ -336,7 +337,7 @@ func TestARefusalNamesTheLimitThatWasPassedAndNoOther(t *testing.T) {
 		{name: "nobody answers, hold", config: weir.ProducerConfig{LagUnknown: weir.UnknownHold}, reading: down, want: "connect", not: "queue_full"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				g := guard(t, c.config)
 				g.pretend(c.workers, c.lag)
 				if c.reading != nil {

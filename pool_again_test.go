@@ -4,11 +4,11 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // A claim may return to a pool what it works on: its lease was lost, or taken by a claim
@@ -45,7 +45,7 @@ func TestPoolThatIsGivenItsOwnMessagesAgain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				f := backendtest.NewFake(backendtest.FakeOptions{})
 				publish(t, f, 10)
 				var heals []func()
@@ -97,7 +97,7 @@ func TestPoolThatIsGivenItsOwnMessagesAgain(t *testing.T) {
 
 // What another worker gave back before a handler began was taken over from nobody.
 func TestPoolTakesOverOnlyWhatWasBegun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 10)
 		got := claimAll(t, f)
@@ -120,7 +120,7 @@ func TestPoolTakesOverOnlyWhatWasBegun(t *testing.T) {
 // What a pool is given again while its handler has it is given back if the pool ends, and does
 // not wait for a worker that never comes.
 func TestAPoolThatEndsGivesBackWhatItWasGivenAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 1)
 		f.Inject(backendtest.OpClaim, backendtest.Fault{Skip: 1, Times: 1, Delay: 500 * time.Millisecond, Repeat: true})
@@ -139,7 +139,7 @@ func TestAPoolThatEndsGivesBackWhatItWasGivenAgain(t *testing.T) {
 
 // A message that comes again while its handler hangs is handled once that is given up.
 func TestAMessageGivenAgainDoesNotWaitForAHandlerThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 1)
 		f.Inject(backendtest.OpClaim, backendtest.Fault{Skip: 1, Times: 1, Delay: 500 * time.Millisecond, Repeat: true})
@@ -160,7 +160,7 @@ func TestAMessageGivenAgainDoesNotWaitForAHandlerThatHangs(t *testing.T) {
 // An ack whose answer was lost is done if its lease is gone before it has run out. If it is
 // gone later, somebody else has the message.
 func TestAnAckThatMayHaveComeTooLateIsNotCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 1)
 		heal := f.Inject(backendtest.OpAck, backendtest.Fault{Err: backend.ErrOutcomeUnknown})
@@ -178,7 +178,7 @@ func TestAnAckThatMayHaveComeTooLateIsNotCounted(t *testing.T) {
 
 // What another worker was given while it waited here for a worker is not handled.
 func TestAMessageThatIsLostWhileItWaitsIsNotHandled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 2)
 		var handled []string

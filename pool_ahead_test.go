@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // aheadPool works on a long backlog of which a claim takes 10 ms.
@@ -26,7 +27,7 @@ func aheadPool(t *testing.T, c PoolConfig, takes func(message int) time.Duration
 // Where a batch is done before the next claim is answered, a second batch ahead keeps the
 // workers busier: without it, these do 1134 of 1667 per second.
 func TestPoolClaimsFurtherAheadWhileItsWorkersRunDry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		p := aheadPool(t, PoolConfig{Workers: 10, Batch: 10}, func(int) time.Duration { return 6 * time.Millisecond })
 		time.Sleep(time.Second)
 		before := len(p.fake.Acked())
@@ -40,7 +41,7 @@ func TestPoolClaimsFurtherAheadWhileItsWorkersRunDry(t *testing.T) {
 
 // Busy workers are no reason to claim more than a batch ahead: another pool may have idle ones.
 func TestPoolClaimsOneBatchAheadOfBusyWorkers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		const batch = 10
 		p := aheadPool(t, PoolConfig{Workers: 25, Batch: batch}, func(message int) time.Duration {
 			return 500*time.Millisecond + time.Duration(message*7919%1000)*time.Millisecond

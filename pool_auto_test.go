@@ -8,10 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // autoRun is a pool that looks for its number of workers, on a backlog without end.
@@ -70,7 +70,7 @@ func (r *autoRun) work(d time.Duration) (rate, workers float64) {
 }
 
 func TestAutoWorkersGrowToTheMostForHandlersThatOnlyWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		r := startAuto(t, 40, func(context.Context, *Delivery) error { time.Sleep(50 * time.Millisecond); return nil })
 		rate, workers := r.work(2 * time.Minute)
 		if workers < 36 || slices.Max(r.seen()) != 40 || rate < 700 {
@@ -82,7 +82,7 @@ func TestAutoWorkersGrowToTheMostForHandlersThatOnlyWait(t *testing.T) {
 
 // Four cores, of which a handler needs one for 20 ms.
 func TestAutoWorkersStayNearTheCoresForHandlersThatCompute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		cores := make(chan struct{}, 4)
 		r := startAuto(t, 100, func(context.Context, *Delivery) error {
 			cores <- struct{}{}
@@ -102,7 +102,7 @@ func TestAutoWorkersStayNearTheCoresForHandlersThatCompute(t *testing.T) {
 // at once: 40 ms × (1 + (n/10)²), of which ten at a time get the most done, 125 a second,
 // and 40 at a time 59.
 func TestAutoWorkersShrinkWhenMoreAtOnceDoLess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var slow atomic.Bool
 		var now atomic.Int64
 		var mu sync.Mutex
@@ -143,7 +143,7 @@ func TestAutoWorkersShrinkWhenMoreAtOnceDoLess(t *testing.T) {
 
 // Two messages a second are not work for more workers than there are.
 func TestAutoWorkersDoNotGrowWithoutABacklog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		r := startAuto(t, 40, func(context.Context, *Delivery) error { time.Sleep(50 * time.Millisecond); return nil })
 		first := r.Stats().Workers
 		for range 600 {
@@ -161,7 +161,7 @@ func TestAutoWorkersDoNotGrowWithoutABacklog(t *testing.T) {
 func TestAutoWorkersFindTheirNumberThroughNoise(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, 1))
 				var mu sync.Mutex
 				cores := make(chan struct{}, 4)

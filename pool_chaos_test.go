@@ -7,11 +7,11 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // history is what handlers did.
@@ -39,7 +39,7 @@ func (h *history) succeed(id string) {
 func TestEveryMessageIsDoneOrDead(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { chaos(t, rand.New(rand.NewPCG(seed, 1))) })
+			bubble.Run(t, func(t *testing.T) { chaos(t, rand.New(rand.NewPCG(seed, 1))) })
 		})
 	}
 }

@@ -11,12 +11,13 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // What a claim has been given while its answer is on the way belongs to the pool, whatever
 // it does meanwhile: messages fail, and others come, all the time.
 func TestAFailedDeliveryLosesNoClaim(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		const messages = 300
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		f.Inject(backendtest.OpClaim, backendtest.Fault{Late: 20 * time.Millisecond})
@@ -49,7 +50,7 @@ func TestAFailedDeliveryLosesNoClaim(t *testing.T) {
 func TestAPoolThatEndsLosesNoClaim(t *testing.T) {
 	for _, late := range []time.Duration{0, 100 * time.Millisecond, time.Second} {
 		t.Run(late.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				f := backendtest.NewFake(backendtest.FakeOptions{})
 				f.Inject(backendtest.OpClaim, backendtest.Fault{Late: late})
 				p := startPool(t, f, nothing, PoolConfig{Workers: 2})
@@ -81,7 +82,7 @@ func (d deaf) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Clai
 
 // An idle pool ends at once, and does not wait out the Block of a backend that does not listen.
 func TestAnIdlePoolEndsSoon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		for want, open := range map[time.Duration]func(f *backendtest.Fake) backend.Backend{
 			0:          func(f *backendtest.Fake) backend.Backend { return f },
 			claimGrace: func(f *backendtest.Fake) backend.Backend { return deaf{f} },

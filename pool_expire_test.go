@@ -7,11 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // publishUntil appends a message for each deadline after now; 0 is none.
@@ -33,7 +33,7 @@ func publishUntil(t *testing.T, f *backendtest.Fake, worth ...time.Duration) {
 func TestPoolSetsAsideOnlyWhatExpiresBeforeItsHandlerBegins(t *testing.T) {
 	for _, mode := range []ExpiredMode{"", ExpiredDrop} {
 		t.Run(string(mode), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				f := backendtest.NewFake(backendtest.FakeOptions{})
 				publishUntil(t, f, 5*time.Second, 10*time.Second, 10*time.Second+time.Millisecond, time.Millisecond, 0)
 				var mu sync.Mutex
@@ -80,7 +80,7 @@ func TestPoolSetsAsideOnlyWhatExpiresBeforeItsHandlerBegins(t *testing.T) {
 }
 
 func TestPoolSetsAsideARetryThatComesTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publishUntil(t, f, 30*time.Second)
 		p := startPool(t, f, func(context.Context, *Delivery) error { return errors.New("not yet") }, PoolConfig{Workers: 1, RetryBase: time.Minute})
@@ -97,7 +97,7 @@ func TestPoolSetsAsideARetryThatComesTooLate(t *testing.T) {
 // After an overload there are many, and each is a call: they neither keep the others
 // waiting nor fill the log.
 func TestPoolSetsManyAsideAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		worth := make([]time.Duration, 3201)
 		for i := range 3200 {
@@ -123,7 +123,7 @@ func TestPoolSetsManyAsideAtATime(t *testing.T) {
 
 // A message that is another worker's by the time it is set aside is not counted as expired.
 func TestPoolLeavesAnExpiredMessageToWhoeverHasIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publishUntil(t, f, -time.Second)
 		f.Inject(backendtest.OpDeadLetter, backendtest.Fault{Err: ErrLeaseLost, Times: 1})
@@ -138,7 +138,7 @@ func TestPoolLeavesAnExpiredMessageToWhoeverHasIt(t *testing.T) {
 
 // A drop whose call fails is repeated.
 func TestPoolDropsThoughTheBackendIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publishUntil(t, f, -time.Second, -time.Second)
 		f.Inject(backendtest.OpAck, backendtest.Fault{Err: ErrUnavailable, Times: 3})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 	"github.com/weirmq/weir/tests/capture"
 )
 
@@ -34,7 +35,7 @@ func claimAll(t *testing.T, f *backendtest.Fake) []*Delivery {
 }
 
 func TestPoolKeepsWhatItRunsAndWhatItHasClaimedAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 10)
 		p := startPool(t, f, func(context.Context, *Delivery) error { time.Sleep(4 * time.Minute); return nil },
@@ -56,7 +57,7 @@ func TestPoolKeepsWhatItRunsAndWhatItHasClaimedAhead(t *testing.T) {
 }
 
 func TestPoolCancelsAHandlerWhoseLeaseIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 1)
 		var cause error
@@ -94,7 +95,7 @@ func TestPoolCancelsAHandlerWhoseLeaseIsLost(t *testing.T) {
 }
 
 func TestPoolCancelsAHandlerThatRunsTooLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 1)
 		var took []time.Duration
@@ -128,7 +129,7 @@ func TestPoolCancelsAHandlerThatRunsTooLong(t *testing.T) {
 // A message whose handler ran too long is anybody's after ReclaimAfter, though nobody
 // takes it back and the handler goes on.
 func TestPoolDoesNotKeepWhatRunsTooLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 1)
 		end := make(chan struct{})
@@ -151,7 +152,7 @@ func TestPoolDoesNotKeepWhatRunsTooLong(t *testing.T) {
 }
 
 func TestPoolGoesOnWithoutAHandlerThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 1)
 		log := &logged{}
@@ -191,7 +192,7 @@ func TestPoolGoesOnWithoutAHandlerThatHangs(t *testing.T) {
 func hangForEver(release <-chan struct{}) { <-release }
 
 func TestPoolClaimsNothingWhileAllItsWorkersHang(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 100)
 		release := make(chan struct{})
@@ -216,7 +217,7 @@ func TestPoolClaimsNothingWhileAllItsWorkersHang(t *testing.T) {
 }
 
 func TestPoolReturnsThoughAHandlerHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 1)
 		release := make(chan struct{})
@@ -238,7 +239,7 @@ func TestPoolReturnsThoughAHandlerHangs(t *testing.T) {
 }
 
 func TestPoolOutlivesPanicsAndGoexit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 100)
 		log := &logged{}
@@ -269,7 +270,7 @@ func TestPoolOutlivesPanicsAndGoexit(t *testing.T) {
 }
 
 func TestPoolWaitsOutAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		log := &logged{}
 		p := startPool(t, f, nothing, PoolConfig{Workers: 2, Logger: log.logger(), Block: 100 * time.Millisecond})
@@ -301,7 +302,7 @@ func TestPoolWaitsOutAnOutage(t *testing.T) {
 }
 
 func TestPoolEndsIfItsFirstClaimIsRefusedForGood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		f.Inject(backendtest.OpClaim, backendtest.Fault{Err: backend.ErrStreamNotFound, Times: 1})
 		p := startPool(t, f, nothing, PoolConfig{})
@@ -309,7 +310,7 @@ func TestPoolEndsIfItsFirstClaimIsRefusedForGood(t *testing.T) {
 			t.Errorf("Run returned %v", err)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		p := startPool(t, f, nothing, PoolConfig{})
 		time.Sleep(time.Minute)
@@ -332,7 +333,7 @@ func TestPoolNeverRunsAgainWhatItHasHandled(t *testing.T) {
 		"a claim overtakes the late ack": {Err: backend.ErrUnavailable, Times: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				f := backendtest.NewFake(backendtest.FakeOptions{})
 				publish(t, f, 30)
 				var mu sync.Mutex
@@ -380,7 +381,7 @@ func TestPoolRepeatsAnAckWhoseAnswerWasLost(t *testing.T) {
 		{LoseAnswer: true, Times: 2}, {Err: backend.ErrUnavailable, Times: 3}, {Hang: true, Times: 1}, {Hang: true, LoseAnswer: true, Times: 1},
 		{Err: backendtest.Full(backend.ReasonQueueFull, 3*time.Second), Times: 2},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			f := backendtest.NewFake(backendtest.FakeOptions{})
 			f.Inject(backendtest.OpAck, fault)
 			f.Inject(backendtest.OpDeadLetter, fault)
@@ -406,7 +407,7 @@ func TestPoolRepeatsAnAckWhoseAnswerWasLost(t *testing.T) {
 }
 
 func TestPoolBeginsNothingUntilItsLeasesAreConfirmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 10)
 		var begun atomic.Int64
@@ -430,7 +431,7 @@ func TestPoolBeginsNothingUntilItsLeasesAreConfirmed(t *testing.T) {
 }
 
 func TestPoolThatDiedIsHealedByTheOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 500)
 		start := time.Now()
@@ -469,7 +470,7 @@ func TestPoolThatDiedIsHealedByTheOthers(t *testing.T) {
 }
 
 func TestPoolCountsAndLogsWhatAClaimMovedAside(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 3)
 		claimAll(t, f)
@@ -500,7 +501,7 @@ func TestPoolCountsAndLogsWhatAClaimMovedAside(t *testing.T) {
 }
 
 func TestPoolTellsProducersItsLoad(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		p := startPool(t, f, func(context.Context, *Delivery) error { time.Sleep(time.Minute); return nil }, PoolConfig{Workers: 3})
 		publish(t, f, 3)
@@ -530,7 +531,7 @@ func TestPoolTellsProducersItsLoad(t *testing.T) {
 }
 
 func TestPoolCoalescesItsSignal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 2000)
 		p := startPool(t, f, func(context.Context, *Delivery) error { time.Sleep(time.Millisecond); return nil }, PoolConfig{Workers: 2})
@@ -544,7 +545,7 @@ func TestPoolCoalescesItsSignal(t *testing.T) {
 
 func TestPoolEndsOnceTheStreamIsEmpty(t *testing.T) {
 	for _, unknown := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			f := backendtest.NewFake(backendtest.FakeOptions{})
 			f.SetLagUnknown(unknown)
 			publish(t, f, 5)
@@ -567,7 +568,7 @@ func TestPoolEndsOnceTheStreamIsEmpty(t *testing.T) {
 }
 
 func TestPoolTellsHooksWhatHappens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 4)
 		var mu sync.Mutex
@@ -602,7 +603,7 @@ func TestPoolTellsHooksWhatHappens(t *testing.T) {
 }
 
 func TestPoolStopsWhileTheBackendIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 5)
 		p := startPool(t, f, nothing, PoolConfig{Workers: 1, DrainTimeout: 3 * time.Second})
@@ -648,7 +649,7 @@ func TestHandlersContextIsAStandardOne(t *testing.T) {
 
 // A message with a limit of its own says which one it has reached.
 func TestTheLineOfADeadLetterHasTheLimitThatItReached(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		if _, err := f.Append(t.Context(), []Message{{Headers: map[string]string{backend.HeaderLimit: "2"}}}); err != nil {
 			t.Fatal(err)
@@ -665,7 +666,7 @@ func TestTheLineOfADeadLetterHasTheLimitThatItReached(t *testing.T) {
 
 // A pool whose stream was closed under it says so once, by what Run returns.
 func TestThePoolOfAClosedStreamDoesNotWarn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f, logs := backendtest.NewFake(backendtest.FakeOptions{}), &logged{}
 		p, err := NewPool(New(f), func(context.Context, *Delivery) error { return nil }, PoolConfig{Trim: TrimOn, Logger: logs.logger()})
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // fragile is an error whose methods do not expect a nil pointer.
@@ -49,7 +50,7 @@ func TestPoolOutlivesEveryErrorOfAHandler(t *testing.T) {
 	} {
 		for _, timed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, timed out %v", name, timed), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Run(t, func(t *testing.T) {
 					f := backendtest.NewFake(backendtest.FakeOptions{})
 					publish(t, f, 1)
 					failures := 0
@@ -127,7 +128,7 @@ func TestADeadLetterIsNotWhatTheHandlerMadeOfIt(t *testing.T) {
 // A burst of messages that fail for good is moved before the leases run out, over a link on
 // which each takes a while: no more are claimed than that.
 func TestABurstOfDeadLettersIsMovedWhileItsLeasesHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		const messages = 6000
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, messages)
@@ -144,7 +145,7 @@ func TestABurstOfDeadLettersIsMovedWhileItsLeasesHold(t *testing.T) {
 
 // What a handler calls poison is a dead letter, though the pool ends and has cancelled it.
 func TestPoisonIsPoisonWhenThePoolEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 1)
 		p := startPool(t, f, func(ctx context.Context, _ *Delivery) error {
@@ -160,7 +161,7 @@ func TestPoisonIsPoisonWhenThePoolEnds(t *testing.T) {
 
 // Messages that wait for a worker whose handler ends its goroutine get another one.
 func TestWhatWaitsForAWorkerThatEndsIsHandled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 3)
 		p := startPool(t, f, func(_ context.Context, d *Delivery) error {
@@ -180,7 +181,7 @@ func TestAHandlerIsCancelledAtTheTimeoutOfItsMessage(t *testing.T) {
 	const timeout = 200 * time.Millisecond
 	for name, pool := range map[string]time.Duration{"shorter": 0, "alone": -1} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				f := backendtest.NewFake(backendtest.FakeOptions{})
 				p := startPool(t, f, func(ctx context.Context, _ *Delivery) error {
 					start := time.Now()

@@ -6,18 +6,18 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 	"github.com/weirmq/weir/tests/capture"
 )
 
 // All pools of a paused stream finish what they hold and take nothing new, while messages
 // are published and the workers' signal stays known; they go on at its end.
 func TestPausedPoolsFinishWhatTheyHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 20)
 		slow := func(context.Context, *Delivery) error { time.Sleep(time.Second); return nil }
@@ -56,7 +56,7 @@ func TestPausedPoolsFinishWhatTheyHold(t *testing.T) {
 
 // A pool that is to end with the stream says why it does not.
 func TestAPoolUntilEmptySaysThatTheStreamIsPaused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 1)
 		s := New(f)
@@ -83,7 +83,7 @@ func TestAPoolUntilEmptySaysThatTheStreamIsPaused(t *testing.T) {
 
 // An adaptive guard does not take a pause for workers that are too slow.
 func TestAnAdaptiveGuardRefusesNothingInAPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		pool := startPool(t, f, func(context.Context, *Delivery) error { time.Sleep(10 * time.Millisecond); return nil }, PoolConfig{Workers: 1})
 		s := New(f)
@@ -139,7 +139,7 @@ func TestAnIdlePoolIsKnownHoweverLongItsClaimsWait(t *testing.T) {
 		"a short signal": {LagTTL: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				f := backendtest.NewFake(backendtest.FakeOptions{})
 				publish(t, f, 1)
 				p := startPool(t, f, nothing, c)

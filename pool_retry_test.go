@@ -5,10 +5,10 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // A message given back comes again in its time, whatever the claim that runs beside its
@@ -16,7 +16,7 @@ import (
 func TestPoolClaimsWhatItGaveBackWhenItIsDue(t *testing.T) {
 	for _, delay := range []time.Duration{0, 100 * time.Millisecond} {
 		t.Run(delay.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				const messages = 2000
 				f := backendtest.NewFake(backendtest.FakeOptions{})
 				handled := make(chan int)
@@ -51,7 +51,7 @@ func TestPoolClaimsWhatItGaveBackWhenItIsDue(t *testing.T) {
 func TestAPoolThatGathersItsAcksKeepsWhatItHasHandled(t *testing.T) {
 	for _, lease := range []time.Duration{100 * time.Millisecond, time.Second} {
 		t.Run(lease.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				f := backendtest.NewFake(backendtest.FakeOptions{})
 				var runs atomic.Int64
 				handle := func(context.Context, *Delivery) error { runs.Add(1); return nil }
@@ -76,7 +76,7 @@ func TestAPoolThatGathersItsAcksKeepsWhatItHasHandled(t *testing.T) {
 // Whatever makes a message a dead letter, it goes where the pool says, with the deliveries
 // that count.
 func TestEveryDeadLetterOfAPoolGoesWhereItSays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		s := New(f)
 		producer, err := NewProducer(s, ProducerConfig{})

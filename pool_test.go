@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // quiet are settings with a log that goes nowhere.
@@ -83,7 +84,7 @@ func (p *testPool) expect(want PoolStats) {
 func nothing(context.Context, *Delivery) error { return nil }
 
 func TestPoolHandlesAcksAndDrains(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 1000)
 		var seen sync.Map
@@ -113,7 +114,7 @@ func TestPoolRunsOnceAndChecksItsConfig(t *testing.T) {
 	if _, err := NewPool(New(f), nil, PoolConfig{}); err == nil {
 		t.Error("a pool without a handler is accepted")
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		p := startPool(t, backendtest.NewFake(backendtest.FakeOptions{}), nothing, PoolConfig{})
 		synctest.Wait()
 		if p.Run(t.Context()) == nil {
@@ -124,7 +125,7 @@ func TestPoolRunsOnceAndChecksItsConfig(t *testing.T) {
 }
 
 func TestPoolHoldsNoMoreThanAMessagePerWorkerAndABatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 100)
 		var now, most atomic.Int64
@@ -154,7 +155,7 @@ func TestPoolHoldsNoMoreThanAMessagePerWorkerAndABatch(t *testing.T) {
 }
 
 func TestPoolGivesBackAtOnceWhatItHasNotBegun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 20)
 		p := startPool(t, f, func(context.Context, *Delivery) error { time.Sleep(20 * time.Second); return nil }, PoolConfig{Workers: 2})
@@ -184,7 +185,7 @@ func TestPoolGivesBackAtOnceWhatItHasNotBegun(t *testing.T) {
 func TestPoolCancelsHandlersThatOutlastTheDrain(t *testing.T) {
 	for name, second := range map[string]bool{"drain timeout": false, "second signal": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				f := backendtest.NewFake(backendtest.FakeOptions{})
 				publish(t, f, 1)
 				p := startPool(t, f, func(ctx context.Context, _ *Delivery) error {
@@ -214,7 +215,7 @@ func TestPoolCancelsHandlersThatOutlastTheDrain(t *testing.T) {
 }
 
 func TestPoolRetriesWithBackoffAndThenBuries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 1)
 		var mu sync.Mutex
@@ -246,7 +247,7 @@ func TestPoolRetriesWithBackoffAndThenBuries(t *testing.T) {
 
 // What failed together does not come back together.
 func TestPoolSpreadsRetries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 50)
 		var mu sync.Mutex
@@ -270,7 +271,7 @@ func TestPoolSpreadsRetries(t *testing.T) {
 }
 
 func TestPoolDoesAsTheHandlersErrorSays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})
 		publish(t, f, 2)
 		start := time.Now()

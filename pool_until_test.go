@@ -2,11 +2,11 @@ package weir
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // A pool that works until the stream is empty ends once that was so for all of its time:
@@ -44,7 +44,7 @@ func TestAPoolUntilEmptyWaitsAllOfItsTime(t *testing.T) {
 		}, 1, 20 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				f := backendtest.NewFake(backendtest.FakeOptions{})
 				began := time.Now()
 				f.Inject(backendtest.OpClaim, backendtest.Fault{Times: 1, Delay: time.Nanosecond}) // behind what comes first

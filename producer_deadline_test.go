@@ -5,16 +5,16 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func TestAMessagePastItsDeadlineIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 1})
 		late := weir.Message{Deadline: time.Now().Add(-3 * time.Second)}
 		for name, publish := range map[string]func(context.Context, weir.Message) error{"Publish": g.Publish, "TryPublish": g.TryPublish} {
@@ -50,7 +50,7 @@ func TestAPublishThatWaitsEndsAtTheDeadlineOfItsMessage(t *testing.T) {
 }
 
 func TestTheCallersContextEndsAPublishBeforeItsDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.pretend(201, 0)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -66,7 +66,7 @@ func TestTheCallersContextEndsAPublishBeforeItsDeadline(t *testing.T) {
 // both have none left to wait for.
 // A batch waits as long as any of its messages is worth it.
 func TestABatchWaitsForItsLastDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.pretend(1000, 0)
 		time.AfterFunc(5*time.Second, func() { g.pretend(0, 0) })
@@ -82,7 +82,7 @@ func TestABatchWaitsForItsLastDeadline(t *testing.T) {
 }
 
 func TestEachMessageOfABatchHasItsDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.pretend(60, 0) // a sleep of 500 ms before each
 		now := time.Now()
@@ -112,7 +112,7 @@ func TestEachMessageOfABatchHasItsDeadline(t *testing.T) {
 }
 
 func TestABatchOfNothingButExpiredMessagesEndsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.pretend(201, 0)
 		began := time.Now()
@@ -129,7 +129,7 @@ func TestABatchOfNothingButExpiredMessagesEndsAtOnce(t *testing.T) {
 
 // What may be stored is not called expired, and is not sent again.
 func TestAMessageWhoseAnswerWasLostIsUnknownThoughItExpired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Delay: time.Second, Err: weir.ErrOutcomeUnknown})
 		err := g.Publish(t.Context(), weir.Message{IdempotencyKey: "k", Deadline: time.Now().Add(500 * time.Millisecond)})
@@ -142,7 +142,7 @@ func TestAMessageWhoseAnswerWasLostIsUnknownThoughItExpired(t *testing.T) {
 // Of two messages whose answer was lost, one expires before it is sent again. What becomes of
 // the other is still unknown when that is refused.
 func TestAMessageWhoseAnswerWasLostStaysUnknownBesideOneThatExpires(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: weir.ErrTooLarge})
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 1, Delay: time.Second, Err: weir.ErrOutcomeUnknown})
@@ -159,7 +159,7 @@ func TestAMessageWhoseAnswerWasLostStaysUnknownBesideOneThatExpires(t *testing.T
 // A server that has no room and may have stored the message is not asked again for one without
 // a key.
 func TestARefusalOfUnknownOutcomeIsNoRefusal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: errors.Join(weir.ErrOutcomeUnknown, backendtest.Full(backend.ReasonQueueFull, 0))})
 		err := g.Publish(t.Context(), weir.Message{})

@@ -4,16 +4,16 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func TestAnInvalidDelayIsRefusedWithItsField(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		now := time.Now()
 		for want, m := range map[string]weir.Message{
@@ -38,7 +38,7 @@ func TestAnInvalidDelayIsRefusedWithItsField(t *testing.T) {
 
 // What waits for its time takes room, but is nothing that workers are behind with.
 func TestDelayedMessagesTakeRoomAndAreNoLag(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{MaxDepth: 300})
 		g.fake.Pretend(&backend.Signal{Workers: new(int64), Lag: new(int64), Delayed: 239, XLen: 239})
 		began := time.Now()

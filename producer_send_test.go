@@ -5,13 +5,13 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
 	"github.com/weirmq/weir/open"
+	"github.com/weirmq/weir/tests/bubble"
 	"github.com/weirmq/weir/tests/redistest"
 )
 
@@ -72,7 +72,7 @@ func TestAReceiptNamesTheMessageThatItsWorkerGets(t *testing.T) {
 }
 
 func TestThereIsNoReceiptForWhatIsNotStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		defer g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backend.ErrUnavailable})()
 		if r, err := g.Send(t.Context(), weir.Message{}); !errors.Is(err, weir.ErrUnavailable) || r != (weir.Receipt{}) {
@@ -85,7 +85,7 @@ func TestThereIsNoReceiptForWhatIsNotStored(t *testing.T) {
 // ended neither.
 func TestAClosedProducerStoresNothing(t *testing.T) {
 	for _, mode := range []weir.GuardMode{weir.GuardOff, weir.GuardShadow, weir.GuardStatic, weir.GuardProportional, weir.GuardAdaptive} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{Guard: mode})
 			if _, err := g.timed(t.Context()); err != nil {
 				t.Fatalf("%s: %v", mode, err)
@@ -129,7 +129,7 @@ func TestEveryWayToPublishKeepsTheLimitsOfAMessage(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				s := weir.New(backendtest.NewFake(backendtest.FakeOptions{}))
 				p, err := weir.NewProducer(s, weir.ProducerConfig{Logger: quiet()})
 				if err != nil {

@@ -7,16 +7,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func TestAPublishStoresItsMessage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		m := weir.Message{Data: []byte("1"), Headers: map[string]string{"a": "b"}, Priority: weir.High, FairKey: "k"}
 		if err := g.Publish(t.Context(), m); err != nil {
@@ -67,7 +67,7 @@ func TestMessageThatCannotBeIsRefusedWithTheField(t *testing.T) {
 		`header "bytes"`: {Headers: map[string]string{"bytes": "\xff"}},
 		"61 entries":     {Headers: many},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 1})
 			if err := g.Publish(t.Context(), m); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want an error with %s", err, want)
@@ -133,7 +133,7 @@ func TestANumberWithoutAUnitIsNoTime(t *testing.T) {
 }
 
 func TestServerWithoutRoomIsOneMoreFullQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		refuse := backendtest.Fault{Err: backendtest.Full(backend.ReasonQueueFull, 3*time.Second)}
 		remove := g.fake.Inject(backendtest.OpAppend, refuse)
@@ -157,7 +157,7 @@ func TestServerWithoutRoomIsOneMoreFullQueue(t *testing.T) {
 }
 
 func TestServersRefusalAndTheDepthShareTheirRetries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 2, Err: backendtest.Full(backend.ReasonQueueFull, time.Second)})
 		time.AfterFunc(1500*time.Millisecond, func() { g.pretend(0, 9000) })
@@ -170,7 +170,7 @@ func TestServersRefusalAndTheDepthShareTheirRetries(t *testing.T) {
 }
 
 func TestServerThatDoesNotSayHowLongIsAskedWithBackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backendtest.Full(backend.ReasonQueueFull, 0)})
 		took, err := g.timed(t.Context())
@@ -185,7 +185,7 @@ func TestServerThatDoesNotSayHowLongIsAskedWithBackoff(t *testing.T) {
 // as its context allows, and one that may not wait is told at once.
 func TestAFullBufferIsWaitedForWithinTheContext(t *testing.T) {
 	for _, mode := range []weir.GuardMode{weir.GuardStatic, weir.GuardAdaptive, weir.GuardOff, weir.GuardShadow} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{Guard: mode, BackpressureRetries: -1})
 			remove := g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backendtest.Full(backend.ReasonBufferFull, 0)})
 			refusedFor(t, g.TryPublish(t.Context(), weir.Message{Data: []byte("x")}), weir.BufferFull)
@@ -204,7 +204,7 @@ func TestAFullBufferIsWaitedForWithinTheContext(t *testing.T) {
 }
 
 func TestLostAnswerIsPassedOnWithoutAKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{LoseAnswer: true})
 		if _, err := g.timed(t.Context()); !errors.Is(err, weir.ErrOutcomeUnknown) {
@@ -219,7 +219,7 @@ func TestLostAnswerIsPassedOnWithoutAKey(t *testing.T) {
 func TestLostAnswerIsAskedForAgainWithAKey(t *testing.T) {
 	keyed := weir.Message{IdempotencyKey: "k"}
 	t.Run("and found", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{})
 			g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 1, LoseAnswer: true})
 			if err := g.Publish(t.Context(), keyed); err != nil {
@@ -231,7 +231,7 @@ func TestLostAnswerIsAskedForAgainWithAKey(t *testing.T) {
 		})
 	})
 	t.Run("once", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{})
 			g.fake.Inject(backendtest.OpAppend, backendtest.Fault{LoseAnswer: true})
 			if err := g.Publish(t.Context(), keyed); !errors.Is(err, weir.ErrOutcomeUnknown) {
@@ -243,7 +243,7 @@ func TestLostAnswerIsAskedForAgainWithAKey(t *testing.T) {
 		})
 	})
 	t.Run("not after the context", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{})
 			g.fake.Inject(backendtest.OpAppend, backendtest.Fault{LoseAnswer: true, Hang: true})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -257,7 +257,7 @@ func TestLostAnswerIsAskedForAgainWithAKey(t *testing.T) {
 		})
 	})
 	t.Run("and refused: still unknown", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{})
 			g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backendtest.Full(backend.ReasonQueueFull, time.Second)})
 			g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 1, LoseAnswer: true})
@@ -271,7 +271,7 @@ func TestLostAnswerIsAskedForAgainWithAKey(t *testing.T) {
 }
 
 func TestBatchTellsWhatBecameOfEachMessage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Stored: 2, Err: backend.ErrUnavailable})
 		err := g.PublishBatch(t.Context(), make([]weir.Message, 5))
@@ -291,7 +291,7 @@ func TestBatchTellsWhatBecameOfEachMessage(t *testing.T) {
 }
 
 func TestRestOfABatchIsStoredWhenThereIsRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 2, Stored: 1, Err: backendtest.Full(backend.ReasonQueueFull, time.Second)})
 		msgs := []weir.Message{{Data: []byte("a")}, {Data: []byte("b")}, {Data: []byte("c")}, {Data: []byte("d")}}
@@ -319,7 +319,7 @@ func TestBatchThatFailsAsOneReturnsOneError(t *testing.T) {
 		"full":        {backendtest.Fault{Err: backendtest.Full(backend.ReasonQueueFull, 1)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				g := guard(t, weir.ProducerConfig{})
 				g.fake.Inject(backendtest.OpAppend, c.fault)
 				err := g.PublishBatch(t.Context(), make([]weir.Message, 3))
@@ -336,7 +336,7 @@ func TestBatchThatFailsAsOneReturnsOneError(t *testing.T) {
 }
 
 func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{Guard: weir.GuardOff})
 		remove := g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backend.ErrUnavailable})
 		for range 3 {
@@ -381,7 +381,7 @@ func TestABatchIsAsLargeAsTheRoom(t *testing.T) {
 		"shadow":          {config: weir.ProducerConfig{Guard: weir.GuardShadow}, workers: 600, messages: 500, stored: 500, appends: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				g := guard(t, c.config)
 				if c.workers >= 0 {
 					g.pretend(c.workers, 0)
@@ -427,7 +427,7 @@ func wantFailed(t *testing.T, err error, n int) {
 }
 
 func TestPublishSomeLeavesTheRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
 		g.pretend(60, 0)
 		n, err := g.PublishSome(t.Context(), make([]weir.Message, 500))
@@ -475,7 +475,7 @@ func scriptedProducer(t *testing.T, answer func(call int) ([]backend.Appended, e
 }
 
 func TestTheLastErrorOfABatchIsNotThatOfAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		p, _ := scriptedProducer(t, func(call int) ([]backend.Appended, error) {
 			if call > 1 {
 				return nil, backend.ErrUnavailable
@@ -505,7 +505,7 @@ func TestWhatABatchHasNotSentSaysSo(t *testing.T) {
 		"unavailable and ended": {weir.ErrUnavailable, context.Canceled, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				p, s := scriptedProducer(t, func(int) ([]backend.Appended, error) {

@@ -3,14 +3,14 @@ package weir_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func TestOneLineForEachStageAndSecondTellsHowManyItStandsFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 1, ShedWindow: time.Hour})
 		if err := g.Publish(t.Context(), weir.Message{}); err != nil {
 			t.Fatal(err)
@@ -42,7 +42,7 @@ func TestOneLineForEachStageAndSecondTellsHowManyItStandsFor(t *testing.T) {
 }
 
 func TestCloseTellsWhatTheLinesHoldBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 1, ShedWindow: time.Hour})
 		for range 11 {
 			_ = g.Publish(t.Context(), weir.Message{})
@@ -72,7 +72,7 @@ func TestEachWaitIsToldUnderItsStage(t *testing.T) {
 		{"depth", 0, 8000, map[string]string{"QUEUE.WARNING": "depth", "QUEUE.RETRY": "depth", "QUEUE.BACKPRESSURE": "queue_full"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				g := guard(t, weir.ProducerConfig{})
 				g.pretend(c.workers, c.lag)
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

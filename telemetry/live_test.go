@@ -14,12 +14,13 @@ import (
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // What a producer and a pool do arrives in the metrics: five messages, one of
 // them poison, and then a refusal.
 func TestAProducerAndAPoolAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		reg, hooks := open(t)
 		s := weir.New(backendtest.NewFake(backendtest.FakeOptions{Kind: "redis", Stream: "orders", Group: "billing"}))
 		quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -79,7 +80,7 @@ weir_stream_workers{group="billing",queue_type="redis",stream="orders"} 0
 // A program that starts a pool with other settings before it ends the old one has workers all the time, and one
 // producer that is closed does not say that another one is not near its capacity.
 func TestSeveralOfAStreamAreCountedTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
 		m, err := NewPrometheus(reg)
 		if err != nil {

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 var orders = weir.StreamName{Kind: "redis", Stream: "orders", Group: "billing"}
@@ -122,7 +122,7 @@ weir_stream_workers_busy{group="billing",queue_type="redis",stream="orders"} 3
 }
 
 func TestWhatIsNotKnownIsAbsent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		reg, h := open(t)
 		age := 90 * time.Second
 		h.Measured(orders, weir.Measurement{Depth: 12, Pending: lagOf(2), Lag: lagOf(10), OldestAge: &age, DeadLetters: lagOf(1)})
@@ -149,7 +149,7 @@ func TestWhatIsNotKnownIsAbsent(t *testing.T) {
 // What a guard knew when it was asked last says nothing about now: a producer that has nothing
 // to publish had the alert on missing workers fire for ever.
 func TestWhatAGuardKnewLastIsNotShownForEver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		reg, h := open(t)
 		shown := func(when string, want int) {
 			t.Helper()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func probe(consumer string) backend.ClaimRequest {
@@ -25,7 +26,7 @@ func stored(t *testing.T, f *Fake) string {
 }
 
 func TestFaultDelaysACallByItsTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := NewFake(FakeOptions{})
 		f.Inject(OpAppend, Fault{Delay: time.Minute, Times: 1})
 		start := time.Now()
@@ -78,7 +79,7 @@ func TestFaultLosesTheAnswerOfAnAppendThatIsStored(t *testing.T) {
 }
 
 func TestFaultHangsUntilTheContextEndsOrItIsRemoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := NewFake(FakeOptions{})
 		remove := f.Inject(OpAck, Fault{Hang: true})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -122,7 +123,7 @@ func TestFaultRepeatsADeliveryThatIsHeld(t *testing.T) {
 }
 
 func TestFakeClaimWakesForAMessageAndEndsAtItsBlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := NewFake(FakeOptions{})
 		time.AfterFunc(time.Second, func() { stored(t, f) })
 		req := probe("a")
@@ -140,7 +141,7 @@ func TestFakeClaimWakesForAMessageAndEndsAtItsBlock(t *testing.T) {
 }
 
 func TestFakeTellsTheLoadItIsToldToPretend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		f := NewFake(FakeOptions{})
 		stored(t, f)
 		f.Claim(t.Context(), probe("a"))

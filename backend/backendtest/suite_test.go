@@ -5,10 +5,10 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // The suite itself is tested on the fake: with it every case has to pass, and
@@ -63,7 +63,7 @@ func injectAll(f *Fake, fault Fault) (heal func()) {
 
 // TestAMachineThatStandsStillIsNoFault: the lease of a message has run out before the next one comes.
 func TestAMachineThatStandsStillIsNoFault(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		h := fakeHarness("")
 		open := h.Open
 		h.Open = func(t testing.TB, stream string) backend.Backend { return &stalled{Backend: open(t, stream)} }

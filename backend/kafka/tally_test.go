@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // counters are as many as the guard has: a tier and a group of keys each.
@@ -60,7 +61,7 @@ func TestProducersThatAreGoneTakeNoMemory(t *testing.T) {
 
 // A producer that has had nothing to do for days adds what it was offered since.
 func TestAProducerThatWasSilentForDaysCountsNothingTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		l := newLedger(&Backend{set: settings{group: "g"}})
 		var o offers
 		own, want := make([]uint32, counters), uint32(0)

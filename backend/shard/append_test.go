@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
 	"github.com/weirmq/weir/backend/shard"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // pair opens a stream of two shards in memory.
@@ -45,7 +45,7 @@ func TestAnAppendThatFailsSaysWhatIsStored(t *testing.T) {
 		"one of two is away, for keys": {fault: backendtest.Fault{Err: backend.ErrUnavailable}, shards: 1, keys: true, stored: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				b, fakes := pair(t)
 				for _, f := range fakes[:c.shards] {
 					defer f.Inject(backendtest.OpAppend, c.fault)()

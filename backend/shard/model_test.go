@@ -7,12 +7,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
 	"github.com/weirmq/weir/backend/shard"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // cellar is a set of shards in memory whose number is recorded.
@@ -100,7 +100,7 @@ const modelLease = time.Minute
 func TestShardsDoWhatOneQueueDoes(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				c := &cellar{}
 				m := &model{
 					T: t, cellar: c, handles: []backend.Backend{c.open(t, 2)}, random: rand.New(rand.NewPCG(seed, 1)),

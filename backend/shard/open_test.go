@@ -5,17 +5,17 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/shard"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // A server has lost how many shards there are, and a process with more of them has recorded
 // its number as the first. While those cannot be opened, keys are spread over those that are.
 func TestKeysStayWithTheShardsThatAreOpen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		c := &cellar{}
 		var broken atomic.Bool
 		b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 2, Open: func(_ context.Context, number int) (backend.Backend, error) {

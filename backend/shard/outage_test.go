@@ -7,13 +7,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
 	"github.com/weirmq/weir/backend/shard"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 var everything = []backendtest.Op{
@@ -31,7 +31,7 @@ func TestTheOthersGoOnWhileAShardIsAway(t *testing.T) {
 }
 
 func oneIsAway(t *testing.T, fault backendtest.Fault) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var fakes []*backendtest.Fake
 		for i := range 3 {
 			fakes = append(fakes, backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprintf("jobs.%d", i)}))
@@ -126,7 +126,7 @@ func away(t *testing.T, fault backendtest.Fault, ops []backendtest.Op) (b backen
 // A shard that takes no notice of calls is left out, though nobody waits as long as a
 // server may take: who gives up after a second has waited for nothing once or twice.
 func TestPublishingLeavesOutAShardThatSaysNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		b, lose := away(t, backendtest.Fault{Hang: true}, everything)
 		lose()
 		failed := 0
@@ -146,7 +146,7 @@ func TestPublishingLeavesOutAShardThatSaysNothing(t *testing.T) {
 // Acks and extends that wait for a shard in vain, no longer than a pool lets them, hold up
 // those of the other shards once.
 func TestSettlingGoesOnBesideAShardThatSaysNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		b, lose := away(t, backendtest.Fault{Hang: true}, everything)
 		for range 40 {
 			if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
@@ -193,7 +193,7 @@ func TestSettlingGoesOnBesideAShardThatSaysNothing(t *testing.T) {
 func TestALeaseOfAShardThatIsAwayIsGivenUpInTime(t *testing.T) {
 	for _, takes := range []time.Duration{0, time.Second, 5 * time.Second, 9 * time.Second} {
 		for _, ops := range [][]backendtest.Op{everything, {backendtest.OpExtend}} {
-			synctest.Test(t, func(t *testing.T) { givenUpInTime(t, takes, ops) })
+			bubble.Run(t, func(t *testing.T) { givenUpInTime(t, takes, ops) })
 		}
 	}
 }
@@ -243,7 +243,7 @@ func givenUpInTime(t *testing.T, takes time.Duration, ops []backendtest.Op) {
 // leases are over.
 func TestAClaimDoesNotKeepWhatItHasForAShardThatSaysNothing(t *testing.T) {
 	for earlier := range 2 { // a claim begins with one shard or the other
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			b, lose := away(t, backendtest.Fault{Hang: true}, everything)
 			for range 20 {
 				if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
@@ -288,7 +288,7 @@ func (l *last) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Cla
 // A claim whose context ends while the shards are asked one after the other does not say
 // that there is nothing.
 func TestAClaimThatEndsBetweenTwoShardsSaysSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 3, Open: func(_ context.Context, number int) (backend.Backend, error) {
@@ -307,7 +307,7 @@ func TestAClaimThatEndsBetweenTwoShardsSaysSo(t *testing.T) {
 
 // A waiting claim that has got something does not keep it for a shard that takes no notice.
 func TestAWaitingClaimDoesNotKeepWhatItHasForAShardThatSaysNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		b, fakes := pair(t)
 		defer fakes[1].Inject(backendtest.OpClaim, backendtest.Fault{Skip: 1, Hang: true})()
 		time.AfterFunc(time.Second, func() {
@@ -330,7 +330,7 @@ func TestAWaitingClaimDoesNotKeepWhatItHasForAShardThatSaysNothing(t *testing.T)
 
 // As long as a shard is away every claim says so, also those that do not ask it any more.
 func TestEveryClaimSaysThatAShardIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		b, fakes := pair(t)
 		for _, op := range everything {
 			fakes[1].Inject(op, backendtest.Fault{Err: backend.ErrUnavailable})
@@ -348,7 +348,7 @@ func TestEveryClaimSaysThatAShardIsAway(t *testing.T) {
 // A lease that was extended is as good as new, though its shard was away before: if that goes
 // away again its time counts from the last extension.
 func TestAShardThatComesAndGoesCostsNoLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		b, fakes := pair(t)
 		if _, err := fakes[1].Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
 			t.Fatal(err)

@@ -3,11 +3,11 @@ package shard_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // fill publishes so much that every shard has some of it.
@@ -40,7 +40,7 @@ func claimable(t *testing.T, b backend.Backend) int {
 // A stream that grows in a pause is paused as a whole, also if the one who lets it grow
 // has to try twice.
 func TestAStreamThatGrowsInAPauseStaysPaused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		c := &cellar{}
 		a := c.open(t, 2)
 		fill(t, a)
@@ -68,7 +68,7 @@ func TestAStreamThatGrowsInAPauseStaysPaused(t *testing.T) {
 
 // Whoever pauses or resumes need not have noticed that the stream has grown.
 func TestAPauseReachesShardsThatAreNew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		c := &cellar{}
 		a := c.open(t, 2)
 		fill(t, a)
@@ -87,7 +87,7 @@ func TestAPauseReachesShardsThatAreNew(t *testing.T) {
 // on, even if the caller's time is over by then.
 func TestAPauseThatFailsChangesNothing(t *testing.T) {
 	for _, fault := range []backendtest.Fault{{Hang: true}, {Err: backend.ErrUnavailable}, {LoseAnswer: true}} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			c := &cellar{}
 			var second *backendtest.Fake
 			a := c.openWith(t, 2, func(number int, f *backendtest.Fake) {
@@ -116,7 +116,7 @@ func TestAPauseThatFailsChangesNothing(t *testing.T) {
 // A stream of which one shard is paused is shown as paused, whichever it is.
 func TestAStreamWithAPausedShardIsPaused(t *testing.T) {
 	for number := range 2 {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			b, fakes := pair(t)
 			pause(t, fakes[number], true)
 			stats, err := b.Stats(t.Context())

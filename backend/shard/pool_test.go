@@ -8,12 +8,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // crew is two pools and a publisher on three shards, each of which they reach or not.
@@ -97,7 +97,7 @@ func (c *crew) disturb() {
 func TestPoolsOfShardsThatComeAndGo(t *testing.T) {
 	for seed := range uint64(16) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { comeAndGo(t, seed) })
+			bubble.Run(t, func(t *testing.T) { comeAndGo(t, seed) })
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 
+	"github.com/weirmq/weir/tests/bubble"
 	"github.com/weirmq/weir/tests/capture"
 )
 
@@ -119,7 +120,7 @@ func names(t *testing.T, dir string) (names []string) {
 
 // In a bubble, time begins at 2000-01-01 00:00:00 UTC.
 func TestScheduledBackups(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		dir := t.TempDir()
 		for _, other := range []string{"mine", "weir-20000101T000000Z.txt", "weir-19990101T000000Z"} { // the last has no manifest
 			if err := os.Mkdir(filepath.Join(dir, other), 0o700); err != nil {
@@ -139,7 +140,7 @@ func TestScheduledBackups(t *testing.T) {
 }
 
 func TestAScheduleGoesOnWhereItStopped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		dir := t.TempDir()
 		newest := filepath.Join(dir, time.Now().Add(-20*time.Minute).UTC().Format(scheduledName))
 		if err := os.Mkdir(newest, 0o700); err != nil {
@@ -167,7 +168,7 @@ func TestAScheduleGoesOnWhereItStopped(t *testing.T) {
 }
 
 func TestBackupsThatFailAreTriedAgainAndNoneGoesMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		dir := t.TempDir()
 		s := begin(t, dir, retention{all: 90 * time.Minute}, func(attempt int) bool { return attempt > 3 && attempt < 304 })
 		time.Sleep(2*time.Hour + 299*time.Minute)
@@ -195,7 +196,7 @@ func TestBackupsThatFailAreTriedAgainAndNoneGoesMeanwhile(t *testing.T) {
 
 // A disk that is away for a while, as one of the network is, ends no schedule.
 func TestAFolderThatIsAwayIsTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "backups")
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -223,7 +224,7 @@ func TestAFolderThatIsAwayIsTriedAgain(t *testing.T) {
 // Whoever is told of the newest backup must hear of it when no more are made, also where a clock
 // that was wrong has left one of the future.
 func TestABackupOfTheFutureIsNotTheNewest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		dir := t.TempDir()
 		future := filepath.Join(dir, time.Now().AddDate(10, 0, 0).UTC().Format(scheduledName))
 		if err := os.Mkdir(future, 0o700); err != nil {

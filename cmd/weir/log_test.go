@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // talkative is an error like those of the storage engine: asked for all that it knows, it prints
@@ -48,7 +50,7 @@ func (d *deaf) Write(b []byte) (int, error) {
 }
 
 func TestALogThatNobodyReadsKeepsNobodyWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		out := deaf{held: make(chan struct{}, 1)}
 		log := newLog(newPatientWriter(&out, func(lines int) { fmt.Fprintf(&out, "%d left out\n", lines) }), "text", slog.LevelInfo)
 		said := func() (all []string) {

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // A store may be away for days, and each call to it is tried again every two seconds.
 func TestAStoreThatIsAwayDoesNotFillTheLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var out bytes.Buffer
 		var leads atomic.Bool
 		waiting := 0

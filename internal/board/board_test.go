@@ -6,16 +6,16 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // A stream that hangs has no numbers, says why, and holds up nobody for long.
 func TestAStreamThatHangsIsGivenUpSoon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var b Board
 		var tries atomic.Int64
 		info := backend.Info{Kind: "redis", Stream: "jobs", Group: "g"}
@@ -52,7 +52,7 @@ func TestAStreamThatHangsIsGivenUpSoon(t *testing.T) {
 
 // Who leaves while a stream is opened leaves no error for the others.
 func TestAVisitorWhoLeavesSpoilsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		info := backend.Info{Kind: "redis", Stream: "jobs", Group: "g"}
 		refused := &backend.OpenError{Info: info, Err: errors.New("connection refused")}
 		open := func(ctx context.Context) (*weir.Stream, error) {

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/internal/certs"
+	"github.com/weirmq/weir/tests/bubble"
 	"github.com/weirmq/weir/tests/certtest"
 )
 
@@ -53,7 +53,7 @@ func about(name string, ends time.Time) *x509.Certificate {
 }
 
 func TestCertificateIsReadAgainWhenItsFilesChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		ends := time.Now().Add(48 * time.Hour).Truncate(time.Second)
 		d := certtest.New(t)
 		var trouble []error
@@ -105,7 +105,7 @@ func TestCertificateIsReadAgainWhenItsFilesChange(t *testing.T) {
 // Files that do not fit together may stay so for weeks: that is said once, and again when it is
 // another trouble, or comes back.
 func TestTroubleWithFilesIsToldOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		d := certtest.New(t)
 		told := 0
 		s, err := certs.NewServer(certs.Files{Cert: d.File("server.pem"), Key: d.File("server.key")}, func(error) { told++ })

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func TestWhatWasNotReadIsAGap(t *testing.T) {
@@ -40,7 +42,7 @@ func TestWhatWasNotReadIsAGap(t *testing.T) {
 // While nobody looks the numbers are read as often as the history needs them. A source that
 // fails leaves a gap, and a rate is that of the time that really passed.
 func TestReadingsFollowTheViewers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var readings atomic.Int64
 		var failing atomic.Bool
 		began := time.Now()
@@ -129,7 +131,7 @@ func TestNoLimitIsNoTrouble(t *testing.T) {
 
 // A stream can be looked at as soon as it is on the page, before its first point.
 func TestANewStreamHasAHistory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		streams := []Stream{{ID: "old", Name: "old", Kind: "log"}, {ID: "new", Name: "new", Kind: "log"}}
 		var there atomic.Int64
 		there.Store(1)

@@ -3,12 +3,12 @@ package load_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend/backendtest"
 	"github.com/weirmq/weir/internal/load"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // stall is how long the one append takes that is slow.
@@ -27,7 +27,7 @@ func run(t *testing.T, ctx context.Context, fake *backendtest.Fake, p load.Plan)
 // What is due while the server stands still counts from when it was due: one call of 500 ms at
 // 100 a second delays fifty, and not one.
 func TestAStallIsPartOfEveryFigureThatItDelays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		fake := backendtest.NewFake(backendtest.FakeOptions{})
 		time.AfterFunc(time.Second, func() {
 			fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 1, Delay: stall})
@@ -51,7 +51,7 @@ func TestAStallIsPartOfEveryFigureThatItDelays(t *testing.T) {
 
 // What no publisher was free for is said, and not forgotten.
 func TestWhatCouldNotBeSentInTimeIsCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		fake := backendtest.NewFake(backendtest.FakeOptions{})
 		fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 1 << 30, Delay: 100 * time.Millisecond})
 		f := run(t, t.Context(), fake, load.Plan{Duration: time.Second, Publishers: 1, Workers: 1, Rate: 100})
@@ -63,7 +63,7 @@ func TestWhatCouldNotBeSentInTimeIsCounted(t *testing.T) {
 
 // A stop ends the run at once and leaves nothing running, which the bubble would notice.
 func TestARunStopsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		begin := time.Now()

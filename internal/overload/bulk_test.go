@@ -5,10 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // A program that publishes in a loop, and comes again when a refusal says so, keeps the
@@ -17,7 +17,7 @@ func TestALoopThatPublishesKeepsTheWorkersBusy(t *testing.T) {
 	const messages, workers, service = 2000, 4, 50 * time.Millisecond
 	for name, c := range map[string]weir.ProducerConfig{"default": {}, "shallow": {MaxDepth: 100}, "short": {WaitSLO: time.Second}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				b := newMemory()
 				ctx, cancel := context.WithCancel(t.Context())
 				pool := make(chan error)

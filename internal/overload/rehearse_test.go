@@ -4,18 +4,18 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // A rehearsal sees every message with its tier, says what each arm would have done, and
 // stores nothing.
 func TestARehearsalOnlyLooks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		fake := backendtest.NewFake(backendtest.FakeOptions{})
 		pending, lag := int64(20), int64(9000)
 		fake.Pretend(&backend.Signal{Workers: &pending, Pending: pending, Lag: &lag})

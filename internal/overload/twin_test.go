@@ -8,10 +8,10 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // The twin is the scenario in virtual time over a backend in memory. To judge a guard:
@@ -62,7 +62,7 @@ func inBubble(t *testing.T, s Scenario, arm string) *Result {
 // inBubbleOn is inBubble on a stream with its own properties.
 func inBubbleOn(t *testing.T, s Scenario, arm string, set func(b *memory)) (res *Result) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		s := s.WithDefaults()
 		a, err := ParseArm(arm, s)
 		if err != nil {

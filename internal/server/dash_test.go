@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirmq/weir/internal/board"
 	"github.com/weirmq/weir/internal/dash"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // What the page loads is there, is the server's own, and is small.
@@ -97,7 +98,7 @@ func TestABrowserSignsInAndOut(t *testing.T) {
 
 // Nobody stays signed in for ever, and whoever does not sign out takes no place from others.
 func TestASessionEndsByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var all sessions
 		var oldest *http.Request
 		for range maxSessions {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/keyfile"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // runKeys runs the keys of a file until the test ends.
@@ -42,7 +43,7 @@ func writeKeys(t *testing.T, file string, keys ...keyfile.Key) {
 }
 
 func TestAKeyOfAFileEndsWithItsTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "keys.json")
 		text, k := newFileKey("short", "read")
 		k.Expires = time.Now().Add(time.Minute)
@@ -69,7 +70,7 @@ func TestAKeyOfAFileEndsWithItsTime(t *testing.T) {
 
 // Only what has changed about a key ends it.
 func TestKeysThatStayAreTheSame(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "keys.json")
 		one, first := newFileKey("one", "read")
 		two, second := newFileKey("two", "read", "write")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // pipes is a listener whose connections are pipes, in which nothing waits unread.
@@ -82,7 +83,7 @@ func TestAnAnswerThatNobodyTakesIsCutOff(t *testing.T) {
 				if what == "a huge one" {
 					most = 100 * time.Second
 				}
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Run(t, func(t *testing.T) {
 					s, l := servePiped(t, func(c *Config) { c.Limits.MaxInflightBytes = room })
 					s.table = newTable(append([]route{{method: "POST", path: "/echo/:n", body: bodyRequired, do: func(q *request) error {
 						n, err := strconv.Atoi(q.path.seg[1])
@@ -155,7 +156,7 @@ func roundTrip(t *testing.T, tr *http.Transport, method, target, body string) *h
 
 // A connection that was idle for longer than a client may take for an answer is answered as before.
 func TestAnIdleConnectionIsAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		_, l := servePiped(t, func(*Config) {})
 		c, err := l.dial(t.Context(), "", "")
 		if err != nil {
@@ -189,7 +190,7 @@ func TestABodyThatBreaksOffLeavesAnHTTP2ConnectionOpen(t *testing.T) {
 	} {
 		for _, kind := range []string{"application/json", "application/x-ndjson"} {
 			t.Run(what+", "+kind, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Run(t, func(t *testing.T) {
 					_, l := servePiped(t, func(*Config) {})
 					tr := l.transport(nil)
 					defer tr.CloseIdleConnections()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/keyfile"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // tokenServer is a server with keys of which only those and the tokens work.
@@ -58,7 +59,7 @@ func TestAStartRemovesWhatACrashLeftOfTheSecret(t *testing.T) {
 }
 
 func TestATokenEndsWithItsTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		s := tokenServer(parseKeys(t, "maker:r"), t.TempDir())
 		token := signToken(t, s, s.keys.list[0], time.Minute, "a")
 		k, err := keyOfToken(t, s, token)
@@ -95,7 +96,7 @@ func TestATokenEndsWithItsKey(t *testing.T) {
 		"expired":      func(k *keyfile.Key) []keyfile.Key { k.Expires = time.Now(); return []keyfile.Key{*k} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				dir := t.TempDir()
 				file := filepath.Join(dir, "keys.json")
 				text, entry := newFileKey("maker", "read")

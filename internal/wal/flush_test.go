@@ -5,11 +5,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/weirmq/weir/tests/bubble"
 	"github.com/weirmq/weir/tests/crashfs"
 )
 
@@ -17,7 +17,7 @@ import (
 // nobody asks for a sync: a single operation, a steady trickle, and what comes
 // after a long rest.
 func TestWhatIsWrittenIsSyncedWithinTheFlushInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		mem := crashfs.New()
 		opt := Options{FS: mem, FlushEvery: time.Second, SegmentBytes: 64 << 10}
 		l, _, _ := openLog(t, opt, 0)
@@ -55,7 +55,7 @@ func TestWhatIsWrittenIsSyncedWithinTheFlushInterval(t *testing.T) {
 // stays unsynced: writers wait, then are told that the log is full. They go on
 // with the sync.
 func TestWhatIsUnsyncedIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		release := make(chan struct{})
 		fs := newFaultFS(vfs.NewMem(), nil)
 		opt := Options{FS: fs, FlushBytes: 64 << 10, SegmentBytes: 1 << 20, FlushEvery: time.Second}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // A failure gives back the slots of everything that it fails, or the log would take less with
@@ -62,7 +64,7 @@ func TestAFailedLogTakesAsMuchAsBefore(t *testing.T) {
 
 // While the store does not take over what is full, no more than MaxSealed segments come to be.
 func TestFullSegmentsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		l, _, _ := openLog(t, Options{FS: vfs.NewMem(), SegmentBytes: 8 << 10, MaxSealed: 2}, 0)
 		defer mustClose(t, l)
 		body := string(make([]byte, 1000))
@@ -125,7 +127,7 @@ func TestAFailureTellsThatSegmentsAreSealed(t *testing.T) {
 
 // A slot that comes free is never lost on a caller that gives up at that moment.
 func TestASlotThatNobodyTakesGoesToTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		l, _, _ := openLog(t, Options{FS: vfs.NewMem(), SegmentBytes: 64 << 10, Slots: 1}, 0)
 		defer mustClose(t, l)
 		for range 50 { // whether it takes the slot or gives up is a matter of chance

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // shipment is a copy made of the pieces of a tail.
@@ -161,7 +163,7 @@ func (c *shipment) check(t *testing.T, b *ledger) map[string]bool {
 }
 
 func TestWithASynchronousCopySyncedWaitsForIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		fs := newFaultFS(vfs.NewMem(), nil)
 		l, _, _ := openLog(t, Options{FS: fs, Ship: true, ShipSync: true, FlushBytes: 4 << 10}, 0)
 		c := shipment{files: map[uint32][]byte{}}
@@ -283,7 +285,7 @@ func TestATailThatJumpsLetsGoOfItsSegments(t *testing.T) {
 
 // Writers that wait for the copy go on when the copy is to get all that in another way.
 func TestATailThatJumpsLetsWritersGoOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		l, _, _ := openLog(t, Options{FS: vfs.NewMem(), Ship: true, ShipSync: true, FlushBytes: 4 << 10}, 0)
 		defer mustClose(t, l)
 		var err error
@@ -312,7 +314,7 @@ func TestATailThatJumpsLetsWritersGoOn(t *testing.T) {
 
 // Who waits for the copy when the log is closed is told.
 func TestACloseEndsWaitsForTheCopy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		l, _, _ := openLog(t, Options{FS: vfs.NewMem(), Ship: true, ShipSync: true}, 0)
 		gen := l.Gen()
 		lsn, _, err := l.AppendUnslotted(gen, nil, []byte("a"), Checksum([]byte("a")), Synced)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // A stallCase does something to a log whose watchdog bites after 30 s.
@@ -164,7 +166,7 @@ var stallCases = []stallCase{
 func TestAStalledLogIsNoticed(t *testing.T) {
 	for _, c := range stallCases {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				disk := newFaultFS(vfs.NewMem(), nil)
 				opt := c.opt
 				var said string

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // around reports whether a delay is what want is scattered to.
@@ -20,7 +21,7 @@ func pass(d time.Duration) {
 }
 
 func TestAJobThatFailsIsDeliveredAgainEachTimeLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		tries := 0
 		to := &receiver{answer: func(*http.Request) (int, error) {
 			if tries++; tries <= 4 {
@@ -56,7 +57,7 @@ func TestRetryAfterIsHonouredUpToACap(t *testing.T) {
 		if want == maxAfter {
 			status = 429
 		}
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, func(t *testing.T) {
 			to := &receiver{header: http.Header{"Retry-After": {field}}, answer: func(*http.Request) (int, error) { return status, nil }}
 			s, q := newSet(t, to), newFakeQueue(2)
 			s.Start(q)
@@ -77,7 +78,7 @@ func TestRetryAfterIsHonouredUpToACap(t *testing.T) {
 }
 
 func TestConcurrencyHoldsUnderLoad(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		to := &receiver{answer: func(*http.Request) (int, error) { time.Sleep(time.Second); return 200, nil }}
 		s, q := newSet(t, to), newFakeQueue(100)
 		s.Start(q)
@@ -100,7 +101,7 @@ func TestConcurrencyHoldsUnderLoad(t *testing.T) {
 }
 
 func TestTheRateHoldsUnderLoad(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		to := &receiver{answer: func(*http.Request) (int, error) { time.Sleep(300 * time.Millisecond); return 200, nil }}
 		s, q := newSet(t, to), newFakeQueue(100)
 		s.Start(q)
@@ -122,7 +123,7 @@ func TestTheRateHoldsUnderLoad(t *testing.T) {
 }
 
 func TestADeadReceiverIsTriedRarelyAndDisturbsNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var alive atomic.Bool
 		dead := &receiver{answer: func(*http.Request) (int, error) {
 			if alive.Load() {
@@ -156,7 +157,7 @@ func TestADeadReceiverIsTriedRarelyAndDisturbsNobody(t *testing.T) {
 
 // A claim may wait while the receiver asks to be left alone: what it gets goes back.
 func TestAHoldIsKeptByAClaimThatWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		to := &receiver{header: http.Header{"Retry-After": {"60"}}, answer: func(r *http.Request) (int, error) {
 			if seq, n := r.Header.Get("Weir-Seq"), r.Header.Get("Weir-Delivery"); seq != "1" && n != "1" {
 				t.Errorf("job %s, which went back unsent, has delivery %s", seq, n)
@@ -186,7 +187,7 @@ func TestAHoldIsKeptByAClaimThatWaits(t *testing.T) {
 
 // Deliveries that fail at the same moment are one failure for the pause that follows.
 func TestTheFirstPauseIsASecondHoweverManyDeliveriesFail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var alive atomic.Bool
 		to := &receiver{answer: func(*http.Request) (int, error) {
 			if alive.Load() {
@@ -211,7 +212,7 @@ func TestTheFirstPauseIsASecondHoweverManyDeliveriesFail(t *testing.T) {
 }
 
 func TestADeliveryHasItsTimeAndNoMore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		to := &receiver{answer: func(*http.Request) (int, error) { return 0, nil }}
 		s, q := newSet(t, to), newFakeQueue(1)
 		s.Start(q)
@@ -225,7 +226,7 @@ func TestADeliveryHasItsTimeAndNoMore(t *testing.T) {
 }
 
 func TestAStopLetsDeliveriesEndAndGivesBackTheRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var n atomic.Int32
 		to := &receiver{answer: func(*http.Request) (int, error) {
 			if n.Add(1) == 1 {
@@ -253,7 +254,7 @@ func TestAStopLetsDeliveriesEndAndGivesBackTheRest(t *testing.T) {
 }
 
 func TestADeletedWebhookTakesNoMoreAndEndsWhatItHasBegun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		to := &receiver{answer: func(*http.Request) (int, error) { time.Sleep(time.Second); return 200, nil }}
 		s, q := newSet(t, to), newFakeQueue(10)
 		s.Start(q)
@@ -271,7 +272,7 @@ func TestADeletedWebhookTakesNoMoreAndEndsWhatItHasBegun(t *testing.T) {
 }
 
 func TestAQueueThatIsGoneIsAskedForNowAndThen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		to := &receiver{answer: func(*http.Request) (int, error) { return 200, nil }}
 		s, q := newSet(t, to), newFakeQueue(1)
 		q.closed = api.TopicNotFound("orders")
@@ -312,7 +313,7 @@ func TestAQueueThatIsGoneIsAskedForNowAndThen(t *testing.T) {
 }
 
 func TestAServerThatMayNotLeadTakesNoJobs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		to := &receiver{answer: func(*http.Request) (int, error) { return 200, nil }}
 		s, q := newSet(t, to), newFakeQueue(3)
 		var leads atomic.Bool
@@ -333,7 +334,7 @@ func TestAServerThatMayNotLeadTakesNoJobs(t *testing.T) {
 }
 
 func TestWhatChangesTakesEffectAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		var hosts []string
 		to := &receiver{answer: func(r *http.Request) (int, error) { hosts = append(hosts, r.URL.Host); return 200, nil }}
 		s, q := newSet(t, to), newFakeQueue(0)

@@ -4,14 +4,15 @@ import (
 	"io"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // A job is leased for as long as it may take to deliver and to settle it: while the engine
 // refuses the ack of one that took all its time, nobody else gets it.
 func TestAJobWhoseAckHasToWaitIsDeliveredOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		to := &receiver{answer: func(r *http.Request) (int, error) {
 			if body, err := io.ReadAll(r.Body); string(body) != payload || err != nil {
 				t.Errorf("delivered %q, %v", body, err)
@@ -32,7 +33,7 @@ func TestAJobWhoseAckHasToWaitIsDeliveredOnce(t *testing.T) {
 }
 
 func TestAStopDoesNotWaitForAnAckThatIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		to := &receiver{answer: func(*http.Request) (int, error) { return 200, nil }}
 		s, q := newSet(t, to), newFakeQueue(1)
 		q.busy = time.Now().Add(time.Hour)
@@ -48,7 +49,7 @@ func TestAStopDoesNotWaitForAnAckThatIsRefused(t *testing.T) {
 }
 
 func TestAnEngineThatDrainsIsAskedOnceASecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		s, q := newSet(t, &receiver{}), newFakeQueue(0)
 		q.drains = true
 		s.Start(q)
@@ -63,7 +64,7 @@ func TestAnEngineThatDrainsIsAskedOnceASecond(t *testing.T) {
 
 // The pause of a webhook that fails is shorter than what its receiver has asked for.
 func TestAPauseDoesNotShortenARetryAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		to := &receiver{header: http.Header{"Retry-After": {"300"}}, answer: func(*http.Request) (int, error) { return 503, nil }}
 		s, q := newSet(t, to), newFakeQueue(tripAfter)
 		s.Start(q)
@@ -83,7 +84,7 @@ func TestAPauseDoesNotShortenARetryAfter(t *testing.T) {
 // Whoever replaces the URL of a dead receiver does not wait for the end of a pause, and what is
 // still under way to the old one does not count against the new one.
 func TestAChangedWebhookHasNotFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		to := &receiver{answer: func(r *http.Request) (int, error) {
 			if r.URL.Host == "other.example" {
 				return 200, nil
@@ -125,7 +126,7 @@ func TestAChangedWebhookHasNotFailed(t *testing.T) {
 
 // A claim that has begun before the failures asked for more than one job.
 func TestAWebhookThatFailsSendsOneJobThoughAClaimWaited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		to := &receiver{header: http.Header{"Retry-After": {"600"}}, answer: func(*http.Request) (int, error) { time.Sleep(time.Second); return 500, nil }}
 		s, q := newSet(t, to), newFakeQueue(tripAfter)
 		s.Start(q)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -23,6 +22,7 @@ import (
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
 	"github.com/weirmq/weir/telemetry/tracing"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // bench is a fake stream whose producers and pools are traced.
@@ -106,7 +106,7 @@ func handled(context.Context, *weir.Delivery) error { return nil }
 
 // A batch is one publish of messages that each have a story of their own.
 func TestEachMessageOfABatchHasItsOwnSpan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		b := newBench(t)
 		ctx, order := b.tracer.Start(t.Context(), "order")
 		given := []weir.Message{{Data: []byte("1")}, {Data: []byte("2"), Headers: map[string]string{"k": "v"}}, {Data: []byte("3")}}
@@ -136,7 +136,7 @@ func contextOf(headers map[string]string) trace.SpanContext {
 
 // What the sender of a message has put into it stays, and its vendor's part with it.
 func TestAContextThatAMessageHasIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		b := newBench(t)
 		own := map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "rojo=1"}
 		p := b.producer()
@@ -161,7 +161,7 @@ func TestAContextThatAMessageHasIsKept(t *testing.T) {
 
 // A message that no handler begins any more has its end in its trace all the same.
 func TestAMessageWithoutAHandlerEndsInItsTrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		b := newBench(t)
 		p := b.producer()
 		b.must(p.Publish(t.Context(), weir.Message{Data: []byte("poison")}))
@@ -190,7 +190,7 @@ func TestAMessageWithoutAHandlerEndsInItsTrace(t *testing.T) {
 
 // A handler whose message somebody else has by then did not end it.
 func TestALostLeaseIsAnErrorInTheTrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		b := newBench(t)
 		b.must(b.producer().Publish(t.Context(), weir.Message{Data: []byte("1")}))
 		fake := b.stream.Backend()
@@ -214,7 +214,7 @@ func TestALostLeaseIsAnErrorInTheTrace(t *testing.T) {
 
 // Who does not record a trace says so to those who come later.
 func TestATraceThatIsNotRecordedIsCarried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		b := newBench(t, sdk.WithSampler(sdk.ParentBased(sdk.NeverSample())))
 		b.must(b.producer().Publish(t.Context(), weir.Message{Data: []byte("1")}))
 		b.work(weir.PoolConfig{}, func(ctx context.Context, d *weir.Delivery) error {
@@ -234,7 +234,7 @@ func TestATraceThatIsNotRecordedIsCarried(t *testing.T) {
 
 // A message with as many headers as are allowed is sent as it is.
 func TestATraceTakesNoHeaderFromAMessage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		b := newBench(t)
 		full := map[string]string{}
 		for i := range 60 {
@@ -252,7 +252,7 @@ func TestATraceTakesNoHeaderFromAMessage(t *testing.T) {
 
 // Every span has what the conventions require.
 func TestEverySpanFollowsTheConventions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		b := newBench(t)
 		b.must(b.producer().Publish(t.Context(), weir.Message{Data: []byte("1")}))
 		b.work(weir.PoolConfig{}, handled)

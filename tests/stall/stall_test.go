@@ -2,12 +2,13 @@ package stall
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func TestAMachineThatKeepsUpHasNotStalled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		stalled := Watch()
 		time.Sleep(time.Minute)
 		if got := stalled(); got != 0 {

@@ -3,12 +3,12 @@ package queue_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/internal/queue"
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // held is a service with one job, which another worker has until it is done or its lease
@@ -57,7 +57,7 @@ func (h *held) open(t *testing.T) *queue.Backend {
 // A claim that may have enough at any time cannot wait at the service, and looks again
 // and again while somebody holds a job. It is quiet again once the job is done.
 func TestAWaitingClaimIsQuietWhenTheQueueIsEmpty(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		h := &held{done: time.Now().Add(5 * time.Second)}
 		b := h.open(t)
 		defer b.Close()
@@ -80,7 +80,7 @@ func TestAWaitingClaimIsQuietWhenTheQueueIsEmpty(t *testing.T) {
 }
 
 func TestAWaitingClaimFindsALeaseThatEndsMuchLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		h := &held{lapses: time.Now().Add(20 * time.Second)}
 		b := h.open(t)
 		defer b.Close()

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // fakeLog is a topic of records that are all alike.
@@ -174,7 +174,7 @@ func TestNoFrameFollowsAnUnsubscribe(t *testing.T) {
 
 // However long its stream was open, a session waits for the next one from its end on.
 func TestASessionOutlivesAStreamThatWasOpenForLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		l := newLog()
 		r := l.room()
 		s := l.open(t, r)

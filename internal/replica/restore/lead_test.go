@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -21,6 +20,7 @@ import (
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
 	"github.com/weirmq/weir/internal/replica"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func (l *leader) directory(fs vfs.FS, path string) *Directory {
@@ -211,7 +211,7 @@ func TestKilledTakeoverIsFinished(t *testing.T) {
 func TestStandbyTakesOver(t *testing.T) {
 	for what, end := range map[string]bool{"silence": false, "stop": true} {
 		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
 				l := shipped(t)
 				d := l.directory(vfs.NewMem(), "/standby")
 				done := make(chan Led)
@@ -346,7 +346,7 @@ func (failingFiles) Get(context.Context, string) (io.ReadCloser, error) {
 
 // TestStandbyOfACopyThatNobodyHasLedLeadsAtOnce begins a copy with a standby; the next one waits.
 func TestStandbyOfACopyThatNobodyHasLedLeadsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		l := lead(t)
 		for i, want := range []time.Duration{0, 15 * time.Second} {
 			d, begun := l.directory(vfs.NewMem(), fmt.Sprint("/standby", i)), time.Now()
@@ -362,7 +362,7 @@ func TestStandbyOfACopyThatNobodyHasLedLeadsAtOnce(t *testing.T) {
 // TestStandbyLeavesALeaderThatHasJustBegun has another one lead right when the leader
 // has stopped.
 func TestStandbyLeavesALeaderThatHasJustBegun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		l := shipped(t)
 		l.append(replica.Group{Term: 1, Last: l.last, Pieces: []replica.Piece{replica.End}})
 		l.to.copy().Log.Lead(t.Context(), "other")
@@ -426,7 +426,7 @@ func TestAServerKilledBehindItsFirstBaseGoesOn(t *testing.T) {
 // TestAStandbyOnAnotherServersDirectoryIsRefused begins a standby on a directory with records, and its
 // leader has not made a base yet.
 func TestAStandbyOnAnotherServersDirectoryIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		other, l := lead(t), lead(t)
 		other.put("b")
 		other.stop()
@@ -500,7 +500,7 @@ func (d distant) Read(ctx context.Context, after uint64) (replica.Entry, error) 
 // TestATakeoverReadsNothingAgain has a standby follow a long log, on an empty directory and on
 // that of an earlier leader.
 func TestATakeoverReadsNothingAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		for _, led := range []bool{false, true} {
 			l := shipped(t)
 			d := l.directory(vfs.NewMem(), "/standby")
@@ -540,7 +540,7 @@ func TestATakeoverReadsNothingAgain(t *testing.T) {
 // TestNobodyTakesOverWhatACopyDoesNotHave begins the copy of a server that has records, and ends the server
 // before the first base.
 func TestNobodyTakesOverWhatACopyDoesNotHave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		l := lead(t)
 		l.put("a")
 		l.write("a", 3)
@@ -584,7 +584,7 @@ func (c counting) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 // TestAStandbyOfADamagedCopyDoesNotFetchItAgainAndAgain has a copy that is damaged behind its
 // newest base, until there is another.
 func TestAStandbyOfADamagedCopyDoesNotFetchItAgainAndAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		l := shipped(t)
 		bad := &l.to.entries[len(l.to.entries)-1]
 		bad.Data = bad.Data[:len(bad.Data)-1]

@@ -6,12 +6,12 @@ import (
 	"math"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/replica"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // outage is a log that nobody can read for a while.
@@ -30,7 +30,7 @@ func (o outage) Read(ctx context.Context, after uint64) (replica.Entry, error) {
 // A store that was away says nothing about the leader, which could not reach it either: the
 // silence that counts begins when it is back.
 func TestAStandbyDoesNotTakeAnOutageForSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		l := shipped(t)
 		d := l.directory(vfs.NewMem(), "/standby")
 		var away atomic.Bool
@@ -111,7 +111,7 @@ func TestAStandbyGoesOverToANewerBase(t *testing.T) {
 // TestAStandbyHasWhatTheStoreHasLost has a database fail over without the newest entries, which a
 // standby has read: it keeps them, and does not say that the copy has them.
 func TestAStandbyHasWhatTheStoreHasLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		l := shipped(t)
 		d := l.directory(vfs.NewMem(), "/standby")
 		go func() {
@@ -137,7 +137,7 @@ func TestAStandbyHasWhatTheStoreHasLost(t *testing.T) {
 // TestAStandbyThatHasReadWhatTheStoreLostMakesRoomForWhoLedSince has another server go on without the
 // lost entries, whose own do not yet fill their places.
 func TestAStandbyThatHasReadWhatTheStoreLostMakesRoomForWhoLedSince(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		l := shipped(t)
 		d, other := l.directory(vfs.NewMem(), "/standby"), l.directory(vfs.NewMem(), "/other")
 		want := digest(t, l.Engine)

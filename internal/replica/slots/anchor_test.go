@@ -7,11 +7,11 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/replica/slots"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func nameOf(pos uint64) string { return fmt.Sprintf("log/%020d", pos) }
@@ -115,7 +115,7 @@ func (s slow) Create(ctx context.Context, name string, data []byte) error {
 
 // A leader that is busy leaves no position empty for as long as another one needs to take it.
 func TestABusyLeaderMakesRoomForTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		objects := &memory{all: map[string][]byte{}}
 		old, next := slots.New(slow{objects, 20 * time.Millisecond}, slots.Options{}), slots.New(slow{objects, 100 * time.Millisecond}, slots.Options{})
 		defer old.Close()
@@ -146,7 +146,7 @@ func TestABusyLeaderMakesRoomForTheNext(t *testing.T) {
 
 // A leader that slept for long creates what was trimmed once more, also if that was the last that was.
 func TestThePlaceOfALeaderThatSleptWasTrimmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		objects := &memory{all: map[string][]byte{}}
 		old, next := slots.New(objects, slots.Options{}), slots.New(objects, slots.Options{Grace: time.Nanosecond, Keep: 8})
 		defer old.Close()

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/replica/slots"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // memory is objects in memory.
@@ -115,7 +115,7 @@ func TestALeaderThatSleepsAtAnyCall(t *testing.T) {
 		for _, behind := range []bool{false, true} {
 			for slept, call := true, 1; slept && !t.Failed(); call++ {
 				t.Run(fmt.Sprintf("grace=%v behind=%t call=%d", grace, behind, call), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { slept = sleepAt(t, grace, behind, call) })
+					bubble.Run(t, func(t *testing.T) { slept = sleepAt(t, grace, behind, call) })
 				})
 			}
 		}

@@ -9,12 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/replica/dir"
 	"github.com/weirmq/weir/internal/replica/slots"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 func openDir(t *testing.T, root string) *slots.Log {
@@ -222,7 +222,7 @@ func (d *dated) ListAfter(ctx context.Context, prefix, after string, most int) (
 // What is younger than the grace stays, whatever is asked for: a leader that was asleep may
 // not know yet that another has led.
 func TestATrimLeavesWhatIsYoung(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		objects := &dated{Objects: &memory{all: map[string][]byte{}}, at: map[string]time.Time{}}
 		log := slots.New(objects, slots.Options{Grace: time.Hour, Keep: 8})
 		defer log.Close()
@@ -363,7 +363,7 @@ func (h *hanging) Create(ctx context.Context, name string, data []byte) error {
 
 // A call that is never answered is made again.
 func TestACallThatHangsIsMadeAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		objects := &hanging{Objects: &memory{all: map[string][]byte{}}}
 		log := slots.New(objects, slots.Options{})
 		defer log.Close()
@@ -393,7 +393,7 @@ func (r *refusing) ListAfter(ctx context.Context, prefix, after string, most int
 
 // TestALeaderThatMayNotListWaitsForTheRight takes the right to list away, and gives it back.
 func TestALeaderThatMayNotListWaitsForTheRight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		objects := &refusing{Objects: &memory{all: map[string][]byte{}}}
 		log := slots.New(objects, slots.Options{})
 		defer log.Close()
@@ -420,7 +420,7 @@ func (f far) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 // TestAReaderKeepsUpWithALeaderThatHasSeveralUnderWay has a leader store an entry each 20 ms
 // in a store that takes 60 ms to hand one out.
 func TestAReaderKeepsUpWithALeaderThatHasSeveralUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		objects := &memory{all: map[string][]byte{}}
 		log, reader := slots.New(objects, slots.Options{}), slots.New(far{objects}, slots.Options{})
 		defer log.Close()

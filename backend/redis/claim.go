@@ -46,6 +46,10 @@ func (c *claim) room() int { return c.Max - len(c.got.Deliveries) }
 // Claim hands out abandoned deliveries first, then new messages. If there are neither
 // it waits for new messages only, at most for Block.
 func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
+	if err := b.claims.enter(); err != nil {
+		return backend.Claimed{}, b.explain(ctx, err)
+	}
+	defer b.claims.begun.Done()
 	b.reclaimAfter.Store(int64(req.ReclaimAfter))
 	b.names.add(req.Consumer)
 	b.acked.expire(time.Now(), b.roster.longest(req.ReclaimAfter))

@@ -2,6 +2,8 @@ package redis_test
 
 import (
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,5 +34,52 @@ func TestCloseMeetsClaimsAndReadsThatBegin(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// What is published while a handle is closed whose claims wait is given to somebody who works on it:
+// to one of these claims, or to the next that is made. Who has left holds nothing.
+func TestNothingIsGivenToWhoHasLeft(t *testing.T) {
+	for _, version := range redistest.Versions() {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t, redistest.Options{Version: version})
+			for round := range 30 {
+				stream := fmt.Sprintf("?stream=jobs%d", round)
+				leaving, stays := openOn(t, s.URL()+stream), openOn(t, s.URL()+stream)
+				received := make(chan int, 8)
+				var claims sync.WaitGroup
+				for n := range cap(received) {
+					claims.Go(func() {
+						got, err := leaving.Claim(t.Context(), backend.ClaimRequest{Consumer: fmt.Sprint(n), Max: 1, Block: time.Minute, ReclaimAfter: time.Hour})
+						if err != nil && !errors.Is(err, backend.ErrClosed) {
+							t.Error(err)
+						}
+						received <- len(got.Deliveries)
+					})
+				}
+				time.Sleep(5 * time.Millisecond)
+				claims.Go(func() {
+					if err := leaving.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				time.Sleep(time.Duration(round%10) * 200 * time.Microsecond)
+				publish(t, stays, 1)
+				claims.Wait()
+				sum := 0
+				for range cap(received) {
+					sum += <-received
+				}
+				got, err := stays.Claim(t.Context(), backend.ClaimRequest{Consumer: "stays", Max: 1, Block: 100 * time.Millisecond, ReclaimAfter: time.Hour})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if sum += len(got.Deliveries); sum != 1 {
+					t.Fatalf("round %d: the message was received %d times", round, sum)
+				}
+				_ = stays.Close()
+			}
+		})
 	}
 }

@@ -39,7 +39,7 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 	code, _ := replyCode(err)
 	why := whyEnded(ctx)
 	switch {
-	case b.closing.Err() != nil && (code != "" || neverSent(err)):
+	case err == errEnded, b.closing.Err() != nil && (code != "" || neverSent(err)):
 		return fmt.Errorf("redis: %w", backend.ErrClosed)
 	case b.closing.Err() != nil:
 		return fmt.Errorf("redis: %w: %w: %w", backend.ErrClosed, backend.ErrOutcomeUnknown, err)

@@ -52,13 +52,11 @@ func (c *consumers) list() (names []any) {
 // leave removes this process's consumers that hold nothing from the group: each process
 // uses new names, and the group would grow for ever. Whatever fails is left to the next
 // process that ends.
-func (b *Backend) leave() {
+func (b *Backend) leave(ctx context.Context) {
 	names := b.names.list()
 	if len(names) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(b.closing, leaveFor)
-	defer cancel()
 	_ = b.forgetSilent(ctx, names...)
 }
 

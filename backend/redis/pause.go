@@ -118,9 +118,9 @@ func (b *Backend) rest(ctx context.Context, c *claim, end time.Time) (paused boo
 		case <-ctx.Done():
 			timer.Stop()
 			return true, ctx.Err()
-		case <-b.closing.Done():
+		case <-b.parting.Done():
 			timer.Stop()
-			return true, b.explain(ctx, &notSent{redis.ErrClosed})
+			return true, b.explain(ctx, errEnded)
 		}
 		timer.Stop()
 	}

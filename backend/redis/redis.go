@@ -73,9 +73,12 @@ type Backend struct {
 
 	opened  atomic.Bool     // the server was acceptable when it was opened
 	ended   atomic.Bool     // Close was called
+	parting context.Context // ends when Close begins: nothing waits for messages any more
+	part    context.CancelFunc
 	closing context.Context // ends with the connections
 	close   context.CancelFunc
 	calls   calls
+	claims  readers
 	readers readers
 }
 
@@ -131,6 +134,7 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 func newBackend(set settings) *Backend {
 	b := &Backend{set: set, keys: set.keys, silence: forgetAfter, producer: rand.Text()}
 	b.closing, b.close = context.WithCancel(context.Background())
+	b.parting, b.part = context.WithCancel(b.closing)
 	b.replicas.counting = make(chan struct{}, 1)
 	b.reclaimAfter.Store(int64(defaultReclaim))
 	start := cursorStart
@@ -204,18 +208,24 @@ func (b *Backend) Info() backend.Info {
 	}
 }
 
-// Close removes consumers that hold nothing from the group, closes all connections, unless
-// they are those of a client given to New, and waits for the calls that use them.
+// Close ends waiting claims, removes consumers that hold nothing from the group, closes all
+// connections, unless they are those of a client given to New, and waits for the calls that
+// use them.
 func (b *Backend) Close() error {
 	if b.ended.Swap(true) {
 		return nil
 	}
-	b.leave()
+	ctx, cancel := context.WithTimeout(b.closing, leaveFor)
+	defer cancel()
+	b.part()
+	b.claims.end(ctx) // a read that still waits would be given a message, under a name that has left
+	b.leave(ctx)
 	b.close()
 	var err error
 	if !b.lent {
 		err = b.client.Close()
 	}
-	b.readers.end()
+	b.claims.end(context.Background())
+	b.readers.end(context.Background())
 	return err
 }

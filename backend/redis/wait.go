@@ -25,6 +25,7 @@ const (
 // waiting is a blocking read on a connection of its own.
 type waiting struct {
 	b        *Backend
+	of       *readers // what waits for it to end
 	master   *redis.Client
 	conn     int64         // the connection, as the server calls it
 	answered chan struct{} // closed when the server has answered
@@ -60,11 +61,11 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 				return nil
 			}
 			waits = false
-		case <-b.lending():
+		case <-b.parting.Done():
 			w.unblock()
 			w.stop()
 			w.left <- true
-			return b.explain(ctx, &notSent{redis.ErrClosed})
+			return b.explain(ctx, errEnded)
 		}
 	}
 	w.left <- false
@@ -85,9 +86,9 @@ func (b *Backend) wait(ctx context.Context, c *claim, d time.Duration) (*waiting
 	blocking, stop := context.WithCancel(b.closing)
 	read := redis.NewRawCmd(blocking, "XREADGROUP", "GROUP", b.keys.group, c.Consumer,
 		"COUNT", c.room(), "BLOCK", max(1, d.Milliseconds()), "STREAMS", b.keys.stream, ">")
-	w := &waiting{b: b, master: master, conn: number, answered: make(chan struct{}), left: make(chan bool, 1), stop: stop}
+	w := &waiting{b: b, of: &b.claims, master: master, conn: number, answered: make(chan struct{}), left: make(chan bool, 1), stop: stop}
 	late := &claim{ClaimRequest: c.ClaimRequest, since: c.since}
-	err = b.readers.begin(func() {
+	err = w.of.begin(func() {
 		defer stop()
 		limit := b.calls.watch(blocking, d+callTimeout) // BLOCK begins when the server gets to it
 		b.send(limit, conn, []redis.Cmder{read})
@@ -146,16 +147,8 @@ func (b *Backend) waited(ctx context.Context, c *claim, read *redis.RawCmd) erro
 	return err
 }
 
-// lending ends with the backend if Close does not end the connections.
-func (b *Backend) lending() <-chan struct{} {
-	if b.lent {
-		return b.closing.Done()
-	}
-	return nil
-}
-
 // unblock tells the server to answer a blocking read until it has. It is called by who is
-// waited for by b.readers.
+// waited for by w.of.
 //
 // A server that hands over to another, or was told to pause, holds back what could change
 // something, the read as well. It must not be told to unblock that: Redis before 8.2 and
@@ -166,7 +159,7 @@ func (w *waiting) unblock() bool {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(b.closing), unblockFor)
 	defer stop()
 	told := make(chan struct{})
-	b.readers.begun.Go(func() { // a call of a lent client does not end with its context
+	w.of.begun.Go(func() { // a call of a lent client does not end with its context
 		defer close(told)
 		for ctx.Err() == nil {
 			b.send(ctx, w.master, []redis.Cmder{
@@ -197,12 +190,12 @@ func (w *waiting) unblock() bool {
 // been away for a moment, and what it hands out after a mere cut has nobody until
 // ReclaimAfter.
 func (w *waiting) leave() {
-	err := w.b.readers.begin(func() {
+	err := w.of.begin(func() {
 		select {
 		case <-w.answered:
 		case <-time.After(lateFor):
 			w.unblock()
-		case <-w.b.closing.Done():
+		case <-w.b.parting.Done():
 			w.unblock()
 		}
 		w.stop()

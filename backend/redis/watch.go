@@ -135,7 +135,7 @@ func (b *Backend) awaitWake(ctx context.Context, last string) (name string, err 
 	}
 	defer conn.Close()
 	read := redis.NewRawCmd(ctx, "XREAD", "COUNT", 1, "BLOCK", block.Milliseconds(), "STREAMS", b.keys.wake, last)
-	wake := &waiting{b: b, master: master, conn: number, answered: make(chan struct{})}
+	wake := &waiting{b: b, of: &b.readers, master: master, conn: number, answered: make(chan struct{})}
 	if b.lent { // its connection stays
 		told := make(chan struct{})
 		unwatch := context.AfterFunc(ctx, func() {

@@ -310,8 +310,9 @@ func (b *Backend) createGroup(ctx context.Context) error {
 		return fmt.Errorf("redis: %w: stream %q has no group %q, and create=never: check the name, or create it with XGROUP CREATE",
 			backend.ErrGroupNotFound, b.keys.stream, b.keys.group)
 	}
+	existed := b.grouped.Load() // before the server is asked: another claim may find the group that this one makes
 	position, seen := b.acked.position()
-	if b.set.start == startNew && !b.grouped.Load() {
+	if b.set.start == startNew && !existed {
 		position = startNew
 	}
 	own := 0
@@ -341,7 +342,7 @@ func (b *Backend) createGroup(ctx context.Context) error {
 	_ = b.do(ctx, redis.NewIntCmd(ctx, "DEL", b.keys.retry)) // what was known belongs to the old one
 	empty := cursorStart
 	b.cursor.Store(&empty)
-	if b.grouped.Load() {
+	if existed {
 		return fmt.Errorf("redis: %w: group %q was gone and has been created again after %s: %w",
 			backend.ErrUnavailable, b.keys.group, position, backend.ErrGroupNotFound)
 	}

@@ -109,7 +109,7 @@ func comeAndGo(t *testing.T, seed uint64) {
 	var pools, publisher sync.WaitGroup
 	for who := range 2 {
 		pool, err := weir.NewPool(weir.New(c.open(who)), func(ctx context.Context, d *weir.Delivery) error { return c.handle(ctx, d, 2*reclaim) },
-			weir.PoolConfig{Workers: 10, ReclaimAfter: reclaim, MaxDeliveries: -1, Logger: quiet})
+			weir.PoolConfig{Workers: 10, ReclaimAfter: reclaim, MaxDeliveries: -1, RetryMax: time.Minute, Logger: quiet}) // one that fails twice comes again before the end
 		if err != nil {
 			t.Fatal(err)
 		}

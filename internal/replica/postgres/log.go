@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -139,7 +141,7 @@ func (l *Log) Read(ctx context.Context, after uint64) (replica.Entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(got) > 0 && got[0].pos <= after {
-		if l.last.pos == after && got[0].term > l.last.term {
+		if l.last.pos == after && l.last.replacedBy(got[0]) {
 			return replica.Entry{}, fmt.Errorf("%w: the database has lost entries up to position %d, which it had confirmed, and another server leads", replica.ErrTrimmed, after)
 		}
 		got = got[1:]
@@ -154,12 +156,20 @@ func (l *Log) Read(ctx context.Context, after uint64) (replica.Entry, error) {
 	return l.nextAhead(), nil
 }
 
+// replacedBy reports whether the entry in front of those that were fetched, which has the sum of
+// its data instead, says that another server has written where e was. Its term may have e's number,
+// if the database has lost that, too.
+func (e entry) replacedBy(front entry) bool {
+	sum := sha256.Sum256(e.data)
+	return front.term > e.term || front.pos == e.pos && !bytes.Equal(front.data, sum[:])
+}
+
 // fetch reads the entries behind after, the first one and others that are not too large, and in
-// front of them the one at after, or the last of a log that ends before, without its data.
+// front of them the one at after, or the last of a log that ends before, with the sum of its data.
 func (l *Log) fetch(ctx context.Context, after uint64) ([]entry, error) {
 	rows, err := l.pool.Query(ctx, `SELECT pos, term, data FROM (
 			SELECT pos, term, data, sum(octet_length(data)) OVER (ORDER BY pos) - octet_length(data) AS before
-			FROM (SELECT pos, term, CASE WHEN pos > $2 THEN data ELSE '' END AS data FROM weir_replica_log
+			FROM (SELECT pos, term, CASE WHEN pos > $2 THEN data ELSE sha256(data) END AS data FROM weir_replica_log
 				WHERE log = $1 AND pos >= least($2, (SELECT max(pos) FROM weir_replica_log WHERE log = $1)) ORDER BY pos LIMIT $3) AS next
 		) AS summed WHERE before < $4 ORDER BY pos`, l.name, after, aheadEntries, aheadBytes)
 	if err != nil {
@@ -185,7 +195,7 @@ func (l *Log) known(after uint64) (replica.Entry, bool) {
 func (l *Log) nextAhead() replica.Entry {
 	e := l.ahead[0]
 	l.ahead = slices.Delete(l.ahead, 0, 1)
-	l.last = entry{pos: e.pos, term: e.term}
+	l.last = e
 	return replica.Entry{Pos: e.pos, Term: e.term, Data: e.data}
 }
 

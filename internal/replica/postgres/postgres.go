@@ -49,7 +49,7 @@ type Log struct {
 	mu      sync.Mutex
 	leader  *leader // nil: this Log does not lead
 	ahead   []entry // read and not asked for yet
-	last    entry   // that Read returned last, without its data
+	last    entry   // that Read returned last
 	closing context.Context
 	close   context.CancelFunc
 }

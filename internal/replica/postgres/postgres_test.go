@@ -575,15 +575,17 @@ func TestTheHostThatTakesWritesIsUsed(t *testing.T) {
 }
 
 // A standby that takes over may lack the newest term as well, whose number another one then gets: its entries are not
-// those of the first, which adds nothing to them.
+// those of the first, which adds nothing to them, and of who has read that one's.
 func TestATermThatTheDatabaseHasLostIsAnothers(t *testing.T) {
 	t.Parallel()
 	primary, standby := postgrestest.Start(t, postgrestest.Options{}), postgrestest.Start(t, postgrestest.Options{})
 	next := open(t, standby, standby.Addr())
-	l := open(t, primary, primary.Addr()+","+standby.Addr())
+	both := primary.Addr() + "," + standby.Addr()
+	l, reader := open(t, primary, both), open(t, primary, both)
 	first := lead(t, l)
 	store(t, l, "a")
-	store(t, l, "b")
+	end := store(t, l, "b")
+	equal(t, read(t, reader), []string{"a", "b"})
 	primary.Kill()
 	if second := lead(t, next); second.Term != first.Term {
 		t.Fatalf("the terms are %d and %d: this test shows nothing", first.Term, second.Term)
@@ -591,6 +593,9 @@ func TestATermThatTheDatabaseHasLostIsAnothers(t *testing.T) {
 	want := []string{"c", "d", "e"}
 	for _, data := range want {
 		store(t, next, data)
+	}
+	if e, err := reader.Read(t.Context(), end); !errors.Is(err, replica.ErrTrimmed) {
+		t.Errorf("behind lost entries, whose places have others of the same term: %+v, %v", e, err)
 	}
 	if o := await(t, start(t, t.Context(), l, "f")); !errors.Is(o.err, replica.ErrFenced) {
 		t.Errorf("an entry of a term that another has: %+v", o)

@@ -208,3 +208,25 @@ func TestAYoungFileOfACopyStays(t *testing.T) {
 		}
 	})
 }
+
+// Going back by Keep needs the newest base from before. One over a gap is that only if this leader
+// made it: nobody knows of another's whether it counts.
+func TestTheOldestBaseThatStaysIsOneThatCounts(t *testing.T) {
+	limit := time.Unix(1000, 0)
+	before, after := limit.Add(-time.Minute), limit.Add(time.Minute)
+	c := &copier{r: Replica{Term: 3}}
+	for what, test := range map[string]struct {
+		all  []replica.Base
+		want int
+	}{
+		"none is that old":     {[]replica.Base{{Taken: after}, {Taken: after}}, 0},
+		"the newest of these":  {[]replica.Base{{Taken: before}, {Taken: before}, {Taken: after}}, 1},
+		"another's over a gap": {[]replica.Base{{Taken: before}, {Taken: before, Gap: true, Term: 2}, {Taken: after}}, 0},
+		"its own over a gap":   {[]replica.Base{{Taken: before}, {Taken: before, Gap: true, Term: 3}, {Taken: after}}, 1},
+		"a damaged one":        {[]replica.Base{{Taken: before}, {Gap: true}, {Taken: after}}, 0},
+	} {
+		if got := c.oldestKept(test.all, limit); got != test.want {
+			t.Errorf("%s: base %d stays, want %d", what, got, test.want)
+		}
+	}
+}

@@ -190,3 +190,31 @@ func TestTakingOverFromAStoppedLeaderLosesNothing(t *testing.T) {
 		t.Errorf("nothing was lost, and the directory says %s, %v", b, err)
 	}
 }
+
+// A directory is the newest there is unless somebody has led since its server did, maybe under a
+// number that the store had lost. Who has a term may not be readable, as that of older versions is not.
+func TestWhoLedLast(t *testing.T) {
+	for what, test := range map[string]struct {
+		note   *note
+		newest replica.Term
+		want   bool
+	}{
+		"nobody since":                    {&note{Term: 4, Led: "a"}, replica.Term{Number: 4, Node: "a"}, true},
+		"another one":                     {&note{Term: 4, Led: "a"}, replica.Term{Number: 5, Node: "b"}, false},
+		"another one under its number":    {&note{Term: 4, Led: "a"}, replica.Term{Number: 4, Node: "b"}, false},
+		"its number, the name unreadable": {&note{Term: 4, Led: "a"}, replica.Term{Number: 4}, true},
+		"a note of an older version":      {&note{Term: 4}, replica.Term{Number: 4, Node: "a"}, true},
+		"the store has lost its term":     {&note{Term: 4, Led: "a"}, replica.Term{Number: 3, Node: "b"}, true},
+		"killed while it took the next":   {&note{Term: 4, Led: "a", Leading: "a X"}, replica.Term{Number: 5, Node: "a X"}, true},
+		"another took it meanwhile":       {&note{Term: 4, Led: "a", Leading: "a X"}, replica.Term{Number: 5, Node: "b"}, false},
+		"and others behind it":            {&note{Term: 4, Led: "a", Leading: "a X"}, replica.Term{Number: 6, Node: "a X"}, false},
+		"no note":                         {nil, replica.Term{Number: 4, Node: "a"}, false},
+	} {
+		if got := (&held{used: true, note: test.note}).ledLast(test.newest); got != test.want {
+			t.Errorf("%s: %t", what, got)
+		}
+	}
+	if (&held{note: &note{Term: 4}}).ledLast(replica.Term{Number: 4}) {
+		t.Error("a directory that is not used has led")
+	}
+}

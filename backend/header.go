@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"math"
 	"strconv"
 	"time"
 )
@@ -40,8 +41,17 @@ const (
 	HeaderRedriveGroup = "weir-redrive-group"
 )
 
-// FormatDeadline returns a deadline as the value of HeaderDeadline.
-func FormatDeadline(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
+// lastDeadline is the latest that HeaderDeadline can tell, in the year 292,278,994.
+var lastDeadline = time.UnixMilli(math.MaxInt64)
+
+// FormatDeadline returns a deadline as the value of HeaderDeadline. A later one than that
+// can tell becomes the latest: its milliseconds would be negative, or long ago.
+func FormatDeadline(t time.Time) string {
+	if t.After(lastDeadline) {
+		t = lastDeadline
+	}
+	return strconv.FormatInt(t.UnixMilli(), 10)
+}
 
 // DeadlineOf returns the deadline in a message's headers, zero if there is none. What is
 // not a number was not written by weir and is ignored.

@@ -151,6 +151,12 @@ func deadlineComesBack(f *fixture) {
 	if d := f.claim(b, "b", 1)[0]; d.Deadline.UnixMilli() != soon.UnixMilli() {
 		f.Errorf("delivered again with the deadline %s, want %s", d.Deadline, soon)
 	}
+	for _, year := range []int{10_000, 300_000_000, 584_556_500, 1 << 31} { // most are beyond what int64 has milliseconds for
+		f.publish(b, backend.Message{Deadline: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)})
+		if d := f.claim(b, "a", 1)[0]; d.Deadline.Year() < min(year, 292_000_000) {
+			f.Errorf("a deadline in the year %d came back as %s, headers %q", year, d.Deadline, d.Headers)
+		}
+	}
 	f.publish(b, backend.Message{Headers: map[string]string{backend.HeaderDeadline: "soon"}})
 	if d := f.claim(b, "a", 1)[0]; !d.Deadline.IsZero() || d.Headers[backend.HeaderDeadline] != "soon" {
 		f.Errorf("a deadline that is no number is %s, headers %q", d.Deadline, d.Headers)

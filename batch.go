@@ -11,7 +11,6 @@ import (
 // batch is the messages of one publish and what has become of them so far. They are
 // stored in parts, one after the other, each as large as the guard has room for.
 type batch struct {
-	ctx    context.Context // the caller's
 	all    []Message
 	one    bool      // it ends with its first part
 	from   int       // where the part under way begins

@@ -272,16 +272,41 @@ func TestAMessageWhoseDeadlinePassesBehindOthersIsNotStored(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		g := gather(t, twoSlots)
 		g.busy(time.Second)
-		late := g.start(t.Context(), weir.Message{Data: []byte("late"), Deadline: time.Now().Add(500 * time.Millisecond)})
+		began := time.Now()
+		late := g.start(t.Context(), weir.Message{Data: []byte("late"), Deadline: began.Add(500 * time.Millisecond)})
 		stays := g.start(t.Context(), text("stays"))
 		if err := <-late; !errors.Is(err, weir.ErrExpired) {
 			t.Errorf("got %v, want ErrExpired", err)
+		}
+		if took := time.Since(began); took != 500*time.Millisecond {
+			t.Errorf("it ended after %s, its deadline was 500 ms away", took)
 		}
 		if err := <-stays; err != nil {
 			t.Error(err)
 		}
 		if n := g.stored(); n["late"] != 0 || n["stays"] != 1 {
 			t.Errorf("stored: %v", n)
+		}
+	})
+}
+
+// With others under way it may be stored: nobody may take it for expired.
+func TestAMessageWhoseDeadlinePassesWhileItIsUnderWayWithOthersIsUnknown(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		g := gather(t, twoSlots)
+		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 1, Delay: 5 * time.Second})
+		g.busy(time.Second)
+		began := time.Now()
+		late := g.start(t.Context(), weir.Message{Data: []byte("late"), Deadline: began.Add(2 * time.Second)})
+		stays := g.start(t.Context(), text("stays"))
+		if err := <-late; !errors.Is(err, weir.ErrOutcomeUnknown) || errors.Is(err, weir.ErrExpired) {
+			t.Errorf("got %v, want ErrOutcomeUnknown alone", err)
+		}
+		if took := time.Since(began); took > 2050*time.Millisecond {
+			t.Errorf("it ended after %s, its deadline was 2 s away", took)
+		}
+		if err := <-stays; err != nil || g.stored()["stays"] != 1 {
+			t.Errorf("%v, stored %v", err, g.stored())
 		}
 	})
 }

@@ -439,7 +439,7 @@ func (g *guard) stopped(v *visit, err error) error {
 	if errors.Is(err, ErrClosed) {
 		return fmt.Errorf("publish to %q: producer %w", g.name.Stream, err)
 	}
-	if context.Cause(v.ctx) == ErrExpired {
+	if context.Cause(v.ctx) == errWorthless {
 		err = ErrExpired
 	}
 	if v.why == "" {

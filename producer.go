@@ -81,7 +81,8 @@ func (p *Producer) Close() error {
 // A *QueueFullError means that m was refused because of load. ErrOutcomeUnknown means
 // that m may be stored: a message with an IdempotencyKey has then already been sent a
 // second time, one without has not. Any other error means that m is not stored;
-// ErrExpired, that its Deadline had passed or passed while it waited.
+// ErrExpired, that its Deadline had passed or passed while it waited. A server that does not
+// answer is waited for until the Deadline, too.
 func (p *Producer) Publish(ctx context.Context, m Message) error {
 	_, err := p.one(ctx, m, false)
 	return err
@@ -174,7 +175,7 @@ func (p *Producer) PublishSome(ctx context.Context, msgs []Message) (n int, err 
 	began := time.Now()
 	ctx, msgs, end := p.guard.tracing.begun(ctx, p.guard.name, allWithLimits(msgs))
 	defer func() { end(n, err) }()
-	b := batch{ctx: ctx, all: msgs, one: true}
+	b := batch{all: msgs, one: true}
 	wait, cancel := worth(ctx, msgs)
 	defer cancel()
 	p.guarded(&visit{ctx: wait, now: began, n: 1}, &b)
@@ -225,7 +226,11 @@ func lateError(m *Message) error {
 	return fmt.Errorf("field Deadline: %w, %s ago: nothing is stored", ErrExpired, time.Since(m.Deadline).Round(time.Millisecond))
 }
 
-// worth returns a context that ends, with ErrExpired as its cause, when none of the
+// errWorthless is the cause when a context ends because no message is worth waiting for any
+// more. It is not ErrExpired: backends wrap causes, also in errors of what may be stored.
+var errWorthless = errors.New("the deadline of the message has passed")
+
+// worth returns a context that ends, with errWorthless as its cause, when none of the
 // messages is worth waiting for any more.
 func worth(ctx context.Context, msgs []Message) (context.Context, context.CancelFunc) {
 	var last time.Time
@@ -238,7 +243,7 @@ func worth(ctx context.Context, msgs []Message) (context.Context, context.Cancel
 			last = at
 		}
 	}
-	return context.WithDeadlineCause(ctx, last, ErrExpired)
+	return context.WithDeadlineCause(ctx, last, errWorthless)
 }
 
 // publish takes messages through the guard and stores them. The receipt is that of a
@@ -248,7 +253,7 @@ func (p *Producer) publish(ctx context.Context, msgs []Message, try bool) (r Rec
 	p.attempted(len(msgs))
 	ctx, msgs, end := p.guard.tracing.begun(ctx, p.guard.name, msgs)
 	defer func() { end(len(msgs), err) }()
-	b := batch{ctx: ctx, all: msgs}
+	b := batch{all: msgs}
 	wait, cancel := worth(ctx, msgs)
 	defer cancel()
 	p.guarded(&visit{ctx: wait, now: began, try: try, n: 1}, &b)
@@ -323,7 +328,7 @@ func (p *Producer) store(v *visit, b *batch) {
 			b.cut()
 			sent := p.guard.signals.sent
 			sent.Add(v.n)
-			full = p.append(b, &v.took)
+			full = p.append(v.ctx, b, &v.took)
 			sent.Add(-int64(len(b.left)))
 			p.guard.landed(v)
 			if len(b.left) == 0 {
@@ -343,13 +348,14 @@ func (p *Producer) store(v *visit, b *batch) {
 
 // append stores what is left of b, and sends messages with a key once more if the
 // answer was lost, but nothing past its deadline. What is still left was refused by a
-// server without room.
-func (p *Producer) append(b *batch, took *int64) (full *backend.FullError) {
+// server without room. It ends with ctx, which also ends when nothing of b is worth
+// anything any more: a server that does not answer must not hold the caller.
+func (p *Producer) append(ctx context.Context, b *batch, took *int64) (full *backend.FullError) {
 	for {
 		if b.expire(p.stream.info.Stream); len(b.left) == 0 {
 			return nil
 		}
-		results, err := p.appendLeft(b, took)
+		results, err := p.appendLeft(ctx, b, took)
 		switch err {
 		case nil:
 			b.stored(results)
@@ -358,18 +364,36 @@ func (p *Producer) append(b *batch, took *int64) (full *backend.FullError) {
 			continue
 		}
 		var repeat bool
-		if full, repeat = b.settle(results, err, b.ctx.Err() == nil); !repeat {
+		if context.Cause(ctx) == errWorthless {
+			err = p.overdue(results, err)
+		}
+		if full, repeat = b.settle(results, err, ctx.Err() == nil); !repeat {
 			return full
 		}
 	}
 }
 
 // appendLeft makes one append of what is left of b, or has a part in one.
-func (p *Producer) appendLeft(b *batch, took *int64) ([]backend.Appended, error) {
+func (p *Producer) appendLeft(ctx context.Context, b *batch, took *int64) ([]backend.Appended, error) {
 	if p.gather == nil || p.guard.settings.Load().DisableGathering {
-		return p.stream.backend.Append(b.ctx, b.left)
+		return p.stream.backend.Append(ctx, b.left)
 	}
-	return p.gather.append(b.ctx, b.left, took)
+	return p.gather.append(ctx, b.left, took)
+}
+
+// overdue makes the errors of an append that ended with the last deadline of its messages
+// say so, unless they may be stored.
+func (p *Producer) overdue(results []backend.Appended, err error) error {
+	told := func(err error) error {
+		if err == nil || errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		return fmt.Errorf("publish to %q: field Deadline: %w, nothing is stored: %v", p.stream.info.Stream, ErrExpired, err)
+	}
+	for i := range results {
+		results[i].Err = told(results[i].Err)
+	}
+	return told(err)
 }
 
 func (p *Producer) closedOr(ctx context.Context) error {
@@ -385,7 +409,7 @@ func (p *Producer) closedOr(ctx context.Context) error {
 // ended is why the context of a publish has ended, nil if it has not: ErrExpired if
 // nothing that it waited for is worth anything any more.
 func ended(ctx context.Context) error {
-	if context.Cause(ctx) == ErrExpired {
+	if context.Cause(ctx) == errWorthless {
 		return ErrExpired
 	}
 	return ctx.Err()

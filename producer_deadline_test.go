@@ -127,11 +127,56 @@ func TestABatchOfNothingButExpiredMessagesEndsAtOnce(t *testing.T) {
 	})
 }
 
+// A server that does not answer holds a publish no longer than its message is worth. What was not
+// sent has expired; what was sent may be stored.
+func TestADeadlineEndsAPublishWhoseServerDoesNotAnswer(t *testing.T) {
+	const worth = 500 * time.Millisecond
+	for name, c := range map[string]struct {
+		hang    backendtest.Fault
+		want    error
+		entries int64
+	}{
+		"before it is sent": {backendtest.Fault{Hang: true}, weir.ErrExpired, 0},
+		"after it was sent": {backendtest.Fault{Hang: true, LoseAnswer: true}, weir.ErrOutcomeUnknown, 1},
+	} {
+		for what, publish := range map[string]func(context.Context, *guarded, weir.Message) error{
+			"Publish": func(ctx context.Context, g *guarded, m weir.Message) error { return g.Publish(ctx, m) },
+			"PublishBatch": func(ctx context.Context, g *guarded, m weir.Message) error {
+				return g.PublishBatch(ctx, []weir.Message{m})
+			},
+			"PublishSome": func(ctx context.Context, g *guarded, m weir.Message) error {
+				_, err := g.PublishSome(ctx, []weir.Message{m})
+				return err
+			},
+		} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				bubble.Run(t, func(t *testing.T) {
+					g := guard(t, weir.ProducerConfig{})
+					end := g.fake.Inject(backendtest.OpAppend, c.hang)
+					defer time.AfterFunc(time.Minute, end).Stop()
+					began := time.Now()
+					err := publish(t.Context(), g, weir.Message{IdempotencyKey: "k", Deadline: began.Add(worth)})
+					if took := time.Since(began); took > worth+50*time.Millisecond {
+						t.Errorf("it ended after %s, its deadline was %s away", took, worth)
+					}
+					if !errors.Is(err, c.want) || errors.Is(err, weir.ErrExpired) != (c.want == weir.ErrExpired) {
+						t.Errorf("got %v, want %v alone", err, c.want)
+					}
+					end()
+					if n := g.entries(t); n != c.entries || g.fake.Active(backendtest.OpAppend) != 0 {
+						t.Errorf("%d messages are stored, want %d; %d appends go on", n, c.entries, g.fake.Active(backendtest.OpAppend))
+					}
+				})
+			})
+		}
+	}
+}
+
 // What may be stored is not called expired, and is not sent again.
 func TestAMessageWhoseAnswerWasLostIsUnknownThoughItExpired(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
-		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Delay: time.Second, Err: weir.ErrOutcomeUnknown})
+		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Hang: true, LoseAnswer: true})
 		err := g.Publish(t.Context(), weir.Message{IdempotencyKey: "k", Deadline: time.Now().Add(500 * time.Millisecond)})
 		if !errors.Is(err, weir.ErrOutcomeUnknown) || errors.Is(err, weir.ErrExpired) || g.fake.Calls(backendtest.OpAppend) != 1 {
 			t.Errorf("%v after %d appends", err, g.fake.Calls(backendtest.OpAppend))

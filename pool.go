@@ -193,6 +193,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	if p.started.Swap(true) {
 		return errors.New("weir: this pool has run; a pool runs once")
 	}
+	defer p.stream.join(p)()
 	p.work, p.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer p.endWork(context.Canceled)
 	calls, cut := context.WithCancel(context.WithoutCancel(ctx))

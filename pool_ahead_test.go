@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -55,5 +56,46 @@ func TestPoolClaimsOneBatchAheadOfBusyWorkers(t *testing.T) {
 			}
 		}
 		p.finish()
+	})
+}
+
+// What a handler does after that cannot be acknowledged, so another pool does it again.
+func TestAPoolBeginsNothingOnceItsStreamIsClosed(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		begun := make(chan string, 100)
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, 100)
+		s := New(f)
+		p, err := NewPool(s, func(_ context.Context, d *Delivery) error {
+			begun <- string(d.Data)
+			time.Sleep(time.Second)
+			return nil
+		}, quiet(PoolConfig{Workers: 2, Batch: 20}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- p.Run(t.Context()) }()
+		time.Sleep(2500 * time.Millisecond)
+		if p.Stats().Waiting == 0 {
+			t.Fatal("nothing is claimed ahead")
+		}
+		before := len(begun)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; !errors.Is(err, ErrClosed) {
+			t.Errorf("Run returned %v, want ErrClosed", err)
+		}
+		if n := len(begun) - before; n != 0 {
+			t.Errorf("%d handlers began after Close", n)
+		}
+		late, err := NewPool(s, func(context.Context, *Delivery) error { return nil }, quiet(PoolConfig{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := late.Run(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("a pool that is run after Close returned %v, want ErrClosed", err)
+		}
 	})
 }

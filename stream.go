@@ -40,6 +40,11 @@ type Stream struct {
 	window  *window   // the requests of all its producers
 	leave   []func()  // what it shares with other streams
 	stages  *stageLog // log lines that they write at most once a second
+	pools   struct {
+		sync.Mutex
+		closed bool
+		run    map[*Pool]struct{}
+	}
 	budgets struct {
 		sync.Mutex
 		of map[string]*signals // readings of producers with a budget, by its name
@@ -97,8 +102,39 @@ func (s *Stream) setPaused(ctx context.Context, what string, paused bool) error 
 	return b.Pause(ctx, paused)
 }
 
-// Close closes the backend. It does not wait for Producers and Pools.
+// join ends p when the stream is closed, now if it is already, until the pool leaves.
+func (s *Stream) join(p *Pool) (leave func()) {
+	s.pools.Lock()
+	defer s.pools.Unlock()
+	if s.pools.closed {
+		p.fail(fmt.Errorf("stream %q: %w", s.info.Stream, ErrClosed))
+		return func() {}
+	}
+	if s.pools.run == nil {
+		s.pools.run = map[*Pool]struct{}{}
+	}
+	s.pools.run[p] = struct{}{}
+	return func() {
+		s.pools.Lock()
+		defer s.pools.Unlock()
+		delete(s.pools.run, p)
+	}
+}
+
+// endPools lets no pool begin a handler any more, whose message nobody could acknowledge.
+func (s *Stream) endPools() {
+	s.pools.Lock()
+	defer s.pools.Unlock()
+	s.pools.closed = true
+	for p := range s.pools.run {
+		p.fail(fmt.Errorf("stream %q: %w", s.info.Stream, ErrClosed))
+	}
+}
+
+// Close closes the backend. Its pools begin no handler any more, and what they still run
+// cannot be acknowledged. It does not wait for Producers and Pools.
 func (s *Stream) Close() error {
+	s.endPools()
 	s.budgets.Lock()
 	defer s.budgets.Unlock()
 	for _, leave := range s.leave {

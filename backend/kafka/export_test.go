@@ -27,3 +27,10 @@ func Faults() []string { return slices.Sorted(maps.Keys(faults)) }
 
 // Plant gives a handle on a classic group a fault.
 func Plant(b *Backend, fault string) { b.group.(*classic).write = faults[fault] }
+
+// StandStill makes a handle take the locks of what it holds for ones that may have ended, as after a standstill of its process.
+func StandStill(b *Backend) {
+	b.held.mu.Lock()
+	defer b.held.mu.Unlock()
+	b.held.renewed = b.held.renewed.Add(-b.held.lock)
+}

@@ -25,9 +25,25 @@ func (b *Backend) Extend(ctx context.Context, leases []backend.Lease, d time.Dur
 	late := len(list) > 0 && shelf.late()
 	shelf.mu.Unlock()
 	if late {
-		lost = append(lost, b.group.renew(list)...)
+		more, err := b.renewNow(ctx, list)
+		return append(lost, more...), err
 	}
 	return lost, nil
+}
+
+// renewNow renews locks and returns the IDs of those that were lost. The renewal goes on if the context ends:
+// what it finds lost, the next call is told.
+func (b *Backend) renewNow(ctx context.Context, list []*held) (lost []string, err error) {
+	done := make(chan []string, 1)
+	if !b.spawn(func() { done <- b.group.renew(list) }) {
+		return nil, errClosed
+	}
+	select {
+	case lost := <-done:
+		return lost, nil
+	case <-ctx.Done():
+		return nil, b.cut(ctx, fmt.Errorf("kafka: %w", ctx.Err()))
+	}
 }
 
 // Ack accepts deliveries.

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/kafka"
 )
 
@@ -39,6 +40,51 @@ func TestALateExtendObeysItsContext(t *testing.T) {
 		if lost, err := b.Extend(t.Context(), leasesOf(list), time.Minute); err != nil || len(lost) > 0 {
 			t.Errorf("in a %s group, again: lost %v, %v", kind, lost, err)
 		}
+	}
+}
+
+// TestAFetchThatIsLateForItsHandle begins no share session behind the end of the others: who is next gets the
+// messages at once, and for the first time.
+func TestAFetchThatIsLateForItsHandle(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupShare)
+	f.publish(b, 0, 1)
+	if lost, err := b.Ack(t.Context(), leasesOf(gather(t, b, 1))); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	f.publish(b, 1, 2)
+	asked, left, goOn := make(chan struct{}, 100), make(chan struct{}, 100), make(chan struct{})
+	f.Fault(trouble{key: kmsg.ShareFetch, err: kerr.ShareSessionNotFound, whole: true}.fault(1)) // the next fetch looks for the leaders
+	f.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		f.SleepControl(func() { asked <- struct{}{}; <-goOn })
+		return nil, nil, false
+	})
+	f.ControlKey(int16(kmsg.ShareGroupHeartbeat), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		if req.(*kmsg.ShareGroupHeartbeatRequest).MemberEpoch < 0 {
+			left <- struct{}{}
+		}
+		return nil, nil, false
+	})
+	claimed, closed := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 1, Block: 10 * time.Second, ReclaimAfter: time.Minute})
+		claimed <- err
+	}()
+	<-asked
+	go func() { closed <- b.Close() }()
+	<-left
+	close(goOn)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if err := <-claimed; !errors.Is(err, backend.ErrClosed) {
+		t.Errorf("the claim: %v", err)
+	}
+	if d := gather(t, f.open(groupShare), 1)[0]; d.Attempt != 1 {
+		t.Errorf("the next one has it with attempt %d", d.Attempt)
 	}
 }
 

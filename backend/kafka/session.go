@@ -100,6 +100,9 @@ func (s *session) fetch(ctx context.Context, most int, wait, keep time.Duration)
 		return err
 	}
 	defer s.give()
+	if s.m.b.ended.Load() {
+		return errClosed // behind the session's end, it would begin another
+	}
 	s.mu.Lock()
 	topic, partitions := s.topic, s.partitions
 	s.mu.Unlock()

@@ -47,7 +47,7 @@ unit() { go test . ./config ./telemetry ./telemetry/tracing ./backend ./backend/
 
 # apart are tests in which nothing runs at once, and which the race detector would make a
 # minute long each. sweep has them.
-apart='TakesLittleMemory|Take(s)?NoMemory|TestTheMemoryOf|TestATopicAtRest|TestThePageOfTenThousand|TestKeysPastTheirWindow|TestRewriteKeepsExactly|ReadBackAsTheModelSays|TestAQueueWithAWaitSLO|TestGoodputIsKept|TestTheOrderOfClaimsHolds|TestManyDeadJobs|TestMarkedDamageAt|TeachesNothingThoughNobody|HoldsWhatTheStoreLost|AYoungFileOfACopy'
+apart='TakesLittleMemory|Take(s)?NoMemory|TestTheMemoryOf|TestATopicAtRest|TestThePageOfTenThousand|TestKeysPastTheirWindow|TestRewriteKeepsExactly|ReadBackAsTheModelSays|TestAQueueWithAWaitSLO|TestGoodputIsKept|TestTheOrderOfClaimsHolds|TestManyDeadJobs|TestMarkedDamageAt|TeachesNothingThoughNobody'
 
 # race holds what runs inside one process and has no short leases.
 race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" "${limit[@]}" ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./tests/stall ./tests/bubble ./tests/crashfs ./tests/leak ./tests/postgrestest; }
@@ -55,7 +55,7 @@ race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" "${limit[@]}" ./i
 # sweep tries every crash point and every damage of the engine, the store and the log, of which race tries a part.
 sweep() {
 	driven -run "$apart"'|TestSweep|TestRot|TestFlipped|TestNoFlipped|TestNoTruncation|TestASegmentWithAnyDamaged|TestADamagedManifest|TestDamagedFormat|TestABackupOfABusy|TestASynchronousServerTakes|TestWhatALostMachine' \
-		./internal/engine ./internal/engine/queue ./internal/store ./internal/wal ./internal/server ./internal/admission ./internal/replica/restore
+		./internal/engine ./internal/engine/queue ./internal/store ./internal/wal ./internal/server ./internal/admission
 }
 
 # library is the library in one process, beside every server there is: the suite

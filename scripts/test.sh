@@ -60,14 +60,13 @@ sweep() {
 
 # library is the library in one process, beside every server there is: the suite
 # that all backends pass, the faults of Redis, and in the root the layout test. Its
-# leases are short, so it runs by itself. The root's tests are in virtual time: with the
-# race detector on more than one processor, Go 1.26 sometimes crashes in the timers of a
-# bubble, whose race context two threads then use at once. The others mostly wait for
-# servers: more of them run at once than there are processors, two packages beside the root.
+# leases are short, so it runs by itself. The root's tests are in virtual time; the others
+# mostly wait for servers: more of them run at once than there are processors, two packages
+# beside the root.
 library() {
 	local status=0 root
 	root=$(mktemp)
-	CGO_ENABLED=1 driven "${detector[@]}" -cpu 1 -parallel 4 . >"$root" 2>&1 &
+	CGO_ENABLED=1 driven "${detector[@]}" -parallel 4 . >"$root" 2>&1 &
 	CGO_ENABLED=1 driven -p 2 "${detector[@]}" -parallel 3 ./backend/embedded ./backend/internal/... ./backend/redis ./backend/remote ./backend/shard ./examples/... ./tests/redistest || status=1
 	wait $! || status=1
 	cat "$root"

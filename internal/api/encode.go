@@ -17,11 +17,12 @@ const hexDigits = "0123456789abcdef"
 // that are not UTF-8 become U+FFFD.
 func AppendString[T string | []byte](dst []byte, v T) []byte {
 	dst = append(dst, '"')
+	bytes, _ := any(v).([]byte)
 	from := 0
 	for i := 0; i < len(v); {
 		c := v[i]
 		if c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' {
-			i++
+			i = skipPlain(bytes, i+1)
 			continue
 		}
 		if c >= utf8.RuneSelf {

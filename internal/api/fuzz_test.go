@@ -143,6 +143,26 @@ func compareString(t *testing.T, has bool, got []byte, raw json.RawMessage, fall
 }
 
 // Whatever a body is, a record of it is one that a write of JSON would store.
+// FuzzStoredAsIs compares with a whole write: what is stored as it is comes out of it as it is.
+func FuzzStoredAsIs(f *testing.F) {
+	for _, seed := range []string{
+		`{"a":[1,"x y"]}`, `{"a": 1}`, ` 1`, `1 `, `1`, ``, `-`, `true`, `truth`, `null`, `"a b"`, `"\ud800"`, `1e999`, `01`, `hello`, `[]`, `[1,]`,
+		`1}],"node":"n","x":[{"data":2`, `1},{"data":2`, "\"\xff\"", `{"a":1,"a":2}`,
+		strings.Repeat("[", MaxNesting-3) + strings.Repeat("]", MaxNesting-3), strings.Repeat("[", MaxNesting-2) + strings.Repeat("]", MaxNesting-2),
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		body := []byte(`{"records":[{"data":` + string(data) + `}]}`)
+		var w WriteRequest
+		err := DecodeWrite(body, &Limits{MaxBatchRecords: 1}, &w, nil)
+		want := err == nil && len(w.Records) == 1 && bytes.Equal(w.Records[0].Data, data)
+		if got := StoredAsIs(data); got != want {
+			t.Fatalf("%q is stored as it is: %v; want %v, %v", data, got, want, err)
+		}
+	})
+}
+
 func FuzzForms(f *testing.F) {
 	const event = `{"specversion":"1.0","id":"1","source":"/s","type":"t",`
 	for _, data := range []string{`"data":{"a":[1, 2]}}`, `"data_base64":"AAAA"}`, `"data_base64":"AA\u000aAA"}`, `"data_base64":"AA\r\nAA\n"}`, `"time":null,"n":-1,"b":true}`,

@@ -34,6 +34,28 @@ func Validate(body []byte) error {
 	return s.finish()
 }
 
+// dataNesting is how many levels of a write's body enclose the data of a record.
+const dataNesting = 3
+
+// StoredAsIs reports whether a server stores data as it is if it is the data of a record: it is
+// one valid JSON value by the rules of contract 2, without white space outside of strings.
+func StoredAsIs(data []byte) bool {
+	if len(data) == 0 || !beginsValue(data[0]) {
+		return false
+	}
+	s := scanner{b: data, depth: dataNesting, index: -1}
+	return s.skip() && s.i == len(data) && !s.space
+}
+
+// beginsValue spares most texts that are no JSON the cost of an error.
+func beginsValue(c byte) bool {
+	switch c {
+	case '{', '[', '"', 't', 'f', 'n', '-':
+		return true
+	}
+	return '0' <= c && c <= '9'
+}
+
 // body reads a body that must be an object. It calls field for each member, which reads
 // the value or returns false for a member it does not know; those are skipped, with a
 // warning unless they are among the known.

@@ -29,6 +29,9 @@ const (
 	// maxIdleConns is how many goroutines can repeatedly call at once without
 	// reconnecting.
 	maxIdleConns = 128
+	// bufferBytes holds a request or an answer of about a hundred messages: with less, as in
+	// net/http, each takes several system calls.
+	bufferBytes = 32 << 10
 	// maxAnswerBytes bounds how much of an answer the client holds.
 	maxAnswerBytes = 256 << 20
 	// maxErrorBytes bounds how much of an error answer is read.
@@ -64,6 +67,8 @@ func connect(base, key string, conf *tls.Config) *Client {
 		MaxIdleConnsPerHost: maxIdleConns,
 		IdleConnTimeout:     90 * time.Second,
 		TLSHandshakeTimeout: dialTimeout,
+		WriteBufferSize:     bufferBytes,
+		ReadBufferSize:      bufferBytes,
 		// The server is usually nearby: CPU costs more than bytes.
 		DisableCompression: true,
 	}

@@ -101,49 +101,42 @@ func encodeRecord(data []byte, headers map[string]string) (api.Record, error) {
 		r.Data, headers[headerEncoding] = []byte("null"), encodingNone
 	case asIs && json.Valid(data):
 		r.Data = slices.Clone(data)
-	case isValue(line):
+	case len(line) > 0 && line[0] != '"' && api.StoredAsIs(line): // a string could be taken for text
 		r.Data = slices.Clone(line)
 		if len(line) < len(data) {
 			headers[headerEncoding] = encodingLine
 		}
-	case isText(data):
-		r.Data = api.AppendString(make([]byte, 0, len(data)+2), data)
 	default:
-		r.Data = append(base64.StdEncoding.AppendEncode([]byte{'"'}, data), '"')
-		headers[headerEncoding] = encodingBase64
+		if r.Data = appendText(make([]byte, 0, len(data)+2), data); r.Data == nil {
+			r.Data = append(base64.StdEncoding.AppendEncode([]byte{'"'}, data), '"')
+			headers[headerEncoding] = encodingBase64
+		}
 	}
 	var err error
 	r.Meta, err = encodeMeta(headers)
 	return r, err
 }
 
-// isText reports whether data is UTF-8 that is no longer as a JSON string than in
-// base64: there a control character other than white space takes six bytes.
-func isText(data []byte) bool {
+// appendText appends data as a JSON string. It returns nil if data is not UTF-8, or shorter in
+// base64: a control character other than white space takes six bytes.
+func appendText(dst, data []byte) []byte {
+	if !utf8.Valid(data) {
+		return nil
+	}
+	text := api.AppendString(dst, data)
+	if len(text) == len(dst)+len(data)+2 {
+		return text // nothing is escaped
+	}
 	controls := 0
 	for _, c := range data {
 		if c < ' ' && c != '\n' && c != '\t' && c != '\r' {
 			controls++
 		}
 	}
-	return 15*controls <= len(data) && utf8.Valid(data)
-}
-
-// isValue reports whether a server would store data and return it byte for byte: a
-// single JSON value, valid by the contract, that is not a string.
-func isValue(data []byte) bool {
-	if len(data) == 0 || data[0] == '"' {
-		return false
+	if 15*controls > len(data) {
+		return nil
 	}
-	const before, behind = `{"records":[{"data":`, `}]}`
-	body := make([]byte, 0, len(before)+len(data)+len(behind))
-	body = append(append(append(body, before...), data...), behind...)
-	limits := api.Limits{MaxBatchRecords: 1}
-	var w api.WriteRequest
-	if err := api.DecodeWrite(body, &limits, &w, nil); err != nil {
-		return false
-	}
-	return len(w.Records) == 1 && bytes.Equal(w.Records[0].Data, data)
+	return text
 }
 
 // encodeMeta encodes the headers as an object, sorted by name; nil if there are none.
@@ -238,16 +231,26 @@ func decodeData(data []byte, encoding string) []byte {
 		}
 		return data
 	}
-	var text string
-	if err := json.Unmarshal(data, &text); err != nil {
+	text, ok := unquote(data)
+	if !ok {
 		return data // no server sends this; better than nothing
 	}
 	if encoding == encodingBase64 {
-		if raw, err := base64.StdEncoding.DecodeString(text); err == nil {
+		if raw, err := base64.StdEncoding.AppendDecode(nil, text); err == nil {
 			return raw
 		}
 	}
-	return []byte(text)
+	return text
+}
+
+// unquote returns the text of a JSON string, which may be part of data.
+func unquote(data []byte) (text []byte, ok bool) {
+	if n := len(data) - 1; n > 0 && data[n] == '"' && bytes.IndexByte(data, '\\') < 0 {
+		return data[1:n:n], true
+	}
+	var s string
+	err := json.Unmarshal(data, &s)
+	return []byte(s), err == nil
 }
 
 // decodeMeta reads the string members of meta; nil if there are none.

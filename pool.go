@@ -206,7 +206,7 @@ func (p *Pool) Run(ctx context.Context) error {
 
 	var claimer, settlers, others sync.WaitGroup
 	claimer.Go(func() { p.claimLoop(claims) })
-	if p.cfg.mostWorkers() > 1 { // one worker gets its messages in order
+	for range p.assists() {
 		claimer.Go(func() { p.assistLoop(claims) })
 	}
 	settlers.Go(func() { p.ackLoop(calls) })

@@ -40,6 +40,21 @@ func TestPoolClaimsFurtherAheadWhileItsWorkersRunDry(t *testing.T) {
 	})
 }
 
+// A pool of many workers has as many claims under way as its room has batches, up to six:
+// with two, these do 2000 per second.
+func TestManyWorkersDoNotWaitForOneClaimAfterTheOther(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		p := aheadPool(t, PoolConfig{Workers: 100, Batch: 10}, func(int) time.Duration { return time.Millisecond })
+		time.Sleep(time.Second)
+		before := len(p.fake.Acked())
+		time.Sleep(2 * time.Second)
+		if rate := (len(p.fake.Acked()) - before) / 2; rate < 5000 {
+			t.Errorf("%d are done per second, want 5000 at least", rate)
+		}
+		p.finish()
+	})
+}
+
 // Busy workers are no reason to claim more than a batch ahead: another pool may have idle ones.
 func TestPoolClaimsOneBatchAheadOfBusyWorkers(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {

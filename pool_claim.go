@@ -42,7 +42,20 @@ func (p *Pool) claimLoop(ctx context.Context) {
 	}
 }
 
-// assistLoop makes second claims while the stream is busy: otherwise a round trip is
+// maxAssists is how many claims besides claimLoop's are under way at most: more of them,
+// measured, bring hardly anything.
+const maxAssists = 5
+
+// assists is how many claims besides claimLoop's fill all the room there may be.
+func (p *Pool) assists() int {
+	most := p.cfg.mostWorkers()
+	if most == 1 {
+		return 0 // it gets its messages in order
+	}
+	return min((most+2*p.cfg.Batch-1)/p.cfg.Batch, maxAssists)
+}
+
+// assistLoop makes further claims while the stream is busy: otherwise a round trip is
 // lost between two claims. It never waits for messages, and leaves failures to
 // claimLoop.
 func (p *Pool) assistLoop(ctx context.Context) {
@@ -61,7 +74,7 @@ func (p *Pool) assistLoop(ctx context.Context) {
 	}
 }
 
-// awaitBusy is awaitRoom for the second claim: it also waits until the last claim came back full.
+// awaitBusy is awaitRoom for assistLoop: it also waits until the last claim came back full.
 func (p *Pool) awaitBusy() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,6 +19,7 @@ type scanner struct {
 	scratch []byte // strings that had escapes, decoded
 
 	warnings *Warnings // of fields that are unknown; nil: they are passed over
+	deeper   int       // levels that are taken beyond MaxNesting: at most answerNesting
 }
 
 // Validate checks that body is one JSON object by the rules of contract 2: valid JSON
@@ -156,7 +157,7 @@ func (s *scanner) skip() bool {
 		b       = s.b
 		i       = s.i
 		depth   = s.depth
-		objects [MaxNesting/64 + 1]uint64 // bit d: the container at depth d is an object
+		objects [(MaxNesting+answerNesting)/64 + 1]uint64 // bit d: the container at depth d is an object
 		isName  bool
 		st      stringState
 		ok      bool
@@ -175,7 +176,7 @@ value:
 			return s.fail(i, st.problem())
 		}
 	case '{', '[':
-		if depth++; depth > MaxNesting {
+		if depth++; depth > MaxNesting+s.deeper {
 			return s.fail(i, "nested deeper than 127 levels")
 		}
 		isName = b[i] == '{'

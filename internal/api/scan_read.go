@@ -44,7 +44,7 @@ func (s *scanner) open(c byte) bool {
 	if s.err != nil || s.i >= len(s.b) || s.b[s.i] != c {
 		return false
 	}
-	if s.depth++; s.depth > MaxNesting {
+	if s.depth++; s.depth > MaxNesting+s.deeper {
 		return s.fail(s.i, "nested deeper than 127 levels")
 	}
 	s.i++

@@ -172,20 +172,29 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte,
 		return err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
-	if err != nil {
+	var text bytes.Buffer
+	text.Grow(int(min(max(resp.ContentLength, 0), maxErrorBytes)) + bytes.MinRead)
+	if _, err := text.ReadFrom(io.LimitReader(resp.Body, maxAnswerBytes+1)); err != nil {
 		return &Unreachable{Err: hideURL(err)}
 	}
-	if len(text) > maxAnswerBytes {
+	if text.Len() > maxAnswerBytes {
 		return fmt.Errorf("the answer is larger than %d bytes; ask for fewer records at a time", maxAnswerBytes)
 	}
-	if err := json.Unmarshal(text, out); err != nil {
+	if err := decode(text.Bytes(), out); err != nil {
 		return &unreadable{c.base, err}
 	}
 	if a, ok := out.(interface{ foreign() bool }); ok && a.foreign() {
 		return &unreadable{c.base, errForeign}
 	}
 	return nil
+}
+
+// decode reads an answer: one that reads itself is not looked through twice.
+func decode(text []byte, out any) error {
+	if out, ok := out.(json.Unmarshaler); ok {
+		return out.UnmarshalJSON(text)
+	}
+	return json.Unmarshal(text, out)
 }
 
 // change makes a call that changes something. An answer of success that cannot be read

@@ -19,21 +19,12 @@ func (c *Client) Claim(ctx context.Context, topic string, req *api.ClaimRequest)
 		LeaseMS uint64 `json:"lease_ms,omitempty"` // 0: the queue's
 		WaitMS  uint32 `json:"wait_ms,omitempty"`
 	}{req.Node, req.Max, req.LeaseMS, req.WaitMS}
-	var out struct {
-		aboutTopic
-		Claimed     []job `json:"claimed"`
-		Performance struct {
-			WaitMS float64 `json:"claim_wait_ms"`
-		} `json:"performance"`
-	}
+	var out claimed
 	timeout := callTimeout + time.Duration(req.WaitMS)*time.Millisecond
-	err := c.call(ctx, timeout, http.MethodPost, topicPath(topic, "claim"), encode(in), &out)
-	jobs := make([]api.HeldJob, len(out.Claimed))
-	for i := range out.Claimed {
-		j := &out.Claimed[i]
-		jobs[i] = api.HeldJob{Record: j.noun(), Lease: j.LeaseID, Deliveries: j.Deliveries}
+	if err := c.call(ctx, timeout, http.MethodPost, topicPath(topic, "claim"), encode(in), &out); err != nil {
+		return nil, 0, err
 	}
-	return jobs, time.Duration(out.Performance.WaitMS) * time.Millisecond, err
+	return out.Jobs, out.Waited, nil
 }
 
 // Settle acks, nacks or extends jobs that s.Node holds. It returns the numbers of those

@@ -249,9 +249,9 @@ type tombstone struct {
 	HeadSeq        uint64              `json:"head_seq"`
 }
 
-// job is one claimed job.
-type job struct {
-	record
-	LeaseID    string `json:"lease_id"`
-	Deliveries uint64 `json:"deliveries"`
-}
+// claimed is the answer to a claim: the largest that a worker reads, and it reads many.
+type claimed struct{ api.Claimed }
+
+func (c *claimed) UnmarshalJSON(text []byte) error { return api.DecodeClaimed(text, &c.Claimed) }
+
+func (c *claimed) foreign() bool { return c.Topic == "" }

@@ -1,0 +1,118 @@
+package api
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Claimed is the answer to a claim as its caller reads it.
+type Claimed struct {
+	Topic  string
+	Jobs   []HeldJob
+	Waited time.Duration // until the server leased the jobs or gave up
+}
+
+// answerNesting is how many levels an answer may have beyond MaxNesting: routers put the meta of
+// what they copy into that of the copy.
+const answerNesting = 128
+
+// DecodeClaimed reads the answer to a claim. It passes over members that it does not know,
+// since the server may be newer, and takes null for none. c keeps nothing of body.
+func DecodeClaimed(body []byte, c *Claimed) error {
+	s := scanner{b: body, index: -1, deeper: answerNesting}
+	s.body(nil, func(name []byte) bool {
+		if s.null() {
+			return true
+		}
+		switch string(name) {
+		case "topic":
+			c.Topic = string(s.text("topic", "a string"))
+		case "claimed":
+			s.heldJobs(c)
+		case "performance":
+			s.waited(c)
+		default:
+			return false
+		}
+		return true
+	})
+	if err := s.finish(); err != nil {
+		return errors.New(Sentence(err)) // it is no refusal by the server
+	}
+	return nil
+}
+
+func (s *scanner) waited(c *Claimed) {
+	known := s.object(nil, func(name []byte) bool {
+		if string(name) != "claim_wait_ms" {
+			return false
+		}
+		ms, err := strconv.ParseFloat(string(s.raw()), 64)
+		if err != nil {
+			s.wrong("claim_wait_ms", "a number")
+		}
+		c.Waited = time.Duration(ms) * time.Millisecond
+		return true
+	})
+	if !known {
+		s.wrong("performance", "an object")
+	}
+}
+
+func (s *scanner) heldJobs(c *Claimed) {
+	if !s.open('[') {
+		s.wrong("claimed", "an array of jobs")
+		return
+	}
+	for s.element() {
+		c.Jobs = append(c.Jobs, HeldJob{})
+		s.heldJob(&c.Jobs[len(c.Jobs)-1])
+	}
+}
+
+func (s *scanner) heldJob(j *HeldJob) {
+	const most = 1<<64 - 1
+	known := s.object(nil, func(name []byte) bool {
+		if s.null() {
+			if string(name) == "data" {
+				j.Data = []byte("null")
+			}
+			return true
+		}
+		switch string(name) {
+		case "$seq":
+			j.Seq = s.uint("$seq", most)
+		case "$ts":
+			var err error
+			if j.TS, err = strconv.ParseInt(string(s.raw()), 10, 64); err != nil {
+				s.wrong("$ts", "an integer")
+			}
+		case "$node":
+			j.Node, j.HasNode = slices.Clone(s.text("$node", "a string")), true
+		case "$tag":
+			j.Tag, j.HasTag = slices.Clone(s.text("$tag", "a string")), true
+		case "$priority":
+			if t, ok := ParseTier(string(s.text("$priority", "a string"))); ok {
+				j.Tier = t
+			}
+		case "$fair_key":
+			j.FairKey = slices.Clone(s.text("$fair_key", "a string"))
+		case "data":
+			j.Data = slices.Clone(s.raw())
+		case "meta":
+			j.Meta = slices.Clone(s.raw())
+		case "lease_id":
+			j.Lease = string(s.text("lease_id", "a string"))
+		case "deliveries":
+			j.Deliveries = s.uint("deliveries", most)
+		default:
+			return false
+		}
+		return true
+	})
+	if !known {
+		s.wrong("claimed", "an array of jobs")
+	}
+}

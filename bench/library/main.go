@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string) error {
 	var c config
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.StringVar(&c.addr, "addr", "", "host:port of the Redis server; its database 0 is emptied")
-	flags.StringVar(&c.url, "url", "", "publish: the stream, instead of one on the Redis server")
+	flags.StringVar(&c.url, "url", "", "publish and work: the stream, instead of one on the Redis server")
 	flags.IntVar(&c.goroutines, "n", 1, "goroutines or workers")
 	flags.IntVar(&c.batch, "batch", 100, "messages of a batch or a claim")
 	flags.IntVar(&c.jobs, "jobs", 100_000, "messages in the stream")

@@ -25,9 +25,12 @@ func (c config) empty(ctx context.Context) error {
 	return client.FlushDB(ctx).Err()
 }
 
-// fill puts jobs into an empty stream as plain XADDs do, with a group that has
-// read none of them.
+// fill puts jobs into an empty stream: on a Redis server as plain XADDs do, with a group that
+// has read none of them.
 func (c config) fill(ctx context.Context) error {
+	if c.url != "" {
+		return c.fillURL(ctx)
+	}
 	if err := c.empty(ctx); err != nil {
 		return err
 	}
@@ -45,6 +48,25 @@ func (c config) fill(ctx context.Context) error {
 		}
 	}
 	return client.XGroupCreate(ctx, stream, "bench", "0").Err()
+}
+
+// fillURL fills the stream of the URL, which no other client uses.
+func (c config) fillURL(ctx context.Context) error {
+	s, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for done := 0; done < c.jobs; done += fillBatch {
+		msgs := make([]weir.Message, min(fillBatch, c.jobs-done))
+		for i := range msgs {
+			msgs[i].Data = c.payload
+		}
+		if _, err := s.Backend().Append(ctx, msgs); err != nil {
+			return fmt.Errorf("fill: %w", err)
+		}
+	}
+	return nil
 }
 
 // pool works until handle says that it is enough and then stops in order. It

@@ -35,6 +35,8 @@ var libraryRatios = []ratio{
 		peer: "COUNT 10, XACK each", goal: 2, setup: pooled(100, 10, 1, "redis-work", "-batch", "10", "-single")},
 	{name: "pool-batch", title: "pool, batch 100, 100 workers", unit: "jobs", weirName: "weir",
 		peer: "COUNT 100, one XACK", goal: 0.6, setup: pooled(100, 100, 1, "redis-work", "-batch", "100")},
+	{name: "pool-http", title: "pool over http, disk, 100 workers", unit: "jobs", weirName: "weir",
+		peer: "on Redis", goal: 0.7, runs: closeRuns, setup: pooledHTTP},
 	{name: "pool-asynq", title: "pool, batch 100, 100 workers", unit: "jobs", weirName: "weir",
 		peer: "asynq", goal: 20, setup: pooled(100, 100, 20, "asynq-work")},
 	{name: "pool-watermill", title: "pool, batch 100, 100 workers", unit: "jobs", weirName: "weir",
@@ -115,6 +117,22 @@ func pooled(workers, batch, slower int, peer string, args ...string) func(contex
 		return s.client(libraryProgram, server, work(s.size.pooled, "work", "-batch", strconv.Itoa(batch))...),
 			s.client(peersProgram, server, work(s.size.pooled/slower, append([]string{peer}, args...)...)...), nil
 	}
+}
+
+// pooledHTTP compares a pool on a weir server with one on a Redis server.
+func pooledHTTP(ctx context.Context, s *session) (measure, measure, error) {
+	w, err := s.freshTopic(ctx, writeTopic, "queue", "disk")
+	if err != nil {
+		return nil, nil, err
+	}
+	server, addr, err := s.memoryRedis(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	work := func(proc *proc, where ...string) measure {
+		return s.client(libraryProgram, proc, append([]string{"work", "-n", "100", "-batch", "100", "-jobs", strconv.Itoa(s.size.pooled)}, where...)...)
+	}
+	return work(w.proc, "-url", "http://"+w.addr+"/"+writeTopic), work(server, "-addr", addr), nil
 }
 
 // onRedis measures a figure of a stream with a backlog.

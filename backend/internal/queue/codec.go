@@ -144,8 +144,16 @@ func encodeMeta(headers map[string]string) ([]byte, error) {
 	if len(headers) == 0 {
 		return nil, nil
 	}
-	meta := []byte{'{'}
-	for i, name := range slices.Sorted(maps.Keys(headers)) {
+	var few [8]string
+	names := few[:0]
+	size := len("{}")
+	for name, v := range headers {
+		names = append(names, name)
+		size += len(name) + len(v) + len(`"":"",`)
+	}
+	slices.Sort(names)
+	meta := append(make([]byte, 0, size), '{')
+	for i, name := range names {
 		if !utf8.ValidString(name) || !utf8.ValidString(headers[name]) {
 			return nil, fmt.Errorf("header %q is not UTF-8, which a weir queue requires; encode it", name)
 		}
@@ -197,7 +205,7 @@ func changeMeta(meta []byte, set map[string]string, without ...string) ([]byte, 
 // decode turns a record into payload and headers, which include the record's tag, tier
 // and fair key but not weir-encoding.
 func decode(r *api.Record) ([]byte, map[string]string) {
-	headers := decodeMeta(r.Meta)
+	headers := api.MetaStrings(r.Meta)
 	encoding := headers[headerEncoding]
 	delete(headers, headerEncoding)
 	set := func(name, v string) {
@@ -251,34 +259,6 @@ func unquote(data []byte) (text []byte, ok bool) {
 	var s string
 	err := json.Unmarshal(data, &s)
 	return []byte(s), err == nil
-}
-
-// decodeMeta reads the string members of meta; nil if there are none.
-func decodeMeta(meta []byte) map[string]string {
-	if len(meta) <= len("{}") {
-		return nil
-	}
-	var members map[string]any
-	if err := json.Unmarshal(meta, &members); err != nil {
-		return nil
-	}
-	headers := make(map[string]string, len(members))
-	for name, v := range members {
-		if s, ok := v.(string); ok {
-			headers[name] = s
-		}
-	}
-	if _, ok := members[api.MetaCloudEvent].(map[string]any); ok {
-		// The one member that is no string, as its text: who sends the message on, to the
-		// dead letters or back, keeps it.
-		var event struct {
-			Attributes json.RawMessage `json:"$cloudevent"`
-		}
-		if json.Unmarshal(meta, &event) == nil {
-			headers[api.MetaCloudEvent] = string(event.Attributes)
-		}
-	}
-	return headers
 }
 
 func formatSeq(seq uint64) string { return strconv.FormatUint(seq, 10) }

@@ -167,3 +167,39 @@ func TestDecodeClaimedRefusesWhatIsNoAnswer(t *testing.T) {
 		}
 	}
 }
+
+// The members that are strings are read as encoding/json reads them.
+func FuzzMetaStrings(f *testing.F) {
+	for _, seed := range []string{
+		``, `{}`, `{"a":"b"}`, `{"a":"\u00e9\n","b":5,"c":null,"d":{"a":"x"},"\u0065":"y"}`, `{"a":"x","a":5}`, `{"a":5,"a":"x"}`,
+		`{"$cloudevent":{"id":"1","n":9007199254740993},"a":""}`, `{"$cloudevent":"text"}`, `{"$cloudevent":[]}`, `[]`, `null`, `{"a"`, `{"a\tb":"c\td"}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, meta []byte) {
+		if Validate(meta) != nil { // no server has stored it
+			MetaStrings(bytes.Clone(meta))
+			return
+		}
+		var members map[string]json.RawMessage
+		if err := json.Unmarshal(meta, &members); err != nil {
+			t.Skip(err) // a number that only /v0 takes
+		}
+		want := make(map[string]string)
+		for name, raw := range members {
+			var v any
+			if err := json.Unmarshal(raw, &v); err != nil {
+				t.Skip(err)
+			}
+			_, isObject := v.(map[string]any)
+			if s, ok := v.(string); ok {
+				want[name] = s
+			} else if isObject && name == MetaCloudEvent {
+				want[name] = string(compactOf(raw))
+			}
+		}
+		if got := MetaStrings(bytes.Clone(meta)); len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
+			t.Fatalf("%s\nhas %q, want %q", meta, got, want)
+		}
+	})
+}

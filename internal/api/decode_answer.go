@@ -116,3 +116,36 @@ func (s *scanner) heldJob(j *HeldJob) {
 		s.wrong("claimed", "an array of jobs")
 	}
 }
+
+// MetaStrings returns the members of a record's meta that are strings, and the attributes of an
+// event, which are an object, as their text; nil if there are none, or meta is no object.
+func MetaStrings(meta []byte) map[string]string {
+	if len(meta) <= len("{}") {
+		return nil
+	}
+	s := scanner{b: meta, index: -1, deeper: answerNesting}
+	var out map[string]string
+	s.body(nil, func(name []byte) bool {
+		key := string(name) // name is overwritten by a text with escapes
+		var text []byte
+		switch {
+		case s.i < len(s.b) && s.b[s.i] == '"':
+			text = s.text(key, "a string")
+		case key == MetaCloudEvent && s.i < len(s.b) && s.b[s.i] == '{':
+			text = s.raw()
+		default:
+			delete(out, key) // of two members of a name the last counts
+			return false
+		}
+		if out == nil {
+			out = make(map[string]string)
+		}
+		out[key] = string(text)
+		s.scratch = s.scratch[:0]
+		return true
+	})
+	if s.finish() != nil {
+		return nil
+	}
+	return out
+}

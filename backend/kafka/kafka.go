@@ -23,6 +23,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/address"
 )
 
 const (
@@ -126,8 +127,10 @@ func Open(ctx context.Context, u *url.URL, opts ...kgo.Opt) (*Backend, error) {
 	b.offers.turn, b.rooms.turn, b.redrives.turn = newTurn(), newTurn(), newTurn()
 	b.fetching <- struct{}{}
 	b.closing, b.close = context.WithCancel(context.Background())
+	early, stop := address.Early(ctx, func(ctx context.Context) error { return set.look(ctx, briefly) })
+	defer stop()
 	if err = b.connect(ctx); err != nil {
-		if why := set.misfitTLS(ctx, err); why != nil {
+		if why := set.misfitTLS(ctx, err, early); why != nil {
 			err = why
 		}
 		_ = b.Close()

@@ -77,9 +77,9 @@ func (s *settings) misfitLogin(err error) error {
 	return nil
 }
 
-// misfitTLS finds brokers that use TLS when the URL does not, or vice versa, and what is no
-// broker: neither side says so by itself.
-func (s *settings) misfitTLS(ctx context.Context, err error) error {
+// misfitTLS says what a look at the brokers shows, and what the error shows of them. early
+// returns what a look has shown before ctx ended.
+func (s *settings) misfitTLS(ctx context.Context, err error, early func() error) error {
 	var (
 		op    *net.OpError
 		known *mismatch
@@ -91,6 +91,22 @@ func (s *settings) misfitTLS(ctx context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		patience = briefly
 	}
+	if ctx.Err() != nil { // nobody waits for another look
+		return early()
+	}
+	if why := s.look(ctx, patience); why != nil {
+		return why
+	}
+	var closed *kgo.ErrFirstReadEOF
+	if errors.As(err, &closed) || strings.Contains(err.Error(), "invalid large response size") || strings.Contains(err.Error(), "invalid negative response size") {
+		return fmt.Errorf("%s does not answer as a Kafka broker does; check the host and the port", s.server())
+	}
+	return nil
+}
+
+// look finds brokers that use TLS when the URL does not, or vice versa, and what is no
+// broker: neither side says so by itself.
+func (s *settings) look(ctx context.Context, patience time.Duration) error {
 	for _, addr := range s.addrs {
 		switch {
 		case s.tls != nil && probe(ctx, patience, addr, speaksPlain):
@@ -101,16 +117,12 @@ func (s *settings) misfitTLS(ctx context.Context, err error) error {
 			return fmt.Errorf("%s is a web server and no Kafka broker; check the host and the port", addr)
 		}
 	}
-	var closed *kgo.ErrFirstReadEOF
-	if errors.As(err, &closed) || strings.Contains(err.Error(), "invalid large response size") || strings.Contains(err.Error(), "invalid negative response size") {
-		return fmt.Errorf("%s does not answer as a Kafka broker does; check the host and the port", s.server())
-	}
 	return nil
 }
 
 // probe asks who is there.
 func probe(ctx context.Context, patience time.Duration, addr string, is func(context.Context, string) bool) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return is(ctx, addr)
 }
@@ -144,8 +156,7 @@ func ask(ctx context.Context, addr, question string) string {
 		return ""
 	}
 	defer conn.Close()
-	until, _ := ctx.Deadline()
-	_ = conn.SetDeadline(until) // a failure shows up in what follows
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
 	if _, err = conn.Write([]byte(question)); err != nil {
 		return ""
 	}

@@ -45,8 +45,9 @@ const lastMoment = 20 * time.Millisecond
 
 // calls holds the watched calls by slot.
 type calls struct {
-	slots [maxWatched]atomic.Pointer[call]
-	next  atomic.Uint64
+	slots   [maxWatched]atomic.Pointer[call]
+	next    atomic.Uint64
+	closing context.Context // ends what the connections still wait for
 }
 
 // call is the context of one call.
@@ -114,6 +115,7 @@ func (all *calls) of(deadline time.Time) *call {
 type conn struct {
 	net.Conn
 	calls *calls
+	leave func() bool // to be called when it is closed
 	mu    sync.Mutex
 	call  *call     // guarded by mu; the last one to set a deadline
 	until time.Time // guarded by mu; when a read that makes no progress ends
@@ -197,7 +199,28 @@ func (c *conn) serve(t time.Time, set func(time.Time) error) error {
 			t = soon()
 		}
 	}
+	if c.calls.closing.Err() != nil { // otherwise its end changes the deadline that is set now
+		t = soon()
+	}
 	return set(t)
+}
+
+// adopt makes a connection one of these. The client waits for its Sentinels' answers with a
+// deadline that is nobody's and a lock that its own Close needs, so the end of the backend ends
+// what a connection waits for.
+func (all *calls) adopt(inner net.Conn) *conn {
+	c := &conn{Conn: inner, calls: all}
+	c.leave = context.AfterFunc(all.closing, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		_ = inner.SetDeadline(soon())
+	})
+	return c
+}
+
+func (c *conn) Close() error {
+	c.leave()
+	return c.Conn.Close()
 }
 
 // abort ends what the connection is doing for a call, unless it already serves another.
@@ -228,13 +251,13 @@ func (all *calls) dialer(config *tls.Config) func(ctx context.Context, network, 
 			if err != nil {
 				return nil, &notSent{err}
 			}
-			return &conn{Conn: inner, calls: all}, nil
+			return all.adopt(inner), nil
 		}
 		inner, err := plain.DialContext(ctx, network, addr)
 		if err != nil {
 			return nil, &notSent{err}
 		}
-		served := &conn{Conn: inner, calls: all}
+		served := all.adopt(inner)
 		if raw, ok := inner.(syscall.Conn); ok {
 			return socket{served, raw}, nil
 		}

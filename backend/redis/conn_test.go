@@ -24,8 +24,8 @@ func TestAnAnswerIsTakenThoughThisProcessStoodStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	var all calls
-	c := &conn{Conn: dialed, calls: &all}
+	all := calls{closing: t.Context()}
+	c := all.adopt(dialed)
 	defer c.Close()
 	w := all.watch(t.Context(), time.Millisecond)
 	defer w.end()

@@ -18,8 +18,9 @@ import (
 const probeFor = time.Second
 
 // misfit returns what in the URL does not match the server, and the fix, if the opening
-// error or a look at the server shows it; otherwise nil.
-func (s settings) misfit(ctx context.Context, err error) error {
+// error or a look at the server shows it; otherwise nil. early returns what a look has shown
+// before ctx ended.
+func (s settings) misfit(ctx context.Context, err error, early func() error) error {
 	text := err.Error()
 	said := func(parts ...string) bool {
 		for _, part := range parts {
@@ -51,12 +52,10 @@ func (s settings) misfit(ctx context.Context, err error) error {
 	case said("DB index is out of range"):
 		return fmt.Errorf("database %d: %s has fewer; use a smaller number behind the host", s.db, s.server())
 	}
-	return s.misfitTLS(ctx, err)
+	return s.misfitTLS(ctx, err, early)
 }
 
-// misfitTLS finds a server that uses TLS when the URL does not, or vice versa; neither
-// side says so by itself.
-func (s settings) misfitTLS(ctx context.Context, err error) error {
+func (s settings) misfitTLS(ctx context.Context, err error, early func() error) error {
 	var (
 		authority x509.UnknownAuthorityError
 		name      x509.HostnameError
@@ -71,8 +70,17 @@ func (s settings) misfitTLS(ctx context.Context, err error) error {
 	if errors.As(err, &op) && op.Op == "dial" && !op.Timeout() {
 		return nil // nobody listens
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeFor)
+	if ctx.Err() != nil { // nobody waits for another look
+		return early()
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeFor)
 	defer cancel()
+	return s.look(ctx)
+}
+
+// look finds a server that uses TLS when the URL does not, or vice versa; neither
+// side says so by itself.
+func (s settings) look(ctx context.Context) error {
 	for _, addr := range s.addrs {
 		switch {
 		case s.tls != nil && speaksPlain(ctx, addr):
@@ -101,8 +109,7 @@ func speaksPlain(ctx context.Context, addr string) bool {
 		return false
 	}
 	defer conn.Close()
-	until, _ := ctx.Deadline()
-	_ = conn.SetDeadline(until) // a failure shows up in what follows
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
 	if _, err = conn.Write([]byte("PING\r\n")); err != nil {
 		return false
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/address"
 )
 
 const (
@@ -117,9 +118,11 @@ func Open(ctx context.Context, u *url.URL) (*Backend, error) {
 	b := newBackend(set)
 	b.place = set.place()
 	b.connect(set.cluster())
+	early, stop := address.Early(ctx, set.look)
+	defer stop()
 	if err = b.settle(ctx); err != nil {
 		_ = b.Close()
-		if why := set.misfit(ctx, err); why != nil {
+		if why := set.misfit(ctx, err, early); why != nil {
 			err = why
 		}
 		return nil, &backend.OpenError{
@@ -135,6 +138,7 @@ func newBackend(set settings) *Backend {
 	b := &Backend{set: set, keys: set.keys, silence: forgetAfter, producer: rand.Text()}
 	b.closing, b.close = context.WithCancel(context.Background())
 	b.parting, b.part = context.WithCancel(b.closing)
+	b.calls.closing = b.closing
 	b.replicas.counting = make(chan struct{}, 1)
 	b.reclaimAfter.Store(int64(defaultReclaim))
 	start := cursorStart

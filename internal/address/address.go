@@ -4,6 +4,7 @@ package address
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirmq/weir/internal/certs"
 )
@@ -75,4 +77,29 @@ func TLS(scheme, secure string, query map[string]string) (*tls.Config, error) {
 		}
 	}
 	return nil, nil
+}
+
+// Early calls look once half of the time that ctx leaves is over. What that finds out about a
+// silent server is there before ctx ends, and nobody has to wait any longer for it. found
+// returns it, nil if there is nothing yet; stop ends the look.
+func Early(ctx context.Context, look func(context.Context) error) (found func() error, stop func()) {
+	until, ends := ctx.Deadline()
+	if !ends {
+		return func() error { return nil }, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	result := make(chan error, 1)
+	timer := time.AfterFunc(time.Until(until)/2, func() { result <- look(ctx) })
+	found = func() error {
+		select {
+		case err := <-result:
+			return err
+		default:
+			return nil
+		}
+	}
+	return found, func() {
+		timer.Stop()
+		cancel()
+	}
 }

@@ -226,7 +226,7 @@ type PoolConfig struct {
 	Trim      TrimMode
 	TrimEvery time.Duration // 10s: how often to trim; -1 = never
 	// UntilEmpty ends Run once the stream has had no undelivered and no pending
-	// messages for this long; 0 = never.
+	// messages for this long; 0 = never. Messages that are not due yet (Message.Delay) stay.
 	UntilEmpty time.Duration
 
 	Hooks   Hooks

@@ -421,9 +421,13 @@ func (c *claimer) checkEmpty(ctx context.Context) {
 	if c.emptySince.IsZero() {
 		c.emptySince = now
 	}
-	if now.Sub(c.emptySince) >= p.cfg.UntilEmpty {
-		p.stop()
+	if now.Sub(c.emptySince) < p.cfg.UntilEmpty {
+		return
 	}
+	if pressure.Delayed > 0 {
+		p.log.Warn("weir: the stream is empty but for messages that are not due yet; they stay for the next pool", "stream", p.name.Stream, "messages", pressure.Delayed)
+	}
+	p.stop()
 }
 
 // retryDelay is how long to wait after a failed call: at least as long as the server

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +59,34 @@ func TestAPoolUntilEmptyWaitsAllOfItsTime(t *testing.T) {
 				}
 				if n := p.Stats().Acked; n != c.acked {
 					t.Errorf("%d acked, want %d", n, c.acked)
+				}
+			})
+		})
+	}
+}
+
+// Whoever empties a stream learns of what is not due yet: it stays.
+func TestAPoolUntilEmptySaysWhatIsNotDue(t *testing.T) {
+	for name, later := range map[string]int{"two are not due": 2, "all is done": 0} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
+				f := backendtest.NewFake(backendtest.FakeOptions{})
+				publish(t, f, 3)
+				for range later {
+					if _, err := f.Append(t.Context(), []backend.Message{{Delay: time.Hour}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				log := &logged{}
+				p := startPool(t, f, nothing, PoolConfig{UntilEmpty: time.Second, Logger: log.logger()})
+				if err := <-p.done; err != nil {
+					t.Error(err)
+				}
+				if n := p.Stats().Acked; n != 3 {
+					t.Errorf("%d acked", n)
+				}
+				if said := strings.Contains(log.String(), "not due yet; they stay") && strings.Contains(log.String(), "messages=2"); said != (later > 0) {
+					t.Errorf("%d messages stay, and the log says %q", later, log.String())
 				}
 			})
 		})

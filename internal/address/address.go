@@ -81,15 +81,18 @@ func TLS(scheme, secure string, query map[string]string) (*tls.Config, error) {
 
 // Early calls look once half of the time that ctx leaves is over. What that finds out about a
 // silent server is there before ctx ends, and nobody has to wait any longer for it. found
-// returns it, nil if there is nothing yet; stop ends the look.
+// returns it, nil if there is nothing yet; stop ends the look and waits for it.
 func Early(ctx context.Context, look func(context.Context) error) (found func() error, stop func()) {
 	until, ends := ctx.Deadline()
 	if !ends {
 		return func() error { return nil }, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	result := make(chan error, 1)
-	timer := time.AfterFunc(time.Until(until)/2, func() { result <- look(ctx) })
+	result, over := make(chan error, 1), make(chan struct{})
+	timer := time.AfterFunc(time.Until(until)/2, func() {
+		defer close(over)
+		result <- look(ctx)
+	})
 	found = func() error {
 		select {
 		case err := <-result:
@@ -99,7 +102,9 @@ func Early(ctx context.Context, look func(context.Context) error) (found func() 
 		}
 	}
 	return found, func() {
-		timer.Stop()
-		cancel()
+		waiting := timer.Stop()
+		if cancel(); !waiting {
+			<-over
+		}
 	}
 }

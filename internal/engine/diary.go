@@ -181,8 +181,11 @@ func (e *Engine) keptOf(w *op.Watch, idle time.Duration) *push.Kept {
 	k := push.Kept{WID: widOf(w.ID), Owner: w.Owner, Opt: &w.Opt, Idle: idle}
 	for i, p := range w.Topics {
 		place := push.Place{At: i, Topic: p.Name, Life: p.Life, Seq: p.Seq}
+		place.From, place.To, place.Again = w.Again(i)
 		if t := e.reg.byName[p.Name]; t != nil && t.Life() == p.Life {
 			place.Handed = t.Head
+		} else if t != nil {
+			place.From, place.To, place.Again = 0, api.NoSeq, true
 		}
 		k.Places = append(k.Places, place)
 	}

@@ -285,6 +285,39 @@ func TestASessionThatCannotBeLoggedEndsWithTheServer(t *testing.T) {
 	}
 }
 
+// The announcement that a topic lives again may be lost with the server that made it.
+func TestAClientIsToldOfAnotherLifeAfterARestart(t *testing.T) {
+	restarts(t, func(t *testing.T, next func(*Engine) *Engine, w *wall) {
+		e := next(nil)
+		put(t, e, "a", configOf(api.Disk))
+		tryWrite(e, "a", "1", "2")
+		wid := newSession(t, e, api.WatchTopic{Topic: "a"})
+		expect(t, openStream(t, e, wid, ""), "a 1-2", "a caught-up")
+		e.DeleteTopic(bg, "a", false)
+		put(t, e, "a", configOf(api.Disk))
+		tryWrite(e, "a", "1", "2", "3")
+		expect(t, openStream(t, e, wid, ""), "a gap 1-3 recreated", "a 1-3", "a caught-up")
+		for _, had := range []uint64{2, 9} {
+			synced(t, e)
+			e = next(e)
+			expect(t, openStream(t, e, wid, idOf("a", had)), "a gap 1-3 recreated", "a 1-3", "a caught-up")
+		}
+		sealNow(t, e)
+		synced(t, e)
+		e = next(e)
+		expect(t, openStream(t, e, wid, idOf("a", 2)), "a gap 1-3 recreated", "a 1-3", "a caught-up")
+		// From here on its client is known to know.
+		expect(t, openStream(t, e, wid, idOf("a", 3)), "a caught-up")
+		for range 2 {
+			synced(t, e)
+			e = next(e)
+			expect(t, openStream(t, e, wid, idOf("a", 2)), "a 3-3", "a caught-up")
+			sealNow(t, e)
+		}
+		e.Close()
+	})
+}
+
 // While the clock stands still, since it was set back, only the number of a topic tells its lives
 // apart: none that a session knows is given out again.
 func TestATopicMadeAgainIsNotTheOneThatASessionKnows(t *testing.T) {

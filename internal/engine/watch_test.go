@@ -263,8 +263,8 @@ func TestAnOlderStreamDoesNotMoveTheSession(t *testing.T) {
 	expect(t, openStream(t, e, wid, ""), "a 2-2", "a caught-up")
 }
 
-// A number says nothing of the life it belongs to: until the announcement is
-// written, it is made again.
+// A number says nothing of the life it belongs to: until a client names one that the former
+// life cannot have given it, the announcement is made again.
 func TestAnAnnouncementThatMayBeLostIsMadeAgain(t *testing.T) {
 	e := openOn(t, vfs.NewMem(), "b")
 	put(t, e, "a", configOf(api.Disk))
@@ -279,8 +279,33 @@ func TestAnAnnouncementThatMayBeLostIsMadeAgain(t *testing.T) {
 	if got := unsent(t, s); got[0].data.Reason != "recreated" {
 		t.Fatalf("got %v", got)
 	}
-	expect(t, openStream(t, e, wid, idOf("a", 2)), "a gap 1-3 recreated", "a 1-3", "a caught-up")
+	// It is lost while it is made, and once more when it was written.
+	for range 2 {
+		expect(t, openStream(t, e, wid, idOf("a", 2)), "a gap 1-3 recreated", "a 1-3", "a caught-up")
+	}
+	expect(t, openStream(t, e, wid, idOf("a", 1)), "a 2-3", "a caught-up")
 	expect(t, openStream(t, e, wid, idOf("a", 2)), "a 3-3", "a caught-up")
+}
+
+// What was written to a connection is lost with it: the announcement that a topic lives again,
+// and the first records of that life, which has more than the client has of the former one.
+func TestAClientThatMissedAnotherLifeIsToldOfIt(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "b")
+	put(t, e, "a", configOf(api.Disk))
+	tryWrite(e, "a", "1", "2")
+	wid := newSession(t, e, api.WatchTopic{Topic: "a"})
+	s := openStream(t, e, wid, "")
+	expect(t, s, "a 1-2", "a caught-up")
+	for _, had := range []uint64{2, 9} { // in front of the new life's head and behind it
+		for range 2 {
+			e.DeleteTopic(bg, "a", false)
+			put(t, e, "a", configOf(api.Disk))
+			tryWrite(e, "a", "1", "2", "3", "4")
+			expect(t, openStream(t, e, wid, ""), "a gap 1-4 recreated", "a 1-4", "a caught-up")
+		}
+		expect(t, openStream(t, e, wid, idOf("a", had)), "a gap 1-4 recreated", "a 1-4", "a caught-up")
+		expect(t, openStream(t, e, wid, idOf("a", 3)), "a 4-4", "a caught-up")
+	}
 }
 
 func TestALaggedStreamReadsOnWithoutAGap(t *testing.T) {

@@ -21,6 +21,8 @@ type Watch struct {
 	Since  int64 // Unix ms since when it has no stream; 0: it has one
 	Opt    api.WatchOptions
 	Topics []WatchPlace // ascending by name
+	again  uint64       // see Again
+	former map[int][2]uint64
 }
 
 // WatchPlace is how far a session has come in one topic.
@@ -31,7 +33,9 @@ type WatchPlace struct {
 }
 
 // WatchMove says that a session has a stream again, or none any more, and where
-// it stands in the topics that have moved.
+// it stands in the topics that have moved. Indexes behind those of the topics begin anew at the first of
+// them: the client knows that life of it. Those behind these do so once more: Life and Seq are
+// the first and the last number that the client may still name of the life before.
 type WatchMove struct {
 	Since  int64
 	Places []MovedPlace
@@ -43,12 +47,38 @@ type MovedPlace struct {
 	Life, Seq uint64
 }
 
-// Move applies a WatchMove; a place that the session does not have is passed over.
+// Again reports whether the client of the session may not know yet that a topic, by its index,
+// lives again. If it has more than againTopics of them, that may be true of another one.
+// from and to are the numbers that it may still name of the life before; a table does not have them.
+func (w *Watch) Again(at int) (from, to uint64, ok bool) {
+	if f, ok := w.former[at]; ok {
+		return f[0], f[1], true
+	}
+	return 0, api.NoSeq, w.again>>(at%againTopics)&1 != 0
+}
+
+// againTopics is how many topics have a bit of their own, behind those of the options.
+const againTopics = 64 - watchBits
+
+// Move applies a WatchMove.
 func (w *Watch) Move(m *WatchMove) {
 	w.Since = m.Since
 	for _, p := range m.Places {
-		if p.At < len(w.Topics) {
+		switch n := len(w.Topics); {
+		case p.At < n:
+			if w.Topics[p.At].Life != p.Life {
+				w.again |= 1 << (p.At % againTopics)
+				delete(w.former, p.At)
+			}
 			w.Topics[p.At].Life, w.Topics[p.At].Seq = p.Life, p.Seq
+		case p.At < 2*n:
+			w.again &^= 1 << ((p.At - n) % againTopics)
+			delete(w.former, p.At-n)
+		case p.At < 3*n:
+			if w.former == nil {
+				w.former = make(map[int][2]uint64)
+			}
+			w.former[p.At-2*n] = [2]uint64{p.Life, p.Seq}
 		}
 	}
 }
@@ -58,11 +88,13 @@ const (
 	watchTags
 	watchData
 	watchStrong
+
+	watchBits = iota
 )
 
 func (w *Watch) appendFields(dst []byte) []byte {
 	o := &w.Opt
-	var bits uint64
+	bits := w.again << watchBits
 	for i, on := range []bool{o.IncludeMeta, o.IncludeTags, o.IncludeData, o.Strong} {
 		if on {
 			bits |= 1 << i
@@ -86,6 +118,7 @@ func (d *decoder) watch(w *Watch) {
 	copy(w.Owner[:], d.take(len(w.Owner)))
 	w.Since = d.varint()
 	bits := d.uvarint()
+	w.again = bits >> watchBits
 	o := &w.Opt
 	o.IncludeMeta, o.IncludeTags, o.IncludeData, o.Strong = bits&watchMeta != 0, bits&watchTags != 0, bits&watchData != 0, bits&watchStrong != 0
 	o.Limit, o.MaxBatchBytes, o.HeartbeatMS = int(d.uint32()), int64(d.uint32()), int64(d.uint32())

@@ -22,14 +22,17 @@ type listener struct {
 	id     string // of the last frame; "" if none came
 	back   string // an id of before that, of the same lives
 	backAt map[string]place
+	lost   string // the id in front of the announcement that a topic lives again, while its stream is open
+	lostAt map[string]place
+	unsure map[string]bool // topics that it was told of so, and has named no number since
 	over   map[string]bool // topics whose end the open stream has told
 
 	// When its last stream ended, on the clock of this process: not before, not after.
 	early, late time.Time
 	notes       []note
-	lived       time.Time // when it was told last that a topic lives again
+	lived       time.Time // when it was told last that a topic lives again, or was seen to know
 	again       bool      // it may be told that again
-	unsure      bool      // nothing can be said of whether it outlives the next restart
+	ending      bool      // nothing can be said of whether it outlives the next restart
 	restarted   bool      // and had no frame since
 }
 
@@ -106,7 +109,7 @@ func (s *sim) listen() {
 // subscribe makes a session of some topics.
 func (s *sim) subscribe() {
 	req := &api.WatchRequest{WatchOptions: api.WatchOptions{Limit: 1 + s.rng.IntN(50), MaxBatchBytes: 256 << 10, HeartbeatMS: 15000, IncludeMeta: true, IncludeData: true}}
-	l := &listener{at: map[string]place{}}
+	l := &listener{at: map[string]place{}, unsure: map[string]bool{}}
 	for _, name := range slices.Sorted(maps.Keys(s.topics)) {
 		t := s.topics[name]
 		if !slices.Contains(names, name) || s.chance(50) {
@@ -157,6 +160,12 @@ func (s *sim) connect(l *listener) {
 	case n == 1 && l.back != "":
 		from, id = l.backAt, l.back
 		s.count["a client goes back"]++
+	case n < 4 && l.lost != "" && time.Since(l.lived) < sessionTTL/2:
+		from, id = l.lostAt, l.lost
+		s.count["a client has not got an announcement"]++
+	}
+	if l.lost = ""; id != "" {
+		l.id = id
 	}
 	before := s.clock() // the store drops what is over by this clock
 	st, err := s.e.OpenStream(l.wid, id)
@@ -174,7 +183,7 @@ func (s *sim) connect(l *listener) {
 		s.fail("a session lives %v after its last stream", time.Since(l.late))
 	}
 	last := l.notes[len(l.notes)-1].since
-	l.unsure = l.unsure || last > 0 && before-last > api.SessionTTLMS-nearTTL.Milliseconds()
+	l.ending = l.ending || last > 0 && before-last > api.SessionTTLMS-nearTTL.Milliseconds()
 	l.notes = append(l.notes, note{time.Now(), 0})
 	l.stream, l.over, l.restarted = st, map[string]bool{}, false
 	s.tell("a stream begins, with an id %v", id != "")
@@ -182,12 +191,12 @@ func (s *sim) connect(l *listener) {
 	l.at = maps.Clone(from)
 	frames := s.drain(l)
 	for _, name := range slices.Sorted(maps.Keys(l.at)) {
-		if err := s.sameStream(l, name, from[name], exact, frames); err != nil {
+		if err := s.sameStream(l, name, from[name], id != "", exact, frames); err != nil {
 			s.fail("a stream at %s %d with id %v (exact %v): %v", name, from[name].seq, id != "", exact, err)
 		}
 	}
 	s.moved(l, frames)
-	l.again = false
+	l.again = l.again && id == ""
 }
 
 // drain takes all frames that are there.
@@ -254,7 +263,7 @@ func (s *sim) present(name string) *topic {
 
 // sameStream holds what a new stream has brought of one topic against the model: all that lies
 // behind the place of the client, once. Unless its place is exact it may be more.
-func (s *sim) sameStream(l *listener, name string, from place, exact bool, frames []frame) error {
+func (s *sim) sameStream(l *listener, name string, from place, named, exact bool, frames []frame) error {
 	var told []string
 	for _, f := range frames {
 		if f.data.Topic != name {
@@ -275,6 +284,13 @@ func (s *sim) sameStream(l *listener, name string, from place, exact bool, frame
 	l.over[name] = t == nil
 	want := expected(t, from, t != nil && from.life != t.life)
 	if slices.Equal(told, want) {
+		if t != nil && from.life == t.life && named && l.unsure[name] {
+			l.unsure[name], l.lived = false, time.Now()
+		}
+		return nil
+	}
+	if t != nil && l.unsure[name] && slices.Equal(told, expected(t, from, true)) {
+		s.count["an announcement is made again"]++
 		return nil
 	}
 	if t != nil && l.again && slices.Equal(told, expected(t, from, true)) {
@@ -326,8 +342,10 @@ func (s *sim) moved(l *listener, frames []frame) {
 		l.back, l.backAt = l.id, maps.Clone(l.at)
 		l.id = f.id
 		if name := f.data.Topic; f.kind == "tombstone" && f.data.Reason == "recreated" {
+			l.lost, l.lostAt = l.back, l.backAt
 			l.at[name] = place{s.topics[name].life, 0}
 			l.lived = time.Now()
+			l.unsure[name] = true
 			l.back = "" // its number is of the life before
 		}
 		for name, seq := range f.ids {
@@ -434,9 +452,9 @@ func (s *sim) settleNotes(how stop) {
 		}
 		l.notes = l.notes[first:]
 		if last := l.notes[len(l.notes)-1]; last.since > 0 && time.Since(l.early) > sessionTTL-nearTTL {
-			l.unsure = true // it was over by the clock that runs on when the wall clock stands still
+			l.ending = true // it was over by the clock that runs on when the wall clock stands still
 		}
-		l.unsure = l.unsure || how == powerCut && !s.old(how, l.notes[0].at)
+		l.ending = l.ending || how == powerCut && !s.old(how, l.notes[0].at)
 		l.again = l.again || !s.old(how, l.lived)
 		l.restarted = true
 	}
@@ -448,7 +466,7 @@ func (s *sim) revived(how stop, till int64) {
 	start := s.last.Load()
 	for _, l := range slices.Clone(s.listeners) {
 		l.early, l.late = time.Now(), time.Now().Add(-24*time.Hour*1000)
-		lives, dies, began := !l.unsure, true, false
+		lives, dies, began := !l.ending, true, false
 		for _, n := range l.notes {
 			idle, most := time.Duration(0), time.Duration(0)
 			if n.since > 0 {

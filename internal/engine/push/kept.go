@@ -24,8 +24,24 @@ func (ss *session) moved() (to []Place) {
 			st.noted = st.written
 			to = append(to, Place{At: i, Life: st.written.life, Seq: st.written.seq})
 		}
+		if st := &ss.topics[i]; st.former.any() && time.Since(st.former.told) > toldFor {
+			st.former = former{}
+			to = append(to, ss.knows(i))
+		}
 	}
 	return to
+}
+
+// knows says that the client knows of the present life of a topic.
+func (ss *session) knows(at int) Place {
+	st := &ss.topics[at]
+	return Place{At: at + len(ss.topics), Life: st.noted.life, Seq: st.noted.seq}
+}
+
+// mayName says what the client may still name of the life of a topic before the present one.
+func (ss *session) mayName(at int) Place {
+	f := &ss.topics[at].former
+	return Place{At: at + 2*len(ss.topics), Life: f.from, Seq: f.to}
 }
 
 // noteLife notes that a topic of the session lives again: ids of its client are
@@ -34,7 +50,7 @@ func (ss *session) moved() (to []Place) {
 func (r *Room) noteLife(ss *session, at int, p position) {
 	if st := &ss.topics[at]; ss.kept && st.noted.life != p.life {
 		st.noted = p
-		r.env.Diary.Moved(ss.wid, true, []Place{{At: at, Life: p.life, Seq: p.seq}})
+		r.env.Diary.Moved(ss.wid, true, []Place{{At: at, Life: p.life, Seq: p.seq}, ss.mayName(at)})
 	}
 }
 
@@ -43,7 +59,11 @@ func (r *Room) Revive(k *Kept) {
 	ss := &session{wid: k.WID, owner: k.Owner, opt: *k.Opt, idle: time.Now().Add(-k.Idle), kept: true}
 	for _, p := range k.Places {
 		at := position{p.Life, p.Seq}
-		ss.topics = append(ss.topics, progress{name: p.Topic, handed: position{p.Life, max(p.Seq, p.Handed)}, written: at, noted: at})
+		st := progress{name: p.Topic, handed: position{p.Life, max(p.Seq, p.Handed)}, written: at, noted: at}
+		if p.Again {
+			st.former = former{p.From, p.To, time.Now()}
+		}
+		ss.topics = append(ss.topics, st)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -36,6 +36,8 @@ type progress struct {
 	name            string
 	handed, written position
 	noted           position // what the diary has
+	least, most     uint64   // least that its client may still give of this life, and most that it gave
+	former          former
 }
 
 // position is a place in one life of a topic.
@@ -49,19 +51,55 @@ func (p position) before(q position) bool {
 	return p.life < q.life || p.life == q.life && p.seq < q.seq
 }
 
+// former is what a client may still name of lives before the one that it was told of last. An
+// id does not say of which life a number is, and what was written to a connection may be lost
+// with it. The zero former is nothing.
+type former struct {
+	from, to uint64    // both included
+	told     time.Time // when
+}
+
+// toldFor is how long after it was told a client is taken to know, if its connection lasts.
+const toldFor = api.SessionTTLMS * time.Millisecond
+
+func (f *former) any() bool { return !f.told.IsZero() }
+
 // start is where a stream begins; ok says that its client gave a position.
 func (st *progress) start(given uint64, ok bool) position {
 	at := st.written
-	if ok {
-		most := st.handed
-		if most.life != at.life {
-			// The number may belong to either life. Announcing the new one
-			// twice is better than never.
-			most = at
-		}
-		at.seq = min(most.seq, given)
+	if !ok {
+		return at
 	}
+	st.least, st.most = min(given, at.seq), given // frames of other topics have the latter until one of this
+	most := st.handed
+	if most.life != at.life {
+		// The number may belong to either life. Announcing the new one
+		// twice is better than never.
+		most = at
+	} else if f := &st.former; f.any() {
+		if f.from <= given && given <= f.to || given > most.seq {
+			*f = former{given, given, time.Now()} // the only one that is left
+			return position{seq: given}
+		}
+		*f = former{}
+	}
+	at.seq = min(most.seq, given)
 	return at
+}
+
+// hand notes that a client is about to get what ends at a position.
+func (st *progress) hand(at position) {
+	if !st.handed.before(at) {
+		return
+	}
+	if was := st.handed; was.life != at.life {
+		f := former{st.least, max(was.seq, st.most), time.Now()}
+		if old := st.former; old.any() {
+			f.from, f.to = min(f.from, old.from), max(f.to, old.to)
+		}
+		st.former, st.least, st.most = f, 0, 0
+	}
+	st.handed = at
 }
 
 // OpenSession makes a watch session for owner, who alone may open its streams.
@@ -75,7 +113,7 @@ func (r *Room) OpenSession(ctx context.Context, req *api.WatchRequest, owner any
 	for i := range res.Topics {
 		p := &res.Topics[i]
 		at := position{p.Life, p.FromSeq}
-		ss.topics = append(ss.topics, progress{name: p.Topic, handed: at, written: at, noted: at})
+		ss.topics = append(ss.topics, progress{name: p.Topic, handed: at, written: at, noted: at, least: at.seq, most: at.seq})
 		p.Life = 0
 	}
 	var random [16]byte
@@ -240,11 +278,18 @@ func (r *Room) OpenStream(wid, lastEventID string) (*Stream, error) {
 	for i := range ss.topics {
 		st := &ss.topics[i]
 		given, ok := back[st.name]
+		unsure := st.former.any()
 		at := st.start(given, ok)
+		if unsure && !st.former.any() {
+			rewound = append(rewound, ss.knows(i))
+		}
 		if st.written = at; at.before(st.noted) {
 			// Else a restart could go on behind what is sent again now.
 			st.noted = at
 			rewound = append(rewound, Place{At: i, Life: at.life, Seq: at.seq})
+			if st.former.any() {
+				rewound = append(rewound, ss.mayName(i))
+			}
 		}
 		w := &sub{s: s, name: st.name, life: at.life, pos: at.seq, sent: at.seq, at: i, first: true, owes: true, opt: s.opt}
 		s.subs[i] = w

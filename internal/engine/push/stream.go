@@ -133,12 +133,13 @@ func (s *Stream) hands() {
 	for _, w := range s.moved {
 		st := &ss.topics[w.at]
 		at := position{w.life, w.sent}
+		if at.life == st.handed.life {
+			st.least = min(st.least, at.seq) // it was beyond the head
+		}
 		if ss.roams {
 			at.seq = api.NoSeq
 		}
-		if st.handed.before(at) {
-			st.handed = at
-		}
+		st.hand(at)
 		s.room.noteLife(ss, w.at, at)
 	}
 }
@@ -156,8 +157,17 @@ func (s *Stream) Sent() {
 	if ss.newest != s {
 		return
 	}
+	var known []Place
 	for _, w := range s.moved {
-		ss.topics[w.at].written = position{w.life, w.sent}
+		st := &ss.topics[w.at]
+		st.written = position{w.life, w.sent}
+		if st.former.any() && time.Since(st.former.told) > toldFor {
+			st.former = former{}
+			known = append(known, ss.knows(w.at))
+		}
+	}
+	if ss.kept && len(known) > 0 {
+		s.room.env.Diary.Moved(ss.wid, true, known)
 	}
 }
 

@@ -59,11 +59,15 @@ type Kept struct {
 
 // Place is how far a session has come in one topic.
 type Place struct {
-	At     int    // its index in the session
+	At     int    // its index in the session; see op.WatchMove for one beyond
 	Topic  string // only in Kept
 	Life   uint64 // State.ID of the topic
 	Seq    uint64
 	Handed uint64 // most that a client can have got of this life. Only for Revive
+	// Again says that a client may not have been told yet that this is its life, and may name From
+	// to To of the one before. Only for Revive.
+	Again    bool
+	From, To uint64
 }
 
 // Room is the streams of one engine.

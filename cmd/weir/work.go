@@ -23,7 +23,8 @@ CMD's environment has WEIR_STREAM, WEIR_GROUP, WEIR_ID and WEIR_ATTEMPT, and a
 WEIR_HEADER_NAME for each header. The older names mean the same: WEIR_TOPIC,
 WEIR_SEQ, WEIR_DELIVERIES, and WEIR_TAG and WEIR_META (a JSON object) if the message
 has them. A message whose headers are too large for an environment (on Linux one of 128
-KiB) fails. CMD's output is weir's.
+KiB) fails. CMD's output is weir's: on Linux, when nobody reads that any more and a CMD
+fails, weir drains and exits with 1.
 
 A worker keeps a message while CMD runs. After --reclaim-after, other workers take the
 messages of a worker that died. CMD runs in its own process group, which is killed

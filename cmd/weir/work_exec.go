@@ -26,6 +26,10 @@ const killDelay = time.Second
 // errCannotStart means that CMD never ran, which is not the message's fault.
 var errCannotStart = errors.New("the command could not be started")
 
+// errUnread means that CMD failed when nobody could read its output any more: most
+// commands end then, which is not the message's fault.
+var errUnread = errors.New("nobody reads the output any more")
+
 // handler runs the command of weir work.
 type handler struct {
 	path   string
@@ -69,7 +73,15 @@ func (h *handler) run(ctx context.Context, d *weir.Delivery) error {
 	if errors.Is(err, exec.ErrWaitDelay) && cmd.ProcessState.Success() {
 		return nil // it succeeded and left a child behind that holds its output
 	}
+	if err != nil && (isUnread(h.stdout) || isUnread(h.stderr)) {
+		return fmt.Errorf("%w, and the command failed (%w); start weir work with its output in a file or /dev/null", errUnread, err)
+	}
 	return err
+}
+
+func isUnread(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	return ok && unread(f)
 }
 
 func size(texts []string) (bytes int) {

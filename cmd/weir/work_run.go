@@ -97,7 +97,7 @@ func (w *worker) run(ctx context.Context, signals <-chan os.Signal) error {
 	close(done)
 	w.drain(nil)
 	helpers.Wait()
-	if cause := context.Cause(ctx); errors.Is(cause, errCannotStart) {
+	if cause := context.Cause(ctx); failsAll(cause) {
 		return cause
 	}
 	return err
@@ -106,10 +106,15 @@ func (w *worker) run(ctx context.Context, signals <-chan os.Signal) error {
 // handle is the pool's handler.
 func (w *worker) handle(ctx context.Context, d *weir.Delivery) error {
 	err := w.handler.run(ctx, d)
-	if errors.Is(err, errCannotStart) {
-		w.drain(err) // it would fail for every message
+	if failsAll(err) {
+		w.drain(err)
 	}
 	return err
+}
+
+// failsAll reports whether what a command failed of would fail every message.
+func failsAll(err error) bool {
+	return errors.Is(err, errCannotStart) || errors.Is(err, errUnread)
 }
 
 // sameSignal is how long after the first signal another one is the same: timeout(1)

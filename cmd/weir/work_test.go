@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,6 +33,13 @@ type running struct {
 // startWork runs `weir work` with a shell script as its command. A zero option is
 // the command's default, made short.
 func startWork(t *testing.T, f *fakeServer, cfg weir.PoolConfig, script string) *running {
+	t.Helper()
+	w := prepareWork(t, f, cfg, script)
+	w.start(t)
+	return w
+}
+
+func prepareWork(t *testing.T, f *fakeServer, cfg weir.PoolConfig, script string) *running {
 	t.Helper()
 	set := func(d *time.Duration, v time.Duration) {
 		if *d == 0 {
@@ -58,7 +66,6 @@ func startWork(t *testing.T, f *fakeServer, cfg weir.PoolConfig, script string) 
 	if w.pool, err = weir.NewPool(s, w.handle, cfg); err != nil {
 		t.Fatal(err)
 	}
-	go func() { w.done <- w.run(t.Context(), w.signals) }()
 	t.Cleanup(func() {
 		s.Close()
 		if t.Failed() {
@@ -66,6 +73,11 @@ func startWork(t *testing.T, f *fakeServer, cfg weir.PoolConfig, script string) 
 		}
 	})
 	return w
+}
+
+func (w *running) start(t *testing.T) {
+	t.Helper()
+	go func() { w.done <- w.run(t.Context(), w.signals) }()
 }
 
 func (w *running) wait(t *testing.T) {
@@ -305,6 +317,45 @@ func TestHeadersThatNoEnvironmentHoldsFailTheirMessageOnly(t *testing.T) {
 	h.args = []string{"sh", "-c", "exit 0 # " + strings.Repeat("x", 8<<20)}
 	if err := h.run(t.Context(), &weir.Delivery{Headers: map[string]string{"note": "x"}}); !errors.Is(err, errCannotStart) {
 		t.Errorf("a command that is too long: %v", err)
+	}
+}
+
+// As after `weir work … | head -1`: every command ends by SIGPIPE.
+func TestWorkEndsWhenNobodyReadsItsOutput(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells")
+	}
+	for _, name := range []string{"stdout", "stderr"} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeServer(t)
+			for i := range 20 {
+				f.add("jobs", fmt.Sprint(i))
+			}
+			r, out, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			w := prepareWork(t, f, weir.PoolConfig{MaxDeliveries: 2}, "echo out; echo err >&2; exit 3")
+			if name == "stdout" {
+				w.handler.stdout = out
+			} else {
+				w.handler.stderr = out
+			}
+			r.Close()
+			w.start(t)
+			select {
+			case err = <-w.done:
+			case <-time.After(time.Minute):
+				t.Fatal("weir work did not end")
+			}
+			if !errors.Is(err, errUnread) || !strings.Contains(err.Error(), "/dev/null") {
+				t.Errorf("it ended with %v", err)
+			}
+			if n := w.pool.Stats(); n.Retried == 0 || n.Dead != 0 {
+				t.Errorf("%d messages failed, %d are dead letters", n.Retried, n.Dead)
+			}
+		})
 	}
 }
 

@@ -187,8 +187,9 @@ function mayHaveHappened(e: WeirError): boolean {
 
 /** The path of a topic, or of one of its verbs. Throws a TypeError for what cannot be a name. */
 export function topicPath(topic: string, verb = ""): string {
-  if (!/^[A-Za-z0-9]/.test(topic)) {
-    throw new TypeError(`a topic's name begins with a letter or a digit: ${JSON.stringify(topic)}`);
+  // Without types undefined comes here too, and would be a topic of that name.
+  if (typeof topic !== "string" || !/^[A-Za-z0-9]/.test(topic)) {
+    throw new TypeError(`a topic's name is a string that begins with a letter or a digit, not ${JSON.stringify(topic)}`);
   }
   return `/v0/topics/${encodeURIComponent(topic)}${verb && "/" + verb}`;
 }

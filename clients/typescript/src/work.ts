@@ -78,6 +78,9 @@ class Running<T> implements JobContext {
 
 export async function work<T>(client: Client, topic: string, handler: Handler<T>, options: WorkOptions<T>): Promise<WorkSummary> {
   const { concurrency = 1, leaseMs = 30_000 } = options;
+  if (typeof handler !== "function") {
+    throw new TypeError("the handler of work is a function"); // or every job would become a dead letter
+  }
   if (!(Number.isInteger(concurrency) && concurrency >= 1 && concurrency <= 1000)) {
     throw new RangeError(`concurrency is 1 to 1000, not ${concurrency}`);
   }

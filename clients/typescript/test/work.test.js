@@ -41,6 +41,22 @@ test("every job is done once, and no more at a time than asked for", async () =>
   assert.equal(getEventListeners(stop.signal, "abort").length, 0);
 });
 
+test("what is no handler is refused before a job is taken", async () => {
+  const topic = await queueOf(1);
+  for (const handler of [undefined, null, {}, "handle"]) {
+    await assert.rejects(connect().work(topic, handler, { onError: quiet, signal: AbortSignal.timeout(1000) }), TypeError);
+  }
+  const [job] = await connect().claim(topic, { max: 1 });
+  assert.equal(job.deliveries, 1);
+});
+
+test("a name that is no string is refused", async () => {
+  for (const name of [undefined, null, 5, true]) {
+    await assert.rejects(async () => connect().publish(name, 1), TypeError);
+    await assert.rejects(async () => connect().topic(name), TypeError);
+  }
+});
+
 test("jobs that are done in the same turn are acked in one call", async () => {
   const topic = await queueOf(16);
   const stop = new AbortController();

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 import unittest
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -246,6 +247,25 @@ class Working(kit.Case):
         for options in ({"concurrency": 0}, {"lease_ms": 99}):
             with self.assertRaises(ValueError):
                 self.client().worker("q", print, **options)
+
+
+class Handlers(unittest.TestCase):
+    def test_an_asynchronous_handler_ends_a_worker_of_threads_and_nothing_is_acked(self) -> None:
+        async def handle(job: weirmq.Job) -> None:
+            pass
+
+        with weirmq.Client(kit.URL) as weir:
+            topic = "handlers-" + uuid.uuid4().hex
+            weir.put_topic(topic, type="queue")
+            weir.publish(topic, "x")
+            with self.assertRaisesRegex(TypeError, "AsyncClient"):
+                weir.work(topic, handle)
+            self.assertEqual(weir.claim(topic, max=1)[0].data, "x")
+
+    def test_what_cannot_be_called_is_refused(self) -> None:
+        for handler in (None, "handle", 5):
+            with weirmq.Client(kit.URL) as weir, self.assertRaises(TypeError):
+                weir.worker("jobs", handler)  # type: ignore[arg-type]
 
 
 class Cancelling(unittest.TestCase):

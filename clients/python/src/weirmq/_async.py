@@ -251,7 +251,7 @@ class AsyncWorker:
         delay: _work.RetryDelay | None,
         signals: bool,
     ) -> None:
-        _work.check_options(concurrency, lease_ms)
+        _work.check_options(handler, concurrency, lease_ms)
         self._signals = signals
         self._loop = _work.Loop(client, topic, client.node, handler, concurrency, lease_ms, delay)
 

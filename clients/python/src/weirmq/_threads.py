@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import contextvars
+import inspect
 import os
 import queue
 import signal
@@ -114,7 +115,7 @@ class Worker:
         delay: RetryDelay | None,
         signals: bool,
     ) -> None:
-        check_options(concurrency, lease_ms)
+        check_options(handler, concurrency, lease_ms)
         self._settings, self._topic, self._handler = settings, topic, handler
         self._concurrency, self._lease_ms = concurrency, lease_ms
         self._delay, self._signals = delay or retry_delay, signals
@@ -323,11 +324,16 @@ class Worker:
 
     def _handle(self, held: Held) -> int | None:
         try:
-            self._context.copy().run(self._handler, held.job)
+            returned = self._context.copy().run(self._handler, held.job)
         except Exception as error:
             return outcome_of(self._delay, held.job, error)
         except BaseException as error:  # SystemExit and the like: the handler wants an end
             self._fail(error)
+            return 0
+        if inspect.isawaitable(returned):  # nothing of it has run
+            if inspect.iscoroutine(returned):
+                returned.close()
+            self._fail(TypeError("the handler is asynchronous; AsyncClient awaits those"))
             return 0
         return None
 

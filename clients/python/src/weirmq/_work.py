@@ -436,8 +436,10 @@ def delay_of(delay: RetryDelay, job: Job, error: BaseException) -> int:
         return 0
 
 
-def check_options(concurrency: int, lease_ms: int) -> None:
-    """Raises ValueError for what no worker can do."""
+def check_options(handler: object, concurrency: int, lease_ms: int) -> None:
+    """Raises TypeError or ValueError for what no worker can do."""
+    if not callable(handler):
+        raise TypeError(f"the handler is a function, not {handler!r}")
     if concurrency < 1:
         raise ValueError("concurrency is at least 1")
     if not LEAST_LEASE_MS <= lease_ms <= MOST_LEASE_MS:

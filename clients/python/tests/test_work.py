@@ -11,7 +11,6 @@ import tempfile
 import threading
 import time
 import unittest
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -255,12 +254,30 @@ class Handlers(unittest.TestCase):
             pass
 
         with weirmq.Client(kit.URL) as weir:
-            topic = "handlers-" + uuid.uuid4().hex
+            topic = kit.name("handlers")
             weir.put_topic(topic, type="queue")
             weir.publish(topic, "x")
             with self.assertRaisesRegex(TypeError, "AsyncClient"):
                 weir.work(topic, handle)
             self.assertEqual(weir.claim(topic, max=1)[0].data, "x")
+
+    def test_a_plain_function_in_an_asynchronous_worker_does_each_job_once(self) -> None:
+        async def main() -> None:
+            async with weirmq.AsyncClient(kit.URL) as weir:
+                topic = kit.name("plain")
+                seen: list[object] = []
+                await weir.put_topic(topic, type="queue")
+                for n in range(3):
+                    await weir.publish(topic, n)
+                worker = weir.worker(topic, lambda job: seen.append(job.data))  # type: ignore[arg-type,return-value]
+                running = asyncio.create_task(worker.run())
+                while len(seen) < 3:
+                    await asyncio.sleep(0.01)
+                worker.stop()
+                self.assertEqual((await running).acked, 3)
+                self.assertEqual(sorted(seen), [0, 1, 2])
+
+        asyncio.run(main())
 
     def test_what_cannot_be_called_is_refused(self) -> None:
         for handler in (None, "handle", 5):

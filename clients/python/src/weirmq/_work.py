@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import random
 import time
@@ -265,7 +266,9 @@ class Loop:
     async def _handle(self, held: Held) -> None:
         delay: int | None = None
         try:
-            await self._handler(held.job)
+            done = self._handler(held.job)
+            if inspect.isawaitable(done):  # a plain function has done the job already
+                await done
         except asyncio.CancelledError as error:
             delay = 0 if self._cancelled else delay_of(self._delay, held.job, error)
         except Exception as error:

@@ -32,6 +32,8 @@ const (
 	// bufferBytes holds a request or an answer of about a hundred messages: with less, as in
 	// net/http, each takes several system calls.
 	bufferBytes = 32 << 10
+	// readAhead is how much of an answer is made room for because its head says so.
+	readAhead = 1 << 20
 	// maxAnswerBytes bounds how much of an answer the client holds.
 	maxAnswerBytes = 256 << 20
 	// maxErrorBytes bounds how much of an error answer is read.
@@ -173,7 +175,7 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte,
 	}
 	defer resp.Body.Close()
 	var text bytes.Buffer
-	text.Grow(int(min(max(resp.ContentLength, 0), maxErrorBytes)) + bytes.MinRead)
+	text.Grow(int(min(max(resp.ContentLength, 0), readAhead)) + bytes.MinRead)
 	if _, err := text.ReadFrom(io.LimitReader(resp.Body, maxAnswerBytes+1)); err != nil {
 		return &Unreachable{Err: hideURL(err)}
 	}

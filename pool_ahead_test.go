@@ -25,15 +25,20 @@ func aheadPool(t *testing.T, c PoolConfig, takes func(message int) time.Duration
 	}, c)
 }
 
+// steadyRate is how many messages are done per second, after the first one and over some seconds.
+func (p *testPool) steadyRate(seconds int) int {
+	time.Sleep(time.Second)
+	before := len(p.fake.Acked())
+	time.Sleep(time.Duration(seconds) * time.Second)
+	return (len(p.fake.Acked()) - before) / seconds
+}
+
 // Where a batch is done before the next claim is answered, a second batch ahead keeps the
 // workers busier: without it, these do 1134 of 1667 per second.
 func TestPoolClaimsFurtherAheadWhileItsWorkersRunDry(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		p := aheadPool(t, PoolConfig{Workers: 10, Batch: 10}, func(int) time.Duration { return 6 * time.Millisecond })
-		time.Sleep(time.Second)
-		before := len(p.fake.Acked())
-		time.Sleep(5 * time.Second)
-		if rate := (len(p.fake.Acked()) - before) / 5; rate < 1400 {
+		if rate := p.steadyRate(5); rate < 1400 {
 			t.Errorf("%d are done per second, want 1400 at least", rate)
 		}
 		p.finish()
@@ -45,10 +50,7 @@ func TestPoolClaimsFurtherAheadWhileItsWorkersRunDry(t *testing.T) {
 func TestManyWorkersDoNotWaitForOneClaimAfterTheOther(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		p := aheadPool(t, PoolConfig{Workers: 100, Batch: 10}, func(int) time.Duration { return time.Millisecond })
-		time.Sleep(time.Second)
-		before := len(p.fake.Acked())
-		time.Sleep(2 * time.Second)
-		if rate := (len(p.fake.Acked()) - before) / 2; rate < 5000 {
+		if rate := p.steadyRate(2); rate < 5000 {
 			t.Errorf("%d are done per second, want 5000 at least", rate)
 		}
 		p.finish()

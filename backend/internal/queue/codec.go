@@ -107,7 +107,7 @@ func encodeRecord(data []byte, headers map[string]string) (api.Record, error) {
 			headers[headerEncoding] = encodingLine
 		}
 	default:
-		if r.Data = appendText(make([]byte, 0, len(data)+2), data); r.Data == nil {
+		if r.Data = encodeText(data); r.Data == nil {
 			r.Data = append(base64.StdEncoding.AppendEncode([]byte{'"'}, data), '"')
 			headers[headerEncoding] = encodingBase64
 		}
@@ -117,14 +117,14 @@ func encodeRecord(data []byte, headers map[string]string) (api.Record, error) {
 	return r, err
 }
 
-// appendText appends data as a JSON string. It returns nil if data is not UTF-8, or shorter in
-// base64: a control character other than white space takes six bytes.
-func appendText(dst, data []byte) []byte {
+// encodeText returns data as a JSON string, nil if it is not UTF-8, or shorter in base64: a
+// control character other than white space takes six bytes.
+func encodeText(data []byte) []byte {
 	if !utf8.Valid(data) {
 		return nil
 	}
-	text := api.AppendString(dst, data)
-	if len(text) == len(dst)+len(data)+2 {
+	text := api.AppendString(make([]byte, 0, len(data)+2), data)
+	if len(text) == len(data)+2 {
 		return text // nothing is escaped
 	}
 	controls := 0

@@ -24,8 +24,7 @@ func (ss *session) moved() (to []Place) {
 			st.noted = st.written
 			to = append(to, Place{At: i, Life: st.written.life, Seq: st.written.seq})
 		}
-		if st := &ss.topics[i]; st.former.any() && time.Since(st.former.told) > toldFor {
-			st.former = former{}
+		if ss.topics[i].former.over() {
 			to = append(to, ss.knows(i))
 		}
 	}

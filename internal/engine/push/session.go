@@ -64,6 +64,15 @@ const toldFor = api.SessionTTLMS * time.Millisecond
 
 func (f *former) any() bool { return !f.told.IsZero() }
 
+// over forgets what was told long enough ago, and reports whether it was.
+func (f *former) over() bool {
+	if !f.any() || time.Since(f.told) <= toldFor {
+		return false
+	}
+	*f = former{}
+	return true
+}
+
 // start is where a stream begins; ok says that its client gave a position.
 func (st *progress) start(given uint64, ok bool) position {
 	at := st.written

@@ -161,8 +161,7 @@ func (s *Stream) Sent() {
 	for _, w := range s.moved {
 		st := &ss.topics[w.at]
 		st.written = position{w.life, w.sent}
-		if st.former.any() && time.Since(st.former.told) > toldFor {
-			st.former = former{}
+		if st.former.over() {
 			known = append(known, ss.knows(w.at))
 		}
 	}

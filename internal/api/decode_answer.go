@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -38,8 +39,32 @@ func DecodeClaimed(body []byte, c *Claimed) error {
 		}
 		return true
 	})
+	return s.answered()
+}
+
+// DecodeRecords reads the records of an answer or a frame, as leniently.
+func DecodeRecords(body []byte) (records []Record, err error) {
+	s := scanner{b: body, index: -1, deeper: answerNesting}
+	s.peek()
+	switch {
+	case s.null():
+	case !s.open('['):
+		s.wrong("records", "an array of records")
+	default:
+		for s.element() {
+			records = append(records, Record{})
+			if r := &records[len(records)-1]; !s.object(nil, func(name []byte) bool { return s.sent(name, r) }) {
+				s.wrong("records", "an array of records")
+			}
+		}
+	}
+	return records, s.answered()
+}
+
+// answered is finish for what a server has sent: an error is no refusal by it.
+func (s *scanner) answered() error {
 	if err := s.finish(); err != nil {
-		return errors.New(Sentence(err)) // it is no refusal by the server
+		return errors.New(Sentence(err))
 	}
 	return nil
 }
@@ -73,48 +98,57 @@ func (s *scanner) heldJobs(c *Claimed) {
 }
 
 func (s *scanner) heldJob(j *HeldJob) {
-	const most = 1<<64 - 1
 	known := s.object(nil, func(name []byte) bool {
-		if s.null() {
-			if string(name) == "data" {
-				j.Data = []byte("null")
-			}
-			return true
-		}
-		switch string(name) {
-		case "$seq":
-			j.Seq = s.uint("$seq", most)
-		case "$ts":
-			var err error
-			if j.TS, err = strconv.ParseInt(string(s.raw()), 10, 64); err != nil {
-				s.wrong("$ts", "an integer")
-			}
-		case "$node":
-			j.Node, j.HasNode = slices.Clone(s.text("$node", "a string")), true
-		case "$tag":
-			j.Tag, j.HasTag = slices.Clone(s.text("$tag", "a string")), true
-		case "$priority":
-			if t, ok := ParseTier(string(s.text("$priority", "a string"))); ok {
-				j.Tier = t
-			}
-		case "$fair_key":
-			j.FairKey = slices.Clone(s.text("$fair_key", "a string"))
-		case "data":
-			j.Data = slices.Clone(s.raw())
-		case "meta":
-			j.Meta = slices.Clone(s.raw())
-		case "lease_id":
+		switch {
+		case string(name) == "lease_id" && !s.null():
 			j.Lease = string(s.text("lease_id", "a string"))
-		case "deliveries":
-			j.Deliveries = s.uint("deliveries", most)
+		case string(name) == "deliveries" && !s.null():
+			j.Deliveries = s.uint("deliveries", math.MaxUint64)
 		default:
-			return false
+			return s.sent(name, &j.Record)
 		}
 		return true
 	})
 	if !known {
 		s.wrong("claimed", "an array of jobs")
 	}
+}
+
+// sent reads a member of a record that a server has sent; it returns false for one that it
+// does not know.
+func (s *scanner) sent(name []byte, r *Record) bool {
+	if s.null() {
+		if string(name) == "data" {
+			r.Data = []byte("null")
+		}
+		return true
+	}
+	switch string(name) {
+	case "$seq":
+		r.Seq = s.uint("$seq", math.MaxUint64)
+	case "$ts":
+		var err error
+		if r.TS, err = strconv.ParseInt(string(s.raw()), 10, 64); err != nil {
+			s.wrong("$ts", "an integer")
+		}
+	case "$node":
+		r.Node, r.HasNode = slices.Clone(s.text("$node", "a string")), true
+	case "$tag":
+		r.Tag, r.HasTag = slices.Clone(s.text("$tag", "a string")), true
+	case "$priority":
+		if t, ok := ParseTier(string(s.text("$priority", "a string"))); ok {
+			r.Tier = t
+		}
+	case "$fair_key":
+		r.FairKey = slices.Clone(s.text("$fair_key", "a string"))
+	case "data":
+		r.Data = slices.Clone(s.raw())
+	case "meta":
+		r.Meta = slices.Clone(s.raw())
+	default:
+		return false
+	}
+	return true
 }
 
 // MetaStrings returns the members of a record's meta that are strings, and the attributes of an

@@ -133,6 +133,23 @@ func TestDecodeClaimedReadsWhatAServerWrites(t *testing.T) {
 	}
 }
 
+// What AppendRecord writes is read back whole, and an array of anything else is an error.
+func TestDecodeRecordsReadsWhatAServerWrites(t *testing.T) {
+	want := Record{Seq: 7, TS: 1700000000000, HasNode: true, Node: []byte("n\"1"), HasTag: true, Tag: []byte("é"), Tier: TierNormal + 1,
+		FairKey: []byte("tenant\n"), Data: []byte(`{"a":[1,"x y",null]}`), Meta: []byte(`{"k":"v"}`)}
+	body := AppendRecord([]byte{'['}, &want, true, true)
+	body = append(AppendRecord(append(body, ','), &want, true, true), ']')
+	got, err := DecodeRecords(body)
+	if err != nil || !reflect.DeepEqual(got, []Record{want, want}) {
+		t.Errorf("%s is read as %+v, %v", body, got, err)
+	}
+	for body, ok := range map[string]bool{`null`: true, ` [ ] `: true, `[{}]`: true, ``: false, `{}`: false, `[1]`: false, `[{"$seq":"1"}]`: false, `[] x`: false} {
+		if _, err := DecodeRecords([]byte(body)); (err == nil) != ok || IsCode(err, CodeInvalidRequest) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
+
 // Routers put meta into meta, so that an answer is deeper than what anybody may write.
 func TestDecodeClaimedReadsDeepMeta(t *testing.T) {
 	for depth, ok := range map[int]bool{MaxNesting: true, MaxNesting + MaxHops: true, MaxNesting + answerNesting - 3: true, MaxNesting + answerNesting - 2: false, 9999: false} {

@@ -102,7 +102,7 @@ func (c *Client) Diff(ctx context.Context, topic string, d *api.DiffRequest) ([]
 	}{d.FromSeq, d.Limit, d.WaitMS, d.IncludeTags, d.IncludeMeta, d.MaxBatchBytes}
 	var out struct {
 		aboutTopic
-		Records     []record   `json:"records"`
+		Records     Records    `json:"records"`
 		NextFromSeq uint64     `json:"next_from_seq"`
 		HeadSeq     uint64     `json:"head_seq"`
 		EarliestSeq uint64     `json:"earliest_seq"`
@@ -115,7 +115,7 @@ func (c *Client) Diff(ctx context.Context, topic string, d *api.DiffRequest) ([]
 		gap := api.Tombstone(*out.Tombstone)
 		res.Tombstone = &gap
 	}
-	return nouns(out.Records), res, err
+	return out.Records, res, err
 }
 
 // matchTimeout ends a delete that has to look at every record.

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"encoding/json"
 	"strconv"
 
 	"github.com/weirmq/weir/internal/api"
@@ -192,51 +191,12 @@ func (e *wireError) noun(retry string) *api.Error {
 	return &api.Error{Code: e.Code, Message: printable(e.Message), Detail: e.Detail, RetryAfter: after}
 }
 
-// record is one record read; the pointers are nil where it has none.
-type record struct {
-	Seq  uint64          `json:"$seq"`
-	TS   int64           `json:"$ts"` // Unix ms
-	Node *string         `json:"$node"`
-	Tag  *string         `json:"$tag"`
-	Tier string          `json:"$priority"`
-	Key  string          `json:"$fair_key"`
-	Data json.RawMessage `json:"data"`
-	Meta json.RawMessage `json:"meta"`
-}
-
-func (r *record) noun() api.Record {
-	out := api.Record{Seq: r.Seq, TS: r.TS, Data: r.Data, Meta: r.Meta}
-	if r.Node != nil {
-		out.Node, out.HasNode = []byte(*r.Node), true
-	}
-	if r.Tag != nil {
-		out.Tag, out.HasTag = []byte(*r.Tag), true
-	}
-	if t, ok := api.ParseTier(r.Tier); ok {
-		out.Tier = t
-	}
-	if r.Key != "" {
-		out.FairKey = []byte(r.Key)
-	}
-	return out
-}
-
-func nouns(records []record) []api.Record {
-	out := make([]api.Record, len(records))
-	for i := range records {
-		out[i] = records[i].noun()
-	}
-	return out
-}
-
-// Records are the records of a frame.
+// Records are the records of an answer or a frame.
 type Records []api.Record
 
 // UnmarshalJSON reads them as a server sends them.
-func (r *Records) UnmarshalJSON(text []byte) error {
-	var wire []record
-	err := json.Unmarshal(text, &wire)
-	*r = nouns(wire)
+func (r *Records) UnmarshalJSON(text []byte) (err error) {
+	*r, err = api.DecodeRecords(text)
 	return err
 }
 

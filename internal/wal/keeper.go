@@ -93,7 +93,7 @@ func (l *Log) runKeeper() {
 			l.dropSpare()
 			l.prepare()
 			l.mu.Lock()
-			again := len(l.mu.retired) > 0 && l.activeLocked() != nil
+			again := len(l.mu.retired) > 0 && !l.keptLocked() && l.activeLocked() != nil
 			l.mu.Unlock()
 			if again {
 				retry.Reset(flushTick)
@@ -238,7 +238,7 @@ func (l *Log) createZeroed(name string, size int64) (vfs.File, error) {
 	return f, nil
 }
 
-// recycle makes the spare from released segments, or deletes them.
+// recycle makes the spare from released segments, or deletes all but one, for the next spare.
 func (l *Log) recycle() {
 	for l.recycleOne() {
 	}
@@ -249,7 +249,7 @@ func (l *Log) recycle() {
 // released one stays: a log must have one intact header at any time.
 func (l *Log) recycleOne() bool {
 	l.mu.Lock()
-	if len(l.mu.retired) == 0 || !l.anchorLocked() {
+	if len(l.mu.retired) == 0 || l.keptLocked() || !l.anchorLocked() {
 		l.mu.Unlock()
 		return false
 	}
@@ -265,7 +265,7 @@ func (l *Log) recycleOne() bool {
 	l.mu.retired = l.mu.retired[1:]
 	h := s.file.Load()
 	// While there is no spare, the number of the next one stands.
-	reuse := l.mu.spare == nil && !s.failed && s.size == l.opt.SegmentBytes
+	reuse := l.mu.spare == nil && l.reusable(s)
 	l.mu.Unlock()
 	if h == nil {
 		return true
@@ -294,6 +294,15 @@ func (l *Log) recycleOne() bool {
 		l.opt.Logger.Warn("released log segment could not be removed", slog.String("file", from), slog.Any("error", err))
 	}
 	return true
+}
+
+func (l *Log) reusable(s *segment) bool { return !s.failed && s.size == l.opt.SegmentBytes }
+
+// keptLocked reports whether the one released segment stays until the spare is taken.
+// Under load segments are released when the next spare is there already; without this
+// each would be deleted and the spare after it written as zeros.
+func (l *Log) keptLocked() bool {
+	return l.mu.spare != nil && !l.mu.spareGone && len(l.mu.retired) == 1 && l.reusable(l.mu.retired[0])
 }
 
 // anchorLocked makes sure that the newest file's header is on disk before an

@@ -121,6 +121,78 @@ func TestTheNextFileIsMadeEarlyAndGivenBack(t *testing.T) {
 	}
 }
 
+// Under load a segment is released when the next file is there already. It is used for the one
+// after that; and given back, as that one is, to something more urgent.
+func TestAFileReleasedLateIsUsedAgain(t *testing.T) {
+	fs := newFaultFS(vfs.NewMem(), nil)
+	l, _, _ := openLog(t, Options{FS: fs, SegmentBytes: 8 << 10, MaxSealed: 4}, 0)
+	defer mustClose(t, l)
+	made := func() int {
+		fs.mu.Lock()
+		defer fs.mu.Unlock()
+		return fs.calls["create"]
+	}
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		within(t, what, func() error {
+			for {
+				l.mu.Lock()
+				done := ok()
+				l.mu.Unlock()
+				if done {
+					return nil
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	start := 0
+	for segment := range 20 {
+		if segment == 3 {
+			start = made()
+		}
+		l.mu.Lock()
+		sealed := len(l.mu.segs)
+		l.mu.Unlock()
+		until("the next file is there", func() bool {
+			if l.mu.spare == nil {
+				l.mu.Unlock()
+				add(t, l, "", string(make([]byte, 500)), Written)
+				l.mu.Lock()
+			}
+			return l.mu.spare != nil
+		})
+		if s, ok := l.OldestSealed(); ok {
+			if err := l.Release(s.Number); err != nil {
+				t.Fatal(err)
+			}
+			until("the keeper has seen to it", func() bool { return len(l.mu.retired) == 0 || l.keptLocked() })
+			sealed--
+		}
+		until("the next file is written to", func() bool {
+			if len(l.mu.segs) == sealed {
+				l.mu.Unlock()
+				add(t, l, "", string(make([]byte, 500)), Written)
+				l.mu.Lock()
+			}
+			return len(l.mu.segs) > sealed
+		})
+	}
+	if n := made() - start; n > 5 { // the writer may be through with half of such a small file before the keeper looks
+		t.Errorf("%d files were made for 17 segments while others were released", n)
+	}
+	l.GiveSpare()
+	l.mu.Lock()
+	rest := len(l.mu.segs)
+	l.mu.Unlock()
+	within(t, "the files that hold nothing go", func() error {
+		for segmentFiles(t, fs, l.opt.Dir) > rest {
+			time.Sleep(time.Millisecond)
+		}
+		return nil
+	})
+}
+
 // segmentFiles counts the files of a log.
 func segmentFiles(t *testing.T, fs vfs.FS, dir string) (n int) {
 	t.Helper()
@@ -157,7 +229,7 @@ func TestNoFileOfAFailureStays(t *testing.T) {
 	}
 	add(t, l, "", "last", Synced)
 	within(t, "the files are removed", func() error {
-		for segmentFiles(t, fs, l.opt.Dir) > 2 { // the tail and the next one
+		for segmentFiles(t, fs, l.opt.Dir) > 3 { // the tail, the next one and the one after it
 			time.Sleep(time.Millisecond)
 		}
 		return nil

@@ -73,7 +73,13 @@ func (s *Server) readDash(ctx context.Context) (dash.Reading, error) {
 			continue
 		}
 		aged++
-		if ts, err := e.Oldest(ctx, r.Topic); err == nil && ts > 0 {
+		ts, err := int64(0), error(nil)
+		if r.Jobs.Scheduled > 0 { // the first record may be one that is not due
+			ts, _, err = e.OldestReady(ctx, r.Topic, true)
+		} else {
+			ts, err = e.Oldest(ctx, r.Topic)
+		}
+		if err == nil && ts > 0 {
 			age := max(0, time.Now().UnixMilli()-ts)
 			d.OldestMS = &age
 		}

@@ -165,6 +165,33 @@ func TestTheDashboardIsLive(t *testing.T) {
 	}
 }
 
+// A job that is not due is nobody's wait: the age that is shown is that of the others, whatever
+// was written first.
+func TestTheDashboardCountsNoAgeOfJobsThatAreNotDue(t *testing.T) {
+	s := serveEngine(t, nil)
+	const path, later = "/v0/topics/jobs", `{"records":[{"data":1,"delay_ms":3600000}]`
+	age := func() *int64 {
+		t.Helper()
+		got, err := s.readDash(t.Context())
+		if err != nil || len(got.Streams) != 1 {
+			t.Fatalf("%d streams, %v", len(got.Streams), err)
+		}
+		return got.Streams[0].OldestMS
+	}
+	s.ask("POST", path, later+`,"config":{"type":"queue"}}`, nil)
+	if ms := age(); ms != nil {
+		t.Errorf("with a job for later alone, the oldest has waited for %d ms", *ms)
+	}
+	s.ask("POST", path, `{"records":[{"data":2}]}`, nil)
+	if age() == nil {
+		t.Error("a job waits, and its age is not known")
+	}
+	s.ask("POST", path+"/claim", `{"node":"w"}`, nil)
+	if ms := age(); ms != nil {
+		t.Errorf("nothing waits but the job for later, and the oldest has waited for %d ms", *ms)
+	}
+}
+
 // With more topics than it reads, the dashboard has the queues that wait, and what died of them.
 func TestTheDashboardOfManyTopicsHasTheQueuesThatWait(t *testing.T) {
 	s := serveEngine(t, nil)

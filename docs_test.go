@@ -154,3 +154,36 @@ func TestNoPageMakesAQueueOfDeadLetters(t *testing.T) {
 		}
 	}
 }
+
+// A code of weir doctor is stable, for scripts: the page has a place for each, and for no other.
+func TestThePageHasEveryFindingOfTheDoctor(t *testing.T) {
+	page := texts(t, ".md")["docs/OPERATIONS.md"]
+	_, table, _ := strings.Cut(page, "\n| | findings |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	said := map[string]bool{}
+	for _, m := range regexp.MustCompile("`([a-z]+(?:_[a-z]+)*)`").FindAllStringSubmatch(table, -1) {
+		said[m[1]] = true
+	}
+	found := map[string]bool{}
+	for name, text := range texts(t, ".go") {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`\bCode: +"([a-z_]+)", Severity:|(?m)^\t"([a-z_]+)": +\{backend\.Of|\bd\.add\(backend\.Of\w+, "([a-z_]+)"`).FindAllStringSubmatch(text, -1) {
+			found[m[1]+m[2]+m[3]] = true
+		}
+	}
+	if len(found) < 40 {
+		t.Fatalf("the sources have %d findings: the search misses them", len(found))
+	}
+	for code := range found {
+		if !said[code] {
+			t.Errorf("docs/OPERATIONS.md does not say what the finding %s is", code)
+		}
+	}
+	for code := range said {
+		if !found[code] {
+			t.Errorf("docs/OPERATIONS.md has the finding %s, which nothing reports", code)
+		}
+	}
+}

@@ -49,3 +49,18 @@ func TestWhatTheGuideForOtherBrokersSaysWorks(t *testing.T) {
 		t.Errorf("a bridge that was away for longer than two minutes stores again what it repeats: %s", got)
 	}
 }
+
+// The line that loads the completions is another one in each shell; the page has that of its help.
+func TestThePageLoadsTheCompletionsOfEachShell(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		m := regexp.MustCompile(`current shell session:\s+(.+)\n`).FindStringSubmatch(must(t, "completion", shell, "--help"))
+		if m == nil || !strings.Contains(string(page), "\n    "+m[1]) {
+			t.Errorf("%s: docs/OPERATIONS.md has no line like %q", shell, m)
+		}
+	}
+}

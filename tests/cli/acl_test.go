@@ -95,6 +95,35 @@ func TestTheUsersOfThePageMayDoWhatTheyAreFor(t *testing.T) {
 	})
 }
 
+// The guide for a live stream begins with a look at it, and names the user that may.
+func TestTheUserThatTheGuideNamesMayLook(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/guides/from-redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, look, _ := strings.Cut(string(page), "**1. Look.**")
+	look, _, _ = strings.Cut(look, "**2. ")
+	user := regexp.MustCompile("`weir-([a-z]+)`").FindStringSubmatch(look)
+	commands := regexp.MustCompile(`(?m)^weir (\w+) '`).FindAllStringSubmatch(look, -1)
+	if user == nil || len(commands) != 2 {
+		t.Fatalf("the step names the user %q and has the commands %q", user, commands)
+	}
+	onServersWithUsers(t, func(t *testing.T, s *redistest.Server) {
+		admin := s.Client()
+		urls := aclUsers(t, s, admin)
+		must(t, "publish", urls["producer"], writeLines(t, []string{"a"}))
+		for _, c := range commands {
+			if out, stderr, code := weirtest.Run(t, nil, c[1], urls[user[1]]); code != 0 {
+				t.Errorf("weir %s: code %d\n%s%s", c[1], code, out, stderr)
+			}
+		}
+		if refused := denials(t, admin); len(refused) > 0 {
+			t.Errorf("refused on the way: %q", refused)
+		}
+	})
+}
+
 // What a user may not do is refused by the server, and weir says which command is
 // missing and which line has it.
 func TestWhatAUserMayNotDoIsSaidInWords(t *testing.T) {

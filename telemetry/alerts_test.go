@@ -35,6 +35,9 @@ func everything(t *testing.T) *prometheus.Registry {
 	h.Workers(orders, 1, 0)
 	h.Slowed(orders, weir.SoftSleep, time.Second)
 	h.Shadowed(orders, string(weir.SoftSleep))
+	for _, o := range []weir.Outcome{weir.Acked, weir.Retried, weir.Returned, weir.Dead, weir.Expired, weir.Lost, weir.Unsettled} {
+		h.Settled(orders, o, 1)
+	}
 	return reg
 }
 
@@ -94,6 +97,36 @@ func TestEveryMetricIsDescribed(t *testing.T) {
 		if !strings.Contains(string(page), "`"+name+"`") {
 			t.Errorf("docs/OPERATIONS.md does not say when to look at %s", name)
 		}
+	}
+}
+
+// A query by reason or outcome is written from the page.
+func TestEveryReasonAndOutcomeIsDescribed(t *testing.T) {
+	page, err := os.ReadFile("../docs/OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	families, err := everything(t).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]bool{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() != "reason" && l.GetName() != "outcome" {
+					continue
+				}
+				values[l.GetValue()] = true
+				row := regexp.MustCompile("(?m)^\\| `" + f.GetName() + "` by `" + l.GetName() + "` .*$").FindString(string(page))
+				if !strings.Contains(row, "`"+l.GetValue()+"`") {
+					t.Errorf("docs/OPERATIONS.md does not say what the %s %s of %s is", l.GetName(), l.GetValue(), f.GetName())
+				}
+			}
+		}
+	}
+	if len(values) < 10 {
+		t.Fatalf("found only %v", values)
 	}
 }
 

@@ -36,6 +36,21 @@ func TestThePageOfSettingsIsComplete(t *testing.T) {
 	}
 }
 
+// Who looks for metrics finds every command that serves some.
+func TestThePageOfMetricsHasEveryCommandThatServesThem(t *testing.T) {
+	page, err := os.ReadFile("../../docs/METRICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served, _, _ := strings.Cut(string(page), "\nThree rules ")
+	i := slices.IndexFunc(table, func(s *Setting) bool { return s.name == "metrics" })
+	for command := range strings.SplitSeq(table[i].commands(), ", ") {
+		if !strings.Contains(served, "`weir "+command) {
+			t.Errorf("docs/METRICS.md does not say what weir %s --metrics serves", command)
+		}
+	}
+}
+
 func code(text string) string {
 	if text == "" {
 		return "–"

@@ -29,7 +29,7 @@ func TestThePageOfKafkaSaysWhatRedisCanDoAndKafkaCannot(t *testing.T) {
 		reflect.TypeFor[backend.Budgeter]():    {"`budget`"},
 		reflect.TypeFor[backend.Sharer]():      {"`queue_max_depth`"},
 		reflect.TypeFor[backend.Tallier]():     {"`guard=adaptive`"},
-		reflect.TypeFor[backend.Trimmer]():     {"`--maxlen`"},
+		reflect.TypeFor[backend.Trimmer]():     {"`trim`"},
 		reflect.TypeFor[backend.PlaceKeeper](): {"`weir publish`"},
 		reflect.TypeFor[backend.ShardKeeper](): {"`shards=N`"},
 		reflect.TypeFor[backend.Shared]():      {"`weir dlq redrive`"},

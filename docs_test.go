@@ -187,3 +187,19 @@ func TestThePageHasEveryFindingOfTheDoctor(t *testing.T) {
 		}
 	}
 }
+
+// Whoever guards a service finds each status that HTTPStatus may make of an error.
+func TestTheGuideHasEveryStatus(t *testing.T) {
+	statuses := func(text, row string) (all []string) {
+		for _, m := range regexp.MustCompile(row).FindAllStringSubmatch(text, -1) {
+			all = append(all, m[1])
+		}
+		slices.Sort(all)
+		return slices.Compact(all)
+	}
+	want := statuses(texts(t, "status.go")["status.go"], `(?m)^//\t.+ (\d{3})\b`)
+	got := statuses(texts(t, ".md")["docs/guides/web-service.md"], `(?m)^\| [^|]+ \| (\d{3}) \|`)
+	if len(want) < 5 || !slices.Equal(got, want) {
+		t.Errorf("docs/guides/web-service.md has the statuses %v, HTTPStatus makes %v", got, want)
+	}
+}

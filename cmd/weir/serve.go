@@ -239,7 +239,11 @@ func serve(ctx context.Context, cfg server.Config, options server.Options, out i
 
 // logStart logs what is started and with which rights; never a secret.
 func logStart(opt *serveOptions, changed []string, log *slog.Logger) {
-	log.Info("weir starts", "version", version(), "pid", os.Getpid(), "data_dir", opt.DataDir, "settings", changed)
+	start := []any{"version", version(), "pid", os.Getpid()}
+	if opt.upstream.Upstream == "" { // a relay has none
+		start = append(start, "data_dir", opt.DataDir)
+	}
+	log.Info("weir starts", append(start, "settings", changed)...)
 	keys, limited := opt.Keys.Count()
 	switch {
 	case opt.upstream.Upstream != "":

@@ -118,8 +118,12 @@ func TestTheStartSaysWhetherKeysAreNeeded(t *testing.T) {
 		}
 		var out bytes.Buffer
 		logStart(&opt, nil, newLog(&out, "text", slog.LevelInfo))
-		if got := out.String(); !strings.Contains(got, c.want) || strings.Count(got, "auth is ") != 1 {
+		got := out.String()
+		if !strings.Contains(got, c.want) || strings.Count(got, "auth is ") != 1 {
 			t.Errorf("%v: %s", c.args, got)
+		}
+		if relay := opt.upstream.Upstream != ""; strings.Contains(got, "data_dir=") == relay {
+			t.Errorf("%v: a relay has no directory, a server has: %s", c.args, got)
 		}
 	}
 }

@@ -74,7 +74,8 @@ func (s *Server) readDash(ctx context.Context) (dash.Reading, error) {
 		}
 		aged++
 		ts, err := int64(0), error(nil)
-		if r.Jobs.Scheduled > 0 { // the first record may be one that is not due
+		// The first record may be one that is not due, or was not for long.
+		if r.Jobs.Scheduled > 0 || r.Jobs.InFlight == 0 && r.Jobs.Delayed == 0 {
 			ts, _, err = e.OldestReady(ctx, r.Topic, true)
 		} else {
 			ts, err = e.Oldest(ctx, r.Topic)

@@ -192,6 +192,29 @@ func TestTheDashboardCountsNoAgeOfJobsThatAreNotDue(t *testing.T) {
 	}
 }
 
+// Once a job for later is due its age counts from then, as /metrics has it.
+func TestTheDashboardCountsTheAgeOfAJobForLaterFromItsTime(t *testing.T) {
+	const delay = 1000
+	s := serveEngine(t, nil)
+	written := time.Now().UnixMilli()
+	s.ask("POST", "/v0/topics/jobs", fmt.Sprintf(`{"records":[{"data":1,"delay_ms":%d}],"config":{"type":"queue"}}`, delay), nil)
+	var d dash.Stream
+	s.eventually(func() bool {
+		got, err := s.readDash(t.Context())
+		if err != nil || len(got.Streams) != 1 {
+			t.Fatalf("%d streams, %v", len(got.Streams), err)
+		}
+		d = got.Streams[0]
+		return *d.Lag == 1
+	})
+	if d.OldestMS == nil {
+		t.Fatal("a job waits, and its age is not known")
+	}
+	if since := time.Now().UnixMilli() - *d.OldestMS; since < written+delay {
+		t.Errorf("it waits since %d ms after it was written, and was for %d ms later", since-written, delay)
+	}
+}
+
 // With more topics than it reads, the dashboard has the queues that wait, and what died of them.
 func TestTheDashboardOfManyTopicsHasTheQueuesThatWait(t *testing.T) {
 	s := serveEngine(t, nil)

@@ -50,6 +50,7 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 		code, _ = replyCode(said)
 		return explainReply(code, said)
 	case ended(err) && why != nil:
+		b.moved() // a node that is silent says to nobody that another one has taken over
 		return fmt.Errorf("redis: not sent: %w", err)
 	case neverSent(err) && why != nil:
 		return fmt.Errorf("redis: %w: %w: %w", backend.ErrUnavailable, why, err)

@@ -78,6 +78,31 @@ func TestClusterLosesAMaster(t *testing.T) {
 	}
 }
 
+// TestClusterLosesTouchWithAMaster freezes the master of the stream's slot, as a machine that loses
+// its power or its network: nobody hears that connections to it are of no use.
+func TestClusterLosesTouchWithAMaster(t *testing.T) {
+	t.Parallel()
+	for _, durably := range []bool{false, true} {
+		t.Run(nameOf(durably), func(t *testing.T) {
+			t.Parallel()
+			c := redistest.StartCluster(t, 3, redistest.Options{Args: durable})
+			r := startRig(t, c.URL()+"?stream=jobs"+queryOf(durably))
+			r.until(50)
+			owner := c.Owner("jobs", nil)
+			begin := time.Now()
+			owner.Pause()
+			r.until(50) // it stays frozen
+			report(t, r, begin)
+			next := c.Owner("jobs", owner)
+			if next == owner {
+				t.Fatal("the frozen master still has the slot")
+			}
+			r.finish(next.Client(), verdict{loses: !durably})
+			reportLoss(t, r)
+		})
+	}
+}
+
 // TestSlotMovesUnderAPool gives the stream's slot to another master
 // while producers and a pool work on it. Nothing may be lost or stored twice.
 func TestSlotMovesUnderAPool(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -43,11 +44,16 @@ const maxWatched = 1 << 12
 // has answered by then, and nothing it did is lost or unknown.
 const lastMoment = 20 * time.Millisecond
 
+// sentinelSilence is how long a Sentinel may keep an answer waiting, which it has in its memory. The
+// client asks all of them and waits for the slowest, within the time for a new connection.
+const sentinelSilence = time.Second
+
 // calls holds the watched calls by slot.
 type calls struct {
-	slots   [maxWatched]atomic.Pointer[call]
-	next    atomic.Uint64
-	closing context.Context // ends what the connections still wait for
+	slots     [maxWatched]atomic.Pointer[call]
+	next      atomic.Uint64
+	closing   context.Context // ends what the connections still wait for
+	sentinels []string        // addresses of the URL
 }
 
 // call is the context of one call.
@@ -116,6 +122,7 @@ type conn struct {
 	net.Conn
 	calls *calls
 	leave func() bool // to be called when it is closed
+	brief bool        // it leads to a Sentinel
 	mu    sync.Mutex
 	call  *call     // guarded by mu; the last one to set a deadline
 	until time.Time // guarded by mu; when a read that makes no progress ends
@@ -190,6 +197,11 @@ func (c *conn) SetWriteDeadline(t time.Time) error { return c.serve(t, c.Conn.Se
 
 func (c *conn) serve(t time.Time, set func(time.Time) error) error {
 	served := c.calls.of(t)
+	if c.brief && !t.IsZero() {
+		if soonest := time.Now().Add(sentinelSilence); soonest.Before(t) {
+			t = soonest
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.call, c.until = served, t
@@ -208,8 +220,8 @@ func (c *conn) serve(t time.Time, set func(time.Time) error) error {
 // adopt makes a connection one of these. The client waits for its Sentinels' answers with a
 // deadline that is nobody's and a lock that its own Close needs, so the end of the backend ends
 // what a connection waits for.
-func (all *calls) adopt(inner net.Conn) *conn {
-	c := &conn{Conn: inner, calls: all}
+func (all *calls) adopt(inner net.Conn, addr string) *conn {
+	c := &conn{Conn: inner, calls: all, brief: slices.Contains(all.sentinels, addr)}
 	c.leave = context.AfterFunc(all.closing, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -251,13 +263,13 @@ func (all *calls) dialer(config *tls.Config) func(ctx context.Context, network, 
 			if err != nil {
 				return nil, &notSent{err}
 			}
-			return all.adopt(inner), nil
+			return all.adopt(inner, addr), nil
 		}
 		inner, err := plain.DialContext(ctx, network, addr)
 		if err != nil {
 			return nil, &notSent{err}
 		}
-		served := all.adopt(inner)
+		served := all.adopt(inner, addr)
 		if raw, ok := inner.(syscall.Conn); ok {
 			return socket{served, raw}, nil
 		}

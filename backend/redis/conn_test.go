@@ -25,7 +25,7 @@ func TestAnAnswerIsTakenThoughThisProcessStoodStill(t *testing.T) {
 	}
 	defer server.Close()
 	all := calls{closing: t.Context()}
-	c := all.adopt(dialed)
+	c := all.adopt(dialed, "")
 	defer c.Close()
 	w := all.watch(t.Context(), time.Millisecond)
 	defer w.end()

@@ -1,10 +1,13 @@
 package redis_test
 
 import (
+	"context"
 	"net"
+	"net/url"
 	"testing"
 	"time"
 
+	"github.com/weirmq/weir/backend/redis"
 	"github.com/weirmq/weir/tests/redistest"
 )
 
@@ -51,6 +54,46 @@ func TestSentinelFailover(t *testing.T) {
 				t.Error("nothing was lost: the replica was not cut off, and this shows nothing")
 			}
 		})
+	}
+}
+
+// TestSentinelFailoverTakesASentinelAlong freezes the primary together with the Sentinel on its
+// machine, which is the one that the programs ask.
+func TestSentinelFailoverTakesASentinelAlong(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t, redistest.Options{Args: durable})
+	r := startRig(t, "redis://"+s.Sentinels[0].Addr()+"/0?master="+redistest.MasterName+"&stream=jobs") // which knows of the others
+	r.until(50)
+	begin := time.Now()
+	s.Primary.Pause()
+	s.Sentinels[0].Pause()
+	r.until(50)
+	if stored, _ := r.pauses(begin); stored > 15*time.Second {
+		t.Errorf("publishing went on after %v only", stored)
+	}
+	report(t, r, begin)
+	r.finish(s.Replica.Client(), verdict{loses: true})
+}
+
+// TestSilentSentinelsKeepNobodyFromOpening: one that answers is enough.
+func TestSilentSentinelsKeepNobodyFromOpening(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t, redistest.Options{})
+	s.Sentinels[0].Pause()
+	s.Sentinels[1].Pause()
+	u, err := url.Parse(s.URL() + "&stream=jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	b, err := redis.Open(ctx, u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, b, 1)
+	if err := b.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

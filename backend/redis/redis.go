@@ -139,6 +139,9 @@ func newBackend(set settings) *Backend {
 	b.closing, b.close = context.WithCancel(context.Background())
 	b.parting, b.part = context.WithCancel(b.closing)
 	b.calls.closing = b.closing
+	if set.master != "" {
+		b.calls.sentinels = set.addrs
+	}
 	b.replicas.counting = make(chan struct{}, 1)
 	b.reclaimAfter.Store(int64(defaultReclaim))
 	start := cursorStart

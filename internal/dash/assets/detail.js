@@ -1,5 +1,5 @@
 // Who holds what, what was stored last, what is missing, and where records go from here.
-import { h } from "/ui/dom.js";
+import { h, refill } from "/ui/dom.js";
 import { count, known, ms, percent, rate, when } from "/ui/format.js";
 import { graph } from "/ui/graph.js";
 import { getJSON } from "/ui/live.js";
@@ -82,7 +82,7 @@ export function detail(id) {
     const text = JSON.stringify(data);
     if (said.get(part) === text || part.contains(document.activeElement) || part.contains(getSelection().anchorNode) && !getSelection().isCollapsed) return;
     said.set(part, text);
-    part.replaceChildren(...make().filter(Boolean));
+    refill(part, ...make().filter(Boolean));
   }
 
   async function load(s) {

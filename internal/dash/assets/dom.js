@@ -20,6 +20,16 @@ export function say(e, text, className) {
   if (className !== undefined && e.className !== className) e.className = className;
 }
 
+// refill replaces what a part shows. Who has the focus in it has it again on the same thing, and
+// what was scrolled sideways stays so.
+export function refill(part, ...children) {
+  const was = part.contains(document.activeElement) ? document.activeElement : null;
+  const sideways = [...part.querySelectorAll(".scroll")].map((e) => e.scrollLeft);
+  part.replaceChildren(...children);
+  part.querySelectorAll(".scroll").forEach((e, i) => { e.scrollLeft = sideways[i] ?? 0; });
+  if (was) [...part.querySelectorAll("a, summary, [tabindex]")].find((e) => e.localName === was.localName && e.getAttribute("href") === was.getAttribute("href"))?.focus({ preventScroll: true });
+}
+
 // stateOf is how the signal of a stream stands to the limits of its producers; one of less than 1 is off.
 export function stateOf(stream, { lag_warn: warn, lag_pause: pause }) {
   if (stream.paused) return { name: "paused", css: "elevated" };

@@ -1,5 +1,5 @@
 import { chart, drawer, fit, flow, spark } from "/ui/chart.js";
-import { h, say, stateOf, tile } from "/ui/dom.js";
+import { h, refill, say, stateOf, tile } from "/ui/dom.js";
 import { count, known, ms, rate } from "/ui/format.js";
 import { History } from "/ui/history.js";
 
@@ -37,7 +37,7 @@ export async function overview(getJSON) {
     root,
     update(state) {
       const now = JSON.stringify(state.findings);
-      if (now !== said) findings.replaceChildren(listFindings(state.findings, findings.querySelector("details[open]") !== null));
+      if (now !== said) refill(findings, listFindings(state.findings, findings.querySelector("details[open]") !== null));
       said = now;
       const totals = totalsOf(state), fresh = past.add(state.ts_ms, totals);
       for (const id of ["pressure", "fsync", "push"]) tiles[id].root.hidden = state.server === null;
@@ -145,6 +145,7 @@ function streamTable() {
     const found = state.streams.filter((s) => `${s.id} ${s.group ?? ""}`.includes(filter.value))
       .sort((a, b) => sign * order(c.key(a), c.key(b)) || order(a.id, b.id));
     const list = found.slice(0, shown);
+    const focused = document.activeElement; // a row that is moved loses it
     const keep = new Set(list.map((s) => s.id));
     for (const [id, row] of rows) if (!keep.has(id)) { row.root.remove(); rows.delete(id); }
     list.forEach((s, i) => {
@@ -153,6 +154,7 @@ function streamTable() {
       row.update(s, state);
       if (body.children[i] !== row.root) body.insertBefore(row.root, body.children[i] ?? null);
     });
+    if (body.contains(focused)) focused.focus({ preventScroll: true });
     scroll.hidden = list.length === 0;
     empty.hidden = list.length > 0;
     if (list.length === 0 && filter.value) empty.replaceChildren(state.more ? "None of the busiest streams has that in its name." : "No stream has that in its name.");

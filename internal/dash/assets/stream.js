@@ -1,6 +1,6 @@
 import { chart, drawer, fit, flow } from "/ui/chart.js";
 import { detail, tiers } from "/ui/detail.js";
-import { h, say, stateOf, tile } from "/ui/dom.js";
+import { h, refill, say, stateOf, tile } from "/ui/dom.js";
 import { count, known, ms, rate } from "/ui/format.js";
 import { History } from "/ui/history.js";
 import { letters } from "/ui/letters.js";
@@ -35,7 +35,7 @@ export async function streamPage(id, getJSON) {
       dead.root.hidden = s.kind === "log" || Boolean(s.letters_of);
       if (!dead.root.hidden) dead.update(s);
       if (past.add(state.ts_ms, s)) redraw(() => pictures(past, s, state, charts));
-      if (s.control) admission.replaceChildren(tiers(s.control));
+      if (s.control) refill(admission, tiers(s.control));
       more.update(s);
     },
   };

@@ -165,7 +165,7 @@ var table = map[string]rule{
 	"tests/link":            {code: "tests/process"},
 	"tests/process":         {},
 	"tests/redistest":       {code: "tests/link tests/process github.com/redis/go-redis/v9"},
-	"tests/browser":         {tests: "tests/weirtest github.com/chromedp/chromedp/... github.com/chromedp/cdproto/..."},
+	"tests/browser":         {tests: "tests/process tests/weirtest github.com/chromedp/chromedp/... github.com/chromedp/cdproto/..."},
 	"site":                  {tests: "tests/weirtest golang.org/x/net/html github.com/chromedp/chromedp/... github.com/chromedp/cdproto/..."},
 	"site/commands":         {},
 	"tests/openapi":         {code: "tests/contract github.com/pb33f/jsonschema/v6 github.com/pb33f/libopenapi/... github.com/pb33f/libopenapi-validator/..."},

@@ -97,10 +97,12 @@ export function detail(id) {
     }
   }
 
+  const who = h("div", {}, holds, others, ways);
   return {
-    who: h("div", {}, holds, others, ways),
+    who,
     last,
     update(s) {
+      who.hidden = Boolean(s.error); // nobody knows who holds what now
       if (s.error || document.hidden || Date.now() < next) return;
       next = Date.now() + every;
       load(s);

@@ -17,12 +17,18 @@ export async function streamPage(id, getJSON) {
   const top = h("div", { class: "top" }, card.root, list);
   const found = h("div");
   const root = h("div", {}, h("div", { class: "head" }, h("div", {}, title, about)), found, top, charts, admission, more.who, dead.root, more.last);
-  let said = "";
+  let said = "", last = {};
   return {
     root,
     update(state) {
       const s = state.streams.find((v) => v.id === id);
-      if (!s) return say(about, state.more ? "It is not there any more, or not among the busiest, which the dashboard reads." : "It is not there any more.");
+      for (const part of [top, found, admission, more.who, dead.root, more.last]) part.hidden = !s; // what was last heard of one that is gone is not so now
+      if (!s) {
+        say(about, state.more ? "It is not there any more, or not among the busiest, which the dashboard reads." : "It is not there any more.");
+        if (past.add(state.ts_ms, {})) redraw(() => pictures(past, last, state, charts));
+        return;
+      }
+      last = s;
       say(about, [s.letters_of ? `dead letters of ${s.letters_of}` : s.kind, s.group && `group ${s.group}`, s.server, s.durability, known(s.stored) && `${count(s.stored)} stored`].filter(Boolean).join(" · "));
       const mine = state.findings.filter((f) => f.stream === id), text = JSON.stringify(mine);
       if (text !== said) found.replaceChildren(...(mine.length ? [findings(mine)] : []));

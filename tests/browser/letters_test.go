@@ -199,3 +199,46 @@ func TestDeadLettersOfStrangersAreText(t *testing.T) {
 	}
 	b.quiet()
 }
+
+// A worker may be quicker to give a letter up again than the page is to read that it was gone.
+func TestALetterThatDiesAgainAtOnceIsListed(t *testing.T) {
+	t.Parallel()
+	s := weirtest.Start(t, weirtest.Options{})
+	url := s.URL + "/bills"
+	publish(t, url, "bill-1")
+	fail(t, url)
+	weirtest.Go(t, nil, "work", url, "--max-deliveries", "1", "--", "false")
+	b := newTab(t)
+	b.open(s.URL)
+	b.click("tbody a", "bills")
+	b.sees(".card", "nominal")
+	first := eval[string](b, `fetch("/ui/letters/bills").then((r) => r.json()).then((p) => p.letters[0].id)`)
+	for range 3 {
+		b.sees("table.letters", "bill-1")
+		b.click("button", "Send back")
+		b.click("dialog button", "Send back")
+		b.sees(".status", "1 dead letter was sent back.")
+		b.holds("it is listed again, as another letter", `[...document.querySelectorAll("table.letters input")].some((e) => e.checkVisibility() && e.ariaLabel.startsWith("Choose") && !e.ariaLabel.endsWith("listed") && e.ariaLabel !== %s)`, js("Choose "+first))
+		first = strings.TrimPrefix(eval[string](b, `document.querySelector("table.letters tbody input").ariaLabel`), "Choose ")
+	}
+	b.quiet()
+}
+
+// What a redrive had done before it failed is said with why it failed, though the list cannot be read then.
+func TestARedriveThatEndsHalfwaySaysBoth(t *testing.T) {
+	t.Parallel()
+	a := newAway(t)
+	publish(t, a.url, many(20, "bill")...)
+	fail(t, a.url)
+	b := newTab(t)
+	b.open(a.page + "/#/s/bills")
+	b.sees(".actions", "all 21")
+	eval[any](b, `document.querySelector("#rate").value = "4"`)
+	b.click("button", "Send back")
+	b.click("dialog button", "Send back")
+	b.sees(".status", "2 sent back…")
+	a.kill()
+	b.holds("it says what was sent, and why not all", `/^\d+ dead letters were sent back, .*: .*refused/.test(document.querySelector(".status").innerText)`)
+	b.sees(".findings", "It cannot be read")
+	b.holds("it still does", `/^\d+ dead letters were sent back, .*: .*refused/.test(document.querySelector(".status").innerText)`)
+}

@@ -60,14 +60,20 @@ export function letters(id) {
     scoped();
   }
 
+  // did says what became of an action and reads the list, also with the next numbers: what was sent back may have died again by then.
+  async function did(text, css = "status") {
+    say(status, text, css);
+    await load().catch(() => {}); // the next numbers try again
+    read = -1;
+  }
+
   // show is load that says what went wrong. What could not be read is read again at the next numbers, but not what is refused.
-  async function show(after, asked) {
+  async function show(after, asked = true) {
     try {
       await load(after, asked);
       if (status.textContent === unread) say(status, "", "status");
     } catch (e) {
-      unread = e.message;
-      say(status, unread, "status bad");
+      if (asked || ["", unread].includes(status.textContent)) say(status, unread = e.message, "status bad");
       if (!after && !(e.status < 500)) read = -1;
     }
   }
@@ -134,8 +140,10 @@ export function letters(id) {
     if (!last?.done) throw new Error("The connection was lost; what was sent back before is done.");
     if (last.others) return (await ask(`${name} would also go to ${last.others.join(", ")}.`, "They read the same stream and would handle the messages, too.", "Send anyway")) ? sendBack({ which, name }, dry_run, true) : say(status, "Nothing was sent.", "status");
     if (last.error && last.sent === 0) throw new Error(last.error);
-    say(status, `${some(last.sent)} ${dry_run ? "would be sent back" : last.sent === 1 ? "was sent back" : "were sent back"}${last.failed ? `, ${count(last.failed)} could not be: ${last.error}` : ""}.`, last.failed ? "status bad" : "status");
-    if (!dry_run) await load();
+    const failed = last.failed ? `, ${count(last.failed)} could not be` : last.error ? ", then it failed" : "";
+    const text = `${some(last.sent)} ${dry_run ? "would be sent back" : last.sent === 1 ? "was sent back" : "were sent back"}${failed}${last.error ? `: ${last.error}` : ""}.`;
+    if (dry_run) say(status, text, failed ? "status bad" : "status");
+    else await did(text, failed ? "status bad" : "status");
   }
 
   dry.addEventListener("click", () => during("Counting…", () => sendBack(meant(), true)));
@@ -150,8 +158,7 @@ export function letters(id) {
     if (!(await ask(`Purge ${name}?`, "Their payload and history are gone for good.", "Purge", true))) return;
     during("Purging…", async () => {
       const { removed } = await postJSON(path("purge"), which.all ? { ...which, older_than_ms: Math.floor(performance.now() - asOf) } : which); // not what died since
-      say(status, `${some(removed)} ${removed === 1 ? "is" : "are"} gone.`, "status");
-      await load();
+      await did(`${some(removed)} ${removed === 1 ? "is" : "are"} gone.`);
     });
   });
   all.addEventListener("change", () => body.querySelectorAll("td:first-child > input").forEach((b) => {

@@ -66,3 +66,63 @@ func TestTheEndOfASessionEndsItsPages(t *testing.T) {
 	b.sees("h1", "Sign in")
 	b.sees("#link", "signed out")
 }
+
+// Numbers that are still asked for when the form is there neither clear it nor come twice later.
+func TestWhatIsTypedIntoTheFormStays(t *testing.T) {
+	t.Parallel()
+	s := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_API_KEYS=secret:rw+admin"}})
+	for _, first := range []string{"the numbers are refused", "somebody signs in"} {
+		b := newTab(t)
+		b.open(s.URL)
+		b.sees("h1", "Sign in")
+		b.press("secret" + kb.Enter)
+		b.sees("#link", "live")
+		eval[any](b, `(() => {
+			const real = fetch;
+			window.asked = 0;
+			window.fetch = async (path, options) => {
+				if (path === "/ui/live" && ++window.asked === 1) await new Promise((go) => { window.release = go; });
+				return real(path, options);
+			};
+			return real("/ui/session", { method: "DELETE" });
+		})()`)
+		b.holds("the numbers are asked for again", "window.release")
+		eval[any](b, `location.hash = "#/s/orders"`)
+		b.sees("h1", "Sign in")
+		if first == "somebody signs in" {
+			b.press("secret" + kb.Enter)
+			b.holds("the form is gone", `!document.querySelector("form.sign")`)
+			eval[any](b, "window.release()")
+			b.sees("#link", "live")
+			if n := eval[int](b, "window.asked"); n != 1 {
+				t.Errorf("the page follows the numbers %d times", n)
+			}
+			continue
+		}
+		b.press("secr")
+		eval[any](b, `document.querySelector("form").marked = true, window.release()`)
+		b.holds("the numbers are refused", `performance.getEntriesByName(location.origin + "/ui/live").some((e) => e.responseStatus === 401)`)
+		b.press("et" + kb.Enter)
+		b.sees("#link", "live")
+	}
+}
+
+// A server that is away cannot end a session, and the page says so.
+func TestSigningOutOfAServerThatIsAwayIsSaidToFail(t *testing.T) {
+	t.Parallel()
+	s := weirtest.Start(t, weirtest.Options{Stays: true, Env: []string{"WEIR_API_KEYS=secret:rw+admin"}})
+	b := newTab(t)
+	b.open(s.URL)
+	b.sees("h1", "Sign in")
+	b.press("secret" + kb.Enter)
+	b.sees("#link", "live")
+	s.Kill()
+	b.sees("#link", "reconnecting")
+	b.click("header button", "Sign out")
+	b.sees("dialog", "You are still signed in.")
+	b.click("dialog button", "Try again")
+	b.sees("dialog", "You are still signed in.")
+	s.Restart()
+	b.click("dialog button", "Try again")
+	b.sees("h1", "Sign in")
+}

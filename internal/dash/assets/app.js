@@ -1,3 +1,4 @@
+import { ask as confirm } from "/ui/dialog.js";
 import { Refused, follow, getJSON, signIn, signOut } from "/ui/live.js";
 import { h } from "/ui/dom.js";
 import { overview } from "/ui/overview.js";
@@ -12,6 +13,7 @@ let view = null; // what is shown: { update(state), add(state) }
 let state = null; // what was heard last
 let missing; // what could not be shown: the stream that the address names, or null for all of them
 let turns = 0; // how often another address was opened
+let following = false;
 
 function linked(text, ok) {
   if (link.textContent !== text) link.textContent = text;
@@ -54,6 +56,7 @@ async function open() {
 
 // ask shows the form for a key, and goes on when there is one.
 function ask() {
+  if (main.querySelector("form.sign")) return; // somebody may have begun to type
   view = state = null;
   missing = undefined;
   turns++;
@@ -96,7 +99,9 @@ function got(next) {
 async function run() {
   try {
     await open();
-    await follow(got, (why) => linked(why, false));
+    if (following) return;
+    following = true;
+    await follow(got, (why) => linked(why, false)).finally(() => { following = false; });
   } catch (e) {
     if (!(e instanceof Refused)) throw e;
     ask();
@@ -104,8 +109,12 @@ async function run() {
 }
 
 out.addEventListener("click", async () => {
-  await signOut();
-  location.reload();
+  try {
+    await signOut();
+    location.reload();
+  } catch (e) {
+    if (await confirm("You are still signed in.", `The server did not end the session: ${e.message}.`, "Try again")) out.click();
+  }
 });
 
 addEventListener("hashchange", async () => {

@@ -48,12 +48,17 @@ const lastMoment = 20 * time.Millisecond
 // client asks all of them and waits for the slowest, within the time for a new connection.
 const sentinelSilence = time.Second
 
+// nodeSilence is how long a Cluster's node may take to be connected, and to greet. The client asks one
+// after the other where a slot is, within the time of a call.
+const nodeSilence = 2 * time.Second
+
 // calls holds the watched calls by slot.
 type calls struct {
 	slots     [maxWatched]atomic.Pointer[call]
 	next      atomic.Uint64
 	closing   context.Context // ends what the connections still wait for
 	sentinels []string        // addresses of the URL
+	cluster   bool
 }
 
 // call is the context of one call.
@@ -197,10 +202,11 @@ func (c *conn) SetWriteDeadline(t time.Time) error { return c.serve(t, c.Conn.Se
 
 func (c *conn) serve(t time.Time, set func(time.Time) error) error {
 	served := c.calls.of(t)
-	if c.brief && !t.IsZero() {
-		if soonest := time.Now().Add(sentinelSilence); soonest.Before(t) {
-			t = soonest
-		}
+	switch {
+	case c.brief:
+		t = within(sentinelSilence, t)
+	case c.calls.cluster && !c.heard:
+		t = within(nodeSilence, t)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,6 +221,14 @@ func (c *conn) serve(t time.Time, set func(time.Time) error) error {
 		t = soon()
 	}
 	return set(t)
+}
+
+// within returns a deadline that is no later than d from now, unless there is none.
+func within(d time.Duration, t time.Time) time.Time {
+	if bound := time.Now().Add(d); !t.IsZero() && bound.Before(t) {
+		return bound
+	}
+	return t
 }
 
 // adopt makes a connection one of these. The client waits for its Sentinels' answers with a
@@ -257,6 +271,9 @@ type socket struct {
 // except that the TLS handshake also ends with the context.
 func (all *calls) dialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	plain := &net.Dialer{Timeout: dialTimeout}
+	if all.cluster {
+		plain.Timeout = nodeSilence
+	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if config != nil {
 			inner, err := (&tls.Dialer{NetDialer: plain, Config: config}).DialContext(ctx, network, addr)

@@ -146,6 +146,19 @@ func TestClusterLosesTouchWithAMaster(t *testing.T) {
 	}
 }
 
+// TestSilentNodesKeepNobodyFromOpening: any node can be the first that is asked where the stream is.
+func TestSilentNodesKeepNobodyFromOpening(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, redistest.Options{})
+	c.Replicas[0].Pause()
+	c.Replicas[1].Pause()
+	for range 15 {
+		if err := openOn(t, c.URL()+"?stream=jobs").Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestSlotMovesUnderAPool gives the stream's slot to another master
 // while producers and a pool work on it. Nothing may be lost or stored twice.
 func TestSlotMovesUnderAPool(t *testing.T) {

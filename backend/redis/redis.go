@@ -161,7 +161,7 @@ func (quiet) Printf(context.Context, string, ...any) {}
 // connect creates the client; nothing is dialed yet.
 func (b *Backend) connect(cluster bool) {
 	opt := b.set.options()
-	opt.IsClusterMode = cluster
+	opt.IsClusterMode, b.calls.cluster = cluster, cluster
 	opt.Dialer = b.calls.dialer(opt.TLSConfig)
 	opt.OnConnect = b.connected
 	b.client = redis.NewUniversalClient(opt)

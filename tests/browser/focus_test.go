@@ -78,3 +78,24 @@ func TestATableThatWasScrolledSidewaysStaysSo(t *testing.T) {
 	b.holds("the table is where it was", "%s.scrollLeft === 20 && document.activeElement === %s", table, table)
 	b.quiet()
 }
+
+// Nor does the list of dead letters change under somebody who goes through it.
+func TestTheListOfDeadLettersKeepsTheFocus(t *testing.T) {
+	t.Parallel()
+	s := weirtest.Start(t, weirtest.Options{})
+	url := s.URL + "/bills"
+	publish(t, url, "bill-1", "bill-2")
+	fail(t, url)
+	b := newTab(t)
+	b.open(s.URL)
+	b.click("tbody a", "bills")
+	b.sees("button.open", "bill-2")
+	eval[any](b, `(window.at = document.querySelector("button.open")).focus()`)
+	publish(t, url, "bill-3")
+	fail(t, url)
+	b.sees("button.quiet", "The list has changed")
+	b.holds("the letter keeps the focus", `document.activeElement === window.at && window.at.isConnected`)
+	b.press(kb.Enter)
+	b.sees(".detail", "published to bills")
+	b.quiet()
+}

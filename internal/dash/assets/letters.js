@@ -36,7 +36,7 @@ export function letters(id) {
   const meant = () => (chosen.size > 0 ? { which: { ids: [...chosen.keys()] }, name: some(chosen.size) }
     : { which: { all: true }, name: total === null ? "all dead letters" : total === 1 ? "the only dead letter" : `all ${some(total)}` });
 
-  const reading = () => chosen.size > 0 || open.size > 0;
+  const reading = () => chosen.size > 0 || open.size > 0 || body.contains(document.activeElement);
 
   // load lists letters. One that nobody asked for takes nothing away from who has begun to read meanwhile.
   async function load(after, asked = true) {

@@ -1,6 +1,11 @@
 package browser
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirmq/weir/tests/weirtest"
+)
 
 func TestAPhoneShowsThePageWithoutScrollingSideways(t *testing.T) {
 	t.Parallel()
@@ -22,6 +27,27 @@ func TestAPhoneShowsThePageWithoutScrollingSideways(t *testing.T) {
 			[...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll")).map((e) => e.outerHTML.slice(0, 200))`)
 		if len(wide) > 0 {
 			t.Errorf("%s is wider than 400 pixels: %q", page.path, wide)
+		}
+	}
+}
+
+// A header whose name is long leaves room for its value.
+func TestALongHeaderCanBeRead(t *testing.T) {
+	t.Parallel()
+	s := weirtest.Start(t, weirtest.Options{})
+	write(t, s, "audit", object{"type": "log"}, object{"data": 1, "meta": object{strings.Repeat("key", 30): strings.Repeat("value", 40)}})
+	b := newTab(t)
+	b.open(s.URL)
+	b.click("tbody a", "audit")
+	b.sees(".records", "value")
+	for _, width := range []int64{1280, 320} {
+		b.size(width, 800)
+		box := eval[[]float64](b, `(() => {
+			const value = document.querySelector(".records dd").getBoundingClientRect(), all = document.querySelector(".records").closest(".scroll").getBoundingClientRect();
+			return [value.width, value.height, value.right - all.right];
+		})()`)
+		if box[0] < 70 || box[1] > 600 || box[2] > 0 {
+			t.Errorf("at %d pixels the value is %.0f wide, %.0f high, and ends %.0f behind the table", width, box[0], box[1], box[2])
 		}
 	}
 }

@@ -56,6 +56,7 @@ type hook struct {
 		streak   int       // failures in a row
 		unheard  int       // claims that failed in a row
 		until    time.Time // nothing is claimed before
+		asked    time.Time // nor before, by the receiver
 		paused   time.Time // since when, because of the streak
 		next     time.Time // nor before, by the rate
 		state    api.WebhookState
@@ -85,7 +86,8 @@ func (h *hook) configure(cfg *api.WebhookConfig, on bool, trip http.RoundTripper
 	h.mu.sender = &sender{name: h.name, cfg: *cfg, trip: trip}
 	h.mu.idle = idle
 	h.mu.same, h.mu.change = context.WithCancelCause(h.done)
-	h.mu.streak, h.mu.unheard, h.mu.until, h.mu.paused, h.mu.next = 0, 0, time.Time{}, time.Time{}, time.Time{}
+	h.mu.streak, h.mu.unheard = 0, 0
+	h.mu.until, h.mu.asked, h.mu.paused, h.mu.next = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	h.mu.state.On, h.mu.state.LastError = on, ""
 	h.mu.Unlock()
 	h.poke()
@@ -155,7 +157,7 @@ func (h *hook) room(now time.Time) (turn, time.Duration) {
 	if t.sender.cfg.Rate > 0 {
 		t.max = min(t.max, 1)
 	}
-	wait := max(h.mu.until.Sub(now), h.mu.next.Sub(now))
+	wait := max(h.mu.until.Sub(now), h.mu.asked.Sub(now), h.mu.next.Sub(now))
 	if !h.set.leads() {
 		wait = max(wait, claimRetry)
 	}
@@ -206,10 +208,10 @@ func (h *hook) gotNone(t *turn, err error, atOnce bool) {
 	case t.same.Err() != nil: // changed, or over
 	case err != nil:
 		h.mu.unheard++
-		h.hold(time.Now().Add(doubled(claimRetry, h.mu.unheard-1, claimRetryMax)))
+		hold(&h.mu.until, time.Now().Add(doubled(claimRetry, h.mu.unheard-1, claimRetryMax)))
 		h.mu.state.LastError = "no jobs could be taken: " + api.Sentence(err)
 	case atOnce: // so answers an engine that drains
-		h.hold(time.Now().Add(claimRetry))
+		hold(&h.mu.until, time.Now().Add(claimRetry))
 	case h.mu.unheard > 0:
 		h.mu.unheard, h.mu.state.LastError = 0, ""
 	}
@@ -264,13 +266,13 @@ func (h *hook) ended(s *sender, began time.Time, res *result) {
 			break // what has failed is not there any more
 		}
 		if res.status == http.StatusTooManyRequests || res.status == http.StatusServiceUnavailable {
-			h.hold(now.Add(res.after)) // it speaks for all jobs
+			hold(&h.mu.asked, now.Add(res.after)) // it speaks for all jobs, also if one succeeds
 		}
 		if began.Before(h.mu.paused) {
 			break // it failed with those that the pause is for
 		}
 		if h.mu.streak++; h.mu.streak >= tripAfter {
-			h.hold(now.Add(scattered(doubled(retryBase, h.mu.streak-tripAfter, pauseMax))))
+			hold(&h.mu.until, now.Add(scattered(doubled(retryBase, h.mu.streak-tripAfter, pauseMax))))
 			h.mu.paused = now
 		}
 	}
@@ -285,10 +287,10 @@ func (h *hook) ended(s *sender, began time.Time, res *result) {
 	h.poke()
 }
 
-// hold claims nothing before at. The lock is held.
-func (h *hook) hold(at time.Time) {
-	if at.After(h.mu.until) {
-		h.mu.until = at
+// hold lets until be at, if that is later.
+func hold(until *time.Time, at time.Time) {
+	if at.After(*until) {
+		*until = at
 	}
 }
 

@@ -81,6 +81,35 @@ func TestAPauseDoesNotShortenARetryAfter(t *testing.T) {
 	})
 }
 
+// What a receiver has asked for stands when a delivery that began before succeeds.
+func TestALateSuccessDoesNotShortenARetryAfter(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		to := &receiver{header: http.Header{"Retry-After": {"300"}}, answer: func(r *http.Request) (int, error) {
+			if r.Header.Get("Weir-Seq") == "1" {
+				time.Sleep(2 * time.Second)
+				return 200, nil
+			}
+			return 503, nil
+		}}
+		s, q := newSet(t, to), newFakeQueue(tripAfter+1)
+		s.Start(q)
+		cfg := config()
+		cfg.Concurrency = tripAfter + 1
+		put(t, s, "w", cfg)
+		pass(3 * time.Second)
+		q.add(tripAfter + 2)
+		pass(290 * time.Second)
+		if n := len(to.times()); n != tripAfter+1 {
+			t.Errorf("%d deliveries before the time that the receiver asked for", n-tripAfter-1)
+		}
+		pass(20 * time.Second)
+		if n := len(to.times()); n <= tripAfter+1 {
+			t.Error("no delivery after that time")
+		}
+		s.Stop(time.Second)
+	})
+}
+
 // Whoever replaces the URL of a dead receiver does not wait for the end of a pause, and what is
 // still under way to the old one does not count against the new one.
 func TestAChangedWebhookHasNotFailed(t *testing.T) {

@@ -106,7 +106,7 @@ func changeContexts(change func(c *contexts) error) (all contexts, err error) {
 	if err != nil {
 		return all, err
 	}
-	err = alone(path, func() error {
+	err = alone(path, func(path string) error {
 		if all, err = readContexts(); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -208,6 +209,57 @@ func TestNoChangeOfAFileIsLost(t *testing.T) {
 			t.Errorf("weir %v: %v, %s", args, res.err, res.stdout)
 		}
 	}
+}
+
+// A file is changed where a link to it leads, since that is what others read, and the link stays.
+func TestAFileBehindALinkIsTheOneThatChanges(t *testing.T) {
+	dir := t.TempDir()
+	link := func(t *testing.T, at string) (target string) {
+		t.Helper()
+		target, between := filepath.Join(dir, filepath.Base(at)+".real"), filepath.Join(dir, filepath.Base(at)+".link")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.Symlink(filepath.Base(target), between), os.Symlink(between, at)); err != nil {
+			t.Fatal(err)
+		}
+		return target
+	}
+	must := func(t *testing.T, stdin string, args ...string) string {
+		t.Helper()
+		res := runWeir(t, stdin, args...)
+		if res.err != nil {
+			t.Fatalf("weir %v: %v", args, res.err)
+		}
+		return res.stdout
+	}
+	t.Run("keys", func(t *testing.T) {
+		at := filepath.Join(dir, "keys.json")
+		target := link(t, at)
+		must(t, "", "key", "new", "stays", "--keys-file", at)
+		must(t, "", "key", "new", "goes", "--keys-file", at)
+		must(t, "", "key", "revoke", "goes", "--keys-file", at)
+		if all := must(t, "", "key", "ls", "--keys-file", target); !strings.Contains(all, "stays") || strings.Contains(all, "goes") {
+			t.Errorf("the server's file has %q", all)
+		}
+	})
+	t.Run("contexts", func(t *testing.T) {
+		contextsOf(t)
+		config, err := os.UserConfigDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := link(t, filepath.Join(config, "weir", "contexts.json"))
+		must(t, "", "context", "set", "prod", "http://h:4000")
+		if text, err := os.ReadFile(target); err != nil || !strings.Contains(string(text), "prod") {
+			t.Errorf("what the link leads to has %q, %v", text, err)
+		}
+	})
+	t.Run("place", func(t *testing.T) {
+		at := filepath.Join(dir, "place")
+		target := link(t, at)
+		must(t, "a\nb\n", "publish", "--resume", at, "file://"+filepath.Join(dir, "data")+"?topic=in")
+		if text, err := os.ReadFile(target); err != nil || !strings.Contains(string(text), `"records":2`) {
+			t.Errorf("what the link leads to has %q, %v", text, err)
+		}
+	})
 }
 
 func TestContextsAreKeptWithoutSecrets(t *testing.T) {

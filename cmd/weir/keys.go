@@ -88,8 +88,8 @@ func newKeyNewCmd() *cobra.Command {
 
 // add adds a key to the file.
 func (f keyFile) add(key keyfile.Key) error {
-	return alone(string(f), func() error {
-		keys, err := keyfile.Read(string(f))
+	return alone(string(f), func(path string) error {
+		keys, err := keyfile.Read(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -98,14 +98,14 @@ func (f keyFile) add(key keyfile.Key) error {
 				return &usageError{fmt.Errorf("there is a key %q; choose another name, or revoke that one first", key.Name)}
 			}
 		}
-		return keyfile.Write(string(f), append(keys, key))
+		return keyfile.Write(path, append(keys, key))
 	})
 }
 
 // revoke removes a key from the file.
 func (f keyFile) revoke(name string) error {
-	return alone(string(f), func() error {
-		keys, err := keyfile.Read(string(f))
+	return alone(string(f), func(path string) error {
+		keys, err := keyfile.Read(path)
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func (f keyFile) revoke(name string) error {
 		if !found {
 			return &usageError{fmt.Errorf("there is no key %q in %s; weir key ls lists them", name, f)}
 		}
-		return keyfile.Write(string(f), left)
+		return keyfile.Write(path, left)
 	})
 }
 

@@ -128,7 +128,7 @@ func (p *place) save() error {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.WriteUnsynced(p.path, append(text, '\n')); err != nil {
+	if err := atomicfile.WriteUnsynced(behindLinks(p.path), append(text, '\n')); err != nil {
 		return fmt.Errorf("--resume: %w", err)
 	}
 	return nil

@@ -55,7 +55,9 @@ func (f *follower) connect(ctx context.Context) error {
 	late := time.AfterFunc(callTimeout, giveUp)
 	resp, err := f.client.stream(ctx, "/v0/watch/"+url.PathEscape(f.wid), f.lastID)
 	late.Stop()
-	if IsStatus(err, http.StatusNotFound) {
+	// To a session that was this key's, a key with other rights is another one; whether it is still
+	// good for a new one is said where that is asked for.
+	if IsStatus(err, http.StatusNotFound) || f.started && IsStatus(err, http.StatusUnauthorized) {
 		f.wid = ""
 		return errSessionLost
 	}

@@ -194,6 +194,21 @@ func TestALostSessionIsMadeAnewFromTheLastPositions(t *testing.T) {
 	}
 }
 
+// A key with other rights than it had is another one to the session, and may be good for a new one.
+func TestASessionThatIsAnotherKeysByNowIsMadeAnew(t *testing.T) {
+	another := refuses(401, `{"error":{"code":"unauthorized","message":"m"}}`)
+	b := startBadServer(t, cutAfter(hint+records("a", 0, 2)), another, sends(hint+records("a", 2, 3)+gone("a")))
+	o, err := b.follow(t, map[string]uint64{"a": 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSeqs(t, o, 1, 2, 3)
+	b = startBadServer(t, cutAfter(hint+records("a", 0, 2)), another)
+	if _, err := b.follow(t, map[string]uint64{"a": 0}); !api.IsCode(err, "unauthorized") || len(b.sessions) != 2 {
+		t.Errorf("one that is never this key's: %v after %d sessions", err, len(b.sessions))
+	}
+}
+
 func TestAStreamThatBrokeBeforeItsFirstIDIsNotResumed(t *testing.T) {
 	b := startBadServer(t, cutAfter(hint), sends(records("a", 5, 6)+gone("a")))
 	o, err := b.follow(t, map[string]uint64{"a": 5})

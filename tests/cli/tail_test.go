@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,6 +46,40 @@ func TestTailFollowsOverKillsAndRestartsWithoutAGapOrARepeat(t *testing.T) {
 	told := tail.Stderr.String()
 	if away := strings.Count(told, "waiting for the server"); away != 3 || back() != 3 || strings.Count(told, "\n") != 6 {
 		t.Errorf("tail told of 3 restarts:\n%s", told)
+	}
+}
+
+// Who follows with a key is not concerned by what else that key may do.
+func TestTailGoesOnWhenItsKeyGetsOtherRights(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	key := func(name, scopes string) string {
+		return "://:" + strings.TrimSpace(must(t, "key", "new", name, "--keys-file", keys, "--scopes", scopes)) + "@"
+	}
+	reader, writer := key("reader", "read"), key("writer", "write,admin")
+	srv := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_KEYS_FILE=" + keys}})
+	url := srv.URL + "/log"
+	publish := func(line string) {
+		must(t, "publish", "--guard=off", "--type=log", strings.Replace(url, "://", writer, 1), writeLines(t, []string{line}))
+	}
+	publish("first")
+	tail := run(t, "tail", strings.Replace(url, "://", reader, 1), "--from", "0")
+	eventually(t, "the first line", func() bool { return tail.Stdout.String() == "first\n" })
+	text, err := os.ReadFile(keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := strings.Replace(string(text), `"read"`, `"read", "delete"`, 1)
+	if err := errors.Join(os.WriteFile(keys+".new", []byte(more), 0o600), os.Rename(keys+".new", keys)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is back", func() bool { return strings.Contains(tail.Stderr.String(), "the server is back") || !tail.Running() })
+	publish("second")
+	eventually(t, "the second line", func() bool { return tail.Stdout.String() == "first\nsecond\n" || !tail.Running() })
+	must(t, "key", "revoke", "reader", "--keys-file", keys)
+	eventually(t, "it ends without its key", func() bool { return !tail.Running() })
+	if got := tail.Stdout.String(); got != "first\nsecond\n" || !strings.Contains(tail.Stderr.String(), "the key is not known to this server") {
+		t.Errorf("it printed %q and told:\n%s", got, tail.Stderr.String())
 	}
 }
 

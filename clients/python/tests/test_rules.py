@@ -305,6 +305,21 @@ class Following(unittest.TestCase):
         with self.assertRaises(weirmq.WeirError):
             self.follower().failed(weirmq.WeirError("unauthorized", 401, ""))
 
+    def test_a_session_that_is_another_keys_by_now_is_replaced(self) -> None:
+        f = self.follower()
+        list(f.feed(self.frame("record", "i", topic="a", to_seq=9, records=[])))
+        refused = httpx.Response(401, json={"error": {"code": "unauthorized", "message": "another key's"}})
+        with self.assertRaises(SessionLost) as got:
+            f.streaming(refused)
+        f.failed(got.exception)
+        self.assertTrue(f.needs_session)
+        self.assertEqual(self.starts(f)["a"], {"from_seq": 9})
+        f.opened({"wid": "wid_2", "topics": {}})
+        with self.assertRaises(weirmq.WeirError) as again:  # a key that is refused for good
+            f.streaming(refused)
+        with self.assertRaises(weirmq.WeirError):
+            f.failed(again.exception)
+
     def test_frames_of_later_versions_are_skipped_and_broken_ones_are_errors(self) -> None:
         f = self.follower()
         self.assertEqual(list(f.feed(self.frame("novelty", x=1) + self.frame("error", code=429))), [])

@@ -153,7 +153,9 @@ class Follower<T> {
     try {
       return await this.transport.open(`/v0/watch/${encodeURIComponent(this.#wid)}`, this.#lastId, stop);
     } catch (e) {
-      if (e instanceof WeirError && e.status === 404) {
+      // To a session that was this key's, a key with other rights is another one; whether it is still
+      // good for a new one is said where that is asked for.
+      if (e instanceof WeirError && (e.status === 404 || (this.#started && e.status === 401))) {
         this.#wid = "";
         throw sessionLost();
       }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { connect, eventually, newTopic, take, url } from "./kit.js";
+import { connect, eventually, newTopic, refusal, take, url } from "./kit.js";
 
 const numbers = (from, to) => Array.from({ length: to - from + 1 }, (_, i) => from + i);
 const seqs = (records) => records.map((r) => r.seq);
@@ -124,6 +124,28 @@ test("a session that is gone is replaced by one that goes on behind the last rec
   assert.deepEqual(seqs(await take(events, 2)), [3, 4]);
   assert.equal(sessions, 2);
   await events.return();
+});
+
+test("a session that is another key's by now, as after a change of its rights, is replaced", async () => {
+  const topic = newTopic();
+  await publish(topic, 2);
+  let refused = 0;
+  const broken = breaking(1 << 20, () => (refused === 0 ? 100 : Infinity));
+  const fetch = (input, init) =>
+    init.headers["Last-Event-ID"] && refused++ === 0 ? refusal(401, "unauthorized") : broken(input, init);
+  const events = connect({ fetch: async (input, init) => fetch(input, init) }).follow(topic, { from: 0 });
+  assert.deepEqual(seqs(await take(events, 2)), [1, 2]);
+  await publish(topic, 2);
+  assert.deepEqual(seqs(await take(events, 2)), [3, 4]);
+  assert.equal(refused, 1);
+  await events.return();
+});
+
+test("a stream that is refused at once ends the follow", async () => {
+  const topic = newTopic();
+  await publish(topic, 1);
+  const fetch = async (input, init) => (init.method === "GET" ? refusal(401, "unauthorized") : globalThis.fetch(input, init));
+  await assert.rejects(take(connect({ fetch }).follow(topic), 1), { code: "unauthorized", status: 401 });
 });
 
 test("what was lost is announced", async () => {

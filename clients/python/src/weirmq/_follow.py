@@ -116,6 +116,10 @@ class Follower:
         error = error_of(answer)
         if error is not None and error.status == 404:
             raise SessionLost(error.code, error.message)
+        # To a session that was this key's, a key with other rights is another one; whether it is
+        # still good for a new one is said where that is asked for.
+        if error is not None and error.status == 401 and self._started:
+            raise SessionLost("not_found", error.message)
         if error is not None:
             raise error
         self._started, self._gone, self._parser = True, set(), FrameParser()

@@ -36,7 +36,8 @@ class CaughtUp:
 
 @dataclass(frozen=True)
 class TopicDeleted:
-    """The topic is gone; the others go on, and so does this one if it is created again."""
+    """The topic is gone; the others go on. If it is created again, that comes at the next connection
+    at which it is there, as a :class:`Gap` that is ``recreated``, and not before."""
 
     topic: str
 

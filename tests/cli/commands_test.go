@@ -85,6 +85,18 @@ func TestWorkMovesWhatAlwaysFailsToTheDeadLetters(t *testing.T) {
 	}
 }
 
+// A server may be set to take fewer jobs in one ack or extend than a worker holds.
+func TestWorkSettlesAsManyAtOnceAsTheServerTakes(t *testing.T) {
+	t.Parallel()
+	srv := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_MAX_CLAIM=3"}})
+	url := srv.URL + "/requests"
+	must(t, "publish", url, writeLines(t, accessLog(t)[:8]))
+	out := must(t, "work", url, "--until-empty", "100ms", "--workers", "8", "--reclaim-after", "1s", "--json", "--", "sleep", "1.5")
+	if !strings.Contains(out, `"acked":8,"nacked":0,"reclaimed":0,"lost":0`) {
+		t.Errorf("summary %s", out)
+	}
+}
+
 func TestTailFollowsOverAKillOfTheServer(t *testing.T) {
 	t.Parallel()
 	lines := accessLog(t)[:200]

@@ -2,6 +2,7 @@ package clients
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -185,4 +186,32 @@ func TestPythonQuickStart(t *testing.T) {
 
 	follower := start(t, settings, "", "-c", "import weirmq\nweir = weirmq.Client()\nweir.publish('orders', 7)\n"+programs[1][1])
 	weirtest.Eventually(t, "the record is printed", func() bool { return follower.out.String() == "1 7\n" })
+}
+
+// A server may be set to take fewer jobs in one ack or extend than a worker holds.
+func TestPythonSettlesAsManyAtOnceAsTheServerTakes(t *testing.T) {
+	for _, kind := range []string{"sync", "async"} {
+		t.Run(kind, func(t *testing.T) {
+			srv := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_MAX_CLAIM=3"}})
+			for _, call := range [][3]string{
+				{"PUT", "/v0/topics/jobs", `{"type":"queue"}`},
+				{"POST", "/v0/topics/jobs", `{"records":[{"data":1},{"data":2},{"data":3},{"data":4},{"data":5},{"data":6},{"data":7},{"data":8}]}`},
+			} {
+				req, err := http.NewRequest(call[0], srv.URL+call[1], strings.NewReader(call[2]))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("Content-Type", "application/json")
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil || resp.StatusCode/100 != 2 {
+					t.Fatal(resp, err)
+				}
+				resp.Body.Close()
+			}
+			worker := start(t, []string{"WEIR_URL=" + srv.URL}, "", filepath.Join("testdata", "hold.py"), "8", "1000", kind)
+			if out := worker.succeed(); out != "WorkSummary(claimed=8, acked=8, nacked=0, lost=0)\n" {
+				t.Errorf("the worker did %s", out)
+			}
+		})
+	}
 }

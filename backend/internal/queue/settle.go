@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -10,7 +12,8 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// maxSettle is how many jobs one ack, nack or extend may name.
+// maxSettle is how many jobs one ack, nack or extend may name, unless the server's max_claim
+// is less.
 const maxSettle = 1000
 
 // Ack completes deliveries. Every lease is checked.
@@ -47,12 +50,8 @@ func (b *Backend) Nack(ctx context.Context, returns []backend.Return) (lost []st
 	for i, h := range order {
 		gone, err := b.settle(ctx, groups[h], api.Settlement{Kind: api.SettleNack, Delay: h.delay, NotStarted: h.notStarted})
 		lost = append(lost, gone...)
-		if err != nil && i > 0 {
-			// A repeat finds the leases of the earlier calls gone and has to know why.
-			err = fmt.Errorf("%w for some: %w", backend.ErrOutcomeUnknown, err)
-		}
 		if err != nil {
-			return lost, err
+			return lost, halfway(err, i > 0)
 		}
 		b.idle.returned(h.delay)
 	}
@@ -66,11 +65,11 @@ func (b *Backend) settle(ctx context.Context, leases []backend.Lease, how api.Se
 		return nil, err
 	}
 	defer leave()
-	for len(leases) > 0 {
+	for some := false; len(leases) > 0; {
 		call := how
 		call.Node = leases[0].Consumer
-		n := 0
-		for n < len(leases) && n < maxSettle && leases[n].Consumer == call.Node {
+		n, most := 0, int(cmp.Or(b.settleMost.Load(), maxSettle))
+		for n < len(leases) && n < most && leases[n].Consumer == call.Node {
 			seq, ok := parseSeq(leases[n].ID)
 			if !ok {
 				return lost, badLease(leases[n].ID)
@@ -79,18 +78,31 @@ func (b *Backend) settle(ctx context.Context, leases []backend.Lease, how api.Se
 			n++
 		}
 		skipped, err := b.svc.Settle(ctx, b.opt.Topic, &call)
+		if api.IsCode(err, api.CodeBatchTooLarge) && n > 1 {
+			b.settleMost.Store(int64(n / 2))
+			continue
+		}
 		if api.IsCode(err, api.CodeTopicNotFound) {
 			skipped, err = call.Seqs, nil // the queue was deleted together with its jobs
 		}
 		if err != nil {
-			return lost, b.fail(err, true)
+			return lost, halfway(b.fail(err, true), some)
 		}
 		for _, seq := range skipped {
 			lost = append(lost, formatSeq(seq))
 		}
-		leases = leases[n:]
+		leases, some = leases[n:], true
 	}
 	return lost, nil
+}
+
+// halfway is err, of calls some of which may have been made: a repeat finds the leases of those
+// gone and has to know why.
+func halfway(err error, some bool) error {
+	if err == nil || !some || errors.Is(err, backend.ErrOutcomeUnknown) {
+		return err
+	}
+	return fmt.Errorf("%w for some: %w", backend.ErrOutcomeUnknown, err)
 }
 
 // maxLastErrors is how many handler errors are remembered.

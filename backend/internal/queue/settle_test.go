@@ -17,7 +17,10 @@ import (
 type settles struct {
 	queue.Service
 	fails map[int]error // by call, from 1
+	most  int           // in one call; 0: any number
 	calls []api.Settlement
+
+	refused int // calls that named more
 }
 
 func (s *settles) Topic(context.Context, string) (api.TopicState, error) {
@@ -25,6 +28,10 @@ func (s *settles) Topic(context.Context, string) (api.TopicState, error) {
 }
 
 func (s *settles) Settle(_ context.Context, _ string, req *api.Settlement) (skipped []uint64, _ error) {
+	if s.most > 0 && len(req.Seqs) > s.most {
+		s.refused++
+		return nil, api.Errorf(api.CodeBatchTooLarge, "too many")
+	}
 	s.calls = append(s.calls, *req)
 	if err := s.fails[len(s.calls)]; err != nil {
 		return nil, err
@@ -76,6 +83,32 @@ func TestManyLeasesAreSettledInSeveralCalls(t *testing.T) {
 	}
 	if n != len(all) || len(s.calls) != 4 {
 		t.Errorf("%d of %d leases in %d calls", n, len(all), len(s.calls))
+	}
+}
+
+// A server may be set to take fewer than a worker holds.
+func TestLeasesAreSettledInCallsAsSmallAsTheServerTakes(t *testing.T) {
+	s := &settles{most: 3}
+	b := s.open(t)
+	for round := range 2 {
+		s.calls = nil
+		if lost, err := b.Ack(t.Context(), leasesOf("a", 1, 20)); err != nil || len(lost) > 0 {
+			t.Fatalf("lost %v, %v", lost, err)
+		}
+		var seqs []uint64
+		for _, call := range s.calls {
+			seqs = append(seqs, call.Seqs...)
+		}
+		if len(seqs) != 20 || !slices.IsSorted(seqs) || len(slices.Compact(seqs)) != 20 {
+			t.Errorf("round %d settled %v", round, seqs)
+		}
+	}
+	if s.refused > 5 {
+		t.Errorf("%d calls were refused, though the first ones say what is too much", s.refused)
+	}
+	s = &settles{most: 3, fails: map[int]error{2: api.Errorf(api.CodeShuttingDown, "going")}}
+	if _, err := s.open(t).Ack(t.Context(), leasesOf("a", 1, 20)); !errors.Is(err, backend.ErrOutcomeUnknown) || !backend.Retryable(err) {
+		t.Errorf("one that fails when some are acknowledged: %v", err)
 	}
 }
 

@@ -219,9 +219,9 @@ class Worker<T> {
   }
 
   /** Makes the call that settles jobs, and ends them as that says. */
-  async #settle(batch: Running<T>[], as: "done" | "failed", call: () => Promise<SettleResult>): Promise<void> {
+  async #settle(batch: Running<T>[], as: "done" | "failed", call: (jobs: Job<T>[]) => Promise<SettleResult>): Promise<void> {
     try {
-      const not = new Set((await call()).skipped.map(String));
+      const not = new Set((await call(batch.map((r) => r.job))).skipped.map(String));
       for (const running of batch) {
         const lost = not.size > 0 && not.has(String(running.job.seq));
         this.#end(running, lost ? "lost" : as);
@@ -230,7 +230,11 @@ class Worker<T> {
         }
       }
     } catch (e) {
-      for (const running of batch) {
+      const parts = halves(e, batch);
+      for (const part of parts) {
+        await this.#settle(part, as, call);
+      }
+      for (const running of parts.length > 0 ? [] : batch) {
         this.#end(running, "lost");
         this.#report(e, running.job);
       }
@@ -263,8 +267,7 @@ class Worker<T> {
     while (this.#acks.length > 0) {
       const batch = this.#acks;
       this.#acks = [];
-      const jobs = batch.map((r) => r.job);
-      await this.#settle(batch, "done", () => this.client.ack(this.topic, jobs, { retryMs: this.#leaseMs }));
+      await this.#settle(batch, "done", (jobs) => this.client.ack(this.topic, jobs, { retryMs: this.#leaseMs }));
     }
     this.#acking = false;
   }
@@ -283,17 +286,8 @@ class Worker<T> {
       if (held.length === 0) {
         continue;
       }
-      const sent = now();
       try {
-        const { skipped } = await this.client.extend(this.topic, held.map((r) => r.job), { leaseMs: this.#leaseMs, retryMs: every, signal: end });
-        const not = new Set(skipped.map(String));
-        for (const r of held) {
-          if (not.has(String(r.job.seq))) {
-            this.#lose(r);
-          } else {
-            r.ends = sent + this.#leaseMs;
-          }
-        }
+        await this.#extend(held, every, end);
       } catch (e) {
         if (end.aborted) {
           return;
@@ -303,6 +297,29 @@ class Worker<T> {
         if (temporary(e)) {
           wait = every / 10; // there may be time for another try before the leases end
         }
+      }
+    }
+  }
+
+  async #extend(held: Running<T>[], retryMs: number, signal: AbortSignal): Promise<void> {
+    const sent = now();
+    try {
+      const { skipped } = await this.client.extend(this.topic, held.map((r) => r.job), { leaseMs: this.#leaseMs, retryMs, signal });
+      const not = new Set(skipped.map(String));
+      for (const r of held) {
+        if (not.has(String(r.job.seq))) {
+          this.#lose(r);
+        } else {
+          r.ends = sent + this.#leaseMs;
+        }
+      }
+    } catch (e) {
+      const parts = halves(e, held);
+      if (parts.length === 0) {
+        throw e;
+      }
+      for (const part of parts) {
+        await this.#extend(part, retryMs, signal);
       }
     }
   }
@@ -325,6 +342,12 @@ class Worker<T> {
       // somebody else's mistake must not stop the work
     }
   }
+}
+
+/** What to name in two calls, as the server is set to take fewer in one; else nothing. */
+function halves<R>(e: unknown, batch: R[]): R[][] {
+  const middle = batch.length >> 1;
+  return e instanceof WeirError && e.code === "batch_too_large" && middle > 0 ? [batch.slice(0, middle), batch.slice(middle)] : [];
 }
 
 function leaseLost(job: Job, what: string): WeirError {

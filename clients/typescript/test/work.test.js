@@ -41,6 +41,32 @@ test("every job is done once, and no more at a time than asked for", async () =>
   assert.equal(getEventListeners(stop.signal, "abort").length, 0);
 });
 
+test("what a server takes in smaller calls only is extended and acked in those", async () => {
+  const topic = await queueOf(10);
+  const stop = new AbortController();
+  const extended = new Set();
+  const fetch = async (input, init) => {
+    const { seqs = [] } = init.body ? JSON.parse(init.body) : {};
+    if (seqs.length > 3) {
+      return refusal(400, "batch_too_large");
+    }
+    const res = await globalThis.fetch(input, init);
+    if (/extend$/.test(String(input))) {
+      seqs.forEach((seq) => extended.add(seq));
+    }
+    return res;
+  };
+  const working = connect({ fetch }).work(topic, () => eventually("all to be extended", async () => extended.size === 10), {
+    concurrency: 10,
+    leaseMs: 900,
+    signal: stop.signal,
+    onError: quiet,
+  });
+  await eventually("the queue is empty", isEmpty(topic));
+  stop.abort();
+  assert.deepEqual(await working, { done: 10, failed: 0, lost: 0 });
+});
+
 test("what is no handler is refused before a job is taken", async () => {
   const topic = await queueOf(1);
   for (const handler of [undefined, null, {}, "handle"]) {

@@ -19,7 +19,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import httpx
@@ -39,6 +39,7 @@ from ._work import (
     batches,
     check_options,
     delay_of,
+    halves,
     log,
     outcome_of,
     retry_delay,
@@ -357,7 +358,7 @@ class Worker:
             for delay, part in batches(some):
                 self._settle_some(delay, part)
 
-    def _settle_some(self, delay: int | None, some: list[Held]) -> None:
+    def _settle_some(self, delay: int | None, some: Sequence[Held]) -> None:
         jobs = [h.job for h in some]
         call = _calls.settle("ack", jobs) if delay is None else _calls.nack(jobs, delay, started=True)
         tries = 0
@@ -366,6 +367,11 @@ class Worker:
                 done = self._call(call)
                 break
             except WeirError as error:
+                parts = halves(error, some)
+                for part in parts:
+                    self._settle_some(delay, part)
+                if parts:
+                    return
                 tries += 1
                 pause = pause_before(tries, error)
                 refused = isinstance(error, Untrusted) or not is_passing(error)
@@ -426,14 +432,22 @@ class Worker:
                 time.sleep(min(pause_before(tries, error), max(self._shelf.lease / 10, 0.05)))
                 self._keep.set()
 
-    def _extend_some(self, some: list[Held]) -> None:
+    def _extend_some(self, some: Sequence[Held]) -> None:
         with self._lock:
             some = [h for h in some if h.job.lease_id in self._shelf.jobs and not h.over]
         if not some:
             return
         at = time.monotonic()
         call = _calls.settle("extend", [h.job for h in some], lease_ms=self._lease_ms)
-        answer = self._call(call, min(_calls.CALL_TIMEOUT, max(self._shelf.lease / 3, 1.0)))
+        try:
+            answer = self._call(call, min(_calls.CALL_TIMEOUT, max(self._shelf.lease / 3, 1.0)))
+        except WeirError as error:
+            parts = halves(error, some)
+            if not parts:
+                raise
+            for part in parts:
+                self._extend_some(part)
+            return
         skipped = set(answer.skipped)
         with self._lock:
             for held in some:
@@ -457,9 +471,13 @@ class Worker:
             self._ready.clear()
             jobs = [h.job for h in self._shelf.jobs.values() if not h.over]
             self._changed.notify_all()
-        for i in range(0, len(jobs), MOST_PER_CALL):
-            with contextlib.suppress(WeirError):
-                self._call(_calls.nack(jobs[i : i + MOST_PER_CALL], 0, started=True), _calls.CONNECT_TIMEOUT)
+        parts: list[Sequence[Job]] = [jobs[i : i + MOST_PER_CALL] for i in range(0, len(jobs), MOST_PER_CALL)]
+        while parts:
+            some = parts.pop()
+            try:
+                self._call(_calls.nack(some, 0, started=True), _calls.CONNECT_TIMEOUT)
+            except WeirError as error:
+                parts += halves(error, some)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import inspect
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -304,7 +304,7 @@ class Loop:
             for delay, some in batches((held, delay) for held, delay in batch if not held.over):
                 await self._settle_some(delay, some)
 
-    async def _settle_some(self, delay: int | None, some: list[Held]) -> None:
+    async def _settle_some(self, delay: int | None, some: Sequence[Held]) -> None:
         jobs = [h.job for h in some]
         call = _calls.settle("ack", jobs) if delay is None else _calls.nack(jobs, delay, started=True)
         tries = 0
@@ -313,6 +313,11 @@ class Loop:
                 done = await self._client._call(call, retry_for=0)
                 break
             except WeirError as error:
+                parts = halves(error, some)
+                for part in parts:
+                    await self._settle_some(delay, part)
+                if parts:
+                    return
                 tries += 1
                 pause = pause_before(tries, error)
                 if isinstance(error, Untrusted) or not is_passing(error):
@@ -328,7 +333,7 @@ class Loop:
                 await asyncio.sleep(pause)
         self._settled(some, delay, set(done.skipped))
 
-    def _settled(self, some: list[Held], delay: int | None, skipped: set[int]) -> None:
+    def _settled(self, some: Sequence[Held], delay: int | None, skipped: set[int]) -> None:
         for held in some:
             self._shelf.take(held)
             if held.job.seq in skipped:
@@ -366,14 +371,22 @@ class Loop:
                 await asyncio.sleep(min(pause_before(tries, error), max(self._shelf.lease / 10, 0.05)))
                 self._keep.set()
 
-    async def _extend_some(self, some: list[Held]) -> None:
+    async def _extend_some(self, some: Sequence[Held]) -> None:
         some = [h for h in some if h.job.lease_id in self._shelf.jobs and not h.over]
         if not some:
             return
         at = time.monotonic()
         call = _calls.settle("extend", [h.job for h in some], lease_ms=self._lease_ms)
         timeout = min(_calls.CALL_TIMEOUT, max(self._shelf.lease / 3, 1.0))
-        answer = await self._client._call(call, retry_for=0, timeout=timeout)
+        try:
+            answer = await self._client._call(call, retry_for=0, timeout=timeout)
+        except WeirError as error:
+            parts = halves(error, some)
+            if not parts:
+                raise
+            for part in parts:
+                await self._extend_some(part)
+            return
         skipped = set(answer.skipped)
         for held in some:
             if held.job.seq not in skipped:
@@ -416,6 +429,12 @@ def batches(batch: Iterable[tuple[Held, int | None]]) -> Iterator[tuple[int | No
     for delay, some in by_delay.items():
         for i in range(0, len(some), MOST_PER_CALL):
             yield delay, some[i : i + MOST_PER_CALL]
+
+
+def halves(error: WeirError, some: Sequence[T]) -> list[Sequence[T]]:
+    """What to name in two calls, as the server is set to take fewer in one; else nothing."""
+    middle = len(some) // 2
+    return [some[:middle], some[middle:]] if error.code == "batch_too_large" and middle else []
 
 
 def outcome_of(delay: RetryDelay, job: Job, error: Exception) -> int:

@@ -62,8 +62,11 @@ test("what a server takes in smaller calls only is extended and acked in those",
     signal: stop.signal,
     onError: quiet,
   });
-  await eventually("the queue is empty", isEmpty(topic));
-  stop.abort();
+  try {
+    await eventually("the queue is empty", isEmpty(topic));
+  } finally {
+    stop.abort(); // or a worker that fails would work for ever
+  }
   assert.deepEqual(await working, { done: 10, failed: 0, lost: 0 });
 });
 

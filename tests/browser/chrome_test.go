@@ -188,17 +188,39 @@ func (b *tab) holds(what, format string, args ...any) {
 	}
 }
 
-// click clicks as a person does: in the middle of the first element that shows the text.
+// click clicks as a person does: in the middle of the first element that shows the text, and once
+// more if the page has moved that away meanwhile. What is there instead never hears of it.
 func (b *tab) click(selector, text string) {
 	b.t.Helper()
 	b.sees(selector, text)
-	at := eval[[]float64](b, `(() => {
-		const e = [...document.querySelectorAll(%s)].find((e) => e.checkVisibility() && e.innerText.includes(%s));
-		e.scrollIntoView({ block: "center" });
-		const box = e.getBoundingClientRect();
-		return [box.x + box.width / 2, box.y + box.height / 2];
-	})()`, js(selector), js(text))
-	b.do(chromedp.MouseClickXY(at[0], at[1]))
+	for range 20 {
+		at := eval[[]float64](b, `(() => {
+			const e = [...document.querySelectorAll(%s)].find((e) => e.checkVisibility() && e.innerText.includes(%s));
+			if (!e) return [];
+			e.scrollIntoView({ block: "center" });
+			window.hit = false;
+			removeEventListener("click", window.heard, true);
+			window.heard = (click) => {
+				removeEventListener("click", window.heard, true);
+				window.hit = e.contains(click.target);
+				if (window.hit) return;
+				click.stopImmediatePropagation();
+				click.preventDefault();
+			};
+			addEventListener("click", window.heard, true);
+			const box = e.getBoundingClientRect();
+			return [box.x + box.width / 2, box.y + box.height / 2];
+		})()`, js(selector), js(text))
+		if len(at) == 0 {
+			b.sees(selector, text) // it is being replaced
+			continue
+		}
+		b.do(chromedp.MouseClickXY(at[0], at[1]))
+		if eval[bool](b, `window.hit ?? true`) { // a page that was left has none
+			return
+		}
+	}
+	b.t.Fatalf("%s with %q moves each time that it is clicked", selector, text)
 }
 
 func (b *tab) press(keys string) { b.do(chromedp.KeyEvent(keys)) }

@@ -80,6 +80,7 @@ func (e *Engine) spaceLoop() {
 	}
 	for {
 		s.sample()
+		e.log.Keep(s.ample())
 		if is := s.moved.Load(); is != moved {
 			moved = is
 			s.tellMoved(e.opt.Logger, is)

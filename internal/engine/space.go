@@ -98,6 +98,12 @@ func (s *space) sample() {
 	}
 }
 
+// ample reports whether the disk has room for files that only save work.
+func (s *space) ample() bool {
+	free := s.free.Load()
+	return s.reserve == 0 || free < 0 || free >= s.reserve+spaceSegments*s.segment
+}
+
 // room refuses a write of n encoded bytes that would not leave the reserve
 // free. Bytes written since the last look count as taken, though most go to
 // files that exist already; the file system is asked again only if that is too

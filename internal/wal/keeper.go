@@ -298,11 +298,23 @@ func (l *Log) recycleOne() bool {
 
 func (l *Log) reusable(s *segment) bool { return !s.failed && s.size == l.opt.SegmentBytes }
 
+// Keep says whether the disk has room for the file of one released segment besides the
+// spare. It has until Keep says otherwise.
+func (l *Log) Keep(room bool) {
+	l.mu.Lock()
+	changed := l.mu.keepNone == room
+	l.mu.keepNone = !room
+	l.mu.Unlock()
+	if changed {
+		l.kick()
+	}
+}
+
 // keptLocked reports whether the one released segment stays until the spare is taken.
 // Under load segments are released when the next spare is there already; without this
 // each would be deleted and the spare after it written as zeros.
 func (l *Log) keptLocked() bool {
-	return l.mu.spare != nil && !l.mu.spareGone && len(l.mu.retired) == 1 && l.reusable(l.mu.retired[0])
+	return l.mu.spare != nil && !l.mu.spareGone && !l.mu.keepNone && len(l.mu.retired) == 1 && l.reusable(l.mu.retired[0])
 }
 
 // anchorLocked makes sure that the newest file's header is on disk before an

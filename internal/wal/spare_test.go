@@ -181,16 +181,23 @@ func TestAFileReleasedLateIsUsedAgain(t *testing.T) {
 	if n := made() - start; n > 5 { // the writer may be through with half of such a small file before the keeper looks
 		t.Errorf("%d files were made for 17 segments while others were released", n)
 	}
+	files := func(what string, want func(segments int) int) {
+		t.Helper()
+		l.mu.Lock()
+		segments := len(l.mu.segs)
+		l.mu.Unlock()
+		within(t, what, func() error {
+			for segmentFiles(t, fs, l.opt.Dir) != want(segments) {
+				time.Sleep(time.Millisecond)
+			}
+			return nil
+		})
+	}
+	until("the next file is there", func() bool { return l.mu.spare != nil })
+	l.Keep(false)
+	files("on a disk that is nearly full there is only the next file", func(segments int) int { return segments + 1 })
 	l.GiveSpare()
-	l.mu.Lock()
-	rest := len(l.mu.segs)
-	l.mu.Unlock()
-	within(t, "the files that hold nothing go", func() error {
-		for segmentFiles(t, fs, l.opt.Dir) > rest {
-			time.Sleep(time.Millisecond)
-		}
-		return nil
-	})
+	files("the files that hold nothing go", func(segments int) int { return segments })
 }
 
 // segmentFiles counts the files of a log.

@@ -285,6 +285,7 @@ type Log struct {
 		// spareGone to remove it and to make none until it is needed or asked for;
 		// see Provide and GiveSpare.
 		spareEarly, spareGone bool
+		keepNone              bool // see Keep
 		spareReady            chan struct{}
 
 		fill fillClock

@@ -101,19 +101,27 @@ func TestALogGoesOnAfterTwoBackupsDuringOneSlowSync(t *testing.T) {
 	within(t, "close", l.Close)
 }
 
-// usedAgain waits until the file of a released segment was prepared for the next.
-func usedAgain(t *testing.T, l *Log) {
+// untilLocked waits until ok, which is called with the log's lock held.
+func untilLocked(t *testing.T, l *Log, what string, ok func() bool) {
 	t.Helper()
-	within(t, "a released file is used again", func() error {
+	within(t, what, func() error {
 		for {
 			l.mu.Lock()
-			done := (len(l.mu.retired) == 0 || l.keptLocked()) && l.mu.spare != nil
+			done := ok()
 			l.mu.Unlock()
 			if done {
 				return nil
 			}
 			time.Sleep(time.Millisecond)
 		}
+	})
+}
+
+// usedAgain waits until the file of a released segment was prepared for the next.
+func usedAgain(t *testing.T, l *Log) {
+	t.Helper()
+	untilLocked(t, l, "a released file is used again", func() bool {
+		return (len(l.mu.retired) == 0 || l.keptLocked()) && l.mu.spare != nil
 	})
 }
 

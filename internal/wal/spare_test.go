@@ -132,20 +132,7 @@ func TestAFileReleasedLateIsUsedAgain(t *testing.T) {
 		defer fs.mu.Unlock()
 		return fs.calls["create"]
 	}
-	until := func(what string, ok func() bool) {
-		t.Helper()
-		within(t, what, func() error {
-			for {
-				l.mu.Lock()
-				done := ok()
-				l.mu.Unlock()
-				if done {
-					return nil
-				}
-				time.Sleep(time.Millisecond)
-			}
-		})
-	}
+	until := func(what string, ok func() bool) { t.Helper(); untilLocked(t, l, what, ok) }
 	start := 0
 	for segment := range 20 {
 		if segment == 3 {

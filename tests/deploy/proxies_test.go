@@ -27,59 +27,78 @@ import (
 // site is the name under which browsers know the server behind the proxy.
 const site = "weir.example.com"
 
-// proxied is an nginx in front of a server.
+// proxied is a proxy in front of a server.
 type proxied struct {
 	t    *testing.T
 	addr string
 }
 
-// newProxied starts nginx with the site of deploy/proxies, without TLS and after change.
-func newProxied(t *testing.T, change func(site string) string) *proxied {
+// proxy makes a configuration of a site, which listens on addr and has no TLS, in dir and
+// returns the command that runs it.
+type proxy func(t *testing.T, site, addr, dir string) *exec.Cmd
+
+func nginx(t *testing.T, site, addr, dir string) *exec.Cmd {
 	t.Helper()
-	s := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_ALLOWED_HOSTS=" + site, "WEIR_MAX_BODY_BYTES=1048576"}})
+	site = regexp.MustCompile(`(?m)^ *ssl_\S+ .*\n`).ReplaceAllString(site, "")
+	site = strings.ReplaceAll(site, "listen 443 ssl;", "listen "+addr+";")
+	temp := ""
+	for _, kind := range strings.Fields("client_body proxy fastcgi uwsgi scgi") {
+		temp += fmt.Sprintf("%s_temp_path %s/%s;\n", kind, dir, kind)
+	}
+	conf := filepath.Join(dir, "nginx.conf")
+	write(t, conf, fmt.Sprintf("daemon off;\nmaster_process off;\npid %s/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n%s%s}\n", dir, temp, site))
 	program, err := exec.LookPath("nginx")
 	if err != nil {
 		program = "/usr/sbin/nginx" // of Debian, where it is not in everybody's PATH
 	}
-	text := read(t, root+"proxies/nginx.conf")
-	text = regexp.MustCompile(`(?m)^ *ssl_\S+ .*\n`).ReplaceAllString(text, "")
-	text = change(strings.ReplaceAll(text, "127.0.0.1:4000", strings.TrimPrefix(s.URL, "http://")))
+	return exec.Command(program, "-p", dir, "-c", conf, "-e", "stderr")
+}
+
+func caddy(t *testing.T, text, addr, dir string) *exec.Cmd {
+	t.Helper()
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(site)+` \{`).ReplaceAllString(text, "http://"+site+":"+port+" {")
+	conf := filepath.Join(dir, "Caddyfile")
+	write(t, conf, fmt.Sprintf("{\n\tadmin off\n\tauto_https off\n\tdefault_bind %s\n}\n%s", host, text))
+	cmd := exec.Command("caddy", "run", "--config", conf, "--adapter", "caddyfile")
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
+	return cmd
+}
+
+// newProxied starts a proxy with a site of deploy/proxies.
+func newProxied(t *testing.T, run proxy, site string) *proxied {
+	t.Helper()
+	s := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_ALLOWED_HOSTS=weir.example.com", "WEIR_MAX_BODY_BYTES=1048576"}})
+	site = strings.ReplaceAll(site, "127.0.0.1:4000", strings.TrimPrefix(s.URL, "http://"))
 	for range 5 { // somebody may take the port in between
 		port, err := process.FreePort(0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		p := &proxied{t, fmt.Sprint("127.0.0.1:", port)}
-		if p.start(program, strings.ReplaceAll(text, "listen 443 ssl;", "listen "+p.addr+";")) {
+		if dir := t.TempDir(); p.start(run(t, site, p.addr, dir), filepath.Join(dir, "log")) {
 			return p
 		}
 	}
-	t.Fatal("nginx does not start")
+	t.Fatal("the proxy does not start")
 	return nil
 }
 
-// start reports whether nginx listens. A site that it does not understand fails the test.
-func (p *proxied) start(program, text string) bool {
+// start reports whether the proxy listens. A site that it does not understand fails the test.
+func (p *proxied) start(cmd *exec.Cmd, log string) bool {
 	p.t.Helper()
-	dir := p.t.TempDir()
-	conf, temp := filepath.Join(dir, "nginx.conf"), ""
-	for _, kind := range strings.Fields("client_body proxy fastcgi uwsgi scgi") {
-		temp += fmt.Sprintf("%s_temp_path %s/%s;\n", kind, dir, kind)
-	}
-	whole := fmt.Sprintf("daemon off;\nmaster_process off;\npid %s/pid;\nerror_log stderr;\nevents {}\nhttp {\naccess_log off;\n%s%s}\n", dir, temp, text)
-	if err := os.WriteFile(conf, []byte(whole), 0o600); err != nil {
-		p.t.Fatal(err)
-	}
-	log, err := os.Create(filepath.Join(dir, "log"))
+	said, err := os.Create(log)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer log.Close()
-	cmd := exec.Command(program, "-p", dir, "-c", conf, "-e", "stderr")
-	cmd.Stderr = log
+	defer said.Close()
+	cmd.Stderr = said
 	running, err := process.Start(cmd)
 	if err != nil {
-		p.t.Fatalf("nginx, which make deps installs: %v", err)
+		p.t.Fatalf("%s, which make deps installs: %v", cmd.Path, err)
 	}
 	p.t.Cleanup(func() { running.End(syscall.SIGKILL) })
 	for {
@@ -89,9 +108,8 @@ func (p *proxied) start(program, text string) bool {
 		}
 		select {
 		case <-running.Exited():
-			said := process.Tail(log.Name())
-			if strings.Contains(said, "[emerg]") && !strings.Contains(said, "bind()") {
-				p.t.Fatalf("nginx: %s", said)
+			if text := process.Tail(log); !strings.Contains(strings.ToLower(text), "address already in use") {
+				p.t.Fatalf("%s: %s", cmd.Path, text)
 			}
 			return false
 		case <-time.After(5 * time.Millisecond):
@@ -135,7 +153,17 @@ func (p *proxied) want(status int, text, method, path, origin, body string) []by
 
 func TestNginxInFront(t *testing.T) {
 	t.Parallel()
-	p := newProxied(t, func(site string) string { return site })
+	newProxied(t, nginx, read(t, root+"proxies/nginx.conf")).pass()
+}
+
+func TestCaddyInFront(t *testing.T) {
+	t.Parallel()
+	newProxied(t, caddy, read(t, root+"proxies/Caddyfile")).pass()
+}
+
+// pass makes the requests that a proxy has to let through.
+func (p *proxied) pass() {
+	t := p.t
 	const own = "https://" + site
 	t.Run("writes of browsers", func(t *testing.T) {
 		p := &proxied{t, p.addr}
@@ -175,6 +203,34 @@ func TestNginxInFront(t *testing.T) {
 		p.want(200, "", "POST", "/v0/topics/jobs", own, `{"records":[{"data":"x"}]}`)
 		claim.Wait()
 	})
+	t.Run("claims whose worker has gone", func(t *testing.T) {
+		p := &proxied{t, p.addr}
+		for try := range 3 { // the server may hear late that it has gone
+			topic := fmt.Sprint("/v0/topics/left-", try)
+			p.want(201, "", "PUT", topic, own, `{"type":"queue"}`)
+			ctx, leave := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			req, err := http.NewRequestWithContext(ctx, "POST", "http://"+p.addr+topic+"/claim", strings.NewReader(`{"node":"gone","wait_ms":30000}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Host = site
+			req.Header.Set("Content-Type", "application/json")
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				resp.Body.Close()
+				t.Fatalf("a claim of an empty queue: %s", resp.Status)
+			}
+			leave()
+			time.Sleep(100 * time.Millisecond)
+			p.want(200, "", "POST", topic, own, `{"records":[{"data":"x"}]}`)
+			resp := p.do("POST", topic+"/claim", own, `{"node":"here","wait_ms":1000}`)
+			if answer, err := io.ReadAll(resp.Body); err != nil {
+				t.Fatal(err)
+			} else if strings.Contains(string(answer), `"count":1`) {
+				return
+			}
+		}
+		t.Error("three times, the job went to a worker that had gone")
+	})
 	t.Run("WebSockets", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
@@ -195,8 +251,7 @@ func TestNginxInFront(t *testing.T) {
 // What the site's Host line is for.
 func TestNginxWithItsOwnHostIsToldSo(t *testing.T) {
 	t.Parallel()
-	p := newProxied(t, func(site string) string {
-		return regexp.MustCompile(`(?m)^ *proxy_set_header Host .*\n`).ReplaceAllString(site, "")
-	})
+	text := regexp.MustCompile(`(?m)^ *proxy_set_header Host .*\n`).ReplaceAllString(read(t, root+"proxies/nginx.conf"), "")
+	p := newProxied(t, nginx, text)
 	p.want(403, "is neither loopback nor listed", "POST", "/v0/topics/writes", "https://"+site, `{"records":[{"data":"x"}]}`)
 }

@@ -153,23 +153,26 @@ func (p *proxied) want(status int, text, method, path, origin, body string) []by
 
 func TestNginxInFront(t *testing.T) {
 	t.Parallel()
-	newProxied(t, nginx, read(t, root+"proxies/nginx.conf")).pass()
+	newProxied(t, nginx, read(t, root+"proxies/nginx.conf")).pass(3 << 20)
 }
 
 func TestCaddyInFront(t *testing.T) {
 	t.Parallel()
-	newProxied(t, caddy, read(t, root+"proxies/Caddyfile")).pass()
+	// Of more than 256 KiB beyond the limit Caddy reads nothing: it closes the connection, and
+	// a client may miss the answer.
+	newProxied(t, caddy, read(t, root+"proxies/Caddyfile")).pass(1<<20 + 128<<10)
 }
 
-// pass makes the requests that a proxy has to let through.
-func (p *proxied) pass() {
+// pass makes the requests that a proxy has to let through. The server refuses a body of
+// tooLarge bytes.
+func (p *proxied) pass(tooLarge int) {
 	t := p.t
 	const own = "https://" + site
 	t.Run("writes of browsers", func(t *testing.T) {
 		p := &proxied{t, p.addr}
 		p.want(201, `"last_seq":1`, "POST", "/v0/topics/writes", own, `{"records":[{"data":"x"}]}`)
 		p.want(403, "another origin", "POST", "/v0/topics/writes", "https://elsewhere.example", `{"records":[{"data":"x"}]}`)
-		p.want(413, `"payload_too_large"`, "POST", "/v0/topics/writes", own, `{"records":[{"data":"`+strings.Repeat("x", 3<<20)+`"}]}`)
+		p.want(413, `"payload_too_large"`, "POST", "/v0/topics/writes", own, `{"records":[{"data":"`+strings.Repeat("x", tooLarge)+`"}]}`)
 	})
 	t.Run("event streams", func(t *testing.T) {
 		p := &proxied{t, p.addr}

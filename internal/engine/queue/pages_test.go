@@ -11,7 +11,8 @@ import (
 // Pages hold what a map would, for numbers next to each other and far apart.
 func TestPagesHoldWhatAMapDoes(t *testing.T) {
 	number := rapid.Custom(func(t *rapid.T) uint64 {
-		return rapid.SampledFrom([]uint64{0, 60, 4000, 1 << 40, ^uint64(0) - 200}).Draw(t, "base") + rapid.Uint64Range(0, 200).Draw(t, "seq")
+		return rapid.SampledFrom([]uint64{0, 60, 4000, 1 << 40, ^uint64(0) - 200}).Draw(t, "base") +
+			rapid.OneOf(rapid.Uint64Range(0, 200), rapid.SampledFrom([]uint64{pageSeqs - 1, pageSeqs, 2 * pageSeqs})).Draw(t, "seq")
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		p, want := newPages(), map[uint64]*job{}
@@ -52,6 +53,15 @@ func TestPagesHoldWhatAMapDoes(t *testing.T) {
 			"": func(t *rapid.T) {
 				if seq := number.Draw(t, "seq"); p.get(seq) != want[seq] {
 					t.Fatalf("%d is %v, want %v", seq, p.get(seq), want[seq])
+				}
+				const last = ^uint64(0) - pageSeqs // the last page is out of the reach of its loop, and of any head
+				from := number.Draw(t, "from")
+				if has := within(from, from+200); want[from] == nil && len(has) > 0 && has[0] <= last {
+					for _, to := range []uint64{has[0] - 1, has[0], has[0] + 1} {
+						if got := p.absentTo(from, to); got != has[0]-1 {
+							t.Fatalf("%d…%d has no entry up to %d, want %d", from, to, got, has[0]-1)
+						}
+					}
 				}
 				got := map[uint64]*job{}
 				for j := range p.all() {

@@ -270,6 +270,12 @@ func TestTopicsThatHangShowAsWaiting(t *testing.T) {
 	if s := r.Sample(r.now); s.PickUps != 0 || s.MeanWait != 0 {
 		t.Errorf("counted twice: %+v", s)
 	}
+	r.mark(a)
+	r.now += 3 * ms
+	r.expect("a")
+	if s := r.Sample(r.now); s.PickUps != 1 || s.MeanWait != 3*ms {
+		t.Errorf("the wait of a second before is counted again: %+v", s)
+	}
 }
 
 func TestAThousandPausedTopicsAreNoLoad(t *testing.T) {

@@ -194,3 +194,35 @@ func TestASessionOutlivesAStreamThatWasOpenForLong(t *testing.T) {
 		}
 	})
 }
+
+// A relay makes a session of every wid that it can read: those without a stream make room, the
+// one that has been so for longest first.
+func TestSessionsFromElsewhereAreBounded(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		l := newLog()
+		r := l.room()
+		r.env.MaxSessions = 2
+		resume := func(wid string) error {
+			time.Sleep(time.Second)
+			return r.Resume(wid, nil, &api.WatchOptions{}, []api.WatchPosition{{Topic: "a", Life: 1}})
+		}
+		for _, wid := range []string{"first", "second", "third"} {
+			if err := resume(wid); err != nil {
+				t.Fatal(wid, err)
+			}
+		}
+		if _, err := r.OpenStream("first", ""); !api.IsCode(err, api.CodeNotFound) {
+			t.Errorf("the session that was idle for longest: %v", err)
+		}
+		for _, wid := range []string{"second", "third"} {
+			s, err := r.OpenStream(wid, "")
+			if err != nil {
+				t.Fatal(wid, err)
+			}
+			defer s.Close()
+		}
+		if err := resume("fourth"); !api.IsCode(err, api.CodeThrottled) {
+			t.Errorf("a session beyond those with a stream: %v", err)
+		}
+	})
+}

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -171,6 +172,37 @@ func TestWebhooksOutliveARestartInAFileThatOnlyTheServerReads(t *testing.T) {
 	defer next.Stop(time.Second)
 	if now := get(t, next, "w").Config; now.Secret != secret || now.Rate != 5 || now.Headers["A"] != "b" || now.TimeoutMS != 400 {
 		t.Errorf("after a restart: %+v", now)
+	}
+}
+
+// What the server takes it must be able to read again.
+func TestWebhooksAtTheirLimitsOutliveARestart(t *testing.T) {
+	s := newSet(t, &receiver{answer: func(*http.Request) (int, error) { return 200, nil }})
+	s.Start(newFakeQueue(0))
+	want := map[string]api.WebhookConfig{}
+	for name, limits := range map[string]struct{ secret, concurrency, rate, timeout int }{
+		"least": {api.MinWebhookSecretBytes, 1, 0, api.MinWebhookTimeoutMS},
+		"most":  {api.MaxWebhookSecretBytes, api.MaxWebhookConcurrency, api.MaxWebhookRate, api.MaxWebhookTimeoutMS},
+	} {
+		body := fmt.Sprintf(`{"topic":"orders","url":"https://example.com/","secret":%q,"concurrency":%d,"rate":%d,"timeout_ms":%d}`,
+			strings.Repeat("s", limits.secret), limits.concurrency, limits.rate, limits.timeout)
+		cfg, err := api.DecodeWebhook([]byte(body), nil)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if _, _, _, err := s.Put(name, cfg); err != nil {
+			t.Fatal(name, err)
+		}
+		want[name] = cfg
+	}
+	s.Stop(time.Second)
+	next := New(s.opt)
+	next.Start(newFakeQueue(0))
+	defer next.Stop(time.Second)
+	for name, cfg := range want {
+		if now := get(t, next, name).Config; !reflect.DeepEqual(now, cfg) {
+			t.Errorf("%s after a restart: %+v, want %+v", name, now, cfg)
+		}
 	}
 }
 

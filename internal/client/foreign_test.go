@@ -69,6 +69,28 @@ func TestAnAnswerThatIsNotAboutTheTopicIsNoSuccess(t *testing.T) {
 	}
 }
 
+// Counters are told by number, and an answer may have others than were asked for.
+func TestAnAnswerWithOtherCountersIsAnError(t *testing.T) {
+	for answer, good := range map[string]bool{
+		`{"topic":"q","bins":[1],"sums":[7]}`:       true,
+		`{"topic":"q","bins":[0,1],"sums":[7]}`:     false,
+		`{"topic":"q","bins":[2],"sums":[7]}`:       false,
+		`{"topic":"q","bins":[-1],"sums":[7]}`:      false,
+		`{"topic":"q","bins":[1],"sums":[-7]}`:      false,
+		`{"topic":"q","bins":[1],"sums":["seven"]}`: false,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(answer))
+		}))
+		defer server.Close()
+		res, err := New(server.URL, "").Tally(t.Context(), "q", []uint32{0, 3})
+		if (err == nil) != good || good && res.Sums[1] != 7 {
+			t.Errorf("%s: %+v, %v", answer, res, err)
+		}
+	}
+}
+
 // A proxy sends whoever comes over http on to https, where a program does not follow.
 func TestARedirectNamesTheAddressToUse(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

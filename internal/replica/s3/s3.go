@@ -55,7 +55,12 @@ func Open(u *url.URL) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	transport, err := minio.DefaultTransport(secure)
+	if err != nil {
+		return nil, fmt.Errorf("the s3 URL: %w", err)
+	}
 	client, err := minio.New(host, &minio.Options{
+		Transport: gateways{transport},
 		Creds: credentials.NewChainCredentials([]credentials.Provider{
 			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{},
 		}),
@@ -103,7 +108,7 @@ func (s *Store) told(what, name string, err error) error {
 	switch {
 	case answer.Code == minio.PreconditionFailed || answer.StatusCode == http.StatusPreconditionFailed:
 		return slots.ErrExists
-	case answer.Code == minio.NoSuchKey:
+	case answer.Code == minio.NoSuchKey && what != "put":
 		return fmt.Errorf("%w: %s", replica.ErrNotFound, name)
 	case answer.StatusCode == http.StatusForbidden, answer.StatusCode == http.StatusUnauthorized, answer.StatusCode == http.StatusNotImplemented, answer.Code == minio.NoSuchBucket:
 		return fmt.Errorf("%w: %s %s in bucket %s: %s: %w", replica.ErrRefused, what, s.prefix+name, s.bucket, answer.Code, err)
@@ -116,9 +121,17 @@ func (s *Store) Create(ctx context.Context, name string, data []byte) error {
 	opt := putOptions(int64(len(data)))
 	opt.DisableMultipart = true
 	opt.SetMatchETagExcept("*")
-	_, err := s.core.Client.PutObject(ctx, s.bucket, s.prefix+name, bytes.NewReader(data), int64(len(data)), opt)
+	done, err := s.core.Client.PutObject(ctx, s.bucket, s.prefix+name, bytes.NewReader(data), int64(len(data)), opt)
 	if minio.ToErrorResponse(err).StatusCode == http.StatusNotImplemented {
 		return fmt.Errorf("%w: %w: it does not know puts with If-None-Match: *: keep the copy in a store that knows conditional writes: %w", replica.ErrRefused, slots.ErrNoConditionalPut, err)
+	}
+	return s.stored(name, done, err)
+}
+
+// stored makes an error of an answer to a put that no store has given: each names the object's ETag.
+func (s *Store) stored(name string, done minio.UploadInfo, err error) error {
+	if err == nil && done.ETag == "" {
+		err = errors.New("the answer has no ETag, so it is not that of an S3 store, but of something in front of it")
 	}
 	return s.told("put", name, err)
 }
@@ -140,8 +153,8 @@ func (s *Store) Put(ctx context.Context, name string, size int64, content io.Rea
 			return err
 		}
 	}
-	_, err := s.core.Client.PutObject(ctx, s.bucket, s.prefix+name, exact, size, putOptions(size))
-	return s.told("put", name, err)
+	done, err := s.core.Client.PutObject(ctx, s.bucket, s.prefix+name, exact, size, putOptions(size))
+	return s.stored(name, done, err)
 }
 
 // exactly reads so many bytes, and fails if there are more or fewer: before the

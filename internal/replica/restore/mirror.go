@@ -107,11 +107,14 @@ func (c Copy) begin(ctx context.Context, base *replica.Base, fs vfs.FS, dir stri
 }
 
 // Follow adds the entries of the log up to the position until, 0: up to its
-// end. A *DamagedError says where the copy is broken.
+// end. The log is known to go on behind until, so an end in front of that is an
+// error. A *DamagedError says where the copy is broken.
 func (m *Mirror) Follow(ctx context.Context, until uint64) error {
 	for until == 0 || m.At < until {
 		e, err := m.copy.Log.Read(ctx, m.At)
 		switch {
+		case errors.Is(err, io.EOF) && until > 0:
+			return fmt.Errorf("the store says that the log of the copy ends behind position %d, and has said that it goes on to %d: nothing is built of a part of it", m.At, until)
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil && ctx.Err() != nil, errors.Is(err, replica.ErrTrimmed):

@@ -25,35 +25,45 @@ import (
 // Store is the objects and files below a directory. Whatever has a name there is
 // whole and synced: it was written in the folder tmp, and linked or renamed.
 type Store struct {
-	root   string
+	root   root
 	synced sync.Map // folders that are, into the one above
 }
 
 const temporary = "tmp"
 
-// Open returns the store in root, which exists: if it is a mount that is missing, a copy must
+// Open returns the store in a directory that exists: if it is a mount that is missing, a copy must
 // not begin below it.
-func Open(root string) (*Store, error) {
-	if st, err := os.Stat(root); err != nil {
+func Open(at string) (*Store, error) {
+	st, err := os.Stat(at)
+	if err != nil {
 		return nil, fmt.Errorf("the directory of the copy: %w; create it, or mount what belongs there", err)
 	} else if !st.IsDir() {
-		return nil, fmt.Errorf("%s is not a directory", root)
+		return nil, fmt.Errorf("%s is not a directory", at)
 	}
-	if onNFS(root) {
-		return nil, fmt.Errorf("%s is on NFS, whose clients see each other's files late; keep the copy in a bucket (s3://) or on another file system", root)
+	if onNFS(at) {
+		return nil, fmt.Errorf("%s is on NFS, whose clients see each other's files late; keep the copy in a bucket (s3://) or on another file system", at)
 	}
-	return &Store{root: filepath.Clean(root)}, nil
+	return &Store{root: root{path: filepath.Clean(at), info: st}}, nil
 }
 
 // Close does nothing.
 func (s *Store) Close() error { return nil }
 
-// path returns where name is.
+// path returns where name is, if the directory is the one that was opened.
 func (s *Store) path(name string) (string, error) {
 	if !fs.ValidPath(name) || name == "." || name == temporary || strings.HasPrefix(name, temporary+"/") {
 		return "", fmt.Errorf("replica: %q cannot be the name of a file of a copy", name)
 	}
-	return filepath.Join(s.root, filepath.FromSlash(name)), nil
+	return filepath.Join(s.root.path, filepath.FromSlash(name)), s.check()
+}
+
+// check returns an error unless the directory is the one that was opened.
+func (s *Store) check() error {
+	moved, err := s.root.check()
+	if moved {
+		s.synced.Clear()
+	}
+	return err
 }
 
 // Create links data under name unless there is something.
@@ -78,6 +88,9 @@ func (s *Store) Create(ctx context.Context, name string, data []byte) (err error
 		return linked
 	}
 	if err := syncDir(filepath.Dir(to)); err != nil {
+		return err
+	}
+	if err := s.check(); err != nil {
 		return err
 	}
 	return linked
@@ -107,15 +120,18 @@ func (s *Store) Put(ctx context.Context, name string, size int64, content io.Rea
 	if err := os.Rename(from, to); err != nil {
 		return errors.Join(err, os.Remove(from))
 	}
-	return syncDir(filepath.Dir(to))
+	if err := syncDir(filepath.Dir(to)); err != nil {
+		return err
+	}
+	return s.check()
 }
 
 // write writes and syncs a temporary file of exactly size bytes.
 func (s *Store) write(ctx context.Context, size int64, content io.Reader) (name string, err error) {
-	if err := s.folder(filepath.Join(s.root, temporary)); err != nil {
+	if err := s.folder(filepath.Join(s.root.path, temporary)); err != nil {
 		return "", err
 	}
-	f, err := os.OpenFile(filepath.Join(s.root, temporary, rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(filepath.Join(s.root.path, temporary, rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", err
 	}
@@ -148,7 +164,7 @@ func (r reader) Read(p []byte) (int, error) {
 // folder creates a directory and those above it below the root, each synced into the
 // one above. One that is there may be from a call, or a process, that could not sync it.
 func (s *Store) folder(name string) error {
-	if name == s.root {
+	if name == s.root.path {
 		return nil
 	}
 	err := os.Mkdir(name, 0o700)
@@ -217,6 +233,9 @@ func (s *Store) List(ctx context.Context, prefix string) ([]replica.File, error)
 
 // ListAfter returns the first most files behind after, all if most is 0.
 func (s *Store) ListAfter(ctx context.Context, prefix, after string, most int) ([]replica.File, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
 	names, err := s.names(ctx, prefix, after)
 	if err != nil {
 		return nil, err
@@ -227,7 +246,7 @@ func (s *Store) ListAfter(ctx context.Context, prefix, after string, most int) (
 		if most > 0 && len(files) == most {
 			break
 		}
-		st, err := os.Stat(filepath.Join(s.root, filepath.FromSlash(name)))
+		st, err := os.Stat(filepath.Join(s.root.path, filepath.FromSlash(name)))
 		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
 			continue
 		}
@@ -241,7 +260,7 @@ func (s *Store) ListAfter(ctx context.Context, prefix, after string, most int) (
 
 // names returns the names of the files, in no order.
 func (s *Store) names(ctx context.Context, prefix, after string) (all []string, err error) {
-	below := filepath.Join(s.root, filepath.FromSlash(path.Dir(prefix+"x")))
+	below := filepath.Join(s.root.path, filepath.FromSlash(path.Dir(prefix+"x")))
 	err = filepath.WalkDir(below, func(at string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -249,7 +268,7 @@ func (s *Store) names(ctx context.Context, prefix, after string) (all []string, 
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
-		name, err := filepath.Rel(s.root, at)
+		name, err := filepath.Rel(s.root.path, at)
 		name = filepath.ToSlash(name)
 		switch {
 		case err != nil:

@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -37,10 +38,15 @@ func TestACopyThatWasLeftIsNotGoneBackTo(t *testing.T) {
 		second := *first
 		second.Copy = (&shelf{files: map[string][]byte{}}).copy()
 		second.Copy.Log = named{second.Copy.Log, "second"}
+		var told strings.Builder
+		second.Logger = slog.New(slog.NewTextHandler(&told, nil))
 		for range terms {
 			if led, _ := l.opened(&second); led.LSN != 0 {
 				t.Errorf("a server on an empty copy: led %+v", led)
 			}
+		}
+		if n := strings.Count(told.String(), "has led another copy"); n != 1 { // its mount may be missing
+			t.Errorf("%d times in %d starts it is told that a new copy begins: %s", n, terms, told.String())
 		}
 		l.Engine = open(t, l.fs.FS, "/data")
 		l.write("a", 3)

@@ -281,6 +281,9 @@ func (d *Directory) look(ctx context.Context) (*held, error) {
 		return h, err
 	}
 	names, err := d.Copy.baseNames(ctx)
+	if err == nil && len(names) == 0 && n != nil && h.note == nil {
+		d.Logger.Warn("the data directory has led another copy, and here is none: this server begins a new one. If one should be here, stop the server, and mount it or correct --replica")
+	}
 	if err != nil || len(names) == 0 {
 		return h, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/replica/restore"
 	"github.com/weirmq/weir/internal/replica/stores"
 	"github.com/weirmq/weir/internal/server"
@@ -112,9 +114,13 @@ func (c *copyOf) close() {
 	}
 }
 
-// endFenced ends a server that another one has replaced as leader: it must not answer
-// any more.
+// endFenced ends a server that another one has replaced as leader, or whose copy is gone: it
+// must not answer any more.
 func endFenced(err error) {
+	if errors.Is(err, replica.ErrLost) {
+		fmt.Fprintf(os.Stderr, "Error: the copy of --replica is broken, so this server has stopped; started again, it goes on with its data directory and makes a new base: %v\n", err)
+		os.Exit(1)
+	}
 	fmt.Fprintf(os.Stderr, "Error: another server leads this copy now, so this one has stopped; clients have to go there: %v\n", err)
 	os.Exit(exitFenced)
 }

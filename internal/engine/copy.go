@@ -332,7 +332,7 @@ func (c *copier) drain() {
 }
 
 // failed ends the copying. An error that is not the stop's own means that
-// another server leads.
+// another server leads, or that the store has lost the copy.
 func (c *copier) failed(err error) {
 	if c.ctx.Err() != nil && !errors.Is(err, replica.ErrFenced) {
 		return
@@ -343,7 +343,11 @@ func (c *copier) failed(err error) {
 	c.e.fenced.Store(true)
 	c.e.log.StopShipping()
 	c.cancel()
-	c.e.opt.Logger.Error("another server leads: this one acknowledges nothing any more", "term", c.r.Term, "error", err)
+	why := "another server leads"
+	if errors.Is(err, replica.ErrLost) {
+		why = "the copy is broken"
+	}
+	c.e.opt.Logger.Error(why+": this server acknowledges nothing any more", "term", c.r.Term, "error", err)
 	c.r.Fenced(err)
 }
 

@@ -27,6 +27,9 @@ import (
 var (
 	// ErrFenced is returned to a leader that is one no more: another has led since.
 	ErrFenced = errors.New("replica: another server leads")
+	// ErrLost is wrapped by an ErrFenced of which is known that nobody else leads: the store
+	// lacks what it had confirmed.
+	ErrLost = errors.New("the store has lost what it had confirmed")
 	// ErrTrimmed is returned by Read for a place whose next entry was removed.
 	ErrTrimmed = errors.New("replica: the log was trimmed past this place")
 	// ErrRefused is wrapped by errors of a store that trying again does not mend: no such

@@ -14,6 +14,7 @@ import (
 type session struct {
 	log  *Log
 	term uint64
+	mine []mark        // objects that are there for as long as the copy is
 	room chan struct{} // holds a token for each entry under way
 
 	mu     sync.Mutex
@@ -23,12 +24,15 @@ type session struct {
 	fenced bool      // there is a later term
 	looked time.Time // for a later term
 	sure   time.Time // when next was known not to be trimmed
+	last   uint64    // position of the newest entry that is stored
+	front  uint64    // what last was when it was looked whether the store has kept all
+	kept   time.Time // when that was
 }
 
-func newSession(l *Log, term uint64, end position) *session {
+func newSession(l *Log, term uint64, mine []mark, end position) *session {
 	told := make(chan struct{})
 	close(told)
-	return &session{log: l, term: term, room: make(chan struct{}, replica.Window), next: end.next, told: told, looked: time.Now(), sure: end.sure}
+	return &session{log: l, term: term, mine: mine, last: end.pos, front: end.pos, kept: time.Now(), room: make(chan struct{}, replica.Window), next: end.next, told: told, looked: time.Now(), sure: end.sure}
 }
 
 // Append creates the entry at the next position.
@@ -99,7 +103,9 @@ func (s *session) run(ctx context.Context, e *entry) {
 		s.fail(err)
 	}
 	s.mu.Lock()
-	err = s.failed
+	if err = s.failed; err == nil {
+		s.last = e.pos
+	}
 	s.mu.Unlock()
 	<-s.room
 	e.stored(e.pos, err)
@@ -110,10 +116,14 @@ func (s *session) run(ctx context.Context, e *entry) {
 func (s *session) create(ctx context.Context, e *entry) error {
 	began := time.Now()
 	s.look()
+	kept := s.keeps(ctx)
 	err := s.patiently(ctx, func() error { return s.log.create(ctx, slotName(e.pos), e.bytes) })
 	var taken *takenError
 	if errors.As(err, &taken) {
 		return replica.ErrFenced
+	}
+	if err == nil {
+		err = <-kept
 	}
 	if err != nil {
 		return err

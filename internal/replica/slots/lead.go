@@ -27,52 +27,77 @@ func (l *Log) Lead(ctx context.Context, node string) (replica.Lead, error) {
 	if err := l.Probe(ctx); err != nil {
 		return replica.Lead{}, err
 	}
-	term, err := l.take(ctx, node)
+	term, data, err := l.take(ctx, node, 0)
 	if err != nil {
 		return replica.Lead{}, err
 	}
 	end, err := l.begin(ctx, term)
+	if errors.Is(err, errLater) {
+		term, data, end, err = l.leadAgain(ctx, node, term, end)
+	}
 	if err != nil {
 		return replica.Lead{}, err
 	}
 	l.mu.Lock()
-	l.lead = newSession(l, term, end)
+	l.lead = newSession(l, term, []mark{{formatName, l.format}, {termName(term), data}}, end)
 	l.mu.Unlock()
 	return replica.Lead{Term: term, End: end.pos}, nil
 }
 
-// take creates the object of the next term.
-func (l *Log) take(ctx context.Context, node string) (uint64, error) {
+// leadAgain takes a term above that of the log's end, unless it is one that another has taken since:
+// the objects of terms may have been removed.
+func (l *Log) leadAgain(ctx context.Context, node string, term uint64, at position) (uint64, []byte, position, error) {
+	numbers, err := l.terms(ctx)
+	if err == nil && len(numbers) > 0 && numbers[len(numbers)-1] > term {
+		err = replica.ErrFenced
+	}
+	if err != nil {
+		return 0, nil, position{}, err
+	}
+	l.opt.Trouble(fmt.Errorf("the log goes up to term %d, and %s is not there: somebody, or a rule of the store, removes objects of the copy", at.term, termName(at.term)))
+	term, data, err := l.take(ctx, node, at.term)
+	if err == nil {
+		at, err = l.begin(ctx, term)
+	}
+	if errors.Is(err, errLater) {
+		err = replica.ErrFenced
+	}
+	return term, data, at, err
+}
+
+// take creates the object of the next term, above that.
+func (l *Log) take(ctx context.Context, node string, above uint64) (term uint64, data []byte, err error) {
 	numbers, err := l.terms(ctx)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	term := uint64(1)
 	if len(numbers) > 0 {
-		term = numbers[len(numbers)-1] + 1
+		above = max(above, numbers[len(numbers)-1])
 	}
-	data, err := json.Marshal(holder{node, time.Now().UTC(), rand.Text()})
-	if err != nil {
-		return 0, err
+	if data, err = json.Marshal(holder{node, time.Now().UTC(), rand.Text()}); err != nil {
+		return 0, nil, err
 	}
-	for ; ; term++ {
+	for term = above + 1; ; term++ {
 		var taken *takenError
 		if err := l.create(ctx, termName(term), data); !errors.As(err, &taken) {
-			return term, err
+			return term, data, err
 		}
 	}
 }
 
+// errLater says that the log has entries of the same term, or of a later one.
+var errLater = errors.New("replica: the log is of a later term")
+
 // begin creates the entry that begins the term, at the first empty position: until
-// then older leaders may go on.
+// then older leaders may go on. With errLater it returns where it has found a later one.
 func (l *Log) begin(ctx context.Context, term uint64) (position, error) {
 	at, err := l.end(ctx)
 	if err != nil {
 		return position{}, err
 	}
 	for {
-		if at.term > term {
-			return position{}, replica.ErrFenced
+		if at.term >= term {
+			return position{place: at}, errLater
 		}
 		sure := time.Now()
 		first := slot{term: term, pos: at.next, begins: true}
@@ -112,11 +137,14 @@ func (l *Log) end(ctx context.Context) (place, error) {
 	at, newest, err := l.nearEnd(ctx)
 	for err == nil {
 		s, found := l.slot(ctx, at.next)
-		if errors.Is(found, replica.ErrNotFound) {
-			if newest >= at.next+replica.Window {
-				return at, l.missing(ctx, at)
-			}
+		switch missing := errors.Is(found, replica.ErrNotFound); {
+		case missing && newest < at.next+replica.Window:
 			return at, nil
+		case missing && at == start: // the store was emptied beneath a leader
+			at, err = l.first(ctx)
+			continue
+		case missing:
+			return at, l.missing(ctx, at)
 		}
 		if found != nil {
 			return at, found
@@ -124,6 +152,22 @@ func (l *Log) end(ctx context.Context) (place, error) {
 		at, err = at.step(s)
 	}
 	return at, err
+}
+
+// first returns a place behind the first entry that is there.
+func (l *Log) first(ctx context.Context) (place, error) {
+	found, err := l.list(ctx, slots, "", 1)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("%w: its log was there, and is gone", replica.ErrDamaged)
+	}
+	if err != nil {
+		return start, err
+	}
+	pos, err := number(slots, found[0].Name)
+	if err != nil {
+		return start, err
+	}
+	return l.anchor(ctx, pos)
 }
 
 // near is how far from the end of the log it is walked rather than searched.
@@ -141,8 +185,14 @@ func (l *Log) nearEnd(ctx context.Context) (place, uint64, error) {
 	}
 	l.mu.Unlock()
 	newest, err := l.newest(ctx, at.pos)
-	if err == nil && newest > at.pos+near {
-		at, err = l.anchor(ctx, newest-near/2)
+	if err != nil || newest <= at.pos+near {
+		return at, newest, err
+	}
+	begin, middle := at, newest-near/2
+	if at, err = l.anchor(ctx, middle); begin == start && errors.Is(err, replica.ErrDamaged) {
+		if first, failed := l.first(ctx); failed == nil && first.pos > middle {
+			return first, newest, nil
+		}
 	}
 	return at, newest, err
 }

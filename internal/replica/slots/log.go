@@ -36,6 +36,7 @@ type Log struct {
 	ahead  map[uint64]slot // read already, by position
 	lead   *session
 	probed bool
+	format []byte // what FORMAT holds; set once, by Probe
 }
 
 // position is a place in the log.

@@ -32,11 +32,11 @@ func (l *Log) Probe(ctx context.Context) error {
 	if !errors.Is(second, ErrExists) {
 		return second
 	}
-	return l.format(ctx)
+	return l.readFormat(ctx)
 }
 
-// format reads or creates FORMAT.
-func (l *Log) format(ctx context.Context) error {
+// readFormat reads or creates FORMAT.
+func (l *Log) readFormat(ctx context.Context) error {
 	data, err := json.Marshal(Format{1, rand.Text()})
 	if err != nil {
 		return err
@@ -53,6 +53,6 @@ func (l *Log) format(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.probed = true
+	l.probed, l.format = true, data
 	return nil
 }

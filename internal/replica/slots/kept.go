@@ -1,0 +1,87 @@
+package slots
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirmq/weir/internal/replica"
+)
+
+// mark is an object that a leader has found or created, and what it holds.
+type mark struct {
+	name string
+	data []byte
+}
+
+// keeps looks now and then, beside an entry that is on its way, whether the store still has what it had
+// confirmed: a bucket that was emptied takes the next entry as if nothing had been in front of it.
+// The channel says what has come of it.
+func (s *session) keeps(ctx context.Context) <-chan error {
+	kept := make(chan error, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.log.outOfTouch(s.kept) {
+		kept <- nil
+		return kept
+	}
+	front := s.front // what was stored since may have come behind the loss
+	s.kept, s.front = time.Now(), s.last
+	s.log.running.Go(func() {
+		kept <- s.patiently(ctx, func() error { return s.entryKept(ctx, front) })
+		for _, m := range s.mine {
+			if err := s.markKept(s.log.closed, m); err != nil && s.log.closed.Err() == nil {
+				s.log.opt.Trouble(err)
+			}
+		}
+	})
+	return kept
+}
+
+// entryKept returns an error if the leader's entry at pos is not there any more, and was not trimmed.
+func (s *session) entryKept(ctx context.Context, pos uint64) error {
+	err := s.log.again(ctx, 0, func(ctx context.Context) error {
+		in, err := s.log.objects.Get(ctx, slotName(pos))
+		if err == nil {
+			in.Close()
+		}
+		return err
+	})
+	if !errors.Is(err, replica.ErrNotFound) {
+		return err
+	}
+	if gone, err := s.log.marker(ctx); err != nil || gone.pos >= pos {
+		return err
+	}
+	// Whoever begins a term in a place that was emptied may be another.
+	numbers, err := s.log.terms(ctx)
+	if err != nil || len(numbers) > 0 && numbers[len(numbers)-1] != s.term {
+		return cmp.Or(err, replica.ErrFenced)
+	}
+	return lostError{slotName(pos)}
+}
+
+// lostError names an entry that was stored and is not there any more.
+type lostError struct{ name string }
+
+func (e lostError) Error() string {
+	return fmt.Sprintf("%v: %s is not there any more", replica.ErrLost, e.name)
+}
+
+func (e lostError) Unwrap() []error { return []error{replica.ErrFenced, replica.ErrLost} }
+
+// markKept puts an object back that is not there any more: without FORMAT nobody finds the copy.
+func (s *session) markKept(ctx context.Context, m mark) error {
+	data, err := s.log.get(ctx, m.name)
+	switch {
+	case errors.Is(err, replica.ErrNotFound):
+		s.log.opt.Trouble(fmt.Errorf("%s was not there any more and is put back: somebody, or a rule of the store, removes objects of the copy", m.name))
+		return s.log.create(ctx, m.name, m.data)
+	case err == nil && !bytes.Equal(data, m.data):
+		return fmt.Errorf("%w: %s does not hold what this leader has found there or written", replica.ErrDamaged, m.name)
+	}
+	return err
+}

@@ -1,0 +1,156 @@
+package slots_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirmq/weir/internal/replica"
+	"github.com/weirmq/weir/internal/replica/slots"
+)
+
+// kept is a leader in memory with some entries, and what its log is told.
+type kept struct {
+	*slots.Log
+	objects *memory
+	mu      sync.Mutex
+	told    []string
+}
+
+func leads(t *testing.T, objects *memory) *kept {
+	t.Helper()
+	k := &kept{objects: objects}
+	k.Log = slots.New(objects, slots.Options{Trouble: func(err error) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.told = append(k.told, err.Error())
+	}})
+	t.Cleanup(func() { k.Close() })
+	if _, err := k.Lead(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := add(t.Context(), k.Log, "1", "2", "3"); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// remove takes away the objects whose names begin so.
+func (k *kept) remove(t *testing.T, prefixes ...string) {
+	t.Helper()
+	for _, prefix := range prefixes {
+		files, err := k.objects.ListAfter(t.Context(), prefix, "", 1000)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v, %v", prefix, files, err)
+		}
+		for _, f := range files {
+			if err := k.objects.Delete(t.Context(), f.Name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A store that was emptied takes further entries, of which nothing can be restored: a leader must not
+// go on saying that they are safe.
+func TestALeaderStopsIfTheStoreHasLostWhatItConfirmed(t *testing.T) {
+	for _, entries := range []int{1, 30, 300} {
+		synctest.Test(t, func(t *testing.T) { emptied(t, entries) })
+	}
+}
+
+// emptied has a store be emptied beneath a leader with so many entries.
+func emptied(t *testing.T, entries int) {
+	k := leads(t, &memory{all: map[string][]byte{}})
+	time.Sleep(time.Minute)
+	for range entries {
+		if _, err := add(t.Context(), k.Log, "4"); err != nil {
+			t.Errorf("nothing is missing, and it is told %v", err)
+		}
+	}
+	k.remove(t, "log/", "term/", "FORMAT")
+	var failed error
+	for end := time.Now().Add(10 * time.Second); failed == nil && time.Now().Before(end); time.Sleep(time.Second) {
+		_, failed = add(t.Context(), k.Log, "void")
+	}
+	if !errors.Is(failed, replica.ErrFenced) || !errors.Is(failed, replica.ErrLost) {
+		t.Errorf("after ten seconds the leader is told %v", failed)
+	}
+	// What it has left there keeps nobody from beginning anew.
+	next := slots.New(k.objects, slots.Options{})
+	defer next.Close()
+	if lead, err := next.Lead(t.Context(), "b"); err != nil || lead.Term < 2 {
+		t.Errorf("the next leader: %+v, %v", lead, err)
+	}
+	if _, err := add(t.Context(), next, "new"); err != nil {
+		t.Errorf("the next leader is told %v", err)
+	}
+}
+
+// A rule that removes what is old takes FORMAT first: without it there is "no copy", on the day on which
+// it is needed.
+func TestALeaderPutsBackWhatMakesACopyOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := &memory{all: map[string][]byte{}}
+		k := leads(t, objects)
+		id, err := k.ID(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.remove(t, "term/", "FORMAT")
+		for range 10 {
+			if _, err := add(t.Context(), k.Log, "x"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		other := slots.New(objects, slots.Options{})
+		defer other.Close()
+		if now, err := other.ID(t.Context()); err != nil || now != id {
+			t.Errorf("the copy is %q, %v; it was %q", now, err, id)
+		}
+		if newest, err := other.Newest(t.Context()); err != nil || newest.Number != 1 || newest.Node != "a" {
+			t.Errorf("the newest term is %+v, %v", newest, err)
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if len(k.told) != 2 || !strings.Contains(strings.Join(k.told, "\n"), "FORMAT was not there any more") {
+			t.Errorf("the log is told %q", k.told)
+		}
+	})
+}
+
+// The objects of terms may be gone while nobody leads. A leader of a lower term than the log's, or
+// of the same, would be no one to whoever reads it.
+func TestTermsThatAreGoneKeepNobodyFromLeading(t *testing.T) {
+	for led := range 3 {
+		objects := &memory{all: map[string][]byte{}}
+		var want []string
+		for n := range led + 1 {
+			k := leads(t, objects)
+			want = append(want, fmt.Sprintf("%d:", n+1), fmt.Sprintf("%d:1", n+1), fmt.Sprintf("%d:2", n+1), fmt.Sprintf("%d:3", n+1))
+			k.Close()
+		}
+		k := leads(t, objects)
+		want = append(want, fmt.Sprintf("%d:", led+2), fmt.Sprintf("%d:1", led+2), fmt.Sprintf("%d:2", led+2), fmt.Sprintf("%d:3", led+2))
+		k.remove(t, "term/")
+		next := slots.New(objects, slots.Options{})
+		defer next.Close()
+		lead, err := next.Lead(t.Context(), "b")
+		if err != nil || lead.Term != uint64(led+3) {
+			t.Errorf("after %d terms that are gone: led %+v, %v", led+2, lead, err)
+		}
+		want = append(want, fmt.Sprintf("%d:", led+3))
+		if got := contents(context.Background(), t, slots.New(objects, slots.Options{}), 0); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("read %q, want %q", got, want)
+		}
+		if _, err := add(t.Context(), k.Log, "void"); !errors.Is(err, replica.ErrFenced) {
+			t.Errorf("who led before is told %v", err)
+		}
+	}
+}

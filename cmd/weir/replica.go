@@ -173,16 +173,8 @@ func verifyCopy(ctx context.Context, c audit.Copy) (fmt.Stringer, error) {
 		}
 	}
 	v.Bases, v.Objects = len(bases), len(seen)
-	after, err := c.Start(ctx, bases)
-	if err != nil {
-		return nil, err
-	}
-	if v.Log, err = c.Entries(ctx, after); ctx.Err() != nil {
-		return nil, err
-	} else if err != nil {
-		broken(err)
-	}
-	return v, nil
+	v.Log, err = c.Whole(ctx, bases, broken)
+	return v, err
 }
 
 func (v *verified) String() string {

@@ -109,6 +109,45 @@ func (c Copy) Start(ctx context.Context, bases []Base) (uint64, error) {
 	}
 }
 
+// Whole reads all of the log that the bases, oldest first, make use of. Where it is broken it
+// goes on behind the next base, and tells broken of each such place.
+func (c Copy) Whole(ctx context.Context, bases []Base, broken func(error)) (Groups, error) {
+	after, err := c.Start(ctx, bases)
+	if err != nil {
+		return Groups{}, err
+	}
+	all, err := c.Entries(ctx, after)
+	for _, b := range bases {
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+		if b.After <= max(after, all.Last) {
+			continue
+		}
+		broken(err)
+		after = b.After
+		var g Groups
+		g, err = c.Entries(ctx, after)
+		all.join(g)
+	}
+	if err != nil && ctx.Err() == nil {
+		broken(err)
+		err = nil
+	}
+	return all, err
+}
+
+// join adds entries further behind.
+func (g *Groups) join(next Groups) {
+	if next.Entries == 0 {
+		return
+	}
+	if g.Entries > 0 {
+		next.First, next.Entries, next.Bytes = g.First, g.Entries+next.Entries, g.Bytes+next.Bytes
+	}
+	*g = next
+}
+
 // Entries reads the log behind after. It stops at what is broken.
 func (c Copy) Entries(ctx context.Context, after uint64) (g Groups, err error) {
 	for {

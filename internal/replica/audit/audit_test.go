@@ -73,12 +73,8 @@ func verify(t *testing.T, c audit.Copy) (all []string) {
 			t.Fatal(err)
 		}
 	}
-	after, err := c.Start(t.Context(), bases)
-	if err != nil {
+	if _, err := c.Whole(t.Context(), bases, broken); err != nil {
 		t.Fatal(err)
-	}
-	if _, err := c.Entries(t.Context(), after); err != nil {
-		broken(err)
 	}
 	return all
 }
@@ -137,6 +133,39 @@ func TestEveryBrokenObjectIsNamed(t *testing.T) {
 				t.Errorf("broken: %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// A base replaces what is broken in front of it, so what counts is whether the log is whole behind it.
+func TestWhatIsBrokenBehindTheNextBaseIsNamedToo(t *testing.T) {
+	root := t.TempDir()
+	c := build(t, root)
+	text := `{"format":1,"lsn":30,"after":7,"term":1,"files":[]}`
+	if err := c.Files.Put(t.Context(), replica.BaseName(7), int64(len(text)), strings.NewReader(text)); err != nil {
+		t.Fatal(err)
+	}
+	broken := []string{"log/00000000000000000006", "log/00000000000000000009"}
+	for i, name := range broken {
+		at := filepath.Join(root, name)
+		content, err := os.ReadFile(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, flip(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := verify(t, open(t, root))
+		if len(got) != i+1 || !strings.Contains(got[i], name) {
+			t.Errorf("broken: %q, want %q", got, broken[:i+1])
+		}
+	}
+	c = open(t, root)
+	bases, err := c.Bases(t.Context(), func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, err := c.Whole(t.Context(), bases, func(error) {}); err != nil || g.Entries != 3 || g.First != 1 || g.Last != 8 || g.LSN != 40 {
+		t.Errorf("what is whole of the log is %+v, %v", g, err)
 	}
 }
 

@@ -100,8 +100,9 @@ type copier struct {
 	fences  atomic.Int64
 	append  waitSum
 	took    atomic.Int64 // by the newest group, in ns
-	baseAt  atomic.Int64 // when the newest base was taken, Unix ns; 0: none yet
+	baseAt  atomic.Int64 // when the newest base was taken, Unix ns; 0: there is none
 	sums    map[string]string
+	newest  *replica.Base // that this engine has made; baseLoop's, as sums
 }
 
 // startCopier begins to copy an engine that has recovered.

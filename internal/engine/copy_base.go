@@ -29,7 +29,7 @@ const (
 
 // gapBase is a base that goes on behind entries that are missing.
 type gapBase struct {
-	base   replica.Base
+	base   *replica.Base
 	newest uint64 // position of the newest base that is there
 	done   chan error
 }
@@ -40,6 +40,7 @@ func (c *copier) baseLoop() {
 	tick := time.NewTicker(baseLook)
 	defer tick.Stop()
 	due, from, at := true, int64(0), time.Now()
+	looked := at
 	for {
 		if held := c.tail.Held(); due || held {
 			from, at = c.shipped.Load(), time.Now()
@@ -64,6 +65,15 @@ func (c *copier) baseLoop() {
 				wait = time.Now().Before(at)
 				continue
 			}
+			if time.Since(looked) >= keptLook {
+				if err := c.kept(c.baseIn); err != nil {
+					c.e.opt.Logger.Warn("the copy lacks a part of its newest base: another is made", "error", err)
+					c.baseAt.Store(0)
+					due, wait = true, false
+				}
+				looked = time.Now()
+				continue
+			}
 			n := c.shipped.Load() - from
 			due = n >= c.r.BaseBytes || n > 0 && time.Since(at) >= c.r.BaseEvery
 			wait = !due
@@ -76,7 +86,7 @@ func (c *copier) baseLoop() {
 // waits until they do; one that bridges a gap is written down by run, which then
 // ends the gap with an entry that says so.
 func (c *copier) makeBase(ctx context.Context, gap bool) error {
-	b := replica.Base{After: c.pos.Load(), Term: c.r.Term, Taken: c.e.opt.Now(), Gap: gap}
+	b := &replica.Base{After: c.pos.Load(), Term: c.r.Term, Taken: c.e.opt.Now(), Gap: gap}
 	s, err := c.e.Snapshot(ctx)
 	if err != nil {
 		return err
@@ -102,9 +112,10 @@ func (c *copier) makeBase(ctx context.Context, gap bool) error {
 			return ctx.Err()
 		}
 	} else if err = c.waitFor(ctx, b.LSN); err == nil {
-		err = c.writeBase(ctx, &b)
+		err = c.writeBase(ctx, b)
 	}
 	if err == nil {
+		c.newest = b
 		c.baseAt.Store(b.Taken.UnixNano())
 		c.e.opt.Logger.Info("the copy has a new base", "lsn", b.LSN, "after", b.After, "files", len(b.Files))
 	}
@@ -149,7 +160,7 @@ func (c *copier) bridge(g *gapBase) error {
 	c.bridged = g.base.After
 	ctx, cancel := context.WithTimeout(c.ctx, baseRetry) // the leader has to go on saying that it lives
 	defer cancel()
-	if err := c.writeBase(ctx, &g.base); err != nil {
+	if err := c.writeBase(ctx, g.base); err != nil {
 		return err
 	}
 	if !c.tail.Resume(g.base.LSN) {

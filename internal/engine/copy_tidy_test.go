@@ -230,3 +230,57 @@ func TestTheOldestBaseThatStaysIsOneThatCounts(t *testing.T) {
 		}
 	}
 }
+
+// A copy of which nobody writes anything lasts for as long as its newest base does. A base that is removed, or
+// one of its files, comes back.
+func TestABaseThatIsRemovedComesBack(t *testing.T) {
+	for what, gone := range map[string]string{"its list": replica.BasePrefix, "a table": tablePrefix, "a piece of the log": logPrefix} {
+		bubble.Run(t, func(t *testing.T) {
+			s := newShelf(time.Millisecond)
+			e := s.openEngine(t, vfs.NewMem(), 0)
+			put(t, e, "a", configOf(api.Fsync))
+			for range 3 {
+				if _, err := tryWrite(e, "a", `1`); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Hour) // there are no more bases, since nothing is written
+			if lsn := s.rebuild(t, vfs.NewMem(), "/data"); lsn == 0 {
+				t.Fatal("the copy holds nothing")
+			}
+			bases := len(names(t, s, replica.BasePrefix))
+			s.mu.Lock()
+			for name := range s.files {
+				if strings.HasPrefix(name, gone) {
+					delete(s.files, name)
+				}
+			}
+			s.mu.Unlock()
+			time.Sleep(2 * keptLook)
+			fs := vfs.NewMem()
+			s.rebuild(t, fs, "/data")
+			if held, err := Verify(bg, optionsOn(fs, "again"), 0); err != nil || held.Records != 3 {
+				t.Errorf("without %s the copy has %d records, %v", what, held.Records, err)
+			}
+			if n := len(names(t, s, replica.BasePrefix)); n > bases+1 {
+				t.Errorf("without %s: %d bases, there were %d", what, n, bases)
+			}
+			time.Sleep(time.Hour)
+			if n := len(names(t, s, replica.BasePrefix)); n > bases+1 {
+				t.Errorf("without %s, an hour later: %d bases, there were %d", what, n, bases)
+			}
+		})
+	}
+}
+
+func names(t *testing.T, s *shelf, prefix string) (all []string) {
+	t.Helper()
+	files, err := shelfFiles{s}.List(bg, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		all = append(all, f.Name)
+	}
+	return all
+}

@@ -28,17 +28,50 @@ func (s *session) keeps(ctx context.Context) <-chan error {
 		kept <- nil
 		return kept
 	}
-	front := s.front // what was stored since may have come behind the loss
-	s.kept, s.front = time.Now(), s.last
+	front := s.lookedLocked()
 	s.log.running.Go(func() {
 		kept <- s.patiently(ctx, func() error { return s.entryKept(ctx, front) })
-		for _, m := range s.mine {
-			if err := s.markKept(s.log.closed, m); err != nil && s.log.closed.Err() == nil {
-				s.log.opt.Trouble(err)
-			}
-		}
+		s.marksKept(s.log.closed)
 	})
 	return kept
+}
+
+// lookedLocked notes that it is looked now, and returns the position of the entry to look for: what was
+// stored since the last time may have come behind a loss.
+func (s *session) lookedLocked() uint64 {
+	front := s.front
+	s.kept, s.front = time.Now(), s.last
+	return front
+}
+
+// Kept looks, for a leader that appends nothing, whether the store still has what it had confirmed. It
+// returns an ErrFenced if not.
+func (l *Log) Kept(ctx context.Context) error {
+	ctx, cancel := l.until(ctx)
+	defer cancel()
+	l.mu.Lock()
+	s := l.lead
+	l.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	front := s.lookedLocked()
+	s.mu.Unlock()
+	if err := s.entryKept(ctx, front); err != nil {
+		return err
+	}
+	s.marksKept(ctx)
+	return nil
+}
+
+// marksKept puts back what is not there any more, and tells what else is wrong.
+func (s *session) marksKept(ctx context.Context) {
+	for _, m := range s.mine {
+		if err := s.markKept(ctx, m); err != nil && ctx.Err() == nil {
+			s.log.opt.Trouble(err)
+		}
+	}
 }
 
 // entryKept returns an error if the leader's entry at pos is not there any more, and was not trimmed.

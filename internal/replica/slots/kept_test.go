@@ -154,3 +154,24 @@ func TestTermsThatAreGoneKeepNobodyFromLeading(t *testing.T) {
 		}
 	}
 }
+
+// An idle leader appends nothing, beside which it could look.
+func TestAnIdleLeaderLooksWhenItIsAsked(t *testing.T) {
+	k := leads(t, &memory{all: map[string][]byte{}})
+	k.remove(t, "term/", "FORMAT")
+	if err := k.Kept(t.Context()); err != nil {
+		t.Errorf("without FORMAT and its term it is told %v", err)
+	}
+	for _, name := range []string{"FORMAT", "term/0000000001"} {
+		if _, err := k.objects.Get(t.Context(), name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	k.remove(t, "log/")
+	if err := k.Kept(t.Context()); !errors.Is(err, replica.ErrLost) || !errors.Is(err, replica.ErrFenced) {
+		t.Errorf("without its entries it is told %v", err)
+	}
+	if err := slots.New(k.objects, slots.Options{}).Kept(t.Context()); err != nil {
+		t.Errorf("who does not lead is told %v", err)
+	}
+}

@@ -27,6 +27,7 @@ import (
 type Store struct {
 	root   root
 	synced sync.Map // folders that are, into the one above
+	sweep  sync.Once
 }
 
 const temporary = "tmp"
@@ -131,6 +132,7 @@ func (s *Store) write(ctx context.Context, size int64, content io.Reader) (name 
 	if err := s.folder(filepath.Join(s.root.path, temporary)); err != nil {
 		return "", err
 	}
+	s.sweep.Do(s.sweepTemporary)
 	f, err := os.OpenFile(filepath.Join(s.root.path, temporary, rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", err
@@ -146,6 +148,20 @@ func (s *Store) write(ctx context.Context, size int64, content io.Reader) (name 
 		return "", errors.Join(err, os.Remove(f.Name()))
 	}
 	return f.Name(), nil
+}
+
+// abandoned is for how long nobody has written to a temporary file whose writer was killed.
+const abandoned = time.Hour
+
+// sweepTemporary removes what killed processes have left, so that one that is killed each time while it
+// makes a base does not fill the disk. What cannot be removed stays.
+func (s *Store) sweepTemporary() {
+	entries, _ := os.ReadDir(filepath.Join(s.root.path, temporary))
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > abandoned {
+			_ = os.Remove(filepath.Join(s.root.path, temporary, e.Name()))
+		}
+	}
 }
 
 // reader ends with its context.

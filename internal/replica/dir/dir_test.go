@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirmq/weir/internal/replica/dir"
 	"github.com/weirmq/weir/internal/replica/slots"
@@ -57,5 +58,46 @@ func TestWhatIsOnItsWayLeavesNothing(t *testing.T) {
 	}
 	if err != nil || !slices.Equal(names, []string{"kv/1", "log/1"}) {
 		t.Errorf("the copy holds %q, %v", names, err)
+	}
+}
+
+// A server that is killed each time while it makes a base must not fill the disk of its copy.
+func TestWhatKilledProcessesHaveLeftIsRemoved(t *testing.T) {
+	root := t.TempDir()
+	tmp := filepath.Join(root, "tmp")
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, age := range map[string]time.Duration{"killed": 2 * time.Hour, "running": 10 * time.Minute} {
+		at := filepath.Join(tmp, name)
+		if err := os.WriteFile(at, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(at, time.Time{}, time.Now().Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := dir.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := func() (names []string) {
+		entries, err := os.ReadDir(tmp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	if _, err := s.List(t.Context(), ""); err != nil || len(left()) != 2 {
+		t.Errorf("who only looks leaves %q, %v", left(), err)
+	}
+	if err := s.Put(t.Context(), "kv/1", 5, strings.NewReader("table")); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(left(), []string{"running"}) {
+		t.Errorf("who writes leaves %q", left())
 	}
 }

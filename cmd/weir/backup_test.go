@@ -319,6 +319,22 @@ func TestWhatAKilledCommandLeftIsRemovedByTheNext(t *testing.T) {
 	}
 }
 
+// The name of a folder may look like a pattern.
+func TestWhatAKilledCommandLeftInAFolderWithBracketsIsRemoved(t *testing.T) {
+	files, lsn := sound(t)
+	base := filepath.Join(t.TempDir(), "weir[prod]*")
+	left := filepath.Join(base, partialPrefix+"1")
+	if err := os.MkdirAll(filepath.Join(left, "kv"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if res := backupFrom(t, tarOf(t, files, lsn), filepath.Join(base, "b")); res.err != nil {
+		t.Fatal(res.err)
+	}
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what a killed command left is there: %v", err)
+	}
+}
+
 func TestADirectoryThatCannotBeReplacedIsFilled(t *testing.T) {
 	files, lsn := sound(t)
 	base := t.TempDir()

@@ -137,8 +137,12 @@ func partialDir(base string) (dir string, lock *os.File, err error) {
 // removeLeftovers removes what killed commands left in base. It skips what a
 // running command has locked, and what cannot be removed.
 func removeLeftovers(base string) {
-	names, _ := filepath.Glob(filepath.Join(base, partialPrefix+"*"))
-	for _, name := range names {
+	entries, _ := os.ReadDir(base) // not by a pattern, which its name may look like
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), partialPrefix) {
+			continue
+		}
+		name := filepath.Join(base, e.Name())
 		dir, err := os.Open(name)
 		if err != nil {
 			continue

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -28,6 +29,8 @@ type Store struct {
 	core   minio.Core
 	bucket string
 	prefix string // ends with a slash if it is not empty
+
+	silence time.Duration // for which an answer may stand still
 }
 
 // Open returns the store at s3://bucket/prefix?endpoint=URL&region=NAME. Credentials come from
@@ -71,7 +74,7 @@ func Open(u *url.URL) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the s3 URL: %w", err)
 	}
-	s := &Store{core: minio.Core{Client: client}, bucket: u.Host, prefix: strings.Trim(u.Path, "/")}
+	s := &Store{core: minio.Core{Client: client}, bucket: u.Host, prefix: strings.Trim(u.Path, "/"), silence: silence}
 	if s.prefix != "" {
 		s.prefix += "/"
 	}
@@ -191,13 +194,15 @@ func (e *exactly) end() error {
 	return errors.New("replica: a file is longer than was announced")
 }
 
-// Get opens an object.
+// Get opens an object. A read fails if nothing comes for a minute.
 func (s *Store) Get(ctx context.Context, name string) (io.ReadCloser, error) {
-	in, _, _, err := s.core.GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
-	if err != nil {
-		return nil, s.told("get", name, err)
-	}
-	return in, nil
+	return patiently(ctx, s.silence, func(ctx context.Context) (io.ReadCloser, error) {
+		in, _, _, err := s.core.GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
+		if err != nil {
+			return nil, s.told("get", name, err)
+		}
+		return in, nil
+	})
 }
 
 // Delete removes an object.

@@ -1,0 +1,81 @@
+package s3_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir/tests/s3test"
+)
+
+// stalled is a store that stands still in the middle of a body, or before it.
+func stalled(t *testing.T, part string) (addr string) {
+	t.Helper()
+	server := s3test.Start(t).Proxy(t)
+	over := make(chan struct{})
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/table") {
+			server.ServeHTTP(w, r)
+			return
+		}
+		if part != "" {
+			w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
+			w.Header().Set("Content-Length", "100000")
+			fmt.Fprint(w, part)
+			w.(http.Flusher).Flush()
+		}
+		<-over
+	}))
+	t.Cleanup(front.Close)
+	t.Cleanup(func() { close(over) })
+	return front.Listener.Addr().String()
+}
+
+// A server that takes over fetches a base, and nothing else ends a call to a store that lives and says
+// nothing more.
+func TestAnAnswerThatStandsStillIsGivenUp(t *testing.T) {
+	for _, part := range []string{"", "half a table"} {
+		store := open(t, stalled(t, part), "copy")
+		store.SetSilence(300 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var got []byte
+		in, err := store.Get(ctx, "table")
+		if err == nil {
+			got, err = io.ReadAll(in)
+			in.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "the store sends nothing") || ctx.Err() != nil || string(got) != part {
+			t.Errorf("behind %q: %q, %v", part, got, err)
+		}
+	}
+}
+
+// A slow reader is not a silent store.
+func TestABodyThatIsReadSlowlyIsWhole(t *testing.T) {
+	store := open(t, s3test.Start(t).Addr, "copy")
+	store.SetSilence(200 * time.Millisecond)
+	want := strings.Repeat("a table ", 1<<18)
+	if err := store.Put(t.Context(), "table", int64(len(want)), strings.NewReader(want)); err != nil {
+		t.Fatal(err)
+	}
+	in, err := store.Get(t.Context(), "table")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	head := make([]byte, 10)
+	if _, err := io.ReadFull(in, head); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	rest, err := io.ReadAll(in)
+	if err != nil || string(head)+string(rest) != want {
+		t.Errorf("%d bytes of %d, %v", len(head)+len(rest), len(want), err)
+	}
+}

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/replica/slots"
+	"github.com/weirmq/weir/tests/bubble"
 )
 
 // kept is a leader in memory with some entries, and what its log is told.
@@ -60,7 +60,7 @@ func (k *kept) remove(t *testing.T, prefixes ...string) {
 // go on saying that they are safe.
 func TestALeaderStopsIfTheStoreHasLostWhatItConfirmed(t *testing.T) {
 	for _, entries := range []int{1, 30, 300} {
-		synctest.Test(t, func(t *testing.T) { emptied(t, entries) })
+		bubble.Run(t, func(t *testing.T) { emptied(t, entries) })
 	}
 }
 
@@ -95,7 +95,7 @@ func emptied(t *testing.T, entries int) {
 // A rule that removes what is old takes FORMAT first: without it there is "no copy", on the day on which
 // it is needed.
 func TestALeaderPutsBackWhatMakesACopyOfIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
 		objects := &memory{all: map[string][]byte{}}
 		k := leads(t, objects)
 		id, err := k.ID(t.Context())

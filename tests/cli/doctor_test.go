@@ -62,13 +62,17 @@ func TestDoctorOfAQueueOnAWeirServer(t *testing.T) {
 	}
 }
 
-// A server whose disk is full is named by the doctor of each of its queues.
+// A server whose disk is full is named by the doctor of each of its topics, also of one from which nothing can be
+// claimed, and of one that is not there because it could not be made.
 func TestDoctorOfAServerThatRefusesWrites(t *testing.T) {
 	srv := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_DISK_RESERVE=1000000000000000"}})
 	put(t, srv, "jobs", `{"type":"queue"}`)
-	out, stderr, code := weirtest.Run(t, nil, "doctor", "--interval", "0", srv.URL+"/jobs")
-	if code != 1 || !strings.Contains(out, "error   writes_refused: the server refuses writes: the disk has") || !strings.Contains(out, "free disk space") {
-		t.Errorf("a full disk: exit code %d\n%s%s", code, out, stderr)
+	put(t, srv, "events", `{"type":"log"}`)
+	for _, topic := range []string{"jobs", "events", "absent"} {
+		out, stderr, code := weirtest.Run(t, nil, "doctor", "--interval", "0", srv.URL+"/"+topic)
+		if code != 1 || !strings.Contains(out, "error   writes_refused: the server refuses writes: the disk has") || !strings.Contains(out, "free disk space") {
+			t.Errorf("a full disk, %s: exit code %d\n%s%s", topic, code, out, stderr)
+		}
 	}
 }
 

@@ -32,29 +32,20 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 	defer leave()
 	found := findings{}
 	st, err := b.svc.Topic(ctx, b.opt.Topic)
-	if api.IsCode(err, api.CodeTopicNotFound) {
+	missing := api.IsCode(err, api.CodeTopicNotFound)
+	if err != nil && !missing {
+		return nil, b.fail(err, false)
+	}
+	b.examineServer(ctx, &found)
+	if missing {
 		found.add("stream_missing", warning, fmt.Sprintf("there is no topic %q", b.opt.Topic), "publish once, or correct the name in the URL")
 		return found, nil
-	}
-	if err != nil {
-		return nil, b.fail(err, false)
 	}
 	if st.Config.Type != api.TypeQueue {
 		found.add("log_topic", severe, "the topic is a log: nothing can be claimed from it", "a topic's type is fixed when it is created; publish to a topic of type queue, or follow this one with `weir tail`")
 		return found, nil
 	}
 	found.config(&st.Config)
-	if w, ok := b.svc.(writable); ok {
-		if ok, why, err := w.Writable(ctx); err == nil && !ok {
-			found.add("writes_refused", severe, "the server refuses writes: "+why, "free disk space, or delete topics that nobody needs; acks and deletes work meanwhile")
-		}
-	}
-	if c, ok := b.svc.(copied); ok {
-		if behind, err := c.Behind(ctx); err == nil && behind > copyBehind {
-			found.add("replica_behind", severe, fmt.Sprintf("the copy of the server's log is %s behind: losing the machine now loses that much", behind.Round(time.Second)),
-				"look in the server's log for the error of the copy's store, and bring that back; the copy then catches up by itself")
-		}
-	}
 	if err := b.examineRecords(ctx, &found, &st); err != nil {
 		return nil, b.fail(err, false)
 	}
@@ -219,5 +210,20 @@ func (f *findings) deadLetters(name string, st *api.TopicState) {
 	}
 	if st.Count > 0 {
 		f.add("dead_letters", warning, fmt.Sprintf("%d dead letters in %q", st.Count, name), "look at them with `weir dlq ls`, then redrive or purge them")
+	}
+}
+
+// examineServer looks at what concerns every topic of the server, whatever this one is.
+func (b *Backend) examineServer(ctx context.Context, found *findings) {
+	if w, ok := b.svc.(writable); ok {
+		if ok, why, err := w.Writable(ctx); err == nil && !ok {
+			found.add("writes_refused", severe, "the server refuses writes: "+why, "free disk space, or delete topics that nobody needs; acks and deletes work meanwhile")
+		}
+	}
+	if c, ok := b.svc.(copied); ok {
+		if behind, err := c.Behind(ctx); err == nil && behind > copyBehind {
+			found.add("replica_behind", severe, fmt.Sprintf("the copy of the server's log is %s behind: losing the machine now loses that much", behind.Round(time.Second)),
+				"look in the server's log for the error of the copy's store, and bring that back; the copy then catches up by itself")
+		}
 	}
 }

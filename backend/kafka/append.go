@@ -169,11 +169,12 @@ func (u *unanswered) end(key string) {
 // send passes a record to the producer; tell is called once its fate is known, and at once
 // if the buffer is full: the producer tells of that later, perhaps after the caller's time.
 func (b *Backend) send(r *kgo.Record, tell func(id string, err error)) {
-	if size := sizeOf(r); size <= b.set.memory && int(b.client.BufferedProduceBytes())+size > b.set.memory {
+	size := sizeOf(r)
+	if size <= b.set.memory && int(b.client.BufferedProduceBytes())+b.lanes.queued()+size > b.set.memory {
 		tell("", b.explainAppend(kgo.ErrMaxBuffered, r.Topic))
 		return
 	}
-	b.client.TryProduce(b.closing, r, func(r *kgo.Record, err error) {
+	b.ride(r, size+leastRecord, func(r *kgo.Record, err error) {
 		if err != nil {
 			if errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.UnknownTopicOrPartition) {
 				b.made.forget(r.Topic)

@@ -58,6 +58,7 @@ func TestWhatOthersDoToTopicsAndGroups(t *testing.T) {
 		{"letters of a topic made again", lettersOfATopicMadeAgain},
 		{"a long list of letters", aLongListOfLetters},
 		{"a topic made again with other terms", aTopicMadeAgainWithOtherTerms},
+		{"a topic that comes to take less", aTopicThatComesToTakeLess},
 		{"the room in a ledger made again", theRoomInALedgerMadeAgain},
 		{"a transaction that was given up", aTransactionThatWasGivenUp},
 		{"a commit that a mirror copies", aCommitThatAMirrorCopies},

@@ -59,6 +59,7 @@ type Backend struct {
 	renewing   atomic.Bool // one of these
 	keys       keys
 	unanswered unanswered
+	lanes      lanes
 	dead       shelves
 	redrives   redrives
 	finished   finished

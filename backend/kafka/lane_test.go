@@ -1,0 +1,79 @@
+package kafka_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/weirmq/weir/backend"
+)
+
+// aTopicThatComesToTakeLess than it did when the handle was opened, as one looks from the start to a user who may not
+// see its configuration: what is published at once is refused together, although it takes each of them.
+func aTopicThatComesToTakeLess(t *testing.T, g *ground) {
+	g.create("less")
+	b := g.open("less")
+	_, err := b.Append(t.Context(), []backend.Message{{Data: []byte("first")}})
+	g.must(err)
+	g.must(g.alter("less", "max.message.bytes", "20000"))
+	const writers, each, large = 8, 25, 5
+	var wait sync.WaitGroup
+	for w := range writers {
+		wait.Go(func() {
+			for range each {
+				if _, err := b.Append(t.Context(), []backend.Message{{Data: random(3000)}}); err != nil {
+					t.Errorf("a message of 3,000 bytes is refused where 20,000 are taken: %v", err)
+					return
+				}
+			}
+		})
+		if w >= large {
+			continue
+		}
+		wait.Go(func() { // beside the others: what is too large is that alone
+			if _, err := b.Append(t.Context(), []backend.Message{{Data: random(30_000)}}); !errors.Is(err, backend.ErrTooLarge) {
+				t.Errorf("a message of 30,000 bytes: %v; want %v", err, backend.ErrTooLarge)
+			}
+		})
+	}
+	wait.Wait()
+	many := make([]backend.Message, 100)
+	for i := range many {
+		many[i].Data = append(random(2990), fmt.Sprintf("%010d", i)...)
+	}
+	many[50].Data = nil
+	_, err = b.Append(t.Context(), many)
+	g.must(err)
+	var last []backend.Record
+	count := 0
+	for after := backend.CursorStart; ; {
+		got, err := b.Read(t.Context(), backend.ReadRequest{After: after, Max: 100})
+		g.must(err)
+		if len(got.Records) == 0 {
+			break
+		}
+		count += len(got.Records)
+		last = append(last, got.Records...)
+		last, after = last[max(0, len(last)-len(many)):], got.Next
+	}
+	if want := 1 + writers*each + len(many); count != want {
+		t.Errorf("%d messages are stored, want %d", count, want)
+	}
+	for i := range last {
+		if string(last[i].Data) != string(many[i].Data) {
+			t.Fatalf("number %d of a batch is another one", i)
+		}
+	}
+}
+
+// alter sets a configuration of a topic.
+func (g *ground) alter(topic, key, value string) error {
+	altered, err := g.admin.AlterTopicConfigs(g.Context(), []kadm.AlterConfig{{Name: key, Value: &value}}, topic)
+	if err != nil {
+		return err
+	}
+	return altered[0].Err
+}

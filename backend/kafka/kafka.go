@@ -53,6 +53,7 @@ type Backend struct {
 	consumers  lastConsumers
 	offers     offers
 	rooms      rooms
+	cursors    cursors
 	topic      topicCache
 	made       made
 	ids        topicIDs

@@ -39,6 +39,7 @@ func (b *Backend) Read(ctx context.Context, req backend.ReadRequest) (backend.Re
 	if err != nil {
 		return backend.Records{}, err
 	}
+	at.topic = b.cursors.topic(req.After)
 	for {
 		got, err := b.readBehind(ctx, &at, max(1, req.Max))
 		left := time.Until(deadline)
@@ -57,6 +58,7 @@ func (b *Backend) Read(ctx context.Context, req backend.ReadRequest) (backend.Re
 
 // cursor is the last offset seen of each partition.
 type cursor struct {
+	topic [16]byte // of which it is; zero: not known
 	seen  map[int32]int64
 	atEnd bool // of those that are not in seen; otherwise only of those before all that are
 }
@@ -82,6 +84,59 @@ func (c *cursor) String() string {
 		ids = append(ids, idOf(p, c.seen[p]))
 	}
 	return strings.Join(ids, ",")
+}
+
+// cursors are those that the handle has given last, with the topics that they are of: the text of one does not
+// say it.
+type cursors struct {
+	mu    sync.Mutex
+	of    map[string][16]byte
+	order []string
+}
+
+// cursorsKept is for how many readers of a handle at the same time a topic made again is noticed for certain.
+const cursorsKept = 100
+
+func (c *cursors) topic(text string) [16]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.of[text]
+}
+
+func (c *cursors) note(text string, topic [16]byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == nil {
+		c.of = map[string][16]byte{}
+	}
+	if _, known := c.of[text]; known {
+		c.order = slices.DeleteFunc(c.order, func(old string) bool { return old == text })
+	} else if len(c.order) == cursorsKept {
+		delete(c.of, c.order[0])
+		c.order = c.order[1:]
+	}
+	c.of[text], c.order = topic, append(c.order, text)
+}
+
+// follow makes a cursor one of the topic that is there now, at whose start it stands if it was of another of this
+// name. What it has seen of that is a gap, however far the new one goes.
+func (c *cursor) follow(topic [16]byte, starts, ends map[int32]int64) *backend.Gap {
+	another := c.topic != [16]byte{} && c.topic != topic
+	c.topic = topic
+	if !another {
+		return nil
+	}
+	old := c.seen
+	c.seen = map[int32]int64{}
+	for p := range ends {
+		c.seen[p] = starts[p] - 1
+	}
+	for _, p := range slices.Sorted(maps.Keys(old)) {
+		if seen, there := c.seen[p]; old[p] > seen || !there && old[p] >= 0 {
+			return &backend.Gap{From: idOf(p, old[p]), To: idOf(p, ends[p]-1), Reason: gapRecreated}
+		}
+	}
+	return nil
 }
 
 // place gives every partition a place.
@@ -139,8 +194,17 @@ func (b *Backend) readBehind(ctx context.Context, at *cursor, most int) (backend
 			return backend.Records{}, err
 		}
 	}
-	at.place(starts, ends)
 	var got backend.Records
+	defer func() {
+		if got.Next != "" {
+			b.cursors.note(got.Next, l.id)
+		}
+	}()
+	if got.Gap = at.follow(l.id, starts, ends); got.Gap != nil {
+		got.Next = at.String()
+		return got, nil
+	}
+	at.place(starts, ends)
 	partitions := slices.Sorted(maps.Keys(ends))
 	for _, p := range partitions {
 		if got.Gap = at.gap(p, starts[p], ends[p]); got.Gap != nil {
@@ -164,6 +228,10 @@ func (b *Backend) readPartition(ctx context.Context, l *layout, at *cursor, part
 		p, err := b.read(ctx, b.set.topic, l, partition, from, pageBytes)
 		if err != nil {
 			return err
+		}
+		if p.by.id != l.id { // made again since, which the next look finds
+			b.topic.forget()
+			return nil
 		}
 		for _, r := range p.records {
 			if len(into.Records) == most {

@@ -147,3 +147,46 @@ func TestAReaderOfATopicMadeAgain(t *testing.T) {
 		t.Errorf("of three records %d are read, %v", len(got.Records), err)
 	}
 }
+
+// TestAReaderOfATopicMadeAgainThatHasGrown beyond the place up to which it had read the first one, and has other
+// partitions: it is told once, and gets every record of the new one.
+func TestAReaderOfATopicMadeAgainThatHasGrown(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	f.publish(b, 0, 3)
+	reads := func(after string, want int) (next string, gaps int) {
+		t.Helper()
+		n := 0
+		for end := time.Now().Add(20 * time.Second); n < want; {
+			got, err := b.Read(t.Context(), backend.ReadRequest{After: after, Max: 4, Block: time.Second})
+			if err != nil && !backend.Retryable(err) || time.Now().After(end) {
+				t.Fatalf("%d of %d records are read, then %v", n, want, err)
+			}
+			if err != nil {
+				continue
+			}
+			if n, after = n+len(got.Records), got.Next; got.Gap != nil {
+				if gaps++; got.Gap.Reason != "recreated" || got.Gap.From != "0:2" {
+					t.Errorf("gap %+v", got.Gap)
+				}
+			}
+		}
+		return after, gaps
+	}
+	after, gaps := reads(backend.CursorStart, 3)
+	if gaps != 0 {
+		t.Errorf("%d gaps before anything is missing", gaps)
+	}
+	if err := f.DeleteTopic("jobs"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.CreateTopic("jobs", 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	other := f.open(groupClassic)
+	f.publish(other, 0, 40)
+	if _, gaps := reads(after, 40); gaps != 1 {
+		t.Errorf("the topic was made again, and that is told %d times, want once", gaps)
+	}
+}

@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"strconv"
 	"sync/atomic"
 	"testing"
 
@@ -77,4 +78,40 @@ func TestAWorkerThatIsFull(t *testing.T) {
 	}
 	comes("of the topic made again")
 	comes("more of it")
+}
+
+// TestAWorkerWhosePartitionsGoUnread takes records ahead of its claims each time, more in all than it takes at once. What
+// is gone with its topic takes no room from what comes.
+func TestAWorkerWhosePartitionsGoUnread(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	client := f.client(kgo.MaxBufferedRecords(mostAhead))
+	var seen polled
+	worker := f.open(groupClassic, kgo.WithHooks(&seen))
+	const round = mostAhead * 3 / 4
+	for n := range 3 {
+		if n > 0 {
+			if err := f.DeleteTopic("jobs"); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.CreateTopic("jobs", 1, nil); err != nil {
+				t.Fatal(err)
+			}
+			client.PurgeTopicsFromClient("jobs")
+		}
+		text := strconv.Itoa(n)
+		records := make([]*kgo.Record, round)
+		for i := range records {
+			records[i] = &kgo.Record{Topic: "jobs", Value: []byte(text)}
+		}
+		if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		before := seen.Load()
+		await(t, "a message of topic "+text, func() bool {
+			got, _ := worker.Claim(t.Context(), claim(1))
+			return len(got.Deliveries) > 0 && string(got.Deliveries[0].Data) == text
+		})
+		await(t, "what is taken ahead of topic "+text, func() bool { return seen.Load() >= before+round/2 })
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/tests/kafkatest"
@@ -188,5 +189,45 @@ func TestAReaderOfATopicMadeAgainThatHasGrown(t *testing.T) {
 	f.publish(other, 0, 40)
 	if _, gaps := reads(after, 40); gaps != 1 {
 		t.Errorf("the topic was made again, and that is told %d times, want once", gaps)
+	}
+}
+
+// TestAReaderIsToldWhatIsRemovedWhileItReads, between its look at where the log begins and its fetch of the next page.
+func TestAReaderIsToldWhatIsRemovedWhileItReads(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	f.publish(b, 0, 9)
+	admin := kadm.NewClient(f.client())
+	f.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		f.DropControl()
+		f.SleepControl(func() {
+			var to kadm.Offsets
+			to.AddOffset("jobs", 0, 6, -1)
+			if _, err := admin.DeleteRecords(t.Context(), to); err != nil {
+				t.Error(err)
+			}
+		})
+		return nil, nil, false
+	})
+	var told []string
+	for after := "0:1"; ; {
+		got, err := b.Read(t.Context(), backend.ReadRequest{After: after, Max: 9, Block: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Gap == nil && len(got.Records) == 0 {
+			break
+		}
+		if g := got.Gap; g != nil {
+			told = append(told, g.From+"-"+g.To+" "+g.Reason)
+		}
+		for _, r := range got.Records {
+			told = append(told, r.ID)
+		}
+		after = got.Next
+	}
+	if text := strings.Join(told, ", "); text != "0:1-0:5 removed, 0:6, 0:7, 0:8" {
+		t.Errorf("behind 0:1, of 9 records of which 6 were removed meanwhile, it has %s", text)
 	}
 }

@@ -114,7 +114,7 @@ func (s *signals) draw(ctx context.Context, set *settings, need int64, r *readin
 	if failed != nil && !s.shares.alone.Swap(true) {
 		set.Logger.Warn("weir: each process keeps the budget on its own: it cannot be shared", "budget", p.name, "error", failed)
 	}
-	s.shared(set, room, req.RoomRequest, kept, lasts, r)
+	s.shared(ctx, set, room, req.RoomRequest, kept, lasts, r)
 	s.shares.alone.Store(failed != nil || err != nil)
 }
 

@@ -1,11 +1,15 @@
 package weir_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir"
@@ -290,6 +294,37 @@ func TestAShareThatIsOverIsNotUsed(t *testing.T) {
 		}
 		if l.over != 0 {
 			t.Errorf("%d messages of room were kept of shares that were over", l.over)
+		}
+	})
+}
+
+// cutLender's answers come when nobody waits for them any more.
+type cutLender struct{ *backendtest.Fake }
+
+func (l *cutLender) Share(ctx context.Context, req backend.RoomRequest) (backend.Signal, backend.Room, error) {
+	s, err := l.Signal(ctx, req.Limit)
+	<-ctx.Done()
+	return s, backend.Room{Err: ctx.Err()}, err
+}
+
+// A producer that ends while it asks for room has published all that it should, and logs no trouble with that.
+func TestAProducerThatEndsWhileItAsksForRoom(t *testing.T) {
+	everyGuard(t, func(t *testing.T, mode weir.GuardMode) {
+		var log bytes.Buffer
+		l := &cutLender{backendtest.NewFake(backendtest.FakeOptions{})}
+		p, err := weir.NewProducer(weir.New(l), weir.ProducerConfig{Guard: mode, LagWarn: -1, LagPause: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- p.Publish(t.Context(), weir.Message{}) }()
+		synctest.Wait() // it waits for room
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		<-done // whatever it is
+		if text := log.String(); strings.Contains(text, "room") {
+			t.Errorf("it logs %s", text)
 		}
 	})
 }

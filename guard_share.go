@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -74,7 +75,7 @@ func (s *shares) share(ctx context.Context, b backend.Sharer, set *settings, nee
 		s.size = kept
 		return
 	}
-	s.shared(set, room, req, kept, lasts, r)
+	s.shared(ctx, set, room, req, kept, lasts, r)
 }
 
 // sharedPause is the backlog above which no room is given; -1: any.
@@ -92,11 +93,12 @@ func (r *reading) denies(set *settings, need int64) bool {
 	return d.Need > 0 && need >= d.Need && d.Limit == set.limit && d.Pause == set.sharedPause()
 }
 
-// shared takes over the room that a reading was given; kept is what it had left alone.
-func (s *shares) shared(set *settings, room backend.Room, req backend.RoomRequest, kept int64, lasts time.Duration, r *reading) {
+// shared takes over the room that a reading was given; kept is what it had left alone. A reading that its owner's end
+// has cut short says nothing.
+func (s *shares) shared(ctx context.Context, set *settings, room backend.Room, req backend.RoomRequest, kept int64, lasts time.Duration, r *reading) {
 	s.size = kept
 	if room.Err != nil {
-		if !s.alone.Swap(true) {
+		if !errors.Is(ctx.Err(), context.Canceled) && !s.alone.Swap(true) {
 			set.Logger.Warn("weir: each process keeps the limits on its own: the room cannot be shared", "error", room.Err)
 		}
 	} else {

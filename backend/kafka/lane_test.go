@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirmq/weir/backend"
 )
@@ -76,4 +79,58 @@ func (g *ground) alter(topic, key, value string) error {
 		return err
 	}
 	return altered[0].Err
+}
+
+// TestAHandleIsClosedWhileRecordsWaitForRoom: all of them have been refused together, and the one that goes again first
+// gets no answer. Every call is told, and nothing is left of them.
+func TestAHandleIsClosedWhileRecordsWaitForRoom(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	f.publish(b, 0, 1)
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	defer close(goOn)
+	requests := 0
+	f.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		if requests++; requests == 2 {
+			close(asked)
+		}
+		if requests > 1 {
+			f.SleepControl(func() { <-goOn })
+			return nil, nil, false
+		}
+		produce := req.(*kmsg.ProduceRequest)
+		resp := produce.ResponseKind().(*kmsg.ProduceResponse)
+		for _, in := range produce.Topics {
+			out := kmsg.NewProduceResponseTopic()
+			out.Topic, out.TopicID = in.Topic, in.TopicID
+			for _, p := range in.Partitions {
+				part := kmsg.NewProduceResponseTopicPartition()
+				part.Partition, part.ErrorCode = p.Partition, kerr.MessageTooLarge.Code
+				out.Partitions = append(out.Partitions, part)
+			}
+			resp.Topics = append(resp.Topics, out)
+		}
+		return resp, nil, true
+	})
+	told := make(chan error, 1)
+	go func() {
+		many := make([]backend.Message, 300)
+		for i := range many {
+			many[i].Data = random(3000)
+		}
+		_, err := b.Append(t.Context(), many)
+		told <- err
+	}()
+	<-asked
+	closed := make(chan error, 1)
+	go func() { closed <- b.Close() }()
+	for _, what := range []chan error{closed, told} {
+		select {
+		case <-what:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the handle is being closed, and something waits for ever")
+		}
+	}
 }

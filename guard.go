@@ -282,7 +282,16 @@ func (g *guard) newer(v *visit) (err error) {
 		return g.stopped(v, err)
 	}
 	v.r = r
-	return nil
+	return g.overWith(r)
+}
+
+// overWith is the error of a publish to a stream that is closed: no later reading will say
+// anything else.
+func (g *guard) overWith(r *reading) error {
+	if r == nil || !errors.Is(r.err, ErrClosed) {
+		return nil
+	}
+	return fmt.Errorf("publish to %q: nothing is stored: %w", g.name.Stream, r.err)
 }
 
 // judge compares the signal with the lag limits; the policy decides about an unknown
@@ -354,6 +363,9 @@ func (s *settings) softSleep(signal int64) time.Duration {
 
 // halt makes a publish above the hard limit wait, or refuses it if it may not wait.
 func (g *guard) halt(set *settings, v *visit) error {
+	if err := g.overWith(v.r); err != nil {
+		return err
+	}
 	if v.try {
 		if v.r.err != nil {
 			return fmt.Errorf("publish to %q: %w: nothing is stored, the load cannot be read and lag_unknown is %s: %v",

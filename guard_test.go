@@ -166,6 +166,38 @@ func TestEveryWaitEndsWithItsProducer(t *testing.T) {
 	}
 }
 
+// Nothing is known of a stream that is closed, nor will be: no policy for an unknown load
+// makes a publish wait for it.
+func TestEveryWaitEndsWithItsStream(t *testing.T) {
+	for name, c := range waits {
+		t.Run(name, func(t *testing.T) {
+			for _, unknown := range []weir.UnknownPolicy{weir.UnknownOpen, weir.UnknownHold, weir.UnknownDecay} {
+				bubble.Run(t, func(t *testing.T) {
+					c.config.LagUnknown = unknown
+					g := guard(t, c.config)
+					g.pretend(c.workers, c.lag)
+					if c.workers < 0 {
+						g.fake.Pretend(&backend.Signal{})
+					}
+					g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: c.fault})
+					time.AfterFunc(23*time.Millisecond, func() { _ = g.fake.Close() })
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+					defer cancel()
+					if took, err := g.timed(ctx); took > 0 && !errors.Is(err, weir.ErrClosed) {
+						t.Errorf("%s: ended with %v after %s, want ErrClosed", unknown, err, took)
+					}
+					time.Sleep(time.Second)
+					for what, publish := range map[string]func(context.Context, weir.Message) error{"Publish": g.Publish, "TryPublish": g.TryPublish} {
+						if err := publish(ctx, weir.Message{}); !errors.Is(err, weir.ErrClosed) {
+							t.Errorf("%s: %s to a closed stream: %v, want ErrClosed", unknown, what, err)
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
 func TestTryPublishNeverWaits(t *testing.T) {
 	for name, c := range waits {
 		t.Run(name, func(t *testing.T) {

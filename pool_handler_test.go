@@ -204,3 +204,20 @@ func TestAHandlerIsCancelledAtTheTimeoutOfItsMessage(t *testing.T) {
 		})
 	}
 }
+
+// What a handler calls compares its deadline with the time: a step of the wall clock must not
+// have it give up at once, or never.
+func TestTheDeadlineOfAHandlerDoesNotMoveWithTheWallClock(t *testing.T) {
+	f := backendtest.NewFake(backendtest.FakeOptions{})
+	publish(t, f, 1)
+	seen := make(chan time.Time, 1)
+	p := startPool(t, f, func(ctx context.Context, _ *Delivery) error {
+		end, _ := ctx.Deadline()
+		seen <- end
+		return nil
+	}, PoolConfig{Workers: 1, HandlerTimeout: time.Hour})
+	if end := <-seen; end == end.Round(0) { // which takes the monotonic reading away
+		t.Errorf("the deadline %s is one of the wall clock", end)
+	}
+	p.finish()
+}

@@ -82,7 +82,7 @@ func (j *job) stop(now time.Time, cause error) {
 // at it. It behaves as the one of context.WithCancelCause that it then makes.
 type jobContext struct {
 	pool     *Pool
-	deadline int64                        // Unix ns; 0: none
+	deadline time.Time                    // zero: none
 	state    atomic.Pointer[contextState] // nil until somebody looks or it has ended
 }
 
@@ -97,13 +97,9 @@ type contextState struct {
 // unseen is the state of most contexts: nobody had looked when the handler returned.
 var unseen = &contextState{cause: context.Canceled}
 
-// Deadline is when the pool cancels the context for HandlerTimeout.
-func (c *jobContext) Deadline() (time.Time, bool) {
-	if c.deadline == 0 {
-		return time.Time{}, false
-	}
-	return time.Unix(0, c.deadline), true
-}
+// Deadline is when the pool cancels the context for HandlerTimeout. It has a monotonic
+// reading: to what compares it with the time, a step of the wall clock must not be its end.
+func (c *jobContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
 
 func (c *jobContext) Done() <-chan struct{} { return c.standard().Done() }
 func (c *jobContext) Err() error            { return c.standard().Err() }

@@ -110,7 +110,7 @@ func (w *worker) take() bool {
 		}
 		j.state, j.started, j.goroutine = jobRunning, now, w.goroutine
 		if j.timeout = timeoutOf(j.delivery, p.cfg.HandlerTimeout); j.timeout > 0 {
-			j.ctx.deadline = now.Add(j.timeout).UnixNano()
+			j.ctx.deadline = now.Add(j.timeout)
 		}
 		if j.timeout != max(p.cfg.HandlerTimeout, 0) {
 			kick(p.watch) // it may have to look earlier

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -154,10 +155,17 @@ func (q *inquiry) features() (*features, error) {
 // current returns the features, detecting them again if there have been new
 // connections: a failover may have brought another version.
 func (b *Backend) current(ctx context.Context) *features {
-	if b.stale.Load() && time.Now().UnixNano()-b.detected.Load() > int64(detectEvery) {
+	if b.stale.Load() && !younger(&b.detected, detectEvery) {
 		_, _ = b.detect(ctx) // what cannot be read stays as it was
 	}
 	return b.features.Load()
+}
+
+// younger reports whether a moment, in Unix ns, is less than d ago. One that is to come is of
+// before the clock was set back, and may be of any age.
+func younger(moment *atomic.Int64, d time.Duration) bool {
+	age := time.Duration(time.Now().UnixNano() - moment.Load())
+	return 0 <= age && age < d
 }
 
 // check refuses a server that does not meet the URL's demands.

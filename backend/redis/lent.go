@@ -203,7 +203,7 @@ func (b *Backend) answer(ctx context.Context, answered <-chan error) (_ error, o
 // unfit looks again at the server of a lent client and says why it is not acceptable any
 // more.
 func (b *Backend) unfit(ctx context.Context) error {
-	if time.Now().UnixNano()-b.detected.Load() > int64(lentRecheck) {
+	if !younger(&b.detected, lentRecheck) {
 		b.stale.Store(true)
 	}
 	if err := b.current(ctx).check(b.set); err != nil {

@@ -55,9 +55,7 @@ func (r *replicas) set(server, replication string) {
 	r.at.Store(now.UnixNano())
 }
 
-func (r *replicas) fresh() bool {
-	return time.Now().UnixNano()-r.at.Load() < int64(countEvery)
-}
+func (r *replicas) fresh() bool { return younger(&r.at, countEvery) }
 
 // guarantee makes sure that the server is as durable as the URL asks, and returns the
 // command that waits for a replica; nil if that was not asked for or there is none.

@@ -239,12 +239,50 @@ func TestAdaptiveSlowsBeforeItRefuses(t *testing.T) {
 		if len(g.slowed[weir.SoftSleep]) == 0 {
 			t.Error("no publish slept")
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		began := time.Now()
-		for range 40 {
-			if err := g.Publish(ctx, weir.Message{}); err != nil && time.Since(began) > 0 {
-				t.Fatalf("%v after %s: a caller without the time waits", err, time.Since(began))
+		refused := 0
+		for i := range int64(40) {
+			g.load(65, 20, 400+i*10)
+			for range 11 {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				took, err := g.timed(ctx)
+				cancel()
+				if took > 0 {
+					t.Fatalf("%v after %s: a caller without the time waits", err, took)
+				}
+				if err != nil {
+					refused++
+				}
+			}
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		if refused == 0 {
+			t.Error("none of 440 was refused: none had to wait")
+		}
+	})
+}
+
+// What a Stream knows of a queue that others have filled meanwhile is too old to go by.
+func TestAdaptiveIsNotJudgedByWhatWasLongAgo(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		g := overloaded(t, weir.ProducerConfig{}, 62, func(g *guarded) { g.offer(60, weir.Low, "") })
+		time.Sleep(8 * time.Second)
+		g.load(5000, 20, 1200) // 50 s of work
+		if n := g.offer(20, weir.Low, ""); n != 20 {
+			t.Errorf("%d of 20 refused", n)
+		}
+	})
+}
+
+// A batch is one request, in however many parts it is stored.
+func TestAdaptiveCountsABatchOnceInTheWindow(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive, LoadSheddingMaxRequests: 2, MaxDepth: 10})
+		g.load(0, 0, 0)
+		for i := range 3 {
+			err := g.PublishBatch(t.Context(), make([]weir.Message, 20))
+			if full := (*weir.QueueFullError)(nil); i < 2 && err != nil || i == 2 && !errors.As(err, &full) {
+				t.Errorf("batch %d of a window of 2: %v", i+1, err)
 			}
 		}
 	})

@@ -46,6 +46,45 @@ func TestReadingIsSharedAndNeverOlderThanItMayBe(t *testing.T) {
 	})
 }
 
+// The next reading is begun before the last one is too old.
+func TestABusyProducerWaitsForNoReadingButTheFirst(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 1 << 30, MaxDepth: 1 << 30})
+		g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Delay: 10 * time.Millisecond})
+		for i := range 1000 {
+			if took, err := g.timed(t.Context()); err != nil || took != 0 && i > 0 {
+				t.Fatalf("publish %d: %v after %s", i, err, took)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if n := g.fake.Calls(backendtest.OpSignal); n < 10 {
+			t.Errorf("%d readings in 1s", n)
+		}
+	})
+}
+
+// Who may not read the load is not asked again by every publish: a server logs each attempt.
+func TestAReadingThatIsForbiddenIsTriedOnceAMinute(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: weir.ErrForbidden})
+		for range 5 * 59 {
+			if took, err := g.timed(t.Context()); err != nil || took != 0 {
+				t.Fatalf("%v after %s", err, took)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		if n := g.fake.Calls(backendtest.OpSignal); n != 1 {
+			t.Errorf("%d readings in 59s, want one", n)
+		}
+		time.Sleep(2 * time.Second)
+		_, _ = g.timed(t.Context())
+		if n := g.fake.Calls(backendtest.OpSignal); n != 2 {
+			t.Errorf("%d readings in 61s, want a second one", n)
+		}
+	})
+}
+
 func TestReadingCanBeTakenForEveryPublish(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{LagCache: -1})

@@ -106,7 +106,9 @@ type ProducerConfig struct {
 	// others are under way share one request, on Redis, a weir server and the embedded engine.
 	DisableGathering bool // false
 
-	WaitSLO time.Duration // 30s: how long a message may wait; used with GuardAdaptive
+	// WaitSLO is how long a message may wait; used with GuardAdaptive. Of the producers of a
+	// stream in this process, the shortest of those that are not closed holds for all.
+	WaitSLO time.Duration // 30s
 
 	// Budget names a budget that this stream shares with others: for the guard they are
 	// one, with BudgetMaxDepth (10000) as the limit of all their messages together. Give

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/admission"
 )
 
 // maxSoftSleep bounds the sleep of the proportional guard where no hard limit does.
@@ -29,6 +30,10 @@ type guard struct {
 	owner    *owner
 	settings atomic.Pointer[settings]
 	shed     shedder
+	aim      struct {
+		sync.Mutex
+		at admission.Objective
+	}
 
 	known     atomic.Int32 // what was said about the signal last: 0 nothing, else signalKnown or signalUnknown
 	near      atomic.Bool  // it was told that the depth is near its limit
@@ -65,10 +70,23 @@ func newSettings(c ProducerConfig) *settings {
 
 func (g *guard) configure(c ProducerConfig) {
 	set := newSettings(c)
-	if set.rules == GuardAdaptive {
-		g.signals.control.Configure(c.WaitSLO)
-	}
 	g.settings.Store(set)
+	var o admission.Objective
+	if set.rules == GuardAdaptive {
+		o = admission.Objective{SLO: c.WaitSLO, Watch: set.shadow}
+	}
+	g.aimAt(o)
+}
+
+// aimAt replaces what the guard wants of the controller, which it shares, until it is closed.
+func (g *guard) aimAt(o admission.Objective) {
+	g.aim.Lock()
+	defer g.aim.Unlock()
+	if g.owner.life.Err() != nil {
+		o = admission.Objective{}
+	}
+	g.signals.control.Change(g.aim.at, o)
+	g.aim.at = o
 }
 
 // shareOf is a share of a depth, rounded up. It is seldom exact in binary: 0.07 of

@@ -228,7 +228,7 @@ func (g *guard) aboveCut(set *settings) string {
 	if t := g.cutText.Load(); t != nil && t.cut == cut && t.set == set {
 		return t.text
 	}
-	text := cut.Describe("wait_slo is "+set.WaitSLO.String(), (Critical - Priority(cut.Tier)).String())
+	text := cut.Describe("wait_slo is "+g.signals.control.SLO().String(), (Critical - Priority(cut.Tier)).String())
 	g.cutText.Store(&cutText{cut, set, text})
 	return text
 }

@@ -262,6 +262,75 @@ func TestAdaptiveSlowsBeforeItRefuses(t *testing.T) {
 	})
 }
 
+// Producers of a stream share its queue, and so how long may be waited in it: the shortest
+// that one of them wants, whoever came last, and while it is there.
+func TestTheShortestWaitOfAllProducersIsHeld(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		bubble.Run(t, func(t *testing.T) {
+			f := backendtest.NewFake(backendtest.FakeOptions{})
+			s := weir.New(f)
+			on := func(c weir.ProducerConfig) *weir.Producer {
+				c.Logger = quiet()
+				p, err := weir.NewProducer(s, c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = p.Close() })
+				return p
+			}
+			short, long := weir.ProducerConfig{WaitSLO: time.Second}, weir.ProducerConfig{WaitSLO: time.Hour}
+			watching := weir.ProducerConfig{Guard: weir.GuardShadow, ShadowOf: weir.GuardAdaptive, WaitSLO: time.Millisecond}
+			var hasty, patient *weir.Producer
+			if first {
+				hasty, _, patient = on(short), on(watching), on(long)
+			} else {
+				patient, hasty, _ = on(long), on(short), on(watching)
+			}
+			g, done := &guarded{fake: f}, int64(0)
+			// refused counts for a second, while the workers do 100 of 200 that wait.
+			refused := func(p *weir.Producer) (n int) {
+				for range 10 {
+					done += 10
+					g.load(200, 20, done)
+					for range 20 {
+						if err := p.TryPublish(t.Context(), weir.Message{}); err != nil {
+							refusedFor(t, err, weir.LoadShedding)
+							n++
+						}
+					}
+					time.Sleep(100 * time.Millisecond)
+					synctest.Wait()
+				}
+				return n
+			}
+			refused(hasty) // it learns what the workers do
+			refused(hasty)
+			if n := refused(hasty); n != 200 {
+				t.Errorf("%d of 200 refused by a producer with a WaitSLO of 1s, though 2s are to be waited", n)
+			}
+			if n := refused(patient); n != 200 {
+				t.Errorf("%d of 200 refused by one with an hour: they would wait in front of the other's", n)
+			}
+			if err := hasty.Reconfigure(weir.ProducerConfig{WaitSLO: 2 * time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+			if n := refused(patient); n > 0 {
+				t.Errorf("%d refused though nobody wants a short wait any more", n)
+			}
+			if err := hasty.Reconfigure(short); err != nil {
+				t.Fatal(err)
+			}
+			if err := hasty.Close(); err != nil {
+				t.Fatal(err)
+			}
+			_ = hasty.Reconfigure(short)
+			if n := refused(patient); n > 0 {
+				t.Errorf("%d refused because of a producer that is closed", n)
+			}
+		})
+	}
+}
+
 // What a Stream knows of a queue that others have filled meanwhile is too old to go by.
 func TestAdaptiveIsNotJudgedByWhatWasLongAgo(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/internal/admission"
 )
 
 // Producer publishes to a stream through a guard. It is safe for concurrent use. The
@@ -65,6 +66,7 @@ func (p *Producer) Reconfigure(c ProducerConfig) error {
 // called more than once.
 func (p *Producer) Close() error {
 	p.guard.owner.close()
+	p.guard.aimAt(admission.Objective{})
 	if told := p.guard.hooks.NearCapacity; told != nil && p.guard.near.Swap(false) {
 		told(p.guard.name, false)
 	}

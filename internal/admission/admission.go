@@ -75,6 +75,8 @@ type Controller struct {
 	slo      atomic.Int64 // ns
 	tuning   tuning
 
+	objectives objectives
+
 	mu    sync.Mutex
 	last  Reading
 	gap   bool         // the queue did not answer since

@@ -29,15 +29,32 @@ const site = "weir.example.com"
 
 // proxied is a proxy in front of a server.
 type proxied struct {
+	proxy
 	t    *testing.T
 	addr string
 }
 
-// proxy makes a configuration of a site, which listens on addr and has no TLS, in dir and
-// returns the command that runs it.
-type proxy func(t *testing.T, site, addr, dir string) *exec.Cmd
+// proxy is a program that is put in front of a server.
+type proxy struct {
+	// command makes a configuration of a site, which listens on addr and has no TLS, in dir
+	// and returns the command that runs it.
+	command func(t *testing.T, site, addr, dir string) *exec.Cmd
+	// The server takes bodies of up to limit bytes; that one of tooLarge bytes is refused
+	// reaches every client.
+	limit, tooLarge int
+	// client is as the program leaves connections: nginx closes one whose body it has not
+	// read to the end.
+	client *http.Client
+}
 
-func nginx(t *testing.T, site, addr, dir string) *exec.Cmd {
+var (
+	nginx = proxy{runNginx, 1 << 20, 3 << 20, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	// Caddy reads up to 256 KiB of a refused body; of a larger one a client may see the end of
+	// its connection only.
+	caddy = proxy{runCaddy, 64 << 10, 128 << 10, http.DefaultClient}
+)
+
+func runNginx(t *testing.T, site, addr, dir string) *exec.Cmd {
 	t.Helper()
 	site = regexp.MustCompile(`(?m)^ *ssl_\S+ .*\n`).ReplaceAllString(site, "")
 	site = strings.ReplaceAll(site, "listen 443 ssl;", "listen "+addr+";")
@@ -54,7 +71,7 @@ func nginx(t *testing.T, site, addr, dir string) *exec.Cmd {
 	return exec.Command(program, "-p", dir, "-c", conf, "-e", "stderr")
 }
 
-func caddy(t *testing.T, text, addr, dir string) *exec.Cmd {
+func runCaddy(t *testing.T, text, addr, dir string) *exec.Cmd {
 	t.Helper()
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -69,17 +86,17 @@ func caddy(t *testing.T, text, addr, dir string) *exec.Cmd {
 }
 
 // newProxied starts a proxy with a site of deploy/proxies.
-func newProxied(t *testing.T, run proxy, site string) *proxied {
+func newProxied(t *testing.T, program proxy, site string) *proxied {
 	t.Helper()
-	s := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_ALLOWED_HOSTS=weir.example.com", "WEIR_MAX_BODY_BYTES=1048576"}})
+	s := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_ALLOWED_HOSTS=weir.example.com", fmt.Sprint("WEIR_MAX_BODY_BYTES=", program.limit)}})
 	site = strings.ReplaceAll(site, "127.0.0.1:4000", strings.TrimPrefix(s.URL, "http://"))
 	for range 5 { // somebody may take the port in between
 		port, err := process.FreePort(0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &proxied{t, fmt.Sprint("127.0.0.1:", port)}
-		if dir := t.TempDir(); p.start(run(t, site, p.addr, dir), filepath.Join(dir, "log")) {
+		p := &proxied{program, t, fmt.Sprint("127.0.0.1:", port)}
+		if dir := t.TempDir(); p.start(program.command(t, site, p.addr, dir), filepath.Join(dir, "log")) {
 			return p
 		}
 	}
@@ -131,8 +148,7 @@ func (p *proxied) do(method, path, origin, body string) *http.Response {
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	req.Close = true // nginx closes a connection whose body it has not read to the end
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := p.client.Do(req)
 	if err != nil {
 		p.t.Fatalf("%s %s: %v", method, path, err)
 	}
@@ -153,29 +169,29 @@ func (p *proxied) want(status int, text, method, path, origin, body string) []by
 
 func TestNginxInFront(t *testing.T) {
 	t.Parallel()
-	newProxied(t, nginx, read(t, root+"proxies/nginx.conf")).pass(3 << 20)
+	newProxied(t, nginx, read(t, root+"proxies/nginx.conf")).pass()
 }
 
 func TestCaddyInFront(t *testing.T) {
 	t.Parallel()
-	// Of more than 256 KiB beyond the limit Caddy reads nothing: it closes the connection, and
-	// a client may miss the answer.
-	newProxied(t, caddy, read(t, root+"proxies/Caddyfile")).pass(1<<20 + 128<<10)
+	newProxied(t, caddy, read(t, root+"proxies/Caddyfile")).pass()
 }
 
-// pass makes the requests that a proxy has to let through. The server refuses a body of
-// tooLarge bytes.
-func (p *proxied) pass(tooLarge int) {
+// of is the same for a subtest.
+func (p *proxied) of(t *testing.T) *proxied { return &proxied{p.proxy, t, p.addr} }
+
+// pass makes the requests that a proxy has to let through.
+func (p *proxied) pass() {
 	t := p.t
 	const own = "https://" + site
 	t.Run("writes of browsers", func(t *testing.T) {
-		p := &proxied{t, p.addr}
+		p := p.of(t)
 		p.want(201, `"last_seq":1`, "POST", "/v0/topics/writes", own, `{"records":[{"data":"x"}]}`)
 		p.want(403, "another origin", "POST", "/v0/topics/writes", "https://elsewhere.example", `{"records":[{"data":"x"}]}`)
-		p.want(413, `"payload_too_large"`, "POST", "/v0/topics/writes", own, `{"records":[{"data":"`+strings.Repeat("x", tooLarge)+`"}]}`)
+		p.want(413, `"payload_too_large"`, "POST", "/v0/topics/writes", own, `{"records":[{"data":"`+strings.Repeat("x", p.tooLarge)+`"}]}`)
 	})
 	t.Run("event streams", func(t *testing.T) {
-		p := &proxied{t, p.addr}
+		p := p.of(t)
 		p.want(201, "", "POST", "/v0/topics/events", own, `{"records":[{"data":"old"}]}`)
 		var session struct {
 			WID string `json:"wid"`
@@ -196,7 +212,7 @@ func (p *proxied) pass(tooLarge int) {
 		}
 	})
 	t.Run("claims that wait", func(t *testing.T) {
-		p := &proxied{t, p.addr}
+		p := p.of(t)
 		p.want(201, "", "PUT", "/v0/topics/jobs", own, `{"type":"queue"}`)
 		var claim sync.WaitGroup
 		claim.Go(func() { // the other way round a failure would come behind the end of the test
@@ -207,7 +223,7 @@ func (p *proxied) pass(tooLarge int) {
 		claim.Wait()
 	})
 	t.Run("claims whose worker has gone", func(t *testing.T) {
-		p := &proxied{t, p.addr}
+		p := p.of(t)
 		for try := range 3 { // the server may hear late that it has gone
 			topic := fmt.Sprint("/v0/topics/left-", try)
 			p.want(201, "", "PUT", topic, own, `{"type":"queue"}`)

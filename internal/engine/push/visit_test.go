@@ -18,6 +18,7 @@ type fakeLog struct {
 	topic Topic
 	head  uint64
 	reads int
+	later bool // it does not have yet what is asked for
 }
 
 func newLog() *fakeLog {
@@ -32,6 +33,9 @@ func (l *fakeLog) Earliest() uint64 { return 1 }
 func (l *fakeLog) Read(_ context.Context, cursor uint64, r *Reading) error {
 	defer l.Unlock()
 	l.reads++
+	if l.later {
+		return ErrLater
+	}
 	r.N, r.From, r.Next, r.Head = int(r.UpTo-cursor), cursor, r.UpTo, l.head
 	r.Body = append(r.Body, "some records\n"...)
 	return nil
@@ -118,6 +122,41 @@ func TestAStreamBehindItsOutboxReadsOnByItself(t *testing.T) {
 	}
 	if c := r.Counts(); c.Lagged != 0 {
 		t.Errorf("%+v", c)
+	}
+}
+
+// What a relay has to fetch first comes when it is there, or its end does, and not with the next
+// heartbeat.
+func TestAStreamThatHasToWaitIsWoken(t *testing.T) {
+	for name, call := range map[string]func(*Topic){"Again": (*Topic).Again, "Ended": (*Topic).Ended} {
+		l := newLog()
+		r := l.room()
+		l.head, l.later = 3, true
+		made, err := r.OpenSession(t.Context(), &api.WatchRequest{Topics: []api.WatchTopic{{Topic: "a"}}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := r.OpenStream(made.WID, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		<-s.Ready()
+		for range 2 {
+			if got, err := s.Next(t.Context(), nil); err != nil || len(got) > 0 || l.reads != 1 {
+				t.Fatalf("%s: %q, %v after %d reads", name, got, err, l.reads)
+			}
+		}
+		l.later = false
+		call(&l.topic)
+		select {
+		case <-s.Ready():
+		default:
+			t.Errorf("%s does not wake the stream", name)
+		}
+		if got, err := s.Next(t.Context(), nil); err != nil || !strings.Contains(string(got), "some records") {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
 	}
 }
 

@@ -59,7 +59,7 @@ func TestAnAnswerThatStandsStillIsGivenUp(t *testing.T) {
 // A slow reader is not a silent store.
 func TestABodyThatIsReadSlowlyIsWhole(t *testing.T) {
 	store := open(t, s3test.Start(t).Addr, "copy")
-	store.SetSilence(200 * time.Millisecond)
+	store.SetSilence(2 * time.Second)
 	want := strings.Repeat("a table ", 1<<18)
 	if err := store.Put(t.Context(), "table", int64(len(want)), strings.NewReader(want)); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestABodyThatIsReadSlowlyIsWhole(t *testing.T) {
 	if _, err := io.ReadFull(in, head); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second)
+	time.Sleep(3 * time.Second)
 	rest, err := io.ReadAll(in)
 	if err != nil || string(head)+string(rest) != want {
 		t.Errorf("%d bytes of %d, %v", len(head)+len(rest), len(want), err)

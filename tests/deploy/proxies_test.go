@@ -134,10 +134,10 @@ func (p *proxied) start(cmd *exec.Cmd, log string) bool {
 	}
 }
 
-// do makes a request as a browser on the site would, or on another one.
-func (p *proxied) do(method, path, origin, body string) *http.Response {
+// request is one as a browser on the site would make, or on another one.
+func (p *proxied) request(ctx context.Context, method, path, origin, body string) *http.Request {
 	p.t.Helper()
-	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://"+p.addr+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+p.addr+path, strings.NewReader(body))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -148,7 +148,12 @@ func (p *proxied) do(method, path, origin, body string) *http.Response {
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := p.client.Do(req)
+	return req
+}
+
+func (p *proxied) do(method, path, origin, body string) *http.Response {
+	p.t.Helper()
+	resp, err := p.client.Do(p.request(p.t.Context(), method, path, origin, body))
 	if err != nil {
 		p.t.Fatalf("%s %s: %v", method, path, err)
 	}
@@ -228,13 +233,7 @@ func (p *proxied) pass() {
 			topic := fmt.Sprint("/v0/topics/left-", try)
 			p.want(201, "", "PUT", topic, own, `{"type":"queue"}`)
 			ctx, leave := context.WithTimeout(t.Context(), 200*time.Millisecond)
-			req, err := http.NewRequestWithContext(ctx, "POST", "http://"+p.addr+topic+"/claim", strings.NewReader(`{"node":"gone","wait_ms":30000}`))
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Host = site
-			req.Header.Set("Content-Type", "application/json")
-			if resp, err := http.DefaultClient.Do(req); err == nil {
+			if resp, err := p.client.Do(p.request(ctx, "POST", topic+"/claim", own, `{"node":"gone","wait_ms":30000}`)); err == nil {
 				resp.Body.Close()
 				t.Fatalf("a claim of an empty queue: %s", resp.Status)
 			}

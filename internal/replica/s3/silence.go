@@ -28,16 +28,21 @@ func (p *patient) Read(b []byte) (int, error) {
 	p.late.Reset(p.limit)
 	n, err := p.ReadCloser.Read(b)
 	p.late.Stop()
-	if err != nil && errors.Is(context.Cause(p.ctx), errSilent) {
-		err = fmt.Errorf("%w (%v): %w", errSilent, p.limit, err)
-	}
-	return n, err
+	return n, orSilent(p.ctx, p.limit, err)
 }
 
 func (p *patient) Close() error {
 	p.late.Stop()
 	err := p.ReadCloser.Close()
 	p.cancel(nil)
+	return err
+}
+
+// orSilent returns err, and that the store was silent if that ended ctx.
+func orSilent(ctx context.Context, limit time.Duration, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
+		return fmt.Errorf("%w (%v): %w", errSilent, limit, err)
+	}
 	return err
 }
 
@@ -48,9 +53,7 @@ func patiently(ctx context.Context, limit time.Duration, open func(context.Conte
 	in, err := open(ctx)
 	late.Stop()
 	if err != nil {
-		if errors.Is(context.Cause(ctx), errSilent) {
-			err = fmt.Errorf("%w (%v): %w", errSilent, limit, err)
-		}
+		err = orSilent(ctx, limit, err)
 		cancel(nil)
 		return nil, err
 	}

@@ -131,13 +131,14 @@ func TestTermsThatAreGoneKeepNobodyFromLeading(t *testing.T) {
 	for led := range 3 {
 		objects := &memory{all: map[string][]byte{}}
 		var want []string
-		for n := range led + 1 {
-			k := leads(t, objects)
+		var k *kept
+		for n := range led + 2 {
+			if k != nil {
+				k.Close()
+			}
+			k = leads(t, objects)
 			want = append(want, fmt.Sprintf("%d:", n+1), fmt.Sprintf("%d:1", n+1), fmt.Sprintf("%d:2", n+1), fmt.Sprintf("%d:3", n+1))
-			k.Close()
 		}
-		k := leads(t, objects)
-		want = append(want, fmt.Sprintf("%d:", led+2), fmt.Sprintf("%d:1", led+2), fmt.Sprintf("%d:2", led+2), fmt.Sprintf("%d:3", led+2))
 		k.remove(t, "term/")
 		next := slots.New(objects, slots.Options{})
 		defer next.Close()

@@ -119,7 +119,7 @@ func (c *copyOf) close() {
 func endFenced(err error) {
 	if errors.Is(err, replica.ErrLost) {
 		fmt.Fprintf(os.Stderr, "Error: the copy of --replica is broken, so this server has stopped; started again, it goes on with its data directory and makes a new base: %v\n", err)
-		os.Exit(1)
+		os.Exit(exitFailed)
 	}
 	fmt.Fprintf(os.Stderr, "Error: another server leads this copy now, so this one has stopped; clients have to go there: %v\n", err)
 	os.Exit(exitFenced)

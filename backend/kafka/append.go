@@ -170,7 +170,7 @@ func (u *unanswered) end(key string) {
 // if the buffer is full: the producer tells of that later, perhaps after the caller's time.
 func (b *Backend) send(r *kgo.Record, tell func(id string, err error)) {
 	size := sizeOf(r)
-	if size <= b.set.memory && int(b.client.BufferedProduceBytes())+b.lanes.queued()+size > b.set.memory {
+	if size <= b.set.memory && int(b.client.BufferedProduceBytes()+b.lanes.waiting.Load())+size > b.set.memory {
 		tell("", b.explainAppend(kgo.ErrMaxBuffered, r.Topic))
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -19,7 +20,7 @@ type lanes struct {
 	mu  sync.Mutex // held for no call
 	all map[string]*lane
 	// waiting is how many bytes wait in all of them: they count for buffer_memory.
-	waiting int
+	waiting atomic.Int64
 }
 
 // lane is one topic's.
@@ -45,12 +46,6 @@ type ride struct {
 	alone  int64 // how many had been sent by then, with it; 0: others were on their way
 }
 
-func (l *lanes) queued() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.waiting
-}
-
 // ride passes a record to the producer, or makes it wait for those before it. tell is called once.
 func (b *Backend) ride(r *kgo.Record, size int, tell func(*kgo.Record, error)) {
 	l := &b.lanes
@@ -63,7 +58,8 @@ func (b *Backend) ride(r *kgo.Record, size int, tell func(*kgo.Record, error)) {
 		at = &lane{}
 		l.all[r.Topic] = at
 	}
-	way := &ride{b: b, lane: at, record: r, size: size, tell: tell}
+	at.numbers++
+	way := &ride{b: b, lane: at, record: r, size: size, tell: tell, number: at.numbers}
 	if at.room > 0 {
 		l.wait(way)
 		move := at.begin()
@@ -81,23 +77,13 @@ func (b *Backend) ride(r *kgo.Record, size int, tell func(*kgo.Record, error)) {
 // wait puts a record into the queue of its lane, before those that were sent after it. The lock is held.
 func (l *lanes) wait(way *ride) {
 	at := way.lane
-	way.numbered()
 	i, _ := slices.BinarySearchFunc(at.queue, way.number, func(q *ride, n int64) int { return cmp.Compare(q.number, n) })
 	at.queue = slices.Insert(at.queue, i, way)
-	l.waiting += way.size
-}
-
-// numbered gives a record its number, once. The lock is held.
-func (way *ride) numbered() {
-	if way.number == 0 {
-		way.lane.numbers++
-		way.number = way.lane.numbers
-	}
+	l.waiting.Add(int64(way.size))
 }
 
 // start notes that a record is on its way. The lock is held.
 func (at *lane) start(way *ride) {
-	way.numbered()
 	at.sent++
 	way.alone = 0
 	if at.records == 0 {
@@ -131,7 +117,7 @@ func (b *Backend) move(at *lane) {
 	left := at.queue
 	at.queue, at.moving = nil, false
 	for _, way := range left {
-		b.lanes.waiting -= way.size
+		b.lanes.waiting.Add(-int64(way.size))
 	}
 	b.lanes.mu.Unlock()
 	for _, way := range left {
@@ -149,7 +135,7 @@ func (l *lanes) next(at *lane) *ride {
 	}
 	way := at.queue[0]
 	at.queue[0], at.queue = nil, at.queue[1:]
-	l.waiting -= way.size
+	l.waiting.Add(-int64(way.size))
 	at.start(way)
 	return way
 }

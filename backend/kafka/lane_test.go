@@ -74,7 +74,7 @@ func aTopicThatComesToTakeLess(t *testing.T, g *ground) {
 
 // alter sets a configuration of a topic.
 func (g *ground) alter(topic, key, value string) error {
-	altered, err := g.admin.AlterTopicConfigs(g.Context(), []kadm.AlterConfig{{Name: key, Value: &value}}, topic)
+	altered, err := g.admin.AlterTopicConfigs(g.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key, Value: &value}}, topic)
 	if err != nil {
 		return err
 	}

@@ -55,9 +55,7 @@ func nothingIsLostWhileLettersCannotBeStored(t *testing.T, all *ground) {
 				g.must(err)
 				n++
 			}
-			wide := "1048588"
-			_, err = g.admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &wide}}, topic+".dlq")
-			g.must(err)
+			g.must(g.alter(topic+".dlq", "max.message.bytes", "1048588"))
 			await(g, "the letter", func() bool { return len(g.letters(b)) > 0 })
 			if l := g.letters(b); len(l) != 1 || string(l[0].Data) != string(bad) || l[0].Attempts != 2 {
 				t.Errorf("one message is dead after 2 attempts, there are %d letters, %d attempts", len(l), l[0].Attempts)

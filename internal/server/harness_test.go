@@ -163,7 +163,7 @@ func (s *testServer) dial() net.Conn {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		s.t.Fatal(err)
 	}
 	return c

@@ -209,11 +209,10 @@ func TestWhatDeafSocketsClaimMakesOtherAnswersSmall(t *testing.T) {
 		reader.want(`"op":"nacked"`)
 	}
 	for range 2 { // what the first has held is there for the second
-		deaf := s.socket(nil)
-		for range 2 { // one answer is being sent, and one waits
-			had := leased()
+		deaf := s.deafSocket()
+		for n := range 2 { // one answer is being sent, and one waits
 			deaf.say(`{"op":"claim","topic":"q","node":"deaf","max":100,"lease_ms":600000}`)
-			s.eventually(func() bool { return leased() >= had+full })
+			s.eventually(func() bool { return s.answers.n.Load() >= int64((n+1)*full*len(data)) })
 		}
 		r := s.ask("POST", "/v0/topics/q/claim", `{"node":"w","max":100}`, nil)
 		other := s.socket(nil)

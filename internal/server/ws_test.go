@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -24,13 +25,32 @@ type webSocket struct {
 // socket connects; the test's end closes the connection.
 func (s *testServer) socket(head header) *webSocket {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	return s.socketBy(http.DefaultClient, head)
+}
+
+// deafSocket opens one whose kernel takes little that is not read: how much it would take
+// otherwise is each machine's own.
+func (s *testServer) deafSocket() *webSocket {
+	s.t.Helper()
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return c, c.(*net.TCPConn).SetReadBuffer(4096)
+	}
+	return s.socketBy(&http.Client{Transport: &http.Transport{DialContext: dial}}, nil)
+}
+
+func (s *testServer) socketBy(client *http.Client, head header) *webSocket {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	s.t.Cleanup(cancel)
 	h := http.Header{}
 	for k, v := range head {
 		h.Set(k, v)
 	}
-	conn, _, err := websocket.Dial(ctx, "ws://"+s.addr+"/v0/ws", &websocket.DialOptions{HTTPHeader: h})
+	conn, _, err := websocket.Dial(ctx, "ws://"+s.addr+"/v0/ws", &websocket.DialOptions{HTTPClient: client, HTTPHeader: h})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -33,9 +33,7 @@ func TestAServerThatStartsWhileItsStoreIsAwaySaysSo(t *testing.T) {
 			t.Errorf("%s: %d, want %d", path, res.StatusCode, want)
 		}
 	}
-	if !strings.Contains(s.Stderr(), "--replica") {
-		t.Error("the log does not name what the server waits for")
-	}
+	weirtest.Eventually(t, "the log names what the server waits for", func() bool { return strings.Contains(s.Stderr(), "--replica") })
 	if code := s.Stop(); code != 0 {
 		t.Errorf("stopped while it waits: exit code %d", code)
 	}

@@ -169,7 +169,7 @@ var table = map[string]rule{
 	"site":                  {tests: "tests/weirtest golang.org/x/net/html github.com/chromedp/chromedp/... github.com/chromedp/cdproto/..."},
 	"site/commands":         {},
 	"tests/openapi":         {code: "tests/contract github.com/pb33f/jsonschema/v6 github.com/pb33f/libopenapi/... github.com/pb33f/libopenapi-validator/..."},
-	"tests/contract":        {tests: "tests/kafkatest tests/postgrestest tests/s3test tests/weirtest"},
+	"tests/contract":        {code: "tests/stall", tests: "tests/kafkatest tests/postgrestest tests/s3test tests/weirtest"},
 	"tests/soak":            {code: module + " open tests/redistest github.com/redis/go-redis/v9"},
 	"tests/library/chaos":   {code: module + " open backend tests/redistest github.com/redis/go-redis/v9"},
 	"tests/library":         {tests: module + " open backend config telemetry tests/capture tests/kafkatest tests/link tests/redistest tests/stall tests/weirtest github.com/redis/go-redis/v9 " + metrics},

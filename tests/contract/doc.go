@@ -99,7 +99,8 @@
 //
 //	each $V in a | b     one case per value, put in for $V (any letter but T)
 //	env KEY=VALUE        the case's server has this setting (before the first step)
-//	sleep 150ms          only where the contract is about time
+//	sleep 150ms          only where the contract is about time; such a case that fails while
+//	                     the machine stalls is run again
 //	!restart, !kill      SIGTERM or SIGKILL, then a start on the same data
 //	!refuses K=V …       the binary with these settings ends with an error
 //	!starts K=V …        the binary with these settings gets ready

@@ -97,6 +97,7 @@ func TestRunnerReportsDifferences(t *testing.T) {
 		"GET /v0/moved\n> 200":                                                              "status is 301",
 		"HEAD /v0/health\n> 200\n> header X-None: *":                                        "is absent",
 		"GET /v0/health\n> 200\n> text lacks ok":                                            "lacks",
+		"sleep 1ms\nGET /v0/health\n> 500":                                                  "status is 200",
 		"RAW\n| GET /v0/health HTTP/1.1\n| Host: x\n|\n> 200\n> text contains absent words": "contains",
 	} {
 		if got := runText(t, "=== c [§1]\n"+text); !strings.Contains(got, want) {

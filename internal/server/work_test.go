@@ -25,7 +25,7 @@ type workClient struct {
 
 func (s *testServer) work(query string) *workClient {
 	s.t.Helper()
-	ctx, leave := context.WithTimeout(s.t.Context(), 20*time.Second)
+	ctx, leave := context.WithTimeout(s.t.Context(), time.Minute)
 	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+s.addr+"/v0/topics/"+query, nil)
 	if err != nil {
 		s.t.Fatal(err)

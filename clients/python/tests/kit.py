@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.server
 import inspect
 import os
 import threading
@@ -136,7 +138,39 @@ class Scripted(httpx.BaseTransport):
         if isinstance(answer, Exception):
             raise answer
         status, headers, body = answer
+        if isinstance(body, bytes):
+            return httpx.Response(status, headers=headers, content=body)
         return httpx.Response(status, headers=headers, json=body)
+
+
+@contextlib.contextmanager
+def dripping(piece: bytes, every: float) -> Iterator[str]:
+    """The address of a server whose answers come piece by piece, and go on as long as anybody reads them."""
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                while not stop.wait(every):
+                    self.wfile.write(piece)
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    stop = threading.Event()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        stop.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def refusal(status: int, code: str, detail: dict[str, Any] | None = None, **headers: str) -> tuple[int, dict[str, str], Any]:

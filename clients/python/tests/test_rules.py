@@ -7,6 +7,7 @@ import importlib.resources
 import inspect
 import json
 import os
+import time
 import unittest
 from typing import Any
 from unittest import mock
@@ -15,7 +16,7 @@ import httpx
 import kit
 
 import weirmq
-from weirmq import _calls, _retry, _sse, _work
+from weirmq import _calls, _http, _retry, _sse, _work
 from weirmq._follow import Follower, SessionLost
 
 WRITTEN = (200, {}, {"first_seq": 1, "last_seq": 1, "count": 1, "head_seq": 1, "seqs": [1], "deduped": False})
@@ -49,7 +50,7 @@ class Retries(kit.Case):
         self.assertEqual((len(script.requests), len(keys)), (4, 1))
 
     def test_a_request_carries_what_it_needs_and_little_else(self: Any) -> None:
-        script = kit.Scripted(WRITTEN, (200, {}, {"head_seq": 1}))
+        script = kit.Scripted(WRITTEN, (200, {}, {"head_seq": 1, "config": {}}))
         client = self.client(transport=script, key="k")
         client.publish("t", "é")
         client.topic("t")
@@ -141,6 +142,33 @@ class Retries(kit.Case):
         for answer in ((404, {}, "not weir"), (200, {}, ["no object"]), (200, {}, {"claimed": 7})):
             with self.assertRaises(weirmq.Unexpected):
                 self.client(transport=kit.Scripted(answer)).claim("q")
+        for answer in ({}, {"count": 0}, {"count": 2}, {"count": "1"}):
+            with self.assertRaises(weirmq.Unexpected, msg=answer):  # nobody says that it is stored
+                self.client(transport=kit.Scripted((200, {}, answer))).publish("t", 1)
+        for call in (lambda c: c.topic("t"), lambda c: c.put_topic("t"), lambda c: c.delete_topic("t")):
+            with self.assertRaises(weirmq.Unexpected):
+                call(self.client(transport=kit.Scripted((200, {}, {"status": "ok"}))))
+        for status in (200, 400):
+            deep = kit.Scripted((status, {}, b"[" * 100_000))
+            with self.assertRaises(weirmq.Unexpected):
+                self.client(transport=deep).claim("q")
+
+    def test_a_repeated_publish_has_the_first_answer(self: Any) -> None:
+        first = (200, {}, {**WRITTEN[2], "count": 3, "deduped": True})
+        self.assertEqual(self.client(transport=kit.Scripted(first)).publish("t", 1, idempotency_key="k").count, 3)
+
+    def test_an_answer_that_drips_is_given_up_in_time(self: Any) -> None:
+        with kit.dripping(b" ", 0.05) as url:
+            began = time.monotonic()
+            with self.assertRaises(weirmq.Unreachable) as got:
+                self.client(url=url, timeout=0.5, retry_for=0).publish("t", 1)
+        self.assertTrue(got.exception.sent)
+        self.assertLess(time.monotonic() - began, 20)
+
+    def test_an_answer_without_end_is_given_up(self: Any) -> None:
+        with kit.dripping(b" " * 10_000, 0) as url, mock.patch.object(_http, "LARGEST_ANSWER", 1 << 20):
+            with self.assertRaises(weirmq.Unexpected):
+                self.client(url=url, retry_for=0).topic("t")
 
     def test_a_redirect_names_the_address_to_use(self: Any) -> None:
         answer = (301, {"Location": "https://weir.example/v0/topics/t"}, "moved")

@@ -56,6 +56,7 @@ export class Client {
         path: topicPath(topic) + (strict ? "?strict=true" : ""),
         body: toWire({ records, idempotencyKey: idempotencyKey ?? undefined, create, config: config && toWire(config), disableBackpressure }),
         repeatable: idempotencyKey !== null,
+        fits: (a) => a["deduped"] === true || a["count"] === records.length,
         signal,
         retryMs,
       }),
@@ -71,6 +72,7 @@ export class Client {
         path: topicPath(topic, "diff"),
         body: toWire(fields),
         repeatable: true,
+        fits: (a) => Array.isArray(a["records"]),
         waitMs: fields.waitMs,
         signal,
         retryMs,
@@ -102,6 +104,7 @@ export class Client {
       path: topicPath(topic, "claim"),
       body: toWire({ node: this.node, ...fields }),
       repeatable: false,
+      fits: (a) => Array.isArray(a["claimed"]),
       waitMs: fields.waitMs,
       signal,
       retryMs,
@@ -133,6 +136,7 @@ export class Client {
         path: topicPath(topic, verb),
         body: toWire({ node: this.node, seqs: held.map((j) => j.seq), leaseIds: held.map((j) => j.leaseId), ...fields }),
         repeatable: true, // the lease ids keep a repeat from touching a later delivery
+        fits: (a) => Array.isArray(a["skipped"]),
         mostMs: verb === "extend" && fields.leaseMs ? Math.max(fields.leaseMs / 3, 1000) : undefined, // a later one is of no use
         signal,
         retryMs,
@@ -158,20 +162,30 @@ export class Client {
   /** Creates a topic or replaces its configuration; omitted fields get their defaults. Returns whether it is new. */
   async putTopic(topic: string, config: TopicConfig = {}, options: CallOptions = {}): Promise<{ created: boolean; config: TopicConfig }> {
     return fromWire(
-      await this.#transport.call({ method: "PUT", path: topicPath(topic) + "?strict=true", body: toWire(config), repeatable: true, ...options }),
+      await this.#transport.call({ method: "PUT", path: topicPath(topic) + "?strict=true", body: toWire(config), repeatable: true, fits: configured, ...options }),
     ) as { created: boolean; config: TopicConfig };
   }
 
   /** Reads the state of a topic, which does not count as reading the topic. */
   async topic(topic: string, options: CallOptions = {}): Promise<TopicState> {
     return fromWire(
-      await this.#transport.call({ method: "GET", path: topicPath(topic) + "?touch=false", repeatable: true, ...options }),
+      await this.#transport.call({ method: "GET", path: topicPath(topic) + "?touch=false", repeatable: true, fits: configured, ...options }),
     ) as TopicState;
   }
 
   /** Deletes a topic with all its records. Returns whether there was one. It is not repeated after a lost answer: it could delete what was created since. */
   async deleteTopic(topic: string, options: CallOptions = {}): Promise<boolean> {
-    const answer = await this.#transport.call({ method: "DELETE", path: topicPath(topic), repeatable: false, ...options });
+    const answer = await this.#transport.call({
+      method: "DELETE",
+      path: topicPath(topic),
+      repeatable: false,
+      fits: (a) => typeof a["deleted"] === "boolean",
+      ...options,
+    });
     return (answer as { deleted: boolean }).deleted;
   }
+}
+
+function configured(answer: Record<string, unknown>): boolean {
+  return typeof answer["config"] === "object" && answer["config"] !== null;
 }

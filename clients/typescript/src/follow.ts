@@ -132,12 +132,10 @@ class Follower<T> {
       path: "/v0/watch",
       body: { topics, limit, max_batch_bytes, node, include_tags, include_meta, heartbeat_ms: this.#heartbeatMs },
       repeatable: true, // a session that nobody knows of ends by itself
+      fits: (a) => typeof a["wid"] === "string" && a["wid"] !== "",
       retryMs: 0,
       signal,
-    })) as { wid?: string; topics?: { [topic: string]: { from_seq: Seq } } };
-    if (!answer.wid) {
-      throw new WeirError("unexpected_answer", 200, "the answer has no wid; is this a weir server?");
-    }
+    })) as { wid: string; topics?: { [topic: string]: { from_seq: Seq } } };
     for (const [topic, at] of this.at) {
       if (at === "tail") {
         this.at.set(topic, answer.topics?.[topic]?.from_seq ?? 0);

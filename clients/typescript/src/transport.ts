@@ -39,6 +39,8 @@ export interface Call extends CallOptions {
   body?: unknown;
   /** Whether it may be sent again though it may have been carried out. */
   repeatable: boolean;
+  /** Whether an answer is one of this call. */
+  fits: (answer: Record<string, unknown>) => boolean;
   /** How long the server may hold it, in ms. */
   waitMs?: number;
   /** The most that one request may take, in ms, if that is less than ClientOptions say. */
@@ -114,11 +116,16 @@ export class Transport {
     if (!res.ok) {
       throw answerError(res.status, res.headers, text);
     }
+    let answer: unknown;
     try {
-      return parse(text);
+      answer = parse(text);
     } catch (cause) {
       throw new WeirError("unexpected_answer", res.status, "the answer is not JSON; is this a weir server?", { cause });
     }
+    if (typeof answer !== "object" || answer === null || !call.fits(answer as Record<string, unknown>)) {
+      throw new WeirError("unexpected_answer", res.status, `the answer is none to ${call.method} ${call.path}; is this a weir server?`);
+    }
+    return answer;
   }
 
   /** Opens an event stream behind the event lastId, if that is not empty. Aborting stop ends it. */

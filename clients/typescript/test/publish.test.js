@@ -130,6 +130,21 @@ test("refusals of the server are WeirErrors and are not tried again", async () =
   await assert.rejects(connect({ fetch: async () => new Response("<html>") }).diff("t"), isError("unexpected_answer", 200));
 });
 
+test("an answer of something else is no success", async () => {
+  const answering = (answer) => connect({ fetch: async () => Response.json(answer) });
+  for (const answer of [null, [], 7, {}, { status: "ok" }]) {
+    const client = answering(answer);
+    const calls = [client.publish("t", 1), client.diff("t"), client.claim("t"), client.ack("t", { seq: 1, leaseId: "x" }), client.topic("t"), client.putTopic("t"), client.deleteTopic("t"), client.follow("t").next()];
+    for (const call of calls) {
+      await assert.rejects(call, isError("unexpected_answer", 200));
+    }
+  }
+  for (const count of [0, 2, "1"]) {
+    await assert.rejects(answering({ count }).publish("t", 1), isError("unexpected_answer", 200)); // nobody says that it is stored
+  }
+  assert.equal((await answering({ count: 3, deduped: true }).publish("t", 1)).count, 3); // of the first write under its key
+});
+
 test("a redirect names the address to use", async () => {
   const moved = async () => new Response("", { status: 301, headers: { Location: "https://weir.example/v0/topics/t" } });
   await assert.rejects(connect({ fetch: moved }).publish("t", 1), (e) => isError("unexpected_answer", 301)(e) && e.message.includes("https://weir.example: use that address"));

@@ -13,7 +13,7 @@ import httpx
 from . import _calls, _work
 from ._errors import WeirError
 from ._follow import Event, Follower
-from ._http import STREAM_TIMEOUT, Settings, Verify
+from ._http import STREAM_TIMEOUT, Settings, Verify, send_async
 from ._retry import Call, Tries, lost_connection
 from ._stop import on_signals
 from ._types import Job, Message, Page, Published, Settled, Tier, _NoKey
@@ -206,7 +206,7 @@ class AsyncClient:
         while True:
             try:
                 try:
-                    return tries.answered(await self._http.send(request))
+                    return tries.answered(await send_async(self._http, request))
                 except httpx.RequestError as error:
                     raise lost_connection(error) from error
             except WeirError as error:

@@ -102,16 +102,20 @@ def publish(
         body["idempotency_key"] = key
     if disable_backpressure:
         body["disable_backpressure"] = True
+    sent = len(body["records"])
 
     def parse(answer: dict[str, Any], repeated: bool) -> Published:
+        count, deduped = _int(answer, "count"), bool(answer.get("deduped"))
+        if count != sent and not deduped:
+            raise Unexpected(200, f"the answer says that {count} of {sent} records are stored; is this a weir server?")
         return Published(
             topic=topic,
             first_seq=_int(answer, "first_seq"),
             last_seq=_int(answer, "last_seq"),
-            count=_int(answer, "count"),
+            count=count,
             head_seq=_int(answer, "head_seq"),
             created=bool(answer.get("created")),
-            deduped=bool(answer.get("deduped")),
+            deduped=deduped,
             seqs=tuple(answer.get("seqs") or ()),
             warnings=_warnings(answer),
         )
@@ -205,18 +209,25 @@ def nack(jobs: Sequence[Job], delay_ms: int, started: bool) -> Call[Settled]:
 
 def state(topic: str) -> Call[dict[str, Any]]:
     """A topic's counters and configuration, without counting as reading."""
-    return Call("GET", _path(topic) + "?touch=false", None, _whole, repeatable=True)
+    return Call("GET", _path(topic) + "?touch=false", None, _configured, repeatable=True)
 
 
 def put(topic: str, config: Mapping[str, Any]) -> Call[dict[str, Any]]:
     """Create or reconfigure a topic."""
-    return Call("PUT", _path(topic) + "?strict=true", encode(config), _whole, repeatable=True)
+    return Call("PUT", _path(topic) + "?strict=true", encode(config), _configured, repeatable=True)
 
 
 def delete(topic: str, if_empty: bool) -> Call[bool]:
     """Delete a topic. Repeating it could delete one that was created since."""
     path = _path(topic) + ("?if_empty=true" if if_empty else "")
-    return Call("DELETE", path, None, lambda answer, repeated: bool(answer.get("deleted")), repeatable=False)
+
+    def parse(answer: dict[str, Any], repeated: bool) -> bool:
+        deleted = answer.get("deleted")
+        if not isinstance(deleted, bool):
+            raise Unexpected(200, "the answer has no deleted; is this a weir server?")
+        return deleted
+
+    return Call("DELETE", path, None, parse, repeatable=False)
 
 
 def session(topics: Mapping[str, Mapping[str, Any]], options: Mapping[str, Any]) -> Call[dict[str, Any]]:
@@ -227,6 +238,12 @@ def session(topics: Mapping[str, Mapping[str, Any]], options: Mapping[str, Any])
 def _whole(answer: dict[str, Any], repeated: bool) -> dict[str, Any]:
     _warnings(answer)
     return answer
+
+
+def _configured(answer: dict[str, Any], repeated: bool) -> dict[str, Any]:
+    if not isinstance(answer.get("config"), dict):
+        raise Unexpected(200, "the answer has no config; is this a weir server?")
+    return _whole(answer, repeated)
 
 
 def record(topic: str, wire: Mapping[str, Any]) -> Record:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import ssl
+import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Union
 
 import httpx
 
 from . import _calls
+from ._errors import Unexpected
 from ._follow import SILENCE
 from ._retry import Call
 
@@ -18,6 +21,67 @@ Verify = Union[ssl.SSLContext, str, bool]
 # Proxies of the environment are not for a server on this machine.
 DIRECT = {"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None}
 STREAM_TIMEOUT = httpx.Timeout(SILENCE, connect=_calls.CONNECT_TIMEOUT)
+LARGEST_ANSWER = 256 << 20  # bytes; no answer of the API comes near it
+
+
+def send(http: httpx.Client, request: httpx.Request) -> httpx.Response:
+    """The whole answer, or an error once the time for the request is over."""
+    until = _until(request)
+    answer = http.send(request, stream=True)
+    try:
+        answer.stream = Whole(answer, until)
+        answer.read()
+    except BaseException:
+        answer.close()
+        raise
+    return answer
+
+
+async def send_async(http: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
+    """What :func:`send` is, with ``await``."""
+    until = _until(request)
+    answer = await http.send(request, stream=True)
+    try:
+        answer.stream = Whole(answer, until)
+        await answer.aread()
+    except BaseException:
+        await answer.aclose()
+        raise
+    return answer
+
+
+def _until(request: httpx.Request) -> float:
+    return time.monotonic() + float(request.extensions["timeout"]["read"])
+
+
+class Whole(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The body of an answer that has to be there in time: the timeout of httpx is one for each piece."""
+
+    def __init__(self, answer: httpx.Response, until: float) -> None:
+        self._of: Any = answer.stream
+        self._status, self._until, self._left = answer.status_code, until, LARGEST_ANSWER
+
+    def _check(self, piece: bytes) -> bytes:
+        self._left -= len(piece)
+        if self._left < 0:
+            raise Unexpected(self._status, f"the answer is longer than {LARGEST_ANSWER >> 20} MiB; is this a weir server?")
+        if time.monotonic() > self._until:
+            raise httpx.ReadTimeout("the answer did not end in time")
+        return piece
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._of:
+            yield self._check(piece)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._of:
+            yield self._check(piece)
+
+    def close(self) -> None:
+        self._of.close()
+
+    async def aclose(self) -> None:
+        await self._of.aclose()
 
 
 @functools.lru_cache(maxsize=256)

@@ -132,7 +132,7 @@ def error_of(answer: httpx.Response) -> WeirError | None:
         detail = error.get("detail") or {}
         if not (isinstance(code, str) and isinstance(message, str) and isinstance(detail, dict)):
             raise TypeError
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         text = "the answer carries no error of /v0; is this a weir server?"
         to = answer.next_request.url if answer.next_request else None  # which is not followed
         if to and (to.scheme, to.netloc) != (answer.request.url.scheme, answer.request.url.netloc):
@@ -155,7 +155,7 @@ def body_of(answer: httpx.Response) -> dict[str, Any]:
     """The JSON object of a good answer."""
     try:
         body = json.loads(answer.content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Unexpected(answer.status_code, f"the answer is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise Unexpected(answer.status_code, "the answer is no JSON object")

@@ -26,7 +26,7 @@ import httpx
 
 from . import _calls
 from ._errors import Unreachable, WeirError
-from ._http import Settings
+from ._http import Settings, send
 from ._retry import Call, Tries, Untrusted, is_passing, lost_connection, pause_before
 from ._types import Job, Settled
 from ._work import (
@@ -65,7 +65,7 @@ def call_blocking(
     while True:
         try:
             try:
-                return tries.answered(http.send(request))
+                return tries.answered(send(http, request))
             except httpx.RequestError as error:
                 raise lost_connection(error) from error
         except WeirError as error:

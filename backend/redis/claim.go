@@ -72,6 +72,9 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 			err = b.claim(ctx, c)
 		}
 	}
+	if c.got.Failed == nil {
+		c.got.Failed = b.later.why()
+	}
 	if len(c.got.Lost) > 0 {
 		_ = b.forget(ctx, c.got.Lost) // leftover notes do no harm
 	}

@@ -31,6 +31,9 @@ const (
 	// mostFields is the most names and values of a message that a script can make an entry
 	// of: Lua's unpack gives out at 8000.
 	mostFields = 7900
+	// refusedFirst is how long a server that refuses to move is left alone after the first time. It
+	// doubles up to askAgain.
+	refusedFirst = time.Second
 	// untilDue stands for the time of publishing of a message that is not due: it is
 	// published when it is.
 	untilDue = ""
@@ -90,13 +93,36 @@ func (b *Backend) laterCmd(ctx context.Context, m *backend.Message, delay time.D
 
 // later is what this process knows about the messages that are kept back.
 type later struct {
-	mu     sync.Mutex
-	used   bool      // there has been one
-	asked  time.Time // when the server was last asked
-	due    time.Time // when the next one is; zero: none is known of
-	denied time.Time // when the server last refused to move them
+	mu      sync.Mutex
+	used    bool          // there has been one
+	asked   time.Time     // when the server was last asked
+	due     time.Time     // when the next one is; zero: none is known of
+	refusal error         // why the server does not move them; nil: it does
+	denied  time.Time     // when it said so
+	rest    time.Duration // for how long it is left alone then
 
 	watch watch
+}
+
+// resting returns for how long the server is still left alone, because it has refused.
+func (l *later) resting(now time.Time) time.Duration { return l.rest - now.Sub(l.denied) }
+
+// refused notes that the server does not move them. It may be over soon, as when a user gets
+// other rights, or last for ever.
+func (l *later) refused(err error, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refusal = err
+	if l.resting(now) <= 0 { // otherwise another call has just been told
+		l.denied, l.rest = now, min(max(2*l.rest, refusedFirst), askAgain)
+	}
+}
+
+// why returns the error that keeps what is due where it is, if there is one.
+func (l *later) why() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refusal
 }
 
 // ask reports whether it is time to ask the server for what is due.
@@ -104,7 +130,7 @@ func (l *later) ask() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if now.Sub(l.denied) < askAgain || now.Sub(l.asked) < moveEvery && (l.due.IsZero() || now.Before(l.due)) {
+	if l.resting(now) > 0 || now.Sub(l.asked) < moveEvery && (l.due.IsZero() || now.Before(l.due)) {
 		return false
 	}
 	l.asked = now
@@ -116,6 +142,7 @@ func (l *later) told(m moved, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.used, l.due = m.used, time.Time{}
+	l.refusal, l.denied, l.rest = nil, time.Time{}, 0
 	if m.next >= 0 {
 		l.due = now.Add(m.next)
 	}
@@ -128,7 +155,11 @@ func (l *later) wait(d time.Duration, now time.Time) time.Duration {
 	if l.watch.on {
 		return d
 	}
-	if d = min(d, unwatched); !l.due.IsZero() {
+	d = min(d, unwatched)
+	if rest := l.resting(now); rest > 0 {
+		return min(d, rest) // what is due stays
+	}
+	if !l.due.IsZero() {
 		d = min(d, max(l.due.Sub(now), time.Millisecond))
 	}
 	return d
@@ -149,12 +180,11 @@ func (b *Backend) moveCmd(ctx context.Context) *redis.RawCmd {
 // again for a while: claims get what is there.
 func (b *Backend) hasMoved(cmd *redis.RawCmd) (m moved, err error) {
 	if err := cmd.Err(); err != nil {
+		why := fmt.Errorf("messages that are due cannot be moved into the stream: %w", err)
 		if code, _ := replyCode(err); (code != "" || errors.Is(err, backend.ErrForbidden)) && !backend.Retryable(err) {
-			b.later.mu.Lock()
-			b.later.denied = time.Now()
-			b.later.mu.Unlock()
+			b.later.refused(why, time.Now())
 		}
-		return m, fmt.Errorf("messages that are due cannot be moved into the stream: %w", err)
+		return m, why
 	}
 	r := replyReader{cmd.Val()}
 	_, err0 := r.array()

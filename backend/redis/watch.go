@@ -35,7 +35,7 @@ func (b *Backend) watchOver(d time.Duration) {
 	l := &b.later
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.used || time.Since(l.denied) < askAgain {
+	if !l.used || l.resting(time.Now()) > 0 {
 		return
 	}
 	if l.watch.until = time.Now().Add(d + watchRest); l.watch.running {
@@ -48,7 +48,8 @@ func (b *Backend) watchOver(d time.Duration) {
 func (l *later) needed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Now().Before(l.watch.until) && time.Since(l.denied) >= askAgain
+	now := time.Now()
+	return now.Before(l.watch.until) && l.resting(now) <= 0
 }
 
 func (l *later) watching(on bool) {

@@ -9,11 +9,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirmq/weir/backend"
@@ -138,15 +140,18 @@ func TestBadInputOnARealBroker(t *testing.T) {
 	t.Parallel()
 	broker := kafkatest.Start(t, kafkatest.Options{})
 	admin := kadm.NewClient(broker.Client())
-	for topic, limit := range map[string]string{"small": "2000", "large": "4000000", "silent": "1048588"} {
-		if _, err := admin.CreateTopic(t.Context(), 1, 1, map[string]*string{"max.message.bytes": &limit}, topic); err != nil {
+	for topic, setting := range map[string]string{
+		"small": "max.message.bytes=2000", "large": "max.message.bytes=4000000", "silent": "max.message.bytes=1048588",
+		"compacted": "cleanup.policy=compact", "punctual": "message.timestamp.before.max.ms=0",
+	} {
+		if _, err := admin.CreateTopic(t.Context(), 1, 1, settingsOf([]string{setting}), topic); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	await(t, "the topics", func() bool {
-		all, err := admin.ListTopics(ctx, "small", "large", "silent")
+		all, err := admin.ListTopics(ctx, "small", "large", "silent", "compacted", "punctual")
 		return err == nil && all.Error() == nil
 	})
 	missing := open(t, broker.URL()+"/missing?group=nobody")
@@ -158,6 +163,9 @@ func TestBadInputOnARealBroker(t *testing.T) {
 	defer large.Close()
 	tight := open(t, broker.URL()+"/large?buffer_memory=1000")
 	defer tight.Close()
+	compacted, punctual := open(t, broker.URL()+"/compacted"), open(t, broker.URL()+"/punctual")
+	defer compacted.Close()
+	defer punctual.Close()
 	big := func(n int) []backend.Message { return []backend.Message{{Data: make([]byte, n)}} }
 	random := big(5000) // what compresses fits
 	if _, err := rand.Read(random[0].Data); err != nil {
@@ -168,13 +176,20 @@ func TestBadInputOnARealBroker(t *testing.T) {
 		is   error
 		want string
 	}{
-		"publish to an unknown topic":     {func() error { _, err := missing.Append(ctx, big(1)); return err }, backend.ErrStreamNotFound, "add partitions=N"},
-		"work on an unknown topic":        {func() error { _, err := missing.Claim(ctx, claim(1)); return err }, backend.ErrStreamNotFound, "add partitions=N"},
-		"sample an unknown topic":         {func() error { _, err := missing.Stats(ctx); return err }, backend.ErrStreamNotFound, "add partitions=N"},
-		"read an unknown topic":           {func() error { _, err := missing.Signal(ctx, 1); return err }, backend.ErrStreamNotFound, "add partitions=N"},
-		"a record over the topic's limit": {func() error { _, err := small.Append(ctx, random); return err }, backend.ErrTooLarge, "max.message.bytes (2000"},
-		"a record over the large limit":   {func() error { _, err := large.Append(ctx, big(5_000_000)); return err }, backend.ErrTooLarge, "max.message.bytes (4000000"},
-		"a record over the buffer":        {func() error { _, err := tight.Append(ctx, random); return err }, backend.ErrTooLarge, "buffer_memory (1000)"},
+		"publish to an unknown topic":      {func() error { _, err := missing.Append(ctx, big(1)); return err }, backend.ErrStreamNotFound, "add partitions=N"},
+		"work on an unknown topic":         {func() error { _, err := missing.Claim(ctx, claim(1)); return err }, backend.ErrStreamNotFound, "add partitions=N"},
+		"sample an unknown topic":          {func() error { _, err := missing.Stats(ctx); return err }, backend.ErrStreamNotFound, "add partitions=N"},
+		"read an unknown topic":            {func() error { _, err := missing.Signal(ctx, 1); return err }, backend.ErrStreamNotFound, "add partitions=N"},
+		"a record over the topic's limit":  {func() error { _, err := small.Append(ctx, random); return err }, backend.ErrTooLarge, "max.message.bytes (2000"},
+		"a record over the large limit":    {func() error { _, err := large.Append(ctx, big(5_000_000)); return err }, backend.ErrTooLarge, "max.message.bytes (4000000"},
+		"a record over the buffer":         {func() error { _, err := tight.Append(ctx, random); return err }, backend.ErrTooLarge, "buffer_memory (1000)"},
+		"no key where there has to be one": {func() error { _, err := compacted.Append(ctx, big(1)); return err }, kerr.InvalidRecord, `set cleanup.policy of topic "compacted" to delete`},
+		"a record of another time": {func() (err error) {
+			for err == nil { // one that arrives within its millisecond is of this time
+				_, err = punctual.Append(ctx, big(1))
+			}
+			return err
+		}, kerr.InvalidTimestamp, "message.timestamp.before.max.ms"},
 	} {
 		watch := stopwatch()
 		err := c.do()
@@ -187,5 +202,11 @@ func TestBadInputOnARealBroker(t *testing.T) {
 	}
 	if _, err := lonely.Examine(ctx); err != nil {
 		t.Errorf("examine without a group: %v", err)
+	}
+	for b, is := range map[backend.Backend]bool{compacted: true, large: false} {
+		found, err := b.(backend.Doctor).Examine(ctx)
+		if err != nil || slices.ContainsFunc(found, func(f backend.Finding) bool { return f.Code == "compacted" }) != is {
+			t.Errorf("compacted %v: %+v, %v", is, found, err)
+		}
 	}
 }

@@ -44,6 +44,11 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 		Problem: fmt.Sprintf("group %q is a %s group (%s): %s", b.set.group, b.facts.groupType, b.facts.why, strings.Join(b.exceptions(), "; ")),
 		Advice:  "see docs/KAFKA.md; group_type=share or group_type=classic in the URL forces one"})
 	b.checkRetention(call, add)
+	if t := b.terms.Load(); t != nil && t.compacted {
+		add(backend.Finding{Code: "compacted", Severity: backend.SeverityWarning, Concern: backend.OfLoss,
+			Problem: "the topic is compacted: of the messages with the same key the brokers keep the last one, and remove the others though nobody has finished them",
+			Advice:  "set its cleanup.policy to delete, unless only the last message of each key matters"})
+	}
 	if b.durability() == "memory" {
 		add(backend.Finding{Code: "unclean_election", Severity: backend.SeverityWarning, Concern: backend.OfServer,
 			Problem: "a replica that lacks acknowledged records may become the leader (unclean.leader.election.enable)",

@@ -40,6 +40,10 @@ func (b *Backend) explain(err error) error {
 		return fmt.Errorf("kafka: %w: %w", backend.ErrForbidden, err)
 	case errors.Is(err, kerr.MessageTooLarge), errors.Is(err, kerr.RecordListTooLarge):
 		return b.tooLarge(err, b.set.topic)
+	case errors.Is(err, kerr.InvalidRecord):
+		return fmt.Errorf("kafka: a compacted topic takes no message without a fair key, and removes unfinished ones; set cleanup.policy of topic %q to delete: %w", b.set.topic, err)
+	case errors.Is(err, kerr.InvalidTimestamp):
+		return fmt.Errorf("kafka: the clocks of this machine and of the broker differ by more than message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic allow; set them right: %w", err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("kafka: %w: no answer in time: %w", backend.ErrUnavailable, err)
 	case errors.As(err, &dial), kgo.IsRetryableBrokerErr(err), kerr.IsRetriable(err):

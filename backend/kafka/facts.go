@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -27,6 +28,7 @@ type facts struct {
 type terms struct {
 	durability string
 	maxMessage int32 // its max.message.bytes; 0: unknown
+	compacted  bool  // of the records with one key it keeps the last
 }
 
 // Types of groups, as Kafka names them.
@@ -139,6 +141,7 @@ func (b *Backend) readTerms(ctx context.Context) error {
 		t.durability = "fsync"
 	}
 	t.maxMessage = largest(configs)
+	t.compacted = strings.Contains(valueOf(configs, "cleanup.policy"), "compact")
 	b.terms.Store(&t)
 	return nil
 }

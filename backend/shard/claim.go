@@ -58,9 +58,11 @@ func (c *claim) result(ctx context.Context, all []*part, asked int) (backend.Cla
 	}
 	c.got.Deliveries = append(c.got.Deliveries, c.fresh...)
 	c.got.Failed = c.first
-	for _, p := range all {
-		if out := p.down.Load(); out != nil && c.got.Failed == nil {
-			c.got.Failed = out.err
+	for _, p := range all { // also of those that this claim has not asked
+		for _, out := range []*outage{p.down.Load(), p.lacks.Load()} {
+			if out != nil && c.got.Failed == nil {
+				c.got.Failed = p.named(out.err)
+			}
 		}
 	}
 	return c.got, nil
@@ -103,16 +105,26 @@ func (c *claim) request(p *part) backend.ClaimRequest {
 
 // add adds what a shard answered to a call that began then.
 func (c *claim) add(ctx context.Context, p *part, began time.Time, got backend.Claimed, err error) {
+	failed := got.Failed
 	if err != nil {
 		c.failed++
 		p.failed(ctx, began, err)
-		if c.first == nil {
-			c.first = err
-		}
+		failed = err
 	}
-	if c.first == nil {
-		c.first = got.Failed
+	if failed != nil && c.first == nil {
+		c.first = p.named(failed)
 	}
+	switch {
+	case failed == nil:
+		p.lacks.Store(nil)
+	case ctx.Err() == nil: // a caller who is gone says nothing about it
+		p.lacks.Store(&outage{failed})
+	}
+	c.take(p, got)
+}
+
+// take adds what a shard has handed out.
+func (c *claim) take(p *part, got backend.Claimed) {
 	for _, d := range got.Deliveries {
 		d.ID = p.prefix + d.ID
 	}
@@ -171,10 +183,11 @@ func (c *claim) wait(ctx context.Context, at []*part, d time.Duration, more <-ch
 				stop()
 			}
 		}
-		if ended && call.Err() != nil && ctx.Err() == nil {
-			a.err = nil // it was cut off
+		if a.err != nil && ended && call.Err() != nil && ctx.Err() == nil {
+			c.take(a.part, a.got) // it was cut off
+		} else {
+			c.add(ctx, a.part, began.Add(min(d, time.Since(began))), a.got, a.err) // it may say nothing for as long as d
 		}
-		c.add(ctx, a.part, began.Add(min(d, time.Since(began))), a.got, a.err) // it may say nothing for as long as d
 		if !c.empty() {
 			stop()
 		}

@@ -345,6 +345,44 @@ func TestEveryClaimSaysThatAShardIsAway(t *testing.T) {
 	})
 }
 
+// A claim that is full before it comes to a shard says what that one said last, and which it is.
+func TestEveryClaimSaysThatAShardRefuses(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		b, fakes := pair(t)
+		if _, err := fakes[0].Append(t.Context(), make([]backend.Message, 10)); err != nil {
+			t.Fatal(err)
+		}
+		refusal := errors.New("no such thing")
+		mend := fakes[1].Inject(backendtest.OpClaim, backendtest.Fault{Err: refusal})
+		said := 0
+		claim := func() error {
+			got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 1, ReclaimAfter: time.Minute})
+			if err != nil || len(got.Deliveries) != 1 {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			return got.Failed
+		}
+		for n := range 6 {
+			switch err := claim(); {
+			case errors.Is(err, refusal) && strings.Contains(err.Error(), fakes[1].Info().Stream+": "):
+				said++
+			case said > 0 || err != nil:
+				t.Errorf("claim %d: %v", n, err)
+			}
+		}
+		if said == 0 {
+			t.Error("no claim says it")
+		}
+		mend()
+		for range 2 { // one of them asks it
+			_ = claim()
+		}
+		if err := claim(); err != nil {
+			t.Errorf("after it has answered: %v", err)
+		}
+	})
+}
+
 // A lease that was extended is as good as new, though its shard was away before: if that goes
 // away again its time counts from the last extension.
 func TestAShardThatComesAndGoesCostsNoLease(t *testing.T) {

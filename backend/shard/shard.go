@@ -89,6 +89,7 @@ type part struct {
 	ripe     atomic.Int64 // Unix ns from when on producers use it
 	waiting  atomic.Int64 // messages nobody has claimed: by the last reading, and appended since
 	down     atomic.Pointer[outage]
+	lacks    atomic.Pointer[outage] // what went wrong with the last claim that it answered
 	doubtful doubtful
 }
 
@@ -283,6 +284,9 @@ func (p *part) failed(ctx context.Context, began time.Time, err error) {
 		p.down.CompareAndSwap(nil, &outage{err})
 	}
 }
+
+// named is an error of a shard with the name of its stream.
+func (p *part) named(err error) error { return fmt.Errorf("%s: %w", p.Info().Stream, err) }
 
 // up returns the shards that answer; all of them if none does.
 func up(all []*part) []*part {

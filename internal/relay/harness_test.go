@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +37,7 @@ type wire struct {
 	down  bool
 	conns []net.Conn
 	limit int // bytes that each new connection brings; 0: all
+	rate  int // bytes a second that each new connection takes and brings; 0: any
 }
 
 func newWire() *wire { return &wire{accepts: make(chan net.Conn)} }
@@ -57,6 +59,11 @@ func (w *wire) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if w.limit > 0 {
 		return &shortConn{near, w.limit}, nil
 	}
+	if w.rate > 0 {
+		slow := &slowConn{Conn: near, rate: w.rate, closed: make(chan struct{})}
+		w.conns = append(w.conns, slow)
+		return slow, nil
+	}
 	return near, nil
 }
 
@@ -69,6 +76,17 @@ func (w *wire) cut() {
 		c.Close()
 	}
 	w.conns = nil
+}
+
+// stop has the connections that there are bring and take nothing more.
+func (w *wire) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.conns {
+		if c, ok := c.(*slowConn); ok {
+			c.stopped.Store(true)
+		}
+	}
 }
 
 func (w *wire) up() { w.set(func() { w.down = false }) }
@@ -92,6 +110,56 @@ func (c *shortConn) Read(b []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(b[:min(len(b), c.left)])
 	c.left -= n
+	return n, err
+}
+
+// slowConn takes and brings so many bytes a second. Whoever waits for that is let go when it is
+// closed: a WebSocket that closes waits for them under a lock, and virtual time for the lock.
+type slowConn struct {
+	net.Conn
+	rate    int
+	stopped atomic.Bool
+	closed  chan struct{}
+	once    sync.Once
+}
+
+// slowBeat is how often some bytes get through.
+const slowBeat = 50 * time.Millisecond
+
+func (c *slowConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// some is as much of b as goes at once, once anything does.
+func (c *slowConn) some(b []byte) []byte {
+	if c.stopped.Load() {
+		<-c.closed
+	}
+	return b[:min(len(b), max(1, c.rate/int(time.Second/slowBeat)))]
+}
+
+// took takes the time that n bytes take.
+func (c *slowConn) took(n int) {
+	select {
+	case <-time.After(time.Duration(n) * time.Second / time.Duration(c.rate)):
+	case <-c.closed:
+	}
+}
+
+func (c *slowConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(c.some(b))
+	c.took(n)
+	return n, err
+}
+
+func (c *slowConn) Write(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var wrote int
+		wrote, err = c.Conn.Write(c.some(b[n:]))
+		c.took(wrote)
+		n += wrote
+	}
 	return n, err
 }
 

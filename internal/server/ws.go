@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/internal/pieces"
 	"github.com/weirmq/weir/internal/relay"
 )
 
@@ -247,10 +248,8 @@ func (k *socket) takeBack() {
 }
 
 func (k *socket) write(ctx context.Context, msg []byte) bool {
-	ctx, cancel := context.WithTimeout(ctx, streamPatience)
-	defer cancel()
-	err := k.conn.Write(ctx, websocket.MessageText, msg)
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	err := pieces.Write(ctx, k.conn, msg, streamPatience)
+	if errors.Is(err, pieces.ErrNotTaken) {
 		k.s.droppedSlow()
 	}
 	return err == nil

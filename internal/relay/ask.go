@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -24,10 +25,28 @@ type answer struct {
 	body   []byte
 }
 
-// ask makes a call of the relay's own, or one that it needs the answer of.
+// errSilent is why a call or a connection was given up.
+var errSilent = errors.New("the upstream does not answer")
+
+// patient calls heard for whatever comes.
+type patient struct {
+	io.Reader
+	heard func()
+}
+
+func (p patient) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	p.heard()
+	return n, err
+}
+
+// ask makes a call of the relay's own, or one that it needs the answer of. The upstream may be
+// silent for askTimeout; on a slow way the whole answer takes longer.
 func (r *Relay) ask(ctx context.Context, method, path string, header http.Header, body []byte) (*answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(askTimeout, func() { cancel(errSilent) })
+	defer late.Stop()
 	req, err := http.NewRequestWithContext(ctx, method, r.Upstream()+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -41,7 +60,7 @@ func (r *Relay) ask(ctx context.Context, method, path string, header http.Header
 		return nil, err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	text, err := io.ReadAll(patient{io.LimitReader(resp.Body, maxAnswer), func() { late.Reset(askTimeout) }})
 	if err != nil {
 		return nil, err
 	}

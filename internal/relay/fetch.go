@@ -136,15 +136,10 @@ func (s *reads) fly(ctx context.Context, f *flight, key, topic string, body []by
 }
 
 func (s *reads) make(ctx context.Context, r *read, topic string, body []byte) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	case <-ctx.Done():
-		r.err = ctx.Err()
+	if r.err = s.slot(ctx); r.err != nil {
 		return
 	}
+	defer func() { <-s.slots }()
 	s.relay.counts.reads.Add(1)
 	a, err := s.relay.ask(ctx, http.MethodPost, "/v0/topics/"+url.PathEscape(topic)+"/diff", s.relay.own(), body)
 	if err == nil && a.status != http.StatusOK {
@@ -157,6 +152,18 @@ func (s *reads) make(ctx context.Context, r *read, topic string, body []byte) {
 		r.diff.items, err = itemsOf(r.diff.Records, true)
 	}
 	r.err = err
+}
+
+// slot takes a place among the reads that may run at once.
+func (s *reads) slot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func diffBody(cursor uint64, rd *push.Reading) []byte {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -19,8 +20,10 @@ import (
 )
 
 const (
-	pingEvery    = 5 * time.Second
-	pingPatience = 10 * time.Second
+	// pingEvery is how often an upstream that says nothing is pinged, and longestSilence how
+	// long it may say nothing at all, in the middle of a message, too.
+	pingEvery      = 5 * time.Second
+	longestSilence = 15 * time.Second
 	// reconnectFirst and reconnectMost bound the wait before the next connection, which doubles.
 	reconnectFirst = 20 * time.Millisecond
 	reconnectMost  = time.Second
@@ -37,6 +40,7 @@ type link struct {
 	first bool // it stays without topics
 	wake  chan struct{}
 	up    atomic.Bool
+	heard atomic.Bool        // something has come since the last look
 	stop  context.CancelFunc // ends run
 
 	mu       sync.Mutex
@@ -128,11 +132,17 @@ func (l *link) connect(ctx context.Context) error {
 	l.mu.Unlock()
 	l.poke()
 	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(longestSilence, func() { cancel(errSilent) })
+	defer late.Stop()
+	heard := func() {
+		l.heard.Store(true)
+		late.Reset(longestSilence)
+	}
 	var writer sync.WaitGroup
-	writer.Go(func() { cancel(l.write(ctx, conn)) })
+	writer.Go(func() { cancel(l.write(ctx, conn, heard)) })
 	l.up.Store(true)
 	l.relay.connected(l)
-	err = l.read(ctx, conn)
+	err = l.read(ctx, conn, heard)
 	l.up.Store(false)
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
@@ -198,7 +208,7 @@ func (r *Relay) probeRelay(ctx context.Context) error {
 }
 
 // write sends what topics need, and pings, until ctx ends.
-func (l *link) write(ctx context.Context, conn *websocket.Conn) error {
+func (l *link) write(ctx context.Context, conn *websocket.Conn, heard func()) error {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
 	for {
@@ -210,22 +220,17 @@ func (l *link) write(ctx context.Context, conn *websocket.Conn) error {
 		select {
 		case <-l.wake:
 		case <-ping.C:
-			if err := l.ping(ctx, conn); err != nil {
+			if l.heard.Swap(false) {
+				continue
+			}
+			if err := conn.Ping(ctx); err != nil {
 				return err
 			}
+			heard()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-}
-
-func (l *link) ping(ctx context.Context, conn *websocket.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, pingPatience)
-	defer cancel()
-	if err := conn.Ping(ctx); err != nil {
-		return fmt.Errorf("the upstream does not answer: %w", err)
-	}
-	return nil
 }
 
 // start of a subscription, on the wire.
@@ -309,9 +314,13 @@ type position struct {
 }
 
 // read takes messages until the connection ends.
-func (l *link) read(ctx context.Context, conn *websocket.Conn) error {
+func (l *link) read(ctx context.Context, conn *websocket.Conn, heard func()) error {
 	for {
-		_, text, err := conn.Read(ctx)
+		_, r, err := conn.Reader(ctx)
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(patient{r, heard})
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/pieces"
 )
 
 // maxAck bounds the answer to a publish: the numbers of its records.
@@ -35,8 +36,6 @@ func (r *Relay) NewPublisher(caller Caller, strict bool) *Publisher {
 
 // Publish passes a message on and returns its answer.
 func (p *Publisher) Publish(ctx context.Context, msg []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
 	if p.conn != nil {
 		select {
 		case <-p.answers: // nothing is asked, so this is its end
@@ -49,8 +48,10 @@ func (p *Publisher) Publish(ctx context.Context, msg []byte) ([]byte, error) {
 			return nil, p.relay.errAway()
 		}
 	}
-	err := p.conn.Write(ctx, websocket.MessageText, msg)
+	err := pieces.Write(ctx, p.conn, msg, answerTimeout)
 	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+		defer cancel()
 		select {
 		case answer, ok := <-p.answers:
 			if ok {

@@ -48,7 +48,7 @@ const (
 	// answerTimeout is how long the upstream may take to begin an answer: longer than the
 	// longest long poll.
 	answerTimeout = 60 * time.Second
-	// askTimeout bounds what the relay asks for itself.
+	// askTimeout is how long what the relay asks for itself may wait for an answer, or for more of it.
 	askTimeout = 5 * time.Second
 	// lingers is how long a topic stays subscribed without a listener.
 	lingers = 30 * time.Second

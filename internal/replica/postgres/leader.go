@@ -151,13 +151,7 @@ func (l *leader) connected(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) // if it is not taken over
-	if err := prepareSession(ctx, conn); err != nil {
-		return err
-	}
-	if err := l.ask(ctx, conn); err != nil {
-		return err
-	}
-	if err := prepareInsert(ctx, conn); err != nil {
+	if err := l.prepare(ctx, conn); err != nil {
 		return err
 	}
 	raw, err := conn.PgConn().Hijack()
@@ -181,6 +175,19 @@ func (l *leader) connected(ctx context.Context) error {
 	_ = raw.Conn.Close()
 	<-received
 	return cmp.Or(err, failed)
+}
+
+// prepare makes a connection one that entries may be sent over.
+func (l *leader) prepare(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, l.log.opt.silence)
+	defer cancel()
+	if err := prepareSession(ctx, conn); err != nil {
+		return err
+	}
+	if err := l.ask(ctx, conn); err != nil {
+		return err
+	}
+	return prepareInsert(ctx, conn)
 }
 
 // ask finds out which entries on their way are stored. Whatever an older connection still

@@ -10,6 +10,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ type Options struct {
 	ReadOnly bool
 	// Trouble, if set, is told the errors after which something is tried again.
 	Trouble func(error)
+
+	silence time.Duration // longestSilence
 }
 
 // Log is a replica.Log in a database.
@@ -60,6 +63,7 @@ type Log struct {
 // hosts the one that takes writes is used.
 func Open(ctx context.Context, u *url.URL, opt Options) (*Log, error) {
 	l := &Log{name: defaultName, opt: opt}
+	l.opt.silence = cmp.Or(opt.silence, longestSilence)
 	if opt.Trouble == nil {
 		l.opt.Trouble = func(error) {}
 	}
@@ -80,6 +84,7 @@ func Open(ctx context.Context, u *url.URL, opt Options) (*Log, error) {
 	config.MaxConns, config.MaxConnIdleTime = 4, time.Minute
 	config.AfterConnect = prepareSession
 	l.config = config.ConnConfig.Copy()
+	config.ConnConfig.DialFunc = patientDial(config.ConnConfig.DialFunc, l.opt.silence) // a leader's connection may be idle
 	if l.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
@@ -112,7 +117,7 @@ func adjust(c *pgx.ConnConfig) {
 	if c.ValidateConnect == nil {
 		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
-	// A peer that is gone is found out within half a minute.
+	// A peer that is gone is found out within half a minute, unless something is on its way to it.
 	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}}
 	c.DialFunc = dialer.DialContext
 	if _, named := c.RuntimeParams["application_name"]; !named {

@@ -127,7 +127,7 @@ func (l *link) connect(ctx context.Context) error {
 	l.fresh, l.dropped, l.requests = nil, nil, make(map[uint64][]*mirror)
 	for _, m := range l.topics {
 		l.fresh = append(l.fresh, m)
-		m.subscribing = l.number + 1
+		m.subscribing, m.alone = l.number+1, false
 	}
 	l.mu.Unlock()
 	l.poke()
@@ -244,33 +244,39 @@ func (l *link) requestsDue() (all [][]byte) {
 	l.mu.Lock()
 	fresh, dropped := l.fresh, l.dropped
 	l.fresh, l.dropped = nil, nil
-	topics := make(map[string]begin, len(fresh))
-	var asked []*mirror
-	for _, m := range fresh {
-		if l.topics[m.name] == m {
-			topics[m.name] = m.begin()
-			asked = append(asked, m)
-		}
-	}
-	if len(asked) > 0 {
-		l.number++
-		l.requests[l.number] = asked
-		for _, m := range asked {
-			m.subscribing = l.number
-		}
-	}
-	number := l.number
-	l.mu.Unlock()
 	if len(dropped) > 0 {
 		all = append(all, encode(map[string]any{"op": "unsubscribe", "topics": dropped}))
 	}
-	if len(asked) > 0 {
-		all = append(all, encode(map[string]any{
-			"op": "subscribe", "request_id": number, "topics": topics, "lenient": true, "relay": true,
-			"include_tags": true, "limit": l.relay.opt.Limits.MaxLimit,
-		}))
+	var together []*mirror
+	for _, m := range fresh {
+		switch {
+		case l.topics[m.name] != m:
+		case m.alone:
+			all = append(all, l.request(m))
+		default:
+			together = append(together, m)
+		}
 	}
+	if len(together) > 0 {
+		all = append(all, l.request(together...))
+	}
+	l.mu.Unlock()
 	return all
+}
+
+// request is a message that subscribes topics; mu is held.
+func (l *link) request(all ...*mirror) []byte {
+	l.number++
+	l.requests[l.number] = all
+	topics := make(map[string]begin, len(all))
+	for _, m := range all {
+		m.subscribing = l.number
+		topics[m.name] = m.begin()
+	}
+	return encode(map[string]any{
+		"op": "subscribe", "request_id": l.number, "topics": topics, "lenient": true, "relay": true,
+		"include_tags": true, "limit": l.relay.opt.Limits.MaxLimit,
+	})
 }
 
 // encode is json.Marshal for what cannot fail.
@@ -444,14 +450,19 @@ func (l *link) subscribed(msg *message) error {
 	return nil
 }
 
-// refused deals with a subscription that the upstream does not grant.
+// refused deals with a subscription that the upstream does not grant. Of several topics it may
+// grant some: each is asked for by itself.
 func (l *link) refused(msg *message) error {
 	err := api.Errorf(msg.Code, "the upstream refuses the relay's subscription: %s", msg.Message)
 	asked := l.asked(msg)
 	if len(asked) == 0 {
 		return err
 	}
-	l.relay.log.Warn("the upstream refuses a subscription", "topics", len(asked), "code", string(msg.Code), "error", msg.Message)
+	if len(asked) > 1 {
+		l.askAlone(asked)
+		return nil
+	}
+	l.relay.log.Warn("the upstream refuses a subscription", "topic", asked[0].name, "code", string(msg.Code), "error", msg.Message)
 	for _, m := range asked {
 		select {
 		case <-m.ready:
@@ -463,4 +474,17 @@ func (l *link) refused(msg *message) error {
 		}
 	}
 	return nil
+}
+
+// askAlone subscribes topics anew, each by itself.
+func (l *link) askAlone(all []*mirror) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range all {
+		if l.topics[m.name] == m {
+			m.alone, m.subscribing = true, notYet
+			l.fresh = append(l.fresh, m)
+		}
+	}
+	l.poke()
 }

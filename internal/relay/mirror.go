@@ -25,6 +25,7 @@ type mirror struct {
 	err   error
 
 	subscribing uint64 // request that is not answered; of the link's goroutine and link.mu
+	alone       bool   // it was refused with others and is subscribed by itself; guarded by link.mu
 
 	mu       sync.Mutex
 	life     uint64

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"sync"
 	"time"
 
@@ -45,6 +46,9 @@ func (p *Publisher) Publish(ctx context.Context, msg []byte) ([]byte, error) {
 	}
 	if p.conn == nil {
 		if err := p.dial(ctx); err != nil {
+			if refused, ok := errors.AsType[*api.Error](err); ok {
+				return nil, refused
+			}
 			return nil, p.relay.errAway()
 		}
 	}
@@ -66,6 +70,7 @@ func (p *Publisher) Publish(ctx context.Context, msg []byte) ([]byte, error) {
 	return nil, &api.Error{Code: api.CodeInternal, Message: "the upstream server went away before its answer; whether the write took effect is unknown", Err: err}
 }
 
+// dial connects. Its error is an api.Error if the upstream is there and refuses it.
 func (p *Publisher) dial(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -74,7 +79,13 @@ func (p *Publisher) dial(ctx context.Context) error {
 		h.Set("Weir-Strict", "true")
 	}
 	opt := websocket.DialOptions{HTTPClient: p.relay.client, HTTPHeader: h}
-	conn, _, err := websocket.Dial(ctx, p.relay.Upstream()+"/v0/ws", &opt)
+	conn, resp, err := websocket.Dial(ctx, p.relay.Upstream()+"/v0/ws", &opt)
+	if err != nil && resp != nil {
+		refusal := answer{status: resp.StatusCode, header: resp.Header}
+		if refusal.body, err = io.ReadAll(resp.Body); err == nil { // the beginning, which Dial has read
+			err = refusal.error()
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/relay"
 )
 
@@ -56,6 +58,31 @@ func TestAWriteWhoseAnswerIsLostIsNotAnswered(t *testing.T) {
 	upstream.Close()
 	if status, err := ask(http.MethodPost); status != http.StatusServiceUnavailable {
 		t.Errorf("a write that was not sent: %d, %v", status, err)
+	}
+}
+
+// An upstream that refuses the connection is there, and says why.
+func TestAPublishThatTheUpstreamHasNoPlaceForSaysSo(t *testing.T) {
+	refusal := `{"error":{"code":"throttled","message":"the cap is reached","detail":{"limit":"max_sse_connections_per_key"}}}`
+	r, upstream := front(t, func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(http.StatusTooManyRequests)
+		_, _ = io.WriteString(w, refusal)
+	})
+	p := r.NewPublisher(relay.Caller{}, false)
+	defer p.Close()
+	_, err := p.Publish(t.Context(), []byte("{}"))
+	e, ok := errors.AsType[*api.Error](err)
+	if !ok || e.Code != api.CodeThrottled || e.Detail["limit"] != "max_sse_connections_per_key" || e.RetryAfter != 7*time.Second {
+		t.Errorf("a publish that is refused: %v", err)
+	}
+	refusal = "<html>"
+	if _, err := p.Publish(t.Context(), []byte("{}")); !api.IsCode(err, api.CodeNotReady) {
+		t.Errorf("a publish that something else refuses: %v", err)
+	}
+	upstream.Close()
+	if _, err := p.Publish(t.Context(), []byte("{}")); !api.IsCode(err, api.CodeNotReady) {
+		t.Errorf("a publish while the upstream is away: %v", err)
 	}
 }
 

@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -65,7 +67,15 @@ func (w slogWriter) Write(p []byte) (int, error) {
 }
 
 // ServeHTTP passes a request on to the upstream.
-func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) { r.proxy.ServeHTTP(w, req) }
+func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	got := new(atomic.Bool)
+	ctx := context.WithValue(req.Context(), connectedKey{}, got)
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { got.Store(true) }})
+	r.proxy.ServeHTTP(w, req.WithContext(ctx))
+}
+
+// connectedKey is of whether the request that a context belongs to has had a connection.
+type connectedKey struct{}
 
 // proxyFailed answers when there is no answer to pass on. Only if the request cannot have
 // reached the upstream, or changes nothing, that is an answer of the relay; otherwise nobody
@@ -80,14 +90,17 @@ func (r *Relay) proxyFailed(w http.ResponseWriter, req *http.Request, err error)
 	}
 	r.counts.failed.Add(1)
 	r.log.Debug("a request could not be passed on", "method", req.Method, "path", req.URL.Path, "error", err)
-	if !neverSent(err) && req.Method != http.MethodGet && req.Method != http.MethodHead {
+	if !neverSent(req, err) && req.Method != http.MethodGet && req.Method != http.MethodHead {
 		panic(http.ErrAbortHandler)
 	}
 	WriteError(w, r.errAway())
 }
 
-// neverSent reports that there was no connection.
-func neverSent(err error) bool {
+// neverSent reports that there was no connection, or none whose handshake had succeeded.
+func neverSent(req *http.Request, err error) bool {
+	if got, ok := req.Context().Value(connectedKey{}).(*atomic.Bool); ok && !got.Load() {
+		return true
+	}
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"
 }

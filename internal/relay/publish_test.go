@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -58,6 +59,28 @@ func TestAWriteWhoseAnswerIsLostIsNotAnswered(t *testing.T) {
 	upstream.Close()
 	if status, err := ask(http.MethodPost); status != http.StatusServiceUnavailable {
 		t.Errorf("a write that was not sent: %d, %v", status, err)
+	}
+}
+
+// An upstream whose certificate is not trusted has got nothing of a write.
+func TestAWriteThatNoConnectionWasGoodForIsAnswered(t *testing.T) {
+	upstream := httptest.NewUnstartedServer(http.NotFoundHandler())
+	upstream.Config.ErrorLog = log.New(io.Discard, "", 0)
+	upstream.StartTLS()
+	defer upstream.Close()
+	r, err := relay.New(relay.Options{Upstream: upstream.URL, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(r)
+	defer s.Close()
+	resp, err := http.Post(s.URL+"/v0/topics/a", "application/json", strings.NewReader(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("a write that was not sent: %d", resp.StatusCode)
 	}
 }
 

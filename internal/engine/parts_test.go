@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -106,6 +107,73 @@ func TestAUsedDirectoryThatLacksAPartIsRefused(t *testing.T) {
 		t.Logf("%s: %d parts, %d refusals", kind, len(parts), refused)
 		if refused < 8 {
 			t.Error("hardly any part is missed")
+		}
+	}
+}
+
+// A part that was put back from another time, or from another server, is refused or is
+// what belongs there: a log that ends in front of what was sealed from it would give its
+// numbers out again.
+func TestAPartOfAnotherTimeOrServerIsRefused(t *testing.T) {
+	grown := func(im image, parts int) image {
+		t.Helper()
+		fs, err := im.with("", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := Open(bg, rotOptions(fs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, e, "log", configOf(api.Fsync))
+		for i := range parts {
+			write(t, e, "log", fmt.Sprintf(`"sealed %d"`, i), fmt.Sprintf(`"too, %d"`, i))
+			sealNow(t, e)
+		}
+		write(t, e, "log", `"last"`)
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return imageOf(t, fs, "/data")
+	}
+	older := grown(image{}, 2)
+	newer, other := grown(older, 3), grown(image{}, 1)
+	for _, c := range []struct {
+		name     string
+		of, from image
+	}{
+		{"of an earlier time", newer, older},
+		{"of a later time", older, newer},
+		{"of another server", newer, other},
+	} {
+		for _, part := range []string{"/data/wal", "/data/kv"} {
+			mixed := c.of.without(part)
+			for name, content := range c.from {
+				if strings.HasPrefix(name, part+"/") {
+					mixed[name] = content
+				}
+			}
+			fs, err := mixed.with("", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = answersOf(fs)
+			var no *refusal
+			if !errors.As(err, &no) || !strings.Contains(err.Error(), "/data") || !strings.Contains(err.Error(), "restore a backup") {
+				t.Errorf("%s %s: the start says %v", part, c.name, err)
+				continue
+			}
+			if err := mixed.sameFiles(fs, "", nil); err != nil {
+				t.Errorf("%s %s: the start was refused, but %v", part, c.name, err)
+			}
+			for _, mark := range []bool{false, true} {
+				if n, err := Repair(rotOptions(fs), mark, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "restore a backup") {
+					t.Errorf("%s %s: repair says %d, %v", part, c.name, n, err)
+				}
+			}
+			if _, err := answersOf(fs); err == nil {
+				t.Errorf("%s %s: it starts after repair --mark", part, c.name)
+			}
 		}
 	}
 }

@@ -84,23 +84,27 @@ func (e *Engine) logOptions(r *replay) wal.Options {
 	}
 }
 
-// logError says of a log that does not open what can be done, and whether it is
-// the store that ends too early for it.
+// logError says of a log that does not open what can be done, and whether it and
+// the store are apart.
 func (e *Engine) logError(err error) error {
 	var bad *wal.CorruptError
 	if !errors.As(err, &bad) {
 		return err
 	}
-	if early := storeTooOld(e.store, bad); early != nil {
-		return fmt.Errorf("data directory %s: %w: %w", e.opt.Dir, early, err)
+	if apart := apart(e.store, bad); apart != nil {
+		return fmt.Errorf("data directory %s: %w: %w", e.opt.Dir, apart, err)
 	}
 	return fmt.Errorf("%w; `weir repair %s` says what can be saved", err, e.opt.Dir)
 }
 
-// storeTooOld names the store's list of tables if the log begins behind where
-// the store ends: then that list is not the newest one, or not all of it.
-func storeTooOld(s *store.Store, bad *wal.CorruptError) error {
+// apart says which of the two is too old if the log does not go on where the store ends.
+// If the log begins behind that, the store's list of tables is not the newest one, or not
+// all of it; if it ends in front, the log is not the newest one, or not this store's.
+func apart(s *store.Store, bad *wal.CorruptError) error {
 	at := s.Applied()
+	if bad.Ends {
+		return fmt.Errorf("the log ends in front of operation %d, where the store ends: if wal is older than kv, or of another directory, put back the one that belongs here; else restore a backup", at)
+	}
 	if bad.LSN != at+1 {
 		return nil
 	}

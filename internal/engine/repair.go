@@ -91,8 +91,8 @@ func repairLog(opt Options, mark bool, report io.Writer) (damaged, tables int, e
 	if damaged += len(found); err != nil {
 		var bad *wal.CorruptError
 		if errors.As(err, &bad) {
-			if early := storeTooOld(s, bad); early != nil {
-				return damaged, tables, fmt.Errorf("%w: %w", early, err)
+			if apart := apart(s, bad); apart != nil {
+				return damaged, tables, fmt.Errorf("%w: %w", apart, err)
 			}
 		}
 		return damaged, tables, fmt.Errorf("the log cannot be repaired, restore a backup: %w", err)

@@ -68,7 +68,7 @@ func (r *recovery) start() (*Log, error) {
 			}
 		}
 	}
-	l.mu.nextLSN = max(r.next, r.after+1)
+	l.mu.nextLSN = r.next
 	durable := l.mu.nextLSN - 1
 	if err := r.openTail(l, durable); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (r *recovery) openTail(l *Log, durable uint64) error {
 		l.mu.segs = append(l.mu.segs, s)
 		l.mu.seg = s
 	}
-	if l.mu.seg == nil || r.next <= r.after {
+	if l.mu.seg == nil {
 		return r.firstSegment(l)
 	}
 	at := l.mu.seg.end.Load()
@@ -171,7 +171,7 @@ func (r *recovery) openTail(l *Log, durable uint64) error {
 // finished reports whether the log goes on in a new segment: everything in the
 // newest one was sealed, and a sealed number is not used again.
 func (r *recovery) finished() bool {
-	return r.next <= r.after || r.tail != nil && r.tail.last >= r.tail.header.first && r.tail.last <= r.after
+	return r.tail != nil && r.tail.last >= r.tail.header.first && r.tail.last <= r.after
 }
 
 // firstSegment creates a segment whose header is durable before it has its name.

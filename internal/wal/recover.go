@@ -197,7 +197,18 @@ func (r *recovery) walk(replay func(Op) error) error {
 			break
 		}
 	}
+	if r.next <= r.after {
+		return r.short()
+	}
 	return r.followed()
+}
+
+// short refuses a log that ends in front of what is applied elsewhere: it is an older one,
+// or another one, and would give the same LSNs out again.
+func (r *recovery) short() error {
+	r.badFile = nil // what has been logged since is not known, so it cannot be marked
+	return &CorruptError{File: r.tail.name, Offset: r.tail.end, LSN: r.next, Ends: true,
+		Reason: fmt.Sprintf("operations up to LSN %d were taken over from this log", r.after)}
 }
 
 // followed refuses a log that ends although a file behind its last segment is

@@ -110,11 +110,16 @@ type CorruptError struct {
 	Offset int64
 	LSN    uint64 // the first LSN that cannot be read; 0 if a read names its place
 	Reason string
+
+	Ends bool // nothing else is wrong: the log ends there, and Open was to go on behind what is missing
 }
 
 func (e *CorruptError) Error() string {
 	if e.LSN == 0 {
 		return fmt.Sprintf("wal: %s is damaged at offset %d: %s", e.File, e.Offset, e.Reason)
+	}
+	if e.Ends {
+		return fmt.Sprintf("wal: %s ends at offset %d (LSN %d): %s; start refused", e.File, e.Offset, e.LSN, e.Reason)
 	}
 	return fmt.Sprintf("wal: %s is damaged at offset %d (LSN %d): %s; start refused, see `weir repair`",
 		e.File, e.Offset, e.LSN, e.Reason)

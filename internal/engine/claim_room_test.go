@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -103,4 +104,36 @@ func TestAWorkStreamGetsWhatDidNotFitIntoOneAnswer(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAWaitingClaimGetsWhatDidNotFitIntoTheAnswerOfAnother at once, not when its wait is over.
+func TestAWaitingClaimGetsWhatDidNotFitIntoTheAnswerOfAnother(t *testing.T) {
+	for name, with := range map[string]func(*api.Config){
+		"plain":          func(*api.Config) {},
+		"durable leases": func(c *api.Config) { c.LeasesDurable = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
+				e := openOn(t, vfs.NewMem(), "a")
+				defer e.Close()
+				put(t, e, "q", configOf(api.Disk, queueConfig, with))
+				write(t, e, "q", strings.Repeat("x", 80), strings.Repeat("y", 80))
+				var wg sync.WaitGroup
+				res, err := e.Claim(bg, "q", &api.ClaimRequest{Node: "a", Max: 10, MaxBytes: 100}, func(*api.Job) {
+					begin := time.Now()
+					wg.Go(func() { // while nothing is left
+						res, err := e.Claim(bg, "q", &api.ClaimRequest{Node: "b", Max: 10, WaitMS: 20_000}, func(*api.Job) {})
+						if waited := time.Since(begin); err != nil || res.Count != 1 || waited > 2*time.Second {
+							t.Errorf("the claim waits for %s and gets %d jobs, %v", waited, res.Count, err)
+						}
+					})
+					time.Sleep(time.Second) // it stands in line
+				})
+				if err != nil || res.Count != 1 {
+					t.Errorf("the first claim gets %d jobs, %v", res.Count, err)
+				}
+				wg.Wait()
+			})
+		})
+	}
 }

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -127,5 +129,33 @@ func TestADeadLetterThatDiesAgainSaysWhereOnce(t *testing.T) {
 		if string(letter.Meta) != want {
 			t.Fatalf("after %d deaths the meta is %s, want %s", i+1, letter.Meta, want)
 		}
+	}
+}
+
+// Two queues that are each other's dead letters bury in each other at once. Whoever moves a
+// letter takes both locks in one order, whichever way it goes: while the first is taken the
+// second stays free.
+func TestQueuesThatBuryInEachOtherDoNotWaitForEachOther(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a")
+	put(t, e, "ping", configOf(api.Disk, queueConfig))
+	put(t, e, "pong", configOf(api.Disk, queueConfig))
+	first, second := e.reg.get("ping"), e.reg.get("pong")
+	for _, pair := range [][2]*entry{{first, second}, {second, first}} {
+		first.mu.Lock()
+		var both sync.WaitGroup
+		both.Go(func() {
+			lockBoth(pair[0], pair[1])
+			unlockBoth(pair[0], pair[1])
+		})
+		for range 10_000 {
+			runtime.Gosched()
+			if !second.mu.TryLock() {
+				t.Errorf("from %s to %s: the later lock is taken first", pair[0].Name, pair[1].Name)
+				break
+			}
+			second.mu.Unlock()
+		}
+		first.mu.Unlock()
+		both.Wait()
 	}
 }

@@ -63,6 +63,49 @@ func TestASettlingCallThatFailsChangesNothing(t *testing.T) {
 	}
 }
 
+// So has an ack that cannot find out how large its jobs are: of a lease that a restart has
+// brought back nobody knows it, and one of the records cannot be read.
+func TestAnAckWhoseRecordCannotBeReadChangesNothing(t *testing.T) {
+	mem := vfs.NewMem()
+	e := openOn(t, mem, "a")
+	put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.LeasesDurable, c.LeaseMS = true, 3_600_000 }))
+	for range 3 { // each in a table of its own
+		write(t, e, "q", "1")
+		sealNow(t, e)
+	}
+	if got := seqsOf(claimJobs(t, e, "q", "w", 3)); got != "[1 2 3]" {
+		t.Fatal(got)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var failing atomic.Bool
+	first := ""
+	e = openOn(t, errorfs.Wrap(mem, errorfs.InjectorFunc(func(o errorfs.Op) error {
+		if o.Kind != errorfs.OpFileReadAt || !strings.HasSuffix(o.Path, ".sst") || !failing.Load() {
+			return nil
+		}
+		if first == "" {
+			first = o.Path
+		}
+		if o.Path == first { // so that the first job is planned already
+			return nil
+		}
+		return syscall.EIO
+	})), "a")
+	failing.Store(true)
+	if _, err := e.Ack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{1, 2, 3}}); !api.IsCode(err, api.CodeInternal) {
+		t.Fatalf("on a disk that cannot be read: %v", err)
+	}
+	failing.Store(false)
+	if s := stateOf(t, e, "q"); s.Queue.InFlight != 3 || s.Count != 3 {
+		t.Errorf("%+v %+v", s.TopicCounters, s.Queue)
+	}
+	if res := ack(t, e, "q", "w", 1, 2, 3); res.Done != 3 {
+		t.Errorf("once the disk is well: %+v", res)
+	}
+}
+
 // A durable lease that could not be logged is nobody's: it would be gone after a
 // restart, and the job with two workers.
 func TestAClaimThatFailsHandsOutNothing(t *testing.T) {

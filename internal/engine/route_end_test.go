@@ -55,3 +55,36 @@ func endAfterCopies(t *testing.T) {
 		t.Errorf("after %d of 400 ends copies were still made", late)
 	}
 }
+
+// A deleted router is in nobody's way and in nobody's list: its topics go without it, and
+// what a cap takes from its source is kept for the others alone.
+func TestADeletedRouterLeavesNothingBehind(t *testing.T) {
+	full := func(c *api.Config) { c.CapRecords, c.Discard = 1, api.DiscardReject }
+	e := openOn(t, vfs.NewMem(), "a")
+	put(t, e, "in", configOf(api.Disk, func(c *api.Config) { c.CapRecords = 2 }))
+	put(t, e, "full", configOf(api.Disk, full))
+	putRouter(t, e, "stuck", "in", "full")
+	putRouter(t, e, "quick", "in", "out")
+	for i := range 5 {
+		write(t, e, "in", fmt.Sprint(i))
+	}
+	if _, err := e.DeleteRouter(bg, "stuck"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		write(t, e, "in", fmt.Sprint(i))
+		stateOf(t, e, "out") // and with it all copies
+	}
+	in := e.reg.get("in")
+	in.mu.Lock()
+	if !in.routes.behind.empty() {
+		t.Errorf("of what a cap took %+v is kept for a router that was deleted", in.routes.behind)
+	}
+	in.mu.Unlock()
+	for topic, want := range map[string]string{"full": "[]", "in": "[quick]"} {
+		res, err := e.DeleteTopic(bg, topic, false)
+		if got := fmt.Sprint(res.RoutersRemoved); err != nil || got != want {
+			t.Errorf("with %s go the routers %s, want %s: %v", topic, got, want, err)
+		}
+	}
+}

@@ -162,6 +162,9 @@ func makeDirectory(fs vfs.FS, path string) error {
 		}
 		created = append(created, p)
 	}
+	if len(created) == 0 {
+		return nil // it may be a file, which ownDirectory says in words
+	}
 	if err := fs.MkdirAll(path, 0o700); err != nil {
 		return err
 	}

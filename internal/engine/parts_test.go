@@ -237,6 +237,9 @@ func TestADirectoryOfSomebodyElseIsRefusedAndLeftAlone(t *testing.T) {
 	if err != nil || len(names) != 1 {
 		t.Error(names, err)
 	}
+	if _, err := Open(bg, Options{Dir: file}); err == nil || !strings.Contains(err.Error(), "is a file: name the directory") {
+		t.Errorf("a server on a file: %v", err)
+	}
 	for _, path := range []string{filepath.Join(dir, "absent"), t.TempDir()} {
 		if _, err := Repair(Options{Dir: path}, true, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("repair of %s: %v", path, err)

@@ -7,6 +7,7 @@ package fake
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -79,6 +80,7 @@ type Server struct {
 	buried  map[string]*topic // deleted ones, for Undead and KeepKeys
 	leases  uint64
 	now     func() time.Time
+	rng     *rand.Rand // of one seed: the same calls meet the same faults
 }
 
 // Promises that Break can name.
@@ -114,7 +116,8 @@ const (
 
 // New returns an empty server that reads the time from now.
 func New(now func() time.Time) *Server {
-	return &Server{topics: map[string]*topic{}, routers: map[string]*Router{}, buried: map[string]*topic{}, now: now, DiskFlush: 1000}
+	return &Server{topics: map[string]*topic{}, routers: map[string]*Router{}, buried: map[string]*topic{}, now: now,
+		rng: rand.New(rand.NewPCG(1, 2)), DiskFlush: 1000}
 }
 
 func (s *Server) ms() int64 { return s.now().UnixMilli() }
@@ -260,7 +263,7 @@ func (s *Server) Diff(name string, from uint64, limit int) (recs []Record, next,
 	for ; i < len(t.live) && len(recs) < limit && t.live[i].Seq <= stop; i++ {
 		recs = append(recs, *t.live[i])
 		next = t.live[i].Seq
-		if s.Break == NullData && rand.IntN(500) == 0 {
+		if s.Break == NullData && s.rng.IntN(500) == 0 {
 			recs[len(recs)-1].Data = "null"
 		}
 	}
@@ -298,7 +301,8 @@ func (s *Server) Crash(power bool) {
 			s.topics[name] = t
 		}
 	}
-	for _, t := range s.topics {
+	for _, name := range slices.Sorted(maps.Keys(s.topics)) {
+		t := s.topics[name]
 		t.crashJobs(now, s.Break)
 		lost := 0
 		if s.Break == ForgetConfig && t.was != nil {
@@ -311,7 +315,7 @@ func (s *Server) Crash(power bool) {
 		case "ephemeral":
 			lost = t.newest("ephemeral")
 		case "memory":
-			lost = rand.IntN(t.newest("memory") + 1)
+			lost = s.rng.IntN(t.newest("memory") + 1)
 		case "disk":
 			if power {
 				for lost < t.newest("disk") && t.live[len(t.live)-1-lost].synced > now-s.DiskFlush/2 {

@@ -1,7 +1,5 @@
 package fake
 
-import "math/rand/v2"
-
 // delay has written records wait for their first claim. s.mu is held.
 func (s *Server) delay(t *topic, first uint64, recs []Record) {
 	now, longest := s.ms(), int64(0)
@@ -19,9 +17,9 @@ func (s *Server) delay(t *topic, first uint64, recs []Record) {
 		j := t.job(first + uint64(i))
 		j.delay, j.due = d, now+d
 		switch {
-		case s.Break == IgnoreDelay && rand.IntN(20) == 0:
+		case s.Break == IgnoreDelay && s.rng.IntN(20) == 0:
 			j.due = 0
-		case s.Break == NeverDue && rand.IntN(20) == 0:
+		case s.Break == NeverDue && s.rng.IntN(20) == 0:
 			j.due += 1 << 40
 		}
 		j.notBefore = j.due

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 )
@@ -55,7 +54,7 @@ func (s *Server) forward() {
 // forwardOne copies a record if the router has to; false if there is no room.
 func (s *Server) forwardOne(r *Router, rec *Record) bool {
 	d := s.topics[r.Dest]
-	if len(r.Filter) == 3 && (rec.Tag == nil || *rec.Tag != r.Filter[2]) || s.Break == SkipCopy && rand.IntN(50) == 0 {
+	if len(r.Filter) == 3 && (rec.Tag == nil || *rec.Tag != r.Filter[2]) || s.Break == SkipCopy && s.rng.IntN(50) == 0 {
 		return true
 	}
 	c := r.copy(rec)
@@ -63,7 +62,7 @@ func (s *Server) forwardOne(r *Router, rec *Record) bool {
 		return false
 	}
 	d.append(c, s.ms())
-	if s.Break == CopyTwice && rand.IntN(50) == 0 {
+	if s.Break == CopyTwice && s.rng.IntN(50) == 0 {
 		d.append(c, s.ms())
 	}
 	d.evict(false)

@@ -14,9 +14,12 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// maxAnswer bounds what the relay reads of an answer to a call of its own, and of a message of its
-// subscriptions. What callers may send has nothing to do with it.
-const maxAnswer = 256 << 20
+// These bound what the relay reads of an answer to a call of its own, in bytes. What callers may
+// send has nothing to do with it.
+const (
+	maxRecords = 256 << 20 // of one with records, and of a message of a subscription
+	maxAnswer  = 8 << 20   // of any other
+)
 
 // answer is what the upstream said.
 type answer struct {
@@ -40,9 +43,9 @@ func (p patient) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// ask makes a call of the relay's own, or one that it needs the answer of. The upstream may be
-// silent for askTimeout; on a slow way the whole answer takes longer.
-func (r *Relay) ask(ctx context.Context, method, path string, header http.Header, body []byte) (*answer, error) {
+// ask makes a call of the relay's own, or one that it needs the answer of, which may have so many
+// bytes. The upstream may be silent for askTimeout; on a slow way the whole answer takes longer.
+func (r *Relay) ask(ctx context.Context, method, path string, header http.Header, body []byte, most int64) (*answer, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(askTimeout, func() { cancel(errSilent) })
@@ -60,11 +63,15 @@ func (r *Relay) ask(ctx context.Context, method, path string, header http.Header
 		return nil, err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(patient{io.LimitReader(resp.Body, maxAnswer), func() { late.Reset(askTimeout) }})
-	if err != nil {
+	var text bytes.Buffer
+	rest := patient{io.LimitReader(resp.Body, most+1), func() { late.Reset(askTimeout) }}
+	if _, err := text.ReadFrom(rest); err != nil {
 		return nil, err
 	}
-	return &answer{resp.StatusCode, resp.Header, text}, nil
+	if int64(text.Len()) > most {
+		return nil, fmt.Errorf("the upstream's answer is larger than %d bytes", most)
+	}
+	return &answer{resp.StatusCode, resp.Header, text.Bytes()}, nil
 }
 
 // own is the header of calls with the relay's key.

@@ -125,7 +125,7 @@ func (r *Relay) granted(ctx context.Context, caller Caller, path string) error {
 
 // asks makes a GET to find out whether it is refused for its key.
 func (r *Relay) asks(ctx context.Context, caller Caller, path string) error {
-	a, err := r.ask(ctx, http.MethodGet, path, caller.header(), nil)
+	a, err := r.ask(ctx, http.MethodGet, path, caller.header(), nil, maxAnswer)
 	if err != nil {
 		return r.errAway()
 	}
@@ -165,7 +165,7 @@ func (r *Relay) resolve(ctx context.Context, caller Caller, req *api.WatchReques
 	if req.Lenient {
 		path += "&lenient=true"
 	}
-	a, err := r.ask(ctx, http.MethodPost, path, caller.header(), encode(map[string]any{"topics": topics}))
+	a, err := r.ask(ctx, http.MethodPost, path, caller.header(), encode(map[string]any{"topics": topics}), maxAnswer)
 	if err != nil {
 		return nil, r.errAway()
 	}

@@ -141,7 +141,7 @@ func (s *reads) make(ctx context.Context, r *read, topic string, body []byte) {
 	}
 	defer func() { <-s.slots }()
 	s.relay.counts.reads.Add(1)
-	a, err := s.relay.ask(ctx, http.MethodPost, "/v0/topics/"+url.PathEscape(topic)+"/diff", s.relay.own(), body)
+	a, err := s.relay.ask(ctx, http.MethodPost, "/v0/topics/"+url.PathEscape(topic)+"/diff", s.relay.own(), body, maxRecords)
 	if err == nil && a.status != http.StatusOK {
 		err = a.error()
 	}

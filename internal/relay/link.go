@@ -167,13 +167,13 @@ func (r *Relay) dial(ctx context.Context) (*websocket.Conn, error) {
 		}
 		return nil, err
 	}
-	conn.SetReadLimit(maxAnswer)
+	conn.SetReadLimit(maxRecords)
 	return conn, nil
 }
 
 // probe finds out whether the upstream wants keys.
 func (r *Relay) probe(ctx context.Context) error {
-	a, err := r.ask(ctx, http.MethodGet, "/v0/ws", make(http.Header), nil)
+	a, err := r.ask(ctx, http.MethodGet, "/v0/ws", make(http.Header), nil, maxAnswer)
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (r *Relay) probe(ctx context.Context) error {
 
 // probeRelay refuses an upstream that is a relay itself: it tells no lives of topics.
 func (r *Relay) probeRelay(ctx context.Context) error {
-	a, err := r.ask(ctx, http.MethodGet, "/v0/health", r.own(), nil)
+	a, err := r.ask(ctx, http.MethodGet, "/v0/health", r.own(), nil, maxAnswer)
 	if err != nil {
 		return err
 	}

@@ -176,3 +176,25 @@ func TestAPublishGetsItsOwnAnswer(t *testing.T) {
 		publish(t.Context(), "after one that "+msg)
 	}
 }
+
+// What the relay asks for itself has a small answer; one without end takes neither its memory nor its time.
+func TestAnAnswerWithoutEndIsGivenUp(t *testing.T) {
+	sent := make(chan int, 1)
+	r, _ := front(t, func(w http.ResponseWriter, _ *http.Request) {
+		n, piece := 0, make([]byte, 64<<10)
+		for {
+			got, err := w.Write(piece)
+			n += got
+			if err != nil || n > 128<<20 {
+				sent <- n
+				return
+			}
+		}
+	})
+	if err := r.MayScrape(t.Context(), relay.Caller{}); err == nil {
+		t.Error("an answer without end gives leave")
+	}
+	if n := <-sent; n > 64<<20 {
+		t.Errorf("%d bytes of it were read", n)
+	}
+}

@@ -118,7 +118,7 @@ func (r *Relay) Ready(ctx context.Context) (topics int64, err error) {
 	if !r.Connected() {
 		return 0, r.errAway()
 	}
-	a, err := r.ask(ctx, http.MethodGet, "/v0/ready", r.own(), nil)
+	a, err := r.ask(ctx, http.MethodGet, "/v0/ready", r.own(), nil, maxAnswer)
 	if err != nil {
 		return 0, r.errAway()
 	}

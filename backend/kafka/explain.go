@@ -12,12 +12,24 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
+// explained is an error that says what it means.
+type explained struct{ error }
+
+func (e *explained) Unwrap() error { return e.error }
+
 // explain wraps the error of this package that fits what the client or a broker said.
 func (b *Backend) explain(err error) error {
+	var before *explained
+	switch {
+	case err == nil, errors.As(err, &before), errors.Is(err, backend.ErrUnavailable), errors.Is(err, backend.ErrClosed):
+		return err
+	}
+	return &explained{b.meaning(err)}
+}
+
+func (b *Backend) meaning(err error) error {
 	var dial net.Error
 	switch {
-	case err == nil, errors.Is(err, backend.ErrUnavailable), errors.Is(err, backend.ErrClosed):
-		return err
 	case b.ended.Load(), errors.Is(err, kgo.ErrClientClosed):
 		return errClosed
 	case b.hungUp(err):

@@ -34,3 +34,6 @@ func StandStill(b *Backend) {
 	defer b.held.mu.Unlock()
 	b.held.renewed = b.held.renewed.Add(-b.held.lock)
 }
+
+// Explain is what a handle that is at home nowhere makes of an error.
+func Explain(err error) error { return new(Backend).explain(err) }

@@ -156,7 +156,7 @@ func (s *stage) do() (letters *int64, err error) {
 		switch list, err = b.List(ctx, "", "", 2); {
 		case err != nil:
 		case len(list) < 2:
-			err = errors.New("no letters")
+			err = fmt.Errorf("%d letters", len(list))
 		default:
 			_, purged := b.Purge(ctx, "", []string{list[1].ID})
 			err = errors.Join(b.Redrive(ctx, "", list[0]), purged)
@@ -279,7 +279,8 @@ func (s *stage) setUp() {
 // after they were granted.
 func (s *stage) check() {
 	s.Helper()
-	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	deadline := time.Now().Add(time.Minute)
+	for try := 1; ; try++ {
 		letters, err := s.do()
 		switch w := s.without; {
 		case w == nil || !strings.HasPrefix(w.without, "an error"):
@@ -291,8 +292,9 @@ func (s *stage) check() {
 			return
 		}
 		if time.Now().After(deadline) {
-			s.Errorf("%s group, %s, without %+v: %v, letters %v", s.kind, s.user, s.without, err, letters)
+			s.Errorf("%s group, %s, without %+v, try %d: %v, letters %v", s.kind, s.user, s.without, try, err, letters)
 			return
 		}
+		time.Sleep(50 * time.Millisecond)
 	}
 }

@@ -2,13 +2,18 @@ package weir
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
 	"github.com/weirmq/weir/tests/bubble"
+	"github.com/weirmq/weir/tests/capture"
 )
 
 // A claim may return to a pool what it works on: its lease was lost, or taken by a claim
@@ -198,6 +203,46 @@ func TestAMessageThatIsLostWhileItWaitsIsNotHandled(t *testing.T) {
 		p.finish()
 		if len(handled) != 1 {
 			t.Errorf("handled %q, want one", handled)
+		}
+	})
+}
+
+// assisted is a backend of which a group is made again by a claim that does not wait, if there is one.
+type assisted struct {
+	*backendtest.Fake
+	told atomic.Bool
+}
+
+func (a *assisted) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
+	if req.Block == 0 && !a.told.Swap(true) {
+		return backend.Claimed{}, fmt.Errorf("created again: %w: %w", backend.ErrUnavailable, backend.ErrGroupNotFound)
+	}
+	return a.Fake.Claim(ctx, req)
+}
+
+// A group that is made again is told to one claim. Whichever that is, the pool's log has it.
+func TestAGroupMadeAgainIsLoggedByWhicheverClaimMadeIt(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		publish(t, f, 1000)
+		a, logs := &assisted{Fake: f}, &capture.Buffer{}
+		p, err := NewPool(New(a), func(context.Context, *Delivery) error {
+			time.Sleep(time.Millisecond)
+			return nil
+		}, PoolConfig{Logger: slog.New(slog.NewTextHandler(logs, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx) }()
+		time.Sleep(time.Minute)
+		end()
+		if err := <-done; err != nil || !a.told.Load() || p.Stats().Acked != 1000 {
+			t.Fatalf("%v, told %v: %+v", err, a.told.Load(), p.Stats())
+		}
+		if n := strings.Count(logs.String(), "created again"); n != 1 {
+			t.Errorf("said %d times:\n%s", n, logs)
 		}
 	})
 }

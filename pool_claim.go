@@ -57,7 +57,8 @@ func (p *Pool) assists() int {
 
 // assistLoop makes further claims while the stream is busy: otherwise a round trip is
 // lost between two claims. It never waits for messages, and leaves failures to
-// claimLoop.
+// claimLoop, except that of a group which is gone: a backend that makes it again says so to
+// one claim only.
 func (p *Pool) assistLoop(ctx context.Context) {
 	for {
 		limit := p.awaitBusy()
@@ -68,8 +69,11 @@ func (p *Pool) assistLoop(ctx context.Context) {
 		got, err := p.backend.Claim(call, p.request(limit, 0))
 		cancel()
 		p.accept(&got, limit)
-		if err == nil {
+		switch {
+		case err == nil:
 			kick(p.beat)
+		case errors.Is(err, ErrGroupNotFound) && ctx.Err() == nil:
+			p.answered(claimCalls, err)
 		}
 	}
 }

@@ -110,9 +110,7 @@ echo "$WEIR_ID $WEIR_ATTEMPT $line" >> "$RECORD"`
 			t.Errorf("the dead letter's %s is %v, want %q", name, got[name], want)
 		}
 	}
-	if log := w.Stderr.String(); !strings.Contains(log, "delivery_limit=3") {
-		t.Errorf("no log line tells of the dead letter:\n%s", log)
-	}
+	s.eventually("a log line tells of the dead letter", func() bool { return strings.Contains(w.Stderr.String(), "delivery_limit=3") })
 	t.Logf("dead letter after exactly 3 deliveries: %v", got)
 
 	if list := weirtest.Must(t, "dlq", "ls", s.url); !strings.Contains(list, entries[0].ID) {

@@ -48,6 +48,7 @@ type lookout struct {
 
 // sight is a partition as it was at a moment.
 type sight struct {
+	start int64 // of the log
 	reach int64 // nothing before it was waiting
 	count int64 // records given to members
 }
@@ -153,18 +154,19 @@ func (o *lookout) tell(partition int32, gap *gapEntry, own string) {
 }
 
 // gap returns what a partition has lost that nobody has told yet; idle says that no worker has any
-// of it. The lock is held.
+// of it. Then the last commit, if it says what is unfinished, says it of all that a worker has
+// given back, too. The lock is held.
 func (o *lookout) gap(partition int32, at edge, got received, told *gapEntry, idle bool) *gapEntry {
 	before, seen := o.seen[partition]
-	o.seen[partition] = sight{max(at.done, got.Top, at.start), got.Count}
+	o.seen[partition] = sight{at.start, max(at.done, got.Top, at.start), got.Count}
 	gap := &gapEntry{From: at.done, To: at.start}
 	passed := int64(0)
 	if seen {
 		gap.From, passed = before.reach, max(0, got.Count-before.count)
 	}
-	exact := !seen && idle && len(at.left) > 0
+	exact := idle && len(at.left) > 0
 	if exact {
-		gap.From = at.left[0].from
+		gap.From = max(at.left[0].from, before.start)
 	}
 	if told != nil {
 		gap.From, gap.Total = max(gap.From, told.To), told.Total

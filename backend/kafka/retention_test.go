@@ -273,6 +273,40 @@ func TestALossIsToldThoughItsNoteHasNoAnswer(t *testing.T) {
 	}
 }
 
+// TestALossOfWhatAWorkerGaveBack: who has looked all the time knows as exactly as who comes later what a worker
+// has had and not finished.
+func TestALossOfWhatAWorkerGaveBack(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	worker, observer := f.open(groupClassic), f.open(groupClassic)
+	f.publish(worker, 0, 10)
+	looks := func(start int64, want string) {
+		t.Helper()
+		if err := f.DeleteRecords("jobs", 0, start); err != nil {
+			t.Fatal(err)
+		}
+		got, err := observer.Retained(t.Context(), false)
+		text := ""
+		for _, gap := range got.Gaps {
+			text += fmt.Sprintf("%d from %s to %s", *gap.Missed, gap.From, gap.To)
+		}
+		if err != nil || text != want {
+			t.Errorf("lost before %d are %q, %v, want %q", start, text, err, want)
+		}
+	}
+	list := gather(t, worker, 8)
+	settled(t, worker, []*backend.Delivery{list[0], list[1], list[4]})
+	looks(0, "")
+	if err := worker.Close(); err != nil {
+		t.Fatal(err)
+	}
+	looks(1, "")
+	looks(4, "2 from 0:2 to 0:3")
+	looks(4, "")
+	looks(7, "2 from 0:4 to 0:6")
+	looks(10, "3 from 0:7 to 0:9")
+}
+
 // TestALossAmongTheFinished: a worker has left messages behind the last that it finished, and retention removes
 // some of both. The unfinished ones are lost, and those that are left wait.
 func TestALossAmongTheFinished(t *testing.T) {

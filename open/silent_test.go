@@ -80,7 +80,8 @@ func TestOpeningEndsWithItsContext(t *testing.T) {
 					_ = s.Close()
 					return
 				}
-				if late := time.Since(<-ended); late > 200*time.Millisecond {
+				// What is waited for is silent for ever, or closes a directory on a busy disk.
+				if late := time.Since(<-ended); late > 2*time.Second {
 					t.Errorf("%s: the context has ended, and the opening goes on for %s: %v", rawURL, late, err)
 				}
 				if !errors.Is(err, ctx.Err()) {

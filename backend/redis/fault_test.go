@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -34,6 +35,28 @@ func (s *scene) do(args ...any) {
 // hold lets a fault last.
 func hold(d time.Duration) { time.Sleep(d) }
 
+// holdUntil lets a fault last until a publish has been told such an error, too.
+func (s *scene) holdUntil(d time.Duration, told func(err error) bool) {
+	s.t.Helper()
+	hold(d)
+	for deadline := time.Now().Add(rigPatience); !s.rig.told(told); hold(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatal("no publish was told of the fault")
+		}
+	}
+}
+
+func isAny(error) bool { return true }
+
+func is(target error) func(err error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+func isFull(err error) bool {
+	var full *backend.FullError
+	return errors.As(err, &full)
+}
+
 // faults are the attacks. Each returns once it is over; afterwards everything has
 // to work again by itself.
 var faults = []struct {
@@ -43,7 +66,7 @@ var faults = []struct {
 }{
 	{"kill -9 and restart", func(s *scene) {
 		s.server.Kill()
-		hold(500 * time.Millisecond)
+		s.holdUntil(500*time.Millisecond, isAny)
 		s.server.Restart()
 	}, verdict{fails: true}},
 	{"frozen for 5 s", func(s *scene) {
@@ -74,7 +97,7 @@ var faults = []struct {
 	{"FLUSHALL", func(s *scene) { s.do("FLUSHALL") }, verdict{loses: true, logs: []string{"was gone and has been created again"}}},
 	{"out of memory", func(s *scene) {
 		s.do("CONFIG", "SET", "maxmemory", "1mb")
-		hold(500 * time.Millisecond)
+		s.holdUntil(500*time.Millisecond, isFull)
 		s.do("CONFIG", "SET", "maxmemory", "0")
 	}, verdict{full: true}},
 	{"made a read-only replica", func(s *scene) {
@@ -82,13 +105,15 @@ var faults = []struct {
 		host, port, _ := strings.Cut(other.Addr(), ":")
 		other.Pause() // so that nothing is replaced by its data
 		s.do("REPLICAOF", host, port)
-		hold(500 * time.Millisecond)
+		s.holdUntil(500*time.Millisecond, is(backend.ErrUnavailable))
 		s.do("REPLICAOF", "NO", "ONE")
 	}, verdict{sees: backend.ErrUnavailable}},
 	{"cut before the answer", func(s *scene) {
 		s.proxy.Set(redistest.Fault{HoldDown: true})
-		hold(100 * time.Millisecond)
-		s.proxy.Cut()
+		for deadline := time.Now().Add(rigPatience); !s.rig.told(is(backend.ErrOutcomeUnknown)) && time.Now().Before(deadline); {
+			hold(100 * time.Millisecond)
+			s.proxy.Cut()
+		}
 		s.proxy.Heal()
 	}, verdict{proxied: true, sees: backend.ErrOutcomeUnknown}},
 	{"cut amid requests", func(s *scene) {

@@ -176,6 +176,13 @@ func (r *rig) publish(b *redis.Backend, msg backend.Message) error {
 	return err
 }
 
+// told reports whether a publish has been told an error like this.
+func (r *rig) told(like func(error) bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.errs, like)
+}
+
 // until waits until the workload has done n more messages from end to end.
 func (r *rig) until(n int) {
 	r.t.Helper()
@@ -259,11 +266,10 @@ func (r *rig) finish(server goredis.UniversalClient, v verdict) {
 	if v.fails && len(r.errs) == 0 {
 		r.t.Error("no publish failed: the fault did nothing")
 	}
-	if v.sees != nil && !slices.ContainsFunc(r.errs, func(err error) bool { return errors.Is(err, v.sees) }) {
+	if v.sees != nil && !slices.ContainsFunc(r.errs, is(v.sees)) {
 		r.t.Errorf("no publish was told %q; told: %v", v.sees, r.kinds())
 	}
-	var full *backend.FullError
-	if v.full && !slices.ContainsFunc(r.errs, func(err error) bool { return errors.As(err, &full) }) {
+	if v.full && !slices.ContainsFunc(r.errs, isFull) {
 		r.t.Errorf("no publish was refused as full; told: %v", r.kinds())
 	}
 	for _, text := range v.logs {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -248,6 +249,9 @@ func (c *copier) tidy(ctx context.Context) error {
 	list, err := c.r.Files.List(ctx, replica.BasePrefix)
 	if err != nil {
 		return err
+	}
+	if newest := replica.BaseName(c.newest.After); !slices.ContainsFunc(list, func(f replica.File) bool { return f.Name == newest }) {
+		return fmt.Errorf("the store lists its bases without %s, which it has just stored: nothing is removed", newest)
 	}
 	var all []replica.Base
 	for _, f := range list {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,6 +74,56 @@ func TestEveryBaseThatStaysIsWhole(t *testing.T) {
 			for _, f := range files {
 				if !named[f.Name] {
 					t.Errorf("%s is left, and no base names it", f.Name)
+				}
+			}
+		}
+	})
+}
+
+// blindFiles are such files in a store that has once lost sight of its bases.
+type blindFiles struct {
+	agedFiles
+	blind *atomic.Bool
+}
+
+func (b blindFiles) List(ctx context.Context, prefix string) ([]replica.File, error) {
+	if prefix == replica.BasePrefix && b.blind.Load() {
+		return nil, nil
+	}
+	return b.agedFiles.List(ctx, prefix)
+}
+
+// What no base needs is removed, so a list without the base that was just made must not count for one: it would
+// say that all of the copy may go.
+func TestNothingIsRemovedByAListThatLacksTheNewestBase(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s, blind := newShelf(time.Millisecond), &atomic.Bool{}
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) {
+			o.SegmentBytes, o.Replica.Files, o.Replica.BaseEvery, o.Replica.Keep = 1<<20, blindFiles{agedFiles{shelfFiles{s}}, blind}, 10*time.Second, time.Hour
+		})
+		put(t, e, "a", configOf(api.Fsync))
+		big := `"` + strings.Repeat("x", 10<<10) + `"`
+		for i := range 60 {
+			blind.Store(i >= 30)
+			if _, err := tryWrite(e, "a", big, big, big, big); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		list, err := shelfFiles{s}.List(bg, replica.BasePrefix)
+		if err != nil || len(list) < 4 {
+			t.Fatalf("%d bases, %v", len(list), err)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, f := range list {
+			b, err := replica.DecodeBase(f.Name, s.files[f.Name].b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, part := range b.Files {
+				if _, there := s.files[part.Object]; !there {
+					t.Errorf("%s, which %s needs, is removed", part.Object, f.Name)
 				}
 			}
 		}

@@ -88,6 +88,41 @@ func TestTheAnswerOfAGatewayIsNotTheStores(t *testing.T) {
 	}
 }
 
+// A copy of which a page in front of the store was taken for the list would seem to be empty.
+func TestAPageIsNoList(t *testing.T) {
+	for what, page := range map[string]string{
+		"a page":   "<html><body>sign in</body></html>",
+		"an error": `<?xml version="1.0" encoding="UTF-8"?><Error><Code>InternalError</Code></Error>`,
+		"nothing":  "",
+	} {
+		t.Run(what, func(t *testing.T) {
+			var pages atomic.Int32
+			store := s3test.Start(t).Proxy(t)
+			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet && r.URL.Query().Has("list-type") && pages.Add(-1) >= 0 {
+					fmt.Fprint(w, page)
+					return
+				}
+				store.ServeHTTP(w, r)
+			}))
+			defer front.Close()
+			files := open(t, front.Listener.Addr().String(), "copy")
+			if err := files.Create(t.Context(), "base/1.json", []byte("a base")); err != nil {
+				t.Fatal(err)
+			}
+			pages.Store(1)
+			list, err := files.List(t.Context(), "base/")
+			if err == nil && len(list) != 1 {
+				t.Errorf("the list of a copy that has a base is %v", list)
+			}
+			pages.Store(1 << 20)
+			if list, err := files.List(t.Context(), "base/"); err == nil {
+				t.Errorf("the list of a copy that has a base is %v, and stays so", list)
+			}
+		})
+	}
+}
+
 // What the store itself says is not there is not there.
 func TestAnObjectThatIsNotThereIsNotFound(t *testing.T) {
 	store := open(t, s3test.Start(t).Addr, "copy")

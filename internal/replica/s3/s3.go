@@ -30,7 +30,7 @@ type Store struct {
 	bucket string
 	prefix string // ends with a slash if it is not empty
 
-	silence time.Duration // for which an answer may stand still
+	silence time.Duration // for which a call may stand still
 }
 
 // Open returns the store at s3://bucket/prefix?endpoint=URL&region=NAME. Credentials come from
@@ -62,8 +62,9 @@ func Open(u *url.URL) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the s3 URL: %w", err)
 	}
+	s := &Store{bucket: u.Host, prefix: strings.Trim(u.Path, "/"), silence: silence}
 	client, err := minio.New(host, &minio.Options{
-		Transport: gateways{transport},
+		Transport: gateways{patience{transport, &s.silence}},
 		Creds: credentials.NewChainCredentials([]credentials.Provider{
 			&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{},
 		}),
@@ -74,7 +75,7 @@ func Open(u *url.URL) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the s3 URL: %w", err)
 	}
-	s := &Store{core: minio.Core{Client: client}, bucket: u.Host, prefix: strings.Trim(u.Path, "/"), silence: silence}
+	s.core = minio.Core{Client: client}
 	if s.prefix != "" {
 		s.prefix += "/"
 	}
@@ -194,15 +195,18 @@ func (e *exactly) end() error {
 	return errors.New("replica: a file is longer than was announced")
 }
 
-// Get opens an object. A read fails if nothing comes for a minute.
+// Get opens an object.
 func (s *Store) Get(ctx context.Context, name string) (io.ReadCloser, error) {
-	return patiently(ctx, s.silence, func(ctx context.Context) (io.ReadCloser, error) {
-		in, _, _, err := s.core.GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
-		if err != nil {
-			return nil, s.told("get", name, err)
-		}
-		return in, nil
-	})
+	ctx, end := context.WithCancelCause(ctx)
+	late := time.AfterFunc(s.silence, func() { end(errSilent) }) // the client does not ask again
+	in, _, _, err := s.core.GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
+	late.Stop()
+	if err != nil {
+		err = s.told("get", name, orSilent(ctx, s.silence, err))
+		end(nil)
+		return nil, err
+	}
+	return &opened{in, end}, nil
 }
 
 // Delete removes an object.

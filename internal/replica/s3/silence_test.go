@@ -59,11 +59,11 @@ func TestAnAnswerThatStandsStillIsGivenUp(t *testing.T) {
 // A slow reader is not a silent store.
 func TestABodyThatIsReadSlowlyIsWhole(t *testing.T) {
 	store := open(t, s3test.Start(t).Addr, "copy")
-	store.SetSilence(2 * time.Second)
 	want := strings.Repeat("a table ", 1<<18)
 	if err := store.Put(t.Context(), "table", int64(len(want)), strings.NewReader(want)); err != nil {
 		t.Fatal(err)
 	}
+	store.SetSilence(2 * time.Second)
 	in, err := store.Get(t.Context(), "table")
 	if err != nil {
 		t.Fatal(err)
@@ -78,4 +78,42 @@ func TestABodyThatIsReadSlowlyIsWhole(t *testing.T) {
 	if err != nil || string(head)+string(rest) != want {
 		t.Errorf("%d bytes of %d, %v", len(head)+len(rest), len(want), err)
 	}
+}
+
+// A base that is on its way to such a store would be the last one: nothing else is made meanwhile, and nothing
+// says so.
+func TestACallThatStandsStillIsGivenUp(t *testing.T) {
+	over := make(chan struct{})
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet { // a list
+			fmt.Fprint(w, `<ListBucketResult><IsTruncated>false</IsTruncated>`)
+			w.(http.Flusher).Flush()
+		}
+		<-over
+	}))
+	t.Cleanup(front.Close)
+	t.Cleanup(func() { close(over) })
+	store := open(t, front.Listener.Addr().String(), "copy")
+	store.SetSilence(100 * time.Millisecond)
+	for what, call := range map[string]func(context.Context) error{
+		"put": func(ctx context.Context) error {
+			const size = 12 << 20 // more than the system takes on for a reader that sleeps
+			return store.Put(ctx, "table", size, io.LimitReader(zeros{}, size))
+		},
+		"list":   func(ctx context.Context) error { _, err := store.List(ctx, "kv/"); return err },
+		"delete": func(ctx context.Context) error { return store.Delete(ctx, "table") },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		if err := call(ctx); err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "the store ") {
+			t.Errorf("%s: %v", what, err)
+		}
+		cancel()
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
 }

@@ -62,6 +62,7 @@ func (b *Backend) detect(ctx context.Context) (*features, error) {
 // error.
 func (b *Backend) connected(ctx context.Context, c *redis.Conn) error {
 	b.stale.Store(true)
+	b.count.doubt()
 	if !b.opened.Load() {
 		return nil // Open does its own check
 	}

@@ -49,6 +49,12 @@ const (
 	thereIsAStream = 1
 )
 
+// Whether the server's number may be believed, as the script says; otherwise it is as it was.
+const (
+	disproved = 0
+	proved    = 1
+)
+
 // lagCmd returns the command that reads what is waiting, counting up to most.
 func (c *count) lagCmd(ctx context.Context, k *keys, most int64, now time.Time) *redis.RawCmd {
 	return lagScript.cmd(ctx, []string{k.stream, k.later}, c.args(k, most, now)...)
@@ -113,7 +119,7 @@ func (c *count) parse(reply []byte, k *keys, at time.Time) (got reading, rest re
 	case found == thereIsAStream:
 		return got, r, fmt.Errorf("redis: %w: %q of stream %q", backend.ErrGroupNotFound, k.group, k.stream)
 	}
-	c.keep(from, to, behind, believed == 1, at)
+	c.keep(from, to, behind, int(believed), at)
 	got.behind = behind + due // what is due waits, though no claim has moved it yet
 	if lag >= 0 {
 		lag += due
@@ -122,7 +128,14 @@ func (c *count) parse(reply []byte, k *keys, at time.Time) (got reading, rest re
 	return got, r, nil
 }
 
-func (c *count) keep(from, to string, n int64, believed bool, at time.Time) {
+// doubt has the server's own number verified by the next reading: there may be another server.
+func (c *count) doubt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.believed = time.Time{}
+}
+
+func (c *count) keep(from, to string, n int64, believed int, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.from == "" || at.Sub(c.since) > countAnew {
@@ -130,9 +143,9 @@ func (c *count) keep(from, to string, n int64, believed bool, at time.Time) {
 	}
 	c.from, c.to, c.n = from, to, n
 	switch {
-	case !believed:
+	case believed == disproved:
 		c.believed = time.Time{}
-	case at.Sub(c.believed) > countAnew:
+	case believed == proved && at.Sub(c.believed) > countAnew:
 		c.believed = at
 	}
 }

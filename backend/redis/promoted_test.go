@@ -3,6 +3,7 @@ package redis_test
 import (
 	"testing"
 
+	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/tests/redistest"
 )
 
@@ -29,7 +30,10 @@ func TestLagIsTrueOfAReplicaThatHasTakenOver(t *testing.T) {
 			}
 			b := open(t, replica.Addr(), "stream=k&group=g")
 			s.c = replica.Client()
-			for _, then := range []string{"+1", "XREADGROUP GROUP G c COUNT 5 STREAMS K >"} {
+			for _, then := range []string{
+				"+1", "XREADGROUP GROUP G c COUNT 5 STREAMS K >",
+				"XREADGROUP GROUP G c COUNT 100 STREAMS K >", "+1", // that nothing waits says nothing of the next number
+			} {
 				s.play(then)
 				truth := s.behind()
 				stats, err := b.Stats(t.Context())
@@ -41,5 +45,41 @@ func TestLagIsTrueOfAReplicaThatHasTakenOver(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What was verified of the primary says nothing of the replica that has taken over from it.
+func TestALagIsVerifiedAnewOnAnotherServer(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t, redistest.Options{Args: []string{"--repl-diskless-sync-delay", "0"}})
+	replica := redistest.Start(t, redistest.Options{})
+	s := &stage{t: t, c: primary.Client(), stream: "k"}
+	s.play("XGROUP CREATE K G 0 MKSTREAM; +100; XREADGROUP GROUP G c COUNT 50 STREAMS K >")
+	follows(t, replica, primary)
+	s.play("XREADGROUP GROUP G c COUNT 20 STREAMS K >")
+	e := startEndpoint(t, primary)
+	b := open(t, e.Addr().String(), "stream=k&group=g")
+	if stats, err := b.Stats(t.Context()); err != nil || stats.Lag == nil || *stats.Lag != 30 {
+		t.Fatalf("%+v, %v", stats, err)
+	}
+	wait(t, "the replica has it", func() bool {
+		its, err := replica.Client().XInfoGroups(t.Context(), "k").Result()
+		return err == nil && its[0].LastDeliveredID == s.ids[69]
+	})
+	if err := replica.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	e.lead(replica)
+	primary.Kill()
+	var stats backend.Stats
+	for range 2 { // the first answer may come with the connection
+		wait(t, "the new primary answers", func() bool {
+			var err error
+			stats, err = b.Stats(t.Context())
+			return err == nil
+		})
+	}
+	if stats.Lag != nil && *stats.Lag != 30 {
+		t.Errorf("the lag is %d; by hand 30", *stats.Lag)
 	}
 }

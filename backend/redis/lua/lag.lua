@@ -3,7 +3,7 @@
 -- KEYS: stream, messages that are kept back. ARGV: group; from, to, n: an earlier count (n entries behind from up to to), empty if there is none;
 -- the most to count; the longest time to count for in us; 1 to check the server's number.
 -- Returns {what is there (0 nothing, 1 the stream or what will be in it, 2 the group), entries stored, pending, consumers, last-delivered-id,
--- lag (-1: not known), counted, from, to, whether the server's number may be believed for a while,
+-- lag (-1: not known), counted, from, to, whether the server's number may be believed for a while (0 no, 1 yes, 2: as before),
 -- entries read by the group, ever (-1: not known), messages kept back, those of them that are due, for how long in ms}.
 redis.replicate_commands()
 local stream = KEYS[1]
@@ -57,15 +57,17 @@ local function answer(lag, counted, believed)
     group['entries-read'] or -1, later, due, overdue}
 end
 
--- What the ends of the stream tell for nothing.
+-- What the ends of the stream tell for nothing. That nothing waits proves the server's number wrong, but not right: there
+-- are servers that say 0 then in any case.
 if length == 0 or not less(last, info['last-entry'][1]) then
   from, to = '', ''
-  return answer(0, 0, 1)
+  return answer(0, 0, lag > 0 and 0 or 2)
 end
 local unread = less(last, info['first-entry'][1]) -- all of it
 local possible = lag > 0 and lag <= length and (not unread or lag == length)
 if possible and (unread or not check) then
-  return answer(lag, lag, 1)
+  from, to = '', '' -- the server's number is no count to go on from
+  return answer(lag, lag, unread and 1 or 2)
 end
 if unread then
   from, to = '', ''

@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/redis"
 	"github.com/weirmq/weir/tests/redistest"
@@ -132,4 +134,44 @@ func follows(t *testing.T, replica, primary *redistest.Server) {
 		n, err := primary.Client().Wait(t.Context(), 1, 100*time.Millisecond).Result()
 		return err == nil && n == 1
 	})
+}
+
+// A guard that keeps its producer waiting only reads, which a replica lets it: one that follows nobody
+// any more answers for ever what was true when the producer began to wait.
+func TestAGuardLeavesAPrimaryThatIsAReplicaNow(t *testing.T) {
+	t.Parallel()
+	old := redistest.Start(t, redistest.Options{Args: []string{"--repl-diskless-sync-delay", "0"}})
+	next := redistest.Start(t, redistest.Options{})
+	e := startEndpoint(t, old)
+	b := open(t, e.Addr().String(), "stream=jobs")
+	claim(t, b, backend.ClaimRequest{Max: 1})
+	publish(t, b, 100)
+	producer, err := weir.NewProducer(weir.New(b), weir.ProducerConfig{LagSignal: weir.SignalBacklog, LagPause: 10, LagPoll: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	published := make(chan error, 1)
+	go func() { published <- producer.Publish(ctx, weir.Message{Data: []byte("x")}) }()
+	wait(t, "the guard has read that too much waits", func() bool {
+		return old.Client().Exists(t.Context(), "{jobs}:room:weir").Val() == 1
+	})
+	follows(t, next, old)
+	if err := next.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Client().XGroupSetID(t.Context(), "jobs", "weir", "$").Err(); err != nil { // all is done there
+		t.Fatal(err)
+	}
+	if err := old.Client().Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil { // where nobody is
+		t.Fatal(err)
+	}
+	e.lead(next)
+	if err := <-published; err != nil {
+		t.Error(err)
+	}
+	if err := producer.Close(); err != nil {
+		t.Error(err)
+	}
 }

@@ -17,7 +17,8 @@ var _ backend.Sharer = (*Backend)(nil)
 // askAgain is how long a server that refuses to share out room is left alone.
 const askAgain = time.Minute
 
-// Share reads the signal and takes a share of the room in one round trip. If the user
+// Share reads the signal and takes a share of the room in one round trip, of which a replica answers
+// the first half: then it is left, if the primary is behind the same address by now. If the user
 // may not write the room's key, or the server has no memory for it now, the reading is
 // still valid and Room.Err says why there is no share.
 func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.Signal, backend.Room, error) {
@@ -49,6 +50,9 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 	if why != "" {
 		said := replyError(withoutPlace(strings.TrimSpace(why)))
 		code, _ := replyCode(said)
+		if code == "READONLY" && b.do(ctx, b.leaving(ctx)) == nil {
+			return b.Share(ctx, req)
+		}
 		return s, backend.Room{Err: b.noShare(explainReply(code, said))}, nil
 	}
 	return s, backend.Room{Given: int64(given), Taken: int64(taken)}, nil

@@ -90,14 +90,15 @@ func TestTheAnswerOfAGatewayIsNotTheStores(t *testing.T) {
 
 // A copy of which a page in front of the store was taken for the list would seem to be empty.
 func TestAPageIsNoList(t *testing.T) {
+	store := s3test.Start(t).Proxy(t)
 	for what, page := range map[string]string{
 		"a page":   "<html><body>sign in</body></html>",
 		"an error": `<?xml version="1.0" encoding="UTF-8"?><Error><Code>InternalError</Code></Error>`,
 		"nothing":  "",
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			var pages atomic.Int32
-			store := s3test.Start(t).Proxy(t)
 			front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodGet && r.URL.Query().Has("list-type") && pages.Add(-1) >= 0 {
 					fmt.Fprint(w, page)
@@ -106,7 +107,7 @@ func TestAPageIsNoList(t *testing.T) {
 				store.ServeHTTP(w, r)
 			}))
 			defer front.Close()
-			files := open(t, front.Listener.Addr().String(), "copy")
+			files := open(t, front.Listener.Addr().String(), strings.ReplaceAll(what, " ", "-"))
 			if err := files.Create(t.Context(), "base/1.json", []byte("a base")); err != nil {
 				t.Fatal(err)
 			}

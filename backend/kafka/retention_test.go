@@ -273,6 +273,13 @@ func TestALossIsToldThoughItsNoteHasNoAnswer(t *testing.T) {
 	}
 }
 
+func gapsOf(got backend.Retained) (text string) {
+	for _, gap := range got.Gaps {
+		text += fmt.Sprintf("%d from %s to %s", *gap.Missed, gap.From, gap.To)
+	}
+	return text
+}
+
 // TestALossOfWhatAWorkerGaveBack: who has looked all the time knows as exactly as who comes later what a worker
 // has had and not finished.
 func TestALossOfWhatAWorkerGaveBack(t *testing.T) {
@@ -286,10 +293,7 @@ func TestALossOfWhatAWorkerGaveBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := observer.Retained(t.Context(), false)
-		text := ""
-		for _, gap := range got.Gaps {
-			text += fmt.Sprintf("%d from %s to %s", *gap.Missed, gap.From, gap.To)
-		}
+		text := gapsOf(got)
 		if err != nil || text != want {
 			t.Errorf("lost before %d are %q, %v, want %q", start, text, err, want)
 		}
@@ -431,10 +435,7 @@ func TestALossOfATopicMadeAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := b.Retained(t.Context(), true)
-			text := ""
-			for _, gap := range got.Gaps {
-				text += fmt.Sprintf("%d from %s to %s", *gap.Missed, gap.From, gap.To)
-			}
+			text := gapsOf(got)
 			if err != nil || text != want {
 				t.Errorf("%s group: lost are %q, %v, want %q", kind, text, err, want)
 			}

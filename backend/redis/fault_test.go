@@ -39,11 +39,7 @@ func hold(d time.Duration) { time.Sleep(d) }
 func (s *scene) holdUntil(d time.Duration, told func(err error) bool) {
 	s.t.Helper()
 	hold(d)
-	for deadline := time.Now().Add(rigPatience); !s.rig.told(told); hold(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.t.Fatal("no publish was told of the fault")
-		}
-	}
+	wait(s.t, "a publish is told of the fault", func() bool { return s.rig.told(told) })
 }
 
 func isAny(error) bool { return true }

@@ -7,6 +7,6 @@ require (
 	github.com/weirmq/weir v0.0.0
 )
 
-require golang.org/x/sys v0.49.0 // indirect
+require golang.org/x/sys v0.50.0 // indirect
 
 replace github.com/weirmq/weir => ../../..

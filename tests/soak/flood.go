@@ -229,8 +229,8 @@ func (f *flood) verdict(ctx context.Context) (err error) {
 	if n := f.lost(); n > 0 {
 		err = errors.Join(err, fmt.Errorf("%d messages are lost", n))
 	}
-	if f.kept.Load() == 0 || f.refused.Load() == 0 {
-		err = errors.Join(err, errors.New("the run was no flood: nothing was stored, or nothing refused"))
+	if f.kept.Load() == 0 || f.refused.Load()+f.vain.Load() == 0 {
+		err = errors.Join(err, errors.New("the run was no flood: nothing was stored, or nothing kept out"))
 	}
 	left, want, restErr := f.place.rest(ctx)
 	slack := f.unknown.Load() + f.place.failed.Load() // they may be stored

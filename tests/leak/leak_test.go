@@ -25,17 +25,18 @@ func TestCheck(t *testing.T) {
 	defer close(stop)
 	go func() { <-stop }()
 	for name, c := range map[string]struct {
-		do    func()
-		finds string
+		within time.Duration
+		do     func()
+		finds  string
 	}{
-		"nothing":           {func() {}, ""},
-		"one that ends":     {func() { go time.Sleep(20 * time.Millisecond) }, ""},
-		"one of one's own":  {func() { go waits(stop) }, "leak_test.waits"},
-		"one of one's ends": {func() { go func() { go waits(stop) }() }, "leak_test.waits"},
+		"nothing":           {time.Minute, func() {}, ""},
+		"one that ends":     {time.Minute, func() { go time.Sleep(20 * time.Millisecond) }, ""},
+		"one of one's own":  {0, func() { begun(func(b chan struct{}) { go waits(b, stop) }) }, "leak_test.waits"},
+		"one of one's ends": {0, func() { begun(func(b chan struct{}) { go func() { go waits(b, stop) }() }) }, "leak_test.waits"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &failures{TB: t}
-			leak.Check(f, 100*time.Millisecond, c.do)
+			leak.Check(f, c.within, c.do)
 			if all := strings.Join(f.said, "\n"); c.finds == "" && all != "" || !strings.Contains(all, c.finds) {
 				t.Errorf("finds %q, want %q", all, c.finds)
 			}
@@ -43,4 +44,14 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func waits(stop chan struct{}) { <-stop }
+// begun returns once the goroutine that start gives the channel to runs.
+func begun(start func(chan struct{})) {
+	b := make(chan struct{})
+	start(b)
+	<-b
+}
+
+func waits(begun, stop chan struct{}) {
+	close(begun)
+	<-stop
+}

@@ -189,8 +189,8 @@ func TestPublishResumesWhereAKilledRunStood(t *testing.T) {
 		}
 		return faultNone
 	}
-	args := []string{"publish", "--resume", place, "--give-up", "50ms", f.URL + "/in", path}
-	if res := runWeir(t, "", append(args, "--batch", "20")...); res.err == nil {
+	args := []string{"publish", "--resume", place, f.URL + "/in", path}
+	if res := runWeir(t, "", append(args, "--batch", "20", "--give-up", "50ms")...); res.err == nil {
 		t.Fatal("publish succeeded although nobody answered")
 	}
 	f.setFault(func(string) fault { return faultNone })

@@ -151,6 +151,7 @@ type claim struct {
 	picks    []queue.Pick
 	since    int64 // when the first of them was leased, by the lease clock
 	deadline int64 // Unix ms, as the claimer is told
+	until    int64 // the same on the lease clock
 	ready    uint64
 	lost     bool   // some of picks were damaged
 	log      ticket // durable leases: what to wait for
@@ -184,7 +185,7 @@ func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
 		return dead
 	}
 	if told := c.e.wallOf(deadline, now); before == 0 || told < c.deadline {
-		c.deadline = told // moving dead letters takes time; the first picks end first
+		c.deadline, c.until = told, deadline // moving dead letters takes time; the first picks end first
 	}
 	if before > 0 {
 		slices.SortFunc(c.picks, func(a, b queue.Pick) int {
@@ -235,7 +236,7 @@ func (c *claim) logLeases() error {
 	}
 	leases := make([]op.Lease, len(c.picks))
 	for i, p := range c.picks {
-		leases[i] = op.Lease{Seq: p.Seq, ID: p.ID, Deadline: c.deadline, Deliveries: p.Deliveries}
+		leases[i] = op.Lease{Seq: p.Seq, ID: p.ID, Deadline: c.until, Deliveries: p.Deliveries}
 	}
 	tk, err := c.e.stageLeases(c.t, op.KindLease, c.req.Node, leases, topic.Staged{})
 	if err != nil {

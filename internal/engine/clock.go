@@ -1,6 +1,11 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/wal"
+)
 
 // clock is the server's time in Unix ms. It never goes back, not even across a
 // restart, so time stamps do not either and nothing expired comes back.
@@ -17,10 +22,60 @@ func (e *Engine) clock() int64 {
 	}
 }
 
-// leaseClock is the time leases live by: the wall clock as it was at the
-// start, plus what has passed since on the monotonic clock, so that a step of
-// the wall clock neither ends nor prolongs a lease.
+// leaseClock is the time leases and delays live by: it goes on where it stood before a restart, and
+// counts what passes on the monotonic clock, so that a step of the wall clock neither ends nor
+// prolongs a lease.
 func (e *Engine) leaseClock() int64 { return e.startMS + time.Since(e.startAt).Milliseconds() }
+
+// startClocks lets the lease clock go on after a restart. What passed while the server was down
+// only the wall clock knows, so it is believed, from where it stood when they were noted last;
+// the lease clock never goes back.
+func (e *Engine) startClocks() {
+	was := e.noted
+	last := was.Lease
+	if ts := e.lastTS.Load(); ts > was.TS { // the wall clock has not been behind it since
+		last = max(last, ts-was.Offset())
+	}
+	e.startTS = e.clock()
+	e.startAt, e.startMS = time.Now(), max(e.opt.Now().UnixMilli()-was.Offset(), last)
+}
+
+// clocks reads all clocks.
+func (e *Engine) clocks() op.Clock {
+	return op.Clock{Wall: e.opt.Now().UnixMilli(), Lease: e.leaseClock(), TS: e.clock()}
+}
+
+const (
+	// clockStep is how far the wall clock moves against the lease clock before that is noted.
+	clockStep = 50 // ms
+	// clockTold is from when on it is told.
+	clockTold = 1000
+)
+
+// noteClock logs how the clocks stand if the wall clock was stepped, or stood still. With an
+// error of the log it is tried again.
+func (e *Engine) noteClock() {
+	before := e.leaseClock()
+	now := e.clocks()
+	by := now.Offset() - e.noted.Offset()
+	gen := e.log.Gen()
+	if now.Lease-before > clockStep/2 {
+		return // the machine stood still between one clock and the other
+	}
+	ahead := now.TS-now.Wall >= clockStep && now.TS > e.noted.TS // it has been there, be it for a moment
+	if max(by, -by) < clockStep && !ahead && gen == e.notedGen {
+		return
+	}
+	part := op.Part{Kind: op.KindClock, Clock: now}
+	if _, _, err := e.log.AppendUnslotted(gen, part.Encode(nil), nil, noFrames, wal.Memory); err != nil {
+		return
+	}
+	if max(by, -by) >= clockTold {
+		e.opt.Logger.Warn("the wall clock was stepped; leases and delays are not affected, what goes by time stamps is",
+			"by", time.Duration(by)*time.Millisecond, "time_stamps_ahead", time.Duration(max(0, now.TS-now.Wall))*time.Millisecond)
+	}
+	e.noted, e.notedGen = now, gen
+}
 
 // wallOf turns a time of the lease clock into one of the wall clock, never a
 // later one: now was read from the lease clock a moment ago, and what has

@@ -41,6 +41,63 @@ func TestWallClockJumpsDoNotEndLeases(t *testing.T) {
 	}
 }
 
+// Whatever the wall clock did before a restart, what was left of leases and delays then is left after it.
+func TestAClockSteppedBeforeARestartNeitherEndsNorProlongsWhatRuns(t *testing.T) {
+	const lot = 10 * 365 * 24 * time.Hour
+	for name, c := range map[string]struct{ first, stored, last, blink time.Duration }{ // how far the clock is off before, when the jobs are stored and claimed, at the restart, and in between for a moment
+		"ahead for a moment":      {blink: lot},
+		"ahead once":              {first: lot},
+		"ahead when stored":       {stored: lot},
+		"ahead afterwards":        {last: lot},
+		"behind until it is set":  {first: -lot, stored: -lot},
+		"behind when stored":      {stored: -lot},
+		"a little ahead":          {stored: 300 * time.Millisecond},
+		"a little ahead at first": {first: 300 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			restarts(t, func(t *testing.T, next func(*Engine) *Engine, w *wall) {
+				w.jump(c.first)
+				e := next(nil)
+				off := c.first
+				step := func(to time.Duration) {
+					time.Sleep(2 * time.Second)
+					w.jump(to - off)
+					off = to
+					time.Sleep(2 * time.Second)
+					write(t, e, "t", "1")
+				}
+				put(t, e, "t", configOf(api.Fsync))
+				put(t, e, "q", configOf(api.Fsync, queueConfig, func(c *api.Config) { c.LeasesDurable, c.LeaseMS = true, 60_000 }))
+				write(t, e, "t", "1")
+				step(c.stored)
+				writeRecords(t, e, "q", later("1", 60_000), api.Record{Data: []byte("2")}, api.Record{Data: []byte("3")})
+				claimJobs(t, e, "q", "w", 2)
+				if _, err := e.Nack(bg, "q", &api.SettleRequest{Node: "w", Seqs: []uint64{3}, DelayMS: 60_000}); err != nil {
+					t.Fatal(err)
+				}
+				begin := time.Now()
+				w.jump(c.blink)
+				write(t, e, "t", "1")
+				w.jump(-c.blink)
+				step(c.last)
+				for _, at := range []time.Duration{5, 30, 59} {
+					e = next(e)
+					time.Sleep(at*time.Second - time.Since(begin))
+					if got := claimJobs(t, e, "q", "v", 3); len(got) > 0 {
+						t.Fatalf("after %v s of 60 %s is handed out", int(at), seqsOf(got))
+					}
+				}
+				time.Sleep(2 * time.Second)
+				e = next(e)
+				if got := seqsOf(claimJobs(t, e, "q", "v", 3)); got != "[1 2 3]" {
+					t.Errorf("2 s after its time %s is handed out", got)
+				}
+				e.Close()
+			})
+		})
+	}
+}
+
 func TestAClockSetBackOverARestartRepeatsNoLeaseID(t *testing.T) {
 	fs := vfs.NewMem()
 	seen := map[uint64]bool{}

@@ -141,7 +141,7 @@ func (x *foundWatches) replay(p *op.Part) {
 func (e *Engine) reviveSessions() error {
 	all := slices.Collect(maps.Values(e.found.all))
 	e.found.all = nil
-	last := func(w *op.Watch) int64 { return cmp.Or(w.Since, e.startMS) }
+	last := func(w *op.Watch) int64 { return cmp.Or(w.Since, e.startTS) }
 	slices.SortFunc(all, func(a, b *op.Watch) int { return cmp.Compare(last(b), last(a)) })
 	fromBackup := e.dir.copied && !e.dir.lagged
 	var said []byte
@@ -152,11 +152,11 @@ func (e *Engine) reviveSessions() error {
 		}
 	}
 	for _, w := range all {
-		idle := max(0, e.startMS-last(w))
+		idle := max(0, e.startTS-last(w))
 		if idle > api.SessionTTLMS {
 			break // and so are those behind it
 		}
-		part := op.Part{Kind: op.KindWatchMove, Session: w.ID, Move: &op.WatchMove{Since: e.startMS}}
+		part := op.Part{Kind: op.KindWatchMove, Session: w.ID, Move: &op.WatchMove{Since: e.startTS}}
 		if limit := e.opt.Limits.MaxWatchSessions; fromBackup || limit > 0 && n >= limit {
 			part.Kind = op.KindWatchEnd
 			said = part.Encode(said)

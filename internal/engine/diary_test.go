@@ -154,7 +154,7 @@ func TestTheCapOfSessionsHoldsOverARestart(t *testing.T) {
 		e.opt.Limits.MaxWatchSessions = 3 // of what is revived
 		e.found.init()
 		for i, wid := range wids {
-			e.found.put(&op.Watch{ID: watchIDOf(wid), Since: e.startMS - int64(len(wids)-i)*1000})
+			e.found.put(&op.Watch{ID: watchIDOf(wid), Since: e.startTS - int64(len(wids)-i)*1000})
 		}
 		e.found.all[watchIDOf(wids[1])].Since = 0
 		e.push.Keep(func(any) bool { return false })

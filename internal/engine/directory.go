@@ -23,8 +23,8 @@ var ErrInUse = errors.New("in use by another process")
 // versions from 1 on are read; 2 added routers and the copies they make, 3 the
 // tiers and fair keys of records, 4 the wait_slo_ms of queues,
 // 5 what a key remembers of its records, 6 records that come with a delay,
-// 7 watch sessions.
-const FormatVersion = 7
+// 7 watch sessions, 8 how the clocks stand.
+const FormatVersion = 8
 
 // format is the content of the file FORMAT.
 type format struct {

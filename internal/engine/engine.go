@@ -130,7 +130,11 @@ type Engine struct {
 	listeners [3]listener
 
 	startAt time.Time // with a monotonic reading
-	startMS int64     // the wall clock then, or the highest time in the log
+	startMS int64     // the lease clock then
+	startTS int64     // the server's time then
+
+	noted    op.Clock // how the clocks stood as the log has it; recovery's, then tickLoop's
+	notedGen uint64   // of the log it is in
 
 	lastTS    atomic.Int64 // highest server time seen, Unix ms
 	nextTopic atomic.Uint64
@@ -259,6 +263,7 @@ func (e *Engine) Close() error {
 	if e.copier != nil {
 		e.copier.endBases()
 	}
+	e.noteClock()
 	e.copying.Lock() // an open snapshot reads the files of log and store
 	err := e.logHeads()
 	if e.copier != nil {

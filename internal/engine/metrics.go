@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/sched"
+	"github.com/weirmq/weir/internal/op"
 )
 
 // Metrics are the numbers behind /v0/metrics, all read without a topic lock
@@ -23,7 +24,8 @@ type Metrics struct {
 	DiskFree       int64 // bytes of the data directory's file system; -1: it does not say
 	DiskUsed       int64 // bytes of it in use, by whomever; only if DiskFree is known
 	DiskReserve    int64 // bytes of it that client writes leave free; 0: none
-	Writable       bool  // false while writes are refused for the disk or the log
+	Clock          op.Clock
+	Writable       bool // false while writes are refused for the disk or the log
 
 	// What a damaged place has cost since the start: ranges that were announced as
 	// lost, and the records in them.
@@ -115,6 +117,7 @@ func (e *Engine) Metrics() Metrics {
 		DiskFree:    e.space.free.Load(),
 		DiskUsed:    e.space.used.Load(),
 		DiskReserve: e.space.reserve,
+		Clock:       e.clocks(),
 
 		IdempotencyKeys: e.keys.Load(),
 	}

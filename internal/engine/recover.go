@@ -44,7 +44,8 @@ func (e *Engine) recover(ctx context.Context) error {
 	if was.Torn {
 		e.opt.Logger.Warn("the end of the log was torn and is cut off; nothing acknowledged was in it", "file", was.TornFile, "offset", was.TornOffset, "bytes", was.TornBytes)
 	}
-	e.startAt, e.startMS = time.Now(), e.clock()
+	e.startClocks()
+	e.notedGen = e.log.Gen()
 	if err := e.finish(&r); err != nil {
 		return err
 	}
@@ -123,6 +124,10 @@ func (e *Engine) load() error {
 		return err
 	}
 	if err := e.store.Watches(func(w *op.Watch) error { e.found.put(w); return nil }); err != nil {
+		return err
+	}
+	var err error
+	if e.noted, err = e.store.Clock(); err != nil {
 		return err
 	}
 	highest, err := e.store.HighestTopic()

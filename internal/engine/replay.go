@@ -62,6 +62,10 @@ func (r *replay) applyPart(o wal.Op, p *op.Part, frames []byte) (err error) {
 		e.found.replay(p)
 		return nil
 	}
+	if p.Kind == op.KindClock {
+		e.noted = p.Clock
+		return nil
+	}
 	if e.routes.replay(p) {
 		return nil
 	}

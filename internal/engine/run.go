@@ -30,6 +30,7 @@ func (e *Engine) tickLoop() {
 			return
 		case <-tick.C:
 		}
+		e.noteClock()
 		now := e.clock()
 		for _, t := range e.reg.withTTL() {
 			t.mu.Lock()

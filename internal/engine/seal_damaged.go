@@ -248,18 +248,14 @@ func (d *damagedSegment) topic(t *entry, first bool) (payloads [][]byte) {
 	if t.jobs == nil {
 		return payloads
 	}
-	now := d.e.leaseClock()
 	t.jobs.q.Each(func(seq uint64, node string, id uint64, deadline int64, deliveries uint64) {
 		scheduled := node == "" && id == 0 && deadline > 0
 		if !t.Config.LeasesDurable && !scheduled {
 			return
 		}
-		part := op.Part{Kind: op.KindRelease, Topic: t.ID, Node: node, Leases: []op.Lease{{Seq: seq, ID: id, Deliveries: deliveries}}}
+		part := op.Part{Kind: op.KindRelease, Topic: t.ID, Node: node, Leases: []op.Lease{{Seq: seq, ID: id, Deadline: deadline, Deliveries: deliveries}}}
 		if node != "" {
 			part.Kind = op.KindLease
-		}
-		if deadline > 0 {
-			part.Leases[0].Deadline = d.e.wallOf(deadline, now)
 		}
 		payloads = append(payloads, part.Encode(nil))
 	})

@@ -140,7 +140,7 @@ func (e *Engine) nackDurably(t *entry, req *api.SettleRequest, now, until int64,
 		}
 		l := op.Lease{Seq: seq, ID: id, Deliveries: n}
 		if req.DelayMS > 0 {
-			l.Deadline = e.wallOf(until, now)
+			l.Deadline = until
 		}
 		back = append(back, l)
 	}
@@ -182,7 +182,7 @@ func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest
 			res.Deadlines = append(res.Deadlines, api.Deadline{Seq: seq, At: wall})
 			if logged {
 				id, n := t.jobs.q.Lease(seq)
-				kept = append(kept, op.Lease{Seq: seq, ID: id, Deadline: wall, Deliveries: n})
+				kept = append(kept, op.Lease{Seq: seq, ID: id, Deadline: deadline, Deliveries: n})
 			}
 		}
 		return e.settleLeases(t, op.KindLease, req.Node, kept, topic.Staged{Undo: func() {
@@ -241,18 +241,13 @@ const leasesStated = 1000
 // that makes leases durable: what the log has of them may be from an earlier time. The
 // topic's lock is held.
 func (e *Engine) stateLeases(t *entry) error {
-	now := e.leaseClock()
-	t.jobs.q.Expire(now)
+	t.jobs.q.Expire(e.leaseClock())
 	held := make(map[string][]op.Lease) // by node; of none: they are claimable, now or later
 	t.jobs.q.Each(func(seq uint64, node string, id uint64, deadline int64, deliveries uint64) {
 		if id == 0 {
 			return // the log has its delay
 		}
-		l := op.Lease{Seq: seq, ID: id, Deliveries: deliveries}
-		if deadline > 0 {
-			l.Deadline = e.wallOf(deadline, now)
-		}
-		held[node] = append(held[node], l)
+		held[node] = append(held[node], op.Lease{Seq: seq, ID: id, Deadline: deadline, Deliveries: deliveries})
 	})
 	for _, seq := range t.jobs.outdated {
 		if id, _ := t.jobs.q.Lease(seq); id == 0 && t.Live(seq) {

@@ -352,7 +352,7 @@ func (e *Engine) planDelays(t *entry, a *appending, st *topic.Staged) {
 	delays := slices.Clone(a.delays)
 	a.later = a.later[:0]
 	for _, d := range delays {
-		a.later = append(a.later, op.Lease{Seq: st.First + d.at, Deadline: e.wallOf(now+int64(d.ms), now)})
+		a.later = append(a.later, op.Lease{Seq: st.First + d.at, Deadline: now + int64(d.ms)})
 	}
 	first := st.First
 	st.Then = func() {

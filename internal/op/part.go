@@ -35,6 +35,8 @@ const (
 	KindWatch     Kind = 16 // it begins
 	KindWatchMove Kind = 17 // it gets its first stream or loses its last, or a topic's life changes
 	KindWatchEnd  Kind = 18 // it ends before its time is over
+
+	KindClock Kind = 19 // how the server's clocks stand; it belongs to no topic: Topic is 0
 )
 
 // OfWatch reports whether parts of this kind belong to a watch session.
@@ -48,9 +50,37 @@ func Revives(k Kind) bool { return k == KindAppend || k == KindReserve || k == K
 type Lease struct {
 	Seq        uint64
 	ID         uint64
-	Deadline   int64 // Unix ms; for a release: not claimable before, 0 = at once
+	Deadline   int64 // on the lease clock; for a release: not claimable before, 0 = at once
 	Deliveries uint64
 }
+
+// Clock is how a server's clocks stand at a moment. Deadlines in the log are times of the lease
+// clock, which goes on over restarts and does not step with the wall clock.
+type Clock struct {
+	Lease int64 // lease clock, ms
+	Wall  int64 // wall clock, Unix ms
+	TS    int64 // highest time stamp so far, Unix ms; never less than any wall clock had
+}
+
+// Offset is how far the wall clock is ahead of the lease clock.
+func (c Clock) Offset() int64 { return c.Wall - c.Lease }
+
+// EncodeClock appends c to dst.
+func (c Clock) EncodeClock(dst []byte) []byte {
+	return binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(dst, c.Lease), c.Wall), c.TS)
+}
+
+// DecodeClock reads what EncodeClock wrote.
+func DecodeClock(b []byte) (Clock, error) {
+	d := decoder{b: b}
+	c := d.clock()
+	if d.bad || len(d.b) > 0 {
+		return Clock{}, ErrPart
+	}
+	return c, nil
+}
+
+func (d *decoder) clock() Clock { return Clock{Lease: d.varint(), Wall: d.varint(), TS: d.varint()} }
 
 // KeyHash is the hash of an idempotency key.
 type KeyHash [16]byte
@@ -94,6 +124,8 @@ type Part struct {
 	Session WatchID    // watch move, watch end
 	Watch   *Watch     // watch
 	Move    *WatchMove // watch move
+
+	Clock Clock // clock
 }
 
 // Encode appends the part to dst. Frames, if it is an append, follow it.
@@ -149,6 +181,8 @@ func (p *Part) Encode(dst []byte) []byte {
 		f = p.Move.appendFields(append(f, p.Session[:]...))
 	case KindWatchEnd:
 		f = append(f, p.Session[:]...)
+	case KindClock:
+		f = p.Clock.EncodeClock(f)
 	default:
 		panic(fmt.Sprintf("op: part of unknown kind %d", p.Kind))
 	}
@@ -249,6 +283,8 @@ func (r *Reader) Next(p *Part) bool {
 		d.watchMove(p.Move)
 	case KindWatchEnd:
 		copy(p.Session[:], d.take(len(p.Session)))
+	case KindClock:
+		p.Clock = d.clock()
 	default:
 		r.err = fmt.Errorf("%w: kind %d", ErrPart, p.Kind)
 		return false

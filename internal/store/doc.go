@@ -17,6 +17,7 @@
 //	t · segment u32                             → totals of a segment
 //	w · id [16]                             → watch session
 //	x · topic u64 · page u64                    → bitmap of deleted numbers
+//	y                                           → how the clocks stood at last
 //	z                                           → number of the last operation taken in
 //
 // Records (d) and idempotency keys (i) of a segment have tables of their own.

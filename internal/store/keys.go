@@ -24,6 +24,7 @@ const (
 	prefixSegment = 't'
 	prefixWatch   = 'w'
 	prefixPage    = 'x'
+	prefixClock   = 'y'
 	prefixApplied = 'z'
 )
 

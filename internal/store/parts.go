@@ -22,6 +22,7 @@ type partIndex struct {
 	used     int    // bytes of it
 	block    int    // its number
 	sessions sessions
+	clock    op.Clock // the last one
 	scratch  []byte
 }
 
@@ -174,14 +175,17 @@ func (x *partIndex) collect(ctx context.Context, k *kv, applied uint64, scan fun
 		}
 		r := op.NewReader(o.Payload)
 		for r.Next(&p) {
-			if !op.OfWatch(p.Kind) {
-				var frames []byte
-				if p.Kind == op.KindAppend {
-					frames = r.Frames
+			switch {
+			case op.OfWatch(p.Kind):
+				if err := x.sessions.apply(k, &p, x.view); err != nil {
+					return err
 				}
-				x.keep(&p, r.Part, frames)
-			} else if err := x.sessions.apply(k, &p, x.view); err != nil {
-				return err
+			case p.Kind == op.KindClock:
+				x.clock = p.Clock
+			case p.Kind == op.KindAppend:
+				x.keep(&p, r.Part, r.Frames)
+			default:
+				x.keep(&p, r.Part, nil)
 			}
 		}
 		if err := r.Err(); err != nil {

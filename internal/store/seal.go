@@ -151,7 +151,7 @@ func (b *sealer) build(lastLSN uint64) error {
 		}
 	}
 	b.total.Disk = b.data.disk
-	var format, applied, totals, watches entries
+	var format, applied, totals, watches, clock entries
 	if err := b.watches(&watches); err != nil {
 		return err
 	}
@@ -160,7 +160,10 @@ func (b *sealer) build(lastLSN uint64) error {
 	if b.total != (segmentInfo{}) {
 		totals.total(b.data.segment, b.total)
 	}
-	for _, e := range []*entries{&b.metas, &format, &b.leases, &b.routers, &b.runKeys, &totals, &watches, &b.pages, &applied} {
+	if b.parts.clock != (op.Clock{}) {
+		clock.set([]byte{prefixClock}, b.parts.clock.EncodeClock(nil))
+	}
+	for _, e := range []*entries{&b.metas, &format, &b.leases, &b.routers, &b.runKeys, &totals, &watches, &b.pages, &clock, &applied} {
 		if err := e.write(b.meta); err != nil {
 			return err
 		}

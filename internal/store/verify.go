@@ -80,6 +80,8 @@ func verifyKey(it *pebble.Iterator) error {
 		} else if !h.SetPage(pageNumber(k), v) {
 			err = badValue(k)
 		}
+	case prefixClock:
+		_, err = op.DecodeClock(v)
 	case prefixFormat, prefixApplied:
 	default:
 		err = badKey(k)

@@ -28,6 +28,18 @@ func (s *Store) Watches(fn func(*op.Watch) error) error {
 	return nil
 }
 
+// Clock reads how the clocks stood at last; zero if nothing is known.
+func (s *Store) Clock() (c op.Clock, err error) {
+	err = s.kv.Load().scan([]byte{prefixClock}, []byte{prefixClock + 1}, func(_, v []byte) error {
+		c, err = op.DecodeClock(v)
+		return err
+	})
+	if err != nil {
+		return c, fmt.Errorf("store: %s: %w", s.dir, plain{err})
+	}
+	return c, nil
+}
+
 func watchKey(dst []byte, id op.WatchID) []byte { return append(append(dst, prefixWatch), id[:]...) }
 
 func parseWatch(k, v []byte) (*op.Watch, error) {

@@ -40,9 +40,8 @@ type job struct {
 	node       string
 	id         uint64
 	until      int64 // lease or delay, on the lease clock
-	wall       int64 // the same as the wall clock had it
 	deliveries uint64
-	due        int64 // by the wall clock, of a job that came with a delay; else 0
+	due        int64 // on the lease clock, of a job that came with a delay; else 0
 }
 
 // keyed is the remembered result of a write.

@@ -187,7 +187,7 @@ func (s *sim) delay(c *call, t *topic, first uint64, records []api.Record) {
 		seq, ms := first+uint64(i), int64(records[i].Delay)
 		live := slices.ContainsFunc(t.recs, func(r rec) bool { return r.seq == seq })
 		if ms > 0 && live {
-			t.jobs[seq] = job{state: delayed, until: c.lease + ms, wall: c.wall + ms, due: c.wall + ms}
+			t.jobs[seq] = job{state: delayed, until: c.lease + ms, due: c.lease + ms}
 			s.count["delayed write"]++
 		}
 	}
@@ -320,7 +320,7 @@ func (s *sim) claim(name string) *call {
 		}
 		for i, seq := range picks {
 			j := t.jobs[seq]
-			j.state, j.node, j.until, j.wall = leased, req.Node, c.lease+int64(lease), c.wall+int64(lease)
+			j.state, j.node, j.until = leased, req.Node, c.lease+int64(lease)
 			j.deliveries++
 			if i < len(got) {
 				j.id = got[i].LeaseID
@@ -502,15 +502,15 @@ func (s *sim) planSettle(c *call, kind, name string, req *api.SettleRequest, res
 			t.keep(func(r *rec) bool { return r.seq != seq })
 			continue
 		case "nack":
-			j.state, j.until, j.wall = delayed, c.lease+int64(req.DelayMS), c.wall+int64(req.DelayMS)
+			j.state, j.until = delayed, c.lease+int64(req.DelayMS)
 			if req.DelayMS == 0 {
-				j.state, j.until, j.wall = ready, 0, 0
+				j.state, j.until = ready, 0
 			}
 			if req.NotStarted {
 				j.deliveries--
 			}
 		default:
-			j.until, j.wall = c.lease+int64(req.LeaseMS), c.wall+int64(req.LeaseMS)
+			j.until = c.lease + int64(req.LeaseMS)
 		}
 		t.jobs[seq] = j
 	}
@@ -553,6 +553,7 @@ func (s *sim) pass() {
 }
 
 func (s *sim) thaw() {
+	s.stepped = time.Now()
 	f := s.wall.frozen.Swap(0)
 	s.wall.offset.Store(f - time.Now().UnixNano())
 	s.count["the clock goes on"]++
@@ -561,6 +562,7 @@ func (s *sim) thaw() {
 // jump moves the wall clock, and lets the server see it.
 func (s *sim) jump() {
 	s.look()
+	s.stepped = time.Now()
 	if s.wall.frozen.Load() != 0 {
 		s.thaw()
 	} else if s.chance(30) {

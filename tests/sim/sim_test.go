@@ -42,12 +42,13 @@ type sim struct {
 	e    *engine.Engine
 	boot int
 
-	wall   wall
-	last   atomic.Int64 // the server's clock as it was last seen, Unix ms
-	lease  int64        // the lease clock at start
-	start  time.Time
-	synced time.Time // a fault of the disk ended then at the latest
-	faulty bool
+	wall    wall
+	last    atomic.Int64 // the server's clock as it was last seen, Unix ms
+	lease   int64        // the lease clock at start
+	start   time.Time
+	stepped time.Time // the wall clock was moved then at last
+	synced  time.Time // a fault of the disk ended then at the latest
+	faulty  bool
 
 	topics    world
 	journal   journal
@@ -226,7 +227,7 @@ func (s *sim) open() {
 	if wall, last := s.wall.now().UnixMilli(), s.last.Load(); st.LastReadTS < wall || st.LastReadTS > max(wall, last) {
 		s.fail("the server's clock is %d after the start, the wall clock %d, before the start it was %d", st.LastReadTS, wall, last)
 	}
-	s.lease = st.LastReadTS
+	s.lease = e.Metrics().Clock.Lease - time.Since(s.start).Milliseconds()
 	s.last.Store(st.LastReadTS)
 }
 

@@ -388,13 +388,16 @@ func (s *sim) reopen(how stop, mem *crashfs.FS) {
 		}
 	}
 	till := s.clock()
-	behind := max(till, s.leaseClock()-4) > s.wall.now().UnixMilli() || s.overByLeaseClockAlone()
+	lease, back := s.leaseClock(), false
+	const noted = time.Second + diskFlush + 50*time.Millisecond // so long after a step the log has it
+	sure := !s.faulty && s.wall.frozen.Load() == 0 && (how == closed || time.Since(s.stepped) > noted && time.Since(s.synced) > noted)
 	// What had expired when this life began may not be on disk yet. It is there again
 	// after a power cut, if the clock is set back too; the model has forgotten it.
 	short := how == powerCut && time.Since(s.start) < diskFlush+50*time.Millisecond
 	if s.chance(25) && !short {
 		s.wall.frozen.Store(0)
 		s.wall.offset.Add(-int64(pickOf(s, []time.Duration{time.Second, time.Hour, 24 * time.Hour})))
+		back, s.stepped = true, time.Now()
 		s.count["the clock goes back over a restart"]++
 		s.tell("the clock goes back")
 	}
@@ -412,6 +415,7 @@ func (s *sim) reopen(how stop, mem *crashfs.FS) {
 		s.crashInRecovery()
 	}
 	s.open()
+	s.leaseClockWentOn(lease, back, sure)
 	seen, err := look(s.e)
 	if err != nil {
 		s.fail("after the restart: %v", err)
@@ -437,7 +441,7 @@ func (s *sim) reopen(how stop, mem *crashfs.FS) {
 	for _, name := range queues {
 		if t := w[name]; t != nil {
 			for _, j := range t.jobs {
-				if j.due > s.last.Load() {
+				if j.due > s.lease {
 					s.count["a delay over a "+how.String()]++
 				}
 			}
@@ -446,23 +450,35 @@ func (s *sim) reopen(how stop, mem *crashfs.FS) {
 	for _, name := range slices.Sorted(maps.Keys(w)) {
 		s.tell("%s: head %d, %d records", name, w[name].head, len(w[name].recs))
 	}
-	if behind || s.last.Load() > s.wall.now().UnixMilli() {
+	if s.overAgain(lease) {
 		s.forgetLeases()
 	}
 	s.verifyAll()
 }
 
-// overByLeaseClockAlone reports whether a lease or delay has ended and the wall clock,
-// which stood still or was set back meanwhile, says otherwise.
-func (s *sim) overByLeaseClockAlone() bool {
-	lease, wall := s.leaseClock(), s.wall.now().UnixMilli()
+// leaseClockWentOn checks that the lease clock, which was was, goes on over a restart. A wall clock
+// that was set back at the restart (back) may cost time, but never brings any; of one that was
+// stepped right before a crash the log may not know.
+func (s *sim) leaseClockWentOn(was int64, back, sure bool) {
+	if !sure {
+		return
+	}
+	s.count["the lease clock goes on"]++
+	if passed := s.lease - was; passed > 60 || passed < -60 && !back {
+		s.fail("the lease clock moved by %d ms at a restart", passed)
+	}
+}
+
+// overAgain reports whether there is a lease or delay that was over at a time of the lease
+// clock before a restart and may not be now, or only just.
+func (s *sim) overAgain(was int64) bool {
 	for _, name := range queues {
 		t := s.topics[name]
 		if t == nil {
 			continue
 		}
 		for _, j := range t.jobs {
-			if j.until-4 <= lease && j.wall+4 >= wall {
+			if j.until-4 <= was && j.until+4 >= s.leaseClock() {
 				return true
 			}
 		}
@@ -470,8 +486,8 @@ func (s *sim) overByLeaseClockAlone() bool {
 	return false
 }
 
-// forgetLeases begins the queues with durable leases or delays anew: with a wall clock that
-// was set back, nothing tells how much of one is over after a restart.
+// forgetLeases begins the queues with durable leases or delays anew: the model does not know
+// which are over.
 func (s *sim) forgetLeases() {
 	for _, name := range queues {
 		if t := s.topics[name]; t == nil || len(t.jobs) == 0 {

@@ -226,13 +226,9 @@ func (a *aftermath) judge(c *topic, s *sight, logged, expired int) (*topic, erro
 	if !c.cfg.LeasesDurable {
 		for seq, j := range c.jobs { // as if nobody had ever claimed it
 			if delete(c.jobs, seq); j.due > 0 {
-				c.jobs[seq] = job{state: delayed, wall: j.due, due: j.due}
+				c.jobs[seq] = job{state: delayed, until: j.due, due: j.due}
 			}
 		}
-	}
-	for seq, j := range c.jobs {
-		j.until = j.wall
-		c.jobs[seq] = j
 	}
 	return c, s.is(c)
 }

@@ -32,7 +32,10 @@ const retryBackup = time.Minute
 
 // retention says which of the scheduled backups are kept: all that are younger than all, and the last
 // one of each day, in UTC, that is younger than daily.
-type retention struct{ all, daily time.Duration }
+type retention struct {
+	all, daily time.Duration
+	every      time.Duration // how often they are made
+}
 
 // parseRetention reads ALL or ALL:DAILY, such as 24h:7d.
 func parseRetention(text string) (r retention, err error) {
@@ -57,10 +60,28 @@ func parseAge(text string) (time.Duration, error) {
 	return d, err
 }
 
-// outdated returns those of the times, which ascend, whose backups are not kept. The newest is.
+// longGap is a time without backups that a retention never leaves between those it keeps, and
+// shortGap what it counts as: more likely than not the clock was wrong, or nobody made any.
+const (
+	longGap  = 48 * time.Hour
+	shortGap = time.Hour
+)
+
+// outdated returns those of the times, which ascend, whose backups are not kept. The newest is. By
+// a clock that is years ahead all others would be old at once, so a long gap counts little.
 func (r retention) outdated(times []time.Time, now time.Time) (old []time.Time) {
+	passed := make([]time.Duration, len(times)) // since each of them, but for long gaps
+	next, sum := now, time.Duration(0)
+	for i := len(times) - 1; i >= 0; i-- {
+		gap := max(0, next.Sub(times[i]))
+		if gap > max(longGap, 2*r.every) {
+			gap = max(shortGap, r.every)
+		}
+		sum += gap
+		passed[i], next = sum, times[i]
+	}
 	for i, t := range times {
-		age := now.Sub(t)
+		age := min(passed[i], now.Sub(t))
 		if i == len(times)-1 || age <= r.all {
 			continue
 		}
@@ -85,6 +106,7 @@ type schedule struct {
 }
 
 func newSchedule(dir string, every time.Duration, keep retention, log *slog.Logger) *schedule {
+	keep.every = every
 	return &schedule{
 		dir: dir, every: every, keep: keep, log: log,
 		failures: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_backup_failures_total", Help: "Backups that failed since the start of weir backup --every."}),

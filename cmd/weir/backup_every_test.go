@@ -28,9 +28,9 @@ import (
 
 func TestRetentions(t *testing.T) {
 	for text, want := range map[string]retention{
-		"24h":    {24 * time.Hour, 0},
-		"24h:7d": {24 * time.Hour, 7 * 24 * time.Hour},
-		"30m:1d": {30 * time.Minute, 24 * time.Hour},
+		"24h":    {all: 24 * time.Hour},
+		"24h:7d": {all: 24 * time.Hour, daily: 7 * 24 * time.Hour},
+		"30m:1d": {all: 30 * time.Minute, daily: 24 * time.Hour},
 	} {
 		if got, err := parseRetention(text); err != nil || got != want {
 			t.Errorf("%q: got %v, %v", text, got, err)
@@ -81,6 +81,40 @@ func TestWhatARetentionKeeps(t *testing.T) {
 }
 
 // begin runs a schedule in a folder until the test ends; fail says which attempts fail.
+// A clock that is years ahead while one backup is made, or some, takes no other one with it.
+func TestAClockThatIsAheadForAWhileRemovesNoBackups(t *testing.T) {
+	for _, ahead := range []time.Duration{100 * time.Hour, 10 * 365 * 24 * time.Hour} {
+		for _, r := range []retention{{all: 24 * time.Hour, every: time.Hour}, {all: 24 * time.Hour, daily: 7 * 24 * time.Hour, every: time.Hour}} {
+			for _, backups := range []int{1, 5} { // that are made meanwhile
+				var kept, want []time.Time // with them, and as if none had been made then
+				make := func(to []time.Time, now time.Time) []time.Time {
+					to = append(to, now)
+					slices.SortFunc(to, time.Time.Compare)
+					old := r.outdated(to, now)
+					return slices.DeleteFunc(to, func(t time.Time) bool { return slices.Contains(old, t) })
+				}
+				now := time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC)
+				for i := range 20 * 24 {
+					now = now.Add(time.Hour)
+					if wrong := i >= 300 && i < 300+backups; wrong {
+						kept = make(kept, now.Add(ahead))
+						continue
+					}
+					kept, want = make(kept, now), make(want, now)
+					for _, at := range want {
+						if !slices.Contains(kept, at) {
+							t.Fatalf("%v: %v ahead for %d backups removed that of %v by %v", r, ahead, backups, at, now)
+						}
+					}
+				}
+				if n := len(kept) - len(want); n > backups {
+					t.Errorf("%v: %d too many are kept in the end", r, n)
+				}
+			}
+		}
+	}
+}
+
 func begin(t *testing.T, dir string, keep retention, fail func(attempt int) bool) *schedule {
 	t.Helper()
 	s := newSchedule(dir, time.Hour, keep, slog.New(slog.DiscardHandler))

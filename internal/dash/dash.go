@@ -29,6 +29,7 @@ type Dash struct {
 	cfg     Config
 	state   State
 	at      time.Time
+	shift   int64 // steps by which the clock was set back
 	totals  map[string]totals
 	server  *ring
 	streams map[string]*ring
@@ -114,7 +115,7 @@ func (d *Dash) took(r Reading, now time.Time) {
 		At: now.UnixMilli(), LagWarn: d.cfg.LagWarn, LagPause: d.cfg.LagPause,
 		Server: r.Server, Streams: r.Streams, More: r.More, Findings: findings(&r, d.cfg),
 	}
-	if slot := slotOf(now); slot > d.server.slot {
+	if slot := d.slot(now); slot > d.server.slot {
 		d.remember(&r, slot)
 	}
 	for v := range d.viewers {
@@ -177,6 +178,17 @@ func rate(n, d float64) *float64 {
 	return nil
 }
 
+// slot is the step of the history that a time is in: after a step back of the clock it goes on from
+// where it was.
+func (d *Dash) slot(now time.Time) int64 {
+	slot := slotOf(now) + d.shift
+	if back := d.server.slot - slot; back > 0 {
+		d.shift += back
+		return d.server.slot
+	}
+	return slot
+}
+
 // remember adds a point to the history.
 func (d *Dash) remember(r *Reading, slot int64) {
 	var in, out, backlog float64
@@ -217,7 +229,7 @@ func (d *Dash) remember(r *Reading, slot int64) {
 func (d *Dash) ServerHistory() History {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.server.history(serverSeries, time.Now())
+	return d.server.history(serverSeries, d.slot(time.Now()), time.Now())
 }
 
 // StreamHistory is the last hour of a stream; ok is false if there is no such stream. One
@@ -232,7 +244,7 @@ func (d *Dash) StreamHistory(id string) (h History, ok bool) {
 		}
 		r = newRing(len(streamSeries))
 	}
-	return r.history(streamSeries, time.Now()), true
+	return r.history(streamSeries, d.slot(time.Now()), time.Now()), true
 }
 
 // State returns what was read last, of the streams that allowed accepts (nil: all).

@@ -129,6 +129,34 @@ func TestNoLimitIsNoTrouble(t *testing.T) {
 	}
 }
 
+// A clock that is set back does not end the history.
+func TestTheHistoryGoesOnThoughTheClockIsSetBack(t *testing.T) {
+	for _, back := range []time.Duration{time.Minute, 30 * time.Minute, 10 * 365 * 24 * time.Hour} {
+		d := New(nil, Config{})
+		now := time.UnixMilli(1_800_000_000_000)
+		for i := range 20 {
+			if i == 10 {
+				now = now.Add(-back)
+			}
+			d.took(Reading{Server: &Server{Connections: int64(i) + 1}}, now)
+			now = now.Add(Step)
+		}
+		h := d.server.history(serverSeries, d.slot(now), now)
+		var got []float32
+		for _, v := range h.Series["connections"] {
+			if v != nil {
+				got = append(got, *v)
+			}
+		}
+		if n := len(got); n < 18 || got[n-1] != 20 || got[0] != 1 {
+			t.Errorf("set back by %v, the history is %v", back, got)
+		}
+		if off := now.Sub(time.UnixMilli(h.EndMS)); off < 0 || off > Step {
+			t.Errorf("set back by %v, the history ends %v ago", back, off)
+		}
+	}
+}
+
 // A stream can be looked at as soon as it is on the page, before its first point.
 func TestANewStreamHasAHistory(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {

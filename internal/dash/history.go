@@ -76,9 +76,8 @@ type History struct {
 	Series map[string][]*float32 `json:"series"` // oldest first; null: not known
 }
 
-func (r *ring) history(names []string, now time.Time) History {
-	slot := slotOf(now)
-	h := History{EndMS: slot * Step.Milliseconds(), StepMS: Step.Milliseconds(), Series: make(map[string][]*float32, len(names))}
+func (r *ring) history(names []string, slot int64, now time.Time) History {
+	h := History{EndMS: slotOf(now) * Step.Milliseconds(), StepMS: Step.Milliseconds(), Series: make(map[string][]*float32, len(names))}
 	for i, name := range names {
 		h.Series[name] = r.series(i, slot)
 	}

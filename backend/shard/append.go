@@ -133,7 +133,7 @@ func elsewhere(out []backend.Appended, err error) bool {
 func pick(all []*part) *part {
 	var ready [Most]*part
 	n := 0
-	now := time.Now().UnixNano()
+	now := int64(time.Since(began))
 	for _, p := range all {
 		if p.down.Load() == nil && p.ripe.Load() <= now {
 			ready[n] = p

@@ -86,7 +86,7 @@ type part struct {
 	backend.Backend
 	number   int
 	prefix   string       // of its IDs here
-	ripe     atomic.Int64 // Unix ns from when on producers use it
+	ripe     atomic.Int64 // from when on producers use it, ns since began
 	waiting  atomic.Int64 // messages nobody has claimed: by the last reading, and appended since
 	down     atomic.Pointer[outage]
 	lacks    atomic.Pointer[outage] // what went wrong with the last claim that it answered
@@ -177,13 +177,16 @@ func (s *Stream) ensure(ctx context.Context) error {
 	}
 	if before.Now > 0 { // others use the stream, and have to see first that it has grown
 		for _, p := range s.all()[min(before.Now, found.Now):] {
-			p.ripe.Store(time.Now().Add(ripens).UnixNano())
+			p.ripe.Store(int64(time.Since(began) + ripens))
 		}
 	}
 	s.first.Store(int64(found.First))
 	s.recorded.Store(true)
 	return nil
 }
+
+// began is when the process began: what counts from it is not moved by a step of the clock.
+var began = time.Now()
 
 // openTo opens shards until there are n. Producers use them from ripe on.
 func (s *Stream) openTo(ctx context.Context, n int, ripe time.Time) error {
@@ -210,7 +213,7 @@ func (s *Stream) openTo(ctx context.Context, n int, ripe time.Time) error {
 		return err
 	}
 	for _, p := range more {
-		p.ripe.Store(ripe.UnixNano())
+		p.ripe.Store(int64(ripe.Sub(began)))
 		p.waiting.Store(leastWaiting(have))
 	}
 	all := append(have[:len(have):len(have)], more...)

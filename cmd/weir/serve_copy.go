@@ -89,13 +89,15 @@ func (c *copyOf) lead(ctx context.Context) (err error) {
 // trouble returns what is told the errors after which the store is asked again, of each call to
 // it: the log hears of one now and then.
 func (c *copyOf) trouble(leads *atomic.Bool) func(error) {
-	var told atomic.Int64 // Unix ns
+	begun := time.Now()
+	var told atomic.Int64 // ns since begun
+	told.Store(-int64(troubleTold))
 	return func(err error) {
 		led := leads.Load()
 		if !led {
 			c.waiting(false)
 		}
-		last, now := told.Load(), time.Now().UnixNano()
+		last, now := told.Load(), int64(time.Since(begun))
 		switch {
 		case now-last < int64(troubleTold) || !told.CompareAndSwap(last, now):
 		case led:

@@ -95,7 +95,7 @@ type copier struct {
 	ready   chan *gapBase             // bases that run writes down
 	bridged uint64                    // position behind which the last of them was to be; run's
 	shipped atomic.Int64              // bytes stored since the start
-	whole   atomic.Int64              // the copy was whole then, Unix ns
+	whole   atomic.Int64              // the copy was whole then, ns since the engine began
 	stored  atomic.Pointer[time.Time] // when the newest stored entry was begun
 	fences  atomic.Int64
 	append  waitSum
@@ -115,8 +115,7 @@ func startCopier(e *Engine, r *Replica) *copier {
 		c.free <- nil
 	}
 	c.pos.Store(r.End)
-	now := time.Now().UnixNano()
-	c.whole.Store(now)
+	c.whole.Store(int64(e.mono()))
 	c.said = c.r.Since
 	c.stored.Store(&c.r.Since)
 	if r.LSN == 0 || c.tail.First() > r.LSN+1 {
@@ -210,7 +209,7 @@ func (c *copier) ship() {
 		if more = len(g.Pieces) > 0; !more {
 			c.free <- buf
 			if len(c.free) == shipsAtOnce && !c.tail.Held() {
-				c.whole.Store(begun.UnixNano())
+				c.whole.Store(int64(begun.Sub(c.e.startAt)))
 			}
 			return
 		}
@@ -267,7 +266,7 @@ func (c *copier) store(g replica.Group, n int, buf []byte, begun time.Time, whol
 		c.shipped.Add(int64(n))
 		c.stored.Store(&begun)
 		if whole {
-			c.whole.Store(begun.UnixNano())
+			c.whole.Store(int64(begun.Sub(c.e.startAt)))
 		}
 		c.tail.Stored(g.Last, int64(n))
 		c.free <- buf
@@ -389,11 +388,11 @@ func (c *copier) close() {
 }
 
 func (c *copier) metrics() ReplicaMetrics {
-	done, now := c.append.now(), time.Now()
+	done := c.append.now()
 	m := ReplicaMetrics{On: true, Fenced: min(1, c.fences.Load()), Term: c.r.Term, LagBytes: c.tail.Lag(),
 		Appends: done.n, Storing: done.sum, BaseAge: -1}
 	if m.LagBytes > 0 || c.tail.Held() || c.e.log.Metrics().UnsyncedBytes > 0 {
-		m.Lag = max(0, now.Sub(time.Unix(0, c.whole.Load())))
+		m.Lag = max(0, c.e.mono()-time.Duration(c.whole.Load()))
 	}
 	if at := c.baseAt.Load(); at > 0 {
 		m.BaseAge = max(0, c.e.opt.Now().Sub(time.Unix(0, at)))

@@ -245,14 +245,18 @@ func (c *copier) uploadFile(ctx context.Context, s *Snapshot, f *snapshotFile, r
 // What may go is decided by the time at which it begins: a leader that slept since and
 // was replaced removes nothing that its successor needs.
 func (c *copier) tidy(ctx context.Context) error {
-	keep, grace := c.e.opt.Now().Add(-c.r.Keep), time.Now().Add(-objectGrace)
+	keep := c.e.opt.Now().Add(-c.r.Keep)
 	list, err := c.r.Files.List(ctx, replica.BasePrefix)
 	if err != nil {
 		return err
 	}
-	if newest := replica.BaseName(c.newest.After); !slices.ContainsFunc(list, func(f replica.File) bool { return f.Name == newest }) {
+	newest := replica.BaseName(c.newest.After)
+	at := slices.IndexFunc(list, func(f replica.File) bool { return f.Name == newest })
+	if at < 0 {
 		return fmt.Errorf("the store lists its bases without %s, which it has just stored: nothing is removed", newest)
 	}
+	// By the store's own clock: by one of this machine that is ahead, what another server is storing would be old.
+	grace := list[at].Changed.Add(-objectGrace)
 	var all []replica.Base
 	for _, f := range list {
 		b, err := c.readBase(ctx, f.Name)

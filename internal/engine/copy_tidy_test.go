@@ -17,12 +17,15 @@ import (
 	"github.com/weirmq/weir/tests/bubble"
 )
 
-// agedFiles are files that have been there for days.
+// agedFiles are files that have been there for days, unlike the bases.
 type agedFiles struct{ shelfFiles }
 
 func (a agedFiles) List(ctx context.Context, prefix string) ([]replica.File, error) {
 	list, err := a.shelfFiles.List(ctx, prefix)
 	for i := range list {
+		if prefix == replica.BasePrefix {
+			break
+		}
 		list[i].Changed = list[i].Changed.Add(-2 * objectGrace)
 	}
 	return list, err

@@ -215,7 +215,7 @@ func TestPartsReadBackAsTheyWereWritten(t *testing.T) {
 		Part{Kind: KindWatch, Watch: watch},
 		Part{Kind: KindWatchMove, Session: watch.ID, Move: &WatchMove{Since: -1, Places: []MovedPlace{{255, 2, 3}}}},
 		Part{Kind: KindWatchMove, Session: watch.ID, Move: &WatchMove{}},
-		Part{Kind: KindWatchEnd, Session: watch.ID})
+		Part{Kind: KindWatchEnd, Session: watch.ID}, Part{Kind: KindClock, Clock: Clock{Lease: 1 << 41, Wall: -1, TS: 1 << 42}})
 	var b []byte
 	for i := range parts {
 		b = parts[i].Encode(b)

@@ -80,7 +80,6 @@ func TestWhatARetentionKeeps(t *testing.T) {
 	})
 }
 
-// begin runs a schedule in a folder until the test ends; fail says which attempts fail.
 // A clock that is years ahead while one backup is made, or some, takes no other one with it.
 func TestAClockThatIsAheadForAWhileRemovesNoBackups(t *testing.T) {
 	for _, ahead := range []time.Duration{100 * time.Hour, 10 * 365 * 24 * time.Hour} {
@@ -115,6 +114,7 @@ func TestAClockThatIsAheadForAWhileRemovesNoBackups(t *testing.T) {
 	}
 }
 
+// begin runs a schedule in a folder until the test ends; fail says which attempts fail.
 func begin(t *testing.T, dir string, keep retention, fail func(attempt int) bool) *schedule {
 	t.Helper()
 	s := newSchedule(dir, time.Hour, keep, slog.New(slog.DiscardHandler))

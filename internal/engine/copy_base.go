@@ -245,7 +245,6 @@ func (c *copier) uploadFile(ctx context.Context, s *Snapshot, f *snapshotFile, r
 // What may go is decided by the time at which it begins: a leader that slept since and
 // was replaced removes nothing that its successor needs.
 func (c *copier) tidy(ctx context.Context) error {
-	keep := c.e.opt.Now().Add(-c.r.Keep)
 	list, err := c.r.Files.List(ctx, replica.BasePrefix)
 	if err != nil {
 		return err
@@ -255,8 +254,9 @@ func (c *copier) tidy(ctx context.Context) error {
 	if at < 0 {
 		return fmt.Errorf("the store lists its bases without %s, which it has just stored: nothing is removed", newest)
 	}
-	// By the store's own clock: by one of this machine that is ahead, what another server is storing would be old.
-	grace := list[at].Changed.Add(-objectGrace)
+	// By the store's own clock: by one of this machine that is ahead, all but the newest base would be old, and so
+	// would be what another server is storing.
+	now := list[at].Changed
 	var all []replica.Base
 	for _, f := range list {
 		b, err := c.readBase(ctx, f.Name)
@@ -269,7 +269,7 @@ func (c *copier) tidy(ctx context.Context) error {
 		}
 		all = append(all, b)
 	}
-	first := c.oldestKept(all, keep)
+	first := c.oldestKept(all, list, now.Add(-c.r.Keep))
 	for i := range first {
 		if err := c.r.Files.Delete(ctx, list[i].Name); err != nil {
 			return err
@@ -286,16 +286,17 @@ func (c *copier) tidy(ctx context.Context) error {
 			named[f.Object] = true
 		}
 	}
-	return c.tidyFiles(ctx, named, grace)
+	return c.tidyFiles(ctx, named, now.Add(-objectGrace))
 }
 
 // oldestKept is the index of the oldest base that stays: the newest of those that
 // are older than Keep, so that every moment since can be gone back to. A base over
 // a gap does not stand for what came before it unless it counts, so another stays.
-func (c *copier) oldestKept(all []replica.Base, limit time.Time) int {
+// The list says when each was stored.
+func (c *copier) oldestKept(all []replica.Base, list []replica.File, limit time.Time) int {
 	first := 0
 	for i, b := range all {
-		if b.Taken.Before(limit) && (!b.Gap || b.Term == c.r.Term) {
+		if list[i].Changed.Before(limit) && (!b.Gap || b.Term == c.r.Term) {
 			first = i
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -267,22 +268,54 @@ func TestAYoungFileOfACopyStays(t *testing.T) {
 // made it: nobody knows of another's whether it counts.
 func TestTheOldestBaseThatStaysIsOneThatCounts(t *testing.T) {
 	limit := time.Unix(1000, 0)
-	before, after := limit.Add(-time.Minute), limit.Add(time.Minute)
+	before, after := replica.File{Changed: limit.Add(-time.Minute)}, replica.File{Changed: limit.Add(time.Minute)}
 	c := &copier{r: Replica{Term: 3}}
 	for what, test := range map[string]struct {
 		all  []replica.Base
+		list []replica.File
 		want int
 	}{
-		"none is that old":     {[]replica.Base{{Taken: after}, {Taken: after}}, 0},
-		"the newest of these":  {[]replica.Base{{Taken: before}, {Taken: before}, {Taken: after}}, 1},
-		"another's over a gap": {[]replica.Base{{Taken: before}, {Taken: before, Gap: true, Term: 2}, {Taken: after}}, 0},
-		"its own over a gap":   {[]replica.Base{{Taken: before}, {Taken: before, Gap: true, Term: 3}, {Taken: after}}, 1},
-		"a damaged one":        {[]replica.Base{{Taken: before}, {Gap: true}, {Taken: after}}, 0},
+		"none is that old":     {[]replica.Base{{}, {}}, []replica.File{after, after}, 0},
+		"the newest of these":  {[]replica.Base{{}, {}, {}}, []replica.File{before, before, after}, 1},
+		"another's over a gap": {[]replica.Base{{}, {Gap: true, Term: 2}, {}}, []replica.File{before, before, after}, 0},
+		"its own over a gap":   {[]replica.Base{{}, {Gap: true, Term: 3}, {}}, []replica.File{before, before, after}, 1},
+		"a damaged one":        {[]replica.Base{{}, {Gap: true}, {}}, []replica.File{before, before, after}, 0},
 	} {
-		if got := c.oldestKept(test.all, limit); got != test.want {
+		if got := c.oldestKept(test.all, test.list, limit); got != test.want {
 			t.Errorf("%s: base %d stays, want %d", what, got, test.want)
 		}
 	}
+}
+
+// By a clock that is years ahead every base but the newest is older than Keep.
+func TestAClockThatIsAheadTakesNothingFromACopy(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s := newShelf(time.Millisecond)
+		var ahead atomic.Int64 // ns
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) {
+			o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+			o.Replica.BaseEvery, o.Replica.Keep = 10*time.Second, time.Hour
+		})
+		put(t, e, "a", configOf(api.Fsync))
+		bases := func() []string {
+			if _, err := tryWrite(e, "a", "1"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Second)
+			return names(t, s, replica.BasePrefix)
+		}
+		var before []string
+		for len(before) < 3 {
+			before = bases()
+		}
+		ahead.Store(int64(10 * 365 * 24 * time.Hour))
+		for range 3 {
+			bases()
+		}
+		if after := bases(); len(after) <= len(before) || !slices.Contains(after, before[0]) || s.trimmed > 0 {
+			t.Errorf("of the bases %v are left, of %v before, and the log is trimmed up to %d", after, before, s.trimmed)
+		}
+	})
 }
 
 // A copy of which nobody writes anything lasts for as long as its newest base does. A base that is removed, or

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -63,15 +62,43 @@ func (c Copy) Bases(ctx context.Context, broken func(error)) (all []Base, err er
 	}
 	for _, f := range files {
 		b := Base{Name: f.Name}
-		if err := c.base(ctx, &b); ctx.Err() != nil {
+		err := again(ctx, func() error { return c.base(ctx, &b) })
+		if err != nil && !isBroken(err) {
 			return nil, err
-		} else if err != nil {
+		}
+		if err != nil {
 			broken(err)
 			continue
 		}
 		all = append(all, b)
 	}
 	return all, nil
+}
+
+const (
+	attempts = 3 // to read something
+	pause    = 200 * time.Millisecond
+)
+
+// again reads something until that succeeds. One answer may be damaged on its way or break off,
+// and what is called broken is removed from the store by whoever believes it.
+func again(ctx context.Context, read func() error) error {
+	for n := 1; ; n++ {
+		err := read()
+		if err == nil || errors.Is(err, replica.ErrNotFound) || errors.Is(err, replica.ErrRefused) || n == attempts {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
+}
+
+// isBroken reports whether err is about what the store has, not about getting it.
+func isBroken(err error) bool {
+	return errors.Is(err, replica.ErrDamaged) || errors.Is(err, replica.ErrNotFound)
 }
 
 func (c Copy) base(ctx context.Context, b *Base) error {
@@ -84,11 +111,8 @@ func (c Copy) base(ctx context.Context, b *Base) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", b.Name, err)
 	}
-	if err := json.Unmarshal(text, &b.Base); err != nil {
-		return fmt.Errorf("%w: %s is not the list of a base: %v", replica.ErrDamaged, b.Name, err)
-	}
-	if b.Name != replica.BaseName(b.After) {
-		return fmt.Errorf("%w: %s holds the base of position %d", replica.ErrDamaged, b.Name, b.After)
+	if b.Base, err = replica.DecodeBase(b.Name, text); err != nil {
+		return err
 	}
 	for _, f := range b.Files {
 		b.Bytes += f.Size
@@ -198,9 +222,11 @@ func (c Copy) Check(ctx context.Context, b Base, seen map[replica.BaseFile]bool,
 			continue
 		}
 		seen[kind] = true
-		if err := c.check(ctx, f); ctx.Err() != nil {
-			return ctx.Err()
-		} else if err != nil {
+		err := again(ctx, func() error { return c.check(ctx, f) })
+		if err != nil && !isBroken(err) {
+			return fmt.Errorf("%s: %w", b.Name, err)
+		}
+		if err != nil {
 			broken(fmt.Errorf("%s: %w", b.Name, err))
 		}
 	}

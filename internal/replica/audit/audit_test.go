@@ -1,13 +1,16 @@
 package audit_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/weirmq/weir/internal/replica"
@@ -168,6 +171,51 @@ func TestWhatIsBrokenBehindTheNextBaseIsNamedToo(t *testing.T) {
 		t.Errorf("what is whole of the log is %+v, %v", g, err)
 	}
 }
+
+// once is files whose answer for each name is another one when it is asked for first.
+type once struct {
+	replica.Files
+	asked map[string]bool
+	flaw  func(io.Reader) io.Reader
+}
+
+func (o once) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	in, err := o.Files.Get(ctx, name)
+	if err != nil || o.asked[name] {
+		return in, err
+	}
+	o.asked[name] = true
+	return struct {
+		io.Reader
+		io.Closer
+	}{o.flaw(in), in}, nil
+}
+
+// What verify calls broken is removed from the store by whoever reads its advice, so one bad answer
+// is not enough.
+func TestOneBadAnswerIsNotABrokenObject(t *testing.T) {
+	c := build(t, t.TempDir())
+	for what, flaw := range map[string]func(io.Reader) io.Reader{
+		"cut": func(in io.Reader) io.Reader { return io.LimitReader(in, 3) },
+		"torn": func(in io.Reader) io.Reader {
+			return io.MultiReader(io.LimitReader(in, 3), iotest.ErrReader(io.ErrUnexpectedEOF))
+		},
+	} {
+		bad := audit.Copy{Log: c.Log, Files: once{c.Files, map[string]bool{}, flaw}}
+		if got := verify(t, bad); len(got) > 0 {
+			t.Errorf("%s: broken: %q", what, got)
+		}
+	}
+	away := audit.Copy{Log: c.Log, Files: deaf{c.Files}}
+	if _, err := away.Bases(t.Context(), func(err error) { t.Errorf("a store that does not answer: broken: %v", err) }); err == nil {
+		t.Error("nobody is told of a store that does not answer")
+	}
+}
+
+// deaf is a store that answers no Get.
+type deaf struct{ replica.Files }
+
+func (deaf) Get(context.Context, string) (io.ReadCloser, error) { return nil, io.ErrUnexpectedEOF }
 
 func flip(b []byte) []byte {
 	b[len(b)/2] ^= 1

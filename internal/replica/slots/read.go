@@ -94,8 +94,18 @@ func (l *Log) next(ctx context.Context, pos uint64) (slot, error) {
 	return s, err
 }
 
-// slot reads the object at pos.
+// slot reads the object at pos. What two answers agree on is damage: one may have been damaged
+// on its way.
 func (l *Log) slot(ctx context.Context, pos uint64) (slot, error) {
+	s, err := l.slotOnce(ctx, pos)
+	if errors.Is(err, replica.ErrDamaged) {
+		l.opt.Trouble(err)
+		s, err = l.slotOnce(ctx, pos)
+	}
+	return s, err
+}
+
+func (l *Log) slotOnce(ctx context.Context, pos uint64) (slot, error) {
 	data, err := l.get(ctx, slotName(pos))
 	if err != nil {
 		return slot{}, err

@@ -1,10 +1,12 @@
 package slots_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -479,5 +481,48 @@ func TestADamagedTermKeepsNobodyFromLeading(t *testing.T) {
 	}
 	if _, err := log.Terms(t.Context()); !errors.Is(err, replica.ErrDamaged) {
 		t.Errorf("who looks at all terms is told %v", err)
+	}
+}
+
+// flipping is a store whose answers have one other bit when an entry is asked for the first time.
+type flipping struct {
+	slots.Objects
+	mu    sync.Mutex
+	asked map[string]bool
+}
+
+func (f *flipping) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	in, err := f.Objects.Get(ctx, name)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil || f.asked[name] || !strings.HasPrefix(name, "log/") {
+		return in, err
+	}
+	defer in.Close()
+	f.asked[name] = true
+	b, err := io.ReadAll(in)
+	b[len(b)/2] ^= 4
+	return io.NopCloser(bytes.NewReader(b)), err
+}
+
+// A restore, and a server without a directory, would end at an entry that only one answer has damaged.
+func TestOneDamagedAnswerIsNoDamagedEntry(t *testing.T) {
+	root := t.TempDir()
+	leader := openDir(t, root)
+	if _, err := leader.Lead(t.Context(), "node"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := add(t.Context(), leader, "a", "b", "c"); err != nil {
+		t.Fatal(err)
+	}
+	want := contents(t.Context(), t, leader, 0)
+	store, err := dir.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := slots.New(&flipping{Objects: store, asked: map[string]bool{}}, slots.Options{})
+	defer reader.Close()
+	if got := contents(t.Context(), t, reader, 0); !slices.Equal(got, want) {
+		t.Errorf("%q is read, want %q", got, want)
 	}
 }

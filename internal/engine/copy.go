@@ -102,7 +102,8 @@ type copier struct {
 	took    atomic.Int64 // by the newest group, in ns
 	baseAt  atomic.Int64 // when the newest base was taken, Unix ns; 0: there is none
 	sums    map[string]string
-	newest  *replica.Base // that this engine has made; baseLoop's, as sums
+	newest  *replica.Base // that this engine has made; baseLoop's, as sums and named
+	named   uint64        // LSN up to which there may be a base of this term
 }
 
 // startCopier begins to copy an engine that has recovered.

@@ -95,8 +95,10 @@ func (c *copier) makeBase(ctx context.Context, gap bool) error {
 	b.Format, b.LSN = FormatVersion, s.LSN
 	b.Files, err = c.upload(ctx, s)
 	if err = errors.Join(err, s.Close()); err != nil {
+		c.dropLog(ctx, s)
 		return err
 	}
+	c.named = b.LSN
 	if gap {
 		g := &gapBase{base: b, done: make(chan error, 1)}
 		if g.newest, err = c.newestBase(ctx); err != nil {
@@ -121,6 +123,27 @@ func (c *copier) makeBase(ctx context.Context, gap bool) error {
 		c.e.opt.Logger.Info("the copy has a new base", "lsn", b.LSN, "after", b.After, "files", len(b.Files))
 	}
 	return err
+}
+
+// dropLog removes the log of a base that will not be: the next attempt has another, and a store that
+// refuses one table would be sent all of it every few seconds, to stay for a day. That of a base that
+// may be there stays. What cannot be removed now tidy removes.
+func (c *copier) dropLog(ctx context.Context, s *Snapshot) {
+	if s.LSN <= c.named {
+		return
+	}
+	for i := range s.files {
+		if name := s.files[i].name; !strings.HasPrefix(name, tablePrefix) {
+			if err := c.r.Files.Delete(ctx, c.logObject(s.LSN, name)); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// logObject is the name of a file of the log of a base up to lsn.
+func (c *copier) logObject(lsn uint64, name string) string {
+	return fmt.Sprintf("%s%020d-%d/%s", logPrefix, lsn, c.r.Term, path.Base(name))
 }
 
 // waitFor waits until the copy's log has everything up to lsn.
@@ -230,7 +253,7 @@ func (c *copier) uploadFile(ctx context.Context, s *Snapshot, f *snapshotFile, r
 	}
 	sums[key] = b.SHA256
 	if b.Object = fmt.Sprintf("%s%s-%d-%s", tablePrefix, path.Base(f.name), f.size, b.SHA256[:16]); !table {
-		b.Object = fmt.Sprintf("%s%020d-%d/%s", logPrefix, s.LSN, c.r.Term, path.Base(f.name))
+		b.Object = c.logObject(s.LSN, f.name)
 	}
 	if size, there := have[b.Object]; there && size == f.size { // else it was cut off since
 		return b, nil

@@ -371,3 +371,70 @@ func names(t *testing.T, s *shelf, prefix string) (all []string) {
 	}
 	return all
 }
+
+// tablesRefused is a store that takes no table for now.
+type tablesRefused struct {
+	shelfFiles
+	refuses atomic.Bool
+	refused atomic.Int32
+}
+
+func (f *tablesRefused) Put(ctx context.Context, name string, size int64, content io.Reader) error {
+	if f.refuses.Load() && strings.HasPrefix(name, tablePrefix) {
+		f.refused.Add(1)
+		return replica.ErrRefused
+	}
+	return f.shelfFiles.Put(ctx, name, size, content)
+}
+
+// A base that fails is tried again every few seconds, for as long as that takes: each time all of the
+// log would stay in the store for a day, and be paid for.
+func TestABaseThatFailsLeavesNoLogBehind(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s := newShelf(time.Millisecond)
+		files := &tablesRefused{shelfFiles: shelfFiles{s}}
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) {
+			o.SegmentBytes, o.Replica.Files, o.Replica.BaseEvery = 1<<20, files, 10*time.Second
+		})
+		put(t, e, "a", configOf(api.Fsync))
+		e.copier.testIdle(t)
+		files.refuses.Store(true)
+		var before []string
+		big := `"` + strings.Repeat("x", 10<<10) + `"`
+		for files.refused.Load() < 20 {
+			if _, err := tryWrite(e, "a", big); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if files.refused.Load() == 0 {
+				before = names(t, s, logPrefix)
+			}
+		}
+		if left := names(t, s, logPrefix); len(left) > len(before)+3 { // another attempt may be under way
+			t.Errorf("%d attempts have left %d objects: %v", files.refused.Load(), len(left), left)
+		}
+		files.refuses.Store(false)
+		e.copier.testIdle(t)
+		for at := e.copier.baseAt.Load(); e.copier.baseAt.Load() == at; {
+			time.Sleep(time.Second)
+		}
+		e.Close()
+		s.eachBaseIsWhole(t)
+	})
+}
+
+// eachBaseIsWhole looks for the files of all bases.
+func (s *shelf) eachBaseIsWhole(t *testing.T) {
+	t.Helper()
+	for _, name := range names(t, s, replica.BasePrefix) {
+		b, err := replica.DecodeBase(name, s.files[name].b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range b.Files {
+			if got, there := s.files[f.Object]; !there || int64(len(got.b)) != f.Size {
+				t.Errorf("%s lacks %s", name, f.Object)
+			}
+		}
+	}
+}

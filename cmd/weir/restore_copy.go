@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirmq/weir/internal/engine"
+	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/replica/restore"
 	"github.com/weirmq/weir/internal/replica/stores"
 )
@@ -95,7 +96,7 @@ func restoreCopy(ctx context.Context, say io.Writer, opt *restoreOptions) (_ *co
 		}
 	}
 	start := time.Now()
-	source := restore.Copy{Log: log, Files: files}
+	source := restore.Copy{Log: log, Files: files, Trouble: tryingAgain(say)}
 	done := &copyPlan{}
 	if done.plan, err = source.Plan(ctx, point); err != nil {
 		return nil, err
@@ -106,7 +107,7 @@ func restoreCopy(ctx context.Context, say io.Writer, opt *restoreOptions) (_ *co
 	done.Dir = opt.dataDir
 	err = build(opt.dataDir, "FORMAT", func(root *os.Root) error {
 		if err := source.Build(ctx, done.plan, nil, root.Name()); err != nil || opt.noVerify {
-			return err
+			return withAdvice(err, opt.from)
 		}
 		held, err := engine.Verify(ctx, engine.Options{Dir: root.Name()}, 0)
 		if err == nil && held.LSN != done.plan.LSN {
@@ -122,4 +123,13 @@ func restoreCopy(ctx context.Context, say io.Writer, opt *restoreOptions) (_ *co
 		return nil, err
 	}
 	return done.complete(), nil
+}
+
+// withAdvice adds to an error about a broken base what helps; one about the log says so itself.
+func withAdvice(err error, url string) error {
+	var log *restore.DamagedError
+	if !errors.Is(err, replica.ErrDamaged) && !errors.Is(err, replica.ErrNotFound) || errors.As(err, &log) {
+		return err
+	}
+	return fmt.Errorf("%w. `weir replica verify '%s'` reads everything and names all that is broken, and --at restores a state whose base is whole. If the server of the copy still has its data directory, remove the broken object: the next base puts it there again", err, url)
 }

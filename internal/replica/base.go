@@ -27,6 +27,9 @@ func DecodeBase(name string, text []byte) (b Base, err error) {
 	if err := json.Unmarshal(text, &b); err != nil {
 		return b, fmt.Errorf("%w: %s is not the list of a base: %w", ErrDamaged, name, err)
 	}
+	if BaseName(b.After) != name {
+		return b, fmt.Errorf("%w: %s holds the base of position %d", ErrDamaged, name, b.After)
+	}
 	return b, nil
 }
 

@@ -40,8 +40,8 @@ func (g *Group) says(p Piece) bool {
 	return len(g.Pieces) == 1 && g.Pieces[0].Segment == p.Segment && g.Pieces[0].Offset == p.Offset
 }
 
-// ErrDamaged is wrapped by errors about bytes that are not a whole group.
-var ErrDamaged = errors.New("replica: damaged group")
+// ErrDamaged is wrapped by errors about bytes of a copy that are not what was put there.
+var ErrDamaged = errors.New("replica: damaged")
 
 const (
 	groupMagic = "weirgrp1"
@@ -84,7 +84,9 @@ func (g *Group) Encode(b []byte) []byte {
 // ErrDamaged.
 func DecodeGroup(b []byte) (Group, error) {
 	le := binary.LittleEndian
-	bad := func(what string) (Group, error) { return Group{}, fmt.Errorf("%w: %s", ErrDamaged, what) }
+	bad := func(what string) (Group, error) {
+		return Group{}, fmt.Errorf("%w: a group of the log: %s", ErrDamaged, what)
+	}
 	if len(b) < groupHead+groupTail || string(b[:8]) != groupMagic {
 		return bad("it does not begin as one")
 	}

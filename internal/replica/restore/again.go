@@ -20,13 +20,22 @@ type storeError struct{ error }
 func (e storeError) Unwrap() error { return e.error }
 
 // again reads something of the copy until that succeeds, or is not to be mended by
-// trying again.
-func again(ctx context.Context, read func() error) error {
+// trying again. What two answers agree on is damage: one may have been damaged on its way.
+func again(ctx context.Context, trouble func(error), read func() error) error {
+	doubted := false
 	for n, wait := 1, 50*time.Millisecond; ; n, wait = n+1, 2*wait {
 		err := read()
 		var passing storeError
-		if !errors.As(err, &passing) || errors.Is(err, replica.ErrNotFound) || errors.Is(err, replica.ErrRefused) || n == attempts {
+		switch {
+		case err == nil, ctx.Err() != nil:
 			return err
+		case errors.Is(err, replica.ErrDamaged) && !doubted:
+			doubted = true
+		case !errors.As(err, &passing), errors.Is(err, replica.ErrNotFound), errors.Is(err, replica.ErrRefused), n >= attempts:
+			return err
+		}
+		if trouble != nil {
+			trouble(err)
 		}
 		select {
 		case <-ctx.Done():
@@ -38,7 +47,7 @@ func again(ctx context.Context, read func() error) error {
 
 // list is Files.List.
 func (c Copy) list(ctx context.Context, prefix string) (files []replica.File, err error) {
-	err = again(ctx, func() error {
+	err = again(ctx, c.Trouble, func() error {
 		if files, err = c.Files.List(ctx, prefix); err != nil {
 			return storeError{err}
 		}
@@ -50,7 +59,7 @@ func (c Copy) list(ctx context.Context, prefix string) (files []replica.File, er
 // get reads a file from its start with read, whose errors are those of something else
 // than the store.
 func (c Copy) get(ctx context.Context, name string, read func(io.Reader) error) error {
-	return again(ctx, func() error {
+	return again(ctx, c.Trouble, func() error {
 		in, err := c.Files.Get(ctx, name)
 		if err != nil {
 			return storeError{err}

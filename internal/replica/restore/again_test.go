@@ -61,7 +61,7 @@ func TestTornAnswersDoNotEndATakeover(t *testing.T) {
 
 func TestARefusalIsToldAtOnce(t *testing.T) {
 	calls := 0
-	err := again(t.Context(), func() error { calls++; return storeError{replica.ErrRefused} })
+	err := again(t.Context(), nil, func() error { calls++; return storeError{replica.ErrRefused} })
 	if calls != 1 || !errors.Is(err, replica.ErrRefused) {
 		t.Errorf("%d calls, %v", calls, err)
 	}

@@ -68,12 +68,17 @@ func (c Copy) readBase(ctx context.Context, name string) (*replica.Base, error) 
 }
 
 func (c Copy) decodeBase(ctx context.Context, name string) (*replica.Base, error) {
-	var b []byte
-	err := c.get(ctx, name, func(in io.Reader) (err error) { b, err = io.ReadAll(in); return err })
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	var base replica.Base
+	err := c.get(ctx, name, func(in io.Reader) error {
+		b, err := io.ReadAll(in)
+		if err == nil {
+			base, err = replica.DecodeBase(name, b)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, replica.ErrDamaged) {
+		err = fmt.Errorf("%s: %w", name, err)
 	}
-	base, err := replica.DecodeBase(name, b)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +90,37 @@ func (c Copy) decodeBase(ctx context.Context, name string) (*replica.Base, error
 	}
 	return &base, nil
 }
+
+// brokenFile says which file of a base cannot be had as the base says it is.
+type brokenFile struct {
+	base string
+	file replica.BaseFile
+	err  error
+}
+
+func (e *brokenFile) Error() string {
+	return fmt.Sprintf("%s of %s, which is the object %s of the copy: %v", e.file.Name, e.base, e.file.Object, e.err)
+}
+
+func (e *brokenFile) Unwrap() error { return e.err }
+
+// asBroken returns the file without which no base can be built that has it; nil: err is about
+// something else.
+func asBroken(err error) *replica.BaseFile {
+	var broken *brokenFile
+	if errors.As(err, &broken) && (errors.Is(err, replica.ErrDamaged) || errors.Is(err, replica.ErrNotFound)) {
+		return &broken.file
+	}
+	return nil
+}
+
+// needs reports whether the base has one of the files.
+func needs(b *replica.Base, files []replica.BaseFile) bool {
+	return slices.ContainsFunc(b.Files, func(f replica.BaseFile) bool { return slices.Contains(files, f) })
+}
+
+// errNoOther is the error for a copy all of whose bases have what is broken.
+var errNoOther = errors.New("no other base does without it")
 
 // fetch writes the files of the base into the directory. What have holds
 // already is linked from there, if it is a file that never changes.
@@ -106,7 +142,7 @@ func (m *Mirror) fetch(ctx context.Context, have *Mirror) error {
 					continue
 				}
 				if err := m.download(ctx, f); err != nil {
-					cancel(fmt.Errorf("%s, which is %s of %s: %w", f.Object, f.Name, replica.BaseName(m.Base.After), err))
+					cancel(&brokenFile{replica.BaseName(m.Base.After), *f, err})
 				}
 			}
 		})
@@ -154,7 +190,7 @@ func (m *Mirror) save(in io.Reader, f *replica.BaseFile) error {
 		return err
 	}
 	if n != f.Size || hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {
-		return fmt.Errorf("%w: %d bytes of %d, or another checksum", replica.ErrDamaged, n, f.Size)
+		return fmt.Errorf("%w: it has %d bytes of %d, or another checksum", replica.ErrDamaged, n, f.Size)
 	}
 	return nil
 }

@@ -23,6 +23,9 @@ var ErrEmpty = errors.New("the copy is empty: it has no base")
 type Copy struct {
 	Log   replica.Log
 	Files replica.Files
+	// Trouble, if set, is told the errors after which something is tried again, or an older
+	// base.
+	Trouble func(error)
 }
 
 // DamagedError says where a copy cannot be read any further.
@@ -72,9 +75,10 @@ func (c Copy) Begin(ctx context.Context, fs vfs.FS, dir string, older *Mirror) (
 		return nil, err
 	}
 	var failed error
+	var broken []replica.BaseFile
 	for _, name := range slices.Backward(names) {
 		base, err := c.readBase(ctx, name)
-		if errors.Is(err, errUnused) {
+		if errors.Is(err, errUnused) || err == nil && needs(base, broken) {
 			continue
 		}
 		if err == nil {
@@ -82,6 +86,9 @@ func (c Copy) Begin(ctx context.Context, fs vfs.FS, dir string, older *Mirror) (
 			if m, err = c.begin(ctx, base, fs, dir, older); err == nil {
 				return m, nil
 			}
+		}
+		if f := asBroken(err); f != nil {
+			broken = append(broken, *f)
 		}
 		if failed = errors.Join(failed, err); ctx.Err() != nil {
 			break

@@ -29,6 +29,8 @@ type Plan struct {
 	LSN    uint64 // last operation of the result
 	terms  []uint64
 	newest *replica.Base
+	at     Point
+	broken []replica.BaseFile // that no base may have
 
 	// What the copy can be restored to: Oldest is its oldest base, Newest the time of
 	// its last group.
@@ -37,12 +39,15 @@ type Plan struct {
 }
 
 // Plan reads the copy to find out how a directory as of p is built.
-func (c Copy) Plan(ctx context.Context, p Point) (*Plan, error) {
+func (c Copy) Plan(ctx context.Context, p Point) (*Plan, error) { return c.plan(ctx, p, nil) }
+
+// plan is Plan without the bases that have one of the broken files.
+func (c Copy) plan(ctx context.Context, p Point, broken []replica.BaseFile) (*Plan, error) {
 	names, err := c.baseNames(ctx)
 	if err != nil {
 		return nil, err
 	}
-	plan := &Plan{}
+	plan := &Plan{at: p, broken: broken}
 	if err := plan.choose(ctx, c, names, p); err != nil {
 		return nil, err
 	}
@@ -61,7 +66,7 @@ func (plan *Plan) choose(ctx context.Context, c Copy, names []string, p Point) e
 	found := false
 	for _, name := range slices.Backward(names) {
 		b, err := c.readBase(ctx, name)
-		if errors.Is(err, errUnused) {
+		if errors.Is(err, errUnused) || err == nil && needs(b, plan.broken) {
 			continue
 		}
 		if err != nil {
@@ -91,6 +96,9 @@ func (plan *Plan) choose(ctx context.Context, c Copy, names []string, p Point) e
 		return failed
 	}
 	if plan.Oldest.IsZero() {
+		if len(plan.broken) > 0 {
+			return errNoOther
+		}
 		return ErrEmpty
 	}
 	return fmt.Errorf("the copy begins at LSN %d, %s; --at must not be in front of it", plan.OldestLSN, plan.Oldest.UTC().Format(time.RFC3339))
@@ -100,6 +108,9 @@ func (plan *Plan) choose(ctx context.Context, c Copy, names []string, p Point) e
 func (plan *Plan) begins(ctx context.Context, c Copy, names []string) error {
 	for _, name := range names {
 		b, err := c.readBase(ctx, name)
+		if err == nil && needs(b, plan.broken) {
+			continue
+		}
 		if err == nil {
 			plan.Oldest, plan.OldestLSN = b.Taken, b.LSN
 			return nil
@@ -169,13 +180,25 @@ func (plan *Plan) scan(ctx context.Context, c Copy, p Point) error {
 	return nil
 }
 
-// Build builds dir, which must be empty, as planned. A nil fs is the operating
-// system's.
+// Build builds dir, which must be empty, as planned. If the planned base turns out to be broken
+// it plans anew with an older one, behind which the log leads to the same state. A nil fs is the
+// operating system's.
 func (c Copy) Build(ctx context.Context, plan *Plan, fs vfs.FS, dir string) error {
 	if fs == nil {
 		fs = vfs.Default
 	}
 	m, err := c.begin(ctx, &plan.Base, fs, dir, nil)
+	for f := asBroken(err); f != nil; f = asBroken(err) {
+		older, failed := c.plan(ctx, plan.at, append(plan.broken, *f))
+		if failed != nil {
+			return fmt.Errorf("%w; with another base: %w", err, failed)
+		}
+		if c.Trouble != nil {
+			c.Trouble(fmt.Errorf("%w; with %s", err, replica.BaseName(older.Base.After)))
+		}
+		*plan = *older
+		m, err = c.begin(ctx, &plan.Base, fs, dir, nil)
+	}
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"time"
@@ -59,7 +60,11 @@ func (c Copy) list(ctx context.Context, prefix string) (files []replica.File, er
 // get reads a file from its start with read, whose errors are those of something else
 // than the store.
 func (c Copy) get(ctx context.Context, name string, read func(io.Reader) error) error {
-	return again(ctx, c.Trouble, func() error {
+	trouble := c.Trouble
+	if trouble != nil {
+		trouble = func(err error) { c.Trouble(fmt.Errorf("%s: %w", name, err)) }
+	}
+	return again(ctx, trouble, func() error {
 		in, err := c.Files.Get(ctx, name)
 		if err != nil {
 			return storeError{err}

@@ -92,7 +92,9 @@ func explainReply(code string, err error) error {
 		return &backend.FullError{Reason: backend.ReasonQueueFull, Err: fmt.Errorf("the server's memory (maxmemory) is full: %w", err)}
 	case "NOGROUP":
 		return fmt.Errorf("redis: %w: %w", backend.ErrGroupNotFound, err)
-	case "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "UNBLOCKED",
+	case "TRYAGAIN":
+		return fmt.Errorf("redis: %w: the stream's slot moves to another node, and this has to wait until all of it is there; if that lasts, the move has stopped halfway (redis-cli --cluster fix): %w", backend.ErrUnavailable, err)
+	case "MOVED", "ASK", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "UNBLOCKED",
 		"NOREPLICAS", "BUSY", "MISCONF", "NOSCRIPT":
 		return fmt.Errorf("redis: %w: %w", backend.ErrUnavailable, err)
 	case "NOAUTH", "WRONGPASS":

@@ -60,6 +60,26 @@ func (c *count) lagCmd(ctx context.Context, k *keys, most int64, now time.Time) 
 	return lagScript.cmd(ctx, []string{k.stream, k.later}, c.args(k, most, now)...)
 }
 
+// lagApart reads what is waiting with what is kept back read first: while the slot moves, the two cannot be
+// read in one step.
+func (b *Backend) lagApart(ctx context.Context, most int64, now time.Time) *redis.RawCmd {
+	clock, kept := redis.NewTimeCmd(ctx, "TIME"), redis.NewIntCmd(ctx, "ZCARD", b.keys.later)
+	due, first := redis.NewIntCmd(ctx), redis.NewZSliceCmd(ctx)
+	err := b.do(ctx, clock, kept)
+	if at := clock.Val().UnixMilli(); err == nil && kept.Val() > 0 {
+		due = redis.NewIntCmd(ctx, "ZCOUNT", b.keys.later, "-inf", at)
+		first = redis.NewZSliceCmd(ctx, "ZRANGE", b.keys.later, 0, 0, "WITHSCORES")
+		_ = b.do(ctx, due, first)
+	}
+	overdue := int64(0)
+	if len(first.Val()) > 0 {
+		overdue = max(0, clock.Val().UnixMilli()-int64(first.Val()[0].Score))
+	}
+	cmd := lagScript.cmd(ctx, []string{b.keys.stream}, append(b.count.args(&b.keys, most, now), kept.Val(), due.Val(), overdue)...)
+	_ = b.do(ctx, cmd)
+	return cmd
+}
+
 // args returns the arguments of the script lag.
 func (c *count) args(k *keys, most int64, now time.Time) []any {
 	c.mu.Lock()

@@ -98,6 +98,7 @@ type later struct {
 	asked   time.Time     // when the server was last asked
 	due     time.Time     // when the next one is; zero: none is known of
 	refusal error         // why the server does not move them; nil: it does
+	halted  time.Time     // since when it does not because the slot moves; zero: it does
 	denied  time.Time     // when it said so
 	rest    time.Duration // for how long it is left alone then
 
@@ -116,6 +117,20 @@ func (l *later) refused(err error, now time.Time) {
 	if l.resting(now) <= 0 { // otherwise another call has just been told
 		l.denied, l.rest = now, min(max(2*l.rest, refusedFirst), askAgain)
 	}
+}
+
+// halt notes that the server does not move them because it gives away the slot. That is worth a word only
+// if there are any and it lasts.
+func (l *later) halt(err error, any bool, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.halted.IsZero() {
+		l.halted = now
+	}
+	if any && now.Sub(l.halted) > refusedFirst {
+		l.refusal = err
+	}
+	l.denied, l.rest = now, refusedFirst
 }
 
 // why returns the error that keeps what is due where it is, if there is one.
@@ -142,7 +157,7 @@ func (l *later) told(m moved, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.used, l.due = m.used, time.Time{}
-	l.refusal, l.denied, l.rest = nil, time.Time{}, 0
+	l.refusal, l.halted, l.denied, l.rest = nil, time.Time{}, time.Time{}, 0
 	if m.next >= 0 {
 		l.due = now.Add(m.next)
 	}
@@ -178,9 +193,14 @@ func (b *Backend) moveCmd(ctx context.Context) *redis.RawCmd {
 
 // hasMoved reads the answer of moveCmd. What a server refuses for good is not asked of it
 // again for a while: claims get what is there.
-func (b *Backend) hasMoved(cmd *redis.RawCmd) (m moved, err error) {
+func (b *Backend) hasMoved(ctx context.Context, cmd *redis.RawCmd) (m moved, err error) {
 	if err := cmd.Err(); err != nil {
 		why := fmt.Errorf("messages that are due cannot be moved into the stream: %w", err)
+		if slotMoves(err) {
+			kept := redis.NewIntCmd(ctx, "ZCARD", b.keys.later)
+			_ = b.do(ctx, kept)
+			b.later.halt(why, kept.Val() > 0, time.Now())
+		}
 		if code, _ := replyCode(err); (code != "" || errors.Is(err, backend.ErrForbidden)) && !backend.Retryable(err) {
 			b.later.refused(why, time.Now())
 		}
@@ -206,12 +226,14 @@ func (b *Backend) doAfterMove(ctx context.Context, c *claim, read *redis.RawCmd,
 	}
 	move := b.moveCmd(ctx)
 	free, err = b.doLarge(ctx, read, append([]redis.Cmder{move}, before...)...)
-	m, wrong := b.hasMoved(move)
+	m, wrong := b.hasMoved(ctx, move)
 	if wrong == nil {
 		c.passed = c.passed || m.n > 0 // a server that did not know the script ran it last
 		return free, err
 	}
-	c.unmoved = wrong
+	if !slotMoves(wrong) { // otherwise they come when it has moved
+		c.unmoved = wrong
+	}
 	for _, cmd := range append(before, read) {
 		if err := cmd.Err(); err != nil && err != redis.Nil {
 			return free, err

@@ -16,6 +16,10 @@ var retryWaits = [...]time.Duration{
 	5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
 }
 
+// mostRedirections is how often commands follow the stream to where a node says that it is. A node that is
+// new to the script takes two steps more, and a slot may move on meanwhile.
+const mostRedirections = 12
+
 // do sends commands in one round trip, in order, to the master of the stream's slot.
 // What the server refused without doing anything is sent again a few times. Afterwards
 // each command's error is one of package backend, and do returns the first. A missing
@@ -37,15 +41,22 @@ func (b *Backend) try(ctx context.Context, cmds []redis.Cmder) error {
 	began := time.Now()
 	var unsent map[redis.Cmder]error // by commands that are tried again: why they were not sent
 	said := confirmation{wait: waitOf(cmds)}
-	for n, rest := 0, cmds; ; n++ {
+	for waits, redirections, rest := 0, 0, cmds; ; {
 		b.once(ctx, rest, v)
-		v = b.judge(ctx, rest)
+		v = b.judge(ctx, rest, v)
 		said.hear(rest)
-		if rest = v.refused; len(rest) == 0 || n == len(retryWaits) {
+		if rest = v.refused; len(rest) == 0 {
 			break
 		}
-		if v.wait && (time.Since(began) > callTimeout || !pause(ctx, retryWaits[n])) {
-			break
+		if !v.wait {
+			if redirections++; redirections > mostRedirections {
+				break
+			}
+		} else {
+			if waits == len(retryWaits) || time.Since(began) > callTimeout || !pause(ctx, retryWaits[waits]) {
+				break
+			}
+			waits++
 		}
 		for _, cmd := range rest {
 			if err := cmd.Err(); err != nil && neverSent(err) {
@@ -66,16 +77,17 @@ func (b *Backend) try(ctx context.Context, cmds []redis.Cmder) error {
 	return b.settleErrors(ctx, cmds)
 }
 
-// once sends the commands to the master of the slot, or to the node that is taking over
-// the slot, according to what became of them before.
+// once sends the commands to the master of the slot, or, of those that it referred to the node that is taking
+// over the slot, all to that, according to what became of them before. What was refused for other reasons stays refused
+// meanwhile: its keys have not gone, and the other node would take them for keys that do not exist.
 func (b *Backend) once(ctx context.Context, cmds []redis.Cmder, before verdict) {
 	if err := ctx.Err(); err != nil {
 		setError(cmds, &notSent{err})
 		return
 	}
 	if before.ask != "" && b.cluster != nil {
-		if c := b.nodeAt(ctx, before.ask); c != nil {
-			b.send(ctx, c, asking(ctx, cmds))
+		if c := b.taker(ctx, before.ask); c != nil {
+			b.send(ctx, c, asking(ctx, before.referred(cmds)))
 			return
 		}
 	}
@@ -181,6 +193,7 @@ func (b *Backend) master(ctx context.Context) (*redis.Client, error) {
 func (b *Backend) moved() {
 	if b.cluster != nil {
 		b.node.Store(nil)
+		b.takers.forget()
 		b.cluster.ReloadState(b.closing)
 	}
 }
@@ -216,9 +229,15 @@ type verdict struct {
 	wait    bool          // not at once
 	replica bool          // the server takes no writes
 	ask     string        // the node that is taking over the slot
+	asked   []redis.Cmder // the refused ones that were referred to it
 }
 
-func (b *Backend) judge(ctx context.Context, cmds []redis.Cmder) verdict {
+// referred returns the commands that go to the node that is taking over the slot.
+func (v *verdict) referred(cmds []redis.Cmder) []redis.Cmder {
+	return slices.DeleteFunc(slices.Clone(cmds), func(c redis.Cmder) bool { return !slices.Contains(v.asked, c) && !isWait(c) })
+}
+
+func (b *Backend) judge(ctx context.Context, cmds []redis.Cmder, before verdict) verdict {
 	v := verdict{}
 	for _, cmd := range cmds {
 		err := cmd.Err()
@@ -226,15 +245,22 @@ func (b *Backend) judge(ctx context.Context, cmds []redis.Cmder) verdict {
 			continue
 		}
 		code, rest := replyCode(err)
-		addr := rest[strings.LastIndexByte(rest, ' ')+1:]
 		switch code {
 		case "MOVED":
-			v.wait = !b.movedTo(ctx, addr) || v.wait
+			v.wait = !b.movedTo(ctx, addrOf(rest)) || v.wait
 		case "ASK":
-			v.ask = addr
+			v.ask, v.asked = addrOf(rest), append(v.asked, cmd)
 		case "NOSCRIPT":
 			loadScript(cmd)
-		case "TRYAGAIN", "LOADING":
+			if slices.Contains(before.asked, cmd) { // the other node said so
+				v.ask, v.asked = before.ask, append(v.asked, cmd)
+			}
+		case "TRYAGAIN":
+			if !insists(cmd) {
+				continue
+			}
+			v.wait = true
+		case "LOADING":
 			v.wait = true
 		case "CLUSTERDOWN", "READONLY", "MASTERDOWN", "UNBLOCKED":
 			v.wait, v.replica = true, v.replica || code == "READONLY"
@@ -252,6 +278,9 @@ func (b *Backend) judge(ctx context.Context, cmds []redis.Cmder) verdict {
 	}
 	return v
 }
+
+// addrOf returns the node that a redirection names.
+func addrOf(rest string) string { return rest[strings.LastIndexByte(rest, ' ')+1:] }
 
 func setError(cmds []redis.Cmder, err error) {
 	for _, cmd := range cmds {

@@ -10,6 +10,7 @@ package redis
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/url"
 	"sync"
@@ -42,7 +43,8 @@ type Backend struct {
 
 	// node is the master of the stream's slot in a Cluster; nil if it has to be looked
 	// up.
-	node atomic.Pointer[redis.Client]
+	node   atomic.Pointer[redis.Client]
+	takers takers
 	// stale is set by each new connection, which may lead to a different server.
 	stale    atomic.Bool
 	detected atomic.Int64 // Unix ns of the last detection
@@ -228,9 +230,9 @@ func (b *Backend) Close() error {
 	b.claims.end(ctx) // a read that still waits would be given a message, under a name that has left
 	b.leave(ctx)
 	b.close()
-	var err error
+	err := b.takers.close()
 	if !b.lent {
-		err = b.client.Close()
+		err = errors.Join(err, b.client.Close())
 	}
 	b.claims.end(context.Background())
 	b.readers.end(context.Background())

@@ -33,7 +33,7 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 	waits := roomScript.cmd(ctx, []string{b.keys.stream, b.keys.later, b.keys.room}, args...)
 	paused := b.pausedCmd(ctx, "HMGET")
 	_ = b.do(ctx, published, waits, paused)
-	if errors.Is(waits.Err(), backend.ErrForbidden) {
+	if errors.Is(waits.Err(), backend.ErrForbidden) || slotMoves(waits.Err()) {
 		return b.roomless(ctx, req, waits.Err())
 	}
 	s, rest, err := b.signal(published, waits, at)

@@ -106,6 +106,12 @@ func (s script) cmd(ctx context.Context, keys []string, args ...any) *redis.RawC
 	return redis.NewRawCmd(ctx, append(all, args...)...)
 }
 
+// is reports whether a command runs the script.
+func (s script) is(cmd redis.Cmder) bool {
+	args := cmd.Args()
+	return len(args) > 1 && (args[1] == s.digest || args[1] == s.source)
+}
+
 // loadScript makes a command carry its script, which the server did not know.
 func loadScript(cmd redis.Cmder) {
 	args := cmd.Args()

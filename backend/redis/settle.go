@@ -47,10 +47,19 @@ func (b *Backend) Ack(ctx context.Context, leases []backend.Lease) (lost []strin
 		cmds = append(cmds, redis.NewIntCmd(ctx, notes...))
 	}
 	if len(old) > 0 {
-		fenced = b.settleCmd(ctx, "ack", old)
+		fenced = b.settleCmd(ctx, "ack", old, b.keys.retry)
 		cmds = append(cmds, fenced)
 	}
-	return b.acknowledge(ctx, leases, cmds, fenced)
+	if lost, err = b.acknowledge(ctx, leases, cmds, fenced); fenced == nil || !slotMoves(fenced.Err()) {
+		return lost, err
+	}
+	// The rest is done. Of these, what is known goes in a step of its own.
+	fenced = b.settleCmd(ctx, "ack", old)
+	notes = []any{"HDEL", b.keys.retry}
+	for _, l := range old {
+		notes = append(notes, l.ID)
+	}
+	return b.acknowledge(ctx, leases, []redis.Cmder{fenced, redis.NewIntCmd(ctx, notes...)}, fenced)
 }
 
 // acknowledge sends the commands of an Ack, of which fenced names the lost ones;
@@ -133,20 +142,26 @@ func (b *Backend) settleAll(ctx context.Context, verb string, list []lease) ([]s
 	if len(list) == 0 {
 		return nil, nil
 	}
-	cmd := b.settleCmd(ctx, verb, list)
-	if err := b.do(ctx, cmd); err != nil {
+	cmd := b.settleCmd(ctx, verb, list, b.keys.retry)
+	err := b.do(ctx, cmd)
+	if slotMoves(err) && verb == "extend" { // the pending entry alone says who holds it, but for what this process gave back
+		cmd = b.settleCmd(ctx, verb, list)
+		err = b.do(ctx, cmd)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return parseLost(cmd)
 }
 
-func (b *Backend) settleCmd(ctx context.Context, verb string, list []lease) *redis.RawCmd {
+// settleCmd settles leases with the notes about them in a hash, if that is given.
+func (b *Backend) settleCmd(ctx context.Context, verb string, list []lease, notes ...string) *redis.RawCmd {
 	args := make([]any, 0, 2+7*len(list))
 	args = append(args, b.keys.group, verb)
 	for _, l := range list {
 		args = append(args, l.ID, l.Consumer, l.Attempt, l.idle.Milliseconds(), l.count, l.delay.Milliseconds(), l.err)
 	}
-	return settleScript.cmd(ctx, []string{b.keys.stream, b.keys.retry}, args...)
+	return settleScript.cmd(ctx, append([]string{b.keys.stream}, notes...), args...)
 }
 
 func parseLost(cmd *redis.RawCmd) ([]string, error) {

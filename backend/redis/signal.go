@@ -22,6 +22,9 @@ func (b *Backend) Signal(ctx context.Context, most int64) (backend.Signal, error
 	waits := b.count.lagCmd(ctx, &b.keys, most, at)
 	paused := b.pausedCmd(ctx, "HMGET")
 	_ = b.do(ctx, published, waits, paused)
+	if slotMoves(waits.Err()) {
+		waits = b.lagApart(ctx, most, at)
+	}
 	s, _, err := b.signal(published, waits, at)
 	s.Paused = marked(paused)
 	return s, err

@@ -22,6 +22,9 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	letters := redis.NewIntCmd(ctx, "XLEN", b.keys.dead)
 	paused := b.pausedCmd(ctx, "HGET")
 	_ = b.do(ctx, clock, waits, oldest, letters, paused)
+	if slotMoves(waits.Err()) {
+		waits = b.lagApart(ctx, countMost, at)
+	}
 	if err := clock.Err(); err != nil {
 		return backend.Stats{}, err
 	}

@@ -27,17 +27,39 @@ type waiting struct {
 	b        *Backend
 	of       *readers // what waits for it to end
 	master   *redis.Client
+	asks     bool          // the node is taking over the slot
 	conn     int64         // the connection, as the server calls it
 	answered chan struct{} // closed when the server has answered
 	left     chan bool     // whether who asked is gone
 	stop     func()        // cuts it off
 }
 
-// waitNew reads new messages, waiting for the first at most for d. When ctx ends or the caller
+// waitNew reads new messages, waiting for the first at most for d, where the stream is: at the node that
+// is taking it over, if it has gone. A wait that is cut because the stream goes is over: who waits looks
+// where it is.
+func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error {
+	end := time.Now().Add(d)
+	err := b.waitAt(ctx, c, d, "")
+	code, rest := replyCode(err)
+	if code == "ASK" && b.cluster != nil {
+		err = b.waitAt(ctx, c, max(time.Until(end), time.Millisecond), addrOf(rest))
+		code, rest = replyCode(err)
+	}
+	switch code {
+	case "MOVED":
+		b.movedTo(ctx, addrOf(rest))
+		return nil
+	case "UNBLOCKED":
+		return nil
+	}
+	return err
+}
+
+// waitAt waits at the master of the slot, or at a node that is taking it over. When ctx ends or the caller
 // has enough, the server is told to answer now. If it does not, it may deliver to a reader that is gone: such
 // messages are handed back when the answer arrives, or become orphans.
-func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error {
-	w, read, err := b.wait(ctx, c, d)
+func (b *Backend) waitAt(ctx context.Context, c *claim, d time.Duration, taker string) error {
+	w, read, err := b.wait(ctx, c, d, taker)
 	if err != nil {
 		return b.explain(ctx, err)
 	}
@@ -73,10 +95,15 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 }
 
 // wait begins a blocking read. Who calls it says on left whether it stays for the answer.
-func (b *Backend) wait(ctx context.Context, c *claim, d time.Duration) (*waiting, *redis.RawCmd, error) {
+func (b *Backend) wait(ctx context.Context, c *claim, d time.Duration, taker string) (*waiting, *redis.RawCmd, error) {
 	master, err := b.master(ctx)
 	if err != nil {
 		return nil, nil, &notSent{err}
+	}
+	if taker != "" {
+		if master = b.taker(ctx, taker); master == nil {
+			return nil, nil, &notSent{redis.ErrClosed}
+		}
 	}
 	conn := master.WithTimeout(d + 2*callTimeout).Conn()
 	number, err := b.connNumber(ctx, conn)
@@ -86,12 +113,12 @@ func (b *Backend) wait(ctx context.Context, c *claim, d time.Duration) (*waiting
 	blocking, stop := context.WithCancel(b.closing)
 	read := redis.NewRawCmd(blocking, "XREADGROUP", "GROUP", b.keys.group, c.Consumer,
 		"COUNT", c.room(), "BLOCK", max(1, d.Milliseconds()), "STREAMS", b.keys.stream, ">")
-	w := &waiting{b: b, of: &b.claims, master: master, conn: number, answered: make(chan struct{}), left: make(chan bool, 1), stop: stop}
+	w := &waiting{b: b, of: &b.claims, master: master, asks: taker != "", conn: number, answered: make(chan struct{}), left: make(chan bool, 1), stop: stop}
 	late := &claim{ClaimRequest: c.ClaimRequest, since: c.since}
 	err = w.of.begin(func() {
 		defer stop()
 		limit := b.calls.watch(blocking, d+callTimeout) // BLOCK begins when the server gets to it
-		b.send(limit, conn, []redis.Cmder{read})
+		b.send(limit, conn, w.asking(limit, read))
 		limit.end()
 		close(w.answered)
 		gone := <-w.left
@@ -106,6 +133,14 @@ func (b *Backend) wait(ctx context.Context, c *claim, d time.Duration) (*waiting
 		return nil, nil, err
 	}
 	return w, read, nil
+}
+
+// asking returns what a command is sent as.
+func (w *waiting) asking(ctx context.Context, cmd redis.Cmder) []redis.Cmder {
+	if w.asks {
+		return asking(ctx, []redis.Cmder{cmd})
+	}
+	return []redis.Cmder{cmd}
 }
 
 // connNumber asks the server for a connection's ID. If it fails it closes the connection,
@@ -162,10 +197,9 @@ func (w *waiting) unblock() bool {
 	w.of.begun.Go(func() { // a call of a lent client does not end with its context
 		defer close(told)
 		for ctx.Err() == nil {
-			b.send(ctx, w.master, []redis.Cmder{
-				redis.NewIntCmd(ctx, "XACK", b.keys.stream, b.keys.group, "0-0"), // no entry has this ID
-				redis.NewIntCmd(ctx, "CLIENT", "UNBLOCK", w.conn),                // no effect if the read has not begun to wait
-			})
+			first := redis.NewIntCmd(ctx, "XACK", b.keys.stream, b.keys.group, "0-0") // no entry has this ID
+			b.send(ctx, w.master, append(w.asking(ctx, first),
+				redis.NewIntCmd(ctx, "CLIENT", "UNBLOCK", w.conn))) // no effect if the read has not begun to wait
 			select {
 			case <-w.answered:
 				return

@@ -88,7 +88,7 @@ func (b *Backend) watchLater() {
 		next := watchAgain
 		move := b.moveCmd(ctx)
 		_ = b.do(ctx, move)
-		if m, err := b.hasMoved(move); err == nil {
+		if m, err := b.hasMoved(ctx, move); err == nil {
 			if next = m.next; next < 0 || next > watchFor {
 				next = watchFor
 			}

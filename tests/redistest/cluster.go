@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -15,11 +13,12 @@ const (
 	slots   = 16384
 )
 
-// Cluster is three masters that share the slots, and a replica for each of the
-// first of them if asked for.
+// Cluster is three masters that share the slots, a replica for each of the
+// first of them if asked for, and masters that have joined.
 type Cluster struct {
 	Masters  []*Server
 	Replicas []*Server // Replicas[i] follows Masters[i] at the start
+	opt      Options   // of each
 	t        TB
 }
 
@@ -32,7 +31,7 @@ func StartCluster(t TB, replicas int, opt Options) *Cluster {
 		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "1000",
 		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
 	}, opt.Args...)
-	c := &Cluster{t: t}
+	c := &Cluster{opt: opt, t: t}
 	for i := range masters + replicas {
 		opt.Dir = "" // each has its own
 		s := prepare(t, opt)
@@ -76,6 +75,18 @@ func (c *Cluster) form() {
 	for _, s := range c.Nodes() {
 		c.must(s, s.Client().ClusterMeet(ctx, "127.0.0.1", strconv.Itoa(first.port)).Err())
 	}
+	c.awaitMet()
+	for i, r := range c.Replicas {
+		c.must(r, r.Client().ClusterReplicate(ctx, c.id(c.Masters[i])).Err())
+	}
+	if len(c.Replicas) > 0 {
+		c.awaitReplicas(ctx)
+	}
+}
+
+// awaitMet waits until every node knows every other and serves.
+func (c *Cluster) awaitMet() {
+	c.t.Helper()
 	nodes := len(c.Nodes())
 	c.awaitAll("cluster", func(s *Server, info string) error {
 		if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", nodes)) {
@@ -83,12 +94,6 @@ func (c *Cluster) form() {
 		}
 		return nil
 	})
-	for i, r := range c.Replicas {
-		c.must(r, r.Client().ClusterReplicate(ctx, c.id(c.Masters[i])).Err())
-	}
-	if len(c.Replicas) > 0 {
-		c.awaitReplicas(ctx)
-	}
 }
 
 // awaitReplicas waits until replicas have their master's data and every node
@@ -195,43 +200,12 @@ func (c *Cluster) at(addr string) *Server {
 // clients go on. It returns the new owner once every node that runs knows it.
 func (c *Cluster) MoveSlot(key string) *Server {
 	c.t.Helper()
-	ctx := context.Background()
-	from := c.Owner(key, nil)
 	to := c.Masters[0]
-	if to == from {
+	if to == c.Owner(key, nil) {
 		to = c.Masters[1]
 	}
-	source, target := from.Client(), to.Client()
-	slot, err := source.ClusterKeySlot(ctx, key).Result()
-	c.must(from, err)
-	fromID, toID := c.id(from), c.id(to)
-	c.must(to, target.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID).Err())
-	c.must(from, source.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID).Err())
-	for c.moveSome(ctx, source, int(slot), from, to) {
-	}
-	c.must(to, target.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", toID).Err())
-	c.must(from, source.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", toID).Err())
-	c.awaitAll("agreement on the slot's owner", func(s *Server, _ string) error {
-		if now := c.ownerBy(s, key); now != to {
-			return errors.New("not known to " + s.Addr())
-		}
-		return nil
-	})
+	m := c.BeginMove(key, to)
+	m.Rest()
+	m.Finish()
 	return to
-}
-
-// moveSome moves keys of a slot and reports whether there were any.
-func (c *Cluster) moveSome(ctx context.Context, source *redis.Client, slot int, from, to *Server) bool {
-	c.t.Helper()
-	names, err := source.ClusterGetKeysInSlot(ctx, slot, 100).Result()
-	c.must(from, err)
-	if len(names) == 0 {
-		return false
-	}
-	args := []any{"MIGRATE", "127.0.0.1", to.port, "", 0, 5000, "KEYS"}
-	for _, name := range names {
-		args = append(args, name)
-	}
-	c.must(from, source.Do(ctx, args...).Err())
-	return true
 }

@@ -1,14 +1,17 @@
 -- Reads what waits for a group: the server's own number if it can be true, and where there is none or it has to be
 -- checked, a count of what lies behind the last delivered entry, continued from one call to the next.
 -- KEYS: stream, messages that are kept back. ARGV: group; from, to, n: an earlier count (n entries behind from up to to), empty if there is none;
--- the most to count; the longest time to count for in us; 1 to check the server's number.
+-- the most to count; the longest time to count for in us; 1 to check the server's number. If the key of what is kept back is not
+-- given also: how many messages are kept back; those of them that are due; for how long in ms.
 -- Returns {what is there (0 nothing, 1 the stream or what will be in it, 2 the group), entries stored, pending, consumers, last-delivered-id,
 -- lag (-1: not known), counted, from, to, whether the server's number may be believed for a while (0 no, 1 yes, 2: as before),
 -- entries read by the group, ever (-1: not known), messages kept back, those of them that are due, for how long in ms}.
 redis.replicate_commands()
 local stream = KEYS[1]
-local later, due, overdue = redis.pcall('ZCARD', KEYS[2]), 0, 0
-if type(later) ~= 'number' then -- a user of before there was this
+local later, due, overdue = KEYS[2] and redis.pcall('ZCARD', KEYS[2]), 0, 0
+if not KEYS[2] then
+  later, due, overdue = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+elseif type(later) ~= 'number' then -- a user of before there was this
   later = 0
 elseif later > 0 then
   local time = redis.call('TIME')

@@ -1,5 +1,5 @@
 -- Settles deliveries that are still held: by the same consumer, with the same count, and not given back.
--- KEYS: stream, retry hash.
+-- KEYS: stream, retry hash (not there while it cannot be used together with the stream; not for 'nack').
 -- ARGV: group, verb, then for each lease: ID, consumer, count, idle in ms, new count,
 --       delay in ms (0: the idle time alone says when), error.
 -- Verbs: 'ack', 'extend', 'nack'. Returns the IDs of the leases that are lost.
@@ -12,13 +12,15 @@ local lost = {}
 for i = 3, #ARGV, 7 do
   local id, consumer, count = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   local p = redis.call('XPENDING', stream, group, id, id, 1)[1]
-  local note = redis.call('HGET', retry, id) or ''
+  local note = retry and redis.call('HGET', retry, id) or ''
   -- A lease without a delivery is what a scan took over and nobody was told of.
   if not p or p[2] ~= consumer or p[4] ~= count or count > 0 and string.sub(note, 1, 1) == '!' then
     lost[#lost + 1] = id
   elseif verb == 'ack' then
     redis.call('XACK', stream, group, id)
-    redis.call('HDEL', retry, id)
+    if retry then
+      redis.call('HDEL', retry, id)
+    end
   else
     local kept = redis.call('XCLAIM', stream, group, consumer, 0, id, 'IDLE', ARGV[i + 3], 'RETRYCOUNT', ARGV[i + 4], 'JUSTID')
     if verb == 'nack' and #kept == 0 then -- the entry is gone, and with it the delivery (7.0)

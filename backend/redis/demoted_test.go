@@ -175,3 +175,79 @@ func TestAGuardLeavesAPrimaryThatIsAReplicaNow(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Who only reads is told by nothing that the server that answers is a replica now. If that follows nobody, it
+// answers for ever what was true.
+func TestReadersLeaveAPrimaryThatIsAReplicaNow(t *testing.T) {
+	t.Parallel()
+	for client, open := range map[string]func(t *testing.T, addr string) *redis.Backend{
+		"of a URL": func(t *testing.T, addr string) *redis.Backend { return open(t, addr, "stream=jobs") },
+		"lent": func(t *testing.T, addr string) *redis.Backend {
+			b := lend(t, goredis.NewClient(&goredis.Options{Addr: addr}), redis.Options{Stream: "jobs"})
+			t.Cleanup(func() { _ = b.Close() })
+			return b
+		},
+	} {
+		for what, reads := range map[string]func(t *testing.T, b *redis.Backend) (messages int, err error){
+			"stats": func(t *testing.T, b *redis.Backend) (int, error) {
+				s, err := b.Stats(t.Context())
+				return int(s.XLen), err
+			},
+			"a guard in shadow": func(t *testing.T, b *redis.Backend) (int, error) {
+				s, err := b.Signal(t.Context(), 100)
+				return int(s.XLen), err
+			},
+			"tail": func(t *testing.T, b *redis.Backend) (int, error) {
+				got, err := b.Read(t.Context(), backend.ReadRequest{After: backend.CursorStart, Max: 100})
+				return len(got.Records), err
+			},
+		} {
+			t.Run(what+" with a client "+client, func(t *testing.T) {
+				t.Parallel()
+				old := redistest.Start(t, redistest.Options{Args: []string{"--repl-diskless-sync-delay", "0"}})
+				next := redistest.Start(t, redistest.Options{})
+				e := startEndpoint(t, old)
+				b := open(t, e.Addr().String())
+				publish(t, b, 3)
+				if n, err := reads(t, b); n != 3 || err != nil {
+					t.Fatalf("%d, %v", n, err)
+				}
+				follows(t, next, old)
+				if err := next.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+					t.Fatal(err)
+				}
+				if err := old.Client().Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil { // where nobody is
+					t.Fatal(err)
+				}
+				e.lead(next)
+				publish(t, openOnce(t, next.Addr()), 1)
+				wait(t, "the new primary is read", func() bool {
+					n, err := reads(t, b)
+					if err != nil {
+						t.Error(err)
+					}
+					return n == 4
+				})
+			})
+		}
+	}
+}
+
+func openOnce(t *testing.T, addr string) *redis.Backend { return open(t, addr, "stream=jobs") }
+
+// A replica that somebody has named is read as it is, and not searched for a primary all the time.
+func TestAReplicaIsReadWhereNoPrimaryIs(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t, redistest.Options{Args: []string{"--repl-diskless-sync-delay", "0"}})
+	replica := redistest.Start(t, redistest.Options{})
+	publish(t, open(t, primary.Addr(), "stream=jobs"), 3)
+	follows(t, replica, primary)
+	b := open(t, replica.Addr(), "stream=jobs")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for range 1000 {
+		if s, err := b.Stats(ctx); err != nil || s.XLen != 3 {
+			t.Fatalf("%+v, %v", s, err)
+		}
+	}
+}

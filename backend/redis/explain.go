@@ -23,8 +23,8 @@ func (b *Backend) settleErrors(ctx context.Context, cmds []redis.Cmder) (first e
 		}
 		if code, _ := replyCode(err); code != "" && isForbidden(code, err.Error()) {
 			err = forbidden(cmd, b.set.user, err.Error())
-		} else {
-			err = suspectSize(cmd, b.explain(ctx, err))
+		} else if err = suspectSize(cmd, b.explain(ctx, err)); code == "WRONGTYPE" {
+			err = fmt.Errorf("%w (%s)", err, keysIn(cmd))
 		}
 		cmd.SetErr(err)
 		if first == nil {
@@ -32,6 +32,32 @@ func (b *Backend) settleErrors(ctx context.Context, cmds []redis.Cmder) (first e
 		}
 	}
 	return first
+}
+
+// keysIn names the keys of a command. A script does not say which of them an error is about.
+func keysIn(cmd redis.Cmder) string {
+	args := cmd.Args()
+	names := args[1:min(2, len(args))]
+	switch cmd.Name() {
+	case "eval", "evalsha":
+		n, _ := args[2].(int)
+		names = args[3 : 3+n]
+	case "xread", "xreadgroup":
+		names = args[len(args)-2 : len(args)-1]
+	case "xinfo", "xgroup":
+		names = args[2:3]
+	}
+	text := "key"
+	if len(names) > 1 {
+		text = "one of the keys"
+	}
+	for i, name := range names {
+		if i > 0 {
+			text += ","
+		}
+		text += fmt.Sprintf(" %q", name)
+	}
+	return text
 }
 
 // explain wraps an error of the client in the one of package backend that fits.

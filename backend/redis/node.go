@@ -97,6 +97,9 @@ func (b *Backend) once(ctx context.Context, cmds []redis.Cmder, before verdict) 
 		return
 	}
 	if before.replica {
+		if len(cmds) == 1 { // with another it goes over a connection for pipelines, and the next one is alone again
+			b.send(ctx, c, []redis.Cmder{b.leaving(ctx)})
+		}
 		cmds = append([]redis.Cmder{b.leaving(ctx)}, cmds...)
 	}
 	b.send(ctx, c, cmds)

@@ -85,8 +85,15 @@ func (b *Backend) read(ctx context.Context, after id, req backend.ReadRequest) (
 	trims := redis.NewSliceCmd(ctx, "HMGET", b.keys.trimmed, "last", "dropped_last")
 	first := redis.NewRawCmd(ctx, "XRANGE", b.keys.stream, "-", "+", "COUNT", 1)
 	behind := redis.NewRawCmd(ctx, "XRANGE", b.keys.stream, after.next().String(), "+", "COUNT", max(1, req.Max))
-	if err := b.do(ctx, trims, first, behind); err != nil {
-		return backend.Records{}, err
+	role := b.roleCmd(ctx)
+	_ = b.do(ctx, with(role, trims, first, behind)...)
+	for _, cmd := range []redis.Cmder{trims, first, behind} {
+		if err := cmd.Err(); err != nil {
+			return backend.Records{}, err
+		}
+	}
+	if b.misled(ctx, role) {
+		return b.read(ctx, after, req)
 	}
 	got := backend.Records{Next: after.String()}
 	err := eachEntry(behind, func(name string, c content) {

@@ -43,8 +43,9 @@ type Backend struct {
 
 	// node is the master of the stream's slot in a Cluster; nil if it has to be looked
 	// up.
-	node   atomic.Pointer[redis.Client]
-	takers takers
+	node    atomic.Pointer[redis.Client]
+	takers  takers
+	primacy primacy
 	// stale is set by each new connection, which may lead to a different server.
 	stale    atomic.Bool
 	detected atomic.Int64 // Unix ns of the last detection

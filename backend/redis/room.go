@@ -50,7 +50,7 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 	if why != "" {
 		said := replyError(withoutPlace(strings.TrimSpace(why)))
 		code, _ := replyCode(said)
-		if code == "READONLY" && b.do(ctx, b.leaving(ctx)) == nil {
+		if code == "READONLY" && b.leaveReplica(ctx) {
 			return b.Share(ctx, req)
 		}
 		return s, backend.Room{Err: b.noShare(explainReply(code, said))}, nil

@@ -21,7 +21,11 @@ func (b *Backend) Signal(ctx context.Context, most int64) (backend.Signal, error
 	published := redis.NewStringCmd(ctx, "GET", b.keys.lag)
 	waits := b.count.lagCmd(ctx, &b.keys, most, at)
 	paused := b.pausedCmd(ctx, "HMGET")
-	_ = b.do(ctx, published, waits, paused)
+	role := b.roleCmd(ctx)
+	_ = b.do(ctx, with(role, published, waits, paused)...)
+	if b.misled(ctx, role) {
+		return b.Signal(ctx, most)
+	}
 	if slotMoves(waits.Err()) {
 		waits = b.lagApart(ctx, most, at)
 	}

@@ -21,7 +21,11 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 	oldest := redis.NewRawCmd(ctx, "XPENDING", b.keys.stream, b.keys.group, "-", "+", 1)
 	letters := redis.NewIntCmd(ctx, "XLEN", b.keys.dead)
 	paused := b.pausedCmd(ctx, "HGET")
-	_ = b.do(ctx, clock, waits, oldest, letters, paused)
+	role := b.roleCmd(ctx)
+	_ = b.do(ctx, with(role, clock, waits, oldest, letters, paused)...)
+	if b.misled(ctx, role) {
+		return b.Stats(ctx)
+	}
 	if slotMoves(waits.Err()) {
 		waits = b.lagApart(ctx, countMost, at)
 	}

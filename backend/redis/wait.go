@@ -51,6 +51,10 @@ func (b *Backend) waitNew(ctx context.Context, c *claim, d time.Duration) error 
 		return nil
 	case "UNBLOCKED":
 		return nil
+	case "READONLY":
+		if b.leaveReplica(ctx) {
+			return nil
+		}
 	}
 	return err
 }

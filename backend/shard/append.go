@@ -93,6 +93,12 @@ func (s *Stream) appendTo(ctx context.Context, to *part, msgs []backend.Message)
 		out, err = p.Append(ctx, msgs)
 		if err != nil {
 			p.failed(ctx, began, err)
+			err = p.named(err)
+			for i := range out {
+				if out[i].Err != nil {
+					out[i].Err = p.named(out[i].Err)
+				}
+			}
 		}
 		p.stored(out)
 		if to != nil || !elsewhere(out, err) || ctx.Err() != nil {

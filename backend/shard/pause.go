@@ -24,7 +24,7 @@ func (s *Stream) Pause(ctx context.Context, paused bool) error {
 		}
 		was, errs := fan(all, func(_ int, p *part) (bool, error) {
 			stats, unread := p.Stats(ctx)
-			return unread == nil && stats.Paused, p.pause(ctx, paused)
+			return unread == nil && stats.Paused, p.named(p.pause(ctx, paused))
 		})
 		for i, p := range all {
 			if !was[i] && (errs[i] == nil || errors.Is(errs[i], backend.ErrOutcomeUnknown)) {
@@ -38,7 +38,7 @@ func (s *Stream) Pause(ctx context.Context, paused bool) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	_, errs := fan(changed, func(_ int, p *part) (struct{}, error) { return struct{}{}, p.pause(ctx, false) })
+	_, errs := fan(changed, func(_ int, p *part) (struct{}, error) { return struct{}{}, p.named(p.pause(ctx, false)) })
 	return errors.Join(append(errs, err)...)
 }
 

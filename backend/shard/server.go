@@ -83,7 +83,10 @@ func (s *onServer) Trim(ctx context.Context, req backend.TrimRequest) (backend.T
 	if req.MaxLen > 0 {
 		req.MaxLen = (req.MaxLen + int64(len(all)) - 1) / int64(len(all))
 	}
-	each, errs := fan(all, func(_ int, p *part) (backend.Trimmed, error) { return p.Backend.(server).Trim(ctx, req) })
+	each, errs := fan(all, func(_ int, p *part) (backend.Trimmed, error) {
+		trimmed, err := p.Backend.(server).Trim(ctx, req)
+		return trimmed, p.named(err)
+	})
 	var sum backend.Trimmed
 	missing := 0
 	for i, t := range each {

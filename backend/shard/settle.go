@@ -210,7 +210,10 @@ func settle[T any](ctx context.Context, s *Stream, items []T, id func(*T) *strin
 	if len(parts) == 0 {
 		return lost, ctx.Err()
 	}
-	gone, errs := fan(parts, func(_ int, p *part) ([]string, error) { return do(p, own[p]) })
+	gone, errs := fan(parts, func(_ int, p *part) ([]string, error) {
+		gone, err := do(p, own[p])
+		return gone, p.named(err)
+	})
 	for i, p := range parts {
 		for _, name := range gone[i] {
 			lost = append(lost, p.prefix+name)

@@ -288,8 +288,13 @@ func (p *part) failed(ctx context.Context, began time.Time, err error) {
 	}
 }
 
-// named is an error of a shard with the name of its stream.
-func (p *part) named(err error) error { return fmt.Errorf("%s: %w", p.Info().Stream, err) }
+// named is an error of a shard with the name of its stream; nil stays nil.
+func (p *part) named(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", p.Info().Stream, err)
+}
 
 // up returns the shards that answer; all of them if none does.
 func up(all []*part) []*part {

@@ -43,7 +43,10 @@ func waiting(lag *int64, behind int64) int64 {
 // Stats is the sum of all shards; the age is that of the oldest message of all. What is
 // missing in one shard is missing if it is in all.
 func (s *Stream) Stats(ctx context.Context) (backend.Stats, error) {
-	each, errs := fan(s.all(), func(_ int, p *part) (backend.Stats, error) { return p.Stats(ctx) })
+	each, errs := fan(s.all(), func(_ int, p *part) (backend.Stats, error) {
+		stats, err := p.Stats(ctx)
+		return stats, p.named(err)
+	})
 	if err := firstOf(errs); err != nil {
 		return backend.Stats{}, err
 	}
@@ -149,14 +152,14 @@ func (p *part) signal(ctx context.Context, most int64) (backend.Signal, error) {
 	} else {
 		p.failed(ctx, began, err)
 	}
-	return sig, err
+	return sig, p.named(err)
 }
 
 // PublishSignal does so for every shard that exists.
 func (s *Stream) PublishSignal(ctx context.Context, ttl time.Duration) error {
 	_, errs := fan(s.all(), func(_ int, p *part) (struct{}, error) {
 		if b, ok := p.Backend.(backend.Signaler); ok {
-			return struct{}{}, b.PublishSignal(ctx, ttl)
+			return struct{}{}, p.named(b.PublishSignal(ctx, ttl))
 		}
 		return struct{}{}, nil
 	})

@@ -1,0 +1,70 @@
+package shard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/backend/shard"
+)
+
+// Shards may be on several servers: what one of them refuses is of no use without its name.
+func TestAnErrorNamesTheShard(t *testing.T) {
+	var fakes []*backendtest.Fake
+	for i := range 3 {
+		fakes = append(fakes, backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprintf("jobs.%d", i)}))
+	}
+	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 3, Open: func(_ context.Context, number int) (backend.Backend, error) {
+		return fakes[number], nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	var leases []backend.Lease
+	keys := make([]backend.Message, 50)
+	for i := range keys {
+		keys[i] = backend.Message{Data: []byte("x"), IdempotencyKey: fmt.Sprint(i)}
+	}
+	if _, err := b.Append(t.Context(), keys); err != nil {
+		t.Fatal(err)
+	}
+	for len(leases) < len(keys) {
+		got, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: len(keys), ReclaimAfter: 1 << 40})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range got.Deliveries {
+			leases = append(leases, d.Lease)
+		}
+	}
+	refused := errors.New("refused")
+	for _, op := range everything {
+		fakes[1].Inject(op, backendtest.Fault{Err: refused})
+	}
+	for i := range keys {
+		keys[i].IdempotencyKey += " again"
+	}
+	for what, call := range map[string]func() error{
+		"append": func() error { _, err := b.Append(t.Context(), keys); return err },
+		"one of an append": func() error {
+			stored, _ := b.Append(t.Context(), keys)
+			for _, s := range stored {
+				err = errors.Join(err, s.Err)
+			}
+			return err
+		},
+		"stats":          func() error { _, err := b.Stats(t.Context()); return err },
+		"signal":         func() error { _, err := b.(backend.Signaler).Signal(t.Context(), 1); return err },
+		"publish signal": func() error { return b.(backend.Signaler).PublishSignal(t.Context(), 1) },
+		"ack":            func() error { _, err := b.Ack(t.Context(), leases); return err },
+	} {
+		if err := call(); !errors.Is(err, refused) || !strings.Contains(err.Error(), "jobs.1: ") || strings.Contains(err.Error(), "jobs.1: jobs.1: ") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -358,6 +358,28 @@ func TestAnOutageIsLoggedOnceWhenItBeginsAndOnceWhenItIsOver(t *testing.T) {
 	})
 }
 
+// As where one of several servers is away, or the backend takes about as long as TryPublish waits.
+func TestPublishesThatFailAndSucceedInTurnsAreNotLoggedEachTime(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{Guard: weir.GuardOff})
+		for range 300 { // half a minute
+			remove := g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Err: backend.ErrUnavailable})
+			if err := g.Publish(t.Context(), weir.Message{}); !errors.Is(err, weir.ErrUnavailable) {
+				t.Fatal(err)
+			}
+			remove()
+			if err := g.Publish(t.Context(), weir.Message{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		said := slices.DeleteFunc(g.log.of(""), func(l stageLine) bool { return !strings.HasPrefix(l.text, "weir: ") })
+		if len(said) != 6 {
+			t.Errorf("logged %d lines in half a minute: %v", len(said), said)
+		}
+	})
+}
+
 func TestABatchIsAsLargeAsTheRoom(t *testing.T) {
 	backlog := weir.ProducerConfig{LagSignal: weir.SignalBacklog, LagWarn: -1, LagPause: 200}
 	for name, c := range map[string]struct {

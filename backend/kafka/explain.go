@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -58,7 +59,7 @@ func (b *Backend) meaning(err error) error {
 		return fmt.Errorf("kafka: the clocks of this machine and of the broker differ by more than message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic allow; set them right: %w", err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("kafka: %w: no answer in time: %w", backend.ErrUnavailable, err)
-	case errors.As(err, &dial), kgo.IsRetryableBrokerErr(err), kerr.IsRetriable(err):
+	case errors.As(err, &dial), kgo.IsRetryableBrokerErr(err), kerr.IsRetriable(err), unlisted(err):
 		return fmt.Errorf("kafka: %w: %w", backend.ErrUnavailable, err)
 	}
 	return fmt.Errorf("kafka: %w", err)
@@ -71,6 +72,10 @@ func (b *Backend) hungUp(err error) bool {
 	var closed *kgo.ErrFirstReadEOF
 	return b.opened.Load() && errors.As(err, &closed)
 }
+
+// unlisted reports whether a request was for a broker that the others do not list any more, because it is
+// down. The client has no name for the error.
+func unlisted(err error) bool { return strings.HasSuffix(err.Error(), "unknown broker") }
 
 // tooLarge says what a record for a topic exceeds.
 func (b *Backend) tooLarge(err error, topic string) error {

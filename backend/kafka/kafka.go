@@ -30,6 +30,10 @@ const (
 	dialTimeout = 5 * time.Second
 	// callTimeout bounds a call whose context has no earlier deadline.
 	callTimeout = 5 * time.Second
+	// silence is how long a broker may take to answer, beside the time that a request gives it, before
+	// its connection is closed and others are asked: one that stands still, or whose machine is gone,
+	// closes none.
+	silence = 3 * time.Second
 	// leastRecord is what a record counts for at least in a full buffer, in bytes.
 	leastRecord = 32
 )
@@ -182,6 +186,8 @@ func (b *Backend) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 		kgo.ClientID(b.set.clientID),
 		kgo.DialTimeout(dialTimeout),
 		kgo.RetryTimeout(callTimeout),
+		kgo.RequestTimeoutOverhead(silence),
+		kgo.ProduceRequestTimeout(callTimeout),
 		kgo.MetadataMinAge(100 * time.Millisecond),
 		kgo.ProducerLinger(0),
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
@@ -260,9 +266,11 @@ var errClosed = fmt.Errorf("kafka: %w", backend.ErrClosed)
 
 var errNoLetter = fmt.Errorf("kafka: dead letter: %w", backend.ErrNotFound)
 
-// ended reports what a call returns whose context ended: the handle's end goes first.
+// cut reports what a call returns that has failed and whose context may have ended: the handle's end goes first.
 func (b *Backend) cut(ctx context.Context, err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case b.ended.Load():
 		return errClosed
 	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):

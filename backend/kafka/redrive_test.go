@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -245,5 +246,39 @@ func TestLettersAfterATopicWasMadeAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// TestARedriveIsDoneThoughItsContextEndsBehindIt, while it waits until the letter cannot be read any more.
+func TestARedriveIsDoneThoughItsContextEndsBehindIt(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	f.publish(b, 0, 1)
+	if err := b.DeadLetter(t.Context(), gather(t, b, 1)[0], "", backend.Cause{Reason: backend.ReasonPoison}); err != nil {
+		t.Fatal(err)
+	}
+	letters, err := b.List(t.Context(), "", "", 1)
+	if err != nil || len(letters) != 1 {
+		t.Fatalf("%d letters, %v", len(letters), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	committed := false
+	f.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+		committed = true
+		return nil, nil, false
+	})
+	shelf := f.TopicInfo("jobs.dlq").TopicID
+	f.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		if topics := req.(*kmsg.FetchRequest).Topics; committed && len(topics) > 0 && topics[0].TopicID == shelf {
+			f.DropControl()
+			f.SleepControl(cancel)
+		}
+		return nil, nil, false
+	})
+	if err := b.Redrive(ctx, "", letters[0]); err != nil || ctx.Err() == nil {
+		t.Errorf("%v, and the context: %v", err, ctx.Err())
 	}
 }

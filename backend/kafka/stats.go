@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func (b *Backend) measure(ctx context.Context, inOrder bool) (work, error) {
 	wait.Go(func() { starts, noStarts = b.logStarts(ctx, l) })
 	wait.Go(func() { group, missing = b.groupProgress(ctx) })
 	wait.Wait()
-	if err := errors.Join(noStarts, noEnds); err != nil {
+	if err := cmp.Or(noEnds, noStarts); err != nil { // who is away says the same to both
 		return work{}, err
 	}
 	if missing != nil && !errors.Is(missing, backend.ErrGroupNotFound) {

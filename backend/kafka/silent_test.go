@@ -1,0 +1,98 @@
+package kafka_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/kafka"
+)
+
+// mute is a broker that stands still, or whose machine is gone: its connections stay open, and nothing answers.
+type mute struct{ addr atomic.Pointer[string] }
+
+func (m *mute) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, addr)
+	return &mutable{c, m, addr}, err
+}
+
+type mutable struct {
+	net.Conn
+	mute *mute
+	addr string
+}
+
+func (c *mutable) Write(p []byte) (int, error) {
+	if silent := c.mute.addr.Load(); silent != nil && *silent == c.addr {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// openAll is open with the addresses of all brokers.
+func (f *fake) openAll(kind string, opts ...kgo.Opt) *kafka.Backend {
+	b := open(f, "kafka://"+strings.Join(f.ListenAddrs(), ",")+"/jobs?group=g&group_type="+kind, opts...)
+	f.T.Cleanup(func() { b.Close() })
+	return b
+}
+
+// leaderGone ends the broker that leads the topic, of two. What it had is led by the other.
+func (f *fake) leaderGone(silent *mute) {
+	f.Helper()
+	gone := f.PartitionInfo("jobs", 0).Leader
+	silent.addr.Store(&f.ListenAddrs()[gone])
+	if err := f.RemoveNode(gone); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// TestAPublishLeavesALeaderThatStandsStill within seconds, once another leads.
+func TestAPublishLeavesALeaderThatStandsStill(t *testing.T) {
+	t.Parallel()
+	f, silent := newFake(t, kfake.NumBrokers(2)), new(mute)
+	b := f.openAll(groupClassic, kgo.Dialer(silent.dial))
+	f.publish(b, 0, 1)
+	f.leaderGone(silent)
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+	defer cancel()
+	watch := stopwatch()
+	_, err := b.Append(ctx, messages("x"))
+	if took := watch(); err != nil || took > 12*time.Second {
+		t.Errorf("stored after %s, %v", took, err)
+	}
+}
+
+// TestABrokerThatIsListedNoMore is one that is down: readings and a worker that begins then wait for the one that
+// leads now.
+func TestABrokerThatIsListedNoMore(t *testing.T) {
+	t.Parallel()
+	for _, kind := range groupTypes {
+		t.Run(kind, func(t *testing.T) {
+			f := newFake(t, kfake.NumBrokers(2))
+			b := f.openAll(kind)
+			f.publish(b, 0, 1)
+			if _, err := b.Stats(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			f.leaderGone(new(mute))
+			if _, err := b.List(t.Context(), "", "", 1); err != nil { // which asks for another topic, and hears who is there
+				t.Fatal(err)
+			}
+			await(t, "the leader of now to be read from", func() bool {
+				_, err := b.Stats(t.Context())
+				if err != nil && !backend.Retryable(err) {
+					t.Fatal(err)
+				}
+				return err == nil
+			})
+			f.take(b, 1)
+		})
+	}
+}

@@ -22,8 +22,10 @@ const (
 	// one after the other do not wait for each try, and one that comes later does not go
 	// by what has been.
 	failedFor = 3 * readTimeout
-	// forbiddenFor is how long to wait before retrying a reading that was not permitted.
-	forbiddenFor = time.Minute
+	// A reading that was not permitted is tried again after forbiddenFirst, and after twice as long each
+	// time, up to forbiddenMost: a right may be taken away for a moment.
+	forbiddenFirst = time.Second
+	forbiddenMost  = time.Minute
 )
 
 // signals holds the last reading of a stream for all its producers. At most one reading
@@ -51,14 +53,15 @@ type flight struct {
 
 // reading is what the backend answered. It does not change.
 type reading struct {
-	number    int64     // of this reading, from 1
-	at        time.Time // when it was begun
-	appended  int64     // signals.appended at that time
-	sent      int64     // signals.sent at that time
-	admitted  uint64    // signals.control.Admitted at that time
-	offered   []uint32  // to all processes, as signals.control counts; nil: not known
-	err       error     // the backend did not answer; sig is zero
-	uncounted error     // why offered is not known, if it should be
+	number    int64         // of this reading, from 1
+	at        time.Time     // when it was begun
+	appended  int64         // signals.appended at that time
+	sent      int64         // signals.sent at that time
+	admitted  uint64        // signals.control.Admitted at that time
+	offered   []uint32      // to all processes, as signals.control counts; nil: not known
+	err       error         // the backend did not answer; sig is zero
+	rest      time.Duration // for how long it is not asked again, because it was forbidden
+	uncounted error         // why offered is not known, if it should be
 	sig       backend.Signal
 	origin    int             // whose count sig.Finished is
 	alone     *backend.Signal // of the stream, where sig is of all streams of its budget
@@ -145,6 +148,12 @@ func (r *reading) follow(next *reading) *reading {
 	if r != nil {
 		next.number, next.pending, next.backlog = r.number+1, r.pending, r.backlog
 	}
+	if errors.Is(next.err, ErrForbidden) {
+		next.rest = forbiddenFirst
+		if r != nil {
+			next.rest = min(max(2*r.rest, forbiddenFirst), forbiddenMost)
+		}
+	}
 	if value, known := next.signal(SignalPending); known {
 		next.pending = past{value, next.at}
 	}
@@ -218,7 +227,7 @@ func (s *signals) current(now time.Time, cache time.Duration) (r *reading, soon 
 	switch {
 	case cache > 0 && age < cache:
 		return r, age >= cache-cache/refreshAhead
-	case errors.Is(r.err, ErrForbidden) && age < forbiddenFor:
+	case r.rest > 0 && age < r.rest:
 		return r, false
 	case r.err != nil && age < failedFor:
 		return r, true

@@ -64,23 +64,32 @@ func TestABusyProducerWaitsForNoReadingButTheFirst(t *testing.T) {
 }
 
 // Who may not read the load is not asked again by every publish: a server logs each attempt.
-func TestAReadingThatIsForbiddenIsTriedOnceAMinute(t *testing.T) {
+func TestAReadingThatIsForbiddenIsTriedEverMoreRarely(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{})
-		g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: weir.ErrForbidden})
-		for range 5 * 59 {
-			if took, err := g.timed(t.Context()); err != nil || took != 0 {
-				t.Fatalf("%v after %s", err, took)
+		permit := g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: weir.ErrForbidden})
+		publish := func(d time.Duration) (readings int) {
+			t.Helper()
+			before := g.fake.Calls(backendtest.OpSignal)
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+				if took, err := g.timed(t.Context()); err != nil || took != 0 {
+					t.Fatalf("%v after %s", err, took)
+				}
 			}
-			time.Sleep(200 * time.Millisecond)
+			return g.fake.Calls(backendtest.OpSignal) - before
 		}
-		if n := g.fake.Calls(backendtest.OpSignal); n != 1 {
-			t.Errorf("%d readings in 59s, want one", n)
+		if n := publish(2 * time.Minute); n < 5 || n > 8 {
+			t.Errorf("%d readings in two minutes, want 7", n)
 		}
-		time.Sleep(2 * time.Second)
-		_, _ = g.timed(t.Context())
-		if n := g.fake.Calls(backendtest.OpSignal); n != 2 {
-			t.Errorf("%d readings in 61s, want a second one", n)
+		if n := publish(10 * time.Minute); n < 9 || n > 11 {
+			t.Errorf("%d readings in ten minutes, want one a minute", n)
+		}
+		permit()
+		publish(time.Minute + time.Second)
+		g.fake.Inject(backendtest.OpSignal, backendtest.Fault{Err: weir.ErrForbidden, Times: 1})
+		publish(time.Second)
+		if n := publish(2 * time.Second); n < 5 {
+			t.Errorf("%d readings in the third second after a right was missing for a moment", n)
 		}
 	})
 }

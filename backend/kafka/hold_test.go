@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,4 +126,25 @@ func TestWhatARenewalIsRefusedIsLost(t *testing.T) {
 		}
 		return "the one that is another's by now is extended"
 	})
+}
+
+// TestAnAckThatIsRefusedNamesTheRight that the user lacks, as when it is taken away from a worker at work.
+func TestAnAckThatIsRefusedNamesTheRight(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		trouble
+		want string
+	}{
+		{trouble{key: kmsg.ShareAcknowledge, err: kerr.TopicAuthorizationFailed}, `lacks READ on topic "jobs"`},
+		{trouble{key: kmsg.ShareAcknowledge, err: kerr.GroupAuthorizationFailed, whole: true}, `lacks READ on group "g"`},
+	} {
+		f := newFake(t)
+		b := f.open(groupShare)
+		f.publish(b, 0, 1)
+		list := gather(t, b, 1)
+		f.Fault(c.fault(1))
+		if _, err := b.Ack(t.Context(), leasesOf(list)); !errors.Is(err, backend.ErrOutcomeUnknown) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.trouble, err)
+		}
+	}
 }

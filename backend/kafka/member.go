@@ -266,6 +266,9 @@ func (m *member) next(ctx context.Context) (*session, error) {
 		}
 		wanted[leader] = append(wanted[leader], p)
 	}
+	if len(m.assigned) == 0 {
+		return nil, fmt.Errorf("kafka: %w: the group has taken all partitions from this member", backend.ErrUnavailable)
+	}
 	if len(brokers) == 0 {
 		m.b.topic.forget()
 		return nil, fmt.Errorf("kafka: %w: no partition of topic %q has a leader", backend.ErrUnavailable, m.b.set.topic)

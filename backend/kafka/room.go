@@ -55,12 +55,13 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 		e := roomEntry{read, roomOf(&s, &req), req.Kept, req.Need, req.Want, req.Lifetime.Milliseconds()}
 		var got share
 		if got, why = b.ledger.takeShare(ctx, &e); why == nil {
+			b.rooms.denied.note(nil)
 			return s, backend.Room{Given: got.given, Taken: got.others}, nil
 		}
 	}
 	why = fmt.Errorf("topic %q, where producers share the room: %w", b.set.ledger(), b.cut(ctx, b.explain(why)))
 	if isDenial(why) && b.rooms.denied.still() == nil {
-		b.rooms.denied = refusal{time.Now(), why}
+		b.rooms.denied.note(why)
 	}
 	return s, backend.Room{Err: why}, nil
 }

@@ -349,7 +349,7 @@ func (s *session) send(ctx context.Context, acks []ack) (failed []ack, err error
 		if sessionGone(err) {
 			return acks, nil
 		}
-		return nil, fmt.Errorf("kafka: %w: %w", backend.ErrOutcomeUnknown, err)
+		return nil, fmt.Errorf("kafka: %w: %w", backend.ErrOutcomeUnknown, s.m.b.onTopic(s.m.b.onGroup(err, rightRead), rightRead, s.m.b.set.topic))
 	}
 	s.advance()
 	return s.refused(resp, acks)
@@ -380,7 +380,7 @@ func (s *session) refused(resp *kmsg.ShareAcknowledgeResponse, acks []ack) (fail
 			if !errors.Is(why, kerr.InvalidRecordState) {
 				s.m.b.topic.forget()
 				s.moved(p.Partition, why)
-				err = fmt.Errorf("kafka: %w: %w", backend.ErrOutcomeUnknown, why)
+				err = fmt.Errorf("kafka: %w: %w", backend.ErrOutcomeUnknown, s.m.b.onTopic(why, rightRead, s.m.b.set.topic))
 				continue
 			}
 			for _, a := range acks {

@@ -14,8 +14,12 @@ import (
 
 var _ backend.Tallier = (*Backend)(nil)
 
-// askAgain is how long brokers that refuse entries in the ledger are left alone.
-const askAgain = time.Minute
+// Brokers that refuse entries in the ledger are left alone for refusedFirst, and for twice as long each time, up
+// to askAgain: a right may be taken away for a moment.
+const (
+	refusedFirst = time.Second
+	askAgain     = time.Minute
+)
 
 // offers is what this handle has counted, and why it could not be written down.
 type offers struct {
@@ -41,8 +45,18 @@ func (o *offers) add(more []uint32) {
 
 // refusal is what the brokers refused, and when.
 type refusal struct {
-	at  time.Time
-	err error
+	at   time.Time
+	err  error
+	rest time.Duration // for which they are left alone
+}
+
+// note follows an answer; nil: they do not refuse any more.
+func (d *refusal) note(err error) {
+	if err == nil {
+		*d = refusal{}
+		return
+	}
+	*d = refusal{time.Now(), err, min(max(2*d.rest, refusedFirst), askAgain)}
 }
 
 // isDenial reports whether brokers will refuse entries in the ledger again. One that was deleted is made
@@ -52,7 +66,7 @@ func isDenial(err error) bool {
 }
 
 func (d *refusal) still() error {
-	if d.err != nil && time.Since(d.at) < askAgain {
+	if d.err != nil && time.Since(d.at) < d.rest {
 		return d.err
 	}
 	return nil
@@ -86,10 +100,11 @@ func (b *Backend) Tally(ctx context.Context, add []uint32) ([]uint32, *backend.S
 	if err != nil {
 		err = fmt.Errorf("what producers are offered, in topic %q: %w", b.set.ledger(), b.cut(ctx, b.explain(err)))
 		if isDenial(err) {
-			b.offers.denied = refusal{time.Now(), err}
+			b.offers.denied.note(err)
 		}
 		return nil, nil, err
 	}
+	b.offers.denied.note(nil)
 	return b.ledger.offered(len(add)), nil, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,8 +22,11 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 	defer done()
 	found := []backend.Finding{}
 	add := func(f backend.Finding) { found = append(found, f) }
+	b.checkReplicas(call, add)
 	w, err := b.measure(call, false)
 	switch {
+	case err != nil && len(found) > 0: // where nothing can be stored, the brokers may not say where a partition ends
+		return found, nil
 	case errors.Is(err, backend.ErrStreamNotFound):
 		add(backend.Finding{Code: "stream_missing", Severity: backend.SeverityWarning, Concern: backend.OfStream,
 			Problem: fmt.Sprintf("there is no topic %q", b.set.topic),
@@ -55,6 +59,28 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 			Advice:  "set it to false for the topic"})
 	}
 	return found, nil
+}
+
+// checkReplicas looks for partitions in which nothing can be stored: who publishes is told only that there is no
+// answer, since the brokers say so again and again until there are enough replicas.
+func (b *Backend) checkReplicas(ctx context.Context, add func(backend.Finding)) {
+	topics, err := named(ctx, b, b.admin.ListTopics, b.set.topic)
+	if err != nil || topics[b.set.topic].Err != nil {
+		return // measure says why
+	}
+	configs, _ := b.configs(ctx, b.set.topic)
+	insync, _ := strconv.Atoi(valueOf(configs, "min.insync.replicas")) // what is not known is none
+	all, few := topics[b.set.topic].Partitions, 0
+	for _, p := range all {
+		if p.Leader < 0 || len(p.ISR) < insync {
+			few++
+		}
+	}
+	if few > 0 {
+		add(backend.Finding{Code: "too_few_replicas", Severity: backend.SeverityError, Concern: backend.OfServer,
+			Problem: fmt.Sprintf("%d of %d partitions have no leader, or fewer in-sync replicas than min.insync.replicas (%d): nothing can be stored in them, and publishes to them end without an answer", few, len(all), insync),
+			Advice:  "start the brokers that are down; kafka-topics.sh --describe --under-min-isr-partitions names the partitions"})
+	}
 }
 
 // checkRetention looks for what retention has removed unfinished, and soon will.

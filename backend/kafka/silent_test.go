@@ -2,12 +2,15 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -94,5 +97,30 @@ func TestABrokerThatIsListedNoMore(t *testing.T) {
 			})
 			f.take(b, 1)
 		})
+	}
+}
+
+// fewerReplicasThanHaveToBeInSync: who publishes hears nothing until there are enough, the doctor says why, and what
+// waits is stored then.
+func fewerReplicasThanHaveToBeInSync(t *testing.T, g *ground) {
+	g.create("few", "min.insync.replicas=2")
+	b := g.open("few")
+	finds := func() bool {
+		found, err := b.Examine(t.Context())
+		g.must(err)
+		return slices.ContainsFunc(found, func(f backend.Finding) bool { return f.Code == "too_few_replicas" })
+	}
+	if !finds() {
+		t.Error("the doctor finds nothing")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := b.Append(ctx, messages("waits")); !errors.Is(err, backend.ErrOutcomeUnknown) {
+		t.Errorf("without replicas: %v", err)
+	}
+	changed, err := g.admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "min.insync.replicas", Value: new("1")}}, "few")
+	g.must(errors.Join(err, changed[0].Err))
+	if got := gather(t, b, 1); string(got[0].Data) != "waits" || finds() {
+		t.Errorf("it gets %q, and the doctor finds the same", got[0].Data)
 	}
 }

@@ -15,6 +15,10 @@ var _ backend.Sharer = (*Backend)(nil)
 // ledger before it was taken and take theirs after.
 const roomKept = 2 * callTimeout
 
+// shownWithin is how long a leader that has just been elected may not show what the one before it has
+// acknowledged, while the replicas catch up.
+const shownWithin = 250 * time.Millisecond
+
 // roomEntry asks for a share of the room. How much is given follows from it and from the
 // entries before it, so every reader of the ledger knows.
 type roomEntry struct {
@@ -113,17 +117,30 @@ func (l *ledger) takeShare(ctx context.Context, e *roomEntry) (share, error) {
 	if err != nil {
 		return share{}, err
 	}
-	if err := l.refresh(call); err != nil {
-		return share{}, err
+	for end := time.Now().Add(shownWithin); ; {
+		if err := l.refresh(call); err != nil {
+			return share{}, err
+		}
+		if s, ok := l.given(id); ok {
+			return s, nil
+		}
+		if call.Err() != nil || time.Now().After(end) {
+			return share{}, fmt.Errorf("kafka: %w: the entry %s cannot be read", backend.ErrUnavailable, id)
+		}
+		time.Sleep(retryFetch)
 	}
+}
+
+// given returns what the handle's entry of that ID was given.
+func (l *ledger) given(id string) (share, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range l.shares {
 		if s := &l.shares[i]; s.key == l.room() && idOf(0, s.offset) == id {
-			return *s, nil
+			return *s, true
 		}
 	}
-	return share{}, fmt.Errorf("kafka: %w: the entry %s cannot be read", backend.ErrUnavailable, id)
+	return share{}, false
 }
 
 // noteRoom gives a share. What other producers might append beside the load that was read

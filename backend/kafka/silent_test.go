@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/kafka"
@@ -122,5 +123,39 @@ func fewerReplicasThanHaveToBeInSync(t *testing.T, g *ground) {
 	g.must(errors.Join(err, changed[0].Err))
 	if got := gather(t, b, 1); string(got[0].Data) != "waits" || finds() {
 		t.Errorf("it gets %q, and the doctor finds the same", got[0].Data)
+	}
+}
+
+// TestAShareOfTheRoomThatIsShownLate by a leader that has just been elected: it has what the one before has
+// acknowledged, and shows it once the others have it too.
+func TestAShareOfTheRoomThatIsShownLate(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupClassic)
+	req := backend.RoomRequest{Limit: 100, Pause: -1, Need: 1, Want: 1}
+	asks(t, b, req)
+	id, stored, late := f.TopicInfo("jobs.weir").TopicID, false, 3
+	f.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		stored = stored || req.(*kmsg.ProduceRequest).Topics[0].TopicID == id
+		return nil, nil, false
+	})
+	f.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		fetch := req.(*kmsg.FetchRequest)
+		if !stored || late == 0 || len(fetch.Topics) == 0 || fetch.Topics[0].TopicID != id {
+			return nil, nil, false
+		}
+		late--
+		resp, topic, part := fetch.ResponseKind().(*kmsg.FetchResponse), kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+		part.HighWatermark, part.RecordBatches = fetch.Topics[0].Partitions[0].FetchOffset, []byte{}
+		part.LastStableOffset = part.HighWatermark
+		topic.TopicID, topic.Partitions = id, append(topic.Partitions, part)
+		resp.Topics = append(resp.Topics, topic)
+		return resp, nil, true
+	})
+	asks(t, b, req)
+	if late > 0 {
+		t.Errorf("%d readings were not late", late)
 	}
 }

@@ -50,11 +50,14 @@ func (p *Pool) answered(call trouble, err error) {
 		p.mu.away &^= call
 	}
 	is, doubted := p.mu.away, p.mu.doubted
+	lost := errors.Is(err, backend.ErrDataLost)
 	p.mu.Unlock()
 	if doubted && call != extendCalls {
 		kick(p.extend)
 	}
 	switch {
+	case was != 0 && lost: // an outage is how that happens
+		p.log.Error("weir: messages lost: the server has lost them", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
 	case was == 0 && is != 0:
 		p.log.Warn("weir: waiting for the backend", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
 	case was != 0 && is == 0:

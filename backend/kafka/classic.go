@@ -52,6 +52,7 @@ type classic struct {
 	assigned bool        // the group has been joined
 	failure  error       // why it cannot be, or why commits fail; see failing
 	failedAt time.Time
+	loss     error // of records, which no claim has told yet; whatever fails and succeeds meanwhile
 	windows  map[int32]*window
 	changed  chan struct{} // closed when assigned, failure or what is ready changes
 	fresh    int           // records of all windows
@@ -156,7 +157,7 @@ func (c *classic) start(ctx context.Context) error {
 		kgo.OnPartitionsRevoked(c.onRevoked),
 		kgo.OnPartitionsLost(c.onLost),
 		kgo.FetchMaxWait(idleWait),
-		kgo.FetchMaxBytes(16<<20),
+		kgo.FetchMaxBytes(8<<20),
 	)
 	if err != nil {
 		return err
@@ -194,6 +195,14 @@ func (c *classic) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failure, c.failedAt = err, time.Now()
+	c.announce()
+}
+
+// lost has a claim tell of lost records, once.
+func (c *classic) lost(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.loss = err
 	c.announce()
 }
 
@@ -454,7 +463,7 @@ func (c *classic) explainGroup(err error) error {
 	}
 	switch {
 	case errors.As(err, &lost):
-		return fmt.Errorf("kafka: %w: the brokers have lost records, and the group goes on behind those that are left: %w", backend.ErrUnavailable, err)
+		return fmt.Errorf("kafka: %w: %w, and the group goes on behind those that are left: %w", backend.ErrUnavailable, backend.ErrDataLost, err)
 	case rejoins(err):
 		return fmt.Errorf("kafka: %w: the group has put this member out, which joins again: %w", backend.ErrUnavailable, err)
 	case errors.Is(err, kerr.InconsistentGroupProtocol):

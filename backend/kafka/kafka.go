@@ -30,10 +30,6 @@ const (
 	dialTimeout = 5 * time.Second
 	// callTimeout bounds a call whose context has no earlier deadline.
 	callTimeout = 5 * time.Second
-	// silence is how long a broker may take to answer, beside the time that a request gives it, before
-	// its connection is closed and others are asked: one that stands still, or whose machine is gone,
-	// closes none.
-	silence = 3 * time.Second
 	// leastRecord is what a record counts for at least in a full buffer, in bytes.
 	leastRecord = 32
 )
@@ -185,8 +181,10 @@ func (b *Backend) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	all := []kgo.Opt{
 		kgo.ClientID(b.set.clientID),
 		kgo.DialTimeout(dialTimeout),
-		kgo.RetryTimeout(callTimeout),
-		kgo.RequestTimeoutOverhead(silence),
+		kgo.RetryTimeout(2 * callTimeout),
+		// A broker that stands still, or whose machine is gone, closes no connection. Large requests and answers
+		// have to be through by then as well.
+		kgo.RequestTimeoutOverhead(callTimeout),
 		kgo.ProduceRequestTimeout(callTimeout),
 		kgo.MetadataMinAge(100 * time.Millisecond),
 		kgo.ProducerLinger(0),

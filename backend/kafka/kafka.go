@@ -182,9 +182,7 @@ func (b *Backend) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 		kgo.ClientID(b.set.clientID),
 		kgo.DialTimeout(dialTimeout),
 		kgo.RetryTimeout(2 * callTimeout),
-		// A broker that stands still, or whose machine is gone, closes no connection. Large requests and answers
-		// have to be through by then as well.
-		kgo.RequestTimeoutOverhead(callTimeout),
+		kgo.RequestTimeoutOverhead(callTimeout), // see patient
 		kgo.ProduceRequestTimeout(callTimeout),
 		kgo.MetadataMinAge(100 * time.Millisecond),
 		kgo.ProducerLinger(0),
@@ -193,7 +191,14 @@ func (b *Backend) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	if b.set.tls != nil {
 		all = append(all, kgo.DialTLSConfig(b.set.tls))
 	}
-	own := []kgo.Opt{kgo.SeedBrokers(b.set.addrs...), kgo.WithContext(b.closing), kgo.RequiredAcks(kgo.AllISRAcks())}
+	dial, err := patiently(all, b.opts)
+	if err != nil {
+		return nil, err
+	}
+	own := []kgo.Opt{
+		kgo.SeedBrokers(b.set.addrs...), kgo.WithContext(b.closing), kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.Dialer(dial), kgo.DialTLSConfig(nil), // dial has it
+	}
 	client, err := kgo.NewClient(slices.Concat(all, b.set.login.Options(), b.opts, own, opts)...)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: options: %w", err)

@@ -106,6 +106,53 @@ func TestRestoreOfAStateThatTheCopyLacks(t *testing.T) {
 	lacks("--at must not be behind it", "--at", "999999999")
 }
 
+// TestAStandbyIsOneWhileItsStoreIsAway: nothing has changed about who leads.
+func TestAStandbyIsOneWhileItsStoreIsAway(t *testing.T) {
+	dir := t.TempDir()
+	cfg := server.Config{Replica: server.Replica{
+		URL: "file://" + dir, Every: time.Second, Base: time.Hour, Keep: time.Hour, LagMax: 1 << 30, Failover: true, FailoverAfter: time.Hour,
+	}}
+	leads, stands := cfg, cfg
+	leads.DataDir, stands.DataDir, stands.Replica.Standby = t.TempDir(), t.TempDir(), true
+	leader := newCopy(leads, func(bool) {}, slog.New(slog.DiscardHandler))
+	e, err := engine.Open(t.Context(), engine.Options{Dir: leads.DataDir, Replica: &leader.Replica, Open: leader.lead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the copy has a base", func() bool { return runWeir(t, "", "restore", "--dry-run", cfg.Replica.URL, "x").err == nil })
+	var log capture.Buffer
+	said := make(chan bool, 100)
+	standby := newCopy(stands, func(on bool) { said <- on }, slog.New(slog.NewTextHandler(&log, nil)))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- standby.lead(ctx) }()
+	if !<-said {
+		t.Fatal("it does not stand by")
+	}
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it says that the store is away", func() bool {
+		return strings.Contains(log.String(), "trying again") || strings.Contains(log.String(), "cannot be followed")
+	})
+	if len(said) > 0 {
+		t.Errorf("while its store is away it says that it stands by: %v\n%s", <-said, log.String())
+	}
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("it leads")
+	}
+	standby.close()
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	leader.close()
+}
+
 // TestARestoreSaysWhatItTriesAgain has an entry of the copy that cannot be read for now.
 func TestARestoreSaysWhatItTriesAgain(t *testing.T) {
 	dir := t.TempDir()

@@ -26,6 +26,7 @@ type copyOf struct {
 	url, dir string
 	after    time.Duration // without a sign of life the leader has failed; 0: nobody takes over
 	standby  bool
+	stands   atomic.Bool        // another server leads, as far as this one knows
 	waiting  func(standby bool) // this server is not recovering yet
 	log      *slog.Logger
 }
@@ -69,8 +70,10 @@ func (c *copyOf) lead(ctx context.Context) (err error) {
 	var led restore.Led
 	if c.standby {
 		c.log.Info("standing by: another server leads, or nobody does yet", "takes_over_after", c.after.String())
+		c.stands.Store(true)
 		c.waiting(true)
 		led, err = d.Stand(ctx, restore.Standby{Silence: c.after, Poll: min(signPoll, c.after/10)})
+		c.stands.Store(false)
 		c.waiting(false)
 	} else {
 		// A base may take long to be fetched: supervisors and probes have to hear of this server.
@@ -93,14 +96,14 @@ func (c *copyOf) trouble(leads *atomic.Bool) func(error) {
 	var told atomic.Int64 // ns since begun
 	told.Store(-int64(troubleTold))
 	return func(err error) {
-		led := leads.Load()
-		if !led {
+		led, stands := leads.Load(), c.stands.Load()
+		if !led && !stands {
 			c.waiting(false)
 		}
 		last, now := told.Load(), int64(time.Since(begun))
 		switch {
 		case now-last < int64(troubleTold) || !told.CompareAndSwap(last, now):
-		case led:
+		case led, stands:
 			c.log.Warn("the copy: trying again", "error", err)
 		default:
 			c.log.Warn("the store of --replica has to say who leads before this server begins; trying again", "error", err)

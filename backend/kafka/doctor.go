@@ -72,7 +72,7 @@ func (b *Backend) checkReplicas(ctx context.Context, add func(backend.Finding)) 
 	insync, _ := strconv.Atoi(valueOf(configs, "min.insync.replicas")) // what is not known is none
 	all, few := topics[b.set.topic].Partitions, 0
 	for _, p := range all {
-		if p.Leader < 0 || len(p.ISR) < insync {
+		if p.Leader < 0 || len(p.ISR) < min(insync, len(p.Replicas)) { // brokers ask for no more than there can be
 			few++
 		}
 	}

@@ -62,7 +62,6 @@ func TestWhatOthersDoToTopicsAndGroups(t *testing.T) {
 		{"the room in a ledger made again", theRoomInALedgerMadeAgain},
 		{"a transaction that was given up", aTransactionThatWasGivenUp},
 		{"a commit that a mirror copies", aCommitThatAMirrorCopies},
-		{"fewer replicas than have to be in sync", fewerReplicasThanHaveToBeInSync},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			t.Parallel()

@@ -241,4 +241,5 @@ func TestOneOfThreeBrokersIsKilledUnderLoad(t *testing.T) {
 	stored, handled = l.goesOn(at, 3, 4)
 	t.Logf("two partitions were added: they took messages after %s and were handled after %s", stored, handled)
 	l.end()
+	tooFewReplicas(t, cluster, admin)
 }

@@ -3,7 +3,6 @@ package kafka_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/kafka"
+	"github.com/weirmq/weir/tests/kafkatest"
 )
 
 // mute is a broker that stands still, or whose machine is gone: its connections stay open, and nothing answers.
@@ -102,37 +102,44 @@ func TestABrokerThatIsListedNoMore(t *testing.T) {
 	}
 }
 
-// fewerReplicasThanHaveToBeInSync: who publishes hears nothing until there are enough, the doctor says why, and what
-// waits is stored then.
-func fewerReplicasThanHaveToBeInSync(t *testing.T, g *ground) {
-	g.create("few", "min.insync.replicas=2")
-	b := g.open("few")
+// tooFewReplicas: while a topic has fewer replicas than have to be in sync, who publishes hears nothing, the doctor
+// says why, and what waits is stored once there are enough.
+func tooFewReplicas(t *testing.T, cluster *kafkatest.Cluster, admin *kadm.Client) {
+	if _, err := admin.CreateTopic(t.Context(), 1, 2, settingsOf([]string{"min.insync.replicas=2"}), "few"); err != nil {
+		t.Fatal(err)
+	}
+	var replicas []int32
+	await(t, "the topic", func() bool {
+		topics, err := admin.ListTopics(t.Context(), "few")
+		replicas = topics["few"].Partitions[0].ISR
+		return err == nil && len(replicas) == 2
+	})
+	b := open(t, cluster.URL()+"/few?group=g")
+	defer b.Close()
+	publish(t, b, "first", 1)
 	finds := func() bool {
 		found, err := b.Examine(t.Context())
-		g.must(err)
-		return slices.ContainsFunc(found, func(f backend.Finding) bool { return f.Code == "too_few_replicas" })
-	}
-	if !finds() {
-		t.Error("the doctor finds nothing")
-	}
-	stored := 0
-	await(t, "an append without replicas to end without an answer", func() bool { // a broker may not go by the settings of a new topic at once
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		_, err := b.Append(ctx, messages(fmt.Sprint(stored)))
-		if err == nil {
-			stored++
-		} else if !errors.Is(err, backend.ErrOutcomeUnknown) {
+		if err != nil && !backend.Retryable(err) {
 			t.Fatal(err)
 		}
-		return err != nil
-	})
-	changed, err := g.admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "min.insync.replicas", Value: new("1")}}, "few")
-	g.must(errors.Join(err, changed[0].Err))
-	got := gather(t, b, stored+1)
-	if last := string(got[stored].Data); last != fmt.Sprint(stored) || finds() {
-		t.Errorf("it gets %q at last, want %d, and the doctor finds: %t", last, stored, finds())
+		return slices.ContainsFunc(found, func(f backend.Finding) bool { return f.Code == "too_few_replicas" })
 	}
+	if finds() {
+		t.Error("the doctor finds too few replicas though all are there")
+	}
+	gone := cluster.Broker(replicas[0])
+	gone.Kill()
+	await(t, "the doctor's finding", finds)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := b.Append(ctx, messages("waits")); !errors.Is(err, backend.ErrOutcomeUnknown) {
+		t.Errorf("without replicas: %v", err)
+	}
+	gone.Restart()
+	if got := gather(t, b, 2); string(got[1].Data) != "waits" {
+		t.Errorf("it gets %q", got[1].Data)
+	}
+	await(t, "the finding to be gone", func() bool { return !finds() })
 }
 
 // TestAShareOfTheRoomThatIsShownLate by a leader that has just been elected: it has what the one before has

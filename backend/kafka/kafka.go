@@ -129,10 +129,14 @@ func Open(ctx context.Context, u *url.URL, opts ...kgo.Opt) (*Backend, error) {
 	b.offers.turn, b.rooms.turn, b.redrives.turn = newTurn(), newTurn(), newTurn()
 	b.fetching <- struct{}{}
 	b.closing, b.close = context.WithCancel(context.Background())
-	early, stop := address.Early(ctx, func(ctx context.Context) error { return set.look(ctx, briefly) })
+	if b.set.tls == nil {
+		b.set.tls = encryption(b.options())
+		b.set.tlsGiven = b.set.tls != nil
+	}
+	early, stop := address.Early(ctx, func(ctx context.Context) error { return b.set.look(ctx, briefly) })
 	defer stop()
 	if err = b.connect(ctx); err != nil {
-		if why := set.misfitTLS(ctx, err, early); why != nil {
+		if why := b.set.misfitTLS(ctx, err, early); why != nil {
 			err = why
 		}
 		_ = b.Close()
@@ -178,6 +182,20 @@ func (b *Backend) connect(ctx context.Context) error {
 
 // newClient returns a client with the options of the program, which opts and weir's own beat.
 func (b *Backend) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
+	all := b.options()
+	dial, err := patiently(all)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(slices.Concat(all, []kgo.Opt{kgo.Dialer(dial), kgo.DialTLSConfig(nil)}, opts)...) // dial has it
+	if err != nil {
+		return nil, fmt.Errorf("kafka: options: %w", err)
+	}
+	return client, nil
+}
+
+// options are those of every client.
+func (b *Backend) options() []kgo.Opt {
 	all := []kgo.Opt{
 		kgo.ClientID(b.set.clientID),
 		kgo.DialTimeout(dialTimeout),
@@ -191,19 +209,8 @@ func (b *Backend) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	if b.set.tls != nil {
 		all = append(all, kgo.DialTLSConfig(b.set.tls))
 	}
-	dial, err := patiently(all, b.opts)
-	if err != nil {
-		return nil, err
-	}
-	own := []kgo.Opt{
-		kgo.SeedBrokers(b.set.addrs...), kgo.WithContext(b.closing), kgo.RequiredAcks(kgo.AllISRAcks()),
-		kgo.Dialer(dial), kgo.DialTLSConfig(nil), // dial has it
-	}
-	client, err := kgo.NewClient(slices.Concat(all, b.set.login.Options(), b.opts, own, opts)...)
-	if err != nil {
-		return nil, fmt.Errorf("kafka: options: %w", err)
-	}
-	return client, nil
+	own := []kgo.Opt{kgo.SeedBrokers(b.set.addrs...), kgo.WithContext(b.closing), kgo.RequiredAcks(kgo.AllISRAcks())}
+	return slices.Concat(all, b.set.login.Options(), b.opts, own)
 }
 
 // Info describes the stream.

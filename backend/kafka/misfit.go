@@ -109,6 +109,8 @@ func (s *settings) misfitTLS(ctx context.Context, err error, early func() error)
 func (s *settings) look(ctx context.Context, patience time.Duration) error {
 	for _, addr := range s.addrs {
 		switch {
+		case s.tlsGiven && probe(ctx, patience, addr, speaksPlain):
+			return fmt.Errorf("%s does not speak TLS, which the program's kgo.DialTLSConfig asks for", addr)
 		case s.tls != nil && probe(ctx, patience, addr, speaksPlain):
 			return fmt.Errorf("scheme kafkas: %s does not speak TLS; use kafka://", addr)
 		case s.tls == nil && probe(ctx, patience, addr, speaksTLS):

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"slices"
@@ -24,8 +25,8 @@ const (
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // patiently returns the dialer that a client with the given options has, whose connections are patient.
-func patiently(opts ...[]kgo.Opt) (dialer, error) {
-	client, err := kgo.NewClient(slices.Concat(opts...)...)
+func patiently(opts []kgo.Opt) (dialer, error) {
+	client, err := unused(opts)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: options: %w", err)
 	}
@@ -38,6 +39,23 @@ func patiently(opts ...[]kgo.Opt) (dialer, error) {
 		}
 		return newPatient(c), nil
 	}, nil
+}
+
+// encryption returns what options say about TLS; nil: nothing, or they are wrong.
+func encryption(opts []kgo.Opt) *tls.Config {
+	client, err := unused(opts)
+	if err != nil {
+		return nil
+	}
+	defer client.Close()
+	return client.OptValue(kgo.DialTLSConfig).(*tls.Config)
+}
+
+// unused returns a client that connects to nobody.
+func unused(opts []kgo.Opt) (*kgo.Client, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return kgo.NewClient(append(slices.Clip(opts), kgo.WithContext(ctx))...)
 }
 
 type patient struct {

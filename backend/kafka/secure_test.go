@@ -84,6 +84,19 @@ func TestTLSAndSASL(t *testing.T) {
 		if seen.connects.Load() == 0 {
 			t.Error("the hook has seen no connection")
 		}
+		far := link.NewProxy(t, s.Listener(kafkatest.TLS))
+		far.Set(link.Fault{Latency: 200 * time.Millisecond})
+		for addr, want := range map[string]string{
+			far.Addr(): "no answer in time",
+			s.Addr():   "does not speak TLS, which the program's kgo.DialTLSConfig asks for",
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			_, err := kafka.Open(ctx, parsed(t, "kafka://"+addr+"/jobs"), kgo.DialTLSConfig(&tls.Config{RootCAs: authorities}))
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
 	})
 	t.Run("misfits", func(t *testing.T) { misfits(t, s, ca, pair) })
 }

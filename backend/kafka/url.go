@@ -46,6 +46,7 @@ type settings struct {
 	login       kafkalogin.Login
 	memory      int         // bytes that may wait to be sent
 	tls         *tls.Config // nil: without TLS
+	tlsGiven    bool        // by the program, whatever the URL says
 }
 
 func (s *settings) deadLetter() string { return s.topic + ".dlq" }

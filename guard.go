@@ -35,6 +35,7 @@ type guard struct {
 		at admission.Objective
 	}
 
+	blind     seldom       // the signal is not known
 	known     atomic.Int32 // what was said about the signal last: 0 nothing, else signalKnown or signalUnknown
 	near      atomic.Bool  // it was told that the depth is near its limit
 	fullSince atomic.Int64 // Unix ns since when shadow has seen no room; 0: there was some
@@ -338,36 +339,38 @@ func (g *guard) judge(set *settings, r *reading, now time.Time) (is level, signa
 	return nominal, signal
 }
 
-// tellKnown logs and counts each change between a known and an unknown signal.
+// tellKnown counts each change between a known and an unknown signal, and logs them.
 func (g *guard) tellKnown(set *settings, r *reading, known bool) {
 	state := int32(signalUnknown)
 	if known {
 		state = signalKnown
 	}
-	before := g.known.Load()
-	if before == state || !g.known.CompareAndSwap(before, state) {
-		return
-	}
-	if g.hooks.SignalKnown != nil {
+	if before := g.known.Load(); before != state && g.known.CompareAndSwap(before, state) && g.hooks.SignalKnown != nil {
 		g.hooks.SignalKnown(g.name, known)
 	}
-	switch {
-	case known && before == signalUnknown:
-		set.Logger.Info("the guard's signal is known again", "stream", g.name.Stream)
-	case !known && errors.Is(r.err, ErrForbidden):
+	if known {
+		if g.blind.ends() {
+			set.Logger.Info("the guard's signal is known again", "stream", g.name.Stream)
+		}
+		return
+	}
+	if !g.blind.begins() {
+		return
+	}
+	if errors.Is(r.err, ErrForbidden) {
 		set.Logger.Info("publishing without a guard: this user or key may not read the load of the queue",
 			"stream", g.name.Stream, "policy", string(set.LagUnknown), "reason", r.err.Error())
-	case !known:
-		why := "no worker is running, or none publishes it"
-		switch {
-		case r.err != nil:
-			why = r.err.Error()
-		case set.LagSignal == SignalBacklog:
-			why = "the backend does not know how many messages are waiting"
-		}
-		set.Logger.Warn("the guard's signal is not known",
-			"stream", g.name.Stream, "policy", string(set.LagUnknown), "reason", why)
+		return
 	}
+	why := "no worker is running, or none publishes it"
+	switch {
+	case r.err != nil:
+		why = r.err.Error()
+	case set.LagSignal == SignalBacklog:
+		why = "the backend does not know how many messages are waiting"
+	}
+	set.Logger.Warn("the guard's signal is not known",
+		"stream", g.name.Stream, "policy", string(set.LagUnknown), "reason", why)
 }
 
 // softSleep is how long a publish sleeps above the soft limit.

@@ -63,6 +63,33 @@ func TestABusyProducerWaitsForNoReadingButTheFirst(t *testing.T) {
 	})
 }
 
+// As on Redis 6, which knows how much is waiting only while nothing is.
+func TestASignalThatComesAndGoesIsNotLoggedEachTime(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		for range 150 { // five minutes
+			g.fake.Pretend(&backend.Signal{Pending: 500, Lag: new(int64), XLen: 500})
+			_, _ = g.timed(t.Context())
+			time.Sleep(time.Second)
+			g.pretend(1, 0)
+			_, _ = g.timed(t.Context())
+			time.Sleep(time.Second)
+		}
+		unknown, known := 0, 0
+		for _, l := range g.log.of("") {
+			switch l.text {
+			case "the guard's signal is not known":
+				unknown++
+			case "the guard's signal is known again":
+				known++
+			}
+		}
+		if changes := len(g.known); changes < 290 || unknown < 20 || unknown > 31 || known < unknown-1 {
+			t.Errorf("of %d changes in five minutes it is logged %d times that it is not known, and %d times that it is", changes, unknown, known)
+		}
+	})
+}
+
 // Who may not read the load is not asked again by every publish: a server logs each attempt.
 func TestAReadingThatIsForbiddenIsTriedEverMoreRarely(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {

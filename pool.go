@@ -78,6 +78,9 @@ type Pool struct {
 	watch   chan struct{}
 	beat    chan struct{}
 
+	outage seldom // the backend does not answer
+	parts  seldom // a part of the stream did not answer the last claim
+
 	mu struct {
 		sync.Mutex
 		hasWork sync.Cond // workers wait for a message
@@ -109,7 +112,6 @@ type Pool struct {
 		doubts    int       // how often the leases came into doubt
 		doubted   bool      // they are; nothing begins until they are confirmed
 		away      trouble   // calls that the backend does not answer
-		partly    bool      // a part of the stream did not answer the last claim
 		due       dueTimes
 		failures  lineLimit // of the lines about failed deliveries
 		expiries  lineLimit // of those about expired messages

@@ -31,12 +31,11 @@ const (
 )
 
 // answered learns how a call ended. An outage is logged once when it begins and once
-// when it is over. After it, the server may have forgotten the leases, and what begins
+// when it is over, but see seldom. After it, the server may have forgotten the leases, and what begins
 // under a forgotten lease is done twice: nothing begins until the heartbeat has
 // confirmed them.
 func (p *Pool) answered(call trouble, err error) {
 	p.mu.Lock()
-	was := p.mu.away
 	switch {
 	case err != nil:
 		p.mu.away |= call
@@ -56,11 +55,11 @@ func (p *Pool) answered(call trouble, err error) {
 		kick(p.extend)
 	}
 	switch {
-	case was != 0 && lost: // an outage is how that happens
-		p.log.Error("weir: messages lost: the server has lost them", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
-	case was == 0 && is != 0:
+	case err != nil && p.outage.begins():
 		p.log.Warn("weir: waiting for the backend", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
-	case was != 0 && is == 0:
+	case lost: // an outage is how that happens
+		p.log.Error("weir: messages lost: the server has lost them", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
+	case is == 0 && p.outage.ends():
 		p.log.Info("weir: the backend is back", "stream", p.name.Stream, "consumer", p.cfg.Consumer)
 	}
 }
@@ -69,14 +68,10 @@ func (p *Pool) answered(call trouble, err error) {
 // that a dead letter was refused. That is logged once when it begins and once when it is
 // over.
 func (p *Pool) partly(err error) {
-	p.mu.Lock()
-	was := p.mu.partly
-	p.mu.partly = err != nil
-	p.mu.Unlock()
 	switch {
-	case err != nil && !was:
+	case err != nil && p.parts.begins():
 		p.log.Warn("weir: claims fail in part; the rest is worked off", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
-	case err == nil && was:
+	case err == nil && p.parts.ends():
 		p.log.Info("weir: claims succeed in all parts again", "stream", p.name.Stream, "consumer", p.cfg.Consumer)
 	}
 }

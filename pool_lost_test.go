@@ -28,3 +28,46 @@ func TestPoolTellsThatTheServerHasLostMessages(t *testing.T) {
 		p.finish()
 	})
 }
+
+// flapping counts the lines of a trouble that came and went for half a minute, many times a second, and then lasted:
+// it must begin in the log at most every ten seconds, and what has begun must end.
+func flapping(t *testing.T, log *logged, begins, ends string) {
+	t.Helper()
+	if n, over := len(log.Lines(begins)), len(log.Lines(ends)); n < 3 || n > 5 || over != n-1 {
+		t.Errorf("the trouble was logged %d times, its end %d times", n, over)
+	}
+}
+
+func TestPoolDoesNotLogEachOfManyShortOutages(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		log := &logged{}
+		p := startPool(t, f, nothing, PoolConfig{Workers: 2, Logger: log.logger(), Block: 100 * time.Millisecond})
+		for range 150 {
+			f.Inject(backendtest.OpClaim, backendtest.Fault{Err: backend.ErrUnavailable, Times: 1})
+			time.Sleep(200 * time.Millisecond)
+		}
+		back := f.Inject(backendtest.OpClaim, backendtest.Fault{Err: backend.ErrUnavailable})
+		time.Sleep(11 * time.Second)
+		flapping(t, log, "waiting for the backend", "the backend is back")
+		back()
+		p.finish()
+	})
+}
+
+func TestPoolDoesNotLogEachClaimThatFailsInPart(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		log := &logged{}
+		p := &Pool{log: log.logger()}
+		for range 150 {
+			p.partly(backend.ErrUnavailable)
+			p.partly(nil)
+			time.Sleep(200 * time.Millisecond)
+		}
+		for range 11 {
+			p.partly(backend.ErrUnavailable)
+			time.Sleep(time.Second)
+		}
+		flapping(t, log, "claims fail in part", "claims succeed in all parts again")
+	})
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -21,10 +20,9 @@ import (
 type Producer struct {
 	stream *Stream
 	guard  *guard
-	gather *gatherer    // nil: the backend does not ask for it
-	single sync.Pool    // of *[1]Message: Append takes a slice
-	away   atomic.Bool  // it was logged that publishing fails
-	told   atomic.Int64 // Unix ns of that line
+	gather *gatherer // nil: the backend does not ask for it
+	single sync.Pool // of *[1]Message: Append takes a slice
+	away   seldom
 }
 
 // NewProducer returns a producer for s. The error names the invalid field of c.
@@ -445,31 +443,19 @@ func (p *Producer) outcome(b *batch) error {
 	return &BatchError{Errs: b.errs}
 }
 
-// awayEvery is the shortest time between two outages that are logged: while some publishes fail and others do
-// not, as where a part of the servers is away or TryPublish has too little time, each would begin one.
-const awayEvery = 10 * time.Second
-
-// tellAway logs once when the backend becomes unavailable and once when it is back.
+// tellAway logs when the backend becomes unavailable and when it is back.
 func (p *Producer) tellAway(err error) {
-	away := err != nil && failureReason(err) == reasonUnavailable
-	if err != nil && !away || p.away.Load() == away {
-		return
-	}
-	if away {
-		now, last := time.Now().UnixNano(), p.told.Load()
-		if last != 0 && now-last < int64(awayEvery) || !p.told.CompareAndSwap(last, now) {
-			return
+	log := p.guard.settings.Load().Logger
+	switch {
+	case err == nil:
+		if p.away.ends() {
+			log.Info("weir: publishing works again", "stream", p.stream.info.Stream)
+		}
+	case failureReason(err) == reasonUnavailable:
+		if p.away.begins() {
+			log.Warn("weir: publishing fails", "stream", p.stream.info.Stream, "error", err)
 		}
 	}
-	if !p.away.CompareAndSwap(!away, away) {
-		return
-	}
-	log := p.guard.settings.Load().Logger
-	if away {
-		log.Warn("weir: publishing fails", "stream", p.stream.info.Stream, "error", err)
-		return
-	}
-	log.Info("weir: publishing works again", "stream", p.stream.info.Stream)
 }
 
 func (p *Producer) attempted(n int) {

@@ -55,7 +55,8 @@ func (p *Process) Signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
 // Exited is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Running reports whether the process is there and not a zombie.
+// Running reports whether the process is there and not a zombie. Not all that it has printed may be in
+// Stdout and Stderr before Exited is closed.
 func (p *Process) Running() bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")

@@ -65,11 +65,11 @@ func TestAPublishLeavesALeaderThatStandsStill(t *testing.T) {
 	b := f.openAll(groupClassic, kgo.Dialer(silent.dial))
 	f.publish(b, 0, 1)
 	f.leaderGone(silent)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	watch := stopwatch()
 	_, err := b.Append(ctx, messages("x"))
-	if took := watch(); err != nil || took > 15*time.Second {
+	if took := watch(); err != nil || took > 25*time.Second { // 10 for the publish, 5 if it asks that broker who leads, and what a busy machine takes
 		t.Errorf("stored after %s, %v", took, err)
 	}
 }

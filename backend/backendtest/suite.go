@@ -338,7 +338,7 @@ func (f *fixture) nack(b backend.Backend, r backend.Return) {
 func (f *fixture) stats(b backend.Backend) backend.Stats {
 	f.Helper()
 	stats, err := b.Stats(f.ctx())
-	if f.h.Late > 0 && errors.Is(err, backend.ErrUnavailable) {
+	for n := 1; n < 6 && f.h.Late > 0 && errors.Is(err, backend.ErrUnavailable); n++ { // a busy server
 		stats, err = b.Stats(f.ctx())
 	}
 	if err != nil {

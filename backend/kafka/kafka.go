@@ -38,6 +38,7 @@ const (
 type Backend struct {
 	set    settings
 	opts   []kgo.Opt   // of the program
+	dial   dialer      // as the options say, patient
 	client *kgo.Client // produces, asks, reads
 	admin  *kadm.Client
 	facts  facts
@@ -129,13 +130,17 @@ func Open(ctx context.Context, u *url.URL, opts ...kgo.Opt) (*Backend, error) {
 	b.offers.turn, b.rooms.turn, b.redrives.turn = newTurn(), newTurn(), newTurn()
 	b.fetching <- struct{}{}
 	b.closing, b.close = context.WithCancel(context.Background())
+	dial, given, err := patiently(b.options())
+	b.dial = dial
 	if b.set.tls == nil {
-		b.set.tls = encryption(b.options())
-		b.set.tlsGiven = b.set.tls != nil
+		b.set.tls, b.set.tlsGiven = given, given != nil
 	}
 	early, stop := address.Early(ctx, func(ctx context.Context) error { return b.set.look(ctx, briefly) })
 	defer stop()
-	if err = b.connect(ctx); err != nil {
+	if err == nil {
+		err = b.connect(ctx)
+	}
+	if err != nil {
 		if why := b.set.misfitTLS(ctx, err, early); why != nil {
 			err = why
 		}
@@ -182,12 +187,8 @@ func (b *Backend) connect(ctx context.Context) error {
 
 // newClient returns a client with the options of the program, which opts and weir's own beat.
 func (b *Backend) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
-	all := b.options()
-	dial, err := patiently(all)
-	if err != nil {
-		return nil, err
-	}
-	client, err := kgo.NewClient(slices.Concat(all, []kgo.Opt{kgo.Dialer(dial), kgo.DialTLSConfig(nil)}, opts)...) // dial has it
+	dials := []kgo.Opt{kgo.Dialer(b.dial), kgo.DialTLSConfig(nil)} // which dial has
+	client, err := kgo.NewClient(slices.Concat(b.options(), dials, opts)...)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: options: %w", err)
 	}

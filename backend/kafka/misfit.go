@@ -109,9 +109,10 @@ func (s *settings) misfitTLS(ctx context.Context, err error, early func() error)
 func (s *settings) look(ctx context.Context, patience time.Duration) error {
 	for _, addr := range s.addrs {
 		switch {
-		case s.tlsGiven && probe(ctx, patience, addr, speaksPlain):
-			return fmt.Errorf("%s does not speak TLS, which the program's kgo.DialTLSConfig asks for", addr)
 		case s.tls != nil && probe(ctx, patience, addr, speaksPlain):
+			if s.tlsGiven {
+				return fmt.Errorf("%s does not speak TLS, which the program's kgo.DialTLSConfig asks for", addr)
+			}
 			return fmt.Errorf("scheme kafkas: %s does not speak TLS; use kafka://", addr)
 		case s.tls == nil && probe(ctx, patience, addr, speaksTLS):
 			return fmt.Errorf("scheme kafka: %s speaks TLS; use kafkas://", addr)

@@ -24,11 +24,14 @@ const (
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// patiently returns the dialer that a client with the given options has, whose connections are patient.
-func patiently(opts []kgo.Opt) (dialer, error) {
-	client, err := unused(opts)
+// patiently returns the dialer that a client with the given options has, whose connections are patient, and what the
+// options say about TLS; nil: nothing.
+func patiently(opts []kgo.Opt) (dialer, *tls.Config, error) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel() // the client connects to nobody
+	client, err := kgo.NewClient(append(slices.Clip(opts), kgo.WithContext(ended))...)
 	if err != nil {
-		return nil, fmt.Errorf("kafka: options: %w", err)
+		return nil, nil, fmt.Errorf("kafka: options: %w", err)
 	}
 	defer client.Close()
 	dial := client.OptValue(kgo.Dialer).(dialer)
@@ -38,24 +41,7 @@ func patiently(opts []kgo.Opt) (dialer, error) {
 			return nil, err
 		}
 		return newPatient(c), nil
-	}, nil
-}
-
-// encryption returns what options say about TLS; nil: nothing, or they are wrong.
-func encryption(opts []kgo.Opt) *tls.Config {
-	client, err := unused(opts)
-	if err != nil {
-		return nil
-	}
-	defer client.Close()
-	return client.OptValue(kgo.DialTLSConfig).(*tls.Config)
-}
-
-// unused returns a client that connects to nobody.
-func unused(opts []kgo.Opt) (*kgo.Client, error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return kgo.NewClient(append(slices.Clip(opts), kgo.WithContext(ctx))...)
+	}, client.OptValue(kgo.DialTLSConfig).(*tls.Config), nil
 }
 
 type patient struct {

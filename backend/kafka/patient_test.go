@@ -100,7 +100,7 @@ func TestAPatientConnectionCanBeGivenUp(t *testing.T) {
 // The connections of a program's own dialer are patient, too.
 func TestADialerOfTheProgramIsUsed(t *testing.T) {
 	dialed := ""
-	dial, err := patiently([]kgo.Opt{kgo.Dialer(func(_ context.Context, _, addr string) (net.Conn, error) {
+	dial, _, err := patiently([]kgo.Opt{kgo.Dialer(func(_ context.Context, _, addr string) (net.Conn, error) {
 		dialed = addr
 		c, _ := net.Pipe()
 		return c, nil

@@ -12,13 +12,13 @@ import (
 	"github.com/weirmq/weir/tests/bubble"
 )
 
-// pair opens a stream of two shards in memory.
-func pair(t *testing.T) (b backend.Backend, fakes []*backendtest.Fake) {
+// inMemory opens a stream of n shards in memory.
+func inMemory(t *testing.T, n int) (b backend.Backend, fakes []*backendtest.Fake) {
 	t.Helper()
-	for i := range 2 {
+	for i := range n {
 		fakes = append(fakes, backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprintf("jobs.%d", i)}))
 	}
-	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 2, Open: func(_ context.Context, number int) (backend.Backend, error) {
+	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: n, Open: func(_ context.Context, number int) (backend.Backend, error) {
 		return fakes[number], nil
 	}})
 	if err != nil {
@@ -46,7 +46,7 @@ func TestAnAppendThatFailsSaysWhatIsStored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Run(t, func(t *testing.T) {
-				b, fakes := pair(t)
+				b, fakes := inMemory(t, 2)
 				for _, f := range fakes[:c.shards] {
 					defer f.Inject(backendtest.OpAppend, c.fault)()
 				}

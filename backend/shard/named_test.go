@@ -1,7 +1,6 @@
 package shard_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,22 +8,11 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
-	"github.com/weirmq/weir/backend/shard"
 )
 
 // Shards may be on several servers: what one of them refuses is of no use without its name.
 func TestAnErrorNamesTheShard(t *testing.T) {
-	var fakes []*backendtest.Fake
-	for i := range 3 {
-		fakes = append(fakes, backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprintf("jobs.%d", i)}))
-	}
-	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 3, Open: func(_ context.Context, number int) (backend.Backend, error) {
-		return fakes[number], nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
+	b, fakes := inMemory(t, 3)
 	var leases []backend.Lease
 	keys := make([]backend.Message, 50)
 	for i := range keys {
@@ -51,7 +39,7 @@ func TestAnErrorNamesTheShard(t *testing.T) {
 	}
 	for what, call := range map[string]func() error{
 		"append": func() error { _, err := b.Append(t.Context(), keys); return err },
-		"one of an append": func() error {
+		"one of an append": func() (err error) {
 			stored, _ := b.Append(t.Context(), keys)
 			for _, s := range stored {
 				err = errors.Join(err, s.Err)

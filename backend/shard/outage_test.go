@@ -32,16 +32,7 @@ func TestTheOthersGoOnWhileAShardIsAway(t *testing.T) {
 
 func oneIsAway(t *testing.T, fault backendtest.Fault) {
 	bubble.Run(t, func(t *testing.T) {
-		var fakes []*backendtest.Fake
-		for i := range 3 {
-			fakes = append(fakes, backendtest.NewFake(backendtest.FakeOptions{Stream: fmt.Sprintf("jobs.%d", i)}))
-		}
-		b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 3, Open: func(_ context.Context, number int) (backend.Backend, error) {
-			return fakes[number], nil
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b, fakes := inMemory(t, 3)
 		s := weir.New(b)
 		defer s.Close()
 		var begun, done, stopped atomic.Int64
@@ -108,14 +99,7 @@ func oneIsAway(t *testing.T, fault backendtest.Fault) {
 // away opens a stream of two shards; lose makes calls of the second one suffer a fault.
 func away(t *testing.T, fault backendtest.Fault, ops []backendtest.Op) (b backend.Backend, lose func()) {
 	t.Helper()
-	fakes := []*backendtest.Fake{backendtest.NewFake(backendtest.FakeOptions{Stream: "jobs.0"}), backendtest.NewFake(backendtest.FakeOptions{Stream: "jobs.1"})}
-	b, err := shard.Open(t.Context(), shard.Options{Name: "jobs", Shards: 2, Open: func(_ context.Context, number int) (backend.Backend, error) {
-		return fakes[number], nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.Close() })
+	b, fakes := inMemory(t, 2)
 	return b, func() {
 		for _, op := range ops {
 			fakes[1].Inject(op, fault)
@@ -308,7 +292,7 @@ func TestAClaimThatEndsBetweenTwoShardsSaysSo(t *testing.T) {
 // A waiting claim that has got something does not keep it for a shard that takes no notice.
 func TestAWaitingClaimDoesNotKeepWhatItHasForAShardThatSaysNothing(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
-		b, fakes := pair(t)
+		b, fakes := inMemory(t, 2)
 		defer fakes[1].Inject(backendtest.OpClaim, backendtest.Fault{Skip: 1, Hang: true})()
 		time.AfterFunc(time.Second, func() {
 			if _, err := fakes[0].Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
@@ -331,7 +315,7 @@ func TestAWaitingClaimDoesNotKeepWhatItHasForAShardThatSaysNothing(t *testing.T)
 // As long as a shard is away every claim says so, also those that do not ask it any more.
 func TestEveryClaimSaysThatAShardIsAway(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
-		b, fakes := pair(t)
+		b, fakes := inMemory(t, 2)
 		for _, op := range everything {
 			fakes[1].Inject(op, backendtest.Fault{Err: backend.ErrUnavailable})
 		}
@@ -348,7 +332,7 @@ func TestEveryClaimSaysThatAShardIsAway(t *testing.T) {
 // A claim that is full before it comes to a shard says what that one said last, and which it is.
 func TestEveryClaimSaysThatAShardRefuses(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
-		b, fakes := pair(t)
+		b, fakes := inMemory(t, 2)
 		if _, err := fakes[0].Append(t.Context(), make([]backend.Message, 10)); err != nil {
 			t.Fatal(err)
 		}
@@ -387,7 +371,7 @@ func TestEveryClaimSaysThatAShardRefuses(t *testing.T) {
 // away again its time counts from the last extension.
 func TestAShardThatComesAndGoesCostsNoLease(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
-		b, fakes := pair(t)
+		b, fakes := inMemory(t, 2)
 		if _, err := fakes[1].Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
 			t.Fatal(err)
 		}

@@ -117,7 +117,7 @@ func TestAPauseThatFailsChangesNothing(t *testing.T) {
 func TestAStreamWithAPausedShardIsPaused(t *testing.T) {
 	for number := range 2 {
 		bubble.Run(t, func(t *testing.T) {
-			b, fakes := pair(t)
+			b, fakes := inMemory(t, 2)
 			pause(t, fakes[number], true)
 			stats, err := b.Stats(t.Context())
 			if err != nil || !stats.Paused {

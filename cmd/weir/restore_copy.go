@@ -128,7 +128,7 @@ func restoreCopy(ctx context.Context, say io.Writer, opt *restoreOptions) (_ *co
 // withAdvice adds to an error about a broken base what helps; one about the log says so itself.
 func withAdvice(err error, url string) error {
 	var log *restore.DamagedError
-	if !errors.Is(err, replica.ErrDamaged) && !errors.Is(err, replica.ErrNotFound) || errors.As(err, &log) {
+	if !replica.IsBroken(err) || errors.As(err, &log) {
 		return err
 	}
 	return fmt.Errorf("%w. `weir replica verify '%s'` reads everything and names all that is broken, and --at restores a state whose base is whole. If the server of the copy still has its data directory, remove the broken object: the next base puts it there again", err, url)

@@ -26,7 +26,6 @@ type copyOf struct {
 	url, dir string
 	after    time.Duration // without a sign of life the leader has failed; 0: nobody takes over
 	standby  bool
-	stands   atomic.Bool        // another server leads, as far as this one knows
 	waiting  func(standby bool) // this server is not recovering yet
 	log      *slog.Logger
 }
@@ -56,8 +55,9 @@ func newCopy(cfg server.Config, waiting func(standby bool), log *slog.Logger) *c
 // makes the data directory one to go on with. The directory is locked by then: a second
 // server on it must not end the first one's term.
 func (c *copyOf) lead(ctx context.Context) (err error) {
-	var leads atomic.Bool
-	if c.Log, c.Files, err = stores.Open(ctx, c.url, stores.Options{Trouble: c.trouble(&leads)}); err != nil {
+	var awaits atomic.Bool // the store has to say who leads
+	awaits.Store(true)
+	if c.Log, c.Files, err = stores.Open(ctx, c.url, stores.Options{Trouble: c.trouble(&awaits)}); err != nil {
 		return fmt.Errorf("--replica: %w", err)
 	}
 	if store, ok := c.Log.(interface{ Warnings() []string }); ok {
@@ -70,10 +70,10 @@ func (c *copyOf) lead(ctx context.Context) (err error) {
 	var led restore.Led
 	if c.standby {
 		c.log.Info("standing by: another server leads, or nobody does yet", "takes_over_after", c.after.String())
-		c.stands.Store(true)
+		awaits.Store(false) // it has: another one
 		c.waiting(true)
 		led, err = d.Stand(ctx, restore.Standby{Silence: c.after, Poll: min(signPoll, c.after/10)})
-		c.stands.Store(false)
+		awaits.Store(true)
 		c.waiting(false)
 	} else {
 		// A base may take long to be fetched: supervisors and probes have to hear of this server.
@@ -84,26 +84,26 @@ func (c *copyOf) lead(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("--replica: %w", err)
 	}
-	leads.Store(true)
+	awaits.Store(false)
 	c.Term, c.End, c.Since, c.LSN = led.Term, led.End, led.Since, led.LSN
 	return nil
 }
 
 // trouble returns what is told the errors after which the store is asked again, of each call to
 // it: the log hears of one now and then.
-func (c *copyOf) trouble(leads *atomic.Bool) func(error) {
+func (c *copyOf) trouble(awaits *atomic.Bool) func(error) {
 	begun := time.Now()
 	var told atomic.Int64 // ns since begun
 	told.Store(-int64(troubleTold))
 	return func(err error) {
-		led, stands := leads.Load(), c.stands.Load()
-		if !led && !stands {
+		begins := awaits.Load()
+		if begins {
 			c.waiting(false)
 		}
 		last, now := told.Load(), int64(time.Since(begun))
 		switch {
 		case now-last < int64(troubleTold) || !told.CompareAndSwap(last, now):
-		case led, stands:
+		case !begins:
 			c.log.Warn("the copy: trying again", "error", err)
 		default:
 			c.log.Warn("the store of --replica has to say who leads before this server begins; trying again", "error", err)

@@ -39,6 +39,10 @@ var (
 	ErrNotFound = errors.New("replica: no such file")
 )
 
+// IsBroken reports whether err is about what a copy has, which is damaged or gone, and not about
+// getting it.
+func IsBroken(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, ErrNotFound) }
+
 // Window is how many entries of a leader may be under way at once.
 const Window = 4
 

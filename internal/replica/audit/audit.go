@@ -63,7 +63,7 @@ func (c Copy) Bases(ctx context.Context, broken func(error)) (all []Base, err er
 	for _, f := range files {
 		b := Base{Name: f.Name}
 		err := again(ctx, func() error { return c.base(ctx, &b) })
-		if err != nil && !isBroken(err) {
+		if err != nil && !replica.IsBroken(err) {
 			return nil, err
 		}
 		if err != nil {
@@ -94,11 +94,6 @@ func again(ctx context.Context, read func() error) error {
 		case <-time.After(pause):
 		}
 	}
-}
-
-// isBroken reports whether err is about what the store has, not about getting it.
-func isBroken(err error) bool {
-	return errors.Is(err, replica.ErrDamaged) || errors.Is(err, replica.ErrNotFound)
 }
 
 func (c Copy) base(ctx context.Context, b *Base) error {
@@ -223,7 +218,7 @@ func (c Copy) Check(ctx context.Context, b Base, seen map[replica.BaseFile]bool,
 		}
 		seen[kind] = true
 		err := again(ctx, func() error { return c.check(ctx, f) })
-		if err != nil && !isBroken(err) {
+		if err != nil && !replica.IsBroken(err) {
 			return fmt.Errorf("%s: %w", b.Name, err)
 		}
 		if err != nil {

@@ -108,7 +108,7 @@ func (e *brokenFile) Unwrap() error { return e.err }
 // something else.
 func asBroken(err error) *replica.BaseFile {
 	var broken *brokenFile
-	if errors.As(err, &broken) && (errors.Is(err, replica.ErrDamaged) || errors.Is(err, replica.ErrNotFound)) {
+	if errors.As(err, &broken) && replica.IsBroken(err) {
 		return &broken.file
 	}
 	return nil

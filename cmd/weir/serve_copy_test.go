@@ -16,12 +16,12 @@ import (
 func TestAStoreThatIsAwayDoesNotFillTheLog(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		var out bytes.Buffer
-		var leads atomic.Bool
+		var awaits atomic.Bool
 		waiting := 0
 		c := &copyOf{waiting: func(bool) { waiting++ }, log: newLog(&out, "text", slog.LevelInfo)}
-		tell := c.trouble(&leads)
+		tell := c.trouble(&awaits)
 		for range 60 {
-			leads.Store(waiting >= 30)
+			awaits.Store(waiting < 30)
 			tell(errors.New("the bucket is away"))
 			tell(errors.New("so is another call"))
 			time.Sleep(2 * time.Second)

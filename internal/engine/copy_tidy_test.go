@@ -246,16 +246,16 @@ func TestAYoungFileOfACopyStays(t *testing.T) {
 		e.copier.testIdle(t)
 		const name = tablePrefix + "of-another"
 		s.mu.Lock()
-		s.files[name] = shelved{[]byte("x"), time.Now()}
+		s.files[name] = shelved{[]byte("x"), time.Now().Add(-20 * time.Hour)}
 		s.mu.Unlock()
 		there := func() bool { _, err := shelfFiles{s}.Get(bg, name); return err == nil }
-		for hour := range 27 {
+		for hour := range 7 {
 			if _, err := tryWrite(e, "a", "1"); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Hour)
-			if hour < 22 && !there() {
-				t.Fatalf("after %d hours it is gone", hour+1)
+			if hour < 2 && !there() {
+				t.Fatalf("after %d hours it is gone", 20+hour+1)
 			}
 		}
 		if there() {

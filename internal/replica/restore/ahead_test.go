@@ -14,7 +14,7 @@ import (
 // serves goes on with a directory that leads now, with a synchronous copy.
 func (l *leader) serves(d *Directory, led Led) *leader {
 	l.t.Helper()
-	e, err := engine.Open(l.t.Context(), engine.Options{Dir: d.Path, FS: d.FS, BootID: "boot", Replica: &engine.Replica{
+	e, err := engine.Open(l.t.Context(), engine.Options{Dir: d.Path, FS: d.FS, BootID: "boot", SegmentBytes: 1 << 20, Replica: &engine.Replica{
 		Log: d.Copy.Log, Files: d.Copy.Files, Term: led.Term, End: led.End, Since: led.Since, LSN: led.LSN, Sync: true, Every: time.Second, BaseEvery: 5 * time.Second,
 	}})
 	if err != nil {

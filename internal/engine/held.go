@@ -56,7 +56,7 @@ type written struct {
 // asked. It does not count as a reading of the queue.
 func (e *Engine) OldestReady(ctx context.Context, name string, mayRead bool) (ts int64, read bool, err error) {
 	defer guard()
-	t, _, err := e.lockQueue(name)
+	t, now, err := e.lockQueue(name)
 	if err != nil {
 		return 0, false, err
 	}
@@ -65,15 +65,14 @@ func (e *Engine) OldestReady(ctx context.Context, name string, mayRead bool) (ts
 	switch {
 	case !ok:
 		ts = -1
+	case since > 0:
+		ts = e.wallOf(since, now)
 	case last != nil && last.seq == seq:
 		ts = last.ts
 	default:
 		if ref, _, inLog, _ := t.Index.Find(seq); inLog {
 			ts = ref.TS
 		}
-	}
-	if ts > 0 {
-		ts = max(ts, since)
 	}
 	if ts != 0 || !mayRead {
 		t.mu.Unlock()
@@ -82,7 +81,6 @@ func (e *Engine) OldestReady(ctx context.Context, name string, mayRead bool) (ts
 	d := diff{e: e, t: t, req: &api.DiffRequest{FromSeq: seq - 1, Limit: 1, MaxBatchBytes: 1}, visit: func(r *api.Record) { ts = r.TS }}
 	d.start()
 	if _, err = d.run(ctx); err == nil {
-		ts = max(ts, since)
 		t.jobs.oldest.Store(&written{seq, ts})
 	}
 	return ts, true, err

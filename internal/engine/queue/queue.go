@@ -35,7 +35,7 @@ type job struct {
 	was        *cohort // settling: the lease it was under; nil if it was claimable
 	holder     *Holder // nil unless it was pushed
 	flow       *flow   // nil if it is plain
-	until      int64   // delayed: Unix ms from when it is claimable
+	until      int64   // delayed: from when it is claimable
 }
 
 // cohort is the jobs of one claim: they share holder and deadline, so that a

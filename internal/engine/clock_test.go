@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/op"
+	"github.com/weirmq/weir/internal/wal"
 	"github.com/weirmq/weir/tests/bubble"
 )
 
@@ -96,6 +99,108 @@ func TestAClockSteppedBeforeARestartNeitherEndsNorProlongsWhatRuns(t *testing.T)
 			})
 		})
 	}
+}
+
+// With a clock that is set back while the server is down, leases and delays end late by the time since
+// the last write at most, also if time stamps that are ahead do not tell when that was.
+func TestAClockSetBackWhileTheServerIsDownProlongsLittle(t *testing.T) {
+	const lot, every = 365 * 24 * time.Hour, 10 * time.Minute
+	for name, blink := range map[string]time.Duration{"time stamps right": 0, "time stamps ahead": lot} {
+		t.Run(name, func(t *testing.T) {
+			restarts(t, func(t *testing.T, next func(*Engine) *Engine, w *wall) {
+				e := next(nil)
+				put(t, e, "t", configOf(api.Fsync))
+				put(t, e, "q", durableLeases(true))
+				w.jump(blink)
+				write(t, e, "t", "1")
+				w.jump(-blink)
+				writeRecords(t, e, "q", later("1", 14_400_000), api.Record{Data: []byte("2")})
+				if _, err := e.Claim(bg, "q", &api.ClaimRequest{Node: "w", Max: 1, HasLease: true, LeaseMS: 14_400_000}, func(*api.Job) {}); err != nil {
+					t.Fatal(err)
+				}
+				for range 3 * time.Hour / every {
+					time.Sleep(every)
+					write(t, e, "t", "1")
+				}
+				w.down(-24 * time.Hour)
+				e = next(e)
+				time.Sleep(time.Hour - time.Minute)
+				if got := claimJobs(t, e, "q", "v", 3); len(got) > 0 {
+					t.Errorf("a minute before the time %s is handed out", seqsOf(got))
+				}
+				time.Sleep(time.Minute + every + 2*time.Minute)
+				if got := seqsOf(claimJobs(t, e, "q", "v", 3)); got != "[1 2]" {
+					t.Errorf("%v after the time %s is handed out", every+2*time.Minute, got)
+				}
+				e.Close()
+			})
+		})
+	}
+}
+
+// Nor does a stop that was clean forget how late it was, though nothing had happened for long.
+func TestAClockSetBackAfterAStopProlongsLittle(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		w, fs := &wall{}, vfs.NewMem()
+		e := openOn(t, fs, "a", w.set)
+		put(t, e, "q", configOf(api.Fsync, queueConfig))
+		writeRecords(t, e, "q", later("1", 14_400_000))
+		time.Sleep(3 * time.Hour)
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		w.jump(-24 * time.Hour)
+		e = openOn(t, fs, "a", w.set)
+		time.Sleep(time.Hour - time.Minute)
+		if got := claimJobs(t, e, "q", "v", 1); len(got) > 0 {
+			t.Error("a delayed record comes early")
+		}
+		time.Sleep(2 * time.Minute)
+		if got := claimJobs(t, e, "q", "v", 1); len(got) != 1 {
+			t.Error("a minute after its time a delayed record is not there")
+		}
+		e.Close()
+	})
+}
+
+// A segment of the log whose note of a step is damaged moves to the store, and the step is known.
+func TestADamagedSegmentForgetsNoStepOfTheClock(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s := newScene(t, "wal")
+		put(t, s.e, "q", configOf(api.Fsync, queueConfig))
+		s.e.sealing.Lock()
+		s.wall.jump(time.Hour)
+		time.Sleep(2 * time.Second)
+		if err := s.e.log.Rotate(); err != nil {
+			t.Fatal(err)
+		}
+		segment, _ := s.e.log.OldestSealed()
+		var at int64
+		if err := s.e.log.Scan(segment.Number, func(o wal.Op) error {
+			if kindsOf(o)[0] == op.KindClock {
+				at = int64(o.Pos.Offset)
+			}
+			return nil
+		}); err != nil || at == 0 {
+			t.Fatal("the step is not in the log: ", err)
+		}
+		file := fmt.Sprintf("/data/wal/%010d.wal", segment.Number)
+		s.flipAt(file, at, imageOf(t, s.fs, "/data/wal")[file][at])
+		s.e.sealing.Unlock()
+		if err := s.e.seal(segment); err != nil {
+			t.Fatal(err)
+		}
+		writeRecords(t, s.e, "q", later("1", 60_000))
+		s.reopen()
+		if got := claimJobs(t, s.e, "q", "w", 1); len(got) > 0 {
+			t.Error("a delayed record comes a minute early")
+		}
+		time.Sleep(time.Minute)
+		if got := claimJobs(t, s.e, "q", "w", 1); len(got) != 1 {
+			t.Error("a delayed record is not there at its time")
+		}
+		s.e.Close()
+	})
 }
 
 func TestAClockSetBackOverARestartRepeatsNoLeaseID(t *testing.T) {

@@ -45,7 +45,7 @@ type diary struct{ e *Engine }
 // for lack of disk space.
 func (d diary) Began(k *push.Kept) error {
 	owner, _ := k.Owner.(Owner)
-	w := op.Watch{ID: watchIDOf(k.WID), Owner: owner, Since: d.e.clock(), Opt: *k.Opt}
+	w := op.Watch{ID: watchIDOf(k.WID), Owner: owner, Since: d.e.leaseClock(), Opt: *k.Opt}
 	for _, p := range k.Places {
 		w.Topics = append(w.Topics, op.WatchPlace{Name: p.Topic, Life: p.Life, Seq: p.Seq})
 	}
@@ -66,7 +66,7 @@ func (d diary) Began(k *push.Kept) error {
 
 // Moved logs what has become of a session.
 func (d diary) Moved(wid string, streams bool, to []push.Place) {
-	m := op.WatchMove{Since: d.e.clock()}
+	m := op.WatchMove{Since: d.e.leaseClock()}
 	if streams {
 		m.Since = 0
 	}
@@ -141,7 +141,7 @@ func (x *foundWatches) replay(p *op.Part) {
 func (e *Engine) reviveSessions() error {
 	all := slices.Collect(maps.Values(e.found.all))
 	e.found.all = nil
-	last := func(w *op.Watch) int64 { return cmp.Or(w.Since, e.startTS) }
+	last := func(w *op.Watch) int64 { return cmp.Or(w.Since, e.startMS) }
 	slices.SortFunc(all, func(a, b *op.Watch) int { return cmp.Compare(last(b), last(a)) })
 	fromBackup := e.dir.copied && !e.dir.lagged
 	var said []byte
@@ -152,11 +152,11 @@ func (e *Engine) reviveSessions() error {
 		}
 	}
 	for _, w := range all {
-		idle := max(0, e.startTS-last(w))
+		idle := max(0, e.startMS-last(w))
 		if idle > api.SessionTTLMS {
 			break // and so are those behind it
 		}
-		part := op.Part{Kind: op.KindWatchMove, Session: w.ID, Move: &op.WatchMove{Since: e.startTS}}
+		part := op.Part{Kind: op.KindWatchMove, Session: w.ID, Move: &op.WatchMove{Since: e.startMS}}
 		if limit := e.opt.Limits.MaxWatchSessions; fromBackup || limit > 0 && n >= limit {
 			part.Kind = op.KindWatchEnd
 			said = part.Encode(said)

@@ -48,7 +48,7 @@ func TestASessionLivesOnForTheTimeThatItHasLeft(t *testing.T) {
 		}
 		synced(t, e)
 		e = next(e)
-		w.jump(ttl - 70*time.Second) // the server was off
+		w.down(ttl - 70*time.Second)
 		synced(t, e)
 		e = next(e)
 		if lives(e, idle) || !lives(e, open) {
@@ -56,7 +56,7 @@ func TestASessionLivesOnForTheTimeThatItHasLeft(t *testing.T) {
 		}
 		expect(t, openStream(t, e, open, idOf("a", 1)), "a 2-2", "a caught-up")
 		expect(t, openStream(t, e, open, idOf("a", 9)), "a caught-up") // no client has got what never was
-		w.jump(2 * ttl)
+		w.down(2 * ttl)
 		synced(t, e)
 		if e = next(e); !lives(e, open) {
 			t.Fatal("a session that had a stream has its whole time")
@@ -64,13 +64,38 @@ func TestASessionLivesOnForTheTimeThatItHasLeft(t *testing.T) {
 		time.Sleep(time.Second)
 		synced(t, e)
 		e = next(e)
-		w.jump(ttl)
+		w.down(ttl)
 		e = next(e)
 		if n := e.push.Counts().Sessions; n != 0 {
 			t.Fatalf("%d sessions outlive their time", n)
 		}
 		e.Close()
 	})
+}
+
+// A step of the clock takes nothing of a session's time, nor does it bring any.
+func TestASteppedClockEndsNoSessionAtARestart(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(fmt.Sprint(step), func(t *testing.T) {
+			restarts(t, func(t *testing.T, next func(*Engine) *Engine, w *wall) {
+				e := next(nil)
+				put(t, e, "a", configOf(api.Fsync))
+				wid := newSession(t, e, api.WatchTopic{Topic: "a"})
+				openStream(t, e, wid, "").Close()
+				w.jump(step)
+				time.Sleep(ttl / 2)
+				write(t, e, "a", "1")
+				if e = next(e); !lives(e, wid) {
+					t.Error("a session is gone in the middle of its time")
+				}
+				time.Sleep(ttl/2 + time.Second)
+				if lives(e, wid) {
+					t.Error("a session outlives its time")
+				}
+				e.Close()
+			})
+		})
+	}
 }
 
 // After a rewind, nothing of what is sent again may be left out.
@@ -154,7 +179,7 @@ func TestTheCapOfSessionsHoldsOverARestart(t *testing.T) {
 		e.opt.Limits.MaxWatchSessions = 3 // of what is revived
 		e.found.init()
 		for i, wid := range wids {
-			e.found.put(&op.Watch{ID: watchIDOf(wid), Since: e.startTS - int64(len(wids)-i)*1000})
+			e.found.put(&op.Watch{ID: watchIDOf(wid), Since: e.startMS - int64(len(wids)-i)*1000})
 		}
 		e.found.all[watchIDOf(wids[1])].Since = 0
 		e.push.Keep(func(any) bool { return false })

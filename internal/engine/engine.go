@@ -131,10 +131,8 @@ type Engine struct {
 
 	startAt time.Time // with a monotonic reading
 	startMS int64     // the lease clock then
-	startTS int64     // the server's time then
 
-	noted    op.Clock // how the clocks stood as the log has it; recovery's, then tickLoop's
-	notedGen uint64   // of the log it is in
+	noted noted
 
 	lastTS    atomic.Int64 // highest server time seen, Unix ms
 	nextTopic atomic.Uint64
@@ -263,7 +261,7 @@ func (e *Engine) Close() error {
 	if e.copier != nil {
 		e.copier.endBases()
 	}
-	e.noteClock()
+	e.noteClock(true)
 	e.copying.Lock() // an open snapshot reads the files of log and store
 	err := e.logHeads()
 	if e.copier != nil {

@@ -40,9 +40,15 @@ func openOn(t testing.TB, fs vfs.FS, boot string, with ...func(*Options)) *Engin
 }
 
 // wall is a wall clock that a test moves.
-type wall struct{ offset atomic.Int64 }
+type wall struct {
+	offset atomic.Int64
+	later  time.Duration // by which it moves while the server is down next
+}
 
 func (w *wall) jump(d time.Duration) { w.offset.Add(int64(d)) }
+
+// down lets the next restart take so long, or moves the clock while it lasts.
+func (w *wall) down(d time.Duration) { w.later += d }
 
 func (w *wall) now() time.Time { return time.Now().Add(time.Duration(w.offset.Load())) }
 

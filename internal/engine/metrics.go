@@ -117,10 +117,10 @@ func (e *Engine) Metrics() Metrics {
 		DiskFree:    e.space.free.Load(),
 		DiskUsed:    e.space.used.Load(),
 		DiskReserve: e.space.reserve,
-		Clock:       e.clocks(),
 
 		IdempotencyKeys: e.keys.Load(),
 	}
+	m.Clock, _ = e.clocks()
 	for i := range m.TopicsByClass {
 		m.TopicsByClass[i] = int(e.byClass[i].Load())
 	}

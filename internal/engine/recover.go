@@ -45,10 +45,10 @@ func (e *Engine) recover(ctx context.Context) error {
 		e.opt.Logger.Warn("the end of the log was torn and is cut off; nothing acknowledged was in it", "file", was.TornFile, "offset", was.TornOffset, "bytes", was.TornBytes)
 	}
 	e.startClocks()
-	e.notedGen = e.log.Gen()
 	if err := e.finish(&r); err != nil {
 		return err
 	}
+	e.noted.gen, e.noted.lsn = e.log.Gen(), e.log.Synced()
 	e.opt.Logger.Info("the data directory is open", "topics", e.reg.len(), "records", e.records.Load(), "format", FormatVersion,
 		"replayed_operations", r.applied, "replayed_bytes", was.Bytes, "seconds", time.Since(begin).Seconds(),
 		"closed_cleanly", e.dir.clean, "lost_numbers", r.announced)
@@ -127,7 +127,7 @@ func (e *Engine) load() error {
 		return err
 	}
 	var err error
-	if e.noted, err = e.store.Clock(); err != nil {
+	if e.noted.Clock, err = e.store.Clock(); err != nil {
 		return err
 	}
 	highest, err := e.store.HighestTopic()

@@ -63,7 +63,7 @@ func (r *replay) applyPart(o wal.Op, p *op.Part, frames []byte) (err error) {
 		return nil
 	}
 	if p.Kind == op.KindClock {
-		e.noted = p.Clock
+		e.noted.Clock = p.Clock
 		return nil
 	}
 	if e.routes.replay(p) {

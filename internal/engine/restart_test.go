@@ -36,6 +36,8 @@ func restarts(t *testing.T, test func(t *testing.T, next func(*Engine) *Engine, 
 						if err := e.Close(); err != nil {
 							t.Fatal(err)
 						}
+						w.jump(w.later)
+						w.later = 0
 						return openOn(t, fs, "boot", w.set)
 					}, w)
 				})

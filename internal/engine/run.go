@@ -30,7 +30,7 @@ func (e *Engine) tickLoop() {
 			return
 		case <-tick.C:
 		}
-		e.noteClock()
+		e.noteClock(false)
 		now := e.clock()
 		for _, t := range e.reg.withTTL() {
 			t.mu.Lock()

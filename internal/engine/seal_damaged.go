@@ -54,6 +54,10 @@ func (d *damagedSegment) announce() error {
 	if err := d.dropAgain(); err != nil {
 		return err
 	}
+	now, _ := d.e.clocks()
+	if _, err := d.e.logClock(d.e.log.Gen(), now); err != nil {
+		return err
+	}
 	return d.e.log.Sync()
 }
 

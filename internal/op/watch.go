@@ -18,7 +18,7 @@ type Mark [16]byte
 type Watch struct {
 	ID     WatchID
 	Owner  Mark
-	Since  int64 // Unix ms since when it has no stream; 0: it has one
+	Since  int64 // since when it has no stream, on the lease clock; 0: it has one
 	Opt    api.WatchOptions
 	Topics []WatchPlace // ascending by name
 	again  uint64       // see Again

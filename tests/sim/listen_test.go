@@ -42,7 +42,7 @@ type place struct {
 	seq  uint64
 }
 
-// note is what the log has of a session: since when, by the server's clock, it has no stream;
+// note is what the log has of a session: since when, on the lease clock, it has no stream;
 // 0 while it has one.
 type note struct {
 	at    time.Time
@@ -133,7 +133,7 @@ func (s *sim) subscribe() {
 		s.fail("a session of %v: %v", slices.Sorted(maps.Keys(l.at)), err)
 	}
 	l.wid, l.early, l.late = res.WID, time.Now(), time.Now()
-	l.notes = []note{{time.Now(), s.clock()}}
+	l.notes = []note{{time.Now(), s.leaseClock()}}
 	s.listeners = append(s.listeners, l)
 	s.tell("a session of %v", slices.Sorted(maps.Keys(l.at)))
 	s.count["session"]++
@@ -147,7 +147,7 @@ func (s *sim) hangUp(l *listener) {
 	s.tell("a stream ends")
 	l.stream.Close()
 	l.stream, l.early, l.late = nil, time.Now(), time.Now()
-	l.notes = append(l.notes, note{time.Now(), s.clock()})
+	l.notes = append(l.notes, note{time.Now(), s.leaseClock()})
 }
 
 // connect opens a stream on a session, with the newest id, an older one or none, and reads all
@@ -167,7 +167,7 @@ func (s *sim) connect(l *listener) {
 	if l.lost = ""; id != "" {
 		l.id = id
 	}
-	before := s.clock() // the store drops what is over by this clock
+	before := s.leaseClock() // the store drops what is over by this clock
 	st, err := s.e.OpenStream(l.wid, id)
 	switch alive := time.Since(l.early) <= sessionTTL; {
 	case codeOf(err) == api.CodeNotFound && time.Since(l.late) > sessionTTL:
@@ -452,7 +452,7 @@ func (s *sim) settleNotes(how stop) {
 		}
 		l.notes = l.notes[first:]
 		if last := l.notes[len(l.notes)-1]; last.since > 0 && time.Since(l.early) > sessionTTL-nearTTL {
-			l.ending = true // it was over by the clock that runs on when the wall clock stands still
+			l.ending = true // the clock may have been set back while the server was down
 		}
 		l.ending = l.ending || how == powerCut && !s.old(how, l.notes[0].at)
 		l.again = l.again || !s.old(how, l.lived)
@@ -461,9 +461,9 @@ func (s *sim) settleNotes(how stop) {
 }
 
 // revived finds out which sessions a restart has left: all whose time is not over, and none
-// whose is; till was the server's clock before it.
+// whose is; till was the lease clock before it.
 func (s *sim) revived(how stop, till int64) {
-	start := s.last.Load()
+	start := s.lease
 	for _, l := range slices.Clone(s.listeners) {
 		l.early, l.late = time.Now(), time.Now().Add(-24*time.Hour*1000)
 		lives, dies, began := !l.ending, true, false

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/tests/bubble"
+	"github.com/weirmq/weir/tests/crashfs"
 )
 
 func keyed(e *Engine, topic, key string) (api.WriteResult, error) {
@@ -111,6 +112,78 @@ func TestKeysPastTheirWindowAreForgottenThoughNobodyWrites(t *testing.T) {
 		if res, err := keyed(e, "t", "1"); err != nil || res.Deduped {
 			t.Errorf("a key past its window: %+v %v", res, err)
 		}
+	})
+}
+
+// A key holds for its window, whatever the wall clock does meanwhile, and over a kill too.
+func TestASteppedClockNeitherForgetsAKeyNorKeepsIt(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		for _, kill := range []bool{false, true} {
+			bubble.Run(t, func(t *testing.T) {
+				w, fs := &wall{}, crashfs.New()
+				e := openOn(t, fs, "a", w.set)
+				put(t, e, "t", configOf(api.Fsync, func(c *api.Config) { c.IdempotencyWindowMS = 60_000 }))
+				time.Sleep(2 * time.Second)
+				known := func(want bool) {
+					t.Helper()
+					if res, err := keyed(e, "t", "k"); err != nil || res.Deduped != want {
+						t.Errorf("step %v, kill %v: the key is known: %v, want %v; %v", step, kill, res.Deduped, want, err)
+					}
+				}
+				known(false)
+				w.jump(step)
+				time.Sleep(30 * time.Second)
+				write(t, e, "t", "1") // the log has the step
+				known(true)
+				if kill {
+					fs = fs.CrashClone(vfs.CrashCloneCfg{})
+					e.Close()
+					e = openOn(t, fs, "a", w.set)
+				}
+				time.Sleep(29 * time.Second)
+				known(true)
+				time.Sleep(2 * time.Second)
+				known(false)
+				e.Close()
+			})
+		}
+	}
+}
+
+// Time stamps that are ahead stand still. Keys leave memory and disk all the same, or the bound on
+// them would refuse writes for as long.
+func TestKeysAreForgottenThoughTimeStampsAreAhead(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		w, fs := &wall{}, vfs.NewMem()
+		e := openOn(t, fs, "a", w.set)
+		put(t, e, "t", configOf(api.Fsync, func(c *api.Config) { c.IdempotencyWindowMS = 10_000 }))
+		w.jump(365 * 24 * time.Hour)
+		write(t, e, "t", "1")
+		w.jump(-365 * 24 * time.Hour)
+		for i := range 100 {
+			if _, err := keyed(e, "t", fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sealNow(t, e)
+		var d draining
+		for range 2 {
+			if err := e.shrinkStore(&d); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(12 * time.Second)
+		}
+		if n := e.Metrics().IdempotencyKeys; n != 0 {
+			t.Errorf("%d keys are there after their window", n)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		e = openOn(t, fs, "a", w.set)
+		if n := e.Metrics().IdempotencyKeys; n != 0 {
+			t.Errorf("%d keys come back with a restart", n)
+		}
+		e.Close()
 	})
 }
 

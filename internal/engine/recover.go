@@ -117,6 +117,10 @@ func apart(s *store.Store, bad *wal.CorruptError) error {
 
 // load reads the topics, the routers and the watch sessions of the store.
 func (e *Engine) load() error {
+	var err error
+	if e.noted.Clock, err = e.store.Clock(); err != nil {
+		return err
+	}
 	if err := e.loadTopics(); err != nil {
 		return err
 	}
@@ -124,10 +128,6 @@ func (e *Engine) load() error {
 		return err
 	}
 	if err := e.store.Watches(func(w *op.Watch) error { e.found.put(w); return nil }); err != nil {
-		return err
-	}
-	var err error
-	if e.noted.Clock, err = e.store.Clock(); err != nil {
 		return err
 	}
 	highest, err := e.store.HighestTopic()
@@ -159,7 +159,7 @@ func (e *Engine) loadTopics() error {
 		return err
 	}, func(k store.Key) error {
 		if t := e.reg.byID[k.Topic]; t != nil {
-			t.Keys.Put(k.Hash, topic.Key{First: k.First, N: uint32(k.N), TS: k.TS, Sum: k.Sum})
+			t.Keys.Put(k.Hash, topic.Key{First: k.First, N: uint32(k.N), At: k.TS - e.noted.Offset(), Sum: k.Sum})
 		}
 		return nil
 	}, func(l store.Lease) error {
@@ -197,6 +197,7 @@ func (e *Engine) finish(r *replay) error {
 		t.loggedHead, t.lastWrite = t.Head, t.LastTS
 		e.ended.sum.Appended -= int64(t.Head)
 		t.setPriority()
+		t.Keys.NotAfter(e.startMS)
 		t.Init()
 		e.account(t)
 		e.countKeys(t)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/op"
@@ -105,7 +106,10 @@ func (r *replay) applyPart(o wal.Op, p *op.Part, frames []byte) (err error) {
 		return nil
 	case op.KindAppend:
 		if p.HasKey {
-			p.Sum = op.SumOf(wal.Checksum(frames))
+			p.Sum, p.At = op.SumOf(wal.Checksum(frames)), math.MaxInt64 // now, for all that is known
+			if p.TS > e.noted.TS {
+				p.At = p.TS - e.noted.Offset()
+			}
 		}
 		if t.jobs != nil {
 			if p.Flows, err = op.FrameSpans(p.First, frames); err != nil {

@@ -62,7 +62,7 @@ func (e *Engine) forgetKeys() {
 		for more := t.keyed.Load() > 0; more && e.stop.Err() == nil; {
 			t.mu.Lock()
 			e.advance(t)
-			more = t.Keys.Expire(e.clock(), t.Config.IdempotencyWindowMS, keysPerTurn)
+			more = t.Keys.Expire(e.leaseClock(), t.Config.IdempotencyWindowMS, keysPerTurn)
 			e.countKeys(t)
 			t.mu.Unlock()
 		}

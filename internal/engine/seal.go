@@ -188,6 +188,7 @@ const emptySoon = 8
 type draining struct {
 	live   map[uint32]float64 // bytes at the last look
 	spared bool               // the last look found one
+	keyed  map[uint32]int64   // of those with keys: when the youngest was written, at the latest, on the lease clock
 }
 
 // look takes the next look.
@@ -240,8 +241,27 @@ func (e *Engine) shrinkStore(d *draining) error {
 	}
 	e.sealing.Lock()
 	defer e.sealing.Unlock()
-	_, err := e.store.ExpireKeys(e.clock() - e.longestWindow())
+	_, err := e.store.ExpireKeys(d.keysOld(e))
 	return cmp.Or(failed, err)
+}
+
+// keysOld tells of which segments all keys are past their window. Of those that a start finds the time
+// stamp says it, of others since when they are there.
+func (d *draining) keysOld(e *Engine) func(segment uint32, ts int64) bool {
+	now, _ := e.clocks()
+	window, before := e.longestWindow(), d.keyed
+	d.keyed = make(map[uint32]int64)
+	return func(segment uint32, ts int64) bool {
+		at, known := before[segment]
+		switch {
+		case before == nil:
+			at = min(now.Lease, ts-now.Offset())
+		case !known:
+			at = now.Lease
+		}
+		d.keyed[segment] = at
+		return now.Lease-at > window
+	}
 }
 
 // freeForTable makes room for a table that did not fit on a full disk by giving

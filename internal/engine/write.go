@@ -177,7 +177,7 @@ func (e *Engine) planWrite(t *entry, w *writing) (ticket, error) {
 	w.now, w.created = e.clock(), !t.begun()
 	if w.hasKey {
 		var k topic.Key
-		if k, w.deduped = t.Keys.Get(w.key, w.now, t.Config.IdempotencyWindowMS); w.deduped {
+		if k, w.deduped = t.Keys.Get(w.key, e.leaseClock(), t.Config.IdempotencyWindowMS); w.deduped {
 			w.res = dedupedResult(k)
 			w.res.KeyReused = k.Sum != 0 && k.Sum != op.SumOf(w.crc)
 			if !k.Pending {
@@ -199,7 +199,7 @@ func (e *Engine) planWrite(t *entry, w *writing) (ticket, error) {
 	switch {
 	case w.full != nil:
 		return ticket{}, w.full
-	case w.hasKey && !e.takeKey(t, w.now):
+	case w.hasKey && !e.takeKey(t):
 		return ticket{}, api.OverLimit("max_idempotency_keys", e.opt.Limits.MaxIdempotencyKeys)
 	case !e.takeBytes(t, int64(w.bytes)):
 		return ticket{}, api.OverLimit("max_total_bytes", e.opt.Limits.MaxTotalBytes)
@@ -336,8 +336,9 @@ func (e *Engine) stageAppend(t *entry, a *appending, slot *bool) (ticket, uint64
 	}
 	tk := t.stage(st)
 	if a.hasKey {
-		t.Keys.Expire(a.now, t.Config.IdempotencyWindowMS, keysPerWrite)
-		t.Keys.Put(a.key, topic.Key{First: st.First, N: uint32(a.n), TS: st.TS, Sum: st.Sum, Pending: true, LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need)})
+		now := e.leaseClock()
+		t.Keys.Expire(now, t.Config.IdempotencyWindowMS, keysPerWrite)
+		t.Keys.Put(a.key, topic.Key{First: st.First, N: uint32(a.n), At: now, Sum: st.Sum, Pending: true, LSN: tk.lsn, Gen: tk.gen, Need: uint8(tk.need)})
 	}
 	return tk, st.First, nil
 }
@@ -544,10 +545,10 @@ func (e *Engine) takeBytes(t *entry, n int64) bool {
 // takeKey counts a key that is about to be remembered against the limit, and is
 // as exact as takeBytes. Keys recovered from the log are counted, never
 // refused.
-func (e *Engine) takeKey(t *entry, now int64) bool {
+func (e *Engine) takeKey(t *entry) bool {
 	limit := e.opt.Limits.MaxIdempotencyKeys
 	if e.keys.Load() >= limit && limit > 0 {
-		t.Keys.Expire(now, t.Config.IdempotencyWindowMS, keysPerTurn)
+		t.Keys.Expire(e.leaseClock(), t.Config.IdempotencyWindowMS, keysPerTurn)
 		e.countKeys(t)
 	}
 	if e.keys.Add(1) > limit && limit > 0 {

@@ -100,6 +100,7 @@ type Part struct {
 	HasKey bool    // append
 	Key    KeyHash // append
 	Sum    uint32  // append with a key: SumOf its frames, which the log has behind it
+	At     int64   // append with a key: when it was made, on the lease clock, as a recovery finds out
 	// EvictTo, EvictN and EvictBytes: what the caps take with this append;
 	// EvictTo 0 is nothing.
 	EvictTo    uint64

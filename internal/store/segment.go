@@ -42,9 +42,9 @@ func (s *Store) dropSegment(ctx context.Context, segment uint32, info segmentInf
 	return s.swap(ctx, &change{segment: segment, prefix: prefixData, entries: []*entries{&runs, &totals}, info: info})
 }
 
-// ExpireKeys removes the idempotency keys of every segment whose youngest one
-// is older than before, Unix ms, and returns how many keys went.
-func (s *Store) ExpireKeys(before int64) (removed uint64, err error) {
+// ExpireKeys removes the idempotency keys of every segment that is old, by its number and the time
+// stamp of its youngest key, and returns how many keys went.
+func (s *Store) ExpireKeys(isOld func(segment uint32, ts int64) bool) (removed uint64, err error) {
 	s.change.Lock()
 	defer s.change.Unlock()
 	if err := s.usable(); err != nil {
@@ -53,7 +53,7 @@ func (s *Store) ExpireKeys(before int64) (removed uint64, err error) {
 	var old []uint32
 	s.segments.Lock()
 	for n, i := range s.segments.m {
-		if i.Keys > 0 && i.KeyTS < before {
+		if i.Keys > 0 && isOld(n, i.KeyTS) {
 			old = append(old, n)
 		}
 	}

@@ -176,7 +176,7 @@ func (s *sim) guard() {
 				close = close || j.state != ready && near(j.until, lease)
 			}
 			for _, k := range t.keys {
-				close = close || near(k.ts+int64(t.cfg.IdempotencyWindowMS), now)
+				close = close || near(k.at+int64(t.cfg.IdempotencyWindowMS), lease)
 			}
 		}
 		if !close {

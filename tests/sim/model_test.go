@@ -47,7 +47,7 @@ type job struct {
 // keyed is the remembered result of a write.
 type keyed struct {
 	first, n uint64
-	ts       int64
+	at       int64 // on the lease clock
 }
 
 // topic is a topic as its readers must see it. A version is never changed

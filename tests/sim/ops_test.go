@@ -146,7 +146,7 @@ func (s *sim) write(name string) *call {
 			}
 			return nil
 		}
-		if k, has := t.keys[string(req.IdempotencyKey)]; has && req.HasIdempotencyKey && c.at-k.ts <= int64(t.cfg.IdempotencyWindowMS) {
+		if k, has := t.keys[string(req.IdempotencyKey)]; has && req.HasIdempotencyKey && c.lease-k.at <= int64(t.cfg.IdempotencyWindowMS) {
 			want.FirstSeq, want.LastSeq, want.HeadSeq, want.Count, want.Deduped = k.first, k.first+k.n-1, k.first+k.n-1, int(k.n), true
 			want.KeyReused = true // no two calls write the same
 			s.count["deduped"]++
@@ -174,7 +174,7 @@ func (s *sim) write(name string) *call {
 			s.count["evicted"]++
 		}
 		if req.HasIdempotencyKey {
-			t.keys[string(req.IdempotencyKey)] = keyed{want.FirstSeq, uint64(len(recs)), c.at}
+			t.keys[string(req.IdempotencyKey)] = keyed{want.FirstSeq, uint64(len(recs)), c.lease}
 		}
 		return plan{code: ok, after: map[string]*topic{name: t}, class: class, check: check}
 	}

@@ -57,7 +57,9 @@ type sim struct {
 	lifes     int // of topics
 	listeners []*listener
 	steps     int
-	era       int             // of idempotency keys: a crash may leave open which it knows
+	era       int             // of idempotency keys: a restart may leave open which it knows
+	eraFrom   time.Time       // when it began
+	eraAhead  bool            // and whether time stamps were ahead of the wall clock: they do not say how old a key is
 	lives     map[string]bool // lease ids given out
 
 	hash  hash.Hash64

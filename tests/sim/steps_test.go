@@ -431,8 +431,9 @@ func (s *sim) reopen(how stop, mem *crashfs.FS) {
 	if err != nil {
 		s.fail("after the restart: %v", err)
 	}
-	if least < len(s.journal.changes) {
+	if least < len(s.journal.changes) || s.stepped.After(s.eraFrom) || s.eraAhead {
 		s.era++
+		s.eraFrom, s.eraAhead = time.Now(), s.last.Load() > s.wall.now().UnixMilli()
 	}
 	if lost > 0 {
 		s.count["power cut lost changes"]++

@@ -10,7 +10,7 @@ import (
 type Key struct {
 	First uint64
 	N     uint32
-	TS    int64
+	At    int64  // when it was written, on the lease clock
 	Sum   uint32 // of the records; 0: not known
 	// Pending is set until the write is visible; LSN, Gen and Need say what to
 	// wait for.
@@ -28,20 +28,20 @@ type Keys struct {
 
 type keyAge struct {
 	hash op.KeyHash
-	ts   int64
+	at   int64
 }
 
 // Get returns the result under the key if it is not older than the window.
 func (k *Keys) Get(hash op.KeyHash, now int64, windowMS uint64) (Key, bool) {
 	e, ok := k.m[hash]
-	if !ok || windowMS == 0 || !e.Pending && outside(e.TS, now, windowMS) {
+	if !ok || windowMS == 0 || !e.Pending && outside(e.At, now, windowMS) {
 		return Key{}, false
 	}
 	return e, true
 }
 
-func outside(ts, now int64, windowMS uint64) bool {
-	return windowMS == 0 || now > ts && uint64(now-ts) > windowMS
+func outside(at, now int64, windowMS uint64) bool {
+	return windowMS == 0 || now > at && uint64(now-at) > windowMS
 }
 
 // Put remembers a result.
@@ -51,19 +51,19 @@ func (k *Keys) Put(hash op.KeyHash, e Key) {
 	}
 	k.m[hash] = e
 	k.most = max(k.most, len(k.m))
-	k.order = append(k.order, keyAge{hash, e.TS})
+	k.order = append(k.order, keyAge{hash, e.At})
 }
 
 // Expire forgets what is older than the window, at most so many results, and
 // reports whether there is more.
 func (k *Keys) Expire(now int64, windowMS uint64, most int) (more bool) {
 	n := 0
-	for n < len(k.order) && outside(k.order[n].ts, now, windowMS) {
+	for n < len(k.order) && outside(k.order[n].at, now, windowMS) {
 		if more = n == most; more {
 			break
 		}
 		o := k.order[n]
-		if e, ok := k.m[o.hash]; ok && e.TS == o.ts {
+		if e, ok := k.m[o.hash]; ok && e.At == o.at {
 			if e.Pending {
 				break
 			}
@@ -99,10 +99,27 @@ func (k *Keys) shrink(cut int) {
 // that from here on.
 func (k *Keys) Publish(hash op.KeyHash, e Key) {
 	if have, ok := k.m[hash]; ok && have.Pending {
+		e.At = have.At
 		k.m[hash] = e
 		return
 	}
 	k.Put(hash, e)
+}
+
+// NotAfter ends a recovery, which does not know of every result when it was written: none was after
+// now.
+func (k *Keys) NotAfter(now int64) {
+	for i := range k.order {
+		o := &k.order[i]
+		if o.at <= now {
+			continue
+		}
+		if e, ok := k.m[o.hash]; ok && e.At == o.at {
+			e.At = now
+			k.m[o.hash] = e
+		}
+		o.at = now
+	}
 }
 
 // Forget removes a result whose write failed.

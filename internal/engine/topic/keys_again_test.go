@@ -11,12 +11,12 @@ import (
 func TestAKeyThatIsUsedAgainOutlivesItsFirstUse(t *testing.T) {
 	var k Keys
 	other, hash := op.KeyHash{1}, op.KeyHash{2}
-	k.Put(other, Key{First: 1, N: 1, TS: 0})
-	k.Put(hash, Key{First: 2, N: 1, TS: 0})
+	k.Put(other, Key{First: 1, N: 1, At: 0})
+	k.Put(hash, Key{First: 2, N: 1, At: 0})
 	if _, ok := k.Get(hash, 1001, 1000); ok {
 		t.Fatal("the key holds longer than its window")
 	}
-	k.Put(hash, Key{First: 3, N: 1, TS: 1001})
+	k.Put(hash, Key{First: 3, N: 1, At: 1001})
 	k.Expire(1001, 1000, 10)
 	if e, ok := k.Get(hash, 1500, 1000); !ok || e.First != 3 || k.Len() != 1 {
 		t.Errorf("%+v %v, %d keys; want the second use alone", e, ok, k.Len())
@@ -32,12 +32,12 @@ func TestAKeyThatIsUsedAgainOutlivesItsFirstUse(t *testing.T) {
 func TestTheKeyOfAPendingWriteDoesNotExpire(t *testing.T) {
 	var k Keys
 	hash := op.KeyHash{1}
-	k.Put(hash, Key{First: 1, N: 1, TS: 0, Pending: true})
+	k.Put(hash, Key{First: 1, N: 1, At: 0, Pending: true})
 	k.Expire(5000, 1000, 10)
 	if _, ok := k.Get(hash, 5000, 1000); !ok {
 		t.Error("the key is free while its write is on its way")
 	}
-	k.Publish(hash, Key{First: 1, N: 1, TS: 0})
+	k.Publish(hash, Key{First: 1, N: 1, At: 0})
 	if k.Expire(5000, 1000, 10); k.Len() != 0 {
 		t.Error("the key stays for ever")
 	}

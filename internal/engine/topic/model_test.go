@@ -109,7 +109,7 @@ func (m *model) append(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "key") == 0 {
 		s.HasKey, s.Key = true, op.KeyHash{byte(m.log), byte(m.log >> 8), byte(m.log >> 16)}
 		c.key, c.hasKey = s.Key, true
-		m.topic.Keys.Put(s.Key, Key{First: s.First, N: uint32(n), TS: s.TS, Pending: true})
+		m.topic.Keys.Put(s.Key, Key{First: s.First, N: uint32(n), At: s.TS, Pending: true})
 	}
 	c.ref = s.Ref
 	c.parts = []op.Part{s.Append()}

@@ -252,7 +252,7 @@ func (t *Topic) Apply(p *op.Part, ref Ref) {
 	if p.Kind == op.KindAppend {
 		t.Index.Add(ref)
 		if p.HasKey {
-			t.Keys.Publish(p.Key, Key{First: p.First, N: uint32(p.N), TS: p.TS, Sum: p.Sum})
+			t.Keys.Publish(p.Key, Key{First: p.First, N: uint32(p.N), At: p.At, Sum: p.Sum})
 		}
 	}
 	t.State.Apply(p)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing/synctest"
@@ -29,7 +30,8 @@ type listener struct {
 
 	// When its last stream ended, on the clock of this process: not before, not after.
 	early, late time.Time
-	notes       []note
+	base        []int64   // what the log may have had of it at the last restart, as note.since; nil if a note is surely in it
+	notes       []note    // since then
 	lived       time.Time // when it was told last that a topic lives again, or was seen to know
 	again       bool      // it may be told that again
 	ending      bool      // nothing can be said of whether it outlives the next restart
@@ -170,7 +172,7 @@ func (s *sim) connect(l *listener) {
 	before := s.leaseClock() // the store drops what is over by this clock
 	st, err := s.e.OpenStream(l.wid, id)
 	switch alive := time.Since(l.early) <= sessionTTL; {
-	case codeOf(err) == api.CodeNotFound && time.Since(l.late) > sessionTTL:
+	case codeOf(err) == api.CodeNotFound && !alive:
 		s.tell("a session is over")
 		s.count["a session is over"]++
 		s.forget(l)
@@ -182,8 +184,9 @@ func (s *sim) connect(l *listener) {
 	case time.Since(l.late) > sessionTTL:
 		s.fail("a session lives %v after its last stream", time.Since(l.late))
 	}
-	last := l.notes[len(l.notes)-1].since
-	l.ending = l.ending || last > 0 && before-last > api.SessionTTLMS-nearTTL.Milliseconds()
+	if last := l.idle(); last > 0 && before-last > api.SessionTTLMS-nearTTL.Milliseconds() {
+		l.ending = true
+	}
 	l.notes = append(l.notes, note{time.Now(), 0})
 	l.stream, l.over, l.restarted = st, map[string]bool{}, false
 	s.tell("a stream begins, with an id %v", id != "")
@@ -446,18 +449,33 @@ func (s *sim) disconnect() {
 // note that was surely written, or a later one. It is called before the restart.
 func (s *sim) settleNotes(how stop) {
 	for _, l := range s.listeners {
-		first := len(l.notes) - 1
-		for first > 0 && !s.old(how, l.notes[first].at) {
-			first--
+		for i, n := range slices.Backward(l.notes) {
+			if s.old(how, n.at) {
+				l.base, l.notes = nil, l.notes[i:]
+				break
+			}
 		}
-		l.notes = l.notes[first:]
-		if last := l.notes[len(l.notes)-1]; last.since > 0 && time.Since(l.early) > sessionTTL-nearTTL {
+		if l.idle() > 0 && time.Since(l.early) > sessionTTL-nearTTL {
 			l.ending = true // the clock may have been set back while the server was down
 		}
-		l.ending = l.ending || how == powerCut && !s.old(how, l.notes[0].at)
+		l.ending = l.ending || how == powerCut && l.base == nil && !s.old(how, l.notes[0].at)
 		l.again = l.again || !s.old(how, l.lived)
 		l.restarted = true
 	}
+}
+
+// idle is since when the session has no stream, at the earliest; 0 if it has one.
+func (l *listener) idle() int64 {
+	if n := len(l.notes); n > 0 {
+		return l.notes[n-1].since
+	}
+	first := int64(math.MaxInt64)
+	for _, since := range l.base {
+		if since > 0 {
+			first = min(first, since)
+		}
+	}
+	return first
 }
 
 // revived finds out which sessions a restart has left: all whose time is not over, and none
@@ -466,14 +484,17 @@ func (s *sim) revived(how stop, till int64) {
 	start := s.lease
 	for _, l := range slices.Clone(s.listeners) {
 		l.early, l.late = time.Now(), time.Now().Add(-24*time.Hour*1000)
-		lives, dies, began := !l.ending, true, false
+		lives, dies := !l.ending, true
 		for _, n := range l.notes {
+			l.base = append(l.base, n.since)
+		}
+		l.notes = nil
+		for _, since := range l.base {
 			idle, most := time.Duration(0), time.Duration(0)
-			if n.since > 0 {
-				idle = time.Duration(max(0, start-n.since)) * time.Millisecond
-				most = time.Duration(max(idle.Milliseconds(), till-n.since)) * time.Millisecond
+			if since > 0 {
+				idle = time.Duration(max(0, start-since)) * time.Millisecond
+				most = time.Duration(max(idle.Milliseconds(), till-since)) * time.Millisecond
 			}
-			began = began || n.since == 0
 			lives, dies = lives && most < sessionTTL-nearTTL, dies && idle > sessionTTL+nearTTL
 			if at := s.start.Add(-idle - nearTTL); at.Before(l.early) {
 				l.early = at
@@ -485,17 +506,17 @@ func (s *sim) revived(how stop, till int64) {
 		_, err := s.e.SessionOwner(l.wid)
 		switch {
 		case err != nil && lives:
-			s.fail("a session is lost: %v; notes %+v, the clock is %d, it was %d", err, l.notes, start, till)
+			s.fail("a session is lost: %v; since %v, the clock is %d, it was %d", err, l.base, start, till)
 		case err == nil && dies:
-			s.fail("a session lives on: notes %+v, the clock is %d", l.notes, start)
+			s.fail("a session lives on: since %v, the clock is %d", l.base, start)
 		case err != nil:
 			s.tell("a session is gone")
 			s.count["a session goes with a restart"]++
 			s.forget(l)
 			continue
 		}
-		if began {
-			l.notes = append(l.notes, note{time.Now(), start})
+		if slices.Contains(l.base, 0) {
+			l.base = append(l.base, start) // as the server notes it
 		}
 		s.count["a session outlives a "+how.String()]++
 	}

@@ -47,6 +47,7 @@ type sim struct {
 	lease   int64        // the lease clock at start
 	start   time.Time
 	stepped time.Time // the wall clock was moved then at last
+	noted   time.Time // the last such move that the log has for sure
 	synced  time.Time // a fault of the disk ended then at the latest
 	faulty  bool
 

@@ -391,7 +391,11 @@ func (s *sim) reopen(how stop, mem *crashfs.FS) {
 	till := s.clock()
 	lease, back := s.leaseClock(), false
 	const noted = time.Second + diskFlush + 50*time.Millisecond // so long after a step the log has it
-	sure := !s.faulty && s.wall.frozen.Load() == 0 && (how == closed || time.Since(s.stepped) > noted && time.Since(s.synced) > noted)
+	sure := !s.faulty && s.wall.frozen.Load() == 0 && (how == closed || time.Since(s.stepped) > noted && time.Since(s.synced) > noted &&
+		(s.noted.Equal(s.stepped) || time.Since(s.start) > noted)) // a life that was too short has not noted it
+	if sure {
+		s.noted = s.stepped
+	}
 	// What had expired when this life began may not be on disk yet. It is there again
 	// after a power cut, if the clock is set back too; the model has forgotten it.
 	short := how == powerCut && time.Since(s.start) < diskFlush+50*time.Millisecond

@@ -20,8 +20,15 @@ func (t *entry) slowest() (pos uint64, any bool) {
 // routeRoom lets routers copy what is published.
 type routeRoom struct{ e *Engine }
 
-// published wakes routers that found the topic full.
-func (r routeRoom) published(t *entry, _ outcome) { r.e.madeRoom(t) }
+// published wakes routers that have room in the topic now, or whose next record has gone from it.
+func (r routeRoom) published(t *entry, _ outcome) {
+	r.e.madeRoom(t)
+	for _, out := range listOf(&t.routes.out) {
+		if out.waiting.Load() && !t.Live(out.next.Load()) && out.waiting.CompareAndSwap(true, false) {
+			r.e.mark(t)
+		}
+	}
+}
 
 func (routeRoom) appended(*entry, []op.Span) {}
 
@@ -121,10 +128,10 @@ func (e *Engine) dropUnreadable(t *entry, pos uint64, err error) {
 	}
 }
 
-// madeRoom wakes routers that found the topic full. Its lock is held.
+// madeRoom wakes routers that found the topic full and have room now. Its lock is held.
 func (e *Engine) madeRoom(t *entry) {
 	for _, r := range listOf(&t.routes.in) {
-		if r.waiting.CompareAndSwap(true, false) {
+		if r.waiting.Load() && t.roomForFirst([]uint32{r.size.Load()}) > 0 && r.waiting.CompareAndSwap(true, false) {
 			e.mark(r.source)
 		}
 	}

@@ -69,8 +69,9 @@ func (e *Engine) deliverLoop(shard int) {
 // visitHooks let a test run between the steps of a visit; they are nil
 // otherwise. They are set before any topic is dirty.
 type visitHooks struct {
-	begin    func(topic string) // the topic was picked up
-	headRead func(topic string) // the visit knows how far it goes
+	begin    func(topic string)  // the topic was picked up
+	headRead func(topic string)  // the visit knows how far it goes
+	noRoom   func(router string) // the router has found its destination full
 }
 
 // visit does a topic's work: its routers, then its streams.

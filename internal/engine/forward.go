@@ -96,7 +96,9 @@ func (e *Engine) advanceHeld(ctx context.Context, r *router, budget int) (more b
 		budget -= n
 		switch {
 		case err == errFull:
-			r.waiting.Store(true)
+			if e.hooks.noRoom != nil {
+				e.hooks.noRoom(r.name)
+			}
 			e.giveUp(r)
 			return false, nil
 		case err != nil:
@@ -241,8 +243,11 @@ func (e *Engine) copyOut(c *copying) error {
 	for {
 		b := newBatch(c.records)
 		if e.space.room(int64(len(b.frames))) != nil {
-			b.put()
-			return errFull
+			c.r.waitFor(c.seqs[0], b.sizes[0])
+			if e.space.room(int64(len(b.frames))) != nil {
+				b.put()
+				return errFull
+			}
 		}
 		fits, err := e.appendCopies(c, b)
 		b.put()
@@ -287,6 +292,7 @@ func (e *Engine) appendCopies(c *copying, b *batch) (fits int, err error) {
 			return ticket{}, err
 		}
 		if fits = d.roomForFirst(b.sizes); fits < b.n {
+			c.r.waitFor(c.seqs[fits], b.sizes[fits])
 			e.noteStop(c.r, fits == 0 && topic.OverCap(d.plannedConfig(), 1, uint64(b.sizes[0])), c.seqs[0])
 			return ticket{}, nil
 		}

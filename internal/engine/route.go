@@ -75,6 +75,7 @@ func (e *Engine) changeRouter(ctx context.Context, r *router, cfg *api.RouterCon
 		return err
 	}
 	r.cfg.Store(cfg)
+	e.mark(r.source) // it may have waited to copy what it does not copy any more
 	return nil
 }
 

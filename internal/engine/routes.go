@@ -25,6 +25,8 @@ type router struct {
 	begun   atomic.Bool   // its creation is durable: before, it copies nothing
 	stopped atomic.Bool   // the next copy is larger than its destination may ever hold
 	waiting atomic.Bool   // its destination had no room
+	next    atomic.Uint64 // number in the source of the record that had none
+	size    atomic.Uint32 // of its copy
 }
 
 // routed is what a topic keeps of its routers.
@@ -42,6 +44,14 @@ func newRouter(r *op.Route, source, dest *entry) *router {
 	x.pos.Store(r.Pos)
 	x.total.Store(r.Total)
 	return x
+}
+
+// waitFor says for which record of its source the router has no room. Whoever makes room looks at
+// that, so it is said under the lock under which there was none, or before another look.
+func (r *router) waitFor(seq uint64, size uint32) {
+	r.next.Store(seq)
+	r.size.Store(size)
+	r.waiting.Store(true)
 }
 
 func (r *router) state() api.RouterState {

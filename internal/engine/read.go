@@ -218,6 +218,7 @@ func (d *diff) take(r *api.Record) bool {
 	}
 	size := int64(r.Size())
 	if d.n > 0 && d.bytes+size > d.req.MaxBatchBytes {
+		d.pos = r.Seq - 1 // what is in between is not live
 		d.full = true
 		return false
 	}

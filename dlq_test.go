@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -290,6 +291,21 @@ func TestTheRateOfARedrive(t *testing.T) {
 			t.Errorf("%+v, %v in %s; want 11 at 5 a second in 2s", r, err, took)
 		}
 	})
+}
+
+func TestALowRateIsNoneWithoutLimit(t *testing.T) {
+	for _, rate := range []float64{1e-9, 1e-10, math.SmallestNonzeroFloat64} {
+		bubble.Run(t, func(t *testing.T) {
+			f := backendtest.NewFake(backendtest.FakeOptions{})
+			bury(t, f, 3, backend.ReasonPoison)
+			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+			defer cancel()
+			r, err := deadLetters(t, f).Redrive(ctx, RedriveConfig{Delay: -1, Rate: rate})
+			if r.Sent != 1 || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a day at %v messages per second: %+v, %v", rate, r, err)
+			}
+		})
+	}
 }
 
 func TestADryRunSendsNothing(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 )
 
 // Middleware wraps a handler in another one.
@@ -33,7 +34,7 @@ func HandleWith[T any](unmarshal func(data []byte, v any) error, h func(ctx cont
 	return func(ctx context.Context, d *Delivery) error {
 		var v T
 		if err := unmarshal(d.Data, &v); err != nil {
-			return Poison(fmt.Errorf("the payload is no %T: %w", v, err))
+			return Poison(fmt.Errorf("the payload is no %s: %w", reflect.TypeFor[T](), err))
 		}
 		return h(ctx, v, d)
 	}

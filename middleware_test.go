@@ -133,6 +133,14 @@ func TestATypedHandlerGetsValuesAndBuriesWhatIsNone(t *testing.T) {
 	}
 }
 
+// An interface that holds nothing has no name of its own.
+func TestAPayloadThatIsNoJSONIsToldByTheTypeOfTheHandler(t *testing.T) {
+	err := weir.Handle(func(context.Context, any, *weir.Delivery) error { return nil })(t.Context(), &weir.Delivery{Data: []byte("{")})
+	if err == nil || !strings.Contains(err.Error(), "no interface {}") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // Every hook of both is called, so a new one cannot be forgotten.
 func TestCombinedHooksAreAllCalled(t *testing.T) {
 	calls := map[string]int{}

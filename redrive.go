@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"hash/maphash"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -96,6 +96,8 @@ const (
 	// while the backend is unavailable: about 13 s in all.
 	redriveTries   = 8
 	redriveBackoff = 100 * time.Millisecond
+	// slowest is the longest time between two letters, however low the rate.
+	slowest = 100 * 365 * 24 * time.Hour
 	// maxRedriveFailures is how many letters may fail before the redrive gives up.
 	maxRedriveFailures = 100
 )
@@ -138,7 +140,8 @@ type redrive struct {
 	letters *DeadLetters
 	cfg     RedriveConfig
 	clock   serverClock
-	there   int       // letters there were at the start and have not been sent; no limit with Follow
+	there   map[uint64]struct{} // hashes of the IDs of the letters of the start that have not been sent; nil with Follow
+	seed    maphash.Seed
 	next    time.Time // when the rate lets the next message go
 	done    Redriven
 	asked   map[origin]bool // for whose letters it is known that nobody else handles them
@@ -146,14 +149,16 @@ type redrive struct {
 	first   error           // why the first of them could not
 }
 
-// count counts the letters. What dies from now on comes after them in the list: a
-// letter that a handler sends here again and again must not keep the redrive running.
+// count notes the letters. What dies from now on may come anywhere in the list, as behind
+// the others of its shard: a letter that a handler sends here again and again must neither
+// keep the redrive running nor take the place of another.
 func (r *redrive) count(ctx context.Context) error {
+	r.there, r.seed = map[uint64]struct{}{}, maphash.MakeSeed()
 	for letter, err := range r.letters.List(ctx, LetterFilter{}) {
 		if err != nil {
 			return err
 		}
-		r.there++
+		r.there[r.hash(&letter)] = struct{}{}
 		if r.cfg.Filter.matches(&letter, r.clock.now()) {
 			if err := r.ask(ctx, &letter); err != nil {
 				return err
@@ -161,10 +166,12 @@ func (r *redrive) count(ctx context.Context) error {
 		}
 	}
 	if r.cfg.Follow {
-		r.there = math.MaxInt
+		r.there = nil
 	}
 	return nil
 }
+
+func (r *redrive) hash(l *DeadLetter) uint64 { return maphash.String(r.seed, l.ID) }
 
 // origin is where letters failed.
 type origin struct{ stream, group string }
@@ -194,29 +201,37 @@ func (r *redrive) ask(ctx context.Context, letter *DeadLetter) error {
 func (r *redrive) pass(ctx context.Context) error {
 	r.done.Early, r.done.Next = 0, time.Time{}
 	clear(r.asked) // others may have come
-	left := r.there
+	left := len(r.there)
 	for letter, err := range r.letters.List(ctx, LetterFilter{}) {
 		if err != nil {
 			return err
 		}
-		if left--; left < 0 {
+		if _, is := r.there[r.hash(&letter)]; !is && !r.cfg.Follow {
+			continue
+		}
+		if err := r.judge(ctx, &letter); err != nil {
+			return err
+		}
+		if left--; left == 0 {
 			break
-		}
-		if r.failed[letter.ID] || !r.cfg.Filter.matches(&letter, r.clock.now()) {
-			continue
-		}
-		if due := letter.DeadAt.Add(r.cfg.delay(letter.Redrives)); due.After(r.clock.now()) {
-			r.early(due)
-			continue
-		}
-		if err := r.ask(ctx, &letter); err != nil {
-			return err
-		}
-		if err := r.send(ctx, &letter); err != nil {
-			return err
 		}
 	}
 	return nil
+}
+
+// judge sends a letter back if it is one of those to be sent, and due.
+func (r *redrive) judge(ctx context.Context, letter *DeadLetter) error {
+	if r.failed[letter.ID] || !r.cfg.Filter.matches(letter, r.clock.now()) {
+		return nil
+	}
+	if due := letter.DeadAt.Add(r.cfg.delay(letter.Redrives)); due.After(r.clock.now()) {
+		r.early(due)
+		return nil
+	}
+	if err := r.ask(ctx, letter); err != nil {
+		return err
+	}
+	return r.send(ctx, letter)
 }
 
 // early notes a letter whose delay is not over.
@@ -255,12 +270,12 @@ func (r *redrive) send(ctx context.Context, letter *DeadLetter) error {
 	r.trace(ctx, letter, began, err)
 	switch {
 	case err == nil:
-		r.there--
+		delete(r.there, r.hash(letter))
 		r.done.Sent++
 		r.cfg.Progress(letter, nil)
 		return nil
 	case errors.Is(err, backend.ErrNotFound): // somebody else was quicker
-		r.there--
+		delete(r.there, r.hash(letter))
 		return nil
 	case ctx.Err() != nil, errors.Is(err, ErrClosed), backend.Retryable(err):
 		return fmt.Errorf("dead letter %s of %q: %w", letter.ID, r.letters.name, err)
@@ -322,7 +337,7 @@ func (r *redrive) throttle(ctx context.Context) error {
 	if err := pause(ctx, time.Until(r.next)); err != nil {
 		return err
 	}
-	gap := time.Duration(float64(time.Second) / r.cfg.Rate)
+	gap := time.Duration(min(float64(time.Second)/r.cfg.Rate, float64(slowest)))
 	if now := time.Now(); r.next.Before(now.Add(-gap)) {
 		r.next = now // unused time is not made up for
 	}

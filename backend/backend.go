@@ -560,8 +560,9 @@ type DeadLetters interface {
 	// one step if the backend can, otherwise so that a repeat stores nothing twice. The
 	// message has no deadline any more: it might expire again at once. With
 	// several groups on a stream, weir's readers deliver it to letter.Group only; an
-	// empty Group means all of them. The error is ErrNotFound if the letter is gone, and
-	// ErrGroupNotFound if the group is gone and there are others.
+	// empty Group means all of them. The error is ErrNotFound if the letter is gone, as for all
+	// but one of several that send it at once, and ErrGroupNotFound if the group is gone and
+	// there are others.
 	Redrive(ctx context.Context, from string, letter DeadLetter) error
 	// Purge removes dead letters and returns how many it removed.
 	Purge(ctx context.Context, from string, ids []string) (int, error)

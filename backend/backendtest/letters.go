@@ -135,10 +135,17 @@ func redriveTogether(f *fixture, b backend.Backend, shelf backend.DeadLetters) {
 		go func() { errs <- other.Redrive(f.ctx(), "", letter) }()
 	}
 	var failed []error
+	sent := 0
 	for range many {
-		if err := <-errs; err != nil && !errors.Is(err, backend.ErrNotFound) {
+		switch err := <-errs; {
+		case err == nil:
+			sent++
+		case !errors.Is(err, backend.ErrNotFound):
 			failed = append(failed, err)
 		}
+	}
+	if sent > 1 {
+		f.Errorf("%d say that they have sent it", sent)
 	}
 	// A server that had no processor for that long may leave some without an answer. Who
 	// gets none asks again.

@@ -104,8 +104,12 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 	if err != nil {
 		return fmt.Errorf("redrive dead letter %s to %q: %w", letter.ID, to, b.fail(err, true))
 	}
-	if _, err := b.remove(ctx, from, r); err != nil {
+	n, err := b.remove(ctx, from, r)
+	switch {
+	case err != nil:
 		return fmt.Errorf("dead letter %s was sent to %q but not removed; redriving it again soon stores nothing twice: %w", letter.ID, to, err)
+	case n == 0: // another redrive has removed it, and sent the same
+		return fmt.Errorf("dead letter %s: %w", letter.ID, backend.ErrNotFound)
 	}
 	return nil
 }

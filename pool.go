@@ -115,6 +115,7 @@ type Pool struct {
 		due       dueTimes
 		failures  lineLimit // of the lines about failed deliveries
 		expiries  lineLimit // of those about expired messages
+		remakes   lineLimit // of those about a group that was made again
 		extendAt  time.Time // when the heartbeat looks next
 		work      workload  // what the workers do, for AutoWorkers
 		fatal     error     // why the pool ends by itself

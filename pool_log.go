@@ -59,6 +59,8 @@ func (p *Pool) answered(call trouble, err error) {
 		p.log.Warn("weir: waiting for the backend", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
 	case lost: // an outage is how that happens
 		p.log.Error("weir: messages lost: the server has lost them", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
+	case isMadeAgain(err): // likewise
+		p.logMadeAgain(err)
 	case is == 0 && p.outage.ends():
 		p.log.Info("weir: the backend is back", "stream", p.name.Stream, "consumer", p.cfg.Consumer)
 	}
@@ -71,8 +73,25 @@ func (p *Pool) partly(err error) {
 	switch {
 	case err != nil && p.parts.begins():
 		p.log.Warn("weir: claims fail in part; the rest is worked off", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
+	case isMadeAgain(err):
+		p.logMadeAgain(err)
 	case err == nil && p.parts.ends():
 		p.log.Info("weir: claims succeed in all parts again", "stream", p.name.Stream, "consumer", p.cfg.Consumer)
+	}
+}
+
+// isMadeAgain reports whether err says that the group was gone, with all that it knew, and has been
+// created again.
+func isMadeAgain(err error) bool {
+	return errors.Is(err, ErrUnavailable) && errors.Is(err, ErrGroupNotFound)
+}
+
+func (p *Pool) logMadeAgain(err error) {
+	p.mu.Lock()
+	_, log := p.mu.remakes.line(time.Now())
+	p.mu.Unlock()
+	if log {
+		p.log.Warn("weir: messages may be lost: the group was gone", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
 	}
 }
 

@@ -29,6 +29,30 @@ func TestPoolTellsThatTheServerHasLostMessages(t *testing.T) {
 	})
 }
 
+// So is a restart without the data how a group goes, of all shards or of one.
+func TestPoolTellsThatTheGroupWasGoneInAnOutage(t *testing.T) {
+	gone := fmt.Errorf("created again: %w: %w", backend.ErrUnavailable, backend.ErrGroupNotFound)
+	for name, meet := range map[string]func(p *Pool, err error){
+		"of the stream": func(p *Pool, err error) { p.answered(claimCalls, err) },
+		"of a shard":    (*Pool).partly,
+	} {
+		log := &logged{}
+		p := &Pool{log: log.logger()}
+		for _, err := range []error{backend.ErrUnavailable, gone, backend.ErrUnavailable, nil} {
+			meet(p, err)
+		}
+		if n := len(log.Lines("messages may be lost: the group was gone")); n != 1 {
+			t.Errorf("%s: logged %d times", name, n)
+		}
+		for range 1000 {
+			meet(p, gone)
+		}
+		if n := len(log.Lines("messages may be lost: the group was gone")); n > 3*failureLines {
+			t.Errorf("%s: 1000 times at once are logged %d times", name, n)
+		}
+	}
+}
+
 // flapping counts the lines of a trouble that came and went for half a minute, many times a second, and then lasted:
 // it must begin in the log at most every ten seconds, and what has begun must end.
 func flapping(t *testing.T, log *logged, begins, ends string) {

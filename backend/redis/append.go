@@ -101,7 +101,7 @@ func (b *Backend) appendCmds(ctx context.Context, msgs []backend.Message) ([]red
 	}
 	head = append(head, "*")
 	args := make([]any, 0, countArgs(msgs)) // of all XADDs
-	keyed, plain := -1, false               // the first script; whether there is a plain command
+	keyed, kept, plain := -1, -1, false     // the first script of each kind; whether there is a plain command
 	first := !begun && !unscripted          // the next entry may be the stream's first
 	for i := range msgs {
 		m := &msgs[i]
@@ -121,7 +121,9 @@ func (b *Backend) appendCmds(ctx context.Context, msgs []backend.Message) ([]red
 			if err != nil {
 				return nil, err
 			}
-			cmds = append(cmds, cmd)
+			if cmds = append(cmds, cmd); kept < 0 {
+				kept = i
+			}
 			continue
 		}
 		made := first
@@ -142,8 +144,12 @@ func (b *Backend) appendCmds(ctx context.Context, msgs []backend.Message) ([]red
 		}
 		cmds, plain = append(cmds, redis.NewStringCmd(ctx, args[from:len(args):len(args)]...)), true
 	}
-	if plain && keyed >= 0 {
-		loadScript(cmds[keyed]) // if the server did not know it, plain messages would overtake those with a key
+	// If the server did not know a script, others would overtake its messages.
+	if keyed >= 0 && (plain || kept >= 0) {
+		loadScript(cmds[keyed])
+	}
+	if keyed >= 0 && kept >= 0 {
+		loadScript(cmds[kept]) // of two with one key the first counts
 	}
 	return cmds, nil
 }

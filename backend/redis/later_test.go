@@ -200,6 +200,29 @@ func TestTheFirstDelayedMessageOfAStreamComesSoon(t *testing.T) {
 	}
 }
 
+// Of two messages with one key the first counts, whichever of their scripts the server knows.
+func TestOfADelayedMessageAndAnotherWithItsKeyTheFirstIsStored(t *testing.T) {
+	addr, s := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	delayed := func(key string) backend.Message { return backend.Message{IdempotencyKey: key, Delay: time.Hour} }
+	now := func(key string) backend.Message { return backend.Message{IdempotencyKey: key} }
+	for name, known := range map[string]backend.Message{"later": delayed("x"), "append": now("y")} {
+		if err := s.Client().ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		appendAll(t, b, []backend.Message{known})
+		got, err := b.Append(t.Context(), []backend.Message{delayed("a" + name), now("a" + name), now("b" + name), delayed("b" + name)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, again := range []bool{false, true, false, true} {
+			if got[i].Deduped != again {
+				t.Errorf("the server knows %s: message %d: %+v", name, i, got[i])
+			}
+		}
+	}
+}
+
 // A message that could never become an entry is refused when it is published.
 func TestADelayedMessageWithTooManyHeadersIsRefused(t *testing.T) {
 	t.Parallel()

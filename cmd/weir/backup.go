@@ -81,7 +81,9 @@ if the backup is complete and undamaged, and 1 otherwise.`,
 func runBackup(cmd *cobra.Command, from, dir string, opt *copyOptions) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	done, err := takeBackup(ctx, from, dir, opt)
+	progress := newCopyProgress(cmd.ErrOrStderr(), "weir backup")
+	done, err := takeBackup(ctx, from, dir, opt, progress)
+	progress.finish()
 	if err != nil {
 		return err
 	}
@@ -89,7 +91,7 @@ func runBackup(cmd *cobra.Command, from, dir string, opt *copyOptions) error {
 }
 
 // takeBackup makes a backup in dir and reads it.
-func takeBackup(ctx context.Context, from, dir string, opt *copyOptions) (*copyResult, error) {
+func takeBackup(ctx context.Context, from, dir string, opt *copyOptions, p *copyProgress) (*copyResult, error) {
 	start := time.Now()
 	fill, err := backupSource(ctx, from, opt)
 	if err != nil {
@@ -97,14 +99,14 @@ func takeBackup(ctx context.Context, from, dir string, opt *copyOptions) (*copyR
 	}
 	done := copyResult{what: "backup in", Dir: dir}
 	err = build(dir, manifestName, func(root *os.Root) error {
-		written := copied{root: root, files: make(map[string]manifestFile)}
+		written := copied{root: root, files: make(map[string]manifestFile), counted: p.counted("copied", 0)}
 		if err := fill(&written); err != nil {
 			return err
 		}
 		if done.m, err = written.manifest(); err != nil {
 			return err
 		}
-		done.held, err = readRecords(ctx, root.Name(), done.m, opt.rate)
+		done.held, err = readRecords(ctx, root.Name(), done.m, opt.rate, p)
 		return err
 	})
 	if err != nil {
@@ -124,10 +126,12 @@ func runBackupVerify(cmd *cobra.Command, dir string, opt *copyOptions) error {
 	defer root.Close()
 	start := time.Now()
 	done := copyResult{what: "complete backup in", Dir: dir}
-	if done.m, err = checkFiles(ctx, root, opt.rate); err != nil {
-		return err
+	progress := newCopyProgress(cmd.ErrOrStderr(), "weir backup verify")
+	if done.m, err = checkFiles(ctx, root, opt.rate, progress); err == nil {
+		done.held, err = readRecords(ctx, dir, done.m, opt.rate, progress)
 	}
-	if done.held, err = readRecords(ctx, dir, done.m, opt.rate); err != nil {
+	progress.finish()
+	if err != nil {
 		return err
 	}
 	done.took = time.Since(start)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -242,7 +241,7 @@ func runScheduledBackups(cmd *cobra.Command, from, dir string, opt *backupOption
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(dir, manifestName)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(dir, manifestName)); err == nil {
 		return &usageError{fmt.Errorf("%s is a backup itself; with --every name the folder that backups are put into", dir)}
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
@@ -254,7 +253,7 @@ func runScheduledBackups(cmd *cobra.Command, from, dir string, opt *backupOption
 	defer lock.Close()
 	s := newSchedule(dir, opt.every, keep, newLog(cmd.ErrOrStderr(), "text", slog.LevelInfo))
 	s.take = func(ctx context.Context, dir string) error {
-		done, err := takeBackup(ctx, from, dir, &opt.copyOptions)
+		done, err := takeBackup(ctx, from, dir, &opt.copyOptions, nil)
 		if err != nil {
 			return err
 		}

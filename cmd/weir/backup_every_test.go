@@ -26,6 +26,18 @@ import (
 	"github.com/weirmq/weir/tests/capture"
 )
 
+// What is no folder is not called a backup.
+func TestAFolderForBackupsThatIsAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	res := runWeir(t, "", "backup", "--every", "1h", "http://127.0.0.1:1", file)
+	if res.err == nil || exitCode(res.err) != exitFailed || !strings.Contains(res.err.Error(), "not a directory") {
+		t.Errorf("%v, want exit code 1 and that it is not a directory", res.err)
+	}
+}
+
 func TestRetentions(t *testing.T) {
 	for text, want := range map[string]retention{
 		"24h":    {all: 24 * time.Hour},

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net/http"
@@ -224,7 +225,7 @@ func putBackup(t *testing.T, dir string, files map[string]string, lsn uint64) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if err := unpack(bytes.NewReader(tarOf(t, files, lsn)), &copied{root: root, files: map[string]manifestFile{}}); err != nil {
+	if err := unpack(bytes.NewReader(tarOf(t, files, lsn)), &copied{root: root, files: map[string]manifestFile{}, counted: io.Discard}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -14,15 +14,16 @@ import (
 
 // copied writes the files of a backup and records what it wrote.
 type copied struct {
-	root  *os.Root
-	files map[string]manifestFile
+	root    *os.Root
+	files   map[string]manifestFile
+	counted io.Writer // of the bytes
 }
 
 func (c *copied) add(name string, content io.Reader) error {
 	sum := sha256.New()
 	f := manifestFile{Name: name}
 	err := writeFile(c.root, name, func(w io.Writer) (err error) {
-		f.Size, err = io.Copy(io.MultiWriter(w, sum), content)
+		f.Size, err = io.Copy(io.MultiWriter(w, sum, c.counted), content)
 		return err
 	})
 	f.SHA256 = hex.EncodeToString(sum.Sum(nil))

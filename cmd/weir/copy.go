@@ -50,10 +50,11 @@ func (o *backupOptions) load(cmd *cobra.Command) error {
 
 // copyResult is what a command has copied or checked.
 type copyResult struct {
-	what string
-	m    *manifest
-	held engine.Contents
-	took time.Duration
+	what     string
+	m        *manifest
+	held     engine.Contents
+	took     time.Duration
+	progress *copyProgress // nil: shown to nobody
 
 	Dir       string `json:"dir"`
 	Files     int    `json:"files"`
@@ -78,8 +79,8 @@ func (r *copyResult) String() string {
 }
 
 // readRecords reads every live record of the copy in dir.
-func readRecords(ctx context.Context, dir string, m *manifest, rate int64) (engine.Contents, error) {
-	held, err := engine.Verify(ctx, engine.Options{Dir: dir}, rate)
+func readRecords(ctx context.Context, dir string, m *manifest, rate int64, p *copyProgress) (engine.Contents, error) {
+	held, err := engine.Verify(ctx, p.verifying(dir), rate)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return held, ctx.Err()

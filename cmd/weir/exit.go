@@ -110,10 +110,10 @@ func checkUsage(cmd *cobra.Command) {
 				all = list // too few are told first
 			}
 			if err := args(cmd, all); err != nil {
-				return &usageError{fmt.Errorf("%w: %s%s", err, cmd.UseLine(), switchHint(list))}
+				return &usageError{fmt.Errorf("%w: %s%s", err, cmd.UseLine(), switchHint(cmd, list))}
 			}
 			if wrong != nil {
-				return &usageError{wrong}
+				return &usageError{fmt.Errorf("%w%s", wrong, switchHint(cmd, list))}
 			}
 			urls = all
 			withBase(cmd, of)
@@ -141,8 +141,11 @@ func explained(cmd *cobra.Command, err error, urls []string) error {
 	return err
 }
 
-// switchHint explains arguments that were meant as the value of a switch.
-func switchHint(args []string) string {
+// switchHint explains arguments that were meant as the value of a switch. What stands behind -- was not.
+func switchHint(cmd *cobra.Command, args []string) string {
+	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+		args = args[:dash]
+	}
 	if slices.Contains(args, "true") || slices.Contains(args, "false") {
 		return "; a switch takes its value after =, as in --json=false"
 	}

@@ -124,7 +124,7 @@ func (f *manifestFile) same(root *os.Root, size int64, sum string) error {
 
 // checkFiles checks every file of the backup in root, reading at most rate bytes
 // per second; 0 is no limit.
-func checkFiles(ctx context.Context, root *os.Root, rate int64) (*manifest, error) {
+func checkFiles(ctx context.Context, root *os.Root, rate int64, progress *copyProgress) (*manifest, error) {
 	m, err := readManifest(root)
 	if err != nil {
 		return nil, err
@@ -132,9 +132,9 @@ func checkFiles(ctx context.Context, root *os.Root, rate int64) (*manifest, erro
 	if err := m.checkComplete(root); err != nil {
 		return nil, err
 	}
-	p := engine.Pace(ctx, rate)
+	to := io.MultiWriter(engine.Pace(ctx, rate), progress.counted("checked", m.bytes()))
 	for i := range m.Files {
-		if err := m.Files[i].copyFile(root, p); err != nil {
+		if err := m.Files[i].copyFile(root, to); err != nil {
 			return nil, err
 		}
 	}

@@ -366,6 +366,17 @@ func TestWhatPublishDoesWithLinesThatAreNone(t *testing.T) {
 	}
 }
 
+// A file of JSON may begin with the mark that some programs put in front of UTF-8.
+func TestTheMarkInFrontOfAFileOfJSONIsNoneOfIt(t *testing.T) {
+	f := newFakeServer(t)
+	if res := runWeir(t, "\uFEFF{\"a\":1}\r\n2\r\n", "publish", "--ndjson", f.URL+"/in"); res.err != nil {
+		t.Fatal(res.err)
+	}
+	if got := f.data("in"); !slices.Equal(got, []string{`{"a":1}`, "2"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
 // A setting that does nothing beside the others is said to.
 func TestPublishTellsOfSettingsWithoutEffect(t *testing.T) {
 	for _, c := range []struct {

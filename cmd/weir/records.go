@@ -19,6 +19,9 @@ import (
 // maxLineBytes limits the memory for a line of input.
 const maxLineBytes = 16 << 20
 
+// byteOrderMark is what some programs put in front of a file in UTF-8. It is no part of the JSON.
+var byteOrderMark = []byte("\uFEFF")
+
 // inputRecord is one message and the place it came from.
 type inputRecord struct {
 	data json.RawMessage
@@ -146,6 +149,9 @@ func (r *recordReader) parse(line []byte) (json.RawMessage, error) {
 	}
 	if !r.ndjson {
 		return quote(string(line))
+	}
+	if r.number == 1 {
+		line = bytes.TrimPrefix(line, byteOrderMark)
 	}
 	value := bytes.TrimSpace(line)
 	if len(value) == 0 {

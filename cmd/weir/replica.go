@@ -56,12 +56,14 @@ func replicaCmd(use, short, long string, look func(context.Context, audit.Copy) 
 			if err := stores.Check(args[0]); err != nil {
 				return &usageError{err}
 			}
-			log, files, err := stores.Open(ctx, args[0], stores.Options{ReadOnly: true, Trouble: tryingAgain(cmd.ErrOrStderr())})
+			progress := newCopyProgress(cmd.ErrOrStderr(), "weir replica "+name)
+			log, files, err := stores.Open(ctx, args[0], stores.Options{ReadOnly: true, Trouble: tryingAgain(progress)})
 			if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, log.Close(), files.Close()) }()
-			found, err := look(ctx, audit.Copy{Log: log, Files: files})
+			found, err := look(ctx, audit.Copy{Log: log, Files: files, Read: progress.counted("read", 0)})
+			progress.finish()
 			if err != nil {
 				return err
 			}

@@ -56,12 +56,17 @@ func newRestoreCmd() *cobra.Command {
 				return err
 			}
 			if len(args) > 1 {
+				if cmd.Flags().Changed("data-dir") {
+					return &usageError{errors.New("the data directory is named twice: as an argument and with --data-dir")}
+				}
 				opt.dataDir = args[1]
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			if strings.Contains(opt.from, "://") {
-				done, err := restoreCopy(ctx, cmd.ErrOrStderr(), &opt)
+				progress := newCopyProgress(cmd.ErrOrStderr(), "weir restore")
+				done, err := restoreCopy(ctx, progress, &opt)
+				progress.finish()
 				if err != nil {
 					return err
 				}
@@ -79,12 +84,14 @@ func newRestoreCmd() *cobra.Command {
 
 func restoreBackup(ctx context.Context, cmd *cobra.Command, opt *restoreOptions) error {
 	start := time.Now()
-	done := copyResult{what: "restored into", Dir: opt.dataDir}
+	done := copyResult{what: "restored into", Dir: opt.dataDir, progress: newCopyProgress(cmd.ErrOrStderr(), "weir restore")}
 	verify := done.readRestored
 	if opt.noVerify {
 		verify = leaveUnread
 	}
-	if err := done.restore(ctx, opt.from, verify); err != nil {
+	err := done.restore(ctx, opt.from, verify)
+	done.progress.finish()
+	if err != nil {
 		return err
 	}
 	done.took = time.Since(start)
@@ -106,12 +113,13 @@ func (r *copyResult) restore(ctx context.Context, backup string, verify func(ctx
 		return err
 	}
 	return build(r.Dir, "FORMAT", func(root *os.Root) error {
+		counted := r.progress.counted("copied", r.m.bytes())
 		for i := range r.m.Files {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 			f := &r.m.Files[i]
-			copyOne := func(w io.Writer) error { return f.copyFile(from, w) }
+			copyOne := func(w io.Writer) error { return f.copyFile(from, io.MultiWriter(w, counted)) }
 			if err := writeFile(root, f.Name, copyOne); err != nil {
 				return err
 			}
@@ -122,7 +130,7 @@ func (r *copyResult) restore(ctx context.Context, backup string, verify func(ctx
 
 // readRestored reads every live record that was restored.
 func (r *copyResult) readRestored(ctx context.Context, dir string) (err error) {
-	r.held, err = readRecords(ctx, dir, r.m, 0)
+	r.held, err = readRecords(ctx, dir, r.m, 0, r.progress)
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%w; if there is no other backup, --no-verify restores what is readable", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"time"
@@ -77,7 +76,7 @@ func parsePoint(at string) (p restore.Point, err error) {
 }
 
 // restoreCopy builds dir from the copy at a URL.
-func restoreCopy(ctx context.Context, say io.Writer, opt *restoreOptions) (_ *copyPlan, err error) {
+func restoreCopy(ctx context.Context, say *copyProgress, opt *restoreOptions) (_ *copyPlan, err error) {
 	point, err := parsePoint(opt.at)
 	if err != nil {
 		return nil, err
@@ -96,7 +95,7 @@ func restoreCopy(ctx context.Context, say io.Writer, opt *restoreOptions) (_ *co
 		}
 	}
 	start := time.Now()
-	source := restore.Copy{Log: log, Files: files, Trouble: tryingAgain(say)}
+	source := restore.Copy{Log: log, Files: files, Trouble: tryingAgain(say), Progress: say.copied}
 	done := &copyPlan{}
 	if done.plan, err = source.Plan(ctx, point); err != nil {
 		return nil, err
@@ -109,7 +108,7 @@ func restoreCopy(ctx context.Context, say io.Writer, opt *restoreOptions) (_ *co
 		if err := source.Build(ctx, done.plan, nil, root.Name()); err != nil || opt.noVerify {
 			return withAdvice(err, opt.from)
 		}
-		held, err := engine.Verify(ctx, engine.Options{Dir: root.Name()}, 0)
+		held, err := engine.Verify(ctx, say.verifying(root.Name()), 0)
 		if err == nil && held.LSN != done.plan.LSN {
 			err = fmt.Errorf("it ends at operation %d, expected %d", held.LSN, done.plan.LSN)
 		}

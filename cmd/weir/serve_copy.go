@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,7 +67,7 @@ func (c *copyOf) lead(ctx context.Context) (err error) {
 		}
 	}
 	host, _ := os.Hostname()
-	d := restore.Directory{Path: c.dir, Node: cmp.Or(host, "weir"), Copy: restore.Copy{Log: c.Log, Files: c.Files}, Logger: c.log}
+	d := restore.Directory{Path: c.dir, Node: cmp.Or(host, "weir"), Copy: restore.Copy{Log: c.Log, Files: c.Files, Progress: c.progressAt(time.Now)}, Logger: c.log}
 	var led restore.Led
 	if c.standby {
 		c.log.Info("standing by: another server leads, or nobody does yet", "takes_over_after", c.after.String())
@@ -107,6 +108,30 @@ func (c *copyOf) trouble(awaits *atomic.Bool) func(error) {
 			c.log.Warn("the copy: trying again", "error", err)
 		default:
 			c.log.Warn("the store of --replica has to say who leads before this server begins; trying again", "error", err)
+		}
+	}
+}
+
+// progressAt returns what is told how much of the copy has been read: the log hears of it when that
+// takes long, as of a recovery.
+func (c *copyOf) progressAt(now func() time.Time) func(done, total int64) {
+	var mu sync.Mutex
+	var last int64
+	var told time.Time
+	return func(done, total int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if done < last || told.IsZero() { // something else is read now
+			told = now()
+		}
+		if last = done; now().Sub(told) < recoveryTold {
+			return
+		}
+		told = now()
+		if total > 0 {
+			c.log.Info("the copy is still being read", "bytes", done, "of", total)
+		} else {
+			c.log.Info("the copy is still being read", "bytes", done)
 		}
 	}
 }

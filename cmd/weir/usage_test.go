@@ -99,6 +99,9 @@ func TestMistakesAreToldAlikeByEveryCommand(t *testing.T) {
 		}
 	})
 	wrong([]string{"serve"}, []string{"--probe-auth", "false"}, "a switch takes its value after =, as in --json=false")
+	wrong([]string{"tail"}, []string{"--json", "true", "http://127.0.0.1:1/x"}, "a switch takes its value after =, as in --json=false")
+	wrong([]string{"dlq", "ls"}, []string{"--json", "true"}, "a switch takes its value after =, as in --json=false")
+	wrong([]string{"work"}, []string{"--", "true"}, "weir work URL -- CMD [ARG…] [flags]; see")
 	wrong([]string{"help"}, []string{"pubish"}, `there is no command "pubish", did you mean publish?`)
 	wrong([]string{"help"}, []string{"dlq", "lss"}, `there is no command "lss", did you mean ls?`)
 	wrong([]string{"completion"}, []string{"bsh"}, `there is no command "bsh", did you mean bash?`)
@@ -145,6 +148,8 @@ func TestFlagsThatExcludeEachOther(t *testing.T) {
 		"serve --replica-sync --port 0 --data-dir /dev/null/a":          "need the copy that --replica names",
 		"backup --keep 24h http://127.0.0.1:1 x":                        "flag --keep is for backups that are made again and again; add --every",
 		"backup --metrics :0 http://127.0.0.1:1 x":                      "add --every",
+		"restore file:///nosuch a --data-dir b":                         "named twice",
+		"restore file:///nosuch a --at=":                                `flag --at: "" is not a point: it is empty`,
 		"serve --standby --port 0 --data-dir /dev/null/a":               "need the copy that --replica names",
 		"publish --type log file:///tmp/x?topic=a":                      "--type log",
 		"dlq purge http://127.0.0.1:1/x":                                "add --yes",

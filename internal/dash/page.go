@@ -7,7 +7,6 @@ import (
 	"embed"
 	"encoding/hex"
 	"io/fs"
-	"mime"
 	"net/http"
 	"path"
 	"strconv"
@@ -23,6 +22,12 @@ type file struct {
 	kind         string
 	tag          string // ETag
 	body, packed []byte
+}
+
+// kinds are the types of the files, by the ends of their names. What the machine says of them, as package
+// mime does, may be something that no browser runs.
+var kinds = map[string]string{
+	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
 // files are the parts of the page by name, packed when the first is asked for: few
@@ -46,7 +51,7 @@ func load() map[string]*file {
 		_, _ = z.Write(body) // a buffer takes everything
 		_ = z.Close()
 		sum := sha256.Sum256(body)
-		all[e.Name()] = &file{kind: mime.TypeByExtension(path.Ext(e.Name())), tag: `"` + hex.EncodeToString(sum[:8]) + `"`, body: body, packed: packed.Bytes()}
+		all[e.Name()] = &file{kind: kinds[path.Ext(e.Name())], tag: `"` + hex.EncodeToString(sum[:8]) + `"`, body: body, packed: packed.Bytes()}
 	}
 	all[""] = all["index.html"]
 	return all

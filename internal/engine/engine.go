@@ -63,6 +63,8 @@ type Options struct {
 	Open func(ctx context.Context) error
 	// Progress is told the share of the recovery that is done, 0 to 1.
 	Progress func(float64)
+	// Verified is told what Verify has read so far; nil: nobody.
+	Verified func(Contents)
 
 	deleteBatch int // see the constant; a test makes it small
 }

@@ -83,5 +83,8 @@ func (e *Engine) readLive(t *entry, c *Contents, pace *rate) error {
 		if err != nil {
 			return err
 		}
+		if e.opt.Verified != nil {
+			e.opt.Verified(*c)
+		}
 	}
 }

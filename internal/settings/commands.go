@@ -139,7 +139,7 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "keep", in: Backup, places: byFlag, kind: name("retention"), deft: "24h:7d",
 		help: "with --every: how long all backups are kept and, after a colon, for how long the last of each day is"},
 	{name: "profile", in: Bundle, kind: duration(0, time.Minute).kind(), deft: "5s", help: "how long the server's CPU is profiled; 0 is not at all"},
-	{name: "at", in: Restore, places: byFlag, kind: text("point"), help: "state to restore from a copy: an LSN, or a time such as 2026-01-31T23:59:00Z (default the newest)"},
+	{name: "at", in: Restore, places: byFlag, kind: name("point"), help: "state to restore from a copy: an LSN, or a time such as 2026-01-31T23:59:00Z (default the newest)"},
 	{name: "no-verify", in: Restore, kind: boolean, deft: "false", help: "do not read the records"},
 	{name: "live", in: Health, places: byFlag, kind: boolean, deft: "false", help: "ask whether the process serves at all, not whether it is ready"},
 	{name: "wait", in: Health, places: byFlag, kind: duration(0, day).kind(), deft: "0", help: "go on asking for this long until the answer is good; 0 asks once"},

@@ -1,6 +1,7 @@
 import { ask as confirm } from "/ui/dialog.js";
 import { Refused, follow, getJSON, signIn, signOut } from "/ui/live.js";
 import { h } from "/ui/dom.js";
+import { serverSays } from "/ui/format.js";
 import { overview } from "/ui/overview.js";
 import { streamPage } from "/ui/stream.js";
 
@@ -85,6 +86,7 @@ function ask() {
 
 function got(next) {
   state = next;
+  serverSays(next.ts_ms);
   out.hidden = !next.key;
   if (next.key) out.title = `signed in with ${next.key}`;
   linked("live", true);

@@ -10,7 +10,7 @@ const some = (n) => (n === 1 ? "1 dead letter" : `${count(n)} dead letters`);
 
 export function letters(id) {
   const path = (verb, rest = "") => `/ui/${verb}/${encodeURIComponent(id)}${rest}`;
-  const body = h("tbody"), chosen = new Map(), open = new Set();
+  const body = h("tbody"), chosen = new Map(), open = new Set(), died = new Map(); // cells and their times
   const all = h("input", { type: "checkbox", "aria-label": "Choose all that are listed" });
   const status = h("p", { class: "status", role: "status" });
   const fresh = h("button", { type: "button", class: "quiet", hidden: "" }, "The list has changed: show it");
@@ -36,6 +36,12 @@ export function letters(id) {
   const meant = () => (chosen.size > 0 ? { which: { ids: [...chosen.keys()] }, name: some(chosen.size) }
     : { which: { all: true }, name: total === null ? "all dead letters" : total === 1 ? "the only dead letter" : `all ${some(total)}` });
 
+  // grow tells anew how long ago letters died, unless somebody is selecting text.
+  function grow() {
+    if (body.contains(getSelection().anchorNode) && !getSelection().isCollapsed) return;
+    for (const [cell, at] of died) say(cell, ago(at));
+  }
+
   const reading = () => chosen.size > 0 || open.size > 0 || body.contains(document.activeElement);
 
   // load lists letters. One that nobody asked for takes nothing away from who has begun to read meanwhile.
@@ -47,6 +53,7 @@ export function letters(id) {
     }
     if (!after) {
       body.replaceChildren();
+      died.clear();
       chosen.clear();
       open.clear();
       all.checked = false;
@@ -96,7 +103,9 @@ export function letters(id) {
       if (now) open.add(l.id);
       else open.delete(l.id);
     });
-    return [h("tr", {}, h("td", {}, box), h("td", { title: when(l.dead_ms) }, ago(l.dead_ms)), h("td", {}, reasons[l.reason] ?? l.reason),
+    const at = h("td", { title: when(l.dead_ms) }, ago(l.dead_ms));
+    died.set(at, l.dead_ms);
+    return [h("tr", {}, h("td", {}, box), at, h("td", {}, reasons[l.reason] ?? l.reason),
       h("td", { class: "error" }, l.error || "–"), h("td", {}, count(l.attempts)), h("td", { class: "data mono" }, button)), detail];
   }
 
@@ -173,6 +182,7 @@ export function letters(id) {
     update(s) {
       total = s.dead_letters ?? null;
       counted = performance.now();
+      grow();
       scoped();
       if (total === read || busy) return;
       read = total;

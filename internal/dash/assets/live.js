@@ -1,7 +1,9 @@
 // The connection to the server: calls, and an event stream that is opened again whenever it
 // ends. Whoever has signed in has a cookie that no script can read.
 
-export class Refused extends Error {}
+export class Refused extends Error {
+  message = "The server wants a key";
+}
 
 // call asks the server and returns its answer; Refused if it wants a key.
 export async function call(path, options = {}) {

@@ -17,6 +17,15 @@ import (
 type Copy struct {
 	Log   replica.Log
 	Files replica.Files
+	// Read counts the bytes that are read of files and log; nil: nobody does.
+	Read io.Writer
+}
+
+func (c Copy) read() io.Writer {
+	if c.Read == nil {
+		return io.Discard
+	}
+	return c.Read
 }
 
 // Base is a base and where it is.
@@ -177,6 +186,9 @@ func (c Copy) Entries(ctx context.Context, after uint64) (g Groups, err error) {
 		if err != nil {
 			return g, err
 		}
+		if _, err := c.read().Write(e.Data); err != nil {
+			return g, err
+		}
 		if err := g.add(e); err != nil {
 			return g, err
 		}
@@ -235,7 +247,7 @@ func (c Copy) check(ctx context.Context, f replica.BaseFile) error {
 	}
 	defer in.Close()
 	sum := sha256.New()
-	n, err := io.Copy(sum, in)
+	n, err := io.Copy(io.MultiWriter(sum, c.read()), in)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s (%s): %w", f.Object, f.Name, err)

@@ -114,6 +114,14 @@ func asBroken(err error) *replica.BaseFile {
 	return nil
 }
 
+// sizeOf is how many bytes the files of a base have.
+func sizeOf(b *replica.Base) (n int64) {
+	for _, f := range b.Files {
+		n += f.Size
+	}
+	return n
+}
+
 // needs reports whether the base has one of the files.
 func needs(b *replica.Base, files []replica.BaseFile) bool {
 	return slices.ContainsFunc(b.Files, func(f replica.BaseFile) bool { return slices.Contains(files, f) })
@@ -139,6 +147,7 @@ func (m *Mirror) fetch(ctx context.Context, have *Mirror) error {
 		all.Go(func() {
 			for f := range next {
 				if from, ok := held[*f]; ok && m.fs.Link(from, m.path(f.Name)) == nil {
+					m.read(f.Size)
 					continue
 				}
 				if err := m.download(ctx, f); err != nil {
@@ -173,7 +182,28 @@ func (m *Mirror) immutable() map[replica.BaseFile]string {
 }
 
 func (m *Mirror) download(ctx context.Context, f *replica.BaseFile) error {
-	return m.copy.get(ctx, f.Object, func(in io.Reader) error { return m.save(in, f) })
+	return m.copy.get(ctx, f.Object, func(in io.Reader) error {
+		from := &counted{Reader: in, m: m}
+		err := m.save(from, f)
+		if err != nil {
+			m.read(-from.n) // it is read again
+		}
+		return err
+	})
+}
+
+// counted counts what is read for a mirror.
+type counted struct {
+	io.Reader
+	m *Mirror
+	n int64
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n += int64(n)
+	c.m.read(int64(n))
+	return n, err
 }
 
 func (m *Mirror) save(in io.Reader, f *replica.BaseFile) error {

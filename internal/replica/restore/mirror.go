@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -26,6 +27,15 @@ type Copy struct {
 	// Trouble, if set, is told the errors after which something is tried again, or an older
 	// base.
 	Trouble func(error)
+	// Progress, if set, is told how many bytes of what is being read have been, and of how many;
+	// 0: nobody knows.
+	Progress func(done, total int64)
+}
+
+func (c Copy) progress(done, total int64) {
+	if c.Progress != nil {
+		c.Progress(done, total)
+	}
 }
 
 // DamagedError says where a copy cannot be read any further.
@@ -57,11 +67,27 @@ type Mirror struct {
 	Ended  bool
 	Behind int64 // bytes of the log that were written behind the base
 
+	got struct {
+		sync.Mutex
+		bytes int64
+	}
+	whole int64 // how many bytes there are
 	copy  Copy
 	fs    vfs.FS
 	dir   string
 	chain chain
 	open  map[uint32]vfs.File
+}
+
+// read counts what was read.
+func (m *Mirror) read(bytes int64) {
+	m.got.Lock()
+	defer m.got.Unlock()
+	whole := m.whole
+	if m.got.bytes += bytes; m.got.bytes > whole { // there is more of the log than was known
+		whole = 0
+	}
+	m.copy.progress(m.got.bytes, whole)
 }
 
 func (m *Mirror) path(name string) string { return m.fs.PathJoin(m.dir, name) }
@@ -83,7 +109,7 @@ func (c Copy) Begin(ctx context.Context, fs vfs.FS, dir string, older *Mirror) (
 		}
 		if err == nil {
 			var m *Mirror
-			if m, err = c.begin(ctx, base, fs, dir, older); err == nil {
+			if m, err = c.begin(ctx, base, 0, fs, dir, older); err == nil {
 				return m, nil
 			}
 		}
@@ -100,8 +126,9 @@ func (c Copy) Begin(ctx context.Context, fs vfs.FS, dir string, older *Mirror) (
 	return nil, failed
 }
 
-func (c Copy) begin(ctx context.Context, base *replica.Base, fs vfs.FS, dir string, older *Mirror) (*Mirror, error) {
-	m := &Mirror{Base: *base, At: base.After, LSN: base.LSN, Term: base.Term, copy: c, fs: fs, dir: dir, chain: newChain(base), open: map[uint32]vfs.File{}}
+// begin is Begin with this base, behind which so many bytes of the log will be read.
+func (c Copy) begin(ctx context.Context, base *replica.Base, behind int64, fs vfs.FS, dir string, older *Mirror) (*Mirror, error) {
+	m := &Mirror{Base: *base, At: base.After, LSN: base.LSN, Term: base.Term, copy: c, fs: fs, dir: dir, chain: newChain(base), open: map[uint32]vfs.File{}, whole: sizeOf(base) + behind}
 	for _, name := range []string{"wal", "kv", "FORMAT"} {
 		if err := fs.RemoveAll(m.path(name)); err != nil {
 			return nil, err
@@ -139,6 +166,9 @@ func (m *Mirror) Follow(ctx context.Context, until uint64) error {
 		}
 		if err := m.write(g.Pieces); err != nil {
 			return err
+		}
+		if until > 0 { // a standby that has caught up is never done
+			m.read(int64(len(e.Data)))
 		}
 		m.At, m.LSN, m.Term = e.Pos, max(m.LSN, g.Last), e.Term
 		m.Ended = g.Ends()

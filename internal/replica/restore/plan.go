@@ -51,9 +51,7 @@ func (c Copy) plan(ctx context.Context, p Point, broken []replica.BaseFile) (*Pl
 	if err := plan.choose(ctx, c, names, p); err != nil {
 		return nil, err
 	}
-	for _, f := range plan.Base.Files {
-		plan.Bytes += f.Size
-	}
+	plan.Bytes = sizeOf(&plan.Base)
 	plan.terms = []uint64{plan.Base.Term}
 	plan.Until, plan.LSN = plan.Base.After, plan.Base.LSN
 	plan.NewestLSN, plan.Newest = plan.Base.LSN, plan.Base.Taken
@@ -125,7 +123,8 @@ func (plan *Plan) begins(ctx context.Context, c Copy, names []string) error {
 // scan reads the log behind the base.
 func (plan *Plan) scan(ctx context.Context, c Copy, p Point) error {
 	check, at := newChain(&plan.Base), plan.Base.After
-	groups, read := 0, plan.Bytes
+	base := plan.Bytes
+	groups, read := 0, base
 	found := p.LSN > 0 && p.LSN <= plan.Base.LSN // p, behind which nothing has to be whole
 	over := false                                // something is missing, behind p
 	for {
@@ -151,6 +150,7 @@ func (plan *Plan) scan(ctx context.Context, c Copy, p Point) error {
 		if err != nil {
 			return fmt.Errorf("reading the copy behind position %d of its log: %w", at, err)
 		}
+		c.progress(read+int64(len(e.Data))-base, 0)
 		if e.Term > plan.terms[len(plan.terms)-1] {
 			plan.terms = append(plan.terms, e.Term)
 		}
@@ -187,7 +187,10 @@ func (c Copy) Build(ctx context.Context, plan *Plan, fs vfs.FS, dir string) erro
 	if fs == nil {
 		fs = vfs.Default
 	}
-	m, err := c.begin(ctx, &plan.Base, fs, dir, nil)
+	begin := func() (*Mirror, error) {
+		return c.begin(ctx, &plan.Base, plan.Bytes-sizeOf(&plan.Base), fs, dir, nil)
+	}
+	m, err := begin()
 	for f := asBroken(err); f != nil; f = asBroken(err) {
 		older, failed := c.plan(ctx, plan.at, append(plan.broken, *f))
 		if failed != nil {
@@ -197,7 +200,7 @@ func (c Copy) Build(ctx context.Context, plan *Plan, fs vfs.FS, dir string) erro
 			c.Trouble(fmt.Errorf("%w; with %s", err, replica.BaseName(older.Base.After)))
 		}
 		*plan = *older
-		m, err = c.begin(ctx, &plan.Base, fs, dir, nil)
+		m, err = begin()
 	}
 	if err != nil {
 		return err

@@ -16,7 +16,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/wal"
 )
 
@@ -98,7 +97,7 @@ func (s *Snapshot) take(ctx context.Context) error {
 	// is opened, numbers handed out after the snapshot are announced as lost.
 	boot := bootOfBackup
 	if s.e.copyLags() {
-		boot = replica.BootOfCopy
+		boot = bootOfLagged
 	}
 	b, err := json.Marshal(format{Format: FormatVersion, Boot: boot})
 	if err != nil {

@@ -143,7 +143,6 @@ func (e *Engine) reviveSessions() error {
 	e.found.all = nil
 	last := func(w *op.Watch) int64 { return cmp.Or(w.Since, e.startMS) }
 	slices.SortFunc(all, func(a, b *op.Watch) int { return cmp.Compare(last(b), last(a)) })
-	fromBackup := e.dir.copied && !e.dir.lagged
 	var said []byte
 	n := int64(0)
 	for _, w := range all { // the topics may be gone without a trace
@@ -157,7 +156,7 @@ func (e *Engine) reviveSessions() error {
 			break // and so are those behind it
 		}
 		part := op.Part{Kind: op.KindWatchMove, Session: w.ID, Move: &op.WatchMove{Since: e.startMS}}
-		if limit := e.opt.Limits.MaxWatchSessions; fromBackup || limit > 0 && n >= limit {
+		if limit := e.opt.Limits.MaxWatchSessions; e.dir.backup || limit > 0 && n >= limit {
 			part.Kind = op.KindWatchEnd
 			said = part.Encode(said)
 			continue

@@ -246,6 +246,36 @@ func TestABackupDropsTheSessions(t *testing.T) {
 	}
 }
 
+// A backup of a server that keeps a copy is no copy, either: its numbers were not all shipped, but what
+// begins with it is another history.
+func TestABackupOfAServerWithACopyDropsTheSessions(t *testing.T) {
+	for _, synchronous := range []bool{false, true} {
+		bubble.Run(t, func(t *testing.T) {
+			s, fs := newShelf(20*time.Millisecond), vfs.NewMem()
+			e := s.openEngine(t, fs, 0, func(o *Options) { o.Replica.Sync = synchronous })
+			put(t, e, "a", configOf(api.Fsync))
+			write(t, e, "a", "1", "2")
+			wid := newSession(t, e, api.WatchTopic{Topic: "a"})
+			expect(t, openStream(t, e, wid, ""), "a 1-2", "a caught-up")
+			if err := e.Backup(bg, "/b"); err != nil {
+				t.Fatal(err)
+			}
+			e.Close()
+			r := openOn(t, fs, "boot", func(o *Options) { o.Dir = "/b" })
+			if lives(r, wid) {
+				t.Errorf("synchronous %v: the session lives in the backup", synchronous)
+			}
+			// The numbers that readers may have seen of what was not shipped are not given again.
+			write(t, r, "a", "3")
+			records, gaps, _, err := full(r, "a", 0)
+			if err != nil || len(records) != 3 || len(gaps) > 0 == synchronous {
+				t.Errorf("synchronous %v: %v, gaps %v, %v", synchronous, records, gaps, err)
+			}
+			r.Close()
+		})
+	}
+}
+
 // A client that loses its server goes on at the next one that has the copy.
 func TestASessionGoesOnAtTheNextLeader(t *testing.T) {
 	for _, based := range []bool{false, true} {

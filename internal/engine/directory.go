@@ -55,6 +55,7 @@ func decodeFormat(b []byte) (format, error) {
 // Boots of a FORMAT that no machine has.
 const (
 	bootOfBackup = "backup"   // of a backup; see also replica.BootOfCopy
+	bootOfLagged = "lagged"   // of a backup of a server whose copy lags
 	bootOfRepair = "repaired" // of a FORMAT that had to be made anew
 )
 
@@ -70,7 +71,8 @@ type directory struct {
 	format   int  // before this start; 0 if nothing was in it
 	fresh    bool // nothing was in it
 	copied   bool // it was made from a backup or a copy and has not served yet
-	lagged   bool // and fsync writes may have been acknowledged that are not in it
+	lagged   bool // it was, and fsync writes may have been acknowledged that are not in it
+	backup   bool // it was, from a backup
 	clean    bool // the last writer closed it
 	sameBoot bool // the machine has not restarted since the last writer
 	prepared bool // what markClean writes stands ready
@@ -289,8 +291,9 @@ func (d *directory) readFormat() error {
 	if f.Format > FormatVersion {
 		return fmt.Errorf("data directory %s has format %d, this weir reads up to format %d: use a newer weir", d.path, f.Format, FormatVersion)
 	}
-	d.fresh, d.copied, d.clean, d.sameBoot = f.Boot == "", f.Boot == bootOfBackup || f.Boot == replica.BootOfCopy, f.Clean, f.Boot == d.boot
-	d.format, d.lagged = f.Format, f.Boot == replica.BootOfCopy
+	d.format, d.fresh, d.clean, d.sameBoot = f.Format, f.Boot == "", f.Clean, f.Boot == d.boot
+	d.backup, d.lagged = f.Boot == bootOfBackup || f.Boot == bootOfLagged, f.Boot == replica.BootOfCopy || f.Boot == bootOfLagged
+	d.copied = d.backup || d.lagged
 	return nil
 }
 

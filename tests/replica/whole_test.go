@@ -185,7 +185,7 @@ func (w *witness) sit(wid string, leases map[string]any) string {
 }
 
 // numbers are what is said of the end of a topic, and of what is written behind it.
-var numbers = regexp.MustCompile(`"(head_seq|next_seq|lag|first_seq|last_seq)":\d+|"seqs":\[\d+\]|"caught_up":\w+|"\$seq":\d+,"\$tag":"t2","data":"new"|^watch .*`)
+var numbers = regexp.MustCompile(`"(head_seq|next_seq|lag|first_seq|last_seq)":\d+|"seqs":\[\d+\]|"caught_up":\w+|"\$seq":\d+,"\$tag":"t2","data":"new"`)
 
 // A server that begins with what was restored is the one that was restarted: its leases, delays, pauses,
 // routers, sessions and counters go on alike, whichever way it was copied.
@@ -225,6 +225,9 @@ func TestWhatIsRestoredIsAllThatTheServerHad(t *testing.T) {
 		for i, line := range want {
 			if name == "of-backup" { // of a server that ran, which had more numbers in hand
 				got[i], line = numbers.ReplaceAllString(got[i], ""), numbers.ReplaceAllString(line, "")
+			}
+			if name == "of-backup" && strings.HasPrefix(line, "watch ") {
+				line = "watch 404 Not Found" // another history
 			}
 			if got[i] != line {
 				t.Errorf("%s:\n  it has %s\nrestarted %s", name, got[i], line)

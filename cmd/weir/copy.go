@@ -84,6 +84,8 @@ func readRecords(ctx context.Context, dir string, m *manifest, rate int64, p *co
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return held, ctx.Err()
+	case engine.OfMachine(err):
+		return held, fmt.Errorf("the backup cannot be read by this process: %w", err)
 	case err != nil:
 		return held, fmt.Errorf("the backup is damaged: %w", err)
 	case held.LSN != m.LSN:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirmq/weir/internal/engine"
 	"github.com/weirmq/weir/internal/settings"
 )
 
@@ -131,7 +132,7 @@ func (r *copyResult) restore(ctx context.Context, backup string, verify func(ctx
 // readRestored reads every live record that was restored.
 func (r *copyResult) readRestored(ctx context.Context, dir string) (err error) {
 	r.held, err = readRecords(ctx, dir, r.m, 0, r.progress)
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !engine.OfMachine(err) {
 		return fmt.Errorf("%w; if there is no other backup, --no-verify restores what is readable", err)
 	}
 	return err

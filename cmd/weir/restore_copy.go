@@ -112,7 +112,10 @@ func restoreCopy(ctx context.Context, say *copyProgress, opt *restoreOptions) (_
 		if err == nil && held.LSN != done.plan.LSN {
 			err = fmt.Errorf("it ends at operation %d, expected %d", held.LSN, done.plan.LSN)
 		}
-		if done.held = &held; err != nil && ctx.Err() == nil {
+		if done.held = &held; engine.OfMachine(err) {
+			return fmt.Errorf("what was restored cannot be read by this process: %w", err)
+		}
+		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("the copy is damaged: %w; --at restores an earlier state, --no-verify what is readable", err)
 		}
 		return err

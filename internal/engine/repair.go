@@ -64,10 +64,12 @@ func repairLog(opt Options, mark bool, report io.Writer) (damaged, tables int, e
 	}
 	s, err := store.Open(store.Options{FS: opt.FS, Dir: opt.Dir, Logger: opt.Logger, ReadOnly: true})
 	if err != nil {
-		return damaged, tables, fmt.Errorf("the store cannot be opened, restore a backup: %w", err)
+		return damaged, tables, hopeless("the store cannot be opened", err)
 	}
 	defer s.Close()
-	tables = verifyStore(s, d, report)
+	if tables, err = verifyStore(s, d, report); err != nil {
+		return damaged, tables, err
+	}
 	damaged += tables
 	logOptions := wal.Options{FS: opt.FS, Dir: opt.FS.PathJoin(opt.Dir, "wal"), SegmentBytes: opt.SegmentBytes, SameBoot: d.sameBoot}
 	var loadErr error
@@ -80,7 +82,7 @@ func repairLog(opt Options, mark bool, report io.Writer) (damaged, tables int, e
 		return last.apply, last.lost.gap
 	})
 	if err == nil && loadErr != nil {
-		return damaged, tables, fmt.Errorf("the store cannot be read, restore a backup: %w", loadErr)
+		return damaged, tables, hopeless("the store cannot be read", loadErr)
 	}
 	for _, p := range found {
 		fmt.Fprintf(report, "%s: offset %d: operations %d to %d are lost: %s\n", p.File, p.Offset, p.From, p.To, p.Reason)
@@ -95,7 +97,7 @@ func repairLog(opt Options, mark bool, report io.Writer) (damaged, tables int, e
 				return damaged, tables, fmt.Errorf("%w: %w", apart, err)
 			}
 		}
-		return damaged, tables, fmt.Errorf("the log cannot be repaired, restore a backup: %w", err)
+		return damaged, tables, hopeless("the log cannot be repaired", err)
 	}
 	if mark && len(found) > 0 {
 		if err := wal.MarkLost(logOptions, found); err != nil {
@@ -107,23 +109,27 @@ func repairLog(opt Options, mark bool, report io.Writer) (damaged, tables int, e
 }
 
 // verifyStore reads all of the store. A torn end of its list of tables is
-// damage only if the last server closed the directory.
-func verifyStore(s *store.Store, d *directory, report io.Writer) (bad int) {
+// damage only if the last server closed the directory. What this process cannot read is an error.
+func verifyStore(s *store.Store, d *directory, report io.Writer) (bad int, err error) {
 	if m := s.Manifest(); m != nil && (!m.Torn || d.clean) {
 		bad++
 		fmt.Fprintf(report, "%v; it cannot be marked, restore a backup, or that file\n", m)
 	}
-	s.Verify(func(table string, err error) {
-		if err == nil {
+	s.Verify(func(table string, wrong error) {
+		if wrong == nil || err != nil {
+			return
+		}
+		if OfMachine(wrong) {
+			err = hopeless("the store cannot be read", wrong)
 			return
 		}
 		bad++
 		if table == "" {
 			table = "kv"
 		}
-		fmt.Fprintf(report, "%s: %v; without --mark the server meets it when it reads there\n", table, err)
+		fmt.Fprintf(report, "%s: %v; without --mark the server meets it when it reads there\n", table, wrong)
 	})
-	return bad
+	return bad, err
 }
 
 // markTables announces the sealed records that cannot be read as lost, the way
@@ -132,24 +138,31 @@ func markTables(opt Options, report io.Writer) error {
 	opt.Logger = slog.New(slog.NewTextHandler(report, &slog.HandlerOptions{Level: slog.LevelError}))
 	e, err := Open(context.Background(), opt)
 	if err != nil {
-		return fmt.Errorf("the tables cannot be marked, restore a backup: %w", err)
+		return hopeless("the tables cannot be marked", err)
 	}
 	err = errors.Join(e.salvage(), e.Close())
 	if err != nil {
-		return fmt.Errorf("the tables cannot be marked, restore a backup: %w", err)
+		return hopeless("the tables cannot be marked", err)
 	}
 	s, err := store.Open(store.Options{FS: opt.FS, Dir: opt.Dir, Logger: opt.Logger, ReadOnly: true})
 	if err != nil {
-		return fmt.Errorf("the store cannot be opened, restore a backup: %w", err)
+		return hopeless("the store cannot be opened", err)
 	}
 	defer s.Close()
 	left := 0
-	s.Verify(func(table string, err error) {
-		if err != nil {
+	s.Verify(func(table string, wrong error) {
+		switch {
+		case wrong == nil:
+		case OfMachine(wrong):
+			err = hopeless("the marked tables cannot be read", wrong)
+		default:
 			left++
-			fmt.Fprintf(report, "%s: %v; it cannot be marked, restore a backup\n", table, err)
+			fmt.Fprintf(report, "%s: %v; it cannot be marked, restore a backup\n", table, wrong)
 		}
 	})
+	if err != nil {
+		return err
+	}
 	if left > 0 {
 		return fmt.Errorf("%d damaged tables cannot be marked, restore a backup", left)
 	}

@@ -27,7 +27,7 @@ type copyProgress struct {
 }
 
 func newCopyProgress(out io.Writer, what string) *copyProgress {
-	p := &copyProgress{out: out, what: what, terminal: isTerminal(out), every: copyTold, told: time.Now()}
+	p := &copyProgress{out: out, what: what, terminal: isScreen(out), every: copyTold, told: time.Now()}
 	if p.terminal {
 		p.every = progressEvery
 	}

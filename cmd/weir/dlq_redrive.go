@@ -73,7 +73,7 @@ func newDLQRedriveCmd() *cobra.Command {
 
 func runRedrive(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, cfg weir.RedriveConfig, form output) error {
 	out := form.letters(cmd.OutOrStdout())
-	watch := &redriveWatch{out: cmd.ErrOrStderr(), terminal: isTerminal(cmd.ErrOrStderr())}
+	watch := &redriveWatch{out: cmd.ErrOrStderr(), terminal: isScreen(cmd.ErrOrStderr())}
 	var printErr error
 	cfg.Progress = func(l *weir.DeadLetter, err error) {
 		switch {

@@ -10,7 +10,7 @@ import (
 type paint struct{ on bool }
 
 func newPaint(out io.Writer) paint {
-	return paint{on: isTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
+	return paint{on: isScreen(out) && os.Getenv("NO_COLOR") == ""}
 }
 
 // Terminal colour codes.

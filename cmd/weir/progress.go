@@ -29,7 +29,7 @@ type progress struct {
 }
 
 func newProgress(out io.Writer) *progress {
-	return &progress{out: out, terminal: isTerminal(out)}
+	return &progress{out: out, terminal: isScreen(out)}
 }
 
 // update shows how much has been acknowledged since the start.

@@ -16,6 +16,9 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// isScreen reports whether a stream is connected to a terminal on which lines can be drawn anew.
+func isScreen(stream any) bool { return isTerminal(stream) && os.Getenv("TERM") != "dumb" }
+
 // redraw replaces the line of a terminal that the cursor is on. What does not fit is cut
 // off: the rest of a line that is broken in two would stay.
 func redraw(out io.Writer, line string) {

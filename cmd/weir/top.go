@@ -83,7 +83,7 @@ func runTop(cmd *cobra.Command, opt *topOptions, urls []string) (err error) {
 	case err != nil:
 		return err
 	}
-	if opt.count > 0 || !isTerminal(cmd.OutOrStdout()) || os.Getenv("TERM") == "dumb" {
+	if opt.count > 0 || !isScreen(cmd.OutOrStdout()) {
 		return top.Print(ctx, cmd.OutOrStdout(), sources, opt.every, opt.count)
 	}
 	return top.Run(ctx, cmd.InOrStdin(), cmd.OutOrStdout(), sources)

@@ -27,6 +27,19 @@ func TestTheProgressOfAPublishIsOneLine(t *testing.T) {
 	}
 }
 
+// A terminal that cannot draw a line anew would show the signs for it: it gets lines, as a file does.
+func TestADumbTerminalGetsNoLineOfProgress(t *testing.T) {
+	t.Parallel()
+	srv := weirtest.Start(t, weirtest.Options{})
+	x := startTerminal(t, []string{"TERM=dumb", "QUEUE_MAX_DEPTH=5"}, 16, 100, "publish", srv.URL+"/requests", writeLines(t, strings.Split("abcdefghij", "")))
+	x.shows("weir publish: waiting")
+	from := time.Now()
+	eventually(t, "it has tried again", func() bool { return time.Since(from) > 2*time.Second })
+	if all := strings.Join(x.lines(), "\n"); strings.Contains(all, " sent, ") {
+		t.Errorf("after two seconds:\n%s", all)
+	}
+}
+
 // A queue that is full is said once, with what helps, and goes on when that was done.
 func TestPublishSaysOnceWhyItWaitsAndWhatHelps(t *testing.T) {
 	t.Parallel()

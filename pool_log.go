@@ -49,7 +49,6 @@ func (p *Pool) answered(call trouble, err error) {
 		p.mu.away &^= call
 	}
 	is, doubted := p.mu.away, p.mu.doubted
-	lost := errors.Is(err, backend.ErrDataLost)
 	p.mu.Unlock()
 	if doubted && call != extendCalls {
 		kick(p.extend)
@@ -57,9 +56,7 @@ func (p *Pool) answered(call trouble, err error) {
 	switch {
 	case err != nil && p.outage.begins():
 		p.log.Warn("weir: waiting for the backend", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
-	case lost: // an outage is how that happens
-		p.log.Error("weir: messages lost: the server has lost them", "stream", p.name.Stream, "consumer", p.cfg.Consumer, "error", err)
-	case isMadeAgain(err): // likewise
+	case isMadeAgain(err): // an outage is how that happens
 		p.logMadeAgain(err)
 	case is == 0 && p.outage.ends():
 		p.log.Info("weir: the backend is back", "stream", p.name.Stream, "consumer", p.cfg.Consumer)

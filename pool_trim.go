@@ -49,7 +49,7 @@ func (p *Pool) tellTrim(owner backend.Owner) {
 }
 
 // checkRetention counts and logs what the backend has removed before the group had finished
-// it, and warns once of what it will. told says that it has.
+// it, or lost, and warns once of what it will remove. told says that it has.
 func (p *Pool) checkRetention(ctx context.Context, r backend.Retainer, told bool) bool {
 	got, err := r.Retained(ctx, true)
 	if err != nil {
@@ -57,8 +57,14 @@ func (p *Pool) checkRetention(ctx context.Context, r backend.Retainer, told bool
 	}
 	lost := 0
 	for _, gap := range got.Gaps {
-		p.log.Error("weir: messages lost: the stream's retention removed them before the group had finished them",
-			"stream", p.name.Stream, "group", p.name.Group, "messages", *gap.Missed, "from", gap.From, "to", gap.To)
+		text := "weir: messages lost: the stream's retention removed them before the group had finished them"
+		switch gap.Reason {
+		case backend.GapLost:
+			text = "weir: messages lost: the server has lost them, which it had acknowledged"
+		case backend.GapRecreated:
+			text = "weir: messages lost: the stream was deleted and made again before the group had finished them"
+		}
+		p.log.Error(text, "stream", p.name.Stream, "group", p.name.Group, "messages", *gap.Missed, "from", gap.From, "to", gap.To)
 		lost += int(*gap.Missed)
 	}
 	if lost > 0 {

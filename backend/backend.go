@@ -550,6 +550,13 @@ type Gap struct {
 	Missed   *int64 // how many; nil if unknown
 }
 
+// Reasons of a gap.
+const (
+	GapRemoved   = "removed"   // by the stream's retention, or by somebody
+	GapRecreated = "recreated" // the stream was deleted and made again, or ends before the cursor
+	GapLost      = "lost"      // by the server, which had acknowledged them
+)
+
 // DeadLetters is a backend whose dead letters can be inspected and sent back. from names
 // a dead-letter stream; if empty, the default one.
 type DeadLetters interface {
@@ -609,17 +616,19 @@ type Trimmed struct {
 }
 
 // Retainer is a backend that removes messages after a time, or beyond a size, whether a
-// group has finished them or not.
+// group has finished them or not, or knows of other losses.
 type Retainer interface {
-	// Retained says what has been removed unfinished since the handle first claimed or
+	// Retained says what has been removed unfinished, or lost, since the handle first claimed or
 	// asked, and what comes next. With mark, what it returns is told once in the group,
 	// whichever handle asks; without, it changes nothing.
 	Retained(ctx context.Context, mark bool) (Retained, error)
 }
 
-// Retained is what a backend's retention has done to a group.
+// Retained is what a group has lost, and what a backend's retention will do to it.
 type Retained struct {
-	Gaps []Gap // what was removed before the group finished it; Missed is set
+	// Gaps are what was removed before the group finished it, and what the server has lost. Missed is
+	// set: how many messages of these the group had certainly not been given.
+	Gaps []Gap
 	// Limit names the setting that will remove unfinished messages soon; empty: none. Due
 	// is when that may be, if it is known.
 	Limit string

@@ -30,9 +30,6 @@ var (
 	ErrTooLarge = errors.New("message too large")
 	// ErrUnsupported: the backend cannot do this.
 	ErrUnsupported = errors.New("not supported by this backend")
-	// ErrDataLost: the server has lost messages that it had acknowledged. A claim says so once, and the
-	// next ones go on behind it.
-	ErrDataLost = errors.New("the server has lost messages")
 	// ErrClosed: the backend was closed.
 	ErrClosed = errors.New("closed")
 )

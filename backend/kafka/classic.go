@@ -52,7 +52,6 @@ type classic struct {
 	assigned bool        // the group has been joined
 	failure  error       // why it cannot be, or why commits fail; see failing
 	failedAt time.Time
-	loss     error // of records, which no claim has told yet; whatever fails and succeeds meanwhile
 	windows  map[int32]*window
 	changed  chan struct{} // closed when assigned, failure or what is ready changes
 	fresh    int           // records of all windows
@@ -195,14 +194,6 @@ func (c *classic) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failure, c.failedAt = err, time.Now()
-	c.announce()
-}
-
-// lost has a claim tell of lost records, once.
-func (c *classic) lost(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.loss = err
 	c.announce()
 }
 
@@ -427,7 +418,7 @@ func (c *classic) progress(ctx context.Context) (map[int32]progress, error) {
 					return nil, b.explain(b.onTopic(err, rightDescribe, b.set.topic))
 				}
 				if p.Offset < 0 {
-					all[p.Partition] = progress{start: -1}
+					all[p.Partition] = progress{start: -1, known: unseen}
 					continue
 				}
 				begun = true
@@ -449,21 +440,17 @@ func progressOf(p kmsg.OffsetFetchResponseGroupTopicPartition) progress {
 			at.open, at.spans = open, list
 		}
 	}
+	at.known = sighting{at.open, p.LeaderEpoch}
 	return at
 }
 
 // explainGroup is explain for what ends a membership.
 func (c *classic) explainGroup(err error) error {
-	var (
-		session *kgo.ErrGroupSession
-		lost    *kgo.ErrDataLoss
-	)
+	var session *kgo.ErrGroupSession
 	if errors.As(err, &session) {
 		err = session.Err
 	}
 	switch {
-	case errors.As(err, &lost):
-		return fmt.Errorf("kafka: %w: %w, and the group goes on behind those that are left: %w", backend.ErrUnavailable, backend.ErrDataLost, err)
 	case rejoins(err):
 		return fmt.Errorf("kafka: %w: the group has put this member out, which joins again: %w", backend.ErrUnavailable, err)
 	case errors.Is(err, kerr.InconsistentGroupProtocol):

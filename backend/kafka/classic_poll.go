@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -22,8 +21,8 @@ func (c *classic) poll() {
 		}
 		var failure error
 		fetches.EachError(func(_ string, _ int32, err error) {
-			var lost *kgo.ErrDataLoss
-			if !errors.Is(err, context.Canceled) && !errors.As(failure, &lost) {
+			var lost *kgo.ErrDataLoss // the client goes on behind what is left, and Retained says what was lost
+			if !errors.Is(err, context.Canceled) && !errors.As(err, &lost) {
 				failure = err
 			}
 		})
@@ -31,11 +30,7 @@ func (c *classic) poll() {
 		// No partition was taken away since the poll began: what it gave is this member's.
 		c.client.AllowRebalance()
 		if failure != nil {
-			if failure = c.explainGroup(failure); errors.Is(failure, backend.ErrDataLost) {
-				c.lost(failure)
-			} else {
-				c.failed(failure)
-			}
+			c.failed(c.explainGroup(failure))
 			c.b.topic.forget()
 			if l, err := c.b.layout(c.b.closing); err == nil {
 				c.renewed(l)
@@ -116,9 +111,6 @@ func (c *classic) shelve(fetches kgo.Fetches) {
 		for _, r := range t.Records {
 			if w.rewritten(r) {
 				w = c.cut(w, r.Offset)
-				if c.loss == nil {
-					c.loss = fmt.Errorf("kafka: %w: %w, of partition %d from offset %d on", backend.ErrUnavailable, backend.ErrDataLost, w.partition, r.Offset)
-				}
 			}
 			if r.Offset < w.next {
 				continue // fetched again, as after a pause
@@ -180,12 +172,8 @@ func (c *classic) fetch(_ backend.ClaimRequest, wait time.Duration) error {
 	defer timer.Stop()
 	for {
 		c.mu.Lock()
-		failure, changed, loss := c.failing(), c.changed, c.loss
-		c.loss = nil
+		failure, changed := c.failing(), c.changed
 		c.mu.Unlock()
-		if loss != nil {
-			return loss
-		}
 		if _, waiting := c.b.held.waiting(); waiting {
 			return nil
 		}

@@ -83,15 +83,25 @@ func (b *Backend) checkReplicas(ctx context.Context, add func(backend.Finding)) 
 	}
 }
 
-// checkRetention looks for what retention has removed unfinished, and soon will.
+// checkRetention looks for what was lost, and for what retention soon will remove unfinished.
 func (b *Backend) checkRetention(ctx context.Context, add func(backend.Finding)) {
 	got, err := b.Retained(ctx, false)
 	if err != nil {
 		return // there is no group, or not enough may be read
 	}
 	lost := b.ledger.lostTotal()
+	ranges, cut := b.ledger.cutsTold()
 	for _, gap := range got.Gaps {
-		lost += *gap.Missed
+		if gap.Reason == backend.GapRemoved {
+			lost += *gap.Missed
+			continue
+		}
+		ranges, cut = append(ranges, gap.From+"–"+gap.To), cut+*gap.Missed
+	}
+	if len(ranges) > 0 {
+		add(backend.Finding{Code: "messages_lost", Severity: backend.SeverityError, Concern: backend.OfLoss,
+			Problem: fmt.Sprintf("the brokers have lost messages that they had acknowledged, %d of which group %q had not been given (%s)", cut, b.set.group, strings.Join(ranges, ", ")),
+			Advice:  "give the topic three replicas and min.insync.replicas=2, and leave unclean.leader.election.enable off, unless it was deleted on purpose"})
 	}
 	if lost > 0 {
 		add(backend.Finding{Code: "trimmed_unread", Severity: backend.SeverityError, Concern: backend.OfLoss,

@@ -62,6 +62,7 @@ func TestWhatOthersDoToTopicsAndGroups(t *testing.T) {
 		{"the room in a ledger made again", theRoomInALedgerMadeAgain},
 		{"a transaction that was given up", aTransactionThatWasGivenUp},
 		{"a commit that a mirror copies", aCommitThatAMirrorCopies},
+		{"a topic made again is a loss", aTopicMadeAgainIsALoss},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			t.Parallel()

@@ -44,6 +44,7 @@ type ledger struct {
 	next    int64      // written by the one that asks
 	entries map[string]entry
 	ours    bool // weir's workers have been in the group
+	past    past
 	// What producers have counted, and all of them, also those that are forgotten.
 	counts map[string]counted
 	sums   []uint32
@@ -65,8 +66,11 @@ type entry struct {
 	Held map[int32]int64 `json:"held,omitempty"`
 	// Got is what the member has been given since it joined.
 	Got map[int32]received `json:"got,omitempty"`
-	// Gap is what the group has lost of a partition.
+	// Seen is how far the member has seen the logs reach.
+	Seen map[int32]sighting `json:"seen,omitempty"`
+	// Gap is what the group has lost of a partition by retention, Cut what with the log's end.
 	Gap *gapEntry `json:"gap,omitempty"`
+	Cut *cutEntry `json:"cut,omitempty"`
 	// Offered is what a producer has counted, and Room what it takes of the room.
 	Offered []uint32   `json:"offered,omitempty"`
 	Room    *roomEntry `json:"room,omitempty"`
@@ -84,6 +88,12 @@ func newLedger(b *Backend) *ledger {
 	return &ledger{
 		b: b, kick: make(chan struct{}, 1), asking: make(chan struct{}, 1), entries: map[string]entry{}, counts: map[string]counted{},
 	}
+}
+
+// past is what members had got of a topic before they went on with the one that was made again.
+type past struct {
+	topic string
+	got   map[int32]received
 }
 
 const workerPrefix = "worker/"
@@ -117,9 +127,10 @@ func (l *ledger) keep() {
 		}
 		_, pending := l.b.held.count()
 		ctx, cancel := context.WithTimeout(l.b.closing, callTimeout)
+		got := l.b.held.received()
 		err := l.write(ctx, l.own(), &entry{
 			Pending: int64(pending), TTL: workerTTL.Milliseconds(), Name: l.b.consumer(),
-			Topic: l.b.topic.id(), Held: l.b.held.lowest(), Got: l.b.held.received(),
+			Topic: l.b.topic.id(), Held: l.b.held.lowest(), Got: got, Seen: l.b.lookout.show(got),
 		})
 		cancel()
 		l.mu.Lock()
@@ -162,7 +173,8 @@ func (l *ledger) leave(back map[int32]int64) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	_ = l.write(ctx, l.own(), &entry{Topic: l.b.topic.id(), Held: back, Got: l.b.held.received()}) // if it does not get there, the old one expires
+	got := l.b.held.received()
+	_ = l.write(ctx, l.own(), &entry{Topic: l.b.topic.id(), Held: back, Got: got, Seen: l.b.lookout.show(got)}) // if it does not get there, the old one expires
 }
 
 // refresh reads what has been appended since the last time.
@@ -237,8 +249,17 @@ func (l *ledger) note(r *kgo.Record) {
 		return
 	}
 	old := l.entries[string(r.Key)]
+	if under(string(r.Key), l.workers()) && !sameTopic(e.Topic, old.Topic) {
+		if l.past.topic != old.Topic {
+			l.past = past{old.Topic, map[int32]received{}}
+		}
+		addGot(l.past.got, old.Got)
+	}
 	if strings.HasPrefix(string(r.Key), gapPrefix) && sameTopic(e.Topic, old.Topic) && !e.Gap.after(old.Gap) {
 		return // two have found the same: the first tells
+	}
+	if e.Cut != nil && old.Cut != nil && sameTopic(e.Topic, old.Topic) && e.Cut.beyond(old.Cut) == nil {
+		return
 	}
 	l.entries[string(r.Key)] = e
 }
@@ -258,6 +279,7 @@ type reading struct {
 	ours    bool            // weir's workers are in the group, or were
 	held    map[int32]int64 // the lowest offsets that are held, or were given back and not claimed again
 	got     map[int32]received
+	seen    map[int32][]sighting // by others
 }
 
 // read reads the ledger. What this handle holds it knows better.
@@ -266,7 +288,7 @@ func (l *ledger) read(ctx context.Context) (reading, error) {
 		return reading{}, l.b.explain(err)
 	}
 	_, own := l.b.held.count()
-	r := reading{pending: int64(own), held: l.b.held.lowest(), got: l.b.held.received()}
+	r := reading{pending: int64(own), held: l.b.held.lowest(), got: l.b.held.received(), seen: map[int32][]sighting{}}
 	back, topic := map[int32]int64{}, l.b.topic.id()
 	now := time.Now()
 	l.mu.Lock()
@@ -275,10 +297,13 @@ func (l *ledger) read(ctx context.Context) (reading, error) {
 	for key, e := range l.entries {
 		member, isWorker := strings.TrimPrefix(key, l.workers()), under(key, l.workers())
 		if !sameTopic(e.Topic, topic) { // it was deleted and made again
-			e.Held, e.Got = nil, nil
+			e.Held, e.Got, e.Seen = nil, nil, nil
 		}
 		if isWorker && member != l.b.group.name() {
-			r.add(e.Got)
+			addGot(r.got, e.Got)
+			for p, s := range e.Seen {
+				r.seen[p] = append(r.seen[p], s)
+			}
 		}
 		switch {
 		case key == l.signal() && e.valid(now):
@@ -302,12 +327,29 @@ func (l *ledger) read(ctx context.Context) (reading, error) {
 	return r, nil
 }
 
-// add adds what another member has been given.
-func (r *reading) add(got map[int32]received) {
+// addGot adds what another member has been given.
+func addGot(into, got map[int32]received) {
 	for p, n := range got {
-		have := r.got[p]
-		r.got[p] = received{max(have.Top, n.Top), have.Count + n.Count}
+		have := into[p].higher(n.Top, n.Era)
+		have.Count += n.Count
+		into[p] = have
 	}
+}
+
+// gotOf is what members had got of a topic before.
+func (l *ledger) gotOf(topic string) map[int32]received {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[int32]received{}
+	if l.past.topic == topic {
+		addGot(all, l.past.got)
+	}
+	for key, e := range l.entries {
+		if under(key, l.workers()) && e.Topic == topic {
+			addGot(all, e.Got)
+		}
+	}
+	return all
 }
 
 // lower takes over the offsets that are lower.

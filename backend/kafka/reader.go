@@ -14,12 +14,6 @@ import (
 	"github.com/weirmq/weir/backend"
 )
 
-// Reasons of gaps.
-const (
-	gapRemoved   = "removed"   // by the topic's retention, or by somebody
-	gapRecreated = "recreated" // the topic ends before the cursor
-)
-
 // readEvery is how often a reader at the end looks for more.
 const readEvery = 50 * time.Millisecond
 
@@ -133,7 +127,7 @@ func (c *cursor) follow(topic [16]byte, starts, ends map[int32]int64) *backend.G
 	}
 	for _, p := range slices.Sorted(maps.Keys(old)) {
 		if seen, there := c.seen[p]; old[p] > seen || !there && old[p] >= 0 {
-			return &backend.Gap{From: idOf(p, old[p]), To: idOf(p, ends[p]-1), Reason: gapRecreated}
+			return &backend.Gap{From: idOf(p, old[p]), To: idOf(p, ends[p]-1), Reason: backend.GapRecreated}
 		}
 	}
 	return nil
@@ -164,10 +158,10 @@ func (c *cursor) gap(partition int32, start, end int64) *backend.Gap {
 	case seen < start-1:
 		c.seen[partition] = start - 1
 		missed := start - 1 - seen
-		return &backend.Gap{From: idOf(partition, seen), To: idOf(partition, start-1), Reason: gapRemoved, Missed: &missed}
+		return &backend.Gap{From: idOf(partition, seen), To: idOf(partition, start-1), Reason: backend.GapRemoved, Missed: &missed}
 	case seen >= end:
 		c.seen[partition] = start - 1
-		return &backend.Gap{From: idOf(partition, seen), To: idOf(partition, end-1), Reason: gapRecreated}
+		return &backend.Gap{From: idOf(partition, seen), To: idOf(partition, end-1), Reason: backend.GapRecreated}
 	}
 	return nil
 }

@@ -2,10 +2,13 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -35,13 +38,18 @@ type gapEntry struct {
 
 func (g *gapEntry) after(old *gapEntry) bool { return g != nil && (old == nil || g.To > old.To) }
 
-// lookout compares where the topic begins with how far the group was.
+// lookout compares where the topic begins and ends with how far the group was.
 type lookout struct {
 	mu     sync.Mutex
 	topic  [16]byte // that was looked at
 	seen   map[int32]sight
-	found  []backend.Gap   // not told yet
-	told   map[int32]int64 // the end of the last gap of the ledger that was
+	ends   map[int32]sighting                 // how far the logs reached
+	shown  atomic.Pointer[map[int32]sighting] // the same, for the ledger
+	there  map[int32][]sighting               // what others have seen and is not lost
+	found  []backend.Gap                      // not told yet
+	told   map[int32]int64                    // the end of the last gap of the ledger that was
+	cuts   map[int32]*cutEntry                // the last that was
+	gone   map[int32]*cutEntry                // of the topic before; to be told
 	begun  bool
 	limits limits
 }
@@ -102,6 +110,12 @@ func (b *Backend) lookFirst(ctx context.Context) {
 func (b *Backend) look(ctx context.Context, mark bool) (work, reading, error) {
 	b.starts.forget() // what matters here is that it has moved
 	w, err := b.measure(ctx, false)
+	if errors.Is(err, backend.ErrGroupNotFound) { // it has lost nothing yet
+		b.lookout.mu.Lock()
+		defer b.lookout.mu.Unlock()
+		b.follow(w.topic)
+		b.lookout.see(w.edges)
+	}
 	if err != nil {
 		return w, reading{}, err
 	}
@@ -111,33 +125,71 @@ func (b *Backend) look(ctx context.Context, mark bool) (work, reading, error) {
 	}
 	b.lookout.mu.Lock()
 	defer b.lookout.mu.Unlock()
-	if b.lookout.seen == nil || b.lookout.topic != w.topic {
-		b.lookout.topic, b.lookout.seen, b.lookout.told = w.topic, map[int32]sight{}, nil
+	b.follow(w.topic)
+	if err := b.tellGone(ctx, mark); err != nil {
+		return w, r, err
+	}
+	cuts, err := b.cuts(ctx, &w, &r)
+	if err != nil {
+		return w, r, err
 	}
 	for p, at := range w.edges {
+		cut, err := b.tellEnd(ctx, p, cuts[p], at, &r, mark)
+		if err != nil {
+			return w, r, err
+		}
 		told := b.ledger.lost(p)
 		if mark {
 			b.lookout.tell(p, told, b.group.name()) // one whose note had no answer
 		}
-		gap := b.lookout.gap(p, at, r.got[p], told, r.members == 0)
+		gap := b.lookout.gap(p, at, cut.lacks(r.got[p]), told, r.members == 0)
 		switch {
 		case gap == nil:
 		case !mark:
-			b.lookout.find(p, gap)
+			b.lookout.find(p, backend.GapRemoved, gap)
 		default:
-			if err := b.ledger.tell(ctx, p, gap); err != nil {
+			if err := b.ledger.tell(ctx, b.ledger.gapKey(p), &entry{Gap: gap}, gap); err != nil {
 				delete(b.lookout.seen, p)
 				return w, r, err
 			}
 			b.lookout.tell(p, b.ledger.lost(p), gap.By)
 		}
 	}
+	b.lookout.see(w.edges)
 	return w, r, nil
 }
 
-func (o *lookout) find(partition int32, gap *gapEntry) {
+// follow begins the lookout anew with a topic that is another one. Its lock is held.
+func (b *Backend) follow(topic [16]byte) {
+	o := &b.lookout
+	if o.seen != nil && o.topic == topic {
+		return
+	}
+	if o.seen != nil {
+		was := topicID(o.topic)
+		o.goes(was, b.ledger.gotOf(was))
+	}
+	o.topic, o.seen, o.ends, o.there, o.told, o.cuts = topic, map[int32]sight{}, nil, nil, nil, map[int32]*cutEntry{}
+}
+
+// see notes how far the logs reach, unless it was not the leader that said so. The lock is held.
+func (o *lookout) see(edges map[int32]edge) {
+	ends := maps.Clone(o.ends)
+	if ends == nil {
+		ends = make(map[int32]sighting, len(edges))
+	}
+	for p, at := range edges {
+		if old, seen := ends[p]; !seen || old.Epoch <= at.end.Epoch {
+			ends[p] = at.end
+		}
+	}
+	o.ends = ends
+	o.shown.Store(&ends)
+}
+
+func (o *lookout) find(partition int32, reason string, gap *gapEntry) {
 	o.found = append(o.found, backend.Gap{
-		From: idOf(partition, gap.From), To: idOf(partition, gap.To-1), Reason: gapRemoved, Missed: &gap.Count,
+		From: idOf(partition, gap.From), To: idOf(partition, gap.To-1), Reason: reason, Missed: &gap.Count,
 	})
 }
 
@@ -150,7 +202,7 @@ func (o *lookout) tell(partition int32, gap *gapEntry, own string) {
 		o.told = map[int32]int64{}
 	}
 	o.told[partition] = gap.To
-	o.find(partition, gap)
+	o.find(partition, backend.GapRemoved, gap)
 }
 
 // gap returns what a partition has lost that nobody has told yet; idle says that no worker has any
@@ -196,10 +248,12 @@ func (l *ledger) lost(partition int32) *gapEntry {
 	return e.gap()
 }
 
-// gap is what an entry says is lost. The number of what was lost before counts for backAge; brokers may
-// keep the entry for longer.
+// old reports whether what an entry says counts no more; brokers may keep it for longer.
+func (e entry) old() bool { return time.Since(e.at) >= backAge }
+
+// gap is what an entry says is lost, without the number of what was lost before if it is old.
 func (e entry) gap() *gapEntry {
-	if e.Gap == nil || time.Since(e.at) < backAge {
+	if e.Gap == nil || !e.old() {
 		return e.Gap
 	}
 	old := *e.Gap
@@ -220,9 +274,9 @@ func (l *ledger) lostTotal() (n int64) {
 }
 
 // tell writes down what is lost, and reads who was the first.
-func (l *ledger) tell(ctx context.Context, partition int32, gap *gapEntry) error {
-	gap.By = l.b.group.name()
-	if err := l.write(ctx, l.gapKey(partition), &entry{Topic: l.b.topic.id(), Gap: gap}); err != nil {
+func (l *ledger) tell(ctx context.Context, key string, e *entry, gap *gapEntry) error {
+	gap.By, e.Topic = l.b.group.name(), l.b.topic.id()
+	if err := l.write(ctx, key, e); err != nil {
 		return err
 	}
 	return l.refresh(ctx)

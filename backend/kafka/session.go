@@ -117,6 +117,7 @@ func (s *session) fetch(ctx context.Context, most int, wait, keep time.Duration)
 	s.addPartitions(req, topic, partitions)
 	call, cancel := context.WithTimeout(ctx, wait+callTimeout)
 	defer cancel()
+	began := time.Now()
 	answer, err := s.m.client.Broker(int(s.broker)).Request(call, req)
 	if err != nil {
 		s.lost()
@@ -132,7 +133,11 @@ func (s *session) fetch(ctx context.Context, most int, wait, keep time.Duration)
 	}
 	s.advance()
 	s.known = partitions
-	return s.shelve(resp, keep)
+	err = s.shelve(resp, keep)
+	if _, waiting := s.m.b.held.waiting(); !waiting && time.Since(began) < min(wait, retryFetch) {
+		time.Sleep(retryFetch) // the log has lost its end, maybe, and the group's place is behind it: so would the next answer
+	}
+	return err
 }
 
 // sessionGone reports whether the broker has no session of this member any more.

@@ -159,7 +159,7 @@ func (m *member) progress(ctx context.Context) (map[int32]progress, error) {
 				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
 					return nil, b.explain(b.onTopic(err, rightDescribe, b.set.topic))
 				}
-				all[p.Partition] = progress{start: p.StartOffset, left: p.Lag}
+				all[p.Partition] = progress{start: p.StartOffset, left: p.Lag, known: unseen}
 				begun = begun || p.StartOffset >= 0
 			}
 		}

@@ -60,8 +60,18 @@ type shelf struct {
 
 // received is what a member has been given of a partition.
 type received struct {
-	Top   int64 `json:"top"`   // the offset behind the highest
-	Count int64 `json:"count"` // how many, with repeats
+	Top   int64 `json:"top"`           // the offset behind the highest
+	Count int64 `json:"count"`         // how many, with repeats
+	Era   int32 `json:"era,omitempty"` // behind the epoch of the leader who has written that; 0: unknown
+}
+
+// higher takes over the top of another: of records of a later leader, since a log that has lost its end
+// gives its offsets to others.
+func (r received) higher(top int64, era int32) received {
+	if era > r.Era || era == r.Era && top > r.Top {
+		r.Top, r.Era = top, era
+	}
+	return r
 }
 
 func newShelf(b *Backend) *shelf {
@@ -130,7 +140,8 @@ func (s *shelf) receive(list []*held) {
 		p := list[0].record.Partition
 		got := s.got[p]
 		for len(list) > 0 && list[0].record.Partition == p {
-			got = received{max(got.Top, list[0].record.Offset+1), got.Count + 1}
+			got = got.higher(list[0].record.Offset+1, list[0].record.LeaderEpoch+1)
+			got.Count++
 			list = list[1:]
 		}
 		s.got[p] = got

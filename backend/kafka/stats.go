@@ -33,7 +33,9 @@ type work struct {
 type edge struct {
 	start, done int64
 	stored      int64
-	left        []span // what is unfinished, with what retention has removed; nil: unknown
+	left        []span   // what is unfinished, with what retention has removed; nil: unknown
+	end         sighting // of its leader
+	known       sighting // what the group has written down of it
 }
 
 // part is a partition in which the group has work. The oldest unfinished record is not
@@ -51,11 +53,12 @@ func (b *Backend) measure(ctx context.Context, inOrder bool) (work, error) {
 	if err != nil {
 		return work{}, err
 	}
-	var starts, ends map[int32]int64
+	var starts map[int32]int64
+	var ends map[int32]sighting
 	var group map[int32]progress
 	var wait sync.WaitGroup
 	var noStarts, noEnds, missing error
-	wait.Go(func() { ends, noEnds = b.offsets(ctx, l, atEnd) })
+	wait.Go(func() { ends, noEnds = b.listed(ctx, l, atEnd) })
 	if inOrder {
 		wait.Wait()
 	}
@@ -71,7 +74,7 @@ func (b *Backend) measure(ctx context.Context, inOrder bool) (work, error) {
 	if missing != nil && b.set.start == startNew { // what is published before its first claim is not its own
 		group = map[int32]progress{}
 		for p, end := range ends {
-			group[p] = progress{start: end}
+			group[p] = progress{start: end.End, known: unseen}
 		}
 	}
 	w := sum(starts, ends, group)
@@ -79,10 +82,11 @@ func (b *Backend) measure(ctx context.Context, inOrder bool) (work, error) {
 	return w, missing
 }
 
-func sum(starts, ends map[int32]int64, group map[int32]progress) work {
+func sum(starts map[int32]int64, ends map[int32]sighting, group map[int32]progress) work {
 	w := work{parts: map[int32]part{}, edges: map[int32]edge{}}
 	left, known := int64(0), true
-	for p, end := range ends {
+	for p, seen := range ends {
+		end := seen.End
 		stored := max(0, end-starts[p])
 		w.stored += stored
 		w.ends += end
@@ -90,7 +94,7 @@ func sum(starts, ends map[int32]int64, group map[int32]progress) work {
 		begun := there && g.start >= 0
 		switch {
 		case !there || g.start < 0 && !g.atEnd: // nobody has fetched from it: it begins at the first record
-			g = progress{start: starts[p], left: stored}
+			g = progress{start: starts[p], left: stored, known: unseen}
 		case g.start < 0: // it begins wherever the end is by then
 			g.left = -1
 		}
@@ -98,10 +102,11 @@ func sum(starts, ends map[int32]int64, group map[int32]progress) work {
 			g.spans = append(g.spans, span{from: g.open, to: max(g.open, end)})
 			g.left = unfinished(g.spans)
 		}
-		w.edges[p] = edge{starts[p], -1, stored, nil}
+		at := edge{start: starts[p], done: -1, stored: stored, end: seen, known: g.known}
 		if begun && g.left >= 0 {
-			w.edges[p] = edge{starts[p], end - g.left, stored, g.spans}
+			at.done, at.left = end-g.left, g.spans
 		}
+		w.edges[p] = at
 		if g.left < 0 {
 			known = false
 			w.parts[p] = part{first: starts[p], last: starts[p]}
@@ -179,6 +184,19 @@ const (
 
 // offsets asks the leaders for the ends or the starts of the partitions.
 func (b *Backend) offsets(ctx context.Context, l *layout, at int64) (map[int32]int64, error) {
+	listed, err := b.listed(ctx, l, at)
+	if err != nil {
+		return nil, err
+	}
+	offsets := make(map[int32]int64, len(listed))
+	for p, s := range listed {
+		offsets[p] = s.End
+	}
+	return offsets, nil
+}
+
+// listed is offsets, with the epochs of those who have said so.
+func (b *Backend) listed(ctx context.Context, l *layout, at int64) (map[int32]sighting, error) {
 	requests := map[int32]*kmsg.ListOffsetsRequest{}
 	for p, leader := range l.leaders {
 		req := requests[leader]
@@ -192,7 +210,7 @@ func (b *Backend) offsets(ctx context.Context, l *layout, at int64) (map[int32]i
 		part.Partition, part.Timestamp = p, at
 		req.Topics[0].Partitions = append(req.Topics[0].Partitions, part)
 	}
-	offsets := map[int32]int64{}
+	offsets := map[int32]sighting{}
 	for leader, req := range requests {
 		err := b.offsetsOf(ctx, leader, req, offsets)
 		if kerr.IsRetriable(err) { // the leader has moved, or there is none yet
@@ -207,7 +225,7 @@ func (b *Backend) offsets(ctx context.Context, l *layout, at int64) (map[int32]i
 	return offsets, nil
 }
 
-func (b *Backend) offsetsOf(ctx context.Context, leader int32, req *kmsg.ListOffsetsRequest, into map[int32]int64) error {
+func (b *Backend) offsetsOf(ctx context.Context, leader int32, req *kmsg.ListOffsetsRequest, into map[int32]sighting) error {
 	if leader < 0 {
 		return kerr.LeaderNotAvailable
 	}
@@ -220,14 +238,14 @@ func (b *Backend) offsetsOf(ctx context.Context, leader int32, req *kmsg.ListOff
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
 				return b.onTopic(err, rightDescribe, b.set.topic)
 			}
-			into[p.Partition] = p.Offset
+			into[p.Partition] = sighting{p.Offset, p.LeaderEpoch}
 		}
 	}
 	return nil
 }
 
 // offsetsByClient lets the client look for the leaders, again and again.
-func (b *Backend) offsetsByClient(ctx context.Context, at int64) (map[int32]int64, error) {
+func (b *Backend) offsetsByClient(ctx context.Context, at int64) (map[int32]sighting, error) {
 	list := b.admin.ListEndOffsets
 	if at == atStart {
 		list = b.admin.ListStartOffsets
@@ -239,8 +257,8 @@ func (b *Backend) offsetsByClient(ctx context.Context, at int64) (map[int32]int6
 	if err != nil {
 		return nil, b.explain(err)
 	}
-	offsets := map[int32]int64{}
-	listed.Each(func(o kadm.ListedOffset) { offsets[o.Partition] = o.Offset })
+	offsets := map[int32]sighting{}
+	listed.Each(func(o kadm.ListedOffset) { offsets[o.Partition] = sighting{o.Offset, o.LeaderEpoch} })
 	return offsets, nil
 }
 
@@ -253,6 +271,7 @@ type progress struct {
 	exact bool
 	open  int64
 	spans []span
+	known sighting // what the group has written down of the log
 }
 
 // groupProgress asks the group's coordinator, which may have to be made first.

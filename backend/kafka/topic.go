@@ -76,10 +76,17 @@ func (b *Backend) layout(ctx context.Context) (*layout, error) {
 func (c *topicCache) id() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.last == nil || c.last.id == [16]byte{} {
+	if c.last == nil {
 		return ""
 	}
-	return base64.RawURLEncoding.EncodeToString(c.last.id[:])
+	return topicID(c.last.id)
+}
+
+func topicID(id [16]byte) string {
+	if id == [16]byte{} {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
 // sameTopic compares two of these; entries of older versions have none.

@@ -15,13 +15,10 @@ import (
 // may occupy a connection.
 const readSlice = time.Second
 
-// Reasons of gaps.
+// Reasons of gaps besides those of backend.
 const (
 	gapTrimmed = "trimmed" // by weir, once every group had acknowledged
 	gapDropped = "dropped" // by weir, when told to keep only so many
-	gapRemoved = "removed" // by someone else
-	// gapRecreated: the stream ends before the cursor.
-	gapRecreated = "recreated"
 )
 
 var _ backend.Reader = (*Backend)(nil)
@@ -138,7 +135,7 @@ func (b *Backend) recreated(ctx context.Context, after id) (*backend.Gap, error)
 	if err != nil || !last.less(after) {
 		return nil, err
 	}
-	return &backend.Gap{From: after.String(), To: last.String(), Reason: gapRecreated}, nil
+	return &backend.Gap{From: after.String(), To: last.String(), Reason: backend.GapRecreated}, nil
 }
 
 // recordedID returns an ID from the record of trims, zero if there is none.
@@ -172,7 +169,7 @@ func gapBehind(after id, oldest string, trimmed, dropped id) *backend.Gap {
 		gap.To, gap.Reason = trimmed.String(), gapTrimmed
 	case err == nil && after.less(first) && after != trimmed:
 		// The cursor's entry is gone, and weir did not remove it.
-		gap.To, gap.Reason = first.previous().String(), gapRemoved
+		gap.To, gap.Reason = first.previous().String(), backend.GapRemoved
 	default:
 		return nil
 	}

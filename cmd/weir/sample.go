@@ -248,7 +248,7 @@ func (p *sampler) sample(ctx context.Context) error {
 }
 
 // retained says what the backend has removed by itself, or soon will, before the group has
-// finished it.
+// finished it, and what it has lost.
 func (p *sampler) retained(ctx context.Context) {
 	r, ok := p.stream.Backend().(backend.Retainer)
 	if !ok {
@@ -259,7 +259,14 @@ func (p *sampler) retained(ctx context.Context) {
 		return // the sample has said so, or not enough may be read
 	}
 	for _, gap := range got.Gaps {
-		fmt.Fprintf(p.outage.log, "weir sample: %d messages were removed before the group had finished them (%s–%s)\n", *gap.Missed, gap.From, gap.To)
+		text := "%d messages were removed before the group had finished them"
+		switch gap.Reason {
+		case backend.GapLost:
+			text = "the server has lost messages that it had acknowledged, %d of which the group had not been given"
+		case backend.GapRecreated:
+			text = "the stream was deleted and made again before the group had been given %d messages"
+		}
+		fmt.Fprintf(p.outage.log, "weir sample: "+text+" (%s–%s)\n", *gap.Missed, gap.From, gap.To)
 	}
 	if got.Limit != "" && !p.warned {
 		fmt.Fprintf(p.outage.log, "weir sample: unfinished messages will soon be removed by the stream's %s\n", got.Limit)

@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -10,26 +9,8 @@ import (
 	"github.com/weirmq/weir/tests/bubble"
 )
 
-// An outage is how a server loses messages: that one began must not hide it.
-func TestPoolTellsThatTheServerHasLostMessages(t *testing.T) {
-	bubble.Run(t, func(t *testing.T) {
-		f := backendtest.NewFake(backendtest.FakeOptions{})
-		log := &logged{}
-		p := startPool(t, f, nothing, PoolConfig{Workers: 2, Logger: log.logger(), Block: 100 * time.Millisecond})
-		time.Sleep(time.Second)
-		back := f.Inject(backendtest.OpClaim, backendtest.Fault{Err: backend.ErrUnavailable})
-		time.Sleep(10 * time.Second)
-		back()
-		f.Inject(backendtest.OpClaim, backendtest.Fault{Err: fmt.Errorf("%w: %w", backend.ErrUnavailable, backend.ErrDataLost), Times: 1})
-		time.Sleep(4 * time.Second)
-		if n := len(log.Lines("messages lost: the server has lost them")); n != 1 {
-			t.Errorf("the loss was logged %d times", n)
-		}
-		p.finish()
-	})
-}
-
-// So is a restart without the data how a group goes, of all shards or of one.
+// A server that comes back without its data shows as a group that is gone, of all shards or of one: that an outage
+// began must not hide it.
 func TestPoolTellsThatTheGroupWasGoneInAnOutage(t *testing.T) {
 	gone := fmt.Errorf("created again: %w: %w", backend.ErrUnavailable, backend.ErrGroupNotFound)
 	for name, meet := range map[string]func(p *Pool, err error){

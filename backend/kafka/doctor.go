@@ -70,16 +70,25 @@ func (b *Backend) checkReplicas(ctx context.Context, add func(backend.Finding)) 
 	}
 	configs, _ := b.configs(ctx, b.set.topic)
 	insync, _ := strconv.Atoi(valueOf(configs, "min.insync.replicas")) // what is not known is none
-	all, few := topics[b.set.topic].Partitions, 0
+	all, few, short := topics[b.set.topic].Partitions, 0, false
 	for _, p := range all {
-		if p.Leader < 0 || len(p.ISR) < min(insync, len(p.Replicas)) { // brokers ask for no more than there can be
+		need := insync
+		if !b.facts.strict {
+			need = min(need, len(p.Replicas))
+		}
+		if p.Leader < 0 || len(p.ISR) < need {
 			few++
 		}
+		short = short || insync > len(p.Replicas)
 	}
 	if few > 0 {
+		advice := "start the brokers that are down; kafka-topics.sh --describe --under-min-isr-partitions names the partitions"
+		if b.facts.strict && short {
+			advice = "give the topic as many replicas as its min.insync.replicas says, which brokers before Kafka 3.7 ask for though there cannot be so many, or lower it"
+		}
 		add(backend.Finding{Code: "too_few_replicas", Severity: backend.SeverityError, Concern: backend.OfServer,
 			Problem: fmt.Sprintf("%d of %d partitions have no leader, or fewer in-sync replicas than min.insync.replicas (%d): nothing can be stored in them, and publishes to them end without an answer", few, len(all), insync),
-			Advice:  "start the brokers that are down; kafka-topics.sh --describe --under-min-isr-partitions names the partitions"})
+			Advice:  advice})
 	}
 }
 

@@ -21,6 +21,8 @@ type facts struct {
 	server    string
 	groupType string // groupShare or groupClassic
 	why       string // it is that
+	// strict: min.insync.replicas counts even where a partition has fewer replicas.
+	strict bool
 }
 
 // terms are what the topic promises and takes, read when the handle is opened or, of a topic that is
@@ -43,8 +45,12 @@ var errNoShare = errors.New("the brokers offer no share groups: these need Kafka
 // renewVersion is the version of ShareAcknowledge that can renew a lock.
 const renewVersion = 2
 
-// Fetch of version 13 came with Kafka 3.1.
-const fetchVersion = 13
+// Fetch of version 13 came with Kafka 3.1, and of version 16 with 3.7, from which on brokers ask for no more
+// in-sync replicas than there can be (KAFKA-15583).
+const (
+	fetchVersion  = 13
+	cappedVersion = 16
+)
 
 var errOld = errors.New("the brokers are too old: weir needs Kafka 3.1 or newer, and 4.2 for share groups")
 
@@ -67,15 +73,17 @@ func (b *Backend) examine(ctx context.Context) (facts, error) {
 		}
 	}
 	f.server = cmp.Or(f.server, "Kafka")
-	renews, current := false, false
+	renews, current, capped := false, false, false
 	acknowledge, fetch := kmsg.NewShareAcknowledgeRequest(), kmsg.NewFetchRequest()
 	for _, key := range resp.ApiKeys {
 		current = current || key.ApiKey == fetch.Key() && key.MaxVersion >= fetchVersion
+		capped = capped || key.ApiKey == fetch.Key() && key.MaxVersion >= cappedVersion
 		renews = renews || key.ApiKey == acknowledge.Key() && key.MaxVersion >= renewVersion
 	}
 	if !current {
 		return facts{}, &mismatch{errOld}
 	}
+	f.strict = !capped
 	offered := shareVersion >= 1 && renews
 	switch {
 	case b.set.groupType == groupShare && !offered:

@@ -78,10 +78,11 @@ var table = map[string]rule{
 	"examples/orders": {code: module + " backend/redis github.com/redis/go-redis/v9 github.com/redis/go-redis/v9/logging", tests: "tests/capture tests/redistest"},
 	"backend/redis":   {code: "backend internal/address github.com/redis/go-redis/v9", tests: "github.com/redis/go-redis/v9/maintnotifications backend/backendtest tests/capture tests/leak tests/redistest tests/stall github.com/weirmq/weir"},
 
-	"backend/kafka": {code: "backend internal/address internal/kafkalogin " + franz, tests: "telemetry " + metrics + " backend/backendtest tests/capture tests/kafkatest tests/leak tests/link tests/stall tests/tracetest open github.com/weirmq/weir"},
+	"backend/kafka": {code: "backend internal/address internal/kafkalogin internal/patient " + franz, tests: "telemetry " + metrics + " backend/backendtest tests/capture tests/kafkatest tests/leak tests/link tests/stall tests/tracetest open github.com/weirmq/weir"},
 
 	"internal/address":    {code: "internal/certs"},
 	"internal/kafkalogin": {code: franz},
+	"internal/patient":    {code: franz, tests: "tests/bubble"},
 	"internal/admission":  {},
 	"internal/certs":      {tests: "tests/certtest"},
 	"internal/atomicfile": {},
@@ -97,7 +98,7 @@ var table = map[string]rule{
 	"internal/replica/postgres":    {code: "internal/replica " + pgx, tests: "internal/replica/replicatest tests/link tests/postgrestest"},
 	"internal/replica/s3":          {code: "internal/replica internal/replica/slots github.com/minio/minio-go/v7/...", tests: "internal/replica/replicatest tests/s3test"},
 	"internal/replica/audit":       {code: "internal/replica", tests: "internal/replica/dir internal/replica/replicatest internal/replica/slots"},
-	"internal/replica/kafka":       {code: "internal/address internal/kafkalogin internal/replica " + franz, tests: "internal/replica/replicatest tests/kafkatest tests/link"},
+	"internal/replica/kafka":       {code: "internal/address internal/kafkalogin internal/patient internal/replica " + franz, tests: "internal/replica/replicatest tests/kafkatest tests/link tests/stall"},
 	"internal/replica/stores":      {code: "internal/replica internal/replica/slots internal/replica/dir internal/replica/kafka internal/replica/postgres internal/replica/s3", tests: "tests/kafkatest tests/postgrestest"},
 
 	"internal/replica/restore": {code: "internal/replica internal/wal " + vfs, tests: "internal/api internal/engine internal/op tests/crashfs " + errorfs},

@@ -17,19 +17,18 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/address"
+	"github.com/weirmq/weir/internal/patient"
 )
 
 const (
-	dialTimeout = 5 * time.Second
 	// callTimeout bounds a call whose context has no earlier deadline.
-	callTimeout = 5 * time.Second
+	callTimeout = patient.Timeout
 	// leastRecord is what a record counts for at least in a full buffer, in bytes.
 	leastRecord = 32
 )
@@ -37,8 +36,8 @@ const (
 // Backend is a topic and a group on it. Use Open to create one.
 type Backend struct {
 	set    settings
-	opts   []kgo.Opt   // of the program
-	dial   dialer      // as the options say, patient
+	opts   []kgo.Opt // of the program
+	dialer *patient.Dialer
 	client *kgo.Client // produces, asks, reads
 	admin  *kadm.Client
 	facts  facts
@@ -130,10 +129,12 @@ func Open(ctx context.Context, u *url.URL, opts ...kgo.Opt) (*Backend, error) {
 	b.offers.turn, b.rooms.turn, b.redrives.turn = newTurn(), newTurn(), newTurn()
 	b.fetching <- struct{}{}
 	b.closing, b.close = context.WithCancel(context.Background())
-	dial, given, err := patiently(b.options())
-	b.dial = dial
-	if b.set.tls == nil {
-		b.set.tls, b.set.tlsGiven = given, given != nil
+	b.dialer, err = patient.NewDialer(b.closing, b.options())
+	if err == nil {
+		b.set.dial = b.dialer.Dial
+		if b.set.tls == nil {
+			b.set.tls, b.set.tlsGiven = b.dialer.TLS, b.dialer.TLS != nil
+		}
 	}
 	early, stop := address.Early(ctx, func(ctx context.Context) error { return b.set.look(ctx, briefly) })
 	defer stop()
@@ -154,6 +155,9 @@ func Open(ctx context.Context, u *url.URL, opts ...kgo.Opt) (*Backend, error) {
 }
 
 func (b *Backend) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	b.dialer.Await(ctx, b.set.addrs)
 	client, err := b.newClient(
 		kgo.MaxBufferedBytes(b.set.memory),
 		kgo.ProducerBatchMaxBytesFn(b.batchBytes),
@@ -166,8 +170,6 @@ func (b *Backend) connect(ctx context.Context) error {
 	if err := checkOptions(client); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	if b.facts, err = b.examineWithin(ctx); err != nil {
 		return b.explain(err)
 	}
@@ -187,8 +189,7 @@ func (b *Backend) connect(ctx context.Context) error {
 
 // newClient returns a client with the options of the program, which opts and weir's own beat.
 func (b *Backend) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
-	dials := []kgo.Opt{kgo.Dialer(b.dial), kgo.DialTLSConfig(nil)} // which dial has
-	client, err := kgo.NewClient(slices.Concat(b.options(), dials, opts)...)
+	client, err := kgo.NewClient(slices.Concat(b.options(), b.dialer.Options(), opts)...)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: options: %w", err)
 	}
@@ -197,16 +198,7 @@ func (b *Backend) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 
 // options are those of every client.
 func (b *Backend) options() []kgo.Opt {
-	all := []kgo.Opt{
-		kgo.ClientID(b.set.clientID),
-		kgo.DialTimeout(dialTimeout),
-		kgo.RetryTimeout(2 * callTimeout),
-		kgo.RequestTimeoutOverhead(callTimeout), // see patient
-		kgo.ProduceRequestTimeout(callTimeout),
-		kgo.MetadataMinAge(100 * time.Millisecond),
-		kgo.ProducerLinger(0),
-		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
-	}
+	all := append(patient.Limits(), kgo.ClientID(b.set.clientID), kgo.ProducerLinger(0), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
 	if b.set.tls != nil {
 		all = append(all, kgo.DialTLSConfig(b.set.tls))
 	}

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/kafkalogin"
+	"github.com/weirmq/weir/internal/patient"
 )
 
 const (
@@ -107,63 +107,49 @@ func (s *settings) misfitTLS(ctx context.Context, err error, early func() error)
 // look finds brokers that use TLS when the URL does not, or vice versa, and what is no
 // broker: neither side says so by itself.
 func (s *settings) look(ctx context.Context, patience time.Duration) error {
+	if s.dial == nil {
+		return nil
+	}
 	for _, addr := range s.addrs {
 		switch {
-		case s.tls != nil && probe(ctx, patience, addr, speaksPlain):
+		case s.tls != nil && probe(ctx, patience, new(net.Dialer).DialContext, addr, speaksPlain):
 			if s.tlsGiven {
 				return fmt.Errorf("%s does not speak TLS, which the program's kgo.DialTLSConfig asks for", addr)
 			}
 			return fmt.Errorf("scheme kafkas: %s does not speak TLS; use kafka://", addr)
-		case s.tls == nil && probe(ctx, patience, addr, speaksTLS):
+		case s.tls == nil && probe(ctx, patience, s.dial, addr, speaksTLS):
 			return fmt.Errorf("scheme kafka: %s speaks TLS; use kafkas://", addr)
-		case s.tls == nil && probe(ctx, patience, addr, speaksHTTP):
+		case s.tls == nil && probe(ctx, patience, s.dial, addr, speaksHTTP):
 			return fmt.Errorf("%s is a web server and no Kafka broker; check the host and the port", addr)
 		}
 	}
 	return nil
 }
 
-// probe asks who is there.
-func probe(ctx context.Context, patience time.Duration, addr string, is func(context.Context, string) bool) bool {
+// probe asks who is there, by the way that the client goes: a dialer of the program may do TLS itself.
+func probe(ctx context.Context, patience time.Duration, dial patient.Dial, addr string, is func(context.Context, patient.Dial, string) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return is(ctx, addr)
+	return is(ctx, dial, addr)
 }
 
 // speaksTLS attempts only the handshake. Nothing is sent on the connection.
-func speaksTLS(ctx context.Context, addr string) bool {
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // whoever it is, nothing is said to it
-	conn, err := d.DialContext(ctx, "tcp", addr)
-	if err == nil {
-		_ = conn.Close()
-	}
-	return err == nil
-}
-
-// speaksPlain asks for the versions that a broker knows, without TLS and without logging in.
-func speaksPlain(ctx context.Context, addr string) bool {
-	// 10 bytes: ApiVersions (18) of version 0, correlation 7, no client ID.
-	answer := ask(ctx, addr, "\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x07\xff\xff")
-	return len(answer) == 8 && answer[0] == 0 && answer[4:] == "\x00\x00\x00\x07" // its length, the correlation
-}
-
-func speaksHTTP(ctx context.Context, addr string) bool {
-	return strings.HasPrefix(ask(ctx, addr, "HEAD / HTTP/1.0\r\n\r\n"), "HTTP/")
-}
-
-// ask returns the first 8 bytes of an answer.
-func ask(ctx context.Context, addr, question string) string {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", addr)
+func speaksTLS(ctx context.Context, dial patient.Dial, addr string) bool {
+	c, err := dial(ctx, "tcp", addr)
 	if err != nil {
-		return ""
+		return false
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
-	if _, err = conn.Write([]byte(question)); err != nil {
-		return ""
-	}
-	answer := make([]byte, 8)
-	n, _ := io.ReadFull(conn, answer)
-	return string(answer[:n])
+	defer c.Close()
+	return tls.Client(c, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) == nil // whoever it is, nothing is said to it
+}
+
+// speaksPlain asks without TLS and without logging in.
+func speaksPlain(ctx context.Context, dial patient.Dial, addr string) bool {
+	greets, _ := patient.Greets(ctx, dial, addr)
+	return greets
+}
+
+func speaksHTTP(ctx context.Context, dial patient.Dial, addr string) bool {
+	answer, _ := patient.Ask(ctx, dial, addr, "HEAD / HTTP/1.0\r\n\r\n")
+	return strings.HasPrefix(answer, "HTTP/")
 }

@@ -97,6 +97,13 @@ func TestTLSAndSASL(t *testing.T) {
 				t.Errorf("%v, want %q", err, want)
 			}
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond) // the handshake takes 400 ms of it
+		defer cancel()
+		own := tls.Dialer{Config: &tls.Config{RootCAs: authorities}}
+		_, err = kafka.Open(ctx, parsed(t, "kafka://"+far.Addr()+"/jobs"), kgo.Dialer(own.DialContext))
+		if err == nil || !strings.Contains(err.Error(), "no answer in time") {
+			t.Errorf("a dialer of its own that does TLS: %v", err)
+		}
 	})
 	t.Run("misfits", func(t *testing.T) { misfits(t, s, ca, pair) })
 }

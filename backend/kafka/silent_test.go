@@ -18,6 +18,7 @@ import (
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/kafka"
 	"github.com/weirmq/weir/tests/kafkatest"
+	"github.com/weirmq/weir/tests/link"
 )
 
 // mute is a broker that stands still, or whose machine is gone: its connections stay open, and nothing answers.
@@ -173,5 +174,28 @@ func TestAShareOfTheRoomThatIsShownLate(t *testing.T) {
 	asks(t, b, req)
 	if late > 0 {
 		t.Errorf("%d readings were not late", late)
+	}
+}
+
+// TestALargeMessageOnASlowNetwork is stored, though all of it takes longer than a broker may be silent: most of that
+// time what was written waits in this machine's own buffers.
+func TestALargeMessageOnASlowNetwork(t *testing.T) {
+	t.Parallel()
+	broker := kafkatest.Start(t, kafkatest.Options{})
+	proxy := link.NewProxy(t, broker.Addr())
+	b := open(t, broker.URL()+"/slow?partitions=1", through(proxy))
+	defer b.Close()
+	if _, err := b.Append(t.Context(), messages("small")); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Set(link.Fault{Rate: 40_000})
+	defer proxy.Heal()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	watch := stopwatch()
+	_, err := b.Append(ctx, []backend.Message{{Data: random(900_000)}})
+	t.Logf("stored after %s", watch())
+	if err != nil {
+		t.Error(err)
 	}
 }

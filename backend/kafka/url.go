@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirmq/weir/internal/address"
 	"github.com/weirmq/weir/internal/kafkalogin"
+	"github.com/weirmq/weir/internal/patient"
 )
 
 const (
@@ -44,9 +45,10 @@ type settings struct {
 	retention   time.Duration // of a topic that is missing; 0: the broker's default
 	clientID    string
 	login       kafkalogin.Login
-	memory      int         // bytes that may wait to be sent
-	tls         *tls.Config // nil: without TLS
-	tlsGiven    bool        // by the program, whatever the URL says
+	memory      int          // bytes that may wait to be sent
+	tls         *tls.Config  // nil: without TLS
+	tlsGiven    bool         // by the program, whatever the URL says
+	dial        patient.Dial // as the URL and the program say; nil: not known yet
 }
 
 func (s *settings) deadLetter() string { return s.topic + ".dlq" }

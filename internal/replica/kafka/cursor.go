@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/weirmq/weir/internal/replica"
 )
+
+// fetchWait is how long a fetch waits for records, and by how much a broker is silent for longer before it is left.
+const fetchWait = time.Second
 
 // cursor reads records one after the other. It is for one goroutine at a time.
 type cursor struct {
@@ -57,7 +61,7 @@ func (c *cursor) seek(offset int64) error {
 	c.close()
 	client, err := c.log.client(
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.log.topic: {0: kgo.NewOffset().At(offset)}}),
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxPartitionBytes(4<<20), kgo.MaxConcurrentFetches(1),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxPartitionBytes(4<<20), kgo.MaxConcurrentFetches(1), kgo.FetchMaxWait(fetchWait),
 	)
 	c.client, c.next = client, offset
 	return err

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/weirmq/weir/internal/address"
 	"github.com/weirmq/weir/internal/kafkalogin"
+	"github.com/weirmq/weir/internal/patient"
 )
 
 // Options of a Log.
@@ -74,16 +76,19 @@ func Open(ctx context.Context, u *url.URL, opt Options) (*Log, error) {
 	if l.topic == "" || strings.Contains(l.topic, "/") {
 		return nil, errors.New("kafka: the URL names no topic; write kafka://host:9092/TOPIC")
 	}
-	connect, err := connection(u)
+	hosts, connect, err := connection(u)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	l.closing, l.close = context.WithCancel(context.Background())
-	l.options = append([]kgo.Opt{
-		kgo.ClientID("weir"), kgo.WithContext(l.closing), kgo.DialTimeout(5 * time.Second), kgo.MetadataMinAge(100 * time.Millisecond),
-	}, connect...)
+	options := slices.Concat(patient.Limits(), []kgo.Opt{kgo.ClientID("weir"), kgo.WithContext(l.closing)}, connect)
+	dialer, err := patient.NewDialer(l.closing, options)
+	if err != nil {
+		return nil, err
+	}
+	l.options = append(options, dialer.Options()...)
 	l.endCursor.log, l.readCursor.log = l, l
-	if err := l.begin(ctx); err != nil {
+	if err := l.begin(ctx, dialer, hosts); err != nil {
 		_ = l.Close()
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
@@ -91,29 +96,28 @@ func Open(ctx context.Context, u *url.URL, opt Options) (*Log, error) {
 }
 
 // connection is whom the client talks to, and how.
-func connection(u *url.URL) ([]kgo.Opt, error) {
+func connection(u *url.URL) (hosts []string, opts []kgo.Opt, err error) {
 	query, err := address.Query(u.RawQuery, append([]string{"base"}, kafkalogin.Keys...)) // base= is read before
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	hosts, err := address.Hosts(u.Host, "9092")
-	if err != nil {
-		return nil, err
+	if hosts, err = address.Hosts(u.Host, "9092"); err != nil {
+		return nil, nil, err
 	}
 	secure := u.Scheme == "kafkas"
 	login, err := kafkalogin.Parse(u.User, query["sasl"], secure)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	encryption, err := address.TLS(u.Scheme, "kafkas", query)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	opts := append(login.Options(), kgo.SeedBrokers(hosts...))
+	opts = append(login.Options(), kgo.SeedBrokers(hosts...))
 	if encryption != nil {
 		opts = append(opts, kgo.DialTLSConfig(encryption))
 	}
-	return opts, nil
+	return hosts, opts, nil
 }
 
 func (l *Log) client(opts ...kgo.Opt) (*kgo.Client, error) {
@@ -121,9 +125,10 @@ func (l *Log) client(opts ...kgo.Opt) (*kgo.Client, error) {
 }
 
 // begin creates the topic and looks at what it promises.
-func (l *Log) begin(ctx context.Context) (err error) {
+func (l *Log) begin(ctx context.Context, dialer *patient.Dialer, hosts []string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
+	dialer.Await(ctx, hosts)
 	// A record that is sent again may be there twice, which readers see; so it can be
 	// cancelled, too, and given back for Trouble to hear of it before it is sent again.
 	l.producer, err = l.client(kgo.RequiredAcks(kgo.AllISRAcks()), kgo.DisableIdempotentWrite(), kgo.RecordRetries(quietRetries), kgo.MaxProduceRequestsInflightPerBroker(1),

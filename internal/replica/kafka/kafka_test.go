@@ -19,6 +19,7 @@ import (
 	"github.com/weirmq/weir/internal/replica/replicatest"
 	"github.com/weirmq/weir/tests/kafkatest"
 	"github.com/weirmq/weir/tests/link"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 func open(t testing.TB, address string) *kafka.Log {
@@ -533,6 +534,46 @@ func TestTooFewInSync(t *testing.T) {
 		}
 	}
 	expect(t, open(t, c.URL()+"/entries"), "a")
+}
+
+// A broker that leads the log and stands still is left for the one that leads next: entries count, and are read,
+// within seconds.
+func TestALeaderThatStandsStill(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.StartCluster(t, kafkatest.Options{ShareVersion: kafkatest.Without})
+	l, reader := open(t, c.URL()+"/log"), open(t, c.URL()+"/log")
+	lead(t, l)
+	a := await(t, start(t, l, "a"))
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	expect(t, reader, "a")
+	topics, err := kadm.NewClient(c.Brokers[0].Client()).ListTopics(t.Context(), "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent := c.Broker(topics["log"].Partitions[0].Leader)
+	silent.Pause()
+	defer silent.Resume()
+	watch := stall.Watch()
+	began := time.Now()
+	if o := await(t, start(t, l, "b")); o.err != nil {
+		t.Error(o.err)
+	}
+	stored := time.Since(began) - watch()
+	for {
+		e, err := reader.Read(t.Context(), a.pos)
+		if err == nil && string(e.Data) == "b" {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("it is not read: %q, %v", e.Data, err)
+		}
+	}
+	t.Logf("stored after %s, read after %s", stored, time.Since(began))
+	if stored > 19*time.Second { // 10 for the append, 5 for asking that broker who leads
+		t.Errorf("it counts after %s", stored)
+	}
 }
 
 // The log's connection is said as that of a stream: users, certificates, and what is wrong.

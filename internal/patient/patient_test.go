@@ -1,4 +1,4 @@
-package kafka
+package patient
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 )
 
 // slow is a connection of which the other end takes and gives a piece every so often, n times.
-func slow(t *testing.T, every time.Duration, n int) *patient {
+func slow(t *testing.T, every time.Duration, n int) *conn {
 	mine, other := net.Pipe()
 	end := make(chan struct{})
 	var ends sync.WaitGroup
@@ -37,7 +37,7 @@ func slow(t *testing.T, every time.Duration, n int) *patient {
 			}
 		})
 	}
-	return newPatient(mine)
+	return newConn(mine, func() {})
 }
 
 // What comes slowly may take its time, what has stopped may not, and neither goes on for ever.
@@ -55,13 +55,13 @@ func TestAPatientConnection(t *testing.T) {
 		"slower than allowed": {6 * time.Second, 20, allowed, true},
 		"endless":             {4 * time.Second, 20, allowed + mostPatience, true},
 	} {
-		for which, exchange := range map[string]func(*patient) error{
-			"write": func(p *patient) error {
+		for which, exchange := range map[string]func(*conn) error{
+			"write": func(p *conn) error {
 				p.SetWriteDeadline(time.Now().Add(allowed))
 				_, err := p.Write(make([]byte, 20*piece))
 				return err
 			},
-			"read": func(p *patient) error {
+			"read": func(p *conn) error {
 				p.SetReadDeadline(time.Now().Add(allowed))
 				_, err := io.ReadFull(p, make([]byte, 20))
 				return err
@@ -100,7 +100,7 @@ func TestAPatientConnectionCanBeGivenUp(t *testing.T) {
 // The connections of a program's own dialer are patient, too.
 func TestADialerOfTheProgramIsUsed(t *testing.T) {
 	dialed := ""
-	dial, _, err := patiently([]kgo.Opt{kgo.Dialer(func(_ context.Context, _, addr string) (net.Conn, error) {
+	d, err := NewDialer(t.Context(), []kgo.Opt{kgo.Dialer(func(_ context.Context, _, addr string) (net.Conn, error) {
 		dialed = addr
 		c, _ := net.Pipe()
 		return c, nil
@@ -108,8 +108,29 @@ func TestADialerOfTheProgramIsUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := dial(t.Context(), "tcp", "a:1")
-	if _, ok := c.(*patient); !ok || err != nil || dialed != "a:1" {
+	c, err := d.connect(t.Context(), "tcp", "a:1")
+	if _, ok := c.(*conn); !ok || err != nil || dialed != "a:1" {
 		t.Errorf("%T of %q, %v", c, dialed, err)
 	}
+}
+
+// Nor does it take longer than a client's own.
+func TestADialerOfTheProgramHasItsTime(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		d, err := NewDialer(ctx, append(Limits(), kgo.Dialer(func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, takes := range []time.Duration{Timeout, 0} { // it is known to be silent then
+			began := time.Now()
+			if _, err := d.connect(t.Context(), "tcp", "a:1"); err == nil || time.Since(began) != takes {
+				t.Errorf("%v after %s, want %s", err, time.Since(began), takes)
+			}
+		}
+	})
 }

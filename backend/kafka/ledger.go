@@ -127,10 +127,10 @@ func (l *ledger) keep() {
 		}
 		_, pending := l.b.held.count()
 		ctx, cancel := context.WithTimeout(l.b.closing, callTimeout)
-		got := l.b.held.received()
+		topic, got := l.b.topic.id(), l.b.held.received()
 		err := l.write(ctx, l.own(), &entry{
 			Pending: int64(pending), TTL: workerTTL.Milliseconds(), Name: l.b.consumer(),
-			Topic: l.b.topic.id(), Held: l.b.held.lowest(), Got: got, Seen: l.b.lookout.show(got),
+			Topic: topic, Held: l.b.held.lowest(), Got: got, Seen: l.b.lookout.show(topic, got),
 		})
 		cancel()
 		l.mu.Lock()
@@ -173,8 +173,8 @@ func (l *ledger) leave(back map[int32]int64) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	got := l.b.held.received()
-	_ = l.write(ctx, l.own(), &entry{Topic: l.b.topic.id(), Held: back, Got: got, Seen: l.b.lookout.show(got)}) // if it does not get there, the old one expires
+	topic, got := l.b.topic.id(), l.b.held.received()
+	_ = l.write(ctx, l.own(), &entry{Topic: topic, Held: back, Got: got, Seen: l.b.lookout.show(topic, got)}) // if it does not get there, the old one expires
 }
 
 // refresh reads what has been appended since the last time.

@@ -27,6 +27,12 @@ type sighting struct {
 
 var unseen = sighting{0, -1}
 
+// horizon is how far the logs of a topic have reached.
+type horizon struct {
+	topic string
+	ends  map[int32]sighting
+}
+
 // doubtful reports whether a log that its leader says to reach so far may lack what was seen.
 func (s sighting) doubtful(now sighting) bool {
 	return s.End > 0 && s.Epoch >= 0 && (s.Epoch < now.Epoch || s.Epoch == now.Epoch && s.End > now.End)
@@ -265,13 +271,13 @@ func rangeOf(partition int32, g *gapEntry) string {
 	return fmt.Sprintf("%s–%s", idOf(partition, g.From), idOf(partition, g.To-1))
 }
 
-// show returns what the ledger says that this member has seen, but for what follows from what it has got.
-func (o *lookout) show(got map[int32]received) map[int32]sighting {
+// show returns what the ledger says that this member has seen of a topic, but for what follows from what it has got.
+func (o *lookout) show(topic string, got map[int32]received) map[int32]sighting {
 	seen := o.shown.Load()
-	if seen == nil {
+	if seen == nil || seen.topic != topic {
 		return nil
 	}
-	list := maps.Clone(*seen)
+	list := maps.Clone(seen.ends)
 	maps.DeleteFunc(list, func(p int32, s sighting) bool {
 		top := got[p].top()
 		return s.Epoch < 0 || top.Epoch >= 0 && top.Epoch <= s.Epoch && top.End >= s.End

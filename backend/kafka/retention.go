@@ -43,13 +43,13 @@ type lookout struct {
 	mu     sync.Mutex
 	topic  [16]byte // that was looked at
 	seen   map[int32]sight
-	ends   map[int32]sighting                 // how far the logs reached
-	shown  atomic.Pointer[map[int32]sighting] // the same, for the ledger
-	there  map[int32][]sighting               // what others have seen and is not lost
-	found  []backend.Gap                      // not told yet
-	told   map[int32]int64                    // the end of the last gap of the ledger that was
-	cuts   map[int32]*cutEntry                // the last that was
-	gone   map[int32]*cutEntry                // of the topic before; to be told
+	ends   map[int32]sighting      // how far the logs reached
+	shown  atomic.Pointer[horizon] // the same, for the ledger
+	there  map[int32][]sighting    // what others have seen and is not lost
+	found  []backend.Gap           // not told yet
+	told   map[int32]int64         // the end of the last gap of the ledger that was
+	cuts   map[int32]*cutEntry     // the last that was
+	gone   map[int32]*cutEntry     // of the topic before; to be told
 	begun  bool
 	limits limits
 }
@@ -184,7 +184,7 @@ func (o *lookout) see(edges map[int32]edge) {
 		}
 	}
 	o.ends = ends
-	o.shown.Store(&ends)
+	o.shown.Store(&horizon{topicID(o.topic), ends})
 }
 
 func (o *lookout) find(partition int32, reason string, gap *gapEntry) {

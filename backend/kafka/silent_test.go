@@ -188,7 +188,7 @@ func TestALargeMessageOnASlowNetwork(t *testing.T) {
 	if _, err := b.Append(t.Context(), messages("small")); err != nil {
 		t.Fatal(err)
 	}
-	proxy.Set(link.Fault{Rate: 40_000})
+	proxy.Set(link.Fault{Rate: 60_000})
 	defer proxy.Heal()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

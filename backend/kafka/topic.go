@@ -63,12 +63,11 @@ func (b *Backend) layout(ctx context.Context) (*layout, error) {
 	}
 	b.ids.note(b.set.topic, l.id)
 	b.topic.mu.Lock()
-	last = b.topic.last
-	b.topic.last, b.topic.at = l, time.Now()
-	b.topic.mu.Unlock()
-	if last != nil && last.id != l.id {
-		b.held.anew()
+	defer b.topic.mu.Unlock()
+	if last = b.topic.last; last != nil && last.id != l.id {
+		b.held.anew() // before anybody can take what it has for the new topic's
 	}
+	b.topic.last, b.topic.at = l, time.Now()
 	return l, nil
 }
 

@@ -125,6 +125,16 @@ func (b *Backend) cuts(ctx context.Context, w *work, r *reading) (map[int32]*cut
 	return found, nil
 }
 
+// still reports a topic that was made again meanwhile, whose offsets say nothing of the one before.
+func (b *Backend) still(ctx context.Context, topic [16]byte) error {
+	b.topic.forget()
+	l, err := b.layout(ctx)
+	if err == nil && l.id != topic {
+		err = fmt.Errorf("kafka: %w: topic %q was made again just now", backend.ErrUnavailable, b.set.topic)
+	}
+	return err
+}
+
 // thereMost is how many sightings of a partition are known not to be lost.
 const thereMost = 16
 

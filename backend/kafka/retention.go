@@ -109,6 +109,7 @@ func (b *Backend) lookFirst(ctx context.Context) {
 
 func (b *Backend) look(ctx context.Context, mark bool) (work, reading, error) {
 	b.starts.forget() // what matters here is that it has moved
+	b.topic.forget()  // and whose offsets these are: brokers are asked by name
 	w, err := b.measure(ctx, false)
 	if errors.Is(err, backend.ErrGroupNotFound) { // it has lost nothing yet
 		b.lookout.mu.Lock()
@@ -130,6 +131,9 @@ func (b *Backend) look(ctx context.Context, mark bool) (work, reading, error) {
 		return w, r, err
 	}
 	cuts, err := b.cuts(ctx, &w, &r)
+	if err == nil && len(cuts) > 0 {
+		err = b.still(ctx, w.topic)
+	}
 	if err != nil {
 		return w, r, err
 	}

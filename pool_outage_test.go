@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"fmt"
 	"testing"
 	"time"
 

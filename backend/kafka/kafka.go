@@ -129,7 +129,7 @@ func Open(ctx context.Context, u *url.URL, opts ...kgo.Opt) (*Backend, error) {
 	b.offers.turn, b.rooms.turn, b.redrives.turn = newTurn(), newTurn(), newTurn()
 	b.fetching <- struct{}{}
 	b.closing, b.close = context.WithCancel(context.Background())
-	b.dialer, err = patient.NewDialer(b.closing, b.options())
+	b.dialer, err = patient.NewDialer(b.options())
 	if err == nil {
 		b.set.dial = b.dialer.Dial
 		if b.set.tls == nil {
@@ -240,6 +240,9 @@ func (b *Backend) Close() error {
 	}
 	if b.client != nil {
 		b.client.Close()
+	}
+	if b.dialer != nil {
+		b.dialer.Close()
 	}
 	b.gate.Lock()
 	b.over = true

@@ -140,6 +140,9 @@ const thereMost = 16
 
 // compare notes what was seen of a log whose leader says where the epoch ends.
 func (o *lookout) compare(p int32, s sighting, at edge, end int64, found map[int32]*cutEntry) {
+	if end < 0 {
+		return // its leader knows of no epoch
+	}
 	if end = max(end, at.start); end >= s.End {
 		if o.there == nil {
 			o.there = map[int32][]sighting{}

@@ -26,9 +26,12 @@ type Dialer struct {
 	dial   Dial
 	within time.Duration // a connection has to be there
 	ctx    context.Context
+	end    context.CancelFunc
 
-	mu     sync.Mutex
-	silent map[string]*doubt
+	mu       sync.Mutex
+	silent   map[string]*doubt
+	closed   bool
+	watching sync.WaitGroup
 }
 
 // doubt is an address that was silent, or may be.
@@ -38,8 +41,8 @@ type doubt struct {
 }
 
 // NewDialer returns the dialer of clients with the given options, whose connections are patient. A dialer among them has
-// the time of DialTimeout, too. When ctx ends nobody is watched any more.
-func NewDialer(ctx context.Context, opts []kgo.Opt) (*Dialer, error) {
+// the time of DialTimeout, too.
+func NewDialer(opts []kgo.Opt) (*Dialer, error) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel() // the client connects to nobody
 	client, err := kgo.NewClient(append(slices.Clip(opts), kgo.WithContext(ended))...)
@@ -47,10 +50,21 @@ func NewDialer(ctx context.Context, opts []kgo.Opt) (*Dialer, error) {
 		return nil, fmt.Errorf("kafka: options: %w", err)
 	}
 	defer client.Close()
-	return &Dialer{
+	d := &Dialer{
 		TLS: client.OptValue(kgo.DialTLSConfig).(*tls.Config), dial: client.OptValue(kgo.Dialer).(Dial),
-		within: client.OptValue(kgo.DialTimeout).(time.Duration), ctx: ctx, silent: map[string]*doubt{},
-	}, nil
+		within: client.OptValue(kgo.DialTimeout).(time.Duration), silent: map[string]*doubt{},
+	}
+	d.ctx, d.end = context.WithCancel(context.Background())
+	return d, nil
+}
+
+// Close ends the watch on who is silent. It leaves connections open.
+func (d *Dialer) Close() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.end()
+	d.watching.Wait()
 }
 
 // Options have a client use the dialer.
@@ -96,8 +110,12 @@ func (d *Dialer) doubt(addr string) *doubt {
 		return now
 	}
 	now := &doubt{over: make(chan struct{})}
+	if d.closed {
+		close(now.over)
+		return now
+	}
 	d.silent[addr] = now
-	go d.watch(addr, now)
+	d.watching.Go(func() { d.watch(addr, now) })
 	return now
 }
 
@@ -133,17 +151,21 @@ func (d *Dialer) Await(ctx context.Context, addrs []string) {
 	if len(addrs) < 2 {
 		return
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
 	answers := make(chan bool, len(addrs))
 	for _, addr := range addrs {
 		now := d.doubt(addr)
-		go func() {
+		all.Go(func() {
 			select {
 			case <-now.over:
 				answers <- now.greets
 			case <-ctx.Done():
 				answers <- false
 			}
-		}()
+		})
 	}
 	for range addrs {
 		if <-answers {

@@ -100,7 +100,7 @@ func TestAPatientConnectionCanBeGivenUp(t *testing.T) {
 // The connections of a program's own dialer are patient, too.
 func TestADialerOfTheProgramIsUsed(t *testing.T) {
 	dialed := ""
-	d, err := NewDialer(t.Context(), []kgo.Opt{kgo.Dialer(func(_ context.Context, _, addr string) (net.Conn, error) {
+	d, err := NewDialer([]kgo.Opt{kgo.Dialer(func(_ context.Context, _, addr string) (net.Conn, error) {
 		dialed = addr
 		c, _ := net.Pipe()
 		return c, nil
@@ -117,9 +117,7 @@ func TestADialerOfTheProgramIsUsed(t *testing.T) {
 // Nor does it take longer than a client's own.
 func TestADialerOfTheProgramHasItsTime(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		d, err := NewDialer(ctx, append(Limits(), kgo.Dialer(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		d, err := NewDialer(append(Limits(), kgo.Dialer(func(ctx context.Context, _, _ string) (net.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})))
@@ -132,5 +130,6 @@ func TestADialerOfTheProgramHasItsTime(t *testing.T) {
 				t.Errorf("%v after %s, want %s", err, time.Since(began), takes)
 			}
 		}
+		d.Close() // or the bubble waits for who watches
 	})
 }

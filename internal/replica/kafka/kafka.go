@@ -39,6 +39,7 @@ type Log struct {
 	opt      Options
 	topic    string
 	options  []kgo.Opt
+	dialer   *patient.Dialer
 	chunk    int // most bytes of an entry in one record
 	producer *kgo.Client
 	admin    *kadm.Client
@@ -82,13 +83,13 @@ func Open(ctx context.Context, u *url.URL, opt Options) (*Log, error) {
 	}
 	l.closing, l.close = context.WithCancel(context.Background())
 	options := slices.Concat(patient.Limits(), []kgo.Opt{kgo.ClientID("weir"), kgo.WithContext(l.closing)}, connect)
-	dialer, err := patient.NewDialer(l.closing, options)
+	l.dialer, err = patient.NewDialer(options)
 	if err != nil {
 		return nil, err
 	}
-	l.options = append(options, dialer.Options()...)
+	l.options = append(options, l.dialer.Options()...)
 	l.endCursor.log, l.readCursor.log = l, l
-	if err := l.begin(ctx, dialer, hosts); err != nil {
+	if err := l.begin(ctx, hosts); err != nil {
 		_ = l.Close()
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
@@ -125,10 +126,10 @@ func (l *Log) client(opts ...kgo.Opt) (*kgo.Client, error) {
 }
 
 // begin creates the topic and looks at what it promises.
-func (l *Log) begin(ctx context.Context, dialer *patient.Dialer, hosts []string) (err error) {
+func (l *Log) begin(ctx context.Context, hosts []string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	dialer.Await(ctx, hosts)
+	l.dialer.Await(ctx, hosts)
 	// A record that is sent again may be there twice, which readers see; so it can be
 	// cancelled, too, and given back for Trouble to hear of it before it is sent again.
 	l.producer, err = l.client(kgo.RequiredAcks(kgo.AllISRAcks()), kgo.DisableIdempotentWrite(), kgo.RecordRetries(quietRetries), kgo.MaxProduceRequestsInflightPerBroker(1),
@@ -281,6 +282,7 @@ func (l *Log) Close() error {
 	if l.producer != nil {
 		l.producer.Close()
 	}
+	l.dialer.Close()
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/weirmq/weir/internal/api"
@@ -38,7 +39,7 @@ func (q *request) readBody(rule bodyRule) error {
 	if r.ContentLength == 0 {
 		return q.emptyBody(rule)
 	}
-	coding := r.Header.Get("Content-Encoding")
+	coding := codingOf(r)
 	gz := coding == "gzip"
 	if r.ContentLength > 0 && !gz {
 		if r.ContentLength > limit {
@@ -65,6 +66,18 @@ func (q *request) readBody(rule bodyRule) error {
 	return broken
 }
 
+// codingOf returns how a body is encoded; "": it is plain. The names have no case (RFC 9110, 8.4.1).
+func codingOf(r *http.Request) string {
+	switch coding := strings.ToLower(r.Header.Get("Content-Encoding")); coding {
+	case "identity":
+		return ""
+	case "x-gzip":
+		return "gzip"
+	default:
+		return coding
+	}
+}
+
 func (q *request) emptyBody(rule bodyRule) error {
 	q.body = nil
 	if q.form == formBytes || q.form == formText || q.form == formEvent {
@@ -82,7 +95,7 @@ func (q *request) emptyBody(rule bodyRule) error {
 }
 
 func (q *request) checkType(coding string) error {
-	if coding != "" && coding != "identity" {
+	if coding != "" {
 		return api.Errorf(api.CodeUnsupportedMediaType, "Content-Encoding %q is not supported; send the body plain or as gzip", coding)
 	}
 	if q.form > formOther {

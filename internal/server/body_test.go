@@ -62,6 +62,8 @@ func TestWhatABodyMustBe(t *testing.T) {
 		{"chunked, wrong type", post("/v0/topics/x", teChunked, chunked(fits)), 415, "unsupported_media_type"},
 		{"chunked, broken framing", post("/v0/topics/x", jsonType+teChunked, "zz\r\n"), 400, "invalid_request"},
 		{"gzip, exactly the limit", post("/v0/topics/x", plain+gz+sized(pack(t, fits)), pack(t, fits)), 400, "invalid_request"},
+		{"gzip in capitals", post("/v0/topics/x", plain+"Content-Encoding: GZIP\r\n"+sized(pack(t, over)), pack(t, over)), 413, "payload_too_large"},
+		{"gzip by its old name", post("/v0/topics/x", plain+"Content-Encoding: x-gzip\r\n"+sized(pack(t, over)), pack(t, over)), 413, "payload_too_large"},
 		{"gzip, one more unpacked", post("/v0/topics/x", plain+gz+sized(pack(t, over)), pack(t, over)), 413, "payload_too_large"},
 		{"gzip, a bomb", post("/v0/topics/x", plain+gz+sized(bomb), bomb), 413, "payload_too_large"},
 		{"gzip, corrupt", post("/v0/topics/x", plain+gz+sized(bad), bad), 400, "invalid_request"},

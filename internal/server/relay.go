@@ -262,7 +262,7 @@ func (q *request) postRelayWatch() error {
 
 // decodeWatch reads a body that the upstream has found good.
 func (q *request) decodeWatch(body []byte) (api.WatchRequest, error) {
-	if q.r.Header.Get("Content-Encoding") == "gzip" {
+	if codingOf(q.r) == "gzip" {
 		r, err := gzip.NewReader(bytes.NewReader(body))
 		if err != nil {
 			return api.WatchRequest{}, err

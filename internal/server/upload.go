@@ -79,7 +79,7 @@ func (u *upload) open() error {
 	if q.r.ContentLength == 0 {
 		return errNoLines()
 	}
-	coding := q.r.Header.Get("Content-Encoding")
+	coding := codingOf(q.r)
 	if u.gz = coding == "gzip"; u.gz {
 		coding = ""
 	}

@@ -133,11 +133,18 @@ func (s *session) fetch(ctx context.Context, most int, wait, keep time.Duration)
 	}
 	s.advance()
 	s.known = partitions
-	err = s.shelve(resp, keep)
-	if _, waiting := s.m.b.held.waiting(); !waiting && time.Since(began) < min(wait, retryFetch) {
-		time.Sleep(retryFetch) // the log has lost its end, maybe, and the group's place is behind it: so would the next answer
+	if time.Since(began) < min(wait, retryFetch) && !acquired(resp) {
+		// The log has lost its end, maybe, and the group's place is behind it: so would the next answer.
+		time.Sleep(retryFetch)
 	}
-	return err
+	return s.shelve(resp, keep)
+}
+
+// acquired reports whether a fetch has brought anything.
+func acquired(resp *kmsg.ShareFetchResponse) bool {
+	return slices.ContainsFunc(resp.Topics, func(t kmsg.ShareFetchResponseTopic) bool {
+		return slices.ContainsFunc(t.Partitions, func(p kmsg.ShareFetchResponseTopicPartition) bool { return len(p.AcquiredRecords) > 0 })
+	})
 }
 
 // sessionGone reports whether the broker has no session of this member any more.

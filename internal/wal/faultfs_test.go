@@ -21,6 +21,9 @@ type call struct {
 	size int // of a write
 	// sync does a sync, for a hook that then returns errDone.
 	sync func() error
+	// prepares says that a sync is the first of a file since that was opened: of one that is
+	// prepared, maybe, and not of the one being written.
+	prepares bool
 }
 
 // errDone says that the hook did the call itself.
@@ -59,10 +62,10 @@ func (f *faultFS) set(hook func(call) error) {
 	f.mu.Unlock()
 }
 
-// failSync lets the next sync of a segment fail, and none after it.
+// failSync lets the next sync of the segment being written fail, and none after it.
 func (f *faultFS) failSync() {
 	f.set(func(c call) error {
-		if c.kind == "sync" && ofSegment(c) {
+		if c.kind == "sync" && ofSegment(c) && !c.prepares {
 			f.set(nil)
 			return syscall.EIO
 		}
@@ -117,6 +120,7 @@ type faultFile struct {
 	fs     *faultFS
 	name   string
 	forgot atomic.Bool
+	synced atomic.Bool
 }
 
 func (f *faultFile) WriteAt(b []byte, off int64) (int, error) {
@@ -132,8 +136,9 @@ func (f *faultFile) Sync() error {
 	if base := f.fs.PathBase(f.name); base == "." || !strings.Contains(base, ".") && base != markName {
 		kind = "dirsync"
 	}
-	switch err := f.fs.at(call{kind: kind, path: f.name, sync: f.File.Sync}); err {
+	switch err := f.fs.at(call{kind: kind, path: f.name, sync: f.File.Sync, prepares: !f.synced.Load()}); err {
 	case nil:
+		f.synced.Store(true)
 		if f.forgot.Load() {
 			return nil
 		}

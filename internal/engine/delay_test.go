@@ -180,11 +180,11 @@ func TestADelayedRecordIsOfNoAgeBeforeItsTime(t *testing.T) {
 			e := openOn(t, vfs.NewMem(), "a", w.set)
 			put(t, e, "q", configOf(api.Disk, queueConfig))
 			w.jump(step)
-			writeRecords(t, e, "q", later("1", 6_000_000))
+			writeRecords(t, e, "q", later("1", 600_000))
 			if ts, _, err := e.OldestReady(bg, "q", true); err != nil || ts != 0 {
 				t.Errorf("%v: %d %v while none is ready", step, ts, err)
 			}
-			time.Sleep(6001 * time.Second)
+			time.Sleep(601 * time.Second)
 			for _, sealed := range []bool{false, true} {
 				if sealed {
 					sealNow(t, e)

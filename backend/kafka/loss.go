@@ -173,9 +173,9 @@ func (o *lookout) goes(was string, got map[int32]received) {
 func (b *Backend) tellGone(ctx context.Context, mark bool) error {
 	for p, cut := range b.lookout.gone {
 		if mark {
-			b.lookout.tellCut(p, b.ledger.cut(p), b.group.name())
+			b.lookout.tellCut(p, b.ledger.told(cutPrefix, p).Cut, b.group.name())
 		}
-		if err := b.tellCut(ctx, p, cut.beyond(b.ledger.cut(p)), mark); err != nil {
+		if err := b.tellCut(ctx, p, cut.beyond(b.ledger.told(cutPrefix, p).Cut), mark); err != nil {
 			return err
 		}
 		delete(b.lookout.gone, p)
@@ -186,7 +186,7 @@ func (b *Backend) tellGone(ctx context.Context, mark bool) error {
 // tellEnd tells what a partition has lost of its end, and returns it, or what was told last. The lock of the lookout is held.
 func (b *Backend) tellEnd(ctx context.Context, p int32, cut *cutEntry, at edge, r *reading, mark bool) (*cutEntry, error) {
 	o := &b.lookout
-	told := b.ledger.cut(p)
+	told := b.ledger.told(cutPrefix, p).Cut
 	if mark {
 		o.tellCut(p, told, b.group.name())
 	} else if told == nil || o.cuts[p] != nil && o.cuts[p].Epoch > told.Epoch {
@@ -231,10 +231,10 @@ func (b *Backend) tellCut(ctx context.Context, p int32, cut *cutEntry, mark bool
 		o.cuts[p] = cut
 		o.find(p, cut.reason(), &cut.gapEntry)
 	default:
-		if err := b.ledger.tell(ctx, b.ledger.cutKey(p), &entry{Cut: cut}, &cut.gapEntry); err != nil {
+		if err := b.ledger.tell(ctx, b.ledger.keyOf(cutPrefix, p), &entry{Cut: cut}, &cut.gapEntry); err != nil {
 			return err
 		}
-		o.tellCut(p, b.ledger.cut(p), b.group.name())
+		o.tellCut(p, b.ledger.told(cutPrefix, p).Cut, b.group.name())
 	}
 	return nil
 }
@@ -248,21 +248,6 @@ func (o *lookout) tellCut(p int32, cut *cutEntry, own string) {
 		o.find(p, cut.reason(), &cut.gapEntry)
 	}
 	o.cuts[p] = cut
-}
-
-func (l *ledger) cutKey(partition int32) string {
-	return cutPrefix + l.b.set.group + "/" + strconv.Itoa(int(partition))
-}
-
-// cut returns what was told last of a partition's end.
-func (l *ledger) cut(partition int32) *cutEntry {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.entries[l.cutKey(partition)]
-	if !sameTopic(e.Topic, l.b.topic.id()) {
-		return nil
-	}
-	return e.Cut
 }
 
 // cutsTold describes what was told of the ends of all partitions, and counts what the group had not been given.

@@ -142,7 +142,7 @@ func (b *Backend) look(ctx context.Context, mark bool) (work, reading, error) {
 		if err != nil {
 			return w, r, err
 		}
-		told := b.ledger.lost(p)
+		told := b.ledger.told(gapPrefix, p).gap()
 		if mark {
 			b.lookout.tell(p, told, b.group.name()) // one whose note had no answer
 		}
@@ -152,11 +152,11 @@ func (b *Backend) look(ctx context.Context, mark bool) (work, reading, error) {
 		case !mark:
 			b.lookout.find(p, backend.GapRemoved, gap)
 		default:
-			if err := b.ledger.tell(ctx, b.ledger.gapKey(p), &entry{Gap: gap}, gap); err != nil {
+			if err := b.ledger.tell(ctx, b.ledger.keyOf(gapPrefix, p), &entry{Gap: gap}, gap); err != nil {
 				delete(b.lookout.seen, p)
 				return w, r, err
 			}
-			b.lookout.tell(p, b.ledger.lost(p), gap.By)
+			b.lookout.tell(p, b.ledger.told(gapPrefix, p).gap(), gap.By)
 		}
 	}
 	b.lookout.see(w.edges)
@@ -237,19 +237,20 @@ func (o *lookout) gap(partition int32, at edge, got received, told *gapEntry, id
 	return gap
 }
 
-func (l *ledger) gapKey(partition int32) string {
-	return gapPrefix + l.b.set.group + "/" + strconv.Itoa(int(partition))
+// keyOf is the key of what was lost of a partition.
+func (l *ledger) keyOf(prefix string, partition int32) string {
+	return prefix + l.b.set.group + "/" + strconv.Itoa(int(partition))
 }
 
-// lost returns what has been told of a partition.
-func (l *ledger) lost(partition int32) *gapEntry {
+// told returns what was told last of a partition of the present topic.
+func (l *ledger) told(prefix string, partition int32) entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[l.gapKey(partition)]
+	e := l.entries[l.keyOf(prefix, partition)]
 	if !sameTopic(e.Topic, l.b.topic.id()) {
-		return nil
+		return entry{}
 	}
-	return e.gap()
+	return e
 }
 
 // old reports whether what an entry says counts no more; brokers may keep it for longer.

@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -44,7 +45,7 @@ func HTTPStatus(err error) (status int, retryAfter string) {
 
 // scattered returns d and up to half more in whole seconds, rounded up.
 func scattered(d time.Duration) string {
-	d = max(d, time.Second)
+	d = min(max(d, time.Second), math.MaxInt64/2) // half more of it is still a time
 	d += rand.N(d/2 + 1)
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }

@@ -62,7 +62,9 @@ func (s *Stream) signalsFor(name string) *signals {
 		s.budgets.of = map[string]*signals{}
 	}
 	s.budgets.of[name] = sig
-	s.leave = append(s.leave, leave)
+	if s.leave = append(s.leave, leave); s.budgets.closed {
+		leave()
+	}
 	return sig
 }
 

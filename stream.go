@@ -47,7 +47,8 @@ type Stream struct {
 	}
 	budgets struct {
 		sync.Mutex
-		of map[string]*signals // readings of producers with a budget, by its name
+		closed bool
+		of     map[string]*signals // readings of producers with a budget, by its name
 	}
 }
 
@@ -137,6 +138,7 @@ func (s *Stream) Close() error {
 	s.endPools()
 	s.budgets.Lock()
 	defer s.budgets.Unlock()
+	s.budgets.closed = true
 	for _, leave := range s.leave {
 		leave()
 	}

@@ -10,9 +10,11 @@ import (
 )
 
 const (
-	// shareLasts is how long, beyond LagCache, a share of the room is used, and
-	// shareMargin how much longer the backend keeps it: an append that has taken
-	// its room needs that long at most to arrive.
+	// shareLasts is how long, beyond LagCache, a share of the room is left as it is by a
+	// reading, and shareMargin how much longer the backend keeps it, for appends that are
+	// on their way. What takes its room late has less: with GuardAdaptive a reading and its
+	// share are used for up to 2 s, which leaves 0.1 s with a LagCache of 100ms. By then the
+	// reading that such a publish begins has told the backend of it.
 	shareLasts  = time.Second
 	shareMargin = time.Second
 	// smallShare is used up before the next one is asked for.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,8 @@ const (
 	// readTimeout is how long a backend may take to answer a guard before its
 	// signal is unknown.
 	readTimeout = time.Second
+	// slowReading is how long a reading may take before publishes that have failed give way to it.
+	slowReading = 10 * time.Millisecond
 	// refreshAhead is the fraction of LagCache, at its end, in which a publish starts the
 	// next reading without waiting for it.
 	refreshAhead = 8
@@ -254,6 +257,14 @@ func (g *guard) refresh(need int64) *flight {
 		s.flight.Store(nil)
 		close(f.done)
 		return nil
+	}
+}
+
+// giveWay lets other goroutines run if a reading takes long: callers who come again at once when
+// they are refused may be what keeps it from a processor.
+func (s *signals) giveWay() {
+	if f := s.flight.Load(); f != nil && time.Since(f.began) > slowReading {
+		runtime.Gosched()
 	}
 }
 

@@ -269,6 +269,9 @@ func (p *Producer) finish(b *batch, began time.Time) error {
 	if h := p.guard.hooks.Published; h != nil && b.failed < len(b.all) {
 		h(p.guard.name, len(b.all)-b.failed, time.Since(began))
 	}
+	if b.failed > 0 {
+		p.guard.signals.giveWay()
+	}
 	return p.outcome(b)
 }
 

@@ -2,8 +2,10 @@ package redis_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/backendtest"
@@ -73,4 +75,32 @@ func TestABudgetCountsWhatIsFinishedNow(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestABudgetForgetsWhatIsOfBeforeTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Options{})
+	b := openOn(t, server.URL()+"?stream=jobs")
+	t.Cleanup(func() { _ = b.Close() })
+	draw := func(stream string) int64 {
+		spent, failed := b.Spent(t.Context(), "all", stream)
+		_, room, err := b.Draw(t.Context(), backend.DrawRequest{
+			RoomRequest: backend.RoomRequest{Limit: 100, Need: 20, Want: 20, Lifetime: time.Second}, Budget: "all", Stream: stream, Producer: "of " + stream, Spent: spent,
+		})
+		if err = errors.Join(failed, err); err != nil {
+			t.Fatal(err)
+		}
+		return room.Given
+	}
+	if given := draw("lives"); given < 20 {
+		t.Fatalf("%d given of an empty budget", given)
+	}
+	ahead := server.Client().Time(t.Context()).Val().Add(time.Hour).UnixMilli()
+	server.Client().HSet(t.Context(), "weir:budget:all",
+		"p:gone", fmt.Sprintf("40 %d lives", ahead), "p:of full", fmt.Sprintf("0 %d full", ahead),
+		"s:full", fmt.Sprintf("0 60 0 %d 0 60 0 0 0 60 0 0", ahead), "s:short", fmt.Sprintf("0 0 %d %d 0 0 0 0 0 0 0 0", ahead, ahead))
+	draw("lives")
+	if given := draw("lives"); given < 20 {
+		t.Errorf("%d given beside what the clock was set back behind", given)
+	}
 }

@@ -7,9 +7,14 @@
 -- Returns {given, taken by others, sums of pending, lag, behind, workers, finished, stored, delayed}. As ledger.Draw in package weir.
 local stream, me, before = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local limit, need, want, kept = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
-local lifetime, lasts, shortLasts = tonumber(ARGV[14]), 10000, 1000
+local lifetime, lasts, shortLasts, forgotten = tonumber(ARGV[14]), 10000, 1000, 120000
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
+
+-- What ends later than anything lasts is of before the clock was set back.
+local function lives(ends)
+  return ends > now and ends <= now + math.max(forgotten, lifetime)
+end
 
 local streams, shares, mine = {}, {}, 0
 local function account(name)
@@ -38,7 +43,7 @@ for i = 1, #all, 2 do
     n = tonumber(n)
     if name == me then
       mine = n
-    elseif tonumber(expires) > now then
+    elseif lives(tonumber(expires)) then
       shares[#shares + 1] = {n, of}
     else
       redis.call('HDEL', KEYS[1], all[i])
@@ -48,7 +53,7 @@ for i = 1, #all, 2 do
 end
 local left = 0 -- finished by streams that are forgotten
 for name, a in pairs(streams) do
-  if a[4] <= now and name ~= stream then
+  if not lives(a[4]) and name ~= stream then
     left = left + math.max(0, a[9])
     redis.call('HDEL', KEYS[1], 's:' .. name)
     streams[name] = nil
@@ -92,7 +97,7 @@ end
 for name, a in pairs(streams) do
   local there = math.max(0, a[1] + a[2])
   total, stored = total + there, stored + there
-  if name ~= stream and a[3] > now then
+  if name ~= stream and lives(a[3]) then
     reserved = reserved + math.max(0, even - holds(name, a))
   end
   for i = 1, 7 do
@@ -120,5 +125,5 @@ for i = 1, 12 do
 end
 redis.call('HSET', KEYS[1], 's:' .. stream, table.concat(own, ' '),
   'p:' .. me, string.format('%.0f %.0f %s', kept + given, now + lifetime, stream))
-redis.call('PEXPIRE', KEYS[1], 120000)
+redis.call('PEXPIRE', KEYS[1], forgotten)
 return {given, taken, sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]}

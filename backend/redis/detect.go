@@ -29,7 +29,7 @@ type features struct {
 	cluster    bool
 	sentinel   bool // not a data server, but one that knows where they are
 	durability string
-	eviction   string // the policy, if it may remove a stream
+	eviction   string // the policy, if it may remove keys
 	maxField   int64  // largest argument of a command, in bytes
 	maxCommand int64  // largest command
 	server     string // product and version, for humans
@@ -171,8 +171,8 @@ func younger(moment *atomic.Int64, d time.Duration) bool {
 
 // check refuses a server that does not meet the URL's demands.
 func (f *features) check(s settings) error {
-	if f.eviction != "" {
-		return fmt.Errorf("maxmemory-policy %s may evict the stream; set it to noeviction or a volatile policy", f.eviction)
+	if f.evictsStreams() {
+		return fmt.Errorf("maxmemory-policy %s may evict the stream; set it to noeviction", f.eviction)
 	}
 	if s.durability != "" && slices.Index(classes, f.durability) > slices.Index(classes, s.durability) {
 		return fmt.Errorf("durability %s is asked for and the server keeps %s; set appendonly yes, appendfsync (always for fsync, everysec for disk) and no-appendfsync-on-rewrite no", s.durability, f.durability)
@@ -198,14 +198,18 @@ func durabilityOf(config map[string]string) string {
 	return "memory"
 }
 
-// evictionOf returns the policy if it may evict keys that have no expiry.
+// evictionOf returns the policy if it may evict keys.
 func evictionOf(config map[string]string) string {
 	policy := config["maxmemory-policy"]
-	if limit := config["maxmemory"]; limit == "" || limit == "0" || !strings.HasPrefix(policy, "allkeys-") {
+	if limit := config["maxmemory"]; limit == "" || limit == "0" || policy == "noeviction" {
 		return ""
 	}
 	return policy
 }
+
+// evictsStreams reports whether keys without an expiry may be evicted; others may be in any case
+// if there is a policy.
+func (f *features) evictsStreams() bool { return strings.HasPrefix(f.eviction, "allkeys-") }
 
 func serverOf(info string) string {
 	for _, product := range []string{"valkey", "redis"} {

@@ -254,9 +254,13 @@ func checkDead(e *exam) (found []backend.Finding) {
 }
 
 func checkMemory(e *exam) (found []backend.Finding) {
-	if e.features.eviction != "" {
+	switch policy := e.features.eviction; {
+	case e.features.evictsStreams():
 		found = one("eviction", bad, "set maxmemory-policy to noeviction: a full server then refuses to publish instead",
-			"maxmemory-policy %s may remove the whole stream when memory runs out", e.features.eviction)
+			"maxmemory-policy %s may remove the whole stream when memory runs out", policy)
+	case policy != "":
+		found = one("key_eviction", warn, "set maxmemory-policy to noeviction: a full server then refuses to publish instead",
+			"maxmemory-policy %s removes idempotency keys before their time when memory runs out: a message that is published again is stored twice", policy)
 	}
 	used, _ := strconv.ParseFloat(infoField(e.memory, "used_memory"), 64)
 	limit, _ := strconv.ParseFloat(infoField(e.memory, "maxmemory"), 64)

@@ -161,10 +161,18 @@ func TestDoctorSeesTheServersSettings(t *testing.T) {
 	s := redistest.Start(t, redistest.Options{})
 	b := open(t, s.Addr(), "stream=jobs")
 	c := s.Client()
-	for name, value := range map[string]string{"maxmemory": "1mb", "maxmemory-policy": "allkeys-lru"} {
+	set := func(name, value string) {
 		if err := c.ConfigSet(t.Context(), name, value).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
+	set("maxmemory", "1mb")
+	set("maxmemory-policy", "allkeys-lru")
 	find(t, b, "eviction", "memory_full")
+	set("maxmemory-policy", "volatile-lru")
+	find(t, b, "key_eviction", "memory_full")
+	set("maxmemory-policy", "noeviction")
+	if found := examine(t, b); slices.Contains(found, "eviction") || slices.Contains(found, "key_eviction") {
+		t.Errorf("found %v where nothing is evicted", found)
+	}
 }

@@ -60,6 +60,7 @@ var remedies = map[string]remedy{
 
 	"slow_round_trip": {backend.OfServer, "SLOWLOG GET 10"},
 	"eviction":        {backend.OfServer, "CONFIG SET maxmemory-policy noeviction"},
+	"key_eviction":    {backend.OfServer, "CONFIG SET maxmemory-policy noeviction"},
 	"durability":      {backend.OfServer, "CONFIG GET append*"},
 }
 

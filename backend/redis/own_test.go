@@ -95,6 +95,18 @@ func TestOnlyAStreamThatWeirMadeIsTrimmedUnasked(t *testing.T) {
 			nextMillisecond(t, c)
 			publish(t, b, 2)
 		}, true},
+		{"a publish, and a worker that comes in a pause", func(t *testing.T, b *redis.Backend, c goredis.UniversalClient) {
+			publish(t, b, 3)
+			work(t, b, 1)
+			trimOwn(t, b)
+			if err := b.Pause(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+			claimAgain(t, open(t, c.(*goredis.Client).Options().Addr, "stream=jobs"))
+			if err := b.Pause(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+		}, true},
 		{"the stream is another program's by now", func(t *testing.T, b *redis.Backend, c goredis.UniversalClient) {
 			publish(t, b, 5)
 			work(t, b, 5)

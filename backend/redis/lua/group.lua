@@ -6,13 +6,8 @@ redis.replicate_commands()
 local stream, about, position, seen = KEYS[1], KEYS[2], ARGV[2], ARGV[3]
 
 local info = redis.pcall('XINFO', 'STREAM', stream)
-if info.err then
-  position = '0'
-  if ARGV[4] == '1' then
-    redis.call('HSET', about, 'made', '0-0')
-  end
-end
 local registered = redis.call('HEXISTS', about, 'group:' .. ARGV[1]) == 1
+local others = false -- whether another program may have made the stream
 for i = 1, #info, 2 do
   if info[i] == 'last-generated-id' then
     if position == '$' then
@@ -23,8 +18,17 @@ for i = 1, #info, 2 do
   end
   -- The group was there: the stream may be another one, which somebody else has made.
   if info[i] == 'first-entry' and registered and info[i + 1] and info[i + 1][1] ~= redis.call('HGET', about, 'made') then
-    redis.call('HDEL', about, 'made')
+    others = true
   end
 end
+if info.err then
+  position = '0'
+end
+-- First, because nothing is to be changed beside a group that is there.
 redis.call('XGROUP', 'CREATE', stream, ARGV[1], position, 'MKSTREAM')
+if info.err and ARGV[4] == '1' then
+  redis.call('HSET', about, 'made', '0-0')
+elseif others then
+  redis.call('HDEL', about, 'made')
+end
 return {position}

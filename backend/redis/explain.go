@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 // settleErrors turns the commands' errors into those of package backend.
 func (b *Backend) settleErrors(ctx context.Context, cmds []redis.Cmder) (first error) {
+	unanswered := unansweredBy(cmds)
 	for _, cmd := range cmds {
 		err := cmd.Err()
 		if err == nil || err == redis.Nil {
@@ -23,7 +25,7 @@ func (b *Backend) settleErrors(ctx context.Context, cmds []redis.Cmder) (first e
 		}
 		if code, _ := replyCode(err); code != "" && isForbidden(code, err.Error()) {
 			err = forbidden(cmd, b.set.user, err.Error())
-		} else if err = suspectSize(cmd, b.explain(ctx, err)); code == "WRONGTYPE" {
+		} else if err = suspectSize(cmd, b.explainAs(ctx, err, unanswered)); code == "WRONGTYPE" {
 			err = fmt.Errorf("%w (%s)", err, keysIn(cmd))
 		}
 		cmd.SetErr(err)
@@ -62,13 +64,18 @@ func keysIn(cmd redis.Cmder) string {
 
 // explain wraps an error of the client in the one of package backend that fits.
 func (b *Backend) explain(ctx context.Context, err error) error {
+	return b.explainAs(ctx, err, backend.ErrOutcomeUnknown)
+}
+
+// explainAs is explain with the error of package backend that a missing answer means.
+func (b *Backend) explainAs(ctx context.Context, err, unanswered error) error {
 	code, _ := replyCode(err)
 	why := whyEnded(ctx)
 	switch {
 	case err == errEnded, b.closing.Err() != nil && (code != "" || neverSent(err)):
 		return fmt.Errorf("redis: %w", backend.ErrClosed)
 	case b.closing.Err() != nil:
-		return fmt.Errorf("redis: %w: %w: %w", backend.ErrClosed, backend.ErrOutcomeUnknown, err)
+		return fmt.Errorf("redis: %w: %w: %w", backend.ErrClosed, unanswered, err)
 	case code != "":
 		return explainReply(code, err)
 	case refusal(err) != "":
@@ -88,9 +95,25 @@ func (b *Backend) explain(ctx context.Context, err error) error {
 		b.stale.Store(true) // the next connection may lead elsewhere, unseen
 	}
 	if why != nil {
-		return fmt.Errorf("redis: %w: %w: %w", backend.ErrOutcomeUnknown, why, err)
+		return fmt.Errorf("redis: %w: %w: %w", unanswered, why, err)
 	}
-	return fmt.Errorf("redis: %w: %w", backend.ErrOutcomeUnknown, err)
+	return fmt.Errorf("redis: %w: %w", unanswered, err)
+}
+
+// readOnly are commands that change nothing, whatever became of them.
+var readOnly = []string{
+	"command", "config", "info", "memory", "ping", "time", "exists", "type", "get", "getrange", "hget", "hgetall", "hmget",
+	"xinfo", "xlen", "xpending", "xrange", "xrevrange", "xread", "zcard", "zcount", "zrange",
+}
+
+// unansweredBy is the error of package backend that a missing answer to commands means.
+func unansweredBy(cmds []redis.Cmder) error {
+	for _, cmd := range cmds {
+		if !slices.Contains(readOnly, cmd.Name()) && !lagScript.is(cmd) {
+			return backend.ErrOutcomeUnknown
+		}
+	}
+	return backend.ErrUnavailable
 }
 
 // whyEnded is the error of a context that has ended, and its cause if that is another one; nil: it goes

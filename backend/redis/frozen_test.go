@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/redis"
 	"github.com/weirmq/weir/tests/redistest"
 	"github.com/weirmq/weir/tests/stall"
 )
@@ -94,6 +97,38 @@ func check(t *testing.T, what string, call func(ctx context.Context) error, begi
 		if try == 5 {
 			t.Errorf("%s ended %s after its context", what, took)
 			return
+		}
+	}
+}
+
+// What has changed nothing has no outcome that is unknown, be it answered or not.
+func TestAReadingWithoutAnAnswerIsNotAvailable(t *testing.T) {
+	s := redistest.Start(t, redistest.Options{})
+	lent := lend(t, goredis.NewClient(&goredis.Options{Addr: s.Addr()}), redis.Options{Stream: "jobs"})
+	for kind, b := range map[string]*redis.Backend{"url": open(t, s.Addr(), "stream=jobs"), "lent": lent} {
+		publish(t, b, 1)
+		for name, call := range map[string]func(ctx context.Context) (any, error){
+			"stats":   func(ctx context.Context) (any, error) { return b.Stats(ctx) },
+			"signal":  func(ctx context.Context) (any, error) { return b.Signal(ctx, 10) },
+			"spent":   func(ctx context.Context) (any, error) { return b.Spent(ctx, "all", "jobs") },
+			"observe": func(ctx context.Context) (any, error) { return b.Observe(ctx, 1) },
+			"ping":    func(ctx context.Context) (any, error) { return b.Ping(ctx) },
+			"list":    func(ctx context.Context) (any, error) { return b.List(ctx, "", "", 1) },
+			"others":  func(ctx context.Context) (any, error) { return b.Others(ctx, "", "weir") },
+			"read":    func(ctx context.Context) (any, error) { return b.Read(ctx, backend.ReadRequest{Max: 1}) },
+		} {
+			if _, err := call(t.Context()); err != nil {
+				t.Fatalf("%s, %s: %v", kind, name, err)
+			}
+			s.Pause()
+			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
+			_, err := call(ctx)
+			cancel()
+			s.Resume()
+			if err == nil || errors.Is(err, backend.ErrOutcomeUnknown) {
+				t.Errorf("%s, %s: %v", kind, name, err)
+			}
+			wait(t, "the server answers again", func() bool { _, err := b.Stats(t.Context()); return err == nil })
 		}
 	}
 }

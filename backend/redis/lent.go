@@ -161,7 +161,7 @@ func (b *Backend) aside(ctx context.Context, cmds []redis.Cmder, call func(conte
 		defer w.end()
 		answered <- call(w, own)
 	}()
-	err, ok := b.answer(ctx, answered)
+	err, ok := b.answer(ctx, answered, unansweredBy(cmds))
 	if !ok {
 		setError(cmds, err)
 		return err
@@ -181,14 +181,14 @@ func copyData(args []any) {
 	}
 }
 
-// answer waits for a call until ctx ends, and for a last moment.
-func (b *Backend) answer(ctx context.Context, answered <-chan error) (_ error, ok bool) {
+// answer waits for a call until ctx ends, and for a last moment. A missing one is unanswered.
+func (b *Backend) answer(ctx context.Context, answered <-chan error, unanswered error) (_ error, ok bool) {
 	select {
 	case err := <-answered:
 		return err, true
 	case <-ctx.Done():
 	case <-b.closing.Done():
-		return fmt.Errorf("redis: %w: %w", backend.ErrClosed, backend.ErrOutcomeUnknown), false
+		return fmt.Errorf("redis: %w: %w", backend.ErrClosed, unanswered), false
 	}
 	last := time.NewTimer(lastMoment)
 	defer last.Stop()
@@ -196,7 +196,7 @@ func (b *Backend) answer(ctx context.Context, answered <-chan error) (_ error, o
 	case err := <-answered:
 		return err, true
 	case <-last.C:
-		return fmt.Errorf("redis: %w: %w", backend.ErrOutcomeUnknown, whyEnded(ctx)), false
+		return fmt.Errorf("redis: %w: %w", unanswered, whyEnded(ctx)), false
 	}
 }
 

@@ -21,12 +21,13 @@ const publishHelp = `Publish sends each line of the files (of stdin if there are
 as a message to a stream. An absent topic of a weir server is created: a queue of
 class disk, or as --type and --durability say.
 
-A line's end (\n or \r\n) is not part of the message, and an empty line is an empty
-message. With --ndjson a line is a JSON value and empty lines are skipped. A line
-that is not UTF-8, or not JSON, stops the command with its file and number: the lines
-before it are sent, it and the rest are not. --invalid says what to do instead: replace
-sends it as text with U+FFFD for each run of bytes that is not UTF-8, base64 sends its bytes
-as a string in base64, skip leaves it out. The last line says of how many.
+A line's end (\n or \r\n) is not part of the message, nor is a byte order mark in front
+of a file, and an empty line is an empty message. With --ndjson a line is a JSON value
+and empty lines are skipped. A line that is not UTF-8, or not JSON, stops the command
+with its file and number: the lines before it are sent, it and the rest are not.
+--invalid says what to do instead: replace sends it as text with U+FFFD for each run of
+bytes that is not UTF-8, base64 sends its bytes as a string in base64, skip leaves it
+out. The last line says of how many.
 
 Messages keep their order and go through the guard: while the workers are behind,
 publish slows down, pauses, and waits when the stream is too deep (--guard off disables

@@ -366,14 +366,40 @@ func TestWhatPublishDoesWithLinesThatAreNone(t *testing.T) {
 	}
 }
 
-// A file of JSON may begin with the mark that some programs put in front of UTF-8.
-func TestTheMarkInFrontOfAFileOfJSONIsNoneOfIt(t *testing.T) {
+// A file may begin with the mark that some programs put in front of UTF-8. Elsewhere it is a character
+// like any other.
+func TestTheMarkInFrontOfAFileIsNotPublished(t *testing.T) {
+	const mark = "\uFEFF"
+	for name, c := range map[string]struct {
+		input string
+		flags []string
+		want  []string
+	}{
+		"JSON":               {mark + "{\"a\":1}\r\n2\r\n", []string{"--ndjson"}, []string{`{"a":1}`, "2"}},
+		"text":               {mark + "a\n" + mark + "b\n", nil, []string{`"a"`, `"` + mark + `b"`}},
+		"a line without \\n": {mark + "a", nil, []string{`"a"`}},
+		"an empty line":      {mark + "\na\n", nil, []string{`""`, `"a"`}},
+		"nothing else":       {mark, nil, nil},
+		"two of them":        {mark + mark + "a", nil, []string{`"` + mark + `a"`}},
+		"a line of no JSON":  {mark + "a\n", []string{"--ndjson", "--invalid", "replace"}, []string{`"a"`}},
+		"a line of no text":  {mark + "\xff\n", []string{"--invalid", "base64"}, []string{`"/w=="`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeServer(t)
+			if res := runWeir(t, c.input, append([]string{"publish", f.URL + "/in"}, c.flags...)...); res.err != nil {
+				t.Fatal(res.err)
+			}
+			if got := f.data("in"); !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
 	f := newFakeServer(t)
-	if res := runWeir(t, "\uFEFF{\"a\":1}\r\n2\r\n", "publish", "--ndjson", f.URL+"/in"); res.err != nil {
+	if res := runWeir(t, "", "publish", f.URL+"/in", writeLines(t, mark+"a"), writeLines(t, mark+"b")); res.err != nil {
 		t.Fatal(res.err)
 	}
-	if got := f.data("in"); !slices.Equal(got, []string{`{"a":1}`, "2"}) {
-		t.Errorf("got %q", got)
+	if got := f.data("in"); !slices.Equal(got, []string{`"a"`, `"b"`}) {
+		t.Errorf("of two files: %q", got)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // maxLineBytes limits the memory for a line of input.
 const maxLineBytes = 16 << 20
 
-// byteOrderMark is what some programs put in front of a file in UTF-8. It is no part of the JSON.
+// byteOrderMark is what some programs put in front of a file in UTF-8. It is no part of the first line.
 var byteOrderMark = []byte("\uFEFF")
 
 // inputRecord is one message and the place it came from.
@@ -118,12 +118,15 @@ func (r *recordReader) close() {
 }
 
 // readLine returns the next line without its end, \n or \r\n, which the last line
-// may lack.
+// may lack, and without a byte order mark in front of the file.
 func (r *recordReader) readLine() ([]byte, error) {
 	var line []byte
 	r.number++
 	for {
 		part, err := r.lines.ReadSlice('\n')
+		if r.number == 1 && len(line) == 0 {
+			part = bytes.TrimPrefix(part, byteOrderMark)
+		}
 		line = append(line, part...)
 		if len(line) > maxLineBytes {
 			return nil, fmt.Errorf("the line is longer than %d bytes", maxLineBytes)
@@ -149,9 +152,6 @@ func (r *recordReader) parse(line []byte) (json.RawMessage, error) {
 	}
 	if !r.ndjson {
 		return quote(string(line))
-	}
-	if r.number == 1 {
-		line = bytes.TrimPrefix(line, byteOrderMark)
 	}
 	value := bytes.TrimSpace(line)
 	if len(value) == 0 {

@@ -5,8 +5,13 @@ import (
 	"crypto/x509"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/weirmq/weir/internal/keyfile"
 	"github.com/weirmq/weir/tests/certtest"
 )
 
@@ -39,6 +44,42 @@ func TestFlagsAddTheCertificatesThatAURLDoesNotName(t *testing.T) {
 			if res := runWeir(t, "", append(args, flags...)...); res.err != nil {
 				t.Errorf("weir %v %v: %v", args, flags, res.err)
 			}
+		}
+	}
+}
+
+func TestTheListOfKeysHasAHead(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys.json")
+	past, future := time.Now().Add(-time.Hour).UTC(), time.Now().Add(time.Hour).UTC()
+	keys := []keyfile.Key{
+		{Name: "ops", Scopes: []string{"admin"}},
+		{Name: "orders-worker", Scopes: []string{"read", "write"}, Prefixes: []string{"orders", "mails"}, Expires: future},
+		{Name: "old", Scopes: []string{"read"}, Expires: past},
+	}
+	for i := range keys {
+		_, made := keyfile.New(keys[i].Name, past)
+		keys[i].SHA256 = made.SHA256
+	}
+	want := []string{
+		"NAME SCOPES PREFIXES EXPIRES",
+		"ops admin any name never",
+		"orders-worker read,write orders,mails " + future.Format(time.RFC3339),
+		"old read any name " + past.Format(time.RFC3339) + " (expired)",
+	}
+	for n := range len(keys) + 1 {
+		if err := keyfile.Write(file, keys[:n]); err != nil {
+			t.Fatal(err)
+		}
+		res := runWeir(t, "", "key", "ls", "--keys-file", file)
+		if res.err != nil {
+			t.Fatal(res.err)
+		}
+		got := strings.Split(strings.TrimSuffix(res.stdout, "\n"), "\n")
+		for i := range got {
+			got[i] = strings.Join(strings.Fields(got[i]), " ")
+		}
+		if !slices.Equal(got, want[:n+1]) {
+			t.Errorf("of %d keys: %q", n, got)
 		}
 	}
 }

@@ -142,12 +142,12 @@ func newKeyLsCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			r := json.rows(cmd.OutOrStdout(), "NAME\tSCOPES\tPREFIXES\tEXPIRES")
 			for _, k := range keys {
-				if err := json.print(cmd.OutOrStdout(), listedKey{k.Name, k.Scopes, k.Prefixes, k.Created, k.Expires}); err != nil {
-					return err
-				}
+				err = errors.Join(err, r.row(listedKey{k.Name, k.Scopes, k.Prefixes, k.Created, k.Expires}))
 			}
-			return nil
+			r.begin()
+			return errors.Join(err, r.flush())
 		},
 	}
 	settings.AddFlags(cmd.Flags(), settings.Keys)
@@ -164,15 +164,14 @@ type listedKey struct {
 }
 
 func (k listedKey) String() string {
-	end := "never expires"
-	switch {
-	case k.Expires.IsZero():
-	case time.Now().Before(k.Expires):
-		end = "expires " + k.Expires.Format(time.RFC3339)
-	default:
-		end = "expired " + k.Expires.Format(time.RFC3339)
+	end := "never"
+	if !k.Expires.IsZero() {
+		end = k.Expires.Format(time.RFC3339)
+		if !time.Now().Before(k.Expires) {
+			end += " (expired)"
+		}
 	}
-	return fmt.Sprintf("%-24s %-24s %-24s %s", k.Name, strings.Join(k.Scopes, ","), cmp.Or(strings.Join(k.Prefixes, ","), "any name"), end)
+	return fmt.Sprintf("%s\t%s\t%s\t%s", k.Name, oneCell(strings.Join(k.Scopes, ",")), oneCell(cmp.Or(strings.Join(k.Prefixes, ","), "any name")), end)
 }
 
 func newKeyRevokeCmd() *cobra.Command {

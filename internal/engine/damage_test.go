@@ -559,6 +559,54 @@ func TestRepairMarksDamagedTables(t *testing.T) {
 	}
 }
 
+// Whichever record of a segment is damaged, the last ones too, the server starts and announces it, and
+// repair marks it.
+func TestWhicheverRecordIsDamagedTheServerStarts(t *testing.T) {
+	fs := vfs.NewMem()
+	opt := optionsOn(fs, "a")
+	opt.SegmentBytes = 1 << 20
+	e, err := Open(bg, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 4
+	for i := 1; i <= n; i++ {
+		write(t, e, "t", fmt.Sprintf(`"t-%04d %s"`, i, strings.Repeat("x", 70<<10))) // a block of its own
+	}
+	sealNow(t, e)
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	im := imageOf(t, fs, "/data")
+	for i := 1; i <= n; i++ {
+		for _, marked := range []bool{false, true} {
+			s := &scene{t: t, where: "kv"}
+			if s.fs, err = im.with("", nil); err != nil {
+				t.Fatal(err)
+			}
+			s.flip("t", i)
+			opt.FS = s.fs
+			if marked {
+				var report strings.Builder
+				if found, err := Repair(opt, true, &report); found != 1 || err != nil {
+					t.Errorf("record %d: %d places, %v\n%s", i, found, err, report.String())
+					continue
+				}
+			}
+			if s.e, err = Open(bg, opt); err != nil {
+				t.Errorf("record %d: %v", i, err)
+				continue
+			}
+			if records, lost := s.numbers("t"); len(records) != n-1 || len(lost) != 1 || !lost[uint64(i)] {
+				t.Errorf("record %d, marked %v: read %v, lost %v", i, marked, records, lost)
+			}
+			if err := s.e.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // What cannot be marked is an error of repair --mark, never a success.
 func TestRepairMarkFailsOnWhatItCannotMark(t *testing.T) {
 	s := newScene(t, "kv")

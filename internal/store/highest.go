@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
@@ -24,6 +25,9 @@ func (s *Store) HighestTopic() (uint64, error) {
 	for _, number := range segments {
 		for _, prefix := range []byte{prefixData, prefixKey} {
 			topic, err := s.lastTopic(prefix, number)
+			if err != nil && IsDamage(err) {
+				topic, err = s.boundTopic(prefix, number, err)
+			}
 			if err != nil {
 				return 0, fmt.Errorf("store: %s: segment %d: %w", s.dir, number, plain{err})
 			}
@@ -48,4 +52,24 @@ func (s *Store) lastTopic(prefix byte, segment uint32) (topic uint64, err error)
 		}
 	}
 	return topic, cmp.Or(err, it.Close())
+}
+
+// boundTopic is lastTopic of a segment whose last records are damaged, from the list of tables. It
+// returns damage if that does not tell.
+func (s *Store) boundTopic(prefix byte, segment uint32, damage error) (topic uint64, err error) {
+	from, to := segmentSpan(prefix, segment)
+	levels, err := s.kv.Load().SSTables(pebble.WithKeyRangeFilter(from, to))
+	if err != nil {
+		return 0, err
+	}
+	for _, level := range levels {
+		for _, table := range level {
+			k := table.Largest.UserKey
+			if bytes.Compare(k, to) >= 0 || len(k) < len(from)+8 {
+				return 0, damage
+			}
+			topic = max(topic, binary.BigEndian.Uint64(k[len(from):]))
+		}
+	}
+	return topic, nil
 }

@@ -98,16 +98,27 @@ func (p *copyProgress) verifying(dir string) engine.Options {
 	if p != nil {
 		opt.Progress = func(share float64) { p.tell("replayed %.0f %% of the log", 100*share) }
 		opt.Verified = func(c engine.Contents) { p.tell("read %d records", c.Records) }
+		opt.Checked = func(read, all int64) { p.bytes("read", read, all) }
 	}
 	return opt
 }
 
 // Write prints a line above the one of the terminal.
-func (p *copyProgress) Write(line []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.clear()
-	return p.out.Write(line)
+func (p *copyProgress) Write(line []byte) (int, error) { return p.above(p.out).Write(line) }
+
+// above returns a writer to out whose lines come above the one of the terminal.
+func (p *copyProgress) above(out io.Writer) io.Writer { return linesAbove{p, out} }
+
+type linesAbove struct {
+	p   *copyProgress
+	out io.Writer
+}
+
+func (l linesAbove) Write(line []byte) (int, error) {
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	l.p.clear()
+	return l.out.Write(line)
 }
 
 // finish clears the terminal's line for what follows.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"os"
@@ -66,6 +67,47 @@ func TestCommandsThatCopyShowHowFarTheyAre(t *testing.T) {
 		}
 		return err
 	}, "checked 0 of 1 MiB (", "(100 %)", "of the log", "read 100 records")
+	data := dataOf(t, backup)
+	for _, mark := range []bool{false, true} {
+		shows(t, "repair", func(p *copyProgress) error {
+			_, err := engine.Repair(t.Context(), p.verifying(data), mark, io.Discard)
+			return err
+		}, "read 0 of 1 MiB (", "(100 %)")
+	}
+}
+
+// Lines of a report come above the line of a terminal.
+func TestAReportIsPrintedAboveTheProgress(t *testing.T) {
+	var screen capture.Buffer
+	p := &copyProgress{out: &screen, terminal: true}
+	p.bytes("read", 1<<20, 2<<20)
+	if _, err := io.WriteString(p.above(&screen), "a.sst: damaged\n"); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\r\x1b[Kread 1 of 2 MiB (50 %)\r\x1b[Ka.sst: damaged\n"; screen.String() != want {
+		t.Errorf("%q, want %q", screen.String(), want)
+	}
+}
+
+func TestARepairThatIsInterruptedSaysWhatItLeaves(t *testing.T) {
+	files, lsn := sound(t)
+	backup := filepath.Join(t.TempDir(), "backup")
+	putBackup(t, backup, files, lsn)
+	data := dataOf(t, backup)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	for flag, want := range map[string]string{"--mark=false": "interrupted; nothing was changed", "--mark": "interrupted; what was marked stays marked, and the same command marks the rest"} {
+		root := newRoot()
+		root.SetArgs([]string{"repair", flag, data})
+		root.SetOut(io.Discard)
+		root.SetErr(io.Discard)
+		if err := root.ExecuteContext(ctx); err == nil || err.Error() != want || exitCode(err) != exitFailed {
+			t.Errorf("repair %s: %v, want %s", flag, err, want)
+		}
+	}
+	if res := runWeir(t, "", "repair", data); res.err != nil || res.stdout != "nothing is damaged\n" {
+		t.Errorf("then: %v, %s", res.err, res.stdout)
+	}
 }
 
 // dataOf is a data directory of a backup.

@@ -1,7 +1,12 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +27,7 @@ With --mark, damage is accepted: the next start continues after it, and readers
 get a tombstone with reason "crash" for the numbers that may be lost. Sealed
 segments with a damaged place are rewritten without it. Copy DIR first: what
 is marked is given up. The exit code is then 0 if everything was marked, and 1 if
-something cannot be: restore a backup for it.`,
+something cannot be: restore a backup for it. It may be interrupted, and run again.`,
 		Example: "  weir repair ./weir-data\n  weir repair --mark ./weir-data",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -31,8 +36,17 @@ something cannot be: restore a backup for it.`,
 				return err
 			}
 			dir := args[0]
-			n, err := engine.Repair(engine.Options{Dir: dir}, mark, cmd.OutOrStdout())
-			if err != nil {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			progress := newCopyProgress(cmd.ErrOrStderr(), "weir repair")
+			n, err := engine.Repair(ctx, progress.verifying(dir), mark, progress.above(cmd.OutOrStdout()))
+			progress.finish()
+			switch {
+			case errors.Is(err, context.Canceled) && mark:
+				return errors.New("interrupted; what was marked stays marked, and the same command marks the rest")
+			case errors.Is(err, context.Canceled):
+				return errors.New("interrupted; nothing was changed")
+			case err != nil:
 				return err
 			}
 			if n == 0 {

@@ -3,7 +3,9 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -540,16 +542,16 @@ func TestRepairMarksDamagedTables(t *testing.T) {
 	}
 	opt := Options{Dir: "/data", FS: s.fs, BootID: "a", SegmentBytes: 4 << 20}
 	var report strings.Builder
-	if n, err := Repair(opt, false, &report); n != 1 || err != nil {
+	if n, err := Repair(bg, opt, false, &report); n != 1 || err != nil {
 		t.Fatalf("%d places, %v:\n%s", n, err, report.String())
 	}
-	if n, err := Repair(opt, true, &report); n != 1 || err != nil {
+	if n, err := Repair(bg, opt, true, &report); n != 1 || err != nil {
 		t.Fatalf("%d places, %v:\n%s", n, err, report.String())
 	}
 	if !strings.Contains(report.String(), "topic=t") || !strings.Contains(report.String(), ".sst") {
 		t.Fatal(report.String())
 	}
-	if n, err := Repair(opt, false, &report); n != 0 || err != nil {
+	if n, err := Repair(bg, opt, false, &report); n != 0 || err != nil {
 		t.Fatalf("after the mark: %d places, %v:\n%s", n, err, report.String())
 	}
 	s.open()
@@ -588,7 +590,7 @@ func TestWhicheverRecordIsDamagedTheServerStarts(t *testing.T) {
 			opt.FS = s.fs
 			if marked {
 				var report strings.Builder
-				if found, err := Repair(opt, true, &report); found != 1 || err != nil {
+				if found, err := Repair(bg, opt, true, &report); found != 1 || err != nil {
 					t.Errorf("record %d: %d places, %v\n%s", i, found, err, report.String())
 					continue
 				}
@@ -599,6 +601,65 @@ func TestWhicheverRecordIsDamagedTheServerStarts(t *testing.T) {
 			}
 			if records, lost := s.numbers("t"); len(records) != n-1 || len(lost) != 1 || !lost[uint64(i)] {
 				t.Errorf("record %d, marked %v: read %v, lost %v", i, marked, records, lost)
+			}
+			if err := s.e.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A repair that is ended leaves a directory that another one goes on with: without the mark, as it was.
+func TestARepairMayBeEnded(t *testing.T) {
+	s := &scene{t: t, where: "kv", fs: vfs.NewMem()}
+	s.e = openOn(t, s.fs, "a")
+	write(t, s.e, "t", fmt.Sprintf(`"t-0001 %s"`, strings.Repeat("x", 200))) // of a small block, which is read soon
+	sealNow(t, s.e)
+	write(t, s.e, "t", `"in the log"`)
+	s.flip("t", 1)
+	if err := s.e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	im := imageOf(t, s.fs, "/data")
+	for _, mark := range []bool{false, true} {
+		for step := 1; ; step++ {
+			fs, err := im.with("", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, end := context.WithCancel(bg)
+			steps := 0
+			count := func() {
+				if steps++; steps == step {
+					end()
+				}
+			}
+			opt := optionsOn(fs, "a")
+			opt.Progress, opt.Verified, opt.Checked = func(float64) { count() }, func(Contents) { count() }, func(int64, int64) { count() }
+			_, err = Repair(ctx, opt, mark, io.Discard)
+			end()
+			if steps < step { // it was over before
+				if err != nil || step < 4 {
+					t.Errorf("marking %v: ends in %d steps, %v", mark, steps, err)
+				}
+				break
+			}
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("marking %v, ended at step %d: %v", mark, step, err)
+			}
+			if !mark {
+				for file, b := range imageOf(t, fs, "/data") {
+					if !bytes.Equal(b, im[file]) {
+						t.Errorf("ended at step %d, %s has changed", step, file)
+					}
+				}
+			}
+			if _, err := Repair(bg, optionsOn(fs, "a"), true, io.Discard); err != nil {
+				t.Fatalf("marking %v, ended at step %d, then marked: %v", mark, step, err)
+			}
+			s.e = openOn(t, fs, "a")
+			if records, lost := s.numbers("t"); len(records) != 1 || !records[2] || len(lost) != 1 || !lost[1] {
+				t.Errorf("marking %v, ended at step %d: read %v, lost %v", mark, step, records, lost)
 			}
 			if err := s.e.Close(); err != nil {
 				t.Fatal(err)
@@ -620,7 +681,7 @@ func TestRepairMarkFailsOnWhatItCannotMark(t *testing.T) {
 		}
 	}
 	var report strings.Builder
-	_, err := Repair(Options{Dir: "/data", FS: s.fs, BootID: "a", SegmentBytes: 4 << 20}, true, &report)
+	_, err := Repair(bg, Options{Dir: "/data", FS: s.fs, BootID: "a", SegmentBytes: 4 << 20}, true, &report)
 	if err == nil || !strings.Contains(err.Error(), "restore a backup") {
 		t.Fatalf("%v:\n%s", err, report.String())
 	}

@@ -96,7 +96,7 @@ func TestAPartBehindTheEndOfItsTopicStopsNoStart(t *testing.T) {
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := Repair(Options{Dir: "/data", FS: fs, BootID: "a"}, false, io.Discard); n != 0 || err != nil {
+		if n, err := Repair(bg, Options{Dir: "/data", FS: fs, BootID: "a"}, false, io.Discard); n != 0 || err != nil {
 			t.Errorf("repair finds %d places, %v", n, err)
 		}
 		e = openOn(t, fs, "a")
@@ -119,7 +119,7 @@ func TestAPartBehindTheEndOfItsTopicStopsNoStart(t *testing.T) {
 		e.Close()
 		t.Error("records of a topic that never was are left out in silence")
 	}
-	if _, err := Repair(Options{Dir: "/data", FS: fs, BootID: "a"}, false, io.Discard); err == nil || !strings.Contains(err.Error(), "topic 1000") {
+	if _, err := Repair(bg, Options{Dir: "/data", FS: fs, BootID: "a"}, false, io.Discard); err == nil || !strings.Contains(err.Error(), "topic 1000") {
 		t.Errorf("repair says %v of a directory that does not start", err)
 	}
 }

@@ -63,8 +63,10 @@ type Options struct {
 	Open func(ctx context.Context) error
 	// Progress is told the share of the recovery that is done, 0 to 1.
 	Progress func(float64)
-	// Verified is told what Verify has read so far; nil: nobody.
+	// Verified is told what Verify, or Repair that marks, has read so far; nil: nobody.
 	Verified func(Contents)
+	// Checked is told how many bytes of its tables Repair has read, of how many; nil: nobody.
+	Checked func(read, all int64)
 
 	deleteBatch int // see the constant; a test makes it small
 }
@@ -102,6 +104,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Progress == nil {
 		o.Progress = func(float64) {}
+	}
+	if o.Checked == nil {
+		o.Checked = func(int64, int64) {}
 	}
 	return o
 }

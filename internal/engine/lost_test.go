@@ -297,7 +297,7 @@ func TestMarkedDamageAtEveryGroupIsNeverSilent(t *testing.T) {
 					continue
 				}
 				var report strings.Builder
-				if k, err := Repair(rotOptions(fs), true, &report); k == 0 || err != nil {
+				if k, err := Repair(bg, rotOptions(fs), true, &report); k == 0 || err != nil {
 					t.Errorf("%s at %d: repair: %d, %v", file, place, k, err)
 					continue
 				}

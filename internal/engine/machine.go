@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,9 +19,13 @@ func OfMachine(err error) bool {
 	return slices.ContainsFunc(ofMachine, func(no error) bool { return errors.Is(err, no) })
 }
 
-// hopeless is an error after which only a backup helps, unless it is the machine's.
+// hopeless is an error after which only a backup helps, unless it is the machine's or
+// somebody has ended what failed.
 func hopeless(what string, err error) error {
-	if OfMachine(err) {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case OfMachine(err):
 		return fmt.Errorf("%s by this process: %w", what, err)
 	}
 	return fmt.Errorf("%s, restore a backup: %w", what, err)

@@ -34,7 +34,7 @@ func TestWhatAProcessCannotOpenIsNotDamaged(t *testing.T) {
 		}))
 		for _, mark := range []bool{false, true} {
 			var report strings.Builder
-			n, err := Repair(rotOptions(failing), mark, &report)
+			n, err := Repair(bg, rotOptions(failing), mark, &report)
 			if n != 0 || !OfMachine(err) || strings.Contains(err.Error(), "restore a backup") || report.Len() > 0 {
 				t.Errorf("%s: %v, marking %v: %d places, %v\n%s", what.suffix, what.why, mark, n, err, report.String())
 			}
@@ -44,7 +44,7 @@ func TestWhatAProcessCannotOpenIsNotDamaged(t *testing.T) {
 		}
 	}
 	var report strings.Builder
-	if n, err := Repair(rotOptions(mem), false, &report); n != 0 || err != nil {
+	if n, err := Repair(bg, rotOptions(mem), false, &report); n != 0 || err != nil {
 		t.Errorf("%d places, %v\n%s", n, err, report.String())
 	}
 }

@@ -170,7 +170,7 @@ func (r rot) checkManifest(im image, want map[string]*answer, repair bool) (star
 
 func (r rot) onlyLooks(im image, fs vfs.FS) error {
 	var report strings.Builder
-	n, err := Repair(rotOptions(fs), false, &report)
+	n, err := Repair(bg, rotOptions(fs), false, &report)
 	said := report.String() + fmt.Sprint(err)
 	if err := im.sameFiles(fs, r.file, r.content); err != nil {
 		return fmt.Errorf("repair only looks, but %w", err)

@@ -98,7 +98,7 @@ func TestAUsedDirectoryThatLacksAPartIsRefused(t *testing.T) {
 					if err := less.sameFiles(fs, "", nil); err != nil {
 						t.Errorf("%s, without %s: the start was refused (%v), but %v", kind, part, no, err)
 					}
-					if n, err := Repair(rotOptions(fs), false, &strings.Builder{}); n == 0 && err == nil {
+					if n, err := Repair(bg, rotOptions(fs), false, &strings.Builder{}); n == 0 && err == nil {
 						t.Errorf("%s, without %s: the start says %v, repair that nothing is damaged", kind, part, no)
 					}
 				}
@@ -167,7 +167,7 @@ func TestAPartOfAnotherTimeOrServerIsRefused(t *testing.T) {
 				t.Errorf("%s %s: the start was refused, but %v", part, c.name, err)
 			}
 			for _, mark := range []bool{false, true} {
-				if n, err := Repair(rotOptions(fs), mark, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "restore a backup") {
+				if n, err := Repair(bg, rotOptions(fs), mark, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "restore a backup") {
 					t.Errorf("%s %s: repair says %d, %v", part, c.name, n, err)
 				}
 			}
@@ -195,7 +195,7 @@ func TestARestoredDirectoryIsFineWithoutALog(t *testing.T) {
 	opt.Dir = "/copy"
 	for range 2 {
 		var report strings.Builder
-		if n, err := Repair(opt, true, &report); n != 0 || err != nil {
+		if n, err := Repair(bg, opt, true, &report); n != 0 || err != nil {
 			t.Fatal(n, err, report.String())
 		}
 		e, err := Open(bg, opt)
@@ -228,7 +228,7 @@ func TestADirectoryOfSomebodyElseIsRefusedAndLeftAlone(t *testing.T) {
 			t.Errorf("a server on %s: %v", path, err)
 		}
 		for _, mark := range []bool{false, true} {
-			if n, err := Repair(Options{Dir: path}, mark, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), path) {
+			if n, err := Repair(bg, Options{Dir: path}, mark, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), path) {
 				t.Errorf("repair of %s: %d, %v", path, n, err)
 			}
 		}
@@ -241,7 +241,7 @@ func TestADirectoryOfSomebodyElseIsRefusedAndLeftAlone(t *testing.T) {
 		t.Errorf("a server on a file: %v", err)
 	}
 	for _, path := range []string{filepath.Join(dir, "absent"), t.TempDir()} {
-		if _, err := Repair(Options{Dir: path}, true, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), path) {
+		if _, err := Repair(bg, Options{Dir: path}, true, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("repair of %s: %v", path, err)
 		}
 	}
@@ -304,7 +304,7 @@ func TestANewerFormatIsNotRepairedAway(t *testing.T) {
 	if err := os.WriteFile(name, newer, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Repair(Options{Dir: dir}, true, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "use a newer weir") {
+	if _, err := Repair(bg, Options{Dir: dir}, true, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), "use a newer weir") {
 		t.Error(err)
 	}
 	if b, err := os.ReadFile(name); err != nil || string(b) != string(newer) {
@@ -330,7 +330,7 @@ func TestASecondServerStaysOutThoughLockIsRemoved(t *testing.T) {
 			second.Close()
 		}
 	}
-	if _, err := Repair(Options{Dir: other}, true, &strings.Builder{}); !errors.Is(err, ErrInUse) {
+	if _, err := Repair(bg, Options{Dir: other}, true, &strings.Builder{}); !errors.Is(err, ErrInUse) {
 		t.Errorf("repair: %v", err)
 	}
 	if err := e.Close(); err != nil {

@@ -57,7 +57,7 @@ func raceWithDrops(t *testing.T, seed uint64) {
 	}
 	for how, fs := range map[string]vfs.FS{"stopped": fs, "killed": killed} {
 		var report strings.Builder
-		if n, err := Repair(Options{Dir: "/data", FS: fs, BootID: "a", SegmentBytes: 16 << 10}, false, &report); n != 0 || err != nil {
+		if n, err := Repair(bg, Options{Dir: "/data", FS: fs, BootID: "a", SegmentBytes: 16 << 10}, false, &report); n != 0 || err != nil {
 			t.Errorf("%s: repair finds %d places, %v: %s", how, n, err, report.String())
 		}
 		again, err := Open(bg, Options{Dir: "/data", FS: fs, BootID: "a", SegmentBytes: 16 << 10})

@@ -77,11 +77,16 @@ func (e *Engine) logOptions(r *replay) wal.Options {
 		StallAfter: e.opt.StallAfter, Stalled: e.opt.Stalled,
 		Gap:  r.lost.gap,
 		Ship: e.opt.Replica != nil, ShipSync: e.opt.Replica != nil && e.opt.Replica.Sync, ShippedTo: e.copied(),
-		Progress: func(done, total int64) {
-			if total > 0 {
-				e.opt.Progress(float64(done) / float64(total))
-			}
-		},
+		Progress: shareOf(e.opt.Progress),
+	}
+}
+
+// shareOf tells progress the share of what is done.
+func shareOf(progress func(float64)) func(done, total int64) {
+	return func(done, total int64) {
+		if total > 0 {
+			progress(float64(done) / float64(total))
+		}
 	}
 }
 

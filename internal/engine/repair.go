@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,9 @@ import (
 // on behind it and announces the lost numbers as tombstones with reason crash.
 // Sealed records that cannot be read are announced alike, and what can be read
 // of their segments is written anew. An error means that the directory could
-// not be checked, or that not all damage can be marked.
-func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
+// not be checked, or that not all damage can be marked. Once ctx ends Repair does, too, with
+// that error; what it has marked stays marked, and it may be called again.
+func Repair(ctx context.Context, opt Options, mark bool, report io.Writer) (damaged int, err error) {
 	defer guard()
 	opt = opt.withDefaults()
 	if used, err := ownDirectory(opt.FS, opt.Dir); err != nil {
@@ -27,15 +29,15 @@ func Repair(opt Options, mark bool, report io.Writer) (damaged int, err error) {
 	} else if !used {
 		return 0, fmt.Errorf("%s is not a data directory of weir: it has no FORMAT, wal or kv", opt.Dir)
 	}
-	damaged, tables, err := repairLog(opt, mark, report)
+	damaged, tables, err := repairLog(ctx, opt, mark, report)
 	if err != nil || !mark || tables == 0 {
 		return damaged, err
 	}
-	return damaged, markTables(opt, report)
+	return damaged, markTables(ctx, opt, report)
 }
 
 // repairLog is Repair but for the tables, of which it counts the damaged ones.
-func repairLog(opt Options, mark bool, report io.Writer) (damaged, tables int, err error) {
+func repairLog(ctx context.Context, opt Options, mark bool, report io.Writer) (damaged, tables int, err error) {
 	d, err := lockDirectory(opt.FS, opt.Dir, opt.BootID)
 	if err != nil {
 		return 0, 0, err
@@ -67,11 +69,11 @@ func repairLog(opt Options, mark bool, report io.Writer) (damaged, tables int, e
 		return damaged, tables, hopeless("the store cannot be opened", err)
 	}
 	defer s.Close()
-	if tables, err = verifyStore(s, d, report); err != nil {
+	if tables, err = verifyStore(ctx, s, d, opt, report); err != nil {
 		return damaged, tables, err
 	}
 	damaged += tables
-	logOptions := wal.Options{FS: opt.FS, Dir: opt.FS.PathJoin(opt.Dir, "wal"), SegmentBytes: opt.SegmentBytes, SameBoot: d.sameBoot}
+	logOptions := wal.Options{FS: opt.FS, Dir: opt.FS.PathJoin(opt.Dir, "wal"), SegmentBytes: opt.SegmentBytes, SameBoot: d.sameBoot, Progress: shareOf(opt.Progress)}
 	var loadErr error
 	var last replay
 	found, err := wal.Inspect(logOptions, s.Applied(), func() (func(wal.Op) error, func(from, to uint64, bytes int64)) {
@@ -79,7 +81,7 @@ func repairLog(opt Options, mark bool, report io.Writer) (damaged, tables int, e
 		e.store = s
 		last = replay{e: e}
 		loadErr = e.load()
-		return last.apply, last.lost.gap
+		return last.applier(ctx), last.lost.gap
 	})
 	if err == nil && loadErr != nil {
 		return damaged, tables, hopeless("the store cannot be read", loadErr)
@@ -110,12 +112,12 @@ func repairLog(opt Options, mark bool, report io.Writer) (damaged, tables int, e
 
 // verifyStore reads all of the store. A torn end of its list of tables is
 // damage only if the last server closed the directory. What this process cannot read is an error.
-func verifyStore(s *store.Store, d *directory, report io.Writer) (bad int, err error) {
+func verifyStore(ctx context.Context, s *store.Store, d *directory, opt Options, report io.Writer) (bad int, err error) {
 	if m := s.Manifest(); m != nil && (!m.Torn || d.clean) {
 		bad++
 		fmt.Fprintf(report, "%v; it cannot be marked, restore a backup, or that file\n", m)
 	}
-	s.Verify(func(table string, wrong error) {
+	ended := s.Verify(ctx, func(table string, wrong error) {
 		if wrong == nil || err != nil {
 			return
 		}
@@ -128,19 +130,19 @@ func verifyStore(s *store.Store, d *directory, report io.Writer) (bad int, err e
 			table = "kv"
 		}
 		fmt.Fprintf(report, "%s: %v; without --mark the server meets it when it reads there\n", table, wrong)
-	})
-	return bad, err
+	}, opt.Checked)
+	return bad, cmp.Or(err, ended)
 }
 
 // markTables announces the sealed records that cannot be read as lost, the way
 // a server does that meets them, and writes their segments anew without them.
-func markTables(opt Options, report io.Writer) error {
+func markTables(ctx context.Context, opt Options, report io.Writer) error {
 	opt.Logger = slog.New(slog.NewTextHandler(report, &slog.HandlerOptions{Level: slog.LevelError}))
-	e, err := Open(context.Background(), opt)
+	e, err := Open(ctx, opt)
 	if err != nil {
 		return hopeless("the tables cannot be marked", err)
 	}
-	err = errors.Join(e.salvage(), e.Close())
+	err = errors.Join(e.salvage(ctx), e.Close())
 	if err != nil {
 		return hopeless("the tables cannot be marked", err)
 	}
@@ -150,7 +152,7 @@ func markTables(opt Options, report io.Writer) error {
 	}
 	defer s.Close()
 	left := 0
-	s.Verify(func(table string, wrong error) {
+	ended := s.Verify(ctx, func(table string, wrong error) {
 		switch {
 		case wrong == nil:
 		case OfMachine(wrong):
@@ -159,8 +161,8 @@ func markTables(opt Options, report io.Writer) error {
 			left++
 			fmt.Fprintf(report, "%s: %v; it cannot be marked, restore a backup\n", table, wrong)
 		}
-	})
-	if err != nil {
+	}, opt.Checked)
+	if err = cmp.Or(err, ended); err != nil {
 		return err
 	}
 	if left > 0 {
@@ -172,12 +174,16 @@ func markTables(opt Options, report io.Writer) error {
 
 // salvage reads every live record, so that what is damaged is announced, and
 // takes the damaged places out of the store.
-func (e *Engine) salvage() error {
+func (e *Engine) salvage(ctx context.Context) error {
+	var read Contents
 	for _, t := range e.reg.all() {
 		for from := uint64(0); ; {
-			res, err := e.Diff(e.stop, t.Name, &api.DiffRequest{FromSeq: from, Limit: 1000, MaxBatchBytes: 8 << 20}, func(*api.Record) {})
-			if err != nil {
+			res, err := e.Diff(ctx, t.Name, &api.DiffRequest{FromSeq: from, Limit: 1000, MaxBatchBytes: 8 << 20}, func(*api.Record) { read.Records++ })
+			if err = cmp.Or(err, ctx.Err()); err != nil {
 				return err
+			}
+			if e.opt.Verified != nil {
+				e.opt.Verified(read)
 			}
 			if res.CaughtUp() {
 				break
@@ -190,9 +196,9 @@ func (e *Engine) salvage() error {
 	}
 	e.sealing.Lock()
 	defer e.sealing.Unlock()
-	bad, err := e.store.Damaged()
+	bad, err := e.store.Damaged(ctx)
 	for _, segment := range bad {
-		runs, err := e.store.Salvage(e.stop, segment, view{e})
+		runs, err := e.store.Salvage(ctx, segment, view{e})
 		if err != nil {
 			return err
 		}

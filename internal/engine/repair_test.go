@@ -43,11 +43,11 @@ func TestDamageStopsTheStartAndRepairMarksTheGap(t *testing.T) {
 		t.Fatalf("a start over damage: %v", err)
 	}
 	var report strings.Builder
-	n, err := Repair(Options{Dir: dir, SegmentBytes: 1 << 20}, false, &report)
+	n, err := Repair(bg, Options{Dir: dir, SegmentBytes: 1 << 20}, false, &report)
 	if n != 1 || err != nil || !strings.Contains(report.String(), files[0]) {
 		t.Fatal(n, err, report.String())
 	}
-	if n, err = Repair(Options{Dir: dir, SegmentBytes: 1 << 20}, true, &report); n != 1 || err != nil {
+	if n, err = Repair(bg, Options{Dir: dir, SegmentBytes: 1 << 20}, true, &report); n != 1 || err != nil {
 		t.Fatal(n, err, report.String())
 	}
 	e = open(t, dir)

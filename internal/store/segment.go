@@ -220,11 +220,11 @@ func (s *Store) copyRun(r Run, w *rewriter) error {
 }
 
 // Damaged returns the segments of whose records some cannot be read, ascending.
-func (s *Store) Damaged() ([]uint32, error) {
+func (s *Store) Damaged(ctx context.Context) ([]uint32, error) {
 	var bad []uint32
 	for _, segment := range s.Segments() {
 		from, to := segmentSpan(prefixData, segment.Segment)
-		err := s.verifySpan(from, to)
+		err := s.verifySpan(ctx, from, to)
 		if err != nil && !IsDamage(err) {
 			return nil, fmt.Errorf("store: segment %d: %w", segment.Segment, plain{err})
 		}

@@ -231,7 +231,7 @@ func TestVerifyNamesTheDamagedTable(t *testing.T) {
 			bad = append(bad, table)
 		}
 	}
-	s.Verify(report)
+	s.Verify(t.Context(), report, func(int64, int64) {})
 	if len(tables) < 4 || len(bad) > 0 {
 		t.Fatalf("tables %v, damaged %v", tables, bad)
 	}
@@ -251,7 +251,7 @@ func TestVerifyNamesTheDamagedTable(t *testing.T) {
 	flip(t, fs, "/data/kv/"+data, 100)
 	s = openStore(t, Options{FS: fs, Dir: "/data"})
 	defer s.Close()
-	s.Verify(report)
+	s.Verify(t.Context(), report, func(int64, int64) {})
 	if !slices.Equal(bad, []string{data}) {
 		t.Fatalf("damaged %v, want %s", bad, data)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -124,5 +125,12 @@ func TestTablesLeaveDescriptorsForTheLog(t *testing.T) {
 	}
 	for range 20 { // to files of the log that are not there yet
 		call("/v0/topics/t", "text/plain", strings.Repeat("x", 500_000))
+	}
+	if code := s.Stop(); code != 0 {
+		t.Fatalf("the server ended with %d", code)
+	}
+	out, err := exec.Command("prlimit", "--nofile=64", weirtest.Binary(t), "repair", s.Dir).CombinedOutput() // fewer than tables
+	if err != nil || string(out) != "nothing is damaged\n" {
+		t.Errorf("repair: %v, %s", err, out)
 	}
 }

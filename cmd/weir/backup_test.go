@@ -118,16 +118,16 @@ func TestBackupThenRestoreGivesTheSameFiles(t *testing.T) {
 	if res.err != nil {
 		t.Fatal(res.err)
 	}
-	if !strings.Contains(res.stdout, fmt.Sprintf("%d files, ", len(files))) || !strings.Contains(res.stdout, "100 records in 1 topics read") {
+	if !strings.Contains(res.stdout, fmt.Sprintf("%d files, ", len(files))) || !strings.Contains(res.stdout, "100 records in 1 topic read") {
 		t.Errorf("printed %q", res.stdout)
 	}
-	if res := runWeir(t, "", "backup", "verify", dir); res.err != nil || !strings.Contains(res.stdout, "100 records in 1 topics read") {
+	if res := runWeir(t, "", "backup", "verify", dir); res.err != nil || !strings.Contains(res.stdout, "100 records in 1 topic read") {
 		t.Errorf("verify: %v, %q", res.err, res.stdout)
 	}
 	if err := os.Mkdir(data, 0o755); err != nil { // empty is as good as absent
 		t.Fatal(err)
 	}
-	if res := runWeir(t, "", "restore", dir, "--data-dir", data); res.err != nil || !strings.Contains(res.stdout, "100 records in 1 topics read") {
+	if res := runWeir(t, "", "restore", dir, "--data-dir", data); res.err != nil || !strings.Contains(res.stdout, "100 records in 1 topic read") {
 		t.Fatal(res.err, res.stdout)
 	}
 	for name, want := range files {

@@ -114,9 +114,9 @@ func runLoad(cmd *cobra.Command, opt *loadOptions, raw string) (err error) {
 	case result.Stopped:
 		return errors.New("stopped before its end")
 	case figures.First != nil:
-		return fmt.Errorf("%d messages failed, the first: %w", figures.Failed, figures.First)
+		return fmt.Errorf("%s failed, the first: %w", countOf(figures.Failed, "message"), figures.First)
 	case figures.Lost() > 0:
-		return fmt.Errorf("%d messages were published and not handled", figures.Lost())
+		return fmt.Errorf("%s published and not handled", countOf(figures.Lost(), "message"))
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func newLoadResult(s *weir.Stream, p *bench.Plan, f *bench.Figures) *loadResult 
 
 func (r *loadResult) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "published  %d messages of %d bytes in %.1f s, %.1f a second\n", r.Published, r.Size, r.Seconds, r.PublishedPerSec)
+	fmt.Fprintf(&b, "published  %s of %s in %.1f s, %.1f a second\n", countOf(r.Published, "message"), countOf(r.Size, "byte"), r.Seconds, r.PublishedPerSec)
 	fmt.Fprintf(&b, "handled    %d, %.1f a second; %d repeated, %d lost\n", r.Handled, r.HandledPerSec, r.Repeated, r.Lost)
 	fmt.Fprintf(&b, "refused    %d; %d failed, %d unsent\n\n", r.Refused, r.Failed, r.Unsent)
 	fmt.Fprintf(&b, "%-10s %10s %10s %10s %10s\n", "ms", "p50", "p99", "p99.9", "max")

@@ -98,7 +98,7 @@ func runBundle(cmd *cobra.Command, from, file string, opt *bundleOptions) (err e
 	if err := errors.Join(b.out.Close(), packed.Close()); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d files in %s; it names topics and workers: look through it before you give it to somebody\n", b.files, file)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s in %s; it names topics and workers: look through it before you give it to somebody\n", countOf(b.files, "file"), file)
 	return err
 }
 

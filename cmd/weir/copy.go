@@ -74,8 +74,8 @@ func (r *copyResult) complete() *copyResult {
 }
 
 func (r *copyResult) String() string {
-	return fmt.Sprintf("%s %s: %d files, %d bytes, in %s; %d records in %d topics read",
-		r.what, r.Dir, r.Files, r.Bytes, r.took.Round(time.Millisecond), r.Records, r.Topics)
+	return fmt.Sprintf("%s %s: %s, %s, in %s; %s in %s read",
+		r.what, r.Dir, countOf(r.Files, "file"), countOf(r.Bytes, "byte"), r.took.Round(time.Millisecond), countOf(r.Records, "record"), countOf(r.Topics, "topic"))
 }
 
 // readRecords reads every live record of the copy in dir.

@@ -97,7 +97,7 @@ func (p *copyProgress) verifying(dir string) engine.Options {
 	opt := engine.Options{Dir: dir}
 	if p != nil {
 		opt.Progress = func(share float64) { p.tell("replayed %.0f %% of the log", 100*share) }
-		opt.Verified = func(c engine.Contents) { p.tell("read %d records", c.Records) }
+		opt.Verified = func(c engine.Contents) { p.tell("read %s", countOf(c.Records, "record")) }
 		opt.Checked = func(read, all int64) { p.bytes("read", read, all) }
 	}
 	return opt

@@ -142,7 +142,7 @@ func TestCommandsThatReadACopyShowHowFarTheyAre(t *testing.T) {
 		opt := restoreOptions{from: cfg.Replica.URL, dataDir: filepath.Join(t.TempDir(), "new")}
 		_, err := restoreCopy(t.Context(), p, &opt)
 		return err
-	}, "looking through the log: 0 MiB", "copied 0 of 1 MiB (", "(100 %)", "of the log", "read 1 records")
+	}, "looking through the log: 0 MiB", "copied 0 of 1 MiB (", "(100 %)", "of the log", "read 1 record")
 	shows(t, "replica verify", func(p *copyProgress) error {
 		log, files, err := stores.Open(t.Context(), cfg.Replica.URL, stores.Options{ReadOnly: true})
 		if err != nil {

@@ -83,7 +83,7 @@ func confirmPurge(ctx context.Context, cmd *cobra.Command, d *weir.DeadLetters, 
 		}
 		n++
 	}
-	return confirm(ctx, cmd, fmt.Sprintf("Remove %d dead letters of %s permanently? [y/N] ", n, oneLine(d.Name())), "nothing was removed"), ctx.Err()
+	return confirm(ctx, cmd, fmt.Sprintf("Remove %s of %s permanently? [y/N] ", countOf(n, "dead letter"), oneLine(d.Name())), "nothing was removed"), ctx.Err()
 }
 
 // asOf returns a filter that selects what f did some time ago: nothing that died since.

@@ -159,7 +159,7 @@ func (w *redriveWatch) sent() {
 }
 
 func (w *redriveWatch) waiting(letters int, next time.Time) {
-	w.draw(fmt.Sprintf(", %d wait, the first until %s", letters, next.Format(time.TimeOnly)), 0)
+	w.draw(fmt.Sprintf(", %d waiting, the first until %s", letters, next.Format(time.TimeOnly)), 0)
 }
 
 func (w *redriveWatch) draw(tail string, every time.Duration) {

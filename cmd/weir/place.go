@@ -96,7 +96,7 @@ func (p *place) check() error {
 	if p.want == 0 || p.digest() == p.wantSum {
 		return nil
 	}
-	return fmt.Errorf("--resume %s: the first %d records of the input are not those that were sent; it is not the same input", p.path, p.want)
+	return fmt.Errorf("--resume %s: the input does not begin with what was sent, %s; it is not the same input", p.path, countOf(p.want, "record"))
 }
 
 // begin records that a write is starting. It returns when a write of an earlier run

@@ -110,7 +110,7 @@ func (p *progress) draw(tail string) {
 		return
 	}
 	p.drawn = time.Now()
-	redraw(p.out, fmt.Sprintf("%d sent, %.0f/s, %d waits (%s)%s", p.sent, p.rate, p.waits, p.lost.Round(time.Second), tail))
+	redraw(p.out, fmt.Sprintf("%d sent, %.0f/s, %s (%s)%s", p.sent, p.rate, countOf(p.waits, "wait"), p.lost.Round(time.Second), tail))
 }
 
 // finish clears the terminal's line for what follows.

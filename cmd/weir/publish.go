@@ -150,7 +150,7 @@ func runPublish(cmd *cobra.Command, args []string) error {
 	p.progress.finish()
 	p.report(cmd.OutOrStdout(), err)
 	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("interrupted after %d records", p.sent)
+		return fmt.Errorf("interrupted after %s", countOf(p.sent, "record"))
 	}
 	return err
 }

@@ -120,7 +120,7 @@ func (p *publisher) skip(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if errors.Is(r.err, io.EOF) {
-			return fmt.Errorf("--resume %s: %d records were sent and the input has only %d; it is not the same input", p.opt.resume, p.place.want, p.skipped)
+			return fmt.Errorf("--resume %s: %s sent earlier and the input has only %d; it is not the same input", p.opt.resume, countOf(p.place.want, "record"), p.skipped)
 		}
 		if r.err != nil {
 			return r.err
@@ -301,7 +301,7 @@ func (p *publisher) readUpTo(ctx context.Context, n int) error {
 		}
 	}
 	if len(p.pending) < n {
-		return fmt.Errorf("--resume %s: the interrupted write had %d records and the input has only %d left; it is not the same input", p.opt.resume, n, len(p.pending))
+		return fmt.Errorf("--resume %s: the interrupted write had %s and the input has only %d left; it is not the same input", p.opt.resume, countOf(n, "record"), len(p.pending))
 	}
 	return nil
 }
@@ -312,18 +312,18 @@ func (p *publisher) report(out io.Writer, err error) {
 	rate := float64(p.sent) / max(took.Seconds(), 1e-9)
 	waits, waited := p.progress.totals()
 	if !p.opt.json {
-		fmt.Fprintf(out, "%d records published to %s in %s (%.0f/s)", p.sent, p.stream, took.Round(time.Millisecond), rate)
+		fmt.Fprintf(out, "%s published to %s in %s (%.0f/s)", countOf(p.sent, "record"), p.stream, took.Round(time.Millisecond), rate)
 		if p.skipped > 0 {
-			fmt.Fprintf(out, ", %d were there from an earlier run", p.skipped)
+			fmt.Fprintf(out, ", %d there from an earlier run", p.skipped)
 		}
 		if n := p.input.mended.Load(); n > 0 {
-			fmt.Fprintf(out, ", %d were not %s and sent by --invalid=%s", n, p.input.form(), p.opt.invalid)
+			fmt.Fprintf(out, ", %d not %s and sent by --invalid=%s", n, p.input.form(), p.opt.invalid)
 		}
 		if n := p.input.left.Load(); n > 0 {
-			fmt.Fprintf(out, ", %d were not %s and left out", n, p.input.form())
+			fmt.Fprintf(out, ", %d not %s and left out", n, p.input.form())
 		}
 		if waits > 0 {
-			fmt.Fprintf(out, ", waited %d times (%s)", waits, waited.Round(time.Millisecond))
+			fmt.Fprintf(out, ", waited %s (%s)", countOf(waits, "time"), waited.Round(time.Millisecond))
 		}
 		fmt.Fprintln(out)
 		return

@@ -343,12 +343,12 @@ func TestWhatPublishDoesWithLinesThatAreNone(t *testing.T) {
 		want       []string
 		told       string
 	}{
-		"text, replaced":   {"replace", text, nil, []string{`"caf` + "\uFFFD" + `"`, `"ok"`}, "1 were not UTF-8 and sent by --invalid=replace"},
-		"text, encoded":    {"base64", text, nil, []string{`"Y2Fm6YA="`, `"ok"`}, "1 were not UTF-8 and sent by --invalid=base64"},
-		"text, skipped":    {"skip", text, nil, []string{`"ok"`}, "1 were not UTF-8 and left out"},
-		"values, replaced": {"replace", values, []string{"--ndjson"}, []string{`{"a":"caf` + "\uFFFD" + `"}`, `"not JSON"`, `[1]`}, "2 were not JSON and sent by --invalid=replace"},
-		"values, encoded":  {"base64", values, []string{"--ndjson"}, []string{`"eyJhIjoiY2Fm6SJ9"`, `"bm90IEpTT04="`, `[1]`}, "2 were not JSON and sent"},
-		"values, skipped":  {"skip", values, []string{"--ndjson"}, []string{`[1]`}, "2 were not JSON and left out"},
+		"text, replaced":   {"replace", text, nil, []string{`"caf` + "\uFFFD" + `"`, `"ok"`}, "1 not UTF-8 and sent by --invalid=replace"},
+		"text, encoded":    {"base64", text, nil, []string{`"Y2Fm6YA="`, `"ok"`}, "1 not UTF-8 and sent by --invalid=base64"},
+		"text, skipped":    {"skip", text, nil, []string{`"ok"`}, "1 not UTF-8 and left out"},
+		"values, replaced": {"replace", values, []string{"--ndjson"}, []string{`{"a":"caf` + "\uFFFD" + `"}`, `"not JSON"`, `[1]`}, "2 not JSON and sent by --invalid=replace"},
+		"values, encoded":  {"base64", values, []string{"--ndjson"}, []string{`"eyJhIjoiY2Fm6SJ9"`, `"bm90IEpTT04="`, `[1]`}, "2 not JSON and sent"},
+		"values, skipped":  {"skip", values, []string{"--ndjson"}, []string{`[1]`}, "2 not JSON and left out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeServer(t)

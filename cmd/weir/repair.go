@@ -56,7 +56,7 @@ something cannot be: restore a backup for it. It may be interrupted, and run aga
 			if mark {
 				return nil
 			}
-			return fmt.Errorf("%d damaged places in %s; --mark accepts the loss", n, dir)
+			return fmt.Errorf("%s in %s; --mark accepts the loss", countOf(n, "damaged place"), dir)
 		},
 	}
 	settings.AddFlags(cmd.Flags(), settings.Repair)

@@ -71,7 +71,7 @@ func replicaCmd(use, short, long string, look func(context.Context, audit.Copy) 
 				return err
 			}
 			if r, ok := found.(*verified); ok && len(r.Broken) > 0 {
-				return fmt.Errorf("%d broken places in the copy; a new base replaces what is broken in front of it, and a table, kv/…, once its object is removed", len(r.Broken))
+				return fmt.Errorf("%s in the copy; a new base replaces what is broken in front of it, and a table, kv/…, once its object is removed", countOf(len(r.Broken), "broken place"))
 			}
 			return nil
 		},
@@ -128,7 +128,7 @@ func (l *listed) String() string {
 		fmt.Fprintf(&b, "term %d: %s leads since %s\n", t.Number, t.Node, t.Started.UTC().Format(time.RFC3339))
 	}
 	for _, r := range l.Bases {
-		fmt.Fprintf(&b, "%s: LSN %d, term %d, taken %s, %d files, %d bytes\n", r.Name, r.LSN, r.Term, r.Taken.Format(time.RFC3339), r.Files, r.Bytes)
+		fmt.Fprintf(&b, "%s: LSN %d, term %d, taken %s, %s, %s\n", r.Name, r.LSN, r.Term, r.Taken.Format(time.RFC3339), countOf(r.Files, "file"), countOf(r.Bytes, "byte"))
 	}
 	where := "log"
 	if len(l.Bases) > 0 {
@@ -141,7 +141,7 @@ func groupsText(g audit.Groups) string {
 	if g.Entries == 0 {
 		return "no entries"
 	}
-	text := fmt.Sprintf("%d entries, positions %d to %d, %d bytes", g.Entries, g.First, g.Last, g.Bytes)
+	text := fmt.Sprintf("%s, positions %d to %d, %s", countOf(g.Entries, "entry"), g.First, g.Last, countOf(g.Bytes, "byte"))
 	if !g.Written.IsZero() {
 		text += fmt.Sprintf(", up to LSN %d of %s", g.LSN, g.Written.Format(time.RFC3339))
 	}
@@ -180,7 +180,7 @@ func verifyCopy(ctx context.Context, c audit.Copy) (fmt.Stringer, error) {
 }
 
 func (v *verified) String() string {
-	text := fmt.Sprintf("%d bases with %d files\nlog: %s", v.Bases, v.Objects, groupsText(v.Log))
+	text := fmt.Sprintf("%s with %s\nlog: %s", countOf(v.Bases, "base"), countOf(v.Objects, "file"), groupsText(v.Log))
 	if len(v.Broken) == 0 {
 		return text + "\nnothing is broken"
 	}

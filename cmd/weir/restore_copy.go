@@ -48,15 +48,15 @@ func (c *copyPlan) complete() *copyPlan {
 }
 
 func (c *copyPlan) String() string {
-	text := fmt.Sprintf("base of LSN %d (%s) and %d groups behind it: %d bytes, up to LSN %d\nthe copy goes from LSN %d (%s) to LSN %d (%s)",
-		c.BaseLSN, c.BaseTaken.Format(time.RFC3339), c.Groups, c.Bytes, c.LSN,
+	text := fmt.Sprintf("base of LSN %d (%s) and %s behind it: %s, up to LSN %d\nthe copy goes from LSN %d (%s) to LSN %d (%s)",
+		c.BaseLSN, c.BaseTaken.Format(time.RFC3339), countOf(c.Groups, "group"), countOf(c.Bytes, "byte"), c.LSN,
 		c.OldestLSN, c.Oldest.Format(time.RFC3339), c.NewestLSN, c.Newest.Format(time.RFC3339))
 	if c.Dir == "" {
 		return text + "\nnothing was restored: this was a dry run"
 	}
 	text += fmt.Sprintf("\nrestored into %s in %s", c.Dir, c.took.Round(time.Millisecond))
 	if c.held != nil {
-		text += fmt.Sprintf("; %d records in %d topics read", c.Records, c.Topics)
+		text += fmt.Sprintf("; %s in %s read", countOf(c.Records, "record"), countOf(c.Topics, "topic"))
 	}
 	return text
 }

@@ -259,14 +259,14 @@ func (p *sampler) retained(ctx context.Context) {
 		return // the sample has said so, or not enough may be read
 	}
 	for _, gap := range got.Gaps {
-		text := "%d messages were removed before the group had finished them"
+		text := "%s removed before the group had finished with them"
 		switch gap.Reason {
 		case backend.GapLost:
-			text = "the server has lost messages that it had acknowledged, %d of which the group had not been given"
+			text = "the server has lost messages that it had acknowledged, and of those the group had not been given %s"
 		case backend.GapRecreated:
-			text = "the stream was deleted and made again before the group had been given %d messages"
+			text = "the stream was deleted and made again before the group had been given %s"
 		}
-		fmt.Fprintf(p.outage.log, "weir sample: "+text+" (%s–%s)\n", *gap.Missed, gap.From, gap.To)
+		fmt.Fprintf(p.outage.log, "weir sample: "+text+" (%s–%s)\n", countOf(*gap.Missed, "message"), gap.From, gap.To)
 	}
 	if got.Limit != "" && !p.warned {
 		fmt.Fprintf(p.outage.log, "weir sample: unfinished messages will soon be removed by the stream's %s\n", got.Limit)

@@ -205,7 +205,7 @@ func (t *streamTailer) printRecord(r *backend.Record) error {
 func (t *streamTailer) printGap(g *backend.Gap) error {
 	text := fmt.Sprintf("gap %s–%s (%s)", orUnknown(g.From), orUnknown(g.To), g.Reason)
 	if g.Missed != nil {
-		text += fmt.Sprintf(": %d messages", *g.Missed)
+		text += ": " + countOf(*g.Missed, "message")
 	}
 	return t.gap(text, "gap", struct {
 		From   string `json:"from"`

@@ -170,7 +170,7 @@ func setTopic(ctx context.Context, cmd *cobra.Command, c *client.Client, topic s
 		if !isTerminal(cmd.InOrStdin()) {
 			return &usageError{fmt.Errorf("%s may remove records of %q for good and there is no terminal to ask on: add --yes, or --dry-run to look first", change, topic)}
 		}
-		if !confirm(ctx, cmd, fmt.Sprintf("%s: of %d records, those beyond go for good. Change it? [y/N] ", change, info.Count), "nothing was changed") {
+		if !confirm(ctx, cmd, fmt.Sprintf("%s: of %s, those beyond go for good. Change it? [y/N] ", change, countOf(info.Count, "record")), "nothing was changed") {
 			return ctx.Err()
 		}
 	}

@@ -60,7 +60,7 @@ func removeTopic(ctx context.Context, cmd *cobra.Command, c *client.Client, topi
 		return err
 	}
 	if ifEmpty && info.Count > 0 {
-		return fmt.Errorf("topic %q has %d records; without --if-empty they go, too", topic, info.Count)
+		return fmt.Errorf("topic %q has %s; without --if-empty all of it goes", topic, countOf(info.Count, "record"))
 	}
 	if opt.dryRun {
 		routers, err := routersOf(ctx, c, topic)
@@ -69,7 +69,7 @@ func removeTopic(ctx context.Context, cmd *cobra.Command, c *client.Client, topi
 		}
 		return opt.json.print(cmd.OutOrStdout(), removedTopic{topic, true, info.Count, routers})
 	}
-	if !opt.sure(ctx, cmd, fmt.Sprintf("Delete topic %s with its %d records for good?", topic, info.Count), "nothing was deleted") {
+	if !opt.sure(ctx, cmd, fmt.Sprintf("Delete topic %s with %s for good?", topic, countOf(info.Count, "record")), "nothing was deleted") {
 		return ctx.Err()
 	}
 	deleted, routers, err := c.DeleteTopic(ctx, topic, ifEmpty)
@@ -115,7 +115,7 @@ func (r removedTopic) String() string {
 	if r.DryRun {
 		verb = "would be deleted"
 	}
-	text := fmt.Sprintf("%s %s with %d records", oneLine(r.Topic), verb, r.Records)
+	text := fmt.Sprintf("%s %s with %s", oneLine(r.Topic), verb, countOf(r.Records, "record"))
 	if len(r.Routers) > 0 {
 		text += " and the routers " + oneLine(strings.Join(r.Routers, ", "))
 	}
@@ -211,7 +211,7 @@ func (o *removal) remove(cmd *cobra.Command, url string, which func(head uint64)
 		}
 		what := fmt.Sprintf("the records of %s before %d", topic, req.BeforeSeq)
 		if req.BeforeSeq > info.HeadSeq {
-			what = fmt.Sprintf("all %d records of %s", info.Count, topic)
+			what = fmt.Sprintf("all of %s, %s,", topic, countOf(info.Count, "record"))
 		}
 		if req.Match != nil {
 			what += " that have the tag"
@@ -267,5 +267,5 @@ func (r removedRecords) String() string {
 	if r.DryRun {
 		verb = "would be removed"
 	}
-	return fmt.Sprintf("%d records %s from %s", r.Removed, verb, oneLine(r.Topic))
+	return fmt.Sprintf("%s %s from %s", countOf(r.Removed, "record"), verb, oneLine(r.Topic))
 }

@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -234,6 +237,32 @@ func TestTheVersionHasTwoFlags(t *testing.T) {
 	for _, flag := range []string{"--version", "-v"} {
 		if res := runWeir(t, "", flag); res.err != nil || res.stdout != want || !strings.HasPrefix(want, "weir ") {
 			t.Errorf("weir %s: %v, %q; want %q", flag, res.err, res.stdout, want)
+		}
+	}
+}
+
+// Of one thing nobody is told in the plural: what is counted is said by countOf.
+func TestOneOfAThingIsSaidInTheSingular(t *testing.T) {
+	for n, want := range map[int]string{0: "0 records", 1: "1 record", 2: "2 records"} {
+		if got := countOf(n, "record"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := countOf(2, "log entry"); got != "2 log entries" {
+		t.Error(got)
+	}
+	counted := regexp.MustCompile(`%d (?:[a-z]+ )?(?:records|messages|letters|topics|streams|routers|files|entries|places|groups|bases|tables|times|waits|keys|were)\b`)
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) < 50 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := counted.FindAllString(string(text), -1); len(found) > 0 && !strings.HasSuffix(file, "_test.go") {
+			t.Errorf("%s says %q", file, found)
 		}
 	}
 }

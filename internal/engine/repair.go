@@ -166,7 +166,7 @@ func markTables(ctx context.Context, opt Options, report io.Writer) error {
 		return err
 	}
 	if left > 0 {
-		return fmt.Errorf("%d damaged tables cannot be marked, restore a backup", left)
+		return fmt.Errorf("damaged tables that cannot be marked: %d; restore a backup", left)
 	}
 	fmt.Fprintln(report, "tables: marked; what could be read of them is written anew")
 	return nil

@@ -195,20 +195,21 @@ func (p *page) told(r *board.Redrive, done board.Progress) {
 	case r.DryRun && done.Sent == 0:
 		p.note = "there is nothing to send back"
 	case r.DryRun:
-		p.ask = &question{next, fmt.Sprintf("Send %s back to %s?", letters(done.Sent), clean(p.place.id))}
+		p.ask = &question{next, fmt.Sprintf("Send %s back to %s?", countOf(done.Sent, "dead letter"), clean(p.place.id))}
 	default:
-		p.note = letters(done.Sent) + " sent back"
+		p.note = countOf(done.Sent, "dead letter") + " sent back"
 		if done.Failed > 0 {
 			p.note += fmt.Sprintf(", %d failed", done.Failed)
 		}
 	}
 }
 
-func letters(n int) string {
+// countOf says how many of something there are: 1 stream, 2 streams.
+func countOf[N int | int64](n N, thing string) string {
 	if n == 1 {
-		return "1 dead letter"
+		return "1 " + thing
 	}
-	return fmt.Sprintf("%d dead letters", n)
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func (p *page) answer(m *model, name string) tea.Cmd {

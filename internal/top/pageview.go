@@ -109,7 +109,7 @@ func dataOf(l *board.ShownLetter) string {
 	if l.Data != nil {
 		return *l.Data
 	}
-	return fmt.Sprintf("%d bytes", l.Bytes)
+	return countOf(l.Bytes, "byte")
 }
 
 // cell is a column of a section; the one without a width takes what is left.

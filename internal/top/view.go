@@ -56,10 +56,7 @@ func (m *model) titleLines(all []row) []string {
 	for i := range all {
 		per[all[i].state]++
 	}
-	parts := []string{in(bold, "weir top"), m.now.Format("15:04:05"), fmt.Sprintf("%d streams", len(all))}
-	if len(all) == 1 {
-		parts[2] = "1 stream"
-	}
+	parts := []string{in(bold, "weir top"), m.now.Format("15:04:05"), countOf(len(all), "stream")}
 	for _, s := range []state{unreachable, deserted, backpressure, paused, elevated, nominal, workerOff} {
 		if n := per[s]; n > 0 {
 			what := s.String()
@@ -84,7 +81,7 @@ func (f *feed) serverLine() string {
 	if s == nil || f.err != nil {
 		return ""
 	}
-	line := fmt.Sprintf("%s  weir %s  pressure %.2f  rung %d of 4  %d connections", clean(f.name), clean(s.Version), s.Pressure, s.Rung, s.Connections)
+	line := fmt.Sprintf("%s  weir %s  pressure %.2f  rung %d of 4  %s", clean(f.name), clean(s.Version), s.Pressure, s.Rung, countOf(s.Connections, "connection"))
 	if s.FsyncMS != nil {
 		line += fmt.Sprintf("  fsync %.1f ms", *s.FsyncMS)
 	}

@@ -91,10 +91,10 @@ func TestRecordsGoOnlyIfThatIsMeant(t *testing.T) {
 		t.Fatalf("%d records are left, want all 5", n)
 	}
 	said("2 records removed from events", "topic", "purge", "--tag", "b*", "--yes", events)
-	said("1 records would be removed from events", "topic", "truncate", "--before", "4", "--dry-run", events)
+	said("1 record would be removed from events", "topic", "truncate", "--before", "4", "--dry-run", events)
 	said(`{"topic":"events","dry_run":false,"before_seq":4,"removed":1}`, "topic", "truncate", "--before", "4", "--yes", "--json", events)
 	said("events changed: cap_records 0 → 1", "topic", "set", "--cap-records", "1", "--yes", events)
-	said("1 records removed from events", "topic", "purge", "--yes", events)
+	said("1 record removed from events", "topic", "purge", "--yes", events)
 	if st := topicState(t, srv, "events"); st.Count != 0 || st.HeadSeq != 5 {
 		t.Errorf("after the purge %+v", st)
 	}
@@ -119,9 +119,9 @@ func TestRoutersAndTopicsAreDeleted(t *testing.T) {
 	fails(t, `router "archive" does not exist`, "router", "rm", "--yes", archive)
 
 	must(t, "publish", srv.URL+"/in", writeLines(t, []string{"a"}))
-	fails(t, "has 1 records", "topic", "rm", "--if-empty", "--yes", srv.URL+"/in")
-	said("in would be deleted with 1 records and the routers second", "topic", "rm", "--dry-run", srv.URL+"/in")
-	said("in deleted with 1 records and the routers second", "topic", "rm", "--yes", srv.URL+"/in")
+	fails(t, "has 1 record", "topic", "rm", "--if-empty", "--yes", srv.URL+"/in")
+	said("in would be deleted with 1 record and the routers second", "topic", "rm", "--dry-run", srv.URL+"/in")
+	said("in deleted with 1 record and the routers second", "topic", "rm", "--yes", srv.URL+"/in")
 	fails(t, `topic "in" does not exist`, "topic", "rm", "--yes", srv.URL+"/in")
 	said("out deleted with 0 records", "topic", "rm", "--if-empty", "--yes", srv.URL+"/out")
 }
@@ -142,7 +142,7 @@ func TestANameStandsForItsURL(t *testing.T) {
 	said("a\n", "WEIR_URL="+srv.URL, "tail", "in", "--from", "0", "--no-follow")
 	said("local is in use\n", "WEIR_URL=", "context", "set", "local", srv.URL)
 	said("a\n", "WEIR_URL=", "tail", "in", "--from", "0", "--no-follow")
-	said("in deleted with 1 records\n", "WEIR_URL=", "topic", "rm", "--yes", "in")
+	said("in deleted with 1 record\n", "WEIR_URL=", "topic", "rm", "--yes", "in")
 	if _, stderr, code := weirtest.Run(t, nil, "tail", "in"); code != 2 || !strings.Contains(stderr, "needs WEIR_URL or a context") {
 		t.Errorf("without either: code %d, %q", code, stderr)
 	}

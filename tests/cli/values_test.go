@@ -22,7 +22,7 @@ func TestPublishTakesForJSONWhatTheServerDoes(t *testing.T) {
 		"base64":  {`1`, `eyJjdXQiOiJcdWQ4M2QifQ==`, `2`, `MWU5OTk=`, base64.StdEncoding.EncodeToString([]byte(deep)), deep[1:249], `{"a":"\ud83d\ude00"}`},
 	} {
 		url := srv.URL + "/" + how
-		if said := must(t, "publish", "--ndjson", "--invalid", how, url, lines); !strings.Contains(said, "3 were not JSON") {
+		if said := must(t, "publish", "--ndjson", "--invalid", how, url, lines); !strings.Contains(said, "3 not JSON") {
 			t.Errorf("%s: it says %q", how, said)
 		}
 		got := strings.Split(strings.TrimSpace(must(t, "tail", "--no-follow", "--from", "0", url)), "\n")

@@ -78,8 +78,10 @@ func newKeyNewCmd() *cobra.Command {
 			if err := path.add(key); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
-			return err
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), text); err != nil {
+				return errors.Join(fmt.Errorf("the key cannot be printed, so it is not kept: %w", err), path.revoke(key.Name))
+			}
+			return nil
 		},
 	}
 	settings.AddFlags(cmd.Flags(), settings.NewKey)

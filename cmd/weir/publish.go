@@ -148,9 +148,12 @@ func runPublish(cmd *cobra.Command, args []string) error {
 	defer unguard()
 	err = p.run(ctx)
 	p.progress.finish()
-	p.report(cmd.OutOrStdout(), err)
+	unsaid := p.report(cmd.OutOrStdout(), err)
 	if errors.Is(err, context.Canceled) {
 		return fmt.Errorf("interrupted after %s", countOf(p.sent, "record"))
+	}
+	if err == nil && unsaid != nil {
+		return fmt.Errorf("all records are sent, but the summary cannot be printed: %w", unsaid)
 	}
 	return err
 }

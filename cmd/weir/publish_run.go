@@ -307,26 +307,26 @@ func (p *publisher) readUpTo(ctx context.Context, n int) error {
 }
 
 // report prints the last line, even after an error.
-func (p *publisher) report(out io.Writer, err error) {
+func (p *publisher) report(out io.Writer, err error) error {
 	took := time.Since(p.started)
 	rate := float64(p.sent) / max(took.Seconds(), 1e-9)
 	waits, waited := p.progress.totals()
 	if !p.opt.json {
-		fmt.Fprintf(out, "%s published to %s in %s (%.0f/s)", countOf(p.sent, "record"), p.stream, took.Round(time.Millisecond), rate)
+		text := fmt.Sprintf("%s published to %s in %s (%.0f/s)", countOf(p.sent, "record"), p.stream, took.Round(time.Millisecond), rate)
 		if p.skipped > 0 {
-			fmt.Fprintf(out, ", %d there from an earlier run", p.skipped)
+			text += fmt.Sprintf(", %d there from an earlier run", p.skipped)
 		}
 		if n := p.input.mended.Load(); n > 0 {
-			fmt.Fprintf(out, ", %d not %s and sent by --invalid=%s", n, p.input.form(), p.opt.invalid)
+			text += fmt.Sprintf(", %d not %s and sent by --invalid=%s", n, p.input.form(), p.opt.invalid)
 		}
 		if n := p.input.left.Load(); n > 0 {
-			fmt.Fprintf(out, ", %d not %s and left out", n, p.input.form())
+			text += fmt.Sprintf(", %d not %s and left out", n, p.input.form())
 		}
 		if waits > 0 {
-			fmt.Fprintf(out, ", waited %s (%s)", countOf(waits, "time"), waited.Round(time.Millisecond))
+			text += fmt.Sprintf(", waited %s (%s)", countOf(waits, "time"), waited.Round(time.Millisecond))
 		}
-		fmt.Fprintln(out)
-		return
+		_, err := fmt.Fprintln(out, text)
+		return err
 	}
 	line := map[string]any{
 		"topic": p.stream, "published": p.sent, "skipped": p.skipped, "deduped": p.deduped,
@@ -338,5 +338,6 @@ func (p *publisher) report(out io.Writer, err error) {
 		line["last_seq"] = seq
 	}
 	text, _ := json.Marshal(line) // of strings, numbers and a bool
-	fmt.Fprintf(out, "%s\n", text)
+	_, err = fmt.Fprintf(out, "%s\n", text)
+	return err
 }

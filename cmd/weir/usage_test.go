@@ -2,15 +2,20 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/weirmq/weir/internal/keyfile"
 )
 
 // everyCommand calls do with each command that can be run and its words.
@@ -264,5 +269,34 @@ func TestOneOfAThingIsSaidInTheSingular(t *testing.T) {
 		if found := counted.FindAllString(string(text), -1); len(found) > 0 && !strings.HasSuffix(file, "_test.go") {
 			t.Errorf("%s says %q", file, found)
 		}
+	}
+}
+
+// full is a standard output on a full disk.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// A command whose result cannot be printed does not end as if it had been.
+func TestAResultThatCannotBePrintedIsAnError(t *testing.T) {
+	f := newFakeServer(t)
+	f.add("in", "1")
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	for _, args := range [][]string{
+		{"publish", f.URL + "/in"}, {"publish", "--json", f.URL + "/in"},
+		{"work", "--json", "--until-empty", "10ms", "--block", "10ms", f.URL + "/in", "--", "true"},
+		{"key", "new", "ops", "--keys-file", keys},
+	} {
+		root := newRoot()
+		root.SetArgs(args)
+		root.SetIn(strings.NewReader("a"))
+		root.SetOut(full{})
+		root.SetErr(io.Discard)
+		if err := root.ExecuteContext(t.Context()); !errors.Is(err, syscall.ENOSPC) || exitCode(err) != exitFailed {
+			t.Errorf("weir %v: %v", args, err)
+		}
+	}
+	if left, err := keyfile.Read(keys); err != nil || len(left) > 0 {
+		t.Errorf("a key that nobody has seen is kept: %v, %v", left, err)
 	}
 }

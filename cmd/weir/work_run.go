@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,11 +68,11 @@ func runWork(cmd *cobra.Command, args []string) error {
 		return &usageError{values.Explain(errors.New(strings.TrimPrefix(err.Error(), "weir: PoolConfig: ")))}
 	}
 	err = w.run(cmd.Context(), signals)
-	w.report(cmd.OutOrStdout())
+	unsaid := w.report(cmd.OutOrStdout())
 	if n := w.deadLetters(); err == nil && n > 0 {
 		return fmt.Errorf("%w: %d; weir dlq ls URL shows them, weir dlq redrive URL sends them back", errDead, n)
 	}
-	return err
+	return cmp.Or(err, unsaid)
 }
 
 // worker is one run of weir work: a pool whose handler is a command.
@@ -156,17 +157,18 @@ func (w *worker) deadLetters() uint64 {
 
 // report prints the summary: JSON to out, text to the log, where it does not mix
 // with what the commands print.
-func (w *worker) report(out io.Writer) {
+func (w *worker) report(out io.Writer) error {
 	n, info := w.pool.Stats(), w.stream.Info()
 	if w.json {
 		name := func(text string) []byte {
 			quoted, _ := quote(text) // a string cannot fail
 			return quoted
 		}
-		fmt.Fprintf(out, `{"topic":%s,"group":%s,"node":%s,"acked":%d,"nacked":%d,"reclaimed":%d,"lost":%d,"returned":%d,"dead":%d,"expired":%d,"dead_letters":%d}`+"\n",
+		_, err := fmt.Fprintf(out, `{"topic":%s,"group":%s,"node":%s,"acked":%d,"nacked":%d,"reclaimed":%d,"lost":%d,"returned":%d,"dead":%d,"expired":%d,"dead_letters":%d}`+"\n",
 			name(info.Stream), name(info.Group), name(w.pool.Consumer()), n.Acked, n.Retried+n.Dead, n.Redelivered, n.Lost, n.Returned, n.Dead, n.Expired, w.deadLetters())
-		return
+		return err
 	}
 	fmt.Fprintf(w.log, "weir work: %d acked, %d failed (%d of them dead letters now), %d reclaimed (had been delivered before), %d lost to others, %d returned unstarted, %d expired\n",
 		n.Acked, n.Retried+n.Dead, n.Dead, n.Redelivered, n.Lost, n.Returned, n.Expired)
+	return nil
 }

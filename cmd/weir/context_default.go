@@ -171,6 +171,9 @@ func fillFromContext(cmd *cobra.Command, f settings.Fields) error {
 	switch {
 	case key == nil || file == nil || *key != "" || *file != "":
 	case b.saved.KeyFile != "":
+		if _, err := readKey(b.saved.KeyFile); err != nil {
+			return fmt.Errorf("%s: the file of its key: %w", b.where, err)
+		}
 		*file = b.saved.KeyFile
 	case b.saved.KeyEnv != "":
 		if *key = os.Getenv(b.saved.KeyEnv); *key == "" {

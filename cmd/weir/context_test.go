@@ -113,6 +113,16 @@ func TestEveryCommandTakesTheKeyOfItsContext(t *testing.T) {
 	}
 }
 
+// A key's file that is not there is said to be the context's: no flag has named it.
+func TestTheFileOfAKeyIsSaidToBeTheContexts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "prod.key")
+	contextsOf(t, "prod http://127.0.0.1:1 --key-file "+file)
+	res := runWeir(t, "", "tail", "orders")
+	if want := "context prod: the file of its key: open " + file; res.err == nil || !strings.HasPrefix(res.err.Error(), want) || exitCode(res.err) != exitUsage {
+		t.Errorf("%v, want %s", res.err, want)
+	}
+}
+
 func TestWhatSaysTheServer(t *testing.T) {
 	one, two, three := newFakeServer(t), newFakeServer(t), newFakeServer(t)
 	for f, text := range map[*fakeServer]string{one: `"one"`, two: `"two"`, three: `"three"`} {

@@ -300,3 +300,22 @@ func TestAResultThatCannotBePrintedIsAnError(t *testing.T) {
 		t.Errorf("a key that nobody has seen is kept: %v, %v", left, err)
 	}
 }
+
+// The table of commands that a newcomer reads has each of them.
+func TestThePageOfCommandsHasThemAll(t *testing.T) {
+	page, err := os.ReadFile("../../docs/COMMANDS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	everyCommand(func(cmd *cobra.Command, words []string) {
+		if len(words) == 0 || cmd.Hidden || slices.Contains([]string{"help", "completion", "version"}, words[0]) {
+			return
+		}
+		if group := words[0] == "bench"; group && len(words) == 1 || !group && len(words) > 1 {
+			return // of bench each is named, of others the group
+		}
+		if name := "`" + strings.Join(words, " "); !strings.Contains(string(page), name+"`") && !strings.Contains(string(page), name+" ") {
+			t.Errorf("docs/COMMANDS.md says nothing of weir %s", strings.Join(words, " "))
+		}
+	})
+}

@@ -39,6 +39,10 @@ something cannot be: restore a backup for it. It may be interrupted, and run aga
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			progress := newCopyProgress(cmd.ErrOrStderr(), "weir repair")
+			defer context.AfterFunc(ctx, func() {
+				stop() // a damaged block may take a minute, and a kill does the directory no harm
+				fmt.Fprintln(progress, "weir repair: ending; a second signal ends it at once")
+			})()
 			n, err := engine.Repair(ctx, progress.verifying(dir), mark, progress.above(cmd.OutOrStdout()))
 			progress.finish()
 			switch {

@@ -115,36 +115,45 @@ func TestKeysPastTheirWindowAreForgottenThoughNobodyWrites(t *testing.T) {
 	})
 }
 
-// A key holds for its window, whatever the wall clock does meanwhile, and over a kill too.
+// A key holds for its window, whatever the wall clock does meanwhile, and over a kill too, whether the
+// key, and what tells of the step, are in the log then or in the store.
 func TestASteppedClockNeitherForgetsAKeyNorKeepsIt(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
-		for _, kill := range []bool{false, true} {
-			bubble.Run(t, func(t *testing.T) {
-				w, fs := &wall{}, crashfs.New()
-				e := openOn(t, fs, "a", w.set)
-				put(t, e, "t", configOf(api.Fsync, func(c *api.Config) { c.IdempotencyWindowMS = 60_000 }))
-				time.Sleep(2 * time.Second)
-				known := func(want bool) {
-					t.Helper()
-					if res, err := keyed(e, "t", "k"); err != nil || res.Deduped != want {
-						t.Errorf("step %v, kill %v: the key is known: %v, want %v; %v", step, kill, res.Deduped, want, err)
+		for _, c := range []struct{ seal, sealLate, kill bool }{{}, {kill: true}, {seal: true, kill: true}, {sealLate: true, kill: true}, {seal: true, sealLate: true, kill: true}} {
+			t.Run(fmt.Sprintf("%v %+v", step, c), func(t *testing.T) {
+				bubble.Run(t, func(t *testing.T) {
+					w, fs := &wall{}, crashfs.New()
+					e := openOn(t, fs, "a", w.set)
+					put(t, e, "t", configOf(api.Fsync, func(c *api.Config) { c.IdempotencyWindowMS = 60_000 }))
+					time.Sleep(2 * time.Second)
+					known := func(want bool) {
+						t.Helper()
+						if res, err := keyed(e, "t", "k"); err != nil || res.Deduped != want {
+							t.Errorf("the key is known: %v, want %v; %v", res.Deduped, want, err)
+						}
 					}
-				}
-				known(false)
-				w.jump(step)
-				time.Sleep(30 * time.Second)
-				write(t, e, "t", "1") // the log has the step
-				known(true)
-				if kill {
-					fs = fs.CrashClone(vfs.CrashCloneCfg{})
+					known(false)
+					if c.seal {
+						sealNow(t, e)
+					}
+					w.jump(step)
+					time.Sleep(30 * time.Second)
+					write(t, e, "t", "1") // the log has the step
+					if c.sealLate {
+						sealNow(t, e)
+					}
+					known(true)
+					if c.kill {
+						fs = fs.CrashClone(vfs.CrashCloneCfg{})
+						e.Close()
+						e = openOn(t, fs, "a", w.set)
+					}
+					time.Sleep(29 * time.Second)
+					known(true)
+					time.Sleep(2 * time.Second)
+					known(false)
 					e.Close()
-					e = openOn(t, fs, "a", w.set)
-				}
-				time.Sleep(29 * time.Second)
-				known(true)
-				time.Sleep(2 * time.Second)
-				known(false)
-				e.Close()
+				})
 			})
 		}
 	}

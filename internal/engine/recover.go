@@ -164,7 +164,7 @@ func (e *Engine) loadTopics() error {
 		return err
 	}, func(k store.Key) error {
 		if t := e.reg.byID[k.Topic]; t != nil {
-			t.Keys.Put(k.Hash, topic.Key{First: k.First, N: uint32(k.N), At: k.TS - e.noted.Offset(), Sum: k.Sum})
+			t.Keys.Put(k.Hash, topic.Key{First: k.First, N: uint32(k.N), At: k.At, Sum: k.Sum})
 		}
 		return nil
 	}, func(l store.Lease) error {

@@ -137,6 +137,17 @@ func (v view) Recovered(id uint64) (name string, ok bool) {
 	return "", false
 }
 
+// KeyAt tells when a key was used first, unless that is past its window.
+func (v view) KeyAt(id uint64, key op.KeyHash, first uint64) (at int64, ok bool) {
+	t := v.e.reg.id(id)
+	if t == nil {
+		return 0, false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.Keys.At(key, first)
+}
+
 // Watching reports whether the watch session still lives.
 func (v view) Watching(id op.WatchID) bool { return v.e.push.Watching(widOf(id)) }
 
@@ -188,7 +199,6 @@ const emptySoon = 8
 type draining struct {
 	live   map[uint32]float64 // bytes at the last look
 	spared bool               // the last look found one
-	keyed  map[uint32]int64   // of those with keys: when the youngest was written, at the latest, on the lease clock
 }
 
 // look takes the next look.
@@ -241,27 +251,14 @@ func (e *Engine) shrinkStore(d *draining) error {
 	}
 	e.sealing.Lock()
 	defer e.sealing.Unlock()
-	_, err := e.store.ExpireKeys(d.keysOld(e))
-	return cmp.Or(failed, err)
-}
-
-// keysOld tells of which segments all keys are past their window. Of those that a start finds the time
-// stamp says it, of others since when they are there.
-func (d *draining) keysOld(e *Engine) func(segment uint32, ts int64) bool {
-	now, _ := e.clocks()
-	window, before := e.longestWindow(), d.keyed
-	d.keyed = make(map[uint32]int64)
-	return func(segment uint32, ts int64) bool {
-		at, known := before[segment]
-		switch {
-		case before == nil:
-			at = min(now.Lease, ts-now.Offset())
-		case !known:
-			at = now.Lease
+	now, window := e.leaseClock(), e.longestWindow()
+	_, err := e.store.ExpireKeys(func(at int64) bool {
+		if at > now {
+			at = e.startMS // a time stamp of format 7 that was ahead
 		}
-		d.keyed[segment] = at
-		return now.Lease-at > window
-	}
+		return now-at > window
+	})
+	return cmp.Or(failed, err)
 }
 
 // freeForTable makes room for a table that did not fit on a full disk by giving

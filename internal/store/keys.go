@@ -46,7 +46,7 @@ type Key struct {
 	Hash  op.KeyHash
 	First uint64 // first number of the append
 	N     uint64 // its records
-	TS    int64  // Unix ms
+	At    int64  // when it was made, on the lease clock; up to format 7, which had none, its time stamp
 	Sum   uint32 // of its records, as in op.Part; 0: not known
 }
 
@@ -62,7 +62,7 @@ type Lease struct {
 type segmentInfo struct {
 	Disk  uint64 // bytes of its chunks; 0: none left
 	Keys  uint64 // its idempotency keys; 0: none left
-	KeyTS int64  // Unix ms of the youngest of them
+	KeyAt int64  // when the youngest of them was made
 }
 
 func dataKey(dst []byte, segment uint32, topic, last uint64) []byte {
@@ -194,7 +194,7 @@ func parseRun(k, val []byte) (Run, error) {
 }
 
 func (key *Key) encode(dst []byte) []byte {
-	dst = binary.AppendVarint(appendUints(dst, key.First, key.N), key.TS)
+	dst = binary.AppendVarint(appendUints(dst, key.First, key.N), key.At)
 	if key.Sum == 0 {
 		return dst
 	}
@@ -206,7 +206,7 @@ func parseIdempotency(k, val []byte) (Key, error) {
 		return Key{}, badKey(k)
 	}
 	v := values{b: val}
-	key := Key{Topic: binary.BigEndian.Uint64(k[5:]), First: v.uint(), N: v.uint(), TS: v.int()}
+	key := Key{Topic: binary.BigEndian.Uint64(k[5:]), First: v.uint(), N: v.uint(), At: v.int()}
 	copy(key.Hash[:], k[13:])
 	if len(v.b) > 0 { // older versions wrote none
 		sum := v.uint()
@@ -245,7 +245,7 @@ func parseLease(k, val []byte) (Lease, error) {
 }
 
 func (i *segmentInfo) encode(dst []byte) []byte {
-	return binary.AppendVarint(appendUints(dst, i.Disk, i.Keys), i.KeyTS)
+	return binary.AppendVarint(appendUints(dst, i.Disk, i.Keys), i.KeyAt)
 }
 
 func parseSegment(k, val []byte) (uint32, segmentInfo, error) {
@@ -253,7 +253,7 @@ func parseSegment(k, val []byte) (uint32, segmentInfo, error) {
 		return 0, segmentInfo{}, badKey(k)
 	}
 	v := values{b: val}
-	i := segmentInfo{Disk: v.uint(), Keys: v.uint(), KeyTS: v.int()}
+	i := segmentInfo{Disk: v.uint(), Keys: v.uint(), KeyAt: v.int()}
 	if !v.ok() {
 		return 0, segmentInfo{}, badValue(k)
 	}

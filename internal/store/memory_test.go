@@ -98,8 +98,12 @@ func (w *weigher) weigh() {
 
 func (w *weigher) Snapshot(uint64) func(uint64) bool { w.weigh(); return w.gone }
 func (w *weigher) Recovered(uint64) (string, bool)   { return "", false }
-func (w *weigher) Watching(op.WatchID) bool          { return true }
-func (w *weigher) Sync() error                       { w.weigh(); return nil }
+func (w *weigher) KeyAt(uint64, op.KeyHash, uint64) (int64, bool) {
+	return 0, true
+}
+
+func (w *weigher) Watching(op.WatchID) bool { return true }
+func (w *weigher) Sync() error              { w.weigh(); return nil }
 
 func TestSealingTakesNoMemoryForJobsThatAreGone(t *testing.T) {
 	keyed := 0

@@ -105,7 +105,7 @@ func (m *model) apply(p *op.Part, frames []byte) {
 			t.live[seq] = modelRecord{data: bytes.Clone(r.Data), tag: string(r.Tag), ts: p.TS}
 		}
 		if p.HasKey {
-			t.keys[p.Key] = Key{Topic: p.Topic, Hash: p.Key, First: p.First, N: p.N, TS: p.TS, Sum: sum}
+			t.keys[p.Key] = Key{Topic: p.Topic, Hash: p.Key, First: p.First, N: p.N, At: p.TS, Sum: sum}
 		}
 		evict(p.EvictTo)
 	case op.KindDelete:
@@ -357,6 +357,15 @@ func (m *model) Snapshot(topic uint64) func(uint64) bool {
 		_, ok := t.live[seq]
 		return !ok && seq <= t.st.Head
 	}
+}
+
+// KeyAt has forgotten what another append has taken the key for.
+func (m *model) KeyAt(topic uint64, key op.KeyHash, first uint64) (int64, bool) {
+	if m.topics[topic] == nil {
+		return 0, false
+	}
+	k := m.topics[topic].keys[key]
+	return k.At, k.First == first
 }
 
 func (m *model) Sync() error { return nil }

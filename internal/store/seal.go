@@ -27,6 +27,9 @@ type View interface {
 	// Recovered returns the name of a topic that goes on although the log has lost
 	// its creation.
 	Recovered(topic uint64) (name string, ok bool)
+	// KeyAt returns when the append of the topic at number first was made, on the lease clock. It
+	// returns false if that is past the window of its key.
+	KeyAt(topic uint64, key op.KeyHash, first uint64) (at int64, ok bool)
 	// Watching reports whether the watch session still lives.
 	Watching(id op.WatchID) bool
 	// Sync makes everything durable that the snapshots relied on. It is called
@@ -275,7 +278,9 @@ func (b *sealer) records(id uint64, d *dead) error {
 		r := op.NewReader(ref.part)
 		r.Next(&p)
 		if p.HasKey {
-			b.keyList = append(b.keyList, Key{Topic: id, Hash: p.Key, First: p.First, N: p.N, TS: p.TS, Sum: ref.sumOf(r.Frames)})
+			if at, known := b.keyAt(&p, id); known {
+				b.keyList = append(b.keyList, Key{Topic: id, Hash: p.Key, First: p.First, N: p.N, At: at, Sum: ref.sumOf(r.Frames)})
+			}
 		}
 		if ref.bare {
 			continue
@@ -298,6 +303,14 @@ func (b *sealer) records(id uint64, d *dead) error {
 	return nil
 }
 
+// keyAt returns when an append with a key was made, and whether its key is still known.
+func (b *sealer) keyAt(p *op.Part, topic uint64) (at int64, known bool) {
+	if b.view == nil {
+		return p.TS, true
+	}
+	return b.view.KeyAt(topic, p.Key, p.First)
+}
+
 // keyEntries writes the idempotency keys of the topic; of two equal ones the
 // later counts.
 func (b *sealer) keyEntries(id uint64) error {
@@ -313,8 +326,8 @@ func (b *sealer) keyEntries(id uint64) error {
 		if err := b.keys.set(k, b.scratch); err != nil {
 			return err
 		}
-		if b.total.Keys == 0 || list[i].TS > b.total.KeyTS {
-			b.total.KeyTS = list[i].TS
+		if b.total.Keys == 0 || list[i].At > b.total.KeyAt {
+			b.total.KeyAt = list[i].At
 		}
 		b.total.Keys++
 	}

@@ -42,9 +42,9 @@ func (s *Store) dropSegment(ctx context.Context, segment uint32, info segmentInf
 	return s.swap(ctx, &change{segment: segment, prefix: prefixData, entries: []*entries{&runs, &totals}, info: info})
 }
 
-// ExpireKeys removes the idempotency keys of every segment that is old, by its number and the time
-// stamp of its youngest key, and returns how many keys went.
-func (s *Store) ExpireKeys(isOld func(segment uint32, ts int64) bool) (removed uint64, err error) {
+// ExpireKeys removes the idempotency keys of every segment whose youngest key is old, by when it was
+// made, and returns how many keys went.
+func (s *Store) ExpireKeys(isOld func(at int64) bool) (removed uint64, err error) {
 	s.change.Lock()
 	defer s.change.Unlock()
 	if err := s.usable(); err != nil {
@@ -53,7 +53,7 @@ func (s *Store) ExpireKeys(isOld func(segment uint32, ts int64) bool) (removed u
 	var old []uint32
 	s.segments.Lock()
 	for n, i := range s.segments.m {
-		if i.Keys > 0 && isOld(n, i.KeyTS) {
+		if i.Keys > 0 && isOld(i.KeyAt) {
 			old = append(old, n)
 		}
 	}
@@ -62,7 +62,7 @@ func (s *Store) ExpireKeys(isOld func(segment uint32, ts int64) bool) (removed u
 	for _, segment := range old {
 		info, _ := s.segment(segment)
 		n := info.Keys
-		info.Keys, info.KeyTS = 0, 0
+		info.Keys, info.KeyAt = 0, 0
 		var totals entries
 		totals.total(segment, info)
 		if err := s.swap(context.Background(), &change{segment: segment, prefix: prefixKey, entries: []*entries{&totals}, info: info}); err != nil {

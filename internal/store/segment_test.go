@@ -118,10 +118,10 @@ func TestDroppedSegmentIsGoneAndItsKeysStayUntilTheyExpire(t *testing.T) {
 	if keys() == 0 {
 		t.Fatal("the keys went with the records")
 	}
-	if n, err := s.ExpireKeys(func(_ uint32, ts int64) bool { return ts < 1000 }); n != 0 || err != nil {
+	if n, err := s.ExpireKeys(func(at int64) bool { return at < 1000 }); n != 0 || err != nil {
 		t.Fatalf("%d keys expired too soon, %v", n, err)
 	}
-	if n, err := s.ExpireKeys(func(_ uint32, ts int64) bool { return ts < 1<<40 }); n == 0 || err != nil || keys() != 0 {
+	if n, err := s.ExpireKeys(func(at int64) bool { return at < 1<<40 }); n == 0 || err != nil || keys() != 0 {
 		t.Fatalf("%d keys expired, %d left, %v", n, keys(), err)
 	}
 	if err := s.Close(); err != nil {
@@ -154,6 +154,10 @@ func diskUse(t *testing.T, dir string) (size int64) {
 type everyNth uint64
 
 func (n everyNth) Recovered(uint64) (string, bool) { return "", false }
+
+func (n everyNth) KeyAt(uint64, op.KeyHash, uint64) (int64, bool) {
+	return 0, true
+}
 
 func (n everyNth) Watching(op.WatchID) bool { return true }
 

@@ -48,6 +48,13 @@ type job struct {
 type keyed struct {
 	first, n uint64
 	at       int64 // on the lease clock
+	found    int64 // when a restart found it whose log does not say well how old it is, likewise; else 0
+}
+
+// open reports whether a server may know the key or not. The log has a time stamp, which may stand
+// still, and for up to a second after a step of the wall clock does not tell of that.
+func (k keyed) open(now, window int64) bool {
+	return k.found > 0 && now-k.at > window-1100 && now-k.found <= window+1100
 }
 
 // topic is a topic as its readers must see it. A version is never changed

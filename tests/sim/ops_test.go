@@ -37,7 +37,7 @@ func (s *sim) config(name string) api.Config {
 	if !strings.HasPrefix(name, "eph") {
 		c.Durability = pickOf(s, []api.Durability{api.Memory, api.Disk, api.Disk, api.Fsync})
 	}
-	c.IdempotencyWindowMS = 5000
+	c.IdempotencyWindowMS = 30_000
 	c.DedupeNode = s.chance(80)
 	if s.chance(30) {
 		c.CapRecords = uint64(1 + s.rng.IntN(40))
@@ -97,11 +97,12 @@ func (s *sim) records(n int) []api.Record {
 
 func (s *sim) write(name string) *call {
 	req := &api.WriteRequest{Records: s.records(1 + s.rng.IntN(1+s.rng.IntN(8)))}
-	if s.chance(20) {
-		req.HasIdempotencyKey = true
-		req.IdempotencyKey = fmt.Append(nil, "key", s.rng.IntN(4), "-", s.era)
-	}
 	cfg := s.config(name)
+	if s.chance(20) {
+		req.IdempotencyKey = fmt.Append(nil, "key", s.rng.IntN(4), "-", s.era)
+		t := s.topics[name]
+		req.HasIdempotencyKey = t == nil || !t.keys[string(req.IdempotencyKey)].open(s.leaseClock(), int64(t.cfg.IdempotencyWindowMS))
+	}
 	req.Config = &cfg
 	if slices.Contains(queues, name) && s.chance(25) {
 		for i := range req.Records {
@@ -150,6 +151,9 @@ func (s *sim) write(name string) *call {
 			want.FirstSeq, want.LastSeq, want.HeadSeq, want.Count, want.Deduped = k.first, k.first+k.n-1, k.first+k.n-1, int(k.n), true
 			want.KeyReused = true // no two calls write the same
 			s.count["deduped"]++
+			if k.found > 0 {
+				s.count["deduped though the clock was stepped"]++
+			}
 			return plan{code: ok, after: map[string]*topic{name: t}, silent: true, check: check}
 		}
 		recs, bytes := make([]rec, 0, len(req.Records)), uint64(0)
@@ -174,7 +178,7 @@ func (s *sim) write(name string) *call {
 			s.count["evicted"]++
 		}
 		if req.HasIdempotencyKey {
-			t.keys[string(req.IdempotencyKey)] = keyed{want.FirstSeq, uint64(len(recs)), c.lease}
+			t.keys[string(req.IdempotencyKey)] = keyed{first: want.FirstSeq, n: uint64(len(recs)), at: c.lease}
 		}
 		return plan{code: ok, after: map[string]*topic{name: t}, class: class, check: check}
 	}

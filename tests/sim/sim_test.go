@@ -59,8 +59,8 @@ type sim struct {
 	listeners []*listener
 	steps     int
 	era       int             // of idempotency keys: a restart may leave open which it knows
-	eraFrom   time.Time       // when it began
-	eraAhead  bool            // and whether time stamps were ahead of the wall clock: they do not say how old a key is
+	keysFrom  time.Time       // since when the log says how old they are, unless the clock was stepped
+	keysAhead bool            // or time stamps were ahead of the wall clock then
 	lives     map[string]bool // lease ids given out
 
 	hash  hash.Hash64

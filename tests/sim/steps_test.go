@@ -20,7 +20,7 @@ import (
 
 // coverage is what every run of many seeds must meet.
 var coverage = []string{
-	"write", "deduped", "evicted", "expired", "put", "class changed", "drop", "delete",
+	"write", "deduped", "deduped though the clock was stepped", "evicted", "expired", "put", "class changed", "drop", "delete",
 	"delayed write", "a delay over a kill", "a delay over a power cut", "session", "stream", "pushed", "a client goes back", "a session is over", "a session goes with a restart",
 	"a session outlives a kill", "a session outlives a power cut", "a session outlives a close", "claim", "ack accepted", "nack accepted", "extend accepted", "stale token", "foreign token",
 	"dead letter", "dead letters refused", "answer topic_full", "answer record_too_large", "answer topic_not_found",
@@ -435,9 +435,14 @@ func (s *sim) reopen(how stop, mem *crashfs.FS) {
 	if err != nil {
 		s.fail("after the restart: %v", err)
 	}
-	if least < len(s.journal.changes) || s.stepped.After(s.eraFrom) || s.eraAhead {
+	lostSome, stepped := least < len(s.journal.changes), s.stepped.After(s.keysFrom) || s.keysAhead
+	if lostSome {
 		s.era++
-		s.eraFrom, s.eraAhead = time.Now(), s.last.Load() > s.wall.now().UnixMilli()
+	} else {
+		s.findKeys(w, stepped, lease)
+	}
+	if lostSome || stepped {
+		s.keysFrom, s.keysAhead = time.Now(), s.last.Load() > s.wall.now().UnixMilli()
 	}
 	if lost > 0 {
 		s.count["power cut lost changes"]++
@@ -462,6 +467,21 @@ func (s *sim) reopen(how stop, mem *crashfs.FS) {
 		s.forgetLeases()
 	}
 	s.verifyAll()
+}
+
+// findKeys notes of which keys the log does not say well how old they are: of all if the clock was
+// stepped since it did, and of those of which it never has. was is the lease clock before the restart.
+func (s *sim) findKeys(w map[string]*topic, all bool, was int64) {
+	for name, t := range w {
+		t = t.clone()
+		for key, k := range t.keys {
+			if all || k.found > 0 {
+				k.at, k.found = k.at+min(0, s.lease-was), s.lease // they are as old as before, also where the lease clock is set back
+				t.keys[key] = k
+			}
+		}
+		w[name] = t
+	}
 }
 
 // leaseClockWentOn checks that the lease clock, which was was, goes on over a restart. A wall clock

@@ -40,6 +40,12 @@ func (k *Keys) Get(hash op.KeyHash, now int64, windowMS uint64) (Key, bool) {
 	return e, true
 }
 
+// At returns when the result that begins at number first was written.
+func (k *Keys) At(hash op.KeyHash, first uint64) (at int64, ok bool) {
+	e, ok := k.m[hash]
+	return e.At, ok && e.First == first
+}
+
 func outside(at, now int64, windowMS uint64) bool {
 	return windowMS == 0 || now > at && uint64(now-at) > windowMS
 }

@@ -28,9 +28,16 @@ func (r routeRoom) published(t *entry, _ outcome) {
 			r.e.mark(t)
 		}
 	}
+	r.e.awaitExpiry(t)
 }
 
 func (routeRoom) appended(*entry, []op.Span) {}
+
+// awaitsRoom reports whether a router has found no room in the topic, or none for a record of it.
+func (routeRoom) awaitsRoom(t *entry) bool {
+	waits := func(r *router) bool { return r.waiting.Load() }
+	return slices.ContainsFunc(listOf(&t.routes.in), waits) || slices.ContainsFunc(listOf(&t.routes.out), waits)
+}
 
 func (routeRoom) ended(*entry) {} // routers end in the operation that ends their topic
 
@@ -96,6 +103,7 @@ func (e *Engine) giveUp(r *router) {
 	t := r.source
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	e.awaitExpiry(t)
 	if t.routes.behind.empty() {
 		return
 	}

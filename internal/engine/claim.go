@@ -67,6 +67,12 @@ func (jobRoom) evicting(t *entry, gone op.Range, _ bool) {
 	}
 }
 
+// awaitsRoom reports whether jobs lie claimable though a work stream that holds some is there: it
+// holds as many as it may.
+func (j jobRoom) awaitsRoom(t *entry) bool {
+	return t.jobs != nil && t.jobs.streams() > 0 && t.jobs.q.InFlight() > 0 && t.claimable(j.e.leaseClock()) > 0
+}
+
 // ended lets the work streams and the claims that wait find that their queue has ended.
 func (jobRoom) ended(t *entry) {
 	if t.jobs == nil || t.jobs.workers == nil {

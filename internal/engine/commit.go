@@ -219,6 +219,8 @@ type listener interface {
 	// evicting tells that numbers are about to go. They are still there; capped
 	// says that a cap takes them.
 	evicting(t *entry, gone op.Range, capped bool)
+	// awaitsRoom reports whether somebody goes on once a record of the topic has gone.
+	awaitsRoom(t *entry) bool
 	// ended tells that the topic has left the registry. What a room keeps of it,
 	// leases too, goes with the entry.
 	ended(t *entry)

@@ -21,6 +21,8 @@ func (pushRoom) evicting(*entry, op.Range, bool) {} // a stream's next read find
 
 func (pushRoom) appended(*entry, []op.Span) {}
 
+func (pushRoom) awaitsRoom(*entry) bool { return false }
+
 func (p pushRoom) ended(t *entry) {
 	p.e.sched.Remove(&t.rank.task)
 	t.push.Ended()

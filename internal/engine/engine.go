@@ -164,6 +164,7 @@ type Engine struct {
 	hooks    visitHooks
 	tallies  tallies
 	fronts   fronts
+	looks    looks
 	ended    endedTotals
 
 	sealing turn // held while a segment moves to the store, and while a snapshot is taken

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"slices"
 	"sort"
 	"sync"
+	"time"
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/topic"
@@ -23,6 +25,38 @@ type expiry struct {
 	front      front // sizes and times of the oldest records
 	nextExpiry int64 // no record expires before, Unix ms
 	expiring   ticket
+}
+
+// looks are the topics of which somebody waits for the next record to expire, and that is near.
+// They are few: what each topic has would cost every topic.
+type looks struct {
+	mu sync.Mutex
+	at map[*entry]int64 // Unix ms
+}
+
+// set notes a look at the topic, unless there is one that comes no later.
+func (l *looks) set(t *entry, at int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if was, ok := l.at[t]; ok && was <= at {
+		return false
+	}
+	if l.at == nil {
+		l.at = make(map[*entry]int64)
+	}
+	l.at[t] = at
+	return true
+}
+
+// take takes the look at that time out; false if an earlier one has come in its place.
+func (l *looks) take(t *entry, at int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at[t] != at {
+		return false
+	}
+	delete(l.at, t)
+	return true
 }
 
 // front holds the items of the batch or chunk that was read last: caps and the
@@ -239,6 +273,47 @@ func (e *Engine) expire(t *entry, now int64) error {
 	}
 	t.nextExpiry = next
 	return nil
+}
+
+const (
+	// expiryPeriod is how often tickLoop looks for what has expired.
+	expiryPeriod = time.Second
+	// expiryPace is how far apart looks are that somebody waits for, so that records which expire
+	// one behind the other are not one operation each.
+	expiryPace = 20 // ms
+)
+
+// dropExpired applies what is due to a topic and takes out what has expired, unless the log takes
+// nothing. Its lock is held.
+func (e *Engine) dropExpired(t *entry) {
+	e.advance(t)
+	if _, blocked := t.blocked(); blocked || t.Config.TTLMS == 0 {
+		return
+	}
+	if e.expire(t, e.clock()) == nil { // with an error tickLoop tries again
+		e.awaitExpiry(t)
+	}
+}
+
+// awaitExpiry has the topic looked at when its next record expires if somebody waits for the room
+// and tickLoop would come late. The topic's lock is held.
+func (e *Engine) awaitExpiry(t *entry) {
+	if t.Config.TTLMS == 0 || t.PlannedCount() == 0 {
+		return
+	}
+	now := e.opt.Now().UnixMilli() // where time stamps are ahead nothing expires until it has caught up
+	at := max(t.nextExpiry+1, now+expiryPace)
+	awaits := func(l listener) bool { return l.awaitsRoom(t) }
+	if at-now > 2*expiryPeriod.Milliseconds() || !slices.ContainsFunc(e.listeners[:], awaits) || !e.looks.set(t, at) {
+		return
+	}
+	time.AfterFunc(time.Duration(at-now)*time.Millisecond, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if e.looks.take(t, at) && e.stop.Err() == nil {
+			e.dropExpired(t)
+		}
+	})
 }
 
 // awaitLoss lets readers wait until a loss that was just staged is visible.

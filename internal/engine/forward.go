@@ -84,7 +84,7 @@ func (e *Engine) copyLast(ctx context.Context, r *router) error {
 // advanceHeld is advanceRouter for whoever holds the router's turn.
 func (e *Engine) advanceHeld(ctx context.Context, r *router, budget int) (more bool, err error) {
 	r.source.mu.Lock()
-	e.advance(r.source)
+	e.dropExpired(r.source)
 	head := r.source.Head
 	r.source.mu.Unlock()
 	var tries replans
@@ -293,6 +293,7 @@ func (e *Engine) appendCopies(c *copying, b *batch) (fits int, err error) {
 		}
 		if fits = d.roomForFirst(b.sizes); fits < b.n {
 			c.r.waitFor(c.seqs[fits], b.sizes[fits])
+			e.awaitExpiry(d)
 			e.noteStop(c.r, fits == 0 && topic.OverCap(d.plannedConfig(), 1, uint64(b.sizes[0])), c.seqs[0])
 			return ticket{}, nil
 		}

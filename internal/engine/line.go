@@ -30,6 +30,14 @@ type workers struct {
 	at     int64       // when it does, by the lease clock; 0: it rests
 }
 
+// streams is how many of the workers are work streams. The topic's lock is held.
+func (l *leased) streams() int {
+	if l.workers == nil {
+		return 0
+	}
+	return len(l.workers.all) - l.workers.claims
+}
+
 // joinWorkers makes w one of the queue's workers. The topic's lock is held.
 func (e *Engine) joinWorkers(t *entry, w *waiter) {
 	ws := t.jobs.workers

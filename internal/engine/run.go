@@ -22,7 +22,7 @@ func (e *Engine) start() {
 // brings: it evicts records past their time to live and forgets idempotency
 // keys past their window, and what topics at rest need no more.
 func (e *Engine) tickLoop() {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(expiryPeriod)
 	defer tick.Stop()
 	for {
 		select {
@@ -31,13 +31,9 @@ func (e *Engine) tickLoop() {
 		case <-tick.C:
 		}
 		e.noteClock(false)
-		now := e.clock()
 		for _, t := range e.reg.withTTL() {
 			t.mu.Lock()
-			if t.created.Load() && !t.dropped {
-				e.advance(t)
-				e.expire(t, now)
-			}
+			e.dropExpired(t)
 			t.mu.Unlock()
 		}
 		e.forgetKeys()

@@ -106,8 +106,9 @@ func (s source) State() push.State {
 	return push.State{Name: t.Name, ID: t.Life(), Head: t.Head, Synced: t.Config.Durability == api.Fsync, Gone: t.gone}
 }
 
-// Read reads one frame as a diff would.
+// Read reads one frame as a diff would. The visit may come late: what has expired meanwhile is gone.
 func (s source) Read(ctx context.Context, cursor uint64, r *push.Reading) error {
+	s.e.dropExpired(s.t)
 	req := api.DiffRequest{FromSeq: cursor, Limit: r.Opt.Limit, MaxBatchBytes: r.Most}
 	d := diff{e: s.e, t: s.t, req: &req, upTo: r.UpTo}
 	dedupe := s.t.Config.DedupeNode

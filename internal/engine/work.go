@@ -185,6 +185,7 @@ func (e *Engine) watchLeases(t *entry) {
 	}
 	now := e.leaseClock()
 	at, ok := t.jobs.q.NextEvent()
+	e.awaitExpiry(t) // behind that, for it may end leases
 	if len(ws.line) > 0 && t.claimable(now) > 0 {
 		at, ok = min(at, now+workRetry.Milliseconds()), true
 	}

@@ -24,11 +24,17 @@ type routeRoom struct{ e *Engine }
 func (r routeRoom) published(t *entry, _ outcome) {
 	r.e.madeRoom(t)
 	for _, out := range listOf(&t.routes.out) {
-		if out.waiting.Load() && !t.Live(out.next.Load()) && out.waiting.CompareAndSwap(true, false) {
-			r.e.mark(t)
-		}
+		r.e.passesOver(out)
 	}
 	r.e.awaitExpiry(t)
+}
+
+// passesOver wakes a router that waits for room for a record which has gone. The lock of its source is
+// held.
+func (e *Engine) passesOver(r *router) {
+	if r.waiting.Load() && !r.source.Live(r.next.Load()) && r.waiting.CompareAndSwap(true, false) {
+		e.mark(r.source)
+	}
 }
 
 func (routeRoom) appended(*entry, []op.Span) {}
@@ -104,12 +110,14 @@ func (e *Engine) giveUp(r *router) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e.awaitExpiry(t)
-	if t.routes.behind.empty() {
-		return
+	if !t.routes.behind.empty() {
+		r.gaveUp.Store(t.routes.behind.to)
+		pos, _ := t.slowest()
+		t.forgetBehind(pos)
 	}
-	r.gaveUp.Store(t.routes.behind.to)
-	pos, _ := t.slowest()
-	t.forgetBehind(pos)
+	if t.routes.behind.empty() {
+		e.passesOver(r) // what it has read may have gone before it waited
+	}
 }
 
 // dropBehind gives up what a cap took: its routers have lost it.

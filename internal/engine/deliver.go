@@ -73,6 +73,7 @@ func (e *Engine) deliverLoop(shard int) {
 type visitHooks struct {
 	begin    func(topic string)  // the topic was picked up
 	headRead func(topic string)  // the visit knows how far it goes
+	read     func(router string) // the router has read what it copies next
 	noRoom   func(router string) // the router has found its destination full
 }
 

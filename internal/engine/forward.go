@@ -155,6 +155,9 @@ func (e *Engine) forwardOnce(r *router, head uint64, n int) (looked int, err err
 	if !full {
 		c.pos = max(c.pos, end)
 	}
+	if e.hooks.read != nil {
+		e.hooks.read(r.name)
+	}
 	return max(looked, 1), e.copyOut(&c)
 }
 

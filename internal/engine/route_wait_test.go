@@ -49,6 +49,27 @@ func TestARouterGoesOnOnceWhatHadNoRoomIsNotToBeCopied(t *testing.T) {
 	}
 }
 
+// What is deleted while a router finds that it has no room for it is passed over all the same.
+func TestARouterWaitsForNoRoomForWhatHasGone(t *testing.T) {
+	onQueue(t, func(t *testing.T, e *Engine) {
+		gone := false
+		e.hooks.read = func(string) {
+			if gone {
+				return
+			}
+			gone = true
+			if _, err := e.DeleteRecords(bg, "in", &api.DeleteRequest{HasBefore: true, BeforeSeq: 2}); err != nil {
+				t.Error(err)
+			}
+		}
+		put(t, e, "in", configOf(api.Disk))
+		putRouter(t, e, "r", "in", "q")
+		claim := claimAndWait(bg, e, "w", 1)
+		write(t, e, "in", `"larger than the queue"`, "2")
+		wantsJob(t, claim, "2")
+	}, func(c *api.Config) { c.Discard, c.CapBytes = api.DiscardReject, 10 })
+}
+
 // Room that is made while a router finds that there is none wakes it all the same.
 func TestARouterMissesNoRoom(t *testing.T) {
 	onQueue(t, func(t *testing.T, e *Engine) {

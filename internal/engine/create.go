@@ -16,7 +16,7 @@ func (e *Engine) register(name string, cfg api.Config) (t *entry, created bool, 
 	t = &entry{}
 	cfg.HasPaused = false
 	name = strings.Clone(name) // it may be a piece of a request that must not live on
-	t.State = op.State{ID: e.nextTopic.Add(1), Name: name, Config: cfg, CreatedTS: e.clock()}
+	t.State = op.State{ID: e.nextTopic.Add(1), Name: name, Config: cfg, CreatedTS: max(e.clock(), e.created)}
 	t.Init()
 	t.ensureQueue()
 	e.enlist(t)

@@ -148,6 +148,7 @@ func (e *Engine) reviveSessions() error {
 	for _, w := range all { // the topics may be gone without a trace
 		for _, p := range w.Topics {
 			e.nextTopic.Store(op.Beyond(e.nextTopic.Load(), p.Life))
+			e.created = max(e.created, op.Created(p.Life))
 		}
 	}
 	for _, w := range all {

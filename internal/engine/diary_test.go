@@ -400,3 +400,37 @@ func TestATopicMadeAgainIsNotTheOneThatASessionKnows(t *testing.T) {
 		e.Close()
 	})
 }
+
+// Which life of a topic is the later one a session knows though the wall clock was set back while the
+// server was down, and nothing is left of the time at which the former began: its client is told once.
+func TestALaterLifeIsThatAlsoWithAClockThatWasSetBack(t *testing.T) {
+	restarts(t, func(t *testing.T, next func(*Engine) *Engine, w *wall) {
+		w.jump(24 * time.Hour)
+		e := next(nil)
+		put(t, e, "a", configOf(api.Ephemeral))
+		tryWrite(e, "a", "1", "2")
+		wid := newSession(t, e, api.WatchTopic{Topic: "a"})
+		s := openStream(t, e, wid, "")
+		expect(t, s, "a 1-2", "a caught-up")
+		s.Close()
+		if _, err := e.DeleteTopic(bg, "a", false); err != nil {
+			t.Fatal(err)
+		}
+		synced(t, e)
+		w.down(-24 * time.Hour)
+		e = next(e)
+		put(t, e, "a", configOf(api.Disk))
+		tryWrite(e, "a", "1", "2", "3", "4", "5", "6")
+		s = openStream(t, e, wid, idOf("a", 2))
+		expect(t, s, "a gap 1-6 recreated", "a 1-6", "a caught-up")
+		s.Close()
+		s = openStream(t, e, wid, idOf("a", 6))
+		tryWrite(e, "a", "7")
+		expect(t, s, "a 7-7", "a caught-up")
+		s.Close()
+		synced(t, e)
+		e = next(e)
+		expect(t, openStream(t, e, wid, idOf("a", 7)), "a caught-up")
+		e.Close()
+	})
+}

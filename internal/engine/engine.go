@@ -142,6 +142,7 @@ type Engine struct {
 	noted noted
 
 	lastTS    atomic.Int64 // highest server time seen, Unix ms
+	created   int64        // highest that a topic known to the recovery was created at: the clock may have been set back since
 	nextTopic atomic.Uint64
 	nextLease atomic.Uint64
 

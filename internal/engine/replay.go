@@ -144,6 +144,7 @@ func (e *Engine) adopt(t *entry) {
 	e.reg.byName[t.Name] = t
 	e.reg.byID[t.ID] = t
 	e.nextTopic.Store(max(e.nextTopic.Load(), t.ID))
+	e.created = max(e.created, t.CreatedTS)
 	e.lastTS.Store(max(e.lastTS.Load(), t.LastTS))
 }
 

@@ -36,8 +36,11 @@ func (s *State) Life() uint64 {
 // lifeBits is how many bits of its id a life has; 42 remain for the time.
 const lifeBits = 22
 
+// Created returns when the topic of this life was created.
+func Created(life uint64) int64 { return int64(life >> lifeBits) }
+
 // Beyond returns id, or, if the id of the life is larger, one that is not smaller than
-// that: a topic that is begun behind it has another life, whatever the clock says.
+// that: a topic that is begun behind it and no earlier has a later life.
 func Beyond(id, life uint64) uint64 {
 	const mask = 1<<lifeBits - 1
 	return max(id, id&^mask|life&mask)

@@ -40,7 +40,7 @@ func (e *Engine) startClocks() {
 	wall := e.opt.Now().UnixMilli()
 	e.startAt, e.startMS = time.Now(), max(wall-was.Offset(), last)
 	if was.Clock == (op.Clock{}) { // nothing was noted: the two clocks agree
-		e.noted.Lease, e.noted.Wall = e.startMS, e.startMS
+		e.noted.Lease, e.noted.Wall = last, last
 	}
 	e.noted.told = wall - e.startMS
 	if back := was.Offset() - e.noted.told; back >= clockTold {

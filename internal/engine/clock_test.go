@@ -203,6 +203,32 @@ func TestADamagedSegmentForgetsNoStepOfTheClock(t *testing.T) {
 	})
 }
 
+// Nor do lives that were too short for a note, each with a minute in which the server was down.
+func TestAClockSetBackAfterShortLivesProlongsLittle(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		w, fs := &wall{}, vfs.NewMem()
+		e := openOn(t, fs, "a", w.set)
+		put(t, e, "q", configOf(api.Fsync, queueConfig))
+		writeRecords(t, e, "q", later("1", 900_000))
+		for life := range 11 {
+			time.Sleep(10 * time.Second)
+			if err := e.Close(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			if life == 10 {
+				w.jump(-24 * time.Hour)
+			}
+			e = openOn(t, fs, "a", w.set)
+		}
+		time.Sleep(15*time.Minute - 11*70*time.Second + 2*time.Minute + 10*time.Second)
+		if got := claimJobs(t, e, "q", "v", 1); len(got) != 1 {
+			t.Error("two minutes after its time a delayed record is not there")
+		}
+		e.Close()
+	})
+}
+
 func TestAClockSetBackOverARestartRepeatsNoLeaseID(t *testing.T) {
 	fs := vfs.NewMem()
 	seen := map[uint64]bool{}

@@ -7,8 +7,8 @@ import (
 	"github.com/weirmq/weir/internal/wal"
 )
 
-// clock is the server's time in Unix ms. It never goes back, not even across a
-// restart, so time stamps do not either and nothing expired comes back.
+// clock is the server's time in Unix ms. It never goes back, across a restart not behind any time
+// stamp that is left, so those of a topic do not either and nothing expired comes back.
 func (e *Engine) clock() int64 {
 	now := e.opt.Now().UnixMilli()
 	for {

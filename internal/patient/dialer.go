@@ -36,8 +36,9 @@ type Dialer struct {
 
 // doubt is an address that was silent, or may be.
 type doubt struct {
-	over   chan struct{} // closed once it is not silent
+	over   chan struct{} // closed once it is not silent, or nobody asks for it any more
 	greets bool          // it answers as a broker does
+	asked  time.Time     // when somebody wanted to connect last
 }
 
 // NewDialer returns the dialer of clients with the given options, whose connections are patient. A dialer among them has
@@ -83,7 +84,10 @@ var errSilent = errors.New("it was silent, and has not answered since")
 
 func (d *Dialer) connect(ctx context.Context, network, addr string) (net.Conn, error) {
 	d.mu.Lock()
-	_, silent := d.silent[addr]
+	doubt, silent := d.silent[addr]
+	if silent {
+		doubt.asked = time.Now()
+	}
 	d.mu.Unlock()
 	if silent {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("%s: %w", addr, errSilent)}
@@ -109,7 +113,7 @@ func (d *Dialer) doubt(addr string) *doubt {
 	if now := d.silent[addr]; now != nil {
 		return now
 	}
-	now := &doubt{over: make(chan struct{})}
+	now := &doubt{over: make(chan struct{}), asked: time.Now()}
 	if d.closed {
 		close(now.over)
 		return now
@@ -119,18 +123,26 @@ func (d *Dialer) doubt(addr string) *doubt {
 	return now
 }
 
-// greetEvery is the pause before somebody who is silent is greeted again.
-const greetEvery = 500 * time.Millisecond
+const (
+	// greetEvery is the pause before somebody who is silent is greeted again.
+	greetEvery = 500 * time.Millisecond
+	// forgetAfter is for how long nobody has asked for an address that is left: a broker's next machine may have
+	// another one.
+	forgetAfter = 10 * time.Minute
+)
 
 func (d *Dialer) watch(addr string, now *doubt) {
 	for {
 		greets, err := d.greet(addr)
-		if !timedOut(err) || d.ctx.Err() != nil {
-			d.mu.Lock()
+		d.mu.Lock()
+		over := !timedOut(err) || d.ctx.Err() != nil || time.Since(now.asked) > forgetAfter
+		if over {
 			delete(d.silent, addr)
 			now.greets = greets
 			close(now.over)
-			d.mu.Unlock()
+		}
+		d.mu.Unlock()
+		if over {
 			return
 		}
 		select {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,5 +132,44 @@ func TestADialerOfTheProgramHasItsTime(t *testing.T) {
 			}
 		}
 		d.Close() // or the bubble waits for who watches
+	})
+}
+
+// An address that nobody asks for any more is not greeted for ever: a broker's next machine may have another one.
+func TestAnAddressThatIsLeftIsForgotten(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		var dials atomic.Int64
+		d, err := NewDialer(append(Limits(), kgo.Dialer(func(ctx context.Context, _, _ string) (net.Conn, error) {
+			dials.Add(1)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		connects := func() time.Duration {
+			began := time.Now()
+			if _, err := d.connect(t.Context(), "tcp", "a:1"); err == nil {
+				t.Error("it connects to who is silent")
+			}
+			return time.Since(began)
+		}
+		connects()
+		for range 6 {
+			time.Sleep(5 * time.Minute)
+			if took := connects(); took > 0 {
+				t.Errorf("who is silent, and asked for, is waited for %s", took)
+			}
+		}
+		time.Sleep(11 * time.Minute)
+		dials.Store(0)
+		time.Sleep(time.Hour)
+		if n := dials.Load(); n > 0 {
+			t.Errorf("who is left is greeted %d times in an hour", n)
+		}
+		if took := connects(); took != Timeout {
+			t.Errorf("who was left for an hour is waited for %s", took)
+		}
 	})
 }

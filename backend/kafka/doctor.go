@@ -94,7 +94,7 @@ func (b *Backend) checkReplicas(ctx context.Context, add func(backend.Finding)) 
 
 // checkRetention looks for what was lost, and for what retention soon will remove unfinished.
 func (b *Backend) checkRetention(ctx context.Context, add func(backend.Finding)) {
-	got, err := b.Retained(ctx, false)
+	got, err := b.retained(ctx, newLookout(false)) // what a diagnosis has found, the next one finds
 	if err != nil {
 		return // there is no group, or not enough may be read
 	}

@@ -48,7 +48,9 @@ type Backend struct {
 	fetching   chan struct{}
 	ledger     *ledger
 	oldest     oldest
-	lookout    lookout
+	lookout    *lookout // of the pools
+	glance     *lookout // of who only looks
+	limits     lastLimits
 	starts     logStart
 	consumers  lastConsumers
 	offers     offers
@@ -126,6 +128,7 @@ func Open(ctx context.Context, u *url.URL, opts ...kgo.Opt) (*Backend, error) {
 	}
 	b := &Backend{set: set, opts: opts, fetching: make(chan struct{}, 1)}
 	b.held = newShelf(b)
+	b.lookout, b.glance = newLookout(true), newLookout(false)
 	b.offers.turn, b.rooms.turn, b.redrives.turn = newTurn(), newTurn(), newTurn()
 	b.fetching <- struct{}{}
 	b.closing, b.close = context.WithCancel(context.Background())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -45,6 +46,7 @@ type ledger struct {
 	entries map[string]entry
 	ours    bool // weir's workers have been in the group
 	past    past
+	shown   *horizon // what of this handle's was written last, or need not be
 	// What producers have counted, and all of them, also those that are forgotten.
 	counts map[string]counted
 	sums   []uint32
@@ -66,7 +68,7 @@ type entry struct {
 	Held map[int32]int64 `json:"held,omitempty"`
 	// Got is what the member has been given since it joined.
 	Got map[int32]received `json:"got,omitempty"`
-	// Seen is how far the member has seen the logs reach.
+	// Seen is how far members have seen the logs reach.
 	Seen map[int32]sighting `json:"seen,omitempty"`
 	// Gap is what the group has lost of a partition by retention, Cut what with the log's end.
 	Gap *gapEntry `json:"gap,omitempty"`
@@ -101,6 +103,7 @@ const workerPrefix = "worker/"
 func (l *ledger) workers() string { return workerPrefix + l.b.set.group + "/" }
 func (l *ledger) own() string     { return l.workers() + l.b.group.name() }
 func (l *ledger) signal() string  { return "signal/" + l.b.set.group }
+func (l *ledger) horizon() string { return "seen/" + l.b.set.group }
 
 // changed says that the number of pending messages is another.
 func (l *ledger) changed() {
@@ -127,11 +130,13 @@ func (l *ledger) keep() {
 		}
 		_, pending := l.b.held.count()
 		ctx, cancel := context.WithTimeout(l.b.closing, callTimeout)
-		topic, got := l.b.topic.id(), l.b.held.received()
 		err := l.write(ctx, l.own(), &entry{
 			Pending: int64(pending), TTL: workerTTL.Milliseconds(), Name: l.b.consumer(),
-			Topic: topic, Held: l.b.held.lowest(), Got: got, Seen: l.b.lookout.show(topic, got),
+			Topic: l.b.topic.id(), Held: l.b.held.lowest(), Got: l.b.held.received(),
 		})
+		if err == nil {
+			err = l.show(ctx)
+		}
 		cancel()
 		l.mu.Lock()
 		l.err = err
@@ -173,8 +178,8 @@ func (l *ledger) leave(back map[int32]int64) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	topic, got := l.b.topic.id(), l.b.held.received()
-	_ = l.write(ctx, l.own(), &entry{Topic: topic, Held: back, Got: got, Seen: l.b.lookout.show(topic, got)}) // if it does not get there, the old one expires
+	_ = l.write(ctx, l.own(), &entry{Topic: l.b.topic.id(), Held: back, Got: l.b.held.received()}) // if it does not get there, the old one expires
+	_ = l.show(ctx)
 }
 
 // refresh reads what has been appended since the last time.
@@ -258,8 +263,10 @@ func (l *ledger) note(r *kgo.Record) {
 	if strings.HasPrefix(string(r.Key), gapPrefix) && sameTopic(e.Topic, old.Topic) && !e.Gap.after(old.Gap) {
 		return // two have found the same: the first tells
 	}
-	if e.Cut != nil && old.Cut != nil && sameTopic(e.Topic, old.Topic) && e.Cut.beyond(old.Cut) == nil {
-		return
+	if e.Cut != nil && old.Cut != nil && sameTopic(e.Topic, old.Topic) {
+		if e.Cut = e.Cut.beyond(old.Cut); e.Cut == nil {
+			return
+		}
 	}
 	l.entries[string(r.Key)] = e
 }
@@ -276,10 +283,12 @@ type reading struct {
 	pending int64
 	members int64
 	signal  *int64
-	ours    bool            // weir's workers are in the group, or were
-	held    map[int32]int64 // the lowest offsets that are held, or were given back and not claimed again
-	got     map[int32]received
-	seen    map[int32][]sighting // by others
+	ours    bool               // weir's workers are in the group, or were
+	held    map[int32]int64    // the lowest offsets that are held, or were given back and not claimed again
+	own     map[int32]received // by this handle
+	got     map[int32]received // by all
+	given   map[int32]heights  // the same, by the epochs of the records
+	seen    map[int32]sighting // by members
 }
 
 // read reads the ledger. What this handle holds it knows better.
@@ -288,8 +297,11 @@ func (l *ledger) read(ctx context.Context) (reading, error) {
 		return reading{}, l.b.explain(err)
 	}
 	_, own := l.b.held.count()
-	r := reading{pending: int64(own), held: l.b.held.lowest(), got: l.b.held.received(), seen: map[int32][]sighting{}}
+	r := reading{pending: int64(own), held: l.b.held.lowest(), own: l.b.held.received(), given: map[int32]heights{}}
+	r.got = maps.Clone(r.own)
+	noteGiven(r.given, r.got)
 	back, topic := map[int32]int64{}, l.b.topic.id()
+	here := l.b.group.joined() // though what it says of itself is old, as after an outage
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -301,25 +313,28 @@ func (l *ledger) read(ctx context.Context) (reading, error) {
 		}
 		if isWorker && member != l.b.group.name() {
 			addGot(r.got, e.Got)
-			for p, s := range e.Seen {
-				r.seen[p] = append(r.seen[p], s)
-			}
+			noteGiven(r.given, e.Got)
 		}
 		switch {
 		case key == l.signal() && e.valid(now):
 			r.signal = &e.Pending
+		case key == l.horizon():
+			r.seen = e.Seen
 		case !isWorker:
+		case member == l.b.group.name():
+			here = here || e.valid(now)
 		case !e.valid(now) && now.Sub(e.at) > backAge:
 			delete(l.entries, key)
 		case !e.valid(now):
 			lower(back, e.Held)
-		case member == l.b.group.name():
-			r.members++
 		default:
 			r.pending += e.Pending
 			r.members++
 			lower(r.held, e.Held)
 		}
+	}
+	if here {
+		r.members++
 	}
 	if r.members == 0 { // otherwise they are soon held again
 		lower(r.held, back)

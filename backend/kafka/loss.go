@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -17,7 +18,7 @@ import (
 // Retention takes a log's start, and says so. A log that loses its end, in an unclean election or in the power cut of a
 // machine that is alone, gives its offsets to other records instead. It shows by the epochs of the leaders: who has seen
 // the log reach an offset under one epoch, or has been given a record of it, asks each later leader where that epoch
-// ends. What members have seen is in the ledger, so that it is found though none of them was there.
+// ends. What was seen is in the ledger, so that it is found though none of them was there.
 
 // sighting is how far a log has reached: records up to an offset, the last of them of an epoch or an earlier one.
 type sighting struct {
@@ -26,6 +27,24 @@ type sighting struct {
 }
 
 var unseen = sighting{0, -1}
+
+// heights is how far a log has reached under each epoch of its leaders.
+type heights map[int32]int64
+
+func (h heights) note(s sighting) { h[s.Epoch] = max(h[s.Epoch], s.End) }
+
+// upTo is how far it had reached by the end of an epoch. What was lost before does not count; nil: nothing was.
+func (h heights) upTo(epoch int32, lost *cutEntry) (end int64) {
+	for e, to := range h {
+		if lost != nil && e < lost.Epoch {
+			to = min(to, lost.From)
+		}
+		if e <= epoch {
+			end = max(end, to)
+		}
+	}
+	return end
+}
 
 // horizon is how far the logs of a topic have reached.
 type horizon struct {
@@ -38,8 +57,26 @@ func (s sighting) doubtful(now sighting) bool {
 	return s.End > 0 && s.Epoch >= 0 && (s.Epoch < now.Epoch || s.Epoch == now.Epoch && s.End > now.End)
 }
 
-// top is the sighting of the highest record that a member was given.
-func (r received) top() sighting { return sighting{r.Top, r.Era - 1} }
+// tops are the sightings of the highest records that a member was given.
+func (r received) tops() []sighting {
+	tops := []sighting{{r.Top, r.Era - 1}}
+	if r.Past != nil {
+		tops = append(tops, *r.Past)
+	}
+	return tops
+}
+
+// noteGiven adds the sightings of what a member was given.
+func noteGiven(into map[int32]heights, got map[int32]received) {
+	for p, n := range got {
+		if into[p] == nil {
+			into[p] = heights{}
+		}
+		for _, s := range n.tops() {
+			into[p].note(s)
+		}
+	}
+}
 
 const cutPrefix = "cut/"
 
@@ -58,6 +95,14 @@ func (c *cutEntry) reason() string {
 	return backend.GapLost
 }
 
+// includes reports whether who told a cut has asked the leader of its time about what was seen.
+func (c *cutEntry) includes(s sighting) bool {
+	return c != nil && s.Epoch < c.Epoch && s.End <= c.To
+}
+
+// follows reports whether a cut is a later one than what was told.
+func (c *cutEntry) follows(told *cutEntry) bool { return told == nil || c.Of >= told.Epoch }
+
 // beyond returns what of a cut another one has not told: nil for nothing. Who tells a cut has asked the leader of its
 // time about all that was seen before.
 func (c *cutEntry) beyond(told *cutEntry) *cutEntry {
@@ -70,6 +115,8 @@ func (c *cutEntry) beyond(told *cutEntry) *cutEntry {
 	case c.Of < told.Epoch && c.To > told.To && (c.From == told.From || c.From == told.To):
 		more := *c
 		more.From = told.To
+		more.Count = min(more.Count, more.To-more.From)
+		more.Total = told.Total + more.Count
 		return &more
 	case c.Of < told.Epoch, c.Of == told.Of && c.To <= told.To:
 		return nil
@@ -85,14 +132,12 @@ func (c *cutEntry) lacks(got received) received {
 	return got
 }
 
-// cuts returns the partitions whose logs lack what was seen of them. The lock of the lookout is held.
-func (b *Backend) cuts(ctx context.Context, w *work, r *reading) (map[int32]*cutEntry, error) {
+// cuts returns the partitions whose logs lack what was seen of them and is not in what was told.
+func (b *Backend) cuts(ctx context.Context, o *lookout, w *work, r *reading, told map[int32]*cutEntry) (map[int32]*cutEntry, error) {
 	doubts := map[int32][]sighting{}
 	for p, at := range w.edges {
-		for _, s := range append(r.seen[p], b.lookout.ends[p], r.got[p].top(), at.known) {
-			if s.doubtful(at.end) && !slices.Contains(doubts[p], s) && !slices.Contains(b.lookout.there[p], s) {
-				doubts[p] = append(doubts[p], s)
-			}
+		if list := o.doubts(p, at, r, told[p]); len(list) > 0 {
+			doubts[p] = list
 		}
 	}
 	found := map[int32]*cutEntry{}
@@ -119,10 +164,44 @@ func (b *Backend) cuts(ctx context.Context, w *work, r *reading) (map[int32]*cut
 			if is.Err != nil {
 				return nil, b.explain(b.onTopic(is.Err, rightDescribe, b.set.topic))
 			}
-			b.lookout.compare(p, s, w.edges[p], is.EndOffset, found)
+			o.compare(p, s, w.edges[p], is.EndOffset, told[p], found)
 		}
 	}
 	return found, nil
+}
+
+// doubts returns what was seen of a log and may be lost, at most one sighting for each epoch.
+func (o *lookout) doubts(p int32, at edge, r *reading, told *cutEntry) (list []sighting) {
+	all := heights{}
+	all.note(o.ends[p])
+	for _, own := range r.own[p].tops() {
+		all.note(own)
+	}
+	seen, there := r.seen[p]
+	all.note(seen)
+	known := heights{}
+	maps.Copy(known, r.given[p])
+	known.note(at.known)
+	for epoch, end := range known {
+		// Who has seen more under a later leader knew of this, and told what was lost. The note of it is kept for a
+		// day, and the commit for longer.
+		if told != nil || !there || epoch >= seen.Epoch {
+			all.note(sighting{end, epoch})
+		}
+	}
+	sure := heights{}
+	for epoch, end := range all {
+		s := sighting{end, epoch}
+		switch {
+		case !s.doubtful(at.end), told.includes(s):
+		case o.there[p][epoch] >= end:
+			sure[epoch] = o.there[p][epoch]
+		default:
+			list = append(list, s)
+		}
+	}
+	o.there[p] = sure
+	return list
 }
 
 // still reports a topic that was made again meanwhile, whose offsets say nothing of the one before.
@@ -135,30 +214,27 @@ func (b *Backend) still(ctx context.Context, topic [16]byte) error {
 	return err
 }
 
-// thereMost is how many sightings of a partition are known not to be lost.
-const thereMost = 16
-
 // compare notes what was seen of a log whose leader says where the epoch ends.
-func (o *lookout) compare(p int32, s sighting, at edge, end int64, found map[int32]*cutEntry) {
+func (o *lookout) compare(p int32, s sighting, at edge, end int64, told *cutEntry, found map[int32]*cutEntry) {
 	if end < 0 {
 		return // its leader knows of no epoch
 	}
 	if end = max(end, at.start); end >= s.End {
-		if o.there == nil {
-			o.there = map[int32][]sighting{}
-		}
-		list := append(o.there[p], s)
-		o.there[p] = list[max(0, len(list)-thereMost):]
+		o.there[p].note(s)
 		return
 	}
-	cut := &cutEntry{gapEntry: gapEntry{From: end, To: s.End}, Of: s.Epoch, Epoch: at.end.Epoch}
-	if more := found[p]; more != nil {
+	cut, more := &cutEntry{gapEntry: gapEntry{From: end, To: s.End}, Of: s.Epoch, Epoch: at.end.Epoch}, found[p]
+	switch {
+	case more == nil, cut.follows(told) && !more.follows(told):
+	case more.follows(told) && !cut.follows(told):
+		return
+	default:
 		cut.From, cut.To, cut.Of = min(cut.From, more.From), max(cut.To, more.To), max(cut.Of, more.Of)
 	}
 	found[p] = cut
 }
 
-// goes notes what the group had not been given of a topic that was deleted. The lock is held.
+// goes notes what the group had not been given of a topic that was deleted.
 func (o *lookout) goes(was string, got map[int32]received) {
 	o.gone = map[int32]*cutEntry{}
 	for p, s := range o.seen {
@@ -169,65 +245,78 @@ func (o *lookout) goes(was string, got map[int32]received) {
 	}
 }
 
-// tellGone tells what went with the topic before. The lock of the lookout is held.
-func (b *Backend) tellGone(ctx context.Context, mark bool) error {
-	for p, cut := range b.lookout.gone {
-		if mark {
-			b.lookout.tellCut(p, b.ledger.told(cutPrefix, p).Cut, b.group.name())
+// tellGone tells what went with the topic before.
+func (b *Backend) tellGone(ctx context.Context, o *lookout) error {
+	for p, cut := range o.gone {
+		if o.tells {
+			o.tellCut(p, b.ledger.told(cutPrefix, p).Cut, b.group.name())
 		}
-		if err := b.tellCut(ctx, p, cut.beyond(b.ledger.told(cutPrefix, p).Cut), mark); err != nil {
+		if err := b.tellCut(ctx, o, p, cut.beyond(b.ledger.told(cutPrefix, p).Cut)); err != nil {
 			return err
 		}
-		delete(b.lookout.gone, p)
+		delete(o.gone, p)
 	}
 	return nil
 }
 
-// tellEnd tells what a partition has lost of its end, and returns it, or what was told last. The lock of the lookout is held.
-func (b *Backend) tellEnd(ctx context.Context, p int32, cut *cutEntry, at edge, r *reading, mark bool) (*cutEntry, error) {
-	o := &b.lookout
-	told := b.ledger.told(cutPrefix, p).Cut
-	if mark {
-		o.tellCut(p, told, b.group.name())
-	} else if told == nil || o.cuts[p] != nil && o.cuts[p].Epoch > told.Epoch {
-		told = o.cuts[p]
+// toldEnds returns what was told last of the ends of partitions.
+func (b *Backend) toldEnds(o *lookout, w *work) map[int32]*cutEntry {
+	all := map[int32]*cutEntry{}
+	for p := range w.edges {
+		told := b.ledger.told(cutPrefix, p).Cut
+		if own := o.cuts[p]; !o.tells && own != nil && (told == nil || own.Epoch > told.Epoch) {
+			told = own
+		}
+		if told != nil {
+			all[p] = told
+		}
+	}
+	return all
+}
+
+// tellEnd tells what a partition has lost of its end, and returns it, or what was told last.
+func (b *Backend) tellEnd(ctx context.Context, o *lookout, p int32, cut, told *cutEntry, at edge, r *reading) (*cutEntry, error) {
+	if o.tells {
+		o.tellCut(p, told, b.group.name()) // one whose note had no answer
 	}
 	if cut == nil {
 		return told, nil
 	}
 	whole := *cut
 	if cut = cut.beyond(told); cut != nil {
-		cut.Count = o.missed(p, cut, at, r)
+		cut.Count = o.missed(p, cut, told, at, r)
 		if told != nil {
-			cut.Was, cut.Total = told.Was, told.Total
+			cut.Was = told.Was
+		}
+		if last := b.ledger.told(cutPrefix, p); last.Cut != nil && !last.old() {
+			cut.Total = last.Cut.Total
 		}
 		cut.Total += cut.Count
 	}
-	return &whole, b.tellCut(ctx, p, cut, mark)
+	return &whole, b.tellCut(ctx, o, p, cut)
 }
 
 // missed counts what was lost and had not been given to the group: behind what all members had, or if no worker has
-// any of it, what the last commit says. The lock is held.
-func (o *lookout) missed(p int32, cut *cutEntry, at edge, r *reading) int64 {
+// any of it, what the last commit says.
+func (o *lookout) missed(p int32, cut, told *cutEntry, at edge, r *reading) int64 {
 	old := at.known.Epoch >= 0 && at.known.Epoch <= cut.Of
 	if n := len(at.left); old && n > 0 && r.members == 0 {
 		return within(at.left[:n-1], cut.From, cut.To) + max(0, cut.To-max(cut.From, at.known.End))
 	}
-	from := max(cut.From, o.seen[p].reach)
-	if got := r.got[p]; got.Era <= cut.Of+1 {
-		from = max(from, got.Top)
+	if !cut.follows(told) {
+		told = nil // it is the same loss
 	}
+	from := max(cut.From, o.seen[p].reach, r.given[p].upTo(cut.Of, told))
 	if old {
 		from = max(from, at.known.End)
 	}
 	return max(0, cut.To-from)
 }
 
-func (b *Backend) tellCut(ctx context.Context, p int32, cut *cutEntry, mark bool) error {
-	o := &b.lookout
+func (b *Backend) tellCut(ctx context.Context, o *lookout, p int32, cut *cutEntry) error {
 	switch {
 	case cut == nil:
-	case !mark:
+	case !o.tells:
 		o.cuts[p] = cut
 		o.find(p, cut.reason(), &cut.gapEntry)
 	default:
@@ -239,7 +328,7 @@ func (b *Backend) tellCut(ctx context.Context, p int32, cut *cutEntry, mark bool
 	return nil
 }
 
-// tellCut is find of a cut that is in the ledger, once, if that is this handle's to tell. The lock is held.
+// tellCut is find of a cut that is in the ledger, once, if that is this handle's to tell.
 func (o *lookout) tellCut(p int32, cut *cutEntry, own string) {
 	if cut == nil {
 		return
@@ -269,16 +358,48 @@ func rangeOf(partition int32, g *gapEntry) string {
 	return fmt.Sprintf("%s–%s", idOf(partition, g.From), idOf(partition, g.To-1))
 }
 
-// show returns what the ledger says that this member has seen of a topic, but for what follows from what it has got.
-func (o *lookout) show(topic string, got map[int32]received) map[int32]sighting {
-	seen := o.shown.Load()
-	if seen == nil || seen.topic != topic {
+// show writes down how far the logs have been seen to reach, unless the ledger says so.
+func (l *ledger) show(ctx context.Context) error {
+	now := l.b.lookout.shown.Load()
+	if now == nil || now.topic != l.b.topic.id() {
 		return nil
 	}
-	list := maps.Clone(seen.ends)
-	maps.DeleteFunc(list, func(p int32, s sighting) bool {
-		top := got[p].top()
-		return s.Epoch < 0 || top.Epoch >= 0 && top.Epoch <= s.Epoch && top.End >= s.End
-	})
-	return list
+	if ends := l.further(now); ends != nil {
+		if err := l.write(ctx, l.horizon(), &entry{Topic: now.topic, Seen: ends}); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shown = now
+	return nil
+}
+
+// further returns how far the logs reach if the ledger does not say as much, or will not for much longer.
+func (l *ledger) further(now *horizon) map[int32]sighting {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shown == now {
+		return nil
+	}
+	said := l.entries[l.horizon()]
+	more := time.Since(said.at) >= backAge/2
+	if !sameTopic(said.Topic, now.topic) {
+		said = entry{}
+	}
+	ends := map[int32]sighting{}
+	for p, s := range now.ends {
+		before, there := said.Seen[p]
+		switch {
+		case s.Epoch < 0:
+		case there && (before.Epoch > s.Epoch || before.Epoch == s.Epoch && before.End >= s.End):
+			ends[p] = before
+		default:
+			ends[p], more = s, true
+		}
+	}
+	if !more {
+		return nil
+	}
+	return ends
 }

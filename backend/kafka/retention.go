@@ -40,19 +40,22 @@ func (g *gapEntry) after(old *gapEntry) bool { return g != nil && (old == nil ||
 
 // lookout compares where the topic begins and ends with how far the group was.
 type lookout struct {
-	mu     sync.Mutex
-	topic  [16]byte // that was looked at
-	seen   map[int32]sight
-	ends   map[int32]sighting      // how far the logs reached
-	shown  atomic.Pointer[horizon] // the same, for the ledger
-	there  map[int32][]sighting    // what others have seen and is not lost
-	found  []backend.Gap           // not told yet
-	told   map[int32]int64         // the end of the last gap of the ledger that was
-	cuts   map[int32]*cutEntry     // the last that was
-	gone   map[int32]*cutEntry     // of the topic before; to be told
-	begun  bool
-	limits limits
+	tells bool // what it finds is told once in the group
+	turn  turn // of who looks, who holds the rest
+	topic [16]byte
+	seen  map[int32]sight
+	ends  map[int32]sighting  // how far the logs reached
+	there map[int32]heights   // what others have seen and is not lost
+	found []backend.Gap       // not told yet
+	told  map[int32]int64     // the end of the last gap of the ledger that was
+	cuts  map[int32]*cutEntry // the last that was
+	gone  map[int32]*cutEntry // of the topic before; to be told
+
+	begun atomic.Bool             // it has looked, or tried to
+	shown atomic.Pointer[horizon] // ends, for the ledger
 }
+
+func newLookout(tells bool) *lookout { return &lookout{tells: tells, turn: newTurn()} }
 
 // sight is a partition as it was at a moment.
 type sight struct {
@@ -68,6 +71,12 @@ type limits struct {
 	bytes int64
 }
 
+// lastLimits are those last read.
+type lastLimits struct {
+	mu sync.Mutex
+	limits
+}
+
 // Retained compares where the log begins now with how far the group was when it was looked
 // at last. What retention removed in front of workers that were on their way there cannot be
 // told from what they got in between, so it counts what is certain.
@@ -77,45 +86,60 @@ func (b *Backend) Retained(ctx context.Context, mark bool) (backend.Retained, er
 		return backend.Retained{}, err
 	}
 	defer done()
-	w, r, err := b.look(call, mark)
-	if err != nil {
-		return backend.Retained{}, b.cut(ctx, err)
+	o := b.glance
+	if mark {
+		o = b.lookout
 	}
-	b.lookout.mu.Lock()
-	got := backend.Retained{Gaps: b.lookout.found}
-	b.lookout.found = nil
-	b.lookout.mu.Unlock()
-	if len(w.parts) > 0 {
-		b.expiry(call, &w, &r, &got)
-	}
-	return got, nil
+	got, err := b.retained(call, o)
+	return got, b.cut(ctx, err)
 }
 
-// lookFirst looks before the handle's first claim: from then on the group may go on behind
+func (b *Backend) retained(ctx context.Context, o *lookout) (got backend.Retained, err error) {
+	if err := o.turn.take(ctx); err != nil {
+		return got, err
+	}
+	w, r, err := b.look(ctx, o)
+	if err == nil {
+		got.Gaps, o.found = o.found, nil
+		o.begun.Store(true)
+	}
+	o.turn.give()
+	if err == nil && len(w.parts) > 0 {
+		b.expiry(ctx, &w, &r, &got)
+	}
+	return got, err
+}
+
+// lookFirst looks before the handle's first claims: from then on the group may go on behind
 // what is missing.
 func (b *Backend) lookFirst(ctx context.Context) {
-	b.lookout.mu.Lock()
-	begun := b.lookout.begun
-	b.lookout.begun = true
-	b.lookout.mu.Unlock()
-	if begun {
+	o := b.lookout
+	if o.begun.Load() {
 		return
 	}
-	if call, done, err := b.begin(ctx); err == nil {
-		_, _, _ = b.look(call, true) // the next look finds less, or the claim finds no broker either
-		done()
+	call, done, err := b.begin(ctx)
+	if err != nil {
+		return
+	}
+	defer done()
+	if o.turn.take(call) != nil {
+		return
+	}
+	defer o.turn.give()
+	if !o.begun.Load() {
+		_, _, _ = b.look(call, o) // the next look finds less, or the claim finds no broker either
+		o.begun.Store(true)
 	}
 }
 
-func (b *Backend) look(ctx context.Context, mark bool) (work, reading, error) {
+// look finds what was lost. It is the caller's turn.
+func (b *Backend) look(ctx context.Context, o *lookout) (work, reading, error) {
 	b.starts.forget() // what matters here is that it has moved
 	b.topic.forget()  // and whose offsets these are: brokers are asked by name
 	w, err := b.measure(ctx, false)
 	if errors.Is(err, backend.ErrGroupNotFound) { // it has lost nothing yet
-		b.lookout.mu.Lock()
-		defer b.lookout.mu.Unlock()
-		b.follow(w.topic)
-		b.lookout.see(w.edges)
+		b.follow(o, w.topic)
+		o.see(w.edges)
 	}
 	if err != nil {
 		return w, reading{}, err
@@ -124,13 +148,12 @@ func (b *Backend) look(ctx context.Context, mark bool) (work, reading, error) {
 	if err != nil {
 		return w, r, err
 	}
-	b.lookout.mu.Lock()
-	defer b.lookout.mu.Unlock()
-	b.follow(w.topic)
-	if err := b.tellGone(ctx, mark); err != nil {
+	b.follow(o, w.topic)
+	if err := b.tellGone(ctx, o); err != nil {
 		return w, r, err
 	}
-	cuts, err := b.cuts(ctx, &w, &r)
+	toldEnds := b.toldEnds(o, &w)
+	cuts, err := b.cuts(ctx, o, &w, &r, toldEnds)
 	if err == nil && len(cuts) > 0 {
 		err = b.still(ctx, w.topic)
 	}
@@ -138,34 +161,33 @@ func (b *Backend) look(ctx context.Context, mark bool) (work, reading, error) {
 		return w, r, err
 	}
 	for p, at := range w.edges {
-		cut, err := b.tellEnd(ctx, p, cuts[p], at, &r, mark)
+		cut, err := b.tellEnd(ctx, o, p, cuts[p], toldEnds[p], at, &r)
 		if err != nil {
 			return w, r, err
 		}
 		told := b.ledger.told(gapPrefix, p).gap()
-		if mark {
-			b.lookout.tell(p, told, b.group.name()) // one whose note had no answer
+		if o.tells {
+			o.tell(p, told, b.group.name()) // one whose note had no answer
 		}
-		gap := b.lookout.gap(p, at, cut.lacks(r.got[p]), told, r.members == 0)
+		gap := o.gap(p, at, cut.lacks(r.got[p]), told, r.members == 0)
 		switch {
 		case gap == nil:
-		case !mark:
-			b.lookout.find(p, backend.GapRemoved, gap)
+		case !o.tells:
+			o.find(p, backend.GapRemoved, gap)
 		default:
 			if err := b.ledger.tell(ctx, b.ledger.keyOf(gapPrefix, p), &entry{Gap: gap}, gap); err != nil {
-				delete(b.lookout.seen, p)
+				delete(o.seen, p)
 				return w, r, err
 			}
-			b.lookout.tell(p, b.ledger.told(gapPrefix, p).gap(), gap.By)
+			o.tell(p, b.ledger.told(gapPrefix, p).gap(), gap.By)
 		}
 	}
-	b.lookout.see(w.edges)
+	o.see(w.edges)
 	return w, r, nil
 }
 
-// follow begins the lookout anew with a topic that is another one. Its lock is held.
-func (b *Backend) follow(topic [16]byte) {
-	o := &b.lookout
+// follow begins the lookout anew with a topic that is another one.
+func (b *Backend) follow(o *lookout, topic [16]byte) {
 	if o.seen != nil && o.topic == topic {
 		return
 	}
@@ -173,10 +195,10 @@ func (b *Backend) follow(topic [16]byte) {
 		was := topicID(o.topic)
 		o.goes(was, b.ledger.gotOf(was))
 	}
-	o.topic, o.seen, o.ends, o.there, o.told, o.cuts = topic, map[int32]sight{}, nil, nil, nil, map[int32]*cutEntry{}
+	o.topic, o.seen, o.ends, o.there, o.told, o.cuts = topic, map[int32]sight{}, nil, map[int32]heights{}, nil, map[int32]*cutEntry{}
 }
 
-// see notes how far the logs reach, unless it was not the leader that said so. The lock is held.
+// see notes how far the logs reach, unless it was not the leader that said so.
 func (o *lookout) see(edges map[int32]edge) {
 	ends := maps.Clone(o.ends)
 	if ends == nil {
@@ -197,7 +219,7 @@ func (o *lookout) find(partition int32, reason string, gap *gapEntry) {
 	})
 }
 
-// tell is find of a gap that is in the ledger, once, if that is this handle's to tell. The lock is held.
+// tell is find of a gap that is in the ledger, once, if that is this handle's to tell.
 func (o *lookout) tell(partition int32, gap *gapEntry, own string) {
 	if gap == nil || gap.By != own || gap.To <= o.told[partition] {
 		return
@@ -211,7 +233,7 @@ func (o *lookout) tell(partition int32, gap *gapEntry, own string) {
 
 // gap returns what a partition has lost that nobody has told yet; idle says that no worker has any
 // of it. Then the last commit, if it says what is unfinished, says it of all that a worker has
-// given back, too. The lock is held.
+// given back, too.
 func (o *lookout) gap(partition int32, at edge, got received, told *gapEntry, idle bool) *gapEntry {
 	before, seen := o.seen[partition]
 	o.seen[partition] = sight{at.start, max(at.done, got.Top, at.start), got.Count}
@@ -315,9 +337,9 @@ func (b *Backend) expiry(ctx context.Context, w *work, r *reading, got *backend.
 
 // retention reads the topic's limits.
 func (b *Backend) retention(ctx context.Context) (limits, error) {
-	b.lookout.mu.Lock()
-	last := b.lookout.limits
-	b.lookout.mu.Unlock()
+	b.limits.mu.Lock()
+	last := b.limits.limits
+	b.limits.mu.Unlock()
 	if time.Since(last.at) < limitsAge {
 		return last, nil
 	}
@@ -338,9 +360,9 @@ func (b *Backend) retention(ctx context.Context) (limits, error) {
 		now.age = time.Duration(min(ms, int64(maxRetention/time.Millisecond))) * time.Millisecond
 		now.bytes, _ = strconv.ParseInt(valueOf(config.Configs, "retention.bytes"), 10, 64)
 	}
-	b.lookout.mu.Lock()
-	defer b.lookout.mu.Unlock()
-	b.lookout.limits = now
+	b.limits.mu.Lock()
+	defer b.limits.mu.Unlock()
+	b.limits.limits = now
 	return now, nil
 }
 

@@ -63,13 +63,21 @@ type received struct {
 	Top   int64 `json:"top"`           // the offset behind the highest
 	Count int64 `json:"count"`         // how many, with repeats
 	Era   int32 `json:"era,omitempty"` // behind the epoch of the leader who has written that; 0: unknown
+	// Past is the top under the leader before.
+	Past *sighting `json:"past,omitempty"`
 }
 
 // higher takes over the top of another: of records of a later leader, since a log that has lost its end
 // gives its offsets to others.
 func (r received) higher(top int64, era int32) received {
-	if era > r.Era || era == r.Era && top > r.Top {
+	switch {
+	case era > r.Era:
+		if r.Era > 0 {
+			r.Past = &sighting{r.Top, r.Era - 1}
+		}
 		r.Top, r.Era = top, era
+	case era == r.Era:
+		r.Top = max(r.Top, top)
 	}
 	return r
 }

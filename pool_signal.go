@@ -93,9 +93,7 @@ func (p *Pool) startPeriodic(ctx context.Context, group *sync.WaitGroup) {
 		group.Go(func() { p.trimLoop(ctx, trimmer) })
 	}
 	if retainer, can := p.backend.(backend.Retainer); can {
-		var told bool
-		look := func(ctx context.Context) { told = p.checkRetention(ctx, retainer, told) }
-		group.Go(func() { p.every(ctx, retentionEvery, look) })
+		group.Go(func() { p.retentionLoop(ctx, retainer) })
 	}
 	if p.cfg.Hooks.Measured != nil {
 		group.Go(func() { p.every(ctx, measureEvery, p.measure) })

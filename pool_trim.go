@@ -48,6 +48,17 @@ func (p *Pool) tellTrim(owner backend.Owner) {
 	p.log.Info(text, "stream", p.name.Stream, "consumer", p.cfg.Consumer)
 }
 
+// retentionLoop looks at once, and is not ended in that by a short run: what was lost may be noted already as what
+// this pool tells. Then it looks from time to time.
+func (p *Pool) retentionLoop(ctx context.Context, r backend.Retainer) {
+	first, cancel := context.WithTimeout(p.calls, callTimeout)
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(claimGrace, cancel) })
+	told := p.checkRetention(first, r, false)
+	stop()
+	cancel()
+	p.every(ctx, retentionEvery, func(ctx context.Context) { told = p.checkRetention(ctx, r, told) })
+}
+
 // checkRetention counts and logs what the backend has removed before the group had finished
 // it, or lost, and warns once of what it will remove. told says that it has.
 func (p *Pool) checkRetention(ctx context.Context, r backend.Retainer, told bool) bool {

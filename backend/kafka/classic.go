@@ -387,6 +387,19 @@ func (c *classic) close() {
 	}
 }
 
+// fetched leaves out what the client has and was not polled: it does not say of which partition that is.
+func (c *classic) fetched() map[int32]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ends := make(map[int32]int64, len(c.windows))
+	for p, w := range c.windows {
+		if w.begun && !w.closing {
+			ends[p] = w.next
+		}
+	}
+	return ends
+}
+
 // progress asks the group's coordinator.
 func (c *classic) progress(ctx context.Context) (map[int32]progress, error) {
 	b := c.b

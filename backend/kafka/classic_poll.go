@@ -129,6 +129,7 @@ func (c *classic) shelve(fetches kgo.Fetches) {
 		}
 	})
 	if news {
+		c.b.ledger.changed()
 		kick(c.due)
 	}
 }

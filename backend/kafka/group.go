@@ -34,6 +34,9 @@ type group interface {
 	// progress says how far the group is in each partition, whether the handle is a
 	// member or not.
 	progress(ctx context.Context) (map[int32]progress, error)
+	// fetched returns of partitions behind which offset nothing has been fetched; what was fetched is
+	// handed out, though it is stored no more.
+	fetched() map[int32]int64
 	// findings looks for what is wrong with the group.
 	findings(ctx context.Context, add func(backend.Finding))
 	// leave gives back what is held and leaves the group; close ends the connections.

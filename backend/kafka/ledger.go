@@ -68,6 +68,8 @@ type entry struct {
 	Held map[int32]int64 `json:"held,omitempty"`
 	// Got is what the member has been given since it joined.
 	Got map[int32]received `json:"got,omitempty"`
+	// Fetched is how far it has fetched.
+	Fetched map[int32]int64 `json:"fetched,omitempty"`
 	// Seen is how far members have seen the logs reach.
 	Seen map[int32]sighting `json:"seen,omitempty"`
 	// Gap is what the group has lost of a partition by retention, Cut what with the log's end.
@@ -132,7 +134,7 @@ func (l *ledger) keep() {
 		ctx, cancel := context.WithTimeout(l.b.closing, callTimeout)
 		err := l.write(ctx, l.own(), &entry{
 			Pending: int64(pending), TTL: workerTTL.Milliseconds(), Name: l.b.consumer(),
-			Topic: l.b.topic.id(), Held: l.b.held.lowest(), Got: l.b.held.received(),
+			Topic: l.b.topic.id(), Held: l.b.held.lowest(), Got: l.b.held.received(), Fetched: l.b.group.fetched(),
 		})
 		if err == nil {
 			err = l.show(ctx)
@@ -288,6 +290,7 @@ type reading struct {
 	own     map[int32]received // by this handle
 	got     map[int32]received // by all
 	given   map[int32]heights  // the same, by the epochs of the records
+	fetched map[int32]int64    // how far those have fetched that are there
 	seen    map[int32]sighting // by members
 }
 
@@ -297,7 +300,8 @@ func (l *ledger) read(ctx context.Context) (reading, error) {
 		return reading{}, l.b.explain(err)
 	}
 	_, own := l.b.held.count()
-	r := reading{pending: int64(own), held: l.b.held.lowest(), own: l.b.held.received(), given: map[int32]heights{}}
+	r := reading{pending: int64(own), held: l.b.held.lowest(), own: l.b.held.received(), given: map[int32]heights{}, fetched: map[int32]int64{}}
+	higher(r.fetched, l.b.group.fetched())
 	r.got = maps.Clone(r.own)
 	noteGiven(r.given, r.got)
 	back, topic := map[int32]int64{}, l.b.topic.id()
@@ -309,7 +313,7 @@ func (l *ledger) read(ctx context.Context) (reading, error) {
 	for key, e := range l.entries {
 		member, isWorker := strings.TrimPrefix(key, l.workers()), under(key, l.workers())
 		if !sameTopic(e.Topic, topic) { // it was deleted and made again
-			e.Held, e.Got, e.Seen = nil, nil, nil
+			e.Held, e.Got, e.Fetched, e.Seen = nil, nil, nil, nil
 		}
 		if isWorker && member != l.b.group.name() {
 			addGot(r.got, e.Got)
@@ -331,6 +335,7 @@ func (l *ledger) read(ctx context.Context) (reading, error) {
 			r.pending += e.Pending
 			r.members++
 			lower(r.held, e.Held)
+			higher(r.fetched, e.Fetched)
 		}
 	}
 	if here {
@@ -367,7 +372,13 @@ func (l *ledger) gotOf(topic string) map[int32]received {
 	return all
 }
 
-// lower takes over the offsets that are lower.
+// higher takes over the offsets that are higher, lower those that are lower.
+func higher(into, from map[int32]int64) {
+	for p, offset := range from {
+		into[p] = max(into[p], offset)
+	}
+}
+
 func lower(into, from map[int32]int64) {
 	for p, offset := range from {
 		if have, there := into[p]; !there || offset < have {

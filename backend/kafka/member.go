@@ -305,6 +305,9 @@ func (m *member) limit(asked int) (int, error) {
 
 func (m *member) close() { m.client.Close() }
 
+// fetched is nothing: what is fetched is held.
+func (m *member) fetched() map[int32]int64 { return nil }
+
 func (m *member) fetch(req backend.ClaimRequest, wait time.Duration) error {
 	s, err := m.next(m.b.closing)
 	if err != nil {

@@ -169,7 +169,7 @@ func (b *Backend) look(ctx context.Context, o *lookout) (work, reading, error) {
 		if o.tells {
 			o.tell(p, told, b.group.name()) // one whose note had no answer
 		}
-		gap := o.gap(p, at, cut.lacks(r.got[p]), told, r.members == 0)
+		gap := o.gap(p, at, cut.lacks(r.got[p]), r.fetched[p], told, r.members == 0)
 		switch {
 		case gap == nil:
 		case !o.tells:
@@ -234,13 +234,16 @@ func (o *lookout) tell(partition int32, gap *gapEntry, own string) {
 // gap returns what a partition has lost that nobody has told yet; idle says that no worker has any
 // of it. Then the last commit, if it says what is unfinished, says it of all that a worker has
 // given back, too.
-func (o *lookout) gap(partition int32, at edge, got received, told *gapEntry, idle bool) *gapEntry {
+func (o *lookout) gap(partition int32, at edge, got received, fetched int64, told *gapEntry, idle bool) *gapEntry {
 	before, seen := o.seen[partition]
 	o.seen[partition] = sight{at.start, max(at.done, got.Top, at.start), got.Count}
 	gap := &gapEntry{From: at.done, To: at.start}
 	passed := int64(0)
 	if seen {
 		gap.From, passed = before.reach, max(0, got.Count-before.count)
+	}
+	if fetched > gap.From {
+		gap.From, passed = fetched, 0
 	}
 	exact := idle && len(at.left) > 0
 	if exact {

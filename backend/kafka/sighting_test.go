@@ -324,6 +324,42 @@ func TestWhatAWorkerHoldsIsNotLost(t *testing.T) {
 	}
 }
 
+// TestWhatAWorkerHasFetchedIsNotLost: it hands it out, though it is stored no more.
+func TestWhatAWorkerHasFetchedIsNotLost(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b, beside := f.open(groupClassic), f.open(groupClassic)
+	f.publish(b, 0, 100)
+	settled(t, b, gather(t, b, 1))
+	said := false
+	for client := f.client(kgo.ConsumeTopics("jobs.weir")); !said; {
+		for _, r := range client.PollFetches(t.Context()).Records() {
+			said = said || strings.Contains(string(r.Value), `"fetched":{"0":100}`)
+		}
+	}
+	for start := range int64(4) {
+		if told := looked(t, b) + looked(t, beside); told != "" {
+			t.Errorf("a worker has all of them, and %q are told", told)
+		}
+		if err := f.DeleteRecords("jobs", 0, 30*start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.take(b, 99)
+	f.publish(b, 100, 110)
+	f.take(b, 10)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.publish(beside, 110, 120)
+	if err := f.DeleteRecords("jobs", 0, 115); err != nil {
+		t.Fatal(err)
+	}
+	if told := looked(t, beside); told != "5 from 0:110 to 0:114" {
+		t.Errorf("nobody has 5, and %q are told", told)
+	}
+}
+
 // TestAPoolThatEndsSoonTells of a loss: once it is noted that one tells it, no other does.
 func TestAPoolThatEndsSoonTells(t *testing.T) {
 	t.Parallel()

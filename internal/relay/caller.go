@@ -53,8 +53,9 @@ func (c Caller) header() http.Header {
 
 // asked are answers about keys, each for a short time.
 type asked struct {
-	mu      sync.Mutex
-	answers map[string]verdict
+	mu       sync.Mutex
+	answers  map[string]verdict
+	scrapers map[string]bool // callers that were shown the metrics last; for any time
 }
 
 type verdict struct {
@@ -62,7 +63,7 @@ type verdict struct {
 	err   error
 }
 
-func (a *asked) init() { a.answers = make(map[string]verdict) }
+func (a *asked) init() { a.answers, a.scrapers = make(map[string]verdict), make(map[string]bool) }
 
 func (a *asked) find(key string) (verdict, bool) {
 	a.mu.Lock()
@@ -78,6 +79,29 @@ func (a *asked) note(key string, err error) {
 		clear(a.answers)
 	}
 	a.answers[key] = verdict{time.Now().Add(trusted), err}
+}
+
+// mayScrape notes what err, an answer about who may scrape, says. If it says nothing, what was noted last counts.
+func (a *asked) mayScrape(who string, err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case err == nil:
+		if len(a.scrapers) >= mostAnswers {
+			clear(a.scrapers)
+		}
+		a.scrapers[who] = true
+	case isRefusal(err):
+		delete(a.scrapers, who)
+	case a.scrapers[who]:
+		return nil
+	}
+	return err
+}
+
+// isRefusal reports whether err is about the key and not about the moment.
+func isRefusal(err error) bool {
+	return api.IsCode(err, api.CodeUnauthorized) || api.IsCode(err, api.CodeForbidden)
 }
 
 // forget has everybody asked about anew.
@@ -113,9 +137,10 @@ func (r *Relay) Known(ctx context.Context, caller Caller) error {
 	return r.granted(ctx, caller, knownPath)
 }
 
-// MayScrape asks whether the caller may see metrics.
+// MayScrape asks whether the caller may see metrics. While the upstream is away whoever was granted
+// them last may: they say that it is.
 func (r *Relay) MayScrape(ctx context.Context, caller Caller) error {
-	return r.granted(ctx, caller, "/v0/topics?page_size=1")
+	return r.asked.mayScrape(string(caller.digest()), r.granted(ctx, caller, "/v0/topics?page_size=1"))
 }
 
 // granted asks whether a GET is refused for its key.
@@ -143,7 +168,7 @@ func (r *Relay) verdict(key string, ask func() error) error {
 		return v.err
 	}
 	err := ask()
-	if err == nil || api.IsCode(err, api.CodeUnauthorized) || api.IsCode(err, api.CodeForbidden) {
+	if err == nil || isRefusal(err) {
 		r.asked.note(key, err)
 	}
 	return err

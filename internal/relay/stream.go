@@ -231,7 +231,7 @@ func (r *Relay) recheckCaller(ctx context.Context, caller Caller) {
 // or cannot be asked.
 func (r *Relay) refuses(ctx context.Context, caller Caller, topics []string) error {
 	refusal := func(err error) error {
-		if api.IsCode(err, api.CodeUnauthorized) || api.IsCode(err, api.CodeForbidden) {
+		if isRefusal(err) {
 			return err
 		}
 		return nil

@@ -143,6 +143,12 @@ func OverLimit(limit string, max int64) *Error {
 		With("limit", limit).With("max", max)
 }
 
+// OverFixed is OverLimit for a cap that is no setting.
+func OverFixed(limit string, max int64) *Error {
+	return Errorf(CodeThrottled, "the server's cap %s = %d is reached; free some", limit, max).
+		With("limit", limit).With("max", max)
+}
+
 // After sets RetryAfter and returns the same Error.
 func (e *Error) After(d time.Duration) *Error {
 	e.RetryAfter = d

@@ -2,6 +2,10 @@ package server
 
 import (
 	"encoding/json"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -95,6 +99,31 @@ func TestAStoppedRouterIsInTheMetrics(t *testing.T) {
 		}
 		if snap := s.ask("GET", "/v0/metrics", "", asJSON).body; !strings.Contains(snap, `"routers_stopped":`+step.stopped+`,`) {
 			t.Errorf("after %s, as JSON: %s", step.data, snap)
+		}
+	}
+}
+
+// Whoever is told of pressure looks for load.
+func TestNoCapCountsAsPressure(t *testing.T) {
+	root := os.DirFS("..")
+	named := regexp.MustCompile(`api\.Over(?:Limit|Fixed)\("(\w+)"`)
+	found := map[string]bool{}
+	err := fs.WalkDir(root, ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		text, err := fs.ReadFile(root, path)
+		for _, m := range named.FindAllSubmatch(text, -1) {
+			found[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil || len(found) < len(throttleReasons)-2 {
+		t.Fatalf("found only %v, %v", found, err)
+	}
+	for name := range found {
+		if !slices.Contains(throttleReasons, name) {
+			t.Errorf("a 429 for %s counts as %s", name, byPressure)
 		}
 	}
 }

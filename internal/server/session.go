@@ -137,7 +137,7 @@ func (q *request) postSession() error {
 	}
 	id, ok := q.s.sessions.open(k)
 	if !ok {
-		return api.OverLimit("max_sessions", maxSessions)
+		return api.OverFixed("max_sessions", maxSessions)
 	}
 	http.SetCookie(q.w, q.cookie(id, int(sessionLasts/time.Second)))
 	q.noContent()

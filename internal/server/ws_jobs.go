@@ -52,7 +52,7 @@ func (k *socket) claim(ctx context.Context, m *api.SocketMessage, body []byte) {
 		return
 	}
 	if k.claims.waiting.Load() >= socketClaims {
-		k.refuse(m.RequestID, api.OverLimit("max_waiting_claims_per_socket", socketClaims))
+		k.refuse(m.RequestID, api.OverFixed("max_waiting_claims_per_socket", socketClaims))
 		return
 	}
 	holder, limit := k.key.counted(), k.s.limits.MaxInflightPerKey

@@ -172,7 +172,7 @@ func (s *Set) Put(name string, cfg api.WebhookConfig) (st api.WebhookState, crea
 		sum += c.Concurrency
 	}
 	if sum > api.MaxWebhookDeliveries {
-		return st, false, "", api.OverLimit("webhook_deliveries", api.MaxWebhookDeliveries)
+		return st, false, "", api.OverFixed("webhook_deliveries", api.MaxWebhookDeliveries)
 	}
 	kept := s.keep(all)
 	if kept != nil && !errors.Is(kept, atomicfile.ErrUnsynced) {

@@ -24,6 +24,8 @@ type serverTrouble struct {
 	m                      *monitor
 	queues, loaded, broken *weirtest.Server
 	copied                 *weirtest.Server // its copy is in a directory
+	hooked                 *weirtest.Server // it has webhooks
+	hook                   string           // one that delivers
 	copyDir                string
 	gone, recovering       string // addresses
 	stops                  []func()
@@ -62,7 +64,7 @@ func (s *serverTrouble) alerts() []string {
 	return []string{
 		"ServerDown ", "ServerNotReady ", "PressureUnknown ", "LogReadOnly ", "WritesRefused ", "DiskLow ", "RecordsDamaged ", "RungRaised ",
 		"RequestsRefused ", "LoginsRefused ", "OldestJobOverObjective late", "WorkersGone left", "DeadLettersRising late", "RouterStopped ", "ReplicaBehind ",
-		"CertificateEnds ", "BackupOld ",
+		"CertificateEnds ", "BackupOld ", "WebhookFailing ",
 	}
 }
 
@@ -118,15 +120,19 @@ func (s *serverTrouble) failBackups() {
 	s.m.serve(addr, "")
 }
 
-// deliver starts a server that has a webhook, whose numbers only then are on its page.
+// deliver starts a server that has a webhook, whose numbers only then are on its page. It fails.
 func (s *serverTrouble) deliver() {
 	t := s.m.t
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	t.Cleanup(receiver.Close)
+	refusing := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(refusing.Close)
 	server := weirtest.Start(t, weirtest.Options{Args: []string{"--webhooks=on", "--webhook-allow-http", "--webhook-allow-private=127.0.0.0/8"}})
+	hook := func(url string) string { return `{"topic":"mails","concurrency":8,"url":"` + url + `"}` }
+	s.hooked, s.hook = server, hook(receiver.URL)
 	s.do(server, "PUT", "/v0/topics/mails", `{"type":"queue"}`)
-	s.do(server, "PUT", "/v0/webhooks/mailer", `{"topic":"mails","url":"`+receiver.URL+`"}`)
-	s.do(server, "POST", "/v0/topics/mails", `{"records":[{"data":1}]}`)
+	s.do(server, "PUT", "/v0/webhooks/mailer", hook(refusing.URL))
+	s.do(server, "POST", "/v0/topics/mails", `{"records":[{"data":1},{"data":2},{"data":3},{"data":4},{"data":5}]}`)
 	s.m.serve(server.Addr, "")
 }
 
@@ -190,6 +196,7 @@ func (s *serverTrouble) end() {
 	if err := os.Rename(filepath.Join(s.broken.Dir, "away"), filepath.Join(s.broken.Dir, "wal")); err != nil {
 		t.Fatal(err)
 	}
+	s.do(s.hooked, "PUT", "/v0/webhooks/mailer", s.hook)
 	s.loaded.SetEnv([]string{"WEIR_API_KEYS=key"})
 	old := s.loaded.Addr
 	s.loaded.Restart()

@@ -65,6 +65,10 @@ func streamFindings(s *Stream, cfg Config) (out []Finding) {
 	if s.Control != nil && s.Control.Refused >= 0.01 {
 		out = append(out, Finding{isWarning, s.ID, fmt.Sprintf("%.0f %% of what is offered is refused: it would wait longer than wait_slo_ms %d.", 100*s.Control.Refused, s.Control.SLOMS), "Add workers; priorities decide who gets through meanwhile."})
 	}
+	if s.Failing > 0 {
+		out = append(out, Finding{isWarning, s.ID, plural(int64(s.Failing), "webhook of it fails", "webhooks of it fail") + ": no delivery succeeds, and the jobs are tried one at a time.",
+			"weir webhook info says what the receiver answers; mend that, and they go on by themselves."})
+	}
 	if s.Dead != nil && *s.Dead > 0 {
 		out = append(out, Finding{isWarning, s.ID, plural(*s.Dead, "dead letter", "dead letters") + ".", "Its page shows why, and sends them back once their handler is mended; so does weir dlq."})
 	}

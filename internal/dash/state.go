@@ -61,7 +61,8 @@ type Stream struct {
 	// RefusedBy is how many messages are refused per second, by reason.
 	RefusedBy map[string]float64 `json:"refused_by,omitempty"`
 	Letters   string             `json:"letters_of,omitempty"` // the ID of the queue whose dead letters these are
-	Error     string             `json:"error,omitempty"`      // why there are no numbers
+	Failing   int                `json:"failing_webhooks,omitempty"`
+	Error     string             `json:"error,omitempty"` // why there are no numbers
 
 	In, Out, Refused float64            `json:"-"` // totals; NaN if not known
 	Reasons          map[string]float64 `json:"-"` // of Refused

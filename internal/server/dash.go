@@ -53,6 +53,12 @@ func (s *Server) readDash(ctx context.Context) (dash.Reading, error) {
 	for i := range rows {
 		out.Streams[i], at[rows[i].Topic] = dashStream(&rows[i]), i
 	}
+	hooks, _ := s.hooks.All() // its error has been logged
+	for i := range hooks {
+		if j, ok := at[hooks[i].Config.Topic]; ok && hooks[i].Failing {
+			out.Streams[j].Failing++
+		}
+	}
 	aged := 0
 	for i := range rows {
 		r, d := &rows[i], &out.Streams[i]

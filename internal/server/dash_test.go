@@ -5,15 +5,18 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weirmq/weir/internal/board"
 	"github.com/weirmq/weir/internal/dash"
+	"github.com/weirmq/weir/internal/webhook"
 	"github.com/weirmq/weir/tests/bubble"
 )
 
@@ -281,6 +284,44 @@ func TestThePageOfATopicShowsWhoHoldsWhat(t *testing.T) {
 	if len(d.Routers) != 2 || len(read(all).Routers) != 3 {
 		t.Errorf("routers %+v and %+v", d.Routers, read(all).Routers)
 	}
+}
+
+// A webhook that fails is found as workers that are missing are.
+func TestTheDashboardNamesAWebhookThatFails(t *testing.T) {
+	var mended atomic.Bool
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !mended.Load() {
+			w.WriteHeader(http.StatusGone)
+		}
+	}))
+	defer receiver.Close()
+	s := serveEngine(t, func(c *Config) {
+		c.Webhooks.On, c.Webhooks.Reach = true, webhook.Reach{HTTP: true, Private: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	})
+	defer s.hooks.Stop(0)
+	s.expect(201, "PUT", "/v0/topics/q", `{"type":"queue"}`, nil)
+	put := func(status int) {
+		if r := s.ask("PUT", "/v0/webhooks/w", `{"topic":"q","concurrency":8,"url":"`+receiver.URL+`"}`, nil); r.status != status {
+			t.Fatal(r.status, r.body)
+		}
+	}
+	put(201)
+	s.expect(200, "POST", "/v0/topics/q", `{"records":[{"data":1},{"data":2},{"data":3},{"data":4},{"data":5}]}`, nil)
+	live := s.stream(&http.Transport{}, "/ui/live", nil)
+	says := func(want bool) {
+		t.Helper()
+		for range 20 {
+			_, data, _ := live.event()
+			if strings.Contains(data, `"stream":"q","what":"1 webhook of it fails`) == want && data != "" {
+				return
+			}
+		}
+		t.Errorf("the dashboard says that a webhook fails: %v, want %v", !want, want)
+	}
+	says(true)
+	mended.Store(true)
+	put(200)
+	says(false)
 }
 
 // What is refused is counted by reason and by priority, and its share is of what came.

@@ -319,7 +319,7 @@ func (v *Viewer) Next(_ context.Context, dst []byte) ([]byte, error) {
 	if s.At == 0 || s.At == v.sent {
 		return dst, nil
 	}
-	s.Key = v.key
+	s.Key, s.Page = v.key, digest()
 	body, err := json.Marshal(&s)
 	if err != nil {
 		return dst, err

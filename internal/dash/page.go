@@ -7,8 +7,10 @@ import (
 	"embed"
 	"encoding/hex"
 	"io/fs"
+	"maps"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,6 +58,15 @@ func load() map[string]*file {
 	all[""] = all["index.html"]
 	return all
 }
+
+// digest tells the page's files from those of another version.
+var digest = sync.OnceValue(func() string {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(files())) {
+		h.Write([]byte(name + files()[name].tag))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+})
 
 // policy allows the page its own files and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +

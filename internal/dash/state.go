@@ -101,7 +101,8 @@ type Tier struct {
 // State is what the page shows.
 type State struct {
 	At       int64     `json:"ts_ms"`
-	Key      string    `json:"key,omitempty"` // of whoever looks, without its secret
+	Key      string    `json:"key,omitempty"`  // of whoever looks, without its secret
+	Page     string    `json:"page,omitempty"` // tells the files of the page from those of another version
 	LagWarn  int64     `json:"lag_warn"`
 	LagPause int64     `json:"lag_pause"`
 	Server   *Server   `json:"server"`

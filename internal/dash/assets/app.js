@@ -9,11 +9,13 @@ const main = document.getElementById("main");
 const link = document.getElementById("link");
 const crumbs = document.getElementById("crumbs");
 const out = document.getElementById("out");
+const renew = document.getElementById("renew");
 
 let view = null; // what is shown: { update(state), add(state) }
 let state = null; // what was heard last
 let missing; // what could not be shown: the stream that the address names, or null for all of them
 let turns = 0; // how often another address was opened
+let page; // the digest of the page's files that was heard first: these are running
 let following = false;
 
 function linked(text, ok) {
@@ -89,6 +91,8 @@ function got(next) {
   serverSays(next.ts_ms);
   out.hidden = !next.key;
   if (next.key) out.title = `signed in with ${next.key}`;
+  page ??= next.page;
+  renew.hidden = next.page === page;
   linked("live", true);
   const worst = next.findings.some((f) => f.severity === "error") ? "● " : "";
   const title = document.title.replace(/^● /, "");
@@ -109,6 +113,8 @@ async function run() {
     ask();
   }
 }
+
+renew.addEventListener("click", () => location.reload());
 
 out.addEventListener("click", async () => {
   try {

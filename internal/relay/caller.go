@@ -150,6 +150,9 @@ func (r *Relay) granted(ctx context.Context, caller Caller, path string) error {
 
 // asks makes a GET to find out whether it is refused for its key.
 func (r *Relay) asks(ctx context.Context, caller Caller, path string) error {
+	if err := r.Serves(); err != nil {
+		return err
+	}
 	a, err := r.ask(ctx, http.MethodGet, path, caller.header(), nil, maxAnswer)
 	if err != nil {
 		return r.errAway()
@@ -182,6 +185,9 @@ type Resolved struct {
 
 // resolve asks the upstream, as the caller, where a watch begins.
 func (r *Relay) resolve(ctx context.Context, caller Caller, req *api.WatchRequest) (*api.WatchResult, error) {
+	if err := r.Serves(); err != nil {
+		return nil, err
+	}
 	topics := make(map[string]begin, len(req.Topics))
 	for _, t := range req.Topics {
 		topics[t.Topic] = begin{t.FromSeq, t.Tail}

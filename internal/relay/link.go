@@ -181,12 +181,11 @@ func (r *Relay) probe(ctx context.Context) error {
 		return a.error()
 	}
 	keyed := a.status == http.StatusUnauthorized
-	if !keyed && !r.opt.OpenToAll {
-		return errors.New("the upstream serves without keys, and this relay can be reached from elsewhere; " +
-			"give the upstream WEIR_API_KEYS, or set WEIR_ALLOW_INSECURE_NO_AUTH=true for the relay")
-	}
 	r.keyed.Store(keyed)
 	r.seen.Store(true)
+	if !keyed && !r.opt.OpenToAll {
+		return errOpen
+	}
 	return r.probeRelay(ctx)
 }
 

@@ -68,6 +68,10 @@ func (w slogWriter) Write(p []byte) (int, error) {
 
 // ServeHTTP passes a request on to the upstream.
 func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if err := r.Serves(); err != nil {
+		WriteError(w, err)
+		return
+	}
 	got := new(atomic.Bool)
 	ctx := context.WithValue(req.Context(), connectedKey{}, got)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { got.Store(true) }})

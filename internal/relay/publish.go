@@ -72,6 +72,9 @@ func (p *Publisher) Publish(ctx context.Context, msg []byte) ([]byte, error) {
 
 // dial connects. Its error is an api.Error if the upstream is there and refuses it.
 func (p *Publisher) dial(ctx context.Context) error {
+	if err := p.relay.Serves(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	h := p.caller.header()

@@ -23,7 +23,7 @@ func front(t *testing.T, upstream http.HandlerFunc) (*relay.Relay, *httptest.Ser
 	t.Helper()
 	s := httptest.NewServer(upstream)
 	t.Cleanup(s.Close)
-	r, err := relay.New(relay.Options{Upstream: s.URL, Logger: slog.New(slog.DiscardHandler)})
+	r, err := relay.New(relay.Options{Upstream: s.URL, OpenToAll: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

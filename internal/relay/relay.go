@@ -13,6 +13,7 @@ package relay
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -127,6 +128,21 @@ func (r *Relay) Upstream() string { return r.base.Scheme + "://" + r.base.Host }
 
 // Keyed reports whether the upstream wants keys; false until that is known.
 func (r *Relay) Keyed() bool { return r.keyed.Load() }
+
+// Serves returns an error while nothing may be asked of the upstream for anybody: it has no keys, or may
+// have none, and whoever asks may be elsewhere.
+func (r *Relay) Serves() error {
+	switch {
+	case r.opt.OpenToAll || r.keyed.Load():
+		return nil
+	case r.seen.Load():
+		return api.Errorf(api.CodeNotReady, "%v", errOpen).With("upstream", r.Upstream())
+	}
+	return r.errAway()
+}
+
+var errOpen = errors.New("the upstream serves without keys, and this relay can be reached from elsewhere; " +
+	"give the upstream WEIR_API_KEYS, or set WEIR_ALLOW_INSECURE_NO_AUTH=true for the relay")
 
 // Run keeps the subscriptions until ctx ends.
 func (r *Relay) Run(ctx context.Context) {

@@ -15,7 +15,7 @@ import (
 // origins sends its Origin; both are refused before anything else is checked.
 type hosts struct {
 	allowed map[string]bool // lower case, without port
-	anyHost func() bool     // auth is on: a key is needed anyway
+	anyHost func() bool     // no Host is foreign
 	origins *origins        // may change what is below /v0, too
 	foreign http.CrossOriginProtection
 }
@@ -26,6 +26,15 @@ func keyed(keys *Keys, r *relay.Relay) func() bool {
 		return r.Keyed
 	}
 	return func() bool { return keys != nil }
+}
+
+// anyHost says whether requests for any Host are taken: a key is needed, or a relay serves nobody yet,
+// but probes.
+func anyHost(keyed func() bool, r *relay.Relay) func() bool {
+	if r == nil {
+		return keyed
+	}
+	return func() bool { return keyed() || r.Serves() != nil }
 }
 
 func newHosts(allowed []string, listed *origins, anyHost func() bool) *hosts {

@@ -152,7 +152,7 @@ func New(c Config, opt Options) *Server {
 	}
 	isKeyed := keyed(c.Keys, opt.Relay)
 	s.origins = newOrigins(c.CORSOrigins, isKeyed)
-	s.hosts = newHosts(c.AllowedHosts, s.origins, isKeyed)
+	s.hosts = newHosts(c.AllowedHosts, s.origins, anyHost(isKeyed, opt.Relay))
 	s.throttles = newThrottles()
 	s.newLines()
 	s.metrics = newMetrics(s)

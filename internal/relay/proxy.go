@@ -23,8 +23,7 @@ func (r *Relay) newProxy() *httputil.ReverseProxy {
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = r.base.Scheme, r.base.Host, ""
 			p.Out.URL.RawQuery = p.In.URL.RawQuery
-			p.Out.Header.Del("Origin")
-			p.Out.Header.Del("Sec-Fetch-Site")
+			tellPage(p.In, p.Out.Header)
 			p.SetXForwarded()
 		},
 		ModifyResponse: func(resp *http.Response) error {
@@ -35,6 +34,19 @@ func (r *Relay) newProxy() *httputil.ReverseProxy {
 		FlushInterval: -1,
 		ErrorHandler:  r.proxyFailed,
 		ErrorLog:      log.New(slogWriter{r.log}, "", 0),
+	}
+}
+
+// tellPage tells the upstream by h what it cannot see: whether a page of the relay asks, for which alone a
+// cookie counts. What others send has none.
+func tellPage(in *http.Request, h http.Header) {
+	h.Del("Origin")
+	h.Del("Sec-Fetch-Site")
+	switch {
+	case api.OwnPage(in):
+		h.Set("Sec-Fetch-Site", "same-origin")
+	case api.ForeignPage(in):
+		h.Del("Cookie")
 	}
 }
 

@@ -58,15 +58,10 @@ func (h *hosts) check(r *http.Request) error {
 	if h.foreign.Check(r) != nil && !h.trusts(r.Header.Get("Origin")) {
 		return api.Errorf(api.CodeForbidden, "the request comes from a web page of another origin; list that in WEIR_CORS_ORIGINS to allow it")
 	}
-	if origin := r.Header.Get("Origin"); origin != "" && isUpgrade(r) && (h.origins != nil || !h.anyHost()) && !sameOrigin(origin, r.Host) && !h.trusts(origin) {
+	if origin := r.Header.Get("Origin"); origin != "" && isUpgrade(r) && (h.origins != nil || !h.anyHost()) && !api.SameOrigin(origin, r.Host) && !h.trusts(origin) {
 		return api.Errorf(api.CodeForbidden, "the WebSocket is asked for by a web page of another origin; list that in WEIR_CORS_ORIGINS to allow it")
 	}
 	return nil
-}
-
-func sameOrigin(origin, host string) bool {
-	u, err := url.Parse(origin)
-	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
 }
 
 func (h *hosts) known(hostport string) bool {

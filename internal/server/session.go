@@ -71,32 +71,13 @@ func (t *sessions) close(id string) {
 	}
 }
 
-// ownPage reports whether a request that may change something comes from a page of this
-// server. Without that, a cookie does not count as a key.
-func ownPage(r *http.Request) bool {
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
-		return site == "same-origin"
-	}
-	origin := r.Header.Get("Origin")
-	return origin != "" && sameOrigin(origin, r.Host)
-}
-
-// foreignPage reports whether a page of another origin asks. One of the same host with
-// another port sends the cookie, too, and asks for a WebSocket with a GET.
-func foreignPage(r *http.Request) bool {
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
-		return site != "same-origin" && site != "none"
-	}
-	return r.Header.Get("Origin") != "" && !ownPage(r)
-}
-
 // keyOf finds the key of a request: its own, or that of its session.
 func (q *request) keyOf(token bool) (*apiKey, error) {
 	key, err := q.authenticate(token)
 	if err == nil || q.r.Header.Get("Authorization") != "" {
 		return key, err
 	}
-	if s, ok := q.s.sessions.find(q.r); ok && (ownPage(q.r) || isSafe(q.r.Method) && !foreignPage(q.r)) {
+	if s, ok := q.s.sessions.find(q.r); ok && (api.OwnPage(q.r) || isSafe(q.r.Method) && !api.ForeignPage(q.r)) {
 		q.signedIn = s.life
 		return s.key, nil
 	}

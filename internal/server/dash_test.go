@@ -99,36 +99,73 @@ func TestABrowserSignsInAndOut(t *testing.T) {
 	s.want(s.ask("GET", "/v0/topics", "", header{"Cookie": cookie}), 401, "unauthorized")
 }
 
-// Nobody stays signed in for ever, and whoever does not sign out takes no place from others.
+// Nobody stays signed in for ever.
 func TestASessionEndsByItself(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		var all sessions
-		var oldest *http.Request
-		for range maxSessions {
-			id, ok := all.open(&apiKey{})
-			if !ok {
-				t.Fatal("no place for a session")
-			}
-			oldest = httptest.NewRequest("GET", "/", nil)
-			oldest.AddCookie(&http.Cookie{Name: sessionCookie, Value: id})
-		}
-		if _, ok := all.open(&apiKey{}); ok {
-			t.Errorf("%d sessions are open", maxSessions+1)
-		}
-		s, ok := all.find(oldest)
+		id := all.open(&apiKey{})
+		r := httptest.NewRequest("GET", "/", nil)
+		r.AddCookie(&http.Cookie{Name: sessionCookie, Value: id})
+		s, ok := all.find(r)
 		if !ok || s.life.Err() != nil {
 			t.Errorf("a new session: %v %v", ok, s.life.Err())
 		}
 		time.Sleep(sessionLasts)
 		synctest.Wait()
-		if _, ok := all.find(oldest); ok || s.life.Err() == nil {
+		if _, ok := all.find(r); ok || s.life.Err() == nil {
 			t.Errorf("a session is open after %v: %v", sessionLasts, s.life.Err())
 		}
-		if _, ok := all.open(&apiKey{}); !ok {
-			t.Error("there is no place though all sessions are over")
+		all.close(id)
+	})
+}
+
+// However often somebody has signed in, the next one can, and is not signed out by the one after.
+func TestManySignInsKeepNobodyOut(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		var all sessions
+		one, two, three := &apiKey{name: "one"}, &apiKey{name: "two"}, &apiKey{name: "three"}
+		find := func(id string) (session, bool) {
+			r := httptest.NewRequest("GET", "/", nil)
+			r.AddCookie(&http.Cookie{Name: sessionCookie, Value: id})
+			return all.find(r)
 		}
-		all.close(oldest.Cookies()[0].Value)
-		time.Sleep(sessionLasts)
+		has := func(id string) bool {
+			_, ok := find(id)
+			return ok
+		}
+		count := func() int {
+			synctest.Wait() // those that have ended go by themselves
+			all.mu.Lock()
+			defer all.mu.Unlock()
+			return len(all.all)
+		}
+		open := func(k *apiKey) string {
+			time.Sleep(time.Millisecond)
+			return all.open(k)
+		}
+		person := open(two)
+		first := open(one)
+		begun, _ := find(first)
+		for range 2 * maxSessions {
+			open(one)
+		}
+		if has(first) || begun.life.Err() == nil {
+			t.Error("the oldest sign-in of the key goes on")
+		}
+		if !has(person) {
+			t.Error("the sign-ins of one key have ended that of another")
+		}
+		late := open(three)
+		if !has(late) || has(person) {
+			t.Error("of a key that has none, the oldest of all makes room")
+		}
+		if n := count(); n != maxSessions {
+			t.Errorf("%d sign-ins", n)
+		}
+		time.Sleep(sessionLasts + time.Second)
+		if n := count(); n != 0 {
+			t.Errorf("%d are left after their time", n)
+		}
 	})
 }
 

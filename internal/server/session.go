@@ -15,7 +15,7 @@ const (
 	sessionCookie = "weir_session"
 	// sessionLasts is how long a browser stays signed in.
 	sessionLasts = 12 * time.Hour
-	// maxSessions bounds the browsers that are signed in.
+	// maxSessions bounds the browsers that are signed in: one more signs out the oldest.
 	maxSessions = 1000
 )
 
@@ -26,26 +26,40 @@ type sessions struct {
 }
 
 type session struct {
-	key  *apiKey
-	life context.Context // it ends with the session
-	end  context.CancelFunc
+	key   *apiKey
+	begun time.Time
+	life  context.Context // it ends with the session
+	end   context.CancelFunc
 }
 
-// open begins a session. It returns false if there are too many.
-func (t *sessions) open(k *apiKey) (id string, ok bool) {
+// open begins a session.
+func (t *sessions) open(k *apiKey) (id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.all) >= maxSessions {
-		return "", false
+		t.endOldest(k)
 	}
 	if t.all == nil {
 		t.all = make(map[string]session)
 	}
 	id = rand.Text()
 	life, end := context.WithTimeout(k.standing(), sessionLasts)
-	t.all[id] = session{k, life, end}
+	t.all[id] = session{k, time.Now(), life, end}
 	context.AfterFunc(life, func() { t.close(id) })
-	return id, true
+	return id
+}
+
+// endOldest ends the oldest session, of this key if it has any: a program that signs in again and again
+// signs out nobody else. The lock is held.
+func (t *sessions) endOldest(k *apiKey) {
+	var oldest string
+	for id, s := range t.all {
+		if last := t.all[oldest]; oldest == "" || s.key == k && last.key != k || (s.key == k) == (last.key == k) && s.begun.Before(last.begun) {
+			oldest = id
+		}
+	}
+	t.all[oldest].end()
+	delete(t.all, oldest)
 }
 
 // find returns the session of a request; ok is false if it has none.
@@ -116,11 +130,7 @@ func (q *request) postSession() error {
 	if k == nil {
 		return errKey()
 	}
-	id, ok := q.s.sessions.open(k)
-	if !ok {
-		return api.OverFixed("max_sessions", maxSessions)
-	}
-	http.SetCookie(q.w, q.cookie(id, int(sessionLasts/time.Second)))
+	http.SetCookie(q.w, q.cookie(q.s.sessions.open(k), int(sessionLasts/time.Second)))
 	q.noContent()
 	return nil
 }

@@ -13,7 +13,7 @@ const byPressure = "pressure"
 var throttleReasons = []string{
 	byPressure, api.ReasonLoadShedding, "max_topics", "max_routers", "max_watch_sessions", "max_sse_connections",
 	"max_sse_connections_per_key", "max_inflight_per_key", "max_inflight_bytes", "max_total_bytes",
-	"max_idempotency_keys", "max_sessions", "max_waiting_claims_per_socket", "webhook_deliveries",
+	"max_idempotency_keys", "max_waiting_claims_per_socket", "webhook_deliveries",
 }
 
 // throttles counts the 429 answers by reason. The map is never modified.

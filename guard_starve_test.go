@@ -18,7 +18,7 @@ import (
 type slowlyRead struct{ *backendtest.Fake }
 
 func (f slowlyRead) Signal(ctx context.Context, most int64) (backend.Signal, error) {
-	for range 200 {
+	for range 40 {
 		if err := ctx.Err(); err != nil {
 			return backend.Signal{}, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -76,4 +77,36 @@ func TestTheCookieOfADashboardCountsThroughARelay(t *testing.T) {
 			t.Errorf("%d dead letters are left, %v", state.Count, err)
 		}
 	})
+}
+
+// A sign-in holds where the browser is, whether that or the upstream has TLS or not.
+func TestACookieIsForTLSIfTheRelayHasIt(t *testing.T) {
+	for _, upstream := range []bool{false, true} {
+		set := &http.Cookie{Name: "weir_session", Value: "x", Path: "/", MaxAge: 10, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: upstream}
+		r, _ := front(t, func(w http.ResponseWriter, _ *http.Request) { http.SetCookie(w, set) })
+		for _, secure := range []bool{false, true} {
+			s := httptest.NewUnstartedServer(r)
+			if secure {
+				s.StartTLS()
+			} else {
+				s.Start()
+			}
+			req, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/ui/session", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("X-Forwarded-Proto", "https") // of whoever says so
+			resp, err := s.Client().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			want := *set
+			want.Secure = secure
+			if got := resp.Header.Get("Set-Cookie"); got != want.String() {
+				t.Errorf("with TLS at the upstream %v, at the relay %v: %s, want %s", upstream, secure, got, &want)
+			}
+			s.Close()
+		}
+	}
 }

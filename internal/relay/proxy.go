@@ -28,6 +28,7 @@ func (r *Relay) newProxy() *httputil.ReverseProxy {
 		},
 		ModifyResponse: func(resp *http.Response) error {
 			leaveOrigins(resp.Header)
+			secureCookies(resp)
 			return nil
 		},
 		Transport:     r.client.Transport,
@@ -47,6 +48,18 @@ func tellPage(in *http.Request, h http.Header) {
 		h.Set("Sec-Fetch-Site", "same-origin")
 	case api.ForeignPage(in):
 		h.Del("Cookie")
+	}
+}
+
+// secureCookies marks cookies by how the client came to the relay: a browser keeps none that is for TLS
+// alone without it, and sends one that is not anywhere.
+func secureCookies(resp *http.Response) {
+	lines := resp.Header["Set-Cookie"]
+	for i, line := range lines {
+		if c, err := http.ParseSetCookie(line); err == nil {
+			c.Secure = resp.Request.Header.Get("X-Forwarded-Proto") == "https" // as the relay has set it
+			lines[i] = c.String()
+		}
 	}
 }
 

@@ -573,6 +573,7 @@ func (s *sim) jump() {
 		s.wall.frozen.Store(s.wall.now().UnixNano())
 		s.count["the clock freezes"]++
 		s.tell("the clock freezes")
+		s.keysAhead = true
 	} else {
 		d := pickOf(s, []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour, time.Millisecond, -time.Second})
 		s.wall.offset.Add(int64(d))

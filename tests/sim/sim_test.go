@@ -60,7 +60,7 @@ type sim struct {
 	steps     int
 	era       int             // of idempotency keys: a restart may leave open which it knows
 	keysFrom  time.Time       // since when the log says how old they are, unless the clock was stepped
-	keysAhead bool            // or time stamps were ahead of the wall clock then
+	keysAhead bool            // or time stamps were ahead of the wall clock then, or it has stood still
 	lives     map[string]bool // lease ids given out
 
 	hash  hash.Hash64

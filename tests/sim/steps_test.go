@@ -442,7 +442,7 @@ func (s *sim) reopen(how stop, mem *crashfs.FS) {
 		s.findKeys(w, stepped, lease)
 	}
 	if lostSome || stepped {
-		s.keysFrom, s.keysAhead = time.Now(), s.last.Load() > s.wall.now().UnixMilli()
+		s.keysFrom, s.keysAhead = time.Now(), s.last.Load() > s.wall.now().UnixMilli() || s.wall.frozen.Load() != 0
 	}
 	if lost > 0 {
 		s.count["power cut lost changes"]++

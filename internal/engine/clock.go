@@ -72,7 +72,7 @@ const (
 	clockEvery = 60_000
 )
 
-// noted is how the clocks stood as the log has it; recovery's, then tickLoop's.
+// noted is how the clocks stood as the log has it; recovery's, then of who holds noting.
 type noted struct {
 	op.Clock
 	gen, lsn uint64 // of the log that has it, and how far that went
@@ -82,6 +82,8 @@ type noted struct {
 // noteClock logs how the clocks stand if the wall clock was stepped, or stood still, and now and then.
 // With an error of the log it is tried again.
 func (e *Engine) noteClock(stop bool) {
+	e.noting.Lock()
+	defer e.noting.Unlock()
 	now, ok := e.clocks()
 	if !ok {
 		return

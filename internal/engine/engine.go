@@ -139,7 +139,8 @@ type Engine struct {
 	startAt time.Time // with a monotonic reading
 	startMS int64     // the lease clock then
 
-	noted noted
+	noting sync.Mutex
+	noted  noted
 
 	lastTS    atomic.Int64 // highest server time seen, Unix ms
 	created   int64        // highest that a topic known to the recovery was created at: the clock may have been set back since

@@ -159,6 +159,47 @@ func TestASteppedClockNeitherForgetsAKeyNorKeepsIt(t *testing.T) {
 	}
 }
 
+// Nor does one that is in a table before the log has told of the step.
+func TestAKeyThatIsSealedRightBehindAStepIsKnown(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		for _, before := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%v, before it %v", step, before), func(t *testing.T) {
+				bubble.Run(t, func(t *testing.T) {
+					w, fs := &wall{}, crashfs.New()
+					e := openOn(t, fs, "a", w.set)
+					put(t, e, "t", configOf(api.Fsync, func(c *api.Config) { c.IdempotencyWindowMS = 60_000 }))
+					time.Sleep(2500 * time.Millisecond) // between two looks at the clocks
+					if before {
+						write(t, e, "t", "1")
+						if _, err := keyed(e, "t", "k"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					w.jump(step)
+					if !before {
+						if _, err := keyed(e, "t", "k"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					sealNow(t, e)
+					fs = fs.CrashClone(vfs.CrashCloneCfg{})
+					e.Close()
+					e = openOn(t, fs, "a", w.set)
+					defer e.Close()
+					time.Sleep(55 * time.Second)
+					if res, err := keyed(e, "t", "k"); err != nil || !res.Deduped {
+						t.Errorf("the key is known: %v, %v", res.Deduped, err)
+					}
+					time.Sleep(10 * time.Second)
+					if res, err := keyed(e, "t", "k"); err != nil || res.Deduped {
+						t.Errorf("past its window it is known: %v, %v", res.Deduped, err)
+					}
+				})
+			})
+		}
+	}
+}
+
 // Time stamps that are ahead stand still. Keys leave memory and disk all the same, or the bound on
 // them would refuse writes for as long.
 func TestKeysAreForgottenThoughTimeStampsAreAhead(t *testing.T) {

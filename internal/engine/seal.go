@@ -151,8 +151,12 @@ func (v view) KeyAt(id uint64, key op.KeyHash, first uint64) (at int64, ok bool)
 // Watching reports whether the watch session still lives.
 func (v view) Watching(id op.WatchID) bool { return v.e.push.Watching(widOf(id)) }
 
-// Sync makes what Snapshot relied on durable.
-func (v view) Sync() error { return v.e.log.Sync() }
+// Sync makes what Snapshot relied on durable, and how the clocks stand: KeyAt told times of the lease
+// clock, which goes on over a step of the wall clock only if the log has that.
+func (v view) Sync() error {
+	v.e.noteClock(false)
+	return v.e.log.Sync()
+}
 
 // shrinkLoop gives back the disk space of what is gone, soon after it went.
 func (e *Engine) shrinkLoop() {

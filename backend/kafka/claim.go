@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"github.com/weirmq/weir/backend"
 )
 
@@ -24,7 +26,7 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 	}
 	b.lookFirst(ctx)
 	if err := b.group.join(ctx); err != nil {
-		return backend.Claimed{}, b.cut(ctx, err)
+		return backend.Claimed{}, b.cut(ctx, b.sure(ctx, err))
 	}
 	limit, err := b.group.limit(req.MaxDeliveries)
 	if err != nil {
@@ -39,12 +41,37 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 		}
 		last := !time.Now().Before(end) || req.HasEnough()
 		if err := b.fill(ctx, req, time.Until(end)); err != nil {
-			return backend.Claimed{}, b.cut(ctx, err)
+			return backend.Claimed{}, b.cut(ctx, b.sure(ctx, err))
 		}
 		if _, waiting := b.held.waiting(); last && !waiting {
 			return backend.Claimed{}, nil
 		}
 	}
+}
+
+// goneTries is how often the brokers have to say that a topic is gone which was there.
+const goneTries = 8
+
+// sure returns what a claim ends with: a broker that has just started may not have heard of the topic yet, and that is
+// no reason for a worker to end.
+func (b *Backend) sure(ctx context.Context, err error) error {
+	if !errors.Is(err, backend.ErrStreamNotFound) || !b.topic.known() {
+		return err
+	}
+	for range goneTries {
+		if _, asked := b.layoutOf(ctx, b.set.topic); !errors.Is(asked, kerr.UnknownTopicOrPartition) {
+			b.topic.forget()
+			return fmt.Errorf("kafka: %w: a broker did not know topic %q", backend.ErrUnavailable, b.set.topic)
+		}
+		select {
+		case <-time.After(retryEvery):
+		case <-ctx.Done():
+			return fmt.Errorf("kafka: %w", ctx.Err())
+		case <-b.closing.Done():
+			return errClosed
+		}
+	}
+	return err
 }
 
 // fill fetches once, or waits for the fetch of another claim.

@@ -112,7 +112,11 @@ var passing = map[string][]trouble{
 		{key: kmsg.OffsetFetch, err: kerr.UnstableOffsetCommit, first: true},
 		{key: kmsg.Heartbeat, err: kerr.RebalanceInProgress, whole: true},
 		{key: kmsg.Heartbeat, err: kerr.IllegalGeneration, whole: true},
+		{key: kmsg.OffsetFetch, err: kerr.UnknownTopicOrPartition, first: true},
+		{key: kmsg.ListOffsets, err: kerr.UnknownTopicOrPartition, first: true},
 		{key: kmsg.Fetch, err: kerr.NotLeaderForPartition},
+		{key: kmsg.Fetch, err: kerr.UnknownTopicOrPartition},
+		{key: kmsg.OffsetCommit, err: kerr.UnknownTopicOrPartition},
 		{key: kmsg.Fetch, err: kerr.UnknownTopicID},
 		{key: kmsg.Fetch, err: kerr.KafkaStorageError},
 		{key: kmsg.OffsetCommit, err: kerr.IllegalGeneration},
@@ -124,6 +128,41 @@ var passing = map[string][]trouble{
 }
 
 const groupShare, groupClassic = "share", "classic"
+
+// TestABrokerThatIsBehindEndsNoWorker: one that has just started may not have heard of the topic.
+func TestABrokerThatIsBehindEndsNoWorker(t *testing.T) {
+	t.Parallel()
+	for _, kind := range groupTypes {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			worker := f.open(kind)
+			f.publish(worker, 0, 2)
+			f.take(worker, 1)
+			until := time.Now().Add(500 * time.Millisecond)
+			f.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+				f.KeepControl()
+				if time.Now().After(until) {
+					return nil, nil, false
+				}
+				answer := req.ResponseKind().(*kmsg.MetadataResponse)
+				for _, asked := range req.(*kmsg.MetadataRequest).Topics {
+					topic := kmsg.NewMetadataResponseTopic()
+					topic.Topic, topic.TopicID, topic.ErrorCode = asked.Topic, asked.TopicID, kerr.UnknownTopicOrPartition.Code
+					answer.Topics = append(answer.Topics, topic)
+				}
+				return answer, nil, true
+			})
+			for time.Now().Before(until) {
+				_, _ = worker.Retained(t.Context(), true) // which asks for the topic
+				if _, err := worker.Claim(t.Context(), claim(1)); errors.Is(err, backend.ErrStreamNotFound) {
+					t.Fatal(err)
+				}
+				f.publish(worker, 2, 3)
+			}
+		})
+	}
+}
 
 // TestTroubleThatPasses: the cluster answers two requests with an error that says to try again,
 // or to begin anew. Every message is stored once, within its context, and handled, and nothing

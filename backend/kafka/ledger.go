@@ -47,6 +47,10 @@ type ledger struct {
 	ours    bool // weir's workers have been in the group
 	past    past
 	shown   *horizon // what of this handle's was written last, or need not be
+	// The lost ends that this handle has told first and not taken up yet, though others may have told more since,
+	// and the offset behind them.
+	firsts  map[string][]entry
+	firstTo int64
 	// What producers have counted, and all of them, also those that are forgotten.
 	counts map[string]counted
 	sums   []uint32
@@ -90,7 +94,7 @@ func (e entry) valid(now time.Time) bool {
 
 func newLedger(b *Backend) *ledger {
 	return &ledger{
-		b: b, kick: make(chan struct{}, 1), asking: make(chan struct{}, 1), entries: map[string]entry{}, counts: map[string]counted{},
+		b: b, kick: make(chan struct{}, 1), asking: make(chan struct{}, 1), entries: map[string]entry{}, firsts: map[string][]entry{}, counts: map[string]counted{},
 	}
 }
 
@@ -233,7 +237,7 @@ func (l *ledger) follow(to *layout) (another bool) {
 	l.topic = to.id
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.next, l.entries, l.shares = 0, map[string]entry{}, nil
+	l.next, l.firstTo, l.entries, l.shares = 0, 0, map[string]entry{}, nil
 	return true
 }
 
@@ -269,6 +273,9 @@ func (l *ledger) note(r *kgo.Record) {
 		if e.Cut = e.Cut.beyond(old.Cut); e.Cut == nil {
 			return
 		}
+	}
+	if e.Cut != nil && e.Cut.By == l.b.group.name() && r.Offset >= l.firstTo {
+		l.firsts[string(r.Key)], l.firstTo = append(l.firsts[string(r.Key)], e), r.Offset+1
 	}
 	l.entries[string(r.Key)] = e
 }

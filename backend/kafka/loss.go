@@ -248,9 +248,7 @@ func (o *lookout) goes(was string, got map[int32]received) {
 // tellGone tells what went with the topic before.
 func (b *Backend) tellGone(ctx context.Context, o *lookout) error {
 	for p, cut := range o.gone {
-		if o.tells {
-			o.tellCut(p, b.ledger.told(cutPrefix, p).Cut, b.group.name())
-		}
+		b.takeUp(o, p)
 		if err := b.tellCut(ctx, o, p, cut.beyond(b.ledger.told(cutPrefix, p).Cut)); err != nil {
 			return err
 		}
@@ -276,9 +274,7 @@ func (b *Backend) toldEnds(o *lookout, w *work) map[int32]*cutEntry {
 
 // tellEnd tells what a partition has lost of its end, and returns it, or what was told last.
 func (b *Backend) tellEnd(ctx context.Context, o *lookout, p int32, cut, told *cutEntry, at edge, r *reading) (*cutEntry, error) {
-	if o.tells {
-		o.tellCut(p, told, b.group.name()) // one whose note had no answer
-	}
+	b.takeUp(o, p) // one whose note had no answer
 	if cut == nil {
 		return told, nil
 	}
@@ -323,20 +319,28 @@ func (b *Backend) tellCut(ctx context.Context, o *lookout, p int32, cut *cutEntr
 		if err := b.ledger.tell(ctx, b.ledger.keyOf(cutPrefix, p), &entry{Cut: cut}, &cut.gapEntry); err != nil {
 			return err
 		}
-		o.tellCut(p, b.ledger.told(cutPrefix, p).Cut, b.group.name())
+		b.takeUp(o, p)
 	}
 	return nil
 }
 
-// tellCut is find of a cut that is in the ledger, once, if that is this handle's to tell.
-func (o *lookout) tellCut(p int32, cut *cutEntry, own string) {
-	if cut == nil {
+// takeUp is find of what the ledger has of this handle, once.
+func (b *Backend) takeUp(o *lookout, p int32) {
+	if !o.tells {
 		return
 	}
-	if last := o.cuts[p]; cut.By == own && (last == nil || *last != *cut) {
-		o.find(p, cut.reason(), &cut.gapEntry)
+	for _, e := range b.ledger.takeFirsts(b.ledger.keyOf(cutPrefix, p)) {
+		o.find(p, e.Cut.reason(), &e.Cut.gapEntry)
 	}
-	o.cuts[p] = cut
+}
+
+// takeFirsts returns what this handle has told first of a partition of the present topic.
+func (l *ledger) takeFirsts(key string) []entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list, topic := l.firsts[key], l.b.topic.id()
+	delete(l.firsts, key)
+	return slices.DeleteFunc(list, func(e entry) bool { return !sameTopic(e.Topic, topic) })
 }
 
 // cutsTold describes what was told of the ends of all partitions, and counts what the group had not been given.

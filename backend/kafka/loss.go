@@ -262,7 +262,7 @@ func (b *Backend) toldEnds(o *lookout, w *work) map[int32]*cutEntry {
 	all := map[int32]*cutEntry{}
 	for p := range w.edges {
 		told := b.ledger.told(cutPrefix, p).Cut
-		if own := o.cuts[p]; !o.tells && own != nil && (told == nil || own.Epoch > told.Epoch) {
+		if own := o.cuts[p]; own != nil && (told == nil || own.Epoch > told.Epoch) {
 			told = own
 		}
 		if told != nil {

@@ -48,7 +48,7 @@ type lookout struct {
 	there map[int32]heights   // what others have seen and is not lost
 	found []backend.Gap       // not told yet
 	told  map[int32]int64     // the end of the last gap of the ledger that was
-	cuts  map[int32]*cutEntry // the last that was
+	cuts  map[int32]*cutEntry // the last lost ends that one who only looks has found
 	gone  map[int32]*cutEntry // of the topic before; to be told
 
 	begun atomic.Bool             // it has looked, or tried to

@@ -118,6 +118,8 @@ func (p *Proxy) closeAll(reset bool) {
 	for c := range p.conns {
 		if reset {
 			_ = c.SetLinger(0)
+		} else {
+			_ = c.CloseWrite() // is seen at once; Close takes effect when who reads has let go
 		}
 		_ = c.Close()
 	}

@@ -146,12 +146,16 @@ func (c *conn) Read(b []byte) (int, error) {
 		n, err = c.Conn.Read(b)
 	}
 	c.part, c.heard = c.part || n > 0, c.heard || n > 0
-	if err != nil && !c.heard {
-		// The client greets first, and sends nothing before it is answered. It strips the
-		// outer layer of the error.
-		err = fmt.Errorf("new connection: %w", &notSent{err})
+	return n, c.greeting(err)
+}
+
+// greeting says of an error from before the first answer that no call was sent: the client
+// greets first, and sends nothing else until then. It strips the outer layer of the error.
+func (c *conn) greeting(err error) error {
+	if err == nil || c.heard {
+		return err
 	}
-	return n, err
+	return fmt.Errorf("new connection: %w", &notSent{err})
 }
 
 // Write keeps the last words of a server that closed the connection instead of reading
@@ -159,14 +163,14 @@ func (c *conn) Read(b []byte) (int, error) {
 func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if !wasReset(err) {
-		return n, err
+		return n, c.greeting(err)
 	}
 	said := make([]byte, 512)
 	got, _ := c.Conn.Read(said) // what has arrived; the connection is closed
 	if line, _, ends := bytes.Cut(said[:got], []byte("\r\n")); ends && line[0] == '-' {
 		err = &lastWords{err, string(line[1:])}
 	}
-	return n, err
+	return n, c.greeting(err)
 }
 
 // lookAgain gives a call whose time is up a last moment, unless its context has ended:

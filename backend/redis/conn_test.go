@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -40,5 +41,28 @@ func TestAnAnswerIsTakenThoughThisProcessStoodStill(t *testing.T) {
 	got := make([]byte, 64)
 	if n, err := c.Read(got); err != nil || string(got[:n]) != answer {
 		t.Errorf("%q, %v", got[:n], err)
+	}
+}
+
+// A greeting that cannot be written was no call: the time was over, or the server had gone.
+func TestAGreetingThatIsNotWrittenIsNoCall(t *testing.T) {
+	all := calls{closing: t.Context()}
+	for name, spoil := range map[string]func(c *conn, server net.Conn){
+		"late": func(c *conn, _ net.Conn) { _ = c.SetWriteDeadline(time.Now().Add(-time.Second)) },
+		"gone": func(_ *conn, server net.Conn) { _ = server.Close() },
+	} {
+		client, server := net.Pipe()
+		defer server.Close()
+		c := all.adopt(client, "")
+		defer c.Close()
+		spoil(c, server)
+		_, err := c.Write([]byte("HELLO 3"))
+		if stripped := errors.Unwrap(err); stripped == nil || !neverSent(stripped) {
+			t.Errorf("%s: %v", name, err)
+		}
+		c.heard = true
+		if _, err := c.Write([]byte("XADD")); err == nil || neverSent(err) {
+			t.Errorf("%s, a call: %v", name, err)
+		}
 	}
 }

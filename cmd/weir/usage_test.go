@@ -147,6 +147,8 @@ func TestFlagsThatExcludeEachOther(t *testing.T) {
 		"dlq redrive http://127.0.0.1:1/x --follow --dry-run":           "--follow and --dry-run exclude each other",
 		"sample --metrics :0 --count 3 http://127.0.0.1:1/x":            "--count is for printed samples",
 		"sample --metrics :0 --every 2m http://127.0.0.1:1/x":           "--every 2m0s is too long for --metrics",
+		"serve --upstream=": `flag --upstream: "" is not a URL: it is empty`,
+		"serve --replica= --port 0 --data-dir /nowhere/a":               `flag --replica: "" is not a URL: it is empty`,
 		"serve --upstream redis://h/x":                                  `unknown URL scheme "redis"`,
 		"serve --upstream http://:secret@127.0.0.1:1":                   "set WEIR_UPSTREAM_KEY",
 		"serve --upstream http://one,two:4000":                          "in front of one address",

@@ -189,6 +189,20 @@ func checkEmpty(t *testing.T, s *Setting, source string, load func(string) (any,
 	}
 }
 
+// A script whose variable is not set gives a flag an empty text. That must not run a server
+// without what the flag is for, such as its copy.
+func TestNoFlagTakesAnEmptyText(t *testing.T) {
+	for _, s := range table {
+		_, taken := s.kind.parse("")
+		if s.places&byFlag == 0 || !taken || s.kind.typ == list.typ { // an empty list allows nobody
+			continue
+		}
+		if s.name != "dead-letter" || s.in&(TopicCreate|TopicSet) == 0 { // there empty is none, which a topic may have
+			t.Errorf("--%s takes an empty text", s.name)
+		}
+	}
+}
+
 // A flag beats the environment, which beats the file, which beats the default; what is
 // beaten need not be right, except in the file.
 func TestWhichPlaceCounts(t *testing.T) {

@@ -37,7 +37,7 @@ var schemes = []string{"mem", "file", "redis", "rediss", "kafka", "kafkas", "htt
 func URL(ctx context.Context, rawURL string) (*weir.Stream, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, &backend.URLError{Err: errors.New("weir: invalid URL; special characters in a user name, password or key need percent-encoding")}
+		return nil, &backend.URLError{Err: errors.New("weir: invalid URL; an IPv6 address stands in [ ], and special characters in a user name, password or key need percent-encoding")}
 	}
 	b, err := openShards(ctx, u)
 	if err != nil {

@@ -113,7 +113,7 @@ func parseQuery(u *url.URL) (cfg api.Config, err error) {
 func WithKey(rawURL, key string) (string, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return "", errors.New("invalid URL; special characters in a user name, password or key need percent-encoding")
+		return "", errors.New("invalid URL; an IPv6 address stands in [ ], and special characters in a user name, password or key need percent-encoding")
 	}
 	if key == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
 		return rawURL, nil

@@ -106,7 +106,7 @@ func isName(arg string) bool {
 // the base that they are of, nil if it was not asked for.
 func withURLs(cmd *cobra.Command, args []string) (all []string, used *baseURL, err error) {
 	words := strings.Fields(strings.TrimSuffix(cmd.Use, " [flags]"))[1:]
-	if len(words) == 0 || !strings.Contains(words[0], "URL") || strings.Contains(words[0], "DIR") {
+	if len(words) == 0 || !strings.Contains(words[0], "URL") || cmd.Flags().Lookup("context") == nil { // of a copy no name says where it is
 		return args, nil, nil
 	}
 	optional := strings.HasPrefix(words[0], "[")

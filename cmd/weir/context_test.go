@@ -55,7 +55,6 @@ func TestNamesBecomeURLs(t *testing.T) {
 		{"top URL…", "http://h:1", "", "http://h:1"},
 		{"sample [URL…]", "http://h:1", "", ""},
 		{"sample [URL…]", "http://h:1", "a", "http://h:1/a"},
-		{"restore DIR|URL [DATA-DIR]", "http://h:1", "a", "a"},
 		{"tail URL", "redis://h:1/0?stream=a", "b", "has a name already"},
 		{"tail URL", "", "orders", `"orders" is not a URL, and as a name it needs WEIR_URL or a context`},
 		{"tail URL", "", "", ""},
@@ -110,6 +109,19 @@ func TestEveryCommandTakesTheKeyOfItsContext(t *testing.T) {
 	try(newRoot())
 	if tried < 20 {
 		t.Errorf("tried %d commands", tried)
+	}
+}
+
+// Where a copy or a backup is no context and no WEIR_URL says.
+func TestACopyIsNamedByItsURLAlone(t *testing.T) {
+	t.Setenv("WEIR_URL", "http://127.0.0.1:1")
+	for line, want := range map[string]string{
+		"replica ls": "weir replica ls URL", "replica ls copies": "expected file://, s3://", "replica verify copies": "expected file://, s3://",
+		"restore nosuch": "open nosuch",
+	} {
+		if res := runWeir(t, "", strings.Fields(line)...); res.err == nil || !strings.Contains(res.err.Error(), want) {
+			t.Errorf("weir %s: %v, want %s", line, res.err, want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -27,12 +28,15 @@ func checkURLs(cmd *cobra.Command, args []string) error {
 }
 
 // hostFirst is a URL that lacks its scheme. It holds no secret.
-var hostFirst = regexp.MustCompile(`^[A-Za-z0-9.-]+:[0-9]+(/[^@]*)?$`)
+var hostFirst = regexp.MustCompile(`^([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]+(/[^@]*)?$`)
 
 // loopbackFirst is one that lacks its port too.
 var loopbackFirst = regexp.MustCompile(`^(localhost|127\.0\.0\.1)(/[^@]*)$`)
 
 func checkURL(arg string) error {
+	if arg == "" {
+		return errors.New("the URL is empty")
+	}
 	if hostFirst.MatchString(arg) {
 		scheme := "http"
 		if strings.Contains(arg, "?stream=") || strings.Contains(arg, "&stream=") {

@@ -97,6 +97,10 @@ func TestMistakesAreToldAlikeByEveryCommand(t *testing.T) {
 		if strings.Contains(cmd.Use, "URL") {
 			args := append([]string{"localhost:4000/orders"}, good(cmd)[min(1, len(good(cmd))):]...)
 			wrong(words, args, "did you mean http://localhost:4000/orders?")
+			args[0] = "[::1]:4000/orders"
+			wrong(words, args, "did you mean http://[::1]:4000/orders?")
+			args[0] = ""
+			wrong(words, args, "the URL is empty")
 			args[0] = "localhost:6379/0?stream=orders&group=g"
 			wrong(words, args, "did you mean redis://localhost:6379/0?stream=orders&group=g?")
 			for _, args[0] = range []string{"http://h:99999/x", "ftp://h/x", "http://u:p@127.0.0.1:1/x", "http://127.0.0.1:1/a?nope=1", "redis://h", "http://h%zz/x", "nonsense"} {

@@ -55,7 +55,7 @@ func streamFindings(s *Stream, cfg Config) (out []Finding) {
 		out = append(out, Finding{isWarning, s.ID, plural(int64(*s.Workers), "consumer is", "consumers are") + " in the group and not weir's: what they hold is not known, and guards see no workers.",
 			"Their own tools say how they are; the backlog here includes what they hold."})
 	case s.Deserted():
-		out = append(out, Finding{isError, s.ID, plural(*s.Lag, "message waits", "messages wait") + " and no worker asks for them.", "Start workers: weir work."})
+		out = append(out, Finding{isError, s.ID, plural(*s.Lag, "message waits", "messages wait") + " and no worker asks for work.", "Start workers: weir work."})
 	case s.SilentMS != nil && s.Pending != nil:
 		out = append(out, Finding{isWarning, s.ID, fmt.Sprintf("No sign of a worker for %d s, and %s held: its worker is dead, or at it for long.", *s.SilentMS/1000, plural(*s.Pending, "message is", "messages are")),
 			"See whether the workers live. Others get what dead ones hold when the leases end; who works for long should extend them."})

@@ -8,7 +8,7 @@ func TestAPausedStreamIsNotCalledDeserted(t *testing.T) {
 	s := Stream{ID: "q", Kind: "queue", Lag: &n}
 	for paused, want := range map[bool]string{
 		true:  "It is paused: its workers are given nothing.",
-		false: "3 messages wait and no worker asks for them.",
+		false: "3 messages wait and no worker asks for work.",
 	} {
 		s.Paused = paused
 		if got := streamFindings(&s, Config{}); len(got) != 1 || got[0].What != want {

@@ -53,6 +53,22 @@ func TestSigningInAndOut(t *testing.T) {
 	second.stays(s.URL, key, other)
 }
 
+// Whoever signs in with a key that may not see the page is told so, and can take another.
+func TestAKeyThatMayNotReadSignsNobodyIn(t *testing.T) {
+	t.Parallel()
+	s := weirtest.Start(t, weirtest.Options{Env: []string{"WEIR_API_KEYS=writer:w,reader:r"}})
+	b := newTab(t)
+	b.open(s.URL)
+	b.sees("h1", "Sign in")
+	b.press("writer" + kb.Enter)
+	b.sees("[role=alert]", "this call needs read")
+	if cookies := call(b, network.GetCookies, network.GetCookiesParams{}).Cookies; len(cookies) != 0 {
+		t.Errorf("cookies: %+v", cookies)
+	}
+	b.press("reader" + kb.Enter) // the other one is selected
+	b.sees("#link", "live")
+}
+
 // A session that ends takes its open pages with it.
 func TestTheEndOfASessionEndsItsPages(t *testing.T) {
 	t.Parallel()

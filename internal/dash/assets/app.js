@@ -57,6 +57,18 @@ async function open() {
   }
 }
 
+// enter signs in with a key that may see the page. With another one nothing would be shown, and
+// nothing to sign out with.
+async function enter(key) {
+  await signIn(key);
+  try {
+    await getJSON("/ui/history");
+  } catch (e) {
+    if (e.status === 403) await signOut();
+    throw e;
+  }
+}
+
 // ask shows the form for a key, and goes on when there is one.
 function ask() {
   if (main.querySelector("form.sign")) return; // somebody may have begun to type
@@ -75,7 +87,7 @@ function ask() {
   form.addEventListener("submit", async (e) => {
     e.preventDefault();
     try {
-      await signIn(input.value);
+      await enter(input.value);
       run();
     } catch (e) {
       why.textContent = e instanceof Refused ? "The server does not know this key." : e.message;

@@ -142,7 +142,8 @@ function streamTable() {
     const c = columns.find((v) => v.id === sort.id), sign = sort.down ? -1 : 1;
     heads.forEach((th, i) => (columns[i].id === sort.id ? th.setAttribute("aria-sort", sort.down ? "descending" : "ascending") : th.removeAttribute("aria-sort")));
     const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
-    const found = state.streams.filter((s) => `${s.id} ${s.group ?? ""}`.includes(filter.value))
+    const sought = filter.value.toLowerCase(); // phones write the first letter large
+    const found = state.streams.filter((s) => `${s.id} ${s.group ?? ""}`.toLowerCase().includes(sought))
       .sort((a, b) => sign * order(c.key(a), c.key(b)) || order(a.id, b.id));
     const list = found.slice(0, shown);
     const focused = document.activeElement; // a row that is moved loses it
@@ -170,7 +171,7 @@ const kindOf = (s) => (s.letters_of ? `dead letters of ${s.letters_of}` : [s.kin
 
 function streamRow(s) {
   const cells = columns.map((c) => h("td", { class: c.css }));
-  cells[0].append(h("a", { href: `#/s/${encodeURIComponent(s.id)}` }, s.name), h("span", { class: "kind" }, kindOf(s)));
+  cells[0].append(h("a", { href: `#/s/${encodeURIComponent(s.id)}`, title: s.name }, s.name), h("span", { class: "kind" }, kindOf(s)));
   const chip = h("span", { class: "state" });
   if (s.kind !== "log") cells[1].append(chip);
   return {

@@ -203,3 +203,28 @@ func TestTheGuideHasEveryStatus(t *testing.T) {
 		t.Errorf("docs/guides/web-service.md has the statuses %v, HTTPStatus makes %v", got, want)
 	}
 }
+
+// What a page says to type can be pasted into any shell. To zsh, a comment behind a command is more
+// arguments, and an address with a question mark in it a pattern that no file matches.
+func TestCommandsOfPagesCanBePasted(t *testing.T) {
+	box := regexp.MustCompile("(?ms)^```sh\n.*?^```$|^\n(?: {4}\\S[^\n]*\n)+")
+	command := regexp.MustCompile(`^ *(?:[A-Z_]+=\S+ )*(?:bin/weir|weir|curl|make|git|go|cd|cat|cp|source|export|time|pip|python3|seq|printf|echo|umask|mkdir)\b`)
+	quoted := regexp.MustCompile(`'[^']*'|"[^"]*"|\$\?`)
+	commands := 0
+	for name, text := range texts(t, ".md") {
+		for _, b := range box.FindAllString(text, -1) {
+			for line := range strings.Lines(b) {
+				if !command.MatchString(line) {
+					continue
+				}
+				commands++
+				if bare := quoted.ReplaceAllString(line, ""); strings.Contains(bare, " #") || strings.ContainsAny(bare, "?") {
+					t.Errorf("%s: %s", name, line)
+				}
+			}
+		}
+	}
+	if commands < 100 {
+		t.Fatalf("the pages have %d commands: the search misses them", commands)
+	}
+}

@@ -47,7 +47,7 @@ type Reason string
 
 // The reasons of a QueueFullError.
 const (
-	LoadShedding Reason = backend.ReasonLoadShedding // too many requests, at once or in the window
+	LoadShedding Reason = backend.ReasonLoadShedding // more than the workers can do in time, or too many requests at once or in the window
 	BufferFull   Reason = backend.ReasonBufferFull   // the client's own buffer is full
 	QueueFull    Reason = backend.ReasonQueueFull    // the queue stayed too deep for too long, or the server has no room
 )

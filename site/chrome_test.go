@@ -152,7 +152,7 @@ func TestPagesInABrowserAreQuietAndAskNobodyElse(t *testing.T) {
 	const pictures = `[...document.images].every((i) => i.complete && i.naturalWidth > 0)`
 	for page, shows := range map[string]string{
 		"index.html":                 "Start in five minutes",
-		"START.html":                 "leave it running",
+		"START.html":                 "Leave it running",
 		"CONCEPTS.html":              "A queue heals itself",
 		"API.html":                   "POST /v0/topics/orders",
 		"COMMANDS.html":              "weir topic truncate",

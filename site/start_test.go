@@ -58,7 +58,7 @@ func newReader(t *testing.T) *reader {
 // types adds a box. A server is left running, as the page asks for.
 func (r *reader) types(text string) {
 	for line := range strings.Lines(strings.ReplaceAll(text, ":4000", ":"+r.port)) {
-		if strings.HasPrefix(line, "bin/weir serve ") {
+		if strings.HasPrefix(line, "bin/weir serve") {
 			line = "{ " + strings.TrimSuffix(line, "\n") + "\n} >server.log 2>&1 &\n" +
 				"bin/weir health --wait 30s http://127.0.0.1:" + r.port + " >/dev/null\n"
 		}

@@ -31,7 +31,7 @@ With keys configured the key needs the admin scope and no prefixes.`
 
 const backupExample = `  weir backup http://127.0.0.1:4000 /backups/weir-monday
   weir backup file:///var/lib/weir /backups/weir-monday
-  weir backup --every 1h --keep 24h:7d --metrics :9465 https://weir.example:4000 /backups
+  weir backup --every 1h --keep 24h:7d --metrics :9467 https://weir.example:4000 /backups
   weir backup verify /backups/weir-monday`
 
 func newBackupCmd() *cobra.Command {

@@ -40,7 +40,7 @@ dashboard, take effect, the rest needs a restart.`
 const recoveryTold = 5 * time.Second
 
 const serveExample = `  weir serve
-  weir serve --host 0.0.0.0 --data-dir /var/lib/weir    # with WEIR_API_KEYS set`
+  weir serve --host 0.0.0.0 --data-dir /var/lib/weir --keys-file /etc/weir/keys.json`
 
 // serveOptions are the settings of serve: a server.Config, and those that it holds in another form.
 type serveOptions struct {

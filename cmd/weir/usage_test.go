@@ -243,6 +243,17 @@ func TestTheHelpNamesEveryKindOfStream(t *testing.T) {
 	}
 }
 
+// To zsh, a comment behind a command is more arguments, and an address with a question mark in it a
+// pattern that no file matches.
+func TestExamplesOfTheHelpCanBePasted(t *testing.T) {
+	quoted := regexp.MustCompile(`'[^']*'`)
+	everyCommand(func(cmd *cobra.Command, _ []string) {
+		if bare := quoted.ReplaceAllString(cmd.Example, ""); strings.ContainsAny(bare, "#?") {
+			t.Errorf("%s: %s", cmd.CommandPath(), cmd.Example)
+		}
+	})
+}
+
 func TestTheVersionHasTwoFlags(t *testing.T) {
 	want := runWeir(t, "", "version").stdout
 	for _, flag := range []string{"--version", "-v"} {

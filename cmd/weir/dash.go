@@ -98,11 +98,8 @@ func runDash(cmd *cobra.Command, opt *dashOptions, urls []string) (err error) {
 		return fmt.Errorf("URL %d: %w", bad+1, err)
 	}
 	l, err := net.Listen("tcp", opt.Addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%s is in use by another program; choose another with --listen; port 0 is any free one", opt.Addr)
-	}
 	if err != nil {
-		return &remedied{fmt.Errorf("--listen: %w", err), ownAddress}
+		return notListening(err, "with --listen; port 0 is any free one")
 	}
 	srv := server.New(opt.Config, server.Options{Version: version(), Logger: newLog(cmd.ErrOrStderr(), "text", slog.LevelInfo), Board: &b})
 	served := make(chan error, 1)

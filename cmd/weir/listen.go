@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"strings"
 	"syscall"
@@ -24,18 +23,26 @@ func listen(cfg *server.Config, opt *server.Options) (l net.Listener, url string
 		}
 		opt.CertificateEnds = files.Expires
 	}
-	l, err = net.Listen("tcp", cfg.Addr)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, "", fmt.Errorf("%w; choose another with --port (0 is any free one) or --host", err)
-	case err != nil:
-		return nil, "", err
+	if l, err = net.Listen("tcp", cfg.Addr); err != nil {
+		return nil, "", notListening(err, "with --port (0 is any free one) or --host")
 	}
 	log.Info("listening", "address", l.Addr().String(), "tls", files != nil)
 	if files == nil {
 		return l, "http://" + l.Addr().String(), nil
 	}
 	return tls.NewListener(l, files.Config()), "https://" + l.Addr().String(), nil
+}
+
+// notListening adds to the error of an address on which a command cannot listen what mends
+// it; another is how to choose another port.
+func notListening(err error, another string) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return &remedied{err, "choose another " + another}
+	case errors.Is(err, syscall.EACCES):
+		return &remedied{err, "ports below 1024 may need rights that this user lacks; choose another " + another}
+	}
+	return &remedied{err, "use an address of this machine, such as 127.0.0.1"}
 }
 
 // afterScheme returns the host:port of a URL.

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -84,9 +82,6 @@ func (p *metricsPage) serve(addr string, registry *prometheus.Registry, out io.W
 	return nil
 }
 
-// ownAddress mends an address that cannot be listened on.
-const ownAddress = "use an address of this machine, such as 127.0.0.1"
-
 // listenMetrics listens at host:port, :port or port.
 func listenMetrics(addr string) (net.Listener, error) {
 	if !strings.Contains(addr, ":") {
@@ -100,11 +95,8 @@ func listenMetrics(addr string) (net.Listener, error) {
 		host = "127.0.0.1"
 	}
 	l, err := net.Listen("tcp", net.JoinHostPort(host, port))
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("metrics (--metrics, WEIR_METRICS): %s:%s is in use by another program; choose another port", host, port)
-	case err != nil:
-		return nil, &remedied{fmt.Errorf("metrics (--metrics, WEIR_METRICS): %w", err), ownAddress}
+	if err != nil {
+		return nil, notListening(fmt.Errorf("metrics (--metrics, WEIR_METRICS): %w", err), "port")
 	}
 	return l, nil
 }

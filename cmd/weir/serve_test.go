@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -76,6 +78,29 @@ func TestHostAndPort(t *testing.T) {
 		if err != nil || got.Addr != c.want {
 			t.Errorf("%q %q: got %q, %v, want %q", c.host, c.port, got.Addr, err, c.want)
 		}
+	}
+}
+
+// Whoever names an address on which a command cannot listen is told what mends that.
+func TestAnAddressWithoutAListenerIsToldWithWhatMendsIt(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for line, want := range map[string]string{
+		"serve --allow-insecure-no-auth --port 0 --host 192.0.2.1 --data-dir DIR": "use an address of this machine",
+		"serve --host " + taken.Addr().String() + " --data-dir DIR":               "address already in use; choose another with --port",
+		"dash --allow-insecure-no-auth --listen 192.0.2.1:0 http://127.0.0.1:1/x": "use an address of this machine",
+		"dash --listen " + taken.Addr().String() + " http://127.0.0.1:1/x":        "address already in use; choose another with --listen",
+	} {
+		res := runWeir(t, "", strings.Fields(strings.ReplaceAll(line, "DIR", t.TempDir()))...)
+		if res.err == nil || exitCode(res.err) != exitFailed || !strings.Contains(res.err.Error(), want) {
+			t.Errorf("weir %s: %v, want %s", line, res.err, want)
+		}
+	}
+	if err := notListening(os.NewSyscallError("bind", syscall.EACCES), "with --port"); !strings.Contains(err.Error(), "permission denied; ports below 1024 may need rights") {
+		t.Error(err)
 	}
 }
 

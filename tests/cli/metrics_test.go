@@ -131,9 +131,9 @@ func TestMetricsThatCannotBeServedAreToldAtTheStart(t *testing.T) {
 		code int
 		said string
 	}{
-		{[]string{"sample", "--metrics", l.Addr().String(), url}, 1, l.Addr().String() + " is in use by another program"},
-		{[]string{"publish", "--metrics", l.Addr().String(), url}, 1, "is in use by another program"},
-		{[]string{"work", "--metrics", l.Addr().String(), url, "--", "true"}, 1, "is in use by another program"},
+		{[]string{"sample", "--metrics", l.Addr().String(), url}, 1, l.Addr().String() + ": bind: address already in use; choose another port"},
+		{[]string{"publish", "--metrics", l.Addr().String(), url}, 1, "address already in use; choose another port"},
+		{[]string{"work", "--metrics", l.Addr().String(), url, "--", "true"}, 1, "address already in use; choose another port"},
 		{[]string{"work", "--metrics", "192.0.2.1:1", url, "--", "true"}, 1, "use an address of this machine, such as 127.0.0.1\n"},
 		{[]string{"sample", "--metrics=a:b:c", url}, 2, "is not host:port"},
 		{[]string{"sample", "--metrics", "99999", url}, 2, "flag --metrics: \"99999\" is not host:port, :port or port, and the port from 0 to 65535; see `weir sample --help`"},

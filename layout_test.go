@@ -175,7 +175,7 @@ var table = map[string]rule{
 	"tests/soak":            {code: module + " open tests/redistest github.com/redis/go-redis/v9"},
 	"tests/library/chaos":   {code: module + " open backend tests/redistest github.com/redis/go-redis/v9"},
 	"tests/library":         {tests: module + " open backend config telemetry tests/capture tests/kafkatest tests/link tests/redistest tests/stall tests/weirtest github.com/redis/go-redis/v9 " + metrics},
-	"tests/cli":             {tests: module + " open backend tests/certtest tests/kafkatest tests/tracetest go.opentelemetry.io/proto/otlp/... google.golang.org/protobuf/proto tests/redistest tests/stall tests/weirtest github.com/redis/go-redis/v9 " + pty},
+	"tests/cli":             {tests: module + " open backend tests/certtest tests/kafkatest tests/link tests/tracetest go.opentelemetry.io/proto/otlp/... google.golang.org/protobuf/proto tests/redistest tests/stall tests/weirtest github.com/redis/go-redis/v9 " + pty},
 	"tests/clients":         {tests: "tests/certtest tests/link tests/process tests/weirtest"},
 	"tests/deploy":          {tests: "tests/process tests/weirtest " + yaml + " " + socket},
 	"tests/relay":           {tests: "tests/weirtest"},

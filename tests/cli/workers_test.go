@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirmq/weir/tests/link"
 	"github.com/weirmq/weir/tests/weirtest"
 )
 
@@ -74,6 +75,74 @@ func TestAWorkerOfTheDocsWaitsWithoutSpinning(t *testing.T) {
 			row := regexp.MustCompile(`weir_http_requests_total\{code="200",method="POST",route="/v0/topics/:topic/claim"\} (\d+)`)
 			if m := row.FindStringSubmatch(send(t, "GET", s.URL+"/metrics", "")); m == nil || m[1] != "2" {
 				t.Errorf("two jobs took this many claims: %q", m)
+			}
+		})
+	}
+}
+
+// The producers that docs/WORKERS.md shows store each line once, whatever becomes of answers and server.
+func TestAProducerOfTheDocsStoresEachLineOnce(t *testing.T) {
+	page, err := os.ReadFile("../../docs/WORKERS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "\n## Producers\n")
+	lines := make([]string, 1200) // two batches of a body of lines
+	for i := range lines {
+		lines[i] = fmt.Sprintf(`{"mail":%d}`, i)
+	}
+	for language, program := range map[string]string{"python": "python3", "sh": "sh"} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			m := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(text)
+			if m == nil {
+				t.Fatal("the page has no such producer")
+			}
+			s := weirtest.Start(t, weirtest.Options{Stays: true})
+			must(t, "topic", "create", "--type", "queue", s.URL+"/mails")
+			between := link.NewProxy(t, s.Addr)
+			dir := t.TempDir()
+			file := filepath.Join(dir, "producer")
+			if err := os.WriteFile(file, []byte(strings.ReplaceAll(m[1], "127.0.0.1:4000", between.Addr())), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			input := strings.Join(lines, "\n") + "\n"
+			if err := os.WriteFile(filepath.Join(dir, "mails.ndjson"), []byte(input), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			stored := func() int64 {
+				var st struct{ Count int64 }
+				request(t, http.MethodGet, s.URL+"/v0/topics/mails", "", &st)
+				return st.Count
+			}
+			between.Set(link.Fault{HoldDown: true}) // the server takes what is sent, and nobody hears of it
+			var out weirtest.Output
+			producer := exec.Command(program, file, "http://"+between.Addr()+"/v0/topics/mails")
+			producer.Dir, producer.Stdin, producer.Stdout, producer.Stderr = dir, strings.NewReader(input), &out, &out
+			if err := producer.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- producer.Wait() }()
+			weirtest.Eventually(t, "the first write is stored", func() bool { return stored() > 0 })
+			between.Refuse()
+			s.Kill()
+			s.Restart()
+			between.Heal()
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Fatalf("%v: %s", err, out.String())
+				}
+			case <-time.After(time.Minute):
+				_ = producer.Process.Kill()
+				t.Fatalf("the producer does not end: %s", out.String())
+			}
+			if n := stored(); n != int64(len(lines)) {
+				t.Errorf("%d records of %d lines", n, len(lines))
+			}
+			if got := must(t, "tail", s.URL+"/mails", "--from", "0", "--no-follow"); got != input {
+				t.Errorf("the records are not the lines: %.200s", got)
 			}
 		})
 	}

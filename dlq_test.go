@@ -381,7 +381,7 @@ func TestARedriveEndsWhenNobodyAnswersAndGoesOnBehindALetterItCannotSend(t *test
 		broken := errors.New("cannot be removed singly")
 		f.Inject(backendtest.OpRedrive, backendtest.Fault{Times: 1, Err: broken})
 		r, err = d.Redrive(t.Context(), RedriveConfig{})
-		if r.Sent != 2 || r.Failed != 1 || !errors.Is(err, broken) || !strings.Contains(err.Error(), "1 dead letters") {
+		if r.Sent != 2 || r.Failed != 1 || !errors.Is(err, broken) || !strings.Contains(err.Error(), "1 dead letter could not") {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})

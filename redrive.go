@@ -347,8 +347,11 @@ func (r *redrive) throttle(ctx context.Context) error {
 
 // failure is the error of a redrive that could not send some letters back.
 func (r *redrive) failure() error {
-	if r.done.Failed == 0 {
+	switch r.done.Failed {
+	case 0:
 		return nil
+	case 1:
+		return fmt.Errorf("1 dead letter could not be sent back: %w", r.first)
 	}
 	return fmt.Errorf("%d dead letters could not be sent back; the first: %w", r.done.Failed, r.first)
 }

@@ -102,7 +102,7 @@ func (o *keyOptions) key() (string, error) {
 	if o.file != "" {
 		var err error
 		if key, err = readKey(o.file); err != nil {
-			return "", &usageError{fmt.Errorf("--api-key-file: %w", err)}
+			return "", &usageError{fmt.Errorf("API key (--api-key-file, WEIR_API_KEY_FILE): %w", err)}
 		}
 	}
 	if strings.ContainsFunc(key, func(r rune) bool { return r < 0x20 || r == 0x7f }) {

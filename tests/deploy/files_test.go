@@ -340,6 +340,9 @@ func TestTheSystemdUnit(t *testing.T) {
 	if start == nil {
 		t.Fatal("the unit starts something else than weir serve --config FILE")
 	}
+	if page := read(t, "../../docs/OPERATIONS.md"); !strings.Contains(page, "`After=time-sync.target`") || !regexp.MustCompile(`(?m)^After=.*\btime-sync\.target\b`).MatchString(unit) {
+		t.Error("the unit does not wait for the clock, as the page says")
+	}
 	// A copy, which is called as it will be, and its drop-in.
 	dir := t.TempDir()
 	file := filepath.Join(dir, "weir.service")

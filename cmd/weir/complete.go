@@ -55,8 +55,7 @@ func complete(cmd *cobra.Command) {
 
 // completion is what completes the arguments of a command, by its usage line.
 func completion(cmd *cobra.Command) cobra.CompletionFunc {
-	words := strings.Fields(strings.TrimSuffix(cmd.Use, " [flags]"))[1:]
-	words = slices.DeleteFunc(words, func(word string) bool { return word == "--" })
+	words := slices.DeleteFunc(strings.Fields(cmd.Use)[1:], func(word string) bool { return word == "--" || word == "[flags]" })
 	if len(words) == 0 {
 		return noWords
 	}

@@ -113,7 +113,7 @@ func TestMistakesAreToldAlikeByEveryCommand(t *testing.T) {
 	wrong([]string{"serve"}, []string{"--probe-auth", "false"}, "a switch takes its value after =, as in --json=false")
 	wrong([]string{"tail"}, []string{"--json", "true", "http://127.0.0.1:1/x"}, "a switch takes its value after =, as in --json=false")
 	wrong([]string{"dlq", "ls"}, []string{"--json", "true"}, "a switch takes its value after =, as in --json=false")
-	wrong([]string{"work"}, []string{"--", "true"}, "weir work URL -- CMD [ARG…] [flags]; see")
+	wrong([]string{"work"}, []string{"--", "true"}, "weir work URL [flags] -- CMD [ARG…]; see")
 	wrong([]string{"help"}, []string{"pubish"}, `there is no command "pubish", did you mean publish?`)
 	wrong([]string{"help"}, []string{"dlq", "lss"}, `there is no command "lss", did you mean ls?`)
 	wrong([]string{"completion"}, []string{"bsh"}, `there is no command "bsh", did you mean bash?`)

@@ -67,7 +67,7 @@ func (o *workOptions) fields() settings.Fields {
 
 func newWorkCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "work URL -- CMD [ARG…]",
+		Use:     "work URL [flags] -- CMD [ARG…]",
 		Short:   "Run a command for each message of a stream",
 		Long:    workHelp,
 		Example: workExample,

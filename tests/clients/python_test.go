@@ -188,6 +188,26 @@ func TestPythonQuickStart(t *testing.T) {
 	weirtest.Eventually(t, "the record is printed", func() bool { return follower.out.String() == "1 7\n" })
 }
 
+// The worker of the guide for Celery does what it publishes, now and later.
+func TestTheWorkerOfTheGuideForCelery(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/guides/from-celery.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := regexp.MustCompile("(?s)```python\n(.*?)```").FindStringSubmatch(string(page))
+	if program == nil {
+		t.Fatal("the page has no worker")
+	}
+	s := weirtest.Start(t, weirtest.Options{})
+	worker := start(t, []string{"WEIR_URL=" + s.URL}, "", "-c", program[1])
+	weirtest.Eventually(t, "both tasks are done", func() bool {
+		return strings.Contains(worker.out.String(), "ship 7\n") && strings.Contains(worker.out.String(), "mail to ada@example.org\n")
+	})
+	_ = worker.Signal(syscall.SIGTERM)
+	worker.succeed()
+}
+
 // A server may be set to take fewer jobs in one ack or extend than a worker holds.
 func TestPythonSettlesAsManyAtOnceAsTheServerTakes(t *testing.T) {
 	for _, kind := range []string{"sync", "async"} {

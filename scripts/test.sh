@@ -4,9 +4,9 @@
 #
 #	scripts/test.sh race cli beside kafka beside idly sweep sim then bench
 #
-# runs race and cli one after the other, beside them kafka, beside both sweep and sim in
-# the time that they leave idle, and bench once all five are over. What runs beside others
-# is printed when it ends.
+# runs race and cli one after the other, beside them kafka, and bench once all three are
+# over; from the start sweep and sim, one after the other, in the time that the others leave
+# idle. What runs beside others is printed when it ends.
 #
 # Parts that start servers run one package at a time (-p 1), so that they do not
 # fight for the machine, and uncached (-count=1), because Go's test cache does
@@ -47,7 +47,7 @@ unit() { go test . ./config ./telemetry ./telemetry/tracing ./backend ./backend/
 
 # apart are tests in which nothing runs at once, and which the race detector would make a
 # minute long each. sweep has them.
-apart='TakesLittleMemory|Take(s)?NoMemory|TestTheMemoryOf|TestATopicAtRest|TestThePageOfTenThousand|TestKeysPastTheirWindow|TestRewriteKeepsExactly|ReadBackAsTheModelSays|TestAQueueWithAWaitSLO|TestGoodputIsKept|TestTheOrderOfClaimsHolds|TestManyDeadJobs|TestMarkedDamageAt|TeachesNothingThoughNobody'
+apart='TakesLittleMemory|Take(s)?NoMemory|TestTheMemoryOf|TestATopicAtRest|TestThePageOfTenThousand|TestKeysPastTheirWindow|TestRewriteKeepsExactly|ReadBackAsTheModelSays|TestAQueueWithAWaitSLO|TestGoodputIsKept|TestTheOrderOfClaimsHolds|TestManyDeadJobs|TestMarkedDamageAt|TestWhateverTheWallClock|TestAClockSteppedBefore|TestAClaimHandsOutNoMore|TestAWorkStreamGetsWhatDid|TeachesNothingThoughNobody'
 
 # race holds what runs inside one process and has no short leases.
 race() { CGO_ENABLED=1 go test "${detector[@]}" -skip "$apart" "${limit[@]}" ./internal/... ./cmd/... ./config ./open ./telemetry ./telemetry/tracing ./tests/stall ./tests/bubble ./tests/crashfs ./tests/leak ./tests/postgrestest; }
@@ -175,10 +175,10 @@ run_quietly() {
 
 # run_beside runs lanes at once: their parts, with the word beside between them. Each is a
 # process group of its own, so that all of it ends if this script is interrupted. A lane that
-# begins with the word idly yields the processors to the others, so its parts take several
-# times as long as alone.
+# begins with the word idly yields the processors to the others and to what comes then, so its
+# parts take several times as long as alone; nothing waits for it but the end.
 run_beside() {
-	local lane=() word
+	local lane=() word others=()
 	set -m
 	for word in "$@" beside; do
 		if [[ $word != beside ]]; then
@@ -189,11 +189,12 @@ run_beside() {
 			(renice -n 19 "$BASHPID" >/dev/null; run_quietly "${lane[@]:1}") &
 		else
 			run_quietly "${lane[@]}" &
+			others+=($!)
 		fi
 		lane=()
 	done
 	set +m
-	wait
+	wait "${others[@]}"
 }
 
 stop() {
@@ -217,6 +218,7 @@ for word in "$@" then; do
 		stage=()
 	fi
 done
+wait # for what runs idly
 
 printf '\n'
 sed -n 's/^\(.*\) [a-zA-Z]*$/time: \1/p' "$results"

@@ -186,7 +186,7 @@ func (t *freshTable) open() error {
 		return t.failed
 	}
 	t.failed = func() error {
-		f, err := t.fs.Open(t.path, vfs.RandomReadsOption)
+		f, err := openTable(t.fs, t.path, vfs.RandomReadsOption)
 		if err != nil {
 			return err
 		}

@@ -111,6 +111,10 @@ func (f *fence) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	return f.file(h, late(err))
 }
 
+func (f *fence) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	return openTable(f.FS, name, opts...)
+}
+
 func (f *fence) Link(oldname, newname string) error {
 	f.check()
 	return f.FS.Link(oldname, newname)

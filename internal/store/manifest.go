@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -31,16 +30,13 @@ func (e *ManifestError) Error() string {
 // The manifest is a sequence of blocks; a record of it is one or more chunks,
 // none of which crosses a block.
 const (
-	manifestBlock  = 32 << 10
-	chunkHeader    = 7 // checksum u32, length u16, part u8
-	chunkFull      = 1
-	chunkFirst     = 2
-	chunkMiddle    = 3
-	chunkLast      = 4
-	checksumOffset = 0xa282ead8
+	manifestBlock = 32 << 10
+	chunkHeader   = 7 // checksum u32, length u16, part u8
+	chunkFull     = 1
+	chunkFirst    = 2
+	chunkMiddle   = 3
+	chunkLast     = 4
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // manifestChunk returns the part and the size of the chunk that b, the rest of a
 // block, begins with; ok is false if there is no intact one.
@@ -52,8 +48,7 @@ func manifestChunk(b []byte) (part byte, size int, ok bool) {
 	if size > len(b) {
 		return 0, 0, false
 	}
-	sum := crc32.Checksum(b[6:size], castagnoli)
-	return b[6], size, binary.LittleEndian.Uint32(b) == (sum>>15|sum<<17)+checksumOffset
+	return b[6], size, binary.LittleEndian.Uint32(b) == pebbleSum(b[6:size])
 }
 
 // checkManifest reads the list of tables in the way Pebble does. It returns

@@ -13,8 +13,8 @@ import (
 // or keys of, also of one that was dropped: what is left of it would pass for
 // part of a new topic of the same number.
 func (s *Store) HighestTopic() (uint64, error) {
-	s.excise.RLock()
-	defer s.excise.RUnlock()
+	s.excising.RLock()
+	defer s.excising.RUnlock()
 	s.segments.Lock()
 	segments := make([]uint32, 0, len(s.segments.m))
 	for number := range s.segments.m {

@@ -43,9 +43,28 @@ func (s *Store) Read(segment uint32, topic, seq uint64) (*Chunk, error) {
 	return c, nil
 }
 
+// readChunk reads a chunk from the tables. It holds no lock that a change of them needs: a disk
+// may take long over one place, and who waited for that would stop all other reads.
 func (s *Store) readChunk(segment uint32, topic, seq uint64) (*Chunk, error) {
-	s.excise.RLock()
-	defer s.excise.RUnlock()
+	for {
+		before := s.excised.Load()
+		c, err := s.readOnce(segment, topic, seq)
+		if c != nil || before%2 == 0 && s.excised.Load() == before {
+			return c, err
+		}
+		// It looked while keys were taken out, and may have found neither them nor what
+		// comes in their place.
+		s.awaitExcise()
+	}
+}
+
+// awaitExcise returns once no keys are being taken out.
+func (s *Store) awaitExcise() {
+	s.excising.RLock()
+	defer s.excising.RUnlock()
+}
+
+func (s *Store) readOnce(segment uint32, topic, seq uint64) (*Chunk, error) {
 	c, err := s.seekChunk(segment, topic, seq)
 	if err != nil && IsDamage(err) {
 		return s.readAgain(segment, topic, seq)

@@ -51,9 +51,10 @@ type Store struct {
 
 	manifest *ManifestError // nil: nothing is wrong with it
 
-	change   sync.Mutex   // held by whatever builds tables
-	excise   sync.RWMutex // see ingest; held to read while a chunk is read
-	staged   int          // tables begun since Open; guarded by change
+	change   sync.Mutex    // held by whatever builds tables
+	excising sync.RWMutex  // held while keys are taken out; see ingest
+	excised  atomic.Uint64 // counts up as that begins and ends: odd meanwhile
+	staged   int           // tables begun since Open; guarded by change
 	applied  atomic.Uint64
 	segments struct {
 		sync.Mutex
@@ -453,8 +454,12 @@ func (s *Store) Close() error {
 func (s *Store) ingest(ctx context.Context, t *tables, from, to []byte) error {
 	if from != nil {
 		// Pebble takes the old keys out a moment before it shows the new ones.
-		s.excise.Lock()
-		defer s.excise.Unlock()
+		s.excising.Lock()
+		s.excised.Add(1)
+		defer func() {
+			s.excised.Add(1)
+			s.excising.Unlock()
+		}()
 	}
 	db := s.kv.Load()
 	err := db.fence.guarded(func() error {

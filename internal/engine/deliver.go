@@ -38,7 +38,8 @@ func (e *Engine) mark(t *entry) {
 
 func (t *entry) hasRouters() bool { return t.routes.out.Load() != nil }
 
-// deliverLoop visits the dirty topics of one shard.
+// deliverLoop visits the dirty topics of one shard. It never waits: routeLoop does for the
+// routers, which have to wait for the log, and for whoever reads their destination.
 func (e *Engine) deliverLoop(shard int) {
 	var v push.Visit
 	timer := time.NewTimer(time.Hour)
@@ -51,7 +52,12 @@ func (e *Engine) deliverLoop(shard int) {
 			if e.hooks.begin != nil {
 				e.hooks.begin(t.Name)
 			}
-			e.visit(&v, t, kind)
+			if kind&sched.Routers != 0 && t.hasRouters() {
+				e.routing[shard].add(t)
+			}
+			if kind&sched.Streams != 0 && t.push.Watched() {
+				e.deliver(&v, t)
+			}
 			continue
 		}
 		sleep := time.Hour
@@ -75,21 +81,6 @@ type visitHooks struct {
 	headRead func(topic string)  // the visit knows how far it goes
 	read     func(router string) // the router has read what it copies next
 	noRoom   func(router string) // the router has found its destination full
-}
-
-// visit does a topic's work: its routers, then its streams.
-func (e *Engine) visit(v *push.Visit, t *entry, kind sched.Kind) {
-	if kind&sched.Routers != 0 && t.hasRouters() {
-		begin := time.Now()
-		more := e.forward(e.stop, t, visitBudget)
-		e.work.routing.Add(int64(time.Since(begin)))
-		if more {
-			e.sched.Again(&t.rank.task, e.mono())
-		}
-	}
-	if kind&sched.Streams != 0 && t.push.Watched() {
-		e.deliver(v, t)
-	}
 }
 
 // visitBudget is how many source records a visit copies for each router

@@ -155,6 +155,7 @@ type Engine struct {
 	byClass     [4]atomic.Int64
 
 	sched    *sched.Scheduler
+	routing  []routing // of each of its shards
 	governor *governor.Governor
 	push     push.Room
 	found    foundWatches // during recovery
@@ -236,6 +237,10 @@ func newEngine(opt Options, dir *directory) *Engine {
 	e.found.init()
 	e.listeners = [...]listener{pushRoom{e}, routeRoom{e}, jobRoom{e}}
 	e.sched = sched.New(opt.Workers)
+	e.routing = make([]routing, e.sched.Shards())
+	for i := range e.routing {
+		e.routing[i].init()
+	}
 	e.governor = governor.New()
 	e.push.Init(e.pushEnv())
 	return e

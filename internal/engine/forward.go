@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/topic"
@@ -21,11 +23,77 @@ const (
 // errFull says that the destination, or the disk, has no room.
 var errFull = errors.New("engine: the destination of a router is full")
 
+// routing is the topics of a shard whose routers are to go on, in the order in which they were
+// visited.
+type routing struct {
+	mu     sync.Mutex
+	topics []*entry
+	in     map[*entry]struct{} // the same
+	ready  chan struct{}       // holds one signal: there may be something
+}
+
+func (q *routing) init() { q.in, q.ready = make(map[*entry]struct{}), make(chan struct{}, 1) }
+
+// add takes in a topic that was visited, unless it waits already.
+func (q *routing) add(t *entry) {
+	q.mu.Lock()
+	if _, ok := q.in[t]; !ok {
+		q.in[t] = struct{}{}
+		q.topics = append(q.topics, t)
+	}
+	q.mu.Unlock()
+	signal(q.ready)
+}
+
+// next takes out the topic whose turn it is, nil if there is none.
+func (q *routing) next() *entry {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.topics) == 0 {
+		return nil
+	}
+	t := q.topics[0]
+	q.topics[0] = nil
+	if q.topics = q.topics[1:]; len(q.topics) == 0 {
+		q.topics = nil
+	}
+	delete(q.in, t) // a visit from here on may have seen more
+	return t
+}
+
+// routeLoop advances the routers of the topics that a shard's worker has visited.
+func (e *Engine) routeLoop(q *routing) {
+	for e.stop.Err() == nil {
+		t := q.next()
+		if t == nil {
+			select {
+			case <-e.stop.Done():
+			case <-q.ready:
+			}
+			continue
+		}
+		begin := time.Now()
+		more := e.forward(e.stop, t, visitBudget)
+		e.work.routing.Add(int64(time.Since(begin)))
+		if more {
+			e.sched.Again(&t.rank.task, e.mono())
+		}
+	}
+}
+
 // forward advances all routers of the source up to its head as it is now, each
-// by at most budget records, and reports whether there is more.
+// by at most budget records, and reports whether there is more. A router that somebody
+// else is moving is left to them.
 func (e *Engine) forward(ctx context.Context, t *entry, budget int) (more bool) {
 	for _, r := range listOf(&t.routes.out) {
-		left, err := e.advanceRouter(ctx, r, budget)
+		if !r.turn.try() {
+			r.passed.Store(true)
+			if !r.turn.try() {
+				continue // who lets go of the turn finds the mark
+			}
+		}
+		left, err := e.advanceHeld(ctx, r, budget)
+		e.letGo(r)
 		if err != nil && ctx.Err() == nil {
 			e.opt.Logger.Warn("a router could not copy; it goes on with the next change of its topics", "router", r.name, "error", err)
 		}
@@ -55,21 +123,28 @@ func (e *Engine) catchUpInto(ctx context.Context, t *entry, seen map[*entry]bool
 			seen[r.source] = true
 			e.catchUpInto(ctx, r.source, seen)
 		}
-		if _, err := e.advanceRouter(ctx, r, unlimited); err != nil && ctx.Err() == nil {
+		if err := e.advanceRouter(ctx, r); err != nil && ctx.Err() == nil {
 			e.opt.Logger.Debug("a reader goes on without the copies that could not be made", "router", r.name, "error", err)
 		}
 	}
 }
 
-// advanceRouter copies up to the head of the source as it is now, at most
-// budget source records, and reports whether there is more. A destination
-// without room is no error: the router goes on once there is some.
-func (e *Engine) advanceRouter(ctx context.Context, r *router, budget int) (more bool, err error) {
+// advanceRouter copies up to the head of the source as it is now.
+func (e *Engine) advanceRouter(ctx context.Context, r *router) error {
 	if err := r.turn.take(ctx); err != nil {
-		return false, err
+		return err
 	}
-	defer r.turn.Unlock()
-	return e.advanceHeld(ctx, r, budget)
+	defer e.letGo(r)
+	_, err := e.advanceHeld(ctx, r, unlimited)
+	return err
+}
+
+// letGo gives back the turn of a router. If a visit has come meanwhile there is another one.
+func (e *Engine) letGo(r *router) {
+	r.turn.Unlock()
+	if r.passed.Swap(false) {
+		e.mark(r.source)
+	}
 }
 
 // copyLast makes the copies of what was acknowledged before the router or its source ends. What cannot
@@ -81,7 +156,9 @@ func (e *Engine) copyLast(ctx context.Context, r *router) error {
 	return ctx.Err()
 }
 
-// advanceHeld is advanceRouter for whoever holds the router's turn.
+// advanceHeld copies up to the head of the source as it is now, at most budget source
+// records, and reports whether there is more. A destination without room is no error: the
+// router goes on once there is some. The router's turn is held.
 func (e *Engine) advanceHeld(ctx context.Context, r *router, budget int) (more bool, err error) {
 	r.source.mu.Lock()
 	e.dropExpired(r.source)

@@ -69,7 +69,7 @@ func (e *Engine) changeRouter(ctx context.Context, r *router, cfg *api.RouterCon
 	if err := r.turn.take(ctx); err != nil {
 		return err
 	}
-	defer r.turn.Unlock()
+	defer e.letGo(r)
 	part := r.part(cfg)
 	if err := e.logControl(part.Encode(nil)); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (e *Engine) DeleteRouter(ctx context.Context, name string) (deleted bool, e
 	if err := r.turn.take(ctx); err != nil {
 		return false, err
 	}
-	defer r.turn.Unlock()
+	defer e.letGo(r)
 	if err := e.copyLast(ctx, r); err != nil {
 		return false, err
 	}

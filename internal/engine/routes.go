@@ -17,7 +17,8 @@ type router struct {
 	source, dest *entry
 
 	cfg     atomic.Pointer[api.RouterConfig]
-	turn    turn          // held by whoever moves it
+	turn    turn          // held by whoever moves it; see letGo
+	passed  atomic.Bool   // a visit has come while somebody else had the turn
 	pos     atomic.Uint64 // last number of the source dealt with; moved under turn
 	gaveUp  atomic.Uint64 // up to here it waits for nothing that a cap took: its destination was full
 	total   atomic.Uint64 // copies made

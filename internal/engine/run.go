@@ -4,9 +4,10 @@ import "time"
 
 // start begins the engine's background loops; Close ends them and waits.
 func (e *Engine) start() {
-	e.loops.Add(6 + e.sched.Shards())
+	e.loops.Add(6 + 2*e.sched.Shards())
 	for i := range e.sched.Shards() {
 		go func() { defer e.loops.Done(); e.deliverLoop(i) }()
+		go func() { defer e.loops.Done(); e.routeLoop(&e.routing[i]) }()
 	}
 	go func() { defer e.loops.Done(); e.agingLoop() }()
 	go func() { defer e.loops.Done(); e.governLoop() }()

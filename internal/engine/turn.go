@@ -22,6 +22,16 @@ func (t turn) lock(ctx, stop context.Context) error {
 	}
 }
 
+// try is Lock if that needs no waiting, and reports whether it did.
+func (t turn) try() bool {
+	select {
+	case t <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
 // take waits for a turn, or for the end of ctx.
 func (t turn) take(ctx context.Context) error {
 	select {

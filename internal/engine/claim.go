@@ -92,11 +92,15 @@ func (e *Engine) lockQueue(name string) (t *entry, now int64, err error) {
 	}
 	if t.jobs == nil {
 		t.mu.Unlock()
-		return nil, 0, api.Errorf(api.CodeNotAQueue, "topic %q is a log; jobs can be claimed only from a topic of type queue", name).With("topic", name)
+		return nil, 0, notAQueue(name)
 	}
 	now = e.leaseClock()
 	t.jobs.q.Expire(now)
 	return t, now, nil
+}
+
+func notAQueue(name string) error {
+	return api.Errorf(api.CodeNotAQueue, "topic %q is a log; jobs can be claimed only from a topic of type queue", name).With("topic", name)
 }
 
 // Claim leases up to req.Max jobs, expired and returned ones first. visit is

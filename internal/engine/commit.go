@@ -141,6 +141,22 @@ func (e *Engine) lock(name string) (*entry, error) {
 	}
 }
 
+// look is lock for somebody who watches over the server and does not wait for the log: what
+// is on its way to it is not seen yet. It returns nil if there is no such topic.
+func (e *Engine) look(name string) *entry {
+	t := e.reg.get(name)
+	if t == nil || e.usable() != nil {
+		return nil
+	}
+	t.mu.Lock()
+	if !t.created.Load() || t.gone {
+		t.mu.Unlock()
+		return nil
+	}
+	e.dropExpired(t)
+	return t
+}
+
 // ready applies what is due to the topic, whose lock is held, and reports
 // whether it can be used. If it cannot, ready has let go of the lock and waited
 // for what blocks it: the caller looks again.

@@ -56,10 +56,19 @@ type written struct {
 // asked. It does not count as a reading of the queue.
 func (e *Engine) OldestReady(ctx context.Context, name string, mayRead bool) (ts int64, read bool, err error) {
 	defer guard()
-	t, now, err := e.lockQueue(name)
-	if err != nil {
+	if err := e.usable(); err != nil {
 		return 0, false, err
 	}
+	t := e.look(name)
+	if t == nil {
+		return 0, false, api.TopicNotFound(name)
+	}
+	if t.jobs == nil {
+		t.mu.Unlock()
+		return 0, false, notAQueue(name)
+	}
+	now := e.leaseClock()
+	t.jobs.q.Expire(now)
 	seq, since, ok := t.jobs.q.OldestReady(&t.Topic, t.Head, maxBusy)
 	last := t.jobs.oldest.Load()
 	switch {

@@ -142,9 +142,7 @@ func (e *Engine) Metrics() Metrics {
 		}
 	}
 	m.Push = e.pushMetrics()
-	if e.copier != nil {
-		m.Replica = e.copier.metrics()
-	}
+	m.Replica = e.ReplicaMetrics()
 	m.DamageRanges, m.DamageRecords = e.damage.totals()
 	w := e.log.Metrics()
 	m.WAL = WALMetrics{Frames: w.Frames, Batches: w.Batches, Fsyncs: w.Fsyncs, BytesWritten: w.Bytes, Rotations: w.Rotations,
@@ -152,6 +150,21 @@ func (e *Engine) Metrics() Metrics {
 		FsyncMicros: w.FsyncMicros, FsyncBuckets: w.FsyncBuckets, DebtSegments: w.DebtSegments}
 	m.Writable = !w.ReadOnly && !e.space.low.Load() && !e.space.moved.Load()
 	return m
+}
+
+// TopicCount returns how many topics there are. It waits for none of them.
+func (e *Engine) TopicCount() int {
+	defer guard()
+	return e.reg.len()
+}
+
+// ReplicaMetrics returns the numbers of the copy. It waits for no topic.
+func (e *Engine) ReplicaMetrics() ReplicaMetrics {
+	defer guard()
+	if e.copier == nil {
+		return ReplicaMetrics{}
+	}
+	return e.copier.metrics()
 }
 
 // TopicRow is one line of the per-topic metrics.
@@ -210,8 +223,8 @@ func (e *Engine) TopicRows(max int, allowed func(string) bool) ([]TopicRow, bool
 
 // topicRow returns the row of a topic, and whether it is there.
 func (e *Engine) topicRow(name string) (TopicRow, bool) {
-	t, err := e.lock(name)
-	if err != nil {
+	t := e.look(name)
+	if t == nil {
 		return TopicRow{}, false
 	}
 	defer t.mu.Unlock()

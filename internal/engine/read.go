@@ -49,7 +49,13 @@ func (e *Engine) Peek(ctx context.Context, name string, req *api.DiffRequest, vi
 // does not count as reading.
 func (e *Engine) Oldest(ctx context.Context, name string) (ts int64, err error) {
 	defer guard()
-	_, err = e.Peek(ctx, name, &api.DiffRequest{Limit: 1, MaxBatchBytes: 1}, func(r *api.Record) { ts = r.TS })
+	t := e.look(name)
+	if t == nil {
+		return 0, api.TopicNotFound(name)
+	}
+	d := diff{e: e, t: t, req: &api.DiffRequest{Limit: 1, MaxBatchBytes: 1}, visit: func(r *api.Record) { ts = r.TS }}
+	d.start()
+	_, err = d.run(ctx)
 	return ts, err
 }
 

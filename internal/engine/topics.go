@@ -201,8 +201,8 @@ func (e *Engine) Topics(prefix, after string, pageSize int, touch bool, allowed 
 			list.More = true
 			break
 		}
-		t, err := e.lock(names[i])
-		if err != nil {
+		t := e.look(names[i])
+		if t == nil {
 			continue
 		}
 		if touch {
@@ -223,7 +223,7 @@ func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (ap
 	var stopped []*router // those of the topic, whose own turns are held, so that no copy comes after the end
 	defer func() {
 		for _, r := range stopped {
-			r.turn.Unlock()
+			e.letGo(r)
 		}
 		if changing {
 			e.routes.change.Unlock()

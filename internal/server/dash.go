@@ -70,10 +70,8 @@ func (s *Server) readDash(ctx context.Context) (dash.Reading, error) {
 			n := int64(rows[j].Count)
 			d.Dead, out.Streams[j].Letters = &n, r.Topic
 		} else if more {
-			if state, err := e.Topic(dead, false); err == nil {
-				n := int64(state.Count)
-				d.Dead = &n
-			}
+			n := int64(e.Count(dead))
+			d.Dead = &n
 		}
 		if r.Count == 0 || aged == maxAges {
 			continue

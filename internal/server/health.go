@@ -27,14 +27,13 @@ func (q *request) getReady() error {
 	if err := q.s.ready(q); err != nil {
 		return err
 	}
-	n := q.eng.Metrics()
 	q.out = append(q.out[:0], `{"status":"ready","wal_replay_complete":true,"topics":`...)
-	q.out = strconv.AppendInt(q.out, int64(n.Topics), 10)
+	q.out = strconv.AppendInt(q.out, int64(q.eng.TopicCount()), 10)
 	if ok, reason := q.eng.Writable(); !ok {
 		q.out = append(q.out, `,"writable":false,"reason":`...)
 		q.out = api.AppendString(q.out, reason)
 	}
-	if r := n.Replica; r.On {
+	if r := q.eng.ReplicaMetrics(); r.On {
 		q.out = append(q.out, `,"replica":{"role":"leader","term":`...)
 		q.out = strconv.AppendUint(q.out, r.Term, 10)
 		q.out = append(q.out, `,"lag_ms":`...)

@@ -169,9 +169,13 @@ type claim struct {
 	dealt    chan error // nil unless it is in a window: says that picks is final
 }
 
-// pick leases up to max more jobs and returns those that are dead. The topic's
-// lock is held.
-func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
+// mostDead is how many dead jobs one claim moves: whoever asked for jobs does not wait for a
+// million letters.
+const mostDead = 8 * forwardStep
+
+// pick leases up to max more jobs and returns some of those that are dead, no more than
+// bury. The topic's lock is held.
+func (c *claim) pick(max, bury int, now int64) (dead []queue.Pick) {
 	t, cfg := c.t, &c.t.Config
 	lease := cfg.LeaseMS
 	if c.req.HasLease {
@@ -189,7 +193,7 @@ func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
 		return nil // nobody gets anything, and nothing is found dead
 	}
 	deadline := now + int64(lease)
-	c.picks, dead = t.jobs.q.Claim(c.picks, nil, &queue.Claim{Node: c.req.Node, Max: max, Deadline: deadline, Limit: limit,
+	c.picks, dead = t.jobs.q.Claim(c.picks, nil, &queue.Claim{Node: c.req.Node, Max: max, Deadline: deadline, Limit: limit, Dead: min(bury, forwardStep),
 		FirstID: c.e.nextLease.Add(uint64(max)) - uint64(max), Head: t.Head, Live: t.Count, Records: &t.Topic})
 	if len(c.picks) == before {
 		return dead
@@ -212,20 +216,22 @@ func (c *claim) pick(max int, now int64) (dead []queue.Pick) {
 func (c *claim) take(ctx context.Context, name string, now int64) error {
 	var failed []queue.Pick
 	most := min(c.req.Max, c.t.fitting(api.MaxClaimBytes))
-	for {
-		dead := c.pick(most-len(c.picks), now)
+	for bury := mostDead; ; {
+		dead := c.pick(most-len(c.picks), bury, now)
 		if len(dead) == 0 {
 			break
 		}
 		c.t.mu.Unlock()
-		failed = append(failed, c.e.tryMoveDead(ctx, c.t, name, dead)...)
+		left := c.e.tryMoveDead(ctx, c.t, name, dead)
+		failed = append(failed, left...)
 		if err := c.e.relock(c.t); err != nil {
 			return err
 		}
 		now = c.e.leaseClock()
-		if len(c.picks) >= most {
+		if len(c.picks) >= most || ctx.Err() != nil {
 			break
 		}
+		bury = buryOn(bury, len(dead), len(left))
 	}
 	for _, p := range failed {
 		c.t.jobs.q.Abort(p.Seq)
@@ -236,6 +242,15 @@ func (c *claim) take(ctx context.Context, name string, now int64) error {
 	c.e.watchLeases(c.t)
 	c.t.mu.Unlock()
 	return err
+}
+
+// buryOn is how many more dead jobs a claim moves once it has tried with some: none if all of
+// these are left, since the others would fare no better.
+func buryOn(bury, tried, left int) int {
+	if left == tried {
+		return 0
+	}
+	return bury - tried
 }
 
 // logLeases logs what was picked if the queue's leases are durable. The
@@ -446,7 +461,7 @@ func (e *Engine) share(t *entry, name string, now int64, claims []*claim) error 
 	// rounds; picks are leased as they are made and stay so. Jobs that could not be
 	// buried go back only when all is dealt: they would be picked again at once.
 	var failed []queue.Pick
-	most := t.fitting(api.MaxClaimBytes)
+	most, bury := t.fitting(api.MaxClaimBytes), mostDead
 	for more := true; more; {
 		more = false
 		for _, c := range claims {
@@ -454,14 +469,16 @@ func (e *Engine) share(t *entry, name string, now int64, claims []*claim) error 
 				continue
 			}
 			had := len(c.picks)
-			dead := c.pick(1, now)
+			dead := c.pick(1, bury, now)
 			if len(dead) > 0 {
 				t.mu.Unlock()
-				failed = append(failed, e.tryMoveDead(context.Background(), t, name, dead)...)
+				left := e.tryMoveDead(context.Background(), t, name, dead)
+				failed = append(failed, left...)
 				if err := e.relock(t); err != nil {
 					return err
 				}
 				now = e.leaseClock()
+				bury = buryOn(bury, len(dead), len(left))
 			}
 			more = more || len(dead) > 0 || len(c.picks) > had
 		}

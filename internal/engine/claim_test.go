@@ -205,7 +205,7 @@ func TestADeadJobWhoseDeleteFailsIsMovedLater(t *testing.T) {
 		x := e.reg.get("q")
 		x.mu.Lock()
 		c := &claim{e: e, t: x, req: &api.ClaimRequest{Node: "w", Max: 1}}
-		dead := c.pick(1, e.leaseClock())
+		dead := c.pick(1, mostDead, e.leaseClock())
 		x.mu.Unlock()
 		var fail atomic.Bool
 		gate := make(chan struct{})

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -157,5 +158,22 @@ func TestQueuesThatBuryInEachOtherDoNotWaitForEachOther(t *testing.T) {
 		}
 		first.mu.Unlock()
 		both.Wait()
+	}
+}
+
+// A claim is answered soon also where very many jobs are dead, and brings what lies behind them.
+func TestAClaimMovesSomeOfVeryManyDeadLetters(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a")
+	put(t, e, "dead", configOf(api.Disk))
+	deadJobs(t, e, slices.Repeat([]string{"dead"}, 2*mostDead+1)...)
+	write(t, e, "q", "alive")
+	if jobs := claimJobs(t, e, "q", "w", 2); len(jobs) != 1 || string(jobs[0].Data) != "alive" {
+		t.Fatalf("the job behind the dead ones: %s", seqsOf(jobs))
+	}
+	for _, want := range []uint64{mostDead, 2 * mostDead, 2*mostDead + 1} {
+		if n := e.Count("dead"); n != want {
+			t.Fatalf("%d letters, want %d", n, want)
+		}
+		claimJobs(t, e, "q", "w", 1)
 	}
 }

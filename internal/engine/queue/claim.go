@@ -22,6 +22,7 @@ type Claim struct {
 	Max      int
 	Deadline int64
 	Limit    uint64 // jobs that were delivered so often are dead; 0: none are
+	Dead     int    // most dead jobs that are wanted; the others are kept for other claims
 	FirstID  uint64 // lease id of the first job; the others follow
 	Head     uint64 // no higher number is handed out
 	Live     uint64 // how many records there are, so that no more memory is taken
@@ -47,6 +48,7 @@ type Records interface {
 // first and then those never claimed, both in ascending order. A dead job is
 // not leased: it is settling and is added to dead, for Forget or Abort.
 func (q *Queue) Claim(picks, dead []Pick, r *Claim) (_, _ []Pick) {
+	q.judge(r.Limit)
 	start := len(picks)
 	picks = slices.Grow(picks, min(r.Max, 128, r.others(q.inFlight+q.delays))) // most claims want no more than 128
 	c := claiming{Claim: r, q: q, picks: picks, dead: dead, left: r.Max}
@@ -58,8 +60,45 @@ func (q *Queue) Claim(picks, dead []Pick, r *Claim) (_, _ []Pick) {
 		for c.left > 0 && c.takeRun() {
 		}
 	}
+	c.takeDead()
 	q.leaseAll(c.picks[start:], r)
 	return c.picks, c.dead
+}
+
+// judge gives back the jobs that were found dead by another limit.
+func (q *Queue) judge(limit uint64) {
+	found := q.dead
+	if limit == q.deadAt {
+		return
+	}
+	q.dead, q.deadAt = nil, limit
+	for _, seq := range found {
+		if j := q.jobs.get(seq); j != nil && j.state == ready {
+			q.giveBack(j)
+		}
+	}
+}
+
+// takeDead takes as many of the dead jobs as are wanted.
+func (c *claiming) takeDead() {
+	q, most := c.q, len(c.dead)+c.Dead
+	for len(q.dead) > 0 && len(c.dead) < most {
+		seq := q.dead[0]
+		q.dead = q.dead[1:]
+		j := q.jobs.get(seq)
+		switch {
+		case j == nil || j.state != ready:
+		case !c.Records.Free(seq):
+			q.passOver(j.name(), op.Range{From: seq, To: seq}, c.Records)
+		default:
+			j.state = settling
+			q.inFlight++
+			c.dead = append(c.dead, Pick{Seq: j.seq, Deliveries: j.deliveries, job: j})
+		}
+	}
+	if len(q.dead) == 0 {
+		q.dead = nil
+	}
 }
 
 // claiming is a claim that is picking its jobs.
@@ -88,9 +127,7 @@ func (c *claiming) takeReturned(returned *seqHeap) bool {
 		}
 		heap.Pop(returned)
 		if c.Limit > 0 && j.deliveries >= c.Limit {
-			j.state = settling
-			c.q.inFlight++
-			c.dead = append(c.dead, Pick{Seq: j.seq, Deliveries: j.deliveries, job: j})
+			c.q.dead = append(c.q.dead, j.seq)
 			continue
 		}
 		j.state = leased // a number may stand among the returned ones twice

@@ -108,7 +108,7 @@ func (m *model) claim(t *rapid.T) {
 		}
 	}
 	slices.Sort(want)
-	picks, dead := m.q.Claim(nil, nil, &Claim{Node: node, Max: most, Deadline: deadline, Limit: limit, FirstID: m.id, Head: m.head, Live: uint64(len(m.live)), Records: m})
+	picks, dead := m.q.Claim(nil, nil, &Claim{Node: node, Max: most, Deadline: deadline, Limit: limit, Dead: 1 << 30, FirstID: m.id, Head: m.head, Live: uint64(len(m.live)), Records: m})
 	if got := pickSeqs(picks); !slices.Equal(got, want) {
 		t.Fatalf("claimed %v, want %v", got, want)
 	}

@@ -184,7 +184,7 @@ func (m *list) claim(t *rapid.T) {
 		}
 	}
 	node, deadline := drawNode(t), m.now+rapid.Int64Range(0, 30).Draw(t, "lease")
-	picks, dead := m.q.Claim(nil, nil, &Claim{Node: node, Max: most, Deadline: deadline, Limit: limit, FirstID: m.id, Head: m.head, Live: uint64(len(m.recs)), Records: m})
+	picks, dead := m.q.Claim(nil, nil, &Claim{Node: node, Max: most, Deadline: deadline, Limit: limit, Dead: 1 << 30, FirstID: m.id, Head: m.head, Live: uint64(len(m.recs)), Records: m})
 	order := slices.Clone(want)
 	slices.Sort(want)
 	if got := pickSeqs(picks); !slices.Equal(got, want) {

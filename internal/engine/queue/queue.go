@@ -76,6 +76,9 @@ type Queue struct {
 	later    int // of these, never claimed: see scheduled
 	counts   Counts
 
+	dead   []uint64 // ready jobs of which a claim has found that they are dead
+	deadAt uint64   // by this limit of deliveries
+
 	order  *order // nil while all ready jobs are plain
 	shares shares
 	passed []op.Span // ready jobs that claims passed over for a change that may fail; see Rewind

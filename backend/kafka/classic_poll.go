@@ -45,21 +45,19 @@ func (c *classic) poll() {
 
 // awaitRoom waits until another poll is wanted; false: the handle is closed.
 func (c *classic) awaitRoom() bool {
-	for stuck := false; ; {
+	for since := time.Now(); ; {
 		c.mu.Lock()
 		full := c.fresh >= freshRecords || c.bytes >= freshBytes
-		if full && stuck {
+		if full && time.Since(since) >= stuckAfter {
 			full = !c.setAside()
 		}
 		c.mu.Unlock()
 		if !full {
 			return c.b.closing.Err() == nil
 		}
-		stuck = false
 		select {
 		case <-c.room:
 		case <-time.After(stuckAfter):
-			stuck = true
 		case <-c.b.closing.Done():
 			return false
 		}

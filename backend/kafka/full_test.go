@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -55,7 +56,9 @@ func TestAWorkerThatIsFull(t *testing.T) {
 		put(1, 1, text)
 		var got backend.Claimed
 		await(t, text, func() bool {
-			got, _ = worker.Claim(t.Context(), claim(1))
+			req := claim(1)
+			req.Block = 20 * time.Millisecond // as that of a pool where something is due soon
+			got, _ = worker.Claim(t.Context(), req)
 			return len(got.Deliveries) > 0 && string(got.Deliveries[0].Data) == text
 		})
 	}

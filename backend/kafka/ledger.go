@@ -54,9 +54,8 @@ type ledger struct {
 	// What producers have counted, and all of them, also those that are forgotten.
 	counts map[string]counted
 	sums   []uint32
-	forgot time.Time // when producers were forgotten last, by the broker's clock
+	forgot time.Time // when who is gone was forgotten last, by the broker's clock
 	shares []share   // of the room, in their order
-	err    error     // why the member's last entry could not be written
 }
 
 // entry is a record of the ledger. An unknown version is not understood and counts as none.
@@ -141,12 +140,9 @@ func (l *ledger) keep() {
 			Topic: l.b.topic.id(), Held: l.b.held.lowest(), Got: l.b.held.received(), Fetched: l.b.group.fetched(),
 		})
 		if err == nil {
-			err = l.show(ctx)
+			_ = l.show(ctx) // what does not get there goes with the next entry
 		}
 		cancel()
-		l.mu.Lock()
-		l.err = err
-		l.mu.Unlock()
 		select {
 		case <-l.b.closing.Done():
 			return
@@ -245,6 +241,7 @@ func (l *ledger) note(r *kgo.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ours = l.ours || under(string(r.Key), l.workers())
+	l.forget(r.Timestamp)
 	e := entry{at: r.Timestamp}
 	if r.Value == nil || json.Unmarshal(r.Value, &e) != nil {
 		delete(l.entries, string(r.Key))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirmq/weir/backend"
@@ -126,8 +127,20 @@ type counted struct {
 	n  []uint32
 }
 
-// forgetEvery is how often producers are forgotten that are gone.
+// forgetEvery is how often who is gone is forgotten.
 const forgetEvery = time.Hour
+
+// forget drops producers, and workers of any group, that were not heard of for backAge. The lock is held.
+func (l *ledger) forget(now time.Time) {
+	if now.Sub(l.forgot) <= forgetEvery {
+		return
+	}
+	l.forgot = now
+	maps.DeleteFunc(l.counts, func(_ string, c counted) bool { return now.Sub(c.at) > backAge })
+	maps.DeleteFunc(l.entries, func(key string, e entry) bool {
+		return strings.HasPrefix(key, workerPrefix) && now.Sub(e.at) > backAge
+	})
+}
 
 // noteOffered adds what a producer has counted since its last entry: the sums do not fall
 // when it is gone. The lock is held.
@@ -142,10 +155,6 @@ func (l *ledger) noteOffered(key string, at time.Time, now []uint32) {
 	}
 	l.sums = plus(l.sums, since)
 	l.counts[key] = counted{at, now}
-	if at.Sub(l.forgot) > forgetEvery {
-		l.forgot = at
-		maps.DeleteFunc(l.counts, func(_ string, c counted) bool { return at.Sub(c.at) > backAge })
-	}
 }
 
 func (l *ledger) offered(n int) []uint32 {

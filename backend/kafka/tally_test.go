@@ -59,6 +59,23 @@ func TestProducersThatAreGoneTakeNoMemory(t *testing.T) {
 	}
 }
 
+// Nor what workers of other groups had that have ended, which nobody asks for.
+func TestWorkersThatAreGoneTakeNoMemory(t *testing.T) {
+	l := newLedger(&Backend{set: settings{group: "g"}})
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	value, err := json.Marshal(&entry{Version: entryVersion, Topic: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 5 * 24 * 60 {
+		at = at.Add(time.Minute)
+		l.note(&kgo.Record{Key: fmt.Append(nil, workerPrefix, "other/", n), Value: value, Timestamp: at})
+	}
+	if n := len(l.entries); n < 24*60 || n > 25*60+1 {
+		t.Errorf("of a worker a minute, %d are remembered for a day", n)
+	}
+}
+
 // A producer that has had nothing to do for days adds what it was offered since.
 func TestAProducerThatWasSilentForDaysCountsNothingTwice(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {

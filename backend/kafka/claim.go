@@ -52,8 +52,8 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 // goneTries is how often the brokers have to say that a topic is gone which was there.
 const goneTries = 8
 
-// sure returns what a claim ends with: a broker that has just started may not have heard of the topic yet, and that is
-// no reason for a worker to end.
+// sure returns what a call ends with: a broker that has just started may not have heard of the topic yet, and that is
+// no reason for a worker to end, or for a reading to find nothing.
 func (b *Backend) sure(ctx context.Context, err error) error {
 	if !errors.Is(err, backend.ErrStreamNotFound) || !b.topic.known() {
 		return err

@@ -140,19 +140,7 @@ func TestABrokerThatIsBehindEndsNoWorker(t *testing.T) {
 			f.publish(worker, 0, 2)
 			f.take(worker, 1)
 			until := time.Now().Add(500 * time.Millisecond)
-			f.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
-				f.KeepControl()
-				if time.Now().After(until) {
-					return nil, nil, false
-				}
-				answer := req.ResponseKind().(*kmsg.MetadataResponse)
-				for _, asked := range req.(*kmsg.MetadataRequest).Topics {
-					topic := kmsg.NewMetadataResponseTopic()
-					topic.Topic, topic.TopicID, topic.ErrorCode = asked.Topic, asked.TopicID, kerr.UnknownTopicOrPartition.Code
-					answer.Topics = append(answer.Topics, topic)
-				}
-				return answer, nil, true
-			})
+			f.isBehind(until)
 			for time.Now().Before(until) {
 				_, _ = worker.Retained(t.Context(), true) // which asks for the topic
 				if _, err := worker.Claim(t.Context(), claim(1)); errors.Is(err, backend.ErrStreamNotFound) {
@@ -161,6 +149,43 @@ func TestABrokerThatIsBehindEndsNoWorker(t *testing.T) {
 				f.publish(worker, 2, 3)
 			}
 		})
+	}
+}
+
+// isBehind has the cluster know no topic until a time.
+func (f *fake) isBehind(until time.Time) {
+	f.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		if time.Now().After(until) {
+			return nil, nil, false
+		}
+		answer := req.ResponseKind().(*kmsg.MetadataResponse)
+		for _, asked := range req.(*kmsg.MetadataRequest).Topics {
+			topic := kmsg.NewMetadataResponseTopic()
+			topic.Topic, topic.TopicID, topic.ErrorCode = asked.Topic, asked.TopicID, kerr.UnknownTopicOrPartition.Code
+			answer.Topics = append(answer.Topics, topic)
+		}
+		return answer, nil, true
+	})
+}
+
+// TestABrokerThatIsBehindMakesNoStreamEmpty, though the URL says that a topic that is missing is to be made.
+func TestABrokerThatIsBehindMakesNoStreamEmpty(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := open(t, "kafka://"+f.ListenAddrs()[0]+"/jobs?group=g&group_type=classic&partitions=1")
+	defer b.Close()
+	f.publish(b, 0, 2)
+	until := time.Now().Add(500 * time.Millisecond)
+	f.isBehind(until)
+	for time.Now().Before(until) {
+		_, _ = b.Retained(t.Context(), false) // which asks for the topic
+		if s, err := b.Signal(t.Context(), 1); err == nil && (s.Lag == nil || *s.Lag != 2) || err != nil && !backend.Retryable(err) {
+			t.Fatalf("2 messages wait, the guard reads %+v, %v", s, err)
+		}
+		if s, err := b.Stats(t.Context()); err == nil && (s.Lag == nil || *s.Lag != 2) || err != nil && !backend.Retryable(err) {
+			t.Fatalf("2 messages wait, stats are %+v, %v", s, err)
+		}
 	}
 }
 

@@ -51,7 +51,7 @@ type part struct {
 func (b *Backend) measure(ctx context.Context, inOrder bool) (work, error) {
 	l, err := b.layout(ctx)
 	if err != nil {
-		return work{}, err
+		return work{}, b.sure(ctx, err)
 	}
 	var starts map[int32]int64
 	var ends map[int32]sighting
@@ -344,7 +344,7 @@ func (b *Backend) Stats(ctx context.Context) (backend.Stats, error) {
 // notYet returns what is missing if err says so and its first use will create it.
 func (b *Backend) notYet(err error) error {
 	switch {
-	case errors.Is(err, backend.ErrStreamNotFound) && b.set.partitions > 0:
+	case errors.Is(err, backend.ErrStreamNotFound) && b.set.partitions > 0 && !b.topic.known():
 		return fmt.Errorf("kafka: %w: topic %q", backend.ErrStreamNotFound, b.set.topic)
 	case errors.Is(err, backend.ErrGroupNotFound) && b.set.create != createNever:
 		return err
@@ -403,7 +403,7 @@ func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 	defer done()
 	w, err := b.measure(call, true)
 	switch {
-	case errors.Is(err, backend.ErrStreamNotFound) && b.set.partitions > 0:
+	case errors.Is(b.notYet(err), backend.ErrStreamNotFound):
 		none := int64(0)
 		return backend.Signal{Lag: &none}, nil
 	case err != nil && !errors.Is(err, backend.ErrGroupNotFound):

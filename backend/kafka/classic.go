@@ -242,13 +242,20 @@ func (c *classic) onOffsets(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetF
 func (c *classic) onRevoked(ctx context.Context, _ *kgo.Client, lost map[string][]int32) {
 	list := c.closeWindows(lost[c.b.set.topic])
 	end := time.Now().Add(revokeGrace)
-	for c.b.held.any(func(h *held) bool { return h.window.closing && h.stage != delayed && h.stage != aside }) && time.Now().Before(end) && ctx.Err() == nil && !c.b.ended.Load() {
+	for c.handling() && time.Now().Before(end) && ctx.Err() == nil && !c.b.ended.Load() {
 		time.Sleep(revokeEvery)
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_ = c.commitOnce(call) // what does not get through is repeated
 	c.drop(list)
+}
+
+// handling reports whether handlers have something of partitions that are given up.
+func (c *classic) handling() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.b.held.any(func(h *held) bool { return h.window.closing && h.stage != delayed && h.stage != aside })
 }
 
 // revokeEvery is how often a member that gives up partitions looks whether its handlers

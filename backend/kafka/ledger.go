@@ -47,7 +47,7 @@ type ledger struct {
 	ours    bool // weir's workers have been in the group
 	past    past
 	shown   *horizon // what of this handle's was written last, or need not be
-	// The lost ends that this handle has told first and not taken up yet, though others may have told more since,
+	// The losses that this handle has told first and not taken up yet, though others may have told more since,
 	// and the offset behind them.
 	firsts  map[string][]entry
 	firstTo int64
@@ -263,15 +263,12 @@ func (l *ledger) note(r *kgo.Record) {
 		}
 		addGot(l.past.got, old.Got)
 	}
-	if strings.HasPrefix(string(r.Key), gapPrefix) && sameTopic(e.Topic, old.Topic) && !e.Gap.after(old.Gap) {
-		return // two have found the same: the first tells
-	}
-	if e.Cut != nil && old.Cut != nil && sameTopic(e.Topic, old.Topic) {
-		if e.Cut = e.Cut.beyond(old.Cut); e.Cut == nil {
+	if loss, _ := e.loss(); loss != nil && sameTopic(e.Topic, old.Topic) { // two may have found the same: the first tells
+		if e.Gap, e.Cut = e.Gap.beyond(old.gap()), e.Cut.beyond(old.Cut); e.Gap == nil && e.Cut == nil {
 			return
 		}
 	}
-	if e.Cut != nil && e.Cut.By == l.b.group.name() && r.Offset >= l.firstTo {
+	if loss, _ := e.loss(); loss != nil && loss.By == l.b.group.name() && r.Offset >= l.firstTo {
 		l.firsts[string(r.Key)], l.firstTo = append(l.firsts[string(r.Key)], e), r.Offset+1
 	}
 	l.entries[string(r.Key)] = e

@@ -107,7 +107,7 @@ func (c *cutEntry) follows(told *cutEntry) bool { return told == nil || c.Of >= 
 // time about all that was seen before.
 func (c *cutEntry) beyond(told *cutEntry) *cutEntry {
 	switch {
-	case told == nil:
+	case c == nil, told == nil:
 	case c.Epoch < 0:
 		if c.Was == told.Was {
 			return nil
@@ -248,7 +248,7 @@ func (o *lookout) goes(was string, got map[int32]received) {
 // tellGone tells what went with the topic before.
 func (b *Backend) tellGone(ctx context.Context, o *lookout) error {
 	for p, cut := range o.gone {
-		b.takeUp(o, p)
+		b.takeUp(o, cutPrefix, p)
 		if err := b.tellCut(ctx, o, p, cut.beyond(b.ledger.told(cutPrefix, p).Cut)); err != nil {
 			return err
 		}
@@ -274,7 +274,7 @@ func (b *Backend) toldEnds(o *lookout, w *work) map[int32]*cutEntry {
 
 // tellEnd tells what a partition has lost of its end, and returns it, or what was told last.
 func (b *Backend) tellEnd(ctx context.Context, o *lookout, p int32, cut, told *cutEntry, at edge, r *reading) (*cutEntry, error) {
-	b.takeUp(o, p) // one whose note had no answer
+	b.takeUp(o, cutPrefix, p) // one whose note had no answer
 	if cut == nil {
 		return told, nil
 	}
@@ -319,18 +319,19 @@ func (b *Backend) tellCut(ctx context.Context, o *lookout, p int32, cut *cutEntr
 		if err := b.ledger.tell(ctx, b.ledger.keyOf(cutPrefix, p), &entry{Cut: cut}, &cut.gapEntry); err != nil {
 			return err
 		}
-		b.takeUp(o, p)
+		b.takeUp(o, cutPrefix, p)
 	}
 	return nil
 }
 
 // takeUp is find of what the ledger has of this handle, once.
-func (b *Backend) takeUp(o *lookout, p int32) {
+func (b *Backend) takeUp(o *lookout, prefix string, p int32) {
 	if !o.tells {
 		return
 	}
-	for _, e := range b.ledger.takeFirsts(b.ledger.keyOf(cutPrefix, p)) {
-		o.find(p, e.Cut.reason(), &e.Cut.gapEntry)
+	for _, e := range b.ledger.takeFirsts(b.ledger.keyOf(prefix, p)) {
+		loss, reason := e.loss()
+		o.find(p, reason, loss)
 	}
 }
 

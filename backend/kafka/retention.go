@@ -36,7 +36,36 @@ type gapEntry struct {
 	By    string `json:"by"`    // the member that tells
 }
 
-func (g *gapEntry) after(old *gapEntry) bool { return g != nil && (old == nil || g.To > old.To) }
+// beyond returns what of a gap another one has not told: nil for nothing, or nothing that is certain.
+func (g *gapEntry) beyond(told *gapEntry) *gapEntry {
+	if g == nil || told == nil || g.From >= told.To {
+		return g
+	}
+	more := *g
+	more.From = told.To
+	more.Count = min(g.Count-min(told.Count, told.To-g.From), g.To-told.To)
+	more.Total = told.Total + more.Count
+	if more.Count <= 0 {
+		return nil
+	}
+	return &more
+}
+
+// and is both of two gaps, without what the second one says again.
+func (g *gapEntry) and(other *gapEntry) *gapEntry {
+	switch {
+	case g == nil:
+		return other
+	case other == nil:
+		return g
+	case other.From < g.From:
+		g, other = other, g
+	}
+	if other = other.beyond(g); other == nil {
+		return g
+	}
+	return &gapEntry{From: g.From, To: other.To, Count: g.Count + other.Count}
+}
 
 // lookout compares where the topic begins and ends with how far the group was.
 type lookout struct {
@@ -47,7 +76,7 @@ type lookout struct {
 	ends  map[int32]sighting  // how far the logs reached
 	there map[int32]heights   // what others have seen and is not lost
 	found []backend.Gap       // not told yet
-	told  map[int32]int64     // the end of the last gap of the ledger that was
+	owed  map[int32]*gapEntry // gaps that are not noted in the ledger yet
 	cuts  map[int32]*cutEntry // the last lost ends that one who only looks has found
 	gone  map[int32]*cutEntry // of the topic before; to be told
 
@@ -165,25 +194,38 @@ func (b *Backend) look(ctx context.Context, o *lookout) (work, reading, error) {
 		if err != nil {
 			return w, r, err
 		}
-		told := b.ledger.told(gapPrefix, p).gap()
-		if o.tells {
-			o.tell(p, told, b.group.name()) // one whose note had no answer
-		}
-		gap := o.gap(p, at, cut.lacks(r.got[p]), r.fetched[p], told, r.members == 0)
+		gap := o.gap(p, at, cut.lacks(r.got[p]), r.fetched[p], b.ledger.told(gapPrefix, p).gap(), r.members == 0)
 		switch {
 		case gap == nil:
-		case !o.tells:
-			o.find(p, backend.GapRemoved, gap)
+		case o.tells:
+			o.owed[p] = o.owed[p].and(gap)
 		default:
-			if err := b.ledger.tell(ctx, b.ledger.keyOf(gapPrefix, p), &entry{Gap: gap}, gap); err != nil {
-				delete(o.seen, p)
-				return w, r, err
-			}
-			o.tell(p, b.ledger.told(gapPrefix, p).gap(), gap.By)
+			o.find(p, backend.GapRemoved, gap)
 		}
 	}
 	o.see(w.edges)
-	return w, r, nil
+	return w, r, b.tellOwed(ctx, o, &w)
+}
+
+// tellOwed tells what retention has removed. What cannot be noted is owed still: the group may have gone on
+// behind it by the next look.
+func (b *Backend) tellOwed(ctx context.Context, o *lookout, w *work) error {
+	for p := range w.edges {
+		b.takeUp(o, gapPrefix, p) // one whose note had no answer
+		told := b.ledger.told(gapPrefix, p).gap()
+		gap := o.owed[p].beyond(told)
+		if gap != nil {
+			if gap.Total = gap.Count; told != nil {
+				gap.Total += told.Total
+			}
+			if err := b.ledger.tell(ctx, b.ledger.keyOf(gapPrefix, p), &entry{Gap: gap}, gap); err != nil {
+				return err
+			}
+			b.takeUp(o, gapPrefix, p)
+		}
+		delete(o.owed, p)
+	}
+	return nil
 }
 
 // follow begins the lookout anew with a topic that is another one.
@@ -195,7 +237,7 @@ func (b *Backend) follow(o *lookout, topic [16]byte) {
 		was := topicID(o.topic)
 		o.goes(was, b.ledger.gotOf(was))
 	}
-	o.topic, o.seen, o.ends, o.there, o.told, o.cuts = topic, map[int32]sight{}, nil, map[int32]heights{}, nil, map[int32]*cutEntry{}
+	o.topic, o.seen, o.ends, o.there, o.cuts, o.owed = topic, map[int32]sight{}, nil, map[int32]heights{}, map[int32]*cutEntry{}, map[int32]*gapEntry{}
 }
 
 // see notes how far the logs reach, unless it was not the leader that said so.
@@ -219,18 +261,6 @@ func (o *lookout) find(partition int32, reason string, gap *gapEntry) {
 	})
 }
 
-// tell is find of a gap that is in the ledger, once, if that is this handle's to tell.
-func (o *lookout) tell(partition int32, gap *gapEntry, own string) {
-	if gap == nil || gap.By != own || gap.To <= o.told[partition] {
-		return
-	}
-	if o.told == nil {
-		o.told = map[int32]int64{}
-	}
-	o.told[partition] = gap.To
-	o.find(partition, backend.GapRemoved, gap)
-}
-
 // gap returns what a partition has lost that nobody has told yet; idle says that no worker has any
 // of it. Then the last commit, if it says what is unfinished, says it of all that a worker has
 // given back, too.
@@ -250,7 +280,7 @@ func (o *lookout) gap(partition int32, at edge, got received, fetched int64, tol
 		gap.From = max(at.left[0].from, before.start)
 	}
 	if told != nil {
-		gap.From, gap.Total = max(gap.From, told.To), told.Total
+		gap.From = max(gap.From, told.To)
 	}
 	if gap.Count = gap.To - gap.From - passed; exact {
 		gap.Count = within(at.left, gap.From, gap.To)
@@ -258,7 +288,6 @@ func (o *lookout) gap(partition int32, at edge, got received, fetched int64, tol
 	if gap.From < 0 || gap.Count <= 0 {
 		return nil
 	}
-	gap.Total += gap.Count
 	return gap
 }
 
@@ -280,6 +309,17 @@ func (l *ledger) told(prefix string, partition int32) entry {
 
 // old reports whether what an entry says counts no more; brokers may keep it for longer.
 func (e entry) old() bool { return time.Since(e.at) >= backAge }
+
+// loss is what an entry says is lost, and why; nil: nothing.
+func (e entry) loss() (*gapEntry, string) {
+	switch {
+	case e.Gap != nil:
+		return e.Gap, backend.GapRemoved
+	case e.Cut != nil:
+		return &e.Cut.gapEntry, e.Cut.reason()
+	}
+	return nil, ""
+}
 
 // gap is what an entry says is lost, without the number of what was lost before if it is old.
 func (e entry) gap() *gapEntry {

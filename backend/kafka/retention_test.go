@@ -407,7 +407,7 @@ func TestTheDoctorForgetsALossAfterADay(t *testing.T) {
 	}
 	note := func(to int, age time.Duration) {
 		t.Helper()
-		text := fmt.Appendf(nil, `{"v":1,"gap":{"from":0,"to":%d,"count":1,"total":%[1]d,"by":"x"}}`, to)
+		text := fmt.Appendf(nil, `{"v":1,"gap":{"from":%d,"to":%d,"count":1,"total":%[2]d,"by":"x"}}`, to-1, to)
 		r := &kgo.Record{Topic: "jobs.weir", Key: []byte("gap/g/0"), Value: text, Timestamp: time.Now().Add(-age)}
 		if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
 			t.Fatal(err)

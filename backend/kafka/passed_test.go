@@ -1,0 +1,115 @@
+package kafka_test
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weirmq/weir/backend"
+	"github.com/weirmq/weir/backend/kafka"
+)
+
+// removes does what retention does.
+func (f *fake) removes(before int64) {
+	f.Helper()
+	if err := f.DeleteRecords("jobs", 0, before); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// leaves has a worker begin a group, and end, with so many of the first messages finished.
+func (f *fake) leaves(kind string, published, finished int) {
+	f.Helper()
+	worker := f.open(kind)
+	f.publish(worker, 0, published)
+	f.take(worker, finished)
+	await(f, "the commit", func() bool { return left(f.T, worker) == int64(published-finished) })
+	if err := worker.Close(); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// TestWhatIsRemovedIsSharedByWhoFindItAtOnce: of two that look while retention goes on, the second tells what the first
+// has not.
+func TestWhatIsRemovedIsSharedByWhoFindItAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		f := newFake(t)
+		f.leaves(groupClassic, 20, 3)
+		both := []*kafka.Backend{f.open(groupClassic), f.open(groupClassic)}
+		noted := make(chan chan struct{})
+		f.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+			f.KeepControl()
+			f.SleepControl(func() {
+				goOn := make(chan struct{})
+				noted <- goOn
+				<-goOn
+			})
+			return nil, nil, false
+		})
+		var lost atomic.Int64
+		var told sync.WaitGroup
+		var notes []chan struct{}
+		ended := make(chan struct{}, len(both))
+		for i, b := range both {
+			f.removes(int64(7 + 2*i))
+			told.Go(func() {
+				got, err := b.Retained(t.Context(), true)
+				if err != nil {
+					t.Error(err)
+				}
+				for _, gap := range got.Gaps {
+					lost.Add(*gap.Missed)
+				}
+				ended <- struct{}{}
+			})
+			notes = append(notes, <-noted)
+		}
+		for _, goOn := range notes {
+			close(goOn)
+			<-ended
+		}
+		told.Wait()
+		if n := lost.Load(); n != 6 {
+			t.Errorf("6 are lost, %d are told", n)
+		}
+		found, err := both[0].Examine(t.Context())
+		if err != nil || !slices.ContainsFunc(found, func(f backend.Finding) bool {
+			return f.Code == "trimmed_unread" && f.Problem == `6 messages were removed before group "g" had finished them`
+		}) {
+			t.Errorf("the doctor finds %+v, %v", found, err)
+		}
+	}
+}
+
+// TestALossThatCouldNotBeNotedIsTold, though the group has gone on behind it meanwhile.
+func TestALossThatCouldNotBeNotedIsTold(t *testing.T) {
+	t.Parallel()
+	for _, kind := range groupTypes {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			f.leaves(kind, 20, 3)
+			b := f.open(kind)
+			f.removes(7)
+			refused := f.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "jobs.weir", Err: kerr.PolicyViolation, Count: -1})
+			for range 2 {
+				if got, err := b.Retained(t.Context(), true); err == nil {
+					t.Errorf("%q are told", gapsOf(got))
+				}
+				f.take(b, 5)
+				await(t, "the commit", func() bool { return left(t, b) <= 8 })
+			}
+			refused.Remove()
+			told := looked(t, b) + looked(t, b)
+			if told != "4 from 0:3 to 0:6" {
+				t.Errorf("%q are told", told)
+			}
+		})
+	}
+}

@@ -62,6 +62,8 @@ type classic struct {
 	exact    bool          // as many as most only
 	session  time.Duration // after which the broker gives up a member that it hears nothing of
 	heard    time.Time     // when the last commit was sent that the broker has accepted
+	// passed is what retention has removed in front of the windows, unless it was taken.
+	passed map[int32]*gapEntry
 	// deliveries is the limit of the last claim. Of the records that their last owner has left
 	// for their last delivery, alone is the one that is out.
 	deliveries int
@@ -80,7 +82,7 @@ var _ group = (*classic)(nil)
 
 func newClassic(b *Backend) *classic {
 	c := &classic{
-		b: b, id: newName(), starting: newTurn(), windows: map[int32]*window{}, changed: make(chan struct{}), metadata: 4096, write: (*window).written,
+		b: b, id: newName(), starting: newTurn(), windows: map[int32]*window{}, passed: map[int32]*gapEntry{}, changed: make(chan struct{}), metadata: 4096, write: (*window).written,
 		room: make(chan struct{}, 1), due: make(chan struct{}, 1), commits: make(chan struct{}, 1),
 	}
 	c.commits <- struct{}{}
@@ -338,6 +340,9 @@ func (c *classic) renewed(l *layout) bool {
 	same := c.topic == l.id
 	c.topic = l.id
 	list := slices.Collect(maps.Values(c.windows))
+	if !same {
+		clear(c.passed)
+	}
 	c.mu.Unlock()
 	if same {
 		return false
@@ -405,6 +410,18 @@ func (c *classic) fetched() map[int32]int64 {
 		}
 	}
 	return ends
+}
+
+// passedOver leaves what was found in another topic of that name, whose numbers say nothing of this one.
+func (c *classic) passedOver(topic [16]byte) map[int32]*gapEntry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.topic != topic {
+		return nil
+	}
+	list := c.passed
+	c.passed = map[int32]*gapEntry{}
+	return list
 }
 
 // progress asks the group's coordinator.

@@ -106,6 +106,11 @@ func (c *classic) shelve(fetches kgo.Fetches) {
 		if w == nil || w.closing {
 			return
 		}
+		if len(t.Records) > 0 {
+			if gap := w.removed(min(t.LogStartOffset, t.Records[0].Offset)); gap != nil {
+				c.passed[w.partition] = c.passed[w.partition].and(gap)
+			}
+		}
 		for _, r := range t.Records {
 			if w.rewritten(r) {
 				w = c.cut(w, r.Offset)

@@ -37,6 +37,8 @@ type group interface {
 	// fetched returns of partitions behind which offset nothing has been fetched; what was fetched is
 	// handed out, though it is stored no more.
 	fetched() map[int32]int64
+	// passedOver returns, once, what retention has removed of a topic's partitions in front of this member.
+	passedOver(topic [16]byte) map[int32]*gapEntry
 	// findings looks for what is wrong with the group.
 	findings(ctx context.Context, add func(backend.Finding))
 	// leave gives back what is held and leaves the group; close ends the connections.

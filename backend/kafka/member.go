@@ -308,6 +308,9 @@ func (m *member) close() { m.client.Close() }
 // fetched is nothing: what is fetched is held.
 func (m *member) fetched() map[int32]int64 { return nil }
 
+// passedOver is nothing: brokers pass it over.
+func (m *member) passedOver([16]byte) map[int32]*gapEntry { return nil }
+
 func (m *member) fetch(req backend.ClaimRequest, wait time.Duration) error {
 	s, err := m.next(m.b.closing)
 	if err != nil {

@@ -113,3 +113,64 @@ func TestALossThatCouldNotBeNotedIsTold(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatAWorkerPassesOverIsTold: retention overtakes one that is busy, which goes on behind what is gone before any
+// pool looks.
+func TestWhatAWorkerPassesOverIsTold(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b, beside := f.open(groupClassic), f.open(groupClassic)
+	f.publish(b, 0, 10)
+	f.take(b, 10)
+	if told := looked(t, b) + looked(t, beside); told != "" {
+		t.Errorf("%q are told", told)
+	}
+	fetches, goOn := make(chan struct{}, 1), make(chan struct{})
+	f.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		f.KeepControl()
+		if req.(*kmsg.FetchRequest).MaxWaitMillis > 0 { // that of a member
+			select {
+			case fetches <- struct{}{}:
+			default:
+			}
+			f.SleepControl(func() { <-goOn })
+		}
+		return nil, nil, false
+	})
+	<-fetches
+	f.publish(b, 10, 30)
+	f.removes(25)
+	close(goOn)
+	f.take(b, 5)
+	if told := looked(t, beside) + looked(t, b) + looked(t, b) + looked(t, beside); told != "15 from 0:10 to 0:24" {
+		t.Errorf("15 were removed before the worker came, and %q are told", told)
+	}
+}
+
+// TestWhatAWorkerLeavesIsToldByTheNext: retention has removed what a worker had, and all had looked while it was there.
+func TestWhatAWorkerLeavesIsToldByTheNext(t *testing.T) {
+	t.Parallel()
+	for _, looks := range []int{0, 2} { // before the next one begins
+		f := newFake(t)
+		worker, next := f.open(groupClassic), f.open(groupClassic)
+		f.publish(worker, 0, 20)
+		list := gather(t, worker, 8)
+		settled(t, worker, []*backend.Delivery{list[0], list[1], list[4]})
+		f.says(`"fetched":{"0":20}`)
+		for start := range int64(3) {
+			f.removes(3 * start)
+			if told := looked(t, next); told != "" {
+				t.Errorf("a worker has all of them, and %q are told", told)
+			}
+		}
+		f.crash(worker)
+		told := ""
+		for range looks {
+			told += looked(t, next)
+		}
+		f.take(next, 14)
+		if told += looked(t, next) + looked(t, next); told != "3 from 0:2 to 0:5" {
+			t.Errorf("3 are lost, and %q are told", told)
+		}
+	}
+}

@@ -178,6 +178,12 @@ func (b *Backend) look(ctx context.Context, o *lookout) (work, reading, error) {
 		return w, r, err
 	}
 	b.follow(o, w.topic)
+	if o.tells {
+		for p, gap := range b.group.passedOver(w.topic) {
+			o.owed[p] = o.owed[p].and(gap)
+			r.fetched[p] = max(r.fetched[p], gap.To)
+		}
+	}
 	if err := b.tellGone(ctx, o); err != nil {
 		return w, r, err
 	}

@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -324,6 +325,15 @@ func TestWhatAWorkerHoldsIsNotLost(t *testing.T) {
 	}
 }
 
+// says waits until a worker says something of itself.
+func (f *fake) says(text string) {
+	f.Helper()
+	client := f.client(kgo.ConsumeTopics("jobs.weir"))
+	await(f, text, func() bool {
+		return slices.ContainsFunc(client.PollFetches(f.Context()).Records(), func(r *kgo.Record) bool { return strings.Contains(string(r.Value), text) })
+	})
+}
+
 // TestWhatAWorkerHasFetchedIsNotLost: it hands it out, though it is stored no more.
 func TestWhatAWorkerHasFetchedIsNotLost(t *testing.T) {
 	t.Parallel()
@@ -331,12 +341,7 @@ func TestWhatAWorkerHasFetchedIsNotLost(t *testing.T) {
 	b, beside := f.open(groupClassic), f.open(groupClassic)
 	f.publish(b, 0, 100)
 	settled(t, b, gather(t, b, 1))
-	said := false
-	for client := f.client(kgo.ConsumeTopics("jobs.weir")); !said; {
-		for _, r := range client.PollFetches(t.Context()).Records() {
-			said = said || strings.Contains(string(r.Value), `"fetched":{"0":100}`)
-		}
-	}
+	f.says(`"fetched":{"0":100}`)
 	for start := range int64(4) {
 		if told := looked(t, b) + looked(t, beside); told != "" {
 			t.Errorf("a worker has all of them, and %q are told", told)

@@ -105,6 +105,19 @@ func (w *window) reach(r *kgo.Record) {
 	w.next, w.epoch, w.begun = r.Offset+1, max(w.epoch, r.LeaderEpoch), true
 }
 
+// removed returns what was unfinished and is not there any more where the log begins behind all that was fetched; nil:
+// nothing.
+func (w *window) removed(start int64) *gapEntry {
+	if w.next < 0 || start <= w.next {
+		return nil
+	}
+	gap := &gapEntry{From: w.next, To: start, Count: within(w.left, w.next, start) + max(0, start-max(w.next, w.open))}
+	if gap.Count == 0 {
+		return nil
+	}
+	return gap
+}
+
 // rewritten reports whether a record is at the place of one that the log has lost, and not one that is
 // fetched again. Where a log ends before the commit, the client begins before it.
 func (w *window) rewritten(r *kgo.Record) bool {

@@ -91,10 +91,8 @@ func (b *Backend) there(ctx context.Context) error {
 		if !errors.Is(err, kerr.LeaderNotAvailable) && (err != nil || b.terms.Load() != nil) { // said of a topic that is new
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !b.pause(ctx, leaderEvery) {
 			return err
-		case <-time.After(leaderEvery):
 		}
 	}
 }

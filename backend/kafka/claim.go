@@ -63,12 +63,8 @@ func (b *Backend) sure(ctx context.Context, err error) error {
 			b.topic.forget()
 			return fmt.Errorf("kafka: %w: a broker did not know topic %q", backend.ErrUnavailable, b.set.topic)
 		}
-		select {
-		case <-time.After(retryEvery):
-		case <-ctx.Done():
-			return fmt.Errorf("kafka: %w", ctx.Err())
-		case <-b.closing.Done():
-			return errClosed
+		if !b.pause(ctx, retryEvery) {
+			return b.cut(ctx, fmt.Errorf("kafka: %w", ctx.Err()))
 		}
 	}
 	return err

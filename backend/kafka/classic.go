@@ -244,8 +244,7 @@ func (c *classic) onOffsets(_ context.Context, _ *kgo.Client, resp *kmsg.OffsetF
 func (c *classic) onRevoked(ctx context.Context, _ *kgo.Client, lost map[string][]int32) {
 	list := c.closeWindows(lost[c.b.set.topic])
 	end := time.Now().Add(revokeGrace)
-	for c.handling() && time.Now().Before(end) && ctx.Err() == nil && !c.b.ended.Load() {
-		time.Sleep(revokeEvery)
+	for c.handling() && time.Now().Before(end) && !c.b.ended.Load() && c.b.pause(ctx, revokeEvery) {
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -379,13 +378,8 @@ func (c *classic) leave() {
 func (c *classic) lastCommit(ctx context.Context) {
 	for {
 		err := c.commitOnce(ctx)
-		if !errors.Is(err, kerr.RebalanceInProgress) && !errors.Is(err, kerr.IllegalGeneration) {
+		if again := errors.Is(err, kerr.RebalanceInProgress) || errors.Is(err, kerr.IllegalGeneration); !again || !c.b.pause(ctx, commitRetry) {
 			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(commitRetry):
 		}
 	}
 }

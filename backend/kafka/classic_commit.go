@@ -36,12 +36,10 @@ func (c *classic) commit() {
 			}
 			c.failed(err)
 		}
-		select {
-		case <-c.b.closing.Done():
+		if !c.b.pause(c.b.closing, pause) {
 			return
-		case <-time.After(pause):
-			kick(c.due)
 		}
+		kick(c.due)
 	}
 }
 

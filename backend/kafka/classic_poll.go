@@ -35,10 +35,7 @@ func (c *classic) poll() {
 			if l, err := c.b.layout(c.b.closing); err == nil {
 				c.renewed(l)
 			}
-			select {
-			case <-c.b.closing.Done():
-			case <-time.After(retryEvery):
-			}
+			c.b.pause(c.b.closing, retryEvery)
 		}
 	}
 }

@@ -93,10 +93,9 @@ func (b *Backend) store(ctx context.Context, to string, letter *backend.DeadLett
 		switch {
 		case err == nil:
 			return id, nil
-		case !errors.Is(err, backend.ErrStreamNotFound) || try == leaderTries || ctx.Err() != nil:
+		case !errors.Is(err, backend.ErrStreamNotFound) || try == leaderTries || !b.pause(ctx, leaderEvery): // the topic has been deleted
 			return "", fmt.Errorf("dead letter to %q: %w", to, err)
 		}
-		time.Sleep(leaderEvery) // the topic has been deleted
 	}
 }
 

@@ -253,10 +253,9 @@ func (b *Backend) created(ctx context.Context) error {
 	}
 	for { // the brokers hear of it a little later
 		_, err := b.layout(ctx)
-		if !errors.Is(err, backend.ErrStreamNotFound) || ctx.Err() != nil {
+		if !errors.Is(err, backend.ErrStreamNotFound) || !b.pause(ctx, createdEvery) {
 			return err
 		}
-		time.Sleep(createdEvery)
 	}
 }
 

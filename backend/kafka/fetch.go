@@ -57,10 +57,8 @@ func (b *Backend) read(ctx context.Context, topic string, l *layout, partition i
 			}
 			offset = start.Offset
 		case kerr.IsRetriable(err):
-			select {
-			case <-ctx.Done():
+			if !b.pause(ctx, leaderEvery) {
 				return page{}, err
-			case <-time.After(leaderEvery):
 			}
 			if l, err = b.layoutOf(ctx, topic); err != nil {
 				return page{}, err

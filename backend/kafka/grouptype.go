@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -61,19 +60,21 @@ func (b *Backend) groupThere(ctx context.Context) error {
 
 // exists reports whether there is a group of this type, or one that a member of this type may join.
 func (b *Backend) exists(ctx context.Context, groupType, name string) (bool, error) {
+	state, err := coordinated(ctx, b, func(ctx context.Context) (string, error) { return b.groupState(ctx, groupType, name) })
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		err = nil
+	}
+	there := err == nil && state != "" && state != "Dead"
+	return there || err == nil && groupType == groupClassic && b.newer(ctx, name), err
+}
+
+// coordinated is what do returns, asked again while a group's coordinator, which may have to be made first, is not there.
+func coordinated[T any](ctx context.Context, b *Backend, do func(context.Context) (T, error)) (T, error) {
 	for {
-		state, err := b.groupState(ctx, groupType, name)
-		if !errors.Is(err, kerr.CoordinatorNotAvailable) && !errors.Is(err, kerr.CoordinatorLoadInProgress) {
-			if errors.Is(err, kerr.GroupIDNotFound) {
-				err = nil
-			}
-			there := err == nil && state != "" && state != "Dead"
-			return there || err == nil && groupType == groupClassic && b.newer(ctx, name), err
-		}
-		select {
-		case <-ctx.Done():
-			return false, err
-		case <-time.After(retryEvery):
+		v, err := do(ctx)
+		away := errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress)
+		if !away || !b.pause(ctx, retryEvery) {
+			return v, err
 		}
 	}
 }

@@ -143,10 +143,8 @@ func (l *ledger) keep() {
 			_ = l.show(ctx) // what does not get there goes with the next entry
 		}
 		cancel()
-		select {
-		case <-l.b.closing.Done():
+		if !l.b.pause(l.b.closing, ledgerGap) {
 			return
-		case <-time.After(ledgerGap):
 		}
 	}
 }

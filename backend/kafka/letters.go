@@ -380,8 +380,7 @@ func (b *Backend) erase(ctx context.Context, from string, list []*kgo.Record) (n
 			stones = append(stones, &kgo.Record{Topic: from, Key: key})
 		}
 		results, err := b.produce(ctx, stones)
-		for try := 1; errors.Is(err, backend.ErrStreamNotFound) && try < leaderTries && ctx.Err() == nil; try++ {
-			time.Sleep(leaderEvery) // the topic has been deleted and made again
+		for try := 1; errors.Is(err, backend.ErrStreamNotFound) && try < leaderTries && b.pause(ctx, leaderEvery); try++ { // it was made again
 			results, err = b.produce(ctx, stones)
 		}
 		for i := range results {

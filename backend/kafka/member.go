@@ -147,10 +147,8 @@ func (m *member) beat() {
 		default:
 			m.failed(m.b.explain(err))
 		}
-		select {
-		case <-m.b.closing.Done():
+		if !m.b.pause(m.b.closing, wait) {
 			return
-		case <-time.After(wait):
 		}
 	}
 }

@@ -76,12 +76,8 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 		if old && errors.Is(err, backend.ErrStreamNotFound) {
 			continue // the producer stays with a topic that was deleted and made again
 		}
-		if !errors.Is(err, errContended) {
-			return b.cut(ctx, err)
-		}
-		select { // who waits longest goes on
-		case <-time.After(rand.N(contendedWait * time.Duration(min(try, 8)))):
-		case <-call.Done():
+		// Who waits longest goes on.
+		if !errors.Is(err, errContended) || !b.pause(call, rand.N(contendedWait*time.Duration(min(try, 8)))) {
 			return b.cut(ctx, err)
 		}
 	}
@@ -174,13 +170,8 @@ func (b *Backend) giveUp(client *kgo.Client) {
 func (b *Backend) gone(ctx context.Context, from, id string) error {
 	for {
 		found, err := b.find(ctx, from, []string{id})
-		if err != nil || len(found) == 0 {
+		if err != nil || len(found) == 0 || !b.pause(ctx, stoneEvery) {
 			return nil // it is done; the letter is found no more in a moment
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(stoneEvery):
 		}
 	}
 }

@@ -124,10 +124,9 @@ func (l *ledger) takeShare(ctx context.Context, e *roomEntry) (share, error) {
 		if s, ok := l.given(id); ok {
 			return s, nil
 		}
-		if call.Err() != nil || time.Now().After(end) {
+		if time.Now().After(end) || !l.b.pause(call, retryFetch) {
 			return share{}, fmt.Errorf("kafka: %w: the entry %s cannot be read", backend.ErrUnavailable, id)
 		}
-		time.Sleep(retryFetch)
 	}
 }
 

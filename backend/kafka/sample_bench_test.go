@@ -50,7 +50,7 @@ func benchmarkSample(b *testing.B, broker *kafkatest.Broker, kind string) {
 		if ends, err := h.offsets(ctx, l, atEnd); err != nil || len(ends) != 4 {
 			b.Fatalf("%v, %v", ends, err)
 		}
-		if _, err := h.groupProgress(ctx); err != nil {
+		if _, err := h.group.progress(ctx); err != nil {
 			b.Fatal(err)
 		}
 	}

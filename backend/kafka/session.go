@@ -135,7 +135,7 @@ func (s *session) fetch(ctx context.Context, most int, wait, keep time.Duration)
 	s.known = partitions
 	if time.Since(began) < min(wait, retryFetch) && !acquired(resp) {
 		// The log has lost its end, maybe, and the group's place is behind it: so would the next answer.
-		time.Sleep(retryFetch)
+		s.m.b.pause(s.m.b.closing, retryFetch)
 	}
 	return s.shelve(resp, keep)
 }
@@ -216,7 +216,7 @@ func (s *session) shelve(resp *kmsg.ShareFetchResponse, keep time.Duration) erro
 		if s.failures++; !kerr.IsRetriable(unread) || s.failures > leaderTries {
 			failure = s.m.b.onTopic(unread, rightRead, s.m.b.set.topic)
 		}
-		time.Sleep(retryFetch)
+		s.m.b.pause(s.m.b.closing, retryFetch)
 	} else {
 		s.failures = 0 // also if nothing is new: that names no partition
 	}

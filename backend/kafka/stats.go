@@ -63,7 +63,7 @@ func (b *Backend) measure(ctx context.Context, inOrder bool) (work, error) {
 		wait.Wait()
 	}
 	wait.Go(func() { starts, noStarts = b.logStarts(ctx, l) })
-	wait.Go(func() { group, missing = b.groupProgress(ctx) })
+	wait.Go(func() { group, missing = coordinated(ctx, b, b.group.progress) })
 	wait.Wait()
 	if err := cmp.Or(noEnds, noStarts); err != nil { // who is away says the same to both
 		return work{}, err
@@ -272,21 +272,6 @@ type progress struct {
 	open  int64
 	spans []span
 	known sighting // what the group has written down of the log
-}
-
-// groupProgress asks the group's coordinator, which may have to be made first.
-func (b *Backend) groupProgress(ctx context.Context) (map[int32]progress, error) {
-	for {
-		all, err := b.group.progress(ctx)
-		if !errors.Is(err, kerr.CoordinatorNotAvailable) && !errors.Is(err, kerr.CoordinatorLoadInProgress) {
-			return all, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(retryEvery):
-		}
-	}
 }
 
 // Stats reads the topic, the group and the ledger. It creates nothing. Pending is what

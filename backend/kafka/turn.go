@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // turn is a lock for who asks the brokers: to wait for it ends with the context.
@@ -20,3 +21,14 @@ func (t turn) take(ctx context.Context) error {
 }
 
 func (t turn) give() { <-t }
+
+// pause waits, and reports whether neither ctx nor the handle has ended meanwhile.
+func (b *Backend) pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+	case <-b.closing.Done():
+	}
+	return false
+}

@@ -185,7 +185,7 @@ func (b *Backend) send(r *kgo.Record, tell func(id string, err error)) {
 	})
 }
 
-// sizeOf returns what a record takes of the producer's buffer.
+// sizeOf returns what a record takes of a buffer.
 func sizeOf(r *kgo.Record) int {
 	n := len(r.Key) + len(r.Value)
 	for _, h := range r.Headers {

@@ -55,7 +55,7 @@ type classic struct {
 	windows  map[int32]*window
 	changed  chan struct{} // closed when assigned, failure or what is ready changes
 	fresh    int           // records of all windows
-	bytes    int           // of the fresh ones
+	bytes    int           // of the fresh ones, with their headers
 	paused   bool          // the polls wait for room
 	most     int           // what the last claim asked for
 	ahead    int           // how many records are made ready before they are claimed
@@ -326,7 +326,7 @@ func (c *classic) cut(w *window, end int64) *window {
 	c.windows[w.partition] = kept
 	c.fresh += len(kept.fresh)
 	for _, h := range kept.fresh {
-		c.bytes += len(h.record.Value)
+		c.bytes += sizeOf(h.record)
 	}
 	return kept
 }

@@ -209,7 +209,7 @@ func (c *classic) promise() {
 		taken := fresh[:len(fresh)-len(w.fresh)]
 		c.fresh -= len(taken)
 		for _, h := range taken {
-			c.bytes -= len(h.record.Value)
+			c.bytes -= sizeOf(h.record)
 		}
 	}
 	c.goOn()

@@ -124,7 +124,7 @@ func (c *classic) shelve(fetches kgo.Fetches) {
 			w.add(r)
 			if len(w.fresh) > n {
 				c.fresh++
-				c.bytes += len(r.Value)
+				c.bytes += sizeOf(r)
 			}
 		}
 	})
@@ -137,7 +137,7 @@ func (c *classic) shelve(fetches kgo.Fetches) {
 // forgetFresh takes a window's fresh records off the count. The lock is held.
 func (c *classic) forgetFresh(w *window) {
 	for _, h := range w.fresh {
-		c.bytes -= len(h.record.Value)
+		c.bytes -= sizeOf(h.record)
 	}
 	c.fresh -= len(w.fresh)
 	w.fresh = nil

@@ -118,3 +118,28 @@ func TestAWorkerWhosePartitionsGoUnread(t *testing.T) {
 		await(t, "what is taken ahead of topic "+text, func() bool { return seen.Load() >= before+round/2 })
 	}
 }
+
+// TestAWorkerTakesHeadersIntoAccount: what it takes ahead of its claims has a bound in bytes, of which records of others
+// may have all in their headers.
+func TestAWorkerTakesHeadersIntoAccount(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	client := f.client()
+	const large, count = 500 << 10, 200
+	const most = 32 << 20 / large
+	value := random(large)
+	for range count {
+		r := &kgo.Record{Topic: "jobs", Headers: []kgo.RecordHeader{{Key: "h", Value: value}}}
+		if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var seen polled
+	worker := f.open(groupClassic, kgo.WithHooks(&seen))
+	gather(t, worker, 1)
+	await(t, "as many as it takes", func() bool { return seen.Load() >= most })
+	time.Sleep(time.Second) // for what it would take besides
+	if n := seen.Load(); n > 2*most {
+		t.Errorf("%d records of %d kB are taken ahead, want %d or a few more", n, large>>10, most)
+	}
+}

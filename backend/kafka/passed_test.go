@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirmq/weir/backend"
@@ -172,5 +174,39 @@ func TestWhatAWorkerLeavesIsToldByTheNext(t *testing.T) {
 		if told += looked(t, next) + looked(t, next); told != "3 from 0:2 to 0:5" {
 			t.Errorf("3 are lost, and %q are told", told)
 		}
+	}
+}
+
+// TestWhatIsOnItsWayToAWorkerIsNotLost: its client has what it has no room for, and hands it over though it is stored no
+// more.
+func TestWhatIsOnItsWayToAWorkerIsNotLost(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	client := f.client(kgo.MaxBufferedRecords(mostAhead))
+	put := func(n int) {
+		t.Helper()
+		records := make([]*kgo.Record, n)
+		for i := range records {
+			records[i] = &kgo.Record{Topic: "jobs", Value: []byte("x")}
+		}
+		if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const first = mostAhead + 4000
+	put(first)
+	var seen polled
+	b, beside := f.open(groupClassic, kgo.WithHooks(&seen)), f.open(groupClassic)
+	f.take(b, 1)
+	await(t, "as many as it takes", func() bool { return seen.Load() >= mostAhead })
+	f.says(`"fetched":{"0":1`)
+	put(10)
+	f.removes(first + 5)
+	if told := looked(t, beside); told != "" {
+		t.Errorf("before the worker comes there, %q are told", told)
+	}
+	f.take(b, first+4)
+	if told := looked(t, b) + looked(t, beside); told != fmt.Sprintf("5 from 0:%d to 0:%d", first, first+4) {
+		t.Errorf("5 are lost, and %q are told", told)
 	}
 }

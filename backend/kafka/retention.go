@@ -91,6 +91,8 @@ type sight struct {
 	start int64 // of the log
 	reach int64 // nothing before it was waiting
 	count int64 // records given to members
+
+	fetched int64 // by the member of a classic group
 }
 
 // limits is the retention of a topic; what is not limited is -1.
@@ -272,7 +274,16 @@ func (o *lookout) find(partition int32, reason string, gap *gapEntry) {
 // given back, too.
 func (o *lookout) gap(partition int32, at edge, got received, fetched int64, told *gapEntry, idle bool) *gapEntry {
 	before, seen := o.seen[partition]
-	o.seen[partition] = sight{at.start, max(at.done, got.Top, at.start), got.Count}
+	now := sight{at.start, max(at.done, got.Top, at.start), got.Count, fetched}
+	if fetched > before.fetched && fetched < at.start && at.start < at.end.End {
+		if !seen {
+			before = sight{reach: at.done, count: got.Count}
+		}
+		before.fetched = fetched
+		o.seen[partition] = before // whoever goes on there says what it passes over
+		return nil
+	}
+	o.seen[partition] = now
 	gap := &gapEntry{From: at.done, To: at.start}
 	passed := int64(0)
 	if seen {

@@ -104,3 +104,31 @@ func TestABudgetForgetsWhatIsOfBeforeTheClockWasSetBack(t *testing.T) {
 		t.Errorf("%d given beside what the clock was set back behind", given)
 	}
 }
+
+// What a producer that is gone may have appended counts for its stream until that is read again,
+// whichever stream's producer finds that its share is over.
+func TestABudgetCountsWhatAProducerThatIsGoneMayHaveAppended(t *testing.T) {
+	t.Parallel()
+	b := openOn(t, redistest.Start(t, redistest.Options{}).URL()+"?stream=jobs")
+	t.Cleanup(func() { _ = b.Close() })
+	draw := func(stream string, need int64, lifetime time.Duration) backend.Room {
+		_, room, err := b.Draw(t.Context(), backend.DrawRequest{
+			RoomRequest: backend.RoomRequest{Limit: 100, Need: need, Want: need, Lifetime: lifetime}, Budget: "all", Stream: stream, Producer: "of " + stream,
+		})
+		if err = errors.Join(err, room.Err); err != nil {
+			t.Fatal(err)
+		}
+		return room
+	}
+	if room := draw("dies", 60, -time.Millisecond); room.Given != 60 {
+		t.Fatalf("%+v of an empty budget", room)
+	}
+	for try := range 3 {
+		if room := draw("lives", 50, time.Minute); room.Given > 0 {
+			t.Errorf("reading %d: %d given beside 60 of 100 that may be there", try, room.Given)
+		}
+	}
+	if spent, err := b.Spent(t.Context(), "all", "dies"); spent != 60 || err != nil {
+		t.Errorf("spent %d, %v", spent, err)
+	}
+}

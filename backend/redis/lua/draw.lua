@@ -16,7 +16,7 @@ local function lives(ends)
   return ends > now and ends <= now + math.max(forgotten, lifetime)
 end
 
-local streams, shares, mine = {}, {}, 0
+local streams, shares, mine, grown = {}, {}, 0, {}
 local function account(name)
   if not streams[name] then
     streams[name] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
@@ -48,6 +48,7 @@ for i = 1, #all, 2 do
     else
       redis.call('HDEL', KEYS[1], all[i])
       account(of)[1] = account(of)[1] + n
+      grown[of] = true
     end
   end
 end
@@ -120,10 +121,16 @@ if need > 0 and usable >= need then
   given = math.min(usable, math.max(need, math.min(fair, math.max(want, math.floor(fair / 8)))))
 end
 own[3] = given < need and now + shortLasts or 0
-for i = 1, 12 do
-  own[i] = string.format('%.0f', own[i])
+grown[stream] = true
+for name in pairs(grown) do
+  local a = streams[name]
+  if a then -- otherwise it is forgotten
+    for i = 1, 12 do
+      a[i] = string.format('%.0f', a[i])
+    end
+    redis.call('HSET', KEYS[1], 's:' .. name, table.concat(a, ' '))
+  end
 end
-redis.call('HSET', KEYS[1], 's:' .. stream, table.concat(own, ' '),
-  'p:' .. me, string.format('%.0f %.0f %s', kept + given, now + lifetime, stream))
+redis.call('HSET', KEYS[1], 'p:' .. me, string.format('%.0f %.0f %s', kept + given, now + lifetime, stream))
 redis.call('PEXPIRE', KEYS[1], forgotten)
 return {given, taken, sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]}

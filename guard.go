@@ -61,7 +61,7 @@ func newSettings(c ProducerConfig) *settings {
 	if s.rules == GuardAdaptive {
 		s.LagWarn, s.LagPause = -1, -1 // the cut takes their place
 	}
-	s.limit = max(1, shareOf(c.MaxDepth, c.BackpressureThreshold))
+	s.limit = shareOf(c.MaxDepth, c.BackpressureThreshold)
 	if c.Budget != "" {
 		s.limit, s.MaxDepth = c.BudgetMaxDepth, c.BudgetMaxDepth
 	}

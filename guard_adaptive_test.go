@@ -118,6 +118,15 @@ func TestAdaptiveRefusesTheLowerTiersAtOnce(t *testing.T) {
 		if err := g.TryPublish(t.Context(), weir.Message{Priority: weir.Background}); err != nil {
 			refusedFor(t, err, weir.LoadShedding)
 		}
+		after := map[time.Duration]bool{}
+		for len(after) < 5 {
+			if err := g.TryPublish(t.Context(), weir.Message{Priority: weir.Low}); err != nil {
+				was := len(after)
+				if after[refusedFor(t, err, weir.LoadShedding).RetryAfter] = true; len(after) == was {
+					t.Fatalf("several refused at once are told the same: %v", after)
+				}
+			}
+		}
 	})
 }
 
@@ -242,8 +251,12 @@ func TestAdaptiveSlowsBeforeItRefuses(t *testing.T) {
 		refused := 0
 		for i := range int64(40) {
 			g.load(65, 20, 400+i*10)
-			for range 11 {
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			for j := range 11 {
+				patience := 100 * time.Millisecond
+				if j%2 == 0 {
+					patience = 500 * time.Millisecond // enough to sleep, and not for the wait behind that
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				took, err := g.timed(ctx)
 				cancel()
 				if took > 0 {
@@ -323,6 +336,9 @@ func TestTheShortestWaitOfAllProducersIsHeld(t *testing.T) {
 			if err := hasty.Close(); err != nil {
 				t.Fatal(err)
 			}
+			if n := refused(patient); n > 0 {
+				t.Errorf("%d refused though who wants a short wait is closed", n)
+			}
 			_ = hasty.Reconfigure(short)
 			if n := refused(patient); n > 0 {
 				t.Errorf("%d refused because of a producer that is closed", n)
@@ -373,6 +389,12 @@ func TestAdaptiveWithoutAReading(t *testing.T) {
 				synctest.Wait()
 				if n := g.offer(60, weir.Low, ""); n < c.least || n > c.most {
 					t.Errorf("%d of 60 refused", n)
+				}
+				time.Sleep(30 * time.Second)
+				g.offer(1, weir.Low, "")
+				synctest.Wait()
+				if n := g.offer(60, weir.Low, ""); n > c.most/4 {
+					t.Errorf("%d of 60 refused three ttls later", n)
 				}
 			})
 		})

@@ -1,0 +1,121 @@
+package weir_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirmq/weir"
+	"github.com/weirmq/weir/backend/backendtest"
+	"github.com/weirmq/weir/tests/bubble"
+)
+
+// counter is a backend whose processes share a window, in which there is room for left more
+// requests. It gives as many as it is asked for, or at least as many.
+type counter struct {
+	*backendtest.Fake
+	left, least int64
+	ends        time.Time
+
+	mu     sync.Mutex
+	wanted []int64
+}
+
+func (c *counter) Window(_ context.Context, _, want int64, length time.Duration) (int64, time.Duration, error) {
+	time.Sleep(10 * time.Millisecond)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); !now.Before(c.ends) {
+		c.ends = now.Add(length)
+	}
+	c.wanted = append(c.wanted, want)
+	given := min(max(want, c.least), c.left)
+	c.left -= given
+	return given, time.Until(c.ends), nil
+}
+
+func windowed(t *testing.T, c *counter) *weir.Producer {
+	t.Helper()
+	c.Fake = backendtest.NewFake(backendtest.FakeOptions{})
+	p, err := weir.NewProducer(weir.New(c), weir.ProducerConfig{
+		Guard: weir.GuardStatic, ShedScope: weir.ShedStream, ShedWindow: time.Minute, LagWarn: -1, LagPause: -1, MaxDepth: 1 << 30, Logger: quiet(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// Of the window of all processes one takes few at a time, compared with what it uses: what it does
+// not use is lost to the others. In the next window it begins with fewer.
+func TestAProcessTakesLittleOfTheWindowOfAllAtATime(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		c := &counter{left: 1 << 30}
+		p := windowed(t, c)
+		send := func(n int) {
+			for range n {
+				if err := p.Publish(t.Context(), weir.Message{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		send(1000)
+		used := int64(0)
+		for _, want := range c.wanted {
+			if want > max(1, used/4) {
+				t.Errorf("it asks for %d when it has used %d", want, used)
+			}
+			used += want
+		}
+		if n := len(c.wanted); n > 50 {
+			t.Errorf("it asks %d times for 1000 requests", n)
+		}
+		time.Sleep(time.Minute)
+		c.wanted = nil
+		if send(500); c.wanted[0] > 250 || c.wanted[1] > 125 {
+			t.Errorf("it begins a window with %v, after one with 1000", c.wanted)
+		}
+	})
+}
+
+// A window that is used up is not asked about again before it is over, and who comes while
+// somebody asks takes of what that is given.
+func TestTheWindowOfAllIsAskedForOnce(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		c := &counter{left: 60, least: 60}
+		p := windowed(t, c)
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if err := p.Publish(t.Context(), weir.Message{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if !slices.Equal(c.wanted, []int64{1}) {
+			t.Errorf("50 at once have asked %d times", len(c.wanted))
+		}
+		for range 10 {
+			if err := p.Publish(t.Context(), weir.Message{}); err != nil {
+				t.Error(err)
+			}
+		}
+		for range 20 {
+			if full := refusedFor(t, p.Publish(t.Context(), weir.Message{}), weir.LoadShedding); full.RetryAfter < 59*time.Second || full.RetryAfter > time.Minute {
+				t.Errorf("it says %s", full.RetryAfter)
+			}
+		}
+		if n := len(c.wanted); n != 2 {
+			t.Errorf("asked %d times, want once more when all was used", n)
+		}
+		c.left = 1
+		time.Sleep(time.Minute)
+		if err := p.Publish(t.Context(), weir.Message{}); err != nil {
+			t.Errorf("in the next window: %v", err)
+		}
+	})
+}

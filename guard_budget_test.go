@@ -257,6 +257,7 @@ type keeper struct {
 	*backendtest.Fake
 	away  *atomic.Bool
 	tally error // of counting what is offered
+	draw  error
 }
 
 func (k keeper) Spent(context.Context, string, string) (int64, error) {
@@ -269,7 +270,7 @@ func (k keeper) Spent(context.Context, string, string) (int64, error) {
 func (k keeper) Draw(_ context.Context, req backend.DrawRequest) (backend.Signal, backend.Room, error) {
 	sum := req.Signal
 	sum.Finished = new(*sum.Finished + 1_000_000)
-	return sum, backend.Room{Given: max(req.Need, req.Want)}, nil
+	return sum, backend.Room{Given: max(req.Need, req.Want)}, k.draw
 }
 
 func (k keeper) TallyBudget(context.Context, string, []uint32) ([]uint32, error) { return nil, k.tally }
@@ -290,11 +291,12 @@ func TestABudgetThatCannotBeSharedIsLoggedOnce(t *testing.T) {
 	for what, k := range map[string]keeper{
 		"holds the wait on its own":   {away: new(atomic.Bool), tally: backend.ErrForbidden},
 		"keeps the budget on its own": {away: new(atomic.Bool)},
+		"keeps the limits on its own": {away: new(atomic.Bool), draw: backend.ErrForbidden},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bubble.Run(t, func(t *testing.T) {
 				k.Fake = backendtest.NewFake(backendtest.FakeOptions{})
-				k.away.Store(k.tally == nil)
+				k.away.Store(k.tally == nil && k.draw == nil)
 				g := producerOfBudget(t, k.Fake, k)
 				for range 20 {
 					g.load(0, 0, 1)
@@ -311,6 +313,34 @@ func TestABudgetThatCannotBeSharedIsLoggedOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a stream's own appends under way may come to counts in its budget while it is read.
+func TestWhatIsUnderWayTakesRoomOfABudget(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		slow, other := backendtest.NewFake(backendtest.FakeOptions{Stream: "slow"}), backendtest.NewFake(backendtest.FakeOptions{Stream: "other"})
+		slow.Inject(backendtest.OpAppend, backendtest.Fault{Times: 1, Delay: 5 * time.Second})
+		one, two := ofBudget(t, slow), ofBudget(t, other)
+		var first sync.WaitGroup
+		first.Go(func() {
+			if err := one.PublishBatch(t.Context(), make([]weir.Message, 60)); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(time.Second)
+		if err := one.Publish(t.Context(), weir.Message{}); err != nil { // it reads the stream
+			t.Error(err)
+		}
+		stored := 0
+		for range 60 {
+			if two.Publish(t.Context(), weir.Message{}) == nil {
+				stored++
+			}
+		}
+		if first.Wait(); stored > 39 {
+			t.Errorf("%d were stored beside 61 of 100", stored)
+		}
+	})
 }
 
 // streamOfBudget is a stream, and an adaptive producer with the budget of the test's name.

@@ -405,6 +405,80 @@ func TestARedriveGivesUpWhenLetterAfterLetterFails(t *testing.T) {
 	})
 }
 
+// A redrive that follows does not wait for its next look with what is due before that, and does not
+// try again and again what cannot be sent.
+func TestARedriveThatFollowsIsInTime(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		bury(t, f, 2, backend.ReasonPoison)
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Times: 1, Err: errors.New("cannot be sent")})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		var told []string
+		r, _ := deadLetters(t, f).Redrive(ctx, RedriveConfig{Delay: 300 * time.Millisecond, Follow: true, Progress: func(l *DeadLetter, err error) {
+			told = append(told, fmt.Sprint(string(l.Data), " ", err, " ", time.Since(began)))
+		}})
+		if want := "[m0 cannot be sent 300ms m1 <nil> 300ms]"; fmt.Sprint(told) != want || r.Failed != 1 || r.Sent != 1 {
+			t.Errorf("%v, want %s; %+v", told, want, r)
+		}
+	})
+}
+
+// A group that goes between the question who reads and the sending is no leave to send to all.
+func TestARedriveWhoseGroupIsGoneSendsToNobodyElse(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		bury(t, f, 1, backend.ReasonPoison)
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Times: 1, Err: ErrGroupNotFound})
+		d := deadLetters(t, f)
+		if r, err := d.Redrive(t.Context(), RedriveConfig{Delay: -1}); r.Sent != 0 || !errors.Is(err, ErrGroupNotFound) || f.Calls(backendtest.OpRedrive) != 1 {
+			t.Errorf("%+v, %v after %d calls", r, err, f.Calls(backendtest.OpRedrive))
+		}
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Times: 1, Err: ErrGroupNotFound})
+		if r, err := d.Redrive(t.Context(), RedriveConfig{Delay: -1, ToOthers: true}); r.Sent != 1 || err != nil {
+			t.Errorf("to others: %+v, %v", r, err)
+		}
+	})
+}
+
+// A letter that somebody else has sent meanwhile is neither counted nor told.
+func TestALetterThatIsGoneIsNotTold(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		f := backendtest.NewFake(backendtest.FakeOptions{})
+		bury(t, f, 1, backend.ReasonPoison)
+		f.Inject(backendtest.OpRedrive, backendtest.Fault{Err: backend.ErrNotFound})
+		told := 0
+		r, err := deadLetters(t, f).Redrive(t.Context(), RedriveConfig{
+			Delay: -1, Progress: func(*DeadLetter, error) { told++ },
+			Tracing: Tracing{Redriven: func(context.Context, StreamName, *DeadLetter, time.Time, error) { told++ }},
+		})
+		if told != 0 || r != (Redriven{}) || err != nil {
+			t.Errorf("told %d times of it: %+v, %v", told, r, err)
+		}
+	})
+}
+
+// The stream itself is no place of dead letters, to look at either.
+func TestTheStreamIsNoPlaceOfItsDeadLetters(t *testing.T) {
+	f := backendtest.NewFake(backendtest.FakeOptions{})
+	if _, err := New(f).DeadLetters(f.Info().Stream); err == nil {
+		t.Error("the messages of the stream could be purged as its dead letters")
+	}
+}
+
+// Older and newer are what they say: what died exactly then is neither.
+func TestALetterOfThatVeryAgeIsNeitherOlderNorNewer(t *testing.T) {
+	now := time.Now()
+	l := DeadLetter{DeadAt: now.Add(-time.Hour)}
+	for age, want := range map[time.Duration][2]bool{time.Hour: {}, time.Hour - 1: {true, false}, time.Hour + 1: {false, true}} {
+		older, newer := LetterFilter{OlderThan: age}, LetterFilter{NewerThan: age}
+		if got := [2]bool{older.matches(&l, now), newer.matches(&l, now)}; got != want {
+			t.Errorf("older and newer than %s: %v, want %v", age, got, want)
+		}
+	}
+}
+
 func TestARedriveComesBackWhenTheServerAsksItTo(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		f := backendtest.NewFake(backendtest.FakeOptions{})

@@ -68,9 +68,10 @@ func TestWhatIsMissingIsRefusedAtOnce(t *testing.T) {
 	}
 	none := func(weir.Handler) weir.Handler { return nil }
 	typed := weir.Handle[int](nil)
+	undecoded := weir.HandleWith(nil, func(context.Context, int, *weir.Delivery) error { return nil })
 	works := func(context.Context, *weir.Delivery) error { return nil }
 	for what, h := range map[string]weir.Handler{
-		"nil": nil, "a typed one of nil": typed, "one below middleware": weir.Chain(typed, logs, logs), "what middleware returns": weir.Chain(works, logs, none),
+		"nil": nil, "a typed one of nil": typed, "a typed one without an encoding": undecoded, "one below middleware": weir.Chain(typed, logs, logs), "what middleware returns": weir.Chain(works, logs, none),
 	} {
 		if _, err := weir.NewPool(s, h, weir.PoolConfig{}); err == nil {
 			t.Errorf("%s is a handler", what)
@@ -184,26 +185,28 @@ func TestErrorsHaveAnHTTPStatus(t *testing.T) {
 		{&weir.QueueFullError{Reason: weir.LoadShedding, RetryAfter: 10 * time.Second}, 429, 10, 15},
 		{fmt.Errorf("wrapped: %w", &weir.QueueFullError{Reason: weir.QueueFull, RetryAfter: 20 * time.Millisecond}), 503, 1, 2},
 		{&weir.QueueFullError{Reason: weir.BufferFull, RetryAfter: 4 * time.Second}, 503, 4, 6},
-		{&weir.QueueFullError{Reason: weir.QueueFull, RetryAfter: math.MaxInt64}, 503, int(math.MaxInt64 / 2 / time.Second), int(math.MaxInt64 / time.Second)},
+		{&weir.QueueFullError{Reason: weir.QueueFull, RetryAfter: math.MaxInt64}, 503, int(math.MaxInt64 / 2 / time.Second), int(math.MaxInt64 / 4 * 3 / time.Second)},
 		{&weir.QueueFullError{Reason: weir.LoadShedding, RetryAfter: -time.Second}, 429, 1, 2},
 		{fmt.Errorf("%w: %w", weir.ErrOutcomeUnknown, context.DeadlineExceeded), 504, 1, 2},
 		{weir.ErrUnavailable, 503, 1, 2},
 		{weir.ErrClosed, 503, 1, 2},
 		{context.DeadlineExceeded, 503, 1, 2},
+		{context.Canceled, 503, 1, 2},
+		{fmt.Errorf("%w: %w", weir.ErrOutcomeUnknown, &weir.QueueFullError{Reason: weir.LoadShedding, RetryAfter: time.Hour}), 504, 1, 2},
 		{weir.ErrTooLarge, 413, 0, 0},
 		{weir.ErrExpired, 504, 0, 0},
 		{errors.New("field Priority"), 500, 0, 0},
 	} {
-		seen := map[string]bool{}
+		seen, latest := map[string]bool{}, 0
 		for range 200 {
 			status, after := weir.HTTPStatus(c.err)
 			n, _ := strconv.Atoi(after)
 			if status != c.status || n < c.least || n > c.most || (after == "") != (c.most == 0) {
 				t.Fatalf("%v: %d, %q; want %d and %d to %d s", c.err, status, after, c.status, c.least, c.most)
 			}
-			seen[after] = true
+			seen[after], latest = true, max(latest, n)
 		}
-		if c.most > c.least+1 && len(seen) < 2 {
+		if c.most > c.least+1 && (len(seen) < 2 || latest < c.least+(c.most-c.least)/2) {
 			t.Errorf("%v: everybody is told %v", c.err, seen)
 		}
 	}

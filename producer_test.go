@@ -56,16 +56,20 @@ func TestMessageThatCannotBeIsRefusedWithTheField(t *testing.T) {
 		many[strings.Repeat("h", i+1)] = ""
 	}
 	for want, m := range map[string]weir.Message{
-		"Priority: 3":    {Priority: 3},
-		"Priority: -4":   {Priority: -4},
-		"FairKey":        {FairKey: long},
-		"IdempotencyKey": {IdempotencyKey: "\xff"},
-		`"weir-tag"`:     {Headers: map[string]string{"weir-tag": "a"}},
-		`"data"`:         {Headers: map[string]string{"data": "a"}},
-		`"enqueue_ts"`:   {Headers: map[string]string{"enqueue_ts": "1"}},
-		`header ""`:      {Headers: map[string]string{"": "a"}},
-		`header "bytes"`: {Headers: map[string]string{"bytes": "\xff"}},
-		"61 entries":     {Headers: many},
+		"Priority: 3":                               {Priority: 3},
+		"Priority: -4":                              {Priority: -4},
+		"FairKey: must be at most 256 bytes":        {FairKey: long},
+		"FairKey: must be":                          {FairKey: "\xff"},
+		"IdempotencyKey: must be at most 256 bytes": {IdempotencyKey: long},
+		"IdempotencyKey: must be":                   {IdempotencyKey: "\xff"},
+		`"weir-tag"`:                                {Headers: map[string]string{"weir-tag": "a"}},
+		`"data"`:                                    {Headers: map[string]string{"data": "a"}},
+		`"enqueue_ts"`:                              {Headers: map[string]string{"enqueue_ts": "1"}},
+		`header ""`:                                 {Headers: map[string]string{"": "a"}},
+		"a name must be":                            {Headers: map[string]string{long: "a"}},
+		`header "\xff"`:                             {Headers: map[string]string{"\xff": "a"}},
+		`header "bytes"`:                            {Headers: map[string]string{"bytes": "\xff"}},
+		"61 entries":                                {Headers: many},
 	} {
 		bubble.Run(t, func(t *testing.T) {
 			g := guard(t, weir.ProducerConfig{LoadSheddingMaxRequests: 1})
@@ -84,6 +88,20 @@ func TestMessageThatCannotBeIsRefusedWithTheField(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAMessageAtItsLimitsIsStored(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{})
+		longest := strings.Repeat("x", 256)
+		m := weir.Message{FairKey: longest, IdempotencyKey: longest, Timeout: time.Millisecond, Headers: map[string]string{longest: ""}}
+		for len(m.Headers) < 60 {
+			m.Headers[strings.Repeat("h", len(m.Headers))] = ""
+		}
+		if err := g.Publish(t.Context(), m); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestConfigurationThatCannotBeIsRefused(t *testing.T) {

@@ -35,6 +35,7 @@ func (q *request) postBackup() error {
 		return err
 	}
 	q.mayWait()
+	defer q.whileStands(q.key)()
 	s, err := q.eng.Snapshot(q.r.Context())
 	if err != nil {
 		return err

@@ -173,11 +173,8 @@ func (q *request) getDashLive() error {
 	}
 	v := q.s.dash.Open(who, q.allowed())
 	stream := q.newEventStream(15 * time.Second)
-	var end context.CancelFunc
-	stream.ctx, end = q.untilSignedOut()
 	q.stream = func() {
 		stream.run(v, goodbye, func() {
-			end()
 			v.Close()
 			release()
 		})

@@ -209,15 +209,18 @@ func (k *apiKey) standing() context.Context {
 	return k.life
 }
 
-// whileStands makes the request's context end with its key, for a request that may take
-// long, until release is called.
+// whileStands makes the request's context end with its key, or with the session that has it, for
+// a request that may take long, until release is called.
 func (q *request) whileStands(k *apiKey) (release func()) {
-	if k == nil || k.life == nil {
+	if k == nil || k.life == nil && q.signedIn == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(q.r.Context())
 	life := k.life
-	if k.maker != nil {
+	switch {
+	case q.signedIn != nil:
+		life = q.signedIn // which ends with the key, too
+	case k.maker != nil:
 		// The token's own life ends with its handler.
 		ctx, cancel = context.WithDeadline(q.r.Context(), k.expires)
 		life = k.maker.standing()

@@ -145,6 +145,7 @@ func (q *request) postPurge() error {
 	}
 	defer done()
 	q.mayWait()
+	defer q.whileStands(q.key)()
 	p, err := l.Purge(q.r.Context(), c)
 	if p.Removed > 0 || err == nil {
 		q.s.log.Info("dead letters are purged", "key", q.key.String(), "stream", q.topic(), "dead_letter", p.Name, "removed", p.Removed, "error", textOf(err))

@@ -428,6 +428,9 @@ func (s *Server) answer(q *request) error {
 		if q.pacer != nil {
 			q.pacer.stop()
 		}
+		if err == nil && !q.key.stands() {
+			err = errKey() // it has ended while the body came
+		}
 		if err != nil {
 			return err
 		}

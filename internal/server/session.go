@@ -74,7 +74,7 @@ func (t *sessions) find(r *http.Request) (s session, ok bool) {
 	return s, ok
 }
 
-// close ends a session, and the streams of its pages with it.
+// close ends a session, and what its pages have opened with it.
 func (t *sessions) close(id string) {
 	t.mu.Lock()
 	s, ok := t.all[id]
@@ -96,20 +96,6 @@ func (q *request) keyOf(token bool) (*apiKey, error) {
 		return s.key, nil
 	}
 	return nil, err
-}
-
-// untilSignedOut is the request's context, which ends with its session, too, if its key
-// is that of a session.
-func (q *request) untilSignedOut() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(q.r.Context())
-	if q.signedIn == nil {
-		return ctx, cancel
-	}
-	stop := context.AfterFunc(q.signedIn, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-	}
 }
 
 func isSafe(method string) bool { return method == http.MethodGet || method == http.MethodHead }

@@ -50,6 +50,7 @@ func (q *request) postWrite() error {
 	}
 	if w.DisableBackpressure {
 		q.mayWait()
+		defer q.whileStands(q.key)()
 	}
 	res, err := s.append(q.r.Context(), q.eng, name, w, len(q.body))
 	if err != nil {

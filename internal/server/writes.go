@@ -33,6 +33,7 @@ func (q *request) postWrites() error {
 	}
 	if w.DisableBackpressure {
 		q.mayWait()
+		defer q.whileStands(q.key)()
 	}
 	out, err := q.writeEach(name, w)
 	if err != nil {
@@ -47,6 +48,8 @@ func (q *request) postWrites() error {
 			o.Err = one.Refusal()
 		case o.Err == nil && o.KeyReused:
 			q.warnings.KeyReusedIn(i)
+		case o.Err != nil && q.left(o.Err) && !q.key.stands():
+			o.Err = errKey()
 		case o.Err != nil:
 			o.Err = s.answerTo(q.r.Context(), o.Err)
 		}

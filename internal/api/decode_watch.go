@@ -81,7 +81,7 @@ func (w *WatchRequest) settle(lim *Limits) error {
 	slices.SortFunc(w.Topics, func(a, b WatchTopic) int { return cmp.Compare(a.Topic, b.Topic) })
 	for i := 1; i < len(w.Topics); i++ {
 		if w.Topics[i].Topic == w.Topics[i-1].Topic {
-			return Errorf(CodeInvalidRequest, "field \"topics\" names %q twice; name it once", w.Topics[i].Topic)
+			return Errorf(CodeInvalidRequest, "field \"topics\" names %.300q twice; name it once", w.Topics[i].Topic)
 		}
 	}
 	return nil
@@ -192,6 +192,7 @@ func (s *scanner) topics(lim *Limits, w *WatchRequest) {
 // topicStart reads where one topic begins.
 func (s *scanner) topicStart(t *WatchTopic) {
 	var seen uint32
+	shown := "topics." + beginning(t.Topic, MaxNameBytes)
 	if !s.object(nil, func(name []byte) bool {
 		switch string(name) {
 		case "from_seq":
@@ -203,14 +204,14 @@ func (s *scanner) topicStart(t *WatchTopic) {
 				t.Tail = s.bool("tail")
 			}
 		default:
-			s.prefix = "topics." + t.Topic + "."
+			s.prefix = shown + "."
 			s.stray(name, startFields)
 			s.prefix = ""
 			return false
 		}
 		return true
 	}) {
-		s.wrong("topics."+t.Topic, "an object, such as {\"from_seq\":0} or {\"tail\":true}")
+		s.wrong(shown, "an object, such as {\"from_seq\":0} or {\"tail\":true}")
 	}
 }
 

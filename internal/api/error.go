@@ -131,7 +131,7 @@ func NotStored(err error, message string) *Error {
 // topic can have that name.
 func TopicNotFound(topic string) *Error {
 	if !ValidTopicName(topic) {
-		return Errorf(CodeTopicNotFound, "no topic can be named %.300q; a topic name has %s", topic, topicNameRule).With("topic", topic)
+		return Errorf(CodeTopicNotFound, "no topic can be named %.300q; a topic name has %s", topic, topicNameRule).With("topic", beginning(topic, MaxNameBytes))
 	}
 	return Errorf(CodeTopicNotFound, "topic %q does not exist; create it with PUT or a write", topic).With("topic", topic)
 }

@@ -61,9 +61,7 @@ func (w *Warnings) unknown(code, kind, path, name string, known []string) {
 		return
 	}
 	near := Nearest(name, known)
-	if len(name) > maxUnknownName {
-		name = strings.ToValidUTF8(name[:maxUnknownName], "") + "…"
-	}
+	name = beginning(name, maxUnknownName)
 	if near != "" {
 		near = path + near
 	}
@@ -74,6 +72,14 @@ func (w *Warnings) unknown(code, kind, path, name string, known []string) {
 		what = "unknown and ignored; known here: " + strings.Join(known, ", ")
 	}
 	w.add(Warning{Code: code, Name: path + name, Nearest: near, Message: fmt.Sprintf("%s %q is %s", kind, path+name, what)})
+}
+
+// beginning is text, or its first bytes if it is longer.
+func beginning(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // Refusal is the error for a client who wants no warning but a refusal; nil without a
@@ -121,7 +127,7 @@ func (w Warnings) Append(object []byte) []byte {
 
 // stray notes a field that the object being read does not have.
 func (s *scanner) stray(name []byte, known []string) {
-	if s.warnings == nil || known == nil || slices.Contains(known, string(name)) {
+	if s.warnings == nil || len(*s.warnings) == MaxWarnings || known == nil || slices.Contains(known, string(name)) {
 		return
 	}
 	s.warnings.unknown(WarnUnknownField, "field", s.field(""), string(name), known)

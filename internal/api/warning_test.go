@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -112,6 +113,36 @@ func TestWarningsAreBounded(t *testing.T) {
 	out := w.Append([]byte(`{"a":1}`))
 	if len(w) != MaxWarnings || len(out) > 16<<10 || Validate(out) != nil {
 		t.Errorf("%d warnings, %d bytes: %s", len(w), len(out), out)
+	}
+}
+
+// A name that is long makes no long path of everything below it, nor is it put together for each.
+func TestAWarningDoesNotRepeatALongName(t *testing.T) {
+	lim := DefaultLimits()
+	for what, head := range map[string]string{"watch": `{"topics":{`, "subscribe": `{"op":"subscribe","topics":{`} {
+		body := head + `"` + strings.Repeat("é", 100_000) + `":{"x":1` + strings.Repeat(`,"x":1`, 1000) + `}}}`
+		var w Warnings
+		decode := func() (err error) {
+			w = w[:0]
+			if what == "watch" {
+				_, err = DecodeWatch([]byte(body), &lim, MinHeartbeatMS, &w)
+			} else {
+				_, err = DecodeSocket([]byte(body), &lim, new(WriteRequest), &w)
+			}
+			return err
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := decode(); err != nil {
+			t.Fatal(what, err)
+		}
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; took > 4*uint64(len(body)) {
+			t.Errorf("%s: a body of %d bytes took %d", what, len(body), took)
+		}
+		if out := w.Append([]byte(`{"a":1}`)); len(w) != MaxWarnings || len(out) > 32<<10 || Validate(out) != nil {
+			t.Errorf("%s: %d warnings, %d bytes: %.1000s", what, len(w), len(out), out)
+		}
 	}
 }
 

@@ -280,5 +280,6 @@ func errPrefix() error {
 
 // errBodyPrefix refuses a name in the body.
 func errBodyPrefix(field, name string) error {
+	name = name[:min(len(name), api.MaxNameBytes)] // a longer one is none
 	return api.Errorf(api.CodeForbidden, "%s %q is outside the prefixes of the key", field, name).With("topic", name)
 }

@@ -5,6 +5,10 @@ package api
 // every record.
 const MaxDiffNodes = 10_000
 
+// MaxDiffNodeBytes is how long these names may be together: a watch session keeps them for as
+// long as it lives.
+const MaxDiffNodeBytes = 256 << 10
+
 const (
 	diffFrom = 1 << iota
 	diffLimit
@@ -87,9 +91,14 @@ func (s *scanner) diff(lim *Limits, d *DiffRequest) {
 func (s *scanner) nodes() []string {
 	const accepted = "a string, an array of strings, or null"
 	if !s.open('[') {
-		return []string{string(s.text("node", accepted))}
+		at, node := s.i, s.text("node", accepted)
+		if s.tooLong(len(node), at) {
+			return nil
+		}
+		return []string{string(node)}
 	}
 	var nodes []string
+	bytes := 0
 	for s.element() {
 		at := s.i
 		node := s.text("node", accepted)
@@ -98,7 +107,18 @@ func (s *scanner) nodes() []string {
 			s.err = Errorf(CodeInvalidRequest, "field \"node\" holds more than %d names (at byte %d)", MaxDiffNodes, at)
 			return nil
 		}
+		if bytes += len(node); s.tooLong(bytes, at) {
+			return nil
+		}
 		nodes = append(nodes, string(node))
 	}
 	return nodes
+}
+
+// tooLong refuses so many bytes of node names.
+func (s *scanner) tooLong(bytes, at int) bool {
+	if bytes > MaxDiffNodeBytes {
+		s.err = Errorf(CodeInvalidRequest, "field \"node\" holds more than %d bytes of names (at byte %d)", MaxDiffNodeBytes, at)
+	}
+	return bytes > MaxDiffNodeBytes
 }

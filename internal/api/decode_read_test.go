@@ -51,6 +51,8 @@ func TestDiffAppliesDefaultsAndClamps(t *testing.T) {
 		{"twice", `{"limit":1,"limit":2}`, "twice"},
 		{"top level", `"x"`, "object"},
 		{"more nodes than anyone has", `{"node":[` + strings.Repeat(`"",`, MaxDiffNodes) + `""]}`, "10000"},
+		{"a node longer than any", `{"node":"` + strings.Repeat("x", MaxDiffNodeBytes+1) + `"}`, "262144 bytes"},
+		{"nodes longer than any", `{"node":[` + strings.Repeat(`"`+strings.Repeat("x", 128)+`",`, MaxDiffNodeBytes/128) + `"x"]}`, "262144 bytes"},
 	}
 	for _, c := range refused {
 		t.Run(c.rule, func(t *testing.T) {

@@ -5,6 +5,9 @@ import "slices"
 // SocketOp is what a WebSocket message asks for.
 type SocketOp uint8
 
+// MaxRequestIDBytes bounds a request_id, which waits for the socket with the answer.
+const MaxRequestIDBytes = 64 << 10
+
 // The messages of contract 13 that a client sends.
 const (
 	SocketSubscribe SocketOp = iota + 1
@@ -132,7 +135,11 @@ func (s *scanner) each(m *SocketMessage, seen *uint32, field func(name []byte) b
 			return field(name)
 		}
 		if s.once(seen, socketRequest, "request_id") {
-			m.RequestID = append([]byte(nil), s.raw()...)
+			at, id := s.i, s.raw()
+			if len(id) > MaxRequestIDBytes && s.err == nil {
+				s.err = Errorf(CodeInvalidRequest, "field \"request_id\" is longer than %d bytes (at byte %d)", MaxRequestIDBytes, at)
+			}
+			m.RequestID = append([]byte(nil), id...)
 		}
 		return true
 	})
@@ -237,6 +244,8 @@ func CheckUnsubscribe(names []string, lim *Limits) error {
 		return Errorf(CodeInvalidRequest, "an unsubscribe needs field \"topic\" or field \"topics\" with at least one topic")
 	case len(names) > lim.MaxWatchTopics:
 		return Errorf(CodeInvalidRequest, "field \"topics\" names more than %d topics; use several messages", lim.MaxWatchTopics)
+	case slices.ContainsFunc(names, func(name string) bool { return len(name) > MaxNameBytes }):
+		return Errorf(CodeInvalidRequest, "an unsubscribe names a topic with more than %d bytes; no topic has such a name", MaxNameBytes)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -74,6 +75,7 @@ func TestWhatIsNoMessageIsInvalidJSON(t *testing.T) {
 	for _, body := range []string{
 		``, `[]`, `{`, `{}`, `{"op":1}`, `{"op":"fly"}`, `{"op":"ping","op":"ping"}`, `{"op":"ping"} x`,
 		`{"op":"publish","records":[]}`, `{"op":"publish","topic":"a"}`, `{"op":"publish","topic":1,"records":[]}`,
+		`{"op":"ping","request_id":"` + strings.Repeat("x", MaxRequestIDBytes-1) + `"}`,
 		`{"op":"subscribe","topics":["a"]}`, `{"op":"subscribe","topic":"a","from_seq":"1"}`, `{"op":"unsubscribe","topics":{}}`,
 	} {
 		if m, err := DecodeSocket([]byte(body), &lim, new(WriteRequest), nil); !IsCode(err, CodeInvalidJSON) {

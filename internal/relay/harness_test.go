@@ -236,6 +236,7 @@ func (u *upstream) kill() {
 type place struct {
 	*upstream
 	relay  *relay.Relay
+	server *server.Server // of the relay
 	client *http.Client
 	front  *wire
 }
@@ -264,6 +265,7 @@ func newPlace(t *testing.T, keys string, with ...func(*relay.Options)) *place {
 	}
 	p.relay.DialWith(p.wire.dial)
 	s := server.New(server.Config{Limits: opt.Limits}, server.Options{Version: "test", Relay: p.relay})
+	p.server = s
 	served := make(chan error, 1)
 	l := p.front.listen()
 	go func() { served <- s.Serve(l) }()

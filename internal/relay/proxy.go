@@ -114,7 +114,12 @@ func (r *Relay) proxyFailed(w http.ResponseWriter, req *http.Request, err error)
 		WriteError(w, api.Errorf(api.CodePayloadTooLarge, "the body is larger than %d bytes", tooLarge.Limit))
 		return
 	}
-	if context.Cause(req.Context()) != nil {
+	if cause := context.Cause(req.Context()); cause != nil {
+		// An EventSource comes back where the connection breaks, and only there.
+		if why, ok := errors.AsType[*api.Error](cause); ok && req.Method != http.MethodGet {
+			WriteError(w, why)
+			return
+		}
 		panic(http.ErrAbortHandler)
 	}
 	r.counts.failed.Add(1)

@@ -26,6 +26,11 @@ var relayed = map[string]func(*request) error{
 	"/v0/watch/:wid":         (*request).getRelayWatch,
 	"/v0/ws":                 (*request).getRelaySocket,
 	"/v0/topics/:topic/work": (*request).passOnWork,
+
+	"/v0/topics/:topic/diff":  (*request).passOnWaiting,
+	"/v0/topics/:topic/claim": (*request).passOnWaiting,
+	"/ui/live":                (*request).passOnWaiting,
+	"/ui/redrive/:stream":     (*request).passOnWaiting,
 }
 
 // relayRoutes are the routes of a relay. Keys and bodies are the upstream's to check.
@@ -138,24 +143,41 @@ func (q *request) passOnWork() error {
 // passOnStream has the upstream answer with a stream, which ends with the relay.
 func (q *request) passOnStream(release func()) error {
 	q.mayWait()
+	done := q.untilDrained()
 	s, w, r := q.s, q.hurried(), q.r
 	q.sent, q.bodyDone = true, true
 	q.stream = func() {
 		defer release()
-		ctx, cancel := context.WithCancel(r.Context())
-		var drained sync.WaitGroup
-		defer drained.Wait()
-		defer cancel()
-		drained.Go(func() {
-			select {
-			case <-s.drained:
-				cancel()
-			case <-ctx.Done():
-			}
-		})
-		s.relay.ServeHTTP(w, r.WithContext(ctx))
+		defer done()
+		s.relay.ServeHTTP(w, r)
 	}
 	return nil
+}
+
+// passOnWaiting has the upstream answer a call that may wait there, or for as long as a page is
+// open, but not longer than the relay serves.
+func (q *request) passOnWaiting() error {
+	defer q.untilDrained()()
+	return q.passOn()
+}
+
+// untilDrained has the request's context end when the relay stops, until done is called.
+func (q *request) untilDrained() (done func()) {
+	ctx, cancel := context.WithCancelCause(q.r.Context())
+	q.r = q.r.WithContext(ctx)
+	drained := q.s.drained
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		select {
+		case <-drained:
+			cancel(api.Errorf(api.CodeShuttingDown, "the relay is shutting down; try again on the next one"))
+		case <-ctx.Done():
+		}
+	})
+	return func() {
+		cancel(nil)
+		watcher.Wait()
+	}
 }
 
 // mayProbe asks the upstream about the key of a probe, if probes need one.

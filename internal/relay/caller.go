@@ -37,10 +37,20 @@ func CallerOf(r *http.Request, token bool) Caller {
 	return Caller{strings.TrimSpace(secret)}
 }
 
-// digest stands for the key; it is what a wid holds.
-func (c Caller) digest() []byte {
+// Anonymous reports whether the caller is nobody.
+func (c Caller) Anonymous() bool { return c.secret == "" }
+
+// Digest stands for the key, however long that is.
+func (c Caller) Digest() (d [16]byte) {
 	sum := sha256.Sum256([]byte(c.secret))
-	return sum[:16]
+	copy(d[:], sum[:])
+	return d
+}
+
+// digest is Digest as a wid holds it.
+func (c Caller) digest() []byte {
+	d := c.Digest()
+	return d[:]
 }
 
 func (c Caller) header() http.Header {

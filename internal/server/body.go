@@ -36,6 +36,9 @@ const (
 // the bytes under max_inflight_bytes.
 func (q *request) readBody(rule bodyRule) error {
 	r, limit := q.r, q.s.limits.MaxBodyBytes
+	if most := q.route.most; most > 0 {
+		limit = min(limit, most)
+	}
 	if r.ContentLength == 0 {
 		return q.emptyBody(rule)
 	}

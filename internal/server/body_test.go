@@ -345,3 +345,45 @@ func TestAnswersArePackedWhenAsked(t *testing.T) {
 		t.Error("a small answer is packed")
 	}
 }
+
+// Who needs no key is on nobody's side: what others need for their bodies is not for theirs.
+func TestABodyWithoutAKeyIsSmall(t *testing.T) {
+	s := serveReady(t, func(c *Config) {
+		c.Keys = parseKeys(t, "secret")
+		c.Limits.MaxInflightBytes = 1 << 20
+	})
+	some := false
+	for i := range routes {
+		r := &routes[i]
+		if r.body == bodyIgnored || !r.open && r.auth != authItself {
+			continue
+		}
+		some = true
+		for _, framing := range []string{"Content-Length: 1000000\r\n", teChunked, "Content-Encoding: gzip\r\nContent-Length: 1000000\r\n"} {
+			held := s.dial()
+			body := strings.Repeat(" ", 900_000)
+			switch {
+			case framing == teChunked:
+				body = "dbba0\r\n" + body
+			case strings.Contains(framing, "gzip"):
+				body = pack(t, body)
+			}
+			answered := make(chan string, 1)
+			go func() {
+				head := make([]byte, len("HTTP/1.1 413"))
+				_, err := io.ReadFull(held, head)
+				answered <- fmt.Sprint(string(head), " ", err)
+			}()
+			// The server reads as much as it wants.
+			_, _ = io.WriteString(held, "POST "+r.path+" HTTP/1.1\r\nHost: localhost\r\n"+jsonType+framing+"\r\n"+body)
+			if got := <-answered; got != "HTTP/1.1 413 <nil>" {
+				t.Errorf("%s %s with %q is answered %s", r.method, r.path, framing, got)
+			}
+			await(t, "its bytes to be given back", func() bool { return s.inflight.n.Load() == 0 })
+			held.Close()
+		}
+	}
+	if !some {
+		t.Error("there is no such route")
+	}
+}

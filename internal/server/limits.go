@@ -140,23 +140,24 @@ func (q *request) openStream(key *apiKey) (release func(), err error) {
 // callers are the keys that streams of a relay are counted for; the relay itself has none.
 type callers struct {
 	mu   sync.Mutex
-	keys map[relay.Caller]*apiKey
+	keys map[[16]byte]*apiKey // by digest: an unknown key may be long
 }
 
 // key returns what the streams of a caller are counted by, nil for nobody.
 func (c *callers) key(caller relay.Caller) *apiKey {
-	if caller == (relay.Caller{}) {
+	if caller.Anonymous() {
 		return nil
 	}
+	digest := caller.Digest()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := c.keys[caller]
+	k := c.keys[digest]
 	if k == nil {
 		if c.keys == nil || len(c.keys) >= maxCallers {
-			c.keys = make(map[relay.Caller]*apiKey)
+			c.keys = make(map[[16]byte]*apiKey)
 		}
 		k = &apiKey{scopes: scopeAll}
-		c.keys[caller] = k
+		c.keys[digest] = k
 	}
 	return k
 }

@@ -247,6 +247,12 @@ func (q *request) postRelayWatch() error {
 	if q.r.ContentLength > limit {
 		return errBodySize(limit)
 	}
+	if size := q.r.ContentLength; size < 0 || size > drainBody {
+		// Nobody else's body takes what others need.
+		if err := q.s.relay.Known(q.r.Context(), relay.CallerOf(q.r, false)); err != nil {
+			return err
+		}
+	}
 	err := q.readGrowing(false, int(limit)) // as it is: if it is packed, the upstream unpacks it
 	if q.pacer.stop(); err != nil {
 		return err

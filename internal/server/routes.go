@@ -20,6 +20,7 @@ type route struct {
 	early  bool // answers before recovery is done and while draining
 	auth   authRule
 	body   bodyRule
+	most   int64    // bytes of the body; 0: as many as any
 	forms  bool     // the body may be of other types than JSON
 	query  []string // the parameters that it knows
 	do     func(*request) error
@@ -86,7 +87,7 @@ var routes = []route{
 	{method: "GET", path: "/ui/letters/:stream/:letter", need: scopeRead, do: (*request).getLetter},
 	{method: "POST", path: "/ui/redrive/:stream", need: scopeRead | scopeWrite | scopeDelete, body: bodyRequired, do: (*request).postRedrive},
 	{method: "POST", path: "/ui/purge/:stream", need: scopeRead | scopeDelete, body: bodyRequired, do: (*request).postPurge},
-	{method: "POST", path: "/ui/session", open: true, early: true, body: bodyNotEmpty, do: (*request).postSession},
+	{method: "POST", path: "/ui/session", open: true, early: true, body: bodyNotEmpty, most: smallBody, do: (*request).postSession},
 	{method: "DELETE", path: "/ui/session", open: true, early: true, do: (*request).deleteSession},
 	{method: "GET", path: "/ui/:file", open: true, early: true, do: (*request).getPage},
 

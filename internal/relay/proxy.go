@@ -28,6 +28,7 @@ func (r *Relay) newProxy() *httputil.ReverseProxy {
 		},
 		ModifyResponse: func(resp *http.Response) error {
 			leaveOrigins(resp.Header)
+			leaveID(resp)
 			secureCookies(resp)
 			return nil
 		},
@@ -81,6 +82,14 @@ func leaveOrigins(h http.Header) {
 	}
 	if delete(h, "Vary"); rest != nil {
 		h["Vary"] = []string{strings.Join(rest, ", ")}
+	}
+}
+
+// leaveID removes the client's id of a request from the answer: the relay has returned it.
+func leaveID(resp *http.Response) {
+	const name = "X-Request-Id"
+	if id := resp.Header.Get(name); id != "" && id == resp.Request.Header.Get(name) {
+		resp.Header.Del(name)
 	}
 }
 

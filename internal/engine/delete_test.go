@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -156,5 +157,22 @@ func TestADeleteThatFailsHalfwaySaysHowManyAreGone(t *testing.T) {
 	res, err := e.DeleteRecords(bg, "t", byTag)
 	if err != nil || res.Deleted != 10_000-gone || res.Count != 10_001 {
 		t.Fatalf("%+v %v", res, err)
+	}
+}
+
+// A delete whose caller is gone ends between two of its operations.
+func TestADeleteEndsWithItsCaller(t *testing.T) {
+	e := openOn(t, vfs.NewMem(), "a", func(o *Options) { o.deleteBatch = 1 })
+	put(t, e, "t", configOf(api.Memory))
+	data := make([]string, 2*deletePiece)
+	for i := range data {
+		data[i] = "1"
+	}
+	write(t, e, "t", data...)
+	ctx, cancel := context.WithCancel(bg)
+	cancel()
+	_, err := e.DeleteRecords(ctx, "t", &api.DeleteRequest{HasBefore: true, BeforeSeq: 2*deletePiece - 1})
+	if n := stateOf(t, e, "t").Count; err != context.Canceled || n != deletePiece {
+		t.Errorf("%d of %d records are left, %v", n, len(data), err)
 	}
 }

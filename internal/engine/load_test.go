@@ -174,6 +174,43 @@ func TestTheCommitWindowIsNoReasonForItself(t *testing.T) {
 	})
 }
 
+// A write says how long it was held up: by a full ingest queue, and by a commit window that the
+// pressure has widened.
+func TestAWriteSaysHowLongItWasHeldUp(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		e := openOn(t, vfs.NewMem(), "b", func(o *Options) { o.IngestSlots = 1 })
+		put(t, e, "a", configOf(api.Memory))
+		if res := write(t, e, "a", "1"); res.ThrottleMS != 0 {
+			t.Errorf("nothing held the write up, and it says %v ms", res.ThrottleMS)
+		}
+		for _, patient := range []bool{false, true} {
+			if err := e.log.Reserve(bg, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(300*time.Millisecond, e.log.Unreserve)
+			res, err := e.Write(bg, "a", &api.WriteRequest{Records: []api.Record{{Data: []byte("1")}}, DisableBackpressure: patient})
+			if err != nil || res.ThrottleMS != 300 {
+				t.Errorf("patient %v: it waited 300 ms for room and says %v ms, %v", patient, res.ThrottleMS, err)
+			}
+		}
+		e.Close()
+	})
+	bubble.Run(t, func(t *testing.T) {
+		e := openOn(t, newSlowDisk(time.Millisecond), "b")
+		put(t, e, "a", configOf(api.Fsync))
+		e.governor.Pin(1)
+		c := crowd{e: e}
+		c.start(t, 8)
+		time.Sleep(time.Second)
+		write(t, e, "a", "1") // it may come while a group is gathered; the next one comes with a group
+		if res := write(t, e, "a", "1"); res.ThrottleMS < 9 || res.ThrottleMS > 10 || res.SyncMS < res.ThrottleMS {
+			t.Errorf("a commit window of 10 ms is told as %v ms, of %v", res.ThrottleMS, res.SyncMS)
+		}
+		c.end()
+		e.Close()
+	})
+}
+
 // A disk that hangs lets no write end: that is not calm.
 func TestADiskThatHangsKeepsThePressureUp(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {

@@ -171,6 +171,15 @@ func TestAFullServerRefusesAtOnceUnlessAskedToBePatient(t *testing.T) {
 	if waited := time.Since(begin); waited > e.opt.IngestTimeout/2 {
 		t.Fatalf("refused only after %v", waited)
 	}
+	told := map[time.Duration]bool{} // those refused together must not come back together
+	for range 20 {
+		if _, err := tryWrite(e, "a", "1"); asAPI(err, &known) {
+			told[known.RetryAfter] = true
+		}
+	}
+	if len(told) < 2 {
+		t.Errorf("20 writers are to try again after %v", told)
+	}
 	if st, _ := e.Topic("a", false); st.HeadSeq != 0 {
 		t.Fatalf("head %d", st.HeadSeq)
 	}

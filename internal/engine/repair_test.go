@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/weirmq/weir/internal/api"
 )
 
@@ -59,4 +61,24 @@ func TestDamageStopsTheStartAndRepairMarksTheGap(t *testing.T) {
 	if d.Tombstone == nil || d.Tombstone.GapFrom != 2 || d.Tombstone.GapTo != 2 || d.Tombstone.Reason != api.ReasonCrash || len(got) != 1 || got[0] != `3="third"` {
 		t.Fatal(got, d, d.Tombstone)
 	}
+}
+
+// Who has lost FORMAT does not know which machine wrote last: what another one may have lost is
+// announced, also if the repair is made on the same one.
+func TestARepairOfFormatAnnouncesWhatMayBeLost(t *testing.T) {
+	fs := vfs.NewMem()
+	e := openOn(t, fs, "a")
+	put(t, e, "t", configOf(api.Disk))
+	write(t, e, "t", "1", "2")
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceFile(fs, "/data", "FORMAT", []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	var report strings.Builder
+	if n, err := Repair(bg, optionsOn(fs, "a"), true, &report); n != 1 || err != nil || !strings.Contains(report.String(), "FORMAT: written anew") {
+		t.Fatalf("%d, %v: %s", n, err, report.String())
+	}
+	wantFull(t, openOn(t, fs, "a"), "t", "[1=1 2=2]", "[3-1024 crash]")
 }

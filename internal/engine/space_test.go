@@ -127,6 +127,26 @@ func TestBelowTheReserveOnlyWritesAreRefused(t *testing.T) {
 	}
 }
 
+// What a table takes while it is built must not open and close the door: writes go on once there
+// is room for a good part of a segment above the reserve.
+func TestWritesGoOnOnceThereIsSomeRoom(t *testing.T) {
+	const reserve, segment = 10 << 20, 3 << 20
+	mem := vfs.NewMem()
+	var ingested atomic.Int64
+	mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 2 * reserve, TotalBytes: 10 * reserve})
+	s := openSpace(&Options{FS: mem, Dir: "/", DiskReserve: reserve, SegmentBytes: segment}, &ingested)
+	for _, step := range []struct {
+		free int64
+		low  bool
+	}{{reserve, false}, {reserve - 1, true}, {reserve, true}, {reserve + segment/3 - 1, true}, {reserve + segment/3, false}, {reserve, false}} {
+		mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: uint64(step.free), TotalBytes: 10 * reserve})
+		s.sample()
+		if got := s.room(0) != nil; got != step.low {
+			t.Errorf("at %d bytes above the reserve a write is refused: %v", step.free-reserve, got)
+		}
+	}
+}
+
 // The refusal comes with the write that would break the reserve, not with the
 // next look at the disk; and a write that is larger than what is left is refused
 // while smaller ones are not.

@@ -26,8 +26,9 @@ func TestAFullDiskIsA507AndTheServerStaysReady(t *testing.T) {
 	defer e.Close()
 	s.SetEngine(e)
 	s.expect(201, "POST", "/v0/topics/t", `{"records":[{"data":1},{"data":2}]}`, nil)
+	s.expect(201, "PUT", "/v0/topics/jobs", `{"type":"queue"}`, nil)
 	r := s.ask("GET", "/v0/ready", "", nil)
-	if r.body != `{"status":"ready","wal_replay_complete":true,"topics":1}` {
+	if r.body != `{"status":"ready","wal_replay_complete":true,"topics":2}` {
 		t.Errorf("ready with room on the disk: %s", r.body)
 	}
 	free(99)
@@ -39,12 +40,13 @@ func TestAFullDiskIsA507AndTheServerStaysReady(t *testing.T) {
 		t.Errorf("Retry-After %q: %s", r.header.Get("Retry-After"), r.body)
 	}
 	r = s.ask("GET", "/v0/ready", "", nil)
-	if r.status != 200 || r.body != `{"status":"ready","wal_replay_complete":true,"topics":1,"writable":false,`+
+	if r.status != 200 || r.body != `{"status":"ready","wal_replay_complete":true,"topics":2,"writable":false,`+
 		`"reason":"the disk has 99.0 MiB free and 100.0 MiB are reserved for operations that free space (--disk-reserve)"}` {
 		t.Errorf("ready: %d %s", r.status, r.body)
 	}
+	s.want(s.ask("POST", "/v0/topics/jobs", `{"records":[{"data":1}]}`, nil), 507, "disk_full")
 	page := s.ask("GET", "/v0/metrics", "", nil).body
-	for _, line := range []string{"weir_writable 0", "weir_disk_free_bytes 1.03809024e+08", "weir_disk_reserve_bytes 1.048576e+08", "weir_ready 1"} {
+	for _, line := range []string{`sse_queue_produce_failures_total{queue_type="weir",reason="buffer_full",stream="jobs"} 1`, "weir_writable 0", "weir_disk_free_bytes 1.03809024e+08", "weir_disk_reserve_bytes 1.048576e+08", "weir_ready 1"} {
 		if !strings.Contains(page, "\n"+line+"\n") {
 			t.Errorf("%q is missing", line)
 		}

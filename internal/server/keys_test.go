@@ -109,6 +109,72 @@ func TestKeysThatStayAreTheSame(t *testing.T) {
 	})
 }
 
+// A key that is given other rights makes its watch sessions anew: those of before were made with
+// the rights that it had then.
+func TestAKeyWithOtherRightsOwnsNoSessionOfBefore(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*keyfile.Key)
+		method string // that answers so for topic b from then on
+		status int
+	}{
+		"scopes":   {func(k *keyfile.Key) { k.Scopes = []string{"read", "delete"} }, "DELETE", 200},
+		"prefixes": {func(k *keyfile.Key) { k.Prefixes = []string{"a"} }, "GET", 403},
+	} {
+		file := filepath.Join(t.TempDir(), "keys.json")
+		text, entry := newFileKey("app", "read", "write")
+		writeKeys(t, file, entry)
+		s := serveEngine(t, func(c *Config) {
+			var err error
+			if c.Keys, err = LoadKeys("", file); err != nil {
+				t.Fatal(err)
+			}
+		})
+		app := header{"Authorization": "Bearer " + text}
+		s.want(s.ask("POST", "/v0/topics/a", `{"records":[{"data":1}]}`, app), 201, "")
+		url := s.watch(`{"topics":{"a":{}}}`, app)
+		c.change(&entry)
+		writeKeys(t, file, entry)
+		s.eventually(func() bool { return s.ask(c.method, "/v0/topics/b", "", app).status == c.status })
+		if r := s.ask("HEAD", url, "", app); r.status != 401 {
+			t.Errorf("with other %s the session of before answers %d", name, r.status)
+		}
+		if r := s.ask("HEAD", s.watch(`{"topics":{"a":{}}}`, app), "", app); r.status != 200 {
+			t.Errorf("with other %s a new session answers %d", name, r.status)
+		}
+	}
+}
+
+// A diff that waits ends with its key, and says why.
+func TestADiffThatWaitsIsToldThatItsKeyIsGone(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "keys.json")
+	text, entry := newFileKey("app", "read", "write")
+	writeKeys(t, file, entry)
+	s := serveEngine(t, func(c *Config) {
+		var err error
+		if c.Keys, err = LoadKeys("other", file); err != nil {
+			t.Fatal(err)
+		}
+	})
+	app := header{"Authorization": "Bearer " + text}
+	s.want(s.ask("POST", "/v0/topics/a", `{"records":[{"data":1}]}`, app), 201, "")
+	answer := make(chan *reply)
+	go func() { answer <- s.ask("POST", "/v0/topics/a/diff", `{"from_seq":1,"wait_ms":30000}`, app) }()
+	writeKeys(t, file)
+	s.want(<-answer, 401, "unauthorized")
+}
+
+// A secret that stood in the list and in the file would have the rights of either.
+func TestAKeyOfTheListIsRefusedInTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys.json")
+	text, entry := newFileKey("app", "read")
+	writeKeys(t, file, entry)
+	if _, err := LoadKeys("other,"+text+":r", file); err == nil || !strings.Contains(err.Error(), `key "app": it is in WEIR_API_KEYS, too`) || strings.Contains(err.Error(), text) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestFilesOfKeysThatAreRefused(t *testing.T) {
 	_, k := newFileKey("app", "read")
 	for name, c := range map[string]struct{ text, want string }{

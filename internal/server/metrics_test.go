@@ -2,12 +2,16 @@ package server
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/weirmq/weir/internal/api"
 )
 
 func TestMetricsBeforeTheServerIsReady(t *testing.T) {
@@ -124,6 +128,31 @@ func TestNoCapCountsAsPressure(t *testing.T) {
 	for name := range found {
 		if !slices.Contains(throttleReasons, name) {
 			t.Errorf("a 429 for %s counts as %s", name, byPressure)
+		}
+	}
+}
+
+// Every 429 counts under its reason, and what names none is the governor's.
+func TestEachRefusalCountsUnderItsReason(t *testing.T) {
+	s := serveTest(t, nil)
+	for _, e := range []*api.Error{
+		api.Errorf(api.CodeThrottled, "the ingest queue is full").After(time.Second),
+		api.OverLimit("max_topics", 1),
+		api.OverFixed("max_waiting_claims_per_socket", 1),
+		api.Errorf(api.CodeThrottled, "the queue has more to do").With(api.DetailReason, api.ReasonLoadShedding),
+		api.Errorf(api.CodeTopicFull, "the topic is full"),
+	} {
+		s.answerTo(t.Context(), e)
+	}
+	page := s.ask("GET", "/v0/metrics", "", nil).body
+	for _, reason := range throttleReasons {
+		want := 0
+		switch reason {
+		case byPressure, "max_topics", "max_waiting_claims_per_socket", api.ReasonLoadShedding:
+			want = 1
+		}
+		if row := fmt.Sprintf("weir_throttled_total{reason=%q} %d", reason, want); !strings.Contains(page, "\n"+row+"\n") {
+			t.Errorf("%s is missing:\n%s", row, linesWith(page, "weir_throttled"))
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine"
 	"github.com/weirmq/weir/tests/bubble"
@@ -177,6 +179,76 @@ func TestAnIdleConnectionIsAnswered(t *testing.T) {
 				if r := readReply(t, res); r.status != http.StatusOK {
 					t.Errorf("after %v: %d %s", idle, r.status, r.body)
 				}
+			}
+		}
+	})
+}
+
+// quiet is an event stream that has nothing to send.
+type quiet struct{}
+
+func (quiet) Ready() <-chan struct{}                             { return nil }
+func (quiet) Next(_ context.Context, dst []byte) ([]byte, error) { return dst, nil }
+func (quiet) Sent()                                              {}
+func (quiet) Ended() bool                                        { return false }
+
+// A stream over HTTP/2 may be silent for as long as its heartbeat allows: what a client may take for
+// a frame says nothing about the time between two.
+func TestAStreamOverHTTP2MayBeSilent(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		const beat = 2 * streamPatience
+		s, l := servePiped(t, func(*Config) {})
+		s.table = newTable([]route{{method: "GET", path: "/quiet", early: true, do: func(q *request) error {
+			e := q.newEventStream(beat)
+			q.stream = func() { e.run(quiet{}, goodbye, func() {}) }
+			return nil
+		}}})
+		tr := l.transport(nil)
+		defer tr.CloseIdleConnections()
+		res := roundTrip(t, tr, "GET", "/quiet", "")
+		defer res.Body.Close()
+		in, begin := bufio.NewReader(res.Body), time.Now()
+		for range 3 * 2 { // each a line and an empty one
+			if _, err := in.ReadString('\n'); err != nil {
+				t.Fatalf("the stream ends after %v: %v", time.Since(begin), err)
+			}
+		}
+		if took := time.Since(begin); took != 2*beat {
+			t.Errorf("two heartbeats took %v", took)
+		}
+	})
+}
+
+// A stream whose client takes nothing is closed, and counted.
+func TestAStreamWhoseClientTakesNothingIsCounted(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s, l := servePiped(t, func(*Config) {})
+		e, err := engine.Open(t.Context(), engine.Options{Dir: "/data", FS: vfs.NewMem()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		s.SetEngine(e)
+		for n := range int64(2) {
+			c, err := l.dial(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			w, err := e.OpenSession(&api.WatchRequest{WatchOptions: api.WatchOptions{HeartbeatMS: 60_000}}, engine.Owner{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := fmt.Fprintf(c, "GET /v0/watch/%s HTTP/1.1\r\nHost: localhost\r\n\r\n", w.WID); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(streamPatience - time.Second)
+			if got := e.Metrics().Push.DroppedSlow; got != n {
+				t.Errorf("%d streams are dropped before their time", got-n)
+			}
+			time.Sleep(patienceStep + 2*time.Second)
+			if got := e.Metrics().Push.DroppedSlow; got != n+1 {
+				t.Errorf("%d streams are counted of %d that were dropped", got, n+1)
 			}
 		}
 	})

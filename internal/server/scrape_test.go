@@ -191,6 +191,25 @@ func TestThePageShowsAKeyItsTopicsOnly(t *testing.T) {
 	}
 }
 
+// A queue is attended by who streams its jobs, holds some or has asked for some lately.
+func TestAQueueIsAttendedForAWhileAfterAClaim(t *testing.T) {
+	for _, c := range []struct {
+		row  engine.TopicRow
+		want bool
+	}{
+		{engine.TopicRow{Asked: -1}, false},
+		{engine.TopicRow{Asked: 0}, true},
+		{engine.TopicRow{Asked: attendedFor - 1}, true},
+		{engine.TopicRow{Asked: attendedFor}, false},
+		{engine.TopicRow{Asked: attendedFor, Streams: 1}, true},
+		{engine.TopicRow{Asked: attendedFor, Jobs: api.QueueCounters{InFlight: 1}}, true},
+	} {
+		if got := isAttended(&c.row); got != c.want {
+			t.Errorf("asked %v ago, %d streams, %d in flight: %v", c.row.Asked, c.row.Streams, c.row.Jobs.InFlight, got)
+		}
+	}
+}
+
 // manyTopics returns a server with n queues, each with a wait_slo_ms and a job.
 func manyTopics(t testing.TB, s *Server, n int) {
 	t.Helper()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -42,18 +41,19 @@ func keyOfToken(t *testing.T, s *Server, token string) (*apiKey, error) {
 }
 
 func TestAStartRemovesWhatACrashLeftOfTheSecret(t *testing.T) {
-	d, dir := slog.New(slog.DiscardHandler), t.TempDir()
-	left := filepath.Join(dir, "."+tokensFile+".new-123")
-	s := tokenServer(parseKeys(t, "maker:r"), dir)
-	token := signToken(t, s, s.keys.list[0], time.Minute, "a")
-	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.tokens.clean(d)
+	var left, token string
+	s := serveEngine(t, func(c *Config) {
+		c.Keys = parseKeys(t, "maker:r")
+		left = filepath.Join(c.DataDir, "."+tokensFile+".new-123")
+		token = signToken(t, tokenServer(c.Keys, c.DataDir), c.Keys.list[0], time.Minute, "a")
+		if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
 	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s is still there, %v", left, err)
 	}
-	if _, err := keyOfToken(t, tokenServer(s.keys, dir), token); err != nil {
+	if _, err := keyOfToken(t, s.Server, token); err != nil {
 		t.Errorf("the token has ended: %v", err)
 	}
 }
@@ -123,6 +123,24 @@ func TestATokenEndsWithItsKey(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A token is not promised for longer than its key lasts.
+func TestATokenSaysWhenItsKeyEnds(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys.json")
+	text, entry := newFileKey("maker", "read")
+	entry.Expires = time.Now().Add(time.Minute).Truncate(time.Second)
+	writeKeys(t, file, entry)
+	s := serveEngine(t, func(c *Config) {
+		var err error
+		if c.Keys, err = LoadKeys("", file); err != nil {
+			t.Fatal(err)
+		}
+	})
+	r := s.ask("POST", "/v0/tokens", `{"topics":["a"],"ttl_ms":3600000}`, header{"Authorization": "Bearer " + text})
+	if want := fmt.Sprintf(`"expires_ts":%d`, entry.Expires.UnixMilli()); r.status != 200 || !strings.Contains(r.body, want) {
+		t.Errorf("%d %s, want %s", r.status, r.body, want)
 	}
 }
 

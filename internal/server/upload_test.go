@@ -90,6 +90,26 @@ func TestAnUploadIsStoredWhileItComes(t *testing.T) {
 	}
 }
 
+// Lines are for what is larger than a batch may be, whatever that is.
+func TestAnUploadKeepsToTheLimitOfABatch(t *testing.T) {
+	s := serveEngine(t, func(c *Config) { c.Limits.MaxBatchRecords = 10 })
+	r := s.ask("POST", "/v0/topics/x", numbers(0, 25), header{"Content-Type": linesType})
+	if s.want(r, 201, ""); s.count("x") != 25 || !strings.Contains(r.body, `"batches":3`) {
+		t.Errorf("%d of 25 lines are stored: %s", s.count("x"), r.body)
+	}
+}
+
+// The key of an upload leaves room for the number of a batch behind it.
+func TestTheKeyOfAnUploadIsALittleShorter(t *testing.T) {
+	s := serveEngine(t, nil)
+	for n, status := range map[int]int{maxUploadKey: 201, maxUploadKey + 1: 400} {
+		target := fmt.Sprintf("/v0/topics/t%d", n)
+		if r := s.ask("POST", target, "1\n", header{"Content-Type": linesType, "Idempotency-Key": strings.Repeat("k", n)}); r.status != status {
+			t.Errorf("%d bytes: %d %s", n, r.status, r.body)
+		}
+	}
+}
+
 func TestAnUploadEndsWhenTheServerStops(t *testing.T) {
 	s := serveEngine(t, nil)
 	u := s.upload("/v0/topics/x", nil)

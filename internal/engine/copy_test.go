@@ -641,3 +641,35 @@ func TestALogThatDoesNotReachBackToItsCopyIsCovered(t *testing.T) {
 		s.holdsAll(t, &w, "a")
 	})
 }
+
+// Whose numbers the copy does not know may give none out, also if it was restarted since: should
+// its machine be lost, the next leader would give them out again.
+func TestARestartedLeaderGivesOutNoNumberThatItsCopyDoesNotKnow(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s, fs := newShelf(10*time.Millisecond), vfs.NewMem()
+		e := s.openEngine(t, fs, 0)
+		put(t, e, "a", configOf(api.Disk))
+		e.copier.testIdle(t)
+		s.away.Store(true)
+		put(t, e, "t", configOf(api.Disk))
+		e.Close()
+		next := s.openEngine(t, fs, s.rebuild(t, vfs.NewMem(), "/data"))
+		written := make(chan error, 1)
+		go func() {
+			_, err := tryWrite(next, "t", "1")
+			written <- err
+		}()
+		time.Sleep(10 * time.Second)
+		select {
+		case err := <-written:
+			t.Errorf("a write is answered while the copy does not even know its topic: %v", err)
+			return
+		default:
+		}
+		s.away.Store(false)
+		if err := <-written; err != nil {
+			t.Error(err)
+		}
+		next.Close()
+	})
+}

@@ -196,7 +196,8 @@ func (s *sweep) script(e *Engine, rng *rand.Rand) {
 	}
 	classes := []string{"ephemeral", "memory", "disk", "fsync"}
 	for i, name := range classes {
-		put(name, configOf(api.Durability(i)))
+		// A key is kept for as long as the sweep of a busy machine may take.
+		put(name, configOf(api.Durability(i), func(c *api.Config) { c.IdempotencyWindowMS = 3_600_000 }))
 	}
 	put("capped", configOf(api.Fsync, func(c *api.Config) { c.CapRecords = 8 }))
 	put("capped-disk", configOf(api.Disk, func(c *api.Config) { c.CapRecords = 5 }))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -190,13 +191,14 @@ func TestAReadingThatIsUnderWayIsNotOneOfALaterPublish(t *testing.T) {
 // roomy is a backend that shares out room, and counts who asks for some.
 type roomy struct {
 	*backendtest.Fake
-	asked int
-	least int64 // how much it gives
-	kept  int64 // the most that was kept
+	asked atomic.Int64
+	least int64        // how much it gives
+	kept  atomic.Int64 // the most that was kept
 }
 
 func (r *roomy) Share(ctx context.Context, req backend.RoomRequest) (backend.Signal, backend.Room, error) {
-	r.asked, r.kept = r.asked+1, max(r.kept, req.Kept)
+	r.asked.Add(1)
+	r.kept.Store(max(r.kept.Load(), req.Kept))
 	s, err := r.Signal(ctx, req.Limit)
 	return s, backend.Room{Given: max(req.Need, req.Want, r.least)}, err
 }
@@ -217,8 +219,8 @@ func TestAGuardThatOnlyLooksTakesNoRoom(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 			}
-			if (r.asked > 0) != asks {
-				t.Errorf("%s asked %d times for room", mode, r.asked)
+			if (r.asked.Load() > 0) != asks {
+				t.Errorf("%s asked %d times for room", mode, r.asked.Load())
 			}
 		})
 	}
@@ -267,8 +269,8 @@ func TestTheNextShareOfTheRoomIsAskedForInTime(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		if waited != 1 || r.asked < 3 {
-			t.Errorf("%d publishes have waited for %d shares", waited, r.asked)
+		if waited != 1 || r.asked.Load() < 3 {
+			t.Errorf("%d publishes have waited for %d shares", waited, r.asked.Load())
 		}
 	})
 }
@@ -293,8 +295,8 @@ func TestWhatIsUnderWayIsKeptOfAShare(t *testing.T) {
 		if err := p.Publish(t.Context(), weir.Message{}); err != nil {
 			t.Error(err)
 		}
-		if first.Wait(); r.kept < 40 {
-			t.Errorf("%d were kept while 40 were under way", r.kept)
+		if first.Wait(); r.kept.Load() < 40 {
+			t.Errorf("%d were kept while 40 were under way", r.kept.Load())
 		}
 	})
 }

@@ -82,8 +82,14 @@ func TestAWriteForLaterIsNotRefusedForTheWait(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 			ack(t, e, "q", "w", seqs...)
 		}
-		if err := write(1000, 5000); !api.IsCode(err, api.CodeThrottled) {
-			t.Errorf("5,000 jobs for the next second: %v", err)
+		refused := 0
+		for range 5 { // a batch passes as often as one of its jobs would: a few in a hundred do
+			if err := write(1000, 5000); api.IsCode(err, api.CodeThrottled) {
+				refused++
+			}
+		}
+		if refused < 3 {
+			t.Errorf("5,000 jobs for the next second are refused %d times of 5", refused)
 		}
 		before := stateOf(t, e, "q").Overload
 		if err := write(86_400_000, 5000); err != nil {

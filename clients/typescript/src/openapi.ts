@@ -36,7 +36,7 @@ export interface components {
          * @enum {string}
          */
         TombstoneReason: "cap" | "ttl" | "mixed" | "recreated" | "source_trim" | "crash" | "from_seq_too_old";
-        /** @description A name, or a list of names: records that they wrote are left out. */
+        /** @description A name, or a list of names, 256 KiB in all: records that they wrote are left out. */
         Nodes: string | string[] | null;
         /** @description A tag; a prefix of tags followed by a star; or one of the long forms. */
         Predicate: string | [

@@ -44,8 +44,8 @@ const (
 	quietAtStop      = 250 * time.Millisecond
 	deliveriesAtStop = 9 * time.Second // of webhooks; then there is time to give them back
 	slowestAnswer    = 16 << 10        // bytes per second that a reader has to take
-	slowAnswer       = 64 << 10        // takes longer than that to be slow
-	answerPiece      = 1 << 20         // of a larger answer has a time of its own
+	slowAnswer       = 64 << 10        // a smaller answer is never slow
+	answerPiece      = 1 << 20         // each piece of a larger answer has a deadline
 	smallAnswer      = 2 << 10         // what net/http sends when the handler has returned
 )
 

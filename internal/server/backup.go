@@ -34,8 +34,7 @@ func (q *request) postBackup() error {
 	if err != nil {
 		return err
 	}
-	q.mayWait()
-	defer q.whileStands(q.key)()
+	defer q.mayTakeLong()()
 	s, err := q.eng.Snapshot(q.r.Context())
 	if err != nil {
 		return err

@@ -62,14 +62,14 @@ func (q *request) postBundle() error {
 			return api.Errorf(api.CodeInvalidRequest, "profile is %q; give a time up to %s, such as 5s, or 0s for none", text, maxProfile)
 		}
 	}
-	q.mayWait()
+	defer q.mayTakeLong()()
 	q.patience = backupPatience
 	q.w.Header()["Content-Type"] = headerPacked
 	q.warnInHead()
 	q.sent = true
 	packed := gzip.NewWriter(q.hurried())
 	b := bundle{s: q.s, out: tar.NewWriter(packed), taken: time.Now()}
-	err = errors.Join(b.write(q.r, profile), b.out.Close(), packed.Close())
+	err = errors.Join(b.write(q.r, profile), q.r.Context().Err(), b.out.Close(), packed.Close())
 	if err != nil {
 		q.s.log.Warn("a bundle was cut off", "error", err)
 		panic(http.ErrAbortHandler)

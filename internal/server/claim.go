@@ -22,8 +22,7 @@ func (q *request) postClaim() error {
 		return q.queueFirst(name, err)
 	}
 	if req.WaitMS > 0 {
-		q.mayWait()
-		defer q.whileStands(q.key)()
+		defer q.mayTakeLong()()
 	}
 	q.out = api.AppendClaimHead(q.out[:0], name)
 	req.MaxBytes = api.MaxClaimBytes

@@ -144,8 +144,7 @@ func (q *request) postPurge() error {
 		return err
 	}
 	defer done()
-	q.mayWait()
-	defer q.whileStands(q.key)()
+	defer q.mayTakeLong()()
 	p, err := l.Purge(q.r.Context(), c)
 	if p.Removed > 0 || err == nil {
 		q.s.log.Info("dead letters are purged", "key", q.key.String(), "stream", q.topic(), "dead_letter", p.Name, "removed", p.Removed, "error", textOf(err))

@@ -19,8 +19,7 @@ func (q *request) postDiff() error {
 		return err
 	}
 	if req.WaitMS > 0 {
-		q.mayWait()
-		defer q.whileStands(q.key)()
+		defer q.mayTakeLong()()
 	}
 	name, ctx := q.topic(), q.r.Context()
 	res, err := q.diff(ctx, name, &req)

@@ -215,6 +215,13 @@ func (q *request) mayWait() {
 	_ = http.NewResponseController(q.w).SetReadDeadline(time.Time{})
 }
 
+// mayTakeLong removes the read timeout, and makes the request's context end with its key until
+// release is called.
+func (q *request) mayTakeLong() (release func()) {
+	q.mayWait()
+	return q.whileStands(q.key)
+}
+
 // query returns the parameters of the request, nil if it has none.
 func (q *request) query() (url.Values, error) {
 	if q.r.URL.RawQuery == "" {

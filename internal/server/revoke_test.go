@@ -55,13 +55,14 @@ func (f stuckFile) WriteAt(p []byte, off int64) (int, error) {
 }
 
 // What a key has begun ends with it, however long it takes: a body that is still coming, a write
-// that waits for room, a backup that is being read.
+// that waits for room, a backup that is being read, a bundle.
 func TestARevokedKeyHasNothingUnderWay(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T, *testServer, string) underWay{
 		"a body that comes slowly":    slowBody,
 		"a write that waits for room": patientWrite(`{"records":[{"data":"late"}],"disable_backpressure":true}`, ""),
 		"writes that wait for room":   patientWrite(`{"writes":[{"records":[{"data":"late"}]}],"disable_backpressure":true}`, "/writes"),
 		"a backup that is being read": slowBackup,
+		"a bundle with a profile":     slowBundle,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -173,6 +174,23 @@ func slowBackup(t *testing.T, s *testServer, key string) underWay {
 	if _, err := io.ReadFull(c, first); err != nil || string(first) != "HTTP/1.1 200" {
 		t.Fatalf("%q %v", first, err)
 	}
+	return underWay{endOf(c), "cut", func() {}, func() {}}
+}
+
+// slowBundle has the server's CPU profiled for as long as one may.
+func slowBundle(t *testing.T, s *testServer, key string) underWay {
+	s.SetEngine(openEngine(t, engine.Options{Dir: s.dataDir + "/data", Limits: s.limits}))
+	c := s.dial()
+	if _, err := io.WriteString(c, "POST /admin/bundle?profile=1m HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer "+key+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	it := s.keys.find(key)
+	await(t, "the bundle to begin", func() bool { return it.inflight.n.Load() == 1 })
+	return underWay{endOf(c), "cut", func() {}, func() {}}
+}
+
+// endOf says whether a chunked answer comes to its end.
+func endOf(c io.Reader) <-chan string {
 	ended := make(chan string, 1)
 	go func() {
 		rest, _ := io.ReadAll(c) // it may be reset
@@ -182,7 +200,7 @@ func slowBackup(t *testing.T, s *testServer, key string) underWay {
 		}
 		ended <- how
 	}()
-	return underWay{ended, "cut", func() {}, func() {}}
+	return ended
 }
 
 // Signing out ends all that the pages of the session have opened, not only the dashboard's numbers.

@@ -49,8 +49,7 @@ func (q *request) postWrite() error {
 		return err
 	}
 	if w.DisableBackpressure {
-		q.mayWait()
-		defer q.whileStands(q.key)()
+		defer q.mayTakeLong()()
 	}
 	res, err := s.append(q.r.Context(), q.eng, name, w, len(q.body))
 	if err != nil {

@@ -32,8 +32,7 @@ func (q *request) postWrites() error {
 		return err
 	}
 	if w.DisableBackpressure {
-		q.mayWait()
-		defer q.whileStands(q.key)()
+		defer q.mayTakeLong()()
 	}
 	out, err := q.writeEach(name, w)
 	if err != nil {

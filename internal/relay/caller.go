@@ -40,17 +40,10 @@ func CallerOf(r *http.Request, token bool) Caller {
 // Anonymous reports whether the caller is nobody.
 func (c Caller) Anonymous() bool { return c.secret == "" }
 
-// Digest stands for the key, however long that is.
-func (c Caller) Digest() (d [16]byte) {
+// Digest is 16 bytes that stand for the key, however long that is.
+func (c Caller) Digest() string {
 	sum := sha256.Sum256([]byte(c.secret))
-	copy(d[:], sum[:])
-	return d
-}
-
-// digest is Digest as a wid holds it.
-func (c Caller) digest() []byte {
-	d := c.Digest()
-	return d[:]
+	return string(sum[:16])
 }
 
 func (c Caller) header() http.Header {
@@ -133,7 +126,7 @@ func (r *Relay) mayRead(ctx context.Context, caller Caller, topics []api.WatchPo
 		req.Topics = append(req.Topics, api.WatchTopic{Topic: all[i]})
 	}
 	slices.Sort(all)
-	return r.verdict(string(caller.digest())+"\x00read\x00"+names(all), func() error {
+	return r.verdict(caller.Digest()+"\x00read\x00"+names(all), func() error {
 		_, err := r.resolve(ctx, caller, &req)
 		return err
 	})
@@ -150,12 +143,12 @@ func (r *Relay) Known(ctx context.Context, caller Caller) error {
 // MayScrape asks whether the caller may see metrics. While the upstream is away whoever was granted
 // them last may: they say that it is.
 func (r *Relay) MayScrape(ctx context.Context, caller Caller) error {
-	return r.asked.mayScrape(string(caller.digest()), r.granted(ctx, caller, "/v0/topics?page_size=1"))
+	return r.asked.mayScrape(caller.Digest(), r.granted(ctx, caller, "/v0/topics?page_size=1"))
 }
 
 // granted asks whether a GET is refused for its key.
 func (r *Relay) granted(ctx context.Context, caller Caller, path string) error {
-	return r.verdict(string(caller.digest())+"\x00"+path, func() error { return r.asks(ctx, caller, path) })
+	return r.verdict(caller.Digest()+"\x00"+path, func() error { return r.asks(ctx, caller, path) })
 }
 
 // asks makes a GET to find out whether it is refused for its key.

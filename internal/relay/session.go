@@ -105,7 +105,7 @@ func (ss *session) positions() []api.WatchPosition {
 func (r *Relay) Seal(caller Caller, opt *api.WatchOptions, res *api.WatchResult) bool {
 	ss := session{Nonce: rand.Text()[:12], Opt: *opt}
 	if res.Keyed {
-		ss.Owner = caller.digest()
+		ss.Owner = []byte(caller.Digest())
 	}
 	for i := range res.Topics {
 		p := &res.Topics[i]
@@ -144,7 +144,7 @@ func (r *Relay) Check(ctx context.Context, s Session, caller Caller) error {
 	if caller.secret == "" {
 		return api.Errorf(api.CodeUnauthorized, "this server needs a key; send the header Authorization: Bearer <key>")
 	}
-	if !hmac.Equal(s.ss.Owner, caller.digest()) {
+	if !hmac.Equal(s.ss.Owner, []byte(caller.Digest())) {
 		return api.Errorf(api.CodeUnauthorized, "the watch session belongs to another key; create one with this key")
 	}
 	return r.mayRead(ctx, caller, s.ss.positions())

@@ -140,7 +140,7 @@ func (q *request) openStream(key *apiKey) (release func(), err error) {
 // callers are the keys that streams of a relay are counted for; the relay itself has none.
 type callers struct {
 	mu   sync.Mutex
-	keys map[[16]byte]*apiKey // by digest: an unknown key may be long
+	keys map[string]*apiKey // by digest: an unknown key may be long
 }
 
 // key returns what the streams of a caller are counted by, nil for nobody.
@@ -154,7 +154,7 @@ func (c *callers) key(caller relay.Caller) *apiKey {
 	k := c.keys[digest]
 	if k == nil {
 		if c.keys == nil || len(c.keys) >= maxCallers {
-			c.keys = make(map[[16]byte]*apiKey)
+			c.keys = make(map[string]*apiKey)
 		}
 		k = &apiKey{scopes: scopeAll}
 		c.keys[digest] = k

@@ -142,19 +142,22 @@ func (e *Engine) lock(name string) (*entry, error) {
 }
 
 // look is lock for somebody who watches over the server and does not wait for the log: what
-// is on its way to it is not seen yet. It returns nil if there is no such topic.
-func (e *Engine) look(name string) *entry {
+// is on its way to it is not seen yet.
+func (e *Engine) look(name string) (*entry, error) {
+	if err := e.usable(); err != nil {
+		return nil, err
+	}
 	t := e.reg.get(name)
-	if t == nil || e.usable() != nil {
-		return nil
+	if t == nil {
+		return nil, api.TopicNotFound(name)
 	}
 	t.mu.Lock()
 	if !t.created.Load() || t.gone {
 		t.mu.Unlock()
-		return nil
+		return nil, api.TopicNotFound(name)
 	}
 	e.dropExpired(t)
-	return t
+	return t, nil
 }
 
 // ready applies what is due to the topic, whose lock is held, and reports

@@ -56,12 +56,9 @@ type written struct {
 // asked. It does not count as a reading of the queue.
 func (e *Engine) OldestReady(ctx context.Context, name string, mayRead bool) (ts int64, read bool, err error) {
 	defer guard()
-	if err := e.usable(); err != nil {
+	t, err := e.look(name)
+	if err != nil {
 		return 0, false, err
-	}
-	t := e.look(name)
-	if t == nil {
-		return 0, false, api.TopicNotFound(name)
 	}
 	if t.jobs == nil {
 		t.mu.Unlock()

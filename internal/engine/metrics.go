@@ -223,8 +223,8 @@ func (e *Engine) TopicRows(max int, allowed func(string) bool) ([]TopicRow, bool
 
 // topicRow returns the row of a topic, and whether it is there.
 func (e *Engine) topicRow(name string) (TopicRow, bool) {
-	t := e.look(name)
-	if t == nil {
+	t, err := e.look(name)
+	if err != nil {
 		return TopicRow{}, false
 	}
 	defer t.mu.Unlock()

@@ -49,9 +49,9 @@ func (e *Engine) Peek(ctx context.Context, name string, req *api.DiffRequest, vi
 // does not count as reading.
 func (e *Engine) Oldest(ctx context.Context, name string) (ts int64, err error) {
 	defer guard()
-	t := e.look(name)
-	if t == nil {
-		return 0, api.TopicNotFound(name)
+	t, err := e.look(name)
+	if err != nil {
+		return 0, err
 	}
 	d := diff{e: e, t: t, req: &api.DiffRequest{Limit: 1, MaxBatchBytes: 1}, visit: func(r *api.Record) { ts = r.TS }}
 	d.start()

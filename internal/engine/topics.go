@@ -201,8 +201,8 @@ func (e *Engine) Topics(prefix, after string, pageSize int, touch bool, allowed 
 			list.More = true
 			break
 		}
-		t := e.look(names[i])
-		if t == nil {
+		t, err := e.look(names[i])
+		if err != nil {
 			continue
 		}
 		if touch {

@@ -101,8 +101,8 @@ func (e *Engine) Totals() Totals {
 // Count returns how many live records a topic has, 0 if it is not there.
 func (e *Engine) Count(name string) uint64 {
 	defer guard()
-	t := e.look(name)
-	if t == nil {
+	t, err := e.look(name)
+	if err != nil {
 		return 0
 	}
 	defer t.mu.Unlock()

@@ -380,6 +380,7 @@ func (b *batch) flowsFrom(first uint64) []op.Span {
 // it, and notes in st where it stands there. After an error the topic is as it was.
 func (e *Engine) logAppend(t *entry, a *appending, st *topic.Staged, ev *topic.Eviction, slot *bool) error {
 	need := max(classOf(t.Config.Durability), a.least)
+	inMemory := st.Ref.Segment == topic.InMemory
 	head := a.head[:0]
 	if a.created {
 		head = createParts(head, t)
@@ -394,12 +395,11 @@ func (e *Engine) logAppend(t *entry, a *appending, st *topic.Staged, ev *topic.E
 	for i := range a.before {
 		head = a.before[i].Encode(head)
 	}
-	if st.Ref.Segment != topic.InMemory && len(a.delays) > 0 {
+	if !inMemory && len(a.delays) > 0 {
 		later := op.Part{Kind: op.KindRelease, Topic: t.ID, Leases: a.later}
 		head = later.Encode(head)
 	}
 	st.Need = uint8(need)
-	inMemory := st.Ref.Segment == topic.InMemory
 	var frames []byte
 	crc := noFrames
 	if !inMemory {

@@ -92,6 +92,19 @@ func (g *guarded) timed(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), err
 }
 
+// several begins n publishes, none of which may fail.
+func several(t *testing.T, n int, p *weir.Producer) *sync.WaitGroup {
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			if err := p.Publish(t.Context(), weir.Message{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return &all
+}
+
 // whileWaiting calls do with guards of which each makes a publish wait for another reason,
 // and with what an error has to say of it.
 func whileWaiting(t *testing.T, do func(t *testing.T, g *guarded, want string)) {

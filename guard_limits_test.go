@@ -56,14 +56,7 @@ func TestSettingsAreExchangedWhilePublishesWaitForTheWindow(t *testing.T) {
 		c := weir.ProducerConfig{Guard: weir.GuardStatic, LoadSheddingMaxRequests: 1, ShedWait: true}
 		g := guard(t, c)
 		began := time.Now()
-		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() {
-				if err := g.Publish(t.Context(), weir.Message{}); err != nil {
-					t.Error(err)
-				}
-			})
-		}
+		all := several(t, 4, g.Producer)
 		time.Sleep(500 * time.Millisecond)
 		c.LoadSheddingMaxRequests = 10
 		if err := g.Reconfigure(c); err != nil {
@@ -155,12 +148,7 @@ func TestAPauseForWhatIsOnItsWayIsOnePause(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{LagSignal: weir.SignalBacklog, LagWarn: -1, LagPause: 200})
 		g.pretend(0, 200)
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Times: 1, Delay: 2 * time.Second})
-		var first sync.WaitGroup
-		first.Go(func() {
-			if err := g.Publish(t.Context(), weir.Message{}); err != nil {
-				t.Error(err)
-			}
-		})
+		first := several(t, 1, g.Producer)
 		synctest.Wait()
 		time.AfterFunc(2500*time.Millisecond, func() { g.pretend(0, 0) })
 		if _, err := g.timed(t.Context()); err != nil {

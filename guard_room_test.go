@@ -166,14 +166,7 @@ func TestAPublishIsNotRefusedByAReadingBeforeIt(t *testing.T) {
 	everyGuard(t, func(t *testing.T, mode weir.GuardMode) {
 		g := guard(t, weir.ProducerConfig{Guard: mode, MaxDepth: 100, DisableLoadShedding: true, LagWarn: -1, LagPause: -1, BackpressureRetries: -1})
 		g.fake.Inject(backendtest.OpAppend, backendtest.Fault{Delay: 200 * time.Millisecond})
-		var all sync.WaitGroup
-		for range 80 {
-			all.Go(func() {
-				if err := g.Publish(t.Context(), weir.Message{}); err != nil {
-					t.Error(err)
-				}
-			})
-		}
+		all := several(t, 80, g.Producer)
 		time.Sleep(150 * time.Millisecond)
 		refusedFor(t, g.Publish(t.Context(), weir.Message{}), weir.QueueFull) // 80 are on their way
 		all.Wait()

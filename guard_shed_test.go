@@ -84,14 +84,7 @@ func TestWaitingPublishKeepsItsPlaceInTheGate(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		g := guard(t, weir.ProducerConfig{ShedConcurrency: 2})
 		g.pretend(201, 0)
-		var done sync.WaitGroup
-		for range 2 {
-			done.Go(func() {
-				if err := g.Publish(t.Context(), weir.Message{}); err != nil {
-					t.Errorf("a paused publish: %v", err)
-				}
-			})
-		}
+		paused := several(t, 2, g.Producer)
 		synctest.Wait()
 		time.Sleep(30 * time.Second)
 		took, err := g.timed(t.Context())
@@ -99,7 +92,7 @@ func TestWaitingPublishKeepsItsPlaceInTheGate(t *testing.T) {
 			t.Errorf("refused after %s", took)
 		}
 		g.pretend(0, 0)
-		done.Wait()
+		paused.Wait()
 		if err := g.Publish(t.Context(), weir.Message{}); err != nil {
 			t.Errorf("with the places free again: %v", err)
 		}

@@ -87,15 +87,7 @@ func TestTheWindowOfAllIsAskedForOnce(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		c := &counter{left: 60, least: 60}
 		p := windowed(t, c)
-		var all sync.WaitGroup
-		for range 50 {
-			all.Go(func() {
-				if err := p.Publish(t.Context(), weir.Message{}); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		all.Wait()
+		several(t, 50, p).Wait()
 		if !slices.Equal(c.wanted, []int64{1}) {
 			t.Errorf("50 at once have asked %d times", len(c.wanted))
 		}

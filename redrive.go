@@ -282,7 +282,7 @@ func (r *redrive) send(ctx context.Context, letter *DeadLetter) error {
 	}
 	r.cfg.Progress(letter, err)
 	if r.failed == nil {
-		r.failed, r.first = map[string]bool{}, fmt.Errorf("dead letter %s: %w", letter.ID, err)
+		r.failed, r.first = map[string]bool{}, fmt.Errorf("ID %s: %w", letter.ID, err)
 	}
 	r.failed[letter.ID] = true
 	r.done.Failed = len(r.failed)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/internal/api"
@@ -21,7 +22,7 @@ func translate(err error, write bool) error {
 	}
 	switch e.Code {
 	case api.CodeTopicNotFound:
-		return fmt.Errorf("%w: %w", backend.ErrStreamNotFound, err)
+		return fmt.Errorf("%w: %w", backend.ErrStreamNotFound, plainly{err})
 	case api.CodeNotAQueue:
 		return fmt.Errorf("%w: %w; open a topic of type queue, or follow this one with a reader", backend.ErrGroupNotFound, err)
 	case api.CodeTopicFull, api.CodeThrottled, api.CodeDiskFull:
@@ -44,6 +45,16 @@ func translate(err error, write bool) error {
 	}
 	return err
 }
+
+// plainly is the error of a topic that does not exist without its code, and without how a caller
+// of /v0 makes one.
+type plainly struct{ error }
+
+func (e plainly) Error() string {
+	return strings.TrimSuffix(api.Sentence(e.error), "; create it with PUT or a write")
+}
+
+func (e plainly) Unwrap() error { return e.error }
 
 // unread is a read that was not answered. It has changed nothing, so that its outcome is not
 // unknown, as the client says; why it was not answered can be asked for.

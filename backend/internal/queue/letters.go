@@ -72,12 +72,12 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 		return err
 	}
 	if !oldest && !isOwnLetter(r) {
-		return fmt.Errorf("dead letter %s: %w", letter.ID, errNotSingle)
+		return errNotSingle
 	}
 	if !b.removes.Load() {
 		// Whether the key may is known before anything is sent: this removes nothing.
 		if _, err := b.svc.Delete(ctx, from, &api.DeleteRequest{HasBefore: true, BeforeSeq: 1}); err != nil {
-			return fmt.Errorf("redrive dead letter %s: %w", letter.ID, b.fail(err, false))
+			return b.fail(err, false)
 		}
 		b.removes.Store(true)
 	}
@@ -102,12 +102,12 @@ func (b *Backend) Redrive(ctx context.Context, from string, letter backend.DeadL
 		err = send(api.UnstampedMeta(r.Meta), nil) // the message was accepted without the count
 	}
 	if err != nil {
-		return fmt.Errorf("redrive dead letter %s to %q: %w", letter.ID, to, b.fail(err, true))
+		return fmt.Errorf("write to %q: %w", to, b.fail(err, true))
 	}
 	n, err := b.remove(ctx, from, r)
 	switch {
 	case err != nil:
-		return fmt.Errorf("dead letter %s was sent to %q but not removed; redriving it again soon stores nothing twice: %w", letter.ID, to, err)
+		return fmt.Errorf("sent to %q but not removed; redriving it again soon stores nothing twice: %w", to, err)
 	case n == 0: // another redrive has removed it, and sent the same
 		return fmt.Errorf("dead letter %s: %w", letter.ID, backend.ErrNotFound)
 	}

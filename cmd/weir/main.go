@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -13,14 +15,29 @@ import (
 
 func main() {
 	logging.Disable() // the commands report errors themselves
-	cmd, err := newRoot().ExecuteC()
-	if err != nil {
+	root := newRoot()
+	var unsaid error // why no help was printed
+	root.SetHelpFunc(noting(&unsaid, root.HelpFunc()))
+	cmd, err := root.ExecuteC()
+	if err = cmp.Or(err, unsaid); err != nil {
 		var out io.Writer = os.Stderr
 		if cmd.Name() == "serve" {
 			out = newPatientWriter(out, func(int) {})
 		}
 		tell(out, cmd, err)
 		os.Exit(exitCode(err))
+	}
+}
+
+// noting is help that notes why it could not be printed, which cobra ignores.
+func noting(unsaid *error, help func(*cobra.Command, []string)) func(*cobra.Command, []string) {
+	return func(cmd *cobra.Command, args []string) {
+		var text bytes.Buffer
+		out := cmd.OutOrStdout()
+		cmd.SetOut(&text)
+		help(cmd, args)
+		cmd.SetOut(out)
+		_, *unsaid = text.WriteTo(out)
 	}
 }
 

@@ -54,8 +54,8 @@ something cannot be: restore a backup for it. It may be interrupted, and run aga
 				return err
 			}
 			if n == 0 {
-				fmt.Fprintln(cmd.OutOrStdout(), "nothing is damaged")
-				return nil
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "nothing is damaged")
+				return err
 			}
 			if mark {
 				return nil

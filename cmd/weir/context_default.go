@@ -127,7 +127,7 @@ func withURLs(cmd *cobra.Command, args []string) (all []string, used *baseURL, e
 	case err != nil:
 		return nil, nil, err
 	case missing && b == nil:
-		return args, nil, nil
+		return append([]string{""}, args...), nil, fmt.Errorf("the URL is missing: %s; WEIR_URL or a context (weir context set) may say it", cmd.UseLine())
 	case missing:
 		return append([]string{b.url}, args...), b, nil
 	case b == nil:
@@ -181,6 +181,19 @@ func fillFromContext(cmd *cobra.Command, f settings.Fields) error {
 		}
 	}
 	return nil
+}
+
+// ofBase is a usage error about a URL that was not typed, which names where it comes from.
+func ofBase(cmd *cobra.Command, err error, urls []string) error {
+	b, _ := cmd.Context().Value(contextKey{}).(*baseURL)
+	if b == nil || !isUsage(err) || !slices.Contains(urls, b.url) {
+		return err
+	}
+	about, is := strings.CutPrefix(strings.TrimPrefix(err.Error(), "weir: "), "the URL ")
+	if !is {
+		return err
+	}
+	return &usageError{fmt.Errorf("%s %s", b.where, about)}
 }
 
 // withBase keeps what the URLs of a command are of.

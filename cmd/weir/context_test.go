@@ -201,7 +201,7 @@ func TestAWrongBaseIsToldWhereNoURLIsGiven(t *testing.T) {
 			t.Errorf("weir %s: %v, want %s", line, res.err, want)
 		}
 		t.Setenv("WEIR_URL", "")
-		if res := runWeir(t, "", strings.Fields(line)...); res.err == nil || !strings.Contains(res.err.Error(), "arg(s)") {
+		if res := runWeir(t, "", strings.Fields(line)...); res.err == nil || !strings.HasPrefix(res.err.Error(), "the URL is missing: ") {
 			t.Errorf("weir %s without a URL: %v", line, res.err)
 		}
 	}

@@ -120,7 +120,9 @@ func checkUsage(cmd *cobra.Command) {
 			return checkURLs(cmd, urls)
 		}
 		if run := cmd.RunE; run != nil {
-			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return explained(cmd, run(cmd, urls), urls) }
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+				return explained(cmd, ofBase(cmd, run(cmd, urls), urls), urls)
+			}
 		}
 	}
 	for _, c := range cmd.Commands() {

@@ -20,11 +20,23 @@ func checkURLs(cmd *cobra.Command, args []string) error {
 		args = args[:min(1, len(args))]
 	}
 	for _, arg := range args {
-		if err := checkURL(arg); err != nil {
+		err := checkURL(arg)
+		if err == nil && cmd.Flags().Lookup("context") != nil {
+			err = checkScheme(arg)
+		}
+		if err != nil {
 			return &usageError{err}
 		}
 	}
 	return nil
+}
+
+// checkScheme refuses what is no URL, for a command that takes names, too.
+func checkScheme(arg string) error {
+	if u, err := url.Parse(arg); err != nil || u.Scheme != "" || strings.Contains(arg, "@") { // which may be behind a key
+		return nil
+	}
+	return fmt.Errorf("%q is not a URL, nor a name, which has letters, digits and . _ : - only", arg)
 }
 
 // hostFirst is a URL that lacks its scheme. It holds no secret.

@@ -246,7 +246,8 @@ func name(typ string) kind {
 // host is a host, or host:port.
 var host = kind{typ: "host", valid: "a host or host:port", parse: func(text string) (any, bool) {
 	if !HasPort(text) {
-		return text, text != ""
+		_, number := decimal(text) // a port that lacks its colon
+		return text, text != "" && !number
 	}
 	_, port, err := net.SplitHostPort(text)
 	n, ok := decimal(port)

@@ -23,7 +23,13 @@ func TestWrongCommandLinesAreToldInOneLine(t *testing.T) {
 		"topic create --max-deliveries 5 http://h/a":   "--max-deliveries is for queues and the topic would be a log: add --type queue",
 		"topic create --dead-letter d http://h/a":      "--dead-letter is for queues",
 		"doctor amqp://h/orders":                       `unknown URL scheme "amqp"`,
-		"publish":                                      "weir publish URL",
+		"publish":                                      "the URL is missing: weir publish URL",
+		"topic ls":                                     "WEIR_URL or a context (weir context set) may say it",
+		"backup dir":                                   "the URL is missing: weir backup URL DIR",
+		"tail a/b":                                     `"a/b" is not a URL, nor a name, which has letters`,
+		"topic create ./a":                             `"./a" is not a URL, nor a name`,
+		"replica ls ./a":                               `the URL of the copy begins with ""`,
+		"dash --listen 4040 http://h":                  `flag --listen: "4040" is not a host or host:port`,
 		"work http://127.0.0.1:1/x":                    "weir work URL",
 		"publish --batch 0 http://127.0.0.1:1/x":       `flag --batch: "0" is not a whole number from 1 to 10000`,
 		"publish --lag-pause much http://127.0.0.1:1/": `"much" is not a whole number`,
@@ -36,6 +42,17 @@ func TestWrongCommandLinesAreToldInOneLine(t *testing.T) {
 		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "weir: ") ||
 			!strings.Contains(stderr, want) || !strings.Contains(stderr, "--help`") {
 			t.Errorf("weir %s: exit code %d\n%s%swant one line with %q and code 2", line, code, stdout, stderr, want)
+		}
+	}
+	for line, want := range map[string]string{
+		"http://127.0.0.1:1 publish":    "weir: WEIR_URL names no topic; expected http://",
+		"http://127.0.0.1:1 topic info": "weir: WEIR_URL names no topic; expected http://",
+		"http://127.0.0.1:1/x topic ls": "weir: WEIR_URL has a path; this command works on a whole server",
+		"http://127.0.0.1:1/x tail y":   `weir: WEIR_URL has a name already, so "y" cannot be a name on it`,
+	} {
+		words := strings.Fields(line)
+		if _, stderr, code := weirtest.Run(t, []string{"WEIR_URL=" + words[0]}, words[1:]...); code != 2 || !strings.HasPrefix(stderr, want) {
+			t.Errorf("weir %s: exit code %d\n%swant %q and code 2", line, code, stderr, want)
 		}
 	}
 	if stdout, stderr, code := weirtest.Run(t, nil, "version"); code != 0 || !strings.HasPrefix(stdout, "weir ") || !strings.Contains(stdout, "data format ") || stderr != "" {

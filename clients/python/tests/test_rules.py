@@ -197,6 +197,9 @@ class Retries(kit.Case):
             with self.assertRaises(ValueError) as got:
                 self.kind(url=url)
             self.assertNotIn("secret", str(got.exception))
+        with mock.patch.dict(os.environ, {"WEIR_URL": "http://h/path"}):
+            with self.assertRaisesRegex(ValueError, "^WEIR_URL: "):
+                self.kind()
         with self.assertRaises(ValueError) as got:
             self.kind(key="secret\n")
         self.assertNotIn("secret", str(got.exception))

@@ -56,10 +56,7 @@ export class Transport {
   readonly #retryMs: number;
 
   constructor(url: string | URL, options: ClientOptions) {
-    const u = new URL(url);
-    if (u.protocol !== "http:" && u.protocol !== "https:") {
-      throw new TypeError("a weir server's URL begins with http:// or https://");
-    }
+    const u = serverURL(url);
     this.#key = options.key ?? keyOf(u);
     this.#base = (u.origin + u.pathname).replace(/\/+$/, "");
     this.#fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init));
@@ -162,6 +159,20 @@ export class Transport {
 }
 
 type Init = Omit<RequestInit, "headers"> & { headers: Record<string, string> };
+
+/** The URL of a server. Throws a TypeError, which does not quote it: it may carry a key. */
+function serverURL(url: string | URL): URL {
+  let u: URL | undefined;
+  try {
+    u = new URL(url);
+  } catch {
+    // It has no scheme, as 127.0.0.1:4000 has none.
+  }
+  if (u === undefined || (u.protocol !== "http:" && u.protocol !== "https:")) {
+    throw new TypeError("a weir server's URL begins with http:// or https://");
+  }
+  return u;
+}
 
 /** The key that a URL carries. Throws a TypeError, which does not quote it, for a "%" that nothing is encoded with. */
 function keyOf(u: URL): string {

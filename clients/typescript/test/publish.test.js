@@ -189,6 +189,13 @@ test("a key that no header can hold is in no error", async () => {
   await connect({ key: "secret\n" }).publish(newTopic(), 1); // as a file ends
 });
 
+test("an address that is no server's is refused with what it has to begin with", async () => {
+  const { Client } = await import("@weirmq/client");
+  for (const url of ["127.0.0.1:4000", "localhost:4000", ":secret@127.0.0.1:4000", "redis://127.0.0.1", ""]) {
+    assert.throws(() => new Client(url), { name: "TypeError", message: "a weir server's URL begins with http:// or https://" });
+  }
+});
+
 test("the key goes into the header, also the one of the URL or of a function", async () => {
   const { Client } = await import("@weirmq/client");
   const sent = [];

@@ -28,14 +28,16 @@ def base_url(url: str | None) -> str:
 
     Raises ValueError if it is none.
     """
-    text = url or os.environ.get("WEIR_URL") or DEFAULT_URL
+    variable = "" if url else os.environ.get("WEIR_URL", "")
+    text = url or variable or DEFAULT_URL
+    where = "WEIR_URL" if variable else "url"
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-        raise ValueError("the server's address is http://host:port or https://host:port, without a path")
+        raise ValueError(f"{where}: the server's address is http://host:port or https://host:port, without a path")
     if parts.username is not None:
-        raise ValueError("the key is no part of the server's address: use key= or WEIR_API_KEY")
+        raise ValueError(f"{where}: the key is no part of the server's address: use key= or WEIR_API_KEY")
     if "," in parts.netloc:
-        raise ValueError("the server's address is one: addresses behind commas are not supported")
+        raise ValueError(f"{where}: the server's address is one: addresses behind commas are not supported")
     parts.port  # raises ValueError if it is none
     return f"{parts.scheme}://{parts.netloc}"
 

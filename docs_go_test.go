@@ -20,7 +20,7 @@ import (
 // those that it names.
 var known = map[string]string{
 	"backend": module + "/backend", "config": module + "/config", "context": "context", "errors": "errors", "fmt": "fmt", "goredis": "github.com/redis/go-redis/v9",
-	"http": "net/http", "log": "log", "open": module + "/open", "prometheus": "github.com/prometheus/client_golang/prometheus",
+	"http": "net/http", "io": "io", "log": "log", "open": module + "/open", "prometheus": "github.com/prometheus/client_golang/prometheus",
 	"kafka": module + "/backend/kafka", "kgo": "github.com/twmb/franz-go/pkg/kgo", "oauth": "github.com/twmb/franz-go/pkg/sasl/oauth",
 	"redis": module + "/backend/redis", "slog": "log/slog", "telemetry": module + "/telemetry", "time": "time", "trace": "go.opentelemetry.io/otel/trace", "tracing": module + "/telemetry/tracing", "url": "net/url", "weir": module,
 }

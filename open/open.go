@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/weirmq/weir"
@@ -35,7 +36,13 @@ var schemes = []string{"mem", "file", "redis", "rediss", "kafka", "kafkas", "htt
 // of the backend's own Open. An unknown scheme or key is a *backend.URLError that lists
 // the known ones. No error repeats the URL, which may contain a secret.
 func URL(ctx context.Context, rawURL string) (*weir.Stream, error) {
+	if rawURL == "" {
+		return nil, &backend.URLError{Err: errors.New("weir: the URL is empty")}
+	}
 	u, err := url.Parse(rawURL)
+	if !strings.Contains(rawURL, "://") && (err != nil || !slices.Contains(schemes, u.Scheme)) {
+		return nil, &backend.URLError{Err: fmt.Errorf("weir: the URL has no scheme in front, such as http://; known: %s", strings.Join(schemes, ", "))}
+	}
 	if err != nil {
 		return nil, &backend.URLError{Err: errors.New("weir: invalid URL; an IPv6 address stands in [ ], and special characters in a user name, password or key need percent-encoding")}
 	}

@@ -70,8 +70,12 @@ func (e *QueueFullError) Error() string {
 		limit = "too much load"
 	}
 	text := fmt.Sprintf("publish to %q refused, %s: %s; try again in %s", e.Queue, e.Reason, limit, e.RetryAfter)
-	if e.Err != nil {
-		text += ": " + e.Err.Error()
+	err := e.Err
+	if full, ok := err.(*backend.FullError); ok && Reason(full.Reason) == e.Reason {
+		err = full.Err // the reason has been said
+	}
+	if err != nil {
+		text += ": " + err.Error()
 	}
 	return text
 }

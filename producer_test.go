@@ -574,3 +574,11 @@ func TestWhatABatchHasNotSentSaysSo(t *testing.T) {
 		})
 	}
 }
+
+func TestARefusalNamesItsReasonOnce(t *testing.T) {
+	full := &backend.FullError{Reason: backend.ReasonQueueFull, Err: errors.New("the disk is full")}
+	err := &weir.QueueFullError{Queue: "orders", Reason: weir.QueueFull, Limit: "the server has no room", RetryAfter: time.Second, Err: full}
+	if want := `publish to "orders" refused, queue_full: the server has no room; try again in 1s: the disk is full`; err.Error() != want {
+		t.Errorf("it says %s\nwant %s", err, want)
+	}
+}

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -205,6 +206,84 @@ func TestAMessageThatIsLostWhileItWaitsIsNotHandled(t *testing.T) {
 			t.Errorf("handled %q, want one", handled)
 		}
 	})
+}
+
+// forgetful is a backend that hands out again what it has forgotten that it handed out, as a
+// server does that restarts without its leases.
+type forgetful struct{ *backendtest.Fake }
+
+func (f forgetful) Claim(ctx context.Context, req backend.ClaimRequest) (backend.Claimed, error) {
+	got, err := f.Fake.Claim(ctx, req)
+	for _, d := range got.Deliveries {
+		d.Attempt = 1
+	}
+	got.Reclaimed = 0
+	return got, err
+}
+
+// A server that restarts may forget that it handed out a message, whose handler still runs, or
+// whose ack it has not answered. To the pool that is nothing new.
+func TestAServerThatForgetsItsLeasesHandsOutNothingTwice(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes time.Duration // a handler
+		acks  backendtest.Fault
+	}{
+		"the ack is repeated under a lease that is gone": {acks: backendtest.Fault{Err: backend.ErrOutcomeUnknown, Times: 1}},
+		"the ack is refused":                             {acks: backendtest.Fault{Err: errors.New("no"), Times: 1}},
+		"the handler still runs":                         {takes: 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Run(t, func(t *testing.T) {
+				f := backendtest.NewFake(backendtest.FakeOptions{})
+				publish(t, f, 1)
+				f.Inject(backendtest.OpAck, c.acks)
+				var mu sync.Mutex
+				runs, atWork := 0, map[string]bool{}
+				p, err := NewPool(New(forgetful{f}), func(_ context.Context, d *Delivery) error {
+					mu.Lock()
+					if runs++; atWork[d.ID] {
+						t.Errorf("message %s has two handlers", d.ID)
+					}
+					atWork[d.ID] = true
+					mu.Unlock()
+					time.Sleep(c.takes)
+					mu.Lock()
+					defer mu.Unlock()
+					atWork[d.ID] = false
+					return nil
+				}, quiet(PoolConfig{Workers: 2}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, end := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- p.Run(ctx) }()
+				time.Sleep(10 * time.Millisecond) // the first ack has been sent
+
+				away := f.Inject(backendtest.OpClaim, backendtest.Fault{Err: backend.ErrUnavailable})
+				before := f.Again()
+				before.Inject(backendtest.OpClaim, backendtest.Fault{Repeat: true})
+				got, err := before.Claim(ctx, backend.ClaimRequest{Consumer: "of before", Max: 1, ReclaimAfter: time.Minute})
+				if err != nil || len(got.Deliveries) != 1 {
+					t.Fatal(got, err)
+				}
+				if _, err := before.Nack(ctx, []backend.Return{{Lease: got.Deliveries[0].Lease, NotStarted: true}}); err != nil {
+					t.Fatal(err)
+				}
+				publish(t, f, 1) // wakes the claim that waits
+				time.Sleep(5 * time.Second)
+				away()
+				time.Sleep(time.Minute)
+				end()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+				if acked := len(f.Acked()); runs != 2 || acked != 2 {
+					t.Errorf("2 messages: %d runs of handlers, %d acked", runs, acked)
+				}
+			})
+		})
+	}
 }
 
 // assisted is a backend of which a group is made again by a claim that does not wait, if there is one.

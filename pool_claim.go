@@ -239,7 +239,7 @@ func (p *Pool) accept(got *backend.Claimed, limit int) {
 		return
 	}
 	p.mu.stats.Reclaimed += uint64(len(taken))
-	known := p.supersede(got.Deliveries[:got.Reclaimed])
+	known := p.supersede(p.perhapsAgain(got))
 	for i, d := range got.Deliveries {
 		j := p.mu.free.take()
 		j.delivery, j.lease, j.ctx = d, d.Lease, &contexts[i]
@@ -335,6 +335,16 @@ const (
 	underWay fate = iota + 1 // its handler still runs
 	handled                  // its ack did not get through
 )
+
+// perhapsAgain returns the deliveries that this pool may have had before: those taken over,
+// and if the server was away, or did not take an ack, the new ones as well, because it may
+// have forgotten that it had handed them out. The lock is held.
+func (p *Pool) perhapsAgain(got *backend.Claimed) []*Delivery {
+	if p.mu.doubts > 0 || !p.mu.unacked.empty() {
+		return got.Deliveries
+	}
+	return got.Deliveries[:got.Reclaimed]
+}
 
 // supersede gives up what this pool holds of messages that it has just been given again,
 // and returns their fates: what was handled must not run again, and no message may have

@@ -330,6 +330,7 @@ func TestPoolNeverRunsAgainWhatItHasHandled(t *testing.T) {
 		"the server is away":             {Err: backend.ErrUnavailable},
 		"the server hangs":               {Hang: true},
 		"the server refuses acks":        {Err: errors.New("no permission"), Times: 1},
+		"acks are not permitted":         {Err: backend.ErrForbidden},
 		"a claim overtakes the late ack": {Err: backend.ErrUnavailable, Times: 4},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -46,6 +46,7 @@ type job struct {
 	lost       bool
 	superseded bool          // claimed once more while this pool had it: another job carries that
 	timedOut   bool          // its heartbeat has stopped
+	doubtful   bool          // its ack had no answer, and its lease was gone then
 	replaced   bool          // abandoned, and another worker took the place of its worker
 	started    time.Time     // when its handler began
 	timeout    time.Duration // how long it may run; 0: without end
@@ -188,6 +189,8 @@ func (s *messageSet) has(m message) bool {
 	return young || old
 }
 
+func (s *messageSet) empty() bool { return len(s.young)+len(s.old) == 0 }
+
 func (s *messageSet) add(m message) {
 	if len(s.young) >= maxRemembered/2 {
 		s.old, s.young = s.young, nil
@@ -200,7 +203,7 @@ func (s *messageSet) add(m message) {
 
 // take removes a message and reports whether it was there.
 func (s *messageSet) take(m message) bool {
-	if len(s.young)+len(s.old) == 0 {
+	if s.empty() {
 		return false
 	}
 	was := s.has(m)

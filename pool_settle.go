@@ -71,13 +71,14 @@ func (p *Pool) ackLoop(ctx context.Context) {
 // acked lets go of handled jobs. What was handled and could not be acknowledged is
 // remembered: if the message comes back it is acknowledged then, and not run again. A
 // refused ack is remembered, too: the claim that took the lease may be this pool's own,
-// with its answer still on the way.
+// with its answer still on the way. So is one in doubt, as of a server that has restarted
+// without the lease, and hands the message out as if it were new.
 func (p *Pool) acked(jobs []*job, lost []string, ok bool) {
 	refused := setOf(lost)
 	p.mu.Lock()
 	p.mu.overdue = false
 	for _, j := range jobs {
-		if !ok || refused[j.lease.ID] {
+		if !ok || refused[j.lease.ID] || j.doubtful {
 			p.mu.unacked.add(j.message())
 		} else {
 			p.mu.unacked.take(j.message())
@@ -264,7 +265,8 @@ func (p *Pool) moveDead(ctx context.Context, j *job, cause backend.Cause) (lost 
 // messages next then decides what becomes of them.
 //
 // The repeat of a call whose answer was lost may learn that the leases are gone. Since
-// nobody else can have them before they run out, the first attempt did it.
+// nobody else can have them before they run out, the first attempt did it, or the server
+// has forgotten them.
 func (p *Pool) tell(ctx context.Context, jobs []*job, ack bool, call func(context.Context) ([]string, error)) (lost []string, ok bool) {
 	unknown := false
 	telling(jobs)
@@ -280,7 +282,7 @@ func (p *Pool) tell(ctx context.Context, jobs []*job, ack bool, call func(contex
 			return lost, true
 		}
 		unknown = unknown || errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, context.DeadlineExceeded)
-		if ctx.Err() != nil || !backend.Retryable(err) || !ack && time.Now().After(p.latestEnd(jobs)) {
+		if ctx.Err() != nil || !p.tellsAgain(err, ack) || !ack && time.Now().After(p.latestEnd(jobs)) {
 			p.gaveUp(err, len(jobs))
 			return nil, false
 		}
@@ -292,6 +294,18 @@ func (p *Pool) tell(ctx context.Context, jobs []*job, ack bool, call func(contex
 	}
 }
 
+// tellsAgain reports whether a call that ended with err may be repeated. An ack that is not
+// permitted is, unless the pool stops: it may be by and by, and until then whatever is
+// claimed would be handled and come again.
+func (p *Pool) tellsAgain(err error, ack bool) bool {
+	if !ack || !errors.Is(err, ErrForbidden) {
+		return backend.Retryable(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.mu.stopping
+}
+
 // holdClaims prevents claims until the acks in progress are answered.
 func (p *Pool) holdClaims() {
 	p.mu.Lock()
@@ -299,16 +313,20 @@ func (p *Pool) holdClaims() {
 	p.mu.Unlock()
 }
 
-// lostFor leaves of the lost ones those whose leases have run out.
+// lostFor leaves of the lost ones those whose leases have run out. The others are in doubt.
 func (p *Pool) lostFor(jobs []*job, lost []string) []string {
 	if len(lost) == 0 {
 		return nil
 	}
-	now := time.Now()
+	now, gone := time.Now(), setOf(lost)
 	over := make(map[string]bool)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, j := range jobs {
 		if now.After(j.end(p.cfg.ReclaimAfter)) {
 			over[j.lease.ID] = true
+		} else {
+			j.doubtful = gone[j.lease.ID]
 		}
 	}
 	var left []string

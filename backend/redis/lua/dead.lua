@@ -40,8 +40,15 @@ for _, extra in ipairs({
   fields[#fields + 1] = extra[1]
   fields[#fields + 1] = extra[2]
 end
+-- No entry has this ID, so these change nothing: who may not acknowledge must not store the letter, again and again. The first
+-- finds out whether there is memory for it, which a script that has begun to write is not asked any more.
+local refused = redis.pcall('XADD', dead, '0-0', 'data', '')
+if not string.find(refused.err, 'The ID specified in XADD', 1, true) then
+  return refused
+end
+redis.call('XACK', stream, group, '0-0')
 -- The letter first, the acknowledgement last: a script that fails is not undone.
 local letter = redis.call('XADD', dead, '*', unpack(fields))
 redis.call('XACK', stream, group, id)
-redis.call('HDEL', retry, id)
+redis.pcall('HDEL', retry, id) -- a note that is left does no harm
 return {letter, text, now}

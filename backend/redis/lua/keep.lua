@@ -13,7 +13,8 @@ local function keepBack(later, about, wake, delay, list, from, to)
     number = string.format('%.0f', redis.call('HINCRBY', about, 'later', 1))
     member = string.rep('0', 16 - #number) .. number .. packed
   until redis.call('ZADD', later, 'NX', due, member) == 1 -- the count may have been deleted
-  if redis.call('ZRANK', later, member) == 0 then
+  -- Who may not look, or wake anybody, has kept the message back: it may come a little later.
+  if redis.pcall('ZRANK', later, member) == 0 then
     redis.pcall('XADD', wake, 'MAXLEN', 1, '*', 'due', due)
   end
   return 'later-' .. number

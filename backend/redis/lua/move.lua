@@ -43,7 +43,7 @@ while moved < tonumber(ARGV[1]) and size < tonumber(ARGV[2]) do
   local id = redis.call('XADD', stream, '*', unpack(fieldsOf(member, string.format('%.0f', tonumber(found[2])))))
   redis.call('ZREM', later, member)
   if new then
-    redis.call('HSET', KEYS[3], 'made', id)
+    redis.pcall('HSET', KEYS[3], 'made', id) -- who may not note it has moved the message
     new = false
   end
   moved, size = moved + 1, size + #member

@@ -33,6 +33,6 @@ end
 number = string.format('%.0f', next)
 redis.call('SET', KEYS[2], number .. ' ' .. last, 'PX', ARGV[1])
 if new and first then
-  redis.call('HSET', KEYS[3], 'made', first)
+  redis.pcall('HSET', KEYS[3], 'made', first) -- who may not note it has stored the entries
 end
 return {number, last, 0}

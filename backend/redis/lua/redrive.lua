@@ -57,6 +57,6 @@ end
 local id = redis.call('XADD', KEYS[2], '*', unpack(fields))
 redis.call('XDEL', KEYS[1], ARGV[1])
 if new then
-  redis.call('HSET', KEYS[3], 'made', id)
+  redis.pcall('HSET', KEYS[3], 'made', id) -- who may not note it has sent the message
 end
 return {id}

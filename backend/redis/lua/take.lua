@@ -12,12 +12,15 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local taken = {}
 
--- From now on somebody has it again; of the note the error stays.
+-- These change nothing: who may not do all of this must not count deliveries that nobody gets.
+redis.call('XACK', stream, group, '0-0')
+redis.call('HDEL', retry, '')
+
+-- From now on somebody has it again; of the note the error stays, if it may be written.
 local function handOut(id, note, text)
-  if not text or text == '' then
+  local changed = string.sub(note, 1, 1) == '!'
+  if not text or text == '' or changed and type(redis.pcall('HSET', retry, id, '0 ' .. text)) == 'table' then
     redis.call('HDEL', retry, id)
-  elseif string.sub(note, 1, 1) == '!' then
-    redis.call('HSET', retry, id, '0 ' .. text)
   end
 end
 

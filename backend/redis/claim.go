@@ -32,6 +32,9 @@ type claim struct {
 	scan   int                      // COUNT of a scan for orphans
 	leases map[string]time.Duration // by consumer, if any differs from this claim's; otherwise nil
 	taken  bool                     // the scan took over what it found
+	counts map[string]int           // by ID: how many deliveries the scan has seen of an orphan
+	left   bool                     // orphans may be this consumer's without having been handed out
+	read   bool                     // what is new was asked for
 	// again are those of the new deliveries that this process has already.
 	again []*backend.Delivery
 	// passed reports that something was read that was sent back to another group.
@@ -64,8 +67,12 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 	want := req.Max
 	req.Max = b.missed.limit(want)
 	c := &claim{ClaimRequest: &req, since: time.Now(), scan: req.Max}
-	start := c.since
+	b.findPlace(ctx)
+	start := beginning{at: c.since, seen: b.acked.newest()}
 	err := b.claim(ctx, c)
+	if start.read = c.read; c.left {
+		b.missed.note(req.Consumer, start)
+	}
 	b.missed.ended(req.Consumer, req.Max, want, start, err)
 	if errors.Is(err, backend.ErrGroupNotFound) {
 		if err = b.createGroup(ctx); err == nil {
@@ -257,6 +264,7 @@ func (b *Backend) addressed(d *backend.Delivery) bool {
 }
 
 func (b *Backend) readCmd(ctx context.Context, c *claim, count int) *redis.RawCmd {
+	c.read = true
 	return redis.NewRawCmd(ctx, "XREADGROUP", "GROUP", b.keys.group, c.Consumer,
 		"COUNT", count, "STREAMS", b.keys.stream, ">")
 }

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,33 +31,82 @@ type missed struct {
 	most   atomic.Int64 // deliveries in one answer; 0: as many as are asked for
 
 	mu    sync.Mutex
-	since map[string]time.Time // guarded by mu; consumer -> the start of its first claim without an answer
+	since map[string]beginning // guarded by mu; by consumer, of its first claim without an answer
+	// counted is how many deliveries counted of an orphan before it was to be taken, notCounted if
+	// nobody has asked; guarded by mu. It is there from its scan to the answer of the script.
+	counted map[string]int
 }
 
+// beginning is when a claim began, and the newest ID that had been delivered by then, as far as this
+// process knows.
+type beginning struct {
+	at   time.Time
+	seen id
+	read bool // the claim has asked for what is new
+}
+
+const notCounted = -1
+
 // note records that a claim of a consumer was not answered.
-func (m *missed) note(consumer string, start time.Time) {
+func (m *missed) note(consumer string, start beginning) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.since == nil {
-		m.since = map[string]time.Time{}
+		m.since = map[string]beginning{}
 	}
-	if _, earlier := m.since[consumer]; !earlier && len(m.since) < maxNames {
+	if first, earlier := m.since[consumer]; earlier {
+		first.read = first.read || start.read
+		m.since[consumer] = first
+	} else if len(m.since) < maxNames {
 		m.since[consumer] = start
 	}
 }
 
-// of returns when the first claim of a consumer began that was not answered.
-func (m *missed) of(consumer string) (since time.Time, any bool) {
+// of returns how the first claim of a consumer began that was not answered.
+func (m *missed) of(consumer string) (since beginning, any bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	since, any = m.since[consumer]
 	return since, any
 }
 
+// taking notes the counts of orphans that are about to be taken.
+func (m *missed) taking(counts map[string]int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.counted == nil {
+		m.counted = make(map[string]int, len(counts))
+	}
+	maps.Copy(m.counted, counts)
+}
+
+// took forgets orphans that are taken, or certainly are not.
+func (m *missed) took(ids []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, name := range ids {
+		delete(m.counted, name)
+	}
+}
+
+// counts reports whether a delivery of which no answer came was counted as one by that claim. A scan
+// takes orphans over and does not count, a read hands out what nobody has had before.
+func (m *missed) counts(p pendingEntry, since beginning) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if before, known := m.counted[p.id]; known {
+		return before != notCounted && p.count > before
+	}
+	v, err := parseID(p.id)
+	return since.read && p.count < 2 && err == nil && since.seen.less(v)
+}
+
 func (m *missed) recovered(consumer string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.since, consumer)
+	if delete(m.since, consumer); len(m.since) == 0 {
+		m.counted = nil
+	}
 }
 
 // limit returns how many deliveries to ask for: fewer after an answer that never
@@ -69,7 +119,7 @@ func (m *missed) limit(want int) int {
 }
 
 // ended records how a consumer's claim for n deliveries that began at start went.
-func (m *missed) ended(consumer string, n, want int, start time.Time, err error) {
+func (m *missed) ended(consumer string, n, want int, start beginning, err error) {
 	if err == nil {
 		if most := m.most.Load(); most > 0 && int64(n) == most {
 			if most *= 2; most >= int64(want) {
@@ -88,8 +138,32 @@ func (m *missed) ended(consumer string, n, want int, start time.Time, err error)
 	}
 }
 
-// recoverMissed gives back what unanswered claims of a consumer may have been given. It does not run
-// beside another claim, whose deliveries would look the same.
+// findPlace asks, before the first claim, how far the group has got: what lies before that is not new to
+// it. What cannot be read is not known.
+func (b *Backend) findPlace(ctx context.Context) {
+	if b.placed.Swap(true) {
+		return
+	}
+	groups := redis.NewRawCmd(ctx, "XINFO", "GROUPS", b.keys.stream)
+	if b.do(ctx, groups) != nil {
+		return
+	}
+	r := &replyReader{groups.Val()}
+	n, _ := r.array()
+	for range n {
+		name, g, err := r.group()
+		if err != nil {
+			return
+		}
+		if v, err := parseID(g.last); err == nil && name == b.keys.group {
+			b.acked.reached(v)
+		}
+	}
+}
+
+// recoverMissed gives back what unanswered claims of a consumer may have been given, and what they had
+// only taken over from others as it was. It does not run beside another claim, whose deliveries would
+// look the same.
 func (b *Backend) recoverMissed(ctx context.Context, consumer string) error {
 	m := &b.missed
 	since, any := m.of(consumer)
@@ -107,7 +181,7 @@ func (b *Backend) recoverMissed(ctx context.Context, consumer string) error {
 		return err
 	}
 	var back []backend.Return
-	oldest := time.Since(since) + missedSlack
+	oldest := time.Since(since.at) + missedSlack
 	for range n {
 		p, err := r.pendingEntry()
 		if err != nil {
@@ -116,7 +190,7 @@ func (b *Backend) recoverMissed(ctx context.Context, consumer string) error {
 		if p.idle <= oldest && !b.acked.holds(p.id) {
 			back = append(back, backend.Return{
 				Lease:      backend.Lease{ID: p.id, Consumer: consumer, Attempt: p.count, Since: time.Now()},
-				NotStarted: true,
+				NotStarted: m.counts(p, since),
 			})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -89,6 +90,125 @@ func TestAConnectionLostInABlockingClaimDoesNotCount(t *testing.T) {
 		got := claim(t, b, req)
 		if len(got.Deliveries) != 1 || got.Deliveries[0].Attempt != 1 || len(got.Dead) != 0 {
 			t.Errorf("the next claim gave %d deliveries, %d dead", len(got.Deliveries), len(got.Dead))
+		}
+	})
+}
+
+// breaker forwards to a server, and cuts all its connections once it has forwarded a number of bytes in one
+// direction.
+type breaker struct {
+	net.Listener
+	mu    sync.Mutex
+	left  map[bool]int // to the server, and back; not there: any number
+	conns []net.Conn
+	broke bool
+}
+
+func newBreaker(t *testing.T, target string) *breaker {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &breaker{Listener: l}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			p.mu.Lock()
+			p.conns = append(p.conns, client, server)
+			p.mu.Unlock()
+			go p.forward(server, client, true)
+			go p.forward(client, server, false)
+		}
+	}()
+	return p
+}
+
+func (p *breaker) forward(to, from net.Conn, up bool) {
+	defer to.Close()
+	part := make([]byte, 4096)
+	for {
+		n, err := from.Read(part)
+		p.mu.Lock()
+		if left, ends := p.left[up]; ends && n > 0 {
+			if p.left[up] = left - n; n > left {
+				n, p.broke, p.left = left, true, nil
+				_, _ = to.Write(part[:n])
+				for _, c := range p.conns {
+					_ = c.Close()
+				}
+				p.conns, n = nil, 0
+			}
+		}
+		p.mu.Unlock()
+		if _, wrong := to.Write(part[:n]); err != nil || wrong != nil {
+			return
+		}
+	}
+}
+
+// after cuts once n more bytes have gone in a direction; broken reports whether they have.
+func (p *breaker) after(n int, up bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left, p.broke = map[bool]int{up: n}, false
+}
+
+func (p *breaker) broken() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = nil
+	return p.broke
+}
+
+// Wherever a claim of orphans breaks off: what their holders had of them counts, what nobody got does not.
+func TestAnOrphanCountsOnceWhereverItsClaimBreaksOff(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		p, admin := newBreaker(t, s.Addr()), s.Client()
+		points := 0
+		for _, up := range []bool{true, false} {
+			for n, broken := 0, true; broken; n += 23 {
+				stream := fmt.Sprintf("jobs%d%t", n, up)
+				direct := open(t, s.Addr(), "stream="+stream)
+				publish(t, direct, 2)
+				orphans := claim(t, direct, backend.ClaimRequest{Consumer: "dead", Max: 2}).Deliveries
+				b := openOn(t, "redis://"+p.Addr().String()+"/0?stream="+stream)
+				for i, d := range orphans {
+					if err := admin.Do(t.Context(), "XCLAIM", stream, "weir", "dead", 0, d.ID, "IDLE", 3600_000, "RETRYCOUNT", 1+i, "JUSTID").Err(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				p.after(n, up)
+				var got backend.Claimed
+				attempts, dead := map[string]int{}, 0
+				for try := 0; try < 50 && len(attempts)+dead < 2; try++ {
+					got, _ = b.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 2, ReclaimAfter: time.Minute, MaxDeliveries: 2})
+					for _, d := range got.Deliveries {
+						attempts[d.ID] = d.Attempt
+					}
+					dead += len(got.Dead)
+				}
+				letters := admin.XLen(t.Context(), "{"+stream+"}:dlq").Val()
+				if attempts[orphans[0].ID] != 2 || len(attempts) != 1 || letters != 1 {
+					t.Errorf("cut after %d bytes, to the server %t: deliveries %v, %d dead letters", n, up, attempts, letters)
+				}
+				if broken = p.broken(); broken {
+					points++
+				}
+				_ = b.Close()
+			}
+		}
+		if points < 20 {
+			t.Errorf("the claim broke off at %d places", points)
 		}
 	})
 }

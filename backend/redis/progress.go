@@ -72,6 +72,22 @@ func (p *progress) restart(behind string) {
 	p.mu.acked, p.mu.seen = begin, begin
 }
 
+// reached notes that the group has got as far as an ID.
+func (p *progress) reached(v id) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.seen.less(v) {
+		p.mu.seen = v
+	}
+}
+
+// newest returns the highest ID that was delivered, as far as this process knows.
+func (p *progress) newest() id {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.seen
+}
+
 // holds reports whether this process has a delivery that it has not settled.
 func (p *progress) holds(text string) bool {
 	p.mu.Lock()

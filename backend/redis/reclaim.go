@@ -100,6 +100,7 @@ func (c *claim) parsePending(r *replyReader) (next string, ids []string, err err
 		return "", nil, err
 	}
 	last := ""
+	c.counts = map[string]int{}
 	for range n {
 		p, err := r.pendingEntry()
 		if err != nil {
@@ -114,6 +115,7 @@ func (c *claim) parsePending(r *replyReader) (next string, ids []string, err err
 		}
 		if last = p.id; p.idle >= lease {
 			ids = append(ids, p.id)
+			c.counts[p.id] = p.count
 		}
 	}
 	if n < c.wanted()*pagePerDelivery {
@@ -171,15 +173,20 @@ func (b *Backend) take(ctx context.Context, c *claim, ids []string) error {
 	least := c.ReclaimAfter.Milliseconds()
 	if c.taken {
 		least = -1
+		if err := b.countDeliveries(ctx, c, ids); err != nil {
+			return b.untaken(c, ids, err)
+		}
 	}
+	b.missed.taking(c.counts)
 	args := []any{b.keys.group, c.Consumer, least, c.ReclaimAfter.Milliseconds(), max(c.MaxDeliveries, 0)}
 	for _, name := range ids {
 		args = append(args, name)
 	}
 	cmd := takeScript.cmd(ctx, []string{b.keys.stream, b.keys.retry, b.keys.workers}, args...)
 	if err := b.do(ctx, cmd); err != nil {
-		return err
+		return b.untaken(c, ids, err)
 	}
+	b.missed.took(ids)
 	r := &replyReader{cmd.Val()}
 	n, err := r.array()
 	if err != nil {
@@ -208,6 +215,44 @@ func (b *Backend) take(ctx context.Context, c *claim, ids []string) error {
 		}
 	}
 	return b.bury(ctx, c, past)
+}
+
+// untaken learns why orphans were not taken, as far as is known. The next claim looks after them, unless
+// it would fail as well: while the slot moves, new messages do not wait for that.
+func (b *Backend) untaken(c *claim, ids []string, err error) error {
+	if c.left = (ended(err) || backend.Retryable(err)) && !slotMoves(err); !c.left {
+		b.missed.took(ids)
+	}
+	return err
+}
+
+// countDeliveries reads how often orphans that a scan took over have been delivered. Should their claim
+// stay without an answer from here on, that tells whether it has counted one more.
+func (b *Backend) countDeliveries(ctx context.Context, c *claim, ids []string) error {
+	c.counts = make(map[string]int, len(ids))
+	for _, name := range ids {
+		c.counts[name] = notCounted
+	}
+	b.missed.taking(c.counts)
+	page := redis.NewRawCmd(ctx, "XPENDING", b.keys.stream, b.keys.group, ids[0], ids[len(ids)-1], missedMost, c.Consumer)
+	if err := b.do(ctx, page); err != nil {
+		return err
+	}
+	r := &replyReader{page.Val()}
+	n, err := r.array()
+	if err != nil {
+		return err
+	}
+	for range n {
+		p, err := r.pendingEntry()
+		if err != nil {
+			return err
+		}
+		if _, wanted := c.counts[p.id]; wanted {
+			c.counts[p.id] = p.count
+		}
+	}
+	return nil
 }
 
 // taken is the outcome for one orphan.

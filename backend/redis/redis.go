@@ -54,6 +54,7 @@ type Backend struct {
 	reclaimAfter atomic.Int64 // ns, of the last claim
 	scannedAt    atomic.Int64 // Unix ns of the last scan beside a read
 	cursor       atomic.Pointer[string]
+	placed       atomic.Bool // it has been asked how far the group has got
 	orphans      atomic.Bool // the last claim found some: reclaim first, then read
 	acked        progress
 	count        count

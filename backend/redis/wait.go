@@ -115,6 +115,7 @@ func (b *Backend) wait(ctx context.Context, c *claim, d time.Duration, taker str
 		return nil, nil, err
 	}
 	blocking, stop := context.WithCancel(b.closing)
+	c.read = true
 	read := redis.NewRawCmd(blocking, "XREADGROUP", "GROUP", b.keys.group, c.Consumer,
 		"COUNT", c.room(), "BLOCK", max(1, d.Milliseconds()), "STREAMS", b.keys.stream, ">")
 	w := &waiting{b: b, of: &b.claims, master: master, asks: taker != "", conn: number, answered: make(chan struct{}), left: make(chan bool, 1), stop: stop}

@@ -93,9 +93,9 @@ func samples(s *Setting) sample {
 	case s.kind.typ == "duration":
 		return sample{"off", time.Duration(-1), []string{"0", "2", "2s", "-1ms", "soon"}}
 	case s.kind.typ == "bytes" && s.name == "disk-reserve":
-		return sample{"0", int64(-1), []string{"-1", "1.5GiB", "MiB", "10MB", "99999999999TiB", "half", "64MiB "}}
+		return sample{"0", int64(-1), []string{"-1", "1.5GiB", "MiB", "10MB", "99999999999TiB", "16777217TiB", "half", "64MiB "}}
 	case s.kind.typ == "bytes":
-		return sample{"2KiB", int64(2048), []string{"-1", "1.5GiB", "MiB", "10MB", "9000TiB", "half", "64MiB "}}
+		return sample{"2KiB", int64(2048), []string{"-1", "1.5GiB", "MiB", "10MB", "9000TiB", "16777217TiB", "half", "64MiB "}}
 	case s.kind.typ == "bool":
 		return sample{"yes", true, []string{"2", "maybe", " true", "true "}}
 	case s.kind.typ == "share":

@@ -174,6 +174,10 @@ func TestWriteEachTakesTheAnswersOutcomes(t *testing.T) {
 	if _, err := c.WriteEach(t.Context(), "t", reqs); !errors.Is(err, backend.ErrOutcomeUnknown) {
 		t.Errorf("one result for two writes: %v", err)
 	}
+	said = `{"results":[{"first_seq":3},{}]}`
+	if out, err := c.WriteEach(t.Context(), "t", reqs); err != nil || out[0].Err != nil || !errors.Is(out[1].Err, backend.ErrOutcomeUnknown) {
+		t.Errorf("a result that names no record: %+v, %v", out, err)
+	}
 	status, said = http.StatusNotFound, `{"error":{"code":"not_found","message":"no such call"}}`
 	if _, err := c.WriteEach(t.Context(), "t", reqs); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("a server without the call: %v", err)

@@ -234,6 +234,42 @@ func TestATopicCreatedAgainIsReadFromItsStart(t *testing.T) {
 	}
 }
 
+// A topic that is deleted and created again while it is watched is no topic that is gone: the end of the
+// stream is not the watch's.
+func TestATopicCreatedAgainOnOneStreamIsWatchedOn(t *testing.T) {
+	again := "id: x\nevent: tombstone\ndata: {\"topic\":\"a\",\"reason\":\"recreated\",\"gap_from\":1,\"gap_to\":9,\"earliest_seq\":1,\"head_seq\":2}\n\n"
+	b := startBadServer(t,
+		sends(hint+gone("a")+again+records("a", 0, 2)),
+		sends(records("a", 2, 3)+gone("a")))
+	o, err := b.follow(t, map[string]uint64{"a": 9})
+	if err != nil || !reflect.DeepEqual(o.deleted, []string{"a", "a"}) {
+		t.Errorf("%v; deleted %v", err, o.deleted)
+	}
+	wantSeqs(t, o, 1, 2, 3)
+}
+
+// A stream that has told something is connected again soon, however many tries it took before. Where the
+// server says when to come, that is neither at once nor never, and as it ends, no earlier.
+func TestHowLongAWatchWaitsForItsServer(t *testing.T) {
+	f := follower{retry: watchRetryLimit, at: map[string]uint64{"a": 0}}
+	for range 20 {
+		f.pause(errSilent)
+	}
+	_ = f.frames(newFrameReader(strings.NewReader(records("a", 0, 1)), maxAnswerBytes))
+	if d := f.pause(errSilent); d > watchRetryBase {
+		t.Errorf("%v after a stream with a frame, want %v at most", d, watchRetryBase)
+	}
+	if d := f.pause(&StreamEnded{Code: streamCodeShutdown}); d != watchRetryLimit {
+		t.Errorf("%v before it comes back to a server that ends, want the %v of its hint", d, watchRetryLimit)
+	}
+	for hint, want := range map[string]time.Duration{"0": minRetry, "60": 60 * time.Millisecond, "86400000": maxRetry} {
+		r := newFrameReader(strings.NewReader("retry: "+hint+"\n\n"), maxAnswerBytes)
+		if _, err := r.next(); !errors.Is(err, io.EOF) || r.retry != want {
+			t.Errorf("a hint of %s ms: %v (%v), want %v", hint, r.retry, err, want)
+		}
+	}
+}
+
 func TestErrorFramesAreAdviceOrTheReasonOfTheEnd(t *testing.T) {
 	b := startBadServer(t,
 		sends(hint+"event: error\ndata: {\"code\":429,\"error\":\"e\",\"retry_after_ms\":1500,\"topics\":[\"a\"]}\n\n"+records("a", 0, 1)+

@@ -42,6 +42,26 @@ func TestConformanceOnRedis(t *testing.T) {
 	})
 }
 
+// The length that a trim keeps is of the stream as a whole, and never none.
+func TestATrimOfShardsKeepsItsLengthAtMost(t *testing.T) {
+	t.Parallel()
+	b := openURL(t, redistest.Start(t, redistest.Options{}).URL()+"?shards=3&stream=jobs")
+	defer b.Close()
+	for range 60 { // one by one they come to all shards
+		if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for keep, want := range map[int64]int64{10: 12, 1: 3} {
+		if _, err := b.(backend.Trimmer).Trim(t.Context(), backend.TrimRequest{MaxLen: keep}); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := b.Stats(t.Context()); err != nil || s.XLen > want {
+			t.Errorf("%d messages are left of those that %d were to be of, %v", s.XLen, keep, err)
+		}
+	}
+}
+
 func openURL(t testing.TB, url string) backend.Backend {
 	t.Helper()
 	s, err := open.URL(t.Context(), strings.Replace(url, "??", "?", 1))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/tests/redistest"
+	"github.com/weirmq/weir/tests/stall"
 )
 
 // numbers returns the messages 0 to n-1, delayed by d.
@@ -498,4 +499,38 @@ func TestARemovedStreamTakesWhatIsNotDueAlong(t *testing.T) {
 			t.Errorf("left: %v", left)
 		}
 	})
+}
+
+// Workers that wait for a message which is due later hear of one that is due earlier.
+func TestAnEarlierMessageDoesNotWaitForALaterOne(t *testing.T) {
+	addr, s := startServer(t)
+	b, producer := open(t, addr, "stream=jobs"), open(t, addr, "stream=jobs")
+	later := func(data string, delay time.Duration) {
+		t.Helper()
+		if _, err := producer.Append(t.Context(), []backend.Message{{Data: []byte(data), Delay: delay}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	later("later", time.Hour)
+	got := make(chan backend.Claimed, 1)
+	go func() {
+		c, _ := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "c", Max: 1, Block: time.Minute, ReclaimAfter: time.Hour})
+		got <- c
+	}()
+	wait(t, "the claim waits, and the watch for what is due", func() bool { return blocked(s) == 2 })
+	later("earlier", 10*time.Millisecond)
+	stalled := stall.Watch()
+	for began := time.Now(); ; {
+		select {
+		case c := <-got:
+			if len(c.Deliveries) != 1 || string(c.Deliveries[0].Data) != "earlier" {
+				t.Errorf("claimed %+v", c)
+			}
+			return
+		case <-time.After(100 * time.Millisecond):
+			if time.Since(began) > 10*time.Second+stalled() {
+				t.Fatal("the earlier message does not come")
+			}
+		}
+	}
 }

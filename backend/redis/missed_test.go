@@ -392,3 +392,37 @@ func TestWhatAConsumerMissedIsGivenBackThoughAnotherClaimsFirst(t *testing.T) {
 		t.Errorf("%d of 3 were delivered", seen)
 	}
 }
+
+// What this process works on is not given back with what it missed: it would have two handlers.
+func TestWhatIsHeldIsNotGivenBackWithWhatWasMissed(t *testing.T) {
+	addr, s := startServer(t)
+	proxy := redistest.NewProxy(t, addr)
+	b := openOn(t, proxy.URL()+"?stream=jobs")
+	defer func() { _ = b.Close() }()
+	publish(t, b, 2)
+	req := backend.ClaimRequest{Consumer: "c", Max: 1, ReclaimAfter: time.Minute}
+	held := claim(t, b, req).Deliveries[0]
+	proxy.Set(redistest.Fault{HoldDown: true})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	_, err := b.Claim(ctx, req)
+	cancel()
+	if err == nil {
+		t.Fatal("a claim that hears nothing has succeeded")
+	}
+	proxy.Cut()
+	proxy.Heal()
+	var got backend.Claimed
+	wait(t, "the other message comes", func() bool {
+		got, _ = b.Claim(t.Context(), req) // the connections that were cut are errors
+		return len(got.Deliveries) > 0
+	})
+	if d := got.Deliveries[0]; d.ID == held.ID {
+		t.Errorf("what is held comes again: %+v", d.Lease)
+	}
+	if n := s.Client().XPending(t.Context(), "jobs", "weir").Val().Count; n != 2 {
+		t.Errorf("%d are pending, want 2", n)
+	}
+	if lost, err := b.Extend(t.Context(), []backend.Lease{held.Lease}, time.Minute); err != nil || len(lost) != 0 {
+		t.Errorf("what is held: lost %v, %v", lost, err)
+	}
+}

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -41,5 +42,19 @@ func TestProgressKeepsWhatWasTakenAgain(t *testing.T) {
 		if note(&p, start.Add(time.Millisecond)); p.holds("5-0") {
 			t.Errorf("%s: it is still held", name)
 		}
+	}
+}
+
+// What was given back is not done, however much was given back since.
+func TestProgressKeepsWhatWasGivenBackLongAgo(t *testing.T) {
+	var p progress
+	since := time.Now()
+	p.gaveBack("5-0", since)
+	for i := range maxReturned {
+		p.gaveBack(fmt.Sprintf("%d-0", 100+i), since)
+	}
+	p.finished("1000000-0")
+	if got, _ := p.position(); got != "4-18446744073709551615" {
+		t.Errorf("a new group would begin behind %s", got)
 	}
 }

@@ -162,3 +162,15 @@ func TestAShareOfBeforeTheClockWasSetBackIsForgotten(t *testing.T) {
 		}
 	})
 }
+
+// What workers hold is in the stream.
+func TestWhatIsPendingTakesRoom(t *testing.T) {
+	addr, _ := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	publish(t, b, 6)
+	claim(t, b, backend.ClaimRequest{Max: 4})
+	req := backend.RoomRequest{Limit: 8, Pause: -1, Need: 1, Want: 1000}
+	wantRoom(t, "beside six, two of them waiting", asks(t, b, req), 1, 0)
+	req.Limit = 6
+	wantRoom(t, "at the limit", asks(t, b, req), 0, 0)
+}

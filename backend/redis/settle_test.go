@@ -160,3 +160,131 @@ func TestALetterOfAMessageThatIsGoneHoldsIt(t *testing.T) {
 		}
 	})
 }
+
+// A lease that ended holds nothing, though whoever has the message now has it with the same count.
+func TestALeaseThatHasEndedSettlesNothing(t *testing.T) {
+	addr, _ := startServer(t)
+	b, elsewhere := open(t, addr, "stream=jobs"), open(t, addr, "stream=jobs")
+	settlesNothing := func(when string, d *backend.Delivery) {
+		t.Helper()
+		late := d.Lease
+		late.Since = late.Since.Add(-time.Hour)
+		for verb, call := range map[string]func() ([]string, error){
+			"ack":    func() ([]string, error) { return b.Ack(t.Context(), []backend.Lease{late}) },
+			"extend": func() ([]string, error) { return b.Extend(t.Context(), []backend.Lease{d.Lease}, time.Minute) },
+			"nack":   func() ([]string, error) { return b.Nack(t.Context(), []backend.Return{{Lease: d.Lease}}) },
+		} {
+			if lost, err := call(); err != nil || len(lost) != 1 {
+				t.Errorf("%s %s: lost %v, %v", verb, when, lost, err)
+			}
+		}
+		if err := b.DeadLetter(t.Context(), d, "", backend.Cause{}); !errors.Is(err, backend.ErrLeaseLost) {
+			t.Errorf("dead letter %s: %v", when, err)
+		}
+	}
+	publish(t, b, 1)
+	d := claim(t, b, backend.ClaimRequest{Consumer: "a", Max: 1}).Deliveries[0]
+	if _, err := elsewhere.Nack(t.Context(), []backend.Return{{Lease: d.Lease, Error: "why"}}); err != nil {
+		t.Fatal(err)
+	}
+	settlesNothing("of what was given back", d)
+	d = claim(t, b, backend.ClaimRequest{Consumer: "a", Max: 1}).Deliveries[0]
+	if _, err := elsewhere.Nack(t.Context(), []backend.Return{{Lease: d.Lease, NotStarted: true}}); err != nil {
+		t.Fatal(err)
+	}
+	next := claim(t, elsewhere, backend.ClaimRequest{Consumer: "b", Max: 1}).Deliveries[0]
+	if next.ID != d.ID || next.Attempt != d.Attempt {
+		t.Fatalf("claimed %+v, then %+v", d.Lease, next.Lease)
+	}
+	settlesNothing("of what another has", d)
+	if lost, err := elsewhere.Ack(t.Context(), []backend.Lease{next.Lease}); err != nil || len(lost) != 0 {
+		t.Errorf("the one who has it: lost %v, %v", lost, err)
+	}
+}
+
+// However a delivery ends, nothing that was noted of it stays.
+func TestWhatIsDoneLeavesNoNote(t *testing.T) {
+	addr, s := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	notes := func() int64 { return s.Client().HLen(t.Context(), "{jobs}:retry:weir").Val() }
+	for name, end := range map[string]func(d *backend.Delivery) error{
+		"an ack": func(d *backend.Delivery) error {
+			_, err := b.Ack(t.Context(), []backend.Lease{d.Lease})
+			return err
+		},
+		"a late ack": func(d *backend.Delivery) error {
+			late := d.Lease
+			late.Since = late.Since.Add(-time.Hour)
+			_, err := b.Ack(t.Context(), []backend.Lease{late})
+			return err
+		},
+		"a dead letter": func(d *backend.Delivery) error {
+			return b.DeadLetter(t.Context(), d, "", backend.Cause{Reason: backend.ReasonPoison})
+		},
+	} {
+		publish(t, b, 1)
+		d := claim(t, b, backend.ClaimRequest{Max: 1}).Deliveries[0]
+		if _, err := b.Nack(t.Context(), []backend.Return{{Lease: d.Lease, Error: "why"}}); err != nil {
+			t.Fatal(err)
+		}
+		d = claim(t, b, backend.ClaimRequest{Max: 1}).Deliveries[0]
+		if n := notes(); d.Attempt != 2 || n != 1 {
+			t.Fatalf("attempt %d, %d notes", d.Attempt, n)
+		}
+		if err := end(d); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if n := notes(); n != 0 {
+			t.Errorf("%s leaves %d notes", name, n)
+		}
+	}
+}
+
+// The workers who had a message last may have said nothing: one gave it back, another is gone.
+func TestALetterHasTheLastErrorThatWasTold(t *testing.T) {
+	addr, _ := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	publish(t, b, 1)
+	req := backend.ClaimRequest{Max: 1, MaxDeliveries: 3, ReclaimAfter: 10 * time.Millisecond}
+	for _, said := range []string{"it is broken", ""} {
+		d := claim(t, b, req).Deliveries[0]
+		if _, err := b.Nack(t.Context(), []backend.Return{{Lease: d.Lease, Error: said}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(claim(t, b, req).Deliveries); n != 1 {
+		t.Fatalf("%d deliveries at the limit", n)
+	}
+	var dead []backend.DeadLetter
+	wait(t, "it is a dead letter", func() bool {
+		dead = claim(t, b, req).Dead
+		return len(dead) == 1
+	})
+	if dead[0].Error != "it is broken" || dead[0].Attempts != 3 {
+		t.Errorf("%+v", dead[0])
+	}
+}
+
+// What comes with orphans and has no place in a claim is nobody's: it is claimed next, for the first time.
+func TestNewMessagesWithoutAPlaceBesideOrphansAreGivenBack(t *testing.T) {
+	addr, s := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	publish(t, b, 2)
+	req := backend.ClaimRequest{Max: 2, ReclaimAfter: 10 * time.Millisecond}
+	req.Consumer = "gone"
+	claim(t, open(t, addr, "stream=jobs"), req)
+	wait(t, "the leases end", func() bool {
+		pending := s.Client().XPendingExt(t.Context(), &goredis.XPendingExtArgs{Stream: "jobs", Group: "weir", Start: "-", End: "+", Count: 2}).Val()
+		return len(pending) == 2 && pending[1].Idle > req.ReclaimAfter
+	})
+	publish(t, b, 2)
+	req.Consumer = "a"
+	if got := claim(t, b, req); got.Reclaimed != 2 || len(got.Deliveries) != 2 {
+		t.Fatalf("%d deliveries, %d reclaimed", len(got.Deliveries), got.Reclaimed)
+	}
+	req.ReclaimAfter = time.Hour
+	got := claim(t, b, req).Deliveries
+	if len(got) != 2 || got[0].Attempt != 1 || got[1].Attempt != 1 {
+		t.Errorf("the next claim gave %d: %+v", len(got), got)
+	}
+}

@@ -266,6 +266,9 @@ func TestReadOnlyWhileNoFileCanBeWritten(t *testing.T) {
 	if !errors.As(err, &we) || we.Errno != syscall.ENOSPC || we.Op != "write" {
 		t.Fatalf("the failed write says %v", err)
 	}
+	if !we.Open {
+		t.Error("the failed write says that a restart cannot find it, and the file was not replaced")
+	}
 	for {
 		_, _, err := tryAdd(l, "h", "refused", Synced)
 		if errors.Is(err, ErrReadOnly) && errors.Is(err, syscall.ENOSPC) {

@@ -3,6 +3,7 @@ package wal
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -65,7 +66,8 @@ func TestAFailedLogTakesAsMuchAsBefore(t *testing.T) {
 // While the store does not take over what is full, no more than MaxSealed segments come to be.
 func TestFullSegmentsAreBounded(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
-		l, _, _ := openLog(t, Options{FS: vfs.NewMem(), SegmentBytes: 8 << 10, MaxSealed: 2}, 0)
+		var told atomic.Int32
+		l, _, _ := openLog(t, Options{FS: vfs.NewMem(), SegmentBytes: 8 << 10, MaxSealed: 2, Sealed: func() { told.Add(1) }}, 0)
 		defer mustClose(t, l)
 		body := string(make([]byte, 1000))
 		write := func() error {
@@ -83,8 +85,8 @@ func TestFullSegmentsAreBounded(t *testing.T) {
 			t.Fatalf("%d operations, of which 7 fill a segment, were taken, then %v", stored, err)
 		}
 		full, ok := l.OldestSealed()
-		if !ok {
-			t.Fatal("no segment is full")
+		if n := told.Load(); !ok || n < 2 {
+			t.Fatalf("a segment to take over: %v; told of %d", ok, n)
 		}
 		waiting := make(chan error)
 		go func() { waiting <- l.Reserve(context.Background(), time.Minute) }()
@@ -151,4 +153,60 @@ func TestASlotThatNobodyTakesGoesToTheNext(t *testing.T) {
 			l.Unreserve()
 		}
 	})
+}
+
+// Who gave up does not stand in front of those who wait.
+func TestASlotGoesPastThoseWhoGaveUp(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		l, _, _ := openLog(t, Options{FS: vfs.NewMem(), SegmentBytes: 64 << 10, Slots: 1}, 0)
+		defer mustClose(t, l)
+		if !l.TryReserve() {
+			t.Fatal("the slot is taken")
+		}
+		for range 3 {
+			if err := l.Reserve(t.Context(), time.Second); !errors.Is(err, ErrFull) {
+				t.Fatalf("while the slot is taken: %v, want %v", err, ErrFull)
+			}
+		}
+		waiting := make(chan error, 1)
+		go func() { waiting <- l.Reserve(t.Context(), time.Minute) }()
+		synctest.Wait()
+		l.Unreserve()
+		if err := <-waiting; err != nil {
+			t.Errorf("the slot is free, and who waits is told %v", err)
+		}
+	})
+}
+
+// Who waits for a sync goes on when that has failed and another file has taken the place of its own.
+func TestWhoWaitsForASyncGoesOnAfterItsFailure(t *testing.T) {
+	syncing := newHold(func(c call) bool { return c.kind == "sync" && ofSegment(c) && !c.prepares })
+	fs := newFaultFS(vfs.NewMem(), nil)
+	opt := Options{FS: fs, SegmentBytes: 1 << 20, FlushBytes: 64 << 10, FlushEvery: time.Hour, RetryEvery: time.Millisecond}
+	l, _, _ := openLog(t, opt, 0)
+	defer mustClose(t, l)
+	fs.set(func(c call) error {
+		if err := syncing.hook(c); err != nil || !syncing.want(c) {
+			return err
+		}
+		fs.set(nil)
+		return syscall.EIO
+	})
+	gen, body := l.Gen(), make([]byte, 1000)
+	for l.TryReserve() {
+		lsn, _, err := l.Append(gen, nil, body, Checksum(body), Written)
+		if err == nil {
+			err = l.Wait(lsn, gen, Written)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	within(t, "a sync begins", func() error { <-syncing.reached; return nil })
+	waiting := make(chan error, 1)
+	go func() { waiting <- l.Reserve(t.Context(), 10*time.Second) }()
+	close(syncing.let)
+	if err := <-waiting; err != nil {
+		t.Errorf("behind the failure: %v", err)
+	}
 }

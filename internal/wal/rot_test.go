@@ -297,3 +297,27 @@ func TestReadNeverReturnsDamagedBytes(t *testing.T) {
 		}
 	}
 }
+
+// The mark says how far its own log was durable. That of another one, as of a directory made of two,
+// refuses nothing.
+func TestTheMarkIsEvidenceForItsOwnLogOnly(t *testing.T) {
+	_, files := small(t, true)
+	var id uint64
+	for _, b := range files {
+		if h, ok := ReadHeader(b); ok {
+			id = h.Log
+		}
+	}
+	for own, of := range map[bool]uint64{true: id, false: id ^ 2} {
+		mark := make([]byte, markSize)
+		encodeMark(mark, of, 1<<40)
+		files[markName] = mark
+		l, _, _, err := tryOpen(Options{FS: restore(t, files), SegmentBytes: 2 << 10}, 0)
+		if bad := new(CorruptError); errors.As(err, &bad) != own {
+			t.Errorf("the log's own mark %v: %v", own, err)
+		}
+		if err == nil {
+			mustClose(t, l)
+		}
+	}
+}

@@ -39,7 +39,8 @@ func TestAFailureIsToldOnlyOnceTheFileIsReplaced(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 	close(replaced.let)
-	if err := <-told; !errors.Is(err, syscall.EIO) {
+	var we *WriteError
+	if err := <-told; !errors.As(err, &we) || we.Errno != syscall.EIO || we.Open {
 		t.Errorf("the writer is told %v", err)
 	}
 	if ok, failed := l.Check(lsn, gen, Synced); ok || !failed {

@@ -213,6 +213,22 @@ func TestAScheduleGoesOnWhereItStopped(t *testing.T) {
 	})
 }
 
+// What has no manifest is no backup, whatever it is called.
+func TestAnIncompleteBackupIsNotTheNewest(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, time.Now().Add(-20*time.Minute).UTC().Format(scheduledName)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		begin(t, dir, retention{all: time.Hour * 24}, func(int) bool { return false })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := names(t, dir); len(got) != 2 || got[1] != "weir-20000101T000000Z" {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
 func TestBackupsThatFailAreTriedAgainAndNoneGoesMeanwhile(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		dir := t.TempDir()

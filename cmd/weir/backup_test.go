@@ -188,6 +188,7 @@ func TestABrokenBackupLeavesNothingBehind(t *testing.T) {
 	}
 	for name, stream := range map[string][]byte{
 		"broken off":         whole[:len(whole)/2],
+		"more than it says":  tarOf(t, files, lsn-1),
 		"no manifest":        tarRaw(t, files, ""),
 		"a newer format":     tarRaw(t, files, manifestOf(func(m *manifest) { m.Format = 99 })),
 		"no format":          tarRaw(t, files, manifestOf(func(m *manifest) { m.Format = 0 })),

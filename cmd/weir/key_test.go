@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -81,5 +82,34 @@ func TestTheListOfKeysHasAHead(t *testing.T) {
 		if !slices.Equal(got, want[:n+1]) {
 			t.Errorf("of %d keys: %q", n, got)
 		}
+	}
+}
+
+// A key is of use to who has read it, and its name stands for one.
+func TestAKeyThatNobodyHasReadIsNotKept(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys.json")
+	args := []string{"key", "new", "worker", "--keys-file", file}
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(full{})
+	root.SetErr(io.Discard)
+	if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "not kept") {
+		t.Errorf("a key that cannot be printed: %v", err)
+	}
+	if keys, err := keyfile.Read(file); err != nil || len(keys) != 0 {
+		t.Errorf("%d keys, %v", len(keys), err)
+	}
+	if res := runWeir(t, "", args...); res.err != nil {
+		t.Fatal(res.err)
+	}
+	first, err := keyfile.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res := runWeir(t, "", args...); !isUsage(res.err) {
+		t.Errorf("the same name again: %v", res.err)
+	}
+	if keys, err := keyfile.Read(file); err != nil || len(keys) != 1 || keys[0].SHA256 != first[0].SHA256 {
+		t.Errorf("%d keys, %v", len(keys), err)
 	}
 }

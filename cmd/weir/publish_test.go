@@ -147,6 +147,50 @@ func TestAPublishThatNeverBeganAWriteLeavesTheMarkOfAnEarlierOne(t *testing.T) {
 	}
 }
 
+// However often a run is killed in the write that may have been stored, the time of its first try counts:
+// since then the stream has remembered it.
+func TestTheMarkOfAWriteIsOfItsFirstTry(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "place")
+	first := time.UnixMilli(1_700_000_000_000)
+	for i := range 3 {
+		p := newPlace(path, "in", "run")
+		if err := p.load(); err != nil {
+			t.Fatal(err)
+		}
+		earlier, err := p.begin(first.Add(time.Duration(i) * time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 && !earlier.Equal(first) {
+			t.Errorf("run %d takes the write for one of %v, want %v", i+1, earlier, first)
+		}
+	}
+}
+
+// remembering is a backend that keeps the places of sources for a while.
+type remembering struct {
+	silent
+	window time.Duration
+}
+
+func (remembering) AppendAt(context.Context, string, uint64, []backend.Message) (backend.Placed, error) {
+	return backend.Placed{}, backend.ErrUnavailable
+}
+
+func (r remembering) KeyWindow(context.Context) (time.Duration, error) { return r.window, nil }
+
+// A request takes time: what is repeated just before its key is forgotten may arrive behind that.
+func TestAWriteIsNotRepeatedShortlyBeforeItsKeyIsForgotten(t *testing.T) {
+	for ago, repeats := range map[time.Duration]bool{time.Second: true, 40 * time.Second: true, 55 * time.Second: false, time.Hour: false} {
+		p := &publisher{opt: &publishOptions{}, pending: []inputRecord{{file: "orders", line: 7}}}
+		b := remembering{window: time.Minute}
+		c := &courier{Backend: b, publisher: p, places: b, unsure: time.Now().Add(-ago)}
+		if err := c.checkWindow(t.Context()); (err == nil) != repeats || err != nil && !strings.Contains(err.Error(), "orders:7 ") {
+			t.Errorf("%v behind its first try: %v", ago, err)
+		}
+	}
+}
+
 // A scheme means the same however it is written.
 func TestALineStaysTextOverAURLInCapitals(t *testing.T) {
 	f := newFakeServer(t)
@@ -213,6 +257,41 @@ func TestPublishResumesWhereAKilledRunStood(t *testing.T) {
 	}
 	if res := runWeir(t, "", args...); res.err == nil || !strings.Contains(res.err.Error(), "not the same input") {
 		t.Errorf("another input gave %v", res.err)
+	}
+}
+
+// The file of --resume is of one stream and of one input: with others records would be left out.
+func TestAPlaceIsOfItsStreamAndInputAlone(t *testing.T) {
+	f := newFakeServer(t)
+	path, place := writeLines(t, "a", "b"), filepath.Join(t.TempDir(), "place")
+	args := []string{"publish", "--resume", place, f.URL + "/in", path}
+	if res := runWeir(t, "", args...); res.err != nil {
+		t.Fatal(res.err)
+	}
+	if text := readFile(t, place); !strings.Contains(text, `"records":2`) || strings.Contains(text, "sending") {
+		t.Errorf("the place behind all is %s", text)
+	}
+	res := runWeir(t, "", "publish", "--resume", place, f.URL+"/other", path)
+	if res.err == nil || !strings.Contains(res.err.Error(), `belongs to stream "in", the URL names "other"`) {
+		t.Errorf("another stream gave %v", res.err)
+	}
+	if err := os.WriteFile(path, []byte("a\nc\nd\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if res := runWeir(t, "", args...); res.err == nil || !strings.Contains(res.err.Error(), "does not begin with what was sent") {
+		t.Errorf("another input gave %v", res.err)
+	}
+	if in, other := f.data("in"), f.topics["other"]; len(in) != 2 || other != nil && len(other.records) > 0 {
+		t.Errorf("stored %v and %v", in, other)
+	}
+}
+
+// What waited at the guard, or is sent again, is worth as much as what was sent at once.
+func TestADeadlineRunsFromWhenItsMessageIsSent(t *testing.T) {
+	p := &publisher{opt: &publishOptions{deadline: time.Minute}, started: time.Now().Add(-time.Hour)}
+	now := time.Now()
+	if got := (&courier{publisher: p}).marked(make([]backend.Message, 1), now)[0].Deadline; !got.Equal(now.Add(time.Minute)) {
+		t.Errorf("the deadline is %v from now", got.Sub(now))
 	}
 }
 
@@ -313,6 +392,12 @@ func TestKeysComeFromURLFileAndEnvironmentInThatOrder(t *testing.T) {
 		}
 		if got := f.authz[len(f.authz)-1]; got != c[0] {
 			t.Errorf("%v sent %q, want %q", c[1:], got, c[0])
+		}
+		if res := runWeir(t, "", append([]string{"tail", "--from", "0", "--no-follow"}, c[1:]...)...); res.err != nil {
+			t.Fatal(res.err)
+		}
+		if got := f.authz[len(f.authz)-1]; got != c[0] {
+			t.Errorf("tail %v sent %q, want %q", c[1:], got, c[0])
 		}
 	}
 }

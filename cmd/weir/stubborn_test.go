@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
+
+	"github.com/weirmq/weir/internal/api"
 )
 
 // A server that cannot read a record answers 500 each time: the commands end.
@@ -50,5 +53,24 @@ func TestTailOutlastsALogThatFails(t *testing.T) {
 	res := runWeir(t, "", "tail", f.URL+"/log", "--from", "0", "--no-follow")
 	if res.err != nil || res.stdout != "a\n" || left > 0 {
 		t.Errorf("printed %q, %v, %d failures left", res.stdout, res.err, left)
+	}
+}
+
+// Errors count in a row: after another one the tries begin anew.
+func TestOnlyErrorsInARowEndTheTries(t *testing.T) {
+	unreadable := &api.Error{Code: api.CodeInternal, Detail: map[string]any{"storage": map[string]any{"operation": "read"}}}
+	var s stubborn
+	for range 3 {
+		for range stubbornTries - 1 {
+			if s.last(unreadable) {
+				t.Fatal("it gives up early")
+			}
+		}
+		s.last(errors.New("no answer"))
+	}
+	for i := range stubbornTries {
+		if last := s.last(unreadable); last != (i == stubbornTries-1) {
+			t.Errorf("try %d of %d is the last: %v", i+1, stubbornTries, last)
+		}
 	}
 }

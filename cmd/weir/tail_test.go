@@ -107,3 +107,14 @@ func TestTailOfAnAbsentTopicSaysSo(t *testing.T) {
 		}
 	}
 }
+
+// Of a stream that is read by the library, too.
+func TestTailShowsTheLastMessagesOfADirectory(t *testing.T) {
+	url := "file://" + t.TempDir() + "?topic=in"
+	if res := runWeir(t, "a\nb\nc\nd\n", "publish", url); res.err != nil {
+		t.Fatal(res.err)
+	}
+	if res := runWeir(t, "", "tail", "--last", "2", "--no-follow", url); res.err != nil || res.stdout != "c\nd\n" {
+		t.Errorf("printed %q, %v", res.stdout, res.err)
+	}
+}

@@ -320,6 +320,14 @@ func TestHeadersThatNoEnvironmentHoldsFailTheirMessageOnly(t *testing.T) {
 	}
 }
 
+// No variable can hold a NUL, and any producer can write one.
+func TestAHeaderWithANULReachesItsCommand(t *testing.T) {
+	h := &handler{path: "/bin/sh", args: []string{"sh", "-c", "test \"$WEIR_HEADER_NOTE\" = 'a\uFFFDb'"}, stdout: io.Discard, stderr: io.Discard}
+	if err := h.run(t.Context(), &weir.Delivery{Headers: map[string]string{"note": "a\x00b"}}); err != nil {
+		t.Error(err)
+	}
+}
+
 // As after `weir work … | head -1`: every command ends by SIGPIPE.
 func TestWorkEndsWhenNobodyReadsItsOutput(t *testing.T) {
 	if runtime.GOOS != "linux" {

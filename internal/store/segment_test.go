@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -92,6 +93,9 @@ func TestDroppedSegmentIsGoneAndItsKeysStayUntilTheyExpire(t *testing.T) {
 	s := openStore(t, opt)
 	defer func() { s.Close() }()
 	grow(t, s, m, 3, 60)
+	if s.Applied() != m.lsn {
+		t.Errorf("the store is at operation %d, the last one was %d", s.Applied(), m.lsn)
+	}
 	for _, seg := range s.Segments() {
 		if err := s.DropSegment(seg.Segment); err != nil {
 			t.Fatal(err)
@@ -121,6 +125,26 @@ func TestDroppedSegmentIsGoneAndItsKeysStayUntilTheyExpire(t *testing.T) {
 	if n, err := s.ExpireKeys(func(at int64) bool { return at < 1000 }); n != 0 || err != nil {
 		t.Fatalf("%d keys expired too soon, %v", n, err)
 	}
+	youngest, left := int64(0), 0
+	each := func(fn func(Key)) {
+		t.Helper()
+		err := s.Load(func(*op.State) error { return nil }, func(Run) error { return nil },
+			func(k Key) error { fn(k); return nil }, func(Lease) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	each(func(k Key) { youngest = max(youngest, k.At) })
+	if _, err := s.ExpireKeys(func(at int64) bool { return at < youngest }); err != nil {
+		t.Fatal(err)
+	}
+	if each(func(k Key) {
+		if k.At == youngest {
+			left++
+		}
+	}); left == 0 {
+		t.Fatal("the youngest key expired with older ones")
+	}
 	if n, err := s.ExpireKeys(func(at int64) bool { return at < 1<<40 }); n == 0 || err != nil || keys() != 0 {
 		t.Fatalf("%d keys expired, %d left, %v", n, keys(), err)
 	}
@@ -130,6 +154,39 @@ func TestDroppedSegmentIsGoneAndItsKeysStayUntilTheyExpire(t *testing.T) {
 	s = openStore(t, opt)
 	if list := s.Segments(); len(list) != 0 {
 		t.Fatalf("segments left after reopening: %v", list)
+	}
+}
+
+// Keys that expire leave the records, and what is known of them.
+func TestKeysThatExpireLeaveTheRecords(t *testing.T) {
+	m := newModel(rand.New(rand.NewPCG(4, 4)).IntN)
+	opt := Options{FS: vfs.NewMem(), Dir: "/data"}
+	s := openStore(t, opt)
+	defer func() { s.Close() }()
+	grow(t, s, m, 3, 60)
+	disk := func(keys bool) map[uint32]uint64 {
+		of, some := map[uint32]uint64{}, false
+		for _, seg := range s.Segments() {
+			of[seg.Segment] = seg.Disk
+			some = some || seg.Keys > 0
+		}
+		if some != keys {
+			t.Fatalf("there are keys: %v", some)
+		}
+		return of
+	}
+	want := disk(true)
+	if n, err := s.ExpireKeys(func(int64) bool { return true }); n == 0 || err != nil {
+		t.Fatalf("%d keys expired, %v", n, err)
+	}
+	for range 2 {
+		if got := disk(false); !maps.Equal(got, want) {
+			t.Errorf("bytes by segment %v, were %v", got, want)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = openStore(t, opt)
 	}
 }
 

@@ -85,7 +85,8 @@ func TestStreamsWithoutAKeyEndWhenTheUpstreamWantsOne(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		p := newPlace(t, "", func(o *relay.Options) { o.Key = own })
 		p.write("a", 1, 10, api.Fsync)
-		l := p.follow("", p.watch("", "a"))
+		path := p.watch("", "a")
+		l := p.follow("", path)
 		l.reaches(t, "a", 1, time.Second)
 		p.kill()
 		p.keys = own + ":r"
@@ -93,6 +94,11 @@ func TestStreamsWithoutAKeyEndWhenTheUpstreamWantsOne(t *testing.T) {
 		p.start()
 		if took := l.over(begin, endsWithin); took == 0 {
 			t.Error("a stream without a key goes on")
+		}
+		resp := p.do("", "GET", path, "", "")
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("a session that was made without a key is answered %d", resp.StatusCode)
 		}
 	})
 }

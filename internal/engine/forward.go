@@ -317,6 +317,7 @@ func (c *copying) take(rec *api.Record) {
 // operation: a restart finds both or neither, so no copy is made twice.
 func (e *Engine) copyOut(c *copying) error {
 	if len(c.records) == 0 {
+		c.r.stopped.Store(false)
 		return e.moveCursor(c.r, c.pos)
 	}
 	full := false
@@ -326,7 +327,7 @@ func (e *Engine) copyOut(c *copying) error {
 			c.r.waitFor(c.seqs[0], b.sizes[0])
 			if e.space.room(int64(len(b.frames))) != nil {
 				b.put()
-				return errFull
+				return e.waitInFront(c)
 			}
 		}
 		fits, err := e.appendCopies(c, b)
@@ -335,7 +336,7 @@ func (e *Engine) copyOut(c *copying) error {
 		case err != nil:
 			return err
 		case fits == 0:
-			return errFull
+			return e.waitInFront(c)
 		case fits < len(c.records):
 			full = true
 			c.pos = c.seqs[fits] - 1
@@ -343,6 +344,7 @@ func (e *Engine) copyOut(c *copying) error {
 			continue
 		}
 		c.r.total.Add(uint64(len(c.records)))
+		c.r.stopped.Store(false)
 		e.movedTo(c.r, c.pos)
 		if full {
 			return errFull
@@ -351,10 +353,18 @@ func (e *Engine) copyOut(c *copying) error {
 	}
 }
 
+// waitInFront moves the router to the record that has no room. What lies in front of that it does not
+// copy, whatever its filter is by the time there is room.
+func (e *Engine) waitInFront(c *copying) error {
+	if err := e.moveCursor(c.r, c.seqs[0]-1); err != nil {
+		return err
+	}
+	return errFull
+}
+
 // movedTo notes the router's new position.
 func (e *Engine) movedTo(r *router, pos uint64) {
 	r.pos.Store(pos)
-	r.stopped.Store(false)
 	e.releaseBehind(r.source)
 }
 
@@ -432,6 +442,7 @@ func (e *Engine) moveCursor(r *router, pos uint64) error {
 func (e *Engine) burn(r *router, n, pos uint64) error {
 	err := e.changeAgain(r.dest, func(d *entry) (ticket, error) { return e.stageBurn(d, r, n, pos) })
 	if err == nil {
+		r.stopped.Store(false)
 		e.movedTo(r, pos)
 	}
 	return err

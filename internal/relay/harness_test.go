@@ -353,6 +353,31 @@ func (p *place) session(key, body string) (path string) {
 	return made.URL
 }
 
+// backlog reads a stream up to its first caught-up and returns the numbers of its records.
+func (p *place) backlog(path string) (seqs []uint64) {
+	p.t.Helper()
+	resp := p.do("", "GET", path, "", "")
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan() && lines.Text() != "event: caught-up"; {
+		var frame struct {
+			Records []struct {
+				Seq uint64 `json:"$seq"`
+			} `json:"records"`
+		}
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal([]byte(data), &frame); err != nil {
+			p.t.Fatalf("%s: %v", data, err)
+		}
+		for _, r := range frame.Records {
+			seqs = append(seqs, r.Seq)
+		}
+	}
+	return seqs
+}
+
 // listener reads one stream and checks that each topic's sequence is whole: every
 // number comes once and in order, or is in a tombstone.
 type listener struct {

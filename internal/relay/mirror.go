@@ -78,14 +78,14 @@ func (m *mirror) State() push.State {
 var errMissing = errors.New("the records are not in the relay's buffer any more")
 
 // Read reads one frame behind the cursor: from the buffer, or upstream if that does not
-// reach back so far. The first read of a connection goes upstream, too: what is in the
-// buffer may have been deleted meanwhile, and what was acknowledged may not be here yet.
+// reach back so far. What a connection finds is read upstream, too: what is in the buffer
+// may have gone meanwhile, and what was acknowledged may not be here yet.
 func (m *mirror) Read(ctx context.Context, cursor uint64, rd *push.Reading) error {
 	if m.gone {
 		m.mu.Unlock()
 		return push.ErrLater
 	}
-	if !rd.First && m.from <= cursor && cursor <= m.head {
+	if !rd.Backlog && m.from <= cursor && cursor <= m.head {
 		i := sort.Search(len(m.items), func(i int) bool { return m.items[i].last > cursor })
 		items, head := m.items[i:], m.head
 		m.mu.Unlock()

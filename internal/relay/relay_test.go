@@ -3,6 +3,7 @@ package relay_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -128,6 +129,34 @@ func TestListenersSeeAllOverALostUpstream(t *testing.T) {
 		l.reaches(t, "a", 1+20*7+10*7, 10*time.Second)
 		if len(l.told()) > 0 {
 			t.Errorf("nothing was lost, and the listener is told %v", l.told())
+		}
+	})
+}
+
+// What a stream finds when it begins is as at the server: what was deleted is not there, though the relay
+// has it in its buffer, on whichever frame it would come.
+func TestANewListenerGetsNothingThatWasDeleted(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		p := newPlace(t, "")
+		p.write("a", 1, 10, api.Fsync)
+		const watch = `{"topics":{"a":{}},"limit":2}`
+		sessions := map[string]string{"of the topic's former life": p.session("", watch)}
+		if status, answer := p.call("", "DELETE", "/v0/topics/a", ""); status != http.StatusOK {
+			t.Fatalf("%d %s", status, answer)
+		}
+		p.write("a", 1, 10, api.Fsync)
+		other := p.follow("", p.watch("", "a")) // for whom the relay has a buffer
+		other.reaches(t, "a", 1, time.Second)
+		p.write("a", 9, 10, api.Fsync)
+		other.reaches(t, "a", 10, time.Second)
+		if status, answer := p.call("", "POST", "/v0/topics/a/delete", `{"min_seq":5,"before_seq":9}`); status != http.StatusOK {
+			t.Fatalf("%d %s", status, answer)
+		}
+		sessions["that is new"] = p.session("", watch)
+		for name, path := range sessions {
+			if got, want := p.backlog(path), []uint64{1, 2, 3, 4, 9, 10}; !slices.Equal(got, want) {
+				t.Errorf("a session %s gets %v, not %v", name, got, want)
+			}
 		}
 	})
 }

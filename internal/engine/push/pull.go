@@ -56,7 +56,7 @@ func (s *Stream) pull(ctx context.Context, w *sub, dst []byte) ([]byte, error) {
 // released.
 func (s *Stream) readOn(ctx context.Context, w *sub, t *Topic, upTo uint64, dst []byte) ([]byte, error) {
 	body := bodies.Get().(*[]byte)
-	rd := Reading{Opt: w.opt, Style: s.style, Most: w.opt.MaxBatchBytes, UpTo: upTo, First: w.first, Body: (*body)[:0]}
+	rd := Reading{Opt: w.opt, Style: s.style, Most: w.opt.MaxBatchBytes, UpTo: upTo, Backlog: w.first || w.pos < w.found, Body: (*body)[:0]}
 	if s.limit != nil {
 		rd.Most = s.limit(rd.Most)
 	}
@@ -78,7 +78,9 @@ func (s *Stream) readOn(ctx context.Context, w *sub, t *Topic, upTo uint64, dst 
 // frames appends what was read for a sub.
 func (s *Stream) frames(w *sub, rd *Reading, dst []byte) []byte {
 	first := w.first
-	w.first = false
+	if w.first = false; first {
+		w.found = rd.Head
+	}
 	if rd.Tomb != nil {
 		if first && s.style == api.SSE && rd.Tomb.Reason != api.ReasonRecreated {
 			rd.Tomb.Reason = api.ReasonFromSeqTooOld
@@ -156,7 +158,7 @@ func (s *Stream) recreated(w *sub, t *Topic, dst []byte) []byte {
 		w.t.remove(w)
 	}
 	is := t.State()
-	w.t, w.life, w.first = t, is.ID, false
+	w.t, w.life, w.first, w.found = t, is.ID, false, is.Head
 	t.add(w)
 	earliest := t.Earliest()
 	tomb := api.Tombstone{GapFrom: 1, GapTo: is.Head, Reason: api.ReasonRecreated, EarliestSeq: earliest, HeadSeq: is.Head}

@@ -50,6 +50,7 @@ type sub struct {
 	slot  int    // index in the topic's watchers
 	sent  uint64 // position of what was handed to the socket
 	first bool   // nothing was read on this connection yet
+	found uint64 // head of the topic at the first read of this life
 	ended bool   // the topic is gone, or the subscription
 
 	// Guarded by Stream.mu.

@@ -133,8 +133,9 @@ type Reading struct {
 	Style api.FrameStyle
 	Most  int64  // bytes of data and meta; at least one record goes
 	UpTo  uint64 // no record behind it
-	First bool   // nothing was read of the topic on this connection yet
 	Visit bool   // for a visit, which must not wait: a relay fetches nothing
+	// Backlog is set up to the head that the connection has found: a relay fetches all of that.
+	Backlog bool
 
 	Body []byte         // what is read is appended
 	Tomb *api.Tombstone // of what the cursor had lost

@@ -208,7 +208,7 @@ const AutoWorkers = -1
 type PoolConfig struct {
 	Workers       int           // the number of CPUs; AutoWorkers: as many as do more than fewer would
 	MaxWorkers    int           // 100: the most of AutoWorkers
-	Batch         int           // 10: most messages per claim
+	Batch         int           // 10: most messages per claim, and most claimed ahead of the workers: as many as they begin within 100 ms
 	Block         time.Duration // 2s: longest wait per claim
 	ReclaimAfter  time.Duration // 30s without a sign of life until others may take a message over
 	MaxDeliveries int           // 3; -1 = no limit

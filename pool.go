@@ -47,6 +47,9 @@ const (
 // claim to the answer of its ack or nack, and its lease is extended while it waits or
 // is being handled.
 //
+// It claims no further ahead than its workers begin soon, see aheadFor: what lies in a pool
+// no other can do.
+//
 // With AutoWorkers, a loop of its own sets the number of workers, by what they get done.
 //
 // A handler that ignores its context cannot be stopped. The pool gives it up: its
@@ -113,12 +116,13 @@ type Pool struct {
 		doubted   bool      // they are; nothing begins until they are confirmed
 		away      trouble   // calls that the backend does not answer
 		due       dueTimes
-		failures  lineLimit // of the lines about failed deliveries
-		expiries  lineLimit // of those about expired messages
-		remakes   lineLimit // of those about a group that was made again
-		extendAt  time.Time // when the heartbeat looks next
-		work      workload  // what the workers do, for AutoWorkers
-		fatal     error     // why the pool ends by itself
+		failures  lineLimit     // of the lines about failed deliveries
+		expiries  lineLimit     // of those about expired messages
+		remakes   lineLimit     // of those about a group that was made again
+		extendAt  time.Time     // when the heartbeat looks next
+		took      time.Duration // how long handlers take lately; 0: none has ended
+		work      workload      // what the workers do, for AutoWorkers
+		fatal     error         // why the pool ends by itself
 		stats     PoolStats
 	}
 }

@@ -76,6 +76,59 @@ func TestPoolClaimsOneBatchAheadOfBusyWorkers(t *testing.T) {
 	})
 }
 
+// What waits in a pool for a slow handler is kept from idle workers of others: two pools
+// of one worker do twelve messages of ten seconds in six turns, and one that claims a batch
+// ahead would have them take ten.
+func TestSlowHandlersKeepNothingFromAnIdlePool(t *testing.T) {
+	for _, workers := range []int{1, 3} {
+		bubble.Run(t, func(t *testing.T) {
+			f := backendtest.NewFake(backendtest.FakeOptions{})
+			publish(t, f, 12*workers)
+			slow := func(context.Context, *Delivery) error { time.Sleep(10 * time.Second); return nil }
+			one := startPool(t, f, slow, PoolConfig{Workers: workers})
+			synctest.Wait()
+			two := startPool(t, f.Again(), slow, PoolConfig{Workers: workers})
+			time.Sleep(61 * time.Second)
+			if n := len(f.Acked()); n < 12*workers-1 { // one may be with the wrong pool in the end
+				t.Errorf("2 pools of %d have done %d of %d in six turns", workers, n, 12*workers)
+			}
+			one.finish()
+			two.finish()
+		})
+	}
+}
+
+// How far a pool claims ahead follows its handlers: nothing lies in it for long, and no
+// worker waits for a claim.
+func TestPoolClaimsAheadWhatItBeginsSoon(t *testing.T) {
+	for _, c := range []struct {
+		workers int
+		takes   time.Duration
+		most    int // waiting
+	}{{1, 4 * time.Second, 1}, {20, 4 * time.Second, 2}, {4, 500 * time.Millisecond, 2}, {1, 40 * time.Millisecond, 6}, {20, 40 * time.Millisecond, 20}} {
+		bubble.Run(t, func(t *testing.T) {
+			p := aheadPool(t, PoolConfig{Workers: c.workers, Batch: 10}, func(message int) time.Duration {
+				return c.takes/2 + c.takes*time.Duration(message*7919%1000)/1000
+			})
+			time.Sleep(5 * c.takes)
+			before, began := len(p.fake.Acked()), time.Now()
+			for range 500 {
+				time.Sleep(c.takes / 50)
+				synctest.Wait()
+				if n := p.Stats().Waiting; n > c.most {
+					t.Errorf("%d workers of %s: %d wait in the pool, want %d at most", c.workers, c.takes, n, c.most)
+					break
+				}
+			}
+			done := float64(len(p.fake.Acked()) - before)
+			if could := float64(c.workers) * time.Since(began).Seconds() / c.takes.Seconds(); done < 0.9*could {
+				t.Errorf("%d workers of %s: %.0f done of %.0f that they could", c.workers, c.takes, done, could)
+			}
+			p.finish()
+		})
+	}
+}
+
 // What a handler does after that cannot be acknowledged, so another pool does it again.
 func TestAPoolBeginsNothingOnceItsStreamIsClosed(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {

@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -93,25 +94,42 @@ func (p *Pool) awaitBusy() int {
 	return 0
 }
 
-// room is how many messages may be claimed now: a message for each worker and a
-// batch ahead, or two while a batch does not last until the next one is there. The lock
-// is held.
-func (p *Pool) room() int {
+// aheadFor is how soon what is claimed ahead is to be begun: later than any claim is
+// answered, so that no worker waits for one. What lies longer in a pool is hidden from
+// guards that hold the wait and from the order of priorities, and other pools may be idle.
+const aheadFor = 100 * time.Millisecond
+
+// ahead is how many messages may be claimed besides one for each worker: as many as are
+// begun within aheadFor, a batch at most. It is one until a handler has shown how long it
+// takes. The lock is held.
+func (p *Pool) ahead(workers int) int {
+	begun := 1.0
+	if p.mu.took > 0 {
+		begun = math.Ceil(float64(workers) * float64(aheadFor) / float64(p.mu.took))
+	}
+	return int(max(min(begun, float64(p.cfg.Batch)), 1))
+}
+
+// room is how many messages may be claimed now: a message for each worker and those
+// ahead, or twice as many while they do not last until the next claim is answered. A claim
+// for fewer than least is not worth its call. The lock is held.
+func (p *Pool) room() (room, least int) {
 	workers := p.mu.workers - p.mu.blocked
 	if workers <= 0 || p.mu.settling >= maxUnsettled || p.mu.returning >= maxReturning || p.mu.overdue {
-		return 0
+		return 0, 1
 	}
-	ahead := p.cfg.Batch
+	ahead := p.ahead(workers)
+	least = (ahead + 1) / 2
 	if p.mu.dry {
 		ahead *= 2
 	}
-	return workers + ahead - p.mu.running - p.mu.waiting.len() - p.mu.claiming
+	return workers + ahead - p.mu.running - p.mu.waiting.len() - p.mu.claiming, least
 }
 
 // reserve takes the room for a claim, 0 if there is not enough of it. The lock is held.
 func (p *Pool) reserve() int {
-	n := p.room()
-	if n < (p.cfg.Batch+1)/2 {
+	n, least := p.room()
+	if n < least {
 		return 0
 	}
 	n = min(n, p.cfg.Batch)
@@ -119,9 +137,9 @@ func (p *Pool) reserve() int {
 	return n
 }
 
-// roomMade wakes the claimers if a claim is worth its call: half a batch is free.
+// roomMade wakes the claimers if a claim is worth its call.
 func (p *Pool) roomMade() {
-	if p.room() >= (p.cfg.Batch+1)/2 {
+	if n, least := p.room(); n >= least {
 		p.mu.hasRoom.Broadcast()
 	}
 }

@@ -138,6 +138,7 @@ func (w *worker) finish() bool {
 	case j.state != jobAbandoned:
 		p.mu.work.finished(p.mu.running)
 		p.mu.running--
+		p.lasted(time.Since(j.started))
 		v := p.judge(j)
 		p.leave(j, v)
 		p.unpark(j, v)
@@ -152,6 +153,15 @@ func (w *worker) finish() bool {
 		p.roomMade()
 	}
 	return true
+}
+
+// lasted learns how long a handler took. The lock is held.
+func (p *Pool) lasted(d time.Duration) {
+	d = max(d, time.Nanosecond)
+	if p.mu.took == 0 {
+		p.mu.took = d
+	}
+	p.mu.took = max(p.mu.took+(d-p.mu.took)/8, time.Nanosecond)
 }
 
 // judge decides what becomes of a job whose handler has returned.

@@ -13,9 +13,9 @@ import (
 // disturbance begins, and as many new ones come when it ends.
 type crew struct {
 	run    *run
-	stays  *weir.Pool
-	leaves *weir.Pool // nil if nobody leaves
-	comes  *weir.Pool
+	stays  []*weir.Pool
+	leaves []*weir.Pool // none if nobody leaves
+	comes  []*weir.Pool
 
 	end  context.CancelFunc
 	once sync.Once
@@ -33,25 +33,37 @@ func (r *run) crew(ctx context.Context, target Target) (*crew, error) {
 	half := 0
 	if r.Variant == Halved {
 		half = r.Workers / 2
-		if c.leaves, err = r.pool(s, half); err != nil {
+		if c.leaves, err = r.pools(s, half); err != nil {
 			return nil, err
 		}
-		if c.comes, err = r.pool(s, half); err != nil {
+		if c.comes, err = r.pools(s, half); err != nil {
 			return nil, err
 		}
 	}
-	c.stays, err = r.pool(s, r.Workers-half)
+	c.stays, err = r.pools(s, r.Workers-half)
 	return c, err
 }
 
-// pool is some of the workers. All of them together read as far ahead as one pool
-// does.
-func (r *run) pool(s *weir.Stream, workers int) (*weir.Pool, error) {
+// pools are some of the workers, in as many pools as their part of all. If all are in one
+// pool, each part of them reads ahead its part of what that pool does.
+func (r *run) pools(s *weir.Stream, workers int) (all []*weir.Pool, err error) {
 	batch := (weir.PoolConfig{}).WithDefaults().Batch
-	return weir.NewPool(s, r.handle, weir.PoolConfig{
-		Workers: workers, Batch: max(1, batch*workers/r.Workers), Logger: slog.New(slog.DiscardHandler),
-		HandlerTimeout: -1, Expired: weir.ExpiredDrop, Hooks: weir.Hooks{Settled: r.settled},
-	})
+	if r.Pools == 1 {
+		batch = max(1, batch*workers/r.Workers)
+	}
+	for n := max(1, r.Pools*workers/r.Workers); n > 0; n-- {
+		of := workers / n
+		workers -= of
+		p, err := weir.NewPool(s, r.handle, weir.PoolConfig{
+			Workers: of, Batch: batch, Logger: slog.New(slog.DiscardHandler),
+			HandlerTimeout: -1, Expired: weir.ExpiredDrop, Hooks: weir.Hooks{Settled: r.settled},
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 // settled counts what workers set aside.
@@ -84,13 +96,15 @@ func (c *crew) work() {
 	})
 }
 
-func (c *crew) start(ctx context.Context, p *weir.Pool) {
-	c.all.Go(func() {
-		err := p.Run(ctx)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.err = errors.Join(c.err, err)
-	})
+func (c *crew) start(ctx context.Context, pools []*weir.Pool) {
+	for _, p := range pools {
+		c.all.Go(func() {
+			err := p.Run(ctx)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.err = errors.Join(c.err, err)
+		})
+	}
 }
 
 // stop ends the workers and returns what went wrong.

@@ -18,6 +18,7 @@ type Scenario struct {
 	Deadline time.Duration `json:"deadline_ns"` // when callers give up
 	Phases   [3]float64    `json:"phases"`      // before the plateau, the plateau and after it, in deadlines
 	Workers  int           `json:"workers"`
+	Pools    int           `json:"pools"` // among which the workers are spread, as among processes
 	Seed     uint64        `json:"seed"`
 	Shape    Shape         `json:"distribution"`
 	Variant  Variant       `json:"variant"`
@@ -96,6 +97,7 @@ func (s Scenario) WithDefaults() Scenario {
 	or(&s.Deadline, time.Second)
 	or(&s.Phases, [3]float64{20, 30, 30})
 	or(&s.Workers, 20)
+	or(&s.Pools, 1)
 	or(&s.Seed, 1)
 	or(&s.Shape, Exponential)
 	or(&s.Variant, Plain)
@@ -121,6 +123,8 @@ func (s Scenario) Validate() error {
 		return fmt.Errorf("deadline %s is out of range: use 10ms to 24h", s.Deadline)
 	case s.Workers < 1 || s.Workers > 10_000:
 		return fmt.Errorf("workers %d is out of range: use 1 to 10000", s.Workers)
+	case s.Pools < 1 || s.Pools > s.Workers:
+		return fmt.Errorf("pools %d is out of range: use 1 to %d, the number of workers", s.Pools, s.Workers)
 	case s.Producers < 1 || s.Producers > 1000:
 		return fmt.Errorf("producers %d is out of range: use 1 to 1000", s.Producers)
 	case s.Processes < 0 || s.Processes > 100:

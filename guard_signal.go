@@ -115,7 +115,7 @@ func (r *reading) measurement() Measurement {
 	if r.alone != nil {
 		s = r.alone
 	}
-	return Measurement{Depth: depthOf(s), Pending: &s.Pending, Lag: s.Lag}
+	return Measurement{Depth: depthOf(s), Pending: &s.Pending, Lag: s.Lag, Attended: new(s.Workers != nil)}
 }
 
 // signal returns the number that the lag limits look at, now.

@@ -267,6 +267,7 @@ func addSignal(all, one *backend.Signal) {
 	all.Behind += one.Behind
 	all.Delayed += one.Delayed
 	all.Retrying += one.Retrying
+	all.GivenBack += one.GivenBack
 	if one.Lag != nil {
 		all.Behind += *one.Lag
 	}

@@ -21,7 +21,7 @@ func (r *reading) forControl(set *settings) admission.Reading {
 	c := admission.Reading{
 		At: r.at, Admitted: r.admitted, Known: known,
 		// What is not due takes room, and waits for no worker.
-		Waiting: depth - r.sig.Pending - r.sig.Delayed - r.sig.Retrying, Working: r.sig.Pending, Limit: set.limit, Offered: r.offered,
+		Waiting: depth - r.sig.Pending - r.sig.Delayed - r.sig.Retrying, Working: r.sig.Pending, Resting: r.sig.GivenBack, Limit: set.limit, Offered: r.offered,
 		Paused: r.sig.Paused,
 	}
 	if c.Finished = r.sent - depth; r.sig.Finished != nil {

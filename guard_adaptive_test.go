@@ -562,3 +562,27 @@ func TestAdaptiveTakesWhatIsForLater(t *testing.T) {
 		}
 	})
 }
+
+// What failed and is tried again in minutes is pending on Redis, and in nobody's hands: it says
+// nothing of how soon a message would be done.
+func TestAdaptiveJudgesDeadlinesByWhatWorkersHaveInHand(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		g := guard(t, weir.ProducerConfig{Guard: weir.GuardAdaptive, WaitSLO: 10 * time.Second})
+		passed := 0
+		for i := range 100 {
+			waiting, pending, finished := int64(62), int64(420), int64(10*i)
+			g.fake.Pretend(&backend.Signal{Workers: &pending, Pending: pending, GivenBack: 400, Lag: &waiting, XLen: waiting + pending, Finished: &finished})
+			for range 20 { // twice of what is done; a message is in hand for 0.2 s
+				err := g.TryPublish(t.Context(), weir.Message{Deadline: time.Now().Add(2 * time.Second)})
+				if err == nil && i >= 50 {
+					passed++
+				}
+			}
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		if passed < 400 || passed > 600 {
+			t.Errorf("%d of 1000 passed, want the 500 that the workers do", passed)
+		}
+	})
+}

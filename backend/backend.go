@@ -367,7 +367,10 @@ type Signal struct {
 	// Retrying is how many messages of Lag have been given back and are not due yet. They do
 	// not wait for a worker either. A backend where Pending has them leaves it 0.
 	Retrying int64
-	XLen     int64
+	// GivenBack is how many messages of Pending have been given back and may be with nobody: no
+	// worker has them in hand for as long as they are pending. 0 if the backend does not know.
+	GivenBack int64
+	XLen      int64
 	// Finished counts the messages that the group has finished with since some moment;
 	// nil if the backend does not know.
 	Finished *int64

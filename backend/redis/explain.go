@@ -102,7 +102,7 @@ func (b *Backend) explainAs(ctx context.Context, err, unanswered error) error {
 
 // readOnly are commands that change nothing, whatever became of them.
 var readOnly = []string{
-	"command", "config", "info", "memory", "ping", "time", "exists", "type", "get", "getrange", "hget", "hgetall", "hmget",
+	"command", "config", "info", "memory", "ping", "time", "exists", "type", "get", "getrange", "hget", "hgetall", "hlen", "hmget",
 	"xinfo", "xlen", "xpending", "xrange", "xrevrange", "xread", "zcard", "zcount", "zrange",
 }
 

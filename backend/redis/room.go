@@ -31,8 +31,8 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 	args := append(b.count.args(&b.keys, req.Limit, at),
 		b.producer, req.Limit, req.Pause, req.Need, req.Want, req.Kept, req.Lifetime.Milliseconds(), b.newGroup())
 	waits := roomScript.cmd(ctx, []string{b.keys.stream, b.keys.later, b.keys.room}, args...)
-	paused := b.pausedCmd(ctx, "HMGET")
-	_ = b.do(ctx, published, waits, paused)
+	paused, back := b.pausedCmd(ctx, "HMGET"), b.givenBackCmd(ctx)
+	_ = b.do(ctx, published, waits, paused, back)
 	if errors.Is(waits.Err(), backend.ErrForbidden) || slotMoves(waits.Err()) {
 		return b.roomless(ctx, req, waits.Err())
 	}
@@ -40,7 +40,7 @@ func (b *Backend) Share(ctx context.Context, req backend.RoomRequest) (backend.S
 	if err != nil {
 		return backend.Signal{}, backend.Room{}, err
 	}
-	s.Paused = marked(paused)
+	s.Paused, s.GivenBack = marked(paused), min(back.Val(), s.Pending)
 	given, err1 := rest.int()
 	taken, err2 := rest.int()
 	why, err3 := rest.text()

@@ -20,9 +20,13 @@ func (b *Backend) Signal(ctx context.Context, most int64) (backend.Signal, error
 	at := time.Now()
 	published := redis.NewStringCmd(ctx, "GET", b.keys.lag)
 	waits := b.count.lagCmd(ctx, &b.keys, most, at)
-	paused := b.pausedCmd(ctx, "HMGET")
+	paused, back := b.pausedCmd(ctx, "HMGET"), b.givenBackCmd(ctx)
 	role := b.roleCmd(ctx)
-	_ = b.do(ctx, with(role, published, waits, paused)...)
+	cmds := with(role, published, waits, paused)
+	if most > 0 { // otherwise no guard asks, and the user need not have the right
+		cmds = append(cmds, back)
+	}
+	_ = b.do(ctx, cmds...)
 	if b.misled(ctx, role) {
 		return b.Signal(ctx, most)
 	}
@@ -30,8 +34,13 @@ func (b *Backend) Signal(ctx context.Context, most int64) (backend.Signal, error
 		waits = b.lagApart(ctx, most, at)
 	}
 	s, _, err := b.signal(published, waits, at)
-	s.Paused = marked(paused)
+	s.Paused, s.GivenBack = marked(paused), min(back.Val(), s.Pending)
 	return s, err
+}
+
+// givenBackCmd counts the notes on failed deliveries, of which the user may know nothing.
+func (b *Backend) givenBackCmd(ctx context.Context) *redis.IntCmd {
+	return redis.NewIntCmd(ctx, "HLEN", b.keys.retry)
 }
 
 // signal reads the answers requested at the time at; rest holds the elements of waits'

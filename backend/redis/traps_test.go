@@ -234,6 +234,27 @@ func TestSignalOfOthersIsReadOrUnknown(t *testing.T) {
 	}
 }
 
+// What waits for its next delivery is pending, and no worker has it in hand.
+func TestSignalTellsWhatWasGivenBackFromWhatIsInHand(t *testing.T) {
+	addr, _ := startServer(t)
+	b := open(t, addr, "stream=jobs")
+	publish(t, b, 5)
+	got := claim(t, b, backend.ClaimRequest{Max: 3}).Deliveries
+	for back := range int64(3) {
+		signal, err := b.Signal(t.Context(), 100)
+		shared, _, shareErr := b.Share(t.Context(), backend.RoomRequest{Limit: 100, Pause: -1, Need: 1, Lifetime: time.Second})
+		for _, s := range []backend.Signal{signal, shared} {
+			if err != nil || shareErr != nil || s.Pending != 3 || s.GivenBack != back {
+				t.Errorf("%d of 3 were given back: %+v; %v, %v", back, s, err, shareErr)
+			}
+		}
+		lost, err := b.Nack(t.Context(), []backend.Return{{Lease: got[back].Lease, Delay: time.Minute}})
+		if err != nil || len(lost) > 0 {
+			t.Fatal(lost, err)
+		}
+	}
+}
+
 // A group that somebody destroyed is made again behind what this process has
 // acknowledged, and that it was gone is told once.
 func TestDestroyedGroupGoesOnWhereItWas(t *testing.T) {

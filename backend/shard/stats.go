@@ -126,6 +126,7 @@ func (s *Stream) Signal(ctx context.Context, most int64) (backend.Signal, error)
 		all.Pending += each[i].Pending
 		all.Delayed += each[i].Delayed
 		all.Retrying += each[i].Retrying
+		all.GivenBack += each[i].GivenBack
 		all.XLen += each[i].XLen
 		all.Paused = all.Paused || each[i].Paused
 		if all.Lag == nil {

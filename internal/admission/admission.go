@@ -57,6 +57,7 @@ type Reading struct {
 	Known    bool      // whether the queue answered; if not, the last cut stays
 	Waiting  int64     // messages that no worker has begun
 	Working  int64     // messages that workers hold
+	Resting  int64     // of these, those given back until they are tried again: nobody has them in hand
 	Finished int64     // messages that left the queue since some moment
 	Origin   int       // whose count that is: two of different origin are not compared
 	Limit    int64     // the depth that must not be exceeded

@@ -35,7 +35,7 @@ func (d *drain) measure(from, to *Reading, slo time.Duration, far float64) {
 		return // nobody looked, and no worker need have taken anything: what they can do is as it was
 	}
 	d.passed = false
-	working := float64(from.Working+to.Working) / 2
+	working := float64(from.busy()+to.busy()) / 2
 	d.always.add(decay(dt, slo.Seconds()*2), n, working*dt)
 	d.peak = max(d.peak*decay(dt, slo.Seconds()*20), working)
 
@@ -53,6 +53,9 @@ func (d *drain) measure(from, to *Reading, slo time.Duration, far float64) {
 		d.loaded = d.recent // the workers can do at least that
 	}
 }
+
+// busy is how many messages workers have in hand.
+func (r *Reading) busy() int64 { return max(r.Working-r.Resting, 0) }
 
 // standstill is how many times slo two readings are apart at least that may have a pause, or
 // a night without workers, between them: it would count for many times slo.

@@ -118,7 +118,7 @@ func (c *Controller) next(r *Reading, slo time.Duration, now time.Time) *Cut {
 	delay = min(delay, slo)
 	cut.Drain, cut.until = rate, 4*max(c.Interval(), delay)
 	// A queue of a few messages keeps that many workers busy.
-	cut.target = c.tuning.target * max(rate*slo.Seconds()/aim, 2+math.Sqrt(float64(r.Working)))
+	cut.target = c.tuning.target * max(rate*slo.Seconds()/aim, 2+math.Sqrt(float64(r.busy())))
 	if r.Limit > 0 {
 		cut.target = min(cut.target, float64(r.Limit)/2)
 	}

@@ -14,8 +14,7 @@ import (
 // slowed before it is refused.
 const slowBelow = 0.3
 
-// forControl is the reading as the controller takes it. Where the backend does not count
-// what is finished, it follows from what this process had sent and what is left.
+// forControl is the reading as the controller takes it.
 func (r *reading) forControl(set *settings) admission.Reading {
 	depth, known := r.depth()
 	c := admission.Reading{
@@ -24,8 +23,11 @@ func (r *reading) forControl(set *settings) admission.Reading {
 		Waiting: depth - r.sig.Pending - r.sig.Delayed - r.sig.Retrying, Working: r.sig.Pending, Resting: r.sig.GivenBack, Limit: set.limit, Offered: r.offered,
 		Paused: r.sig.Paused,
 	}
-	if c.Finished = r.sent - depth; r.sig.Finished != nil {
-		c.Finished, c.Origin = *r.sig.Finished, r.origin
+	if c.Finished = r.done(); r.sig.Finished != nil {
+		c.Origin = r.origin
+	}
+	if r.orphaned(set.LagTTL) {
+		c.Working, c.Resting = 0, 0
 	}
 	return c
 }

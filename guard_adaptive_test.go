@@ -563,6 +563,34 @@ func TestAdaptiveTakesWhatIsForLater(t *testing.T) {
 	})
 }
 
+// Workers that were killed leave what they held with nobody, and on Redis pending for ever. Once
+// they have given no sign of life for as long as that counts, there is no load to hold a wait for.
+func TestAdaptiveWithoutWorkersThatHadMessages(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		offer := func(g *guarded) { g.offer(10, weir.Normal, "") }
+		g := overloaded(t, weir.ProducerConfig{LagTTL: 10 * time.Second}, 20, offer)
+		var finished, working int64 = 400, 20
+		refused := 0
+		for i := range 300 {
+			waiting := int64(20 + 10*i - refused)
+			s := &backend.Signal{Pending: working, Lag: &waiting, XLen: waiting + working, Finished: &finished}
+			if i < 100 {
+				s.Workers = &working
+			}
+			g.fake.Pretend(s)
+			n := g.offer(10, weir.Normal, "")
+			if refused += n; i > 110 && n > 0 {
+				t.Fatalf("%d of 10 refused %d tenths of a second after the workers were killed", n, i)
+			}
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		if refused == 0 {
+			t.Error("nothing was refused while the workers' signal was believed")
+		}
+	})
+}
+
 // What failed and is tried again in minutes is pending on Redis, and in nobody's hands: it says
 // nothing of how soon a message would be done.
 func TestAdaptiveJudgesDeadlinesByWhatWorkersHaveInHand(t *testing.T) {

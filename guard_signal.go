@@ -75,6 +75,7 @@ type reading struct {
 	denied   backend.RoomRequest // for which there was not enough; its Need is 0 if there was
 
 	pending, backlog past // what was last known, including this reading
+	finished         past // the count of what is finished, since it last changed
 }
 
 // Who counts what is finished, if anybody does.
@@ -146,10 +147,10 @@ func (r *reading) decayed(kind SignalKind, now time.Time, ttl time.Duration) int
 }
 
 // follow makes next the reading behind r.
-func (r *reading) follow(next *reading) *reading {
+func (r *reading) follow(next *reading) {
 	next.number = 1
 	if r != nil {
-		next.number, next.pending, next.backlog = r.number+1, r.pending, r.backlog
+		next.number, next.pending, next.backlog, next.finished = r.number+1, r.pending, r.backlog, r.finished
 	}
 	if errors.Is(next.err, ErrForbidden) {
 		next.rest = forbiddenFirst
@@ -163,7 +164,25 @@ func (r *reading) follow(next *reading) *reading {
 	if value, known := next.signal(SignalBacklog); known {
 		next.backlog = past{value, next.at}
 	}
-	return next
+	if n := next.done(); next.err == nil && (n != next.finished.value || next.finished.at.IsZero()) {
+		next.finished = past{n, next.at}
+	}
+}
+
+// done counts the finished messages, from some moment on: where the backend does not, it
+// follows from what this process had sent and what is left.
+func (r *reading) done() int64 {
+	if r.sig.Finished != nil {
+		return *r.sig.Finished
+	}
+	depth, _ := r.depth()
+	return r.sent - depth
+}
+
+// orphaned reports whether what is pending is with nobody: the workers no longer say how
+// loaded they are, and have finished nothing for as long as that counts.
+func (r *reading) orphaned(ttl time.Duration) bool {
+	return r.err == nil && r.sig.Workers == nil && !r.pending.at.IsZero() && r.at.Sub(r.finished.at) >= ttl
 }
 
 // ask reads the signal that workers publish, or else the stream's own numbers,
@@ -281,11 +300,12 @@ func (g *guard) read(life context.Context, f *flight, need int64) {
 	if r.err != nil && life.Err() != nil {
 		return
 	}
+	s.last.Load().follow(r)
 	if set := g.settings.Load(); set.rules == GuardAdaptive {
 		s.tellCounted(set, r)
 		s.control.Update(r.forControl(set), time.Now())
 	}
-	s.last.Store(s.last.Load().follow(r))
+	s.last.Store(r)
 	if r.err == nil && g.hooks.Measured != nil {
 		g.hooks.Measured(g.name, r.measurement())
 	}

@@ -39,6 +39,9 @@ func (l *Log) Lend(pos Pos, buf *[]byte) ([]byte, Loan, error) {
 	return *buf, Loan{}, err
 }
 
+// LendHot is Lend for who cannot wait for the disk: ok is false unless the payload is hot.
+func (l *Log) LendHot(pos Pos) (payload []byte, loan Loan, ok bool) { return l.lendHot(pos) }
+
 // Loan keeps the log from using memory again that it has lent. The zero value is of
 // memory that is not the log's.
 type Loan struct{ chunk *chunk }
@@ -177,7 +180,7 @@ func (l *Log) readAgain(s *segment, from int64, b []byte) error {
 }
 
 // blockCache makes sequential reads cheap: one block read serves the
-// operations that follow.
+// operations that follow. Its lock is not held while a block is read.
 type blockCache struct {
 	sync.Mutex
 	blocks [cacheBlocks]block
@@ -190,10 +193,12 @@ type place struct {
 	end int64
 }
 
+// block is a piece of a segment's file. While it is being read, data is with the reader.
 type block struct {
-	seg  uint32
-	from int64
-	data []byte
+	seg     uint32
+	from    int64
+	data    []byte
+	reading bool
 }
 
 // read serves a range from a cached block, or reads one if the range follows
@@ -202,6 +207,23 @@ func (c *blockCache) read(s *segment, h *handle, from int64, n int, dst []byte) 
 	if n > blockBytes/2 {
 		return dst, false
 	}
+	out, ok, slot, data := c.find(s, from, n, dst)
+	if ok || data == nil {
+		return out, ok
+	}
+	data = data[:min(blockBytes, s.end.Load()-from)]
+	if m, err := h.ReadAt(data, from); err != nil || m < len(data) {
+		c.put(slot, block{data: data[:0]})
+		return dst, false
+	}
+	dst, ok = payloadIn(data, n, dst)
+	c.put(slot, block{seg: s.number, from: from, data: data})
+	return dst, ok
+}
+
+// find serves a range from a cached block. If there is none and the range follows an earlier
+// read, data is where the caller reads a block for the slot.
+func (c *blockCache) find(s *segment, from int64, n int, dst []byte) (out []byte, ok bool, slot int, data []byte) {
 	c.Lock()
 	defer c.Unlock()
 	sequential := false
@@ -210,36 +232,42 @@ func (c *blockCache) read(s *segment, h *handle, from int64, n int, dst []byte) 
 		if b.seg != s.number {
 			continue
 		}
-		if from >= b.from && from+int64(n) <= b.from+int64(len(b.data)) {
-			payload, _, _, ok := decodeOp(b.data[from-b.from:])
-			if !ok || len(payload) != n-opHeaderSize {
-				return dst, false
-			}
-			return append(dst, payload...), true
-		}
 		end := b.from + int64(len(b.data))
+		if from >= b.from && from+int64(n) <= end {
+			out, ok = payloadIn(b.data[from-b.from:], n, dst)
+			return out, ok, 0, nil
+		}
+		if b.reading && from >= b.from && from < b.from+blockBytes {
+			return dst, false, 0, nil // somebody reads it, and may wait for the disk
+		}
 		sequential = sequential || from > b.from && from <= end+nearBytes
 	}
 	for _, p := range c.recent {
 		sequential = sequential || p.seg == s.number && from >= p.end && from <= p.end+nearBytes
 	}
-	if !sequential {
-		c.recent[c.next] = place{s.number, from + int64(n)}
-		c.next = (c.next + 1) % cacheBlocks
-		return dst, false
-	}
-	b := &c.blocks[c.next]
+	slot = c.next
 	c.next = (c.next + 1) % cacheBlocks
-	if b.data == nil {
-		b.data = make([]byte, 0, blockBytes)
+	if !sequential {
+		c.recent[slot] = place{s.number, from + int64(n)}
+		return dst, false, 0, nil
 	}
-	size := min(blockBytes, s.end.Load()-from)
-	b.seg, b.from, b.data = s.number, from, b.data[:size]
-	if m, err := h.ReadAt(b.data, from); err != nil || m < len(b.data) {
-		b.seg, b.data = 0, b.data[:0]
-		return dst, false
+	data = c.blocks[slot].data
+	if data == nil {
+		data = make([]byte, 0, blockBytes)
 	}
-	payload, _, _, ok := decodeOp(b.data)
+	c.blocks[slot] = block{seg: s.number, from: from, reading: true}
+	return dst, false, slot, data
+}
+
+func (c *blockCache) put(slot int, b block) {
+	c.Lock()
+	defer c.Unlock()
+	c.blocks[slot] = b
+}
+
+// payloadIn appends the payload of the operation of n bytes that b begins with to dst.
+func payloadIn(b []byte, n int, dst []byte) ([]byte, bool) {
+	payload, _, _, ok := decodeOp(b)
 	if !ok || len(payload) != n-opHeaderSize {
 		return dst, false
 	}

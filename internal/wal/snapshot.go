@@ -53,6 +53,25 @@ func (l *Log) Snapshot(after uint64) (*Snapshot, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("wal: %w", err)
 	}
+	s, err := l.hold(after)
+	if err != nil {
+		return nil, err
+	}
+	for i := range s.pinned {
+		if err := s.addHead(i); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
+	if len(skips) > 0 {
+		s.Files = append(s.Files, SnapshotFile{Name: skipName, Size: int64(len(skips)), head: skips})
+	}
+	return s, nil
+}
+
+// hold pins what a snapshot has behind after. The heads of the files are still to be read: that
+// may take long, and the log goes on meanwhile.
+func (l *Log) hold(after uint64) (*Snapshot, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.broken != nil {
@@ -66,16 +85,12 @@ func (l *Log) Snapshot(after uint64) (*Snapshot, error) {
 		if size < segHeaderSize || seg.last <= after && seg.limit == 0 && seg != l.mu.seg {
 			continue
 		}
-		if err := s.add(seg, size); err != nil {
-			s.closeLocked()
-			return nil, err
-		}
+		seg.pin()
+		s.pinned = append(s.pinned, seg)
+		s.Files = append(s.Files, SnapshotFile{Name: segName(seg.number), Size: size, rest: seg.file.Load().File})
 	}
 	if len(s.Files) == 0 {
 		s.addEmpty(max(s.LSN, after))
-	}
-	if len(skips) > 0 {
-		s.Files = append(s.Files, SnapshotFile{Name: skipName, Size: int64(len(skips)), head: skips})
 	}
 	return s, nil
 }
@@ -94,23 +109,21 @@ func (l *Log) syncedEndLocked(seg *segment) int64 {
 	return seg.end.Load()
 }
 
-// add takes in a segment's file up to size. Its header says how long the file
+// addHead reads the head of the file of a pinned segment. It says how long the file
 // was made for the log; the copy is as long as what is in it.
-func (s *Snapshot) add(seg *segment, size int64) error {
-	file := seg.file.Load().File
+func (s *Snapshot) addHead(i int) error {
+	seg, f := s.pinned[i], &s.Files[i]
 	head := make([]byte, segHeaderSize)
-	if _, err := file.ReadAt(head, 0); err != nil {
-		return fmt.Errorf("wal: %s: %w", segName(seg.number), err)
+	if _, err := f.rest.ReadAt(head, 0); err != nil {
+		return fmt.Errorf("wal: %s: %w", f.Name, err)
 	}
 	h, ok, err := decodeSegHeader(head)
 	if err != nil || !ok || h.number != seg.number {
-		return &CorruptError{File: s.log.path(segName(seg.number)), LSN: seg.first, Reason: "its header is damaged"}
+		return &CorruptError{File: s.log.path(f.Name), LSN: seg.first, Reason: "its header is damaged"}
 	}
-	h.size = uint64(size)
+	h.size = uint64(f.Size)
 	h.encode(head)
-	seg.pin()
-	s.pinned = append(s.pinned, seg)
-	s.Files = append(s.Files, SnapshotFile{Name: segName(seg.number), Size: size, head: head, rest: file})
+	f.head = head
 	return nil
 }
 

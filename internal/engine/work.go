@@ -161,9 +161,9 @@ func (c *claim) book() {
 		if len(c.picks) < c.req.Max {
 			w.lineUp()
 		}
-		if len(c.picks) > 0 {
-			c.t.lastRead.Store(c.e.clock())
-		}
+	}
+	if len(c.picks) > 0 {
+		c.t.lastRead.Store(c.e.clock())
 	}
 }
 

@@ -309,7 +309,10 @@ func TestThePageOfATopicShowsWhoHoldsWhat(t *testing.T) {
 		return d
 	}
 	d := read(some)
-	if r := s.ask("GET", "/v0/topics/in.q?touch=false", "", all); !strings.Contains(r.body, `"last_read_ts":null`) {
+	if r := s.ask("GET", "/ui/streams/in.copy", "", all); r.status != 200 {
+		t.Fatalf("%d %s", r.status, r.body)
+	}
+	if r := s.ask("GET", "/v0/topics/in.copy?touch=false", "", all); !strings.Contains(r.body, `"last_read_ts":null`) {
 		t.Errorf("looking at a topic counts as reading it: %s", r.body)
 	}
 	if len(d.Workers) != 1 || d.Workers[0].Name != "w1" || d.Workers[0].Holds != 2 || len(d.Held) != 2 || d.Held[0].ID != "1" || d.Held[0].Deliveries != 1 || *d.Held[0].LeaseMS <= 0 {

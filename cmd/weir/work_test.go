@@ -186,8 +186,8 @@ func TestWorkDrainsOnSIGTERM(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.wait(t)
-	if n := w.pool.Stats(); n.Acked != 1 || n.Returned < 4 {
-		t.Errorf("summary %+v, want 1 acked and 4 returned", n)
+	if n := w.pool.Stats(); n.Acked != 1 || n.Returned < 1 {
+		t.Errorf("summary %+v, want 1 acked and what was claimed ahead returned", n)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

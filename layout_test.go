@@ -89,7 +89,7 @@ var table = map[string]rule{
 	"internal/keyfile":    {code: "internal/atomicfile"},
 	"internal/api":        {tests: rapid},
 	"internal/op":         {code: "internal/api", tests: rapid},
-	"internal/wal":        {code: vfs, tests: "tests/crashfs " + rapid},
+	"internal/wal":        {code: vfs, tests: "tests/crashfs " + rapid + " " + errorfs},
 	"internal/replica":    {},
 
 	"internal/replica/replicatest": {code: "internal/replica"},

@@ -232,7 +232,7 @@ func TestAServerThatForgetsItsLeasesHandsOutNothingTwice(t *testing.T) {
 	}{
 		"the ack is repeated under a lease that is gone": {acks: backendtest.Fault{Err: backend.ErrOutcomeUnknown, Times: 1}},
 		"the ack is refused":                             {acks: backendtest.Fault{Err: errors.New("no"), Times: 1}},
-		"the handler still runs":                         {takes: 2 * time.Second},
+		"the handler still runs":                         {takes: 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Run(t, func(t *testing.T) {
@@ -263,6 +263,7 @@ func TestAServerThatForgetsItsLeasesHandsOutNothingTwice(t *testing.T) {
 				time.Sleep(10 * time.Millisecond) // the first ack has been sent
 
 				away := f.Inject(backendtest.OpClaim, backendtest.Fault{Err: backend.ErrUnavailable})
+				time.Sleep(c.takes / 2) // the claim that waits has ended, and the next has failed
 				before := f.Again()
 				before.Inject(backendtest.OpClaim, backendtest.Fault{Repeat: true})
 				got, err := before.Claim(ctx, backend.ClaimRequest{Consumer: "of before", Max: 1, ReclaimAfter: time.Minute})

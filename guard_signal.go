@@ -116,7 +116,7 @@ func (r *reading) measurement() Measurement {
 	if r.alone != nil {
 		s = r.alone
 	}
-	return Measurement{Depth: depthOf(s), Pending: &s.Pending, Lag: s.Lag, Attended: new(s.Workers != nil)}
+	return Measurement{Depth: depthOf(s), Pending: &s.Pending, Lag: s.Lag}
 }
 
 // signal returns the number that the lag limits look at, now.

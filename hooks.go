@@ -134,5 +134,4 @@ type Measurement struct {
 	DeadLetters *int64
 	XLen        *int64         // entries stored
 	RoundTrip   *time.Duration // to the server
-	Attended    *bool          // a worker has said within LagTTL how loaded it is
 }

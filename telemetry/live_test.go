@@ -77,46 +77,6 @@ weir_stream_workers{group="billing",queue_type="redis",stream="orders"} 0
 	})
 }
 
-// Whatever the guard goes by, it is seen that no worker says how loaded it is.
-func TestThatNobodyWorksIsSeenWithEveryGuard(t *testing.T) {
-	for name, c := range map[string]weir.ProducerConfig{
-		"default": {}, "static": {Guard: weir.GuardStatic}, "backlog": {LagSignal: weir.SignalBacklog}, "off": {Guard: weir.GuardOff},
-	} {
-		bubble.Run(t, func(t *testing.T) {
-			reg, hooks := open(t)
-			fake := backendtest.NewFake(backendtest.FakeOptions{Kind: "redis", Stream: "orders", Group: "billing"})
-			s := weir.New(fake)
-			c.Hooks, c.Logger = hooks, slog.New(slog.DiscardHandler)
-			p, err := weir.NewProducer(s, c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.Close()
-			shows := func(when string, known int) {
-				t.Helper()
-				for range 2 {
-					if err := p.Publish(t.Context(), weir.Message{}); err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(time.Second)
-				}
-				scrape(t, reg, fmt.Sprintf("# TYPE weir_stream_signal_known gauge\nweir_stream_signal_known{group=\"billing\",queue_type=\"redis\",stream=\"orders\"} %d\n", known),
-					"weir_stream_signal_known")
-				if t.Failed() {
-					t.Fatalf("%s: %s", name, when)
-				}
-			}
-			shows("nobody works", 0)
-			if err := fake.PublishSignal(t.Context(), 10*time.Second); err != nil {
-				t.Fatal(err)
-			}
-			shows("somebody works", 1)
-			time.Sleep(10 * time.Second)
-			shows("nobody works any more", 0)
-		})
-	}
-}
-
 // A program that starts a pool with other settings before it ends the old one has workers all the time, and one
 // producer that is closed does not say that another one is not near its capacity.
 func TestSeveralOfAStreamAreCountedTogether(t *testing.T) {

@@ -95,9 +95,7 @@ func (p *Prometheus) Hooks() weir.Hooks {
 		},
 		SignalKnown: func(s weir.StreamName, known bool) {
 			row := p.of(s)
-			if !known || row.signalKnown.Load() == 0 { // otherwise readings tell
-				row.signalKnown.Store(state(known))
-			}
+			row.signalKnown.Store(state(known))
 			row.judged(time.Now())
 		},
 		NearCapacity: func(s weir.StreamName, near bool) {

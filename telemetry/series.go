@@ -233,9 +233,6 @@ func (s *series) measured(now time.Time, m weir.Measurement) {
 	if m.RoundTrip != nil {
 		r.tripAt, r.trip = now, *m.RoundTrip
 	}
-	if m.Attended != nil {
-		s.signalKnown.Store(state(*m.Attended))
-	}
 }
 
 func (s *series) last() reading {

@@ -39,9 +39,6 @@ func (l *Log) Lend(pos Pos, buf *[]byte) ([]byte, Loan, error) {
 	return *buf, Loan{}, err
 }
 
-// LendHot is Lend for who cannot wait for the disk: ok is false unless the payload is hot.
-func (l *Log) LendHot(pos Pos) (payload []byte, loan Loan, ok bool) { return l.lendHot(pos) }
-
 // Loan keeps the log from using memory again that it has lent. The zero value is of
 // memory that is not the log's.
 type Loan struct{ chunk *chunk }

@@ -161,6 +161,15 @@ func (b *Backend) findPlace(ctx context.Context) {
 	}
 }
 
+// pendingOf returns what a consumer holds from one ID to another, missedMost entries at most.
+func (b *Backend) pendingOf(ctx context.Context, consumer, from, to string) ([]pendingEntry, error) {
+	page := redis.NewRawCmd(ctx, "XPENDING", b.keys.stream, b.keys.group, from, to, missedMost, consumer)
+	if err := b.do(ctx, page); err != nil {
+		return nil, err
+	}
+	return each(page, missedMost, (*replyReader).pendingEntry)
+}
+
 // recoverMissed gives back what unanswered claims of a consumer may have been given, and what they had
 // only taken over from others as it was. It does not run beside another claim, whose deliveries would
 // look the same.
@@ -171,22 +180,13 @@ func (b *Backend) recoverMissed(ctx context.Context, consumer string) error {
 		return nil
 	}
 	defer m.claims.Unlock()
-	page := redis.NewRawCmd(ctx, "XPENDING", b.keys.stream, b.keys.group, "-", "+", missedMost, consumer)
-	if err := b.do(ctx, page); err != nil {
-		return err
-	}
-	r := &replyReader{page.Val()}
-	n, err := r.array()
+	pending, err := b.pendingOf(ctx, consumer, "-", "+")
 	if err != nil {
 		return err
 	}
 	var back []backend.Return
 	oldest := time.Since(since.at) + missedSlack
-	for range n {
-		p, err := r.pendingEntry()
-		if err != nil {
-			return err
-		}
+	for _, p := range pending {
 		if p.idle <= oldest && !b.acked.holds(p.id) {
 			back = append(back, backend.Return{
 				Lease:      backend.Lease{ID: p.id, Consumer: consumer, Attempt: p.count, Since: time.Now()},

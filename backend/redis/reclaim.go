@@ -234,20 +234,11 @@ func (b *Backend) countDeliveries(ctx context.Context, c *claim, ids []string) e
 		c.counts[name] = notCounted
 	}
 	b.missed.taking(c.counts)
-	page := redis.NewRawCmd(ctx, "XPENDING", b.keys.stream, b.keys.group, ids[0], ids[len(ids)-1], missedMost, c.Consumer)
-	if err := b.do(ctx, page); err != nil {
-		return err
-	}
-	r := &replyReader{page.Val()}
-	n, err := r.array()
+	pending, err := b.pendingOf(ctx, c.Consumer, ids[0], ids[len(ids)-1])
 	if err != nil {
 		return err
 	}
-	for range n {
-		p, err := r.pendingEntry()
-		if err != nil {
-			return err
-		}
+	for _, p := range pending {
 		if _, wanted := c.counts[p.id]; wanted {
 			c.counts[p.id] = p.count
 		}

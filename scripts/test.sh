@@ -154,13 +154,14 @@ vuln() {
 
 # run does the parts of a lane, one after the other.
 run() {
-	local part begin status
+	local part begin status took TIMEFORMAT='%U %S'
 	for part in "$@"; do
 		begin=$SECONDS status=passed
 		echo "=== $part"
-		"$part" </dev/null 2>&1 | tee "$results.$part" || status=FAILED
-		echo "=== $part $((SECONDS - begin)) s"
-		echo "$part $((SECONDS - begin)) s $status" >>"$results"
+		{ time "$part" </dev/null 2>&1 | tee "$results.$part"; } 2>"$results.cpu.$part" || status=FAILED
+		took="$((SECONDS - begin)) s, $(awk '{ printf "%.0f", $1 + $2 }' "$results.cpu.$part") s of CPU"
+		echo "=== $part $took"
+		echo "$part $took $status" >>"$results"
 	done
 }
 

@@ -44,7 +44,8 @@ func (p patient) Read(b []byte) (int, error) {
 }
 
 // ask makes a call of the relay's own, or one that it needs the answer of, which may have so many
-// bytes. The upstream may be silent for askTimeout; on a slow way the whole answer takes longer.
+// bytes. The upstream may be silent for askTimeout; on a slow way the whole answer takes longer. What
+// something in front of the upstream has answered, while that is away, is an error.
 func (r *Relay) ask(ctx context.Context, method, path string, header http.Header, body []byte, most int64) (*answer, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -71,7 +72,14 @@ func (r *Relay) ask(ctx context.Context, method, path string, header http.Header
 	if int64(text.Len()) > most {
 		return nil, fmt.Errorf("the upstream's answer is larger than %d bytes", most)
 	}
-	return &answer{resp.StatusCode, resp.Header, text.Bytes()}, nil
+	a := &answer{resp.StatusCode, resp.Header, text.Bytes()}
+	if a.status != http.StatusOK {
+		err := a.error()
+		if _, ofV0 := errors.AsType[*api.Error](err); !ofV0 {
+			return nil, err
+		}
+	}
+	return a, nil
 }
 
 // own is the header of calls with the relay's key.

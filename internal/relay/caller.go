@@ -132,7 +132,7 @@ func (r *Relay) mayRead(ctx context.Context, caller Caller, topics []api.WatchPo
 	})
 }
 
-// knownPath is refused for an unknown key, and else changes nothing.
+// knownPath is refused for an unknown key, and else a bad request.
 const knownPath = "/v0/ws"
 
 // Known asks the upstream whether it knows the caller's key.
@@ -161,10 +161,10 @@ func (r *Relay) asks(ctx context.Context, caller Caller, path string) error {
 		return r.errAway()
 	}
 	switch a.status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		return a.error()
+	case http.StatusOK, http.StatusBadRequest: // the key is good
+		return nil
 	}
-	return nil
+	return a.error()
 }
 
 // verdict returns what is known by the name of key, or asks. That somebody is refused for

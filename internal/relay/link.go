@@ -173,14 +173,14 @@ func (r *Relay) dial(ctx context.Context) (*websocket.Conn, error) {
 
 // probe finds out whether the upstream wants keys.
 func (r *Relay) probe(ctx context.Context) error {
-	a, err := r.ask(ctx, http.MethodGet, "/v0/ws", make(http.Header), nil, maxAnswer)
+	a, err := r.ask(ctx, http.MethodGet, knownPath, make(http.Header), nil, maxAnswer)
 	if err != nil {
 		return err
 	}
-	if a.status == http.StatusServiceUnavailable {
+	keyed := a.status == http.StatusUnauthorized
+	if !keyed && a.status != http.StatusBadRequest {
 		return a.error()
 	}
-	keyed := a.status == http.StatusUnauthorized
 	r.keyed.Store(keyed)
 	r.seen.Store(true)
 	if !keyed && !r.opt.OpenToAll {

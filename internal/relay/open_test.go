@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -76,4 +77,49 @@ func TestAServerWithoutKeysIsNotReachedThroughARelay(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		refused()
 	})
+}
+
+// What stands in front of a server, as a load balancer, may answer while that is away. It grants nobody
+// anything, and says nothing about whether the server has keys.
+func TestWhatStandsInFrontOfTheUpstreamGrantsNothing(t *testing.T) {
+	for _, status := range []int{301, 403, 404, 502, 503} {
+		for _, toAll := range []bool{false, true} {
+			t.Run(fmt.Sprint(status, toAll), func(t *testing.T) {
+				bubble.Run(t, func(t *testing.T) { standsInFront(t, status, toAll) })
+			})
+		}
+	}
+}
+
+func standsInFront(t *testing.T, status int, toAll bool) {
+	p := newPlace(t, "scraper:r", func(o *relay.Options) { o.OpenToAll = toAll })
+	time.Sleep(time.Second)
+	if status, body := p.call("scraper", "GET", "/metrics", ""); status != http.StatusOK {
+		t.Fatal(status, body)
+	}
+	p.kill()
+	gateway := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte("<html>no way to the server</html>"))
+	})}
+	l := p.wire.listen()
+	go gateway.Serve(l)
+	p.wire.up()
+	time.Sleep(10 * time.Second)
+	if got, body := p.call("stranger", "GET", "/metrics", ""); got != http.StatusServiceUnavailable {
+		t.Errorf("a stranger is shown metrics: %d %.100s", got, body)
+	}
+	if got, body := p.call("scraper", "GET", "/metrics", ""); got != http.StatusOK {
+		t.Errorf("who was shown metrics before: %d %.100s", got, body)
+	}
+	if got, body := p.call("scraper", "GET", "/v0/topics", ""); got != status || strings.Contains(body, "without keys") {
+		t.Errorf("a call that is passed on: %d %.300s", got, body)
+	}
+	p.wire.cut()
+	gateway.Close()
+	p.start()
+	time.Sleep(5 * time.Second)
+	if got, body := p.call("stranger", "GET", "/metrics", ""); got != http.StatusUnauthorized {
+		t.Errorf("a stranger, once the server is back: %d %.100s", got, body)
+	}
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,7 +13,8 @@ import (
 	"github.com/weirmq/weir/internal/api"
 )
 
-// Bounds of one write; more messages go into several.
+// Bounds of one write, unless the server's max_batch_records or max_body_bytes is less; more
+// messages go into several.
 const (
 	maxWriteRecords = 1000
 	maxWriteBytes   = 4 << 20
@@ -60,7 +62,7 @@ func (a *appending) run(ctx context.Context) error {
 			continue
 		}
 		keyed := m.IdempotencyKey != ""
-		if keyed != a.keyed || len(a.records) == maxWriteRecords || a.bytes+r.Size() > maxWriteBytes {
+		if keyed != a.keyed || len(a.records) >= a.b.mostRecords() || a.bytes+r.Size() > maxWriteBytes {
 			a.flush(ctx)
 		}
 		a.keyed = keyed
@@ -96,7 +98,32 @@ func (a *appending) store(ctx context.Context, req *api.WriteRequest, index []in
 	if err == nil {
 		res, err = a.b.write(ctx, req)
 	}
+	if most := a.b.fewer(err, len(index)); most > 0 {
+		for records := req.Records; len(index) > 0; {
+			n, some := min(most, a.b.mostRecords(), len(index)), *req
+			some.Records = records[:n]
+			a.store(ctx, &some, index[:n])
+			records, index = records[n:], index[n:]
+		}
+		return
+	}
 	a.stored(&res, err, index)
+}
+
+// mostRecords is how many records a request may have, as far as is known.
+func (b *Backend) mostRecords() int { return int(cmp.Or(b.writeMost.Load(), maxWriteRecords)) }
+
+// fewer returns how many records to send at once if a server has refused n as too many or too
+// large for one request, which has stored nothing; else 0.
+func (b *Backend) fewer(err error, n int) int {
+	many := api.IsCode(err, api.CodeBatchTooLarge)
+	if n == 1 || !many && !api.IsCode(err, api.CodePayloadTooLarge) {
+		return 0
+	}
+	if many {
+		b.writeMost.Store(int64(n / 2))
+	}
+	return n / 2
 }
 
 func (a *appending) stored(res *api.WriteResult, err error, index []int) {
@@ -124,8 +151,13 @@ func (a *appending) each(ctx context.Context) {
 		a.store(ctx, &reqs[n], a.index[n:n+1])
 		n++
 	}
-	if len(reqs)-n > 1 && a.stopped(ctx) == nil {
-		n += a.together(ctx, reqs[n:], a.index[n:])
+	for len(reqs)-n > 1 && a.stopped(ctx) == nil {
+		end := min(n+a.b.mostRecords(), len(reqs))
+		made := a.together(ctx, reqs[n:end], a.index[n:end])
+		if made == 0 {
+			break
+		}
+		n += made
 	}
 	for ; n < len(reqs); n++ {
 		a.store(ctx, &reqs[n], a.index[n:n+1])
@@ -142,6 +174,9 @@ func (a *appending) together(ctx context.Context, reqs []api.WriteRequest, index
 	out, err := a.b.svc.WriteEach(ctx, a.b.opt.Topic, reqs)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return 0
+	}
+	if most := a.b.fewer(err, len(reqs)); most > 0 {
+		return a.together(ctx, reqs[:most], index[:most])
 	}
 	if err != nil {
 		a.stored(new(api.WriteResult), err, index)

@@ -73,6 +73,7 @@ type Backend struct {
 	absent       atomic.Bool  // the topic did not exist when last looked up, and nothing has been written since
 	reclaimAfter atomic.Int64 // of the last claim, nanoseconds
 	settleMost   atomic.Int64 // how many jobs a call may settle, once the server has refused more; 0: maxSettle
+	writeMost    atomic.Int64 // likewise, how many records a request may have; 0: maxWriteRecords
 	noTally      atomic.Pointer[denial]
 	removes      atomic.Bool  // dead letters may be removed
 	otherwise    atomic.Int64 // records that left the queue and were not done, by the last tally

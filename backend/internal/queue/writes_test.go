@@ -18,8 +18,12 @@ type writes struct {
 	many   bool              // it knows many writes in one request
 	fails  func(n int) error // of the n-th write; nil: none
 	absent int               // writes that find no topic
+	most   int               // records in one request; 0: any number
+	beyond api.Code          // the answer to more
 	got    [][]api.Record    // as they were passed
 	data   []string          // of all records, as they were then
+
+	refused int // requests that had more
 }
 
 func (w *writes) Topic(context.Context, string) (api.TopicState, error) { return api.TopicState{}, nil }
@@ -28,6 +32,9 @@ func (w *writes) Write(_ context.Context, _ string, req *api.WriteRequest) (api.
 	if w.absent > 0 && !*req.Create {
 		w.absent--
 		return api.WriteResult{}, api.Errorf(api.CodeTopicNotFound, "absent")
+	}
+	if w.tooMany(len(req.Records)) {
+		return api.WriteResult{}, api.Errorf(w.beyond, "too many")
 	}
 	first := uint64(len(w.data) + 1)
 	w.got = append(w.got, req.Records)
@@ -46,11 +53,22 @@ func (w *writes) WriteEach(ctx context.Context, name string, reqs []api.WriteReq
 	if !w.many {
 		return nil, errors.ErrUnsupported
 	}
+	if w.tooMany(len(reqs)) {
+		return nil, api.Errorf(w.beyond, "too many")
+	}
 	for i := range reqs {
 		res, err := w.Write(ctx, name, &reqs[i])
 		out = append(out, api.WriteOutcome{WriteResult: res, Err: err})
 	}
 	return out, nil
+}
+
+func (w *writes) tooMany(n int) bool {
+	if w.most == 0 || n <= w.most {
+		return false
+	}
+	w.refused++
+	return true
 }
 
 func (w *writes) open(t *testing.T) *queue.Backend {
@@ -92,6 +110,55 @@ func TestALargeBatchGoesInSeveralWrites(t *testing.T) {
 			if out[i].ID != fmt.Sprint(i+1) || w.data[i] != string(msgs[i].Data) {
 				t.Fatalf("message %d has the ID %s", i, out[i].ID)
 			}
+		}
+	}
+}
+
+// A server may be set to take fewer records, or bytes, than a batch has.
+func TestABatchGoesInWritesAsSmallAsTheServerTakes(t *testing.T) {
+	plain, keyed := make([]backend.Message, 20), make([]backend.Message, 20)
+	for i := range plain {
+		plain[i].Data = fmt.Append(nil, i)
+		keyed[i] = backend.Message{Data: plain[i].Data, IdempotencyKey: fmt.Sprint("key ", i)}
+	}
+	for _, c := range []struct {
+		beyond  api.Code
+		msgs    []backend.Message
+		refused int // in two rounds: how many are too many is known in the second one
+	}{
+		{api.CodeBatchTooLarge, plain, 3},
+		{api.CodeBatchTooLarge, keyed, 3},
+		{api.CodePayloadTooLarge, plain, 14},
+		{api.CodePayloadTooLarge, keyed, 40},
+	} {
+		w := &writes{many: true, most: 3, beyond: c.beyond}
+		b := w.open(t)
+		for range 2 {
+			w.data = nil
+			out, err := b.Append(t.Context(), c.msgs)
+			if err != nil || len(w.data) != len(c.msgs) {
+				t.Fatalf("%s: %d of %d messages are stored: %v", c.beyond, len(w.data), len(c.msgs), err)
+			}
+			for i := range out {
+				if out[i].ID != fmt.Sprint(i+1) || w.data[i] != string(c.msgs[i].Data) {
+					t.Errorf("%s: message %d has the ID %s, and stored there is %s", c.beyond, i, out[i].ID, w.data[i])
+				}
+			}
+		}
+		if w.refused > c.refused {
+			t.Errorf("%s: %d requests were refused, want %d at most", c.beyond, w.refused, c.refused)
+		}
+	}
+	w := &writes{most: 3, beyond: api.CodeBatchTooLarge, fails: func(n int) error {
+		if n == 2 {
+			return api.Errorf(api.CodeShuttingDown, "going")
+		}
+		return nil
+	}}
+	out, _ := w.open(t).Append(t.Context(), plain)
+	for i, r := range out {
+		if stored := i < 2; stored != (r.Err == nil) || !stored && !backend.Retryable(r.Err) {
+			t.Errorf("behind a write that fails: message %d: %v", i, r.Err)
 		}
 	}
 }

@@ -30,6 +30,8 @@ type fakeQueue struct {
 	lease  uint64
 	closed error // what a claim is answered with
 	claims int
+	node   string    // whose the last claim was
+	taken  func()    // called once, when a claim has got jobs
 	torn   bool      // the next claim fails behind its first job
 	drains bool      // a claim has nothing, and does not wait
 	busy   time.Time // nothing can be settled before
@@ -65,6 +67,10 @@ func (f *fakeQueue) Claim(ctx context.Context, _ string, req *api.ClaimRequest, 
 	end := time.After(time.Duration(req.WaitMS) * time.Millisecond)
 	for {
 		n, wake, soon, err := f.take(req, visit)
+		if n > 0 && f.taken != nil {
+			f.taken()
+			f.taken = nil
+		}
 		if n > 0 || err != nil || f.drains && f.claims < 100 {
 			return api.ClaimResult{Count: n}, err
 		}
@@ -87,6 +93,7 @@ func (f *fakeQueue) take(req *api.ClaimRequest, visit func(*api.Job)) (n int, wa
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.claims++
+	f.node = req.Node
 	if f.closed != nil {
 		return 0, nil, 0, f.closed
 	}

@@ -87,7 +87,7 @@ func (h *hook) configure(cfg *api.WebhookConfig, on bool, trip http.RoundTripper
 	h.mu.idle = idle
 	h.mu.same, h.mu.change = context.WithCancelCause(h.done)
 	h.mu.streak, h.mu.unheard = 0, 0
-	h.mu.until, h.mu.asked, h.mu.paused, h.mu.next = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	h.mu.until, h.mu.asked, h.mu.next = time.Time{}, time.Time{}, time.Time{}
 	h.mu.state.On, h.mu.state.LastError = on, ""
 	h.mu.Unlock()
 	h.poke()

@@ -46,7 +46,7 @@ func TestListedRangesAreReachedAndNoOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := Reach{Private: list}
-	for addr, ok := range map[string]bool{"10.1.2.3": true, "::ffff:10.1.2.3": true, "64:ff9b::10.1.2.3": true, "127.0.0.1": true, "fd00::1": true,
+	for addr, ok := range map[string]bool{"10.1.2.3": true, "::ffff:10.1.2.3": true, "64:ff9b::10.1.2.3": true, "127.0.0.1": true, "fd00::1": true, "fd00::1%eth0": true,
 		"10.2.0.1": false, "127.0.0.2": false, "::1": false, "fc00::1": false, "169.254.169.254": false} {
 		if err := r.checkAddr(netip.MustParseAddr(addr)); (err == nil) != ok {
 			t.Errorf("%s: %v", addr, err)
@@ -91,7 +91,7 @@ func TestURLsAndHeadersThatAreRefused(t *testing.T) {
 	if err := r.Check(&cfg); !api.IsCode(err, api.CodeInvalidRequest) {
 		t.Errorf("a header field twice: %v, want it to be refused", err)
 	}
-	cfg.URL, cfg.Headers = "https://example.com:65535/", map[string]string{"Authorization": "Bearer abc", "X-Tenant": ""}
+	cfg.URL, cfg.Headers = "https://example.com:65535/"+strings.Repeat("a", api.MaxWebhookURLBytes-len("https://example.com:65535/")), map[string]string{"Authorization": "Bearer abc", "X-Tenant": ""}
 	if err := r.Check(&cfg); err != nil {
 		t.Error(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -74,8 +75,10 @@ func TestAReceiverThatLies(t *testing.T) {
 		}, false},
 		"an endless body":       {endless, true},
 		"an endless header":     {text("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<20)), false},
+		"a long header":         {text("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n"), false},
 		"nothing":               {func(net.Conn) {}, false},
 		"no HTTP":               {text("SSH-2.0-OpenSSH_9\r\n"), false},
+		"no HTTP at length":     {text(strings.Repeat("é", 1000) + "\r\n"), false},
 		"informational for now": {text(strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n", 10_000)), false},
 		"another protocol":      {text("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"), false},
 		"another protocol, that it waits for": {func(c net.Conn) {
@@ -268,7 +271,16 @@ func TestAStartCleansUpAfterACrash(t *testing.T) {
 }
 
 func TestAFileThatIsNotOursIsLeftAlone(t *testing.T) {
-	for _, text := range []string{"", "{", "[]", `{"format":2,"webhooks":{}}`, `{"format":1,"more":1}`, `{"format":1,"webhooks":{"w":{"topic":"a"}}}`, `{"format":1,"webhooks":{}} x`} {
+	texts := []string{"", "{", "[]", `{"webhooks":{}}`, `{"format":2,"webhooks":{}}`, `{"format":1,"more":1}`, `{"format":1,"webhooks":{"w":{"topic":"a"}}}`, `{"format":1,"webhooks":{}} x`}
+	for _, wrong := range []string{`"secret":"short"`, `"concurrency":0`, `"concurrency":65`, `"rate":-1`, `"rate":1000001`, `"timeout_ms":0`, `"timeout_ms":86400000`} {
+		w := map[string]any{"topic": "a", "url": "https://example.com", "secret": config().Secret, "concurrency": 1, "timeout_ms": 10_000}
+		if err := json.Unmarshal([]byte("{"+wrong+"}"), &w); err != nil {
+			t.Fatal(err)
+		}
+		text, _ := json.Marshal(map[string]any{"format": 1, "webhooks": map[string]any{"w": w}})
+		texts = append(texts, string(text))
+	}
+	for _, text := range texts {
 		s := newSet(t, &receiver{})
 		if err := os.WriteFile(s.opt.File, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -278,6 +290,9 @@ func TestAFileThatIsNotOursIsLeftAlone(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 		if _, err := s.Delete("w"); !api.IsCode(err, api.CodeInternal) {
+			t.Errorf("%q: %v", text, err)
+		}
+		if _, err := s.All(); !api.IsCode(err, api.CodeInternal) {
 			t.Errorf("%q: %v", text, err)
 		}
 		if now, _ := os.ReadFile(s.opt.File); string(now) != text {

@@ -128,7 +128,9 @@ func TestAChangedWebhookHasNotFailed(t *testing.T) {
 		put(t, s, "w", cfg)
 		pass(10 * time.Minute) // a minute between two deliveries
 		cfg.URL = "https://other.example/"
-		put(t, s, "w", cfg)
+		if st := put(t, s, "w", cfg); st.Failing || st.LastError != "" {
+			t.Errorf("a webhook that was changed: %+v", st)
+		}
 		q.add(21)
 		pass(time.Millisecond)
 		if st := get(t, s, "w"); st.Deliveries == 0 || st.Failing {
@@ -148,6 +150,93 @@ func TestAChangedWebhookHasNotFailed(t *testing.T) {
 		st := get(t, s, "w")
 		if left, _ := q.left(); left != 6 || st.Failing {
 			t.Errorf("%d jobs left right after the last failure of the old receiver: %+v", left, st)
+		}
+		s.Stop(time.Second)
+	})
+}
+
+// What another receiver has asked for is not the new one's wish.
+func TestAChangedWebhookDoesNotWaitForTheOldReceiver(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		to := &receiver{header: http.Header{"Retry-After": {"600"}}, answer: func(r *http.Request) (int, error) {
+			if r.URL.Host == "other.example" {
+				return 200, nil
+			}
+			return 503, nil
+		}}
+		s, q := newSet(t, to), newFakeQueue(1)
+		s.Start(q)
+		cfg := config()
+		put(t, s, "w", cfg)
+		pass(time.Second)
+		cfg.URL = "https://other.example/"
+		put(t, s, "w", cfg)
+		q.add(2)
+		pass(time.Second)
+		if st := get(t, s, "w"); st.Deliveries != 1 {
+			t.Errorf("a second after the change: %+v", st)
+		}
+		s.Stop(time.Second)
+	})
+}
+
+// A claim may have got jobs when its webhook is changed: they go where it says now.
+func TestJobsThatWereTakenBeforeAChangeGoToTheNewReceiver(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		var hosts []string
+		to := &receiver{answer: func(r *http.Request) (int, error) { hosts = append(hosts, r.URL.Host); return 200, nil }}
+		s, q := newSet(t, to), newFakeQueue(0)
+		s.Start(q)
+		cfg := config()
+		put(t, s, "w", cfg)
+		pass(time.Second)
+		cfg.URL = "https://other.example/"
+		q.taken = func() { put(t, s, "w", cfg) }
+		q.add(1)
+		pass(time.Second)
+		if left, _ := q.left(); left != 0 || len(hosts) != 1 || hosts[0] != "other.example" {
+			t.Errorf("%d jobs left, delivered to %v", left, hosts)
+		}
+		s.Stop(time.Second)
+	})
+}
+
+// The longest time that a receiver has asked for counts, whichever of its answers comes last.
+func TestAShorterRetryAfterDoesNotShortenALongerOne(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		to := &receiver{header: http.Header{}}
+		to.answer = func(r *http.Request) (int, error) {
+			if r.Header.Get("Weir-Seq") == "2" {
+				time.Sleep(time.Second)
+				to.header.Set("Retry-After", "1")
+			} else {
+				to.header.Set("Retry-After", "300")
+			}
+			return 503, nil
+		}
+		s, q := newSet(t, to), newFakeQueue(2)
+		s.Start(q)
+		put(t, s, "w", config())
+		pass(5 * time.Second)
+		q.add(3)
+		pass(280 * time.Second)
+		if n := len(to.times()); n != 2 {
+			t.Errorf("%d deliveries before the time that the receiver asked for", n-2)
+		}
+		s.Stop(time.Second)
+	})
+}
+
+// Who claims is named after the webhook, as far as the server takes names.
+func TestALongNameOfAWebhookFits(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s, q := newSet(t, &receiver{}), newFakeQueue(0)
+		s.opt.MaxNodeBytes = 12
+		s.Start(q)
+		put(t, s, "orders", config())
+		pass(time.Second)
+		if q.node != "webhook:orde" {
+			t.Errorf("claims are %q's", q.node)
 		}
 		s.Stop(time.Second)
 	})

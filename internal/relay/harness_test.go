@@ -38,6 +38,8 @@ type wire struct {
 	conns []net.Conn
 	limit int // bytes that each new connection brings; 0: all
 	rate  int // bytes a second that each new connection takes and brings; 0: any
+
+	refused string // connections end at requests with this in them; empty: none do
 }
 
 func newWire() *wire { return &wire{accepts: make(chan net.Conn)} }
@@ -64,7 +66,24 @@ func (w *wire) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		w.conns = append(w.conns, slow)
 		return slow, nil
 	}
-	return near, nil
+	return &pickyConn{near, w}, nil
+}
+
+// pickyConn ends at what its wire refuses.
+type pickyConn struct {
+	net.Conn
+	wire *wire
+}
+
+func (c *pickyConn) Write(b []byte) (int, error) {
+	c.wire.mu.Lock()
+	refused := c.wire.refused
+	c.wire.mu.Unlock()
+	if refused != "" && bytes.Contains(b, []byte(refused)) {
+		c.Close()
+		return 0, errors.New("connection reset")
+	}
+	return c.Conn.Write(b)
 }
 
 // cut breaks all connections; none can be made until up.

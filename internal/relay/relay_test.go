@@ -269,6 +269,20 @@ func TestAnAnswerThatBreaksOffIsReadAgain(t *testing.T) {
 	}
 }
 
+// What could not be read upstream is read a little later, also while nothing else happens.
+func TestAReadThatFailsIsMadeAgain(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		p := newPlace(t, "")
+		p.write("a", 100, 100, api.Memory)
+		path := p.watch("", "a")
+		p.wire.set(func() { p.wire.refused = "/diff" })
+		l := p.follow("", path)
+		time.Sleep(2 * time.Second)
+		p.wire.set(func() { p.wire.refused = "" })
+		l.reaches(t, "a", 100, 2*time.Second)
+	})
+}
+
 // One socket to the upstream has room for so many topics; the relay opens another. A session
 // or socket of its clients has that limit, too.
 func TestMoreTopicsThanASocketTakes(t *testing.T) {

@@ -22,11 +22,11 @@ func TestTheFileMayBeJSON(t *testing.T) {
 // a name may be 007.
 func TestValuesOfTheFileMeanWhatVariablesMean(t *testing.T) {
 	got, _, err := LoadConfigs(Source{Command: Library, Lookup: environment(), File: write(t,
-		"lag_warn: 010\nqueue_max_depth: 0x100\nlag_pause: 1_000\nconsumer: 007\nbudget: 1e3\n")}, nil)
+		"lag_warn: 010\nqueue_max_depth: 0x100\nlag_pause: &many 1_000\nconsumer: 007\nbudget: 1e3\nbudget_max_depth: *many\n")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := got.Producer; p.LagWarn != 10 || p.MaxDepth != 256 || p.LagPause != 1000 || got.Pool.Consumer != "007" || p.Budget != "1e3" {
+	if p := got.Producer; p.LagWarn != 10 || p.MaxDepth != 256 || p.LagPause != 1000 || got.Pool.Consumer != "007" || p.Budget != "1e3" || p.BudgetMaxDepth != 1000 {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -3,6 +3,7 @@ package settings
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,6 +89,42 @@ func TestTheRangesAreTheLibrarys(t *testing.T) {
 	}
 }
 
+// Each setting is stored in the field that its errors name, and in no other.
+func TestEverySettingOfTheLibraryReachesItsField(t *testing.T) {
+	for _, s := range of(Library) {
+		if !s.ofLibrary() {
+			continue
+		}
+		var c Configs
+		var text string
+		for _, text = range []string{"7", "0.07", "7ms", "7s", "false", "true", "static", "backlog", "hold", "stream", "drop", "off"} {
+			if value, err := s.kind.read(text); err == nil {
+				c.fields(Library).store(s, value)
+			}
+			if !reflect.DeepEqual(c, Configs{}) {
+				break
+			}
+		}
+		var want, got []string
+		for of, field := range map[any]string{&c.Producer: s.field, &c.Pool: s.field, &c.Kafka: strings.TrimPrefix(s.field, "Kafka")} {
+			all := reflect.ValueOf(of).Elem()
+			for i := range all.NumField() {
+				name := fmt.Sprint(all.Type().Name(), ".", all.Type().Field(i).Name)
+				if !all.Field(i).IsZero() {
+					got = append(got, name)
+				}
+				if all.Type().Field(i).Name == field && strings.HasPrefix(s.field, "Kafka") == (of == &c.Kafka) {
+					want = append(want, name)
+				}
+			}
+		}
+		slices.Sort(want)
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s=%s is stored in %v, want %v", s.name, text, got, want)
+		}
+	}
+}
+
 func TestTheQueueTiersVariables(t *testing.T) {
 	got, _, err := LoadConfigs(Source{Command: Library, Lookup: environment(
 		"QUEUE_MAX_DEPTH=500", "QUEUE_BACKPRESSURE_THRESHOLD=0.95", "QUEUE_BACKPRESSURE_MAX_RETRIES=5",
@@ -141,6 +178,11 @@ func TestOffMeansWhatItSays(t *testing.T) {
 		"QUEUE_BACKPRESSURE_MAX_RETRIES=0", "WEIR_MAX_DELIVERIES=off", "WEIR_HANDLER_TIMEOUT=off", "WEIR_ACK_LINGER=off", "WEIR_SHED_CONCURRENCY=off", "WEIR_TRIM_EVERY=off")}, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, text := range []string{"-1", "-2"} {
+		if _, _, err := LoadConfigs(Source{Command: Library, Lookup: environment("WEIR_SHED_CONCURRENCY=" + text)}, nil); err == nil {
+			t.Errorf("shed_concurrency %s, whose off is 0, is taken", text)
+		}
 	}
 	p, w := got.Producer.WithDefaults(), got.Pool.WithDefaults()
 	if p.LagWarn != -1 || p.LagPause != -1 || p.LagCache != -1 || p.BackpressureRetries != -1 || p.ShedConcurrency != 0 {

@@ -223,6 +223,27 @@ func TestWhichPlaceCounts(t *testing.T) {
 	}
 }
 
+// What Kubernetes makes of a service that is called weir is no setting, and a port counts for nothing
+// beside a host that names one.
+func TestAPortThatIsNotMeantDoesNotCount(t *testing.T) {
+	for port, env := range map[string][]string{
+		"4000": {"WEIR_PORT=tcp://10.0.0.1:4000"},
+		"5000": {"WEIR_PORT=5000", "WEIR_HOST=::1"},
+		"":     {"WEIR_PORT=5000", "WEIR_HOST=127.0.0.1:6000"},
+	} {
+		fields := Fields{}
+		for _, s := range of(Serve) {
+			if s.used() {
+				fields[s.name] = new(any)
+			}
+		}
+		v, err := Load(Source{Command: Serve, Lookup: environment(env...)}, fields)
+		if got := *fields["port"].(*any); err != nil || v.Given("port") != (port == "5000") || port != "" && fmt.Sprint(got) != port {
+			t.Errorf("%v: port %v, given %v, %v", env, got, v.Given("port"), err)
+		}
+	}
+}
+
 // workFields are the settings of weir work that are not the library's.
 func workFields() Fields {
 	f := Fields{}

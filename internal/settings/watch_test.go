@@ -1,9 +1,11 @@
 package settings
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // A file that is being written is read once it stands still, and once only.
@@ -34,6 +36,36 @@ func TestAFileIsReadWhenItStandsStill(t *testing.T) {
 		before = look.text
 		if got := w.settled(stat(path)); got != look.reads {
 			t.Errorf("look %d, at %q: read %v", i+1, look.text, got)
+		}
+	}
+}
+
+// A file is another one if its size or its time is, or if another was put in its place.
+func TestAFileThatIsReplacedIsRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	w := watcher{path: path}
+	for i, look := range []struct {
+		text string
+		at   time.Time
+	}{
+		{"lag_warn: 5", time.Unix(1, 0)},
+		{"lag_warn: 6", time.Unix(2, 0)},
+		{"lag_warn: 66", time.Unix(2, 0)},
+		{"lag_warn: 77", time.Unix(2, 0)}, // in the place of the one before
+	} {
+		at := path
+		if i == 3 {
+			at = path + ".new"
+		}
+		err := errors.Join(os.WriteFile(at, []byte(look.text), 0o600), os.Chtimes(at, look.at, look.at))
+		if i == 3 {
+			err = errors.Join(err, os.Rename(at, path))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first, second := w.settled(stat(path)), w.settled(stat(path)); first || !second {
+			t.Errorf("file %d is read at the first look: %v, at the second: %v", i+1, first, second)
 		}
 	}
 }

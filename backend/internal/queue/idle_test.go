@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -89,4 +90,98 @@ func TestAWaitingClaimFindsALeaseThatEndsMuchLater(t *testing.T) {
 			t.Errorf("%+v, %v, %v after the lease ended", got, err, late)
 		}
 	})
+}
+
+// empty is a service without jobs that does not wait for one, and says nothing else.
+type empty struct {
+	queue.Service
+	away   bool
+	claims []api.ClaimRequest
+}
+
+func (e *empty) Topic(context.Context, string) (api.TopicState, error) {
+	if e.away {
+		return api.TopicState{}, backend.ErrUnavailable
+	}
+	return api.TopicState{}, nil
+}
+
+func (e *empty) Claim(_ context.Context, _ string, req *api.ClaimRequest) ([]api.HeldJob, time.Duration, error) {
+	e.claims = append(e.claims, *req)
+	return nil, 0, nil
+}
+
+func (e *empty) open(t *testing.T) *queue.Backend {
+	b, err := queue.New(t.Context(), e, queue.Options{Topic: "q", Limits: api.DefaultLimits()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Who claims again and again asks a server that answers claims alone now and then, not without pause.
+func TestClaimsOfAServerThatIsGoingAwayPause(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		e := &empty{}
+		b := e.open(t)
+		defer b.Close()
+		e.away = true
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && len(e.claims) < 1000; {
+			if _, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: 1, Block: time.Second, ReclaimAfter: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(e.claims) > 50 {
+			t.Errorf("%d claims in 10 s", len(e.claims))
+		}
+	})
+}
+
+// A server is asked for no more, and for no other leases, than it gives; and for nothing at all by a claim
+// that makes no sense.
+func TestAClaimAsksForWhatAServerGives(t *testing.T) {
+	e := &empty{}
+	b := e.open(t)
+	defer b.Close()
+	for _, c := range []struct {
+		most    int
+		lease   time.Duration
+		asks    int
+		leaseMS uint64
+	}{
+		{1, 100 * time.Millisecond, 1, 100}, {1000, time.Millisecond, 200, 100}, {200, 48 * time.Hour, 200, 86_400_000}, {0, time.Minute, 0, 0}, {1, 0, 0, 0},
+	} {
+		e.claims = nil
+		_, err := b.Claim(t.Context(), backend.ClaimRequest{Consumer: "w", Max: c.most, ReclaimAfter: c.lease})
+		if c.asks == 0 {
+			if err == nil || len(e.claims) > 0 {
+				t.Errorf("%d jobs for %v: %v after %d calls", c.most, c.lease, err, len(e.claims))
+			}
+		} else if err != nil || len(e.claims) != 1 || e.claims[0].Max != c.asks || e.claims[0].LeaseMS != c.leaseMS {
+			t.Errorf("%d jobs for %v: it asks for %+v, %v", c.most, c.lease, e.claims, err)
+		}
+	}
+}
+
+// lines is a service whose records lie in one piece of memory.
+type lines struct{ queue.Service }
+
+func (lines) Topic(context.Context, string) (api.TopicState, error) { return api.TopicState{}, nil }
+
+func (lines) Diff(context.Context, string, *api.DiffRequest) ([]api.Record, api.DiffResult, error) {
+	text := []byte("12")
+	return []api.Record{{Seq: 1, Data: text[:1], Meta: fmt.Appendf(nil, `{%q:%q}`, api.MetaEncoding, api.EncodingLine)}, {Seq: 2, Data: text[1:]}}, api.DiffResult{NextFromSeq: 2, HeadSeq: 2}, nil
+}
+
+// A message gets the end of line that it had, and the one behind it nothing.
+func TestALineBesideAnotherMessage(t *testing.T) {
+	b, err := queue.New(t.Context(), lines{}, queue.Options{Topic: "q", Limits: api.DefaultLimits()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	got, err := b.Read(t.Context(), backend.ReadRequest{Max: 2})
+	if err != nil || len(got.Records) != 2 || string(got.Records[0].Data) != "1\n" || string(got.Records[1].Data) != "2" {
+		t.Errorf("%q, %v", got.Records, err)
+	}
 }

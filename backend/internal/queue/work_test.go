@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/internal/queue"
+	"github.com/weirmq/weir/internal/api"
 )
 
 func TestPayloadsComeBackByteForByte(t *testing.T) {
@@ -59,6 +60,20 @@ func TestHeadersPriorityFairKeyAndTagTravel(t *testing.T) {
 		}
 		if len(d.Headers) != len(want) || d.Attempt != 1 || d.Enqueued.Before(before) || d.Since.IsZero() {
 			t.Errorf("delivery %+v", d)
+		}
+	})
+}
+
+// What a queue has no place for is a header like others, and one about how to store a message is none.
+func TestALongFairKeyIsAHeader(t *testing.T) {
+	everywhere(t, func(t *testing.T, h *host) {
+		b := h.open(fresh())
+		key := strings.Repeat("k", api.MaxFairKeyBytes+1)
+		if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte(`{"a":1}`), FairKey: key, Headers: map[string]string{backend.HeaderJSON: "1"}}}); err != nil {
+			t.Fatal(err)
+		}
+		if d := one(t, b); string(d.Data) != `{"a":1}` || len(d.Headers) != 1 || d.Headers[backend.HeaderFairKey] != key {
+			t.Errorf("it comes back as %q with %v", d.Data, d.Headers)
 		}
 	})
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/weirmq/weir/backend"
 	"github.com/weirmq/weir/backend/internal/queue"
@@ -22,6 +24,7 @@ type writes struct {
 	beyond api.Code          // the answer to more
 	got    [][]api.Record    // as they were passed
 	data   []string          // of all records, as they were then
+	keys   []string
 
 	refused int // requests that had more
 }
@@ -37,7 +40,7 @@ func (w *writes) Write(_ context.Context, _ string, req *api.WriteRequest) (api.
 		return api.WriteResult{}, api.Errorf(w.beyond, "too many")
 	}
 	first := uint64(len(w.data) + 1)
-	w.got = append(w.got, req.Records)
+	w.got, w.keys = append(w.got, req.Records), append(w.keys, string(req.IdempotencyKey))
 	for _, r := range req.Records {
 		w.data = append(w.data, string(r.Data))
 	}
@@ -149,16 +152,21 @@ func TestABatchGoesInWritesAsSmallAsTheServerTakes(t *testing.T) {
 			t.Errorf("%s: %d requests were refused, want %d at most", c.beyond, w.refused, c.refused)
 		}
 	}
-	w := &writes{most: 3, beyond: api.CodeBatchTooLarge, fails: func(n int) error {
-		if n == 2 {
-			return api.Errorf(api.CodeShuttingDown, "going")
+	for most, msgs := range map[int][]backend.Message{2: plain, 4: keyed} { // are sent in one request that fails, or of which the second write does
+		w := &writes{many: true, most: 4, beyond: api.CodeBatchTooLarge, fails: func(n int) error {
+			if n == 2 {
+				return api.Errorf(api.CodeShuttingDown, "going")
+			}
+			return nil
+		}}
+		out, _ := w.open(t).Append(t.Context(), msgs)
+		for i, r := range out {
+			if r.Err != nil && !backend.Retryable(r.Err) {
+				t.Errorf("behind a write that fails: message %d: %v", i, r.Err)
+			}
 		}
-		return nil
-	}}
-	out, _ := w.open(t).Append(t.Context(), plain)
-	for i, r := range out {
-		if stored := i < 2; stored != (r.Err == nil) || !stored && !backend.Retryable(r.Err) {
-			t.Errorf("behind a write that fails: message %d: %v", i, r.Err)
+		if len(w.data) > most+4 || out[19].Err == nil {
+			t.Errorf("%d records are sent, though the second write has failed; the last message: %v", len(w.data), out[19].Err)
 		}
 	}
 }
@@ -212,8 +220,12 @@ func TestNothingIsSentBehindAWriteThatFails(t *testing.T) {
 // A service whose caller has left may still read what it was given.
 func TestAWriteKeepsItsRecords(t *testing.T) {
 	w := &writes{}
-	if _, err := w.open(t).Append(t.Context(), turns(6)); err != nil {
+	msgs := append(turns(6), backend.Message{Data: []byte("6"), IdempotencyKey: "as it is", Headers: map[string]string{backend.HeaderJSON: "1"}})
+	if _, err := w.open(t).Append(t.Context(), msgs); err != nil {
 		t.Fatal(err)
+	}
+	for i := range msgs {
+		msgs[i].Data[0] = 'x' // the caller's again
 	}
 	for i, records := range w.got {
 		if len(records) != 1 || string(records[0].Data) != fmt.Sprint(i) {
@@ -237,5 +249,29 @@ func TestAQueueDeletedBetweenTwoWritesIsMadeAgain(t *testing.T) {
 	}
 	if slices.Sort(w.data); len(slices.Compact(w.data)) != 5 {
 		t.Errorf("stored %q", w.data)
+	}
+}
+
+// A key is sent as it is if a server takes it so: another version of the library sends the same.
+func TestAKeyIsSentAsItIsIfAServerTakesIt(t *testing.T) {
+	longest := strings.Repeat("k", api.MaxIdempotencyKeyBytes)
+	w := &writes{}
+	b := w.open(t)
+	keys := []string{"a", longest, longest + "k", longest + "l", "\xff", "\xfe"}
+	for _, key := range keys {
+		if _, err := b.Append(t.Context(), []backend.Message{{Data: []byte("1"), IdempotencyKey: key}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[string]bool{}
+	for i, key := range keys {
+		sent := w.keys[i]
+		if good := len(key) <= api.MaxIdempotencyKeyBytes && utf8.ValidString(key); good && sent != key || len(sent) > api.MaxIdempotencyKeyBytes || !utf8.ValidString(sent) {
+			t.Errorf("the key %.20q of %d bytes is sent as %q", key, len(key), sent)
+		}
+		seen[sent] = true
+	}
+	if len(seen) != len(keys) {
+		t.Errorf("%d keys are sent as %d", len(keys), len(seen))
 	}
 }

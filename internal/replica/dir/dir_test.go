@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirmq/weir/internal/replica"
 	"github.com/weirmq/weir/internal/replica/dir"
 	"github.com/weirmq/weir/internal/replica/slots"
 )
@@ -99,5 +100,47 @@ func TestWhatKilledProcessesHaveLeftIsRemoved(t *testing.T) {
 	}
 	if !slices.Equal(left(), []string{"running"}) {
 		t.Errorf("who writes leaves %q", left())
+	}
+}
+
+// Only a directory holds a copy, no name leads out of it or to what is not whole yet, and what is not there
+// is told from what cannot be read.
+func TestWhatIsNoCopyAndNoNameInOne(t *testing.T) {
+	ctx, at := t.Context(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(at, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, wrong := range []string{filepath.Join(at, "file"), filepath.Join(at, "absent")} {
+		if _, err := dir.Open(wrong); err == nil {
+			t.Errorf("%s is opened", wrong)
+		}
+	}
+	s, err := dir.Open(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", ".", "..", "../a", "/a", "a/../b", "tmp", "tmp/a"} {
+		for what, call := range map[string]func() error{
+			"Create": func() error { return s.Create(ctx, name, nil) },
+			"Put":    func() error { return s.Put(ctx, name, 0, strings.NewReader("")) },
+			"Get":    func() error { _, err := s.Get(ctx, name); return err },
+			"Delete": func() error { return s.Delete(ctx, name) },
+		} {
+			if err := call(); err == nil || errors.Is(err, replica.ErrNotFound) {
+				t.Errorf("%s of %q: %v", what, name, err)
+			}
+		}
+	}
+	if _, err := s.Get(ctx, "log/1"); !errors.Is(err, replica.ErrNotFound) {
+		t.Errorf("what is not there: %v", err)
+	}
+	for _, name := range []string{"log/1", "log/2", "log/3"} {
+		if err := s.Create(ctx, name, []byte(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := s.ListAfter(ctx, "log/", "log/1", 1)
+	if err != nil || len(files) != 1 || files[0].Name != "log/2" {
+		t.Errorf("the first behind log/1: %+v, %v", files, err)
 	}
 }

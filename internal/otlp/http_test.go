@@ -84,7 +84,7 @@ func TestASpanSaysWhatItsRequestCameTo(t *testing.T) {
 			t.Errorf("%d is an error: %v", c.status, failed)
 		}
 		for _, a := range span.Attributes() {
-			if !utf8.ValidString(a.Value.Emit()) {
+			if !utf8.ValidString(a.Value.String()) {
 				t.Errorf("%s is not UTF-8", a.Key)
 			}
 			if want := int64(max(c.status, 200)); a.Key == semconv.HTTPResponseStatusCodeKey && a.Value.AsInt64() != want {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -57,7 +56,7 @@ type calls struct {
 	slots     [maxWatched]atomic.Pointer[call]
 	next      atomic.Uint64
 	closing   context.Context // ends what the connections still wait for
-	sentinels []string        // addresses of the URL
+	sentinels sentinels
 	cluster   bool
 }
 
@@ -239,7 +238,10 @@ func within(d time.Duration, t time.Time) time.Time {
 // deadline that is nobody's and a lock that its own Close needs, so the end of the backend ends
 // what a connection waits for.
 func (all *calls) adopt(inner net.Conn, addr string) *conn {
-	c := &conn{Conn: inner, calls: all, brief: slices.Contains(all.sentinels, addr)}
+	c := &conn{Conn: inner, calls: all, brief: all.sentinels.has(addr)}
+	if c.brief {
+		all.sentinels.opened(c, addr)
+	}
 	c.leave = context.AfterFunc(all.closing, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -250,6 +252,9 @@ func (all *calls) adopt(inner net.Conn, addr string) *conn {
 
 func (c *conn) Close() error {
 	c.leave()
+	if c.brief {
+		c.calls.sentinels.closed(c)
+	}
 	return c.Conn.Close()
 }
 
@@ -279,6 +284,9 @@ func (all *calls) dialer(config *tls.Config) func(ctx context.Context, network, 
 		plain.Timeout = nodeSilence
 	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if err := all.sentinels.asks(addr); err != nil {
+			return nil, &notSent{err}
+		}
 		if config != nil {
 			inner, err := (&tls.Dialer{NetDialer: plain, Config: config}).DialContext(ctx, network, addr)
 			if err != nil {

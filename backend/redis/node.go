@@ -194,6 +194,7 @@ func (b *Backend) master(ctx context.Context) (*redis.Client, error) {
 
 // moved forgets where the stream is.
 func (b *Backend) moved() {
+	b.calls.sentinels.doubt()
 	if b.cluster != nil {
 		b.node.Store(nil)
 		b.takers.forget()

@@ -144,7 +144,7 @@ func newBackend(set settings) *Backend {
 	b.parting, b.part = context.WithCancel(b.closing)
 	b.calls.closing = b.closing
 	if set.master != "" {
-		b.calls.sentinels = set.addrs
+		b.calls.sentinels.addrs = set.addrs
 	}
 	b.replicas.counting = make(chan struct{}, 1)
 	b.reclaimAfter.Store(int64(defaultReclaim))

@@ -94,7 +94,7 @@ func (b *Backend) learn(q *inquiry) (*features, error) {
 		return nil, err
 	}
 	if q.replication.Err() == nil {
-		b.replicas.set(q.info.Val(), q.replication.Val())
+		b.replicas.set(q.info.Val(), q.replication.Val(), b.cluster != nil)
 	}
 	b.features.Store(f)
 	return f, nil

@@ -23,7 +23,7 @@ const (
 	// aloneFor is how long a server that has lost its last replica still has to be confirmed:
 	// it may be the replica that has taken over. In a failover that somebody asks Sentinel for,
 	// the old primary takes writes for a second or two before anybody hears of the new one, and
-	// then throws them away.
+	// then throws them away; so it does if it is started again at once after a crash.
 	aloneFor = 5 * time.Second
 )
 
@@ -33,22 +33,29 @@ type replicas struct {
 	at       atomic.Int64  // Unix ns; 0: ask again
 	counting chan struct{} // holds a token while someone asks
 
-	mu    sync.Mutex
-	of    string    // run ID of the server; guarded by mu
-	alone time.Time // since when it has none, though it had; guarded by mu
+	mu      sync.Mutex
+	of      string    // run ID of the server; guarded by mu
+	history string    // of its data (master_replid); guarded by mu
+	alone   time.Time // since when it has none, though it had; guarded by mu
 }
 
 // set takes what a server says of itself in INFO.
-func (r *replicas) set(server, replication string) {
+func (r *replicas) set(server, replication string, cluster bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n, _ := strconv.ParseInt(infoField(replication, "connected_slaves"), 10, 64)
 	now := time.Now()
-	if of := infoField(server, "run_id"); n > 0 || of != r.of || r.number.Load() == 0 {
-		r.of, r.alone = of, time.Time{}
+	of, history := infoField(server, "run_id"), infoField(replication, "master_replid")
+	// A replica that has taken over goes on with the history of its primary, and has maybe no other to wait for. Any
+	// other server is the one before, started again, which may be being replaced. In a Cluster it may be another
+	// master, and one that was started again takes no writes before it knows who has its slots.
+	succeeds := of != r.of && (cluster || infoField(replication, "master_replid2") == r.history)
+	if n > 0 || succeeds || r.number.Load() == 0 {
+		r.alone = time.Time{}
 	} else if r.alone.IsZero() {
 		r.alone = now
 	}
+	r.of, r.history = of, history
 	if r.alone.IsZero() || now.Sub(r.alone) > aloneFor {
 		r.number.Store(n)
 	}

@@ -102,6 +102,59 @@ func TestAPrimaryThatIsBeingReplacedConfirmsNothingAlone(t *testing.T) {
 	}
 }
 
+// One that was killed may be started again before Sentinel has said who takes over, and takes writes until then.
+func TestAPrimaryThatHasRestartedConfirmsNothingAlone(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t, redistest.Options{Args: append([]string{"--repl-diskless-sync-delay", "0"}, durable...)})
+	replica := redistest.Start(t, redistest.Options{})
+	follows(t, replica, primary)
+	b := open(t, primary.Addr(), "stream=jobs&durability=fsync")
+	publish(t, b, 1)
+	primary.Kill()
+	if err := replica.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	primary.Restart()
+	for start := time.Now(); time.Since(start) < 3*time.Second; {
+		ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		_, err := b.Append(ctx, []backend.Message{{Data: []byte("x")}})
+		stop()
+		if err == nil {
+			t.Fatalf("confirmed after %s", time.Since(start))
+		}
+	}
+	wait(t, "it stays, and goes on alone", func() bool {
+		_, err := b.Append(t.Context(), []backend.Message{{Data: []byte("x")}})
+		return err == nil
+	})
+}
+
+// A replica that has taken over has no other to wait for, and does not wait.
+func TestAReplicaThatHasTakenOverConfirmsAlone(t *testing.T) {
+	t.Parallel()
+	old := redistest.Start(t, redistest.Options{Args: append([]string{"--repl-diskless-sync-delay", "0"}, durable...)})
+	next := redistest.Start(t, redistest.Options{Args: durable})
+	follows(t, next, old)
+	e := startEndpoint(t, old)
+	b := open(t, e.Addr().String(), "stream=jobs&durability=fsync")
+	publish(t, b, 1)
+	if err := next.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	e.lead(next)
+	old.Kill()
+	killed := time.Now()
+	wait(t, "it confirms", func() bool {
+		ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer stop()
+		_, err := b.Append(ctx, []backend.Message{{Data: []byte("x")}})
+		return err == nil
+	})
+	if took := time.Since(killed); took > 4500*time.Millisecond { // one that has restarted is waited for for 5 s
+		t.Errorf("that took %v", took)
+	}
+}
+
 // Before 7.0 a script's error is wrapped. What it means is the same.
 func TestErrorsWithinScriptsMeanTheSame(t *testing.T) {
 	onEveryServer(t, func(t *testing.T, s *redistest.Server) {

@@ -288,3 +288,32 @@ func TestNewMessagesWithoutAPlaceBesideOrphansAreGivenBack(t *testing.T) {
 		t.Errorf("the next claim gave %d: %+v", len(got), got)
 	}
 }
+
+// An ack is two commands, of which a server may refuse the second, as while it hands over. By the time that the
+// ack is sent again the lease may be so old that it is checked, and there is nothing left to check.
+func TestWhatIsDoneLeavesNoNoteThoughHalfOfItsAckWasRefused(t *testing.T) {
+	onEveryServer(t, func(t *testing.T, s *redistest.Server) {
+		b := open(t, s.Addr(), "stream=jobs")
+		admin := s.Client()
+		publish(t, b, 1)
+		d := claim(t, b, backend.ClaimRequest{Max: 1}).Deliveries[0]
+		if _, err := b.Nack(t.Context(), []backend.Return{{Lease: d.Lease, Error: "once"}}); err != nil {
+			t.Fatal(err)
+		}
+		again := claim(t, b, backend.ClaimRequest{Max: 1, ReclaimAfter: time.Minute})
+		if len(again.Deliveries) != 1 || admin.HLen(t.Context(), "{jobs}:retry:weir").Val() != 1 {
+			t.Fatalf("%+v, and the note of its error", again)
+		}
+		if err := admin.XAck(t.Context(), "jobs", "weir", d.ID).Err(); err != nil { // the first half
+			t.Fatal(err)
+		}
+		late := again.Deliveries[0].Lease
+		late.Since = late.Since.Add(-time.Minute)
+		if _, err := b.Ack(t.Context(), []backend.Lease{late}); err != nil {
+			t.Fatal(err)
+		}
+		if notes := admin.HGetAll(t.Context(), "{jobs}:retry:weir").Val(); len(notes) > 0 {
+			t.Errorf("left: %v", notes)
+		}
+	})
+}

@@ -16,6 +16,9 @@ for i = 3, #ARGV, 7 do
   -- A lease without a delivery is what a scan took over and nobody was told of.
   if not p or p[2] ~= consumer or p[4] ~= count or count > 0 and string.sub(note, 1, 1) == '!' then
     lost[#lost + 1] = id
+    if not p and retry then
+      redis.call('HDEL', retry, id) -- it is done, maybe by an ack of which the rest was refused
+    end
   elseif verb == 'ack' then
     redis.call('XACK', stream, group, id)
     if retry then

@@ -9,13 +9,15 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/push"
 )
 
 // reads are the reads upstream of what listeners have missed. Listeners that miss the same
-// share one that has not begun: one that has may not show what they know of.
+// share one, unless it was asked for before one of them subscribed: then it may not show what that
+// one knows of.
 type reads struct {
 	relay *Relay
 	slots chan struct{}
@@ -29,9 +31,10 @@ type flight struct{ now, next *read }
 
 // read is one of them.
 type read struct {
-	done chan struct{} // closed when what follows is set
-	diff diff
-	err  error
+	asked time.Time     // zero: not yet; guarded by reads.mu
+	done  chan struct{} // closed when what follows is set
+	got   *stretch
+	err   error
 }
 
 // diff is the answer to a diff.
@@ -42,8 +45,6 @@ type diff struct {
 	EarliestSeq uint64     `json:"earliest_seq"`
 	Tombstone   *tombstone `json:"tombstone"`
 	Life        uint64     `json:"life"`
-
-	items []item
 }
 
 func (s *reads) init(r *Relay) {
@@ -52,12 +53,16 @@ func (s *reads) init(r *Relay) {
 
 // fetch reads one frame upstream. Whatever prevents it, the stream tries again.
 func (m *mirror) fetch(ctx context.Context, life, cursor uint64, rd *push.Reading) error {
-	d, err := m.relay.reads.get(ctx, m.name, cursor, rd)
+	if st := m.stretch(cursor, rd); st != nil {
+		st.fill(m.name, cursor, rd)
+		return nil
+	}
+	st, err := m.relay.reads.get(ctx, m, cursor, rd)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	switch {
-	case api.IsCode(err, api.CodeTopicNotFound), err == nil && d.Life != life:
+	case api.IsCode(err, api.CodeTopicNotFound), err == nil && st.life != life:
 		m.relay.ended(m) // the subscription will say so, too
 		return push.ErrLater
 	case err != nil:
@@ -65,44 +70,31 @@ func (m *mirror) fetch(ctx context.Context, life, cursor uint64, rd *push.Readin
 		m.again.Store(true)
 		return push.ErrLater
 	}
-	rd.From, rd.Next, rd.Head = cursor, cursor, d.HeadSeq
-	if t := d.Tombstone; t != nil {
-		rd.Tomb = t.noun()
-		rd.From = t.GapTo
-		if t.Reason == api.ReasonRecreated {
-			rd.From = max(t.EarliestSeq, 1) - 1
-		}
-		rd.Next = rd.From
-	}
-	f := filler{name: m.name, rd: rd}
-	for i := range d.items {
-		if !f.add(&d.items[i].rec, true) { // the filter was the upstream's
-			f.close(rd.Next)
-			return nil
-		}
-	}
-	f.close(d.NextFromSeq)
+	st.fill(m.name, cursor, rd)
 	return nil
 }
 
 // get reads upstream, or waits for somebody who reads the same.
-func (s *reads) get(ctx context.Context, topic string, cursor uint64, rd *push.Reading) (*diff, error) {
-	body := diffBody(cursor, rd)
-	r := s.join(topic, body)
+func (s *reads) get(ctx context.Context, m *mirror, cursor uint64, rd *push.Reading) (*stretch, error) {
+	r := s.join(m, cursor, rd)
 	select {
 	case <-r.done:
-		return &r.diff, r.err
+		return r.got, r.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// join returns the next read of that kind to begin.
-func (s *reads) join(topic string, body []byte) *read {
-	key := topic + " " + string(body)
+// join returns a read of that kind which is new enough.
+func (s *reads) join(m *mirror, cursor uint64, rd *push.Reading) *read {
+	body := s.relay.diffBody(cursor, rd.Opt.Nodes)
+	key := m.name + " " + string(body)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f := s.running[key]; f != nil {
+		if f.now.asked.IsZero() || f.now.asked.After(rd.Since) {
+			return f.now
+		}
 		if f.next == nil {
 			f.next = newRead()
 		}
@@ -110,7 +102,7 @@ func (s *reads) join(topic string, body []byte) *read {
 	}
 	f := &flight{now: newRead()}
 	r := f.now
-	if !s.relay.start(func(ctx context.Context) { s.fly(ctx, f, key, topic, body) }) {
+	if !s.relay.start(func(ctx context.Context) { s.fly(ctx, f, key, m, body, stretch{from: cursor, nodes: rd.Opt.Nodes}) }) {
 		r.err = context.Canceled
 		close(r.done)
 		return r
@@ -122,9 +114,11 @@ func (s *reads) join(topic string, body []byte) *read {
 func newRead() *read { return &read{done: make(chan struct{})} }
 
 // fly makes one read after the other until nobody waits for another.
-func (s *reads) fly(ctx context.Context, f *flight, key, topic string, body []byte) {
+func (s *reads) fly(ctx context.Context, f *flight, key string, m *mirror, body []byte, what stretch) {
 	for r := f.now; r != nil; {
-		s.make(ctx, r, topic, body)
+		if r.got, r.err = s.make(ctx, r, m.name, body, what); r.err == nil {
+			m.keep(r.got)
+		}
 		close(r.done)
 		s.mu.Lock()
 		if f.now, f.next = f.next, nil; f.now == nil {
@@ -135,23 +129,29 @@ func (s *reads) fly(ctx context.Context, f *flight, key, topic string, body []by
 	}
 }
 
-func (s *reads) make(ctx context.Context, r *read, topic string, body []byte) {
-	if r.err = s.slot(ctx); r.err != nil {
-		return
+// make reads a stretch, of which it is known where it begins and what it leaves out.
+func (s *reads) make(ctx context.Context, r *read, topic string, body []byte, what stretch) (*stretch, error) {
+	if err := s.slot(ctx); err != nil {
+		return nil, err
 	}
 	defer func() { <-s.slots }()
+	what.asked = time.Now()
+	s.mu.Lock()
+	r.asked = what.asked
+	s.mu.Unlock()
 	s.relay.counts.reads.Add(1)
 	a, err := s.relay.ask(ctx, http.MethodPost, "/v0/topics/"+url.PathEscape(topic)+"/diff", s.relay.own(), body, maxRecords)
 	if err == nil && a.status != http.StatusOK {
 		err = a.error()
 	}
-	if err == nil {
-		err = json.Unmarshal(a.body, &r.diff)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		r.diff.items, err = itemsOf(r.diff.Records, true)
+	var d diff
+	if err := json.Unmarshal(a.body, &d); err != nil {
+		return nil, err
 	}
-	r.err = err
+	return &what, what.of(&d)
 }
 
 // slot takes a place among the reads that may run at once.
@@ -166,14 +166,13 @@ func (s *reads) slot(ctx context.Context) error {
 	}
 }
 
-func diffBody(cursor uint64, rd *push.Reading) []byte {
-	opt := rd.Opt
+func (r *Relay) diffBody(cursor uint64, nodes []string) []byte {
 	b := strconv.AppendUint([]byte(`{"relay":true,"include_tags":true,"from_seq":`), cursor, 10)
-	b = strconv.AppendInt(append(b, `,"limit":`...), int64(opt.Limit), 10)
-	b = strconv.AppendInt(append(b, `,"max_batch_bytes":`...), rd.Most, 10)
-	if len(opt.Nodes) > 0 {
-		nodes, _ := json.Marshal(opt.Nodes) // strings cannot fail
-		b = append(append(b, `,"node":`...), nodes...)
+	b = strconv.AppendInt(append(b, `,"limit":`...), int64(r.opt.Limits.MaxLimit), 10)
+	b = strconv.AppendInt(append(b, `,"max_batch_bytes":`...), min(mostStretch, max(1, r.opt.BufferBytes/4)), 10)
+	if len(nodes) > 0 {
+		text, _ := json.Marshal(nodes) // strings cannot fail
+		b = append(append(b, `,"node":`...), text...)
 	}
 	return append(b, '}')
 }

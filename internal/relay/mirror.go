@@ -37,6 +37,7 @@ type mirror struct {
 	items    []item // ascending by last; none is changed once it is here
 	from     uint64 // cursor in front of the first item
 	bytes    int64
+	read     []*stretch
 }
 
 // item is a record, or a range that was lost.

@@ -198,6 +198,7 @@ func (r *Relay) tidy() {
 		if m.again.CompareAndSwap(true, false) {
 			m.topic.Again()
 		}
+		m.letGo()
 		if m.unwanted(lingers) {
 			delete(r.topics, m.name)
 			m.link.drop(m)

@@ -58,6 +58,9 @@ func (r *Relay) buffered() (bytes int64, behind int) {
 	for _, m := range r.topics {
 		m.mu.Lock()
 		bytes += m.bytes
+		for _, st := range m.read {
+			bytes += st.bytes
+		}
 		if m.more {
 			behind++
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -56,7 +57,7 @@ func (s *Stream) pull(ctx context.Context, w *sub, dst []byte) ([]byte, error) {
 // released.
 func (s *Stream) readOn(ctx context.Context, w *sub, t *Topic, upTo uint64, dst []byte) ([]byte, error) {
 	body := bodies.Get().(*[]byte)
-	rd := Reading{Opt: w.opt, Style: s.style, Most: w.opt.MaxBatchBytes, UpTo: upTo, Backlog: w.first || w.pos < w.found, Body: (*body)[:0]}
+	rd := Reading{Opt: w.opt, Style: s.style, Most: w.opt.MaxBatchBytes, UpTo: upTo, Backlog: w.first || w.pos < w.found, Since: w.since, Body: (*body)[:0]}
 	if s.limit != nil {
 		rd.Most = s.limit(rd.Most)
 	}
@@ -158,7 +159,7 @@ func (s *Stream) recreated(w *sub, t *Topic, dst []byte) []byte {
 		w.t.remove(w)
 	}
 	is := t.State()
-	w.t, w.life, w.first, w.found = t, is.ID, false, is.Head
+	w.t, w.life, w.first, w.found, w.since = t, is.ID, false, is.Head, time.Now()
 	t.add(w)
 	earliest := t.Earliest()
 	tomb := api.Tombstone{GapFrom: 1, GapTo: is.Head, Reason: api.ReasonRecreated, EarliestSeq: earliest, HeadSeq: is.Head}

@@ -280,7 +280,7 @@ func (r *Room) OpenStream(wid, lastEventID string) (*Stream, error) {
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	s := r.newStream(&ss.opt, api.SSE, newOutbox(&r.held, sseFrames, sseBytes))
+	s, now := r.newStream(&ss.opt, api.SSE, newOutbox(&r.held, sseFrames, sseBytes)), time.Now()
 	s.session = ss
 	s.subs = make([]*sub, len(ss.topics))
 	var rewound []Place
@@ -300,7 +300,7 @@ func (r *Room) OpenStream(wid, lastEventID string) (*Stream, error) {
 				rewound = append(rewound, ss.mayName(i))
 			}
 		}
-		w := &sub{s: s, name: st.name, life: at.life, pos: at.seq, sent: at.seq, at: i, first: true, owes: true, opt: s.opt}
+		w := &sub{s: s, name: st.name, life: at.life, pos: at.seq, sent: at.seq, at: i, first: true, since: now, owes: true, opt: s.opt}
 		s.subs[i] = w
 		s.pulls = append(s.pulls, w)
 	}

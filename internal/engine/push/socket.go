@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -36,10 +37,10 @@ func (s *Stream) Subscribe(ctx context.Context, req *api.WatchRequest) ([]api.Wa
 // SubscribeAt is Subscribe with positions that are known.
 func (s *Stream) SubscribeAt(options *api.WatchOptions, topics []api.WatchPosition) error {
 	defer s.guard()
-	opt := *options
+	opt, now := *options, time.Now()
 	var added []*sub
 	for _, p := range topics {
-		added = append(added, &sub{s: s, name: p.Topic, life: p.Life, pos: p.FromSeq, sent: p.FromSeq, first: true, owes: true, opt: &opt})
+		added = append(added, &sub{s: s, name: p.Topic, life: p.Life, pos: p.FromSeq, sent: p.FromSeq, first: true, since: now, owes: true, opt: &opt})
 	}
 	kept := len(s.subs)
 	for _, w := range s.subs {

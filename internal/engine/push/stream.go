@@ -44,14 +44,15 @@ type sub struct {
 	s     *Stream
 	name  string
 	opt   *api.WatchOptions
-	life  uint64 // the topic's number
-	t     *Topic // nil until it was found
-	at    int    // index in Stream.subs
-	slot  int    // index in the topic's watchers
-	sent  uint64 // position of what was handed to the socket
-	first bool   // nothing was read on this connection yet
-	found uint64 // head of the topic at the first read of this life
-	ended bool   // the topic is gone, or the subscription
+	life  uint64    // the topic's number
+	t     *Topic    // nil until it was found
+	at    int       // index in Stream.subs
+	slot  int       // index in the topic's watchers
+	sent  uint64    // position of what was handed to the socket
+	first bool      // nothing was read on this connection yet
+	found uint64    // head of the topic at the first read of this life
+	since time.Time // of the subscription, or of this life
+	ended bool      // the topic is gone, or the subscription
 
 	// Guarded by Stream.mu.
 	live     bool   // visits queue its frames

@@ -136,6 +136,8 @@ type Reading struct {
 	Visit bool   // for a visit, which must not wait: a relay fetches nothing
 	// Backlog is set up to the head that the connection has found: a relay fetches all of that.
 	Backlog bool
+	// Since is when the stream subscribed to the topic: what a relay had read before does not do for it.
+	Since time.Time
 
 	Body []byte         // what is read is appended
 	Tomb *api.Tombstone // of what the cursor had lost

@@ -96,7 +96,7 @@ type copier struct {
 	bridged uint64                    // position behind which the last of them was to be; run's
 	shipped atomic.Int64              // bytes stored since the start
 	whole   atomic.Int64              // the copy was whole then, ns since the engine began
-	stored  atomic.Pointer[time.Time] // when the newest stored entry was begun
+	stored  atomic.Pointer[time.Time] // when the log was given the newest stored entry
 	fences  atomic.Int64
 	append  waitSum
 	took    atomic.Int64 // by the newest group, in ns
@@ -251,21 +251,23 @@ func (c *copier) buffer() ([]byte, bool) {
 }
 
 // store appends a group with n bytes of the log. whole says that it ends with all
-// that was synced when it was begun.
+// that was synced at begun.
 func (c *copier) store(g replica.Group, n int, buf []byte, begun time.Time, whole bool) {
-	c.last, c.said = g.Last, time.Now()
+	asked := time.Now()
+	c.last, c.said = g.Last, asked
 	buf = g.Encode(buf[:0])
 	err := c.r.Log.Append(c.ctx, buf, func(pos uint64, err error) {
 		if err != nil {
 			c.failed(err)
 			return
 		}
-		c.append.ns.Add(int64(time.Since(begun)))
+		took := int64(time.Since(asked))
+		c.append.ns.Add(took)
 		c.append.n.Add(1)
-		c.took.Store(int64(time.Since(begun)))
+		c.took.Store(took)
 		c.pos.Store(pos)
 		c.shipped.Add(int64(n))
-		c.stored.Store(&begun)
+		c.stored.Store(&asked) // begun is long ago while there is much to ship
 		if whole {
 			c.whole.Store(int64(begun.Sub(c.e.startAt)))
 		}

@@ -480,6 +480,28 @@ func TestALeaderWhoseCopyFollowsRarelyProvesThatItLeads(t *testing.T) {
 	})
 }
 
+// A leader whose store takes less than is written, and confirms each entry in time, is the leader.
+func TestALeaderThatIsFarBehindProvesThatItLeads(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		const takes, alive = 2 * time.Second, time.Second
+		s := newShelf(takes)
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) { o.Replica.Alive = alive })
+		put(t, e, "a", configOf(api.Memory))
+		e.copier.testIdle(t)
+		record := `"` + strings.Repeat("x", 1<<20) + `"`
+		for range 32 { // four groups of a MiB are under way at once
+			if _, err := tryWrite(e, "a", record); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(100 * time.Millisecond) {
+			if d := e.Unproved(); d > 2*takes+alive {
+				t.Fatalf("the store confirms an entry each half second, and for %v nothing is proved", d)
+			}
+		}
+	})
+}
+
 // What a slow store confirms is as old as the question.
 func TestALeaderProvesWhatWasTrueWhenItAsked(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {

@@ -43,6 +43,11 @@ func (s *Store) Read(segment uint32, topic, seq uint64) (*Chunk, error) {
 	return c, nil
 }
 
+// Cached is Read of what is in memory: nil for the rest. It reads no file.
+func (s *Store) Cached(segment uint32, topic, seq uint64) *Chunk {
+	return s.chunks.get(cacheKey{segment, topic}, seq)
+}
+
 // readChunk reads a chunk from the tables. It holds no lock that a change of them needs: a disk
 // may take long over one place, and who waited for that would stop all other reads.
 func (s *Store) readChunk(segment uint32, topic, seq uint64) (*Chunk, error) {
@@ -173,12 +178,8 @@ func (cc *chunkCache) init(limit int64) {
 func (cc *chunkCache) find(k cacheKey, seq uint64) (c *Chunk, r *reading, begun bool) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
-	for _, el := range cc.entries[k] {
-		if e := el.Value.(*cacheEntry); e.from <= seq && seq <= e.c.Last {
-			cc.recent.MoveToFront(el)
-			e.c.users.Add(1)
-			return e.c, nil, false
-		}
+	if c := cc.getLocked(k, seq); c != nil {
+		return c, nil, false
 	}
 	for _, r := range cc.reads[k] {
 		if max(r.seq, seq)-min(r.seq, seq) <= nearby {
@@ -188,6 +189,24 @@ func (cc *chunkCache) find(k cacheKey, seq uint64) (c *Chunk, r *reading, begun 
 	r = &reading{seq: seq, done: make(chan struct{})}
 	cc.reads[k] = append(cc.reads[k], r)
 	return nil, r, false
+}
+
+// get returns the chunk that answers seq, nil if it is not there.
+func (cc *chunkCache) get(k cacheKey, seq uint64) *Chunk {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	return cc.getLocked(k, seq)
+}
+
+func (cc *chunkCache) getLocked(k cacheKey, seq uint64) *Chunk {
+	for _, el := range cc.entries[k] {
+		if e := el.Value.(*cacheEntry); e.from <= seq && seq <= e.c.Last {
+			cc.recent.MoveToFront(el)
+			e.c.users.Add(1)
+			return e.c
+		}
+	}
+	return nil
 }
 
 // ended lets those go on who wait for a reading.

@@ -21,7 +21,7 @@ const (
 // ErrReleased means that the segment was released: look again
 // where the operation is.
 func (l *Log) Read(pos Pos, dst []byte) ([]byte, error) {
-	if b, loan, ok := l.lendHot(pos); ok {
+	if b, loan, ok := l.LendHot(pos); ok {
 		defer loan.Return()
 		return append(dst, b...), nil
 	}
@@ -31,7 +31,7 @@ func (l *Log) Read(pos Pos, dst []byte) ([]byte, error) {
 // Lend is Read into buf that copies nothing while the payload is hot. What it returns is
 // valid until the loan is returned.
 func (l *Log) Lend(pos Pos, buf *[]byte) ([]byte, Loan, error) {
-	if b, loan, ok := l.lendHot(pos); ok {
+	if b, loan, ok := l.LendHot(pos); ok {
 		return b, loan, nil
 	}
 	var err error
@@ -67,7 +67,8 @@ func (l *Log) readFile(pos Pos, dst []byte) ([]byte, error) {
 	return l.readCold(s, pos, dst)
 }
 
-func (l *Log) lendHot(pos Pos) ([]byte, Loan, bool) {
+// LendHot is Lend of what is hot; it reads no file, and ok is false for the rest.
+func (l *Log) LendHot(pos Pos) (payload []byte, loan Loan, ok bool) {
 	p := l.hot.Load()
 	if p == nil {
 		return nil, Loan{}, false
@@ -86,7 +87,7 @@ func (l *Log) lendHot(pos Pos) ([]byte, Loan, bool) {
 		return nil, Loan{}, false
 	}
 	c.pins.Add(1)
-	loan := Loan{c}
+	loan = Loan{c}
 	if c.retired.Load() {
 		loan.Return()
 		return nil, Loan{}, false

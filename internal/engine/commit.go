@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"context"
+
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/engine/topic"
 	"github.com/weirmq/weir/internal/op"
@@ -26,6 +28,9 @@ import (
 //     fails, all of a topic's changes from some place on have failed.
 //   - A plan that builds on what a failed log undid gets wal.ErrStale. change
 //     lets go of the lock, waits until that is undone, and plans again.
+//   - A plan never reads the disk. What it needs of it is the error, a *cold,
+//     for which change does the same: nothing may be staged before it is known
+//     that all is there.
 //   - Nobody sees a change before advance has applied it, and whoever holds the
 //     lock may call advance: the waiter is not always the first to look.
 //   - What waits for the topic (long polls, streams, workers) is told by advance
@@ -35,20 +40,20 @@ import (
 // returns the topic. plan stages the change with the topic's lock held and
 // returns what to wait for; it may be called more than once, each time on what
 // is there by then.
-func (e *Engine) change(name string, plan func(*entry) (ticket, error)) (*entry, error) {
-	return e.changeFound(func() (*entry, error) { return e.lock(name) }, plan)
+func (e *Engine) change(ctx context.Context, name string, plan func(*entry) (ticket, error)) (*entry, error) {
+	return e.changeFound(ctx, func() (*entry, error) { return e.lock(name) }, plan)
 }
 
 // changeAgain is change for a verb that had the topic before and let go of it.
-func (e *Engine) changeAgain(t *entry, plan func(*entry) (ticket, error)) error {
-	_, err := e.changeFound(func() (*entry, error) { return t, e.relock(t) }, plan)
+func (e *Engine) changeAgain(ctx context.Context, t *entry, plan func(*entry) (ticket, error)) error {
+	_, err := e.changeFound(ctx, func() (*entry, error) { return t, e.relock(t) }, plan)
 	return err
 }
 
 // changeFound is change of the topic that find returns with its lock held; find
 // may register it.
-func (e *Engine) changeFound(find func() (*entry, error), plan func(*entry) (ticket, error)) (*entry, error) {
-	t, tk, err := e.stageFound(find, plan)
+func (e *Engine) changeFound(ctx context.Context, find func() (*entry, error), plan func(*entry) (ticket, error)) (*entry, error) {
+	t, tk, err := e.stageFound(ctx, find, plan)
 	if err != nil {
 		return t, err
 	}
@@ -57,8 +62,8 @@ func (e *Engine) changeFound(find func() (*entry, error), plan func(*entry) (tic
 
 // stageFound is the part of changeFound that needs the topic's lock; settleFound has to
 // follow it.
-func (e *Engine) stageFound(find func() (*entry, error), plan func(*entry) (ticket, error)) (*entry, ticket, error) {
-	for {
+func (e *Engine) stageFound(ctx context.Context, find func() (*entry, error), plan func(*entry) (ticket, error)) (*entry, ticket, error) {
+	for try := 1; ; try++ {
 		t, err := find()
 		if err != nil {
 			return nil, ticket{}, err
@@ -77,7 +82,8 @@ func (e *Engine) stageFound(find func() (*entry, error), plan func(*entry) (tick
 		if stillborn {
 			e.reg.remove(t)
 		}
-		if !e.again(err, t) {
+		retry, err := e.again(ctx, try, err, t)
+		if !retry {
 			return t, tk, err
 		}
 	}
@@ -95,16 +101,25 @@ func (e *Engine) settleFound(t *entry, tk ticket) error {
 	return err
 }
 
-// again reports whether a plan of these topics is to be made again, because the
-// log has failed what it built on; by then that is undone. Their locks are free.
-func (e *Engine) again(err error, topics ...*entry) bool {
+// again reports whether a plan of these topics is to be made again after err: the
+// log has failed what it built on, which by then is undone, or what it lacked was
+// on the disk, and has been read. Otherwise it returns the error to answer with. try
+// counts from 1. The locks are free.
+func (e *Engine) again(ctx context.Context, try int, err error, topics ...*entry) (bool, error) {
+	if c, ok := err.(*cold); ok {
+		if try > maxFetches {
+			return false, unreadable(c.t, c.seqs[0], c)
+		}
+		err := e.fetch(ctx, c)
+		return err == nil, err
+	}
 	if err != wal.ErrStale {
-		return false
+		return false, err
 	}
 	for _, t := range topics {
 		e.unstale(t)
 	}
-	return true
+	return true, nil
 }
 
 // lock returns the topic of that name with its lock held, its staged changes
@@ -115,7 +130,7 @@ func (e *Engine) lock(name string) (*entry, error) {
 	if err := e.usable(); err != nil {
 		return nil, err
 	}
-	for {
+	for try := 1; ; try++ {
 		t := e.reg.get(name)
 		if t == nil {
 			return nil, api.TopicNotFound(name)
@@ -129,13 +144,13 @@ func (e *Engine) lock(name string) (*entry, error) {
 			return t, nil
 		}
 		wait := t.expiring
-		if err != nil && err != wal.ErrStale {
+		if _, needs := err.(*cold); err != nil && err != wal.ErrStale && (!needs || try > maxFetches) {
 			// While nothing can be logged, reads go on with what is there; a
 			// write meets the same error itself.
 			return t, nil
 		}
 		t.mu.Unlock()
-		if !e.again(err, t) {
+		if retry, _ := e.again(e.stop, try, err, t); !retry {
 			e.unblock(t, wait)
 		}
 	}
@@ -157,6 +172,10 @@ func (e *Engine) look(name string) (*entry, error) {
 		return nil, api.TopicNotFound(name)
 	}
 	e.dropExpired(t)
+	if t.gone {
+		t.mu.Unlock()
+		return nil, api.TopicNotFound(name)
+	}
 	return t, nil
 }
 

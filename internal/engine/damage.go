@@ -113,7 +113,7 @@ func (e *Engine) stageLoss(t *entry, d *damaged) (n uint64, err error) {
 // stepOver announces the loss of damaged records that a reader met, and returns
 // once it is visible. The topic's lock is free.
 func (e *Engine) stepOver(t *entry, d *damaged) error {
-	return e.changeAgain(t, func(t *entry) (ticket, error) {
+	return e.changeAgain(e.stop, t, func(t *entry) (ticket, error) {
 		tk, _, err := e.lose(t, d)
 		return tk, err
 	})

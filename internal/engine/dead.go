@@ -97,7 +97,7 @@ func (l *letters) removal(n int) (rm removal) {
 // moveSome moves as many of the jobs as one operation takes. done is how many it has dealt
 // with; of these, stay are still settling.
 func (e *Engine) moveSome(ctx context.Context, t *entry, dead []queue.Pick) (done int, stay []queue.Pick, err error) {
-	for {
+	for try := 1; ; try++ {
 		l, done, taken, err := e.readDead(t, dead)
 		if err != nil {
 			return 0, nil, err
@@ -111,7 +111,11 @@ func (e *Engine) moveSome(ctx context.Context, t *entry, dead []queue.Pick) (don
 		}
 		large, refused := l.leaveOut(d)
 		moved, err := e.logDead(t, d, &l)
-		if !e.again(err, t, d) {
+		if needs, ok := err.(*cold); ok {
+			needs.brief = true // the claim has other jobs
+		}
+		retry, err := e.again(ctx, try, err, t, d)
+		if !retry {
 			return done, slices.Concat(taken, large, l.picks[moved:]), cmp.Or(err, refused)
 		}
 	}

@@ -50,7 +50,7 @@ func (e *Engine) DeleteRecords(ctx context.Context, name string, req *api.Delete
 	var rm removal
 	whole := false
 	d := deletion{e: e, req: req, pos: max(req.MinSeq, 1) - 1}
-	t, err := e.change(name, func(t *entry) (ticket, error) {
+	t, err := e.change(ctx, name, func(t *entry) (ticket, error) {
 		if rm, whole = t.wholeTopic(req); !whole {
 			d.end = t.deleteEnd(req)
 		}
@@ -153,7 +153,7 @@ func (d *deletion) take(r *api.Record) bool {
 // flush deletes what was found and is still there, in one operation.
 func (d *deletion) flush() error {
 	var rm removal
-	err := d.e.changeAgain(d.t, func(t *entry) (ticket, error) {
+	err := d.e.changeAgain(d.e.stop, d.t, func(t *entry) (ticket, error) {
 		rm = removal{}
 		for _, it := range d.found {
 			if t.Free(it.seq) {
@@ -187,14 +187,6 @@ func (d *deletion) failed(err error) error {
 	part.Message = fmt.Sprintf("%d records were deleted, then the log could not be written; send the call again for the rest", d.res.Deleted)
 	part.Detail = maps.Clone(known.Detail)
 	return part.With("deleted", d.res.Deleted)
-}
-
-func (t *entry) isLogged(seq uint64) bool {
-	if !t.Index.InMemory() {
-		return true
-	}
-	ref, _, inLog, _ := t.Index.Find(seq)
-	return !(inLog && ref.Segment == topic.InMemory)
 }
 
 // stageRemoval logs and stages a removal; undo takes back what planning it

@@ -7,7 +7,7 @@
 // with detail "storage" for a failed write or sync of the log.
 //
 // Locks: topics (by id) → the registry and other short ones. No lock is held while waiting for
-// the log; a topic's lock may be held while a record that a cap takes is read.
+// the log or the disk.
 package engine
 
 import (
@@ -167,6 +167,7 @@ type Engine struct {
 	hooks    visitHooks
 	tallies  tallies
 	fronts   fronts
+	fetches  fetches
 	looks    looks
 	ended    endedTotals
 
@@ -235,6 +236,7 @@ func newEngine(opt Options, dir *directory) *Engine {
 	e.reg.init()
 	e.routes.init()
 	e.found.init()
+	e.fetches.init()
 	e.listeners = [...]listener{pushRoom{e}, routeRoom{e}, jobRoom{e}}
 	e.sched = sched.New(opt.Workers)
 	e.routing = make([]routing, e.sched.Shards())
@@ -272,6 +274,7 @@ func (e *Engine) Close() error {
 	}
 	e.Drain()
 	e.cancel()
+	e.fetches.close()
 	e.loops.Wait()
 	if e.copier != nil {
 		e.copier.endBases()

@@ -110,31 +110,64 @@ func (e *Engine) restFronts() {
 		}
 		t.mu.Unlock()
 	}
+	e.fetches.rest()
 }
 
-// item returns what a plan has to know of a visible live record, reading the
-// batch it lies in if need be. The topic's lock is held.
+// item returns what a plan has to know of a visible live record; a *cold says that only the disk
+// knows. The topic's lock is held.
 func (e *Engine) item(t *entry, seq uint64) (item, error) {
 	if it, ok := t.front.find(seq); ok {
 		return it, nil
 	}
+	e.clearFront(t)
+	logged := t.isLogged(seq)
+	rd := getReader()
+	defer rd.put()
+	ok, err := rd.resident(e, t, seq, func(r *api.Record) bool {
+		t.front.items = append(t.front.items, item{r.Seq, r.TS, uint32(r.Size()), logged})
+		return true
+	})
+	if err == nil && !ok {
+		if t.front.items, err = e.fetches.find(t, seq, t.front.items); err == nil && len(t.front.items) == 0 {
+			err = &cold{t: t, seqs: []uint64{seq}}
+		}
+	}
+	return t.front.first(t, seq, err)
+}
+
+// isLogged reports whether the append of a live record is in the log.
+func (t *entry) isLogged(seq uint64) bool {
+	if !t.Index.InMemory() {
+		return true
+	}
+	ref, _, inLog, _ := t.Index.Find(seq)
+	return !(inLog && ref.Segment == topic.InMemory)
+}
+
+// itemFromDisk is item for a plan that takes more than a fetch brings.
+func (e *Engine) itemFromDisk(t *entry, seq uint64) (item, error) {
+	e.clearFront(t)
+	err := e.readBatch(t, seq, func(r *api.Record) bool {
+		t.front.items = append(t.front.items, item{r.Seq, r.TS, uint32(r.Size()), true})
+		return true
+	})
+	return t.front.first(t, seq, err)
+}
+
+func (e *Engine) clearFront(t *entry) {
 	t.front.items, t.front.at = t.front.items[:0], 0
 	if !t.front.noted {
 		t.front.noted = true
 		e.fronts.add(t)
 	}
-	logged := true
-	if ref, _, inLog, _ := t.Index.Find(seq); inLog && ref.Segment == topic.InMemory {
-		logged = false
-	}
-	err := e.readBatch(t, seq, func(r *api.Record) bool {
-		t.front.items = append(t.front.items, item{r.Seq, r.TS, uint32(r.Size()), logged})
-		return true
-	})
+}
+
+// first is find of the number for which the front was filled.
+func (f *front) first(t *entry, seq uint64, err error) (item, error) {
 	if err != nil {
 		return item{}, err
 	}
-	it, ok := t.front.find(seq)
+	it, ok := f.find(seq)
 	if !ok {
 		return item{}, unreadable(t, seq, nil)
 	}
@@ -161,8 +194,9 @@ func (e *Engine) readBatch(t *entry, seq uint64, visit func(*api.Record) bool) e
 }
 
 // stagedItem is item for a record that is staged but not visible. The sizes of
-// its batch are read back from the log unless they were kept: a cap that comes
-// while batches are in flight is rare, and keeping them would cost every write.
+// its batch are read back from the log's memory unless they were kept: a cap that comes
+// while batches are in flight is rare, and keeping them would cost every write. The log
+// keeps what is not synced; behind that the batch waits for less, and is visible soon.
 func (e *Engine) stagedItem(t *entry, seq uint64) (item, error) {
 	s := t.StagedBatch(seq)
 	if s == nil {
@@ -172,12 +206,15 @@ func (e *Engine) stagedItem(t *entry, seq uint64) (item, error) {
 		rd := getReader()
 		defer rd.put()
 		sizes := make([]uint32, 0, s.N)
-		err := rd.batch(e, t, s.Ref, func(r *api.Record) bool {
+		ok, err := rd.held(e, t, s.Ref, func(r *api.Record) bool {
 			sizes = append(sizes, uint32(r.Size()))
 			return true
 		})
-		if s.Gen != e.log.Gen() {
+		if s.Gen != e.log.Gen() || !ok && e.stop.Err() == nil {
 			return item{}, wal.ErrStale
+		}
+		if !ok {
+			return item{}, errShuttingDown()
 		}
 		if err != nil {
 			return item{}, err
@@ -231,6 +268,13 @@ func (e *Engine) planEvict(t *entry, caps *api.Config, b *batch) (topic.Eviction
 		default:
 			it = item{size: b.sizes[seq-head-1], logged: t.Config.Durability != api.Ephemeral}
 		}
+		if c, ok := err.(*cold); ok {
+			if ev.N < maxFetched {
+				c.enough = enoughFor(caps, count, bytes)
+				return ev, c
+			}
+			it, err = e.itemFromDisk(t, seq)
+		}
 		if err != nil {
 			return ev, err
 		}
@@ -241,9 +285,18 @@ func (e *Engine) planEvict(t *entry, caps *api.Config, b *batch) (topic.Eviction
 	return ev, nil
 }
 
+// enoughFor says of records that go one after the other when the caps are met.
+func enoughFor(caps *api.Config, count, bytes uint64) func(item) bool {
+	return func(it item) bool {
+		count -= min(count, 1)
+		bytes -= min(bytes, uint64(it.size))
+		return !topic.OverCap(caps, count, bytes)
+	}
+}
+
 // expire plans the loss of what has outlived its time. If an earlier change is
 // still on its way to the disk, the loss becomes visible behind it; then
-// t.expiring says what to wait for.
+// t.expiring says what to wait for. A *cold is for again.
 func (e *Engine) expire(t *entry, now int64) error {
 	ttl := t.Config.TTLMS
 	if ttl == 0 || t.PlannedCount() == 0 || now <= t.nextExpiry {
@@ -253,6 +306,16 @@ func (e *Engine) expire(t *entry, now int64) error {
 	next := t.nextExpiry
 	for seq := t.NextFree(0); seq <= t.Head; seq = t.NextFree(seq) {
 		it, err := e.item(t, seq)
+		if c, ok := err.(*cold); ok {
+			if ev.N >= maxFetched {
+				break // the others go with the next look
+			}
+			c.expiry, c.enough = true, func(it item) bool { return !outlived(it, now, ttl) }
+			if e.postponed(c) {
+				return nil
+			}
+			return c
+		}
 		if err != nil {
 			if err = e.stepOverHeld(t, err); err != nil {
 				return err
@@ -260,7 +323,7 @@ func (e *Engine) expire(t *entry, now int64) error {
 			t.awaitLoss()
 			continue
 		}
-		if now <= it.ts || uint64(now-it.ts) <= ttl {
+		if !outlived(it, now, ttl) {
 			next = it.ts + int64(min(ttl, 1<<62))
 			break
 		}
@@ -275,6 +338,9 @@ func (e *Engine) expire(t *entry, now int64) error {
 	return nil
 }
 
+// outlived reports whether a record is past its time to live.
+func outlived(it item, now int64, ttl uint64) bool { return now > it.ts && uint64(now-it.ts) > ttl }
+
 const (
 	// expiryPeriod is how often tickLoop looks for what has expired.
 	expiryPeriod = time.Second
@@ -284,14 +350,27 @@ const (
 )
 
 // dropExpired applies what is due to a topic and takes out what has expired, unless the log takes
-// nothing. Its lock is held.
+// nothing. Its lock is held, but let go of while the disk is read.
 func (e *Engine) dropExpired(t *entry) {
-	e.advance(t)
-	if _, blocked := t.blocked(); blocked || t.Config.TTLMS == 0 {
-		return
-	}
-	if e.expire(t, e.clock()) == nil { // with an error tickLoop tries again
-		e.awaitExpiry(t)
+	for range maxFetches {
+		e.advance(t)
+		if _, blocked := t.blocked(); blocked || t.Config.TTLMS == 0 {
+			return
+		}
+		err := e.expire(t, e.clock())
+		if err == nil { // with an error tickLoop tries again
+			e.awaitExpiry(t)
+		}
+		c, ok := err.(*cold)
+		if !ok {
+			return
+		}
+		t.mu.Unlock()
+		err = e.fetch(e.stop, c)
+		t.mu.Lock()
+		if err != nil || t.gone {
+			return
+		}
 	}
 }
 

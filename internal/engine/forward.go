@@ -376,7 +376,7 @@ func (r *router) cursorAt(pos uint64, copies int) op.Part {
 // appendCopies appends the copies and moves the router's position in the log;
 // fits is how many of the copies have room, and nothing is done unless all have.
 func (e *Engine) appendCopies(c *copying, b *batch) (fits int, err error) {
-	err = e.changeAgain(c.r.dest, func(d *entry) (ticket, error) {
+	err = e.changeAgain(e.stop, c.r.dest, func(d *entry) (ticket, error) {
 		now := e.clock()
 		if err := e.expire(d, now); err != nil {
 			return ticket{}, err
@@ -389,11 +389,17 @@ func (e *Engine) appendCopies(c *copying, b *batch) (fits int, err error) {
 		}
 		a := appending{batch: b, now: now, before: []op.Part{c.r.cursorAt(c.pos, b.n)}}
 		tk, _, err := e.stageAppend(d, &a, nil)
+		if needs, ok := err.(*cold); ok {
+			needs.brief = true // readers of the destination wait for the router's turn
+		}
 		if err == nil {
 			d.lastWrite = now
 		}
 		return tk, err
 	})
+	if errors.Is(err, errSlow) {
+		time.AfterFunc(fetchPatience, func() { e.mark(c.r.source) })
+	}
 	return fits, err
 }
 
@@ -440,7 +446,7 @@ func (e *Engine) moveCursor(r *router, pos uint64) error {
 // burn takes n numbers of the destination for as many that the source lost, and
 // moves the router to pos.
 func (e *Engine) burn(r *router, n, pos uint64) error {
-	err := e.changeAgain(r.dest, func(d *entry) (ticket, error) { return e.stageBurn(d, r, n, pos) })
+	err := e.changeAgain(e.stop, r.dest, func(d *entry) (ticket, error) { return e.stageBurn(d, r, n, pos) })
 	if err == nil {
 		r.stopped.Store(false)
 		e.movedTo(r, pos)

@@ -43,7 +43,7 @@ func (rd *reader) batch(e *Engine, t *entry, ref topic.Ref, visit func(*api.Reco
 
 // logged visits the records of a batch that lies in the log.
 func (rd *reader) logged(e *Engine, t *entry, ref topic.Ref, visit func(*api.Record) bool) error {
-	payload, loan, err := e.log.Lend(wal.Pos{Segment: ref.Segment, Offset: ref.Offset, Len: ref.Len}, &rd.buf)
+	payload, loan, err := e.log.Lend(placeOf(ref), &rd.buf)
 	defer loan.Return()
 	if errors.Is(err, wal.ErrReleased) {
 		return errMoved
@@ -51,6 +51,28 @@ func (rd *reader) logged(e *Engine, t *entry, ref topic.Ref, visit func(*api.Rec
 	if err != nil {
 		return unreadableRef(t, ref, err)
 	}
+	return rd.operation(t, ref, payload, visit)
+}
+
+// held is batch for one that memory holds, and reports whether it does.
+func (rd *reader) held(e *Engine, t *entry, ref topic.Ref, visit func(*api.Record) bool) (ok bool, err error) {
+	if ref.Segment == topic.InMemory {
+		return true, rd.frames(t, t.Index.Frames(ref.First), ref, visit)
+	}
+	payload, loan, ok := e.log.LendHot(placeOf(ref))
+	if !ok {
+		return false, nil
+	}
+	defer loan.Return()
+	return true, rd.operation(t, ref, payload, visit)
+}
+
+func placeOf(ref topic.Ref) wal.Pos {
+	return wal.Pos{Segment: ref.Segment, Offset: ref.Offset, Len: ref.Len}
+}
+
+// operation visits the records of a batch in the operation of the log that holds it.
+func (rd *reader) operation(t *entry, ref topic.Ref, payload []byte, visit func(*api.Record) bool) error {
 	parts := op.NewReader(payload)
 	for parts.Next(&rd.part) {
 		if rd.part.Kind == op.KindAppend && rd.part.First == ref.First && rd.part.Topic == t.ID {
@@ -88,6 +110,25 @@ func (rd *reader) chunk(e *Engine, t *entry, run topic.Run, seq uint64, visit fu
 	defer c.Release()
 	rd.from(c, 0, visit)
 	return nil
+}
+
+// resident visits every record of the batch or chunk that holds seq, as long as visit wants
+// more, if it is in memory, and reports whether it is. The topic's lock is held.
+func (rd *reader) resident(e *Engine, t *entry, seq uint64, visit func(*api.Record) bool) (ok bool, err error) {
+	ref, run, inLog, sealed := t.Index.Find(seq)
+	switch {
+	case inLog:
+		return rd.held(e, t, ref, visit)
+	case sealed:
+		c := e.store.Cached(run.Segment, t.ID, seq)
+		if c == nil {
+			return false, nil
+		}
+		defer c.Release()
+		rd.from(c, 0, visit)
+		return true, nil
+	}
+	return true, unreadable(t, seq, nil)
 }
 
 // from visits the records of a chunk from the number seq on, and reports whether visit wants more.

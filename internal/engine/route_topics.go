@@ -48,7 +48,7 @@ func (e *Engine) tryCreateRouter(name string, cfg *api.RouterConfig) (again bool
 	r := newRouter(&op.Route{ID: e.routes.lastID, Name: name, Config: *cfg, Pos: p.t[0].Head}, p.t[0], p.t[1])
 	tk, err := e.logRouter(&p, r, cfg)
 	if err != nil {
-		return e.again(err), err
+		return e.again(e.stop, 1, err)
 	}
 	e.routes.add(r)
 	p.unlock()

@@ -20,9 +20,9 @@ func leaseIDAt(req *api.SettleRequest, i int) uint64 {
 
 // settle makes the change of a worker's ack, nack or extend, and fills in the
 // queue's counters. plan is given the time that leases live by.
-func (e *Engine) settle(name string, res *api.SettleResult, plan func(t *entry, now int64) (ticket, error)) error {
+func (e *Engine) settle(ctx context.Context, name string, res *api.SettleResult, plan func(t *entry, now int64) (ticket, error)) error {
 	var now int64
-	t, err := e.changeFound(func() (t *entry, err error) {
+	t, err := e.changeFound(ctx, func() (t *entry, err error) {
 		t, now, err = e.lockQueue(name)
 		return t, err
 	}, func(t *entry) (ticket, error) {
@@ -48,7 +48,7 @@ func (e *Engine) Ack(ctx context.Context, name string, req *api.SettleRequest) (
 	var rm removal
 	var tk ticket
 	var begin time.Time
-	err := e.settle(name, &res, func(t *entry, _ int64) (_ ticket, err error) {
+	err := e.settle(ctx, name, &res, func(t *entry, _ int64) (_ ticket, err error) {
 		if rm, err = e.planAck(t, req, &res); err != nil || rm.n == 0 {
 			return ticket{}, err
 		}
@@ -106,7 +106,7 @@ func (e *Engine) planAck(t *entry, req *api.SettleRequest, res *api.SettleResult
 func (e *Engine) Nack(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
 	defer guard()
 	var res api.SettleResult
-	err := e.settle(name, &res, func(t *entry, now int64) (ticket, error) {
+	err := e.settle(ctx, name, &res, func(t *entry, now int64) (ticket, error) {
 		until := now + int64(req.DelayMS)
 		if t.logsLeases() {
 			return e.nackDurably(t, req, now, until, &res)
@@ -162,7 +162,7 @@ func (e *Engine) nackDurably(t *entry, req *api.SettleRequest, now, until int64,
 func (e *Engine) Extend(ctx context.Context, name string, req *api.SettleRequest) (api.SettleResult, error) {
 	defer guard()
 	var res api.SettleResult
-	err := e.settle(name, &res, func(t *entry, now int64) (ticket, error) {
+	err := e.settle(ctx, name, &res, func(t *entry, now int64) (ticket, error) {
 		var kept []op.Lease
 		deadline := now + int64(req.LeaseMS)
 		wall := e.wallOf(deadline, now)

@@ -24,7 +24,7 @@ func (e *Engine) PutTopic(ctx context.Context, name string, cfg api.Config) (api
 		return api.PutTopicResult{}, err
 	}
 	created := false
-	_, err := e.changeFound(func() (t *entry, err error) {
+	_, err := e.changeFound(ctx, func() (t *entry, err error) {
 		for {
 			if t, created, err = e.register(name, cfg); err != nil || created || e.ready(t) {
 				return t, err
@@ -58,7 +58,7 @@ func (e *Engine) Pause(name string, paused bool) error {
 	if err := e.usable(); err != nil {
 		return err
 	}
-	_, err := e.change(name, func(t *entry) (ticket, error) {
+	_, err := e.change(e.stop, name, func(t *entry) (ticket, error) {
 		if t.jobs == nil {
 			return ticket{}, api.Errorf(api.CodeNotAQueue, "topic %q is a log; only a topic of type queue can be paused", name).With("topic", name)
 		}
@@ -79,14 +79,14 @@ func incompatible(name string, have, want api.TopicType) error {
 func (e *Engine) logConfig(t *entry, cfg api.Config) (ticket, error) {
 	cfg.HasPaused = false
 	before := *t.plannedConfig()
+	ev, err := e.planCap(t, &cfg, nil)
+	if err != nil {
+		return ticket{}, err
+	}
 	if cfg.LeasesDurable && !before.LeasesDurable && t.jobs != nil {
 		if err := e.stateLeases(t); err != nil {
 			return ticket{}, err
 		}
-	}
-	ev, err := e.planCap(t, &cfg, nil)
-	if err != nil {
-		return ticket{}, err
 	}
 	part := op.Part{Kind: op.KindConfig, Topic: t.ID, Config: cfg}
 	st := topic.Staged{Parts: []op.Part{part}}
@@ -232,7 +232,7 @@ func (e *Engine) DeleteTopic(ctx context.Context, name string, ifEmpty bool) (ap
 	for {
 		var routers []*router
 		var end ticket // its end, once that is in the log
-		t, err := e.change(name, func(t *entry) (_ ticket, err error) {
+		t, err := e.change(ctx, name, func(t *entry) (_ ticket, err error) {
 			if ifEmpty && t.PlannedCount() > 0 {
 				return ticket{}, api.Errorf(api.CodeTopicNotEmpty, "topic %q holds %d records; delete them first or leave out if_empty", name, t.Count).
 					With("topic", name).With("count", t.Count)

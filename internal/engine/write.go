@@ -133,17 +133,30 @@ func newWriting(req *api.WriteRequest) writing {
 // long, encoding and waiting for a slot, comes before the topic's lock: whoever reads or
 // writes there must not wait for it.
 func (e *Engine) stageWrite(ctx context.Context, name string, req *api.WriteRequest, w *writing) (*entry, ticket, error) {
-	// A refusal is kept: the topic may have an answer that comes before it.
-	w.throttled, w.late, w.full = e.admit(ctx, int64(len(w.frames)), req.DisableBackpressure)
-	w.slot = w.full == nil
-	defer func() {
+	admitted := false
+	free := func() {
 		if w.slot { // the log took it over, or it goes back
 			e.log.Unreserve()
+			w.slot = false
 		}
-	}()
+	}
+	defer free()
 	w.deduped = false // of an earlier look
-	t, tk, err := e.stageFound(func() (*entry, error) { return e.lockForWrite(name, req) },
-		func(t *entry) (ticket, error) { return e.planWrite(t, w) })
+	t, tk, err := e.stageFound(ctx, func() (*entry, error) {
+		if !admitted {
+			// A refusal is kept: the topic may have an answer that comes before it.
+			w.throttled, w.late, w.full = e.admit(ctx, int64(len(w.frames)), req.DisableBackpressure)
+			w.slot, admitted = w.full == nil, true
+		}
+		return e.lockForWrite(name, req)
+	}, func(t *entry) (ticket, error) {
+		tk, err := e.planWrite(t, w)
+		if _, ok := err.(*cold); ok {
+			free() // the disk may take long, and other topics need the log's slots
+			admitted = false
+		}
+		return tk, err
+	})
 	if err != nil && !w.deduped {
 		w.res = api.WriteResult{}
 		if t != nil && t.jobs != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -230,6 +231,21 @@ func TestATopicGoesOnWhileWhatALowerCapTakesCannotBeRead(t *testing.T) {
 		})
 		if st := stateOf(t, s.Engine, "q"); st.Config.CapBytes != 20_000 || st.Bytes > 20_000 || st.EarliestSeq != oldJobs-2 {
 			t.Errorf("%+v", st)
+		}
+	})
+}
+
+func TestAQueueGoesOnWhileTheSizeOfAnAckedJobCannotBeRead(t *testing.T) {
+	cfg := configOf(api.Disk, queueConfig, func(c *api.Config) { c.LeasesDurable, c.LeaseMS = true, 3_600_000 })
+	onAColdDisk(t, cfg, func(t *testing.T, e *Engine) { claimJobs(t, e, "q", "old", 20) }, func(t *testing.T, s *coldScene) {
+		var done atomic.Int64
+		s.meanwhile(t, func(ctx context.Context) error {
+			res, err := s.Ack(ctx, "q", &api.SettleRequest{Node: "old", Seqs: []uint64{2, 3, 19, 20}})
+			done.Add(int64(res.Done))
+			return err
+		})
+		if st := stateOf(t, s.Engine, "q"); done.Load() != 4 || st.Count != oldJobs {
+			t.Errorf("%d acked, %+v", done.Load(), st)
 		}
 	})
 }

@@ -29,6 +29,24 @@ func (c *cold) Error() string {
 	return fmt.Sprintf("record %d of topic %q is not in memory", c.seqs[0], c.t.Name)
 }
 
+// and joins what two plans of one topic need; before may be nil.
+func (c *cold) and(before *cold) *cold {
+	if before == nil {
+		return c
+	}
+	before.seqs = append(before.seqs, c.seqs...)
+	return before
+}
+
+func (c *cold) eachSeq(fn func(uint64)) {
+	if c == nil {
+		return
+	}
+	for _, seq := range c.seqs {
+		fn(seq)
+	}
+}
+
 // errSlow is why a fetch was not waited for.
 var errSlow = errors.New("the disk does not answer")
 

@@ -74,6 +74,7 @@ func (e *Engine) Ack(ctx context.Context, name string, req *api.SettleRequest) (
 // held.
 func (e *Engine) planAck(t *entry, req *api.SettleRequest, res *api.SettleResult) (removal, error) {
 	var rm removal
+	var needs *cold
 	var free op.Range // of numbers that are free, if it is one
 	for i, seq := range req.Seqs {
 		size, ok := t.jobs.q.Settle(seq, req.Node, leaseIDAt(req, i))
@@ -90,13 +91,24 @@ func (e *Engine) planAck(t *entry, req *api.SettleRequest, res *api.SettleResult
 		it := item{seq: seq, size: size, logged: true}
 		if size == 0 || t.Index.InMemory() {
 			var err error
-			if it, err = e.itemOrGuess(t, seq); err != nil {
+			it, err = e.itemOrGuess(t, seq)
+			if c, ok := err.(*cold); ok {
+				needs = c.and(needs)
+				continue
+			}
+			if err != nil {
 				t.jobs.q.Abort(seq)
 				rm.eachSeq(t.jobs.q.Abort)
+				needs.eachSeq(t.jobs.q.Abort)
 				return removal{}, err
 			}
 		}
 		rm.add(it)
+	}
+	if needs != nil {
+		rm.eachSeq(t.jobs.q.Abort)
+		needs.eachSeq(t.jobs.q.Abort)
+		return removal{}, needs
 	}
 	sortRanges(&rm)
 	return rm, nil

@@ -235,6 +235,44 @@ func TestATopicGoesOnWhileWhatALowerCapTakesCannotBeRead(t *testing.T) {
 	})
 }
 
+func TestAQueueGoesOnWhileItsDeadJobsCannotBeRead(t *testing.T) {
+	cfg := configOf(api.Disk, queueConfig, func(c *api.Config) {
+		c.LeasesDurable, c.MaxDeliveries, c.HasDeadLetter, c.DeadLetter = true, 1, true, "dead"
+	})
+	onAColdDisk(t, cfg, func(t *testing.T, e *Engine) {
+		req := &api.SettleRequest{Node: "w"}
+		for _, j := range claimJobs(t, e, "q", "w", oldJobs) {
+			req.Seqs = append(req.Seqs, j.Seq)
+		}
+		if res, err := e.Nack(bg, "q", req); err != nil || res.Done != oldJobs {
+			t.Fatal(res, err)
+		}
+	}, func(t *testing.T, s *coldScene) {
+		s.goesOn(t)
+		begin := time.Now()
+		if jobs := claimJobs(t, s.Engine, "q", "w", 10); len(jobs) != 4 {
+			t.Errorf("a claim that meets dead jobs gets %s", seqsOf(jobs))
+		}
+		if took := time.Since(begin); took > 2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		s.writeHot(t, "q")
+		s.goesOn(t)
+		s.disk.heal()
+		time.Sleep(time.Second)
+		claimJobs(t, s.Engine, "q", "w", 10)
+		records, _ := mustFull(t, s.Engine, "dead")
+		if len(records) != oldJobs || s.Count("q") != 4 {
+			t.Fatalf("%d dead letters, %d jobs are left", len(records), s.Count("q"))
+		}
+		for i, r := range records {
+			if want := fmt.Sprintf("%d=%d-x", i+1, i+1); !strings.HasPrefix(r, want) {
+				t.Errorf("letter %d is %.10s…", i+1, r)
+			}
+		}
+	})
+}
+
 func TestAQueueGoesOnWhileTheSizeOfAnAckedJobCannotBeRead(t *testing.T) {
 	cfg := configOf(api.Disk, queueConfig, func(c *api.Config) { c.LeasesDurable, c.LeaseMS = true, 3_600_000 })
 	onAColdDisk(t, cfg, func(t *testing.T, e *Engine) { claimJobs(t, e, "q", "old", 20) }, func(t *testing.T, s *coldScene) {

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/weirmq/weir/internal/api"
@@ -99,6 +100,9 @@ func (l *letters) removal(n int) (rm removal) {
 func (e *Engine) moveSome(ctx context.Context, t *entry, dead []queue.Pick) (done int, stay []queue.Pick, err error) {
 	for try := 1; ; try++ {
 		l, done, taken, err := e.readDead(t, dead)
+		if _, ok := err.(*cold); ok {
+			l, done, taken, err = e.fetchDead(ctx, t, dead)
+		}
 		if err != nil {
 			return 0, nil, err
 		}
@@ -122,9 +126,11 @@ func (e *Engine) moveSome(ctx context.Context, t *entry, dead []queue.Pick) (don
 }
 
 // readDead makes the copies of as many of the jobs as one operation takes, and says how many
-// it has looked at: those that a delete takes are taken, and of what cannot be read there is
-// no letter.
+// it has looked at: those that a delete takes are taken. If only the disk has one of them, that
+// is a *cold.
 func (e *Engine) readDead(t *entry, dead []queue.Pick) (l letters, done int, taken []queue.Pick, err error) {
+	rd := getReader()
+	defer rd.put()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for done < len(dead) && !l.full() {
@@ -134,35 +140,132 @@ func (e *Engine) readDead(t *entry, dead []queue.Pick) (l letters, done int, tak
 			continue
 		}
 		before := done
-		err := e.readBatch(t, dead[done].Seq, func(r *api.Record) bool {
+		ok, err := rd.resident(e, t, dead[done].Seq, func(r *api.Record) bool {
 			if r.Seq < dead[done].Seq {
 				return true
 			}
 			if r.Seq > dead[done].Seq || !t.Free(r.Seq) {
 				return false
 			}
-			l.add(t, dead[done], r)
+			l.add(t.Name, dead[done], r, t.isLogged(r.Seq))
 			done++
 			return done < len(dead) && !l.full()
 		})
-		if err == nil && done == before {
+		switch {
+		case err == nil && !ok:
+			err = &cold{t: t, seqs: []uint64{dead[done].Seq}}
+		case err == nil && done == before:
 			err = unreadable(t, dead[done].Seq, nil)
 		}
 		if err != nil {
-			if err = e.stepOverHeld(t, err); err != nil {
-				return l, 0, nil, err
-			}
-			done++ // it is lost, and no letter
+			return l, 0, nil, err
 		}
 	}
 	return l, done, taken, nil
 }
 
+// fetchDead is readDead for jobs of which only the disk has some.
+func (e *Engine) fetchDead(ctx context.Context, t *entry, dead []queue.Pick) (l letters, done int, taken []queue.Pick, err error) {
+	k := fetchKey{t: t, seq: dead[0].Seq, letters: true}
+	for {
+		r := &deadReading{e: e, t: t, dead: dead}
+		f, own := e.begin(k, r.read)
+		if err = f.wait(ctx, e.fetches.patience()); err == errSlow {
+			err = unreadable(t, k.seq, err)
+		}
+		if err != nil {
+			return letters{}, 0, nil, err
+		}
+		if own {
+			return r.letters, r.done, r.taken, nil
+		}
+	}
+}
+
+// deadReading is a fetchDead in the making. It reads without the topic's lock, as a diff does: what
+// goes meanwhile, stageDead finds.
+type deadReading struct {
+	e    *Engine
+	t    *entry
+	dead []queue.Pick
+	lost []op.Range // announced, no letters
+
+	letters
+	done   int
+	taken  []queue.Pick
+	at     []int  // in dead, of those that are read
+	logged []bool // of these
+}
+
+func (r *deadReading) read() error {
+	p := plans.Get().(*plan)
+	defer plans.Put(p)
+	var tries replans
+	for {
+		r.plan(p)
+		n := 0
+		err := p.read(r.e, r.t, func(rec *api.Record) bool {
+			r.add(r.t.Name, r.dead[r.at[n]], rec, r.logged[n])
+			n++
+			return !r.full()
+		})
+		var d *damaged
+		switch {
+		case errors.As(err, &d):
+			err = r.stepOver(d)
+		case err != nil:
+			_, err = tries.again(r.e, r.t, r.dead[r.at[n]].Seq, err)
+		default:
+			if n < len(r.at) {
+				r.upTo(r.at[n-1] + 1)
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// plan plans the reading of as many of the jobs as one operation takes at most.
+func (r *deadReading) plan(p *plan) {
+	r.letters, r.done, r.taken, r.at, r.logged = letters{}, 0, nil, r.at[:0], r.logged[:0]
+	p.ranges, p.places = p.ranges[:0], p.places[:0]
+	r.t.mu.Lock()
+	defer r.t.mu.Unlock()
+	for ; r.done < len(r.dead) && len(r.at) < forwardStep; r.done++ {
+		pick := r.dead[r.done]
+		if r.t.Free(pick.Seq) {
+			r.at, r.logged = append(r.at, r.done), append(r.logged, r.t.isLogged(pick.Seq))
+			p.ranges = append(p.ranges, op.Range{From: pick.Seq, To: pick.Seq})
+		} else if !slices.ContainsFunc(r.lost, func(g op.Range) bool { return g.From <= pick.Seq && pick.Seq <= g.To }) {
+			r.taken = append(r.taken, pick)
+		}
+	}
+	for _, g := range p.ranges {
+		p.locate(r.t, g)
+	}
+}
+
+// upTo leaves the jobs from number done on for another operation.
+func (r *deadReading) upTo(done int) {
+	r.taken = slices.DeleteFunc(r.taken, func(p queue.Pick) bool { return p.Seq > r.dead[done-1].Seq })
+	r.done = done
+}
+
+// stepOver announces the loss of damaged jobs.
+func (r *deadReading) stepOver(d *damaged) error {
+	r.t.mu.Lock()
+	defer r.t.mu.Unlock()
+	r.lost = append(r.lost, op.Range{From: d.from, To: d.to})
+	return r.e.stepOverHeld(r.t, d)
+}
+
 // add makes the letter of a job.
-func (l *letters) add(t *entry, p queue.Pick, r *api.Record) {
+func (l *letters) add(queueName string, p queue.Pick, r *api.Record, logged bool) {
 	l.picks = append(l.picks, p)
-	l.records = append(l.records, deadLetter(t.Name, p, r))
-	l.items = append(l.items, item{seq: r.Seq, size: uint32(r.Size()), logged: t.isLogged(r.Seq)})
+	l.records = append(l.records, deadLetter(queueName, p, r))
+	l.items = append(l.items, item{seq: r.Seq, size: uint32(r.Size()), logged: logged})
 	l.bytes += r.Size()
 }
 

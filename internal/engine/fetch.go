@@ -76,8 +76,9 @@ type fetches struct {
 
 // fetchKey says what is fetched: those who need the same wait for one fetch.
 type fetchKey struct {
-	t   *entry
-	seq uint64 // of the first record
+	t       *entry
+	seq     uint64 // of the first record
+	letters bool   // all of the records, for the dead letters
 }
 
 // fetch is a read under way.

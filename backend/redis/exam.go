@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -176,15 +177,10 @@ func (e *exam) readStream(stream, groups *redis.RawCmd) error {
 	if err := groups.Err(); err != nil {
 		return err
 	}
-	r := replyReader{groups.Val()}
-	n, err := r.array()
-	for range n {
-		name, g, err := r.group()
-		if err != nil {
-			return err
-		}
-		e.groups = append(e.groups, name)
-		if name == e.keys.group {
+	all, err := each(groups, math.MaxInt, (*replyReader).group)
+	for _, g := range all {
+		e.groups = append(e.groups, g.name)
+		if g.name == e.keys.group {
 			e.group = &g
 		} else if g.last != cursorStart {
 			e.others = true
@@ -197,36 +193,22 @@ func (e *exam) readGroup(pending, consumers *redis.RawCmd) error {
 	if err := pending.Err(); err != nil {
 		return err
 	}
-	r := &replyReader{pending.Val()}
-	n, err := r.array()
-	for range n {
-		p, err := r.pendingEntry()
-		if err != nil {
-			return err
-		}
-		e.pending = append(e.pending, p)
-	}
-	if err != nil || consumers.Err() != nil {
+	var err error
+	if e.pending, err = each(pending, examPending, (*replyReader).pendingEntry); err != nil || consumers.Err() != nil {
 		return err
 	}
-	r = &replyReader{consumers.Val()}
-	n, err = r.array()
-	for range min(n, examConsumers) {
-		info, err := r.info()
-		if err != nil {
-			return err
-		}
-		e.consumers = append(e.consumers, consumerOf(info))
-	}
+	e.consumers, err = each(consumers, examConsumers, (*replyReader).consumer)
 	return err
 }
 
-func consumerOf(info map[string]string) consumer {
+// consumer reads [name, value, ...].
+func (r *replyReader) consumer() (consumer, error) {
+	info, err := r.info()
 	c := consumer{name: info["name"]}
 	c.pending, _ = strconv.Atoi(info["pending"])
 	idle, _ := strconv.ParseInt(info["idle"], 10, 64)
 	c.idle = time.Duration(idle) * time.Millisecond
-	return c
+	return c, err
 }
 
 // lookAtPending finds pending entries whose data is gone, and those that were

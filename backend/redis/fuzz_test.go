@@ -33,7 +33,7 @@ func FuzzReply(f *testing.F) {
 		_, _, _ = c.parseAutoclaim(&replyReader{reply})
 		_, _, _ = c.parsePending(&replyReader{reply})
 		_, _ = b.count.read(raw(), &b.keys, time.Now())
-		_, _, _ = (&replyReader{reply}).group()
+		_, _ = (&replyReader{reply}).group()
 		_, _, _ = firstEntry(raw(), backend.FieldEnqueued)
 		_, _, _ = parseAppended(reply)
 		_, _ = (&replyReader{reply}).taken()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -148,14 +149,9 @@ func (b *Backend) findPlace(ctx context.Context) {
 	if b.do(ctx, groups) != nil {
 		return
 	}
-	r := &replyReader{groups.Val()}
-	n, _ := r.array()
-	for range n {
-		name, g, err := r.group()
-		if err != nil {
-			return
-		}
-		if v, err := parseID(g.last); err == nil && name == b.keys.group {
+	all, _ := each(groups, math.MaxInt, (*replyReader).group)
+	for _, g := range all {
+		if v, err := parseID(g.last); err == nil && g.name == b.keys.group {
 			b.acked.reached(v)
 		}
 	}

@@ -33,14 +33,13 @@ func (b *Backend) Observe(ctx context.Context, most int) (backend.Observed, erro
 func observed(groups, consumers, pending, last *redis.RawCmd, most int) (o backend.Observed, err error) {
 	if groups.Err() == nil {
 		o.Groups, err = each(groups, most, func(r *replyReader) (backend.GroupState, error) {
-			name, g, err := r.group()
-			return backend.GroupState{Name: name, Consumers: g.consumers, Pending: g.pending, Lag: g.lag}, err
+			g, err := r.group()
+			return backend.GroupState{Name: g.name, Consumers: g.consumers, Pending: g.pending, Lag: g.lag}, err
 		})
 	}
 	if err == nil && consumers.Err() == nil {
 		o.Consumers, err = each(consumers, most, func(r *replyReader) (backend.ConsumerState, error) {
-			info, err := r.info()
-			c := consumerOf(info)
+			c, err := r.consumer()
 			return backend.ConsumerState{Name: c.name, Pending: int64(c.pending), Idle: c.idle}, err
 		})
 	}

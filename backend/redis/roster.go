@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -157,15 +158,14 @@ func (b *Backend) Others(ctx context.Context, stream, group string) ([]string, e
 		}
 		return nil, err
 	}
-	r := &replyReader{groups.Val()}
-	n, err := r.array()
+	found, err := each(groups, math.MaxInt, (*replyReader).group)
+	if err != nil {
+		return nil, err
+	}
 	var all, others []string
 	there := false
-	for range n {
-		name, _, err := r.group()
-		if err != nil {
-			return nil, err
-		}
+	for _, g := range found {
+		name := g.name
 		all = append(all, name)
 		if name == group {
 			there = true
@@ -184,9 +184,9 @@ func (b *Backend) Others(ctx context.Context, stream, group string) ([]string, e
 		others = append(others, name)
 	}
 	if !there {
-		return all, err
+		return all, nil
 	}
-	return others, err
+	return others, nil
 }
 
 // foreignConsumer returns a consumer of a group that is not weir's; empty if there is none.
@@ -200,15 +200,10 @@ func (b *Backend) foreignConsumer(ctx context.Context, stream, group string) (st
 	if err := b.do(ctx, consumers, workers); err != nil {
 		return "", err
 	}
-	r := &replyReader{consumers.Val()}
-	n, err := r.array()
-	for range n {
-		info, err := r.info()
-		if err != nil {
-			return "", err
-		}
-		if _, ours := workers.Val()[info["name"]]; !ours {
-			return info["name"], nil
+	all, err := each(consumers, math.MaxInt, (*replyReader).consumer)
+	for _, c := range all {
+		if _, ours := workers.Val()[c.name]; !ours {
+			return c.name, nil
 		}
 	}
 	return "", err

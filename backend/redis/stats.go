@@ -72,6 +72,7 @@ func (b *Backend) foresee(got *reading) {
 
 // group is what XINFO GROUPS says about one group.
 type group struct {
+	name               string
 	consumers, pending int64
 	lag                *int64 // nil: unknown. The client's own type would make it 0.
 	hasLag             bool   // the server reports a lag, if only that it is unknown (7.0)
@@ -80,24 +81,24 @@ type group struct {
 }
 
 // group reads [name, value, ...].
-func (r *replyReader) group() (name string, g group, err error) {
+func (r *replyReader) group() (g group, err error) {
 	n, err := r.array()
 	if err != nil {
-		return "", g, err
+		return g, err
 	}
 	for range n / 2 {
 		key, err := r.text()
 		if err != nil {
-			return "", g, err
+			return g, err
 		}
 		value, err := r.bytes()
 		if err != nil {
-			return "", g, err
+			return g, err
 		}
 		number, _ := strconv.ParseInt(string(value), 10, 64)
 		switch key {
 		case "name":
-			name = string(value)
+			g.name = string(value)
 		case "consumers":
 			g.consumers = number
 		case "pending":
@@ -115,7 +116,7 @@ func (r *replyReader) group() (name string, g group, err error) {
 			}
 		}
 	}
-	return name, g, nil
+	return g, nil
 }
 
 // readAge finds the age of the oldest unfinished message. A pending one comes first;

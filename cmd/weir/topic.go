@@ -14,8 +14,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -99,43 +99,54 @@ func absentTopic(topic string) error { return fmt.Errorf("topic %q does not exis
 type rows struct {
 	output
 	out   *bufio.Writer
-	table *tabwriter.Writer // nil: JSON
-	head  string            // still to be printed
+	table [][]string // what is laid out together
+	head  string     // still to be printed
 }
 
 func (o output) rows(out io.Writer, head string) *rows {
 	r := &rows{output: o, out: bufio.NewWriter(out)}
 	if !o {
-		r.table, r.head = tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0), head
+		r.head = head
 	}
 	return r
 }
 
 // row prints a result, whose String has a tab between two cells.
 func (r *rows) row(result fmt.Stringer) error {
-	if r.table == nil {
+	if r.output {
 		return r.print(r.out, result)
 	}
 	r.begin()
-	_, err := fmt.Fprintln(r.table, result)
-	return err
+	r.table = append(r.table, strings.Split(result.String(), "\t"))
+	return nil
 }
 
 // begin prints the head of the table unless that is done.
 func (r *rows) begin() {
 	if r.head != "" {
-		fmt.Fprintln(r.table, r.head)
+		r.table = append(r.table, strings.Split(r.head, "\t"))
 		r.head = ""
 	}
 }
 
-// flush prints what has come until now, which is laid out together.
+// flush prints what has come until now. A cell that is very long does not widen its column.
 func (r *rows) flush() error {
-	if r.table != nil {
-		if err := r.table.Flush(); err != nil {
-			return err
+	widths := map[int]int{} // by column
+	for _, row := range r.table {
+		for i, cell := range row {
+			if n := utf8.RuneCountInString(cell); n <= rowText {
+				widths[i] = max(widths[i], n)
+			}
 		}
 	}
+	for _, row := range r.table {
+		last := len(row) - 1
+		for i, cell := range row[:last] {
+			fmt.Fprintf(r.out, "%-*s  ", widths[i], cell)
+		}
+		fmt.Fprintln(r.out, row[last])
+	}
+	r.table = nil
 	return r.out.Flush()
 }
 

@@ -27,8 +27,11 @@ func TestTopicsAreCreatedListedAndChanged(t *testing.T) {
 	fails(t, `topic "orders" exists`, "topic", "create", orders)
 	must(t, "publish", orders, writeLines(t, []string{"a", "b", "c"}))
 	must(t, "topic", "create", srv.URL+"/events")
+	long := strings.Repeat("long", 40)
+	must(t, "topic", "create", srv.URL+"/"+long)
 
-	if got := must(t, "topic", "ls", srv.URL); !strings.HasPrefix(got, "TOPIC ") || strings.Count(got, "\n") != 3 || !strings.Contains(got, "\norders  3        9      1      3     false\n") {
+	if got := must(t, "topic", "ls", srv.URL); !strings.HasPrefix(got, "TOPIC ") || strings.Count(got, "\n") != 4 ||
+		!strings.Contains(got, "\norders  3        9      1      3     false\n") || !strings.Contains(got, "\n"+long+"  0 ") {
 		t.Errorf("ls printed\n%s", got)
 	}
 	if got := must(t, "topic", "ls", "--prefix", "ord", "--json", srv.URL); got != `{"topic":"orders","count":3,"bytes":9,"earliest_seq":1,"head_seq":3,"durable":false}`+"\n" {

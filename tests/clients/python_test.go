@@ -208,6 +208,26 @@ func TestTheWorkerOfTheGuideForCelery(t *testing.T) {
 	worker.succeed()
 }
 
+// The service of the guide for web services says at once that there is too much to do.
+func TestTheServiceOfTheGuideIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/guides/web-service.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := regexp.MustCompile("(?s)```python\n(.*?)```").FindStringSubmatch(string(page))
+	if service == nil {
+		t.Fatal("the page has no service")
+	}
+	for want, args := range map[string][]string{"200 None\n": nil, "429 ": {"--max-topics=1"}} {
+		s := weirtest.Start(t, weirtest.Options{Args: args})
+		take := start(t, []string{"WEIR_URL=" + s.URL}, "", "-c", service[1]+"weir.put_topic('other')\nprint(*take({'id': 7}, 'key'))")
+		if out := take.succeed(); !strings.HasPrefix(out, want) {
+			t.Errorf("the service answered %q, want %q", out, want)
+		}
+	}
+}
+
 // A server may be set to take fewer jobs in one ack or extend than a worker holds.
 func TestPythonSettlesAsManyAtOnceAsTheServerTakes(t *testing.T) {
 	for _, kind := range []string{"sync", "async"} {

@@ -116,7 +116,11 @@ func (r *reading) measurement() Measurement {
 	if r.alone != nil {
 		s = r.alone
 	}
-	return Measurement{Depth: depthOf(s), Pending: &s.Pending, Lag: s.Lag}
+	m := Measurement{Depth: depthOf(s), Pending: &s.Pending, Lag: s.Lag}
+	if !s.Counted {
+		m.Attended = new(s.Workers != nil)
+	}
+	return m
 }
 
 // signal returns the number that the lag limits look at, now.
@@ -220,7 +224,7 @@ func (s *signals) stats(ctx context.Context) (backend.Signal, error) {
 	if err != nil {
 		return backend.Signal{}, err
 	}
-	sig := backend.Signal{Pending: stats.Pending, Lag: stats.Lag, Behind: stats.Behind, Delayed: stats.Delayed, XLen: stats.XLen}
+	sig := backend.Signal{Pending: stats.Pending, Lag: stats.Lag, Behind: stats.Behind, Delayed: stats.Delayed, XLen: stats.XLen, Counted: stats.Workers == nil}
 	if stats.Workers == nil || *stats.Workers > 0 {
 		sig.Workers = &sig.Pending
 	}

@@ -134,4 +134,5 @@ type Measurement struct {
 	DeadLetters *int64
 	XLen        *int64         // entries stored
 	RoundTrip   *time.Duration // to the server
+	Attended    *bool          // whether a worker has said within LagTTL how loaded it is
 }

@@ -357,6 +357,9 @@ type Signal struct {
 	// Workers is the pending count that the workers last published; nil if it has
 	// expired, as without workers.
 	Workers *int64
+	// Counted says that Workers is what the server itself counts, which says nothing about
+	// whether there are workers.
+	Counted bool
 	Pending int64
 	Lag     *int64 // nil if unknown
 	// Behind is used if Lag is nil: how many undelivered messages were counted.

@@ -28,6 +28,7 @@ func everything(t *testing.T) *prometheus.Registry {
 	age := time.Second
 	h.Measured(orders, weir.Measurement{
 		Depth: 1, Pending: lagOf(1), Lag: lagOf(1), OldestAge: &age, DeadLetters: lagOf(1), XLen: lagOf(1), RoundTrip: &age,
+		Attended: new(true),
 	})
 	p.Reached(orders, true)
 	h.NearCapacity(orders, true)

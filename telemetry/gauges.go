@@ -25,14 +25,15 @@ var (
 	deadDesc        = gauge("weir_stream_dead_letters", "Dead letters of the stream.")
 	entriesDesc     = gauge("weir_stream_entries", "Entries stored, including finished ones.")
 	tripDesc        = gauge("weir_stream_round_trip_seconds", "Duration of a no-op call to the server in seconds.")
+	attendedDesc    = gauge("weir_stream_attended", "1 if a worker has said within lag_ttl how loaded it is, as a guard has read, else 0.")
 	upDesc          = gauge("weir_stream_up", "1 if the last reading of the stream succeeded, else 0.")
-	signalDesc      = gauge("weir_stream_signal_known", "1 while the guard's signal is known, 0 while no worker reports its load.")
+	signalDesc      = gauge("weir_stream_signal_known", "1 while what the guard goes by is known, else 0.")
 	nearDesc        = gauge("weir_stream_near_capacity", "1 while the depth is at 80 % or more of the limit from which a publish waits, 0 below.")
 	workersDesc     = gauge("weir_stream_workers", "Workers of this process's pools.")
 	busyDesc        = gauge("weir_stream_workers_busy", "Busy workers of this process's pools.")
 	truncatedDesc   = prometheus.NewDesc("weir_stream_metrics_truncated", "1 if there are more streams than have metrics of their own.", nil, nil)
 	everyGaugesDesc = []*prometheus.Desc{
-		depthDesc, pendingDesc, lagDesc, lagKnownDesc, ageDesc, deadDesc, entriesDesc, tripDesc, upDesc, signalDesc, nearDesc, workersDesc, busyDesc, truncatedDesc,
+		depthDesc, pendingDesc, lagDesc, lagKnownDesc, ageDesc, deadDesc, entriesDesc, tripDesc, attendedDesc, upDesc, signalDesc, nearDesc, workersDesc, busyDesc, truncatedDesc,
 	}
 )
 
@@ -90,6 +91,9 @@ func (s *series) collect(now time.Time, put func(*prometheus.Desc, float64)) {
 	}
 	if fresh(now, r.tripAt) {
 		put(tripDesc, r.trip.Seconds())
+	}
+	if fresh(now, r.attendedAt) {
+		put(attendedDesc, flag(r.attended))
 	}
 	if up := s.up.Load(); up != 0 {
 		put(upDesc, flag(up == yes))

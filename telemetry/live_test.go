@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirmq/weir"
 	"github.com/weirmq/weir/backend/backendtest"
+	streams "github.com/weirmq/weir/open"
 	"github.com/weirmq/weir/tests/bubble"
 )
 
@@ -75,6 +77,86 @@ weir_stream_workers{group="billing",queue_type="redis",stream="orders"} 0
 `, "sse_queue_produce_attempts_total", "sse_queue_produce_failures_total", "sse_queue_produce_success_total",
 			"weir_stream_messages_total", "weir_stream_workers")
 	})
+}
+
+// Whatever the guard goes by, it is seen that no worker says how loaded it is, and a producer that has
+// nothing to publish does not go on telling what it read last.
+func TestThatNobodyWorksIsSeenWithEveryGuard(t *testing.T) {
+	for name, c := range map[string]weir.ProducerConfig{
+		"default": {}, "static": {Guard: weir.GuardStatic}, "backlog": {Guard: weir.GuardStatic, LagSignal: weir.SignalBacklog},
+		"shadow": {Guard: weir.GuardShadow}, "off": {Guard: weir.GuardOff},
+	} {
+		bubble.Run(t, func(t *testing.T) {
+			reg, hooks := open(t)
+			fake := backendtest.NewFake(backendtest.FakeOptions{Kind: "redis", Stream: "orders", Group: "billing"})
+			c.Hooks, c.Logger = hooks, slog.New(slog.DiscardHandler)
+			p, err := weir.NewProducer(weir.New(fake), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			shows := func(when, want string) {
+				t.Helper()
+				hooks.Measured(orders, weir.Measurement{}) // a pool of the same process goes on
+				if want != "" {
+					want = "# TYPE weir_stream_attended gauge\nweir_stream_attended{group=\"billing\",queue_type=\"redis\",stream=\"orders\"} " + want + "\n"
+				}
+				if scrape(t, reg, want, "weir_stream_attended"); t.Failed() {
+					t.Fatalf("%s: %s", name, when)
+				}
+			}
+			publish := func() {
+				t.Helper()
+				for range 2 {
+					if err := p.Publish(t.Context(), weir.Message{}); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Second)
+				}
+			}
+			work := func() {
+				t.Helper()
+				if err := fake.PublishSignal(t.Context(), 10*time.Second); err != nil {
+					t.Fatal(err)
+				}
+			}
+			shows("nothing is read yet", "")
+			publish()
+			shows("nobody works", "0")
+			work()
+			publish()
+			shows("somebody works", "1")
+			time.Sleep(10 * time.Second)
+			publish()
+			shows("nobody works any more", "0")
+			work()
+			time.Sleep(StaleAfter)
+			shows("nothing was published for a minute", "")
+		})
+	}
+}
+
+// What a server counts itself does not say that there are workers.
+func TestAServersOwnCountSaysNothingAboutWorkers(t *testing.T) {
+	reg, hooks := open(t)
+	s, err := streams.URL(t.Context(), "mem://orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	p, err := weir.NewProducer(s, weir.ProducerConfig{Hooks: hooks, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Publish(t.Context(), weir.Message{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if read, told := testutil.CollectAndCount(reg, "weir_stream_lag_known"), testutil.CollectAndCount(reg, "weir_stream_attended"); read != 1 || told != 0 {
+		t.Errorf("%d readings, and %d of them say whether somebody works", read, told)
+	}
 }
 
 // A program that starts a pool with other settings before it ends the old one has workers all the time, and one

@@ -206,11 +206,12 @@ func state(is bool) int32 {
 // a server that does not know it, so it takes the lag away; the other fields that
 // a reading leaves out were only not asked for.
 type reading struct {
-	at, pendingAt, ageAt, deadAt, entriesAt, tripAt time.Time
+	at, pendingAt, ageAt, deadAt, entriesAt, tripAt, attendedAt time.Time
 
 	depth, pending, dead, entries int64
 	lag                           *int64
 	age, trip                     time.Duration
+	attended                      bool
 }
 
 func (s *series) measured(now time.Time, m weir.Measurement) {
@@ -232,6 +233,9 @@ func (s *series) measured(now time.Time, m weir.Measurement) {
 	}
 	if m.RoundTrip != nil {
 		r.tripAt, r.trip = now, *m.RoundTrip
+	}
+	if m.Attended != nil {
+		r.attendedAt, r.attended = now, *m.Attended
 	}
 }
 

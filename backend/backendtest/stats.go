@@ -119,13 +119,13 @@ func signalExpires(f *fixture) {
 	f.claim(b, "a", 3)
 	producer := other.(backend.Signaler)
 	if f.h.CountsItself {
-		if got, err := producer.Signal(f.ctx(), 100); err != nil || got.Workers == nil || *got.Workers != 3 {
-			f.Errorf("3 are held, the server's count is %s, %v", number(got.Workers), err)
+		if got, err := producer.Signal(f.ctx(), 100); err != nil || got.Workers == nil || *got.Workers != 3 || !got.Counted {
+			f.Errorf("3 are held, the server's count is %s (%t), %v", number(got.Workers), got.Counted, err)
 		}
 		return
 	}
-	if got, err := producer.Signal(f.ctx(), 100); err != nil || got.Workers != nil {
-		f.Fatalf("no worker has published, the signal is %s, %v", number(got.Workers), err)
+	if got, err := producer.Signal(f.ctx(), 100); err != nil || got.Workers != nil || got.Counted {
+		f.Fatalf("no worker has published, the signal is %s (%t), %v", number(got.Workers), got.Counted, err)
 	}
 	// Its time begins somewhere in the call, which a busy server may take long to answer.
 	asked := time.Now()

@@ -129,6 +129,7 @@ func (s *Stream) Signal(ctx context.Context, most int64) (backend.Signal, error)
 		all.GivenBack += each[i].GivenBack
 		all.XLen += each[i].XLen
 		all.Paused = all.Paused || each[i].Paused
+		all.Counted = all.Counted || each[i].Counted
 		if all.Lag == nil {
 			all.Behind += waiting(each[i].Lag, each[i].Behind)
 		}
@@ -146,7 +147,7 @@ func (p *part) signal(ctx context.Context, most int64) (backend.Signal, error) {
 	} else {
 		var stats backend.Stats
 		stats, err = p.Stats(ctx)
-		sig = backend.Signal{Pending: stats.Pending, Lag: stats.Lag, Behind: stats.Behind, Delayed: stats.Delayed, XLen: stats.XLen, Workers: &stats.Pending}
+		sig = backend.Signal{Pending: stats.Pending, Lag: stats.Lag, Behind: stats.Behind, Delayed: stats.Delayed, XLen: stats.XLen, Workers: &stats.Pending, Counted: true}
 	}
 	if err == nil {
 		p.waiting.Add(waiting(sig.Lag, sig.Behind) - before)

@@ -221,7 +221,7 @@ func (s *Stream) measure(ctx context.Context, stream *weir.Stream, row *dash.Str
 			row.In = row.Out + float64(sig.Pending+*sig.Lag)
 		}
 	}
-	if row.Kind == "http" || row.Kind == "embedded" {
+	if sig.Counted {
 		s.attend(row, &sig)
 	}
 	return nil

@@ -3,6 +3,7 @@ package library
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -216,9 +217,15 @@ redis.call('XDEL', KEYS[1], id)`
 	_ = r.c.Eval(ctx, script, []string{stream}).Err() // nil is an error to this client
 }
 
-// program is a publisher that somebody wrote in Go: one producer that takes a
-// request a second, and one with many callers on a stream that is full.
-func (m *monitor) program(window, full string) (stop func()) {
+// program is a publisher that somebody wrote in Go, which is scraped until its page is closed.
+type program struct {
+	m       *monitor
+	metrics *telemetry.Prometheus
+	page    *httptest.Server
+	stops   []func()
+}
+
+func (m *monitor) program() *program {
 	m.t.Helper()
 	registry := prometheus.NewRegistry()
 	metrics, err := telemetry.NewPrometheus(registry)
@@ -226,34 +233,78 @@ func (m *monitor) program(window, full string) (stop func()) {
 		m.t.Fatal(err)
 	}
 	page := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	quiet := slog.New(slog.DiscardHandler)
-	producer := func(url string, c weir.ProducerConfig) *weir.Producer {
-		s, err := open.URL(m.t.Context(), url)
-		if err != nil {
-			m.t.Fatal(err)
-		}
-		m.t.Cleanup(func() { _ = s.Close() })
-		c.Hooks, c.Logger = metrics.Hooks(), quiet
-		p, err := weir.NewProducer(s, c)
-		if err != nil {
-			m.t.Fatal(err)
-		}
-		return p
-	}
-	one := producer(window, weir.ProducerConfig{Guard: weir.GuardStatic, LoadSheddingMaxRequests: 1})
-	many := producer(full, weir.ProducerConfig{Guard: weir.GuardStatic, DisableLoadShedding: true, BackpressureBaseDelay: 20 * time.Millisecond})
-	job := weir.Message{Data: []byte("job")}
-	stops := []func(){page.Close, again(m.t, 50*time.Millisecond, func(ctx context.Context) { _ = one.TryPublish(ctx, job) })}
-	for range 10 {
-		stops = append(stops, again(m.t, 50*time.Millisecond, func(ctx context.Context) { _ = many.Publish(ctx, job) }))
-	}
+	m.t.Cleanup(page.Close)
 	m.scrape(strings.TrimPrefix(page.URL, "http://"))
-	return func() {
-		for _, stop := range stops {
-			stop()
-		}
-		_, _ = one.Close(), many.Close() // have nothing to report
+	return &program{m: m, metrics: metrics, page: page}
+}
+
+// publish begins to publish to a stream, by a number of callers.
+func (p *program) publish(url string, c weir.ProducerConfig, callers int, send func(*weir.Producer, context.Context, weir.Message) error) {
+	t := p.m.t
+	t.Helper()
+	s, err := open.URL(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = s.Close() })
+	c.Hooks, c.Logger = p.metrics.Hooks(), slog.New(slog.DiscardHandler)
+	producer, err := weir.NewProducer(s, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = producer.Close() }) // has nothing to report
+	for range callers {
+		p.stops = append(p.stops, again(t, 50*time.Millisecond, func(ctx context.Context) { _ = send(producer, ctx, weir.Message{Data: []byte("job")}) }))
+	}
+}
+
+// idle ends all publishing. The program goes on.
+func (p *program) idle() {
+	for _, stop := range p.stops {
+		stop()
+	}
+}
+
+// full is a program with one producer that takes a request a second, and one with many callers
+// on a stream that is full.
+func (m *monitor) full(window, full string) (stop func()) {
+	m.t.Helper()
+	p := m.program()
+	p.publish(window, weir.ProducerConfig{Guard: weir.GuardStatic, LoadSheddingMaxRequests: 1}, 1, (*weir.Producer).TryPublish)
+	p.publish(full, weir.ProducerConfig{Guard: weir.GuardStatic, DisableLoadShedding: true, BackpressureBaseDelay: 20 * time.Millisecond}, 10, (*weir.Producer).Publish)
+	return func() {
+		p.page.Close()
+		p.idle()
+	}
+}
+
+// unattended is a program that publishes with every guard to streams on which nobody works. Once
+// somebody does, it sees that and then has nothing to publish.
+func (m *monitor) unattended(r trouble, url func(stream string) string) (attend func(), alerts []string) {
+	m.t.Helper()
+	p := m.program()
+	for stream, c := range map[string]weir.ProducerConfig{
+		"default": {}, "static": {Guard: weir.GuardStatic}, "shadow": {Guard: weir.GuardShadow}, "off": {Guard: weir.GuardOff},
+		"backlog": {Guard: weir.GuardStatic, LagSignal: weir.SignalBacklog},
+	} {
+		p.publish(url(stream), c, 1, (*weir.Producer).TryPublish)
+		alerts = append(alerts, "WorkersOff "+stream)
+	}
+	return func() {
+		for _, alert := range alerts {
+			r.do("SET {" + strings.TrimPrefix(alert, "WorkersOff ") + "}:lag:g 0 PX 60000") // as a worker does
+		}
+		weirtest.Eventually(m.t, "the publishers see the workers", func() bool {
+			resp, err := http.Get(p.page.URL)
+			if err != nil {
+				m.t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			page, err := io.ReadAll(resp.Body)
+			return err == nil && len(regexp.MustCompile(`(?m)^weir_stream_attended\{.*\} 1$`).FindAll(page, -1)) == len(alerts)
+		})
+		p.idle()
+	}, alerts
 }
 
 // see waits until each alert has been seen firing.
@@ -300,7 +351,7 @@ func (m *monitor) calm() {
 			}
 		}
 		left = now
-		return len(left) == 0 || time.Since(began) > time.Minute
+		return len(left) == 0 || time.Since(began) > 3*telemetry.StaleAfter/2
 	})
 	if len(left) > 0 {
 		m.t.Errorf("still firing: %v", left)
@@ -360,14 +411,15 @@ func TestEveryAlertFiresOnItsTroubleAndResolves(t *testing.T) {
 	m.watch("sample", "--every=200ms", url("old"), url("long"), url("holes"), url("rising"), via(slow.Addr(), "slow"), via(away.Addr(), "away"))
 	m.watch("work", "--reclaim-after=100ms", "--block=100ms", url("lost"), "--", "true")
 	m.watch("work", "--max-deliveries=1", url("poison"), "--", "false")
+	attend, unattended := m.unattended(r, url)
 	quit := []func(){
-		m.program(url("window"), url("guarded")),
+		m.full(url("window"), url("guarded")), attend,
 		again(t, 20*time.Millisecond, func(ctx context.Context) { r.add(ctx, "rising") }),
 		again(t, 300*time.Millisecond, func(ctx context.Context) { r.lose(ctx, "lost"); r.add(ctx, "poison") }),
 	}
 	weirtest.Eventually(t, "something is sent before the link breaks", func() bool { return r.c.XLen(t.Context(), "cut").Val() > 0 })
 	broken.Refuse()
-	m.see(append(servers.alerts(), "DeadLetters poison", "EntriesNearMaxLen long", "HighBackpressureRate guarded", "LagRising rising", "LagUnknown holes",
+	m.see(append(append(servers.alerts(), unattended...), "DeadLetters poison", "EntriesNearMaxLen long", "HighBackpressureRate guarded", "LagRising rising", "LagUnknown holes",
 		"LoadShedding window", "MessagesLost lost", "NearThreshold guarded", "PublishesFail cut", "PublishesRefused guarded", "QueueApproachingCapacity unguarded",
 		"QueueAtCapacity unguarded", "QueueFilling guarded", "QueueFull guarded", "SlowRoundTrip slow", "StreamUnreachable away",
 		"WaitOverObjective old", "WorkersBehind old", "WorkersOff guarded")...)
@@ -381,6 +433,7 @@ func TestEveryAlertFiresOnItsTroubleAndResolves(t *testing.T) {
 	}
 	cut.Signal(syscall.SIGTERM)
 	m.watch("work", url("guarded"), "--", "true")
+	weirtest.Eventually(t, "it says that it works", func() bool { return r.c.Exists(t.Context(), "{guarded}:lag:g").Val() == 1 })
 	for _, stream := range []string{"old", "long", "holes", "rising", "guarded", "slow", "away"} {
 		r.do("XGROUP SETID "+stream+" g $", "XTRIM "+stream+" MAXLEN 0")
 	}

@@ -130,7 +130,7 @@ func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 		*s.Lag = 0
 	}
 	workers, finished := s.Pending, int64(st.HeadSeq-st.Count)-b.otherwise.Load()
-	s.Workers, s.Finished, s.Paused = &workers, &finished, st.Config.Paused
+	s.Workers, s.Counted, s.Finished, s.Paused = &workers, true, &finished, st.Config.Paused
 	return s, nil
 }
 

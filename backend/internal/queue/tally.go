@@ -47,6 +47,6 @@ func (b *Backend) Tally(ctx context.Context, add []uint32) ([]uint32, *backend.S
 	s.XLen, s.Pending, s.Delayed, s.Lag = numbers(&st)
 	s.Retrying = retrying(&st)
 	workers := s.Pending
-	s.Workers, s.Finished, s.Paused = &workers, &res.Finished, res.Paused
+	s.Workers, s.Counted, s.Finished, s.Paused = &workers, true, &res.Finished, res.Paused
 	return res.Sums, &s, nil
 }

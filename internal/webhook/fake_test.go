@@ -199,7 +199,6 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 	r.at = append(r.at, time.Now())
 	r.now++
 	r.most = max(r.most, r.now)
-	header := r.header
 	r.mu.Unlock()
 	defer func() {
 		r.mu.Lock()
@@ -214,7 +213,17 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.mu.Lock()
+	header := r.header
+	r.mu.Unlock()
 	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader("ok"))}, nil
+}
+
+// retryAfter changes what is answered with from now on.
+func (r *receiver) retryAfter(seconds string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.header = http.Header{"Retry-After": {seconds}}
 }
 
 func (r *receiver) times() []time.Time {

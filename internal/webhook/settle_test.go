@@ -204,13 +204,11 @@ func TestJobsThatWereTakenBeforeAChangeGoToTheNewReceiver(t *testing.T) {
 // The longest time that a receiver has asked for counts, whichever of its answers comes last.
 func TestAShorterRetryAfterDoesNotShortenALongerOne(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
-		to := &receiver{header: http.Header{}}
+		to := &receiver{header: http.Header{"Retry-After": {"300"}}}
 		to.answer = func(r *http.Request) (int, error) {
 			if r.Header.Get("Weir-Seq") == "2" {
 				time.Sleep(time.Second)
-				to.header.Set("Retry-After", "1")
-			} else {
-				to.header.Set("Retry-After", "300")
+				to.retryAfter("1")
 			}
 			return 503, nil
 		}

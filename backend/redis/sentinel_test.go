@@ -136,6 +136,7 @@ func TestNobodyStaysWithASentinelThatHasNotHeardOfTheFailover(t *testing.T) {
 			wait(t, "the client waits for news of one of them", func() bool {
 				return all[0].subscribed.Load()+all[1].subscribed.Load()+all[2].subscribed.Load() == 1
 			})
+			wait(t, "the replica has the message", func() bool { return next.Client().XLen(t.Context(), "jobs").Val() == 1 })
 			if err := next.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
 				t.Fatal(err)
 			}

@@ -27,12 +27,19 @@ type endpoint struct {
 
 func startEndpoint(t *testing.T, first *redistest.Server) *endpoint {
 	t.Helper()
+	e := &endpoint{}
+	e.lead(first)
+	e.Listener = listen(t, e.serve)
+	return e
+}
+
+// listen has serve called for each client of a new listener. Both end with the test.
+func listen(t *testing.T, serve func(net.Conn)) net.Listener {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &endpoint{Listener: listener}
-	e.lead(first)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -40,14 +47,14 @@ func startEndpoint(t *testing.T, first *redistest.Server) *endpoint {
 			if err != nil {
 				return
 			}
-			serving.Go(func() { e.serve(client) })
+			serving.Go(func() { serve(client) })
 		}
 	})
 	t.Cleanup(func() {
 		_ = listener.Close()
 		serving.Wait()
 	})
-	return e
+	return listener
 }
 
 func (e *endpoint) lead(to *redistest.Server) {

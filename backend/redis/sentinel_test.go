@@ -7,7 +7,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,26 +24,9 @@ type sentinel struct {
 
 func startSentinel(t *testing.T, names *redistest.Server) *sentinel {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &sentinel{Listener: listener}
+	s := &sentinel{}
 	s.names.Store(names)
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { s.serve(client) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		serving.Wait()
-	})
+	s.Listener = listen(t, s.serve)
 	return s
 }
 

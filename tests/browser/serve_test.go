@@ -86,14 +86,20 @@ func (g *gate) shut() {
 	g.t.Cleanup(func() { g.open() })
 }
 
-// open lets everybody pass who stands there, and whoever comes later.
+// open lets everybody pass who stands there, and whoever comes later. Each one reads a
+// line of the pipe, and the pipe stays open to the end of the test: a shell that had
+// found the gate shut, but had not opened the pipe yet, would else wait for a writer who
+// never comes.
 func (g *gate) open() {
 	f, err := os.OpenFile(g.pipe, os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return // it is open
 	}
+	g.t.Cleanup(func() { _ = f.Close() })
 	if err := os.Remove(g.pipe); err != nil {
 		g.t.Error(err)
 	}
-	_ = f.Close() // whoever reads gets the end of the file
+	if _, err := f.Write(bytes.Repeat([]byte("\n"), 4096)); err != nil {
+		g.t.Error(err)
+	}
 }

@@ -116,7 +116,7 @@ func TestEveryCommandTakesTheKeyOfItsContext(t *testing.T) {
 func TestACopyIsNamedByItsURLAlone(t *testing.T) {
 	t.Setenv("WEIR_URL", "http://127.0.0.1:1")
 	for line, want := range map[string]string{
-		"replica ls": "weir replica ls URL", "replica ls copies": "expected file://, s3://", "replica verify copies": "expected file://, s3://",
+		"replica ls": "weir replica ls URL", "replica ls copies": "expected file:///path, s3://", "replica verify copies": "expected file:///path, s3://",
 		"restore nosuch": "open nosuch",
 	} {
 		if res := runWeir(t, "", strings.Fields(line)...); res.err == nil || !strings.Contains(res.err.Error(), want) {

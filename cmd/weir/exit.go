@@ -110,7 +110,7 @@ func checkUsage(cmd *cobra.Command) {
 				all = list // too few are told first
 			}
 			if err := args(cmd, all); err != nil {
-				return &usageError{fmt.Errorf("%w: %s%s", err, cmd.UseLine(), switchHint(cmd, list))}
+				return &usageError{fmt.Errorf("%w: %s%s", wrongCount(cmd, len(all), err), cmd.UseLine(), switchHint(cmd, list))}
 			}
 			if wrong != nil {
 				return &usageError{fmt.Errorf("%w%s", wrong, switchHint(cmd, list))}
@@ -128,6 +128,26 @@ func checkUsage(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		checkUsage(c)
 	}
+}
+
+// wrongCount says which of the arguments that the command's usage names is missing, or that there are
+// too many. Without such names it returns err.
+func wrongCount(cmd *cobra.Command, n int, err error) error {
+	var needed, most int
+	for _, word := range strings.Fields(cmd.Use)[1:] {
+		if word == "[flags]" || word == "--" {
+			continue
+		}
+		if most++; !strings.HasPrefix(word, "[") {
+			if needed++; needed > n {
+				return fmt.Errorf("%s is missing", strings.TrimSuffix(word, "…"))
+			}
+		}
+	}
+	if n > most && most > 0 {
+		return fmt.Errorf("%s, at most %d", countOf(n, "argument"), most)
+	}
+	return err
 }
 
 // explained returns the error of a command with URLs as it is to be told.

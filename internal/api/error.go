@@ -127,13 +127,16 @@ func NotStored(err error, message string) *Error {
 	return &Error{Code: CodeInternal, Message: message + "; the server's log has the details", Err: err}
 }
 
+// TopicAdvice ends the message for an absent topic: it tells callers of /v0 how to make one.
+const TopicAdvice = `; create it with PUT or a write: a log, unless its config has "type":"queue"`
+
 // TopicNotFound is the answer for an absent topic; its advice depends on whether a
 // topic can have that name.
 func TopicNotFound(topic string) *Error {
 	if !ValidTopicName(topic) {
 		return Errorf(CodeTopicNotFound, "no topic can be named %.300q; a topic name has %s", topic, topicNameRule).With("topic", beginning(topic, MaxNameBytes))
 	}
-	return Errorf(CodeTopicNotFound, "topic %q does not exist; create it with PUT or a write", topic).With("topic", topic)
+	return Errorf(CodeTopicNotFound, "topic %q does not exist"+TopicAdvice, topic).With("topic", topic)
 }
 
 // OverLimit is the answer when a resource cap of contract 15 is reached: 429 with limit

@@ -90,7 +90,7 @@ func TestAnswersOfASocketAreAsInTheContract(t *testing.T) {
 		string(AppendPong(nil, nil)): `{"op":"pong","request_id":null}`,
 		string(AppendSubscribed(nil, id, []WatchPosition{{Topic: "a", EarliestSeq: 1}})):                                            `{"op":"subscribed","request_id":7,"topics":{"a":{"from_seq":0,"head_seq":0,"earliest_seq":1}}}`,
 		string(AppendUnsubscribed(nil, id, []string{"a", "b"})):                                                                     `{"op":"unsubscribed","request_id":7,"topics":["a","b"]}`,
-		string(AppendSocketError(nil, nil, TopicNotFound("x"))):                                                                     `{"op":"error","request_id":null,"code":"topic_not_found","message":"topic \"x\" does not exist; create it with PUT or a write","detail":{"topic":"x"}}`,
+		string(AppendSocketError(nil, nil, TopicNotFound("x"))):                                                                     `{"op":"error","request_id":null,"code":"topic_not_found","message":"topic \"x\" does not exist; create it with PUT or a write: a log, unless its config has \"type\":\"queue\"","detail":{"topic":"x"}}`,
 		string(AppendSocketAck(nil, id, "a", &WriteResult{FirstSeq: 1, LastSeq: 2, HeadSeq: 2, Count: 2, Deduped: true}, true, 0)):  `{"op":"ack","request_id":7,"topic":"a","first_seq":1,"last_seq":2,"seqs":[1,2],"head_seq":2,"count":2,"created":false,"deduped":true,"performance":{"server_total_ms":0.0}}`,
 		string(AppendSocketAck(nil, id, "a", &WriteResult{FirstSeq: 1, LastSeq: 1, HeadSeq: 1, Count: 1, Deduped: true}, false, 0)): `{"op":"ack","request_id":7,"topic":"a","first_seq":1,"last_seq":1,"head_seq":1,"count":1,"created":false,"deduped":true,"performance":{"server_total_ms":0.0},"seqs":null}`,
 	} {

@@ -165,12 +165,13 @@ func (s *Server) now() *tls.Config {
 }
 
 func (s *Server) look() (seen stamps, err error) {
+	names := [...]string{"tls_cert", "tls_key", "tls_client_ca"}
 	for i, file := range []string{s.files.Cert, s.files.Key, s.files.ClientCA} {
 		if file == "" {
 			continue
 		}
 		if seen[i], err = os.Stat(file); err != nil {
-			return seen, err
+			return seen, fmt.Errorf("%s: %w", names[i], err)
 		}
 	}
 	return seen, nil

@@ -163,7 +163,7 @@ func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
 	}{
 		"no key":          {certs.Files{Cert: d.File("server.pem")}, "tls_cert and tls_key belong together"},
 		"authority alone": {certs.Files{ClientCA: d.File("ca.pem")}, "tls_client_ca"},
-		"no file":         {certs.Files{Cert: d.File("none.pem"), Key: d.File("server.key")}, "none.pem"},
+		"no file":         {certs.Files{Cert: d.File("none.pem"), Key: d.File("server.key")}, "tls_cert: stat " + d.File("none.pem")},
 		"not the key":     {certs.Files{Cert: d.File("server.pem"), Key: d.File("client.key")}, "client.key"},
 		"no certificates": {certs.Files{Cert: d.File("server.pem"), Key: d.File("server.key"), ClientCA: d.File("client.key")}, "tls_client_ca"},
 	} {

@@ -4,6 +4,7 @@ package keyfile
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -15,8 +16,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirmq/weir/internal/atomicfile"
@@ -72,7 +75,7 @@ func Read(path string) ([]Key, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&all); err != nil {
-		return nil, fmt.Errorf("%s is not a file of keys: %w", path, err)
+		return nil, fmt.Errorf("%s is not a file of keys: %w; see weir key new --help", path, explained(err, text, d.InputOffset()))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s is not a file of keys: something follows the object", path)
@@ -81,6 +84,31 @@ func Read(path string) ([]Key, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return all.Keys, nil
+}
+
+// explained says what is wrong with the text of a file, and in which line. Where an error tells no
+// place, the decoder came as far as read.
+func explained(err error, text []byte, read int64) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	var date *time.ParseError
+	line := func(offset int64) int {
+		return 1 + bytes.Count(text[:min(int(offset), len(text))], []byte("\n"))
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("it is empty")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("it ends in the middle of a value")
+	case errors.As(err, &syntax):
+		return fmt.Errorf("line %d is not JSON: %w", line(syntax.Offset), err)
+	case errors.As(err, &kind):
+		expected := map[reflect.Kind]string{reflect.String: "a string", reflect.Slice: "a list", reflect.Struct: "an object"}[kind.Type.Kind()]
+		return fmt.Errorf("line %d: %s is of the type %s; expected %s", line(kind.Offset), cmp.Or(kind.Field, "the whole"), kind.Value, expected)
+	case errors.As(err, &date):
+		return fmt.Errorf("%q is not a time such as 2026-01-31T12:00:00Z", date.Value)
+	}
+	return fmt.Errorf("line %d: %s", line(read), strings.TrimPrefix(err.Error(), "json: "))
 }
 
 // CheckName refuses what is not the name of a key.

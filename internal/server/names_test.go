@@ -106,7 +106,7 @@ func TestTheAnswerToAnImpossibleNameSaysWhatANameMayBe(t *testing.T) {
 	// A possible name is still told how to come into being.
 	r = s.ask("GET", "/v0/topics/a", "", nil)
 	s.want(r, 404, "topic_not_found")
-	if !strings.Contains(r.body, "create it with PUT or a write") {
+	if !strings.Contains(r.body, `create it with PUT or a write: a log, unless its config has \"type\":\"queue\"`) {
 		t.Error(r.body)
 	}
 }

@@ -107,7 +107,7 @@ func integer(typ string, low, high int64) number {
 
 func duration(low, high time.Duration) number {
 	return number{
-		typ: "duration", what: "a duration", hint: ", with a unit as in 500ms, 2s or 10m", low: int64(low), high: int64(high),
+		typ: "duration", what: "a duration", hint: durationHint(time.Duration(high)), low: int64(low), high: int64(high),
 		parse: func(text string) (int64, bool) {
 			d, err := ParseDuration(text)
 			return int64(d), err == nil
@@ -115,6 +115,14 @@ func duration(low, high time.Duration) number {
 		show:  func(n int64) string { return showDuration(time.Duration(n)) },
 		value: func(n int64) any { return time.Duration(n) },
 	}
+}
+
+// durationHint shows how durations are written, up to high.
+func durationHint(high time.Duration) string {
+	if high > day {
+		return ", with a unit as in 500ms, 10m or 90d"
+	}
+	return ", with a unit as in 500ms, 2s or 10m"
 }
 
 // ParseDuration reads a duration as all settings have it: as time.ParseDuration does, or in

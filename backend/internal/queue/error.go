@@ -51,7 +51,7 @@ func translate(err error, write bool) error {
 type plainly struct{ error }
 
 func (e plainly) Error() string {
-	return strings.TrimSuffix(api.Sentence(e.error), "; create it with PUT or a write")
+	return strings.TrimSuffix(api.Sentence(e.error), api.TopicAdvice)
 }
 
 func (e plainly) Unwrap() error { return e.error }

@@ -32,6 +32,8 @@ func Check(address string) error {
 	switch {
 	case err != nil:
 		return errors.New("the URL of the copy cannot be read; expected file:///path, s3://bucket/prefix, postgres://host/database or kafka://host/topic")
+	case u.Scheme == "":
+		return errors.New("the URL of the copy has no scheme; expected file:///path, s3://bucket/prefix, postgres://host/database or kafka://host/topic")
 	case strings.Contains(address, "#"):
 		return errors.New("the URL of the copy has a #, behind which nothing counts; write it as %23")
 	case u.Scheme == "file" && (u.Host != "" || u.Path == "" || u.RawQuery != ""):

@@ -152,6 +152,16 @@ func (b *Broker) create(shareVersion int) error {
 	return b.run()
 }
 
+// java is the command of a program of Kafka's. The archive holds the classes of a broker, as
+// scripts/kafka.sh has written them; Java does without one that it cannot use.
+func java(args ...string) *exec.Cmd {
+	options := []string{
+		"-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-XX:SharedArchiveFile=" + filepath.Join(jars(), "broker.jsa"), "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-cp", jars() + "/*",
+	}
+	return exec.Command("java", append(options, args...)...)
+}
+
 // formatted are the data directories of brokers that are alone, by their ShareVersion: each
 // costs a start of Java, and they are all the same.
 var formatted sync.Map
@@ -162,13 +172,12 @@ func (b *Broker) format(shareVersion int) error {
 		return os.CopyFS(b.path("data"), done.(fs.FS))
 	}
 	args := []string{
-		"-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", jars() + "/*", "kafka.tools.StorageTool", "format",
-		"-t", "4L6g3nShT-eMCtK--X86sw", "-c", b.path("server.properties"),
+		"kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", b.path("server.properties"),
 	}
 	if shareVersion != 0 {
 		args = append(args, "--feature", fmt.Sprintf("share.version=%d", max(0, shareVersion)))
 	}
-	if out, err := exec.Command("java", args...).CombinedOutput(); err != nil {
+	if out, err := java(args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	if b.voters != "" {
@@ -305,8 +314,7 @@ func (b *Broker) run() error {
 	if err := os.MkdirAll(b.path("tmp"), 0o700); err != nil {
 		return err
 	}
-	cmd := exec.Command("java", "-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.io.tmpdir="+b.path("tmp"),
-		"-Dlog4j2.configurationFile="+b.path("log4j2.yaml"), "-cp", jars()+"/*", "kafka.Kafka", b.path("server.properties"))
+	cmd := java("-Djava.io.tmpdir="+b.path("tmp"), "-Dlog4j2.configurationFile="+b.path("log4j2.yaml"), "kafka.Kafka", b.path("server.properties"))
 	cmd.Dir, cmd.Stdout, cmd.Stderr = b.dir, log, log
 	p, err := process.Start(cmd)
 	if err != nil {

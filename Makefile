@@ -40,8 +40,12 @@ check: ## gofmt, vet, staticcheck, layout and unit tests: before every commit
 	@scripts/test.sh lint unit
 
 .PHONY: test
-test: deps ## everything: lint, race, crash points, library, kafka, live, contract, commands, clients, overload, crash, push, the dashboard and the documentation in Chromium, bench at a tiny size
-	@scripts/test.sh lint race oracle clients browser site beside kafka contract cli bench beside idly sweep sim twin then library then live beside crash then overload push
+test: deps ## every test: race, crash points, library, kafka, live, contract, commands, clients, overload, crash, push, the dashboard and the documentation in Chromium, bench at a tiny size
+	@scripts/test.sh race oracle clients browser site beside kafka contract cli bench beside idly sweep sim twin then library then live beside crash then overload push
+
+.PHONY: lint
+lint: ## gofmt, vet and staticcheck
+	@scripts/test.sh lint
 
 .PHONY: site
 site: ## build the documentation into dist/site, with every link checked

@@ -15,7 +15,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 # Everything is built as make build does, so once. The race detector alone needs cgo; what
-# its tests build, they build without. lint vets all of it, so go test need not.
+# its tests build, they build without. make lint vets all of it, so go test need not.
 export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -tags=grpcnotrace -vet=off"
 detector=(-race -exec 'env CGO_ENABLED=0')
 

@@ -247,8 +247,9 @@ func (e *Engine) Busiest(max int, allowed func(string) bool) (rows []TopicRow, m
 		queue bool
 		count uint64
 	}
-	var sizes []size
-	for _, name := range e.reg.names() {
+	names := e.reg.names()
+	sizes := make([]size, 0, len(names))
+	for _, name := range names {
 		if t := e.reg.get(name); t != nil && (allowed == nil || allowed(name)) {
 			t.mu.Lock()
 			sizes = append(sizes, size{name, t.jobs != nil, t.Count})

@@ -62,7 +62,6 @@ func (e *Engine) seal(seg wal.SegmentInfo) error {
 	for _, t := range e.reg.all() {
 		t.mu.Lock()
 		t.Index.Seal(seg.Number, byTopic[t.ID])
-		t.Rest()
 		t.mu.Unlock()
 	}
 	e.reg.sealed(seg.LastLSN)

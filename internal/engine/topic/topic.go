@@ -5,6 +5,8 @@
 package topic
 
 import (
+	"sync"
+
 	"github.com/weirmq/weir/internal/api"
 	"github.com/weirmq/weir/internal/op"
 )
@@ -17,7 +19,36 @@ type Topic struct {
 	Keys  Keys
 
 	plan   plan
-	staged []Staged
+	staged *[]Staged // nil if there are none: a topic at rest keeps no room for them
+}
+
+// spare are lists of staged changes that no topic needs just now.
+var spare = sync.Pool{New: func() any { return new([]Staged) }}
+
+// mostSpare is how many changes a list that is kept has room for.
+const mostSpare = 64
+
+// changes are the staged ones.
+func (t *Topic) changes() []Staged {
+	if t.staged == nil {
+		return nil
+	}
+	return *t.staged
+}
+
+// keep lets n staged changes stay, which are in front, and forgets the others.
+func (t *Topic) keep(n int) {
+	if t.staged == nil {
+		return
+	}
+	clear((*t.staged)[n:])
+	if *t.staged = (*t.staged)[:n]; n > 0 {
+		return
+	}
+	if cap(*t.staged) <= mostSpare {
+		spare.Put(t.staged)
+	}
+	t.staged = nil
 }
 
 // plan is the state as it will be once everything staged has been applied.
@@ -81,13 +112,13 @@ func (t *Topic) PlannedBytes() uint64 { return t.plan.bytes }
 func (t *Topic) PlannedTS() int64 { return t.plan.lastTS }
 
 // Idle reports whether nothing is staged.
-func (t *Topic) Idle() bool { return len(t.staged) == 0 }
+func (t *Topic) Idle() bool { return t.staged == nil }
 
 // Pending returns where the last staged change stands in the log, and what it
 // needs there; zeros if nothing is staged.
 func (t *Topic) Pending() (lsn, gen uint64, need uint8) {
-	if k := len(t.staged); k > 0 {
-		s := &t.staged[k-1]
+	if list := t.changes(); len(list) > 0 {
+		s := &list[len(list)-1]
 		return s.LSN, s.Gen, s.Need
 	}
 	return 0, 0, 0
@@ -97,8 +128,8 @@ func (t *Topic) Pending() (lsn, gen uint64, need uint8) {
 // visible before an earlier one, so it needs at least what that one needs. The
 // result says what to wait for.
 func (t *Topic) Stage(s Staged) (lsn, gen uint64, need uint8) {
-	if k := len(t.staged); k > 0 {
-		last := &t.staged[k-1]
+	if list := t.changes(); len(list) > 0 {
+		last := &list[len(list)-1]
 		s.Need = max(s.Need, last.Need)
 		if s.LSN == 0 {
 			s.LSN, s.Gen = last.LSN, last.Gen
@@ -131,7 +162,10 @@ func (t *Topic) Stage(s Staged) (lsn, gen uint64, need uint8) {
 			}
 		}
 	}
-	t.staged = append(t.staged, s)
+	if t.staged == nil {
+		t.staged = spare.Get().(*[]Staged)
+	}
+	*t.staged = append(*t.staged, s)
 	return s.LSN, s.Gen, s.Need
 }
 
@@ -185,8 +219,9 @@ func (t *Topic) FreeRange(pos, end uint64) (from, to uint64) {
 
 // afterBurnt returns the first number from seq on that no staged change burns.
 func (t *Topic) afterBurnt(seq uint64) uint64 {
-	for i := range t.staged {
-		if s := &t.staged[i]; seq >= s.burnFrom && seq <= s.burnTo {
+	list := t.changes()
+	for i := range list {
+		if s := &list[i]; seq >= s.burnFrom && seq <= s.burnTo {
 			seq = s.burnTo + 1
 		}
 	}
@@ -196,8 +231,9 @@ func (t *Topic) afterBurnt(seq uint64) uint64 {
 // StagedBatch returns the staged append that holds the number, nil if none
 // does. It is valid until the next change is staged or applied.
 func (t *Topic) StagedBatch(seq uint64) *Staged {
-	for i := range t.staged {
-		if s := &t.staged[i]; s.N > 0 && seq >= s.First && seq < s.First+s.N {
+	list := t.changes()
+	for i := range list {
+		if s := &list[i]; s.N > 0 && seq >= s.First && seq < s.First+s.N {
 			return s
 		}
 	}
@@ -208,8 +244,8 @@ func (t *Topic) StagedBatch(seq uint64) *Staged {
 // drops the rest if the log has failed them.
 func (t *Topic) Advance(done func(*Staged) (ok, failed bool), apply func(*Staged)) (undone bool) {
 	n := 0
-	for n < len(t.staged) {
-		s := &t.staged[n]
+	for n < len(t.changes()) {
+		s := &t.changes()[n]
 		ok, failed := done(s)
 		if failed {
 			t.undo(n)
@@ -222,27 +258,14 @@ func (t *Topic) Advance(done func(*Staged) (ok, failed bool), apply func(*Staged
 		n++
 		apply(s)
 	}
-	if n >= len(t.staged) {
-		clear(t.staged)
-		t.staged = t.staged[:0]
+	if list := t.changes(); n >= len(list) {
+		t.keep(0)
 		t.resetPlan()
 	} else if n > 0 {
-		k := copy(t.staged, t.staged[n:])
-		clear(t.staged[k:])
-		t.staged = t.staged[:k]
+		t.keep(copy(list, list[n:]))
 		t.plan.doomed.DropBelow(t.Start)
 	}
-	if cap(t.staged) > 64 && len(t.staged) == 0 {
-		t.staged = nil
-	}
 	return undone
-}
-
-// Rest gives back the memory that staging keeps for the next write.
-func (t *Topic) Rest() {
-	if len(t.staged) == 0 {
-		t.staged = nil
-	}
 }
 
 // Apply lets a part of an operation take effect on the topic, of a change that
@@ -264,8 +287,9 @@ func (t *Topic) Apply(p *op.Part, ref Ref) {
 
 // undo forgets the staged changes from number i on, last first.
 func (t *Topic) undo(i int) {
-	for k := len(t.staged) - 1; k >= i; k-- {
-		s := &t.staged[k]
+	list := t.changes()
+	for k := len(list) - 1; k >= i; k-- {
+		s := &list[k]
 		if s.HasKey {
 			t.Keys.Forget(s.Key)
 		}
@@ -276,8 +300,7 @@ func (t *Topic) undo(i int) {
 			s.Undo()
 		}
 	}
-	clear(t.staged[i:])
-	t.staged = t.staged[:i]
+	t.keep(i)
 }
 
 // Eviction is what caps or the time to live take: everything up to To, N live

@@ -28,8 +28,12 @@ var known = map[string]string{
 // given are what a fragment may use without declaring it.
 const given = "ctx context.Context, s *weir.Stream, body []byte, handle weir.Handler, registry prometheus.Registerer, token func(context.Context) (oauth.Auth, error), provider trace.TracerProvider, letters *weir.DeadLetters"
 
-// goBlocks returns the Go in the documents and in the package comments, by where
-// it begins.
+// declares tells functions that a page quotes of a file of the tree, which the compiler and
+// the tests see there.
+var declares = regexp.MustCompile(`(?m)^func `)
+
+// goBlocks returns the Go in the documents, but what they quote, and in the package comments,
+// by where it begins.
 func goBlocks(t *testing.T) map[string]string {
 	t.Helper()
 	blocks := map[string]string{}
@@ -37,7 +41,9 @@ func goBlocks(t *testing.T) map[string]string {
 	for name, text := range texts(t, ".md") {
 		for _, m := range fenced.FindAllStringSubmatchIndex(text, -1) {
 			at := fmt.Sprintf("%s:%d", name, 1+strings.Count(text[:m[2]], "\n"))
-			blocks[at] = text[m[2]:m[3]]
+			if block := text[m[2]:m[3]]; strings.HasPrefix(block, "package ") || !declares.MatchString(block) {
+				blocks[at] = block
+			}
 		}
 	}
 	for _, s := range sources(t) {
@@ -128,6 +134,25 @@ func TestGoInTheDocumentsCompiles(t *testing.T) {
 			said = strings.ReplaceAll(said, folder, at+" in ")
 		}
 		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// What a page shows of a test is word for word in one that runs.
+func TestWhatPagesQuoteIsInTheTree(t *testing.T) {
+	code, found := texts(t, ".go"), 0
+	for name, text := range texts(t, ".md") {
+		for _, m := range regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
+			if strings.HasPrefix(m[1], "package ") || !declares.MatchString(m[1]) {
+				continue
+			}
+			found++
+			if !slices.ContainsFunc(slices.Collect(maps.Values(code)), func(file string) bool { return strings.Contains(file, m[1]) }) {
+				t.Errorf("%s quotes what is in no file:\n%s", name, m[1])
+			}
+		}
+	}
+	if found < 5 {
+		t.Errorf("found %d quotations: the search misses them", found)
 	}
 }
 

@@ -272,3 +272,33 @@ func Example_testYourHandler() {
 	// x done in delivery 2
 	// empty: <nil>
 }
+
+// A queue with room for one message is full after the first: so a test sees what the
+// program does about a refusal.
+func Example_testYourProducer() {
+	ctx := context.Background()
+	s, err := open.URL(ctx, "mem://full")
+	if err != nil {
+		panic(err)
+	}
+	defer s.Close()
+	p, err := weir.NewProducer(s, weir.ProducerConfig{MaxDepth: 1, Logger: silent})
+	if err != nil {
+		panic(err)
+	}
+	defer p.Close()
+
+	for range 2 {
+		err := p.Publish(ctx, weir.Message{Data: []byte("x")})
+		var full *weir.QueueFullError
+		if errors.As(err, &full) {
+			fmt.Println("refused:", full.Reason)
+		}
+		status, again := weir.HTTPStatus(err)
+		fmt.Println("answer:", status, "says when to come again:", again != "")
+	}
+	// Output:
+	// answer: 200 says when to come again: false
+	// refused: queue_full
+	// answer: 503 says when to come again: true
+}

@@ -75,6 +75,7 @@ var table = map[string]rule{
 
 	"telemetry":       {code: module + " " + metrics, tests: "open backend/backendtest"},
 	"config":          {code: module + " internal/settings", tests: "tests/capture"},
+	"examples/shop":   {code: module, tests: "backend open"},
 	"examples/orders": {code: module + " backend/redis github.com/redis/go-redis/v9 github.com/redis/go-redis/v9/logging", tests: "tests/capture tests/redistest"},
 	"backend/redis":   {code: "backend internal/address github.com/redis/go-redis/v9", tests: "github.com/redis/go-redis/v9/maintnotifications backend/backendtest tests/capture tests/leak tests/redistest tests/stall github.com/weirmq/weir"},
 
@@ -517,7 +518,7 @@ func TestTheLogWritesItsSegmentsInOnePlace(t *testing.T) {
 // Virtual time is bubble.Run's, which keeps the race detector from crashing in it.
 func TestEveryBubbleIsRunByBubble(t *testing.T) {
 	for _, s := range sources(t) {
-		if s.dir() == "tests/bubble" {
+		if s.dir() == "tests/bubble" || s.dir() == "examples/shop" { // which users copy; its TestMain has one processor
 			continue
 		}
 		ast.Inspect(s.file, func(n ast.Node) bool {

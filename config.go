@@ -86,19 +86,19 @@ type ProducerConfig struct {
 	LagPause     int64         // 200: above it a publish waits until the signal has fallen; -1 = off
 	LagPoll      time.Duration // 100ms: how often a waiting publish checks
 	LagTTL       time.Duration // 10s: how long the workers' signal stays valid
-	LagSignal    SignalKind    // pending
-	LagUnknown   UnknownPolicy // open
+	LagSignal    SignalKind    // pending: what LagWarn and LagPause are compared with
+	LagUnknown   UnknownPolicy // open: what a publish does while the signal is unknown
 	LagCache     time.Duration // 100ms: how old a reading may be; -1 = read before every publish
 
-	MaxDepth              int64         // 10000 messages
+	MaxDepth              int64         // 10000: the most messages that may be unfinished
 	BackpressureThreshold float64       // 0.8: the share of MaxDepth from which a publish waits
 	BackpressureRetries   int           // 3: checks of the depth before the publish is refused; -1 = none
 	BackpressureBaseDelay time.Duration // 100ms before the first check, doubled for each further one, ±50 %
 
-	DisableLoadShedding     bool          // false
+	DisableLoadShedding     bool          // false; true: no window of requests, whatever LoadSheddingMaxRequests says
 	LoadSheddingMaxRequests int           // 1000 requests per window; with GuardAdaptive 0, which is none
 	ShedWindow              time.Duration // 1s
-	ShedScope               ShedScope     // process
+	ShedScope               ShedScope     // process: whose requests a window counts
 	ShedWait                bool          // false; true: Publish sleeps until the window ends instead of being refused
 	ShedConcurrency         int           // 0 = off: most publishes in progress at once
 
@@ -206,21 +206,21 @@ const AutoWorkers = -1
 // PoolConfig configures a Pool. A zero field means its default, given in its
 // comment.
 type PoolConfig struct {
-	Workers       int           // the number of CPUs; AutoWorkers: as many as do more than fewer would
+	Workers       int           // handlers running at once: the number of CPUs; AutoWorkers: as many as do more than fewer would
 	MaxWorkers    int           // 100: the most of AutoWorkers
 	Batch         int           // 10: most messages per claim, and most claimed ahead of the workers: as many as they begin within 100 ms
 	Block         time.Duration // 2s: longest wait per claim
 	ReclaimAfter  time.Duration // 30s without a sign of life until others may take a message over
-	MaxDeliveries int           // 3; -1 = no limit
-	DeadLetter    string        // the backend's default
-	Consumer      string        // host-pid-random; unique in the group
+	MaxDeliveries int           // 3: then a message is moved to the dead letters; -1 = no limit
+	DeadLetter    string        // the stream of the dead letters: the backend's default, see Info
+	Consumer      string        // the pool's name, unique in the group: host-pid-random
 	Expired       ExpiredMode   // dead_letter: what becomes of messages past their Deadline
 
-	HandlerTimeout time.Duration // 10m; -1 = none
+	HandlerTimeout time.Duration // 10m: how long a handler may run; -1 = without end
 	DrainTimeout   time.Duration // 30s for running handlers once Run's context has ended
 	AckLinger      time.Duration // 5ms: how long a finished message waits to be acked together with others, ReclaimAfter/4 at most; -1 = not at all
 	RetryBase      time.Duration // 1s after the first failed delivery, doubled with each further one, ±50 %
-	RetryMax       time.Duration // 5m
+	RetryMax       time.Duration // 5m: the longest of these delays
 	LagTTL         time.Duration // 10s: how long the published signal stays valid
 	// Trim says whether what every group has acknowledged is removed from the stream.
 	// The default is auto, or on if TrimEvery is set; under auto the stream's URL
@@ -272,7 +272,7 @@ func (c PoolConfig) WithDefaults() PoolConfig {
 // values. Call it on a configuration WithDefaults.
 func (c PoolConfig) Validate() error {
 	err := firstError(
-		between("Workers", c.firstWorkers(), 1, 10_000),
+		workers(c.Workers),
 		between("MaxWorkers", c.MaxWorkers, 1, 10_000),
 		between("Batch", c.Batch, 1, 1000),
 		between("Block", c.Block, 10*time.Millisecond, 30*time.Second),
@@ -298,6 +298,14 @@ func (c PoolConfig) Validate() error {
 		return fmt.Errorf("Consumer is longer than %d bytes", maxConsumerBytes)
 	}
 	return nil
+}
+
+func workers(n int) error {
+	err := between("Workers", n, 1, 10_000)
+	if n == AutoWorkers || err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w, or %d (AutoWorkers)", err, AutoWorkers)
 }
 
 // firstWorkers is with how many workers a pool begins.
@@ -360,6 +368,9 @@ func between[T int | int64 | float64 | time.Duration](field string, value, low, 
 	// A negative bound only stands for "off"; other negative values are invalid.
 	if value >= low && value <= high && (value >= 0 || value == low) {
 		return nil
+	}
+	if low < 0 {
+		return fmt.Errorf("%s %v is out of range: use 1 to %v, or %v to turn it off", field, value, high, low)
 	}
 	return fmt.Errorf("%s %v is out of range: use %v to %v", field, value, low, high)
 }

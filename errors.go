@@ -32,7 +32,7 @@ var (
 	ErrTooLarge = backend.ErrTooLarge
 	// ErrUnsupported: the backend cannot do this.
 	ErrUnsupported = backend.ErrUnsupported
-	// ErrClosed: the stream was closed.
+	// ErrClosed: the stream or the producer was closed.
 	ErrClosed = backend.ErrClosed
 	// ErrHandlerTimeout is the cause when a handler's context is cancelled because it
 	// ran longer than PoolConfig.HandlerTimeout.
@@ -57,7 +57,7 @@ const (
 type QueueFullError struct {
 	Queue      string // name of the stream
 	Depth      int64  // backlog when it was refused; -1 if it was not known
-	MaxDepth   int64  // QUEUE_MAX_DEPTH
+	MaxDepth   int64  // ProducerConfig.MaxDepth
 	Reason     Reason
 	Limit      string        // the limit that was exceeded, and by what, for people
 	RetryAfter time.Duration // when to try again; always positive

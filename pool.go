@@ -43,14 +43,9 @@ const (
 // then what is new. A pool with one worker has one reader, so that it gets new messages
 // in order.
 //
-// A message goes claimer → waiting → worker → acks or returns. It is in held from its
-// claim to the answer of its ack or nack, and its lease is extended while it waits or
-// is being handled.
-//
-// It claims no further ahead than its workers begin soon, see aheadFor: what lies in a pool
-// no other can do.
-//
-// With AutoWorkers, a loop of its own sets the number of workers, by what they get done.
+// The lease of a message is extended while it waits or is being handled. A pool claims no
+// further ahead than its workers begin soon: what lies in a pool no other can do. With
+// AutoWorkers it sets the number of workers by what they get done.
 //
 // A handler that ignores its context cannot be stopped. The pool gives it up: its
 // message goes elsewhere and another worker takes its place, for at most as many
@@ -84,6 +79,8 @@ type Pool struct {
 	outage seldom // the backend does not answer
 	parts  seldom // a part of the stream did not answer the last claim
 
+	// A message goes claimer → waiting → worker → acks or returns. It is in held from its
+	// claim to the answer of its ack or nack.
 	mu struct {
 		sync.Mutex
 		hasWork sync.Cond // workers wait for a message

@@ -61,8 +61,8 @@ func (p *Producer) Reconfigure(c ProducerConfig) error {
 }
 
 // Close ends publishes that wait at the guard with ErrClosed, and waits for the
-// producer's own goroutines. Publishes past the guard end on their own. Close may be
-// called more than once.
+// producer's own goroutines. Publishes past the guard end on their own, later ones with
+// ErrClosed. Close may be called more than once, and leaves the stream open.
 func (p *Producer) Close() error {
 	p.guard.owner.close()
 	p.guard.aimAt(admission.Objective{})

@@ -123,6 +123,24 @@ func TestConfigurationThatCannotBeIsRefused(t *testing.T) {
 	_ = p.Close()
 }
 
+// The error of a number that is out of range names the one, too, that stands for something else.
+func TestTheErrorOfANumberSaysWhatMinusOneMeans(t *testing.T) {
+	pool := func(c weir.PoolConfig) error { return c.WithDefaults().Validate() }
+	producer := func(c weir.ProducerConfig) error { return c.WithDefaults().Validate() }
+	for want, err := range map[string]error{
+		"Workers -2 is out of range: use 1 to 10000, or -1 (AutoWorkers)":             pool(weir.PoolConfig{Workers: -2}),
+		"MaxDeliveries -2 is out of range: use 1 to 1073741824, or -1 to turn it off": pool(weir.PoolConfig{MaxDeliveries: -2}),
+		"LagWarn -2 is out of range: use 1 to 1099511627776, or -1 to turn it off":    producer(weir.ProducerConfig{LagWarn: -2}),
+		"ShedConcurrency -1 is out of range: use 0 to 1048576":                        producer(weir.ProducerConfig{ShedConcurrency: -1}),
+		"Workers 10001 is out of range: use 1 to 10000, or -1 (AutoWorkers)":          pool(weir.PoolConfig{Workers: 10001}),
+		"BackpressureRetries -2 is out of range: use 1 to 20, or -1 to turn it off":   producer(weir.ProducerConfig{BackpressureRetries: -2}),
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
 // Of a bare number, which is one of nanoseconds, each time of a configuration says that it is
 // too short.
 func TestANumberWithoutAUnitIsNoTime(t *testing.T) {

@@ -11,13 +11,17 @@ import (
 
 // The types that the library and its backends share.
 type (
-	// Message is what a Producer publishes.
+	// Message is what a Producer publishes: its Data, and, if wanted, Headers, a Priority,
+	// a FairKey, a Deadline, a Delay or NotBefore, MaxDeliveries, a Timeout and an
+	// IdempotencyKey.
 	Message = backend.Message
-	// Delivery is one handing of a message to a handler.
+	// Delivery is one handing of a message to a handler: its Data, Headers, ID and Attempt,
+	// which is 1 at first, when it was Enqueued and its Deadline.
 	Delivery = backend.Delivery
 	// Priority is the tier of a message.
 	Priority = backend.Priority
-	// DeadLetter is a message that was moved aside.
+	// DeadLetter is a message that was moved aside: its Data and Headers, the Reason, the
+	// last Error, the Attempts, and where it came from.
 	DeadLetter = backend.DeadLetter
 )
 
@@ -31,8 +35,8 @@ const (
 	Background = backend.Background
 )
 
-// Stream is a stream or queue on any backend, and one group on it. It is safe for
-// concurrent use. End its Producers and Pools before you close it.
+// Stream is a stream or queue on any backend, and one group on it, as open.URL and New
+// return it. It is safe for concurrent use. End its Producers and Pools before you close it.
 type Stream struct {
 	backend backend.Backend
 	info    backend.Info
@@ -133,7 +137,8 @@ func (s *Stream) endPools() {
 }
 
 // Close closes the backend. Its pools begin no handler any more, and what they still run
-// cannot be acknowledged. It does not wait for Producers and Pools.
+// cannot be acknowledged. It does not wait for Producers and Pools. What is called
+// afterwards ends with ErrClosed; Close may be called more than once.
 func (s *Stream) Close() error {
 	s.endPools()
 	s.budgets.Lock()

@@ -12,6 +12,7 @@ package config
 import (
 	"context"
 	"log/slog"
+	"os"
 	"reflect"
 
 	"github.com/weirmq/weir"
@@ -50,6 +51,11 @@ func Load(o Options) (Settings, error) {
 	c, _, err := settings.LoadConfigs(o.source(), nil)
 	return Settings(c), err
 }
+
+// Unknown returns a warning for each variable of the process that begins with WEIR_ and is
+// none of weir's, as a misspelt one, and names the one that may have been meant. Load passes
+// over it; weir's commands log the warning.
+func Unknown() []string { return settings.Unknown(os.Environ()) }
 
 // Watch rereads the settings on SIGHUP and when the file changes, and calls apply if
 // they differ from before. now is what Load returned. A file that cannot be read or has

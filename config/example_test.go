@@ -37,3 +37,13 @@ func ExampleLoad() {
 	// proportional 80 500 100ms
 	// environment variable QUEUE_MAX_DEPTH: "plenty" is not a whole number from 1 to 1099511627776
 }
+
+// A variable that is misspelt would be passed over in silence.
+func ExampleUnknown() {
+	os.Setenv("WEIR_WAIT_SL0", "5s")
+	defer os.Unsetenv("WEIR_WAIT_SL0")
+	for _, warning := range config.Unknown() {
+		fmt.Println(warning)
+	}
+	// Output: unknown environment variable WEIR_WAIT_SL0, did you mean WEIR_WAIT_SLO?
+}

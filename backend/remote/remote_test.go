@@ -224,6 +224,9 @@ func TestWhatAURLMayNotBe(t *testing.T) {
 	for raw, want := range map[string]string{
 		"http://h":                                     "names no topic",
 		"http://h/a/b":                                 "not a topic name",
+		"http://h:99999/a":                             `port "99999" is not 1 to 65535`,
+		"http://h:0/a":                                 `port "0" is not 1 to 65535`,
+		"http://h:1/a?standby=h:2,h:65536":             `port "65536" is not 1 to 65535`,
 		"http://user:pw-secret@h/a":                    "stand alone behind a colon",
 		"http://:pw-secret@h/a?group=x":                `one group, "weir"`,
 		"http://:pw-secret@h/a?stream=x":               `unknown key "stream" in the http URL; known: group, durability`,

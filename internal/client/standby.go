@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -75,8 +76,12 @@ func standbys(query url.Values) ([]string, error) {
 	}
 	hosts := strings.Split(list, ",")
 	for _, host := range hosts {
-		if u, err := url.Parse("http://" + host); err != nil || u.Hostname() == "" || u.Host != host {
+		u, err := url.Parse("http://" + host)
+		if err != nil || u.Hostname() == "" || u.Host != host {
 			return nil, errors.New("standby in the URL is not a list of hosts; expected standby=host:port,host:port")
+		}
+		if err := validPort(u); err != nil {
+			return nil, fmt.Errorf("standby in the URL: %w", err)
 		}
 	}
 	return hosts, nil

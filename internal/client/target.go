@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weirmq/weir/internal/api"
@@ -60,6 +61,9 @@ func parseURL(raw string) (Target, string, error) {
 	if u.Host == "" || u.Hostname() == "" {
 		return Target{}, "", errors.New("the URL names no host; expected http://[:key@]host:port/topic")
 	}
+	if err := validPort(u); err != nil {
+		return Target{}, "", err
+	}
 	var t Target
 	others, err := t.readQuery(u)
 	if err != nil {
@@ -74,6 +78,16 @@ func parseURL(raw string) (Target, string, error) {
 	}
 	t.Base = u.Scheme + "://" + strings.Join(append([]string{u.Host}, others...), ",")
 	return t, u.Path, nil
+}
+
+// validPort refuses a port that no server can have: to wait for it would be in vain.
+func validPort(u *url.URL) error {
+	if port := u.Port(); port != "" {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return fmt.Errorf("port %q is not 1 to 65535", port)
+		}
+	}
+	return nil
 }
 
 // readQuery reads the files of TLS and returns the hosts of the key standby. It refuses

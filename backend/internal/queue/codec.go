@@ -117,26 +117,27 @@ func encodeRecord(data []byte, headers map[string]string) (api.Record, error) {
 	return r, err
 }
 
-// encodeText returns data as a JSON string, nil if it is not UTF-8, or shorter in base64: a
-// control character other than white space takes six bytes.
+// encodeText returns data as a JSON string, nil if it is not UTF-8, or shorter in base64. That
+// is found out first: escaped, a message of control characters takes six times its room.
 func encodeText(data []byte) []byte {
-	if !utf8.Valid(data) {
+	if !utf8.Valid(data) || shorterInBase64(data) {
 		return nil
 	}
-	text := api.AppendString(make([]byte, 0, len(data)+2), data)
-	if len(text) == len(data)+2 {
-		return text // nothing is escaped
-	}
+	return api.AppendString(make([]byte, 0, len(data)+2), data)
+}
+
+// shorterInBase64 reports whether base64, with a third more, is shorter than text in which a
+// control character other than white space takes six bytes.
+func shorterInBase64(data []byte) bool {
 	controls := 0
 	for _, c := range data {
 		if c < ' ' && c != '\n' && c != '\t' && c != '\r' {
-			controls++
+			if controls++; 15*controls > len(data) {
+				return true
+			}
 		}
 	}
-	if 15*controls > len(data) {
-		return nil
-	}
-	return text
+	return false
 }
 
 // encodeMeta encodes the headers as an object, sorted by name; nil if there are none.

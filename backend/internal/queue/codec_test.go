@@ -33,6 +33,18 @@ func BenchmarkCodec(b *testing.B) {
 	}
 }
 
+// What goes as base64 is not written as a text first, which takes six times its room.
+func TestWhatIsShorterInBase64IsNotEscapedBefore(t *testing.T) {
+	data := make([]byte, 1<<20)
+	if n := testing.AllocsPerRun(1, func() {
+		if encodeText(data) != nil {
+			t.Error("control characters are a text")
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations to find out", n)
+	}
+}
+
 // FuzzPayload says that every payload comes back as it was, and is no longer on the way than in
 // base64 or as a text of ordinary characters.
 func FuzzPayload(f *testing.F) {

@@ -201,7 +201,7 @@ func (b *Backend) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 
 // options are those of every client.
 func (b *Backend) options() []kgo.Opt {
-	all := append(patient.Limits(), kgo.ClientID(b.set.clientID), kgo.ProducerLinger(0), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	all := append(patient.Limits(), kgo.ClientID(b.set.clientID), kgo.ProducerLinger(0), kgo.RecordPartitioner(spread{}))
 	if b.set.tls != nil {
 		all = append(all, kgo.DialTLSConfig(b.set.tls))
 	}

@@ -55,7 +55,7 @@ func (s *Stream) Examine(ctx context.Context, e Exam) (Diagnosis, error) {
 	if err != nil {
 		return d, err
 	}
-	if unread != nil && !slices.ContainsFunc(found, func(f Finding) bool { return f.Concern == backend.OfStream }) {
+	if unread != nil && !slices.ContainsFunc(found, explains) {
 		return d, unread
 	}
 	d.Findings = append(d.Findings, found...)
@@ -66,6 +66,11 @@ func (s *Stream) Examine(ctx context.Context, e Exam) (Diagnosis, error) {
 		}
 	}
 	return d, nil
+}
+
+// explains reports whether a finding says why a stream cannot be read.
+func explains(f Finding) bool {
+	return f.Concern == backend.OfStream || f.Concern == backend.OfServer && f.Severity == backend.SeverityError
 }
 
 func (d *Diagnosis) add(concern backend.Concern, code, severity, advice, problem string, args ...any) {

@@ -26,7 +26,7 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 	}
 	b.lookFirst(ctx)
 	if err := b.group.join(ctx); err != nil {
-		return backend.Claimed{}, b.cut(ctx, b.sure(ctx, err))
+		return backend.Claimed{}, b.cut(ctx, b.sureOfAll(ctx, err))
 	}
 	limit, err := b.group.limit(req.MaxDeliveries)
 	if err != nil {
@@ -52,10 +52,20 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 // goneTries is how often the brokers have to say that a topic is gone which was there.
 const goneTries = 8
 
+// sureOfAll is sure for a topic that nobody has known yet, if there are several brokers: one of them may just have been
+// told to make it.
+func (b *Backend) sureOfAll(ctx context.Context, err error) error {
+	return b.sureIf(ctx, err, b.topic.known() || b.topic.brokers.Load() > 1)
+}
+
 // sure returns what a call ends with: a broker that has just started may not have heard of the topic yet, and that is
 // no reason for a worker to end, or for a reading to find nothing.
 func (b *Backend) sure(ctx context.Context, err error) error {
-	if !errors.Is(err, backend.ErrStreamNotFound) || !b.topic.known() {
+	return b.sureIf(ctx, err, b.topic.known())
+}
+
+func (b *Backend) sureIf(ctx context.Context, err error, doubtful bool) error {
+	if !errors.Is(err, backend.ErrStreamNotFound) || !doubtful {
 		return err
 	}
 	for range goneTries {

@@ -25,8 +25,6 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 	b.checkReplicas(call, add)
 	w, err := b.measure(call, false)
 	switch {
-	case err != nil && len(found) > 0: // where nothing can be stored, the brokers may not say where a partition ends
-		return found, nil
 	case errors.Is(err, backend.ErrStreamNotFound):
 		add(backend.Finding{Code: "stream_missing", Severity: backend.SeverityWarning, Concern: backend.OfStream,
 			Problem: fmt.Sprintf("there is no topic %q", b.set.topic),
@@ -36,10 +34,12 @@ func (b *Backend) Examine(ctx context.Context) ([]backend.Finding, error) {
 		add(backend.Finding{Code: "group_missing", Severity: backend.SeverityWarning, Concern: backend.OfStream,
 			Problem: fmt.Sprintf("the %s group %q has read nothing of the topic", b.facts.groupType, b.set.group),
 			Advice:  "start a worker, or correct the name in the URL"})
+	case err != nil && len(found) > 0: // where nothing can be stored, the brokers may not say where a partition ends
+		return found, nil
 	case err != nil:
 		return nil, b.cut(ctx, err)
 	}
-	if w.left == nil && err == nil {
+	if w.left == nil && !w.away && err == nil {
 		add(backend.Finding{Code: "lag_unknown", Severity: backend.SeverityWarning, Concern: backend.OfLag,
 			Problem: "the brokers do not say how far the group is behind", Advice: "use Kafka 4.2 or newer on every broker"})
 	}

@@ -382,3 +382,23 @@ func TestAWorkerAsksOnlyForWhatIsItsOwn(t *testing.T) {
 		return "one has not fetched"
 	})
 }
+
+// TestAWorkerThatComesRightBehindItsTopic: a broker has not heard of it yet, and the worker does not end.
+func TestAWorkerThatComesRightBehindItsTopic(t *testing.T) {
+	t.Parallel()
+	for _, kind := range groupTypes {
+		f := newFake(t, kfake.NumBrokers(2))
+		if err := f.client().ProduceSync(t.Context(), &kgo.Record{Topic: "jobs", Value: []byte("x")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		f.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "jobs", Err: kerr.UnknownTopicOrPartition, Count: 4})
+		b := f.open(kind)
+		await(t, "the message", func() bool {
+			got, err := b.Claim(t.Context(), claim(1))
+			if err != nil && !backend.Retryable(err) {
+				t.Fatal(err)
+			}
+			return len(got.Deliveries) > 0
+		})
+	}
+}

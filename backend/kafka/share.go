@@ -156,7 +156,9 @@ func (m *member) progress(ctx context.Context) (map[int32]progress, error) {
 		}
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
-				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				if err := kerr.ErrorForCode(p.ErrorCode); err != nil && l.leaders[p.Partition] < 0 {
+					continue
+				} else if err != nil {
 					return nil, b.explain(b.onTopic(err, rightDescribe, b.set.topic))
 				}
 				all[p.Partition] = progress{start: p.StartOffset, left: p.Lag, known: unseen}

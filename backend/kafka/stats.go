@@ -21,10 +21,11 @@ var _ backend.Signaler = (*Backend)(nil)
 type work struct {
 	topic  [16]byte
 	stored int64 // offsets that the topic keeps
-	ends   int64 // the sum of the partitions' ends
 	left   *int64
-	known  int64          // what is left of the partitions of which that is known; left if it is of all
-	parts  map[int32]part // with something left
+	known  int64           // what is left of the partitions of which that is known; left if it is of all
+	done   map[int32]int64 // how many offsets of each are finished or removed, where what is left is known
+	away   bool            // partitions have no leader: nobody says anything of them
+	parts  map[int32]part  // with something left
 	edges  map[int32]edge
 }
 
@@ -77,19 +78,26 @@ func (b *Backend) measure(ctx context.Context, inOrder bool) (work, error) {
 			group[p] = progress{start: end.End, known: unseen}
 		}
 	}
+	for p := range ends {
+		if _, there := starts[p]; !there { // it had no leader a moment ago
+			delete(ends, p)
+		}
+	}
 	w := sum(starts, ends, group)
 	w.topic = l.id
+	if w.away = len(ends) < len(l.leaders); w.away {
+		w.left = nil
+	}
 	return w, missing
 }
 
 func sum(starts map[int32]int64, ends map[int32]sighting, group map[int32]progress) work {
-	w := work{parts: map[int32]part{}, edges: map[int32]edge{}}
+	w := work{parts: map[int32]part{}, edges: map[int32]edge{}, done: map[int32]int64{}}
 	left, known := int64(0), true
 	for p, seen := range ends {
 		end := seen.End
 		stored := max(0, end-starts[p])
 		w.stored += stored
-		w.ends += end
 		g, there := group[p]
 		begun := there && g.start >= 0
 		switch {
@@ -116,6 +124,7 @@ func sum(starts map[int32]int64, ends map[int32]sighting, group map[int32]progre
 			g.left = within(g.spans, starts[p], end)
 		}
 		left += g.left
+		w.done[p] = end - g.left
 		if g.left > 0 {
 			at := part{max(g.start, starts[p]), end - g.left, g.left}
 			if g.exact {
@@ -160,8 +169,9 @@ func (b *Backend) logStarts(ctx context.Context, l *layout) (map[int32]int64, er
 	if fits {
 		return last, nil
 	}
-	starts, err := b.offsets(ctx, l, atStart)
-	if err == nil {
+	listed, err := b.listed(ctx, l, atStart)
+	starts := withoutEpochs(listed)
+	if err == nil && len(starts) == len(l.leaders) {
 		b.starts.mu.Lock()
 		b.starts.at, b.starts.id, b.starts.offsets = time.Now(), l.id, starts
 		b.starts.mu.Unlock()
@@ -182,23 +192,35 @@ const (
 	atStart = -2
 )
 
-// offsets asks the leaders for the ends or the starts of the partitions.
+// offsets asks the leaders for the ends or the starts of all partitions.
 func (b *Backend) offsets(ctx context.Context, l *layout, at int64) (map[int32]int64, error) {
 	listed, err := b.listed(ctx, l, at)
+	if err == nil && len(listed) < len(l.leaders) {
+		err = b.explain(kerr.LeaderNotAvailable)
+	}
 	if err != nil {
 		return nil, err
 	}
+	return withoutEpochs(listed), nil
+}
+
+func withoutEpochs(listed map[int32]sighting) map[int32]int64 {
 	offsets := make(map[int32]int64, len(listed))
 	for p, s := range listed {
 		offsets[p] = s.End
 	}
-	return offsets, nil
+	return offsets
 }
 
-// listed is offsets, with the epochs of those who have said so.
+// listed is offsets of those that have a leader, or whom somebody has led by the end of it, with the epochs of those
+// who have said so.
 func (b *Backend) listed(ctx context.Context, l *layout, at int64) (map[int32]sighting, error) {
-	requests := map[int32]*kmsg.ListOffsetsRequest{}
+	requests, led := map[int32]*kmsg.ListOffsetsRequest{}, l.led()
 	for p, leader := range l.leaders {
+		if leader < 0 && led { // the others are not to wait for it
+			b.topic.doubt()
+			continue
+		}
 		req := requests[leader]
 		if req == nil {
 			req = kmsg.NewPtrListOffsetsRequest()
@@ -401,32 +423,38 @@ func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 	s := backend.Signal{Workers: r.signal, XLen: w.stored}
 	s.Pending, s.Lag = split(w.left, r.pending)
 	s.Behind = w.behind(s.Pending)
-	if w.left != nil {
-		s.Finished = b.finished.count(w.topic, w.ends-*w.left)
+	if w.left != nil || w.away && len(w.done) == len(w.edges) {
+		s.Finished = b.finished.count(w.topic, w.done)
 	}
 	return s, nil
 }
 
-// finished counts the finished messages: it never falls, though two readings are of different
-// moments, and goes on if the topic is deleted and made again.
+// finished counts the finished messages, those of a partition from when it was seen first. It never falls, though two
+// readings are of different moments and partitions may have no leader meanwhile, and goes on if the topic is deleted
+// and made again.
 type finished struct {
 	mu            sync.Mutex
 	topic, before [16]byte
-	most          int64
-	past          int64 // those of the topics before
+	most          map[int32]int64
+	total         int64
 }
 
-func (f *finished) count(topic [16]byte, now int64) *int64 {
+func (f *finished) count(topic [16]byte, done map[int32]int64) *int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if topic != f.topic && topic != f.before {
-		f.topic, f.before, f.past = topic, f.topic, f.most
+		f.topic, f.before, f.most = topic, f.topic, map[int32]int64{}
 	}
-	if topic == f.topic {
-		f.most = max(f.most, f.past+now)
+	for p, now := range done {
+		if most, seen := f.most[p]; topic == f.topic && (!seen || now > most) {
+			if seen {
+				f.total += now - most
+			}
+			f.most[p] = now
+		}
 	}
-	most := f.most
-	return &most
+	total := f.total
+	return &total
 }
 
 // PublishSignal counts what the group's members hold and stores the number for ttl.

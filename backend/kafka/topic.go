@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -19,8 +20,20 @@ type layout struct {
 	leaders map[int32]int32 // partition → broker
 }
 
+// led reports whether any partition has a leader.
+func (l *layout) led() bool {
+	for _, leader := range l.leaders {
+		if leader >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // topicCache is the last layout read.
 type topicCache struct {
+	brokers atomic.Int32 // how many there were when they were asked last
+
 	mu   sync.Mutex
 	last *layout
 	at   time.Time
@@ -103,6 +116,7 @@ func (b *Backend) layoutOf(ctx context.Context, name string) (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.topic.brokers.Store(int32(len(resp.Brokers)))
 	if len(resp.Topics) != 1 {
 		return nil, kerr.UnknownTopicOrPartition
 	}

@@ -130,6 +130,9 @@ func (b *Backend) retained(ctx context.Context, o *lookout) (got backend.Retaine
 		return got, err
 	}
 	w, r, err := b.look(ctx, o)
+	if err != nil && !errors.Is(err, backend.ErrGroupNotFound) && w.edges != nil {
+		b.lookOn(o, &w)
+	}
 	if err == nil {
 		got.Gaps, o.found = o.found, nil
 		o.begun.Store(true)
@@ -213,6 +216,26 @@ func (b *Backend) look(ctx context.Context, o *lookout) (work, reading, error) {
 	}
 	o.see(w.edges)
 	return w, r, b.tellOwed(ctx, o, &w)
+}
+
+// lookOn keeps how far the logs reach while nobody says how far the group is: what they lose by then is told once somebody
+// does. It is the caller's turn, and its time is over.
+func (b *Backend) lookOn(o *lookout, w *work) {
+	ctx, cancel := context.WithTimeout(b.closing, callTimeout)
+	defer cancel()
+	r, err := b.ledger.read(ctx)
+	if err != nil {
+		return
+	}
+	b.follow(o, w.topic)
+	cuts, err := b.cuts(ctx, o, w, &r, b.toldEnds(o, w))
+	if err != nil {
+		return
+	}
+	for p := range cuts {
+		delete(w.edges, p) // what was seen of it before is what has to be told
+	}
+	o.see(w.edges)
 }
 
 // tellOwed tells what retention has removed. What cannot be noted is owed still: the group may have gone on

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -420,5 +422,33 @@ func TestALossIsToldOnceThoughItsNoteIsGone(t *testing.T) {
 	}
 	if told := looked(t, f.open(groupClassic)); told != "" {
 		t.Errorf("%q are told once more", told)
+	}
+}
+
+// TestWhatIsLostWhileNobodyKnowsHowFarTheGroupIs, as with too few brokers for the topics in which these keep it: what was
+// published and lost in that time is told afterwards.
+func TestWhatIsLostWhileNobodyKnowsHowFarTheGroupIs(t *testing.T) {
+	t.Parallel()
+	for kind, key := range map[string]kmsg.Key{groupShare: kmsg.DescribeShareGroupOffsets, groupClassic: kmsg.OffsetFetch} {
+		f := newFake(t)
+		b := f.open(kind)
+		f.publish(b, 0, 5)
+		f.take(b, 5)
+		looked(t, b)
+		away := f.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: kerr.UnknownServerError, Count: -1})
+		looks := func() {
+			t.Helper()
+			if _, err := b.Retained(t.Context(), true); err == nil {
+				t.Fatal("the group's place is known")
+			}
+		}
+		f.publish(b, 5, 25)
+		looks()
+		f.elects(15)
+		looks()
+		away.Remove()
+		if told := looked(t, b); told != "10 from 0:15 to 0:24" {
+			t.Errorf("%s group: %q are told", kind, told)
+		}
 	}
 }

@@ -47,7 +47,7 @@ type part struct {
 }
 
 // measure asks the brokers. If the group does not exist, everything is left that it would
-// begin with, with ErrGroupNotFound. inOrder asks for the ends first, so that what is appended in between
+// begin with, with ErrGroupNotFound; if nobody says how far it is, the edges are known. inOrder asks for the ends first, so that what is appended in between
 // is left and not finished.
 func (b *Backend) measure(ctx context.Context, inOrder bool) (work, error) {
 	l, err := b.layout(ctx)
@@ -69,18 +69,18 @@ func (b *Backend) measure(ctx context.Context, inOrder bool) (work, error) {
 	if err := cmp.Or(noEnds, noStarts); err != nil { // who is away says the same to both
 		return work{}, err
 	}
+	for p := range ends {
+		if _, there := starts[p]; !there { // it had no leader a moment ago
+			delete(ends, p)
+		}
+	}
 	if missing != nil && !errors.Is(missing, backend.ErrGroupNotFound) {
-		return work{}, missing
+		return work{topic: l.id, edges: sum(starts, ends, nil).edges}, missing
 	}
 	if missing != nil && b.set.start == startNew { // what is published before its first claim is not its own
 		group = map[int32]progress{}
 		for p, end := range ends {
 			group[p] = progress{start: end.End, known: unseen}
-		}
-	}
-	for p := range ends {
-		if _, there := starts[p]; !there { // it had no leader a moment ago
-			delete(ends, p)
 		}
 	}
 	w := sum(starts, ends, group)

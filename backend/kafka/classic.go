@@ -406,6 +406,9 @@ func (c *classic) fetched() map[int32]int64 {
 	return ends
 }
 
+// stuck is nothing: who has a partition is put out of the group within its session's timeout.
+func (c *classic) stuck([]int32) {}
+
 // passedOver leaves what was found in another topic of that name, whose numbers say nothing of this one.
 func (c *classic) passedOver(topic [16]byte) map[int32]*gapEntry {
 	c.mu.Lock()

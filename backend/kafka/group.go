@@ -39,6 +39,8 @@ type group interface {
 	fetched() map[int32]int64
 	// passedOver returns, once, what retention has removed of a topic's partitions in front of this member.
 	passedOver(topic [16]byte) map[int32]*gapEntry
+	// stuck says in which partitions something is left and nothing has been finished for some time.
+	stuck(partitions []int32)
 	// findings looks for what is wrong with the group.
 	findings(ctx context.Context, add func(backend.Finding))
 	// leave gives back what is held and leaves the group; close ends the connections.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +52,7 @@ type member struct {
 	started     bool
 	most        int           // most deliveries that a claim may ask for
 	assigned    []int32       // partitions
+	visited     []int32       // partitions of others; see stuck
 	changed     chan struct{} // closed when assigned or failure changes
 	failure     error         // of the last heartbeat
 	sessions    map[int32]*session
@@ -220,7 +222,7 @@ func (m *member) assign(resp *kmsg.ShareGroupHeartbeatResponse) bool {
 	defer m.mu.Unlock()
 	m.failure = nil
 	if resp.Assignment != nil {
-		m.assigned = nil
+		m.assigned, m.visited = nil, nil
 		for _, t := range resp.Assignment.TopicPartitions {
 			m.assigned = append(m.assigned, t.Partitions...)
 		}
@@ -253,7 +255,7 @@ func (m *member) next(ctx context.Context) (*session, error) {
 	defer m.mu.Unlock()
 	var brokers []int32
 	wanted := map[int32][]int32{}
-	for _, p := range m.assigned {
+	for _, p := range slices.Concat(m.assigned, m.visited) {
 		leader, there := l.leaders[p]
 		if !there || leader < 0 { // it is new, or its leader has just died
 			m.b.topic.doubt()
@@ -280,6 +282,19 @@ func (m *member) next(ctx context.Context) (*session, error) {
 	}
 	s.want(l.id, wanted[id], len(brokers))
 	return s, nil
+}
+
+// stuck has the member fetch from these partitions, too. The group gives most partitions to one member, and that of a
+// process that was killed stays with it for as long as brokers let a member be silent, 45 s by default. They give
+// records to any member that asks, so all of them ask where nothing is finished, until the group is divided anew.
+func (m *member) stuck(partitions []int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range partitions {
+		if !slices.Contains(m.assigned, p) && !slices.Contains(m.visited, p) {
+			m.visited = append(m.visited, p)
+		}
+	}
 }
 
 func (m *member) expect(backend.ClaimRequest) {}

@@ -79,6 +79,7 @@ type lookout struct {
 	owed  map[int32]*gapEntry // gaps that are not noted in the ledger yet
 	cuts  map[int32]*cutEntry // the last lost ends that one who only looks has found
 	gone  map[int32]*cutEntry // of the topic before; to be told
+	stood map[int32]int64     // where something was left: how much of it was finished
 
 	begun atomic.Bool             // it has looked, or tried to
 	shown atomic.Pointer[horizon] // ends, for the ledger
@@ -137,7 +138,12 @@ func (b *Backend) retained(ctx context.Context, o *lookout) (got backend.Retaine
 		got.Gaps, o.found = o.found, nil
 		o.begun.Store(true)
 	}
+	var stuck []int32
+	if err == nil && o.tells {
+		stuck = o.stuck(&w)
+	}
 	o.turn.give()
+	b.group.stuck(stuck)
 	if err == nil && len(w.parts) > 0 {
 		b.expiry(ctx, &w, &r, &got)
 	}
@@ -218,6 +224,19 @@ func (b *Backend) look(ctx context.Context, o *lookout) (work, reading, error) {
 	return w, r, b.tellOwed(ctx, o, &w)
 }
 
+// stuck returns the partitions in which something was left by the look before, and nothing has been finished since.
+func (o *lookout) stuck(w *work) (list []int32) {
+	stood := map[int32]int64{}
+	for p := range w.parts {
+		stood[p] = w.edges[p].done
+		if before, there := o.stood[p]; there && before == stood[p] {
+			list = append(list, p)
+		}
+	}
+	o.stood = stood
+	return list
+}
+
 // lookOn keeps how far the logs reach while nobody says how far the group is: what they lose by then is told once somebody
 // does. It is the caller's turn, and its time is over.
 func (b *Backend) lookOn(o *lookout, w *work) {
@@ -269,6 +288,7 @@ func (b *Backend) follow(o *lookout, topic [16]byte) {
 		o.goes(was, b.ledger.gotOf(was))
 	}
 	o.topic, o.seen, o.ends, o.there, o.cuts, o.owed = topic, map[int32]sight{}, nil, map[int32]heights{}, map[int32]*cutEntry{}, map[int32]*gapEntry{}
+	o.stood = nil
 }
 
 // see notes how far the logs reach, unless it was not the leader that said so.

@@ -2,11 +2,13 @@ package kafka_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/weirmq/weir/backend"
 )
@@ -84,5 +86,36 @@ func aGroupTakenFromConsumersOfTheNewerProtocol(t *testing.T, g *ground) {
 		g.must(c.CommitRecords(ctx, first...))
 		c.Close()
 		expect(t, g.open("taken?group_type=classic&group="+group+"&"+query), "b", "c")
+	}
+}
+
+// TestMembersWithoutPartitions get nothing, though they are there: the doctor says so.
+func TestMembersWithoutPartitions(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	b := f.open(groupShare)
+	f.publish(b, 0, 1)
+	f.take(b, 1)
+	finds := func() bool {
+		t.Helper()
+		found, err := b.Examine(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(found, func(f backend.Finding) bool { return f.Code == "no_partitions" })
+	}
+	if finds() {
+		t.Error("its member has the partition")
+	}
+	f.ControlKey(int16(kmsg.ShareGroupDescribe), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		answer := req.ResponseKind().(*kmsg.ShareGroupDescribeResponse)
+		group := kmsg.NewShareGroupDescribeResponseGroup()
+		group.GroupID, group.GroupState = "g", "Stable"
+		group.Members = append(group.Members, kmsg.NewShareGroupDescribeResponseGroupMember())
+		answer.Groups = append(answer.Groups, group)
+		return answer, nil, true
+	})
+	if !finds() {
+		t.Error("its member has no partition")
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -215,4 +217,15 @@ func (m *member) findings(ctx context.Context, add func(backend.Finding)) {
 			Problem: fmt.Sprintf("share group %q begins at the end of a topic that it has not read before (%s)", b.set.group, groupReset),
 			Advice:  "set it to earliest: otherwise what was published before the first worker joined is never delivered"})
 	}
+	groups, err := named(ctx, b, b.admin.DescribeShareGroups, b.set.group)
+	if err != nil {
+		return
+	}
+	if members := groups[b.set.group].Members; len(members) > 0 && !slices.ContainsFunc(members, hasPartitions) {
+		add(backend.Finding{Code: "no_partitions", Severity: backend.SeverityError, Concern: backend.OfWorkers,
+			Problem: fmt.Sprintf("share group %q has %d members, and the brokers have given none of them a partition: nothing is handed out", b.set.group, len(members)),
+			Advice:  "wait for some seconds if the first of them has just joined; otherwise see whether the topic __share_group_state has enough in-sync replicas, and what the brokers log about it"})
+	}
 }
+
+func hasPartitions(m kadm.ShareGroupMember) bool { return len(m.Assignment) > 0 }

@@ -46,10 +46,41 @@ func TestNothingIsLostOnKafkaThoughWorkersAndTheBrokerAreKilledAgainAndAgain(t *
 		t.Run(groupType, func(t *testing.T) {
 			topic := fmt.Sprintf("/work-%s?partitions=%d&group=%s&group_type=%s", groupType, shape.processes+1, groupType, groupType)
 			c := &chaos{
-				T: t, chaosShape: shape, broker: broker, url: "kafka://" + proxy.Addr() + topic, direct: broker.URL() + topic,
+				T: t, chaosShape: shape, url: "kafka://" + proxy.Addr() + topic, direct: broker.URL() + topic,
 				journal: newJournal(filepath.Join(t.TempDir(), "journal")), killed: map[string]int64{}, stored: map[string]bool{},
 			}
+			c.outage = func() { broker.Kill(); broker.Restart() }
 			c.run(proxy)
+		})
+	}
+}
+
+// TestNothingIsLostOnThreeKafkaBrokersThatAreKilledAgainAndAgain: as on one, while the others go on without the one
+// that is killed, or stands still, until it comes back.
+func TestNothingIsLostOnThreeKafkaBrokersThatAreKilledAgainAndAgain(t *testing.T) {
+	if *chaosFor == 0 {
+		t.Skip("three brokers are a part of make soak")
+	}
+	weirtest.Binary(t)
+	cluster := kafkatest.StartCluster(t, kafkatest.Options{})
+	for _, groupType := range []string{"share", "classic"} {
+		t.Run(groupType, func(t *testing.T) {
+			url := fmt.Sprintf("%s/three-%s?partitions=6&group=three-%[2]s&group_type=%[2]s", cluster.URL(), groupType)
+			c := &chaos{
+				T: t, chaosShape: chaosShape{processes: 4, workers: 4, lanes: 4}, url: url, direct: url,
+				journal: newJournal(filepath.Join(t.TempDir(), "journal")), killed: map[string]int64{}, stored: map[string]bool{},
+			}
+			c.outage = func() {
+				b := cluster.Brokers[rand.IntN(len(cluster.Brokers))]
+				stop, back := b.Kill, b.Restart
+				if rand.IntN(3) == 0 {
+					stop, back = b.Pause, b.Resume
+				}
+				stop()
+				c.worksOn("work goes on without a broker")
+				back()
+			}
+			c.run(nil)
 		})
 	}
 }
@@ -65,7 +96,7 @@ type chaosShape struct {
 type chaos struct {
 	*testing.T
 	chaosShape
-	broker      *kafkatest.Broker
+	outage      func() // ends a broker, and brings it back
 	url, direct string // over the link, and beside it
 	journal     *journal
 	seats       []seat
@@ -96,16 +127,20 @@ func (c *chaos) run(proxy *link.Proxy) {
 	publishing.Go(func() { c.publish(ctx) })
 	c.eventually("the first messages are handled", func() bool { return c.journal.begun() > 50 })
 	for round, began := 0, time.Now(); round < 1 || time.Since(began) < *chaosFor; round++ {
-		if past := time.Since(began); past > *chaosFor/3 && past < *chaosFor*2/3 {
+		past := time.Since(began)
+		switch {
+		case proxy == nil:
+		case past > *chaosFor/3 && past < *chaosFor*2/3:
 			proxy.Set(c.slow)
-		} else {
+		default:
 			proxy.Heal()
 		}
 		c.killSome(round)
-		before := c.journal.begun()
-		c.eventually("work goes on", func() bool { return c.journal.begun() > before+50 })
+		c.worksOn("work goes on")
 	}
-	proxy.Heal()
+	if proxy != nil {
+		proxy.Heal()
+	}
 	stop()
 	publishing.Wait()
 	c.judge(c.settle())
@@ -131,9 +166,14 @@ func (c *chaos) killSome(round int) {
 	}
 	if round%2 == 0 {
 		c.outages = append(c.outages, c.journal.size())
-		c.broker.Kill()
-		c.broker.Restart()
+		c.outage()
 	}
+}
+
+func (c *chaos) worksOn(what string) {
+	c.Helper()
+	before := c.journal.begun()
+	c.eventually(what, func() bool { return c.journal.begun() > before+50 })
 }
 
 // fill starts the next process of a seat.

@@ -135,7 +135,12 @@ func (d *directory) begin() error {
 	if usage, err := d.fs.GetDiskUsage(d.path); err == nil && usage.AvailBytes < ballastBytes {
 		_ = d.fs.Remove(d.file(ballastFile)) // as in hold: a disk may do without
 	}
-	return replaceFile(d.fs, d.path, "PID", fmt.Append(nil, os.Getpid()))
+	pid := fmt.Append(nil, os.Getpid())
+	err := replaceFile(d.fs, d.path, "PID", pid)
+	if noRoom(err) && d.fs.Remove(d.file(ballastFile)) == nil { // inodes or a quota: bytes seemed to be free
+		err = replaceFile(d.fs, d.path, "PID", pid)
+	}
+	return err
 }
 
 // markOpen says that this process writes the directory now. It comes after the

@@ -12,7 +12,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -21,7 +20,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -295,7 +293,7 @@ func (e *Engine) Close() error {
 		err = e.dir.markClean()
 	}
 	e.dir.release()
-	if errors.Is(err, syscall.ENOSPC) {
+	if noRoom(err) {
 		// Nothing acknowledged depends on it: the next start recovers from the
 		// log as after a kill.
 		e.opt.Logger.Warn("the disk is full: the data directory could not be marked as closed, so the next start replays the log", "error", err)

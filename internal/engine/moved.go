@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -84,6 +85,15 @@ func (f heldFS) Stat(name string) (vfs.FileInfo, error) {
 
 func (f heldFS) GetDiskUsage(path string) (vfs.DiskUsage, error) {
 	return checked(f, func() (vfs.DiskUsage, error) { return f.FS.GetDiskUsage(path) })
+}
+
+// CountFiles makes the file system a fileCounter.
+func (f heldFS) CountFiles(path string) (free, total uint64, err error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(path, &st); err != nil {
+		return 0, 0, err
+	}
+	return st.Ffree, st.Files, nil
 }
 
 func (f heldFS) Link(from, to string) error {

@@ -83,7 +83,7 @@ func (e *Engine) spaceLoop() {
 			moved = is
 			s.tellMoved(e.opt.Logger, is)
 		}
-		low := s.low.Load()
+		low := s.refuses()
 		switch {
 		case low && !was:
 			signal(e.shrink)
@@ -100,6 +100,9 @@ func (e *Engine) spaceLoop() {
 		}
 		if low && s.free.Load() > 2*s.segment {
 			e.log.Provide()
+		}
+		if s.files.Load() == 0 && e.log.Metrics().ReadOnly {
+			e.ballast.give() // its place among the files is what the log's next one lacks
 		}
 		select {
 		case <-e.stop.Done():

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/weirmq/weir/internal/engine/topic"
@@ -168,7 +167,7 @@ func (e *Engine) shrinkLoop() {
 		}
 		if err := e.shrinkStore(&d); err != nil && !errors.Is(err, context.Canceled) {
 			e.freeForTable(err)
-			if e.space.low.Load() {
+			if e.space.refuses() {
 				signal(e.shrink)
 			}
 			e.opt.Logger.Error("disk space could not be given back; trying again with the next change", "error", err)
@@ -267,7 +266,7 @@ func (e *Engine) shrinkStore(d *draining) error {
 // freeForTable makes room for a table that did not fit on a full disk by giving
 // up the log's spare file; the next try finds the space.
 func (e *Engine) freeForTable(err error) {
-	if errors.Is(err, syscall.ENOSPC) {
+	if noRoom(err) {
 		e.log.GiveSpare()
 	}
 }
@@ -324,7 +323,7 @@ func (e *Engine) shrinkSegment(segment uint32) error {
 			return err
 		}
 		err := e.store.DropSegment(segment)
-		if errors.Is(err, syscall.ENOSPC) && e.ballast.give() {
+		if noRoom(err) && e.ballast.give() {
 			err = e.store.DropSegment(segment)
 		}
 		if err != nil {

@@ -295,8 +295,13 @@ func TestADeadSegmentIsGivenBackWithoutAFreeByte(t *testing.T) {
 }
 
 // A server that was killed on a disk without a free byte starts: what it is then told to delete
-// makes room.
+// makes room. So it does where a quota is used up, of which the free bytes say nothing.
 func TestAFullDiskKeepsNoServerFromStarting(t *testing.T) {
+	t.Run("disk", func(t *testing.T) { startOnAFullDisk(t, 0, syscall.ENOSPC) })
+	t.Run("quota", func(t *testing.T) { startOnAFullDisk(t, 500, syscall.EDQUOT) })
+}
+
+func startOnAFullDisk(t *testing.T, free uint64, full error) {
 	mem := vfs.NewMem()
 	setFree(mem, 500)
 	fs := newFaults(mem)
@@ -310,11 +315,11 @@ func TestAFullDiskKeepsNoServerFromStarting(t *testing.T) {
 	}
 	fs.set(func(o errorfs.Op, _ int) error {
 		if there() && (o.Kind == errorfs.OpFileWrite || o.Kind == errorfs.OpCreate) {
-			return syscall.ENOSPC
+			return full
 		}
 		return nil
 	})
-	setFree(mem, 0)
+	setFree(mem, free)
 	e = openOn(t, fs, "a")
 	if got, _ := mustFull(t, e, "t"); fmt.Sprint(got) != "[1=1 2=2]" {
 		t.Errorf("records %v", got)

@@ -1409,6 +1409,10 @@ export interface components {
             free_bytes?: number;
             /** Format: int64 */
             reserve_bytes?: number;
+            /** Format: int64 */
+            free_files?: number;
+            /** Format: int64 */
+            reserve_files?: number;
             replay_progress?: number;
             role?: string;
             upstream?: string;

@@ -3,9 +3,11 @@ package main
 import (
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/weirmq/weir/internal/certs"
 	"github.com/weirmq/weir/internal/server"
@@ -17,9 +19,18 @@ func listen(cfg *server.Config, opt *server.Options) (l net.Listener, url string
 	log := opt.Logger
 	var files *certs.Server
 	if cfg.TLS != (certs.Files{}) {
-		files, err = certs.NewServer(cfg.TLS, func(err error) { log.Error(err.Error()) })
+		files, err = certs.NewServer(cfg.TLS, func(ends time.Time, err error) {
+			if err != nil {
+				log.Error(err.Error())
+				return
+			}
+			tellCertificate(log, "the certificate was read", ends)
+		})
 		if err != nil {
 			return nil, "", &usageError{err}
+		}
+		if ends := files.Expires(); !time.Now().Before(ends) {
+			tellCertificate(log, "the server begins with this certificate", ends)
 		}
 		opt.CertificateEnds = files.Expires
 	}
@@ -31,6 +42,15 @@ func listen(cfg *server.Config, opt *server.Options) (l net.Listener, url string
 		return l, "http://" + l.Addr().String(), nil
 	}
 	return tls.NewListener(l, files.Config()), "https://" + l.Addr().String(), nil
+}
+
+// tellCertificate logs what has been done with a certificate, as a warning if no client takes it.
+func tellCertificate(log *slog.Logger, done string, ends time.Time) {
+	if !time.Now().Before(ends) {
+		log.Warn(done+", but it has ended: clients refuse it", "ended", ends)
+		return
+	}
+	log.Info(done, "ends", ends)
 }
 
 // notListening adds to the error of an address on which a command cannot listen what mends

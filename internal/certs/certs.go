@@ -66,13 +66,13 @@ const lookEvery = time.Second
 
 // Server are the certificates of a server that runs.
 type Server struct {
-	files   Files
-	trouble func(error)
+	files Files
+	news  func(ends time.Time, err error)
 
 	mu      sync.Mutex
 	looked  time.Time
 	seen    stamps
-	told    string // the trouble that trouble was told of last; empty: there is none
+	told    string // the trouble that news was told of last; empty: there is none
 	current *tls.Config
 	expires time.Time
 }
@@ -97,16 +97,16 @@ func (s *stamps) same(other *stamps) bool {
 	return true
 }
 
-// NewServer reads the files. trouble is told, once, why changed files cannot be used; until they
-// can, the ones before stay.
-func NewServer(f Files, trouble func(error)) (*Server, error) {
+// NewServer reads the files. When they change, news is told when the certificate ends that is in
+// use from then on, or, once, why they cannot be used; until they can, the ones before stay.
+func NewServer(f Files, news func(ends time.Time, err error)) (*Server, error) {
 	if f.Cert == "" && f.Key == "" {
 		return nil, errors.New("tls_client_ca asks for certificates over TLS, which needs the server's own; give tls_cert and tls_key too")
 	}
 	if f.Cert == "" || f.Key == "" {
 		return nil, errors.New("tls_cert and tls_key belong together; give both")
 	}
-	s := &Server{files: f, trouble: trouble, looked: time.Now()}
+	s := &Server{files: f, news: news, looked: time.Now()}
 	seen, err := s.look()
 	if err != nil {
 		return nil, err
@@ -146,7 +146,10 @@ func (s *Server) now() *tls.Config {
 	s.looked = time.Now()
 	seen, err := s.look()
 	if err == nil && seen.same(&s.seen) {
-		s.told = ""
+		if s.told != "" { // those before are back in place
+			s.told = ""
+			s.news(s.expires, nil)
+		}
 		return s.current
 	}
 	if err == nil {
@@ -156,11 +159,12 @@ func (s *Server) now() *tls.Config {
 		// Certificate and key are two files: between the two renamings they do not match.
 		if s.told != err.Error() {
 			s.told = err.Error()
-			s.trouble(fmt.Errorf("the certificate cannot be read again, the one before stays: %w", err))
+			s.news(s.expires, fmt.Errorf("the certificate cannot be read again, the one before stays: %w", err))
 		}
 		return s.current
 	}
 	s.seen, s.told = seen, ""
+	s.news(s.expires, nil)
 	return s.current
 }
 

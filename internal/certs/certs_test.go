@@ -57,7 +57,14 @@ func TestCertificateIsReadAgainWhenItsFilesChange(t *testing.T) {
 		ends := time.Now().Add(48 * time.Hour).Truncate(time.Second)
 		d := certtest.New(t)
 		var trouble []error
-		s, err := certs.NewServer(certs.Files{Cert: d.File("server.pem"), Key: d.File("server.key")}, func(err error) { trouble = append(trouble, err) })
+		var read []time.Time
+		s, err := certs.NewServer(certs.Files{Cert: d.File("server.pem"), Key: d.File("server.key")}, func(ends time.Time, err error) {
+			if err != nil {
+				trouble = append(trouble, err)
+				return
+			}
+			read = append(read, ends)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,6 +86,9 @@ func TestCertificateIsReadAgainWhenItsFilesChange(t *testing.T) {
 		}
 		if got := s.Expires(); !got.Equal(ends) {
 			t.Errorf("it ends %s, want %s", got, ends)
+		}
+		if len(read) != 1 || !read[0].Equal(ends) {
+			t.Errorf("told of certificates that end %s, want %s", read, ends)
 		}
 
 		d.Issue("other", about("third", ends))
@@ -107,8 +117,14 @@ func TestCertificateIsReadAgainWhenItsFilesChange(t *testing.T) {
 func TestTroubleWithFilesIsToldOnce(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		d := certtest.New(t)
-		told := 0
-		s, err := certs.NewServer(certs.Files{Cert: d.File("server.pem"), Key: d.File("server.key")}, func(error) { told++ })
+		told, over := 0, 0
+		s, err := certs.NewServer(certs.Files{Cert: d.File("server.pem"), Key: d.File("server.key")}, func(_ time.Time, err error) {
+			if err != nil {
+				told++
+			} else {
+				over++
+			}
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,9 +133,9 @@ func TestTroubleWithFilesIsToldOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, step := range []struct {
-			key  []byte
-			told int
-		}{{[]byte("no key"), 1}, {key, 1}, {[]byte("no key"), 2}} {
+			key        []byte
+			told, over int
+		}{{[]byte("no key"), 1, 0}, {key, 1, 1}, {[]byte("no key"), 2, 1}} {
 			if err := os.WriteFile(d.File("server.key"), step.key, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -127,16 +143,34 @@ func TestTroubleWithFilesIsToldOnce(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				s.Expires()
 			}
-			if told != step.told {
-				t.Errorf("with the key %.6q: told %d times, want %d", step.key, told, step.told)
+			if told != step.told || over != step.over {
+				t.Errorf("with the key %.6q: told %d times, and %d times that it is over; want %d and %d", step.key, told, over, step.told, step.over)
 			}
+		}
+		if err := os.WriteFile(d.File("server.key"), key, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		s.Expires()
+		// A file that is away for a while, and comes back as it was.
+		away := func(from, to string) {
+			if err := os.Rename(d.File(from), d.File(to)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+			s.Expires()
+		}
+		away("server.key", "aside.key")
+		away("aside.key", "server.key")
+		if told != 3 || over != 3 {
+			t.Errorf("with a file that was away: told %d times, and %d times that it is over; want 3 and 3", told, over)
 		}
 	})
 }
 
 func TestClientsHaveToShowACertificateOfTheAuthority(t *testing.T) {
 	d, stranger := certtest.New(t), certtest.New(t)
-	s, err := certs.NewServer(certs.Files{Cert: d.File("server.pem"), Key: d.File("server.key"), ClientCA: d.File("ca.pem")}, func(err error) { t.Error(err) })
+	s, err := certs.NewServer(certs.Files{Cert: d.File("server.pem"), Key: d.File("server.key"), ClientCA: d.File("ca.pem")}, func(_ time.Time, err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}

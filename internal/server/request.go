@@ -134,6 +134,9 @@ func (q *request) send(status int) error {
 func (q *request) sendAs(status int) error {
 	q.warnInHead()
 	h, b := q.w.Header(), q.out
+	if q.s.draining.Load() {
+		h["Connection"] = headerClose
+	}
 	if q.room.n > 0 {
 		q.room.holds(len(b))
 	}

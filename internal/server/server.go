@@ -105,6 +105,7 @@ type Server struct {
 	drained   chan struct{} // closed by the first Drain
 	drain     sync.Once
 	running   atomic.Int64 // requests being answered, except streams
+	late      atomic.Int64 // requests that began after the first Drain
 	streams   streams
 	lease     *lease // nil: it is not needed
 	sessions  sessions
@@ -279,7 +280,7 @@ func (s *Server) Drain() {
 	}
 }
 
-// Stop drains, stops accepting, gives running requests, streams and deliveries of webhooks
+// Stop drains, refuses what still comes for a moment, stops accepting, gives running requests, streams and deliveries of webhooks
 // 10 s, and closes the rest. The engine may be closed afterwards.
 func (s *Server) Stop() {
 	s.Drain()
@@ -288,6 +289,7 @@ func (s *Server) Stop() {
 	defer hooks.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), runningAtStop)
 	defer cancel()
+	s.refuseLate(ctx)
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.http.Shutdown(ctx) }()
 	// Shutdown waits seconds for a connection that has not sent a request yet; once
@@ -320,6 +322,26 @@ func (s *Server) Stop() {
 	s.closeLeft(nil)
 }
 
+// refuseLate refuses what comes on connections that clients are using, until nothing has come for a
+// moment. Shutdown closes those that have no request at the moment, and what is on its way then has no
+// answer: whoever sent it would not know that it was not done.
+func (s *Server) refuseLate(ctx context.Context) {
+	const looks = 10
+	look := time.NewTicker(quietAtStop / looks)
+	defer look.Stop()
+	for range looks {
+		was := s.late.Load()
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+		if s.late.Load() == was {
+			return
+		}
+	}
+}
+
 func (s *Server) closeLeft(err error) {
 	defer func() {
 		for _, l := range []*lines{&s.logins, &s.faults, &s.httpErrors} {
@@ -348,6 +370,10 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) (stream func()) {
 	q := s.requests.Get().(*request)
 	q.w, q.r, q.start, q.status = w, r, time.Now(), http.StatusOK
 	s.running.Add(1)
+	if s.draining.Load() {
+		s.late.Add(1)
+		w.Header()["Connection"] = headerClose
+	}
 	s.origins.mark(w.Header(), r)
 	if id := r.Header["X-Request-Id"]; id != nil && isRequestID(id[0]) {
 		w.Header()["X-Request-Id"] = id[:1]

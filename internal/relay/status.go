@@ -2,9 +2,11 @@ package relay
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,10 +33,24 @@ func (r *Relay) connected(l *link) {
 // lost notes that a link is not, and says so once.
 func (r *Relay) lost(l *link, err error) {
 	r.counts.lost.Add(1)
-	text := err.Error()
+	text := err.Error() + remedy(err)
 	if last := r.counts.lastError.Swap(&text); l.first && (last == nil || *last != text) {
 		r.log.Warn("the upstream is away; trying again", "url", r.Upstream(), "error", text)
 	}
+}
+
+// remedy is what the error of a link does not say about what mends it.
+func remedy(err error) string {
+	var authority x509.UnknownAuthorityError
+	switch {
+	case errors.As(err, &authority):
+		return "; name its authority's PEM file with ca=FILE in the URL of --upstream"
+	case strings.Contains(err.Error(), "gave HTTP response to HTTPS client"):
+		return "; the upstream does not speak TLS: use http://"
+	case strings.Contains(err.Error(), "remote error: tls:"):
+		return "; the upstream asks for a certificate that it knows: name one with cert=FILE and key=FILE in the URL of --upstream"
+	}
+	return ""
 }
 
 // Connected reports whether the relay has its connection to the upstream.

@@ -1,0 +1,68 @@
+package relay_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/certs"
+	"github.com/weirmq/weir/internal/relay"
+)
+
+// A relay has only its log to say why it is not ready; what mends that is in the same line.
+func TestARelaySaysWhatItsLinkLacks(t *testing.T) {
+	none := http.NotFoundHandler()
+	plain, stranger := httptest.NewServer(none), httptest.NewTLSServer(none)
+	asking := httptest.NewUnstartedServer(none)
+	asking.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	asking.StartTLS()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: asking.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*httptest.Server{plain, stranger, asking} {
+		s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+		defer s.Close()
+	}
+	for _, c := range []struct{ url, ca, want string }{
+		{strings.Replace(plain.URL, "http:", "https:", 1), "", "use http://"},
+		{stranger.URL, "", "ca=FILE"},
+		{asking.URL, ca, "cert=FILE"},
+	} {
+		lines := make(chan string, 1)
+		r, err := relay.New(relay.Options{
+			Upstream: c.url, Certs: certs.Client{CA: c.ca}, Limits: api.DefaultLimits(), MinHeartbeatMS: api.MinHeartbeatMS,
+			Logger: slog.New(slog.NewTextHandler(first(lines), nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { r.Run(ctx); close(ended) }()
+		if line := <-lines; !strings.Contains(line, c.want) {
+			t.Errorf("of %s the log says %q, want %q in it", c.url, line, c.want)
+		}
+		end()
+		<-ended
+	}
+}
+
+// first is a writer that passes on the first line.
+type first chan string
+
+func (f first) Write(b []byte) (int, error) {
+	select {
+	case f <- string(b):
+	default:
+	}
+	return len(b), nil
+}

@@ -165,6 +165,9 @@ func (r *Relay) dial(ctx context.Context) (*websocket.Conn, error) {
 		if resp != nil && resp.StatusCode == http.StatusUnauthorized {
 			return nil, errors.New("the upstream does not know the relay's key; set WEIR_UPSTREAM_KEY to one that may read")
 		}
+		if resp != nil && resp.StatusCode == http.StatusServiceUnavailable {
+			return nil, errNotReady
+		}
 		return nil, err
 	}
 	conn.SetReadLimit(maxRecords)

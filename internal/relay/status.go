@@ -14,6 +14,8 @@ import (
 
 var errOld = errors.New("the upstream is of a version that knows no relays; update it first")
 
+var errNotReady = errors.New("the upstream answers 503: it is not ready")
+
 // counts are what the relay counts.
 type counts struct {
 	received, reads, failed, lost atomic.Int64

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -28,7 +29,18 @@ func TestARelaySaysWhatItsLinkLacks(t *testing.T) {
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: asking.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []*httptest.Server{plain, stranger, asking} {
+	starting := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Authorization") == "" && !strings.HasPrefix(r.URL.Path, "/v0/health"):
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprint(w, `{"error":{"code":"unauthorized","message":"a key is needed"}}`)
+		case r.URL.Path == "/v0/ws":
+			w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			fmt.Fprint(w, "{}")
+		}
+	}))
+	for _, s := range []*httptest.Server{plain, stranger, asking, starting} {
 		s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 		defer s.Close()
 	}
@@ -36,10 +48,11 @@ func TestARelaySaysWhatItsLinkLacks(t *testing.T) {
 		{strings.Replace(plain.URL, "http:", "https:", 1), "", "use http://"},
 		{stranger.URL, "", "ca=FILE"},
 		{asking.URL, ca, "cert=FILE"},
+		{starting.URL, "", "it is not ready"},
 	} {
 		lines := make(chan string, 1)
 		r, err := relay.New(relay.Options{
-			Upstream: c.url, Certs: certs.Client{CA: c.ca}, Limits: api.DefaultLimits(), MinHeartbeatMS: api.MinHeartbeatMS,
+			Upstream: c.url, Key: "own", Certs: certs.Client{CA: c.ca}, Limits: api.DefaultLimits(), MinHeartbeatMS: api.MinHeartbeatMS,
 			Logger: slog.New(slog.NewTextHandler(first(lines), nil)),
 		})
 		if err != nil {

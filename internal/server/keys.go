@@ -80,7 +80,7 @@ func (ks *Keys) run(ctx context.Context, log *slog.Logger) {
 		case err != nil && err.Error() != told:
 			told = err.Error()
 			log.Error("the file of keys cannot be read; the keys before stay", "error", err)
-		case changed:
+		case changed, err == nil && told != "": // or it is back as it was
 			all, limited := ks.Count()
 			log.Info("the file of keys was read", "keys", all, "limited_to_prefixes", limited)
 		}

@@ -109,6 +109,37 @@ func TestKeysThatStayAreTheSame(t *testing.T) {
 	})
 }
 
+// A file that is away for a while is an error in the log, and one line says that it is back.
+func TestAFileOfKeysThatIsBackIsInTheLog(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "keys.json")
+		_, one := newFileKey("one", "read")
+		writeKeys(t, file, one)
+		keys, err := LoadKeys("", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			keys.run(ctx, slog.New(slog.NewTextHandler(&log, nil)))
+		}()
+		for _, to := range [][2]string{{file, file + ".aside"}, {file + ".aside", file}} {
+			if err := os.Rename(to[0], to[1]); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		end()
+		<-ended
+		if got := log.String(); strings.Count(got, "cannot be read") != 1 || strings.Count(got, "was read") != 1 {
+			t.Errorf("the log says\n%s", got)
+		}
+	})
+}
+
 // A key that is given other rights makes its watch sessions anew: those of before were made with
 // the rights that it had then.
 func TestAKeyWithOtherRightsOwnsNoSessionOfBefore(t *testing.T) {

@@ -287,6 +287,43 @@ func TestADamagedBackupIsRestoredIfThatIsAskedFor(t *testing.T) {
 	}
 }
 
+// What is left of a backup whose disk has let it rot is restored if there is no other: weir repair
+// says what that is, and marks it, and a server starts.
+func TestARottenBackupIsRestoredIfThatIsAskedFor(t *testing.T) {
+	files, lsn := sound(t)
+	for what, rot := range map[string]func(b []byte) []byte{
+		"a bit": func(b []byte) []byte { b[len(b)*2/3] ^= 4; return b },
+		"all":   func([]byte) []byte { return nil },
+	} {
+		base := t.TempDir()
+		dir, data := filepath.Join(base, "backup"), filepath.Join(base, "data")
+		putBackup(t, dir, files, lsn)
+		name := ""
+		for n, x := range files {
+			if strings.HasPrefix(n, "wal/") && len(x) > len(files[name]) {
+				name = n
+			}
+		}
+		err := os.Remove(filepath.Join(dir, name))
+		if b := rot([]byte(files[name])); b != nil {
+			err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), b, 0o600))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res := runWeir(t, "", "restore", dir, "--data-dir", data); res.err == nil || !strings.Contains(res.err.Error(), name) || !strings.Contains(res.err.Error(), "--no-verify") {
+			t.Errorf("%s: error %v, want it to name %s and --no-verify", what, res.err, name)
+		}
+		res := runWeir(t, "", "restore", "--no-verify", dir, "--data-dir", data)
+		if res.err != nil || !strings.Contains(res.stderr, name) || !strings.Contains(res.stderr, "weir repair "+data) {
+			t.Errorf("%s: error %v, said\n%s", what, res.err, res.stderr)
+		}
+		if res := runWeir(t, "", "repair", "--mark", data); res.err != nil {
+			t.Errorf("%s: repair: %v %s", what, res.err, res.stdout)
+		}
+	}
+}
+
 func TestWhatAKilledCommandLeftIsRemovedByTheNext(t *testing.T) {
 	files, lsn := sound(t)
 	base := t.TempDir()

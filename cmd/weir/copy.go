@@ -55,6 +55,8 @@ type copyResult struct {
 	held     engine.Contents
 	took     time.Duration
 	progress *copyProgress // nil: shown to nobody
+	bears    bool          // damaged files of a backup are restored, too
+	damaged  []error       // which were
 
 	Dir       string `json:"dir"`
 	Files     int    `json:"files"`

@@ -95,10 +95,16 @@ func (m *manifest) checkComplete(root *os.Root) error {
 	})
 }
 
+// errFileDamaged is wrapped by the error of a file that is not what it was when the backup was made.
+var errFileDamaged = errors.New("the backup is damaged")
+
 // copyFile copies one file of the backup to w and fails unless its size and
 // checksum match the manifest.
 func (f *manifestFile) copyFile(root *os.Root, w io.Writer) error {
 	in, err := root.Open(f.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s/%s is missing: %w", root.Name(), f.Name, errFileDamaged)
+	}
 	if err != nil {
 		return err
 	}
@@ -114,10 +120,10 @@ func (f *manifestFile) copyFile(root *os.Root, w io.Writer) error {
 // same fails unless size and checksum match the manifest.
 func (f *manifestFile) same(root *os.Root, size int64, sum string) error {
 	if size != f.Size {
-		return fmt.Errorf("%s/%s has %d bytes, its manifest says %d: the backup is damaged", root.Name(), f.Name, size, f.Size)
+		return fmt.Errorf("%s/%s has %d bytes, its manifest says %d: %w", root.Name(), f.Name, size, f.Size, errFileDamaged)
 	}
 	if !strings.EqualFold(sum, f.SHA256) {
-		return fmt.Errorf("%s/%s does not have the checksum in its manifest: the backup is damaged", root.Name(), f.Name)
+		return fmt.Errorf("%s/%s does not have the checksum in its manifest: %w", root.Name(), f.Name, errFileDamaged)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -28,8 +29,9 @@ clock: with the default --replica-every the result ends up to a second before th
 --dry-run prints what would be read, the resulting LSN, and from when to when the copy
 goes. A server that is started on what was restored needs another place for its copy.
 
-With --no-verify the records are not read: use it for a damaged backup if there is no
-other. Reading a damaged record is then an error.`
+With --no-verify the records are not read, and files that are damaged or missing are
+restored as far as they are there, with a warning for each: use it for a damaged backup
+if there is no other. weir repair then says what is damaged.`
 
 const restoreExample = `  weir restore /backups/weir-monday --data-dir ./weir-data
   weir restore file:///mnt/copy ./weir-data
@@ -88,12 +90,18 @@ func restoreBackup(ctx context.Context, cmd *cobra.Command, opt *restoreOptions)
 	done := copyResult{what: "restored into", Dir: opt.dataDir, progress: newCopyProgress(cmd.ErrOrStderr(), "weir restore")}
 	verify := done.readRestored
 	if opt.noVerify {
-		verify = leaveUnread
+		verify, done.bears = leaveUnread, true
 	}
 	err := done.restore(ctx, opt.from, verify)
 	done.progress.finish()
 	if err != nil {
 		return err
+	}
+	for _, err := range done.damaged {
+		fmt.Fprintf(cmd.ErrOrStderr(), "weir restore: %v; what is left of it was restored\n", err)
+	}
+	if len(done.damaged) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "weir restore: look what is damaged before a server is started: weir repair %s\n", opt.dataDir)
 	}
 	done.took = time.Since(start)
 	return opt.json.print(cmd.OutOrStdout(), done.complete())
@@ -120,7 +128,13 @@ func (r *copyResult) restore(ctx context.Context, backup string, verify func(ctx
 				return err
 			}
 			f := &r.m.Files[i]
-			copyOne := func(w io.Writer) error { return f.copyFile(from, io.MultiWriter(w, counted)) }
+			copyOne := func(w io.Writer) error { return r.bear(f.copyFile(from, io.MultiWriter(w, counted))) }
+			if _, err := from.Stat(f.Name); errors.Is(err, fs.ErrNotExist) {
+				if err := copyOne(io.Discard); err != nil { // an empty file in its place would be another damage
+					return err
+				}
+				continue
+			}
 			if err := writeFile(root, f.Name, copyOne); err != nil {
 				return err
 			}
@@ -129,11 +143,28 @@ func (r *copyResult) restore(ctx context.Context, backup string, verify func(ctx
 	})
 }
 
+// bear keeps the error of a damaged file if damage is to be restored, too.
+func (r *copyResult) bear(err error) error {
+	switch {
+	case !errors.Is(err, errFileDamaged):
+		return err
+	case !r.bears:
+		return unlessNoOther(err)
+	}
+	r.damaged = append(r.damaged, err)
+	return nil
+}
+
+// unlessNoOther adds to the error of a damaged backup what can be done with it.
+func unlessNoOther(err error) error {
+	return fmt.Errorf("%w; if there is no other backup, --no-verify restores what is readable", err)
+}
+
 // readRestored reads every live record that was restored.
 func (r *copyResult) readRestored(ctx context.Context, dir string) (err error) {
 	r.held, err = readRecords(ctx, dir, r.m, 0, r.progress)
 	if err != nil && ctx.Err() == nil && !engine.OfMachine(err) {
-		return fmt.Errorf("%w; if there is no other backup, --no-verify restores what is readable", err)
+		return unlessNoOther(err)
 	}
 	return err
 }

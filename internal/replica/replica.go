@@ -20,6 +20,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 )
@@ -38,6 +39,16 @@ var (
 	// ErrNotFound is returned by Files for a name that is not there.
 	ErrNotFound = errors.New("replica: no such file")
 )
+
+// Next is Log.Read for a place that something goes on from, as a base does. A leader trims only what
+// is in front of every base that stays, so what is gone behind one is damage.
+func Next(ctx context.Context, log Log, after uint64) (Entry, error) {
+	e, err := log.Read(ctx, after)
+	if errors.Is(err, ErrTrimmed) {
+		err = fmt.Errorf("%w: what was behind position %d is gone, and the log goes on further behind: %w", ErrDamaged, after, err)
+	}
+	return e, err
+}
 
 // IsBroken reports whether err is about what a copy has, which is damaged or gone, and not about
 // getting it.

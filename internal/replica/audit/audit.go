@@ -179,7 +179,7 @@ func (g *Groups) join(next Groups) {
 // Entries reads the log behind after. It stops at what is broken.
 func (c Copy) Entries(ctx context.Context, after uint64) (g Groups, err error) {
 	for {
-		e, err := c.Log.Read(ctx, after)
+		e, err := replica.Next(ctx, c.Log, after)
 		if errors.Is(err, io.EOF) {
 			return g, nil
 		}

@@ -56,7 +56,7 @@ func (c Copy) readBase(ctx context.Context, name string) (*replica.Base, error) 
 		return base, err
 	}
 	// It covers a gap of the log, and counts if its leader has begun to ship behind it.
-	e, err := c.Log.Read(ctx, base.After)
+	e, err := replica.Next(ctx, c.Log, base.After)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -145,13 +145,13 @@ func (c Copy) begin(ctx context.Context, base *replica.Base, behind int64, fs vf
 // error. A *DamagedError says where the copy is broken.
 func (m *Mirror) Follow(ctx context.Context, until uint64) error {
 	for until == 0 || m.At < until {
-		e, err := m.copy.Log.Read(ctx, m.At)
+		e, err := replica.Next(ctx, m.copy.Log, m.At)
 		switch {
 		case errors.Is(err, io.EOF) && until > 0:
 			return fmt.Errorf("the store says that the log of the copy ends behind position %d, and has said that it goes on to %d: nothing is built of a part of it", m.At, until)
 		case errors.Is(err, io.EOF):
 			return nil
-		case err != nil && ctx.Err() != nil, errors.Is(err, replica.ErrTrimmed):
+		case err != nil && ctx.Err() != nil:
 			return err
 		case err != nil && errors.Is(err, replica.ErrDamaged):
 			return &DamagedError{m.At, m.LSN, err}

@@ -128,7 +128,7 @@ func (plan *Plan) scan(ctx context.Context, c Copy, p Point) error {
 	found := p.LSN > 0 && p.LSN <= plan.Base.LSN // p, behind which nothing has to be whole
 	over := false                                // something is missing, behind p
 	for {
-		e, err := c.Log.Read(ctx, at)
+		e, err := replica.Next(ctx, c.Log, at)
 		if errors.Is(err, io.EOF) {
 			break
 		}

@@ -132,9 +132,10 @@ func (f *follower) read(ctx context.Context) (grown bool, err error) {
 	err = f.m.Follow(ctx, 0)
 	grown = grown || f.m.At != before
 	var bad *DamagedError
-	if errors.Is(err, replica.ErrTrimmed) || errors.As(err, &bad) {
+	if errors.As(err, &bad) {
+		tried := replica.BaseName(f.m.Base.After)
 		f.drop() // a newer base may be whole
-		err = f.damaged(ctx, err)
+		f.bad, f.why, f.found = tried, err, time.Now()
 	}
 	return grown, err
 }

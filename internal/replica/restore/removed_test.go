@@ -1,0 +1,133 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weirmq/weir/internal/replica"
+	"github.com/weirmq/weir/tests/bubble"
+)
+
+// strict is a log whose positions have no holes: of one it says that something was removed, as a database
+// and a topic do.
+type strict struct{ replica.Log }
+
+func (s strict) Read(ctx context.Context, after uint64) (replica.Entry, error) {
+	e, err := s.Log.Read(ctx, after)
+	if err == nil && e.Pos > after+1 {
+		return replica.Entry{}, replica.ErrTrimmed
+	}
+	return e, err
+}
+
+// robbed is a leader with an entry behind its newest base that somebody has removed: the one right
+// behind it, or a later one.
+func robbed(t *testing.T, first, gap bool) (l *leader, c Copy) {
+	l = lead(t)
+	l.put("a")
+	l.ship()
+	l.base()
+	if gap {
+		l.gap()
+	}
+	at := len(l.to.entries)
+	for range 4 {
+		l.write("a", 2)
+		l.ship()
+	}
+	if !first {
+		at += 2
+	}
+	l.to.entries = append(l.to.entries[:at:at], l.to.entries[at+1:]...)
+	c = l.to.copy()
+	c.Log = strict{c.Log}
+	return l, c
+}
+
+// Whoever has led goes on with its own directory when entries of the copy were removed, nobody else
+// with a part of it; and what is in front of them can be restored.
+func TestALogThatSomebodyHasRemovedEntriesFromIsDamaged(t *testing.T) {
+	for what, first := range map[string]bool{"right behind the base": true, "further behind": false} {
+		l, c := robbed(t, first, false)
+		var bad *DamagedError
+		if _, err := c.Plan(t.Context(), Point{}); !errors.As(err, &bad) || !errors.Is(err, replica.ErrDamaged) {
+			t.Errorf("%s: %v, want how far the copy is whole", what, err)
+		} else if plan, err := c.Plan(t.Context(), Point{LSN: bad.LSN}); err != nil {
+			t.Errorf("%s: what is in front of it: %v", what, err)
+		} else if err := c.Build(t.Context(), plan, vfs.NewMem(), "/then"); err != nil {
+			t.Errorf("%s: what is in front of it: %v", what, err)
+		}
+		young := l.directory(vfs.NewMem(), "/new")
+		young.Copy = c
+		if led, err := young.Lead(t.Context()); !errors.As(err, &bad) {
+			t.Errorf("%s: a new machine: %+v, %v", what, led, err)
+		}
+		d := l.directory(l.fs.FS, "/data")
+		d.Copy = c
+		if err := d.writeNote(note{Term: l.to.newest.Number}); err != nil {
+			t.Fatal(err)
+		}
+		want := digest(t, l.Engine)
+		l.stop()
+		if led, got := l.opened(d); got != want || led.LSN != 0 {
+			t.Errorf("%s: led %+v with %s, want %s", what, led, got, want)
+		}
+	}
+}
+
+// A base over a gap does not tell whether it counts if the entry is gone that would.
+func TestALeaderWhoseBaseLacksItsEntryGoesOn(t *testing.T) {
+	l, c := robbed(t, true, true)
+	if _, err := c.Plan(t.Context(), Point{}); !errors.Is(err, replica.ErrDamaged) {
+		t.Errorf("the base: %v", err)
+	}
+	d := l.directory(l.fs.FS, "/data")
+	d.Copy = c
+	if err := d.writeNote(note{Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	want := digest(t, l.Engine)
+	l.stop()
+	if led, got := l.opened(d); got != want || led.LSN != 0 {
+		t.Errorf("led %+v with %s, want %s", led, got, want)
+	}
+}
+
+// TestAStandbyOfALogWithoutSomeEntriesDoesNotFetchItsBaseAgainAndAgain is told of it, and takes the
+// next base when there is one.
+func TestAStandbyOfALogWithoutSomeEntriesDoesNotFetchItsBaseAgainAndAgain(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		l, c := robbed(t, false, false)
+		d := l.directory(vfs.NewMem(), "/standby")
+		var fetched atomic.Int64
+		d.Copy = Copy{Log: c.Log, Files: counting{c.Files, &fetched}}
+		led := make(chan error, 1)
+		go func() {
+			_, err := d.Stand(t.Context(), Standby{Silence: 15 * time.Second, Poll: 250 * time.Millisecond})
+			led <- err
+		}()
+		time.Sleep(time.Second)
+		once := fetched.Load()
+		time.Sleep(10 * time.Minute)
+		if n := fetched.Load(); n > 12*once {
+			t.Errorf("%d files were fetched in ten minutes, %d at first", n, once)
+		}
+		l.base()
+		l.append(replica.Group{Term: 1, Last: l.last, Pieces: []replica.Piece{replica.End}})
+		time.Sleep(time.Second)
+		select {
+		case err := <-led:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("there is a base behind what is missing, and the standby does not take it")
+		}
+		l.Close()
+	})
+}

@@ -93,6 +93,7 @@ type copier struct {
 	pos     atomic.Uint64             // of the newest entry that is stored
 	said    time.Time                 // when the last group was appended; run's
 	ready   chan *gapBase             // bases that run writes down
+	signs   chan chan struct{}        // asks run for a sign of life, and is closed when that is stored
 	bridged uint64                    // position behind which the last of them was to be; run's
 	shipped atomic.Int64              // bytes stored since the start
 	whole   atomic.Int64              // the copy was whole then, ns since the engine began
@@ -109,7 +110,7 @@ type copier struct {
 // startCopier begins to copy an engine that has recovered.
 func startCopier(e *Engine, r *Replica) *copier {
 	c := &copier{e: e, r: r.withDefaults(), tail: e.log.Tail(), ending: make(chan struct{}), last: r.LSN,
-		free: make(chan []byte, shipsAtOnce), ready: make(chan *gapBase), sums: map[string]string{}}
+		free: make(chan []byte, shipsAtOnce), ready: make(chan *gapBase), signs: make(chan chan struct{}), sums: map[string]string{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.baseIn, c.noBase = context.WithCancel(c.ctx)
 	for range shipsAtOnce {
@@ -155,6 +156,11 @@ func (c *copier) run() {
 			return
 		case b := <-c.ready:
 			b.done <- c.bridge(b)
+		case done := <-c.signs:
+			c.sign()
+			c.drain()
+			close(done)
+			continue
 		case <-alive:
 			c.live()
 			continue

@@ -16,13 +16,21 @@ const keptLook = time.Minute
 // kept finds out whether the copy's log and its newest base are still there. It returns an
 // error if a base has to be made; of a store that does not answer others tell.
 func (c *copier) kept(ctx context.Context) error {
-	if log, ok := c.r.Log.(interface{ Kept(context.Context) error }); ok {
-		if err := log.Kept(ctx); errors.Is(err, replica.ErrFenced) {
+	b, from := c.newest, uint64(0)
+	if b != nil {
+		from = b.After
+	}
+	if log, ok := c.r.Log.(interface {
+		Kept(ctx context.Context, from uint64) error
+	}); ok {
+		switch err := log.Kept(ctx, from); {
+		case errors.Is(err, replica.ErrFenced):
 			c.failed(err)
 			return nil
+		case errors.Is(err, replica.ErrDamaged):
+			return errors.Join(err, c.signed(ctx))
 		}
 	}
-	b := c.newest
 	if b == nil {
 		return nil
 	}
@@ -46,4 +54,20 @@ func (c *copier) kept(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// signed appends a sign of life: a base goes on behind an entry that is there.
+func (c *copier) signed(ctx context.Context) error {
+	done := make(chan struct{})
+	select {
+	case c.signs <- done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
@@ -358,6 +360,63 @@ func TestABaseThatIsRemovedComesBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// looked is a log that tells its leader, who looks, of what somebody has removed of it.
+type looked struct {
+	*shelfLog
+	found atomic.Pointer[error]
+	from  atomic.Uint64
+}
+
+func (l *looked) Kept(_ context.Context, from uint64) error {
+	l.from.Store(from)
+	if err := l.found.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// A copy of which entries were removed, while nothing is written, gets another base, behind an entry that is
+// there; the server of one that is lost ends.
+func TestALeaderThatWritesNothingLooksForTheCopysLog(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		s := newShelf(time.Millisecond)
+		log, fenced := &looked{}, error(nil)
+		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) {
+			log.shelfLog = o.Replica.Log.(*shelfLog)
+			o.Replica.Log = log
+			o.Replica.Fenced = func(err error) { fenced = err }
+		})
+		put(t, e, "a", configOf(api.Fsync))
+		if _, err := tryWrite(e, "a", `1`); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		before := names(t, s, replica.BasePrefix)
+		newest := replica.BaseAfter(before[len(before)-1])
+		if from := log.from.Load(); from != newest {
+			t.Errorf("it looks behind position %d, and the newest base is of %d", from, newest)
+		}
+		end := uint64(len(s.entries))
+		gone := fmt.Errorf("%w: somebody has removed it", replica.ErrDamaged)
+		log.found.Store(&gone)
+		time.Sleep(keptLook + time.Second)
+		log.found.Store(nil)
+		time.Sleep(time.Hour)
+		if after := names(t, s, replica.BasePrefix); len(after) != len(before)+1 || replica.BaseAfter(after[len(before)]) <= end {
+			t.Errorf("the bases are %v, were %v, and the log ended at %d", after, before, end)
+		}
+		if fenced != nil {
+			t.Errorf("it ends: %v", fenced)
+		}
+		lost := replica.Lost("it")
+		log.found.Store(&lost)
+		time.Sleep(2 * keptLook)
+		if !errors.Is(fenced, replica.ErrLost) {
+			t.Errorf("who has lost the log is told %v", fenced)
+		}
+	})
 }
 
 func names(t *testing.T, s *shelf, prefix string) (all []string) {

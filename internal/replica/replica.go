@@ -40,6 +40,15 @@ var (
 	ErrNotFound = errors.New("replica: no such file")
 )
 
+// Lost returns an ErrFenced that is an ErrLost: what says which part of the log is gone.
+func Lost(what string) error { return lostError{what} }
+
+type lostError struct{ what string }
+
+func (e lostError) Error() string { return ErrLost.Error() + ": " + e.what }
+
+func (e lostError) Unwrap() []error { return []error{ErrFenced, ErrLost} }
+
 // Next is Log.Read for a place that something goes on from, as a base does. A leader trims only what
 // is in front of every base that stays, so what is gone behind one is damage.
 func Next(ctx context.Context, log Log, after uint64) (Entry, error) {

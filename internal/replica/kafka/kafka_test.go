@@ -153,6 +153,8 @@ func TestLog(t *testing.T) {
 	t.Run("a lost end", func(t *testing.T) { lostEnd(t, b) })
 	t.Run("a reader of a lost end", func(t *testing.T) { readerOfLostEnd(t, b) })
 	t.Run("an end that has grown again", func(t *testing.T) { regrownEnd(t, b) })
+	t.Run("a leader looks", func(t *testing.T) { leaderLooks(t, b) })
+	t.Run("a topic is made anew", func(t *testing.T) { madeAnew(t, b) })
 }
 
 // leavings are records of an old leader between and behind those of a new one.
@@ -336,7 +338,10 @@ func lostEnd(t *testing.T, b *kafkatest.Broker) {
 	b.Kill()
 	b.LoseEnd("ended", 0, 3)
 	b.Restart()
-	if o := await(t, start(t, l, "e")); !errors.Is(o.err, replica.ErrFenced) {
+	if err := l.Kept(t.Context(), 0); !errors.Is(err, replica.ErrLost) {
+		t.Errorf("who looks for a lost end is told %v", err)
+	}
+	if o := await(t, start(t, l, "e")); !errors.Is(o.err, replica.ErrLost) {
 		t.Errorf("behind a lost end: %+v", o)
 	}
 	next := open(t, address)
@@ -432,8 +437,8 @@ func regrownEnd(t *testing.T, b *kafkatest.Broker) {
 		if term, err := walker.Newest(t.Context()); err != nil || term.Number != led.Term {
 			t.Errorf("%s: the newest term is %+v, %v", topic, term, err)
 		}
-		if o := await(t, start(t, old, "void")); !errors.Is(o.err, replica.ErrFenced) {
-			t.Errorf("%s: the old leader's entry: %+v", topic, o)
+		if o := await(t, start(t, old, "void")); !errors.Is(o.err, replica.ErrFenced) || errors.Is(o.err, replica.ErrLost) {
+			t.Errorf("%s: the old leader's entry, while another leads: %+v", topic, o)
 		}
 		if o := await(t, start(t, next, "last")); o.err != nil {
 			t.Fatal(o.err)

@@ -24,6 +24,7 @@ type leader struct {
 	ended   chan struct{} // closed when run has returned
 	wake    chan struct{} // there is something to send
 	acks    chan ack
+	looks   chan look
 
 	mu     sync.Mutex
 	number uint64 // of the entry appended last
@@ -58,7 +59,7 @@ func newLeader(log *Log, at place) *leader {
 	return &leader{
 		log: log, term: at.term, node: at.node, started: at.started, at: at, heardAt: time.Now(), cursor: cursor{log: log},
 		slots: make(chan struct{}, replica.Window), over: make(chan struct{}), ended: make(chan struct{}),
-		wake: make(chan struct{}, 1), acks: make(chan ack, 64),
+		wake: make(chan struct{}, 1), acks: make(chan ack, 64), looks: make(chan look),
 	}
 }
 
@@ -133,10 +134,13 @@ func (l *leader) run() {
 		case <-l.wake:
 		case a := <-l.acks:
 			l.heard(ctx, a)
+		case q := <-l.looks:
+			q.answer <- l.kept(ctx, q.from)
 		case <-l.over:
 		}
 		if l.failed != nil && l.underWay == 0 {
 			l.log.opt.Trouble(wrap(l.failed))
+			l.madeAnew(ctx)
 			l.pause()
 			l.failed, l.sent = nil, l.at.number // again; what was stored nevertheless counts once
 		}
@@ -198,7 +202,7 @@ func (l *leader) heard(ctx context.Context, a ack) {
 			l.failed = err
 			return
 		} else if !still {
-			l.stop(fmt.Errorf("%w, or the topic has lost records that it had confirmed: position %d is another's", replica.ErrFenced, l.at.pos))
+			_ = l.lost(ctx, fmt.Sprintf("position %d is another's", l.at.pos)) // the leader ends with it
 			return
 		}
 		if _, counts := l.at.step(a.offset, a.record, true); counts {
@@ -210,7 +214,7 @@ func (l *leader) heard(ctx context.Context, a ack) {
 			return
 		}
 	case a.record.number > l.at.number: // known as another one's place
-		l.stop(fmt.Errorf("%w, or the topic has lost records that it had confirmed: offset %d was given out again", replica.ErrFenced, a.offset))
+		_ = l.lost(ctx, fmt.Sprintf("offset %d was given out again", a.offset)) // the leader ends with it
 		return
 	}
 	if l.at.term == l.term && l.underWay == 0 && l.sent > l.at.number && l.failed == nil {

@@ -202,7 +202,7 @@ func (l *leader) ask(ctx context.Context, conn *pgx.Conn) error {
 			return err
 		}
 		if term == l.term && asked != l.asked {
-			return fmt.Errorf("%w: the database had lost term %d, which another one has now", replica.ErrFenced, term)
+			return nil // what is there may be another's
 		}
 		return tx.QueryRow(ctx, `SELECT coalesce(max(pos), 0) FROM weir_replica_log WHERE log = $1 AND pos BETWEEN $2 AND $3 AND term = $4`,
 			l.log.name, first-1, first+replica.Window, l.term).Scan(&have)
@@ -210,17 +210,13 @@ func (l *leader) ask(ctx context.Context, conn *pgx.Conn) error {
 	if err == nil {
 		err = unwarned(conn.PgConn())
 	}
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return err
+	if err == nil {
+		l.done(have)
 	}
-	l.done(have)
-	switch {
-	case term != l.term:
-		return replica.ErrFenced
-	case have < first-1:
-		return fmt.Errorf("%w, or the database has lost entries that it had confirmed: position %d is not there", replica.ErrFenced, first-1)
+	if err = l.still(err, term, asked); err == nil && have < first-1 {
+		err = replica.Lost(fmt.Sprintf("position %d is not there any more", first-1))
 	}
-	return nil
+	return err
 }
 
 // done calls back for the entries up to pos, which are stored.

@@ -23,7 +23,13 @@ import (
 // open returns the log that bears the test's name, by way of addr.
 func open(t *testing.T, s *postgrestest.Server, addr string) *postgres.Log {
 	t.Helper()
-	u, err := url.Parse(s.URL(addr) + "&log=" + url.QueryEscape(t.Name()))
+	return openAt(t, s.URL(addr))
+}
+
+// openAt is open in the database of a URL.
+func openAt(t *testing.T, address string) *postgres.Log {
+	t.Helper()
+	u, err := url.Parse(address + "&log=" + url.QueryEscape(t.Name()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +155,9 @@ func TestLog(t *testing.T) {
 		"confirmed entries are gone":    confirmedEntriesAreGone,
 		"a reader of lost entries":      readerOfLostEntries,
 		"logs do not mix":               logsDoNotMix,
+		"a leader looks":                looksForWhatIsThere,
+		"a leader looks behind a base":  looksBehindABase,
+		"a leader looks for its tables": looksForItsTables,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); f(t, s) })
 	}
@@ -411,7 +420,7 @@ func confirmedEntriesAreGone(t *testing.T, s *postgrestest.Server) {
 	if _, err := direct(t, s).Exec(t.Context(), `DELETE FROM weir_replica_log WHERE log = $1 AND pos = $2`, t.Name(), end); err != nil {
 		t.Fatal(err)
 	}
-	if o := await(t, start(t, t.Context(), l, "c")); !errors.Is(o.err, replica.ErrFenced) || !strings.Contains(o.err.Error(), "lost") {
+	if o := await(t, start(t, t.Context(), l, "c")); !errors.Is(o.err, replica.ErrLost) {
 		t.Errorf("behind an entry that is gone: %+v", o)
 	}
 	equal(t, read(t, l), []string{"a"})

@@ -45,8 +45,8 @@ func (s *session) lookedLocked() uint64 {
 }
 
 // Kept looks, for a leader that appends nothing, whether the store still has what it had confirmed. It
-// returns an ErrFenced if not.
-func (l *Log) Kept(ctx context.Context) error {
+// returns an ErrFenced if not. Objects go with age: the base behind which they go on is gone before them.
+func (l *Log) Kept(ctx context.Context, _ uint64) error {
 	ctx, cancel := l.until(ctx)
 	defer cancel()
 	l.mu.Lock()
@@ -94,17 +94,8 @@ func (s *session) entryKept(ctx context.Context, pos uint64) error {
 	if err != nil || len(numbers) > 0 && numbers[len(numbers)-1] != s.term {
 		return cmp.Or(err, replica.ErrFenced)
 	}
-	return lostError{slotName(pos)}
+	return replica.Lost(slotName(pos) + " is not there any more")
 }
-
-// lostError names an entry that was stored and is not there any more.
-type lostError struct{ name string }
-
-func (e lostError) Error() string {
-	return fmt.Sprintf("%v: %s is not there any more", replica.ErrLost, e.name)
-}
-
-func (e lostError) Unwrap() []error { return []error{replica.ErrFenced, replica.ErrLost} }
 
 // markKept puts an object back that is not there any more: without FORMAT nobody finds the copy.
 func (s *session) markKept(ctx context.Context, m mark) error {

@@ -160,7 +160,7 @@ func TestTermsThatAreGoneKeepNobodyFromLeading(t *testing.T) {
 func TestAnIdleLeaderLooksWhenItIsAsked(t *testing.T) {
 	k := leads(t, &memory{all: map[string][]byte{}})
 	k.remove(t, "term/", "FORMAT")
-	if err := k.Kept(t.Context()); err != nil {
+	if err := k.Kept(t.Context(), 0); err != nil {
 		t.Errorf("without FORMAT and its term it is told %v", err)
 	}
 	for _, name := range []string{"FORMAT", "term/0000000001"} {
@@ -169,10 +169,10 @@ func TestAnIdleLeaderLooksWhenItIsAsked(t *testing.T) {
 		}
 	}
 	k.remove(t, "log/")
-	if err := k.Kept(t.Context()); !errors.Is(err, replica.ErrLost) || !errors.Is(err, replica.ErrFenced) {
+	if err := k.Kept(t.Context(), 0); !errors.Is(err, replica.ErrLost) || !errors.Is(err, replica.ErrFenced) {
 		t.Errorf("without its entries it is told %v", err)
 	}
-	if err := slots.New(k.objects, slots.Options{}).Kept(t.Context()); err != nil {
+	if err := slots.New(k.objects, slots.Options{}).Kept(t.Context(), 0); err != nil {
 		t.Errorf("who does not lead is told %v", err)
 	}
 }

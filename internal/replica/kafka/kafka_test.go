@@ -154,6 +154,7 @@ func TestLog(t *testing.T) {
 	t.Run("a reader of a lost end", func(t *testing.T) { readerOfLostEnd(t, b) })
 	t.Run("an end that has grown again", func(t *testing.T) { regrownEnd(t, b) })
 	t.Run("a leader looks", func(t *testing.T) { leaderLooks(t, b) })
+	t.Run("an emptied topic", func(t *testing.T) { emptied(t, b) })
 	t.Run("a topic is made anew", func(t *testing.T) { madeAnew(t, b) })
 }
 

@@ -1,8 +1,10 @@
 package kafka_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
@@ -75,5 +77,36 @@ func madeAnew(t *testing.T, b *kafkatest.Broker) {
 		if err := err(l); !errors.Is(err, replica.ErrLost) {
 			t.Errorf("who %s is told %v", how, err)
 		}
+	}
+}
+
+// emptied is a topic whose records are all deleted, as by a retention that somebody has set: who looks for the
+// newest term does not wait for one, and who leads goes on behind them. Who knew the term still does.
+func emptied(t *testing.T, b *kafkatest.Broker) {
+	address := b.URL() + "/emptied"
+	l, walker := open(t, address), open(t, address)
+	lead(t, l)
+	o := await(t, start(t, l, "a"))
+	if _, err := walker.Newest(t.Context()); o.err != nil || err != nil {
+		t.Fatal(o.err, err)
+	}
+	deleteBefore(t, b, "emptied", int64(o.pos))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	next := open(t, address)
+	for who, want := range map[*kafka.Log]uint64{next: 0, walker: 1} {
+		if term, err := who.Newest(ctx); err != nil || term.Number != want {
+			t.Fatalf("the newest term is %+v, %v, want %d", term, err, want)
+		}
+	}
+	led, err := next.Lead(ctx, "node")
+	if err != nil || led.End <= o.pos {
+		t.Fatalf("who leads behind position %d has %+v, %v", o.pos, led, err)
+	}
+	if o := await(t, start(t, next, "b")); o.err != nil {
+		t.Error(o.err)
+	}
+	if e, err := walker.Read(ctx, led.End); err != nil || string(e.Data) != "b" {
+		t.Errorf("behind the new term there is %q, %v", e.Data, err)
 	}
 }

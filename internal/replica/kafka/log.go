@@ -56,7 +56,12 @@ func (l *Log) walkOn(ctx context.Context) error {
 			l.end = place{}
 		}
 	}
-	if b.start > 0 && l.end.next <= b.start {
+	switch {
+	case b.start == b.end: // all that there was is deleted, and no record to learn from
+		if l.end.next < b.end {
+			l.end = place{next: b.end}
+		}
+	case b.start > 0 && l.end.next <= b.start:
 		if l.end, err = l.endCursor.first(ctx, b.start); err != nil {
 			return err
 		}

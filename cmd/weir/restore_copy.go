@@ -32,6 +32,7 @@ type copyPlan struct {
 	Newest    time.Time `json:"newest"`
 	Topics    int       `json:"topics,omitempty"`
 	Records   uint64    `json:"records,omitempty"`
+	LostEnd   bool      `json:"lost_end,omitempty"`
 	ElapsedMS int64     `json:"elapsed_ms,omitempty"`
 }
 
@@ -40,7 +41,7 @@ func (c *copyPlan) complete() *copyPlan {
 	c.BaseLSN, c.BaseTaken = p.Base.LSN, p.Base.Taken.UTC()
 	c.Groups, c.Bytes, c.LSN = p.Groups, p.Bytes, p.LSN
 	c.OldestLSN, c.Oldest, c.NewestLSN, c.Newest = p.OldestLSN, p.Oldest.UTC(), p.NewestLSN, p.Newest.UTC()
-	c.ElapsedMS = c.took.Milliseconds()
+	c.LostEnd, c.ElapsedMS = p.LostEnd, c.took.Milliseconds()
 	if c.held != nil {
 		c.Topics, c.Records = c.held.Topics, c.held.Records
 	}
@@ -99,6 +100,9 @@ func restoreCopy(ctx context.Context, say *copyProgress, opt *restoreOptions) (_
 	done := &copyPlan{}
 	if done.plan, err = source.Plan(ctx, point); err != nil {
 		return nil, err
+	}
+	if done.plan.LostEnd {
+		fmt.Fprintln(say, "weir: the store has lost the end of the copy's log, which ends in front of the newest base: what was confirmed behind that is not in the copy")
 	}
 	if opt.dryRun {
 		return done.complete(), nil

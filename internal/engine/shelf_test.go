@@ -126,6 +126,12 @@ func (s *shelf) Read(_ context.Context, after uint64) (replica.Entry, error) {
 	return s.entries[after], nil
 }
 
+func (s *shelf) End(context.Context) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return uint64(len(s.entries)), nil
+}
+
 func (s *shelf) Trim(_ context.Context, upTo uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

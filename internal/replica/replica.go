@@ -102,6 +102,9 @@ type Log interface {
 	// of an entry that counts; io.EOF if there is none yet, ErrTrimmed if there was
 	// one and it was removed.
 	Read(ctx context.Context, after uint64) (Entry, error)
+	// End returns the position of the last entry that counts, also if that was trimmed since; 0: there
+	// was none. What ends in front of a place that Read knew has lost its end.
+	End(ctx context.Context) (uint64, error)
 	// Trim removes entries up to and including upTo. What it cannot remove yet
 	// it leaves.
 	Trim(ctx context.Context, upTo uint64) error

@@ -158,11 +158,23 @@ func (c Copy) Whole(ctx context.Context, bases []Base, broken func(error)) (Grou
 		g, err = c.Entries(ctx, after)
 		all.join(g)
 	}
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err != nil && ctx.Err() == nil:
 		broken(err)
 		err = nil
+	case err == nil && len(bases) > 0 && all.Last < bases[len(bases)-1].After:
+		err = c.reaches(ctx, bases[len(bases)-1], broken)
 	}
 	return all, err
+}
+
+// reaches tells broken of a log that ends in front of the newest base: behind that there may have been more.
+func (c Copy) reaches(ctx context.Context, newest Base, broken func(error)) error {
+	end, err := c.Log.End(ctx)
+	if err == nil && end < newest.After {
+		broken(fmt.Errorf("%w: the log ends at position %d, and %s goes on behind %d: the store has lost what it had confirmed", replica.ErrDamaged, end, newest.Name, newest.After))
+	}
+	return err
 }
 
 // join adds entries further behind.

@@ -31,6 +31,13 @@ func (l entries) Read(_ context.Context, after uint64) (replica.Entry, error) {
 	return replica.Entry{}, io.EOF
 }
 
+func (l entries) End(context.Context) (uint64, error) {
+	if len(l.all) == 0 {
+		return l.trimmed, nil
+	}
+	return l.all[len(l.all)-1].Pos, nil
+}
+
 func entry(pos, term uint64, g replica.Group) replica.Entry {
 	return replica.Entry{Pos: pos, Term: term, Data: g.Encode(nil)}
 }
@@ -111,5 +118,28 @@ func TestBasesAreWhatTheirNamesSay(t *testing.T) {
 	}
 	if files.gets["kv/1"] != 1 {
 		t.Errorf("a file was read %d times", files.gets["kv/1"])
+	}
+}
+
+// A log that was emptied looks like one without entries: a base that goes on behind more says that it is none.
+func TestALogThatEndsInFrontOfABaseIsBroken(t *testing.T) {
+	bases := []audit.Base{{Name: "base/5", Base: replica.Base{After: 5}}}
+	whole := []replica.Entry{{Pos: 1, Term: 1}, entry(5, 1, replica.Group{Term: 1, Last: 9})}
+	for what, c := range map[string]struct {
+		log    entries
+		broken bool
+	}{
+		"whole":               {entries{all: whole}, false},
+		"trimmed up to there": {entries{trimmed: 5}, false},
+		"without its last":    {entries{all: whole[:1]}, true},
+		"emptied":             {entries{}, true},
+	} {
+		var broken []error
+		if _, err := (audit.Copy{Log: c.log}).Whole(t.Context(), bases, func(err error) { broken = append(broken, err) }); err != nil {
+			t.Errorf("a log %s: %v", what, err)
+		}
+		if c.broken != (len(broken) == 1 && errors.Is(broken[0], replica.ErrDamaged)) || len(broken) > 1 {
+			t.Errorf("of a log %s is broken: %v", what, broken)
+		}
 	}
 }

@@ -237,6 +237,15 @@ func lostUpTo(pos uint64) error {
 	return fmt.Errorf("kafka: %w: the brokers have lost records up to position %d, which they had confirmed, and another server leads", replica.ErrTrimmed, pos)
 }
 
+// End implements replica.Log. Of a topic whose records are all gone it is known where they ended.
+func (l *Log) End(ctx context.Context) (uint64, error) {
+	end, err := l.toEnd(ctx)
+	if end.pos == 0 && end.next > 0 {
+		return uint64(end.next), wrap(err)
+	}
+	return end.pos, wrap(err)
+}
+
 // Trim implements replica.Log. The record at upTo stays: a reader that comes from there learns
 // from it which records count.
 func (l *Log) Trim(ctx context.Context, upTo uint64) error {

@@ -199,6 +199,14 @@ func (l *Log) nextAhead() replica.Entry {
 	return replica.Entry{Pos: e.pos, Term: e.term, Data: e.data}
 }
 
+// End implements replica.Log.
+func (l *Log) End(ctx context.Context) (pos uint64, err error) {
+	err = l.again(ctx, func(ctx context.Context) error {
+		return l.pool.QueryRow(ctx, `SELECT coalesce(max(pos), 0) FROM weir_replica_log WHERE log = $1`, l.name).Scan(&pos)
+	})
+	return pos, wrap(err)
+}
+
 // Trim implements replica.Log. The last entry stays: the next one comes behind it.
 func (l *Log) Trim(ctx context.Context, upTo uint64) error {
 	l.mu.Lock()

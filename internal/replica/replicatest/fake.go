@@ -287,6 +287,19 @@ func (h *Handle) Read(ctx context.Context, after uint64) (replica.Entry, error) 
 	return replica.Entry{}, io.EOF
 }
 
+// End returns the position of the last entry.
+func (h *Handle) End(ctx context.Context) (uint64, error) {
+	h.memory.mu.Lock()
+	defer h.memory.mu.Unlock()
+	if h.flaw == "what was trimmed is no end" && len(h.memory.entries) == 0 {
+		return 0, h.alive(ctx)
+	}
+	if h.flaw == "the end is behind the last entry" {
+		return h.memory.last + 1, h.alive(ctx)
+	}
+	return h.memory.last, h.alive(ctx)
+}
+
 // Trim removes entries.
 func (h *Handle) Trim(ctx context.Context, upTo uint64) error {
 	if err := h.alive(ctx); err != nil {

@@ -36,6 +36,9 @@ func emptyLog(r *run) {
 	if e, err := log.Read(r.ctx, 0); !errors.Is(err, io.EOF) {
 		r.Errorf("Read returns %+v, %v, want io.EOF", e, err)
 	}
+	if end, err := log.End(r.ctx); err != nil || end != 0 {
+		r.Errorf("End returns %d, %v", end, err)
+	}
 }
 
 func comeBack(r *run) {
@@ -94,6 +97,11 @@ func theEnd(r *run) {
 		for range 2 {
 			if e, err := reader.Read(r.ctx, after); !errors.Is(err, io.EOF) {
 				r.Fatalf("Read at the end returns %+v, %v", e, err)
+			}
+		}
+		for _, h := range []*handle{writer, reader} {
+			if end, err := h.End(r.ctx); err != nil || end != after {
+				r.Fatalf("End returns %d, %v, want %d", end, err, after)
 			}
 		}
 		pos := writer.must(fmt.Sprint(i))[0]

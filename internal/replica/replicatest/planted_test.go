@@ -48,6 +48,8 @@ var flaws = map[flaw]string{
 	"trim removes one too many":                   "trim_removes_what_is_in_front",
 	"what was trimmed is skipped":                 "trim_removes_what_is_in_front",
 	"positions begin again after a trim":          "trimming_too_much",
+	"the end is behind the last entry":            "the_end_is_an_end",
+	"what was trimmed is no end":                  "trimming_too_much",
 	"a torn file is there":                        "a_torn_upload",
 	"a file of the wrong size is taken":           "a_torn_upload",
 	"files are not replaced":                      "a_file_is_replaced",

@@ -104,6 +104,9 @@ func trimTooMuch(r *run) {
 			r.Fatal(err)
 		}
 	}
+	if end, err := r.open().End(r.ctx); err != nil || end != last {
+		r.Errorf("End returns %d, %v, want %d", end, err, last)
+	}
 	if got := r.open().entries(last); len(got) > 0 {
 		r.Errorf("behind the last entry there is %+v", got)
 	}

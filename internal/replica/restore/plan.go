@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,10 @@ type Plan struct {
 	// What the copy can be restored to: Oldest is its oldest base, Newest the time of
 	// its last group.
 	OldestLSN, NewestLSN uint64
-	Oldest, Newest       time.Time
+	// LostEnd says that the log ends in front of the newest base: the store has lost entries, and maybe
+	// some behind it.
+	LostEnd        bool
+	Oldest, Newest time.Time
 }
 
 // Plan reads the copy to find out how a directory as of p is built.
@@ -55,7 +59,20 @@ func (c Copy) plan(ctx context.Context, p Point, broken []replica.BaseFile) (*Pl
 	plan.terms = []uint64{plan.Base.Term}
 	plan.Until, plan.LSN = plan.Base.After, plan.Base.LSN
 	plan.NewestLSN, plan.Newest = plan.Base.LSN, plan.Base.Taken
-	return plan, plan.scan(ctx, c, p)
+	at, err := plan.scan(ctx, c, p)
+	if err == nil && at == plan.newest.After { // it has nothing behind it
+		plan.LostEnd, err = c.endsBefore(ctx, at)
+	}
+	return plan, err
+}
+
+// endsBefore reports whether the log ends in front of a place that it had.
+func (c Copy) endsBefore(ctx context.Context, pos uint64) (bool, error) {
+	end, err := c.Log.End(ctx)
+	if err != nil {
+		return false, fmt.Errorf("the end of the copy's log: %w", err)
+	}
+	return end < pos, nil
 }
 
 // choose takes the newest base that is not behind p.
@@ -97,6 +114,12 @@ func (plan *Plan) choose(ctx context.Context, c Copy, names []string, p Point) e
 		if len(plan.broken) > 0 {
 			return errNoOther
 		}
+		if len(names) > 0 {
+			newest := replica.BaseAfter(names[len(names)-1])
+			if before, err := c.endsBefore(ctx, newest); err != nil || before {
+				return cmp.Or(err, fmt.Errorf("%w that counts: the log ends in front of position %d, behind which %s goes on, so the store has lost what it had confirmed", ErrEmpty, newest, names[len(names)-1]))
+			}
+		}
 		return ErrEmpty
 	}
 	return fmt.Errorf("the copy begins at LSN %d, %s; --at must not be in front of it", plan.OldestLSN, plan.Oldest.UTC().Format(time.RFC3339))
@@ -120,8 +143,8 @@ func (plan *Plan) begins(ctx context.Context, c Copy, names []string) error {
 	return nil
 }
 
-// scan reads the log behind the base.
-func (plan *Plan) scan(ctx context.Context, c Copy, p Point) error {
+// scan reads the log behind the base. It returns the position that it ends at.
+func (plan *Plan) scan(ctx context.Context, c Copy, p Point) (at uint64, err error) {
 	check, at := newChain(&plan.Base), plan.Base.After
 	base := plan.Bytes
 	groups, read := 0, base
@@ -138,7 +161,7 @@ func (plan *Plan) scan(ctx context.Context, c Copy, p Point) error {
 		}
 		if errors.Is(err, replica.ErrDamaged) {
 			if over = found; !found {
-				return &DamagedError{at, plan.NewestLSN, err}
+				return at, &DamagedError{at, plan.NewestLSN, err}
 			}
 			if plan.newest.After < at || plan.newest.LSN <= check.last {
 				break
@@ -148,7 +171,7 @@ func (plan *Plan) scan(ctx context.Context, c Copy, p Point) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("reading the copy behind position %d of its log: %w", at, err)
+			return at, fmt.Errorf("reading the copy behind position %d of its log: %w", at, err)
 		}
 		c.progress(read+int64(len(e.Data))-base, 0)
 		if e.Term > plan.terms[len(plan.terms)-1] {
@@ -175,9 +198,9 @@ func (plan *Plan) scan(ctx context.Context, c Copy, p Point) error {
 		plan.Until, plan.Groups, plan.Bytes = at, groups, read
 	}
 	if p.LSN > 0 && !found {
-		return fmt.Errorf("the copy ends at LSN %d, %s; --at must not be behind it", plan.NewestLSN, plan.Newest.UTC().Format(time.RFC3339))
+		return at, fmt.Errorf("the copy ends at LSN %d, %s; --at must not be behind it", plan.NewestLSN, plan.Newest.UTC().Format(time.RFC3339))
 	}
-	return nil
+	return at, nil
 }
 
 // Build builds dir, which must be empty, as planned. If the planned base turns out to be broken

@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -130,4 +131,39 @@ func TestAStandbyOfALogWithoutSomeEntriesDoesNotFetchItsBaseAgainAndAgain(t *tes
 		}
 		l.Close()
 	})
+}
+
+// Of a log that ends in front of the newest base nobody knows what it had behind that, so it is said. A base
+// that covers a gap does not count then.
+func TestARestoreSaysThatTheLogHasLostItsEnd(t *testing.T) {
+	for what, c := range map[string]struct {
+		gap   bool
+		lose  int
+		lost  bool
+		empty bool
+	}{
+		"of a whole one":                 {lose: 0},
+		"without what is behind it":      {lose: 1},
+		"without what is in front of it": {lose: 2, lost: true},
+		"without all, over a gap":        {gap: true, lose: 2, empty: true},
+	} {
+		l := lead(t)
+		l.put("a")
+		l.ship()
+		l.base()
+		if c.gap {
+			l.gap()
+		}
+		l.write("a", 2)
+		l.ship()
+		l.to.lose(c.lose)
+		plan, err := l.to.copy().Plan(t.Context(), Point{})
+		switch {
+		case c.empty && (!errors.Is(err, ErrEmpty) || !strings.Contains(err.Error(), "lost")):
+			t.Errorf("%s: %v", what, err)
+		case !c.empty && (err != nil || plan.LostEnd != c.lost):
+			t.Errorf("%s: %+v, %v", what, plan, err)
+		}
+		l.stop()
+	}
 }

@@ -85,6 +85,15 @@ func (s *shelfLog) Append(_ context.Context, data []byte, stored func(uint64, er
 	return nil
 }
 
+func (s *shelfLog) End(context.Context) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.entries) == 0 {
+		return 0, nil
+	}
+	return s.entries[len(s.entries)-1].Pos, nil
+}
+
 func (s *shelfLog) Trim(context.Context, uint64) error { return nil }
 
 func (s *shelfLog) Close() error { return nil }

@@ -154,6 +154,14 @@ func (l *Log) end(ctx context.Context) (place, error) {
 	return at, err
 }
 
+// End returns the position of the last entry that counts.
+func (l *Log) End(ctx context.Context) (uint64, error) {
+	ctx, cancel := l.until(ctx)
+	defer cancel()
+	at, err := l.end(ctx)
+	return at.pos, err
+}
+
 // first returns a place behind the first entry that is there.
 func (l *Log) first(ctx context.Context) (place, error) {
 	found, err := l.list(ctx, slots, "", 1)

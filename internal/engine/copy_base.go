@@ -31,7 +31,7 @@ const (
 // gapBase is a base that goes on behind entries that are missing.
 type gapBase struct {
 	base   *replica.Base
-	newest uint64 // position of the newest base that is there
+	others []uint64 // positions of the bases that are there, ascending
 	done   chan error
 }
 
@@ -101,7 +101,7 @@ func (c *copier) makeBase(ctx context.Context, gap bool) error {
 	c.named = b.LSN
 	if gap {
 		g := &gapBase{base: b, done: make(chan error, 1)}
-		if g.newest, err = c.newestBase(ctx); err != nil {
+		if g.others, err = c.otherBases(ctx); err != nil {
 			return err
 		}
 		select {
@@ -176,7 +176,16 @@ func (c *copier) bridge(g *gapBase) error {
 	c.drain()
 	// The store may still carry out what failed at c.bridged, and a log that has lost its end goes
 	// on in front of a base that is older.
-	for c.pos.Load() <= max(g.newest, c.bridged) && c.ctx.Err() == nil {
+	behind, ahead := c.bridged, uint64(0)
+	if n := len(g.others); n > 0 {
+		ahead = g.others[n-1]
+	}
+	far := ahead > c.pos.Load()+farAhead
+	if !far {
+		behind = max(behind, ahead)
+	}
+	// Whoever appends still leads, so all of the others were there before anybody could have replaced it.
+	for first := true; (first && far || c.pos.Load() <= behind) && c.ctx.Err() == nil; first = false {
 		c.sign()
 		c.drain()
 	}
@@ -186,6 +195,11 @@ func (c *copier) bridge(g *gapBase) error {
 	defer cancel()
 	if err := c.writeBase(ctx, g.base); err != nil {
 		return err
+	}
+	if far {
+		if err := c.dropAhead(ctx, g); err != nil {
+			return err
+		}
 	}
 	if !c.tail.Resume(g.base.LSN) {
 		return errors.Join(errors.New("more is missing by now"), c.r.Files.Delete(ctx, replica.BaseName(g.base.After)))
@@ -200,13 +214,35 @@ func (c *copier) bridge(g *gapBase) error {
 	return c.ctx.Err()
 }
 
-// newestBase is the highest position of a base; 0: there is none.
-func (c *copier) newestBase(ctx context.Context) (after uint64, err error) {
+// farAhead is how many signs of life are appended to go on behind a base of a log that has lost its end. Of one
+// that has lost more, as an emptied one, that would take hours, in which nothing is shipped.
+const farAhead = 1000
+
+// dropAhead removes the bases that would hide g: nothing of the log that they go on from is there.
+func (c *copier) dropAhead(ctx context.Context, g *gapBase) error {
+	if c.ctx.Err() != nil {
+		return c.ctx.Err()
+	}
+	c.e.opt.Logger.Warn("the store has lost the log of bases of the copy, which are removed: they go on far behind its end", "newest", g.others[len(g.others)-1], "end", g.base.After)
+	for _, after := range slices.Backward(g.others) {
+		if after <= g.base.After {
+			break
+		}
+		if err := c.r.Files.Delete(ctx, replica.BaseName(after)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// otherBases are the positions of the bases that are there.
+func (c *copier) otherBases(ctx context.Context) (all []uint64, err error) {
 	list, err := c.r.Files.List(ctx, replica.BasePrefix)
 	for _, f := range list {
-		after = max(after, replica.BaseAfter(f.Name))
+		all = append(all, replica.BaseAfter(f.Name))
 	}
-	return after, err
+	slices.Sort(all)
+	return all, err
 }
 
 // upload puts the files of a snapshot into the copy that are not there yet.

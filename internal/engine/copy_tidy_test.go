@@ -382,11 +382,12 @@ func (l *looked) Kept(_ context.Context, from uint64) error {
 func TestALeaderThatWritesNothingLooksForTheCopysLog(t *testing.T) {
 	bubble.Run(t, func(t *testing.T) {
 		s := newShelf(time.Millisecond)
-		log, fenced := &looked{}, error(nil)
+		log := &looked{}
+		var fenced atomic.Pointer[error]
 		e := s.openEngine(t, vfs.NewMem(), 0, func(o *Options) {
 			log.shelfLog = o.Replica.Log.(*shelfLog)
 			o.Replica.Log = log
-			o.Replica.Fenced = func(err error) { fenced = err }
+			o.Replica.Fenced = func(err error) { fenced.Store(&err) }
 		})
 		put(t, e, "a", configOf(api.Fsync))
 		if _, err := tryWrite(e, "a", `1`); err != nil {
@@ -398,7 +399,10 @@ func TestALeaderThatWritesNothingLooksForTheCopysLog(t *testing.T) {
 		if from := log.from.Load(); from != newest {
 			t.Errorf("it looks behind position %d, and the newest base is of %d", from, newest)
 		}
-		end := uint64(len(s.entries))
+		end, err := s.End(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
 		gone := fmt.Errorf("%w: somebody has removed it", replica.ErrDamaged)
 		log.found.Store(&gone)
 		time.Sleep(keptLook + time.Second)
@@ -407,16 +411,54 @@ func TestALeaderThatWritesNothingLooksForTheCopysLog(t *testing.T) {
 		if after := names(t, s, replica.BasePrefix); len(after) != len(before)+1 || replica.BaseAfter(after[len(before)]) <= end {
 			t.Errorf("the bases are %v, were %v, and the log ended at %d", after, before, end)
 		}
-		if fenced != nil {
-			t.Errorf("it ends: %v", fenced)
+		if err := fenced.Load(); err != nil {
+			t.Errorf("it ends: %v", *err)
 		}
 		lost := replica.Lost("it")
 		log.found.Store(&lost)
 		time.Sleep(2 * keptLook)
-		if !errors.Is(fenced, replica.ErrLost) {
-			t.Errorf("who has lost the log is told %v", fenced)
+		if err := fenced.Load(); err == nil || !errors.Is(*err, replica.ErrLost) {
+			t.Errorf("who has lost the log is told %v", err)
 		}
 	})
+}
+
+// A store that has lost its log, but not its bases, takes the next base without as many signs of life as the log
+// had entries; who has been replaced removes none of them.
+func TestABaseFarAheadOfTheLogIsNoWait(t *testing.T) {
+	for what, replaced := range map[string]bool{"of the leader": false, "of one that was replaced": true} {
+		bubble.Run(t, func(t *testing.T) {
+			s := newShelf(time.Millisecond)
+			ahead := replica.BaseName(20_000)
+			if err := (shelfFiles{s}).Put(bg, ahead, 2, strings.NewReader("{}")); err != nil {
+				t.Fatal(err)
+			}
+			e := s.openEngine(t, vfs.NewMem(), 0)
+			if replaced {
+				s.lead()
+			} else {
+				put(t, e, "a", configOf(api.Fsync))
+				if _, err := tryWrite(e, "a", `1`); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Minute)
+			switch there := slices.Contains(names(t, s, replica.BasePrefix), ahead); {
+			case there != replaced:
+				t.Errorf("%s: the base that is ahead is there: %t", what, there)
+			case replaced:
+				return
+			}
+			if n, err := s.End(bg); err != nil || n > 100 {
+				t.Errorf("%s: %d entries for one write and a base", what, n)
+			}
+			fs := vfs.NewMem()
+			s.rebuild(t, fs, "/data")
+			if held, err := Verify(bg, optionsOn(fs, "again"), 0); err != nil || held.Records != 1 {
+				t.Errorf("%s: the copy has %d records, %v", what, held.Records, err)
+			}
+		})
+	}
 }
 
 func names(t *testing.T, s *shelf, prefix string) (all []string) {

@@ -126,6 +126,9 @@ func torn(r *run) {
 		"fails": func(name string) error {
 			return s.Put(r.ctx, name, 100, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(failing)))
 		},
+		"fails at its end": func(name string) error {
+			return s.Put(r.ctx, name, 4, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(failing)))
+		},
 		"is too short": func(name string) error { return s.Put(r.ctx, name, 100, strings.NewReader("half")) },
 		"is too long":  func(name string) error { return s.Put(r.ctx, name, 2, bytes.NewReader([]byte("half"))) },
 		"is given up":  func(name string) error { return s.Put(ended, name, 4, strings.NewReader("half")) },

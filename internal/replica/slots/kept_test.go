@@ -176,3 +176,43 @@ func TestAnIdleLeaderLooksWhenItIsAsked(t *testing.T) {
 		t.Errorf("who does not lead is told %v", err)
 	}
 }
+
+// unlisted is a store that cannot list what was trimmed.
+type unlisted struct {
+	*memory
+	fails bool
+}
+
+func (u *unlisted) ListAfter(ctx context.Context, prefix, after string, most int) ([]replica.File, error) {
+	if u.fails && prefix == "trim/" {
+		return nil, errors.New("the store is away")
+	}
+	return u.memory.ListAfter(ctx, prefix, after, most)
+}
+
+// A leader that was asleep may have created an entry where the log was trimmed since, which nobody reads. For as
+// long as it cannot find out it does not say that the entry is stored.
+func TestAnEntryIsNotStoredUnlessItIsKnownNotToBeTrimmed(t *testing.T) {
+	bubble.Run(t, func(t *testing.T) {
+		store := &unlisted{memory: &memory{all: map[string][]byte{}}}
+		l := slots.New(store, slots.Options{})
+		defer l.Close()
+		if _, err := l.Lead(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := add(t.Context(), l, "1"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		store.fails = true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		told := make(chan error, 1)
+		if err := l.Append(ctx, []byte("2"), func(_ uint64, err error) { told <- err }); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-told; !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it is told %v", err)
+		}
+	})
+}

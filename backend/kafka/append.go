@@ -85,6 +85,9 @@ func (b *Backend) there(ctx context.Context) error {
 	}
 	for {
 		_, err := b.layout(ctx)
+		if err = b.sureOfAll(ctx, err); errors.Is(err, errUnheard) {
+			continue
+		}
 		if err == nil && b.terms.Load() == nil {
 			err = b.explain(b.readTerms(ctx))
 		}

@@ -52,6 +52,9 @@ func (b *Backend) Claim(ctx context.Context, req backend.ClaimRequest) (backend.
 // goneTries is how often the brokers have to say that a topic is gone which was there.
 const goneTries = 8
 
+// errUnheard says that a broker did not know the topic which others know by now.
+var errUnheard = errors.New("a broker did not know topic")
+
 // sureOfAll is sure for a topic that nobody has known yet, if there are several brokers: one of them may just have been
 // told to make it.
 func (b *Backend) sureOfAll(ctx context.Context, err error) error {
@@ -71,7 +74,7 @@ func (b *Backend) sureIf(ctx context.Context, err error, doubtful bool) error {
 	for range goneTries {
 		if _, asked := b.layoutOf(ctx, b.set.topic); !errors.Is(asked, kerr.UnknownTopicOrPartition) {
 			b.topic.forget()
-			return fmt.Errorf("kafka: %w: a broker did not know topic %q", backend.ErrUnavailable, b.set.topic)
+			return fmt.Errorf("kafka: %w: %w %q", backend.ErrUnavailable, errUnheard, b.set.topic)
 		}
 		if !b.pause(ctx, retryEvery) {
 			return b.cut(ctx, fmt.Errorf("kafka: %w", ctx.Err()))

@@ -402,3 +402,16 @@ func TestAWorkerThatComesRightBehindItsTopic(t *testing.T) {
 		})
 	}
 }
+
+// TestAPublisherThatComesRightBehindItsTopic: what it publishes is stored, not refused.
+func TestAPublisherThatComesRightBehindItsTopic(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, kfake.NumBrokers(2))
+	if err := f.client().ProduceSync(t.Context(), &kgo.Record{Topic: "jobs", Value: []byte("x")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	f.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "jobs", Err: kerr.UnknownTopicOrPartition, Count: 4})
+	if got, err := f.open(groupTypes[0]).Append(t.Context(), []backend.Message{{Data: []byte("y")}}); err != nil || len(got) != 1 {
+		t.Errorf("%v, %v", got, err)
+	}
+}

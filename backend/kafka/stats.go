@@ -429,9 +429,9 @@ func (b *Backend) Signal(ctx context.Context, _ int64) (backend.Signal, error) {
 	return s, nil
 }
 
-// finished counts the finished messages, those of a partition from when it was seen first. It never falls, though two
-// readings are of different moments and partitions may have no leader meanwhile, and goes on if the topic is deleted
-// and made again.
+// finished counts the finished messages. It never falls, though two readings are of different moments, and goes on if
+// the topic is deleted and made again. Of a partition that had no leader when the topic was read first, those count
+// that are finished once it has one: what was before would be a leap.
 type finished struct {
 	mu            sync.Mutex
 	topic, before [16]byte
@@ -442,16 +442,19 @@ type finished struct {
 func (f *finished) count(topic [16]byte, done map[int32]int64) *int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if topic != f.topic && topic != f.before {
+	first := topic != f.topic && topic != f.before
+	if first {
 		f.topic, f.before, f.most = topic, f.topic, map[int32]int64{}
 	}
 	for p, now := range done {
-		if most, seen := f.most[p]; topic == f.topic && (!seen || now > most) {
-			if seen {
-				f.total += now - most
-			}
-			f.most[p] = now
+		most, seen := f.most[p]
+		switch {
+		case topic != f.topic || seen && now <= most:
+			continue
+		case seen || first:
+			f.total += now - most
 		}
+		f.most[p] = now
 	}
 	total := f.total
 	return &total

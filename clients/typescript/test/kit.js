@@ -11,6 +11,11 @@ export function connect(options) {
   return new Client(url, options);
 }
 
+/** Waits until a signal has aborted, which it may have before. */
+export function aborted(signal) {
+  return new Promise((resolve) => (signal.aborted ? resolve() : signal.addEventListener("abort", resolve)));
+}
+
 let topics = 0;
 
 /** A name that no other test has. */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { test } from "node:test";
-import { connect, eventually, losing, newTopic, promise, refusal, refusing } from "./kit.js";
+import { aborted, connect, eventually, losing, newTopic, promise, refusal, refusing } from "./kit.js";
 
 const quiet = () => {};
 
@@ -259,7 +259,7 @@ test("a handler is told that its lease is lost, and its job is not acked", async
         return;
       }
       await connect({ node: client.node }).nack(topic, job); // as if the lease had ended
-      await new Promise((resolve) => signal.addEventListener("abort", resolve));
+      await aborted(signal);
       reasons.push(signal.reason.code);
     },
     { leaseMs: 1500, signal: stop.signal, onError: (e) => reasons.push(e.code) },
@@ -278,7 +278,7 @@ test("a job that comes back while its first handler runs is done, and only the f
   const handler = async (job, { signal }) => {
     if (job.deliveries === 1) {
       await connect({ node: client.node }).nack(topic, job); // as if the lease had ended
-      await new Promise((resolve) => signal.addEventListener("abort", resolve));
+      await aborted(signal);
     } else {
       await new Promise((resolve) => setTimeout(resolve, 1500)); // two extensions
     }

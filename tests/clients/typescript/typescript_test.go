@@ -2,6 +2,7 @@ package typescript
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirmq/weir/tests/weirtest"
 )
@@ -23,9 +25,12 @@ func TestThePackagePassesItsTests(t *testing.T) {
 	if err != nil || len(tests) < 6 {
 		t.Fatalf("the tests are %v, %v", tests, err)
 	}
-	cmd := exec.CommandContext(t.Context(), "node", append([]string{"--test"}, tests...)...)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // Node waits for a test as long as it takes
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "node", append([]string{"--test"}, tests...)...)
 	cmd.Dir = in.app
 	cmd.Env = append(os.Environ(), "WEIR_URL="+srv.URL)
+	cmd.WaitDelay = time.Second // for the processes that it has started
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

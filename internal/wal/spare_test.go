@@ -133,14 +133,8 @@ func TestAFileReleasedLateIsUsedAgain(t *testing.T) {
 		return fs.calls["create"]
 	}
 	until := func(what string, ok func() bool) { t.Helper(); untilLocked(t, l, what, ok) }
-	start := 0
-	for segment := range 20 {
-		if segment == 3 {
-			start = made()
-		}
-		l.mu.Lock()
-		sealed := len(l.mu.segs)
-		l.mu.Unlock()
+	next := func() { // without a released file it is made once this one is half full
+		t.Helper()
 		until("the next file is there", func() bool {
 			if l.mu.spare == nil {
 				l.mu.Unlock()
@@ -149,6 +143,16 @@ func TestAFileReleasedLateIsUsedAgain(t *testing.T) {
 			}
 			return l.mu.spare != nil
 		})
+	}
+	start := 0
+	for segment := range 20 {
+		if segment == 3 {
+			start = made()
+		}
+		l.mu.Lock()
+		sealed := len(l.mu.segs)
+		l.mu.Unlock()
+		next()
 		if s, ok := l.OldestSealed(); ok {
 			if err := l.Release(s.Number); err != nil {
 				t.Fatal(err)
@@ -180,7 +184,7 @@ func TestAFileReleasedLateIsUsedAgain(t *testing.T) {
 			return nil
 		})
 	}
-	until("the next file is there", func() bool { return l.mu.spare != nil })
+	next()
 	l.Keep(false)
 	files("on a disk that is nearly full there is only the next file", func(segments int) int { return segments + 1 })
 	l.GiveSpare()

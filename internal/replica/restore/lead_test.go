@@ -588,35 +588,48 @@ func TestAStandbyOfADamagedCopyDoesNotFetchItAgainAndAgain(t *testing.T) {
 		l := shipped(t)
 		bad := &l.to.entries[len(l.to.entries)-1]
 		bad.Data = bad.Data[:len(bad.Data)-1]
-		var fetched atomic.Int64
-		d := l.directory(vfs.NewMem(), "/standby")
-		d.Copy.Files = counting{d.Copy.Files, &fetched}
-		led := make(chan error)
-		go func() {
-			_, err := d.Stand(t.Context(), Standby{Silence: 15 * time.Second, Poll: 250 * time.Millisecond})
-			led <- err
-		}()
-		time.Sleep(time.Second)
-		once := fetched.Load()
-		time.Sleep(10 * time.Minute)
-		if n := fetched.Load(); n > 12*once {
-			t.Errorf("%d files were fetched in ten minutes", n)
-		}
+		led := standsPatiently(t, l.directory(vfs.NewMem(), "/standby"))
 		l.write("a", 2)
 		l.ship()
-		l.base()
-		l.append(replica.Group{Term: 1, Last: l.last, Pieces: []replica.Piece{replica.End}})
-		time.Sleep(time.Second)
-		select {
-		case err := <-led:
-			if err != nil {
-				t.Error(err)
-			}
-		default:
-			t.Fatal("there is a base behind the damage, and the standby does not take it")
-		}
+		takesTheNextBase(t, l, led)
 		l.Close()
 	})
+}
+
+// standsPatiently has a standby stand for ten minutes at a copy that it cannot follow: it does not fetch its files
+// again and again.
+func standsPatiently(t *testing.T, d *Directory) (led <-chan error) {
+	t.Helper()
+	var fetched atomic.Int64
+	d.Copy.Files = counting{d.Copy.Files, &fetched}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := d.Stand(t.Context(), Standby{Silence: 15 * time.Second, Poll: 250 * time.Millisecond})
+		ended <- err
+	}()
+	time.Sleep(time.Second)
+	once := fetched.Load()
+	time.Sleep(10 * time.Minute)
+	if n := fetched.Load(); n > 12*once {
+		t.Errorf("%d files were fetched in ten minutes, %d at first", n, once)
+	}
+	return ended
+}
+
+// takesTheNextBase gives it a base that it can follow, and the leader's end.
+func takesTheNextBase(t *testing.T, l *leader, led <-chan error) {
+	t.Helper()
+	l.base()
+	l.append(replica.Group{Term: 1, Last: l.last, Pieces: []replica.Piece{replica.End}})
+	time.Sleep(time.Second)
+	select {
+	case err := <-led:
+		if err != nil {
+			t.Error(err)
+		}
+	default:
+		t.Fatal("there is a base behind what is broken, and the standby does not take it")
+	}
 }
 
 // TestAnotherBitInTheNoteDoesNotMakeAnOldDirectoryTheNewest damages what says which term a

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -105,30 +103,8 @@ func TestAStandbyOfALogWithoutSomeEntriesDoesNotFetchItsBaseAgainAndAgain(t *tes
 	bubble.Run(t, func(t *testing.T) {
 		l, c := robbed(t, false, false)
 		d := l.directory(vfs.NewMem(), "/standby")
-		var fetched atomic.Int64
-		d.Copy = Copy{Log: c.Log, Files: counting{c.Files, &fetched}}
-		led := make(chan error, 1)
-		go func() {
-			_, err := d.Stand(t.Context(), Standby{Silence: 15 * time.Second, Poll: 250 * time.Millisecond})
-			led <- err
-		}()
-		time.Sleep(time.Second)
-		once := fetched.Load()
-		time.Sleep(10 * time.Minute)
-		if n := fetched.Load(); n > 12*once {
-			t.Errorf("%d files were fetched in ten minutes, %d at first", n, once)
-		}
-		l.base()
-		l.append(replica.Group{Term: 1, Last: l.last, Pieces: []replica.Piece{replica.End}})
-		time.Sleep(time.Second)
-		select {
-		case err := <-led:
-			if err != nil {
-				t.Error(err)
-			}
-		default:
-			t.Error("there is a base behind what is missing, and the standby does not take it")
-		}
+		d.Copy = c
+		takesTheNextBase(t, l, standsPatiently(t, d))
 		l.Close()
 	})
 }

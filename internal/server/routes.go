@@ -272,7 +272,7 @@ func errRoute(q *request, at *spot) error {
 		return api.Errorf(api.CodeNotFound, "this is the page of weir dash, which has no topics: use the address of a server that it shows")
 	}
 	if at == nil {
-		return api.Errorf(api.CodeNotFound, "there is nothing at this path")
+		return api.Errorf(api.CodeNotFound, "there is nothing at this path; GET /v0/openapi.json lists all paths")
 	}
 	q.w.Header()["Allow"] = at.allow
 	return api.Errorf(api.CodeMethodNotAllowed, "the path does not know %s; use one of %s", q.r.Method, at.allow[0])

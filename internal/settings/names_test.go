@@ -29,10 +29,11 @@ func TestUnknownVariablesAreNamed(t *testing.T) {
 }
 
 func TestTheNearestNameIsMeant(t *testing.T) {
-	names := []string{"json", "last", "from", "batch", "lag-ttl", "lag-poll"}
+	names := []string{"json", "last", "from", "batch", "lag-ttl", "lag-poll", "data-dir", "config", "metrics"}
 	for typed, want := range map[string]string{
 		"form": "from", "bach": "batch", "lag-tll": "lag-ttl", "lagttl": "lag-ttl", "x": "", "": "", "jsonn": "json", "frm": "from",
 		"something": "", "batches": "batch", "las": "last", "ts": "",
+		"data": "data-dir", "Dir": "data-dir", "config-file": "config", "poll": "lag-poll", "ttl-poll-lag": "", "dir-lag": "", "-": "", "retries": "", "metrix": "metrics",
 	} {
 		if got := api.Nearest(typed, names); got != want {
 			t.Errorf("%q: %q, want %q", typed, got, want)

@@ -36,6 +36,7 @@ func openEngine(ctx context.Context, cfg server.Config, srv *server.Server, log 
 			StallAfter:  cfg.StallAfter,
 			Stalled:     stalled,
 			DiskReserve: cfg.DiskReserve,
+			Memory:      cfg.Memory,
 			Progress: func(share float64) {
 				srv.SetProgress(share)
 				once.Do(func() { close(o.recovering) })

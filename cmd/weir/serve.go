@@ -179,6 +179,9 @@ func runServe(cmd *cobra.Command, hangup <-chan os.Signal) error {
 	defer sent.Close()
 	log = sent.Log(log, level)
 	logStart(&opt, values.Changed(), log)
+	opt.Memory = memory()
+	fitLimits(&opt.Limits, opt.Memory, values)
+	fitMemory(&opt.Limits, opt.Memory, log)
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// A second signal ends the process at once.

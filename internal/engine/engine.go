@@ -41,7 +41,8 @@ type Options struct {
 	Limits api.Limits       // default: api.DefaultLimits
 	Logger *slog.Logger     // default: discards
 
-	SegmentBytes  int64         // size of a log segment; default 64 MiB, at most a third of the disk reserve
+	SegmentBytes  int64         // size of a log segment; default 64 MiB, at most a third of the disk reserve and a sixteenth of Memory
+	Memory        int64         // bytes that the process may take; 0: not known, buffers are of their usual size
 	DiskFlush     time.Duration // longest time a disk write stays unsynced; default 1 s
 	IngestSlots   int           // submissions waiting for the log; default 4096
 	IngestTimeout time.Duration // how long a write waits for a slot; default 1 s

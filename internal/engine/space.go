@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/weirmq/weir/internal/api"
+	"github.com/weirmq/weir/internal/wal"
 )
 
 const (
@@ -32,6 +33,10 @@ const (
 
 	minSegmentBytes = 1 << 20
 	maxSegmentBytes = 64 << 20
+	// segmentShare of the memory is for a segment: its records are in memory while it is sealed. hotShare of it is for
+	// the log's newest bytes.
+	segmentShare = 16
+	hotShare     = 16
 
 	spacePeriod = 100 * time.Millisecond
 	spaceTold   = 10 * time.Second // between two lines about it in the log
@@ -60,6 +65,14 @@ type space struct {
 	look sync.Mutex // held while looking
 }
 
+// hotBytes is how much of the log stays in memory; 0 is the log's default.
+func hotBytes(memory int64) int64 {
+	if memory == 0 || memory/hotShare >= wal.DefaultHotBytes {
+		return 0
+	}
+	return memory / hotShare
+}
+
 // openSpace takes the first look and fixes the reserve: want bytes, by
 // default (0) the smaller of 192 MiB and a tenth of the file system, none if
 // want is negative or the file system does not say how full it is.
@@ -80,8 +93,12 @@ func openSpace(opt *Options, ingested *atomic.Int64) *space {
 	if s.segment == 0 {
 		s.segment = maxSegmentBytes
 		if s.reserve > 0 {
-			s.segment = min(maxSegmentBytes, max(minSegmentBytes, s.reserve/spaceSegments)) &^ 4095
+			s.segment = min(s.segment, s.reserve/spaceSegments)
 		}
+		if opt.Memory > 0 {
+			s.segment = min(s.segment, opt.Memory/segmentShare)
+		}
+		s.segment = max(minSegmentBytes, s.segment) &^ 4095
 	}
 	s.sample()
 	return s

@@ -36,6 +36,7 @@ func TestTheDiskReserveIsTheSmallerOf192MiBAndATenth(t *testing.T) {
 	for _, c := range []struct {
 		total, asked     int64 // MiB; asked -1: none
 		reserve, segment int64
+		memory           int64 // MiB; 0: not known
 	}{
 		{total: 160, reserve: 16, segment: 16 * mebi / 3 &^ 4095},
 		{total: 1000, reserve: 100, segment: 100 * mebi / 3 &^ 4095},
@@ -45,12 +46,15 @@ func TestTheDiskReserveIsTheSmallerOf192MiBAndATenth(t *testing.T) {
 		{total: 1 << 20, asked: 1, reserve: 1, segment: mebi},
 		{total: 160, asked: -1, reserve: 0, segment: 64 * mebi},
 		{total: 0, reserve: 0, segment: 64 * mebi}, // the file system does not say
+		{total: 1920, reserve: 192, segment: 64 * mebi, memory: 1024},
+		{total: 1920, reserve: 192, segment: 8 * mebi, memory: 128},
+		{total: 0, reserve: 0, segment: mebi, memory: 8},
 	} {
 		fs := vfs.NewMem()
 		if c.total > 0 {
 			fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: uint64(c.total) * mebi, TotalBytes: uint64(c.total) * mebi})
 		}
-		got := openSpace(&Options{FS: fs, Dir: "/data", DiskReserve: c.asked * mebi}, new(atomic.Int64))
+		got := openSpace(&Options{FS: fs, Dir: "/data", DiskReserve: c.asked * mebi, Memory: c.memory * mebi}, new(atomic.Int64))
 		if got.reserve != c.reserve*mebi || got.segment != c.segment {
 			t.Errorf("%+v: reserve %d, segment %d", c, got.reserve, got.segment)
 		}

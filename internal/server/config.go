@@ -20,6 +20,7 @@ type Config struct {
 	DiskFlush   time.Duration // longest time a disk write stays unsynced
 	IngestSlots int           // submissions that may wait for the log
 	StallAfter  time.Duration // how long the log may stand still with work waiting; 0: for ever
+	Memory      int64         // bytes that the process may take; 0: not known
 	DiskReserve int64         // bytes of the disk that writes leave free; 0: the engine's default, negative: none
 
 	Replica Replica

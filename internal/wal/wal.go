@@ -182,7 +182,7 @@ func (o Options) WithDefaults() Options {
 	def(&o.SegmentBytes, 64<<20)
 	def((*int64)(&o.FlushEvery), int64(time.Second))
 	def(&o.FlushBytes, 8<<20)
-	def(&o.HotBytes, 16<<20)
+	def(&o.HotBytes, DefaultHotBytes)
 	def((*int64)(&o.Window), int64(defaultWindow))
 	def((*int64)(&o.RetryEvery), int64(time.Second))
 	if o.Slots <= 0 {
@@ -196,6 +196,9 @@ func (o Options) WithDefaults() Options {
 	}
 	return o
 }
+
+// DefaultHotBytes is how many of its newest bytes a log keeps in memory.
+const DefaultHotBytes = 16 << 20
 
 const defaultWindow = 500 * time.Microsecond
 

@@ -34,6 +34,8 @@ type Options struct {
 	Args []string // more arguments behind "serve"
 	// Files is how many file descriptors the process may have; 0: as many as the test.
 	Files int
+	// Group is the control group that the process is started in, a directory; empty: the test's.
+	Group string
 	// NoWait returns once the port is known, before the server is ready.
 	NoWait bool
 	// Stays says that the server has its first address after each Restart, too.
@@ -206,8 +208,15 @@ func (s *Server) start() error {
 		env = append(env, "WEIR_REPLICA="+s.copy, "WEIR_REPLICA_SYNC="+cmp.Or(os.Getenv("WEIRTEST_REPLICA_SYNC"), "0"))
 	}
 	cmd := exec.Command(Binary(s.t), append([]string{"serve"}, s.opt.Args...)...)
+	first := ""
 	if s.opt.Files > 0 {
-		cmd = exec.Command("sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, s.opt.Files)}, cmd.Args...)...)
+		first += fmt.Sprintf("ulimit -n %d && ", s.opt.Files)
+	}
+	if s.opt.Group != "" {
+		first += fmt.Sprintf("echo $$ > '%s/cgroup.procs' && ", s.opt.Group)
+	}
+	if first != "" {
+		cmd = exec.Command("sh", append([]string{"-c", first + `exec "$0" "$@"`}, cmd.Args...)...)
 	}
 	cmd.Env = cleanEnv(append(env, s.opt.Env...))
 	cmd.Stdout, cmd.Stderr = s.stderr, s.stderr

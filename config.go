@@ -73,7 +73,9 @@ const (
 )
 
 // ProducerConfig configures a Producer and its guard. A zero field means its
-// default, given in its comment; -1 disables a limit where the comment says so.
+// default, given in its comment; -1 disables a limit where the comment says so. A setting that
+// the guard does not use, as LagPause with GuardAdaptive or WaitSLO with GuardStatic, is a
+// line in the log.
 type ProducerConfig struct {
 	// Guard is adaptive, or static if a setting is given that only static and
 	// proportional use: LagWarn, LagWarnSleep, LagPause, LagSignal, BackpressureRetries
@@ -163,6 +165,43 @@ func (c *ProducerConfig) decides() GuardMode {
 		return c.ShadowOf
 	}
 	return c.Guard
+}
+
+// unused names the settings in c, without its defaults, that count for nothing with its guard. A
+// guard that is off may have any: it is turned off for a while.
+func (c ProducerConfig) unused() (names []string) {
+	full := c.WithDefaults()
+	note := func(field string, given bool) {
+		if given {
+			names = append(names, field)
+		}
+	}
+	switch full.decides() {
+	case GuardAdaptive:
+		note("LagWarn", c.LagWarn > 0)
+		note("LagWarnSleep", c.LagWarnSleep != 0)
+		note("LagPause", c.LagPause > 0)
+		note("LagSignal", c.LagSignal != "")
+	case GuardStatic, GuardProportional:
+		note("WaitSLO", c.WaitSLO != 0)
+	}
+	note("ShadowOf", c.ShadowOf != "" && full.Guard != GuardShadow && full.Guard != GuardOff)
+	note("BudgetMaxDepth", c.BudgetMaxDepth != 0 && c.Budget == "")
+	return names
+}
+
+// tellUnused logs the settings that count for nothing.
+func (c ProducerConfig) tellUnused(stream string) {
+	names := c.unused()
+	if len(names) == 0 {
+		return
+	}
+	full := c.WithDefaults()
+	guard := string(full.Guard)
+	if c.Guard == "" && full.Guard == GuardStatic {
+		guard = "static, since a setting is given that only fixed limits have"
+	}
+	full.Logger.Warn("settings that this guard does not use", "stream", stream, "guard", guard, "unused", strings.Join(names, ", "))
 }
 
 // Validate returns an error that names the first invalid field and its valid

@@ -128,33 +128,39 @@ func (e *BatchError) Unwrap() []error {
 }
 
 // Poison marks err as permanent: the message goes to the dead letters at once
-// instead of being retried. Without an error it still does.
+// instead of being retried. Without an error it still does. What it returns is a *PoisonError.
 func Poison(err error) error {
 	if err == nil {
 		err = errors.New("poison")
 	}
-	return &poisonError{err}
+	return &PoisonError{err}
 }
 
-type poisonError struct{ err error }
+// PoisonError is what Poison returns; errors.As finds it in a handler's error, as a pool does.
+type PoisonError struct{ Err error }
 
-func (e *poisonError) Error() string { return e.err.Error() }
-func (e *poisonError) Unwrap() error { return e.err }
+func (e *PoisonError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error that was marked.
+func (e *PoisonError) Unwrap() error { return e.Err }
 
 // RetryIn wraps err so that the message is retried after d instead of the pool's own
 // delay. Without an error it still is. On a weir queue, also in this process, a longer d
-// than 24 h is 24 h.
+// than 24 h is 24 h. What it returns is a *RetryError.
 func RetryIn(d time.Duration, err error) error {
 	if err == nil {
 		err = errors.New("try again")
 	}
-	return &retryError{d, err}
+	return &RetryError{d, err}
 }
 
-type retryError struct {
-	delay time.Duration
-	err   error
+// RetryError is what RetryIn returns; errors.As finds it in a handler's error, as a pool does.
+type RetryError struct {
+	Delay time.Duration
+	Err   error
 }
 
-func (e *retryError) Error() string { return e.err.Error() }
-func (e *retryError) Unwrap() error { return e.err }
+func (e *RetryError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error that was wrapped.
+func (e *RetryError) Unwrap() error { return e.Err }

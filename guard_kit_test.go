@@ -43,7 +43,7 @@ func guard(t *testing.T, c weir.ProducerConfig) *guarded {
 	if c.Guard == "" {
 		c.Guard = weir.GuardStatic
 	}
-	if c.ShadowOf == "" {
+	if c.ShadowOf == "" && c.Guard == weir.GuardShadow {
 		c.ShadowOf = weir.GuardStatic
 	}
 	c.Logger = slog.New(g.log)

@@ -11,9 +11,13 @@ import (
 type Middleware func(Handler) Handler
 
 // Chain wraps h in middleware. The first one is the outermost: it is called first and
-// sees what the others return. For a nil h it returns nil, which NewPool refuses.
+// sees what the others return. For a nil h it returns nil, which NewPool refuses; it
+// panics if a middleware is nil.
 func Chain(h Handler, m ...Middleware) Handler {
 	for i := len(m) - 1; i >= 0 && h != nil; i-- {
+		if m[i] == nil {
+			panic(fmt.Sprintf("weir: Chain: middleware %d of %d is nil", i+1, len(m)))
+		}
 		h = m[i](h)
 	}
 	return h

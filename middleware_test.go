@@ -268,7 +268,7 @@ func TestAFunctionThatIsMissingMakesNoHandler(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := weir.NewPool(s, weir.Handle(missing), weir.PoolConfig{}); err == nil || !strings.Contains(err.Error(), "a handler") {
+	if _, err := weir.NewPool(s, weir.Handle(missing), weir.PoolConfig{}); err == nil || !strings.Contains(err.Error(), "the handler is nil") {
 		t.Errorf("a pool without a handler: %v", err)
 	}
 }

@@ -144,8 +144,11 @@ type PoolStats struct {
 
 // NewPool returns a pool of workers for s. The error names the invalid field of c.
 func NewPool(s *Stream, h Handler, c PoolConfig) (*Pool, error) {
-	if s == nil || h == nil {
-		return nil, errors.New("weir: a pool needs a stream and a handler")
+	switch {
+	case s == nil:
+		return nil, errors.New("weir: NewPool: the stream is nil")
+	case h == nil:
+		return nil, errors.New("weir: NewPool: the handler is nil")
 	}
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {

@@ -247,7 +247,7 @@ func sound(err error) (ok bool) {
 			ok = false
 		}
 	}()
-	var retry *retryError
+	var retry *RetryError
 	_ = err.Error()
 	_ = errors.Is(err, ErrHandlerTimeout) || isPoison(err) || errors.As(err, &retry)
 	return true

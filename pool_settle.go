@@ -160,7 +160,7 @@ func (p *Pool) isDead(j *job) bool {
 }
 
 func isPoison(err error) bool {
-	var poison *poisonError
+	var poison *PoisonError
 	return errors.As(err, &poison)
 }
 
@@ -210,9 +210,9 @@ func (p *Pool) noteReturned(jobs []*job) {
 
 // retryDelay is what the handler asked for; otherwise it grows with the deliveries.
 func (p *Pool) retryDelay(j *job) time.Duration {
-	var retry *retryError
+	var retry *RetryError
 	if errors.As(j.err, &retry) {
-		return max(retry.delay, 0)
+		return max(retry.Delay, 0)
 	}
 	return backoff(j.lease.Attempt, p.cfg.RetryBase, p.cfg.RetryMax)
 }

@@ -28,12 +28,14 @@ type Producer struct {
 // NewProducer returns a producer for s. The error names the invalid field of c.
 func NewProducer(s *Stream, c ProducerConfig) (*Producer, error) {
 	if s == nil {
-		return nil, errors.New("weir: a producer needs a stream")
+		return nil, errors.New("weir: NewProducer: the stream is nil")
 	}
+	given := c
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("producer of %q: %w", s.info.Stream, err)
 	}
+	given.tellUnused(s.info.Stream)
 	g := &guard{
 		name:  StreamName{Kind: s.info.Kind, Stream: s.info.Stream, Group: s.info.Group},
 		hooks: c.Hooks, tracing: c.Tracing, signals: s.signalsFor(c.Budget), stages: s.stages, owner: newOwner(),
@@ -48,6 +50,7 @@ func NewProducer(s *Stream, c ProducerConfig) (*Producer, error) {
 // Reconfigure replaces the settings at run time; waiting publishes follow them from
 // their next check on. Hooks, Tracing and Logger stay as they are. On an error nothing changes.
 func (p *Producer) Reconfigure(c ProducerConfig) error {
+	given := c
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return fmt.Errorf("producer of %q: %w", p.stream.info.Stream, err)
@@ -56,6 +59,8 @@ func (p *Producer) Reconfigure(c ProducerConfig) error {
 		return fmt.Errorf("producer of %q: Budget is %q and cannot become %q: make another producer", p.stream.info.Stream, was, c.Budget)
 	}
 	c.Hooks, c.Tracing, c.Logger = p.guard.hooks, p.guard.tracing, p.guard.settings.Load().Logger
+	given.Logger = c.Logger
+	given.tellUnused(p.stream.info.Stream)
 	p.guard.configure(c)
 	return nil
 }

@@ -56,8 +56,11 @@ type Stream struct {
 	}
 }
 
-// New returns the stream of b. Closing the stream closes b.
+// New returns the stream of b. Closing the stream closes b. It panics if b is nil.
 func New(b backend.Backend) *Stream {
+	if b == nil {
+		panic("weir: New: the backend is nil")
+	}
 	info := b.Info()
 	s := &Stream{
 		backend: b, info: info,

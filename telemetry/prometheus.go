@@ -42,6 +42,9 @@ type Prometheus struct {
 
 // NewPrometheus registers the metrics with reg, which accepts them only once.
 func NewPrometheus(reg prometheus.Registerer) (*Prometheus, error) {
+	if reg == nil {
+		return nil, errors.New("weir: NewPrometheus: the registerer is nil; prometheus.DefaultRegisterer is the usual one")
+	}
 	p := &Prometheus{vecs: newVectors()}
 	p.series.Store(&map[weir.StreamName]*series{})
 	var registered []prometheus.Collector

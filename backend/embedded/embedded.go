@@ -70,6 +70,9 @@ type place struct {
 }
 
 func parse(u *url.URL) (place, error) {
+	if u == nil {
+		return place{}, address.ErrNil
+	}
 	known := []string{"group", address.Shards}
 	if u.Scheme == "file" {
 		known = []string{"topic", "group", "durability", address.Shards}

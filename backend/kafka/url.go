@@ -59,6 +59,9 @@ func (s *settings) server() string     { return strings.Join(s.addrs, ",") }
 // user name or password.
 func parse(u *url.URL) (settings, error) {
 	s := settings{replication: -1}
+	if u == nil {
+		return s, address.ErrNil
+	}
 	if u.Scheme != "kafka" && u.Scheme != "kafkas" {
 		return s, fmt.Errorf("scheme %q is not kafka or kafkas", u.Scheme)
 	}

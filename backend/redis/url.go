@@ -60,6 +60,9 @@ type settings struct {
 // parse reads a URL. Its errors never contain the user name or password.
 func parse(u *url.URL) (settings, error) {
 	var s settings
+	if u == nil {
+		return s, address.ErrNil
+	}
 	if u.Scheme != "redis" && u.Scheme != "rediss" {
 		return s, fmt.Errorf("scheme %q is not redis or rediss", u.Scheme)
 	}

@@ -69,6 +69,9 @@ var connecting = []string{"standby", "ca", "cert", "key"}
 
 // parseQuery returns the configuration an absent topic is created with.
 func parseQuery(u *url.URL) (cfg api.Config, err error) {
+	if u == nil {
+		return cfg, address.ErrNil
+	}
 	known := slices.Concat([]string{"group", "durability", "type"}, connecting, []string{address.Shards})
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {

@@ -86,7 +86,13 @@ type remedied struct {
 	fix string
 }
 
-func (e *remedied) Error() string { return e.err.Error() + "; " + e.fix }
+func (e *remedied) Error() string {
+	text := e.err.Error()
+	if strings.Contains(text, e.fix) { // it says so itself
+		return text
+	}
+	return text + "; " + e.fix
+}
 func (e *remedied) Unwrap() error { return e.err }
 
 // withRemedy adds to an error of a command what mends it, if that is known and not said yet.
@@ -140,7 +146,7 @@ func hopeless(err error, url string) string {
 	case errors.As(err, &invalid):
 		return "renew the certificate, or set the clock"
 	case errors.As(err, &record), strings.Contains(text, "gave HTTP response to HTTPS client"):
-		return "the server does not speak TLS: use http://"
+		return client.NoTLS
 	case strings.Contains(text, "malformed HTTP"):
 		return "the server does not speak HTTP; if it is a Redis, use redis://"
 	case strings.Contains(text, "remote error: tls:") && strings.Contains(text, "certificate"):

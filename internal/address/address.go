@@ -25,6 +25,9 @@ const Shards = "shards"
 // ErrShards is a backend's error for Shards.
 var ErrShards = errors.New("shards: use open.URL, which opens each of them")
 
+// ErrNil is a backend's error for a URL that is nil, as url.Parse returns it with an error.
+var ErrNil = errors.New("the URL is nil")
+
 // Query returns the keys of a query, each given once and all of them known.
 func Query(raw string, known []string) (map[string]string, error) {
 	values, err := url.ParseQuery(raw)

@@ -227,7 +227,7 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	c.authorize(req.Header)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, &Unreachable{Err: hideURL(err), unsent: !connected.Load()}
+		return nil, &Unreachable{Err: withRemedy(hideURL(err)), unsent: !connected.Load()}
 	}
 	c.noteDate(resp.Header)
 	if resp.StatusCode/100 != 2 {
@@ -249,6 +249,17 @@ func encode(v any) []byte {
 	text, _ := json.Marshal(v)
 	return text
 }
+
+// withRemedy says what mends the error of a server that answers without TLS.
+func withRemedy(err error) error {
+	if strings.Contains(err.Error(), "gave HTTP response to HTTPS client") { // net/http has no type for it
+		return fmt.Errorf("%w; %s", err, NoTLS)
+	}
+	return err
+}
+
+// NoTLS is what mends an https URL of a server that speaks plain HTTP.
+const NoTLS = "the server does not speak TLS: use http://"
 
 // hideURL removes the request's address from a transport error.
 func hideURL(err error) error {

@@ -55,8 +55,11 @@ const mostHeaders = 58
 
 var w3c propagation.TraceContext
 
-// New returns hooks that make spans with a tracer of provider.
+// New returns hooks that make spans with a tracer of provider. It panics if that is nil.
 func New(provider trace.TracerProvider) weir.Tracing {
+	if provider == nil {
+		panic("weir: tracing.New: the provider is nil")
+	}
 	t := tracer{provider.Tracer("github.com/weirmq/weir", trace.WithSchemaURL(semconv.SchemaURL))}
 	return weir.Tracing{
 		Publish: t.publish, Waited: t.waited, Attempt: t.attempt,

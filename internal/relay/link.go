@@ -24,6 +24,9 @@ const (
 	// long it may say nothing at all, in the middle of a message, too.
 	pingEvery      = 5 * time.Second
 	longestSilence = 15 * time.Second
+	// longestRequest is how long it may leave a subscription unanswered while it says other things:
+	// the answer goes in front of all records but those of the message that is on its way.
+	longestRequest = 30 * time.Second
 	// reconnectFirst and reconnectMost bound the wait before the next connection, which doubles.
 	reconnectFirst = 20 * time.Millisecond
 	reconnectMost  = time.Second
@@ -47,9 +50,15 @@ type link struct {
 	topics   map[string]*mirror
 	fresh    []*mirror // to be subscribed
 	dropped  []string  // to be unsubscribed
-	requests map[uint64][]*mirror
+	requests map[uint64]request
 	number   uint64 // of the last request
 	visit    push.Visit
+}
+
+// request is a subscription that is not answered yet.
+type request struct {
+	mirrors []*mirror
+	at      time.Time
 }
 
 func newLink(r *Relay, first bool) *link {
@@ -124,7 +133,7 @@ func (l *link) connect(ctx context.Context) error {
 	}
 	defer conn.CloseNow()
 	l.mu.Lock()
-	l.fresh, l.dropped, l.requests = nil, nil, make(map[uint64][]*mirror)
+	l.fresh, l.dropped, l.requests = nil, nil, make(map[uint64]request)
 	for _, m := range l.topics {
 		l.fresh = append(l.fresh, m)
 		m.subscribing, m.alone = l.number+1, false
@@ -222,6 +231,9 @@ func (l *link) write(ctx context.Context, conn *websocket.Conn, heard func()) er
 		select {
 		case <-l.wake:
 		case <-ping.C:
+			if _, oldest := l.unanswered(); !oldest.IsZero() && time.Since(oldest) > longestRequest {
+				return errUnanswered
+			}
 			if l.heard.Swap(false) {
 				continue
 			}
@@ -233,6 +245,20 @@ func (l *link) write(ctx context.Context, conn *websocket.Conn, heard func()) er
 			return ctx.Err()
 		}
 	}
+}
+
+// unanswered returns how many topics have asked for a subscription on this connection that is not
+// answered yet, and since when the first one of them.
+func (l *link) unanswered() (topics int, oldest time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.requests {
+		topics += len(r.mirrors)
+		if oldest.IsZero() || r.at.Before(oldest) {
+			oldest = r.at
+		}
+	}
+	return topics, oldest
 }
 
 // start of a subscription, on the wire.
@@ -269,7 +295,7 @@ func (l *link) requestsDue() (all [][]byte) {
 // request is a message that subscribes topics; mu is held.
 func (l *link) request(all ...*mirror) []byte {
 	l.number++
-	l.requests[l.number] = all
+	l.requests[l.number] = request{all, time.Now()}
 	topics := make(map[string]begin, len(all))
 	for _, m := range all {
 		m.subscribing = l.number
@@ -410,7 +436,7 @@ func (l *link) asked(msg *message) []*mirror {
 		return nil
 	}
 	var all []*mirror
-	for _, m := range l.requests[*msg.RequestID] {
+	for _, m := range l.requests[*msg.RequestID].mirrors {
 		if l.topics[m.name] == m && m.subscribing == *msg.RequestID {
 			m.subscribing = 0
 			all = append(all, m)

@@ -14,6 +14,8 @@ import (
 
 var errOld = errors.New("the upstream is of a version that knows no relays; update it first")
 
+var errUnanswered = errors.New("the upstream does not answer a subscription; if that goes on, look at its log")
+
 var errNotReady = errors.New("the upstream answers 503: it is not ready")
 
 // counts are what the relay counts.
@@ -36,7 +38,8 @@ func (r *Relay) connected(l *link) {
 func (r *Relay) lost(l *link, err error) {
 	r.counts.lost.Add(1)
 	text := err.Error() + remedy(err)
-	if last := r.counts.lastError.Swap(&text); l.first && (last == nil || *last != text) {
+	told := l.first || errors.Is(err, errUnanswered)
+	if last := r.counts.lastError.Swap(&text); told && (last == nil || *last != text) {
 		r.log.Warn("the upstream is away; trying again", "url", r.Upstream(), "error", text)
 	}
 }
@@ -69,6 +72,17 @@ func (r *Relay) Topics() int {
 	return len(r.topics)
 }
 
+// unanswered are how many topics wait for the upstream's answer to their subscription.
+func (r *Relay) unanswered() (topics int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.links {
+		n, _ := l.unanswered()
+		topics += n
+	}
+	return topics
+}
+
 // buffered returns the bytes of all buffers.
 func (r *Relay) buffered() (bytes int64, behind int) {
 	r.mu.Lock()
@@ -87,18 +101,19 @@ func (r *Relay) buffered() (bytes int64, behind int) {
 	return bytes, behind
 }
 
-var descriptions = struct{ upstream, topics, behind, buffered, received, reads, failed, lost, sessions, lagged, dropped *prometheus.Desc }{
-	upstream: describe("weir_relay_upstream_connected", "1 while the relay has its connection to the upstream."),
-	topics:   describe("weir_relay_topics", "Topics that the relay has subscribed upstream."),
-	behind:   describe("weir_relay_topics_behind", "Topics of which the upstream has more than the relay was sent."),
-	buffered: describe("weir_relay_buffer_bytes", "Bytes of records that the relay keeps for its listeners."),
-	received: describe("weir_relay_received_bytes_total", "Bytes of the upstream's messages."),
-	reads:    describe("weir_relay_reads_total", "Reads upstream of records that listeners had missed."),
-	failed:   describe("weir_relay_failed_total", "Requests that could not be passed on."),
-	lost:     describe("weir_relay_connections_lost_total", "Connections to the upstream that ended or could not be made."),
-	sessions: describe("weir_relay_sessions", "Watch sessions that the relay remembers."),
-	dropped:  describe("weir_relay_dropped_slow_total", "Streams that were closed because their client took nothing."),
-	lagged:   describe("weir_relay_listeners_lagged", "Listeners that are behind what is queued for them."),
+var descriptions = struct{ upstream, topics, unanswered, behind, buffered, received, reads, failed, lost, sessions, lagged, dropped *prometheus.Desc }{
+	upstream:   describe("weir_relay_upstream_connected", "1 while the relay has its connection to the upstream."),
+	topics:     describe("weir_relay_topics", "Topics that the relay has subscribed upstream."),
+	unanswered: describe("weir_relay_topics_unanswered", "Topics whose subscription the upstream has not answered yet."),
+	behind:     describe("weir_relay_topics_behind", "Topics of which the upstream has more than the relay was sent."),
+	buffered:   describe("weir_relay_buffer_bytes", "Bytes of records that the relay keeps for its listeners."),
+	received:   describe("weir_relay_received_bytes_total", "Bytes of the upstream's messages."),
+	reads:      describe("weir_relay_reads_total", "Reads upstream of records that listeners had missed."),
+	failed:     describe("weir_relay_failed_total", "Requests that could not be passed on."),
+	lost:       describe("weir_relay_connections_lost_total", "Connections to the upstream that ended or could not be made."),
+	sessions:   describe("weir_relay_sessions", "Watch sessions that the relay remembers."),
+	dropped:    describe("weir_relay_dropped_slow_total", "Streams that were closed because their client took nothing."),
+	lagged:     describe("weir_relay_listeners_lagged", "Listeners that are behind what is queued for them."),
 }
 
 func describe(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
@@ -122,6 +137,7 @@ func (r *Relay) Collect(ch chan<- prometheus.Metric) {
 	n := r.room.Counts()
 	gauge(descriptions.upstream, up)
 	gauge(descriptions.topics, float64(r.Topics()))
+	gauge(descriptions.unanswered, float64(r.unanswered()))
 	gauge(descriptions.behind, float64(behind))
 	gauge(descriptions.buffered, float64(bytes))
 	gauge(descriptions.sessions, float64(n.Sessions))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ func (o *serveOptions) loadRelay() error {
 	}
 	if r := &o.Replica; r.URL != "" || r.Sync || r.Failover || r.Standby {
 		return &usageError{errors.New("a relay has no log of its own to copy or to take over: --replica, --replica-sync, --failover and --standby belong to its upstream")}
+	}
+	if strings.HasPrefix(target.Base, "https:") {
+		target.Certs.CA = cmp.Or(target.Certs.CA, o.ca)
 	}
 	up.Upstream, up.Certs, up.Limits, up.MinHeartbeatMS = target.Base, target.Certs, o.Limits, o.MinHeartbeatMS
 	up.OpenToAll = o.AllowInsecure || o.BindsLoopback()

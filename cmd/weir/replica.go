@@ -64,10 +64,10 @@ func replicaCmd(use, short, long string, look func(context.Context, audit.Copy) 
 			defer func() { err = errors.Join(err, log.Close(), files.Close()) }()
 			found, err := look(ctx, audit.Copy{Log: log, Files: files, Read: progress.counted("read", 0)})
 			progress.finish()
-			if err != nil {
+			if found == nil {
 				return err
 			}
-			if err := json.print(cmd.OutOrStdout(), found); err != nil {
+			if err = errors.Join(json.print(cmd.OutOrStdout(), found), err); err != nil {
 				return err
 			}
 			if r, ok := found.(*verified); ok && len(r.Broken) > 0 {
@@ -85,11 +85,13 @@ func tryingAgain(say io.Writer) func(error) {
 	return func(err error) { fmt.Fprintln(say, "weir: trying again:", err) }
 }
 
-// listed is what ls prints.
+// listed is what ls prints: of a copy that is broken, what can be listed.
 type listed struct {
 	Terms []replica.Term `json:"terms"`
 	Bases []baseRow      `json:"bases"`
 	Log   audit.Groups   `json:"log"`
+
+	cut bool // the log goes on behind an entry that cannot be read
 }
 
 // baseRow is a base without its files.
@@ -106,12 +108,12 @@ type baseRow struct {
 func listCopy(ctx context.Context, c audit.Copy) (fmt.Stringer, error) {
 	var broken []error
 	bases, err := c.Bases(ctx, func(err error) { broken = append(broken, err) })
-	if err = errors.Join(append(broken, err)...); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, errors.Join(append(broken, err)...)
 	}
 	l := &listed{}
 	if l.Terms, err = c.Terms(ctx); err != nil {
-		return nil, err
+		broken = append(broken, err)
 	}
 	after := uint64(0)
 	for _, b := range bases {
@@ -119,7 +121,8 @@ func listCopy(ctx context.Context, c audit.Copy) (fmt.Stringer, error) {
 		l.Bases = append(l.Bases, baseRow{b.Name, b.After, b.LSN, b.Term, b.Taken.UTC(), len(b.Files), b.Bytes})
 	}
 	l.Log, err = c.Entries(ctx, after)
-	return l, err
+	l.cut = err != nil
+	return l, errors.Join(append(broken, err)...)
 }
 
 func (l *listed) String() string {
@@ -133,6 +136,9 @@ func (l *listed) String() string {
 	where := "log"
 	if len(l.Bases) > 0 {
 		where = "log behind the newest base"
+	}
+	if l.cut {
+		where += ", up to what cannot be read"
 	}
 	return b.String() + where + ": " + groupsText(l.Log)
 }
@@ -175,8 +181,10 @@ func verifyCopy(ctx context.Context, c audit.Copy) (fmt.Stringer, error) {
 		}
 	}
 	v.Bases, v.Objects = len(bases), len(seen)
-	v.Log, err = c.Whole(ctx, bases, broken)
-	return v, err
+	if v.Log, err = c.Whole(ctx, bases, broken); err != nil {
+		return nil, err // what was not read may be broken
+	}
+	return v, nil
 }
 
 func (v *verified) String() string {

@@ -66,9 +66,21 @@ func TestReplicaCommandsLookAtACopy(t *testing.T) {
 	if out, err := replicaRun(t, "verify", "--json", address); err != nil || !strings.Contains(out, `"broken":[]`) {
 		t.Errorf("verify: %v, %q", err, out)
 	}
-	for name, size := range map[string]int64{"log/00000000000000000006": 20, "term/0000000001": 3} {
-		if err := os.Truncate(filepath.Join(dir, name), size); err != nil {
+	for _, damage := range []struct {
+		name   string
+		size   int64
+		listed string // all the same
+	}{
+		{"log/00000000000000000006", 20, "term 1: machine-7 leads since 2"},
+		{"term/0000000001", 3, "log, up to what cannot be read: 2 entries, positions 1 to 5, "},
+	} {
+		name := damage.name
+		if err := os.Truncate(filepath.Join(dir, name), damage.size); err != nil {
 			t.Fatal(err)
+		}
+		out, err = replicaRun(t, "ls", address)
+		if err == nil || exitCode(err) != exitFailed || !strings.Contains(out, damage.listed) || !strings.Contains(err.Error(), name) {
+			t.Errorf("ls of a broken copy: %v, %q lacks %q", err, out, damage.listed)
 		}
 		out, err = replicaRun(t, "verify", address)
 		if err == nil || exitCode(err) != exitFailed || !strings.Contains(out, "broken: ") || !strings.Contains(out, name) {

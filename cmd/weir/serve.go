@@ -53,6 +53,7 @@ type serveOptions struct {
 	webhooks    string
 	private     []string // addresses that webhooks may reach
 	upstream    relay.Options
+	ca          string // of the upstream
 	logFormat   string
 	logLevel    string
 }
@@ -69,7 +70,7 @@ func (o *serveOptions) fields() settings.Fields {
 		"allowed-hosts": &o.AllowedHosts, "cors-origins": &o.CORSOrigins, "probe-auth": &o.ProbeAuth, "allow-insecure-no-auth": &o.AllowInsecure, "api-keys": &o.apiKeys, "keys-file": &o.keysFile,
 		"test-min-heartbeat-ms": &o.MinHeartbeatMS,
 		"webhooks":              &o.webhooks, "webhook-allow-http": &o.Webhooks.Reach.HTTP, "webhook-allow-private": &o.private,
-		"upstream": &o.upstream.Upstream, "upstream-key": &o.upstream.Key, "relay-key": &o.upstream.Secret, "relay-buffer": &o.upstream.BufferBytes,
+		"upstream": &o.upstream.Upstream, "upstream-key": &o.upstream.Key, "relay-key": &o.upstream.Secret, "relay-buffer": &o.upstream.BufferBytes, "ca": &o.ca,
 
 		"max-topics": &l.MaxTopics, "max-routers": &l.MaxRouters, "max-watch-sessions": &l.MaxWatchSessions,
 		"max-sse-connections": &l.MaxSSEConnections, "max-sse-connections-per-key": &l.MaxSSEConnectionsPerKey,
@@ -103,6 +104,9 @@ func (o *serveOptions) load(cmd *cobra.Command) (*settings.Values, error) {
 	}
 	if o.upstream.Upstream != "" {
 		return values, o.loadRelay()
+	}
+	if cmd.Flags().Changed("ca") {
+		return values, &usageError{errors.New("--ca is for the server behind a relay, which --upstream names; --tls-client-ca has the authorities of clients")}
 	}
 	if err := o.CheckBind(); err != nil {
 		return values, &usageError{err}

@@ -49,7 +49,7 @@ func remedy(err error) string {
 	var authority x509.UnknownAuthorityError
 	switch {
 	case errors.As(err, &authority):
-		return "; name its authority's PEM file with ca=FILE in the URL of --upstream"
+		return "; name its authority's PEM file with --ca, or with ca=FILE in the URL of --upstream"
 	case strings.Contains(err.Error(), "gave HTTP response to HTTPS client"):
 		return "; the upstream does not speak TLS: use http://"
 	case strings.Contains(err.Error(), "remote error: tls:"):

@@ -25,7 +25,7 @@ var commands = rows(0, byFlag|byEnv, []*Setting{
 	{name: "config", in: Serve | Publish | Work | Library, kind: name("file"),
 		help: "YAML or JSON file of settings; serve and publish read it again on SIGHUP and when it changes"},
 	{name: "api-key-file", in: clients, kind: name("file"), help: "file that holds the API key (default WEIR_API_KEY, or the URL's :key@)"},
-	{name: "ca", in: clients, kind: name("file"), help: "PEM file of the authorities that certificates of servers are checked by, instead of the system's, for URLs with TLS"},
+	{name: "ca", in: clients | Serve, kind: name("file"), help: "PEM file of the authorities that certificates of servers are checked by, instead of the system's, for URLs with TLS"},
 	{name: "tls-cert", in: clients, kind: name("file"), help: "PEM file of a certificate to show to servers that ask for one"},
 	{name: "tls-key", in: clients, kind: name("file"), help: "PEM file of its key"},
 	{name: "api-key", in: clients, places: byEnv, kind: text("key"), help: "API key"},

@@ -114,7 +114,7 @@ func TestContextsKeysAndWordsAreOffered(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	url, keys := topicServer(t, "orders", "bills")
 	t.Setenv("WEIR_TEST_KEY", "of-the-context-only")
-	for _, line := range [][]string{{"prod", url, "--key-env", "WEIR_TEST_KEY"}, {"private", "http://127.0.0.1:1"}, {"test", "http://127.0.0.1:1"}} {
+	for _, line := range [][]string{{"prod", url, "--api-key-env", "WEIR_TEST_KEY"}, {"private", "http://127.0.0.1:1"}, {"test", "http://127.0.0.1:1"}} {
 		if res := runWeir(t, "", append([]string{"context", "set"}, line...)...); res.err != nil {
 			t.Fatal(res.err)
 		}

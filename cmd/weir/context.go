@@ -30,7 +30,7 @@ func newContextCmd() *cobra.Command {
 		Use:   "context",
 		Short: "Keep names for servers",
 		Long:  contextHelp,
-		Example: `  weir context set prod https://weir.example.com:4000 --ca ca.pem --key-file prod.key
+		Example: `  weir context set prod https://weir.example.com:4000 --ca ca.pem --api-key-file prod.key
   weir context use prod
   weir tail orders`,
 		Args: cobra.ArbitraryArgs, // so that RunE can say what was meant
@@ -197,14 +197,14 @@ func newContextSetCmd() *cobra.Command {
 		Long: `Set keeps an address under a name: http[s]://host:port, redis[s]://host:port/0,
 kafka[s]://host:port or file:///DIR, with the parameters that its URLs take. A name that a
 command is given becomes the topic or stream. The first context is in use at once.`,
-		Example: `  weir context set prod https://weir.example.com:4000 --ca ca.pem --key-file prod.key
+		Example: `  weir context set prod https://weir.example.com:4000 --ca ca.pem --api-key-file prod.key
   weir context set jobs 'redis://127.0.0.1:6379/0?group=billing'`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := savedContext{Name: args[0], URL: args[1]}
 			var json output
 			if err := load(cmd, settings.ContextSet, settings.Fields{
-				"json": &json, "ca": &c.CA, "tls-cert": &c.TLSCert, "tls-key": &c.TLSKey, "key-file": &c.KeyFile, "key-env": &c.KeyEnv,
+				"json": &json, "ca": &c.CA, "tls-cert": &c.TLSCert, "tls-key": &c.TLSKey, "api-key-file": &c.KeyFile, "api-key-env": &c.KeyEnv,
 			}); err != nil {
 				return err
 			}
@@ -250,13 +250,13 @@ func (c *savedContext) check() error {
 		return fmt.Errorf("%.80q is not the name of a context, which has 1 to 64 of the characters A-Z a-z 0-9 . _ -, the first a letter or digit", c.Name)
 	}
 	if c.KeyFile != "" && c.KeyEnv != "" {
-		return errors.New("--key-file and --key-env exclude each other")
+		return errors.New("--api-key-file and --api-key-env exclude each other")
 	}
 	if err := checkBase(c.URL); err != nil {
 		return err
 	}
 	if u, err := url.Parse(c.URL); err == nil && u.User != nil {
-		return errors.New("the address holds a user or a key, which are not kept here; use --key-file, --key-env, or WEIR_URL")
+		return errors.New("the address holds a user or a key, which are not kept here; use --api-key-file, --api-key-env, or WEIR_URL")
 	}
 	return nil
 }

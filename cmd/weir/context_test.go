@@ -78,7 +78,7 @@ func TestNamesBecomeURLs(t *testing.T) {
 // Each command that has a context takes the key that it names: one that does not would
 // not miss the key's variable.
 func TestEveryCommandTakesTheKeyOfItsContext(t *testing.T) {
-	contextsOf(t, "prod http://127.0.0.1:1 --key-env KEY_OF_PROD")
+	contextsOf(t, "prod http://127.0.0.1:1 --api-key-env KEY_OF_PROD")
 	tried := 0
 	var try func(cmd *cobra.Command)
 	try = func(cmd *cobra.Command) {
@@ -128,7 +128,7 @@ func TestACopyIsNamedByItsURLAlone(t *testing.T) {
 // A key's file that is not there is said to be the context's: no flag has named it.
 func TestTheFileOfAKeyIsSaidToBeTheContexts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "prod.key")
-	contextsOf(t, "prod http://127.0.0.1:1 --key-file "+file)
+	contextsOf(t, "prod http://127.0.0.1:1 --api-key-file "+file)
 	res := runWeir(t, "", "tail", "orders")
 	if want := "context prod: the file of its key: open " + file; res.err == nil || !strings.HasPrefix(res.err.Error(), want) || exitCode(res.err) != exitUsage {
 		t.Errorf("%v, want %s", res.err, want)
@@ -140,7 +140,7 @@ func TestWhatSaysTheServer(t *testing.T) {
 	for f, text := range map[*fakeServer]string{one: `"one"`, two: `"two"`, three: `"three"`} {
 		f.add("in", text)
 	}
-	contextsOf(t, "one "+one.URL, "two "+two.URL+" --key-env KEY_OF_TWO")
+	contextsOf(t, "one "+one.URL, "two "+two.URL+" --api-key-env KEY_OF_TWO")
 	t.Setenv("KEY_OF_TWO", "k2-secret")
 	read := func(want string, args ...string) {
 		t.Helper()
@@ -171,18 +171,18 @@ func TestWhatSaysTheServer(t *testing.T) {
 	}
 	t.Setenv("KEY_OF_TWO", "")
 	for line, want := range map[string]string{
-		"tail in --context too":                           `flag --context: there is no context "too", did you mean two?`,
-		"tail in --context two":                           "context two: the environment variable KEY_OF_TWO, which has its key, is not set",
-		"top a --context one http://127.0.0.1:1/b":        "context one is for names, and argument 2 is a URL",
-		"tail --context too":                              `flag --context: there is no context "too", did you mean two?`,
-		"topic ls --context too":                          `flag --context: there is no context "too", did you mean two?`,
-		"publish --context too":                           `flag --context: there is no context "too", did you mean two?`,
-		"context use three":                               `there is no context "three"`,
-		"context set x amqp://h":                          "not the URL of a server",
-		"context set x http://:secret@h:1":                "holds a user or a key",
-		"context set x localhost:4000":                    "did you mean http://localhost:4000?",
-		"context set a/b http://h":                        "is not the name of a context",
-		"context set x http://h --key-env A --key-file b": "exclude each other",
+		"tail in --context too":                                   `flag --context: there is no context "too", did you mean two?`,
+		"tail in --context two":                                   "context two: the environment variable KEY_OF_TWO, which has its key, is not set",
+		"top a --context one http://127.0.0.1:1/b":                "context one is for names, and argument 2 is a URL",
+		"tail --context too":                                      `flag --context: there is no context "too", did you mean two?`,
+		"topic ls --context too":                                  `flag --context: there is no context "too", did you mean two?`,
+		"publish --context too":                                   `flag --context: there is no context "too", did you mean two?`,
+		"context use three":                                       `there is no context "three"`,
+		"context set x amqp://h":                                  "not the URL of a server",
+		"context set x http://:secret@h:1":                        "holds a user or a key",
+		"context set x localhost:4000":                            "did you mean http://localhost:4000?",
+		"context set a/b http://h":                                "is not the name of a context",
+		"context set x http://h --api-key-env A --api-key-file b": "exclude each other",
 	} {
 		res := runWeir(t, "", strings.Fields(line)...)
 		if res.err == nil || exitCode(res.err) != exitUsage || !strings.Contains(res.err.Error(), want) || strings.Contains(res.err.Error(), "secret") {
@@ -285,7 +285,7 @@ func TestAFileBehindALinkIsTheOneThatChanges(t *testing.T) {
 }
 
 func TestContextsAreKeptWithoutSecrets(t *testing.T) {
-	contextsOf(t, "prod https://h:4000 --ca ca.pem --key-file prod.key", "jobs redis://h:6379/0?group=g")
+	contextsOf(t, "prod https://h:4000 --ca ca.pem --api-key-file prod.key", "jobs redis://h:6379/0?group=g")
 	dir, err := os.UserConfigDir()
 	if err != nil {
 		t.Fatal(err)

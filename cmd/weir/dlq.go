@@ -126,7 +126,7 @@ func newDLQLsCmd() *cobra.Command {
 func runList(cmd *cobra.Command, args []string) error {
 	var opt letterOptions
 	var limit int
-	if err := load(cmd, settings.List, opt.fields(settings.Fields{"limit": &limit})); err != nil {
+	if err := load(cmd, settings.List, opt.fields(settings.Fields{"count": &limit})); err != nil {
 		return err
 	}
 	return opt.run(cmd, args, func(ctx context.Context, d *weir.DeadLetters) error {

@@ -12,6 +12,10 @@ func AddFlags(flags *pflag.FlagSet, c Command) {
 		if s.kind.typ == boolean.typ {
 			f.NoOptDefVal = "true"
 		}
+		if s.was != "" {
+			old := flags.VarPF(f.Value, s.was, "", s.help)
+			old.Hidden, old.Deprecated = true, "use --"+s.name
+		}
 	}
 }
 

@@ -66,11 +66,13 @@ func Load(src Source, fields Fields) (*Values, error) {
 // find returns what was written for a setting in the place that counts.
 func (src Source) find(s *Setting, inFile map[*Setting]given) (given, bool) {
 	if src.Flags != nil && s.places&byFlag != 0 {
-		if f := src.Flags.Lookup(s.name); f != nil && f.Changed && Owns(f) {
-			return given{f.Value.String(), "flag --" + s.name}, true
+		for _, name := range []string{s.name, s.was} {
+			if f := src.Flags.Lookup(name); f != nil && f.Changed && Owns(f) {
+				return given{f.Value.String(), "flag --" + name}, true
+			}
 		}
 	}
-	for _, name := range s.variables() {
+	for _, name := range append(s.variables(), s.former()...) {
 		if text := src.env(name); text != "" {
 			return given{text, "environment variable " + name}, true
 		}

@@ -30,18 +30,25 @@ func ofKubernetes(name, text string) bool {
 }
 
 // Unknown returns a warning for each variable of an environment, as os.Environ returns it,
-// that begins like weir's and is none.
+// that begins like weir's and is none, or that has another name now.
 func Unknown(environ []string) []string {
-	known := map[string]bool{}
+	known, now := map[string]bool{}, map[string]string{}
 	for _, s := range table {
 		for _, name := range s.variables() {
 			known[name] = true
+		}
+		for _, name := range s.former() {
+			now[name] = s.variable()
 		}
 	}
 	names := slices.Sorted(maps.Keys(known))
 	var warnings []string
 	for _, entry := range environ {
 		name, text, _ := strings.Cut(entry, "=")
+		if now[name] != "" && text != "" {
+			warnings = append(warnings, "environment variable "+name+" is called "+now[name]+" now")
+			continue
+		}
 		if strings.HasPrefix(name, prefix) && text != "" && !known[name] && !ofWork.MatchString(name) && !ofKubernetes(name, text) {
 			warnings = append(warnings, "unknown environment variable "+name+Meant("", name, names))
 		}

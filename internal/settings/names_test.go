@@ -2,7 +2,10 @@ package settings
 
 import (
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 
 	"github.com/weirmq/weir/internal/api"
 )
@@ -38,5 +41,43 @@ func TestTheNearestNameIsMeant(t *testing.T) {
 		if got := api.Nearest(typed, names); got != want {
 			t.Errorf("%q: %q, want %q", typed, got, want)
 		}
+	}
+}
+
+// A name of earlier versions counts, says what it is called now, and is in no help.
+func TestANameOfEarlierVersionsCounts(t *testing.T) {
+	only(t, &Setting{name: "count", was: "limit", places: byFlag | byEnv, kind: integer("letters", 0, most).kind(), deft: "0"})
+	load := func(env string, args ...string) (limit int, said string) {
+		t.Helper()
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		var out strings.Builder
+		flags.SetOutput(&out)
+		AddFlags(flags, single)
+		if usage := flags.FlagUsages(); strings.Contains(usage, "--limit") || !strings.Contains(usage, "--count") {
+			t.Errorf("the help has\n%s", usage)
+		}
+		if err := flags.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		src := Source{Command: single, Flags: flags, Lookup: environment("WEIR_LIMIT=" + env)}
+		if _, err := Load(src, Fields{"count": &limit}); err != nil {
+			t.Fatal(err)
+		}
+		return limit, out.String()
+	}
+	if limit, said := load("", "--limit", "7"); limit != 7 || !strings.Contains(said, "use --count") {
+		t.Errorf("--limit 7 is %d, and says %q", limit, said)
+	}
+	if limit, said := load("", "--count", "7"); limit != 7 || said != "" {
+		t.Errorf("--count 7 is %d, and says %q", limit, said)
+	}
+	if limit, _ := load("7"); limit != 7 {
+		t.Errorf("WEIR_LIMIT=7 is %d", limit)
+	}
+	if limit, _ := load("7", "--count", "8"); limit != 8 {
+		t.Errorf("--count 8 beside WEIR_LIMIT is %d", limit)
+	}
+	if got := Unknown([]string{"WEIR_LIMIT=7"}); len(got) != 1 || !strings.Contains(got[0], "WEIR_LIMIT is called WEIR_COUNT now") {
+		t.Errorf("WEIR_LIMIT is told as %q", got)
 	}
 }

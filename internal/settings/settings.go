@@ -69,6 +69,7 @@ type Setting struct {
 	short   string // one letter of it
 	env     string // empty: WEIR_ and the name
 	also    string // a second variable, read if the first is absent
+	was     string // the flag's name in earlier versions, which still counts
 	in      Command
 	kind    kind
 	deft    string // the default's text; of a field of the library's, only shown
@@ -101,15 +102,27 @@ func (s *Setting) variables() []string {
 	return []string{s.variable()}
 }
 
+// former is the variable of the setting's name in earlier versions, if it had another.
+func (s *Setting) former() []string {
+	if s.was == "" || s.places&byEnv == 0 {
+		return nil
+	}
+	return []string{variable(s.was)}
+}
+
 func (s *Setting) variable() string {
 	if s.env != "" {
 		return s.env
 	}
-	return "WEIR_" + strings.ToUpper(s.key())
+	return variable(s.name)
 }
 
+func variable(name string) string { return prefix + strings.ToUpper(key(name)) }
+
+func key(name string) string { return strings.ReplaceAll(name, "-", "_") }
+
 // key is the name in a file.
-func (s *Setting) key() string { return strings.ReplaceAll(s.name, "-", "_") }
+func (s *Setting) key() string { return key(s.name) }
 
 // ofLibrary reports whether the setting is a field of the library's, which has
 // its default itself.

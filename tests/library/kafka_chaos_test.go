@@ -257,7 +257,7 @@ func (c *chaos) publishOne(ctx context.Context, p *weir.Producer) {
 func (c *chaos) letters() map[string]int {
 	c.Helper()
 	letters := map[string]int{}
-	for lines := bufio.NewScanner(strings.NewReader(weirtest.Must(c, "dlq", "ls", c.direct, "--json", "--limit", "0"))); lines.Scan(); {
+	for lines := bufio.NewScanner(strings.NewReader(weirtest.Must(c, "dlq", "ls", c.direct, "--json", "--count", "0"))); lines.Scan(); {
 		var l struct {
 			Data     string `json:"data"`
 			Attempts int    `json:"attempts"`

@@ -69,7 +69,7 @@ func (e *QueueFullError) Error() string {
 	if limit == "" {
 		limit = "too much load"
 	}
-	text := fmt.Sprintf("publish to %q refused, %s: %s; try again in %s", e.Queue, e.Reason, limit, e.RetryAfter)
+	text := fmt.Sprintf("publish to %q refused, %s: %s; try again in %s", e.Queue, e.Reason, limit, e.RetryAfter.Round(time.Millisecond))
 	err := e.Err
 	if full, ok := err.(*backend.FullError); ok && Reason(full.Reason) == e.Reason {
 		err = full.Err // the reason has been said

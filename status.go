@@ -12,7 +12,7 @@ import (
 // HTTPStatus is what an HTTP handler answers whose publish ended with err: the status,
 // and the value of the header Retry-After if the client may repeat its request, otherwise
 // empty. The delay is what the error asks for, a second if it does not say, and up to
-// half more by chance, so that not all clients come back at once.
+// half more by chance, a second at least, so that not all clients come back at once.
 //
 //	nil                                              200
 //	*QueueFullError with LoadShedding                429, Retry-After
@@ -43,9 +43,10 @@ func HTTPStatus(err error) (status int, retryAfter string) {
 	return 500, ""
 }
 
-// scattered returns d and up to half more in whole seconds, rounded up.
+// scattered returns d in whole seconds, rounded up, and up to half more, at least one second: most
+// delays are shorter than that, and whole seconds are all that a header can say.
 func scattered(d time.Duration) string {
 	d = min(max(d, time.Second), math.MaxInt64/2) // half more of it is still a time
-	d += rand.N(d/2 + 1)
-	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
+	whole := int64((d + time.Second - 1) / time.Second)
+	return strconv.FormatInt(whole+rand.N(max(whole/2, 1)+1), 10)
 }

@@ -170,18 +170,19 @@ type Engine struct {
 	looks    looks
 	ended    endedTotals
 
-	sealing turn // held while a segment moves to the store, and while a snapshot is taken
-	copying turn // held while a snapshot is open
-	shrink  chan struct{}
-	sealed  chan struct{}
-	drain   chan struct{}
-	drained sync.Once
-	stop    context.Context
-	cancel  context.CancelFunc
-	loops   sync.WaitGroup
-	closed  atomic.Bool
-	fenced  atomic.Bool // another server leads
-	copier  *copier     // nil without Options.Replica
+	sealing  turn // held while a segment moves to the store, and while a snapshot is taken
+	copying  turn // held while a snapshot is open
+	shrink   chan struct{}
+	unsealed atomic.Pointer[error] // why the oldest sealed segment cannot be moved to the store; nil: it can
+	sealed   chan struct{}
+	drain    chan struct{}
+	drained  sync.Once
+	stop     context.Context
+	cancel   context.CancelFunc
+	loops    sync.WaitGroup
+	closed   atomic.Bool
+	fenced   atomic.Bool // another server leads
+	copier   *copier     // nil without Options.Replica
 }
 
 // Open recovers the data directory and starts the engine. It fails if another

@@ -148,7 +148,7 @@ func (e *Engine) Metrics() Metrics {
 	m.WAL = WALMetrics{Frames: w.Frames, Batches: w.Batches, Fsyncs: w.Fsyncs, BytesWritten: w.Bytes, Rotations: w.Rotations,
 		SubmitFull: w.SubmitFull, QueueDepth: w.QueueDepth, QueueDepthPeak: w.QueueDepthPeak, ReadOnly: w.ReadOnly,
 		FsyncMicros: w.FsyncMicros, FsyncBuckets: w.FsyncBuckets, DebtSegments: w.DebtSegments}
-	m.Writable = !w.ReadOnly && !e.space.refuses() && !e.space.moved.Load()
+	m.Writable = !w.ReadOnly && !e.space.refuses() && !e.space.moved.Load() && e.clogged() == nil
 	return m
 }
 

@@ -253,5 +253,17 @@ func (e *Engine) Writable() (ok bool, reason string) {
 	if e.log.Metrics().ReadOnly {
 		return false, "the log cannot be written at the moment; the server's log names the error"
 	}
+	if err := e.clogged(); err != nil {
+		return false, err.Error()
+	}
 	return true, ""
+}
+
+// clogged is why the log takes nothing more: so many of its segments wait for the store, which cannot
+// take the first of them.
+func (e *Engine) clogged() error {
+	if err := e.unsealed.Load(); err != nil && e.log.WaitsForRelease() {
+		return fmt.Errorf("the log is full, since the oldest of its segments cannot be moved to the store: %w", *err)
+	}
+	return nil
 }

@@ -484,7 +484,11 @@ func (e *Engine) refusal(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, wal.ErrFull):
-		return api.Errorf(api.CodeThrottled, "the ingest queue is full; try again after retry_after_ms").
+		full := "the ingest queue is full"
+		if e.clogged() != nil {
+			full = "the log is full, since the oldest of its segments cannot be moved to the store; the server's log names the error"
+		}
+		return api.Errorf(api.CodeThrottled, "%s; try again after retry_after_ms", full).
 			After(time.Duration(spread(e.drainTimeMS())) * time.Millisecond)
 	case ctx.Err() != nil:
 		return ctx.Err()

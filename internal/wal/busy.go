@@ -61,6 +61,9 @@ func (l *Log) Full() bool { return l.slots.Load() >= int64(l.opt.Slots) }
 // Waits reports whether Reserve would wait.
 func (l *Log) Waits() bool { return l.blocked.Load() != 0 || l.Full() }
 
+// WaitsForRelease reports whether nothing is appended until a sealed segment is released.
+func (l *Log) WaitsForRelease() bool { return l.blocked.Load()&blockSealed != 0 }
+
 // crowdedLocked reports whether writers wait, or soon will, for something that
 // the next sync frees. A single writer keeps the syncer busy; only when this
 // holds is it too slow.

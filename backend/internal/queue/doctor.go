@@ -217,7 +217,7 @@ func (f *findings) deadLetters(name string, st *api.TopicState) {
 func (b *Backend) examineServer(ctx context.Context, found *findings) {
 	if w, ok := b.svc.(writable); ok {
 		if ok, why, err := w.Writable(ctx); err == nil && !ok {
-			found.add("writes_refused", severe, "the server refuses writes: "+why, "free disk space, or delete topics that nobody needs; acks and deletes work meanwhile")
+			found.add("writes_refused", severe, "the server refuses writes: "+why, "look for the error in the server's log; if the disk is full, free space, or delete topics that nobody needs: acks and deletes work meanwhile")
 		}
 	}
 	if c, ok := b.svc.(copied); ok {

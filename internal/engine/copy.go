@@ -366,7 +366,8 @@ func (c *copier) jump(why string) {
 	c.e.opt.Logger.Warn("the copy needs a new base before it goes on", "why", why, "lsn", lsn)
 }
 
-// watchLag bounds what the log keeps for the copy while its store is slow or away.
+// watchLag bounds what the log keeps for the copy while its store is slow or away: to a number of bytes, and
+// to what the disk has room for.
 func (c *copier) watchLag() {
 	tick := time.NewTicker(lagPeriod)
 	defer tick.Stop()
@@ -376,8 +377,12 @@ func (c *copier) watchLag() {
 			return
 		case <-tick.C:
 		}
-		if c.tail.Lag() > c.r.LagMax {
+		switch lag := c.tail.Lag(); {
+		case lag > c.r.LagMax:
 			c.jump("it is too far behind")
+		case !c.r.Sync && lag > c.e.space.segment && c.e.space.refuses():
+			// No acknowledgement waits for an asynchronous copy, and so no write may be refused for it.
+			c.jump("what it lacks has filled the disk")
 		}
 	}
 }

@@ -57,7 +57,17 @@ func (c Copy) readBase(ctx context.Context, name string) (*replica.Base, error) 
 	}
 	// It covers a gap of the log, and counts if its leader has begun to ship behind it.
 	e, err := replica.Next(ctx, c.Log, base.After)
-	if err != nil && !errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) {
+		// The entry in front of it was there when it was written down. A log that ends before that has lost what
+		// says whether it counts, and then it is the most that is left.
+		lost, failed := c.endsBefore(ctx, base.After)
+		if failed != nil {
+			return nil, fmt.Errorf("%s: %w", name, failed)
+		}
+		if lost {
+			return base, nil
+		}
+	} else if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	g, bad := replica.DecodeGroup(e.Data)

@@ -100,6 +100,7 @@ func (d *Directory) take(ctx context.Context, h *held, m *Mirror) (Led, error) {
 	if err != nil {
 		return Led{}, fmt.Errorf("the copy: %w", err)
 	}
+	d.Copy.began = lead.End
 	led := Led{Lead: lead, Since: since}
 	goesOn, lsn, err := d.goesOn(ctx, h, before, lead)
 	if m != nil && m.At >= lead.End && lead.Term > m.Term+1 { // who led since did without what m has

@@ -30,6 +30,8 @@ type Copy struct {
 	// Progress, if set, is told how many bytes of what is being read have been, and of how many;
 	// 0: nobody knows.
 	Progress func(done, total int64)
+
+	began uint64 // position of the entry that began the term of who reads it, behind all others; 0: it does not lead
 }
 
 func (c Copy) progress(done, total int64) {

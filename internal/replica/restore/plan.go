@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,6 +67,9 @@ func (c Copy) plan(ctx context.Context, p Point, broken []replica.BaseFile) (*Pl
 
 // endsBefore reports whether the log ends in front of a place that it had.
 func (c Copy) endsBefore(ctx context.Context, pos uint64) (bool, error) {
+	if c.began > 0 {
+		return c.began <= pos, nil
+	}
 	end, err := c.Log.End(ctx)
 	if err != nil {
 		return false, fmt.Errorf("the end of the copy's log: %w", err)
@@ -113,12 +115,6 @@ func (plan *Plan) choose(ctx context.Context, c Copy, names []string, p Point) e
 	if plan.Oldest.IsZero() {
 		if len(plan.broken) > 0 {
 			return errNoOther
-		}
-		if len(names) > 0 {
-			newest := replica.BaseAfter(names[len(names)-1])
-			if before, err := c.endsBefore(ctx, newest); err != nil || before {
-				return cmp.Or(err, fmt.Errorf("%w that counts: the log ends in front of position %d, behind which %s goes on, so the store has lost what it had confirmed", ErrEmpty, newest, names[len(names)-1]))
-			}
 		}
 		return ErrEmpty
 	}

@@ -42,20 +42,20 @@ func (l *leader) kept(ctx context.Context, from uint64) error {
 	last := l.first() - 1
 	var term uint64
 	var asked int64
-	var there, goesOn bool
+	var there bool
+	var behind uint64
 	err := l.log.pool.QueryRow(ctx, `SELECT term, asked,
 		EXISTS (SELECT FROM weir_replica_log AS e WHERE e.log = $1 AND e.pos = $2 AND e.term = $3),
-		EXISTS (SELECT FROM weir_replica_log AS e WHERE e.log = $1 AND e.pos = $4)
-		FROM weir_replica_terms WHERE log = $1`, l.log.name, last, l.term, from+1).Scan(&term, &asked, &there, &goesOn)
+		(SELECT count(*) FROM weir_replica_log AS e WHERE e.log = $1 AND e.pos > $4 AND e.pos <= $2)
+		FROM weir_replica_terms WHERE log = $1`, l.log.name, last, l.term, from).Scan(&term, &asked, &there, &behind)
 	if err := l.still(err, term, asked); err != nil {
 		return err
 	}
 	switch {
-	case l.first()-1 > last: // what is further in front may have been trimmed meanwhile
-	case !there:
+	case !there && l.first()-1 == last: // else it may have been trimmed meanwhile
 		return replica.Lost(fmt.Sprintf("position %d is not there any more", last))
-	case from > 0 && from < last && !goesOn:
-		return fmt.Errorf("%w: position %d is not there any more", replica.ErrDamaged, from+1)
+	case from > 0 && from < last && behind < last-from: // of what is behind a base nothing is trimmed
+		return fmt.Errorf("%w: of %d entries behind position %d only %d are there", replica.ErrDamaged, last-from, from, behind)
 	}
 	return nil
 }

@@ -72,6 +72,22 @@ func looksBehindABase(t *testing.T, s *postgrestest.Server) {
 	store(t, l, "d")
 }
 
+// What was removed in the middle a restore would not get past, while the leader goes on behind it.
+func looksForAllBehindABase(t *testing.T, s *postgrestest.Server) {
+	l := open(t, s, s.Addr())
+	lead(t, l)
+	for _, data := range []string{"a", "b", "c", "d"} {
+		store(t, l, data)
+	}
+	change(t, direct(t, s), fmt.Sprintf(`DELETE FROM weir_replica_log WHERE log = '%s' AND pos = 3`, t.Name()))
+	store(t, l, "e")
+	for from, gone := range map[uint64]bool{0: false, 1: true, 2: true, 3: false, 6: false} {
+		if err := l.Kept(t.Context(), from); errors.Is(err, replica.ErrDamaged) != gone || !gone && err != nil {
+			t.Errorf("behind position %d: %v", from, err)
+		}
+	}
+}
+
 // A table that is dropped is as lost as what was in it.
 func looksForItsTables(t *testing.T, s *postgrestest.Server) {
 	conn := direct(t, s)

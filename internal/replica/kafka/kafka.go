@@ -7,9 +7,11 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strconv"
@@ -32,6 +34,8 @@ type Options struct {
 	ReadOnly bool
 	// Trouble, if set, is told the errors after which something is tried again.
 	Trouble func(error)
+
+	opening time.Duration // openTimeout
 }
 
 // Log is a replica.Log in a topic.
@@ -61,6 +65,7 @@ type Log struct {
 
 const (
 	openTimeout  = 15 * time.Second
+	againAfter   = time.Second
 	mostMessage  = 1_000_000
 	quietRetries = 3    // how often the client sends records again by itself, some seconds
 	recordMargin = 1024 // for what is around an entry's bytes in a batch
@@ -68,7 +73,8 @@ const (
 
 // Open connects to the brokers of a URL, kafka://user:password@host:9092,host:9092/topic, or
 // kafkas:// with TLS, and creates the topic if it is not there. What package kafkalogin reads
-// is said in the same way as for a stream.
+// is said in the same way as for a stream. Brokers that do not answer are waited for until ctx ends,
+// unless the log is only read.
 func Open(ctx context.Context, u *url.URL, opt Options) (*Log, error) {
 	if opt.Trouble == nil {
 		opt.Trouble = func(error) {}
@@ -89,7 +95,7 @@ func Open(ctx context.Context, u *url.URL, opt Options) (*Log, error) {
 	}
 	l.options = append(options, l.dialer.Options()...)
 	l.endCursor.log, l.readCursor.log = l, l
-	if err := l.begin(ctx, hosts); err != nil {
+	if err := l.beginAgain(ctx, hosts); err != nil {
 		_ = l.Close()
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
@@ -125,9 +131,28 @@ func (l *Log) client(opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append(append([]kgo.Opt(nil), l.options...), opts...)...)
 }
 
+// beginAgain begins, and waits for brokers that do not answer: a server may start before they do.
+func (l *Log) beginAgain(ctx context.Context, hosts []string) error {
+	for {
+		err := l.begin(ctx, hosts)
+		var network net.Error
+		away := errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || kerr.IsRetriable(err)
+		if err == nil || l.opt.ReadOnly || !away || ctx.Err() != nil {
+			return err
+		}
+		l.producer.Close()
+		l.opt.Trouble(fmt.Errorf("kafka: %w", err))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(againAfter):
+		}
+	}
+}
+
 // begin creates the topic and looks at what it promises.
 func (l *Log) begin(ctx context.Context, hosts []string) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(l.opt.opening, openTimeout))
 	defer cancel()
 	l.dialer.Await(ctx, hosts)
 	// A record that is sent again may be there twice, which readers see; so it can be

@@ -318,11 +318,45 @@ func brokersAway(t *testing.T, b *kafkatest.Broker) {
 	case <-time.After(time.Minute):
 		t.Error("nobody was told within a minute that the brokers are away")
 	}
+	opened := opensWhileAway(t, b.URL()+"/away")
 	b.Restart()
+	if err := <-opened; err != nil {
+		t.Errorf("opened while the brokers were away: %v", err)
+	}
 	if o := await(t, told); o.err != nil {
 		t.Fatal(o.err)
 	}
 	expect(t, open(t, b.URL()+"/away"), "a")
+}
+
+// opensWhileAway opens a log whose brokers do not answer, and has been told so. It returns where the outcome will be.
+func opensWhileAway(t *testing.T, address string) <-chan error {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened, told := make(chan error, 1), make(chan error, 1)
+	opt := kafka.WithOpening(kafka.Options{Trouble: func(err error) {
+		select {
+		case told <- err:
+		default:
+		}
+	}}, 2*time.Second)
+	go func() {
+		l, err := kafka.Open(t.Context(), u, opt)
+		if err == nil {
+			err = l.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case <-told:
+	case err := <-opened:
+		t.Errorf("opened without a broker: %v", err)
+		opened <- nil
+	}
+	return opened
 }
 
 // lostEnd is what the last replica may lose in a power cut: its leader is given offsets again, and stops, since

@@ -60,7 +60,8 @@ type Log struct {
 // Open connects to the database of a URL, postgres://user:password@host/database, and creates
 // the tables if they are not there. The key log= of the query names the copy, "weir" by
 // default; all else, the usual environment of PostgreSQL too, is as pgx reads it. Of several
-// hosts the one that takes writes is used.
+// hosts the one that takes writes is used. A database that does not answer is waited for until ctx
+// ends, unless the log is only read.
 func Open(ctx context.Context, u *url.URL, opt Options) (*Log, error) {
 	l := &Log{name: defaultName, opt: opt}
 	l.opt.silence = cmp.Or(opt.silence, longestSilence)
@@ -89,7 +90,15 @@ func Open(ctx context.Context, u *url.URL, opt Options) (*Log, error) {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
 	l.closing, l.close = context.WithCancel(context.Background())
-	if err := l.begin(ctx); err != nil {
+	begin := l.again // a server waits for a database that starts after it, or fails over
+	if opt.ReadOnly {
+		begin = func(ctx context.Context, f func(context.Context) error) error { return f(ctx) }
+	}
+	err = begin(ctx, l.begin)
+	if err == nil {
+		err = l.examine(ctx)
+	}
+	if err != nil {
 		_ = l.Close()
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
@@ -155,7 +164,7 @@ func prepareSession(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// begin creates the tables and looks at what the database promises.
+// begin creates the tables.
 func (l *Log) begin(ctx context.Context) error {
 	var there bool
 	if err := l.pool.QueryRow(ctx, `SELECT to_regclass('weir_replica_terms') IS NOT NULL AND to_regclass('weir_replica_log') IS NOT NULL`).Scan(&there); err != nil {
@@ -169,7 +178,7 @@ func (l *Log) begin(ctx context.Context) error {
 			return fmt.Errorf("create the tables: %w", err)
 		}
 	}
-	return l.examine(ctx)
+	return nil
 }
 
 func createTables(tx pgx.Tx) error {

@@ -157,6 +157,7 @@ func TestLog(t *testing.T) {
 		"logs do not mix":               logsDoNotMix,
 		"a leader looks":                looksForWhatIsThere,
 		"a leader looks behind a base":  looksBehindABase,
+		"a leader looks for all of it":  looksForAllBehindABase,
 		"a leader looks for its tables": looksForItsTables,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); f(t, s) })
@@ -623,7 +624,14 @@ func TestWhatTheDatabaseMayLoseIsSaid(t *testing.T) {
 	lead(t, l)
 	store(t, l, "a")
 	s.Kill() // what is confirmed is on the disk, whatever the default of the database is
+	opened, told := opensWhileAway(t, s)
+	if err := await(t, told).err; !strings.Contains(err.Error(), "refused") {
+		t.Errorf("of a database that is away it is said: %v", err)
+	}
 	s.Restart()
+	if err := await(t, opened).err; err != nil {
+		t.Errorf("opened while the database was away: %v", err)
+	}
 	equal(t, read(t, l), []string{"a"})
 
 	s.Set("fsync", "off")
@@ -632,6 +640,33 @@ func TestWhatTheDatabaseMayLoseIsSaid(t *testing.T) {
 	if l, err := postgres.Open(t.Context(), u, postgres.Options{}); err == nil || !strings.Contains(err.Error(), "fsync=on") {
 		t.Errorf("with fsync=off: %v, %v", l, err)
 	}
+}
+
+// opensWhileAway opens a log in a database that does not answer. It returns where the outcome will be, and what is
+// tried again.
+func opensWhileAway(t *testing.T, s *postgrestest.Server) (opened, told chan outcome) {
+	t.Helper()
+	u, err := url.Parse(s.URL(s.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := postgres.Open(t.Context(), u, postgres.Options{ReadOnly: true}); err == nil {
+		t.Error("a log that is only read was opened without its database")
+	}
+	opened, told = make(chan outcome, 1), make(chan outcome, 100)
+	go func() {
+		l, err := postgres.Open(t.Context(), u, postgres.Options{Trouble: func(err error) {
+			select {
+			case told <- outcome{err: err}:
+			default:
+			}
+		}})
+		if err == nil {
+			err = l.Close()
+		}
+		opened <- outcome{err: err}
+	}()
+	return opened, told
 }
 
 func TestErrorsDoNotTellThePassword(t *testing.T) {
@@ -647,7 +682,7 @@ func TestErrorsDoNotTellThePassword(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := postgres.Open(t.Context(), u, postgres.Options{})
+		l, err := postgres.Open(t.Context(), u, postgres.Options{ReadOnly: true})
 		if err == nil {
 			_ = l.Close()
 			t.Fatalf("%s was opened", text)

@@ -110,6 +110,8 @@ func (s *Store) told(what, name string, err error) error {
 	}
 	answer := minio.ToErrorResponse(err)
 	switch {
+	case answer.Code == minio.RequestTimeTooSkewed:
+		return fmt.Errorf("%w: %s %s in bucket %s: %s: set the clock of this machine, which the store finds too far from its own: %w", replica.ErrRefused, what, s.prefix+name, s.bucket, answer.Code, err)
 	case answer.Code == minio.PreconditionFailed || answer.StatusCode == http.StatusPreconditionFailed:
 		return slots.ErrExists
 	case answer.Code == minio.NoSuchKey && what != "put":

@@ -372,14 +372,20 @@ func TestWhatAConsumerMissedIsGivenBackThoughAnotherClaimsFirst(t *testing.T) {
 	direct := open(t, s.Addr(), "stream=jobs")
 	publish(t, direct, 3)
 	proxy.Set(redistest.Fault{HoldDown: true})
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	_, err := b.Claim(ctx, backend.ClaimRequest{Consumer: "a", Max: 10, ReclaimAfter: time.Minute, MaxDeliveries: 1})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := b.Claim(ctx, backend.ClaimRequest{Consumer: "a", Max: 10, ReclaimAfter: time.Minute, MaxDeliveries: 1})
+		ended <- err
+	}()
+	wait(t, "the server has handed them out", func() bool {
+		st, err := direct.Stats(t.Context())
+		return err == nil && st.Pending == 3
+	})
 	cancel()
-	if err == nil {
+	if err := <-ended; err == nil {
 		t.Fatal("no error")
-	}
-	if st, err := direct.Stats(t.Context()); err != nil || st.Pending != 3 {
-		t.Fatalf("%+v %v", st, err)
 	}
 	proxy.Cut()
 	proxy.Heal()
